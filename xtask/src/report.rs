@@ -1,0 +1,62 @@
+//! Runs the chosen suites and prints the table, the skips, and the closing line.
+
+use crate::outcome::Outcome;
+use crate::suites::Suite;
+use std::io::Write;
+use std::time::Instant;
+
+/// `--list`: the table of suites.
+pub fn list(suites: &[Suite]) {
+    for suite in suites {
+        let kind = if suite.heavy { "  (with --all)" } else { "" };
+        println!("{:<10} {:>5} s  {}{kind}", suite.name, suite.budget_s, suite.about);
+    }
+}
+
+/// Runs them one after the other; true when nothing failed.
+pub fn run_all(suites: &[&Suite]) -> bool {
+    println!(
+        "{:<10} {:>7} {:>7} {:>7} {:>9} {:>7}  result",
+        "suite", "passed", "failed", "skipped", "time", "budget"
+    );
+    let mut total = Outcome::default();
+    let mut failed_suites = Vec::new();
+    for suite in suites {
+        print!("{:<10} ", suite.name);
+        let _ = std::io::stdout().flush();
+        let start = Instant::now();
+        let mut outcome = suite.run();
+        let seconds = start.elapsed().as_secs_f64();
+        if seconds > suite.budget_s as f64 {
+            outcome.failed += 1;
+            outcome.notes.push(format!("over budget: {seconds:.0} s of {} s", suite.budget_s));
+        }
+        print_row(suite, &outcome, seconds);
+        if outcome.failed > 0 {
+            failed_suites.push((suite.name, outcome.notes.clone()));
+        }
+        outcome.skips =
+            outcome.skips.into_iter().map(|(n, why)| (n, format!("{}: {why}", suite.name))).collect();
+        total.add(outcome);
+    }
+    for (name, notes) in &failed_suites {
+        println!("\n── {name} failed (whole output: target/xtask/{name}.log)");
+        notes.iter().for_each(|note| println!("{note}"));
+    }
+    if !total.skips.is_empty() {
+        println!("\nskipped:");
+        total.skips.iter().for_each(|(n, why)| println!("{n:>6}  {why}"));
+    }
+    println!("\n{} passed, {} failed, {} skipped", total.passed, total.failed, total.skipped());
+    total.failed == 0
+}
+
+fn print_row(suite: &Suite, outcome: &Outcome, seconds: f64) {
+    let result = match outcome {
+        o if o.failed > 0 => "FAILED",
+        o if o.passed == 0 => "skipped",
+        _ => "ok",
+    };
+    let (passed, failed, skipped) = (outcome.passed, outcome.failed, outcome.skipped());
+    println!("{passed:>7} {failed:>7} {skipped:>7} {seconds:>7.1} s {:>5} s  {result}", suite.budget_s);
+}

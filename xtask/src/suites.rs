@@ -1,0 +1,219 @@
+//! The suites of the test command: one table, and how each kind of entry runs.
+
+use crate::exec::{Run, cargo_command, has_cargo_tool, test_targets};
+use crate::outcome::Outcome;
+use rlx_testdata::{DataSet, MINILM, ONNX_CASES};
+
+/// One suite: what it is, how long it may take on two cores, and what it runs.
+pub struct Suite {
+    pub name: &'static str,
+    pub about: &'static str,
+    /// Wall-clock seconds; more is a failure.
+    pub budget_s: u64,
+    /// Runs only with `--all` or when named.
+    pub heavy: bool,
+    /// Fetched first; where that fails the suite is a named skip, or a failure where `CI=true`.
+    pub needs: &'static [&'static DataSet],
+    pub what: What,
+}
+
+/// What a suite runs.
+pub enum What {
+    /// A cargo command whose success is the result; extra environment as pairs.
+    Cargo { args: &'static [&'static str], env: &'static [(&'static str, &'static str)] },
+    /// The same with a cargo tool that may not be installed (then a named skip).
+    Tool { tool: &'static str, args: &'static [&'static str] },
+    /// All unit tests and the integration tests that no other suite claims.
+    Unit,
+    /// Documentation examples.
+    DocTests,
+    /// One integration test target, found by name in the workspace.
+    Target(&'static str),
+    /// The external crates that the library packages pull in are within budget.
+    CrateCount { packages: &'static [&'static str], most: usize },
+}
+
+const fn suite(name: &'static str, about: &'static str, budget_s: u64, what: What) -> Suite {
+    Suite { name, about, budget_s, heavy: false, needs: &[], what }
+}
+
+/// Every suite, in the order they run. A new test target is claimed by a suite with one line here;
+/// a target that nobody claims runs with `unit`.
+pub const SUITES: &[Suite] = &[
+    suite("fmt", "formatting", 30, What::Cargo { args: &["fmt", "--all", "--check"], env: &[] }),
+    suite(
+        "build",
+        "everything compiles, tests included",
+        360,
+        What::Cargo { args: &["test", "--workspace", "--no-run", "--quiet"], env: &[] },
+    ),
+    suite(
+        "clippy",
+        "lints, warnings are errors",
+        180,
+        What::Cargo {
+            args: &["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"],
+            env: &[],
+        },
+    ),
+    suite(
+        "doc",
+        "documentation builds, warnings are errors",
+        90,
+        What::Cargo {
+            args: &["doc", "--workspace", "--no-deps", "--quiet"],
+            env: &[("RUSTDOCFLAGS", "-D warnings")],
+        },
+    ),
+    suite(
+        "crates",
+        "external crates of the library",
+        20,
+        What::CrateCount { packages: &["rlx-runtime", "rlx-cpu", "rlx-onnx"], most: 45 },
+    ),
+    suite("unit", "unit and text-form tests", 240, What::Unit),
+    suite("doctest", "documentation examples", 120, What::DocTests),
+    Suite {
+        needs: &[&ONNX_CASES],
+        ..suite("onnx-node", "the ONNX backend's node cases", 300, What::Target("node_suite"))
+    },
+    Suite {
+        needs: &[&MINILM],
+        ..suite("goldens", "whole models against committed outputs", 300, What::Target("goldens"))
+    },
+    suite("random", "random graphs against the oracle", 300, What::Target("random_graphs")),
+    suite("contract", "the public contract", 150, What::Target("contract")),
+    suite("bad-input", "damaged model files", 150, What::Target("bad_input")),
+    Suite {
+        heavy: true,
+        ..suite("deny", "licences and advisories", 120, What::Tool { tool: "deny", args: &["check"] })
+    },
+];
+
+/// The suites to run: those named, else all, the heavy ones only with `all`.
+pub fn choose(named: &[&str], all: bool) -> Result<Vec<&'static Suite>, String> {
+    if named.is_empty() {
+        return Ok(SUITES.iter().filter(|s| all || !s.heavy).collect());
+    }
+    let find = |name: &&str| {
+        SUITES.iter().find(|s| s.name == *name).ok_or_else(|| format!("no suite `{name}`; --list shows them"))
+    };
+    named.iter().map(find).collect()
+}
+
+impl Suite {
+    pub fn run(&self) -> Outcome {
+        for set in self.needs {
+            if let Err(why) = crate::data::fetch(set) {
+                let note = format!("test data {}: {why}", set.name);
+                return if rlx_testdata::in_ci() { Outcome::fail(note) } else { Outcome::skip(note) };
+            }
+        }
+        match Run::new(self.name, self.budget_s) {
+            Ok(run) => self.what.run(&run),
+            Err(e) => Outcome::fail(format!("its log: {e}")),
+        }
+    }
+}
+
+impl What {
+    fn run(&self, run: &Run) -> Outcome {
+        match self {
+            What::Cargo { args, env } => run.check(cargo_command(args).envs(env.iter().copied())),
+            What::Tool { tool, args } if has_cargo_tool(tool) => {
+                run.check(cargo_command(&[tool]).args(*args))
+            }
+            What::Tool { tool, .. } => Outcome::skip(format!("cargo-{tool} is not installed")),
+            What::Unit => unit(run),
+            What::DocTests => run.tests(&mut cargo_command(&["test", "--workspace", "--doc"])),
+            What::Target(name) => target(run, name),
+            What::CrateCount { packages, most } => crate_count(packages, *most),
+        }
+    }
+}
+
+fn unit(run: &Run) -> Outcome {
+    let targets = match test_targets() {
+        Ok(targets) => targets,
+        Err(e) => return Outcome::fail(e),
+    };
+    let claimed = |name: &str| SUITES.iter().any(|s| matches!(s.what, What::Target(t) if t == name));
+    let nextest = has_cargo_tool("nextest");
+    let mut command = cargo_command(if nextest { &["nextest", "run"] } else { &["test"] });
+    command.args(["--workspace", "--lib", "--bins"]);
+    for (_, name) in targets.iter().filter(|(_, name)| !claimed(name)) {
+        command.args(["--test", name]);
+    }
+    command.arg("--no-fail-fast");
+    if nextest {
+        command.args(["--status-level", "skip", "--final-status-level", "fail", "--no-tests", "pass"]);
+    }
+    run.tests(&mut command)
+}
+
+fn target(run: &Run, name: &str) -> Outcome {
+    match test_targets() {
+        Err(e) => Outcome::fail(e),
+        Ok(targets) => {
+            let mut outcome = Outcome::default();
+            for (package, target) in targets.iter().filter(|(_, target)| target == name) {
+                outcome.add(run.test_target(package, target, &[]));
+            }
+            if outcome == Outcome::default() {
+                return Outcome::skip(format!("the workspace has no test target `{name}`"));
+            }
+            outcome
+        }
+    }
+}
+
+/// Counts the distinct external packages in the normal and build dependency tree of those packages that exist.
+fn crate_count(packages: &[&str], most: usize) -> Outcome {
+    let mut command =
+        cargo_command(&["tree", "--edges", "normal,build", "--prefix", "none", "--format", "{p}"]);
+    for package in packages.iter().filter(|p| crate::root().join("crates").join(p).is_dir()) {
+        command.args(["--package", package]);
+    }
+    let output = match command.output() {
+        Ok(output) if output.status.success() => output,
+        Ok(output) => return Outcome::fail(String::from_utf8_lossy(&output.stderr)),
+        Err(e) => return Outcome::fail(format!("cargo tree: {e}")),
+    };
+    let text = String::from_utf8_lossy(&output.stdout);
+    // Our own packages are shown with their folder in parentheses, procedural macros of others with `(proc-macro)`.
+    let external = text.lines().map(|line| line.trim_end_matches(" (*)").trim_end_matches(" (proc-macro)"));
+    let external: std::collections::BTreeSet<&str> =
+        external.filter(|l| !l.is_empty() && !l.contains('(')).collect();
+    if external.len() <= most {
+        Outcome::pass()
+    } else {
+        let names: Vec<&str> = external.iter().copied().collect();
+        Outcome::fail(format!(
+            "{} external crates, at most {most} allowed: {}",
+            names.len(),
+            names.join(", ")
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_the_default_run_fits_in_45_minutes() {
+        let names: std::collections::BTreeSet<_> = SUITES.iter().map(|s| s.name).collect();
+        assert_eq!(names.len(), SUITES.len());
+        let total: u64 = choose(&[], false).unwrap().iter().map(|s| s.budget_s).sum();
+        assert!(total <= 45 * 60, "{total} s");
+    }
+
+    #[test]
+    fn a_heavy_suite_runs_when_named_or_with_all() {
+        let heavy = SUITES.iter().find(|s| s.heavy).unwrap().name;
+        assert!(!choose(&[], false).unwrap().iter().any(|s| s.name == heavy));
+        assert!(choose(&[], true).unwrap().iter().any(|s| s.name == heavy));
+        assert_eq!(choose(&[heavy], false).unwrap().len(), 1);
+        assert!(choose(&["no-such-suite"], true).is_err());
+    }
+}
