@@ -155,7 +155,8 @@ DIGITS = {
 def write_graph(case, net, args, path):
     """Run the exporter; the graph comes back whole, weights inside."""
     inputs, outputs = list(case.inputs), list(case.outputs)
-    named = {n: {i: d for i, d in enumerate(s) if isinstance(d, str)} for n, s in (case.inputs | case.outputs).items()}
+    shapes = case.inputs | case.outputs
+    named = {n: {i: d for i, d in enumerate(s) if isinstance(d, str)} for n, s in shapes.items()}
     options = {"input_names": inputs, "output_names": outputs, "opset_version": case.opset}
     if case.exporter == "TorchScript":
         options |= {} if case.static else {"dynamic_axes": named}
@@ -174,7 +175,8 @@ def tidy(model):
     model.ClearField("doc_string")
     model.graph.ClearField("doc_string")
     model.graph.ClearField("metadata_props")
-    for items in (model.graph.node, model.graph.initializer, model.graph.value_info, model.graph.input, model.graph.output):
+    graph = model.graph
+    for items in (graph.node, graph.initializer, graph.value_info, graph.input, graph.output):
         for item in items:
             item.ClearField("doc_string")
             item.ClearField("metadata_props")

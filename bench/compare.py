@@ -1,0 +1,250 @@
+"""Time `rlx bench` beside ONNX Runtime in one interleaved run, and print the ratios.
+
+    pip install numpy onnx onnxruntime
+    cargo build --release -p rlx
+    python bench/compare.py mlp bert_dynamic:batch=1,seq=128 minilm:batch=1,seq=16 --threads 1,2
+    python bench/compare.py path/to/model.onnx:batch=1 --rounds 10 --json target/compare.json
+
+A model is a name from models/cases.json or a file. Rounds alternate between the two, and so does
+who goes first, since a machine's speed drifts; minimum and median over all rounds are compared. A ratio
+below 1 means that rlx is faster. Both get the same inputs and threads, and their outputs are compared.
+
+ONNX Runtime is called from Python with bound inputs and outputs, which adds about a microsecond to each
+of its runs: do not read much into ratios of models that take less than some ten microseconds.
+"""
+
+import argparse
+import json
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parent.parent
+WORKER = Path(__file__).resolve().with_name("ort_worker.py")
+sys.path.insert(0, str(ROOT / "models"))
+
+import weights  # noqa: E402  (from models/, see above)
+
+
+@dataclass
+class Job:
+    """A model file, the sizes of its dynamic dimensions, and the inputs both sides get."""
+
+    label: str
+    model: Path
+    dims: dict
+    inputs: Path
+
+
+def parse_model(text, folder):
+    """`NAME_OR_FILE[:DIM=N,...]` to a Job; a name's weights are made and its inputs written."""
+    name, _, rest = text.partition(":")
+    pairs = [pair.partition("=") for pair in rest.split(",") if pair]
+    if not all(size.isdigit() for _, _, size in pairs):
+        sys.exit(f"`{text}`: sizes are written as {name}:NAME=N,...")
+    dims = {dim: int(size) for dim, _, size in pairs}
+    known = weights.cases()
+    if name in known:
+        case = known[name]
+        symbols = {d for i in case["inputs"] for d in i["shape"] if isinstance(d, str)}
+        dims = {d: n for d, n in case["goldens"][0]["dims"].items() if d in symbols} | dims
+        model = weights.materialise(case, folder)
+    elif Path(name).is_file():
+        model = Path(name)
+    else:
+        sys.exit(f"no model `{name}`: neither a file nor one of {', '.join(known)}")
+    size = ",".join(f"{key}={value}" for key, value in dims.items())
+    inputs = folder / f"{model.stem}.{size or 'static'}.npz"
+    np.savez(inputs, **make_inputs(model, dims))
+    return Job(f"{model.stem} {size}".strip(), model, dims, inputs)
+
+
+def make_inputs(model, dims):
+    """Normal floats and integers that are all 1: a valid token id, mask and type."""
+    import onnx
+
+    graph = onnx.load(model, load_external_data=False).graph
+    initialisers = {i.name for i in graph.initializer}  # old files list them as inputs too
+    random = np.random.default_rng(0)
+    made = {}
+    for value in graph.input:
+        if value.name in initialisers:
+            continue
+        tensor = value.type.tensor_type
+        shape = [d.dim_value or dims.get(d.dim_param) for d in tensor.shape.dim]
+        if None in shape:
+            free = ", ".join(d.dim_param or "?" for d in tensor.shape.dim if not d.dim_value)
+            sys.exit(f"{model}: input `{value.name}` needs sizes for {free}, as {model}:NAME=N,...")
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
+        if np.issubdtype(dtype, np.floating):
+            made[value.name] = random.standard_normal(shape).astype(dtype)
+        else:
+            made[value.name] = np.ones(shape, dtype)
+    return made
+
+
+class OnnxRuntime:
+    """One session in a process of its own, asked for a round at a time."""
+
+    name = "onnxruntime"
+
+    def __init__(self, job, threads, seconds):
+        command = [sys.executable, WORKER, job.model, job.inputs, str(threads)]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.seconds = seconds
+
+    def ask(self, request):
+        self.process.stdin.write(request + "\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline()
+        if not answer:
+            sys.exit("ONNX Runtime's process ended; its message is above")
+        return json.loads(answer)
+
+    def round(self):
+        return self.ask(f"go {self.seconds}")
+
+    def outputs(self, path):
+        self.ask(f"save {path}")
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+class Rlx:
+    """A fresh `rlx bench` for every round."""
+
+    name = "rlx"
+
+    def __init__(self, job, threads, binary):
+        dims = [part for d, n in job.dims.items() for part in ("--dim", f"{d}={n}")]
+        self.binary = binary
+        self.rest = [job.model, "--inputs", job.inputs, "--threads", str(threads), *dims]
+
+    def call(self, verb, *more):
+        done = subprocess.run([self.binary, verb, *self.rest, *more], capture_output=True, text=True)
+        if done.returncode != 0:
+            sys.exit(f"rlx {verb} failed ({done.returncode}): {done.stderr.strip() or done.stdout.strip()}")
+        return done.stdout
+
+    def round(self):
+        return json.loads(self.call("bench", "--json"))
+
+    def outputs(self, path):
+        self.call("run", "--outputs", path)
+
+    def close(self):
+        pass
+
+
+def largest_difference(peers, folder):
+    """Largest absolute difference of any output, over the largest magnitude of that output."""
+    results = []
+    for peer in peers:
+        path = folder / f"outputs.{peer.name}.npz"
+        peer.outputs(path)
+        results.append(dict(np.load(path)))
+    ours, theirs = results
+    if ours.keys() != theirs.keys():
+        sys.exit(f"outputs differ in name: {sorted(ours)} and {sorted(theirs)}")
+    return max(
+        float(np.abs(ours[n].astype(np.float64) - theirs[n]).max() / max(np.abs(theirs[n]).max(), 1e-30))
+        for n in ours
+    )
+
+
+def compare(job, threads, args):
+    """All rounds of one model at one thread count."""
+    peers = [Rlx(job, threads, args.rlx), OnnxRuntime(job, threads, args.seconds)]
+    rounds = {peer.name: [] for peer in peers}
+    try:
+        difference = largest_difference(peers, args.folder)
+        for number in range(args.rounds):
+            for peer in peers if number % 2 == 0 else reversed(peers):
+                time.sleep(0.05)  # let the other's threads stop spinning
+                rounds[peer.name].append(peer.round())
+    finally:
+        for peer in peers:
+            peer.close()
+    summary = {
+        name: {
+            "min_ms": min(r["min_ms"] for r in results),
+            "median_ms": statistics.median(r["median_ms"] for r in results),
+        }
+        for name, results in rounds.items()
+    }
+    ours, theirs = (summary[peer.name] for peer in peers)
+    return {
+        "model": job.label, "dims": job.dims, "threads": threads, **summary,
+        "ratio_min": ours["min_ms"] / theirs["min_ms"],
+        "ratio_median": ours["median_ms"] / theirs["median_ms"],
+        "difference": difference, "rounds": rounds,
+    }  # fmt: skip
+
+
+HEADER = (
+    f"{'model':34} {'thr':>3} {'rlx min':>9} {'median':>9} {'ORT min':>9} {'median':>9} "
+    f"{'ratio min':>10} {'median':>7} {'differs':>8}"
+)
+
+
+def line(row):
+    ours, theirs = row["rlx"], row["onnxruntime"]
+    return (
+        f"{row['model']:34} {row['threads']:3} {ours['min_ms']:9.4g} {ours['median_ms']:9.4g} "
+        f"{theirs['min_ms']:9.4g} {theirs['median_ms']:9.4g} {row['ratio_min']:10.2f} "
+        f"{row['ratio_median']:7.2f} {row['difference']:8.1e}"
+    )
+
+
+def machine():
+    """What the figures belong to."""
+    import onnxruntime
+
+    cpu = platform.processor()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        names = [r.split(":", 1)[1].strip() for r in info.read_text().splitlines() if r.startswith("model name")]
+        cpu = f"{len(names)} x {names[0]}" if names else cpu
+    return {
+        "date": time.strftime("%Y-%m-%d"), "cpu": cpu, "system": platform.system(),
+        "onnxruntime": onnxruntime.__version__,
+    }  # fmt: skip
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("models", nargs="+", metavar="MODEL[:DIM=N,...]")
+    parser.add_argument("--threads", default="1", help="one or more counts, as 1,2 (default 1)")
+    parser.add_argument("--rounds", type=int, default=8, help="rounds for each side (default 8)")
+    parser.add_argument("--seconds", type=float, default=1.0, help="length of ONNX Runtime's rounds (default 1)")
+    parser.add_argument("--rlx", default=str(ROOT / "target/release/rlx"), help="the command to time")
+    parser.add_argument("--folder", type=Path, default=ROOT / "target/compare", help="for models and inputs")
+    parser.add_argument("--json", type=Path, help="write all figures to this file")
+    args = parser.parse_args()
+    if not Path(args.rlx).is_file():
+        parser.error(f"no command at {args.rlx}: build it (cargo build --release -p rlx) or give --rlx")
+    args.folder.mkdir(parents=True, exist_ok=True)
+
+    rows = []
+    print(f"milliseconds; {machine()['cpu']}, ONNX Runtime {machine()['onnxruntime']}\n{HEADER}")
+    for text in args.models:
+        job = parse_model(text, args.folder)
+        for threads in map(int, args.threads.split(",")):
+            rows.append(compare(job, threads, args))
+            print(line(rows[-1]), flush=True)
+    if args.json:
+        args.json.write_text(json.dumps({"machine": machine(), "results": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
