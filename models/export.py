@@ -62,8 +62,8 @@ CLASSES = {"y": ["batch", 1000]}
 TOKENS = ["batch", "seq"]
 BERT_IN = {"input_ids": TOKENS, "attention_mask": TOKENS, "token_type_ids": TOKENS}
 BERT_OUT = {"last_hidden_state": ["batch", "seq", 128]}
-GPT2_IN = {"input_ids": TOKENS, "attention_mask": TOKENS}
-GPT2_OUT = {"logits": ["batch", "seq", 320]}
+CAUSAL_IN = {"input_ids": TOKENS, "attention_mask": TOKENS}
+CAUSAL_OUT = {"logits": ["batch", "seq", 320]}
 SHORT = {"batch": 2, "seq": 9}
 LENGTHS = [SHORT, {"batch": 1, "seq": 1}, {"batch": 3, "seq": 16}, {"batch": 1, "seq": 128}]
 SMALL_PICTURE = {"batch": 1, "height": 64, "width": 64}
@@ -86,8 +86,8 @@ def bert_tokens(dims):
     return dict(zip(BERT_IN, nets.tokens(dims["batch"], dims["seq"], 1000)))
 
 
-def gpt2_tokens(dims):
-    return dict(zip(GPT2_IN, nets.tokens(dims["batch"], dims["seq"], 320)))
+def causal_tokens(dims):
+    return dict(zip(CAUSAL_IN, nets.tokens(dims["batch"], dims["seq"], 320)))
 
 
 def bert(name, exporter, opset, attention, static=False):
@@ -98,11 +98,11 @@ def bert(name, exporter, opset, attention, static=False):
     )  # fmt: skip
 
 
-def gpt2(name, exporter, opset, attention, static=False):
+def causal(name, make, exporter, opset, attention, static=False):
     explicit = exporter == "TorchScript"
     return Case(
-        name, "gpt2", lambda: nets.gpt2(attention, explicit), exporter, opset, GPT2_IN, GPT2_OUT,
-        LENGTHS[:3], gpt2_tokens, "net.", {"seq": nets.POSITIONS}, static,
+        name, make.__name__, lambda: make(attention, explicit), exporter, opset, CAUSAL_IN, CAUSAL_OUT,
+        LENGTHS[:3], causal_tokens, "net.", {"seq": nets.POSITIONS}, static,
     )  # fmt: skip
 
 
@@ -129,11 +129,14 @@ CASES = [
     bert("bert_dynamo_eager", "dynamo", 18, "eager"),
     bert("bert_dynamo_sdpa", "dynamo", 18, "sdpa"),
     bert("bert_opset23", "dynamo", 23, "sdpa"),
-    gpt2("gpt2_static", "TorchScript", 14, "eager", static=True),
-    gpt2("gpt2_dynamic", "TorchScript", 17, "sdpa"),
-    gpt2("gpt2_dynamo_eager", "dynamo", 18, "eager"),
-    gpt2("gpt2_dynamo_sdpa", "dynamo", 18, "sdpa"),
-    gpt2("gpt2_opset23", "dynamo", 23, "sdpa"),
+    causal("gpt2_static", nets.gpt2, "TorchScript", 14, "eager", static=True),
+    causal("gpt2_dynamic", nets.gpt2, "TorchScript", 17, "sdpa"),
+    causal("gpt2_dynamo_eager", nets.gpt2, "dynamo", 18, "eager"),
+    causal("gpt2_dynamo_sdpa", nets.gpt2, "dynamo", 18, "sdpa"),
+    causal("gpt2_opset23", nets.gpt2, "dynamo", 23, "sdpa"),
+    causal("llama_dynamic", nets.llama, "TorchScript", 17, "eager"),
+    causal("llama_dynamo_eager", nets.llama, "dynamo", 18, "eager"),
+    causal("llama_dynamo_sdpa", nets.llama, "dynamo", 18, "sdpa"),
     Case(
         "minilm", "minilm", nets.minilm, "TorchScript", 17, BERT_IN,
         {"last_hidden_state": ["batch", "seq", 384]}, [{"batch": 2, "seq": 12}],
@@ -307,7 +310,7 @@ def signature(values, shapes, bound):
         dims = [d.dim_param or d.dim_value for d in tensor.shape.dim]
         shape = [bound.get(d, d) for d in shape]
         assert value.name == name, (value.name, name)
-        assert dims == shape or value.name in BERT_OUT | GPT2_OUT | CLASSES, (dims, shape)
+        assert dims == shape or value.name in BERT_OUT | CAUSAL_OUT | CLASSES, (dims, shape)
         dtype = {onnx.TensorProto.FLOAT: "f32", onnx.TensorProto.INT64: "i64"}[tensor.elem_type]
         described.append({"name": name, "dtype": dtype, "shape": shape})
     return described

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 from torchvision.models import resnet18
-from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel
+from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 from weights import packaged_safetensors, rule, values
 
@@ -76,7 +76,7 @@ class Bert(nn.Module):
         return out.last_hidden_state
 
 
-class Gpt2(nn.Module):
+class Causal(nn.Module):
     """Token ids and a padding mask to logits; `explicit_mask` as for `Bert`."""
 
     def __init__(self, net, explicit_mask):
@@ -107,7 +107,19 @@ def gpt2(attention, explicit_mask=False):
         vocab_size=320, n_embd=128, n_layer=2, n_head=4, n_positions=POSITIONS,
         bos_token_id=0, eos_token_id=0, attn_implementation=attention,
     )  # fmt: skip
-    return Gpt2(fill(GPT2LMHeadModel(config)), explicit_mask).eval()
+    return Causal(fill(GPT2LMHeadModel(config)), explicit_mask).eval()
+
+
+def llama(attention, explicit_mask=False):
+    config = LlamaConfig(
+        vocab_size=320, hidden_size=128, intermediate_size=352, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=POSITIONS,
+        bos_token_id=0, eos_token_id=0, attn_implementation=attention,
+    )  # fmt: skip
+    net = LlamaForCausalLM(config)
+    frequencies = net.model.rotary_emb.inv_freq.clone()  # a constant of the method, not a weight
+    fill(net).model.rotary_emb.inv_freq.copy_(frequencies)
+    return Causal(net, explicit_mask).eval()
 
 
 def minilm(attention="eager", explicit_mask=True):
