@@ -1,0 +1,559 @@
+//! Integer expressions over symbols, interned and kept as sums of products.
+//!
+//! The normal form is a polynomial whose variables are *atoms*: a symbol, or one of floordiv, mod, min,
+//! max of two expressions. Building an expression normalises it, so two equal polynomials share one id
+//! and comparing is comparing ids. Arithmetic saturates at the ends of `i64`: sizes that large are
+//! refused when memory is planned, so the saturated value is never used as an address.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
+use std::ops::{Add, Mul, Neg, Sub};
+use std::sync::{Arc, LazyLock, RwLock};
+
+use super::{DimBinding, sym};
+
+/// The id of an interned, non-constant expression.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ExprId(u32);
+
+/// A 64-bit integer that is constant or an expression over symbols.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Extent {
+    /// A number.
+    Const(i64),
+    /// An expression with at least one symbol.
+    Expr(ExprId),
+}
+
+/// The least and the greatest value something can take, both included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SymRange {
+    /// The least value.
+    pub min: i64,
+    /// The greatest value; `i64::MAX` when nothing is known.
+    pub max: i64,
+}
+
+impl SymRange {
+    /// What holds of every dimension: not negative.
+    pub const DIM: SymRange = SymRange { min: 0, max: i64::MAX };
+
+    /// `min..=max`.
+    pub const fn new(min: i64, max: i64) -> Self {
+        SymRange { min, max }
+    }
+}
+
+/// A variable of the polynomial.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Atom {
+    Sym(u32),
+    FloorDiv(Extent, Extent),
+    Mod(Extent, Extent),
+    Min(Extent, Extent),
+    Max(Extent, Extent),
+}
+
+/// Products of atoms (sorted; the empty product is 1) and their non-zero coefficients.
+type Poly = BTreeMap<Vec<Atom>, i64>;
+
+#[derive(Default)]
+struct Interner {
+    ids: HashMap<Arc<Poly>, u32>,
+    polys: Vec<Arc<Poly>>,
+}
+
+static INTERNER: LazyLock<RwLock<Interner>> = LazyLock::new(RwLock::default);
+
+fn intern(poly: Poly) -> Extent {
+    if poly.is_empty() {
+        return Extent::Const(0);
+    }
+    if poly.len() == 1
+        && let Some(&c) = poly.get(&[][..])
+    {
+        return Extent::Const(c);
+    }
+    let poly = Arc::new(poly);
+    let mut table = INTERNER.write().unwrap_or_else(|e| e.into_inner());
+    if let Some(&id) = table.ids.get(&poly) {
+        return Extent::Expr(ExprId(id));
+    }
+    let id = table.polys.len() as u32;
+    table.polys.push(poly.clone());
+    table.ids.insert(poly, id);
+    Extent::Expr(ExprId(id))
+}
+
+fn atom(a: Atom) -> Extent {
+    intern(Poly::from([(vec![a], 1)]))
+}
+
+fn add_term(poly: &mut Poly, atoms: Vec<Atom>, coefficient: i64) {
+    let entry = poly.entry(atoms);
+    match entry {
+        std::collections::btree_map::Entry::Vacant(v) => {
+            if coefficient != 0 {
+                v.insert(coefficient);
+            }
+        }
+        std::collections::btree_map::Entry::Occupied(mut o) => {
+            let sum = o.get().saturating_add(coefficient);
+            if sum == 0 {
+                o.remove();
+            } else {
+                *o.get_mut() = sum;
+            }
+        }
+    }
+}
+
+impl Extent {
+    /// The value of `symbol`.
+    pub fn sym(symbol: u32) -> Extent {
+        atom(Atom::Sym(symbol))
+    }
+
+    /// The number, if this is one.
+    pub fn as_const(self) -> Option<i64> {
+        match self {
+            Extent::Const(c) => Some(c),
+            Extent::Expr(_) => None,
+        }
+    }
+
+    /// The symbol, if this is just one.
+    pub fn as_sym(self) -> Option<u32> {
+        let poly = self.poly();
+        match poly.iter().next() {
+            Some((atoms, 1)) if poly.len() == 1 => match atoms.as_slice() {
+                [Atom::Sym(s)] => Some(*s),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    fn poly(self) -> Arc<Poly> {
+        match self {
+            Extent::Const(0) => Arc::new(Poly::new()),
+            Extent::Const(c) => Arc::new(Poly::from([(vec![], c)])),
+            Extent::Expr(ExprId(id)) => {
+                let table = INTERNER.read().unwrap_or_else(|e| e.into_inner());
+                table.polys[id as usize].clone()
+            }
+        }
+    }
+
+    /// `⌊self / divisor⌋`. The divisor is taken to be positive, as every dimension and step is.
+    pub fn floor_div(self, divisor: impl Into<Extent>) -> Extent {
+        let divisor = divisor.into();
+        match (self, divisor) {
+            (_, Extent::Const(1)) => return self,
+            (Extent::Const(a), Extent::Const(b)) if b != 0 => return Extent::Const(a.div_euclid(b)),
+            (Extent::Const(0), _) => return self,
+            _ if self == divisor => return Extent::Const(1),
+            _ => {}
+        }
+        let (quotient, rest) = self.split_exact(divisor);
+        if rest == Extent::Const(0) {
+            return quotient;
+        }
+        if let (Extent::Const(r), Extent::Const(d)) = (rest, divisor) {
+            // floor((q·d + r) / d) = q + floor(r / d)
+            return quotient + r.div_euclid(d.max(1));
+        }
+        if quotient == Extent::Const(0) {
+            atom(Atom::FloorDiv(self, divisor))
+        } else {
+            quotient + atom(Atom::FloorDiv(rest, divisor))
+        }
+    }
+
+    /// `⌈self / divisor⌉`, for a positive divisor.
+    pub fn ceil_div(self, divisor: impl Into<Extent>) -> Extent {
+        let divisor = divisor.into();
+        (self + divisor - 1).floor_div(divisor)
+    }
+
+    /// `self mod divisor` with a result in `0..divisor`, for a positive divisor.
+    pub fn modulo(self, divisor: impl Into<Extent>) -> Extent {
+        let divisor = divisor.into();
+        match (self, divisor) {
+            (Extent::Const(a), Extent::Const(b)) if b != 0 => return Extent::Const(a.rem_euclid(b)),
+            _ if divisor == Extent::Const(1) => return Extent::Const(0),
+            _ => {}
+        }
+        let (_, rest) = self.split_exact(divisor);
+        match (rest, divisor) {
+            (Extent::Const(0), _) => rest,
+            (Extent::Const(r), Extent::Const(d)) if d > 0 => Extent::Const(r.rem_euclid(d)),
+            _ => atom(Atom::Mod(rest, divisor)),
+        }
+    }
+
+    /// The lesser of the two.
+    pub fn min(self, other: impl Into<Extent>) -> Extent {
+        let other = other.into();
+        match (self - other).as_const() {
+            Some(d) if d <= 0 => self,
+            Some(_) => other,
+            None => {
+                let (a, b) = if self <= other { (self, other) } else { (other, self) };
+                atom(Atom::Min(a, b))
+            }
+        }
+    }
+
+    /// The greater of the two.
+    pub fn max(self, other: impl Into<Extent>) -> Extent {
+        let other = other.into();
+        match (self - other).as_const() {
+            Some(d) if d >= 0 => self,
+            Some(_) => other,
+            None => {
+                let (a, b) = if self <= other { (self, other) } else { (other, self) };
+                atom(Atom::Max(a, b))
+            }
+        }
+    }
+
+    /// Splits into `(q, r)` with `self = q·divisor + r`, moving whole terms that divide exactly into `q`.
+    fn split_exact(self, divisor: Extent) -> (Extent, Extent) {
+        let d = divisor.poly();
+        // Only a divisor of one term can divide term by term; a sum divides only an equal sum times q,
+        // which is tried by its leading term.
+        let Some((d_atoms, &d_coefficient)) = d.iter().next_back() else { return (Extent::Const(0), self) };
+        let (mut quotient, mut rest) = (Poly::new(), Poly::new());
+        for (atoms, &coefficient) in self.poly().iter() {
+            match divide_atoms(atoms, d_atoms) {
+                Some(left) if coefficient % d_coefficient == 0 => {
+                    add_term(&mut quotient, left, coefficient / d_coefficient)
+                }
+                _ => add_term(&mut rest, atoms.clone(), coefficient),
+            }
+        }
+        if d.len() == 1 {
+            return (intern(quotient), intern(rest));
+        }
+        let quotient = intern(quotient);
+        if quotient * divisor == self { (quotient, Extent::Const(0)) } else { (Extent::Const(0), self) }
+    }
+
+    /// Replaces every symbol for which `value` gives something.
+    pub fn substitute(self, value: &dyn Fn(u32) -> Option<Extent>) -> Extent {
+        let Extent::Expr(_) = self else { return self };
+        let mut sum = Extent::Const(0);
+        for (atoms, &coefficient) in self.poly().iter() {
+            let mut product = Extent::Const(coefficient);
+            for &a in atoms {
+                let go = |e: Extent| e.substitute(value);
+                product = product
+                    * match a {
+                        Atom::Sym(s) => value(s).unwrap_or_else(|| atom(a)),
+                        Atom::FloorDiv(x, y) => go(x).floor_div(go(y)),
+                        Atom::Mod(x, y) => go(x).modulo(go(y)),
+                        Atom::Min(x, y) => go(x).min(go(y)),
+                        Atom::Max(x, y) => go(x).max(go(y)),
+                    };
+            }
+            sum = sum + product;
+        }
+        sum
+    }
+
+    /// Puts the bound symbols' values in.
+    pub fn bind(self, binding: &DimBinding) -> Extent {
+        self.substitute(&|s| binding.get(s).map(|v| Extent::Const(i64::try_from(v).unwrap_or(i64::MAX))))
+    }
+
+    /// The value when `value` knows every symbol; `None` when one is missing.
+    ///
+    /// Does not allocate, so that a run may call it.
+    pub fn eval(self, value: &dyn Fn(u32) -> Option<i64>) -> Option<i64> {
+        let Extent::Expr(ExprId(id)) = self else { return self.as_const() };
+        let poly = {
+            let table = INTERNER.read().unwrap_or_else(|e| e.into_inner());
+            table.polys[id as usize].clone()
+        };
+        let mut sum = 0i64;
+        for (atoms, &coefficient) in poly.iter() {
+            let mut product = coefficient;
+            for &a in atoms {
+                product = product.saturating_mul(a.eval(value)?);
+            }
+            sum = sum.saturating_add(product);
+        }
+        Some(sum)
+    }
+
+    /// Bounds of the value, from bounds of the symbols.
+    pub fn range(self, of: &dyn Fn(u32) -> SymRange) -> SymRange {
+        let mut total = SymRange::new(0, 0);
+        for (atoms, &coefficient) in self.poly().iter() {
+            let mut product = SymRange::new(coefficient, coefficient);
+            for a in atoms {
+                product = mul_range(product, a.range(of));
+            }
+            total =
+                SymRange::new(total.min.saturating_add(product.min), total.max.saturating_add(product.max));
+        }
+        total
+    }
+
+    /// The symbols that occur, ascending.
+    pub fn symbols(self) -> BTreeSet<u32> {
+        let mut found = BTreeSet::new();
+        self.collect_symbols(&mut found);
+        found
+    }
+
+    fn collect_symbols(self, found: &mut BTreeSet<u32>) {
+        for atoms in self.poly().keys() {
+            for &a in atoms {
+                match a {
+                    Atom::Sym(s) => {
+                        found.insert(s);
+                    }
+                    Atom::FloorDiv(x, y) | Atom::Mod(x, y) | Atom::Min(x, y) | Atom::Max(x, y) => {
+                        x.collect_symbols(found);
+                        y.collect_symbols(found);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// `atoms / by` as products, when every factor of `by` is there.
+fn divide_atoms(atoms: &[Atom], by: &[Atom]) -> Option<Vec<Atom>> {
+    let mut left = atoms.to_vec();
+    for b in by {
+        left.remove(left.iter().position(|a| a == b)?);
+    }
+    Some(left)
+}
+
+fn mul_range(a: SymRange, b: SymRange) -> SymRange {
+    let products = [
+        a.min.saturating_mul(b.min),
+        a.min.saturating_mul(b.max),
+        a.max.saturating_mul(b.min),
+        a.max.saturating_mul(b.max),
+    ];
+    let (mut min, mut max) = (i64::MAX, i64::MIN);
+    for p in products {
+        min = min.min(p);
+        max = max.max(p);
+    }
+    SymRange { min, max }
+}
+
+impl Atom {
+    fn eval(self, value: &dyn Fn(u32) -> Option<i64>) -> Option<i64> {
+        Some(match self {
+            Atom::Sym(s) => value(s)?,
+            Atom::FloorDiv(x, y) => x.eval(value)?.checked_div_euclid(y.eval(value)?)?,
+            Atom::Mod(x, y) => x.eval(value)?.checked_rem_euclid(y.eval(value)?)?,
+            Atom::Min(x, y) => x.eval(value)?.min(y.eval(value)?),
+            Atom::Max(x, y) => x.eval(value)?.max(y.eval(value)?),
+        })
+    }
+
+    fn range(self, of: &dyn Fn(u32) -> SymRange) -> SymRange {
+        match self {
+            Atom::Sym(s) => of(s),
+            Atom::FloorDiv(x, y) => {
+                let (x, y) = (x.range(of), y.range(of));
+                let (low, high) = (y.min.max(1), y.max.max(1));
+                SymRange::new(
+                    x.min.div_euclid(if x.min < 0 { low } else { high }),
+                    x.max.div_euclid(if x.max < 0 { high } else { low }),
+                )
+            }
+            Atom::Mod(x, y) => {
+                let (x, y) = (x.range(of), y.range(of));
+                let most = y.max.saturating_sub(1).max(0);
+                SymRange::new(0, if x.min >= 0 { most.min(x.max) } else { most })
+            }
+            Atom::Min(x, y) => {
+                let (x, y) = (x.range(of), y.range(of));
+                SymRange::new(x.min.min(y.min), x.max.min(y.max))
+            }
+            Atom::Max(x, y) => {
+                let (x, y) = (x.range(of), y.range(of));
+                SymRange::new(x.min.max(y.min), x.max.max(y.max))
+            }
+        }
+    }
+}
+
+impl From<i64> for Extent {
+    fn from(c: i64) -> Extent {
+        Extent::Const(c)
+    }
+}
+
+impl From<super::Dim> for Extent {
+    fn from(d: super::Dim) -> Extent {
+        d.extent()
+    }
+}
+
+impl<T: Into<Extent>> Add<T> for Extent {
+    type Output = Extent;
+
+    fn add(self, other: T) -> Extent {
+        let other = other.into();
+        if let (Extent::Const(a), Extent::Const(b)) = (self, other) {
+            return Extent::Const(a.saturating_add(b));
+        }
+        let mut sum = (*self.poly()).clone();
+        for (atoms, &c) in other.poly().iter() {
+            add_term(&mut sum, atoms.clone(), c);
+        }
+        intern(sum)
+    }
+}
+
+impl Neg for Extent {
+    type Output = Extent;
+
+    fn neg(self) -> Extent {
+        self * -1
+    }
+}
+
+impl<T: Into<Extent>> Sub<T> for Extent {
+    type Output = Extent;
+
+    fn sub(self, other: T) -> Extent {
+        self + -other.into()
+    }
+}
+
+impl<T: Into<Extent>> Mul<T> for Extent {
+    type Output = Extent;
+
+    fn mul(self, other: T) -> Extent {
+        let other = other.into();
+        if let (Extent::Const(a), Extent::Const(b)) = (self, other) {
+            return Extent::Const(a.saturating_mul(b));
+        }
+        let mut product = Poly::new();
+        for (a_atoms, &a) in self.poly().iter() {
+            for (b_atoms, &b) in other.poly().iter() {
+                let mut atoms = a_atoms.clone();
+                atoms.extend_from_slice(b_atoms);
+                atoms.sort_unstable();
+                add_term(&mut product, atoms, a.saturating_mul(b));
+            }
+        }
+        intern(product)
+    }
+}
+
+impl fmt::Display for Atom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, x, y) = match self {
+            Atom::Sym(s) => return f.write_str(&sym::quoted_name(*s)),
+            Atom::FloorDiv(x, y) => ("floordiv", x, y),
+            Atom::Mod(x, y) => ("mod", x, y),
+            Atom::Min(x, y) => ("min", x, y),
+            Atom::Max(x, y) => ("max", x, y),
+        };
+        let (mut x, mut y) = (x.to_string(), y.to_string());
+        // Ids depend on the order of interning; the text must not.
+        if matches!(self, Atom::Min(..) | Atom::Max(..)) && x > y {
+            std::mem::swap(&mut x, &mut y);
+        }
+        write!(f, "{name}({x}, {y})")
+    }
+}
+
+impl fmt::Display for Extent {
+    /// A sum of products in an order that depends on names only: `1 + 2*batch - seq`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Extent::Expr(_) = self else {
+            return write!(f, "{}", self.as_const().unwrap_or(0));
+        };
+        let mut terms: Vec<(Vec<String>, i64)> = Vec::new();
+        for (atoms, &c) in self.poly().iter() {
+            let mut factors: Vec<String> = atoms.iter().map(Atom::to_string).collect();
+            factors.sort();
+            terms.push((factors, c));
+        }
+        terms.sort_by(|a, b| match a.0.len().cmp(&b.0.len()) {
+            Ordering::Equal => a.0.cmp(&b.0),
+            other => other,
+        });
+        for (i, (factors, c)) in terms.iter().enumerate() {
+            match (i, *c < 0) {
+                (0, true) => f.write_str("-")?,
+                (0, false) => {}
+                (_, true) => f.write_str(" - ")?,
+                (_, false) => f.write_str(" + ")?,
+            }
+            let magnitude = c.unsigned_abs();
+            if factors.is_empty() {
+                write!(f, "{magnitude}")?;
+            } else if magnitude == 1 {
+                f.write_str(&factors.join("*"))?;
+            } else {
+                write!(f, "{magnitude}*{}", factors.join("*"))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn b() -> Extent {
+        Extent::sym(sym::BATCH)
+    }
+
+    fn s() -> Extent {
+        Extent::sym(sym::SEQ)
+    }
+
+    #[test]
+    fn equal_polynomials_are_equal_values() {
+        assert_eq!((b() + 1) * (b() - 1), b() * b() - 1);
+        assert_eq!(b() - b(), Extent::Const(0));
+        assert_eq!((b() * 6 + s() * 4).floor_div(2), b() * 3 + s() * 2);
+        assert_eq!((b() * 4 + 3).floor_div(4), b());
+        assert_eq!((b() * s()).floor_div(s()), b());
+        assert_eq!(((b() + s()) * b()).floor_div(b() + s()), b());
+        assert_eq!((b() * 8).modulo(4), Extent::Const(0));
+        assert_eq!((b() + 2).max(b()), b() + 2);
+    }
+
+    #[test]
+    fn evaluation_agrees_with_arithmetic() {
+        let value = |q: u32| Some(if q == sym::BATCH { 7 } else { 5 });
+        assert_eq!(((b() + s()) * 3 - 1).eval(&value), Some(35));
+        assert_eq!((b() + s()).floor_div(s() + 1).eval(&value), Some(2));
+        assert_eq!((b() - 9).floor_div(2).eval(&value), Some(-1));
+        assert_eq!((b() + 1).modulo(s()).eval(&value), Some(3));
+        assert_eq!(b().min(s()).eval(&value), Some(5));
+        assert_eq!(b().eval(&|_| None), None);
+    }
+
+    #[test]
+    fn ranges_bound_every_value() {
+        let of = |q: u32| if q == sym::BATCH { SymRange::new(1, 8) } else { SymRange::new(0, 128) };
+        assert_eq!((b() * s() - 1).range(&of), SymRange::new(-1, 1023));
+        assert_eq!(s().floor_div(b()).range(&of), SymRange::new(0, 128));
+        assert_eq!(s().modulo(b() + 1).range(&of), SymRange::new(0, 8));
+    }
+
+    #[test]
+    fn text_does_not_depend_on_the_order_of_interning() {
+        assert_eq!((s() * b() * 2 - s() + 3).to_string(), "3 - seq + 2*batch*seq");
+        assert_eq!(s().max(b()).to_string(), "max(batch, seq)");
+    }
+}

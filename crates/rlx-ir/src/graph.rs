@@ -1,0 +1,424 @@
+//! The graph (MIR): a list of nodes in topological order.
+//!
+//! Builders take the shape the caller expects; nothing is checked while building (builders never
+//! fail), [`crate::verify`] checks everything at once, and `try_add` checks one node at a time. The
+//! shape-inferring short forms are in [`crate::GraphExt`].
+//!
+//! ```
+//! use rlx_ir::{DType, Graph, Shape, op::Activation, verify};
+//! let mut g = Graph::new("ffn");
+//! let x = g.input("x", Shape::new(&[2, 4], DType::F32));
+//! let w = g.param("w", Shape::new(&[4, 3], DType::F32));
+//! let y = g.matmul(x, w, Shape::new(&[2, 3], DType::F32));
+//! let y = g.activation(Activation::Gelu, y, Shape::new(&[2, 3], DType::F32));
+//! g.set_outputs(vec![y]);
+//! assert!(verify(&g).is_empty());
+//! ```
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::dim::{Dim, DimBinding, SymRange};
+use crate::error::{Error, ErrorKind, Result};
+use crate::ops::{self, Activation, BinaryOp, Op};
+use crate::origin::{OriginId, Origins};
+use crate::shape::Shape;
+use crate::tensor::ConstData;
+
+/// The id of a node: its position in [`Graph::nodes`].
+///
+/// It also remembers which graph made it, so that an id of another graph is reported instead of
+/// silently meaning some other node. Equality and order look at the position only.
+#[derive(Clone, Copy)]
+pub struct NodeId {
+    index: u32,
+    graph: u32,
+}
+
+impl NodeId {
+    /// The position in [`Graph::nodes`].
+    pub fn index(self) -> usize {
+        self.index as usize
+    }
+}
+
+impl PartialEq for NodeId {
+    fn eq(&self, other: &Self) -> bool {
+        self.index == other.index
+    }
+}
+
+impl Eq for NodeId {}
+
+impl PartialOrd for NodeId {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for NodeId {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.index.cmp(&other.index)
+    }
+}
+
+impl std::hash::Hash for NodeId {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.index.hash(state);
+    }
+}
+
+impl fmt::Display for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "%{}", self.index)
+    }
+}
+
+impl fmt::Debug for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// One operation and its results.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Node {
+    /// The node's id.
+    pub id: NodeId,
+    /// What it computes.
+    pub op: Op,
+    /// What it computes it from.
+    pub inputs: Vec<NodeId>,
+    /// The shape of result 0.
+    pub shape: Shape,
+    /// A name for people.
+    pub name: Option<String>,
+    /// Where the node came from.
+    pub origin: OriginId,
+    /// The shapes of all results when there are several; else empty.
+    more_results: Vec<Shape>,
+}
+
+impl Node {
+    /// A node not yet in a graph.
+    pub fn new(op: Op, inputs: Vec<NodeId>, results: Vec<Shape>) -> Self {
+        let shape = results.first().cloned().unwrap_or_else(|| Shape::scalar(crate::DType::F32));
+        let more_results = if results.len() > 1 { results } else { Vec::new() };
+        let id = NodeId { index: u32::MAX, graph: 0 };
+        Node { id, op, inputs, shape, name: None, origin: OriginId::NONE, more_results }
+    }
+
+    /// The same node with a name.
+    pub fn with_name(mut self, name: Option<String>) -> Self {
+        self.name = name;
+        self
+    }
+
+    /// The same node with an origin.
+    pub fn with_origin(mut self, origin: OriginId) -> Self {
+        self.origin = origin;
+        self
+    }
+
+    /// The shapes of all results.
+    pub fn results(&self) -> &[Shape] {
+        if self.more_results.is_empty() { std::slice::from_ref(&self.shape) } else { &self.more_results }
+    }
+
+    /// `%7 MatMul "name"`: the node as messages call it.
+    pub fn describe(&self) -> String {
+        match (&self.name, &self.op) {
+            (Some(name), _) => format!("{} {} {name:?}", self.id, self.op.kind()),
+            (None, Op::Input { name } | Op::Param { name }) => {
+                format!("{} {} {name:?}", self.id, self.op.kind())
+            }
+            (None, _) => format!("{} {}", self.id, self.op.kind()),
+        }
+    }
+}
+
+impl PartialEq for Node {
+    /// Origins are no part of equality.
+    fn eq(&self, other: &Self) -> bool {
+        self.id == other.id
+            && self.op == other.op
+            && self.inputs == other.inputs
+            && self.name == other.name
+            && self.results() == other.results()
+    }
+}
+
+/// A list of nodes in topological order, and which of them are the outputs.
+#[derive(Debug, Clone)]
+pub struct Graph {
+    /// A name for people.
+    pub name: String,
+    /// What a run gives back, in order.
+    pub outputs: Vec<NodeId>,
+    nodes: Vec<Node>,
+    symbol_ranges: BTreeMap<u32, SymRange>,
+    origins: Origins,
+    /// Distinguishes this graph's ids from another's.
+    tag: u32,
+}
+
+static NEXT_TAG: AtomicU32 = AtomicU32::new(1);
+
+impl PartialEq for Graph {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+            && self.outputs == other.outputs
+            && self.nodes == other.nodes
+            && self.symbol_ranges == other.symbol_ranges
+    }
+}
+
+impl Graph {
+    /// A graph without nodes.
+    pub fn new(name: impl Into<String>) -> Self {
+        Graph {
+            name: name.into(),
+            outputs: Vec::new(),
+            nodes: Vec::new(),
+            symbol_ranges: BTreeMap::new(),
+            origins: Origins::default(),
+            tag: NEXT_TAG.fetch_add(1, Ordering::Relaxed),
+        }
+    }
+
+    /// The nodes, each after the nodes it uses.
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// The node with this id.
+    ///
+    /// # Panics
+    /// When the graph has no such node; [`Graph::try_node`] reports it.
+    pub fn node(&self, id: NodeId) -> &Node {
+        &self.nodes[id.index()]
+    }
+
+    /// The node with this id.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidGraph`] when it is unknown or belongs to another graph.
+    pub fn try_node(&self, id: NodeId) -> Result<&Node> {
+        self.check_id(id)?;
+        Ok(&self.nodes[id.index()])
+    }
+
+    /// The shape of result 0 of this node.
+    ///
+    /// # Panics
+    /// When the graph has no such node.
+    pub fn shape(&self, id: NodeId) -> &Shape {
+        &self.node(id).shape
+    }
+
+    /// How many nodes there are.
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Whether there are no nodes.
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// Sets what a run gives back.
+    pub fn set_outputs(&mut self, outputs: Vec<NodeId>) {
+        self.outputs = outputs;
+    }
+
+    /// The input nodes, in declaration order.
+    pub fn inputs(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.iter().filter(|n| matches!(n.op, Op::Input { .. }))
+    }
+
+    /// The parameter nodes, in declaration order.
+    pub fn params(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.iter().filter(|n| matches!(n.op, Op::Param { .. }))
+    }
+
+    /// The table of origins.
+    pub fn origins(&self) -> &Origins {
+        &self.origins
+    }
+
+    /// The table of origins, to add to.
+    pub fn origins_mut(&mut self) -> &mut Origins {
+        &mut self.origins
+    }
+
+    /// What is known of the symbols' values.
+    pub fn symbol_ranges(&self) -> &BTreeMap<u32, SymRange> {
+        &self.symbol_ranges
+    }
+
+    /// What is known of one symbol's value.
+    pub fn symbol_range(&self, symbol: u32) -> SymRange {
+        self.symbol_ranges.get(&symbol).copied().unwrap_or(SymRange::DIM)
+    }
+
+    /// States what is known of a symbol's value.
+    pub fn set_symbol_range(&mut self, symbol: u32, range: SymRange) {
+        self.symbol_ranges.insert(symbol, range);
+    }
+
+    /// Whether `id` names a node of this graph.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidGraph`] when it is unknown or belongs to another graph.
+    pub fn check_id(&self, id: NodeId) -> Result<()> {
+        if id.index() >= self.nodes.len() {
+            return Err(Error::new(
+                ErrorKind::InvalidGraph,
+                format!("{id} is not a node of \"{}\"", self.name),
+            ));
+        }
+        if id.graph != self.tag {
+            return Err(Error::new(
+                ErrorKind::InvalidGraph,
+                format!("{id} belongs to another graph than \"{}\"", self.name),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Adds a node; its id is set here. Nothing is checked.
+    pub fn push_node(&mut self, mut node: Node) -> NodeId {
+        node.id = NodeId { index: self.nodes.len() as u32, graph: self.tag };
+        self.nodes.push(node);
+        self.nodes[self.nodes.len() - 1].id
+    }
+
+    /// Adds a node of one result with the shape the caller expects. Nothing is checked.
+    pub fn add_node(&mut self, op: Op, inputs: Vec<NodeId>, shape: Shape) -> NodeId {
+        self.push_node(Node::new(op, inputs, vec![shape]))
+    }
+
+    /// Adds a node whose shape is inferred.
+    ///
+    /// # Errors
+    /// An unknown input, or what the op's shape rule reports.
+    pub fn try_add(&mut self, op: Op, inputs: &[NodeId]) -> Result<NodeId> {
+        let results = self.infer(&op, inputs, &[])?;
+        Ok(self.push_node(Node::new(op, inputs.to_vec(), results)))
+    }
+
+    /// The shapes a node of `op` with these inputs would have.
+    ///
+    /// # Errors
+    /// An unknown input, or what the op's shape rule reports.
+    pub fn infer(&self, op: &Op, inputs: &[NodeId], declared: &[Shape]) -> Result<Vec<Shape>> {
+        if let Op::Result { index } = op {
+            return self.infer_result(*index, inputs);
+        }
+        let shapes: Vec<&Shape> =
+            inputs.iter().map(|&id| self.try_node(id).map(|n| &n.shape)).collect::<Result<_>>()?;
+        ops::def::infer(op, &shapes, declared)
+    }
+
+    /// `Result` looks at all results of its input, which other ops do not see.
+    fn infer_result(&self, index: usize, inputs: &[NodeId]) -> Result<Vec<Shape>> {
+        let &[of] = inputs else {
+            return Err(Error::new(ErrorKind::InvalidGraph, "Result takes 1 input"));
+        };
+        let node = self.try_node(of)?;
+        match node.results().get(index) {
+            Some(shape) => Ok(vec![shape.clone()]),
+            None => Err(Error::new(
+                ErrorKind::InvalidGraph,
+                format!("{} has {} results, not {}", node.describe(), node.results().len(), index + 1),
+            )),
+        }
+    }
+
+    /// Result `index` of `node` as a value other nodes can use.
+    ///
+    /// # Errors
+    /// When the node is unknown or has fewer results.
+    pub fn result(&mut self, node: NodeId, index: usize) -> Result<NodeId> {
+        if index == 0 {
+            self.check_id(node)?;
+            return Ok(node);
+        }
+        self.try_add(Op::Result { index }, &[node])
+    }
+
+    /// Names a node for people.
+    pub fn set_name(&mut self, id: NodeId, name: impl Into<String>) {
+        if let Some(node) = self.nodes.get_mut(id.index()) {
+            node.name = Some(name.into());
+        }
+    }
+
+    /// States where a node came from.
+    pub fn set_origin(&mut self, id: NodeId, origin: OriginId) {
+        if let Some(node) = self.nodes.get_mut(id.index()) {
+            node.origin = origin;
+        }
+    }
+
+    /// The graph with the bound symbols' values put in everywhere.
+    pub fn bind(&self, binding: &DimBinding) -> Graph {
+        let mut bound = self.clone();
+        for node in &mut bound.nodes {
+            node.op = node.op.bind(binding);
+            node.shape = node.shape.bind(binding);
+            node.more_results.iter_mut().for_each(|s| *s = s.bind(binding));
+        }
+        bound.symbol_ranges.retain(|&s, _| binding.get(s).is_none());
+        bound
+    }
+}
+
+/// The builders of the contract.
+impl Graph {
+    /// A tensor the caller gives at every run.
+    pub fn input(&mut self, name: impl Into<String>, shape: Shape) -> NodeId {
+        self.add_node(Op::Input { name: name.into() }, vec![], shape)
+    }
+
+    /// A tensor the caller sets once.
+    pub fn param(&mut self, name: impl Into<String>, shape: Shape) -> NodeId {
+        self.add_node(Op::Param { name: name.into() }, vec![], shape)
+    }
+
+    /// A tensor fixed in the graph.
+    pub fn constant(&mut self, data: ConstData) -> NodeId {
+        let shape = data.shape();
+        self.add_node(Op::Constant { data: Arc::new(data) }, vec![], shape)
+    }
+
+    /// A function of two elements, broadcast as NumPy does.
+    pub fn binary(&mut self, op: BinaryOp, a: NodeId, b: NodeId, shape: Shape) -> NodeId {
+        self.add_node(Op::Binary(op), vec![a, b], shape)
+    }
+
+    /// A function of each element.
+    pub fn activation(&mut self, op: Activation, x: NodeId, shape: Shape) -> NodeId {
+        self.add_node(Op::Activation(op), vec![x], shape)
+    }
+
+    /// The matrix product.
+    pub fn matmul(&mut self, a: NodeId, b: NodeId, shape: Shape) -> NodeId {
+        self.add_node(Op::MatMul, vec![a, b], shape)
+    }
+
+    /// The same elements with other dimensions; one entry of `to` may be -1 (what is left), and 0
+    /// stands for the input's own dimension.
+    pub fn reshape(&mut self, x: NodeId, to: Vec<i64>, shape: Shape) -> NodeId {
+        let from = self.nodes.get(x.index()).map(|n| n.shape.clone());
+        // A target that makes no sense keeps the declared dimensions: `verify` then reports the mismatch.
+        let dims = match from.map(|from| ops::movement::resolve_reshape(&from, &to, false)) {
+            Some(Ok(dims)) => dims,
+            _ => to.iter().map(|&d| Dim::Static(usize::try_from(d).unwrap_or(0))).collect(),
+        };
+        self.add_node(Op::Reshape { to: dims }, vec![x], shape)
+    }
+}

@@ -1,0 +1,54 @@
+//! The graph language of RLX.
+//!
+//! A model is a [`Graph`] (the MIR): a list of [`Node`]s in topological order over symbolic [`Shape`]s.
+//! What an op is stands in one place, the `ops!` table of [`ops`] and the [`ops::OpDef`] behind each line:
+//! arity, shape rule, reference semantics, decomposition, cost and a generator of random cases. From it come
+//! the text form ([`text`]), the verifier ([`verify()`]), the oracle ([`oracle`]) and the support tables.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`dtype`], [`dim`], [`shape`] | element types, symbolic dimensions, shapes |
+//! | [`tensor`] | stored bytes and exact values |
+//! | [`graph`], [`ops`] | the graph and its ops |
+//! | [`text`], [`hash`] | printing, parsing, hashing |
+//! | [`mod@verify`], [`oracle`] | structural rules, and what the right answer is |
+//! | [`weights`] | a model's tensors by name |
+#![forbid(unsafe_code)]
+
+pub mod cost;
+pub mod decompose;
+pub mod dim;
+pub mod dtype;
+pub mod error;
+pub mod graph;
+pub mod hash;
+mod minifloat;
+pub mod ops;
+pub mod oracle;
+pub mod origin;
+pub mod shape;
+pub mod tensor;
+#[cfg(feature = "testing")]
+pub mod testing;
+pub mod text;
+pub mod verify;
+pub mod weights;
+
+pub use dim::{Dim, DimBinding, Extent, SymRange, sym};
+pub use dtype::{DType, DTypeClass};
+pub use error::{Error, ErrorKind, Result};
+pub use graph::{Graph, Node, NodeId};
+pub use hash::{GraphHash, graph_hash};
+pub use ops::{Op, OpKind};
+pub use origin::{OriginId, Origins};
+pub use shape::Shape;
+pub use tensor::{ConstData, Value};
+pub use verify::{VerifyError, verify, verify_ok};
+pub use weights::{Weight, WeightStore};
+
+/// The types of ops' attributes.
+pub mod op {
+    pub use crate::ops::{
+        Activation, BinaryOp, Body, CmpOp, CustomAttr, CustomAttrs, MaskKind, PackFormat, ReduceOp,
+    };
+}

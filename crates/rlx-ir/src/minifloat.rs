@@ -1,0 +1,140 @@
+//! The 8- and 4-bit floating-point formats, by their definition.
+//!
+//! One generic decoder of (exponent bits, mantissa bits, bias, special values) covers the FP8 formats of
+//! "FP8 Formats for Deep Learning" (2022), their FNUZ variants, and OCP's FP4 E2M1. Encoding searches the
+//! at most 128 magnitudes: slow, obvious, and by construction round-to-nearest-even.
+
+use crate::dtype::DType;
+
+/// A small float format.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Format {
+    exponent_bits: u32,
+    mantissa_bits: u32,
+    bias: i32,
+    /// The largest magnitude code that is a finite number.
+    max_code: u8,
+    has_infinity: bool,
+    /// No negative zero: the code `0x80` is the only NaN.
+    unsigned_zero: bool,
+    has_nan: bool,
+}
+
+impl Format {
+    /// The format of `dtype`, if it is one of these.
+    pub(crate) fn of(dtype: DType) -> Option<Format> {
+        let f = |exponent_bits, mantissa_bits, bias, max_code, has_infinity, unsigned_zero, has_nan| {
+            Some(Format {
+                exponent_bits,
+                mantissa_bits,
+                bias,
+                max_code,
+                has_infinity,
+                unsigned_zero,
+                has_nan,
+            })
+        };
+        match dtype {
+            DType::F8E4M3FN => f(4, 3, 7, 0x7E, false, false, true),
+            DType::F8E4M3FNUZ => f(4, 3, 8, 0x7F, false, true, true),
+            DType::F8E5M2 => f(5, 2, 15, 0x7B, true, false, true),
+            DType::F8E5M2FNUZ => f(5, 2, 16, 0x7F, false, true, true),
+            DType::F4E2M1 => f(2, 1, 1, 0x7, false, false, false),
+            _ => None,
+        }
+    }
+
+    fn sign_bit(self) -> u8 {
+        1 << (self.exponent_bits + self.mantissa_bits)
+    }
+
+    fn magnitude(self, code: u8) -> f64 {
+        let mantissa = f64::from(code & ((1 << self.mantissa_bits) - 1));
+        let exponent = i32::from(code >> self.mantissa_bits);
+        let unit = 2f64.powi(-(self.mantissa_bits as i32));
+        if exponent == 0 {
+            mantissa * unit * 2f64.powi(1 - self.bias)
+        } else {
+            (1.0 + mantissa * unit) * 2f64.powi(exponent - self.bias)
+        }
+    }
+
+    /// The value of a code.
+    pub(crate) fn decode(self, code: u8) -> f64 {
+        let negative = code & self.sign_bit() != 0;
+        let low = code & (self.sign_bit() - 1);
+        if self.unsigned_zero && negative && low == 0 {
+            return f64::NAN;
+        }
+        let magnitude = match low {
+            l if l <= self.max_code => self.magnitude(l),
+            l if self.has_infinity && l == self.max_code + 1 => f64::INFINITY,
+            _ => f64::NAN,
+        };
+        if negative { -magnitude } else { magnitude }
+    }
+
+    /// The code nearest to `x`, ties to even; beyond the greatest finite value: infinity where the
+    /// format has one, else NaN, else the greatest finite value.
+    pub(crate) fn encode(self, x: f64) -> u8 {
+        let sign = if x.is_sign_negative() { self.sign_bit() } else { 0 };
+        let nan = if self.unsigned_zero { self.sign_bit() } else { self.sign_bit() - 1 };
+        if x.is_nan() {
+            return if self.has_nan { nan } else { 0 };
+        }
+        let x = x.abs();
+        let mut best = 0u8;
+        for code in 1..=self.max_code {
+            let (old, new) = ((x - self.magnitude(best)).abs(), (x - self.magnitude(code)).abs());
+            if new < old || (new == old && code % 2 == 0) {
+                best = code;
+            }
+        }
+        // Half a step beyond the greatest value rounds up to the next power that is not there.
+        let greatest = self.magnitude(self.max_code);
+        let step = greatest - self.magnitude(self.max_code - 1);
+        let beyond = x >= greatest + step / 2.0 && (x > greatest + step / 2.0 || self.max_code % 2 == 1);
+        if beyond && self.has_infinity {
+            return sign | (self.max_code + 1);
+        }
+        if beyond && self.has_nan {
+            return if self.unsigned_zero { nan } else { sign | nan };
+        }
+        if self.unsigned_zero && best == 0 { 0 } else { sign | best }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn known_values() {
+        let e4m3 = Format::of(DType::F8E4M3FN).unwrap();
+        assert_eq!(e4m3.decode(0x7E), 448.0);
+        assert!(e4m3.decode(0x7F).is_nan());
+        assert_eq!(e4m3.encode(1.0), 0x38);
+        let e5m2 = Format::of(DType::F8E5M2).unwrap();
+        assert_eq!(e5m2.decode(0x7B), 57344.0);
+        assert_eq!(e5m2.decode(0x7C), f64::INFINITY);
+        let fnuz = Format::of(DType::F8E4M3FNUZ).unwrap();
+        assert_eq!(fnuz.decode(0x7F), 240.0);
+        assert!(fnuz.decode(0x80).is_nan());
+        let fp4 = Format::of(DType::F4E2M1).unwrap();
+        let values: Vec<f64> = (0..8).map(|c| fp4.decode(c)).collect();
+        assert_eq!(values, [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]);
+    }
+
+    #[test]
+    fn every_finite_code_survives_the_round_trip() {
+        for dtype in [DType::F8E4M3FN, DType::F8E4M3FNUZ, DType::F8E5M2, DType::F8E5M2FNUZ, DType::F4E2M1] {
+            let f = Format::of(dtype).unwrap();
+            for code in 0..=(f.sign_bit() | (f.sign_bit() - 1)) {
+                let x = f.decode(code);
+                if x.is_finite() {
+                    assert_eq!(f.encode(x), code, "{dtype} {code:#x}");
+                }
+            }
+        }
+    }
+}

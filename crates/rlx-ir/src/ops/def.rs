@@ -1,0 +1,136 @@
+//! What an op's definition states: the [`OpDef`] trait.
+//!
+//! A definition is a unit struct in its family's file. It gives arity, shape rule, reference semantics
+//! and, where the op is a composite, its decomposition; with feature `testing` also a generator of random
+//! valid cases. The reference semantics are the oracle: slow, obvious, in `f64` or exact integers, and
+//! shared with no backend.
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::graph::{Graph, NodeId};
+use crate::ops::{Op, OpKind};
+use crate::shape::Shape;
+use crate::tensor::Value;
+
+#[cfg(feature = "testing")]
+use crate::testing::{Case, Gen};
+
+/// How many inputs an op takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Arity {
+    /// Exactly this many.
+    Exact(usize),
+    /// From the first to the second, both included.
+    Between(usize, usize),
+    /// This many or more.
+    AtLeast(usize),
+}
+
+impl Arity {
+    /// Whether `n` inputs fit.
+    pub fn accepts(self, n: usize) -> bool {
+        match self {
+            Arity::Exact(want) => n == want,
+            Arity::Between(low, high) => (low..=high).contains(&n),
+            Arity::AtLeast(low) => n >= low,
+        }
+    }
+}
+
+impl std::fmt::Display for Arity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Arity::Exact(n) => write!(f, "{n}"),
+            Arity::Between(low, high) => write!(f, "{low} to {high}"),
+            Arity::AtLeast(low) => write!(f, "at least {low}"),
+        }
+    }
+}
+
+/// What computing a node takes, as expressions over its symbols evaluated at a binding.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Cost {
+    /// Arithmetic operations; a multiply-add counts as two.
+    pub flops: f64,
+    /// Bytes read and written when nothing is fused or cached.
+    pub bytes: f64,
+}
+
+/// Everything the system knows about one op.
+pub trait OpDef: Sync {
+    /// How many inputs the op takes.
+    fn arity(&self, op: &Op) -> Arity;
+
+    /// The shapes of the results from the shapes of the inputs (arity already checked).
+    ///
+    /// `declared` is what the node says of itself; only ops whose shape cannot be inferred (inputs,
+    /// parameters, custom ops) may use it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Shape`] or [`ErrorKind::DType`], naming the shapes and the rule.
+    fn infer(&self, op: &Op, inputs: &[&Shape], declared: &[Shape]) -> Result<Vec<Shape>>;
+
+    /// The results, computed the obvious way: `f64` or exact integers. The caller rounds them to the
+    /// declared element type. `results` are the fixed shapes that `infer` gave.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Value`] for values the op forbids, such as an index out of range.
+    fn reference(&self, op: &Op, inputs: &[&Value], results: &[Shape]) -> Result<Vec<Value>>;
+
+    /// For a composite: builds the same results from simpler ops in `graph` and gives their ids, one
+    /// for each result. `None` for a primitive.
+    ///
+    /// # Errors
+    /// Whatever the builders report.
+    fn decompose(&self, op: &Op, inputs: &[NodeId], graph: &mut Graph) -> Option<Result<Vec<NodeId>>> {
+        let _ = (op, inputs, graph);
+        None
+    }
+
+    /// Whether each result element depends only on the input elements at its own position.
+    fn is_elementwise(&self) -> bool {
+        false
+    }
+
+    /// Arithmetic operations for fixed shapes; the default counts one per result element.
+    fn flops(&self, op: &Op, inputs: &[&Shape], results: &[Shape]) -> f64 {
+        let _ = (op, inputs);
+        results.iter().map(|s| s.num_elements().unwrap_or(0) as f64).sum()
+    }
+
+    /// A random valid case: the op, inputs and their values, such that the result does not hinge on
+    /// ties or on the last bit.
+    #[cfg(feature = "testing")]
+    fn generate(&self, kind: OpKind, gen_: &mut Gen) -> Case;
+}
+
+/// Arithmetic and memory traffic of one node with fixed shapes.
+pub fn cost(op: &Op, inputs: &[&Shape], results: &[Shape]) -> Cost {
+    let bytes = |s: &Shape| s.size_bytes().unwrap_or(0) as f64;
+    let moved: f64 = inputs.iter().map(|s| bytes(s)).sum::<f64>() + results.iter().map(bytes).sum::<f64>();
+    Cost { flops: op.def().flops(op, inputs, results), bytes: moved }
+}
+
+/// The shapes of a node's results: arity, then the op's rule.
+///
+/// # Errors
+/// What [`OpDef::infer`] reports, or [`ErrorKind::InvalidGraph`] for a wrong number of inputs.
+pub fn infer(op: &Op, inputs: &[&Shape], declared: &[Shape]) -> Result<Vec<Shape>> {
+    let arity = op.def().arity(op);
+    if !arity.accepts(inputs.len()) {
+        return Err(Error::new(
+            ErrorKind::InvalidGraph,
+            format!("{} takes {arity} inputs, not {}", op.kind(), inputs.len()),
+        ));
+    }
+    op.def().infer(op, inputs, declared)
+}
+
+/// A definition was called with an op of another kind: a broken table.
+pub(crate) fn wrong_definition(name: &str, op: &Op) -> Error {
+    Error::new(ErrorKind::Internal, format!("the definition of {name} was asked about {}", op.kind()))
+}
+
+/// An op was given an element type it does not take.
+pub(crate) fn dtype_error(kind: OpKind, shape: &Shape, takes: &str) -> Error {
+    Error::new(ErrorKind::DType, format!("{kind} takes {takes}, not {shape}"))
+}

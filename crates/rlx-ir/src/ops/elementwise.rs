@@ -1,0 +1,359 @@
+//! Elementwise ops: functions of one, two or three elements at the same (broadcast) position.
+
+mod reference;
+
+use crate::dtype::{DType, DTypeClass};
+use crate::error::Result;
+use crate::ops::def::{Arity, OpDef, dtype_error};
+use crate::ops::{Activation, BinaryOp, CmpOp, Op, OpKind, attrs};
+use crate::oracle::{broadcast_offset, for_each_index};
+use crate::shape::{Shape, broadcast};
+use crate::tensor::{Elements, Value};
+use crate::{Error, ErrorKind};
+
+#[cfg(feature = "testing")]
+use crate::{
+    ops::attr::NamedVariant,
+    testing::{Case, Gen},
+};
+
+/// Which element types a function takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Takes {
+    Floats,
+    Numbers,
+    Integers,
+    Bools,
+    Unsigned,
+    NumbersAndBools,
+}
+
+impl Takes {
+    fn accepts(self, dtype: DType) -> bool {
+        let class = dtype.class();
+        match self {
+            Takes::Floats => class == DTypeClass::Float,
+            Takes::Numbers => matches!(class, DTypeClass::Float | DTypeClass::Signed | DTypeClass::Unsigned),
+            Takes::Integers => dtype.is_int(),
+            Takes::Bools => class == DTypeClass::Bool,
+            Takes::Unsigned => class == DTypeClass::Unsigned,
+            Takes::NumbersAndBools => class != DTypeClass::Complex,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Takes::Floats => "floats",
+            Takes::Numbers => "numbers",
+            Takes::Integers => "integers",
+            Takes::Bools => "bools",
+            Takes::Unsigned => "unsigned integers",
+            Takes::NumbersAndBools => "numbers or bools",
+        }
+    }
+
+    fn check(self, kind: OpKind, shape: &Shape) -> Result<()> {
+        if self.accepts(shape.dtype()) { Ok(()) } else { Err(dtype_error(kind, shape, self.name())) }
+    }
+}
+
+fn activation_takes(op: Activation) -> Takes {
+    use Activation as A;
+    match op {
+        A::Not => Takes::Bools,
+        A::BitNot => Takes::Integers,
+        A::Neg | A::Abs | A::Sign | A::Relu => Takes::Numbers,
+        A::Floor | A::Ceil | A::Trunc | A::Round => Takes::Numbers,
+        _ => Takes::Floats,
+    }
+}
+
+fn binary_takes(op: BinaryOp) -> Takes {
+    use BinaryOp as B;
+    match op {
+        B::And | B::Or | B::Xor => Takes::Bools,
+        B::BitAnd | B::BitOr | B::BitXor => Takes::Integers,
+        B::Shl | B::Shr => Takes::Unsigned,
+        B::Atan2 => Takes::Floats,
+        B::Max | B::Min => Takes::NumbersAndBools,
+        _ => Takes::Numbers,
+    }
+}
+
+/// The element types [`Op::Activation`] and [`Op::Binary`] with this function compute on.
+pub fn accepts(op: &Op, dtype: DType) -> bool {
+    match op {
+        Op::Activation(a) => activation_takes(*a).accepts(dtype),
+        Op::Binary(b) => binary_takes(*b).accepts(dtype),
+        _ => true,
+    }
+}
+
+fn same_dtype(kind: OpKind, a: &Shape, b: &Shape) -> Result<()> {
+    if a.dtype() == b.dtype() {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::DType, format!("{kind} of {a} with {b}: element types differ"))
+        .with_hint("insert a Cast"))
+}
+
+/// [`Op::Activation`].
+pub struct ActivationDef;
+
+impl OpDef for ActivationDef {
+    fn arity(&self, _: &Op) -> Arity {
+        Arity::Exact(1)
+    }
+
+    fn is_elementwise(&self) -> bool {
+        true
+    }
+
+    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
+        attrs!(op => Activation(f));
+        activation_takes(*f).check(OpKind::Activation, inputs[0])?;
+        Ok(vec![inputs[0].clone()])
+    }
+
+    fn reference(&self, op: &Op, inputs: &[&Value], _: &[Shape]) -> Result<Vec<Value>> {
+        attrs!(op => Activation(f));
+        let x = inputs[0];
+        let elements = match &x.elements {
+            Elements::Float(v) => {
+                Elements::Float(v.iter().map(|&x| reference::activation_f64(*f, x)).collect())
+            }
+            Elements::Int(v) => {
+                Elements::Int(v.iter().map(|&i| reference::activation_int(*f, i, x.dtype)).collect())
+            }
+        };
+        Ok(vec![Value { dtype: x.dtype, dims: x.dims.clone(), elements }])
+    }
+
+    #[cfg(feature = "testing")]
+    fn generate(&self, _: OpKind, g: &mut Gen) -> Case {
+        let f = g.pick(Activation::ALL);
+        let dtype = g.dtype_where(|d| activation_takes(f).accepts(d));
+        let dims = g.dims(0..=4, 1..=6);
+        let range = match f {
+            Activation::Log | Activation::Sqrt | Activation::Rsqrt | Activation::Recip => 0.25..4.0,
+            Activation::Acosh => 1.125..4.0,
+            Activation::Asin | Activation::Acos | Activation::Atanh => -0.875..0.875,
+            Activation::Tan => -1.25..1.25,
+            _ => -3.0..3.0,
+        };
+        let x = if matches!(f, Activation::Round) {
+            g.untied_value(dtype, &dims)
+        } else {
+            g.value(dtype, &dims, range)
+        };
+        Case::new(Op::Activation(f), vec![x])
+    }
+}
+
+/// The result of a function of two elements, broadcast.
+fn zip_broadcast<T>(dims: &[usize], a: &Value, b: &Value, mut f: impl FnMut(usize, usize) -> T) -> Vec<T> {
+    let mut out = Vec::with_capacity(dims.iter().product());
+    for_each_index(dims, |index| {
+        out.push(f(broadcast_offset(index, &a.dims), broadcast_offset(index, &b.dims)))
+    });
+    out
+}
+
+fn static_dims(shape: &Shape) -> Result<Vec<usize>> {
+    shape.static_dims().ok_or_else(|| Error::new(ErrorKind::Dimension, format!("{shape} is not fixed")))
+}
+
+/// [`Op::Binary`].
+pub struct BinaryDef;
+
+impl OpDef for BinaryDef {
+    fn arity(&self, _: &Op) -> Arity {
+        Arity::Exact(2)
+    }
+
+    fn is_elementwise(&self) -> bool {
+        true
+    }
+
+    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
+        attrs!(op => Binary(f));
+        same_dtype(OpKind::Binary, inputs[0], inputs[1])?;
+        binary_takes(*f).check(OpKind::Binary, inputs[0])?;
+        Ok(vec![Shape::from_dims(&broadcast(inputs)?, inputs[0].dtype())])
+    }
+
+    fn reference(&self, op: &Op, inputs: &[&Value], results: &[Shape]) -> Result<Vec<Value>> {
+        attrs!(op => Binary(f));
+        let dims = static_dims(&results[0])?;
+        let (a, b, dtype) = (inputs[0], inputs[1], inputs[0].dtype);
+        Ok(vec![match (&a.elements, &b.elements) {
+            (Elements::Int(x), Elements::Int(y)) => {
+                let out = zip_broadcast(&dims, a, b, |i, j| reference::binary_int(*f, x[i], y[j], dtype));
+                Value::int(dtype, &dims, out)
+            }
+            _ => {
+                let (x, y) = (a.floats()?, b.floats()?);
+                Value::float(
+                    dtype,
+                    &dims,
+                    zip_broadcast(&dims, a, b, |i, j| reference::binary_f64(*f, x[i], y[j])),
+                )
+            }
+        }])
+    }
+
+    #[cfg(feature = "testing")]
+    fn generate(&self, _: OpKind, g: &mut Gen) -> Case {
+        let f = g.pick(BinaryOp::ALL);
+        let dtype = g.dtype_where(|d| binary_takes(f).accepts(d));
+        let (a_dims, b_dims) = g.broadcast_dims();
+        let positive =
+            matches!(f, BinaryOp::Pow | BinaryOp::Div | BinaryOp::Mod | BinaryOp::Rem | BinaryOp::Atan2);
+        let whole = matches!(f, BinaryOp::Pow) && dtype.is_int();
+        let range = if whole {
+            0.0..4.0
+        } else if positive {
+            0.5..4.0
+        } else {
+            -3.0..3.0
+        };
+        let (a, b) = (g.value(dtype, &a_dims, range.clone()), g.value(dtype, &b_dims, range));
+        Case::new(Op::Binary(f), vec![a, b])
+    }
+}
+
+/// [`Op::Compare`].
+pub struct CompareDef;
+
+impl OpDef for CompareDef {
+    fn arity(&self, _: &Op) -> Arity {
+        Arity::Exact(2)
+    }
+
+    fn is_elementwise(&self) -> bool {
+        true
+    }
+
+    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
+        attrs!(op => Compare(_f));
+        same_dtype(OpKind::Compare, inputs[0], inputs[1])?;
+        Takes::NumbersAndBools.check(OpKind::Compare, inputs[0])?;
+        Ok(vec![Shape::from_dims(&broadcast(inputs)?, DType::Bool)])
+    }
+
+    fn reference(&self, op: &Op, inputs: &[&Value], results: &[Shape]) -> Result<Vec<Value>> {
+        attrs!(op => Compare(f));
+        let dims = static_dims(&results[0])?;
+        let (a, b) = (inputs[0], inputs[1]);
+        let out = match (&a.elements, &b.elements) {
+            (Elements::Int(x), Elements::Int(y)) => {
+                zip_broadcast(&dims, a, b, |i, j| reference::compare(*f, x[i].partial_cmp(&y[j])))
+            }
+            _ => {
+                let (x, y) = (a.floats()?, b.floats()?);
+                zip_broadcast(&dims, a, b, |i, j| reference::compare(*f, x[i].partial_cmp(&y[j])))
+            }
+        };
+        Ok(vec![Value::bools(&dims, out)])
+    }
+
+    #[cfg(feature = "testing")]
+    fn generate(&self, _: OpKind, g: &mut Gen) -> Case {
+        let f = g.pick(CmpOp::ALL);
+        let dtype = g.dtype_where(|d| Takes::NumbersAndBools.accepts(d));
+        let (a_dims, b_dims) = g.broadcast_dims();
+        let (a, b) = (g.value(dtype, &a_dims, -3.0..3.0), g.value(dtype, &b_dims, -3.0..3.0));
+        Case::new(Op::Compare(f), vec![a, b])
+    }
+}
+
+/// [`Op::Where`].
+pub struct WhereDef;
+
+impl OpDef for WhereDef {
+    fn arity(&self, _: &Op) -> Arity {
+        Arity::Exact(3)
+    }
+
+    fn is_elementwise(&self) -> bool {
+        true
+    }
+
+    fn infer(&self, _: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
+        Takes::Bools.check(OpKind::Where, inputs[0])?;
+        same_dtype(OpKind::Where, inputs[1], inputs[2])?;
+        Ok(vec![Shape::from_dims(&broadcast(inputs)?, inputs[1].dtype())])
+    }
+
+    fn reference(&self, _: &Op, inputs: &[&Value], results: &[Shape]) -> Result<Vec<Value>> {
+        let dims = static_dims(&results[0])?;
+        let (condition, a, b) = (inputs[0], inputs[1], inputs[2]);
+        let truth = condition.ints()?;
+        let choose = |index: &[usize]| truth[broadcast_offset(index, &condition.dims)] != 0;
+        let at = |index: &[usize]| (broadcast_offset(index, &a.dims), broadcast_offset(index, &b.dims));
+        let elements = match (&a.elements, &b.elements) {
+            (Elements::Int(x), Elements::Int(y)) => {
+                let mut out = Vec::new();
+                for_each_index(&dims, |i| out.push(if choose(i) { x[at(i).0] } else { y[at(i).1] }));
+                Elements::Int(out)
+            }
+            _ => {
+                let (x, y, mut out) = (a.floats()?, b.floats()?, Vec::new());
+                for_each_index(&dims, |i| out.push(if choose(i) { x[at(i).0] } else { y[at(i).1] }));
+                Elements::Float(out)
+            }
+        };
+        Ok(vec![Value { dtype: a.dtype, dims, elements }])
+    }
+
+    #[cfg(feature = "testing")]
+    fn generate(&self, _: OpKind, g: &mut Gen) -> Case {
+        let dtype = g.dtype_where(|d| Takes::NumbersAndBools.accepts(d));
+        let (a_dims, b_dims) = g.broadcast_dims();
+        let condition = g.value(DType::Bool, &a_dims, 0.0..2.0);
+        let (a, b) = (g.value(dtype, &b_dims, -3.0..3.0), g.value(dtype, &a_dims, -3.0..3.0));
+        Case::new(Op::Where, vec![condition, a, b])
+    }
+}
+
+/// [`Op::Cast`].
+pub struct CastDef;
+
+impl OpDef for CastDef {
+    fn arity(&self, _: &Op) -> Arity {
+        Arity::Exact(1)
+    }
+
+    fn is_elementwise(&self) -> bool {
+        true
+    }
+
+    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
+        attrs!(op => Cast { to });
+        Takes::NumbersAndBools.check(OpKind::Cast, inputs[0])?;
+        if to.class() == DTypeClass::Complex {
+            return Err(Error::new(ErrorKind::DType, format!("cannot cast {} to {to}", inputs[0])));
+        }
+        Ok(vec![inputs[0].with_dtype(*to)])
+    }
+
+    fn reference(&self, op: &Op, inputs: &[&Value], _: &[Shape]) -> Result<Vec<Value>> {
+        attrs!(op => Cast { to });
+        let x = inputs[0];
+        let elements = match &x.elements {
+            Elements::Float(v) if to.is_float() => Elements::Float(v.clone()),
+            Elements::Float(v) => Elements::Int(v.iter().map(|&x| reference::float_to_int(x, *to)).collect()),
+            Elements::Int(v) if to.is_float() => Elements::Float(v.iter().map(|&i| i as f64).collect()),
+            Elements::Int(v) => Elements::Int(v.clone()),
+        };
+        Ok(vec![Value { dtype: *to, dims: x.dims.clone(), elements }])
+    }
+
+    #[cfg(feature = "testing")]
+    fn generate(&self, _: OpKind, g: &mut Gen) -> Case {
+        let from = g.dtype_where(|d| Takes::NumbersAndBools.accepts(d));
+        let to = g.dtype_where(|d| Takes::NumbersAndBools.accepts(d));
+        let dims = g.dims(0..=3, 1..=6);
+        Case::new(Op::Cast { to }, vec![g.value(from, &dims, 0.0..3.0)])
+    }
+}

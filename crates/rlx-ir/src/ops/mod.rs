@@ -1,0 +1,271 @@
+//! The op table: every op of the language is one line here and one definition in its family's file.
+//!
+//! From a line `Softmax { axis: i32 } => nn::SoftmaxDef` the `ops!` macro derives the [`Op`] variant, its
+//! [`OpKind`], its printing and parsing, hashing, binding of symbolic attributes, and its place in
+//! [`OPS`]; everything else about the op comes from the [`OpDef`] that stands behind the arrow. To add an
+//! op: write its `OpDef` in the family's file (see [`def`]) and add its line.
+
+pub mod attr;
+pub mod def;
+pub mod elementwise;
+pub mod linalg;
+pub mod movement;
+pub mod structural;
+pub mod types;
+
+use std::sync::Arc;
+
+pub use attr::Attr;
+pub use def::{Arity, Cost, OpDef};
+pub use types::{Activation, BinaryOp, Body, CmpOp, CustomAttr, CustomAttrs, MaskKind, PackFormat, ReduceOp};
+
+use crate::dim::{Dim, DimBinding, Extent};
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::tensor::ConstData;
+use crate::text::{Lexer, TextWriter};
+
+/// Matches a tuple variant's single field in a pattern; `$ty` only drives the repetition.
+macro_rules! field_pattern {
+    ($v:ident, $ty:ty) => {
+        $v
+    };
+}
+
+macro_rules! ops {
+    ($(
+        $(#[doc = $doc:literal])*
+        $name:ident $( ( $tuple:ty ) )? $( { $( $(#[doc = $fdoc:literal])* $field:ident : $fty:ty ),* $(,)? } )?
+            => $def:path;
+    )*) => {
+        /// What a node computes, with its attributes.
+        #[derive(Debug, Clone, PartialEq)]
+        #[non_exhaustive]
+        pub enum Op {
+            $(
+                $(#[doc = $doc])*
+                $name $( ( $tuple ) )? $( { $( $(#[doc = $fdoc])* $field : $fty ),* } )?,
+            )*
+        }
+
+        /// Which op, without its attributes.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[non_exhaustive]
+        pub enum OpKind {
+            $( $(#[doc = $doc])* $name, )*
+        }
+
+        impl OpKind {
+            /// Every op, in table order.
+            pub const ALL: &'static [OpKind] = &[$(OpKind::$name),*];
+
+            /// The name the text form uses.
+            pub const fn name(self) -> &'static str {
+                match self { $(OpKind::$name => stringify!($name),)* }
+            }
+
+            /// The op's paragraph of documentation.
+            pub const fn doc(self) -> &'static str {
+                match self { $(OpKind::$name => concat!($($doc, "\n"),*),)* }
+            }
+        }
+
+        /// The definitions of all ops, in table order.
+        pub static OPS: &[&dyn OpDef] = &[$(&$def),*];
+
+        impl Op {
+            /// Which op this is.
+            pub const fn kind(&self) -> OpKind {
+                match self { $(Op::$name { .. } => OpKind::$name,)* }
+            }
+
+            /// Whether the op has a single unnamed attribute, written behind its name: `Binary.Add`.
+            pub(crate) fn has_leading_value(&self) -> bool {
+                match self { $(Op::$name { .. } => false $( || { let _: Option<$tuple> = None; true } )?,)* }
+            }
+
+            /// Writes the attributes: nothing, `.Value` for a tuple variant, ` {a=1, b=2}` else.
+            pub(crate) fn write_attrs(&self, w: &mut TextWriter) {
+                match self {
+                    $(Op::$name { $( 0: field_pattern!(value, $tuple) )? $( $( $field ),* )? } => {
+                        let _ = &w;
+                        $( w.push("."); <$tuple as Attr>::write(value, w); )?
+                        $(
+                            let mut first = true;
+                            let _ = &mut first;
+                            $( w.attr(&mut first, stringify!($field), $field); )*
+                            w.end_attrs(first);
+                        )?
+                    })*
+                }
+            }
+
+            /// Reads the attributes of op `kind` as [`Op::write_attrs`] writes them.
+            pub(crate) fn parse_attrs(kind: OpKind, lexer: &mut Lexer<'_>) -> Result<Op> {
+                match kind {
+                    $(OpKind::$name => {
+                        let _ = &lexer;
+                        $( lexer.expect(".")?; let value = <$tuple as Attr>::parse(lexer)?; )?
+                        $(
+                            let mut first = true;
+                            let _ = &mut first;
+                            $( let $field: $fty = lexer.attr(&mut first, stringify!($field))?; )*
+                            lexer.end_attrs(first)?;
+                        )?
+                        Ok(Op::$name { $( 0: field_pattern!(value, $tuple) )? $( $( $field ),* )? })
+                    })*
+                }
+            }
+
+            /// The op with the bound symbols' values put into its attributes.
+            pub fn bind(&self, binding: &DimBinding) -> Op {
+                let _ = binding;
+                match self {
+                    $(Op::$name { $( 0: field_pattern!(value, $tuple) )? $( $( $field ),* )? } => Op::$name {
+                        $( 0: <$tuple as Attr>::bind(value, binding) )?
+                        $( $( $field: <$fty as Attr>::bind($field, binding) ),* )?
+                    },)*
+                }
+            }
+
+            /// The expressions that occur in the attributes.
+            pub fn extents(&self) -> Vec<Extent> {
+                let mut found = Vec::new();
+                let _ = &mut found;
+                match self {
+                    $(Op::$name { $( 0: field_pattern!(value, $tuple) )? $( $( $field ),* )? } => {
+                        $( <$tuple as Attr>::extents(value, &mut found); )?
+                        $( $( <$fty as Attr>::extents($field, &mut found); )* )?
+                    })*
+                }
+                found
+            }
+        }
+    };
+}
+
+ops! {
+    /// A tensor the caller gives at every run.
+    Input {
+        /// The name the caller uses.
+        name: String,
+    } => structural::InputDef;
+    /// A tensor the caller sets once: a weight. It may change between runs.
+    Param {
+        /// The name the caller uses.
+        name: String,
+    } => structural::ParamDef;
+    /// A tensor fixed in the graph.
+    Constant {
+        /// The tensor.
+        data: Arc<ConstData>,
+    } => structural::ConstantDef;
+    /// Result `index` of a node with several results (result 0 is the node itself).
+    Result {
+        /// Which result.
+        index: usize,
+    } => structural::ResultDef;
+    /// An op from outside, known by name; its shape is the declared one.
+    Custom {
+        /// The registered name.
+        name: String,
+        /// How many inputs it takes.
+        num_inputs: usize,
+        /// Its attributes.
+        attrs: CustomAttrs,
+    } => structural::CustomDef;
+    /// Nodes fused into one step: the inputs become the body's inputs in order, the results are the
+    /// body's outputs.
+    Region {
+        /// What the region computes; isolated from the graph around it.
+        body: Arc<Body>,
+    } => structural::RegionDef;
+    /// The same tensor in the memory format a device wants; numerically the identity.
+    Pack {
+        /// The memory format.
+        format: PackFormat,
+    } => structural::PackDef;
+
+    /// A function of each element; the element type stays.
+    Activation(Activation) => elementwise::ActivationDef;
+    /// A function of two elements, broadcast as NumPy does; both of one element type, which stays.
+    Binary(BinaryOp) => elementwise::BinaryDef;
+    /// A comparison of two elements, broadcast as NumPy does; gives bool.
+    Compare(CmpOp) => elementwise::CompareDef;
+    /// `condition ? a : b` for each element, all three broadcast.
+    Where => elementwise::WhereDef;
+    /// Conversion to another element type: floats round to nearest even, float to integer truncates
+    /// (saturating), integers wrap, anything to bool is `≠ 0`.
+    Cast {
+        /// The new element type.
+        to: DType,
+    } => elementwise::CastDef;
+
+    /// Matrix product with NumPy's rules: 1-D operands are vectors, leading dimensions broadcast.
+    MatMul => linalg::MatMulDef;
+
+    /// The same elements in the same order with other dimensions.
+    Reshape {
+        /// The new dimensions.
+        to: Vec<Dim>,
+    } => movement::ReshapeDef;
+    /// Dimensions reordered: result dimension `i` is input dimension `perm[i]`.
+    Transpose {
+        /// The permutation.
+        perm: Vec<usize>,
+    } => movement::TransposeDef;
+    /// Broadcast to larger dimensions by NumPy's rule.
+    Expand {
+        /// The result's dimensions.
+        to: Vec<Dim>,
+    } => movement::ExpandDef;
+}
+
+impl Op {
+    /// The op's definition.
+    pub fn def(&self) -> &'static dyn OpDef {
+        self.kind().def()
+    }
+
+    /// Whether the op computes each result element from the elements at the same (broadcast) position
+    /// of its inputs and nothing else.
+    pub fn is_elementwise(&self) -> bool {
+        self.def().is_elementwise()
+    }
+}
+
+impl OpKind {
+    /// The op's definition.
+    pub fn def(self) -> &'static dyn OpDef {
+        OPS[self as usize]
+    }
+
+    /// The op called `name` in the text form.
+    pub fn from_name(name: &str) -> Option<OpKind> {
+        OpKind::ALL.iter().copied().find(|k| k.name() == name)
+    }
+}
+
+impl std::fmt::Display for OpKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// Opens an op's attributes in its definition: `attrs!(op => Softmax { axis })`.
+///
+/// A definition is only ever called with its own op, so another variant is a bug in the table; it is
+/// reported as an internal error, not a panic.
+macro_rules! attrs {
+    ($op:expr => $name:ident { $($field:ident),* $(,)? }) => {
+        let $crate::ops::Op::$name { $($field,)* .. } = $op else {
+            return Err($crate::ops::def::wrong_definition(stringify!($name), $op));
+        };
+    };
+    ($op:expr => $name:ident ( $field:ident )) => {
+        let $crate::ops::Op::$name($field) = $op else {
+            return Err($crate::ops::def::wrong_definition(stringify!($name), $op));
+        };
+    };
+}
+pub(crate) use attrs;

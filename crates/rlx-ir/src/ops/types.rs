@@ -1,0 +1,281 @@
+//! The types of attributes: which activation, which comparison, and so on.
+
+use std::collections::BTreeMap;
+
+use crate::dim::{DimBinding, Extent};
+use crate::error::Result;
+use crate::graph::Graph;
+use crate::ops::attr::{Attr, named_variants};
+use crate::text::{Lexer, TextWriter};
+
+named_variants! {
+    /// Functions of one element.
+    Activation, "activation" {
+        /// `x·Φ(x)` with the exact normal distribution (erf).
+        Gelu,
+        /// `x·Φ(x)` by the tanh approximation.
+        GeluApprox,
+        /// `x·sigmoid(x)`.
+        Silu,
+        /// `max(x, 0)`.
+        Relu,
+        /// `1 / (1 + e⁻ˣ)`.
+        Sigmoid,
+        /// Hyperbolic tangent.
+        Tanh,
+        /// `eˣ`.
+        Exp,
+        /// Natural logarithm.
+        Log,
+        /// Square root.
+        Sqrt,
+        /// `1 / √x`.
+        Rsqrt,
+        /// `-x`.
+        Neg,
+        /// `|x|`.
+        Abs,
+        /// Sine.
+        Sin,
+        /// Cosine.
+        Cos,
+        /// Tangent.
+        Tan,
+        /// Arc tangent.
+        Atan,
+        /// To the nearest integer, ties to even.
+        Round,
+        /// To the integer below.
+        Floor,
+        /// To the integer above.
+        Ceil,
+        /// To the integer towards zero.
+        Trunc,
+        /// `-1`, `0` or `1`; NaN stays.
+        Sign,
+        /// `1 / x`.
+        Recip,
+        /// The error function.
+        Erf,
+        /// Arc sine.
+        Asin,
+        /// Arc cosine.
+        Acos,
+        /// Hyperbolic sine.
+        Sinh,
+        /// Hyperbolic cosine.
+        Cosh,
+        /// Inverse hyperbolic sine.
+        Asinh,
+        /// Inverse hyperbolic cosine.
+        Acosh,
+        /// Inverse hyperbolic tangent.
+        Atanh,
+        /// `ln(1 + eˣ)`.
+        Softplus,
+        /// `x / (1 + |x|)`.
+        Softsign,
+        /// `x·tanh(ln(1 + eˣ))`.
+        Mish,
+        /// `x·max(0, min(1, x/6 + 1/2))`.
+        HardSwish,
+        /// Logical not, of bools.
+        Not,
+        /// Every bit inverted, of integers.
+        BitNot,
+    }
+}
+
+named_variants! {
+    /// Functions of two elements.
+    BinaryOp, "binary op" {
+        /// Sum.
+        Add,
+        /// Difference.
+        Sub,
+        /// Product.
+        Mul,
+        /// Quotient; integers truncate towards zero, and division by zero gives 0.
+        Div,
+        /// The greater; NaN if either is NaN.
+        Max,
+        /// The lesser; NaN if either is NaN.
+        Min,
+        /// Power.
+        Pow,
+        /// Remainder with the sign of the divisor (Python's `%`); by zero gives 0 for integers.
+        Mod,
+        /// Remainder with the sign of the dividend (C's `fmod`, `%`); by zero gives 0 for integers.
+        Rem,
+        /// Logical and of bools.
+        And,
+        /// Logical or of bools.
+        Or,
+        /// Logical exclusive or of bools.
+        Xor,
+        /// Bitwise and of integers.
+        BitAnd,
+        /// Bitwise or of integers.
+        BitOr,
+        /// Bitwise exclusive or of integers.
+        BitXor,
+        /// Shift left of unsigned integers; by the width or more gives 0.
+        Shl,
+        /// Shift right of unsigned integers; by the width or more gives 0.
+        Shr,
+        /// The angle of the point (second, first).
+        Atan2,
+    }
+}
+
+named_variants! {
+    /// Comparisons; with NaN all are false but `Ne`.
+    CmpOp, "comparison" {
+        /// Equal.
+        Eq,
+        /// Not equal.
+        Ne,
+        /// Less.
+        Lt,
+        /// Less or equal.
+        Le,
+        /// Greater.
+        Gt,
+        /// Greater or equal.
+        Ge,
+    }
+}
+
+named_variants! {
+    /// How a reduction combines elements. Of no elements: 0, NaN, the type's least value, its
+    /// greatest value, 1.
+    ReduceOp, "reduction" {
+        /// The sum.
+        Sum,
+        /// The mean; integers truncate.
+        Mean,
+        /// The greatest; NaN if any is NaN.
+        Max,
+        /// The least; NaN if any is NaN.
+        Min,
+        /// The product.
+        Prod,
+    }
+}
+
+named_variants! {
+    /// What an attention may look at.
+    MaskKind, "mask kind" {
+        /// Everything.
+        None,
+        /// Keys up to the query's own position, aligned at the ends.
+        Causal,
+        /// What the mask input allows: added to the scores when it is a float, allowed where true when
+        /// it is a bool.
+        Custom,
+    }
+}
+
+named_variants! {
+    /// Memory formats of packed operands; the device defines the bytes.
+    PackFormat, "pack format" {
+        /// The right operand of a matrix product, in panels of columns.
+        MatMulRhs,
+    }
+}
+
+/// A graph inside an op, isolated from the graph around it: its inputs are the op's inputs in order.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Body {
+    /// What the body computes.
+    pub graph: Graph,
+}
+
+impl Attr for Body {
+    fn write(&self, w: &mut TextWriter) {
+        w.nested(&self.graph);
+    }
+
+    fn parse(lexer: &mut Lexer<'_>) -> Result<Self> {
+        Ok(Body { graph: lexer.nested_graph()? })
+    }
+
+    fn bind(&self, binding: &DimBinding) -> Self {
+        Body { graph: self.graph.bind(binding) }
+    }
+
+    fn extents(&self, found: &mut Vec<Extent>) {
+        for node in self.graph.nodes() {
+            found.extend(node.op.extents());
+            for shape in node.results() {
+                found.extend(shape.dims().iter().map(|d| d.extent()));
+            }
+        }
+    }
+}
+
+/// The attributes of a custom op.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct CustomAttrs(pub BTreeMap<String, CustomAttr>);
+
+/// One attribute of a custom op.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum CustomAttr {
+    /// An integer.
+    Int(i64),
+    /// A number.
+    Float(f64),
+    /// A text.
+    Text(String),
+    /// Integers.
+    Ints(Vec<i64>),
+    /// Numbers.
+    Floats(Vec<f64>),
+}
+
+impl Attr for CustomAttr {
+    fn write(&self, w: &mut TextWriter) {
+        match self {
+            CustomAttr::Int(v) => (w.push("int "), v.write(w)).1,
+            CustomAttr::Float(v) => (w.push("float "), v.write(w)).1,
+            CustomAttr::Text(v) => (w.push("text "), v.write(w)).1,
+            CustomAttr::Ints(v) => (w.push("ints "), v.write(w)).1,
+            CustomAttr::Floats(v) => (w.push("floats "), v.write(w)).1,
+        }
+    }
+
+    fn parse(lexer: &mut Lexer<'_>) -> Result<Self> {
+        Ok(match lexer.word()?.as_str() {
+            "int" => CustomAttr::Int(Attr::parse(lexer)?),
+            "float" => CustomAttr::Float(Attr::parse(lexer)?),
+            "text" => CustomAttr::Text(Attr::parse(lexer)?),
+            "ints" => CustomAttr::Ints(Attr::parse(lexer)?),
+            "floats" => CustomAttr::Floats(Attr::parse(lexer)?),
+            other => return Err(lexer.error(&format!("\"{other}\" is no attribute type"))),
+        })
+    }
+}
+
+impl Attr for CustomAttrs {
+    fn write(&self, w: &mut TextWriter) {
+        let pairs: Vec<&String> = self.0.keys().collect();
+        w.push("[");
+        for (i, key) in pairs.iter().enumerate() {
+            w.push(if i > 0 { ", " } else { "" });
+            String::write(key, w);
+            w.push(": ");
+            self.0[*key].write(w);
+        }
+        w.push("]");
+    }
+
+    fn parse(lexer: &mut Lexer<'_>) -> Result<Self> {
+        let pairs = lexer.list("[", "]", |lexer| {
+            let key = lexer.string()?;
+            lexer.expect(":")?;
+            Ok((key, CustomAttr::parse(lexer)?))
+        })?;
+        Ok(CustomAttrs(pairs.into_iter().collect()))
+    }
+}

@@ -1,0 +1,276 @@
+//! The oracle: evaluates a graph the slow, obvious way, to decide what is right.
+//!
+//! Every node's reference semantics run in `f64` or exact integers, and each result is rounded to its
+//! declared element type before the next node sees it (otherwise casts, floors and comparisons would
+//! differ for no fault of the device). Nothing here is shared with any backend.
+//!
+//! ```
+//! use rlx_ir::{DType, Graph, Shape, Value, oracle::Bindings, op::BinaryOp};
+//! let mut g = Graph::new("add");
+//! let x = g.input("x", Shape::new(&[2], DType::F32));
+//! let y = g.binary(BinaryOp::Add, x, x, Shape::new(&[2], DType::F32));
+//! g.set_outputs(vec![y]);
+//! let mut bindings = Bindings::default();
+//! bindings.set_input("x", Value::float(DType::F32, &[2], vec![1.0, 2.5]));
+//! assert_eq!(rlx_ir::oracle::evaluate(&g, &bindings).unwrap()[0].to_f64(), [2.0, 5.0]);
+//! ```
+
+use std::collections::HashMap;
+
+use crate::dim::{Dim, DimBinding};
+use crate::error::{Error, ErrorKind, Result};
+use crate::graph::{Graph, Node, NodeId};
+use crate::ops::{self, Op};
+use crate::shape::Shape;
+use crate::tensor::Value;
+
+/// What a graph is evaluated on.
+#[derive(Debug, Clone, Default)]
+pub struct Bindings {
+    inputs: HashMap<String, Value>,
+    params: HashMap<String, Value>,
+}
+
+impl Bindings {
+    /// Gives input `name` its value.
+    pub fn set_input(&mut self, name: impl Into<String>, value: Value) -> &mut Self {
+        self.inputs.insert(name.into(), value);
+        self
+    }
+
+    /// Gives parameter `name` its value.
+    pub fn set_param(&mut self, name: impl Into<String>, value: Value) -> &mut Self {
+        self.params.insert(name.into(), value);
+        self
+    }
+
+    /// The value of input `name`.
+    pub fn input(&self, name: &str) -> Option<&Value> {
+        self.inputs.get(name)
+    }
+
+    /// The value of parameter `name`.
+    pub fn param(&self, name: &str) -> Option<&Value> {
+        self.params.get(name)
+    }
+
+    fn of(&self, op: &Op) -> Result<Option<&Value>> {
+        let (what, map, name) = match op {
+            Op::Input { name } => ("input", &self.inputs, name),
+            Op::Param { name } => ("parameter", &self.params, name),
+            _ => return Ok(None),
+        };
+        match map.get(name) {
+            Some(value) => Ok(Some(value)),
+            None => Err(Error::new(ErrorKind::Binding, format!("{what} {name:?} was not given"))),
+        }
+    }
+}
+
+/// The outputs of `graph`.
+///
+/// # Errors
+/// A missing or misshapen input, or what a node's reference semantics report, naming the node.
+pub fn evaluate(graph: &Graph, bindings: &Bindings) -> Result<Vec<Value>> {
+    let mut values = evaluate_all(graph, bindings, &graph.outputs)?;
+    graph
+        .outputs
+        .iter()
+        .map(|id| values[id.index()].as_mut().map(|results| results[0].clone()))
+        .map(|value| value.ok_or_else(|| Error::new(ErrorKind::InvalidGraph, "an output does not exist")))
+        .collect()
+}
+
+/// The results of every node that `wanted` depends on; `None` for the others.
+///
+/// # Errors
+/// As [`evaluate`].
+pub fn evaluate_all(
+    graph: &Graph,
+    bindings: &Bindings,
+    wanted: &[NodeId],
+) -> Result<Vec<Option<Vec<Value>>>> {
+    let needed = live_nodes(graph, wanted)?;
+    let dims = bind_dims(graph, bindings)?;
+    let mut values: Vec<Option<Vec<Value>>> = vec![None; graph.len()];
+    for node in graph.nodes().iter().filter(|n| needed[n.id.index()]) {
+        let results = evaluate_node(node, bindings, &dims, &values).map_err(|e| {
+            let e = e.with_node(node.describe());
+            match graph.origins().describe(node.origin) {
+                Some(origin) => e.with_origin(origin),
+                None => e,
+            }
+        })?;
+        values[node.id.index()] = Some(results);
+    }
+    Ok(values)
+}
+
+/// Which nodes `wanted` depends on, itself included.
+///
+/// # Errors
+/// [`ErrorKind::InvalidGraph`] for an unknown id.
+pub fn live_nodes(graph: &Graph, wanted: &[NodeId]) -> Result<Vec<bool>> {
+    let mut live = vec![false; graph.len()];
+    for &id in wanted {
+        graph.check_id(id)?;
+        live[id.index()] = true;
+    }
+    for node in graph.nodes().iter().rev() {
+        if live[node.id.index()] {
+            for &id in &node.inputs {
+                graph.check_id(id)?;
+                live[id.index()] = true;
+            }
+        }
+    }
+    Ok(live)
+}
+
+/// The symbols' values, read off the shapes of the given inputs and parameters.
+///
+/// A dimension that is one symbol defines it; all others are checked against their expression.
+///
+/// # Errors
+/// [`ErrorKind::Binding`] for a shape that does not fit, [`ErrorKind::Dimension`] for a symbol that two
+/// inputs define differently.
+pub fn bind_dims(graph: &Graph, bindings: &Bindings) -> Result<DimBinding> {
+    let given = graph.nodes().iter().filter_map(|node| match bindings.of(&node.op) {
+        Ok(Some(value)) => Some((node, value.dims.as_slice())),
+        _ => None,
+    });
+    bind_shapes(given)
+}
+
+/// The symbols' values, from declared shapes and the dimensions given for them.
+///
+/// # Errors
+/// As [`bind_dims`].
+pub fn bind_shapes<'a>(given: impl Iterator<Item = (&'a Node, &'a [usize])> + Clone) -> Result<DimBinding> {
+    let mut binding = DimBinding::new();
+    for (node, dims) in given.clone() {
+        let misfit = || {
+            let found = Shape::new(dims, node.shape.dtype());
+            let message = format!("{} is declared as {}, but was given {found}", node.describe(), node.shape);
+            Error::new(ErrorKind::Binding, message)
+        };
+        if node.shape.rank() != dims.len() {
+            return Err(misfit());
+        }
+        for (&declared, &n) in node.shape.dims().iter().zip(dims) {
+            match declared {
+                Dim::Static(want) if want != n => return Err(misfit()),
+                Dim::Dynamic(s) => match binding.get(s) {
+                    Some(other) if other != n => {
+                        let name = crate::dim::sym::name(s);
+                        return Err(Error::new(
+                            ErrorKind::Dimension,
+                            format!(
+                                "dimension {name} is {other} in one input and {n} in {}",
+                                node.describe()
+                            ),
+                        ));
+                    }
+                    _ => {
+                        binding.set(s, n);
+                    }
+                },
+                _ => {}
+            }
+        }
+    }
+    for (node, dims) in given {
+        for (&declared, &n) in node.shape.dims().iter().zip(dims) {
+            if let Dim::Static(want) = declared.bind(&binding)
+                && want != n
+            {
+                let message =
+                    format!("{}: dimension {declared} is {want}, but was given {n}", node.describe());
+                return Err(Error::new(ErrorKind::Dimension, message));
+            }
+        }
+    }
+    Ok(binding)
+}
+
+fn evaluate_node(
+    node: &Node,
+    bindings: &Bindings,
+    dims: &DimBinding,
+    values: &[Option<Vec<Value>>],
+) -> Result<Vec<Value>> {
+    if let Some(value) = bindings.of(&node.op)? {
+        if value.dtype != node.shape.dtype() {
+            let message = format!("declared as {}, but was given {}", node.shape, value.shape());
+            return Err(Error::new(ErrorKind::Binding, message));
+        }
+        return Ok(vec![value.clone()]);
+    }
+    let input = |id: NodeId| {
+        values[id.index()]
+            .as_deref()
+            .ok_or_else(|| Error::new(ErrorKind::Internal, format!("{id} was not computed")))
+    };
+    if let Op::Result { index } = &node.op {
+        let of = input(node.inputs[0])?;
+        return of
+            .get(*index)
+            .map(|v| vec![v.clone()])
+            .ok_or_else(|| Error::new(ErrorKind::InvalidGraph, format!("there is no result {index}")));
+    }
+    let inputs: Vec<&Value> =
+        node.inputs.iter().map(|&id| input(id).map(|results| &results[0])).collect::<Result<_>>()?;
+    let op = node.op.bind(dims);
+    let declared: Vec<Shape> = node.results().iter().map(|s| s.bind(dims)).collect();
+    evaluate_op(&op, &inputs, &declared)
+}
+
+/// The rounded results of one op whose attributes hold no symbols.
+///
+/// # Errors
+/// What the shape rule or the reference semantics report.
+pub fn evaluate_op(op: &Op, inputs: &[&Value], declared: &[Shape]) -> Result<Vec<Value>> {
+    let shapes: Vec<Shape> = inputs.iter().map(|v| v.shape()).collect();
+    let shapes: Vec<&Shape> = shapes.iter().collect();
+    let results = ops::def::infer(op, &shapes, declared)?;
+    if let Some(open) = results.iter().find(|s| !s.is_static()) {
+        return Err(Error::new(ErrorKind::Dimension, format!("{open} has a dimension without a value")));
+    }
+    let values = op.def().reference(op, inputs, &results)?;
+    for (value, shape) in values.iter().zip(&results) {
+        if value.shape() != *shape {
+            let message = format!("the oracle made {} where the rule gives {shape}", value.shape());
+            return Err(Error::new(ErrorKind::Internal, message));
+        }
+    }
+    Ok(values.into_iter().map(Value::rounded).collect())
+}
+
+/// Walks the positions of a tensor in row-major order, calling `f` with each multi-index.
+pub(crate) fn for_each_index(dims: &[usize], mut f: impl FnMut(&[usize])) {
+    if dims.contains(&0) {
+        return;
+    }
+    let mut index = vec![0usize; dims.len()];
+    loop {
+        f(&index);
+        let mut axis = dims.len();
+        loop {
+            if axis == 0 {
+                return;
+            }
+            axis -= 1;
+            index[axis] += 1;
+            if index[axis] < dims[axis] {
+                break;
+            }
+            index[axis] = 0;
+        }
+    }
+}
+
+/// The row-major position of `index` in a tensor of `dims`, which `index` broadcasts onto from the right.
+pub(crate) fn broadcast_offset(index: &[usize], dims: &[usize]) -> usize {
+    let skip = index.len() - dims.len();
+    dims.iter().zip(&index[skip..]).fold(0, |at, (&d, &i)| at * d + if d == 1 { 0 } else { i })
+}

@@ -1,0 +1,140 @@
+//! The verifier: every structural rule of a graph, checked in one walk.
+//!
+//! Rules: each input is an earlier node of this graph; the op accepts the number of inputs; the declared
+//! shapes are what the op's rule infers; input and parameter names are unique; outputs exist.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use crate::error::Error;
+use crate::graph::{Graph, Node, NodeId};
+use crate::ops::Op;
+use crate::shape::{Shape, broadcast_dim};
+
+/// A rule that a graph breaks.
+#[derive(Debug, Clone, PartialEq)]
+pub struct VerifyError {
+    /// The node at fault, if it is one node's.
+    pub node: Option<NodeId>,
+    /// What is wrong.
+    pub error: Error,
+}
+
+impl fmt::Display for VerifyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl std::error::Error for VerifyError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.error)
+    }
+}
+
+/// Everything that is wrong with `graph`; empty when nothing is.
+pub fn verify(graph: &Graph) -> Vec<VerifyError> {
+    let mut faults = Vec::new();
+    let mut names: HashMap<(bool, &str), NodeId> = HashMap::new();
+    for node in graph.nodes() {
+        let checked = check_inputs(graph, node)
+            .and_then(|()| check_name(node, &mut names))
+            .and_then(|()| check_shapes(graph, node));
+        if let Err(e) = checked {
+            faults.push(VerifyError { node: Some(node.id), error: place(graph, node, e) });
+        }
+        if let Op::Region { body } = &node.op {
+            faults.extend(
+                verify(&body.graph)
+                    .into_iter()
+                    .map(|fault| VerifyError { node: Some(node.id), error: place(graph, node, fault.error) }),
+            );
+        }
+    }
+    for &id in &graph.outputs {
+        if let Err(error) = graph.check_id(id) {
+            faults.push(VerifyError { node: None, error: error.with_node("the outputs") });
+        }
+    }
+    faults
+}
+
+/// The first fault of `graph` as an error.
+///
+/// # Errors
+/// The first of [`verify`]'s faults.
+pub fn verify_ok(graph: &Graph) -> Result<(), Error> {
+    match verify(graph).into_iter().next() {
+        Some(fault) => Err(fault.error),
+        None => Ok(()),
+    }
+}
+
+fn place(graph: &Graph, node: &Node, error: Error) -> Error {
+    let error = error.with_node(node.describe());
+    match graph.origins().describe(node.origin) {
+        Some(origin) => error.with_origin(origin),
+        None => error,
+    }
+}
+
+fn invalid(message: String) -> Error {
+    Error::new(crate::ErrorKind::InvalidGraph, message)
+}
+
+fn check_inputs(graph: &Graph, node: &Node) -> Result<(), Error> {
+    for &id in &node.inputs {
+        graph.check_id(id)?;
+        if id >= node.id {
+            return Err(invalid(format!("uses {id}, which is not computed before it")));
+        }
+    }
+    Ok(())
+}
+
+fn check_name<'g>(node: &'g Node, names: &mut HashMap<(bool, &'g str), NodeId>) -> Result<(), Error> {
+    let (is_param, name) = match &node.op {
+        Op::Input { name } => (false, name),
+        Op::Param { name } => (true, name),
+        _ => return Ok(()),
+    };
+    match names.insert((is_param, name), node.id) {
+        Some(other) => Err(invalid(format!("the name {name:?} is already that of {other}"))
+            .with_hint("give every input and every parameter its own name")),
+        None => Ok(()),
+    }
+}
+
+fn check_shapes(graph: &Graph, node: &Node) -> Result<(), Error> {
+    let declared = node.results();
+    let inferred = graph.infer(&node.op, &node.inputs, declared)?;
+    if inferred.len() != declared.len() {
+        return Err(invalid(format!(
+            "declares {} results where the op gives {}",
+            declared.len(),
+            inferred.len()
+        )));
+    }
+    for (declared, inferred) in declared.iter().zip(&inferred) {
+        if !compatible(declared, inferred) {
+            return Err(Error::new(
+                crate::ErrorKind::Shape,
+                format!("declared as {declared}, but the op's rule gives {inferred}"),
+            )
+            .with_hint("let the builder infer the shape, or correct the declared one"));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a declared shape may stand for an inferred one: equal, except that a symbolic dimension may
+/// stand for another symbolic one (they may be equal at run time, which the run checks).
+fn compatible(declared: &Shape, inferred: &Shape) -> bool {
+    declared.dtype() == inferred.dtype()
+        && declared.rank() == inferred.rank()
+        && declared
+            .dims()
+            .iter()
+            .zip(inferred.dims())
+            .all(|(&d, &i)| d == i || (!(d.is_static() && i.is_static()) && broadcast_dim(d, i).is_some()))
+}
