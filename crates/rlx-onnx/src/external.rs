@@ -1,0 +1,173 @@
+//! Tensor data in files beside the model.
+//!
+//! A model file is not trusted: the location it names must be a regular file inside the model's own folder,
+//! after following symbolic links, and offset and length must lie inside that file.
+
+use crate::map::map_file;
+use crate::proto::StringStringEntryProto;
+use bytes::Bytes;
+use rlx_ir::{Error, ErrorKind};
+use std::collections::HashMap;
+use std::path::{Component, Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+/// The external files of one model: each is mapped once and shared by all tensors in it.
+#[derive(Debug)]
+pub(crate) struct ExternalFiles {
+    /// The model's folder; `None` for a model that came as bytes without one.
+    folder: Option<PathBuf>,
+    mapped: Mutex<HashMap<PathBuf, Bytes>>,
+}
+
+/// Where one tensor's bytes lie.
+#[derive(Debug, PartialEq, Eq)]
+struct Place<'a> {
+    location: &'a str,
+    offset: u64,
+    length: Option<u64>,
+}
+
+impl ExternalFiles {
+    pub(crate) fn new(folder: Option<PathBuf>) -> Self {
+        ExternalFiles { folder, mapped: Mutex::default() }
+    }
+
+    /// The `size` bytes that the entries of a tensor's `external_data` point to.
+    pub(crate) fn read(&self, entries: &[StringStringEntryProto], size: usize) -> Result<Bytes, Error> {
+        let place = Place::parse(entries)?;
+        if place.length.is_some_and(|length| length != size as u64) {
+            let length = place.length.unwrap_or_default();
+            return Err(malformed(format!("external data of {length} bytes for a tensor of {size}")));
+        }
+        let file = self.file(place.location)?;
+        let end = place.offset.checked_add(size as u64).filter(|&end| end <= file.len() as u64);
+        let Some(end) = end else {
+            let (offset, location, len) = (place.offset, place.location, file.len());
+            return Err(malformed(format!(
+                "{size} bytes at {offset} are not all in {location} of {len} bytes"
+            )));
+        };
+        Ok(file.slice(place.offset as usize..end as usize))
+    }
+
+    fn file(&self, location: &str) -> Result<Bytes, Error> {
+        let path = self.resolve(location)?;
+        let mut mapped = self.mapped.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(bytes) = mapped.get(&path) {
+            return Ok(bytes.clone());
+        }
+        let bytes = map_file(&path)?;
+        mapped.insert(path, bytes.clone());
+        Ok(bytes)
+    }
+
+    /// The real path of a location, which must lie in the model's folder.
+    fn resolve(&self, location: &str) -> Result<PathBuf, Error> {
+        let Some(folder) = &self.folder else {
+            let message = format!("external data \"{location}\" of a model that was not read from a folder");
+            return Err(Error::new(ErrorKind::Io, message).with_hint("open it by its path"));
+        };
+        let outside = || {
+            Error::new(
+                ErrorKind::Malformed,
+                format!("external data \"{location}\" is not inside the model's folder"),
+            )
+            .with_hint("put the file itself, not a link out of the folder, beside the model")
+        };
+        let relative = Path::new(location);
+        let plain = relative.components().all(|c| matches!(c, Component::Normal(_) | Component::CurDir));
+        if location.is_empty() || !plain {
+            return Err(outside());
+        }
+        let real = |path: &Path| {
+            path.canonicalize()
+                .map_err(|e| Error::new(ErrorKind::Io, format!("{}: {e}", path.display())).with_source(e))
+        };
+        let (folder, path) = (real(folder)?, real(&folder.join(relative))?);
+        if path.starts_with(&folder) { Ok(path) } else { Err(outside()) }
+    }
+}
+
+impl<'a> Place<'a> {
+    fn parse(entries: &'a [StringStringEntryProto]) -> Result<Self, Error> {
+        let find = |key: &str| entries.iter().find(|e| e.key() == key).map(|e| e.value());
+        let number = |key: &str| {
+            let parse = |text: &str| {
+                text.trim()
+                    .parse::<u64>()
+                    .map_err(|_| malformed(format!("external data's {key} is \"{text}\"")))
+            };
+            find(key).map(parse).transpose()
+        };
+        let location = find("location").ok_or_else(|| malformed("external data without a location"))?;
+        Ok(Place { location, offset: number("offset")?.unwrap_or(0), length: number("length")? })
+    }
+}
+
+fn malformed(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Malformed, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entries(pairs: &[(&str, &str)]) -> Vec<StringStringEntryProto> {
+        let entry = |&(k, v): &(&str, &str)| StringStringEntryProto {
+            key: Some(k.to_owned()),
+            value: Some(v.to_owned()),
+        };
+        pairs.iter().map(entry).collect()
+    }
+
+    /// A fresh folder with `model/data.bin` of ten bytes and `secret` outside `model`.
+    fn folder(name: &str) -> PathBuf {
+        let base = std::env::temp_dir().join(format!("rlx-onnx-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&base);
+        std::fs::create_dir_all(base.join("model/sub")).unwrap();
+        std::fs::write(base.join("model/data.bin"), [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]).unwrap();
+        std::fs::write(base.join("model/sub/more.bin"), [7]).unwrap();
+        std::fs::write(base.join("secret"), [1, 2, 3, 4]).unwrap();
+        base
+    }
+
+    #[test]
+    fn reads_slices_of_one_shared_map() {
+        let base = folder("slices");
+        let files = ExternalFiles::new(Some(base.join("model")));
+        let at = |offset: &str| {
+            files.read(&entries(&[("location", "data.bin"), ("offset", offset), ("length", "4")]), 4).unwrap()
+        };
+        assert_eq!((&at("0")[..], &at("6")[..]), (&[0u8, 1, 2, 3][..], &[6u8, 7, 8, 9][..]));
+        assert_eq!(at("4").as_ptr() as usize - at("0").as_ptr() as usize, 4);
+        assert_eq!(&files.read(&entries(&[("location", "./sub/more.bin")]), 1).unwrap()[..], [7]);
+        std::fs::remove_dir_all(base).unwrap();
+    }
+
+    #[test]
+    fn refuses_what_lies_outside_the_folder_or_the_file() {
+        let base = folder("outside");
+        let files = ExternalFiles::new(Some(base.join("model")));
+        let secret = base.join("secret").display().to_string();
+        let mut wrong = vec!["../secret", "sub/../../secret", "", ".", "sub", "absent.bin", &secret];
+        #[cfg(unix)]
+        {
+            std::os::unix::fs::symlink(base.join("secret"), base.join("model/link")).unwrap();
+            std::os::unix::fs::symlink(&base, base.join("model/up")).unwrap();
+            wrong.extend(["link", "up/secret"]);
+        }
+        for location in wrong {
+            assert!(files.read(&entries(&[("location", location)]), 4).is_err(), "{location}");
+        }
+        let max = u64::MAX.to_string();
+        for (offset, length) in
+            [("7", "4"), (max.as_str(), "4"), ("-1", "4"), ("0", "5"), ("x", "4"), ("0", "")]
+        {
+            let place = entries(&[("location", "data.bin"), ("offset", offset), ("length", length)]);
+            assert!(files.read(&place, 4).is_err(), "{offset} {length}");
+        }
+        assert!(files.read(&entries(&[("offset", "0")]), 4).is_err());
+        assert!(ExternalFiles::new(None).read(&entries(&[("location", "data.bin")]), 4).is_err());
+        std::fs::remove_dir_all(base).unwrap();
+    }
+}

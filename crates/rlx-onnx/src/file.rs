@@ -1,0 +1,184 @@
+//! A model file: decoded structure over mapped bytes.
+
+use crate::external::ExternalFiles;
+use crate::map::map_file;
+use crate::proto::{GraphProto, ModelProto, TensorProto};
+use crate::tensor::RawTensor;
+use bytes::Bytes;
+use prost::Message;
+use rlx_ir::{Error, ErrorKind};
+use std::path::Path;
+
+/// An ONNX model, decoded; its tensors still lie in the file's map.
+///
+/// Files are not trusted: nesting is bounded (the decoder stops at 100 levels), every size is checked against the
+/// bytes that are there, and tensor data outside the file must lie in the model's folder.
+///
+/// ```
+/// use rlx_onnx::OnnxFile;
+/// let error = OnnxFile::from_bytes(&b"not a model"[..]).unwrap_err();
+/// assert_eq!(error.kind(), rlx_ir::ErrorKind::Malformed);
+/// ```
+#[derive(Debug)]
+pub struct OnnxFile {
+    model: ModelProto,
+    files: ExternalFiles,
+}
+
+impl OnnxFile {
+    /// Maps and decodes a model file.
+    ///
+    /// # Errors
+    /// A file that cannot be read, or that is not an ONNX model.
+    pub fn open(path: impl AsRef<Path>) -> Result<OnnxFile, Error> {
+        let path = path.as_ref();
+        let folder = match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        let named = |e: Error| e.with_origin(path.display().to_string());
+        Self::decode(map_file(path)?, ExternalFiles::new(Some(folder.to_path_buf()))).map_err(named)
+    }
+
+    /// Decodes a model from memory. Tensor data in other files cannot be reached; see [`OnnxFile::from_bytes_in`].
+    ///
+    /// # Errors
+    /// Bytes that are not an ONNX model.
+    pub fn from_bytes(bytes: impl Into<Bytes>) -> Result<OnnxFile, Error> {
+        Self::decode(bytes.into(), ExternalFiles::new(None))
+    }
+
+    /// The same for a model whose external data lies in `folder`.
+    ///
+    /// # Errors
+    /// Bytes that are not an ONNX model.
+    pub fn from_bytes_in(bytes: impl Into<Bytes>, folder: impl AsRef<Path>) -> Result<OnnxFile, Error> {
+        Self::decode(bytes.into(), ExternalFiles::new(Some(folder.as_ref().to_path_buf())))
+    }
+
+    fn decode(bytes: Bytes, files: ExternalFiles) -> Result<OnnxFile, Error> {
+        let model = ModelProto::decode(bytes).map_err(|e| {
+            Error::new(ErrorKind::Malformed, format!("not an ONNX model: {e}")).with_source(e)
+        })?;
+        if model.graph.is_none() {
+            return Err(Error::new(ErrorKind::Malformed, "not an ONNX model: it has no graph"));
+        }
+        if model.opset_import.is_empty() {
+            return Err(Error::new(ErrorKind::Malformed, "an ONNX model that names no opset"));
+        }
+        Ok(OnnxFile { model, files })
+    }
+
+    /// The decoded model.
+    pub fn model(&self) -> &ModelProto {
+        &self.model
+    }
+
+    /// Its graph.
+    pub fn graph(&self) -> &GraphProto {
+        self.model.graph.as_ref().expect("checked when the file was decoded")
+    }
+
+    /// The version of an operator set that the model asks for (`""` and `ai.onnx` are the same).
+    pub fn opset(&self, domain: &str) -> Option<i64> {
+        let normal = |d: &str| if d == "ai.onnx" { String::new() } else { d.to_owned() };
+        self.model.opset_import.iter().find(|o| normal(o.domain()) == normal(domain)).map(|o| o.version())
+    }
+
+    /// Reads one of its tensors; data in the file or beside it is shared, not copied.
+    ///
+    /// # Errors
+    /// Extents, type and data that do not agree, data outside the model's folder, an element type not built here.
+    pub fn tensor(&self, proto: &TensorProto) -> Result<RawTensor, Error> {
+        RawTensor::read(proto, &self.files)
+    }
+}
+
+/// Decodes one `TensorProto` that is a file of its own (the `.pb` files of the ONNX test cases).
+///
+/// # Errors
+/// As [`OnnxFile::tensor`]; external data is not followed.
+pub fn read_tensor_file(bytes: impl Into<Bytes>) -> Result<RawTensor, Error> {
+    let proto = TensorProto::decode(bytes.into())
+        .map_err(|e| Error::new(ErrorKind::Malformed, format!("not an ONNX tensor: {e}")).with_source(e))?;
+    RawTensor::read(&proto, &ExternalFiles::new(None))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::{AttributeProto, NodeProto, OperatorSetIdProto};
+
+    fn model(graph: GraphProto) -> ModelProto {
+        let opset = OperatorSetIdProto { domain: Some("ai.onnx".to_owned()), version: Some(17) };
+        ModelProto { graph: Some(graph), opset_import: vec![opset], ..Default::default() }
+    }
+
+    fn nested(levels: usize) -> GraphProto {
+        let mut graph = GraphProto::default();
+        for _ in 0..levels {
+            let body = AttributeProto { g: Some(Box::new(graph)), ..Default::default() };
+            let node = NodeProto { attribute: vec![body], ..Default::default() };
+            graph = GraphProto { node: vec![node], ..Default::default() };
+        }
+        graph
+    }
+
+    #[test]
+    fn initialisers_share_the_bytes_they_were_read_from() {
+        let tensor = TensorProto {
+            dims: vec![64],
+            data_type: Some(1),
+            raw_data: Some(vec![7; 256].into()),
+            ..Default::default()
+        };
+        let graph = GraphProto { initializer: vec![tensor], ..Default::default() };
+        let bytes = Bytes::from(model(graph).encode_to_vec());
+        let range = bytes.as_ptr() as usize..bytes.as_ptr() as usize + bytes.len();
+        let file = OnnxFile::from_bytes(bytes).unwrap();
+        let read = file.tensor(&file.graph().initializer[0]).unwrap();
+        assert!(range.contains(&(read.bytes.as_ptr() as usize)));
+        assert_eq!(file.opset(""), Some(17));
+        assert_eq!(file.opset("com.example"), None);
+    }
+
+    #[test]
+    fn nesting_is_bounded() {
+        assert!(OnnxFile::from_bytes(model(nested(10)).encode_to_vec()).is_ok());
+        let error = OnnxFile::from_bytes(model(nested(60)).encode_to_vec()).unwrap_err();
+        assert!(error.to_string().contains("recursion"), "{error}");
+    }
+
+    #[test]
+    fn what_is_no_model_is_an_error() {
+        for bytes in [&b""[..], b"\x08\x07", b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", b"\x3a\x05abc"]
+        {
+            assert_eq!(OnnxFile::from_bytes(bytes).unwrap_err().kind(), ErrorKind::Malformed);
+        }
+        let missing = OnnxFile::open("no/such/file.onnx").unwrap_err();
+        assert_eq!(missing.kind(), ErrorKind::Io);
+    }
+
+    #[test]
+    fn opening_a_path_maps_external_data_beside_it() {
+        let folder = std::env::temp_dir().join(format!("rlx-onnx-file-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("w.bin"), 2.5f32.to_le_bytes()).unwrap();
+        let entry = |k: &str, v: &str| crate::proto::StringStringEntryProto {
+            key: Some(k.to_owned()),
+            value: Some(v.to_owned()),
+        };
+        let tensor = TensorProto {
+            dims: vec![1],
+            data_type: Some(1),
+            data_location: Some(1),
+            external_data: vec![entry("location", "w.bin")],
+            ..Default::default()
+        };
+        let graph = GraphProto { initializer: vec![tensor], ..Default::default() };
+        std::fs::write(folder.join("m.onnx"), model(graph).encode_to_vec()).unwrap();
+        let file = OnnxFile::open(folder.join("m.onnx")).unwrap();
+        assert_eq!(&file.tensor(&file.graph().initializer[0]).unwrap().bytes[..], 2.5f32.to_le_bytes());
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}

@@ -1,0 +1,18 @@
+//! ONNX files as RLX graphs.
+//!
+//! Reading comes in layers: [`proto`] is the format's messages, decoded over a mapped file without copying a tensor;
+//! [`OnnxFile`] is a whole model with the files beside it; [`RawTensor`] is one tensor, whichever of the format's
+//! encodings holds it.
+//!
+//! Model files are hostile until proven otherwise: see [`OnnxFile`] for what is checked.
+#![deny(unsafe_code)]
+
+mod external;
+mod file;
+#[allow(unsafe_code)]
+mod map;
+pub mod proto;
+mod tensor;
+
+pub use file::{OnnxFile, read_tensor_file};
+pub use tensor::{RawTensor, dtype};
