@@ -49,6 +49,7 @@ pub use weights::{Weight, WeightStore};
 /// The types of ops' attributes.
 pub mod op {
     pub use crate::ops::{
-        Activation, BinaryOp, Body, CmpOp, CustomAttr, CustomAttrs, MaskKind, PackFormat, ReduceOp,
+        Activation, BinaryOp, Body, CmpOp, CustomAttr, CustomAttrs, DataFormat, MaskKind, PackFormat,
+        PoolKind, ReduceOp,
     };
 }

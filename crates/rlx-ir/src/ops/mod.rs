@@ -10,6 +10,7 @@ pub mod def;
 pub mod elementwise;
 pub mod linalg;
 pub mod movement;
+pub mod nn;
 pub mod structural;
 pub mod types;
 
@@ -17,7 +18,10 @@ use std::sync::Arc;
 
 pub use attr::Attr;
 pub use def::{Arity, Cost, OpDef};
-pub use types::{Activation, BinaryOp, Body, CmpOp, CustomAttr, CustomAttrs, MaskKind, PackFormat, ReduceOp};
+pub use types::{
+    Activation, BinaryOp, Body, CmpOp, CustomAttr, CustomAttrs, DataFormat, MaskKind, PackFormat, PoolKind,
+    ReduceOp,
+};
 
 use crate::dim::{Dim, DimBinding, Extent};
 use crate::dtype::DType;
@@ -219,6 +223,54 @@ ops! {
         /// The result's dimensions.
         to: Vec<Dim>,
     } => movement::ExpandDef;
+
+    /// Convolution over 1 to 3 spatial dimensions: `x`, `w` (`[O, I/groups, k…]` in both formats) and an
+    /// optional bias `[O]`. Outside of the input is 0.
+    Conv {
+        /// The step of the window along each spatial dimension.
+        strides: Vec<usize>,
+        /// The padding before each spatial dimension, then that after each.
+        pads: Vec<usize>,
+        /// The distance between neighbouring taps of the kernel.
+        dilations: Vec<usize>,
+        /// Into how many independent groups the channels are split.
+        groups: usize,
+        /// Where the channels of `x` and of the result are.
+        format: DataFormat,
+    } => nn::conv::ConvDef;
+    /// The transpose (gradient by the input) of a convolution: `x` `[N, I, …]`, `w` `[I, O/groups, k…]`
+    /// and an optional bias `[O]`. The size is `(n-1)·stride + (k-1)·dilation + 1 + output_padding - pads`.
+    ConvTranspose {
+        /// The distance in the result between neighbouring input elements.
+        strides: Vec<usize>,
+        /// What is cut off before each spatial dimension of the result, then after each.
+        pads: Vec<usize>,
+        /// The distance between neighbouring taps of the kernel.
+        dilations: Vec<usize>,
+        /// What is added behind each spatial dimension of the result.
+        output_padding: Vec<usize>,
+        /// Into how many independent groups the channels are split.
+        groups: usize,
+    } => nn::conv::ConvTransposeDef;
+    /// The greatest or mean element of a window sliding over 1 to 3 spatial dimensions.
+    Pool {
+        /// How the window's elements combine.
+        kind: PoolKind,
+        /// The window's size.
+        kernel: Vec<usize>,
+        /// The step of the window along each spatial dimension.
+        strides: Vec<usize>,
+        /// The padding before each spatial dimension, then that after each; it is never the greatest.
+        pads: Vec<usize>,
+        /// The distance between neighbouring taps of the window.
+        dilations: Vec<usize>,
+        /// Whether a last window may reach beyond the padding.
+        ceil_mode: bool,
+        /// Whether padding counts in the divisor of the mean.
+        count_include_pad: bool,
+        /// Where the channels are.
+        format: DataFormat,
+    } => nn::pool::PoolDef;
 }
 
 impl Op {

@@ -177,6 +177,26 @@ named_variants! {
 }
 
 named_variants! {
+    /// Where the channels of an image-like tensor are.
+    DataFormat, "data format" {
+        /// `[N, C, spatial…]`.
+        ChannelsFirst,
+        /// `[N, spatial…, C]`.
+        ChannelsLast,
+    }
+}
+
+named_variants! {
+    /// How pooling combines the elements of a window.
+    PoolKind, "pooling" {
+        /// The greatest; NaN if any is NaN.
+        Max,
+        /// The mean.
+        Average,
+    }
+}
+
+named_variants! {
     /// Memory formats of packed operands; the device defines the bytes.
     PackFormat, "pack format" {
         /// The right operand of a matrix product, in panels of columns.
