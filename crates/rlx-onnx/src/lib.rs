@@ -9,10 +9,14 @@
 
 mod external;
 mod file;
+mod import;
 #[allow(unsafe_code)]
 mod map;
+mod ops;
 pub mod proto;
 mod tensor;
 
 pub use file::{OnnxFile, read_tensor_file};
+pub use import::{ImportOptions, Imported, NeedsInputValue, import, needed_input};
+pub use ops::built;
 pub use tensor::{RawTensor, dtype};

@@ -1,0 +1,298 @@
+//! What an op's importer works with: one node, its operands and attributes, and the graph being built.
+
+use super::attrs::Attrs;
+use super::known::Known;
+use super::needs_value;
+use super::slot::{Data, Importer, SlotId};
+use crate::proto::NodeProto;
+use rlx_ir::op::{Activation, BinaryOp, CmpOp};
+use rlx_ir::{ConstData, DType, Dim, Error, ErrorKind, Extent, NodeId, Op, Shape, Value, oracle};
+
+/// Results of ops over constants are computed while importing up to this many elements.
+const MOST_FOLDED: usize = 4096;
+
+/// One node being imported.
+pub(crate) struct NodeCx<'a, 'f> {
+    pub importer: &'a mut Importer<'f>,
+    pub proto: &'a NodeProto,
+    pub attrs: Attrs<'a>,
+    pub opset: i64,
+    pub inputs: Vec<Option<SlotId>>,
+}
+
+impl<'a, 'f> NodeCx<'a, 'f> {
+    pub fn new(
+        importer: &'a mut Importer<'f>,
+        proto: &'a NodeProto,
+        opset: i64,
+        inputs: Vec<Option<SlotId>>,
+    ) -> Self {
+        let inputs = inputs.into_iter().map(|id| id.filter(|&id| !importer.slot(id).absent)).collect();
+        NodeCx { importer, proto, attrs: Attrs(&proto.attribute), opset, inputs }
+    }
+
+    // Operands
+
+    /// How many operands are named, trailing ones that are left out not counted.
+    pub fn operands(&self) -> usize {
+        self.inputs.iter().rposition(Option::is_some).map_or(0, |i| i + 1)
+    }
+
+    pub fn has(&self, i: usize) -> bool {
+        self.inputs.get(i).is_some_and(Option::is_some)
+    }
+
+    /// Whether output `i` is used by name.
+    pub fn wants(&self, i: usize) -> bool {
+        self.proto.output.get(i).is_some_and(|name| !name.is_empty())
+    }
+
+    pub fn slot(&self, i: usize) -> Result<SlotId, Error> {
+        let missing = || Error::new(ErrorKind::Malformed, format!("operand {i} is missing"));
+        self.inputs.get(i).copied().flatten().ok_or_else(missing)
+    }
+
+    /// Operand `i` as a node.
+    pub fn x(&mut self, i: usize) -> Result<NodeId, Error> {
+        let slot = self.slot(i)?;
+        self.importer.materialize(slot)
+    }
+
+    pub fn x_opt(&mut self, i: usize) -> Result<Option<NodeId>, Error> {
+        if self.has(i) { self.x(i).map(Some) } else { Ok(None) }
+    }
+
+    /// All operands as nodes.
+    pub fn all(&mut self) -> Result<Vec<NodeId>, Error> {
+        (0..self.operands()).map(|i| self.x(i)).collect()
+    }
+
+    /// The shape of operand `i`.
+    pub fn shape(&self, i: usize) -> Result<Shape, Error> {
+        Ok(self.importer.slot(self.slot(i)?).shape.clone())
+    }
+
+    pub fn rank(&self, i: usize) -> Result<usize, Error> {
+        Ok(self.importer.slot(self.slot(i)?).shape.rank())
+    }
+
+    pub fn dtype(&self, i: usize) -> Result<DType, Error> {
+        Ok(self.importer.slot(self.slot(i)?).shape.dtype())
+    }
+
+    // Values that must be known while importing
+
+    /// The constant data of operand `i`, if it has any.
+    fn constant_value(&self, i: usize) -> Result<Option<Value>, Error> {
+        let slot = self.importer.slot(self.slot(i)?);
+        Ok(match (&slot.data, &slot.known, slot.node) {
+            (Some(Data::Value(v)), ..) => Some(v.value()),
+            (Some(Data::File { tensor, .. }), ..) => Some(tensor.to_const()?.value()),
+            (_, Some(known), _) => known.to_const().map(|c| c.value()),
+            (_, _, Some(node)) => match &self.importer.graph.node(node).op {
+                Op::Constant { data } => Some(data.value()),
+                _ => None,
+            },
+            _ => None,
+        })
+    }
+
+    /// The elements of operand `i`, an integer tensor that decides a shape.
+    pub fn known(&self, i: usize) -> Result<Known, Error> {
+        let slot = self.importer.slot(self.slot(i)?);
+        if let Some(known) = &slot.known {
+            return Ok((**known).clone());
+        }
+        let constant = self.constant_value(i)?.and_then(|v| Known::from_const(&v.to_const()));
+        constant.ok_or_else(|| self.not_known(i))
+    }
+
+    /// The elements as expressions.
+    pub fn extents(&self, i: usize) -> Result<Vec<Extent>, Error> {
+        Ok(self.known(i)?.values)
+    }
+
+    /// The elements as numbers.
+    pub fn numbers(&self, i: usize) -> Result<Vec<i64>, Error> {
+        let known = self.known(i)?;
+        known.numbers().ok_or_else(|| {
+            let shown = known.values.iter().map(|v| v.to_string()).collect::<Vec<_>>().join(", ");
+            Error::new(ErrorKind::Dimension, format!("operand {i} is [{shown}], where numbers are needed"))
+                .with_hint("give these dimensions sizes (--dim NAME=VALUE)")
+        })
+    }
+
+    /// The single element of operand `i`.
+    pub fn number(&self, i: usize) -> Result<i64, Error> {
+        match self.numbers(i)?[..] {
+            [n] => Ok(n),
+            _ => Err(self.malformed(format!("operand {i} must have one element, not {}", self.shape(i)?))),
+        }
+    }
+
+    /// The elements of operand `i` as floats, of whatever number type.
+    pub fn floats(&self, i: usize) -> Result<Vec<f64>, Error> {
+        match self.constant_value(i)? {
+            Some(value) => Ok(value.to_f64()),
+            None => Err(self.not_known(i)),
+        }
+    }
+
+    /// Numbers that an attribute gave in older operator sets and an operand gives in newer ones.
+    pub fn numbers_or_attr(&self, i: usize, name: &str) -> Result<Option<Vec<i64>>, Error> {
+        match self.has(i) {
+            true => self.numbers(i).map(Some),
+            false => Ok(self.attrs.ints(name)?.map(<[i64]>::to_vec)),
+        }
+    }
+
+    /// Says which graph input's value would make operand `i` known, or that none would.
+    fn not_known(&self, i: usize) -> Error {
+        let why = format!("operand {i} of {}", self.proto.op_type());
+        match self.slot(i).ok().and_then(|slot| self.first_input_behind(slot)) {
+            Some(name) => needs_value(&name, &why),
+            None => {
+                let message =
+                    format!("{why} decides a shape or an axis and depends on the model's weights or on data");
+                Error::new(ErrorKind::Unsupported, message)
+            }
+        }
+    }
+
+    /// The first graph input the slot's value depends on that has no value given.
+    fn first_input_behind(&self, slot: SlotId) -> Option<String> {
+        let node = self.importer.slot(slot).node?;
+        let graph = &self.importer.graph;
+        let live = oracle::live_nodes(graph, &[node]).ok()?;
+        graph.inputs().filter(|n| live[n.id.index()]).find_map(|n| match &n.op {
+            Op::Input { name } if !self.importer.options.input_values.contains_key(name) => {
+                Some(name.clone())
+            }
+            _ => None,
+        })
+    }
+
+    // Building
+
+    /// Adds a node; from small constants alone it is computed now, as the oracle computes it.
+    pub fn add(&mut self, op: Op, inputs: &[NodeId]) -> Result<NodeId, Error> {
+        if let Some(value) = self.fold_constants(&op, inputs)? {
+            return Ok(self.importer.constant(value));
+        }
+        let node = self.importer.graph.try_add(op, inputs)?;
+        self.importer.graph.set_origin(node, self.importer.origin);
+        Ok(node)
+    }
+
+    fn fold_constants(&self, op: &Op, inputs: &[NodeId]) -> Result<Option<ConstData>, Error> {
+        let graph = &self.importer.graph;
+        let mut constants = Vec::with_capacity(inputs.len());
+        for &id in inputs {
+            match &graph.try_node(id)?.op {
+                Op::Constant { data } if data.num_elements() <= MOST_FOLDED => constants.push(data.value()),
+                _ => return Ok(None),
+            }
+        }
+        let results = graph.infer(op, inputs, &[])?;
+        let small = |s: &Shape| s.num_elements().is_some_and(|n| n <= MOST_FOLDED);
+        if inputs.is_empty() || results.len() != 1 || !small(&results[0]) {
+            return Ok(None);
+        }
+        let operands: Vec<&Value> = constants.iter().collect();
+        Ok(oracle::evaluate_op(op, &operands, &[])?.first().map(Value::to_const))
+    }
+
+    pub fn shape_of(&self, node: NodeId) -> Shape {
+        self.importer.graph.shape(node).clone()
+    }
+
+    pub fn constant(&mut self, value: Value) -> NodeId {
+        self.importer.constant(value.rounded().to_const())
+    }
+
+    /// A scalar of a type, rounded to it.
+    pub fn scalar(&mut self, dtype: DType, value: f64) -> NodeId {
+        let value = if dtype.is_float() {
+            Value::float(dtype, &[], vec![value])
+        } else {
+            Value::int(dtype, &[], vec![value as i128])
+        };
+        self.constant(value)
+    }
+
+    pub fn activation(&mut self, f: Activation, x: NodeId) -> Result<NodeId, Error> {
+        self.add(Op::Activation(f), &[x])
+    }
+
+    pub fn binary(&mut self, f: BinaryOp, a: NodeId, b: NodeId) -> Result<NodeId, Error> {
+        self.add(Op::Binary(f), &[a, b])
+    }
+
+    /// A binary op with a scalar of the same type on the right.
+    pub fn with_scalar(&mut self, f: BinaryOp, a: NodeId, scalar: f64) -> Result<NodeId, Error> {
+        let scalar = self.scalar(self.shape_of(a).dtype(), scalar);
+        self.binary(f, a, scalar)
+    }
+
+    pub fn compare(&mut self, f: CmpOp, a: NodeId, b: NodeId) -> Result<NodeId, Error> {
+        self.add(Op::Compare(f), &[a, b])
+    }
+
+    pub fn select(&mut self, condition: NodeId, a: NodeId, b: NodeId) -> Result<NodeId, Error> {
+        self.add(Op::Where, &[condition, a, b])
+    }
+
+    pub fn cast(&mut self, x: NodeId, to: DType) -> Result<NodeId, Error> {
+        if self.shape_of(x).dtype() == to { Ok(x) } else { self.add(Op::Cast { to }, &[x]) }
+    }
+
+    pub fn reshape(&mut self, x: NodeId, to: Vec<Dim>) -> Result<NodeId, Error> {
+        if self.shape_of(x).dims() == to { Ok(x) } else { self.add(Op::Reshape { to }, &[x]) }
+    }
+
+    pub fn transpose(&mut self, x: NodeId, perm: &[usize]) -> Result<NodeId, Error> {
+        if perm.iter().enumerate().all(|(i, &p)| i == p) {
+            return Ok(x);
+        }
+        self.add(Op::Transpose { perm: perm.to_vec() }, &[x])
+    }
+
+    pub fn expand(&mut self, x: NodeId, to: Vec<Dim>) -> Result<NodeId, Error> {
+        if self.shape_of(x).dims() == to { Ok(x) } else { self.add(Op::Expand { to }, &[x]) }
+    }
+
+    /// The tensor with dimensions of 1 put in at `axes` of the result.
+    pub fn unsqueeze(&mut self, x: NodeId, axes: &[usize]) -> Result<NodeId, Error> {
+        let dims = self.shape_of(x).dims().to_vec();
+        let rank = dims.len() + axes.len();
+        let mut rest = dims.into_iter();
+        let dim = |i: usize| if axes.contains(&i) { Some(Dim::Static(1)) } else { rest.next() };
+        let to: Vec<Dim> = (0..rank).filter_map(dim).collect();
+        self.reshape(x, to)
+    }
+
+    // Errors
+
+    pub fn malformed(&self, message: impl Into<String>) -> Error {
+        Error::new(ErrorKind::Malformed, message)
+    }
+
+    pub fn unsupported(&self, message: impl Into<String>) -> Error {
+        Error::new(ErrorKind::Unsupported, message)
+    }
+
+    /// An attribute string or number with a meaning that is not built.
+    pub fn bad_attr(&self, name: &str, value: impl std::fmt::Display) -> Error {
+        self.unsupported(format!("{name} = {value}"))
+    }
+}
+
+impl Importer<'_> {
+    /// Known integers as a node: a constant, or a vector read from the run's dimensions.
+    pub fn known_node(&mut self, known: &Known) -> Result<NodeId, Error> {
+        if let Some(value) = known.to_const() {
+            return Ok(self.constant(value));
+        }
+        Err(Error::new(ErrorKind::Unsupported, "a dimension's size used as data"))
+    }
+}

@@ -1,0 +1,216 @@
+//! Importing one node: known integers first, then model-local functions, then the op's importer; and bodies of
+//! functions and branches, which are imported in place.
+
+use super::attrs::{Attrs, with_attributes};
+use super::context::NodeCx;
+use super::fold::{Folding, Operand, fold};
+use super::slot::{Importer, SlotId, normal_domain};
+use crate::ops::{self, Emit};
+use crate::proto::{AttributeProto, FunctionProto, GraphProto, NodeProto, OperatorSetIdProto};
+use rlx_ir::{Error, ErrorKind, Op};
+use std::collections::HashMap;
+
+/// How deep calls of functions may nest.
+const MOST_CALLS: usize = 64;
+
+/// The newest version of the default operator set whose ops were read for this importer.
+pub(crate) const NEWEST_OPSET: i64 = 25;
+/// The oldest.
+pub(crate) const OLDEST_OPSET: i64 = 7;
+
+/// Domain → version.
+pub(crate) fn opsets(imports: &[OperatorSetIdProto]) -> HashMap<String, i64> {
+    imports.iter().map(|o| (normal_domain(o.domain()).to_owned(), o.version())).collect()
+}
+
+/// `Relu`, or `com.microsoft.Gelu`: an op as messages name it.
+pub(crate) fn op_label(node: &NodeProto) -> String {
+    match normal_domain(node.domain()) {
+        "" => node.op_type().to_owned(),
+        domain => format!("{domain}.{}", node.op_type()),
+    }
+}
+
+/// The node's name, or one made from its first output.
+fn node_label(node: &NodeProto) -> String {
+    let output = node.output.first().map(String::as_str).unwrap_or_default();
+    if node.name().is_empty() { format!("node of \"{output}\"") } else { node.name().to_owned() }
+}
+
+impl Importer<'_> {
+    /// Imports one node and defines its outputs.
+    pub fn node(&mut self, node: &NodeProto) -> Result<(), Error> {
+        self.visit()?;
+        let label = node_label(node);
+        let origin = if self.calls.is_empty() { label } else { format!("{}/{label}", self.calls.join("/")) };
+        let outer = self.origin;
+        self.origin = self.graph.origins_mut().source(origin.clone());
+        let result = self.node_outputs(node);
+        self.origin = outer;
+        let outputs = result.map_err(|e| e.with_node(op_label(node)).with_origin(origin))?;
+        for (name, slot) in node.output.iter().zip(outputs) {
+            if !name.is_empty() {
+                self.define(name, slot)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn node_outputs(&mut self, node: &NodeProto) -> Result<Vec<SlotId>, Error> {
+        let domain = normal_domain(node.domain());
+        let lookup = |name: &String| if name.is_empty() { Ok(None) } else { self.lookup(name).map(Some) };
+        let inputs = node.input.iter().map(lookup).collect::<Result<Vec<_>, Error>>()?;
+        let key = (domain.to_owned(), node.op_type().to_owned(), node.overload().to_owned());
+        if let Some(&function) = self.functions.get(&key) {
+            return self.call(node, function, &inputs);
+        }
+        let opset = self.opset(domain)?;
+        if domain.is_empty()
+            && let Some(known) = fold(node.op_type(), &self.folding(node, &inputs))
+        {
+            return Ok(known.into_iter().map(|k| self.known_slot(k)).collect());
+        }
+        let Some(entry) = ops::find(domain, node.op_type(), opset) else {
+            return Err(self.not_built(node, opset, &inputs));
+        };
+        let mut cx = NodeCx::new(self, node, opset, inputs.clone());
+        let outputs = emit(&mut cx, entry.emit).map_err(|e| self.with_dtypes(e, node, opset, &inputs))?;
+        let wanted = node.output.iter().rposition(|name| !name.is_empty()).map_or(0, |i| i + 1);
+        if outputs.len() < wanted {
+            let message = format!("output {wanted} of {} is not built", op_label(node));
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
+        Ok(outputs)
+    }
+
+    fn folding<'n>(&self, node: &'n NodeProto, inputs: &[Option<SlotId>]) -> Folding<'n> {
+        let operand = |id: &Option<SlotId>| {
+            let slot = self.slot((*id)?);
+            Some(Operand { shape: slot.shape.clone(), known: slot.known.clone() })
+        };
+        let operands = inputs.iter().map(operand).collect();
+        Folding { attrs: Attrs(&node.attribute), operands, outputs: node.output.len() }
+    }
+
+    /// The version of a domain's operator set in force, which must be one this importer knows.
+    fn opset(&self, domain: &str) -> Result<i64, Error> {
+        let in_force = self.opsets.last().and_then(|sets| sets.get(domain)).copied();
+        let Some(version) = in_force else {
+            // Contributed domains are often used without being imported; they have one version.
+            if !domain.is_empty() {
+                return Ok(1);
+            }
+            return Err(Error::new(
+                ErrorKind::Malformed,
+                "the model imports no version of the default operator set",
+            ));
+        };
+        if !domain.is_empty() || (OLDEST_OPSET..=NEWEST_OPSET).contains(&version) {
+            return Ok(version);
+        }
+        let message = format!("opset {version}; versions {OLDEST_OPSET} to {NEWEST_OPSET} are built");
+        Err(Error::new(ErrorKind::Unsupported, message))
+    }
+
+    fn not_built(&self, node: &NodeProto, opset: i64, inputs: &[Option<SlotId>]) -> Error {
+        let error = Error::new(ErrorKind::Unsupported, format!("op {} is not built", op_label(node)));
+        self.with_dtypes(error, node, opset, inputs)
+    }
+
+    /// Adds domain, opset and operands to an error about what is not built.
+    fn with_dtypes(&self, error: Error, node: &NodeProto, opset: i64, inputs: &[Option<SlotId>]) -> Error {
+        if error.kind() != ErrorKind::Unsupported {
+            return error;
+        }
+        let shape = |id: &Option<SlotId>| id.map_or("none".to_owned(), |id| self.slot(id).shape.to_string());
+        let operands = inputs.iter().map(shape).collect::<Vec<_>>().join(", ");
+        let domain = if normal_domain(node.domain()).is_empty() { "ai.onnx" } else { node.domain() };
+        let message = format!("{}; domain {domain}, opset {opset}, operands: {operands}", error.message());
+        Error::new(ErrorKind::Unsupported, message)
+    }
+
+    /// Inlines a model-local function.
+    fn call(
+        &mut self,
+        node: &NodeProto,
+        f: &FunctionProto,
+        inputs: &[Option<SlotId>],
+    ) -> Result<Vec<SlotId>, Error> {
+        let label = op_label(node);
+        if self.calls.len() >= MOST_CALLS || self.calls.contains(&label) {
+            return Err(Error::new(
+                ErrorKind::Malformed,
+                format!("function {label} calls itself or nests too deep"),
+            ));
+        }
+        let mut given: HashMap<String, AttributeProto> =
+            f.attribute_proto.iter().map(|a| (a.name().to_owned(), a.clone())).collect();
+        given.extend(node.attribute.iter().map(|a| (a.name().to_owned(), a.clone())));
+        self.calls.push(label);
+        self.opsets.push(opsets(&f.opset_import));
+        self.enter(false);
+        let outputs = self.function_body(f, &given, inputs);
+        self.leave();
+        self.opsets.pop();
+        self.calls.pop();
+        outputs
+    }
+
+    fn function_body(
+        &mut self,
+        f: &FunctionProto,
+        given: &HashMap<String, AttributeProto>,
+        inputs: &[Option<SlotId>],
+    ) -> Result<Vec<SlotId>, Error> {
+        for (i, name) in f.input.iter().enumerate() {
+            // An input left out by the caller stays undefined: the body's nodes see it as left out too.
+            match inputs.get(i).copied().flatten() {
+                Some(slot) => self.define(name, slot)?,
+                None => self.define_absent(name)?,
+            }
+        }
+        for node in &f.node {
+            self.node(&with_attributes(node, given))?;
+        }
+        f.output.iter().map(|name| self.lookup(name)).collect()
+    }
+
+    /// Imports a branch in place: it sees the names around it, and its outputs are given back.
+    pub fn branch(&mut self, graph: &GraphProto) -> Result<Vec<SlotId>, Error> {
+        self.enter(true);
+        let outputs = self.branch_body(graph);
+        self.leave();
+        outputs
+    }
+
+    fn branch_body(&mut self, graph: &GraphProto) -> Result<Vec<SlotId>, Error> {
+        self.initializers(graph, false)?;
+        for node in &graph.node {
+            self.node(node)?;
+        }
+        graph.output.iter().map(|o| self.lookup(o.name())).collect()
+    }
+}
+
+/// Builds what a table entry says.
+fn emit(cx: &mut NodeCx<'_, '_>, how: Emit) -> Result<Vec<SlotId>, Error> {
+    let operands =
+        |cx: &mut NodeCx<'_, '_>, count: usize| (0..count).map(|i| cx.x(i)).collect::<Result<Vec<_>, _>>();
+    let nodes = match how {
+        Emit::Slots(f) => return f(cx),
+        Emit::Nodes(f) => f(cx)?,
+        Emit::Activation(f) => {
+            let x = operands(cx, 1)?;
+            vec![cx.add(Op::Activation(f), &x)?]
+        }
+        Emit::Binary(f) => {
+            let ab = operands(cx, 2)?;
+            vec![cx.add(Op::Binary(f), &ab)?]
+        }
+        Emit::Compare(f) => {
+            let ab = operands(cx, 2)?;
+            vec![cx.add(Op::Compare(f), &ab)?]
+        }
+    };
+    Ok(nodes.into_iter().map(|n| cx.importer.node_slot(n)).collect())
+}

@@ -1,0 +1,259 @@
+//! Names and what they stand for.
+
+use super::ImportOptions;
+use super::known::{Known, MOST_ELEMENTS};
+use crate::file::OnnxFile;
+use crate::proto::{FunctionProto, GraphProto};
+use crate::tensor::RawTensor;
+use rlx_ir::{ConstData, DType, Error, ErrorKind, Graph, NodeId, OriginId, Shape, Weight, WeightStore};
+use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
+
+/// How many nodes one import may visit, bodies of functions counted at every call: a small file can describe
+/// exponentially many.
+const MOST_NODES: usize = 1 << 20;
+
+/// A constant that no initialiser of the main graph names becomes a parameter from this many elements on.
+const LARGE_CONSTANT: usize = 1024;
+
+/// Index of a [`Slot`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct SlotId(usize);
+
+/// What a name stands for.
+#[derive(Debug, Clone)]
+pub(crate) struct Slot {
+    pub shape: Shape,
+    /// The node, once something needed it.
+    pub node: Option<NodeId>,
+    /// Its elements, when they are small integers that are known.
+    pub known: Option<Rc<Known>>,
+    /// Its constant data.
+    pub data: Option<Data>,
+    /// An optional operand of a function that the caller left out.
+    pub absent: bool,
+}
+
+/// Constant data that is not in the graph yet.
+#[derive(Debug, Clone)]
+pub(crate) enum Data {
+    /// A tensor of the file; `weight` when it is one of the model's initialisers.
+    File { tensor: Rc<RawTensor>, weight: bool },
+    /// A value the caller gave, or one computed here.
+    Value(Rc<ConstData>),
+}
+
+/// Names defined by one graph or function body.
+#[derive(Debug, Default)]
+struct Scope {
+    names: HashMap<String, SlotId>,
+    /// A subgraph sees the names around it, a function body does not.
+    sees_outer: bool,
+}
+
+/// The state of one import.
+pub(crate) struct Importer<'f> {
+    pub file: &'f OnnxFile,
+    pub options: &'f ImportOptions,
+    pub graph: Graph,
+    pub weights: WeightStore,
+    /// Where the nodes being built come from.
+    pub origin: OriginId,
+    /// Operator sets in force, those of the innermost function last.
+    pub opsets: Vec<HashMap<String, i64>>,
+    /// Functions being inlined, outermost first.
+    pub calls: Vec<String>,
+    pub functions: HashMap<(String, String, String), &'f FunctionProto>,
+    slots: Vec<Slot>,
+    scopes: Vec<Scope>,
+    param_names: HashSet<String>,
+    visited: usize,
+}
+
+/// `ai.onnx` is the long name of the default domain.
+pub(crate) fn normal_domain(domain: &str) -> &str {
+    if domain == "ai.onnx" { "" } else { domain }
+}
+
+impl<'f> Importer<'f> {
+    pub fn new(file: &'f OnnxFile, options: &'f ImportOptions) -> Result<Self, Error> {
+        let model = file.model();
+        let opsets = crate::import::function::opsets(&model.opset_import);
+        let mut functions = HashMap::new();
+        for f in &model.functions {
+            let key = (normal_domain(f.domain()).to_owned(), f.name().to_owned(), f.overload().to_owned());
+            if functions.insert(key, f).is_some() {
+                return Err(Error::new(
+                    ErrorKind::Malformed,
+                    format!("function \"{}\" is defined twice", f.name()),
+                ));
+            }
+        }
+        Ok(Importer {
+            file,
+            options,
+            graph: Graph::new(file.graph().name()),
+            weights: WeightStore::default(),
+            origin: OriginId::NONE,
+            opsets: vec![opsets],
+            calls: Vec::new(),
+            functions,
+            slots: Vec::new(),
+            scopes: vec![Scope::default()],
+            param_names: HashSet::new(),
+            visited: 0,
+        })
+    }
+
+    /// Counts a node against the limit of one import.
+    pub fn visit(&mut self) -> Result<(), Error> {
+        self.visited += 1;
+        if self.visited <= MOST_NODES {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::Malformed, format!("more than {MOST_NODES} nodes with functions inlined")))
+    }
+
+    pub fn slot(&self, id: SlotId) -> &Slot {
+        &self.slots[id.0]
+    }
+
+    fn add_slot(&mut self, slot: Slot) -> SlotId {
+        self.slots.push(slot);
+        SlotId(self.slots.len() - 1)
+    }
+
+    pub fn node_slot(&mut self, node: NodeId) -> SlotId {
+        let shape = self.graph.shape(node).clone();
+        self.add_slot(Slot { shape, node: Some(node), known: None, data: None, absent: false })
+    }
+
+    pub fn known_slot(&mut self, known: Known) -> SlotId {
+        let shape = Shape::new(&known.dims, known.dtype);
+        self.add_slot(Slot { shape, node: None, known: Some(Rc::new(known)), data: None, absent: false })
+    }
+
+    pub fn constant_slot(&mut self, value: ConstData) -> SlotId {
+        let known = Known::from_const(&value).map(Rc::new);
+        let shape = value.shape();
+        let data = Some(Data::Value(Rc::new(value)));
+        self.add_slot(Slot { shape, node: None, known, data, absent: false })
+    }
+
+    /// A tensor of the file: known at once when it is a small integer tensor.
+    pub fn tensor_slot(&mut self, tensor: RawTensor, weight: bool) -> SlotId {
+        let small = tensor.num_elements() <= MOST_ELEMENTS && tensor.dtype.int_range().is_some();
+        let known = if small {
+            tensor.to_const().ok().and_then(|c| Known::from_const(&c)).map(Rc::new)
+        } else {
+            None
+        };
+        let shape = Shape::new(&tensor.dims, tensor.dtype);
+        let data = Some(Data::File { tensor: Rc::new(tensor), weight });
+        self.add_slot(Slot { shape, node: None, known, data, absent: false })
+    }
+
+    /// Defines a function's optional operand that the caller left out.
+    pub fn define_absent(&mut self, name: &str) -> Result<(), Error> {
+        let shape = Shape::scalar(DType::F32);
+        let slot = self.add_slot(Slot { shape, node: None, known: None, data: None, absent: true });
+        self.define(name, slot)
+    }
+
+    /// Opens the scope of a subgraph or function body.
+    pub fn enter(&mut self, sees_outer: bool) {
+        self.scopes.push(Scope { names: HashMap::new(), sees_outer });
+    }
+
+    pub fn leave(&mut self) {
+        self.scopes.pop();
+    }
+
+    pub fn define(&mut self, name: &str, slot: SlotId) -> Result<(), Error> {
+        let scope = self.scopes.last_mut().expect("the main graph's scope stays open");
+        if scope.names.insert(name.to_owned(), slot).is_none() {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::Malformed, format!("the name \"{name}\" is defined twice")))
+    }
+
+    pub fn lookup(&self, name: &str) -> Result<SlotId, Error> {
+        for scope in self.scopes.iter().rev() {
+            if let Some(&slot) = scope.names.get(name) {
+                return Ok(slot);
+            }
+            if !scope.sees_outer {
+                break;
+            }
+        }
+        Err(Error::new(ErrorKind::Malformed, format!("the name \"{name}\" is used before it is defined")))
+    }
+
+    /// Defines a graph's initialisers.
+    pub fn initializers(&mut self, proto: &GraphProto, main: bool) -> Result<(), Error> {
+        if let Some(sparse) = proto.sparse_initializer.first() {
+            let name = sparse.values.as_ref().map(|v| v.name()).unwrap_or_default();
+            return Err(Error::new(ErrorKind::Unsupported, format!("sparse initialiser \"{name}\"")));
+        }
+        for tensor in &proto.initializer {
+            let raw = self.file.tensor(tensor)?;
+            let slot = self.tensor_slot(raw, main);
+            self.define(tensor.name(), slot)?;
+        }
+        Ok(())
+    }
+
+    /// The slot's node, made now if there is none.
+    pub fn materialize(&mut self, id: SlotId) -> Result<NodeId, Error> {
+        let slot = self.slot(id).clone();
+        if let Some(node) = slot.node {
+            return Ok(node);
+        }
+        let node = match (&slot.data, &slot.known) {
+            (Some(Data::Value(value)), _) => self.constant((**value).clone()),
+            (Some(Data::File { tensor, weight }), _) if tensor.is_weight(*weight) => self.param(tensor)?,
+            (Some(Data::File { tensor, .. }), _) => self.constant(tensor.to_const()?),
+            (None, Some(known)) => self.known_node(known)?,
+            (None, None) => {
+                return Err(Error::new(
+                    ErrorKind::Malformed,
+                    "an optional operand that is left out is used as an output",
+                ));
+            }
+        };
+        self.slots[id.0].node = Some(node);
+        Ok(node)
+    }
+
+    pub fn constant(&mut self, value: ConstData) -> NodeId {
+        let node = self.graph.constant(value);
+        self.graph.set_origin(node, self.origin);
+        node
+    }
+
+    /// Makes a tensor of the file a parameter under its own name, or a distinct one where bodies of functions or
+    /// branches use the same name again.
+    fn param(&mut self, tensor: &RawTensor) -> Result<NodeId, Error> {
+        let base = if tensor.name.is_empty() { "constant" } else { &tensor.name };
+        let mut name = base.to_owned();
+        let mut copies = 1;
+        while !self.param_names.insert(name.clone()) {
+            copies += 1;
+            name = format!("{base}.{copies}");
+        }
+        let node = self.graph.param(name.clone(), Shape::new(&tensor.dims, tensor.dtype));
+        let bytes = std::sync::Arc::new(tensor.bytes.clone());
+        let range = 0..tensor.bytes.len();
+        self.weights.insert(name, Weight::mapped(tensor.dtype, &tensor.dims, bytes, range)?);
+        Ok(node)
+    }
+}
+
+impl RawTensor {
+    /// Whether it becomes a parameter: the model's float initialisers do (scalars are constants of a formula), and
+    /// anything large.
+    fn is_weight(&self, initializer: bool) -> bool {
+        self.num_elements() > LARGE_CONSTANT
+            || (initializer && self.dtype.is_float() && !self.dims.is_empty())
+    }
+}

@@ -1,0 +1,99 @@
+//! Truth values, comparisons, choices, and conversions between types.
+
+use super::{Emit, Entry, nodes};
+use crate::import::NodeCx;
+use crate::tensor;
+use rlx_ir::op::{Activation, BinaryOp, CmpOp};
+use rlx_ir::{DType, Error, NodeId, Op};
+
+type Cx<'a, 'b, 'f> = &'a mut NodeCx<'b, 'f>;
+type Nodes = Result<Vec<NodeId>, Error>;
+
+pub(super) const OPS: &[Entry] = &[
+    Entry::op("And", Emit::Binary(BinaryOp::And)),
+    Entry::op("Or", Emit::Binary(BinaryOp::Or)),
+    Entry::op("Xor", Emit::Binary(BinaryOp::Xor)),
+    Entry::op("Not", Emit::Activation(Activation::Not)),
+    Entry::op("Equal", Emit::Compare(CmpOp::Eq)),
+    Entry::op("Less", Emit::Compare(CmpOp::Lt)),
+    Entry::op("LessOrEqual", Emit::Compare(CmpOp::Le)),
+    Entry::op("Greater", Emit::Compare(CmpOp::Gt)),
+    Entry::op("GreaterOrEqual", Emit::Compare(CmpOp::Ge)),
+    nodes("Where", select),
+    nodes("IsNaN", is_nan),
+    nodes("IsInf", is_inf),
+    nodes("Cast", cast),
+    nodes("CastLike", cast_like),
+];
+
+fn select(cx: Cx) -> Nodes {
+    let (c, a, b) = (cx.x(0)?, cx.x(1)?, cx.x(2)?);
+    Ok(vec![cx.select(c, a, b)?])
+}
+
+fn is_nan(cx: Cx) -> Nodes {
+    let x = cx.x(0)?;
+    Ok(vec![cx.compare(CmpOp::Ne, x, x)?])
+}
+
+fn is_inf(cx: Cx) -> Nodes {
+    let (positive, negative) =
+        (cx.attrs.flag("detect_positive", true)?, cx.attrs.flag("detect_negative", true)?);
+    let (mut x, dtype) = (cx.x(0)?, cx.dtype(0)?);
+    let infinity = cx.scalar(dtype, f64::INFINITY);
+    match (positive, negative) {
+        (true, true) => x = cx.activation(Activation::Abs, x)?,
+        (false, true) => x = cx.activation(Activation::Neg, x)?,
+        (true, false) => {}
+        (false, false) => {
+            let nan = cx.scalar(dtype, f64::NAN);
+            return Ok(vec![cx.compare(CmpOp::Eq, x, nan)?]);
+        }
+    }
+    Ok(vec![cx.compare(CmpOp::Eq, x, infinity)?])
+}
+
+fn cast(cx: Cx) -> Nodes {
+    let code = cx.attrs.int_opt("to")?;
+    let code = cx.attrs.required("to", code)?;
+    let to = tensor::dtype(i32::try_from(code).unwrap_or(0))?;
+    convert(cx, to)
+}
+
+fn cast_like(cx: Cx) -> Nodes {
+    let to = cx.dtype(1)?;
+    convert(cx, to)
+}
+
+/// Small floats saturate unless `saturate` is 0; floats wrap around into 4-bit integers, as the test cases have it.
+fn convert(cx: Cx, to: DType) -> Nodes {
+    let mut x = cx.x(0)?;
+    let from = cx.shape_of(x).dtype();
+    if from == to {
+        return Ok(vec![x]);
+    }
+    if to.is_int() && to.bits() < 8 && from.is_float() {
+        x = cx.cast(x, DType::I32)?;
+    }
+    if let Some(greatest) = greatest_of_small_float(to)
+        && cx.attrs.flag("saturate", true)?
+    {
+        if from.bits() < 16 || !from.is_float() {
+            x = cx.cast(x, DType::F32)?;
+        }
+        x = cx.with_scalar(BinaryOp::Min, x, greatest)?;
+        x = cx.with_scalar(BinaryOp::Max, x, -greatest)?;
+    }
+    Ok(vec![cx.add(Op::Cast { to }, &[x])?])
+}
+
+/// The greatest finite number of a float type of 8 bits or fewer.
+fn greatest_of_small_float(dtype: DType) -> Option<f64> {
+    match dtype {
+        DType::F8E4M3FN => Some(448.0),
+        DType::F8E4M3FNUZ => Some(240.0),
+        DType::F8E5M2 | DType::F8E5M2FNUZ => Some(57344.0),
+        DType::F4E2M1 => Some(6.0),
+        _ => None,
+    }
+}

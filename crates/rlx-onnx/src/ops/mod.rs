@@ -1,0 +1,81 @@
+//! The ops of the format: one table, filled by family.
+//!
+//! An entry says which domain and op it imports, for which versions of the operator set, and how. Adding an op is one
+//! line in its family's table and a function that reads operands and attributes from a [`NodeCx`] and adds nodes.
+
+mod control;
+mod linear;
+mod logic;
+mod math;
+mod movement;
+
+use crate::import::{NodeCx, SlotId};
+use rlx_ir::op::{Activation, BinaryOp, CmpOp};
+use rlx_ir::{Error, NodeId};
+
+/// How an op is imported.
+#[derive(Clone, Copy)]
+pub(crate) enum Emit {
+    /// A function of each element.
+    Activation(Activation),
+    /// A function of two elements, broadcast.
+    Binary(BinaryOp),
+    /// A comparison of two elements, broadcast.
+    Compare(CmpOp),
+    /// Builds one node for each output.
+    Nodes(fn(&mut NodeCx<'_, '_>) -> Result<Vec<NodeId>, Error>),
+    /// Gives what each output stands for, which need not be a node.
+    Slots(fn(&mut NodeCx<'_, '_>) -> Result<Vec<SlotId>, Error>),
+}
+
+/// One line of the table.
+pub(crate) struct Entry {
+    domain: &'static str,
+    op: &'static str,
+    since: i64,
+    until: i64,
+    pub emit: Emit,
+}
+
+impl Entry {
+    /// An op of the default domain, in all versions of the operator set that are built.
+    const fn op(op: &'static str, emit: Emit) -> Entry {
+        Entry { domain: "", op, since: 1, until: i64::MAX, emit }
+    }
+}
+
+/// An op whose importer builds nodes.
+const fn nodes(op: &'static str, emit: fn(&mut NodeCx<'_, '_>) -> Result<Vec<NodeId>, Error>) -> Entry {
+    Entry::op(op, Emit::Nodes(emit))
+}
+
+/// Every family's table.
+static FAMILIES: &[&[Entry]] = &[math::OPS, logic::OPS, movement::OPS, control::OPS, linear::OPS];
+
+/// The entry for an op in a version of its operator set.
+pub(crate) fn find(domain: &str, op: &str, opset: i64) -> Option<&'static Entry> {
+    let all = FAMILIES.iter().flat_map(|family| family.iter());
+    all.into_iter().find(|e| e.domain == domain && e.op == op && (e.since..=e.until).contains(&opset))
+}
+
+/// The ops that are built, as (domain, op); the default domain is `""`.
+pub fn built() -> impl Iterator<Item = (&'static str, &'static str)> {
+    FAMILIES.iter().flat_map(|family| family.iter()).map(|e| (e.domain, e.op))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_of_an_op_do_not_overlap() {
+        let all: Vec<&Entry> = FAMILIES.iter().flat_map(|f| f.iter()).collect();
+        for (i, a) in all.iter().enumerate() {
+            for b in &all[..i] {
+                let overlap =
+                    a.domain == b.domain && a.op == b.op && a.since <= b.until && b.since <= a.until;
+                assert!(!overlap, "{} is twice in the table", a.op);
+            }
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! The ONNX backend's node cases, run on the oracle: the outside referee of importer and graph language.
+//!
+//! Every case of the pinned `onnx` package is imported and evaluated; its outputs must have the expected type, shape and
+//! values (the backend test's own tolerance for floats, equality for integers). A case whose op is not built is
+//! counted as such from the importer's own error; anything else that fails must stand in
+//! `tests/node_suite/expected.txt` with its reason, and a case that stands there must fail.
+//!
+//! `RLX_NODE_CASE=part_of_name` runs the cases whose name contains it and prints what happened to each.
+
+use rlx_ir::oracle::{Bindings, evaluate};
+use rlx_ir::tensor::Elements;
+use rlx_ir::{ConstData, ErrorKind, Value};
+use rlx_onnx::{ImportOptions, Imported, OnnxFile, import, needed_input, read_tensor_file};
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+const RTOL: f64 = 1e-3;
+const ATOL: f64 = 1e-7;
+
+/// What became of one case.
+#[derive(Debug, Clone, PartialEq)]
+enum Outcome {
+    Pass,
+    /// What is not built: usually the op's name.
+    NotBuilt(String),
+    Failed(String),
+}
+
+#[test]
+fn node_cases_pass_on_the_oracle() {
+    let Some(data) = rlx_testdata::ONNX_CASES.path_or_skip() else { return };
+    let folder = data.join("onnx/backend/test/data/node");
+    let filter = std::env::var("RLX_NODE_CASE").ok();
+    let mut cases: Vec<String> = std::fs::read_dir(&folder)
+        .expect("the node cases' folder is readable")
+        .map(|entry| entry.expect("a readable entry").file_name().to_string_lossy().into_owned())
+        .filter(|name| filter.as_ref().is_none_or(|f| name.contains(f.as_str())))
+        .collect();
+    cases.sort();
+    let outcomes = run_all(&folder, &cases);
+    if filter.is_some() {
+        outcomes.iter().for_each(|(name, outcome)| println!("{name}: {outcome:?}"));
+        return;
+    }
+    assert_eq!(cases.len(), 1653, "the pinned package has 1,653 node cases");
+    report(&outcomes);
+}
+
+/// Compares with the expectations, prints the counts, and fails on any difference.
+fn report(outcomes: &BTreeMap<String, Outcome>) {
+    let expected = Expected::read(include_str!("node_suite/expected.txt"));
+    let mut not_built: BTreeMap<&str, usize> = BTreeMap::new();
+    let (mut passed, mut listed, mut faults) = (0, BTreeMap::<&str, usize>::new(), Vec::new());
+    for (name, outcome) in outcomes {
+        match (outcome, expected.reasons.get(name.as_str())) {
+            (Outcome::Pass, None) => passed += 1,
+            (Outcome::NotBuilt(what), None) => *not_built.entry(what).or_default() += 1,
+            (Outcome::Pass, Some(_)) => faults.push(format!("{name} passes, but is listed as failing")),
+            (Outcome::Failed(why), None) => faults.push(format!("{name}: {why}")),
+            (_, Some(reason)) => *listed.entry(reason).or_default() += 1,
+        }
+    }
+    let gone = expected.reasons.keys().filter(|name| !outcomes.contains_key(**name));
+    faults.extend(gone.map(|name| format!("{name} is listed, but there is no such case")));
+    println!("@counts passed={passed} failed={}", faults.len());
+    let names: Vec<String> = not_built.iter().map(|(what, n)| format!("{what} {n}")).collect();
+    let count: usize = not_built.values().sum();
+    if count > 0 {
+        println!("@skip {count} node cases that need what is not built: {}", names.join(", "));
+    }
+    listed.iter().for_each(|(reason, n)| println!("@skip {n} node cases listed as {reason}"));
+    for fault in &faults {
+        println!("{fault}");
+    }
+    assert!(faults.is_empty(), "{} node cases do not do as expected", faults.len());
+    let least = expected.least;
+    assert!(
+        passed >= least,
+        "{passed} node cases pass; there were {least}: something that was built no longer is"
+    );
+}
+
+/// The data file of expectations.
+struct Expected<'a> {
+    /// How many cases pass at least.
+    least: usize,
+    /// Case → reason of the three allowed.
+    reasons: BTreeMap<&'a str, &'a str>,
+}
+
+impl<'a> Expected<'a> {
+    fn read(text: &'a str) -> Expected<'a> {
+        let mut expected = Expected { least: 0, reasons: BTreeMap::new() };
+        for line in text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#')) {
+            let mut words = line.split_whitespace();
+            let (name, reason) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+            if name == "at-least" {
+                expected.least = reason.parse().expect("at-least has a number");
+                continue;
+            }
+            let allowed = ["random", "wrong-expectation", "not-built"];
+            assert!(allowed.contains(&reason), "{name}: reason \"{reason}\" is none of {allowed:?}");
+            let evidence = words.next().is_some();
+            assert!(evidence || reason != "wrong-expectation", "{name}: a wrong expectation needs evidence");
+            assert!(expected.reasons.insert(name, reason).is_none(), "{name} is listed twice");
+        }
+        expected
+    }
+}
+
+/// Runs the cases on as many threads as there are processors.
+fn run_all(folder: &Path, cases: &[String]) -> BTreeMap<String, Outcome> {
+    let (next, outcomes) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
+    let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while let Some(name) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let run = catch_unwind(AssertUnwindSafe(|| run_case(&folder.join(name))));
+                    let outcome = run.unwrap_or_else(|_| Outcome::Failed("panicked".to_owned()));
+                    outcomes.lock().expect("no holder panics").insert(name.clone(), outcome);
+                }
+            });
+        }
+    });
+    outcomes.into_inner().expect("no holder panics")
+}
+
+fn run_case(folder: &Path) -> Outcome {
+    let file = match OnnxFile::open(folder.join("model.onnx")) {
+        Ok(file) => file,
+        Err(e) => return Outcome::Failed(e.to_string()),
+    };
+    let set = |i: usize| folder.join(format!("test_data_set_{i}"));
+    let sets: Vec<PathBuf> = (0..).map(set).take_while(|p| p.is_dir()).collect();
+    if sets.is_empty() {
+        return Outcome::Failed("the case has no data".to_owned());
+    }
+    let outcomes = sets.iter().map(|set| run_set(&file, set));
+    outcomes.into_iter().find(|outcome| *outcome != Outcome::Pass).unwrap_or(Outcome::Pass)
+}
+
+fn run_set(file: &OnnxFile, set: &Path) -> Outcome {
+    let mut inputs = BTreeMap::new();
+    for (i, input) in file.graph().input.iter().enumerate() {
+        match read_tensor(&set.join(format!("input_{i}.pb"))) {
+            Ok(value) => inputs.insert(input.name().to_owned(), value),
+            // Sequences, optionals and strings are no tensors: the importer says what it thinks of them.
+            Err(why) => match import(file, &ImportOptions::default()) {
+                Err(e) if e.kind() == ErrorKind::Unsupported => return not_built(&e),
+                _ => return Outcome::Failed(why),
+            },
+        };
+    }
+    let imported = match import_with_values(file, &inputs) {
+        Ok(imported) => imported,
+        Err(e) if e.kind() == ErrorKind::Unsupported => return not_built(&e),
+        Err(e) => return Outcome::Failed(e.to_string()),
+    };
+    let outputs = match run_on_oracle(&imported, &inputs) {
+        Ok(outputs) => outputs,
+        Err(e) => return Outcome::Failed(e.to_string()),
+    };
+    for (i, found) in outputs.iter().enumerate() {
+        let want = read_tensor(&set.join(format!("output_{i}.pb")));
+        if let Err(why) = want.and_then(|want| compare(found, &want.value())) {
+            return Outcome::Failed(format!("output {i}: {why}"));
+        }
+    }
+    Outcome::Pass
+}
+
+fn not_built(e: &rlx_ir::Error) -> Outcome {
+    let op = e.node().unwrap_or("model");
+    let whole = e.message().starts_with("op ");
+    let detail = e.message().split(';').next().unwrap_or_default();
+    Outcome::NotBuilt(if whole { op.to_owned() } else { format!("{op} ({detail})") })
+}
+
+/// Imports, specialising on the value of every input that turns out to decide a shape.
+fn import_with_values(
+    file: &OnnxFile,
+    inputs: &BTreeMap<String, ConstData>,
+) -> Result<Imported, rlx_ir::Error> {
+    let mut options = ImportOptions::default();
+    loop {
+        let error = match import(file, &options) {
+            Ok(imported) => return Ok(imported),
+            Err(error) => error,
+        };
+        let value = needed_input(&error).and_then(|name| Some((name.to_owned(), inputs.get(name)?.clone())));
+        match value {
+            Some((name, value)) if !options.input_values.contains_key(&name) => {
+                options.input_values.insert(name, value);
+            }
+            _ => return Err(error),
+        }
+    }
+}
+
+fn run_on_oracle(
+    imported: &Imported,
+    inputs: &BTreeMap<String, ConstData>,
+) -> Result<Vec<Value>, rlx_ir::Error> {
+    if let Some(fault) = rlx_ir::verify(&imported.graph).into_iter().next() {
+        return Err(fault.error);
+    }
+    let mut bindings = Bindings::default();
+    for (name, value) in inputs {
+        bindings.set_input(name, value.value());
+    }
+    for (name, weight) in imported.weights.iter() {
+        bindings.set_param(name, weight.to_const()?.value());
+    }
+    evaluate(&imported.graph, &bindings)
+}
+
+fn read_tensor(path: &Path) -> Result<ConstData, String> {
+    let bytes = std::fs::read(path).map_err(|e| format!("{}: {e}", path.display()))?;
+    read_tensor_file(bytes).and_then(|raw| raw.to_const()).map_err(|e| e.to_string())
+}
+
+/// Type, shape and values must agree.
+fn compare(found: &Value, want: &Value) -> Result<(), String> {
+    if found.shape() != want.shape() {
+        return Err(format!("is {}, not {}", found.shape(), want.shape()));
+    }
+    let differs = match (&found.elements, &want.elements) {
+        (Elements::Float(a), Elements::Float(b)) => {
+            let close =
+                |a: f64, b: f64| a == b || a.is_nan() && b.is_nan() || (a - b).abs() <= ATOL + RTOL * b.abs();
+            a.iter()
+                .zip(b)
+                .position(|(&a, &b)| !close(a, b))
+                .map(|i| format!("{} at {i}, not {}", a[i], b[i]))
+        }
+        (Elements::Int(a), Elements::Int(b)) => {
+            a.iter().zip(b).position(|(a, b)| a != b).map(|i| format!("{} at {i}, not {}", a[i], b[i]))
+        }
+        _ => Some("another kind of elements".to_owned()),
+    };
+    differs.map_or(Ok(()), Err)
+}
