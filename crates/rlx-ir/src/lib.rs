@@ -48,8 +48,5 @@ pub use weights::{Weight, WeightStore};
 
 /// The types of ops' attributes.
 pub mod op {
-    pub use crate::ops::{
-        Activation, BinaryOp, Body, CmpOp, CustomAttr, CustomAttrs, DataFormat, MaskKind, PackFormat,
-        PoolKind, ReduceOp,
-    };
+    pub use crate::ops::types::*;
 }

@@ -24,6 +24,9 @@ use crate::ops::{self, Op};
 use crate::shape::Shape;
 use crate::tensor::Value;
 
+/// No result may have more elements: they take 8 or 16 bytes each here.
+const MAX_ELEMENTS: usize = 1 << 31;
+
 /// What a graph is evaluated on.
 #[derive(Debug, Clone, Default)]
 pub struct Bindings {
@@ -236,6 +239,9 @@ pub fn evaluate_op(op: &Op, inputs: &[&Value], declared: &[Shape]) -> Result<Vec
     if let Some(open) = results.iter().find(|s| !s.is_static()) {
         return Err(Error::new(ErrorKind::Dimension, format!("{open} has a dimension without a value")));
     }
+    if let Some(huge) = results.iter().find(|s| s.num_elements().is_none_or(|n| n > MAX_ELEMENTS)) {
+        return Err(Error::new(ErrorKind::OutOfMemory, format!("{huge} is too large for the oracle")));
+    }
     let values = op.def().reference(op, inputs, &results)?;
     for (value, shape) in values.iter().zip(&results) {
         if value.shape() != *shape {
@@ -269,8 +275,34 @@ pub(crate) fn for_each_index(dims: &[usize], mut f: impl FnMut(&[usize])) {
     }
 }
 
-/// The row-major position of `index` in a tensor of `dims`, which `index` broadcasts onto from the right.
-pub(crate) fn broadcast_offset(index: &[usize], dims: &[usize]) -> usize {
-    let skip = index.len() - dims.len();
-    dims.iter().zip(&index[skip..]).fold(0, |at, (&d, &i)| at * d + if d == 1 { 0 } else { i })
+/// The row-major strides of a tensor of `dims`.
+pub(crate) fn strides(dims: &[usize]) -> Vec<i64> {
+    let mut strides = vec![1i64; dims.len()];
+    for i in (1..dims.len()).rev() {
+        strides[i - 1] = strides[i] * dims[i] as i64;
+    }
+    strides
+}
+
+/// The positions that a strided view visits, in row-major order of its own `dims`.
+pub(crate) fn strided_offsets(dims: &[usize], start: i64, strides: &[i64]) -> Vec<usize> {
+    if dims.contains(&0) {
+        return Vec::new();
+    }
+    let mut places = vec![start];
+    for (&d, &stride) in dims.iter().zip(strides) {
+        places = places.iter().flat_map(|&p| (0..d as i64).map(move |i| p + i * stride)).collect();
+    }
+    places.into_iter().map(|p| p as usize).collect()
+}
+
+/// For each element of a tensor of dimensions `to`, the position in a tensor of `from` that broadcasts
+/// to it.
+pub(crate) fn broadcast_offsets(from: &[usize], to: &[usize]) -> Vec<usize> {
+    let mut steps = vec![0; to.len()];
+    let skip = to.len() - from.len();
+    for (i, (&d, stride)) in from.iter().zip(strides(from)).enumerate() {
+        steps[skip + i] = if d == 1 { 0 } else { stride };
+    }
+    strided_offsets(to, 0, &steps)
 }

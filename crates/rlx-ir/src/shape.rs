@@ -135,6 +135,17 @@ pub fn broadcast_dim(a: Dim, b: Dim) -> Option<Dim> {
     }
 }
 
+/// The dimension that two dimensions which must be equal have; `None` when they are known to differ.
+///
+/// Different symbols may still agree at run time, which the run checks.
+pub(crate) fn agreed_dim(a: Dim, b: Dim) -> Option<Dim> {
+    match (a, b) {
+        (Dim::Static(x), Dim::Static(y)) if x != y => None,
+        (_, Dim::Static(_)) => Some(b),
+        _ => Some(a),
+    }
+}
+
 /// The dimensions `shapes` broadcast to, by NumPy's rule (trailing dimensions align).
 ///
 /// # Errors

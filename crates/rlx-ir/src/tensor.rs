@@ -99,6 +99,16 @@ pub enum Elements {
     Int(Vec<i128>),
 }
 
+impl Elements {
+    /// How many numbers are stored: two for each complex element.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Elements::Float(v) => v.len(),
+            Elements::Int(v) => v.len(),
+        }
+    }
+}
+
 /// A tensor of exact values, as the oracle sees it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Value {
@@ -186,6 +196,9 @@ impl Value {
     /// A tensor whose element `i` is this one's element `index[i]`.
     pub fn pick(&self, dims: &[usize], index: &[usize]) -> Self {
         let elements = match &self.elements {
+            Elements::Float(v) if self.dtype == DType::C64 => {
+                Elements::Float(index.iter().flat_map(|&i| [v[2 * i], v[2 * i + 1]]).collect())
+            }
             Elements::Float(v) => Elements::Float(index.iter().map(|&i| v[i]).collect()),
             Elements::Int(v) => Elements::Int(index.iter().map(|&i| v[i]).collect()),
         };
@@ -255,6 +268,8 @@ pub fn round_float(dtype: DType, x: f64) -> f64 {
 pub fn wrap_int(dtype: DType, x: i128) -> i128 {
     match (dtype.class(), dtype.int_range()) {
         (DTypeClass::Bool, _) => i128::from(x != 0),
+        // Most values are in range, and a division of this width is slow.
+        (_, Some((min, max))) if (min..=max).contains(&x) => x,
         (_, Some((min, max))) => (x - min).rem_euclid(max - min + 1) + min,
         _ => x,
     }

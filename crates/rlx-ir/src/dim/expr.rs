@@ -219,6 +219,32 @@ impl Extent {
         }
     }
 
+    /// As [`Extent::min`], deciding also by what is known of the symbols.
+    pub fn min_within(self, other: impl Into<Extent>, of: &dyn Fn(u32) -> SymRange) -> Extent {
+        let other = other.into();
+        let distance = (other - self).range(of);
+        if distance.min >= 0 {
+            self
+        } else if distance.max <= 0 {
+            other
+        } else {
+            self.min(other)
+        }
+    }
+
+    /// As [`Extent::max`], deciding also by what is known of the symbols.
+    pub fn max_within(self, other: impl Into<Extent>, of: &dyn Fn(u32) -> SymRange) -> Extent {
+        let other = other.into();
+        let distance = (other - self).range(of);
+        if distance.min >= 0 {
+            other
+        } else if distance.max <= 0 {
+            self
+        } else {
+            self.max(other)
+        }
+    }
+
     /// Splits into `(q, r)` with `self = q·divisor + r`, moving whole terms that divide exactly into `q`.
     fn split_exact(self, divisor: Extent) -> (Extent, Extent) {
         let d = divisor.poly();

@@ -5,8 +5,8 @@ mod reference;
 use crate::dtype::{DType, DTypeClass};
 use crate::error::Result;
 use crate::ops::def::{Arity, OpDef, dtype_error};
-use crate::ops::{Activation, BinaryOp, CmpOp, Op, OpKind, attrs};
-use crate::oracle::{broadcast_offset, for_each_index};
+use crate::ops::{Activation, BinaryOp, CmpOp, Op, OpKind, Predicate, attrs};
+use crate::oracle::broadcast_offsets;
 use crate::shape::{Shape, broadcast};
 use crate::tensor::{Elements, Value};
 use crate::{Error, ErrorKind};
@@ -19,7 +19,7 @@ use crate::{
 
 /// Which element types a function takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Takes {
+pub(super) enum Takes {
     Floats,
     Numbers,
     Integers,
@@ -29,7 +29,7 @@ enum Takes {
 }
 
 impl Takes {
-    fn accepts(self, dtype: DType) -> bool {
+    pub(super) fn accepts(self, dtype: DType) -> bool {
         let class = dtype.class();
         match self {
             Takes::Floats => class == DTypeClass::Float,
@@ -52,7 +52,7 @@ impl Takes {
         }
     }
 
-    fn check(self, kind: OpKind, shape: &Shape) -> Result<()> {
+    pub(super) fn check(self, kind: OpKind, shape: &Shape) -> Result<()> {
         if self.accepts(shape.dtype()) { Ok(()) } else { Err(dtype_error(kind, shape, self.name())) }
     }
 }
@@ -89,7 +89,7 @@ pub fn accepts(op: &Op, dtype: DType) -> bool {
     }
 }
 
-fn same_dtype(kind: OpKind, a: &Shape, b: &Shape) -> Result<()> {
+pub(super) fn same_dtype(kind: OpKind, a: &Shape, b: &Shape) -> Result<()> {
     if a.dtype() == b.dtype() {
         return Ok(());
     }
@@ -152,14 +152,12 @@ impl OpDef for ActivationDef {
 
 /// The result of a function of two elements, broadcast.
 fn zip_broadcast<T>(dims: &[usize], a: &Value, b: &Value, mut f: impl FnMut(usize, usize) -> T) -> Vec<T> {
-    let mut out = Vec::with_capacity(dims.iter().product());
-    for_each_index(dims, |index| {
-        out.push(f(broadcast_offset(index, &a.dims), broadcast_offset(index, &b.dims)))
-    });
-    out
+    let (a, b) = (broadcast_offsets(&a.dims, dims), broadcast_offsets(&b.dims, dims));
+    a.into_iter().zip(b).map(|(i, j)| f(i, j)).collect()
 }
 
-fn static_dims(shape: &Shape) -> Result<Vec<usize>> {
+/// The dimensions of a shape that the oracle has fixed.
+pub(super) fn static_dims(shape: &Shape) -> Result<Vec<usize>> {
     shape.static_dims().ok_or_else(|| Error::new(ErrorKind::Dimension, format!("{shape} is not fixed")))
 }
 
@@ -267,6 +265,52 @@ impl OpDef for CompareDef {
     }
 }
 
+/// [`Op::Predicate`].
+pub struct PredicateDef;
+
+impl OpDef for PredicateDef {
+    fn arity(&self, _: &Op) -> Arity {
+        Arity::Exact(1)
+    }
+
+    fn is_elementwise(&self) -> bool {
+        true
+    }
+
+    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
+        attrs!(op => Predicate(_f));
+        Takes::Floats.check(OpKind::Predicate, inputs[0])?;
+        Ok(vec![inputs[0].with_dtype(DType::Bool)])
+    }
+
+    fn reference(&self, op: &Op, inputs: &[&Value], _: &[Shape]) -> Result<Vec<Value>> {
+        attrs!(op => Predicate(f));
+        let holds = |&x: &f64| match f {
+            Predicate::IsNan => x.is_nan(),
+            Predicate::IsInf => x.is_infinite(),
+            Predicate::IsPosInf => x == f64::INFINITY,
+            Predicate::IsNegInf => x == f64::NEG_INFINITY,
+        };
+        Ok(vec![Value::bools(&inputs[0].dims, inputs[0].floats()?.iter().map(holds))])
+    }
+
+    #[cfg(feature = "testing")]
+    fn generate(&self, _: OpKind, g: &mut Gen) -> Case {
+        let dtype = g.dtype_where(|d| d.is_float());
+        let dims = g.dims(0..=3, 1..=6);
+        let mut x = g.value(dtype, &dims, -2.0..2.0);
+        if let Elements::Float(v) = &mut x.elements {
+            let special = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY];
+            for x in v.iter_mut() {
+                if g.chance(0.5) {
+                    *x = g.pick(&special);
+                }
+            }
+        }
+        Case::new(Op::Predicate(g.variant()), vec![x])
+    }
+}
+
 /// [`Op::Where`].
 pub struct WhereDef;
 
@@ -289,18 +333,16 @@ impl OpDef for WhereDef {
         let dims = static_dims(&results[0])?;
         let (condition, a, b) = (inputs[0], inputs[1], inputs[2]);
         let truth = condition.ints()?;
-        let choose = |index: &[usize]| truth[broadcast_offset(index, &condition.dims)] != 0;
-        let at = |index: &[usize]| (broadcast_offset(index, &a.dims), broadcast_offset(index, &b.dims));
+        let places = broadcast_offsets(&condition.dims, &dims)
+            .into_iter()
+            .zip(broadcast_offsets(&a.dims, &dims).into_iter().zip(broadcast_offsets(&b.dims, &dims)));
         let elements = match (&a.elements, &b.elements) {
             (Elements::Int(x), Elements::Int(y)) => {
-                let mut out = Vec::new();
-                for_each_index(&dims, |i| out.push(if choose(i) { x[at(i).0] } else { y[at(i).1] }));
-                Elements::Int(out)
+                Elements::Int(places.map(|(c, (i, j))| if truth[c] != 0 { x[i] } else { y[j] }).collect())
             }
             _ => {
-                let (x, y, mut out) = (a.floats()?, b.floats()?, Vec::new());
-                for_each_index(&dims, |i| out.push(if choose(i) { x[at(i).0] } else { y[at(i).1] }));
-                Elements::Float(out)
+                let (x, y) = (a.floats()?, b.floats()?);
+                Elements::Float(places.map(|(c, (i, j))| if truth[c] != 0 { x[i] } else { y[j] }).collect())
             }
         };
         Ok(vec![Value { dtype: a.dtype, dims, elements }])

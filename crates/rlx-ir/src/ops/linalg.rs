@@ -5,7 +5,7 @@ use crate::dtype::DTypeClass;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::def::{Arity, OpDef, dtype_error};
 use crate::ops::{Op, OpKind};
-use crate::oracle::{broadcast_offset, for_each_index};
+use crate::oracle::broadcast_offsets;
 use crate::shape::{Shape, broadcast};
 use crate::tensor::{Elements, Value};
 
@@ -78,17 +78,36 @@ impl MatMulDims {
     }
 }
 
-/// `Σ_k a·b` for the results at `index` of the batch.
-fn product<T: Copy>(
-    a: &[T],
-    b: &[T],
-    at: (usize, usize),
-    k: usize,
-    n: usize,
+/// Adds the product of an `m×k` and a `k×n` matrix to `out`, row by row.
+fn add_product<T: Copy>(
+    out: &mut [T],
+    (a, b): (&[T], &[T]),
+    (m, k, n): (usize, usize, usize),
+    fma: impl Fn(T, T, T) -> T,
+) {
+    for row in 0..m {
+        let sums = &mut out[row * n..(row + 1) * n];
+        for i in 0..k {
+            let (factor, b_row) = (a[row * k + i], &b[i * n..(i + 1) * n]);
+            sums.iter_mut().zip(b_row).for_each(|(sum, &y)| *sum = fma(*sum, factor, y));
+        }
+    }
+}
+
+/// The products of all batches; `places` says where each batch's matrices are.
+fn products<T: Copy>(
+    (a, b): (&[T], &[T]),
+    places: &[(usize, usize)],
+    (m, k, n): (usize, usize, usize),
     zero: T,
     fma: impl Fn(T, T, T) -> T,
-) -> T {
-    (0..k).fold(zero, |sum, i| fma(sum, a[at.0 + i], b[at.1 + i * n]))
+) -> Vec<T> {
+    let mut out = vec![zero; places.len() * m * n];
+    for (batch, &(i, j)) in places.iter().enumerate() {
+        let (a, b) = (&a[i * m * k..(i + 1) * m * k], &b[j * k * n..(j + 1) * k * n]);
+        add_product(&mut out[batch * m * n..(batch + 1) * m * n], (a, b), (m, k, n), &fma);
+    }
+    out
 }
 
 impl OpDef for MatMulDef {
@@ -117,23 +136,21 @@ impl OpDef for MatMulDef {
         let (m, k, n) = (fixed(d.m), fixed(d.k), fixed(d.n));
         let batch: Vec<usize> = d.batch.iter().map(|&x| fixed(x)).collect();
         let lead = |v: &Value| v.dims[..v.dims.len().saturating_sub(2)].to_vec();
-        let (a_lead, b_lead) = (lead(a), lead(b));
-        let mut places = Vec::new();
-        for_each_index(&batch, |index| {
-            let (i, j) = (broadcast_offset(index, &a_lead) * m * k, broadcast_offset(index, &b_lead) * k * n);
-            places.extend((0..m).flat_map(|row| (0..n).map(move |column| (i + row * k, j + column))));
-        });
+        let places: Vec<_> = broadcast_offsets(&lead(a), &batch)
+            .into_iter()
+            .zip(broadcast_offsets(&lead(b), &batch))
+            .collect();
         let dims = results[0].static_dims().unwrap_or_default();
+        let sizes = (m, k, n);
         Ok(vec![match (&a.elements, &b.elements) {
             (Elements::Int(x), Elements::Int(y)) => {
-                let sum =
-                    |&at: &(usize, usize)| product(x, y, at, k, n, 0i128, |s, p, q| s.wrapping_add(p * q));
-                Value::int(a.dtype, &dims, places.iter().map(sum).collect())
+                // Wrapping keeps the sum right modulo any narrower width.
+                let fma = |s: i128, p: i128, q: i128| s.wrapping_add(p.wrapping_mul(q));
+                Value::int(a.dtype, &dims, products((x, y), &places, sizes, 0, fma))
             }
             _ => {
-                let (x, y) = (a.floats()?, b.floats()?);
-                let sum = |&at: &(usize, usize)| product(x, y, at, k, n, 0.0, |s, p, q| s + p * q);
-                Value::float(a.dtype, &dims, places.iter().map(sum).collect())
+                let fma = |s: f64, p: f64, q: f64| s + p * q;
+                Value::float(a.dtype, &dims, products((a.floats()?, b.floats()?), &places, sizes, 0.0, fma))
             }
         }])
     }

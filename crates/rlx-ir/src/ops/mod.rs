@@ -18,10 +18,7 @@ use std::sync::Arc;
 
 pub use attr::Attr;
 pub use def::{Arity, Cost, OpDef};
-pub use types::{
-    Activation, BinaryOp, Body, CmpOp, CustomAttr, CustomAttrs, DataFormat, MaskKind, PackFormat, PoolKind,
-    ReduceOp,
-};
+pub use types::*;
 
 use crate::dim::{Dim, DimBinding, Extent};
 use crate::dtype::DType;
@@ -198,6 +195,8 @@ ops! {
     Compare(CmpOp) => elementwise::CompareDef;
     /// `condition ? a : b` for each element, all three broadcast.
     Where => elementwise::WhereDef;
+    /// A question about each float; gives bool.
+    Predicate(Predicate) => elementwise::PredicateDef;
     /// Conversion to another element type: floats round to nearest even, float to integer truncates
     /// (saturating), integers wrap, anything to bool is `≠ 0`.
     Cast {
@@ -223,6 +222,36 @@ ops! {
         /// The result's dimensions.
         to: Vec<Dim>,
     } => movement::ExpandDef;
+    /// Every `step`-th element along each dimension: element `i` of the result is element
+    /// `start + i·step` of the input. All dimensions are given and nothing counts from the end;
+    /// [`movement::resolve_slice`] makes such a slice from Python's.
+    Slice {
+        /// Where each dimension starts.
+        starts: Vec<Extent>,
+        /// The distance between neighbours in each dimension; negative runs backwards, never 0.
+        steps: Vec<i64>,
+        /// The result's dimensions.
+        to: Vec<Dim>,
+    } => movement::SliceDef;
+    /// The tensor with a border. The second input, if any, is the scalar that a constant border holds.
+    Pad {
+        /// How many elements come before each dimension; not negative.
+        before: Vec<Extent>,
+        /// How many elements come after each dimension; not negative.
+        after: Vec<Extent>,
+        /// What the border holds.
+        mode: PadMode,
+    } => movement::PadDef;
+    /// The inputs one behind another along `axis`; their other dimensions are equal.
+    Concat {
+        /// The dimension that grows.
+        axis: usize,
+    } => movement::ConcatDef;
+    /// The tensor repeated as a whole along each dimension.
+    Tile {
+        /// How often, for each dimension.
+        repeats: Vec<Dim>,
+    } => movement::TileDef;
 
     /// Convolution over 1 to 3 spatial dimensions: `x`, `w` (`[O, I/groups, k…]` in both formats) and an
     /// optional bias `[O]`. Outside of the input is 0.

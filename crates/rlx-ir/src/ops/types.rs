@@ -147,8 +147,8 @@ named_variants! {
 }
 
 named_variants! {
-    /// How a reduction combines elements. Of no elements: 0, NaN, the type's least value, its
-    /// greatest value, 1.
+    /// How a reduction combines elements. Of no elements: 0, NaN (integers: 0), the type's least value,
+    /// its greatest value, 1; the least and greatest float are the infinities.
     ReduceOp, "reduction" {
         /// The sum.
         Sum,
@@ -160,6 +160,60 @@ named_variants! {
         Min,
         /// The product.
         Prod,
+    }
+}
+
+named_variants! {
+    /// Questions about one float.
+    Predicate, "predicate" {
+        /// Whether it is not a number.
+        IsNan,
+        /// Whether it is infinite.
+        IsInf,
+        /// Whether it is positive infinity.
+        IsPosInf,
+        /// Whether it is negative infinity.
+        IsNegInf,
+    }
+}
+
+named_variants! {
+    /// What stands in the border a pad adds.
+    PadMode, "pad mode" {
+        /// The scalar input; 0 without one.
+        Constant,
+        /// The nearest element.
+        Edge,
+        /// The tensor mirrored, its outermost element not repeated.
+        Reflect,
+        /// The tensor repeated.
+        Wrap,
+    }
+}
+
+named_variants! {
+    /// How a scatter joins an update with what is there.
+    ScatterOp, "scatter reduction" {
+        /// The update replaces it; of several updates of one element the last wins.
+        Set,
+        /// The sum.
+        Add,
+        /// The product.
+        Mul,
+        /// The greater; NaN if either is NaN.
+        Max,
+        /// The lesser; NaN if either is NaN.
+        Min,
+    }
+}
+
+named_variants! {
+    /// Which element's place an arg-reduction gives.
+    ArgOp, "arg-reduction" {
+        /// The greatest.
+        Max,
+        /// The least.
+        Min,
     }
 }
 
