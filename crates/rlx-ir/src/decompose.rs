@@ -13,6 +13,22 @@ const MAX_ROUNDS: usize = 16;
 /// # Errors
 /// What a decomposition reports, or [`ErrorKind::Internal`] when decompositions run in a circle.
 pub fn decompose_all(graph: &Graph, chosen: impl Fn(OpKind) -> bool) -> Result<Option<Graph>> {
+    decompose_nodes(graph, |node, _| chosen(node.op.kind()))
+}
+
+/// Whether the op of `node` has a decomposition for its inputs.
+pub fn can_decompose(graph: &Graph, node: &Node) -> bool {
+    let mut scratch = Graph::new("scratch");
+    let inputs: Vec<NodeId> =
+        node.inputs.iter().map(|&id| scratch.input(format!("x{id}"), graph.shape(id).clone())).collect();
+    matches!(node.op.def().decompose(&node.op, &inputs, &mut scratch), Some(Ok(_)))
+}
+
+/// As [`decompose_all`], choosing by node (of the graph as far as it is decomposed).
+///
+/// # Errors
+/// As [`decompose_all`].
+pub fn decompose_nodes(graph: &Graph, chosen: impl Fn(&Node, &Graph) -> bool) -> Result<Option<Graph>> {
     let mut current: Option<Graph> = None;
     for _ in 0..MAX_ROUNDS {
         match decompose_once(current.as_ref().unwrap_or(graph), &chosen)? {
@@ -23,7 +39,7 @@ pub fn decompose_all(graph: &Graph, chosen: impl Fn(OpKind) -> bool) -> Result<O
     Err(Error::new(ErrorKind::Internal, "decompositions do not come to an end"))
 }
 
-fn decompose_once(graph: &Graph, chosen: &impl Fn(OpKind) -> bool) -> Result<Option<Graph>> {
+fn decompose_once(graph: &Graph, chosen: &impl Fn(&Node, &Graph) -> bool) -> Result<Option<Graph>> {
     let mut out = Graph::new(graph.name.clone());
     graph.symbol_ranges().iter().for_each(|(&s, &r)| out.set_symbol_range(s, r));
     *out.origins_mut() = graph.origins().clone();
@@ -33,7 +49,7 @@ fn decompose_once(graph: &Graph, chosen: &impl Fn(OpKind) -> bool) -> Result<Opt
     for node in graph.nodes() {
         let inputs: Vec<NodeId> = node.inputs.iter().map(|id| map[id.index()][0]).collect();
         let first_new = out.len();
-        let results = match decomposed(node, &inputs, &mut out, chosen) {
+        let results = match decomposed(node, graph, &inputs, &mut out, chosen) {
             Some(results) => {
                 changed = true;
                 let results = results.map_err(|e| e.with_node(node.describe()))?;
@@ -52,11 +68,12 @@ fn decompose_once(graph: &Graph, chosen: &impl Fn(OpKind) -> bool) -> Result<Opt
 
 fn decomposed(
     node: &Node,
+    graph: &Graph,
     inputs: &[NodeId],
     out: &mut Graph,
-    chosen: &impl Fn(OpKind) -> bool,
+    chosen: &impl Fn(&Node, &Graph) -> bool,
 ) -> Option<Result<Vec<NodeId>>> {
-    if !chosen(node.op.kind()) {
+    if !chosen(node, graph) {
         return None;
     }
     node.op.def().decompose(&node.op, inputs, out)

@@ -12,6 +12,7 @@
 //! | [`graph`], [`ops`] | the graph and its ops |
 //! | [`text`], [`hash`] | printing, parsing, hashing |
 //! | [`mod@verify`], [`oracle`] | structural rules, and what the right answer is |
+//! | [`lir`] | what a device executes |
 //! | [`weights`] | a model's tensors by name |
 #![forbid(unsafe_code)]
 
@@ -22,6 +23,7 @@ pub mod dtype;
 pub mod error;
 pub mod graph;
 pub mod hash;
+pub mod lir;
 mod minifloat;
 pub mod ops;
 pub mod oracle;
@@ -39,6 +41,7 @@ pub use dtype::{DType, DTypeClass};
 pub use error::{Error, ErrorKind, Result};
 pub use graph::{Graph, Node, NodeId};
 pub use hash::{GraphHash, graph_hash};
+pub use lir::{BindingManifest, IoBindingEntry, LirModule};
 pub use ops::{Op, OpKind};
 pub use origin::{OriginId, Origins};
 pub use shape::Shape;

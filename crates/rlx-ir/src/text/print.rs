@@ -233,3 +233,13 @@ pub fn blobs(graph: &Graph) -> std::collections::HashMap<String, ConstData> {
     }
     found
 }
+
+/// A text that is equal for two nodes exactly when they compute the same value of the same inputs.
+pub fn node_key(node: &Node) -> String {
+    let mut w = TextWriter::for_hash();
+    w.push(node.op.kind().name());
+    node.op.write_attrs(&mut w);
+    node.inputs.iter().for_each(|id| w.push(&format!(" {id}")));
+    node.results().iter().for_each(|shape| w.push(&format!(" {shape}")));
+    w.finish()
+}

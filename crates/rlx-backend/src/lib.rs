@@ -1,0 +1,121 @@
+//! What a device implements: [`Backend`] (compile) and [`ExecutableGraph`] (run).
+//!
+//! The required part is small: a [`Target`] for the compiler, a probe, and an executable that takes
+//! parameters and runs. What only some devices have (handles that stay on the device, pipelined runs, raw
+//! slots) are traits of their own that an executable may offer.
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+
+use rlx_ir::{LirModule, Result, Weight};
+pub use rlx_opt::target::{Claim, PoolSpec, Target};
+use rlx_opt::{CompileOptions, Precision};
+
+/// The bytes of a run's inputs, by position in [`LirModule::inputs`]. A trait and not a slice, so that a
+/// caller can hand over what it has without building a list.
+pub trait InputSource {
+    /// The row-major bytes of input `index`, of the declared element type.
+    fn bytes(&self, index: usize) -> &[u8];
+}
+
+impl InputSource for [&[u8]] {
+    fn bytes(&self, index: usize) -> &[u8] {
+        self[index]
+    }
+}
+
+impl InputSource for [Vec<u8>] {
+    fn bytes(&self, index: usize) -> &[u8] {
+        &self[index]
+    }
+}
+
+/// Memory an executable holds, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct MemoryInfo {
+    /// The arena.
+    pub arena_bytes: usize,
+    /// Parameters as the device keeps them: packed copies, or what is left of the originals.
+    pub weight_bytes: usize,
+    /// The most bytes live at one step: what no plan can go below.
+    pub largest_live_set: usize,
+}
+
+/// A device's compiler.
+pub trait Backend: Send + Sync {
+    /// The name reports use: `cpu`, `vulkan`, ….
+    fn name(&self) -> &str;
+
+    /// Whether the device is really there: driver found, a trivial kernel run.
+    ///
+    /// # Errors
+    /// What is missing, and how to get it.
+    fn probe(&self) -> Result<()>;
+
+    /// The device as the compiler sees it, under these options.
+    ///
+    /// # Errors
+    /// Options that make no sense for the device.
+    fn target(&self, options: &CompileOptions) -> Result<Arc<dyn Target>>;
+
+    /// Makes an executable of a compiled module.
+    ///
+    /// # Errors
+    /// A step the device has no kernel for (a claim that was wrong), or a fault of its driver.
+    fn compile(&self, lir: Arc<LirModule>, options: &CompileOptions) -> Result<Box<dyn ExecutableGraph>>;
+}
+
+/// A compiled module on a device.
+pub trait ExecutableGraph: Send {
+    /// The module.
+    fn lir(&self) -> &Arc<LirModule>;
+
+    /// The arithmetic really used.
+    fn precision(&self) -> Precision {
+        Precision::F32
+    }
+
+    /// Sets parameter `index` of [`LirModule::params`] (element type and dimensions already checked).
+    /// Other clones keep theirs.
+    ///
+    /// # Errors
+    /// Memory that cannot be had.
+    fn set_param(&mut self, index: usize, weight: Arc<Weight>) -> Result<()>;
+
+    /// Runs on `inputs`; `dims` are the values of [`LirModule::symbols`], in that order. Byte counts were
+    /// checked. Allocates nothing once it ran with these or larger `dims`.
+    ///
+    /// # Errors
+    /// A parameter never set, a value an op forbids (an index out of range), a fault of the device; each
+    /// names the node.
+    fn run(&mut self, inputs: &dyn InputSource, dims: &[i64]) -> Result<()>;
+
+    /// The row-major bytes of output `index` of the last run.
+    ///
+    /// # Errors
+    /// When nothing ran yet.
+    fn output(&self, index: usize) -> Result<&[u8]>;
+
+    /// The memory that outputs lie in, and the byte offset of output `index` in it, where the device has
+    /// such memory in reach of the host.
+    fn arena(&self) -> Option<&[u8]> {
+        None
+    }
+
+    /// Memory held at present.
+    fn memory(&self) -> MemoryInfo;
+
+    /// Another executable that shares the parameters, copy on write, and nothing else.
+    ///
+    /// # Errors
+    /// Memory that cannot be had.
+    fn try_clone(&self) -> Result<Box<dyn ExecutableGraph>>;
+
+    /// Waits until the device has nothing left to do.
+    ///
+    /// # Errors
+    /// A fault of the device.
+    fn drain(&mut self) -> Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,333 @@
+//! LIR: what a device executes. A list of steps over buffers, with every extent an operand.
+//!
+//! A [`Step`] is one kernel of the device: an op of the graph, a fused region, or a copy. Its operands are
+//! a buffer and a strided [`View`] into it; offsets, dimensions and strides are [`Extent`]s, so one module
+//! serves every binding of its symbols: a run evaluates them from its `dims`. Movement ops (transpose,
+//! slice, expand, reshape) leave no step behind, only views; concatenation leaves views that its producers
+//! write into. Steps that depend on parameters and constants alone stand in `init`: they run at first use
+//! and again only for the parameters that changed.
+//!
+//! Where arena buffers lie is not part of the steps but of a [`MemoryPlan`], made for upper bounds of the
+//! symbols; larger bounds need a new plan, never new code.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::dim::{Dim, DimBinding, Extent};
+use crate::dtype::DType;
+use crate::error::{Error, ErrorKind, Result};
+use crate::graph::{Graph, NodeId};
+use crate::ops::{Op, PackFormat};
+use crate::shape::Shape;
+use crate::tensor::ConstData;
+
+/// The id of a buffer: its position in [`LirModule::buffers`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BufferId(pub u32);
+
+impl BufferId {
+    /// The position in [`LirModule::buffers`].
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Whose memory a buffer is.
+#[derive(Debug, Clone, PartialEq)]
+pub enum BufferKind {
+    /// The caller's input number `.0`: read only.
+    Input(usize),
+    /// Parameter number `.0`: read only.
+    Param(usize),
+    /// A constant: read only.
+    Constant(Arc<ConstData>),
+    /// Written by an init step, kept between runs and shared by clones.
+    Prepared,
+    /// Within the arena, at the offset the plan says.
+    Arena,
+}
+
+/// A piece of memory.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Buffer {
+    /// Whose memory it is.
+    pub kind: BufferKind,
+    /// The element type.
+    pub dtype: DType,
+    /// How many elements it holds.
+    pub elements: Extent,
+    /// The memory format when it is not plain elements; the device then decides its size.
+    pub format: Option<PackFormat>,
+}
+
+/// A strided window into a buffer; all numbers count elements, strides may be zero or negative.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct View {
+    /// Where the element of index 0 lies.
+    pub offset: Extent,
+    /// The logical dimensions, outermost first.
+    pub dims: Vec<Extent>,
+    /// How far one step along each dimension goes.
+    pub strides: Vec<Extent>,
+}
+
+impl View {
+    /// The row-major view of a whole buffer.
+    pub fn dense(dims: &[Dim]) -> View {
+        Self::dense_extents(dims.iter().map(|d| d.extent()).collect())
+    }
+
+    /// The row-major view with these dimensions.
+    pub fn dense_extents(dims: Vec<Extent>) -> View {
+        let mut strides = vec![Extent::Const(1); dims.len()];
+        for i in (1..dims.len()).rev() {
+            strides[i - 1] = strides[i] * dims[i];
+        }
+        View { offset: Extent::Const(0), dims, strides }
+    }
+
+    /// Whether the elements lie row-major without gaps (dimensions of 1 may have any stride).
+    pub fn is_dense(&self) -> bool {
+        let dense = View::dense_extents(self.dims.clone());
+        let same = |i: usize| self.dims[i] == Extent::Const(1) || self.strides[i] == dense.strides[i];
+        (0..self.dims.len()).all(same)
+    }
+
+    /// How many elements the view shows.
+    pub fn elements(&self) -> Extent {
+        self.dims.iter().fold(Extent::Const(1), |n, &d| n * d)
+    }
+}
+
+impl fmt::Display for View {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = |items: &[Extent]| items.iter().map(Extent::to_string).collect::<Vec<_>>().join(", ");
+        if self.is_dense() && self.offset == Extent::Const(0) {
+            return write!(f, "[{}]", list(&self.dims));
+        }
+        write!(f, "[{}; strides {}; at {}]", list(&self.dims), list(&self.strides), self.offset)
+    }
+}
+
+/// What a step reads or writes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Operand {
+    /// The buffer.
+    pub buffer: BufferId,
+    /// The window into it.
+    pub view: View,
+    /// The element type.
+    pub dtype: DType,
+}
+
+/// What a step does.
+#[derive(Debug, Clone, PartialEq)]
+pub enum StepKind {
+    /// Copies the elements of the only input, in logical order, to the only output (same dimensions,
+    /// any strides on both sides).
+    Copy,
+    /// Computes an op of the graph: one that the device claimed, or a region.
+    Op(Op),
+}
+
+/// One kernel of the device.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Step {
+    /// What it does.
+    pub kind: StepKind,
+    /// What it reads, in the op's order.
+    pub inputs: Vec<Operand>,
+    /// What it writes, one for each result.
+    pub outputs: Vec<Operand>,
+    /// The node of [`LirModule::graph`] it computes: its name and origin.
+    pub node: NodeId,
+}
+
+/// A named value at the module's border.
+#[derive(Debug, Clone, PartialEq)]
+pub struct IoSlot {
+    /// The caller's name; outputs without one are `output0`, `output1`, ….
+    pub name: String,
+    /// Declared shape.
+    pub shape: Shape,
+    /// Where it is; an output's view is always dense.
+    pub operand: Operand,
+}
+
+/// Which steps use a buffer: from the first that writes it to the last that reads it, both included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LiveRange {
+    /// The buffer.
+    pub buffer: BufferId,
+    /// The first step.
+    pub first: usize,
+    /// The last step; `usize::MAX` for an output, which lives until the next run.
+    pub last: usize,
+}
+
+/// Where the arena's buffers lie, for symbols up to some bound.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct MemoryPlan {
+    /// The largest values of the symbols the plan is good for.
+    pub bounds: DimBinding,
+    /// Bytes the arena takes.
+    pub arena_bytes: usize,
+    /// Byte offset of each buffer; `None` for buffers outside the arena.
+    pub offsets: Vec<Option<usize>>,
+    /// Alignment of every offset, in bytes.
+    pub alignment: usize,
+    /// The most bytes that are live at one step: what no plan can go below.
+    pub largest_live_set: usize,
+}
+
+/// A compiled module.
+#[derive(Debug, Clone)]
+pub struct LirModule {
+    /// A name for people.
+    pub name: String,
+    /// The scheduled graph that the steps were made from, regions and all.
+    pub graph: Graph,
+    /// The symbols a run must give values for, ascending; a run's `dims` are in this order.
+    pub symbols: Vec<u32>,
+    /// All buffers.
+    pub buffers: Vec<Buffer>,
+    /// Steps over parameters and constants alone, in order.
+    pub init: Vec<Step>,
+    /// The steps of a run, in order.
+    pub steps: Vec<Step>,
+    /// When each arena buffer is in use.
+    pub live_ranges: Vec<LiveRange>,
+    /// What the caller gives at every run, in declaration order.
+    pub inputs: Vec<IoSlot>,
+    /// What the caller sets once, in declaration order.
+    pub params: Vec<IoSlot>,
+    /// What a run gives back, in order.
+    pub outputs: Vec<IoSlot>,
+    /// The plan, if the symbols' upper bounds are known.
+    pub plan: Option<MemoryPlan>,
+}
+
+impl LirModule {
+    /// The plan.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Dimension`] when a symbol has no upper bound.
+    pub fn plan(&self) -> Result<&MemoryPlan> {
+        self.plan.as_ref().ok_or_else(|| {
+            let names: Vec<String> = self.symbols.iter().map(|&s| crate::dim::sym::name(s)).collect();
+            Error::new(ErrorKind::Dimension, format!("no memory plan without bounds for {}", names.join(", ")))
+                .with_hint("bind the dimensions, or give their ranges")
+        })
+    }
+}
+
+fn write_operand(f: &mut fmt::Formatter<'_>, module: &LirModule, operand: &Operand) -> fmt::Result {
+    let buffer = &module.buffers[operand.buffer.index()];
+    match &buffer.kind {
+        BufferKind::Input(i) => write!(f, "input.{i}")?,
+        BufferKind::Param(i) => write!(f, "param.{i}")?,
+        BufferKind::Constant(_) => write!(f, "const.{}", operand.buffer.0)?,
+        BufferKind::Prepared => write!(f, "prepared.{}", operand.buffer.0)?,
+        BufferKind::Arena => write!(f, "arena.{}", operand.buffer.0)?,
+    }
+    if let Some(format) = buffer.format {
+        write!(f, ":{format}")?;
+    }
+    write!(f, "{} {}", operand.view, operand.dtype)
+}
+
+fn write_step(f: &mut fmt::Formatter<'_>, module: &LirModule, step: &Step) -> fmt::Result {
+    f.write_str("  ")?;
+    for (i, operand) in step.outputs.iter().enumerate() {
+        f.write_str(if i == 0 { "" } else { ", " })?;
+        write_operand(f, module, operand)?;
+    }
+    match &step.kind {
+        StepKind::Copy => f.write_str(" = Copy(")?,
+        StepKind::Op(op) => write!(f, " = {}(", op.kind())?,
+    }
+    for (i, operand) in step.inputs.iter().enumerate() {
+        f.write_str(if i == 0 { "" } else { ", " })?;
+        write_operand(f, module, operand)?;
+    }
+    writeln!(f, ")  // {}", module.graph.node(step.node).describe())
+}
+
+impl fmt::Display for LirModule {
+    /// A listing for people: steps with their operands, then the plan.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "lir {:?}", self.name)?;
+        for (title, steps) in [("init", &self.init), ("run", &self.steps)] {
+            writeln!(f, "{title}:")?;
+            steps.iter().try_for_each(|step| write_step(f, self, step))?;
+        }
+        for slot in &self.outputs {
+            write!(f, "output {:?} = ", slot.name)?;
+            write_operand(f, self, &slot.operand)?;
+            writeln!(f)?;
+        }
+        match &self.plan {
+            Some(p) => writeln!(f, "arena {} bytes, largest live set {} bytes", p.arena_bytes, p.largest_live_set),
+            None => writeln!(f, "arena not planned: symbols without bounds"),
+        }
+    }
+}
+
+/// One line of a [`BindingManifest`].
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct IoBindingEntry {
+    /// The caller's name.
+    pub name: String,
+    /// The element type.
+    pub dtype: DType,
+    /// Declared shape.
+    pub shape: Shape,
+    /// How many elements; `None` while a symbol is open.
+    pub elem_count: Option<usize>,
+    /// How many bytes; `None` while a symbol is open.
+    pub byte_size: Option<usize>,
+    /// Where in the arena, for outputs; `None` for what lies elsewhere or is not planned.
+    pub arena_offset: Option<usize>,
+}
+
+/// What a compiled module needs and gives, and where: for callers that bind memory themselves.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct BindingManifest {
+    /// The graph's name.
+    pub graph_name: String,
+    /// Bytes of the arena; `None` while a symbol is open.
+    pub arena_size: Option<usize>,
+    /// Alignment of arena offsets, in bytes.
+    pub alignment: usize,
+    /// What the caller gives at every run, in declaration order.
+    pub inputs: Vec<IoBindingEntry>,
+    /// What the caller sets once, in declaration order.
+    pub params: Vec<IoBindingEntry>,
+    /// What a run gives back, in order.
+    pub outputs: Vec<IoBindingEntry>,
+}
+
+impl BindingManifest {
+    /// The manifest of `lir`.
+    pub fn from_lir(lir: &LirModule) -> Self {
+        let plan = lir.plan.as_ref();
+        let entry = |slot: &IoSlot| IoBindingEntry {
+            name: slot.name.clone(),
+            dtype: slot.shape.dtype(),
+            shape: slot.shape.clone(),
+            elem_count: slot.shape.num_elements(),
+            byte_size: slot.shape.size_bytes(),
+            arena_offset: plan.and_then(|p| p.offsets.get(slot.operand.buffer.index()).copied().flatten()),
+        };
+        BindingManifest {
+            graph_name: lir.name.clone(),
+            arena_size: plan.map(|p| p.arena_bytes),
+            alignment: plan.map_or(64, |p| p.alignment),
+            inputs: lir.inputs.iter().map(entry).collect(),
+            params: lir.params.iter().map(entry).collect(),
+            outputs: lir.outputs.iter().map(entry).collect(),
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! The compiler of RLX: from a graph to steps over planned memory.
+//!
+//! [`pipeline::CompilePipeline`] is one readable function over a flat list of named passes; each pass is one
+//! file in [`passes`] and turns a graph into a graph through the [`rewrite::Rewriter`]. What a device can do
+//! it learns from a [`target::Target`] alone. The last stages ([`lower`], [`plan`]) turn the fused graph into
+//! [`rlx_ir::LirModule`].
+#![forbid(unsafe_code)]
+
+pub mod lower;
+pub mod options;
+pub mod passes;
+pub mod pipeline;
+pub mod plan;
+pub mod report;
+pub mod rewrite;
+pub mod target;
+
+pub use options::{CompileOptions, FusionOptions, KernelDispatchPolicy, Numerics, Precision, PrecisionPolicy};
+pub use pipeline::{CompilePipeline, CompileResult, PassRecord};
+pub use report::{DispatchPath, KernelDispatchReport, KindDispatchSummary};
+pub use target::{Claim, PoolSpec, Target};

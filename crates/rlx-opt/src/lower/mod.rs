@@ -1,0 +1,363 @@
+//! From the fused graph to steps: views for movement, slices for concatenation, the init program.
+//!
+//! One walk over the nodes keeps, for each value, the [`Operand`] it can be read through. Movement ops only
+//! change that operand; a reshape that no strides can express, and an operand the device cannot read, put a
+//! copy step in front. Producers of a concatenation write straight into its buffer where the device can
+//! (*destination placement*); the others are copied. Nodes that depend on parameters and constants alone
+//! make init steps.
+//!
+//! ```text
+//! %2 = Transpose(%1) {perm=[1, 0]} : [4, 3] f32
+//! %3 = MatMul(%0, %2) : [2, 3] f32
+//!     →  arena.2[2, 3] f32 = MatMul(input.0[2, 4] f32, param.0[4, 3; strides 1, 4; at 0] f32)
+//! ```
+
+mod view;
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use rlx_ir::lir::{
+    Buffer, BufferId, BufferKind, IoSlot, LirModule, LiveRange, Operand, Step, StepKind, View,
+};
+use rlx_ir::op::PackFormat;
+use rlx_ir::{DType, DimBinding, Error, ErrorKind, Extent, Graph, Node, NodeId, Op, Result, Shape};
+
+use crate::pipeline::PassContext;
+use crate::plan;
+use crate::target::Target;
+
+/// Lowers a legal, fused graph to steps over planned memory.
+///
+/// # Errors
+/// [`ErrorKind::Internal`] for a graph that breaks the language's rules; [`ErrorKind::OutOfMemory`] when the
+/// plan exceeds the device's limits.
+pub fn to_lir(graph: &Graph, context: &PassContext<'_>) -> Result<LirModule> {
+    let mut lowering = Lowering::new(graph, context.target);
+    for node in graph.nodes() {
+        lowering.node(node).map_err(|e| e.with_node(node.describe()))?;
+    }
+    let outputs = lowering.outputs()?;
+    let mut module = lowering.into_module(outputs);
+    if let Some(bounds) = upper_bounds(&module) {
+        module.plan = Some(plan::plan_memory(&module, &bounds, plan_spec(context))?);
+    }
+    Ok(module)
+}
+
+fn plan_spec(context: &PassContext<'_>) -> crate::target::PoolSpec {
+    let spec = context.target.pool_spec();
+    crate::target::PoolSpec { align: spec.align.max(context.options.arena_alignment), ..spec }
+}
+
+/// The greatest values of the module's symbols, if all are bounded.
+fn upper_bounds(module: &LirModule) -> Option<DimBinding> {
+    let mut bounds = DimBinding::new();
+    for &symbol in &module.symbols {
+        let max = module.graph.symbol_range(symbol).max;
+        if max == i64::MAX {
+            return None;
+        }
+        bounds.set(symbol, usize::try_from(max).ok()?);
+    }
+    Some(bounds)
+}
+
+struct Lowering<'g> {
+    graph: &'g Graph,
+    target: &'g dyn Target,
+    /// Whether a node depends on parameters and constants alone.
+    fixed: Vec<bool>,
+    /// The operands of each node's results.
+    values: Vec<Vec<Operand>>,
+    /// For a producer that may write into a concatenation: which one, and which of its inputs.
+    placement: HashMap<NodeId, (NodeId, usize)>,
+    concat_buffers: HashMap<NodeId, BufferId>,
+    dense_copies: HashMap<NodeId, Operand>,
+    buffers: Vec<Buffer>,
+    init: Vec<Step>,
+    steps: Vec<Step>,
+    inputs: Vec<IoSlot>,
+    params: Vec<IoSlot>,
+}
+
+impl<'g> Lowering<'g> {
+    fn new(graph: &'g Graph, target: &'g dyn Target) -> Self {
+        let mut fixed: Vec<bool> = Vec::with_capacity(graph.len());
+        for node in graph.nodes() {
+            let of_itself = !matches!(node.op, Op::Input { .. });
+            fixed.push(of_itself && node.inputs.iter().all(|id| fixed[id.index()]));
+        }
+        Lowering {
+            graph,
+            target,
+            fixed,
+            values: Vec::with_capacity(graph.len()),
+            placement: placements(graph),
+            concat_buffers: HashMap::new(),
+            dense_copies: HashMap::new(),
+            buffers: Vec::new(),
+            init: Vec::new(),
+            steps: Vec::new(),
+            inputs: Vec::new(),
+            params: Vec::new(),
+        }
+    }
+
+    fn buffer(&mut self, kind: BufferKind, dtype: DType, elements: Extent, format: Option<PackFormat>) -> BufferId {
+        self.buffers.push(Buffer { kind, dtype, elements, format });
+        BufferId((self.buffers.len() - 1) as u32)
+    }
+
+    /// A buffer of its own for a result of this shape, in the arena or, when fixed, prepared.
+    fn fresh(&mut self, shape: &Shape, fixed: bool, format: Option<PackFormat>) -> Operand {
+        let kind = if fixed { BufferKind::Prepared } else { BufferKind::Arena };
+        let buffer = self.buffer(kind, shape.dtype(), shape.elements(), format);
+        Operand { buffer, view: View::dense(shape.dims()), dtype: shape.dtype() }
+    }
+
+    fn whole(&mut self, kind: BufferKind, shape: &Shape) -> Operand {
+        let buffer = self.buffer(kind, shape.dtype(), shape.elements(), None);
+        Operand { buffer, view: View::dense(shape.dims()), dtype: shape.dtype() }
+    }
+
+    fn push_step(&mut self, fixed: bool, step: Step) {
+        if fixed { self.init.push(step) } else { self.steps.push(step) }
+    }
+
+    fn value(&self, id: NodeId) -> &Operand {
+        &self.values[id.index()][0]
+    }
+
+    fn node(&mut self, node: &Node) -> Result<()> {
+        let results = match &node.op {
+            Op::Input { name } => {
+                let operand = self.whole(BufferKind::Input(self.inputs.len()), &node.shape);
+                self.inputs.push(IoSlot { name: name.clone(), shape: node.shape.clone(), operand: operand.clone() });
+                vec![operand]
+            }
+            Op::Param { name } => {
+                let operand = self.whole(BufferKind::Param(self.params.len()), &node.shape);
+                self.params.push(IoSlot { name: name.clone(), shape: node.shape.clone(), operand: operand.clone() });
+                vec![operand]
+            }
+            Op::Constant { data } => vec![self.whole(BufferKind::Constant(Arc::clone(data)), &node.shape)],
+            Op::Result { index } => vec![self.result_of(node, *index)?],
+            Op::Reshape { .. } => vec![self.reshape(node)],
+            Op::Concat { axis } => vec![self.concat(node, *axis)?],
+            op => match view::moved(op, &self.values_of(node), &node.shape) {
+                Some(view) => {
+                    let source = self.value(node.inputs[0]);
+                    vec![Operand { view, ..source.clone() }]
+                }
+                None => self.compute(node),
+            },
+        };
+        self.values.push(results);
+        Ok(())
+    }
+
+    fn values_of(&self, node: &Node) -> Vec<View> {
+        node.inputs.iter().map(|&id| self.value(id).view.clone()).collect()
+    }
+
+    fn result_of(&self, node: &Node, index: usize) -> Result<Operand> {
+        let of = &self.values[node.inputs[0].index()];
+        of.get(index).cloned().ok_or_else(|| Error::new(ErrorKind::Internal, format!("there is no result {index}")))
+    }
+
+    /// The value of `id` through a dense view, copied if need be.
+    fn dense(&mut self, id: NodeId) -> Operand {
+        let operand = self.value(id).clone();
+        if operand.view.is_dense() {
+            return operand;
+        }
+        if let Some(copy) = self.dense_copies.get(&id) {
+            return copy.clone();
+        }
+        let fixed = self.fixed[id.index()];
+        let copy = self.fresh(&self.graph.node(id).shape.clone(), fixed, None);
+        let dims = operand.view.dims.clone();
+        let copy = Operand { view: View::dense_extents(dims), ..copy };
+        let step = Step { kind: StepKind::Copy, inputs: vec![operand], outputs: vec![copy.clone()], node: id };
+        self.push_step(fixed, step);
+        self.dense_copies.insert(id, copy.clone());
+        copy
+    }
+
+    fn reshape(&mut self, node: &Node) -> Operand {
+        let source = self.value(node.inputs[0]).clone();
+        let to: Vec<Extent> = node.shape.dims().iter().map(|d| d.extent()).collect();
+        match view::reshaped(&source.view, &to) {
+            Some(view) => Operand { view, ..source },
+            None => {
+                let copy = self.dense(node.inputs[0]);
+                Operand { view: View { offset: copy.view.offset, ..View::dense_extents(to) }, ..copy }
+            }
+        }
+    }
+
+    /// Where input `index` of concatenation `id` lies in its buffer.
+    fn concat_slice(&mut self, id: NodeId, index: usize) -> Operand {
+        let node = self.graph.node(id);
+        let Op::Concat { axis } = node.op else { return self.value(id).clone() };
+        let shape = node.shape.clone();
+        let fixed = self.fixed[id.index()];
+        let buffer = match self.concat_buffers.get(&id) {
+            Some(&buffer) => buffer,
+            None => {
+                let buffer = self.fresh(&shape, fixed, None).buffer;
+                self.concat_buffers.insert(id, buffer);
+                buffer
+            }
+        };
+        let whole = View::dense(shape.dims());
+        let before = node.inputs[..index].iter().fold(Extent::Const(0), |at, &input| {
+            at + self.graph.shape(input).dim(axis).extent()
+        });
+        let mut view = View { offset: before * whole.strides[axis], ..whole };
+        view.dims = self.graph.shape(node.inputs[index]).dims().iter().map(|d| d.extent()).collect();
+        Operand { buffer, view, dtype: shape.dtype() }
+    }
+
+    fn concat(&mut self, node: &Node, _axis: usize) -> Result<Operand> {
+        let fixed = self.fixed[node.id.index()];
+        for (i, &input) in node.inputs.iter().enumerate() {
+            let slice = self.concat_slice(node.id, i);
+            let source = self.value(input).clone();
+            if source != slice {
+                let step = Step { kind: StepKind::Copy, inputs: vec![source], outputs: vec![slice], node: node.id };
+                self.push_step(fixed, step);
+            }
+        }
+        let buffer = self.concat_buffers.get(&node.id).copied();
+        let buffer = buffer.ok_or_else(|| Error::new(ErrorKind::Internal, "a concatenation of nothing"))?;
+        Ok(Operand { buffer, view: View::dense(node.shape.dims()), dtype: node.shape.dtype() })
+    }
+
+    /// A step of the device.
+    fn compute(&mut self, node: &Node) -> Vec<Operand> {
+        let fixed = self.fixed[node.id.index()];
+        let mut inputs = Vec::with_capacity(node.inputs.len());
+        for (i, &id) in node.inputs.iter().enumerate() {
+            let operand = self.value(id);
+            let readable = operand.view.is_dense() || self.target.reads_view(&node.op, i, &operand.view);
+            inputs.push(if readable { operand.clone() } else { self.dense(id) });
+        }
+        let format = if let Op::Pack { format } = node.op { Some(format) } else { None };
+        let outputs = match self.placement.get(&node.id).copied() {
+            Some((concat, index)) => {
+                let slice = self.concat_slice(concat, index);
+                // Init steps and runs must not share a buffer that both write.
+                let same_program = self.fixed[concat.index()] == fixed;
+                if same_program && (slice.view.is_dense() || self.target.writes_view(&node.op, &slice.view)) {
+                    vec![slice]
+                } else {
+                    vec![self.fresh(&node.shape, fixed, format)]
+                }
+            }
+            None => node.results().iter().map(|shape| self.fresh(shape, fixed, format)).collect(),
+        };
+        let step = Step { kind: StepKind::Op(node.op.clone()), inputs, outputs: outputs.clone(), node: node.id };
+        self.push_step(fixed, step);
+        outputs
+    }
+
+    /// Outputs lie dense and whole in arena buffers of their own; what does not is copied there.
+    fn outputs(&mut self) -> Result<Vec<IoSlot>> {
+        let mut slots: Vec<IoSlot> = Vec::new();
+        for (i, &id) in self.graph.outputs.iter().enumerate() {
+            let node = self.graph.node(id);
+            let operand = self.value(id).clone();
+            let buffer = &self.buffers[operand.buffer.index()];
+            let whole = operand.view.is_dense()
+                && operand.view.offset == Extent::Const(0)
+                && operand.view.elements() == buffer.elements;
+            let taken = slots.iter().any(|s| s.operand.buffer == operand.buffer);
+            let operand = if buffer.kind == BufferKind::Arena && whole && !taken {
+                operand
+            } else {
+                let copy = self.fresh(&node.shape, false, None);
+                let step = Step { kind: StepKind::Copy, inputs: vec![operand], outputs: vec![copy.clone()], node: id };
+                self.steps.push(step);
+                copy
+            };
+            let name = node.name.clone().unwrap_or_else(|| format!("output{i}"));
+            slots.push(IoSlot { name, shape: node.shape.clone(), operand });
+        }
+        Ok(slots)
+    }
+
+    fn into_module(self, outputs: Vec<IoSlot>) -> LirModule {
+        let live_ranges = live_ranges(&self.buffers, &self.steps, &outputs);
+        let symbols = used_symbols(&self.inputs, &self.buffers, &self.steps);
+        LirModule {
+            name: self.graph.name.clone(),
+            graph: self.graph.clone(),
+            symbols,
+            buffers: self.buffers,
+            init: self.init,
+            steps: self.steps,
+            live_ranges,
+            inputs: self.inputs,
+            params: self.params,
+            outputs,
+            plan: None,
+        }
+    }
+}
+
+/// Which producers may write straight into which concatenation: those with a step of their own whose only
+/// use is that one input.
+fn placements(graph: &Graph) -> HashMap<NodeId, (NodeId, usize)> {
+    let uses = crate::rewrite::use_counts(graph);
+    let mut found = HashMap::new();
+    for node in graph.nodes() {
+        if !matches!(node.op, Op::Concat { .. }) {
+            continue;
+        }
+        for (i, &id) in node.inputs.iter().enumerate() {
+            let producer = graph.node(id);
+            let single = producer.results().len() == 1 && uses[id.index()] == 1;
+            if single && !view::is_movement(&producer.op) && !producer.inputs.is_empty() {
+                found.insert(id, (node.id, i));
+            }
+        }
+    }
+    found
+}
+
+fn live_ranges(buffers: &[Buffer], steps: &[Step], outputs: &[IoSlot]) -> Vec<LiveRange> {
+    let mut ranges: Vec<Option<LiveRange>> = vec![None; buffers.len()];
+    for (at, step) in steps.iter().enumerate() {
+        for operand in step.outputs.iter().chain(&step.inputs) {
+            if buffers[operand.buffer.index()].kind == BufferKind::Arena {
+                let fresh = LiveRange { buffer: operand.buffer, first: at, last: at };
+                ranges[operand.buffer.index()].get_or_insert(fresh).last = at;
+            }
+        }
+    }
+    for slot in outputs {
+        if let Some(range) = &mut ranges[slot.operand.buffer.index()] {
+            range.last = usize::MAX;
+        }
+    }
+    ranges.into_iter().flatten().collect()
+}
+
+fn used_symbols(inputs: &[IoSlot], buffers: &[Buffer], steps: &[Step]) -> Vec<u32> {
+    let mut symbols = BTreeSet::new();
+    let mut add = |e: Extent| symbols.extend(e.symbols());
+    inputs.iter().flat_map(|s| s.shape.dims()).for_each(|d| add(d.extent()));
+    buffers.iter().for_each(|b| add(b.elements));
+    for step in steps {
+        for operand in step.inputs.iter().chain(&step.outputs) {
+            let view = &operand.view;
+            view.dims.iter().chain(&view.strides).chain([&view.offset]).for_each(|&e| add(e));
+        }
+        if let StepKind::Op(op) = &step.kind {
+            op.extents().into_iter().for_each(&mut add);
+        }
+    }
+    symbols.into_iter().collect()
+}

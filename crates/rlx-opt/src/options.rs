@@ -1,0 +1,246 @@
+//! How to compile: [`CompileOptions`] and the policies in it.
+
+use std::collections::{HashMap, HashSet};
+
+use rlx_ir::{DType, DimBinding, Error, ErrorKind, OpKind, Result, SymRange};
+
+/// The arithmetic of floating-point ops whose graph says f32.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Precision {
+    /// f32 arithmetic.
+    #[default]
+    F32,
+    /// f16 storage, f32 accumulation.
+    F16,
+    /// bf16 storage, f32 accumulation.
+    BF16,
+}
+
+impl Precision {
+    /// The element type values are stored in.
+    pub fn dtype(self) -> DType {
+        match self {
+            Precision::F32 => DType::F32,
+            Precision::F16 => DType::F16,
+            Precision::BF16 => DType::BF16,
+        }
+    }
+}
+
+impl std::fmt::Display for Precision {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.dtype().name())
+    }
+}
+
+impl std::str::FromStr for Precision {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text.to_ascii_lowercase().as_str() {
+            "f32" | "fp32" => Ok(Precision::F32),
+            "f16" | "fp16" => Ok(Precision::F16),
+            "bf16" => Ok(Precision::BF16),
+            _ => Err(Error::new(ErrorKind::Config, format!("unknown precision \"{text}\"; known: f32, f16, bf16"))),
+        }
+    }
+}
+
+/// Which ops keep f32 when a graph runs in lower precision.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum PrecisionPolicy {
+    /// Everything in f32.
+    #[default]
+    AlwaysF32,
+    /// Everything in f16.
+    AlwaysF16,
+    /// Matrix products and convolutions in f16, all else in f32.
+    AutoMixedConservative,
+    /// Everything in f16 but reductions, norms, softmax and exponentials.
+    AutoMixed,
+    /// As `AutoMixed`, in bf16.
+    AutoMixedBf16,
+    /// By op; what is not named stays f32.
+    Custom(HashMap<OpKind, Precision>),
+}
+
+/// Whether ops run on the device's own kernels or by decomposition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum KernelDispatchPolicy {
+    /// The device's own kernel where there is one, else decomposition.
+    #[default]
+    PreferNative,
+    /// Decomposition wherever there is one.
+    ForceCommon,
+    /// Own kernels only: an op without one is an error.
+    ForceNative,
+}
+
+impl KernelDispatchPolicy {
+    /// The policy `RLX_KERNEL_DISPATCH` names: `native` (prefer), `common`, `force-native`; the default
+    /// when it is not set.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] for another value.
+    pub fn from_env() -> Result<Self> {
+        match std::env::var("RLX_KERNEL_DISPATCH") {
+            Err(_) => Ok(Self::default()),
+            Ok(text) => match text.to_ascii_lowercase().replace('_', "-").as_str() {
+                "native" | "prefer-native" => Ok(Self::PreferNative),
+                "common" | "force-common" => Ok(Self::ForceCommon),
+                "force-native" => Ok(Self::ForceNative),
+                _ => Err(Error::new(
+                    ErrorKind::Config,
+                    format!("RLX_KERNEL_DISPATCH=\"{text}\" is none of native, common, force-native"),
+                )),
+            },
+        }
+    }
+}
+
+/// Whether optimisations may change bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Numerics {
+    /// No optimisation changes a bit of the result of the graph as written.
+    Strict,
+    /// Reassociation and other changes within rounding error are allowed, by rules that depend on shape
+    /// and device only.
+    #[default]
+    Fast,
+}
+
+/// Which fusions may happen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct FusionOptions {
+    /// Elementwise ops with each other.
+    pub elementwise: bool,
+    /// Elementwise ops into the matrix product, convolution or reduction before them.
+    pub epilogue: bool,
+    /// Exporters' patterns into composites (layer norm, attention, …).
+    pub composites: bool,
+}
+
+impl Default for FusionOptions {
+    fn default() -> Self {
+        FusionOptions { elementwise: true, epilogue: true, composites: true }
+    }
+}
+
+/// How to compile a graph. Fields may be set directly or by the builder methods of the same name.
+#[derive(Debug, Clone)]
+pub struct CompileOptions {
+    /// The arithmetic; see [`Precision`].
+    pub precision: Precision,
+    /// Which ops keep f32; `None`: what `precision` implies.
+    pub policy: Option<PrecisionPolicy>,
+    /// Remove nodes no output needs.
+    pub dce: bool,
+    /// Compute what is constant at compile time.
+    pub constant_folding: bool,
+    /// Log what each pass did.
+    pub verbose: bool,
+    /// Which fusions may happen.
+    pub fusion: FusionOptions,
+    /// Alignment of arena buffers, in bytes; a power of two.
+    pub arena_alignment: usize,
+    /// Fail when an elementwise op is left outside a region that could have taken it.
+    pub assert_fusion_clean: bool,
+    /// Only these ops may reach the device (others are decomposed, or an error); `None`: what it claims.
+    pub supported_ops: Option<HashSet<OpKind>>,
+    /// Values of symbolic dimensions, fixed at compile time.
+    pub dim_binding: DimBinding,
+    /// Bounds of symbolic dimensions that stay open.
+    pub dim_ranges: Vec<(u32, SymRange)>,
+    /// Parameters whose values are fixed at compile time, by name.
+    pub param_bindings: HashMap<String, rlx_ir::ConstData>,
+    /// Own kernels or decomposition.
+    pub kernel_dispatch: KernelDispatchPolicy,
+    /// Whether optimisations may change bits.
+    pub numerics: Numerics,
+}
+
+impl Default for CompileOptions {
+    fn default() -> Self {
+        CompileOptions {
+            precision: Precision::F32,
+            policy: None,
+            dce: true,
+            constant_folding: true,
+            verbose: false,
+            fusion: FusionOptions::default(),
+            arena_alignment: 64,
+            assert_fusion_clean: false,
+            supported_ops: None,
+            dim_binding: DimBinding::new(),
+            dim_ranges: Vec::new(),
+            param_bindings: HashMap::new(),
+            kernel_dispatch: KernelDispatchPolicy::default(),
+            numerics: Numerics::Fast,
+        }
+    }
+}
+
+/// Declares a builder method for each field: name, field, type, what it sets.
+macro_rules! builders {
+    ($($(#[doc = $doc:literal])* $method:ident => $field:ident : $ty:ty;)*) => {
+        impl CompileOptions {
+            $($(#[doc = $doc])*
+            pub fn $method(mut self, value: $ty) -> Self {
+                self.$field = value.into();
+                self
+            })*
+        }
+    };
+}
+
+builders! {
+    /// Sets the arithmetic.
+    precision => precision: Precision;
+    /// Sets which ops keep f32.
+    policy => policy: PrecisionPolicy;
+    /// Sets whether nodes that no output needs are removed.
+    with_dce => dce: bool;
+    /// Sets whether what is constant is computed at compile time.
+    with_constant_folding => constant_folding: bool;
+    /// Sets whether each pass logs what it did.
+    with_verbose => verbose: bool;
+    /// Sets which fusions may happen.
+    fusion_opts => fusion: FusionOptions;
+    /// Sets the alignment of arena buffers, in bytes.
+    arena_alignment => arena_alignment: usize;
+    /// Sets whether an elementwise op left outside a region is an error.
+    assert_fusion_clean => assert_fusion_clean: bool;
+    /// Sets the only ops that may reach the device.
+    supported_ops => supported_ops: HashSet<OpKind>;
+    /// Sets values of symbolic dimensions.
+    dim_binding => dim_binding: DimBinding;
+    /// Sets bounds of symbolic dimensions that stay open.
+    dim_ranges => dim_ranges: Vec<(u32, SymRange)>;
+    /// Sets parameters whose values are fixed.
+    param_bindings => param_bindings: HashMap<String, rlx_ir::ConstData>;
+    /// Sets own kernels or decomposition.
+    kernel_dispatch => kernel_dispatch: KernelDispatchPolicy;
+    /// Sets whether optimisations may change bits.
+    numerics => numerics: Numerics;
+}
+
+impl CompileOptions {
+    /// The defaults, with [`KernelDispatchPolicy`] from the environment.
+    ///
+    /// # Panics
+    /// When `RLX_KERNEL_DISPATCH` makes no sense; [`CompileOptions::try_new`] reports it.
+    pub fn new() -> Self {
+        match Self::try_new() {
+            Ok(options) => options,
+            Err(e) => panic!("{e}"),
+        }
+    }
+
+    /// The defaults, with [`KernelDispatchPolicy`] from the environment.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] when `RLX_KERNEL_DISPATCH` makes no sense.
+    pub fn try_new() -> Result<Self> {
+        Ok(CompileOptions { kernel_dispatch: KernelDispatchPolicy::from_env()?, ..Self::default() })
+    }
+}

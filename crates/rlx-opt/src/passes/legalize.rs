@@ -1,0 +1,72 @@
+//! Replaces what the device does not claim by simpler ops.
+//!
+//! Matches: a node without a native kernel (or, under `ForceCommon`, any with a decomposition). Makes: its own
+//! decomposition, repeatedly. Legal because a decomposition computes the same results. Nodes that hold the
+//! graph together and movement ops (which become views or copies) need no claim.
+//!
+//! ```text
+//! %1 = Softmax(%0) {axis=-1} : [2, 3] f32    →   Reduce.Max, Sub, Exp, Reduce.Sum, Div
+//! ```
+
+use rlx_ir::{Error, ErrorKind, Graph, Node, Op, Result, decompose};
+
+use crate::options::KernelDispatchPolicy;
+use crate::pipeline::PassContext;
+
+/// Whether a node is computed by no kernel of its own on any device: it is a view, a copy, or a border.
+pub fn needs_no_kernel(op: &Op) -> bool {
+    matches!(
+        op,
+        Op::Input { .. }
+            | Op::Param { .. }
+            | Op::Constant { .. }
+            | Op::Result { .. }
+            | Op::Reshape { .. }
+            | Op::Transpose { .. }
+            | Op::Expand { .. }
+            | Op::Slice { .. }
+            | Op::Concat { .. }
+    )
+}
+
+/// Whether the device runs `node` by its own kernel under the options.
+pub fn runs_natively(node: &Node, graph: &Graph, context: &PassContext<'_>) -> bool {
+    let allowed = context.options.supported_ops.as_ref().is_none_or(|ops| ops.contains(&node.op.kind()));
+    allowed && context.target.claim(node, graph).is_native()
+}
+
+/// Runs the pass.
+///
+/// # Errors
+/// [`ErrorKind::Unsupported`] naming the first node that nothing can compute, and why.
+pub fn run(graph: &Graph, context: &PassContext<'_>) -> Result<Graph> {
+    let policy = context.options.kernel_dispatch;
+    let wanted = |node: &Node, graph: &Graph| {
+        !needs_no_kernel(&node.op)
+            && match policy {
+                KernelDispatchPolicy::PreferNative => !runs_natively(node, graph, context),
+                KernelDispatchPolicy::ForceCommon => true,
+                KernelDispatchPolicy::ForceNative => false,
+            }
+    };
+    let legal = decompose::decompose_nodes(graph, wanted)?.unwrap_or_else(|| graph.clone());
+    for node in legal.nodes() {
+        if !needs_no_kernel(&node.op) && !runs_natively(node, &legal, context) {
+            return Err(unsupported(node, &legal, context));
+        }
+    }
+    Ok(legal)
+}
+
+fn unsupported(node: &Node, graph: &Graph, context: &PassContext<'_>) -> Error {
+    let reason = match context.target.claim(node, graph) {
+        crate::Claim::No(reason) => reason,
+        crate::Claim::Native => "it is not among the options' supported_ops".to_string(),
+    };
+    let message = format!("{} has no kernel for {} : {}: {reason}", context.target.name(), node.op.kind(), node.shape);
+    let error = Error::new(ErrorKind::Unsupported, message).with_node(node.describe());
+    match graph.origins().describe(node.origin) {
+        Some(origin) => error.with_origin(origin),
+        None => error,
+    }
+}

@@ -1,0 +1,157 @@
+//! The pipeline: the list of passes in order, and the function that walks it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rlx_ir::{DimBinding, Error, ErrorKind, Graph, LirModule, Result, verify_ok};
+
+use crate::lower;
+use crate::options::CompileOptions;
+use crate::passes;
+use crate::report::{self, KernelDispatchReport};
+use crate::target::Target;
+
+/// What a pass may look at besides the graph.
+#[derive(Clone, Copy)]
+pub struct PassContext<'a> {
+    /// The device.
+    pub target: &'a dyn Target,
+    /// How to compile.
+    pub options: &'a CompileOptions,
+}
+
+/// A named pass.
+#[derive(Clone, Copy)]
+pub struct Pass {
+    /// The name `--passes` and reports use.
+    pub name: &'static str,
+    /// What it does.
+    pub run: fn(&Graph, &PassContext<'_>) -> Result<Graph>,
+}
+
+/// The passes from the graph as given to the graph that is lowered, in order.
+pub const PASSES: &[Pass] = &[
+    Pass { name: "eliminate-dead-nodes", run: passes::eliminate_dead_nodes::run },
+    Pass { name: "legalize", run: passes::legalize::run },
+];
+
+/// What one pass did.
+#[derive(Debug, Clone)]
+pub struct PassRecord {
+    /// The pass.
+    pub name: &'static str,
+    /// Nodes before and after.
+    pub nodes: (usize, usize),
+    /// How long it took.
+    pub time: Duration,
+    /// The graph after it, when the caller asked to see it.
+    pub after: Option<Graph>,
+}
+
+/// What compiling gives: the module and what is to be said about it.
+#[derive(Debug, Clone)]
+pub struct CompileResult {
+    /// The module.
+    pub lir: LirModule,
+    /// The graph it was compiled from.
+    pub source: Arc<Graph>,
+    /// How each op kind gets computed.
+    pub report: KernelDispatchReport,
+    /// What each pass did.
+    pub passes: Vec<PassRecord>,
+}
+
+impl CompileResult {
+    /// The same module for fixed dimensions. Weights keep their packing.
+    ///
+    /// # Panics
+    /// When the binding does not fit; [`CompilePipeline::try_specialize`] reports it.
+    pub fn specialize(&self, pipeline: &CompilePipeline, binding: &DimBinding) -> CompileResult {
+        match pipeline.try_specialize(self, binding) {
+            Ok(result) => result,
+            Err(e) => panic!("{e}"),
+        }
+    }
+}
+
+/// Compiles graphs for one device with one set of options.
+#[derive(Clone)]
+pub struct CompilePipeline {
+    target: Arc<dyn Target>,
+    options: CompileOptions,
+    /// Keep the graph after each pass.
+    pub keep_graphs: bool,
+}
+
+impl std::fmt::Debug for CompilePipeline {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CompilePipeline").field("target", &self.target.name()).field("options", &self.options).finish()
+    }
+}
+
+impl CompilePipeline {
+    /// A pipeline for `target`.
+    pub fn new(target: Arc<dyn Target>, options: CompileOptions) -> Self {
+        CompilePipeline { target, options, keep_graphs: false }
+    }
+
+    /// The options it compiles with.
+    pub fn options(&self) -> &CompileOptions {
+        &self.options
+    }
+
+    /// The device it compiles for.
+    pub fn target(&self) -> &Arc<dyn Target> {
+        &self.target
+    }
+
+    /// Compiles a graph.
+    ///
+    /// # Errors
+    /// What the verifier finds, an op nothing can compute, or a fault of a pass (named).
+    pub fn compile(&self, graph: &Graph) -> Result<CompileResult> {
+        verify_ok(graph)?;
+        self.compile_bound(graph, &self.options.dim_binding)
+    }
+
+    /// The same module for fixed dimensions.
+    ///
+    /// # Errors
+    /// What [`CompilePipeline::compile`] reports, for a binding that does not fit.
+    pub fn try_specialize(&self, template: &CompileResult, binding: &DimBinding) -> Result<CompileResult> {
+        self.compile_bound(&template.source, binding)
+    }
+
+    fn compile_bound(&self, graph: &Graph, binding: &DimBinding) -> Result<CompileResult> {
+        let context = PassContext { target: &*self.target, options: &self.options };
+        let mut bound = graph.bind(binding);
+        self.options.dim_ranges.iter().for_each(|&(symbol, range)| bound.set_symbol_range(symbol, range));
+        verify_ok(&bound)?;
+        let report = report::analyze(&bound, &context);
+        let mut passes = Vec::with_capacity(PASSES.len());
+        let optimised = self.run_passes(bound, &context, &mut passes)?;
+        let lir = lower::to_lir(&optimised, &context)?;
+        Ok(CompileResult { lir, source: Arc::new(graph.clone()), report, passes })
+    }
+
+    fn run_passes(&self, graph: Graph, context: &PassContext<'_>, done: &mut Vec<PassRecord>) -> Result<Graph> {
+        let mut graph = graph;
+        for pass in PASSES {
+            let (start, before) = (Instant::now(), graph.len());
+            graph = (pass.run)(&graph, context)?;
+            if cfg!(debug_assertions) {
+                verify_ok(&graph).map_err(|e| {
+                    Error::new(ErrorKind::Internal, format!("after pass \"{}\": {e}\n{graph}", pass.name))
+                })?;
+            }
+            done.push(PassRecord {
+                name: pass.name,
+                nodes: (before, graph.len()),
+                time: start.elapsed(),
+                after: self.keep_graphs.then(|| graph.clone()),
+            });
+            tracing::debug!(pass = pass.name, before, after = graph.len(), "pass done");
+        }
+        Ok(graph)
+    }
+}

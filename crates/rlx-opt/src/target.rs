@@ -1,0 +1,80 @@
+//! What the compiler must know of a device: the [`Target`] trait.
+//!
+//! A target answers questions about nodes and operands; it never changes a graph. `claim` is the single
+//! source of what a device supports: legalising, the dispatch report, `supports` and the backend's own
+//! compiler all read it.
+
+use rlx_ir::lir::View;
+use rlx_ir::op::PackFormat;
+use rlx_ir::{Graph, Node, Op};
+
+/// Whether a device has a kernel for a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Claim {
+    /// It has one of its own.
+    Native,
+    /// It has none, because of `.0` (an element type, an attribute); decomposition may help.
+    No(String),
+}
+
+impl Claim {
+    /// Whether the device has a kernel.
+    pub fn is_native(&self) -> bool {
+        matches!(self, Claim::Native)
+    }
+}
+
+/// Limits of the memory a device gives to one executable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PoolSpec {
+    /// The most bytes one pool may have.
+    pub max_bytes: usize,
+    /// Alignment of every buffer in a pool, in bytes; a power of two.
+    pub align: usize,
+    /// Whether one step may not read and write parts of the same pool.
+    pub exclusive_usage: bool,
+    /// The most buffers one step may bind.
+    pub max_bindings: usize,
+}
+
+impl Default for PoolSpec {
+    /// Host memory: no limit, cache-line alignment.
+    fn default() -> Self {
+        PoolSpec { max_bytes: usize::MAX, align: 64, exclusive_usage: false, max_bindings: usize::MAX }
+    }
+}
+
+/// A device as the compiler sees it.
+pub trait Target: Send + Sync {
+    /// The name reports use: `cpu`, `vulkan`, ….
+    fn name(&self) -> &str;
+
+    /// Whether the device has a kernel for `node`, exact for its element types and attributes.
+    fn claim(&self, node: &Node, graph: &Graph) -> Claim;
+
+    /// The memory it plans for.
+    fn pool_spec(&self) -> PoolSpec {
+        PoolSpec::default()
+    }
+
+    /// Whether an elementwise `op` may be computed in the region anchored by `anchor` (a node of
+    /// `graph`), on each element of its result before it is stored. `None` as anchor: a region of
+    /// elementwise ops only.
+    fn fuses(&self, anchor: Option<&Node>, op: &Node, graph: &Graph) -> bool;
+
+    /// Whether a step of `op` can read its input number `input` through `view`; if not, the compiler puts
+    /// a copy in front. Dense views at any offset are always accepted.
+    fn reads_view(&self, op: &Op, input: usize, view: &View) -> bool;
+
+    /// Whether a step of `op` can write its results through strided views (destination placement).
+    fn writes_view(&self, op: &Op, view: &View) -> bool;
+
+    /// The memory format the device wants input number `input` of `node` in, when that input is known
+    /// before the run (a parameter or constant).
+    fn pack_format(&self, node: &Node, input: usize, graph: &Graph) -> Option<PackFormat>;
+
+    /// Whether convolutions and pooling should run with the channels last.
+    fn prefers_channels_last(&self) -> bool {
+        false
+    }
+}
