@@ -215,8 +215,11 @@ impl LirModule {
     pub fn plan(&self) -> Result<&MemoryPlan> {
         self.plan.as_ref().ok_or_else(|| {
             let names: Vec<String> = self.symbols.iter().map(|&s| crate::dim::sym::name(s)).collect();
-            Error::new(ErrorKind::Dimension, format!("no memory plan without bounds for {}", names.join(", ")))
-                .with_hint("bind the dimensions, or give their ranges")
+            Error::new(
+                ErrorKind::Dimension,
+                format!("no memory plan without bounds for {}", names.join(", ")),
+            )
+            .with_hint("bind the dimensions, or give their ranges")
         })
     }
 }
@@ -267,7 +270,9 @@ impl fmt::Display for LirModule {
             writeln!(f)?;
         }
         match &self.plan {
-            Some(p) => writeln!(f, "arena {} bytes, largest live set {} bytes", p.arena_bytes, p.largest_live_set),
+            Some(p) => {
+                writeln!(f, "arena {} bytes, largest live set {} bytes", p.arena_bytes, p.largest_live_set)
+            }
             None => writeln!(f, "arena not planned: symbols without bounds"),
         }
     }

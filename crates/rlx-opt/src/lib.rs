@@ -15,7 +15,9 @@ pub mod report;
 pub mod rewrite;
 pub mod target;
 
-pub use options::{CompileOptions, FusionOptions, KernelDispatchPolicy, Numerics, Precision, PrecisionPolicy};
+pub use options::{
+    CompileOptions, FusionOptions, KernelDispatchPolicy, Numerics, Precision, PrecisionPolicy,
+};
 pub use pipeline::{CompilePipeline, CompileResult, PassRecord};
 pub use report::{DispatchPath, KernelDispatchReport, KindDispatchSummary};
 pub use target::{Claim, PoolSpec, Target};

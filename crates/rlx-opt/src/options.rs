@@ -41,7 +41,10 @@ impl std::str::FromStr for Precision {
             "f32" | "fp32" => Ok(Precision::F32),
             "f16" | "fp16" => Ok(Precision::F16),
             "bf16" => Ok(Precision::BF16),
-            _ => Err(Error::new(ErrorKind::Config, format!("unknown precision \"{text}\"; known: f32, f16, bf16"))),
+            _ => Err(Error::new(
+                ErrorKind::Config,
+                format!("unknown precision \"{text}\"; known: f32, f16, bf16"),
+            )),
         }
     }
 }

@@ -85,7 +85,10 @@ pub struct CompilePipeline {
 
 impl std::fmt::Debug for CompilePipeline {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CompilePipeline").field("target", &self.target.name()).field("options", &self.options).finish()
+        f.debug_struct("CompilePipeline")
+            .field("target", &self.target.name())
+            .field("options", &self.options)
+            .finish()
     }
 }
 
@@ -134,7 +137,12 @@ impl CompilePipeline {
         Ok(CompileResult { lir, source: Arc::new(graph.clone()), report, passes })
     }
 
-    fn run_passes(&self, graph: Graph, context: &PassContext<'_>, done: &mut Vec<PassRecord>) -> Result<Graph> {
+    fn run_passes(
+        &self,
+        graph: Graph,
+        context: &PassContext<'_>,
+        done: &mut Vec<PassRecord>,
+    ) -> Result<Graph> {
         let mut graph = graph;
         for pass in PASSES {
             let (start, before) = (Instant::now(), graph.len());

@@ -54,9 +54,9 @@ fn buffer_bytes(elements: Extent, dtype: rlx_ir::DType, bounds: &DimBinding) -> 
 }
 
 fn round_up(bytes: usize, align: usize) -> Result<usize> {
-    bytes.checked_next_multiple_of(align).ok_or_else(|| {
-        Error::new(ErrorKind::OutOfMemory, format!("a buffer of {bytes} bytes is too large"))
-    })
+    bytes
+        .checked_next_multiple_of(align)
+        .ok_or_else(|| Error::new(ErrorKind::OutOfMemory, format!("a buffer of {bytes} bytes is too large")))
 }
 
 fn overlaps(a: LiveRange, b: LiveRange) -> bool {

@@ -66,7 +66,11 @@ pub struct KernelDispatchReport {
 
 impl fmt::Display for KernelDispatchReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{} ({:?}, {} kinds claimed)", self.backend_name, self.policy, self.supported_claim_count)?;
+        writeln!(
+            f,
+            "{} ({:?}, {} kinds claimed)",
+            self.backend_name, self.policy, self.supported_claim_count
+        )?;
         writeln!(f, "{:<20} {:>6}  path", "op", "nodes")?;
         for s in &self.summaries {
             writeln!(f, "{:<20} {:>6}  {}", s.logical_name, s.node_count, s.path)?;
@@ -98,7 +102,8 @@ pub fn analyze(graph: &Graph, context: &PassContext<'_>) -> KernelDispatchReport
         }
         *counts.entry((kind, path as u8)).or_default() += 1;
     }
-    let paths = [DispatchPath::Native, DispatchPath::CommonIr, DispatchPath::Rewritten, DispatchPath::Unsupported];
+    let paths =
+        [DispatchPath::Native, DispatchPath::CommonIr, DispatchPath::Rewritten, DispatchPath::Unsupported];
     let summaries: Vec<KindDispatchSummary> = counts
         .into_iter()
         .map(|((kind, path), node_count)| KindDispatchSummary {

@@ -203,5 +203,7 @@ pub fn use_counts(graph: &Graph) -> Vec<usize> {
 /// An error of a pass, naming it and the node.
 pub fn pass_error(pass: &str, node: &Node, error: Error) -> Error {
     let kind = if error.kind() == ErrorKind::Internal { ErrorKind::Internal } else { error.kind() };
-    Error::new(kind, format!("pass \"{pass}\": {}", error.message())).with_node(node.describe()).with_source(error)
+    Error::new(kind, format!("pass \"{pass}\": {}", error.message()))
+        .with_node(node.describe())
+        .with_source(error)
 }

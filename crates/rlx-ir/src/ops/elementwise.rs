@@ -5,7 +5,7 @@ mod reference;
 use crate::dtype::{DType, DTypeClass};
 use crate::error::Result;
 use crate::ops::def::{Arity, OpDef, dtype_error};
-use crate::ops::{Activation, BinaryOp, CmpOp, Op, OpKind, Predicate, attrs};
+use crate::ops::{Activation, BinaryOp, Op, OpKind, Predicate, attrs};
 use crate::oracle::broadcast_offsets;
 use crate::shape::{Shape, broadcast};
 use crate::tensor::{Elements, Value};
@@ -13,6 +13,7 @@ use crate::{Error, ErrorKind};
 
 #[cfg(feature = "testing")]
 use crate::{
+    ops::CmpOp,
     ops::attr::NamedVariant,
     testing::{Case, Gen},
 };

@@ -104,7 +104,13 @@ impl<'g> Lowering<'g> {
         }
     }
 
-    fn buffer(&mut self, kind: BufferKind, dtype: DType, elements: Extent, format: Option<PackFormat>) -> BufferId {
+    fn buffer(
+        &mut self,
+        kind: BufferKind,
+        dtype: DType,
+        elements: Extent,
+        format: Option<PackFormat>,
+    ) -> BufferId {
         self.buffers.push(Buffer { kind, dtype, elements, format });
         BufferId((self.buffers.len() - 1) as u32)
     }
@@ -133,12 +139,20 @@ impl<'g> Lowering<'g> {
         let results = match &node.op {
             Op::Input { name } => {
                 let operand = self.whole(BufferKind::Input(self.inputs.len()), &node.shape);
-                self.inputs.push(IoSlot { name: name.clone(), shape: node.shape.clone(), operand: operand.clone() });
+                self.inputs.push(IoSlot {
+                    name: name.clone(),
+                    shape: node.shape.clone(),
+                    operand: operand.clone(),
+                });
                 vec![operand]
             }
             Op::Param { name } => {
                 let operand = self.whole(BufferKind::Param(self.params.len()), &node.shape);
-                self.params.push(IoSlot { name: name.clone(), shape: node.shape.clone(), operand: operand.clone() });
+                self.params.push(IoSlot {
+                    name: name.clone(),
+                    shape: node.shape.clone(),
+                    operand: operand.clone(),
+                });
                 vec![operand]
             }
             Op::Constant { data } => vec![self.whole(BufferKind::Constant(Arc::clone(data)), &node.shape)],
@@ -163,7 +177,9 @@ impl<'g> Lowering<'g> {
 
     fn result_of(&self, node: &Node, index: usize) -> Result<Operand> {
         let of = &self.values[node.inputs[0].index()];
-        of.get(index).cloned().ok_or_else(|| Error::new(ErrorKind::Internal, format!("there is no result {index}")))
+        of.get(index)
+            .cloned()
+            .ok_or_else(|| Error::new(ErrorKind::Internal, format!("there is no result {index}")))
     }
 
     /// The value of `id` through a dense view, copied if need be.
@@ -179,7 +195,8 @@ impl<'g> Lowering<'g> {
         let copy = self.fresh(&self.graph.node(id).shape.clone(), fixed, None);
         let dims = operand.view.dims.clone();
         let copy = Operand { view: View::dense_extents(dims), ..copy };
-        let step = Step { kind: StepKind::Copy, inputs: vec![operand], outputs: vec![copy.clone()], node: id };
+        let step =
+            Step { kind: StepKind::Copy, inputs: vec![operand], outputs: vec![copy.clone()], node: id };
         self.push_step(fixed, step);
         self.dense_copies.insert(id, copy.clone());
         copy
@@ -212,9 +229,9 @@ impl<'g> Lowering<'g> {
             }
         };
         let whole = View::dense(shape.dims());
-        let before = node.inputs[..index].iter().fold(Extent::Const(0), |at, &input| {
-            at + self.graph.shape(input).dim(axis).extent()
-        });
+        let before = node.inputs[..index]
+            .iter()
+            .fold(Extent::Const(0), |at, &input| at + self.graph.shape(input).dim(axis).extent());
         let mut view = View { offset: before * whole.strides[axis], ..whole };
         view.dims = self.graph.shape(node.inputs[index]).dims().iter().map(|d| d.extent()).collect();
         Operand { buffer, view, dtype: shape.dtype() }
@@ -226,7 +243,8 @@ impl<'g> Lowering<'g> {
             let slice = self.concat_slice(node.id, i);
             let source = self.value(input).clone();
             if source != slice {
-                let step = Step { kind: StepKind::Copy, inputs: vec![source], outputs: vec![slice], node: node.id };
+                let step =
+                    Step { kind: StepKind::Copy, inputs: vec![source], outputs: vec![slice], node: node.id };
                 self.push_step(fixed, step);
             }
         }
@@ -258,7 +276,8 @@ impl<'g> Lowering<'g> {
             }
             None => node.results().iter().map(|shape| self.fresh(shape, fixed, format)).collect(),
         };
-        let step = Step { kind: StepKind::Op(node.op.clone()), inputs, outputs: outputs.clone(), node: node.id };
+        let step =
+            Step { kind: StepKind::Op(node.op.clone()), inputs, outputs: outputs.clone(), node: node.id };
         self.push_step(fixed, step);
         outputs
     }
@@ -268,7 +287,7 @@ impl<'g> Lowering<'g> {
         let mut slots: Vec<IoSlot> = Vec::new();
         for (i, &id) in self.graph.outputs.iter().enumerate() {
             let node = self.graph.node(id);
-            let operand = self.value(id).clone();
+            let operand = self.dense_copies.get(&id).unwrap_or(self.value(id)).clone();
             let buffer = &self.buffers[operand.buffer.index()];
             let whole = operand.view.is_dense()
                 && operand.view.offset == Extent::Const(0)
@@ -278,7 +297,12 @@ impl<'g> Lowering<'g> {
                 operand
             } else {
                 let copy = self.fresh(&node.shape, false, None);
-                let step = Step { kind: StepKind::Copy, inputs: vec![operand], outputs: vec![copy.clone()], node: id };
+                let step = Step {
+                    kind: StepKind::Copy,
+                    inputs: vec![operand],
+                    outputs: vec![copy.clone()],
+                    node: id,
+                };
                 self.steps.push(step);
                 copy
             };

@@ -63,7 +63,8 @@ fn unsupported(node: &Node, graph: &Graph, context: &PassContext<'_>) -> Error {
         crate::Claim::No(reason) => reason,
         crate::Claim::Native => "it is not among the options' supported_ops".to_string(),
     };
-    let message = format!("{} has no kernel for {} : {}: {reason}", context.target.name(), node.op.kind(), node.shape);
+    let message =
+        format!("{} has no kernel for {} : {}: {reason}", context.target.name(), node.op.kind(), node.shape);
     let error = Error::new(ErrorKind::Unsupported, message).with_node(node.describe());
     match graph.origins().describe(node.origin) {
         Some(origin) => error.with_origin(origin),
