@@ -242,6 +242,10 @@ pub fn evaluate_op(op: &Op, inputs: &[&Value], declared: &[Shape]) -> Result<Vec
     if let Some(huge) = results.iter().find(|s| s.num_elements().is_none_or(|n| n > MAX_ELEMENTS)) {
         return Err(Error::new(ErrorKind::OutOfMemory, format!("{huge} is too large for the oracle")));
     }
+    // Without elements there is nothing to compute, whatever the other dimensions multiply to.
+    if results.iter().all(|s| s.num_elements() == Some(0)) {
+        return results.iter().map(Value::empty).collect();
+    }
     let values = op.def().reference(op, inputs, &results)?;
     for (value, shape) in values.iter().zip(&results) {
         if value.shape() != *shape {
@@ -279,7 +283,7 @@ pub(crate) fn for_each_index(dims: &[usize], mut f: impl FnMut(&[usize])) {
 pub(crate) fn strides(dims: &[usize]) -> Vec<i64> {
     let mut strides = vec![1i64; dims.len()];
     for i in (1..dims.len()).rev() {
-        strides[i - 1] = strides[i] * dims[i] as i64;
+        strides[i - 1] = strides[i].saturating_mul(dims[i] as i64);
     }
     strides
 }
@@ -294,6 +298,12 @@ pub(crate) fn strided_offsets(dims: &[usize], start: i64, strides: &[i64]) -> Ve
         places = places.iter().flat_map(|&p| (0..d as i64).map(move |i| p + i * stride)).collect();
     }
     places.into_iter().map(|p| p as usize).collect()
+}
+
+/// A tensor seen from one axis: the elements before it, along it and behind it.
+pub(crate) fn around(dims: &[usize], axis: usize) -> (usize, usize, usize) {
+    let count = |dims: &[usize]| dims.iter().fold(1usize, |n, &d| n.saturating_mul(d));
+    (count(&dims[..axis]), dims[axis], count(&dims[axis + 1..]))
 }
 
 /// For each element of a tensor of dimensions `to`, the position in a tensor of `from` that broadcasts

@@ -133,6 +133,17 @@ impl Value {
         Value { dtype, dims: dims.to_vec(), elements: Elements::Int(values) }
     }
 
+    /// The tensor of this shape, one of whose dimensions is 0.
+    pub(crate) fn empty(shape: &Shape) -> Result<Self> {
+        let not_empty = || Error::new(ErrorKind::Internal, format!("{shape} is not empty"));
+        let dims = shape.static_dims().filter(|dims| dims.contains(&0)).ok_or_else(not_empty)?;
+        let elements = match shape.dtype().class() {
+            DTypeClass::Float | DTypeClass::Complex => Elements::Float(Vec::new()),
+            _ => Elements::Int(Vec::new()),
+        };
+        Ok(Value { dtype: shape.dtype(), dims, elements })
+    }
+
     /// A bool tensor.
     pub fn bools(dims: &[usize], values: impl IntoIterator<Item = bool>) -> Self {
         Self::int(DType::Bool, dims, values.into_iter().map(i128::from).collect())

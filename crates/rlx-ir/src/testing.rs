@@ -118,6 +118,28 @@ impl Gen {
         }
     }
 
+    /// A tensor of up to 200 elements of which no two are equal; not for bool.
+    pub fn distinct_value(&mut self, dtype: DType, dims: &[usize]) -> Value {
+        let n = dims.iter().product::<usize>();
+        let mut order: Vec<usize> = (0..n).collect();
+        self.shuffle(&mut order);
+        let least = if dtype.class() == DTypeClass::Unsigned { 0 } else { n as i128 / 2 };
+        let numbers = order.into_iter().map(|i| i as i128 - least);
+        if dtype.is_float() {
+            Value::float(dtype, dims, numbers.map(|i| i as f64 / 4.0).collect())
+        } else {
+            Value::int(dtype, dims, numbers.collect())
+        }
+    }
+
+    /// Valid indices into a dimension of `size`, some of them counted from its end.
+    pub fn indices(&mut self, dims: &[usize], size: usize) -> Value {
+        let dtype = self.pick(&[DType::I32, DType::I64]);
+        let n = size as i64;
+        let values = (0..dims.iter().product()).map(|_| i128::from(self.int(-n..=n - 1))).collect();
+        Value::int(dtype, dims, values)
+    }
+
     /// As [`Gen::value`] in −3..3, but never half-way between two integers.
     pub fn untied_value(&mut self, dtype: DType, dims: &[usize]) -> Value {
         let mut value = self.value(dtype, dims, -3.0..3.0);

@@ -1,12 +1,14 @@
 //! Matrix products.
 
-use crate::dim::Dim;
+use crate::dim::{Dim, Extent};
 use crate::dtype::DTypeClass;
 use crate::error::{Error, ErrorKind, Result};
+use crate::graph::{Graph, NodeId};
 use crate::ops::def::{Arity, OpDef, dtype_error};
-use crate::ops::{Op, OpKind};
-use crate::oracle::broadcast_offsets;
-use crate::shape::{Shape, broadcast};
+use crate::ops::elementwise::{Takes, same_dtype};
+use crate::ops::{Op, OpKind, attrs};
+use crate::oracle::{broadcast_offsets, strided_offsets, strides};
+use crate::shape::{Shape, agreed_dim, broadcast};
 use crate::tensor::{Elements, Value};
 
 #[cfg(feature = "testing")]
@@ -184,5 +186,203 @@ impl OpDef for MatMulDef {
             b = vec![k];
         }
         Case::new(Op::MatMul, vec![g.value(dtype, &a, -1.0..1.0), g.value(dtype, &b, -1.0..1.0)])
+    }
+}
+
+/// [`Op::DotGeneral`].
+pub struct DotGeneralDef;
+
+/// One operand's dimensions by what becomes of them.
+#[derive(Debug, Clone, PartialEq)]
+struct Roles {
+    batch: Vec<usize>,
+    free: Vec<usize>,
+    contract: Vec<usize>,
+}
+
+impl Roles {
+    fn of(x: &Shape, batch: &[usize], contract: &[usize]) -> Result<Roles> {
+        let mut seen = vec![false; x.rank()];
+        for &axis in batch.iter().chain(contract) {
+            match seen.get_mut(axis) {
+                Some(seen) if !*seen => *seen = true,
+                _ => {
+                    let message = format!("DotGeneral of {x}: axis {axis} is not there or named twice");
+                    return Err(Error::new(ErrorKind::Shape, message));
+                }
+            }
+        }
+        let free = (0..x.rank()).filter(|&i| !seen[i]).collect();
+        Ok(Roles { batch: batch.to_vec(), free, contract: contract.to_vec() })
+    }
+
+    /// Both operands' dimensions.
+    fn both(op: &Op, a: &Shape, b: &Shape) -> Result<(Roles, Roles)> {
+        attrs!(op => DotGeneral { lhs_contract, rhs_contract, lhs_batch, rhs_batch });
+        Ok((Roles::of(a, lhs_batch, lhs_contract)?, Roles::of(b, rhs_batch, rhs_contract)?))
+    }
+
+    /// For each index of these dimensions, its offset in a tensor.
+    fn offsets(axes: &[usize], x: &Value) -> Vec<usize> {
+        let own = strides(&x.dims);
+        let (sizes, steps): (Vec<usize>, Vec<i64>) = axes.iter().map(|&i| (x.dims[i], own[i])).unzip();
+        strided_offsets(&sizes, 0, &steps)
+    }
+}
+
+impl OpDef for DotGeneralDef {
+    fn arity(&self, _: &Op) -> Arity {
+        Arity::Exact(2)
+    }
+
+    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
+        let (a, b) = (inputs[0], inputs[1]);
+        Takes::Numbers.check(OpKind::DotGeneral, a)?;
+        same_dtype(OpKind::DotGeneral, a, b)?;
+        let (of_a, of_b) = Roles::both(op, a, b)?;
+        let misfit = |what: &str| {
+            Error::new(ErrorKind::Shape, format!("DotGeneral of {a} with {b}: the {what} do not pair up"))
+        };
+        let paired = |x: &[usize], y: &[usize], what: &str| -> Result<Vec<Dim>> {
+            if x.len() != y.len() {
+                return Err(misfit(what));
+            }
+            let agree =
+                |(&i, &j): (&usize, &usize)| agreed_dim(a.dim(i), b.dim(j)).ok_or_else(|| misfit(what));
+            x.iter().zip(y).map(agree).collect()
+        };
+        paired(&of_a.contract, &of_b.contract, "dimensions to sum over")?;
+        let mut dims = paired(&of_a.batch, &of_b.batch, "batch dimensions")?;
+        dims.extend(of_a.free.iter().map(|&i| a.dim(i)));
+        dims.extend(of_b.free.iter().map(|&i| b.dim(i)));
+        Ok(vec![a.with_dims(dims)])
+    }
+
+    fn reference(&self, op: &Op, inputs: &[&Value], results: &[Shape]) -> Result<Vec<Value>> {
+        let (a, b) = (inputs[0], inputs[1]);
+        let (of_a, of_b) = Roles::both(op, &a.shape(), &b.shape())?;
+        // The places of the two factors of each term of each result's sum.
+        let rows = (Roles::offsets(&of_a.free, a), Roles::offsets(&of_b.free, b));
+        let terms = (Roles::offsets(&of_a.contract, a), Roles::offsets(&of_b.contract, b));
+        let batches = Roles::offsets(&of_a.batch, a).into_iter().zip(Roles::offsets(&of_b.batch, b));
+        let mut places = Vec::new();
+        for (batch_a, batch_b) in batches {
+            for row in &rows.0 {
+                places.extend(rows.1.iter().map(|column| (batch_a + row, batch_b + column)));
+            }
+        }
+        let steps = || terms.0.iter().zip(&terms.1);
+        let dims = results[0].static_dims().unwrap_or_default();
+        Ok(vec![match (&a.elements, &b.elements) {
+            (Elements::Int(x), Elements::Int(y)) => {
+                let sum = |&(i, j): &(usize, usize)| {
+                    steps().fold(0i128, |sum, (p, q)| sum.wrapping_add(x[i + p].wrapping_mul(y[j + q])))
+                };
+                Value::int(a.dtype, &dims, places.iter().map(sum).collect())
+            }
+            _ => {
+                let (x, y) = (a.floats()?, b.floats()?);
+                let sum =
+                    |&(i, j): &(usize, usize)| steps().fold(0.0, |sum, (p, q)| sum + x[i + p] * y[j + q]);
+                Value::float(a.dtype, &dims, places.iter().map(sum).collect())
+            }
+        }])
+    }
+
+    fn decompose(&self, op: &Op, inputs: &[NodeId], graph: &mut Graph) -> Option<Result<Vec<NodeId>>> {
+        Some(decompose_dot(op, inputs[0], inputs[1], graph))
+    }
+
+    fn flops(&self, op: &Op, inputs: &[&Shape], results: &[Shape]) -> f64 {
+        let Op::DotGeneral { lhs_contract, .. } = op else { return 0.0 };
+        let size = |&i: &usize| inputs[0].dims().get(i).and_then(|d| d.as_static()).unwrap_or(0) as f64;
+        2.0 * lhs_contract.iter().map(size).product::<f64>() * results[0].num_elements().unwrap_or(0) as f64
+    }
+
+    #[cfg(feature = "testing")]
+    fn generate(&self, _: OpKind, g: &mut Gen) -> Case {
+        let shared = (g.dims(0..=2, 1..=4), g.dims(0..=2, 1..=4));
+        let dtype = g.dtype_where(|d| Takes::Numbers.accepts(d));
+        let mut operand = || {
+            let mut sizes = [shared.0.clone(), shared.1.clone()].concat();
+            sizes.extend(g.dims(0..=2, 1..=4));
+            let mut order: Vec<usize> = (0..sizes.len()).collect();
+            g.shuffle(&mut order);
+            let dims: Vec<usize> = order.iter().map(|&i| sizes[i]).collect();
+            let axis_of = |i: usize| order.iter().position(|&o| o == i).unwrap_or(0);
+            let paired = shared.0.len() + shared.1.len();
+            let batch: Vec<usize> = (0..shared.0.len()).map(axis_of).collect();
+            let contract: Vec<usize> = (shared.0.len()..paired).map(axis_of).collect();
+            (g.value(dtype, &dims, -1.0..1.0), batch, contract)
+        };
+        let ((a, lhs_batch, lhs_contract), (b, rhs_batch, rhs_contract)) = (operand(), operand());
+        Case::new(Op::DotGeneral { lhs_contract, rhs_contract, lhs_batch, rhs_batch }, vec![a, b])
+    }
+}
+
+/// Both operands as batches of matrices, multiplied.
+fn decompose_dot(op: &Op, a: NodeId, b: NodeId, graph: &mut Graph) -> Result<Vec<NodeId>> {
+    let (a_shape, b_shape) = (graph.try_node(a)?.shape.clone(), graph.try_node(b)?.shape.clone());
+    let result = crate::ops::def::infer(op, &[&a_shape, &b_shape], &[])?.remove(0);
+    let (of_a, of_b) = Roles::both(op, &a_shape, &b_shape)?;
+    let mut matrices = |x: NodeId, shape: &Shape, batch: &[usize], rows: &[usize], columns: &[usize]| {
+        let perm = [batch, rows, columns].concat();
+        let x = graph.try_add(Op::Transpose { perm }, &[x])?;
+        let joined =
+            |axes: &[usize]| Dim::from(axes.iter().fold(Extent::Const(1), |n, &i| n * shape.dim(i).extent()));
+        let mut to: Vec<Dim> = batch.iter().map(|&i| shape.dim(i)).collect();
+        to.extend([joined(rows), joined(columns)]);
+        graph.try_add(Op::Reshape { to }, &[x])
+    };
+    let a = matrices(a, &a_shape, &of_a.batch, &of_a.free, &of_a.contract)?;
+    let b = matrices(b, &b_shape, &of_b.batch, &of_b.contract, &of_b.free)?;
+    let product = graph.try_add(Op::MatMul, &[a, b])?;
+    Ok(vec![graph.try_add(Op::Reshape { to: result.dims().to_vec() }, &[product])?])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::oracle::evaluate_op;
+    use crate::{DType, sym};
+
+    #[test]
+    fn a_dot_of_symbolic_batches_keeps_its_symbols() {
+        let (batch, seq) = (Dim::Dynamic(sym::BATCH), Dim::Dynamic(sym::SEQ));
+        let a = Shape::from_dims(&[seq, batch, Dim::Static(8)], DType::F32);
+        let b = Shape::from_dims(&[batch, Dim::Static(3), Dim::Static(8)], DType::F32);
+        let op = Op::DotGeneral {
+            lhs_contract: vec![2],
+            rhs_contract: vec![2],
+            lhs_batch: vec![1],
+            rhs_batch: vec![0],
+        };
+        let shape = DotGeneralDef.infer(&op, &[&a, &b], &[]).unwrap().remove(0);
+        assert_eq!(shape.to_string(), "[batch, seq, 3] f32");
+        let mut graph = Graph::new("dot");
+        let (x, y) = (graph.input("a", a), graph.input("b", b));
+        let out = decompose_dot(&op, x, y, &mut graph).unwrap();
+        assert_eq!(graph.shape(out[0]).to_string(), "[batch, seq, 3] f32");
+        graph.set_outputs(out);
+        crate::verify_ok(&graph).unwrap();
+    }
+
+    #[test]
+    fn axes_that_do_not_pair_up_are_refused() {
+        let x = Shape::new(&[2, 3], DType::F32);
+        let refuse = |lhs: Vec<usize>, rhs: Vec<usize>| {
+            let op =
+                Op::DotGeneral { lhs_contract: lhs, rhs_contract: rhs, lhs_batch: vec![], rhs_batch: vec![] };
+            DotGeneralDef.infer(&op, &[&x, &x], &[]).is_err()
+        };
+        assert!(refuse(vec![0], vec![1]) && refuse(vec![0], vec![]) && refuse(vec![0, 0], vec![0, 0]));
+        assert!(refuse(vec![2], vec![2]) && !refuse(vec![1], vec![1]));
+    }
+
+    #[test]
+    fn wide_unsigned_products_wrap() {
+        let x = Value::int(DType::U64, &[1, 2], vec![i128::from(u64::MAX), 3]);
+        let y = Value::int(DType::U64, &[2, 1], vec![i128::from(u64::MAX), 5]);
+        assert_eq!(evaluate_op(&Op::MatMul, &[&x, &y], &[]).unwrap()[0].ints().unwrap(), [16]);
     }
 }

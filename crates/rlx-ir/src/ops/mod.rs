@@ -8,9 +8,12 @@
 pub mod attr;
 pub mod def;
 pub mod elementwise;
+pub mod index;
 pub mod linalg;
 pub mod movement;
 pub mod nn;
+pub mod order;
+pub mod reduce;
 pub mod structural;
 pub mod types;
 
@@ -206,6 +209,18 @@ ops! {
 
     /// Matrix product with NumPy's rules: 1-D operands are vectors, leading dimensions broadcast.
     MatMul => linalg::MatMulDef;
+    /// The general product of two tensors: sums over paired dimensions, runs along paired batch
+    /// dimensions. The result has the batch dimensions, then the left's others, then the right's.
+    DotGeneral {
+        /// The left's dimensions to sum over.
+        lhs_contract: Vec<usize>,
+        /// The right's dimensions to sum over, paired with the left's.
+        rhs_contract: Vec<usize>,
+        /// The left's batch dimensions.
+        lhs_batch: Vec<usize>,
+        /// The right's batch dimensions, paired with the left's.
+        rhs_batch: Vec<usize>,
+    } => linalg::DotGeneralDef;
 
     /// The same elements in the same order with other dimensions.
     Reshape {
@@ -252,6 +267,109 @@ ops! {
         /// How often, for each dimension.
         repeats: Vec<Dim>,
     } => movement::TileDef;
+
+    /// Whole slices of a table: the slice at `index` of `axis` for each index. Indices are i32 or i64;
+    /// a negative one counts from the end, and one out of range is an error.
+    Gather {
+        /// The table's dimension that the indices take the place of.
+        axis: usize,
+    } => index::GatherDef;
+    /// One element for each index: the element of `x` at the index's own position, with the index in the
+    /// place of `axis`. Indices as for `Gather`.
+    GatherElements {
+        /// The dimension the indices mean.
+        axis: usize,
+    } => index::GatherElementsDef;
+    /// A slice for each row of indices: the last dimension of the indices addresses the dimensions of `x`
+    /// behind the batch dimensions. Indices as for `Gather`.
+    GatherNd {
+        /// How many leading dimensions `x` and the indices share.
+        batch_dims: usize,
+    } => index::GatherNdDef;
+    /// `x` with updates put in: each update goes to its own position with its index in the place of
+    /// `axis`. Inputs `x`, indices, updates (shaped as the indices). Indices as for `Gather`.
+    ScatterElements {
+        /// The dimension the indices mean.
+        axis: usize,
+        /// How an update joins with what is there.
+        reduction: ScatterOp,
+    } => index::ScatterElementsDef;
+    /// `x` with updated slices: each row of the indices' last dimension addresses the slice that the
+    /// update at the row's position goes to. Inputs `x`, indices, updates. Indices as for `Gather`.
+    ScatterNd {
+        /// How an update joins with what is there.
+        reduction: ScatterOp,
+    } => index::ScatterNdDef;
+    /// Counts from 0 along one axis.
+    Iota {
+        /// The dimensions.
+        to: Vec<Dim>,
+        /// The axis to count along.
+        axis: usize,
+        /// The element type.
+        dtype: DType,
+    } => index::IotaDef;
+    /// The triangle of the matrices in the last two dimensions on or above (below) a diagonal; 0
+    /// elsewhere.
+    Trilu {
+        /// Whether the part above the diagonal stays, not that below.
+        upper: bool,
+        /// How far the diagonal lies above the main one; below when negative.
+        k: Extent,
+    } => index::TriluDef;
+    /// For each index a row of `depth` elements along a new axis: `values[1]` at the index,
+    /// `values[0]` elsewhere and everywhere for an index out of range; a negative one counts from the
+    /// end.
+    OneHot {
+        /// The length of the new dimension.
+        depth: Dim,
+        /// Where the new dimension is in the result.
+        axis: usize,
+    } => index::OneHotDef;
+
+    /// One number for all elements along some axes.
+    Reduce {
+        /// How the elements combine.
+        op: ReduceOp,
+        /// The axes, ascending; none changes nothing.
+        axes: Vec<usize>,
+        /// Whether the axes stay as dimensions of 1.
+        keep_dim: bool,
+    } => reduce::ReduceDef;
+    /// Running sums, products, maxima or minima along an axis.
+    Cumulative {
+        /// How the elements combine; not the mean.
+        op: ReduceOp,
+        /// The axis.
+        axis: usize,
+        /// Whether an element's own value is left out, so that the first result is that of no elements.
+        exclusive: bool,
+        /// Whether the last element is the first.
+        reverse: bool,
+    } => reduce::CumulativeDef;
+    /// Where the greatest or least element along an axis is, as i64. NaN is more extreme than any number.
+    ArgReduce {
+        /// Which element.
+        op: ArgOp,
+        /// The axis.
+        axis: usize,
+        /// Whether the axis stays as a dimension of 1.
+        keep_dim: bool,
+        /// Whether the last of equal elements counts, not the first.
+        last: bool,
+    } => order::ArgReduceDef;
+    /// The `k` greatest or least elements along an axis, and (as result 1) where they are, as i64. Of
+    /// equal elements the first comes first; NaN is greater than any number.
+    TopK {
+        /// How many.
+        k: Dim,
+        /// The axis.
+        axis: usize,
+        /// Whether the greatest are wanted, not the least.
+        largest: bool,
+        /// Whether they must come in order; without it any order is right.
+        sorted: bool,
+    } => order::TopKDef;
 
     /// Convolution over 1 to 3 spatial dimensions: `x`, `w` (`[O, I/groups, k…]` in both formats) and an
     /// optional bias `[O]`. Outside of the input is 0.
