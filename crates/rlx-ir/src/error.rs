@@ -57,6 +57,31 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
+    /// Every kind.
+    pub const ALL: &'static [ErrorKind] = &[
+        ErrorKind::Shape,
+        ErrorKind::DType,
+        ErrorKind::InvalidGraph,
+        ErrorKind::Parse,
+        ErrorKind::Io,
+        ErrorKind::Malformed,
+        ErrorKind::Unsupported,
+        ErrorKind::NeedsInputValue,
+        ErrorKind::Binding,
+        ErrorKind::Value,
+        ErrorKind::Dimension,
+        ErrorKind::DeviceUnavailable,
+        ErrorKind::OutOfMemory,
+        ErrorKind::Device,
+        ErrorKind::Config,
+        ErrorKind::Internal,
+    ];
+
+    /// The kind with this [`name`](ErrorKind::name).
+    pub fn from_name(name: &str) -> Option<ErrorKind> {
+        Self::ALL.iter().copied().find(|kind| kind.name() == name)
+    }
+
     /// A stable lower-case name, used in messages and in `--json` output.
     pub const fn name(self) -> &'static str {
         match self {

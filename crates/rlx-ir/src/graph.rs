@@ -15,17 +15,21 @@
 //! assert!(verify(&g).is_empty());
 //! ```
 
+mod builders;
+mod ext;
+pub(crate) mod fault;
+
+pub use ext::GraphExt;
+
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::dim::{Dim, DimBinding, SymRange};
+use crate::dim::{DimBinding, SymRange};
 use crate::error::{Error, ErrorKind, Result};
-use crate::ops::{self, Activation, BinaryOp, Op};
+use crate::ops::{self, Op};
 use crate::origin::{OriginId, Origins};
 use crate::shape::Shape;
-use crate::tensor::ConstData;
 
 /// The id of a node: its position in [`Graph::nodes`].
 ///
@@ -310,6 +314,15 @@ impl Graph {
         Ok(self.push_node(Node::new(op, inputs.to_vec(), results)))
     }
 
+    /// The shape of a node that others may use: not that of a kept fault.
+    pub(crate) fn value_shape(&self, id: NodeId) -> Result<&Shape> {
+        let node = self.try_node(id)?;
+        match fault::error(&node.op) {
+            Some(error) => Err(error),
+            None => Ok(&node.shape),
+        }
+    }
+
     /// The shapes a node of `op` with these inputs would have.
     ///
     /// # Errors
@@ -318,8 +331,7 @@ impl Graph {
         if let Op::Result { index } = op {
             return self.infer_result(*index, inputs);
         }
-        let shapes: Vec<&Shape> =
-            inputs.iter().map(|&id| self.try_node(id).map(|n| &n.shape)).collect::<Result<_>>()?;
+        let shapes: Vec<&Shape> = inputs.iter().map(|&id| self.value_shape(id)).collect::<Result<_>>()?;
         ops::def::infer(op, &shapes, declared)
     }
 
@@ -374,51 +386,5 @@ impl Graph {
         }
         bound.symbol_ranges.retain(|&s, _| binding.get(s).is_none());
         bound
-    }
-}
-
-/// The builders of the contract.
-impl Graph {
-    /// A tensor the caller gives at every run.
-    pub fn input(&mut self, name: impl Into<String>, shape: Shape) -> NodeId {
-        self.add_node(Op::Input { name: name.into() }, vec![], shape)
-    }
-
-    /// A tensor the caller sets once.
-    pub fn param(&mut self, name: impl Into<String>, shape: Shape) -> NodeId {
-        self.add_node(Op::Param { name: name.into() }, vec![], shape)
-    }
-
-    /// A tensor fixed in the graph.
-    pub fn constant(&mut self, data: ConstData) -> NodeId {
-        let shape = data.shape();
-        self.add_node(Op::Constant { data: Arc::new(data) }, vec![], shape)
-    }
-
-    /// A function of two elements, broadcast as NumPy does.
-    pub fn binary(&mut self, op: BinaryOp, a: NodeId, b: NodeId, shape: Shape) -> NodeId {
-        self.add_node(Op::Binary(op), vec![a, b], shape)
-    }
-
-    /// A function of each element.
-    pub fn activation(&mut self, op: Activation, x: NodeId, shape: Shape) -> NodeId {
-        self.add_node(Op::Activation(op), vec![x], shape)
-    }
-
-    /// The matrix product.
-    pub fn matmul(&mut self, a: NodeId, b: NodeId, shape: Shape) -> NodeId {
-        self.add_node(Op::MatMul, vec![a, b], shape)
-    }
-
-    /// The same elements with other dimensions; one entry of `to` may be -1 (what is left), and 0
-    /// stands for the input's own dimension.
-    pub fn reshape(&mut self, x: NodeId, to: Vec<i64>, shape: Shape) -> NodeId {
-        let from = self.nodes.get(x.index()).map(|n| n.shape.clone());
-        // A target that makes no sense keeps the declared dimensions: `verify` then reports the mismatch.
-        let dims = match from.map(|from| ops::movement::resolve_reshape(&from, &to, false)) {
-            Some(Ok(dims)) => dims,
-            _ => to.iter().map(|&d| Dim::Static(usize::try_from(d).unwrap_or(0))).collect(),
-        };
-        self.add_node(Op::Reshape { to: dims }, vec![x], shape)
     }
 }

@@ -39,7 +39,7 @@ pub mod weights;
 pub use dim::{Dim, DimBinding, Extent, SymRange, sym};
 pub use dtype::{DType, DTypeClass};
 pub use error::{Error, ErrorKind, Result};
-pub use graph::{Graph, Node, NodeId};
+pub use graph::{Graph, GraphExt, Node, NodeId};
 pub use hash::{GraphHash, graph_hash};
 pub use lir::{BindingManifest, IoBindingEntry, LirModule};
 pub use ops::{Op, OpKind};

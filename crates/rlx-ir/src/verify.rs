@@ -1,13 +1,13 @@
 //! The verifier: every structural rule of a graph, checked in one walk.
 //!
 //! Rules: each input is an earlier node of this graph; the op accepts the number of inputs; the declared
-//! shapes are what the op's rule infers; input and parameter names are unique; outputs exist.
+//! shapes are what the op's rule infers; no fault was kept while building; input and parameter names are unique; outputs exist.
 
 use std::collections::HashMap;
 use std::fmt;
 
 use crate::error::Error;
-use crate::graph::{Graph, Node, NodeId};
+use crate::graph::{Graph, Node, NodeId, fault};
 use crate::ops::Op;
 use crate::shape::{Shape, broadcast_dim};
 
@@ -37,6 +37,10 @@ pub fn verify(graph: &Graph) -> Vec<VerifyError> {
     let mut faults = Vec::new();
     let mut names: HashMap<(bool, &str), NodeId> = HashMap::new();
     for node in graph.nodes() {
+        if let Some(error) = fault::error(&node.op) {
+            faults.push(VerifyError { node: Some(node.id), error });
+            continue;
+        }
         let checked = check_inputs(graph, node)
             .and_then(|()| check_name(node, &mut names))
             .and_then(|()| check_shapes(graph, node));
@@ -106,6 +110,10 @@ fn check_name<'g>(node: &'g Node, names: &mut HashMap<(bool, &'g str), NodeId>) 
 }
 
 fn check_shapes(graph: &Graph, node: &Node) -> Result<(), Error> {
+    // What is built on a fault has no shape to check; the fault itself is reported.
+    if node.inputs.iter().any(|&id| fault::error(&graph.node(id).op).is_some()) {
+        return Ok(());
+    }
     let declared = node.results();
     let inferred = graph.infer(&node.op, &node.inputs, declared)?;
     if inferred.len() != declared.len() {

@@ -418,6 +418,76 @@ ops! {
         /// Where the channels are.
         format: DataFormat,
     } => nn::pool::PoolDef;
+    /// `exp(x) / Σ exp(x)` along one axis.
+    Softmax {
+        /// The axis; from the end when negative.
+        axis: i32,
+    } => nn::softmax::SoftmaxDef;
+    /// `x − ln Σ exp(x)` along one axis.
+    LogSoftmax {
+        /// The axis; from the end when negative.
+        axis: i32,
+    } => nn::softmax::LogSoftmaxDef;
+    /// `(x − mean) / √(variance + eps) · gamma + beta` with the statistics of dimensions `axis..`.
+    LayerNorm {
+        /// The first normalised dimension; from the end when negative.
+        axis: i32,
+        /// Added to the variance.
+        eps: f32,
+    } => nn::norm::LayerNormDef;
+    /// `x / √(mean(x²) + eps) · gamma` with the mean over dimensions `axis..`.
+    RmsNorm {
+        /// The first normalised dimension; from the end when negative.
+        axis: i32,
+        /// Added to the mean square.
+        eps: f32,
+    } => nn::norm::RmsNormDef;
+    /// As layer norm over groups of channels and all that follows them; gamma and beta for each channel.
+    GroupNorm {
+        /// Into how many groups the channels (dimension 1) are split.
+        groups: usize,
+        /// Added to the variance.
+        eps: f32,
+    } => nn::norm::GroupNormDef;
+    /// `(x − mean) / √(variance + eps) · gamma + beta`, all four given for each channel (dimension 1).
+    BatchNorm {
+        /// Added to the variance.
+        eps: f32,
+    } => nn::norm::BatchNormDef;
+    /// `softmax(scale·q·kᵀ + mask)·v` for each head; heads of k and v may be shared by several of q.
+    Attention {
+        /// How many heads the queries have.
+        num_heads: usize,
+        /// The size of a query's or key's head.
+        head_dim: usize,
+        /// What may be seen.
+        mask: MaskKind,
+        /// The factor of the scores; `1 / √head_dim` when none is given.
+        scale: Option<f32>,
+    } => nn::attention::AttentionDef;
+    /// Rotary embedding: pairs of each head's first elements turned by the angle of their position.
+    Rope {
+        /// The size of a head.
+        head_dim: usize,
+        /// How many elements of each head are turned.
+        n_rot: usize,
+        /// Whether pairs are neighbours; else they are half of `n_rot` apart.
+        interleaved: bool,
+    } => nn::rope::RopeDef;
+    /// `saturate(round(x / scale) + zero_point)`: floats to small integers.
+    Quantize {
+        /// The dimension each index of which has its own scale; none: one for the whole tensor.
+        axis: Option<usize>,
+        /// The integer type.
+        to: DType,
+    } => nn::quant::QuantizeDef;
+    /// `(x − zero_point) · scale`: small integers to floats.
+    Dequantize {
+        /// The dimension each index of which has its own scale; none: one for the whole tensor.
+        axis: Option<usize>,
+        /// The float type.
+        to: DType,
+    } => nn::quant::DequantizeDef;
 }
 
 impl Op {

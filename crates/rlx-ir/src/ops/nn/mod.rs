@@ -8,7 +8,18 @@
 //! |---|---|
 //! | [`conv`] | convolution and its transpose |
 //! | [`pool`] | pooling |
+//! | [`softmax`] | softmax and its logarithm |
+//! | [`norm`] | layer, root-mean-square, group and batch norm |
+//! | [`attention`] | scaled dot-product attention |
+//! | [`rope`] | rotary embedding |
+//! | [`quant`] | quantisation to integers and back |
 
+pub mod attention;
 pub mod conv;
+pub mod norm;
 pub mod pool;
+pub mod quant;
+pub mod rope;
+mod rows;
+pub mod softmax;
 mod window;
