@@ -80,6 +80,11 @@ impl<'a, 'f> NodeCx<'a, 'f> {
         Ok(self.importer.slot(self.slot(i)?).shape.dtype())
     }
 
+    /// An attribute that is an axis of operand `i`, counted from either end.
+    pub fn axis(&self, name: &str, default: i64, i: usize) -> Result<usize, Error> {
+        self.shape(i)?.axis(self.attrs.int(name, default)?)
+    }
+
     // Values that must be known while importing
 
     /// The constant data of operand `i`, if it has any.
@@ -179,9 +184,7 @@ impl<'a, 'f> NodeCx<'a, 'f> {
         if let Some(value) = self.fold_constants(&op, inputs)? {
             return Ok(self.importer.constant(value));
         }
-        let node = self.importer.graph.try_add(op, inputs)?;
-        self.importer.graph.set_origin(node, self.importer.origin);
-        Ok(node)
+        self.importer.push(op, inputs)
     }
 
     fn fold_constants(&self, op: &Op, inputs: &[NodeId]) -> Result<Option<ConstData>, Error> {
@@ -200,6 +203,12 @@ impl<'a, 'f> NodeCx<'a, 'f> {
         }
         let operands: Vec<&Value> = constants.iter().collect();
         Ok(oracle::evaluate_op(op, &operands, &[])?.first().map(Value::to_const))
+    }
+
+    /// All results of a node with several.
+    pub fn add_many(&mut self, op: Op, inputs: &[NodeId], count: usize) -> Result<Vec<NodeId>, Error> {
+        let node = self.add(op, inputs)?;
+        (0..count).map(|i| self.importer.graph.result(node, i)).collect()
     }
 
     pub fn shape_of(&self, node: NodeId) -> Shape {
@@ -288,11 +297,51 @@ impl<'a, 'f> NodeCx<'a, 'f> {
 }
 
 impl Importer<'_> {
-    /// Known integers as a node: a constant, or a vector read from the run's dimensions.
+    /// Known integers as a node: a constant, or numbers that the run's dimensions give.
     pub fn known_node(&mut self, known: &Known) -> Result<NodeId, Error> {
         if let Some(value) = known.to_const() {
             return Ok(self.constant(value));
         }
-        Err(Error::new(ErrorKind::Unsupported, "a dimension's size used as data"))
+        let mut parts = Vec::with_capacity(known.values.len());
+        for &e in &known.values {
+            parts.push(self.extent_node(e)?);
+        }
+        let whole = if parts.len() == 1 { parts[0] } else { self.push(Op::Concat { axis: 0 }, &parts)? };
+        let dims = known.dims.iter().map(|&d| Dim::Static(d)).collect();
+        let shaped = self.push(Op::Reshape { to: dims }, &[whole])?;
+        if known.dtype == DType::I64 {
+            Ok(shaped)
+        } else {
+            self.push(Op::Cast { to: known.dtype }, &[shaped])
+        }
+    }
+
+    /// An expression over dimensions as a tensor of one element: the last of a count from 0 up to it.
+    fn extent_node(&mut self, e: Extent) -> Result<NodeId, Error> {
+        if let Some(number) = e.as_const() {
+            return Ok(self.constant(Value::int(DType::I64, &[1], vec![i128::from(number)]).to_const()));
+        }
+        let least = e.range(&|s| self.graph.symbol_range(s)).min;
+        let offset = least.checked_neg().map_or(0, |n| n.max(0));
+        if offset > i64::from(i32::MAX) {
+            let message = format!("the value of {e}, which may be any negative number, used as data");
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
+        let last = e + offset;
+        let count = self.push(Op::Iota { to: vec![Dim::from(last + 1)], axis: 0, dtype: DType::I64 }, &[])?;
+        let op = Op::Slice { starts: vec![last], steps: vec![1], to: vec![Dim::Static(1)] };
+        let value = self.push(op, &[count])?;
+        if offset == 0 {
+            return Ok(value);
+        }
+        let offset = self.constant(Value::int(DType::I64, &[1], vec![i128::from(offset)]).to_const());
+        self.push(Op::Binary(BinaryOp::Sub), &[value, offset])
+    }
+
+    /// Adds a node with the origin in force.
+    fn push(&mut self, op: Op, inputs: &[NodeId]) -> Result<NodeId, Error> {
+        let node = self.graph.try_add(op, inputs)?;
+        self.graph.set_origin(node, self.origin);
+        Ok(node)
     }
 }

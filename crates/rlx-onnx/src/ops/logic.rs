@@ -3,8 +3,8 @@
 use super::{Emit, Entry, nodes};
 use crate::import::NodeCx;
 use crate::tensor;
-use rlx_ir::op::{Activation, BinaryOp, CmpOp};
-use rlx_ir::{DType, Error, NodeId, Op};
+use rlx_ir::op::{Activation, BinaryOp, CmpOp, Predicate};
+use rlx_ir::{DType, Error, NodeId, Op, Value};
 
 type Cx<'a, 'b, 'f> = &'a mut NodeCx<'b, 'f>;
 type Nodes = Result<Vec<NodeId>, Error>;
@@ -33,24 +33,21 @@ fn select(cx: Cx) -> Nodes {
 
 fn is_nan(cx: Cx) -> Nodes {
     let x = cx.x(0)?;
-    Ok(vec![cx.compare(CmpOp::Ne, x, x)?])
+    Ok(vec![cx.add(Op::Predicate(Predicate::IsNan), &[x])?])
 }
 
 fn is_inf(cx: Cx) -> Nodes {
-    let (positive, negative) =
-        (cx.attrs.flag("detect_positive", true)?, cx.attrs.flag("detect_negative", true)?);
-    let (mut x, dtype) = (cx.x(0)?, cx.dtype(0)?);
-    let infinity = cx.scalar(dtype, f64::INFINITY);
-    match (positive, negative) {
-        (true, true) => x = cx.activation(Activation::Abs, x)?,
-        (false, true) => x = cx.activation(Activation::Neg, x)?,
-        (true, false) => {}
+    let x = cx.x(0)?;
+    let predicate = match (cx.attrs.flag("detect_positive", true)?, cx.attrs.flag("detect_negative", true)?) {
+        (true, true) => Predicate::IsInf,
+        (true, false) => Predicate::IsPosInf,
+        (false, true) => Predicate::IsNegInf,
         (false, false) => {
-            let nan = cx.scalar(dtype, f64::NAN);
-            return Ok(vec![cx.compare(CmpOp::Eq, x, nan)?]);
+            let no = cx.constant(Value::bools(&[], [false]));
+            return Ok(vec![cx.expand(no, cx.shape_of(x).dims().to_vec())?]);
         }
-    }
-    Ok(vec![cx.compare(CmpOp::Eq, x, infinity)?])
+    };
+    Ok(vec![cx.add(Op::Predicate(predicate), &[x])?])
 }
 
 fn cast(cx: Cx) -> Nodes {

@@ -4,10 +4,16 @@
 //! line in its family's table and a function that reads operands and attributes from a [`NodeCx`] and adds nodes.
 
 mod control;
+mod einsum;
+mod index;
 mod linear;
 mod logic;
 mod math;
 mod movement;
+mod reduce;
+mod resize;
+mod shape;
+mod window;
 
 use crate::import::{NodeCx, SlotId};
 use rlx_ir::op::{Activation, BinaryOp, CmpOp};
@@ -50,7 +56,19 @@ const fn nodes(op: &'static str, emit: fn(&mut NodeCx<'_, '_>) -> Result<Vec<Nod
 }
 
 /// Every family's table.
-static FAMILIES: &[&[Entry]] = &[math::OPS, logic::OPS, movement::OPS, control::OPS, linear::OPS];
+static FAMILIES: &[&[Entry]] = &[
+    math::OPS,
+    logic::OPS,
+    movement::OPS,
+    index::OPS,
+    shape::OPS,
+    reduce::OPS,
+    linear::OPS,
+    einsum::OPS,
+    window::OPS,
+    resize::OPS,
+    control::OPS,
+];
 
 /// The entry for an op in a version of its operator set.
 pub(crate) fn find(domain: &str, op: &str, opset: i64) -> Option<&'static Entry> {

@@ -1,0 +1,300 @@
+//! Parts of tensors: taking, joining, padding, and writing them.
+
+use super::movement::{axes_of, to_dim};
+use super::{Entry, nodes};
+use crate::import::NodeCx;
+use rlx_ir::op::{BinaryOp, CmpOp, PadMode, ScatterOp};
+use rlx_ir::ops::movement::resolve_slice;
+use rlx_ir::{DType, Dim, Error, Extent, NodeId, Op, SymRange};
+
+type Cx<'a, 'b, 'f> = &'a mut NodeCx<'b, 'f>;
+type Nodes = Result<Vec<NodeId>, Error>;
+
+pub(super) const OPS: &[Entry] = &[
+    nodes("CenterCropPad", center_crop_pad),
+    nodes("Concat", concat),
+    nodes("Gather", gather),
+    nodes("GatherElements", gather_elements),
+    nodes("GatherND", gather_nd),
+    nodes("Pad", pad),
+    nodes("ReverseSequence", reverse_sequence),
+    nodes("Scatter", scatter_elements),
+    nodes("ScatterElements", scatter_elements),
+    nodes("ScatterND", scatter_nd),
+    nodes("Slice", slice),
+    nodes("Split", split),
+    nodes("Tile", tile),
+];
+
+fn concat(cx: Cx) -> Nodes {
+    let axis = cx.attrs.int_opt("axis")?;
+    let axis = cx.shape(0)?.axis(cx.attrs.required("axis", axis)?)?;
+    let all = cx.all()?;
+    Ok(vec![if all.len() == 1 { all[0] } else { cx.add(Op::Concat { axis }, &all)? }])
+}
+
+fn gather(cx: Cx) -> Nodes {
+    let axis = cx.axis("axis", 0, 0)?;
+    let (table, indices) = (cx.x(0)?, cx.x(1)?);
+    Ok(vec![cx.add(Op::Gather { axis }, &[table, indices])?])
+}
+
+fn gather_elements(cx: Cx) -> Nodes {
+    let axis = cx.axis("axis", 0, 0)?;
+    let (x, indices) = (cx.x(0)?, cx.x(1)?);
+    Ok(vec![cx.add(Op::GatherElements { axis }, &[x, indices])?])
+}
+
+fn gather_nd(cx: Cx) -> Nodes {
+    let batch_dims =
+        usize::try_from(cx.attrs.int("batch_dims", 0)?).map_err(|_| cx.malformed("batch_dims < 0"))?;
+    let (x, indices) = (cx.x(0)?, cx.x(1)?);
+    Ok(vec![cx.add(Op::GatherNd { batch_dims }, &[x, indices])?])
+}
+
+fn reduction(cx: &NodeCx<'_, '_>) -> Result<ScatterOp, Error> {
+    Ok(match cx.attrs.text("reduction", "none")? {
+        "none" => ScatterOp::Set,
+        "add" => ScatterOp::Add,
+        "mul" => ScatterOp::Mul,
+        "max" => ScatterOp::Max,
+        "min" => ScatterOp::Min,
+        other => return Err(cx.malformed(format!("reduction = \"{other}\""))),
+    })
+}
+
+fn scatter_elements(cx: Cx) -> Nodes {
+    let op = Op::ScatterElements { axis: cx.axis("axis", 0, 0)?, reduction: reduction(cx)? };
+    let operands = [cx.x(0)?, cx.x(1)?, cx.x(2)?];
+    Ok(vec![cx.add(op, &operands)?])
+}
+
+fn scatter_nd(cx: Cx) -> Nodes {
+    let op = Op::ScatterNd { reduction: reduction(cx)? };
+    let operands = [cx.x(0)?, cx.x(1)?, cx.x(2)?];
+    Ok(vec![cx.add(op, &operands)?])
+}
+
+fn tile(cx: Cx) -> Nodes {
+    let repeats = cx.extents(1)?.into_iter().map(|e| to_dim(cx, e)).collect::<Result<_, _>>()?;
+    let x = cx.x(0)?;
+    Ok(vec![cx.add(Op::Tile { repeats }, &[x])?])
+}
+
+/// Equal parts unless sizes are given; with `num_outputs` the last may be smaller.
+fn split(cx: Cx) -> Nodes {
+    let axis = cx.axis("axis", 0, 0)?;
+    let whole = cx.shape(0)?.dim(axis).extent();
+    let count = cx.proto.output.len();
+    let sizes: Vec<Extent> = if cx.has(1) {
+        cx.extents(1)?
+    } else if let Some(sizes) = cx.attrs.ints("split")? {
+        sizes.iter().map(|&s| Extent::Const(s)).collect()
+    } else {
+        let part = whole.ceil_div(count as i64);
+        let last = whole - part * (count as i64 - 1);
+        (0..count).map(|i| if i + 1 == count { last } else { part }).collect()
+    };
+    let total = sizes.iter().fold(Extent::Const(0), |n, &s| n + s);
+    let uneven = (total - whole).as_const().is_some_and(|d| d != 0);
+    let negative = sizes.iter().any(|s| s.as_const().is_some_and(|c| c < 0));
+    if uneven || negative || sizes.len() != count {
+        return Err(cx.malformed(format!("{count} parts of sizes that do not make {whole}")));
+    }
+    let x = cx.x(0)?;
+    let mut start = Extent::Const(0);
+    let mut parts = Vec::with_capacity(count);
+    for size in sizes {
+        parts.push(cx.slice_axis(x, axis, start, size)?);
+        start = start + size;
+    }
+    Ok(parts)
+}
+
+/// Starts and ends clamp as in Python. Operands from opset 10 on, attributes before.
+fn slice(cx: Cx) -> Nodes {
+    let shape = cx.shape(0)?;
+    let list = |i: usize, name: &str| -> Result<Option<Vec<Extent>>, Error> {
+        match cx.has(i) {
+            true => cx.extents(i).map(Some),
+            false => Ok(cx.attrs.ints(name)?.map(|v| v.iter().map(|&n| Extent::Const(n)).collect())),
+        }
+    };
+    let (starts, ends) = (list(1, "starts")?, list(2, "ends")?);
+    let (starts, ends) = (cx.attrs.required("starts", starts)?, cx.attrs.required("ends", ends)?);
+    let axes = cx.numbers_or_attr(3, "axes")?.unwrap_or_else(|| (0..starts.len() as i64).collect());
+    let axes = axes_of(cx, &axes, shape.rank())?;
+    let given = if cx.has(4) { cx.numbers(4)? } else { vec![1; starts.len()] };
+    if axes.len() != starts.len() || ends.len() != starts.len() || given.len() != starts.len() {
+        return Err(cx.malformed("starts, ends, axes and steps differ in length"));
+    }
+    let mut from = vec![Extent::Const(0); shape.rank()];
+    let mut steps = vec![1; shape.rank()];
+    let mut to = shape.dims().to_vec();
+    for (i, &axis) in axes.iter().enumerate() {
+        narrow_symbol(cx, ends[i], shape.dim(axis));
+        let graph = &cx.importer.graph;
+        (from[axis], to[axis]) =
+            resolve_slice(shape.dim(axis), starts[i], ends[i], given[i], &|s| graph.symbol_range(s))?;
+        steps[axis] = given[i];
+    }
+    let x = cx.x(0)?;
+    if to == shape.dims() && steps.iter().all(|&s| s == 1) {
+        return Ok(vec![x]);
+    }
+    Ok(vec![cx.add(Op::Slice { starts: from, steps, to }, &[x])?])
+}
+
+/// Slicing a table of fixed length up to a symbol (position embeddings, causal masks): the symbol cannot be larger in
+/// a run that means something, and stating it keeps a clamp out of every shape that follows. A run beyond is refused.
+fn narrow_symbol(cx: Cx, end: Extent, dim: Dim) {
+    if let (Some(symbol), Some(most)) = (end.as_sym(), dim.as_static()) {
+        let range = cx.importer.graph.symbol_range(symbol);
+        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        cx.importer.graph.set_symbol_range(symbol, SymRange::new(range.min, range.max.min(most)));
+    }
+}
+
+fn at_least_zero(e: Extent) -> Extent {
+    if e.range(&|_| SymRange::DIM).min >= 0 { e } else { e.max(0) }
+}
+
+fn pad(cx: Cx) -> Nodes {
+    let shape = cx.shape(0)?;
+    let rank = shape.rank();
+    let pads = match cx.has(1) {
+        true => cx.extents(1)?,
+        false => {
+            let pads = cx.attrs.ints("pads")?;
+            cx.attrs.required("pads", pads)?.iter().map(|&p| Extent::Const(p)).collect()
+        }
+    };
+    let axes = match cx.has(3) {
+        true => axes_of(cx, &cx.numbers(3)?, rank)?,
+        false => (0..rank).collect(),
+    };
+    if pads.len() != 2 * axes.len() {
+        return Err(cx.malformed(format!("{} pads for {} dimensions", pads.len(), axes.len())));
+    }
+    let (mut before, mut after) = (vec![Extent::Const(0); rank], vec![Extent::Const(0); rank]);
+    for (i, &axis) in axes.iter().enumerate() {
+        (before[axis], after[axis]) = (pads[i], pads[axes.len() + i]);
+    }
+    let mode = match cx.attrs.text("mode", "constant")? {
+        "constant" => PadMode::Constant,
+        "edge" => PadMode::Edge,
+        "reflect" => PadMode::Reflect,
+        "wrap" => PadMode::Wrap,
+        other => return Err(cx.malformed(format!("mode = \"{other}\""))),
+    };
+    let mut operands = vec![cx.x(0)?];
+    if mode == PadMode::Constant {
+        let value = match (cx.x_opt(2)?, cx.attrs.float_opt("value")?) {
+            (Some(value), _) => Some(cx.reshape(value, vec![])?),
+            (None, Some(value)) => Some(cx.scalar(shape.dtype(), f64::from(value))),
+            (None, None) => None,
+        };
+        operands.extend(value);
+    }
+    Ok(vec![cx.pad(&operands, before, after, mode)?])
+}
+
+/// Crops or pads each axis to its target, half on either side; of an odd rest the end gets more.
+fn center_crop_pad(cx: Cx) -> Nodes {
+    let (shape, target) = (cx.shape(0)?, cx.numbers(1)?);
+    let axes = match cx.attrs.ints("axes")? {
+        Some(axes) => axes_of(cx, axes, shape.rank())?,
+        None => (0..shape.rank()).collect(),
+    };
+    if axes.len() != target.len() {
+        return Err(cx.malformed(format!("{} sizes for {} axes", target.len(), axes.len())));
+    }
+    let zero = || vec![Extent::Const(0); shape.rank()];
+    let (mut before, mut after) = (zero(), zero());
+    for (&axis, &target) in axes.iter().zip(&target) {
+        let Some(size) = shape.dim(axis).as_static() else {
+            return Err(cx.unsupported(format!("cropping a dimension of {}", shape.dim(axis))));
+        };
+        let size = i64::try_from(size).unwrap_or(i64::MAX);
+        // Padding puts the smaller half first, cropping starts at the smaller half too.
+        let missing = target.saturating_sub(size);
+        let first = if missing >= 0 { missing / 2 } else { -((-missing) / 2) };
+        (before[axis], after[axis]) = (Extent::Const(first), Extent::Const(missing - first));
+    }
+    let x = cx.x(0)?;
+    Ok(vec![cx.pad(&[x], before, after, PadMode::Constant)?])
+}
+
+/// Each sequence's first `length` steps in reverse order: steps are gathered from `length − 1 − t`.
+fn reverse_sequence(cx: Cx) -> Nodes {
+    let shape = cx.shape(0)?;
+    let (batch, time) = (cx.axis("batch_axis", 1, 0)?, cx.axis("time_axis", 0, 0)?);
+    if batch == time {
+        return Err(cx.malformed("batch_axis and time_axis are the same"));
+    }
+    let (x, lengths) = (cx.x(0)?, cx.x(1)?);
+    let mut along = vec![Dim::Static(1); shape.rank()];
+    along[batch] = shape.dim(batch);
+    let lengths = cx.cast(lengths, DType::I64)?;
+    let lengths = cx.reshape(lengths, along)?;
+    let mut steps = vec![Dim::Static(1); shape.rank()];
+    steps[time] = shape.dim(time);
+    let step = cx.add(Op::Iota { to: steps, axis: time, dtype: DType::I64 }, &[])?;
+    let last = cx.with_scalar(BinaryOp::Sub, lengths, 1.0)?;
+    let mirrored = cx.binary(BinaryOp::Sub, last, step)?;
+    let inside = cx.compare(CmpOp::Lt, step, lengths)?;
+    let from = cx.select(inside, mirrored, step)?;
+    let from = cx.expand(from, shape.dims().to_vec())?;
+    Ok(vec![cx.add(Op::GatherElements { axis: time }, &[x, from])?])
+}
+
+impl NodeCx<'_, '_> {
+    /// `length` elements from `start` on along one axis.
+    pub fn slice_axis(
+        &mut self,
+        x: NodeId,
+        axis: usize,
+        start: Extent,
+        length: Extent,
+    ) -> Result<NodeId, Error> {
+        let shape = self.shape_of(x);
+        let mut starts = vec![Extent::Const(0); shape.rank()];
+        let mut to = shape.dims().to_vec();
+        (starts[axis], to[axis]) = (start, Dim::from(length));
+        if to == shape.dims() {
+            return Ok(x);
+        }
+        let steps = vec![1; shape.rank()];
+        self.add(Op::Slice { starts, steps, to }, &[x])
+    }
+
+    /// Pads `operands[0]` (with value `operands[1]`, if any); negative pads crop.
+    pub fn pad(
+        &mut self,
+        operands: &[NodeId],
+        mut before: Vec<Extent>,
+        mut after: Vec<Extent>,
+        mode: PadMode,
+    ) -> Result<NodeId, Error> {
+        let mut operands = operands.to_vec();
+        let shape = self.shape_of(operands[0]);
+        for axis in 0..shape.rank() {
+            let crop = |e: &mut Extent| match e.as_const() {
+                Some(c) if c < 0 => {
+                    *e = Extent::Const(0);
+                    c.saturating_neg()
+                }
+                _ => 0,
+            };
+            let (first, last) = (crop(&mut before[axis]), crop(&mut after[axis]));
+            if first > 0 || last > 0 {
+                let length = at_least_zero(shape.dim(axis).extent() - first.saturating_add(last));
+                operands[0] = self.slice_axis(operands[0], axis, Extent::Const(first), length)?;
+            }
+        }
+        if before.iter().chain(&after).all(|&p| p == Extent::Const(0)) {
+            return Ok(operands[0]);
+        }
+        self.add(Op::Pad { before, after, mode }, &operands)
+    }
+}

@@ -1,0 +1,336 @@
+//! Resizing by interpolation.
+//!
+//! Interpolation is separable: along each axis an output element is a weighted sum of a few input elements, with
+//! weights that depend on sizes only. They are computed here; an axis where each output takes one input becomes a
+//! gather, any other a product with the matrix of weights. Sizes must therefore be numbers.
+
+use super::movement::axes_of;
+use super::{Entry, nodes};
+use crate::import::NodeCx;
+use rlx_ir::{DType, Dim, Error, NodeId, Op, Value};
+
+type Cx<'a, 'b, 'f> = &'a mut NodeCx<'b, 'f>;
+type Nodes = Result<Vec<NodeId>, Error>;
+
+/// Matrices of weights have at most this many elements.
+const MOST_WEIGHTS: usize = 1 << 24;
+
+pub(super) const OPS: &[Entry] = &[nodes("Resize", resize), nodes("Upsample", upsample)];
+
+/// How positions and weights are found.
+struct Method {
+    kind: Kind,
+    coordinates: Coordinates,
+    nearest: Nearest,
+    cubic: f64,
+    exclude_outside: bool,
+    antialias: bool,
+    extrapolation: f64,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Nearest,
+    Linear,
+    Cubic,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Coordinates {
+    HalfPixel,
+    HalfPixelSymmetric,
+    PytorchHalfPixel,
+    AlignCorners,
+    Asymmetric,
+    CropAndResize,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Nearest {
+    PreferFloor,
+    PreferCeil,
+    Floor,
+    Ceil,
+}
+
+/// One axis to resize.
+struct Axis {
+    axis: usize,
+    from: usize,
+    to: usize,
+    scale: f64,
+    /// Part of the input to take, in units of its length.
+    roi: (f64, f64),
+}
+
+/// What one output element is made of; `None` where it lies outside and is extrapolated.
+type Taps = Option<Vec<(usize, f64)>>;
+
+impl Method {
+    fn read(cx: &NodeCx<'_, '_>) -> Result<Method, Error> {
+        let kind = match cx.attrs.text("mode", "nearest")? {
+            "nearest" => Kind::Nearest,
+            "linear" | "bilinear" => Kind::Linear,
+            "cubic" => Kind::Cubic,
+            other => return Err(cx.malformed(format!("mode = \"{other}\""))),
+        };
+        // Up to opset 10 there is one rule, without attributes.
+        let modern = cx.opset >= 11;
+        let coordinates = match cx.attrs.text("coordinate_transformation_mode", "half_pixel")? {
+            _ if !modern => Coordinates::Asymmetric,
+            "half_pixel" => Coordinates::HalfPixel,
+            "half_pixel_symmetric" => Coordinates::HalfPixelSymmetric,
+            "pytorch_half_pixel" => Coordinates::PytorchHalfPixel,
+            "align_corners" => Coordinates::AlignCorners,
+            "asymmetric" => Coordinates::Asymmetric,
+            "tf_crop_and_resize" => Coordinates::CropAndResize,
+            other => return Err(cx.bad_attr("coordinate_transformation_mode", other)),
+        };
+        let nearest = match cx.attrs.text("nearest_mode", "round_prefer_floor")? {
+            _ if !modern => Nearest::Floor,
+            "round_prefer_floor" => Nearest::PreferFloor,
+            "round_prefer_ceil" => Nearest::PreferCeil,
+            "floor" => Nearest::Floor,
+            "ceil" => Nearest::Ceil,
+            other => return Err(cx.malformed(format!("nearest_mode = \"{other}\""))),
+        };
+        Ok(Method {
+            kind,
+            coordinates,
+            nearest,
+            cubic: f64::from(cx.attrs.float("cubic_coeff_a", -0.75)?),
+            exclude_outside: cx.attrs.flag("exclude_outside", false)?,
+            antialias: cx.attrs.flag("antialias", false)?,
+            extrapolation: f64::from(cx.attrs.float("extrapolation_value", 0.0)?),
+        })
+    }
+
+    /// Where output `i` lies among the inputs; `None` outside the part that is cropped.
+    fn position(&self, i: usize, axis: &Axis) -> Option<f64> {
+        let (x, from) = (i as f64, axis.from as f64);
+        let width = axis.scale * from;
+        Some(match self.coordinates {
+            Coordinates::AlignCorners if width == 1.0 => 0.0,
+            Coordinates::AlignCorners => x * (from - 1.0) / (width - 1.0),
+            Coordinates::Asymmetric => x / axis.scale,
+            Coordinates::PytorchHalfPixel if width == 1.0 => -0.5,
+            Coordinates::HalfPixel | Coordinates::PytorchHalfPixel => (x + 0.5) / axis.scale - 0.5,
+            Coordinates::HalfPixelSymmetric => {
+                let offset = from / 2.0 * (1.0 - axis.to as f64 / width);
+                offset + (x + 0.5) / axis.scale - 0.5
+            }
+            Coordinates::CropAndResize => {
+                let (start, end) = axis.roi;
+                let step = if width == 1.0 { 0.5 } else { x / (width - 1.0) };
+                let at = start * (from - 1.0) + step * (end - start) * (from - 1.0);
+                return (0.0..=from - 1.0).contains(&at).then_some(at);
+            }
+        })
+    }
+
+    /// Weights of the neighbours of a position whose distance from its left neighbour is `ratio`, in `(0, 1]`.
+    fn weights(&self, ratio: f64, scale: f64) -> Vec<f64> {
+        let scale = if self.antialias { scale.min(1.0) } else { 1.0 };
+        let reach = match self.kind {
+            Kind::Nearest => return self.nearest_weights(ratio),
+            Kind::Linear => 1.0,
+            Kind::Cubic => 2.0,
+        };
+        let first = (-reach / scale).floor() as i64 + 1;
+        let curve = |x: f64| match self.kind {
+            Kind::Cubic => cubic(x.abs(), self.cubic),
+            _ => (1.0 - x.abs()).clamp(0.0, 1.0),
+        };
+        let weights: Vec<f64> = (first..2 - first).map(|i| curve(scale * (i as f64 - ratio))).collect();
+        let total: f64 = if self.antialias { weights.iter().sum() } else { 1.0 };
+        weights.into_iter().map(|w| w / total).collect()
+    }
+
+    fn nearest_weights(&self, ratio: f64) -> Vec<f64> {
+        let left = ratio != 1.0
+            && match self.nearest {
+                Nearest::PreferFloor => ratio <= 0.5,
+                Nearest::PreferCeil => ratio < 0.5,
+                Nearest::Floor => true,
+                Nearest::Ceil => false,
+            };
+        if left { vec![1.0, 0.0] } else { vec![0.0, 1.0] }
+    }
+
+    /// The inputs that output `i` is made of.
+    fn taps(&self, i: usize, axis: &Axis) -> Taps {
+        let at = self.position(i, axis)?;
+        let ratio = if at.fract() == 0.0 { 1.0 } else { at - at.floor() };
+        let mut weights = self.weights(ratio, axis.scale);
+        let count = weights.len() as i64;
+        // The nearest `count` places, of a row that is continued by half as many at either end.
+        let (pad, last) = ((count + 1) / 2, axis.from as i64 - 1);
+        let first = (at.ceil() as i64 - count / 2).clamp(-pad, last + pad - count + 1);
+        let places: Vec<i64> = (first..first + count).collect();
+        if self.exclude_outside {
+            let outside = |place: &i64| !(0..=last).contains(place);
+            places.iter().zip(&mut weights).filter(|(p, _)| outside(p)).for_each(|(_, w)| *w = 0.0);
+            let total: f64 = weights.iter().sum();
+            weights.iter_mut().for_each(|w| *w /= total);
+        }
+        let taps = places.iter().zip(weights).filter(|(_, w)| *w != 0.0);
+        Some(taps.map(|(&place, w)| (place.clamp(0, last) as usize, w)).collect())
+    }
+}
+
+/// Keys' cubic convolution.
+fn cubic(x: f64, a: f64) -> f64 {
+    if x <= 1.0 {
+        ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0
+    } else if x < 2.0 {
+        ((a * x - 5.0 * a) * x + 8.0 * a) * x - 4.0 * a
+    } else {
+        0.0
+    }
+}
+
+fn upsample(cx: Cx) -> Nodes {
+    let scales = match cx.has(1) {
+        true => cx.floats(1)?,
+        false => cx.attrs.floats("scales")?.unwrap_or_default().iter().map(|&s| f64::from(s)).collect(),
+    };
+    let method =
+        Method { coordinates: Coordinates::Asymmetric, nearest: Nearest::Floor, ..Method::read(cx)? };
+    let rank = cx.rank(0)?;
+    let axes = by_scales(cx, &(0..rank).collect::<Vec<_>>(), &scales)?;
+    run(cx, &method, &axes)
+}
+
+/// Operands are (x, scales) in opset 10, (x, roi, scales, sizes) from then on.
+fn resize(cx: Cx) -> Nodes {
+    let method = Method::read(cx)?;
+    let rank = cx.rank(0)?;
+    let axes = match cx.attrs.ints("axes")? {
+        Some(axes) => axes_of(cx, axes, rank)?,
+        None => (0..rank).collect(),
+    };
+    let scales_at = if cx.opset < 11 { 1 } else { 2 };
+    let scales = if cx.has(scales_at) { cx.floats(scales_at)? } else { vec![] };
+    let mut resized = match scales.is_empty() {
+        false => by_scales(cx, &axes, &scales)?,
+        true => by_sizes(cx, &axes)?,
+    };
+    if method.coordinates == Coordinates::CropAndResize {
+        let roi = cx.floats(1)?;
+        if roi.len() != 2 * axes.len() {
+            return Err(cx.malformed(format!("{} numbers of roi for {} axes", roi.len(), axes.len())));
+        }
+        for (i, axis) in resized.iter_mut().enumerate() {
+            axis.roi = (roi[i], roi[axes.len() + i]);
+        }
+    }
+    run(cx, &method, &resized)
+}
+
+fn size_of(cx: &NodeCx<'_, '_>, axis: usize) -> Result<usize, Error> {
+    let dim = cx.shape(0)?.dim(axis);
+    dim.as_static().ok_or_else(|| cx.unsupported(format!("resizing a dimension of {dim}")))
+}
+
+fn by_scales(cx: &NodeCx<'_, '_>, axes: &[usize], scales: &[f64]) -> Result<Vec<Axis>, Error> {
+    if scales.len() != axes.len() || scales.iter().any(|&s| !(s > 0.0 && s < 1e9)) {
+        return Err(cx.malformed(format!("scales {scales:?} for {} axes", axes.len())));
+    }
+    let mut resized = Vec::new();
+    for (&axis, &scale) in axes.iter().zip(scales) {
+        // An axis that stays as it is may be symbolic.
+        let from = if scale == 1.0 { 0 } else { size_of(cx, axis)? };
+        resized.push(Axis { axis, from, to: (scale * from as f64) as usize, scale, roi: (0.0, 1.0) });
+    }
+    Ok(resized)
+}
+
+/// Sizes are exact, unless the aspect ratio is to be kept: then the least or greatest scale holds for all axes.
+fn by_sizes(cx: &NodeCx<'_, '_>, axes: &[usize]) -> Result<Vec<Axis>, Error> {
+    let sizes = cx.extents(3)?;
+    if sizes.len() != axes.len() {
+        return Err(cx.malformed(format!("{} sizes for {} axes", sizes.len(), axes.len())));
+    }
+    let mut resized = Vec::new();
+    for (&axis, &size) in axes.iter().zip(&sizes) {
+        if size == cx.shape(0)?.dim(axis).extent() {
+            resized.push(Axis { axis, from: 0, to: 0, scale: 1.0, roi: (0.0, 1.0) });
+            continue;
+        }
+        let from = size_of(cx, axis)?;
+        let to = size.as_const().and_then(|s| usize::try_from(s).ok());
+        let to = to.ok_or_else(|| cx.unsupported(format!("resizing to {size}")))?;
+        resized.push(Axis { axis, from, to, scale: to as f64 / from.max(1) as f64, roi: (0.0, 1.0) });
+    }
+    let scales = resized.iter().map(|a| a.scale);
+    let common = match cx.attrs.text("keep_aspect_ratio_policy", "stretch")? {
+        "stretch" => return Ok(resized),
+        "not_larger" => scales.fold(f64::INFINITY, f64::min),
+        "not_smaller" => scales.fold(0.0, f64::max),
+        other => return Err(cx.malformed(format!("keep_aspect_ratio_policy = \"{other}\""))),
+    };
+    for axis in &mut resized {
+        let from = size_of(cx, axis.axis)?;
+        (axis.from, axis.to, axis.scale) = (from, (common * from as f64 + 0.5) as usize, common);
+    }
+    Ok(resized)
+}
+
+fn run(cx: Cx, method: &Method, axes: &[Axis]) -> Nodes {
+    let mut x = cx.x(0)?;
+    for axis in axes {
+        let unchanged = axis.scale == 1.0 && method.coordinates != Coordinates::CropAndResize;
+        if unchanged {
+            continue;
+        }
+        let from = size_of(cx, axis.axis)?;
+        let to = if axis.from == 0 { from } else { axis.to };
+        let axis = Axis { from, to, ..*axis };
+        if from == 0 || to == 0 || from.checked_mul(to).is_none_or(|n| n > MOST_WEIGHTS) {
+            return Err(cx.unsupported(format!("resizing {from} elements to {to}")));
+        }
+        let taps: Vec<Taps> = (0..to).map(|i| method.taps(i, &axis)).collect();
+        x = apply(cx, x, &axis, &taps, method.extrapolation)?;
+    }
+    Ok(vec![x])
+}
+
+/// Applies the weights of one axis.
+fn apply(cx: Cx, x: NodeId, axis: &Axis, taps: &[Taps], extrapolation: f64) -> Result<NodeId, Error> {
+    let single = |t: &Taps| match t.as_deref() {
+        Some([(place, w)]) if *w == 1.0 => Some(*place as i128),
+        _ => None,
+    };
+    if let Some(places) = taps.iter().map(single).collect::<Option<Vec<_>>>() {
+        let index = cx.constant(Value::int(DType::I64, &[places.len()], places));
+        return cx.add(Op::Gather { axis: axis.axis }, &[x, index]);
+    }
+    let shape = cx.shape_of(x);
+    if !shape.dtype().is_float() {
+        return Err(cx.unsupported(format!("interpolating {shape}")));
+    }
+    let mut matrix = vec![0.0; axis.from * axis.to];
+    for (column, taps) in taps.iter().enumerate() {
+        for (row, w) in taps.iter().flatten() {
+            matrix[row * axis.to + column] += w;
+        }
+    }
+    let matrix = cx.constant(Value::float(shape.dtype(), &[axis.from, axis.to], matrix));
+    let last = shape.rank() - 1;
+    let mut perm: Vec<usize> = (0..shape.rank()).collect();
+    perm.swap(axis.axis, last);
+    let turned = cx.transpose(x, &perm)?;
+    let product = cx.add(Op::MatMul, &[turned, matrix])?;
+    let y = cx.transpose(product, &perm)?;
+    if taps.iter().all(Option::is_some) || extrapolation == 0.0 {
+        return Ok(y);
+    }
+    // A position outside along any axis has the extrapolation value; its row of weights is 0 so far.
+    let outside = taps.iter().map(Option::is_none);
+    let outside = cx.constant(Value::bools(&[axis.to], outside));
+    let mut to = vec![Dim::Static(1); shape.rank()];
+    to[axis.axis] = Dim::Static(axis.to);
+    let outside = cx.reshape(outside, to)?;
+    let value = cx.scalar(shape.dtype(), extrapolation);
+    cx.select(outside, value, y)
+}
