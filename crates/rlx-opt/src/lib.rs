@@ -6,6 +6,7 @@
 //! [`rlx_ir::LirModule`].
 #![forbid(unsafe_code)]
 
+pub mod facts;
 pub mod lower;
 pub mod options;
 pub mod passes;

@@ -33,6 +33,8 @@ pub struct Pass {
 pub const PASSES: &[Pass] = &[
     Pass { name: "eliminate-dead-nodes", run: passes::eliminate_dead_nodes::run },
     Pass { name: "legalize", run: passes::legalize::run },
+    Pass { name: "pack-weights", run: passes::pack_weights::run },
+    Pass { name: "fuse-regions", run: passes::fuse_regions::run },
 ];
 
 /// What one pass did.

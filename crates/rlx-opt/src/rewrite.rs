@@ -93,7 +93,16 @@ impl<'g> Rewriter<'g> {
     /// When the op's rule refuses the new inputs: a fault of an earlier rewrite.
     pub fn keep(&mut self, node: &Node) -> Result<NodeId> {
         let inputs: Vec<NodeId> = node.inputs.iter().map(|&id| self.new_id(id)).collect();
-        let new = self.add(node.op.clone(), inputs, node.results(), node.name.clone(), node.origin)?;
+        self.keep_with(node, &inputs)
+    }
+
+    /// As [`Rewriter::keep`], with other inputs (of the new graph).
+    ///
+    /// # Errors
+    /// As [`Rewriter::keep`].
+    pub fn keep_with(&mut self, node: &Node, inputs: &[NodeId]) -> Result<NodeId> {
+        let new =
+            self.add(node.op.clone(), inputs.to_vec(), node.results(), node.name.clone(), node.origin)?;
         self.map[node.id.index()] = Some(new);
         Ok(new)
     }
@@ -159,7 +168,13 @@ impl<'g> Rewriter<'g> {
     /// The new graph, with the old one's outputs; with `dce`, without what no output needs (inputs and
     /// parameters stay: they are the interface).
     pub fn finish(mut self, dce: bool) -> Graph {
-        let outputs = self.old.outputs.iter().map(|&id| self.new_id(id)).collect();
+        let outputs: Vec<NodeId> = self.old.outputs.iter().map(|&id| self.new_id(id)).collect();
+        // What the caller called an output keeps that name, whatever computes it now.
+        for (&old, &new) in self.old.outputs.iter().zip(&outputs) {
+            if let (Some(name), None) = (&self.old.node(old).name, &self.new.node(new).name) {
+                self.new.set_name(new, name.clone());
+            }
+        }
         self.new.set_outputs(outputs);
         if dce { without_dead_nodes(&self.new) } else { self.new }
     }

@@ -1,0 +1,55 @@
+//! What passes ask about nodes: constants, uses, what is known before a run.
+
+use std::sync::Arc;
+
+use rlx_ir::{ConstData, Graph, NodeId, Op};
+
+/// The tensor, if `id` is a constant.
+pub fn constant(graph: &Graph, id: NodeId) -> Option<&Arc<ConstData>> {
+    match &graph.node(id).op {
+        Op::Constant { data } => Some(data),
+        _ => None,
+    }
+}
+
+/// The one value that all elements of a constant have.
+pub fn uniform(graph: &Graph, id: NodeId) -> Option<f64> {
+    let data = constant(graph, id)?;
+    let size = data.dtype().size_bytes();
+    if data.num_elements() == 0 || data.dtype().bits() < 8 || data.dtype() == rlx_ir::DType::C64 {
+        return None;
+    }
+    let bytes = data.bytes();
+    let first = bytes.get(..size)?;
+    if !bytes.chunks_exact(size).all(|element| element == first) {
+        return None;
+    }
+    let one = ConstData::new(data.dtype(), &[], first.to_vec()).ok()?;
+    one.value().to_f64().first().copied()
+}
+
+/// Whether each node depends on parameters and constants alone, so that it is computed before a run.
+pub fn fixed_nodes(graph: &Graph) -> Vec<bool> {
+    let mut fixed: Vec<bool> = Vec::with_capacity(graph.len());
+    for node in graph.nodes() {
+        let of_itself = !matches!(node.op, Op::Input { .. });
+        fixed.push(of_itself && node.inputs.iter().all(|id| fixed[id.index()]));
+    }
+    fixed
+}
+
+/// The nodes that use each node, ascending; a node that uses another twice stands there twice.
+pub fn users(graph: &Graph) -> Vec<Vec<NodeId>> {
+    let mut users = vec![Vec::new(); graph.len()];
+    for node in graph.nodes() {
+        node.inputs.iter().for_each(|id| users[id.index()].push(node.id));
+    }
+    users
+}
+
+/// Whether each node is an output of the graph.
+pub fn output_flags(graph: &Graph) -> Vec<bool> {
+    let mut flags = vec![false; graph.len()];
+    graph.outputs.iter().for_each(|id| flags[id.index()] = true);
+    flags
+}

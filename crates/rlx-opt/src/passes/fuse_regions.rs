@@ -1,0 +1,251 @@
+//! Fuses elementwise ops with each other and with the op before them into regions.
+//!
+//! Matches: an *anchor* (a matrix product, a convolution, a reduction: whatever the device says) and the
+//! elementwise ops after it that have its dimensions; then, of the ops that are left, maximal groups of
+//! elementwise ops with the same dimensions. Makes: one [`Op::Region`] for each group of two or more, whose
+//! body computes the same ops. Operands that broadcast are inputs of the region; scalar constants stand inside.
+//!
+//! Legal because a region computes what its nodes did, and because no path leaves a region and comes back: a
+//! value that is used outside is used only by nodes that come after the region's last node. Nodes that are
+//! known before a run are never fused with those that are not.
+//!
+//! ```text
+//! %2 = MatMul(%0, %1) : [2, 3] f32                  %2 = Region(%0, %1) {body=graph "MatMul+Relu" {
+//! %3 = Activation.Relu(%2) : [2, 3] f32       →        %0 = Input {name="i0"} : [2, 4] f32
+//!                                                      %1 = Input {name="i1"} : [4, 3] f32
+//!                                                      %2 = MatMul(%0, %1) : [2, 3] f32
+//!                                                      %3 = Activation.Relu(%2) : [2, 3] f32
+//!                                                      return %3
+//!                                                   }} : [2, 3] f32
+//! ```
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use rlx_ir::op::Body;
+use rlx_ir::{Error, ErrorKind, Graph, Node, NodeId, Op, Result};
+
+use crate::facts;
+use crate::passes::legalize::needs_no_kernel;
+use crate::pipeline::PassContext;
+use crate::rewrite::Rewriter;
+
+/// A region has at most this many nodes, so that devices can keep all intermediate values close.
+const MAX_MEMBERS: usize = 64;
+
+/// Runs the pass.
+///
+/// # Errors
+/// [`ErrorKind::Internal`] when a region cannot be built; with `assert_fusion_clean`, [`ErrorKind::Unsupported`]
+/// naming an elementwise op that was left outside.
+pub fn run(graph: &Graph, context: &PassContext<'_>) -> Result<Graph> {
+    let mut groups = Groups::new(graph, context);
+    if context.options.fusion.epilogue {
+        graph.nodes().iter().for_each(|node| groups.grow_from_anchor(node));
+    }
+    if context.options.fusion.elementwise {
+        groups.group_elementwise();
+    }
+    let fused = groups.build()?;
+    if context.options.assert_fusion_clean {
+        check_clean(&fused, context)?;
+    }
+    Ok(fused)
+}
+
+struct Groups<'g> {
+    graph: &'g Graph,
+    context: &'g PassContext<'g>,
+    users: Vec<Vec<NodeId>>,
+    outputs: Vec<bool>,
+    fixed: Vec<bool>,
+    /// Each node's group.
+    of: Vec<Option<usize>>,
+    /// The members of each group, ascending.
+    members: Vec<Vec<NodeId>>,
+}
+
+impl<'g> Groups<'g> {
+    fn new(graph: &'g Graph, context: &'g PassContext<'g>) -> Self {
+        Groups {
+            graph,
+            context,
+            users: facts::users(graph),
+            outputs: facts::output_flags(graph),
+            fixed: facts::fixed_nodes(graph),
+            of: vec![None; graph.len()],
+            members: Vec::new(),
+        }
+    }
+
+    /// Whether `node` could be part of the region of `anchor` (an elementwise one when there is none).
+    fn may_join(&self, anchor: Option<&Node>, node: &Node) -> bool {
+        node.op.is_elementwise()
+            && self.of[node.id.index()].is_none()
+            && anchor.is_none_or(|a| {
+                a.shape.dims() == node.shape.dims() && self.fixed[a.id.index()] == self.fixed[node.id.index()]
+            })
+            && self.context.target.fuses(anchor, node, self.graph)
+    }
+
+    /// Takes in the elementwise consumers of `anchor`, nearest first, as long as they may join.
+    fn grow_from_anchor(&mut self, anchor: &Node) {
+        let single = anchor.results().len() == 1;
+        if anchor.op.is_elementwise() || needs_no_kernel(&anchor.op) || !single {
+            return;
+        }
+        let mut members = vec![anchor.id];
+        // Taking the nearest first means: what else a node needs of the region is in it already, and whoever
+        // else uses a member comes after all of them.
+        let mut next: BTreeSet<NodeId> = self.users[anchor.id.index()].iter().copied().collect();
+        while let Some(id) = next.pop_first() {
+            let node = self.graph.node(id);
+            if members.len() >= MAX_MEMBERS || !self.may_join(Some(anchor), node) {
+                break;
+            }
+            members.push(id);
+            next.extend(self.users[id.index()].iter().copied());
+        }
+        if members.len() > 1 {
+            self.add(members);
+        }
+    }
+
+    fn add(&mut self, members: Vec<NodeId>) {
+        let group = self.members.len();
+        members.iter().for_each(|m| self.of[m.index()] = Some(group));
+        self.members.push(members);
+    }
+
+    /// From the last node to the first: a node whose uses all lie in one group joins it, else it starts one.
+    fn group_elementwise(&mut self) {
+        let first = self.members.len();
+        for node in self.graph.nodes().iter().rev() {
+            if !self.may_join(None, node) {
+                continue;
+            }
+            match self.only_group_using(node).filter(|&g| g >= first && self.fits(g, node)) {
+                Some(group) => {
+                    self.of[node.id.index()] = Some(group);
+                    self.members[group].push(node.id);
+                }
+                None => self.add(vec![node.id]),
+            }
+        }
+        self.members[first..].iter_mut().for_each(|members| members.reverse());
+    }
+
+    fn only_group_using(&self, node: &Node) -> Option<usize> {
+        let users = &self.users[node.id.index()];
+        let group = self.of[users.first()?.index()]?;
+        let inside = users.iter().all(|u| self.of[u.index()] == Some(group));
+        (inside && !self.outputs[node.id.index()]).then_some(group)
+    }
+
+    /// Whether `node` has the dimensions of elementwise group `group`, whose root is its first member.
+    fn fits(&self, group: usize, node: &Node) -> bool {
+        let members = &self.members[group];
+        let root = self.graph.node(members[0]);
+        members.len() < MAX_MEMBERS
+            && root.shape.dims() == node.shape.dims()
+            && self.fixed[root.id.index()] == self.fixed[node.id.index()]
+    }
+
+    /// The graph with each group of several nodes as one region, standing where its last node stood.
+    fn build(&self) -> Result<Graph> {
+        let mut r = Rewriter::new(self.graph);
+        for node in self.graph.nodes() {
+            match self.of[node.id.index()].map(|g| &self.members[g]).filter(|m| m.len() > 1) {
+                None => _ = r.keep(node)?,
+                Some(members) if members.last() == Some(&node.id) => self.region(members, &mut r)?,
+                Some(_) => {}
+            }
+        }
+        Ok(r.finish(false))
+    }
+
+    fn region(&self, members: &[NodeId], r: &mut Rewriter<'_>) -> Result<()> {
+        let used_outside = |m: &&NodeId| {
+            let outside = |u: &NodeId| members.binary_search(u).is_err();
+            self.outputs[m.index()] || self.users[m.index()].iter().any(outside)
+        };
+        let results: Vec<NodeId> = members.iter().filter(used_outside).copied().collect();
+        let (body, inputs) = body_of(self.graph, members, &results);
+        let inputs: Vec<NodeId> = inputs.into_iter().map(|id| r.new_id(id)).collect();
+        r.set_origin_of(members);
+        let region = r.emit(Op::Region { body: Arc::new(Body { graph: body }) }, &inputs)?;
+        for (index, &old) in results.iter().enumerate() {
+            let value = if index == 0 { region } else { r.emit(Op::Result { index }, &[region])? };
+            r.replace(old, value);
+        }
+        Ok(())
+    }
+}
+
+/// The body that computes `results` by `members`, and the nodes its inputs `i0`, `i1`, … stand for.
+fn body_of(graph: &Graph, members: &[NodeId], results: &[NodeId]) -> (Graph, Vec<NodeId>) {
+    let names: Vec<&str> = members.iter().map(|&m| short_name(&graph.node(m).op)).collect();
+    let mut body = Graph::new(names.join("+"));
+    graph.symbol_ranges().iter().for_each(|(&s, &range)| body.set_symbol_range(s, range));
+    let (mut inside, mut inputs) = (HashMap::new(), Vec::new());
+    // Inputs stand before all else in the body, in the order of their first use.
+    let mut scalars = Vec::new();
+    for &m in members {
+        for &id in &graph.node(m).inputs {
+            if inside.contains_key(&id) || members.binary_search(&id).is_ok() {
+                continue;
+            }
+            match facts::constant(graph, id).filter(|data| data.num_elements() == 1) {
+                Some(_) => scalars.push(id),
+                None => {
+                    inside.insert(id, body.input(format!("i{}", inputs.len()), graph.shape(id).clone()));
+                    inputs.push(id);
+                }
+            }
+        }
+    }
+    for id in scalars {
+        if let Some(data) = facts::constant(graph, id) {
+            inside.entry(id).or_insert_with(|| body.constant((**data).clone()));
+        }
+    }
+    for &m in members {
+        let node = graph.node(m);
+        let from = node.inputs.iter().filter_map(|id| inside.get(id).copied()).collect();
+        let copy = Node::new(node.op.clone(), from, node.results().to_vec()).with_name(node.name.clone());
+        let id = body.push_node(copy);
+        inside.insert(m, id);
+    }
+    body.set_outputs(results.iter().filter_map(|id| inside.get(id).copied()).collect());
+    (body, inputs)
+}
+
+/// `Add` rather than `Binary`.
+fn short_name(op: &Op) -> &'static str {
+    use rlx_ir::ops::attr::NamedVariant;
+    match op {
+        Op::Activation(f) => f.name(),
+        Op::Binary(f) => f.name(),
+        Op::Compare(f) => f.name(),
+        Op::Predicate(f) => f.name(),
+        op => op.kind().name(),
+    }
+}
+
+/// Fails when two elementwise ops that the device would fuse stand side by side, each on its own.
+fn check_clean(graph: &Graph, context: &PassContext<'_>) -> Result<()> {
+    let (users, outputs, fixed) =
+        (facts::users(graph), facts::output_flags(graph), facts::fixed_nodes(graph));
+    let fuses = |n: &Node| n.op.is_elementwise() && context.target.fuses(None, n, graph);
+    for node in graph.nodes().iter().filter(|n| fuses(n) && !outputs[n.id.index()]) {
+        let users = &users[node.id.index()];
+        let Some(user) = users.first().filter(|u| users.iter().all(|v| v == *u)) else { continue };
+        let user = graph.node(*user);
+        let same = user.shape.dims() == node.shape.dims() && fixed[user.id.index()] == fixed[node.id.index()];
+        if same && fuses(user) {
+            let message = format!("{} was left out of a region with {}", node.describe(), user.describe());
+            return Err(Error::new(ErrorKind::Unsupported, message).with_node(node.describe()));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,130 @@
+//! What the tests of passes share: a device that can do everything, and comparing before with after.
+#![allow(dead_code, reason = "each test file uses its own part")]
+
+use rlx_ir::lir::View;
+use rlx_ir::op::PackFormat;
+use rlx_ir::oracle::{self, Bindings};
+use rlx_ir::testing::{Gen, assert_close, tolerance};
+use rlx_ir::{DType, DimBinding, Graph, Node, Op, Result, text, verify_ok};
+use rlx_opt::pipeline::PassContext;
+use rlx_opt::{Claim, CompileOptions, Numerics, Target};
+
+/// A device that claims, fuses, reads and packs whatever it is asked about.
+pub struct Anything {
+    /// Whether convolutions should have their channels last.
+    pub channels_last: bool,
+}
+
+impl Target for Anything {
+    fn name(&self) -> &str {
+        "anything"
+    }
+
+    fn claim(&self, _: &Node, _: &Graph) -> Claim {
+        Claim::Native
+    }
+
+    fn fuses(&self, _: Option<&Node>, _: &Node, _: &Graph) -> bool {
+        true
+    }
+
+    fn reads_view(&self, _: &Op, _: usize, _: &View) -> bool {
+        true
+    }
+
+    fn writes_view(&self, _: &Op, _: &View) -> bool {
+        true
+    }
+
+    fn pack_format(&self, node: &Node, input: usize, _: &Graph) -> Option<PackFormat> {
+        (node.op == Op::MatMul && input == 1).then_some(PackFormat::MatMulRhs)
+    }
+
+    fn prefers_channels_last(&self) -> bool {
+        self.channels_last
+    }
+}
+
+/// The graph a text means; checked.
+pub fn parse(text: &str) -> Graph {
+    let graph = text::parse(text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    verify_ok(&graph).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    graph
+}
+
+pub type PassFn = fn(&Graph, &PassContext<'_>) -> Result<Graph>;
+
+/// What `pass` makes of `graph`, without the nodes it left behind.
+pub fn apply_with(pass: PassFn, graph: &Graph, options: &CompileOptions) -> Graph {
+    let target = Anything { channels_last: true };
+    let after =
+        pass(graph, &PassContext { target: &target, options }).unwrap_or_else(|e| panic!("{e}\n{graph}"));
+    let after = rlx_opt::rewrite::without_dead_nodes(&after);
+    verify_ok(&after).unwrap_or_else(|e| panic!("{e}\n{after}"));
+    after
+}
+
+/// [`apply_with`] the default options.
+pub fn apply(pass: PassFn, graph: &Graph) -> Graph {
+    apply_with(pass, graph, &CompileOptions::default())
+}
+
+/// The options under which no bit may change.
+pub fn strict() -> CompileOptions {
+    CompileOptions { numerics: Numerics::Strict, ..CompileOptions::default() }
+}
+
+/// Random values for the inputs and parameters of `graph`, symbols replaced by `dims`.
+pub fn bindings(graph: &Graph, dims: &DimBinding, seed: u64) -> Bindings {
+    let (mut g, mut bindings) = (Gen::new(seed), Bindings::default());
+    for node in graph.nodes() {
+        let shape = node.shape.bind(dims);
+        let Some(fixed) = shape.static_dims() else { continue };
+        let range = if shape.dtype() == DType::Bool { 0.0..2.0 } else { -1.0..1.0 };
+        match &node.op {
+            Op::Input { name } => _ = bindings.set_input(name.clone(), g.value(shape.dtype(), &fixed, range)),
+            Op::Param { name } => _ = bindings.set_param(name.clone(), g.value(shape.dtype(), &fixed, range)),
+            _ => {}
+        }
+    }
+    bindings
+}
+
+/// Panics unless both graphs give the same outputs on random inputs.
+pub fn assert_same_results(before: &Graph, after: &Graph, dims: &DimBinding) {
+    for seed in 0..3 {
+        let given = bindings(before, dims, seed);
+        let context = || format!("seed {seed}, {dims:?}\nbefore: {before}after: {after}");
+        let want = oracle::evaluate(before, &given).unwrap_or_else(|e| panic!("{e}\n{}", context()));
+        let got = oracle::evaluate(after, &given).unwrap_or_else(|e| panic!("{e}\n{}", context()));
+        for (want, got) in want.iter().zip(&got) {
+            assert_close(want, got, tolerance(want.dtype), &context());
+        }
+    }
+}
+
+/// Panics unless `pass` turns the text `before` into the text `after`, without changing the results.
+pub fn check(pass: PassFn, before: &str, after: &str) {
+    check_with(pass, before, after, &CompileOptions::default());
+}
+
+/// [`check`] under other options.
+pub fn check_with(pass: PassFn, before: &str, after: &str, options: &CompileOptions) {
+    let before = parse(before);
+    let got = apply_with(pass, &before, options);
+    let want = parse(after);
+    assert_eq!(got.to_string(), want.to_string(), "\ngot: {got}\nwant: {want}");
+    assert_same_results(&before, &got, &DimBinding::batch_seq(2, 3));
+}
+
+/// Panics if `pass` changes the text.
+pub fn check_unchanged(pass: PassFn, text: &str) {
+    let before = parse(text);
+    let got = apply(pass, &before);
+    assert_eq!(got.to_string(), before.to_string(), "changed to: {got}");
+}
+
+/// How many nodes of this kind there are.
+pub fn count(graph: &Graph, kind: rlx_ir::OpKind) -> usize {
+    graph.nodes().iter().filter(|n| n.op.kind() == kind).count()
+}

@@ -1,0 +1,5 @@
+//! Tests of the passes: a text before, a text after, and the same results on the oracle.
+
+mod common;
+mod fuse_regions;
+mod pack_weights;
