@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod data;
+mod docs;
 mod exec;
 mod outcome;
 #[cfg(feature = "proto")]
@@ -19,6 +20,7 @@ const HELP: &str = "\
 cargo xtask test [--all] [--suite NAME]...   run the suites (with --all, also the heavy ones); --suite runs only those named
 cargo xtask test --list                      list the suites
 cargo xtask data                             fetch the test data into RLX_CACHE_DIR (default: the user's cache folder)
+cargo xtask docs                             make docs/ops.md again from the op table
 cargo xtask proto                            make crates/rlx-onnx/src/proto/generated.rs again (needs `protoc`)";
 
 fn main() -> ExitCode {
@@ -27,6 +29,7 @@ fn main() -> ExitCode {
     let result = match words.as_slice() {
         ["test", flags @ ..] => test(flags),
         ["data"] => fetch_all(),
+        ["docs"] => docs::write().map(|()| true),
         ["proto"] => make_proto(),
         [] | ["help" | "--help" | "-h"] => {
             println!("{HELP}");

@@ -197,6 +197,17 @@ impl<T: Attr> Attr for Arc<T> {
     }
 }
 
+/// What the op table says of one attribute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AttrInfo {
+    /// Its name; empty for the one that stands behind the op's name, as in `Binary.Add`.
+    pub name: &'static str,
+    /// Its Rust type.
+    pub ty: &'static str,
+    /// What it means.
+    pub doc: &'static str,
+}
+
 /// An attribute type that is one of a few names.
 pub trait NamedVariant: Copy + Sized + 'static {
     /// What the type is called in messages.

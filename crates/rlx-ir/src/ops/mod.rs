@@ -19,7 +19,7 @@ pub mod types;
 
 use std::sync::Arc;
 
-pub use attr::Attr;
+pub use attr::{Attr, AttrInfo};
 pub use def::{Arity, Cost, OpDef};
 pub use types::*;
 
@@ -71,6 +71,20 @@ macro_rules! ops {
             /// The op's paragraph of documentation.
             pub const fn doc(self) -> &'static str {
                 match self { $(OpKind::$name => concat!($($doc, "\n"),*),)* }
+            }
+
+            /// The op's attributes, in the order of the text form.
+            pub const fn attributes(self) -> &'static [AttrInfo] {
+                match self {
+                    $(OpKind::$name => &[
+                        $( AttrInfo { name: "", ty: stringify!($tuple), doc: "" } )?
+                        $( $( AttrInfo {
+                            name: stringify!($field),
+                            ty: stringify!($fty),
+                            doc: concat!($($fdoc),*),
+                        } ),* )?
+                    ],)*
+                }
             }
         }
 

@@ -157,8 +157,10 @@ impl OpDef for CustomDef {
             ("axes", crate::ops::CustomAttr::Ints(vec![0, -1])),
         ];
         let attrs = crate::ops::CustomAttrs(attrs.map(|(k, v)| (k.to_string(), v)).into());
-        let op = Op::Custom { name: "example".into(), num_inputs: 1, attrs };
-        Case::new(op, vec![x.clone()]).declared(vec![x.shape()])
+        let inputs = vec![x.clone(); g.size(1..=3)];
+        let op = Op::Custom { name: "example".into(), num_inputs: inputs.len(), attrs };
+        let results = vec![x.shape(); g.size(1..=2)];
+        Case::new(op, inputs).declared(results)
     }
 }
 
@@ -203,14 +205,15 @@ impl OpDef for RegionDef {
     #[cfg(feature = "testing")]
     fn generate(&self, _: OpKind, g: &mut Gen) -> Case {
         let dims = g.dims(1..=3, 1..=5);
-        let (a, b) =
-            (g.value(crate::DType::F32, &dims, -2.0..2.0), g.value(crate::DType::F32, &dims, -2.0..2.0));
+        let count = g.size(1..=2);
+        let inputs: Vec<Value> = (0..count).map(|_| g.value(crate::DType::F32, &dims, -2.0..2.0)).collect();
         let mut graph = crate::Graph::new("body");
-        let (x, y) = (graph.input("a", a.shape()), graph.input("b", b.shape()));
-        let sum = graph.binary(BinaryOp::Add, x, y, a.shape());
-        let out = graph.activation(Activation::Tanh, sum, a.shape());
-        graph.set_outputs(vec![out]);
-        Case::new(Op::Region { body: std::sync::Arc::new(Body { graph }) }, vec![a, b])
+        let ids: Vec<_> =
+            inputs.iter().enumerate().map(|(i, v)| graph.input(format!("x{i}"), v.shape())).collect();
+        let sum = graph.binary(BinaryOp::Add, ids[0], ids[count - 1], inputs[0].shape());
+        let out = graph.activation(Activation::Tanh, sum, inputs[0].shape());
+        graph.set_outputs(if g.chance(0.3) { vec![out, sum] } else { vec![out] });
+        Case::new(Op::Region { body: std::sync::Arc::new(Body { graph }) }, inputs)
     }
 }
 
