@@ -173,9 +173,9 @@ fn pad_to_output(
             }
             None => size.saturating_mul(w.strides[i]),
         };
-        let total = full.checked_sub(target);
-        let total =
-            total.ok_or_else(|| cx.unsupported(format!("an output of {target}, larger than {full}")))?;
+        // An output larger than the windows reach has nothing but bias at its end.
+        *extra += target.saturating_sub(full);
+        let total = full.saturating_sub(target);
         let (less, more) = (total / 2, total - total / 2);
         (w.pads[i], w.pads[spatial.len() + i]) =
             if automatic == "SAME_UPPER" { (less, more) } else { (more, less) };
