@@ -1,7 +1,7 @@
 //! The graph (MIR): a list of nodes in topological order.
 //!
 //! Builders take the shape the caller expects; nothing is checked while building (builders never
-//! fail), [`crate::verify`] checks everything at once, and `try_add` checks one node at a time. The
+//! fail), [`crate::verify()`] checks everything at once, and `try_add` checks one node at a time. The
 //! shape-inferring short forms are in [`crate::GraphExt`].
 //!
 //! ```

@@ -61,7 +61,7 @@ macro_rules! short_forms {
 ///
 /// A name that the contract's builders (which take a shape) also have ends in `_`. Axes of type `i32` count
 /// from the end when negative. Every form has a `try_` twin: the form itself never fails, it keeps the
-/// fault in the graph, where [`crate::verify`] finds it.
+/// fault in the graph, where [`crate::verify()`] finds it.
 pub trait GraphExt {
     /// What names a node.
     type Id: Copy + PartialEq + std::fmt::Debug;

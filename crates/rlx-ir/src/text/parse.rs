@@ -13,7 +13,7 @@ use crate::text::Lexer;
 /// Reads a graph whose constants all stand inline.
 ///
 /// # Errors
-/// [`crate::ErrorKind::Parse`] with line and column. The graph is not verified: call [`crate::verify`].
+/// [`crate::ErrorKind::Parse`] with line and column. The graph is not verified: call [`crate::verify()`].
 pub fn parse(text: &str) -> Result<Graph> {
     parse_with_blobs(text, &HashMap::new())
 }

@@ -85,6 +85,7 @@ fn symbolic_triangles_and_one_hot_rows_decompose() {
     let lower = graph.try_add(Op::Trilu { upper: false, k: past - 1 }, &[x]).unwrap();
     let hot = graph.try_add(Op::OneHot { depth: columns, axis: 0 }, &[p, values]).unwrap();
     graph.set_outputs(vec![lower, hot]);
+    assert_eq!(crate::text::parse(&graph.to_string()).unwrap(), graph);
     let simple = crate::decompose::decompose_all(&graph, |_| true).unwrap().unwrap();
     crate::verify_ok(&simple).unwrap();
     for (seq, past) in [(1, 1), (2, 3), (4, 2)] {

@@ -21,8 +21,8 @@ const FAR: i64 = i32::MAX as i64;
 ///
 /// Negative `start` and `end` count from the end of the dimension, and what lies outside is clamped.
 /// Symbols stay symbols; `range` says what is known of them, so that `[:-1]` of a dimension of at least
-/// 1 is just `n - 1`. Starts and ends beyond ±(2³¹ − 1) mean the ends of the dimension, as in the files
-/// that exporters write.
+/// 1 is just `n - 1`. Starts and ends beyond ±(2³¹ − 1) mean the ends of a symbolic dimension, as in the
+/// files that exporters write.
 ///
 /// ```
 /// use rlx_ir::{Dim, Extent, SymRange, ops::movement::resolve_slice, sym};
@@ -47,8 +47,8 @@ pub fn resolve_slice(
     let size = dim.extent();
     let (first, last) = if step > 0 { (Extent::Const(0), size) } else { (Extent::Const(-1), size - 1) };
     let clamp = |e: Extent| match e {
-        Extent::Const(c) if c >= FAR => last,
-        Extent::Const(c) if c <= -FAR => first,
+        Extent::Const(c) if c >= FAR && !dim.is_static() => last,
+        Extent::Const(c) if c <= -FAR && !dim.is_static() => first,
         e => from_the_front(e, size, range).max_within(first, range).min_within(last, range),
     };
     let (start, end) = (clamp(start), clamp(end));
@@ -228,6 +228,27 @@ mod tests {
         let x = Value::int(crate::DType::I32, &[5], vec![0, 1, 2, 3, 4]);
         let out = crate::oracle::evaluate_op(&op, &[&x], &[]).unwrap();
         assert_eq!(out[0].ints().unwrap(), [4]);
+    }
+
+    #[test]
+    fn a_symbolic_slice_is_evaluated_and_read_back() {
+        let n = Dim::Dynamic(sym::SEQ);
+        let mut graph = crate::Graph::new("slice");
+        let x = graph.input("x", Shape::from_dims(&[n], crate::DType::I64));
+        let (end, back) = (Extent::Const(i64::MIN), Extent::Const(-2));
+        let (start, len) = resolve_slice(n, back, end, -2, &|_| SymRange::DIM).unwrap();
+        let y =
+            graph.try_add(Op::Slice { starts: vec![start], steps: vec![-2], to: vec![len] }, &[x]).unwrap();
+        graph.set_outputs(vec![y]);
+        assert_eq!(crate::text::parse(&graph.to_string()).unwrap(), graph);
+        for size in 0..6i64 {
+            let mut bindings = crate::oracle::Bindings::default();
+            let values = (0..size).map(i128::from).collect();
+            bindings.set_input("x", Value::int(crate::DType::I64, &[size as usize], values));
+            let got = crate::oracle::evaluate(&graph, &bindings).unwrap();
+            let want: Vec<i128> = python(size, -2, i64::MIN / 2, -2).into_iter().map(i128::from).collect();
+            assert_eq!(got[0].ints().unwrap(), want, "{size}");
+        }
     }
 
     #[test]
