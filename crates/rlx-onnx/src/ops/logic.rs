@@ -85,7 +85,7 @@ fn convert(cx: Cx, to: DType) -> Nodes {
 }
 
 /// The greatest finite number of a float type of 8 bits or fewer.
-fn greatest_of_small_float(dtype: DType) -> Option<f64> {
+pub(super) fn greatest_of_small_float(dtype: DType) -> Option<f64> {
     match dtype {
         DType::F8E4M3FN => Some(448.0),
         DType::F8E4M3FNUZ => Some(240.0),

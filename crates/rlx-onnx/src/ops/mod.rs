@@ -3,13 +3,17 @@
 //! An entry says which domain and op it imports, for which versions of the operator set, and how. Adding an op is one
 //! line in its family's table and a function that reads operands and attributes from a [`NodeCx`] and adds nodes.
 
+mod attention;
 mod control;
 mod einsum;
 mod index;
 mod linear;
 mod logic;
+mod loss;
 mod math;
 mod movement;
+mod norm;
+mod quant;
 mod reduce;
 mod resize;
 mod shape;
@@ -67,6 +71,10 @@ static FAMILIES: &[&[Entry]] = &[
     einsum::OPS,
     window::OPS,
     resize::OPS,
+    norm::OPS,
+    attention::OPS,
+    quant::OPS,
+    loss::OPS,
     control::OPS,
 ];
 

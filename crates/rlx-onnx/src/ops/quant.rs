@@ -1,0 +1,258 @@
+//! Quantisation, and products of quantised matrices.
+
+use super::window::Window;
+use super::{Entry, nodes};
+use crate::import::NodeCx;
+use crate::tensor;
+use rlx_ir::op::{Activation as A, BinaryOp as B, ReduceOp};
+use rlx_ir::{DType, Dim, Error, Extent, NodeId, Op};
+
+type Cx<'a, 'b, 'f> = &'a mut NodeCx<'b, 'f>;
+type Nodes = Result<Vec<NodeId>, Error>;
+
+pub(super) const OPS: &[Entry] = &[
+    nodes("ConvInteger", conv_integer),
+    nodes("DequantizeLinear", dequantize),
+    nodes("DynamicQuantizeLinear", dynamic_quantize),
+    nodes("MatMulInteger", matmul_integer),
+    nodes("QLinearConv", quantized_conv),
+    nodes("QLinearMatMul", quantized_matmul),
+    nodes("QuantizeLinear", quantize),
+];
+
+/// How scale and zero point relate to the operand's elements.
+enum Granularity {
+    /// One for the tensor, or one for each index along an axis.
+    Axis(Option<usize>),
+    /// One for each block of this many elements along an axis.
+    Block { axis: usize, size: i64 },
+}
+
+fn granularity(cx: &NodeCx<'_, '_>) -> Result<Granularity, Error> {
+    let (x, scale) = (cx.shape(0)?, cx.shape(1)?);
+    if scale.num_elements() == Some(1) && scale.rank() <= 1 {
+        return Ok(Granularity::Axis(None));
+    }
+    let axis = x.axis(cx.attrs.int("axis", 1)?)?;
+    match cx.attrs.int("block_size", 0)? {
+        0 if scale.rank() == 1 => Ok(Granularity::Axis(Some(axis))),
+        size if size > 0 && scale.rank() == x.rank() => Ok(Granularity::Block { axis, size }),
+        _ => Err(cx.malformed(format!("scale {scale} for {x}"))),
+    }
+}
+
+/// A scale or zero point given for blocks, repeated to one for each element.
+fn widen(cx: Cx, v: NodeId, like: &[Dim], axis: usize, size: i64) -> Result<NodeId, Error> {
+    let dims = cx.shape_of(v).dims().to_vec();
+    let mut apart = dims.clone();
+    apart.insert(axis + 1, Dim::Static(1));
+    let mut wide = apart.clone();
+    wide[axis + 1] = Dim::from(Extent::Const(size));
+    let mut merged = dims.clone();
+    merged[axis] = Dim::from(dims[axis].extent() * size);
+    let v = cx.reshape(v, apart)?;
+    let v = cx.expand(v, wide)?;
+    let v = cx.reshape(v, merged)?;
+    cx.slice_axis(v, axis, Extent::Const(0), like[axis].extent())
+}
+
+/// The result's type: the zero point's, else an attribute's, else u8.
+fn quantized_type(cx: &NodeCx<'_, '_>) -> Result<DType, Error> {
+    if cx.has(2) {
+        return cx.dtype(2);
+    }
+    match cx.attrs.int("output_dtype", 0)? {
+        0 => Ok(DType::U8),
+        code => tensor::dtype(i32::try_from(code).unwrap_or(0)),
+    }
+}
+
+fn quantize(cx: Cx) -> Nodes {
+    let to = quantized_type(cx)?;
+    if to.is_float() && !cx.attrs.flag("saturate", true)? {
+        return Err(cx.bad_attr("saturate", 0));
+    }
+    let shape = cx.shape(0)?;
+    let (mut x, mut scale) = (cx.x(0)?, cx.x(1)?);
+    // The division is done in the wider of the two types, in f32 for integers.
+    let types = [shape.dtype(), cx.dtype(1)?];
+    let work = if types.iter().all(|&t| t == DType::F16) { DType::F16 } else { DType::F32 };
+    (x, scale) = (cx.cast(x, work)?, cx.cast(scale, work)?);
+    let zero = cx.x_opt(2)?;
+    let granularity = granularity(cx)?;
+    if let (Granularity::Axis(axis), Some(_)) = (&granularity, to.int_range()) {
+        let mut operands = vec![x, flat_scale(cx, scale, *axis)?];
+        if let Some(zero) = zero {
+            operands.push(flat_scale(cx, zero, *axis)?);
+        }
+        return Ok(vec![cx.add(Op::Quantize { axis: *axis, to }, &operands)?]);
+    }
+    let scale = fit(cx, scale, &granularity)?;
+    let y = cx.binary(B::Div, x, scale)?;
+    let mut y = if to.is_float() { y } else { cx.activation(A::Round, y)? };
+    if let Some(zero) = zero {
+        let zero = cx.cast(zero, work)?;
+        let zero = fit(cx, zero, &granularity)?;
+        y = cx.binary(B::Add, y, zero)?;
+    }
+    Ok(vec![saturate(cx, y, to)?])
+}
+
+/// A scale for a whole tensor as a scalar; one for an axis as it is.
+fn flat_scale(cx: Cx, v: NodeId, axis: Option<usize>) -> Result<NodeId, Error> {
+    if axis.is_some() { Ok(v) } else { cx.reshape(v, vec![]) }
+}
+
+/// Clamped into the range of a type and converted.
+fn saturate(cx: Cx, x: NodeId, to: DType) -> Result<NodeId, Error> {
+    let integers = to.int_range().map(|(least, greatest)| (least as f64, greatest as f64));
+    let floats = super::logic::greatest_of_small_float(to).map(|greatest| (-greatest, greatest));
+    let Some((least, greatest)) = integers.or(floats) else { return cx.cast(x, to) };
+    let x = cx.with_scalar(B::Max, x, least)?;
+    let x = cx.with_scalar(B::Min, x, greatest)?;
+    cx.cast(x, to)
+}
+
+/// A scale or zero point shaped to broadcast against operand 0.
+fn fit(cx: Cx, v: NodeId, granularity: &Granularity) -> Result<NodeId, Error> {
+    let shape = cx.shape(0)?;
+    match *granularity {
+        Granularity::Axis(None) => flat_scale(cx, v, None),
+        Granularity::Axis(Some(axis)) => along(cx, v, shape.rank(), axis),
+        Granularity::Block { axis, size } => widen(cx, v, shape.dims(), axis, size),
+    }
+}
+
+fn dequantize(cx: Cx) -> Nodes {
+    let to = match cx.attrs.int("output_dtype", 0)? {
+        0 => cx.dtype(1)?,
+        code => tensor::dtype(i32::try_from(code).unwrap_or(0))?,
+    };
+    let shape = cx.shape(0)?;
+    let (x, scale, zero) = (cx.x(0)?, cx.x(1)?, cx.x_opt(2)?);
+    let granularity = granularity(cx)?;
+    if let (Granularity::Axis(axis), Some(_)) = (&granularity, shape.dtype().int_range()) {
+        let mut operands = vec![x, flat_scale(cx, scale, *axis)?];
+        if let Some(zero) = zero {
+            operands.push(flat_scale(cx, zero, *axis)?);
+        }
+        return Ok(vec![cx.add(Op::Dequantize { axis: *axis, to }, &operands)?]);
+    }
+    let scale = fit(cx, scale, &granularity)?;
+    let scale = cx.cast(scale, to)?;
+    let mut y = cx.cast(x, to)?;
+    if let Some(zero) = zero {
+        let zero = fit(cx, zero, &granularity)?;
+        let zero = cx.cast(zero, to)?;
+        y = cx.binary(B::Sub, y, zero)?;
+    }
+    Ok(vec![cx.binary(B::Mul, y, scale)?])
+}
+
+/// Range of the data, 0 included, onto 0..=255.
+fn dynamic_quantize(cx: Cx) -> Nodes {
+    let x = cx.x(0)?;
+    let axes: Vec<usize> = (0..cx.rank(0)?).collect();
+    let greatest = cx.reduce(x, ReduceOp::Max, &axes, false)?;
+    let greatest = cx.with_scalar(B::Max, greatest, 0.0)?;
+    let least = cx.reduce(x, ReduceOp::Min, &axes, false)?;
+    let least = cx.with_scalar(B::Min, least, 0.0)?;
+    let range = cx.binary(B::Sub, greatest, least)?;
+    let scale = cx.with_scalar(B::Div, range, 255.0)?;
+    let zero = cx.binary(B::Div, least, scale)?;
+    let zero = cx.activation(A::Neg, zero)?;
+    let zero = cx.activation(A::Round, zero)?;
+    let zero = saturate(cx, zero, DType::U8)?;
+    let y = cx.add(Op::Quantize { axis: None, to: DType::U8 }, &[x, scale, zero])?;
+    Ok(vec![y, scale, zero])
+}
+
+/// Operand `i` minus its zero point as i32. A vector of zero points runs along `axis` of the operand.
+fn centred(cx: Cx, i: usize, zero: usize, axis: usize) -> Result<NodeId, Error> {
+    let x = cx.x(i)?;
+    let x = cx.cast(x, DType::I32)?;
+    let Some(zero) = cx.x_opt(zero)? else { return Ok(x) };
+    let zero = cx.cast(zero, DType::I32)?;
+    let zero = along(cx, zero, cx.rank(i)?, axis)?;
+    cx.binary(B::Sub, x, zero)
+}
+
+/// A scalar, or a vector shaped to broadcast along `axis`; anything wider already broadcasts.
+fn along(cx: Cx, v: NodeId, rank: usize, axis: usize) -> Result<NodeId, Error> {
+    let shape = cx.shape_of(v);
+    match shape.dims() {
+        [_] if shape.num_elements() == Some(1) => cx.reshape(v, vec![]),
+        &[n] => {
+            let mut to = vec![Dim::Static(1); rank];
+            to[axis] = n;
+            cx.reshape(v, to)
+        }
+        _ => Ok(v),
+    }
+}
+
+/// The product of two matrices of integers, exact.
+fn integer_product(cx: Cx, a: usize, b: usize, zeros: (usize, usize)) -> Result<NodeId, Error> {
+    let (rank_a, rank_b) = (cx.rank(a)?, cx.rank(b)?);
+    let a = centred(cx, a, zeros.0, rank_a.saturating_sub(2))?;
+    let b = centred(cx, b, zeros.1, rank_b.saturating_sub(1))?;
+    cx.add(Op::MatMul, &[a, b])
+}
+
+fn matmul_integer(cx: Cx) -> Nodes {
+    Ok(vec![integer_product(cx, 0, 1, (2, 3))?])
+}
+
+/// The product, rescaled: `round(y·sₐ·s_b / s_y) + z_y`, saturated.
+fn quantized_matmul(cx: Cx) -> Nodes {
+    let product = integer_product(cx, 0, 3, (2, 5))?;
+    let rank = cx.shape_of(product).rank();
+    let scales = (scale(cx, 1, rank, rank.saturating_sub(2))?, scale(cx, 4, rank, rank.saturating_sub(1))?);
+    let y = cx.cast(product, DType::F32)?;
+    let y = cx.binary(B::Mul, y, scales.0)?;
+    let y = cx.binary(B::Mul, y, scales.1)?;
+    Ok(vec![requantize(cx, y, 6, 7)?])
+}
+
+fn scale(cx: Cx, i: usize, rank: usize, axis: usize) -> Result<NodeId, Error> {
+    let v = cx.x(i)?;
+    let v = cx.cast(v, DType::F32)?;
+    along(cx, v, rank, axis)
+}
+
+fn requantize(cx: Cx, y: NodeId, scale_at: usize, zero_at: usize) -> Result<NodeId, Error> {
+    let (to, scale) = (cx.dtype(zero_at)?, cx.x(scale_at)?);
+    let (scale, zero) = (cx.cast(scale, DType::F32)?, cx.x(zero_at)?);
+    let (scale, zero) = (cx.reshape(scale, vec![])?, cx.reshape(zero, vec![])?);
+    cx.add(Op::Quantize { axis: None, to }, &[y, scale, zero])
+}
+
+/// A convolution of small integers: exact in f64, whose 53 bits hold any such sum.
+fn integer_conv(cx: Cx, x: usize, w: usize, zeros: (usize, usize)) -> Result<NodeId, Error> {
+    let weights = cx.shape(w)?;
+    let window = Window::read(cx, Some(weights.dims().get(2..).unwrap_or_default()))?;
+    let (x, w) = (centred(cx, x, zeros.0, 1)?, centred(cx, w, zeros.1, 0)?);
+    let (x, w) = (cx.cast(x, DType::F64)?, cx.cast(w, DType::F64)?);
+    let groups = usize::try_from(cx.attrs.int("group", 1)?).map_err(|_| cx.malformed("group < 0"))?;
+    cx.conv(&window, groups, &[x, w])
+}
+
+fn conv_integer(cx: Cx) -> Nodes {
+    let y = integer_conv(cx, 0, 1, (2, 3))?;
+    Ok(vec![cx.cast(y, DType::I32)?])
+}
+
+fn quantized_conv(cx: Cx) -> Nodes {
+    let mut y = integer_conv(cx, 0, 3, (2, 5))?;
+    let rank = cx.shape_of(y).rank();
+    if let Some(bias) = cx.x_opt(8)? {
+        let bias = cx.cast(bias, DType::F64)?;
+        let bias = along(cx, bias, rank, 1)?;
+        y = cx.binary(B::Add, y, bias)?;
+    }
+    let scales = (scale(cx, 1, rank, 1)?, scale(cx, 4, rank, 1)?);
+    let y = cx.cast(y, DType::F32)?;
+    let y = cx.binary(B::Mul, y, scales.0)?;
+    let y = cx.binary(B::Mul, y, scales.1)?;
+    Ok(vec![requantize(cx, y, 6, 7)?])
+}
