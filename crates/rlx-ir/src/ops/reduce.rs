@@ -133,8 +133,8 @@ impl OpDef for ReduceDef {
         let dims = g.dims(0..=4, 1..=6);
         let axes = (0..dims.len()).filter(|_| g.chance(0.5)).collect();
         let dtype = g.dtype_where(|d| takes(op).accepts(d));
-        // Products stay within the range of f16.
-        let range = if op == ReduceOp::Prod { 0.875..1.125 } else { -3.0..3.0 };
+        // Products stay within the range of f16; those of integers wrap.
+        let range = if op == ReduceOp::Prod && dtype.is_float() { 0.875..1.125 } else { -3.0..3.0 };
         let x = g.value(dtype, &dims, range);
         Case::new(Op::Reduce { op, axes, keep_dim: g.chance(0.5) }, vec![x])
     }
@@ -205,7 +205,7 @@ impl OpDef for CumulativeDef {
         let dims = g.dims(1..=4, 1..=6);
         let axis = g.size(0..=dims.len() - 1);
         let dtype = g.dtype_where(|d| takes(op).accepts(d));
-        let range = if op == ReduceOp::Prod { 0.5..1.5 } else { -3.0..3.0 };
+        let range = if op == ReduceOp::Prod && dtype.is_float() { 0.5..1.5 } else { -3.0..3.0 };
         let x = g.value(dtype, &dims, range);
         let (exclusive, reverse) = (g.chance(0.5), g.chance(0.5));
         Case::new(Op::Cumulative { op, axis, exclusive, reverse }, vec![x])
