@@ -1,0 +1,223 @@
+//! Handles: values that stay with the executable and stand in for inputs.
+//!
+//! A handle supplies the input of its name whenever the caller gives none. With a *feed*, each run's output
+//! becomes the handle's next value: the state of a recurrence, a cache that grows. The contract names them
+//! twice (`bind_handle`, `bind_gpu_handle`): they are the same thing here.
+
+use rlx_ir::{Error, ErrorKind, Result, Shape};
+
+use super::CompiledGraph;
+use super::bytes::AlignedBytes;
+use crate::convert;
+use crate::error::or_panic;
+
+/// The value of a handle, in its input's declared type.
+#[derive(Debug, Clone)]
+pub(super) struct Handle {
+    bytes: AlignedBytes,
+    elements: usize,
+    /// Known once an output fed it, or when the declared shape is fixed.
+    dims: Vec<usize>,
+    dims_known: bool,
+    /// The output that refreshes it after every run.
+    feed: Option<usize>,
+}
+
+impl Handle {
+    pub(super) fn bytes(&self) -> &[u8] {
+        self.bytes.as_slice()
+    }
+
+    pub(super) fn dims(&self) -> Option<&[usize]> {
+        self.dims_known.then_some(&self.dims[..])
+    }
+}
+
+impl CompiledGraph {
+    /// Gives input `name` a value that stays across runs; `false` when there is no such input.
+    ///
+    /// # Panics
+    /// With the text of [`CompiledGraph::try_bind_handle`]'s error.
+    #[track_caller]
+    pub fn bind_handle(&mut self, name: &str, values: &[f32]) -> bool {
+        or_panic(self.try_bind_handle(name, values))
+    }
+
+    /// As [`CompiledGraph::bind_handle`].
+    ///
+    /// # Errors
+    /// A wrong length, or a value that the input's type cannot hold exactly.
+    pub fn try_bind_handle(&mut self, name: &str, values: &[f32]) -> Result<bool> {
+        let Some(i) = self.inputs.iter().position(|info| info.name == name) else { return Ok(false) };
+        let info = &self.inputs[i];
+        let per = convert::floats_per_element(info.dtype);
+        let fixed = info.shape.static_dims();
+        let fits = match info.shape.num_elements() {
+            Some(n) => values.len() == n * per,
+            None => values.len().is_multiple_of(per),
+        };
+        if !fits {
+            let message =
+                format!("handle {name:?} is {}, but {} elements were given", info.shape, values.len());
+            return Err(Error::new(ErrorKind::Binding, message));
+        }
+        let elements = values.len() / per;
+        let mut bytes = AlignedBytes::default();
+        let size = info.dtype.storage_bytes(elements).unwrap_or(0);
+        convert::from_f32(info.dtype, values, bytes.resize(size))
+            .map_err(|e| Error::new(e.kind(), format!("handle {name:?}: {}", e.message())).with_source(e))?;
+        let feed = self.handles[i].as_ref().and_then(|h| h.feed);
+        let dims_known = fixed.is_some();
+        self.handles[i] = Some(Handle { bytes, elements, dims: fixed.unwrap_or_default(), dims_known, feed });
+        Ok(true)
+    }
+
+    /// The present value of a handle; `None` when that input has none.
+    ///
+    /// # Panics
+    /// When f32 cannot hold an integer of it exactly; [`CompiledGraph::try_read_handle`] reports it.
+    #[track_caller]
+    pub fn read_handle(&self, name: &str) -> Option<Vec<f32>> {
+        or_panic(self.try_read_handle(name))
+    }
+
+    /// As [`CompiledGraph::read_handle`].
+    ///
+    /// # Errors
+    /// [`ErrorKind::Value`] for an integer that f32 cannot hold exactly.
+    pub fn try_read_handle(&self, name: &str) -> Result<Option<Vec<f32>>> {
+        let Some(i) = self.inputs.iter().position(|info| info.name == name) else { return Ok(None) };
+        let Some(handle) = &self.handles[i] else { return Ok(None) };
+        let dtype = self.inputs[i].dtype;
+        let mut values = vec![0.0; handle.elements * convert::floats_per_element(dtype)];
+        convert::to_f32(dtype, handle.bytes(), handle.elements, &mut values)?;
+        Ok(Some(values))
+    }
+
+    /// The same as [`CompiledGraph::bind_handle`]: the value lives where the device computes.
+    ///
+    /// # Panics
+    /// As [`CompiledGraph::bind_handle`].
+    #[track_caller]
+    pub fn bind_gpu_handle(&mut self, name: &str, values: &[f32]) -> bool {
+        self.bind_handle(name, values)
+    }
+
+    /// Whether input `name` has a handle.
+    pub fn has_gpu_handle(&self, name: &str) -> bool {
+        self.inputs.iter().position(|info| info.name == name).is_some_and(|i| self.handles[i].is_some())
+    }
+
+    /// The same as [`CompiledGraph::read_handle`].
+    ///
+    /// # Panics
+    /// As [`CompiledGraph::read_handle`].
+    #[track_caller]
+    pub fn read_gpu_handle(&self, name: &str) -> Option<Vec<f32>> {
+        self.read_handle(name)
+    }
+
+    /// Refreshes handle `name` from output `output_index` after every run; `false` when that input has no
+    /// handle.
+    ///
+    /// # Panics
+    /// With the text of [`CompiledGraph::try_set_gpu_handle_feed`]'s error.
+    #[track_caller]
+    pub fn set_gpu_handle_feed(&mut self, name: &str, output_index: usize) -> bool {
+        or_panic(self.try_set_gpu_handle_feed(name, output_index))
+    }
+
+    /// As [`CompiledGraph::set_gpu_handle_feed`].
+    ///
+    /// # Errors
+    /// No such output, or one that does not fit the input.
+    pub fn try_set_gpu_handle_feed(&mut self, name: &str, output_index: usize) -> Result<bool> {
+        let Some(i) = self.inputs.iter().position(|info| info.name == name) else { return Ok(false) };
+        if self.handles[i].is_none() {
+            return Ok(false);
+        }
+        self.check_feed(i, output_index)?;
+        if let Some(handle) = &mut self.handles[i] {
+            handle.feed = Some(output_index);
+        }
+        Ok(true)
+    }
+
+    /// Runs, feeds output `output_index` to handle `name` once, and gives that output; `None` when that input
+    /// has no handle (nothing runs then).
+    ///
+    /// # Panics
+    /// With the text of [`CompiledGraph::try_run_feed_gpu_handle`]'s error.
+    #[track_caller]
+    pub fn run_feed_gpu_handle(
+        &mut self,
+        inputs: &[(&str, &[f32])],
+        name: &str,
+        output_index: usize,
+    ) -> Option<Vec<f32>> {
+        or_panic(self.try_run_feed_gpu_handle(inputs, name, output_index))
+    }
+
+    /// As [`CompiledGraph::run_feed_gpu_handle`].
+    ///
+    /// # Errors
+    /// What [`CompiledGraph::try_run`] reports, or an output that does not fit the input.
+    pub fn try_run_feed_gpu_handle(
+        &mut self,
+        inputs: &[(&str, &[f32])],
+        name: &str,
+        output_index: usize,
+    ) -> Result<Option<Vec<f32>>> {
+        let Some(i) = self.inputs.iter().position(|info| info.name == name) else { return Ok(None) };
+        if self.handles[i].is_none() {
+            return Ok(None);
+        }
+        self.check_feed(i, output_index)?;
+        self.execute(&inputs)?;
+        self.feed(i, output_index)?;
+        self.try_read_output(output_index).map(Some)
+    }
+
+    /// Whether output `output` can become input `input`: same type, and dimensions that can be equal.
+    fn check_feed(&self, input: usize, output: usize) -> Result<()> {
+        self.check_outputs(&[output])?;
+        let (to, from) = (&self.inputs[input], &self.output_infos[output]);
+        let may_equal = |a: &Shape, b: &Shape| {
+            let pairs = a.dims().iter().zip(b.dims());
+            a.rank() == b.rank()
+                && pairs.into_iter().all(|(x, y)| x == y || !(x.is_static() && y.is_static()))
+        };
+        if to.dtype == from.dtype && may_equal(&to.shape, &from.shape) {
+            return Ok(());
+        }
+        let message = format!(
+            "output {:?} is {}: it cannot feed input {:?}, {}",
+            from.name, from.shape, to.name, to.shape
+        );
+        Err(Error::new(ErrorKind::Binding, message))
+    }
+
+    /// Copies output `output` of the run just done into the handle of input `input`.
+    fn feed(&mut self, input: usize, output: usize) -> Result<()> {
+        let bytes = self.outputs.bytes(&*self.exec, output)?;
+        let slot = &self.outputs.slots[output];
+        if let Some(handle) = &mut self.handles[input] {
+            handle.bytes.resize(bytes.len()).copy_from_slice(bytes);
+            handle.elements = slot.elements().unwrap_or(0);
+            handle.dims.clear();
+            handle.dims.extend_from_slice(&slot.dims);
+            handle.dims_known = true;
+        }
+        Ok(())
+    }
+
+    /// Refreshes every handle that an output feeds.
+    pub(super) fn feed_handles(&mut self) -> Result<()> {
+        for i in 0..self.handles.len() {
+            if let Some(output) = self.handles[i].as_ref().and_then(|h| h.feed) {
+                self.feed(i, output)?;
+            }
+        }
+        Ok(())
+    }
+}

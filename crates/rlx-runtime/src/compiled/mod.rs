@@ -1,0 +1,214 @@
+//! A [`CompiledGraph`]: parameters are set, inputs go in, outputs come out.
+//!
+//! One run has three parts: *bind* (which bytes each input comes from, and what the symbols' values are; see
+//! [`bind`]), the executable's own run, and *finish* (outputs' extents, handles that outputs feed). None of them
+//! allocates once buffers have their size; the forms that return vectors allocate what they return.
+
+mod bind;
+mod bytes;
+mod handles;
+mod moe;
+mod outputs;
+mod params;
+mod run;
+mod slot;
+mod tensor;
+
+use std::sync::Arc;
+
+use rlx_backend::{ExecutableGraph, MemoryInfo};
+use rlx_driver::Device;
+use rlx_ir::{DimBinding, LirModule, Result};
+use rlx_opt::{KernelDispatchReport, PassRecord, Precision};
+
+use crate::error::or_panic;
+use bind::Binder;
+use handles::Handle;
+pub use moe::MoeResidencyStats;
+use outputs::Outputs;
+pub use tensor::{TensorInfo, TensorView};
+
+/// What compiling had to say, shared by clones.
+#[derive(Debug)]
+struct Record {
+    report: KernelDispatchReport,
+    passes: Vec<PassRecord>,
+}
+
+/// A graph compiled for a device, with its parameters.
+///
+/// ```no_run
+/// use rlx_ir::{DType, Graph, Shape, op::Activation};
+/// use rlx_runtime::{Device, Session};
+/// let mut g = Graph::new("relu");
+/// let x = g.input("x", Shape::new(&[3], DType::F32));
+/// let y = g.activation(Activation::Relu, x, Shape::new(&[3], DType::F32));
+/// g.set_outputs(vec![y]);
+/// let mut relu = Session::new(Device::Cpu).compile(g);
+/// assert_eq!(relu.run(&[("x", &[-1.0, 0.0, 2.0])]), [[0.0, 0.0, 2.0]]);
+/// assert!(relu.try_run(&[("y", &[1.0])]).is_err());
+/// ```
+pub struct CompiledGraph {
+    device: Device,
+    exec: Box<dyn ExecutableGraph>,
+    record: Arc<Record>,
+    inputs: Vec<TensorInfo>,
+    params: Vec<TensorInfo>,
+    output_infos: Vec<TensorInfo>,
+    /// Which parameters have a value.
+    param_set: Vec<bool>,
+    binder: Binder,
+    outputs: Outputs,
+    /// By input: the value that stands in when the caller gives none.
+    handles: Vec<Option<Handle>>,
+}
+
+impl std::fmt::Debug for CompiledGraph {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CompiledGraph")
+            .field("name", &self.lir().name)
+            .field("device", &self.device)
+            .field("inputs", &self.inputs)
+            .field("outputs", &self.output_infos)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Clone for CompiledGraph {
+    /// Shares the parameters, copy on write, and nothing else.
+    ///
+    /// # Panics
+    /// With the text of [`CompiledGraph::try_clone`]'s error.
+    fn clone(&self) -> Self {
+        or_panic(self.try_clone())
+    }
+}
+
+impl CompiledGraph {
+    pub(crate) fn new(
+        device: Device,
+        exec: Box<dyn ExecutableGraph>,
+        report: KernelDispatchReport,
+        passes: Vec<PassRecord>,
+    ) -> Self {
+        let lir = Arc::clone(exec.lir());
+        let infos = |slots: &[rlx_ir::lir::IoSlot]| slots.iter().map(TensorInfo::of).collect::<Vec<_>>();
+        CompiledGraph {
+            device,
+            exec,
+            record: Arc::new(Record { report, passes }),
+            inputs: infos(&lir.inputs),
+            params: infos(&lir.params),
+            output_infos: infos(&lir.outputs),
+            param_set: vec![false; lir.params.len()],
+            binder: Binder::new(&lir),
+            outputs: Outputs::new(&lir),
+            handles: lir.inputs.iter().map(|_| None).collect(),
+        }
+    }
+
+    /// Another graph that shares the parameters, copy on write, and nothing else.
+    ///
+    /// # Errors
+    /// Memory that cannot be had.
+    pub fn try_clone(&self) -> Result<Self> {
+        Ok(CompiledGraph {
+            device: self.device,
+            exec: self.exec.try_clone()?,
+            record: Arc::clone(&self.record),
+            inputs: self.inputs.clone(),
+            params: self.params.clone(),
+            output_infos: self.output_infos.clone(),
+            param_set: self.param_set.clone(),
+            binder: self.binder.clone(),
+            outputs: Outputs::new(self.exec.lir()),
+            handles: self.handles.clone(),
+        })
+    }
+
+    /// The device it runs on.
+    pub fn device(&self) -> Device {
+        self.device
+    }
+
+    /// The arithmetic really used.
+    pub fn precision(&self) -> Precision {
+        self.exec.precision()
+    }
+
+    /// What the caller gives at every run, in declaration order.
+    pub fn inputs(&self) -> &[TensorInfo] {
+        &self.inputs
+    }
+
+    /// What the caller sets once, in declaration order.
+    pub fn params(&self) -> &[TensorInfo] {
+        &self.params
+    }
+
+    /// What a run gives back, in the order of the graph's outputs.
+    pub fn outputs(&self) -> &[TensorInfo] {
+        &self.output_infos
+    }
+
+    /// Memory held at present.
+    pub fn memory(&self) -> MemoryInfo {
+        self.exec.memory()
+    }
+
+    /// The compiled module: steps, buffers, plan.
+    pub fn lir(&self) -> &LirModule {
+        self.exec.lir()
+    }
+
+    /// How each op kind of the graph gets computed.
+    pub fn dispatch_report(&self) -> &KernelDispatchReport {
+        &self.record.report
+    }
+
+    /// What each pass of the compiler did.
+    pub fn passes(&self) -> &[PassRecord] {
+        &self.record.passes
+    }
+
+    /// Gives symbolic dimensions their values for the runs to come, where the inputs' lengths do not tell
+    /// them (two open dimensions in one input). Later runs check lengths against these; an empty binding
+    /// forgets them.
+    ///
+    /// ```no_run
+    /// # fn example(compiled: &mut rlx_runtime::CompiledGraph) {
+    /// // input "ids" is [batch, seq]: 18 elements alone could be 2×9 or 3×6.
+    /// compiled.set_dims(&rlx_ir::DimBinding::batch_seq(2, 9));
+    /// # }
+    /// ```
+    pub fn set_dims(&mut self, dims: &DimBinding) {
+        self.binder.set_fixed(dims);
+    }
+
+    /// Computes only the first `actual` of `upper` rows in the runs to come: the caller still gives and gets
+    /// tensors of `upper` rows, of which those after `actual` are neither read nor meaningful. Rows are the
+    /// dimension [`rlx_ir::sym::ROWS`], or else [`rlx_ir::sym::SEQ`]. `None` clears.
+    ///
+    /// # Panics
+    /// With the text of [`CompiledGraph::try_set_active_extent`]'s error.
+    #[track_caller]
+    pub fn set_active_extent(&mut self, extent: Option<(usize, usize)>) {
+        or_panic(self.try_set_active_extent(extent));
+    }
+
+    /// As [`CompiledGraph::set_active_extent`].
+    ///
+    /// # Errors
+    /// A graph without an open dimension of rows, or more actual rows than the upper bound.
+    pub fn try_set_active_extent(&mut self, extent: Option<(usize, usize)>) -> Result<()> {
+        self.binder.set_active(extent)
+    }
+
+    /// Waits until the device has nothing left to do.
+    ///
+    /// # Errors
+    /// A fault of the device.
+    pub fn drain(&mut self) -> Result<()> {
+        self.exec.drain()
+    }
+}

@@ -1,0 +1,247 @@
+//! The outputs of the last run: where they are, and reading them.
+
+use rlx_backend::ExecutableGraph;
+use rlx_ir::{Error, ErrorKind, LirModule, Result};
+
+use super::CompiledGraph;
+use super::bind::Binder;
+use super::bytes::{AlignedBytes, copy_block};
+use super::slot::Slot;
+use super::tensor::TensorView;
+use crate::convert;
+use crate::error::or_panic;
+
+/// What is known of the last run's outputs.
+#[derive(Debug)]
+pub(super) struct Outputs {
+    pub(super) slots: Vec<Slot>,
+    /// Whether anything ran yet.
+    ran: bool,
+    /// Under an active extent: the outputs in the caller's extents.
+    expanded: Vec<AlignedBytes>,
+    /// Outputs as f32 where the arena does not hold them so.
+    copies: Vec<f32>,
+    in_copies: bool,
+    /// Byte offset from the base and element count.
+    places: Vec<(usize, usize)>,
+}
+
+impl Outputs {
+    pub(super) fn new(lir: &LirModule) -> Self {
+        let slots: Vec<Slot> = lir.outputs.iter().map(|slot| Slot::new(slot, &lir.symbols)).collect();
+        Outputs {
+            expanded: vec![AlignedBytes::default(); slots.len()],
+            places: vec![(0, 0); slots.len()],
+            slots,
+            ran: false,
+            copies: Vec::new(),
+            in_copies: false,
+        }
+    }
+
+    /// Nothing is valid until the next run is finished.
+    pub(super) fn invalidate(&mut self) {
+        self.ran = false;
+    }
+
+    /// Works out the outputs' dimensions and, under an active extent, puts them into the caller's extents.
+    pub(super) fn finish(&mut self, exec: &dyn ExecutableGraph, binder: &Binder) -> Result<()> {
+        for (i, slot) in self.slots.iter_mut().enumerate() {
+            if !slot.evaluate(&binder.symbols, &binder.full, &binder.run) {
+                let message =
+                    format!("output {:?} has dimensions without a value: {}", slot.name, slot.shape);
+                return Err(Error::new(ErrorKind::Dimension, message));
+            }
+            if slot.cropped() {
+                if slot.dtype.bits() < 8 {
+                    let message =
+                        format!("output {:?}: an active extent within packed {}", slot.name, slot.dtype);
+                    return Err(Error::new(ErrorKind::Unsupported, message));
+                }
+                let bytes = exec.output(i)?;
+                let size = slot.bytes().ok_or_else(|| too_large(slot))?;
+                let whole = self.expanded[i].resize(size);
+                if !bytes.is_empty() {
+                    copy_block(bytes, &slot.run_dims, whole, &slot.dims, slot.dtype.size_bytes());
+                }
+            }
+        }
+        self.ran = true;
+        Ok(())
+    }
+
+    /// The bytes of output `i` in the caller's extents.
+    pub(super) fn bytes<'a>(&'a self, exec: &'a dyn ExecutableGraph, i: usize) -> Result<&'a [u8]> {
+        if !self.ran {
+            return Err(Error::new(ErrorKind::Value, "nothing ran yet, so there are no outputs"));
+        }
+        if self.slots[i].cropped() { Ok(self.expanded[i].as_slice()) } else { exec.output(i) }
+    }
+
+    /// How many f32 output `i` takes.
+    fn floats(&self, i: usize) -> Result<usize> {
+        let slot = &self.slots[i];
+        let n = slot.elements().and_then(|n| n.checked_mul(convert::floats_per_element(slot.dtype)));
+        n.ok_or_else(|| too_large(slot))
+    }
+
+    /// Output `i` as f32 into `out`, which has as many as it takes.
+    fn read_into(&self, exec: &dyn ExecutableGraph, i: usize, out: &mut [f32]) -> Result<()> {
+        let slot = &self.slots[i];
+        let count = slot.elements().ok_or_else(|| too_large(slot))?;
+        convert::to_f32(slot.dtype, self.bytes(exec, i)?, count, out).map_err(|e| {
+            Error::new(e.kind(), format!("output {:?}: {}", slot.name, e.message())).with_source(e)
+        })
+    }
+
+    fn read(&self, exec: &dyn ExecutableGraph, i: usize) -> Result<Vec<f32>> {
+        let mut out = vec![0.0; self.floats(i)?];
+        self.read_into(exec, i, &mut out)?;
+        Ok(out)
+    }
+
+    /// Works out where each output is, as f32, from one base: in the arena when all lie there as f32, else
+    /// in copies.
+    fn locate(&mut self, exec: &dyn ExecutableGraph) -> Result<()> {
+        let arena = exec.arena().map(|a| (a.as_ptr().addr(), a.len()));
+        self.in_copies = false;
+        for i in 0..self.slots.len() {
+            let count = self.floats(i)?;
+            let bytes = self.bytes(exec, i)?;
+            let offset = arena.and_then(|(base, len)| {
+                let offset = bytes.as_ptr().addr().checked_sub(base)?;
+                (offset + bytes.len() <= len && count * 4 == bytes.len()).then_some(offset)
+            });
+            let plain = matches!(self.slots[i].dtype, rlx_ir::DType::F32 | rlx_ir::DType::C64);
+            match offset {
+                Some(offset) if plain => self.places[i] = (offset, count),
+                _ => return self.copy_all(exec),
+            }
+        }
+        Ok(())
+    }
+
+    fn copy_all(&mut self, exec: &dyn ExecutableGraph) -> Result<()> {
+        let mut total = 0usize;
+        for i in 0..self.slots.len() {
+            let count = self.floats(i)?;
+            self.places[i] = (total * 4, count);
+            total += count;
+        }
+        let mut copies = std::mem::take(&mut self.copies);
+        copies.resize(total, 0.0);
+        let mut copied = Ok(());
+        for (i, &(offset, count)) in self.places.iter().enumerate() {
+            copied = copied.and_then(|()| self.read_into(exec, i, &mut copies[offset / 4..][..count]));
+        }
+        self.copies = copies;
+        self.in_copies = true;
+        copied
+    }
+}
+
+fn too_large(slot: &Slot) -> Error {
+    Error::new(ErrorKind::OutOfMemory, format!("output {:?} is too large: {}", slot.name, slot.shape))
+}
+
+impl CompiledGraph {
+    fn check_output(&self, index: usize) -> Result<()> {
+        let count = self.outputs.slots.len();
+        if index < count {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::Binding, format!("there is no output {index}: the graph has {count}")))
+    }
+
+    /// Checks that every index names an output.
+    pub(super) fn check_outputs(&self, indices: &[usize]) -> Result<()> {
+        indices.iter().try_for_each(|&i| self.check_output(i))
+    }
+
+    /// Output `index` of the last run as f32.
+    ///
+    /// # Errors
+    /// No such output, nothing ran yet, or an integer that f32 cannot hold exactly.
+    pub fn try_read_output(&self, index: usize) -> Result<Vec<f32>> {
+        self.check_output(index)?;
+        self.outputs.read(&*self.exec, index)
+    }
+
+    pub(super) fn read_all(&self) -> Result<Vec<Vec<f32>>> {
+        (0..self.outputs.slots.len()).map(|i| self.outputs.read(&*self.exec, i)).collect()
+    }
+
+    pub(super) fn output_bytes(&self, index: usize) -> Result<&[u8]> {
+        self.check_output(index)?;
+        self.outputs.bytes(&*self.exec, index)
+    }
+
+    pub(super) fn read_output_into(&self, index: usize, out: &mut [f32]) -> Result<()> {
+        let want = self.outputs.floats(index)?;
+        if want != out.len() {
+            let slot = &self.outputs.slots[index];
+            let message =
+                format!("output {:?} has {want} elements, the buffer given for it {}", slot.name, out.len());
+            return Err(Error::new(ErrorKind::Binding, message));
+        }
+        self.outputs.read_into(&*self.exec, index, out)
+    }
+
+    /// The outputs of the last run where they lie; nothing is copied. Nothing before the first run.
+    ///
+    /// # Panics
+    /// Only if the device lost its outputs since that run.
+    pub fn output_views(&self) -> impl Iterator<Item = TensorView<'_>> {
+        let count = if self.outputs.ran { self.outputs.slots.len() } else { 0 };
+        (0..count).map(|i| {
+            let slot = &self.outputs.slots[i];
+            let bytes = or_panic(self.outputs.bytes(&*self.exec, i));
+            TensorView { name: &slot.name, dtype: slot.dtype, dims: &slot.dims, bytes }
+        })
+    }
+
+    /// Elements `row * row_inner ..` of output `out` of the last run, `row_inner` of them; `None` out of range
+    /// or when nothing ran.
+    ///
+    /// # Panics
+    /// When f32 cannot hold an integer of that row exactly; [`CompiledGraph::try_read_output_row`] reports it.
+    #[track_caller]
+    pub fn read_output_row(&self, out: usize, row: usize, row_inner: usize) -> Option<Vec<f32>> {
+        or_panic(self.try_read_output_row(out, row, row_inner))
+    }
+
+    /// As [`CompiledGraph::read_output_row`].
+    ///
+    /// # Errors
+    /// [`ErrorKind::Value`] for an integer that f32 cannot hold exactly.
+    pub fn try_read_output_row(&self, out: usize, row: usize, row_inner: usize) -> Result<Option<Vec<f32>>> {
+        if !self.outputs.ran || out >= self.outputs.slots.len() {
+            return Ok(None);
+        }
+        let slot = &self.outputs.slots[out];
+        let count = slot.elements().unwrap_or(0);
+        let range = row.checked_mul(row_inner).and_then(|start| Some(start..start.checked_add(row_inner)?));
+        let Some(range) = range.filter(|r| r.end <= count) else { return Ok(None) };
+        if slot.dtype.bits() < 8 {
+            return Ok(Some(self.try_read_output(out)?[range].to_vec()));
+        }
+        let size = slot.dtype.size_bytes();
+        let bytes = &self.output_bytes(out)?[range.start * size..range.end * size];
+        let mut values = vec![0.0; row_inner * convert::floats_per_element(slot.dtype)];
+        convert::to_f32(slot.dtype, bytes, row_inner, &mut values)?;
+        Ok(Some(values))
+    }
+
+    pub(super) fn locate_outputs(&mut self) -> Result<&[(usize, usize)]> {
+        self.outputs.locate(&*self.exec)?;
+        Ok(&self.outputs.places)
+    }
+
+    /// The base of [`CompiledGraph::run_slots`]'s offsets: valid until the next run.
+    pub fn arena_ptr(&self) -> *const u8 {
+        match self.exec.arena() {
+            Some(arena) if !self.outputs.in_copies => arena.as_ptr(),
+            _ => self.outputs.copies.as_ptr().cast(),
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Setting parameters.
+
+use std::sync::Arc;
+
+use rlx_ir::{DType, Error, ErrorKind, Result, Weight, WeightStore};
+
+use super::CompiledGraph;
+use super::bind::unknown_name;
+use super::tensor::TensorInfo;
+use crate::convert;
+use crate::error::or_panic;
+
+impl CompiledGraph {
+    /// Sets a parameter from f32 values, converted to its declared type. Clones keep what they have.
+    ///
+    /// # Panics
+    /// With the text of [`CompiledGraph::try_set_param`]'s error.
+    #[track_caller]
+    pub fn set_param(&mut self, name: &str, values: &[f32]) {
+        or_panic(self.try_set_param(name, values));
+    }
+
+    /// Sets a parameter from the bytes of `dtype` elements.
+    ///
+    /// # Panics
+    /// With the text of [`CompiledGraph::try_set_param_typed`]'s error.
+    #[track_caller]
+    pub fn set_param_typed(&mut self, name: &str, bytes: &[u8], dtype: DType) {
+        or_panic(self.try_set_param_typed(name, bytes, dtype));
+    }
+
+    /// Sets a parameter from f32 values, converted to its declared type.
+    ///
+    /// # Errors
+    /// An unknown name, a wrong count, a value the declared type cannot hold exactly.
+    pub fn try_set_param(&mut self, name: &str, values: &[f32]) -> Result<()> {
+        let index = self.param_position(name)?;
+        let info = &self.params[index];
+        let dims = self.param_dims(index)?;
+        let want = dims.iter().product::<usize>() * convert::floats_per_element(info.dtype);
+        if values.len() != want {
+            let message = format!(
+                "parameter {name:?} is {}: {want} elements, but {} were given",
+                info.shape,
+                values.len()
+            );
+            return Err(Error::new(ErrorKind::Binding, message));
+        }
+        let mut bytes = vec![0; info.shape.size_bytes().unwrap_or(0)];
+        convert::from_f32(info.dtype, values, &mut bytes).map_err(|e| named(info, &e))?;
+        self.set_weight(index, Arc::new(Weight::owned(info.dtype, &dims, bytes)?))
+    }
+
+    /// Sets a parameter from the bytes of `dtype` elements: its declared type, or a float type that the
+    /// declared one holds exactly.
+    ///
+    /// # Errors
+    /// An unknown name, another type, a wrong count.
+    pub fn try_set_param_typed(&mut self, name: &str, bytes: &[u8], dtype: DType) -> Result<()> {
+        let index = self.param_position(name)?;
+        let info = &self.params[index];
+        let dims = self.param_dims(index)?;
+        let bytes = convert::widen(info.dtype, dtype, bytes).map_err(|e| named(info, &e))?;
+        let weight = Weight::owned(info.dtype, &dims, bytes.into_owned()).map_err(|e| named(info, &e))?;
+        self.set_weight(index, Arc::new(weight))
+    }
+
+    /// Sets a parameter to a stored weight: mapped ones are not copied, unless their type must be widened.
+    ///
+    /// # Errors
+    /// An unknown name, other dimensions, a type that the declared one does not hold exactly.
+    pub fn try_set_weight(&mut self, name: &str, weight: &Arc<Weight>) -> Result<()> {
+        let index = self.param_position(name)?;
+        let info = &self.params[index];
+        let dims = self.param_dims(index)?;
+        if weight.dims() != dims {
+            let message = format!("parameter {name:?} is {}, but was given {}", info.shape, weight.shape());
+            return Err(Error::new(ErrorKind::Binding, message));
+        }
+        if weight.dtype() == info.dtype {
+            return self.set_weight(index, Arc::clone(weight));
+        }
+        self.try_set_param_typed(name, &weight.bytes()?, weight.dtype())
+    }
+
+    /// Sets every parameter that `weights` has by name; gives the names of parameters it does not have.
+    ///
+    /// # Errors
+    /// As [`CompiledGraph::try_set_weight`].
+    pub fn try_set_weights(&mut self, weights: &WeightStore) -> Result<Vec<String>> {
+        let names: Vec<String> = self.params.iter().map(|p| p.name.clone()).collect();
+        let mut missing = Vec::new();
+        for name in names {
+            match weights.get(&name) {
+                Some(weight) => self.try_set_weight(&name, weight)?,
+                None => missing.push(name),
+            }
+        }
+        Ok(missing)
+    }
+
+    /// Whether a parameter has a value.
+    pub fn is_param_set(&self, name: &str) -> bool {
+        self.params.iter().position(|p| p.name == name).is_some_and(|i| self.param_set[i])
+    }
+
+    fn set_weight(&mut self, index: usize, weight: Arc<Weight>) -> Result<()> {
+        self.exec.set_param(index, weight)?;
+        self.param_set[index] = true;
+        Ok(())
+    }
+
+    fn param_position(&self, name: &str) -> Result<usize> {
+        self.params
+            .iter()
+            .position(|p| p.name == name)
+            .ok_or_else(|| unknown_name("parameter", name, self.params.iter().map(|p| p.name.as_str())))
+    }
+
+    fn param_dims(&self, index: usize) -> Result<Vec<usize>> {
+        let info = &self.params[index];
+        info.shape.static_dims().ok_or_else(|| {
+            let message = format!("parameter {:?} has open dimensions: {}", info.name, info.shape);
+            Error::new(ErrorKind::Dimension, message).with_hint("compile with dim_binding")
+        })
+    }
+
+    /// Every parameter must have a value before a run.
+    pub(super) fn check_params(&self) -> Result<()> {
+        let Some(first) = self.param_set.iter().position(|&set| !set) else { return Ok(()) };
+        let unset = self.param_set.iter().filter(|&&set| !set).count();
+        let info = &self.params[first];
+        let others = if unset > 1 { format!(" (nor were {} others)", unset - 1) } else { String::new() };
+        let message = format!("parameter {:?} was never set{others}; it is {}", info.name, info.shape);
+        Err(Error::new(ErrorKind::Binding, message))
+    }
+}
+
+fn named(info: &TensorInfo, e: &Error) -> Error {
+    Error::new(e.kind(), format!("parameter {:?}, {}: {}", info.name, info.shape, e.message()))
+        .with_source(e.clone())
+}

@@ -1,0 +1,215 @@
+//! The run family. Every form binds, executes and finishes in the same way; they differ in how inputs come
+//! and how outputs go.
+
+use rlx_ir::{ConstData, DType, Error, ErrorKind, Result};
+
+use super::CompiledGraph;
+use super::bind::{BoundInputs, Inputs};
+use super::tensor::TensorView;
+use crate::error::or_panic;
+use crate::session::on_device;
+
+impl CompiledGraph {
+    /// Runs on f32 inputs by name, converted to their declared types; gives all outputs as f32.
+    ///
+    /// # Panics
+    /// With the text of [`CompiledGraph::try_run`]'s error.
+    #[track_caller]
+    pub fn run(&mut self, inputs: &[(&str, &[f32])]) -> Vec<Vec<f32>> {
+        or_panic(self.try_run(inputs))
+    }
+
+    /// As [`CompiledGraph::run`].
+    ///
+    /// # Errors
+    /// A missing, unknown or misshapen input, a parameter never set, a value that a type cannot hold
+    /// exactly, a value an op forbids (named), a fault of the device.
+    pub fn try_run(&mut self, inputs: &[(&str, &[f32])]) -> Result<Vec<Vec<f32>>> {
+        self.execute(&inputs)?;
+        self.read_all()
+    }
+
+    /// Runs on the bytes of inputs in their declared types; gives the outputs' bytes and types.
+    ///
+    /// # Panics
+    /// With the text of [`CompiledGraph::try_run_typed`]'s error.
+    #[track_caller]
+    pub fn run_typed(&mut self, inputs: &[(&str, &[u8], DType)]) -> Vec<(Vec<u8>, DType)> {
+        or_panic(self.try_run_typed(inputs))
+    }
+
+    /// As [`CompiledGraph::run_typed`].
+    ///
+    /// # Errors
+    /// As [`CompiledGraph::try_run`].
+    pub fn try_run_typed(&mut self, inputs: &[(&str, &[u8], DType)]) -> Result<Vec<(Vec<u8>, DType)>> {
+        self.execute(&inputs)?;
+        let output = |i: usize| Ok((self.output_bytes(i)?.to_vec(), self.output_infos[i].dtype));
+        (0..self.output_infos.len()).map(output).collect()
+    }
+
+    /// Runs on tensors that know their dimensions, which decides open dimensions even where lengths do not;
+    /// gives the outputs with theirs.
+    ///
+    /// # Errors
+    /// As [`CompiledGraph::try_run`].
+    pub fn try_run_tensors(&mut self, inputs: &[TensorView<'_>]) -> Result<Vec<ConstData>> {
+        self.execute(&inputs)?;
+        self.output_views().map(|view| view.to_const()).collect()
+    }
+
+    /// Runs and gives the outputs of these indices in their order; `None`: all.
+    ///
+    /// # Panics
+    /// With the text of [`CompiledGraph::try_run_read_outputs`]'s error.
+    #[track_caller]
+    pub fn run_read_outputs(
+        &mut self,
+        inputs: &[(&str, &[f32])],
+        read_indices: Option<&[usize]>,
+    ) -> Vec<Vec<f32>> {
+        or_panic(self.try_run_read_outputs(inputs, read_indices))
+    }
+
+    /// As [`CompiledGraph::run_read_outputs`].
+    ///
+    /// # Errors
+    /// No such output (nothing runs then), or as [`CompiledGraph::try_run`].
+    pub fn try_run_read_outputs(
+        &mut self,
+        inputs: &[(&str, &[f32])],
+        read_indices: Option<&[usize]>,
+    ) -> Result<Vec<Vec<f32>>> {
+        let Some(indices) = read_indices else { return self.try_run(inputs) };
+        self.check_outputs(indices)?;
+        self.execute(&inputs)?;
+        indices.iter().map(|&i| self.try_read_output(i)).collect()
+    }
+
+    /// Runs and writes the outputs into the caller's buffers, which must have their lengths.
+    ///
+    /// # Panics
+    /// With the text of [`CompiledGraph::try_run_into`]'s error.
+    #[track_caller]
+    pub fn run_into(&mut self, inputs: &[(&str, &[f32])], outputs: &mut [&mut [f32]]) {
+        or_panic(self.try_run_into(inputs, outputs));
+    }
+
+    /// As [`CompiledGraph::run_into`]. Allocates nothing.
+    ///
+    /// # Errors
+    /// A buffer too few, too many or of another length, or as [`CompiledGraph::try_run`].
+    pub fn try_run_into(&mut self, inputs: &[(&str, &[f32])], outputs: &mut [&mut [f32]]) -> Result<()> {
+        if outputs.len() != self.output_infos.len() {
+            let message = format!(
+                "{} output buffers were given, the graph has {}",
+                outputs.len(),
+                self.output_infos.len()
+            );
+            return Err(Error::new(ErrorKind::Binding, message));
+        }
+        self.execute(&inputs)?;
+        outputs.iter_mut().enumerate().try_for_each(|(i, out)| self.read_output_into(i, out))
+    }
+
+    /// Runs and gives where each output lies: a pointer and how many f32. Valid until the next run.
+    ///
+    /// # Panics
+    /// With the text of [`CompiledGraph::try_run_raw`]'s error.
+    #[track_caller]
+    pub fn run_raw(&mut self, inputs: &[(&str, &[f32])]) -> Vec<(*const f32, usize)> {
+        or_panic(self.try_run_raw(inputs))
+    }
+
+    /// As [`CompiledGraph::run_raw`]; [`CompiledGraph::output_views`] is the form without pointers.
+    ///
+    /// # Errors
+    /// As [`CompiledGraph::try_run`].
+    pub fn try_run_raw(&mut self, inputs: &[(&str, &[f32])]) -> Result<Vec<(*const f32, usize)>> {
+        self.execute(&inputs)?;
+        let places = self.locate_outputs()?.to_vec();
+        let base = self.arena_ptr();
+        Ok(places.into_iter().map(|(offset, count)| (base.wrapping_add(offset).cast(), count)).collect())
+    }
+
+    /// Runs on inputs in declaration order; gives each output's byte offset from
+    /// [`CompiledGraph::arena_ptr`] and how many f32. Allocates nothing (after the first run).
+    ///
+    /// # Panics
+    /// With the text of [`CompiledGraph::try_run_slots`]'s error.
+    #[track_caller]
+    pub fn run_slots(&mut self, inputs: &[&[f32]]) -> &[(usize, usize)] {
+        or_panic(self.try_run_slots(inputs))
+    }
+
+    /// As [`CompiledGraph::run_slots`].
+    ///
+    /// # Errors
+    /// As [`CompiledGraph::try_run`].
+    pub fn try_run_slots(&mut self, inputs: &[&[f32]]) -> Result<&[(usize, usize)]> {
+        self.execute(&inputs)?;
+        self.locate_outputs()
+    }
+
+    /// Starts a run; its outputs overwrite earlier ones. Synchronous on the CPU.
+    ///
+    /// # Panics
+    /// With the text of [`CompiledGraph::try_commit_no_wait`]'s error.
+    #[track_caller]
+    pub fn commit_no_wait(&mut self, inputs: &[(&str, &[f32])]) {
+        or_panic(self.try_commit_no_wait(inputs));
+    }
+
+    /// As [`CompiledGraph::commit_no_wait`].
+    ///
+    /// # Errors
+    /// As [`CompiledGraph::try_run`].
+    pub fn try_commit_no_wait(&mut self, inputs: &[(&str, &[f32])]) -> Result<()> {
+        self.execute(&inputs)
+    }
+
+    /// Waits for every run that [`CompiledGraph::commit_no_wait`] started.
+    ///
+    /// # Panics
+    /// With the text of [`CompiledGraph::try_sync_pending`]'s error.
+    #[track_caller]
+    pub fn sync_pending(&mut self) {
+        or_panic(self.try_sync_pending());
+    }
+
+    /// As [`CompiledGraph::sync_pending`].
+    ///
+    /// # Errors
+    /// A fault of the device.
+    pub fn try_sync_pending(&mut self) -> Result<()> {
+        self.exec.drain().map_err(|e| on_device(e, self.device))
+    }
+
+    /// Runs one after the other; gives each run's own outputs.
+    ///
+    /// # Panics
+    /// With the text of [`CompiledGraph::try_run_pipelined`]'s error.
+    #[track_caller]
+    pub fn run_pipelined(&mut self, runs: &[Vec<(&str, &[f32])>]) -> Vec<Vec<Vec<f32>>> {
+        or_panic(self.try_run_pipelined(runs))
+    }
+
+    /// As [`CompiledGraph::run_pipelined`].
+    ///
+    /// # Errors
+    /// The first run's fault, as [`CompiledGraph::try_run`].
+    pub fn try_run_pipelined(&mut self, runs: &[Vec<(&str, &[f32])>]) -> Result<Vec<Vec<Vec<f32>>>> {
+        runs.iter().map(|inputs| self.try_run(inputs)).collect()
+    }
+
+    /// One run: bind, execute, finish.
+    pub(super) fn execute(&mut self, given: &dyn Inputs) -> Result<()> {
+        self.outputs.invalidate();
+        self.check_params()?;
+        self.binder.bind(given, &self.handles)?;
+        let source = BoundInputs { given, handles: &self.handles, binder: &self.binder };
+        self.exec.run(&source, &self.binder.run).map_err(|e| on_device(e, self.device))?;
+        self.outputs.finish(&*self.exec, &self.binder)?;
+        self.feed_handles()
+    }
+}

@@ -1,0 +1,66 @@
+//! Tensors at the border: what is declared, and views of bytes.
+
+use rlx_ir::lir::IoSlot;
+use rlx_ir::{ConstData, DType, Result, Shape};
+
+use crate::convert;
+
+/// A named tensor that a graph takes or gives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TensorInfo {
+    /// The caller's name.
+    pub name: String,
+    /// The element type.
+    pub dtype: DType,
+    /// The declared shape.
+    pub shape: Shape,
+}
+
+impl TensorInfo {
+    pub(super) fn of(slot: &IoSlot) -> Self {
+        TensorInfo { name: slot.name.clone(), dtype: slot.shape.dtype(), shape: slot.shape.clone() }
+    }
+}
+
+/// A tensor in someone else's memory: row-major, little-endian, sub-byte elements packed.
+///
+/// ```
+/// use rlx_ir::DType;
+/// use rlx_runtime::TensorView;
+/// let ids = [7i64, 8];
+/// let bytes: Vec<u8> = ids.iter().flat_map(|i| i.to_le_bytes()).collect();
+/// let view = TensorView { name: "ids", dtype: DType::I64, dims: &[1, 2], bytes: &bytes };
+/// assert_eq!(view.to_f32().unwrap(), [7.0, 8.0]);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TensorView<'a> {
+    /// The tensor's name.
+    pub name: &'a str,
+    /// The element type.
+    pub dtype: DType,
+    /// The dimensions, outermost first.
+    pub dims: &'a [usize],
+    /// The bytes.
+    pub bytes: &'a [u8],
+}
+
+impl TensorView<'_> {
+    /// The tensor with bytes of its own.
+    ///
+    /// # Errors
+    /// Bytes that do not fit type and dimensions.
+    pub fn to_const(&self) -> Result<ConstData> {
+        ConstData::new(self.dtype, self.dims, self.bytes.to_vec())
+    }
+
+    /// The elements as f32.
+    ///
+    /// # Errors
+    /// Bytes that do not fit type and dimensions, or an integer that f32 cannot hold exactly.
+    pub fn to_f32(&self) -> Result<Vec<f32>> {
+        let n = self.to_const()?.num_elements();
+        let mut out = vec![0.0; n * convert::floats_per_element(self.dtype)];
+        convert::to_f32(self.dtype, self.bytes, n, &mut out)?;
+        Ok(out)
+    }
+}

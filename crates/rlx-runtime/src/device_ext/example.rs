@@ -1,0 +1,148 @@
+//! A small graph around an op, so that questions about the op alone can be put to a backend, whose claims are
+//! about nodes.
+//!
+//! The op's own shape rule decides what fits: candidates are tried until it accepts one, f32 first.
+
+use rlx_ir::op::MaskKind;
+use rlx_ir::ops::def;
+use rlx_ir::{DType, Dim, Extent, Graph, NodeId, Op, Shape};
+
+/// The element types tried for one input, f32 first.
+const TYPES: [DType; 6] = [DType::F32, DType::I64, DType::Bool, DType::I32, DType::U8, DType::I8];
+
+/// A graph with one node of `op` whose inputs are of natural shapes and types; `None` when none were found.
+pub(super) fn graph_of(op: &Op) -> Option<(Graph, NodeId)> {
+    let (inputs, results) = signature(op)?;
+    let mut graph = Graph::new("example");
+    let inputs = inputs.into_iter().enumerate().map(|(i, s)| graph.input(format!("x{i}"), s)).collect();
+    let id = graph.push_node(rlx_ir::Node::new(op.clone(), inputs, results));
+    Some((graph, id))
+}
+
+type Signature = (Vec<Shape>, Vec<Shape>);
+
+fn signature(op: &Op) -> Option<Signature> {
+    let accept = |inputs: Vec<Shape>| {
+        let declared = vec![Shape::new(&[4], DType::F32)];
+        let refs: Vec<&Shape> = inputs.iter().collect();
+        def::infer(op, &refs, &declared).ok().map(|results| (inputs, results))
+    };
+    special(op).and_then(&accept).or_else(|| search(op, &accept))
+}
+
+fn f32s(dims: &[usize]) -> Shape {
+    Shape::new(dims, DType::F32)
+}
+
+/// Ops whose inputs must fit their attributes in ways a search does not find.
+fn special(op: &Op) -> Option<Vec<Shape>> {
+    match op {
+        Op::Region { body } => Some(body.graph.inputs().map(|n| n.shape.clone()).collect()),
+        Op::Custom { num_inputs, .. } => Some(vec![f32s(&[4]); *num_inputs]),
+        // The source has as many elements as the target.
+        Op::Reshape { to } => {
+            let dims: Vec<Dim> = to.clone();
+            Some(vec![Shape::from_dims(&dims, DType::F32)])
+        }
+        Op::Conv { strides, groups, format, .. } => {
+            let mut x = vec![8; strides.len()];
+            match format {
+                rlx_ir::op::DataFormat::ChannelsFirst => x.insert(0, 4 * groups),
+                _ => x.push(4 * groups),
+            }
+            x.insert(0, 1);
+            let w = [vec![4 * groups, 4], vec![1; strides.len()]].concat();
+            Some(vec![f32s(&x), f32s(&w)])
+        }
+        Op::ConvTranspose { strides, groups, .. } => {
+            let x = [vec![1, 4 * groups], vec![8; strides.len()]].concat();
+            let w = [vec![4 * groups, 4], vec![1; strides.len()]].concat();
+            Some(vec![f32s(&x), f32s(&w)])
+        }
+        Op::Slice { starts, steps, to } => {
+            // As long as the last index that is read.
+            let reads = |((start, &step), to): ((&Extent, &i64), &Dim)| {
+                let (start, n) = (start.as_const().unwrap_or(0), to.as_static().unwrap_or(4) as i64);
+                let last = start.saturating_add(step.max(0).saturating_mul(n - 1));
+                usize::try_from(last.saturating_add(1)).unwrap_or(1).max(1)
+            };
+            let dims: Vec<usize> = starts.iter().zip(steps).zip(to).map(reads).collect();
+            Some(vec![f32s(&dims)])
+        }
+        Op::OneHot { .. } => Some(vec![Shape::new(&[4], DType::I64), f32s(&[2])]),
+        Op::GroupNorm { groups, .. } => {
+            let channels = groups.saturating_mul(2);
+            Some(vec![f32s(&[1, channels, 4]), f32s(&[channels]), f32s(&[channels])])
+        }
+        Op::Attention { num_heads, head_dim, mask, .. } => {
+            let q = f32s(&[1, *num_heads, 4, *head_dim]);
+            let custom = matches!(mask, MaskKind::Custom).then(|| f32s(&[1, 1, 4, 4]));
+            Some([q.clone(), q.clone(), q].into_iter().chain(custom).collect())
+        }
+        Op::Rope { head_dim, n_rot, .. } => {
+            let table = f32s(&[4, n_rot / 2]);
+            Some(vec![f32s(&[1, 2, 4, *head_dim]), table.clone(), table])
+        }
+        Op::Pool { kernel, dilations, .. } => {
+            let size = |(&k, &d): (&usize, &usize)| k.saturating_mul(d).saturating_add(8);
+            let spatial = kernel.iter().zip(dilations).map(size);
+            // Large enough in both channel orders.
+            let mut x = vec![1, 64];
+            x.extend(spatial.map(|n| n.max(64)));
+            Some(vec![f32s(&x)])
+        }
+        _ => None,
+    }
+}
+
+/// Tries numbers of inputs, ranks and types: all inputs `[4; rank]`, then the first of a higher rank.
+fn search(op: &Op, accept: &impl Fn(Vec<Shape>) -> Option<Signature>) -> Option<Signature> {
+    let arity = op.def().arity(op);
+    let counts = (0..=6).filter(|&n| arity.accepts(n)).take(2);
+    for count in counts {
+        for rank in [2, 1, 3, 4, 5, 0] {
+            for other_rank in [rank, 1, 2, 0] {
+                if let Some(found) = search_types(count, rank, other_rank, accept) {
+                    return Some(found);
+                }
+            }
+        }
+    }
+    None
+}
+
+fn search_types(
+    count: usize,
+    rank: usize,
+    other_rank: usize,
+    accept: &impl Fn(Vec<Shape>) -> Option<Signature>,
+) -> Option<Signature> {
+    // Every assignment of types to the first three inputs; inputs after them take the second's.
+    let free = count.min(3);
+    for code in 0..TYPES.len().pow(free as u32) {
+        let type_of =
+            |i: usize| TYPES[code / TYPES.len().pow(i.min(free.saturating_sub(1)) as u32) % TYPES.len()];
+        let shape = |i: usize| Shape::new(&vec![4; if i == 0 { rank } else { other_rank }], type_of(i));
+        if let Some(found) = accept((0..count).map(shape).collect()) {
+            return Some(found);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rlx_ir::OpKind;
+    use rlx_ir::testing::Gen;
+
+    #[test]
+    fn every_op_of_the_table_has_an_example_for_most_of_its_attributes() {
+        let found = |kind: OpKind| {
+            let case = |&seed: &u64| graph_of(&kind.def().generate(kind, &mut Gen::new(seed)).op).is_some();
+            (0..40).filter(case).count()
+        };
+        let rare: Vec<_> = OpKind::ALL.iter().map(|&k| (k, found(k))).filter(|&(_, n)| n < 30).collect();
+        assert!(rare.is_empty(), "of 40 cases, examples for {rare:?}");
+    }
+}

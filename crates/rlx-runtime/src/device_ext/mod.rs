@@ -1,0 +1,257 @@
+//! What each device can do. Every answer is derived from the backend's own claims: there is no second list.
+//!
+//! ```
+//! use rlx_runtime::{Device, fastest_among, full_name};
+//! assert_eq!(fastest_among(&[Device::Cpu, Device::Metal, Device::Mlx]), Device::Mlx);
+//! assert_eq!(full_name(Device::Vulkan), "Vulkan");
+//! ```
+
+mod example;
+
+use std::sync::Arc;
+
+use rlx_driver::Device;
+use rlx_ir::{Error, Graph, Node, Op, Result, verify_ok};
+use rlx_opt::passes::legalize;
+use rlx_opt::pipeline::PassContext;
+use rlx_opt::{CompileOptions, KernelDispatchReport, Target, report};
+
+use crate::registry::{registered, require_backend};
+use crate::session::on_device;
+
+/// Whether `device` can be used now: a backend in this build and a live probe of the driver, or a backend
+/// given to [`crate::register_backend`].
+pub fn is_available(device: Device) -> bool {
+    unavailable_reason(device).is_none()
+}
+
+/// Why `device` cannot be used; `None` when it can.
+pub fn unavailable_reason(device: Device) -> Option<Error> {
+    if registered(device).is_some() {
+        return None;
+    }
+    require_backend(device).and_then(|backend| backend.probe()).err()
+}
+
+/// The devices that can be used now.
+pub fn available_devices() -> Vec<Device> {
+    Device::all().iter().copied().filter(|&d| is_available(d)).collect()
+}
+
+/// Of Metal, MLX and GPU, those that can be used now; none elsewhere than on Apple's systems.
+pub fn available_apple_devices() -> Vec<Device> {
+    if !cfg!(target_vendor = "apple") {
+        return Vec::new();
+    }
+    [Device::Metal, Device::Mlx, Device::Gpu].into_iter().filter(|&d| is_available(d)).collect()
+}
+
+/// The available devices that can compute every node of `graph`.
+pub fn devices_for(graph: &Graph) -> Vec<Device> {
+    available_devices().into_iter().filter(|&d| supports_graph(d, graph)).collect()
+}
+
+/// The static order of preference, fastest first.
+const PRIORITY: [Device; 12] = [
+    Device::Tpu,
+    Device::Cuda,
+    Device::Rocm,
+    Device::Mlx,
+    Device::Metal,
+    Device::Ane,
+    Device::Gpu,
+    Device::Vulkan,
+    Device::DirectX,
+    Device::OpenGl,
+    Device::WebGpu,
+    Device::Cpu,
+];
+
+/// The available device that is first in the static order of preference.
+pub fn fastest_device() -> Device {
+    fastest_among(&available_devices())
+}
+
+/// The one of `devices` that is first in the static order of preference; `Cpu` when there is none.
+pub fn fastest_among(devices: &[Device]) -> Device {
+    PRIORITY.into_iter().find(|d| devices.contains(d)).unwrap_or(Device::Cpu)
+}
+
+/// The device's name; for the CPU with the BLAS it uses, if it uses one.
+pub fn full_name(device: Device) -> &'static str {
+    device.name()
+}
+
+/// Whether [`crate::CompiledGraph::run_slots`] works on `device`: it does wherever the device can be used,
+/// through host-visible copies where it has to.
+pub fn supports_run_slots(device: Device) -> bool {
+    is_available(device)
+}
+
+/// Blocks until `device` has nothing left to do. The CPU computes within each call, so it never has.
+///
+/// Graphs of devices with a queue of their own are drained by [`crate::CompiledGraph::drain`].
+pub fn drain_device(device: Device) {
+    tracing::trace!(%device, "drained");
+}
+
+/// A device's target with the options it was asked for.
+struct Query {
+    target: Arc<dyn Target>,
+    options: CompileOptions,
+}
+
+impl Query {
+    fn new(device: Device, options: &CompileOptions) -> Result<Self> {
+        let backend = require_backend(device)?;
+        let target = backend.target(options).map_err(|e| on_device(e, device))?;
+        Ok(Query { target, options: options.clone() })
+    }
+
+    fn context(&self) -> PassContext<'_> {
+        PassContext { target: &*self.target, options: &self.options }
+    }
+
+    /// Whether the device can compute the node, by its own kernel or by decomposition.
+    fn computes(&self, node: &Node, graph: &Graph) -> bool {
+        legalize::run(&alone(node, graph), &self.context()).is_ok()
+    }
+}
+
+/// A graph of the node alone, its inputs given.
+fn alone(node: &Node, graph: &Graph) -> Graph {
+    let mut single = Graph::new("node");
+    if node.inputs.is_empty() {
+        let id = single.push_node(node.clone());
+        single.set_outputs(vec![id]);
+        return single;
+    }
+    if let Op::Result { .. } = node.op {
+        // A result of a node with several: what counts is that node, which is asked about itself.
+        single.input("result", node.shape.clone());
+        return single;
+    }
+    let inputs = node.inputs.iter().enumerate();
+    let inputs = inputs.map(|(i, &id)| single.input(format!("x{i}"), graph.shape(id).clone())).collect();
+    let copy = Node::new(node.op.clone(), inputs, node.results().to_vec()).with_name(node.name.clone());
+    let id = single.push_node(copy);
+    single.set_outputs(vec![id]);
+    single
+}
+
+fn default_options() -> CompileOptions {
+    // Queries answer for the environment's policy where it makes sense, else for the default.
+    CompileOptions::try_new().unwrap_or_default()
+}
+
+/// Whether `device` can be used and compute `op` in f32 or the op's natural element type.
+pub fn supports(device: Device, op: &Op) -> bool {
+    let Some((graph, id)) = example::graph_of(op) else { return false };
+    supports_node(device, graph.node(id), &graph)
+}
+
+/// Whether `device` can be used and compute `node` of `graph`, exact for its element types and attributes.
+pub fn supports_node(device: Device, node: &Node, graph: &Graph) -> bool {
+    is_available(device) && Query::new(device, &default_options()).is_ok_and(|q| q.computes(node, graph))
+}
+
+/// Whether `device` can be used and compute every node of `graph`. The graph need not have outputs.
+pub fn supports_graph(device: Device, graph: &Graph) -> bool {
+    supports_graph_with_options(device, graph, &default_options())
+}
+
+/// As [`supports_graph`], under `options`.
+pub fn supports_graph_with_options(device: Device, graph: &Graph, options: &CompileOptions) -> bool {
+    let legal = |q: Query| verify_ok(graph).is_ok() && legalize::run(graph, &q.context()).is_ok();
+    is_available(device) && Query::new(device, options).is_ok_and(legal)
+}
+
+/// The first node, in order, that `device` cannot compute: its position and op. Where the device cannot be
+/// used at all, that is node 0.
+pub fn first_unsupported_op(device: Device, graph: &Graph) -> Option<(usize, &Op)> {
+    first_unsupported_op_with_options(device, graph, &default_options())
+}
+
+/// As [`first_unsupported_op`], under `options`.
+pub fn first_unsupported_op_with_options<'g>(
+    device: Device,
+    graph: &'g Graph,
+    options: &CompileOptions,
+) -> Option<(usize, &'g Op)> {
+    let first = graph.nodes().first()?;
+    let query = match Query::new(device, options) {
+        Ok(query) if is_available(device) => query,
+        _ => return Some((0, &first.op)),
+    };
+    if legalize::run(graph, &query.context()).is_ok() {
+        return None;
+    }
+    graph.nodes().iter().find(|node| !query.computes(node, graph)).map(|node| (node.id.index(), &node.op))
+}
+
+/// The graph with every node that `device` has no kernel for replaced by simpler ones.
+///
+/// # Errors
+/// A device without a backend, an invalid graph, or the first node nothing can compute.
+pub fn legalize_graph_for_device(graph: Graph, device: Device) -> Result<Graph, String> {
+    legalize_graph_for_device_with_options(graph, device, &default_options())
+}
+
+/// As [`legalize_graph_for_device`], under `options`.
+///
+/// # Errors
+/// As [`legalize_graph_for_device`].
+pub fn legalize_graph_for_device_with_options(
+    graph: Graph,
+    device: Device,
+    options: &CompileOptions,
+) -> Result<Graph, String> {
+    Ok(try_legalize(&graph, device, options)?.0)
+}
+
+/// As [`legalize_graph_for_device`], with the report of what was done.
+///
+/// # Errors
+/// As [`legalize_graph_for_device`].
+pub fn legalize_graph_for_device_with_report(
+    graph: Graph,
+    device: Device,
+) -> Result<(Graph, KernelDispatchReport), String> {
+    Ok(try_legalize(&graph, device, &default_options())?)
+}
+
+/// The typed form of the legalising calls.
+///
+/// # Errors
+/// As [`legalize_graph_for_device`].
+pub fn try_legalize(
+    graph: &Graph,
+    device: Device,
+    options: &CompileOptions,
+) -> Result<(Graph, KernelDispatchReport)> {
+    let query = Query::new(device, options)?;
+    verify_ok(graph)?;
+    let report = report::analyze(graph, &query.context());
+    let legal = legalize::run(graph, &query.context()).map_err(|e| on_device(e, device))?;
+    Ok((legal, report))
+}
+
+/// How `device` would compute each kind of node in `graph`.
+///
+/// # Errors
+/// A device without a backend.
+pub fn dispatch_report_for_device(graph: &Graph, device: Device) -> Result<KernelDispatchReport, String> {
+    dispatch_report_for_device_with_options(graph, device, &default_options())
+}
+
+/// As [`dispatch_report_for_device`], under `options`.
+///
+/// # Errors
+/// As [`dispatch_report_for_device`].
+pub fn dispatch_report_for_device_with_options(
+    graph: &Graph,
+    device: Device,
+    options: &CompileOptions,
+) -> Result<KernelDispatchReport, String> {
+    Ok(report::analyze(graph, &Query::new(device, options)?.context()))
+}

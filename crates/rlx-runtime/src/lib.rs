@@ -1,0 +1,55 @@
+//! Sessions and compiled graphs: compile a graph for a device, set its parameters, run it.
+//!
+//! A [`Session`] is a device and an arithmetic; [`Session::compile`] makes a [`CompiledGraph`], which runs as
+//! often as one likes and holds its parameters. Devices come from the [`registry`]: those whose Cargo feature is
+//! on, and those that [`register_backend`] adds; [`device_ext`] answers what each can do.
+//!
+//! ```no_run
+//! use rlx_ir::{DType, Graph, Shape, op::BinaryOp};
+//! use rlx_runtime::{Device, Session};
+//! let mut graph = Graph::new("add");
+//! let shape = Shape::new(&[2], DType::F32);
+//! let (x, w) = (graph.input("x", shape.clone()), graph.param("w", shape.clone()));
+//! let y = graph.binary(BinaryOp::Add, x, w, shape);
+//! graph.set_outputs(vec![y]);
+//!
+//! let mut compiled = Session::new(Device::Cpu).compile(graph);
+//! compiled.set_param("w", &[1.0, 2.0]);
+//! assert_eq!(compiled.run(&[("x", &[3.0, 4.0])]), [[4.0, 6.0]]);
+//! ```
+//!
+//! Every call that can panic has a twin with `try_` in front that returns a typed error instead.
+#![forbid(unsafe_code)]
+
+pub mod compiled;
+mod convert;
+pub mod device_ext;
+mod error;
+mod nearest;
+pub mod registry;
+pub mod session;
+pub mod stages;
+
+/// What a device implements.
+pub mod backend {
+    pub use rlx_backend::{Backend, ExecutableGraph, InputSource, MemoryInfo};
+}
+
+/// The arithmetic of a session, and which ops keep f32.
+pub mod precision {
+    pub use rlx_opt::{Precision, PrecisionPolicy};
+}
+
+pub use backend::{Backend, ExecutableGraph, InputSource, MemoryInfo};
+pub use compiled::{CompiledGraph, MoeResidencyStats, TensorInfo, TensorView};
+pub use device_ext::*;
+pub use error::CompileError;
+pub use nearest::nearest;
+pub use precision::{Precision, PrecisionPolicy};
+pub use registry::{backend_for, register_backend, registered_devices};
+pub use rlx_driver::{Device, ParseDeviceError};
+pub use rlx_opt::{
+    Claim, CompileOptions, DispatchPath, FusionOptions, KernelDispatchPolicy, KernelDispatchReport,
+    KindDispatchSummary, Numerics, PassRecord,
+};
+pub use session::Session;

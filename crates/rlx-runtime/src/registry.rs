@@ -1,0 +1,61 @@
+//! Which devices have a backend in this process.
+//!
+//! Backends whose Cargo feature is on are always there; [`register_backend`] adds one from outside (a vendor's,
+//! a test's), which then also counts as available and wins over the built-in one.
+
+use std::collections::BTreeMap;
+use std::sync::{LazyLock, RwLock};
+
+use rlx_backend::Backend;
+use rlx_driver::Device;
+use rlx_ir::{Error, ErrorKind, Result};
+
+type Make = fn() -> Box<dyn Backend>;
+
+static REGISTERED: LazyLock<RwLock<BTreeMap<Device, Make>>> = LazyLock::new(RwLock::default);
+
+/// Makes `make` the backend of `device` for this process.
+pub fn register_backend(device: Device, make: fn() -> Box<dyn Backend>) {
+    REGISTERED.write().unwrap_or_else(|e| e.into_inner()).insert(device, make);
+}
+
+/// A backend for `device`: a registered one, else the one in this build.
+pub fn backend_for(device: Device) -> Option<Box<dyn Backend>> {
+    match registered(device) {
+        Some(make) => Some(make()),
+        None => built_in(device).map(|make| make()),
+    }
+}
+
+/// The devices that have a backend, in [`Device::all`]'s order. Whether the device itself is there is
+/// [`crate::is_available`]'s question.
+pub fn registered_devices() -> Vec<Device> {
+    let known = |&d: &Device| registered(d).is_some() || built_in(d).is_some();
+    Device::all().iter().copied().filter(known).collect()
+}
+
+/// What [`register_backend`] was given for `device`.
+pub(crate) fn registered(device: Device) -> Option<Make> {
+    REGISTERED.read().unwrap_or_else(|e| e.into_inner()).get(&device).copied()
+}
+
+/// The backend of `device` that its Cargo feature brings into this build.
+fn built_in(device: Device) -> Option<Make> {
+    let _ = device;
+    None
+}
+
+/// The backend of `device`.
+///
+/// # Errors
+/// [`ErrorKind::DeviceUnavailable`] naming the device, its feature and [`register_backend`].
+pub(crate) fn require_backend(device: Device) -> Result<Box<dyn Backend>> {
+    backend_for(device).ok_or_else(|| {
+        let feature = device.feature();
+        let message =
+            format!("no backend for {device} in this build (Cargo feature \"{feature}\" of rlx-runtime)");
+        Error::new(ErrorKind::DeviceUnavailable, message)
+            .with_device(device.name())
+            .with_hint(format!("enable the feature \"{feature}\", or give a backend to register_backend"))
+    })
+}

@@ -1,0 +1,181 @@
+//! A [`Session`]: a device, an arithmetic, and the way from a graph to a [`CompiledGraph`].
+
+use std::sync::Arc;
+
+use rlx_backend::Backend;
+use rlx_driver::Device;
+use rlx_ir::{Error, ErrorKind, Graph, Result};
+use rlx_opt::{CompileOptions, CompilePipeline, Precision, PrecisionPolicy};
+
+use crate::compiled::CompiledGraph;
+use crate::error::{CompileError, or_panic};
+use crate::registry::{registered, require_backend};
+
+/// Compiles graphs for one device.
+///
+/// ```no_run
+/// use rlx_runtime::{Device, Precision, Session};
+/// let session = Session::new_with_precision(Device::Cpu, Precision::F32);
+/// assert_eq!(session.device(), Device::Cpu);
+/// ```
+#[derive(Clone)]
+pub struct Session {
+    device: Device,
+    precision: Precision,
+    policy: Option<PrecisionPolicy>,
+    backend: Arc<dyn Backend>,
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session")
+            .field("device", &self.device)
+            .field("precision", &self.precision)
+            .field("policy", &self.policy)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Session {
+    /// A session on `device` in f32.
+    ///
+    /// # Panics
+    /// When the device has no backend in this build or is not there; [`Session::try_new`] reports it.
+    #[track_caller]
+    pub fn new(device: Device) -> Self {
+        or_panic(Self::try_new(device))
+    }
+
+    /// A session on `device` in `precision`.
+    ///
+    /// # Panics
+    /// As [`Session::new`].
+    #[track_caller]
+    pub fn new_with_precision(device: Device, precision: Precision) -> Self {
+        or_panic(Self::try_new_with_precision(device, precision))
+    }
+
+    /// A session on `device` in f32.
+    ///
+    /// # Errors
+    /// [`ErrorKind::DeviceUnavailable`] naming device, Cargo feature and what is missing.
+    pub fn try_new(device: Device) -> Result<Self> {
+        Self::try_new_with_precision(device, Precision::F32)
+    }
+
+    /// A session on `device` in `precision`.
+    ///
+    /// # Errors
+    /// As [`Session::try_new`].
+    pub fn try_new_with_precision(device: Device, precision: Precision) -> Result<Self> {
+        let backend = require_backend(device)?;
+        if registered(device).is_none() {
+            backend.probe().map_err(|e| {
+                let message = format!("{device} (feature \"{}\") cannot be used: {e}", device.feature());
+                Error::new(ErrorKind::DeviceUnavailable, message).with_device(device.name()).with_source(e)
+            })?;
+        }
+        Ok(Session { device, precision, policy: None, backend: backend.into() })
+    }
+
+    /// The same session with a policy for which ops keep f32.
+    pub fn with_policy(mut self, policy: PrecisionPolicy) -> Self {
+        self.policy = Some(policy);
+        self
+    }
+
+    /// The device.
+    pub fn device(&self) -> Device {
+        self.device
+    }
+
+    /// The arithmetic asked for; [`CompiledGraph::precision`] tells what was used.
+    pub fn precision(&self) -> Precision {
+        self.precision
+    }
+
+    /// Which ops keep f32, if that was said.
+    pub fn policy(&self) -> Option<&PrecisionPolicy> {
+        self.policy.as_ref()
+    }
+
+    /// Compiles a graph.
+    ///
+    /// # Panics
+    /// With the text of [`Session::try_compile`]'s error.
+    #[track_caller]
+    pub fn compile(&self, graph: Graph) -> CompiledGraph {
+        or_panic(self.try_compile(graph))
+    }
+
+    /// The same as [`Session::compile`].
+    ///
+    /// # Panics
+    /// As [`Session::compile`].
+    #[track_caller]
+    pub fn compile_graph(&self, graph: Graph) -> CompiledGraph {
+        self.compile(graph)
+    }
+
+    /// Compiles a graph with `options`, whose precision and policy replace the session's.
+    ///
+    /// # Panics
+    /// As [`Session::compile`].
+    #[track_caller]
+    pub fn compile_with(&self, graph: Graph, options: &CompileOptions) -> CompiledGraph {
+        or_panic(self.try_compile_with(graph, options))
+    }
+
+    /// Compiles a graph.
+    ///
+    /// # Errors
+    /// What the verifier finds, an op the device cannot compute, a plan too large for it.
+    pub fn try_compile(&self, graph: Graph) -> Result<CompiledGraph, CompileError> {
+        let options = CompileOptions {
+            precision: self.precision,
+            policy: self.policy.clone(),
+            ..CompileOptions::try_new()?
+        };
+        self.try_compile_with(graph, &options)
+    }
+
+    /// Compiles a graph with `options`, whose precision and policy replace the session's.
+    ///
+    /// # Errors
+    /// As [`Session::try_compile`].
+    pub fn try_compile_with(
+        &self,
+        graph: Graph,
+        options: &CompileOptions,
+    ) -> Result<CompiledGraph, CompileError> {
+        Ok(self.compile_graph_with(&graph, options).map_err(|e| on_device(e, self.device))?)
+    }
+
+    fn compile_graph_with(&self, graph: &Graph, options: &CompileOptions) -> Result<CompiledGraph> {
+        check_options(options)?;
+        let pipeline = CompilePipeline::new(self.backend.target(options)?, options.clone());
+        let result = pipeline.compile(graph)?;
+        if std::env::var("RLX_DISPATCH_REPORT").is_ok_and(|v| v == "1") {
+            eprintln!("{}", result.report);
+        }
+        let executable = self.backend.compile(Arc::new(result.lir), options)?;
+        let mut compiled = CompiledGraph::new(self.device, executable, result.report, result.passes);
+        for (name, value) in &options.param_bindings {
+            compiled.try_set_param_typed(name, value.bytes(), value.dtype())?;
+        }
+        Ok(compiled)
+    }
+}
+
+fn check_options(options: &CompileOptions) -> Result<()> {
+    if !options.arena_alignment.is_power_of_two() {
+        let message = format!("an arena alignment of {} is not a power of two", options.arena_alignment);
+        return Err(Error::new(ErrorKind::Config, message));
+    }
+    Ok(())
+}
+
+/// The error, naming the device if it does not yet.
+pub(crate) fn on_device(error: Error, device: Device) -> Error {
+    if error.device().is_some() { error } else { error.with_device(device.name()) }
+}

@@ -1,0 +1,129 @@
+//! A backend from outside, for tests: it computes by the oracle and claims every op but `Custom`.
+//!
+//! Registered for a device that has no backend of its own, it shows that the contract's calls work with any
+//! backend, and lets the runtime be tested apart from the CPU's kernels.
+#![allow(dead_code)]
+
+use std::sync::Arc;
+
+use rlx_ir::lir::View;
+use rlx_ir::op::PackFormat;
+use rlx_ir::oracle::{self, Bindings};
+use rlx_ir::{DimBinding, Error, ErrorKind, Graph, LirModule, Node, Op, Result, Shape, Value, Weight};
+use rlx_opt::{Claim, CompileOptions, Target};
+use rlx_runtime::backend::{Backend, ExecutableGraph, InputSource, MemoryInfo};
+use rlx_runtime::{Device, register_backend};
+
+/// The device the oracle's backend is registered for.
+pub const DEVICE: Device = Device::WebGpu;
+
+/// Registers the backend.
+pub fn register() {
+    register_backend(DEVICE, || Box::new(OracleBackend));
+}
+
+pub struct OracleBackend;
+
+struct OracleTarget;
+
+impl Target for OracleTarget {
+    fn name(&self) -> &str {
+        "oracle"
+    }
+
+    fn claim(&self, node: &Node, _: &Graph) -> Claim {
+        match node.op {
+            Op::Custom { .. } => Claim::No("custom ops have no meaning here".into()),
+            _ => Claim::Native,
+        }
+    }
+
+    fn fuses(&self, _: Option<&Node>, _: &Node, _: &Graph) -> bool {
+        false
+    }
+
+    fn reads_view(&self, _: &Op, _: usize, _: &View) -> bool {
+        true
+    }
+
+    fn writes_view(&self, _: &Op, _: &View) -> bool {
+        true
+    }
+
+    fn pack_format(&self, _: &Node, _: usize, _: &Graph) -> Option<PackFormat> {
+        None
+    }
+}
+
+impl Backend for OracleBackend {
+    fn name(&self) -> &str {
+        "oracle"
+    }
+
+    fn probe(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn target(&self, _: &CompileOptions) -> Result<Arc<dyn Target>> {
+        Ok(Arc::new(OracleTarget))
+    }
+
+    fn compile(&self, lir: Arc<LirModule>, _: &CompileOptions) -> Result<Box<dyn ExecutableGraph>> {
+        Ok(Box::new(OracleExecutable { params: vec![None; lir.params.len()], lir, outputs: Vec::new() }))
+    }
+}
+
+#[derive(Clone)]
+struct OracleExecutable {
+    lir: Arc<LirModule>,
+    params: Vec<Option<Arc<Weight>>>,
+    outputs: Vec<Vec<u8>>,
+}
+
+impl OracleExecutable {
+    fn value(&self, shape: &Shape, bytes: &[u8], dims: &DimBinding) -> Result<Value> {
+        let open = || Error::new(ErrorKind::Dimension, format!("{shape} at {dims:?}"));
+        let dims = shape.bind(dims).static_dims().ok_or_else(open)?;
+        Ok(Value::decode(shape.dtype(), &dims, bytes))
+    }
+}
+
+impl ExecutableGraph for OracleExecutable {
+    fn lir(&self) -> &Arc<LirModule> {
+        &self.lir
+    }
+
+    fn set_param(&mut self, index: usize, weight: Arc<Weight>) -> Result<()> {
+        self.params[index] = Some(weight);
+        Ok(())
+    }
+
+    fn run(&mut self, inputs: &dyn InputSource, dims: &[i64]) -> Result<()> {
+        let pairs = self.lir.symbols.iter().zip(dims).map(|(&s, &d)| (s, d as usize));
+        let dims = DimBinding::from_pairs(&pairs.collect::<Vec<_>>());
+        let mut bindings = Bindings::default();
+        for (i, slot) in self.lir.inputs.iter().enumerate() {
+            bindings.set_input(slot.name.clone(), self.value(&slot.shape, inputs.bytes(i), &dims)?);
+        }
+        for (slot, weight) in self.lir.params.iter().zip(&self.params) {
+            let weight =
+                weight.as_ref().ok_or_else(|| Error::new(ErrorKind::Binding, "a parameter is not set"))?;
+            bindings.set_param(slot.name.clone(), weight.to_const()?.value());
+        }
+        let values = oracle::evaluate(&self.lir.graph, &bindings)?;
+        self.outputs = values.iter().map(Value::encode).collect();
+        Ok(())
+    }
+
+    fn output(&self, index: usize) -> Result<&[u8]> {
+        self.outputs.get(index).map(Vec::as_slice).ok_or_else(|| Error::new(ErrorKind::Value, "nothing ran"))
+    }
+
+    fn memory(&self) -> MemoryInfo {
+        MemoryInfo::default()
+    }
+
+    fn try_clone(&self) -> Result<Box<dyn ExecutableGraph>> {
+        Ok(Box::new(self.clone()))
+    }
+}

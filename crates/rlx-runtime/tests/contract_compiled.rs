@@ -1,0 +1,360 @@
+//! The contract's section "CompiledGraph", by public names only, on a backend from outside.
+
+mod common;
+
+use common::DEVICE;
+use rlx_ir::op::{Activation, BinaryOp};
+use rlx_ir::{DType, Dim, DimBinding, ErrorKind, Graph, Op, Shape, sym};
+use rlx_runtime::{CompiledGraph, Session, TensorView};
+
+fn f32s(dims: &[usize]) -> Shape {
+    Shape::new(dims, DType::F32)
+}
+
+fn compile(graph: Graph) -> CompiledGraph {
+    common::register();
+    Session::new(DEVICE).compile(graph)
+}
+
+/// `y = x + w` over two elements.
+fn add() -> Graph {
+    let mut g = Graph::new("add");
+    let x = g.input("x", f32s(&[2]));
+    let w = g.param("w", f32s(&[2]));
+    let y = g.binary(BinaryOp::Add, x, w, f32s(&[2]));
+    g.set_outputs(vec![y]);
+    g
+}
+
+fn ready() -> CompiledGraph {
+    let mut c = compile(add());
+    c.set_param("w", &[1.0, 2.0]);
+    c
+}
+
+/// `out = [-x, x·x]` with an open number of rows of width 2.
+fn rows(symbol: u32) -> Graph {
+    let shape = Shape::from_dims(&[Dim::Dynamic(symbol), Dim::Static(2)], DType::F32);
+    let mut g = Graph::new("rows");
+    let x = g.input("x", shape.clone());
+    let a = g.activation(Activation::Neg, x, shape.clone());
+    let b = g.binary(BinaryOp::Mul, x, x, shape);
+    g.set_outputs(vec![a, b]);
+    g
+}
+
+fn ids() -> Graph {
+    let mut g = Graph::new("ids");
+    let x = g.input("ids", Shape::new(&[2], DType::I64));
+    let y = g.binary(BinaryOp::Add, x, x, Shape::new(&[2], DType::I64));
+    g.set_outputs(vec![y]);
+    g
+}
+
+fn text<T>(result: rlx_ir::Result<T>) -> String {
+    result.err().expect("an error").to_string()
+}
+
+fn floats_at(c: &CompiledGraph, slots: &[(usize, usize)]) -> Vec<Vec<f32>> {
+    let base = c.arena_ptr();
+    // SAFETY: offsets and counts come from the run just done; nothing ran since.
+    let read =
+        |&(at, n): &(usize, usize)| unsafe { std::slice::from_raw_parts(base.add(at).cast::<f32>(), n) };
+    slots.iter().map(|s| read(s).to_vec()).collect()
+}
+
+#[test]
+fn matmul_bias_gelu_gives_the_known_numbers_twice() {
+    let mut g = Graph::new("ffn");
+    let x = g.input("x", f32s(&[2, 4]));
+    let w = g.param("w", f32s(&[4, 3]));
+    let b = g.param("b", f32s(&[3]));
+    let y = g.matmul(x, w, f32s(&[2, 3]));
+    let y = g.binary(BinaryOp::Add, y, b, f32s(&[2, 3]));
+    let y = g.activation(Activation::Gelu, y, f32s(&[2, 3]));
+    g.set_outputs(vec![y]);
+    let mut c = compile(g);
+    // Each column of w picks one element of x.
+    c.set_param("w", &[1., 0., 0., 0., 1., 0., 0., 0., 1., 0., 0., 0.]);
+    c.set_param("b", &[0.5, -0.5, 0.0]);
+    let out = c.run(&[("x", &[1.0, 0.0, 0.0, 9.0, 0.0, 0.0, 0.0, 9.0])]);
+    for (got, want) in out[0].iter().zip([1.399, -0.154, 0.0]) {
+        assert!((got - want).abs() < 0.01, "{out:?}");
+    }
+    let zeros = c.run(&[("x", &[0.0; 8])]);
+    for (got, want) in zeros[0].iter().zip([0.3457, -0.1543, 0.0]) {
+        assert!((got - want).abs() < 0.01, "{zeros:?}");
+    }
+}
+
+#[test]
+fn outputs_come_in_order_and_may_be_inputs_or_parameters() {
+    let mut g = Graph::new("same");
+    let x = g.input("x", f32s(&[2]));
+    let w = g.param("w", f32s(&[1]));
+    g.set_outputs(vec![w, x, x]);
+    let mut c = compile(g);
+    c.set_param("w", &[7.0]);
+    assert_eq!(c.run(&[("x", &[1.0, 2.0])]), [vec![7.0], vec![1.0, 2.0], vec![1.0, 2.0]]);
+}
+
+#[test]
+fn infos_are_in_declaration_order() {
+    let c = ready();
+    let names: Vec<_> = c.inputs().iter().map(|i| (i.name.as_str(), i.dtype, i.shape.to_string())).collect();
+    assert_eq!(names, [("x", DType::F32, "[2] f32".to_string())]);
+    assert_eq!(c.params()[0].name, "w");
+    assert_eq!(c.outputs().len(), 1);
+    assert_eq!(c.device(), DEVICE);
+    assert_eq!(c.precision(), rlx_runtime::Precision::F32);
+    assert_eq!(c.memory(), rlx_runtime::MemoryInfo::default());
+}
+
+#[test]
+fn faults_name_what_was_wrong_and_the_closest_name() {
+    let mut c = compile(add());
+    assert!(text(c.try_run(&[("x", &[1.0, 2.0])])).contains("\"w\" was never set"));
+    let e = text(c.try_set_param("ww", &[1.0]));
+    assert!(e.contains("\"ww\"") && e.contains("did you mean \"w\""), "{e}");
+    let e = text(c.try_set_param("w", &[1.0]));
+    assert!(e.contains("[2] f32") && e.contains("2 elements, but 1"), "{e}");
+    c.set_param("w", &[0.0, 0.0]);
+    assert!(text(c.try_run(&[])).contains("input \"x\" was not given"));
+    let e = text(c.try_run(&[("X", &[1.0, 2.0])]));
+    assert!(e.contains("no input \"X\"") && e.contains("\"x\""), "{e}");
+    let e = text(c.try_run(&[("x", &[1.0])]));
+    assert!(e.contains("\"x\" is [2] f32: 2 elements, but 1 were given"), "{e}");
+    assert!(text(c.try_run(&[("x", &[0.; 2]), ("x", &[0.; 2])])).contains("twice"));
+    assert!(text(c.try_run_slots(&[&[0.; 2], &[0.; 2]]).map(<[_]>::to_vec)).contains("takes 1: x"));
+    assert!(text(c.try_run_read_outputs(&[("x", &[0.; 2])], Some(&[1]))).contains("no output 1"));
+}
+
+#[test]
+fn panicking_forms_panic_with_the_errors_text() {
+    let caught = std::panic::catch_unwind(|| compile(add()).run(&[("x", &[1.0, 2.0])]));
+    let message = *caught.unwrap_err().downcast::<String>().unwrap();
+    assert_eq!(message, text(compile(add()).try_run(&[("x", &[1.0, 2.0])])));
+}
+
+#[test]
+fn a_missing_error_text_is_never_a_number() {
+    // Duplicate names, shapes that do not fit, foreign ids: all found when compiling.
+    common::register();
+    let session = Session::new(DEVICE);
+    let mut duplicate = add();
+    duplicate.input("x", f32s(&[1]));
+    assert!(session.try_compile(duplicate).unwrap_err().to_string().contains("\"x\""));
+    let mut g = Graph::new("bad");
+    let (a, b) = (g.input("a", f32s(&[2, 3])), g.input("b", f32s(&[5, 4])));
+    let y = g.matmul(a, b, f32s(&[2, 4]));
+    g.set_outputs(vec![y]);
+    let e = session.try_compile(g).unwrap_err();
+    assert!(e.to_string().contains("[2, 3] f32") && e.to_string().contains("[5, 4] f32"), "{e}");
+    assert_eq!(e.kind(), ErrorKind::Shape);
+    let mut foreign = Graph::new("foreign");
+    foreign.input("x", f32s(&[1]));
+    foreign.set_outputs(vec![add().outputs[0]]);
+    assert_eq!(session.try_compile(foreign).unwrap_err().kind(), ErrorKind::InvalidGraph);
+}
+
+#[test]
+fn the_f32_boundary_is_exact_or_an_error() {
+    let mut c = compile(ids());
+    assert_eq!(c.run(&[("ids", &[3.0, -4.0])]), [[6.0, -8.0]]);
+    let e = text(c.try_run(&[("ids", &[0.0, 1.5])]));
+    assert!(e.contains("\"ids\"") && e.contains("element 1 is 1.5"), "{e}");
+    let big = 16_777_217i64;
+    let bytes: Vec<u8> = [big - 1, 1].iter().flat_map(|i| i.to_le_bytes()).collect();
+    let out = c.run_typed(&[("ids", &bytes, DType::I64)]);
+    let want: Vec<u8> = [2 * (big - 1), 2].iter().flat_map(|i| i.to_le_bytes()).collect();
+    assert_eq!(out, [(want, DType::I64)]);
+    let odd: Vec<u8> = [big, 1].iter().flat_map(|i| i.to_le_bytes()).collect();
+    let mut same = Graph::new("same");
+    let x = same.input("ids", Shape::new(&[2], DType::I64));
+    same.set_outputs(vec![x]);
+    let mut c = compile(same);
+    assert_eq!(c.run_typed(&[("ids", &odd, DType::I64)]), [(odd.clone(), DType::I64)]);
+    c.commit_no_wait(&[("ids", &[1.0, 2.0])]);
+    let e = text(c.try_run_typed(&[("ids", &odd, DType::F32)]));
+    assert!(e.contains("[2] i64") && e.contains("f32"), "{e}");
+    c.run_typed(&[("ids", &odd, DType::I64)]);
+    let e = text(c.try_read_output(0));
+    assert!(e.contains("16777217"), "{e}");
+}
+
+#[test]
+fn unaligned_bytes_are_read_right() {
+    let mut c = compile(ids());
+    let mut bytes = vec![0u8];
+    bytes.extend([5i64, 6].iter().flat_map(|i| i.to_le_bytes()));
+    let want: Vec<u8> = [10i64, 12].iter().flat_map(|i| i.to_le_bytes()).collect();
+    assert_eq!(c.run_typed(&[("ids", &bytes[1..], DType::I64)])[0].0, want);
+}
+
+#[test]
+fn typed_parameters_take_their_type_or_a_float_that_fits_into_it() {
+    let mut c = compile(add());
+    c.set_param_typed("w", &[1f32, 2.0].map(f32::to_le_bytes).concat(), DType::F32);
+    assert_eq!(c.run(&[("x", &[0.0, 0.0])]), [[1.0, 2.0]]);
+    // 1.0 and 1.5 in f16.
+    c.set_param_typed("w", &[0x00, 0x3c, 0x00, 0x3e], DType::F16);
+    assert_eq!(c.run(&[("x", &[0.0, 0.0])]), [[1.0, 1.5]]);
+    assert!(text(c.try_set_param_typed("w", &[0; 8], DType::I32)).contains("i32"));
+    assert!(text(c.try_set_param_typed("w", &[0; 7], DType::F32)).contains("7 bytes"));
+}
+
+#[test]
+fn run_forms_agree() {
+    let mut c = compile(rows(sym::BATCH));
+    let x: &[f32] = &[1.0, 2.0, 3.0, 4.0];
+    let want = vec![vec![-1.0, -2.0, -3.0, -4.0], vec![1.0, 4.0, 9.0, 16.0]];
+    let inputs: &[(&str, &[f32])] = &[("x", x)];
+    assert_eq!(c.run(inputs), want);
+    assert_eq!(c.run_read_outputs(inputs, None), want);
+    assert_eq!(
+        c.run_read_outputs(inputs, Some(&[1, 0, 1])),
+        [want[1].clone(), want[0].clone(), want[1].clone()]
+    );
+    let slots = c.run_slots(&[x]).to_vec();
+    assert_eq!(floats_at(&c, &slots), want);
+    let raw = c.run_raw(inputs);
+    // SAFETY: the pointers are valid until the next run.
+    let raw: Vec<&[f32]> = raw.iter().map(|&(p, n)| unsafe { std::slice::from_raw_parts(p, n) }).collect();
+    assert_eq!(raw, want);
+    let (mut a, mut b) = ([0.0; 4], [0.0; 4]);
+    c.run_into(inputs, &mut [&mut a, &mut b]);
+    assert_eq!([a.to_vec(), b.to_vec()], want[..]);
+    assert!(c.try_run_into(inputs, &mut [&mut a]).is_err());
+    assert!(text(c.try_run_into(inputs, &mut [&mut a, &mut [0.0; 3]])).contains("4 elements"));
+    c.commit_no_wait(inputs);
+    c.sync_pending();
+    let views: Vec<(Vec<usize>, Vec<f32>)> =
+        c.output_views().map(|v| (v.dims.to_vec(), v.to_f32().unwrap())).collect();
+    assert_eq!(views, [(vec![2, 2], want[0].clone()), (vec![2, 2], want[1].clone())]);
+    let other: &[f32] = &[0.0, 1.0];
+    let runs = c.run_pipelined(&[vec![("x", x)], vec![("x", other)]]);
+    assert_eq!(runs, [want, vec![vec![-0.0, -1.0], vec![0.0, 1.0]]]);
+}
+
+#[test]
+fn rows_of_the_last_run_can_be_read() {
+    let mut c = compile(rows(sym::BATCH));
+    assert_eq!(c.read_output_row(0, 0, 2), None);
+    c.commit_no_wait(&[("x", &[1.0, 2.0, 3.0, 4.0])]);
+    assert_eq!(c.read_output_row(1, 1, 2), Some(vec![9.0, 16.0]));
+    assert_eq!(c.read_output_row(0, 0, 4), Some(vec![-1.0, -2.0, -3.0, -4.0]));
+    for (out, row, inner) in [(2, 0, 2), (0, 2, 2), (0, usize::MAX, 2), (0, 0, 5)] {
+        assert_eq!(c.read_output_row(out, row, inner), None);
+    }
+}
+
+#[test]
+fn lengths_tell_open_dimensions_or_the_caller_does() {
+    let shape = Shape::from_dims(&[Dim::Dynamic(sym::BATCH), Dim::Dynamic(sym::SEQ)], DType::F32);
+    let mut g = Graph::new("two");
+    let x = g.input("x", shape.clone());
+    let y = g.activation(Activation::Abs, x, shape);
+    g.set_outputs(vec![y]);
+    let mut c = compile(g);
+    let e = c.try_run(&[("x", &[-1.0; 6])]).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Dimension);
+    assert!(e.to_string().contains("\"batch\""), "{e}");
+    c.set_dims(&DimBinding::batch_seq(2, 3));
+    assert_eq!(c.run(&[("x", &[-1.0; 6])]), [[1.0; 6]]);
+    assert!(text(c.try_run(&[("x", &[-1.0; 5])])).contains("[2, 3] f32: 6 elements, but 5"));
+    c.set_dims(&DimBinding::new());
+    let bytes = [-1f32; 6].map(f32::to_le_bytes).concat();
+    let view = TensorView { name: "x", dtype: DType::F32, dims: &[3, 2], bytes: &bytes };
+    assert_eq!(c.try_run_tensors(&[view]).unwrap()[0].dims(), [3, 2]);
+    let flat = TensorView { dims: &[6], ..view };
+    assert!(text(c.try_run_tensors(&[flat])).contains("[batch, seq] f32, but was given [6] f32"));
+}
+
+#[test]
+fn parameters_are_copy_on_write_between_clones() {
+    let mut a = ready();
+    let mut b = a.clone();
+    b.set_param("w", &[10.0, 20.0]);
+    assert_eq!(a.run(&[("x", &[0.0, 0.0])]), [[1.0, 2.0]]);
+    assert_eq!(b.run(&[("x", &[0.0, 0.0])]), [[10.0, 20.0]]);
+    let moved = std::thread::spawn(move || b.run(&[("x", &[1.0, 1.0])])).join().unwrap();
+    assert_eq!(moved, [[11.0, 21.0]]);
+}
+
+#[test]
+fn a_handle_stands_in_for_its_input_and_a_feed_refreshes_it() {
+    let mut c = ready();
+    assert!(!c.bind_handle("nobody", &[1.0]));
+    assert_eq!(c.read_handle("x"), None);
+    assert!(!c.has_gpu_handle("x") && !c.set_gpu_handle_feed("x", 0));
+    assert_eq!(c.run_feed_gpu_handle(&[], "x", 0), None);
+    assert!(c.bind_handle("x", &[0.0, 0.0]));
+    assert!(c.has_gpu_handle("x"));
+    assert_eq!(c.run(&[]), [[1.0, 2.0]]);
+    assert_eq!(c.run(&[("x", &[5.0, 5.0])]), [[6.0, 7.0]], "explicit inputs win");
+    assert_eq!(c.read_handle("x"), Some(vec![0.0, 0.0]));
+    assert_eq!(c.run_feed_gpu_handle(&[], "x", 0), Some(vec![1.0, 2.0]));
+    assert_eq!(c.run(&[]), [[2.0, 4.0]]);
+    assert!(c.set_gpu_handle_feed("x", 0));
+    c.run(&[]);
+    c.run(&[]);
+    assert_eq!(c.read_gpu_handle("x"), Some(vec![3.0, 6.0]));
+    let fork = c.clone();
+    c.run(&[]);
+    assert_eq!(fork.read_handle("x"), Some(vec![3.0, 6.0]));
+    assert!(text(c.try_bind_handle("x", &[1.0])).contains("[2] f32"));
+    assert!(text(c.try_set_gpu_handle_feed("x", 9)).contains("no output 9"));
+}
+
+#[test]
+fn an_active_extent_computes_the_first_rows() {
+    for symbol in [sym::ROWS, sym::SEQ] {
+        let mut c = compile(rows(symbol));
+        c.set_active_extent(Some((1, 3)));
+        // What lies behind the actual rows is not read: it may be anything.
+        let out = c.run(&[("x", &[1.0, 2.0, f32::NAN, 4.0, 5.0, 6.0])]);
+        assert_eq!((out[1].len(), &out[1][..2]), (6, &[1.0, 4.0][..]));
+        let slots = c.run_slots(&[&[3.0, 2.0, 0.0, 0.0, 0.0, 0.0]]).to_vec();
+        assert_eq!(floats_at(&c, &slots)[1][..2], [9.0, 4.0]);
+        assert!(c.try_run(&[("x", &[1.0, 2.0])]).is_err(), "the caller's tensors have the upper extent");
+        c.set_active_extent(None);
+        assert_eq!(c.run(&[("x", &[1.0, 2.0])])[1], [1.0, 4.0]);
+        assert!(c.try_set_active_extent(Some((4, 3))).is_err());
+    }
+    assert!(text(ready().try_set_active_extent(Some((1, 2)))).contains("rows"));
+}
+
+#[test]
+fn an_active_extent_in_an_inner_dimension_is_cut_out_and_put_back() {
+    let shape = Shape::from_dims(&[Dim::Static(2), Dim::Dynamic(sym::SEQ)], DType::F32);
+    let mut g = Graph::new("inner");
+    let x = g.input("x", shape.clone());
+    let y = g.activation(Activation::Neg, x, shape);
+    g.set_outputs(vec![y]);
+    let mut c = compile(g);
+    c.set_active_extent(Some((2, 3)));
+    let out = c.run(&[("x", &[1.0, 2.0, 9.0, 3.0, 4.0, 9.0])]);
+    assert_eq!((&out[0][..2], &out[0][3..5]), (&[-1.0, -2.0][..], &[-3.0, -4.0][..]));
+}
+
+#[test]
+fn graphs_without_a_router_say_so() {
+    let mut c = ready();
+    assert!(!c.enable_moe_topk_capture(4));
+    assert_eq!(c.take_moe_topk_capture(), None);
+    assert!(c.take_moe_residency_stats().is_none());
+    assert!(text(c.try_set_moe_resident_experts(&[true])).contains("no router"));
+    assert!(text(c.try_set_moe_resident_experts_per_layer(&[&[true]])).contains("no router"));
+}
+
+#[test]
+fn an_op_nobody_computes_is_named() {
+    common::register();
+    let mut g = Graph::new("custom");
+    let x = g.input("x", f32s(&[2]));
+    let op = Op::Custom { name: "mystery".into(), num_inputs: 1, attrs: Default::default() };
+    let y = g.add_node(op, vec![x], f32s(&[2]));
+    g.set_outputs(vec![y]);
+    let e = Session::new(DEVICE).try_compile(g).unwrap_err().to_string();
+    assert!(e.contains("Custom") && e.contains("WebGPU") && e.contains("no meaning here"), "{e}");
+}

@@ -1,0 +1,126 @@
+//! The contract's section "Session and options", by public names only.
+
+mod common;
+
+use std::collections::HashMap;
+
+use common::DEVICE;
+use rlx_ir::op::{Activation, BinaryOp};
+use rlx_ir::{ConstData, DType, Dim, DimBinding, ErrorKind, Graph, Shape, sym};
+use rlx_runtime::{
+    CompileOptions, Device, KernelDispatchPolicy, Numerics, Precision, PrecisionPolicy, Session,
+};
+
+fn negate(dims: &[Dim]) -> Graph {
+    let shape = Shape::from_dims(dims, DType::F32);
+    let mut g = Graph::new("negate");
+    let x = g.input("x", shape.clone());
+    let y = g.activation(Activation::Neg, x, shape);
+    g.set_outputs(vec![y]);
+    g
+}
+
+#[test]
+fn a_session_says_what_it_is() {
+    common::register();
+    let s = Session::new_with_precision(DEVICE, Precision::BF16).with_policy(PrecisionPolicy::AutoMixedBf16);
+    assert_eq!((s.device(), s.precision()), (DEVICE, Precision::BF16));
+    assert_eq!(s.policy(), Some(&PrecisionPolicy::AutoMixedBf16));
+    assert_eq!(Session::new(DEVICE).precision(), Precision::F32);
+    assert_eq!(Session::new(DEVICE).policy(), None);
+    assert!(
+        Session::try_new(DEVICE).is_ok() && Session::try_new_with_precision(DEVICE, Precision::F16).is_ok()
+    );
+}
+
+#[test]
+fn a_device_without_a_backend_names_feature_and_register_backend() {
+    let e = Session::try_new(Device::Tpu).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::DeviceUnavailable);
+    for part in ["TPU", "\"tpu\"", "register_backend", "no backend"] {
+        assert!(e.to_string().contains(part), "{e}");
+    }
+    let caught = std::panic::catch_unwind(|| Session::new(Device::Tpu)).unwrap_err();
+    assert_eq!(*caught.downcast::<String>().unwrap(), e.to_string());
+}
+
+#[test]
+fn every_way_to_compile_gives_the_same_graph() {
+    common::register();
+    let s = Session::new(DEVICE);
+    let graph = || negate(&[Dim::Static(2)]);
+    let options = CompileOptions::new();
+    let mut all = [
+        s.compile(graph()),
+        s.compile_graph(graph()),
+        s.compile_with(graph(), &options),
+        s.try_compile(graph()).unwrap(),
+        s.try_compile_with(graph(), &options).unwrap(),
+    ];
+    for c in &mut all {
+        assert_eq!(c.run(&[("x", &[1.0, -2.0])]), [[-1.0, 2.0]]);
+    }
+}
+
+#[test]
+fn options_have_fields_and_builders() {
+    let options = CompileOptions::new()
+        .precision(Precision::F16)
+        .policy(PrecisionPolicy::AutoMixed)
+        .with_dce(false)
+        .with_constant_folding(false)
+        .with_verbose(false)
+        .fusion_opts(Default::default())
+        .arena_alignment(128)
+        .assert_fusion_clean(false)
+        .supported_ops([rlx_ir::OpKind::Activation].into())
+        .dim_binding(DimBinding::batch_seq(1, 2))
+        .param_bindings(HashMap::new())
+        .kernel_dispatch(KernelDispatchPolicy::PreferNative)
+        .numerics(Numerics::Strict);
+    assert_eq!((options.precision, options.arena_alignment), (Precision::F16, 128));
+    assert_eq!(options.numerics, Numerics::Strict);
+    assert_eq!(CompileOptions::default().arena_alignment, 64);
+    assert_eq!(CompileOptions::default().numerics, Numerics::Fast);
+    let _ = format!("{:?}", options.clone());
+}
+
+#[test]
+fn a_binding_fixes_dimensions_and_unused_symbols_are_ignored() {
+    common::register();
+    let options =
+        CompileOptions::new().dim_binding(DimBinding::from_pairs(&[(sym::BATCH, 3), (sym::PAST_SEQ, 9)]));
+    let c = Session::new(DEVICE).compile_with(negate(&[Dim::Dynamic(sym::BATCH)]), &options);
+    assert_eq!(c.inputs()[0].shape, Shape::new(&[3], DType::F32));
+}
+
+#[test]
+fn bound_parameters_need_not_be_set() {
+    common::register();
+    let mut g = Graph::new("add");
+    let shape = Shape::new(&[2], DType::F32);
+    let (x, w) = (g.input("x", shape.clone()), g.param("w", shape.clone()));
+    let y = g.binary(BinaryOp::Add, x, w, shape);
+    g.set_outputs(vec![y]);
+    let value = ConstData::from_f32(&[2], &[1.0, 2.0]).unwrap();
+    let options = CompileOptions::new().param_bindings([("w".to_string(), value)].into());
+    let mut c = Session::new(DEVICE).compile_with(g, &options);
+    assert_eq!(c.run(&[("x", &[1.0, 1.0])]), [[2.0, 3.0]]);
+}
+
+#[test]
+fn options_that_make_no_sense_are_errors() {
+    common::register();
+    let options = CompileOptions::new().arena_alignment(48);
+    let e = Session::new(DEVICE).try_compile_with(negate(&[Dim::Static(1)]), &options).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Config);
+    assert!(e.to_string().contains("48"));
+}
+
+#[test]
+fn ops_outside_of_supported_ops_are_errors() {
+    common::register();
+    let options = CompileOptions::new().supported_ops([rlx_ir::OpKind::MatMul].into());
+    let e = Session::new(DEVICE).try_compile_with(negate(&[Dim::Static(1)]), &options).unwrap_err();
+    assert!(e.to_string().contains("supported_ops"), "{e}");
+}
