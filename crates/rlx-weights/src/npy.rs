@@ -1,0 +1,162 @@
+//! NumPy's `.npy`: one array.
+//!
+//! A short header, a Python dictionary in text, says element type, order and shape; the elements follow.
+
+use crate::{io_error, malformed};
+use rlx_ir::{ConstData, DType, Error, ErrorKind};
+use std::path::Path;
+
+const MAGIC: &[u8] = b"\x93NUMPY";
+
+/// Element types that NumPy and RLX share. NumPy has no bf16 and no FP8.
+const TYPES: &[(&str, DType)] = &[
+    ("<f4", DType::F32),
+    ("<f2", DType::F16),
+    ("<f8", DType::F64),
+    ("|i1", DType::I8),
+    ("<i2", DType::I16),
+    ("<i4", DType::I32),
+    ("<i8", DType::I64),
+    ("|u1", DType::U8),
+    ("<u2", DType::U16),
+    ("<u4", DType::U32),
+    ("<u8", DType::U64),
+    ("|b1", DType::Bool),
+    ("<c8", DType::C64),
+];
+
+/// Reads a `.npy` file.
+///
+/// # Errors
+/// A file that cannot be read, or that is not an array of a type RLX has.
+pub fn read(path: impl AsRef<Path>) -> Result<ConstData, Error> {
+    let path = path.as_ref();
+    let bytes = std::fs::read(path).map_err(|e| io_error(path, e))?;
+    from_bytes(&bytes).map_err(|e| e.with_origin(path.display().to_string()))
+}
+
+/// Reads an array from the contents of a `.npy` file.
+///
+/// # Errors
+/// As [`read`].
+pub fn from_bytes(bytes: &[u8]) -> Result<ConstData, Error> {
+    let (header, data) = split_header(bytes)?;
+    let descr =
+        field(header, "descr").and_then(quoted).ok_or_else(|| malformed("an npy header without a type"))?;
+    let dtype =
+        TYPES.iter().find(|(name, _)| *name == descr || (*name)[1..] == *descr).map(|&(_, dtype)| dtype);
+    let dtype =
+        dtype.ok_or_else(|| Error::new(ErrorKind::Unsupported, format!("npy elements of type {descr}")))?;
+    let dims =
+        field(header, "shape").and_then(shape).ok_or_else(|| malformed("an npy header without a shape"))?;
+    let transposed = field(header, "fortran_order").is_some_and(|v| v.trim_start().starts_with("True"));
+    if transposed && dims.len() > 1 {
+        let reversed: Vec<usize> = dims.iter().rev().copied().collect();
+        let columns = ConstData::new(dtype, &reversed, data)?.value();
+        return Ok(columns.pick(&dims, &fortran_order(&dims)).to_const());
+    }
+    ConstData::new(dtype, &dims, data)
+}
+
+/// The contents of a `.npy` file.
+///
+/// # Errors
+/// [`ErrorKind::Unsupported`] for an element type that NumPy does not have.
+pub fn to_bytes(array: &ConstData) -> Result<Vec<u8>, Error> {
+    let descr = TYPES.iter().find(|(_, dtype)| *dtype == array.dtype()).map(|(name, _)| *name);
+    let unsupported = || Error::new(ErrorKind::Unsupported, format!("NumPy has no {}", array.dtype()));
+    let descr = descr.ok_or_else(unsupported)?;
+    let dims: Vec<String> = array.dims().iter().map(|d| format!("{d},")).collect();
+    let mut header =
+        format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({}), }}", dims.join(" "));
+    // The elements start at a multiple of 64.
+    let length = (MAGIC.len() + 4 + header.len() + 1).next_multiple_of(64) - MAGIC.len() - 4;
+    header.push_str(&" ".repeat(length - header.len() - 1));
+    header.push('\n');
+    let short =
+        u16::try_from(header.len()).map_err(|_| malformed("too many dimensions for an npy header"))?;
+    Ok([MAGIC, &[1, 0], &short.to_le_bytes(), header.as_bytes(), array.bytes()].concat())
+}
+
+/// Header text and elements.
+fn split_header(bytes: &[u8]) -> Result<(&str, &[u8]), Error> {
+    let no = || malformed("not an npy array");
+    let rest = bytes.strip_prefix(MAGIC).ok_or_else(no)?;
+    let (&[major, _], rest) = rest.split_first_chunk::<2>().ok_or_else(no)?;
+    let (length, rest) = if major == 1 {
+        let (length, rest) = rest.split_first_chunk::<2>().ok_or_else(no)?;
+        (usize::from(u16::from_le_bytes(*length)), rest)
+    } else {
+        let (length, rest) = rest.split_first_chunk::<4>().ok_or_else(no)?;
+        (u32::from_le_bytes(*length) as usize, rest)
+    };
+    let (header, data) = rest.split_at_checked(length).ok_or_else(no)?;
+    Ok((std::str::from_utf8(header).map_err(|_| no())?, data))
+}
+
+/// What follows `'name':`.
+fn field<'a>(header: &'a str, name: &str) -> Option<&'a str> {
+    let key = format!("'{name}':");
+    Some(&header[header.find(&key)? + key.len()..])
+}
+
+fn quoted(text: &str) -> Option<&str> {
+    text.trim_start().strip_prefix('\'')?.split('\'').next()
+}
+
+/// `(2, 9)`, `(3,)` or `()`.
+fn shape(text: &str) -> Option<Vec<usize>> {
+    let inside = text.trim_start().strip_prefix('(')?.split(')').next()?;
+    inside.split(',').map(str::trim).filter(|n| !n.is_empty()).map(|n| n.parse().ok()).collect()
+}
+
+/// For each element in row-major order, its position in column-major order.
+fn fortran_order(dims: &[usize]) -> Vec<usize> {
+    let count: usize = dims.iter().product();
+    let position = |mut flat: usize| {
+        let mut index = vec![0; dims.len()];
+        for (slot, &d) in index.iter_mut().zip(dims).rev() {
+            *slot = flat % d;
+            flat /= d;
+        }
+        index.iter().zip(dims).rev().fold(0, |at, (&i, &d)| at * d + i)
+    };
+    (0..count).map(position).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrays_survive_the_round_trip() {
+        for (_, dtype) in TYPES {
+            for dims in [&[][..], &[0], &[3], &[2, 3]] {
+                let size = dtype.storage_bytes(dims.iter().product()).unwrap();
+                let bytes: Vec<u8> = (0..size).map(|i| (i % 2) as u8).collect();
+                let array = ConstData::new(*dtype, dims, bytes).unwrap();
+                let file = to_bytes(&array).unwrap();
+                assert_eq!(from_bytes(&file).unwrap(), array);
+                assert_eq!((file.len() - size) % 64, 0);
+            }
+        }
+    }
+
+    #[test]
+    fn columns_first_is_reordered() {
+        let mut file = to_bytes(&ConstData::from_i64(&[2, 3], &[1, 4, 2, 5, 3, 6]).unwrap()).unwrap();
+        let at = file.windows(5).position(|w| w == b"False").unwrap();
+        file[at..at + 5].copy_from_slice(b"True ");
+        assert_eq!(from_bytes(&file).unwrap(), ConstData::from_i64(&[2, 3], &[1, 2, 3, 4, 5, 6]).unwrap());
+    }
+
+    #[test]
+    fn damaged_files_are_errors() {
+        let file = to_bytes(&ConstData::from_i64(&[2], &[1, 2]).unwrap()).unwrap();
+        for cut in 0..file.len() {
+            assert!(from_bytes(&file[..cut]).is_err(), "{cut}");
+        }
+        let huge = String::from_utf8_lossy(&file).replace("(2,)", "(99999999999999999999,)");
+        assert!(from_bytes(huge.as_bytes()).is_err());
+    }
+}

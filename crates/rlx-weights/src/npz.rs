@@ -1,0 +1,270 @@
+//! NumPy's `.npz`: a zip archive of `.npy` arrays, stored or deflated.
+
+use crate::crc::crc32;
+use crate::{io_error, malformed, npy};
+use rlx_ir::{ConstData, Error, ErrorKind};
+use std::path::Path;
+
+const LOCAL: u32 = 0x0403_4b50;
+const CENTRAL: u32 = 0x0201_4b50;
+const END: u32 = 0x0605_4b50;
+const END_64: u32 = 0x0606_4b50;
+const LOCATOR_64: u32 = 0x0706_4b50;
+
+/// An array may be this many times larger than its deflated bytes: the format's own limit is near it.
+const MOST_EXPANSION: u64 = 1032;
+
+/// Reads a `.npz` file: names and arrays in the archive's order.
+///
+/// # Errors
+/// A file that cannot be read, or that is not an archive of arrays.
+pub fn read(path: impl AsRef<Path>) -> Result<Vec<(String, ConstData)>, Error> {
+    let path = path.as_ref();
+    let bytes = std::fs::read(path).map_err(|e| io_error(path, e))?;
+    from_bytes(&bytes).map_err(|e| e.with_origin(path.display().to_string()))
+}
+
+/// Reads the contents of a `.npz` file.
+///
+/// # Errors
+/// As [`read`].
+pub fn from_bytes(bytes: &[u8]) -> Result<Vec<(String, ConstData)>, Error> {
+    let (count, mut at) = directory(bytes)?;
+    let mut arrays = Vec::new();
+    for _ in 0..count {
+        let (entry, next) = Entry::read(bytes, at)?;
+        at = next;
+        let name = entry.name.strip_suffix(".npy").unwrap_or(&entry.name).to_owned();
+        let array =
+            npy::from_bytes(&entry.contents(bytes)?).map_err(|e| e.with_node(format!("array \"{name}\"")))?;
+        arrays.push((name, array));
+    }
+    Ok(arrays)
+}
+
+/// Writes a `.npz` file.
+///
+/// # Errors
+/// A file that cannot be written, or an element type that NumPy does not have.
+pub fn write(path: impl AsRef<Path>, arrays: &[(&str, &ConstData)]) -> Result<(), Error> {
+    let path = path.as_ref();
+    std::fs::write(path, to_bytes(arrays)?).map_err(|e| io_error(path, e))
+}
+
+/// The contents of a `.npz` file, its arrays stored.
+///
+/// # Errors
+/// An element type that NumPy does not have, or more than 4 GiB.
+pub fn to_bytes(arrays: &[(&str, &ConstData)]) -> Result<Vec<u8>, Error> {
+    let (mut file, mut directory) = (Vec::new(), Vec::new());
+    let small =
+        |n: usize| u32::try_from(n).map_err(|_| Error::new(ErrorKind::Unsupported, "an npz above 4 GiB"));
+    for (name, array) in arrays {
+        let (name, data) = (format!("{name}.npy"), npy::to_bytes(array)?);
+        let (offset, size) = (small(file.len())?, small(data.len())?);
+        let length = u16::try_from(name.len()).map_err(|_| malformed("an array name above 64 KiB"))?;
+        // Version 2.0, names in UTF-8, stored, no date.
+        let mut common = Vec::new();
+        for half in [20u16, 0x0800, 0, 0, 0x21] {
+            common.extend(half.to_le_bytes());
+        }
+        for word in [crc32(&data), size, size] {
+            common.extend(word.to_le_bytes());
+        }
+        common.extend(length.to_le_bytes());
+        common.extend(0u16.to_le_bytes());
+        file.extend(LOCAL.to_le_bytes());
+        file.extend(&common);
+        file.extend(name.as_bytes());
+        file.extend(&data);
+        directory.extend(CENTRAL.to_le_bytes());
+        directory.extend(20u16.to_le_bytes());
+        directory.extend(&common);
+        directory.extend([0; 10]);
+        directory.extend(offset.to_le_bytes());
+        directory.extend(name.as_bytes());
+    }
+    let (start, size) = (small(file.len())?, small(directory.len())?);
+    let count = u16::try_from(arrays.len()).map_err(|_| malformed("more than 65,535 arrays"))?;
+    file.extend(directory);
+    file.extend(END.to_le_bytes());
+    file.extend([0; 4]);
+    file.extend([count.to_le_bytes(), count.to_le_bytes()].concat());
+    file.extend([size.to_le_bytes(), start.to_le_bytes()].concat());
+    file.extend([0; 2]);
+    Ok(file)
+}
+
+fn half(bytes: &[u8], at: usize) -> Result<u64, Error> {
+    number::<2>(bytes, at)
+}
+
+fn word(bytes: &[u8], at: usize) -> Result<u64, Error> {
+    number::<4>(bytes, at)
+}
+
+fn number<const N: usize>(bytes: &[u8], at: usize) -> Result<u64, Error> {
+    let end = at.checked_add(N).ok_or_else(cut)?;
+    let mut wide = [0; 8];
+    wide[..N].copy_from_slice(bytes.get(at..end).ok_or_else(cut)?);
+    Ok(u64::from_le_bytes(wide))
+}
+
+fn cut() -> Error {
+    malformed("not a whole zip archive")
+}
+
+fn place(at: u64) -> Result<usize, Error> {
+    usize::try_from(at).map_err(|_| cut())
+}
+
+/// How many entries there are and where their directory starts.
+fn directory(bytes: &[u8]) -> Result<(u64, usize), Error> {
+    // The end record is 22 bytes and a comment of at most 64 KiB.
+    let last = bytes.len().checked_sub(22).ok_or_else(cut)?;
+    let first = last.saturating_sub(0xFFFF);
+    let found = (first..=last).rev().find(|&at| word(bytes, at).is_ok_and(|w| w == u64::from(END)));
+    let end = found.ok_or_else(cut)?;
+    let (count, start) = (half(bytes, end + 10)?, word(bytes, end + 16)?);
+    let wide = count == 0xFFFF || start == 0xFFFF_FFFF;
+    let locator = end.checked_sub(20).filter(|&at| word(bytes, at).is_ok_and(|w| w == u64::from(LOCATOR_64)));
+    match locator {
+        Some(locator) if wide => {
+            let end = place(number::<8>(bytes, locator + 8)?)?;
+            if word(bytes, end)? != u64::from(END_64) {
+                return Err(cut());
+            }
+            let field = |offset: usize| number::<8>(bytes, end.checked_add(offset).ok_or_else(cut)?);
+            Ok((field(32)?, place(field(48)?)?))
+        }
+        _ => Ok((count, place(start)?)),
+    }
+}
+
+/// One entry of the directory.
+struct Entry {
+    name: String,
+    method: u64,
+    crc: u64,
+    packed: u64,
+    size: u64,
+    offset: u64,
+}
+
+impl Entry {
+    /// The entry at `at`, and where the next one starts.
+    fn read(bytes: &[u8], at: usize) -> Result<(Entry, usize), Error> {
+        let field = |offset: usize| at.checked_add(offset).ok_or_else(cut);
+        if word(bytes, at)? != u64::from(CENTRAL) {
+            return Err(cut());
+        }
+        let [name, extra, comment] = [28, 30, 32].map(|o| half(bytes, at.saturating_add(o)));
+        let (name, extra, comment) = (name? as usize, extra? as usize, comment? as usize);
+        let text = bytes.get(field(46)?..field(46 + name)?).ok_or_else(cut)?;
+        let mut entry = Entry {
+            name: String::from_utf8(text.to_vec()).map_err(|_| malformed("a name that is not UTF-8"))?,
+            method: half(bytes, field(10)?)?,
+            crc: word(bytes, field(16)?)?,
+            packed: word(bytes, field(20)?)?,
+            size: word(bytes, field(24)?)?,
+            offset: word(bytes, field(42)?)?,
+        };
+        entry.widen(bytes.get(field(46 + name)?..field(46 + name + extra)?).ok_or_else(cut)?)?;
+        Ok((entry, field(46 + name + extra + comment)?))
+    }
+
+    /// Takes what does not fit 32 bits from the extra field.
+    fn widen(&mut self, mut extra: &[u8]) -> Result<(), Error> {
+        while extra.len() >= 4 {
+            let (id, length) = (half(extra, 0)?, half(extra, 2)? as usize);
+            let body = extra.get(4..4 + length).ok_or_else(cut)?;
+            if id == 1 {
+                let wide = [&mut self.size, &mut self.packed, &mut self.offset];
+                let open = wide.into_iter().filter(|v| **v == 0xFFFF_FFFF);
+                for (i, slot) in open.enumerate() {
+                    *slot = number::<8>(body, 8 * i)?;
+                }
+            }
+            extra = &extra[4 + length..];
+        }
+        Ok(())
+    }
+
+    /// The entry's bytes, unpacked and checked.
+    fn contents(&self, bytes: &[u8]) -> Result<Vec<u8>, Error> {
+        let at = place(self.offset)?;
+        if word(bytes, at)? != u64::from(LOCAL) {
+            return Err(cut());
+        }
+        let [name, extra] = [26, 28].map(|o| half(bytes, at.saturating_add(o)));
+        let start = at.checked_add(30 + name? as usize + extra? as usize).ok_or_else(cut)?;
+        let end = start.checked_add(place(self.packed)?).ok_or_else(cut)?;
+        let packed = bytes.get(start..end).ok_or_else(cut)?;
+        if self.size > (self.packed + 1).saturating_mul(MOST_EXPANSION) {
+            return Err(malformed(format!(
+                "{}: {} bytes cannot come from {}",
+                self.name, self.size, self.packed
+            )));
+        }
+        let contents = match self.method {
+            0 => packed.to_vec(),
+            8 => miniz_oxide::inflate::decompress_to_vec_with_limit(packed, place(self.size)?)
+                .map_err(|e| malformed(format!("{}: {e}", self.name)))?,
+            other => {
+                let message = format!("{}: compression method {other}", self.name);
+                return Err(Error::new(ErrorKind::Unsupported, message));
+            }
+        };
+        if contents.len() as u64 != self.size || u64::from(crc32(&contents)) != self.crc {
+            return Err(malformed(format!("{}: its checksum is wrong", self.name)));
+        }
+        Ok(contents)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn archive() -> Vec<u8> {
+        let (a, b) = (ConstData::from_f32(&[3], &[1.0, 2.0, 3.0]), ConstData::from_i64(&[], &[7]));
+        to_bytes(&[("a", &a.unwrap()), ("größe", &b.unwrap())]).unwrap()
+    }
+
+    #[test]
+    fn arrays_survive_the_round_trip() {
+        let arrays = from_bytes(&archive()).unwrap();
+        assert_eq!(arrays[0].1, ConstData::from_f32(&[3], &[1.0, 2.0, 3.0]).unwrap());
+        assert_eq!((arrays[1].0.as_str(), arrays.len()), ("größe", 2));
+        assert_eq!(from_bytes(&to_bytes(&[]).unwrap()).unwrap(), []);
+    }
+
+    #[test]
+    fn deflated_entries_are_unpacked() {
+        let stored = archive();
+        let (entry, _) = Entry::read(&stored, directory(&stored).unwrap().1).unwrap();
+        let plain = entry.contents(&stored).unwrap();
+        let packed = miniz_oxide::deflate::compress_to_vec(&plain, 6);
+        let mut file = stored[..30].to_vec();
+        file.extend(&stored[30..35]);
+        file.extend(&packed);
+        let entry = Entry { method: 8, packed: packed.len() as u64, offset: 0, ..entry };
+        assert_eq!(entry.contents(&file).unwrap(), plain);
+    }
+
+    #[test]
+    fn damaged_archives_are_errors_or_read_the_same() {
+        let file = archive();
+        for cut in 0..file.len() {
+            assert!(from_bytes(&file[..cut]).is_err(), "{cut}");
+        }
+        for at in 0..file.len() {
+            let mut damaged = file.clone();
+            damaged[at] ^= 0xFF;
+            // Dates and names may change unseen; contents may not.
+            if let Ok(arrays) = from_bytes(&damaged) {
+                assert!(arrays.iter().all(|(_, a)| a.num_elements() == 3 || a.num_elements() == 1), "{at}");
+            }
+        }
+    }
+}
