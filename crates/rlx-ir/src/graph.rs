@@ -46,6 +46,23 @@ impl NodeId {
     pub fn index(self) -> usize {
         self.index as usize
     }
+
+    /// The id at `index` of the list of nodes with this tag.
+    pub(crate) fn new(index: usize, tag: u32) -> NodeId {
+        NodeId { index: index as u32, graph: tag }
+    }
+
+    /// Whether the id is one of the first `len` of the list with this tag, called `name` in messages.
+    pub(crate) fn check(self, len: usize, tag: u32, name: &str) -> Result<()> {
+        if self.index() >= len {
+            return Err(Error::new(ErrorKind::InvalidGraph, format!("{self} is not a node of \"{name}\"")));
+        }
+        if self.graph != tag {
+            let message = format!("{self} belongs to another graph than \"{name}\"");
+            return Err(Error::new(ErrorKind::InvalidGraph, message));
+        }
+        Ok(())
+    }
 }
 
 impl PartialEq for NodeId {
@@ -171,6 +188,11 @@ pub struct Graph {
 
 static NEXT_TAG: AtomicU32 = AtomicU32::new(1);
 
+/// A tag no other list of nodes in this process has.
+pub(crate) fn new_tag() -> u32 {
+    NEXT_TAG.fetch_add(1, Ordering::Relaxed)
+}
+
 impl PartialEq for Graph {
     fn eq(&self, other: &Self) -> bool {
         self.name == other.name
@@ -189,7 +211,7 @@ impl Graph {
             nodes: Vec::new(),
             symbol_ranges: BTreeMap::new(),
             origins: Origins::default(),
-            tag: NEXT_TAG.fetch_add(1, Ordering::Relaxed),
+            tag: new_tag(),
         }
     }
 
@@ -278,24 +300,12 @@ impl Graph {
     /// # Errors
     /// [`ErrorKind::InvalidGraph`] when it is unknown or belongs to another graph.
     pub fn check_id(&self, id: NodeId) -> Result<()> {
-        if id.index() >= self.nodes.len() {
-            return Err(Error::new(
-                ErrorKind::InvalidGraph,
-                format!("{id} is not a node of \"{}\"", self.name),
-            ));
-        }
-        if id.graph != self.tag {
-            return Err(Error::new(
-                ErrorKind::InvalidGraph,
-                format!("{id} belongs to another graph than \"{}\"", self.name),
-            ));
-        }
-        Ok(())
+        id.check(self.nodes.len(), self.tag, &self.name)
     }
 
     /// Adds a node; its id is set here. Nothing is checked.
     pub fn push_node(&mut self, mut node: Node) -> NodeId {
-        node.id = NodeId { index: self.nodes.len() as u32, graph: self.tag };
+        node.id = NodeId::new(self.nodes.len(), self.tag);
         self.nodes.push(node);
         self.nodes[self.nodes.len() - 1].id
     }

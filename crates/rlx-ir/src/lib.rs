@@ -10,12 +10,15 @@
 //! | [`dtype`], [`dim`], [`shape`] | element types, symbolic dimensions, shapes |
 //! | [`tensor`] | stored bytes and exact values |
 //! | [`graph`], [`ops`] | the graph and its ops |
+//! | [`hir`], [`stages`] | models as blocks, and the way from blocks to steps |
+//! | [`component`] | what a part of a model is compiled for |
 //! | [`text`], [`hash`] | printing, parsing, hashing |
 //! | [`mod@verify`], [`oracle`] | structural rules, and what the right answer is |
 //! | [`lir`] | what a device executes |
 //! | [`weights`] | a model's tensors by name |
 #![forbid(unsafe_code)]
 
+pub mod component;
 pub mod cost;
 pub mod decompose;
 pub mod dim;
@@ -23,12 +26,14 @@ pub mod dtype;
 pub mod error;
 pub mod graph;
 pub mod hash;
+pub mod hir;
 pub mod lir;
 mod minifloat;
 pub mod ops;
 pub mod oracle;
 pub mod origin;
 pub mod shape;
+pub mod stages;
 pub mod tensor;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -36,15 +41,18 @@ pub mod text;
 pub mod verify;
 pub mod weights;
 
+pub use component::{CompilationMode, KernelDispatchPolicy, ModelComponent, ModelPhase, ModelVariant};
 pub use dim::{Dim, DimBinding, Extent, SymRange, sym};
 pub use dtype::{DType, DTypeClass};
 pub use error::{Error, ErrorKind, Result};
 pub use graph::{Graph, GraphExt, Node, NodeId};
 pub use hash::{GraphHash, graph_hash};
+pub use hir::{HirModule, HirMut, HirNodeId, LowerError};
 pub use lir::{BindingManifest, IoBindingEntry, LirModule};
 pub use ops::{Op, OpKind};
 pub use origin::{OriginId, Origins};
 pub use shape::Shape;
+pub use stages::{GraphModule, GraphStage, MirModule};
 pub use tensor::{ConstData, Value};
 pub use verify::{VerifyError, verify, verify_ok};
 pub use weights::{Weight, WeightStore};

@@ -123,16 +123,17 @@ fn check_shapes(graph: &Graph, node: &Node) -> Result<(), Error> {
             inferred.len()
         )));
     }
-    for (declared, inferred) in declared.iter().zip(&inferred) {
-        if !compatible(declared, inferred) {
-            return Err(Error::new(
-                crate::ErrorKind::Shape,
-                format!("declared as {declared}, but the op's rule gives {inferred}"),
-            )
-            .with_hint("let the builder infer the shape, or correct the declared one"));
-        }
+    declared.iter().zip(&inferred).try_for_each(|(d, i)| check_declared(d, i))
+}
+
+/// Whether the shape a node declares may stand for the one its rule infers.
+pub(crate) fn check_declared(declared: &Shape, inferred: &Shape) -> Result<(), Error> {
+    if compatible(declared, inferred) {
+        return Ok(());
     }
-    Ok(())
+    let message = format!("declared as {declared}, but the op's rule gives {inferred}");
+    Err(Error::new(crate::ErrorKind::Shape, message)
+        .with_hint("let the builder infer the shape, or correct the declared one"))
 }
 
 /// Whether a declared shape may stand for an inferred one: equal, except that a symbolic dimension may

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+pub use rlx_ir::KernelDispatchPolicy;
 use rlx_ir::{DType, DimBinding, Error, ErrorKind, OpKind, Result, SymRange};
 
 /// The arithmetic of floating-point ops whose graph says f32.
@@ -65,40 +66,6 @@ pub enum PrecisionPolicy {
     AutoMixedBf16,
     /// By op; what is not named stays f32.
     Custom(HashMap<OpKind, Precision>),
-}
-
-/// Whether ops run on the device's own kernels or by decomposition.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum KernelDispatchPolicy {
-    /// The device's own kernel where there is one, else decomposition.
-    #[default]
-    PreferNative,
-    /// Decomposition wherever there is one.
-    ForceCommon,
-    /// Own kernels only: an op without one is an error.
-    ForceNative,
-}
-
-impl KernelDispatchPolicy {
-    /// The policy `RLX_KERNEL_DISPATCH` names: `native` (prefer), `common`, `force-native`; the default
-    /// when it is not set.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Config`] for another value.
-    pub fn from_env() -> Result<Self> {
-        match std::env::var("RLX_KERNEL_DISPATCH") {
-            Err(_) => Ok(Self::default()),
-            Ok(text) => match text.to_ascii_lowercase().replace('_', "-").as_str() {
-                "native" | "prefer-native" => Ok(Self::PreferNative),
-                "common" | "force-common" => Ok(Self::ForceCommon),
-                "force-native" => Ok(Self::ForceNative),
-                _ => Err(Error::new(
-                    ErrorKind::Config,
-                    format!("RLX_KERNEL_DISPATCH=\"{text}\" is none of native, common, force-native"),
-                )),
-            },
-        }
-    }
 }
 
 /// Whether optimisations may change bits.

@@ -39,6 +39,7 @@ macro_rules! short_forms {
         $name:ident / $try_name:ident ( $($arg:ident : $ty:ty),* $(,)? ) => |$g:ident| $body:expr;
     )*) => {$(
         $(#[doc = $doc])*
+        #[allow(clippy::too_many_arguments)] // attention has as many as it has
         fn $name(&mut self, $($arg: $ty),*) -> Self::Id {
             match self.$try_name($($arg),*) {
                 Ok(id) => id,
@@ -50,6 +51,7 @@ macro_rules! short_forms {
         ///
         /// # Errors
         /// An unknown id, or what the op's shape rule reports.
+        #[allow(clippy::too_many_arguments)]
         fn $try_name(&mut self, $($arg: $ty),*) -> Result<Self::Id> {
             let $g = self;
             $body

@@ -66,7 +66,7 @@ impl AttentionDims {
         let Some((_, value_dim)) = heads_and_size(v, Some(kv_heads), None) else {
             return refuse("the values do not have the keys' heads");
         };
-        if kv_heads == 0 || num_heads % kv_heads != 0 {
+        if kv_heads == 0 || !num_heads.is_multiple_of(kv_heads) {
             return refuse("the heads of the keys must divide those of the queries");
         }
         let seq = |s: &Shape| s.dim(s.rank() - 2);
