@@ -32,7 +32,10 @@ pub struct Pass {
 /// The passes from the graph as given to the graph that is lowered, in order.
 pub const PASSES: &[Pass] = &[
     Pass { name: "eliminate-dead-nodes", run: passes::eliminate_dead_nodes::run },
+    Pass { name: "fold-constants", run: passes::fold_constants::run },
+    Pass { name: "simplify", run: passes::simplify::run },
     Pass { name: "legalize", run: passes::legalize::run },
+    Pass { name: "simplify-legal", run: passes::simplify::run },
     Pass { name: "pack-weights", run: passes::pack_weights::run },
     Pass { name: "fuse-regions", run: passes::fuse_regions::run },
 ];

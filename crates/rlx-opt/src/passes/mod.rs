@@ -1,6 +1,8 @@
 //! The passes, one file each. Every pass is a function from a graph to a graph.
 
 pub mod eliminate_dead_nodes;
+pub mod fold_constants;
 pub mod fuse_regions;
 pub mod legalize;
 pub mod pack_weights;
+pub mod simplify;

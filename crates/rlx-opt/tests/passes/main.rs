@@ -3,3 +3,4 @@
 mod common;
 mod fuse_regions;
 mod pack_weights;
+mod simplify;

@@ -1,0 +1,246 @@
+//! Rules about movement ops among themselves: what does nothing goes, neighbours become one.
+//!
+//! Of a reshape and a transpose in a row, splits of dimensions move before the transpose and merges behind it;
+//! so `merge ∘ transpose ∘ split`, as exporters write it, finds its counterpart.
+
+use rlx_ir::op::{PadMode, ReduceOp};
+use rlx_ir::{Dim, Extent, NodeId, Op, Result};
+
+use super::dims::{extended, groups, inverse, keeps_order, permuted};
+use super::{Rule, Simplifier};
+
+pub(super) const RULES: &[Rule] = &[
+    Rule { name: "move-nothing", fast: false, apply: move_nothing },
+    Rule { name: "reshape-of-reshape", fast: false, apply: reshape_of_reshape },
+    Rule { name: "reshape-is-kept-dims", fast: false, apply: reshape_is_kept_dims },
+    Rule { name: "split-before-transpose", fast: false, apply: split_before_transpose },
+    Rule { name: "transpose-of-transpose", fast: false, apply: transpose_of_transpose },
+    Rule { name: "transpose-is-reshape", fast: false, apply: transpose_is_reshape },
+    Rule { name: "merge-after-transpose", fast: false, apply: merge_after_transpose },
+    Rule { name: "expand-of-expand", fast: false, apply: expand_of_expand },
+    Rule { name: "transpose-of-expand", fast: false, apply: transpose_of_expand },
+    Rule { name: "slice-of-slice", fast: false, apply: slice_of_slice },
+    Rule { name: "slice-of-concat", fast: false, apply: slice_of_concat },
+    Rule { name: "slice-of-transpose", fast: false, apply: slice_of_transpose },
+    Rule { name: "pad-of-transpose", fast: false, apply: pad_of_transpose },
+    Rule { name: "concat-of-transposes", fast: false, apply: concat_of_transposes },
+    Rule { name: "reduce-of-transpose", fast: false, apply: reduce_of_transpose },
+];
+
+type Found = Result<Option<NodeId>>;
+
+const ONE: Dim = Dim::Static(1);
+
+/// Movement to the dimensions and places that are there already; a concatenation of one; no reduction.
+fn move_nothing(s: &mut Simplifier<'_>, op: &Op, inputs: &[NodeId]) -> Found {
+    let x = inputs[0];
+    let nothing = match op {
+        Op::Reshape { to } | Op::Expand { to } => s.dims(x) == to.as_slice(),
+        Op::Transpose { perm } => perm.is_sorted(),
+        Op::Slice { starts, steps, to } => {
+            s.dims(x) == to.as_slice()
+                && starts.iter().all(|&e| e == Extent::Const(0))
+                && steps.iter().all(|&step| step == 1)
+        }
+        Op::Pad { before, after, .. } => before.iter().chain(after).all(|&e| e == Extent::Const(0)),
+        Op::Concat { .. } => inputs.len() == 1,
+        Op::Reduce { op, axes, .. } => axes.is_empty() && *op != ReduceOp::Mean,
+        _ => false,
+    };
+    Ok(nothing.then_some(x))
+}
+
+fn reshape_of_reshape(s: &mut Simplifier<'_>, op: &Op, inputs: &[NodeId]) -> Found {
+    let (Op::Reshape { to }, Op::Reshape { .. }) = (op, s.op(inputs[0])) else { return Ok(None) };
+    s.reshape(s.input(inputs[0], 0), to.clone()).map(Some)
+}
+
+/// A reduction whose dropped dimensions come back as 1 right away keeps them.
+fn reshape_is_kept_dims(s: &mut Simplifier<'_>, op: &Op, inputs: &[NodeId]) -> Found {
+    let Op::Reshape { to } = op else { return Ok(None) };
+    let Op::Reduce { op: f, axes, keep_dim: false } = s.op(inputs[0]).clone() else { return Ok(None) };
+    let x = s.input(inputs[0], 0);
+    let kept = Op::Reduce { op: f, axes, keep_dim: true };
+    if s.infer(&kept, &[x])?.dims() != to.as_slice() {
+        return Ok(None);
+    }
+    s.build(kept, &[x]).map(Some)
+}
+
+/// `split(transpose(x)) → transpose'(split'(x))`.
+fn split_before_transpose(s: &mut Simplifier<'_>, op: &Op, inputs: &[NodeId]) -> Found {
+    let (Op::Reshape { to }, Op::Transpose { perm }) = (op, s.op(inputs[0])) else { return Ok(None) };
+    let (perm, x) = (perm.clone(), s.input(inputs[0], 0));
+    let Some(groups) = groups(s.dims(inputs[0]), to) else { return Ok(None) };
+    let splits = groups.iter().any(|g| g.to.len() > 1) && groups.iter().all(|g| g.from.len() <= 1);
+    if !splits {
+        return Ok(None);
+    }
+    // The dimensions of x in its own order, each as what it is split into; new ones last.
+    let mut split = Vec::with_capacity(to.len());
+    let mut place = vec![0; to.len()];
+    let old_order = inverse(&perm);
+    let of_dim = |d: usize| groups.iter().find(|g| g.from.contains(&old_order[d]));
+    let inserted = groups.iter().filter(|g| g.from.is_empty());
+    for group in (0..perm.len()).filter_map(of_dim).chain(inserted) {
+        for t in group.to.clone() {
+            place[t] = split.len();
+            split.push(to[t]);
+        }
+    }
+    let split = s.reshape(x, split)?;
+    s.transpose(split, place).map(Some)
+}
+
+fn transpose_of_transpose(s: &mut Simplifier<'_>, op: &Op, inputs: &[NodeId]) -> Found {
+    let (Op::Transpose { perm }, Op::Transpose { perm: inner }) = (op, s.op(inputs[0])) else {
+        return Ok(None);
+    };
+    let joined = permuted(inner, perm);
+    s.transpose(s.input(inputs[0], 0), joined).map(Some)
+}
+
+/// A transpose that only moves dimensions of 1.
+fn transpose_is_reshape(s: &mut Simplifier<'_>, op: &Op, inputs: &[NodeId]) -> Found {
+    let Op::Transpose { perm } = op else { return Ok(None) };
+    if !keeps_order(s.dims(inputs[0]), perm) {
+        return Ok(None);
+    }
+    let to = permuted(s.dims(inputs[0]), perm);
+    s.reshape(inputs[0], to).map(Some)
+}
+
+/// `transpose(merge(x)) → merge'(transpose'(x))`.
+fn merge_after_transpose(s: &mut Simplifier<'_>, op: &Op, inputs: &[NodeId]) -> Found {
+    let (Op::Transpose { perm }, Op::Reshape { to }) = (op, s.op(inputs[0])) else { return Ok(None) };
+    let (merged, x) = (permuted(to, perm), s.input(inputs[0], 0));
+    let Some(groups) = groups(s.dims(x), to) else { return Ok(None) };
+    if groups.iter().any(|g| g.to.len() > 1) {
+        return Ok(None);
+    }
+    let of_dim = |p: &usize| groups.iter().find(|g| g.to.contains(p));
+    let dropped = groups.iter().filter(|g| g.to.is_empty());
+    let order = perm.iter().filter_map(of_dim).chain(dropped).flat_map(|g| g.from.clone()).collect();
+    let moved = s.transpose(x, order)?;
+    s.reshape(moved, merged).map(Some)
+}
+
+fn expand_of_expand(s: &mut Simplifier<'_>, op: &Op, inputs: &[NodeId]) -> Found {
+    let (Op::Expand { to }, Op::Expand { .. }) = (op, s.op(inputs[0])) else { return Ok(None) };
+    s.expand(s.input(inputs[0], 0), to.clone()).map(Some)
+}
+
+fn transpose_of_expand(s: &mut Simplifier<'_>, op: &Op, inputs: &[NodeId]) -> Found {
+    let (Op::Transpose { perm }, Op::Expand { to }) = (op, s.op(inputs[0])) else { return Ok(None) };
+    let (to, x) = (permuted(to, perm), s.input(inputs[0], 0));
+    let full = s.reshape(x, extended(s.dims(x), perm.len()))?;
+    let moved = s.transpose(full, perm.clone())?;
+    s.expand(moved, to).map(Some)
+}
+
+fn slice_of_slice(s: &mut Simplifier<'_>, op: &Op, inputs: &[NodeId]) -> Found {
+    let (Op::Slice { starts, steps, to }, Op::Slice { starts: first, steps: stride, .. }) =
+        (op, s.op(inputs[0]))
+    else {
+        return Ok(None);
+    };
+    let joined = (0..starts.len()).map(|i| first[i] + starts[i] * stride[i]).collect();
+    let steps = (0..steps.len()).map(|i| steps[i].checked_mul(stride[i])).collect::<Option<Vec<i64>>>();
+    let Some(steps) = steps else { return Ok(None) };
+    let slice = Op::Slice { starts: joined, steps, to: to.clone() };
+    s.build(slice, &[s.input(inputs[0], 0)]).map(Some)
+}
+
+/// A slice that lies within one input of a concatenation.
+fn slice_of_concat(s: &mut Simplifier<'_>, op: &Op, inputs: &[NodeId]) -> Found {
+    let (Op::Slice { starts, steps, to }, &Op::Concat { axis }) = (op, s.op(inputs[0])) else {
+        return Ok(None);
+    };
+    if steps[axis] != 1 {
+        return Ok(None);
+    }
+    let parts = s.graph().node(inputs[0]).inputs.clone();
+    let mut at = Extent::Const(0);
+    for part in parts {
+        let size = s.dims(part)[axis].extent();
+        let inner = starts[axis] - at;
+        let whole = inner == Extent::Const(0) && to[axis].extent() == size;
+        let within = match (inner, to[axis].extent(), size) {
+            (Extent::Const(start), Extent::Const(n), Extent::Const(size)) => start >= 0 && start + n <= size,
+            _ => whole,
+        };
+        if within {
+            let mut starts = starts.clone();
+            starts[axis] = inner;
+            return s.build(Op::Slice { starts, steps: steps.clone(), to: to.clone() }, &[part]).map(Some);
+        }
+        at = at + size;
+    }
+    Ok(None)
+}
+
+/// The transposed operand's permutation and what it is a transpose of.
+fn transposed(s: &Simplifier<'_>, id: NodeId) -> Option<(Vec<usize>, NodeId)> {
+    match s.op(id) {
+        Op::Transpose { perm } => Some((perm.clone(), s.input(id, 0))),
+        _ => None,
+    }
+}
+
+fn slice_of_transpose(s: &mut Simplifier<'_>, op: &Op, inputs: &[NodeId]) -> Found {
+    let Op::Slice { starts, steps, to } = op else { return Ok(None) };
+    let Some((perm, x)) = transposed(s, inputs[0]) else { return Ok(None) };
+    let back = inverse(&perm);
+    let slice =
+        Op::Slice { starts: permuted(starts, &back), steps: permuted(steps, &back), to: permuted(to, &back) };
+    let slice = s.build(slice, &[x])?;
+    s.transpose(slice, perm).map(Some)
+}
+
+fn pad_of_transpose(s: &mut Simplifier<'_>, op: &Op, inputs: &[NodeId]) -> Found {
+    let Op::Pad { before, after, mode } = op else { return Ok(None) };
+    let Some((perm, x)) = transposed(s, inputs[0]) else { return Ok(None) };
+    let back = inverse(&perm);
+    let mode: PadMode = *mode;
+    let pad = Op::Pad { before: permuted(before, &back), after: permuted(after, &back), mode };
+    let mut from = vec![x];
+    from.extend_from_slice(&inputs[1..]);
+    let pad = s.build(pad, &from)?;
+    s.transpose(pad, perm).map(Some)
+}
+
+fn concat_of_transposes(s: &mut Simplifier<'_>, op: &Op, inputs: &[NodeId]) -> Found {
+    let &Op::Concat { axis } = op else { return Ok(None) };
+    let Some((perm, _)) = transposed(s, inputs[0]) else { return Ok(None) };
+    let mut from = Vec::with_capacity(inputs.len());
+    for &id in inputs {
+        match transposed(s, id) {
+            Some((p, x)) if p == perm => from.push(x),
+            _ => return Ok(None),
+        }
+    }
+    let joined = s.build(Op::Concat { axis: perm[axis] }, &from)?;
+    s.transpose(joined, perm).map(Some)
+}
+
+fn reduce_of_transpose(s: &mut Simplifier<'_>, op: &Op, inputs: &[NodeId]) -> Found {
+    let &Op::Reduce { op: f, ref axes, keep_dim } = op else { return Ok(None) };
+    let Some((perm, x)) = transposed(s, inputs[0]) else { return Ok(None) };
+    let mut own: Vec<usize> = axes.iter().map(|&a| perm[a]).collect();
+    own.sort_unstable();
+    let kept: Vec<usize> = match keep_dim {
+        true => perm,
+        // The dimensions that stay, numbered as they are in the reduced tensor.
+        false => {
+            let stay = perm.iter().filter(|p| !own.contains(p));
+            stay.map(|p| p - own.iter().filter(|a| *a < p).count()).collect()
+        }
+    };
+    let reduced = s.build(Op::Reduce { op: f, axes: own, keep_dim }, &[x])?;
+    s.transpose(reduced, kept).map(Some)
+}
+
+/// Whether all dimensions are 1.
+pub(super) fn is_single(dims: &[Dim]) -> bool {
+    dims.iter().all(|&d| d == ONE)
+}

@@ -1,0 +1,265 @@
+//! Local rewrites: each rule where it applies, and where it must not.
+
+use crate::common::{apply, check, check_unchanged, check_with, count, parse, strict};
+use rlx_ir::OpKind;
+use rlx_opt::passes::{fold_constants, simplify};
+
+#[test]
+fn constants_are_computed_and_scalars_are_not_blown_up() {
+    check(
+        fold_constants::run,
+        r#"graph "g" {
+          %0 = Input {name="x"} : [2] f32
+          %1 = Constant {data=dense([2] f32, 1.0, 2.0)} : [2] f32
+          %2 = Activation.Neg(%1) : [2] f32
+          %3 = Binary.Add(%2, %1) : [2] f32
+          %4 = Binary.Mul(%0, %3) : [2] f32
+          return %4
+        }"#,
+        r#"graph "g" {
+          %0 = Input {name="x"} : [2] f32
+          %1 = Constant {data=dense([2] f32, 0.0, 0.0)} : [2] f32
+          %2 = Binary.Mul(%0, %1) : [2] f32
+          return %2
+        }"#,
+    );
+    check_unchanged(
+        fold_constants::run,
+        r#"graph "g" {
+          %0 = Constant {data=dense([] f32, 1.0)} : [] f32
+          %1 = Expand(%0) {to=[1000, 1000]} : [1000, 1000] f32
+          return %1
+        }"#,
+    );
+}
+
+#[test]
+fn neutral_operands_go() {
+    check_with(
+        simplify::run,
+        r#"graph "g" {
+          %0 = Input {name="x"} : [2, 3] f32
+          %1 = Constant {data=dense([] f32, 1.0)} : [] f32
+          %2 = Constant {data=dense([3] f32, 0.0, 0.0, 0.0)} : [3] f32
+          %3 = Binary.Mul(%1, %0) : [2, 3] f32
+          %4 = Binary.Div(%3, %1) : [2, 3] f32
+          %5 = Binary.Sub(%4, %2) : [2, 3] f32
+          %6 = Activation.Neg(%5) : [2, 3] f32
+          %7 = Activation.Neg(%6) : [2, 3] f32
+          %8 = Activation.Exp(%7) : [2, 3] f32
+          return %8
+        }"#,
+        r#"graph "g" {
+          %0 = Input {name="x"} : [2, 3] f32
+          %1 = Activation.Exp(%0) : [2, 3] f32
+          return %1
+        }"#,
+        &strict(),
+    );
+}
+
+#[test]
+fn what_may_change_a_bit_stays_under_strict_numerics() {
+    let text = r#"graph "g" {
+          %0 = Input {name="x"} : [2, 3] f32
+          %1 = Constant {data=dense([] f32, 3.0)} : [] f32
+          %2 = Constant {data=dense([] f32, 0.0)} : [] f32
+          %3 = Binary.Div(%0, %1) : [2, 3] f32
+          %4 = Binary.Mul(%3, %2) : [2, 3] f32
+          return %4
+        }"#;
+    check_with(simplify::run, text, text, &strict());
+    let fast = apply(simplify::run, &parse(text)).to_string();
+    assert!(!fast.contains("Div") && fast.contains("Mul"), "by 1/3 and by 0 gathered: {fast}");
+}
+
+#[test]
+fn powers_and_roots_become_cheaper() {
+    check(
+        simplify::run,
+        r#"graph "g" {
+          %0 = Input {name="x"} : [4] f32
+          %1 = Constant {data=dense([] f32, 2.0)} : [] f32
+          %2 = Binary.Pow(%0, %1) : [4] f32
+          %3 = Activation.Exp(%2) : [4] f32
+          %4 = Activation.Sqrt(%3) : [4] f32
+          %5 = Activation.Recip(%4) : [4] f32
+          return %5
+        }"#,
+        r#"graph "g" {
+          %0 = Input {name="x"} : [4] f32
+          %1 = Binary.Mul(%0, %0) : [4] f32
+          %2 = Activation.Exp(%1) : [4] f32
+          %3 = Activation.Rsqrt(%2) : [4] f32
+          return %3
+        }"#,
+    );
+}
+
+#[test]
+fn casts_that_lose_nothing_are_skipped_and_others_stay() {
+    check(
+        simplify::run,
+        r#"graph "g" {
+          %0 = Input {name="x"} : [4] f16
+          %1 = Cast(%0) {to=f32} : [4] f32
+          %2 = Cast(%1) {to=f64} : [4] f64
+          return %2
+        }"#,
+        r#"graph "g" {
+          %0 = Input {name="x"} : [4] f16
+          %1 = Cast(%0) {to=f64} : [4] f64
+          return %1
+        }"#,
+    );
+    check_unchanged(
+        simplify::run,
+        r#"graph "g" {
+          %0 = Input {name="x"} : [4] i32
+          %1 = Cast(%0) {to=f32} : [4] f32
+          %2 = Cast(%1) {to=f64} : [4] f64
+          return %2
+        }"#,
+    );
+}
+
+#[test]
+fn transposes_sink_until_they_cancel() {
+    check(
+        simplify::run,
+        r#"graph "g" {
+          %0 = Input {name="x"} : [batch, 3, 4] f32
+          %1 = Param {name="b"} : [4] f32
+          %2 = Transpose(%0) {perm=[0, 2, 1]} : [batch, 4, 3] f32
+          %3 = Activation.Relu(%2) : [batch, 4, 3] f32
+          %4 = Reshape(%1) {to=[4, 1]} : [4, 1] f32
+          %5 = Binary.Add(%3, %4) : [batch, 4, 3] f32
+          %6 = Transpose(%5) {perm=[0, 2, 1]} : [batch, 3, 4] f32
+          return %6
+        }"#,
+        r#"graph "g" {
+          %0 = Input {name="x"} : [batch, 3, 4] f32
+          %1 = Param {name="b"} : [4] f32
+          %2 = Activation.Relu(%0) : [batch, 3, 4] f32
+          %3 = Reshape(%1) {to=[1, 1, 4]} : [1, 1, 4] f32
+          %4 = Binary.Add(%2, %3) : [batch, 3, 4] f32
+          return %4
+        }"#,
+    );
+}
+
+#[test]
+fn keys_transposed_by_way_of_a_merged_batch() {
+    // As PyTorch's dynamo exporter writes kᵀ: merge batch and heads, swap, split again.
+    check(
+        simplify::run,
+        r#"graph "g" {
+          %0 = Input {name="k"} : [batch, seq, 64] f32
+          %1 = Reshape(%0) {to=[batch, seq, 2, 32]} : [batch, seq, 2, 32] f32
+          %2 = Transpose(%1) {perm=[0, 2, 1, 3]} : [batch, 2, seq, 32] f32
+          %3 = Reshape(%2) {to=[2*batch, seq, 32]} : [2*batch, seq, 32] f32
+          %4 = Transpose(%3) {perm=[0, 2, 1]} : [2*batch, 32, seq] f32
+          %5 = Reshape(%4) {to=[batch, 2, 32, seq]} : [batch, 2, 32, seq] f32
+          return %5
+        }"#,
+        r#"graph "g" {
+          %0 = Input {name="k"} : [batch, seq, 64] f32
+          %1 = Reshape(%0) {to=[batch, seq, 2, 32]} : [batch, seq, 2, 32] f32
+          %2 = Transpose(%1) {perm=[0, 2, 3, 1]} : [batch, 2, 32, seq] f32
+          return %2
+        }"#,
+    );
+}
+
+#[test]
+fn reshapes_around_a_linear_layer_go() {
+    // GPT-2's Conv1D: flatten the rows, multiply, add, bring them back.
+    check(
+        simplify::run,
+        r#"graph "g" {
+          %0 = Input {name="x"} : [batch, seq, 8] f32
+          %1 = Param {name="w"} : [8, 6] f32
+          %2 = Param {name="b"} : [6] f32
+          %3 = Reshape(%0) {to=[batch*seq, 8]} : [batch*seq, 8] f32
+          %4 = MatMul(%3, %1) : [batch*seq, 6] f32
+          %5 = Binary.Add(%2, %4) : [batch*seq, 6] f32
+          %6 = Reshape(%5) {to=[batch, seq, 6]} : [batch, seq, 6] f32
+          return %6
+        }"#,
+        r#"graph "g" {
+          %0 = Input {name="x"} : [batch, seq, 8] f32
+          %1 = Param {name="w"} : [8, 6] f32
+          %2 = Param {name="b"} : [6] f32
+          %3 = MatMul(%0, %1) : [batch, seq, 6] f32
+          %4 = Binary.Add(%3, %2) : [batch, seq, 6] f32
+          return %4
+        }"#,
+    );
+}
+
+#[test]
+fn slices_of_a_concatenation_find_their_part() {
+    check(
+        simplify::run,
+        r#"graph "g" {
+          %0 = Input {name="x"} : [2, seq] f32
+          %1 = Input {name="y"} : [2, 5] f32
+          %2 = Concat(%0, %1) {axis=1} : [2, 5 + seq] f32
+          %3 = Slice(%2) {starts=[0, seq], steps=[1, 1], to=[2, 5]} : [2, 5] f32
+          %4 = Slice(%3) {starts=[0, 1], steps=[1, 2], to=[2, 2]} : [2, 2] f32
+          return %4
+        }"#,
+        r#"graph "g" {
+          %0 = Input {name="x"} : [2, seq] f32
+          %1 = Input {name="y"} : [2, 5] f32
+          %2 = Slice(%1) {starts=[0, 1], steps=[1, 2], to=[2, 2]} : [2, 2] f32
+          return %2
+        }"#,
+    );
+}
+
+#[test]
+fn broadcasts_in_front_of_elementwise_ops_go_unless_they_make_the_shape() {
+    check(
+        simplify::run,
+        r#"graph "g" {
+          %0 = Input {name="x"} : [2, 3] f32
+          %1 = Input {name="y"} : [3] f32
+          %2 = Expand(%1) {to=[2, 3]} : [2, 3] f32
+          %3 = Binary.Mul(%0, %2) : [2, 3] f32
+          return %3
+        }"#,
+        r#"graph "g" {
+          %0 = Input {name="x"} : [2, 3] f32
+          %1 = Input {name="y"} : [3] f32
+          %2 = Binary.Mul(%0, %1) : [2, 3] f32
+          return %2
+        }"#,
+    );
+    let kept = apply(
+        simplify::run,
+        &parse(
+            r#"graph "g" {
+              %0 = Input {name="y"} : [3] f32
+              %1 = Expand(%0) {to=[2, 3]} : [2, 3] f32
+              %2 = Binary.Mul(%1, %1) : [2, 3] f32
+              return %2
+            }"#,
+        ),
+    );
+    assert_eq!(count(&kept, OpKind::Expand), 1, "{kept}");
+}
+
+#[test]
+fn a_transposed_operand_beside_one_that_is_not_stays() {
+    check_unchanged(
+        simplify::run,
+        r#"graph "g" {
+          %0 = Input {name="x"} : [2, 3] f32
+          %1 = Input {name="y"} : [3, 2] f32
+          %2 = Transpose(%0) {perm=[1, 0]} : [3, 2] f32
+          %3 = Binary.Add(%2, %1) : [3, 2] f32
+          return %3
+        }"#,
+    );
+}
