@@ -1,0 +1,270 @@
+//! The micro-kernel: a tile of R rows × V vectors of columns in registers.
+
+use std::ops::Range;
+
+use super::{Gemm, PANEL};
+use crate::isa::Kernel;
+use crate::simd::{LANES, Simd};
+
+/// Where the rows of the left-hand side lie.
+///
+/// A row is `taps()` pieces of `k` contiguous elements each, so that a convolution's window is a row too.
+pub trait Rows: Copy + Send + Sync {
+    /// Pieces of a row.
+    fn taps(&self) -> usize;
+
+    /// What is worked out once for `N` rows.
+    type Tile<const N: usize>: Copy;
+
+    /// Works it out for the rows `row .. row + N`.
+    fn tile<const N: usize>(&self, row: usize) -> Self::Tile<N>;
+
+    /// Where piece `tap` of each of those rows starts.
+    fn pointers<const N: usize>(&self, tile: &Self::Tile<N>, tap: usize) -> [*const f32; N];
+}
+
+/// The rows of a matrix.
+#[derive(Debug, Clone, Copy)]
+pub struct Strided {
+    /// The first row.
+    pub ptr: *const f32,
+    /// Elements from one row to the next; 0 and negative are fine.
+    pub row_stride: isize,
+}
+
+// SAFETY: a plain address; whoever reads through it (`Gemm::run`) was promised that it may.
+unsafe impl Send for Strided {}
+// SAFETY: as above.
+unsafe impl Sync for Strided {}
+
+impl Rows for Strided {
+    #[inline(always)]
+    fn taps(&self) -> usize {
+        1
+    }
+    type Tile<const N: usize> = [*const f32; N];
+
+    #[inline(always)]
+    fn tile<const N: usize>(&self, row: usize) -> [*const f32; N] {
+        let mut out = [self.ptr; N];
+        for (r, p) in out.iter_mut().enumerate() {
+            *p = self.ptr.wrapping_offset((row + r) as isize * self.row_stride);
+        }
+        out
+    }
+    #[inline(always)]
+    fn pointers<const N: usize>(&self, tile: &[*const f32; N], _tap: usize) -> [*const f32; N] {
+        *tile
+    }
+}
+
+/// Memory to bring near, a few lines at a time between the multiplications.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Prefetch {
+    ptr: *const f32,
+    end: *const f32,
+    /// Lines per group of four steps of depth.
+    per_group: usize,
+}
+
+/// Elements of a cache line.
+const LINE: usize = 16;
+
+impl Prefetch {
+    pub(super) const NONE: Prefetch = Prefetch { ptr: std::ptr::null(), end: std::ptr::null(), per_group: 0 };
+
+    pub(super) fn new(ptr: *const f32, len: usize) -> Prefetch {
+        Prefetch { ptr, end: ptr.wrapping_add(len), per_group: 0 }
+    }
+
+    /// Spreads what is to be fetched over `steps` steps of depth: every line, at an even pace.
+    pub(super) fn spread(&mut self, steps: usize) {
+        let lines = (self.end as usize - self.ptr as usize).div_ceil(LINE * 4);
+        self.per_group = lines.div_ceil((steps / 4).max(1));
+    }
+
+    #[inline(always)]
+    fn step<S: Simd>(&mut self, s: S) {
+        if self.ptr < self.end {
+            for _ in 0..self.per_group {
+                s.prefetch_l2(self.ptr);
+                self.ptr = self.ptr.wrapping_add(LINE);
+            }
+        }
+    }
+}
+
+/// Which part of the depth is computed.
+pub(super) struct Part {
+    /// Steps of depth (of each tap).
+    pub k: Range<usize>,
+    /// Whether sums start at zero rather than from C.
+    pub first: bool,
+    /// Whether the epilogue follows.
+    pub last: bool,
+}
+
+/// Computes a tile of any height up to `S::GEMM_ROWS` and of a whole panel's width.
+///
+/// # Safety
+/// As [`Gemm::run`]; the rows, the panel and the part must be in range and `b` the part's first row.
+#[inline(always)]
+pub(super) unsafe fn tile_any<S: Simd, R: Rows>(
+    s: S,
+    g: &Gemm<R>,
+    rows: Range<usize>,
+    panel: usize,
+    b: *const f32,
+    part: &Part,
+    ahead: &mut Prefetch,
+) {
+    let col = panel * PANEL;
+    let vecs = PANEL.min(g.n - col).div_ceil(LANES);
+    // Constant conditions: sizes an instruction set never uses are not even compiled for it.
+    macro_rules! heights {
+        ($v:literal, $t:expr; $($r:literal)*) => {
+            match rows.len() {
+                $($r => if const { $r <= S::GEMM_ROWS } { s.enter(SizedTile::<R, $r, $v>($t)) },)*
+                _ => unreachable!("a tile has at most GEMM_ROWS rows"),
+            }
+        };
+    }
+    if const { S::GEMM_VECS == 3 } {
+        let t = Tile { g, row: rows.start, col, b, part, ahead };
+        match vecs {
+            3 => heights!(3, t; 1 2 3 4 5 6 7 8 9),
+            2 => heights!(2, t; 1 2 3 4 5 6 7 8 9),
+            _ => heights!(1, t; 1 2 3 4 5 6 7 8 9),
+        }
+    } else {
+        for v in 0..vecs {
+            let j = v * LANES;
+            let t = Tile { g, row: rows.start, col: col + j, b: b.wrapping_add(j), part, ahead: &mut *ahead };
+            heights!(1, t; 1 2 3 4 5 6);
+        }
+    }
+}
+
+/// What a tile is computed from.
+struct Tile<'a, A> {
+    g: &'a Gemm<A>,
+    row: usize,
+    col: usize,
+    b: *const f32,
+    part: &'a Part,
+    ahead: &'a mut Prefetch,
+}
+
+/// A tile of R rows × V vectors: one function per size, so that each has the registers to itself.
+struct SizedTile<'a, A, const R: usize, const V: usize>(Tile<'a, A>);
+
+impl<A: Rows, const R: usize, const V: usize> Kernel for SizedTile<'_, A, R, V> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        // SAFETY: `tile_any` was promised a tile in range.
+        unsafe { tile::<S, A, R, V>(s, self.0) }
+    }
+}
+
+/// One step of depth: R·V multiply-adds, each A element broadcast.
+#[inline(always)]
+unsafe fn step<S: Simd, const R: usize, const V: usize>(
+    s: S,
+    acc: &mut [[S::F; V]; R],
+    a: &[*const f32; R],
+    k: usize,
+    b: *const f32,
+) {
+    // SAFETY: the caller promises a row of the panel at `b` and `k` within each row of A.
+    unsafe {
+        let mut bv = [s.zero(); V];
+        for v in 0..V {
+            bv[v] = s.load(b.add(v * LANES));
+        }
+        for r in 0..R {
+            let x = s.splat(*a[r].add(k));
+            for v in 0..V {
+                acc[r][v] = s.mul_add(x, bv[v], acc[r][v]);
+            }
+        }
+    }
+}
+
+/// Computes R rows × V vectors.
+#[inline(always)]
+unsafe fn tile<S: Simd, A: Rows, const R: usize, const V: usize>(s: S, t: Tile<'_, A>) {
+    let Tile { g, row, col, mut b, part, ahead } = t;
+    let mut ahead_here = *ahead;
+    // SAFETY: `Gemm::run`'s promises.
+    unsafe {
+        let mut acc = [[s.zero(); V]; R];
+        if !part.first {
+            load_tile(s, &mut acc, g.c.add(row * g.c_stride + col), g.c_stride, g.n - col);
+        }
+        let (k0, k1) = (part.k.start, part.k.end);
+        let lines = g.rows.tile::<R>(row);
+        for tap in 0..g.rows.taps() {
+            let a = g.rows.pointers::<R>(&lines, tap);
+            let mut k = k0;
+            while k + 4 <= k1 {
+                ahead_here.step(s);
+                step(s, &mut acc, &a, k, b);
+                step(s, &mut acc, &a, k + 1, b.add(PANEL));
+                step(s, &mut acc, &a, k + 2, b.add(2 * PANEL));
+                step(s, &mut acc, &a, k + 3, b.add(3 * PANEL));
+                k += 4;
+                b = b.add(4 * PANEL);
+            }
+            while k < k1 {
+                step(s, &mut acc, &a, k, b);
+                k += 1;
+                b = b.add(PANEL);
+            }
+        }
+        *ahead = ahead_here;
+        if part.last {
+            super::epilogue::finish(s, &g.epilogue, &mut acc, g.c, g.c_stride, row, col, g.n - col);
+        } else {
+            store_tile(s, &acc, g.c.add(row * g.c_stride + col), g.c_stride, g.n - col);
+        }
+    }
+}
+
+/// Lanes of vector `v` that are columns, when `width` columns are left.
+#[inline(always)]
+pub(super) fn lanes_of(v: usize, width: usize) -> usize {
+    width.saturating_sub(v * LANES).min(LANES)
+}
+
+#[inline(always)]
+unsafe fn load_tile<S: Simd, const R: usize, const V: usize>(
+    s: S,
+    acc: &mut [[S::F; V]; R],
+    c: *const f32,
+    stride: usize,
+    width: usize,
+) {
+    for (r, row) in acc.iter_mut().enumerate() {
+        for (v, x) in row.iter_mut().enumerate() {
+            // SAFETY: the caller promises `width` readable columns in each row.
+            *x = unsafe { s.load_upto(c.add(r * stride + v * LANES), lanes_of(v, width)) };
+        }
+    }
+}
+
+#[inline(always)]
+pub(super) unsafe fn store_tile<S: Simd, const R: usize, const V: usize>(
+    s: S,
+    acc: &[[S::F; V]; R],
+    c: *mut f32,
+    stride: usize,
+    width: usize,
+) {
+    for (r, row) in acc.iter().enumerate() {
+        for (v, &x) in row.iter().enumerate() {
+            // SAFETY: the caller promises `width` writable columns in each row.
+            unsafe { s.store_upto(c.add(r * stride + v * LANES), lanes_of(v, width), x) };
+        }
+    }
+}

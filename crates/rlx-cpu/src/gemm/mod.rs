@@ -1,0 +1,264 @@
+//! Matrix product of f32 with a packed right-hand side: `C = epilogue(A · B)`.
+//!
+//! B is packed once into panels of [`PANEL`] = 48 columns ([`pack`]), zero-padded; A is read where it
+//! lies, row by row, through a [`Rows`] source: [`Strided`] for a matrix, [`ConvRows`] for the windows of
+//! an NHWC image (convolution without im2col). A tile of a few rows × 48 columns stays in registers over
+//! the whole depth, then the [`Epilogue`] is applied and the tile is written.
+//!
+//! **Same bits always.** Each element of C is one chain of multiply-adds in ascending depth. Splitting
+//! over threads, tiles of other heights and blocking of the depth do not change it.
+//!
+//! **Tasks.** The product is cut into [`Gemm::tasks`] equal tasks, a function of the shape (and the
+//! instruction set) only; any thread may run any range of them, best a contiguous one.
+//!
+//! ```
+//! use rlx_cpu::{gemm::{self, Epilogue, Gemm, Strided}, isa::Isa};
+//! let (m, n, k) = (2, 2, 3);
+//! let a = [1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0];
+//! let b = [1.0f32, 0.0, 0.0, 1.0, 1.0, 1.0];
+//! let mut packed = vec![0.0f32; gemm::packed_len(k, n).unwrap()];
+//! let mut c = [0.0f32; 4];
+//! let isa = Isa::detect();
+//! // SAFETY: all pointers cover the extents given.
+//! unsafe {
+//!     gemm::pack(b.as_ptr(), 2, 1, k, n, packed.as_mut_ptr(), 0..gemm::panels(n));
+//!     let rows = Strided { ptr: a.as_ptr(), row_stride: 3 };
+//!     let g = Gemm { m, n, k, rows, b: packed.as_ptr(), c: c.as_mut_ptr(), c_stride: 2, epilogue: Epilogue::NONE, next: None };
+//!     g.run(isa, 0..g.tasks(isa));
+//! }
+//! assert_eq!(c, [4.0, 5.0, 10.0, 11.0]);
+//! ```
+
+mod conv;
+mod epilogue;
+mod generic;
+mod kernel;
+mod packing;
+#[cfg(test)]
+mod tests;
+
+pub use conv::ConvRows;
+pub use epilogue::{Bias, BinaryOp, Combine, Epilogue};
+pub use generic::{Element, StridedMatrix, generic_gemm};
+pub use kernel::{Rows, Strided};
+pub use packing::{copy_strided, pack, packed_len, panels};
+
+use std::ops::Range;
+
+use crate::isa::{Isa, IsaKind, Kernel};
+use crate::simd::Simd;
+use kernel::Prefetch;
+
+/// Columns of a packed panel.
+pub const PANEL: usize = 48;
+
+/// Deeper products are cut into blocks of at most this depth, so that a panel's block stays in the
+/// second-level cache while the rows pass by; the partial sums wait in C.
+const MAX_DEPTH: usize = 4096;
+
+/// Above this many bytes of A, rows are cut into blocks that are reused for every panel.
+const MAX_ROWS_BYTES: usize = 1 << 20;
+
+/// One product; see the [module](self).
+///
+/// The depth of B is `rows.taps() · k`.
+#[derive(Debug, Clone, Copy)]
+pub struct Gemm<R> {
+    /// Rows of A and C.
+    pub m: usize,
+    /// Columns of B and C.
+    pub n: usize,
+    /// Contiguous elements of a row of A (per tap).
+    pub k: usize,
+    /// Where the rows of A lie.
+    pub rows: R,
+    /// B in packed panels of the whole depth.
+    pub b: *const f32,
+    /// The result, row-major.
+    pub c: *mut f32,
+    /// Elements from one row of C to the next.
+    pub c_stride: usize,
+    /// What is done to each element before it is written.
+    pub epilogue: Epilogue,
+    /// The packed weights the same threads read next, as (pointer, elements): while the last panel is
+    /// computed, the first panel of the calling thread's share is moved towards the cache.
+    pub next: Option<Next>,
+}
+
+// SAFETY: plain addresses; `run`, which uses them, is unsafe and says what must hold across threads.
+unsafe impl<R: Send> Send for Gemm<R> {}
+// SAFETY: as above.
+unsafe impl<R: Sync> Sync for Gemm<R> {}
+
+/// Packed weights of the product that runs next.
+#[derive(Debug, Clone, Copy)]
+pub struct Next {
+    /// Its packed panels.
+    pub b: *const f32,
+    /// Its depth.
+    pub depth: usize,
+    /// Its number of panels.
+    pub panels: usize,
+}
+
+/// How a product is cut up: rows into balanced tiles, tiles into blocks, columns into panels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Tiling {
+    tiles: usize,
+    tiles_per_block: usize,
+    panels: usize,
+}
+
+impl Tiling {
+    fn new(m: usize, n: usize, depth: usize, max_rows: usize) -> Tiling {
+        // Equal heights beat full tiles with a low remainder.
+        let tiles = match max_rows {
+            9 if m.is_multiple_of(8) => m / 8,
+            _ => m.div_ceil(max_rows),
+        };
+        let bytes = m.saturating_mul(depth).saturating_mul(4);
+        let blocks = if bytes > MAX_ROWS_BYTES { bytes.div_ceil(MAX_ROWS_BYTES / 2) } else { 1 };
+        // A block of fewer tiles would re-read the panels too often.
+        let tiles_per_block = tiles.div_ceil(blocks.max(1)).max(8).min(tiles.max(1));
+        Tiling { tiles, tiles_per_block, panels: panels(n) }
+    }
+
+    /// Task number → (panel, tile). Blocks of rows are outermost, then panels, then the block's tiles.
+    fn place(&self, task: usize) -> (usize, usize) {
+        let per_block = self.tiles_per_block * self.panels;
+        let block = task / per_block;
+        let first = block * self.tiles_per_block;
+        let here = self.tiles_per_block.min(self.tiles - first);
+        let rest = task % per_block;
+        (rest / here, first + rest % here)
+    }
+
+    fn tasks(&self) -> usize {
+        self.tiles * self.panels
+    }
+
+    /// Rows of a tile.
+    fn tile_rows(&self, tile: usize, m: usize) -> Range<usize> {
+        // The first m mod tiles are one row higher.
+        let (low, extra) = (m / self.tiles, m % self.tiles);
+        let start = tile * low + tile.min(extra);
+        start..start + low + usize::from(tile < extra)
+    }
+}
+
+/// Rows and vectors of the micro-kernel; the same numbers as `Simd::GEMM_ROWS`.
+fn max_rows(isa: Isa) -> usize {
+    match isa.kind() {
+        IsaKind::Portable => 2,
+        IsaKind::Avx2 | IsaKind::Neon => 6,
+        IsaKind::Avx512 => 9,
+    }
+}
+
+impl<R: Rows> Gemm<R> {
+    fn tiling(&self, max_rows: usize) -> Tiling {
+        Tiling::new(self.m, self.n, self.k * self.rows.taps(), max_rows)
+    }
+
+    /// Into how many tasks the product is cut: a function of shape and instruction set.
+    pub fn tasks(&self, isa: Isa) -> usize {
+        self.tiling(max_rows(isa)).tasks()
+    }
+
+    /// Computes a range of the tasks.
+    ///
+    /// # Safety
+    /// Every row of A must be readable for `k` elements per tap, `b` must hold `packed_len(taps·k, n)`
+    /// packed elements, the m×n elements of C must be writable and, like those of the epilogue's
+    /// operands, in bounds. C may be the same memory as an [`Epilogue::combine`] with equal strides that
+    /// comes before the activation, and must not overlap anything else. No two threads may run the same task at once.
+    pub unsafe fn run(&self, isa: Isa, tasks: Range<usize>) {
+        isa.run(RunTasks { gemm: self, tasks });
+    }
+}
+
+struct RunTasks<'a, R> {
+    gemm: &'a Gemm<R>,
+    tasks: Range<usize>,
+}
+
+impl<R: Rows> Kernel for RunTasks<'_, R> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let g = self.gemm;
+        let tiling = g.tiling(S::GEMM_ROWS);
+        debug_assert!(self.tasks.end <= tiling.tasks());
+        // SAFETY: `Gemm::run` was promised valid operands; tiles cover each element of C once.
+        unsafe {
+            let mut task = self.tasks.start;
+            while task < self.tasks.end {
+                let (panel, tile) = tiling.place(task);
+                // The rest of this panel's tiles within the block and the range.
+                let block_end = (tile / tiling.tiles_per_block + 1) * tiling.tiles_per_block;
+                let count = (block_end.min(tiling.tiles) - tile).min(self.tasks.end - task);
+                let ahead = prefetch_target(g, &tiling, task + count, &self.tasks);
+                run_column(s, g, &tiling, panel, tile..tile + count, ahead);
+                task += count;
+            }
+        }
+    }
+}
+
+/// What to prefetch while one panel is computed: the panel of the task that follows, or this thread's
+/// first panel of the next product.
+#[inline(always)]
+unsafe fn prefetch_target<R: Rows>(
+    g: &Gemm<R>,
+    t: &Tiling,
+    next_task: usize,
+    mine: &Range<usize>,
+) -> Prefetch {
+    let depth = g.k * g.rows.taps();
+    if next_task < mine.end {
+        let (panel, _) = t.place(next_task);
+        return Prefetch::new(g.b.wrapping_add(panel * depth * PANEL), depth * PANEL);
+    }
+    match g.next {
+        Some(next) => {
+            // Threads take equal shares, so this thread's share starts at the same fraction.
+            let first = mine.start * next.panels / t.tasks().max(1);
+            let len = next.depth.min(MAX_DEPTH) * PANEL;
+            Prefetch::new(next.b.wrapping_add(first * next.depth * PANEL), len)
+        }
+        None => Prefetch::NONE,
+    }
+}
+
+/// Computes some tiles of one panel.
+#[inline(always)]
+unsafe fn run_column<S: Simd, R: Rows>(
+    s: S,
+    g: &Gemm<R>,
+    tiling: &Tiling,
+    panel: usize,
+    tiles: Range<usize>,
+    mut ahead: Prefetch,
+) {
+    let taps = g.rows.taps();
+    let depth = g.k * taps;
+    // Partial sums in C need C to themselves, and one tap is the finest cut of a convolution.
+    let in_place = g.epilogue.combine.is_some_and(|c| std::ptr::eq(c.ptr, g.c));
+    let blocks = if in_place || taps != 1 { 1 } else { depth.div_ceil(MAX_DEPTH).max(1) };
+    let block_k = if taps == 1 { g.k.div_ceil(blocks) } else { g.k };
+    ahead.spread(tiles.len() * depth);
+    // SAFETY: the caller's promises; offsets stay within panel and row.
+    unsafe {
+        let b = g.b.add(panel * depth * PANEL);
+        for block in 0..blocks {
+            let k0 = block * block_k;
+            let k1 = (k0 + block_k).min(g.k);
+            let part = kernel::Part { k: k0..k1, first: block == 0, last: block + 1 == blocks };
+            for tile in tiles.clone() {
+                let rows = tiling.tile_rows(tile, g.m);
+                kernel::tile_any(s, g, rows, panel, b.add(k0 * PANEL), &part, &mut ahead);
+            }
+        }
+    }
+}

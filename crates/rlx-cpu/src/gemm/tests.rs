@@ -1,0 +1,352 @@
+//! Products against f64, on every instruction set this processor has.
+
+use super::*;
+use crate::math::Unary;
+use crate::pool::{Pool, Wake};
+use crate::testing::{Rng, assert_close};
+use half::{bf16, f16};
+
+/// A product with strides: `a` at (i, k) is `a[i·lda + k]`, `b` at (k, j) is `b[k·rs + j·cs]`.
+struct Case {
+    m: usize,
+    n: usize,
+    k: usize,
+    lda: usize,
+    ldc: usize,
+    a: Vec<f32>,
+    b: Vec<f32>,
+    transposed: bool,
+}
+
+impl Case {
+    fn new(rng: &mut Rng, m: usize, n: usize, k: usize) -> Case {
+        let (lda, ldc) = (k + rng.below(5), n + rng.below(5));
+        let (a, b) = (rng.vec(m * lda), rng.vec(k * n));
+        Case { m, n, k, lda, ldc, a, b, transposed: rng.below(2) == 1 }
+    }
+
+    fn b_at(&self, p: usize, j: usize) -> f32 {
+        if self.transposed { self.b[j * self.k + p] } else { self.b[p * self.n + j] }
+    }
+
+    fn product(&self, i: usize, j: usize) -> f64 {
+        (0..self.k).map(|p| f64::from(self.a[i * self.lda + p]) * f64::from(self.b_at(p, j))).sum()
+    }
+
+    fn packed(&self) -> Vec<f32> {
+        // NaN shows what packing leaves unwritten.
+        let mut out = vec![f32::NAN; packed_len(self.k, self.n).unwrap()];
+        let (rs, cs) = if self.transposed { (1, self.k as isize) } else { (self.n as isize, 1) };
+        // SAFETY: the vectors cover the extents.
+        unsafe { pack(self.b.as_ptr(), rs, cs, self.k, self.n, out.as_mut_ptr(), 0..panels(self.n)) };
+        out
+    }
+
+    fn rows(&self) -> Strided {
+        Strided { ptr: self.a.as_ptr(), row_stride: self.lda as isize }
+    }
+
+    /// Runs with the tasks cut into `cuts` ranges; returns C with its gaps, which must keep 7.
+    fn run(&self, isa: Isa, packed: &[f32], epilogue: Epilogue, cuts: usize) -> Vec<f32> {
+        let mut c = vec![7.0f32; self.m * self.ldc];
+        let g = Gemm {
+            m: self.m,
+            n: self.n,
+            k: self.k,
+            rows: self.rows(),
+            b: packed.as_ptr(),
+            c: c.as_mut_ptr(),
+            c_stride: self.ldc,
+            epilogue,
+            next: Some(Next { b: packed.as_ptr(), depth: self.k, panels: panels(self.n) }),
+        };
+        let tasks = g.tasks(isa);
+        for part in 0..cuts {
+            // SAFETY: the vectors cover the extents.
+            unsafe { g.run(isa, part * tasks / cuts..(part + 1) * tasks / cuts) };
+        }
+        for row in c.chunks(self.ldc) {
+            assert!(row[self.n..].iter().all(|&x| x == 7.0), "wrote past the columns");
+        }
+        c.chunks(self.ldc).flat_map(|r| r[..self.n].to_vec()).collect()
+    }
+
+    fn want(&self, f: impl Fn(f64, usize, usize) -> f64) -> Vec<f64> {
+        (0..self.m * self.n)
+            .map(|x| f(self.product(x / self.n, x % self.n), x / self.n, x % self.n))
+            .collect()
+    }
+}
+
+#[test]
+fn every_height_width_and_depth_is_right_and_cuts_do_not_change_bits() {
+    let mut rng = Rng::new(1);
+    let shapes = (1..=20).flat_map(|m| [(m, 48, 5), (m, 17, 33), (m, 100, 8)]);
+    let more =
+        [(37, 1, 1), (1, 200, 64), (64, 144, 31), (23, 47, 3), (50, 49, 100), (3, 33, 200), (9, 96, 0)];
+    for (m, n, k) in shapes.chain(more) {
+        let case = Case::new(&mut rng, m, n, k);
+        let packed = case.packed();
+        let want = case.want(|x, _, _| x);
+        for isa in Isa::available() {
+            let c = case.run(isa, &packed, Epilogue::NONE, 1);
+            assert_close(&c, &want, 1e-5, &format!("{m}x{n}x{k} {isa:?}"));
+            for cuts in [2, 3, 7] {
+                assert_eq!(c, case.run(isa, &packed, Epilogue::NONE, cuts), "{cuts} cuts of {m}x{n}x{k}");
+            }
+        }
+    }
+}
+
+#[test]
+fn deep_and_tall_products_are_blocked_without_changing_a_bit() {
+    let mut rng = Rng::new(2);
+    for (m, n, k) in [(11, 50, 9001), (300, 60, 2500)] {
+        let case = Case::new(&mut rng, m, n, k);
+        let packed = case.packed();
+        let want = case.want(|x, _, _| x);
+        for isa in Isa::available() {
+            let c = case.run(isa, &packed, Epilogue::NONE, 2);
+            assert_close(&c, &want, 2e-4, &format!("{m}x{n}x{k} {isa:?}"));
+            // One ascending chain per element, in the same arithmetic.
+            if isa.kind() == IsaKind::Avx512 {
+                let chain = (0..k).fold(0.0f32, |s, p| case.a[p].mul_add(case.b_at(p, 0), s));
+                assert_eq!(c[0].to_bits(), chain.to_bits());
+            }
+        }
+    }
+}
+
+#[test]
+fn the_epilogue_does_what_it_says() {
+    let mut rng = Rng::new(3);
+    let case = Case::new(&mut rng, 13, 75, 20);
+    let (m, n) = (case.m, case.n);
+    let packed = case.packed();
+    let (col, row, other) = (rng.vec(n), rng.vec(m), rng.vec(m * (n + 3)));
+    let at = |i: usize, j: usize| f64::from(other[i * (n + 3) + j]);
+    let combine = |op, after| Some(Combine { ptr: other.as_ptr(), row_stride: n + 3, op, after });
+    for isa in Isa::available() {
+        let e =
+            Epilogue { alpha: 0.5, combine: combine(BinaryOp::Add, false), ..Epilogue::bias(col.as_ptr()) };
+        let want = case.want(|x, i, j| 0.5 * x + f64::from(col[j]) + at(i, j));
+        assert_close(&case.run(isa, &packed, e, 2), &want, 1e-5, "scaled, bias, residual");
+
+        let e = Epilogue { combine: combine(BinaryOp::Mul, false), ..Epilogue::NONE }.with(Unary::Relu);
+        let want = case.want(|x, i, j| (x * at(i, j)).max(0.0));
+        assert_close(&case.run(isa, &packed, e, 3), &want, 1e-5, "product, relu");
+
+        let e = Epilogue { bias: Bias::PerRow(row.as_ptr()), ..Epilogue::NONE }.with(Unary::Silu);
+        let e = Epilogue { combine: combine(BinaryOp::Mul, true), ..e };
+        let silu = |x: f64| x / (1.0 + (-x).exp());
+        let want = case.want(|x, i, j| silu(x + f64::from(row[i])) * at(i, j));
+        assert_close(&case.run(isa, &packed, e, 1), &want, 1e-5, "row bias, silu, gate");
+
+        let e = Epilogue::NONE.with(Unary::Clip { lo: -0.5, hi: 0.25 });
+        let want = case.want(|x, _, _| x.clamp(-0.5, 0.25));
+        assert_close(&case.run(isa, &packed, e, 1), &want, 1e-5, "clip");
+    }
+}
+
+#[test]
+fn a_residual_may_be_the_result_itself() {
+    let mut rng = Rng::new(4);
+    let case = Case::new(&mut rng, 10, 50, 6000);
+    let (packed, start) = (case.packed(), rng.vec(10 * 50));
+    let want = case.want(|x, i, j| x + f64::from(start[i * 50 + j]));
+    for isa in Isa::available() {
+        let mut c = start.clone();
+        let ptr = c.as_mut_ptr();
+        let combine = Some(Combine { ptr, row_stride: 50, op: BinaryOp::Add, after: false });
+        let epilogue = Epilogue { combine, ..Epilogue::NONE };
+        let (m, n, k) = (case.m, case.n, case.k);
+        let b = packed.as_ptr();
+        let g = Gemm { m, n, k, rows: case.rows(), b, c: ptr, c_stride: 50, epilogue, next: None };
+        // SAFETY: the vectors cover the extents.
+        unsafe { g.run(isa, 0..g.tasks(isa)) };
+        assert_close(&c, &want, 1e-4, "accumulated in place");
+    }
+}
+
+#[test]
+fn nan_stays_in_its_row_and_one_or_two_threads_give_the_same_bits() {
+    let mut rng = Rng::new(5);
+    let mut case = Case::new(&mut rng, 70, 130, 40);
+    case.a[3 * case.lda + 7] = f32::NAN;
+    let packed = case.packed();
+    let pool = Pool::new(2).unwrap();
+    for isa in Isa::available() {
+        let one = case.run(isa, &packed, Epilogue::NONE, 1);
+        for (i, row) in one.chunks(case.n).enumerate() {
+            assert!(row.iter().all(|x| x.is_nan() == (i == 3)), "row {i}");
+        }
+        let mut two = vec![0.0f32; case.m * case.n];
+        let g = Gemm {
+            m: case.m,
+            n: case.n,
+            k: case.k,
+            rows: case.rows(),
+            b: packed.as_ptr(),
+            c: two.as_mut_ptr(),
+            c_stride: case.n,
+            epilogue: Epilogue::NONE,
+            next: None,
+        };
+        // SAFETY: the vectors cover the extents, and tasks are disjoint.
+        pool.enter(Wake::Yes).parallel_for(g.tasks(isa), &|range| unsafe { g.run(isa, range) });
+        let bits = |v: &[f32]| v.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+        assert_eq!(bits(&one), bits(&two));
+    }
+}
+
+#[test]
+fn tilings_cover_everything_once() {
+    let mut rng = Rng::new(6);
+    for _ in 0..300 {
+        let (m, n, depth) = (1 + rng.below(3000), 1 + rng.below(500), 1 + rng.below(3000));
+        for rows in [2, 6, 9] {
+            let t = Tiling::new(m, n, depth, rows);
+            let mut seen = vec![0u8; t.tasks()];
+            for task in 0..t.tasks() {
+                let (panel, tile) = t.place(task);
+                seen[tile * t.panels + panel] += 1;
+            }
+            assert!(seen.iter().all(|&s| s == 1));
+            assert_eq!(t.tile_rows(0, m).start, 0);
+            assert_eq!(t.tile_rows(t.tiles - 1, m).end, m);
+            for i in 1..t.tiles {
+                assert_eq!(t.tile_rows(i - 1, m).end, t.tile_rows(i, m).start);
+                assert!((1..=rows).contains(&t.tile_rows(i, m).len()));
+            }
+        }
+    }
+}
+
+/// A convolution the obvious way, in f64; padding, stride, dilation, one group.
+#[allow(clippy::too_many_arguments)]
+fn conv_reference(x: &[f32], w: &[f32], images: usize, c: usize, oc: usize, rows: &ConvRows) -> Vec<f64> {
+    let mut out = Vec::new();
+    let [h, wd] = rows.size;
+    for image in 0..images {
+        for oy in 0..rows.out[0] {
+            for ox in 0..rows.out[1] {
+                for o in 0..oc {
+                    let mut sum = 0.0;
+                    for ky in 0..rows.kernel[0] {
+                        for kx in 0..rows.kernel[1] {
+                            let y = (oy * rows.stride[0] + ky * rows.dilation[0]) as i64 - rows.pad[0] as i64;
+                            let x0 =
+                                (ox * rows.stride[1] + kx * rows.dilation[1]) as i64 - rows.pad[1] as i64;
+                            if y < 0 || x0 < 0 || y >= h as i64 || x0 >= wd as i64 {
+                                continue;
+                            }
+                            for ch in 0..c {
+                                let xi = ((image * h + y as usize) * wd + x0 as usize) * c + ch;
+                                let wi = ((ky * rows.kernel[1] + kx) * c + ch) * oc + o;
+                                sum += f64::from(x[xi]) * f64::from(w[wi]);
+                            }
+                        }
+                    }
+                    out.push(sum);
+                }
+            }
+        }
+    }
+    out
+}
+
+#[test]
+fn convolution_is_a_product_over_windows() {
+    let mut rng = Rng::new(7);
+    for _ in 0..25 {
+        let (images, c, oc) = (1 + rng.below(2), 1 + rng.below(9), 1 + rng.below(60));
+        let size = [3 + rng.below(8), 3 + rng.below(8)];
+        let kernel = [1 + rng.below(3), 1 + rng.below(3)];
+        let stride = [1 + rng.below(2), 1 + rng.below(2)];
+        let dilation = [1 + rng.below(2), 1 + rng.below(2)];
+        let pad = [rng.below(3), rng.below(3)];
+        let extent = |d: usize| {
+            let span = (kernel[d] - 1) * dilation[d] + 1;
+            (size[d] + 2 * pad[d]).checked_sub(span).map(|room| room / stride[d] + 1)
+        };
+        let (Some(oh), Some(ow)) = (extent(0), extent(1)) else { continue };
+        let x = rng.vec(images * size[0] * size[1] * c);
+        let taps = kernel[0] * kernel[1];
+        let w = rng.vec(taps * c * oc);
+        let zeros = vec![0.0f32; c];
+        let rows = ConvRows {
+            input: x.as_ptr(),
+            zeros: zeros.as_ptr(),
+            size,
+            pixel_stride: c,
+            line_stride: size[1] * c,
+            image_stride: size[0] * size[1] * c,
+            out: [oh, ow],
+            kernel,
+            stride,
+            dilation,
+            pad,
+        };
+        let want = conv_reference(&x, &w, images, c, oc, &rows);
+        let mut packed = vec![f32::NAN; packed_len(taps * c, oc).unwrap()];
+        // SAFETY: the vectors cover the extents.
+        unsafe { pack(w.as_ptr(), oc as isize, 1, taps * c, oc, packed.as_mut_ptr(), 0..panels(oc)) };
+        for isa in Isa::available() {
+            let m = images * oh * ow;
+            let mut out = vec![0.0f32; m * oc];
+            let b = packed.as_ptr();
+            let epilogue = Epilogue::NONE;
+            let g = Gemm { m, n: oc, k: c, rows, b, c: out.as_mut_ptr(), c_stride: oc, epilogue, next: None };
+            let tasks = g.tasks(isa);
+            // SAFETY: the vectors cover the extents.
+            unsafe {
+                g.run(isa, 0..tasks / 2);
+                g.run(isa, tasks / 2..tasks);
+            }
+            assert_close(&out, &want, 1e-5, &format!("{rows:?} {isa:?}"));
+        }
+    }
+}
+
+/// One generic product of 3×4 by 4×5 with a transposed left side, through i128 or f64.
+fn generic_case<T: Element>(make: impl Fn(i64) -> T) -> Vec<T> {
+    let a: Vec<T> = (0..12).map(|i| make(i * 37 % 19 - 7)).collect();
+    let b: Vec<T> = (0..20).map(|i| make(i * 53 % 23 - 11)).collect();
+    let mut c = vec![make(0); 15];
+    let lhs = StridedMatrix { ptr: a.as_ptr(), row_stride: 1, col_stride: 3 };
+    let rhs = StridedMatrix { ptr: b.as_ptr(), row_stride: 5, col_stride: 1 };
+    // SAFETY: the vectors cover the extents.
+    unsafe {
+        generic_gemm(0..1, 5, 4, lhs, rhs, c.as_mut_ptr(), 5);
+        generic_gemm(1..3, 5, 4, lhs, rhs, c.as_mut_ptr(), 5);
+    }
+    c
+}
+
+fn generic_want() -> Vec<i64> {
+    let a = |i: i64, k: i64| (k * 3 + i) * 37 % 19 - 7;
+    let b = |k: i64, j: i64| (k * 5 + j) * 53 % 23 - 11;
+    (0..15).map(|x| (0..4).map(|k| a(x / 5, k) * b(k, x % 5)).sum()).collect()
+}
+
+#[test]
+fn other_element_types_multiply_exactly_where_they_can() {
+    let want = generic_want();
+    assert_eq!(generic_case(|x| x), want);
+    assert_eq!(generic_case(|x| x as f64), want.iter().map(|&x| x as f64).collect::<Vec<_>>());
+    assert_eq!(generic_case(|x| x as u8), want.iter().map(|&x| x as u8).collect::<Vec<_>>());
+    assert_eq!(generic_case(|x| x as i8), want.iter().map(|&x| x as i8).collect::<Vec<_>>());
+    assert_eq!(generic_case(|x| x as u16), want.iter().map(|&x| x as u16).collect::<Vec<_>>());
+    assert_eq!(generic_case(|x| x as u64), want.iter().map(|&x| x as u64).collect::<Vec<_>>());
+    let halves = generic_case(|x| f16::from_f64(x as f64));
+    assert_eq!(halves, want.iter().map(|&x| f16::from_f64(x as f64)).collect::<Vec<_>>());
+    let brains = generic_case(|x| bf16::from_f64(x as f64));
+    assert_eq!(brains, want.iter().map(|&x| bf16::from_f64(x as f64)).collect::<Vec<_>>());
+}
+
+#[test]
+fn absurd_sizes_do_not_wrap() {
+    assert_eq!(packed_len(usize::MAX / 2, 100), None);
+    assert_eq!(packed_len(10, usize::MAX), None);
+    assert_eq!(packed_len(3, 49), Some(288));
+}

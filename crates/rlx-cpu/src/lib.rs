@@ -1,0 +1,32 @@
+//! RLX on the processor: kernels chosen at run time for the instruction set found, and a thread pool.
+//!
+//! The bottom layer knows nothing of graphs, only pointers, extents and strides:
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`isa`] | which instruction set: [`Isa`](isa::Isa), found once, passed explicitly, forced by `RLX_CPU_ISA` |
+//! | [`simd`] | sixteen logical f32 lanes on every instruction set; kernels are written once over it |
+//! | [`math`] | vector functions (exp, log, erf, tanh, …) and [`math::Unary`], their list |
+//! | [`gemm`] | packed matrix product with fused epilogue; the same kernel as convolution |
+//! | [`pool`] | fork and join over fixed ranges; idle costs nothing |
+//! | [`alloc`] | aligned memory in huge pages, for weights and the arena |
+//!
+//! Kernels that are split over threads say how many tasks they have (a function of shape only) and run
+//! any range of them, so results do not depend on the number of threads.
+#![deny(unsafe_code)]
+
+#[allow(unsafe_code)]
+pub mod alloc;
+#[allow(unsafe_code)]
+pub mod gemm;
+#[allow(unsafe_code)]
+pub mod isa;
+#[allow(unsafe_code)]
+pub mod math;
+#[allow(unsafe_code)]
+pub mod pool;
+#[allow(unsafe_code)]
+pub mod simd;
+
+#[cfg(test)]
+mod testing;

@@ -1,0 +1,221 @@
+//! Vector functions of f32, written once over [`Simd`].
+//!
+//! Each function states its greatest error in units in the last place (ULP) where the processor fuses
+//! multiply and add; [`Portable`](crate::simd::Portable) may be one or two ULP worse. NaN gives NaN,
+//! infinities and denormals are handled. [`Unary`] lists them for callers that pick one at run time.
+//!
+//! ```
+//! use rlx_cpu::{isa::Isa, math::{self, Unary}};
+//! let mut x = [0.0f32, 1.0];
+//! math::apply_in_place(Isa::detect(), Unary::Exp, &mut x);
+//! assert_eq!(x, [1.0, std::f32::consts::E]);
+//! ```
+
+mod erf;
+mod exp;
+mod pow;
+#[cfg(test)]
+mod tests;
+mod trig;
+
+pub use erf::{erf, gelu, gelu_tanh};
+pub use exp::{exp, log, sigmoid, silu, softplus, tanh};
+pub use pow::{pow, pow_slices};
+pub use trig::{cos, sin};
+
+use crate::isa::{Isa, Kernel};
+use crate::simd::{LANES, Simd};
+
+/// A function of one f32.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Unary {
+    /// eˣ.
+    Exp,
+    /// The natural logarithm; NaN below zero.
+    Log,
+    /// The error function.
+    Erf,
+    /// The hyperbolic tangent.
+    Tanh,
+    /// 1 / (1 + e⁻ˣ).
+    Sigmoid,
+    /// x · Φ(x), by the error function.
+    Gelu,
+    /// x · Φ(x), approximated by a hyperbolic tangent.
+    GeluTanh,
+    /// x · sigmoid(x).
+    Silu,
+    /// log(1 + eˣ).
+    Softplus,
+    /// The sine.
+    Sin,
+    /// The cosine.
+    Cos,
+    /// The square root.
+    Sqrt,
+    /// 1 / √x.
+    Rsqrt,
+    /// 1 / x.
+    Recip,
+    /// max(x, 0).
+    Relu,
+    /// x where x ≥ 0, else α·x.
+    LeakyRelu {
+        /// The slope below zero.
+        alpha: f32,
+    },
+    /// min(max(x, lo), hi).
+    Clip {
+        /// The least result.
+        lo: f32,
+        /// The greatest result.
+        hi: f32,
+    },
+    /// min(max(α·x + β, 0), 1).
+    HardSigmoid {
+        /// The slope.
+        alpha: f32,
+        /// The value at zero.
+        beta: f32,
+    },
+    /// x · min(max(x/6 + 1/2, 0), 1).
+    HardSwish,
+    /// |x|.
+    Abs,
+    /// −x.
+    Neg,
+    /// The nearest integer, ties to even.
+    Round,
+    /// The next integer below.
+    Floor,
+    /// The next integer above.
+    Ceil,
+}
+
+/// Applies `op` to one vector.
+#[inline(always)]
+pub fn apply_vector<S: Simd>(s: S, op: Unary, x: S::F) -> S::F {
+    match op {
+        Unary::Exp => exp(s, x),
+        Unary::Log => log(s, x),
+        Unary::Erf => erf(s, x),
+        Unary::Tanh => tanh(s, x),
+        Unary::Sigmoid => sigmoid(s, x),
+        Unary::Gelu => gelu(s, x),
+        Unary::GeluTanh => gelu_tanh(s, x),
+        Unary::Silu => silu(s, x),
+        Unary::Softplus => softplus(s, x),
+        Unary::Sin => sin(s, x),
+        Unary::Cos => cos(s, x),
+        Unary::Sqrt => s.sqrt(x),
+        Unary::Rsqrt => s.div(s.splat(1.0), s.sqrt(x)),
+        Unary::Recip => s.div(s.splat(1.0), x),
+        Unary::Relu => s.max_raw(s.zero(), x),
+        Unary::LeakyRelu { alpha } => s.select(s.lt(x, s.zero()), s.mul(x, s.splat(alpha)), x),
+        Unary::Clip { lo, hi } => clip(s, x, lo, hi),
+        Unary::HardSigmoid { alpha, beta } => hard_sigmoid(s, x, alpha, beta),
+        Unary::HardSwish => s.mul(x, hard_sigmoid(s, x, 1.0 / 6.0, 0.5)),
+        Unary::Abs => s.abs(x),
+        Unary::Neg => s.neg(x),
+        Unary::Round => s.round(x),
+        Unary::Floor => s.floor(x),
+        Unary::Ceil => s.ceil(x),
+    }
+}
+
+/// `min(max(x, lo), hi)`; NaN stays NaN.
+#[inline(always)]
+pub fn clip<S: Simd>(s: S, x: S::F, lo: f32, hi: f32) -> S::F {
+    // The raw operations return their second operand on NaN, which is always `x` here.
+    s.min_raw(s.splat(hi), s.max_raw(s.splat(lo), x))
+}
+
+#[inline(always)]
+fn hard_sigmoid<S: Simd>(s: S, x: S::F, alpha: f32, beta: f32) -> S::F {
+    clip(s, s.mul_add(x, s.splat(alpha), s.splat(beta)), 0.0, 1.0)
+}
+
+struct Apply {
+    op: Unary,
+    src: *const f32,
+    dst: *mut f32,
+    len: usize,
+}
+
+impl Kernel for Apply {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        // One loop per function, so that the choice is made once and not per vector.
+        macro_rules! loops {
+            ($($pat:pat),* $(,)?) => {
+                match self.op { $(op @ $pat => each(s, op, self.src, self.dst, self.len),)* }
+            };
+        }
+        loops!(
+            Unary::Exp,
+            Unary::Log,
+            Unary::Erf,
+            Unary::Tanh,
+            Unary::Sigmoid,
+            Unary::Gelu,
+            Unary::GeluTanh,
+            Unary::Silu,
+            Unary::Softplus,
+            Unary::Sin,
+            Unary::Cos,
+            Unary::Sqrt,
+            Unary::Rsqrt,
+            Unary::Recip,
+            Unary::Relu,
+            Unary::LeakyRelu { .. },
+            Unary::Clip { .. },
+            Unary::HardSigmoid { .. },
+            Unary::HardSwish,
+            Unary::Abs,
+            Unary::Neg,
+            Unary::Round,
+            Unary::Floor,
+            Unary::Ceil,
+        );
+    }
+}
+
+/// [`apply`] from within a kernel.
+///
+/// # Safety
+/// As [`apply`].
+#[inline(always)]
+pub(crate) unsafe fn apply_within<S: Simd>(s: S, op: Unary, src: *const f32, dst: *mut f32, len: usize) {
+    s.enter(Apply { op, src, dst, len });
+}
+
+#[inline(always)]
+fn each<S: Simd>(s: S, op: Unary, src: *const f32, dst: *mut f32, len: usize) {
+    let mut i = 0;
+    while i < len {
+        let n = (len - i).min(LANES);
+        // SAFETY: `apply` was promised `len` readable and writable elements, and i + n ≤ len.
+        unsafe {
+            let x = s.load_upto(src.add(i), n);
+            s.store_upto(dst.add(i), n, apply_vector(s, op, x));
+        }
+        i += n;
+    }
+}
+
+/// `dst[i] = op(src[i])` for `i < len`.
+///
+/// # Safety
+/// `src` must be readable and `dst` writable for `len` elements; they may be the same, but must not
+/// overlap otherwise.
+pub unsafe fn apply(isa: Isa, op: Unary, src: *const f32, dst: *mut f32, len: usize) {
+    isa.run(Apply { op, src, dst, len });
+}
+
+/// `x[i] = op(x[i])`.
+pub fn apply_in_place(isa: Isa, op: Unary, x: &mut [f32]) {
+    let p = x.as_mut_ptr();
+    // SAFETY: both ranges are the slice itself.
+    unsafe { apply(isa, op, p, p, x.len()) }
+}

@@ -1,0 +1,252 @@
+//! Accuracy against f64 over many arguments, and the special values.
+
+use super::*;
+use crate::testing::{Rng, ulp};
+
+/// The error function in f64: its series near zero, the continued fraction of its complement beyond.
+fn erf64(x: f64) -> f64 {
+    let a = x.abs();
+    if a.is_nan() {
+        return x;
+    }
+    if a < 2.5 {
+        let (mut term, mut sum) = (a, a);
+        for n in 1..200 {
+            term *= -a * a / f64::from(n);
+            sum += term / f64::from(2 * n + 1);
+        }
+        return (sum * std::f64::consts::FRAC_2_SQRT_PI).copysign(x);
+    }
+    if a > 7.0 {
+        return 1f64.copysign(x);
+    }
+    let tail = (1..200).rev().fold(a, |f, n| a + f64::from(n) / 2.0 / f);
+    (1.0 - (-a * a).exp() / (tail * std::f64::consts::PI.sqrt())).copysign(x)
+}
+
+fn sigmoid64(x: f64) -> f64 {
+    1.0 / (1.0 + (-x).exp())
+}
+
+/// The function in f64.
+fn exact(op: Unary, x: f64) -> f64 {
+    match op {
+        Unary::Exp => x.exp(),
+        Unary::Log => x.ln(),
+        Unary::Erf => erf64(x),
+        Unary::Tanh => x.tanh(),
+        Unary::Sigmoid => sigmoid64(x),
+        Unary::Gelu => x / 2.0 * (1.0 + erf64(x / 2f64.sqrt())),
+        Unary::GeluTanh => {
+            x / 2.0 * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x)).tanh())
+        }
+        Unary::Silu => x * sigmoid64(x),
+        Unary::Softplus => x.max(0.0) + (-x.abs()).exp().ln_1p(),
+        Unary::Sin => x.sin(),
+        Unary::Cos => x.cos(),
+        Unary::Sqrt => x.sqrt(),
+        Unary::Rsqrt => 1.0 / x.sqrt(),
+        Unary::Recip => 1.0 / x,
+        Unary::Relu => {
+            if x.is_nan() {
+                x
+            } else {
+                x.max(0.0)
+            }
+        }
+        Unary::LeakyRelu { alpha } => {
+            if x < 0.0 {
+                x * f64::from(alpha)
+            } else {
+                x
+            }
+        }
+        Unary::Clip { lo, hi } => x.clamp(f64::from(lo), f64::from(hi)),
+        Unary::HardSigmoid { alpha, beta } => (x * f64::from(alpha) + f64::from(beta)).clamp(0.0, 1.0),
+        Unary::HardSwish => x * (x / 6.0 + 0.5).clamp(0.0, 1.0),
+        Unary::Abs => x.abs(),
+        Unary::Neg => -x,
+        Unary::Round => x.round_ties_even(),
+        Unary::Floor => x.floor(),
+        Unary::Ceil => x.ceil(),
+    }
+}
+
+fn run(isa: Isa, op: Unary, x: &[f32]) -> Vec<f32> {
+    let mut y = x.to_vec();
+    apply_in_place(isa, op, &mut y);
+    y
+}
+
+/// The greatest error in ULP over evenly and logarithmically spread arguments; where it occurs.
+fn worst(isa: Isa, op: Unary, lo: f32, hi: f32) -> (f64, f32) {
+    let mut rng = Rng::new(11);
+    let mut x: Vec<f32> = (0..200_000).map(|_| rng.uniform(lo, hi)).collect();
+    x.extend((0..50_000).map(|_| f32::from_bits(rng.next() as u32)).filter(|v| (lo..hi).contains(v)));
+    let y = run(isa, op, &x);
+    let mut worst = (0.0, 0.0);
+    for (&x, &y) in x.iter().zip(&y) {
+        let e = ulp(y, exact(op, f64::from(x)));
+        if e > worst.0 {
+            worst = (e, x);
+        }
+    }
+    worst
+}
+
+#[test]
+fn errors_stay_within_their_bounds() {
+    // Bounds with fused and with separate multiply-add.
+    let cases = [
+        (Unary::Exp, -104.0, 89.5, 1.0, 1.6),
+        (Unary::Exp, -1.0, 1.0, 1.0, 1.6),
+        (Unary::Log, 0.0, 4.0, 1.1, 2.5),
+        (Unary::Log, 0.0, 1e30, 1.0, 1.5),
+        (Unary::Erf, -5.0, 5.0, 1.1, 2.0),
+        (Unary::Tanh, -10.0, 10.0, 1.5, 2.0),
+        (Unary::Sigmoid, -87.0, 90.0, 2.5, 3.0),
+        (Unary::Silu, -80.0, 90.0, 3.0, 3.5),
+        (Unary::Softplus, -80.0, 90.0, 4.0, 4.5),
+        (Unary::Sin, -100.0, 100.0, 1.5, 1.0),
+        (Unary::Sin, -2e5, 2e5, 1.6, 1.0),
+        (Unary::Cos, -100.0, 100.0, 1.5, 1.0),
+        (Unary::Cos, -2e5, 2e5, 1.6, 1.0),
+        (Unary::Sqrt, 0.0, 1e6, 0.5, 0.5),
+        (Unary::Rsqrt, 0.0, 1e6, 1.5, 1.5),
+        (Unary::Recip, -10.0, 10.0, 0.5, 0.5),
+        (Unary::LeakyRelu { alpha: 0.01 }, -10.0, 10.0, 0.5, 0.5),
+        (Unary::Relu, -10.0, 10.0, 0.0, 0.0),
+        (Unary::Clip { lo: -1.0, hi: 6.0 }, -10.0, 10.0, 0.0, 0.0),
+        (Unary::Abs, -10.0, 10.0, 0.0, 0.0),
+        (Unary::Neg, -10.0, 10.0, 0.0, 0.0),
+        (Unary::Round, -1e9, 1e9, 0.0, 0.0),
+        (Unary::Floor, -10.0, 10.0, 0.0, 0.0),
+        (Unary::Ceil, -10.0, 10.0, 0.0, 0.0),
+    ];
+    for isa in Isa::available() {
+        for (op, lo, hi, fused, separate) in cases {
+            let bound = if isa.kind() == crate::isa::IsaKind::Portable { separate } else { fused };
+            let (err, at) = worst(isa, op, lo, hi);
+            assert!(err <= bound, "{op:?} on {:?}: {err:.2} ULP at {at:e}, bound {bound}", isa.kind());
+        }
+    }
+}
+
+#[test]
+fn functions_with_cancellation_keep_their_absolute_error() {
+    let ops = [
+        (Unary::Gelu, 5e-7),
+        (Unary::GeluTanh, 7e-7),
+        (Unary::HardSwish, 1e-6),
+        (Unary::HardSigmoid { alpha: 0.2, beta: 0.5 }, 1e-7),
+    ];
+    let mut rng = Rng::new(12);
+    let x: Vec<f32> = (0..100_000).map(|_| rng.uniform(-8.0, 8.0)).collect();
+    for isa in Isa::available() {
+        for (op, bound) in ops {
+            for (&x, y) in x.iter().zip(run(isa, op, &x)) {
+                let err = (f64::from(y) - exact(op, f64::from(x))).abs();
+                assert!(
+                    err <= bound * 1f64.max(f64::from(x).abs() / 2.0),
+                    "{op:?}({x}) = {y}, off by {err:e}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn special_values_are_those_of_the_functions() {
+    let inf = f32::INFINITY;
+    let tiny = f32::from_bits(1);
+    let specials =
+        [0.0, -0.0, inf, -inf, f32::NAN, tiny, -tiny, 1e-40, f32::MIN_POSITIVE, f32::MAX, f32::MIN];
+    let ops = [
+        Unary::Exp,
+        Unary::Log,
+        Unary::Erf,
+        Unary::Tanh,
+        Unary::Sigmoid,
+        Unary::Softplus,
+        Unary::Sin,
+        Unary::Cos,
+        Unary::Sqrt,
+        Unary::Rsqrt,
+        Unary::Recip,
+        Unary::Relu,
+        Unary::Abs,
+        Unary::Neg,
+        Unary::Round,
+        Unary::Floor,
+        Unary::Ceil,
+        Unary::Clip { lo: -2.0, hi: 3.0 },
+        Unary::LeakyRelu { alpha: 0.5 },
+        Unary::HardSigmoid { alpha: 0.2, beta: 0.5 },
+    ];
+    for isa in Isa::available() {
+        for op in ops {
+            for (&x, y) in specials.iter().zip(run(isa, op, &specials)) {
+                let want = exact(op, f64::from(x));
+                assert!(ulp(y, want) <= 2.0, "{op:?}({x:e}) = {y:e}, expected {want:e} on {:?}", isa.kind());
+            }
+        }
+    }
+}
+
+#[test]
+fn odd_functions_keep_the_sign_of_zero() {
+    for isa in Isa::available() {
+        for op in [Unary::Erf, Unary::Tanh, Unary::Sin, Unary::Sqrt] {
+            let y = run(isa, op, &[0.0, -0.0]);
+            assert!(y[0].is_sign_positive() && y[1].is_sign_negative(), "{op:?} on {:?}", isa.kind());
+        }
+    }
+}
+
+#[test]
+fn powers_are_right_also_in_the_corners() {
+    let values = [
+        0.0f32,
+        -0.0,
+        1.0,
+        -1.0,
+        2.0,
+        -2.0,
+        0.5,
+        3.0,
+        -3.5,
+        1e30,
+        f32::INFINITY,
+        f32::NEG_INFINITY,
+        f32::NAN,
+    ];
+    for isa in Isa::available() {
+        for y in values {
+            let mut x = values.to_vec();
+            pow_slices(isa, &mut x, &[y; 13]);
+            for (&got, &base) in x.iter().zip(&values) {
+                let want = f64::from(base).powf(f64::from(y));
+                assert!(ulp(got, want) <= 0.51, "{base}^{y} = {got}, expected {want}");
+            }
+        }
+        let mut rng = Rng::new(13);
+        let mut x: Vec<f32> = (0..5000).map(|_| rng.uniform(0.0, 20.0)).collect();
+        let y: Vec<f32> = (0..5000).map(|_| rng.uniform(-10.0, 10.0)).collect();
+        let base = x.clone();
+        pow_slices(isa, &mut x, &y);
+        for i in 0..x.len() {
+            assert!(ulp(x[i], f64::from(base[i]).powf(f64::from(y[i]))) <= 0.51);
+        }
+    }
+}
+
+#[test]
+fn tails_are_done_and_nothing_else() {
+    for isa in Isa::available() {
+        for n in 0..50 {
+            let mut x = vec![1.0f32; 50];
+            apply_in_place(isa, Unary::Neg, &mut x[..n]);
+            assert!(x.iter().enumerate().all(|(i, &v)| v == if i < n { -1.0 } else { 1.0 }));
+        }
+    }
+}

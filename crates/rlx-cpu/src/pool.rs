@@ -1,0 +1,509 @@
+//! Fork and join over fixed ranges of tasks.
+//!
+//! A run enters the pool ([`Pool::enter`]) and gets a [`Run`]; each step then calls
+//! [`Run::parallel_for`] with a number of tasks that depends on its shape only. Thread t of T takes the
+//! contiguous range `[t·n/T, (t+1)·n/T)`; the caller is thread 0.
+//!
+//! * While a run is in progress its helpers spin, and for [`LINGER`] after it; then they park, and an
+//!   idle process costs nothing.
+//! * Waking parked helpers costs the caller microseconds, so a run says whether it is long enough
+//!   ([`Wake`]). The caller never waits for a helper that has not started: it takes that range itself.
+//! * A pool serves one run at a time. If it is busy (another thread's run, or a run within a task), the
+//!   new run is done alone by its caller. Since tasks do not depend on who runs them, the bits are the same.
+//! * `parallel_for` allocates nothing. A panic in a task reaches the caller after all tasks have ended,
+//!   and the pool stays usable.
+//!
+//! ```
+//! use std::sync::atomic::{AtomicUsize, Ordering};
+//! use rlx_cpu::pool::{Pool, Wake};
+//! let pool = Pool::new(2).unwrap();
+//! let sum = AtomicUsize::new(0);
+//! let mut run = pool.enter(Wake::Yes);
+//! run.parallel_for(10, &|range| { sum.fetch_add(range.sum::<usize>(), Ordering::Relaxed); });
+//! assert_eq!(sum.into_inner(), 45);
+//! ```
+
+use std::any::Any;
+use std::cell::UnsafeCell;
+use std::fmt;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::{JoinHandle, Thread};
+use std::time::{Duration, Instant};
+
+/// The environment variable that sets the number of threads of the shared pool.
+pub const THREADS_VAR: &str = "RLX_NUM_THREADS";
+
+/// How long helpers spin after a run before they park.
+pub const LINGER: Duration = Duration::from_micros(100);
+
+/// More threads than this are taken for a mistake.
+const MAX_THREADS: usize = 4096;
+
+/// Why there is no pool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PoolError {
+    /// The number of threads is not between 1 and 4096.
+    BadThreads(String),
+    /// The system could not start a thread.
+    Spawn(String),
+}
+
+impl fmt::Display for PoolError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PoolError::BadThreads(s) => {
+                write!(f, "{s:?} is no number of threads ({THREADS_VAR}); use 1 to {MAX_THREADS}")
+            }
+            PoolError::Spawn(e) => write!(f, "cannot start a worker thread: {e}"),
+        }
+    }
+}
+
+impl std::error::Error for PoolError {}
+
+/// Whether a run is worth waking parked helpers for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wake {
+    /// Yes: it takes more than about 150 µs on one core.
+    Yes,
+    /// No: use helpers only if they still spin.
+    No,
+}
+
+/// One job: a function over a range of tasks, with its environment.
+#[derive(Clone, Copy)]
+struct Job {
+    call: unsafe fn(*const (), Range<usize>),
+    data: *const (),
+    tasks: usize,
+}
+
+/// What a helper and the caller share about one thread's part of the current job.
+#[repr(align(128))]
+struct Slot {
+    /// The last job whose part someone took; whoever changes it runs the part.
+    claimed: AtomicU64,
+    /// The last job whose part is finished.
+    done: AtomicU64,
+    /// Whether the helper sleeps, or is about to.
+    parked: AtomicBool,
+    /// Whether `panic` holds something; published by `done`.
+    panicked: AtomicBool,
+    /// What a task panicked with.
+    panic: Mutex<Option<Box<dyn Any + Send>>>,
+}
+
+/// A value on cache lines of its own.
+#[repr(align(128))]
+struct Padded<T>(T);
+
+struct Shared {
+    /// Number of the current job.
+    epoch: Padded<AtomicU64>,
+    /// Whether a run is in progress that wants helpers to spin.
+    hot: Padded<AtomicBool>,
+    stop: AtomicBool,
+    /// Whether a run owns the pool.
+    owned: AtomicBool,
+    /// Written by the owner only, while no part of the previous job is unfinished.
+    job: UnsafeCell<Job>,
+    slots: Box<[Slot]>,
+}
+
+// SAFETY: `job` is written before `epoch` is advanced (release) and read only by whoever claimed a part of
+// that epoch (after an acquire of it); the owner waits for all claimed parts before it writes again.
+// What `data` points to is `Sync` and outlives the job for the same reason.
+unsafe impl Sync for Shared {}
+// SAFETY: as above.
+unsafe impl Send for Shared {}
+
+/// A number of threads that run parts of a job together; dropping it ends and joins them.
+pub struct Pool {
+    shared: Arc<Shared>,
+    helpers: Vec<JoinHandle<()>>,
+    threads: Vec<Thread>,
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool").field("threads", &self.threads()).finish_non_exhaustive()
+    }
+}
+
+impl Pool {
+    /// A pool of this many threads, the caller of a run counted.
+    ///
+    /// # Errors
+    /// [`PoolError`] if the number is out of range or the system refuses a thread.
+    pub fn new(threads: usize) -> Result<Pool, PoolError> {
+        if !(1..=MAX_THREADS).contains(&threads) {
+            return Err(PoolError::BadThreads(threads.to_string()));
+        }
+        let slot = |_| Slot {
+            claimed: AtomicU64::new(0),
+            done: AtomicU64::new(0),
+            parked: AtomicBool::new(false),
+            panicked: AtomicBool::new(false),
+            panic: Mutex::new(None),
+        };
+        let shared = Arc::new(Shared {
+            epoch: Padded(AtomicU64::new(0)),
+            hot: Padded(AtomicBool::new(false)),
+            stop: AtomicBool::new(false),
+            owned: AtomicBool::new(false),
+            job: UnsafeCell::new(Job { call: |_, _| {}, data: std::ptr::null(), tasks: 0 }),
+            slots: (1..threads).map(slot).collect(),
+        });
+        // Built first, so that an error below ends the threads already started.
+        let mut pool = Pool { shared, helpers: Vec::new(), threads: Vec::new() };
+        for index in 0..threads - 1 {
+            let shared = Arc::clone(&pool.shared);
+            let helper = std::thread::Builder::new()
+                .name(format!("rlx-{}", index + 1))
+                .spawn(move || shared.help(index))
+                .map_err(|e| PoolError::Spawn(e.to_string()))?;
+            pool.threads.push(helper.thread().clone());
+            pool.helpers.push(helper);
+        }
+        Ok(pool)
+    }
+
+    /// The process's pool, of [`threads_from_env`] threads; started on first use.
+    ///
+    /// # Errors
+    /// [`PoolError`] if `RLX_NUM_THREADS` is no number of threads or a thread could not be started.
+    pub fn global() -> Result<&'static Pool, PoolError> {
+        static POOL: OnceLock<Result<Pool, PoolError>> = OnceLock::new();
+        POOL.get_or_init(|| Pool::new(threads_from_env()?)).as_ref().map_err(PoolError::clone)
+    }
+
+    /// How many threads it has, the caller of a run counted.
+    pub fn threads(&self) -> usize {
+        self.shared.slots.len() + 1
+    }
+
+    /// Begins a run. If the pool is busy, the run's jobs are done by the caller alone.
+    pub fn enter(&self, wake: Wake) -> Run<'_> {
+        let s = &self.shared;
+        let alone = s.slots.is_empty()
+            || s.owned.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err();
+        if alone {
+            return Run { shared: None };
+        }
+        if wake == Wake::Yes {
+            // Sequentially consistent against the helper's store of `parked` and load of `hot`.
+            s.hot.0.store(true, Ordering::SeqCst);
+            for (slot, thread) in s.slots.iter().zip(&self.threads) {
+                if slot.parked.load(Ordering::SeqCst) {
+                    thread.unpark();
+                }
+            }
+        }
+        Run { shared: Some(s) }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::SeqCst);
+        for helper in self.helpers.drain(..) {
+            helper.thread().unpark();
+            // A helper catches the panics of tasks, so it cannot have panicked itself.
+            let _ = helper.join();
+        }
+    }
+}
+
+/// What `RLX_NUM_THREADS` says, or as many threads as the process may use.
+///
+/// # Errors
+/// [`PoolError::BadThreads`] if the variable is set to anything but 1 to 4096.
+pub fn threads_from_env() -> Result<usize, PoolError> {
+    match std::env::var_os(THREADS_VAR) {
+        Some(v) if !v.is_empty() => threads_from_setting(&v.to_string_lossy()),
+        _ => Ok(std::thread::available_parallelism().map_or(1, |n| n.get().min(MAX_THREADS))),
+    }
+}
+
+/// The number of threads this text asks for.
+///
+/// # Errors
+/// [`PoolError::BadThreads`] if it is anything but 1 to 4096.
+pub fn threads_from_setting(text: &str) -> Result<usize, PoolError> {
+    let n = text.trim().parse().ok().filter(|n| (1..=MAX_THREADS).contains(n));
+    n.ok_or_else(|| PoolError::BadThreads(text.to_owned()))
+}
+
+/// A run in progress; its helpers spin until it is dropped.
+pub struct Run<'p> {
+    /// None if the run is done alone.
+    shared: Option<&'p Shared>,
+}
+
+impl fmt::Debug for Run<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Run").field("threads", &self.threads()).finish()
+    }
+}
+
+impl Run<'_> {
+    /// A run of its caller alone.
+    pub const fn alone() -> Run<'static> {
+        Run { shared: None }
+    }
+
+    /// How many threads share a job.
+    pub fn threads(&self) -> usize {
+        self.shared.map_or(1, |s| s.slots.len() + 1)
+    }
+
+    /// Runs `f` over the tasks `0..tasks`, in contiguous ranges, and returns when all are done.
+    ///
+    /// # Panics
+    /// With the panic of a task, if one panicked, after all others have ended.
+    #[inline]
+    pub fn parallel_for<F: Fn(Range<usize>) + Sync>(&mut self, tasks: usize, f: &F) {
+        unsafe fn call<F: Fn(Range<usize>)>(data: *const (), range: Range<usize>) {
+            // SAFETY: `data` is the `&F` below, which outlives the job.
+            unsafe { (*data.cast::<F>())(range) }
+        }
+        match self.shared {
+            Some(shared) if tasks > 1 => {
+                shared.fork_join(Job { call: call::<F>, data: std::ptr::from_ref(f).cast(), tasks });
+            }
+            _ if tasks > 0 => f(0..tasks),
+            _ => {}
+        }
+    }
+}
+
+impl Drop for Run<'_> {
+    fn drop(&mut self) {
+        if let Some(s) = self.shared {
+            s.hot.0.store(false, Ordering::Relaxed);
+            s.owned.store(false, Ordering::Release);
+        }
+    }
+}
+
+impl Shared {
+    /// The part of thread `t`.
+    fn part(&self, tasks: usize, t: usize) -> Range<usize> {
+        let n = self.slots.len() + 1;
+        // In 128 bits, because an absurd number of tasks must not wrap into a wrong range.
+        let at = |t: usize| (tasks as u128 * t as u128 / n as u128) as usize;
+        at(t)..at(t + 1)
+    }
+
+    /// Called by the owner: publishes the job, does the caller's part and those nobody took, waits.
+    fn fork_join(&self, job: Job) {
+        let epoch = self.epoch.0.load(Ordering::Relaxed) + 1;
+        // SAFETY: this run owns the pool, and all parts of the previous job are finished.
+        unsafe { *self.job.get() = job };
+        self.epoch.0.store(epoch, Ordering::Release);
+        let mut panic = run_part(&job, self.part(job.tasks, 0));
+        for (i, slot) in self.slots.iter().enumerate() {
+            if slot.try_claim(epoch) {
+                slot.finish(epoch, run_part(&job, self.part(job.tasks, i + 1)));
+            }
+        }
+        for slot in &self.slots {
+            panic = panic.or(slot.wait(epoch));
+        }
+        if let Some(p) = panic {
+            resume_unwind(p);
+        }
+    }
+
+    /// A helper's life.
+    fn help(&self, index: usize) {
+        let slot = &self.slots[index];
+        let mut seen = 0;
+        let mut last_use = Instant::now();
+        let mut spins = 0u32;
+        while !self.stop.load(Ordering::Relaxed) {
+            let epoch = self.epoch.0.load(Ordering::Acquire);
+            if epoch != seen {
+                seen = epoch;
+                if slot.try_claim(epoch) {
+                    // SAFETY: the part is claimed, so the owner waits before it writes the job again.
+                    let job = unsafe { *self.job.get() };
+                    slot.finish(epoch, run_part(&job, self.part(job.tasks, index + 1)));
+                }
+                (spins, last_use) = (0, Instant::now());
+                continue;
+            }
+            std::hint::spin_loop();
+            spins = spins.wrapping_add(1);
+            if spins % 64 == 0 {
+                self.idle(slot, seen, &mut last_use);
+            }
+        }
+    }
+
+    /// Between jobs: gives way if others need the core, and parks when the run is over.
+    fn idle(&self, slot: &Slot, seen: u64, last_use: &mut Instant) {
+        let waited = last_use.elapsed();
+        if waited < LINGER {
+            return;
+        }
+        if self.hot.0.load(Ordering::Relaxed) {
+            // A long serial stretch: stay ready, but let other threads of this core pass.
+            std::thread::yield_now();
+            return;
+        }
+        slot.parked.store(true, Ordering::SeqCst);
+        while !self.hot.0.load(Ordering::SeqCst)
+            && !self.stop.load(Ordering::SeqCst)
+            && self.epoch.0.load(Ordering::Relaxed) == seen
+        {
+            std::thread::park();
+        }
+        slot.parked.store(false, Ordering::Relaxed);
+        *last_use = Instant::now();
+    }
+}
+
+impl Slot {
+    /// Takes this part of job `epoch`, if nobody has.
+    fn try_claim(&self, epoch: u64) -> bool {
+        self.claimed.compare_exchange(epoch - 1, epoch, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Waits until this part of job `epoch` is finished.
+    fn wait(&self, epoch: u64) -> Option<Box<dyn Any + Send>> {
+        let mut spins = 0u32;
+        while self.done.load(Ordering::Acquire) != epoch {
+            std::hint::spin_loop();
+            spins += 1;
+            // The helper may need this very core.
+            if spins > 4096 {
+                std::thread::yield_now();
+            }
+        }
+        if self.panicked.load(Ordering::Relaxed) {
+            self.panicked.store(false, Ordering::Relaxed);
+            return self.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
+        }
+        None
+    }
+
+    fn finish(&self, epoch: u64, panic: Option<Box<dyn Any + Send>>) {
+        if panic.is_some() {
+            *self.panic.lock().unwrap_or_else(PoisonError::into_inner) = panic;
+            self.panicked.store(true, Ordering::Relaxed);
+        }
+        self.done.store(epoch, Ordering::Release);
+    }
+}
+
+fn run_part(job: &Job, range: Range<usize>) -> Option<Box<dyn Any + Send>> {
+    if range.is_empty() {
+        return None;
+    }
+    // SAFETY: the job's data is alive until `fork_join` returns. A panic is handed to the caller, who sees
+    // the same state as after a panic in a loop of its own.
+    catch_unwind(AssertUnwindSafe(|| unsafe { (job.call)(job.data, range) })).err()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicUsize;
+
+    fn counts(run: &mut Run<'_>, tasks: usize) {
+        let seen: Vec<AtomicUsize> = (0..tasks).map(|_| AtomicUsize::new(0)).collect();
+        run.parallel_for(tasks, &|range| {
+            for i in range {
+                seen[i].fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        assert!(seen.iter().all(|n| n.load(Ordering::Relaxed) == 1));
+    }
+
+    #[test]
+    fn every_task_runs_once_for_any_number_of_threads_and_tasks() {
+        for threads in [1, 2, 3, 5] {
+            let pool = Pool::new(threads).unwrap();
+            for wake in [Wake::Yes, Wake::No] {
+                let mut run = pool.enter(wake);
+                assert_eq!(run.threads(), threads);
+                for tasks in (0..40).chain([1000]) {
+                    counts(&mut run, tasks);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn parked_helpers_wake_and_a_long_series_of_runs_is_complete() {
+        let pool = Pool::new(2).unwrap();
+        for round in 0..200 {
+            if round % 50 == 0 {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            let mut run = pool.enter(if round % 3 == 0 { Wake::No } else { Wake::Yes });
+            for _ in 0..20 {
+                counts(&mut run, 7);
+            }
+        }
+    }
+
+    #[test]
+    fn helpers_do_take_part() {
+        let pool = Pool::new(2).unwrap();
+        let mut run = pool.enter(Wake::Yes);
+        let caller = std::thread::current().id();
+        let helped = AtomicBool::new(false);
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !helped.load(Ordering::Relaxed) {
+            assert!(Instant::now() < deadline, "the helper never took its part");
+            run.parallel_for(2, &|_| {
+                if std::thread::current().id() == caller {
+                    std::thread::sleep(Duration::from_millis(1));
+                } else {
+                    helped.store(true, Ordering::Relaxed);
+                }
+            });
+        }
+    }
+
+    #[test]
+    fn a_busy_pool_means_run_alone() {
+        let pool = Pool::new(2).unwrap();
+        let mut outer = pool.enter(Wake::Yes);
+        outer.parallel_for(2, &|_| {
+            let mut inner = pool.enter(Wake::Yes);
+            assert_eq!(inner.threads(), 1);
+            counts(&mut inner, 9);
+        });
+        drop(outer);
+        assert_eq!(pool.enter(Wake::No).threads(), 2);
+    }
+
+    #[test]
+    fn a_panic_reaches_the_caller_and_the_pool_survives() {
+        let pool = Pool::new(2).unwrap();
+        for bad in [0, 9] {
+            let mut run = pool.enter(Wake::Yes);
+            let caught = catch_unwind(AssertUnwindSafe(|| {
+                run.parallel_for(10, &|range| assert!(!range.contains(&bad), "task {bad} failed"));
+            }));
+            let text = *caught.unwrap_err().downcast::<String>().unwrap();
+            assert_eq!(text, format!("task {bad} failed"));
+            counts(&mut run, 10);
+        }
+    }
+
+    #[test]
+    fn bad_settings_are_errors() {
+        for bad in ["0", "-1", "two", "4097", "1.5"] {
+            assert_eq!(threads_from_setting(bad), Err(PoolError::BadThreads(bad.into())));
+        }
+        assert_eq!(threads_from_setting(" 3 "), Ok(3));
+        assert!(Pool::new(0).is_err());
+    }
+}

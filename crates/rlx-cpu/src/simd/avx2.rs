@@ -1,0 +1,209 @@
+//! Sixteen lanes as two AVX2 registers.
+
+use std::arch::x86_64::*;
+
+use super::{LANES, Simd};
+use crate::isa::Kernel;
+
+/// The proof that AVX2 and FMA may be used.
+#[derive(Debug, Clone, Copy)]
+pub struct Avx2(());
+
+/// Runs a kernel compiled for AVX2 and FMA.
+///
+/// # Safety
+/// The processor must have AVX2 and FMA.
+#[inline(never)]
+#[target_feature(enable = "avx2,fma")]
+pub(crate) unsafe fn run<K: Kernel>(kernel: K) -> K::Output {
+    kernel.run(Avx2(()))
+}
+
+/// Two registers: lanes 0–7 and 8–15.
+#[derive(Clone, Copy)]
+pub struct Pair<T>(T, T);
+
+type F = Pair<__m256>;
+type I = Pair<__m256i>;
+
+/// Writes each listed method as the same intrinsics on both halves.
+macro_rules! halves {
+    ($($name:ident($($a:ident: $t:ty),*) -> $r:ty = $e:expr;)*) => {
+        $(#[inline(always)]
+        fn $name(self, $($a: $t),*) -> $r {
+            // SAFETY: `self` exists only where the processor has the features; no memory is touched.
+            unsafe {
+                let lo = { $(let $a = $a.0;)* $e };
+                let hi = { $(let $a = $a.1;)* $e };
+                Pair(lo, hi)
+            }
+        })*
+    };
+}
+
+const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+const DOWN: i32 = _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC;
+const UP: i32 = _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC;
+const ZERO: i32 = _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC;
+
+/// A window of eight starting at `16 − n` selects the first `n` of eight lanes.
+static WINDOW: [i32; 24] =
+    [-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0];
+
+/// Masks that select the first `n ≤ 16` lanes.
+#[inline(always)]
+unsafe fn first(n: usize) -> I {
+    let (lo, hi) = (n.min(8), n.saturating_sub(8));
+    // SAFETY: the window starts at 8 … 16 of 24 elements; the caller has AVX2.
+    unsafe {
+        let at = |n: usize| WINDOW.as_ptr().add(16 - n).cast::<__m256i>();
+        Pair(_mm256_loadu_si256(at(lo)), _mm256_loadu_si256(at(hi)))
+    }
+}
+
+/// The sum of eight lanes: 4 apart, then 2, then 1.
+///
+/// # Safety
+/// The processor must have AVX.
+#[inline(always)]
+pub(super) unsafe fn sum8(v: __m256) -> f32 {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let q = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps::<1>(v));
+        let d = _mm_add_ps(q, _mm_movehl_ps(q, q));
+        _mm_cvtss_f32(_mm_add_ss(d, _mm_shuffle_ps::<1>(d, d)))
+    }
+}
+
+impl Simd for Avx2 {
+    type F = F;
+    type I = I;
+    /// All bits of a lane set, or none.
+    type M = F;
+    const FUSED: bool = true;
+    const GEMM_ROWS: usize = 6;
+    const GEMM_VECS: usize = 1;
+
+    #[inline(always)]
+    fn splat(self, x: f32) -> F {
+        // SAFETY: the token proves the features.
+        let v = unsafe { _mm256_set1_ps(x) };
+        Pair(v, v)
+    }
+    #[inline(always)]
+    fn enter<K: Kernel>(self, kernel: K) -> K::Output {
+        // SAFETY: `self` exists only where the processor has the features.
+        unsafe { run(kernel) }
+    }
+    #[inline(always)]
+    unsafe fn load(self, p: *const f32) -> F {
+        // SAFETY: the caller promises sixteen readable elements.
+        unsafe { Pair(_mm256_loadu_ps(p), _mm256_loadu_ps(p.add(8))) }
+    }
+    #[inline(always)]
+    unsafe fn load_n(self, p: *const f32, n: usize) -> F {
+        // SAFETY: the caller promises `n` readable elements; masked lanes are not touched.
+        unsafe {
+            let m = first(n);
+            Pair(_mm256_maskload_ps(p, m.0), _mm256_maskload_ps(p.wrapping_add(8), m.1))
+        }
+    }
+    #[inline(always)]
+    unsafe fn store(self, p: *mut f32, x: F) {
+        // SAFETY: the caller promises sixteen writable elements.
+        unsafe {
+            _mm256_storeu_ps(p, x.0);
+            _mm256_storeu_ps(p.add(8), x.1);
+        }
+    }
+    #[inline(always)]
+    unsafe fn store_n(self, p: *mut f32, n: usize, x: F) {
+        // SAFETY: the caller promises `n` writable elements; masked lanes are not touched.
+        unsafe {
+            let m = first(n);
+            _mm256_maskstore_ps(p, m.0, x.0);
+            _mm256_maskstore_ps(p.wrapping_add(8), m.1, x.1);
+        }
+    }
+
+    halves! {
+        add(a: F, b: F) -> F = _mm256_add_ps(a, b);
+        sub(a: F, b: F) -> F = _mm256_sub_ps(a, b);
+        mul(a: F, b: F) -> F = _mm256_mul_ps(a, b);
+        div(a: F, b: F) -> F = _mm256_div_ps(a, b);
+        mul_add(a: F, b: F, c: F) -> F = _mm256_fmadd_ps(a, b, c);
+        neg_mul_add(a: F, b: F, c: F) -> F = _mm256_fnmadd_ps(a, b, c);
+        sqrt(a: F) -> F = _mm256_sqrt_ps(a);
+        min_raw(a: F, b: F) -> F = _mm256_min_ps(a, b);
+        max_raw(a: F, b: F) -> F = _mm256_max_ps(a, b);
+        round(a: F) -> F = _mm256_round_ps::<NEAREST>(a);
+        floor(a: F) -> F = _mm256_round_ps::<DOWN>(a);
+        ceil(a: F) -> F = _mm256_round_ps::<UP>(a);
+        trunc(a: F) -> F = _mm256_round_ps::<ZERO>(a);
+        lt(a: F, b: F) -> F = _mm256_cmp_ps::<_CMP_LT_OQ>(a, b);
+        le(a: F, b: F) -> F = _mm256_cmp_ps::<_CMP_LE_OQ>(a, b);
+        eq(a: F, b: F) -> F = _mm256_cmp_ps::<_CMP_EQ_OQ>(a, b);
+        select(m: F, a: F, b: F) -> F = _mm256_blendv_ps(b, a, m);
+        mask_and(a: F, b: F) -> F = _mm256_and_ps(a, b);
+        mask_or(a: F, b: F) -> F = _mm256_or_ps(a, b);
+        mask_not(a: F) -> F = _mm256_xor_ps(a, _mm256_castsi256_ps(_mm256_set1_epi32(-1)));
+        to_int(a: F) -> I = _mm256_cvtps_epi32(a);
+        from_int(a: I) -> F = _mm256_cvtepi32_ps(a);
+        bits(a: F) -> I = _mm256_castps_si256(a);
+        from_bits(a: I) -> F = _mm256_castsi256_ps(a);
+        add_i(a: I, b: I) -> I = _mm256_add_epi32(a, b);
+        sub_i(a: I, b: I) -> I = _mm256_sub_epi32(a, b);
+        and_i(a: I, b: I) -> I = _mm256_and_si256(a, b);
+        or_i(a: I, b: I) -> I = _mm256_or_si256(a, b);
+        xor_i(a: I, b: I) -> I = _mm256_xor_si256(a, b);
+        eq_i(a: I, b: I) -> F = _mm256_castsi256_ps(_mm256_cmpeq_epi32(a, b));
+        // Two factors reach every exponent without overflowing on the way; only the last rounds.
+        scale2(a: F, n: F) -> F = {
+            let n = _mm256_cvtps_epi32(n);
+            let half = _mm256_srai_epi32::<1>(n);
+            let bias = _mm256_set1_epi32(127);
+            let f1 = _mm256_slli_epi32::<23>(_mm256_add_epi32(half, bias));
+            let f2 = _mm256_slli_epi32::<23>(_mm256_add_epi32(_mm256_sub_epi32(n, half), bias));
+            _mm256_mul_ps(_mm256_mul_ps(a, _mm256_castsi256_ps(f1)), _mm256_castsi256_ps(f2))
+        };
+    }
+
+    #[inline(always)]
+    fn splat_i(self, x: i32) -> I {
+        // SAFETY: the token proves the features.
+        let v = unsafe { _mm256_set1_epi32(x) };
+        Pair(v, v)
+    }
+    #[inline(always)]
+    fn shl_i<const N: i32>(self, a: I) -> I {
+        // SAFETY: the token proves the features.
+        unsafe { Pair(_mm256_slli_epi32::<N>(a.0), _mm256_slli_epi32::<N>(a.1)) }
+    }
+    #[inline(always)]
+    fn shr_i<const N: i32>(self, a: I) -> I {
+        // SAFETY: the token proves the features.
+        unsafe { Pair(_mm256_srai_epi32::<N>(a.0), _mm256_srai_epi32::<N>(a.1)) }
+    }
+    #[inline(always)]
+    fn mask_bits(self, a: F) -> u16 {
+        // SAFETY: the token proves the features.
+        unsafe { (_mm256_movemask_ps(a.0) | (_mm256_movemask_ps(a.1) << 8)) as u16 }
+    }
+    #[inline(always)]
+    fn to_array(self, a: F) -> [f32; LANES] {
+        let mut out = [0.0; LANES];
+        // SAFETY: the array has sixteen elements.
+        unsafe { self.store(out.as_mut_ptr(), a) };
+        out
+    }
+    #[inline(always)]
+    fn sum(self, a: F) -> f32 {
+        // SAFETY: the token proves the features.
+        unsafe { sum8(_mm256_add_ps(a.0, a.1)) }
+    }
+    #[inline(always)]
+    fn prefetch_l2(self, p: *const f32) {
+        // SAFETY: a prefetch never faults.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
+    }
+}

@@ -1,0 +1,147 @@
+//! Sixteen lanes as one AVX-512 register.
+
+use std::arch::x86_64::*;
+
+use super::{LANES, Simd};
+use crate::isa::Kernel;
+
+/// The proof that AVX-512 F, BW, DQ and VL (with AVX2 and FMA) may be used.
+#[derive(Debug, Clone, Copy)]
+pub struct Avx512(());
+
+/// Runs a kernel compiled for AVX-512.
+///
+/// # Safety
+/// The processor must have AVX-512 F, BW, DQ, VL, AVX2 and FMA.
+#[inline(never)]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
+pub(crate) unsafe fn run<K: Kernel>(kernel: K) -> K::Output {
+    kernel.run(Avx512(()))
+}
+
+/// Writes each listed method as one expression over intrinsics.
+macro_rules! intrinsics {
+    ($($name:ident($($a:ident: $t:ty),*) -> $r:ty = $e:expr;)*) => {
+        $(#[inline(always)]
+        fn $name(self, $($a: $t),*) -> $r {
+            // SAFETY: `self` exists only where the processor has the features; no memory is touched.
+            unsafe { $e }
+        })*
+    };
+}
+
+const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+const DOWN: i32 = _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC;
+const UP: i32 = _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC;
+const ZERO: i32 = _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC;
+
+/// The lowest `n ≤ 16` bits.
+#[inline(always)]
+fn first(n: usize) -> __mmask16 {
+    ((1u32 << n) - 1) as __mmask16
+}
+
+impl Simd for Avx512 {
+    type F = __m512;
+    type I = __m512i;
+    type M = __mmask16;
+    const FUSED: bool = true;
+    const GEMM_ROWS: usize = 9;
+    const GEMM_VECS: usize = 3;
+
+    #[inline(always)]
+    fn enter<K: Kernel>(self, kernel: K) -> K::Output {
+        // SAFETY: `self` exists only where the processor has the features.
+        unsafe { run(kernel) }
+    }
+    #[inline(always)]
+    unsafe fn load(self, p: *const f32) -> __m512 {
+        // SAFETY: the caller promises sixteen readable elements.
+        unsafe { _mm512_loadu_ps(p) }
+    }
+    #[inline(always)]
+    unsafe fn load_n(self, p: *const f32, n: usize) -> __m512 {
+        // SAFETY: the caller promises `n` readable elements; masked lanes are not touched.
+        unsafe { _mm512_maskz_loadu_ps(first(n), p) }
+    }
+    #[inline(always)]
+    unsafe fn store(self, p: *mut f32, x: __m512) {
+        // SAFETY: the caller promises sixteen writable elements.
+        unsafe { _mm512_storeu_ps(p, x) }
+    }
+    #[inline(always)]
+    unsafe fn store_n(self, p: *mut f32, n: usize, x: __m512) {
+        // SAFETY: the caller promises `n` writable elements; masked lanes are not touched.
+        unsafe { _mm512_mask_storeu_ps(p, first(n), x) }
+    }
+
+    intrinsics! {
+        splat(x: f32) -> __m512 = _mm512_set1_ps(x);
+        add(a: __m512, b: __m512) -> __m512 = _mm512_add_ps(a, b);
+        sub(a: __m512, b: __m512) -> __m512 = _mm512_sub_ps(a, b);
+        mul(a: __m512, b: __m512) -> __m512 = _mm512_mul_ps(a, b);
+        div(a: __m512, b: __m512) -> __m512 = _mm512_div_ps(a, b);
+        mul_add(a: __m512, b: __m512, c: __m512) -> __m512 = _mm512_fmadd_ps(a, b, c);
+        neg_mul_add(a: __m512, b: __m512, c: __m512) -> __m512 = _mm512_fnmadd_ps(a, b, c);
+        sqrt(a: __m512) -> __m512 = _mm512_sqrt_ps(a);
+        min_raw(a: __m512, b: __m512) -> __m512 = _mm512_min_ps(a, b);
+        max_raw(a: __m512, b: __m512) -> __m512 = _mm512_max_ps(a, b);
+        round(a: __m512) -> __m512 = _mm512_roundscale_ps::<NEAREST>(a);
+        floor(a: __m512) -> __m512 = _mm512_roundscale_ps::<DOWN>(a);
+        ceil(a: __m512) -> __m512 = _mm512_roundscale_ps::<UP>(a);
+        trunc(a: __m512) -> __m512 = _mm512_roundscale_ps::<ZERO>(a);
+        lt(a: __m512, b: __m512) -> __mmask16 = _mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b);
+        le(a: __m512, b: __m512) -> __mmask16 = _mm512_cmp_ps_mask::<_CMP_LE_OQ>(a, b);
+        eq(a: __m512, b: __m512) -> __mmask16 = _mm512_cmp_ps_mask::<_CMP_EQ_OQ>(a, b);
+        select(m: __mmask16, a: __m512, b: __m512) -> __m512 = _mm512_mask_blend_ps(m, b, a);
+        splat_i(x: i32) -> __m512i = _mm512_set1_epi32(x);
+        to_int(a: __m512) -> __m512i = _mm512_cvtps_epi32(a);
+        from_int(a: __m512i) -> __m512 = _mm512_cvtepi32_ps(a);
+        bits(a: __m512) -> __m512i = _mm512_castps_si512(a);
+        from_bits(a: __m512i) -> __m512 = _mm512_castsi512_ps(a);
+        add_i(a: __m512i, b: __m512i) -> __m512i = _mm512_add_epi32(a, b);
+        sub_i(a: __m512i, b: __m512i) -> __m512i = _mm512_sub_epi32(a, b);
+        and_i(a: __m512i, b: __m512i) -> __m512i = _mm512_and_si512(a, b);
+        or_i(a: __m512i, b: __m512i) -> __m512i = _mm512_or_si512(a, b);
+        xor_i(a: __m512i, b: __m512i) -> __m512i = _mm512_xor_si512(a, b);
+        eq_i(a: __m512i, b: __m512i) -> __mmask16 = _mm512_cmpeq_epi32_mask(a, b);
+        scale2(a: __m512, n: __m512) -> __m512 = _mm512_scalef_ps(a, n);
+        to_array(a: __m512) -> [f32; LANES] = std::mem::transmute::<__m512, [f32; LANES]>(a);
+        sum(a: __m512) -> f32 = {
+            let h = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps::<1>(a));
+            super::avx2::sum8(h)
+        };
+    }
+
+    #[inline(always)]
+    fn shl_i<const N: i32>(self, a: __m512i) -> __m512i {
+        // SAFETY: the token proves the features.
+        unsafe { _mm512_sll_epi32(a, _mm_cvtsi32_si128(N)) }
+    }
+    #[inline(always)]
+    fn shr_i<const N: i32>(self, a: __m512i) -> __m512i {
+        // SAFETY: the token proves the features.
+        unsafe { _mm512_sra_epi32(a, _mm_cvtsi32_si128(N)) }
+    }
+    #[inline(always)]
+    fn mask_and(self, a: __mmask16, b: __mmask16) -> __mmask16 {
+        a & b
+    }
+    #[inline(always)]
+    fn mask_or(self, a: __mmask16, b: __mmask16) -> __mmask16 {
+        a | b
+    }
+    #[inline(always)]
+    fn mask_not(self, a: __mmask16) -> __mmask16 {
+        !a
+    }
+    #[inline(always)]
+    fn mask_bits(self, a: __mmask16) -> u16 {
+        a
+    }
+    #[inline(always)]
+    fn prefetch_l2(self, p: *const f32) {
+        // SAFETY: a prefetch never faults.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
+    }
+}
