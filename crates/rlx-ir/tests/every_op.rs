@@ -1,6 +1,6 @@
 //! What must hold of every op in the table, checked on random cases from its own generator.
 
-use rlx_ir::testing::Case;
+use rlx_ir::testing::{Case, Gen};
 use rlx_ir::{OpKind, oracle, text, verify};
 
 const CASES: u64 = 40;
@@ -58,4 +58,67 @@ fn decompositions_compute_the_same() {
             rlx_ir::testing::assert_close(want, got, tolerance, &format!("{kind} seed {seed}\n{decomposed}"));
         }
     }
+}
+
+/// Numbers that a hostile or careless graph might have in place of another.
+const NUMBERS: &[&str] = &["0", "1", "2", "3", "7", "-1", "-2", "65536", "2147483648", "9223372036854775807"];
+
+/// The text with one of its numbers (but for node ids) replaced.
+fn mutated(text: &str, g: &mut Gen) -> String {
+    let bytes = text.as_bytes();
+    let starts: Vec<usize> = (1..bytes.len())
+        .filter(|&i| bytes[i].is_ascii_digit() && matches!(bytes[i - 1], b'[' | b' ' | b'=' | b'-'))
+        .collect();
+    if starts.is_empty() {
+        return text.to_string();
+    }
+    let start = g.pick(&starts);
+    let end = start + bytes[start..].iter().take_while(|b| b.is_ascii_digit()).count();
+    format!("{}{}{}", &text[..start], g.pick(NUMBERS), &text[end..])
+}
+
+#[test]
+fn mutated_graphs_are_refused_or_run_but_never_panic() {
+    let (mut refused, mut ran) = (0, 0);
+    for (kind, seed, case) in cases().filter(|(kind, ..)| *kind != OpKind::Custom) {
+        let (graph, _) = case.graph();
+        let blobs = text::blobs(&graph);
+        let mut g = Gen::new(seed ^ 0x5EED);
+        for _ in 0..8 {
+            let mut changed = graph.to_string();
+            for _ in 0..g.size(1..=3) {
+                changed = mutated(&changed, &mut g);
+            }
+            let graph = match text::parse_with_blobs(&changed, &blobs) {
+                Ok(graph) if verify(&graph).is_empty() => graph,
+                _ => {
+                    refused += 1;
+                    continue;
+                }
+            };
+            let small = |s: &rlx_ir::Shape| s.num_elements().is_some_and(|n| n <= 1 << 12);
+            if !graph.nodes().iter().all(|n| n.results().iter().all(small)) {
+                continue;
+            }
+            let mut bindings = oracle::Bindings::default();
+            for node in graph.inputs().chain(graph.params()) {
+                let (dtype, dims) = (node.shape.dtype(), node.shape.static_dims().unwrap_or_default());
+                let value = g.value(dtype, &dims, -2.0..2.0);
+                if let rlx_ir::Op::Input { name } | rlx_ir::Op::Param { name } = &node.op {
+                    bindings.set_input(name, value.clone());
+                    bindings.set_param(name, value);
+                }
+            }
+            if let Some(decomposed) = rlx_ir::decompose::decompose_all(&graph, |k| k == kind).unwrap() {
+                assert_eq!(verify(&decomposed), [], "{kind} seed {seed}\n{changed}\n{decomposed}");
+            }
+            // An error (an index out of range, say) is fine; a panic fails the test by itself.
+            ran += 1;
+            if let Err(e) = oracle::evaluate(&graph, &bindings) {
+                assert_ne!(e.kind(), rlx_ir::ErrorKind::Internal, "{kind} seed {seed}: {e}\n{changed}");
+            }
+        }
+    }
+    // Both happen often, or the test looks at nothing.
+    assert!(refused > 1000 && ran > 1000, "{refused} refused, {ran} ran");
 }
