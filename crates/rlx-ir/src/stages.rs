@@ -167,4 +167,26 @@ mod tests {
         assert!(e.to_string().contains("CompilePipeline"), "{e}");
         assert_eq!(e.error().kind(), ErrorKind::Unsupported);
     }
+
+    #[test]
+    fn steps_show_their_listing_and_their_graph() {
+        let lir = LirModule {
+            name: "l".to_string(),
+            graph: Graph::new("scheduled"),
+            symbols: vec![],
+            buffers: vec![],
+            init: vec![],
+            steps: vec![],
+            live_ranges: vec![],
+            inputs: vec![],
+            params: vec![],
+            outputs: vec![],
+            plan: None,
+        };
+        let module = GraphModule::from_lir(lir);
+        assert_eq!(module.stage(), GraphStage::Lir);
+        assert!(module.inspect().starts_with("lir \"l\""));
+        assert!(module.clone().lower().is_err());
+        assert_eq!(module.into_graph().unwrap().name, "scheduled");
+    }
 }

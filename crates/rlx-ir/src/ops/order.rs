@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use crate::dim::Dim;
-use crate::dtype::{DType, DTypeClass};
+use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::def::{Arity, OpDef};
 use crate::ops::elementwise::{Takes, static_dims};
@@ -156,7 +156,7 @@ impl OpDef for TopKDef {
         let mut dims = g.dims(1..=3, 1..=4);
         let axis = g.size(0..=dims.len() - 1);
         dims[axis] = g.size(1..=9);
-        let dtype = g.dtype_where(|d| d.class() != DTypeClass::Bool && Takes::Numbers.accepts(d));
+        let dtype = g.dtype_where(|d| Takes::Numbers.accepts(d));
         let x = g.distinct_value(dtype, &dims);
         let k = Dim::Static(g.size(0..=dims[axis]));
         let op = Op::TopK { k, axis, largest: g.chance(0.5), sorted: g.chance(0.7) };

@@ -7,6 +7,9 @@
 //! Queries, keys and values come as `[B, S, H·D]` or `[B, H, S, D]`, each on its own; the result is laid out
 //! as the queries are. [`MaskKind::Causal`] lets query `i` see key `j` when `j ≤ i + Sk − Sq`: the last query
 //! sees everything, as with a key-value cache. A query that may see nothing gives 0.
+//!
+//! A mask broadcasts onto `[B, H, Sq, Sk]` by NumPy's rule. (ONNX instead extends a mask whose last dimension
+//! is short with −∞; its importer does that before it makes this op.)
 
 use super::rows::{check_float, widened};
 use crate::dim::{Dim, Extent};

@@ -14,10 +14,13 @@ use crate::ops::def::{Arity, OpDef, dtype_error};
 use crate::ops::{Activation, Op, OpKind, attrs};
 use crate::oracle::for_each_index;
 use crate::shape::Shape;
-use crate::tensor::{Elements, Value, round_float};
+use crate::tensor::{Value, round_float};
 
 #[cfg(feature = "testing")]
-use crate::testing::{Case, Gen};
+use crate::{
+    tensor::Elements,
+    testing::{Case, Gen},
+};
 
 /// The types there is quantisation to: integers of at most 16 bits.
 fn is_quantized(dtype: DType) -> bool {
