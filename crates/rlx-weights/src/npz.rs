@@ -1,7 +1,7 @@
 //! NumPy's `.npz`: a zip archive of `.npy` arrays, stored or deflated.
 
 use crate::crc::crc32;
-use crate::{io_error, malformed, npy};
+use crate::{io_error, malformed, npy, write_whole};
 use rlx_ir::{ConstData, Error, ErrorKind};
 use std::path::Path;
 
@@ -48,7 +48,8 @@ pub fn from_bytes(bytes: &[u8]) -> Result<Vec<(String, ConstData)>, Error> {
 /// A file that cannot be written, or an element type that NumPy does not have.
 pub fn write(path: impl AsRef<Path>, arrays: &[(&str, &ConstData)]) -> Result<(), Error> {
     let path = path.as_ref();
-    std::fs::write(path, to_bytes(arrays)?).map_err(|e| io_error(path, e))
+    let bytes = to_bytes(arrays)?;
+    write_whole(path, |file| std::io::Write::write_all(file, &bytes).map_err(|e| io_error(path, e)))
 }
 
 /// The contents of a `.npz` file, its arrays stored.

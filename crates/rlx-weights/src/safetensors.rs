@@ -58,7 +58,10 @@ fn dtype(of: Dtype) -> Result<DType, Error> {
         Dtype::F8_E4M3 => DType::F8E4M3FN,
         Dtype::F8_E5M2 => DType::F8E5M2,
         other => {
-            return Err(Error::new(ErrorKind::Unsupported, format!("safetensors elements of type {other:?}")));
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                format!("safetensors elements of type {other:?}"),
+            ));
         }
     })
 }
