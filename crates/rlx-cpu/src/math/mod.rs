@@ -92,37 +92,6 @@ pub enum Unary {
     Ceil,
 }
 
-/// Applies `op` to one vector.
-#[inline(always)]
-pub fn apply_vector<S: Simd>(s: S, op: Unary, x: S::F) -> S::F {
-    match op {
-        Unary::Exp => exp(s, x),
-        Unary::Log => log(s, x),
-        Unary::Erf => erf(s, x),
-        Unary::Tanh => tanh(s, x),
-        Unary::Sigmoid => sigmoid(s, x),
-        Unary::Gelu => gelu(s, x),
-        Unary::GeluTanh => gelu_tanh(s, x),
-        Unary::Silu => silu(s, x),
-        Unary::Softplus => softplus(s, x),
-        Unary::Sin => sin(s, x),
-        Unary::Cos => cos(s, x),
-        Unary::Sqrt => s.sqrt(x),
-        Unary::Rsqrt => s.div(s.splat(1.0), s.sqrt(x)),
-        Unary::Recip => s.div(s.splat(1.0), x),
-        Unary::Relu => s.max_raw(s.zero(), x),
-        Unary::LeakyRelu { alpha } => s.select(s.lt(x, s.zero()), s.mul(x, s.splat(alpha)), x),
-        Unary::Clip { lo, hi } => clip(s, x, lo, hi),
-        Unary::HardSigmoid { alpha, beta } => hard_sigmoid(s, x, alpha, beta),
-        Unary::HardSwish => s.mul(x, hard_sigmoid(s, x, 1.0 / 6.0, 0.5)),
-        Unary::Abs => s.abs(x),
-        Unary::Neg => s.neg(x),
-        Unary::Round => s.round(x),
-        Unary::Floor => s.floor(x),
-        Unary::Ceil => s.ceil(x),
-    }
-}
-
 /// `min(max(x, lo), hi)`; NaN stays NaN.
 #[inline(always)]
 pub fn clip<S: Simd>(s: S, x: S::F, lo: f32, hi: f32) -> S::F {
@@ -135,6 +104,78 @@ fn hard_sigmoid<S: Simd>(s: S, x: S::F, alpha: f32, beta: f32) -> S::F {
     clip(s, s.mul_add(x, s.splat(alpha), s.splat(beta)), 0.0, 1.0)
 }
 
+/// A function as a type, so that each gets a loop compiled for it alone.
+trait Function: Copy {
+    fn eval<S: Simd>(self, s: S, x: S::F) -> S::F;
+}
+
+/// Says once what each function of [`Unary`] computes; makes its type, its loop and [`apply_vector`].
+macro_rules! functions {
+    ($($name:ident $({ $($field:ident),* })? |$s:ident, $x:ident| $body:expr;)*) => {
+        $(
+            #[derive(Clone, Copy)]
+            struct $name { $($($field: f32),*)? }
+            impl Function for $name {
+                #[inline(always)]
+                fn eval<S: Simd>(self, $s: S, $x: S::F) -> S::F {
+                    $(let Self { $($field),* } = self;)?
+                    $body
+                }
+            }
+        )*
+
+        /// Applies `op` to one vector.
+        ///
+        /// All functions are compiled into the place where this is called; for many elements see [`apply`].
+        #[inline(always)]
+        pub fn apply_vector<S: Simd>(s: S, op: Unary, x: S::F) -> S::F {
+            match op {
+                $(Unary::$name $({ $($field),* })? => $name { $($($field),*)? }.eval(s, x),)*
+            }
+        }
+
+        impl Kernel for Apply {
+            type Output = ();
+            #[inline(always)]
+            fn run<S: Simd>(self, s: S) {
+                match self.op {
+                    $(Unary::$name $({ $($field),* })? => {
+                        s.enter(Each { f: $name { $($($field),*)? }, of: self })
+                    })*
+                }
+            }
+        }
+    };
+}
+
+functions! {
+    Exp |s, x| exp(s, x);
+    Log |s, x| log(s, x);
+    Erf |s, x| erf(s, x);
+    Tanh |s, x| tanh(s, x);
+    Sigmoid |s, x| sigmoid(s, x);
+    Gelu |s, x| gelu(s, x);
+    GeluTanh |s, x| gelu_tanh(s, x);
+    Silu |s, x| silu(s, x);
+    Softplus |s, x| softplus(s, x);
+    Sin |s, x| sin(s, x);
+    Cos |s, x| cos(s, x);
+    Sqrt |s, x| s.sqrt(x);
+    Rsqrt |s, x| s.div(s.splat(1.0), s.sqrt(x));
+    Recip |s, x| s.div(s.splat(1.0), x);
+    Relu |s, x| s.max_raw(s.zero(), x);
+    LeakyRelu { alpha } |s, x| s.select(s.lt(x, s.zero()), s.mul(x, s.splat(alpha)), x);
+    Clip { lo, hi } |s, x| clip(s, x, lo, hi);
+    HardSigmoid { alpha, beta } |s, x| hard_sigmoid(s, x, alpha, beta);
+    HardSwish |s, x| s.mul(x, hard_sigmoid(s, x, 1.0 / 6.0, 0.5));
+    Abs |s, x| s.abs(x);
+    Neg |s, x| s.neg(x);
+    Round |s, x| s.round(x);
+    Floor |s, x| s.floor(x);
+    Ceil |s, x| s.ceil(x);
+}
+
+/// A function over memory, chosen at run time.
 struct Apply {
     op: Unary,
     src: *const f32,
@@ -142,65 +183,27 @@ struct Apply {
     len: usize,
 }
 
-impl Kernel for Apply {
+/// The loop of one function.
+struct Each<F> {
+    f: F,
+    of: Apply,
+}
+
+impl<F: Function> Kernel for Each<F> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        // One loop per function, so that the choice is made once and not per vector.
-        macro_rules! loops {
-            ($($pat:pat),* $(,)?) => {
-                match self.op { $(op @ $pat => each(s, op, self.src, self.dst, self.len),)* }
-            };
+        let Apply { src, dst, len, .. } = self.of;
+        let mut i = 0;
+        while i < len {
+            let n = (len - i).min(LANES);
+            // SAFETY: `apply` was promised `len` readable and writable elements, and i + n ≤ len.
+            unsafe {
+                let x = s.load_upto(src.add(i), n);
+                s.store_upto(dst.add(i), n, self.f.eval(s, x));
+            }
+            i += n;
         }
-        loops!(
-            Unary::Exp,
-            Unary::Log,
-            Unary::Erf,
-            Unary::Tanh,
-            Unary::Sigmoid,
-            Unary::Gelu,
-            Unary::GeluTanh,
-            Unary::Silu,
-            Unary::Softplus,
-            Unary::Sin,
-            Unary::Cos,
-            Unary::Sqrt,
-            Unary::Rsqrt,
-            Unary::Recip,
-            Unary::Relu,
-            Unary::LeakyRelu { .. },
-            Unary::Clip { .. },
-            Unary::HardSigmoid { .. },
-            Unary::HardSwish,
-            Unary::Abs,
-            Unary::Neg,
-            Unary::Round,
-            Unary::Floor,
-            Unary::Ceil,
-        );
-    }
-}
-
-/// [`apply`] from within a kernel.
-///
-/// # Safety
-/// As [`apply`].
-#[inline(always)]
-pub(crate) unsafe fn apply_within<S: Simd>(s: S, op: Unary, src: *const f32, dst: *mut f32, len: usize) {
-    s.enter(Apply { op, src, dst, len });
-}
-
-#[inline(always)]
-fn each<S: Simd>(s: S, op: Unary, src: *const f32, dst: *mut f32, len: usize) {
-    let mut i = 0;
-    while i < len {
-        let n = (len - i).min(LANES);
-        // SAFETY: `apply` was promised `len` readable and writable elements, and i + n ≤ len.
-        unsafe {
-            let x = s.load_upto(src.add(i), n);
-            s.store_upto(dst.add(i), n, apply_vector(s, op, x));
-        }
-        i += n;
     }
 }
 
@@ -211,6 +214,15 @@ fn each<S: Simd>(s: S, op: Unary, src: *const f32, dst: *mut f32, len: usize) {
 /// overlap otherwise.
 pub unsafe fn apply(isa: Isa, op: Unary, src: *const f32, dst: *mut f32, len: usize) {
     isa.run(Apply { op, src, dst, len });
+}
+
+/// [`apply`] from within a kernel.
+///
+/// # Safety
+/// As [`apply`].
+#[inline(always)]
+pub(crate) unsafe fn apply_within<S: Simd>(s: S, op: Unary, src: *const f32, dst: *mut f32, len: usize) {
+    s.enter(Apply { op, src, dst, len });
 }
 
 /// `x[i] = op(x[i])`.
