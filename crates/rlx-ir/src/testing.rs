@@ -14,6 +14,10 @@ use crate::oracle::Bindings;
 use crate::shape::Shape;
 use crate::tensor::Value;
 
+mod graphs;
+
+pub use graphs::{random_bindings, random_graph, random_symbolic_graph};
+
 /// A seeded source of choices (SplitMix64).
 #[derive(Debug, Clone)]
 pub struct Gen {

@@ -1,0 +1,82 @@
+//! Random graphs: optimised against as written, on the oracle.
+
+#[path = "passes/common.rs"]
+mod common;
+
+use std::sync::Arc;
+
+use common::Anything;
+use rlx_ir::oracle::{self, Bindings};
+use rlx_ir::testing::{Tolerance, difference, random_graph, random_symbolic_graph};
+use rlx_ir::{Graph, verify_ok};
+use rlx_opt::{CompileOptions, CompilePipeline, Numerics};
+
+/// How far results may be apart when optimisations may change bits.
+const FAST: Tolerance = Tolerance { rtol: 1e-3, atol: 1e-3 };
+
+/// Not at all.
+const STRICT: Tolerance = Tolerance { rtol: 0.0, atol: 0.0 };
+
+/// What is wrong with the optimised graph, if anything is.
+fn fault(graph: &Graph, all: &[Bindings], numerics: Numerics, channels_last: bool) -> Option<String> {
+    let options = CompileOptions { numerics, assert_fusion_clean: true, ..CompileOptions::default() };
+    let mut pipeline = CompilePipeline::new(Arc::new(Anything { channels_last }), options);
+    pipeline.keep_graphs = true;
+    let result = match pipeline.compile(graph) {
+        Ok(result) => result,
+        Err(e) => return Some(format!("does not compile: {e}")),
+    };
+    let tolerance = if numerics == Numerics::Strict { STRICT } else { FAST };
+    for bindings in all {
+        let want = oracle::evaluate(graph, bindings).unwrap_or_else(|e| panic!("{e}\n{graph}"));
+        let wrong = |after: &Graph| match oracle::evaluate(after, bindings) {
+            Ok(got) => want.iter().zip(&got).find_map(|(w, g)| difference(w, g, tolerance)),
+            Err(e) => Some(e.to_string()),
+        };
+        let passes: Vec<(&str, &Graph)> =
+            result.passes.iter().filter_map(|p| Some((p.name, p.after.as_ref()?))).collect();
+        if passes.last().is_some_and(|(_, last)| wrong(last).is_some()) {
+            // The first pass after which the results differ is to blame.
+            return passes.iter().find_map(|(name, g)| Some(format!("after {name}: {}\n{g}", wrong(g)?)));
+        }
+    }
+    None
+}
+
+/// The smallest size at which the seed fails, and how.
+fn check(make: impl Fn(usize) -> (Graph, Vec<Bindings>), seed: u64, numerics: Numerics) {
+    const SIZE: usize = 24;
+    let try_size = |size: usize| {
+        let (graph, all) = make(size);
+        verify_ok(&graph).unwrap_or_else(|e| panic!("the generator made an invalid graph: {e}\n{graph}"));
+        fault(&graph, &all, numerics, seed % 2 == 0).map(|fault| (graph, fault))
+    };
+    if try_size(SIZE).is_some()
+        && let Some((size, (graph, fault))) = (1..=SIZE).find_map(|s| Some((s, try_size(s)?)))
+    {
+        let graph = rlx_opt::rewrite::without_dead_nodes(&graph);
+        panic!("seed {seed}, {numerics:?}, first wrong at size {size}: {fault}\nas written: {graph}");
+    }
+}
+
+fn fixed(seed: u64) -> impl Fn(usize) -> (Graph, Vec<Bindings>) {
+    move |size| {
+        let (graph, bindings) = random_graph(seed, size);
+        (graph, vec![bindings])
+    }
+}
+
+#[test]
+fn optimised_graphs_give_the_same_results() {
+    (0..400).for_each(|seed| check(fixed(seed), seed, Numerics::Fast));
+}
+
+#[test]
+fn strict_numerics_change_no_bit() {
+    (1000..1200).for_each(|seed| check(fixed(seed), seed, Numerics::Strict));
+}
+
+#[test]
+fn graphs_with_symbols_give_the_same_results_at_every_size() {
+    (2000..2150).for_each(|seed| check(move |size| random_symbolic_graph(seed, size), seed, Numerics::Fast));
+}
