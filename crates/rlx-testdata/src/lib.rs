@@ -11,6 +11,9 @@
 //! ```
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "models")]
+pub mod models;
+
 use std::env;
 use std::path::PathBuf;
 

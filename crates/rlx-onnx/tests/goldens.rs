@@ -1,0 +1,80 @@
+//! Whole models on the oracle, against what PyTorch gave: does the importer say what the file means?
+//!
+//! Every model of `models/` is imported as it is, with symbolic dimensions, and its largest golden that the oracle, slow
+//! on purpose, can evaluate in a moment is compared. Pictures of thousands of pixels are left to the devices' tests.
+
+use rlx_ir::oracle::{Bindings, evaluate};
+use rlx_onnx::{ImportOptions, Imported, OnnxFile, import};
+use rlx_testdata::models::{Golden, Model, Tensors, all};
+use std::time::Instant;
+
+/// Batch times length, or batch times height times width.
+const MOST_POSITIONS: usize = 128;
+
+#[test]
+fn models_on_the_oracle_equal_their_goldens() {
+    let (mut passed, mut faults) = (0, Vec::new());
+    for model in all() {
+        let Some(path) = model.graph_file() else { continue };
+        let start = Instant::now();
+        match check(&model, &path) {
+            Ok(true) => passed += 1,
+            Ok(false) => println!("@skip 1 {}: imported and verified, too large for the oracle", model.name),
+            Err(why) => faults.push(format!("{}: {why}", model.name)),
+        }
+        println!("{:<20} {:6.2} s", model.name, start.elapsed().as_secs_f64());
+    }
+    println!("@counts passed={passed} failed={}", faults.len());
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+/// Whether a golden was compared.
+fn check(model: &Model, path: &std::path::Path) -> Result<bool, String> {
+    let file = OnnxFile::open(path).map_err(|e| e.to_string())?;
+    let imported = import(&file, &ImportOptions::default()).map_err(|e| e.to_string())?;
+    if let Some(fault) = rlx_ir::verify(&imported.graph).first() {
+        return Err(format!("the graph is not valid: {fault}"));
+    }
+    let Some(golden) = affordable(&model.goldens) else {
+        return Ok(false);
+    };
+    let (inputs, expected) = golden.read();
+    let found = run(&imported, &inputs)?;
+    for (name, want) in &expected {
+        let i = imported.outputs.iter().position(|n| n == name).ok_or(format!("no output {name}"))?;
+        let (found, want) = (&found[i], want.value());
+        if found.shape() != want.shape() {
+            return Err(format!("{}: {name} is {}, not {}", golden.name, found.shape(), want.shape()));
+        }
+        close(&found.to_f64(), &want.to_f64()).map_err(|why| format!("{}: {name}: {why}", golden.name))?;
+    }
+    Ok(true)
+}
+
+/// The largest golden of at most `MOST_POSITIONS`.
+fn affordable(goldens: &[Golden]) -> Option<&Golden> {
+    let size = |g: &&Golden| g.dims.iter().map(|(_, size)| size).product::<usize>();
+    goldens.iter().filter(|g| size(g) <= MOST_POSITIONS).max_by_key(size)
+}
+
+fn run(imported: &Imported, inputs: &Tensors) -> Result<Vec<rlx_ir::Value>, String> {
+    let mut bindings = Bindings::default();
+    for (name, value) in inputs {
+        bindings.set_input(name, value.value());
+    }
+    for (name, weight) in imported.weights.iter() {
+        bindings.set_param(name, weight.to_const().map_err(|e| e.to_string())?.value());
+    }
+    evaluate(&imported.graph, &bindings).map_err(|e| e.to_string())
+}
+
+/// Relative 1e-3, and 1e-4 of the golden's largest magnitude.
+fn close(found: &[f64], want: &[f64]) -> Result<(), String> {
+    let largest = want.iter().fold(0f64, |m, v| m.max(v.abs()));
+    let off =
+        |(f, w): (&f64, &f64)| (f - w).abs() > 1e-3 * w.abs() + 1e-4 * largest || f.is_nan() != w.is_nan();
+    match found.iter().zip(want).position(off) {
+        Some(i) => Err(format!("{} at {i}, not {}", found[i], want[i])),
+        None => Ok(()),
+    }
+}
