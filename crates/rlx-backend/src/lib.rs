@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rlx_ir::{LirModule, Result, Weight};
 pub use rlx_opt::target::{Claim, PoolSpec, Target};
@@ -30,6 +31,13 @@ impl InputSource for [Vec<u8>] {
     }
 }
 
+/// A reference to a source is one too, so that slices can be handed over: `run(&&inputs[..], dims)`.
+impl<T: InputSource + ?Sized> InputSource for &T {
+    fn bytes(&self, index: usize) -> &[u8] {
+        (**self).bytes(index)
+    }
+}
+
 /// Memory an executable holds, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MemoryInfo {
@@ -39,6 +47,26 @@ pub struct MemoryInfo {
     pub weight_bytes: usize,
     /// The most bytes live at one step: what no plan can go below.
     pub largest_live_set: usize,
+}
+
+/// How long one step took, over some runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StepProfile {
+    /// The node it computes, as messages call it.
+    pub name: String,
+    /// How often it ran.
+    pub runs: u64,
+    /// The sum of all runs.
+    pub total: Duration,
+    /// The shortest run.
+    pub least: Duration,
+}
+
+impl StepProfile {
+    /// Of a step that has not run.
+    pub fn new(name: impl Into<String>) -> Self {
+        StepProfile { name: name.into(), runs: 0, total: Duration::ZERO, least: Duration::MAX }
+    }
 }
 
 /// A device's compiler.
@@ -110,6 +138,17 @@ pub trait ExecutableGraph: Send {
     /// # Errors
     /// Memory that cannot be had.
     fn try_clone(&self) -> Result<Box<dyn ExecutableGraph>>;
+
+    /// Starts measuring each step, or stops and forgets. Off by default (but see `RLX_PROFILE` on the CPU):
+    /// reading the clock costs more than a short step.
+    fn set_profiling(&mut self, on: bool) {
+        let _ = on;
+    }
+
+    /// The steps' times since measuring began; empty when it is off or the device cannot.
+    fn profile(&self) -> Vec<StepProfile> {
+        Vec::new()
+    }
 
     /// Waits until the device has nothing left to do.
     ///

@@ -11,22 +11,35 @@
 //! | [`pool`] | fork and join over fixed ranges; idle costs nothing |
 //! | [`alloc`] | aligned memory in huge pages, for weights and the arena |
 //!
+//! On top of it stands the backend: [`CpuTarget`] tells the compiler what there are kernels for, and
+//! [`CpuBackend`] makes executables of compiled modules. `kernels` has one module for each family of ops with
+//! its claim beside its kernel; `program` binds steps to dimensions and runs them.
+//!
 //! Kernels that are split over threads say how many tasks they have (a function of shape only) and run
 //! any range of them, so results do not depend on the number of threads.
 #![deny(unsafe_code)]
 
 #[allow(unsafe_code)]
 pub mod alloc;
+pub mod backend;
 #[allow(unsafe_code)]
 pub mod gemm;
 #[allow(unsafe_code)]
 pub mod isa;
 #[allow(unsafe_code)]
+mod kernels;
+#[allow(unsafe_code)]
 pub mod math;
 #[allow(unsafe_code)]
 pub mod pool;
 #[allow(unsafe_code)]
+mod program;
+#[allow(unsafe_code)]
 pub mod simd;
+pub mod target;
+
+pub use backend::CpuBackend;
+pub use target::CpuTarget;
 
 #[cfg(test)]
 mod testing;

@@ -1,0 +1,531 @@
+//! The functions of the tile program: each computes one op on up to a tile of elements.
+//!
+//! f32 runs over the SIMD layer; all other types run plain loops. A source steps by 1 from element to
+//! element, or by 0 when it is one value for the whole tile.
+
+use half::{bf16, f16};
+use rlx_ir::op::{Activation, BinaryOp, CmpOp};
+use rlx_ir::{DType, Op};
+
+use super::number::*;
+use crate::isa::{Isa, Kernel};
+use crate::math::{self, Unary};
+use crate::simd::{LANES, Simd};
+
+/// Where a source is, and by how many elements it steps (0 or 1).
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Source {
+    pub(crate) ptr: *const u8,
+    pub(crate) step: usize,
+}
+
+type F1 = unsafe fn(x: Source, out: *mut u8, n: usize);
+type F2 = unsafe fn(x: Source, y: Source, out: *mut u8, n: usize);
+type F3 = unsafe fn(c: Source, x: Source, y: Source, out: *mut u8, n: usize);
+
+/// What an instruction does.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Code {
+    /// A vector function of f32.
+    Unary32(Unary),
+    /// A function of two f32.
+    Binary32(Binary32),
+    /// Anything of one operand.
+    Map1(F1),
+    /// Anything of two operands.
+    Map2(F2),
+    /// Anything of three operands.
+    Map3(F3),
+}
+
+/// Functions of two f32 that have vector code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Binary32 {
+    Add,
+    Sub,
+    Mul,
+    Div,
+    Max,
+    Min,
+    Pow,
+}
+
+impl Code {
+    /// Computes `n` elements.
+    ///
+    /// # Safety
+    /// Sources must be readable for `n` elements (1 when they step by 0) and `out` writable for `n`; `out` may
+    /// be a source of the same element size, but must not overlap one otherwise.
+    #[inline]
+    pub(crate) unsafe fn run(&self, isa: Isa, sources: &[Source; 3], out: *mut u8, n: usize) {
+        let [a, b, c] = *sources;
+        // SAFETY: the caller's promises are the functions'.
+        unsafe {
+            match *self {
+                Code::Unary32(f) => math::apply(isa, f, a.ptr.cast(), out.cast(), n),
+                Code::Binary32(op) => isa.run(Run32 { op, a, b, out: out.cast(), n }),
+                Code::Map1(f) => f(a, out, n),
+                Code::Map2(f) => f(a, b, out, n),
+                Code::Map3(f) => f(a, b, c, out, n),
+            }
+        }
+    }
+
+    /// Nanoseconds for one element, roughly.
+    pub(crate) fn nanos(&self) -> f64 {
+        match self {
+            Code::Unary32(_) => 0.3,
+            Code::Binary32(Binary32::Pow) => 5.0,
+            Code::Binary32(_) => 0.06,
+            _ => 1.0,
+        }
+    }
+}
+
+struct Run32 {
+    op: Binary32,
+    a: Source,
+    b: Source,
+    out: *mut f32,
+    n: usize,
+}
+
+impl Kernel for Run32 {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        // One loop for each op and each way of stepping, so that nothing is decided per vector.
+        macro_rules! each {
+            (|$x:ident, $y:ident| $e:expr) => {{
+                let (a, b) = (self.a.ptr.cast::<f32>(), self.b.ptr.cast::<f32>());
+                let mut i = 0;
+                // SAFETY: `Code::run` was promised the memory; i + n ≤ self.n.
+                unsafe {
+                    match (self.a.step, self.b.step) {
+                        (1, 1) => {
+                            while i < self.n {
+                                let n = (self.n - i).min(LANES);
+                                let ($x, $y) = (s.load_upto(a.add(i), n), s.load_upto(b.add(i), n));
+                                s.store_upto(self.out.add(i), n, $e);
+                                i += n;
+                            }
+                        }
+                        (0, 1) => {
+                            let $x = s.splat(*a);
+                            while i < self.n {
+                                let n = (self.n - i).min(LANES);
+                                let $y = s.load_upto(b.add(i), n);
+                                s.store_upto(self.out.add(i), n, $e);
+                                i += n;
+                            }
+                        }
+                        (x_step, _) => {
+                            let $y = s.splat(*b);
+                            while i < self.n {
+                                let n = (self.n - i).min(LANES);
+                                let $x = if x_step == 0 { s.splat(*a) } else { s.load_upto(a.add(i), n) };
+                                s.store_upto(self.out.add(i), n, $e);
+                                i += n;
+                            }
+                        }
+                    }
+                }
+            }};
+        }
+        match self.op {
+            Binary32::Add => each!(|x, y| s.add(x, y)),
+            Binary32::Sub => each!(|x, y| s.sub(x, y)),
+            Binary32::Mul => each!(|x, y| s.mul(x, y)),
+            Binary32::Div => each!(|x, y| s.div(x, y)),
+            Binary32::Max => each!(|x, y| s.max(x, y)),
+            Binary32::Min => each!(|x, y| s.min(x, y)),
+            Binary32::Pow => each!(|x, y| math::pow(s, x, y)),
+        }
+    }
+}
+
+/// A loop over one operand: `map1!(T => O, |x| expression)`.
+macro_rules! map1 {
+    ($t:ty => $o:ty, |$x:ident| $e:expr) => {{
+        unsafe fn f(x: Source, out: *mut u8, n: usize) {
+            let (px, out) = (x.ptr.cast::<$t>(), out.cast::<$o>());
+            for i in 0..n {
+                // SAFETY: the callers of `Code::run` promise the memory.
+                unsafe {
+                    let $x = *px.add(i * x.step);
+                    *out.add(i) = $e;
+                }
+            }
+        }
+        Code::Map1(f)
+    }};
+}
+
+/// A loop over two operands.
+macro_rules! map2 {
+    ($t:ty => $o:ty, |$x:ident, $y:ident| $e:expr) => {{
+        unsafe fn f(x: Source, y: Source, out: *mut u8, n: usize) {
+            let (px, py, out) = (x.ptr.cast::<$t>(), y.ptr.cast::<$t>(), out.cast::<$o>());
+            // SAFETY: the callers of `Code::run` promise the memory.
+            unsafe {
+                if x.step == 1 && y.step == 1 {
+                    for i in 0..n {
+                        let ($x, $y) = (*px.add(i), *py.add(i));
+                        *out.add(i) = $e;
+                    }
+                } else {
+                    for i in 0..n {
+                        let ($x, $y) = (*px.add(i * x.step), *py.add(i * y.step));
+                        *out.add(i) = $e;
+                    }
+                }
+            }
+        }
+        Code::Map2(f)
+    }};
+}
+
+/// Loops for every integer type: `for_ints!(dtype, T => map2!(T => T, |x, y| x.add(y)))`.
+macro_rules! for_ints {
+    ($dtype:expr, $t:ident => $code:expr) => {
+        for_ints!(@ $dtype, $t => $code; I8 i8, I16 i16, I32 i32, I64 i64, U8 u8, U16 u16, U32 u32, U64 u64)
+    };
+    (@ $dtype:expr, $t:ident => $code:expr; $($d:ident $r:ty),*) => {
+        match $dtype {
+            $(DType::$d => { type $t = $r; Some($code) })*
+            _ => None,
+        }
+    };
+}
+
+/// The element type that values of `dtype` are computed in: 16-bit floats in f32.
+pub(crate) fn register(dtype: DType) -> DType {
+    match dtype {
+        DType::F16 | DType::BF16 => DType::F32,
+        d => d,
+    }
+}
+
+/// Whether there are registers for this type.
+pub(crate) fn has_register(dtype: DType) -> bool {
+    let float = matches!(dtype, DType::F32 | DType::F64 | DType::F16 | DType::BF16);
+    float || dtype == DType::Bool || (dtype.is_int() && dtype.bits() >= 8)
+}
+
+fn vector_unary(f: Activation) -> Option<Unary> {
+    use Activation as A;
+    Some(match f {
+        A::Gelu => Unary::Gelu,
+        A::GeluApprox => Unary::GeluTanh,
+        A::Silu => Unary::Silu,
+        A::Relu => Unary::Relu,
+        A::Sigmoid => Unary::Sigmoid,
+        A::Tanh => Unary::Tanh,
+        A::Exp => Unary::Exp,
+        A::Log => Unary::Log,
+        A::Sqrt => Unary::Sqrt,
+        A::Rsqrt => Unary::Rsqrt,
+        A::Neg => Unary::Neg,
+        A::Abs => Unary::Abs,
+        A::Sin => Unary::Sin,
+        A::Cos => Unary::Cos,
+        A::Round => Unary::Round,
+        A::Floor => Unary::Floor,
+        A::Ceil => Unary::Ceil,
+        A::Recip => Unary::Recip,
+        A::Erf => Unary::Erf,
+        A::Softplus => Unary::Softplus,
+        A::HardSwish => Unary::HardSwish,
+        _ => return None,
+    })
+}
+
+/// The vector function for an activation of f32, for epilogues.
+pub(crate) fn as_unary(op: &Op) -> Option<Unary> {
+    match op {
+        Op::Activation(f) => vector_unary(*f),
+        _ => None,
+    }
+}
+
+/// A function of floats that is written once in `f64`.
+macro_rules! floats {
+    ($dtype:expr, |$x:ident| $e:expr) => {
+        match $dtype {
+            DType::F32 => map1!(f32 => f32, |v| { let $x = f64::from(v); ($e) as f32 }),
+            _ => map1!(f64 => f64, |$x| $e),
+        }
+    };
+}
+
+fn float_activation(f: Activation, dtype: DType) -> Option<Code> {
+    use Activation as A;
+    if dtype == DType::F32
+        && let Some(unary) = vector_unary(f)
+    {
+        return Some(Code::Unary32(unary));
+    }
+    Some(match f {
+        A::Gelu => floats!(dtype, |x| gelu_f64(x)),
+        A::GeluApprox => floats!(dtype, |x| gelu_tanh_f64(x)),
+        A::Silu => floats!(dtype, |x| x * sigmoid_f64(x)),
+        A::Relu => floats!(dtype, |x| if x > 0.0 || x.is_nan() { x } else { 0.0 }),
+        A::Sigmoid => floats!(dtype, |x| sigmoid_f64(x)),
+        A::Tanh => floats!(dtype, |x| x.tanh()),
+        A::Exp => floats!(dtype, |x| x.exp()),
+        A::Log => floats!(dtype, |x| x.ln()),
+        A::Sqrt => floats!(dtype, |x| x.sqrt()),
+        A::Rsqrt => floats!(dtype, |x| 1.0 / x.sqrt()),
+        A::Neg => floats!(dtype, |x| -x),
+        A::Abs => floats!(dtype, |x| x.abs()),
+        A::Sin => floats!(dtype, |x| x.sin()),
+        A::Cos => floats!(dtype, |x| x.cos()),
+        A::Tan => floats!(dtype, |x| x.tan()),
+        A::Atan => floats!(dtype, |x| x.atan()),
+        A::Round => floats!(dtype, |x| x.round_ties_even()),
+        A::Floor => floats!(dtype, |x| x.floor()),
+        A::Ceil => floats!(dtype, |x| x.ceil()),
+        A::Trunc => floats!(dtype, |x| x.trunc()),
+        A::Sign => floats!(dtype, |x| sign_f64(x)),
+        A::Recip => floats!(dtype, |x| 1.0 / x),
+        A::Erf => floats!(dtype, |x| erf_f64(x)),
+        A::Asin => floats!(dtype, |x| x.asin()),
+        A::Acos => floats!(dtype, |x| x.acos()),
+        A::Sinh => floats!(dtype, |x| x.sinh()),
+        A::Cosh => floats!(dtype, |x| x.cosh()),
+        A::Asinh => floats!(dtype, |x| x.asinh()),
+        A::Acosh => floats!(dtype, |x| x.acosh()),
+        A::Atanh => floats!(dtype, |x| x.atanh()),
+        A::Softplus => floats!(dtype, |x| softplus_f64(x)),
+        A::Softsign => floats!(dtype, |x| x / (1.0 + x.abs())),
+        A::Mish => floats!(dtype, |x| x * softplus_f64(x).tanh()),
+        A::HardSwish => floats!(dtype, |x| x * (x / 6.0 + 0.5).clamp(0.0, 1.0)),
+        _ => return None,
+    })
+}
+
+/// The code of an activation on this register type.
+pub(crate) fn activation(f: Activation, dtype: DType) -> Option<Code> {
+    use Activation as A;
+    match dtype {
+        DType::F32 | DType::F64 => float_activation(f, dtype),
+        DType::Bool if f == A::Not => Some(map1!(u8 => u8, |x| u8::from(x == 0))),
+        DType::Bool => None,
+        _ => match f {
+            A::Neg => for_ints!(dtype, T => map1!(T => T, |x| Int::neg(x))),
+            A::Abs => for_ints!(dtype, T => map1!(T => T, |x| Int::abs(x))),
+            A::Sign => for_ints!(dtype, T => map1!(T => T, |x| Int::signum(x))),
+            A::Relu => for_ints!(dtype, T => map1!(T => T, |x| Int::relu(x))),
+            A::BitNot => for_ints!(dtype, T => map1!(T => T, |x| Int::not(x))),
+            A::Floor | A::Ceil | A::Trunc | A::Round => for_ints!(dtype, T => map1!(T => T, |x| x)),
+            _ => None,
+        },
+    }
+}
+
+fn float_binary(f: BinaryOp, dtype: DType) -> Option<Code> {
+    use BinaryOp as B;
+    if dtype == DType::F32 {
+        let vector = match f {
+            B::Add => Some(Binary32::Add),
+            B::Sub => Some(Binary32::Sub),
+            B::Mul => Some(Binary32::Mul),
+            B::Div => Some(Binary32::Div),
+            B::Max => Some(Binary32::Max),
+            B::Min => Some(Binary32::Min),
+            B::Pow => Some(Binary32::Pow),
+            _ => None,
+        };
+        if let Some(op) = vector {
+            return Some(Code::Binary32(op));
+        }
+    }
+    macro_rules! both {
+        (|$x:ident, $y:ident| $e:expr) => {
+            match dtype {
+                DType::F32 => {
+                    map2!(f32 => f32, |v, w| { let ($x, $y) = (f64::from(v), f64::from(w)); ($e) as f32 })
+                }
+                _ => map2!(f64 => f64, |$x, $y| $e),
+            }
+        };
+    }
+    Some(match f {
+        B::Add => both!(|x, y| x + y),
+        B::Sub => both!(|x, y| x - y),
+        B::Mul => both!(|x, y| x * y),
+        B::Div => both!(|x, y| x / y),
+        B::Max => both!(|x, y| max_f64(x, y)),
+        B::Min => both!(|x, y| min_f64(x, y)),
+        B::Pow => both!(|x, y| x.powf(y)),
+        B::Mod => both!(|x, y| modulo_f64(x, y)),
+        B::Rem => both!(|x, y| x % y),
+        B::Atan2 => both!(|x, y| x.atan2(y)),
+        _ => return None,
+    })
+}
+
+/// The code of a function of two elements on this register type.
+pub(crate) fn binary(f: BinaryOp, dtype: DType) -> Option<Code> {
+    use BinaryOp as B;
+    match dtype {
+        DType::F32 | DType::F64 => float_binary(f, dtype),
+        DType::Bool => Some(match f {
+            B::And | B::Min => map2!(u8 => u8, |x, y| u8::from(x != 0 && y != 0)),
+            B::Or | B::Max => map2!(u8 => u8, |x, y| u8::from(x != 0 || y != 0)),
+            B::Xor => map2!(u8 => u8, |x, y| u8::from((x != 0) != (y != 0))),
+            _ => return None,
+        }),
+        _ => match f {
+            B::Add => for_ints!(dtype, T => map2!(T => T, |x, y| Int::add(x, y))),
+            B::Sub => for_ints!(dtype, T => map2!(T => T, |x, y| Int::sub(x, y))),
+            B::Mul => for_ints!(dtype, T => map2!(T => T, |x, y| Int::mul(x, y))),
+            B::Div => for_ints!(dtype, T => map2!(T => T, |x, y| Int::div(x, y))),
+            B::Rem => for_ints!(dtype, T => map2!(T => T, |x, y| Int::rem(x, y))),
+            B::Mod => for_ints!(dtype, T => map2!(T => T, |x, y| Int::modulo(x, y))),
+            B::Pow => for_ints!(dtype, T => map2!(T => T, |x, y| Int::pow(x, y))),
+            B::Max => for_ints!(dtype, T => map2!(T => T, |x, y| if x > y { x } else { y })),
+            B::Min => for_ints!(dtype, T => map2!(T => T, |x, y| if x < y { x } else { y })),
+            B::BitAnd => for_ints!(dtype, T => map2!(T => T, |x, y| Int::and(x, y))),
+            B::BitOr => for_ints!(dtype, T => map2!(T => T, |x, y| Int::or(x, y))),
+            B::BitXor => for_ints!(dtype, T => map2!(T => T, |x, y| Int::xor(x, y))),
+            B::Shl => for_ints!(dtype, T => map2!(T => T, |x, y| Int::shl(x, y))),
+            B::Shr => for_ints!(dtype, T => map2!(T => T, |x, y| Int::shr(x, y))),
+            _ => None,
+        },
+    }
+}
+
+/// The code of a comparison on this register type.
+pub(crate) fn compare(f: CmpOp, dtype: DType) -> Option<Code> {
+    macro_rules! all {
+        ($t:ty) => {
+            match f {
+                CmpOp::Eq => map2!($t => u8, |x, y| u8::from(x == y)),
+                CmpOp::Ne => map2!($t => u8, |x, y| u8::from(x != y)),
+                CmpOp::Lt => map2!($t => u8, |x, y| u8::from(x < y)),
+                CmpOp::Le => map2!($t => u8, |x, y| u8::from(x <= y)),
+                CmpOp::Gt => map2!($t => u8, |x, y| u8::from(x > y)),
+                CmpOp::Ge => map2!($t => u8, |x, y| u8::from(x >= y)),
+                _ => return None,
+            }
+        };
+    }
+    match dtype {
+        DType::F32 => Some(all!(f32)),
+        DType::F64 => Some(all!(f64)),
+        DType::Bool => Some(all!(u8)),
+        _ => for_ints!(dtype, T => all!(T)),
+    }
+}
+
+/// The code of a question about a float.
+pub(crate) fn predicate(f: rlx_ir::ops::Predicate, dtype: DType) -> Option<Code> {
+    use rlx_ir::ops::Predicate as P;
+    macro_rules! all {
+        ($t:ty) => {
+            match f {
+                P::IsNan => map1!($t => u8, |x| u8::from(x.is_nan())),
+                P::IsInf => map1!($t => u8, |x| u8::from(x.is_infinite())),
+                P::IsPosInf => map1!($t => u8, |x| u8::from(x == <$t>::INFINITY)),
+                P::IsNegInf => map1!($t => u8, |x| u8::from(x == <$t>::NEG_INFINITY)),
+                _ => return None,
+            }
+        };
+    }
+    match dtype {
+        DType::F32 => Some(all!(f32)),
+        DType::F64 => Some(all!(f64)),
+        _ => None,
+    }
+}
+
+/// The code of a choice between two values of this register type; only its size matters.
+pub(crate) fn select(dtype: DType) -> Code {
+    macro_rules! sized {
+        ($t:ty) => {{
+            unsafe fn f(c: Source, x: Source, y: Source, out: *mut u8, n: usize) {
+                let (px, py, out) = (x.ptr.cast::<$t>(), y.ptr.cast::<$t>(), out.cast::<$t>());
+                for i in 0..n {
+                    // SAFETY: the callers of `Code::run` promise the memory.
+                    unsafe {
+                        let (a, b) = (*px.add(i * x.step), *py.add(i * y.step));
+                        *out.add(i) = if *c.ptr.add(i * c.step) != 0 { a } else { b };
+                    }
+                }
+            }
+            Code::Map3(f)
+        }};
+    }
+    match dtype.size_bytes() {
+        1 => sized!(u8),
+        2 => sized!(u16),
+        4 => sized!(u32),
+        _ => sized!(u64),
+    }
+}
+
+/// The code that converts between registers; `None` where there is nothing to do.
+pub(crate) fn convert(from: DType, to: DType) -> Option<Code> {
+    if from == to {
+        return None;
+    }
+    macro_rules! to_all {
+        ($s:ty) => {
+            match to {
+                DType::F32 => map1!($s => f32, |x| x as f32),
+                DType::F64 => map1!($s => f64, |x| x as f64),
+                DType::I8 => map1!($s => i8, |x| x as i8),
+                DType::I16 => map1!($s => i16, |x| x as i16),
+                DType::I32 => map1!($s => i32, |x| x as i32),
+                DType::I64 => map1!($s => i64, |x| x as i64),
+                DType::U8 => map1!($s => u8, |x| x as u8),
+                DType::U16 => map1!($s => u16, |x| x as u16),
+                DType::U32 => map1!($s => u32, |x| x as u32),
+                DType::U64 => map1!($s => u64, |x| x as u64),
+                _ => map1!($s => u8, |x| u8::from(x != (0 as $s))),
+            }
+        };
+    }
+    Some(match from {
+        DType::F32 => to_all!(f32),
+        DType::F64 => to_all!(f64),
+        DType::I8 => to_all!(i8),
+        DType::I16 => to_all!(i16),
+        DType::I32 => to_all!(i32),
+        DType::I64 => to_all!(i64),
+        DType::U16 => to_all!(u16),
+        DType::U32 => to_all!(u32),
+        DType::U64 => to_all!(u64),
+        // Bools are stored as 0 and 1.
+        _ => to_all!(u8),
+    })
+}
+
+/// The code that reads a 16-bit float into its f32 register.
+pub(crate) fn widen(dtype: DType) -> Option<Code> {
+    match dtype {
+        DType::F16 => Some(map1!(f16 => f32, |x| x.to_f32())),
+        DType::BF16 => Some(map1!(bf16 => f32, |x| x.to_f32())),
+        _ => None,
+    }
+}
+
+/// The code that stores an f32 register as a 16-bit float.
+pub(crate) fn narrow(dtype: DType) -> Option<Code> {
+    match dtype {
+        DType::F16 => Some(map1!(f32 => f16, |x| f16::from_f32(x))),
+        DType::BF16 => Some(map1!(f32 => bf16, |x| bf16::from_f32(x))),
+        _ => None,
+    }
+}
+
+/// The code that rounds an f32 register to what a 16-bit float can hold.
+pub(crate) fn round_to(dtype: DType) -> Option<Code> {
+    match dtype {
+        DType::F16 => Some(map1!(f32 => f32, |x| f16::from_f32(x).to_f32())),
+        DType::BF16 => Some(map1!(f32 => f32, |x| bf16::from_f32(x).to_f32())),
+        _ => None,
+    }
+}

@@ -1,0 +1,344 @@
+//! Elementwise ops and regions of them, as a tile program.
+//!
+//! The region's iteration space is the shape of its result; operands are broadcast onto it, and dimensions
+//! that all operands step through alike become one. If what is innermost then is long, a tile is a piece of
+//! one row: operands are read where they lie, or are one value. If it is short, a tile runs across rows, and
+//! what is not contiguous is gathered into a slot.
+
+pub(crate) mod instr;
+mod number;
+pub(crate) mod program;
+mod strided;
+
+use std::sync::Arc;
+
+use rlx_ir::{DType, Graph, Node, Result};
+use rlx_opt::Claim;
+
+use self::instr::Source;
+use self::program::{InputKind, TILE, TileProgram};
+use super::{BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, WORTH_NANOS, mismatch, no_kernel};
+use crate::isa::Isa;
+use crate::program::layout::{At, Bound, Layout, collapse};
+
+pub(crate) use strided::{gather, gather_any, scatter, sized};
+
+/// Rows at least this long are walked row by row.
+const LONG_ROW: usize = 64;
+
+/// Whether there is code for a node.
+pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
+    let inputs: Vec<DType> = node.inputs.iter().map(|&id| graph.shape(id).dtype()).collect();
+    match program::of_node(&node.op, &inputs, node.shape.dtype()) {
+        Ok(_) => Claim::Native,
+        Err(why) => Claim::No(why),
+    }
+}
+
+/// The kernel of a step of one op.
+pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
+    let node = cx.node();
+    let inputs: Vec<DType> = cx.step.inputs.iter().map(|o| o.dtype).collect();
+    let program = program::of_node(&node.op, &inputs, cx.step.outputs[0].dtype)
+        .map_err(|why| no_kernel(&node.op, &why))?;
+    Ok(Box::new(Elementwise::new(Arc::new(program))))
+}
+
+/// How an operand is read or written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    /// Where it lies.
+    Direct,
+    /// One value for the whole tile.
+    Uniform,
+    /// By way of a slot.
+    Strided,
+}
+
+/// An operand on the iteration space.
+#[derive(Debug, Clone, Copy)]
+struct Walk {
+    at: At,
+    size: usize,
+    layout: Layout,
+    mode: Mode,
+}
+
+/// A bound tile program: a step of its own, or what follows an anchor.
+#[derive(Debug, Clone)]
+pub(crate) struct Elementwise {
+    program: Arc<TileProgram>,
+    inputs: Vec<Walk>,
+    outputs: Vec<Walk>,
+    layouts: Vec<Layout>,
+    /// The iteration space: rows of `inner` elements.
+    rows: usize,
+    inner: usize,
+    /// Elements of a tile, and how many tiles a row (or all) is cut into.
+    tile: usize,
+    pieces: usize,
+    by_row: bool,
+    in_place: bool,
+    worth: bool,
+}
+
+impl Elementwise {
+    pub(crate) fn new(program: Arc<TileProgram>) -> Elementwise {
+        Elementwise {
+            program,
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+            layouts: Vec::new(),
+            rows: 0,
+            inner: 0,
+            tile: TILE,
+            pieces: 0,
+            by_row: true,
+            in_place: false,
+            worth: false,
+        }
+    }
+
+    /// Binds to operands; `anchor` is where the anchor's result lies.
+    pub(crate) fn bind_with(
+        &mut self,
+        inputs: &[Bound],
+        outputs: &[Bound],
+        anchor: Option<&Bound>,
+    ) -> Result<Needs> {
+        let dims = outputs.first().map_or(&[][..], |o| o.dims());
+        (self.layouts.clear(), self.inputs.clear(), self.outputs.clear());
+        for (bound, out) in outputs.iter().zip(&self.program.outputs) {
+            if bound.dims() != dims {
+                return Err(mismatch(format!("the results of a region are {dims:?} and {:?}", bound.dims())));
+            }
+            self.layouts.push(bound.layout);
+            self.outputs.push(Walk {
+                at: bound.at,
+                size: out.size,
+                layout: Layout::SCALAR,
+                mode: Mode::Direct,
+            });
+        }
+        for input in &self.program.inputs {
+            let bound = match (input.kind, anchor) {
+                (InputKind::Step(i), _) => &inputs[i],
+                (InputKind::Anchor, Some(anchor)) => anchor,
+                (InputKind::Anchor, None) => return Err(mismatch("a region without its anchor")),
+            };
+            let layout = bound
+                .layout
+                .broadcast_to(dims)
+                .ok_or_else(|| mismatch(format!("cannot broadcast {:?} to {dims:?}", bound.dims())))?;
+            self.layouts.push(layout);
+            let size = input.dtype.size_bytes();
+            self.inputs.push(Walk { at: bound.at, size, layout: Layout::SCALAR, mode: Mode::Direct });
+        }
+        self.in_place = anchor.is_some_and(|a| outputs.iter().any(|o| o.at == a.at));
+        self.shape(dims.iter().product());
+        let nanos = self.program.nanos * (self.rows * self.inner) as f64;
+        self.worth = nanos > WORTH_NANOS;
+        Ok(Needs { thread_scratch: self.scratch_bytes(), shared_scratch: 0, nanos })
+    }
+
+    /// Cuts the iteration space of `elements` into tiles.
+    fn shape(&mut self, elements: usize) {
+        collapse(&mut self.layouts);
+        let space = self.layouts.first().copied().unwrap_or(Layout::SCALAR);
+        let rank = space.rank();
+        self.inner = space.dims().last().copied().unwrap_or(1);
+        self.rows = if elements == 0 { 0 } else { elements / self.inner };
+        self.by_row = self.rows <= 1 || self.inner >= LONG_ROW;
+        let (length, outer) =
+            if self.by_row { (self.inner, rank.saturating_sub(1)) } else { (elements, rank) };
+        self.pieces = length.div_ceil(TILE);
+        self.tile = length.div_ceil(self.pieces.max(1)).next_multiple_of(16).min(TILE);
+        self.pieces = length.div_ceil(self.tile.max(1));
+        for (walk, layout) in self.outputs.iter_mut().chain(&mut self.inputs).zip(&self.layouts) {
+            let inner = layout.strides().last().copied().unwrap_or(1);
+            walk.mode = if self.by_row {
+                match inner {
+                    1 => Mode::Direct,
+                    0 => Mode::Uniform,
+                    _ => Mode::Strided,
+                }
+            } else if layout.is_dense() {
+                Mode::Direct
+            } else if layout.strides().iter().all(|&s| s == 0) {
+                Mode::Uniform
+            } else {
+                Mode::Strided
+            };
+            walk.layout = if self.by_row { layout.range(0, outer) } else { *layout };
+            if self.by_row {
+                // The innermost stride is kept behind the outer dimensions.
+                walk.layout.push(self.inner, inner);
+            }
+        }
+    }
+
+    fn table_bytes(&self) -> usize {
+        (self.program.values * size_of::<Source>()).next_multiple_of(64)
+    }
+
+    fn scratch_bytes(&self) -> usize {
+        self.table_bytes() + (self.program.slots + self.program.inputs.len()) * self.program.slot_bytes
+    }
+
+    /// How many tiles there are.
+    pub(crate) fn tiles(&self) -> usize {
+        if self.by_row { self.rows * self.pieces } else { self.pieces }
+    }
+
+    /// Computes all tiles.
+    ///
+    /// # Safety
+    /// As [`StepKernel::run`].
+    pub(crate) unsafe fn run_all(&self, cx: &mut RunCx<'_, '_>) {
+        let bases = Bases(cx.bases);
+        let isa = cx.isa;
+        cx.parallel(self.worth, self.tiles(), &|range, scratch| {
+            // SAFETY: the caller's promise; each tile writes elements of its own, scratch is this thread's.
+            unsafe { self.run_tiles(isa, bases, scratch, range) }
+        });
+    }
+
+    unsafe fn run_tiles(&self, isa: Isa, bases: Bases<'_>, scratch: *mut u8, range: std::ops::Range<usize>) {
+        let program = &*self.program;
+        let table = scratch.cast::<Source>();
+        let slots = scratch.wrapping_add(self.table_bytes());
+        // SAFETY: `scratch_bytes` covers the table and all slots.
+        unsafe {
+            for (i, c) in program.constants.iter().enumerate() {
+                *table.add(program.inputs.len() + i) = Source { ptr: c.as_ptr().cast(), step: 0 };
+            }
+            for unit in range {
+                let (row, start, n) = if self.by_row {
+                    let (row, start) = (unit / self.pieces, unit % self.pieces * self.tile);
+                    (row, start, self.tile.min(self.inner - start))
+                } else {
+                    let start = unit * self.tile;
+                    (0, start, self.tile.min(self.rows * self.inner - start))
+                };
+                self.load_inputs(bases, table, slots, (row, start, n));
+                self.compute(isa, bases, table, slots, (row, start, n));
+            }
+        }
+    }
+
+    /// Where a directly accessed tile of `walk` begins.
+    fn place(&self, bases: Bases<'_>, walk: &Walk, row: usize, start: usize) -> *mut u8 {
+        let offset = if self.by_row {
+            let rank = walk.layout.rank();
+            let inner = walk.layout.strides()[rank - 1];
+            walk.layout.outer_at(row) + start as isize * inner
+        } else if walk.mode == Mode::Direct {
+            start as isize
+        } else {
+            0
+        };
+        bases.at(walk.at).wrapping_offset(offset * walk.size as isize)
+    }
+
+    unsafe fn load_inputs(
+        &self,
+        bases: Bases<'_>,
+        table: *mut Source,
+        slots: *mut u8,
+        (row, start, n): (usize, usize, usize),
+    ) {
+        for (i, walk) in self.inputs.iter().enumerate() {
+            let at = self.place(bases, walk, row, start);
+            let source = match walk.mode {
+                Mode::Direct => Source { ptr: at, step: 1 },
+                Mode::Uniform => Source { ptr: at, step: 0 },
+                Mode::Strided => {
+                    let slot = slots.wrapping_add((self.program.slots + i) * self.program.slot_bytes);
+                    // SAFETY: the view lies within its buffer (checked when bound), the slot holds a tile.
+                    unsafe {
+                        if self.by_row {
+                            let stride = walk.layout.strides()[walk.layout.rank() - 1];
+                            strided::gather_run(at, stride, walk.size, n, slot);
+                        } else {
+                            gather(at, &walk.layout, walk.size, start, n, slot);
+                        }
+                    }
+                    Source { ptr: slot, step: 1 }
+                }
+            };
+            // SAFETY: the table has an entry for each input.
+            unsafe { *table.add(i) = source };
+        }
+    }
+
+    unsafe fn compute(
+        &self,
+        isa: Isa,
+        bases: Bases<'_>,
+        table: *mut Source,
+        slots: *mut u8,
+        (row, start, n): (usize, usize, usize),
+    ) {
+        let program = &*self.program;
+        // SAFETY: values are defined before they are used; slots hold a tile each.
+        unsafe {
+            for instr in &program.instrs {
+                let args = instr.args.map(|a| *table.add(usize::from(a)));
+                let step = args[..usize::from(instr.arity)].iter().map(|a| a.step).max().unwrap_or(1);
+                let mut out = slots.wrapping_add(usize::from(instr.slot) * program.slot_bytes);
+                // A result of the program goes where it belongs at once.
+                if step == 1
+                    && let Some(i) = program.outputs.iter().position(|o| o.value == instr.out)
+                    && self.outputs[i].mode == Mode::Direct
+                    && (program.outputs[i].in_place || !self.in_place)
+                {
+                    out = self.place(bases, &self.outputs[i], row, start);
+                }
+                instr.code.run(isa, &args, out, if step == 0 { 1 } else { n });
+                *table.add(usize::from(instr.out)) = Source { ptr: out, step };
+            }
+            for (out, walk) in program.outputs.iter().zip(&self.outputs) {
+                let value = *table.add(usize::from(out.value));
+                let to = self.place(bases, walk, row, start);
+                if walk.mode == Mode::Direct && value.ptr == to.cast_const() && value.step == 1 {
+                    continue;
+                }
+                if self.by_row {
+                    let stride = walk.layout.strides()[walk.layout.rank() - 1];
+                    strided::scatter_run(value, to, stride, walk.size, n);
+                } else if walk.mode == Mode::Direct {
+                    strided::scatter_run(value, to, 1, walk.size, n);
+                } else {
+                    scatter(value, bases.at(walk.at), &walk.layout, walk.size, start, n);
+                }
+            }
+        }
+    }
+}
+
+impl StepKernel for Elementwise {
+    fn bind(&mut self, cx: &BindCx<'_>) -> Result<Needs> {
+        self.bind_with(cx.inputs, cx.outputs, None)
+    }
+
+    unsafe fn run(&self, cx: &mut RunCx<'_, '_>) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.run_all(cx) };
+        Ok(())
+    }
+}
+
+/// The bases, to hand to threads.
+#[derive(Clone, Copy)]
+struct Bases<'a>(&'a [*mut u8]);
+
+// SAFETY: addresses alone; every use is unsafe and has its reason.
+unsafe impl Send for Bases<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Bases<'_> {}
+
+impl Bases<'_> {
+    fn at(self, at: At) -> *mut u8 {
+        Shared::new(self.0[at.buffer as usize].wrapping_add(at.offset)).get()
+    }
+}

@@ -1,0 +1,311 @@
+//! Elementwise ops as a list of instructions over values of a tile.
+//!
+//! ```text
+//! Add(%0, %1); Activation.Tanh     →     v2 = add v0 v1        (slot 0)
+//!                                        v3 = tanh v2          (slot 0 again: v2 is not needed any more)
+//! ```
+//!
+//! Values are the program's inputs, its constants, and the results of instructions. Results live in slots of
+//! one tile each; a slot is reused as soon as its value is dead. 16-bit floats are computed in f32 and
+//! rounded after every op, as the graph language asks.
+
+use rlx_ir::{ConstData, DType, Graph, Node, NodeId, Op};
+
+use super::instr::{self, Code};
+
+/// Elements of a tile.
+pub(crate) const TILE: usize = 512;
+
+/// The number of a value.
+pub(crate) type ValueId = u16;
+
+/// One function applied to a tile.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Instr {
+    pub(crate) code: Code,
+    pub(crate) args: [ValueId; 3],
+    pub(crate) arity: u8,
+    pub(crate) out: ValueId,
+    pub(crate) slot: u16,
+}
+
+/// Where an input of the program comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum InputKind {
+    /// Input number `.0` of the step.
+    Step(usize),
+    /// The result of the region's anchor.
+    Anchor,
+}
+
+/// An input.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Input {
+    pub(crate) kind: InputKind,
+    pub(crate) dtype: DType,
+}
+
+/// A result of the program.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Output {
+    pub(crate) value: ValueId,
+    pub(crate) size: usize,
+    /// Whether its instruction may write it to memory that also holds the anchor's result.
+    pub(crate) in_place: bool,
+}
+
+/// The instructions; see the [module](self).
+#[derive(Debug)]
+pub(crate) struct TileProgram {
+    pub(crate) inputs: Vec<Input>,
+    /// Values `inputs.len()..` are these.
+    pub(crate) constants: Vec<[u64; 1]>,
+    pub(crate) instrs: Vec<Instr>,
+    pub(crate) outputs: Vec<Output>,
+    /// Slots of results; each input may need one more to be gathered in.
+    pub(crate) slots: usize,
+    pub(crate) slot_bytes: usize,
+    /// Values in all.
+    pub(crate) values: usize,
+    /// Nanoseconds for one element, roughly.
+    pub(crate) nanos: f64,
+}
+
+/// A value while the program is built.
+#[derive(Debug, Clone, Copy)]
+struct Typed {
+    id: ValueId,
+    /// The element type of the graph.
+    dtype: DType,
+    /// Whether it is held in its register form.
+    widened: bool,
+}
+
+#[derive(Default)]
+struct Builder {
+    inputs: Vec<Input>,
+    constants: Vec<(ConstData, ValueId)>,
+    instrs: Vec<Instr>,
+    /// Bytes of each value's elements.
+    sizes: Vec<usize>,
+}
+
+impl Builder {
+    fn value(&mut self, size: usize) -> Result<ValueId, String> {
+        self.sizes.push(size);
+        ValueId::try_from(self.sizes.len() - 1).map_err(|_| "too many values in one region".to_string())
+    }
+
+    fn emit(&mut self, code: Code, args: &[ValueId], dtype: DType) -> Result<ValueId, String> {
+        let out = self.value(dtype.size_bytes())?;
+        let mut list = [args[0]; 3];
+        list[..args.len()].copy_from_slice(args);
+        self.instrs.push(Instr { code, args: list, arity: args.len() as u8, out, slot: 0 });
+        Ok(out)
+    }
+
+    /// The value in its register.
+    fn register(&mut self, v: Typed) -> Result<ValueId, String> {
+        match instr::widen(v.dtype) {
+            Some(code) if !v.widened => self.emit(code, &[v.id], DType::F32),
+            _ => Ok(v.id),
+        }
+    }
+
+    fn op(&mut self, op: &Op, args: &[Typed], result: DType) -> Result<Typed, String> {
+        for dtype in args.iter().map(|a| a.dtype).chain([result]) {
+            if !instr::has_register(dtype) {
+                return Err(format!("elementwise kernels do not compute in {dtype}"));
+            }
+        }
+        let registers: Vec<ValueId> = args.iter().map(|&a| self.register(a)).collect::<Result<_, _>>()?;
+        let reg = instr::register(args[0].dtype);
+        let code = match op {
+            Op::Activation(f) => instr::activation(*f, reg),
+            Op::Binary(f) => instr::binary(*f, reg),
+            Op::Compare(f) => instr::compare(*f, reg),
+            Op::Predicate(f) => instr::predicate(*f, reg),
+            Op::Where => Some(instr::select(instr::register(result))),
+            Op::Cast { .. } => match instr::convert(reg, instr::register(result)) {
+                Some(code) => Some(code),
+                None => return self.rounded(registers[0], result, args[0].dtype != result),
+            },
+            _ => None,
+        };
+        let code =
+            code.ok_or_else(|| format!("there is no elementwise code for {op:?} of {}", args[0].dtype))?;
+        let id = self.emit(code, &registers, instr::register(result))?;
+        // Choices and conversions to bool or integers are exact.
+        self.rounded(id, result, !matches!(op, Op::Where))
+    }
+
+    /// The value rounded to what `dtype` can hold.
+    fn rounded(&mut self, id: ValueId, dtype: DType, inexact: bool) -> Result<Typed, String> {
+        let id = match instr::round_to(dtype) {
+            Some(code) if inexact => self.emit(code, &[id], DType::F32)?,
+            _ => id,
+        };
+        Ok(Typed { id, dtype, widened: true })
+    }
+
+    fn finish(mut self, outputs: &[Typed]) -> Result<TileProgram, String> {
+        let mut results = Vec::new();
+        for &v in outputs {
+            let id = match instr::narrow(v.dtype) {
+                Some(code) if v.widened => self.emit(code, &[v.id], v.dtype)?,
+                _ => v.id,
+            };
+            results.push((id, v.dtype.size_bytes()));
+        }
+        let last_use = self.last_uses(&results);
+        let slots = self.assign_slots(&last_use);
+        let anchor = self.inputs.iter().position(|i| i.kind == InputKind::Anchor);
+        let anchor_use = anchor.map_or(0, |i| last_use[i]);
+        let made_at = |id: ValueId| self.instrs.iter().position(|i| i.out == id);
+        let outputs = results.iter().map(|&(value, size)| Output {
+            value,
+            size,
+            in_place: made_at(value).is_some_and(|at| at >= anchor_use),
+        });
+        let outputs = outputs.collect();
+        let traffic = 0.05 * (self.inputs.len() + results.len()) as f64;
+        let nanos = traffic + self.instrs.iter().map(|i| i.code.nanos()).sum::<f64>();
+        let widest = self.sizes.iter().copied().max().unwrap_or(1);
+        Ok(TileProgram {
+            values: self.sizes.len(),
+            constants: self.constants.iter().map(|(c, _)| [scalar_bits(c)]).collect(),
+            inputs: self.inputs,
+            instrs: self.instrs,
+            outputs,
+            slots,
+            slot_bytes: widest * TILE,
+            nanos,
+        })
+    }
+
+    /// For each value, the last instruction that reads it; results of the program live to the end.
+    fn last_uses(&self, results: &[(ValueId, usize)]) -> Vec<usize> {
+        let mut last = vec![0; self.sizes.len()];
+        for (at, i) in self.instrs.iter().enumerate() {
+            i.args[..usize::from(i.arity)].iter().for_each(|&a| last[usize::from(a)] = at);
+        }
+        results.iter().for_each(|&(id, _)| last[usize::from(id)] = usize::MAX);
+        last
+    }
+
+    /// Gives every result a slot, reusing those of dead values; how many slots there are.
+    fn assign_slots(&mut self, last_use: &[usize]) -> usize {
+        let mut slot_of: Vec<Option<u16>> = vec![None; self.sizes.len()];
+        let (mut free, mut count): (Vec<u16>, u16) = (Vec::new(), 0);
+        for at in 0..self.instrs.len() {
+            let instr = self.instrs[at];
+            let size = self.sizes[usize::from(instr.out)];
+            let mut freed: Vec<(u16, usize)> = Vec::new();
+            for &a in &instr.args[..usize::from(instr.arity)] {
+                if last_use[usize::from(a)] == at
+                    && let Some(slot) = slot_of[usize::from(a)].take()
+                {
+                    freed.push((slot, self.sizes[usize::from(a)]));
+                }
+            }
+            // A function may write over an operand whose elements are as wide as its result's.
+            let own = freed.iter().position(|&(_, s)| s == size);
+            let slot = match own {
+                Some(i) => freed.swap_remove(i).0,
+                None => free.pop().unwrap_or_else(|| {
+                    count += 1;
+                    count - 1
+                }),
+            };
+            free.extend(freed.into_iter().map(|(slot, _)| slot));
+            slot_of[usize::from(instr.out)] = Some(slot);
+            self.instrs[at].slot = slot;
+        }
+        usize::from(count)
+    }
+}
+
+/// The bits of a constant of one element.
+fn scalar_bits(c: &ConstData) -> u64 {
+    let mut bits = [0u8; 8];
+    let bytes = c.bytes();
+    let n = bytes.len().min(8);
+    bits[..n].copy_from_slice(&bytes[..n]);
+    u64::from_le_bytes(bits)
+}
+
+/// The program of a single op.
+pub(crate) fn of_node(op: &Op, inputs: &[DType], result: DType) -> Result<TileProgram, String> {
+    let mut b = Builder::default();
+    let mut args = Vec::new();
+    for (i, &dtype) in inputs.iter().enumerate() {
+        let id = b.value(dtype.size_bytes())?;
+        b.inputs.push(Input { kind: InputKind::Step(i), dtype });
+        args.push(Typed { id, dtype, widened: false });
+    }
+    let out = b.op(op, &args, result)?;
+    b.finish(&[out])
+}
+
+/// Whether a body's constant can be an immediate.
+fn is_immediate(node: &Node) -> bool {
+    matches!(&node.op, Op::Constant { data } if data.num_elements() == 1)
+}
+
+/// The program of a region's elementwise nodes; `anchor` is what stands before them.
+pub(crate) fn of_body(body: &Graph, anchor: Option<NodeId>) -> Result<TileProgram, String> {
+    let mut b = Builder::default();
+    let mut values: Vec<Option<Typed>> = vec![None; body.len()];
+    let mut next_input = 0;
+    // Inputs first: their values are numbered by position.
+    let wanted = used_by_elementwise(body, anchor);
+    for node in body.nodes() {
+        let kind = match &node.op {
+            Op::Input { .. } => {
+                next_input += 1;
+                InputKind::Step(next_input - 1)
+            }
+            _ if anchor == Some(node.id) => InputKind::Anchor,
+            _ => continue,
+        };
+        if !wanted[node.id.index()] {
+            continue;
+        }
+        let dtype = node.shape.dtype();
+        let id = b.value(dtype.size_bytes())?;
+        b.inputs.push(Input { kind, dtype });
+        values[node.id.index()] = Some(Typed { id, dtype, widened: false });
+    }
+    for node in body.nodes().iter().filter(|n| matches!(n.op, Op::Constant { .. }) && wanted[n.id.index()]) {
+        let Op::Constant { data } = &node.op else { continue };
+        if !is_immediate(node) {
+            return Err(format!("a region's constants are single elements, not {}", node.shape));
+        }
+        let dtype = data.dtype();
+        let id = b.value(dtype.size_bytes())?;
+        b.constants.push((data.as_ref().clone(), id));
+        values[node.id.index()] = Some(Typed { id, dtype, widened: false });
+    }
+    for node in body.nodes() {
+        if node.op.is_elementwise() {
+            let args: Option<Vec<Typed>> = node.inputs.iter().map(|id| values[id.index()]).collect();
+            let args = args.ok_or("a region's ops use each other in a way that no kernel has")?;
+            values[node.id.index()] = Some(b.op(&node.op, &args, node.shape.dtype())?);
+        }
+    }
+    let outputs: Option<Vec<Typed>> = body.outputs.iter().map(|id| values[id.index()]).collect();
+    b.finish(&outputs.ok_or("a region's output is none of its elementwise values")?)
+}
+
+/// Which nodes an elementwise node or an output uses.
+fn used_by_elementwise(body: &Graph, anchor: Option<NodeId>) -> Vec<bool> {
+    let mut used = vec![false; body.len()];
+    for node in body.nodes().iter().filter(|n| n.op.is_elementwise()) {
+        node.inputs.iter().for_each(|id| used[id.index()] = true);
+    }
+    body.outputs.iter().for_each(|id| used[id.index()] = true);
+    if let Some(anchor) = anchor {
+        used[anchor.index()] = true;
+    }
+    used
+}

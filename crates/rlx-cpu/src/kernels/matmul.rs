@@ -1,0 +1,474 @@
+//! Matrix products, alone or with the region they anchor.
+//!
+//! f32 runs on the packed kernel: weights are packed once by the init program, any other right-hand side
+//! into scratch during the step (one batch per task where there are many). Other element types take the
+//! plain product. Vectors are matrices of one row or column.
+
+use rlx_ir::op::PackFormat;
+use rlx_ir::{DType, Graph, Node, Result};
+use rlx_opt::Claim;
+
+use super::elementwise::Elementwise;
+use super::region::{Anchored, EpilogueSpec};
+use super::{BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, Upcoming, WORTH_NANOS, mismatch};
+use crate::gemm::{self, Bias, Combine, Epilogue, Gemm, Next, Strided, StridedMatrix};
+use crate::isa::Isa;
+use crate::program::layout::{At, Bound, Layout, collapse};
+
+/// Multiply-adds of f32 in a nanosecond, roughly.
+const F32_PER_NANO: f64 = 40.0;
+
+/// Batches at least this many are one task each.
+const MANY_BATCHES: usize = 4;
+
+/// Whether there is a product of these element types.
+pub(crate) fn claim(node: &Node, _: &Graph) -> Claim {
+    let dtype = node.shape.dtype();
+    let known = dtype.is_int() || matches!(dtype, DType::F32 | DType::F64 | DType::F16 | DType::BF16);
+    if known { Claim::Native } else { Claim::No(format!("there is no product of {dtype} matrices")) }
+}
+
+/// The format a product wants its input in when that is known before the run.
+pub(crate) fn pack_format(node: &Node, input: usize, graph: &Graph) -> Option<PackFormat> {
+    let shape = graph.shape(*node.inputs.get(input)?);
+    let fits = input == 1 && shape.rank() == 2 && shape.dtype() == DType::F32;
+    fits.then_some(PackFormat::MatMulRhs)
+}
+
+/// The kernel of a product of its own.
+pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
+    Ok(Box::new(MatMul::new(cx.step.outputs[0].dtype, vec![0, 1], None)))
+}
+
+/// The kernel of a product with the region behind it.
+pub(crate) fn anchored(dtype: DType, region: Anchored) -> Box<dyn StepKernel> {
+    let tail = Elementwise::new(region.program.clone());
+    Box::new(MatMul::new(dtype, region.inputs.clone(), Some(Tail { region, tail, used: false })))
+}
+
+/// What follows the product.
+#[derive(Debug, Clone)]
+struct Tail {
+    region: Anchored,
+    tail: Elementwise,
+    /// Whether the tile program runs; else the epilogue does it all.
+    used: bool,
+}
+
+/// The epilogue with places instead of input numbers.
+#[derive(Debug, Clone, Copy)]
+struct BoundEpilogue {
+    spec: EpilogueSpec,
+    bias: Option<At>,
+    combine: Option<(At, usize)>,
+}
+
+/// A bound product.
+#[derive(Debug, Clone)]
+struct MatMul {
+    dtype: DType,
+    /// Which of the step's inputs the operands are.
+    inputs: Vec<usize>,
+    tail: Option<Tail>,
+    epilogue: Option<BoundEpilogue>,
+    shape: Shape,
+    next: Upcoming,
+}
+
+/// The numbers of a product: batches of `m`×`k` · `k`×`n`.
+#[derive(Debug, Clone, Copy)]
+struct Shape {
+    m: usize,
+    k: usize,
+    n: usize,
+    a: At,
+    b: At,
+    c: At,
+    /// Strides of rows and columns.
+    a_strides: [isize; 2],
+    b_strides: [isize; 2],
+    c_stride: usize,
+    batch: [Layout; 3],
+    packed: bool,
+    worth: bool,
+    /// Bytes of scratch for one packed right-hand side.
+    pack_bytes: usize,
+}
+
+impl MatMul {
+    fn new(dtype: DType, inputs: Vec<usize>, tail: Option<Tail>) -> MatMul {
+        let shape = Shape {
+            m: 0,
+            k: 0,
+            n: 0,
+            a: At::NOWHERE,
+            b: At::NOWHERE,
+            c: At::NOWHERE,
+            a_strides: [0; 2],
+            b_strides: [0; 2],
+            c_stride: 0,
+            batch: [Layout::SCALAR; 3],
+            packed: false,
+            worth: false,
+            pack_bytes: 0,
+        };
+        MatMul { dtype, inputs, tail, epilogue: None, shape, next: None }
+    }
+
+    /// Where the product itself goes, and the tail bound to it.
+    fn bind_tail(&mut self, cx: &BindCx<'_>) -> Result<(Bound, Needs)> {
+        let out = cx.outputs[0];
+        self.epilogue = None;
+        let Some(tail) = &mut self.tail else { return Ok((out, Needs::default())) };
+        let vectors = self.inputs.iter().any(|&i| cx.inputs[i].layout.rank() == 1);
+        if let Some(spec) = tail.region.epilogue.filter(|_| !vectors)
+            && let Some(bound) = bind_epilogue(&spec, cx)
+        {
+            (self.epilogue, tail.used) = (Some(bound), false);
+            return Ok((out, Needs::default()));
+        }
+        tail.used = true;
+        let mut product = out;
+        let mut scratch = 0;
+        if out.dtype != self.dtype || tail.region.keeps_anchor || !out.layout.is_dense() {
+            scratch = (out.layout.elements() * self.dtype.size_bytes()).next_multiple_of(64);
+            product = Bound {
+                at: At { buffer: cx.scratch, offset: 0 },
+                dtype: self.dtype,
+                layout: Layout::dense(out.dims()),
+            };
+        }
+        let mut needs = tail.tail.bind_with(cx.inputs, cx.outputs, Some(&product))?;
+        needs.shared_scratch = scratch;
+        Ok((product, needs))
+    }
+}
+
+/// The places of an epilogue's operands; `None` when their layout is not what it reads.
+fn bind_epilogue(spec: &EpilogueSpec, cx: &BindCx<'_>) -> Option<BoundEpilogue> {
+    let out = cx.outputs[0].layout;
+    let rank = out.rank();
+    let n = *out.dims().last()?;
+    let mut bound = BoundEpilogue { spec: *spec, bias: None, combine: None };
+    if let Some(i) = spec.bias {
+        let l = cx.inputs[i].layout;
+        let (&stride, &dim) = (l.strides().last()?, l.dims().last()?);
+        if dim != n || (stride != 1 && n != 1) || l.elements() != n {
+            return None;
+        }
+        bound.bias = Some(cx.inputs[i].at);
+    }
+    if let Some((i, _, _)) = spec.combine {
+        let l = cx.inputs[i].layout;
+        if l.dims() != out.dims() || (*l.strides().last()? != 1 && n != 1) {
+            return None;
+        }
+        let (_, stride) = l.range(0, rank - 1).flat()?;
+        // The output's rows are walked as one matrix too.
+        out.range(0, rank - 1).flat()?;
+        bound.combine = Some((cx.inputs[i].at, usize::try_from(stride).ok()?));
+    }
+    Some(bound)
+}
+
+/// An operand's last two dimensions and the ones before them; a vector becomes a matrix.
+fn split(l: &Layout, vector_is_row: bool) -> (Layout, [usize; 2], [isize; 2]) {
+    let rank = l.rank();
+    match (rank, vector_is_row) {
+        (1, true) => (Layout::SCALAR, [1, l.dims()[0]], [0, l.strides()[0]]),
+        (1, false) => (Layout::SCALAR, [l.dims()[0], 1], [l.strides()[0], 0]),
+        _ => (
+            l.range(0, rank - 2),
+            [l.dims()[rank - 2], l.dims()[rank - 1]],
+            [l.strides()[rank - 2], l.strides()[rank - 1]],
+        ),
+    }
+}
+
+impl Shape {
+    fn of(a: &Bound, b: &Bound, c: &Bound, packed: bool) -> Result<Shape> {
+        let (a_vector, b_vector) = (a.layout.rank() == 1, b.layout.rank() == 1);
+        let (a_batch, [m, k], a_strides) = split(&a.layout, true);
+        let (b_batch, [b_k, n], b_strides) = split(&b.layout, false);
+        let vectors = usize::from(a_vector) + usize::from(b_vector);
+        let c_rank = c.layout.rank();
+        let batch_rank = (c_rank + vectors).checked_sub(2).ok_or_else(|| mismatch("a product of no rank"))?;
+        let c_batch = c.layout.range(0, batch_rank);
+        let c_tail = &c.layout.strides()[batch_rank..];
+        let c_stride = if a_vector { n as isize } else { c_tail[0] };
+        let misfit = || mismatch(format!("cannot multiply {:?} by {:?}", a.dims(), b.dims()));
+        if k != b_k {
+            return Err(misfit());
+        }
+        let dims = c_batch.dims();
+        let mut batch = [
+            c_batch,
+            a_batch.broadcast_to(dims).ok_or_else(misfit)?,
+            b_batch.broadcast_to(dims).ok_or_else(misfit)?,
+        ];
+        collapse(&mut batch);
+        let mut shape = Shape {
+            m,
+            k,
+            n,
+            a: a.at,
+            b: b.at,
+            c: c.at,
+            a_strides,
+            b_strides,
+            c_stride: usize::try_from(c_stride).map_err(|_| misfit())?,
+            batch,
+            packed,
+            worth: false,
+            pack_bytes: 0,
+        };
+        shape.join_batch_with_rows();
+        Ok(shape)
+    }
+
+    /// One right-hand side for all batches: their rows are one matrix where strides allow.
+    fn join_batch_with_rows(&mut self) {
+        while self.batch[0].rank() > 0 && self.batch[2].strides().iter().all(|&s| s == 0) {
+            let last = self.batch[0].rank() - 1;
+            let count = self.batch[0].dims()[last];
+            let (c, a) = (self.batch[0].strides()[last], self.batch[1].strides()[last]);
+            let joins =
+                c == self.c_stride as isize * self.m as isize && a == self.a_strides[0] * self.m as isize;
+            if self.m == 1 {
+                (self.c_stride, self.a_strides[0]) = (usize::try_from(c).unwrap_or(0), a);
+                if c < 0 {
+                    return;
+                }
+            } else if !joins {
+                return;
+            }
+            self.m *= count;
+            self.batch.iter_mut().for_each(|l| *l = l.range(0, last));
+        }
+    }
+
+    fn batches(&self) -> usize {
+        self.batch[0].elements()
+    }
+}
+
+impl StepKernel for MatMul {
+    fn bind(&mut self, cx: &BindCx<'_>) -> Result<Needs> {
+        let (product, mut needs) = self.bind_tail(cx)?;
+        let (a, b) = (&cx.inputs[self.inputs[0]], &cx.inputs[self.inputs[1]]);
+        let packed = cx.packed[self.inputs[1]];
+        self.shape = Shape::of(a, b, &product, packed)?;
+        let s = &mut self.shape;
+        let work = s.m as f64 * s.n as f64 * s.k as f64 * s.batches() as f64;
+        let rate = if self.dtype == DType::F32 { F32_PER_NANO } else { 1.0 };
+        let nanos = work / rate;
+        s.worth = nanos > WORTH_NANOS;
+        needs.nanos += nanos;
+        if self.dtype == DType::F32 && !packed {
+            s.pack_bytes = gemm::packed_len(s.k, s.n).and_then(|n| n.checked_mul(4)).ok_or_else(|| {
+                mismatch(format!("a right-hand side of {}×{} is too large to pack", s.k, s.n))
+            })?;
+            if s.batches() >= MANY_BATCHES {
+                needs.thread_scratch = needs.thread_scratch.max(s.pack_bytes);
+            } else {
+                needs.shared_scratch += s.pack_bytes;
+            }
+        }
+        Ok(needs)
+    }
+
+    unsafe fn run(&self, cx: &mut RunCx<'_, '_>) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self.dtype {
+                DType::F32 => self.run_f32(cx),
+                _ => self.run_generic(cx),
+            }
+            if let Some(tail) = self.tail.as_ref().filter(|t| t.used) {
+                tail.tail.run_all(cx);
+            }
+        }
+        Ok(())
+    }
+
+    fn weights(&self) -> Upcoming {
+        self.shape.packed.then_some((self.shape.b, self.shape.k, gemm::panels(self.shape.n)))
+    }
+
+    fn set_next(&mut self, next: Upcoming) {
+        self.next = next;
+    }
+}
+
+impl MatMul {
+    /// The product of one batch, with B already packed at `b`.
+    fn gemm(&self, cx: &RunCx<'_, '_>, batch: usize, b: *const f32) -> Gemm<Strided> {
+        let s = &self.shape;
+        let [c_at, a_at, _] = self.shape.batch.map(|l| l.at(batch));
+        let epilogue = self.epilogue.map_or(Epilogue::NONE, |e| Epilogue {
+            alpha: e.spec.alpha,
+            bias: e.bias.map_or(Bias::None, |at| Bias::PerColumn(cx.ptr(at))),
+            combine: e.combine.zip(e.spec.combine).map(|((at, row_stride), (_, op, after))| Combine {
+                ptr: cx.ptr::<f32>(at).wrapping_add(batch * s.m * row_stride),
+                row_stride,
+                op,
+                after,
+            }),
+            activation: e.spec.activation,
+        });
+        Gemm {
+            m: s.m,
+            n: s.n,
+            k: s.k,
+            rows: Strided { ptr: cx.ptr::<f32>(s.a).wrapping_offset(a_at), row_stride: s.a_strides[0] },
+            b,
+            c: cx.ptr::<f32>(s.c).wrapping_offset(c_at),
+            c_stride: s.c_stride,
+            epilogue,
+            next: None,
+        }
+    }
+
+    unsafe fn run_f32(&self, cx: &mut RunCx<'_, '_>) {
+        let s = &self.shape;
+        let isa = cx.isa;
+        // SAFETY: the caller's promise, for every product below.
+        unsafe {
+            if s.packed {
+                let next = self.next.map(|(at, depth, panels)| Next { b: cx.ptr(at), depth, panels });
+                for batch in 0..s.batches() {
+                    let g = Gemm { next, ..self.gemm(cx, batch, cx.ptr(s.b)) };
+                    run_gemm(cx, isa, s.worth, &g);
+                }
+            } else if s.batches() >= MANY_BATCHES {
+                self.run_batches(cx, isa);
+            } else {
+                for batch in 0..s.batches() {
+                    self.run_packing(cx, isa, batch);
+                }
+            }
+        }
+    }
+
+    /// One task for each batch: packs into the thread's scratch, then multiplies.
+    unsafe fn run_batches(&self, cx: &mut RunCx<'_, '_>, isa: Isa) {
+        let s = &self.shape;
+        let b = cx.shared::<f32>(s.b);
+        let first = self.gemm(cx, 0, std::ptr::null());
+        let (a0, c0) = (first.rows.ptr.wrapping_offset(-s.batch[1].at(0)), first.c);
+        let shared = BatchPlan { gemm: first, a: a0, c: c0 };
+        cx.parallel(s.worth, s.batches(), &|range, scratch| {
+            let plan = &shared;
+            for batch in range {
+                let [c_at, a_at, b_at] = s.batch.map(|l| l.at(batch));
+                let packed = scratch.cast::<f32>();
+                let mut g = plan.gemm;
+                g.rows.ptr = plan.a.wrapping_offset(a_at);
+                g.c = plan.c.wrapping_offset(c_at);
+                g.b = packed;
+                if let Some(combine) = &mut g.epilogue.combine {
+                    combine.ptr = combine.ptr.wrapping_add(batch * s.m * combine.row_stride);
+                }
+                // SAFETY: scratch holds one packed right-hand side; batches write disjoint results.
+                unsafe {
+                    let from = b.get().wrapping_offset(b_at);
+                    gemm::pack(from, s.b_strides[0], s.b_strides[1], s.k, s.n, packed, 0..gemm::panels(s.n));
+                    g.run(isa, 0..g.tasks(isa));
+                }
+            }
+        });
+    }
+
+    /// All threads pack one right-hand side, then multiply by it.
+    unsafe fn run_packing(&self, cx: &mut RunCx<'_, '_>, isa: Isa, batch: usize) {
+        let s = &self.shape;
+        // The tail's product may lie in front.
+        let offset = match &self.tail {
+            Some(t) if t.used && s.c.buffer as usize == cx.bases.len() - 1 => {
+                (s.m * s.n * s.batches() * 4).next_multiple_of(64)
+            }
+            _ => 0,
+        };
+        let packed = Shared::new(cx.shared_scratch.wrapping_add(offset).cast::<f32>());
+        let from = Shared::new(cx.ptr::<f32>(s.b).wrapping_offset(s.batch[2].at(batch)));
+        cx.parallel(s.worth, gemm::panels(s.n), &|range, _| {
+            // SAFETY: shared scratch holds the packed right-hand side; each panel is written once.
+            unsafe { gemm::pack(from.get(), s.b_strides[0], s.b_strides[1], s.k, s.n, packed.get(), range) }
+        });
+        let g = self.gemm(cx, batch, packed.get());
+        // SAFETY: the caller's promise.
+        unsafe { run_gemm(cx, isa, s.worth, &g) };
+    }
+
+    unsafe fn run_generic(&self, cx: &mut RunCx<'_, '_>) {
+        use half::{bf16, f16};
+        // SAFETY: the caller's promise; the types are those of the operands.
+        unsafe {
+            match self.dtype {
+                DType::F64 => self.generic::<f64>(cx),
+                DType::F16 => self.generic::<f16>(cx),
+                DType::BF16 => self.generic::<bf16>(cx),
+                DType::I8 => self.generic::<i8>(cx),
+                DType::I16 => self.generic::<i16>(cx),
+                DType::I32 => self.generic::<i32>(cx),
+                DType::I64 => self.generic::<i64>(cx),
+                DType::U8 => self.generic::<u8>(cx),
+                DType::U16 => self.generic::<u16>(cx),
+                DType::U32 => self.generic::<u32>(cx),
+                _ => self.generic::<u64>(cx),
+            }
+        }
+    }
+
+    unsafe fn generic<T: gemm::Element>(&self, cx: &mut RunCx<'_, '_>) {
+        let s = &self.shape;
+        let (a, b, c) = (cx.shared::<T>(s.a), cx.shared::<T>(s.b), cx.shared::<T>(s.c));
+        if s.m == 0 {
+            return;
+        }
+        cx.parallel(s.worth, s.batches() * s.m, &|range, _| {
+            for unit in range {
+                let (batch, row) = (unit / s.m, unit % s.m);
+                let [c_at, a_at, b_at] = s.batch.map(|l| l.at(batch));
+                let [a_rows, a_columns] = s.a_strides;
+                let [b_rows, b_columns] = s.b_strides;
+                let a = StridedMatrix {
+                    ptr: a.get().wrapping_offset(a_at).cast_const(),
+                    row_stride: a_rows,
+                    col_stride: a_columns,
+                };
+                let b = StridedMatrix {
+                    ptr: b.get().wrapping_offset(b_at).cast_const(),
+                    row_stride: b_rows,
+                    col_stride: b_columns,
+                };
+                // SAFETY: the caller's promise; each row is written once.
+                unsafe {
+                    let c = c.get().wrapping_offset(c_at);
+                    gemm::generic_gemm(row..row + 1, s.n, s.k, a, b, c, s.c_stride);
+                }
+            }
+        });
+    }
+}
+
+/// What the tasks of a batched product share.
+struct BatchPlan {
+    gemm: Gemm<Strided>,
+    a: *const f32,
+    c: *mut f32,
+}
+
+// SAFETY: addresses alone; the tasks that use them write disjoint results.
+unsafe impl Sync for BatchPlan {}
+
+/// Runs a product on all threads.
+///
+/// # Safety
+/// As [`Gemm::run`].
+pub(crate) unsafe fn run_gemm<R: gemm::Rows>(cx: &mut RunCx<'_, '_>, isa: Isa, worth: bool, g: &Gemm<R>) {
+    cx.parallel(worth, g.tasks(isa), &|range, _| {
+        // SAFETY: the caller's promise; ranges do not overlap.
+        unsafe { g.run(isa, range) }
+    });
+}

@@ -1,0 +1,245 @@
+//! The kernels of steps: what the CPU claims and how it computes it.
+//!
+//! [`TABLE`] has one line for each op kind; `claim` and `compile` of a kind stand side by side in its
+//! kernel's module, so nothing is claimed that has no kernel. A compiled [`StepKernel`] is bound to numbers
+//! when the dimensions change, and then run any number of times without looking anything up.
+
+pub(crate) mod copy;
+pub(crate) mod elementwise;
+pub(crate) mod matmul;
+pub(crate) mod pack;
+pub(crate) mod region;
+
+use std::ops::Range;
+
+use rlx_ir::lir::{Step, StepKind};
+use rlx_ir::{Error, ErrorKind, Graph, LirModule, Node, Op, OpKind, Result};
+use rlx_opt::Claim;
+
+use crate::isa::Isa;
+use crate::pool::Run;
+use crate::program::extents::{Ex, ExtentTable, Values};
+use crate::program::layout::{At, Bound};
+
+/// What compiling a step may look at.
+pub(crate) struct CompileCx<'a> {
+    pub(crate) step: &'a Step,
+    pub(crate) module: &'a LirModule,
+    pub(crate) table: &'a mut ExtentTable,
+    pub(crate) isa: Isa,
+}
+
+impl CompileCx<'_> {
+    /// The node of the step.
+    pub(crate) fn node(&self) -> &Node {
+        self.module.graph.node(self.step.node)
+    }
+
+    /// The place of an attribute's extent.
+    pub(crate) fn extent(&mut self, e: rlx_ir::Extent) -> Ex {
+        self.table.add(e)
+    }
+}
+
+/// What binding a step may look at.
+pub(crate) struct BindCx<'a> {
+    pub(crate) inputs: &'a [Bound],
+    pub(crate) outputs: &'a [Bound],
+    /// Which inputs are in a packed format.
+    pub(crate) packed: &'a [bool],
+    pub(crate) values: Values<'a>,
+    /// The number of the shared scratch's base.
+    pub(crate) scratch: u32,
+    pub(crate) isa: Isa,
+}
+
+/// What a bound step needs while it runs.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Needs {
+    /// Scratch bytes for each thread.
+    pub(crate) thread_scratch: usize,
+    /// Scratch bytes for the step.
+    pub(crate) shared_scratch: usize,
+    /// Roughly how many nanoseconds it takes on one core.
+    pub(crate) nanos: f64,
+}
+
+impl Needs {
+    /// No scratch.
+    pub(crate) fn time(nanos: f64) -> Needs {
+        Needs { nanos, ..Needs::default() }
+    }
+}
+
+/// The packed weights a step reads first, for the step before it to prefetch.
+pub(crate) type Upcoming = Option<(At, usize, usize)>;
+
+/// A step's kernel.
+pub(crate) trait StepKernel: Send + Sync + CloneKernel {
+    /// Puts concrete extents in. Allocates nothing when it was bound before.
+    fn bind(&mut self, cx: &BindCx<'_>) -> Result<Needs>;
+
+    /// Computes the step.
+    ///
+    /// # Safety
+    /// The bases must cover every bound operand of the step, and nothing else may use them meanwhile.
+    unsafe fn run(&self, cx: &mut RunCx<'_, '_>) -> Result<()>;
+
+    /// The packed weights it reads: place, depth and panels.
+    fn weights(&self) -> Upcoming {
+        None
+    }
+
+    /// Learns which weights the next step reads.
+    fn set_next(&mut self, _next: Upcoming) {}
+}
+
+/// Cloning behind a box: each executable has its own bound state.
+pub(crate) trait CloneKernel {
+    /// A copy.
+    fn boxed(&self) -> Box<dyn StepKernel>;
+}
+
+impl<T: StepKernel + Clone + 'static> CloneKernel for T {
+    fn boxed(&self) -> Box<dyn StepKernel> {
+        Box::new(self.clone())
+    }
+}
+
+/// What a running step uses.
+pub(crate) struct RunCx<'a, 'p> {
+    pub(crate) bases: &'a [*mut u8],
+    pub(crate) shared_scratch: *mut u8,
+    pub(crate) thread_scratch: *mut u8,
+    pub(crate) thread_stride: usize,
+    pub(crate) isa: Isa,
+    pub(crate) pool: &'a mut Run<'p>,
+}
+
+/// A pointer that threads share; whoever uses it says why that is right.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shared<T>(*mut T);
+
+// SAFETY: an address alone; every use is unsafe and has its reason.
+unsafe impl<T> Send for Shared<T> {}
+// SAFETY: as above.
+unsafe impl<T> Sync for Shared<T> {}
+
+impl<T> Shared<T> {
+    pub(crate) fn new(p: *mut T) -> Self {
+        Shared(p)
+    }
+
+    pub(crate) fn get(self) -> *mut T {
+        self.0
+    }
+}
+
+impl RunCx<'_, '_> {
+    /// The address of a place.
+    #[inline]
+    pub(crate) fn ptr<T>(&self, at: At) -> *mut T {
+        self.bases[at.buffer as usize].wrapping_add(at.offset).cast()
+    }
+
+    /// As [`RunCx::ptr`], to hand to threads.
+    #[inline]
+    pub(crate) fn shared<T>(&self, at: At) -> Shared<T> {
+        Shared(self.ptr(at))
+    }
+
+    /// Runs `f` over `0..tasks`, in contiguous ranges on all threads when the step is worth it. `f` also
+    /// gets its thread's scratch.
+    #[inline]
+    pub(crate) fn parallel<F: Fn(Range<usize>, *mut u8) + Sync>(&mut self, worth: bool, tasks: usize, f: &F) {
+        if tasks == 0 {
+            return;
+        }
+        if !worth || tasks == 1 {
+            return f(0..tasks, self.thread_scratch);
+        }
+        let (threads, base, stride) = (self.pool.threads(), Shared(self.thread_scratch), self.thread_stride);
+        self.pool.parallel_for(tasks, &|range: Range<usize>| {
+            // Thread t's range starts at ⌊t·tasks/threads⌋: the last t for which that is this start.
+            let t = ((range.start + 1) * threads - 1) / tasks;
+            f(range, base.get().wrapping_add(t * stride));
+        });
+    }
+}
+
+/// Steps shorter than this are not worth a fork (a fork to a spinning helper takes a third of a microsecond).
+pub(crate) const WORTH_NANOS: f64 = 2500.0;
+
+type ClaimFn = fn(&Node, &Graph) -> Claim;
+type CompileFn = fn(&mut CompileCx<'_>) -> Result<Box<dyn StepKernel>>;
+
+/// A kind of op, when its kernel takes a node, and how a step of it is compiled.
+struct Entry {
+    kind: OpKind,
+    claim: ClaimFn,
+    compile: CompileFn,
+}
+
+macro_rules! table {
+    ($($kind:ident => $($module:ident)::+;)*) => {
+        &[$(Entry { kind: OpKind::$kind, claim: $($module)::+::claim, compile: $($module)::+::compile },)*]
+    };
+}
+
+/// What the CPU has kernels for.
+static TABLE: &[Entry] = table! {
+    Activation => elementwise;
+    Binary => elementwise;
+    Compare => elementwise;
+    Predicate => elementwise;
+    Where => elementwise;
+    Cast => elementwise;
+    Region => region;
+    Pack => pack;
+    MatMul => matmul;
+};
+
+fn entry(kind: OpKind) -> Option<&'static Entry> {
+    TABLE.iter().find(|e| e.kind == kind)
+}
+
+/// Whether there is a kernel for `node`, and if not, why.
+pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
+    let Some(entry) = entry(node.op.kind()) else {
+        return Claim::No(format!("there is no CPU kernel for {}", node.op.kind()));
+    };
+    let shapes = node.inputs.iter().map(|&id| graph.shape(id)).chain(node.results());
+    for shape in shapes {
+        if shape.rank() > crate::program::layout::MAX_RANK {
+            return Claim::No(format!(
+                "{shape} has more than {} dimensions",
+                crate::program::layout::MAX_RANK
+            ));
+        }
+        if shape.dtype().bits() < 8 {
+            return Claim::No(format!("kernels take whole bytes, not {}", shape.dtype()));
+        }
+    }
+    (entry.claim)(node, graph)
+}
+
+/// The kernel of a step.
+pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
+    match &cx.step.kind {
+        StepKind::Copy => copy::compile(cx),
+        StepKind::Op(op) => match entry(op.kind()) {
+            Some(entry) => (entry.compile)(cx),
+            None => Err(no_kernel(op, "it was never claimed")),
+        },
+    }
+}
+
+/// A step that was claimed but cannot be compiled: a bug of the claim.
+pub(crate) fn no_kernel(op: &Op, why: &str) -> Error {
+    Error::new(ErrorKind::Unsupported, format!("there is no CPU kernel for this {}: {why}", op.kind()))
+}
+
+/// A relation between dimensions that the run's dimensions break.
+pub(crate) fn mismatch(what: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Dimension, what).with_hint("dimensions that the model declares equal differ")
+}

@@ -1,0 +1,108 @@
+//! Packing of weights into the formats that kernels read: init steps, run once per set of parameters.
+
+use rlx_ir::op::PackFormat;
+use rlx_ir::{DType, Error, ErrorKind, Graph, Node, NodeId, Op, Result};
+use rlx_opt::Claim;
+
+use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, mismatch, no_kernel, region};
+use crate::gemm;
+use crate::program::layout::{At, Bound};
+
+/// Whether a format can be made of a node's input.
+pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
+    let (Op::Pack { format }, Some(&input)) = (&node.op, node.inputs.first()) else {
+        return Claim::No("it is no Pack".into());
+    };
+    let shape = graph.shape(input);
+    if !is_fixed(graph, input) {
+        return Claim::No("only parameters and constants are packed".into());
+    }
+    match format {
+        PackFormat::MatMulRhs if shape.dtype() == DType::F32 && shape.rank() == 2 => Claim::Native,
+        _ => Claim::No(format!("{format:?} cannot be made of {shape}")),
+    }
+}
+
+/// Whether a value depends on parameters and constants alone.
+fn is_fixed(graph: &Graph, id: NodeId) -> bool {
+    let mut seen = vec![false; graph.len()];
+    let mut open = vec![id];
+    while let Some(id) = open.pop() {
+        let node = graph.node(id);
+        if matches!(node.op, Op::Input { .. }) {
+            return false;
+        }
+        if !std::mem::replace(&mut seen[id.index()], true) {
+            open.extend(&node.inputs);
+        }
+    }
+    true
+}
+
+/// Whether a step of `op` knows what to do with a packed input `input`.
+pub(crate) fn reads_packed(op: &Op, input: usize) -> bool {
+    match op {
+        Op::MatMul => input == 1,
+        Op::Region { body } => {
+            let Some(anchor) = region::anchor_of(&body.graph) else { return false };
+            let own = region::anchor_inputs(&body.graph, anchor)
+                .and_then(|inputs| inputs.iter().position(|&i| i == input));
+            own.is_some_and(|own| reads_packed(&anchor.op, own))
+        }
+        _ => false,
+    }
+}
+
+/// The kernel of a packing step.
+pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
+    let node = cx.node();
+    match &node.op {
+        Op::Pack { format } => Ok(Box::new(Pack { format: *format, input: None, to: At::NOWHERE })),
+        op => Err(no_kernel(op, "it is no Pack")),
+    }
+}
+
+/// Bytes of a tensor of these dimensions in a packed format.
+pub(crate) fn packed_bytes(format: PackFormat, dims: &[usize]) -> Result<usize> {
+    let elements = match (format, dims) {
+        (PackFormat::MatMulRhs, &[k, n]) => gemm::packed_len(k, n),
+        _ => return Err(mismatch(format!("{format:?} of {dims:?}"))),
+    };
+    elements.and_then(|n| n.checked_mul(4)).ok_or_else(|| {
+        Error::new(ErrorKind::OutOfMemory, format!("packed weights of {dims:?} are too large"))
+    })
+}
+
+/// A bound packing step.
+#[derive(Debug, Clone)]
+struct Pack {
+    format: PackFormat,
+    input: Option<Bound>,
+    to: At,
+}
+
+impl StepKernel for Pack {
+    fn bind(&mut self, cx: &BindCx<'_>) -> Result<Needs> {
+        packed_bytes(self.format, cx.inputs[0].dims())?;
+        (self.input, self.to) = (Some(cx.inputs[0]), cx.outputs[0].at);
+        Ok(Needs::time(cx.inputs[0].layout.elements() as f64))
+    }
+
+    unsafe fn run(&self, cx: &mut RunCx<'_, '_>) -> Result<()> {
+        let Some(input) = &self.input else { return Err(mismatch("a step that was not bound")) };
+        let (from, to) = (cx.shared::<f32>(input.at), cx.shared::<f32>(self.to));
+        let (dims, strides) = (input.layout.dims(), input.layout.strides());
+        match self.format {
+            PackFormat::MatMulRhs => {
+                let (k, n, rows, columns) = (dims[0], dims[1], strides[0], strides[1]);
+                cx.parallel(true, gemm::panels(n), &|range, _| {
+                    // SAFETY: the view lies within its buffer, the packed buffer was sized for (k, n), and
+                    // every panel is written once.
+                    unsafe { gemm::pack(from.get(), rows, columns, k, n, to.get(), range) }
+                });
+            }
+            other => return Err(mismatch(format!("nothing packs {other:?}"))),
+        }
+        Ok(())
+    }
+}

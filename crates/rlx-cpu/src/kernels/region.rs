@@ -1,0 +1,173 @@
+//! Regions: elementwise nodes alone, or behind an anchor.
+//!
+//! The anchor's own kernel runs the region: a matrix product or convolution applies what its epilogue can
+//! express before it writes an element; for the rest, the region's tile program follows in place.
+
+use std::sync::Arc;
+
+use rlx_ir::op::{BinaryOp, Body};
+use rlx_ir::{DType, Graph, Node, NodeId, Op, OpKind, Result};
+use rlx_opt::Claim;
+
+use super::elementwise::Elementwise;
+use super::elementwise::instr::as_unary;
+use super::elementwise::program::{self, TileProgram};
+use super::{CompileCx, StepKernel, matmul, no_kernel};
+use crate::gemm::BinaryOp as Joint;
+use crate::math::Unary;
+
+/// The kinds that may anchor a region.
+pub(crate) fn can_anchor(kind: OpKind) -> bool {
+    matches!(kind, OpKind::MatMul)
+}
+
+/// What an epilogue of a matrix product does, by the region's inputs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct EpilogueSpec {
+    pub(crate) alpha: f32,
+    pub(crate) bias: Option<usize>,
+    /// Which input, how, and whether after the activation.
+    pub(crate) combine: Option<(usize, Joint, bool)>,
+    pub(crate) activation: Option<Unary>,
+}
+
+/// A region as its anchor's kernel sees it.
+#[derive(Debug, Clone)]
+pub(crate) struct Anchored {
+    /// The anchor in the body.
+    pub(crate) anchor: NodeId,
+    /// Which of the region's inputs are the anchor's.
+    pub(crate) inputs: Vec<usize>,
+    /// The elementwise nodes.
+    pub(crate) program: Arc<TileProgram>,
+    /// Whether the anchor's result is itself a result of the region, among others.
+    pub(crate) keeps_anchor: bool,
+    /// All of them as an epilogue, if one can express them.
+    pub(crate) epilogue: Option<EpilogueSpec>,
+}
+
+/// What is inside a region.
+enum Form {
+    Elementwise(TileProgram),
+    Anchored(Anchored),
+}
+
+/// Whether a node of a body is neither a border nor elementwise.
+fn is_anchor(node: &Node) -> bool {
+    !node.op.is_elementwise() && !matches!(node.op, Op::Input { .. } | Op::Constant { .. })
+}
+
+/// The anchor of a region's body, if it has one.
+pub(crate) fn anchor_of(body: &Graph) -> Option<&Node> {
+    body.nodes().iter().find(|n| is_anchor(n))
+}
+
+/// For each input of the anchor, which of the body's inputs it is.
+pub(crate) fn anchor_inputs(body: &Graph, anchor: &Node) -> Option<Vec<usize>> {
+    let inputs: Vec<NodeId> = body.inputs().map(|n| n.id).collect();
+    anchor.inputs.iter().map(|id| inputs.iter().position(|i| i == id)).collect()
+}
+
+fn form(body: &Body) -> std::result::Result<Form, String> {
+    let graph = &body.graph;
+    let first = graph.outputs.first().ok_or("a region without results")?;
+    let space = graph.shape(*first);
+    if graph.outputs.iter().any(|&id| graph.shape(id).dims() != space.dims()) {
+        return Err("the results of a region have different dimensions".into());
+    }
+    let Some(anchor) = anchor_of(graph) else {
+        return Ok(Form::Elementwise(program::of_body(graph, None)?));
+    };
+    if graph.nodes().iter().filter(|n| is_anchor(n)).count() > 1 || !can_anchor(anchor.op.kind()) {
+        return Err(format!("no kernel computes {} with other ops in one region", anchor.op.kind()));
+    }
+    if let Claim::No(why) = super::claim(anchor, graph) {
+        return Err(why);
+    }
+    if anchor.shape.dims() != space.dims() {
+        return Err("the region's results are larger than its anchor's".into());
+    }
+    let inputs = anchor_inputs(graph, anchor).ok_or("something is computed before the anchor")?;
+    let program = Arc::new(program::of_body(graph, Some(anchor.id))?);
+    let keeps_anchor = graph.outputs.len() > 1 && graph.outputs.contains(&anchor.id);
+    let epilogue = epilogue(graph, anchor);
+    Ok(Form::Anchored(Anchored { anchor: anchor.id, inputs, program, keeps_anchor, epilogue }))
+}
+
+/// Whether a region can be run.
+pub(crate) fn claim(node: &Node, _: &Graph) -> Claim {
+    let Op::Region { body } = &node.op else { return Claim::No("it is no region".into()) };
+    match form(body) {
+        Ok(_) => Claim::Native,
+        Err(why) => Claim::No(why),
+    }
+}
+
+/// The kernel of a region.
+pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
+    let op = cx.node().op.clone();
+    let Op::Region { body } = &op else { return Err(no_kernel(&op, "it is no region")) };
+    match form(body).map_err(|why| no_kernel(&op, &why))? {
+        Form::Elementwise(program) => Ok(Box::new(Elementwise::new(Arc::new(program)))),
+        Form::Anchored(region) => {
+            let anchor = body.graph.node(region.anchor);
+            match &anchor.op {
+                Op::MatMul => Ok(matmul::anchored(anchor.shape.dtype(), region)),
+                other => Err(no_kernel(other, "it anchors no region")),
+            }
+        }
+    }
+}
+
+/// The region's elementwise nodes as an epilogue: a chain from the anchor to the only result.
+fn epilogue(body: &Graph, anchor: &Node) -> Option<EpilogueSpec> {
+    let &[result] = body.outputs.as_slice() else { return None };
+    if anchor.shape.dtype() != DType::F32 {
+        return None;
+    }
+    let mut spec = EpilogueSpec { alpha: 1.0, bias: None, combine: None, activation: None };
+    let mut at = anchor.id;
+    while at != result {
+        let mut users = body.nodes().iter().filter(|n| n.inputs.contains(&at));
+        let user = users.next().filter(|_| users.next().is_none())?;
+        extend(&mut spec, body, anchor, user, at)?;
+        at = user.id;
+    }
+    Some(spec)
+}
+
+/// Adds one node to the epilogue, if there is room for it.
+fn extend(spec: &mut EpilogueSpec, body: &Graph, anchor: &Node, user: &Node, at: NodeId) -> Option<()> {
+    if let Some(unary) = as_unary(&user.op) {
+        let free = spec.activation.is_none() && spec.combine.is_none_or(|(_, _, after)| !after);
+        spec.activation = Some(unary);
+        return free.then_some(());
+    }
+    let (Op::Binary(f), &[a, b]) = (&user.op, user.inputs.as_slice()) else { return None };
+    let other = body.node(if a == at { b } else { a });
+    if user.shape.dtype() != DType::F32 || a == b {
+        return None;
+    }
+    let fresh = spec.bias.is_none() && spec.combine.is_none() && spec.activation.is_none();
+    if let (BinaryOp::Mul, Op::Constant { data }) = (f, &other.op) {
+        let &[alpha] = data.value().to_f64().as_slice() else { return None };
+        let free = fresh && spec.alpha == 1.0 && other.shape.rank() <= anchor.shape.rank();
+        spec.alpha = alpha as f32;
+        return free.then_some(());
+    }
+    let index = body.inputs().position(|n| n.id == other.id)?;
+    let (&last, lead) = other.shape.dims().split_last()?;
+    let one = rlx_ir::Dim::Static(1);
+    let per_column = Some(&last) == anchor.shape.dims().last() && lead.iter().all(|&d| d == one);
+    match f {
+        BinaryOp::Add if per_column && fresh => spec.bias = Some(index),
+        BinaryOp::Add | BinaryOp::Mul
+            if other.shape.dims() == anchor.shape.dims() && spec.combine.is_none() =>
+        {
+            let joint = if *f == BinaryOp::Add { Joint::Add } else { Joint::Mul };
+            spec.combine = Some((index, joint, spec.activation.is_some()));
+        }
+        _ => return None,
+    }
+    Some(())
+}

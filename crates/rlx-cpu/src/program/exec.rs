@@ -1,0 +1,516 @@
+//! The executable: a program bound to dimensions, with its arena, parameters and prepared buffers.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Instant;
+
+use rlx_backend::{ExecutableGraph, InputSource, MemoryInfo, StepProfile};
+use rlx_ir::lir::{BufferKind, MemoryPlan};
+use rlx_ir::{DimBinding, Error, ErrorKind, LirModule, Result, Weight, sym};
+use rlx_opt::PoolSpec;
+
+use super::extents::Values;
+use super::layout::Bound;
+use super::{Program, allocate, copy_of, is_aligned};
+use crate::alloc::Buffer;
+use crate::kernels::{BindCx, Needs, RunCx, StepKernel, Upcoming, WORTH_NANOS};
+use crate::pool::{Run, Wake};
+
+/// Runs longer than this wake parked helpers.
+const WAKE_NANOS: f64 = 150_000.0;
+
+/// A parameter's bytes where kernels can read them.
+#[derive(Clone)]
+enum Param {
+    /// In place.
+    Weight(Arc<Weight>, *const u8),
+    /// An aligned copy.
+    Copy(Arc<Buffer>),
+    /// Used up by the init program.
+    Forgotten,
+}
+
+/// A module on the CPU.
+pub(crate) struct CpuExecutable {
+    program: Arc<Program>,
+    kernels: Vec<Box<dyn StepKernel>>,
+    params: Vec<Option<Param>>,
+    /// Parameters set since the init program ran.
+    changed: Vec<bool>,
+    initialised: bool,
+    /// Buffers of the init program, by number.
+    prepared: Vec<Option<Arc<Buffer>>>,
+    /// The address of each buffer; the last one is the shared scratch.
+    bases: Vec<*mut u8>,
+    arena: Buffer,
+    plan: Option<Arc<MemoryPlan>>,
+    /// How often the arena had to be planned anew for larger dimensions.
+    replans: usize,
+    thread_scratch: Buffer,
+    thread_stride: usize,
+    shared_scratch: Buffer,
+    /// Aligned copies of inputs that came unaligned.
+    staging: Vec<Option<Buffer>>,
+    /// What the present binding is for; `None` before the first run.
+    dims: Option<Vec<i64>>,
+    values: Vec<i64>,
+    operands: (Vec<Bound>, Vec<Bound>),
+    /// Place and length of each output in the arena.
+    outputs: Vec<(usize, usize)>,
+    nanos: f64,
+    ran: bool,
+    profile: Option<Vec<StepProfile>>,
+}
+
+// SAFETY: the pointers are into memory that the executable owns or shares read-only (weights, constants,
+// prepared buffers); those of inputs are set anew at every run.
+unsafe impl Send for CpuExecutable {}
+
+impl CpuExecutable {
+    pub(crate) fn new(program: Arc<Program>) -> Result<CpuExecutable> {
+        let lir = &program.lir;
+        let buffers = lir.buffers.len();
+        let mut bases = vec![std::ptr::null_mut(); buffers + 1];
+        for (i, buffer) in lir.buffers.iter().enumerate() {
+            if let BufferKind::Constant(data) = &buffer.kind {
+                let bytes = program.constants[i].as_ref().map_or(&data.bytes()[..], Buffer::as_slice);
+                bases[i] = bytes.as_ptr().cast_mut();
+            }
+        }
+        let profiling = std::env::var_os("RLX_PROFILE").is_some_and(|v| !v.is_empty() && v != "0");
+        let mut exec = CpuExecutable {
+            kernels: program.steps.iter().map(|s| s.prototype.boxed()).collect(),
+            params: vec![None; lir.params.len()],
+            changed: vec![true; lir.params.len()],
+            initialised: false,
+            prepared: vec![None; buffers],
+            bases,
+            arena: allocate(0)?,
+            plan: lir.plan.clone().map(Arc::new),
+            replans: 0,
+            thread_scratch: allocate(0)?,
+            thread_stride: 0,
+            shared_scratch: allocate(0)?,
+            staging: lir.inputs.iter().map(|_| None).collect(),
+            dims: None,
+            values: Vec::new(),
+            operands: Default::default(),
+            outputs: vec![(0, 0); lir.outputs.len()],
+            nanos: 0.0,
+            ran: false,
+            profile: None,
+            program,
+        };
+        exec.set_profiling(profiling);
+        Ok(exec)
+    }
+
+    fn lir(&self) -> &Arc<LirModule> {
+        &self.program.lir
+    }
+
+    /// Sets the addresses of the parameters; refuses a missing one.
+    fn load_params(&mut self) -> Result<()> {
+        for (i, slot) in self.program.lir.params.iter().enumerate() {
+            let base = match &self.params[i] {
+                Some(Param::Weight(_, ptr)) => ptr.cast_mut(),
+                Some(Param::Copy(copy)) => copy.as_ptr().cast_mut(),
+                Some(Param::Forgotten) => std::ptr::null_mut(),
+                None => {
+                    let message = format!("parameter {:?} was never set", slot.name);
+                    return Err(Error::new(ErrorKind::Binding, message).with_hint("call set_param first"));
+                }
+            };
+            self.bases[slot.operand.buffer.index()] = base;
+        }
+        Ok(())
+    }
+
+    /// Runs the init steps whose parameters changed.
+    fn initialise(&mut self) -> Result<()> {
+        self.load_params()?;
+        let program = Arc::clone(&self.program);
+        let needed = program.init.needed(&self.changed, !self.initialised);
+        let mut fresh: Vec<Option<Buffer>> = program.lir.buffers.iter().map(|_| None).collect();
+        for (at, init) in program.init.steps.iter().enumerate().filter(|&(at, _)| needed[at]) {
+            for output in &init.step.outputs {
+                let b = output.buffer as usize;
+                if fresh[b].is_none() {
+                    let mut memory = allocate(program.prepared_bytes(b, output, &Values(&[]))?)?;
+                    self.bases[b] = memory.as_mut_ptr();
+                    fresh[b] = Some(memory);
+                }
+            }
+            self.run_once(&program, at, &[])?;
+            for operand in init.step.inputs.iter().chain(&init.step.outputs) {
+                let b = operand.buffer as usize;
+                if program.init.last_use[b] == at && !program.init.kept[b] {
+                    fresh[b] = None;
+                }
+            }
+        }
+        for (slot, memory) in self.prepared.iter_mut().zip(fresh) {
+            if let Some(memory) = memory {
+                *slot = Some(Arc::new(memory));
+            }
+        }
+        for (i, &forgettable) in program.init.forgettable.iter().enumerate() {
+            if forgettable && self.params[i].is_some() {
+                self.params[i] = Some(Param::Forgotten);
+            }
+        }
+        self.initialised = true;
+        Ok(())
+    }
+
+    /// Runs the init steps that depend on symbols, for the present values.
+    fn initialise_symbolic(&mut self) -> Result<()> {
+        let program = Arc::clone(&self.program);
+        for (at, init) in program.init.steps.iter().enumerate().filter(|(_, s)| s.symbolic) {
+            for output in &init.step.outputs {
+                let b = output.buffer as usize;
+                let bytes = program.prepared_bytes(b, output, &Values(&self.values))?;
+                // Clones share what there is, so only memory of our own can be used again.
+                let reusable = self.prepared[b].as_mut().and_then(Arc::get_mut).filter(|m| m.len() >= bytes);
+                self.bases[b] = match reusable {
+                    Some(memory) => memory.as_mut_ptr(),
+                    None => {
+                        let mut memory = allocate(bytes.next_power_of_two())?;
+                        let base = memory.as_mut_ptr();
+                        self.prepared[b] = Some(Arc::new(memory));
+                        base
+                    }
+                };
+            }
+            let values = std::mem::take(&mut self.values);
+            let ran = self.run_once(&program, at, &values);
+            self.values = values;
+            ran?;
+        }
+        Ok(())
+    }
+
+    /// Binds and runs one init step.
+    fn run_once(&mut self, program: &Program, at: usize, values: &[i64]) -> Result<()> {
+        let step = &program.init.steps[at].step;
+        let placed = |e| program.place(step.node, e);
+        let values = Values(values);
+        let (inputs, outputs) = &mut self.operands;
+        step.operands(&values, inputs, outputs).map_err(placed)?;
+        let scratch = program.lir.buffers.len() as u32;
+        let cx = BindCx { inputs, outputs, packed: &step.packed, values, scratch, isa: program.isa };
+        let mut kernel = step.prototype.boxed();
+        let needs = kernel.bind(&cx).map_err(placed)?;
+        self.grow_scratch(&needs)?;
+        let mut run = program.threads.pool().enter(Wake::Yes);
+        let mut cx = RunCx {
+            bases: &self.bases,
+            shared_scratch: self.shared_scratch.as_mut_ptr(),
+            thread_scratch: self.thread_scratch.as_mut_ptr(),
+            thread_stride: self.thread_stride,
+            isa: program.isa,
+            pool: &mut run,
+        };
+        // SAFETY: the bases of its operands were set and cover them (views are checked when bound).
+        unsafe { kernel.run(&mut cx) }.map_err(placed)
+    }
+
+    fn grow_scratch(&mut self, needs: &Needs) -> Result<()> {
+        let stride = needs.thread_scratch.next_multiple_of(128).max(self.thread_stride);
+        let threads = self.program.threads.pool().threads();
+        if stride * threads > self.thread_scratch.len() {
+            self.thread_scratch = allocate(stride * threads)?;
+        }
+        self.thread_stride = stride;
+        if needs.shared_scratch > self.shared_scratch.len() {
+            self.shared_scratch = allocate(needs.shared_scratch)?;
+        }
+        if let Some(last) = self.bases.last_mut() {
+            *last = self.shared_scratch.as_mut_ptr();
+        }
+        Ok(())
+    }
+
+    /// Puts new dimensions in: checks, plan, views and kernels.
+    fn rebind(&mut self, dims: &[i64]) -> Result<()> {
+        // An error leaves nothing bound.
+        let mut kept = self.dims.take().unwrap_or_default();
+        let program = Arc::clone(&self.program);
+        self.check_dims(dims)?;
+        program.table.eval(&program.lir.symbols, dims, &mut self.values)?;
+        for check in &program.checks {
+            check.holds(&Values(&self.values)).map_err(|e| program.place(check.node, e))?;
+        }
+        self.place_arena(dims)?;
+        self.initialise_symbolic()?;
+        let mut total = Needs::default();
+        for (step, kernel) in program.steps.iter().zip(&mut self.kernels) {
+            let placed = |e| program.place(step.node, e);
+            let values = Values(&self.values);
+            let (inputs, outputs) = &mut self.operands;
+            step.operands(&values, inputs, outputs).map_err(placed)?;
+            let scratch = program.lir.buffers.len() as u32;
+            let cx = BindCx { inputs, outputs, packed: &step.packed, values, scratch, isa: program.isa };
+            let needs = kernel.bind(&cx).map_err(placed)?;
+            total.thread_scratch = total.thread_scratch.max(needs.thread_scratch);
+            total.shared_scratch = total.shared_scratch.max(needs.shared_scratch);
+            total.nanos += needs.nanos;
+        }
+        self.link_weights();
+        self.grow_scratch(&total)?;
+        self.nanos = total.nanos;
+        self.place_outputs()?;
+        kept.clear();
+        kept.extend_from_slice(dims);
+        self.dims = Some(kept);
+        Ok(())
+    }
+
+    fn check_dims(&self, dims: &[i64]) -> Result<()> {
+        let lir = self.lir();
+        if dims.len() != lir.symbols.len() {
+            let message = format!("{} dimensions given for {} symbols", dims.len(), lir.symbols.len());
+            return Err(Error::new(ErrorKind::Dimension, message));
+        }
+        for (&symbol, &value) in lir.symbols.iter().zip(dims) {
+            let range = lir.graph.symbol_range(symbol);
+            if value < range.min.max(0) || value > range.max {
+                let message =
+                    format!("{} = {value} is outside {}..={}", sym::name(symbol), range.min, range.max);
+                return Err(Error::new(ErrorKind::Dimension, message));
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes sure the arena is planned for these dimensions: where it is not, for the next powers of two.
+    fn place_arena(&mut self, dims: &[i64]) -> Result<()> {
+        let lir = Arc::clone(self.lir());
+        let fits = |plan: &MemoryPlan| {
+            let within = |(&s, &v): (&u32, &i64)| plan.bounds.get(s).is_some_and(|b| v as usize <= b);
+            lir.symbols.iter().zip(dims).all(within)
+        };
+        if !self.plan.as_deref().is_some_and(fits) {
+            let mut bounds = DimBinding::new();
+            for (&symbol, &value) in lir.symbols.iter().zip(dims) {
+                let before = self.plan.as_ref().and_then(|p| p.bounds.get(symbol)).unwrap_or(0);
+                bounds.set(symbol, (value as usize).next_power_of_two().max(before));
+            }
+            let spec = PoolSpec::default();
+            self.plan = Some(Arc::new(rlx_opt::plan::plan_memory(&lir, &bounds, spec)?));
+            self.replans += 1;
+            tracing::debug!(module = %lir.name, replans = self.replans, "planned the arena for larger dimensions");
+        }
+        let Some(plan) = &self.plan else { return Ok(()) };
+        if plan.arena_bytes > self.arena.len() {
+            self.ran = false;
+            self.arena = allocate(plan.arena_bytes)?;
+        }
+        for (base, offset) in self.bases.iter_mut().zip(&plan.offsets) {
+            if let Some(offset) = *offset {
+                *base = self.arena.as_mut_ptr().wrapping_add(offset);
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells each product which packed weights the next one reads.
+    fn link_weights(&mut self) {
+        let mut next: Upcoming = None;
+        for kernel in self.kernels.iter_mut().rev() {
+            kernel.set_next(next);
+            next = kernel.weights().or(next);
+        }
+    }
+
+    fn place_outputs(&mut self) -> Result<()> {
+        let lir = Arc::clone(self.lir());
+        for (i, slot) in lir.outputs.iter().enumerate() {
+            let buffer = slot.operand.buffer.index();
+            let offset = self.plan.as_ref().and_then(|p| p.offsets[buffer]).unwrap_or(0);
+            let step_output = self.program.steps.iter().flat_map(|s| &s.outputs);
+            let found = step_output.into_iter().find(|o| o.buffer as usize == buffer);
+            let Some(operand) = found else {
+                return Err(Error::new(
+                    ErrorKind::Internal,
+                    format!("nothing writes output {:?}", slot.name),
+                ));
+            };
+            let elements = Values(&self.values).size(operand.elements())?;
+            let bytes = slot.operand.dtype.storage_bytes(elements).unwrap_or(usize::MAX);
+            if offset.checked_add(bytes).is_none_or(|end| end > self.arena.len()) {
+                return Err(Error::new(
+                    ErrorKind::Internal,
+                    format!("output {:?} leaves the arena", slot.name),
+                ));
+            }
+            self.outputs[i] = (offset, bytes);
+        }
+        Ok(())
+    }
+
+    /// Sets the addresses of the inputs; those that lie unaligned are copied.
+    fn load_inputs(&mut self, inputs: &dyn InputSource) -> Result<()> {
+        for (i, slot) in self.program.lir.inputs.iter().enumerate() {
+            let bytes = inputs.bytes(i);
+            self.bases[slot.operand.buffer.index()] = if is_aligned(bytes, slot.operand.dtype.size_bytes()) {
+                bytes.as_ptr().cast_mut()
+            } else {
+                let room = self.staging[i].as_ref().is_some_and(|s| s.len() >= bytes.len());
+                if !room {
+                    self.staging[i] = Some(allocate(bytes.len())?);
+                }
+                match &mut self.staging[i] {
+                    Some(copy) => {
+                        copy.as_mut_slice()[..bytes.len()].copy_from_slice(bytes);
+                        copy.as_mut_ptr()
+                    }
+                    None => std::ptr::null_mut(),
+                }
+            };
+        }
+        Ok(())
+    }
+
+    fn run_steps(&mut self) -> Result<()> {
+        let program = &*self.program;
+        let mut pool = if self.nanos < WORTH_NANOS {
+            Run::alone()
+        } else {
+            program.threads.pool().enter(if self.nanos > WAKE_NANOS { Wake::Yes } else { Wake::No })
+        };
+        let mut cx = RunCx {
+            bases: &self.bases,
+            shared_scratch: self.shared_scratch.as_mut_ptr(),
+            thread_scratch: self.thread_scratch.as_mut_ptr(),
+            thread_stride: self.thread_stride,
+            isa: program.isa,
+            pool: &mut pool,
+        };
+        match &mut self.profile {
+            None => {
+                for (i, kernel) in self.kernels.iter().enumerate() {
+                    // SAFETY: every base is set and covers its buffer: inputs' byte counts were checked by
+                    // the caller, views when bound; steps run one after the other.
+                    unsafe { kernel.run(&mut cx) }.map_err(|e| program.place(program.steps[i].node, e))?;
+                }
+            }
+            Some(times) => {
+                for (i, kernel) in self.kernels.iter().enumerate() {
+                    let start = Instant::now();
+                    // SAFETY: as above.
+                    unsafe { kernel.run(&mut cx) }.map_err(|e| program.place(program.steps[i].node, e))?;
+                    let took = start.elapsed();
+                    times[i].runs += 1;
+                    times[i].total += took;
+                    times[i].least = times[i].least.min(took);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl ExecutableGraph for CpuExecutable {
+    fn lir(&self) -> &Arc<LirModule> {
+        &self.program.lir
+    }
+
+    fn set_param(&mut self, index: usize, weight: Arc<Weight>) -> Result<()> {
+        let size = weight.dtype().size_bytes();
+        let in_place = match weight.bytes()? {
+            Cow::Borrowed(bytes) if is_aligned(bytes, size) => Ok(bytes.as_ptr()),
+            Cow::Borrowed(bytes) => Err(copy_of(bytes)?),
+            Cow::Owned(bytes) => Err(copy_of(&bytes)?),
+        };
+        let Some(slot) = self.params.get_mut(index) else {
+            return Err(Error::new(ErrorKind::Binding, format!("there is no parameter {index}")));
+        };
+        *slot = Some(match in_place {
+            Ok(ptr) => Param::Weight(weight, ptr),
+            Err(copy) => Param::Copy(Arc::new(copy)),
+        });
+        self.changed[index] = true;
+        Ok(())
+    }
+
+    fn run(&mut self, inputs: &dyn InputSource, dims: &[i64]) -> Result<()> {
+        let stale = !self.initialised || self.changed.contains(&true);
+        if stale {
+            self.initialise()?;
+            // Prepared buffers may have moved.
+            for (base, memory) in self.bases.iter_mut().zip(&self.prepared) {
+                if let Some(memory) = memory {
+                    *base = memory.as_ptr().cast_mut();
+                }
+            }
+            if self.program.init.symbolic_is_stale(&self.changed) {
+                self.dims = None;
+            }
+            self.changed.fill(false);
+        }
+        if self.dims.as_deref() != Some(dims) {
+            self.rebind(dims)?;
+        }
+        self.load_inputs(inputs)?;
+        self.run_steps()?;
+        self.ran = true;
+        Ok(())
+    }
+
+    fn output(&self, index: usize) -> Result<&[u8]> {
+        let place = self.outputs.get(index).filter(|_| self.ran);
+        let Some(&(offset, bytes)) = place else {
+            return Err(Error::new(ErrorKind::Binding, format!("there is no output {index} before a run")));
+        };
+        Ok(&self.arena.as_slice()[offset..offset + bytes])
+    }
+
+    fn arena(&self) -> Option<&[u8]> {
+        Some(self.arena.as_slice())
+    }
+
+    fn memory(&self) -> MemoryInfo {
+        let prepared: usize = self.prepared.iter().flatten().map(|b| b.len()).sum();
+        let params = self.params.iter().flatten().map(|p| match p {
+            Param::Weight(w, _) => w.shape().size_bytes().unwrap_or(0),
+            Param::Copy(copy) => copy.len(),
+            Param::Forgotten => 0,
+        });
+        MemoryInfo {
+            arena_bytes: self.plan.as_ref().map_or(0, |p| p.arena_bytes),
+            weight_bytes: prepared + params.sum::<usize>(),
+            largest_live_set: self.plan.as_ref().map_or(0, |p| p.largest_live_set),
+        }
+    }
+
+    fn try_clone(&self) -> Result<Box<dyn ExecutableGraph>> {
+        let mut clone = CpuExecutable::new(Arc::clone(&self.program))?;
+        clone.params.clone_from(&self.params);
+        clone.changed.clone_from(&self.changed);
+        clone.initialised = self.initialised;
+        clone.prepared.clone_from(&self.prepared);
+        clone.plan.clone_from(&self.plan);
+        if clone.initialised {
+            for (base, memory) in clone.bases.iter_mut().zip(&clone.prepared) {
+                if let Some(memory) = memory {
+                    *base = memory.as_ptr().cast_mut();
+                }
+            }
+            // Parameters that changed since are loaded with the next initialisation.
+            if !clone.changed.contains(&true) {
+                clone.load_params()?;
+            }
+        }
+        Ok(Box::new(clone))
+    }
+
+    fn set_profiling(&mut self, on: bool) {
+        let step = |s: &super::ProgramStep| StepProfile::new(self.program.lir.graph.node(s.node).describe());
+        self.profile = on.then(|| self.program.steps.iter().map(step).collect());
+    }
+
+    fn profile(&self) -> Vec<StepProfile> {
+        self.profile.clone().unwrap_or_default()
+    }
+}

@@ -1,0 +1,297 @@
+//! Concrete views: where the elements of an operand lie once all extents are numbers.
+
+use rlx_ir::lir::{Buffer, Operand};
+use rlx_ir::{DType, Error, ErrorKind, Result};
+
+use super::extents::{Ex, ExtentTable, Values};
+
+/// The most dimensions an operand may have.
+pub(crate) const MAX_RANK: usize = 8;
+
+/// Dimensions and strides (in elements; may be zero or negative), outermost first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Layout {
+    rank: usize,
+    dims: [usize; MAX_RANK],
+    strides: [isize; MAX_RANK],
+}
+
+impl Layout {
+    /// No dimensions: one element.
+    pub(crate) const SCALAR: Layout = Layout { rank: 0, dims: [1; MAX_RANK], strides: [0; MAX_RANK] };
+
+    /// These dimensions and strides; at most [`MAX_RANK`] of each.
+    pub(crate) fn new(dims: &[usize], strides: &[isize]) -> Layout {
+        let mut layout = Layout::SCALAR;
+        dims.iter().zip(strides).for_each(|(&d, &s)| layout.push(d, s));
+        layout
+    }
+
+    /// Row-major without gaps.
+    pub(crate) fn dense(dims: &[usize]) -> Layout {
+        let mut layout = Layout::new(dims, &[1; MAX_RANK]);
+        for i in (1..layout.rank).rev() {
+            layout.strides[i - 1] = layout.strides[i] * layout.dims[i] as isize;
+        }
+        layout
+    }
+
+    /// Adds an innermost dimension.
+    pub(crate) fn push(&mut self, dim: usize, stride: isize) {
+        self.dims[self.rank] = dim;
+        self.strides[self.rank] = stride;
+        self.rank += 1;
+    }
+
+    /// How many dimensions there are.
+    pub(crate) fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// The dimensions.
+    pub(crate) fn dims(&self) -> &[usize] {
+        &self.dims[..self.rank]
+    }
+
+    /// The strides.
+    pub(crate) fn strides(&self) -> &[isize] {
+        &self.strides[..self.rank]
+    }
+
+    /// How many elements there are.
+    pub(crate) fn elements(&self) -> usize {
+        self.dims().iter().product()
+    }
+
+    /// The dimensions `from..to` alone.
+    pub(crate) fn range(&self, from: usize, to: usize) -> Layout {
+        Layout::new(&self.dims[from..to], &self.strides[from..to])
+    }
+
+    /// Whether the elements lie row-major without gaps.
+    pub(crate) fn is_dense(&self) -> bool {
+        let mut want = 1;
+        for i in (0..self.rank).rev() {
+            if self.dims[i] != 1 && self.strides[i] != want {
+                return false;
+            }
+            want *= self.dims[i] as isize;
+        }
+        true
+    }
+
+    /// All dimensions as one, when one stride serves.
+    pub(crate) fn flat(&self) -> Option<(usize, isize)> {
+        let (mut n, mut stride) = (1usize, 1isize);
+        let mut any = false;
+        for i in (0..self.rank).rev().filter(|&i| self.dims[i] != 1) {
+            if !any {
+                (n, stride, any) = (self.dims[i], self.strides[i], true);
+            } else if self.strides[i] == stride * n as isize {
+                n *= self.dims[i];
+            } else {
+                return None;
+            }
+        }
+        Some((n, stride))
+    }
+
+    /// The same elements broadcast to `dims` (aligned at the right); `None` when they do not fit.
+    pub(crate) fn broadcast_to(&self, dims: &[usize]) -> Option<Layout> {
+        let skip = dims.len().checked_sub(self.rank)?;
+        let mut layout = Layout::new(dims, &[0; MAX_RANK]);
+        for i in 0..self.rank {
+            if self.dims[i] == dims[skip + i] {
+                layout.strides[skip + i] = self.strides[i];
+            } else if self.dims[i] != 1 {
+                return None;
+            }
+        }
+        Some(layout)
+    }
+
+    /// Where row `row` of all dimensions but the innermost begins.
+    pub(crate) fn outer_at(&self, row: usize) -> isize {
+        match self.rank {
+            0 | 1 => 0,
+            2 => row as isize * self.strides[0],
+            _ => self.range(0, self.rank - 1).at(row),
+        }
+    }
+
+    /// Where element `index` of the row-major order lies.
+    pub(crate) fn at(&self, mut index: usize) -> isize {
+        let mut offset = 0;
+        for i in (0..self.rank).rev() {
+            offset += (index % self.dims[i]) as isize * self.strides[i];
+            index /= self.dims[i];
+        }
+        offset
+    }
+}
+
+/// Joins neighbouring dimensions that all of `layouts` step through alike, and drops those of 1. All must
+/// have the same dimensions.
+pub(crate) fn collapse(layouts: &mut [Layout]) {
+    let Some(first) = layouts.first().copied() else { return };
+    let mut kept = 0;
+    for i in 0..first.rank {
+        if first.dims[i] == 1 {
+            continue;
+        }
+        let joins =
+            kept > 0 && layouts.iter().all(|l| l.strides[kept - 1] == l.strides[i] * first.dims[i] as isize);
+        for l in layouts.iter_mut() {
+            if joins {
+                l.dims[kept - 1] *= first.dims[i];
+                l.strides[kept - 1] = l.strides[i];
+            } else {
+                l.dims[kept] = first.dims[i];
+                l.strides[kept] = l.strides[i];
+            }
+        }
+        kept += usize::from(!joins);
+    }
+    layouts.iter_mut().for_each(|l| l.rank = kept);
+}
+
+/// An operand of a step before its extents are known.
+#[derive(Debug, Clone)]
+pub(crate) struct SymOperand {
+    /// The buffer's number.
+    pub(crate) buffer: u32,
+    /// The element type.
+    pub(crate) dtype: DType,
+    /// Whether the buffer holds a packed format, whose layout only the kernels know.
+    pub(crate) packed: bool,
+    offset: Ex,
+    dims: Vec<Ex>,
+    strides: Vec<Ex>,
+    elements: Ex,
+}
+
+impl SymOperand {
+    /// The operand with its expressions entered in `table`.
+    pub(crate) fn new(operand: &Operand, buffer: &Buffer, table: &mut ExtentTable) -> Result<SymOperand> {
+        let view = &operand.view;
+        if view.dims.len() > MAX_RANK {
+            let message =
+                format!("an operand of {} dimensions; there are at most {MAX_RANK}", view.dims.len());
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
+        if operand.dtype.bits() < 8 {
+            let message = format!("operands of {} elements are not built", operand.dtype);
+            return Err(Error::new(ErrorKind::Unsupported, message).with_hint("cast them to i8 or f32"));
+        }
+        Ok(SymOperand {
+            buffer: operand.buffer.0,
+            dtype: operand.dtype,
+            packed: buffer.format.is_some(),
+            offset: table.add(view.offset),
+            dims: view.dims.iter().map(|&d| table.add(d)).collect(),
+            strides: view.strides.iter().map(|&s| table.add(s)).collect(),
+            elements: table.add(buffer.elements),
+        })
+    }
+
+    /// How many elements the buffer holds.
+    pub(crate) fn elements(&self) -> Ex {
+        self.elements
+    }
+
+    /// Whether an extent depends on a symbol.
+    pub(crate) fn is_symbolic(&self) -> bool {
+        let all = [&self.offset, &self.elements].into_iter().chain(&self.dims).chain(&self.strides);
+        all.into_iter().any(|e| matches!(e, Ex::Slot(_)))
+    }
+
+    /// The operand for these values; refuses a view that leaves its buffer.
+    pub(crate) fn bind(&self, values: &Values<'_>) -> Result<Bound> {
+        let mut layout = Layout::SCALAR;
+        let (mut low, mut high) = (i128::from(values.get(self.offset)), i128::from(values.get(self.offset)));
+        let offset = low;
+        let mut empty = false;
+        for (&d, &s) in self.dims.iter().zip(&self.strides) {
+            let (dim, stride) = (values.size(d)?, values.get(s));
+            empty |= dim == 0;
+            let reach = (dim as i128 - 1) * i128::from(stride);
+            if reach < 0 {
+                low += reach
+            } else {
+                high += reach
+            }
+            // An empty view touches nothing, whatever its strides say.
+            layout.push(dim, isize::try_from(stride).unwrap_or(0));
+        }
+        let elements = values.size(self.elements)?;
+        if !empty && !self.packed && (low < 0 || high >= elements as i128) {
+            let message =
+                format!("these dimensions make a view of elements {low} to {high} of a buffer of {elements}");
+            return Err(Error::new(ErrorKind::Dimension, message)
+                .with_hint("dimensions that the model declares equal differ"));
+        }
+        let offset = if empty { 0 } else { offset as usize };
+        Ok(Bound {
+            at: At { buffer: self.buffer, offset: offset * self.dtype.size_bytes() },
+            dtype: self.dtype,
+            layout,
+        })
+    }
+}
+
+/// A place: a buffer and a byte offset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct At {
+    pub(crate) buffer: u32,
+    pub(crate) offset: usize,
+}
+
+impl At {
+    /// A place that is never read.
+    pub(crate) const NOWHERE: At = At { buffer: 0, offset: 0 };
+}
+
+/// An operand whose extents are numbers.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bound {
+    /// The element of index 0.
+    pub(crate) at: At,
+    /// The element type.
+    pub(crate) dtype: DType,
+    /// Dimensions and strides.
+    pub(crate) layout: Layout,
+}
+
+impl Bound {
+    /// The dimensions.
+    pub(crate) fn dims(&self) -> &[usize] {
+        self.layout.dims()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dimensions_join_where_all_operands_step_alike() {
+        let dense = Layout::dense(&[2, 3, 4]);
+        let bias = Layout::dense(&[4]).broadcast_to(&[2, 3, 4]).unwrap();
+        let mut pair = [dense, bias];
+        collapse(&mut pair);
+        assert_eq!((pair[0].dims(), pair[0].strides()), (&[6, 4][..], &[4, 1][..]));
+        assert_eq!(pair[1].strides(), [0, 1]);
+        let mut one = [Layout::dense(&[2, 1, 3])];
+        collapse(&mut one);
+        assert_eq!(one[0], Layout::dense(&[6]));
+        assert!(Layout::dense(&[3]).broadcast_to(&[2, 4]).is_none());
+    }
+
+    #[test]
+    fn flat_views_have_one_stride() {
+        assert_eq!(Layout::dense(&[2, 3]).flat(), Some((6, 1)));
+        assert_eq!(Layout::new(&[2, 3], &[8, 1]).flat(), None);
+        assert_eq!(Layout::new(&[2, 3], &[12, 4]).flat(), Some((6, 4)));
+        assert_eq!(Layout::new(&[3, 2], &[1, 3]).at(3), 4);
+    }
+}

@@ -1,0 +1,165 @@
+//! The executable form of a module: steps with chosen kernels, and what stays the same between runs.
+//!
+//! A [`Program`] is immutable and shared by clones. An executable ([`exec`]) binds it to dimensions, owns the
+//! arena, and runs the list. The init program ([`init`]) makes what depends on parameters alone.
+
+pub(crate) mod checks;
+pub(crate) mod exec;
+pub(crate) mod extents;
+pub(crate) mod init;
+pub(crate) mod layout;
+
+use std::sync::Arc;
+
+use rlx_ir::lir::{BufferKind, Step, StepKind};
+use rlx_ir::{Error, ErrorKind, LirModule, NodeId, Result};
+
+use self::checks::Check;
+use self::extents::{ExtentTable, Values};
+use self::init::InitPlan;
+use self::layout::{Bound, SymOperand};
+use crate::alloc::Buffer;
+use crate::isa::Isa;
+use crate::kernels::{self, CompileCx, StepKernel};
+use crate::pool::Pool;
+
+/// A step with its kernel, not yet bound.
+pub(crate) struct ProgramStep {
+    /// Copied by every executable, which binds its copy.
+    pub(crate) prototype: Box<dyn StepKernel>,
+    pub(crate) inputs: Vec<SymOperand>,
+    pub(crate) outputs: Vec<SymOperand>,
+    pub(crate) packed: Vec<bool>,
+    pub(crate) node: NodeId,
+}
+
+impl ProgramStep {
+    /// The operands for these values, into lists whose room is reused.
+    pub(crate) fn operands(
+        &self,
+        values: &Values<'_>,
+        inputs: &mut Vec<Bound>,
+        outputs: &mut Vec<Bound>,
+    ) -> Result<()> {
+        inputs.clear();
+        outputs.clear();
+        for operand in &self.inputs {
+            inputs.push(operand.bind(values)?);
+        }
+        for operand in &self.outputs {
+            outputs.push(operand.bind(values)?);
+        }
+        Ok(())
+    }
+
+    /// Whether an extent of an operand depends on a symbol.
+    pub(crate) fn is_symbolic(&self) -> bool {
+        self.inputs.iter().chain(&self.outputs).any(SymOperand::is_symbolic)
+    }
+}
+
+/// Which threads a program runs on.
+#[derive(Debug, Clone)]
+pub(crate) enum Threads {
+    /// The process's pool.
+    Global(&'static Pool),
+    /// One of its own.
+    Own(Arc<Pool>),
+}
+
+impl Threads {
+    pub(crate) fn pool(&self) -> &Pool {
+        match self {
+            Threads::Global(pool) => pool,
+            Threads::Own(pool) => pool,
+        }
+    }
+}
+
+/// A module with a kernel for every step.
+pub(crate) struct Program {
+    pub(crate) lir: Arc<LirModule>,
+    pub(crate) table: ExtentTable,
+    pub(crate) steps: Vec<ProgramStep>,
+    pub(crate) init: InitPlan,
+    pub(crate) checks: Vec<Check>,
+    /// Copies of constants that do not lie aligned, by buffer.
+    pub(crate) constants: Vec<Option<Buffer>>,
+    pub(crate) isa: Isa,
+    pub(crate) threads: Threads,
+}
+
+impl Program {
+    /// Chooses a kernel for every step.
+    pub(crate) fn new(lir: Arc<LirModule>, isa: Isa, threads: Threads) -> Result<Program> {
+        let mut table = ExtentTable::default();
+        let init =
+            lir.init.iter().map(|s| program_step(s, &lir, &mut table, isa)).collect::<Result<Vec<_>>>()?;
+        let steps =
+            lir.steps.iter().map(|s| program_step(s, &lir, &mut table, isa)).collect::<Result<Vec<_>>>()?;
+        let checks = checks::collect(&lir.graph, &mut table);
+        let init = InitPlan::new(&lir, init, &steps);
+        let constants = aligned_constants(&lir)?;
+        Ok(Program { table, steps, init, checks, constants, lir, isa, threads })
+    }
+
+    /// An error of a step, with where it happened.
+    pub(crate) fn place(&self, node: NodeId, error: Error) -> Error {
+        let node = self.lir.graph.node(node);
+        let error = error.with_node(node.describe()).with_device("cpu");
+        match self.lir.graph.origins().describe(node.origin) {
+            Some(origin) => error.with_origin(origin),
+            None => error,
+        }
+    }
+}
+
+fn program_step(step: &Step, lir: &LirModule, table: &mut ExtentTable, isa: Isa) -> Result<ProgramStep> {
+    let located = |e: Error| e.with_node(lir.graph.node(step.node).describe());
+    let mut operands = |list: &[rlx_ir::lir::Operand]| {
+        list.iter()
+            .map(|o| SymOperand::new(o, &lir.buffers[o.buffer.index()], table))
+            .collect::<Result<Vec<_>>>()
+    };
+    let (inputs, outputs) =
+        (operands(&step.inputs).map_err(located)?, operands(&step.outputs).map_err(located)?);
+    let prototype = kernels::compile(&mut CompileCx { step, module: lir, table, isa }).map_err(located)?;
+    let packed: Vec<bool> = inputs.iter().map(|o| o.packed).collect();
+    let knows = |i: usize| matches!(&step.kind, StepKind::Op(op) if kernels::pack::reads_packed(op, i));
+    if let Some(i) = (0..packed.len()).find(|&i| packed[i] && !knows(i)) {
+        let message = format!("input {i} is in a packed format, which this step does not read");
+        return Err(located(Error::new(ErrorKind::Unsupported, message)));
+    }
+    Ok(ProgramStep { prototype, inputs, outputs, packed, node: step.node })
+}
+
+/// Kernels read constants in place, so they must be aligned to their elements.
+fn aligned_constants(lir: &LirModule) -> Result<Vec<Option<Buffer>>> {
+    let mut copies = Vec::with_capacity(lir.buffers.len());
+    for buffer in &lir.buffers {
+        copies.push(match &buffer.kind {
+            BufferKind::Constant(data) if !is_aligned(data.bytes(), buffer.dtype.size_bytes()) => {
+                Some(copy_of(data.bytes())?)
+            }
+            _ => None,
+        });
+    }
+    Ok(copies)
+}
+
+/// Whether bytes can be read as elements of this size where they lie.
+pub(crate) fn is_aligned(bytes: &[u8], size: usize) -> bool {
+    (bytes.as_ptr() as usize).is_multiple_of(size)
+}
+
+/// An aligned copy of bytes.
+pub(crate) fn copy_of(bytes: &[u8]) -> Result<Buffer> {
+    let mut copy = allocate(bytes.len())?;
+    copy.as_mut_slice().copy_from_slice(bytes);
+    Ok(copy)
+}
+
+/// Zeroed memory.
+pub(crate) fn allocate(bytes: usize) -> Result<Buffer> {
+    Buffer::zeroed(bytes).map_err(|e| Error::new(ErrorKind::OutOfMemory, e.to_string()).with_device("cpu"))
+}

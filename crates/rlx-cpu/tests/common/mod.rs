@@ -1,0 +1,80 @@
+//! Running a graph on the CPU backend through the whole pipeline, and comparing with the oracle.
+
+use std::sync::Arc;
+
+use rlx_backend::{Backend, ExecutableGraph};
+use rlx_cpu::CpuBackend;
+use rlx_cpu::isa::Isa;
+use rlx_ir::oracle::{self, Bindings};
+use rlx_ir::testing::{difference, tolerance};
+use rlx_ir::{DimBinding, Graph, Result, Value, Weight};
+use rlx_opt::{CompileOptions, CompilePipeline, FusionOptions};
+
+/// Options without any fusion.
+pub fn unfused() -> CompileOptions {
+    let off = FusionOptions { elementwise: false, epilogue: false, composites: false };
+    CompileOptions::default().fusion_opts(off)
+}
+
+/// Backends for every instruction set of this processor, one thread each, and the best one on two threads.
+pub fn backends() -> Vec<(String, CpuBackend)> {
+    let one = |isa: Isa| {
+        let backend = CpuBackend::new().with_isa(isa).with_threads(1).expect("a pool of one thread");
+        (format!("{} on 1 thread", isa.kind()), backend)
+    };
+    let mut all: Vec<_> = Isa::available().into_iter().map(one).collect();
+    let best = CpuBackend::new().with_isa(Isa::detect()).with_threads(2).expect("a pool of two threads");
+    all.push((format!("{} on 2 threads", Isa::detect().kind()), best));
+    all
+}
+
+/// Compiles for the CPU.
+pub fn compile(
+    graph: &Graph,
+    backend: &CpuBackend,
+    options: &CompileOptions,
+) -> Result<Box<dyn ExecutableGraph>> {
+    let pipeline = CompilePipeline::new(backend.target(options)?, options.clone());
+    let lir = pipeline.compile(graph)?.lir;
+    backend.compile(Arc::new(lir), options)
+}
+
+/// Sets parameters and runs once; `dims` are the symbols' values.
+pub fn run(exec: &mut dyn ExecutableGraph, bindings: &Bindings, dims: &DimBinding) -> Result<Vec<Vec<u8>>> {
+    let lir = exec.lir().clone();
+    for (i, slot) in lir.params.iter().enumerate() {
+        let value = bindings.param(&slot.name).expect("the test gives every parameter");
+        exec.set_param(i, Arc::new(Weight::owned(value.dtype, &value.dims, value.encode())?))?;
+    }
+    run_again(exec, bindings, dims)
+}
+
+/// Runs with the parameters it has.
+pub fn run_again(
+    exec: &mut dyn ExecutableGraph,
+    bindings: &Bindings,
+    dims: &DimBinding,
+) -> Result<Vec<Vec<u8>>> {
+    let lir = exec.lir().clone();
+    let inputs: Vec<Vec<u8>> = lir
+        .inputs
+        .iter()
+        .map(|slot| bindings.input(&slot.name).expect("the test gives every input").encode())
+        .collect();
+    let dims: Vec<i64> = lir.symbols.iter().map(|&s| dims.get(s).expect("every symbol") as i64).collect();
+    exec.run(&&inputs[..], &dims)?;
+    (0..lir.outputs.len()).map(|i| exec.output(i).map(<[u8]>::to_vec)).collect()
+}
+
+/// Compares one run with the oracle; what differs, described.
+pub fn against_oracle(want: &[Value], got: &[Vec<u8>]) -> Option<String> {
+    want.iter().zip(got).enumerate().find_map(|(i, (want, got))| {
+        let got = Value::decode(want.dtype, &want.dims, got);
+        difference(want, &got, tolerance(want.dtype)).map(|d| format!("output {i}: {d}"))
+    })
+}
+
+/// The oracle's outputs.
+pub fn oracle(graph: &Graph, bindings: &Bindings) -> Vec<Value> {
+    oracle::evaluate(graph, bindings).unwrap_or_else(|e| panic!("the oracle refuses the case: {e}\n{graph}"))
+}

@@ -1,0 +1,70 @@
+//! Every op with a CPU kernel, on random cases, against the oracle: on each instruction set, on one and two
+//! threads, with and without fusion.
+
+mod common;
+
+use common::{against_oracle, backends, compile, oracle, run, unfused};
+use rlx_ir::testing::Case;
+use rlx_ir::{DimBinding, ErrorKind, OpKind};
+use rlx_opt::CompileOptions;
+
+/// How many cases of `kind` ran; the others are of types that nothing computes on the CPU.
+fn check(kind: OpKind, seeds: std::ops::Range<u64>) -> usize {
+    let backends = backends();
+    let mut ran = 0;
+    for seed in seeds {
+        let case = Case::random(kind, seed);
+        let (graph, bindings) = case.graph();
+        let want = oracle(&graph, &bindings);
+        let mut first: Option<Vec<Vec<u8>>> = None;
+        for (name, backend) in &backends {
+            for options in [CompileOptions::default(), unfused()] {
+                let mut exec = match compile(&graph, backend, &options) {
+                    Ok(exec) => exec,
+                    Err(e) if e.kind() == ErrorKind::Unsupported => continue,
+                    Err(e) => panic!("seed {seed} on {name}: {e}\n{graph}"),
+                };
+                let got = run(&mut *exec, &bindings, &DimBinding::new())
+                    .unwrap_or_else(|e| panic!("seed {seed} on {name}: {e}\n{graph}"));
+                if let Some(difference) = against_oracle(&want, &got) {
+                    panic!("seed {seed} on {name}: {difference}\n{graph}\n{}", exec.lir());
+                }
+                // The best instruction set ran on one thread just before it runs on two.
+                if name.contains("2 threads") {
+                    assert_eq!(first.as_ref(), Some(&got), "seed {seed}: threads change bits\n{graph}");
+                }
+                if options.fusion.elementwise {
+                    first = Some(got);
+                    ran += 1;
+                }
+            }
+        }
+    }
+    ran
+}
+
+macro_rules! ops {
+    ($($test:ident: $kind:ident, $seeds:expr, $least:expr;)*) => {$(
+        #[test]
+        fn $test() {
+            let ran = check(OpKind::$kind, 0..$seeds);
+            assert!(ran >= $least, "only {ran} runs of {}", stringify!($kind));
+        }
+    )*};
+}
+
+ops! {
+    activation: Activation, 400, 800;
+    binary: Binary, 400, 800;
+    compare: Compare, 150, 300;
+    predicate: Predicate, 60, 100;
+    select: Where, 150, 300;
+    cast: Cast, 300, 600;
+    region: Region, 40, 100;
+    matmul: MatMul, 300, 600;
+    reshape: Reshape, 60, 100;
+    transpose: Transpose, 200, 400;
+    expand: Expand, 100, 200;
+    slice: Slice, 100, 200;
+    concat: Concat, 100, 200;
+}
