@@ -12,6 +12,7 @@ mod outcome;
 mod proto;
 mod report;
 mod suites;
+mod toy_op;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

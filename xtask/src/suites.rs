@@ -29,6 +29,8 @@ pub enum What {
     DocTests,
     /// One integration test target, found by name in the workspace.
     Target(&'static str),
+    /// A toy op added to a copy of the workspace, as CONTRIBUTING.md says.
+    ToyOp,
     /// The external crates that the library packages pull in are within budget.
     CrateCount { packages: &'static [&'static str], most: usize },
 }
@@ -83,6 +85,7 @@ pub const SUITES: &[Suite] = &[
     },
     suite("random", "random graphs against the oracle", 300, What::Target("random_graphs")),
     suite("contract", "the public contract", 150, What::Target("contract")),
+    suite("toy-op", "an op is one file and one line", 240, What::ToyOp),
     suite("bad-input", "damaged model files", 150, What::Target("bad_input")),
     Suite {
         heavy: true,
@@ -127,6 +130,7 @@ impl What {
             What::Unit => unit(run),
             What::DocTests => run.tests(&mut cargo_command(&["test", "--workspace", "--doc"])),
             What::Target(name) => target(run, name),
+            What::ToyOp => crate::toy_op::run(run),
             What::CrateCount { packages, most } => crate_count(packages, *most),
         }
     }

@@ -1,0 +1,115 @@
+//! The `toy-op` suite: adds an op to a copy of the workspace by the steps of CONTRIBUTING.md and tests it there.
+//!
+//! The copy lies under `target/toy-op/`; its build folder is kept, so later runs build little. Only files whose
+//! contents changed are written, for the same reason.
+
+use crate::exec::{Run, cargo};
+use crate::outcome::Outcome;
+use crate::root;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Copies, adds the op, and runs its tests and those that hold of every op.
+pub fn run(run: &Run) -> Outcome {
+    match prepare() {
+        Ok(copy) => {
+            let mut command = Command::new(cargo());
+            command.args(["test", "--quiet", "-p", "rlx-runtime", "-p", "rlx-ir"]);
+            command.args(["--test", "toy_op", "--test", "every_op"]);
+            command.current_dir(&copy).env("CARGO_TARGET_DIR", root().join("target/toy-op/target"));
+            run.tests(&mut command)
+        }
+        Err(e) => Outcome::fail(e),
+    }
+}
+
+/// The workspace's copy with the op in it.
+fn prepare() -> Result<PathBuf, String> {
+    let copy = root().join("target/toy-op/workspace");
+    let kept = copy_workspace(&copy)?;
+    remove_others(&copy, &kept)?;
+    let fixture = |name: &str| read(&root().join("xtask/fixtures/toy_op").join(name));
+    write(&copy.join("crates/rlx-ir/src/ops/toy.rs"), &fixture("toy.rs")?)?;
+    write(&copy.join("crates/rlx-runtime/tests/toy_op.rs"), &fixture("toy_op.rs")?)?;
+    let table = read(&root().join("crates/rlx-ir/src/ops/mod.rs"))?;
+    let table = insert_before(&table, "pub mod types;", "pub mod toy;\n")?;
+    let table = insert_after(&table, "\nops! {\n", &fixture("line.rs")?)?;
+    write(&copy.join("crates/rlx-ir/src/ops/mod.rs"), &table)?;
+    Ok(copy)
+}
+
+/// Copies every file that git tracks or would track; returns what was copied.
+fn copy_workspace(copy: &Path) -> Result<Vec<PathBuf>, String> {
+    let mut list = Command::new("git");
+    list.args([
+        "ls-files",
+        "--cached",
+        "--others",
+        "--exclude-standard",
+        "-z",
+        "crates",
+        "xtask",
+        "examples",
+    ]);
+    list.args(["Cargo.toml", "Cargo.lock", "README.md"]);
+    let listed = list.current_dir(root()).output().map_err(|e| format!("git: {e}"))?;
+    let names = String::from_utf8_lossy(&listed.stdout).into_owned();
+    let mut kept = Vec::new();
+    for name in names.split('\0').filter(|n| !n.is_empty()) {
+        let from = root().join(name);
+        // The table gets its line below; a file deleted but not yet committed is not there.
+        if name != "crates/rlx-ir/src/ops/mod.rs" && from.is_file() {
+            let bytes = fs::read(&from).map_err(|e| format!("{name}: {e}"))?;
+            write_bytes(&copy.join(name), &bytes)?;
+        }
+        kept.push(copy.join(name));
+    }
+    if kept.is_empty() { Err("git lists no files".to_owned()) } else { Ok(kept) }
+}
+
+/// Removes files of an older copy that the workspace no longer has.
+fn remove_others(copy: &Path, kept: &[PathBuf]) -> Result<(), String> {
+    let mut folders = vec![copy.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?.flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if !kept.contains(&path) && !path.ends_with("ops/toy.rs") && !path.ends_with("toy_op.rs") {
+                fs::remove_file(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn insert_before(text: &str, anchor: &str, new: &str) -> Result<String, String> {
+    let at = text.find(anchor).ok_or_else(|| format!("no `{anchor}` in the op table's file"))?;
+    Ok(format!("{}{new}{}", &text[..at], &text[at..]))
+}
+
+fn insert_after(text: &str, anchor: &str, new: &str) -> Result<String, String> {
+    let at = text.find(anchor).ok_or_else(|| format!("no `{}` in the op table's file", anchor.trim()))?;
+    let at = at + anchor.len();
+    Ok(format!("{}{new}{}", &text[..at], &text[at..]))
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+fn write(path: &Path, text: &str) -> Result<(), String> {
+    write_bytes(path, text.as_bytes())
+}
+
+/// Writes only what changed: an untouched file keeps its time, and cargo its build.
+fn write_bytes(path: &Path, bytes: &[u8]) -> Result<(), String> {
+    if fs::read(path).is_ok_and(|old| old == bytes) {
+        return Ok(());
+    }
+    let folder = path.parent().unwrap_or(path);
+    fs::create_dir_all(folder)
+        .and_then(|()| fs::write(path, bytes))
+        .map_err(|e| format!("{}: {e}", path.display()))
+}
