@@ -41,8 +41,11 @@ pub(crate) fn registered(device: Device) -> Option<Make> {
 
 /// The backend of `device` that its Cargo feature brings into this build.
 fn built_in(device: Device) -> Option<Make> {
-    let _ = device;
-    None
+    match device {
+        #[cfg(feature = "cpu")]
+        Device::Cpu => Some(|| Box::new(rlx_cpu::CpuBackend::new())),
+        _ => None,
+    }
 }
 
 /// The backend of `device`.
