@@ -3,5 +3,4 @@
 mod common;
 mod fuse_regions;
 mod pack_weights;
-mod recognize_composites;
 mod simplify;

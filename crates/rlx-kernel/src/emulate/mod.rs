@@ -1,0 +1,276 @@
+//! Emulation: the same kernel in terms of what a device has.
+//!
+//! A kernel is written anew with [`TypeSupport`] in mind:
+//! - 64-bit integers become pairs of `u32`, their arithmetic exact ([`int64`]);
+//! - elements of less than 32 bits lie in `u32` words: loads extract, stores change their bits of the word
+//!   atomically, so that neighbours may write at the same time ([`narrow`]);
+//! - functions of the mathematical library become polynomials, so that they are as accurate on every device
+//!   ([`math`]).
+//!
+//! binary64 is not emulated: a kernel that computes in it is refused. Elements of 4 bits are packed into
+//! words on every device.
+
+mod int64;
+mod math;
+mod narrow;
+
+use rlx_ir::DType;
+
+use crate::build::Builder;
+use crate::ir::{Access, BinOp, Buffer, Inst, Kernel, Shared, Stmt, Ty, UnOp, Value, Var};
+use crate::schedule::{Scheduled, refuse};
+use crate::target::TypeSupport;
+
+/// What stands for a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rep {
+    /// One value.
+    One(Value),
+    /// Low and high word of a 64-bit integer.
+    Two(Value, Value),
+}
+
+impl Rep {
+    fn one(self) -> Value {
+        match self {
+            Rep::One(v) | Rep::Two(v, _) => v,
+        }
+    }
+
+    fn two(self) -> (Value, Value) {
+        match self {
+            Rep::One(v) => (v, v),
+            Rep::Two(low, high) => (low, high),
+        }
+    }
+}
+
+struct Emulator<'k> {
+    old: &'k Kernel,
+    types: TypeSupport,
+    b: Builder,
+    values: Vec<Option<Rep>>,
+    vars: Vec<(Var, Option<Var>)>,
+    shared: Vec<(Shared, Option<Shared>)>,
+}
+
+/// Writes `kernel` in terms of `types`.
+///
+/// # Errors
+/// A type that can neither be had nor emulated.
+pub fn emulate(kernel: &Kernel, types: TypeSupport) -> Scheduled<Kernel> {
+    if !types.float64 && kernel.values.contains(&Ty::F64) {
+        return refuse("it computes in f64, which the device does not have");
+    }
+    if !types.int64 && types.float64 && kernel.values.iter().any(|t| matches!(t, Ty::I64 | Ty::U64)) {
+        return refuse("64-bit integers beside f64, of which the device has only the latter");
+    }
+    let mut e = Emulator {
+        old: kernel,
+        types,
+        b: Builder::new(kernel.name.clone(), kernel.workgroup),
+        values: vec![None; kernel.values.len()],
+        vars: Vec::new(),
+        shared: Vec::new(),
+    };
+    for decl in &kernel.buffers {
+        let words = e.in_words(decl.dtype);
+        let access = match decl.access {
+            Access::Write if words && decl.dtype.bits() < 32 => Access::Atomic,
+            access => access,
+        };
+        let dtype = if words { DType::U32 } else { decl.dtype };
+        e.b.buffer(decl.name.clone(), dtype, access);
+    }
+    for name in &kernel.uniforms {
+        e.b.uniform(name.clone(), i32::MIN, i32::MAX);
+    }
+    e.declare_state();
+    for s in &kernel.body {
+        e.stmt(s)?;
+    }
+    Ok(e.b.finish())
+}
+
+impl Emulator<'_> {
+    /// Whether elements of `dtype` are not elements of a buffer of this device.
+    fn in_words(&self, dtype: DType) -> bool {
+        match dtype.bits() {
+            4 => true,
+            8 | 16 => !self.types.narrow,
+            64 => dtype != DType::F64 && !self.types.int64,
+            _ => false,
+        }
+    }
+
+    fn is_pair(&self, ty: Ty) -> bool {
+        matches!(ty, Ty::I64 | Ty::U64) && !self.types.int64
+    }
+
+    fn declare_state(&mut self) {
+        for &ty in &self.old.vars {
+            let pair = self.is_pair(ty);
+            let ty = if pair { Ty::U32 } else { ty };
+            let first = self.b.declare_var(ty);
+            let second = pair.then(|| self.b.declare_var(ty));
+            self.vars.push((first, second));
+        }
+        for s in &self.old.shared {
+            let pair = self.is_pair(s.ty);
+            let ty = if pair { Ty::U32 } else { s.ty };
+            let first = self.b.shared(ty, s.len);
+            let second = pair.then(|| self.b.shared(ty, s.len));
+            self.shared.push((first, second));
+        }
+    }
+
+    fn rep(&self, v: Value) -> Rep {
+        // The verifier's rule: what is used was defined.
+        self.values[v.index()].unwrap_or(Rep::One(Value(0)))
+    }
+
+    fn one(&self, v: Value) -> Value {
+        self.rep(v).one()
+    }
+
+    fn ty(&self, v: Value) -> Ty {
+        self.old.values[v.index()]
+    }
+
+    fn block(&mut self, stmts: &[Stmt]) -> Scheduled<Vec<Stmt>> {
+        self.b.open();
+        let result = stmts.iter().try_for_each(|s| self.stmt(s));
+        let block = self.b.close();
+        result.map(|()| block)
+    }
+
+    fn stmt(&mut self, s: &Stmt) -> Scheduled<()> {
+        match s {
+            Stmt::Let(v, inst) => {
+                let rep = self.inst(inst)?;
+                self.values[v.index()] = Some(rep);
+            }
+            Stmt::Set(var, v) => match (self.vars[var.index()], self.rep(*v)) {
+                ((low, Some(high)), Rep::Two(a, b)) => {
+                    self.b.set(low, a);
+                    self.b.set(high, b);
+                }
+                ((var, _), rep) => self.b.set(var, rep.one()),
+            },
+            Stmt::Store { buffer, index, value } => {
+                let (index, rep) = (self.one(*index), self.rep(*value));
+                self.store(*buffer, index, rep)?;
+            }
+            Stmt::StoreShared { shared, index, value } => {
+                let (index, rep) = (self.one(*index), self.rep(*value));
+                match (self.shared[shared.index()], rep) {
+                    ((low, Some(high)), Rep::Two(a, b)) => {
+                        self.b.store_shared(low, index, a);
+                        self.b.store_shared(high, index, b);
+                    }
+                    ((shared, _), rep) => self.b.store_shared(shared, index, rep.one()),
+                }
+            }
+            Stmt::MergeBits { buffer, index, mask, bits } => {
+                let (index, mask, bits) = (self.one(*index), self.one(*mask), self.one(*bits));
+                self.b.merge_bits(*buffer, index, mask, bits);
+            }
+            Stmt::If { cond, then, otherwise } => {
+                let cond = self.one(*cond);
+                let (then, otherwise) = (self.block(then)?, self.block(otherwise)?);
+                self.b.push_if(cond, then, otherwise);
+            }
+            Stmt::For { counter, from, to, step, body } => {
+                let (from, to) = (self.one(*from), self.one(*to));
+                let own = self.b.counter(from, to);
+                self.values[counter.index()] = Some(Rep::One(own));
+                let body = self.block(body)?;
+                self.b.push_for(own, from, to, *step, body);
+            }
+            Stmt::Barrier => self.b.barrier(),
+            Stmt::Fail { code, value } => {
+                let value = self.one(*value);
+                self.b.fail(*code, value);
+            }
+        }
+        Ok(())
+    }
+
+    fn store(&mut self, buffer: Buffer, index: Value, rep: Rep) -> Scheduled<()> {
+        let dtype = self.old.buffers[buffer.index()].dtype;
+        if !self.in_words(dtype) {
+            self.b.store(buffer, index, rep.one());
+        } else if let Rep::Two(low, high) = rep {
+            let (first, one) = (self.b.shl(index, 1), self.b.int(1));
+            let second = self.b.add(first, one);
+            self.b.store(buffer, first, low);
+            self.b.store(buffer, second, high);
+        } else {
+            narrow::store(&mut self.b, buffer, dtype, index, rep.one());
+        }
+        Ok(())
+    }
+
+    fn load(&mut self, buffer: Buffer, index: Value) -> Rep {
+        let dtype = self.old.buffers[buffer.index()].dtype;
+        if !self.in_words(dtype) {
+            return Rep::One(self.b.load(buffer, index));
+        }
+        if dtype.bits() == 64 {
+            let (first, one) = (self.b.shl(index, 1), self.b.int(1));
+            let second = self.b.add(first, one);
+            return Rep::Two(self.b.load(buffer, first), self.b.load(buffer, second));
+        }
+        Rep::One(narrow::load(&mut self.b, buffer, dtype, index))
+    }
+
+    fn inst(&mut self, inst: &Inst) -> Scheduled<Rep> {
+        if let Some(rep) = self.pair_inst(inst) {
+            return Ok(rep);
+        }
+        let one = |v: Value| self.one(v);
+        let same = match *inst {
+            Inst::Unary(UnOp::Math(f), v) if !self.types.math && self.ty(v) == Ty::F32 => {
+                let x = self.one(v);
+                return Ok(Rep::One(math::unary(&mut self.b, f, x)));
+            }
+            Inst::Binary(op @ (BinOp::Pow | BinOp::Fmod | BinOp::Atan2), x, y)
+                if !self.types.math && self.ty(x) == Ty::F32 =>
+            {
+                let (x, y) = (self.one(x), self.one(y));
+                return Ok(Rep::One(math::binary(&mut self.b, op, x, y)));
+            }
+            Inst::Unary(op @ (UnOp::RoundF16 | UnOp::RoundBF16), v) if !self.types.narrow => {
+                let x = self.one(v);
+                return Ok(Rep::One(narrow::rounded(&mut self.b, op, x)));
+            }
+            Inst::Load(buffer, i) => {
+                let index = self.one(i);
+                return Ok(self.load(buffer, index));
+            }
+            Inst::LoadShared(s, i) => {
+                let index = self.one(i);
+                return Ok(match self.shared[s.index()] {
+                    (low, Some(high)) => {
+                        Rep::Two(self.b.load_shared(low, index), self.b.load_shared(high, index))
+                    }
+                    (s, None) => Rep::One(self.b.load_shared(s, index)),
+                });
+            }
+            Inst::Get(var) => {
+                return Ok(match self.vars[var.index()] {
+                    (low, Some(high)) => Rep::Two(self.b.get(low), self.b.get(high)),
+                    (var, None) => Rep::One(self.b.get(var)),
+                });
+            }
+            Inst::Unary(op, v) => Inst::Unary(op, one(v)),
+            Inst::Binary(op, x, y) => Inst::Binary(op, one(x), one(y)),
+            Inst::Compare(op, x, y) => Inst::Compare(op, one(x), one(y)),
+            Inst::Select(c, x, y) => Inst::Select(one(c), one(x), one(y)),
+            Inst::Convert(ty, v) => Inst::Convert(ty, one(v)),
+            Inst::Bitcast(ty, v) => Inst::Bitcast(ty, one(v)),
+            Inst::Const(_) | Inst::Uniform(_) | Inst::LocalId | Inst::GroupId => *inst,
+        };
+        Ok(Rep::One(self.b.inst(same)))
+    }
+}

@@ -1,0 +1,247 @@
+//! What each instruction computes on bits: shared by the interpreter and constant folding.
+
+use half::{bf16, f16};
+
+use crate::ir::{BinOp, Cmp, MathFn, Ty, UnOp};
+
+fn f32_of(bits: u64) -> f32 {
+    f32::from_bits(bits as u32)
+}
+
+fn bits32(x: f32) -> u64 {
+    u64::from(x.to_bits())
+}
+
+/// The bits of integer `x` wrapped into `ty`.
+fn wrap(ty: Ty, x: i128) -> u64 {
+    match ty {
+        Ty::I32 | Ty::U32 => u64::from(x as u32),
+        _ => x as u64,
+    }
+}
+
+/// The integer that `bits` mean.
+pub(crate) fn int(ty: Ty, bits: u64) -> i128 {
+    match ty {
+        Ty::I32 => i128::from(bits as u32 as i32),
+        Ty::I64 => i128::from(bits as i64),
+        Ty::Bool => i128::from(bits & 1),
+        Ty::U32 => i128::from(bits as u32),
+        _ => i128::from(bits),
+    }
+}
+
+/// `op(v)`.
+pub(crate) fn unary(op: UnOp, ty: Ty, v: u64) -> u64 {
+    match (ty, op) {
+        (Ty::Bool, _) => u64::from(v & 1 == 0),
+        (Ty::F32, UnOp::RoundF16) => bits32(f16::from_f32(f32_of(v)).to_f32()),
+        (Ty::F32, UnOp::RoundBF16) => bits32(bf16::from_f32(f32_of(v)).to_f32()),
+        (Ty::F32, UnOp::Neg) => v ^ 0x8000_0000,
+        (Ty::F32, UnOp::Abs) => v & 0x7FFF_FFFF,
+        (Ty::F32, UnOp::Math(f)) => bits32(math32(f, f32_of(v))),
+        (Ty::F32, _) => {
+            let x = f32_of(v);
+            bits32(match op {
+                UnOp::Floor => x.floor(),
+                UnOp::Ceil => x.ceil(),
+                UnOp::Trunc => x.trunc(),
+                UnOp::Round => x.round_ties_even(),
+                _ => x.sqrt(),
+            })
+        }
+        (Ty::F64, _) => {
+            let x = f64::from_bits(v);
+            match op {
+                UnOp::Neg => -x,
+                UnOp::Abs => x.abs(),
+                UnOp::Floor => x.floor(),
+                UnOp::Ceil => x.ceil(),
+                UnOp::Trunc => x.trunc(),
+                UnOp::Round => x.round_ties_even(),
+                UnOp::Math(f) => math64(f, x),
+                _ => x.sqrt(),
+            }
+            .to_bits()
+        }
+        (_, UnOp::Neg) => wrap(ty, -int(ty, v)),
+        (_, UnOp::LeadingZeros) => u64::from((v as u32).leading_zeros()),
+        _ => wrap(ty, !int(ty, v)),
+    }
+}
+
+fn math32(f: MathFn, x: f32) -> f32 {
+    match f {
+        MathFn::Exp => x.exp(),
+        MathFn::Log => x.ln(),
+        MathFn::Sin => x.sin(),
+        MathFn::Cos => x.cos(),
+        MathFn::Tan => x.tan(),
+        MathFn::Asin => x.asin(),
+        MathFn::Acos => x.acos(),
+        MathFn::Atan => x.atan(),
+        MathFn::Sinh => x.sinh(),
+        MathFn::Cosh => x.cosh(),
+        MathFn::Tanh => x.tanh(),
+        MathFn::Asinh => x.asinh(),
+        MathFn::Acosh => x.acosh(),
+        MathFn::Atanh => x.atanh(),
+        MathFn::Erf => math64(MathFn::Erf, f64::from(x)) as f32,
+    }
+}
+
+fn math64(f: MathFn, x: f64) -> f64 {
+    match f {
+        MathFn::Exp => x.exp(),
+        MathFn::Log => x.ln(),
+        MathFn::Sin => x.sin(),
+        MathFn::Cos => x.cos(),
+        MathFn::Tan => x.tan(),
+        MathFn::Asin => x.asin(),
+        MathFn::Acos => x.acos(),
+        MathFn::Atan => x.atan(),
+        MathFn::Sinh => x.sinh(),
+        MathFn::Cosh => x.cosh(),
+        MathFn::Tanh => x.tanh(),
+        MathFn::Asinh => x.asinh(),
+        MathFn::Acosh => x.acosh(),
+        MathFn::Atanh => x.atanh(),
+        MathFn::Erf => erf(x),
+    }
+}
+
+/// The error function: its alternating Maclaurin series near 0 (7.1.5 of Abramowitz and Stegun), the
+/// continued fraction of its complement beyond.
+fn erf(x: f64) -> f64 {
+    let a = x.abs();
+    if a.is_nan() || a == 0.0 {
+        return x;
+    }
+    if a > 2.5 {
+        let tail = (1..=80).rev().fold(0.0, |tail, k| 0.5 * f64::from(k) / (a + tail));
+        let complement = (-a * a).exp() / (std::f64::consts::PI.sqrt() * (a + tail));
+        return (1.0 - complement).copysign(x);
+    }
+    let (mut power, mut sum) = (a, a);
+    for n in 1..200 {
+        power *= -a * a / f64::from(n);
+        let term = power / f64::from(2 * n + 1);
+        sum += term;
+        if term.abs() < 1e-18 {
+            break;
+        }
+    }
+    (sum * std::f64::consts::FRAC_2_SQRT_PI).copysign(x)
+}
+
+/// `op(a, b)`; `None` where the language gives it no value (a division by zero, a shift by the width).
+pub(crate) fn binary(op: BinOp, ty: Ty, a: u64, b: u64) -> Option<u64> {
+    Some(match ty {
+        Ty::F32 => {
+            let (x, y) = (f32_of(a), f32_of(b));
+            bits32(match op {
+                BinOp::Add => x + y,
+                BinOp::Sub => x - y,
+                BinOp::Mul => x * y,
+                BinOp::Div => x / y,
+                BinOp::Min => x.min(y),
+                BinOp::Max => x.max(y),
+                BinOp::Pow => x.powf(y),
+                BinOp::Fmod => x % y,
+                BinOp::Atan2 => x.atan2(y),
+                _ => return None,
+            })
+        }
+        Ty::F64 => {
+            let (x, y) = (f64::from_bits(a), f64::from_bits(b));
+            match op {
+                BinOp::Add => x + y,
+                BinOp::Sub => x - y,
+                BinOp::Mul => x * y,
+                BinOp::Div => x / y,
+                BinOp::Min => x.min(y),
+                BinOp::Max => x.max(y),
+                BinOp::Pow => x.powf(y),
+                BinOp::Fmod => x % y,
+                BinOp::Atan2 => x.atan2(y),
+                _ => return None,
+            }
+            .to_bits()
+        }
+        _ => return binary_int(op, ty, a, b),
+    })
+}
+
+fn binary_int(op: BinOp, ty: Ty, a: u64, b: u64) -> Option<u64> {
+    match op {
+        BinOp::And => return Some(a & b),
+        BinOp::Or => return Some(a | b),
+        BinOp::Xor => return Some(a ^ b),
+        BinOp::Shl | BinOp::Shr => {
+            let by = b as u32;
+            if by >= ty.bits() {
+                return None;
+            }
+            let x = int(ty, a);
+            return Some(wrap(ty, if op == BinOp::Shl { x << by } else { x >> by }));
+        }
+        _ => {}
+    }
+    let (x, y) = (int(ty, a), int(ty, b));
+    let representable = |q: i128| (int(ty, wrap(ty, q)) == q).then_some(q);
+    Some(wrap(
+        ty,
+        match op {
+            BinOp::Add => x + y,
+            BinOp::Sub => x - y,
+            BinOp::Mul => x.wrapping_mul(y),
+            BinOp::Div => representable(x.checked_div(y)?)?,
+            BinOp::Rem => {
+                representable(x.checked_div(y)?)?;
+                x % y
+            }
+            BinOp::Min => x.min(y),
+            BinOp::Max => x.max(y),
+            _ => return None,
+        },
+    ))
+}
+
+/// Whether the comparison holds.
+pub(crate) fn compare(op: Cmp, ty: Ty, a: u64, b: u64) -> bool {
+    let ordering = match ty {
+        Ty::F32 => f32_of(a).partial_cmp(&f32_of(b)),
+        Ty::F64 => f64::from_bits(a).partial_cmp(&f64::from_bits(b)),
+        _ => Some(int(ty, a).cmp(&int(ty, b))),
+    };
+    match op {
+        Cmp::Eq => ordering.is_some_and(|o| o.is_eq()),
+        Cmp::Ne => !ordering.is_some_and(|o| o.is_eq()),
+        Cmp::Lt => ordering.is_some_and(|o| o.is_lt()),
+        Cmp::Le => ordering.is_some_and(|o| o.is_le()),
+        Cmp::Gt => ordering.is_some_and(|o| o.is_gt()),
+        Cmp::Ge => ordering.is_some_and(|o| o.is_ge()),
+    }
+}
+
+/// `v` of type `from` as type `to`.
+pub(crate) fn convert(to: Ty, from: Ty, v: u64) -> u64 {
+    let float = match from {
+        Ty::F32 => Some(f64::from(f32_of(v))),
+        Ty::F64 => Some(f64::from_bits(v)),
+        _ => None,
+    };
+    match (to, float) {
+        (Ty::Bool, Some(x)) => u64::from(x != 0.0),
+        (Ty::Bool, None) => u64::from(int(from, v) != 0),
+        (Ty::F32, Some(x)) => bits32(x as f32),
+        (Ty::F32, None) => bits32(int(from, v) as f32),
+        (Ty::F64, Some(x)) => x.to_bits(),
+        (Ty::F64, None) => (int(from, v) as f64).to_bits(),
+        (Ty::I32, Some(x)) => u64::from(x as i32 as u32),
+        (Ty::U32, Some(x)) => u64::from(x as u32),
+        (Ty::I64, Some(x)) => x as i64 as u64,
+        (Ty::U64, Some(x)) => x as u64,
+        (_, None) => wrap(to, int(from, v)),
+    }
+}

@@ -1,0 +1,160 @@
+//! A compiled module on the interpreter.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use rlx_ir::lir::{BufferKind, LirModule, Operand, Step};
+use rlx_ir::oracle::{self, Bindings};
+use rlx_ir::{DimBinding, Error, ErrorKind, Extent, Node, Op, Result, Value};
+
+use super::{Binding, Pools, dispatch};
+use crate::schedule::{Arg, Launch, UniformArg};
+use crate::target::{KernelTarget, compile_step};
+
+/// Buffers start at multiples of this within their pools, and one element further inside of the range that
+/// is bound: as on a device whose bindings must be aligned.
+const SKEW_ELEMENTS: i64 = 8;
+
+/// A module whose steps are kernels, run by the interpreter.
+#[derive(Debug, Clone)]
+pub struct Executable {
+    lir: Arc<LirModule>,
+    init: Vec<(Step, Vec<Launch>)>,
+    steps: Vec<(Step, Vec<Launch>)>,
+}
+
+impl Executable {
+    /// Compiles every step of `lir` for `target`.
+    ///
+    /// # Errors
+    /// What [`compile_step`] reports.
+    pub fn new(lir: Arc<LirModule>, target: &KernelTarget) -> Result<Self> {
+        let compile = |steps: &[Step]| -> Result<Vec<_>> {
+            steps.iter().map(|s| Ok((s.clone(), compile_step(s, &lir, target)?))).collect()
+        };
+        let (init, steps) = (compile(&lir.init)?, compile(&lir.steps)?);
+        Ok(Executable { lir, init, steps })
+    }
+
+    /// The launches of the run's steps, in order.
+    pub fn launches(&self) -> impl Iterator<Item = &Launch> {
+        self.init.iter().chain(&self.steps).flat_map(|(_, launches)| launches)
+    }
+
+    /// Runs the module, init steps included, on the named values; gives the outputs.
+    ///
+    /// # Errors
+    /// A missing value, a fault a kernel reported ([`ErrorKind::Value`]), or a check of the interpreter.
+    pub fn run(&self, values: &Bindings) -> Result<Vec<Value>> {
+        let nodes: Vec<&Node> = self
+            .lir
+            .graph
+            .nodes()
+            .iter()
+            .filter(|n| matches!(n.op, Op::Input { .. } | Op::Param { .. }))
+            .collect();
+        let find = |n: &Node| match &n.op {
+            Op::Input { name } => values.input(name),
+            Op::Param { name } => values.param(name),
+            _ => None,
+        };
+        let given = nodes.iter().filter_map(|n| find(n).map(|v| (*n, v.dims.as_slice())));
+        let dims = oracle::bind_shapes(given)?;
+        let mut memory = Memory { lir: &self.lir, dims, pools: Pools::default(), at: HashMap::new() };
+        memory
+            .fill(&|i| find_slot(&self.lir.inputs[i].name, values.input(&self.lir.inputs[i].name)), &|i| {
+                find_slot(&self.lir.params[i].name, values.param(&self.lir.params[i].name))
+            })?;
+        for (step, launches) in self.init.iter().chain(&self.steps) {
+            let node = self.lir.graph.node(step.node);
+            for launch in launches {
+                memory.launch(step, launch).map_err(|e| e.with_node(node.describe()))?;
+            }
+        }
+        self.lir.outputs.iter().map(|slot| memory.read(&slot.operand, slot.shape.dtype())).collect()
+    }
+}
+
+fn find_slot(name: &str, value: Option<&Value>) -> Result<Vec<u8>> {
+    let missing = || Error::new(ErrorKind::Binding, format!("{name:?} was not given"));
+    value.map(|v| v.encode()).ok_or_else(missing)
+}
+
+struct Memory<'a> {
+    lir: &'a LirModule,
+    dims: DimBinding,
+    pools: Pools,
+    /// The range of each buffer, by its number.
+    at: HashMap<u32, Binding>,
+}
+
+impl Memory<'_> {
+    fn number(&self, e: Extent) -> Result<i64> {
+        let value = |s: u32| self.dims.get(s).and_then(|v| i64::try_from(v).ok());
+        e.eval(&value).ok_or_else(|| Error::new(ErrorKind::Dimension, format!("{e} has no value")))
+    }
+
+    /// Lays every buffer out, each in a pool of its own, and fills those whose contents are given.
+    fn fill(
+        &mut self,
+        input: &dyn Fn(usize) -> Result<Vec<u8>>,
+        param: &dyn Fn(usize) -> Result<Vec<u8>>,
+    ) -> Result<()> {
+        for (i, buffer) in self.lir.buffers.iter().enumerate() {
+            let elements = self.number(buffer.elements)?;
+            let bytes = usize::try_from(elements).ok().and_then(|n| buffer.dtype.storage_bytes(n));
+            let bytes = bytes.ok_or_else(|| Error::new(ErrorKind::OutOfMemory, "a buffer is too large"))?;
+            let given = match &buffer.kind {
+                BufferKind::Input(k) => Some(input(*k)?),
+                BufferKind::Param(k) => Some(param(*k)?),
+                BufferKind::Constant(data) => Some(data.bytes().to_vec()),
+                _ => None,
+            };
+            let skew = buffer.dtype.storage_bytes(SKEW_ELEMENTS as usize).unwrap_or(0);
+            // What nothing wrote is no zero.
+            let mut pool = vec![0xA5; skew + bytes.next_multiple_of(4)];
+            if let Some(given) = given {
+                pool[skew..skew + bytes].copy_from_slice(&given[..bytes]);
+            }
+            self.at.insert(i as u32, Binding { pool: i, offset: 0, len: pool.len() });
+            self.pools.0.push(pool);
+        }
+        Ok(())
+    }
+
+    fn launch(&mut self, step: &Step, launch: &Launch) -> Result<()> {
+        let operand = |arg: Arg| match arg {
+            Arg::Input(i) => &step.inputs[i],
+            Arg::Output(i) => &step.outputs[i],
+        };
+        let mut uniforms = Vec::with_capacity(launch.uniforms.len());
+        for u in &launch.uniforms {
+            let v = match u {
+                UniformArg::Extent(e) => self.number(*e)?,
+                UniformArg::Base { offset, .. } => SKEW_ELEMENTS + self.number(*offset)?,
+            };
+            let v = i32::try_from(v);
+            uniforms.push(v.map_err(|_| Error::new(ErrorKind::OutOfMemory, "a size exceeds 32 bits"))?);
+        }
+        let bindings: Vec<Binding> =
+            launch.bindings.iter().map(|&arg| self.at[&operand(arg).buffer.0]).collect();
+        let groups = self.number(launch.groups)?;
+        match dispatch(&launch.kernel, groups, &uniforms, &bindings, &mut self.pools)? {
+            None => Ok(()),
+            Some(fault) => {
+                let message = format!("index {} is out of range on axis {}", fault.value, fault.code);
+                Err(Error::new(ErrorKind::Value, message))
+            }
+        }
+    }
+
+    fn read(&self, operand: &Operand, dtype: rlx_ir::DType) -> Result<Value> {
+        let dims: Vec<usize> = (operand.view.dims.iter())
+            .map(|&d| self.number(d).map(|n| usize::try_from(n).unwrap_or(0)))
+            .collect::<Result<_>>()?;
+        let skew = dtype.storage_bytes(SKEW_ELEMENTS as usize).unwrap_or(0);
+        let bytes = dtype.storage_bytes(dims.iter().product()).unwrap_or(0);
+        let pool = &self.pools.0[operand.buffer.index()];
+        Ok(Value::decode(dtype, &dims, &pool[skew..skew + bytes]))
+    }
+}

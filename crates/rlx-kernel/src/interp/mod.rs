@@ -1,0 +1,257 @@
+//! The interpreter: runs kernels on the CPU, checking what a device would not.
+//!
+//! The invocations of a workgroup run in step: each statement is done for all of them under a mask before the
+//! next, so a barrier is where all of them are. Checked on the way: every access to a buffer is within its
+//! binding, every barrier is reached by the whole workgroup, no invocation reads workgroup memory that was
+//! never written or that another one writes between the same two barriers, no two invocations of a dispatch
+//! write one element, no division by zero. A kernel that passes here may still be wrong on a device, but not
+//! for one of these reasons.
+
+mod exec;
+mod memory;
+
+pub use exec::Executable;
+pub use memory::{Binding, Pools};
+
+use rlx_ir::{Error, ErrorKind, Result};
+
+use crate::eval;
+use crate::ir::{Inst, Kernel, Stmt, Ty, Value};
+use memory::{SharedCells, Writers};
+
+/// What a [`Stmt::Fail`] reported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fault {
+    /// Which fault of the kernel: the axis.
+    pub code: u32,
+    /// The offending value.
+    pub value: i32,
+}
+
+/// Runs `groups` workgroups of `kernel` on `pools` through `bindings`; gives the first fault reported.
+///
+/// # Errors
+/// [`ErrorKind::Internal`] naming the kernel and the check that failed.
+pub fn dispatch(
+    kernel: &Kernel,
+    groups: i64,
+    uniforms: &[i32],
+    bindings: &[Binding],
+    pools: &mut Pools,
+) -> Result<Option<Fault>> {
+    let fault = |what: String| Error::new(ErrorKind::Internal, format!("kernel {:?}: {what}", kernel.name));
+    if uniforms.len() != kernel.uniforms.len() || bindings.len() != kernel.buffers.len() {
+        return Err(fault("wrong number of uniforms or bindings".to_string()));
+    }
+    for (b, decl) in bindings.iter().zip(&kernel.buffers) {
+        pools.check(b).map_err(|e| fault(format!("buffer {}: {e}", decl.name)))?;
+    }
+    let lanes = kernel.workgroup as usize;
+    let mut machine = Machine {
+        kernel,
+        lanes,
+        group: 0,
+        uniforms,
+        bindings,
+        pools,
+        values: vec![0; kernel.values.len() * lanes],
+        vars: vec![0; kernel.vars.len() * lanes],
+        shared: SharedCells::new(&kernel.shared),
+        writers: kernel.buffers.iter().zip(bindings).map(|(d, b)| Writers::new(d, b)).collect(),
+        fault: None,
+    };
+    let all = vec![true; lanes];
+    for group in 0..groups {
+        machine.group = group;
+        machine.shared.reset();
+        machine.block(&kernel.body, &all).map_err(|e| fault(format!("workgroup {group}: {e}")))?;
+    }
+    Ok(machine.fault)
+}
+
+struct Machine<'a> {
+    kernel: &'a Kernel,
+    lanes: usize,
+    group: i64,
+    uniforms: &'a [i32],
+    bindings: &'a [Binding],
+    pools: &'a mut Pools,
+    /// Bits of value `v` in lane `l`: `values[v * lanes + l]`.
+    values: Vec<u64>,
+    vars: Vec<u64>,
+    shared: SharedCells,
+    writers: Vec<Writers>,
+    fault: Option<Fault>,
+}
+
+/// What a statement may report: a message, which the caller puts into an [`Error`].
+type Step = std::result::Result<(), String>;
+
+impl Machine<'_> {
+    fn at(&self, v: Value, lane: usize) -> u64 {
+        self.values[v.index() * self.lanes + lane]
+    }
+
+    fn int_at(&self, v: Value, lane: usize) -> i32 {
+        self.at(v, lane) as u32 as i32
+    }
+
+    fn ty(&self, v: Value) -> Ty {
+        self.kernel.values[v.index()]
+    }
+
+    /// The invocation's number within the dispatch, for the race checks.
+    fn invocation(&self, lane: usize) -> u32 {
+        (self.group as u32).wrapping_mul(self.lanes as u32).wrapping_add(lane as u32)
+    }
+
+    fn block(&mut self, stmts: &[Stmt], mask: &[bool]) -> Step {
+        stmts.iter().try_for_each(|s| self.stmt(s, mask))
+    }
+
+    fn stmt(&mut self, s: &Stmt, mask: &[bool]) -> Step {
+        let lanes = move || (0..mask.len()).filter(move |&l| mask[l]);
+        match s {
+            Stmt::Let(v, inst) => return self.compute(*v, inst, mask),
+            Stmt::Set(var, v) => {
+                for l in lanes() {
+                    self.vars[var.index() * self.lanes + l] = self.at(*v, l);
+                }
+            }
+            Stmt::Store { buffer, index, value } => {
+                let dtype = self.kernel.buffers[buffer.index()].dtype;
+                for l in lanes() {
+                    let (i, bits, who) = (self.int_at(*index, l), self.at(*value, l), self.invocation(l));
+                    let element = self.bindings[buffer.index()].element(i, dtype)?;
+                    self.writers[buffer.index()].write(element, who)?;
+                    self.pools.store(&self.bindings[buffer.index()], element, dtype, bits);
+                }
+            }
+            Stmt::StoreShared { shared, index, value } => {
+                for l in lanes() {
+                    self.shared.store(*shared, self.int_at(*index, l), self.at(*value, l), l)?;
+                }
+            }
+            Stmt::MergeBits { buffer, index, mask: bit_mask, bits } => {
+                for l in lanes() {
+                    let binding = &self.bindings[buffer.index()];
+                    let (keep, put) = (!(self.at(*bit_mask, l) as u32), self.at(*bits, l) as u32);
+                    if keep & put != 0 {
+                        return Err("merged bits outside of their mask".to_string());
+                    }
+                    let element = binding.element(self.int_at(*index, l), rlx_ir::DType::U32)?;
+                    let old = self.pools.load(binding, element, rlx_ir::DType::U32) as u32;
+                    self.pools.store(binding, element, rlx_ir::DType::U32, u64::from(old & keep | put));
+                }
+            }
+            Stmt::If { cond, then, otherwise } => {
+                let holds: Vec<bool> = (0..self.lanes).map(|l| mask[l] && self.at(*cond, l) != 0).collect();
+                if holds.contains(&true) {
+                    self.block(then, &holds)?;
+                }
+                let fails: Vec<bool> = (0..self.lanes).map(|l| mask[l] && !holds[l]).collect();
+                if fails.contains(&true) {
+                    self.block(otherwise, &fails)?;
+                }
+            }
+            Stmt::For { counter, from, to, step, body } => {
+                return self.repeat((*counter, *from, *to, *step), body, mask);
+            }
+            Stmt::Barrier => {
+                if mask.contains(&false) {
+                    return Err("a barrier that not every invocation reaches".to_string());
+                }
+                self.shared.barrier();
+            }
+            Stmt::Fail { code, value } => {
+                if let Some(l) = lanes().next() {
+                    let value = self.int_at(*value, l);
+                    self.fault.get_or_insert(Fault { code: *code, value });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn repeat(
+        &mut self,
+        (counter, from, to, step): (Value, Value, Value, i32),
+        body: &[Stmt],
+        mask: &[bool],
+    ) -> Step {
+        let mut at: Vec<i64> = (0..self.lanes).map(|l| i64::from(self.int_at(from, l))).collect();
+        let end: Vec<i64> = (0..self.lanes).map(|l| i64::from(self.int_at(to, l))).collect();
+        loop {
+            let active: Vec<bool> = (0..self.lanes).map(|l| mask[l] && at[l] < end[l]).collect();
+            if !active.contains(&true) {
+                return Ok(());
+            }
+            for (l, _) in active.iter().enumerate().filter(|&(_, &a)| a) {
+                self.values[counter.index() * self.lanes + l] = u64::from(at[l] as u32);
+            }
+            self.block(body, &active)?;
+            at.iter_mut().for_each(|a| *a += i64::from(step));
+        }
+    }
+
+    fn compute(&mut self, v: Value, inst: &Inst, mask: &[bool]) -> Step {
+        let base = v.index() * self.lanes;
+        let lanes = move || (0..mask.len()).filter(move |&l| mask[l]);
+        match *inst {
+            Inst::Const(c) => self.values[base..base + mask.len()].fill(c.bits),
+            Inst::Uniform(i) => {
+                let bits = u64::from(self.uniforms[i as usize] as u32);
+                self.values[base..base + mask.len()].fill(bits);
+            }
+            Inst::LocalId => lanes().for_each(|l| self.values[base + l] = l as u64),
+            Inst::GroupId => {
+                let bits = u64::from(self.group as u32);
+                self.values[base..base + mask.len()].fill(bits);
+            }
+            Inst::Get(var) => {
+                lanes().for_each(|l| self.values[base + l] = self.vars[var.index() * self.lanes + l])
+            }
+            Inst::Unary(op, x) => {
+                let ty = self.ty(x);
+                lanes().for_each(|l| self.values[base + l] = eval::unary(op, ty, self.at(x, l)));
+            }
+            Inst::Binary(op, x, y) => {
+                let ty = self.ty(x);
+                for l in lanes() {
+                    let (p, q) = (self.at(x, l), self.at(y, l));
+                    let undefined =
+                        || format!("{op:?} of {} and {} has no value", eval::int(ty, p), eval::int(ty, q));
+                    self.values[base + l] = eval::binary(op, ty, p, q).ok_or_else(undefined)?;
+                }
+            }
+            Inst::Compare(op, x, y) => {
+                let ty = self.ty(x);
+                lanes().for_each(|l| {
+                    self.values[base + l] = u64::from(eval::compare(op, ty, self.at(x, l), self.at(y, l)));
+                });
+            }
+            Inst::Select(c, x, y) => lanes().for_each(|l| {
+                self.values[base + l] = self.at(if self.at(c, l) != 0 { x } else { y }, l);
+            }),
+            Inst::Convert(to, x) => {
+                let from = self.ty(x);
+                lanes().for_each(|l| self.values[base + l] = eval::convert(to, from, self.at(x, l)));
+            }
+            Inst::Bitcast(_, x) => lanes().for_each(|l| self.values[base + l] = self.at(x, l)),
+            Inst::Load(buffer, i) => {
+                let dtype = self.kernel.buffers[buffer.index()].dtype;
+                for l in lanes() {
+                    let element = self.bindings[buffer.index()].element(self.int_at(i, l), dtype)?;
+                    self.writers[buffer.index()].read(element, self.invocation(l))?;
+                    self.values[base + l] = self.pools.load(&self.bindings[buffer.index()], element, dtype);
+                }
+            }
+            Inst::LoadShared(s, i) => {
+                for l in lanes() {
+                    self.values[base + l] = self.shared.load(s, self.int_at(i, l), l)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,32 @@
+//! Kernels as data, for devices whose code is generated.
+//!
+//! A step of LIR becomes one or more [`ir::Kernel`]s by a schedule ([`mod@schedule`]); what the device's language
+//! lacks (64-bit integers, bytes, half precision, library functions) is expanded by [`mod@emulate`]; a renderer
+//! (`render`) writes the result in the device's language. Kernels can be printed, hashed, verified
+//! ([`mod@verify`]) and run on the CPU ([`interp`]), so every lowering is tested without the device.
+//!
+//! ```text
+//! Step ──schedule──▶ Kernel ──emulate──▶ Kernel ──render──▶ WGSL, CUDA C
+//!                      │                   │
+//!                      └── interpreter ────┘
+//! ```
+//!
+//! A backend takes three things from here: [`KernelTarget`] as its `rlx_opt::Target`, [`compile_step`] for each step, and a
+//! renderer. See `docs/architecture.md`, "Kernels are data".
+#![forbid(unsafe_code)]
+
+pub mod build;
+pub mod emulate;
+mod eval;
+pub mod interp;
+pub mod ir;
+pub mod schedule;
+mod simplify;
+mod target;
+pub mod text;
+pub mod verify;
+
+pub use ir::Kernel;
+pub use schedule::{Arg, Launch, UniformArg};
+pub use target::{DeviceLimits, KernelTarget, TypeSupport, compile_step, grid};
+pub use text::KernelHash;

@@ -1,0 +1,233 @@
+//! Computing one element of a body: [`Cx::element`] asks the nodes before for the elements it needs.
+//!
+//! Elementwise ops ask for the same (broadcast) index, movement ops for another one; inputs are loads. So a
+//! chain of any length becomes straight code, and a movement in the middle of a region costs its index
+//! arithmetic and nothing else. An anchor's value is given beforehand ([`Cx::bind`]).
+
+use rlx_ir::op::PadMode;
+use rlx_ir::{Dim, Extent, Node, NodeId, Op};
+
+use super::cx::{Arg, Cx};
+use super::{Scheduled, elementwise, refuse};
+use crate::ir::{Const, Ty, Value};
+
+/// Whether an element of the result is an element of an input at another index.
+pub(super) fn is_index_map(op: &Op) -> bool {
+    super::index::is_indexed(op)
+        || matches!(
+            op,
+            Op::Constant { .. }
+                | Op::Reshape { .. }
+                | Op::Transpose { .. }
+                | Op::Expand { .. }
+                | Op::Slice { .. }
+                | Op::Pad { .. }
+                | Op::Concat { .. }
+                | Op::Tile { .. }
+        )
+}
+
+impl Cx<'_> {
+    /// States the value of a node at an index.
+    pub fn bind(&mut self, node: NodeId, index: &[Value], value: Value) {
+        self.made.insert((node, index.to_vec()), value);
+    }
+
+    /// The element of `node` at `index`.
+    ///
+    /// # Errors
+    /// The op that has no element-by-element form.
+    pub fn element(&mut self, id: NodeId, index: &[Value]) -> Scheduled<Value> {
+        let key = (id, index.to_vec());
+        if let Some(&v) = self.made.get(&key) {
+            return Ok(v);
+        }
+        let graph = self.graph();
+        let node = graph.node(id);
+        let value = match &node.op {
+            Op::Input { .. } => {
+                let number = self.input_numbers[&id];
+                self.load(Arg::Input(number), index)
+            }
+            Op::Constant { data } => self.constant(data)?,
+            op if op.is_elementwise() => self.elementwise(node, index)?,
+            op if super::index::is_indexed(op) => self.indexed(node, index)?,
+            op if is_index_map(op) => self.moved(node, index)?,
+            op => return refuse(format!("{} within a region, at an index of its own", op.kind())),
+        };
+        self.made.insert(key, value);
+        Ok(value)
+    }
+
+    fn elementwise(&mut self, node: &Node, index: &[Value]) -> Scheduled<Value> {
+        let mut args = Vec::with_capacity(node.inputs.len());
+        for &input in &node.inputs {
+            let index = if self.flat { index.to_vec() } else { self.broadcast(input, index) };
+            args.push(self.element(input, &index)?);
+        }
+        let from = self.dtype(*node.inputs.last().unwrap_or(&node.id));
+        elementwise::apply(&mut self.b, &node.op, &args, from, node.shape.dtype())
+    }
+
+    /// The index into an operand that broadcasts to the space of `index`.
+    fn broadcast(&mut self, input: NodeId, index: &[Value]) -> Vec<Value> {
+        let dims = self.graph().shape(input).dims();
+        let skip = index.len().saturating_sub(dims.len());
+        let zero = self.b.int(0);
+        dims.iter().zip(&index[skip..]).map(|(d, &i)| if *d == Dim::Static(1) { zero } else { i }).collect()
+    }
+
+    /// A constant of one value.
+    fn constant(&mut self, data: &rlx_ir::ConstData) -> Scheduled<Value> {
+        let value = data.value();
+        let ty = Ty::of(data.dtype());
+        let uniform = data.num_elements() >= 1
+            && match &value.elements {
+                rlx_ir::tensor::Elements::Float(v) => v.windows(2).all(|w| w[0].to_bits() == w[1].to_bits()),
+                rlx_ir::tensor::Elements::Int(v) => v.windows(2).all(|w| w[0] == w[1]),
+            };
+        if !uniform || data.num_elements() > 1 << 16 {
+            return refuse(format!("a constant {} of several values within a region", data.shape()));
+        }
+        let c = match &value.elements {
+            rlx_ir::tensor::Elements::Float(v) if ty.is_float() => Const::float(ty, v[0]),
+            rlx_ir::tensor::Elements::Int(v) => Const::int(ty, v[0] as i64),
+            _ => return refuse(format!("a constant of {}", data.dtype())),
+        };
+        Ok(self.b.constant(c))
+    }
+
+    fn node_dims(&mut self, id: NodeId) -> Vec<Value> {
+        let dims = self.graph().shape(id).dims().to_vec();
+        dims.iter()
+            .enumerate()
+            .map(|(i, d)| self.size(&format!("n{}.dim{i}", id.index()), d.extent()))
+            .collect()
+    }
+
+    fn moved(&mut self, node: &Node, index: &[Value]) -> Scheduled<Value> {
+        let source = node.inputs[0];
+        let index: Vec<Value> = match &node.op {
+            Op::Reshape { .. } => {
+                let (to, from) = (self.node_dims(node.id), self.node_dims(source));
+                let flat = self.flatten(index, &to);
+                self.unflatten(flat, &from)
+            }
+            Op::Transpose { perm } => {
+                let mut out = index.to_vec();
+                perm.iter().zip(index).for_each(|(&p, &i)| out[p] = i);
+                out
+            }
+            Op::Expand { .. } => self.broadcast(source, index),
+            Op::Slice { starts, steps, .. } => (0..index.len())
+                .map(|i| {
+                    let start = self.size("start", starts[i]);
+                    let step = self.extent("step", Extent::Const(steps[i]));
+                    let along = self.b.mul(index[i], step);
+                    self.b.add(start, along)
+                })
+                .collect(),
+            Op::Tile { .. } => {
+                let from = self.node_dims(source);
+                index.iter().zip(from).map(|(&i, d)| self.b.rem(i, d)).collect()
+            }
+            Op::Pad { before, mode, .. } => return self.padded(node, before, *mode, index),
+            Op::Concat { axis } => return self.joined(node, *axis, index),
+            op => return refuse(format!("{} is no index map", op.kind())),
+        };
+        self.element(source, &index)
+    }
+
+    /// Where `place`, which may lie outside, is in a dimension of `size` elements.
+    fn border(&mut self, place: Value, size: Value, mode: PadMode) -> Value {
+        let (zero, one) = (self.b.int(0), self.b.int(1));
+        match mode {
+            PadMode::Edge => {
+                let last = self.b.sub(size, one);
+                let low = self.b.max(place, zero);
+                self.b.min(low, last)
+            }
+            PadMode::Wrap => self.modulo(place, size),
+            PadMode::Reflect => {
+                // There and back again, neither end twice; a single element is all there is.
+                let last = self.b.sub(size, one);
+                let round = self.b.add(last, last);
+                let round = self.b.max(round, one);
+                let at = self.modulo(place, round);
+                let back = self.b.sub(round, at);
+                let at = self.b.min(at, back);
+                self.b.min(at, last)
+            }
+            _ => place,
+        }
+    }
+
+    /// `a mod n` in `0..n`.
+    fn modulo(&mut self, a: Value, n: Value) -> Value {
+        let r = self.b.rem(a, n);
+        let (zero, up) = (self.b.int(0), self.b.add(r, n));
+        let negative = self.b.lt(r, zero);
+        self.b.select(negative, up, r)
+    }
+
+    fn padded(&mut self, node: &Node, before: &[Extent], mode: PadMode, index: &[Value]) -> Scheduled<Value> {
+        let source = node.inputs[0];
+        let dims = self.node_dims(source);
+        let mut places = Vec::with_capacity(index.len());
+        let mut inside = self.b.constant(Const::bool(true));
+        for (axis, &i) in index.iter().enumerate() {
+            let skip = self.size("before", before[axis]);
+            let place = self.b.sub(i, skip);
+            if mode == PadMode::Constant {
+                let zero = self.b.int(0);
+                let (low, high) = (self.b.ge(place, zero), self.b.lt(place, dims[axis]));
+                let both = self.b.and(low, high);
+                inside = self.b.and(inside, both);
+                places.push(place);
+            } else {
+                places.push(self.border(place, dims[axis], mode));
+            }
+        }
+        if mode != PadMode::Constant {
+            return self.element(source, &places);
+        }
+        let border = match node.inputs.get(1) {
+            Some(&value) => self.element(value, &[])?,
+            None => {
+                let stored = self.step.stored(node.shape.dtype());
+                let zero = Const { ty: Ty::of(stored), bits: 0 };
+                self.b.constant(zero)
+            }
+        };
+        let var = self.b.var(border);
+        self.if_then(inside, |cx| {
+            let v = cx.element(source, &places)?;
+            cx.b.set(var, v);
+            Ok(())
+        })?;
+        Ok(self.b.get(var))
+    }
+
+    fn joined(&mut self, node: &Node, axis: usize, index: &[Value]) -> Scheduled<Value> {
+        let stored = self.step.stored(node.shape.dtype());
+        let zero = self.b.constant(Const { ty: Ty::of(stored), bits: 0 });
+        let var = self.b.var(zero);
+        let mut start = self.b.int(0);
+        for &input in &node.inputs {
+            let along = self.graph().shape(input).dim(axis).extent();
+            let len = self.size("part", along);
+            let end = self.b.add(start, len);
+            let (low, high) = (self.b.ge(index[axis], start), self.b.lt(index[axis], end));
+            let here = self.b.and(low, high);
+            let mut own = index.to_vec();
+            own[axis] = self.b.sub(index[axis], start);
+            self.if_then(here, |cx| {
+                let v = cx.element(input, &own)?;
+                cx.b.set(var, v);
+                Ok(())
+            })?;
+            start = end;
+        }
+        Ok(self.b.get(var))
+    }
+}

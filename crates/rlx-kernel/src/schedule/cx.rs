@@ -1,0 +1,326 @@
+//! What a schedule writes a kernel with: the builder, the step's operands, and the body around its anchor.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use rlx_ir::lir::{BufferId, Operand};
+use rlx_ir::{DType, Extent, Graph, NodeId, Op};
+
+use super::{Launch, Scheduled, StepDesc, UniformArg, refuse};
+use crate::build::Builder;
+use crate::ir::{Access, Buffer, Stmt, Value};
+
+/// Which operand of a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Arg {
+    /// Input number `.0`.
+    Input(usize),
+    /// Output number `.0`.
+    Output(usize),
+}
+
+/// How a kernel reaches an operand: `buffer[base + Σ index·stride]`.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    pub buffer: Buffer,
+    pub base: Value,
+    pub strides: Vec<Value>,
+}
+
+/// Writes the kernel of one step.
+pub(crate) struct Cx<'a> {
+    pub b: Builder,
+    pub step: &'a StepDesc,
+    uniforms: Vec<UniformArg>,
+    bindings: Vec<Arg>,
+    slots: HashMap<BufferId, Buffer>,
+    places: HashMap<Arg, Place>,
+    /// Values of body nodes at the index they were made for.
+    pub(super) made: HashMap<(NodeId, Vec<Value>), Value>,
+    /// In a body of elementwise ops alone, indices are those of the collapsed space, and operands are
+    /// reached by these strides.
+    pub(super) flat: bool,
+    /// Which operand each input node of the body is.
+    pub(super) input_numbers: HashMap<NodeId, usize>,
+}
+
+impl<'a> Cx<'a> {
+    pub fn new(name: &str, workgroup: u32, step: &'a StepDesc) -> Self {
+        let inputs = step.graph.inputs().enumerate().map(|(i, n)| (n.id, i)).collect();
+        Cx {
+            b: Builder::new(name, workgroup),
+            step,
+            uniforms: Vec::new(),
+            bindings: Vec::new(),
+            slots: HashMap::new(),
+            places: HashMap::new(),
+            made: HashMap::new(),
+            flat: false,
+            input_numbers: inputs,
+        }
+    }
+
+    pub fn graph(&self) -> &'a Graph {
+        &self.step.graph
+    }
+
+    pub fn operand(&self, arg: Arg) -> &'a Operand {
+        match arg {
+            Arg::Input(i) => &self.step.inputs[i],
+            Arg::Output(i) => &self.step.outputs[i],
+        }
+    }
+
+    /// A number of the step as a value: 0 and 1 are part of the kernel, everything else is a uniform.
+    pub fn extent(&mut self, name: &str, e: Extent) -> Value {
+        self.uniform(name, e, i32::MIN)
+    }
+
+    /// As [`Cx::extent`], for what is never negative.
+    pub fn size(&mut self, name: &str, e: Extent) -> Value {
+        self.uniform(name, e, 0)
+    }
+
+    fn uniform(&mut self, name: &str, e: Extent, min: i32) -> Value {
+        match e {
+            Extent::Const(c @ 0..=1) => self.b.int(c as i32),
+            _ => {
+                self.uniforms.push(UniformArg::Extent(e));
+                self.b.uniform(name, min, i32::MAX)
+            }
+        }
+    }
+
+    /// The buffer slot of an operand; inputs in one buffer share one.
+    fn slot(&mut self, arg: Arg) -> Buffer {
+        let operand = self.operand(arg);
+        if let (Arg::Input(_), Some(&slot)) = (arg, self.slots.get(&operand.buffer)) {
+            return slot;
+        }
+        let (name, access) = match arg {
+            Arg::Input(i) => (format!("x{i}"), Access::Read),
+            Arg::Output(i) => (format!("y{i}"), Access::Write),
+        };
+        let slot = self.b.buffer(name, self.step.stored(operand.dtype), access);
+        self.bindings.push(arg);
+        if matches!(arg, Arg::Input(_)) {
+            self.slots.insert(operand.buffer, slot);
+        }
+        slot
+    }
+
+    /// Reaches an operand through strides of a space of the schedule's own.
+    pub fn place_by(&mut self, arg: Arg, strides: &[Extent]) -> Place {
+        let buffer = self.slot(arg);
+        let offset = self.operand(arg).view.offset;
+        self.uniforms.push(UniformArg::Base { operand: arg, offset });
+        let name = match arg {
+            Arg::Input(i) => format!("x{i}"),
+            Arg::Output(i) => format!("y{i}"),
+        };
+        let base = self.b.uniform(format!("{name}.base"), 0, i32::MAX);
+        let strides = (strides.iter().enumerate())
+            .map(|(i, &s)| self.extent(&format!("{name}.stride{i}"), s))
+            .collect();
+        let place = Place { buffer, base, strides };
+        self.places.insert(arg, place.clone());
+        place
+    }
+
+    /// Reaches an operand through its own view.
+    pub fn place(&mut self, arg: Arg) -> Place {
+        if let Some(place) = self.places.get(&arg) {
+            return place.clone();
+        }
+        let strides = self.operand(arg).view.strides.clone();
+        self.place_by(arg, &strides)
+    }
+
+    /// Extents as values.
+    pub fn sizes(&mut self, name: &str, dims: &[Extent]) -> Vec<Value> {
+        dims.iter().enumerate().map(|(i, &d)| self.size(&format!("{name}{i}"), d)).collect()
+    }
+
+    /// The dimensions that all results share.
+    ///
+    /// # Errors
+    /// When they do not.
+    pub fn result_space(&self) -> Scheduled<Vec<Extent>> {
+        let space = self.step.outputs.first().map(|o| o.view.dims.clone()).unwrap_or_default();
+        if self.step.outputs.iter().all(|o| o.view.dims == space) {
+            return Ok(space);
+        }
+        refuse("results of different dimensions")
+    }
+
+    /// Computes every result at `index` and stores it.
+    pub fn store_results(&mut self, index: &[Value]) -> Scheduled<()> {
+        let outputs = self.graph().outputs.clone();
+        let values: Vec<Value> =
+            outputs.iter().map(|&id| self.element(id, index)).collect::<Scheduled<_>>()?;
+        for (k, value) in values.into_iter().enumerate() {
+            self.store(Arg::Output(k), index, value);
+        }
+        Ok(())
+    }
+
+    /// Runs `f` in one invocation for each row along `axis` of a space, with the row's index (0 along the axis)
+    /// and length; gives the number of workgroups.
+    pub fn for_rows(
+        &mut self,
+        space: &[Extent],
+        axis: usize,
+        f: impl FnOnce(&mut Self, &[Value], Value) -> Scheduled<()>,
+    ) -> Scheduled<Extent> {
+        let dims = self.sizes("dim", space);
+        let mut others = dims.clone();
+        others[axis] = self.b.int(1);
+        let rows = others.iter().fold(self.b.int(1), |n, &d| self.b.mul(n, d));
+        let i = self.b.global_id();
+        let inside = self.b.lt(i, rows);
+        self.if_then(inside, |cx| {
+            let row = cx.unflatten(i, &others);
+            f(cx, &row, dims[axis])
+        })?;
+        let count = (0..space.len()).filter(|&i| i != axis).fold(Extent::Const(1), |n, i| n * space[i]);
+        Ok(count.ceil_div(i64::from(self.b.kernel().workgroup)))
+    }
+
+    /// `base + Σ index·stride`.
+    pub fn address(&mut self, place: &Place, index: &[Value]) -> Value {
+        let mut at = place.base;
+        for (&i, &stride) in index.iter().zip(&place.strides) {
+            let step = self.b.mul(i, stride);
+            at = self.b.add(at, step);
+        }
+        at
+    }
+
+    /// The element of an operand at an index of its view.
+    pub fn load(&mut self, arg: Arg, index: &[Value]) -> Value {
+        let place = self.place(arg);
+        let at = self.address(&place, index);
+        self.b.load(place.buffer, at)
+    }
+
+    /// Writes the element of an output at an index of its view.
+    pub fn store(&mut self, arg: Arg, index: &[Value], value: Value) {
+        let place = self.place(arg);
+        let at = self.address(&place, index);
+        self.b.store(place.buffer, at, value);
+    }
+
+    /// The multi-index of element `i` of a space of `dims`, row-major.
+    pub fn unflatten(&mut self, i: Value, dims: &[Value]) -> Vec<Value> {
+        let mut index = vec![i; dims.len()];
+        let mut rest = i;
+        for axis in (1..dims.len()).rev() {
+            index[axis] = self.b.rem(rest, dims[axis]);
+            rest = self.b.div(rest, dims[axis]);
+        }
+        if let Some(first) = index.first_mut() {
+            *first = rest;
+            if let Some(&d) = dims.first()
+                && self.b.as_const(d).and_then(|c| c.as_i32()) == Some(1)
+            {
+                *first = self.b.int(0);
+            }
+        }
+        index
+    }
+
+    /// The row-major position of an index in a space of `dims`.
+    pub fn flatten(&mut self, index: &[Value], dims: &[Value]) -> Value {
+        let mut at = self.b.int(0);
+        for (&i, &d) in index.iter().zip(dims) {
+            let scaled = self.b.mul(at, d);
+            at = self.b.add(scaled, i);
+        }
+        at
+    }
+
+    /// Runs `f` in an inner list: what it makes is forgotten after.
+    fn inner(&mut self, f: impl FnOnce(&mut Self) -> Scheduled<()>) -> (Scheduled<()>, Vec<Stmt>) {
+        let made = self.made.clone();
+        self.b.open();
+        let result = f(self);
+        let stmts = self.b.close();
+        self.made = made;
+        (result, stmts)
+    }
+
+    /// Runs `then` where `cond` holds.
+    pub fn if_then(&mut self, cond: Value, then: impl FnOnce(&mut Self) -> Scheduled<()>) -> Scheduled<()> {
+        match self.b.as_const(cond) {
+            Some(c) if c.bits != 0 => then(self),
+            Some(_) => Ok(()),
+            None => {
+                let (result, then) = self.inner(then);
+                self.b.push_if(cond, then, Vec::new());
+                result
+            }
+        }
+    }
+
+    /// Repeats `body` with a counter from `from` to before `to`, growing by `step`.
+    pub fn for_step(
+        &mut self,
+        (from, to, step): (Value, Value, i32),
+        body: impl FnOnce(&mut Self, Value) -> Scheduled<()>,
+    ) -> Scheduled<()> {
+        let counter = self.b.counter(from, to);
+        let (result, body) = self.inner(|cx| body(cx, counter));
+        self.b.push_for(counter, from, to, step, body);
+        result
+    }
+
+    /// Repeats `body` with a counter from 0 to before `to`.
+    pub fn for_each(
+        &mut self,
+        to: Value,
+        body: impl FnOnce(&mut Self, Value) -> Scheduled<()>,
+    ) -> Scheduled<()> {
+        let zero = self.b.int(0);
+        self.for_step((zero, to, 1), body)
+    }
+
+    /// Repeats `body` for every index of a space of `dims`, outermost first.
+    pub fn for_space(
+        &mut self,
+        dims: &[Value],
+        body: &mut dyn FnMut(&mut Self, &[Value]) -> Scheduled<()>,
+    ) -> Scheduled<()> {
+        self.for_space_from(dims, &mut Vec::new(), body)
+    }
+
+    fn for_space_from(
+        &mut self,
+        dims: &[Value],
+        index: &mut Vec<Value>,
+        body: &mut dyn FnMut(&mut Self, &[Value]) -> Scheduled<()>,
+    ) -> Scheduled<()> {
+        let Some(&d) = dims.get(index.len()) else { return body(self, index) };
+        self.for_each(d, |cx, i| {
+            index.push(i);
+            let result = cx.for_space_from(dims, index, body);
+            index.pop();
+            result
+        })
+    }
+
+    /// The launch of the finished kernel over `groups` workgroups.
+    pub fn finish(self, groups: Extent) -> Launch {
+        let kernel = self.b.finish();
+        Launch { kernel: Arc::new(kernel), bindings: self.bindings, uniforms: self.uniforms, groups }
+    }
+
+    /// The element type of a node of the body.
+    pub fn dtype(&self, node: NodeId) -> DType {
+        self.graph().shape(node).dtype()
+    }
+
+    /// Whether the body holds nothing but inputs and elementwise ops.
+    pub fn body_is_elementwise(&self) -> bool {
+        self.graph().nodes().iter().all(|n| n.op.is_elementwise() || matches!(n.op, Op::Input { .. }))
+    }
+}

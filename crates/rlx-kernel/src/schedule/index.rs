@@ -1,0 +1,353 @@
+//! Index: elements at positions that are data.
+//!
+//! Gathers and scatters compute one element of their result at a time ([`Cx::indexed`]), so they stand in map
+//! kernels like movement does. A gather asks its table for the element the index means. A scatter looks
+//! through the updates that may mean its element, in order, so that the last of several wins and sums have a
+//! fixed order: no two invocations ever write one place.
+//!
+//! An index out of range reports a fault with its axis and value; nothing is clamped into range.
+
+use rlx_ir::op::{ArgOp, ReduceOp, ScatterOp};
+use rlx_ir::{DType, Extent, Node, NodeId, Op};
+
+use super::cx::{Arg, Cx};
+use super::reduce::Combine;
+use super::{Launch, Scheduled, StepDesc, elementwise, refuse};
+use crate::build::Builder;
+use crate::ir::{Const, Ty, Value, Var};
+
+/// Whether an op computes each result element from elements whose places are data, or by a search of its own.
+pub(super) fn is_indexed(op: &Op) -> bool {
+    matches!(
+        op,
+        Op::Gather { .. }
+            | Op::GatherElements { .. }
+            | Op::GatherNd { .. }
+            | Op::ScatterElements { .. }
+            | Op::ScatterNd { .. }
+            | Op::Iota { .. }
+            | Op::Trilu { .. }
+            | Op::ArgReduce { .. }
+    )
+}
+
+impl Cx<'_> {
+    /// The element of an indexed op at `index`.
+    pub(super) fn indexed(&mut self, node: &Node, index: &[Value]) -> Scheduled<Value> {
+        match &node.op {
+            Op::Gather { axis } => {
+                let taken = self.graph().shape(node.inputs[1]).rank();
+                let own = index[*axis..*axis + taken].to_vec();
+                let (place, inside) = self.resolved(node.inputs[1], &own, node.inputs[0], *axis)?;
+                let mut from = index[..*axis].to_vec();
+                from.push(place);
+                from.extend_from_slice(&index[*axis + taken..]);
+                self.guarded(node, node.inputs[0], &from, inside)
+            }
+            Op::GatherElements { axis } => {
+                let (place, inside) = self.resolved(node.inputs[1], index, node.inputs[0], *axis)?;
+                let mut from = index.to_vec();
+                from[*axis] = place;
+                self.guarded(node, node.inputs[0], &from, inside)
+            }
+            Op::GatherNd { batch_dims } => self.gathered_slice(node, *batch_dims, index),
+            Op::ScatterElements { axis, reduction } => self.scattered(node, *axis, *reduction, index),
+            Op::ScatterNd { reduction } => self.scattered_slices(node, *reduction, index),
+            Op::Iota { axis, dtype, .. } => {
+                if !elementwise::computes(*dtype) {
+                    return refuse(format!("Iota of {dtype}"));
+                }
+                let v = self.b.convert(Ty::of(*dtype), index[*axis]);
+                Ok(elementwise::narrowed(&mut self.b, v, *dtype))
+            }
+            Op::Trilu { upper, k } => self.triangle(node, *upper, *k, index),
+            Op::ArgReduce { op, axis, keep_dim, last } => {
+                let mut row = index.to_vec();
+                if !keep_dim {
+                    let zero = self.b.int(0);
+                    row.insert(*axis, zero);
+                }
+                let size = self.axis_size(node.inputs[0], *axis);
+                let order = Order { largest: *op == ArgOp::Max, nan_wins: true, last: *last };
+                let (_, place) = self.extreme(node.inputs[0], &row, *axis, size, order, None)?;
+                let place = self.b.get(place);
+                Ok(self.b.convert(Ty::I64, place))
+            }
+            op => refuse(format!("{} is not indexed", op.kind())),
+        }
+    }
+
+    fn axis_size(&mut self, node: NodeId, axis: usize) -> Value {
+        let d = self.graph().shape(node).dim(axis).extent();
+        self.size(&format!("axis{axis}"), d)
+    }
+
+    /// The element number that `indices` at `at` means along `axis` of `table`, and whether there is one; a
+    /// fault is reported when there is none.
+    fn resolved(
+        &mut self,
+        indices: NodeId,
+        at: &[Value],
+        table: NodeId,
+        axis: usize,
+    ) -> Scheduled<(Value, Value)> {
+        let raw = self.element(indices, at)?;
+        let size = self.axis_size(table, axis);
+        let ty = self.b.ty(raw);
+        let (wide, zero) = (self.b.convert(ty, size), self.b.constant(Const::int(ty, 0)));
+        let from_end = self.b.add(raw, wide);
+        let negative = self.b.lt(raw, zero);
+        let place = self.b.select(negative, from_end, raw);
+        let (low, high) = (self.b.ge(place, zero), self.b.lt(place, wide));
+        let inside = self.b.and(low, high);
+        let outside = self.b.not(inside);
+        let reported = self.b.convert(Ty::I32, raw);
+        self.b.if_then(outside, |b| b.fail(axis as u32, reported));
+        let place = self.b.convert(Ty::I32, place);
+        Ok((place, inside))
+    }
+
+    /// The element of `source` where `inside` holds; 0 (of a run that has failed) elsewhere.
+    fn guarded(&mut self, node: &Node, source: NodeId, index: &[Value], inside: Value) -> Scheduled<Value> {
+        let zero = self.b.constant(Const { ty: Ty::of(node.shape.dtype()), bits: 0 });
+        let var = self.b.var(zero);
+        self.if_then(inside, |cx| {
+            let v = cx.element(source, index)?;
+            cx.b.set(var, v);
+            Ok(())
+        })?;
+        Ok(self.b.get(var))
+    }
+
+    /// How many dimensions a row of `indices` addresses.
+    fn row_length(&self, indices: NodeId) -> Scheduled<usize> {
+        let length = self.graph().shape(indices).dims().last().and_then(|d| d.as_static());
+        length.ok_or_else(|| super::Unscheduled("rows of indices of unknown length".into()))
+    }
+
+    fn gathered_slice(&mut self, node: &Node, batch: usize, index: &[Value]) -> Scheduled<Value> {
+        let (table, indices) = (node.inputs[0], node.inputs[1]);
+        let count = self.row_length(indices)?;
+        let lead = self.graph().shape(indices).rank() - 1;
+        let mut from = index[..batch].to_vec();
+        let mut inside = self.b.constant(Const::bool(true));
+        for c in 0..count {
+            let mut at = index[..lead].to_vec();
+            at.push(self.b.int(c as i32));
+            let (place, ok) = self.resolved(indices, &at, table, batch + c)?;
+            from.push(place);
+            inside = self.b.and(inside, ok);
+        }
+        from.extend_from_slice(&index[lead..]);
+        self.guarded(node, table, &from, inside)
+    }
+
+    /// Joins an update into what is there.
+    fn joined_update(&mut self, how: ScatterOp, dtype: DType, out: Var, update: Value) -> Scheduled<()> {
+        let op = match how {
+            ScatterOp::Add => ReduceOp::Sum,
+            ScatterOp::Mul => ReduceOp::Prod,
+            ScatterOp::Max => ReduceOp::Max,
+            ScatterOp::Min => ReduceOp::Min,
+            _ => {
+                self.b.set(out, update);
+                return Ok(());
+            }
+        };
+        let combine = Combine::new(op, dtype)?;
+        let now = self.b.get(out);
+        let v = combine.join(&mut self.b, now, update);
+        let v = elementwise::narrowed(&mut self.b, v, dtype);
+        self.b.set(out, v);
+        Ok(())
+    }
+
+    fn scattered(&mut self, node: &Node, axis: usize, how: ScatterOp, index: &[Value]) -> Scheduled<Value> {
+        let (x, indices, updates) = (node.inputs[0], node.inputs[1], node.inputs[2]);
+        let start = self.element(x, index)?;
+        let out = self.b.var(start);
+        // Updates stand at their own positions in all dimensions but the axis.
+        let mut within = self.b.constant(Const::bool(true));
+        for (i, &at) in index.iter().enumerate().filter(|&(i, _)| i != axis) {
+            let size = self.axis_size(indices, i);
+            let ok = self.b.lt(at, size);
+            within = self.b.and(within, ok);
+        }
+        let size = self.axis_size(indices, axis);
+        self.if_then(within, |cx| {
+            cx.for_each(size, |cx, i| {
+                let mut at = index.to_vec();
+                at[axis] = i;
+                let (place, inside) = cx.resolved(indices, &at, x, axis)?;
+                let here = cx.b.eq(place, index[axis]);
+                let here = cx.b.and(here, inside);
+                cx.if_then(here, |cx| {
+                    let update = cx.element(updates, &at)?;
+                    cx.joined_update(how, node.shape.dtype(), out, update)
+                })
+            })
+        })?;
+        Ok(self.b.get(out))
+    }
+
+    fn scattered_slices(&mut self, node: &Node, how: ScatterOp, index: &[Value]) -> Scheduled<Value> {
+        let (x, indices, updates) = (node.inputs[0], node.inputs[1], node.inputs[2]);
+        let start = self.element(x, index)?;
+        let out = self.b.var(start);
+        let count = self.row_length(indices)?;
+        let lead = self.graph().shape(indices).rank() - 1;
+        let dims: Vec<Value> = (0..lead).map(|i| self.axis_size(indices, i)).collect();
+        self.for_space(&dims, &mut |cx, row| {
+            let mut here = cx.b.constant(Const::bool(true));
+            for (c, &own) in index.iter().enumerate().take(count) {
+                let mut at = row.to_vec();
+                at.push(cx.b.int(c as i32));
+                let (place, inside) = cx.resolved(indices, &at, x, c)?;
+                let same = cx.b.eq(place, own);
+                let same = cx.b.and(same, inside);
+                here = cx.b.and(here, same);
+            }
+            cx.if_then(here, |cx| {
+                let mut at = row.to_vec();
+                at.extend_from_slice(&index[count..]);
+                let update = cx.element(updates, &at)?;
+                cx.joined_update(how, node.shape.dtype(), out, update)
+            })
+        })?;
+        Ok(self.b.get(out))
+    }
+
+    fn triangle(&mut self, node: &Node, upper: bool, k: Extent, index: &[Value]) -> Scheduled<Value> {
+        let v = self.element(node.inputs[0], index)?;
+        let zero = self.b.constant(Const { ty: self.b.ty(v), bits: 0 });
+        // Diagonals far beyond the matrix are all the same; the bound keeps the difference in range.
+        let limit = Extent::Const(1 << 30);
+        let k = self.extent("k", k.max(-limit).min(limit));
+        let [.., row, column] = index else { return refuse("a triangle of no matrix") };
+        let above = self.b.sub(*column, *row);
+        let stays = if upper { self.b.ge(above, k) } else { self.b.le(above, k) };
+        Ok(self.b.select(stays, v, zero))
+    }
+}
+
+/// Which of two elements is wanted first.
+#[derive(Debug, Clone, Copy)]
+struct Order {
+    largest: bool,
+    /// Whether NaN comes before all numbers; else it is the greatest of them.
+    nan_wins: bool,
+    /// Whether the last of equal elements counts.
+    last: bool,
+}
+
+impl Order {
+    /// Whether `x` comes before `y`, ties left aside; and whether they tie.
+    fn before(self, b: &mut Builder, x: Value, y: Value) -> (Value, Value) {
+        let (x, y) = match b.ty(x) {
+            Ty::Bool => (b.convert(Ty::U32, x), b.convert(Ty::U32, y)),
+            _ => (x, y),
+        };
+        let (first, tied) = (if self.largest { b.gt(x, y) } else { b.lt(x, y) }, b.eq(x, y));
+        if !b.ty(x).is_float() {
+            return (first, tied);
+        }
+        let (x_nan, y_nan) = (elementwise::is_nan(b, x), elementwise::is_nan(b, y));
+        let both = b.and(x_nan, y_nan);
+        let wins = if self.nan_wins || self.largest { x_nan } else { y_nan };
+        let one_nan = b.xor(x_nan, y_nan);
+        let first = b.select(one_nan, wins, first);
+        (first, b.or(tied, both))
+    }
+}
+
+impl Cx<'_> {
+    /// The first element in `order` along `axis` of the row, of those behind `after` (an element and its
+    /// place); variables with the element and its place.
+    fn extreme(
+        &mut self,
+        source: NodeId,
+        row: &[Value],
+        axis: usize,
+        size: Value,
+        order: Order,
+        after: Option<(Value, Value)>,
+    ) -> Scheduled<(Var, Var)> {
+        let ty = Ty::of(self.dtype(source));
+        if !elementwise::computes(self.dtype(source)) {
+            return refuse(format!("an order of {}", self.dtype(source)));
+        }
+        let zero = self.b.constant(Const { ty, bits: 0 });
+        let none = self.b.int(-1);
+        let (best, place) = (self.b.var(zero), self.b.var(none));
+        self.for_each(size, |cx, i| {
+            let mut at = row.to_vec();
+            at[axis] = i;
+            let v = cx.element(source, &at)?;
+            let (old, old_place) = (cx.b.get(best), cx.b.get(place));
+            let (first, tied) = order.before(&mut cx.b, v, old);
+            let mut better = if order.last { cx.b.or(first, tied) } else { first };
+            let (zero, yes) = (cx.b.int(0), cx.b.constant(Const::bool(true)));
+            let start = cx.b.lt(old_place, zero);
+            better = cx.b.select(start, yes, better);
+            if let Some((value, place)) = after {
+                // Behind the last one taken: later in order or, tied, further along.
+                let (later, tied) = order.before(&mut cx.b, value, v);
+                let further = cx.b.gt(i, place);
+                let further = cx.b.and(tied, further);
+                let behind = cx.b.or(later, further);
+                let start = cx.b.lt(place, zero);
+                let behind = cx.b.or(behind, start);
+                better = cx.b.and(better, behind);
+            }
+            cx.b.if_then(better, |b| {
+                b.set(best, v);
+                b.set(place, i);
+            });
+            Ok(())
+        })?;
+        Ok((best, place))
+    }
+}
+
+/// Invocations of a workgroup.
+const WORKGROUP: u32 = 64;
+
+/// Makes the kernel of [`Op::TopK`]: one invocation for each row takes the first, the next, and so on.
+///
+/// # Errors
+/// An element type without an order.
+pub fn top_k(step: &StepDesc, anchor: &Node) -> Scheduled<Vec<Launch>> {
+    let Op::TopK { k, axis, largest, .. } = anchor.op else { return refuse("not a TopK") };
+    let mut cx = Cx::new("topk", WORKGROUP, step);
+    let x = anchor.inputs[0];
+    let order = Order { largest, nan_wins: false, last: false };
+    let space: Vec<Extent> = anchor.shape.dims().iter().map(|d| d.extent()).collect();
+    let wanted = cx.size("k", k.extent());
+    let size = cx.axis_size(x, axis);
+    let results: Vec<usize> = (step.graph.outputs.iter())
+        .map(|&id| match step.graph.node(id).op {
+            Op::Result { index } => index,
+            _ => 0,
+        })
+        .collect();
+    cx.for_rows(&space, axis, |cx, row, _| {
+        let zero = cx.b.constant(Const { ty: Ty::of(cx.dtype(x)), bits: 0 });
+        let none = cx.b.int(-1);
+        let (taken, taken_at) = (cx.b.var(zero), cx.b.var(none));
+        cx.for_each(wanted, |cx, p| {
+            let after = (cx.b.get(taken), cx.b.get(taken_at));
+            let (best, place) = cx.extreme(x, row, axis, size, order, Some(after))?;
+            let (best, place) = (cx.b.get(best), cx.b.get(place));
+            cx.b.set(taken, best);
+            cx.b.set(taken_at, place);
+            let mut index = row.to_vec();
+            index[axis] = p;
+            let wide = cx.b.convert(Ty::I64, place);
+            for (slot, &result) in results.iter().enumerate() {
+                cx.store(Arg::Output(slot), &index, if result == 1 { wide } else { best });
+            }
+            Ok(())
+        })
+    })
+    .map(|groups| vec![cx.finish(groups)])
+}

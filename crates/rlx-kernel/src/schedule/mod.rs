@@ -1,0 +1,215 @@
+//! Schedules: how a step of LIR becomes kernels.
+//!
+//! One module for each family, each a function from a [`StepDesc`] to [`Launch`]es or the reason why it has
+//! none. What a device claims is what [`schedule`] does not refuse.
+//!
+//! | family | what runs | index space |
+//! |---|---|---|
+//! | [`map`] | elementwise ops, casts, movement by index maps | one invocation for each result element |
+//! | [`reduce`] | reductions over rows or everything | one workgroup (or, short rows, invocation) for each row |
+//! | [`matmul`] | matrix products | tiles through workgroup memory |
+//! | [`window`] | convolution, pooling | an index map into `matmul`; pooling one invocation per element |
+//! | [`index`] | gather, scatter | one invocation for each result element |
+//!
+//! What stands before the op in a region (its *prologue*) is computed where its operands are loaded, what
+//! stands after it (its *epilogue*) where the result is stored.
+
+mod body;
+pub(crate) mod cx;
+pub mod elementwise;
+pub mod index;
+pub mod map;
+pub mod matmul;
+pub mod reduce;
+pub mod window;
+
+use std::sync::Arc;
+
+use rlx_ir::lir::{LirModule, Operand, Step, StepKind};
+use rlx_ir::{DType, Dim, Extent, Graph, Node, NodeId, Op, Shape};
+
+pub use cx::Arg;
+
+use crate::ir::Kernel;
+
+/// Why there is no kernel for a step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unscheduled(pub String);
+
+impl std::fmt::Display for Unscheduled {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What schedules give.
+pub type Scheduled<T> = Result<T, Unscheduled>;
+
+/// Refuses.
+pub(crate) fn refuse<T>(why: impl Into<String>) -> Scheduled<T> {
+    Err(Unscheduled(why.into()))
+}
+
+/// A step as schedules see it: a body graph whose inputs are the operands in order.
+#[derive(Debug, Clone)]
+pub struct StepDesc {
+    /// A name for people.
+    pub name: String,
+    /// What is computed.
+    pub graph: Graph,
+    /// Where the body's inputs are.
+    pub inputs: Vec<Operand>,
+    /// Where the body's outputs go.
+    pub outputs: Vec<Operand>,
+    /// Whether elements only move, so that they are loaded and stored as raw bits.
+    pub raw: bool,
+}
+
+impl StepDesc {
+    /// A step of a module.
+    pub fn of(step: &Step, module: &LirModule) -> Scheduled<StepDesc> {
+        let node = module.graph.node(step.node);
+        let (inputs, outputs) = (step.inputs.clone(), step.outputs.clone());
+        match &step.kind {
+            StepKind::Copy => Self::copy(inputs, outputs),
+            StepKind::Op(Op::Region { body }) => {
+                let name = body.graph.name.clone();
+                Ok(StepDesc { name, graph: body.graph.clone(), inputs, outputs, raw: false })
+            }
+            StepKind::Op(op) => Self::single(op, node.results(), inputs, outputs),
+        }
+    }
+
+    /// A node of a graph with dense operands: what a claim asks about.
+    pub fn of_node(node: &Node, graph: &Graph) -> Scheduled<StepDesc> {
+        let mut buffers = 0;
+        let mut dense = |shape: &Shape| {
+            buffers += 1;
+            let view = rlx_ir::lir::View::dense(shape.dims());
+            Operand { buffer: rlx_ir::lir::BufferId(buffers), view, dtype: shape.dtype() }
+        };
+        let inputs = node.inputs.iter().map(|&id| dense(graph.shape(id))).collect();
+        let outputs = node.results().iter().map(&mut dense).collect();
+        match &node.op {
+            Op::Region { body } => {
+                let name = body.graph.name.clone();
+                Ok(StepDesc { name, graph: body.graph.clone(), inputs, outputs, raw: false })
+            }
+            op => Self::single(op, node.results(), inputs, outputs),
+        }
+    }
+
+    fn copy(inputs: Vec<Operand>, outputs: Vec<Operand>) -> Scheduled<StepDesc> {
+        let mut graph = Graph::new("copy");
+        let Some(input) = inputs.first() else { return refuse("a copy of nothing") };
+        let x = graph.input("x0", shape_of(input));
+        graph.set_outputs(vec![x]);
+        Ok(StepDesc { name: "copy".into(), graph, inputs, outputs, raw: true })
+    }
+
+    fn single(
+        op: &Op,
+        results: &[Shape],
+        inputs: Vec<Operand>,
+        outputs: Vec<Operand>,
+    ) -> Scheduled<StepDesc> {
+        let mut graph = Graph::new(op.kind().name());
+        let ids: Vec<NodeId> =
+            inputs.iter().enumerate().map(|(i, x)| graph.input(format!("x{i}"), shape_of(x))).collect();
+        let node = graph.push_node(Node::new(op.clone(), ids, results.to_vec()));
+        let all: Result<Vec<NodeId>, _> = (0..results.len()).map(|i| graph.result(node, i)).collect();
+        graph.set_outputs(all.map_err(|e| Unscheduled(e.to_string()))?);
+        let name = op.kind().name().to_lowercase();
+        let raw = matches!(op, Op::Pad { .. } | Op::Tile { .. }) && inputs.len() == 1;
+        Ok(StepDesc { name, graph, inputs, outputs, raw })
+    }
+
+    /// The type elements of `dtype` are loaded and stored as.
+    pub(crate) fn stored(&self, dtype: DType) -> DType {
+        if !self.raw {
+            return dtype;
+        }
+        match dtype.bits() {
+            4 => DType::U4,
+            8 => DType::U8,
+            16 => DType::U16,
+            32 => DType::U32,
+            _ => DType::U64,
+        }
+    }
+}
+
+fn shape_of(operand: &Operand) -> Shape {
+    let dims: Vec<Dim> = operand.view.dims.iter().map(|&e| Dim::from(e)).collect();
+    Shape::from_dims(&dims, operand.dtype)
+}
+
+/// The value of a uniform, as an expression over the run's dimensions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UniformArg {
+    /// A number.
+    Extent(Extent),
+    /// Where the operand's element 0 lies in its binding, counted in elements of its type: `offset` (from
+    /// the start of its buffer) plus where the buffer starts within the range that is bound.
+    Base {
+        /// Which operand.
+        operand: Arg,
+        /// The view's offset.
+        offset: Extent,
+    },
+}
+
+/// One dispatch: a kernel, what it is bound to, its uniforms, and how many workgroups it takes.
+#[derive(Debug, Clone)]
+pub struct Launch {
+    /// The kernel.
+    pub kernel: Arc<Kernel>,
+    /// The operand of each of the kernel's buffers.
+    pub bindings: Vec<Arg>,
+    /// The value of each of the kernel's uniforms.
+    pub uniforms: Vec<UniformArg>,
+    /// How many workgroups. See [`crate::grid`] for devices that limit each dimension.
+    pub groups: Extent,
+}
+
+/// Makes the kernels of a step, in order.
+///
+/// # Errors
+/// Why no schedule takes it.
+pub fn schedule(step: &StepDesc) -> Scheduled<Vec<Launch>> {
+    let mut anchors = step.graph.nodes().iter().filter(|n| is_anchor(&n.op));
+    let anchor = anchors.next();
+    if let Some(second) = anchors.next() {
+        return refuse(format!("a region with two anchors, one of them {}", second.op.kind()));
+    }
+    let Some(anchor) = anchor else { return map::schedule(step) };
+    match &anchor.op {
+        Op::MatMul => matmul::schedule(step, anchor),
+        Op::Conv { .. } => window::conv(step, anchor),
+        Op::ConvTranspose { .. } => window::conv_transpose(step, anchor),
+        Op::Pool { .. } => window::pool(step, anchor),
+        Op::Reduce { .. } => reduce::schedule(step, anchor),
+        Op::Cumulative { .. } => reduce::running(step, anchor),
+        Op::TopK { .. } => index::top_k(step, anchor),
+        op => refuse(format!("there is no schedule for {}", op.kind())),
+    }
+}
+
+/// Whether an op needs a schedule of its own, instead of being computed element by element.
+fn is_anchor(op: &Op) -> bool {
+    !op.is_elementwise() && !body::is_index_map(op) && !matches!(op, Op::Input { .. } | Op::Result { .. })
+}
+
+/// Whether elementwise ops may be computed on each element of what `op` gives, before it is stored.
+pub fn takes_epilogue(op: &Op) -> bool {
+    let anchors = matches!(
+        op,
+        Op::MatMul
+            | Op::Conv { .. }
+            | Op::ConvTranspose { .. }
+            | Op::Pool { .. }
+            | Op::Reduce { .. }
+            | Op::Cumulative { .. }
+    );
+    anchors || !is_anchor(op)
+}

@@ -1,0 +1,282 @@
+//! Reduce: one number for each row, where a row is all elements along the reduced axes.
+//!
+//! Short rows, and rows whose elements do not lie side by side while those of neighbouring rows do, are done
+//! by one invocation each, in order. Other rows are done by one workgroup each: every invocation takes each
+//! [`WORKGROUP`]-th element in order, and a tree in workgroup memory joins the parts. Which of the two is
+//! decided by the step's shape alone, and both have a fixed order, so bits never depend on the device's.
+//!
+//! Running reductions ([`running`]) are done by one invocation for each row.
+
+use rlx_ir::op::ReduceOp;
+use rlx_ir::{DType, Extent, Node, Op};
+
+use super::cx::Cx;
+use super::{Launch, Scheduled, StepDesc, elementwise, refuse};
+use crate::build::Builder;
+use crate::ir::{BinOp, Const, Inst, Ty, Value, Var};
+
+/// Invocations of a workgroup.
+const WORKGROUP: u32 = 64;
+
+/// Rows of at most this many elements are done by one invocation.
+const SHORT_ROW: i64 = 32;
+
+/// How elements of a type combine.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Combine {
+    pub op: ReduceOp,
+    pub dtype: DType,
+    /// The type of the running result.
+    pub ty: Ty,
+}
+
+impl Combine {
+    /// # Errors
+    /// An element type without arithmetic.
+    pub fn new(op: ReduceOp, dtype: DType) -> Scheduled<Self> {
+        if !elementwise::computes(dtype) {
+            return refuse(format!("a reduction of {dtype}"));
+        }
+        let ty = match Ty::of(dtype) {
+            // The sum behind an integer mean may exceed the element type.
+            Ty::I32 if op == ReduceOp::Mean => Ty::I64,
+            Ty::U32 if op == ReduceOp::Mean => Ty::U64,
+            ty => ty,
+        };
+        Ok(Combine { op, dtype, ty })
+    }
+
+    /// What no elements combine to.
+    pub fn identity(&self, b: &mut Builder) -> Value {
+        let float = match self.op {
+            ReduceOp::Max => f64::NEG_INFINITY,
+            ReduceOp::Min => f64::INFINITY,
+            ReduceOp::Prod => 1.0,
+            _ => 0.0,
+        };
+        if self.ty.is_float() {
+            return b.number(self.ty, float);
+        }
+        let (min, max) = self.dtype.int_range().unwrap_or((0, 1));
+        let int = match self.op {
+            ReduceOp::Max => min,
+            ReduceOp::Min => max,
+            ReduceOp::Prod => 1,
+            _ => 0,
+        };
+        b.constant(Const::int(self.ty, int as i64))
+    }
+
+    /// An element as the type of the running result.
+    pub fn widen(&self, b: &mut Builder, v: Value) -> Value {
+        b.convert(self.ty, v)
+    }
+
+    /// Two parts joined.
+    pub fn join(&self, b: &mut Builder, x: Value, y: Value) -> Value {
+        match (self.op, self.ty) {
+            (ReduceOp::Max, Ty::Bool) => b.or(x, y),
+            (ReduceOp::Min, Ty::Bool) => b.and(x, y),
+            (ReduceOp::Max, ty) if ty.is_float() => elementwise::float_choice(b, BinOp::Max, x, y),
+            (ReduceOp::Min, ty) if ty.is_float() => elementwise::float_choice(b, BinOp::Min, x, y),
+            (ReduceOp::Max, _) => b.max(x, y),
+            (ReduceOp::Min, _) => b.min(x, y),
+            (ReduceOp::Prod, _) => b.mul(x, y),
+            _ => b.add(x, y),
+        }
+    }
+
+    /// Joins `v` into a variable.
+    pub fn accumulate(&self, b: &mut Builder, total: Var, v: Value) {
+        let v = self.widen(b, v);
+        let now = b.get(total);
+        let next = self.join(b, now, v);
+        b.set(total, next);
+    }
+
+    /// The result of a row of `count` elements (an `i32`), as the element type holds it.
+    pub fn finish(&self, b: &mut Builder, total: Value, count: Value) -> Value {
+        let v = match self.op {
+            ReduceOp::Mean if self.ty.is_float() => {
+                let n = b.convert(self.ty, count);
+                b.div(total, n)
+            }
+            ReduceOp::Mean => {
+                let one = b.int(1);
+                let n = b.max(count, one);
+                let n = b.convert(self.ty, n);
+                b.div(total, n)
+            }
+            _ => total,
+        };
+        let v = b.convert(Ty::of(self.dtype), v);
+        elementwise::narrowed(b, v, self.dtype)
+    }
+}
+
+/// A reduction's axes: where each index of the operand comes from.
+struct Rows {
+    /// The reduced axes.
+    axes: Vec<usize>,
+    /// For each axis of the operand, the axis of the result; `None` for the reduced ones.
+    kept: Vec<Option<usize>>,
+}
+
+impl Rows {
+    fn new(rank: usize, axes: &[usize], keep_dim: bool) -> Self {
+        let mut next = 0;
+        let kept = (0..rank).map(|i| {
+            let reduced = axes.contains(&i);
+            let own = next;
+            next += usize::from(keep_dim || !reduced);
+            (!reduced).then_some(own)
+        });
+        Rows { kept: kept.collect(), axes: axes.to_vec() }
+    }
+
+    /// The operand's index from the result's and that along the reduced axes.
+    fn index(&self, result: &[Value], along: &[Value]) -> Vec<Value> {
+        let mut along = along.iter();
+        let pick = |k: &Option<usize>| k.map(|k| result[k]).or_else(|| along.next().copied());
+        self.kept.iter().map(pick).map(|v| v.unwrap_or(Value(0))).collect()
+    }
+}
+
+/// Makes the kernel of a body around [`Op::Reduce`].
+///
+/// # Errors
+/// An element type without arithmetic, or an epilogue of other dimensions.
+pub fn schedule(step: &StepDesc, anchor: &Node) -> Scheduled<Vec<Launch>> {
+    let Op::Reduce { op, axes, keep_dim } = &anchor.op else { return refuse("not a reduction") };
+    let combine = Combine::new(*op, anchor.shape.dtype())?;
+    let x = step.graph.shape(anchor.inputs[0]);
+    let rows = Rows::new(x.rank(), axes, *keep_dim);
+    let count = axes.iter().fold(Extent::Const(1), |n, &a| n * x.dim(a).extent());
+    let side_by_side = axes.last().is_none_or(|&a| a + 1 == x.rank());
+    let short = count.as_const().is_some_and(|n| n <= SHORT_ROW);
+    let cx = Cx::new(&format!("reduce.{}", step.name), WORKGROUP, step);
+    if short || !side_by_side {
+        by_invocation(cx, anchor, combine, &rows)
+    } else {
+        by_workgroup(cx, anchor, combine, &rows)
+    }
+}
+
+fn reduced_dims(cx: &mut Cx<'_>, anchor: &Node, rows: &Rows) -> Vec<Value> {
+    let shape = cx.graph().shape(anchor.inputs[0]).clone();
+    rows.axes.iter().map(|&a| cx.size(&format!("row{a}"), shape.dim(a).extent())).collect()
+}
+
+fn product(cx: &mut Cx<'_>, dims: &[Value]) -> Value {
+    let one = cx.b.int(1);
+    dims.iter().fold(one, |n, &d| cx.b.mul(n, d))
+}
+
+fn by_invocation(mut cx: Cx<'_>, anchor: &Node, combine: Combine, rows: &Rows) -> Scheduled<Vec<Launch>> {
+    let space = cx.result_space()?;
+    let dims = cx.sizes("dim", &space);
+    let along = reduced_dims(&mut cx, anchor, rows);
+    let (n, count) = (product(&mut cx, &dims), product(&mut cx, &along));
+    let i = cx.b.global_id();
+    let inside = cx.b.lt(i, n);
+    cx.if_then(inside, |cx| {
+        let result = cx.unflatten(i, &dims);
+        let identity = combine.identity(&mut cx.b);
+        let total = cx.b.var(identity);
+        cx.for_space(&along, &mut |cx, place| {
+            let index = rows.index(&result, place);
+            let v = cx.element(anchor.inputs[0], &index)?;
+            combine.accumulate(&mut cx.b, total, v);
+            Ok(())
+        })?;
+        let total = cx.b.get(total);
+        let v = combine.finish(&mut cx.b, total, count);
+        cx.bind(anchor.id, &result, v);
+        cx.store_results(&result)
+    })?;
+    let elements = space.iter().fold(Extent::Const(1), |n, &d| n * d);
+    Ok(vec![cx.finish(elements.ceil_div(i64::from(WORKGROUP)))])
+}
+
+fn by_workgroup(mut cx: Cx<'_>, anchor: &Node, combine: Combine, rows: &Rows) -> Scheduled<Vec<Launch>> {
+    let space = cx.result_space()?;
+    let dims = cx.sizes("dim", &space);
+    let along = reduced_dims(&mut cx, anchor, rows);
+    let (n, count) = (product(&mut cx, &dims), product(&mut cx, &along));
+    let parts = cx.b.shared(combine.ty, WORKGROUP);
+    let (group, lane) = (cx.b.inst(Inst::GroupId), cx.b.inst(Inst::LocalId));
+    let inside = cx.b.lt(group, n);
+    cx.if_then(inside, |cx| {
+        let result = cx.unflatten(group, &dims);
+        let identity = combine.identity(&mut cx.b);
+        let total = cx.b.var(identity);
+        cx.for_step((lane, count, WORKGROUP as i32), |cx, i| {
+            let place = cx.unflatten(i, &along);
+            let index = rows.index(&result, &place);
+            let v = cx.element(anchor.inputs[0], &index)?;
+            combine.accumulate(&mut cx.b, total, v);
+            Ok(())
+        })?;
+        let own = cx.b.get(total);
+        cx.b.store_shared(parts, lane, own);
+        cx.b.barrier();
+        let mut half = WORKGROUP as i32 / 2;
+        while half > 0 {
+            let width = cx.b.int(half);
+            let active = cx.b.lt(lane, width);
+            cx.b.if_then(active, |b| {
+                let other = b.add(lane, width);
+                let (x, y) = (b.load_shared(parts, lane), b.load_shared(parts, other));
+                let v = combine.join(b, x, y);
+                b.store_shared(parts, lane, v);
+            });
+            cx.b.barrier();
+            half /= 2;
+        }
+        let one = cx.b.int(1);
+        let first = cx.b.lt(lane, one);
+        cx.if_then(first, |cx| {
+            let zero = cx.b.int(0);
+            let total = cx.b.load_shared(parts, zero);
+            let v = combine.finish(&mut cx.b, total, count);
+            cx.bind(anchor.id, &result, v);
+            cx.store_results(&result)
+        })
+    })?;
+    let groups = space.iter().fold(Extent::Const(1), |n, &d| n * d);
+    Ok(vec![cx.finish(groups)])
+}
+
+/// Makes the kernel of [`Op::Cumulative`].
+///
+/// # Errors
+/// An element type without arithmetic, or an epilogue.
+pub fn running(step: &StepDesc, anchor: &Node) -> Scheduled<Vec<Launch>> {
+    let Op::Cumulative { op, axis, exclusive, reverse } = anchor.op else {
+        return refuse("not a running reduction");
+    };
+    let combine = Combine::new(op, anchor.shape.dtype())?;
+    let mut cx = Cx::new("running", WORKGROUP, step);
+    let space = cx.result_space()?;
+    cx.for_rows(&space, axis, |cx, row, size| {
+        let identity = combine.identity(&mut cx.b);
+        let total = cx.b.var(identity);
+        let one = cx.b.int(1);
+        cx.for_each(size, |cx, i| {
+            let mut index = row.to_vec();
+            index[axis] = i;
+            if reverse {
+                let last = cx.b.sub(size, one);
+                index[axis] = cx.b.sub(last, i);
+            }
+            let v = cx.element(anchor.inputs[0], &index)?;
+            let before = cx.b.get(total);
+            combine.accumulate(&mut cx.b, total, v);
+            let after = cx.b.get(total);
+            let v = combine.finish(&mut cx.b, if exclusive { before } else { after }, one);
+            cx.bind(anchor.id, &index, v);
+            cx.store_results(&index)
+        })
+    })
+    .map(|groups| vec![cx.finish(groups)])
+}

@@ -1,0 +1,293 @@
+//! Window: convolutions and pooling.
+//!
+//! A convolution is a product of matrices after an index map: for each image and group, the weights
+//! `[channels out, channels in × taps]` times the input's elements `[channels in × taps, positions]` that each
+//! tap falls on, 0 outside. The map is computed as the strips are loaded; no copy of the input is made.
+//! Pooling and the transposed convolution are done by one invocation for each result element.
+
+use rlx_ir::op::{DataFormat, PoolKind, ReduceOp};
+use rlx_ir::{Extent, Node, NodeId, Op};
+
+use super::cx::Cx;
+use super::matmul::{Product, serial, tiled};
+use super::reduce::Combine;
+use super::{Launch, Scheduled, StepDesc, elementwise, refuse};
+use crate::ir::{Const, Ty, Value};
+
+/// Invocations of a workgroup.
+const WORKGROUP: u32 = 64;
+
+/// How a window moves, as values.
+struct Slides {
+    strides: Vec<Value>,
+    dilations: Vec<Value>,
+    before: Vec<Value>,
+}
+
+impl Slides {
+    fn new(cx: &mut Cx<'_>, strides: &[usize], dilations: &[usize], pads: &[usize]) -> Self {
+        let mut sizes = |name: &str, list: &[usize]| -> Vec<Value> {
+            let extents: Vec<Extent> = list.iter().map(|&v| Extent::Const(v as i64)).collect();
+            cx.sizes(name, &extents)
+        };
+        let spatial = strides.len();
+        Slides {
+            strides: sizes("stride", strides),
+            dilations: sizes("dilation", dilations),
+            before: sizes("pad", &pads[..spatial.min(pads.len())]),
+        }
+    }
+
+    /// Where `tap` of window `out` lies along spatial dimension `i`.
+    fn position(&self, cx: &mut Cx<'_>, i: usize, out: Value, tap: Value) -> Value {
+        let (p, q) = (cx.b.mul(out, self.strides[i]), cx.b.mul(tap, self.dilations[i]));
+        let sum = cx.b.add(p, q);
+        cx.b.sub(sum, self.before[i])
+    }
+}
+
+/// `[n, c, spatial…]` or `[n, spatial…, c]`.
+fn arrange(format: DataFormat, n: Value, c: Value, spatial: &[Value]) -> Vec<Value> {
+    let mut index = vec![n];
+    if format == DataFormat::ChannelsFirst {
+        index.push(c);
+    }
+    index.extend_from_slice(spatial);
+    if format == DataFormat::ChannelsLast {
+        index.push(c);
+    }
+    index
+}
+
+fn spatial_dims(step: &StepDesc, node: NodeId, format: DataFormat) -> Vec<Extent> {
+    let dims = step.graph.shape(node).dims();
+    let first = format.first_spatial_axis();
+    dims[first..first + dims.len() - 2].iter().map(|d| d.extent()).collect()
+}
+
+impl Cx<'_> {
+    /// Whether every position is within its dimension.
+    fn within(&mut self, positions: &[Value], dims: &[Value]) -> Value {
+        let mut all = self.b.constant(Const::bool(true));
+        let zero = self.b.int(0);
+        for (&p, &d) in positions.iter().zip(dims) {
+            let (low, high) = (self.b.ge(p, zero), self.b.lt(p, d));
+            let both = self.b.and(low, high);
+            all = self.b.and(all, both);
+        }
+        all
+    }
+
+    /// Adds the bias, and stores the results of the body.
+    fn finish_channel(
+        &mut self,
+        anchor: &Node,
+        index: &[Value],
+        channel: Value,
+        sum: Value,
+    ) -> Scheduled<()> {
+        let mut v = sum;
+        if let Some(&bias) = anchor.inputs.get(2) {
+            let bias = self.element(bias, &[channel])?;
+            v = self.b.add(v, bias);
+        }
+        let v = elementwise::narrowed(&mut self.b, v, anchor.shape.dtype());
+        self.bind(anchor.id, index, v);
+        self.store_results(index)
+    }
+}
+
+/// Makes the kernel of a body around [`Op::Conv`].
+///
+/// # Errors
+/// An element type without arithmetic, or an epilogue of other dimensions.
+pub fn conv(step: &StepDesc, anchor: &Node) -> Scheduled<Vec<Launch>> {
+    let Op::Conv { strides, pads, dilations, groups, format } = &anchor.op else {
+        return refuse("not a Conv");
+    };
+    let (x, w, dtype, format) = (anchor.inputs[0], anchor.inputs[1], anchor.shape.dtype(), *format);
+    if !elementwise::computes(dtype) {
+        return refuse(format!("a convolution of {dtype}"));
+    }
+    let weights: Vec<Extent> = step.graph.shape(w).dims().iter().map(|d| d.extent()).collect();
+    let out_per_group = weights[0].floor_div(*groups as i64);
+    let product = Product {
+        batch: vec![anchor.shape.dim(0).extent(), Extent::Const(*groups as i64)],
+        m: vec![out_per_group],
+        k: weights[1..].to_vec(),
+        n: spatial_dims(step, anchor.id, format),
+        dtype,
+    };
+    let mut cx = Cx::new(&format!("conv.{}", step.name), WORKGROUP, step);
+    cx.result_space()?;
+    let slides = Slides::new(&mut cx, strides, dilations, pads);
+    let size = cx.sizes("size", &spatial_dims(step, x, format));
+    let (per_group, channels) =
+        (cx.size("out_per_group", out_per_group), cx.size("in_per_group", weights[1]));
+    let mut load_w = |cx: &mut Cx<'_>, batch: &[Value], m: &[Value], k: &[Value]| {
+        let first = cx.b.mul(batch[1], per_group);
+        let mut index = vec![cx.b.add(first, m[0])];
+        index.extend_from_slice(k);
+        cx.element(w, &index)
+    };
+    let mut load_x = |cx: &mut Cx<'_>, batch: &[Value], k: &[Value], n: &[Value]| {
+        let first = cx.b.mul(batch[1], channels);
+        let channel = cx.b.add(first, k[0]);
+        let at: Vec<Value> = (0..n.len()).map(|i| slides.position(cx, i, n[i], k[1 + i])).collect();
+        let inside = cx.within(&at, &size);
+        let zero = cx.b.constant(Const { ty: Ty::of(dtype), bits: 0 });
+        let var = cx.b.var(zero);
+        let index = arrange(format, batch[0], channel, &at);
+        cx.if_then(inside, |cx| {
+            let v = cx.element(x, &index)?;
+            cx.b.set(var, v);
+            Ok(())
+        })?;
+        Ok(cx.b.get(var))
+    };
+    let mut finish = |cx: &mut Cx<'_>, batch: &[Value], m: &[Value], n: &[Value], sum: Value| {
+        let first = cx.b.mul(batch[1], per_group);
+        let channel = cx.b.add(first, m[0]);
+        let index = arrange(format, batch[0], channel, n);
+        cx.finish_channel(anchor, &index, channel, sum)
+    };
+    let form = if product.is_thin() { serial } else { tiled };
+    form(cx, &product, &mut load_w, &mut load_x, &mut finish).map(|launch| vec![launch])
+}
+
+/// Makes the kernel of a body around [`Op::ConvTranspose`].
+///
+/// # Errors
+/// An element type without arithmetic, or an epilogue of other dimensions.
+pub fn conv_transpose(step: &StepDesc, anchor: &Node) -> Scheduled<Vec<Launch>> {
+    let Op::ConvTranspose { strides, pads, dilations, groups, .. } = &anchor.op else {
+        return refuse("not a ConvTranspose");
+    };
+    let (x, w, dtype) = (anchor.inputs[0], anchor.inputs[1], anchor.shape.dtype());
+    if !elementwise::computes(dtype) {
+        return refuse(format!("a convolution of {dtype}"));
+    }
+    let weights: Vec<Extent> = step.graph.shape(w).dims().iter().map(|d| d.extent()).collect();
+    let format = DataFormat::ChannelsFirst;
+    let in_per_group = weights[0].floor_div(*groups as i64);
+    let product = Product {
+        batch: vec![anchor.shape.dim(0).extent(), Extent::Const(*groups as i64)],
+        m: vec![weights[1]],
+        k: [&[in_per_group], &weights[2..]].concat(),
+        n: spatial_dims(step, anchor.id, format),
+        dtype,
+    };
+    let mut cx = Cx::new(&format!("conv_transpose.{}", step.name), WORKGROUP, step);
+    cx.result_space()?;
+    let slides = Slides::new(&mut cx, strides, dilations, pads);
+    let size = cx.sizes("size", &spatial_dims(step, x, format));
+    let (per_group, channels) = (cx.size("out_per_group", weights[1]), cx.size("in_per_group", in_per_group));
+    let mut load_w = |cx: &mut Cx<'_>, batch: &[Value], m: &[Value], k: &[Value]| {
+        let first = cx.b.mul(batch[1], channels);
+        let mut index = vec![cx.b.add(first, k[0]), m[0]];
+        index.extend_from_slice(&k[1..]);
+        cx.element(w, &index)
+    };
+    let mut load_x = |cx: &mut Cx<'_>, batch: &[Value], k: &[Value], n: &[Value]| {
+        // Position p of the input reaches n when p·stride + tap·dilation − pad = n.
+        let mut at = Vec::with_capacity(n.len());
+        let mut whole = cx.b.constant(Const::bool(true));
+        let zero = cx.b.int(0);
+        for i in 0..n.len() {
+            let reach = cx.b.mul(k[1 + i], slides.dilations[i]);
+            let sum = cx.b.add(n[i], slides.before[i]);
+            let distance = cx.b.sub(sum, reach);
+            let (p, rest) = (cx.b.div(distance, slides.strides[i]), cx.b.rem(distance, slides.strides[i]));
+            let (exact, ahead) = (cx.b.eq(rest, zero), cx.b.ge(distance, zero));
+            let fits = cx.b.and(exact, ahead);
+            whole = cx.b.and(whole, fits);
+            at.push(p);
+        }
+        let inside = cx.within(&at, &size);
+        let inside = cx.b.and(inside, whole);
+        let first = cx.b.mul(batch[1], channels);
+        let channel = cx.b.add(first, k[0]);
+        let index = arrange(format, batch[0], channel, &at);
+        let zero = cx.b.constant(Const { ty: Ty::of(dtype), bits: 0 });
+        let var = cx.b.var(zero);
+        cx.if_then(inside, |cx| {
+            let v = cx.element(x, &index)?;
+            cx.b.set(var, v);
+            Ok(())
+        })?;
+        Ok(cx.b.get(var))
+    };
+    let mut finish = |cx: &mut Cx<'_>, batch: &[Value], m: &[Value], n: &[Value], sum: Value| {
+        let first = cx.b.mul(batch[1], per_group);
+        let channel = cx.b.add(first, m[0]);
+        let index = arrange(format, batch[0], channel, n);
+        cx.finish_channel(anchor, &index, channel, sum)
+    };
+    let form = if product.is_thin() { serial } else { tiled };
+    form(cx, &product, &mut load_w, &mut load_x, &mut finish).map(|launch| vec![launch])
+}
+
+/// Makes the kernel of a body around [`Op::Pool`].
+///
+/// # Errors
+/// An element type without arithmetic, or an epilogue of other dimensions.
+pub fn pool(step: &StepDesc, anchor: &Node) -> Scheduled<Vec<Launch>> {
+    let Op::Pool { kind, kernel, strides, pads, dilations, count_include_pad, format, .. } = &anchor.op
+    else {
+        return refuse("not a Pool");
+    };
+    let (x, format, spatial) = (anchor.inputs[0], *format, kernel.len());
+    let op = match kind {
+        PoolKind::Max => ReduceOp::Max,
+        PoolKind::Average => ReduceOp::Mean,
+        other => return refuse(format!("{other} pooling")),
+    };
+    let combine = Combine::new(op, anchor.shape.dtype())?;
+    let mut cx = Cx::new(&format!("pool.{}", step.name), WORKGROUP, step);
+    let space = cx.result_space()?;
+    let dims = cx.sizes("dim", &space);
+    let slides = Slides::new(&mut cx, strides, dilations, pads);
+    let size = cx.sizes("size", &spatial_dims(step, x, format));
+    let taps: Vec<Extent> = kernel.iter().map(|&k| Extent::Const(k as i64)).collect();
+    let taps = cx.sizes("kernel", &taps);
+    let after: Vec<Extent> = pads[spatial..].iter().map(|&p| Extent::Const(p as i64)).collect();
+    let after = cx.sizes("pad_after", &after);
+    let padded: Vec<Value> = (0..spatial).map(|i| cx.b.add(size[i], after[i])).collect();
+    let n = dims.iter().fold(cx.b.int(1), |n, &d| cx.b.mul(n, d));
+    let i = cx.b.global_id();
+    let inside = cx.b.lt(i, n);
+    let (channel_axis, first) = (format.channel_axis(space.len()), format.first_spatial_axis());
+    cx.if_then(inside, |cx| {
+        let index = cx.unflatten(i, &dims);
+        let identity = combine.identity(&mut cx.b);
+        let zero = cx.b.int(0);
+        let (total, count) = (cx.b.var(identity), cx.b.var(zero));
+        cx.for_space(&taps, &mut |cx, tap| {
+            let at: Vec<Value> =
+                (0..spatial).map(|k| slides.position(cx, k, index[first + k], tap[k])).collect();
+            let from = arrange(format, index[0], index[channel_axis], &at);
+            let mut counts = cx.b.constant(Const::bool(true));
+            for (&p, &end) in at.iter().zip(&padded) {
+                let before_end = cx.b.lt(p, end);
+                counts = cx.b.and(counts, before_end);
+            }
+            let inside = cx.within(&at, &size);
+            let counts = if *count_include_pad { counts } else { inside };
+            let (now, more) = (cx.b.get(count), cx.b.convert(Ty::I32, counts));
+            let next = cx.b.add(now, more);
+            cx.b.set(count, next);
+            cx.if_then(inside, |cx| {
+                let v = cx.element(x, &from)?;
+                combine.accumulate(&mut cx.b, total, v);
+                Ok(())
+            })
+        })?;
+        let (total, count, one) = (cx.b.get(total), cx.b.get(count), cx.b.int(1));
+        let count = cx.b.max(count, one);
+        let v = combine.finish(&mut cx.b, total, count);
+        cx.bind(anchor.id, &index, v);
+        cx.store_results(&index)
+    })?;
+    let elements = space.iter().fold(Extent::Const(1), |n, &d| n * d);
+    Ok(vec![cx.finish(elements.ceil_div(i64::from(WORKGROUP)))])
+}

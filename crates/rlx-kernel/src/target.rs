@@ -1,0 +1,179 @@
+//! What a code-generating device tells the compiler, and how a step becomes launches for it.
+
+use std::sync::Arc;
+
+use rlx_ir::lir::{LirModule, Step, View};
+use rlx_ir::op::PackFormat;
+use rlx_ir::{Error, ErrorKind, Graph, Node, Op, Result};
+use rlx_opt::{Claim, PoolSpec, Target};
+
+use crate::emulate;
+use crate::schedule::{self, Launch, Scheduled, StepDesc, refuse};
+use crate::verify;
+
+/// Which types and functions a device's language has. What it lacks is emulated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TypeSupport {
+    /// 64-bit integers.
+    pub int64: bool,
+    /// binary64. There is no emulation: without it, kernels that compute in it are refused.
+    pub float64: bool,
+    /// Buffers of 8-bit and 16-bit elements, half precision among them.
+    pub narrow: bool,
+    /// A mathematical library accurate to a few units in the last place.
+    pub math: bool,
+}
+
+impl TypeSupport {
+    /// Everything.
+    pub const ALL: TypeSupport = TypeSupport { int64: true, float64: true, narrow: true, math: true };
+    /// What every WGSL implementation has: 32-bit types.
+    pub const WGSL: TypeSupport = TypeSupport { int64: false, float64: false, narrow: false, math: false };
+}
+
+/// Limits of a device that decide which kernels it can run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeviceLimits {
+    /// The most buffers one kernel may be bound to, the one for faults included.
+    pub max_bindings: usize,
+    /// The most invocations of a workgroup.
+    pub max_workgroup: u32,
+    /// The most bytes of workgroup memory.
+    pub max_shared_bytes: usize,
+    /// The most workgroups along one dimension of a dispatch.
+    pub max_groups: u32,
+}
+
+impl Default for DeviceLimits {
+    /// The least that WebGPU promises.
+    fn default() -> Self {
+        DeviceLimits { max_bindings: 8, max_workgroup: 256, max_shared_bytes: 16 << 10, max_groups: 65_535 }
+    }
+}
+
+/// A device whose kernels are generated here: it claims what the schedules can do within its limits.
+#[derive(Debug, Clone)]
+pub struct KernelTarget {
+    /// The name reports use.
+    pub name: String,
+    /// What its language has.
+    pub types: TypeSupport,
+    /// What its kernels may be.
+    pub limits: DeviceLimits,
+    /// What its memory is.
+    pub pool: PoolSpec,
+}
+
+impl KernelTarget {
+    /// A device with the least that WebGPU promises.
+    pub fn webgpu(name: impl Into<String>) -> Self {
+        let limits = DeviceLimits::default();
+        let pool = PoolSpec { align: 256, max_bindings: limits.max_bindings, ..PoolSpec::default() };
+        KernelTarget { name: name.into(), types: TypeSupport::WGSL, limits, pool }
+    }
+
+    /// A device that has every type, as CUDA does.
+    pub fn full(name: impl Into<String>) -> Self {
+        let limits = DeviceLimits {
+            max_bindings: 64,
+            max_workgroup: 1024,
+            max_shared_bytes: 48 << 10,
+            max_groups: i32::MAX as u32,
+        };
+        let pool = PoolSpec { align: 256, max_bindings: limits.max_bindings, ..PoolSpec::default() };
+        KernelTarget { name: name.into(), types: TypeSupport::ALL, limits, pool }
+    }
+
+    /// The launches of a step, for this device.
+    ///
+    /// # Errors
+    /// Why there are none.
+    pub fn launches(&self, step: &StepDesc) -> Scheduled<Vec<Launch>> {
+        let launches = schedule::schedule(step)?;
+        launches.into_iter().map(|launch| self.fitted(launch)).collect()
+    }
+
+    fn fitted(&self, launch: Launch) -> Scheduled<Launch> {
+        let kernel = emulate::emulate(&launch.kernel, self.types)?;
+        let bindings = kernel.buffers.len() + usize::from(kernel.can_fail());
+        let limits = &self.limits;
+        if bindings > limits.max_bindings {
+            return refuse(format!("{bindings} buffers, the device binds {}", limits.max_bindings));
+        }
+        if kernel.workgroup > limits.max_workgroup {
+            return refuse(format!(
+                "a workgroup of {}, the device has {}",
+                kernel.workgroup, limits.max_workgroup
+            ));
+        }
+        if kernel.shared_bytes() > limits.max_shared_bytes {
+            return refuse(format!(
+                "{} bytes of workgroup memory, the device has {}",
+                kernel.shared_bytes(),
+                limits.max_shared_bytes
+            ));
+        }
+        Ok(Launch { kernel: Arc::new(kernel), ..launch })
+    }
+}
+
+/// The launches of one step of a module.
+///
+/// # Errors
+/// [`ErrorKind::Unsupported`] with the reason when no schedule takes the step, [`ErrorKind::Internal`] for
+/// a kernel that breaks a rule.
+pub fn compile_step(step: &Step, module: &LirModule, target: &KernelTarget) -> Result<Vec<Launch>> {
+    let node = module.graph.node(step.node);
+    let fail = |e: Error| e.with_node(node.describe()).with_device(target.name.clone());
+    let launches = StepDesc::of(step, module).and_then(|desc| target.launches(&desc));
+    let launches = launches.map_err(|why| fail(Error::new(ErrorKind::Unsupported, why.to_string())))?;
+    for launch in &launches {
+        verify::verify(&launch.kernel).map_err(fail)?;
+    }
+    Ok(launches)
+}
+
+/// `groups` workgroups as a grid of two dimensions, neither above `max`: kernels take workgroup `(x, y)` to
+/// be number `y·columns + x`, and ignore numbers they have no work for. `None` when they do not fit.
+pub fn grid(groups: i64, max: u32) -> Option<(u32, u32)> {
+    let (groups, max) = (u64::try_from(groups).ok()?, u64::from(max.max(1)));
+    if groups <= max {
+        return Some((groups as u32, u32::from(groups > 0)));
+    }
+    let rows = groups.div_ceil(max);
+    (rows <= max).then(|| (groups.div_ceil(rows) as u32, rows as u32))
+}
+
+impl Target for KernelTarget {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn claim(&self, node: &Node, graph: &Graph) -> Claim {
+        match StepDesc::of_node(node, graph).and_then(|desc| self.launches(&desc)) {
+            Ok(_) => Claim::Native,
+            Err(why) => Claim::No(why.to_string()),
+        }
+    }
+
+    fn pool_spec(&self) -> PoolSpec {
+        self.pool
+    }
+
+    fn fuses(&self, anchor: Option<&Node>, op: &Node, graph: &Graph) -> bool {
+        let anchor_fits = anchor.is_none_or(|a| schedule::takes_epilogue(&a.op));
+        anchor_fits && op.op.is_elementwise() && self.claim(op, graph).is_native()
+    }
+
+    fn reads_view(&self, _: &Op, _: usize, _: &View) -> bool {
+        true
+    }
+
+    fn writes_view(&self, _: &Op, _: &View) -> bool {
+        true
+    }
+
+    fn pack_format(&self, _: &Node, _: usize, _: &Graph) -> Option<PackFormat> {
+        None
+    }
+}

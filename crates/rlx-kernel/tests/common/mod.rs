@@ -1,0 +1,49 @@
+//! What the tests share: targets, compiling, comparing with the oracle.
+#![allow(dead_code)]
+
+use std::sync::Arc;
+
+use rlx_ir::oracle::{self, Bindings};
+use rlx_ir::testing::{difference, tolerance};
+use rlx_ir::{Error, Graph};
+use rlx_kernel::interp::Executable;
+use rlx_kernel::{KernelTarget, TypeSupport};
+use rlx_opt::{CompileOptions, CompilePipeline};
+
+/// A device that has every type.
+pub fn native() -> KernelTarget {
+    KernelTarget::full("native")
+}
+
+/// A device with 32-bit types only.
+pub fn words() -> KernelTarget {
+    KernelTarget { types: TypeSupport::WGSL, ..KernelTarget::full("words") }
+}
+
+/// The module on the interpreter.
+pub fn try_compiled(graph: &Graph, target: &KernelTarget) -> Result<Executable, Error> {
+    let pipeline = CompilePipeline::new(Arc::new(target.clone()), CompileOptions::default());
+    Executable::new(Arc::new(pipeline.compile(graph)?.lir), target)
+}
+
+/// The module on the interpreter.
+pub fn compiled(graph: &Graph, target: &KernelTarget) -> Executable {
+    try_compiled(graph, target).unwrap_or_else(|e| panic!("{e}\n{graph}"))
+}
+
+/// How the interpreter's outputs differ from the oracle's.
+pub fn disagreement(graph: &Graph, bindings: &Bindings, executable: &Executable) -> Option<String> {
+    let want = oracle::evaluate(graph, bindings).unwrap_or_else(|e| panic!("{e}\n{graph}"));
+    let got = match executable.run(bindings) {
+        Ok(got) => got,
+        Err(e) => return Some(e.to_string()),
+    };
+    want.iter().zip(&got).find_map(|(want, got)| difference(want, got, tolerance(want.dtype)))
+}
+
+/// Panics when the device and the oracle differ.
+pub fn agree(graph: &Graph, bindings: &Bindings, target: &KernelTarget) {
+    if let Some(what) = disagreement(graph, bindings, &compiled(graph, target)) {
+        panic!("{}: {what}\n{graph}", target.name);
+    }
+}
