@@ -63,9 +63,12 @@ impl Rows for Strided {
 pub(super) struct Prefetch {
     ptr: *const f32,
     end: *const f32,
-    /// Lines per group of four steps of depth.
+    /// Lines per group of steps of depth.
     per_group: usize,
 }
+
+/// Steps of depth between two prefetches.
+const GROUP: usize = 8;
 
 /// Elements of a cache line.
 const LINE: usize = 16;
@@ -80,7 +83,7 @@ impl Prefetch {
     /// Spreads what is to be fetched over `steps` steps of depth: every line, at an even pace.
     pub(super) fn spread(&mut self, steps: usize) {
         let lines = (self.end as usize - self.ptr as usize).div_ceil(LINE * 4);
-        self.per_group = lines.div_ceil((steps / 4).max(1));
+        self.per_group = lines.div_ceil((steps / GROUP).max(1));
     }
 
     #[inline(always)]
@@ -198,35 +201,44 @@ unsafe fn tile<S: Simd, A: Rows, const R: usize, const V: usize>(s: S, t: Tile<'
     let mut ahead_here = *ahead;
     // SAFETY: `Gemm::run`'s promises.
     unsafe {
-        let mut acc = [[s.zero(); V]; R];
+        let mut start = [[s.zero(); V]; R];
         if !part.first {
-            load_tile(s, &mut acc, g.c.add(row * g.c_stride + col), g.c_stride, g.n - col);
+            load_tile(s, &mut start, g.c.add(row * g.c_stride + col), g.c_stride, g.n - col);
+        }
+        // The sums are an array of their own, touched by constant indices only: that keeps them in registers.
+        let mut acc = [[s.zero(); V]; R];
+        for r in 0..R {
+            for v in 0..V {
+                acc[r][v] = start[r][v];
+            }
         }
         let (k0, k1) = (part.k.start, part.k.end);
         let lines = g.rows.tile::<R>(row);
         for tap in 0..g.rows.taps() {
             let a = g.rows.pointers::<R>(&lines, tap);
             let mut k = k0;
-            while k + 4 <= k1 {
-                ahead_here.step(s);
-                step(s, &mut acc, &a, k, b);
-                step(s, &mut acc, &a, k + 1, b.add(PANEL));
-                step(s, &mut acc, &a, k + 2, b.add(2 * PANEL));
-                step(s, &mut acc, &a, k + 3, b.add(3 * PANEL));
-                k += 4;
-                b = b.add(4 * PANEL);
-            }
             while k < k1 {
-                step(s, &mut acc, &a, k, b);
-                k += 1;
-                b = b.add(PANEL);
+                ahead_here.step(s);
+                // A count the compiler does not know: unrolled, the loads move up and the sums spill.
+                let end = (k + GROUP).min(k1);
+                while k < end {
+                    step(s, &mut acc, &a, k, b);
+                    k += 1;
+                    b = b.add(PANEL);
+                }
             }
         }
         *ahead = ahead_here;
+        let mut sums = [[s.zero(); V]; R];
+        for r in 0..R {
+            for v in 0..V {
+                sums[r][v] = acc[r][v];
+            }
+        }
         if part.last {
-            super::epilogue::finish(s, &g.epilogue, &mut acc, g.c, g.c_stride, row, col, g.n - col);
+            super::epilogue::finish(s, &g.epilogue, &mut sums, g.c, g.c_stride, row, col, g.n - col);
         } else {
-            store_tile(s, &acc, g.c.add(row * g.c_stride + col), g.c_stride, g.n - col);
+            store_tile(s, &sums, g.c.add(row * g.c_stride + col), g.c_stride, g.n - col);
         }
     }
 }
