@@ -8,6 +8,8 @@
 //! | [`simd`] | sixteen logical f32 lanes on every instruction set; kernels are written once over it |
 //! | [`math`] | vector functions (exp, log, erf, tanh, …) and [`math::Unary`], their list |
 //! | [`gemm`] | packed matrix product with fused epilogue; the same kernel as convolution |
+//! | [`attention`] | streaming attention, built of two products |
+//! | [`rows`] | reductions, softmax and normalisation along the last axis |
 //! | [`pool`] | fork and join over fixed ranges; idle costs nothing |
 //! | [`alloc`] | aligned memory in huge pages, for weights and the arena |
 //!
@@ -21,6 +23,8 @@
 
 #[allow(unsafe_code)]
 pub mod alloc;
+#[allow(unsafe_code)]
+pub mod attention;
 pub mod backend;
 #[allow(unsafe_code)]
 pub mod gemm;
@@ -34,6 +38,8 @@ pub mod math;
 pub mod pool;
 #[allow(unsafe_code)]
 mod program;
+#[allow(unsafe_code)]
+pub mod rows;
 #[allow(unsafe_code)]
 pub mod simd;
 pub mod target;

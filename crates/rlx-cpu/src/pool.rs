@@ -76,7 +76,7 @@ pub enum Wake {
 /// One job: a function over a range of tasks, with its environment.
 #[derive(Clone, Copy)]
 struct Job {
-    call: unsafe fn(*const (), Range<usize>),
+    call: unsafe fn(*const (), usize, Range<usize>),
     data: *const (),
     tasks: usize,
 }
@@ -154,7 +154,7 @@ impl Pool {
             hot: Padded(AtomicBool::new(false)),
             stop: AtomicBool::new(false),
             owned: AtomicBool::new(false),
-            job: UnsafeCell::new(Job { call: |_, _| {}, data: std::ptr::null(), tasks: 0 }),
+            job: UnsafeCell::new(Job { call: |_, _, _| {}, data: std::ptr::null(), tasks: 0 }),
             slots: (1..threads).map(slot).collect(),
         });
         // Built first, so that an error below ends the threads already started.
@@ -266,15 +266,25 @@ impl Run<'_> {
     /// With the panic of a task, if one panicked, after all others have ended.
     #[inline]
     pub fn parallel_for<F: Fn(Range<usize>) + Sync>(&mut self, tasks: usize, f: &F) {
-        unsafe fn call<F: Fn(Range<usize>)>(data: *const (), range: Range<usize>) {
+        self.parallel_for_indexed(tasks, &|_, range| f(range));
+    }
+
+    /// [`parallel_for`](Self::parallel_for) with the number of the part, below [`threads`](Self::threads): no
+    /// two calls with the same number run at once, so it can choose scratch memory.
+    ///
+    /// # Panics
+    /// With the panic of a task, if one panicked, after all others have ended.
+    #[inline]
+    pub fn parallel_for_indexed<F: Fn(usize, Range<usize>) + Sync>(&mut self, tasks: usize, f: &F) {
+        unsafe fn call<F: Fn(usize, Range<usize>)>(data: *const (), part: usize, range: Range<usize>) {
             // SAFETY: `data` is the `&F` below, which outlives the job.
-            unsafe { (*data.cast::<F>())(range) }
+            unsafe { (*data.cast::<F>())(part, range) }
         }
         match self.shared {
             Some(shared) if tasks > 1 => {
                 shared.fork_join(Job { call: call::<F>, data: std::ptr::from_ref(f).cast(), tasks });
             }
-            _ if tasks > 0 => f(0..tasks),
+            _ if tasks > 0 => f(0, 0..tasks),
             _ => {}
         }
     }
@@ -304,10 +314,10 @@ impl Shared {
         // SAFETY: this run owns the pool, and all parts of the previous job are finished.
         unsafe { *self.job.get() = job };
         self.epoch.0.store(epoch, Ordering::Release);
-        let mut panic = run_part(&job, self.part(job.tasks, 0));
+        let mut panic = run_part(&job, 0, self.part(job.tasks, 0));
         for (i, slot) in self.slots.iter().enumerate() {
             if slot.try_claim(epoch) {
-                slot.finish(epoch, run_part(&job, self.part(job.tasks, i + 1)));
+                slot.finish(epoch, run_part(&job, i + 1, self.part(job.tasks, i + 1)));
             }
         }
         for slot in &self.slots {
@@ -331,7 +341,7 @@ impl Shared {
                 if slot.try_claim(epoch) {
                     // SAFETY: the part is claimed, so the owner waits before it writes the job again.
                     let job = unsafe { *self.job.get() };
-                    slot.finish(epoch, run_part(&job, self.part(job.tasks, index + 1)));
+                    slot.finish(epoch, run_part(&job, index + 1, self.part(job.tasks, index + 1)));
                 }
                 (spins, last_use) = (0, Instant::now());
                 continue;
@@ -400,13 +410,13 @@ impl Slot {
     }
 }
 
-fn run_part(job: &Job, range: Range<usize>) -> Option<Box<dyn Any + Send>> {
+fn run_part(job: &Job, part: usize, range: Range<usize>) -> Option<Box<dyn Any + Send>> {
     if range.is_empty() {
         return None;
     }
     // SAFETY: the job's data is alive until `fork_join` returns. A panic is handed to the caller, who sees
     // the same state as after a panic in a loop of its own.
-    catch_unwind(AssertUnwindSafe(|| unsafe { (job.call)(job.data, range) })).err()
+    catch_unwind(AssertUnwindSafe(|| unsafe { (job.call)(job.data, part, range) })).err()
 }
 
 #[cfg(test)]

@@ -1,0 +1,22 @@
+//! Kernels along the last axis: reductions, softmax and normalisation of contiguous rows.
+//!
+//! Sums have one fixed order on every instruction set: four vectors of sixteen partial sums, taken in
+//! turn, folded pairwise. Rows are independent, so any split of them over threads gives the same bits.
+//!
+//! ```
+//! use rlx_cpu::{isa::Isa, rows};
+//! let mut x = [0.0f32, 0.0, 1.0, 1.0, 1.0, 1.0];
+//! rows::softmax_in_place(Isa::detect(), &mut x, 2);
+//! assert_eq!(x, [0.5; 6]);
+//! ```
+
+mod norm;
+mod reduce;
+mod softmax;
+#[cfg(test)]
+mod tests;
+
+pub use norm::{Norm, normalize};
+pub(crate) use reduce::fill;
+pub use reduce::{Reduction, reduce};
+pub use softmax::{Softmax, softmax, softmax_in_place};

@@ -1,0 +1,164 @@
+//! Rows of every length against f64, on every instruction set.
+
+use super::*;
+use crate::isa::Isa;
+use crate::testing::{Rng, assert_close};
+
+fn wide(x: &[f32]) -> Vec<f64> {
+    x.iter().map(|&v| f64::from(v)).collect()
+}
+
+#[test]
+fn reductions_are_right_and_have_the_same_bits_everywhere() {
+    let mut rng = Rng::new(31);
+    for n in (1..80).chain([128, 1000, 4097]) {
+        let x = rng.vec(3 * n);
+        let rows: Vec<Vec<f64>> = x.chunks(n).map(wide).collect();
+        let cases: [(Reduction, fn(&[f64]) -> f64); 5] = [
+            (Reduction::Sum, |r| r.iter().sum()),
+            (Reduction::Mean, |r| r.iter().sum::<f64>() / r.len() as f64),
+            (Reduction::SumOfSquares, |r| r.iter().map(|v| v * v).sum()),
+            (Reduction::Max, |r| r.iter().copied().fold(f64::NEG_INFINITY, f64::max)),
+            (Reduction::Min, |r| r.iter().copied().fold(f64::INFINITY, f64::min)),
+        ];
+        for (how, exact) in cases {
+            let want: Vec<f64> = rows.iter().map(|r| exact(r)).collect();
+            let mut bits = Vec::new();
+            for isa in Isa::available() {
+                let mut out = [0.0; 3];
+                reduce(isa, how, &x, n, &mut out);
+                assert_close(&out, &want, 1e-4, &format!("{how:?} of {n}"));
+                // Squares are fused where the processor can.
+                if how != Reduction::SumOfSquares {
+                    bits.push(out.map(f32::to_bits));
+                }
+            }
+            assert!(bits.windows(2).all(|w| w[0] == w[1]), "{how:?} of {n}");
+        }
+    }
+}
+
+#[test]
+fn nan_wins_every_reduction_wherever_it_stands() {
+    for isa in Isa::available() {
+        for at in [0, 5, 15, 16, 33, 36] {
+            let mut x = vec![1.0f32; 37];
+            x[at] = f32::NAN;
+            for how in
+                [Reduction::Sum, Reduction::Mean, Reduction::SumOfSquares, Reduction::Max, Reduction::Min]
+            {
+                let mut out = [0.0];
+                reduce(isa, how, &x, 37, &mut out);
+                assert!(out[0].is_nan(), "{how:?}, NaN at {at}");
+            }
+        }
+    }
+}
+
+#[test]
+fn softmax_with_scale_mask_and_logarithm_is_right() {
+    let mut rng = Rng::new(32);
+    for n in (1..40).chain([128, 333]) {
+        let x: Vec<f32> = (0..2 * n).map(|_| rng.uniform(-30.0, 30.0)).collect();
+        let mask: Vec<f32> =
+            (0..2 * n).map(|i| if i % n % 5 == 4 { f32::NEG_INFINITY } else { 0.25 }).collect();
+        for (scale, masked, stride, log) in
+            [(1.0, false, 0, false), (0.125, true, 0, false), (0.5, true, n, true), (1.0, false, 0, true)]
+        {
+            let want: Vec<f64> = (0..2)
+                .flat_map(|r| {
+                    let v: Vec<f64> = (0..n)
+                        .map(|j| {
+                            let m = if masked { f64::from(mask[r * stride + j]) } else { 0.0 };
+                            f64::from(x[r * n + j]) * f64::from(scale) + m
+                        })
+                        .collect();
+                    let max = v.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+                    let sum: f64 = v.iter().map(|t| (t - max).exp()).sum();
+                    v.into_iter().map(move |t| if log { t - max - sum.ln() } else { (t - max).exp() / sum })
+                })
+                .collect();
+            for isa in Isa::available() {
+                let mut y = x.clone();
+                let mask = masked.then_some((mask.as_ptr(), stride));
+                let rows =
+                    Softmax { x: y.as_ptr(), y: y.as_mut_ptr(), rows: 2, columns: n, scale, mask, log };
+                // SAFETY: the vectors cover the rows.
+                unsafe { softmax(isa, &rows) };
+                assert_close(&y, &want, 4e-6, &format!("softmax of {n}, log {log}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn softmax_of_nan_or_of_nothing_allowed_is_nan_in_that_row_only() {
+    for isa in Isa::available() {
+        let mut x = vec![0.5f32; 60];
+        x[7] = f32::NAN;
+        x[40..].fill(f32::NEG_INFINITY);
+        softmax_in_place(isa, &mut x, 20);
+        assert!(x[..20].iter().chain(&x[40..]).all(|v| v.is_nan()));
+        assert!(x[20..40].iter().all(|v| (v - 0.05).abs() < 1e-7));
+        softmax_in_place(isa, &mut [], 0);
+    }
+}
+
+#[test]
+fn norms_are_right_also_far_from_zero() {
+    let mut rng = Rng::new(33);
+    for n in (1..40).chain([384, 1000]) {
+        let (gamma, beta) = (rng.vec(n), rng.vec(n));
+        for (offset, centred, affine, with_residual) in [
+            (0.0, true, true, false),
+            (1000.0, true, false, false),
+            (0.0, false, true, true),
+            (0.0, true, true, true),
+        ] {
+            let x: Vec<f32> = rng.vec(2 * n).iter().map(|v| v + offset).collect();
+            let other = rng.vec(2 * n);
+            let total: Vec<f32> =
+                x.iter().zip(&other).map(|(a, b)| if with_residual { a + b } else { *a }).collect();
+            let eps = 1e-5f32;
+            let want: Vec<f64> = total
+                .chunks(n)
+                .flat_map(|r| {
+                    let r = wide(r);
+                    let mean = if centred { r.iter().sum::<f64>() / n as f64 } else { 0.0 };
+                    let var = r.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / n as f64;
+                    let f = 1.0 / (var + f64::from(eps)).sqrt();
+                    let (g, b) = (wide(&gamma), wide(&beta));
+                    (0..n)
+                        .map(|j| {
+                            (r[j] - mean) * f * if affine { g[j] } else { 1.0 }
+                                + if affine { b[j] } else { 0.0 }
+                        })
+                        .collect::<Vec<_>>()
+                })
+                .collect();
+            for isa in Isa::available() {
+                let (mut y, mut sum) = (vec![0.0f32; 2 * n], vec![0.0f32; 2 * n]);
+                let rows = Norm {
+                    x: x.as_ptr(),
+                    residual: with_residual.then_some(other.as_ptr()),
+                    sum: with_residual.then_some(sum.as_mut_ptr()),
+                    y: y.as_mut_ptr(),
+                    rows: 2,
+                    columns: n,
+                    epsilon: eps,
+                    gamma: affine.then_some(gamma.as_ptr()),
+                    beta: affine.then_some(beta.as_ptr()),
+                    centred,
+                };
+                // SAFETY: the vectors cover the rows.
+                unsafe { normalize(isa, &rows) };
+                // Far from zero the input's own rounding of the mean is what is left.
+                let tol = if offset == 0.0 { 1e-4 } else { 2e-2 };
+                assert_close(&y, &want, tol, &format!("norm of {n}, centred {centred}"));
+                if with_residual {
+                    assert_eq!(sum, total);
+                }
+            }
+        }
+    }
+}
