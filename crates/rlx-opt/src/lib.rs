@@ -8,6 +8,7 @@
 
 pub mod facts;
 pub mod lower;
+pub mod matcher;
 pub mod options;
 pub mod passes;
 pub mod pipeline;

@@ -34,6 +34,7 @@ pub const PASSES: &[Pass] = &[
     Pass { name: "eliminate-dead-nodes", run: passes::eliminate_dead_nodes::run },
     Pass { name: "fold-constants", run: passes::fold_constants::run },
     Pass { name: "simplify", run: passes::simplify::run },
+    Pass { name: "recognize-composites", run: passes::recognize_composites::run },
     Pass { name: "legalize", run: passes::legalize::run },
     Pass { name: "simplify-legal", run: passes::simplify::run },
     Pass { name: "pack-weights", run: passes::pack_weights::run },

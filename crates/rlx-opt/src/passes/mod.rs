@@ -5,4 +5,5 @@ pub mod fold_constants;
 pub mod fuse_regions;
 pub mod legalize;
 pub mod pack_weights;
+pub mod recognize_composites;
 pub mod simplify;

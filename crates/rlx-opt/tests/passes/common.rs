@@ -128,3 +128,59 @@ pub fn check_unchanged(pass: PassFn, text: &str) {
 pub fn count(graph: &Graph, kind: rlx_ir::OpKind) -> usize {
     graph.nodes().iter().filter(|n| n.op.kind() == kind).count()
 }
+
+/// A graph from text without numbers and shapes: `x: [2, 3] f32` is an input, `w: param [3] f32` a parameter,
+/// `y = Binary.Mul(x, 0.5)` a node whose shape is inferred, numbers being f32 scalars.
+pub fn short(text: &str) -> Graph {
+    let (mut graph, mut names) = (Graph::new("g"), std::collections::HashMap::new());
+    for line in text.lines().map(str::trim).filter(|l| !l.is_empty()) {
+        if let Some(outputs) = line.strip_prefix("return ") {
+            graph.set_outputs(outputs.split(", ").map(|name| names[name]).collect());
+        } else if let Some((name, op)) = line.split_once(" = ") {
+            let id = short_node(&mut graph, &names, op).unwrap_or_else(|e| panic!("{line}: {e}"));
+            names.insert(name.to_string(), id);
+        } else if let Some((name, shape)) = line.split_once(": ") {
+            let kind = if shape.starts_with("param ") { "Param" } else { "Input" };
+            let shape = shape.trim_start_matches("param ");
+            let node = format!("%{} = {kind} {{name=\"{name}\"}} : {shape}", graph.len());
+            let node = text::parse(&with_node(&graph, &node)).unwrap_or_else(|e| panic!("{line}: {e}"));
+            let node = &node.nodes()[graph.len()];
+            names.insert(name.to_string(), graph.add_node(node.op.clone(), vec![], node.shape.clone()));
+        } else {
+            panic!("what is {line}?");
+        }
+    }
+    verify_ok(&graph).unwrap_or_else(|e| panic!("{e}\n{graph}"));
+    graph
+}
+
+/// The text of `graph` with one node more.
+fn with_node(graph: &Graph, node: &str) -> String {
+    let text = graph.to_string();
+    let end = text.rfind("  return").unwrap();
+    format!("{}  {node}\n  return %{}\n}}\n", &text[..end], graph.len())
+}
+
+fn short_node(
+    graph: &mut Graph,
+    names: &std::collections::HashMap<String, rlx_ir::NodeId>,
+    op: &str,
+) -> Result<rlx_ir::NodeId> {
+    let (kind, rest) = op.split_once('(').expect("an op with inputs");
+    let (inputs, attrs) = rest.split_once(')').expect("a closing parenthesis");
+    let mut ids = Vec::new();
+    for input in inputs.split(", ") {
+        ids.push(match names.get(input) {
+            Some(&id) => id,
+            None => {
+                let value: f64 = input.parse().unwrap_or_else(|_| panic!("what is {input}?"));
+                let value = rlx_ir::Value::float(DType::F32, &[], vec![value]).rounded();
+                graph.constant(value.to_const())
+            }
+        });
+    }
+    let list: Vec<String> = ids.iter().map(|id| id.to_string()).collect();
+    let node = format!("%{} = {kind}({}){attrs} : [] f32", graph.len(), list.join(", "));
+    let op = text::parse(&with_node(graph, &node))?.nodes()[graph.len()].op.clone();
+    graph.try_add(op, &ids)
+}

@@ -3,4 +3,5 @@
 mod common;
 mod fuse_regions;
 mod pack_weights;
+mod recognize_composites;
 mod simplify;

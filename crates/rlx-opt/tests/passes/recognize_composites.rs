@@ -1,0 +1,579 @@
+//! Composites: each as three exporters write it, and one that only looks like it.
+
+use crate::common::{apply, assert_same_results, count, short};
+use rlx_ir::op::{Activation, MaskKind};
+use rlx_ir::{DimBinding, Graph, Op, OpKind, sym};
+use rlx_opt::passes::{recognize_composites, simplify};
+
+/// The graph as the pipeline has it after the pass and the clean-up that follows.
+fn recognized(text: &str) -> Graph {
+    let before = short(text);
+    let simple = apply(simplify::run, &before);
+    let after = apply(simplify::run, &apply(recognize_composites::run, &simple));
+    let dims = DimBinding::from_pairs(&[(sym::BATCH, 2), (sym::SEQ, 3)]);
+    assert_same_results(&before, &after, &dims);
+    after
+}
+
+#[track_caller]
+fn expect(text: &str, wanted: &Op) -> Graph {
+    let after = recognized(text);
+    let found = after.nodes().iter().any(|n| n.op == *wanted);
+    assert!(found, "no {wanted:?} in {after}");
+    after
+}
+
+#[track_caller]
+fn expect_none(text: &str, kind: OpKind) {
+    let after = recognized(text);
+    assert_eq!(count(&after, kind), 0, "{after}");
+}
+
+const GELU: Op = Op::Activation(Activation::Gelu);
+const GELU_APPROX: Op = Op::Activation(Activation::GeluApprox);
+const SILU: Op = Op::Activation(Activation::Silu);
+
+#[test]
+fn gelu() {
+    // torch.onnx (TorchScript)
+    expect(
+        "x: [batch, 4] f32
+        a = Binary.Div(x, 1.4142135)
+        b = Activation.Erf(a)
+        c = Binary.Add(b, 1)
+        d = Binary.Mul(x, c)
+        y = Binary.Mul(d, 0.5)
+        return y",
+        &GELU,
+    );
+    // torch.onnx (dynamo)
+    expect(
+        "x: [batch, 4] f32
+        a = Binary.Div(x, 1.4142135)
+        b = Activation.Erf(a)
+        c = Binary.Add(b, 1)
+        d = Binary.Mul(0.5, c)
+        y = Binary.Mul(x, d)
+        return y",
+        &GELU,
+    );
+    // tf2onnx
+    expect(
+        "x: [batch, 4] f32
+        h = Binary.Mul(0.5, x)
+        a = Binary.Mul(x, 0.70710677)
+        b = Activation.Erf(a)
+        c = Binary.Add(1, b)
+        y = Binary.Mul(h, c)
+        return y",
+        &GELU,
+    );
+    // 1 − erf is another function.
+    let near = recognized(
+        "x: [batch, 4] f32
+        a = Binary.Div(x, 1.4142135)
+        b = Activation.Erf(a)
+        c = Binary.Sub(1, b)
+        d = Binary.Mul(x, c)
+        y = Binary.Mul(d, 0.5)
+        return y",
+    );
+    assert!(!near.nodes().iter().any(|n| n.op == GELU), "{near}");
+}
+
+#[test]
+fn gelu_by_tanh() {
+    for cube in ["p = Binary.Pow(x, 3)", "q = Binary.Mul(x, x)\np = Binary.Mul(q, x)"] {
+        expect(
+            &format!(
+                "x: [batch, 4] f32
+                {cube}
+                a = Binary.Mul(p, 0.044715)
+                b = Binary.Add(x, a)
+                c = Binary.Mul(b, 0.7978845608)
+                d = Activation.Tanh(c)
+                e = Binary.Add(d, 1)
+                h = Binary.Mul(x, 0.5)
+                y = Binary.Mul(h, e)
+                return y"
+            ),
+            &GELU_APPROX,
+        );
+    }
+    // JAX takes x out of the bracket.
+    expect(
+        "x: [batch, 4] f32
+        q = Binary.Mul(x, x)
+        a = Binary.Mul(0.044715, q)
+        b = Binary.Add(1, a)
+        k = Binary.Mul(0.7978845608, x)
+        c = Binary.Mul(k, b)
+        d = Activation.Tanh(c)
+        e = Binary.Add(1, d)
+        f = Binary.Mul(0.5, e)
+        y = Binary.Mul(x, f)
+        return y",
+        &GELU_APPROX,
+    );
+    let near = recognized(
+        "x: [batch, 4] f32
+        q = Binary.Mul(x, x)
+        p = Binary.Mul(q, x)
+        a = Binary.Mul(p, 0.05)
+        b = Binary.Add(x, a)
+        c = Binary.Mul(b, 0.7978845608)
+        d = Activation.Tanh(c)
+        e = Binary.Add(d, 1)
+        h = Binary.Mul(x, 0.5)
+        y = Binary.Mul(h, e)
+        return y",
+    );
+    assert!(!near.nodes().iter().any(|n| n.op == GELU_APPROX), "{near}");
+}
+
+#[test]
+fn silu() {
+    expect("x: [batch, 4] f32\ns = Activation.Sigmoid(x)\ny = Binary.Mul(x, s)\nreturn y", &SILU);
+    expect("x: [batch, 4] f32\ns = Activation.Sigmoid(x)\ny = Binary.Mul(s, x)\nreturn y", &SILU);
+    expect(
+        "x: [batch, 4] f32
+        n = Activation.Neg(x)
+        e = Activation.Exp(n)
+        d = Binary.Add(1, e)
+        y = Binary.Div(x, d)
+        return y",
+        &SILU,
+    );
+    // The sigmoid is needed by itself.
+    let near = recognized(
+        "x: [batch, 4] f32
+        s = Activation.Sigmoid(x)
+        y = Binary.Mul(x, s)
+        return y, s",
+    );
+    assert!(!near.nodes().iter().any(|n| n.op == SILU), "{near}");
+}
+
+#[test]
+fn softmax() {
+    let wanted = Op::Softmax { axis: -1 };
+    expect(
+        "x: [batch, 4] f32
+        m = Reduce(x) {op=Max, axes=[1], keep_dim=true}
+        d = Binary.Sub(x, m)
+        e = Activation.Exp(d)
+        s = Reduce(e) {op=Sum, axes=[1], keep_dim=true}
+        y = Binary.Div(e, s)
+        return y",
+        &wanted,
+    );
+    expect(
+        "x: [batch, 4] f32
+        m = Reduce(x) {op=Max, axes=[1], keep_dim=true}
+        d = Binary.Sub(x, m)
+        e = Activation.Exp(d)
+        s = Reduce(e) {op=Sum, axes=[1], keep_dim=true}
+        r = Activation.Recip(s)
+        y = Binary.Mul(r, e)
+        return y",
+        &wanted,
+    );
+    // Reductions that drop their dimension, which comes back.
+    expect(
+        "x: [batch, 4] f32
+        m = Reduce(x) {op=Max, axes=[1], keep_dim=false}
+        n = Reshape(m) {to=[batch, 1]}
+        d = Binary.Sub(x, n)
+        e = Activation.Exp(d)
+        s = Reduce(e) {op=Sum, axes=[1], keep_dim=false}
+        t = Reshape(s) {to=[batch, 1]}
+        y = Binary.Div(e, t)
+        return y",
+        &wanted,
+    );
+    // The greatest of one axis, the sum of the other.
+    expect_none(
+        "x: [batch, 4] f32
+        m = Reduce(x) {op=Max, axes=[0], keep_dim=true}
+        d = Binary.Sub(x, m)
+        e = Activation.Exp(d)
+        s = Reduce(e) {op=Sum, axes=[1], keep_dim=true}
+        y = Binary.Div(e, s)
+        return y",
+        OpKind::Softmax,
+    );
+}
+
+#[test]
+fn layer_norm() {
+    let wanted = Op::LayerNorm { axis: -1, eps: 1e-5 };
+    // torch.onnx, opset 14
+    expect(
+        "x: [batch, seq, 4] f32
+        g: param [4] f32
+        b: param [4] f32
+        m = Reduce(x) {op=Mean, axes=[2], keep_dim=true}
+        d = Binary.Sub(x, m)
+        p = Binary.Pow(d, 2)
+        v = Reduce(p) {op=Mean, axes=[2], keep_dim=true}
+        w = Binary.Add(v, 0.00001)
+        r = Activation.Sqrt(w)
+        n = Binary.Div(d, r)
+        s = Binary.Mul(n, g)
+        y = Binary.Add(s, b)
+        return y",
+        &wanted,
+    );
+    // By the reciprocal root, operands the other way round.
+    expect(
+        "x: [batch, seq, 4] f32
+        g: param [4] f32
+        b: param [4] f32
+        m = Reduce(x) {op=Mean, axes=[2], keep_dim=true}
+        d = Binary.Sub(x, m)
+        p = Binary.Mul(d, d)
+        v = Reduce(p) {op=Mean, axes=[2], keep_dim=true}
+        w = Binary.Add(0.00001, v)
+        r = Activation.Sqrt(w)
+        i = Activation.Recip(r)
+        n = Binary.Mul(i, d)
+        s = Binary.Mul(g, n)
+        y = Binary.Add(b, s)
+        return y",
+        &wanted,
+    );
+    // Without gamma and beta, the power being a root.
+    expect(
+        "x: [batch, seq, 4] f32
+        m = Reduce(x) {op=Mean, axes=[2], keep_dim=true}
+        d = Binary.Sub(x, m)
+        p = Binary.Mul(d, d)
+        v = Reduce(p) {op=Mean, axes=[2], keep_dim=true}
+        w = Binary.Add(v, 0.00001)
+        r = Binary.Pow(w, -0.5)
+        y = Binary.Mul(d, r)
+        return y",
+        &wanted,
+    );
+    // The variance of another dimension.
+    expect_none(
+        "x: [batch, 4, 4] f32
+        m = Reduce(x) {op=Mean, axes=[2], keep_dim=true}
+        d = Binary.Sub(x, m)
+        p = Binary.Mul(d, d)
+        v = Reduce(p) {op=Mean, axes=[1], keep_dim=true}
+        w = Binary.Add(v, 0.00001)
+        r = Activation.Sqrt(w)
+        y = Binary.Div(d, r)
+        return y",
+        OpKind::LayerNorm,
+    );
+}
+
+#[test]
+fn rms_norm() {
+    let wanted = Op::RmsNorm { axis: -1, eps: 1e-6 };
+    // Llama by PyTorch
+    expect(
+        "x: [batch, seq, 4] f32
+        g: param [4] f32
+        p = Binary.Pow(x, 2)
+        v = Reduce(p) {op=Mean, axes=[2], keep_dim=true}
+        w = Binary.Add(v, 0.000001)
+        r = Activation.Sqrt(w)
+        i = Activation.Recip(r)
+        n = Binary.Mul(x, i)
+        y = Binary.Mul(g, n)
+        return y",
+        &wanted,
+    );
+    expect(
+        "x: [batch, seq, 4] f32
+        g: param [4] f32
+        p = Binary.Mul(x, x)
+        v = Reduce(p) {op=Mean, axes=[2], keep_dim=true}
+        w = Binary.Add(v, 0.000001)
+        r = Activation.Rsqrt(w)
+        n = Binary.Mul(r, x)
+        y = Binary.Mul(n, g)
+        return y",
+        &wanted,
+    );
+    expect(
+        "x: [batch, seq, 4] f32
+        p = Binary.Mul(x, x)
+        v = Reduce(p) {op=Mean, axes=[2], keep_dim=true}
+        w = Binary.Add(0.000001, v)
+        r = Activation.Sqrt(w)
+        y = Binary.Div(x, r)
+        return y",
+        &wanted,
+    );
+    // The sum of squares is no mean.
+    expect_none(
+        "x: [batch, seq, 4] f32
+        p = Binary.Mul(x, x)
+        v = Reduce(p) {op=Sum, axes=[2], keep_dim=true}
+        w = Binary.Add(v, 0.000001)
+        r = Activation.Sqrt(w)
+        y = Binary.Div(x, r)
+        return y",
+        OpKind::RmsNorm,
+    );
+}
+
+/// `q`, `k` and `v` of two heads of four, split and transposed.
+const HEADS: &str = "xq: [batch, seq, 8] f32
+        xk: [batch, seq, 8] f32
+        xv: [batch, seq, 8] f32
+        rq = Reshape(xq) {to=[batch, seq, 2, 4]}
+        q = Transpose(rq) {perm=[0, 2, 1, 3]}
+        rk = Reshape(xk) {to=[batch, seq, 2, 4]}
+        k = Transpose(rk) {perm=[0, 2, 1, 3]}
+        rv = Reshape(xv) {to=[batch, seq, 2, 4]}
+        v = Transpose(rv) {perm=[0, 2, 1, 3]}
+        ";
+
+const BACK: &str = "t = Transpose(y) {perm=[0, 2, 1, 3]}
+        z = Reshape(t) {to=[batch, seq, 8]}
+        return z";
+
+fn attention(mask: MaskKind, scale: Option<f32>) -> Op {
+    Op::Attention { num_heads: 2, head_dim: 4, mask, scale }
+}
+
+#[test]
+fn attention_with_the_scale_on_the_scores_and_an_additive_mask() {
+    // torch.onnx, opset 14: BERT
+    let after = expect(
+        &format!(
+            "{HEADS}
+            mask: [batch, 1, 1, seq] f32
+            kt = Transpose(rk) {{perm=[0, 2, 3, 1]}}
+            a = MatMul(q, kt)
+            b = Binary.Mul(a, 0.5)
+            c = Binary.Add(b, mask)
+            p = Softmax(c) {{axis=-1}}
+            y = MatMul(p, v)
+            {BACK}"
+        ),
+        &attention(MaskKind::Custom, None),
+    );
+    let moved = count(&after, OpKind::Transpose) + count(&after, OpKind::Reshape);
+    assert_eq!(moved, 0, "rows in, rows out: {after}");
+}
+
+#[test]
+fn attention_with_roots_of_the_scale_and_a_guard_against_nan() {
+    // torch.onnx (dynamo), scaled_dot_product_attention
+    expect(
+        &format!(
+            "{HEADS}
+            see: [batch, 1, seq, seq] bool
+            km = Reshape(k) {{to=[2*batch, seq, 4]}}
+            ks = Transpose(km) {{perm=[0, 2, 1]}}
+            kt = Reshape(ks) {{to=[batch, 2, 4, seq]}}
+            q2 = Binary.Mul(q, 0.70710677)
+            k2 = Binary.Mul(kt, 0.70710677)
+            m = Where(see, 0, -inf)
+            a = MatMul(q2, k2)
+            c = Binary.Add(a, m)
+            p = Softmax(c) {{axis=-1}}
+            n = Predicate.IsNan(p)
+            w = Where(n, 0, p)
+            y = MatMul(w, v)
+            {BACK}"
+        ),
+        &attention(MaskKind::Custom, None),
+    );
+}
+
+#[test]
+fn attention_with_the_scale_on_the_queries_and_a_choosing_mask() {
+    let after = expect(
+        &format!(
+            "{HEADS}
+            hide: [seq, seq] bool
+            q2 = Binary.Div(q, 3)
+            kt = Transpose(k) {{perm=[0, 1, 3, 2]}}
+            a = MatMul(q2, kt)
+            c = Where(hide, -1e30, a)
+            p = Softmax(c) {{axis=3}}
+            y = MatMul(p, v)
+            {BACK}"
+        ),
+        &attention(MaskKind::Custom, Some((1.0f64 / 3.0) as f32)),
+    );
+    assert_eq!(count(&after, OpKind::Where), 1, "the mask is finite, so it is added: {after}");
+}
+
+#[test]
+fn attention_of_grouped_heads() {
+    // Llama: keys and values of one head, repeated for two.
+    let after = expect(
+        "xq: [batch, seq, 8] f32
+        xk: [batch, seq, 4] f32
+        xv: [batch, seq, 4] f32
+        rq = Reshape(xq) {to=[batch, seq, 2, 4]}
+        q = Transpose(rq) {perm=[0, 2, 1, 3]}
+        rk = Reshape(xk) {to=[batch, seq, 1, 4]}
+        k1 = Transpose(rk) {perm=[0, 2, 1, 3]}
+        k2 = Reshape(k1) {to=[batch, 1, 1, seq, 4]}
+        k3 = Expand(k2) {to=[batch, 1, 2, seq, 4]}
+        k = Reshape(k3) {to=[batch, 2, seq, 4]}
+        rv = Reshape(xv) {to=[batch, seq, 1, 4]}
+        v1 = Transpose(rv) {perm=[0, 2, 1, 3]}
+        v2 = Reshape(v1) {to=[batch, 1, 1, seq, 4]}
+        v3 = Expand(v2) {to=[batch, 1, 2, seq, 4]}
+        v = Reshape(v3) {to=[batch, 2, seq, 4]}
+        kt = Transpose(k) {perm=[0, 1, 3, 2]}
+        a = MatMul(q, kt)
+        b = Binary.Mul(a, 0.5)
+        p = Softmax(b) {axis=-1}
+        y = MatMul(p, v)
+        t = Transpose(y) {perm=[0, 2, 1, 3]}
+        z = Reshape(t) {to=[batch, seq, 8]}
+        return z",
+        &attention(MaskKind::None, None),
+    );
+    assert_eq!(count(&after, OpKind::Expand), 0, "{after}");
+}
+
+#[test]
+fn attention_of_many_groups_of_heads() {
+    let after = expect(
+        "q: [batch, 4, seq, 4] f32
+        k1: [batch, 2, seq, 4] f32
+        v1: [batch, 2, seq, 4] f32
+        k2 = Reshape(k1) {to=[batch, 2, 1, seq, 4]}
+        k3 = Expand(k2) {to=[batch, 2, 2, seq, 4]}
+        k = Reshape(k3) {to=[batch, 4, seq, 4]}
+        v2 = Reshape(v1) {to=[batch, 2, 1, seq, 4]}
+        v3 = Expand(v2) {to=[batch, 2, 2, seq, 4]}
+        v = Reshape(v3) {to=[batch, 4, seq, 4]}
+        km = Reshape(k) {to=[4*batch, seq, 4]}
+        ks = Transpose(km) {perm=[0, 2, 1]}
+        kt = Reshape(ks) {to=[batch, 4, 4, seq]}
+        a = MatMul(q, kt)
+        b = Binary.Mul(a, 0.5)
+        p = Softmax(b) {axis=-1}
+        y = MatMul(p, v)
+        return y",
+        &Op::Attention { num_heads: 4, head_dim: 4, mask: MaskKind::None, scale: None },
+    );
+    assert_eq!(count(&after, OpKind::Expand), 0, "{after}");
+}
+
+#[test]
+fn weights_that_are_needed_themselves_are_no_attention() {
+    expect_none(
+        &format!(
+            "{HEADS}
+            kt = Transpose(k) {{perm=[0, 1, 3, 2]}}
+            a = MatMul(q, kt)
+            b = Binary.Mul(a, 0.5)
+            p = Softmax(b) {{axis=-1}}
+            y = MatMul(p, v)
+            return y, p"
+        ),
+        OpKind::Attention,
+    );
+    // Softmax over the queries.
+    expect_none(
+        &format!(
+            "{HEADS}
+            kt = Transpose(k) {{perm=[0, 1, 3, 2]}}
+            a = MatMul(q, kt)
+            p = Softmax(a) {{axis=2}}
+            y = MatMul(p, v)
+            return y"
+        ),
+        OpKind::Attention,
+    );
+}
+
+/// Tables of positions: `cos` and `sin` of `[batch, seq, 4]`, both halves equal.
+const TABLES: &str = "angle: [batch, seq, 2] f32
+        both = Concat(angle, angle) {axis=2}
+        cos = Activation.Cos(both)
+        sin = Activation.Sin(both)
+        ";
+
+const ROPE: Op = Op::Rope { head_dim: 4, n_rot: 4, interleaved: false };
+
+#[test]
+fn rotary_embedding() {
+    // Llama by PyTorch: heads first.
+    let after = expect(
+        &format!(
+            "{TABLES}
+            q: [batch, seq, 8] f32
+            r = Reshape(q) {{to=[batch, seq, 2, 4]}}
+            x = Transpose(r) {{perm=[0, 2, 1, 3]}}
+            c = Reshape(cos) {{to=[batch, 1, seq, 4]}}
+            s = Reshape(sin) {{to=[batch, 1, seq, 4]}}
+            a = Binary.Mul(x, c)
+            lower = Slice(x) {{starts=[0, 0, 0, 0], steps=[1, 1, 1, 1], to=[batch, 2, seq, 2]}}
+            upper = Slice(x) {{starts=[0, 0, 0, 2], steps=[1, 1, 1, 1], to=[batch, 2, seq, 2]}}
+            n = Activation.Neg(upper)
+            t = Concat(n, lower) {{axis=3}}
+            b = Binary.Mul(t, s)
+            y = Binary.Add(a, b)
+            return y"
+        ),
+        &ROPE,
+    );
+    assert_eq!(count(&after, OpKind::Concat), 0, "{after}");
+    // Positions first, operands the other way round.
+    expect(
+        &format!(
+            "{TABLES}
+            x: [batch, seq, 2, 4] f32
+            c = Reshape(cos) {{to=[batch, seq, 1, 4]}}
+            s = Reshape(sin) {{to=[batch, seq, 1, 4]}}
+            lower = Slice(x) {{starts=[0, 0, 0, 0], steps=[1, 1, 1, 1], to=[batch, seq, 2, 2]}}
+            upper = Slice(x) {{starts=[0, 0, 0, 2], steps=[1, 1, 1, 1], to=[batch, seq, 2, 2]}}
+            n = Activation.Neg(upper)
+            t = Concat(n, lower) {{axis=3}}
+            b = Binary.Mul(s, t)
+            a = Binary.Mul(c, x)
+            y = Binary.Add(b, a)
+            return y"
+        ),
+        &ROPE,
+    );
+    // One table for all items, scaled.
+    expect(
+        "angle: [seq, 2] f32
+        both = Concat(angle, angle) {axis=1}
+        cos = Activation.Cos(both)
+        sin = Activation.Sin(both)
+        c = Binary.Mul(cos, 0.5)
+        s = Binary.Mul(sin, 0.5)
+        x: [batch, 2, seq, 4] f32
+        a = Binary.Mul(x, c)
+        lower = Slice(x) {starts=[0, 0, 0, 0], steps=[1, 1, 1, 1], to=[batch, 2, seq, 2]}
+        upper = Slice(x) {starts=[0, 0, 0, 2], steps=[1, 1, 1, 1], to=[batch, 2, seq, 2]}
+        n = Activation.Neg(upper)
+        t = Concat(n, lower) {axis=3}
+        b = Binary.Mul(t, s)
+        y = Binary.Add(a, b)
+        return y",
+        &ROPE,
+    );
+    // Tables whose halves differ turn other pairs by other angles.
+    expect_none(
+        "cos: [seq, 4] f32
+        sin: [seq, 4] f32
+        x: [batch, 2, seq, 4] f32
+        a = Binary.Mul(x, cos)
+        lower = Slice(x) {starts=[0, 0, 0, 0], steps=[1, 1, 1, 1], to=[batch, 2, seq, 2]}
+        upper = Slice(x) {starts=[0, 0, 0, 2], steps=[1, 1, 1, 1], to=[batch, 2, seq, 2]}
+        n = Activation.Neg(upper)
+        t = Concat(n, lower) {axis=3}
+        b = Binary.Mul(t, sin)
+        y = Binary.Add(a, b)
+        return y",
+        OpKind::Rope,
+    );
+}
