@@ -30,11 +30,18 @@ pub struct Pass {
 }
 
 /// The passes from the graph as given to the graph that is lowered, in order.
+///
+/// Common subexpressions vanish in every pass, since all build through the [`crate::rewrite::Rewriter`]. The
+/// precision policy comes after composites are recognised, because it speaks of composites. Lowering splits
+/// off the init program.
 pub const PASSES: &[Pass] = &[
     Pass { name: "eliminate-dead-nodes", run: passes::eliminate_dead_nodes::run },
     Pass { name: "fold-constants", run: passes::fold_constants::run },
     Pass { name: "simplify", run: passes::simplify::run },
     Pass { name: "recognize-composites", run: passes::recognize_composites::run },
+    Pass { name: "fold-batch-norm", run: passes::fold_batch_norm::run },
+    Pass { name: "apply-precision", run: passes::apply_precision::run },
+    Pass { name: "choose-layout", run: passes::choose_layout::run },
     Pass { name: "legalize", run: passes::legalize::run },
     Pass { name: "simplify-legal", run: passes::simplify::run },
     Pass { name: "pack-weights", run: passes::pack_weights::run },

@@ -2,6 +2,8 @@
 
 mod common;
 mod fuse_regions;
+mod layout;
 mod pack_weights;
+mod precision;
 mod recognize_composites;
 mod simplify;

@@ -1,0 +1,142 @@
+//! Runs chosen ops in a shorter float type.
+//!
+//! Matches: ops on f32 that the [`PrecisionPolicy`] names, where the device has a kernel for the shorter type.
+//! Makes: casts in front of them and behind them; neighbours that both run short keep their values short, and
+//! movement follows what it moves. Inputs, outputs and parameters keep the types they are declared with: casts
+//! of parameters are part of the init program. Legal because the caller asked for that precision.
+//!
+//! ```text
+//! %2 = MatMul(%0, %1) : [2, 3] f32      →      %2 = Cast(%0) {to=f16} : [2, 4] f16
+//!                                              %3 = Cast(%1) {to=f16} : [4, 3] f16
+//!                                              %4 = MatMul(%2, %3) : [2, 3] f16
+//!                                              %5 = Cast(%4) {to=f32} : [2, 3] f32
+//! ```
+
+use rlx_ir::op::{Activation as A, BinaryOp as B};
+use rlx_ir::{DType, Graph, Node, NodeId, Op, OpKind, Result};
+
+use crate::options::{CompileOptions, Precision, PrecisionPolicy};
+use crate::passes::legalize::{needs_no_kernel, runs_natively};
+use crate::passes::simplify::Simplifier;
+use crate::pipeline::PassContext;
+
+/// Runs the pass.
+///
+/// # Errors
+/// [`rlx_ir::ErrorKind::Internal`] when the rewritten op is refused.
+pub fn run(graph: &Graph, context: &PassContext<'_>) -> Result<Graph> {
+    let policy = Policy::of(context.options);
+    if matches!(policy, Policy::Named(PrecisionPolicy::AlwaysF32)) {
+        return Ok(graph.clone());
+    }
+    let mut s = Simplifier::new(graph, context);
+    for node in graph.nodes() {
+        s.rewriter().set_origin(node.origin);
+        let short = match policy.dtype(&node.op).filter(|_| node.shape.dtype() == DType::F32) {
+            Some(_) if needs_no_kernel(&node.op) => moved(node, &mut s)?,
+            Some(dtype) => shortened(node, dtype, &mut s, context)?,
+            None => None,
+        };
+        match short.filter(|&id| *s.graph().shape(id) == node.shape) {
+            Some(id) => s.rewriter().replace(node.id, id),
+            None => s.node(node)?,
+        }
+    }
+    Ok(s.finish(context.options.dce))
+}
+
+enum Policy<'o> {
+    /// Everything in one type.
+    All(DType),
+    Named(&'o PrecisionPolicy),
+}
+
+impl<'o> Policy<'o> {
+    fn of(options: &'o CompileOptions) -> Self {
+        match (&options.policy, options.precision) {
+            (Some(PrecisionPolicy::AlwaysF16), _) => Policy::All(DType::F16),
+            (Some(policy), _) => Policy::Named(policy),
+            (None, Precision::F32) => Policy::Named(&PrecisionPolicy::AlwaysF32),
+            (None, precision) => Policy::All(precision.dtype()),
+        }
+    }
+
+    /// The shorter type `op` is to run in, if it is.
+    fn dtype(&self, op: &Op) -> Option<DType> {
+        use PrecisionPolicy as P;
+        match self {
+            Policy::All(dtype) => Some(*dtype),
+            Policy::Named(P::AlwaysF16) => Some(DType::F16),
+            Policy::Named(P::AlwaysF32) => None,
+            Policy::Named(P::AutoMixedConservative) => {
+                (is_product(op.kind()) || needs_no_kernel(op)).then_some(DType::F16)
+            }
+            Policy::Named(P::AutoMixed) => (!is_delicate(op)).then_some(DType::F16),
+            Policy::Named(P::AutoMixedBf16) => (!is_delicate(op)).then_some(DType::BF16),
+            Policy::Named(P::Custom(ops)) => match ops.get(&op.kind()) {
+                Some(Precision::F32) | None => needs_no_kernel(op).then_some(DType::F16),
+                Some(precision) => Some(precision.dtype()),
+            },
+        }
+    }
+}
+
+fn is_product(kind: OpKind) -> bool {
+    matches!(kind, OpKind::MatMul | OpKind::DotGeneral | OpKind::Conv | OpKind::ConvTranspose)
+}
+
+/// Reductions, norms, softmax and exponentials lose too much in a short type.
+fn is_delicate(op: &Op) -> bool {
+    match op {
+        Op::Reduce { .. } | Op::Cumulative { .. } | Op::Softmax { .. } | Op::LogSoftmax { .. } => true,
+        Op::LayerNorm { .. } | Op::RmsNorm { .. } | Op::GroupNorm { .. } | Op::BatchNorm { .. } => true,
+        Op::Binary(f) => matches!(f, B::Pow),
+        Op::Activation(f) => matches!(f, A::Exp | A::Log | A::Softplus | A::Sinh | A::Cosh | A::Mish),
+        _ => false,
+    }
+}
+
+/// The op on short inputs, made long again; none when the device has no kernel for that.
+fn shortened(
+    node: &Node,
+    dtype: DType,
+    s: &mut Simplifier<'_>,
+    context: &PassContext<'_>,
+) -> Result<Option<NodeId>> {
+    let borders =
+        matches!(node.op, Op::Input { .. } | Op::Param { .. } | Op::Cast { .. } | Op::Custom { .. });
+    let odd =
+        matches!(node.op, Op::Quantize { .. } | Op::Dequantize { .. } | Op::Region { .. } | Op::Iota { .. });
+    if borders || odd || node.inputs.is_empty() || node.results().len() > 1 {
+        return Ok(None);
+    }
+    let mut inputs = Vec::with_capacity(node.inputs.len());
+    for &id in &node.inputs {
+        let id = s.rewriter().new_id(id);
+        let is_long = s.dtype(id) == DType::F32;
+        inputs.push(if is_long { s.build(Op::Cast { to: dtype }, &[id])? } else { id });
+    }
+    let short = s.rewriter().emit(node.op.clone(), &inputs)?;
+    if s.dtype(short) != dtype || !runs_natively(s.graph().node(short), s.graph(), context) {
+        return Ok(None);
+    }
+    s.build(Op::Cast { to: DType::F32 }, &[short]).map(Some)
+}
+
+/// Movement of what was made long just now: the short value is moved, and made long afterwards.
+fn moved(node: &Node, s: &mut Simplifier<'_>) -> Result<Option<NodeId>> {
+    let mut inputs = Vec::with_capacity(node.inputs.len());
+    for &id in &node.inputs {
+        let id = s.rewriter().new_id(id);
+        match s.op(id) {
+            Op::Cast { .. } if s.dtype(s.input(id, 0)).is_float() => inputs.push(s.input(id, 0)),
+            _ => return Ok(None),
+        }
+    }
+    let one_type = inputs.windows(2).all(|w| s.dtype(w[0]) == s.dtype(w[1]));
+    if inputs.is_empty() || !one_type || matches!(node.op, Op::Result { .. }) {
+        return Ok(None);
+    }
+    let moved = s.build(node.op.clone(), &inputs)?;
+    s.build(Op::Cast { to: DType::F32 }, &[moved]).map(Some)
+}

@@ -1,0 +1,77 @@
+//! Lets convolutions and pooling run with the channels last where the device is faster so.
+//!
+//! Matches: a two-dimensional convolution or pooling with its channels first, when the device prefers them last
+//! and claims that form. Makes: transpose, the op with its channels last, transpose back; the transposes sink
+//! through what follows (elementwise ops, concatenation, padding, reduction) and cancel, so that a network has
+//! one at each end. Legal because both forms compute the same elements at other places.
+//!
+//! ```text
+//! %2 = Conv(%0, %1) {…, format=ChannelsFirst} : [1, 4, 5, 6] f32
+//! →
+//! %2 = Transpose(%0) {perm=[0, 2, 3, 1]} : [1, 5, 6, 3] f32
+//! %3 = Conv(%2, %1) {…, format=ChannelsLast} : [1, 5, 6, 4] f32
+//! %4 = Transpose(%3) {perm=[0, 3, 1, 2]} : [1, 4, 5, 6] f32
+//! ```
+
+use rlx_ir::op::DataFormat;
+use rlx_ir::{Graph, Node, NodeId, Op, Result};
+
+use crate::passes::legalize::runs_natively;
+use crate::passes::simplify::Simplifier;
+use crate::pipeline::PassContext;
+
+const TO_LAST: [usize; 4] = [0, 2, 3, 1];
+const TO_FIRST: [usize; 4] = [0, 3, 1, 2];
+
+/// Runs the pass.
+///
+/// # Errors
+/// [`rlx_ir::ErrorKind::Internal`] when the rewritten op is refused.
+pub fn run(graph: &Graph, context: &PassContext<'_>) -> Result<Graph> {
+    let windows = graph.nodes().iter().any(|n| channels_last(n).is_some());
+    if !context.target.prefers_channels_last() || !windows {
+        return Ok(graph.clone());
+    }
+    let mut s = Simplifier::new(graph, context);
+    for node in graph.nodes() {
+        s.rewriter().set_origin(node.origin);
+        let moved = match channels_last(node) {
+            Some(op) => rewritten(node, op, &mut s, context)?,
+            None => None,
+        };
+        match moved.filter(|&id| *s.graph().shape(id) == node.shape) {
+            Some(id) => s.rewriter().replace(node.id, id),
+            None => s.node(node)?,
+        }
+    }
+    Ok(s.finish(true))
+}
+
+/// The op of `node` with its channels last, if it has them first and two spatial dimensions.
+fn channels_last(node: &Node) -> Option<Op> {
+    let mut op = node.op.clone();
+    match &mut op {
+        Op::Conv { format, .. } | Op::Pool { format, .. }
+            if *format == DataFormat::ChannelsFirst && node.shape.rank() == 4 =>
+        {
+            *format = DataFormat::ChannelsLast;
+            Some(op)
+        }
+        _ => None,
+    }
+}
+
+fn rewritten(
+    node: &Node,
+    op: Op,
+    s: &mut Simplifier<'_>,
+    context: &PassContext<'_>,
+) -> Result<Option<NodeId>> {
+    let mut inputs: Vec<NodeId> = node.inputs.iter().map(|&id| s.rewriter().new_id(id)).collect();
+    inputs[0] = s.transpose(inputs[0], TO_LAST.to_vec())?;
+    let last = s.build(op, &inputs)?;
+    if !runs_natively(s.graph().node(last), s.graph(), context) {
+        return Ok(None);
+    }
+    s.transpose(last, TO_FIRST.to_vec()).map(Some)
+}

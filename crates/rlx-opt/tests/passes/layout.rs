@@ -1,0 +1,119 @@
+//! Convolutions: batch norms folded, channels last, transposes only at the ends.
+
+use crate::common::{apply, assert_same_results, count, short};
+use rlx_ir::{DimBinding, Graph, Op, OpKind, sym};
+use rlx_opt::CompileOptions;
+use rlx_opt::passes::{choose_layout, fold_batch_norm, simplify};
+
+fn dims() -> DimBinding {
+    DimBinding::from_pairs(&[(sym::BATCH, 2)])
+}
+
+const CONV: &str = "strides=[1, 1], pads=[1, 1, 1, 1], dilations=[1, 1], groups=1, format=ChannelsFirst";
+
+/// A residual block of ResNet with its norms, pooled and classified.
+fn block() -> Graph {
+    short(&format!(
+        "x: [batch, 4, 6, 5] f32
+        w1: param [4, 4, 3, 3] f32
+        w2: param [4, 4, 3, 3] f32
+        b2: param [4] f32
+        gamma: param [4] f32
+        beta: param [4] f32
+        mean: param [4] f32
+        root: param [4] f32
+        var = Binary.Mul(root, root)
+        fc: param [4, 3] f32
+        c0 = Conv(x, w1) {{{CONV}}}
+        r0 = Activation.Relu(c0)
+        p0 = Pool(r0) {{kind=Max, kernel=[2, 2], strides=[1, 1], pads=[0, 0, 1, 1], dilations=[1, 1], ceil_mode=false, count_include_pad=false, format=ChannelsFirst}}
+        c1 = Conv(p0, w1) {{{CONV}}}
+        n1 = BatchNorm(c1, gamma, beta, mean, var) {{eps=0.01}}
+        r1 = Activation.Relu(n1)
+        c2 = Conv(r1, w2, b2) {{{CONV}}}
+        n2 = BatchNorm(c2, gamma, beta, mean, var) {{eps=0.01}}
+        s = Binary.Add(n2, p0)
+        r2 = Activation.Relu(s)
+        g = Reduce(r2) {{op=Mean, axes=[2, 3], keep_dim=true}}
+        f = Reshape(g) {{to=[batch, 4]}}
+        y = MatMul(f, fc)
+        return y"
+    ))
+}
+
+#[test]
+fn batch_norms_become_weights() {
+    let before = block();
+    let after = apply(fold_batch_norm::run, &before);
+    assert_eq!(count(&after, OpKind::BatchNorm), 0, "{after}");
+    let biased = after.nodes().iter().filter(|n| matches!(n.op, Op::Conv { .. }) && n.inputs.len() == 3);
+    assert_eq!(biased.count(), 2, "{after}");
+    let fixed = rlx_opt::facts::fixed_nodes(&after);
+    let sums = after.nodes().iter().filter(|n| matches!(n.op, Op::Binary(_)) && !fixed[n.id.index()]);
+    assert_eq!(sums.count(), 1, "only the residual is computed in a run: {after}");
+    assert_same_results(&before, &after, &dims());
+}
+
+#[test]
+fn a_batch_norm_alone_becomes_a_factor_and_a_summand() {
+    let before = short(
+        "x: [batch, 4, 3] f32
+        gamma: param [4] f32
+        beta: param [4] f32
+        mean: param [4] f32
+        root: param [4] f32
+        var = Binary.Mul(root, root)
+        y = BatchNorm(x, gamma, beta, mean, var) {eps=0.01}
+        return y",
+    );
+    let after = apply(fold_batch_norm::run, &before);
+    assert_eq!(count(&after, OpKind::BatchNorm), 0, "{after}");
+    assert_same_results(&before, &after, &dims());
+}
+
+#[test]
+fn statistics_that_are_given_at_run_time_are_not_folded() {
+    let text = "x: [batch, 4, 3] f32
+        gamma: [4] f32
+        beta: param [4] f32
+        y = BatchNorm(x, gamma, beta, beta, beta) {eps=5.0}
+        return y";
+    let after = apply(fold_batch_norm::run, &short(text));
+    assert_eq!(count(&after, OpKind::BatchNorm), 1, "{after}");
+}
+
+#[test]
+fn a_factor_of_columns_goes_into_the_weights() {
+    let before = short(
+        "x: [batch, 4] f32
+        w: param [4, 3] f32
+        b: param [3] f32
+        a = MatMul(x, w)
+        c = Binary.Add(a, b)
+        y = Binary.Mul(c, 0.125)
+        return y",
+    );
+    let after = apply(fold_batch_norm::run, &before);
+    let last = after.node(after.outputs[0]);
+    assert_eq!(last.op, Op::Binary(rlx_ir::op::BinaryOp::Add), "{after}");
+    assert_same_results(&before, &after, &dims());
+}
+
+#[test]
+fn a_network_has_one_transpose_at_its_start_and_none_behind_the_pooling() {
+    let before = block();
+    let after = apply(choose_layout::run, &apply(simplify::run, &apply(fold_batch_norm::run, &before)));
+    let fixed = rlx_opt::facts::fixed_nodes(&after);
+    let moved = after.nodes().iter().filter(|n| n.op.kind() == OpKind::Transpose && !fixed[n.id.index()]);
+    assert_eq!(moved.count(), 1, "{after}");
+    assert!(!after.to_string().contains("ChannelsFirst"), "{after}");
+    assert_same_results(&before, &after, &dims());
+}
+
+#[test]
+fn channels_stay_first_where_the_device_wants_them_so() {
+    let before = block();
+    let target = crate::common::Anything { channels_last: false };
+    let context = rlx_opt::pipeline::PassContext { target: &target, options: &CompileOptions::default() };
+    assert_eq!(choose_layout::run(&before, &context).unwrap(), before);
+}
