@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use rlx_backend::Backend;
 use rlx_driver::Device;
-use rlx_ir::{Error, ErrorKind, Graph, Result};
+use rlx_ir::{Error, ErrorKind, Graph, GraphModule, HirModule, LirModule, LowerError, Result};
+use rlx_opt::pipeline::PassContext;
 use rlx_opt::{CompileOptions, CompilePipeline, Precision, PrecisionPolicy};
 
 use crate::compiled::CompiledGraph;
@@ -78,6 +79,17 @@ impl Session {
         Ok(Session { device, precision, policy: None, backend: backend.into() })
     }
 
+    /// A session on a backend of the caller's own, which need not be registered.
+    pub fn with_backend(device: Device, backend: Arc<dyn Backend>) -> Self {
+        Session { device, precision: Precision::F32, policy: None, backend }
+    }
+
+    /// The same session in `precision`.
+    pub fn with_precision(mut self, precision: Precision) -> Self {
+        self.precision = precision;
+        self
+    }
+
     /// The same session with a policy for which ops keep f32.
     pub fn with_policy(mut self, policy: PrecisionPolicy) -> Self {
         self.policy = Some(policy);
@@ -149,6 +161,67 @@ impl Session {
         options: &CompileOptions,
     ) -> Result<CompiledGraph, CompileError> {
         Ok(self.compile_graph_with(&graph, options).map_err(|e| on_device(e, self.device))?)
+    }
+
+    /// Lowers blocks to a graph and compiles it.
+    ///
+    /// # Errors
+    /// A block that does not fit, or what [`Session::try_compile`] reports.
+    pub fn compile_hir(&self, module: HirModule) -> Result<CompiledGraph, LowerError> {
+        self.compile_hir_with(module, &self.options()?)
+    }
+
+    /// As [`Session::compile_hir`], with `options`, whose precision and policy replace the session's.
+    ///
+    /// # Errors
+    /// As [`Session::compile_hir`].
+    pub fn compile_hir_with(
+        &self,
+        module: HirModule,
+        options: &CompileOptions,
+    ) -> Result<CompiledGraph, LowerError> {
+        self.compile_module_with(GraphModule::from_hir(module), options)
+    }
+
+    /// Compiles a module at any stage. One that is compiled already must have been compiled for this device.
+    ///
+    /// # Errors
+    /// As [`Session::compile_hir`].
+    pub fn compile_module(&self, module: GraphModule) -> Result<CompiledGraph, LowerError> {
+        self.compile_module_with(module, &self.options()?)
+    }
+
+    /// As [`Session::compile_module`], with `options`, whose precision and policy replace the session's.
+    ///
+    /// # Errors
+    /// As [`Session::compile_hir`].
+    pub fn compile_module_with(
+        &self,
+        module: GraphModule,
+        options: &CompileOptions,
+    ) -> Result<CompiledGraph, LowerError> {
+        let compiled = match module {
+            GraphModule::Lir(lir) => self.compile_lir(*lir, options),
+            other => {
+                let graph = other.into_graph()?;
+                self.compile_graph_with(&graph, options)
+            }
+        };
+        compiled.map_err(|e| LowerError::Compile(on_device(e, self.device)))
+    }
+
+    /// The environment's options with this session's arithmetic.
+    fn options(&self) -> Result<CompileOptions, LowerError> {
+        let options = CompileOptions::try_new().map_err(LowerError::Compile)?;
+        Ok(CompileOptions { precision: self.precision, policy: self.policy.clone(), ..options })
+    }
+
+    fn compile_lir(&self, lir: LirModule, options: &CompileOptions) -> Result<CompiledGraph> {
+        check_options(options)?;
+        let target = self.backend.target(options)?;
+        let report = rlx_opt::report::analyze(&lir.graph, &PassContext { target: &*target, options });
+        let executable = self.backend.compile(Arc::new(lir), options)?;
+        Ok(CompiledGraph::new(self.device, executable, report, Vec::new()))
     }
 
     fn compile_graph_with(&self, graph: &Graph, options: &CompileOptions) -> Result<CompiledGraph> {

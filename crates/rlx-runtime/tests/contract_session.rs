@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use common::DEVICE;
 use rlx_ir::op::{Activation, BinaryOp};
-use rlx_ir::{ConstData, DType, Dim, DimBinding, ErrorKind, Graph, Shape, sym};
+use rlx_ir::{ConstData, DType, Dim, DimBinding, ErrorKind, Graph, GraphModule, HirModule, Shape, sym};
 use rlx_runtime::{
     CompileOptions, Device, KernelDispatchPolicy, Numerics, Precision, PrecisionPolicy, Session,
 };
@@ -123,4 +123,51 @@ fn ops_outside_of_supported_ops_are_errors() {
     let options = CompileOptions::new().supported_ops([rlx_ir::OpKind::MatMul].into());
     let e = Session::new(DEVICE).try_compile_with(negate(&[Dim::Static(1)]), &options).unwrap_err();
     assert!(e.to_string().contains("supported_ops"), "{e}");
+}
+
+#[test]
+fn blocks_and_modules_of_every_stage_compile() {
+    common::register();
+    let s = Session::new(DEVICE);
+    let hir = || {
+        let mut m = HirModule::new("linear");
+        let x = m.input("x", Shape::new(&[1, 2], DType::F32));
+        let w = m.param("w", Shape::new(&[2, 2], DType::F32));
+        let y = m.linear(x, w, None, Some(Activation::Relu), Shape::new(&[1, 2], DType::F32));
+        m.set_outputs(vec![y]);
+        m
+    };
+    let graph = hir().lower_to_mir().unwrap().into_graph();
+    let lir = rlx_runtime::stages::pipeline_for(DEVICE, &CompileOptions::new()).compile(&graph).unwrap().lir;
+    let compiled = [
+        s.compile_hir(hir()),
+        s.compile_hir_with(hir(), &CompileOptions::new()),
+        s.compile_module(GraphModule::from_hir(hir())),
+        s.compile_module(GraphModule::from_graph(graph)),
+        s.compile_module_with(GraphModule::from_lir(lir), &CompileOptions::new()),
+    ];
+    for c in compiled {
+        let mut c = c.unwrap();
+        c.set_param("w", &[1.0, -1.0, 2.0, 1.0]);
+        assert_eq!(c.run(&[("x", &[1.0, 1.0])]), [[3.0, 0.0]]);
+    }
+}
+
+#[test]
+fn blocks_that_do_not_fit_or_compile_are_lower_errors() {
+    common::register();
+    let mut m = HirModule::new("bad");
+    let x = m.input("x", Shape::new(&[1, 3], DType::F32));
+    let w = m.param("w", Shape::new(&[2, 2], DType::F32));
+    let y = m.linear(x, w, None, None, Shape::new(&[1, 2], DType::F32));
+    m.set_outputs(vec![y]);
+    let e = Session::new(DEVICE).compile_hir(m).unwrap_err();
+    assert!(e.to_string().contains("[1, 3] f32"), "{e}");
+    let mut m = HirModule::new("custom");
+    let x = m.input("x", Shape::new(&[1], DType::F32));
+    let op = rlx_ir::Op::Custom { name: "mystery".into(), num_inputs: 1, attrs: Default::default() };
+    let y = m.mir(op, vec![x], Shape::new(&[1], DType::F32));
+    m.set_outputs(vec![y]);
+    let e = Session::new(DEVICE).compile_hir(m).unwrap_err();
+    assert!(matches!(e, rlx_ir::LowerError::Compile(_)), "{e}");
 }

@@ -58,6 +58,15 @@ impl CompiledGraph {
         self.output_views().map(|view| view.to_const()).collect()
     }
 
+    /// Runs on tensors that know their dimensions; the outputs are then read by [`CompiledGraph::output_views`].
+    /// Allocates nothing (after the first run).
+    ///
+    /// # Errors
+    /// As [`CompiledGraph::try_run`].
+    pub fn try_run_views(&mut self, inputs: &[TensorView<'_>]) -> Result<()> {
+        self.execute(&inputs)
+    }
+
     /// Runs and gives the outputs of these indices in their order; `None`: all.
     ///
     /// # Panics
