@@ -1,0 +1,214 @@
+//! The arguments of every command.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use rlx_runtime::{Device, Numerics, Precision};
+
+const ENVIRONMENT: &str = "\
+Environment:
+  RLX_DEVICE           the device, where --device is not given
+  RLX_NUM_THREADS      how many threads the CPU uses (default: all)
+  RLX_CPU_ISA          forces an instruction set of the CPU: portable, avx2, avx512, neon
+  RLX_KERNEL_DISPATCH  native (default), common (decompose wherever possible), force-native
+  RLX_DISPATCH_REPORT  1 prints how each op kind is computed whenever a model is compiled
+  RLX_CACHE_DIR        where test data and made files are kept
+
+Exit codes: 0 done, 1 the job failed, 2 the arguments make no sense.";
+
+const EXAMPLES: &str = "\
+Examples:
+  rlx run models/digits/digits.onnx models/digits/samples/*.png --labels models/digits/labels.txt
+  rlx run bert.onnx --inputs sentence.npz --outputs hidden.npz
+  rlx inspect model.onnx --dim batch=1
+  rlx verify model.onnx --input x=random --dim batch=2
+  rlx bench model.onnx --dim batch=1 --dim seq=128 --threads 2 --json
+  rlx devices";
+
+/// Runs, inspects, verifies and times models on the devices of this machine.
+#[derive(Debug, Parser)]
+#[command(name = "rlx", version, after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{ENVIRONMENT}"))]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+    /// Print one JSON value on standard output instead of text
+    #[arg(long, global = true)]
+    pub json: bool,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a model on inputs and print or store what comes out
+    #[command(after_help = RUN_EXAMPLES)]
+    Run(RunArgs),
+    /// Show what a model takes, gives, contains and costs, and what the compiler makes of it
+    #[command(after_help = INSPECT_EXAMPLES)]
+    Inspect(InspectArgs),
+    /// Compare a device with the slow, exact oracle, value by value
+    #[command(after_help = VERIFY_EXAMPLES)]
+    Verify(VerifyArgs),
+    /// Measure how long a model takes
+    #[command(after_help = BENCH_EXAMPLES)]
+    Bench(BenchArgs),
+    /// List the devices and why some cannot be used
+    #[command(after_help = "Example:\n  rlx devices --json")]
+    Devices,
+}
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  Name the digits in pictures, all in one batch:
+    rlx run models/digits/digits.onnx models/digits/samples/*.png --labels models/digits/labels.txt
+  Read inputs by name from a NumPy archive, write outputs to another:
+    rlx run bert.onnx --inputs sentence.npz --outputs hidden.npz
+  Give inputs one by one:
+    rlx run bert.onnx --input input_ids=ids.npy --input attention_mask='mask.json'
+  See that it runs at all:
+    rlx run model.onnx --input x=random --dim batch=1";
+
+const INSPECT_EXAMPLES: &str = "\
+Examples:
+  rlx inspect model.onnx
+  rlx inspect model.onnx --dim batch=1 --dim seq=128    costs and memory for these sizes
+  rlx inspect model.onnx --passes                       the graph after every pass
+  rlx inspect model.onnx --passes=legalize..fuse-regions";
+
+const VERIFY_EXAMPLES: &str = "\
+Examples:
+  rlx verify model.onnx --inputs golden.npz
+  rlx verify model.onnx --dim batch=2 --precision bf16 --rtol 0.02";
+
+const BENCH_EXAMPLES: &str = "\
+Examples:
+  rlx bench model.onnx --dim batch=1 --threads 1
+  rlx bench bert.onnx --dim batch=1 --dim seq=128 --runs 200 --json
+Inputs that are not given are random.";
+
+/// The model and how to run it.
+#[derive(Debug, Clone, Args)]
+pub struct Common {
+    /// The model: an ONNX file
+    pub model: PathBuf,
+    /// The device to run on
+    #[arg(long, env = "RLX_DEVICE", default_value = "cpu", value_parser = device)]
+    pub device: Device,
+    /// The arithmetic: f32, f16, bf16
+    #[arg(long, default_value = "f32", value_parser = precision)]
+    pub precision: Precision,
+    /// Whether optimisations may change the last bits
+    #[arg(long, default_value = "fast")]
+    pub numerics: NumericsArg,
+    /// How many threads the CPU uses [default: RLX_NUM_THREADS, or all]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    pub threads: Option<u16>,
+    /// Fix a named dimension; may be given several times
+    #[arg(long = "dim", value_name = "NAME=VALUE", value_parser = dim)]
+    pub dims: Vec<(String, usize)>,
+    /// Read inputs by name from a NumPy archive
+    #[arg(long, value_name = "FILE.npz")]
+    pub inputs: Option<PathBuf>,
+    /// Read one input from a .npy, .png or .json file, or make it up; may be given several times
+    #[arg(long = "input", value_name = "NAME=FILE|random", value_parser = named)]
+    pub input: Vec<(String, String)>,
+}
+
+/// `rlx run`.
+#[derive(Debug, Clone, Args)]
+pub struct RunArgs {
+    /// The model and how to run it.
+    #[command(flatten)]
+    pub common: Common,
+    /// Files for the first input that is not given otherwise; several run as one batch
+    pub files: Vec<PathBuf>,
+    /// Write all outputs to a NumPy archive
+    #[arg(long, value_name = "FILE.npz")]
+    pub outputs: Option<PathBuf>,
+    /// Name classes by the lines of this file, and print the likeliest for each item of the batch
+    #[arg(long, value_name = "FILE")]
+    pub labels: Option<PathBuf>,
+    /// How many classes to print for each item
+    #[arg(long, value_name = "K", default_value_t = 1)]
+    pub top: usize,
+}
+
+/// `rlx inspect`.
+#[derive(Debug, Clone, Args)]
+pub struct InspectArgs {
+    /// The model and how to run it.
+    #[command(flatten)]
+    pub common: Common,
+    /// Print the graph after each pass, or after those from FIRST to LAST (by name)
+    #[arg(long, value_name = "FIRST..LAST", num_args = 0..=1, require_equals = true, default_missing_value = "..")]
+    pub passes: Option<String>,
+}
+
+/// `rlx verify`.
+#[derive(Debug, Clone, Args)]
+pub struct VerifyArgs {
+    /// The model and how to run it.
+    #[command(flatten)]
+    pub common: Common,
+    /// The error allowed relative to each element [default: 1e-3; f16 1e-2, bf16 5e-2]
+    #[arg(long)]
+    pub rtol: Option<f64>,
+    /// The error allowed relative to a tensor's largest magnitude [default: 1e-4; f16 1e-2, bf16 5e-2]
+    #[arg(long)]
+    pub atol: Option<f64>,
+}
+
+/// `rlx bench`.
+#[derive(Debug, Clone, Args)]
+pub struct BenchArgs {
+    /// The model and how to run it.
+    #[command(flatten)]
+    pub common: Common,
+    /// How many runs to time
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
+    pub runs: u32,
+    /// How many runs go before, untimed
+    #[arg(long, default_value_t = 5)]
+    pub warmup: u32,
+}
+
+/// Whether optimisations may change bits.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum NumericsArg {
+    /// No optimisation changes a bit.
+    Strict,
+    /// Changes within rounding error, by fixed rules.
+    Fast,
+}
+
+impl From<NumericsArg> for Numerics {
+    fn from(n: NumericsArg) -> Numerics {
+        match n {
+            NumericsArg::Strict => Numerics::Strict,
+            NumericsArg::Fast => Numerics::Fast,
+        }
+    }
+}
+
+fn device(text: &str) -> Result<Device, String> {
+    text.parse().map_err(|e: rlx_runtime::ParseDeviceError| e.to_string())
+}
+
+fn precision(text: &str) -> Result<Precision, String> {
+    text.parse().map_err(|e: rlx_ir::Error| e.message().to_owned())
+}
+
+fn dim(text: &str) -> Result<(String, usize), String> {
+    let (name, value) = named(text)?;
+    match value.parse() {
+        Ok(value) => Ok((name, value)),
+        Err(_) => Err(format!("\"{value}\" is no size")),
+    }
+}
+
+fn named(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() && !value.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("it must be NAME=VALUE".to_owned()),
+    }
+}

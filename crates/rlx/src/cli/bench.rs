@@ -1,0 +1,96 @@
+//! `rlx bench`: how long a model takes, and what it needs.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use rlx_ir::{ConstData, Dim, DimBinding, Error, ErrorKind};
+use rlx_onnx::Imported;
+use rlx_runtime::TensorView;
+use serde_json::json;
+
+use super::args::BenchArgs;
+use super::failure::Failure;
+use super::job::{self, Progress, borrowed};
+use super::{inputs, print};
+
+/// Times a model.
+pub fn bench(args: &BenchArgs, json: bool) -> Result<ExitCode, Failure> {
+    let mut job = job::open(&args.common)?;
+    let inputs = inputs::gather(&args.common, &job.declared, true)?;
+    let given = borrowed(&inputs);
+    let progress = Progress::start("compiling", json);
+    let (model, load) = (job.runner.model().name().to_owned(), job.load);
+    let start = Instant::now();
+    let (compiled, imported) = job.runner.prepare(&given)?;
+    let compile = start.elapsed();
+    let views: Vec<TensorView<'_>> = inputs
+        .iter()
+        .map(|(name, data)| TensorView { name, dtype: data.dtype(), dims: data.dims(), bytes: data.bytes() })
+        .collect();
+    let mut timed = |runs: u32| {
+        (0..runs)
+            .map(|_| {
+                let start = Instant::now();
+                compiled.try_run_views(&views).map(|()| start.elapsed())
+            })
+            .collect::<rlx_ir::Result<Vec<Duration>>>()
+    };
+    progress.say("running");
+    let first = timed(1)?;
+    timed(args.warmup)?;
+    let mut times = timed(args.runs)?;
+    drop(progress);
+    times.sort_unstable();
+    // The smallest time that this part of all runs do not exceed.
+    let quantile = |part: f64| print::ms(times[((times.len() as f64 * part).ceil() as usize).clamp(1, times.len()) - 1]);
+    let flops = flops(&imported, &inputs)?;
+    let memory = compiled.memory();
+    let report = json!({
+        "model": model,
+        "device": args.common.device.feature(),
+        "precision": compiled.precision().to_string(),
+        "threads": job.session.threads(),
+        "runs": args.runs,
+        "min_ms": quantile(0.0),
+        "median_ms": quantile(0.5),
+        "p95_ms": quantile(0.95),
+        "load_ms": print::ms(load),
+        "compile_ms": print::ms(compile),
+        "first_run_ms": print::ms(first[0]),
+        "peak_rss_bytes": peak_rss(),
+        "weight_bytes": memory.weight_bytes,
+        "arena_bytes": memory.arena_bytes,
+        "flops": flops,
+        "gflops": flops / (quantile(0.0) * 1e6),
+    });
+    if json {
+        println!("{report}");
+    } else if let Some(fields) = report.as_object() {
+        fields.iter().for_each(|(name, value)| println!("{name:<16} {value}"));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Arithmetic operations of one run on these inputs.
+fn flops(imported: &Imported, inputs: &[(String, ConstData)]) -> Result<f64, Failure> {
+    let mut binding = DimBinding::new();
+    for node in imported.graph.inputs() {
+        let rlx_ir::Op::Input { name } = &node.op else { continue };
+        let given = inputs.iter().find(|(n, _)| n == name);
+        let (_, data) = given.ok_or_else(|| Error::new(ErrorKind::Binding, format!("input \"{name}\" is missing")))?;
+        for (dim, &n) in node.shape.dims().iter().zip(data.dims()) {
+            if let Dim::Dynamic(symbol) = *dim {
+                binding.set(symbol, n);
+            }
+        }
+    }
+    Ok(rlx_ir::cost::graph_cost(&imported.graph.bind(&binding)).flops)
+}
+
+/// The most memory the process had so far, where the system tells.
+fn peak_rss() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|l| l.starts_with("VmHWM:"))?;
+    let kilobytes: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
+    Some(kilobytes * 1024)
+}

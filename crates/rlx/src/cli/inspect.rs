@@ -1,0 +1,167 @@
+//! `rlx inspect`: what a model is, and what the compiler makes of it.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+
+use rlx_ir::cost::graph_cost;
+use rlx_ir::{Graph, Op};
+use rlx_opt::PassRecord;
+use rlx_runtime::{KernelDispatchReport, stages};
+use serde_json::{Value as Json, json};
+
+use super::args::InspectArgs;
+use super::failure::Failure;
+use super::job::{self, Progress, borrowed};
+use super::{inputs, print};
+
+/// What is known of a model.
+struct Facts {
+    model: String,
+    device: &'static str,
+    inputs: Vec<(String, String)>,
+    outputs: Vec<(String, String)>,
+    ops: BTreeMap<&'static str, usize>,
+    /// `None` while dimensions are open.
+    flops: Option<f64>,
+    parameter_bytes: usize,
+    parameters: usize,
+    arena_bytes: Option<usize>,
+    largest_live_set: Option<usize>,
+    steps: usize,
+    init_steps: usize,
+    report: KernelDispatchReport,
+    passes: Vec<PassRecord>,
+}
+
+/// Shows a model.
+pub fn inspect(args: &InspectArgs, json: bool) -> Result<ExitCode, Failure> {
+    let mut job = job::open(&args.common)?;
+    let given = inputs::gather(&args.common, &job.declared, false)?;
+    let progress = Progress::start("compiling", json);
+    let (_, imported) = job.runner.prepare(&borrowed(&given))?;
+    let mut pipeline = stages::try_pipeline_for(args.common.device, &job.options)?;
+    pipeline.keep_graphs = args.passes.is_some();
+    let result = pipeline.compile(&imported.graph)?;
+    drop(progress);
+    let named = |names: Vec<(String, String)>| names;
+    let graph = &imported.graph;
+    let outputs = imported.outputs.iter().zip(&graph.outputs);
+    let facts = Facts {
+        model: job.runner.model().name().to_owned(),
+        device: args.common.device.feature(),
+        inputs: named(graph.inputs().map(|n| (input_name(&n.op), n.shape.to_string())).collect()),
+        outputs: outputs.map(|(name, &id)| (name.clone(), graph.shape(id).to_string())).collect(),
+        ops: op_counts(graph),
+        flops: graph.nodes().iter().all(|n| n.shape.is_static()).then(|| graph_cost(graph).flops),
+        parameter_bytes: imported.weights.total_bytes(),
+        parameters: graph.params().filter_map(|n| n.shape.num_elements()).sum(),
+        arena_bytes: result.lir.plan.as_ref().map(|p| p.arena_bytes),
+        largest_live_set: result.lir.plan.as_ref().map(|p| p.largest_live_set),
+        steps: result.lir.steps.len(),
+        init_steps: result.lir.init.len(),
+        report: result.report,
+        passes: chosen(result.passes, args.passes.as_deref())?,
+    };
+    if json { facts.print_json() } else { facts.print_text() }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn input_name(op: &Op) -> String {
+    match op {
+        Op::Input { name } => name.clone(),
+        other => other.kind().name().to_owned(),
+    }
+}
+
+fn op_counts(graph: &Graph) -> BTreeMap<&'static str, usize> {
+    let mut counts = BTreeMap::new();
+    for node in graph.nodes() {
+        if !matches!(node.op, Op::Input { .. } | Op::Param { .. } | Op::Constant { .. }) {
+            *counts.entry(node.op.kind().name()).or_default() += 1;
+        }
+    }
+    counts
+}
+
+/// The passes from the first to the last that `range` names: `a..b`, `a..`, `..b`, `a`.
+fn chosen(passes: Vec<PassRecord>, range: Option<&str>) -> Result<Vec<PassRecord>, Failure> {
+    let Some(range) = range else { return Ok(passes) };
+    let position = |name: &str, otherwise: usize| {
+        if name.is_empty() {
+            return Ok(otherwise);
+        }
+        passes.iter().position(|p| p.name == name).ok_or_else(|| {
+            let names: Vec<&str> = passes.iter().map(|p| p.name).collect();
+            Failure::Usage(format!("there is no pass \"{name}\"; passes in order: {}", names.join(", ")))
+        })
+    };
+    let (first, last) = range.split_once("..").unwrap_or((range, range));
+    let (first, last) = (position(first, 0)?, position(last, passes.len().saturating_sub(1))?);
+    Ok(passes.into_iter().skip(first).take((last + 1).saturating_sub(first)).collect())
+}
+
+impl Facts {
+    fn print_text(&self) {
+        println!("{} on {}", self.model, self.device);
+        for (title, list) in [("inputs", &self.inputs), ("outputs", &self.outputs)] {
+            println!("\n{title}");
+            list.iter().for_each(|(name, shape)| println!("  {name:<24} {shape}"));
+        }
+        println!("\nops");
+        self.ops.iter().for_each(|(op, n)| println!("  {op:<24} {n}"));
+        let open = "depends on open dimensions (give --dim NAME=VALUE)";
+        println!("\ncost");
+        let flops = self.flops.map_or_else(|| open.to_owned(), |f| format!("{}FLOP", print::scaled(f)));
+        println!("  {:<24} {flops}", "arithmetic");
+        let parameters = format!("{} ({})", print::bytes(self.parameter_bytes), print::scaled(self.parameters as f64));
+        println!("  {:<24} {parameters}", "parameters");
+        let arena = match (self.arena_bytes, self.largest_live_set) {
+            (Some(a), Some(l)) => format!("{} (largest live set {})", print::bytes(a), print::bytes(l)),
+            _ => open.to_owned(),
+        };
+        println!("  {:<24} {arena}", "arena");
+        println!("  {:<24} {} each run, {} once", "steps", self.steps, self.init_steps);
+        println!("\ndispatch: {}", self.report);
+        println!("\npasses");
+        for pass in &self.passes {
+            let (before, after) = pass.nodes;
+            println!("  {:<24} {before:>6} → {after:<6} nodes {:>8.2} ms", pass.name, print::ms(pass.time));
+        }
+        for pass in &self.passes {
+            if let Some(graph) = &pass.after {
+                println!("\nafter {}:\n{graph}", pass.name);
+            }
+        }
+    }
+
+    fn print_json(&self) {
+        let tensors = |list: &[(String, String)]| -> Json {
+            list.iter().map(|(name, shape)| json!({ "name": name, "shape": shape })).collect()
+        };
+        let dispatch: Json = self
+            .report
+            .summaries
+            .iter()
+            .map(|s| json!({ "op": s.logical_name, "nodes": s.node_count, "path": s.path.to_string() }))
+            .collect();
+        let passes: Json = self
+            .passes
+            .iter()
+            .map(|p| {
+                let after = p.after.as_ref().map(Graph::to_string);
+                json!({ "name": p.name, "before": p.nodes.0, "after": p.nodes.1, "ms": print::ms(p.time), "graph": after })
+            })
+            .collect();
+        println!(
+            "{}",
+            json!({
+                "model": self.model, "device": self.device,
+                "inputs": tensors(&self.inputs), "outputs": tensors(&self.outputs), "ops": self.ops,
+                "flops": self.flops, "parameter_bytes": self.parameter_bytes, "parameters": self.parameters,
+                "arena_bytes": self.arena_bytes, "largest_live_set_bytes": self.largest_live_set,
+                "steps": self.steps, "init_steps": self.init_steps,
+                "dispatch": dispatch, "compile_ready": self.report.compile_ready, "passes": passes,
+            })
+        );
+    }
+}

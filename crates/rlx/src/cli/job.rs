@@ -1,0 +1,108 @@
+//! What every command with a model does first: open it, choose the device, gather the inputs.
+
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+use indicatif::ProgressBar;
+use rlx::{Model, Runner};
+use rlx_ir::{ConstData, Dim, Result, sym};
+use rlx_runtime::{CompileOptions, Session, TensorInfo, nearest};
+
+use super::args::Common;
+use super::failure::Failure;
+
+/// A model opened for a device.
+pub struct Job {
+    /// The model on its device.
+    pub runner: Runner,
+    /// The same device.
+    pub session: Session,
+    /// How to compile.
+    pub options: CompileOptions,
+    /// What the model declares as its inputs.
+    pub declared: Vec<TensorInfo>,
+    /// How long opening took.
+    pub load: Duration,
+}
+
+/// Opens the model.
+pub fn open(common: &Common) -> Result<Job, Failure> {
+    let start = Instant::now();
+    let mut dims = common.dims.clone();
+    let plain = Model::open(&common.model)?;
+    check_dims(&plain, &dims)?;
+    dims.retain(|(name, _)| !name.is_empty());
+    let model = plain.with_dims(dims);
+    let mut session = Session::try_new_with_precision(common.device, common.precision)?;
+    if let Some(threads) = common.threads {
+        session = session.try_with_threads(usize::from(threads))?;
+    }
+    let options = CompileOptions {
+        precision: common.precision,
+        numerics: common.numerics.into(),
+        ..CompileOptions::try_new()?
+    };
+    let declared = model.inputs()?;
+    let runner = Runner::new(model, session.clone(), options.clone());
+    Ok(Job { runner, session, options, declared, load: start.elapsed() })
+}
+
+/// A dimension that the model does not have is a slip of the pen.
+fn check_dims(model: &Model, dims: &[(String, usize)]) -> Result<(), Failure> {
+    let mut known: Vec<String> = Vec::new();
+    for info in model.inputs()? {
+        for dim in info.shape.dims() {
+            if let Dim::Dynamic(symbol) = *dim {
+                known.push(sym::name(symbol));
+            }
+        }
+    }
+    known.sort();
+    known.dedup();
+    for (name, _) in dims {
+        if !known.contains(name) {
+            let all = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+            let close = nearest(name, known.iter().map(String::as_str));
+            let close = close.map_or_else(String::new, |c| format!(" (did you mean \"{c}\"?)"));
+            let message = format!("the model's inputs have no dimension \"{name}\"{close}; open dimensions: {all}");
+            return Err(Failure::Usage(message));
+        }
+    }
+    Ok(())
+}
+
+/// Inputs as the library takes them.
+pub fn borrowed(inputs: &[(String, ConstData)]) -> Vec<(&str, &ConstData)> {
+    inputs.iter().map(|(name, data)| (name.as_str(), data)).collect()
+}
+
+/// Something that moves on a terminal while work takes long; nothing elsewhere.
+pub struct Progress(Option<ProgressBar>);
+
+impl Progress {
+    /// Starts to move, unless the output is for a program.
+    pub fn start(message: &str, json: bool) -> Self {
+        if json || !std::io::stderr().is_terminal() {
+            return Progress(None);
+        }
+        let bar = ProgressBar::new_spinner();
+        bar.set_message(message.to_owned());
+        bar.enable_steady_tick(Duration::from_millis(100));
+        Progress(Some(bar))
+    }
+
+    /// Says what is being done.
+    pub fn say(&self, message: &str) {
+        if let Some(bar) = &self.0 {
+            bar.set_message(message.to_owned());
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.0 {
+            bar.finish_and_clear();
+        }
+    }
+}

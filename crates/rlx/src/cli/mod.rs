@@ -1,0 +1,58 @@
+//! The command line: what may be said ([`args`]), and one module for each command.
+
+mod args;
+mod bench;
+mod devices;
+mod failure;
+mod inputs;
+mod inspect;
+mod job;
+mod picture;
+mod print;
+mod run;
+mod verify;
+
+use std::process::ExitCode;
+
+use args::{Cli, Command};
+use clap::Parser;
+use clap::error::ErrorKind as ClapKind;
+use failure::Failure;
+
+/// Runs the command that the process's arguments say.
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(e) => return wrong_arguments(&e),
+    };
+    match dispatch(&cli) {
+        Ok(code) => code,
+        Err(failure) => failure.report(cli.json),
+    }
+}
+
+fn dispatch(cli: &Cli) -> Result<ExitCode, Failure> {
+    match &cli.command {
+        Command::Run(args) => run::run(args, cli.json),
+        Command::Inspect(args) => inspect::inspect(args, cli.json),
+        Command::Verify(args) => verify::verify(args, cli.json),
+        Command::Bench(args) => bench::bench(args, cli.json),
+        Command::Devices => devices::devices(cli.json),
+    }
+}
+
+/// Help and version are no failure; all else is wrong usage.
+fn wrong_arguments(e: &clap::Error) -> ExitCode {
+    if matches!(e.kind(), ClapKind::DisplayHelp | ClapKind::DisplayVersion) {
+        // Nothing is left to do when standard output is closed.
+        let _ = e.print();
+        return ExitCode::SUCCESS;
+    }
+    if std::env::args().any(|a| a == "--json") {
+        let text = e.render().to_string();
+        let line = text.lines().find(|l| !l.trim().is_empty()).unwrap_or("wrong usage");
+        return Failure::Usage(line.trim_start_matches("error: ").to_owned()).report(true);
+    }
+    let _ = e.print();
+    ExitCode::from(2)
+}

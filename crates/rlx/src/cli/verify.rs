@@ -1,0 +1,84 @@
+//! `rlx verify`: a device against the oracle.
+
+use std::process::ExitCode;
+
+use rlx::compare::Tolerance;
+use rlx::verify::{Verification, verify_imported};
+use rlx_runtime::Precision;
+use serde_json::{Value as Json, json};
+
+use super::args::VerifyArgs;
+use super::failure::Failure;
+use super::inputs;
+use super::job::{self, Progress, borrowed};
+
+/// Verifies a model; exit code 1 when it diverges.
+pub fn verify(args: &VerifyArgs, json: bool) -> Result<ExitCode, Failure> {
+    let mut job = job::open(&args.common)?;
+    let inputs = inputs::gather(&args.common, &job.declared, true)?;
+    let given = borrowed(&inputs);
+    let progress = Progress::start("importing", json);
+    let (_, imported) = job.runner.prepare(&given)?;
+    let tolerance = tolerance(args);
+    let mut say = |message: &str| progress.say(message);
+    let found = verify_imported(&job.session, &job.options, &imported, &given, tolerance, &mut say)?;
+    drop(progress);
+    if json {
+        println!("{}", to_json(&found));
+    } else {
+        print_text(&found, &imported.outputs);
+    }
+    Ok(if found.ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn tolerance(args: &VerifyArgs) -> Tolerance {
+    let usual = match args.common.precision {
+        Precision::F32 => Tolerance::default(),
+        Precision::F16 => Tolerance { rtol: 1e-2, atol: 1e-2 },
+        Precision::BF16 => Tolerance { rtol: 5e-2, atol: 5e-2 },
+    };
+    Tolerance { rtol: args.rtol.unwrap_or(usual.rtol), atol: args.atol.unwrap_or(usual.atol) }
+}
+
+/// A number for JSON, which has no infinity.
+fn number(x: f64) -> Json {
+    if x.is_finite() { json!(x) } else { json!("inf") }
+}
+
+fn to_json(found: &Verification) -> Json {
+    let d = &found.overall;
+    let first = found.first_divergence.as_ref().map(|f| {
+        json!({
+            "node": f.node, "op": f.op, "origin": f.origin, "alone": f.alone,
+            "max_abs": number(f.difference.max_abs), "max_ulp": number(f.difference.max_ulp),
+        })
+    });
+    json!({
+        "ok": found.ok,
+        "first_divergence": first,
+        "max_abs": number(d.max_abs), "max_rel": number(d.max_rel),
+        "max_ulp": number(d.max_ulp), "mean_ulp": number(d.mean_ulp),
+        "values": found.values,
+        "tolerance": { "rtol": found.tolerance.rtol, "atol": found.tolerance.atol },
+    })
+}
+
+fn print_text(found: &Verification, names: &[String]) {
+    println!("{:<24} {:>10} {:>10} {:>10} {:>10}", "output", "max abs", "max rel", "max ulp", "mean ulp");
+    for (name, d) in names.iter().zip(&found.outputs) {
+        let mark = if d.ok { "" } else { "  diverges" };
+        println!(
+            "{name:<24} {:>10.3e} {:>10.3e} {:>10.1} {:>10.3}{mark}",
+            d.max_abs, d.max_rel, d.max_ulp, d.mean_ulp
+        );
+    }
+    println!("{} inner values compared", found.values);
+    match &found.first_divergence {
+        None => println!("ok"),
+        Some(f) => {
+            let origin = f.origin.as_ref().map_or_else(String::new, |o| format!(" (from {o})"));
+            let how = if f.alone { "is off by itself" } else { "is off together with what is fused into it" };
+            println!("first divergence: {}{origin} {how}: max abs {:.3e}", f.node, f.difference.max_abs);
+        }
+    }
+}

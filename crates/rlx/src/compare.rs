@@ -1,0 +1,183 @@
+//! How far two tensors are apart: absolute, relative, and in units in the last place.
+//!
+//! ```
+//! use rlx::compare::{Tolerance, compare};
+//! use rlx_ir::{ConstData, DType, Value};
+//! let want = Value::float(DType::F32, &[2], vec![1.0, 2.0]);
+//! let got = ConstData::from_f32(&[2], &[1.0, 2.0000002]).unwrap();
+//! let d = compare(&want, &got, Tolerance::default());
+//! assert!(d.ok && d.max_ulp == 1.0);
+//! ```
+
+use rlx_ir::tensor::Elements;
+use rlx_ir::{ConstData, DType, Value};
+
+/// What counts as the same: `|got - want| ≤ rtol·|want| + atol·max|want|`. Integers must be equal.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Tolerance {
+    /// Relative to the element.
+    pub rtol: f64,
+    /// Relative to the largest magnitude of the tensor.
+    pub atol: f64,
+}
+
+impl Default for Tolerance {
+    /// What f32 arithmetic in another order keeps.
+    fn default() -> Self {
+        Tolerance { rtol: 1e-3, atol: 1e-4 }
+    }
+}
+
+/// How far a tensor is from what it should be.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Difference {
+    /// Whether every element is within the tolerance.
+    pub ok: bool,
+    /// The largest absolute error.
+    pub max_abs: f64,
+    /// The largest error relative to its element (elements of 0 apart).
+    pub max_rel: f64,
+    /// The largest error in units in the last place of the tensor's type.
+    pub max_ulp: f64,
+    /// The mean of those.
+    pub mean_ulp: f64,
+    /// The element with the largest absolute error.
+    pub worst: usize,
+    /// How many elements were compared.
+    pub count: usize,
+}
+
+impl Difference {
+    /// No difference over no elements.
+    pub const NONE: Difference =
+        Difference { ok: true, max_abs: 0.0, max_rel: 0.0, max_ulp: 0.0, mean_ulp: 0.0, worst: 0, count: 0 };
+
+    /// Both together.
+    pub fn merge(self, other: Difference) -> Difference {
+        let count = self.count + other.count;
+        let sum = self.mean_ulp * self.count as f64 + other.mean_ulp * other.count as f64;
+        Difference {
+            ok: self.ok && other.ok,
+            max_abs: self.max_abs.max(other.max_abs),
+            max_rel: self.max_rel.max(other.max_rel),
+            max_ulp: self.max_ulp.max(other.max_ulp),
+            mean_ulp: if count == 0 { 0.0 } else { sum / count as f64 },
+            worst: if other.max_abs > self.max_abs { other.worst } else { self.worst },
+            count,
+        }
+    }
+}
+
+/// Compares a tensor with what it should be.
+pub fn compare(want: &Value, got: &ConstData, tolerance: Tolerance) -> Difference {
+    let failed = Difference { ok: false, max_abs: f64::INFINITY, ..Difference::NONE };
+    if want.dtype != got.dtype() || want.dims != got.dims() {
+        return failed;
+    }
+    match (&want.elements, &got.value().elements) {
+        (Elements::Float(want_all), Elements::Float(got_all)) => {
+            floats(want.dtype, want_all, got_all, tolerance)
+        }
+        (Elements::Int(want_all), Elements::Int(got_all)) => {
+            let far = |(&w, &g): (&i128, &i128)| (w as f64 - g as f64).abs();
+            let pairs = || want_all.iter().zip(got_all);
+            let (worst, max_abs) = largest(pairs().map(far));
+            let ok = want_all == got_all;
+            Difference { ok, max_abs, worst, count: want_all.len(), ..Difference::NONE }
+        }
+        _ => failed,
+    }
+}
+
+fn largest(errors: impl Iterator<Item = f64>) -> (usize, f64) {
+    errors.enumerate().fold((0, 0.0), |best, (i, e)| if e > best.1 { (i, e) } else { best })
+}
+
+fn floats(dtype: DType, want: &[f64], got: &[f64], tolerance: Tolerance) -> Difference {
+    let scale = want.iter().filter(|w| w.is_finite()).fold(0.0f64, |m, w| m.max(w.abs()));
+    let mut d = Difference { count: want.len(), ..Difference::NONE };
+    let mut ulps = 0.0;
+    for (i, (&w, &g)) in want.iter().zip(got).enumerate() {
+        if w == g || (w.is_nan() && g.is_nan()) {
+            continue;
+        }
+        let finite = w.is_finite() && g.is_finite();
+        let abs = if finite { (g - w).abs() } else { f64::INFINITY };
+        d.ok &= abs <= tolerance.rtol * w.abs() + tolerance.atol * scale;
+        if abs > d.max_abs {
+            (d.max_abs, d.worst) = (abs, i);
+        }
+        if w != 0.0 {
+            d.max_rel = d.max_rel.max(abs / w.abs());
+        }
+        let ulp = if finite { abs / ulp_size(dtype, w) } else { f64::INFINITY };
+        d.max_ulp = d.max_ulp.max(ulp);
+        ulps += ulp;
+    }
+    if !want.is_empty() {
+        d.mean_ulp = ulps / want.len() as f64;
+    }
+    d
+}
+
+/// The distance between neighbouring numbers of `dtype` around `x`.
+fn ulp_size(dtype: DType, x: f64) -> f64 {
+    // Bits of the fraction, and the exponent of the least normal number.
+    let (fraction, least) = match dtype {
+        DType::F64 => (52, -1022),
+        DType::F16 => (10, -14),
+        DType::BF16 => (7, -126),
+        DType::F8E4M3FN | DType::F8E4M3FNUZ => (3, -6),
+        DType::F8E5M2 | DType::F8E5M2FNUZ => (2, -14),
+        DType::F4E2M1 => (1, 0),
+        _ => (23, -126),
+    };
+    let exponent = if x == 0.0 { least } else { (x.abs().log2().floor() as i32).max(least) };
+    2f64.powi(exponent - fraction)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn f32s(values: &[f32]) -> ConstData {
+        ConstData::from_f32(&[values.len()], values).unwrap()
+    }
+
+    fn want(values: &[f64]) -> Value {
+        Value::float(DType::F32, &[values.len()], values.to_vec())
+    }
+
+    #[test]
+    fn infinities_and_nans_must_agree() {
+        let inf = f64::INFINITY;
+        let same = compare(&want(&[f64::NAN, inf, -inf]), &f32s(&[f32::NAN, f32::INFINITY, f32::NEG_INFINITY]), Tolerance::default());
+        assert_eq!((same.ok, same.max_abs), (true, 0.0));
+        for got in [f32s(&[0.0, f32::INFINITY]), f32s(&[f32::NAN, 1.0])] {
+            assert!(!compare(&want(&[f64::NAN, inf]), &got, Tolerance::default()).ok);
+        }
+    }
+
+    #[test]
+    fn small_elements_are_measured_by_the_largest() {
+        let d = compare(&want(&[1000.0, 0.0]), &f32s(&[1000.0, 0.05]), Tolerance::default());
+        assert!(d.ok && d.worst == 1);
+        assert!(!compare(&want(&[1.0, 0.0]), &f32s(&[1.0, 0.05]), Tolerance::default()).ok);
+    }
+
+    #[test]
+    fn shapes_and_types_must_agree_and_integers_be_equal() {
+        let ids = Value::int(DType::I64, &[2], vec![1, 2]);
+        assert!(compare(&ids, &ConstData::from_i64(&[2], &[1, 2]).unwrap(), Tolerance::default()).ok);
+        assert!(!compare(&ids, &ConstData::from_i64(&[2], &[1, 3]).unwrap(), Tolerance::default()).ok);
+        assert!(!compare(&ids, &ConstData::from_i64(&[1, 2], &[1, 2]).unwrap(), Tolerance::default()).ok);
+        assert!(!compare(&ids, &f32s(&[1.0, 2.0]), Tolerance::default()).ok);
+    }
+
+    #[test]
+    fn units_in_the_last_place_follow_the_type() {
+        assert_eq!(ulp_size(DType::F32, 1.0), f64::from(f32::EPSILON));
+        assert_eq!(ulp_size(DType::F32, 0.0), 2f64.powi(-149));
+        assert_eq!(ulp_size(DType::F16, 1.5), 2f64.powi(-10));
+    }
+}

@@ -1,0 +1,30 @@
+//! RLX compiles a model once into one graph language and runs it, with the same answer, on whatever the machine
+//! has.
+//!
+//! [`Runner`] goes from a model file to outputs; underneath are [`Model`] (an ONNX file and its imports) and the
+//! sessions of `rlx-runtime`, which compile graphs built by hand just as well. [`verify`](mod@verify) compares a
+//! device with the oracle.
+//!
+//! ```no_run
+//! use rlx::prelude::*;
+//! let mut digits = rlx::Runner::open("models/digits/digits.onnx")?;
+//! let image = ConstData::from_f32(&[1, 1, 8, 8], &[0.5; 64])?;
+//! let outputs = digits.run(&[("image", &image)])?;
+//! println!("{}: {:?}", outputs[0].0, outputs[0].1.value().to_f64());
+//! # Ok::<(), rlx::prelude::Error>(())
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod compare;
+mod model;
+mod runner;
+pub mod verify;
+
+pub use model::Model;
+pub use runner::Runner;
+
+/// Everything most programs need: `use rlx::prelude::*;`.
+pub mod prelude {
+    pub use crate::{Model, Runner};
+    pub use rlx_runtime::*;
+}

@@ -1,0 +1,132 @@
+//! A [`Model`]: an ONNX file, and the graphs it was imported as.
+//!
+//! Some models decide shapes by the *value* of an input (a target size, a length). Their import asks for it, and
+//! the graph then holds for that value only; such imports are kept by value.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use rlx_ir::{ConstData, Dim, Error, Result, Shape, sym};
+use rlx_onnx::proto::tensor_shape_proto::dimension::Value as DimValue;
+use rlx_onnx::proto::type_proto::Value as TypeValue;
+use rlx_onnx::{ImportOptions, Imported, OnnxFile, import, needed_input};
+use rlx_runtime::TensorInfo;
+
+/// Imports kept per model; the oldest goes first.
+const MOST_IMPORTS: usize = 8;
+
+/// An ONNX model.
+///
+/// ```no_run
+/// let mut model = rlx::Model::open("models/mlp/mlp.onnx")?.with_dims([("batch".to_string(), 1)]);
+/// let imported = model.import(&[])?;
+/// println!("{}", imported.graph);
+/// # Ok::<(), rlx_ir::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Model {
+    name: String,
+    file: OnnxFile,
+    dims: BTreeMap<String, usize>,
+    /// Inputs whose values decided a shape in an earlier import.
+    deciding: Vec<String>,
+    imports: Vec<(BTreeMap<String, ConstData>, Arc<Imported>)>,
+}
+
+impl Model {
+    /// Opens a model file.
+    ///
+    /// # Errors
+    /// A file that cannot be read or is no ONNX model.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let name = path.file_stem().map_or_else(|| "model".to_string(), |s| s.to_string_lossy().into_owned());
+        Ok(Self::new(name, OnnxFile::open(path)?))
+    }
+
+    /// A model of a decoded file.
+    pub fn new(name: impl Into<String>, file: OnnxFile) -> Self {
+        let name = name.into();
+        Model { name, file, dims: BTreeMap::new(), deciding: Vec::new(), imports: Vec::new() }
+    }
+
+    /// Fixes named dimensions. Names that the model does not have are ignored.
+    pub fn with_dims(mut self, dims: impl IntoIterator<Item = (String, usize)>) -> Self {
+        self.dims.extend(dims);
+        self.imports.clear();
+        self
+    }
+
+    /// The name: the file's, without its ending.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What the model declares as its inputs (initialisers apart), with the fixed dimensions put in. An input
+    /// whose rank is not declared counts as a scalar here; its import asks for a value.
+    ///
+    /// # Errors
+    /// An input without a tensor type, or of an element type not built here.
+    pub fn inputs(&self) -> Result<Vec<TensorInfo>> {
+        let graph = self.file.graph();
+        let is_weight = |name: &str| graph.initializer.iter().any(|t| t.name() == name);
+        let mut infos = Vec::new();
+        for input in graph.input.iter().filter(|i| !is_weight(i.name())) {
+            let Some(TypeValue::TensorType(tensor)) = input.r#type.as_ref().and_then(|t| t.value.as_ref()) else {
+                let message = format!("input \"{}\" is not a plain tensor", input.name());
+                return Err(Error::new(rlx_ir::ErrorKind::Unsupported, message));
+            };
+            let dtype = rlx_onnx::dtype(tensor.elem_type())?;
+            let dim = |(i, d): (usize, &rlx_onnx::proto::tensor_shape_proto::Dimension)| match &d.value {
+                Some(DimValue::DimValue(v)) => Dim::Static(usize::try_from(*v).unwrap_or(0)),
+                Some(DimValue::DimParam(name)) if !name.is_empty() => self.named_dim(name),
+                _ => self.named_dim(&format!("{}.{i}", input.name())),
+            };
+            let dims: Vec<Dim> = tensor.shape.iter().flat_map(|s| s.dim.iter()).enumerate().map(dim).collect();
+            let shape = Shape::from_dims(&dims, dtype);
+            infos.push(TensorInfo { name: input.name().to_owned(), dtype, shape });
+        }
+        Ok(infos)
+    }
+
+    fn named_dim(&self, name: &str) -> Dim {
+        self.dims.get(name).map_or_else(|| Dim::Dynamic(sym::named(name)), |&n| Dim::Static(n))
+    }
+
+    /// The graph and its weights; `values` are what is known of the inputs, for models that need an input's
+    /// value to have a shape. Imports are kept: the same values give the same import.
+    ///
+    /// # Errors
+    /// What the importer reports; [`rlx_ir::ErrorKind::NeedsInputValue`] when it needs a value that is not
+    /// among `values`.
+    pub fn import(&mut self, values: &[(&str, &ConstData)]) -> Result<Arc<Imported>> {
+        loop {
+            let known = |name: &String| {
+                let given = values.iter().find(|(given, _)| given == name);
+                given.map(|&(_, value)| (name.clone(), value.clone()))
+            };
+            let key: BTreeMap<String, ConstData> = self.deciding.iter().filter_map(known).collect();
+            if let Some((_, imported)) = self.imports.iter().find(|(values, _)| *values == key) {
+                return Ok(Arc::clone(imported));
+            }
+            let options = ImportOptions { dims: self.dims.clone(), input_values: key.clone() };
+            match import(&self.file, &options) {
+                Ok(imported) => {
+                    let imported = Arc::new(imported);
+                    if self.imports.len() == MOST_IMPORTS {
+                        self.imports.remove(0);
+                    }
+                    self.imports.push((key, Arc::clone(&imported)));
+                    return Ok(imported);
+                }
+                Err(e) => match needed_input(&e) {
+                    Some(name) if !key.contains_key(name) && values.iter().any(|(given, _)| *given == name) => {
+                        self.deciding.push(name.to_owned());
+                    }
+                    _ => return Err(e),
+                },
+            }
+        }
+    }
+}

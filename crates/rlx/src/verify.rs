@@ -1,0 +1,248 @@
+//! Whether a device computes what the oracle computes, and if not, where it first goes wrong.
+//!
+//! The outputs are compared first. Then every value that survives fusion (what some step of the compiled module
+//! writes) is asked for as an output and compared, in order. For the first value that is off, the nodes behind
+//! it since the last good one are run one by one on the oracle's values: the first that is off by itself is the
+//! culprit.
+
+use std::sync::Arc;
+
+use rlx_ir::oracle::{self, Bindings};
+use rlx_ir::{ConstData, Error, ErrorKind, Graph, Node, NodeId, Op, Result, Value, WeightStore};
+use rlx_runtime::{CompileOptions, CompiledGraph, Session};
+
+use crate::compare::{Difference, Tolerance, compare};
+use crate::runner::views;
+
+/// The first value at which a device leaves the oracle.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Divergence {
+    /// The node, as messages call it.
+    pub node: String,
+    /// The op.
+    pub op: &'static str,
+    /// Where the node came from, if known.
+    pub origin: Option<String>,
+    /// Whether the node is off by itself, or only together with those fused into it.
+    pub alone: bool,
+    /// How far.
+    pub difference: Difference,
+}
+
+/// What a verification found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Verification {
+    /// Whether every value compared is within the tolerance.
+    pub ok: bool,
+    /// Where the device first leaves the oracle.
+    pub first_divergence: Option<Divergence>,
+    /// By output.
+    pub outputs: Vec<Difference>,
+    /// How many inner values were compared besides.
+    pub values: usize,
+    /// Over the outputs.
+    pub overall: Difference,
+    /// What counted as the same.
+    pub tolerance: Tolerance,
+}
+
+/// A graph with all it takes to run it.
+#[derive(Debug, Clone, Copy)]
+pub struct Case<'a> {
+    /// The graph.
+    pub graph: &'a Graph,
+    /// Its parameters.
+    pub weights: &'a WeightStore,
+    /// Its inputs.
+    pub inputs: &'a [(&'a str, &'a ConstData)],
+}
+
+/// Runs `case` on the session's device and on the oracle, and compares. `progress` hears what is being done.
+///
+/// # Errors
+/// A case that does not run on the oracle or on the device at all.
+pub fn verify(
+    session: &Session,
+    options: &CompileOptions,
+    case: Case<'_>,
+    tolerance: Tolerance,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Verification> {
+    let run = Run { session, options, case, tolerance };
+    progress("running the oracle");
+    let values = oracle::evaluate_all(case.graph, &bindings(case)?, &case.graph.outputs)?;
+    progress("running the device");
+    let (compiled, got) = run.device(case.graph)?;
+    let want = |id: NodeId| result(&values, id);
+    let mut outputs = Vec::with_capacity(got.len());
+    for (&id, got) in case.graph.outputs.iter().zip(&got) {
+        outputs.push(compare(want(id)?, got, tolerance));
+    }
+    progress("comparing inner values");
+    let survivors = survivors(case.graph, &compiled, &values);
+    let inner = run.inner(&survivors, &values)?;
+    let mut judged: Vec<(NodeId, Difference)> = survivors.iter().copied().zip(inner.iter().copied()).collect();
+    judged.extend(case.graph.outputs.iter().copied().zip(outputs.iter().copied()));
+    judged.sort_by_key(|&(id, _)| id);
+    let first_bad = judged.iter().find(|(_, d)| !d.ok);
+    let first_divergence = match first_bad {
+        Some(&(id, difference)) => {
+            progress("looking for the first node that diverges");
+            let good: Vec<NodeId> = judged.iter().filter(|(_, d)| d.ok).map(|&(id, _)| id).collect();
+            Some(run.locate(id, difference, &good, &values)?)
+        }
+        None => None,
+    };
+    Ok(Verification {
+        ok: first_divergence.is_none(),
+        first_divergence,
+        overall: outputs.iter().copied().fold(Difference::NONE, Difference::merge),
+        outputs,
+        values: survivors.len(),
+        tolerance,
+    })
+}
+
+type Values = [Option<Vec<Value>>];
+
+fn result(values: &Values, id: NodeId) -> Result<&Value> {
+    let found = values.get(id.index()).and_then(|v| v.as_ref()).and_then(|v| v.first());
+    found.ok_or_else(|| Error::new(ErrorKind::Internal, format!("the oracle has no value of {id}")))
+}
+
+fn bindings(case: Case<'_>) -> Result<Bindings> {
+    let mut bindings = Bindings::default();
+    for (name, data) in case.inputs {
+        bindings.set_input(*name, data.value());
+    }
+    for node in case.graph.params() {
+        if let Op::Param { name } = &node.op
+            && let Some(weight) = case.weights.get(name)
+        {
+            bindings.set_param(name.clone(), weight.to_const()?.value());
+        }
+    }
+    Ok(bindings)
+}
+
+/// The nodes of `graph` whose values some step of the compiled module writes, in order.
+///
+/// A step knows the source nodes it was made from by their origins; the last of those is the one whose value it
+/// writes. Where origins say nothing, every node counts.
+fn survivors(graph: &Graph, compiled: &CompiledGraph, values: &Values) -> Vec<NodeId> {
+    let lir = compiled.lir();
+    let mut found: Vec<NodeId> = Vec::new();
+    let origin = |n: &Node| graph.origins().describe(n.origin);
+    for step in &lir.steps {
+        let node = lir.graph.node(step.node);
+        let Some(made_from) = lir.graph.origins().describe(node.origin) else { continue };
+        let parts: Vec<&str> = made_from.split(" + ").collect();
+        let of_step = |n: &&Node| {
+            origin(n).is_some_and(|o| parts.contains(&o.as_str())) && n.shape.rank() == node.shape.rank()
+        };
+        found.extend(graph.nodes().iter().rev().find(of_step).map(|n| n.id));
+    }
+    if found.is_empty() {
+        found = graph.nodes().iter().map(|n| n.id).collect();
+    }
+    found.sort_unstable();
+    found.dedup();
+    let plain = |op: &Op| !matches!(op, Op::Input { .. } | Op::Param { .. } | Op::Constant { .. });
+    found.retain(|&id| plain(&graph.node(id).op) && result(values, id).is_ok());
+    found
+}
+
+struct Run<'a> {
+    session: &'a Session,
+    options: &'a CompileOptions,
+    case: Case<'a>,
+    tolerance: Tolerance,
+}
+
+impl Run<'_> {
+    /// The outputs of `graph` (the case's, perhaps with other outputs) on the device.
+    fn device(&self, graph: &Graph) -> Result<(CompiledGraph, Vec<ConstData>)> {
+        let mut compiled = self.session.try_compile_with(graph.clone(), self.options)?;
+        compiled.try_set_weights(self.case.weights)?;
+        let outputs = compiled.try_run_tensors(&views(self.case.inputs))?;
+        Ok((compiled, outputs))
+    }
+
+    fn inner(&self, survivors: &[NodeId], values: &Values) -> Result<Vec<Difference>> {
+        if survivors.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut graph = self.case.graph.clone();
+        graph.set_outputs(survivors.to_vec());
+        let (_, got) = self.device(&graph)?;
+        let pairs = survivors.iter().zip(&got);
+        pairs.map(|(&id, got)| Ok(compare(result(values, id)?, got, self.tolerance))).collect()
+    }
+
+    /// The first node behind `bad` that is off by itself, else `bad`.
+    fn locate(&self, bad: NodeId, difference: Difference, good: &[NodeId], values: &Values) -> Result<Divergence> {
+        let graph = self.case.graph;
+        let behind = oracle::live_nodes(graph, &[bad])?;
+        let fine = oracle::live_nodes(graph, good)?;
+        for node in graph.nodes().iter().filter(|n| behind[n.id.index()]) {
+            if node.inputs.is_empty() || (fine[node.id.index()] && node.id != bad) {
+                continue;
+            }
+            if let Some(difference) = self.alone(node, values)?.filter(|d| !d.ok) {
+                return Ok(divergence(graph, node, true, difference));
+            }
+        }
+        Ok(divergence(graph, graph.node(bad), false, difference))
+    }
+
+    /// The node alone on the oracle's values; `None` when it cannot be compiled alone.
+    fn alone(&self, node: &Node, values: &Values) -> Result<Option<Difference>> {
+        if matches!(node.op, Op::Result { .. }) {
+            return Ok(None);
+        }
+        let mut graph = Graph::new("alone");
+        let mut given: Vec<(String, ConstData)> = Vec::with_capacity(node.inputs.len());
+        let mut inputs = Vec::with_capacity(node.inputs.len());
+        for (i, &id) in node.inputs.iter().enumerate() {
+            let value = result(values, id)?;
+            inputs.push(graph.input(format!("x{i}"), value.shape()));
+            given.push((format!("x{i}"), value.to_const()));
+        }
+        let want = result(values, node.id)?;
+        // Symbols have their values here: the shapes are those of the oracle's values.
+        let dims = oracle::bind_dims(self.case.graph, &bindings(self.case)?)?;
+        let results = node.results().iter().map(|s| s.bind(&dims)).collect();
+        let id = graph.push_node(Node::new(node.op.bind(&dims), inputs, results));
+        graph.set_outputs(vec![id]);
+        let Ok(mut compiled) = self.session.try_compile_with(graph, self.options) else { return Ok(None) };
+        let given: Vec<(&str, &ConstData)> = given.iter().map(|(n, d)| (n.as_str(), d)).collect();
+        let got = compiled.try_run_tensors(&views(&given))?;
+        Ok(got.first().map(|got| compare(want, got, self.tolerance)))
+    }
+}
+
+fn divergence(graph: &Graph, node: &Node, alone: bool, difference: Difference) -> Divergence {
+    Divergence {
+        node: node.describe(),
+        op: node.op.kind().name(),
+        origin: graph.origins().describe(node.origin),
+        alone,
+        difference,
+    }
+}
+
+/// Verifies an imported model.
+///
+/// # Errors
+/// As [`verify`].
+pub fn verify_imported(
+    session: &Session,
+    options: &CompileOptions,
+    imported: &Arc<rlx_onnx::Imported>,
+    inputs: &[(&str, &ConstData)],
+    tolerance: Tolerance,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Verification> {
+    let case = Case { graph: &imported.graph, weights: &imported.weights, inputs };
+    verify(session, options, case, tolerance, progress)
+}
