@@ -49,9 +49,9 @@ pub use precision::{Precision, PrecisionPolicy};
 pub use registry::{backend_for, register_backend, registered_devices};
 pub use rlx_driver::{Device, ParseDeviceError};
 pub use rlx_ir::{
-    BindingManifest, ConstData, DType, Dim, DimBinding, Error, ErrorKind, Graph, GraphExt, GraphModule, GraphStage,
-    HirModule, HirMut, HirNodeId, LirModule, LowerError, MirModule, Node, NodeId, Op, OpKind, Shape, Value,
-    VerifyError, Weight, WeightStore, op, sym, verify,
+    BindingManifest, ConstData, DType, Dim, DimBinding, Error, ErrorKind, Graph, GraphExt, GraphModule,
+    GraphStage, HirModule, HirMut, HirNodeId, LirModule, LowerError, MirModule, Node, NodeId, Op, OpKind,
+    Shape, Value, VerifyError, Weight, WeightStore, op, sym, verify,
 };
 pub use rlx_opt::{
     Claim, CompileOptions, DispatchPath, FusionOptions, KernelDispatchPolicy, KernelDispatchReport,

@@ -48,6 +48,33 @@ fn built_in(device: Device) -> Option<Make> {
     }
 }
 
+/// The built-in backend of `device` with this many threads of its own.
+///
+/// # Errors
+/// [`ErrorKind::Config`] for a number that makes no sense, [`ErrorKind::Unsupported`] for a device whose threads
+/// are not ours to choose.
+pub(crate) fn with_threads(device: Device, threads: usize) -> Result<Box<dyn Backend>> {
+    match device {
+        #[cfg(feature = "cpu")]
+        Device::Cpu if registered(device).is_none() => {
+            Ok(Box::new(rlx_cpu::CpuBackend::new().with_threads(threads)?))
+        }
+        _ => {
+            let message = format!("{device} does not run on threads of ours, so {threads} cannot be chosen");
+            Err(Error::new(ErrorKind::Unsupported, message).with_device(device.name()))
+        }
+    }
+}
+
+/// How many threads the environment gives the built-in backend of `device`.
+pub(crate) fn threads_from_env(device: Device) -> Option<usize> {
+    match device {
+        #[cfg(feature = "cpu")]
+        Device::Cpu if registered(device).is_none() => rlx_cpu::pool::threads_from_env().ok(),
+        _ => None,
+    }
+}
+
 /// The backend of `device`.
 ///
 /// # Errors

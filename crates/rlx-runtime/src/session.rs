@@ -10,7 +10,7 @@ use rlx_opt::{CompileOptions, CompilePipeline, Precision, PrecisionPolicy};
 
 use crate::compiled::CompiledGraph;
 use crate::error::{CompileError, or_panic};
-use crate::registry::{registered, require_backend};
+use crate::registry::{registered, require_backend, threads_from_env, with_threads};
 
 /// Compiles graphs for one device.
 ///
@@ -25,6 +25,8 @@ pub struct Session {
     precision: Precision,
     policy: Option<PrecisionPolicy>,
     backend: Arc<dyn Backend>,
+    /// Chosen by [`Session::try_with_threads`].
+    threads: Option<usize>,
 }
 
 impl std::fmt::Debug for Session {
@@ -76,12 +78,27 @@ impl Session {
                 Error::new(ErrorKind::DeviceUnavailable, message).with_device(device.name()).with_source(e)
             })?;
         }
-        Ok(Session { device, precision, policy: None, backend: backend.into() })
+        Ok(Session { device, precision, policy: None, backend: backend.into(), threads: None })
     }
 
     /// A session on a backend of the caller's own, which need not be registered.
     pub fn with_backend(device: Device, backend: Arc<dyn Backend>) -> Self {
-        Session { device, precision: Precision::F32, policy: None, backend }
+        Session { device, precision: Precision::F32, policy: None, backend, threads: None }
+    }
+
+    /// The same session with a pool of its own of this many threads, where the device is the CPU.
+    ///
+    /// # Errors
+    /// A number that makes no sense, or a device without threads of ours.
+    pub fn try_with_threads(mut self, threads: usize) -> Result<Self> {
+        self.backend = with_threads(self.device, threads)?.into();
+        self.threads = Some(threads);
+        Ok(self)
+    }
+
+    /// How many threads the device computes with, where that is known.
+    pub fn threads(&self) -> Option<usize> {
+        self.threads.or_else(|| threads_from_env(self.device))
     }
 
     /// The same session in `precision`.

@@ -103,7 +103,7 @@ fn floats(dtype: DType, want: &[f64], got: &[f64], tolerance: Tolerance) -> Diff
         }
         let finite = w.is_finite() && g.is_finite();
         let abs = if finite { (g - w).abs() } else { f64::INFINITY };
-        d.ok &= abs <= tolerance.rtol * w.abs() + tolerance.atol * scale;
+        d.ok &= finite && abs <= tolerance.rtol * w.abs() + tolerance.atol * scale;
         if abs > d.max_abs {
             (d.max_abs, d.worst) = (abs, i);
         }
@@ -151,7 +151,11 @@ mod tests {
     #[test]
     fn infinities_and_nans_must_agree() {
         let inf = f64::INFINITY;
-        let same = compare(&want(&[f64::NAN, inf, -inf]), &f32s(&[f32::NAN, f32::INFINITY, f32::NEG_INFINITY]), Tolerance::default());
+        let same = compare(
+            &want(&[f64::NAN, inf, -inf]),
+            &f32s(&[f32::NAN, f32::INFINITY, f32::NEG_INFINITY]),
+            Tolerance::default(),
+        );
         assert_eq!((same.ok, same.max_abs), (true, 0.0));
         for got in [f32s(&[0.0, f32::INFINITY]), f32s(&[f32::NAN, 1.0])] {
             assert!(!compare(&want(&[f64::NAN, inf]), &got, Tolerance::default()).ok);

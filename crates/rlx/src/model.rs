@@ -73,7 +73,8 @@ impl Model {
         let is_weight = |name: &str| graph.initializer.iter().any(|t| t.name() == name);
         let mut infos = Vec::new();
         for input in graph.input.iter().filter(|i| !is_weight(i.name())) {
-            let Some(TypeValue::TensorType(tensor)) = input.r#type.as_ref().and_then(|t| t.value.as_ref()) else {
+            let Some(TypeValue::TensorType(tensor)) = input.r#type.as_ref().and_then(|t| t.value.as_ref())
+            else {
                 let message = format!("input \"{}\" is not a plain tensor", input.name());
                 return Err(Error::new(rlx_ir::ErrorKind::Unsupported, message));
             };
@@ -83,7 +84,8 @@ impl Model {
                 Some(DimValue::DimParam(name)) if !name.is_empty() => self.named_dim(name),
                 _ => self.named_dim(&format!("{}.{i}", input.name())),
             };
-            let dims: Vec<Dim> = tensor.shape.iter().flat_map(|s| s.dim.iter()).enumerate().map(dim).collect();
+            let dims: Vec<Dim> =
+                tensor.shape.iter().flat_map(|s| s.dim.iter()).enumerate().map(dim).collect();
             let shape = Shape::from_dims(&dims, dtype);
             infos.push(TensorInfo { name: input.name().to_owned(), dtype, shape });
         }
@@ -121,7 +123,9 @@ impl Model {
                     return Ok(imported);
                 }
                 Err(e) => match needed_input(&e) {
-                    Some(name) if !key.contains_key(name) && values.iter().any(|(given, _)| *given == name) => {
+                    Some(name)
+                        if !key.contains_key(name) && values.iter().any(|(given, _)| *given == name) =>
+                    {
                         self.deciding.push(name.to_owned());
                     }
                     _ => return Err(e),

@@ -81,7 +81,8 @@ pub fn verify(
     progress("comparing inner values");
     let survivors = survivors(case.graph, &compiled, &values);
     let inner = run.inner(&survivors, &values)?;
-    let mut judged: Vec<(NodeId, Difference)> = survivors.iter().copied().zip(inner.iter().copied()).collect();
+    let mut judged: Vec<(NodeId, Difference)> =
+        survivors.iter().copied().zip(inner.iter().copied()).collect();
     judged.extend(case.graph.outputs.iter().copied().zip(outputs.iter().copied()));
     judged.sort_by_key(|&(id, _)| id);
     let first_bad = judged.iter().find(|(_, d)| !d.ok);
@@ -180,7 +181,13 @@ impl Run<'_> {
     }
 
     /// The first node behind `bad` that is off by itself, else `bad`.
-    fn locate(&self, bad: NodeId, difference: Difference, good: &[NodeId], values: &Values) -> Result<Divergence> {
+    fn locate(
+        &self,
+        bad: NodeId,
+        difference: Difference,
+        good: &[NodeId],
+        values: &Values,
+    ) -> Result<Divergence> {
         let graph = self.case.graph;
         let behind = oracle::live_nodes(graph, &[bad])?;
         let fine = oracle::live_nodes(graph, good)?;

@@ -208,7 +208,9 @@ fn dim(text: &str) -> Result<(String, usize), String> {
 
 fn named(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
-        Some((name, value)) if !name.is_empty() && !value.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        Some((name, value)) if !name.is_empty() && !value.is_empty() => {
+            Ok((name.to_owned(), value.to_owned()))
+        }
         _ => Err("it must be NAME=VALUE".to_owned()),
     }
 }

@@ -42,7 +42,8 @@ pub fn bench(args: &BenchArgs, json: bool) -> Result<ExitCode, Failure> {
     drop(progress);
     times.sort_unstable();
     // The smallest time that this part of all runs do not exceed.
-    let quantile = |part: f64| print::ms(times[((times.len() as f64 * part).ceil() as usize).clamp(1, times.len()) - 1]);
+    let quantile =
+        |part: f64| print::ms(times[((times.len() as f64 * part).ceil() as usize).clamp(1, times.len()) - 1]);
     let flops = flops(&imported, &inputs)?;
     let memory = compiled.memory();
     let report = json!({
@@ -77,7 +78,8 @@ fn flops(imported: &Imported, inputs: &[(String, ConstData)]) -> Result<f64, Fai
     for node in imported.graph.inputs() {
         let rlx_ir::Op::Input { name } = &node.op else { continue };
         let given = inputs.iter().find(|(n, _)| n == name);
-        let (_, data) = given.ok_or_else(|| Error::new(ErrorKind::Binding, format!("input \"{name}\" is missing")))?;
+        let (_, data) =
+            given.ok_or_else(|| Error::new(ErrorKind::Binding, format!("input \"{name}\" is missing")))?;
         for (dim, &n) in node.shape.dims().iter().zip(data.dims()) {
             if let Dim::Dynamic(symbol) = *dim {
                 binding.set(symbol, n);

@@ -79,7 +79,8 @@ fn stacked(info: &TensorInfo, files: &[PathBuf], items: &[ConstData]) -> Result<
     let misfit = |message: String| Error::new(ErrorKind::Shape, message);
     let first = &items[0];
     if info.shape.dims().first().is_none_or(|d| d.as_static().is_some_and(|n| n != items.len())) {
-        let message = format!("{} files do not fit into input \"{}\", {}", items.len(), info.name, info.shape);
+        let message =
+            format!("{} files do not fit into input \"{}\", {}", items.len(), info.name, info.shape);
         return Err(misfit(message));
     }
     let mut bytes = Vec::new();
@@ -144,7 +145,12 @@ fn fitted(info: &TensorInfo, data: ConstData) -> Result<ConstData> {
             return Ok(rounded.to_const());
         }
     }
-    let message = format!("input \"{}\" is {}, and {} does not convert to it exactly", info.name, info.shape, data.dtype());
+    let message = format!(
+        "input \"{}\" is {}, and {} does not convert to it exactly",
+        info.name,
+        info.shape,
+        data.dtype()
+    );
     Err(Error::new(ErrorKind::DType, message).with_hint(format!("store it as {}", info.dtype)))
 }
 
@@ -219,8 +225,10 @@ fn made_up(info: &TensorInfo, sizes: &[(u32, usize)]) -> Result<ConstData, Failu
                 None if is_batch(&sym::name(symbol)) => 1,
                 None => {
                     let name = sym::name(symbol);
-                    let message =
-                        format!("input \"{}\" is {}: give --dim {name}=SIZE to make one up", info.name, info.shape);
+                    let message = format!(
+                        "input \"{}\" is {}: give --dim {name}=SIZE to make one up",
+                        info.name, info.shape
+                    );
                     return Err(Failure::Usage(message));
                 }
             },

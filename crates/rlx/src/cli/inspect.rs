@@ -43,13 +43,12 @@ pub fn inspect(args: &InspectArgs, json: bool) -> Result<ExitCode, Failure> {
     pipeline.keep_graphs = args.passes.is_some();
     let result = pipeline.compile(&imported.graph)?;
     drop(progress);
-    let named = |names: Vec<(String, String)>| names;
     let graph = &imported.graph;
     let outputs = imported.outputs.iter().zip(&graph.outputs);
     let facts = Facts {
         model: job.runner.model().name().to_owned(),
         device: args.common.device.feature(),
-        inputs: named(graph.inputs().map(|n| (input_name(&n.op), n.shape.to_string())).collect()),
+        inputs: graph.inputs().map(|n| (input_name(&n.op), n.shape.to_string())).collect(),
         outputs: outputs.map(|(name, &id)| (name.clone(), graph.shape(id).to_string())).collect(),
         ops: op_counts(graph),
         flops: graph.nodes().iter().all(|n| n.shape.is_static()).then(|| graph_cost(graph).flops),
@@ -62,7 +61,11 @@ pub fn inspect(args: &InspectArgs, json: bool) -> Result<ExitCode, Failure> {
         report: result.report,
         passes: chosen(result.passes, args.passes.as_deref())?,
     };
-    if json { facts.print_json() } else { facts.print_text() }
+    if json {
+        facts.print_json()
+    } else {
+        facts.print_text()
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -113,7 +116,8 @@ impl Facts {
         println!("\ncost");
         let flops = self.flops.map_or_else(|| open.to_owned(), |f| format!("{}FLOP", print::scaled(f)));
         println!("  {:<24} {flops}", "arithmetic");
-        let parameters = format!("{} ({})", print::bytes(self.parameter_bytes), print::scaled(self.parameters as f64));
+        let parameters =
+            format!("{} ({})", print::bytes(self.parameter_bytes), print::scaled(self.parameters as f64));
         println!("  {:<24} {parameters}", "parameters");
         let arena = match (self.arena_bytes, self.largest_live_set) {
             (Some(a), Some(l)) => format!("{} (largest live set {})", print::bytes(a), print::bytes(l)),

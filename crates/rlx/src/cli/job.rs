@@ -28,11 +28,9 @@ pub struct Job {
 /// Opens the model.
 pub fn open(common: &Common) -> Result<Job, Failure> {
     let start = Instant::now();
-    let mut dims = common.dims.clone();
     let plain = Model::open(&common.model)?;
-    check_dims(&plain, &dims)?;
-    dims.retain(|(name, _)| !name.is_empty());
-    let model = plain.with_dims(dims);
+    check_dims(&plain, &common.dims)?;
+    let model = plain.with_dims(common.dims.iter().cloned());
     let mut session = Session::try_new_with_precision(common.device, common.precision)?;
     if let Some(threads) = common.threads {
         session = session.try_with_threads(usize::from(threads))?;
@@ -64,7 +62,8 @@ fn check_dims(model: &Model, dims: &[(String, usize)]) -> Result<(), Failure> {
             let all = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
             let close = nearest(name, known.iter().map(String::as_str));
             let close = close.map_or_else(String::new, |c| format!(" (did you mean \"{c}\"?)"));
-            let message = format!("the model's inputs have no dimension \"{name}\"{close}; open dimensions: {all}");
+            let message =
+                format!("the model's inputs have no dimension \"{name}\"{close}; open dimensions: {all}");
             return Err(Failure::Usage(message));
         }
     }

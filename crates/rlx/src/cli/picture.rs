@@ -53,7 +53,11 @@ pub fn read(path: &Path, shape: &Shape) -> Result<ConstData> {
     let wanted = layout.channels.map_or(1, |c| shape.dim(c).as_static().unwrap_or(channels));
     if channels != wanted {
         let what = |n: usize| if n == 1 { "grey".to_owned() } else { format!("{n}-channel") };
-        return Err(misfit(format!("the picture is {}, the input takes {} ones", what(channels), what(wanted))));
+        return Err(misfit(format!(
+            "the picture is {}, the input takes {} ones",
+            what(channels),
+            what(wanted)
+        )));
     }
     let planar = match layout.channels {
         Some(c) if c < layout.height => {

@@ -21,5 +21,6 @@ pub fn scaled(x: f64) -> String {
 
 /// Bytes with a unit: `4.20 MB`.
 pub fn bytes(n: usize) -> String {
-    format!("{}B", scaled(n as f64)).replace(" B", " B")
+    let number = scaled(n as f64);
+    if number.contains(' ') { format!("{number}B") } else { format!("{number} B") }
 }

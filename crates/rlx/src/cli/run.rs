@@ -46,13 +46,15 @@ pub fn run(args: &RunArgs, json: bool) -> Result<ExitCode, Failure> {
         None => None,
     };
     let report = Report { args, model: job.runner.model().name(), outcome: &outcome, classes };
-    if json { report.print_json() } else { report.print_text() }
+    if json {
+        report.print_json()
+    } else {
+        report.print_text()
+    }
     Ok(ExitCode::SUCCESS)
 }
 
 fn execute(compiled: &mut CompiledGraph, names: &[String], inputs: &[(&str, &ConstData)]) -> Result<Outcome> {
-    let view = |&(name, data): &(&'static str, &ConstData)| (name, data.dtype());
-    let _ = view;
     let views: Vec<TensorView<'_>> = inputs
         .iter()
         .map(|(name, data)| TensorView { name, dtype: data.dtype(), dims: data.dims(), bytes: data.bytes() })
@@ -109,7 +111,8 @@ fn classify(outputs: &[(String, ConstData)], labels: &[String], top: usize) -> R
     let found = outputs.iter().find(|(_, data)| fits(data));
     let (_, data) = found.filter(|_| !labels.is_empty()).ok_or_else(|| {
         let shapes: Vec<String> = outputs.iter().map(|(n, d)| format!("\"{n}\" {}", d.shape())).collect();
-        let message = format!("{} labels, but no output ends in that many: {}", labels.len(), shapes.join(", "));
+        let message =
+            format!("{} labels, but no output ends in that many: {}", labels.len(), shapes.join(", "));
         Error::new(ErrorKind::Shape, message)
     })?;
     let values = data.value().to_f64();
@@ -187,10 +190,9 @@ impl Report<'_> {
         });
         if let Some(classes) = &self.classes {
             let each = time / classes.items.len().max(1) as f64;
-            let class = |c: &Class| json!({ "label": c.label, "index": c.index, "probability": c.probability });
-            let item = |(i, top): (usize, &Vec<Class>)| {
-                json!({ "item": self.item_name(i), "top": top.iter().map(class).collect::<Json>(), "time_ms": each })
-            };
+            let class =
+                |c: &Class| json!({ "label": c.label, "index": c.index, "probability": c.probability });
+            let item = |(i, top): (usize, &Vec<Class>)| json!({ "item": self.item_name(i), "top": top.iter().map(class).collect::<Json>(), "time_ms": each });
             report["predictions"] = classes.items.iter().enumerate().map(item).collect();
             report["softmax"] = classes.softmax.into();
         }
