@@ -1,11 +1,11 @@
 //! The CPU as the compiler sees it.
 
 use rlx_ir::lir::View;
-use rlx_ir::op::PackFormat;
+use rlx_ir::op::{DataFormat, PackFormat};
 use rlx_ir::{Extent, Graph, Node, Op};
 use rlx_opt::{Claim, Target};
 
-use crate::kernels::{self, matmul, region};
+use crate::kernels::{self, conv, matmul, region};
 
 /// Answers the compiler's questions about CPU kernels; see [`Target`].
 #[derive(Debug, Clone, Copy, Default)]
@@ -20,10 +20,22 @@ fn last_is_contiguous(view: &View) -> bool {
     }
 }
 
+/// Whether one stride steps through all dimensions but the last.
+fn rows_are_flat(view: &View) -> bool {
+    let rank = view.dims.len();
+    (1..rank.saturating_sub(1)).all(|i| view.strides[i - 1] == view.strides[i] * view.dims[i])
+}
+
 fn reads(op: &Op, input: usize, view: &View) -> bool {
     match op {
         Op::MatMul if input == 0 => last_is_contiguous(view),
-        Op::MatMul | Op::Pack { .. } => true,
+        Op::Conv { format: DataFormat::ChannelsLast, .. } => match input {
+            0 => last_is_contiguous(view) && view.strides.iter().all(|&s| !matches!(s, Extent::Const(..0))),
+            1 => true,
+            _ => false,
+        },
+        Op::MatMul | Op::Pack { .. } | Op::Reduce { .. } => true,
+        Op::Attention { .. } => input != 0 || last_is_contiguous(view),
         _ => op.is_elementwise(),
     }
 }
@@ -42,6 +54,7 @@ impl Target for CpuTarget {
             None => true,
             Some(a) => {
                 region::can_anchor(a.op.kind())
+                    && (!matches!(a.op, Op::Conv { .. }) || conv::is_fast(&a.op, graph.shape(a.inputs[0])))
                     && a.shape.dims() == op.shape.dims()
                     && kernels::claim(a, graph).is_native()
             }
@@ -59,8 +72,15 @@ impl Target for CpuTarget {
 
     fn writes_view(&self, op: &Op, view: &View) -> bool {
         match op {
-            Op::MatMul => last_is_contiguous(view),
-            Op::Region { body } => region::anchor_of(&body.graph).is_none() || last_is_contiguous(view),
+            Op::MatMul | Op::Attention { .. } => last_is_contiguous(view),
+            Op::Conv { format: DataFormat::ChannelsLast, .. } => {
+                last_is_contiguous(view) && rows_are_flat(view)
+            }
+            Op::Reduce { .. } => true,
+            Op::Region { body } => match region::anchor_of(&body.graph) {
+                Some(anchor) => self.writes_view(&anchor.op, view),
+                None => true,
+            },
             _ => op.is_elementwise(),
         }
     }
@@ -68,10 +88,11 @@ impl Target for CpuTarget {
     fn pack_format(&self, node: &Node, input: usize, graph: &Graph) -> Option<PackFormat> {
         match &node.op {
             Op::MatMul => matmul::pack_format(node, input, graph),
+            Op::Conv { .. } => conv::pack_format(node, input, graph),
             Op::Region { body } => {
                 let anchor = region::anchor_of(&body.graph)?;
                 let own = region::anchor_inputs(&body.graph, anchor)?.iter().position(|&i| i == input)?;
-                matches!(anchor.op, Op::MatMul).then(|| matmul::pack_format(anchor, own, &body.graph))?
+                self.pack_format(anchor, own, &body.graph)
             }
             _ => None,
         }

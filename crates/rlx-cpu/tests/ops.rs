@@ -62,6 +62,15 @@ ops! {
     cast: Cast, 300, 600;
     region: Region, 40, 100;
     matmul: MatMul, 300, 600;
+    reduce: Reduce, 400, 800;
+    softmax: Softmax, 100, 200;
+    log_softmax: LogSoftmax, 100, 200;
+    layer_norm: LayerNorm, 100, 200;
+    rms_norm: RmsNorm, 100, 200;
+    group_norm: GroupNorm, 60, 100;
+    batch_norm: BatchNorm, 60, 100;
+    attention: Attention, 200, 400;
+    dot_general: DotGeneral, 100, 200;
     reshape: Reshape, 60, 100;
     transpose: Transpose, 200, 400;
     expand: Expand, 100, 200;

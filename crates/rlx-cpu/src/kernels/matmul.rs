@@ -8,10 +8,10 @@ use rlx_ir::op::PackFormat;
 use rlx_ir::{DType, Graph, Node, Result};
 use rlx_opt::Claim;
 
-use super::elementwise::Elementwise;
-use super::region::{Anchored, EpilogueSpec};
+use super::epilogue::Tail;
+use super::region::Anchored;
 use super::{BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, Upcoming, WORTH_NANOS, mismatch};
-use crate::gemm::{self, Bias, Combine, Epilogue, Gemm, Next, Strided, StridedMatrix};
+use crate::gemm::{self, Gemm, Next, Strided, StridedMatrix};
 use crate::isa::Isa;
 use crate::program::layout::{At, Bound, Layout, collapse};
 
@@ -37,30 +37,12 @@ pub(crate) fn pack_format(node: &Node, input: usize, graph: &Graph) -> Option<Pa
 
 /// The kernel of a product of its own.
 pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
-    Ok(Box::new(MatMul::new(cx.step.outputs[0].dtype, vec![0, 1], None)))
+    Ok(Box::new(MatMul::new(cx.step.outputs[0].dtype, vec![0, 1], Tail::NONE)))
 }
 
 /// The kernel of a product with the region behind it.
 pub(crate) fn anchored(dtype: DType, region: Anchored) -> Box<dyn StepKernel> {
-    let tail = Elementwise::new(region.program.clone());
-    Box::new(MatMul::new(dtype, region.inputs.clone(), Some(Tail { region, tail, used: false })))
-}
-
-/// What follows the product.
-#[derive(Debug, Clone)]
-struct Tail {
-    region: Anchored,
-    tail: Elementwise,
-    /// Whether the tile program runs; else the epilogue does it all.
-    used: bool,
-}
-
-/// The epilogue with places instead of input numbers.
-#[derive(Debug, Clone, Copy)]
-struct BoundEpilogue {
-    spec: EpilogueSpec,
-    bias: Option<At>,
-    combine: Option<(At, usize)>,
+    Box::new(MatMul::new(dtype, region.inputs.clone(), Tail::of(region)))
 }
 
 /// A bound product.
@@ -69,8 +51,7 @@ struct MatMul {
     dtype: DType,
     /// Which of the step's inputs the operands are.
     inputs: Vec<usize>,
-    tail: Option<Tail>,
-    epilogue: Option<BoundEpilogue>,
+    tail: Tail,
     shape: Shape,
     next: Upcoming,
 }
@@ -96,7 +77,7 @@ struct Shape {
 }
 
 impl MatMul {
-    fn new(dtype: DType, inputs: Vec<usize>, tail: Option<Tail>) -> MatMul {
+    fn new(dtype: DType, inputs: Vec<usize>, tail: Tail) -> MatMul {
         let shape = Shape {
             m: 0,
             k: 0,
@@ -112,63 +93,8 @@ impl MatMul {
             worth: false,
             pack_bytes: 0,
         };
-        MatMul { dtype, inputs, tail, epilogue: None, shape, next: None }
+        MatMul { dtype, inputs, tail, shape, next: None }
     }
-
-    /// Where the product itself goes, and the tail bound to it.
-    fn bind_tail(&mut self, cx: &BindCx<'_>) -> Result<(Bound, Needs)> {
-        let out = cx.outputs[0];
-        self.epilogue = None;
-        let Some(tail) = &mut self.tail else { return Ok((out, Needs::default())) };
-        let vectors = self.inputs.iter().any(|&i| cx.inputs[i].layout.rank() == 1);
-        if let Some(spec) = tail.region.epilogue.filter(|_| !vectors)
-            && let Some(bound) = bind_epilogue(&spec, cx)
-        {
-            (self.epilogue, tail.used) = (Some(bound), false);
-            return Ok((out, Needs::default()));
-        }
-        tail.used = true;
-        let mut product = out;
-        let mut scratch = 0;
-        if out.dtype != self.dtype || tail.region.keeps_anchor || !out.layout.is_dense() {
-            scratch = (out.layout.elements() * self.dtype.size_bytes()).next_multiple_of(64);
-            product = Bound {
-                at: At { buffer: cx.scratch, offset: 0 },
-                dtype: self.dtype,
-                layout: Layout::dense(out.dims()),
-            };
-        }
-        let mut needs = tail.tail.bind_with(cx.inputs, cx.outputs, Some(&product))?;
-        needs.shared_scratch = scratch;
-        Ok((product, needs))
-    }
-}
-
-/// The places of an epilogue's operands; `None` when their layout is not what it reads.
-fn bind_epilogue(spec: &EpilogueSpec, cx: &BindCx<'_>) -> Option<BoundEpilogue> {
-    let out = cx.outputs[0].layout;
-    let rank = out.rank();
-    let n = *out.dims().last()?;
-    let mut bound = BoundEpilogue { spec: *spec, bias: None, combine: None };
-    if let Some(i) = spec.bias {
-        let l = cx.inputs[i].layout;
-        let (&stride, &dim) = (l.strides().last()?, l.dims().last()?);
-        if dim != n || (stride != 1 && n != 1) || l.elements() != n {
-            return None;
-        }
-        bound.bias = Some(cx.inputs[i].at);
-    }
-    if let Some((i, _, _)) = spec.combine {
-        let l = cx.inputs[i].layout;
-        if l.dims() != out.dims() || (*l.strides().last()? != 1 && n != 1) {
-            return None;
-        }
-        let (_, stride) = l.range(0, rank - 1).flat()?;
-        // The output's rows are walked as one matrix too.
-        out.range(0, rank - 1).flat()?;
-        bound.combine = Some((cx.inputs[i].at, usize::try_from(stride).ok()?));
-    }
-    Some(bound)
 }
 
 /// An operand's last two dimensions and the ones before them; a vector becomes a matrix.
@@ -254,7 +180,8 @@ impl Shape {
 
 impl StepKernel for MatMul {
     fn bind(&mut self, cx: &BindCx<'_>) -> Result<Needs> {
-        let (product, mut needs) = self.bind_tail(cx)?;
+        let vectors = self.inputs.iter().any(|&i| cx.inputs[i].layout.rank() == 1);
+        let (product, mut needs) = self.tail.bind(cx, self.dtype, !vectors)?;
         let (a, b) = (&cx.inputs[self.inputs[0]], &cx.inputs[self.inputs[1]]);
         let packed = cx.packed[self.inputs[1]];
         self.shape = Shape::of(a, b, &product, packed)?;
@@ -284,9 +211,7 @@ impl StepKernel for MatMul {
                 DType::F32 => self.run_f32(cx),
                 _ => self.run_generic(cx),
             }
-            if let Some(tail) = self.tail.as_ref().filter(|t| t.used) {
-                tail.tail.run_all(cx);
-            }
+            self.tail.finish(cx);
         }
         Ok(())
     }
@@ -305,17 +230,10 @@ impl MatMul {
     fn gemm(&self, cx: &RunCx<'_, '_>, batch: usize, b: *const f32) -> Gemm<Strided> {
         let s = &self.shape;
         let [c_at, a_at, _] = self.shape.batch.map(|l| l.at(batch));
-        let epilogue = self.epilogue.map_or(Epilogue::NONE, |e| Epilogue {
-            alpha: e.spec.alpha,
-            bias: e.bias.map_or(Bias::None, |at| Bias::PerColumn(cx.ptr(at))),
-            combine: e.combine.zip(e.spec.combine).map(|((at, row_stride), (_, op, after))| Combine {
-                ptr: cx.ptr::<f32>(at).wrapping_add(batch * s.m * row_stride),
-                row_stride,
-                op,
-                after,
-            }),
-            activation: e.spec.activation,
-        });
+        let mut epilogue = self.tail.epilogue(cx);
+        if let Some(combine) = &mut epilogue.combine {
+            combine.ptr = combine.ptr.wrapping_add(batch * s.m * combine.row_stride);
+        }
         Gemm {
             m: s.m,
             n: s.n,
@@ -382,13 +300,8 @@ impl MatMul {
     /// All threads pack one right-hand side, then multiply by it.
     unsafe fn run_packing(&self, cx: &mut RunCx<'_, '_>, isa: Isa, batch: usize) {
         let s = &self.shape;
-        // The tail's product may lie in front.
-        let offset = match &self.tail {
-            Some(t) if t.used && s.c.buffer as usize == cx.bases.len() - 1 => {
-                (s.m * s.n * s.batches() * 4).next_multiple_of(64)
-            }
-            _ => 0,
-        };
+        // The product itself may lie in front.
+        let offset = self.tail.scratch_bytes();
         let packed = Shared::new(cx.shared_scratch.wrapping_add(offset).cast::<f32>());
         let from = Shared::new(cx.ptr::<f32>(s.b).wrapping_offset(s.batch[2].at(batch)));
         cx.parallel(s.worth, gemm::panels(s.n), &|range, _| {

@@ -4,10 +4,15 @@
 //! kernel's module, so nothing is claimed that has no kernel. A compiled [`StepKernel`] is bound to numbers
 //! when the dimensions change, and then run any number of times without looking anything up.
 
+pub(crate) mod attention;
+pub(crate) mod conv;
 pub(crate) mod copy;
 pub(crate) mod elementwise;
+pub(crate) mod epilogue;
 pub(crate) mod matmul;
+pub(crate) mod norm;
 pub(crate) mod pack;
+pub(crate) mod reduce;
 pub(crate) mod region;
 
 use std::ops::Range;
@@ -197,6 +202,13 @@ static TABLE: &[Entry] = table! {
     Region => region;
     Pack => pack;
     MatMul => matmul;
+    Reduce => reduce;
+    Softmax => norm;
+    LogSoftmax => norm;
+    LayerNorm => norm;
+    RmsNorm => norm;
+    Attention => attention;
+    Conv => conv;
 };
 
 fn entry(kind: OpKind) -> Option<&'static Entry> {

@@ -1,12 +1,14 @@
 //! Packing of weights into the formats that kernels read: init steps, run once per set of parameters.
 
+use std::ops::Range;
+
 use rlx_ir::op::PackFormat;
 use rlx_ir::{DType, Error, ErrorKind, Graph, Node, NodeId, Op, Result};
 use rlx_opt::Claim;
 
 use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, mismatch, no_kernel, region};
-use crate::gemm;
-use crate::program::layout::{At, Bound};
+use crate::gemm::{self, PANEL};
+use crate::program::layout::{At, Bound, Layout};
 
 /// Whether a format can be made of a node's input.
 pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
@@ -19,6 +21,9 @@ pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
     }
     match format {
         PackFormat::MatMulRhs if shape.dtype() == DType::F32 && shape.rank() == 2 => Claim::Native,
+        PackFormat::ConvWeights if shape.dtype() == DType::F32 && matches!(shape.rank(), 3 | 4) => {
+            Claim::Native
+        }
         _ => Claim::No(format!("{format:?} cannot be made of {shape}")),
     }
 }
@@ -42,7 +47,7 @@ fn is_fixed(graph: &Graph, id: NodeId) -> bool {
 /// Whether a step of `op` knows what to do with a packed input `input`.
 pub(crate) fn reads_packed(op: &Op, input: usize) -> bool {
     match op {
-        Op::MatMul => input == 1,
+        Op::MatMul | Op::Conv { .. } => input == 1,
         Op::Region { body } => {
             let Some(anchor) = region::anchor_of(&body.graph) else { return false };
             let own = region::anchor_inputs(&body.graph, anchor)
@@ -66,6 +71,10 @@ pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
 pub(crate) fn packed_bytes(format: PackFormat, dims: &[usize]) -> Result<usize> {
     let elements = match (format, dims) {
         (PackFormat::MatMulRhs, &[k, n]) => gemm::packed_len(k, n),
+        (PackFormat::ConvWeights, &[o, ref rest @ ..]) => {
+            let depth = rest.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
+            depth.and_then(|depth| gemm::packed_len(depth, o))
+        }
         _ => return Err(mismatch(format!("{format:?} of {dims:?}"))),
     };
     elements.and_then(|n| n.checked_mul(4)).ok_or_else(|| {
@@ -101,8 +110,52 @@ impl StepKernel for Pack {
                     unsafe { gemm::pack(from.get(), rows, columns, k, n, to.get(), range) }
                 });
             }
+            PackFormat::ConvWeights => {
+                let layout = input.layout;
+                cx.parallel(true, gemm::panels(dims[0]), &|range, _| {
+                    // SAFETY: as above.
+                    unsafe { pack_conv(from.get(), &layout, 0..layout.dims()[0], to.get(), range) }
+                });
+            }
             other => return Err(mismatch(format!("nothing packs {other:?}"))),
         }
         Ok(())
+    }
+}
+
+/// Packs panels of the weights `[O, I, k…]` of the output channels `filters`, as the matrix `[k…·I, O]`.
+///
+/// # Safety
+/// Every element of the view must be readable, and `to` writable for the packed matrix; only the parts of the
+/// given panels are written.
+pub(crate) unsafe fn pack_conv(
+    from: *const f32,
+    weights: &Layout,
+    filters: Range<usize>,
+    to: *mut f32,
+    panels: Range<usize>,
+) {
+    let (dims, strides) = (weights.dims(), weights.strides());
+    let taps = weights.range(2, weights.rank());
+    let (channels, count) = (dims[1], taps.elements());
+    let depth = channels * count;
+    for panel in panels {
+        let first = filters.start + panel * PANEL;
+        let width = PANEL.min(filters.end - first);
+        let panel = to.wrapping_add(panel * PANEL * depth);
+        for tap in 0..count {
+            let tap_at = taps.at(tap);
+            for i in 0..channels {
+                // SAFETY: the caller's promise.
+                unsafe {
+                    let row = std::slice::from_raw_parts_mut(panel.add((tap * channels + i) * PANEL), PANEL);
+                    let source = from.wrapping_offset(tap_at + i as isize * strides[1]);
+                    for (j, out) in row[..width].iter_mut().enumerate() {
+                        *out = *source.wrapping_offset((first + j) as isize * strides[0]);
+                    }
+                    row[width..].fill(0.0);
+                }
+            }
+        }
     }
 }

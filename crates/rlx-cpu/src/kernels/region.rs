@@ -12,13 +12,13 @@ use rlx_opt::Claim;
 use super::elementwise::Elementwise;
 use super::elementwise::instr::as_unary;
 use super::elementwise::program::{self, TileProgram};
-use super::{CompileCx, StepKernel, matmul, no_kernel};
+use super::{CompileCx, StepKernel, conv, matmul, no_kernel};
 use crate::gemm::BinaryOp as Joint;
 use crate::math::Unary;
 
 /// The kinds that may anchor a region.
 pub(crate) fn can_anchor(kind: OpKind) -> bool {
-    matches!(kind, OpKind::MatMul)
+    matches!(kind, OpKind::MatMul | OpKind::Conv)
 }
 
 /// What an epilogue of a matrix product does, by the region's inputs.
@@ -84,6 +84,9 @@ fn form(body: &Body) -> std::result::Result<Form, String> {
     if let Claim::No(why) = super::claim(anchor, graph) {
         return Err(why);
     }
+    if matches!(anchor.op, Op::Conv { .. }) && !conv::is_fast(&anchor.op, graph.shape(anchor.inputs[0])) {
+        return Err("this form of convolution anchors no region".into());
+    }
     if anchor.shape.dims() != space.dims() {
         return Err("the region's results are larger than its anchor's".into());
     }
@@ -113,6 +116,7 @@ pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
             let anchor = body.graph.node(region.anchor);
             match &anchor.op {
                 Op::MatMul => Ok(matmul::anchored(anchor.shape.dtype(), region)),
+                op @ Op::Conv { .. } => conv::anchored(op, region),
                 other => Err(no_kernel(other, "it anchors no region")),
             }
         }
@@ -148,7 +152,11 @@ fn extend(spec: &mut EpilogueSpec, body: &Graph, anchor: &Node, user: &Node, at:
     if user.shape.dtype() != DType::F32 || a == b {
         return None;
     }
-    let fresh = spec.bias.is_none() && spec.combine.is_none() && spec.activation.is_none();
+    // A convolution's own bias takes the place of one.
+    let fresh = anchor.inputs.len() == 2
+        && spec.bias.is_none()
+        && spec.combine.is_none()
+        && spec.activation.is_none();
     if let (BinaryOp::Mul, Op::Constant { data }) = (f, &other.op) {
         let &[alpha] = data.value().to_f64().as_slice() else { return None };
         let free = fresh && spec.alpha == 1.0 && other.shape.rank() <= anchor.shape.rank();

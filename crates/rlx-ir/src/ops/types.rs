@@ -255,6 +255,8 @@ named_variants! {
     PackFormat, "pack format" {
         /// The right operand of a matrix product, in panels of columns.
         MatMulRhs,
+        /// The weights `[O, I, k…]` of a convolution, as the right operand `[k…·I, O]` of a matrix product.
+        ConvWeights,
     }
 }
 

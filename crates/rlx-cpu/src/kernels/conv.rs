@@ -1,0 +1,430 @@
+//! Convolution of channels-last f32 images as a matrix product: the rows are the windows, read where they
+//! lie ([`ConvRows`]), the columns the output channels.
+//!
+//! * A kernel of one pixel is a plain product.
+//! * With few input channels a window's line (kernel width × channels) is contiguous once the image has its
+//!   border, so the image is copied into scratch with zeros around it, and a line is one tap.
+//! * Groups are products of their own.
+//!
+//! Weights known before the run are packed by the init program, others during the step.
+
+use std::sync::Arc;
+
+use rlx_ir::op::{DataFormat, PackFormat};
+use rlx_ir::{DType, Graph, Node, Op, Result};
+use rlx_opt::Claim;
+
+use super::epilogue::Tail;
+use super::matmul::run_gemm;
+use super::pack::pack_conv;
+use super::region::Anchored;
+use super::{
+    BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, Upcoming, WORTH_NANOS, mismatch, no_kernel,
+};
+use crate::alloc::Buffer;
+use crate::gemm::{self, Bias, ConvRows, Epilogue, Gemm, Next, Strided};
+use crate::program::allocate;
+use crate::program::layout::{At, Bound, Layout};
+
+/// With at most this many input channels, images are copied with their border.
+const FEW_CHANNELS: usize = 8;
+
+/// Multiply-adds of f32 in a nanosecond, roughly.
+const F32_PER_NANO: f64 = 40.0;
+
+/// Whether a convolution takes the route of this module.
+pub(crate) fn is_fast(op: &Op, x: &rlx_ir::Shape) -> bool {
+    let Op::Conv { groups, format, .. } = op else { return false };
+    let depthwise = *groups > 1 && x.dims().last().and_then(|d| d.as_static()) == Some(*groups);
+    *format == DataFormat::ChannelsLast && x.dtype() == DType::F32 && x.rank() <= 4 && !depthwise
+}
+
+/// Whether there is a kernel for this form.
+pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
+    if is_fast(&node.op, graph.shape(node.inputs[0])) { Claim::Native } else { other_form(node, graph) }
+}
+
+fn other_form(node: &Node, graph: &Graph) -> Claim {
+    let x = graph.shape(node.inputs[0]);
+    Claim::No(format!("only channels-last f32 images without depthwise groups have a kernel, not {x}"))
+}
+
+/// The format a convolution wants its weights in.
+pub(crate) fn pack_format(node: &Node, input: usize, graph: &Graph) -> Option<PackFormat> {
+    let Op::Conv { groups: 1, .. } = node.op else { return None };
+    let x = graph.shape(*node.inputs.first()?);
+    (input == 1 && is_fast(&node.op, x)).then_some(PackFormat::ConvWeights)
+}
+
+/// The kernel of a convolution of its own.
+pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
+    let node = cx.node();
+    if !is_fast(&node.op, cx.module.graph.shape(node.inputs[0])) {
+        return Err(no_kernel(&node.op, "it is of another form"));
+    }
+    let inputs = (0..node.inputs.len()).collect();
+    Conv::boxed(&node.op, inputs, Tail::NONE)
+}
+
+/// The kernel of a convolution with the region behind it.
+pub(crate) fn anchored(op: &Op, region: Anchored) -> Result<Box<dyn StepKernel>> {
+    let inputs = region.inputs.clone();
+    Conv::boxed(op, inputs, Tail::of(region))
+}
+
+/// Vertical and horizontal numbers of the window; images of one line for one spatial dimension.
+#[derive(Debug, Clone, Copy)]
+struct Window {
+    stride: [usize; 2],
+    dilation: [usize; 2],
+    /// Above and at the left.
+    before: [usize; 2],
+    after: [usize; 2],
+}
+
+/// How the rows of the product are found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Route {
+    /// A kernel of one pixel: rows of a matrix, this far apart.
+    Product(isize),
+    /// Windows of the image.
+    Windows,
+    /// Windows of a copy with its border.
+    Bordered,
+}
+
+/// The numbers of a bound convolution.
+#[derive(Debug, Clone, Copy)]
+struct Shape {
+    x: At,
+    w: At,
+    bias: Option<At>,
+    y: At,
+    batch: usize,
+    size: [usize; 2],
+    out: [usize; 2],
+    kernel: [usize; 2],
+    /// Input and output channels of a group.
+    channels: usize,
+    filters: usize,
+    /// Elements to the next image, line, pixel.
+    strides: [usize; 3],
+    weights: Layout,
+    c_stride: usize,
+    route: Route,
+    packed: bool,
+    worth: bool,
+    /// Bytes of shared scratch: the anchor's result, the bordered images, the packed weights.
+    parts: [usize; 3],
+}
+
+/// A bound convolution.
+#[derive(Clone)]
+struct Conv {
+    inputs: Vec<usize>,
+    groups: usize,
+    window: Window,
+    tail: Tail,
+    zeros: Option<Arc<Buffer>>,
+    shape: Option<Shape>,
+    next: Upcoming,
+}
+
+/// Two numbers from one or two: the vertical one is `fill` when there is none.
+fn pair(v: &[usize], fill: usize) -> [usize; 2] {
+    match *v {
+        [a, b] => [a, b],
+        [b] => [fill, b],
+        _ => [fill, fill],
+    }
+}
+
+impl Conv {
+    fn boxed(op: &Op, inputs: Vec<usize>, tail: Tail) -> Result<Box<dyn StepKernel>> {
+        let Op::Conv { strides, pads, dilations, groups, .. } = op else {
+            return Err(no_kernel(op, "it is no convolution"));
+        };
+        let (before, after) = pads.split_at(pads.len() / 2);
+        let window = Window {
+            stride: pair(strides, 1),
+            dilation: pair(dilations, 1),
+            before: pair(before, 0),
+            after: pair(after, 0),
+        };
+        Ok(Box::new(Conv { inputs, groups: *groups, window, tail, zeros: None, shape: None, next: None }))
+    }
+
+    /// Dimensions and strides of the image as `[n, h, w, c]`.
+    fn image(x: &Bound) -> Result<([usize; 4], [usize; 3])> {
+        let misfit = || mismatch(format!("a convolution over {:?}", x.dims()));
+        let (d, s) = (x.layout.dims(), x.layout.strides());
+        let (dims, strides) = match (d, s) {
+            (&[n, h, w, c], &[sn, sh, sw, _]) => ([n, h, w, c], [sn, sh, sw]),
+            (&[n, w, c], &[sn, sw, _]) => ([n, 1, w, c], [sn, 0, sw]),
+            _ => return Err(misfit()),
+        };
+        let mut unsigned = [0; 3];
+        for (u, s) in unsigned.iter_mut().zip(strides) {
+            *u = usize::try_from(s).map_err(|_| misfit())?;
+        }
+        Ok((dims, unsigned))
+    }
+
+    fn shape(&self, cx: &BindCx<'_>, result: &Bound) -> Result<Shape> {
+        let (x, w) = (&cx.inputs[self.inputs[0]], &cx.inputs[self.inputs[1]]);
+        let ([batch, h, width, c], strides) = Self::image(x)?;
+        let ([_, oh, ow, o], _) = Self::image(result)?;
+        let wd = w.layout.dims();
+        let (kernel, g) = (pair(&wd[2..], 1), self.groups);
+        let misfit = || mismatch(format!("a convolution of {:?} with weights {wd:?}", x.dims()));
+        if wd[0] != o || wd[1] * g != c || o % g != 0 || result.dims()[0] != batch {
+            return Err(misfit());
+        }
+        for (i, (size, out)) in [(h, oh), (width, ow)].into_iter().enumerate() {
+            let reach = (kernel[i] - 1) * self.window.dilation[i] + 1;
+            let padded = size + self.window.before[i] + self.window.after[i];
+            if padded < reach || (padded - reach) / self.window.stride[i] + 1 != out {
+                return Err(misfit());
+            }
+        }
+        let rows = result.layout.range(0, result.layout.rank() - 1);
+        let (_, c_stride) = rows.flat().ok_or_else(misfit)?;
+        let bias = self.inputs.get(2).map(|&i| &cx.inputs[i]);
+        if bias.is_some_and(|b| b.dims() != [o] || !b.layout.is_dense()) {
+            return Err(misfit());
+        }
+        let c_stride = if rows.elements() == 1 { o as isize } else { c_stride };
+        Ok(Shape {
+            x: x.at,
+            w: w.at,
+            bias: bias.map(|b| b.at),
+            y: result.at,
+            batch,
+            size: [h, width],
+            out: [oh, ow],
+            kernel,
+            channels: c / g,
+            filters: o / g,
+            strides,
+            weights: w.layout,
+            c_stride: usize::try_from(c_stride).map_err(|_| misfit())?,
+            route: self.route(x, kernel, c / g),
+            packed: cx.packed[self.inputs[1]],
+            worth: false,
+            parts: [0; 3],
+        })
+    }
+
+    fn route(&self, x: &Bound, kernel: [usize; 2], channels: usize) -> Route {
+        let w = &self.window;
+        let pointwise = kernel == [1, 1] && w.stride == [1, 1] && w.before == [0, 0] && w.after == [0, 0];
+        if let (true, Some((_, stride))) = (pointwise, x.layout.range(0, x.layout.rank() - 1).flat()) {
+            return Route::Product(stride);
+        }
+        let few = channels <= FEW_CHANNELS && self.groups == 1 && kernel[1] > 1;
+        if few && w.dilation[1] == 1 { Route::Bordered } else { Route::Windows }
+    }
+
+    /// Height and width with the border.
+    fn bordered(&self, s: &Shape) -> [usize; 2] {
+        let w = &self.window;
+        [s.size[0] + w.before[0] + w.after[0], s.size[1] + w.before[1] + w.after[1]]
+    }
+}
+
+impl StepKernel for Conv {
+    fn bind(&mut self, cx: &BindCx<'_>) -> Result<Needs> {
+        let flat = cx.outputs[0].layout.range(0, cx.outputs[0].layout.rank().saturating_sub(1)).flat();
+        let (result, mut needs) = self.tail.bind(cx, DType::F32, flat.is_some())?;
+        let mut s = self.shape(cx, &result)?;
+        let depth = s.kernel[0] * s.kernel[1] * s.channels;
+        let large = || mismatch("a convolution that is too large");
+        s.parts[0] = self.tail.scratch_bytes();
+        if s.route == Route::Bordered {
+            let [h, w] = self.bordered(&s);
+            let elements = s.batch.checked_mul(h * w).and_then(|n| n.checked_mul(s.channels * 4));
+            s.parts[1] = elements.ok_or_else(large)?.next_multiple_of(64);
+        }
+        if !s.packed {
+            let one = gemm::packed_len(depth, s.filters).and_then(|n| n.checked_mul(4 * self.groups));
+            s.parts[2] = one.ok_or_else(large)?;
+        }
+        needs.shared_scratch = s.parts.iter().sum();
+        let rows = s.batch * s.out[0] * s.out[1];
+        let nanos = rows as f64 * (depth * s.filters * self.groups) as f64 / F32_PER_NANO;
+        s.worth = nanos > WORTH_NANOS;
+        needs.nanos += nanos;
+        let zeros = s.channels * 4;
+        if self.zeros.as_ref().is_none_or(|z| z.len() < zeros) {
+            self.zeros = Some(Arc::new(allocate(zeros)?));
+        }
+        self.shape = Some(s);
+        Ok(needs)
+    }
+
+    unsafe fn run(&self, cx: &mut RunCx<'_, '_>) -> Result<()> {
+        let (Some(s), Some(zeros)) = (&self.shape, &self.zeros) else {
+            return Err(mismatch("a step that was not bound"));
+        };
+        // SAFETY: the caller's promise, and scratch was asked for when the step was bound.
+        unsafe {
+            let weights = self.weights_at(cx, s);
+            if s.route == Route::Bordered {
+                self.copy_with_border(cx, s);
+            }
+            let depth = s.kernel[0] * s.kernel[1] * s.channels;
+            let per_group = gemm::packed_len(depth, s.filters).unwrap_or(0);
+            for group in 0..self.groups {
+                let b = weights.get().wrapping_add(group * per_group);
+                self.product(cx, s, group, b, zeros.as_ptr().cast());
+            }
+            self.tail.finish(cx);
+        }
+        Ok(())
+    }
+
+    fn weights(&self) -> Upcoming {
+        let s = self.shape.as_ref().filter(|s| s.packed)?;
+        Some((s.w, s.kernel[0] * s.kernel[1] * s.channels, gemm::panels(s.filters)))
+    }
+
+    fn set_next(&mut self, next: Upcoming) {
+        self.next = next;
+    }
+}
+
+impl Conv {
+    /// Where the packed weights are; packs them now if nobody has.
+    unsafe fn weights_at(&self, cx: &mut RunCx<'_, '_>, s: &Shape) -> Shared<f32> {
+        if s.packed {
+            return cx.shared(s.w);
+        }
+        let to = Shared::new(cx.shared_scratch.wrapping_add(s.parts[0] + s.parts[1]).cast::<f32>());
+        let from = cx.shared::<f32>(s.w);
+        let (groups, panels) = (self.groups, gemm::panels(s.filters));
+        let depth = s.kernel[0] * s.kernel[1] * s.channels;
+        let per_group = gemm::packed_len(depth, s.filters).unwrap_or(0);
+        cx.parallel(s.worth, groups * panels, &|range, _| {
+            for unit in range {
+                let (group, panel) = (unit / panels, unit % panels);
+                let to = to.get().wrapping_add(group * per_group);
+                let rows = group * s.filters..(group + 1) * s.filters;
+                // SAFETY: the view lies within its buffer; panels are disjoint.
+                unsafe { pack_conv(from.get(), &s.weights, rows, to, panel..panel + 1) }
+            }
+        });
+        to
+    }
+
+    /// Copies the images into scratch, with zeros around them.
+    unsafe fn copy_with_border(&self, cx: &mut RunCx<'_, '_>, s: &Shape) {
+        let [h, w] = self.bordered(s);
+        let [top, left] = self.window.before;
+        let to = Shared::new(cx.shared_scratch.wrapping_add(s.parts[0]).cast::<f32>());
+        let from = cx.shared::<f32>(s.x);
+        let (c, [image, line, pixel]) = (s.channels, s.strides);
+        cx.parallel(s.worth, s.batch * h, &|range, _| {
+            for row in range {
+                let (n, y) = (row / h, row % h);
+                // SAFETY: scratch holds the bordered images; rows are disjoint, and only lines and pixels
+                // of the image are read.
+                unsafe {
+                    let out = std::slice::from_raw_parts_mut(to.get().wrapping_add(row * w * c), w * c);
+                    if y < top || y >= top + s.size[0] {
+                        out.fill(0.0);
+                        continue;
+                    }
+                    let source = from.get().wrapping_add(n * image + (y - top) * line);
+                    let (inside, width) = (&mut out[left * c..], s.size[1] * c);
+                    if pixel == c {
+                        std::ptr::copy_nonoverlapping(source, inside.as_mut_ptr(), width);
+                    } else {
+                        for x in 0..s.size[1] {
+                            let to = inside[x * c..].as_mut_ptr();
+                            std::ptr::copy_nonoverlapping(source.wrapping_add(x * pixel), to, c);
+                        }
+                    }
+                    out[..left * c].fill(0.0);
+                    out[left * c + width..].fill(0.0);
+                }
+            }
+        });
+    }
+
+    fn epilogue(&self, cx: &RunCx<'_, '_>, s: &Shape, group: usize) -> Epilogue {
+        let mut epilogue = self.tail.epilogue(cx);
+        if let Some(at) = s.bias {
+            epilogue.bias = Bias::PerColumn(cx.ptr(at));
+        }
+        if let Bias::PerColumn(p) = &mut epilogue.bias {
+            *p = p.wrapping_add(group * s.filters);
+        }
+        if let Some(combine) = &mut epilogue.combine {
+            combine.ptr = combine.ptr.wrapping_add(group * s.filters);
+        }
+        epilogue
+    }
+
+    unsafe fn product(
+        &self,
+        cx: &mut RunCx<'_, '_>,
+        s: &Shape,
+        group: usize,
+        b: *const f32,
+        zeros: *const f32,
+    ) {
+        let isa = cx.isa;
+        let input = cx.ptr::<f32>(s.x).wrapping_add(group * s.channels).cast_const();
+        let next = self.next.map(|(at, depth, panels)| Next { b: cx.ptr(at), depth, panels });
+        let windows = ConvRows {
+            input,
+            zeros,
+            size: s.size,
+            pixel_stride: s.strides[2],
+            line_stride: s.strides[1],
+            image_stride: s.strides[0],
+            out: s.out,
+            kernel: s.kernel,
+            stride: self.window.stride,
+            dilation: self.window.dilation,
+            pad: self.window.before,
+        };
+        let plain = Gemm {
+            m: s.batch * s.out[0] * s.out[1],
+            n: s.filters,
+            k: s.channels,
+            rows: windows,
+            b,
+            c: cx.ptr::<f32>(s.y).wrapping_add(group * s.filters),
+            c_stride: s.c_stride,
+            epilogue: self.epilogue(cx, s, group),
+            next,
+        };
+        // SAFETY: the caller's promise: windows lie within the image or read the zeros.
+        unsafe {
+            match s.route {
+                Route::Windows => run_gemm(cx, isa, s.worth, &plain),
+                Route::Product(row_stride) => {
+                    let Gemm { m, n, k, b, c, c_stride, epilogue, next, .. } = plain;
+                    let rows = Strided { ptr: input, row_stride };
+                    run_gemm(cx, isa, s.worth, &Gemm { m, n, k, rows, b, c, c_stride, epilogue, next });
+                }
+                Route::Bordered => {
+                    let [h, w] = self.bordered(s);
+                    let c = s.channels;
+                    let rows = ConvRows {
+                        input: cx.shared_scratch.wrapping_add(s.parts[0]).cast(),
+                        size: [h, w],
+                        pixel_stride: c,
+                        line_stride: w * c,
+                        image_stride: h * w * c,
+                        kernel: [s.kernel[0], 1],
+                        pad: [0, 0],
+                        ..windows
+                    };
+                    run_gemm(cx, isa, s.worth, &Gemm { k: s.kernel[1] * c, rows, ..plain });
+                }
+            }
+        }
+    }
+}

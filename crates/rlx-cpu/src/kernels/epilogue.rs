@@ -1,0 +1,119 @@
+//! What follows an anchor: an epilogue applied while elements are written, or a tile program behind it.
+
+use rlx_ir::{DType, Result};
+
+use super::elementwise::Elementwise;
+use super::region::{Anchored, EpilogueSpec};
+use super::{BindCx, Needs, RunCx};
+use crate::gemm::{Bias, Combine, Epilogue};
+use crate::program::layout::{At, Bound, Layout};
+
+/// The elementwise part of an anchored region; nothing for an op of its own.
+#[derive(Debug, Clone)]
+pub(crate) struct Tail {
+    region: Option<(Anchored, Elementwise)>,
+    /// What the epilogue reads, when it does it all.
+    bound: Option<Places>,
+    /// Bytes of shared scratch that the anchor's result takes.
+    scratch: usize,
+}
+
+/// An epilogue's operands.
+#[derive(Debug, Clone, Copy)]
+struct Places {
+    spec: EpilogueSpec,
+    bias: Option<At>,
+    combine: Option<(At, usize)>,
+}
+
+impl Tail {
+    /// Nothing follows.
+    pub(crate) const NONE: Tail = Tail { region: None, bound: None, scratch: 0 };
+
+    /// What follows the anchor of `region`.
+    pub(crate) fn of(region: Anchored) -> Tail {
+        let program = Elementwise::new(region.program.clone());
+        Tail { region: Some((region, program)), bound: None, scratch: 0 }
+    }
+
+    /// Binds, and says where the anchor's result goes. `epilogue`: whether the anchor can apply one to an
+    /// output of this form, its last dimension being the columns.
+    pub(crate) fn bind(&mut self, cx: &BindCx<'_>, dtype: DType, epilogue: bool) -> Result<(Bound, Needs)> {
+        let out = cx.outputs[0];
+        (self.bound, self.scratch) = (None, 0);
+        let Some((region, program)) = &mut self.region else { return Ok((out, Needs::default())) };
+        if let Some(spec) = region.epilogue.filter(|_| epilogue) {
+            self.bound = places(&spec, cx);
+            if self.bound.is_some() {
+                return Ok((out, Needs::default()));
+            }
+        }
+        let mut result = out;
+        if out.dtype != dtype || region.keeps_anchor || !out.layout.is_dense() {
+            self.scratch = (out.layout.elements() * dtype.size_bytes()).next_multiple_of(64);
+            let at = At { buffer: cx.scratch, offset: 0 };
+            result = Bound { at, dtype, layout: Layout::dense(out.dims()) };
+        }
+        let mut needs = program.bind_with(cx.inputs, cx.outputs, Some(&result))?;
+        needs.shared_scratch = self.scratch;
+        Ok((result, needs))
+    }
+
+    /// Bytes of shared scratch that are taken from its start.
+    pub(crate) fn scratch_bytes(&self) -> usize {
+        self.scratch
+    }
+
+    /// The epilogue for the anchor's kernel.
+    pub(crate) fn epilogue(&self, cx: &RunCx<'_, '_>) -> Epilogue {
+        self.bound.map_or(Epilogue::NONE, |e| Epilogue {
+            alpha: e.spec.alpha,
+            bias: e.bias.map_or(Bias::None, |at| Bias::PerColumn(cx.ptr(at))),
+            combine: e.combine.zip(e.spec.combine).map(|((at, row_stride), (_, op, after))| Combine {
+                ptr: cx.ptr::<f32>(at),
+                row_stride,
+                op,
+                after,
+            }),
+            activation: e.spec.activation,
+        })
+    }
+
+    /// Runs the tile program, if the epilogue did not do everything.
+    ///
+    /// # Safety
+    /// As [`super::StepKernel::run`], after the anchor's result was written.
+    pub(crate) unsafe fn finish(&self, cx: &mut RunCx<'_, '_>) {
+        if let Some((_, program)) = self.region.as_ref().filter(|_| self.bound.is_none()) {
+            // SAFETY: the caller's promise.
+            unsafe { program.run_all(cx) };
+        }
+    }
+}
+
+/// The places of an epilogue's operands; `None` when their layout is not what it reads.
+fn places(spec: &EpilogueSpec, cx: &BindCx<'_>) -> Option<Places> {
+    let out = cx.outputs[0].layout;
+    let rank = out.rank();
+    let n = *out.dims().last()?;
+    let mut bound = Places { spec: *spec, bias: None, combine: None };
+    if let Some(i) = spec.bias {
+        let l = cx.inputs[i].layout;
+        let (&stride, &dim) = (l.strides().last()?, l.dims().last()?);
+        if dim != n || (stride != 1 && n != 1) || l.elements() != n {
+            return None;
+        }
+        bound.bias = Some(cx.inputs[i].at);
+    }
+    if let Some((i, _, _)) = spec.combine {
+        let l = cx.inputs[i].layout;
+        if l.dims() != out.dims() || (*l.strides().last()? != 1 && n != 1) {
+            return None;
+        }
+        let (_, stride) = l.range(0, rank - 1).flat()?;
+        // The output's rows are walked as one matrix too.
+        out.range(0, rank - 1).flat()?;
+        bound.combine = Some((cx.inputs[i].at, usize::try_from(stride).ok()?));
+    }
+    Some(bound)
+}

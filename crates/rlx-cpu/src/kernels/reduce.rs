@@ -1,0 +1,275 @@
+//! Reductions over any axes: rows of f32 by the vector kernels, columns side by side, the rest one by one.
+
+use half::{bf16, f16};
+use rlx_ir::op::ReduceOp;
+use rlx_ir::{DType, Graph, Node, Op, Result};
+use rlx_opt::Claim;
+
+use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel};
+use crate::program::layout::{At, Layout, collapse};
+use crate::rows::{self, Reduction};
+
+/// Columns that are reduced side by side.
+const BLOCK: usize = 64;
+
+/// Whether there is a reduction of this element type.
+pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
+    let dtype = graph.shape(node.inputs[0]).dtype();
+    let known =
+        dtype.is_int() || matches!(dtype, DType::F32 | DType::F64 | DType::F16 | DType::BF16 | DType::Bool);
+    if known { Claim::Native } else { Claim::No(format!("there is no reduction of {dtype}")) }
+}
+
+/// The kernel of a reduction.
+pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
+    let Op::Reduce { op, axes, keep_dim } = cx.node().op.clone() else {
+        return Err(no_kernel(&cx.node().op, "it is no reduction"));
+    };
+    let dtype = cx.step.outputs[0].dtype;
+    Ok(Box::new(Reduce {
+        op,
+        axes,
+        keep_dim,
+        dtype,
+        from: At::NOWHERE,
+        to: At::NOWHERE,
+        kept: [Layout::SCALAR; 2],
+        reduced: Layout::SCALAR,
+        worth: false,
+    }))
+}
+
+/// A bound reduction.
+#[derive(Debug, Clone)]
+struct Reduce {
+    op: ReduceOp,
+    axes: Vec<usize>,
+    keep_dim: bool,
+    dtype: DType,
+    from: At,
+    to: At,
+    /// The dimensions that stay, in the result and in the input.
+    kept: [Layout; 2],
+    /// The dimensions that go.
+    reduced: Layout,
+    worth: bool,
+}
+
+impl StepKernel for Reduce {
+    fn bind(&mut self, cx: &BindCx<'_>) -> Result<Needs> {
+        let (x, y) = (&cx.inputs[0], &cx.outputs[0]);
+        let (mut kept_x, mut kept_y, mut reduced) = (Layout::SCALAR, Layout::SCALAR, Layout::SCALAR);
+        let mut at = 0;
+        for i in 0..x.layout.rank() {
+            let (dim, stride) = (x.layout.dims()[i], x.layout.strides()[i]);
+            if self.axes.contains(&i) {
+                reduced.push(dim, stride);
+                at += usize::from(self.keep_dim);
+                continue;
+            }
+            if y.dims().get(at) != Some(&dim) {
+                return Err(mismatch(format!("a reduction of {:?} to {:?}", x.dims(), y.dims())));
+            }
+            kept_x.push(dim, stride);
+            kept_y.push(dim, y.layout.strides()[at]);
+            at += 1;
+        }
+        (self.from, self.to) = (x.at, y.at);
+        self.kept = [kept_y, kept_x];
+        collapse(&mut self.kept);
+        let mut one = [reduced];
+        collapse(&mut one);
+        self.reduced = one[0];
+        let nanos = x.layout.elements() as f64 * if self.rows_of_f32().is_some() { 0.06 } else { 0.7 };
+        self.worth = nanos > WORTH_NANOS;
+        Ok(Needs::time(nanos))
+    }
+
+    unsafe fn run(&self, cx: &mut RunCx<'_, '_>) -> Result<()> {
+        // SAFETY: the caller's promise; the types are those of the operands.
+        unsafe {
+            if let Some(how) = self.rows_of_f32() {
+                self.rows(cx, how);
+                return Ok(());
+            }
+            match self.dtype {
+                DType::F32 => self.generic::<f32>(cx),
+                DType::F64 => self.generic::<f64>(cx),
+                DType::F16 => self.generic::<f16>(cx),
+                DType::BF16 => self.generic::<bf16>(cx),
+                DType::I8 => self.generic::<i8>(cx),
+                DType::I16 => self.generic::<i16>(cx),
+                DType::I32 => self.generic::<i32>(cx),
+                DType::I64 => self.generic::<i64>(cx),
+                DType::U16 => self.generic::<u16>(cx),
+                DType::U32 => self.generic::<u32>(cx),
+                DType::U64 => self.generic::<u64>(cx),
+                DType::Bool => self.generic::<Truth>(cx),
+                _ => self.generic::<u8>(cx),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Reduce {
+    /// The vector kernel for contiguous rows of f32.
+    fn rows_of_f32(&self) -> Option<Reduction> {
+        let contiguous = self.reduced.rank() == 1 && self.reduced.strides()[0] == 1;
+        let how = match self.op {
+            ReduceOp::Sum => Reduction::Sum,
+            ReduceOp::Mean => Reduction::Mean,
+            ReduceOp::Max => Reduction::Max,
+            ReduceOp::Min => Reduction::Min,
+            _ => return None,
+        };
+        (contiguous && self.dtype == DType::F32).then_some(how)
+    }
+
+    unsafe fn rows(&self, cx: &mut RunCx<'_, '_>, how: Reduction) {
+        let n = self.reduced.elements();
+        let (from, to, isa) = (cx.shared::<f32>(self.from), cx.shared::<f32>(self.to), cx.isa);
+        cx.parallel(self.worth, self.kept[0].elements(), &|range, _| {
+            for row in range {
+                let [y, x] = self.kept.map(|l| l.at(row));
+                // SAFETY: the views lie within their buffers; each result is written once.
+                unsafe {
+                    let row = std::slice::from_raw_parts(from.get().wrapping_offset(x), n);
+                    let out = std::slice::from_raw_parts_mut(to.get().wrapping_offset(y), 1);
+                    rows::reduce(isa, how, row, n, out);
+                }
+            }
+        });
+    }
+
+    /// Blocks of neighbouring results at a time, so that the input is read along its lines.
+    unsafe fn generic<T: Element>(&self, cx: &mut RunCx<'_, '_>) {
+        let [y, x] = self.kept;
+        let rank = y.rank();
+        let width = if rank == 0 { 1 } else { y.dims()[rank - 1] };
+        let (y_step, x_step) =
+            if rank == 0 { (0, 0) } else { (y.strides()[rank - 1], x.strides()[rank - 1]) };
+        let rows = if width == 0 { 0 } else { y.elements() / width };
+        let blocks = width.div_ceil(BLOCK);
+        let count = self.reduced.elements();
+        let (from, to) = (cx.shared::<T>(self.from), cx.shared::<T>(self.to));
+        cx.parallel(self.worth, rows * blocks, &|range, _| {
+            for unit in range {
+                let (row, start) = (unit / blocks, unit % blocks * BLOCK);
+                let n = BLOCK.min(width - start);
+                let mut sums = [T::identity(self.op); BLOCK];
+                let at = x.outer_at(row) + start as isize * x_step;
+                // SAFETY: the views lie within their buffers; each result is written once.
+                unsafe {
+                    let line = from.get().wrapping_offset(at);
+                    for i in 0..count {
+                        let p = line.wrapping_offset(self.reduced.at(i));
+                        for (j, sum) in sums[..n].iter_mut().enumerate() {
+                            *sum = T::join(self.op, *sum, *p.wrapping_offset(j as isize * x_step));
+                        }
+                    }
+                    let out = to.get().wrapping_offset(y.outer_at(row) + start as isize * y_step);
+                    for (j, &sum) in sums[..n].iter().enumerate() {
+                        *out.wrapping_offset(j as isize * y_step) = T::finish(self.op, sum, count);
+                    }
+                }
+            }
+        });
+    }
+}
+
+/// An element type that is reduced one by one.
+trait Element: Copy + 'static {
+    /// What partial results are kept in: wide enough not to lose anything on the way.
+    type Sum: Copy;
+    /// What no elements give.
+    fn identity(op: ReduceOp) -> Self::Sum;
+    fn join(op: ReduceOp, sum: Self::Sum, x: Self) -> Self::Sum;
+    fn finish(op: ReduceOp, sum: Self::Sum, count: usize) -> Self;
+}
+
+macro_rules! floats {
+    ($($t:ty: $widen:expr, $narrow:expr;)*) => {$(
+        impl Element for $t {
+            type Sum = f64;
+            fn identity(op: ReduceOp) -> f64 {
+                match op {
+                    ReduceOp::Prod => 1.0,
+                    ReduceOp::Max => f64::NEG_INFINITY,
+                    ReduceOp::Min => f64::INFINITY,
+                    _ => 0.0,
+                }
+            }
+            #[inline(always)]
+            fn join(op: ReduceOp, sum: f64, x: $t) -> f64 {
+                let x: f64 = $widen(x);
+                match op {
+                    ReduceOp::Prod => sum * x,
+                    ReduceOp::Max => if x > sum || x.is_nan() { x } else { sum },
+                    ReduceOp::Min => if x < sum || x.is_nan() { x } else { sum },
+                    _ => sum + x,
+                }
+            }
+            fn finish(op: ReduceOp, sum: f64, count: usize) -> $t {
+                $narrow(if op == ReduceOp::Mean { sum / count as f64 } else { sum })
+            }
+        }
+    )*};
+}
+floats! {
+    f32: f64::from, |x: f64| x as f32;
+    f64: f64::from, f64::from;
+    f16: f16::to_f64, f16::from_f64;
+    bf16: bf16::to_f64, bf16::from_f64;
+}
+
+macro_rules! integers {
+    ($($t:ty: $sum:ty;)*) => {$(
+        impl Element for $t {
+            type Sum = $sum;
+            fn identity(op: ReduceOp) -> $sum {
+                match op {
+                    ReduceOp::Prod => 1,
+                    ReduceOp::Max => <$t>::MIN as $sum,
+                    ReduceOp::Min => <$t>::MAX as $sum,
+                    _ => 0,
+                }
+            }
+            #[inline(always)]
+            fn join(op: ReduceOp, sum: $sum, x: $t) -> $sum {
+                let x = x as $sum;
+                match op {
+                    ReduceOp::Prod => sum.wrapping_mul(x),
+                    ReduceOp::Max => sum.max(x),
+                    ReduceOp::Min => sum.min(x),
+                    _ => sum.wrapping_add(x),
+                }
+            }
+            fn finish(op: ReduceOp, sum: $sum, count: usize) -> $t {
+                (if op == ReduceOp::Mean { sum / count.max(1) as $sum } else { sum }) as $t
+            }
+        }
+    )*};
+}
+integers! {
+    i8: i64; i16: i64; i32: i64; i64: i128;
+    u8: i64; u16: i64; u32: i64; u64: i128;
+}
+
+/// A bool as it is stored: any non-zero byte is true.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+struct Truth(u8);
+
+impl Element for Truth {
+    type Sum = bool;
+    fn identity(op: ReduceOp) -> bool {
+        op == ReduceOp::Min
+    }
+    fn join(op: ReduceOp, sum: bool, x: Truth) -> bool {
+        if op == ReduceOp::Min { sum && x.0 != 0 } else { sum || x.0 != 0 }
+    }
+    fn finish(_: ReduceOp, sum: bool, _: usize) -> Truth {
+        Truth(u8::from(sum))
+    }
+}

@@ -1,0 +1,238 @@
+//! Whole programs: packed weights, regions behind anchors, parameters that change, clones, open dimensions.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{against_oracle, backends, compile, oracle, run, run_again, unfused};
+use rlx_cpu::CpuBackend;
+use rlx_ir::op::{Activation, BinaryOp, DataFormat};
+use rlx_ir::oracle::Bindings;
+use rlx_ir::testing::Gen;
+use rlx_ir::{DType, Dim, DimBinding, ErrorKind, Graph, NodeId, Op, Shape, Value, Weight, sym};
+use rlx_opt::CompileOptions;
+
+fn f32s(dims: &[usize]) -> Shape {
+    Shape::new(dims, DType::F32)
+}
+
+fn values(seed: u64, dims: &[usize]) -> Value {
+    Gen::new(seed).value(DType::F32, dims, -1.0..1.0)
+}
+
+/// Runs `graph` on every backend, fused and not, against the oracle.
+fn check(graph: &Graph, bindings: &Bindings, dims: &DimBinding) {
+    rlx_ir::verify_ok(graph).unwrap();
+    let want = oracle(graph, bindings);
+    for (name, backend) in backends() {
+        for options in [CompileOptions::default(), unfused()] {
+            let mut exec = compile(graph, &backend, &options).unwrap_or_else(|e| panic!("{name}: {e}"));
+            let got = run(&mut *exec, bindings, dims).unwrap_or_else(|e| panic!("{name}: {e}"));
+            if let Some(difference) = against_oracle(&want, &got) {
+                panic!("{name}: {difference}\n{graph}\n{}", exec.lir());
+            }
+        }
+    }
+}
+
+/// `act(x·w + bias) + residual`, then something that no epilogue expresses.
+fn dense_layer(
+    x: Shape,
+    k: usize,
+    n: usize,
+    tail: impl Fn(&mut Graph, NodeId) -> NodeId,
+) -> (Graph, Bindings) {
+    let mut g = Graph::new("layer");
+    let xs = x.static_dims().unwrap();
+    let a = g.input("x", x.clone());
+    let w = g.param("w", f32s(&[k, n]));
+    let bias = g.param("bias", f32s(&[n]));
+    let y = g.try_add(Op::MatMul, &[a, w]).unwrap();
+    let y = g.try_add(Op::Binary(BinaryOp::Add), &[y, bias]).unwrap();
+    let y = tail(&mut g, y);
+    g.set_outputs(vec![y]);
+    let mut b = Bindings::default();
+    b.set_input("x", values(1, &xs));
+    b.set_param("w", values(2, &[k, n]));
+    b.set_param("bias", values(3, &[n]));
+    (g, b)
+}
+
+#[test]
+fn epilogues_of_every_form_match_the_oracle() {
+    for (m, k, n) in [(1, 3, 5), (7, 33, 50), (16, 64, 96), (65, 20, 130)] {
+        let plain = |_: &mut Graph, y| y;
+        let relu = |g: &mut Graph, y| g.try_add(Op::Activation(Activation::Relu), &[y]).unwrap();
+        let gelu = |g: &mut Graph, y| g.try_add(Op::Activation(Activation::Gelu), &[y]).unwrap();
+        let both = |g: &mut Graph, y| {
+            // Used twice: a tile program follows the product.
+            let t = g.try_add(Op::Activation(Activation::Sigmoid), &[y]).unwrap();
+            g.try_add(Op::Binary(BinaryOp::Mul), &[t, y]).unwrap()
+        };
+        let cast = |g: &mut Graph, y| g.try_add(Op::Cast { to: DType::I32 }, &[y]).unwrap();
+        let none = DimBinding::new();
+        for tail in [&plain as &dyn Fn(&mut Graph, NodeId) -> NodeId, &relu, &gelu, &both] {
+            let (g, b) = dense_layer(f32s(&[2, m, k]), k, n, tail);
+            check(&g, &b, &none);
+        }
+        // Values are multiples of 1/64 here, so that truncation does not hinge on the last bit.
+        let (g, b) = dense_layer(f32s(&[m, k]), k, n, cast);
+        check(&g, &b, &none);
+    }
+}
+
+#[test]
+fn a_residual_is_added_before_or_after_the_activation() {
+    for after in [false, true] {
+        let (mut g, mut b) = dense_layer(f32s(&[9, 40]), 40, 70, |_, y| y);
+        let r = g.input("r", f32s(&[9, 70]));
+        let mut y = g.outputs[0];
+        let act = |g: &mut Graph, y| g.try_add(Op::Activation(Activation::Tanh), &[y]).unwrap();
+        if after {
+            y = act(&mut g, y);
+        }
+        y = g.try_add(Op::Binary(BinaryOp::Add), &[r, y]).unwrap();
+        if !after {
+            y = act(&mut g, y);
+        }
+        g.set_outputs(vec![y]);
+        b.set_input("r", values(4, &[9, 70]));
+        check(&g, &b, &DimBinding::new());
+    }
+}
+
+/// A convolution with bias, residual and activation.
+fn conv_layer(
+    x: &[usize],
+    w: &[usize],
+    attrs: [Vec<usize>; 3],
+    groups: usize,
+    bias: bool,
+) -> (Graph, Bindings) {
+    let [strides, pads, dilations] = attrs;
+    let mut g = Graph::new("conv");
+    let mut b = Bindings::default();
+    let xi = g.input("x", f32s(x));
+    let wi = g.param("w", f32s(w));
+    let mut inputs = vec![xi, wi];
+    if bias {
+        inputs.push(g.param("bias", f32s(&w[..1])));
+        b.set_param("bias", values(7, &w[..1]));
+    }
+    let op = Op::Conv { strides, pads, dilations, groups, format: DataFormat::ChannelsLast };
+    let y = g.try_add(op, &inputs).unwrap();
+    let dims = g.shape(y).static_dims().unwrap();
+    let r = g.input("r", f32s(&dims));
+    let y = g.try_add(Op::Binary(BinaryOp::Add), &[y, r]).unwrap();
+    let y = g.try_add(Op::Activation(Activation::Relu), &[y]).unwrap();
+    g.set_outputs(vec![y]);
+    b.set_input("x", values(5, x));
+    b.set_param("w", values(6, w));
+    b.set_input("r", values(8, &dims));
+    (g, b)
+}
+
+#[test]
+fn convolutions_take_every_route() {
+    let v = |a: &[usize]| a.to_vec();
+    let cases: [(&[usize], &[usize], [Vec<usize>; 3], usize); 7] = [
+        // One pixel: a product.
+        (&[2, 5, 4, 20], &[30, 20, 1, 1], [v(&[1, 1]), v(&[0; 4]), v(&[1, 1])], 1),
+        // One pixel with steps: windows.
+        (&[1, 7, 7, 20], &[50, 20, 1, 1], [v(&[2, 2]), v(&[0; 4]), v(&[1, 1])], 1),
+        (&[2, 9, 8, 16], &[24, 16, 3, 3], [v(&[1, 1]), v(&[1; 4]), v(&[1, 1])], 1),
+        (&[1, 11, 10, 16], &[60, 16, 3, 2], [v(&[2, 1]), v(&[1, 0, 2, 1]), v(&[2, 3])], 1),
+        // Few channels: copied with the border.
+        (&[2, 12, 13, 3], &[10, 3, 5, 3], [v(&[2, 2]), v(&[2, 1, 2, 1]), v(&[1, 1])], 1),
+        // Groups, one spatial dimension.
+        (&[1, 6, 6, 12], &[8, 3, 3, 3], [v(&[1, 1]), v(&[1; 4]), v(&[1, 1])], 4),
+        (&[2, 15, 9], &[7, 9, 4], [v(&[2]), v(&[1, 2]), v(&[2])], 1),
+    ];
+    for (x, w, attrs, groups) in cases {
+        for bias in [false, true] {
+            let (g, b) = conv_layer(x, w, attrs.clone(), groups, bias);
+            check(&g, &b, &DimBinding::new());
+        }
+    }
+}
+
+#[test]
+fn a_changed_parameter_is_packed_again_and_clones_keep_theirs() {
+    let (g, mut b) = dense_layer(f32s(&[4, 30]), 30, 60, |_, y| y);
+    let backend = CpuBackend::new().with_threads(1).unwrap();
+    let mut exec = compile(&g, &backend, &CompileOptions::default()).unwrap();
+    let none = DimBinding::new();
+    let before = run(&mut *exec, &b, &none).unwrap();
+    assert!(against_oracle(&oracle(&g, &b), &before).is_none());
+    let mut clone = exec.try_clone().unwrap();
+    let w = values(99, &[30, 60]);
+    let index = exec.lir().params.iter().position(|p| p.name == "w").unwrap();
+    exec.set_param(index, Arc::new(Weight::owned(w.dtype, &w.dims, w.encode()).unwrap())).unwrap();
+    assert_eq!(run_again(&mut *clone, &b, &none).unwrap(), before, "the clone keeps its weights");
+    let changed = b.clone();
+    b.set_param("w", w);
+    let got = run_again(&mut *exec, &changed, &none).unwrap();
+    assert!(against_oracle(&oracle(&g, &b), &got).is_none(), "the new weights are used");
+    assert_eq!(run_again(&mut *clone, &changed, &none).unwrap(), before);
+}
+
+/// `softmax((x·w) · xᵀ)` with open batch and length.
+fn open_graph() -> Graph {
+    let mut g = Graph::new("open");
+    let dims = [Dim::Dynamic(sym::BATCH), Dim::Dynamic(sym::SEQ), Dim::Static(12)];
+    let x = g.input("x", Shape::from_dims(&dims, DType::F32));
+    let w = g.param("w", f32s(&[12, 12]));
+    let q = g.try_add(Op::MatMul, &[x, w]).unwrap();
+    let t = g.try_add(Op::Transpose { perm: vec![0, 2, 1] }, &[x]).unwrap();
+    let s = g.try_add(Op::MatMul, &[q, t]).unwrap();
+    let s = g.try_add(Op::Softmax { axis: -1 }, &[s]).unwrap();
+    let y = g.try_add(Op::MatMul, &[s, x]).unwrap();
+    let flat = Dim::from(Dim::Dynamic(sym::BATCH).extent() * Dim::Dynamic(sym::SEQ).extent());
+    let y = g.try_add(Op::Reshape { to: vec![flat, Dim::Static(12)] }, &[y]).unwrap();
+    g.set_outputs(vec![y]);
+    g
+}
+
+#[test]
+fn open_dimensions_bind_anew_and_give_the_bits_of_fixed_ones() {
+    let g = open_graph();
+    let backend = CpuBackend::new().with_threads(2).unwrap();
+    let mut open = compile(&g, &backend, &CompileOptions::default()).unwrap();
+    for (batch, seq) in [(1, 3), (2, 17), (1, 1), (5, 40), (2, 17), (3, 0)] {
+        let mut b = Bindings::default();
+        b.set_input("x", values(batch as u64 * 100 + seq as u64, &[batch, seq, 12]));
+        b.set_param("w", values(1, &[12, 12]));
+        let dims = DimBinding::batch_seq(batch, seq);
+        let got = run(&mut *open, &b, &dims).unwrap();
+        assert!(against_oracle(&oracle(&g, &b), &got).is_none(), "{batch}×{seq}");
+        let fixed = CompileOptions::default().dim_binding(dims.clone());
+        let mut fixed = compile(&g, &backend, &fixed).unwrap();
+        assert_eq!(run(&mut *fixed, &b, &dims).unwrap(), got, "{batch}×{seq}");
+    }
+}
+
+#[test]
+fn dimensions_that_must_agree_are_checked() {
+    let mut g = Graph::new("sum");
+    let a = g.input("a", Shape::from_dims(&[Dim::Dynamic(sym::BATCH)], DType::F32));
+    let b = g.input("b", Shape::from_dims(&[Dim::Dynamic(sym::SEQ)], DType::F32));
+    let y = g.try_add(Op::Binary(BinaryOp::Add), &[a, b]).unwrap();
+    g.set_outputs(vec![y]);
+    let mut exec = compile(&g, &CpuBackend::new(), &CompileOptions::default()).unwrap();
+    let mut bindings = Bindings::default();
+    bindings.set_input("a", values(1, &[3])).set_input("b", values(2, &[4]));
+    let e = run(&mut *exec, &bindings, &DimBinding::batch_seq(3, 4)).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Dimension);
+    assert!(e.node().is_some(), "{e}");
+    bindings.set_input("b", values(2, &[1]));
+    assert_eq!(run(&mut *exec, &bindings, &DimBinding::batch_seq(3, 1)).unwrap()[0].len(), 12);
+}
+
+#[test]
+fn a_missing_parameter_is_named() {
+    let (g, b) = dense_layer(f32s(&[1, 3]), 3, 2, |_, y| y);
+    let mut exec = compile(&g, &CpuBackend::new(), &CompileOptions::default()).unwrap();
+    let e = run_again(&mut *exec, &b, &DimBinding::new()).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Binding);
+    assert!(e.to_string().contains("\"w\""), "{e}");
+}
