@@ -1,0 +1,129 @@
+//! Whole models: what the passes find in them, and that the optimised graphs still give the goldens.
+
+#[path = "passes/common.rs"]
+mod common;
+
+use std::sync::Arc;
+
+use common::{Anything, count};
+use rlx_ir::oracle::{Bindings, evaluate};
+use rlx_ir::{Graph, Op, OpKind};
+use rlx_onnx::{ImportOptions, Imported, OnnxFile, import};
+use rlx_opt::{CompileOptions, CompilePipeline};
+use rlx_testdata::models::{Golden, Model, all};
+
+/// Batch times length, or batch times height times width.
+const MOST_POSITIONS: usize = 128;
+
+/// How many of each composite a family of models has: attention, layer norm, RMS norm, GELU of either form,
+/// rotary embedding.
+const COMPOSITES: &[(&str, [usize; 5])] = &[
+    ("bert", [2, 5, 0, 2, 0]),
+    ("gpt2", [2, 5, 0, 2, 0]),
+    ("llama", [2, 0, 5, 0, 4]),
+    ("minilm", [6, 13, 0, 6, 0]),
+    ("resnet18", [0; 5]),
+];
+
+fn optimised(imported: &Imported) -> Result<Graph, String> {
+    let mut pipeline =
+        CompilePipeline::new(Arc::new(Anything { channels_last: true }), CompileOptions::default());
+    pipeline.keep_graphs = true;
+    let result = pipeline.compile(&imported.graph).map_err(|e| e.to_string())?;
+    if let Ok(folder) = std::env::var("RLX_DUMP_PASSES") {
+        for (i, pass) in result.passes.iter().enumerate() {
+            let Some(after) = &pass.after else { continue };
+            let path = format!("{folder}/{}.{i:02}.{}.txt", imported.graph.name, pass.name);
+            std::fs::write(path, after.to_string()).map_err(|e| e.to_string())?;
+        }
+    }
+    result.passes.last().and_then(|p| p.after.clone()).ok_or_else(|| "no graph was kept".to_string())
+}
+
+/// Counts a kind of node, in regions too.
+fn count_all(graph: &Graph, is: &dyn Fn(&Op) -> bool) -> usize {
+    let one = |op: &Op| match op {
+        Op::Region { body } => count_all(&body.graph, is),
+        op => usize::from(is(op)),
+    };
+    graph.nodes().iter().map(|n| one(&n.op)).sum()
+}
+
+fn composites(graph: &Graph) -> [usize; 5] {
+    let kind = |kind: OpKind| count_all(graph, &|op| op.kind() == kind);
+    use rlx_ir::op::Activation as A;
+    let gelu = count_all(graph, &|op| matches!(op, Op::Activation(A::Gelu | A::GeluApprox)));
+    [kind(OpKind::Attention), kind(OpKind::LayerNorm), kind(OpKind::RmsNorm), gelu, kind(OpKind::Rope)]
+}
+
+fn check(model: &Model, path: &std::path::Path) -> Result<(), String> {
+    let file = OnnxFile::open(path).map_err(|e| e.to_string())?;
+    let mut imported = import(&file, &ImportOptions::default()).map_err(|e| e.to_string())?;
+    imported.graph.name = model.name.clone();
+    let graph = optimised(&imported)?;
+    println!(
+        "{:<20} {} nodes to {}: {} regions, {:?}",
+        model.name,
+        imported.graph.len(),
+        graph.len(),
+        count(&graph, OpKind::Region),
+        composites(&graph)
+    );
+    if let Some((_, want)) = COMPOSITES.iter().find(|(family, _)| model.name.starts_with(family))
+        && composites(&graph) != *want
+    {
+        return Err(format!("its composites are {:?}, not {want:?}", composites(&graph)));
+    }
+    if model.name.starts_with("resnet18") {
+        let fixed = rlx_opt::facts::fixed_nodes(&graph);
+        let moved = graph.nodes().iter().filter(|n| n.op.kind() == OpKind::Transpose && !fixed[n.id.index()]);
+        let moved = moved.count();
+        if moved != 1 || count_all(&graph, &|op| op.kind() == OpKind::BatchNorm) != 0 {
+            return Err(format!("{moved} transposes are left, or a batch norm: {graph}"));
+        }
+    }
+    let Some(golden) = affordable(&model.goldens) else { return Ok(()) };
+    let (inputs, expected) = golden.read();
+    let mut bindings = Bindings::default();
+    inputs.iter().for_each(|(name, value)| _ = bindings.set_input(name, value.value()));
+    for (name, weight) in imported.weights.iter() {
+        bindings.set_param(name, weight.to_const().map_err(|e| e.to_string())?.value());
+    }
+    let found = evaluate(&graph, &bindings).map_err(|e| e.to_string())?;
+    for (name, want) in &expected {
+        let i = imported.outputs.iter().position(|n| n == name).ok_or(format!("no output {name}"))?;
+        close(&found[i].to_f64(), &want.value().to_f64()).map_err(|why| format!("{name}: {why}"))?;
+    }
+    Ok(())
+}
+
+/// The largest golden of at most `MOST_POSITIONS`.
+fn affordable(goldens: &[Golden]) -> Option<&Golden> {
+    let size = |g: &&Golden| g.dims.iter().map(|(_, size)| size).product::<usize>();
+    goldens.iter().filter(|g| size(g) <= MOST_POSITIONS).max_by_key(size)
+}
+
+/// Relative 1e-3, and 1e-4 of the golden's largest magnitude.
+fn close(found: &[f64], want: &[f64]) -> Result<(), String> {
+    let largest = want.iter().fold(0f64, |m, v| m.max(v.abs()));
+    let off =
+        |(f, w): (&f64, &f64)| (f - w).abs() > 1e-3 * w.abs() + 1e-4 * largest || f.is_nan() != w.is_nan();
+    match found.iter().zip(want).position(off) {
+        Some(i) => Err(format!("{} at {i}, not {}", found[i], want[i])),
+        None => Ok(()),
+    }
+}
+
+#[test]
+fn optimised_models_equal_their_goldens_and_have_their_composites() {
+    let (mut passed, mut faults) = (0, Vec::new());
+    for model in all() {
+        let Some(path) = model.graph_file() else { continue };
+        match check(&model, &path) {
+            Ok(()) => passed += 1,
+            Err(why) => faults.push(format!("{}: {why}", model.name)),
+        }
+    }
+    println!("@counts passed={passed} failed={}", faults.len());
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
