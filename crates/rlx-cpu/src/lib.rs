@@ -10,6 +10,7 @@
 //! | [`gemm`] | packed matrix product with fused epilogue; the same kernel as convolution |
 //! | [`attention`] | streaming attention, built of two products |
 //! | [`rows`] | reductions, softmax and normalisation along the last axis |
+//! | [`window`] | depthwise convolution and pooling |
 //! | [`pool`] | fork and join over fixed ranges; idle costs nothing |
 //! | [`alloc`] | aligned memory in huge pages, for weights and the arena |
 //!
@@ -43,6 +44,8 @@ pub mod rows;
 #[allow(unsafe_code)]
 pub mod simd;
 pub mod target;
+#[allow(unsafe_code)]
+pub mod window;
 
 pub use backend::CpuBackend;
 pub use target::CpuTarget;
