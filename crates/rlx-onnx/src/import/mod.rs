@@ -23,7 +23,7 @@ use crate::file::OnnxFile;
 use crate::proto::type_proto::Value as TypeValue;
 use crate::proto::{GraphProto, ValueInfoProto};
 use crate::tensor;
-use rlx_ir::{ConstData, Dim, Error, ErrorKind, Graph, Shape, WeightStore, sym};
+use rlx_ir::{ConstData, Dim, Error, ErrorKind, Graph, NodeId, Op, Shape, WeightStore, sym};
 use slot::Importer;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -101,7 +101,9 @@ pub fn import(file: &OnnxFile, options: &ImportOptions) -> Result<Imported, Erro
     let mut names = Vec::with_capacity(proto.output.len());
     for output in &proto.output {
         let slot = importer.lookup(output.name())?;
-        outputs.push(importer.materialize(slot)?);
+        let node = importer.materialize(slot)?;
+        importer.name_output(node, output.name());
+        outputs.push(node);
         names.push(output.name().to_owned());
     }
     importer.graph.set_outputs(outputs);
@@ -115,6 +117,15 @@ pub fn import(file: &OnnxFile, options: &ImportOptions) -> Result<Imported, Erro
 }
 
 impl Importer<'_> {
+    /// Names an output's node after it, so that whoever runs the graph sees the model's own names.
+    fn name_output(&mut self, node: NodeId, name: &str) {
+        let named = self.graph.node(node);
+        let outside = matches!(named.op, Op::Input { .. } | Op::Param { .. });
+        if !outside && named.name.is_none() {
+            self.graph.set_name(node, name);
+        }
+    }
+
     /// Declares the graph's inputs; an input that has an initialiser is a weight (files before version 4).
     fn inputs(&mut self, proto: &GraphProto) -> Result<(), Error> {
         for input in &proto.input {
