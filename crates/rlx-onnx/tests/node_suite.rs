@@ -1,9 +1,11 @@
-//! The ONNX backend's node cases, run on the oracle: the outside referee of importer and graph language.
+//! The ONNX backend's node cases, on the oracle and on the CPU: the outside referee of importer, graph language and
+//! device.
 //!
-//! Every case of the pinned `onnx` package is imported and evaluated; its outputs must have the expected type, shape and
-//! values (the backend test's own tolerance for floats, equality for integers). A case whose op is not built is
-//! counted as such from the importer's own error; anything else that fails must stand in
-//! `tests/node_suite/expected.txt` with its reason, and a case that stands there must fail.
+//! Every case of the pinned `onnx` package is imported and run; its outputs must have the expected type, shape and
+//! values (the backend test's own tolerance for floats, equality for integers). A case that needs what is not built is
+//! counted as such from the error that the importer or the compiler gives; anything else that fails must stand in
+//! `tests/node_suite/expected.txt` (or for the CPU alone in `cpu.txt`) with its reason, and a case that stands there must
+//! fail.
 //!
 //! `RLX_NODE_CASE=part_of_name` runs the cases whose name contains it and prints what happened to each.
 
@@ -11,6 +13,7 @@ use rlx_ir::oracle::{Bindings, evaluate};
 use rlx_ir::tensor::Elements;
 use rlx_ir::{ConstData, ErrorKind, Value};
 use rlx_onnx::{ImportOptions, Imported, OnnxFile, import, needed_input, read_tensor_file};
+use rlx_runtime::{Device, Session, TensorView};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -29,8 +32,30 @@ enum Outcome {
     Failed(String),
 }
 
+/// Inputs by name.
+type Inputs = BTreeMap<String, ConstData>;
+
+/// What runs the cases.
+struct Runner {
+    name: &'static str,
+    run: fn(&Imported, &Inputs) -> Result<Vec<Value>, rlx_ir::Error>,
+    /// Expectations, all of them data files.
+    expected: &'static [&'static str],
+}
+
 #[test]
 fn node_cases_pass_on_the_oracle() {
+    let expected = &[include_str!("node_suite/oracle.txt"), include_str!("node_suite/expected.txt")];
+    check(&Runner { name: "oracle", run: run_on_oracle, expected });
+}
+
+#[test]
+fn node_cases_pass_on_the_cpu() {
+    let expected = &[include_str!("node_suite/cpu.txt"), include_str!("node_suite/expected.txt")];
+    check(&Runner { name: "cpu", run: run_on_cpu, expected });
+}
+
+fn check(device: &Runner) {
     let Some(data) = rlx_testdata::ONNX_CASES.path_or_skip() else { return };
     let folder = data.join("onnx/backend/test/data/node");
     let filter = std::env::var("RLX_NODE_CASE").ok();
@@ -40,18 +65,18 @@ fn node_cases_pass_on_the_oracle() {
         .filter(|name| filter.as_ref().is_none_or(|f| name.contains(f.as_str())))
         .collect();
     cases.sort();
-    let outcomes = run_all(&folder, &cases);
+    let outcomes = run_all(device, &folder, &cases);
     if filter.is_some() {
-        outcomes.iter().for_each(|(name, outcome)| println!("{name}: {outcome:?}"));
+        outcomes.iter().for_each(|(name, outcome)| println!("{} {name}: {outcome:?}", device.name));
         return;
     }
     assert_eq!(cases.len(), 1653, "the pinned package has 1,653 node cases");
-    report(&outcomes);
+    report(device, &outcomes);
 }
 
 /// Compares with the expectations, prints the counts, and fails on any difference.
-fn report(outcomes: &BTreeMap<String, Outcome>) {
-    let expected = Expected::read(include_str!("node_suite/expected.txt"));
+fn report(device: &Runner, outcomes: &BTreeMap<String, Outcome>) {
+    let expected = Expected::read(device.expected);
     let mut not_built: BTreeMap<&str, usize> = BTreeMap::new();
     let (mut passed, mut listed, mut faults) = (0, BTreeMap::<&str, usize>::new(), Vec::new());
     for (name, outcome) in outcomes {
@@ -65,22 +90,26 @@ fn report(outcomes: &BTreeMap<String, Outcome>) {
     }
     let gone = expected.reasons.keys().filter(|name| !outcomes.contains_key(**name));
     faults.extend(gone.map(|name| format!("{name} is listed, but there is no such case")));
-    println!("@counts passed={passed} failed={}", faults.len());
+    if passed < expected.least {
+        let least = expected.least;
+        faults
+            .push(format!("{passed} cases pass; there were {least}: something that was built no longer is"));
+    }
     let names: Vec<String> = not_built.iter().map(|(what, n)| format!("{what} {n}")).collect();
-    let count: usize = not_built.values().sum();
+    let (count, device) = (not_built.values().sum::<usize>(), device.name);
+    let mut lines = vec![format!("@counts passed={passed} failed={}", faults.len())];
     if count > 0 {
-        println!("@skip {count} node cases that need what is not built: {}", names.join(", "));
+        lines.push(format!(
+            "@skip {count} node cases on {device} need what is not built: {}",
+            names.join(", ")
+        ));
     }
-    listed.iter().for_each(|(reason, n)| println!("@skip {n} node cases listed as {reason}"));
-    for fault in &faults {
-        println!("{fault}");
-    }
-    assert!(faults.is_empty(), "{} node cases do not do as expected", faults.len());
-    let least = expected.least;
-    assert!(
-        passed >= least,
-        "{passed} node cases pass; there were {least}: something that was built no longer is"
+    lines.extend(
+        listed.iter().map(|(reason, n)| format!("@skip {n} node cases on {device} listed as {reason}")),
     );
+    lines.extend(faults.iter().map(|fault| format!("{device}: {fault}")));
+    println!("{}", lines.join("\n"));
+    assert!(faults.is_empty(), "{} node cases do not do as expected on {device}", faults.len());
 }
 
 /// The data file of expectations.
@@ -92,9 +121,10 @@ struct Expected<'a> {
 }
 
 impl<'a> Expected<'a> {
-    fn read(text: &'a str) -> Expected<'a> {
+    fn read(texts: &[&'a str]) -> Expected<'a> {
         let mut expected = Expected { least: 0, reasons: BTreeMap::new() };
-        for line in text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#')) {
+        let lines = texts.iter().flat_map(|text| text.lines());
+        for line in lines.filter(|line| !line.trim().is_empty() && !line.starts_with('#')) {
             let mut words = line.split_whitespace();
             let (name, reason) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
             if name == "at-least" {
@@ -112,14 +142,14 @@ impl<'a> Expected<'a> {
 }
 
 /// Runs the cases on as many threads as there are processors.
-fn run_all(folder: &Path, cases: &[String]) -> BTreeMap<String, Outcome> {
+fn run_all(runner: &Runner, folder: &Path, cases: &[String]) -> BTreeMap<String, Outcome> {
     let (next, outcomes) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
                 while let Some(name) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let run = catch_unwind(AssertUnwindSafe(|| run_case(&folder.join(name))));
+                    let run = catch_unwind(AssertUnwindSafe(|| run_case(runner, &folder.join(name))));
                     let outcome = run.unwrap_or_else(|_| Outcome::Failed("panicked".to_owned()));
                     outcomes.lock().expect("no holder panics").insert(name.clone(), outcome);
                 }
@@ -129,7 +159,7 @@ fn run_all(folder: &Path, cases: &[String]) -> BTreeMap<String, Outcome> {
     outcomes.into_inner().expect("no holder panics")
 }
 
-fn run_case(folder: &Path) -> Outcome {
+fn run_case(runner: &Runner, folder: &Path) -> Outcome {
     let file = match OnnxFile::open(folder.join("model.onnx")) {
         Ok(file) => file,
         Err(e) => return Outcome::Failed(e.to_string()),
@@ -139,11 +169,11 @@ fn run_case(folder: &Path) -> Outcome {
     if sets.is_empty() {
         return Outcome::Failed("the case has no data".to_owned());
     }
-    let outcomes = sets.iter().map(|set| run_set(&file, set));
+    let outcomes = sets.iter().map(|set| run_set(runner, &file, set));
     outcomes.into_iter().find(|outcome| *outcome != Outcome::Pass).unwrap_or(Outcome::Pass)
 }
 
-fn run_set(file: &OnnxFile, set: &Path) -> Outcome {
+fn run_set(runner: &Runner, file: &OnnxFile, set: &Path) -> Outcome {
     let mut inputs = BTreeMap::new();
     for (i, input) in file.graph().input.iter().enumerate() {
         match read_tensor(&set.join(format!("input_{i}.pb"))) {
@@ -160,8 +190,9 @@ fn run_set(file: &OnnxFile, set: &Path) -> Outcome {
         Err(e) if e.kind() == ErrorKind::Unsupported => return not_built(&e),
         Err(e) => return Outcome::Failed(e.to_string()),
     };
-    let outputs = match run_on_oracle(&imported, &inputs) {
+    let outputs = match (runner.run)(&imported, &inputs) {
         Ok(outputs) => outputs,
+        Err(e) if e.kind() == ErrorKind::Unsupported => return not_built(&e),
         Err(e) => return Outcome::Failed(e.to_string()),
     };
     for (i, found) in outputs.iter().enumerate() {
@@ -173,18 +204,19 @@ fn run_set(file: &OnnxFile, set: &Path) -> Outcome {
     Outcome::Pass
 }
 
+/// What is missing, in few words: the op as the file names it, or as the graph does when the device lacks it.
 fn not_built(e: &rlx_ir::Error) -> Outcome {
-    let op = e.node().unwrap_or("model");
-    let whole = e.message().starts_with("op ");
+    let node = e.node().unwrap_or("model");
+    if node.starts_with('%') {
+        return Outcome::NotBuilt(node.split_whitespace().nth(1).unwrap_or(node).to_owned());
+    }
     let detail = e.message().split(';').next().unwrap_or_default();
-    Outcome::NotBuilt(if whole { op.to_owned() } else { format!("{op} ({detail})") })
+    let whole = detail.starts_with("op ");
+    Outcome::NotBuilt(if whole { node.to_owned() } else { format!("{node} ({detail})") })
 }
 
 /// Imports, specialising on the value of every input that turns out to decide a shape.
-fn import_with_values(
-    file: &OnnxFile,
-    inputs: &BTreeMap<String, ConstData>,
-) -> Result<Imported, rlx_ir::Error> {
+fn import_with_values(file: &OnnxFile, inputs: &Inputs) -> Result<Imported, rlx_ir::Error> {
     let mut options = ImportOptions::default();
     loop {
         let error = match import(file, &options) {
@@ -201,10 +233,7 @@ fn import_with_values(
     }
 }
 
-fn run_on_oracle(
-    imported: &Imported,
-    inputs: &BTreeMap<String, ConstData>,
-) -> Result<Vec<Value>, rlx_ir::Error> {
+fn run_on_oracle(imported: &Imported, inputs: &Inputs) -> Result<Vec<Value>, rlx_ir::Error> {
     if let Some(fault) = rlx_ir::verify(&imported.graph).into_iter().next() {
         return Err(fault.error);
     }
@@ -216,6 +245,16 @@ fn run_on_oracle(
         bindings.set_param(name, weight.to_const()?.value());
     }
     evaluate(&imported.graph, &bindings)
+}
+
+fn run_on_cpu(imported: &Imported, inputs: &Inputs) -> Result<Vec<Value>, rlx_ir::Error> {
+    let mut compiled = Session::new(Device::Cpu).try_compile(imported.graph.clone())?;
+    compiled.try_set_weights(&imported.weights)?;
+    let views: Vec<TensorView<'_>> = inputs
+        .iter()
+        .map(|(name, x)| TensorView { name, dtype: x.dtype(), dims: x.dims(), bytes: x.bytes() })
+        .collect();
+    Ok(compiled.try_run_tensors(&views)?.iter().map(ConstData::value).collect())
 }
 
 fn read_tensor(path: &Path) -> Result<ConstData, String> {
