@@ -376,8 +376,8 @@ pub enum Stmt {
         /// What is repeated.
         body: Vec<Stmt>,
     },
-    /// Waits until every invocation of the workgroup is here; workgroup memory and buffers written before are
-    /// visible after.
+    /// Waits until every invocation of the workgroup is here; workgroup memory written before is visible
+    /// after.
     Barrier,
     /// Reports a fault (the first one is kept): an index out of range.
     Fail {

@@ -2,7 +2,7 @@
 //!
 //! A step of LIR becomes one or more [`ir::Kernel`]s by a schedule ([`mod@schedule`]); what the device's language
 //! lacks (64-bit integers, bytes, half precision, library functions) is expanded by [`mod@emulate`]; a renderer
-//! (`render`) writes the result in the device's language. Kernels can be printed, hashed, verified
+//! ([`mod@render`]) writes the result in the device's language. Kernels can be printed, hashed, verified
 //! ([`mod@verify`]) and run on the CPU ([`interp`]), so every lowering is tested without the device.
 //!
 //! ```text
@@ -20,6 +20,7 @@ pub mod emulate;
 mod eval;
 pub mod interp;
 pub mod ir;
+pub mod render;
 pub mod schedule;
 mod simplify;
 mod target;

@@ -1,0 +1,171 @@
+//! Renderers: a kernel in a device's language.
+//!
+//! Both languages share the walk over statements ([`write_body`]); a [`Dialect`] says how types, instructions and
+//! stores are written. Renderers refuse what their language lacks: run [`crate::emulate`] first.
+//!
+//! **Bindings.** Binding 0 (CUDA: the first argument) is the array of uniforms, `i32` each, in the order of
+//! [`crate::Launch::uniforms`], behind them the *step number* that a fault reports; see [`uniform_bytes`]. The kernel's
+//! buffers follow in order, then, for kernels that can fail ([`crate::Kernel::can_fail`]), the fault buffer.
+//!
+//! **Faults.** The fault buffer is four `u32` words, zero before the run: how many faults there were, and of the
+//! first the step number, the axis, and the offending value (an `i32`).
+
+mod cuda;
+mod wgsl;
+
+pub use cuda::cuda;
+pub use wgsl::{WgslOptions, wgsl};
+
+use std::fmt::Write;
+
+use rlx_ir::{Error, ErrorKind, Result};
+
+use crate::ir::{Buffer, Const, Inst, Kernel, Stmt, Ty, Value, Var};
+
+/// Words of the fault buffer.
+pub const FAULT_WORDS: usize = 4;
+
+/// The uniforms as bytes: little-endian `i32`, the step number last, filled up to a multiple of 16 bytes (so that
+/// WGSL can see them as `array<vec4<i32>>`).
+pub fn uniform_bytes(values: &[i32], step: u32) -> Vec<u8> {
+    let mut bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+    bytes.extend(step.to_le_bytes());
+    bytes.resize(bytes.len().next_multiple_of(16), 0);
+    bytes
+}
+
+/// How a language writes what kernels are made of.
+trait Dialect {
+    fn ty(&self, ty: Ty) -> &'static str;
+    fn constant(&self, c: Const) -> String;
+    /// The expression of an instruction other than a constant.
+    fn inst(&self, inst: &Inst) -> Result<String>;
+    fn declare(&self, ty: Ty, name: &str, value: &str) -> String;
+    fn store(&self, buffer: Buffer, index: &str, value: &str) -> Result<String>;
+    fn merge(&self, buffer: Buffer, index: &str, mask: &str, bits: &str) -> String;
+    fn counter(&self, name: &str, from: &str, to: &str, step: i32) -> String;
+    fn barrier(&self) -> &'static str;
+    fn fail(&self, code: u32, value: &str) -> String;
+}
+
+/// What a value is called: constants stand for themselves.
+struct Names {
+    constants: Vec<Option<Const>>,
+}
+
+impl Names {
+    fn new(kernel: &Kernel) -> Self {
+        let mut constants = vec![None; kernel.values.len()];
+        kernel.for_each_stmt(&mut |s| {
+            if let Stmt::Let(v, Inst::Const(c)) = s {
+                constants[v.index()] = Some(*c);
+            }
+        });
+        Names { constants }
+    }
+
+    fn constant(&self, v: Value) -> Option<Const> {
+        self.constants[v.index()]
+    }
+}
+
+fn var_name(v: Var) -> String {
+    format!("m{}", v.0)
+}
+
+fn refuse<T>(kernel: &Kernel, language: &str, what: impl std::fmt::Display) -> Result<T> {
+    let message = format!("kernel {:?}: {language} has no {what}", kernel.name);
+    Err(Error::new(ErrorKind::Internal, message).with_hint("expand it by rlx_kernel::emulate"))
+}
+
+/// Writes the statements of a kernel.
+fn write_body(d: &dyn Dialect, kernel: &Kernel, names: &Names, out: &mut String) -> Result<()> {
+    write_block(d, kernel, names, &kernel.body, 1, out)
+}
+
+fn write_block(
+    d: &dyn Dialect,
+    kernel: &Kernel,
+    names: &Names,
+    stmts: &[Stmt],
+    depth: usize,
+    out: &mut String,
+) -> Result<()> {
+    let name = |v: Value| match names.constant(v) {
+        Some(c) => d.constant(c),
+        None => v.to_string(),
+    };
+    for s in stmts {
+        let line = match s {
+            Stmt::Let(_, Inst::Const(_)) => continue,
+            Stmt::Let(v, inst) => d.declare(kernel.values[v.index()], &v.to_string(), &d.inst(inst)?),
+            Stmt::Set(var, v) => format!("{} = {};", var_name(*var), name(*v)),
+            Stmt::Store { buffer, index, value } => d.store(*buffer, &name(*index), &name(*value))?,
+            Stmt::StoreShared { shared, index, value } => {
+                format!("s{}[{}] = {};", shared.0, name(*index), name(*value))
+            }
+            Stmt::MergeBits { buffer, index, mask, bits } => {
+                d.merge(*buffer, &name(*index), &name(*mask), &name(*bits))
+            }
+            Stmt::Barrier => d.barrier().to_string(),
+            Stmt::Fail { code, value } => d.fail(*code, &name(*value)),
+            Stmt::If { cond, then, otherwise } => {
+                indented(out, depth, &format!("if ({}) {{", name(*cond)));
+                write_block(d, kernel, names, then, depth + 1, out)?;
+                if !otherwise.is_empty() {
+                    indented(out, depth, "} else {");
+                    write_block(d, kernel, names, otherwise, depth + 1, out)?;
+                }
+                "}".to_string()
+            }
+            Stmt::For { counter, from, to, step, body } => {
+                indented(out, depth, &d.counter(&counter.to_string(), &name(*from), &name(*to), *step));
+                write_block(d, kernel, names, body, depth + 1, out)?;
+                "}".to_string()
+            }
+        };
+        indented(out, depth, &line);
+    }
+    Ok(())
+}
+
+fn indented(out: &mut String, depth: usize, line: &str) {
+    // Writing to a string cannot fail.
+    let _ = writeln!(out, "{:1$}{line}", "", depth * 2);
+}
+
+/// The operator between two values, where languages agree.
+fn operator(op: crate::ir::BinOp) -> Option<&'static str> {
+    use crate::ir::BinOp as B;
+    Some(match op {
+        B::Add => "+",
+        B::Sub => "-",
+        B::Mul => "*",
+        B::Div => "/",
+        B::Rem => "%",
+        B::And => "&",
+        B::Or => "|",
+        B::Xor => "^",
+        B::Shl => "<<",
+        B::Shr => ">>",
+        _ => return None,
+    })
+}
+
+fn comparison(op: crate::ir::Cmp) -> &'static str {
+    use crate::ir::Cmp as C;
+    match op {
+        C::Eq => "==",
+        C::Ne => "!=",
+        C::Lt => "<",
+        C::Le => "<=",
+        C::Gt => ">",
+        C::Ge => ">=",
+    }
+}
+
+/// A finite, normal float (or 0) as both languages read it back to the same bits.
+fn float_literal(x: f32) -> Option<String> {
+    let plain = x.is_normal() || x.to_bits() == 0;
+    plain.then(|| if x < 0.0 { format!("({x:?}f)") } else { format!("{x:?}f") })
+}

@@ -1,0 +1,214 @@
+//! WGSL, the language of WebGPU. No extension is used: what it has not in its first version is emulated.
+
+use std::fmt::Write;
+
+use rlx_ir::{DType, Result};
+
+use super::{Dialect, Names, comparison, float_literal, operator, refuse, var_name, write_body};
+use crate::ir::{Access, BinOp, Buffer, Const, Inst, Kernel, Ty, UnOp, Value};
+
+/// How to write a kernel in WGSL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct WgslOptions {
+    /// Declare every buffer for reading and writing, so that ranges of one pool can be bound for both.
+    pub read_write: bool,
+}
+
+/// Functions whose own forms leave NaN and what is out of range to the device. `zero` is a 0 that no compiler
+/// knows: constants that are no finite numbers are refused otherwise.
+const PRELUDE: &str = "\
+var<private> zero: u32 = 0u;
+fn f32_bits(bits: u32) -> f32 { return bitcast<f32>(bits | zero); }
+fn to_i32(x: f32) -> i32 {
+  if ((bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u) { return 0; }
+  if (x >= 2147483648.0f) { return 2147483647; }
+  if (x <= -2147483648.0f) { return bitcast<i32>(0x80000000u); }
+  return i32(x);
+}
+fn to_u32(x: f32) -> u32 {
+  if (!(x > 0.0f)) { return 0u; }
+  if (x >= 4294967296.0f) { return 0xffffffffu; }
+  return u32(x);
+}
+";
+
+/// The kernel in WGSL; the entry point is `main`.
+///
+/// # Errors
+/// [`rlx_ir::ErrorKind::Internal`] for a type or function that WGSL lacks.
+pub fn wgsl(kernel: &Kernel, options: WgslOptions) -> Result<String> {
+    let names = Names::new(kernel);
+    let d = Wgsl { kernel, names: &names };
+    let mut out = format!("// {}\n", kernel.name);
+    let slots = (kernel.uniforms.len() + 1).div_ceil(4);
+    let _ = writeln!(out, "@group(0) @binding(0) var<uniform> u: array<vec4<i32>, {slots}>;");
+    for (i, b) in kernel.buffers.iter().enumerate() {
+        let access = if b.access == Access::Read && !options.read_write { "read" } else { "read_write" };
+        let element = match (b.dtype, b.access) {
+            (DType::U32, Access::Atomic) => "atomic<u32>",
+            (DType::U32, _) => "u32",
+            (DType::I32, _) => "i32",
+            (DType::F32, _) => "f32",
+            (other, _) => return refuse(kernel, "WGSL", format!("buffer of {other}")),
+        };
+        let binding = i + 1;
+        let _ = writeln!(
+            out,
+            "@group(0) @binding({binding}) var<storage, {access}> b{i}: array<{element}>; // {}",
+            b.name
+        );
+    }
+    if kernel.can_fail() {
+        let binding = kernel.buffers.len() + 1;
+        let _ = writeln!(
+            out,
+            "@group(0) @binding({binding}) var<storage, read_write> fault: array<atomic<u32>, 4>;"
+        );
+    }
+    for (i, s) in kernel.shared.iter().enumerate() {
+        let _ = writeln!(out, "var<workgroup> s{i}: array<{}, {}>;", d.ty(s.ty), s.len);
+    }
+    if let Some(wide) = kernel.values.iter().find(|t| t.bits() > 32) {
+        return refuse(kernel, "WGSL", wide.name());
+    }
+    out.push_str(PRELUDE);
+    let _ = writeln!(out, "@compute @workgroup_size({})", kernel.workgroup);
+    out.push_str(
+        "fn main(@builtin(local_invocation_index) local: u32, @builtin(workgroup_id) group: vec3<u32>, \
+         @builtin(num_workgroups) groups: vec3<u32>) {\n",
+    );
+    for (i, &ty) in kernel.vars.iter().enumerate() {
+        let _ = writeln!(out, "  var m{i}: {};", d.ty(ty));
+    }
+    write_body(&d, kernel, &names, &mut out)?;
+    out.push_str("}\n");
+    Ok(out)
+}
+
+struct Wgsl<'k> {
+    kernel: &'k Kernel,
+    names: &'k Names,
+}
+
+impl Wgsl<'_> {
+    fn name(&self, v: Value) -> String {
+        self.names.constant(v).map_or_else(|| v.to_string(), |c| self.constant(c))
+    }
+
+    fn ty_of(&self, v: Value) -> Ty {
+        self.kernel.values[v.index()]
+    }
+
+    fn unary(&self, op: UnOp, v: Value) -> Result<String> {
+        let x = self.name(v);
+        let function = match op {
+            UnOp::Neg if self.ty_of(v) == Ty::U32 => return Ok(format!("(0u - {x})")),
+            UnOp::Neg => return Ok(format!("(-{x})")),
+            UnOp::Not if self.ty_of(v) == Ty::Bool => return Ok(format!("(!{x})")),
+            UnOp::Not => return Ok(format!("(~{x})")),
+            UnOp::Abs => "abs",
+            UnOp::Floor => "floor",
+            UnOp::Ceil => "ceil",
+            UnOp::Trunc => "trunc",
+            UnOp::Round => "round",
+            UnOp::Sqrt => "sqrt",
+            UnOp::LeadingZeros => "countLeadingZeros",
+            UnOp::RoundF16 | UnOp::RoundBF16 | UnOp::Math(_) => {
+                return refuse(self.kernel, "WGSL", format!("{op:?} of known accuracy"));
+            }
+        };
+        Ok(format!("{function}({x})"))
+    }
+
+    fn binary(&self, op: BinOp, a: Value, b: Value) -> Result<String> {
+        let (x, y) = (self.name(a), self.name(b));
+        match (op, operator(op)) {
+            (BinOp::Xor, _) if self.ty_of(a) == Ty::Bool => Ok(format!("({x} != {y})")),
+            (_, Some(operator)) => Ok(format!("({x} {operator} {y})")),
+            (BinOp::Min, _) => Ok(format!("min({x}, {y})")),
+            (BinOp::Max, _) => Ok(format!("max({x}, {y})")),
+            _ => refuse(self.kernel, "WGSL", format!("{op:?} of known accuracy")),
+        }
+    }
+
+    fn convert(&self, to: Ty, v: Value) -> String {
+        let x = self.name(v);
+        match (to, self.ty_of(v)) {
+            (Ty::I32, Ty::F32) => format!("to_i32({x})"),
+            (Ty::U32, Ty::F32) => format!("to_u32({x})"),
+            _ => format!("{}({x})", self.ty(to)),
+        }
+    }
+}
+
+impl Dialect for Wgsl<'_> {
+    fn ty(&self, ty: Ty) -> &'static str {
+        ty.name()
+    }
+
+    fn constant(&self, c: Const) -> String {
+        let bits = c.bits as u32;
+        match c.ty {
+            Ty::Bool => (c.bits != 0).to_string(),
+            Ty::U32 => format!("{bits}u"),
+            Ty::F32 => float_literal(f32::from_bits(bits)).unwrap_or_else(|| format!("f32_bits({bits:#x}u)")),
+            _ => match bits as i32 {
+                i32::MIN => "bitcast<i32>(0x80000000u)".to_string(),
+                v if v < 0 => format!("({v}i)"),
+                v => format!("{v}i"),
+            },
+        }
+    }
+
+    fn inst(&self, inst: &Inst) -> Result<String> {
+        Ok(match *inst {
+            Inst::Const(c) => self.constant(c),
+            Inst::Uniform(i) => format!("u[{}][{}]", i / 4, i % 4),
+            Inst::LocalId => "i32(local)".to_string(),
+            Inst::GroupId => "i32(group.y * groups.x + group.x)".to_string(),
+            Inst::Get(var) => var_name(var),
+            Inst::Unary(op, v) => return self.unary(op, v),
+            Inst::Binary(op, a, b) => return self.binary(op, a, b),
+            Inst::Compare(op, a, b) => format!("({} {} {})", self.name(a), comparison(op), self.name(b)),
+            Inst::Select(c, a, b) => format!("select({}, {}, {})", self.name(b), self.name(a), self.name(c)),
+            Inst::Convert(to, v) => self.convert(to, v),
+            Inst::Bitcast(to, v) => format!("bitcast<{}>({})", self.ty(to), self.name(v)),
+            Inst::Load(b, i) => match self.kernel.buffers[b.index()].access {
+                Access::Atomic => format!("atomicLoad(&b{}[{}])", b.0, self.name(i)),
+                _ => format!("b{}[{}]", b.0, self.name(i)),
+            },
+            Inst::LoadShared(s, i) => format!("s{}[{}]", s.0, self.name(i)),
+        })
+    }
+
+    fn declare(&self, ty: Ty, name: &str, value: &str) -> String {
+        format!("let {name}: {} = {value};", self.ty(ty))
+    }
+
+    fn store(&self, buffer: Buffer, index: &str, value: &str) -> Result<String> {
+        Ok(format!("b{}[{index}] = {value};", buffer.0))
+    }
+
+    fn merge(&self, buffer: Buffer, index: &str, mask: &str, bits: &str) -> String {
+        let word = format!("&b{}[{index}]", buffer.0);
+        format!("atomicAnd({word}, ~({mask})); atomicOr({word}, {bits});")
+    }
+
+    fn counter(&self, name: &str, from: &str, to: &str, step: i32) -> String {
+        format!("for (var {name}: i32 = {from}; {name} < {to}; {name} += {step}) {{")
+    }
+
+    fn barrier(&self) -> &'static str {
+        "workgroupBarrier();"
+    }
+
+    fn fail(&self, code: u32, value: &str) -> String {
+        let i = self.kernel.uniforms.len();
+        format!(
+            "if (atomicAdd(&fault[0], 1u) == 0u) {{ atomicStore(&fault[1], u32(u[{}][{}])); \
+             atomicStore(&fault[2], {code}u); atomicStore(&fault[3], bitcast<u32>({value})); }}",
+            i / 4,
+            i % 4
+        )
+    }
+}

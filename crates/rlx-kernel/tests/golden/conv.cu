@@ -1,0 +1,333 @@
+// conv.Conv+Relu
+typedef unsigned char u8; typedef unsigned short u16; typedef unsigned int u32;
+typedef unsigned long long u64; typedef long long i64;
+__device__ __forceinline__ float from_half(u16 h) { float f; asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h)); return f; }
+__device__ __forceinline__ u16 to_half(float f) { u16 h; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(f)); return h; }
+__device__ __forceinline__ float from_brain(u16 h) { return __uint_as_float((u32)h << 16); }
+__device__ __forceinline__ u16 to_brain(float f) {
+  u32 b = __float_as_uint(f);
+  return (b & 0x7fffffffu) > 0x7f800000u ? (u16)((b >> 16) | 0x40u) : (u16)((b + 0x7fffu + ((b >> 16) & 1u)) >> 16);
+}
+extern "C" __global__ void __launch_bounds__(64) conv(const int* __restrict__ u,
+    const float* __restrict__ b0 /* x1 */,
+    const float* __restrict__ b1 /* x0 */,
+    const float* __restrict__ b2 /* x2 */,
+    float* __restrict__ b3 /* y0 */) {
+  __shared__ float s0[512];
+  __shared__ float s1[512];
+  __shared__ float s2[1024];
+  float m0;
+  float m1;
+  float m2;
+  float m3;
+  float m4;
+  float m5;
+  float m6;
+  float m7;
+  float m8;
+  float m9;
+  float m10;
+  float m11;
+  float m12;
+  float m13;
+  float m14;
+  float m15;
+  float m16;
+  float m17;
+  float m18;
+  const int v0 = u[0];
+  const int v1 = u[1];
+  const int v2 = u[4];
+  const int v3 = u[5];
+  const int v4 = u[6];
+  const int v5 = u[7];
+  const int v6 = u[8];
+  const int v7 = u[9];
+  const int v8 = u[10];
+  const int v9 = u[11];
+  const int v10 = u[12];
+  const int v11 = u[13];
+  const int v12 = u[14];
+  const int v13 = u[15];
+  const int v14 = u[17];
+  const int v15 = u[18];
+  const int v16 = u[19];
+  const int v17 = u[20];
+  const int v18 = u[22];
+  const int v19 = u[23];
+  const int v21 = (int)((u32)v3 * (u32)v4);
+  const int v22 = (int)((u32)v21 * (u32)v5);
+  const int v23 = (int)((u32)v6 * (u32)v7);
+  const int v24 = (int)(blockIdx.y * gridDim.x + blockIdx.x);
+  const int v25 = (int)threadIdx.x;
+  const bool v26 = (v24 < v8);
+  if (v26) {
+    const int v43 = (v24 % v8);
+    const int v44 = (int)((u32)v43 << 5u);
+    m0 = 0.0f;
+    m1 = 0.0f;
+    m2 = 0.0f;
+    m3 = 0.0f;
+    m4 = 0.0f;
+    m5 = 0.0f;
+    m6 = 0.0f;
+    m7 = 0.0f;
+    m8 = 0.0f;
+    m9 = 0.0f;
+    m10 = 0.0f;
+    m11 = 0.0f;
+    m12 = 0.0f;
+    m13 = 0.0f;
+    m14 = 0.0f;
+    m15 = 0.0f;
+    const int v45 = (v25 >> 3u);
+    const int v46 = (v25 & (int)7u);
+    const int v47 = (int)((u32)v45 << 2u);
+    const int v48 = (int)((u32)v46 << 2u);
+    for (int v49 = (int)0u; v49 < v22; v49 += 16) {
+      for (int v50 = v25; v50 < (int)512u; v50 += 64) {
+        const int v51 = (v50 & (int)15u);
+        const int v52 = (v50 >> 4u);
+        const int v53 = (int)((u32)v49 + (u32)v51);
+        const bool v54 = (v52 < v2);
+        const bool v55 = (v53 < v22);
+        const bool v56 = (v54 & v55);
+        m16 = 0.0f;
+        if (v56) {
+          const int v57 = (v53 % v5);
+          const int v58 = (v53 / v5);
+          const int v59 = (v58 % v4);
+          const int v60 = (v58 / v4);
+          const int v61 = (int)((u32)v52 * (u32)v10);
+          const int v62 = (int)((u32)v9 + (u32)v61);
+          const int v63 = (int)((u32)v60 * (u32)v11);
+          const int v64 = (int)((u32)v62 + (u32)v63);
+          const int v65 = (int)((u32)v59 * (u32)v12);
+          const int v66 = (int)((u32)v64 + (u32)v65);
+          const int v67 = (int)((u32)v66 + (u32)v57);
+          const float v68 = b0[v67];
+          m16 = v68;
+        }
+        const float v69 = m16;
+        const int v70 = (int)((u32)v51 << 5u);
+        const int v71 = (int)((u32)v70 + (u32)v52);
+        s0[v71] = v69;
+      }
+      for (int v72 = v25; v72 < (int)512u; v72 += 64) {
+        const int v73 = (v72 >> 5u);
+        const int v74 = (v72 & (int)31u);
+        const int v75 = (int)((u32)v49 + (u32)v73);
+        const int v76 = (int)((u32)v44 + (u32)v74);
+        const bool v77 = (v75 < v22);
+        const bool v78 = (v76 < v23);
+        const bool v79 = (v77 & v78);
+        m17 = 0.0f;
+        if (v79) {
+          const int v80 = (v75 % v5);
+          const int v81 = (v75 / v5);
+          const int v82 = (v81 % v4);
+          const int v83 = (v81 / v4);
+          const int v84 = (v76 % v7);
+          const int v85 = (v76 / v7);
+          const int v86 = (int)((u32)v85 + (u32)v82);
+          const int v87 = (int)((u32)v86 - (u32)(int)1u);
+          const int v88 = (int)((u32)v84 + (u32)v80);
+          const int v89 = (int)((u32)v88 - (u32)(int)1u);
+          const bool v90 = (v87 >= (int)0u);
+          const bool v91 = (v87 < v0);
+          const bool v92 = (v90 & v91);
+          const bool v93 = (v89 >= (int)0u);
+          const bool v94 = (v89 < v1);
+          const bool v95 = (v93 & v94);
+          const bool v96 = (v92 & v95);
+          m18 = 0.0f;
+          if (v96) {
+            const int v97 = (int)((u32)v83 * (u32)v14);
+            const int v98 = (int)((u32)v13 + (u32)v97);
+            const int v99 = (int)((u32)v87 * (u32)v15);
+            const int v100 = (int)((u32)v98 + (u32)v99);
+            const int v101 = (int)((u32)v100 + (u32)v89);
+            const float v102 = b1[v101];
+            m18 = v102;
+          }
+          const float v103 = m18;
+          m17 = v103;
+        }
+        const float v104 = m17;
+        s1[v72] = v104;
+      }
+      __syncthreads();
+      for (int v105 = (int)0u; v105 < (int)16u; v105 += 1) {
+        const int v106 = (int)((u32)v105 << 5u);
+        const int v107 = (int)((u32)v106 + (u32)v47);
+        const float v108 = s0[v107];
+        const int v109 = (int)((u32)v107 + (u32)(int)1u);
+        const float v110 = s0[v109];
+        const int v111 = (int)((u32)v107 + (u32)(int)2u);
+        const float v112 = s0[v111];
+        const int v113 = (int)((u32)v107 + (u32)(int)3u);
+        const float v114 = s0[v113];
+        const int v115 = (int)((u32)v106 + (u32)v48);
+        const float v116 = s1[v115];
+        const int v117 = (int)((u32)v115 + (u32)(int)1u);
+        const float v118 = s1[v117];
+        const int v119 = (int)((u32)v115 + (u32)(int)2u);
+        const float v120 = s1[v119];
+        const int v121 = (int)((u32)v115 + (u32)(int)3u);
+        const float v122 = s1[v121];
+        const float v123 = (v108 * v116);
+        const float v124 = m0;
+        const float v125 = (v124 + v123);
+        m0 = v125;
+        const float v126 = (v108 * v118);
+        const float v127 = m1;
+        const float v128 = (v127 + v126);
+        m1 = v128;
+        const float v129 = (v108 * v120);
+        const float v130 = m2;
+        const float v131 = (v130 + v129);
+        m2 = v131;
+        const float v132 = (v108 * v122);
+        const float v133 = m3;
+        const float v134 = (v133 + v132);
+        m3 = v134;
+        const float v135 = (v110 * v116);
+        const float v136 = m4;
+        const float v137 = (v136 + v135);
+        m4 = v137;
+        const float v138 = (v110 * v118);
+        const float v139 = m5;
+        const float v140 = (v139 + v138);
+        m5 = v140;
+        const float v141 = (v110 * v120);
+        const float v142 = m6;
+        const float v143 = (v142 + v141);
+        m6 = v143;
+        const float v144 = (v110 * v122);
+        const float v145 = m7;
+        const float v146 = (v145 + v144);
+        m7 = v146;
+        const float v147 = (v112 * v116);
+        const float v148 = m8;
+        const float v149 = (v148 + v147);
+        m8 = v149;
+        const float v150 = (v112 * v118);
+        const float v151 = m9;
+        const float v152 = (v151 + v150);
+        m9 = v152;
+        const float v153 = (v112 * v120);
+        const float v154 = m10;
+        const float v155 = (v154 + v153);
+        m10 = v155;
+        const float v156 = (v112 * v122);
+        const float v157 = m11;
+        const float v158 = (v157 + v156);
+        m11 = v158;
+        const float v159 = (v114 * v116);
+        const float v160 = m12;
+        const float v161 = (v160 + v159);
+        m12 = v161;
+        const float v162 = (v114 * v118);
+        const float v163 = m13;
+        const float v164 = (v163 + v162);
+        m13 = v164;
+        const float v165 = (v114 * v120);
+        const float v166 = m14;
+        const float v167 = (v166 + v165);
+        m14 = v167;
+        const float v168 = (v114 * v122);
+        const float v169 = m15;
+        const float v170 = (v169 + v168);
+        m15 = v170;
+      }
+      __syncthreads();
+    }
+    const int v171 = (int)((u32)v47 << 5u);
+    const int v172 = (int)((u32)v171 + (u32)v48);
+    const float v173 = m0;
+    s2[v172] = v173;
+    const int v174 = (int)((u32)v48 + (u32)(int)1u);
+    const int v175 = (int)((u32)v171 + (u32)v174);
+    const float v176 = m1;
+    s2[v175] = v176;
+    const int v177 = (int)((u32)v48 + (u32)(int)2u);
+    const int v178 = (int)((u32)v171 + (u32)v177);
+    const float v179 = m2;
+    s2[v178] = v179;
+    const int v180 = (int)((u32)v48 + (u32)(int)3u);
+    const int v181 = (int)((u32)v171 + (u32)v180);
+    const float v182 = m3;
+    s2[v181] = v182;
+    const int v183 = (int)((u32)v47 + (u32)(int)1u);
+    const int v184 = (int)((u32)v183 << 5u);
+    const int v185 = (int)((u32)v184 + (u32)v48);
+    const float v186 = m4;
+    s2[v185] = v186;
+    const int v187 = (int)((u32)v184 + (u32)v174);
+    const float v188 = m5;
+    s2[v187] = v188;
+    const int v189 = (int)((u32)v184 + (u32)v177);
+    const float v190 = m6;
+    s2[v189] = v190;
+    const int v191 = (int)((u32)v184 + (u32)v180);
+    const float v192 = m7;
+    s2[v191] = v192;
+    const int v193 = (int)((u32)v47 + (u32)(int)2u);
+    const int v194 = (int)((u32)v193 << 5u);
+    const int v195 = (int)((u32)v194 + (u32)v48);
+    const float v196 = m8;
+    s2[v195] = v196;
+    const int v197 = (int)((u32)v194 + (u32)v174);
+    const float v198 = m9;
+    s2[v197] = v198;
+    const int v199 = (int)((u32)v194 + (u32)v177);
+    const float v200 = m10;
+    s2[v199] = v200;
+    const int v201 = (int)((u32)v194 + (u32)v180);
+    const float v202 = m11;
+    s2[v201] = v202;
+    const int v203 = (int)((u32)v47 + (u32)(int)3u);
+    const int v204 = (int)((u32)v203 << 5u);
+    const int v205 = (int)((u32)v204 + (u32)v48);
+    const float v206 = m12;
+    s2[v205] = v206;
+    const int v207 = (int)((u32)v204 + (u32)v174);
+    const float v208 = m13;
+    s2[v207] = v208;
+    const int v209 = (int)((u32)v204 + (u32)v177);
+    const float v210 = m14;
+    s2[v209] = v210;
+    const int v211 = (int)((u32)v204 + (u32)v180);
+    const float v212 = m15;
+    s2[v211] = v212;
+    __syncthreads();
+    for (int v213 = v25; v213 < (int)1024u; v213 += 64) {
+      const int v214 = (v213 >> 5u);
+      const int v215 = (v213 & (int)31u);
+      const int v216 = (int)((u32)v44 + (u32)v215);
+      const bool v217 = (v214 < v2);
+      const bool v218 = (v216 < v23);
+      const bool v219 = (v217 & v218);
+      if (v219) {
+        const float v220 = s2[v213];
+        const int v221 = (v216 % v7);
+        const int v222 = (v216 / v7);
+        const int v223 = (int)((u32)v16 + (u32)v214);
+        const float v224 = b2[v223];
+        const float v225 = (v220 + v224);
+        const bool v226 = (v225 > 0.0f);
+        const u32 v227 = __float_as_uint(v225);
+        const u32 v228 = (v227 & 2147483647u);
+        const bool v229 = (v228 > 2139095040u);
+        const bool v230 = (v226 | v229);
+        const float v231 = (v230 ? v225 : 0.0f);
+        const int v232 = (int)((u32)v214 * (u32)v18);
+        const int v233 = (int)((u32)v17 + (u32)v232);
+        const int v234 = (int)((u32)v222 * (u32)v19);
+        const int v235 = (int)((u32)v233 + (u32)v234);
+        const int v236 = (int)((u32)v235 + (u32)v221);
+        b3[v236] = v231;
+      }
+    }
+  }
+}

@@ -1,0 +1,63 @@
+// map.gather
+typedef unsigned char u8; typedef unsigned short u16; typedef unsigned int u32;
+typedef unsigned long long u64; typedef long long i64;
+__device__ __forceinline__ float from_half(u16 h) { float f; asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h)); return f; }
+__device__ __forceinline__ u16 to_half(float f) { u16 h; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(f)); return h; }
+__device__ __forceinline__ float from_brain(u16 h) { return __uint_as_float((u32)h << 16); }
+__device__ __forceinline__ u16 to_brain(float f) {
+  u32 b = __float_as_uint(f);
+  return (b & 0x7fffffffu) > 0x7f800000u ? (u16)((b >> 16) | 0x40u) : (u16)((b + 0x7fffu + ((b >> 16) & 1u)) >> 16);
+}
+extern "C" __global__ void __launch_bounds__(64) gather(const int* __restrict__ u,
+    const i64* __restrict__ b0 /* x1 */,
+    const float* __restrict__ b1 /* x0 */,
+    float* __restrict__ b2 /* y0 */,
+    u32* __restrict__ fault) {
+  float m0;
+  const int v0 = u[0];
+  const int v1 = u[1];
+  const int v2 = u[2];
+  const int v3 = u[3];
+  const int v4 = u[4];
+  const int v5 = u[5];
+  const int v6 = u[6];
+  const int v7 = u[7];
+  const int v8 = (int)((u32)v0 * (u32)v1);
+  const int v9 = (int)(blockIdx.y * gridDim.x + blockIdx.x);
+  const int v10 = (int)threadIdx.x;
+  const int v12 = (int)((u32)v9 << 6u);
+  const int v13 = (int)((u32)v12 + (u32)v10);
+  const bool v14 = (v13 < v8);
+  if (v14) {
+    const int v17 = (v13 % v1);
+    const int v18 = (v13 / v1);
+    const int v19 = (int)((u32)v2 + (u32)v18);
+    const i64 v20 = b0[v19];
+    const i64 v21 = (i64)v3;
+    const i64 v22 = (i64)((u64)v20 + (u64)v21);
+    const bool v23 = (v20 < (i64)0ull);
+    const i64 v24 = (v23 ? v22 : v20);
+    const bool v25 = (v24 >= (i64)0ull);
+    const bool v26 = (v24 < v21);
+    const bool v27 = (v25 & v26);
+    const bool v28 = (!v27);
+    const int v29 = (int)v20;
+    if (v28) {
+      if (atomicAdd(&fault[0], 1u) == 0u) { fault[1] = (u32)u[8]; fault[2] = 0u; fault[3] = (u32)v29; }
+    }
+    const int v30 = (int)v24;
+    m0 = 0.0f;
+    if (v27) {
+      const int v31 = (int)((u32)v30 * (u32)v5);
+      const int v32 = (int)((u32)v4 + (u32)v31);
+      const int v33 = (int)((u32)v32 + (u32)v17);
+      const float v34 = b1[v33];
+      m0 = v34;
+    }
+    const float v35 = m0;
+    const int v36 = (int)((u32)v18 * (u32)v7);
+    const int v37 = (int)((u32)v6 + (u32)v36);
+    const int v38 = (int)((u32)v37 + (u32)v17);
+    b2[v38] = v35;
+  }
+}
