@@ -20,6 +20,11 @@ mod model;
 mod runner;
 pub mod verify;
 
+/// The README's example, compiled and run with the documentation tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
+
 pub use model::Model;
 pub use runner::Runner;
 
