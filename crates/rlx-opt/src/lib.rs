@@ -6,6 +6,7 @@
 //! [`rlx_ir::LirModule`].
 #![forbid(unsafe_code)]
 
+pub mod dispatch;
 pub mod facts;
 pub mod lower;
 pub mod matcher;
@@ -17,6 +18,10 @@ pub mod report;
 pub mod rewrite;
 pub mod target;
 
+pub use dispatch::{
+    KernelDispatchConfig, analyze_dispatch, format_dispatch_report, format_legalize_error,
+    prepare_graph_for_backend_with_report,
+};
 pub use options::{
     CompileOptions, FusionOptions, KernelDispatchPolicy, Numerics, Precision, PrecisionPolicy,
 };

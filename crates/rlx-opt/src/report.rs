@@ -1,9 +1,11 @@
 //! The dispatch report: for each op kind of a graph, whether it runs natively, decomposed, or not at all.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
-use rlx_ir::{Graph, NodeId, OpKind, decompose};
+use rlx_ir::{Graph, Node, NodeId, Op, OpKind, decompose};
 
+use crate::dispatch::KernelDispatchConfig;
 use crate::options::KernelDispatchPolicy;
 use crate::passes::legalize::{needs_no_kernel, runs_natively};
 use crate::pipeline::PassContext;
@@ -82,19 +84,28 @@ impl fmt::Display for KernelDispatchReport {
 
 /// How the device of `context` would compute each kind of node in `graph`.
 pub fn analyze(graph: &Graph, context: &PassContext<'_>) -> KernelDispatchReport {
-    let mut counts: std::collections::BTreeMap<(OpKind, u8), usize> = Default::default();
+    let config = KernelDispatchConfig { policy: context.options.kernel_dispatch, ..Default::default() };
+    let native = |node: &Node, graph: &Graph| runs_natively(node, graph, context);
+    let mut report = analyze_with(graph, context.target.name(), &native, config);
+    report.supported_claim_count = report.summaries.iter().filter(|s| s.path == DispatchPath::Native).count();
+    report
+}
+
+/// Whether a device has a kernel for a node.
+pub(crate) type HasKernel<'a> = &'a dyn Fn(&Node, &Graph) -> bool;
+
+/// How each kind of node in `graph` gets computed where `native` says what there are kernels for.
+pub(crate) fn analyze_with(
+    graph: &Graph,
+    backend: &str,
+    native: HasKernel<'_>,
+    config: KernelDispatchConfig,
+) -> KernelDispatchReport {
+    let mut counts: BTreeMap<(OpKind, u8), usize> = BTreeMap::new();
     let (mut lowered, mut unsupported) = (Vec::new(), Vec::new());
     for node in graph.nodes() {
         let kind = node.op.kind();
-        let native = needs_no_kernel(&node.op) || runs_natively(node, graph, context);
-        let common = decompose::can_decompose(graph, node);
-        let path = match context.options.kernel_dispatch {
-            KernelDispatchPolicy::ForceNative if !native => DispatchPath::Unsupported,
-            KernelDispatchPolicy::ForceCommon if common => DispatchPath::CommonIr,
-            _ if native => DispatchPath::Native,
-            _ if common => DispatchPath::CommonIr,
-            _ => DispatchPath::Unsupported,
-        };
+        let path = path_of(node, graph, native, config);
         match path {
             DispatchPath::CommonIr if !lowered.contains(&kind) => lowered.push(kind),
             DispatchPath::Unsupported => unsupported.push((node.id, kind)),
@@ -104,7 +115,7 @@ pub fn analyze(graph: &Graph, context: &PassContext<'_>) -> KernelDispatchReport
     }
     let paths =
         [DispatchPath::Native, DispatchPath::CommonIr, DispatchPath::Rewritten, DispatchPath::Unsupported];
-    let summaries: Vec<KindDispatchSummary> = counts
+    let summaries = counts
         .into_iter()
         .map(|((kind, path), node_count)| KindDispatchSummary {
             kind,
@@ -114,12 +125,66 @@ pub fn analyze(graph: &Graph, context: &PassContext<'_>) -> KernelDispatchReport
         })
         .collect();
     KernelDispatchReport {
-        backend_name: context.target.name().to_string(),
-        policy: context.options.kernel_dispatch,
-        supported_claim_count: summaries.iter().filter(|s| s.path == DispatchPath::Native).count(),
+        backend_name: backend.to_string(),
+        policy: config.policy,
+        supported_claim_count: 0,
         summaries,
         common_lowered_kinds: lowered,
         compile_ready: unsupported.is_empty(),
         still_unsupported: unsupported,
+    }
+}
+
+/// Whether the configuration asks for this node's decomposition, where there is one.
+pub(crate) fn is_common(node: &Node, native: bool, config: KernelDispatchConfig) -> bool {
+    let kind = node.op.kind();
+    if needs_no_kernel(&node.op) || config.force_native_kinds.contains(&kind) {
+        return false;
+    }
+    config.force_common_kinds.contains(&kind)
+        || match config.policy {
+            KernelDispatchPolicy::PreferNative => !native,
+            KernelDispatchPolicy::ForceCommon => true,
+            KernelDispatchPolicy::ForceNative => false,
+        }
+}
+
+fn path_of(node: &Node, graph: &Graph, native: HasKernel<'_>, config: KernelDispatchConfig) -> DispatchPath {
+    let has_kernel = needs_no_kernel(&node.op) || native(node, graph);
+    let common = is_common(node, has_kernel, config) && decompose::can_decompose(graph, node);
+    match (common, has_kernel) {
+        (true, _) if decomposes_into_kernels(node, graph, native, config) => DispatchPath::CommonIr,
+        (_, true) if !common => DispatchPath::Native,
+        _ => DispatchPath::Unsupported,
+    }
+}
+
+/// Whether there is a kernel for everything that `node` decomposes into.
+fn decomposes_into_kernels(
+    node: &Node,
+    graph: &Graph,
+    native: HasKernel<'_>,
+    config: KernelDispatchConfig,
+) -> bool {
+    let mut alone = Graph::new("alone");
+    graph.symbol_ranges().iter().for_each(|(&s, &range)| alone.set_symbol_range(s, range));
+    let inputs: Vec<NodeId> = node
+        .inputs
+        .iter()
+        .enumerate()
+        .map(|(i, &id)| match &graph.node(id).op {
+            Op::Constant { data } => alone.constant((**data).clone()),
+            _ => alone.input(format!("i{i}"), graph.shape(id).clone()),
+        })
+        .collect();
+    let copy = alone.push_node(Node::new(node.op.clone(), inputs, node.results().to_vec()));
+    alone.set_outputs(vec![copy]);
+    let wanted = |n: &Node, g: &Graph| is_common(n, native(n, g), config);
+    match decompose::decompose_nodes(&alone, wanted) {
+        Ok(parts) => {
+            let parts = parts.unwrap_or(alone);
+            parts.nodes().iter().all(|n| needs_no_kernel(&n.op) || native(n, &parts))
+        }
+        Err(_) => false,
     }
 }
