@@ -36,6 +36,9 @@ fn reads(op: &Op, input: usize, view: &View) -> bool {
         },
         Op::MatMul | Op::Pack { .. } | Op::Reduce { .. } => true,
         Op::Attention { .. } => input != 0 || last_is_contiguous(view),
+        Op::Rope { .. } if input == 0 => last_is_contiguous(view),
+        Op::GatherElements { .. } => input == 0,
+        Op::ArgReduce { .. } | Op::TopK { .. } | Op::Cumulative { .. } | Op::ConvTranspose { .. } => true,
         _ => op.is_elementwise(),
     }
 }
@@ -72,7 +75,7 @@ impl Target for CpuTarget {
 
     fn writes_view(&self, op: &Op, view: &View) -> bool {
         match op {
-            Op::MatMul | Op::Attention { .. } => last_is_contiguous(view),
+            Op::MatMul | Op::Attention { .. } | Op::Rope { .. } => last_is_contiguous(view),
             Op::Conv { format: DataFormat::ChannelsLast, .. } => {
                 last_is_contiguous(view) && rows_are_flat(view)
             }
@@ -81,6 +84,7 @@ impl Target for CpuTarget {
                 Some(anchor) => self.writes_view(&anchor.op, view),
                 None => true,
             },
+            Op::TopK { .. } | Op::Cumulative { .. } | Op::ConvTranspose { .. } => true,
             _ => op.is_elementwise(),
         }
     }

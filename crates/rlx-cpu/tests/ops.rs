@@ -76,4 +76,23 @@ ops! {
     expand: Expand, 100, 200;
     slice: Slice, 100, 200;
     concat: Concat, 100, 200;
+    gather: Gather, 150, 300;
+    gather_elements: GatherElements, 150, 300;
+    gather_nd: GatherNd, 150, 300;
+    scatter_elements: ScatterElements, 200, 400;
+    scatter_nd: ScatterNd, 200, 400;
+    iota: Iota, 60, 100;
+    pad: Pad, 200, 400;
+    arg_reduce: ArgReduce, 150, 300;
+    top_k: TopK, 150, 300;
+    cumulative: Cumulative, 200, 400;
+    rope: Rope, 150, 300;
+    quantize: Quantize, 150, 200;
+    dequantize: Dequantize, 150, 200;
+    conv: Conv, 200, 400;
+    conv_transpose: ConvTranspose, 200, 400;
+    pool: Pool, 200, 400;
+    tile: Tile, 60, 100;
+    trilu: Trilu, 60, 100;
+    one_hot: OneHot, 60, 100;
 }

@@ -8,6 +8,8 @@ pub trait Element: Copy {
     type Sum: Copy;
     /// The sum of nothing.
     const ZERO: Self::Sum;
+    /// The sum of one element.
+    fn start(x: Self) -> Self::Sum;
     /// `sum + a · b`; integers wrap.
     fn mul_add(sum: Self::Sum, a: Self, b: Self) -> Self::Sum;
     /// The sum as an element.
@@ -19,6 +21,10 @@ macro_rules! integers {
         impl Element for $t {
             type Sum = $t;
             const ZERO: $t = 0;
+            #[inline(always)]
+            fn start(x: $t) -> $t {
+                x
+            }
             #[inline(always)]
             fn mul_add(sum: $t, a: $t, b: $t) -> $t {
                 sum.wrapping_add(a.wrapping_mul(b))
@@ -37,6 +43,10 @@ macro_rules! floats {
         impl Element for $t {
             type Sum = $sum;
             const ZERO: $sum = 0.0;
+            #[inline(always)]
+            fn start(x: $t) -> $sum {
+                $widen(x)
+            }
             #[inline(always)]
             fn mul_add(sum: $sum, a: $t, b: $t) -> $sum {
                 sum + $widen(a) * $widen(b)

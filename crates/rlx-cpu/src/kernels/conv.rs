@@ -20,6 +20,7 @@ use super::pack::pack_conv;
 use super::region::Anchored;
 use super::{
     BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, Upcoming, WORTH_NANOS, mismatch, no_kernel,
+    window_generic,
 };
 use crate::alloc::Buffer;
 use crate::gemm::{self, Bias, ConvRows, Epilogue, Gemm, Next, Strided};
@@ -41,12 +42,11 @@ pub(crate) fn is_fast(op: &Op, x: &rlx_ir::Shape) -> bool {
 
 /// Whether there is a kernel for this form.
 pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
-    if is_fast(&node.op, graph.shape(node.inputs[0])) { Claim::Native } else { other_form(node, graph) }
-}
-
-fn other_form(node: &Node, graph: &Graph) -> Claim {
-    let x = graph.shape(node.inputs[0]);
-    Claim::No(format!("only channels-last f32 images without depthwise groups have a kernel, not {x}"))
+    if is_fast(&node.op, graph.shape(node.inputs[0])) {
+        Claim::Native
+    } else {
+        window_generic::claim(node, graph)
+    }
 }
 
 /// The format a convolution wants its weights in.
@@ -60,7 +60,7 @@ pub(crate) fn pack_format(node: &Node, input: usize, graph: &Graph) -> Option<Pa
 pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
     let node = cx.node();
     if !is_fast(&node.op, cx.module.graph.shape(node.inputs[0])) {
-        return Err(no_kernel(&node.op, "it is of another form"));
+        return window_generic::compile(cx);
     }
     let inputs = (0..node.inputs.len()).collect();
     Conv::boxed(&node.op, inputs, Tail::NONE)

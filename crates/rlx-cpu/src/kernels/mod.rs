@@ -6,14 +6,28 @@
 
 pub(crate) mod attention;
 pub(crate) mod conv;
+mod conv_transpose;
 pub(crate) mod copy;
+mod cumulative;
 pub(crate) mod elementwise;
 pub(crate) mod epilogue;
+mod gather;
+mod indices;
+mod iota;
+mod lines;
 pub(crate) mod matmul;
 pub(crate) mod norm;
+mod order;
 pub(crate) mod pack;
+mod pad;
+mod quant;
 pub(crate) mod reduce;
 pub(crate) mod region;
+mod rope;
+mod scalar;
+mod scatter;
+mod slide;
+pub(crate) mod window_generic;
 
 use std::ops::Range;
 
@@ -209,6 +223,21 @@ static TABLE: &[Entry] = table! {
     RmsNorm => norm;
     Attention => attention;
     Conv => conv;
+    Pool => window_generic;
+    ConvTranspose => conv_transpose;
+    Rope => rope;
+    Gather => gather;
+    GatherElements => gather;
+    GatherNd => gather;
+    ScatterElements => scatter;
+    ScatterNd => scatter;
+    Iota => iota;
+    Pad => pad;
+    ArgReduce => order;
+    TopK => order;
+    Cumulative => cumulative;
+    Quantize => quant;
+    Dequantize => quant;
 };
 
 fn entry(kind: OpKind) -> Option<&'static Entry> {
@@ -254,4 +283,9 @@ pub(crate) fn no_kernel(op: &Op, why: &str) -> Error {
 /// A relation between dimensions that the run's dimensions break.
 pub(crate) fn mismatch(what: impl Into<String>) -> Error {
     Error::new(ErrorKind::Dimension, what).with_hint("dimensions that the model declares equal differ")
+}
+
+/// A kernel that runs before it is bound: a bug of the executable.
+pub(crate) fn unbound() -> Error {
+    Error::new(ErrorKind::Internal, "a step ran before it was bound")
 }

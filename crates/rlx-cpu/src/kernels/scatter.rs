@@ -1,0 +1,278 @@
+//! Scatters: a copy of a tensor with updates put in at positions that are data.
+//!
+//! Updates of one element are joined in the order of their indices, always by one thread: elements are
+//! divided by the lines along the axis, slices by the elements within a slice. So repeated indices give the
+//! same bits on any number of threads, and of replacing updates the last one stays.
+
+use rlx_ir::op::ScatterOp;
+use rlx_ir::{Graph, Node, Op, Result};
+use rlx_opt::Claim;
+
+use super::gather::{Addresses, walk_elements};
+use super::indices::{self, Indices, Misses};
+use super::scalar::{Number, is_number, number};
+use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound};
+use crate::program::layout::{Bound, Layout, collapse};
+
+/// Bytes that a task of the copy takes.
+const COPY_BYTES: usize = 1 << 16;
+
+/// Elements of a slice that a task takes.
+const SLICE_ELEMENTS: usize = 1024;
+
+fn reduction(op: &Op) -> Option<ScatterOp> {
+    match op {
+        Op::ScatterElements { reduction, .. } | Op::ScatterNd { reduction } => Some(*reduction),
+        _ => None,
+    }
+}
+
+/// Replacing updates are moved, whatever they are; others are computed.
+pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
+    let dtype = node.shape.dtype();
+    match reduction(&node.op) {
+        Some(ScatterOp::Set) => indices::claim(node, graph),
+        Some(ScatterOp::Add | ScatterOp::Mul | ScatterOp::Max | ScatterOp::Min) if is_number(dtype) => {
+            indices::claim(node, graph)
+        }
+        _ => Claim::No(format!("updates of {dtype} cannot be joined")),
+    }
+}
+
+/// The kernel of a scatter.
+pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
+    let op = &cx.node().op;
+    let axis = match op {
+        Op::ScatterElements { axis, .. } => Some(*axis),
+        Op::ScatterNd { .. } => None,
+        _ => return Err(no_kernel(op, "it is no scatter")),
+    };
+    let reduction = reduction(op).ok_or_else(|| no_kernel(op, "it is no scatter"))?;
+    Ok(Box::new(Scatter { axis, reduction, plan: None }))
+}
+
+/// `ScatterElements` (with an axis) and `ScatterNd`.
+#[derive(Debug, Clone, Copy)]
+struct Scatter {
+    axis: Option<usize>,
+    reduction: ScatterOp,
+    plan: Option<Plan>,
+}
+
+/// The operands of a bound scatter, all dense.
+#[derive(Debug, Clone, Copy)]
+struct Plan {
+    x: Bound,
+    indices: Bound,
+    updates: Bound,
+    out: Bound,
+    to: Places,
+    worth: bool,
+}
+
+/// Where updates go.
+#[derive(Debug, Clone, Copy)]
+enum Places {
+    Elements(Lines),
+    Slices(Addresses),
+}
+
+/// The lines along the axis: places in `x` of the coordinates before it and behind it.
+#[derive(Debug, Clone, Copy)]
+struct Lines {
+    before: Layout,
+    behind: Layout,
+    /// Indices of a line, and the elements they may mean.
+    count: usize,
+    size: usize,
+    along: isize,
+    axis: usize,
+}
+
+impl Lines {
+    fn new(x: &Bound, indices: &Bound, axis: usize) -> Result<Lines> {
+        let walk = walk_elements(x, indices, axis)?;
+        let rank = walk.rank();
+        let (mut before, mut behind) = ([walk.range(0, axis)], [walk.range(axis + 1, rank)]);
+        collapse(&mut before);
+        collapse(&mut behind);
+        Ok(Lines {
+            before: before[0],
+            behind: behind[0],
+            count: walk.dims()[axis],
+            size: x.dims()[axis],
+            along: x.layout.strides()[axis],
+            axis,
+        })
+    }
+}
+
+impl StepKernel for Scatter {
+    fn bind(&mut self, cx: &BindCx<'_>) -> Result<Needs> {
+        let (x, indices, updates, out) = (cx.inputs[0], cx.inputs[1], cx.inputs[2], cx.outputs[0]);
+        let misfit = || {
+            mismatch(format!(
+                "updates {:?} of {:?} by indices {:?}",
+                updates.dims(),
+                x.dims(),
+                indices.dims()
+            ))
+        };
+        let to = match self.axis {
+            Some(axis) => {
+                if updates.dims() != indices.dims() {
+                    return Err(misfit());
+                }
+                Places::Elements(Lines::new(&x, &indices, axis)?)
+            }
+            None => {
+                let rank = indices.layout.rank();
+                let count = *indices.dims().last().ok_or_else(misfit)?;
+                if count > x.layout.rank() {
+                    return Err(misfit());
+                }
+                let rows = indices.layout.range(0, rank - 1).elements();
+                let addresses = Addresses::new(&x, 0, count, rows, true);
+                if updates.layout.elements() != rows * addresses.len {
+                    return Err(misfit());
+                }
+                Places::Slices(addresses)
+            }
+        };
+        if out.dims() != x.dims() {
+            return Err(misfit());
+        }
+        let moved = (x.layout.elements() * x.dtype.size_bytes()) as f64 * 0.1;
+        let nanos = moved + updates.layout.elements() as f64 * 1.5;
+        self.plan = Some(Plan { x, indices, updates, out, to, worth: nanos > WORTH_NANOS });
+        Ok(Needs::time(nanos))
+    }
+
+    unsafe fn run(&self, cx: &mut RunCx<'_, '_>) -> Result<()> {
+        let Some(plan) = &self.plan else { return Err(unbound()) };
+        // SAFETY: the caller's promise; the types are those of the operands.
+        unsafe {
+            plan.copy(cx);
+            match (self.reduction, plan.x.dtype) {
+                (ScatterOp::Set, dtype) => match dtype.size_bytes() {
+                    1 => plan.put::<u8>(cx, ScatterOp::Set),
+                    2 => plan.put::<u16>(cx, ScatterOp::Set),
+                    4 => plan.put::<u32>(cx, ScatterOp::Set),
+                    _ => plan.put::<u64>(cx, ScatterOp::Set),
+                },
+                (op, dtype) => number!(dtype, T => plan.put::<T>(cx, op)),
+            }
+        }
+    }
+}
+
+/// What is there, joined with an update.
+#[inline(always)]
+fn joined<T: Number>(op: ScatterOp, old: T, new: T) -> T {
+    match op {
+        ScatterOp::Add => T::narrow(T::add(old.widen(), new.widen())),
+        ScatterOp::Mul => T::narrow(T::mul(old.widen(), new.widen())),
+        ScatterOp::Max => T::narrow(T::max(old.widen(), new.widen())),
+        ScatterOp::Min => T::narrow(T::min(old.widen(), new.widen())),
+        // `Set`, the last of the claimed ones.
+        _ => new,
+    }
+}
+
+impl Plan {
+    /// What no update reaches.
+    unsafe fn copy(&self, cx: &mut RunCx<'_, '_>) {
+        let bytes = self.x.layout.elements() * self.x.dtype.size_bytes();
+        let (from, to) = (cx.shared::<u8>(self.x.at), cx.shared::<u8>(self.out.at));
+        cx.parallel(self.worth, bytes.div_ceil(COPY_BYTES), &|range, _| {
+            let (start, end) = (range.start * COPY_BYTES, (range.end * COPY_BYTES).min(bytes));
+            // SAFETY: the caller's promise; ranges are disjoint.
+            unsafe {
+                let to = to.get().wrapping_add(start);
+                std::ptr::copy_nonoverlapping(from.get().wrapping_add(start), to, end - start);
+            }
+        });
+    }
+
+    unsafe fn put<T: Number>(&self, cx: &mut RunCx<'_, '_>, op: ScatterOp) -> Result<()> {
+        let indices = Indices::new(cx.ptr(self.indices.at), self.indices.dtype);
+        // SAFETY: the caller's promise.
+        unsafe {
+            match &self.to {
+                Places::Elements(lines) => self.put_elements::<T>(cx, op, &indices, lines),
+                Places::Slices(addresses) => self.put_slices::<T>(cx, op, &indices, addresses),
+            }
+        }
+    }
+
+    unsafe fn put_elements<T: Number>(
+        &self,
+        cx: &mut RunCx<'_, '_>,
+        op: ScatterOp,
+        indices: &Indices,
+        l: &Lines,
+    ) -> Result<()> {
+        let (updates, out, misses) =
+            (cx.shared::<T>(self.updates.at), cx.shared::<T>(self.out.at), Misses::none());
+        let inner = l.behind.elements();
+        cx.parallel(self.worth, l.before.elements() * inner, &|range, _| {
+            let mut line = range.start;
+            while line < range.end {
+                // The lines of this block within the range, side by side.
+                let (block, first) = (line / inner, line % inner);
+                let last = inner.min(first + range.end - line);
+                let base = l.before.at(block);
+                for i in 0..l.count {
+                    let row = (block * l.count + i) * inner;
+                    for j in first..last {
+                        // SAFETY: the caller's promise; lines are disjoint, and a place is within its line.
+                        unsafe {
+                            let Some(place) = indices.place(row + j, l.size) else {
+                                return misses.note(row + j);
+                            };
+                            let at = base + l.behind.at(j) + place as isize * l.along;
+                            let slot = out.get().wrapping_offset(at);
+                            *slot = joined(op, *slot, *updates.get().add(row + j));
+                        }
+                    }
+                }
+                line += last - first;
+            }
+        });
+        // SAFETY: as above.
+        unsafe { misses.check(indices, |_| (l.axis, l.size)) }
+    }
+
+    unsafe fn put_slices<T: Number>(
+        &self,
+        cx: &mut RunCx<'_, '_>,
+        op: ScatterOp,
+        indices: &Indices,
+        a: &Addresses,
+    ) -> Result<()> {
+        let (updates, out, misses) =
+            (cx.shared::<T>(self.updates.at), cx.shared::<T>(self.out.at), Misses::none());
+        // Slices are cut alike, so a task owns the same elements of all of them.
+        cx.parallel(self.worth, a.len.div_ceil(SLICE_ELEMENTS), &|range, _| {
+            let (start, end) = (range.start * SLICE_ELEMENTS, (range.end * SLICE_ELEMENTS).min(a.len));
+            for row in 0..a.rows {
+                // SAFETY: the caller's promise; tasks own disjoint elements of every slice, slices begin at
+                // multiples of their length, and a place is within `x`.
+                unsafe {
+                    let place = match a.place(indices, row) {
+                        Ok(place) => place,
+                        Err(miss) => return misses.note(miss),
+                    };
+                    let (to, from) =
+                        (out.get().wrapping_offset(place), updates.get().wrapping_add(row * a.len));
+                    for i in start..end {
+                        let slot = to.wrapping_add(i);
+                        *slot = joined(op, *slot, *from.wrapping_add(i));
+                    }
+                }
+            }
+        });
+        // SAFETY: as above.
+        unsafe { misses.check(indices, |i| a.axis_of(i)) }
+    }
+}
