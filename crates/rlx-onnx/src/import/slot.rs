@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 /// How many nodes one import may visit, bodies of functions counted at every call: a small file can describe
 /// exponentially many.
-const MOST_NODES: usize = 1 << 20;
+const MOST_NODES: usize = 1 << 18;
 
 /// A constant that no initialiser of the main graph names becomes a parameter from this many elements on.
 const LARGE_CONSTANT: usize = 1024;

@@ -1,0 +1,340 @@
+//! What the importer promises beyond single ops: symbolic shapes, specialisation on values, functions, branches, weights
+//! in place, origins, and errors that say what is missing where.
+
+use prost::Message;
+use rlx_ir::oracle::{Bindings, evaluate};
+use rlx_ir::{ConstData, Dim, ErrorKind, Op, Value, sym};
+use rlx_onnx::proto::attribute_proto::AttributeType;
+use rlx_onnx::proto::{
+    AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto,
+    TensorShapeProto, TypeProto, ValueInfoProto, tensor_shape_proto, type_proto,
+};
+use rlx_onnx::{ImportOptions, Imported, OnnxFile, import, needed_input};
+
+const FLOAT: i32 = 1;
+const INT64: i32 = 7;
+const BOOL: i32 = 9;
+
+fn value(name: &str, elem_type: i32, dims: &[&str]) -> ValueInfoProto {
+    use tensor_shape_proto::dimension::Value;
+    let dim = |text: &&str| tensor_shape_proto::Dimension {
+        value: Some(match text.parse() {
+            Ok(size) => Value::DimValue(size),
+            Err(_) => Value::DimParam((*text).to_owned()),
+        }),
+        ..Default::default()
+    };
+    let shape = TensorShapeProto { dim: dims.iter().map(dim).collect() };
+    let tensor = type_proto::Tensor { elem_type: Some(elem_type), shape: Some(shape) };
+    let ty = TypeProto { value: Some(type_proto::Value::TensorType(tensor)), ..Default::default() };
+    ValueInfoProto { name: Some(name.to_owned()), r#type: Some(ty), ..Default::default() }
+}
+
+fn node(op: &str, inputs: &[&str], outputs: &[&str]) -> NodeProto {
+    let names = |list: &[&str]| list.iter().map(|n| (*n).to_owned()).collect();
+    NodeProto {
+        op_type: Some(op.to_owned()),
+        name: Some(format!("/{}", outputs[0])),
+        input: names(inputs),
+        output: names(outputs),
+        ..Default::default()
+    }
+}
+
+fn attr(name: &str, ty: AttributeType) -> AttributeProto {
+    AttributeProto { name: Some(name.to_owned()), r#type: Some(ty as i32), ..Default::default() }
+}
+
+fn int(name: &str, i: i64) -> AttributeProto {
+    AttributeProto { i: Some(i), ..attr(name, AttributeType::Int) }
+}
+
+fn float(name: &str, f: f32) -> AttributeProto {
+    AttributeProto { f: Some(f), ..attr(name, AttributeType::Float) }
+}
+
+fn with(mut node: NodeProto, attribute: AttributeProto) -> NodeProto {
+    node.attribute.push(attribute);
+    node
+}
+
+fn ints(name: &str, values: &[i64]) -> TensorProto {
+    TensorProto {
+        name: Some(name.to_owned()),
+        data_type: Some(INT64),
+        dims: vec![values.len() as i64],
+        int64_data: values.to_vec(),
+        ..Default::default()
+    }
+}
+
+fn model(
+    inputs: &[ValueInfoProto],
+    nodes: &[NodeProto],
+    constants: &[TensorProto],
+    output: &str,
+) -> ModelProto {
+    let graph = GraphProto {
+        name: Some("test".to_owned()),
+        input: inputs.to_vec(),
+        node: nodes.to_vec(),
+        initializer: constants.to_vec(),
+        output: vec![ValueInfoProto { name: Some(output.to_owned()), ..Default::default() }],
+        ..Default::default()
+    };
+    let opset = OperatorSetIdProto { domain: None, version: Some(17) };
+    ModelProto { graph: Some(graph), opset_import: vec![opset], ..Default::default() }
+}
+
+fn file(model: &ModelProto) -> OnnxFile {
+    OnnxFile::from_bytes(model.encode_to_vec()).expect("the model decodes")
+}
+
+fn imported(model: &ModelProto) -> Imported {
+    import(&file(model), &ImportOptions::default()).expect("the model imports")
+}
+
+fn error(model: &ModelProto) -> rlx_ir::Error {
+    import(&file(model), &ImportOptions::default()).expect_err("the model must not import")
+}
+
+fn run(imported: &Imported, inputs: &[(&str, Value)]) -> Vec<f64> {
+    let mut bindings = Bindings::default();
+    for (name, value) in inputs {
+        bindings.set_input(*name, value.clone());
+    }
+    evaluate(&imported.graph, &bindings).expect("the graph runs")[0].to_f64()
+}
+
+fn floats(dims: &[usize], values: &[f64]) -> Value {
+    Value::float(rlx_ir::DType::F32, dims, values.to_vec())
+}
+
+/// `[batch, seq, 768]` to `[batch, seq, 12, 64]` the way exporters write it.
+fn split_heads() -> ModelProto {
+    let nodes = [
+        node("Shape", &["x"], &["shape"]),
+        with(node("Gather", &["shape", "zero"], &["b"]), int("axis", 0)),
+        with(node("Gather", &["shape", "one"], &["s"]), int("axis", 0)),
+        with(node("Concat", &["b", "s", "heads"], &["target"]), int("axis", 0)),
+        node("Reshape", &["x", "target"], &["y"]),
+    ];
+    let constants = [ints("zero", &[0]), ints("one", &[1]), ints("heads", &[12, -1])];
+    model(&[value("x", FLOAT, &["batch", "seq", "768"])], &nodes, &constants, "y")
+}
+
+#[test]
+fn shape_arithmetic_leaves_no_nodes() {
+    let imported = imported(&split_heads());
+    let ops: Vec<&Op> = imported.graph.nodes().iter().map(|n| &n.op).collect();
+    assert!(matches!(ops[..], [Op::Input { .. }, Op::Reshape { .. }]), "{ops:?}");
+    let y = imported.graph.shape(imported.graph.outputs[0]);
+    let (b, s) = (Dim::Dynamic(sym::BATCH), Dim::Dynamic(sym::SEQ));
+    assert_eq!(y.dims(), [b, s, Dim::Static(12), Dim::Static(64)]);
+    assert_eq!(imported.outputs, ["y"]);
+}
+
+#[test]
+fn named_dimensions_take_given_sizes() {
+    let mut options = ImportOptions::default();
+    options.dims.insert("batch".to_owned(), 2);
+    options.dims.insert("unknown".to_owned(), 9);
+    let imported = import(&file(&split_heads()), &options).unwrap();
+    let y = imported.graph.shape(imported.graph.outputs[0]);
+    assert_eq!(y.dims()[..2], [Dim::Static(2), Dim::Dynamic(sym::SEQ)]);
+}
+
+#[test]
+fn dimensions_as_data_are_read_at_run_time() {
+    let nodes = [
+        node("Shape", &["x"], &["shape"]),
+        with(node("Cast", &["shape"], &["sizes"]), int("to", i64::from(FLOAT))),
+        node("Mul", &["sizes", "sizes"], &["y"]),
+    ];
+    let imported = imported(&model(&[value("x", FLOAT, &["batch", "seq"])], &nodes, &[], "y"));
+    assert!(rlx_ir::verify(&imported.graph).is_empty());
+    assert_eq!(run(&imported, &[("x", floats(&[2, 5], &[0.0; 10]))]), [4.0, 25.0]);
+}
+
+#[test]
+fn a_shape_that_hangs_on_an_input_names_it_and_takes_its_value() {
+    let inputs = [value("x", FLOAT, &["6"]), value("target", INT64, &["2"])];
+    let nodes = [node("Identity", &["target"], &["t"]), node("Reshape", &["x", "t"], &["y"])];
+    let model = model(&inputs, &nodes, &[], "y");
+    let needs = error(&model);
+    assert_eq!((needs.kind(), needed_input(&needs)), (ErrorKind::NeedsInputValue, Some("target")));
+
+    let mut options = ImportOptions::default();
+    let target = ConstData::from_i64(&[2], &[3, 2]).unwrap();
+    options.input_values.insert("target".to_owned(), target);
+    let imported = import(&file(&model), &options).unwrap();
+    assert_eq!(imported.specialised, ["target"]);
+    assert_eq!(imported.graph.inputs().count(), 2, "what the model declares stays an input");
+    assert_eq!(imported.graph.shape(imported.graph.outputs[0]).dims(), [Dim::Static(3), Dim::Static(2)]);
+
+    let wrong = ConstData::from_i64(&[3], &[3, 2, 1]).unwrap();
+    options.input_values.insert("target".to_owned(), wrong);
+    assert_eq!(import(&file(&model), &options).unwrap_err().kind(), ErrorKind::Binding);
+}
+
+/// `scale·x + bias`, the scale an attribute of the function, the bias an optional operand.
+fn scaled(body: Vec<NodeProto>) -> ModelProto {
+    let calls = [
+        NodeProto {
+            domain: Some("test".to_owned()),
+            ..with(node("Scaled", &["x"], &["a"]), float("scale", 3.0))
+        },
+        NodeProto { domain: Some("test".to_owned()), ..node("Scaled", &["a", "x"], &["y"]) },
+    ];
+    let mut model = model(&[value("x", FLOAT, &["2"])], &calls, &[], "y");
+    let function = FunctionProto {
+        name: Some("Scaled".to_owned()),
+        domain: Some("test".to_owned()),
+        input: vec!["v".to_owned(), "bias".to_owned()],
+        output: vec!["out".to_owned()],
+        attribute_proto: vec![float("scale", 2.0)],
+        node: body,
+        opset_import: model.opset_import.clone(),
+        ..Default::default()
+    };
+    model.functions.push(function);
+    model
+}
+
+#[test]
+fn functions_are_inlined_with_attributes_and_operands_left_out() {
+    let reference = AttributeProto {
+        ref_attr_name: Some("scale".to_owned()),
+        ..attr("value_float", AttributeType::Float)
+    };
+    // Clip takes its lower bound from the operand that the first call leaves out.
+    let body = vec![
+        with(node("Constant", &[], &["s"]), reference),
+        node("Mul", &["v", "s"], &["scaled"]),
+        node("Clip", &["scaled", "bias"], &["out"]),
+    ];
+    let model = scaled(body);
+    let mut mine = model.clone();
+    // A scalar bound, as Clip asks for.
+    mine.graph.as_mut().unwrap().input.push(value("least", FLOAT, &[]));
+    mine.graph.as_mut().unwrap().node[1].input[1] = "least".to_owned();
+    let imported = imported(&mine);
+    let least = Value::float(rlx_ir::DType::F32, &[], vec![0.0]);
+    let y = run(&imported, &[("x", floats(&[2], &[1.0, -2.0])), ("least", least)]);
+    assert_eq!(y, [6.0, 0.0]);
+    let origins: Vec<_> =
+        imported.graph.nodes().iter().filter_map(|n| imported.graph.origins().describe(n.origin)).collect();
+    assert!(origins.iter().any(|o| o == "test.Scaled//scaled"), "{origins:?}");
+}
+
+#[test]
+fn functions_that_call_themselves_are_refused() {
+    let body = vec![NodeProto { domain: Some("test".to_owned()), ..node("Scaled", &["v"], &["out"]) }];
+    let e = error(&scaled(body));
+    assert_eq!(e.kind(), ErrorKind::Malformed);
+    assert!(e.to_string().contains("calls itself"), "{e}");
+}
+
+#[test]
+fn functions_that_grow_without_bound_are_refused() {
+    // Each of 30 functions calls the next one twice: a thousand million nodes from a small file.
+    let mut model = scaled(vec![node("Identity", &["v"], &["out"])]);
+    let template = model.functions[0].clone();
+    model.functions = (0..30)
+        .map(|i| {
+            let call = |input: &str, output: &str| NodeProto {
+                domain: Some("test".to_owned()),
+                ..node(&format!("F{}", i + 1), &[input], &[output])
+            };
+            let node =
+                if i < 29 { vec![call("v", "mid"), call("mid", "out")] } else { template.node.clone() };
+            let name = if i == 0 { "Scaled".to_owned() } else { format!("F{i}") };
+            FunctionProto { name: Some(name), node, ..template.clone() }
+        })
+        .collect();
+    let e = error(&model);
+    assert!(e.to_string().contains("functions inlined"), "{e}");
+}
+
+fn branch(op: &str) -> Box<GraphProto> {
+    Box::new(GraphProto {
+        node: vec![node(op, &["x"], &["result"])],
+        output: vec![ValueInfoProto { name: Some("result".to_owned()), ..Default::default() }],
+        ..Default::default()
+    })
+}
+
+fn choice(condition: &str, constants: &[TensorProto]) -> ModelProto {
+    let then = AttributeProto { g: Some(branch("Neg")), ..attr("then_branch", AttributeType::Graph) };
+    let otherwise = AttributeProto { g: Some(branch("Abs")), ..attr("else_branch", AttributeType::Graph) };
+    let choose = with(with(node("If", &[condition], &["y"]), then), otherwise);
+    let inputs = [value("x", FLOAT, &["2"]), value("given", BOOL, &[])];
+    let computed = [node("ReduceMax", &["x"], &["m"]), node("Greater", &["m", "m"], &["data"]), choose];
+    model(&inputs, &computed, constants, "y")
+}
+
+#[test]
+fn known_conditions_take_their_branch() {
+    let condition = |truth: u8| TensorProto {
+        name: Some("c".to_owned()),
+        data_type: Some(BOOL),
+        raw_data: Some(vec![truth].into()),
+        ..Default::default()
+    };
+    let x = floats(&[2], &[1.0, -2.0]);
+    let given = Value::bools(&[], [true]);
+    for (truth, expected) in [(1, [-1.0, 2.0]), (0, [1.0, 2.0])] {
+        let imported = imported(&choice("c", &[condition(truth)]));
+        assert_eq!(run(&imported, &[("x", x.clone()), ("given", given.clone())]), expected);
+    }
+    assert_eq!(needed_input(&error(&choice("given", &[]))), Some("given"));
+}
+
+#[test]
+fn weights_stay_where_the_file_has_them() {
+    let weight = TensorProto {
+        name: Some("w".to_owned()),
+        data_type: Some(FLOAT),
+        dims: vec![2],
+        raw_data: Some([1f32, -1.0].iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>().into()),
+        ..Default::default()
+    };
+    let unused = TensorProto { name: Some("unused".to_owned()), ..weight.clone() };
+    let nodes = [node("Add", &["x", "w"], &["y"])];
+    let model = model(&[value("x", FLOAT, &["2"])], &nodes, &[weight, unused], "y");
+    let file = file(&model);
+    let raw = file.graph().initializer[0].raw_data.clone().unwrap();
+    let imported = import(&file, &ImportOptions::default()).unwrap();
+    assert_eq!(imported.weights.len(), 1, "what no node uses is left out");
+    let stored = imported.weights.get("w").unwrap();
+    assert_eq!(stored.bytes().unwrap().as_ptr(), raw.as_ptr());
+    assert_eq!(imported.graph.params().count(), 1);
+}
+
+#[test]
+fn what_is_not_built_is_named_with_all_that_matters() {
+    let unknown = model(&[value("x", FLOAT, &["2"])], &[node("NoSuchOp", &["x"], &["y"])], &[], "y");
+    let e = error(&unknown);
+    assert_eq!(e.kind(), ErrorKind::Unsupported);
+    let text = e.to_string();
+    for part in ["NoSuchOp", "/y", "ai.onnx", "opset 17", "[2] f32"] {
+        assert!(text.contains(part), "{part} in: {text}");
+    }
+    let mut newer = unknown.clone();
+    newer.opset_import[0].version = Some(99);
+    assert!(error(&newer).to_string().contains("opset 99"));
+}
+
+#[test]
+fn broken_structure_is_an_error() {
+    let x = [value("x", FLOAT, &["2"])];
+    let undefined = model(&x, &[node("Neg", &["nothing"], &["y"])], &[], "y");
+    let twice = model(&x, &[node("Neg", &["x"], &["y"]), node("Abs", &["x"], &["y"])], &[], "y");
+    let no_output = model(&x, &[node("Neg", &["x"], &["z"])], &[], "y");
+    let later = model(&x, &[node("Neg", &["b"], &["y"]), node("Abs", &["x"], &["b"])], &[], "y");
+    for broken in [undefined, twice, no_output, later] {
+        assert_eq!(error(&broken).kind(), ErrorKind::Malformed);
+    }
+    let typed = model(&x, &[with(node("LeakyRelu", &["x"], &["y"]), int("alpha", 1))], &[], "y");
+    assert!(error(&typed).to_string().contains("attribute alpha is INT, not FLOAT"));
+}
