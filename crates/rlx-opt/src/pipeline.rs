@@ -171,7 +171,12 @@ impl CompilePipeline {
                 time: start.elapsed(),
                 after: self.keep_graphs.then(|| graph.clone()),
             });
-            tracing::debug!(pass = pass.name, before, after = graph.len(), "pass done");
+            let (after, time) = (graph.len(), start.elapsed());
+            if self.options.verbose {
+                tracing::info!(pass = pass.name, before, after, ?time, "pass done");
+            } else {
+                tracing::debug!(pass = pass.name, before, after, ?time, "pass done");
+            }
         }
         Ok(graph)
     }

@@ -25,14 +25,11 @@ pub fn plan_memory(module: &LirModule, bounds: &DimBinding, pool: PoolSpec) -> R
     let largest_live_set = largest_live_set(&sized, module.steps.len());
     sized.sort_by_key(|&(range, bytes)| (std::cmp::Reverse(bytes), range.first, range.buffer));
     let mut offsets = vec![None; module.buffers.len()];
-    let mut placed: Vec<(LiveRange, usize, usize)> = Vec::with_capacity(sized.len());
+    let mut placed = Placed::new(module.steps.len());
     let mut arena_bytes = 0;
     for (range, bytes) in sized {
-        let at = lowest_free(&placed, range, bytes);
+        let at = placed.place(range, bytes);
         offsets[range.buffer.index()] = Some(at);
-        // Kept in order of offset, so that the search is one walk.
-        let place = placed.partition_point(|&(_, offset, _)| offset <= at);
-        placed.insert(place, (range, at, bytes));
         arena_bytes = arena_bytes.max(at.saturating_add(bytes));
     }
     if arena_bytes > pool.max_bytes {
@@ -63,18 +60,48 @@ fn overlaps(a: LiveRange, b: LiveRange) -> bool {
     a.first <= b.last && b.first <= a.last
 }
 
-/// The lowest offset where `bytes` fit among what is placed and alive at the same time.
-fn lowest_free(placed: &[(LiveRange, usize, usize)], range: LiveRange, bytes: usize) -> usize {
-    let mut at = 0usize;
-    for &(other, offset, size) in placed {
-        if overlaps(range, other) {
+/// How many steps share one list of the buffers alive in them.
+const BLOCK: usize = 64;
+
+/// The buffers placed so far, found by when they are alive.
+struct Placed {
+    steps: usize,
+    /// Range, offset and size.
+    buffers: Vec<(LiveRange, usize, usize)>,
+    /// For each block of steps, the buffers alive in one of them: most live shortly, so that few are looked at.
+    by_block: Vec<Vec<usize>>,
+}
+
+impl Placed {
+    fn new(steps: usize) -> Self {
+        Placed { steps, buffers: Vec::new(), by_block: vec![Vec::new(); steps / BLOCK + 1] }
+    }
+
+    fn blocks(&self, range: LiveRange) -> std::ops::RangeInclusive<usize> {
+        let last = self.by_block.len() - 1;
+        (range.first / BLOCK).min(last)..=(range.last.min(self.steps) / BLOCK).min(last)
+    }
+
+    /// Puts a buffer at the lowest offset where it fits among those alive at the same time.
+    fn place(&mut self, range: LiveRange, bytes: usize) -> usize {
+        let blocks = self.blocks(range);
+        let mut alive: Vec<usize> = self.by_block[blocks.clone()].iter().flatten().copied().collect();
+        alive.retain(|&i| overlaps(range, self.buffers[i].0));
+        alive.sort_unstable_by_key(|&i| (self.buffers[i].1, i));
+        alive.dedup();
+        let mut at = 0usize;
+        for i in alive {
+            let (_, offset, size) = self.buffers[i];
             if offset >= at.saturating_add(bytes) {
-                return at;
+                break;
             }
             at = at.max(offset + size);
         }
+        let index = self.buffers.len();
+        self.buffers.push((range, at, bytes));
+        self.by_block[blocks].iter_mut().for_each(|block| block.push(index));
+        at
     }
-    at
 }
 
 fn largest_live_set(sized: &[(LiveRange, usize)], steps: usize) -> usize {

@@ -29,7 +29,7 @@
 
 use std::collections::HashMap;
 
-use rlx_ir::{Error, ErrorKind, Graph, Node, NodeId, Op, OriginId, Result, Shape};
+use rlx_ir::{Error, ErrorKind, Graph, Node, NodeId, Op, OpKind, OriginId, Result, Shape};
 
 /// Builds a new graph from an old one.
 #[derive(Debug)]
@@ -37,8 +37,17 @@ pub struct Rewriter<'g> {
     old: &'g Graph,
     new: Graph,
     map: Vec<Option<NodeId>>,
-    made: HashMap<String, NodeId>,
+    made: HashMap<Key, NodeId>,
     origin: OriginId,
+}
+
+/// What makes two nodes the same value.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Key {
+    kind: OpKind,
+    attrs: String,
+    inputs: Vec<NodeId>,
+    results: Vec<Shape>,
 }
 
 impl<'g> Rewriter<'g> {
@@ -153,11 +162,16 @@ impl<'g> Rewriter<'g> {
     }
 
     /// What makes two nodes the same value; `None` for nodes that never are.
-    fn key(node: &Node) -> Option<String> {
+    fn key(node: &Node) -> Option<Key> {
         if matches!(node.op, Op::Input { .. } | Op::Param { .. } | Op::Custom { .. }) {
             return None;
         }
-        Some(rlx_ir::text::node_key(node))
+        Some(Key {
+            kind: node.op.kind(),
+            attrs: rlx_ir::text::attrs_key(&node.op),
+            inputs: node.inputs.clone(),
+            results: node.results().to_vec(),
+        })
     }
 
     /// Says that new node `by` stands for old node `id`.

@@ -234,12 +234,9 @@ pub fn blobs(graph: &Graph) -> std::collections::HashMap<String, ConstData> {
     found
 }
 
-/// A text that is equal for two nodes exactly when they compute the same value of the same inputs.
-pub fn node_key(node: &Node) -> String {
+/// The op's attributes as text; equal for two ops of a kind exactly when they are equal.
+pub fn attrs_key(op: &crate::ops::Op) -> String {
     let mut w = TextWriter::for_hash();
-    w.push(node.op.kind().name());
-    node.op.write_attrs(&mut w);
-    node.inputs.iter().for_each(|id| w.push(&format!(" {id}")));
-    node.results().iter().for_each(|shape| w.push(&format!(" {shape}")));
+    op.write_attrs(&mut w);
     w.finish()
 }

@@ -72,7 +72,10 @@ fn bound(node: &Node, data: &ConstData) -> Result<ConstData> {
 /// What the reference semantics refuse (an index out of range) is left for the run to report.
 pub fn fold(op: &Op, inputs: &[NodeId], graph: &Graph) -> Option<ConstData> {
     let foldable = !matches!(op, Op::Custom { .. } | Op::Region { .. } | Op::Pack { .. } | Op::Result { .. });
-    if !foldable || inputs.is_empty() || !op.extents().iter().all(|e| e.as_const().is_some()) {
+    if !foldable || inputs.is_empty() || inputs.iter().any(|&id| facts::constant(graph, id).is_none()) {
+        return None;
+    }
+    if !op.extents().iter().all(|e| e.as_const().is_some()) {
         return None;
     }
     let data: Vec<&Arc<ConstData>> =

@@ -18,7 +18,7 @@ mod functions;
 mod norms;
 mod rope;
 
-use rlx_ir::{Graph, Node, NodeId, Result};
+use rlx_ir::{Graph, Node, NodeId, Op, Result};
 
 use super::simplify::Simplifier;
 use crate::facts;
@@ -37,6 +37,9 @@ pub fn run(graph: &Graph, context: &PassContext<'_>) -> Result<Graph> {
     // Attention is made of softmax, which may have to be found first; and rotary embeddings feed it.
     let parts: &[Recognizer] = &[functions::recognize, norms::recognize, rope::recognize];
     let graph = walk(graph, context, parts)?;
+    if !graph.nodes().iter().any(|n| matches!(n.op, Op::Softmax { .. })) {
+        return Ok(graph);
+    }
     walk(&graph, context, &[attention::recognize])
 }
 
