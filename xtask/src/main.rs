@@ -7,6 +7,7 @@
 mod data;
 mod docs;
 mod exec;
+mod nvrtc;
 mod outcome;
 #[cfg(feature = "proto")]
 mod proto;

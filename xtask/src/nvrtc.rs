@@ -1,0 +1,29 @@
+//! The `nvrtc` suite: every kernel the tests make, in CUDA C, compiled by NVRTC.
+
+use crate::exec::{Run, cargo_command};
+use crate::outcome::Outcome;
+use crate::root;
+use std::fs;
+use std::process::Command;
+
+/// Writes the kernels, then compiles them.
+pub fn run(run: &Run) -> Outcome {
+    let folder = root().join("target/xtask/cuda");
+    let _ = fs::remove_dir_all(&folder);
+    if let Err(e) = fs::create_dir_all(&folder) {
+        return Outcome::fail(format!("{}: {e}", folder.display()));
+    }
+    let mut make = cargo_command(&["test", "--quiet", "-p", "rlx-kernel", "--test", "render"]);
+    make.args(["every_kernel_renders_as_cuda"]).env("RLX_CUDA_OUT", &folder);
+    let made = run.check(&mut make);
+    if made.failed > 0 {
+        return made;
+    }
+    let files: Vec<_> = match fs::read_dir(&folder) {
+        Ok(entries) => entries.flatten().map(|e| e.path()).collect(),
+        Err(e) => return Outcome::fail(format!("{}: {e}", folder.display())),
+    };
+    let mut check = Command::new("python3");
+    check.arg(root().join("tools/nvrtc_check.py")).args(files);
+    run.check(check.env("RLX_NVRTC", rlx_testdata::NVRTC.folder()))
+}
