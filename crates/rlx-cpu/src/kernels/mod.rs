@@ -20,6 +20,7 @@ pub(crate) mod norm;
 mod order;
 pub(crate) mod pack;
 mod pad;
+pub(crate) mod pool;
 mod quant;
 pub(crate) mod reduce;
 pub(crate) mod region;
@@ -45,7 +46,6 @@ pub(crate) struct CompileCx<'a> {
     pub(crate) step: &'a Step,
     pub(crate) module: &'a LirModule,
     pub(crate) table: &'a mut ExtentTable,
-    pub(crate) isa: Isa,
 }
 
 impl CompileCx<'_> {
@@ -69,7 +69,6 @@ pub(crate) struct BindCx<'a> {
     pub(crate) values: Values<'a>,
     /// The number of the shared scratch's base.
     pub(crate) scratch: u32,
-    pub(crate) isa: Isa,
 }
 
 /// What a bound step needs while it runs.
@@ -223,7 +222,7 @@ static TABLE: &[Entry] = table! {
     RmsNorm => norm;
     Attention => attention;
     Conv => conv;
-    Pool => window_generic;
+    Pool => pool;
     ConvTranspose => conv_transpose;
     Rope => rope;
     Gather => gather;

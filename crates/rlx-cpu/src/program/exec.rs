@@ -37,6 +37,8 @@ pub(crate) struct CpuExecutable {
     params: Vec<Option<Param>>,
     /// Parameters set since the init program ran.
     changed: Vec<bool>,
+    /// Whether any is.
+    stale: bool,
     initialised: bool,
     /// Buffers of the init program, by number.
     prepared: Vec<Option<Arc<Buffer>>>,
@@ -82,6 +84,7 @@ impl CpuExecutable {
             kernels: program.steps.iter().map(|s| s.prototype.boxed()).collect(),
             params: vec![None; lir.params.len()],
             changed: vec![true; lir.params.len()],
+            stale: true,
             initialised: false,
             prepared: vec![None; buffers],
             bases,
@@ -198,7 +201,7 @@ impl CpuExecutable {
         let (inputs, outputs) = &mut self.operands;
         step.operands(&values, inputs, outputs).map_err(placed)?;
         let scratch = program.lir.buffers.len() as u32;
-        let cx = BindCx { inputs, outputs, packed: &step.packed, values, scratch, isa: program.isa };
+        let cx = BindCx { inputs, outputs, packed: &step.packed, values, scratch };
         let mut kernel = step.prototype.boxed();
         let needs = kernel.bind(&cx).map_err(placed)?;
         self.grow_scratch(&needs)?;
@@ -250,7 +253,7 @@ impl CpuExecutable {
             let (inputs, outputs) = &mut self.operands;
             step.operands(&values, inputs, outputs).map_err(placed)?;
             let scratch = program.lir.buffers.len() as u32;
-            let cx = BindCx { inputs, outputs, packed: &step.packed, values, scratch, isa: program.isa };
+            let cx = BindCx { inputs, outputs, packed: &step.packed, values, scratch };
             let needs = kernel.bind(&cx).map_err(placed)?;
             total.thread_scratch = total.thread_scratch.max(needs.thread_scratch);
             total.shared_scratch = total.shared_scratch.max(needs.shared_scratch);
@@ -431,12 +434,12 @@ impl ExecutableGraph for CpuExecutable {
             Err(copy) => Param::Copy(Arc::new(copy)),
         });
         self.changed[index] = true;
+        self.stale = true;
         Ok(())
     }
 
     fn run(&mut self, inputs: &dyn InputSource, dims: &[i64]) -> Result<()> {
-        let stale = !self.initialised || self.changed.contains(&true);
-        if stale {
+        if self.stale {
             self.initialise()?;
             // Prepared buffers may have moved.
             for (base, memory) in self.bases.iter_mut().zip(&self.prepared) {
@@ -448,6 +451,7 @@ impl ExecutableGraph for CpuExecutable {
                 self.dims = None;
             }
             self.changed.fill(false);
+            self.stale = false;
         }
         if self.dims.as_deref() != Some(dims) {
             self.rebind(dims)?;
@@ -488,6 +492,7 @@ impl ExecutableGraph for CpuExecutable {
         let mut clone = CpuExecutable::new(Arc::clone(&self.program))?;
         clone.params.clone_from(&self.params);
         clone.changed.clone_from(&self.changed);
+        clone.stale = self.stale;
         clone.initialised = self.initialised;
         clone.prepared.clone_from(&self.prepared);
         clone.plan.clone_from(&self.plan);

@@ -1,4 +1,5 @@
 //! Running a graph on the CPU backend through the whole pipeline, and comparing with the oracle.
+#![allow(dead_code)] // Each test uses a part of it.
 
 use std::sync::Arc;
 
@@ -6,7 +7,7 @@ use rlx_backend::{Backend, ExecutableGraph};
 use rlx_cpu::CpuBackend;
 use rlx_cpu::isa::Isa;
 use rlx_ir::oracle::{self, Bindings};
-use rlx_ir::testing::{difference, tolerance};
+use rlx_ir::testing::{Tolerance, difference, tolerance};
 use rlx_ir::{DimBinding, Graph, Result, Value, Weight};
 use rlx_opt::{CompileOptions, CompilePipeline, FusionOptions};
 
@@ -68,9 +69,18 @@ pub fn run_again(
 
 /// Compares one run with the oracle; what differs, described.
 pub fn against_oracle(want: &[Value], got: &[Vec<u8>]) -> Option<String> {
+    against_oracle_within(want, got, |t| t)
+}
+
+/// As [`against_oracle`], with another tolerance made of the usual one.
+pub fn against_oracle_within(
+    want: &[Value],
+    got: &[Vec<u8>],
+    change: impl Fn(Tolerance) -> Tolerance,
+) -> Option<String> {
     want.iter().zip(got).enumerate().find_map(|(i, (want, got))| {
         let got = Value::decode(want.dtype, &want.dims, got);
-        difference(want, &got, tolerance(want.dtype)).map(|d| format!("output {i}: {d}"))
+        difference(want, &got, change(tolerance(want.dtype))).map(|d| format!("output {i}: {d}"))
     })
 }
 

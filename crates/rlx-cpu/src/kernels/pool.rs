@@ -1,0 +1,185 @@
+//! Pooling of channels-last f32 images over one or two spatial dimensions: channels run in vectors. All other
+//! forms go to [`window_generic`](super::window_generic).
+
+use rlx_ir::op::{DataFormat, PoolKind};
+use rlx_ir::{DType, Graph, Node, Op, Result, Shape};
+use rlx_opt::Claim;
+
+use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel, window_generic};
+use crate::isa::Kernel;
+use crate::program::layout::{At, Bound};
+use crate::simd::{LANES, Simd};
+
+/// Whether a pooling takes the route of this module.
+pub(crate) fn is_fast(op: &Op, x: &Shape) -> bool {
+    matches!(op, Op::Pool { format: DataFormat::ChannelsLast, .. })
+        && x.dtype() == DType::F32
+        && x.rank() <= 4
+}
+
+/// Whether there is a kernel for this form.
+pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
+    let x = graph.shape(node.inputs[0]);
+    if is_fast(&node.op, x) {
+        return Claim::Native;
+    }
+    window_generic::claim(node, graph)
+}
+
+/// The kernel of a pooling.
+pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
+    let node = cx.node();
+    if !is_fast(&node.op, cx.module.graph.shape(node.inputs[0])) {
+        return window_generic::compile(cx);
+    }
+    let op = &node.op;
+    let Op::Pool { kind, kernel, strides, pads, dilations, count_include_pad, .. } = op else {
+        return Err(no_kernel(op, "it is no pooling"));
+    };
+    let pair = |v: &[usize], fill: usize| match *v {
+        [a, b] => [a, b],
+        [b] => [fill, b],
+        _ => [fill, fill],
+    };
+    let (before, after) = pads.split_at(pads.len() / 2);
+    Ok(Box::new(Pool {
+        largest: *kind == PoolKind::Max,
+        count_pad: *count_include_pad,
+        kernel: pair(kernel, 1),
+        stride: pair(strides, 1),
+        dilation: pair(dilations, 1),
+        before: pair(before, 0),
+        after: pair(after, 0),
+        shape: None,
+    }))
+}
+
+/// A bound pooling.
+#[derive(Debug, Clone, Copy)]
+struct Pool {
+    largest: bool,
+    count_pad: bool,
+    kernel: [usize; 2],
+    stride: [usize; 2],
+    dilation: [usize; 2],
+    before: [usize; 2],
+    after: [usize; 2],
+    shape: Option<Numbers>,
+}
+
+/// Images as `[n, h, w, c]`.
+#[derive(Debug, Clone, Copy)]
+struct Numbers {
+    x: At,
+    y: At,
+    batch: usize,
+    size: [usize; 2],
+    out: [usize; 2],
+    channels: usize,
+    worth: bool,
+}
+
+/// Dimensions of a dense image.
+fn image(b: &Bound) -> Result<[usize; 4]> {
+    match (b.dims(), b.layout.is_dense()) {
+        (&[n, h, w, c], true) => Ok([n, h, w, c]),
+        (&[n, w, c], true) => Ok([n, 1, w, c]),
+        _ => Err(mismatch(format!("pooling over {:?}", b.dims()))),
+    }
+}
+
+impl StepKernel for Pool {
+    fn bind(&mut self, cx: &BindCx<'_>) -> Result<Needs> {
+        let ([batch, h, w, channels], [n, oh, ow, c]) = (image(&cx.inputs[0])?, image(&cx.outputs[0])?);
+        if n != batch || c != channels {
+            return Err(mismatch(format!(
+                "pooling of {:?} to {:?}",
+                cx.inputs[0].dims(),
+                cx.outputs[0].dims()
+            )));
+        }
+        let taps = self.kernel[0] * self.kernel[1];
+        let nanos = (batch * oh * ow * channels * taps) as f64 * 0.05;
+        self.shape = Some(Numbers {
+            x: cx.inputs[0].at,
+            y: cx.outputs[0].at,
+            batch,
+            size: [h, w],
+            out: [oh, ow],
+            channels,
+            worth: nanos > WORTH_NANOS,
+        });
+        Ok(Needs::time(nanos))
+    }
+
+    unsafe fn run(&self, cx: &mut RunCx<'_, '_>) -> Result<()> {
+        let Some(s) = self.shape else { return Err(mismatch("a step that was not bound")) };
+        let (x, y, isa) = (cx.shared::<f32>(s.x), cx.shared::<f32>(s.y), cx.isa);
+        cx.parallel(s.worth, s.batch * s.out[0], &|range, _| {
+            for line in range {
+                // Both images are dense (checked when bound); lines of the result are disjoint.
+                let image = line / s.out[0] * s.size[0] * s.size[1] * s.channels;
+                let x = x.get().wrapping_add(image).cast_const();
+                let y = y.get().wrapping_add(line * s.out[1] * s.channels);
+                isa.run(Line { pool: self, s: &s, row: line % s.out[0], x, y });
+            }
+        });
+        Ok(())
+    }
+}
+
+/// One line of the result.
+struct Line<'a> {
+    pool: &'a Pool,
+    s: &'a Numbers,
+    row: usize,
+    x: *const f32,
+    y: *mut f32,
+}
+
+/// The taps of a window that lie within `0..n`, and how many lie within the padded input.
+fn taps(pool: &Pool, axis: usize, out: usize, n: usize) -> (std::ops::Range<usize>, usize) {
+    let (step, dilation, before) = (pool.stride[axis], pool.dilation[axis], pool.before[axis]);
+    let start = out * step;
+    let below = before.saturating_sub(start).div_ceil(dilation);
+    let inside = |limit: usize| limit.saturating_sub(start).div_ceil(dilation).min(pool.kernel[axis]);
+    let end = inside(n + before);
+    (below.min(end)..end, inside(n + before + pool.after[axis]))
+}
+
+impl Kernel for Line<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let (pool, s) = (self.pool, self.s);
+        let c = s.channels;
+        let (rows, rows_padded) = taps(pool, 0, self.row, s.size[0]);
+        for ox in 0..s.out[1] {
+            let (columns, columns_padded) = taps(pool, 1, ox, s.size[1]);
+            let count =
+                if pool.count_pad { rows_padded * columns_padded } else { rows.len() * columns.len() };
+            let divisor = simd.splat(count.max(1) as f32);
+            let mut i = 0;
+            while i < c {
+                let n = LANES.min(c - i);
+                let mut acc = simd.splat(if pool.largest { f32::NEG_INFINITY } else { 0.0 });
+                for ky in rows.clone() {
+                    let y = self.row * pool.stride[0] + ky * pool.dilation[0] - pool.before[0];
+                    for kx in columns.clone() {
+                        let x = ox * pool.stride[1] + kx * pool.dilation[1] - pool.before[1];
+                        // SAFETY: (y, x) is a pixel of the image, i + n ≤ c.
+                        let v = unsafe { simd.load_upto(self.x.add((y * s.size[1] + x) * c + i), n) };
+                        acc = if pool.largest { simd.max(v, acc) } else { simd.add(acc, v) };
+                    }
+                }
+                if !pool.largest {
+                    acc = simd.div(acc, divisor);
+                }
+                // SAFETY: the line of the result has room for this pixel.
+                unsafe { simd.store_upto(self.y.add(ox * c + i), n, acc) };
+                i += n;
+            }
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! A run allocates nothing once it ran with the same or larger dimensions.
+
+mod common;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use common::{compile, run};
+use rlx_cpu::CpuBackend;
+use rlx_ir::op::{Activation, BinaryOp, ReduceOp};
+use rlx_ir::oracle::Bindings;
+use rlx_ir::testing::Gen;
+use rlx_ir::{DType, Dim, DimBinding, Graph, Op, Shape, sym};
+use rlx_opt::CompileOptions;
+
+struct Counting;
+
+static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: every call is handed on unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+/// A bit of everything: packed and unpacked products, a region, a softmax, a norm, copies, reductions.
+fn graph() -> Graph {
+    let mut g = Graph::new("all");
+    let add = |g: &mut Graph, op: Op, inputs: &[_]| g.try_add(op, inputs).expect("a valid op");
+    let dims = [Dim::Dynamic(sym::BATCH), Dim::Dynamic(sym::SEQ), Dim::Static(64)];
+    let x = g.input("x", Shape::from_dims(&dims, DType::F32));
+    let w = g.param("w", Shape::new(&[64, 64], DType::F32));
+    let gamma = g.param("gamma", Shape::new(&[64], DType::F32));
+    let q = add(&mut g, Op::MatMul, &[x, w]);
+    let q = add(&mut g, Op::Activation(Activation::Gelu), &[q]);
+    let t = add(&mut g, Op::Transpose { perm: vec![0, 2, 1] }, &[x]);
+    let s = add(&mut g, Op::MatMul, &[q, t]);
+    let s = add(&mut g, Op::Softmax { axis: -1 }, &[s]);
+    let y = add(&mut g, Op::MatMul, &[s, x]);
+    let y = add(&mut g, Op::Binary(BinaryOp::Add), &[y, x]);
+    let y = add(&mut g, Op::LayerNorm { axis: -1, eps: 1e-5 }, &[y, gamma]);
+    let z = add(&mut g, Op::Reduce { op: ReduceOp::Sum, axes: vec![1], keep_dim: true }, &[y]);
+    let y = add(&mut g, Op::Binary(BinaryOp::Mul), &[y, z]);
+    g.set_outputs(vec![y]);
+    g
+}
+
+#[test]
+fn runs_allocate_nothing() {
+    let g = graph();
+    for threads in [1, 2] {
+        let backend = CpuBackend::new().with_threads(threads).expect("a pool");
+        let mut exec = compile(&g, &backend, &CompileOptions::default()).expect("it compiles");
+        let mut b = Bindings::default();
+        b.set_input("x", Gen::new(1).value(DType::F32, &[4, 30, 64], -1.0..1.0));
+        b.set_param("w", Gen::new(2).value(DType::F32, &[64, 64], -0.2..0.2));
+        b.set_param("gamma", Gen::new(3).value(DType::F32, &[64], 0.5..1.0));
+        run(&mut *exec, &b, &DimBinding::batch_seq(4, 30)).expect("it runs");
+        let input = vec![0u8; 4 * 30 * 64 * 4];
+        let inputs = [vec![0u8; 2 * 7 * 64 * 4], input];
+        for (dims, which) in [([4, 30], 1), ([2, 7], 0), ([4, 30], 1), ([4, 30], 1)] {
+            let source = &inputs[which..which + 1];
+            let before = ALLOCATIONS.load(Ordering::Relaxed);
+            exec.run(&source, &dims).expect("it ran before");
+            let count = ALLOCATIONS.load(Ordering::Relaxed) - before;
+            assert_eq!(count, 0, "{count} allocations in a run with {dims:?} on {threads} threads");
+        }
+    }
+}
