@@ -283,7 +283,7 @@ impl Elementwise {
         // SAFETY: values are defined before they are used; slots hold a tile each.
         unsafe {
             for instr in &program.instrs {
-                let args = instr.args.map(|a| *table.add(usize::from(a)));
+                let mut args = instr.args.map(|a| *table.add(usize::from(a)));
                 let step = args[..usize::from(instr.arity)].iter().map(|a| a.step).max().unwrap_or(1);
                 let mut out = slots.wrapping_add(usize::from(instr.slot) * program.slot_bytes);
                 // A result of the program goes where it belongs at once.
@@ -293,6 +293,14 @@ impl Elementwise {
                     && (program.outputs[i].in_place || !self.in_place)
                 {
                     out = self.place(bases, &self.outputs[i], row, start);
+                }
+                // One value for the whole tile must outlive a result that is written over it.
+                let mut saved = [0u64; 3];
+                for (arg, saved) in args.iter_mut().zip(&mut saved) {
+                    if step == 1 && arg.step == 0 && std::ptr::eq(arg.ptr, out) {
+                        *saved = arg.ptr.cast::<u64>().read_unaligned();
+                        arg.ptr = std::ptr::from_mut(saved).cast::<u8>().cast_const();
+                    }
                 }
                 instr.code.run(isa, &args, out, if step == 0 { 1 } else { n });
                 *table.add(usize::from(instr.out)) = Source { ptr: out, step };
