@@ -1,0 +1,262 @@
+//! What random cases are too small or too valid for: work that is split over threads, strided operands,
+//! indices out of range, dimensions that change between runs.
+
+mod common;
+
+use common::{against_oracle, backends, compile, oracle, run, run_again, unfused};
+use rlx_cpu::CpuBackend;
+use rlx_ir::op::{ArgOp, DataFormat, PadMode, PoolKind, ReduceOp, ScatterOp};
+use rlx_ir::oracle::{Bindings, evaluate_op};
+use rlx_ir::testing::{Case, Gen};
+use rlx_ir::{DType, Dim, DimBinding, ErrorKind, Extent, Graph, Op, OpKind, Shape, Value, sym};
+use rlx_opt::CompileOptions;
+
+fn backend(threads: usize) -> CpuBackend {
+    CpuBackend::new().with_threads(threads).expect("a pool")
+}
+
+/// On one and two threads: as the oracle has it, and the same bits every time.
+fn check_split(case: &Case) {
+    let (graph, bindings) = case.graph();
+    let want = oracle(&graph, &bindings);
+    let mut first = None;
+    for threads in [1, 2] {
+        let mut exec = compile(&graph, &backend(threads), &CompileOptions::default()).unwrap();
+        let got = run(&mut *exec, &bindings, &DimBinding::new()).unwrap();
+        if let Some(difference) = against_oracle(&want, &got) {
+            panic!("{} on {threads} threads: {difference}", case.op.kind());
+        }
+        let again = run_again(&mut *exec, &bindings, &DimBinding::new()).unwrap();
+        assert_eq!(got, again, "{}: another run gives other bits", case.op.kind());
+        let first = first.get_or_insert_with(|| got.clone());
+        assert_eq!(*first, got, "{}: {threads} threads give other bits", case.op.kind());
+    }
+}
+
+fn floats(g: &mut Gen, dims: &[usize]) -> Value {
+    g.value(DType::F32, dims, -2.0..2.0)
+}
+
+#[test]
+fn split_gathers_and_scatters() {
+    let g = &mut Gen::new(1);
+    let rows = g.indices(&[20_000], 1000);
+    check_split(&Case::new(Op::Gather { axis: 0 }, vec![floats(g, &[1000, 64]), rows]));
+    let places = g.indices(&[400, 500], 500);
+    check_split(&Case::new(Op::GatherElements { axis: 1 }, vec![floats(g, &[400, 500]), places]));
+    let places = g.indices(&[40_000, 2], 40);
+    check_split(&Case::new(Op::GatherNd { batch_dims: 0 }, vec![floats(g, &[50, 40, 8]), places]));
+    // Every element gets many updates: their order decides the bits.
+    let (x, places) = (floats(g, &[30, 400]), g.indices(&[400, 400], 30));
+    let updates = floats(g, &[400, 400]);
+    let op = Op::ScatterElements { axis: 0, reduction: ScatterOp::Add };
+    check_split(&Case::new(op, vec![x, places, updates]));
+    let (x, places) = (floats(g, &[10, 3000]), g.indices(&[80, 1], 10));
+    let updates = floats(g, &[80, 3000]);
+    check_split(&Case::new(Op::ScatterNd { reduction: ScatterOp::Add }, vec![x, places, updates]));
+}
+
+#[test]
+fn split_borders_counts_and_orders() {
+    let g = &mut Gen::new(2);
+    let to = vec![Dim::Static(1000), Dim::Static(400)];
+    check_split(&Case::new(Op::Iota { to, axis: 0, dtype: DType::I64 }, vec![]));
+    for mode in [PadMode::Constant, PadMode::Reflect] {
+        let pads = vec![Extent::Const(3); 3];
+        let op = Op::Pad { before: pads.clone(), after: pads, mode };
+        check_split(&Case::new(op, vec![floats(g, &[120, 80, 60])]));
+    }
+    let distinct = g.distinct_value(DType::F32, &[300, 1000]);
+    let op = Op::ArgReduce { op: ArgOp::Max, axis: 1, keep_dim: false, last: false };
+    check_split(&Case::new(op, vec![distinct.clone()]));
+    for axis in [0, 1] {
+        let op = Op::TopK { k: Dim::Static(5), axis, largest: true, sorted: true };
+        check_split(&Case::new(op, vec![distinct.clone()]));
+        let op = Op::Cumulative { op: ReduceOp::Sum, axis, exclusive: false, reverse: axis == 1 };
+        check_split(&Case::new(op, vec![floats(g, &[400, 450])]));
+    }
+}
+
+#[test]
+fn split_windows_rotations_and_quantisation() {
+    let g = &mut Gen::new(3);
+    let mut doubles = |dims: &[usize]| g.value(DType::F64, dims, -2.0..2.0);
+    let (strides, pads, dilations) = (vec![1, 1], vec![1; 4], vec![1, 1]);
+    let format = DataFormat::ChannelsFirst;
+    let (x, w) = (doubles(&[2, 6, 40, 40]), doubles(&[8, 3, 3, 3]));
+    let conv = Op::Conv { strides, pads, dilations, groups: 2, format };
+    check_split(&Case::new(conv, vec![x, w]));
+    let pool = |kind| Op::Pool {
+        kind,
+        kernel: vec![3, 3],
+        strides: vec![1, 1],
+        pads: vec![1; 4],
+        dilations: vec![1, 1],
+        ceil_mode: false,
+        count_include_pad: false,
+        format,
+    };
+    let x = doubles(&[2, 8, 60, 60]);
+    check_split(&Case::new(pool(PoolKind::Max), vec![x.clone()]));
+    check_split(&Case::new(pool(PoolKind::Average), vec![x]));
+    let (strides, pads, dilations) = (vec![2, 2], vec![1; 4], vec![1, 1]);
+    let op = Op::ConvTranspose { strides, pads, dilations, output_padding: vec![1, 1], groups: 2 };
+    check_split(&Case::new(op, vec![floats(g, &[2, 6, 30, 30]), floats(g, &[6, 4, 3, 3])]));
+    let tables = [floats(g, &[400, 32]), floats(g, &[400, 32])];
+    let op = Op::Rope { head_dim: 64, n_rot: 64, interleaved: false };
+    check_split(&Case::new(op, [&[floats(g, &[2, 16, 400, 64])], &tables[..]].concat()));
+    let (x, scale) =
+        (g.value(DType::F32, &[300, 1001], -9.0..9.0), Value::float(DType::F32, &[], vec![0.125]));
+    let op = Op::Quantize { axis: None, to: DType::I8 };
+    let q = evaluate_op(&op, &[&x, &scale], &[]).unwrap().remove(0);
+    check_split(&Case::new(op, vec![x, scale]));
+    let scales = g.value(DType::F32, &[300], 0.5..2.0);
+    check_split(&Case::new(Op::Dequantize { axis: Some(0), to: DType::F32 }, vec![q, scales]));
+}
+
+/// A random case whose first input comes through a transposition of its first two dimensions, so that the
+/// step reads a view.
+fn through_a_view(kind: OpKind, seed: u64) -> Option<(Graph, Bindings)> {
+    let case = Case::random(kind, seed);
+    let rank = case.inputs[0].dims.len();
+    if rank < 2 {
+        return None;
+    }
+    let mut perm: Vec<usize> = (0..rank).collect();
+    perm.swap(0, 1);
+    let turn = Op::Transpose { perm };
+    let mut values = case.inputs.clone();
+    values[0] = evaluate_op(&turn, &[&case.inputs[0]], &[]).unwrap().remove(0);
+    let (mut graph, mut bindings) = (Graph::new("view"), Bindings::default());
+    let mut ids = Vec::new();
+    for (i, value) in values.into_iter().enumerate() {
+        ids.push(graph.input(format!("x{i}"), value.shape()));
+        bindings.set_input(format!("x{i}"), value);
+    }
+    ids[0] = graph.try_add(turn, &[ids[0]]).unwrap();
+    let out = graph.try_add(case.op, &ids).unwrap();
+    graph.set_outputs(vec![out]);
+    Some((graph, bindings))
+}
+
+#[test]
+fn views_are_read_where_they_lie() {
+    use OpKind::*;
+    let backend = backend(1);
+    for kind in [ArgReduce, TopK, Cumulative, Rope, GatherElements, ConvTranspose, Conv, Pool, Pad, Quantize]
+    {
+        let mut ran = 0;
+        for (graph, bindings) in (0..60).filter_map(|seed| through_a_view(kind, seed)) {
+            let want = oracle(&graph, &bindings);
+            let mut exec = match compile(&graph, &backend, &unfused()) {
+                Ok(exec) => exec,
+                Err(e) if e.kind() == ErrorKind::Unsupported => continue,
+                Err(e) => panic!("{e}\n{graph}"),
+            };
+            let got = run(&mut *exec, &bindings, &DimBinding::new()).unwrap();
+            if let Some(difference) = against_oracle(&want, &got) {
+                panic!("{difference}\n{graph}\n{}", exec.lir());
+            }
+            ran += 1;
+        }
+        assert!(ran >= 20, "only {ran} views of {kind}");
+    }
+}
+
+#[test]
+fn indices_out_of_range_are_errors_that_say_which() {
+    let g = &mut Gen::new(4);
+    let x = floats(g, &[3, 4]);
+    let index = |dims: &[usize], v: Vec<i128>| Value::int(DType::I64, dims, v);
+    let updates = |dims: &[usize]| Value::float(DType::F32, dims, vec![1.0; dims.iter().product()]);
+    let add = ScatterOp::Add;
+    let cases = [
+        (Op::Gather { axis: 1 }, vec![x.clone(), index(&[2], vec![-4, 4])], "index 4", "axis 1 has 4"),
+        (
+            Op::GatherElements { axis: 0 },
+            vec![x.clone(), index(&[1, 2], vec![0, -4])],
+            "index -4",
+            "axis 0 has 3",
+        ),
+        (
+            Op::GatherNd { batch_dims: 0 },
+            vec![x.clone(), index(&[1, 2], vec![2, 9])],
+            "index 9",
+            "axis 1 has 4",
+        ),
+        (
+            Op::ScatterElements { axis: 1, reduction: ScatterOp::Set },
+            vec![x.clone(), index(&[1, 1], vec![i128::from(i64::MAX)]), updates(&[1, 1])],
+            "index 9223372036854775807",
+            "axis 1 has 4",
+        ),
+        (
+            Op::ScatterNd { reduction: add },
+            vec![x, index(&[2, 1], vec![0, i128::from(i64::MIN)]), updates(&[2, 4])],
+            "index -9223372036854775808 (number 1",
+            "axis 0 has 3",
+        ),
+    ];
+    for (op, inputs, index, axis) in cases {
+        let kind = op.kind();
+        let (graph, bindings) = Case::new(op, inputs).graph();
+        for (_, backend) in backends() {
+            let mut exec = compile(&graph, &backend, &CompileOptions::default()).unwrap();
+            let error = run(&mut *exec, &bindings, &DimBinding::new()).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Value, "{error}");
+            assert!(error.message().contains(index) && error.message().contains(axis), "{error}");
+            assert!(error.node().is_some_and(|n| n.contains(&kind.to_string())), "{error:?}");
+        }
+    }
+}
+
+#[test]
+fn dimensions_change_between_runs() {
+    let n = Dim::Dynamic(sym::SEQ);
+    let mut graph = Graph::new("top");
+    let x = graph.input("x", Shape::from_dims(&[n, Dim::Static(2)], DType::I32));
+    let sums = Op::Cumulative { op: ReduceOp::Sum, axis: 0, exclusive: false, reverse: false };
+    let sums = graph.try_add(sums, &[x]).unwrap();
+    let top = Op::TopK { k: Dim::Static(2), axis: 0, largest: true, sorted: true };
+    let top = graph.try_add(top, &[sums]).unwrap();
+    let pad = vec![Extent::Const(0), Extent::Const(1)];
+    let padded =
+        graph.try_add(Op::Pad { before: pad.clone(), after: pad, mode: PadMode::Edge }, &[sums]).unwrap();
+    graph.set_outputs(vec![top, padded]);
+    let mut exec = compile(&graph, &backend(2), &CompileOptions::default()).unwrap();
+    let mut at = |size: usize| {
+        let mut bindings = Bindings::default();
+        bindings.set_input("x", Gen::new(size as u64).distinct_value(DType::I32, &[size, 2]));
+        let mut dims = DimBinding::new();
+        dims.set(sym::SEQ, size);
+        (run(&mut *exec, &bindings, &dims), oracle_or_none(&graph, &bindings))
+    };
+    for size in [3, 70, 2, 9] {
+        let (got, want) = at(size);
+        let difference = against_oracle(&want.unwrap(), &got.unwrap());
+        assert_eq!(difference, None, "size {size}");
+    }
+    let (got, want) = at(1);
+    assert!(want.is_none(), "one element has no two greatest");
+    assert_eq!(got.unwrap_err().kind(), ErrorKind::Dimension);
+}
+
+fn oracle_or_none(graph: &Graph, bindings: &Bindings) -> Option<Vec<Value>> {
+    rlx_ir::oracle::evaluate(graph, bindings).ok()
+}
+
+#[test]
+fn a_scalar_of_a_half_float_is_read_for_every_element() {
+    // Widened, it lies in a slot that the choice writes.
+    for dtype in [DType::F16, DType::BF16, DType::F32, DType::I8] {
+        let choices = Value::bools(&[100], (0..100).map(|i| i % 3 == 2));
+        let scalar = |v: f64| match dtype.is_float() {
+            true => Value::float(dtype, &[], vec![v]),
+            false => Value::int(dtype, &[], vec![v as i128]),
+        };
+        let (graph, bindings) = Case::new(Op::Where, vec![choices, scalar(5.0), scalar(7.0)]).graph();
+        let mut exec = compile(&graph, &backend(1), &CompileOptions::default()).unwrap();
+        let got = run(&mut *exec, &bindings, &DimBinding::new()).unwrap();
+        assert_eq!(against_oracle(&oracle(&graph, &bindings), &got), None, "{dtype}");
+    }
+}
