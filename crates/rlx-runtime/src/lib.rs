@@ -4,7 +4,7 @@
 //! often as one likes and holds its parameters. Devices come from the [`registry`]: those whose Cargo feature is
 //! on, and those that [`register_backend`] adds; [`device_ext`] answers what each can do.
 //!
-//! ```no_run
+//! ```
 //! use rlx_ir::{DType, Graph, Shape, op::BinaryOp};
 //! use rlx_runtime::{Device, Session};
 //! let mut graph = Graph::new("add");

@@ -14,7 +14,7 @@ use crate::registry::{registered, require_backend, threads_from_env, with_thread
 
 /// Compiles graphs for one device.
 ///
-/// ```no_run
+/// ```
 /// use rlx_runtime::{Device, Precision, Session};
 /// let session = Session::new_with_precision(Device::Cpu, Precision::F32);
 /// assert_eq!(session.device(), Device::Cpu);

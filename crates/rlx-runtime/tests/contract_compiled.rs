@@ -1,19 +1,19 @@
-//! The contract's section "CompiledGraph", by public names only, on a backend from outside.
+//! The contract's section "CompiledGraph", by public names only: on the CPU, and on a backend from outside.
 
 mod common;
 
 use common::DEVICE;
 use rlx_ir::op::{Activation, BinaryOp};
 use rlx_ir::{DType, Dim, DimBinding, ErrorKind, Graph, Op, Shape, sym};
-use rlx_runtime::{CompiledGraph, Session, TensorView};
+use rlx_runtime::{CompiledGraph, Device, Session, TensorView};
 
 fn f32s(dims: &[usize]) -> Shape {
     Shape::new(dims, DType::F32)
 }
 
-fn compile(graph: Graph) -> CompiledGraph {
+fn compile(d: Device, graph: Graph) -> CompiledGraph {
     common::register();
-    Session::new(DEVICE).compile(graph)
+    Session::new(d).compile(graph)
 }
 
 /// `y = x + w` over two elements.
@@ -26,8 +26,8 @@ fn add() -> Graph {
     g
 }
 
-fn ready() -> CompiledGraph {
-    let mut c = compile(add());
+fn ready(d: Device) -> CompiledGraph {
+    let mut c = compile(d, add());
     c.set_param("w", &[1.0, 2.0]);
     c
 }
@@ -63,8 +63,40 @@ fn floats_at(c: &CompiledGraph, slots: &[(usize, usize)]) -> Vec<Vec<f32>> {
     slots.iter().map(|s| read(s).to_vec()).collect()
 }
 
-#[test]
-fn matmul_bias_gelu_gives_the_known_numbers_twice() {
+/// Makes a test of each function for each device.
+macro_rules! on_every_device {
+    ($($name:ident),* $(,)?) => {
+        mod cpu { $( #[test] fn $name() { super::$name(rlx_runtime::Device::Cpu); } )* }
+        mod outside { $( #[test] fn $name() { super::$name(super::DEVICE); } )* }
+    };
+}
+
+on_every_device!(
+    matmul_bias_gelu_gives_the_known_numbers_twice,
+    outputs_come_in_order_and_may_be_inputs_or_parameters,
+    infos_are_in_declaration_order,
+    faults_name_what_was_wrong_and_the_closest_name,
+    panicking_forms_panic_with_the_errors_text,
+    a_missing_error_text_is_never_a_number,
+    the_f32_boundary_is_exact_or_an_error,
+    unaligned_bytes_are_read_right,
+    typed_parameters_take_their_type_or_a_float_that_fits_into_it,
+    run_forms_agree,
+    rows_of_the_last_run_can_be_read,
+    lengths_tell_open_dimensions_or_the_caller_does,
+    parameters_are_copy_on_write_between_clones,
+    a_handle_stands_in_for_its_input_and_a_feed_refreshes_it,
+    an_active_extent_computes_the_first_rows,
+    an_active_extent_in_an_inner_dimension_is_cut_out_and_put_back,
+    graphs_without_a_router_say_so,
+    an_op_nobody_computes_is_named,
+    an_index_out_of_range_is_an_error,
+    a_window_over_too_few_dimensions_is_an_error,
+    the_greatest_of_nan_is_nan,
+    integers_are_exact,
+);
+
+fn matmul_bias_gelu_gives_the_known_numbers_twice(d: Device) {
     let mut g = Graph::new("ffn");
     let x = g.input("x", f32s(&[2, 4]));
     let w = g.param("w", f32s(&[4, 3]));
@@ -73,7 +105,7 @@ fn matmul_bias_gelu_gives_the_known_numbers_twice() {
     let y = g.binary(BinaryOp::Add, y, b, f32s(&[2, 3]));
     let y = g.activation(Activation::Gelu, y, f32s(&[2, 3]));
     g.set_outputs(vec![y]);
-    let mut c = compile(g);
+    let mut c = compile(d, g);
     // Each column of w picks one element of x.
     c.set_param("w", &[1., 0., 0., 0., 1., 0., 0., 0., 1., 0., 0., 0.]);
     c.set_param("b", &[0.5, -0.5, 0.0]);
@@ -87,32 +119,30 @@ fn matmul_bias_gelu_gives_the_known_numbers_twice() {
     }
 }
 
-#[test]
-fn outputs_come_in_order_and_may_be_inputs_or_parameters() {
+fn outputs_come_in_order_and_may_be_inputs_or_parameters(d: Device) {
     let mut g = Graph::new("same");
     let x = g.input("x", f32s(&[2]));
     let w = g.param("w", f32s(&[1]));
     g.set_outputs(vec![w, x, x]);
-    let mut c = compile(g);
+    let mut c = compile(d, g);
     c.set_param("w", &[7.0]);
     assert_eq!(c.run(&[("x", &[1.0, 2.0])]), [vec![7.0], vec![1.0, 2.0], vec![1.0, 2.0]]);
 }
 
-#[test]
-fn infos_are_in_declaration_order() {
-    let c = ready();
+fn infos_are_in_declaration_order(d: Device) {
+    let c = ready(d);
     let names: Vec<_> = c.inputs().iter().map(|i| (i.name.as_str(), i.dtype, i.shape.to_string())).collect();
     assert_eq!(names, [("x", DType::F32, "[2] f32".to_string())]);
     assert_eq!(c.params()[0].name, "w");
     assert_eq!(c.outputs().len(), 1);
-    assert_eq!(c.device(), DEVICE);
+    assert_eq!(c.device(), d);
     assert_eq!(c.precision(), rlx_runtime::Precision::F32);
-    assert_eq!(c.memory(), rlx_runtime::MemoryInfo::default());
+    // Two f32 in an arena that only the CPU's executable says it has.
+    assert!(d != Device::Cpu || c.memory().arena_bytes >= 8);
 }
 
-#[test]
-fn faults_name_what_was_wrong_and_the_closest_name() {
-    let mut c = compile(add());
+fn faults_name_what_was_wrong_and_the_closest_name(d: Device) {
+    let mut c = compile(d, add());
     assert!(text(c.try_run(&[("x", &[1.0, 2.0])])).contains("\"w\" was never set"));
     let e = text(c.try_set_param("ww", &[1.0]));
     assert!(e.contains("\"ww\"") && e.contains("did you mean \"w\""), "{e}");
@@ -129,18 +159,16 @@ fn faults_name_what_was_wrong_and_the_closest_name() {
     assert!(text(c.try_run_read_outputs(&[("x", &[0.; 2])], Some(&[1]))).contains("no output 1"));
 }
 
-#[test]
-fn panicking_forms_panic_with_the_errors_text() {
-    let caught = std::panic::catch_unwind(|| compile(add()).run(&[("x", &[1.0, 2.0])]));
+fn panicking_forms_panic_with_the_errors_text(d: Device) {
+    let caught = std::panic::catch_unwind(|| compile(d, add()).run(&[("x", &[1.0, 2.0])]));
     let message = *caught.unwrap_err().downcast::<String>().unwrap();
-    assert_eq!(message, text(compile(add()).try_run(&[("x", &[1.0, 2.0])])));
+    assert_eq!(message, text(compile(d, add()).try_run(&[("x", &[1.0, 2.0])])));
 }
 
-#[test]
-fn a_missing_error_text_is_never_a_number() {
+fn a_missing_error_text_is_never_a_number(d: Device) {
     // Duplicate names, shapes that do not fit, foreign ids: all found when compiling.
     common::register();
-    let session = Session::new(DEVICE);
+    let session = Session::new(d);
     let mut duplicate = add();
     duplicate.input("x", f32s(&[1]));
     assert!(session.try_compile(duplicate).unwrap_err().to_string().contains("\"x\""));
@@ -157,9 +185,8 @@ fn a_missing_error_text_is_never_a_number() {
     assert_eq!(session.try_compile(foreign).unwrap_err().kind(), ErrorKind::InvalidGraph);
 }
 
-#[test]
-fn the_f32_boundary_is_exact_or_an_error() {
-    let mut c = compile(ids());
+fn the_f32_boundary_is_exact_or_an_error(d: Device) {
+    let mut c = compile(d, ids());
     assert_eq!(c.run(&[("ids", &[3.0, -4.0])]), [[6.0, -8.0]]);
     let e = text(c.try_run(&[("ids", &[0.0, 1.5])]));
     assert!(e.contains("\"ids\"") && e.contains("element 1 is 1.5"), "{e}");
@@ -172,7 +199,7 @@ fn the_f32_boundary_is_exact_or_an_error() {
     let mut same = Graph::new("same");
     let x = same.input("ids", Shape::new(&[2], DType::I64));
     same.set_outputs(vec![x]);
-    let mut c = compile(same);
+    let mut c = compile(d, same);
     assert_eq!(c.run_typed(&[("ids", &odd, DType::I64)]), [(odd.clone(), DType::I64)]);
     c.commit_no_wait(&[("ids", &[1.0, 2.0])]);
     let e = text(c.try_run_typed(&[("ids", &odd, DType::F32)]));
@@ -182,18 +209,16 @@ fn the_f32_boundary_is_exact_or_an_error() {
     assert!(e.contains("16777217"), "{e}");
 }
 
-#[test]
-fn unaligned_bytes_are_read_right() {
-    let mut c = compile(ids());
+fn unaligned_bytes_are_read_right(d: Device) {
+    let mut c = compile(d, ids());
     let mut bytes = vec![0u8];
     bytes.extend([5i64, 6].iter().flat_map(|i| i.to_le_bytes()));
     let want: Vec<u8> = [10i64, 12].iter().flat_map(|i| i.to_le_bytes()).collect();
     assert_eq!(c.run_typed(&[("ids", &bytes[1..], DType::I64)])[0].0, want);
 }
 
-#[test]
-fn typed_parameters_take_their_type_or_a_float_that_fits_into_it() {
-    let mut c = compile(add());
+fn typed_parameters_take_their_type_or_a_float_that_fits_into_it(d: Device) {
+    let mut c = compile(d, add());
     c.set_param_typed("w", &[1f32, 2.0].map(f32::to_le_bytes).concat(), DType::F32);
     assert_eq!(c.run(&[("x", &[0.0, 0.0])]), [[1.0, 2.0]]);
     // 1.0 and 1.5 in f16.
@@ -203,9 +228,8 @@ fn typed_parameters_take_their_type_or_a_float_that_fits_into_it() {
     assert!(text(c.try_set_param_typed("w", &[0; 7], DType::F32)).contains("7 bytes"));
 }
 
-#[test]
-fn run_forms_agree() {
-    let mut c = compile(rows(sym::BATCH));
+fn run_forms_agree(d: Device) {
+    let mut c = compile(d, rows(sym::BATCH));
     let x: &[f32] = &[1.0, 2.0, 3.0, 4.0];
     let want = vec![vec![-1.0, -2.0, -3.0, -4.0], vec![1.0, 4.0, 9.0, 16.0]];
     let inputs: &[(&str, &[f32])] = &[("x", x)];
@@ -236,9 +260,8 @@ fn run_forms_agree() {
     assert_eq!(runs, [want, vec![vec![-0.0, -1.0], vec![0.0, 1.0]]]);
 }
 
-#[test]
-fn rows_of_the_last_run_can_be_read() {
-    let mut c = compile(rows(sym::BATCH));
+fn rows_of_the_last_run_can_be_read(d: Device) {
+    let mut c = compile(d, rows(sym::BATCH));
     assert_eq!(c.read_output_row(0, 0, 2), None);
     c.commit_no_wait(&[("x", &[1.0, 2.0, 3.0, 4.0])]);
     assert_eq!(c.read_output_row(1, 1, 2), Some(vec![9.0, 16.0]));
@@ -248,14 +271,13 @@ fn rows_of_the_last_run_can_be_read() {
     }
 }
 
-#[test]
-fn lengths_tell_open_dimensions_or_the_caller_does() {
+fn lengths_tell_open_dimensions_or_the_caller_does(d: Device) {
     let shape = Shape::from_dims(&[Dim::Dynamic(sym::BATCH), Dim::Dynamic(sym::SEQ)], DType::F32);
     let mut g = Graph::new("two");
     let x = g.input("x", shape.clone());
     let y = g.activation(Activation::Abs, x, shape);
     g.set_outputs(vec![y]);
-    let mut c = compile(g);
+    let mut c = compile(d, g);
     let e = c.try_run(&[("x", &[-1.0; 6])]).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Dimension);
     assert!(e.to_string().contains("\"batch\""), "{e}");
@@ -270,9 +292,8 @@ fn lengths_tell_open_dimensions_or_the_caller_does() {
     assert!(text(c.try_run_tensors(&[flat])).contains("[batch, seq] f32, but was given [6] f32"));
 }
 
-#[test]
-fn parameters_are_copy_on_write_between_clones() {
-    let mut a = ready();
+fn parameters_are_copy_on_write_between_clones(d: Device) {
+    let mut a = ready(d);
     let mut b = a.clone();
     b.set_param("w", &[10.0, 20.0]);
     assert_eq!(a.run(&[("x", &[0.0, 0.0])]), [[1.0, 2.0]]);
@@ -281,9 +302,8 @@ fn parameters_are_copy_on_write_between_clones() {
     assert_eq!(moved, [[11.0, 21.0]]);
 }
 
-#[test]
-fn a_handle_stands_in_for_its_input_and_a_feed_refreshes_it() {
-    let mut c = ready();
+fn a_handle_stands_in_for_its_input_and_a_feed_refreshes_it(d: Device) {
+    let mut c = ready(d);
     assert!(!c.bind_handle("nobody", &[1.0]));
     assert_eq!(c.read_handle("x"), None);
     assert!(!c.has_gpu_handle("x") && !c.set_gpu_handle_feed("x", 0));
@@ -306,10 +326,9 @@ fn a_handle_stands_in_for_its_input_and_a_feed_refreshes_it() {
     assert!(text(c.try_set_gpu_handle_feed("x", 9)).contains("no output 9"));
 }
 
-#[test]
-fn an_active_extent_computes_the_first_rows() {
+fn an_active_extent_computes_the_first_rows(d: Device) {
     for symbol in [sym::ROWS, sym::SEQ] {
-        let mut c = compile(rows(symbol));
+        let mut c = compile(d, rows(symbol));
         c.set_active_extent(Some((1, 3)));
         // What lies behind the actual rows is not read: it may be anything.
         let out = c.run(&[("x", &[1.0, 2.0, f32::NAN, 4.0, 5.0, 6.0])]);
@@ -321,25 +340,23 @@ fn an_active_extent_computes_the_first_rows() {
         assert_eq!(c.run(&[("x", &[1.0, 2.0])])[1], [1.0, 4.0]);
         assert!(c.try_set_active_extent(Some((4, 3))).is_err());
     }
-    assert!(text(ready().try_set_active_extent(Some((1, 2)))).contains("rows"));
+    assert!(text(ready(d).try_set_active_extent(Some((1, 2)))).contains("rows"));
 }
 
-#[test]
-fn an_active_extent_in_an_inner_dimension_is_cut_out_and_put_back() {
+fn an_active_extent_in_an_inner_dimension_is_cut_out_and_put_back(d: Device) {
     let shape = Shape::from_dims(&[Dim::Static(2), Dim::Dynamic(sym::SEQ)], DType::F32);
     let mut g = Graph::new("inner");
     let x = g.input("x", shape.clone());
     let y = g.activation(Activation::Neg, x, shape);
     g.set_outputs(vec![y]);
-    let mut c = compile(g);
+    let mut c = compile(d, g);
     c.set_active_extent(Some((2, 3)));
     let out = c.run(&[("x", &[1.0, 2.0, 9.0, 3.0, 4.0, 9.0])]);
     assert_eq!((&out[0][..2], &out[0][3..5]), (&[-1.0, -2.0][..], &[-3.0, -4.0][..]));
 }
 
-#[test]
-fn graphs_without_a_router_say_so() {
-    let mut c = ready();
+fn graphs_without_a_router_say_so(d: Device) {
+    let mut c = ready(d);
     assert!(!c.enable_moe_topk_capture(4));
     assert_eq!(c.take_moe_topk_capture(), None);
     assert!(c.take_moe_residency_stats().is_none());
@@ -347,14 +364,73 @@ fn graphs_without_a_router_say_so() {
     assert!(text(c.try_set_moe_resident_experts_per_layer(&[&[true]])).contains("no router"));
 }
 
-#[test]
-fn an_op_nobody_computes_is_named() {
+fn an_op_nobody_computes_is_named(d: Device) {
     common::register();
     let mut g = Graph::new("custom");
     let x = g.input("x", f32s(&[2]));
     let op = Op::Custom { name: "mystery".into(), num_inputs: 1, attrs: Default::default() };
     let y = g.add_node(op, vec![x], f32s(&[2]));
     g.set_outputs(vec![y]);
-    let e = Session::new(DEVICE).try_compile(g).unwrap_err().to_string();
-    assert!(e.contains("Custom") && e.contains("WebGPU") && e.contains("no meaning here"), "{e}");
+    let e = Session::new(d).try_compile(g).unwrap_err().to_string();
+    assert!(e.contains("Custom") && e.contains(d.name()) && e.contains("no kernel"), "{e}");
+}
+
+fn an_index_out_of_range_is_an_error(d: Device) {
+    let mut g = Graph::new("rows");
+    let table = g.param("table", f32s(&[3, 2]));
+    let ids = g.input("ids", Shape::new(&[2], DType::I64));
+    let y = g.gather(table, ids, 0, f32s(&[2, 2]));
+    g.set_outputs(vec![y]);
+    let mut c = compile(d, g);
+    c.set_param("table", &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    assert_eq!(c.run(&[("ids", &[2.0, -3.0])]), [[5.0, 6.0, 1.0, 2.0]]);
+    for bad in [3.0, -4.0] {
+        let e = c.try_run(&[("ids", &[0.0, bad])]).unwrap_err();
+        assert!(e.kind() == ErrorKind::Value && e.to_string().contains(&bad.to_string()), "{e}");
+    }
+    assert_eq!(c.run(&[("ids", &[0.0, 1.0])]), [[1.0, 2.0, 3.0, 4.0]], "it runs on after an error");
+}
+
+fn a_window_over_too_few_dimensions_is_an_error(d: Device) {
+    common::register();
+    let mut g = Graph::new("pool");
+    let x = g.input("x", f32s(&[1, 4, 4]));
+    let op = Op::Pool {
+        kind: rlx_ir::op::PoolKind::Max,
+        kernel: vec![2, 2],
+        strides: vec![2, 2],
+        pads: vec![0; 4],
+        dilations: vec![1, 1],
+        ceil_mode: false,
+        count_include_pad: false,
+        format: rlx_ir::op::DataFormat::ChannelsFirst,
+    };
+    let y = g.add_node(op, vec![x], f32s(&[1, 2, 2]));
+    g.set_outputs(vec![y]);
+    let e = Session::new(d).try_compile(g).unwrap_err();
+    assert!(e.kind() == ErrorKind::Shape && e.to_string().contains("[1, 4, 4] f32"), "{e}");
+}
+
+fn the_greatest_of_nan_is_nan(d: Device) {
+    let mut g = Graph::new("max");
+    let x = g.input("x", f32s(&[3]));
+    let y = g.reduce(x, rlx_ir::op::ReduceOp::Max, vec![0], false, f32s(&[]));
+    g.set_outputs(vec![y]);
+    let mut c = compile(d, g);
+    assert!(c.run(&[("x", &[1.0, f32::NAN, 3.0])])[0][0].is_nan());
+    assert_eq!(c.run(&[("x", &[1.0, 5.0, 3.0])]), [[5.0]]);
+}
+
+fn integers_are_exact(d: Device) {
+    let mut g = Graph::new("inc");
+    let shape = Shape::new(&[1], DType::I32);
+    let (x, y) = (g.input("x", shape.clone()), g.input("y", shape.clone()));
+    let z = g.binary(BinaryOp::Add, x, y, shape);
+    g.set_outputs(vec![z]);
+    let mut c = compile(d, g);
+    let out = c.run_typed(&[
+        ("x", &16_777_217i32.to_le_bytes(), DType::I32),
+        ("y", &1i32.to_le_bytes(), DType::I32),
+    ]);
+    assert_eq!(out[0].0, 16_777_218i32.to_le_bytes());
 }

@@ -37,7 +37,7 @@ struct Record {
 
 /// A graph compiled for a device, with its parameters.
 ///
-/// ```no_run
+/// ```
 /// use rlx_ir::{DType, Graph, Shape, op::Activation};
 /// use rlx_runtime::{Device, Session};
 /// let mut g = Graph::new("relu");

@@ -1,0 +1,103 @@
+//! A counting allocator: `run_slots` allocates nothing, `run_into` neither, and `run` only what it returns.
+//!
+//! The test is one function, because the counter sees every thread of the process.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rlx_ir::op::{Activation, BinaryOp};
+use rlx_ir::{DType, Dim, Graph, Shape, sym};
+use rlx_runtime::{CompiledGraph, Device, Session};
+
+struct Counting;
+
+static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: every call goes to the system's allocator unchanged; counting has no part in it.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller keeps `GlobalAlloc::alloc`'s rules, which are the system's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        // SAFETY: as above; `ptr` came from the system's allocator.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+
+    unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: as above.
+        unsafe { System.realloc(ptr, layout, size) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+/// How many allocations `work` makes.
+fn allocations(work: impl FnOnce()) -> usize {
+    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    work();
+    ALLOCATIONS.load(Ordering::Relaxed) - before
+}
+
+/// Two layers over `batch` rows, and the rows' greatest element as integers.
+fn network(batch: Dim) -> CompiledGraph {
+    let shape = |n: usize| Shape::from_dims(&[batch, Dim::Static(n)], DType::F32);
+    let mut g = Graph::new("mlp");
+    let x = g.input("x", shape(64));
+    let w = g.param("w", Shape::new(&[64, 32], DType::F32));
+    let b = g.param("b", Shape::new(&[32], DType::F32));
+    let y = g.matmul(x, w, shape(32));
+    let y = g.binary(BinaryOp::Add, y, b, shape(32));
+    let y = g.activation(Activation::Gelu, y, shape(32));
+    g.set_outputs(vec![y]);
+    let mut compiled = Session::new(Device::Cpu).compile(g);
+    compiled.set_param("w", &vec![0.01; 64 * 32]);
+    compiled.set_param("b", &[0.5; 32]);
+    compiled
+}
+
+/// Inputs and outputs that need converting at the f32 boundary.
+fn integers() -> CompiledGraph {
+    let shape = Shape::new(&[8], DType::I64);
+    let mut g = Graph::new("ids");
+    let x = g.input("x", shape.clone());
+    let y = g.binary(BinaryOp::Add, x, x, shape);
+    g.set_outputs(vec![y]);
+    Session::new(Device::Cpu).compile(g)
+}
+
+#[test]
+fn runs_allocate_only_what_they_return() {
+    let x = vec![0.25f32; 5 * 64];
+    for (mut c, rows) in [(network(Dim::Static(5)), 5), (network(Dim::Dynamic(sym::BATCH)), 5)] {
+        let mut out = vec![0.0; rows * 32];
+        for _ in 0..3 {
+            c.run_slots(&[&x]);
+            c.run(&[("x", &x)]);
+        }
+        assert_eq!(allocations(|| _ = c.run_slots(&[&x])), 0);
+        assert_eq!(allocations(|| c.run_into(&[("x", &x)], &mut [&mut out])), 0);
+        assert_eq!(allocations(|| c.commit_no_wait(&[("x", &x)])), 0);
+        // The list of outputs and the one output.
+        assert_eq!(allocations(|| _ = c.run(&[("x", &x)])), 2);
+        assert!(out.iter().all(|v| v.is_finite()));
+    }
+    let mut open = network(Dim::Dynamic(sym::BATCH));
+    open.run_slots(&[&x]);
+    // Fewer rows than before need no more memory.
+    for rows in [1, 4, 2, 5, 3] {
+        assert_eq!(allocations(|| _ = open.run_slots(&[&x[..rows * 64]])), 0, "{rows} rows");
+    }
+    let mut c = integers();
+    let ids = [1.0f32; 8];
+    c.run_slots(&[&ids]);
+    assert_eq!(allocations(|| _ = c.run_slots(&[&ids])), 0);
+    let mut fed = network(Dim::Static(5));
+    fed.bind_handle("x", &x);
+    fed.run_slots(&[]);
+    assert_eq!(allocations(|| _ = fed.run_slots(&[])), 0);
+}
