@@ -59,13 +59,13 @@ fn runners_for(path: &Path, golden: &Golden) -> Result<[Runner; 2], String> {
 
 /// The model at one thread and at two.
 fn runners(path: &Path, dims: &[(String, usize)]) -> Result<[Runner; 2], String> {
-    let runner = |threads: usize| {
+    let runner = |threads: usize| -> rlx_ir::Result<Runner> {
         let model = Model::open(path)?.with_dims(dims.iter().cloned());
         let session = Session::try_new(Device::Cpu)?.try_with_threads(threads)?;
         Ok(Runner::new(model, session, CompileOptions::try_new()?))
     };
-    let both = || Ok([runner(1)?, runner(2)?]);
-    both().map_err(|e: rlx_ir::Error| e.to_string())
+    let both = || -> rlx_ir::Result<[Runner; 2]> { Ok([runner(1)?, runner(2)?]) };
+    both().map_err(|e| e.to_string())
 }
 
 fn run(runners: &mut [Runner; 2], inputs: &Tensors) -> Result<[Tensors; 2], String> {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rlx_ir::{ConstData, Dim, DimBinding, Error, ErrorKind};
 use rlx_onnx::Imported;
 use rlx_runtime::TensorView;
-use serde_json::json;
+use serde_json::{Value as Json, json};
 
 use super::args::BenchArgs;
 use super::failure::Failure;
@@ -66,10 +66,31 @@ pub fn bench(args: &BenchArgs, json: bool) -> Result<ExitCode, Failure> {
     });
     if json {
         println!("{report}");
-    } else if let Some(fields) = report.as_object() {
-        fields.iter().for_each(|(name, value)| println!("{name:<16} {value}"));
+    } else {
+        print_text(&report);
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The report's fields, those that people look for first.
+fn print_text(report: &Json) {
+    let text = |name: &str| report[name].as_str().unwrap_or_default().to_owned();
+    let number = |name: &str| report[name].as_f64();
+    println!("{} on {}, {}, {} threads", text("model"), text("device"), text("precision"), report["threads"]);
+    for name in ["min_ms", "median_ms", "p95_ms", "first_run_ms", "load_ms", "compile_ms"] {
+        println!("  {name:<16} {:.4}", number(name).unwrap_or(f64::NAN));
+    }
+    for name in ["weight_bytes", "arena_bytes", "peak_rss_bytes"] {
+        let bytes = report[name].as_u64().map_or_else(|| "unknown".to_owned(), |n| print::bytes(n as usize));
+        println!("  {name:<16} {bytes}");
+    }
+    let flops = number("flops").unwrap_or(0.0);
+    println!(
+        "  {:<16} {}FLOP, {:.2} GFLOP/s at best",
+        "arithmetic",
+        print::scaled(flops),
+        number("gflops").unwrap_or(0.0)
+    );
 }
 
 /// Arithmetic operations of one run on these inputs.

@@ -1,0 +1,321 @@
+//! The `rlx` command as people use it: what it prints, writes and says when something is wrong.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use rlx_ir::ConstData;
+use rlx_testdata::models::{folder, model};
+use serde_json::Value as Json;
+
+fn rlx(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_rlx"))
+        .args(args)
+        .current_dir(folder())
+        .output()
+        .expect("the command starts")
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The standard output of a command that must succeed.
+fn done(args: &[&str]) -> String {
+    let output = rlx(args);
+    assert!(output.status.success(), "{args:?}: {}", err(&output));
+    out(&output)
+}
+
+fn json(args: &[&str]) -> Json {
+    serde_json::from_str(&done(args)).expect("one JSON value")
+}
+
+/// The message of a command that must fail with this exit code.
+fn failed(code: i32, args: &[&str]) -> String {
+    let output = rlx(args);
+    assert_eq!(output.status.code(), Some(code), "{args:?}: {}", err(&output));
+    assert!(!err(&output).contains("panicked"), "{args:?}: {}", err(&output));
+    err(&output)
+}
+
+/// A folder of its own for a test's files.
+fn scratch(name: &str) -> PathBuf {
+    let path = std::env::temp_dir().join(format!("rlx-cli-{name}-{}", std::process::id()));
+    std::fs::create_dir_all(&path).expect("a temporary folder");
+    path
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("temporary paths are text")
+}
+
+const DIGITS: &str = "digits/digits.onnx";
+
+fn samples() -> Vec<String> {
+    (0..10).map(|i| format!("digits/samples/{i}_a.png")).collect()
+}
+
+/// `run` on all samples with labels, and more arguments.
+fn run_samples<'a>(samples: &'a [String], more: &[&'a str]) -> Vec<&'a str> {
+    let mut args = vec!["run", DIGITS];
+    args.extend(samples.iter().map(String::as_str));
+    args.extend(["--labels", "digits/labels.txt"]);
+    args.extend(more);
+    args
+}
+
+#[test]
+fn digits_are_named_in_one_batch() {
+    let (samples, expected) =
+        (samples(), std::fs::read(folder().join("digits/samples/expected.json")).unwrap());
+    let expected: Json = serde_json::from_slice(&expected).unwrap();
+    let printed = done(&run_samples(&samples, &[]));
+    for sample in &samples {
+        let file = Path::new(sample).file_name().unwrap().to_str().unwrap();
+        let line = printed.lines().find(|l| l.starts_with(sample.as_str())).expect(sample);
+        let words: Vec<&str> = line.split_whitespace().collect();
+        assert_eq!(words[1], expected[file].as_str().unwrap(), "{line}");
+        assert!(line.contains('%') && line.ends_with("ms"), "{line}");
+    }
+    assert!(printed.contains("10 in one batch"));
+    let report = json(&run_samples(&samples, &["--json", "--top", "3"]));
+    let predictions = report["predictions"].as_array().unwrap();
+    assert_eq!((predictions.len(), predictions[0]["top"].as_array().unwrap().len()), (10, 3));
+    let first = &predictions[7]["top"][0];
+    assert_eq!((first["label"].as_str(), first["index"].as_u64()), (Some("7"), Some(7)));
+    assert!(
+        first["probability"].as_f64().unwrap() > 0.5 && predictions[0]["time_ms"].as_f64().unwrap() > 0.0
+    );
+    assert_eq!(report["outputs"][0]["shape"], serde_json::json!([10, 10]));
+    assert_eq!((report["device"].as_str(), report["precision"].as_str()), (Some("cpu"), Some("f32")));
+}
+
+#[test]
+fn one_picture_is_a_batch_of_one_and_gives_what_the_batch_gave() {
+    let all = json(&run_samples(&samples(), &["--json"]));
+    let one = json(&run_samples(&samples()[3..4], &["--json"]));
+    assert_eq!(all["predictions"][3]["top"][0]["label"], one["predictions"][0]["top"][0]["label"]);
+    assert_eq!(one["outputs"][0]["shape"], serde_json::json!([1, 10]));
+}
+
+#[test]
+fn inputs_come_from_archives_arrays_and_lists_and_outputs_go_to_archives() {
+    let folder = scratch("inputs");
+    let x: Vec<f32> = (0..64).map(|i| i as f32 / 64.0).collect();
+    let image = ConstData::from_f32(&[1, 1, 8, 8], &x).unwrap();
+    let (npz, npy) = (folder.join("in.npz"), folder.join("in.npy"));
+    rlx_weights::npz::write(&npz, &[("image", &image)]).unwrap();
+    std::fs::write(&npy, rlx_weights::npy::to_bytes(&image).unwrap()).unwrap();
+    let list = folder.join("in.json");
+    let rows: Vec<Vec<f32>> = x.chunks(8).map(<[f32]>::to_vec).collect();
+    std::fs::write(&list, serde_json::to_string(&vec![vec![rows]]).unwrap()).unwrap();
+    let result = folder.join("out.npz");
+    let given: [Vec<String>; 4] = [
+        vec!["--inputs".into(), text(&npz).into()],
+        vec!["--input".into(), format!("image={}", text(&npy))],
+        vec!["--input".into(), format!("image={}", text(&list))],
+        vec![text(&npy).into()],
+    ];
+    let mut results = Vec::new();
+    for flags in &given {
+        let mut args = vec!["run", DIGITS, "--outputs", text(&result)];
+        args.extend(flags.iter().map(String::as_str));
+        assert!(done(&args).contains("probabilities [1, 10] f32"));
+        results.push(rlx_weights::npz::read(&result).unwrap());
+    }
+    assert_eq!(results[0][0].0, "probabilities");
+    assert!(results.iter().all(|r| *r == results[0]));
+    let sum: f64 = results[0][0].1.value().to_f64().iter().sum();
+    assert!((sum - 1.0).abs() < 1e-4);
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn integer_inputs_are_read_and_checked() {
+    let Some(path) = model("bert_static").graph_file() else { return };
+    let folder = scratch("ids");
+    let (ids, bad) = (folder.join("ids.json"), folder.join("bad.json"));
+    let row = vec![3; 9];
+    std::fs::write(&ids, serde_json::to_string(&[&row, &row]).unwrap()).unwrap();
+    std::fs::write(&bad, "[[1.5]]").unwrap();
+    let input = |name: &str, file: &Path| format!("{name}={}", text(file));
+    let flags = [input("input_ids", &ids), input("attention_mask", &ids), "token_type_ids=random".to_owned()];
+    let mut args = vec!["run", text(&path), "--json"];
+    flags.iter().for_each(|f| args.extend(["--input", f]));
+    assert_eq!(json(&args)["outputs"][0]["shape"], serde_json::json!([2, 9, 128]));
+    let wrong = input("input_ids", &bad);
+    assert!(failed(1, &["run", text(&path), "--input", &wrong]).contains("1.5 is no i64"));
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn faults_of_the_job_exit_with_1_and_one_line() {
+    let folder = scratch("faults");
+    let whole = std::fs::read(self::folder().join(DIGITS)).unwrap();
+    let cut = folder.join("cut.onnx");
+    std::fs::write(&cut, &whole[..whole.len() / 2]).unwrap();
+    let narrow = folder.join("narrow.npz");
+    let image = ConstData::from_f32(&[1, 1, 8, 7], &[0.0; 56]).unwrap();
+    rlx_weights::npz::write(&narrow, &[("image", &image)]).unwrap();
+    let other = folder.join("other.npz");
+    rlx_weights::npz::write(&other, &[("imag", &image)]).unwrap();
+    let cases: [(&[&str], &str); 9] = [
+        (&["run", "no/such.onnx"], "no/such.onnx"),
+        (&["run", text(&cut)], "not an ONNX model"),
+        (&["run", "digits/labels.txt"], "not an ONNX model"),
+        (&["run", DIGITS], "input \"image\" was not given"),
+        (&["run", DIGITS, "--inputs", text(&narrow)], "[1, 1, 8, 7] f32"),
+        (&["run", DIGITS, "--inputs", text(&other)], "did you mean \"image\""),
+        (&["run", DIGITS, "digits/labels.txt"], ".npy, .png or .json"),
+        (&["run", DIGITS, "digits/samples/0_a.png", "--labels", "digits/README.md"], "labels"),
+        (&["run", DIGITS, "--device", "tpu"], "no backend"),
+    ];
+    for (args, part) in cases {
+        let message = failed(1, args);
+        assert!(message.contains(part), "{args:?}: {message}");
+        assert_eq!(message.trim().lines().count(), 1, "{args:?}: {message}");
+    }
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn wrong_usage_exits_with_2() {
+    let cases: [(&[&str], &str); 9] = [
+        (&["run"], "MODEL"),
+        (&["frobnicate"], "frobnicate"),
+        (&["run", DIGITS, "--frob"], "--frob"),
+        (&["run", DIGITS, "--device", "quantum"], "known devices"),
+        (&["run", DIGITS, "--precision", "f8"], "f32, f16, bf16"),
+        (&["run", DIGITS, "--dim", "batch"], "NAME=VALUE"),
+        (&["run", DIGITS, "--dim", "bach=1"], "did you mean \"batch\""),
+        (&["run", DIGITS, "--threads", "0"], "--threads"),
+        (&["inspect", DIGITS, "--passes=nonsense"], "no pass \"nonsense\""),
+    ];
+    for (args, part) in cases {
+        let message = failed(2, args);
+        assert!(message.contains(part), "{args:?}: {message}");
+    }
+}
+
+#[test]
+fn with_json_errors_are_objects() {
+    for (code, args) in
+        [(1, vec!["run", "no/such.onnx", "--json"]), (2, vec!["run", DIGITS, "--frob", "--json"])]
+    {
+        let output = rlx(&args);
+        assert_eq!(output.status.code(), Some(code));
+        for stream in [out(&output), err(&output)] {
+            let object: Json = serde_json::from_str(&stream).expect("one JSON object");
+            let error = &object["error"];
+            assert!(error["kind"].is_string() && error["message"].is_string() && error.get("node").is_some());
+        }
+    }
+}
+
+#[test]
+fn devices_are_listed_with_reasons() {
+    let list = json(&["devices", "--json"]);
+    let list = list.as_array().unwrap();
+    assert_eq!(list.len(), 12);
+    let cpu = list.iter().find(|d| d["device"] == "cpu").unwrap();
+    assert_eq!((cpu["available"].as_bool(), cpu["reason"].is_null()), (Some(true), true));
+    let tpu = list.iter().find(|d| d["device"] == "tpu").unwrap();
+    assert!(tpu["available"] == false && tpu["reason"].as_str().unwrap().contains("no backend"));
+    assert!(cpu["name"].as_str().unwrap().starts_with("CPU"));
+    assert!(done(&["devices"]).contains("available"));
+}
+
+#[test]
+fn bench_reports_every_field() {
+    let report = json(&["bench", DIGITS, "--dim", "batch=2", "--runs", "3", "--threads", "1", "--json"]);
+    for field in [
+        "min_ms",
+        "median_ms",
+        "p95_ms",
+        "load_ms",
+        "compile_ms",
+        "first_run_ms",
+        "weight_bytes",
+        "arena_bytes",
+        "flops",
+        "gflops",
+    ] {
+        assert!(report[field].as_f64().is_some_and(|v| v > 0.0), "{field}: {report}");
+    }
+    assert_eq!((report["runs"].as_u64(), report["threads"].as_u64()), (Some(3), Some(1)));
+    assert_eq!((report["model"].as_str(), report["device"].as_str()), (Some("digits"), Some("cpu")));
+    assert!(report["min_ms"].as_f64() <= report["median_ms"].as_f64());
+    assert!(!cfg!(target_os = "linux") || report["peak_rss_bytes"].as_u64() > Some(1 << 20));
+    assert!(done(&["bench", DIGITS, "--runs", "2"]).contains("median_ms"));
+}
+
+#[test]
+fn inspect_shows_what_a_model_is() {
+    let facts = json(&["inspect", DIGITS, "--dim", "batch=1", "--json"]);
+    assert_eq!(facts["inputs"][0], serde_json::json!({ "name": "image", "shape": "[1, 1, 8, 8] f32" }));
+    assert_eq!(facts["outputs"][0]["shape"], "[1, 10] f32");
+    assert_eq!(facts["ops"]["Conv"], 3);
+    for field in ["flops", "parameter_bytes", "arena_bytes", "steps"] {
+        assert!(facts[field].as_f64().is_some_and(|v| v > 0.0), "{field}");
+    }
+    assert_eq!(facts["compile_ready"], true);
+    let open = json(&["inspect", DIGITS, "--json"]);
+    assert!(open["flops"].is_null() && open["inputs"][0]["shape"] == "[batch, 1, 8, 8] f32");
+    let printed = done(&["inspect", DIGITS]);
+    assert!(
+        ["inputs", "parameters", "dispatch", "Conv", "legalize"].iter().all(|p| printed.contains(p)),
+        "{printed}"
+    );
+}
+
+#[test]
+fn inspect_shows_the_graph_after_passes() {
+    let all = json(&["inspect", DIGITS, "--passes", "--json"]);
+    let names: Vec<&str> =
+        all["passes"].as_array().unwrap().iter().map(|p| p["name"].as_str().unwrap()).collect();
+    assert!(names.len() > 3 && all["passes"][0]["graph"].as_str().unwrap().contains("Conv"));
+    let range = format!("--passes={}..{}", names[1], names[2]);
+    let some = json(&["inspect", DIGITS, &range, "--json"]);
+    assert_eq!(some["passes"].as_array().unwrap().len(), 2);
+    let one = format!("--passes={}", names[0]);
+    assert!(done(&["inspect", DIGITS, &one]).contains(&format!("after {}:", names[0])));
+}
+
+#[test]
+fn verify_compares_with_the_oracle() {
+    let found = json(&["verify", DIGITS, "--dim", "batch=2", "--json"]);
+    assert_eq!((found["ok"].as_bool(), found["first_divergence"].is_null()), (Some(true), true));
+    for field in ["max_abs", "max_rel", "max_ulp", "mean_ulp"] {
+        assert!(found[field].is_number(), "{field}");
+    }
+    assert!(found["values"].as_u64() > Some(0) && found["tolerance"]["rtol"].as_f64() == Some(1e-3));
+    assert!(done(&["verify", DIGITS]).trim_end().ends_with("ok"));
+    // Nothing computes in f32 without any error: a tolerance of nothing must find where it starts.
+    let output = rlx(&["verify", DIGITS, "--rtol", "0", "--atol", "0", "--json"]);
+    assert_eq!(output.status.code(), Some(1));
+    let found: Json = serde_json::from_str(&out(&output)).unwrap();
+    let first = &found["first_divergence"];
+    assert!(found["ok"] == false && first["node"].is_string() && first["op"].is_string(), "{found}");
+}
+
+#[test]
+fn help_teaches_with_examples() {
+    for args in [
+        &["--help"][..],
+        &["run", "--help"],
+        &["inspect", "--help"],
+        &["verify", "--help"],
+        &["bench", "--help"],
+    ] {
+        assert!(done(args).contains("Example"), "{args:?}");
+    }
+    let long = done(&["--help"]);
+    assert!(
+        ["RLX_NUM_THREADS", "RLX_CPU_ISA", "RLX_DEVICE", "Exit codes"].iter().all(|p| long.contains(p)),
+        "{long}"
+    );
+}
