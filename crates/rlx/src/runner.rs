@@ -41,6 +41,14 @@ impl Runner {
         &self.model
     }
 
+    /// The model's import for these inputs, not compiled.
+    ///
+    /// # Errors
+    /// As [`Model::import`].
+    pub fn import(&mut self, inputs: &[(&str, &ConstData)]) -> Result<Arc<Imported>> {
+        self.model.import(inputs)
+    }
+
     /// The model, imported and compiled for these inputs (their values matter only to models that decide
     /// shapes by them), with its weights set; and the import it was compiled from.
     ///

@@ -1,12 +1,15 @@
 //! `rlx inspect`: what a model is, and what the compiler makes of it.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::process::ExitCode;
 
 use rlx_ir::cost::graph_cost;
-use rlx_ir::{Graph, Op};
+use rlx_ir::{Error, ErrorKind, Graph, LirModule, Op};
+use rlx_onnx::Imported;
 use rlx_opt::PassRecord;
-use rlx_runtime::{KernelDispatchReport, stages};
+use rlx_opt::pipeline::PASSES;
+use rlx_runtime::{KernelDispatchReport, dispatch_report_for_device_with_options, stages};
 use serde_json::{Value as Json, json};
 
 use super::args::InspectArgs;
@@ -25,41 +28,64 @@ struct Facts {
     flops: Option<f64>,
     parameter_bytes: usize,
     parameters: usize,
+    /// `None` when it could not be compiled.
+    module: Option<Module>,
+    report: KernelDispatchReport,
+    /// Why it could not be compiled.
+    fault: Option<String>,
+    passes: Vec<PassRecord>,
+}
+
+/// What is known of a compiled module.
+struct Module {
+    /// `None` while dimensions are open and unbounded.
     arena_bytes: Option<usize>,
     largest_live_set: Option<usize>,
     steps: usize,
     init_steps: usize,
-    report: KernelDispatchReport,
-    passes: Vec<PassRecord>,
 }
 
-/// Shows a model.
+impl Module {
+    fn of(lir: &LirModule) -> Self {
+        Module {
+            arena_bytes: lir.plan.as_ref().map(|p| p.arena_bytes),
+            largest_live_set: lir.plan.as_ref().map(|p| p.largest_live_set),
+            steps: lir.steps.len(),
+            init_steps: lir.init.len(),
+        }
+    }
+}
+
+/// Shows a model. A graph that the device cannot compile is shown as well, with the reason.
 pub fn inspect(args: &InspectArgs, json: bool) -> Result<ExitCode, Failure> {
+    let range = args.passes.as_deref().map(range).transpose()?;
     let mut job = job::open(&args.common)?;
     let given = inputs::gather(&args.common, &job.declared, false)?;
     let progress = Progress::start("compiling", json);
-    let (_, imported) = job.runner.prepare(&borrowed(&given))?;
-    let mut pipeline = stages::try_pipeline_for(args.common.device, &job.options)?;
-    pipeline.keep_graphs = args.passes.is_some();
-    let result = pipeline.compile(&imported.graph)?;
-    drop(progress);
+    let imported = job.runner.import(&borrowed(&given))?;
     let graph = &imported.graph;
-    let outputs = imported.outputs.iter().zip(&graph.outputs);
+    let mut pipeline = stages::try_pipeline_for(args.common.device, &job.options)?;
+    pipeline.keep_graphs = range.is_some();
+    let report = dispatch_report_for_device_with_options(graph, args.common.device, &job.options);
+    let report = report.map_err(|e| Error::new(ErrorKind::DeviceUnavailable, e))?;
+    let (compiled, fault) = match pipeline.compile(graph) {
+        Ok(result) => (Some(result), None),
+        Err(e) => (None, Some(e.to_string())),
+    };
+    drop(progress);
     let facts = Facts {
         model: job.runner.model().name().to_owned(),
         device: args.common.device.feature(),
         inputs: graph.inputs().map(|n| (input_name(&n.op), n.shape.to_string())).collect(),
-        outputs: outputs.map(|(name, &id)| (name.clone(), graph.shape(id).to_string())).collect(),
+        outputs: outputs(&imported),
         ops: op_counts(graph),
         flops: graph.nodes().iter().all(|n| n.shape.is_static()).then(|| graph_cost(graph).flops),
         parameter_bytes: imported.weights.total_bytes(),
         parameters: graph.params().filter_map(|n| n.shape.num_elements()).sum(),
-        arena_bytes: result.lir.plan.as_ref().map(|p| p.arena_bytes),
-        largest_live_set: result.lir.plan.as_ref().map(|p| p.largest_live_set),
-        steps: result.lir.steps.len(),
-        init_steps: result.lir.init.len(),
-        report: result.report,
-        passes: chosen(result.passes, args.passes.as_deref())?,
+        module: compiled.as_ref().map(|result| Module::of(&result.lir)),
+        report,
+        fault,
+        passes: compiled.map_or_else(Vec::new, |result| chosen(result.passes, range)),
     };
     if json {
         facts.print_json()
@@ -67,6 +93,12 @@ pub fn inspect(args: &InspectArgs, json: bool) -> Result<ExitCode, Failure> {
         facts.print_text()
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn outputs(imported: &Imported) -> Vec<(String, String)> {
+    let graph = &imported.graph;
+    let pairs = imported.outputs.iter().zip(&graph.outputs);
+    pairs.map(|(name, &id)| (name.clone(), graph.shape(id).to_string())).collect()
 }
 
 fn input_name(op: &Op) -> String {
@@ -86,21 +118,24 @@ fn op_counts(graph: &Graph) -> BTreeMap<&'static str, usize> {
     counts
 }
 
-/// The passes from the first to the last that `range` names: `a..b`, `a..`, `..b`, `a`.
-fn chosen(passes: Vec<PassRecord>, range: Option<&str>) -> Result<Vec<PassRecord>, Failure> {
-    let Some(range) = range else { return Ok(passes) };
+/// The positions in the pipeline that `text` names: `a..b`, `a..`, `..b`, `a`.
+fn range(text: &str) -> Result<RangeInclusive<usize>, Failure> {
     let position = |name: &str, otherwise: usize| {
         if name.is_empty() {
             return Ok(otherwise);
         }
-        passes.iter().position(|p| p.name == name).ok_or_else(|| {
-            let names: Vec<&str> = passes.iter().map(|p| p.name).collect();
+        PASSES.iter().position(|p| p.name == name).ok_or_else(|| {
+            let names: Vec<&str> = PASSES.iter().map(|p| p.name).collect();
             Failure::Usage(format!("there is no pass \"{name}\"; passes in order: {}", names.join(", ")))
         })
     };
-    let (first, last) = range.split_once("..").unwrap_or((range, range));
-    let (first, last) = (position(first, 0)?, position(last, passes.len().saturating_sub(1))?);
-    Ok(passes.into_iter().skip(first).take((last + 1).saturating_sub(first)).collect())
+    let (first, last) = text.split_once("..").unwrap_or((text, text));
+    Ok(position(first, 0)?..=position(last, PASSES.len() - 1)?)
+}
+
+fn chosen(passes: Vec<PassRecord>, range: Option<RangeInclusive<usize>>) -> Vec<PassRecord> {
+    let wanted = |&(i, _): &(usize, PassRecord)| range.as_ref().is_none_or(|r| r.contains(&i));
+    passes.into_iter().enumerate().filter(wanted).map(|(_, pass)| pass).collect()
 }
 
 impl Facts {
@@ -119,13 +154,18 @@ impl Facts {
         let parameters =
             format!("{} ({})", print::bytes(self.parameter_bytes), print::scaled(self.parameters as f64));
         println!("  {:<24} {parameters}", "parameters");
-        let arena = match (self.arena_bytes, self.largest_live_set) {
-            (Some(a), Some(l)) => format!("{} (largest live set {})", print::bytes(a), print::bytes(l)),
-            _ => open.to_owned(),
-        };
-        println!("  {:<24} {arena}", "arena");
-        println!("  {:<24} {} each run, {} once", "steps", self.steps, self.init_steps);
+        if let Some(module) = &self.module {
+            let arena = match (module.arena_bytes, module.largest_live_set) {
+                (Some(a), Some(l)) => format!("{} (largest live set {})", print::bytes(a), print::bytes(l)),
+                _ => open.to_owned(),
+            };
+            println!("  {:<24} {arena}", "arena");
+            println!("  {:<24} {} each run, {} once", "steps", module.steps, module.init_steps);
+        }
         println!("\ndispatch: {}", self.report);
+        if let Some(fault) = &self.fault {
+            println!("{fault}");
+        }
         println!("\npasses");
         for pass in &self.passes {
             let (before, after) = pass.nodes;
@@ -156,15 +196,17 @@ impl Facts {
                 json!({ "name": p.name, "before": p.nodes.0, "after": p.nodes.1, "ms": print::ms(p.time), "graph": after })
             })
             .collect();
+        let module = self.module.as_ref();
         println!(
             "{}",
             json!({
                 "model": self.model, "device": self.device,
                 "inputs": tensors(&self.inputs), "outputs": tensors(&self.outputs), "ops": self.ops,
                 "flops": self.flops, "parameter_bytes": self.parameter_bytes, "parameters": self.parameters,
-                "arena_bytes": self.arena_bytes, "largest_live_set_bytes": self.largest_live_set,
-                "steps": self.steps, "init_steps": self.init_steps,
-                "dispatch": dispatch, "compile_ready": self.report.compile_ready, "passes": passes,
+                "arena_bytes": module.and_then(|m| m.arena_bytes),
+                "largest_live_set_bytes": module.and_then(|m| m.largest_live_set),
+                "steps": module.map(|m| m.steps), "init_steps": module.map(|m| m.init_steps),
+                "dispatch": dispatch, "compile_ready": self.fault.is_none(), "fault": self.fault, "passes": passes,
             })
         );
     }
