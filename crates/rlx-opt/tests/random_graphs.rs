@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use common::Anything;
 use rlx_ir::oracle::{self, Bindings};
-use rlx_ir::testing::{Tolerance, difference, random_graph, random_symbolic_graph};
-use rlx_ir::{Graph, verify_ok};
+use rlx_ir::testing::{Case, Tolerance, difference, random_graph, random_symbolic_graph};
+use rlx_ir::{Graph, Node, OpKind, verify_ok};
 use rlx_opt::{CompileOptions, CompilePipeline, Numerics};
 
 /// How far results may be apart when optimisations may change bits.
@@ -79,4 +79,38 @@ fn strict_numerics_change_no_bit() {
 #[test]
 fn graphs_with_symbols_give_the_same_results_at_every_size() {
     (2000..2150).for_each(|seed| check(move |size| random_symbolic_graph(seed, size), seed, Numerics::Fast));
+}
+
+/// The case as a graph, every other input a constant.
+fn with_constants(case: &Case, which: usize) -> (Graph, Bindings) {
+    let (mut graph, mut bindings) = (Graph::new("constants"), Bindings::default());
+    let mut ids = Vec::new();
+    for (i, value) in case.inputs.iter().enumerate() {
+        if (i + which) % 2 == 0 {
+            ids.push(graph.constant(value.to_const()));
+        } else {
+            ids.push(graph.input(format!("x{i}"), value.shape()));
+            bindings.set_input(format!("x{i}"), value.clone());
+        }
+    }
+    let results = graph.infer(&case.op, &ids, &case.declared).unwrap();
+    let node = graph.push_node(Node::new(case.op.clone(), ids, results));
+    graph.set_outputs(vec![node]);
+    (graph, bindings)
+}
+
+#[test]
+fn every_op_alone_survives_the_passes() {
+    for &kind in OpKind::ALL.iter().filter(|k| !matches!(k, OpKind::Custom)) {
+        for seed in 0..16 {
+            let case = Case::random(kind, seed);
+            let constants = seed % 4 < 2 && case.source.is_none();
+            let (graph, bindings) =
+                if constants { with_constants(&case, seed as usize % 2) } else { case.graph() };
+            let numerics = if seed % 3 == 0 { Numerics::Strict } else { Numerics::Fast };
+            if let Some(fault) = fault(&graph, &[bindings], numerics, seed % 2 == 0) {
+                panic!("{kind}, seed {seed}, {numerics:?}: {fault}\nas written: {graph}");
+            }
+        }
+    }
 }

@@ -263,3 +263,44 @@ fn a_transposed_operand_beside_one_that_is_not_stays() {
         }"#,
     );
 }
+
+#[test]
+fn gathers_of_places_in_a_row_are_slices_where_they_are_in_range() {
+    let text = |range: &str| {
+        format!(
+            r#"graph "g" {{
+              {range}
+              %0 = Input {{name="x"}} : [2, seq, 3] f32
+              %1 = Constant {{data=dense([] i64, 0)}} : [] i64
+              %2 = Gather(%0, %1) {{axis=1}} : [2, 3] f32
+              %3 = Constant {{data=dense([2] i64, 0, -1)}} : [2] i64
+              %4 = Gather(%2, %3) {{axis=1}} : [2, 2] f32
+              return %4
+            }}"#
+        )
+    };
+    let open = apply(simplify::run, &parse(&text("")));
+    assert_eq!(count(&open, OpKind::Gather), 1, "seq may be 0: {open}");
+    let after = apply(simplify::run, &parse(&text("range seq 1..=8")));
+    assert_eq!(count(&after, OpKind::Gather), 0, "{after}");
+    crate::common::assert_same_results(&open, &after, &rlx_ir::DimBinding::batch_seq(2, 3));
+}
+
+#[test]
+fn padding_in_front_of_a_convolution_becomes_its_own() {
+    const CONV: &str = "strides=[1, 1], pads=[0, 0, 0, 0], dilations=[1, 1], groups=1, format=ChannelsFirst";
+    let padded = |value: &str| {
+        crate::common::short(&format!(
+            "x: [1, 2, 4, 4] f32
+            w: param [3, 2, 3, 3] f32
+            p = Pad(x, {value}) {{before=[0, 0, 1, 1], after=[0, 0, 2, 1], mode=Constant}}
+            y = Conv(p, w) {{{CONV}}}
+            return y"
+        ))
+    };
+    let before = padded("0");
+    let after = apply(simplify::run, &before);
+    assert_eq!(count(&after, OpKind::Pad), 0, "{after}");
+    crate::common::assert_same_results(&before, &after, &rlx_ir::DimBinding::new());
+    assert_eq!(count(&apply(simplify::run, &padded("1")), OpKind::Pad), 1, "a border of ones stays");
+}

@@ -19,6 +19,7 @@ pub(crate) mod dims;
 mod movement;
 mod scalars;
 mod sink;
+mod windows;
 
 use std::sync::Arc;
 
@@ -41,7 +42,7 @@ pub struct Rule {
 }
 
 /// All rules, in the order they are tried.
-const RULES: &[&[Rule]] = &[arithmetic::RULES, scalars::RULES, movement::RULES, sink::RULES];
+const RULES: &[&[Rule]] = &[arithmetic::RULES, scalars::RULES, movement::RULES, windows::RULES, sink::RULES];
 
 /// Rules call rules; deeper than this they stop, and the op is built as it is.
 const MAX_DEPTH: usize = 48;
