@@ -65,11 +65,17 @@ pub struct KernelTarget {
 }
 
 impl KernelTarget {
+    /// A device of these types and limits, with memory of any size.
+    pub fn new(name: impl Into<String>, types: TypeSupport, limits: DeviceLimits) -> Self {
+        // One binding is kept for the fault buffer.
+        let max_bindings = limits.max_bindings.saturating_sub(1);
+        let pool = PoolSpec { align: 256, max_bindings, ..PoolSpec::default() };
+        KernelTarget { name: name.into(), types, limits, pool }
+    }
+
     /// A device with the least that WebGPU promises.
     pub fn webgpu(name: impl Into<String>) -> Self {
-        let limits = DeviceLimits::default();
-        let pool = PoolSpec { align: 256, max_bindings: limits.max_bindings, ..PoolSpec::default() };
-        KernelTarget { name: name.into(), types: TypeSupport::WGSL, limits, pool }
+        Self::new(name, TypeSupport::WGSL, DeviceLimits::default())
     }
 
     /// A device that has every type, as CUDA does.
@@ -80,8 +86,7 @@ impl KernelTarget {
             max_shared_bytes: 48 << 10,
             max_groups: i32::MAX as u32,
         };
-        let pool = PoolSpec { align: 256, max_bindings: limits.max_bindings, ..PoolSpec::default() };
-        KernelTarget { name: name.into(), types: TypeSupport::ALL, limits, pool }
+        Self::new(name, TypeSupport::ALL, limits)
     }
 
     /// The launches of a step, for this device.

@@ -176,3 +176,42 @@ fn sixty_four_bit_integers_are_exact() {
         }
     }
 }
+
+#[test]
+fn low_limits_give_smaller_regions_or_a_typed_error() {
+    // Ten operands added up: one region where bindings suffice, several where they do not.
+    let shape = Shape::new(&[50], DType::F32);
+    let (mut g, mut gen_, mut bindings) = (Graph::new("many"), Gen::new(6), Bindings::default());
+    let mut sum = g.input("x0", shape.clone());
+    bindings.set_input("x0", gen_.value(DType::F32, &[50], -1.0..1.0));
+    for i in 1..10 {
+        let x = g.input(format!("x{i}"), shape.clone());
+        bindings.set_input(format!("x{i}"), gen_.value(DType::F32, &[50], -1.0..1.0));
+        sum = g.binary(BinaryOp::Add, sum, x, shape.clone());
+    }
+    g.set_outputs(vec![sum]);
+    let small = rlx_kernel::KernelTarget::webgpu("small");
+    assert_eq!(common::compiled(&g, &native()).launches().count(), 1);
+    assert_eq!(common::compiled(&g, &small).launches().count(), 2);
+    agree(&g, &bindings, &small);
+
+    let mut tiny = small.clone();
+    tiny.limits.max_shared_bytes = 1024;
+    let (product, values) = with_epilogue(Op::MatMul, &[&[40, 40], &[40, 40]], DType::F32, 7);
+    agree(&product, &values, &small);
+    let e = common::try_compiled(&product, &tiny).unwrap_err();
+    assert_eq!(e.kind(), rlx_ir::ErrorKind::Unsupported);
+    assert!(e.to_string().contains("workgroup memory"), "{e}");
+}
+
+#[test]
+fn grids_stay_within_the_limit_of_each_dimension() {
+    for groups in [0, 1, 65_535, 65_536, 1_000_000, 4_294_836_225] {
+        let (columns, rows) = rlx_kernel::grid(groups, 65_535).unwrap();
+        assert!(columns <= 65_535 && rows <= 65_535);
+        let all = i64::from(columns) * i64::from(rows);
+        assert!(all >= groups && all - groups < i64::from(rows).max(1), "{groups}: {columns}×{rows}");
+    }
+    assert_eq!(rlx_kernel::grid(i64::MAX, 65_535), None);
+    assert_eq!(rlx_kernel::grid(-1, 65_535), None);
+}

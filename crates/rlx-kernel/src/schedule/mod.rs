@@ -177,6 +177,10 @@ pub struct Launch {
 /// # Errors
 /// Why no schedule takes it.
 pub fn schedule(step: &StepDesc) -> Scheduled<Vec<Launch>> {
+    // An input asked about by itself is no computation: its body would have one operand too many.
+    if step.graph.inputs().count() != step.inputs.len() || step.graph.outputs.len() != step.outputs.len() {
+        return refuse("its operands are not those of its body");
+    }
     let mut anchors = step.graph.nodes().iter().filter(|n| is_anchor(&n.op));
     let anchor = anchors.next();
     if let Some(second) = anchors.next() {

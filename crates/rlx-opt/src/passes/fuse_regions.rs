@@ -100,7 +100,8 @@ impl<'g> Groups<'g> {
         let mut next: BTreeSet<NodeId> = self.users[anchor.id.index()].iter().copied().collect();
         while let Some(id) = next.pop_first() {
             let node = self.graph.node(id);
-            if members.len() >= MAX_MEMBERS || !self.may_join(Some(anchor), node) {
+            let fits = members.len() < MAX_MEMBERS && self.binds_enough(&members, id);
+            if !fits || !self.may_join(Some(anchor), node) {
                 break;
             }
             members.push(id);
@@ -149,6 +150,24 @@ impl<'g> Groups<'g> {
         members.len() < MAX_MEMBERS
             && root.shape.dims() == node.shape.dims()
             && self.fixed[root.id.index()] == self.fixed[node.id.index()]
+            && self.binds_enough(members, node.id)
+    }
+
+    /// Whether one step may bind all operands of `members` and `more` as one region.
+    fn binds_enough(&self, members: &[NodeId], more: NodeId) -> bool {
+        let most = self.context.target.pool_spec().max_bindings;
+        if most == usize::MAX {
+            return true;
+        }
+        let inside = |id: NodeId| id == more || members.contains(&id);
+        let all = || members.iter().copied().chain([more]);
+        let scalar = |id: NodeId| facts::constant(self.graph, id).is_some_and(|c| c.num_elements() == 1);
+        let inputs: BTreeSet<NodeId> = all()
+            .flat_map(|m| self.graph.node(m).inputs.iter().copied())
+            .filter(|&id| !inside(id) && !scalar(id))
+            .collect();
+        let leaves = |m: NodeId| self.outputs[m.index()] || self.users[m.index()].iter().any(|&u| !inside(u));
+        inputs.len() + all().filter(|&m| leaves(m)).count() <= most
     }
 
     /// The graph with each group of several nodes as one region, standing where its last node stood.
