@@ -83,7 +83,7 @@ fn table(
     {
         return Ok(None);
     }
-    let Some(one) = half_of(s, id)? else { return Ok(None) };
+    let Some(one) = half_of(s, id, MAX_DEPTH)? else { return Ok(None) };
     let mut to = vec![dims[seq], Dim::Static(half)];
     if batched {
         to.insert(0, dims[0]);
@@ -91,8 +91,11 @@ fn table(
     s.reshape(one, to).map(Some)
 }
 
+/// Tables are made in a few steps; longer chains are not followed.
+const MAX_DEPTH: usize = 16;
+
 /// The first half of `id` along its last dimension, if the second half is the same.
-fn half_of(s: &mut Simplifier<'_>, id: NodeId) -> Result<Option<NodeId>> {
+fn half_of(s: &mut Simplifier<'_>, id: NodeId, depth: usize) -> Result<Option<NodeId>> {
     let node = s.graph().node(id).clone();
     let last = node.shape.rank().saturating_sub(1);
     let by_element = match &node.op {
@@ -110,8 +113,8 @@ fn half_of(s: &mut Simplifier<'_>, id: NodeId) -> Result<Option<NodeId>> {
         Op::Reshape { to } | Op::Expand { to } => keeps_rows(&node.op, s.dims(node.inputs[0]), to),
         _ => false,
     };
-    let Some(op) = halved(&node.op).filter(|_| by_element) else { return Ok(None) };
-    let Some(x) = half_of(s, node.inputs[0])? else { return Ok(None) };
+    let Some(op) = halved(&node.op).filter(|_| by_element && depth > 0) else { return Ok(None) };
+    let Some(x) = half_of(s, node.inputs[0], depth - 1)? else { return Ok(None) };
     let mut inputs = node.inputs.clone();
     inputs[0] = x;
     s.build(op, &inputs).map(Some)
