@@ -3,7 +3,14 @@
 //! The required part is small: a [`Target`] for the compiler, a probe, and an executable that takes
 //! parameters and runs. What only some devices have (handles that stay on the device, pipelined runs, raw
 //! slots) are traits of their own that an executable may offer.
+//!
+//! What executables of every device need stands here too: extents as numbers ([`extents`]), the relations
+//! between dimensions that a run must keep ([`checks`]), and what the init program runs when ([`init`]).
 #![forbid(unsafe_code)]
+
+pub mod checks;
+pub mod extents;
+pub mod init;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -6,9 +6,10 @@ use std::time::Instant;
 
 use rlx_backend::{ExecutableGraph, InputSource, MemoryInfo, StepProfile};
 use rlx_ir::lir::{BufferKind, MemoryPlan};
-use rlx_ir::{DimBinding, Error, ErrorKind, LirModule, Result, Weight, sym};
+use rlx_ir::{DimBinding, Error, ErrorKind, LirModule, Result, Weight};
 use rlx_opt::PoolSpec;
 
+use super::checks;
 use super::extents::Values;
 use super::layout::Bound;
 use super::{Program, allocate, copy_of, is_aligned};
@@ -239,7 +240,7 @@ impl CpuExecutable {
         // An error leaves nothing bound.
         let mut kept = self.dims.take().unwrap_or_default();
         let program = Arc::clone(&self.program);
-        self.check_dims(dims)?;
+        checks::symbols(self.lir(), dims)?;
         program.table.eval(&program.lir.symbols, dims, &mut self.values)?;
         for check in &program.checks {
             check.holds(&Values(&self.values)).map_err(|e| program.place(check.node, e))?;
@@ -266,23 +267,6 @@ impl CpuExecutable {
         kept.clear();
         kept.extend_from_slice(dims);
         self.dims = Some(kept);
-        Ok(())
-    }
-
-    fn check_dims(&self, dims: &[i64]) -> Result<()> {
-        let lir = self.lir();
-        if dims.len() != lir.symbols.len() {
-            let message = format!("{} dimensions given for {} symbols", dims.len(), lir.symbols.len());
-            return Err(Error::new(ErrorKind::Dimension, message));
-        }
-        for (&symbol, &value) in lir.symbols.iter().zip(dims) {
-            let range = lir.graph.symbol_range(symbol);
-            if value < range.min.max(0) || value > range.max {
-                let message =
-                    format!("{} = {value} is outside {}..={}", sym::name(symbol), range.min, range.max);
-                return Err(Error::new(ErrorKind::Dimension, message));
-            }
-        }
         Ok(())
     }
 

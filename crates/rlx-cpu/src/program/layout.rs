@@ -199,12 +199,6 @@ impl SymOperand {
         self.elements
     }
 
-    /// Whether an extent depends on a symbol.
-    pub(crate) fn is_symbolic(&self) -> bool {
-        let all = [&self.offset, &self.elements].into_iter().chain(&self.dims).chain(&self.strides);
-        all.into_iter().any(|e| matches!(e, Ex::Slot(_)))
-    }
-
     /// The operand for these values; refuses a view that leaves its buffer.
     pub(crate) fn bind(&self, values: &Values<'_>) -> Result<Bound> {
         let mut layout = Layout::SCALAR;

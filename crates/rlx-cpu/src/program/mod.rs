@@ -3,9 +3,7 @@
 //! A [`Program`] is immutable and shared by clones. An executable ([`exec`]) binds it to dimensions, owns the
 //! arena, and runs the list. The init program ([`init`]) makes what depends on parameters alone.
 
-pub(crate) mod checks;
 pub(crate) mod exec;
-pub(crate) mod extents;
 pub(crate) mod init;
 pub(crate) mod layout;
 
@@ -13,6 +11,8 @@ use std::sync::Arc;
 
 use rlx_ir::lir::{BufferKind, Step, StepKind};
 use rlx_ir::{Error, ErrorKind, LirModule, NodeId, Result};
+
+pub(crate) use rlx_backend::{checks, extents};
 
 use self::checks::Check;
 use self::extents::{ExtentTable, Values};
@@ -50,11 +50,6 @@ impl ProgramStep {
             outputs.push(operand.bind(values)?);
         }
         Ok(())
-    }
-
-    /// Whether an extent of an operand depends on a symbol.
-    pub(crate) fn is_symbolic(&self) -> bool {
-        self.inputs.iter().chain(&self.outputs).any(SymOperand::is_symbolic)
     }
 }
 
@@ -97,7 +92,7 @@ impl Program {
         let steps =
             lir.steps.iter().map(|s| program_step(s, &lir, &mut table)).collect::<Result<Vec<_>>>()?;
         let checks = checks::collect(&lir.graph, &mut table);
-        let init = InitPlan::new(&lir, init, &steps);
+        let init = InitPlan::new(&lir, init);
         let constants = aligned_constants(&lir)?;
         Ok(Program { table, steps, init, checks, constants, lir, isa, threads })
     }

@@ -3,21 +3,25 @@
 //! Views are made on the strength of declared shapes: a reshape of `[a, b]` to `[c]` holds only where
 //! `c = a·b`. Relations that are equal expressions hold always; the others are listed here.
 
-use rlx_ir::{Dim, Error, ErrorKind, Extent, Graph, Node, NodeId, Op, Result};
+use rlx_ir::{Dim, Error, ErrorKind, Extent, Graph, LirModule, Node, NodeId, Op, Result, sym};
 
-use super::extents::{Ex, ExtentTable, Values};
+use crate::extents::{Ex, ExtentTable, Values};
 
 /// Two extents that must be equal.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Check {
+pub struct Check {
     left: Ex,
     right: Ex,
-    pub(crate) node: NodeId,
+    /// The node that says so.
+    pub node: NodeId,
 }
 
 impl Check {
     /// Whether it holds for these values.
-    pub(crate) fn holds(&self, values: &Values<'_>) -> Result<()> {
+    ///
+    /// # Errors
+    /// [`ErrorKind::Dimension`] when it does not.
+    pub fn holds(&self, values: &Values<'_>) -> Result<()> {
         let (left, right) = (values.get(self.left), values.get(self.right));
         if left == right {
             return Ok(());
@@ -27,8 +31,27 @@ impl Check {
     }
 }
 
+/// Whether `dims` are values of the module's symbols, each within its range.
+///
+/// # Errors
+/// [`ErrorKind::Dimension`] naming the symbol.
+pub fn symbols(lir: &LirModule, dims: &[i64]) -> Result<()> {
+    if dims.len() != lir.symbols.len() {
+        let message = format!("{} dimensions given for {} symbols", dims.len(), lir.symbols.len());
+        return Err(Error::new(ErrorKind::Dimension, message));
+    }
+    for (&symbol, &value) in lir.symbols.iter().zip(dims) {
+        let range = lir.graph.symbol_range(symbol);
+        if value < range.min.max(0) || value > range.max {
+            let message = format!("{} = {value} is outside {}..={}", sym::name(symbol), range.min, range.max);
+            return Err(Error::new(ErrorKind::Dimension, message));
+        }
+    }
+    Ok(())
+}
+
 /// The relations of a graph that do not hold by themselves.
-pub(crate) fn collect(graph: &Graph, table: &mut ExtentTable) -> Vec<Check> {
+pub fn collect(graph: &Graph, table: &mut ExtentTable) -> Vec<Check> {
     let mut checks = Vec::new();
     for node in graph.nodes() {
         let mut need = |left: Extent, right: Extent| {

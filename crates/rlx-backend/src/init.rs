@@ -1,0 +1,146 @@
+//! The init program: what depends on parameters and constants alone is computed once, and again only for
+//! the parameters that changed.
+//!
+//! Buffers it leaves for the run are shared by clones. Buffers between init steps live only while it runs;
+//! when a parameter changes, the steps that must run again are those that depend on it, and whatever makes
+//! their transient inputs. Steps with symbolic extents run again with every new binding.
+
+use std::collections::BTreeSet;
+
+use rlx_ir::lir::{BufferKind, LirModule, Operand, Step};
+
+/// One init step and what it depends on.
+#[derive(Debug)]
+pub struct InitStep<S> {
+    /// The step as the device compiled it.
+    pub step: S,
+    /// The parameters it depends on, directly or not.
+    pub params: BTreeSet<usize>,
+    /// Whether extents of it, or of what it reads, depend on symbols.
+    pub symbolic: bool,
+    inputs: Vec<usize>,
+    outputs: Vec<usize>,
+}
+
+/// The init steps with their dependencies.
+#[derive(Debug)]
+pub struct InitPlan<S> {
+    /// The steps, in order.
+    pub steps: Vec<InitStep<S>>,
+    /// For each buffer: the init steps that write it.
+    writers: Vec<Vec<usize>>,
+    /// For each buffer: the last init step that reads or writes it.
+    pub last_use: Vec<usize>,
+    /// For each buffer: whether it outlives the init program.
+    pub kept: Vec<bool>,
+    /// For each parameter: whether it can be forgotten once the init program ran.
+    pub forgettable: Vec<bool>,
+}
+
+impl<S> InitPlan<S> {
+    /// The plan of `lir.init`, whose steps the device compiled to `steps`.
+    pub fn new(lir: &LirModule, steps: Vec<S>) -> Self {
+        let buffers = lir.buffers.len();
+        let mut writers: Vec<Vec<usize>> = vec![Vec::new(); buffers];
+        let mut last_use = vec![0; buffers];
+        let mut kept = vec![false; buffers];
+        let mut depends: Vec<(BTreeSet<usize>, bool)> = vec![Default::default(); buffers];
+        for (at, step) in lir.init.iter().enumerate() {
+            let own = (BTreeSet::new(), is_symbolic(step, lir));
+            let all = numbers(&step.inputs).fold(own, |(mut params, symbolic), input| {
+                let (more, open) = &depends[input];
+                params.extend(more);
+                if let BufferKind::Param(i) = lir.buffers[input].kind {
+                    params.insert(i);
+                }
+                (params, symbolic || *open)
+            });
+            numbers(&step.inputs).chain(numbers(&step.outputs)).for_each(|b| last_use[b] = at);
+            for output in numbers(&step.outputs) {
+                let slot = &mut depends[output];
+                slot.0.extend(&all.0);
+                slot.1 |= all.1;
+                writers[output].push(at);
+            }
+        }
+        lir.steps.iter().flat_map(|s| numbers(&s.inputs)).for_each(|b| kept[b] = true);
+        let of = |(step, compiled): (&Step, S)| of_step(step, compiled, lir, &depends);
+        let steps: Vec<InitStep<S>> = lir.init.iter().zip(steps).map(of).collect();
+        // What a symbolic step reads must still be there at the next binding.
+        for s in steps.iter().filter(|s| s.symbolic) {
+            s.inputs.iter().chain(&s.outputs).for_each(|&b| kept[b] = true);
+        }
+        let forgettable = forgettable(lir, &steps, &kept);
+        InitPlan { steps, writers, last_use, kept, forgettable }
+    }
+
+    /// Which steps without symbols must run, given the parameters that changed (or that nothing ran yet).
+    pub fn needed(&self, changed: &[bool], first: bool) -> Vec<bool> {
+        let stale = |s: &InitStep<S>| !s.symbolic && (first || s.params.iter().any(|&p| changed[p]));
+        let mut needed: Vec<bool> = self.steps.iter().map(stale).collect();
+        loop {
+            let mut grew = false;
+            for i in 0..self.steps.len() {
+                if !needed[i] {
+                    continue;
+                }
+                // Inputs that are gone, and the other parts of what it writes.
+                let step = &self.steps[i];
+                let gone = step.inputs.iter().filter(|&&b| !self.kept[b]);
+                for &buffer in gone.chain(&step.outputs) {
+                    for &writer in &self.writers[buffer] {
+                        grew |= !std::mem::replace(&mut needed[writer], true);
+                    }
+                }
+            }
+            if !grew {
+                return needed;
+            }
+        }
+    }
+
+    /// Whether a step with symbols depends on a parameter that changed.
+    pub fn symbolic_is_stale(&self, changed: &[bool]) -> bool {
+        self.steps.iter().any(|s| s.symbolic && s.params.iter().any(|&p| changed[p]))
+    }
+}
+
+/// The numbers of the operands' buffers.
+fn numbers(operands: &[Operand]) -> impl Iterator<Item = usize> {
+    operands.iter().map(|o| o.buffer.index())
+}
+
+/// Whether an extent of an operand depends on a symbol.
+fn is_symbolic(step: &Step, lir: &LirModule) -> bool {
+    step.inputs.iter().chain(&step.outputs).any(|o| {
+        let own = [o.view.offset, lir.buffers[o.buffer.index()].elements];
+        own.iter().chain(&o.view.dims).chain(&o.view.strides).any(|e| e.as_const().is_none())
+    })
+}
+
+fn of_step<S>(step: &Step, compiled: S, lir: &LirModule, depends: &[(BTreeSet<usize>, bool)]) -> InitStep<S> {
+    let mut found = InitStep {
+        params: BTreeSet::new(),
+        symbolic: is_symbolic(step, lir),
+        inputs: numbers(&step.inputs).collect(),
+        outputs: numbers(&step.outputs).collect(),
+        step: compiled,
+    };
+    for output in numbers(&step.outputs) {
+        let (params, symbolic) = &depends[output];
+        found.params.extend(params);
+        found.symbolic |= symbolic;
+    }
+    found
+}
+
+/// A parameter that the run does not read, and that no init step needs when another parameter changes.
+fn forgettable<S>(lir: &LirModule, steps: &[InitStep<S>], kept: &[bool]) -> Vec<bool> {
+    let mut can: Vec<bool> = lir.params.iter().map(|slot| !kept[slot.operand.buffer.index()]).collect();
+    for s in steps {
+        if s.symbolic || s.params.len() > 1 {
+            s.params.iter().for_each(|&p| can[p] = false);
+        }
+    }
+    can
+}
