@@ -170,14 +170,27 @@ pub struct LiveRange {
 pub struct MemoryPlan {
     /// The largest values of the symbols the plan is good for.
     pub bounds: DimBinding,
-    /// Bytes the arena takes.
+    /// Bytes the arena takes: the sum of its pools.
     pub arena_bytes: usize,
-    /// Byte offset of each buffer; `None` for buffers outside the arena.
+    /// Bytes of each pool. Host memory is one; devices that limit a pool's size or use have several.
+    pub pools: Vec<usize>,
+    /// The pool of each buffer; 0 for buffers outside the arena.
+    pub pool_of: Vec<u32>,
+    /// Byte offset of each buffer in its pool; `None` for buffers outside the arena.
     pub offsets: Vec<Option<usize>>,
     /// Alignment of every offset, in bytes.
     pub alignment: usize,
     /// The most bytes that are live at one step: what no plan can go below.
     pub largest_live_set: usize,
+}
+
+impl MemoryPlan {
+    /// Where a buffer lies when the pools stand one after the other.
+    pub fn arena_offset(&self, buffer: BufferId) -> Option<usize> {
+        let offset = (*self.offsets.get(buffer.index())?)?;
+        let before = &self.pools[..*self.pool_of.get(buffer.index())? as usize];
+        Some(before.iter().sum::<usize>() + offset)
+    }
 }
 
 /// A compiled module.
@@ -324,7 +337,7 @@ impl BindingManifest {
             shape: slot.shape.clone(),
             elem_count: slot.shape.num_elements(),
             byte_size: slot.shape.size_bytes(),
-            arena_offset: plan.and_then(|p| p.offsets.get(slot.operand.buffer.index()).copied().flatten()),
+            arena_offset: plan.and_then(|p| p.arena_offset(slot.operand.buffer)),
         };
         BindingManifest {
             graph_name: lir.name.clone(),

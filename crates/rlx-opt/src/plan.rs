@@ -1,10 +1,15 @@
-//! The memory planner: arena offsets for buffers with known live ranges.
+//! The memory planner: pools and offsets for buffers with known live ranges.
 //!
 //! Buffers are placed from the largest to the smallest, each at the lowest offset that is free through its
 //! whole live range (greedy by size; Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net
 //! Inference", 2020). The plan reports its size beside the largest live set, which no plan can go below.
+//!
+//! Host memory is one pool. A device may limit a pool's size, or forbid that one step reads and writes the
+//! same pool ([`PoolSpec::exclusive_usage`]); a buffer then goes to the pool that grows least among those
+//! where it may lie, and to a new one when there is none. A chain of steps needs two pools, a value that
+//! skips over a step three.
 
-use rlx_ir::lir::{LirModule, LiveRange, MemoryPlan};
+use rlx_ir::lir::{BufferKind, LirModule, LiveRange, MemoryPlan};
 use rlx_ir::{DimBinding, Error, ErrorKind, Extent, Result};
 
 use crate::target::PoolSpec;
@@ -12,35 +17,91 @@ use crate::target::PoolSpec;
 /// Plans the arena of `module` for symbols up to `bounds`.
 ///
 /// # Errors
-/// [`ErrorKind::Dimension`] when a symbol has no bound, [`ErrorKind::OutOfMemory`] when sizes overflow or
-/// the arena exceeds the pool.
-pub fn plan_memory(module: &LirModule, bounds: &DimBinding, pool: PoolSpec) -> Result<MemoryPlan> {
-    let align = pool.align.max(1).next_power_of_two();
+/// [`ErrorKind::Dimension`] when a symbol has no bound, [`ErrorKind::OutOfMemory`] when sizes overflow or a
+/// buffer exceeds what the device binds or a pool holds.
+pub fn plan_memory(module: &LirModule, bounds: &DimBinding, spec: PoolSpec) -> Result<MemoryPlan> {
+    let align = spec.align.max(1).next_power_of_two();
     let mut sized: Vec<(LiveRange, usize)> = Vec::with_capacity(module.live_ranges.len());
     for &range in &module.live_ranges {
         let buffer = &module.buffers[range.buffer.index()];
-        let bytes = buffer_bytes(buffer.elements, buffer.dtype, bounds)?;
-        sized.push((range, round_up(bytes.max(1), align)?));
+        let bytes = round_up(buffer_bytes(buffer.elements, buffer.dtype, bounds)?.max(1), align)?;
+        if bytes > spec.max_bytes.min(spec.max_buffer_bytes) {
+            return Err(too_large(module, range, bytes, spec));
+        }
+        sized.push((range, bytes));
     }
     let largest_live_set = largest_live_set(&sized, module.steps.len());
     sized.sort_by_key(|&(range, bytes)| (std::cmp::Reverse(bytes), range.first, range.buffer));
-    let mut offsets = vec![None; module.buffers.len()];
-    let mut placed = Placed::new(module.steps.len());
-    let mut arena_bytes = 0;
+    let apart = if spec.exclusive_usage { exclusions(module)? } else { Vec::new() };
+    let mut plan = MemoryPlan {
+        bounds: bounds.clone(),
+        arena_bytes: 0,
+        pools: vec![0],
+        pool_of: vec![0; module.buffers.len()],
+        offsets: vec![None; module.buffers.len()],
+        alignment: align,
+        largest_live_set,
+    };
+    let steps = module.steps.len();
+    let mut placed: Vec<Placed> = vec![Placed::new(steps)];
     for (range, bytes) in sized {
-        let at = placed.place(range, bytes);
-        offsets[range.buffer.index()] = Some(at);
-        arena_bytes = arena_bytes.max(at.saturating_add(bytes));
+        let buffer = range.buffer.index();
+        let excluded = apart.get(buffer).map_or(&[][..], Vec::as_slice);
+        let allowed = |pool: usize| {
+            !excluded.iter().any(|&o| plan.offsets[o].is_some() && plan.pool_of[o] as usize == pool)
+        };
+        let best = (0..placed.len())
+            .filter(|&pool| allowed(pool))
+            .map(|pool| (pool, placed[pool].lowest_free(range, bytes)))
+            .filter(|&(_, at)| at.saturating_add(bytes) <= spec.max_bytes)
+            .min_by_key(|&(pool, at)| ((at + bytes).saturating_sub(plan.pools[pool]), pool));
+        let (pool, at) = best.unwrap_or((placed.len(), 0));
+        if pool == placed.len() {
+            placed.push(Placed::new(steps));
+            plan.pools.push(0);
+        }
+        plan.offsets[buffer] = Some(at);
+        plan.pool_of[buffer] = pool as u32;
+        placed[pool].put(range, at, bytes);
+        plan.pools[pool] = plan.pools[pool].max(at + bytes);
     }
-    if arena_bytes > pool.max_bytes {
-        let message = format!("the plan needs {arena_bytes} bytes, the device gives {}", pool.max_bytes);
-        return Err(Error::new(ErrorKind::OutOfMemory, message).with_hint("use smaller dimensions or batch"));
+    plan.arena_bytes = plan.pools.iter().fold(0, |sum, &pool| sum.saturating_add(pool));
+    Ok(plan)
+}
+
+fn too_large(module: &LirModule, range: LiveRange, bytes: usize, spec: PoolSpec) -> Error {
+    let limit = spec.max_bytes.min(spec.max_buffer_bytes);
+    let message = format!("a value of {bytes} bytes, the device takes {limit} at once");
+    let error = Error::new(ErrorKind::OutOfMemory, message).with_hint("use smaller dimensions or batch");
+    let writer = module.steps.get(range.first);
+    writer.map_or(error.clone(), |step| error.with_node(module.graph.node(step.node).describe()))
+}
+
+/// For each buffer: those that may not lie in its pool, because a step reads the one and writes the other.
+fn exclusions(module: &LirModule) -> Result<Vec<Vec<usize>>> {
+    let arena = |b: usize| module.buffers[b].kind == BufferKind::Arena;
+    let mut apart = vec![Vec::new(); module.buffers.len()];
+    for step in &module.steps {
+        for output in step.outputs.iter().map(|o| o.buffer.index()).filter(|&b| arena(b)) {
+            for input in step.inputs.iter().map(|o| o.buffer.index()).filter(|&b| arena(b)) {
+                if input == output {
+                    let message = "a step reads the buffer it writes, which the device forbids";
+                    let node = module.graph.node(step.node).describe();
+                    return Err(Error::new(ErrorKind::Internal, message).with_node(node));
+                }
+                apart[output].push(input);
+                apart[input].push(output);
+            }
+        }
     }
-    Ok(MemoryPlan { bounds: bounds.clone(), arena_bytes, offsets, alignment: align, largest_live_set })
+    Ok(apart)
 }
 
 /// Bytes of `elements` at these bounds.
-fn buffer_bytes(elements: Extent, dtype: rlx_ir::DType, bounds: &DimBinding) -> Result<usize> {
+///
+/// # Errors
+/// [`ErrorKind::Dimension`] when a symbol has no bound, [`ErrorKind::OutOfMemory`] when the size overflows.
+pub fn buffer_bytes(elements: Extent, dtype: rlx_ir::DType, bounds: &DimBinding) -> Result<usize> {
     let value = |s: u32| bounds.get(s).and_then(|v| i64::try_from(v).ok());
     let n = elements.eval(&value).ok_or_else(|| {
         Error::new(ErrorKind::Dimension, format!("{elements} elements: a symbol has no bound"))
@@ -63,7 +124,7 @@ fn overlaps(a: LiveRange, b: LiveRange) -> bool {
 /// How many steps share one list of the buffers alive in them.
 const BLOCK: usize = 64;
 
-/// The buffers placed so far, found by when they are alive.
+/// The buffers placed so far in a pool, found by when they are alive.
 struct Placed {
     steps: usize,
     /// Range, offset and size.
@@ -82,10 +143,9 @@ impl Placed {
         (range.first / BLOCK).min(last)..=(range.last.min(self.steps) / BLOCK).min(last)
     }
 
-    /// Puts a buffer at the lowest offset where it fits among those alive at the same time.
-    fn place(&mut self, range: LiveRange, bytes: usize) -> usize {
-        let blocks = self.blocks(range);
-        let mut alive: Vec<usize> = self.by_block[blocks.clone()].iter().flatten().copied().collect();
+    /// The lowest offset where `bytes` fit among the buffers alive at the same time.
+    fn lowest_free(&self, range: LiveRange, bytes: usize) -> usize {
+        let mut alive: Vec<usize> = self.by_block[self.blocks(range)].iter().flatten().copied().collect();
         alive.retain(|&i| overlaps(range, self.buffers[i].0));
         alive.sort_unstable_by_key(|&i| (self.buffers[i].1, i));
         alive.dedup();
@@ -97,10 +157,14 @@ impl Placed {
             }
             at = at.max(offset + size);
         }
-        let index = self.buffers.len();
+        at
+    }
+
+    /// Puts a buffer there.
+    fn put(&mut self, range: LiveRange, at: usize, bytes: usize) {
+        let (index, blocks) = (self.buffers.len(), self.blocks(range));
         self.buffers.push((range, at, bytes));
         self.by_block[blocks].iter_mut().for_each(|block| block.push(index));
-        at
     }
 }
 

@@ -27,11 +27,14 @@ impl Claim {
 /// Limits of the memory a device gives to one executable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PoolSpec {
-    /// The most bytes one pool may have.
+    /// The most bytes one pool may have; what does not fit goes to another.
     pub max_bytes: usize,
+    /// The most bytes of a buffer: what a step can be bound to at once.
+    pub max_buffer_bytes: usize,
     /// Alignment of every buffer in a pool, in bytes; a power of two.
     pub align: usize,
-    /// Whether one step may not read and write parts of the same pool.
+    /// Whether one step may not read and write parts of the same pool. wgpu forbids that a dispatch uses
+    /// a buffer read-only and read-write.
     pub exclusive_usage: bool,
     /// The most buffers one step may bind.
     pub max_bindings: usize,
@@ -40,7 +43,13 @@ pub struct PoolSpec {
 impl Default for PoolSpec {
     /// Host memory: no limit, cache-line alignment.
     fn default() -> Self {
-        PoolSpec { max_bytes: usize::MAX, align: 64, exclusive_usage: false, max_bindings: usize::MAX }
+        PoolSpec {
+            max_bytes: usize::MAX,
+            max_buffer_bytes: usize::MAX,
+            align: 64,
+            exclusive_usage: false,
+            max_bindings: usize::MAX,
+        }
     }
 }
 

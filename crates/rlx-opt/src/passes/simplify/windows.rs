@@ -69,10 +69,8 @@ fn pad_into_convolution(s: &mut Simplifier<'_>, op: &Op, inputs: &[NodeId]) -> F
             continue;
         }
         let (Ok(b), Ok(a)) = (usize::try_from(b), usize::try_from(a)) else { return Ok(None) };
-        for (pad, more) in [(axis - first, b), (spatial + axis - first, a)] {
-            let Some(sum) = pads[pad].checked_add(more) else { return Ok(None) };
-            pads[pad] = sum;
-        }
+        pads[axis - first] += b;
+        pads[spatial + axis - first] += a;
     }
     let conv = Op::Conv {
         strides: strides.clone(),
