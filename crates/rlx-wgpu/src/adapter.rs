@@ -1,0 +1,95 @@
+//! Which adapter serves a device, and what to say when there is none.
+
+use rlx_driver::Device;
+use rlx_ir::{Error, ErrorKind, Result};
+
+use crate::block_on;
+
+/// Packages that bring a software Vulkan driver and its loader, as Debian calls them.
+const VULKAN_PACKAGES: &str = "mesa-vulkan-drivers libvulkan1";
+/// Packages that bring a software OpenGL driver that needs no display.
+const OPENGL_PACKAGES: &str = "libegl1 libgles2 libegl-mesa0 libgl1-mesa-dri";
+
+/// The wgpu back ends that may serve `device`; `None` for devices this crate does not serve.
+pub(crate) fn backends(device: Device) -> Option<wgpu::Backends> {
+    match device {
+        Device::Vulkan => Some(wgpu::Backends::VULKAN),
+        Device::OpenGl => Some(wgpu::Backends::GL),
+        Device::Gpu => Some(wgpu::Backends::VULKAN | wgpu::Backends::GL),
+        _ => None,
+    }
+}
+
+/// An instance that sees only `backends`. Validation by the driver's layers stays off: wgpu checks what we
+/// give it already.
+pub(crate) fn instance(backends: wgpu::Backends) -> wgpu::Instance {
+    let mut description = wgpu::InstanceDescriptor::new_without_display_handle();
+    description.backends = backends;
+    description.flags = wgpu::InstanceFlags::empty();
+    wgpu::Instance::new(description)
+}
+
+/// The best adapter for `device`: a GPU of its own before one that shares memory before software, Vulkan
+/// before OpenGL; of equals the first.
+///
+/// # Errors
+/// [`ErrorKind::DeviceUnavailable`] saying what is missing and which packages bring it.
+pub(crate) fn choose(device: Device) -> Result<wgpu::Adapter> {
+    let backends = backends(device).ok_or_else(|| {
+        let message = format!("{device} is not served through wgpu; vulkan, opengl and gpu are");
+        Error::new(ErrorKind::DeviceUnavailable, message).with_device(device.name())
+    })?;
+    let instance = instance(backends);
+    let adapters = block_on(instance.enumerate_adapters(backends));
+    let usable = adapters.into_iter().filter(computes);
+    usable.min_by_key(|a| rank(&a.get_info())).ok_or_else(|| missing(device))
+}
+
+/// Whether the adapter runs compute shaders with enough storage buffers (OpenGL before 4.3 does not).
+fn computes(adapter: &wgpu::Adapter) -> bool {
+    let flags = adapter.get_downlevel_capabilities().flags;
+    flags.contains(wgpu::DownlevelFlags::COMPUTE_SHADERS)
+        && adapter.limits().max_storage_buffers_per_shader_stage >= 4
+}
+
+fn rank(info: &wgpu::AdapterInfo) -> (u8, u8) {
+    let kind = match info.device_type {
+        wgpu::DeviceType::DiscreteGpu => 0,
+        wgpu::DeviceType::IntegratedGpu => 1,
+        wgpu::DeviceType::VirtualGpu => 2,
+        wgpu::DeviceType::Other => 3,
+        wgpu::DeviceType::Cpu => 4,
+    };
+    (kind, u8::from(info.backend == wgpu::Backend::Gl))
+}
+
+fn missing(device: Device) -> Error {
+    let (what, packages) = match device {
+        Device::Vulkan => {
+            ("the Vulkan loader (libvulkan.so.1) or a Vulkan driver", VULKAN_PACKAGES.to_string())
+        }
+        Device::OpenGl => (
+            "EGL (libEGL.so.1), OpenGL ES (libGLESv2.so.2) or a driver with compute shaders (OpenGL ES 3.1)",
+            OPENGL_PACKAGES.to_string(),
+        ),
+        _ => ("a Vulkan or OpenGL driver", format!("{VULKAN_PACKAGES} {OPENGL_PACKAGES}")),
+    };
+    Error::new(ErrorKind::DeviceUnavailable, format!("no adapter was found: {what} is missing"))
+        .with_device(device.name())
+        .with_hint(format!("install the GPU vendor's driver, or Mesa's (Debian: {packages})"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_names_the_packages() {
+        let e = missing(Device::Vulkan);
+        assert_eq!((e.kind(), e.device()), (ErrorKind::DeviceUnavailable, Some("Vulkan")));
+        assert!(e.hint().is_some_and(|h| h.contains("mesa-vulkan-drivers libvulkan1")));
+        assert!(missing(Device::OpenGl).hint().is_some_and(|h| h.contains("libegl-mesa0")));
+        let other = choose(Device::Cuda).unwrap_err();
+        assert_eq!(other.kind(), ErrorKind::DeviceUnavailable);
+    }
+}

@@ -1,0 +1,167 @@
+//! The backend: the device as the compiler sees it, and its probe.
+
+use std::sync::Arc;
+
+use rlx_backend::{Backend, ExecutableGraph};
+use rlx_driver::Device;
+use rlx_ir::op::BinaryOp;
+use rlx_ir::{DType, ErrorKind, Graph, LirModule, Result, Shape};
+use rlx_kernel::{DeviceLimits, KernelTarget, TypeSupport};
+use rlx_opt::{CompileOptions, CompilePipeline, PoolSpec, Target};
+
+use crate::exec::WgpuExecutable;
+use crate::gpu::{Gpu, Lowered, locked};
+use crate::program::Program;
+
+/// Kernels count elements with 32 bits, so no buffer may be larger.
+const MOST_BYTES: u64 = i32::MAX as u64 & !0xff;
+
+/// A device that wgpu drives: [`Device::Vulkan`], [`Device::OpenGl`] or, as [`Device::Gpu`], the best adapter.
+///
+/// Every process opens a device once; its memory and pipelines are shared by all backends and executables of
+/// the same device and limits.
+///
+/// ```no_run
+/// use rlx_backend::Backend;
+/// use rlx_driver::Device;
+/// let backend = rlx_wgpu::WgpuBackend::new(Device::Vulkan);
+/// match backend.probe() {
+///     Ok(()) => println!("{}", backend.adapter_name()?),
+///     Err(missing) => println!("{missing}"),
+/// }
+/// # Ok::<(), rlx_ir::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct WgpuBackend {
+    device: Device,
+    lowered: Lowered,
+}
+
+impl WgpuBackend {
+    /// The backend of `device`; whether there is one, [`Backend::probe`] says.
+    pub fn new(device: Device) -> Self {
+        WgpuBackend { device, lowered: Lowered::default() }
+    }
+
+    /// The same device under limits below its own.
+    pub fn with_limits(self, lowered: Lowered) -> Self {
+        WgpuBackend { lowered, ..self }
+    }
+
+    /// The name of the adapter that serves the device, with its driver.
+    ///
+    /// # Errors
+    /// As [`Backend::probe`].
+    pub fn adapter_name(&self) -> Result<String> {
+        let gpu = self.gpu()?;
+        Ok(format!("{} ({}, {})", gpu.info.name, gpu.info.backend, gpu.info.driver_info))
+    }
+
+    /// Whether the adapter is software on the processor.
+    ///
+    /// # Errors
+    /// As [`Backend::probe`].
+    pub fn is_software(&self) -> Result<bool> {
+        Ok(self.gpu()?.info.device_type == wgpu::DeviceType::Cpu)
+    }
+
+    /// How many kernels were compiled for the device in this process.
+    ///
+    /// # Errors
+    /// As [`Backend::probe`].
+    pub fn pipeline_count(&self) -> Result<usize> {
+        Ok(locked(&self.gpu()?.pipelines).len())
+    }
+
+    /// Bytes of device memory that this process holds.
+    ///
+    /// # Errors
+    /// As [`Backend::probe`].
+    pub fn memory_in_use(&self) -> Result<u64> {
+        Ok(self.gpu()?.memory_in_use())
+    }
+
+    /// Closes the device in this process and frees its memory. Executables that use it report that it is lost;
+    /// what is compiled later opens it anew.
+    ///
+    /// # Errors
+    /// As [`Backend::probe`].
+    pub fn close(&self) -> Result<()> {
+        self.gpu()?.destroy();
+        Ok(())
+    }
+
+    fn gpu(&self) -> Result<Arc<Gpu>> {
+        Gpu::open(self.device, self.lowered)
+    }
+
+    fn kernel_target(&self, gpu: &Gpu) -> KernelTarget {
+        let limits = &gpu.limits;
+        let max_bindings = limits.max_storage_buffers_per_shader_stage.min(64) as usize;
+        let size = |bytes: u64| bytes.min(MOST_BYTES) as usize;
+        let within = DeviceLimits {
+            max_bindings,
+            max_workgroup: limits
+                .max_compute_invocations_per_workgroup
+                .min(limits.max_compute_workgroup_size_x),
+            max_shared_bytes: limits.max_compute_workgroup_storage_size as usize,
+            max_groups: limits.max_compute_workgroups_per_dimension,
+        };
+        let target = KernelTarget::new(self.device.feature(), TypeSupport::WGSL, within);
+        let pool = PoolSpec {
+            max_bytes: size(limits.max_buffer_size),
+            max_buffer_bytes: size(limits.max_storage_buffer_binding_size),
+            align: (limits.min_storage_buffer_offset_alignment as usize).max(64),
+            exclusive_usage: true,
+            ..target.pool
+        };
+        KernelTarget { pool, ..target }
+    }
+
+    /// Adds two numbers on the device.
+    fn try_kernel(&self) -> Result<()> {
+        let shape = Shape::new(&[2], DType::F32);
+        let mut graph = Graph::new("probe");
+        let x = graph.input("x", shape.clone());
+        let sum = graph.binary(BinaryOp::Add, x, x, shape);
+        graph.set_outputs(vec![sum]);
+        let options = CompileOptions::default();
+        let compiled = CompilePipeline::new(self.target(&options)?, options.clone()).compile(&graph)?;
+        let mut executable = self.compile(Arc::new(compiled.lir), &options)?;
+        let bytes = |values: [f32; 2]| values.map(f32::to_le_bytes).concat();
+        executable.run(&&[bytes([1.5, -3.0])][..], &[])?;
+        let found = executable.output(0)?;
+        if found == bytes([3.0, -6.0]) {
+            return Ok(());
+        }
+        let gpu = self.gpu()?;
+        let message = format!("{} ({}) computes wrongly: {found:?}", gpu.info.name, gpu.info.driver_info);
+        Err(gpu.error(ErrorKind::DeviceUnavailable, message).with_hint("use another driver"))
+    }
+}
+
+impl Backend for WgpuBackend {
+    fn name(&self) -> &str {
+        self.device.feature()
+    }
+
+    fn probe(&self) -> Result<()> {
+        self.gpu()?.probed.get_or_init(|| self.try_kernel()).clone()
+    }
+
+    fn target(&self, _: &CompileOptions) -> Result<Arc<dyn Target>> {
+        // Without the device, what every device has: graphs can be checked against it all the same.
+        let target = match self.gpu() {
+            Ok(gpu) => self.kernel_target(&gpu),
+            Err(_) => KernelTarget::webgpu(self.device.feature()),
+        };
+        Ok(Arc::new(target))
+    }
+
+    fn compile(&self, lir: Arc<LirModule>, _: &CompileOptions) -> Result<Box<dyn ExecutableGraph>> {
+        let gpu = self.gpu()?;
+        let target = self.kernel_target(&gpu);
+        let program = Program::new(gpu, target, lir)?;
+        Ok(Box::new(WgpuExecutable::new(Arc::new(program))?))
+    }
+}

@@ -1,0 +1,417 @@
+//! The executable: a program bound to dimensions, with its pools, parameters and prepared buffers.
+//!
+//! A run is one submission: clear the fault record, every dispatch in order, copy outputs and record to memory
+//! the host can see. Bind groups are made again only when a buffer behind them was replaced, extents are
+//! written again only for new dimensions.
+
+use std::sync::Arc;
+
+use rlx_backend::checks;
+use rlx_backend::extents::Values;
+use rlx_backend::{ExecutableGraph, InputSource, MemoryInfo};
+use rlx_ir::lir::{BufferKind, MemoryPlan};
+use rlx_ir::{DimBinding, Error, ErrorKind, LirModule, Result, Weight};
+use rlx_kernel::render::FAULT_WORDS;
+
+use crate::dispatch::{Bound, Uniforms};
+use crate::memory::{DeviceBuffer, Range, whole_words};
+use crate::program::Program;
+
+/// Bytes of the fault record.
+const FAULT_BYTES: usize = 4 * FAULT_WORDS;
+/// Alignment of outputs in host memory.
+const HOST_ALIGN: usize = 64;
+
+/// A parameter's state.
+#[derive(Clone)]
+enum Param {
+    /// On the device.
+    Set(Arc<DeviceBuffer>),
+    /// Used up by the init program.
+    Forgotten,
+}
+
+/// A module on a device.
+pub(crate) struct WgpuExecutable {
+    program: Arc<Program>,
+    params: Vec<Option<Param>>,
+    /// Parameters set since the init program ran.
+    changed: Vec<bool>,
+    initialised: bool,
+    /// Buffers of the init program, by number.
+    prepared: Vec<Option<Arc<DeviceBuffer>>>,
+    plan: Option<Arc<MemoryPlan>>,
+    /// Bytes that each arena buffer is bound with.
+    bound_bytes: Vec<u64>,
+    pools: Vec<DeviceBuffer>,
+    inputs: Vec<Option<DeviceBuffer>>,
+    faults: DeviceBuffer,
+    uniforms: Uniforms,
+    /// The bind groups of the run; `None` when a buffer was replaced.
+    bound: Option<Bound>,
+    /// What the present binding is for; `None` before the first run.
+    dims: Option<Vec<i64>>,
+    values: Vec<i64>,
+    /// What comes back: outputs, then the fault record.
+    readback: Option<DeviceBuffer>,
+    host: Vec<u64>,
+    /// Place and length of each output in `host`.
+    outputs: Vec<(usize, usize)>,
+    ran: bool,
+}
+
+impl WgpuExecutable {
+    pub(crate) fn new(program: Arc<Program>) -> Result<WgpuExecutable> {
+        let (gpu, lir) = (&program.gpu, &program.lir);
+        let faults = DeviceBuffer::storage(gpu, FAULT_BYTES as u64, "the fault record")?;
+        Ok(WgpuExecutable {
+            params: vec![None; lir.params.len()],
+            changed: vec![true; lir.params.len()],
+            initialised: false,
+            prepared: vec![None; lir.buffers.len()],
+            plan: None,
+            bound_bytes: vec![0; lir.buffers.len()],
+            pools: Vec::new(),
+            inputs: lir.inputs.iter().map(|_| None).collect(),
+            faults,
+            uniforms: Uniforms::new(gpu, program.dispatches())?,
+            bound: None,
+            dims: None,
+            values: Vec::new(),
+            readback: None,
+            host: Vec::new(),
+            outputs: vec![(0, 0); lir.outputs.len()],
+            ran: false,
+            program,
+        })
+    }
+
+    fn bug(&self, what: impl Into<String>) -> Error {
+        self.program.gpu.error(ErrorKind::Internal, what)
+    }
+
+    /// Where a buffer of the module is.
+    fn range(&self, buffer: usize) -> Result<Range<'_>> {
+        let program = &*self.program;
+        let missing = || self.bug(format!("buffer {buffer} has no memory"));
+        match &program.lir.buffers[buffer].kind {
+            BufferKind::Input(i) => self.inputs[*i].as_ref().map(DeviceBuffer::whole).ok_or_else(missing),
+            BufferKind::Param(i) => match &self.params[*i] {
+                Some(Param::Set(memory)) => Ok(memory.whole()),
+                _ => Err(missing()),
+            },
+            BufferKind::Prepared => self.prepared[buffer].as_ref().map(|m| m.whole()).ok_or_else(missing),
+            BufferKind::Constant(_) => {
+                let (pool, offset, bytes) = program.constants[buffer].ok_or_else(missing)?;
+                Ok(Range { buffer: &program.constant_pools[pool], offset, bytes })
+            }
+            BufferKind::Arena => {
+                let plan = self.plan.as_ref().ok_or_else(missing)?;
+                let offset = plan.offsets[buffer].ok_or_else(missing)? as u64;
+                let pool = self.pools.get(plan.pool_of[buffer] as usize).ok_or_else(missing)?;
+                Ok(Range { buffer: pool, offset, bytes: self.bound_bytes[buffer] })
+            }
+        }
+    }
+
+    /// Refuses parameters that were never set.
+    fn check_params(&self) -> Result<()> {
+        match self.params.iter().position(Option::is_none) {
+            None => Ok(()),
+            Some(i) => {
+                let message = format!("parameter {:?} was never set", self.program.lir.params[i].name);
+                Err(Error::new(ErrorKind::Binding, message).with_hint("call set_param first"))
+            }
+        }
+    }
+
+    /// Runs the init steps whose parameters changed.
+    fn initialise(&mut self) -> Result<()> {
+        self.check_params()?;
+        let program = Arc::clone(&self.program);
+        let needed = program.init.needed(&self.changed, !self.initialised);
+        let chosen: Vec<usize> = (0..needed.len()).filter(|&at| needed[at]).collect();
+        self.run_init(&chosen, &[])?;
+        for (buffer, memory) in self.prepared.iter_mut().enumerate() {
+            if !program.init.kept[buffer] {
+                *memory = None;
+            }
+        }
+        for (param, &forgettable) in self.params.iter_mut().zip(&program.init.forgettable) {
+            if forgettable && param.is_some() {
+                *param = Some(Param::Forgotten);
+            }
+        }
+        self.initialised = true;
+        Ok(())
+    }
+
+    /// Runs these init steps in one submission. What they write is new memory: clones share the old.
+    fn run_init(&mut self, chosen: &[usize], values: &[i64]) -> Result<()> {
+        if chosen.is_empty() {
+            return Ok(());
+        }
+        let program = Arc::clone(&self.program);
+        let steps = || chosen.iter().map(|&at| &program.init.steps[at].step);
+        let values = Values(values);
+        let mut fresh = vec![false; self.prepared.len()];
+        for step in steps() {
+            let placed = |e| program.place(step.node, e);
+            step.views.iter().try_for_each(|view| view.holds(&values)).map_err(placed)?;
+            for &(buffer, elements) in step.outputs.iter() {
+                if !std::mem::replace(&mut fresh[buffer], true) {
+                    let bytes = values.size(elements).and_then(|n| storage_bytes(&program, buffer, n));
+                    let memory =
+                        DeviceBuffer::storage(&program.gpu, bytes.map_err(placed)?, "a prepared parameter");
+                    self.prepared[buffer] = Some(Arc::new(memory.map_err(placed)?));
+                }
+            }
+        }
+        self.bound = None;
+        let dispatches = || steps().flat_map(|s| &s.dispatches);
+        let mut uniforms = Uniforms::new(&program.gpu, dispatches())?;
+        let grids = uniforms.write(&program, dispatches(), &values)?;
+        let bound = Bound::new(&program, dispatches(), &uniforms, &self.faults, |b| self.range(b))?;
+        let readback = DeviceBuffer::readback(&program.gpu, FAULT_BYTES as u64)?;
+        bound.submit(&program, dispatches(), &grids, &self.faults, |encoder| {
+            encoder.copy_buffer_to_buffer(&self.faults.raw, 0, &readback.raw, 0, FAULT_BYTES as u64);
+        })?;
+        if dispatches().any(|d| d.can_fail) {
+            let mut record = [0; FAULT_BYTES];
+            readback.read(&program.gpu, &mut record)?;
+            program.fault(&record, steps())?;
+        }
+        Ok(())
+    }
+
+    /// Puts new dimensions in: checks, plan, extents.
+    fn rebind(&mut self, dims: &[i64]) -> Result<()> {
+        // An error leaves nothing bound.
+        self.dims = None;
+        let program = Arc::clone(&self.program);
+        checks::symbols(&program.lir, dims)?;
+        program.table.eval(&program.lir.symbols, dims, &mut self.values)?;
+        let values = std::mem::take(&mut self.values);
+        let bound = self.rebind_values(&program, dims, &values);
+        self.values = values;
+        bound?;
+        self.dims = Some(dims.to_vec());
+        Ok(())
+    }
+
+    fn rebind_values(&mut self, program: &Program, dims: &[i64], numbers: &[i64]) -> Result<()> {
+        let values = Values(numbers);
+        for check in &program.checks {
+            check.holds(&values).map_err(|e| program.place(check.node, e))?;
+        }
+        self.place_pools(dims)?;
+        let symbolic: Vec<usize> =
+            (0..program.init.steps.len()).filter(|&at| program.init.steps[at].symbolic).collect();
+        self.run_init(&symbolic, numbers)?;
+        for step in &program.steps {
+            let held = step.views.iter().try_for_each(|view| view.holds(&values));
+            held.map_err(|e| program.place(step.node, e))?;
+        }
+        let grids = self.uniforms.write(program, program.dispatches(), &values)?;
+        self.uniforms.grids = grids;
+        self.place_outputs(&values)
+    }
+
+    /// Makes sure the pools are planned for these dimensions: where they are not, for the next powers of two,
+    /// or, where those do not fit the device, for just these.
+    fn place_pools(&mut self, dims: &[i64]) -> Result<()> {
+        let lir = Arc::clone(&self.program.lir);
+        let fits = |plan: &MemoryPlan| {
+            let within = |(&s, &v): (&u32, &i64)| plan.bounds.get(s).is_some_and(|b| v as usize <= b);
+            lir.symbols.iter().zip(dims).all(within)
+        };
+        if self.plan.as_deref().is_some_and(fits) {
+            return Ok(());
+        }
+        if let Some(plan) = lir.plan.as_ref().filter(|plan| fits(plan)) {
+            return self.use_plan(Arc::new(plan.clone()));
+        }
+        let bounds = |of: &dyn Fn(u32, usize) -> usize| {
+            let pairs = lir.symbols.iter().zip(dims).map(|(&s, &v)| (s, of(s, v as usize)));
+            DimBinding::from_pairs(&pairs.collect::<Vec<_>>())
+        };
+        let before = |s: u32| self.plan.as_ref().and_then(|p| p.bounds.get(s)).unwrap_or(0);
+        let roomy = bounds(&|s, v| v.next_power_of_two().max(before(s)));
+        let spec = self.program.target.pool;
+        let plan = rlx_opt::plan::plan_memory(&lir, &roomy, spec)
+            .or_else(|_| rlx_opt::plan::plan_memory(&lir, &bounds(&|_, v| v), spec))?;
+        tracing::debug!(module = %lir.name, bytes = plan.arena_bytes, "planned for larger dimensions");
+        self.use_plan(Arc::new(plan))
+    }
+
+    fn use_plan(&mut self, plan: Arc<MemoryPlan>) -> Result<()> {
+        let program = Arc::clone(&self.program);
+        (self.ran, self.bound, self.plan) = (false, None, None);
+        for range in &program.lir.live_ranges {
+            let buffer = &program.lir.buffers[range.buffer.index()];
+            let bytes = rlx_opt::plan::buffer_bytes(buffer.elements, buffer.dtype, &plan.bounds)?;
+            self.bound_bytes[range.buffer.index()] = whole_words(bytes as u64);
+        }
+        let large_enough = |have: &DeviceBuffer, want: usize| have.len() >= want as u64;
+        let keep = self.pools.len() == plan.pools.len()
+            && self.pools.iter().zip(&plan.pools).all(|(have, &want)| large_enough(have, want));
+        if !keep {
+            self.pools.clear();
+            for (i, &bytes) in plan.pools.iter().enumerate() {
+                self.pools.push(DeviceBuffer::pool(&program.gpu, bytes as u64, &format!("pool {i}"))?);
+            }
+        }
+        self.plan = Some(plan);
+        Ok(())
+    }
+
+    /// Lays the outputs out in host memory, the fault record behind them.
+    fn place_outputs(&mut self, values: &Values<'_>) -> Result<()> {
+        let program = Arc::clone(&self.program);
+        let mut end = 0usize;
+        for (i, (slot, &elements)) in program.lir.outputs.iter().zip(&program.output_elements).enumerate() {
+            let bytes =
+                storage_bytes(&program, slot.operand.buffer.index(), values.size(elements)?)? as usize;
+            self.outputs[i] = (end, bytes);
+            end = end.saturating_add(bytes).next_multiple_of(HOST_ALIGN);
+        }
+        let total = end.saturating_add(FAULT_BYTES);
+        self.host.resize(total.div_ceil(8), 0);
+        if self.readback.as_ref().is_none_or(|r| r.len() < total as u64) {
+            self.readback = Some(DeviceBuffer::readback(&program.gpu, (total as u64).next_power_of_two())?);
+        }
+        Ok(())
+    }
+
+    fn load_inputs(&mut self, inputs: &dyn InputSource) -> Result<()> {
+        let program = Arc::clone(&self.program);
+        for (i, slot) in program.lir.inputs.iter().enumerate() {
+            let bytes = inputs.bytes(i);
+            let size = whole_words(bytes.len() as u64);
+            if self.inputs[i].as_ref().is_none_or(|memory| memory.len() < size) {
+                let what = format!("input {:?}", slot.name);
+                // Room to grow, where the device binds that much.
+                let room = size.next_power_of_two().min(program.gpu.limits.max_storage_buffer_binding_size);
+                self.inputs[i] = None;
+                self.inputs[i] = Some(DeviceBuffer::storage(&program.gpu, room.max(size), &what)?);
+                self.bound = None;
+            }
+            if let Some(memory) = &self.inputs[i] {
+                memory.write(&program.gpu, bytes)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// One submission, and its outputs to the host.
+    fn execute(&mut self) -> Result<()> {
+        let program = Arc::clone(&self.program);
+        if self.bound.is_none() {
+            let range = |b| self.range(b);
+            self.bound =
+                Some(Bound::new(&program, program.dispatches(), &self.uniforms, &self.faults, range)?);
+        }
+        let (Some(bound), Some(readback)) = (&self.bound, &self.readback) else {
+            return Err(self.bug("a run without buffers"));
+        };
+        let mut copies = Vec::with_capacity(self.outputs.len());
+        for (slot, &(at, bytes)) in program.lir.outputs.iter().zip(&self.outputs) {
+            if bytes > 0 {
+                copies.push((self.range(slot.operand.buffer.index())?, at as u64, whole_words(bytes as u64)));
+            }
+        }
+        let fault_at =
+            self.outputs.last().map_or(0, |&(at, bytes)| (at + bytes).next_multiple_of(HOST_ALIGN));
+        bound.submit(&program, program.dispatches(), &self.uniforms.grids, &self.faults, |encoder| {
+            for (from, at, bytes) in &copies {
+                encoder.copy_buffer_to_buffer(&from.buffer.raw, from.offset, &readback.raw, *at, *bytes);
+            }
+            let (fault, at) = (&self.faults.raw, fault_at as u64);
+            encoder.copy_buffer_to_buffer(fault, 0, &readback.raw, at, FAULT_BYTES as u64);
+        })?;
+        let host: &mut [u8] = bytemuck::cast_slice_mut(&mut self.host);
+        readback.read(&program.gpu, &mut host[..fault_at + FAULT_BYTES])?;
+        program.fault(&host[fault_at..fault_at + FAULT_BYTES], &program.steps)
+    }
+}
+
+/// Bytes of `elements` elements of a buffer.
+fn storage_bytes(program: &Program, buffer: usize, elements: usize) -> Result<u64> {
+    let bytes = program.lir.buffers[buffer].dtype.storage_bytes(elements);
+    bytes
+        .map(|b| b as u64)
+        .ok_or_else(|| Error::new(ErrorKind::OutOfMemory, format!("{elements} elements are too many")))
+}
+
+impl ExecutableGraph for WgpuExecutable {
+    fn lir(&self) -> &Arc<LirModule> {
+        &self.program.lir
+    }
+
+    fn set_param(&mut self, index: usize, weight: Arc<Weight>) -> Result<()> {
+        let Some(slot) = self.program.lir.params.get(index) else {
+            return Err(Error::new(ErrorKind::Binding, format!("there is no parameter {index}")));
+        };
+        let memory = self.program.gpu.upload(&weight, &slot.name)?;
+        self.params[index] = Some(Param::Set(memory));
+        self.changed[index] = true;
+        self.bound = None;
+        Ok(())
+    }
+
+    fn run(&mut self, inputs: &dyn InputSource, dims: &[i64]) -> Result<()> {
+        self.ran = false;
+        self.program.gpu.alive()?;
+        if !self.initialised || self.changed.contains(&true) {
+            self.initialise()?;
+            if self.program.init.symbolic_is_stale(&self.changed) {
+                self.dims = None;
+            }
+            self.changed.fill(false);
+        }
+        if self.dims.as_deref() != Some(dims) {
+            self.rebind(dims)?;
+        }
+        self.load_inputs(inputs)?;
+        self.execute()?;
+        self.ran = true;
+        Ok(())
+    }
+
+    fn output(&self, index: usize) -> Result<&[u8]> {
+        let Some(&(at, bytes)) = self.outputs.get(index).filter(|_| self.ran) else {
+            return Err(Error::new(ErrorKind::Binding, format!("there is no output {index} before a run")));
+        };
+        Ok(&bytemuck::cast_slice(&self.host)[at..at + bytes])
+    }
+
+    fn arena(&self) -> Option<&[u8]> {
+        Some(bytemuck::cast_slice(&self.host))
+    }
+
+    fn memory(&self) -> MemoryInfo {
+        let params = self.params.iter().flatten().map(|p| match p {
+            Param::Set(memory) => memory.len(),
+            Param::Forgotten => 0,
+        });
+        let prepared = self.prepared.iter().flatten().map(|m| m.len());
+        MemoryInfo {
+            arena_bytes: self.plan.as_ref().map_or(0, |p| p.arena_bytes),
+            weight_bytes: (params.sum::<u64>() + prepared.sum::<u64>()) as usize,
+            largest_live_set: self.plan.as_ref().map_or(0, |p| p.largest_live_set),
+        }
+    }
+
+    fn try_clone(&self) -> Result<Box<dyn ExecutableGraph>> {
+        let mut clone = WgpuExecutable::new(Arc::clone(&self.program))?;
+        clone.params.clone_from(&self.params);
+        clone.changed.clone_from(&self.changed);
+        clone.initialised = self.initialised;
+        clone.prepared.clone_from(&self.prepared);
+        Ok(Box::new(clone))
+    }
+
+    fn drain(&mut self) -> Result<()> {
+        self.program.gpu.wait()
+    }
+}

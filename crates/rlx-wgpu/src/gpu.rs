@@ -1,0 +1,243 @@
+//! An opened device: its queue, limits and pipelines, and every driver fault as a typed error.
+//!
+//! A process opens each device once for each set of limits ([`Gpu::open`]); executables share it. A device that
+//! is lost stays lost: its executables report that, and the next one compiled opens it anew.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+
+use rlx_driver::Device;
+use rlx_ir::{Error, ErrorKind, Result, Weight};
+use rlx_kernel::KernelHash;
+
+use crate::memory::DeviceBuffer;
+use crate::pipeline::Pipeline;
+use crate::{adapter, block_on};
+
+/// Limits below the device's own: for sharing a device, and for tests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Lowered {
+    /// The most bytes a kernel is bound to at once.
+    pub max_binding_bytes: Option<u64>,
+    /// The most storage buffers of a kernel.
+    pub max_storage_buffers: Option<u32>,
+    /// The most bytes of device memory that this process's executables take together.
+    pub max_memory_bytes: Option<u64>,
+}
+
+/// A parameter's copy on the device, for as long as either is used.
+type Upload = (Weak<Weight>, Weak<DeviceBuffer>);
+
+/// What devices by name and limits are opened as.
+type Opened = HashMap<(Device, Lowered), Arc<Gpu>>;
+
+/// An opened device.
+pub(crate) struct Gpu {
+    pub(crate) name: Device,
+    pub(crate) device: wgpu::Device,
+    pub(crate) queue: wgpu::Queue,
+    pub(crate) info: wgpu::AdapterInfo,
+    pub(crate) limits: wgpu::Limits,
+    lowered: Lowered,
+    /// Why the device was lost, once it was; shared with the driver's callback.
+    lost: Arc<OnceLock<String>>,
+    /// Errors that no scope caught.
+    stray: Arc<Mutex<Option<String>>>,
+    pub(crate) pipelines: Mutex<HashMap<KernelHash, Arc<Pipeline>>>,
+    uploads: Mutex<HashMap<usize, Upload>>,
+    used_bytes: Arc<AtomicU64>,
+    pub(crate) probed: OnceLock<Result<()>>,
+}
+
+/// A mutex's contents, also after a panic elsewhere: every use leaves them whole.
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Gpu {
+    /// The device under these limits, opened at first use.
+    ///
+    /// # Errors
+    /// [`ErrorKind::DeviceUnavailable`] when there is no adapter, [`ErrorKind::Device`] when it does not open.
+    pub(crate) fn open(device: Device, lowered: Lowered) -> Result<Arc<Gpu>> {
+        static OPENED: LazyLock<Mutex<Opened>> = LazyLock::new(Mutex::default);
+        let mut opened = locked(&OPENED);
+        if let Some(gpu) = opened.get(&(device, lowered)).filter(|gpu| gpu.lost.get().is_none()) {
+            return Ok(Arc::clone(gpu));
+        }
+        let gpu = Arc::new(Gpu::new(device, lowered)?);
+        opened.insert((device, lowered), Arc::clone(&gpu));
+        Ok(gpu)
+    }
+
+    fn new(name: Device, lowered: Lowered) -> Result<Gpu> {
+        let adapter = adapter::choose(name)?;
+        let mut limits = adapter.limits();
+        if let Some(most) = lowered.max_binding_bytes {
+            limits.max_storage_buffer_binding_size = limits.max_storage_buffer_binding_size.min(most);
+        }
+        if let Some(most) = lowered.max_storage_buffers {
+            limits.max_storage_buffers_per_shader_stage =
+                limits.max_storage_buffers_per_shader_stage.min(most);
+        }
+        let description = wgpu::DeviceDescriptor {
+            label: Some("rlx"),
+            required_limits: limits.clone(),
+            memory_hints: wgpu::MemoryHints::MemoryUsage,
+            ..Default::default()
+        };
+        let info = adapter.get_info();
+        let (device, queue) = block_on(adapter.request_device(&description)).map_err(|e| {
+            Error::new(ErrorKind::Device, format!("{} does not open: {e}", info.name))
+                .with_device(name.name())
+                .with_source(e)
+        })?;
+        let lost = Arc::new(OnceLock::new());
+        let why = Arc::clone(&lost);
+        device.set_device_lost_callback(move |reason, message| {
+            let _ = why.set(format!("{reason:?}: {message}"));
+        });
+        let stray = Arc::new(Mutex::new(None));
+        let keep = Arc::clone(&stray);
+        device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| {
+            locked(&keep).get_or_insert(error.to_string());
+        }));
+        tracing::debug!(device = %name, adapter = %info.name, driver = %info.driver_info, "opened");
+        Ok(Gpu {
+            name,
+            device,
+            queue,
+            info,
+            limits,
+            lowered,
+            lost,
+            stray,
+            pipelines: Mutex::default(),
+            uploads: Mutex::default(),
+            used_bytes: Arc::default(),
+            probed: OnceLock::new(),
+        })
+    }
+
+    /// An error of this device.
+    pub(crate) fn error(&self, kind: ErrorKind, message: impl Into<String>) -> Error {
+        Error::new(kind, message).with_device(self.name.name())
+    }
+
+    /// Whether the device is still there.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Device`] with the driver's reason when it is not, or when an error reached no call.
+    pub(crate) fn alive(&self) -> Result<()> {
+        if let Some(reason) = self.lost.get() {
+            return Err(self
+                .error(ErrorKind::Device, format!("the device was lost ({reason})"))
+                .with_hint("compile again: the device is then opened anew"));
+        }
+        match locked(&self.stray).take() {
+            Some(what) => Err(self.error(ErrorKind::Device, what)),
+            None => Ok(()),
+        }
+    }
+
+    /// Calls `f`; what the driver or wgpu reports meanwhile on this thread is the error.
+    ///
+    /// # Errors
+    /// [`ErrorKind::OutOfMemory`] or [`ErrorKind::Device`], saying what was being done.
+    pub(crate) fn checked<T>(&self, what: &dyn Fn() -> String, f: impl FnOnce() -> T) -> Result<T> {
+        self.alive()?;
+        let memory = self.device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
+        let validation = self.device.push_error_scope(wgpu::ErrorFilter::Validation);
+        let internal = self.device.push_error_scope(wgpu::ErrorFilter::Internal);
+        let value = f();
+        let found = [block_on(internal.pop()), block_on(validation.pop()), block_on(memory.pop())];
+        self.alive()?;
+        match found.into_iter().flatten().next() {
+            None => Ok(value),
+            Some(error @ wgpu::Error::OutOfMemory { .. }) => {
+                Err(self.out_of_memory(&what()).with_source(error))
+            }
+            Some(error) => {
+                Err(self.error(ErrorKind::Device, format!("{}: {error}", what())).with_source(error))
+            }
+        }
+    }
+
+    fn out_of_memory(&self, what: &str) -> Error {
+        self.error(ErrorKind::OutOfMemory, format!("{what}: the device has no memory left"))
+            .with_hint("use smaller dimensions or batch, or drop executables that are not needed")
+    }
+
+    /// Counts `bytes` as used until the guard is dropped.
+    pub(crate) fn reserve(&self, bytes: u64, what: &str) -> Result<Reserved> {
+        let before = self.used_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let reserved = Reserved { bytes, used: Arc::clone(&self.used_bytes) };
+        match self.lowered.max_memory_bytes {
+            Some(most) if before + bytes > most => Err(self.out_of_memory(what)),
+            _ => Ok(reserved),
+        }
+    }
+
+    /// Bytes in use.
+    pub(crate) fn memory_in_use(&self) -> u64 {
+        self.used_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Waits until everything submitted is done.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Device`].
+    pub(crate) fn wait(&self) -> Result<()> {
+        let polled = self.device.poll(wgpu::PollType::wait_indefinitely());
+        self.alive()?;
+        polled
+            .map(|_| ())
+            .map_err(|e| self.error(ErrorKind::Device, format!("waiting for the device: {e}")).with_source(e))
+    }
+
+    /// The device's copy of a weight: one for all executables that use it.
+    ///
+    /// # Errors
+    /// Memory that cannot be had, or bytes that cannot be read.
+    pub(crate) fn upload(&self, weight: &Arc<Weight>, name: &str) -> Result<Arc<DeviceBuffer>> {
+        let key = Arc::as_ptr(weight).addr();
+        let known = locked(&self.uploads).get(&key).and_then(|(of, copy)| {
+            // The address may have been another weight's before.
+            let same = of.upgrade().is_some_and(|w| Arc::ptr_eq(&w, weight));
+            if same { copy.upgrade() } else { None }
+        });
+        if let Some(copy) = known {
+            return Ok(copy);
+        }
+        let bytes = weight.bytes()?;
+        let copy = DeviceBuffer::storage(self, bytes.len() as u64, &format!("parameter {name:?}"))?;
+        copy.write(self, &bytes)?;
+        let copy = Arc::new(copy);
+        let mut uploads = locked(&self.uploads);
+        uploads.retain(|_, (weight, copy)| weight.strong_count() > 0 && copy.strong_count() > 0);
+        uploads.insert(key, (Arc::downgrade(weight), Arc::downgrade(&copy)));
+        Ok(copy)
+    }
+
+    /// Closes the device: whatever uses it reports that it was lost.
+    pub(crate) fn destroy(&self) {
+        self.device.destroy();
+        // The callback runs when the device is polled; an error of this poll is the loss itself.
+        let _ = self.device.poll(wgpu::PollType::Poll);
+        let _ = self.lost.set("Destroyed: closed by this process".to_string());
+    }
+}
+
+/// Bytes that count as used while this exists.
+#[derive(Debug)]
+pub(crate) struct Reserved {
+    bytes: u64,
+    used: Arc<AtomicU64>,
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        self.used.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,45 @@
+//! RLX on GPUs through wgpu: Vulkan, OpenGL, or the best adapter there is.
+//!
+//! Kernels come from [`rlx_kernel`] as WGSL; this crate brings them to a device and feeds them:
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `adapter` | which adapter serves a device; what is missing when none does |
+//! | `gpu` | an opened device: limits, queue, driver faults as typed errors |
+//! | `memory` | buffers on the device, uploads and readbacks |
+//! | `pipeline` | kernels compiled, several at a time, kept by hash |
+//! | `program` | a module's launches with everything that runs share |
+//! | `dispatch` | extents, bind groups, and the one submission of a run |
+//! | `exec` | the executable: pools, parameters, inputs, outputs |
+//!
+//! [`WgpuBackend`] is the door. Memory is planned by the compiler within the device's limits
+//! ([`rlx_opt::PoolSpec`]): no dispatch reads and writes one pool, no range is larger than the device binds.
+#![forbid(unsafe_code)]
+
+mod adapter;
+mod backend;
+mod dispatch;
+mod exec;
+mod gpu;
+mod memory;
+mod pipeline;
+mod program;
+
+pub use backend::WgpuBackend;
+pub use gpu::Lowered;
+
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+/// The value of a future. wgpu's are ready at once outside of browsers, so there is nothing to wait for.
+pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    let mut context = Context::from_waker(Waker::noop());
+    loop {
+        match future.as_mut().poll(&mut context) {
+            Poll::Ready(value) => return value,
+            Poll::Pending => std::thread::yield_now(),
+        }
+    }
+}

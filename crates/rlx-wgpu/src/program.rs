@@ -1,0 +1,248 @@
+//! The executable form of a module: for each step its launches, with pipelines, and what stays the same
+//! between runs.
+//!
+//! A [`Program`] is immutable and shared by clones. Sizes are entries of a table that every run evaluates, so
+//! one program serves all dimensions.
+
+use std::sync::Arc;
+
+use rlx_backend::checks::{self, Check};
+use rlx_backend::extents::{Ex, ExtentTable, Values, ViewCheck};
+use rlx_backend::init::InitPlan;
+use rlx_ir::lir::{BufferKind, LirModule, Step};
+use rlx_ir::{Error, ErrorKind, NodeId, Result};
+use rlx_kernel::{Arg, KernelTarget, Launch, UniformArg, compile_step, render};
+
+use crate::gpu::Gpu;
+use crate::memory::{DeviceBuffer, whole_words};
+use crate::pipeline::Pipeline;
+
+/// One dispatch.
+pub(crate) struct Dispatch {
+    pub(crate) pipeline: Arc<Pipeline>,
+    /// The module's buffer behind each of the kernel's.
+    pub(crate) buffers: Vec<usize>,
+    pub(crate) uniforms: Vec<Ex>,
+    pub(crate) groups: Ex,
+    pub(crate) can_fail: bool,
+    /// What a fault of it is reported as: its place among the dispatches of its list.
+    pub(crate) number: u32,
+}
+
+impl Dispatch {
+    /// Bytes of its uniforms.
+    pub(crate) fn uniform_bytes(&self) -> u64 {
+        render::uniform_bytes(&vec![0; self.uniforms.len()], 0).len() as u64
+    }
+
+    /// Its uniforms for these values.
+    ///
+    /// # Errors
+    /// [`ErrorKind::OutOfMemory`] for a size above 32 bits.
+    pub(crate) fn uniform_values(&self, values: &Values<'_>) -> Result<Vec<u8>> {
+        let number = |&e: &Ex| {
+            let n = values.get(e);
+            i32::try_from(n).map_err(|_| {
+                Error::new(ErrorKind::OutOfMemory, format!("a size of {n}: kernels count with 32 bits"))
+            })
+        };
+        let numbers = self.uniforms.iter().map(number).collect::<Result<Vec<i32>>>()?;
+        Ok(render::uniform_bytes(&numbers, self.number))
+    }
+}
+
+/// A step with its dispatches.
+pub(crate) struct ProgramStep {
+    pub(crate) dispatches: Vec<Dispatch>,
+    pub(crate) views: Vec<ViewCheck>,
+    /// The buffers it writes, with their sizes.
+    pub(crate) outputs: Vec<(usize, Ex)>,
+    pub(crate) node: NodeId,
+}
+
+/// A constant on the device: which buffer, where in it, how many bytes.
+pub(crate) type ConstantPlace = (usize, u64, u64);
+
+/// A module with pipelines for every step.
+pub(crate) struct Program {
+    pub(crate) gpu: Arc<Gpu>,
+    pub(crate) target: KernelTarget,
+    pub(crate) lir: Arc<LirModule>,
+    pub(crate) table: ExtentTable,
+    pub(crate) steps: Vec<ProgramStep>,
+    pub(crate) init: InitPlan<ProgramStep>,
+    pub(crate) checks: Vec<Check>,
+    pub(crate) output_elements: Vec<Ex>,
+    pub(crate) constant_pools: Vec<DeviceBuffer>,
+    pub(crate) constants: Vec<Option<ConstantPlace>>,
+}
+
+impl Program {
+    /// Compiles a pipeline for every kernel and copies the constants to the device.
+    ///
+    /// # Errors
+    /// A step without kernels, a kernel that the driver refuses, memory that cannot be had.
+    pub(crate) fn new(gpu: Arc<Gpu>, target: KernelTarget, lir: Arc<LirModule>) -> Result<Program> {
+        let compile = |steps: &[Step]| -> Result<Vec<Vec<Launch>>> {
+            steps.iter().map(|s| compile_step(s, &lir, &target)).collect()
+        };
+        let (init, run) = (compile(&lir.init)?, compile(&lir.steps)?);
+        let kernels = init.iter().chain(&run).flatten().map(|launch| &launch.kernel);
+        let pipelines = gpu.pipelines(kernels)?;
+        let mut table = ExtentTable::default();
+        let mut link = |steps: &[Step], launches: Vec<Vec<Launch>>| -> Result<Vec<ProgramStep>> {
+            let mut number = 0;
+            let pairs = steps.iter().zip(launches);
+            pairs
+                .map(|(step, launches)| {
+                    let dispatches = launches.iter().map(|launch| {
+                        let pipeline = pipelines
+                            .get(&launch.kernel.hash())
+                            .ok_or_else(|| gpu.error(ErrorKind::Internal, "a kernel without a pipeline"))?;
+                        number += 1;
+                        Ok(dispatch(step, launch, Arc::clone(pipeline), number - 1, &mut table))
+                    });
+                    let dispatches = dispatches.collect::<Result<_>>()?;
+                    Ok(program_step(step, &lir, dispatches, &mut table))
+                })
+                .collect()
+        };
+        let (init, steps) = (link(&lir.init, init)?, link(&lir.steps, run)?);
+        let output_elements =
+            lir.outputs.iter().map(|o| table.add(lir.buffers[o.operand.buffer.index()].elements)).collect();
+        let checks = checks::collect(&lir.graph, &mut table);
+        let init = InitPlan::new(&lir, init);
+        let (constant_pools, constants) = upload_constants(&gpu, &target, &lir)?;
+        Ok(Program {
+            table,
+            steps,
+            init,
+            checks,
+            output_elements,
+            constant_pools,
+            constants,
+            gpu,
+            target,
+            lir,
+        })
+    }
+
+    /// An error of a node, with where it happened.
+    pub(crate) fn place(&self, node: NodeId, error: Error) -> Error {
+        let node = self.lir.graph.node(node);
+        let error = error.with_node(node.describe()).with_device(self.gpu.name.name());
+        match self.lir.graph.origins().describe(node.origin) {
+            Some(origin) => error.with_origin(origin),
+            None => error,
+        }
+    }
+
+    /// The dispatches of the run, in order.
+    pub(crate) fn dispatches(&self) -> impl Iterator<Item = &Dispatch> {
+        self.steps.iter().flat_map(|s| &s.dispatches)
+    }
+
+    /// What a fault record (see [`rlx_kernel::render`]) of a run of `steps` says, if it says anything.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Value`] naming the node.
+    pub(crate) fn fault<'a>(
+        &self,
+        record: &[u8],
+        steps: impl IntoIterator<Item = &'a ProgramStep>,
+    ) -> Result<()> {
+        let word = |i: usize| {
+            let bytes = record.get(4 * i..4 * i + 4).and_then(|b| b.try_into().ok());
+            bytes.map_or(0, u32::from_le_bytes)
+        };
+        if word(0) == 0 {
+            return Ok(());
+        }
+        let message = format!("index {} is out of range on axis {}", word(3) as i32, word(2));
+        let error = Error::new(ErrorKind::Value, message);
+        let failed = |s: &&ProgramStep| s.dispatches.iter().any(|d| d.number == word(1));
+        Err(match steps.into_iter().find(failed) {
+            Some(step) => self.place(step.node, error),
+            None => error.with_device(self.gpu.name.name()),
+        })
+    }
+}
+
+fn dispatch(
+    step: &Step,
+    launch: &Launch,
+    pipeline: Arc<Pipeline>,
+    number: u32,
+    table: &mut ExtentTable,
+) -> Dispatch {
+    let operand = |arg: Arg| match arg {
+        Arg::Input(i) => &step.inputs[i],
+        Arg::Output(i) => &step.outputs[i],
+    };
+    // What is bound starts where the module's buffer does, so a base is the view's own offset.
+    let uniform = |u: &UniformArg| match *u {
+        UniformArg::Extent(e) | UniformArg::Base { offset: e, .. } => e,
+    };
+    Dispatch {
+        pipeline,
+        buffers: launch.bindings.iter().map(|&arg| operand(arg).buffer.index()).collect(),
+        uniforms: launch.uniforms.iter().map(|u| table.add(uniform(u))).collect(),
+        groups: table.add(launch.groups),
+        can_fail: launch.kernel.can_fail(),
+        number,
+    }
+}
+
+fn program_step(
+    step: &Step,
+    lir: &LirModule,
+    dispatches: Vec<Dispatch>,
+    table: &mut ExtentTable,
+) -> ProgramStep {
+    let operands = step.inputs.iter().chain(&step.outputs);
+    ProgramStep {
+        dispatches,
+        views: operands.map(|o| ViewCheck::new(o, &lir.buffers[o.buffer.index()], table)).collect(),
+        outputs: (step.outputs.iter())
+            .map(|o| (o.buffer.index(), table.add(lir.buffers[o.buffer.index()].elements)))
+            .collect(),
+        node: step.node,
+    }
+}
+
+/// Constants lie one after the other in as few buffers as the device allows.
+fn upload_constants(
+    gpu: &Gpu,
+    target: &KernelTarget,
+    lir: &LirModule,
+) -> Result<(Vec<DeviceBuffer>, Vec<Option<ConstantPlace>>)> {
+    let align = target.pool.align as u64;
+    let (mut sizes, mut places): (Vec<u64>, Vec<Option<ConstantPlace>>) = (Vec::new(), Vec::new());
+    for buffer in &lir.buffers {
+        let BufferKind::Constant(data) = &buffer.kind else {
+            places.push(None);
+            continue;
+        };
+        let bytes = whole_words(data.bytes().len() as u64);
+        if bytes > gpu.limits.max_storage_buffer_binding_size {
+            let most = gpu.limits.max_storage_buffer_binding_size;
+            let message = format!("a constant of {bytes} bytes, the device binds at most {most}");
+            return Err(gpu.error(ErrorKind::OutOfMemory, message));
+        }
+        let fits = sizes.last().is_some_and(|&end| end + bytes <= target.pool.max_bytes as u64);
+        if !fits {
+            sizes.push(0);
+        }
+        let pool = sizes.len() - 1;
+        places.push(Some((pool, sizes[pool], bytes)));
+        sizes[pool] = (sizes[pool] + bytes).next_multiple_of(align);
+    }
+    let pools = sizes.iter().map(|&bytes| DeviceBuffer::pool(gpu, bytes, "constants"));
+    let pools = pools.collect::<Result<Vec<_>>>()?;
+    for (buffer, place) in lir.buffers.iter().zip(&places) {
+        if let (BufferKind::Constant(data), Some((pool, offset, _))) = (&buffer.kind, place) {
+            pools[*pool].write_at(gpu, *offset, data.bytes())?;
+        }
+    }
+    Ok((pools, places))
+}

@@ -1,0 +1,8 @@
+//! The wgpu devices: on software drivers where no GPU is there, and on a GPU where one is.
+
+mod common;
+mod device;
+mod faults;
+mod graphs;
+mod limits;
+mod models;

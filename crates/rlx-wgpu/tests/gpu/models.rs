@@ -1,0 +1,171 @@
+//! The kept models on Vulkan and OpenGL, against what PyTorch gave: with open dimensions, one executable for
+//! every golden, and with fixed ones.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use rlx_backend::{Backend, ExecutableGraph};
+use rlx_driver::Device;
+use rlx_ir::{DimBinding, Value, sym};
+use rlx_onnx::{ImportOptions, Imported, OnnxFile, import};
+use rlx_opt::{CompileOptions, CompilePipeline};
+use rlx_testdata::models::{Golden, Model, Tensors, model};
+use rlx_wgpu::WgpuBackend;
+
+use crate::common::{all, device};
+
+/// Sizes of a golden as a binding of the model's symbols.
+fn binding(golden: &Golden) -> DimBinding {
+    let pairs: Vec<(u32, usize)> = golden.dims.iter().map(|(name, n)| (sym::named(name), *n)).collect();
+    DimBinding::from_pairs(&pairs)
+}
+
+fn compile(imported: &Imported, backend: &WgpuBackend, fixed: DimBinding) -> Box<dyn ExecutableGraph> {
+    let options = CompileOptions::default().dim_binding(fixed);
+    let pipeline = CompilePipeline::new(backend.target(&options).unwrap(), options.clone());
+    let compiled = pipeline.compile(&imported.graph).unwrap_or_else(|e| panic!("{e}"));
+    assert!(compiled.report.compile_ready, "{}", compiled.report);
+    let lir = Arc::new(compiled.lir);
+    let mut exec = backend.compile(Arc::clone(&lir), &options).unwrap_or_else(|e| panic!("{e}"));
+    for (i, slot) in lir.params.iter().enumerate() {
+        let weight = imported.weights.get(&slot.name).unwrap_or_else(|| panic!("no weight {:?}", slot.name));
+        exec.set_param(i, Arc::clone(weight)).unwrap();
+    }
+    exec
+}
+
+/// Runs a golden; gives the largest error relative to the output's largest magnitude.
+fn check(
+    model: &Model,
+    exec: &mut dyn ExecutableGraph,
+    golden: &Golden,
+    outputs: &[String],
+) -> Result<f64, String> {
+    let (inputs, expected) = golden.read();
+    let lir = Arc::clone(exec.lir());
+    let find = |list: &Tensors, name: &str| {
+        let found = list.iter().find(|(n, _)| n == name).map(|(_, value)| value.clone());
+        found.ok_or_else(|| format!("{}: {name} is not in {}", model.name, golden.name))
+    };
+    let mut bytes = Vec::new();
+    for slot in &lir.inputs {
+        bytes.push(find(&inputs, &slot.name)?.bytes().to_vec());
+    }
+    let sizes = binding(golden);
+    let dims: Vec<i64> =
+        lir.symbols.iter().map(|&s| sizes.get(s).expect("a golden gives its sizes") as i64).collect();
+    exec.run(&&bytes[..], &dims).map_err(|e| e.to_string())?;
+    let mut worst = 0f64;
+    for (i, name) in outputs.iter().enumerate() {
+        let Ok(want) = find(&expected, name) else { continue };
+        let want = want.value();
+        let got = Value::decode(want.dtype, &want.dims, exec.output(i).map_err(|e| e.to_string())?);
+        let (want, got) = (want.to_f64(), got.to_f64());
+        let largest = want.iter().fold(1e-30f64, |m, v| m.max(v.abs()));
+        for (at, (w, g)) in want.iter().zip(&got).enumerate() {
+            let error = (w - g).abs();
+            if error > 1e-3 * w.abs() + 1e-4 * largest || g.is_nan() != w.is_nan() {
+                return Err(format!("{}: {name}[{at}] is {g}, not {w}", golden.name));
+            }
+            worst = worst.max(error / largest);
+        }
+        let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(x, y)| x * y).sum::<f64>();
+        let cosine = dot(&want, &got) / (dot(&want, &want) * dot(&got, &got)).sqrt();
+        if cosine < 0.9999 {
+            return Err(format!("{}: {name} has cosine {cosine}", golden.name));
+        }
+    }
+    Ok(worst)
+}
+
+/// Runs a model's goldens of at most `most` positions with open dimensions, and the first with fixed ones.
+fn run(on: Device, name: &str, most: usize, fixed: bool) {
+    let Some(backend) = device(on) else { return };
+    let model = model(name);
+    let Some(path) = model.graph_file() else { return };
+    let start = Instant::now();
+    let file = OnnxFile::open(&path).unwrap();
+    let imported = import(&file, &ImportOptions::default()).unwrap();
+    let size = |g: &&Golden| g.dims.iter().map(|(_, n)| n).product::<usize>() <= most;
+    let goldens: Vec<&Golden> = model.goldens.iter().filter(size).collect();
+    assert!(!goldens.is_empty(), "{name}: no golden of at most {most} positions");
+    let mut open = compile(&imported, &backend, DimBinding::new());
+    println!("{on} {name}: {} steps, ready after {:?}", open.lir().steps.len(), start.elapsed());
+    for golden in &goldens {
+        let start = Instant::now();
+        let worst = check(&model, &mut *open, golden, &imported.outputs)
+            .unwrap_or_else(|e| panic!("{on} {name}: {e}"));
+        println!("{on} {name} {}: error {worst:.1e}, {:?}", golden.name, start.elapsed());
+    }
+    if fixed {
+        let mut exec = compile(&imported, &backend, binding(goldens[0]));
+        let found = check(&model, &mut *exec, goldens[0], &imported.outputs);
+        found.unwrap_or_else(|e| panic!("{on} {name}, fixed dimensions: {e}"));
+    }
+}
+
+#[test]
+fn small_models_on_vulkan() {
+    run(Device::Vulkan, "digits", usize::MAX, true);
+    run(Device::Vulkan, "mlp", usize::MAX, true);
+}
+
+#[test]
+fn small_models_on_opengl() {
+    run(Device::OpenGl, "digits", usize::MAX, false);
+    run(Device::OpenGl, "mlp", usize::MAX, false);
+}
+
+#[test]
+fn bert_on_vulkan() {
+    run(Device::Vulkan, "bert_dynamic", if all() { usize::MAX } else { 48 }, true);
+}
+
+#[test]
+fn bert_on_opengl() {
+    run(Device::OpenGl, "bert_dynamic", 48, false);
+}
+
+#[test]
+fn gpt2_on_vulkan() {
+    run(Device::Vulkan, "gpt2_dynamic", 48, true);
+}
+
+#[test]
+fn resnet_on_vulkan() {
+    run(Device::Vulkan, "resnet18", if all() { 3 * 224 * 224 } else { 64 * 64 }, all());
+}
+
+#[test]
+fn minilm_on_vulkan() {
+    run(Device::Vulkan, "minilm", 48, all());
+}
+
+#[test]
+fn other_exports_on_vulkan() {
+    if !all() {
+        println!("@skip 1 other exporters' files and Llama on Vulkan: run with --all");
+        return;
+    }
+    for name in [
+        "resnet18_fused",
+        "resnet18_dynamo",
+        "bert_dynamo_sdpa",
+        "bert_opset23",
+        "gpt2_opset23",
+        "llama_dynamic",
+    ] {
+        run(Device::Vulkan, name, 64 * 64, false);
+    }
+}
+
+#[test]
+fn other_models_on_opengl() {
+    if !all() {
+        println!("@skip 1 GPT-2, ResNet-18 and MiniLM on OpenGL: run with --all");
+        return;
+    }
+    for name in ["gpt2_dynamic", "resnet18", "minilm"] {
+        run(Device::OpenGl, name, 64 * 64, false);
+    }
+}
