@@ -2,6 +2,7 @@
 
 use crate::outcome::Outcome;
 use crate::root;
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -52,23 +53,30 @@ impl Run {
         }
     }
 
-    /// Builds one integration test and runs its binary; killing that on time-out leaves nothing behind.
-    pub fn test_target(&self, package: &str, target: &str, args: &[&str]) -> Outcome {
-        let mut build = Command::new(cargo());
-        build.args(["test", "--no-run", "--message-format=json-render-diagnostics"]);
-        build.args(["--package", package, "--test", target]);
-        let built = match build.current_dir(root()).stderr(Stdio::inherit()).output() {
+    /// Builds integration tests by name and runs their binaries; killing one on time-out leaves nothing behind.
+    ///
+    /// The whole workspace is named, so that features are those of the `build` suite and nothing is compiled twice.
+    pub fn test_targets(&self, targets: &[&str]) -> Outcome {
+        let mut build = cargo_command(&["test", "--workspace", "--no-run", "--quiet"]);
+        build.arg("--message-format=json-render-diagnostics");
+        targets.iter().for_each(|target| {
+            build.args(["--test", target]);
+        });
+        let built = match build.output() {
             Ok(output) if output.status.success() => String::from_utf8_lossy(&output.stdout).into_owned(),
-            Ok(_) => {
-                return Outcome::fail(format!("`cargo test --no-run -p {package} --test {target}` failed"));
-            }
+            Ok(output) => return Outcome::fail(tail(&String::from_utf8_lossy(&output.stderr), 60)),
             Err(e) => return Outcome::fail(format!("cargo: {e}")),
         };
-        let Some(binary) = built.lines().rev().find_map(|line| executable(line, target)) else {
-            return Outcome::fail(format!("cargo named no executable for {package}'s test `{target}`"));
-        };
-        let folder = package_folder(package).unwrap_or_else(root);
-        self.tests(Command::new(binary).args(args).arg("--nocapture").current_dir(folder))
+        let mut outcome = Outcome::default();
+        let mut found = 0;
+        for (binary, folder) in built.lines().filter_map(executable) {
+            found += 1;
+            outcome.add(self.tests(Command::new(binary).arg("--nocapture").current_dir(folder)));
+        }
+        if found < targets.len() {
+            outcome.add(Outcome::fail(format!("cargo named {found} executables for {}", targets.join(", "))));
+        }
+        outcome
     }
 
     /// Runs to the end or the deadline; returns success and all output, which is also appended to the log.
@@ -127,14 +135,13 @@ pub fn has_cargo_tool(subcommand: &str) -> bool {
     probe.is_ok_and(|s| s.success())
 }
 
-/// Integration test targets of the workspace as (package, target).
-pub fn test_targets() -> Result<Vec<(String, String)>, String> {
-    let mut found = Vec::new();
+/// The names of the workspace's integration test targets; packages may share one.
+pub fn test_target_names() -> Result<BTreeSet<String>, String> {
+    let mut found = BTreeSet::new();
     for package in metadata()?["packages"].as_array().into_iter().flatten() {
         for target in package["targets"].as_array().into_iter().flatten() {
             if target["kind"].as_array().is_some_and(|kinds| kinds.iter().any(|k| k == "test")) {
-                let text = |v: &serde_json::Value| v.as_str().unwrap_or_default().to_owned();
-                found.push((text(&package["name"]), text(&target["name"])));
+                found.extend(target["name"].as_str().map(str::to_owned));
             }
         }
     }
@@ -151,17 +158,15 @@ fn metadata() -> Result<serde_json::Value, String> {
     serde_json::from_slice(&output.stdout).map_err(|e| format!("cargo metadata: {e}"))
 }
 
-fn package_folder(package: &str) -> Option<PathBuf> {
-    let metadata = metadata().ok()?;
-    let found = metadata["packages"].as_array()?.iter().find(|p| p["name"] == package)?;
-    Path::new(found["manifest_path"].as_str()?).parent().map(Path::to_path_buf)
-}
-
-/// The executable in one line of cargo's JSON messages, when the line is about the test target.
-fn executable(line: &str, target: &str) -> Option<String> {
+/// The executable of a test target, and its package's folder, in one line of cargo's JSON messages.
+fn executable(line: &str) -> Option<(String, PathBuf)> {
     let message: serde_json::Value = serde_json::from_str(line).ok()?;
-    let is_test = message["target"]["name"] == target && message["profile"]["test"] == true;
-    is_test.then(|| message["executable"].as_str().map(str::to_owned)).flatten()
+    let kinds = message["target"]["kind"].as_array()?;
+    if !kinds.iter().any(|kind| kind == "test") {
+        return None;
+    }
+    let folder = Path::new(message["manifest_path"].as_str()?).parent()?.to_path_buf();
+    Some((message["executable"].as_str()?.to_owned(), folder))
 }
 
 /// The last `count` lines.

@@ -1,6 +1,6 @@
 //! The suites of the test command: one table, and how each kind of entry runs.
 
-use crate::exec::{Run, cargo_command, has_cargo_tool, test_targets};
+use crate::exec::{Run, cargo_command, has_cargo_tool, test_target_names};
 use crate::outcome::Outcome;
 use rlx_testdata::{DataSet, MINILM, NVRTC, ONNX_CASES};
 
@@ -150,7 +150,7 @@ impl What {
 }
 
 fn unit(run: &Run) -> Outcome {
-    let targets = match test_targets() {
+    let targets = match test_target_names() {
         Ok(targets) => targets,
         Err(e) => return Outcome::fail(e),
     };
@@ -158,7 +158,7 @@ fn unit(run: &Run) -> Outcome {
     let nextest = has_cargo_tool("nextest");
     let mut command = cargo_command(if nextest { &["nextest", "run"] } else { &["test"] });
     command.args(["--workspace", "--lib", "--bins"]);
-    for (_, name) in targets.iter().filter(|(_, name)| !claimed(name)) {
+    for name in targets.iter().filter(|name| !claimed(name)) {
         command.args(["--test", name]);
     }
     command.arg("--no-fail-fast");
@@ -177,19 +177,16 @@ fn matches(patterns: &[&str], name: &str) -> bool {
 }
 
 fn targets(run: &Run, patterns: &[&str]) -> Outcome {
-    let found = match test_targets() {
+    let found = match test_target_names() {
         Ok(found) => found,
         Err(e) => return Outcome::fail(e),
     };
-    let mut outcome = Outcome::default();
-    for (package, target) in found.iter().filter(|(_, target)| matches(patterns, target)) {
-        outcome.add(run.test_target(package, target, &[]));
-    }
+    let chosen: Vec<&str> = found.iter().map(String::as_str).filter(|name| matches(patterns, name)).collect();
     // A suite that finds nothing to run would pass for ever.
-    if outcome == Outcome::default() {
+    if chosen.is_empty() {
         return Outcome::fail(format!("the workspace has no test target named {}", patterns.join(" or ")));
     }
-    outcome
+    run.test_targets(&chosen)
 }
 
 /// Counts the distinct external packages in the normal and build dependency tree of those packages that exist.
