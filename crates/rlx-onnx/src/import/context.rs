@@ -290,6 +290,11 @@ impl<'a, 'f> NodeCx<'a, 'f> {
         Error::new(ErrorKind::Unsupported, message)
     }
 
+    /// Something that is built for dimensions with sizes only.
+    pub fn open_dimension(&self, message: impl Into<String>) -> Error {
+        self.unsupported(message).with_hint("give the dimension a size (--dim NAME=VALUE)")
+    }
+
     /// An attribute string or number with a meaning that is not built.
     pub fn bad_attr(&self, name: &str, value: impl std::fmt::Display) -> Error {
         self.unsupported(format!("{name} = {value}"))

@@ -126,7 +126,9 @@ impl Importer<'_> {
         let operands = inputs.iter().map(shape).collect::<Vec<_>>().join(", ");
         let domain = if normal_domain(node.domain()).is_empty() { "ai.onnx" } else { node.domain() };
         let message = format!("{}; domain {domain}, opset {opset}, operands: {operands}", error.message());
-        Error::new(ErrorKind::Unsupported, message)
+        let hint = error.hint().map(str::to_owned);
+        let named = Error::new(ErrorKind::Unsupported, message);
+        if let Some(hint) = hint { named.with_hint(hint) } else { named }
     }
 
     /// Inlines a model-local function.

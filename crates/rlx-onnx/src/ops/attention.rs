@@ -73,7 +73,7 @@ impl Heads {
             v = cx.add(Op::Concat { axis: 2 }, &[before, v])?;
         }
         let size = cx.shape_of(q).dim(3).as_static();
-        let size = size.ok_or_else(|| cx.unsupported("a symbolic head size"))?;
+        let size = size.ok_or_else(|| cx.open_dimension("a symbolic head size"))?;
         Ok(Heads { q, k, v, past, flat, query_heads, key_heads, size })
     }
 

@@ -213,7 +213,7 @@ fn center_crop_pad(cx: Cx) -> Nodes {
     let (mut before, mut after) = (zero(), zero());
     for (&axis, &target) in axes.iter().zip(&target) {
         let Some(size) = shape.dim(axis).as_static() else {
-            return Err(cx.unsupported(format!("cropping a dimension of {}", shape.dim(axis))));
+            return Err(cx.open_dimension(format!("cropping a dimension of {}", shape.dim(axis))));
         };
         let size = i64::try_from(size).unwrap_or(i64::MAX);
         // Padding puts the smaller half first, cropping starts at the smaller half too.

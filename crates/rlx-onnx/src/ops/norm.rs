@@ -178,7 +178,7 @@ fn instance_norm(cx: Cx) -> Nodes {
     let (shape, eps) = (cx.shape(0)?, epsilon(cx)?);
     let operands = cx.all()?;
     let groups = shape.dims().get(1).and_then(|d| d.as_static());
-    let groups = groups.ok_or_else(|| cx.unsupported(format!("the channels of {shape}")))?;
+    let groups = groups.ok_or_else(|| cx.open_dimension(format!("the channels of {shape}")))?;
     Ok(vec![cx.add(Op::GroupNorm { groups, eps }, &operands)?])
 }
 
@@ -188,7 +188,7 @@ fn group_norm(cx: Cx) -> Nodes {
     let groups = cx.attrs.int_opt("num_groups")?;
     let groups = cx.attrs.required("num_groups", groups)?;
     let channels = shape.dims().get(1).and_then(|d| d.as_static());
-    let channels = channels.ok_or_else(|| cx.unsupported(format!("the channels of {shape}")))?;
+    let channels = channels.ok_or_else(|| cx.open_dimension(format!("the channels of {shape}")))?;
     let groups = usize::try_from(groups).ok().filter(|&g| g > 0 && channels % g == 0);
     let groups =
         groups.ok_or_else(|| cx.malformed(format!("groups that do not divide {channels} channels")))?;

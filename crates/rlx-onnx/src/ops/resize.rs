@@ -229,7 +229,7 @@ fn resize(cx: Cx) -> Nodes {
 
 fn size_of(cx: &NodeCx<'_, '_>, axis: usize) -> Result<usize, Error> {
     let dim = cx.shape(0)?.dim(axis);
-    dim.as_static().ok_or_else(|| cx.unsupported(format!("resizing a dimension of {dim}")))
+    dim.as_static().ok_or_else(|| cx.open_dimension(format!("resizing a dimension of {dim}")))
 }
 
 fn by_scales(cx: &NodeCx<'_, '_>, axes: &[usize], scales: &[f64]) -> Result<Vec<Axis>, Error> {
@@ -259,7 +259,7 @@ fn by_sizes(cx: &NodeCx<'_, '_>, axes: &[usize]) -> Result<Vec<Axis>, Error> {
         }
         let from = size_of(cx, axis)?;
         let to = size.as_const().and_then(|s| usize::try_from(s).ok());
-        let to = to.ok_or_else(|| cx.unsupported(format!("resizing to {size}")))?;
+        let to = to.ok_or_else(|| cx.open_dimension(format!("resizing to {size}")))?;
         resized.push(Axis { axis, from, to, scale: to as f64 / from.max(1) as f64, roi: (0.0, 1.0) });
     }
     let scales = resized.iter().map(|a| a.scale);

@@ -11,9 +11,15 @@ use rlx_ir::{DType, Dim, Error, Extent, NodeId, Op, Value};
 type Cx<'a, 'b, 'f> = &'a mut NodeCx<'b, 'f>;
 type Nodes = Result<Vec<NodeId>, Error>;
 
+/// Windows for signals are made while importing up to this length.
+const MOST_SAMPLES: i64 = 1 << 24;
+
 pub(super) const OPS: &[Entry] = &[
+    nodes("BlackmanWindow", blackman_window),
     nodes("ConstantOfShape", constant_of_shape),
     nodes("EyeLike", eye_like),
+    nodes("HammingWindow", hamming_window),
+    nodes("HannWindow", hann_window),
     nodes("OneHot", one_hot),
     nodes("Range", range),
     nodes("Trilu", trilu),
@@ -117,4 +123,33 @@ fn one_hot(cx: Cx) -> Nodes {
     let (index, values) = (cx.x(0)?, cx.x(2)?);
     let index = cx.cast(index, DType::I64)?;
     Ok(vec![cx.add(Op::OneHot { depth, axis }, &[index, values])?])
+}
+
+fn hann_window(cx: Cx) -> Nodes {
+    cosine_window(cx, &[0.5, -0.5])
+}
+
+fn hamming_window(cx: Cx) -> Nodes {
+    cosine_window(cx, &[25.0 / 46.0, -21.0 / 46.0])
+}
+
+fn blackman_window(cx: Cx) -> Nodes {
+    cosine_window(cx, &[0.42, -0.5, 0.08])
+}
+
+/// `Σ cₖ·cos(2πk·n/N)` for each sample n; N is the size of a periodic window, one less of a symmetric one.
+fn cosine_window(cx: Cx, coefficients: &[f64]) -> Nodes {
+    let dtype = tensor::dtype(i32::try_from(cx.attrs.int("output_datatype", 1)?).unwrap_or(0))?;
+    let size = cx.number(0)?;
+    if !(0..=MOST_SAMPLES).contains(&size) || !dtype.is_float() {
+        return Err(cx.unsupported(format!("a window of {size} samples of {dtype}")));
+    }
+    let period = if cx.attrs.flag("periodic", true)? { size } else { size - 1 };
+    let step = std::f64::consts::TAU / (period.max(1)) as f64;
+    let sample = |n: i64| {
+        let terms = coefficients.iter().enumerate().map(|(k, c)| c * (step * (k as f64) * n as f64).cos());
+        terms.sum()
+    };
+    let samples = Value::float(dtype, &[size as usize], (0..size).map(sample).collect());
+    Ok(vec![cx.constant(samples)])
 }

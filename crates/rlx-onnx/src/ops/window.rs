@@ -54,7 +54,7 @@ impl Window {
                 Some(sizes(cx, "kernel_shape", spatial.len(), 1)?)
             }
         };
-        let kernel = kernel.ok_or_else(|| cx.unsupported("a kernel whose size is symbolic"))?;
+        let kernel = kernel.ok_or_else(|| cx.open_dimension("a kernel whose size is symbolic"))?;
         if kernel.len() != spatial.len() {
             return Err(cx.malformed(format!("a kernel of {kernel:?} for {shape}")));
         }
@@ -85,7 +85,7 @@ impl Window {
                 None if stride == 1 => reach - 1,
                 None => {
                     return Err(
-                        cx.unsupported(format!("auto_pad of a dimension of {dim} with stride {stride}"))
+                        cx.open_dimension(format!("auto_pad of a dimension of {dim} with stride {stride}"))
                     );
                 }
             };
@@ -161,8 +161,9 @@ fn pad_to_output(
     }
     for (i, (dim, extra)) in spatial.iter().zip(output_padding).enumerate() {
         let size = dim.as_static();
-        let size = size
-            .ok_or_else(|| cx.unsupported(format!("output_shape or auto_pad with a dimension of {dim}")))?;
+        let size = size.ok_or_else(|| {
+            cx.open_dimension(format!("output_shape or auto_pad with a dimension of {dim}"))
+        })?;
         let full =
             (size.max(1) - 1).saturating_mul(w.strides[i]).saturating_add(w.reach(i)).saturating_add(*extra);
         let target = match wanted {
@@ -213,7 +214,7 @@ fn lp_pool(cx: Cx) -> Nodes {
     let mut w = Window::read(cx, None)?;
     let (shape, p) = (cx.shape(0)?, cx.attrs.int("p", 2)? as f64);
     let Some(channels) = shape.dim(1).as_static() else {
-        return Err(cx.unsupported(format!("{} channels", shape.dim(1))));
+        return Err(cx.open_dimension(format!("{} channels", shape.dim(1))));
     };
     if cx.attrs.flag("ceil_mode", false)? {
         widen_for_ceiling(cx, &mut w, &shape.dims()[2..])?;
@@ -233,7 +234,7 @@ fn lp_pool(cx: Cx) -> Nodes {
 fn widen_for_ceiling(cx: &NodeCx<'_, '_>, w: &mut Window, spatial: &[Dim]) -> Result<(), Error> {
     for (i, dim) in spatial.iter().enumerate() {
         let Some(size) = dim.as_static() else {
-            return Err(cx.unsupported(format!("ceil_mode over a dimension of {dim}")));
+            return Err(cx.open_dimension(format!("ceil_mode over a dimension of {dim}")));
         };
         let (stride, reach) = (w.strides[i].max(1), w.reach(i));
         let padded = size + w.pads[i] + w.pads[spatial.len() + i];

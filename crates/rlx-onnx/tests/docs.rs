@@ -1,0 +1,66 @@
+//! Keeps `docs/onnx.md` equal to the importer's own table; `RLX_WRITE_DOCS=1 cargo test -p rlx-onnx --test docs` makes it again.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+const INTRODUCTION: &str = "\
+# ONNX
+
+Made by `RLX_WRITE_DOCS=1 cargo test -p rlx-onnx --test docs` from the importer's table; do not edit.
+
+What `rlx-onnx` reads: operator sets 7 to 25 of the default domain; every encoding of tensor data, in the file or beside
+it; model-local functions (inlined); branches whose condition is known; symbolic dimensions, which stay symbolic. Shape
+arithmetic (`Shape`, `Gather`, `Concat`, `Slice`, …) is done while importing and leaves no nodes.
+
+Where the value of an input decides a shape or an axis, the import asks for that value (`NeedsInputValue`), and the graph
+then holds for that value. Not read: sequences, optionals, strings, sparse initialisers, 2-bit and E8M0 elements, `Loop` and
+`Scan`. What is not built is an error that names node, op, domain, opset and operands.
+
+`cargo xtask test --suite onnx-node` runs the format's own node cases on the oracle and on the CPU and prints how many pass.
+
+## Ops
+";
+
+fn page() -> String {
+    let mut domains: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for (domain, op) in rlx_onnx::built() {
+        domains.entry(domain).or_default().push(format!("`{op}`"));
+    }
+    let mut page = String::from(INTRODUCTION);
+    for (domain, mut ops) in domains {
+        ops.sort();
+        ops.dedup();
+        let domain = if domain.is_empty() { "ai.onnx" } else { domain };
+        page.push_str(&format!("\n{} ops of the domain `{domain}`:\n\n{}\n", ops.len(), wrapped(&ops)));
+    }
+    page
+}
+
+/// Words joined by commas, in lines of at most 118 columns.
+fn wrapped(words: &[String]) -> String {
+    let mut lines = vec![String::new()];
+    for (i, word) in words.iter().enumerate() {
+        let word = if i + 1 < words.len() { format!("{word},") } else { word.clone() };
+        let line = lines.last_mut().expect("there is a line");
+        if !line.is_empty() && line.len() + 1 + word.len() > 118 {
+            lines.push(word);
+        } else {
+            line.push_str(if line.is_empty() { "" } else { " " });
+            line.push_str(&word);
+        }
+    }
+    lines.join("\n")
+}
+
+#[test]
+fn the_page_says_what_is_built() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/onnx.md");
+    if std::env::var_os("RLX_WRITE_DOCS").is_some() {
+        std::fs::write(&path, page()).expect("docs/ can be written");
+    }
+    let written = std::fs::read_to_string(&path).expect("docs/onnx.md is there");
+    assert!(
+        written == page(),
+        "docs/onnx.md is out of date: RLX_WRITE_DOCS=1 cargo test -p rlx-onnx --test docs"
+    );
+}
