@@ -8,8 +8,9 @@ use std::ops::Range;
 use rlx_ir::{DType, Graph, Node, Op, Result};
 use rlx_opt::Claim;
 
+use super::scalar::arithmetic;
 use super::slide::{Attributes, SPATIAL, Slide};
-use super::window_generic::{WIDTH, element, multiplies};
+use super::window_generic::{WIDTH, multiplies};
 use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound};
 use crate::gemm::Element;
 use crate::program::layout::At;
@@ -109,7 +110,7 @@ impl StepKernel for ConvTranspose {
     unsafe fn run(&self, cx: &mut RunCx<'_, '_>) -> Result<()> {
         let Some(plan) = &self.plan else { return Err(unbound()) };
         // SAFETY: the caller's promise; the type is that of all operands.
-        unsafe { element!(self.dtype, T => plan.spread::<T>(cx)) };
+        unsafe { arithmetic!(self.dtype, T => plan.spread::<T>(cx)) };
         Ok(())
     }
 }

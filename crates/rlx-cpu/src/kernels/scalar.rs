@@ -137,14 +137,10 @@ pub(crate) fn is_number(dtype: DType) -> bool {
         || matches!(dtype, DType::F32 | DType::F64 | DType::F16 | DType::BF16)
 }
 
-/// Runs a block with `$t` as the [`Number`] of a type that [`is_number`] accepts.
-macro_rules! number {
+/// Runs a block with `$t` as the type of elements that have arithmetic; anything unlisted is f32.
+macro_rules! arithmetic {
     ($dtype:expr, $t:ident => $e:expr) => {
         match $dtype {
-            rlx_ir::DType::F32 => {
-                type $t = f32;
-                $e
-            }
             rlx_ir::DType::F64 => {
                 type $t = f64;
                 $e
@@ -190,9 +186,23 @@ macro_rules! number {
                 $e
             }
             _ => {
+                type $t = f32;
+                $e
+            }
+        }
+    };
+}
+pub(crate) use arithmetic;
+
+/// Runs a block with `$t` as the [`Number`] of a type that [`is_number`] accepts.
+macro_rules! number {
+    ($dtype:expr, $t:ident => $e:expr) => {
+        match $dtype {
+            rlx_ir::DType::Bool => {
                 type $t = $crate::kernels::scalar::Truth;
                 $e
             }
+            other => $crate::kernels::scalar::arithmetic!(other, $t => $e),
         }
     };
 }

@@ -9,7 +9,7 @@ use rlx_ir::op::{DataFormat, PoolKind};
 use rlx_ir::{DType, Graph, Node, Op, Result};
 use rlx_opt::Claim;
 
-use super::scalar::{Number, is_float, is_number, number};
+use super::scalar::{Number, arithmetic, is_float, is_number, number};
 use super::slide::{Attributes, SPATIAL, Slide};
 use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound};
 use crate::gemm::Element;
@@ -22,63 +22,6 @@ pub(crate) const WIDTH: usize = 64;
 pub(crate) fn multiplies(dtype: DType) -> bool {
     is_number(dtype) && dtype != DType::Bool
 }
-
-/// Runs a block with `$t` as the [`Element`] of a type that [`multiplies`] accepts.
-macro_rules! element {
-    ($dtype:expr, $t:ident => $e:expr) => {
-        match $dtype {
-            rlx_ir::DType::F64 => {
-                type $t = f64;
-                $e
-            }
-            rlx_ir::DType::F16 => {
-                type $t = half::f16;
-                $e
-            }
-            rlx_ir::DType::BF16 => {
-                type $t = half::bf16;
-                $e
-            }
-            rlx_ir::DType::I8 => {
-                type $t = i8;
-                $e
-            }
-            rlx_ir::DType::I16 => {
-                type $t = i16;
-                $e
-            }
-            rlx_ir::DType::I32 => {
-                type $t = i32;
-                $e
-            }
-            rlx_ir::DType::I64 => {
-                type $t = i64;
-                $e
-            }
-            rlx_ir::DType::U8 => {
-                type $t = u8;
-                $e
-            }
-            rlx_ir::DType::U16 => {
-                type $t = u16;
-                $e
-            }
-            rlx_ir::DType::U32 => {
-                type $t = u32;
-                $e
-            }
-            rlx_ir::DType::U64 => {
-                type $t = u64;
-                $e
-            }
-            _ => {
-                type $t = f32;
-                $e
-            }
-        }
-    };
-}
-pub(crate) use element;
 
 /// Numbers are multiplied and compared, floats averaged.
 pub(crate) fn claim(node: &Node, _: &Graph) -> Claim {
@@ -281,7 +224,7 @@ impl StepKernel for Conv {
     unsafe fn run(&self, cx: &mut RunCx<'_, '_>) -> Result<()> {
         let Some(plan) = &self.plan else { return Err(unbound()) };
         // SAFETY: the caller's promise; the type is that of all operands.
-        unsafe { element!(self.dtype, T => plan.convolve::<T>(cx)) };
+        unsafe { arithmetic!(self.dtype, T => plan.convolve::<T>(cx)) };
         Ok(())
     }
 }
