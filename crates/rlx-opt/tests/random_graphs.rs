@@ -9,7 +9,7 @@ use common::Anything;
 use rlx_ir::oracle::{self, Bindings};
 use rlx_ir::testing::{Case, Tolerance, difference, random_graph, random_symbolic_graph};
 use rlx_ir::{Graph, Node, OpKind, verify_ok};
-use rlx_opt::{CompileOptions, CompilePipeline, Numerics};
+use rlx_opt::{CompileOptions, CompilePipeline, KernelDispatchPolicy, Numerics};
 
 /// How far results may be apart when optimisations may change bits.
 const FAST: Tolerance = Tolerance { rtol: 1e-3, atol: 1e-3 };
@@ -19,7 +19,17 @@ const STRICT: Tolerance = Tolerance { rtol: 0.0, atol: 0.0 };
 
 /// What is wrong with the optimised graph, if anything is.
 fn fault(graph: &Graph, all: &[Bindings], numerics: Numerics, channels_last: bool) -> Option<String> {
-    let options = CompileOptions { numerics, assert_fusion_clean: true, ..CompileOptions::default() };
+    fault_with(graph, all, channels_last, CompileOptions { numerics, ..CompileOptions::default() })
+}
+
+fn fault_with(
+    graph: &Graph,
+    all: &[Bindings],
+    channels_last: bool,
+    options: CompileOptions,
+) -> Option<String> {
+    let numerics = options.numerics;
+    let options = CompileOptions { assert_fusion_clean: true, ..options };
     let mut pipeline = CompilePipeline::new(Arc::new(Anything { channels_last }), options);
     pipeline.keep_graphs = true;
     let result = match pipeline.compile(graph) {
@@ -79,6 +89,20 @@ fn strict_numerics_change_no_bit() {
 #[test]
 fn graphs_with_symbols_give_the_same_results_at_every_size() {
     (2000..2150).for_each(|seed| check(move |size| random_symbolic_graph(seed, size), seed, Numerics::Fast));
+}
+
+#[test]
+fn decomposed_graphs_give_the_same_results() {
+    for seed in 3000..3080 {
+        let (graph, bindings) = random_graph(seed, 20);
+        let options = CompileOptions {
+            kernel_dispatch: KernelDispatchPolicy::ForceCommon,
+            ..CompileOptions::default()
+        };
+        if let Some(fault) = fault_with(&graph, &[bindings], false, options) {
+            panic!("seed {seed}: {fault}\nas written: {graph}");
+        }
+    }
 }
 
 /// The case as a graph, every other input a constant.
