@@ -201,6 +201,57 @@ fn wrong_usage_exits_with_2() {
     }
 }
 
+/// Writes a PNG of one colour.
+fn png(path: &Path, (width, height): (u32, u32), color: png::ColorType) {
+    let mut encoder = png::Encoder::new(std::fs::File::create(path).unwrap(), width, height);
+    encoder.set_color(color);
+    let pixels = vec![128; (width * height) as usize * color.samples()];
+    encoder.write_header().unwrap().write_image_data(&pixels).unwrap();
+}
+
+#[test]
+fn pictures_that_do_not_fit_are_refused() {
+    let folder = scratch("pictures");
+    let path = |name: &str| folder.join(name);
+    png(&path("grey.png"), (8, 8), png::ColorType::Grayscale);
+    png(&path("wide.png"), (9, 8), png::ColorType::Grayscale);
+    png(&path("red.png"), (8, 8), png::ColorType::Rgb);
+    png(&path("clear.png"), (8, 8), png::ColorType::GrayscaleAlpha);
+    let whole = std::fs::read(path("grey.png")).unwrap();
+    std::fs::write(path("cut.png"), &whole[..whole.len() / 2]).unwrap();
+    done(&["run", DIGITS, text(&path("grey.png"))]);
+    for (name, part) in [
+        ("wide.png", "9×8"),
+        ("red.png", "3-channel"),
+        ("clear.png", "transparency"),
+        ("cut.png", "not a PNG"),
+        ("none.png", "No such file"),
+    ] {
+        let message = failed(1, &["run", DIGITS, text(&path(name))]);
+        assert!(message.contains(part) && message.contains(name), "{message}");
+    }
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn environment_values_that_make_no_sense_are_errors() {
+    for (name, value, code) in [
+        ("RLX_NUM_THREADS", "many", 1),
+        ("RLX_DEVICE", "quantum", 2),
+        ("RLX_CPU_ISA", "abacus", 1),
+        ("RLX_KERNEL_DISPATCH", "perhaps", 1),
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_rlx"))
+            .args(["bench", DIGITS, "--runs", "1"])
+            .env(name, value)
+            .current_dir(folder())
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(code), "{name}={value}: {}", err(&output));
+        assert!(err(&output).contains(value), "{}", err(&output));
+    }
+}
+
 #[test]
 fn with_json_errors_are_objects() {
     for (code, args) in

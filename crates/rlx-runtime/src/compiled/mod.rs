@@ -1,7 +1,7 @@
 //! A [`CompiledGraph`]: parameters are set, inputs go in, outputs come out.
 //!
 //! One run has three parts: *bind* (which bytes each input comes from, and what the symbols' values are; see
-//! [`bind`]), the executable's own run, and *finish* (outputs' extents, handles that outputs feed). None of them
+//! `bind.rs`), the executable's own run, and *finish* (outputs' extents, handles that outputs feed). None of them
 //! allocates once buffers have their size; the forms that return vectors allocate what they return.
 
 mod bind;

@@ -1,0 +1,98 @@
+//! `rlx::verify` finds the op at which a device goes wrong: a device that computes tanh as sine.
+
+#[path = "../../rlx-runtime/tests/common/mod.rs"]
+mod common;
+
+use std::sync::Arc;
+
+use common::{DEVICE, OracleBackend};
+use rlx::compare::Tolerance;
+use rlx::verify::{Case, Verification, verify};
+use rlx_ir::op::{Activation, BinaryOp};
+use rlx_ir::{ConstData, DType, Graph, LirModule, Node, Result, Shape, Weight, WeightStore};
+use rlx_opt::{CompileOptions, Target};
+use rlx_runtime::backend::{Backend, ExecutableGraph};
+use rlx_runtime::{Device, Op, Session};
+
+/// The oracle with one op exchanged for another.
+struct Faulty;
+
+/// The graph with sine instead of tanh.
+fn broken(graph: &Graph) -> Graph {
+    let mut out = Graph::new(graph.name.clone());
+    let mut ids = Vec::new();
+    for node in graph.nodes() {
+        let op = match &node.op {
+            Op::Activation(Activation::Tanh) => Op::Activation(Activation::Sin),
+            Op::Region { body } => {
+                Op::Region { body: Arc::new(rlx_ir::op::Body { graph: broken(&body.graph) }) }
+            }
+            other => other.clone(),
+        };
+        let inputs = node.inputs.iter().map(|id| ids[id.index()]).collect();
+        ids.push(out.push_node(Node::new(op, inputs, node.results().to_vec())));
+    }
+    out.set_outputs(graph.outputs.iter().map(|id| ids[id.index()]).collect());
+    out
+}
+
+impl Backend for Faulty {
+    fn name(&self) -> &str {
+        "faulty"
+    }
+
+    fn probe(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn target(&self, options: &CompileOptions) -> Result<Arc<dyn Target>> {
+        OracleBackend.target(options)
+    }
+
+    fn compile(&self, lir: Arc<LirModule>, options: &CompileOptions) -> Result<Box<dyn ExecutableGraph>> {
+        let graph = broken(&lir.graph);
+        OracleBackend.compile(Arc::new(LirModule { graph, ..(*lir).clone() }), options)
+    }
+}
+
+/// matmul → exp → tanh → add.
+fn graph() -> Graph {
+    let shape = Shape::new(&[2, 2], DType::F32);
+    let mut g = Graph::new("chain");
+    let x = g.input("x", shape.clone());
+    let w = g.param("w", shape.clone());
+    let y = g.matmul(x, w, shape.clone());
+    let y = g.activation(Activation::Exp, y, shape.clone());
+    let y = g.activation(Activation::Tanh, y, shape.clone());
+    let y = g.binary(BinaryOp::Add, y, x, shape);
+    for (i, name) in ["x", "w", "product", "exp", "tanh", "sum"].into_iter().enumerate() {
+        let origin = g.origins_mut().source(name);
+        g.set_origin(g.nodes()[i].id, origin);
+    }
+    g.set_outputs(vec![y]);
+    g
+}
+
+fn run(session: &Session) -> Verification {
+    let graph = graph();
+    let x = ConstData::from_f32(&[2, 2], &[0.1, 0.2, 0.3, 0.4]).unwrap();
+    let mut weights = WeightStore::new();
+    weights.insert("w", Weight::owned(DType::F32, &[2, 2], x.bytes().clone()).unwrap());
+    let case = Case { graph: &graph, weights: &weights, inputs: &[("x", &x)] };
+    verify(session, &CompileOptions::default(), case, Tolerance::default(), &mut |_| {}).unwrap()
+}
+
+#[test]
+fn a_right_device_is_found_right() {
+    let found = run(&Session::new(Device::Cpu));
+    assert!(found.ok && found.first_divergence.is_none() && found.overall.max_abs < 1e-5, "{found:?}");
+}
+
+#[test]
+fn the_wrong_op_is_named() {
+    let found = run(&Session::with_backend(DEVICE, Arc::new(Faulty)));
+    let first = found.first_divergence.expect("a divergence");
+    assert!(!found.ok && !found.outputs[0].ok);
+    assert_eq!((first.op, first.origin.as_deref(), first.alone), ("Activation", Some("tanh"), true));
+    assert!(first.difference.max_abs > 0.05);
+}
