@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rlx_backend::{ExecutableGraph, InputSource, MemoryInfo, StepProfile};
 use rlx_ir::lir::{BufferKind, MemoryPlan};
@@ -80,7 +80,6 @@ impl CpuExecutable {
                 bases[i] = bytes.as_ptr().cast_mut();
             }
         }
-        let profiling = std::env::var_os("RLX_PROFILE").is_some_and(|v| !v.is_empty() && v != "0");
         let mut exec = CpuExecutable {
             kernels: program.steps.iter().map(|s| s.prototype.boxed()).collect(),
             params: vec![None; lir.params.len()],
@@ -105,7 +104,7 @@ impl CpuExecutable {
             profile: None,
             program,
         };
-        exec.set_profiling(profiling);
+        exec.set_profiling(profiling_asked());
         Ok(exec)
     }
 
@@ -396,6 +395,36 @@ impl CpuExecutable {
         }
         Ok(())
     }
+}
+
+impl Drop for CpuExecutable {
+    /// With `RLX_PROFILE` set, says where the time went.
+    fn drop(&mut self) {
+        if let Some(steps) = self.profile.as_ref().filter(|_| profiling_asked()) {
+            report(&self.program.lir.name, steps);
+        }
+    }
+}
+
+/// Whether `RLX_PROFILE` asks for the steps' times.
+fn profiling_asked() -> bool {
+    std::env::var_os("RLX_PROFILE").is_some_and(|v| !v.is_empty() && v != "0")
+}
+
+/// Prints the steps that ran, the longest first.
+fn report(name: &str, steps: &[StepProfile]) {
+    let mut ran: Vec<&StepProfile> = steps.iter().filter(|s| s.runs > 0).collect();
+    ran.sort_by_key(|s| std::cmp::Reverse(s.least));
+    let all: Duration = ran.iter().map(|s| s.least).sum();
+    eprintln!("{name}: {} steps, {:.1} µs as the sum of each step's shortest run", ran.len(), micros(all));
+    for step in ran {
+        let mean = micros(step.total) / step.runs as f64;
+        eprintln!("{:>10.2} µs least {mean:>10.2} µs mean  {}", micros(step.least), step.name);
+    }
+}
+
+fn micros(d: Duration) -> f64 {
+    d.as_secs_f64() * 1e6
 }
 
 impl ExecutableGraph for CpuExecutable {
