@@ -29,7 +29,9 @@ fn rows_are_flat(view: &View) -> bool {
 fn reads(op: &Op, input: usize, view: &View) -> bool {
     match op {
         Op::MatMul if input == 0 => last_is_contiguous(view),
-        Op::Conv { format: DataFormat::ChannelsLast, .. } => match input {
+        Op::Conv { format: DataFormat::ChannelsLast, groups, .. } => match input {
+            // Depthwise kernels read dense images.
+            0 if *groups > 1 && view.dims.last() == Some(&Extent::Const(*groups as i64)) => false,
             0 => last_is_contiguous(view) && view.strides.iter().all(|&s| !matches!(s, Extent::Const(..0))),
             1 => true,
             _ => false,
@@ -57,7 +59,7 @@ impl Target for CpuTarget {
             None => true,
             Some(a) => {
                 region::can_anchor(a.op.kind())
-                    && (!matches!(a.op, Op::Conv { .. }) || conv::is_fast(&a.op, graph.shape(a.inputs[0])))
+                    && (!matches!(a.op, Op::Conv { .. }) || conv::anchors(a, graph))
                     && a.shape.dims() == op.shape.dims()
                     && kernels::claim(a, graph).is_native()
             }
@@ -76,6 +78,7 @@ impl Target for CpuTarget {
     fn writes_view(&self, op: &Op, view: &View) -> bool {
         match op {
             Op::MatMul | Op::Attention { .. } | Op::Rope { .. } => last_is_contiguous(view),
+            Op::Conv { groups: 2.., .. } => false,
             Op::Conv { format: DataFormat::ChannelsLast, .. } => {
                 last_is_contiguous(view) && rows_are_flat(view)
             }

@@ -135,7 +135,7 @@ fn conv_layer(
 #[test]
 fn convolutions_take_every_route() {
     let v = |a: &[usize]| a.to_vec();
-    let cases: [(&[usize], &[usize], [Vec<usize>; 3], usize); 7] = [
+    let cases: [(&[usize], &[usize], [Vec<usize>; 3], usize); 9] = [
         // One pixel: a product.
         (&[2, 5, 4, 20], &[30, 20, 1, 1], [v(&[1, 1]), v(&[0; 4]), v(&[1, 1])], 1),
         // One pixel with steps: windows.
@@ -147,6 +147,9 @@ fn convolutions_take_every_route() {
         // Groups, one spatial dimension.
         (&[1, 6, 6, 12], &[8, 3, 3, 3], [v(&[1, 1]), v(&[1; 4]), v(&[1, 1])], 4),
         (&[2, 15, 9], &[7, 9, 4], [v(&[2]), v(&[1, 2]), v(&[2])], 1),
+        // One group for each channel.
+        (&[2, 9, 8, 20], &[20, 1, 3, 3], [v(&[2, 1]), v(&[1; 4]), v(&[1, 1])], 20),
+        (&[1, 14, 7], &[7, 1, 5], [v(&[1]), v(&[2, 2]), v(&[1])], 7),
     ];
     for (x, w, attrs, groups) in cases {
         for bias in [false, true] {
@@ -235,4 +238,29 @@ fn a_missing_parameter_is_named() {
     let e = run_again(&mut *exec, &b, &DimBinding::new()).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Binding);
     assert!(e.to_string().contains("\"w\""), "{e}");
+}
+
+#[test]
+fn long_attention_rows_are_masked_in_vectors() {
+    let mut g = Graph::new("attention");
+    let (q, kv) = (f32s(&[2, 150, 24]), f32s(&[2, 37, 12]));
+    let ids = [
+        g.input("q", q),
+        g.input("k", kv.clone()),
+        g.input("v", kv),
+        g.input("mask", f32s(&[2, 1, 150, 37])),
+    ];
+    let op = Op::Attention { num_heads: 6, head_dim: 4, mask: rlx_ir::op::MaskKind::Custom, scale: None };
+    let y = g.try_add(op, &ids).unwrap();
+    g.set_outputs(vec![y]);
+    let mut mask = values(4, &[2, 1, 150, 37]);
+    if let rlx_ir::tensor::Elements::Float(m) = &mut mask.elements {
+        // One query that may see nothing, and one that sees a single key.
+        m[..37].fill(f64::NEG_INFINITY);
+        m[37..73].fill(f64::NEG_INFINITY);
+    }
+    let mut b = Bindings::default();
+    b.set_input("q", values(1, &[2, 150, 24])).set_input("k", values(2, &[2, 37, 12]));
+    b.set_input("v", values(3, &[2, 37, 12])).set_input("mask", mask);
+    check(&g, &b, &DimBinding::new());
 }

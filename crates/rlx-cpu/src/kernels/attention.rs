@@ -11,9 +11,10 @@ use rlx_opt::Claim;
 
 use super::{BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, WORTH_NANOS, mismatch, no_kernel};
 use crate::gemm::{self, Epilogue, Gemm, Strided};
-use crate::isa::Isa;
+use crate::isa::{Isa, Kernel};
 use crate::program::layout::{At, Bound, Layout};
 use crate::rows::{self, Softmax};
+use crate::simd::{LANES, Simd, max_nan};
 
 /// Queries of a task.
 const BLOCK: usize = 128;
@@ -245,8 +246,14 @@ impl Attention {
             if let (Some(mask), Some((_, layout)), MaskKind::Custom) = (mask, &s.mask, self.kind) {
                 let stride = layout.strides();
                 let at = b as isize * stride[0] + h as isize * stride[1] + query as isize * stride[2];
-                apply_mask(row, mask.get(), at, stride[3], self.bool_mask);
-                if row.iter().all(|&x| x == f32::NEG_INFINITY) {
+                let largest = if stride[3] == 1 && !self.bool_mask {
+                    let mask = mask.get().cast::<f32>().wrapping_offset(at);
+                    isa.run(AddMask { row: &mut *row, mask })
+                } else {
+                    apply_mask(row, mask.get(), at, stride[3], self.bool_mask);
+                    row.iter().copied().fold(f32::NEG_INFINITY, max_nan)
+                };
+                if largest == f32::NEG_INFINITY {
                     return row.fill(0.0);
                 }
             }
@@ -257,6 +264,42 @@ impl Attention {
             let columns = row.len();
             rows::softmax(isa, &Softmax { x, y, rows: 1, columns, scale: 1.0, mask: None, log: false });
         }
+    }
+}
+
+/// Adds a contiguous row of the mask to a row of scores; gives the largest, NaN if any is NaN.
+struct AddMask<'a> {
+    row: &'a mut [f32],
+    mask: *const f32,
+}
+
+impl Kernel for AddMask<'_> {
+    type Output = f32;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) -> f32 {
+        let (row, len) = (self.row.as_mut_ptr(), self.row.len());
+        let mut acc = s.splat(f32::NEG_INFINITY);
+        let whole = len / LANES * LANES;
+        let mut i = 0;
+        while i < whole {
+            // SAFETY: i + LANES ≤ len, which the mask's row is readable for, too.
+            unsafe {
+                let x = s.add(s.load(row.add(i)), s.load(self.mask.add(i)));
+                s.store(row.add(i), x);
+                acc = s.max(x, acc);
+            }
+            i += LANES;
+        }
+        let mut largest = s.reduce_max(acc);
+        for i in whole..len {
+            // SAFETY: i < len.
+            unsafe {
+                *row.add(i) += *self.mask.add(i);
+                largest = max_nan(largest, *row.add(i));
+            }
+        }
+        largest
     }
 }
 

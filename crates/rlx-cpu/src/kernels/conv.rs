@@ -14,6 +14,7 @@ use rlx_ir::op::{DataFormat, PackFormat};
 use rlx_ir::{DType, Graph, Node, Op, Result};
 use rlx_opt::Claim;
 
+use super::depthwise::{self, is_depthwise, pair};
 use super::epilogue::Tail;
 use super::matmul::run_gemm;
 use super::pack::pack_conv;
@@ -40,18 +41,20 @@ pub(crate) fn is_fast(op: &Op, x: &rlx_ir::Shape) -> bool {
     *format == DataFormat::ChannelsLast && x.dtype() == DType::F32 && x.rank() <= 4 && !depthwise
 }
 
+/// Whether a convolution has a kernel of f32 vectors, which may anchor a region.
+pub(crate) fn anchors(node: &Node, graph: &Graph) -> bool {
+    let x = graph.shape(node.inputs[0]);
+    is_fast(&node.op, x) || is_depthwise(&node.op, x, &node.shape)
+}
+
 /// Whether there is a kernel for this form.
 pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
-    if is_fast(&node.op, graph.shape(node.inputs[0])) {
-        Claim::Native
-    } else {
-        window_generic::claim(node, graph)
-    }
+    if anchors(node, graph) { Claim::Native } else { window_generic::claim(node, graph) }
 }
 
 /// The format a convolution wants its weights in.
 pub(crate) fn pack_format(node: &Node, input: usize, graph: &Graph) -> Option<PackFormat> {
-    let Op::Conv { groups: 1, .. } = node.op else { return None };
+    let Op::Conv { groups: 1, .. } = node.op else { return depthwise::pack_format(node, input, graph) };
     let x = graph.shape(*node.inputs.first()?);
     (input == 1 && is_fast(&node.op, x)).then_some(PackFormat::ConvWeights)
 }
@@ -59,6 +62,9 @@ pub(crate) fn pack_format(node: &Node, input: usize, graph: &Graph) -> Option<Pa
 /// The kernel of a convolution of its own.
 pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
     let node = cx.node();
+    if is_depthwise(&node.op, cx.module.graph.shape(node.inputs[0]), &node.shape) {
+        return depthwise::boxed(&node.op, (0..node.inputs.len()).collect(), None);
+    }
     if !is_fast(&node.op, cx.module.graph.shape(node.inputs[0])) {
         return window_generic::compile(cx);
     }
@@ -67,8 +73,11 @@ pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
 }
 
 /// The kernel of a convolution with the region behind it.
-pub(crate) fn anchored(op: &Op, region: Anchored) -> Result<Box<dyn StepKernel>> {
-    let inputs = region.inputs.clone();
+pub(crate) fn anchored(anchor: &Node, body: &Graph, region: Anchored) -> Result<Box<dyn StepKernel>> {
+    let (op, inputs) = (&anchor.op, region.inputs.clone());
+    if is_depthwise(op, body.shape(anchor.inputs[0]), &anchor.shape) {
+        return depthwise::boxed(op, inputs, Some(region));
+    }
     Conv::boxed(op, inputs, Tail::of(region))
 }
 
@@ -128,15 +137,6 @@ struct Conv {
     zeros: Option<Arc<Buffer>>,
     shape: Option<Shape>,
     next: Upcoming,
-}
-
-/// Two numbers from one or two: the vertical one is `fill` when there is none.
-fn pair(v: &[usize], fill: usize) -> [usize; 2] {
-    match *v {
-        [a, b] => [a, b],
-        [b] => [fill, b],
-        _ => [fill, fill],
-    }
 }
 
 impl Conv {
@@ -235,7 +235,7 @@ impl Conv {
 impl StepKernel for Conv {
     fn bind(&mut self, cx: &BindCx<'_>) -> Result<Needs> {
         let flat = cx.outputs[0].layout.range(0, cx.outputs[0].layout.rank().saturating_sub(1)).flat();
-        let (result, mut needs) = self.tail.bind(cx, DType::F32, flat.is_some())?;
+        let (result, mut needs) = self.tail.bind(cx, DType::F32, &|_| flat.is_some())?;
         let mut s = self.shape(cx, &result)?;
         let depth = s.kernel[0] * s.kernel[1] * s.channels;
         let large = || mismatch("a convolution that is too large");

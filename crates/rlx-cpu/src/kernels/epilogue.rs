@@ -36,13 +36,18 @@ impl Tail {
         Tail { region: Some((region, program)), bound: None, scratch: 0 }
     }
 
-    /// Binds, and says where the anchor's result goes. `epilogue`: whether the anchor can apply one to an
-    /// output of this form, its last dimension being the columns.
-    pub(crate) fn bind(&mut self, cx: &BindCx<'_>, dtype: DType, epilogue: bool) -> Result<(Bound, Needs)> {
+    /// Binds, and says where the anchor's result goes. `accepts`: whether the anchor can apply this epilogue
+    /// to its output, the last dimension being the columns.
+    pub(crate) fn bind(
+        &mut self,
+        cx: &BindCx<'_>,
+        dtype: DType,
+        accepts: &dyn Fn(&EpilogueSpec) -> bool,
+    ) -> Result<(Bound, Needs)> {
         let out = cx.outputs[0];
         (self.bound, self.scratch) = (None, 0);
         let Some((region, program)) = &mut self.region else { return Ok((out, Needs::default())) };
-        if let Some(spec) = region.epilogue.filter(|_| epilogue) {
+        if let Some(spec) = region.epilogue.filter(accepts) {
             self.bound = places(&spec, cx);
             if self.bound.is_some() {
                 return Ok((out, Needs::default()));

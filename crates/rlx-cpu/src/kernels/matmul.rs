@@ -181,7 +181,7 @@ impl Shape {
 impl StepKernel for MatMul {
     fn bind(&mut self, cx: &BindCx<'_>) -> Result<Needs> {
         let vectors = self.inputs.iter().any(|&i| cx.inputs[i].layout.rank() == 1);
-        let (product, mut needs) = self.tail.bind(cx, self.dtype, !vectors)?;
+        let (product, mut needs) = self.tail.bind(cx, self.dtype, &|_| !vectors)?;
         let (a, b) = (&cx.inputs[self.inputs[0]], &cx.inputs[self.inputs[1]]);
         let packed = cx.packed[self.inputs[1]];
         self.shape = Shape::of(a, b, &product, packed)?;

@@ -9,6 +9,7 @@ pub(crate) mod conv;
 mod conv_transpose;
 pub(crate) mod copy;
 mod cumulative;
+pub(crate) mod depthwise;
 pub(crate) mod elementwise;
 pub(crate) mod epilogue;
 mod gather;

@@ -6,7 +6,7 @@ use rlx_ir::op::PackFormat;
 use rlx_ir::{DType, Error, ErrorKind, Graph, Node, NodeId, Op, Result};
 use rlx_opt::Claim;
 
-use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, mismatch, no_kernel, region};
+use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, depthwise, mismatch, no_kernel, region};
 use crate::gemm::{self, PANEL};
 use crate::program::layout::{At, Bound, Layout};
 
@@ -21,7 +21,9 @@ pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
     }
     match format {
         PackFormat::MatMulRhs if shape.dtype() == DType::F32 && shape.rank() == 2 => Claim::Native,
-        PackFormat::ConvWeights if shape.dtype() == DType::F32 && matches!(shape.rank(), 3 | 4) => {
+        PackFormat::ConvWeights | PackFormat::DepthwiseWeights
+            if shape.dtype() == DType::F32 && matches!(shape.rank(), 3 | 4) =>
+        {
             Claim::Native
         }
         _ => Claim::No(format!("{format:?} cannot be made of {shape}")),
@@ -75,6 +77,7 @@ pub(crate) fn packed_bytes(format: PackFormat, dims: &[usize]) -> Result<usize> 
             let depth = rest.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
             depth.and_then(|depth| gemm::packed_len(depth, o))
         }
+        (PackFormat::DepthwiseWeights, dims) => dims.iter().try_fold(1usize, |n, &d| n.checked_mul(d)),
         _ => return Err(mismatch(format!("{format:?} of {dims:?}"))),
     };
     elements.and_then(|n| n.checked_mul(4)).ok_or_else(|| {
@@ -116,6 +119,10 @@ impl StepKernel for Pack {
                     // SAFETY: as above.
                     unsafe { pack_conv(from.get(), &layout, 0..layout.dims()[0], to.get(), range) }
                 });
+            }
+            PackFormat::DepthwiseWeights => {
+                // SAFETY: as above.
+                unsafe { depthwise::pack_weights(from.get(), &input.layout, to.get()) }
             }
             other => return Err(mismatch(format!("nothing packs {other:?}"))),
         }

@@ -84,7 +84,7 @@ fn form(body: &Body) -> std::result::Result<Form, String> {
     if let Claim::No(why) = super::claim(anchor, graph) {
         return Err(why);
     }
-    if matches!(anchor.op, Op::Conv { .. }) && !conv::is_fast(&anchor.op, graph.shape(anchor.inputs[0])) {
+    if matches!(anchor.op, Op::Conv { .. }) && !conv::anchors(anchor, graph) {
         return Err("this form of convolution anchors no region".into());
     }
     if anchor.shape.dims() != space.dims() {
@@ -116,7 +116,7 @@ pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
             let anchor = body.graph.node(region.anchor);
             match &anchor.op {
                 Op::MatMul => Ok(matmul::anchored(anchor.shape.dtype(), region)),
-                op @ Op::Conv { .. } => conv::anchored(op, region),
+                Op::Conv { .. } => conv::anchored(anchor, &body.graph, region),
                 other => Err(no_kernel(other, "it anchors no region")),
             }
         }

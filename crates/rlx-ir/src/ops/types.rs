@@ -257,6 +257,8 @@ named_variants! {
         MatMulRhs,
         /// The weights `[O, I, k…]` of a convolution, as the right operand `[k…·I, O]` of a matrix product.
         ConvWeights,
+        /// The weights `[C, 1, k…]` of a depthwise convolution, as `[k…, C]`.
+        DepthwiseWeights,
     }
 }
 

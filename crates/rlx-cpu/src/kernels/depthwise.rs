@@ -1,0 +1,178 @@
+//! Depthwise convolution of channels-last f32 images: every channel has a kernel of its own, so channels run
+//! in vectors over weights `[k…, C]`.
+
+use rlx_ir::op::{DataFormat, PackFormat};
+use rlx_ir::{DType, Graph, Node, Op, Result};
+
+use super::epilogue::Tail;
+use super::region::Anchored;
+use super::{BindCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel};
+use crate::gemm::Bias;
+use crate::program::layout::{At, Bound, Layout};
+use crate::window::{WindowOp, WindowPass, Windows};
+
+/// Whether a convolution of `x` takes the route of this module: as many groups as channels, and as filters.
+pub(crate) fn is_depthwise(op: &Op, x: &rlx_ir::Shape, result: &rlx_ir::Shape) -> bool {
+    let Op::Conv { groups, format: DataFormat::ChannelsLast, .. } = op else { return false };
+    let channels = |s: &rlx_ir::Shape| s.dims().last().and_then(|d| d.as_static()) == Some(*groups);
+    *groups > 1 && channels(x) && channels(result) && x.dtype() == DType::F32 && x.rank() <= 4
+}
+
+/// The format the weights are wanted in.
+pub(crate) fn pack_format(node: &Node, input: usize, graph: &Graph) -> Option<PackFormat> {
+    let x = graph.shape(*node.inputs.first()?);
+    (input == 1 && is_depthwise(&node.op, x, &node.shape)).then_some(PackFormat::DepthwiseWeights)
+}
+
+/// A bound depthwise convolution.
+#[derive(Debug, Clone)]
+pub(crate) struct Depthwise {
+    inputs: Vec<usize>,
+    stride: [usize; 2],
+    dilation: [usize; 2],
+    before: [usize; 2],
+    tail: Tail,
+    bound: Option<Numbers>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Numbers {
+    x: At,
+    y: At,
+    w: At,
+    bias: Option<At>,
+    weights: Layout,
+    packed: bool,
+    windows: Windows,
+    /// Where scratch for the weights begins.
+    scratch: usize,
+    worth: bool,
+}
+
+/// Two numbers from one or two: the vertical one is `fill` when there is none.
+pub(crate) fn pair(v: &[usize], fill: usize) -> [usize; 2] {
+    match *v {
+        [a, b] => [a, b],
+        [b] => [fill, b],
+        _ => [fill, fill],
+    }
+}
+
+/// The kernel, with the region behind it if there is one.
+pub(crate) fn boxed(op: &Op, inputs: Vec<usize>, region: Option<Anchored>) -> Result<Box<dyn StepKernel>> {
+    let Op::Conv { strides, pads, dilations, .. } = op else {
+        return Err(no_kernel(op, "it is no convolution"));
+    };
+    Ok(Box::new(Depthwise {
+        inputs,
+        stride: pair(strides, 1),
+        dilation: pair(dilations, 1),
+        before: pair(&pads[..pads.len() / 2], 0),
+        tail: region.map_or(Tail::NONE, Tail::of),
+        bound: None,
+    }))
+}
+
+fn image(b: &Bound) -> Result<[usize; 4]> {
+    match (b.dims(), b.layout.is_dense()) {
+        (&[n, h, w, c], true) => Ok([n, h, w, c]),
+        (&[n, w, c], true) => Ok([n, 1, w, c]),
+        _ => Err(mismatch(format!("a depthwise convolution over {:?}", b.dims()))),
+    }
+}
+
+impl StepKernel for Depthwise {
+    fn bind(&mut self, cx: &BindCx<'_>) -> Result<Needs> {
+        let simple = |e: &super::region::EpilogueSpec| e.alpha == 1.0 && e.combine.is_none();
+        let (result, mut needs) = self.tail.bind(cx, DType::F32, &simple)?;
+        let (x, w) = (&cx.inputs[self.inputs[0]], &cx.inputs[self.inputs[1]]);
+        let ([images, h, width, channels], [n, oh, ow, c]) = (image(x)?, image(&result)?);
+        let kernel = pair(&w.dims()[2..], 1);
+        let bias = self.inputs.get(2).map(|&i| &cx.inputs[i]);
+        if n != images
+            || c != channels
+            || w.dims()[..2] != [c, 1]
+            || bias.is_some_and(|b| b.dims() != [c] || !b.layout.is_dense())
+        {
+            return Err(mismatch(format!("a convolution of {:?} with weights {:?}", x.dims(), w.dims())));
+        }
+        let windows = Windows {
+            images,
+            size: [h, width],
+            channels,
+            out: [oh, ow],
+            kernel,
+            stride: self.stride,
+            dilation: self.dilation,
+            pad: self.before,
+        };
+        let packed = cx.packed[self.inputs[1]];
+        let scratch = self.tail.scratch_bytes();
+        if !packed {
+            needs.shared_scratch = scratch + kernel[0] * kernel[1] * c * 4;
+        }
+        let nanos = (images * oh * ow * c * kernel[0] * kernel[1]) as f64 * 0.06;
+        needs.nanos += nanos;
+        let worth = nanos > WORTH_NANOS;
+        let bias = bias.map(|b| b.at);
+        self.bound = Some(Numbers {
+            x: x.at,
+            y: result.at,
+            w: w.at,
+            bias,
+            weights: w.layout,
+            packed,
+            windows,
+            scratch,
+            worth,
+        });
+        Ok(needs)
+    }
+
+    unsafe fn run(&self, cx: &mut RunCx<'_, '_>) -> Result<()> {
+        let Some(s) = &self.bound else { return Err(mismatch("a step that was not bound")) };
+        let epilogue = self.tail.epilogue(cx);
+        let bias = match (s.bias, epilogue.bias) {
+            (Some(at), _) => Some(cx.ptr::<f32>(at).cast_const()),
+            (None, Bias::PerColumn(p)) => Some(p),
+            (None, _) => None,
+        };
+        // SAFETY: the caller's promise; scratch was asked for when the step was bound.
+        unsafe {
+            let weights = if s.packed {
+                cx.ptr::<f32>(s.w)
+            } else {
+                let to = cx.shared_scratch.wrapping_add(s.scratch).cast::<f32>();
+                pack_weights(cx.ptr::<f32>(s.w), &s.weights, to);
+                to
+            };
+            let pass = WindowPass {
+                windows: s.windows,
+                op: WindowOp::Depthwise { weights, bias },
+                activation: epilogue.activation,
+                input: cx.ptr(s.x),
+                output: cx.ptr(s.y),
+            };
+            let isa = cx.isa;
+            cx.parallel(s.worth, s.windows.tasks(), &|range, _| pass.run(isa, range));
+            self.tail.finish(cx);
+        }
+        Ok(())
+    }
+}
+
+/// Turns weights `[C, 1, k…]` into `[k…, C]`.
+///
+/// # Safety
+/// Every element of the view must be readable, and `to` writable for as many.
+pub(crate) unsafe fn pack_weights(from: *const f32, weights: &Layout, to: *mut f32) {
+    let taps = weights.range(2, weights.rank());
+    let (channels, step) = (weights.dims()[0], weights.strides()[0]);
+    for tap in 0..taps.elements() {
+        let source = from.wrapping_offset(taps.at(tap));
+        for c in 0..channels {
+            // SAFETY: the caller's promise.
+            unsafe { *to.add(tap * channels + c) = *source.wrapping_offset(c as isize * step) };
+        }
+    }
+}
