@@ -91,6 +91,7 @@ fn examples() -> Vec<(&'static str, Graph)> {
     add("matmul_relu", Op::MatMul, &[f32s(&[40, 50]), f32s(&[50, 60])], true);
     let rows = Op::Reduce { op: ReduceOp::Sum, axes: vec![1], keep_dim: false };
     add("row_sum", rows, &[f32s(&[4, 100])], false);
+    add("softmax", Op::Softmax { axis: -1 }, &[f32s(&[4, 100])], false);
     let index = Shape::new(&[5], DType::I64);
     add("gather", Op::Gather { axis: 0 }, &[f32s(&[10, 6]), index], false);
     let conv = Op::Conv {

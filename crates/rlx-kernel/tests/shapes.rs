@@ -81,6 +81,28 @@ fn rows_longer_than_a_workgroup() {
 }
 
 #[test]
+fn softmax_and_norms_of_rows_of_any_length() {
+    for dims in [&[3, 200][..], &[2, 5, 64], &[4, 1], &[70, 9]] {
+        let (row, eps) = (&dims[dims.len() - 1..], 1e-3);
+        for dtype in [DType::F32, DType::F16] {
+            for (op, shapes) in [
+                (Op::Softmax { axis: -1 }, vec![dims]),
+                (Op::Softmax { axis: 0 }, vec![dims]),
+                (Op::LogSoftmax { axis: -1 }, vec![dims]),
+                (Op::LayerNorm { axis: -1, eps }, vec![dims, row, row]),
+                (Op::LayerNorm { axis: 0, eps }, vec![dims, row]),
+                (Op::RmsNorm { axis: -1, eps }, vec![dims, row]),
+            ] {
+                let (g, bindings) = with_epilogue(op, &shapes, dtype, 8);
+                assert_eq!(common::compiled(&g, &words()).launches().count(), 1, "{g}");
+                agree(&g, &bindings, &native());
+                agree(&g, &bindings, &words());
+            }
+        }
+    }
+}
+
+#[test]
 fn one_kernel_serves_every_size() {
     let (b, s) = (Dim::Dynamic(sym::BATCH), Dim::Dynamic(sym::SEQ));
     let mut g = Graph::new("dynamic");

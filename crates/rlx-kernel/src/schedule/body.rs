@@ -70,7 +70,7 @@ impl Cx<'_> {
     }
 
     /// The index into an operand that broadcasts to the space of `index`.
-    fn broadcast(&mut self, input: NodeId, index: &[Value]) -> Vec<Value> {
+    pub(super) fn broadcast(&mut self, input: NodeId, index: &[Value]) -> Vec<Value> {
         let dims = self.graph().shape(input).dims();
         let skip = index.len().saturating_sub(dims.len());
         let zero = self.b.int(0);

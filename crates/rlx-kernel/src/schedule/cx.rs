@@ -141,6 +141,12 @@ impl<'a> Cx<'a> {
         dims.iter().enumerate().map(|(i, &d)| self.size(&format!("{name}{i}"), d)).collect()
     }
 
+    /// How many elements a space of `dims` has.
+    pub fn product(&mut self, dims: &[Value]) -> Value {
+        let one = self.b.int(1);
+        dims.iter().fold(one, |n, &d| self.b.mul(n, d))
+    }
+
     /// The dimensions that all results share.
     ///
     /// # Errors

@@ -7,6 +7,7 @@
 //! |---|---|---|
 //! | [`map`] | elementwise ops, casts, movement by index maps | one invocation for each result element |
 //! | [`reduce`] | reductions over rows or everything | one workgroup (or, short rows, invocation) for each row |
+//! | [`rows`] | softmax, norms of rows | one workgroup for each row |
 //! | [`matmul`] | matrix products | tiles through workgroup memory |
 //! | [`window`] | convolution, pooling | an index map into `matmul`; pooling one invocation per element |
 //! | [`index`] | gather, scatter | one invocation for each result element |
@@ -21,6 +22,7 @@ pub mod index;
 pub mod map;
 pub mod matmul;
 pub mod reduce;
+pub mod rows;
 pub mod window;
 
 use std::sync::Arc;
@@ -193,6 +195,8 @@ pub fn schedule(step: &StepDesc) -> Scheduled<Vec<Launch>> {
         Op::ConvTranspose { .. } => window::conv_transpose(step, anchor),
         Op::Pool { .. } => window::pool(step, anchor),
         Op::Reduce { .. } => reduce::schedule(step, anchor),
+        Op::Softmax { .. } | Op::LogSoftmax { .. } => rows::schedule(step, anchor),
+        Op::LayerNorm { .. } | Op::RmsNorm { .. } => rows::schedule(step, anchor),
         Op::Cumulative { .. } => reduce::running(step, anchor),
         Op::TopK { .. } => index::top_k(step, anchor),
         op => refuse(format!("there is no schedule for {}", op.kind())),
@@ -213,6 +217,10 @@ pub fn takes_epilogue(op: &Op) -> bool {
             | Op::ConvTranspose { .. }
             | Op::Pool { .. }
             | Op::Reduce { .. }
+            | Op::Softmax { .. }
+            | Op::LogSoftmax { .. }
+            | Op::LayerNorm { .. }
+            | Op::RmsNorm { .. }
             | Op::Cumulative { .. }
     );
     anchors || !is_anchor(op)

@@ -13,10 +13,10 @@ use rlx_ir::{DType, Extent, Node, Op};
 use super::cx::Cx;
 use super::{Launch, Scheduled, StepDesc, elementwise, refuse};
 use crate::build::Builder;
-use crate::ir::{BinOp, Const, Inst, Ty, Value, Var};
+use crate::ir::{BinOp, Const, Inst, Shared, Ty, Value, Var};
 
 /// Invocations of a workgroup.
-const WORKGROUP: u32 = 64;
+pub(super) const WORKGROUP: u32 = 64;
 
 /// Rows of at most this many elements are done by one invocation.
 const SHORT_ROW: i64 = 32;
@@ -167,16 +167,11 @@ fn reduced_dims(cx: &mut Cx<'_>, anchor: &Node, rows: &Rows) -> Vec<Value> {
     rows.axes.iter().map(|&a| cx.size(&format!("row{a}"), shape.dim(a).extent())).collect()
 }
 
-fn product(cx: &mut Cx<'_>, dims: &[Value]) -> Value {
-    let one = cx.b.int(1);
-    dims.iter().fold(one, |n, &d| cx.b.mul(n, d))
-}
-
 fn by_invocation(mut cx: Cx<'_>, anchor: &Node, combine: Combine, rows: &Rows) -> Scheduled<Vec<Launch>> {
     let space = cx.result_space()?;
     let dims = cx.sizes("dim", &space);
     let along = reduced_dims(&mut cx, anchor, rows);
-    let (n, count) = (product(&mut cx, &dims), product(&mut cx, &along));
+    let (n, count) = (cx.product(&dims), cx.product(&along));
     let i = cx.b.global_id();
     let inside = cx.b.lt(i, n);
     cx.if_then(inside, |cx| {
@@ -202,7 +197,7 @@ fn by_workgroup(mut cx: Cx<'_>, anchor: &Node, combine: Combine, rows: &Rows) ->
     let space = cx.result_space()?;
     let dims = cx.sizes("dim", &space);
     let along = reduced_dims(&mut cx, anchor, rows);
-    let (n, count) = (product(&mut cx, &dims), product(&mut cx, &along));
+    let (n, count) = (cx.product(&dims), cx.product(&along));
     let parts = cx.b.shared(combine.ty, WORKGROUP);
     let (group, lane) = (cx.b.inst(Inst::GroupId), cx.b.inst(Inst::LocalId));
     let inside = cx.b.lt(group, n);
@@ -218,26 +213,10 @@ fn by_workgroup(mut cx: Cx<'_>, anchor: &Node, combine: Combine, rows: &Rows) ->
             Ok(())
         })?;
         let own = cx.b.get(total);
-        cx.b.store_shared(parts, lane, own);
-        cx.b.barrier();
-        let mut half = WORKGROUP as i32 / 2;
-        while half > 0 {
-            let width = cx.b.int(half);
-            let active = cx.b.lt(lane, width);
-            cx.b.if_then(active, |b| {
-                let other = b.add(lane, width);
-                let (x, y) = (b.load_shared(parts, lane), b.load_shared(parts, other));
-                let v = combine.join(b, x, y);
-                b.store_shared(parts, lane, v);
-            });
-            cx.b.barrier();
-            half /= 2;
-        }
+        let total = join_parts(&mut cx.b, combine, parts, lane, own);
         let one = cx.b.int(1);
         let first = cx.b.lt(lane, one);
         cx.if_then(first, |cx| {
-            let zero = cx.b.int(0);
-            let total = cx.b.load_shared(parts, zero);
             let v = combine.finish(&mut cx.b, total, count);
             cx.bind(anchor.id, &result, v);
             cx.store_results(&result)
@@ -245,6 +224,30 @@ fn by_workgroup(mut cx: Cx<'_>, anchor: &Node, combine: Combine, rows: &Rows) ->
     })?;
     let groups = space.iter().fold(Extent::Const(1), |n, &d| n * d);
     Ok(vec![cx.finish(groups)])
+}
+
+/// Joins the parts of all invocations of a workgroup by a tree; gives every one of them the result.
+pub(super) fn join_parts(b: &mut Builder, combine: Combine, parts: Shared, lane: Value, own: Value) -> Value {
+    b.store_shared(parts, lane, own);
+    b.barrier();
+    let mut half = WORKGROUP as i32 / 2;
+    while half > 0 {
+        let width = b.int(half);
+        let active = b.lt(lane, width);
+        b.if_then(active, |b| {
+            let other = b.add(lane, width);
+            let (x, y) = (b.load_shared(parts, lane), b.load_shared(parts, other));
+            let v = combine.join(b, x, y);
+            b.store_shared(parts, lane, v);
+        });
+        b.barrier();
+        half /= 2;
+    }
+    let zero = b.int(0);
+    let total = b.load_shared(parts, zero);
+    // The parts may be used for the next statistic.
+    b.barrier();
+    total
 }
 
 /// Makes the kernel of [`Op::Cumulative`].

@@ -89,8 +89,9 @@ extern "C" __global__ void __launch_bounds__(64) row_sum(const int* __restrict__
       s0[v7] = v53;
     }
     __syncthreads();
+    const float v54 = s0[(int)0u];
+    __syncthreads();
     if (v49) {
-      const float v54 = s0[(int)0u];
       const int v55 = (int)((u32)v4 + (u32)v6);
       b1[v55] = v54;
     }

@@ -95,8 +95,9 @@ fn main(@builtin(local_invocation_index) local: u32, @builtin(workgroup_id) grou
       s0[v7] = v53;
     }
     workgroupBarrier();
+    let v54: f32 = s0[0i];
+    workgroupBarrier();
     if (v49) {
-      let v54: f32 = s0[0i];
       let v55: i32 = (v4 + v6);
       b1[v55] = v54;
     }

@@ -1,0 +1,161 @@
+//! Rows: softmax and the norms of rows, one workgroup for each row.
+//!
+//! The invocations go over the row together, once for each statistic (each joined by the tree of [`super::reduce`])
+//! and once for the results, which carry the epilogue. So a row is read a few times, mostly from the caches, and
+//! nothing in between is stored.
+
+use rlx_ir::op::ReduceOp;
+use rlx_ir::{Extent, Node, Op};
+
+use super::cx::Cx;
+use super::reduce::{Combine, WORKGROUP, join_parts};
+use super::{Launch, Scheduled, StepDesc, Unscheduled, elementwise, refuse};
+use crate::ir::{Inst, MathFn, Shared, Ty, UnOp, Value};
+
+/// Where the invocations of a workgroup are in their row.
+struct Row<'a> {
+    /// The index of the row's first element.
+    start: &'a [Value],
+    /// Which dimensions run along the row, and their sizes.
+    axes: &'a [usize],
+    sizes: Vec<Value>,
+    /// How many elements it has.
+    count: Value,
+    lane: Value,
+    parts: Shared,
+}
+
+impl Row<'_> {
+    /// Runs `f` on the index of every element that is this invocation's.
+    fn each(&self, cx: &mut Cx<'_>, f: impl FnOnce(&mut Cx<'_>, &[Value]) -> Scheduled<()>) -> Scheduled<()> {
+        cx.for_step((self.lane, self.count, WORKGROUP as i32), |cx, i| {
+            let along = cx.unflatten(i, &self.sizes);
+            let mut index = self.start.to_vec();
+            self.axes.iter().zip(along).for_each(|(&a, i)| index[a] = i);
+            f(cx, &index)
+        })
+    }
+
+    /// A statistic of the row, the same in every invocation.
+    fn total(
+        &self,
+        cx: &mut Cx<'_>,
+        combine: Combine,
+        f: impl FnOnce(&mut Cx<'_>, &[Value]) -> Scheduled<Value>,
+    ) -> Scheduled<Value> {
+        let identity = combine.identity(&mut cx.b);
+        let total = cx.b.var(identity);
+        self.each(cx, |cx, index| {
+            let v = f(cx, index)?;
+            combine.accumulate(&mut cx.b, total, v);
+            Ok(())
+        })?;
+        let own = cx.b.get(total);
+        Ok(join_parts(&mut cx.b, combine, self.parts, self.lane, own))
+    }
+}
+
+/// Makes the kernel of a body around a softmax, its logarithm, a layer norm or an RMS norm.
+///
+/// # Errors
+/// An element type without arithmetic, or an epilogue of other dimensions.
+pub fn schedule(step: &StepDesc, anchor: &Node) -> Scheduled<Vec<Launch>> {
+    let x = step.graph.shape(anchor.inputs[0]);
+    let axis = match anchor.op {
+        Op::Softmax { axis } | Op::LogSoftmax { axis } => axis,
+        Op::LayerNorm { axis, .. } | Op::RmsNorm { axis, .. } => axis,
+        ref op => return refuse(format!("{} is not of rows", op.kind())),
+    };
+    let first = x.axis(i64::from(axis)).map_err(|e| Unscheduled(e.to_string()))?;
+    let alone = matches!(anchor.op, Op::Softmax { .. } | Op::LogSoftmax { .. });
+    let axes: Vec<usize> = if alone { vec![first] } else { (first..x.rank()).collect() };
+    if !elementwise::computes(x.dtype()) {
+        return refuse(format!("{} of {}", anchor.op.kind(), x.dtype()));
+    }
+    let mut cx = Cx::new(&format!("rows.{}", step.name), WORKGROUP, step);
+    let space = cx.result_space()?;
+    let mut dims = cx.sizes("dim", &space);
+    let sizes: Vec<Value> = axes.iter().map(|&a| dims[a]).collect();
+    let one = cx.b.int(1);
+    axes.iter().for_each(|&a| dims[a] = one);
+    let (rows, count) = (cx.product(&dims), cx.product(&sizes));
+    let parts = cx.b.shared(Ty::of(x.dtype()), WORKGROUP);
+    let (group, lane) = (cx.b.inst(Inst::GroupId), cx.b.inst(Inst::LocalId));
+    let inside = cx.b.lt(group, rows);
+    cx.if_then(inside, |cx| {
+        let start = cx.unflatten(group, &dims);
+        let row = Row { start: &start, axes: &axes, sizes, count, lane, parts };
+        if alone { softmax(cx, anchor, &row) } else { norm(cx, anchor, &row) }
+    })?;
+    let kept = (0..space.len()).filter(|i| !axes.contains(i));
+    Ok(vec![cx.finish(kept.fold(Extent::Const(1), |n, i| n * space[i]))])
+}
+
+/// Rounds and stores one element.
+fn store(cx: &mut Cx<'_>, anchor: &Node, index: &[Value], v: Value) -> Scheduled<()> {
+    let v = elementwise::narrowed(&mut cx.b, v, anchor.shape.dtype());
+    cx.bind(anchor.id, index, v);
+    cx.store_results(index)
+}
+
+/// `exp(x − m) / Σ exp(x − m)` with the greatest element `m`, or its logarithm.
+fn softmax(cx: &mut Cx<'_>, anchor: &Node, row: &Row<'_>) -> Scheduled<()> {
+    let (x, dtype) = (anchor.inputs[0], anchor.shape.dtype());
+    let (greatest, sum) = (Combine::new(ReduceOp::Max, dtype)?, Combine::new(ReduceOp::Sum, dtype)?);
+    let most = row.total(cx, greatest, |cx, index| cx.element(x, index))?;
+    let total = row.total(cx, sum, |cx, index| {
+        let v = cx.element(x, index)?;
+        let v = cx.b.sub(v, most);
+        Ok(cx.b.math(MathFn::Exp, v))
+    })?;
+    let logarithm = matches!(anchor.op, Op::LogSoftmax { .. });
+    let total = if logarithm { cx.b.math(MathFn::Log, total) } else { total };
+    row.each(cx, |cx, index| {
+        let v = cx.element(x, index)?;
+        let v = cx.b.sub(v, most);
+        let v = if logarithm {
+            cx.b.sub(v, total)
+        } else {
+            let e = cx.b.math(MathFn::Exp, v);
+            cx.b.div(e, total)
+        };
+        store(cx, anchor, index, v)
+    })
+}
+
+/// `(x − μ) / √(σ² + ε) · γ + β`; the RMS norm takes μ to be 0.
+fn norm(cx: &mut Cx<'_>, anchor: &Node, row: &Row<'_>) -> Scheduled<()> {
+    let (x, dtype) = (anchor.inputs[0], anchor.shape.dtype());
+    let (Op::LayerNorm { eps, .. } | Op::RmsNorm { eps, .. }) = anchor.op else {
+        return refuse("not a norm");
+    };
+    let sum = Combine::new(ReduceOp::Sum, dtype)?;
+    let ty = Ty::of(dtype);
+    let n = cx.b.convert(ty, row.count);
+    let mean = if matches!(anchor.op, Op::LayerNorm { .. }) {
+        let total = row.total(cx, sum, |cx, index| cx.element(x, index))?;
+        cx.b.div(total, n)
+    } else {
+        cx.b.number(ty, 0.0)
+    };
+    let squares = row.total(cx, sum, |cx, index| {
+        let v = cx.element(x, index)?;
+        let v = cx.b.sub(v, mean);
+        Ok(cx.b.mul(v, v))
+    })?;
+    let variance = cx.b.div(squares, n);
+    let eps = cx.b.number(ty, f64::from(eps));
+    let shifted = cx.b.add(variance, eps);
+    let deviation = cx.b.unary(UnOp::Sqrt, shifted);
+    row.each(cx, |cx, index| {
+        let v = cx.element(x, index)?;
+        let v = cx.b.sub(v, mean);
+        let mut v = cx.b.div(v, deviation);
+        for (i, &parameter) in anchor.inputs.iter().enumerate().skip(1) {
+            let own = cx.broadcast(parameter, index);
+            let p = cx.element(parameter, &own)?;
+            v = if i == 1 { cx.b.mul(v, p) } else { cx.b.add(v, p) };
+        }
+        store(cx, anchor, index, v)
+    })
+}
