@@ -6,6 +6,7 @@
 
 mod data;
 mod docs;
+mod drivers;
 mod exec;
 mod nvrtc;
 mod outcome;

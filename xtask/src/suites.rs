@@ -33,6 +33,8 @@ pub enum What {
     ToyOp,
     /// Integration test targets, found by name in the workspace; `contract*` is every name that starts so.
     Targets(&'static [&'static str]),
+    /// The devices that wgpu drives, and the contract on them; with `all`, every model and more graphs.
+    Gpu { all: bool },
     /// The external crates that the library packages pull in are within budget.
     CrateCount { packages: &'static [&'static str], most: usize },
 }
@@ -92,6 +94,14 @@ pub const SUITES: &[Suite] = &[
         What::Targets(&["random_graphs*", "ops", "every_op"]),
     ),
     suite("contract", "the public contract", 150, What::Targets(&["contract*"])),
+    Suite {
+        heavy: true,
+        ..suite("gpu", "Vulkan and OpenGL, on software where there is no GPU", 300, What::Gpu { all: false })
+    },
+    Suite {
+        heavy: true,
+        ..suite("gpu-all", "every op and model on Vulkan and OpenGL", 1800, What::Gpu { all: true })
+    },
     suite("toy-op", "an op is one file and one line", 240, What::ToyOp),
     suite("bad-input", "damaged model files", 150, What::Targets(&["bad_input*"])),
     Suite {
@@ -144,6 +154,7 @@ impl What {
             What::Targets(names) => targets(run, names),
             What::Nvrtc => crate::nvrtc::run(run),
             What::ToyOp => crate::toy_op::run(run),
+            What::Gpu { all } => gpu(run, *all),
             What::CrateCount { packages, most } => crate_count(packages, *most),
         }
     }
@@ -154,7 +165,9 @@ fn unit(run: &Run) -> Outcome {
         Ok(targets) => targets,
         Err(e) => return Outcome::fail(e),
     };
-    let claimed = |name: &str| SUITES.iter().any(|s| matches!(s.what, What::Targets(p) if matches(p, name)));
+    let claimed = |name: &str| {
+        name == "gpu" || SUITES.iter().any(|s| matches!(s.what, What::Targets(p) if matches(p, name)))
+    };
     let nextest = has_cargo_tool("nextest");
     let mut command = cargo_command(if nextest { &["nextest", "run"] } else { &["test"] });
     command.args(["--workspace", "--lib", "--bins"]);
@@ -166,6 +179,25 @@ fn unit(run: &Run) -> Outcome {
         command.args(["--status-level", "skip", "--final-status-level", "fail", "--no-tests", "pass"]);
     }
     run.tests(&mut command)
+}
+
+fn gpu(run: &Run, all: bool) -> Outcome {
+    let mut outcome = Outcome::default();
+    if let Err(why) = crate::drivers::ensure() {
+        // The tests say themselves which device is absent, and whether that is a failure.
+        outcome.notes.push(why);
+    }
+    // One test at a time: software devices use all cores for each.
+    let rest = ["--", "--nocapture", "--test-threads", "1"];
+    let contract = ["-p", "rlx-runtime", "--features", "vulkan,opengl", "--test", "contract_compiled"];
+    for (what, only) in
+        [(&["-p", "rlx-wgpu", "--test", "gpu"][..], &[][..]), (&contract, &["vulkan::", "opengl::"])]
+    {
+        let mut command = cargo_command(&["test"]);
+        command.args(what).args(rest).args(only).env("RLX_TEST_ALL", if all { "1" } else { "0" });
+        outcome.add(run.tests(&mut command));
+    }
+    outcome
 }
 
 /// Whether a target is one of those named.

@@ -44,6 +44,12 @@ fn built_in(device: Device) -> Option<Make> {
     match device {
         #[cfg(feature = "cpu")]
         Device::Cpu => Some(|| Box::new(rlx_cpu::CpuBackend::new())),
+        #[cfg(feature = "vulkan")]
+        Device::Vulkan => Some(|| Box::new(rlx_wgpu::WgpuBackend::new(Device::Vulkan))),
+        #[cfg(feature = "opengl")]
+        Device::OpenGl => Some(|| Box::new(rlx_wgpu::WgpuBackend::new(Device::OpenGl))),
+        #[cfg(feature = "gpu")]
+        Device::Gpu => Some(|| Box::new(rlx_wgpu::WgpuBackend::new(Device::Gpu))),
         _ => None,
     }
 }

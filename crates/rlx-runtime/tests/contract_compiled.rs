@@ -68,6 +68,10 @@ macro_rules! on_every_device {
     ($($name:ident),* $(,)?) => {
         mod cpu { $( #[test] fn $name() { super::$name(rlx_runtime::Device::Cpu); } )* }
         mod outside { $( #[test] fn $name() { super::$name(super::DEVICE); } )* }
+        #[cfg(feature = "vulkan")]
+        mod vulkan { $( #[test] fn $name() { super::common::on(rlx_runtime::Device::Vulkan, super::$name); } )* }
+        #[cfg(feature = "opengl")]
+        mod opengl { $( #[test] fn $name() { super::common::on(rlx_runtime::Device::OpenGl, super::$name); } )* }
     };
 }
 

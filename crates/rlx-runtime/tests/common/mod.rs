@@ -22,6 +22,16 @@ pub fn register() {
     register_backend(DEVICE, || Box::new(OracleBackend));
 }
 
+/// Runs a test on `device`, or says that it is skipped where the device is absent and `RLX_TEST_DEVICES` does not
+/// name it.
+pub fn on(device: Device, test: fn(Device)) {
+    let Some(missing) = rlx_runtime::unavailable_reason(device) else { return test(device) };
+    let required = std::env::var("RLX_TEST_DEVICES").unwrap_or_default();
+    let named = required.split(',').any(|name| name.parse() == Ok(device));
+    assert!(!named, "RLX_TEST_DEVICES names {device}: {missing}");
+    println!("@skip 1 {device}: {missing}");
+}
+
 pub struct OracleBackend;
 
 struct OracleTarget;

@@ -46,7 +46,6 @@ fn every_op_agrees_with_the_oracle() {
         }
         println!("{:20} {:3} {:?}", kind.name(), ran.get(kind.name()).unwrap_or(&0), start.elapsed());
     }
-    println!("@counts passed={} failed={}", ran.values().sum::<u64>(), wrong.len());
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
     assert_eq!(ran.len(), OpKind::ALL.len() - NOT_RUN.len());
 }
@@ -79,7 +78,7 @@ fn random_graphs_agree_with_the_oracle() {
         }
         ran += 1;
     }
-    println!("@counts passed={ran} failed=0");
+    println!("{ran} random graphs");
 }
 
 #[test]
