@@ -20,6 +20,9 @@ use crate::options::Numerics;
 use crate::passes::simplify::Simplifier;
 use crate::pipeline::PassContext;
 
+/// How many sums between a product and its factor are looked through.
+const MAX_DEPTH: usize = 4;
+
 /// Runs the pass.
 ///
 /// # Errors
@@ -79,11 +82,11 @@ impl Folder<'_> {
         let scale = self.binary(B::Mul, gamma, root)?;
         let shift = self.binary(B::Mul, mean, scale)?;
         let shift = self.binary(B::Sub, beta, shift)?;
-        if let Some(folded) = self.into_convolution(x, scale, shift)? {
+        if let Some(folded) = self.scaled_convolution(x, scale, shift)? {
             return Ok(Some(folded));
         }
         if node.shape.rank() == 2
-            && let Some(scaled) = self.into_columns(x, scale)?
+            && let Some(scaled) = self.scaled_columns(x, scale, MAX_DEPTH)?
         {
             return self.binary(B::Add, scaled, shift).map(Some);
         }
@@ -98,7 +101,7 @@ impl Folder<'_> {
     }
 
     /// A convolution used here only, its weights scaled and its bias moved.
-    fn into_convolution(&mut self, id: NodeId, scale: NodeId, shift: NodeId) -> Result<Option<NodeId>> {
+    fn scaled_convolution(&mut self, id: NodeId, scale: NodeId, shift: NodeId) -> Result<Option<NodeId>> {
         let conv = self.graph.node(id);
         let fixed = conv.inputs.iter().skip(1).all(|i| self.fixed[i.index()]);
         if !matches!(conv.op, Op::Conv { .. }) || !fixed || self.uses[id.index()] != 1 {
@@ -120,7 +123,7 @@ impl Folder<'_> {
     }
 
     /// `x·W` or `x·W + b`, used here only, times a fixed factor: `x·(W·f)` and `b·f`.
-    fn into_columns(&mut self, id: NodeId, factor: NodeId) -> Result<Option<NodeId>> {
+    fn scaled_columns(&mut self, id: NodeId, factor: NodeId, depth: usize) -> Result<Option<NodeId>> {
         let node = self.graph.node(id);
         if self.uses[id.index()] != 1 || node.inputs.len() != 2 || !self.fixed[node.inputs[1].index()] {
             return Ok(None);
@@ -131,8 +134,10 @@ impl Folder<'_> {
                 let weights = self.binary(B::Mul, inputs[1], factor)?;
                 self.s.build(Op::MatMul, &[inputs[0], weights]).map(Some)
             }
-            Op::Binary(B::Add) => {
-                let Some(scaled) = self.into_columns(node.inputs[0], factor)? else { return Ok(None) };
+            Op::Binary(B::Add) if depth > 0 => {
+                let Some(scaled) = self.scaled_columns(node.inputs[0], factor, depth - 1)? else {
+                    return Ok(None);
+                };
                 let bias = self.s.rewriter().new_id(node.inputs[1]);
                 let bias = self.binary(B::Mul, bias, factor)?;
                 self.binary(B::Add, scaled, bias).map(Some)
@@ -152,6 +157,6 @@ impl Folder<'_> {
             return Ok(None);
         }
         let factor = self.s.rewriter().new_id(factor);
-        self.into_columns(x, factor)
+        self.scaled_columns(x, factor, MAX_DEPTH)
     }
 }

@@ -24,6 +24,9 @@ const SMALL_BYTES: usize = 64 << 10;
 /// More is not computed at compile time: the init program does it faster.
 const MAX_INPUT_BYTES: usize = 4 << 20;
 
+/// The oracle is slow: products that take longer are left to the init program, too.
+const MAX_FLOPS: f64 = 1e7;
+
 /// Runs the pass.
 ///
 /// # Errors
@@ -84,7 +87,9 @@ pub fn fold(op: &Op, inputs: &[NodeId], graph: &Graph) -> Option<ConstData> {
     let [result] = results.as_slice() else { return None };
     let given: usize = data.iter().map(|d| d.bytes().len()).sum();
     let size = Shape::size_bytes(result)?;
-    if given > MAX_INPUT_BYTES || (size > SMALL_BYTES && size > given) {
+    let shapes: Vec<&Shape> = inputs.iter().map(|&id| graph.shape(id)).collect();
+    let slow = op.def().flops(op, &shapes, &results) > MAX_FLOPS;
+    if slow || given > MAX_INPUT_BYTES || (size > SMALL_BYTES && size > given) {
         return None;
     }
     let values: Vec<Value> = data.iter().map(|d| d.value()).collect();

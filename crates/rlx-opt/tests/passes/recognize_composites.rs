@@ -577,3 +577,34 @@ fn rotary_embedding() {
         OpKind::Rope,
     );
 }
+
+#[test]
+fn operands_that_make_the_shape_larger_are_no_part_of_a_composite() {
+    // A mask of four items over the scores of one.
+    expect_none(
+        "q: [1, 2, 3, 4] f32
+        kt: [1, 2, 4, 3] f32
+        v: [1, 2, 3, 4] f32
+        mask: [4, 1, 1, 3] f32
+        a = MatMul(q, kt)
+        c = Binary.Add(a, mask)
+        p = Softmax(c) {axis=-1}
+        y = MatMul(p, v)
+        return y",
+        OpKind::Attention,
+    );
+    // A factor of more dimensions than what is normalised: the norm is found without it.
+    let after = recognized(
+        "x: [3, 4] f32
+        g: param [1, 1, 4] f32
+        p = Binary.Mul(x, x)
+        v = Reduce(p) {op=Mean, axes=[1], keep_dim=true}
+        w = Binary.Add(v, 0.000001)
+        r = Activation.Sqrt(w)
+        n = Binary.Div(x, r)
+        y = Binary.Mul(n, g)
+        return y",
+    );
+    let norm = after.nodes().iter().find(|n| n.op.kind() == OpKind::RmsNorm).unwrap();
+    assert_eq!(norm.shape.rank(), 2, "{after}");
+}

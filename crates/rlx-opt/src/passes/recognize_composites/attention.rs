@@ -83,6 +83,10 @@ fn parts(view: &View<'_>, node: &Node) -> Option<Parts> {
             }
             _ => return None,
         };
+        // A mask of more items than there are scores would repeat them.
+        if view.node(scores).shape.dims() != step.shape.dims() {
+            return None;
+        }
     }
     let product = view.node(scores);
     (parts.q, parts.k_transposed) = (product.inputs[0], product.inputs[1]);

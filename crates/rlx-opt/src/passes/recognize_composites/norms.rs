@@ -60,6 +60,11 @@ fn trailing_axis(view: &View<'_>, reduce: NodeId) -> Option<usize> {
     axes.iter().copied().eq(first..node.shape.rank()).then_some(first)
 }
 
+/// Whether gamma and beta leave the shape of what is normalised as it is.
+fn keeps_shape(view: &View<'_>, found: &Match, node: &Node) -> bool {
+    node.shape.dtype().is_float() && view.graph.shape(found.node("x")) == &node.shape
+}
+
 /// `id` with the dimensions of the normalised part, if it broadcasts over the others.
 fn affine(s: &mut Simplifier<'_>, id: NodeId, of: &Shape, axis: usize) -> Result<Option<NodeId>> {
     let want = of.dims()[axis..].to_vec();
@@ -91,7 +96,7 @@ fn layer_norm(
 ) -> Result<Option<NodeId>> {
     let axis = trailing_axis(view, found.node("mean"));
     let Some((axis, eps)) = axis.zip(found.number("eps")) else { return Ok(None) };
-    if trailing_axis(view, found.node("mean_square")) != Some(axis) || !node.shape.dtype().is_float() {
+    if trailing_axis(view, found.node("mean_square")) != Some(axis) || !keeps_shape(view, found, node) {
         return Ok(None);
     }
     let x = s.rewriter().new_id(found.node("x"));
@@ -132,7 +137,7 @@ fn rms_norm(
 ) -> Result<Option<NodeId>> {
     let axis = trailing_axis(view, found.node("mean_square"));
     let Some((axis, eps)) = axis.zip(found.number("eps")) else { return Ok(None) };
-    if !node.shape.dtype().is_float() {
+    if !keeps_shape(view, found, node) {
         return Ok(None);
     }
     let x = s.rewriter().new_id(found.node("x"));

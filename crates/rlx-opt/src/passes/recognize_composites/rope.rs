@@ -3,12 +3,12 @@
 use std::sync::LazyLock;
 
 use rlx_ir::op::{Activation as A, BinaryOp as B};
-use rlx_ir::{Dim, Extent, Graph, Node, NodeId, Op, Result};
+use rlx_ir::{ConstData, Dim, Extent, Graph, Node, NodeId, Op, Result};
 
 use super::View;
 use crate::matcher::{Pattern, act, add, any, mul, named, op};
 use crate::passes::simplify::Simplifier;
-use crate::passes::simplify::dims::groups;
+use crate::passes::simplify::dims::{Group, extended, groups};
 
 static ROPE: LazyLock<Pattern> = LazyLock::new(|| {
     let half = |name| named(name, op(|op| matches!(op, Op::Slice { .. }), [any("x")]));
@@ -76,14 +76,14 @@ fn table(
     half: usize,
     heads_first: bool,
 ) -> Result<Option<NodeId>> {
-    let dims = crate::passes::simplify::dims::extended(s.dims(id), 4);
+    let dims = extended(s.dims(id), 4);
     let (heads, seq) = if heads_first { (1, 2) } else { (2, 1) };
     let batched = dims[0] != Dim::Static(1);
     if dims.len() != 4 || dims[heads] != Dim::Static(1) || dims[seq] != x[seq] || (batched && dims[0] != x[0])
     {
         return Ok(None);
     }
-    let Some(one) = half_of(s, id)? else { return Ok(None) };
+    let Some(one) = half_of(s, id, MAX_DEPTH)? else { return Ok(None) };
     let mut to = vec![dims[seq], Dim::Static(half)];
     if batched {
         to.insert(0, dims[0]);
@@ -91,65 +91,63 @@ fn table(
     s.reshape(one, to).map(Some)
 }
 
+/// Tables are made in a few steps; longer chains are not followed.
+const MAX_DEPTH: usize = 16;
+
 /// The first half of `id` along its last dimension, if the second half is the same.
-fn half_of(s: &mut Simplifier<'_>, id: NodeId) -> Result<Option<NodeId>> {
+fn half_of(s: &mut Simplifier<'_>, id: NodeId, depth: usize) -> Result<Option<NodeId>> {
     let node = s.graph().node(id).clone();
     let last = node.shape.rank().saturating_sub(1);
-    let halved = |dims: &[Dim]| {
-        let mut dims = dims.to_vec();
-        let n = dims.last()?.as_static()?;
-        *dims.last_mut()? = Dim::Static(n / 2);
-        Some(dims)
-    };
-    match &node.op {
+    let by_element = match &node.op {
         Op::Concat { axis }
             if *axis == last && node.inputs.len() == 2 && node.inputs[0] == node.inputs[1] =>
         {
-            Ok(Some(node.inputs[0]))
+            return Ok(Some(node.inputs[0]));
         }
-        Op::Activation(_) | Op::Cast { .. } => match half_of(s, node.inputs[0])? {
-            Some(x) => s.build(node.op.clone(), &[x]).map(Some),
-            None => Ok(None),
-        },
-        Op::Binary(_) if s.uniform(node.inputs[1]).is_some() => match half_of(s, node.inputs[0])? {
-            Some(x) => s.build(node.op.clone(), &[x, node.inputs[1]]).map(Some),
-            None => Ok(None),
-        },
-        Op::Transpose { perm } if perm[last] == last => match half_of(s, node.inputs[0])? {
-            Some(x) => s.transpose(x, perm.clone()).map(Some),
-            None => Ok(None),
-        },
-        Op::Reshape { to } | Op::Expand { to } => {
-            let from = s.dims(node.inputs[0]).to_vec();
-            let same_rows = match &node.op {
-                Op::Expand { .. } => from.last() == to.last(),
-                _ => groups(&from, to)
-                    .is_some_and(|g| g.last().is_some_and(|g| g.from.len() == 1 && g.to == (last..last + 1))),
-            };
-            let Some(to) = halved(to).filter(|_| same_rows) else { return Ok(None) };
-            let Some(x) = half_of(s, node.inputs[0])? else { return Ok(None) };
-            let op =
-                if matches!(node.op, Op::Expand { .. }) { Op::Expand { to } } else { Op::Reshape { to } };
-            s.build(op, &[x]).map(Some)
-        }
+        Op::Constant { data } => return half_of_constant(s, data),
+        Op::Activation(_) | Op::Cast { .. } => true,
+        Op::Binary(_) => s.uniform(node.inputs[1]).is_some(),
+        Op::Transpose { perm } => perm[last] == last,
         // Rows of a table are halved with the table.
-        Op::Gather { axis } if *axis < s.dims(node.inputs[0]).len().saturating_sub(1) => {
-            match half_of(s, node.inputs[0])? {
-                Some(rows) => s.build(node.op.clone(), &[rows, node.inputs[1]]).map(Some),
-                None => Ok(None),
-            }
-        }
-        Op::Constant { data } => {
-            let Some(&n) = data.dims().last().filter(|n| *n % 2 == 0 && **n > 0) else { return Ok(None) };
-            let row = n * data.dtype().size_bytes();
-            if !data.bytes().chunks_exact(row).all(|r| r[..row / 2] == r[row / 2..]) {
-                return Ok(None);
-            }
-            let mut dims = data.dims().to_vec();
-            dims[last] = n / 2;
-            let bytes: Vec<u8> = data.bytes().chunks_exact(row).flat_map(|r| r[..row / 2].to_vec()).collect();
-            s.constant(rlx_ir::ConstData::new(data.dtype(), &dims, bytes)?).map(Some)
-        }
-        _ => Ok(None),
+        Op::Gather { axis } => *axis + 1 < s.dims(node.inputs[0]).len(),
+        Op::Reshape { to } | Op::Expand { to } => keeps_rows(&node.op, s.dims(node.inputs[0]), to),
+        _ => false,
+    };
+    let Some(op) = halved(&node.op).filter(|_| by_element && depth > 0) else { return Ok(None) };
+    let Some(x) = half_of(s, node.inputs[0], depth - 1)? else { return Ok(None) };
+    let mut inputs = node.inputs.clone();
+    inputs[0] = x;
+    s.build(op, &inputs).map(Some)
+}
+
+/// The same op on rows of half the length.
+fn halved(op: &Op) -> Option<Op> {
+    let mut op = op.clone();
+    if let Op::Reshape { to } | Op::Expand { to } = &mut op {
+        let n = to.last()?.as_static()?;
+        *to.last_mut()? = Dim::Static(n / 2);
     }
+    Some(op)
+}
+
+/// Whether movement leaves the last dimension as it is.
+fn keeps_rows(op: &Op, from: &[Dim], to: &[Dim]) -> bool {
+    if matches!(op, Op::Expand { .. }) {
+        return from.last() == to.last();
+    }
+    let last = |g: &Group| g.from.len() == 1 && g.to.len() == 1 && g.to.end == to.len();
+    groups(from, to).is_some_and(|all| all.last().is_some_and(last))
+}
+
+fn half_of_constant(s: &mut Simplifier<'_>, data: &ConstData) -> Result<Option<NodeId>> {
+    let (size, mut dims) = (data.dtype().size_bytes(), data.dims().to_vec());
+    let Some(n) = dims.last_mut().filter(|n| **n > 0 && n.is_multiple_of(2)) else { return Ok(None) };
+    let row = *n * size;
+    *n /= 2;
+    let rows = || data.bytes().chunks_exact(row);
+    if data.dtype().bits() < 8 || !rows().all(|r| r[..row / 2] == r[row / 2..]) {
+        return Ok(None);
+    }
+    let bytes: Vec<u8> = rows().flat_map(|r| r[..row / 2].to_vec()).collect();
+    s.constant(ConstData::new(data.dtype(), &dims, bytes)?).map(Some)
 }

@@ -69,8 +69,10 @@ fn pad_into_convolution(s: &mut Simplifier<'_>, op: &Op, inputs: &[NodeId]) -> F
             continue;
         }
         let (Ok(b), Ok(a)) = (usize::try_from(b), usize::try_from(a)) else { return Ok(None) };
-        pads[axis - first] += b;
-        pads[spatial + axis - first] += a;
+        for (pad, more) in [(axis - first, b), (spatial + axis - first, a)] {
+            let Some(sum) = pads[pad].checked_add(more) else { return Ok(None) };
+            pads[pad] = sum;
+        }
     }
     let conv = Op::Conv {
         strides: strides.clone(),
