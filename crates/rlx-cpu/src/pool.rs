@@ -348,7 +348,7 @@ impl Shared {
             }
             std::hint::spin_loop();
             spins = spins.wrapping_add(1);
-            if spins % 64 == 0 {
+            if spins.is_multiple_of(64) {
                 self.idle(slot, seen, &mut last_use);
             }
         }

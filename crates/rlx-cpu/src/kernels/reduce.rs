@@ -149,7 +149,7 @@ impl Reduce {
         let width = if rank == 0 { 1 } else { y.dims()[rank - 1] };
         let (y_step, x_step) =
             if rank == 0 { (0, 0) } else { (y.strides()[rank - 1], x.strides()[rank - 1]) };
-        let rows = if width == 0 { 0 } else { y.elements() / width };
+        let rows = y.elements().checked_div(width).unwrap_or(0);
         let blocks = width.div_ceil(BLOCK);
         let count = self.reduced.elements();
         let (from, to) = (cx.shared::<T>(self.from), cx.shared::<T>(self.to));

@@ -103,7 +103,7 @@ impl StepKernel for Rope {
             [b, h, s, d] if d == self.head_dim => [b, h, s],
             ref dims => return Err(mismatch(format!("heads of {} elements in {dims:?}", self.head_dim))),
         };
-        if x.dims() != out.dims() || self.n_rot > self.head_dim || self.n_rot % 2 != 0 {
+        if x.dims() != out.dims() || self.n_rot > self.head_dim || !self.n_rot.is_multiple_of(2) {
             return Err(mismatch(format!("{} turned elements in heads of {}", self.n_rot, self.head_dim)));
         }
         let table = |b: &Bound| Rows::table(b, counts[0], counts[2], self.n_rot / 2);

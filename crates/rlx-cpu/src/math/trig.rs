@@ -28,6 +28,8 @@ fn sin_quadrant<S: Simd>(s: S, x: S::F, shift: i32, exact: fn(f32) -> f32) -> S:
     }
     let j = s.round(s.mul(x, s.splat(std::f32::consts::FRAC_2_PI)));
     let q = s.add_i(s.to_int(j), s.splat_i(shift));
+    // The leading digits alone: the next lines subtract the rest.
+    #[allow(clippy::approx_constant)]
     let r = s.neg_mul_add(j, s.splat(1.570_796), x);
     let r = s.neg_mul_add(j, s.splat(3.139_164_7e-7), r);
     let r = s.neg_mul_add(j, s.splat(5.390_302_5e-15), r);

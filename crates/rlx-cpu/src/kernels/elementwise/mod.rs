@@ -107,7 +107,9 @@ impl Elementwise {
         anchor: Option<&Bound>,
     ) -> Result<Needs> {
         let dims = outputs.first().map_or(&[][..], |o| o.dims());
-        (self.layouts.clear(), self.inputs.clear(), self.outputs.clear());
+        self.layouts.clear();
+        self.inputs.clear();
+        self.outputs.clear();
         for (bound, out) in outputs.iter().zip(&self.program.outputs) {
             if bound.dims() != dims {
                 return Err(mismatch(format!("the results of a region are {dims:?} and {:?}", bound.dims())));
