@@ -59,7 +59,7 @@ fn check(make: impl Fn(usize) -> (Graph, Vec<Bindings>), seed: u64, numerics: Nu
     let try_size = |size: usize| {
         let (graph, all) = make(size);
         verify_ok(&graph).unwrap_or_else(|e| panic!("the generator made an invalid graph: {e}\n{graph}"));
-        fault(&graph, &all, numerics, seed % 2 == 0).map(|fault| (graph, fault))
+        fault(&graph, &all, numerics, seed.is_multiple_of(2)).map(|fault| (graph, fault))
     };
     if try_size(SIZE).is_some()
         && let Some((size, (graph, fault))) = (1..=SIZE).find_map(|s| Some((s, try_size(s)?)))
@@ -110,7 +110,7 @@ fn with_constants(case: &Case, which: usize) -> (Graph, Bindings) {
     let (mut graph, mut bindings) = (Graph::new("constants"), Bindings::default());
     let mut ids = Vec::new();
     for (i, value) in case.inputs.iter().enumerate() {
-        if (i + which) % 2 == 0 {
+        if (i + which).is_multiple_of(2) {
             ids.push(graph.constant(value.to_const()));
         } else {
             ids.push(graph.input(format!("x{i}"), value.shape()));
@@ -131,8 +131,8 @@ fn every_op_alone_survives_the_passes() {
             let constants = seed % 4 < 2 && case.source.is_none();
             let (graph, bindings) =
                 if constants { with_constants(&case, seed as usize % 2) } else { case.graph() };
-            let numerics = if seed % 3 == 0 { Numerics::Strict } else { Numerics::Fast };
-            if let Some(fault) = fault(&graph, &[bindings], numerics, seed % 2 == 0) {
+            let numerics = if seed.is_multiple_of(3) { Numerics::Strict } else { Numerics::Fast };
+            if let Some(fault) = fault(&graph, &[bindings], numerics, seed.is_multiple_of(2)) {
                 panic!("{kind}, seed {seed}, {numerics:?}: {fault}\nas written: {graph}");
             }
         }

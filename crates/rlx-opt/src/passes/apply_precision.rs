@@ -116,6 +116,10 @@ fn shortened(
         let is_long = s.dtype(id) == DType::F32;
         inputs.push(if is_long { s.build(Op::Cast { to: dtype }, &[id])? } else { id });
     }
+    if s.infer(&node.op, &inputs).is_err() {
+        // The op is not for this type.
+        return Ok(None);
+    }
     let short = s.rewriter().emit(node.op.clone(), &inputs)?;
     if s.dtype(short) != dtype || !runs_natively(s.graph().node(short), s.graph(), context) {
         return Ok(None);
