@@ -1,7 +1,7 @@
 //! The [`Builder`]: writes kernels, simplifying as it goes.
 //!
 //! Every value goes through [`Builder::inst`], which folds constants, drops arithmetic that changes nothing
-//! ([`crate::simplify`]) and makes equal values once. The short forms (`add`, `div`, …) are what schedules
+//! (`simplify.rs`) and makes equal values once. The short forms (`add`, `div`, …) are what schedules
 //! are written in.
 //!
 //! ```

@@ -1,11 +1,11 @@
 //! Emulation: the same kernel in terms of what a device has.
 //!
 //! A kernel is written anew with [`TypeSupport`] in mind:
-//! - 64-bit integers become pairs of `u32`, their arithmetic exact ([`int64`]);
+//! - 64-bit integers become pairs of `u32`, their arithmetic exact (`int64.rs`);
 //! - elements of less than 32 bits lie in `u32` words: loads extract, stores change their bits of the word
-//!   atomically, so that neighbours may write at the same time ([`narrow`]);
+//!   atomically, so that neighbours may write at the same time (`narrow.rs`);
 //! - functions of the mathematical library become polynomials, so that they are as accurate on every device
-//!   ([`math`]).
+//!   (`math.rs`).
 //!
 //! binary64 is not emulated: a kernel that computes in it is refused. Elements of 4 bits are packed into
 //! words on every device.

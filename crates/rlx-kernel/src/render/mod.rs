@@ -1,6 +1,6 @@
 //! Renderers: a kernel in a device's language.
 //!
-//! Both languages share the walk over statements ([`write_body`]); a [`Dialect`] says how types, instructions and
+//! Both languages share the walk over statements (`write_body`); a `Dialect` says how types, instructions and
 //! stores are written. Renderers refuse what their language lacks: run [`crate::emulate`] first.
 //!
 //! **Bindings.** Binding 0 (CUDA: the first argument) is the array of uniforms, `i32` each, in the order of

@@ -1,6 +1,6 @@
 //! Index: elements at positions that are data.
 //!
-//! Gathers and scatters compute one element of their result at a time ([`Cx::indexed`]), so they stand in map
+//! Gathers and scatters compute one element of their result at a time (`Cx::indexed`), so they stand in map
 //! kernels like movement does. A gather asks its table for the element the index means. A scatter looks
 //! through the updates that may mean its element, in order, so that the last of several wins and sums have a
 //! fixed order: no two invocations ever write one place.

@@ -1,11 +1,11 @@
 //! Matrix products, and everything that is one after an index map.
 //!
-//! A [`Product`] says how large the matrices are and how to get an element of each; the two forms compute
+//! A `Product` says how large the matrices are and how to get an element of each; the two forms compute
 //! `Σ_k a[m, k]·b[k, n]` for every batch:
-//! - [`tiled`]: a workgroup makes a tile of [`TILE`]×[`TILE`] results. Strips of both operands, [`DEPTH`] deep,
+//! - `tiled`: a workgroup makes a tile of `TILE`×`TILE` results. Strips of both operands, `DEPTH` deep,
 //!   go through workgroup memory; each invocation keeps 4×4 sums. The finished tile goes through workgroup
 //!   memory once more, so that the epilogue is written once and neighbours store side by side.
-//! - [`serial`]: one invocation for each result, for products too thin to fill tiles.
+//! - `serial`: one invocation for each result, for products too thin to fill tiles.
 //!
 //! Every result is one chain of sums in order of `k`.
 

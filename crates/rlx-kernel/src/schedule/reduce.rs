@@ -2,7 +2,7 @@
 //!
 //! Short rows, and rows whose elements do not lie side by side while those of neighbouring rows do, are done
 //! by one invocation each, in order. Other rows are done by one workgroup each: every invocation takes each
-//! [`WORKGROUP`]-th element in order, and a tree in workgroup memory joins the parts. Which of the two is
+//! `WORKGROUP`-th element in order, and a tree in workgroup memory joins the parts. Which of the two is
 //! decided by the step's shape alone, and both have a fixed order, so bits never depend on the device's.
 //!
 //! Running reductions ([`running`]) are done by one invocation for each row.
