@@ -255,7 +255,7 @@ mod tests {
         values[700] = f32::NAN;
         let line = Line { first: values.as_mut_ptr(), step: 1 };
         for (largest, k) in [(true, 1), (true, 40), (false, 7), (false, 999), (true, 1000)] {
-            let room = (2 * k).max(CANDIDATES).min(1000);
+            let room = (2 * k).clamp(CANDIDATES, 1000);
             let mut scratch = vec![Candidate { value: 0.0, at: 0 }; room];
             // SAFETY: the line has 1000 elements, and there is room.
             let got = unsafe { first_of(&line, 1000, k, scratch.as_mut_ptr(), room, largest) };
