@@ -244,7 +244,7 @@ fn powers_are_right_also_in_the_corners() {
 fn tails_are_done_and_nothing_else() {
     for isa in Isa::available() {
         for n in 0..50 {
-            let mut x = vec![1.0f32; 50];
+            let mut x = [1.0f32; 50];
             apply_in_place(isa, Unary::Neg, &mut x[..n]);
             assert!(x.iter().enumerate().all(|(i, &v)| v == if i < n { -1.0 } else { 1.0 }));
         }

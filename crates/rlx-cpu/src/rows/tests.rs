@@ -14,7 +14,8 @@ fn reductions_are_right_and_have_the_same_bits_everywhere() {
     for n in (1..80).chain([128, 1000, 4097]) {
         let x = rng.vec(3 * n);
         let rows: Vec<Vec<f64>> = x.chunks(n).map(wide).collect();
-        let cases: [(Reduction, fn(&[f64]) -> f64); 5] = [
+        type Reference = fn(&[f64]) -> f64;
+        let cases: [(Reduction, Reference); 5] = [
             (Reduction::Sum, |r| r.iter().sum()),
             (Reduction::Mean, |r| r.iter().sum::<f64>() / r.len() as f64),
             (Reduction::SumOfSquares, |r| r.iter().map(|v| v * v).sum()),

@@ -28,6 +28,8 @@ pub const LANES: usize = 16;
 /// The operations kernels are written in; lanes are independent unless a method says otherwise.
 ///
 /// Floating-point comparisons are false on NaN. `load*`/`store*` need no alignment.
+// `self` is the token that proves the instruction set is there, in conversions too.
+#[allow(clippy::wrong_self_convention)]
 pub trait Simd: Copy + Send + Sync + 'static {
     /// Sixteen f32.
     type F: Copy;
