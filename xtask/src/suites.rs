@@ -50,7 +50,7 @@ pub const SUITES: &[Suite] = &[
     suite(
         "build",
         "everything compiles, tests included",
-        360,
+        540,
         What::Cargo { args: &["test", "--workspace", "--no-run", "--quiet"], env: &[] },
     ),
     suite(
@@ -77,20 +77,20 @@ pub const SUITES: &[Suite] = &[
         20,
         What::CrateCount { packages: &["rlx-runtime", "rlx-cpu", "rlx-onnx"], most: 45 },
     ),
-    suite("unit", "unit and text-form tests", 240, What::Unit),
+    suite("unit", "unit and text-form tests", 200, What::Unit),
     suite("doctest", "documentation examples", 120, What::DocTests),
     Suite {
         needs: &[&ONNX_CASES],
-        ..suite("onnx-node", "the ONNX backend's node cases", 300, What::Targets(&["node_suite*"]))
+        ..suite("onnx-node", "the ONNX backend's node cases", 240, What::Targets(&["node_suite*"]))
     },
     Suite {
         needs: &[&MINILM],
-        ..suite("goldens", "whole models against committed outputs", 300, What::Targets(&["goldens*"]))
+        ..suite("goldens", "whole models against committed outputs", 240, What::Targets(&["goldens*"]))
     },
     suite(
         "random",
         "random graphs against the oracle",
-        300,
+        270,
         What::Targets(&["random_graphs*", "ops", "every_op"]),
     ),
     suite("contract", "the public contract", 150, What::Targets(&["contract*"])),
