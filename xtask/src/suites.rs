@@ -128,6 +128,10 @@ pub fn choose(named: &[&str], all: bool) -> Result<Vec<&'static Suite>, String> 
 
 impl Suite {
     pub fn run(&self) -> Outcome {
+        // Single tests and examples among these read test data and name a skip where it is absent.
+        if matches!(self.what, What::Unit | What::DocTests) {
+            rlx_testdata::ALL.iter().for_each(|set| drop(crate::data::fetch(set)));
+        }
         for set in self.needs {
             if let Err(why) = crate::data::fetch(set) {
                 let note = format!("test data {}: {why}", set.name);

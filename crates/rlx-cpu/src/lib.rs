@@ -8,9 +8,8 @@
 //! | [`simd`] | sixteen logical f32 lanes on every instruction set; kernels are written once over it |
 //! | [`math`] | vector functions (exp, log, erf, tanh, …) and [`math::Unary`], their list |
 //! | [`gemm`] | packed matrix product with fused epilogue; the same kernel as convolution |
-//! | [`attention`] | streaming attention, built of two products |
 //! | [`rows`] | reductions, softmax and normalisation along the last axis |
-//! | [`window`] | depthwise convolution and pooling |
+//! | [`window`] | depthwise convolution |
 //! | [`pool`] | fork and join over fixed ranges; idle costs nothing |
 //! | [`alloc`] | aligned memory in huge pages, for weights and the arena |
 //!
@@ -27,7 +26,6 @@
 #[allow(unsafe_code)]
 pub mod alloc;
 #[allow(unsafe_code)]
-pub mod attention;
 pub mod backend;
 #[allow(unsafe_code)]
 pub mod gemm;

@@ -135,7 +135,8 @@ fn conv_layer(
 #[test]
 fn convolutions_take_every_route() {
     let v = |a: &[usize]| a.to_vec();
-    let cases: [(&[usize], &[usize], [Vec<usize>; 3], usize); 9] = [
+    type Case<'a> = (&'a [usize], &'a [usize], [Vec<usize>; 3], usize);
+    let cases: [Case<'_>; 9] = [
         // One pixel: a product.
         (&[2, 5, 4, 20], &[30, 20, 1, 1], [v(&[1, 1]), v(&[0; 4]), v(&[1, 1])], 1),
         // One pixel with steps: windows.

@@ -86,7 +86,7 @@ fn no_step_reads_and_writes_one_pool_and_live_values_stand_apart() {
     let mut most = 0;
     for seed in 0..150 {
         let (graph, _) = random_graph(seed, 16);
-        for spec in [PoolSpec::default(), exclusive(), PoolSpec { max_bytes: 16384, ..exclusive() }] {
+        for spec in [PoolSpec::default(), exclusive(), PoolSpec { max_bytes: 32768, ..exclusive() }] {
             let lir = compile(&graph, spec);
             check(&lir, spec);
             most = most.max(lir.plan().unwrap().pools.len());

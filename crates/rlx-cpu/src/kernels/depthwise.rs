@@ -9,7 +9,7 @@ use super::region::Anchored;
 use super::{BindCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel};
 use crate::gemm::Bias;
 use crate::program::layout::{At, Bound, Layout};
-use crate::window::{WindowOp, WindowPass, Windows};
+use crate::window::{WindowPass, Windows};
 
 /// Whether a convolution of `x` takes the route of this module: as many groups as channels, and as filters.
 pub(crate) fn is_depthwise(op: &Op, x: &rlx_ir::Shape, result: &rlx_ir::Shape) -> bool {
@@ -148,7 +148,8 @@ impl StepKernel for Depthwise {
             };
             let pass = WindowPass {
                 windows: s.windows,
-                op: WindowOp::Depthwise { weights, bias },
+                weights,
+                bias,
                 activation: epilogue.activation,
                 input: cx.ptr(s.x),
                 output: cx.ptr(s.y),

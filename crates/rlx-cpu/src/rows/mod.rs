@@ -17,6 +17,5 @@ mod softmax;
 mod tests;
 
 pub use norm::{Norm, normalize};
-pub(crate) use reduce::fill;
 pub use reduce::{Reduction, reduce};
 pub use softmax::{Softmax, softmax, softmax_in_place};

@@ -137,6 +137,10 @@ pub(super) fn softplus_f64(x: f64) -> f64 {
 
 /// 1 − erf(x) for x ≥ 2, by Lentz's method on the continued fraction (DLMF 7.9.1).
 fn erfc_tail(x: f64) -> f64 {
+    // Below the least f64 from here on; and the fraction has no value at infinity.
+    if x > 30.0 {
+        return 0.0;
+    }
     const TINY: f64 = 1e-300;
     let (mut f, mut c, mut d) = (x, x, 0.0);
     for k in 1..200 {
