@@ -8,8 +8,10 @@ mod data;
 mod docs;
 mod drivers;
 mod exec;
+mod neon;
 mod nvrtc;
 mod outcome;
+mod packages;
 #[cfg(feature = "proto")]
 mod proto;
 mod report;

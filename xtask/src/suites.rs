@@ -35,6 +35,8 @@ pub enum What {
     Targets(&'static [&'static str]),
     /// The devices that wgpu drives, and the contract on them; with `all`, every model and more graphs.
     Gpu { all: bool },
+    /// The CPU backend's tests on AArch64 under QEMU.
+    Neon,
     /// The external crates that the library packages pull in are within budget.
     CrateCount { packages: &'static [&'static str], most: usize },
 }
@@ -109,6 +111,7 @@ pub const SUITES: &[Suite] = &[
         needs: &[&NVRTC],
         ..suite("nvrtc", "generated CUDA C compiles for sm_75, sm_80, sm_90", 600, What::Nvrtc)
     },
+    Suite { heavy: true, ..suite("neon", "the CPU's kernels on AArch64, under QEMU", 900, What::Neon) },
     Suite {
         heavy: true,
         ..suite("deny", "licences and advisories", 120, What::Tool { tool: "deny", args: &["check"] })
@@ -159,6 +162,7 @@ impl What {
             What::Nvrtc => crate::nvrtc::run(run),
             What::ToyOp => crate::toy_op::run(run),
             What::Gpu { all } => gpu(run, *all),
+            What::Neon => crate::neon::run(run),
             What::CrateCount { packages, most } => crate_count(packages, *most),
         }
     }
