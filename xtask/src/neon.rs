@@ -11,13 +11,13 @@ use std::process::Command;
 const TARGET: &str = "aarch64-unknown-linux-gnu";
 const PACKAGES: &[&str] = &["qemu-user", "gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross"];
 
-/// Builds for AArch64 and runs the library's tests.
+/// Builds for AArch64 and runs its tests, those against the oracle included.
 pub fn run(run: &Run) -> Outcome {
     if let Err(why) = ensure() {
         let note = format!("AArch64 tools: {why}");
         return if rlx_testdata::in_ci() { Outcome::fail(note) } else { Outcome::skip(note) };
     }
-    let mut command = cargo_command(&["test", "--quiet", "--target", TARGET, "-p", "rlx-cpu", "--lib"]);
+    let mut command = cargo_command(&["test", "--quiet", "--target", TARGET, "-p", "rlx-cpu", "--tests"]);
     command.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", "aarch64-linux-gnu-gcc");
     command.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER", "qemu-aarch64 -L /usr/aarch64-linux-gnu");
     run.tests(&mut command)
