@@ -1,4 +1,4 @@
-//! Whether a device computes what the oracle computes, and if not, where it first goes wrong.
+//! Whether a device computes what the oracle (or another device) computes, and if not, where it first goes wrong.
 //!
 //! The outputs are compared first. Then every value that survives fusion (what some step of the compiled module
 //! writes) is asked for as an output and compared, in order. For the first value that is off, the nodes behind
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use rlx_ir::oracle::{self, Bindings};
 use rlx_ir::{ConstData, Error, ErrorKind, Graph, Node, NodeId, Op, Result, Value, WeightStore};
-use rlx_runtime::{CompileOptions, CompiledGraph, Session};
+use rlx_runtime::{CompileOptions, CompiledGraph, Numerics, Precision, Session};
 
 use crate::compare::{Difference, Tolerance, compare};
 use crate::runner::views;
@@ -57,20 +57,46 @@ pub struct Case<'a> {
     pub inputs: &'a [(&'a str, &'a ConstData)],
 }
 
-/// Runs `case` on the session's device and on the oracle, and compares. `progress` hears what is being done.
+/// What decides which values are right.
+#[derive(Debug, Clone, Copy, Default)]
+pub enum Reference<'a> {
+    /// The oracle: slow and exact.
+    #[default]
+    Oracle,
+    /// A device that is trusted. It computes in f32 and with strict numerics, whatever is verified, and every value
+    /// of the graph is an output there.
+    Device(&'a Session),
+}
+
+/// Runs `case` on the session's device and on the reference, and compares. `progress` hears what is being done.
 ///
 /// # Errors
-/// A case that does not run on the oracle or on the device at all.
+/// A case that does not run on the reference or on the device at all.
 pub fn verify(
     session: &Session,
+    reference: Reference<'_>,
     options: &CompileOptions,
     case: Case<'_>,
     tolerance: Tolerance,
     progress: &mut dyn FnMut(&str),
 ) -> Result<Verification> {
     let run = Run { session, options, case, tolerance };
-    progress("running the oracle");
-    let values = oracle::evaluate_all(case.graph, &bindings(case)?, &case.graph.outputs)?;
+    let values = match reference {
+        Reference::Oracle => {
+            progress("running the oracle");
+            oracle::evaluate_all(case.graph, &bindings(case)?, &case.graph.outputs)?
+        }
+        Reference::Device(trusted) => {
+            progress("running the trusted device");
+            let options = CompileOptions {
+                precision: Precision::F32,
+                policy: None,
+                numerics: Numerics::Strict,
+                ..options.clone()
+            };
+            Run { session: trusted, options: &options, case, tolerance }.every_value()?
+        }
+    };
     progress("running the device");
     let (compiled, got) = run.device(case.graph)?;
     let want = |id: NodeId| result(&values, id);
@@ -108,7 +134,7 @@ type Values = [Option<Vec<Value>>];
 
 fn result(values: &Values, id: NodeId) -> Result<&Value> {
     let found = values.get(id.index()).and_then(|v| v.as_ref()).and_then(|v| v.first());
-    found.ok_or_else(|| Error::new(ErrorKind::Internal, format!("the oracle has no value of {id}")))
+    found.ok_or_else(|| Error::new(ErrorKind::Internal, format!("the reference has no value of {id}")))
 }
 
 fn bindings(case: Case<'_>) -> Result<Bindings> {
@@ -167,6 +193,34 @@ impl Run<'_> {
         compiled.try_set_weights(self.case.weights)?;
         let outputs = compiled.try_run_tensors(&views(self.case.inputs))?;
         Ok((compiled, outputs))
+    }
+
+    /// The values of all nodes that the outputs depend on, as the oracle gives them.
+    fn every_value(&self) -> Result<Vec<Option<Vec<Value>>>> {
+        let graph = self.case.graph;
+        let live = oracle::live_nodes(graph, &graph.outputs)?;
+        let bindings = bindings(self.case)?;
+        let mut values: Vec<Option<Vec<Value>>> = vec![None; graph.len()];
+        let mut computed = Vec::new();
+        for node in graph.nodes().iter().filter(|n| live[n.id.index()]) {
+            let known = match &node.op {
+                Op::Input { name } => bindings.input(name).cloned(),
+                Op::Param { name } => bindings.param(name).cloned(),
+                Op::Constant { data } => Some(data.value()),
+                _ => {
+                    computed.push(node.id);
+                    continue;
+                }
+            };
+            values[node.id.index()] = known.map(|value| vec![value]);
+        }
+        let mut all = graph.clone();
+        all.set_outputs(computed.clone());
+        let (_, got) = self.device(&all)?;
+        for (id, value) in computed.into_iter().zip(&got) {
+            values[id.index()] = Some(vec![value.value()]);
+        }
+        Ok(values)
     }
 
     fn inner(&self, survivors: &[NodeId], values: &Values) -> Result<Vec<Difference>> {
@@ -244,6 +298,7 @@ fn divergence(graph: &Graph, node: &Node, alone: bool, difference: Difference) -
 /// As [`verify`].
 pub fn verify_imported(
     session: &Session,
+    reference: Reference<'_>,
     options: &CompileOptions,
     imported: &Arc<rlx_onnx::Imported>,
     inputs: &[(&str, &ConstData)],
@@ -251,5 +306,5 @@ pub fn verify_imported(
     progress: &mut dyn FnMut(&str),
 ) -> Result<Verification> {
     let case = Case { graph: &imported.graph, weights: &imported.weights, inputs };
-    verify(session, options, case, tolerance, progress)
+    verify(session, reference, options, case, tolerance, progress)
 }

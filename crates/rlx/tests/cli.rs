@@ -345,10 +345,29 @@ fn verify_compares_with_the_oracle() {
     }
     assert!(found["values"].as_u64() > Some(0) && found["tolerance"]["rtol"].as_f64() == Some(1e-3));
     assert!(done(&["verify", DIGITS]).trim_end().ends_with("ok"));
+    assert!(done(&["verify", DIGITS, "--against", "cpu"]).trim_end().ends_with("ok"));
+    assert!(failed(1, &["verify", DIGITS, "--against", "tpu"]).contains("no backend"));
     // Nothing computes in f32 without any error: a tolerance of nothing must find where it starts.
     let output = rlx(&["verify", DIGITS, "--rtol", "0", "--atol", "0", "--json"]);
     assert_eq!(output.status.code(), Some(1));
     let found: Json = serde_json::from_str(&out(&output)).unwrap();
+    let first = &found["first_divergence"];
+    assert!(found["ok"] == false && first["node"].is_string() && first["op"].is_string(), "{found}");
+}
+
+#[test]
+#[cfg(feature = "vulkan")]
+fn verify_compares_vulkan_with_the_cpu() {
+    if let Some(missing) = rlx_runtime::unavailable_reason(rlx_runtime::Device::Vulkan) {
+        let required = std::env::var("RLX_TEST_DEVICES").unwrap_or_default();
+        assert!(!required.contains("vulkan"), "RLX_TEST_DEVICES names vulkan: {missing}");
+        println!("@skip 1 vulkan: {missing}");
+        return;
+    }
+    let args = ["verify", DIGITS, "--device", "vulkan", "--against", "cpu"];
+    assert!(done(&args).trim_end().ends_with("ok"));
+    let strict = [&args[..], &["--rtol", "0", "--atol", "0", "--json"]].concat();
+    let found: Json = serde_json::from_str(&out(&rlx(&strict))).unwrap();
     let first = &found["first_divergence"];
     assert!(found["ok"] == false && first["node"].is_string() && first["op"].is_string(), "{found}");
 }

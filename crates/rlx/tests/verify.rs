@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use common::{DEVICE, OracleBackend};
 use rlx::compare::Tolerance;
-use rlx::verify::{Case, Verification, verify};
+use rlx::verify::{Case, Reference, Verification, verify};
 use rlx_ir::op::{Activation, BinaryOp};
 use rlx_ir::{ConstData, DType, Graph, LirModule, Node, Result, Shape, Weight, WeightStore};
 use rlx_opt::{CompileOptions, Target};
@@ -73,26 +73,47 @@ fn graph() -> Graph {
     g
 }
 
-fn run(session: &Session) -> Verification {
+fn run(session: &Session, reference: Reference<'_>) -> Verification {
     let graph = graph();
     let x = ConstData::from_f32(&[2, 2], &[0.1, 0.2, 0.3, 0.4]).unwrap();
     let mut weights = WeightStore::new();
     weights.insert("w", Weight::owned(DType::F32, &[2, 2], x.bytes().clone()).unwrap());
     let case = Case { graph: &graph, weights: &weights, inputs: &[("x", &x)] };
-    verify(session, &CompileOptions::default(), case, Tolerance::default(), &mut |_| {}).unwrap()
+    verify(session, reference, &CompileOptions::default(), case, Tolerance::default(), &mut |_| {}).unwrap()
 }
 
-#[test]
-fn a_right_device_is_found_right() {
-    let found = run(&Session::new(Device::Cpu));
-    assert!(found.ok && found.first_divergence.is_none() && found.overall.max_abs < 1e-5, "{found:?}");
-}
-
-#[test]
-fn the_wrong_op_is_named() {
-    let found = run(&Session::with_backend(DEVICE, Arc::new(Faulty)));
+fn is_tanh(found: Verification) {
     let first = found.first_divergence.expect("a divergence");
     assert!(!found.ok && !found.outputs[0].ok);
     assert_eq!((first.op, first.origin.as_deref(), first.alone), ("Activation", Some("tanh"), true));
     assert!(first.difference.max_abs > 0.05);
+}
+
+#[test]
+fn a_right_device_is_found_right() {
+    let cpu = Session::new(Device::Cpu);
+    for reference in [Reference::Oracle, Reference::Device(&cpu)] {
+        let found = run(&cpu, reference);
+        assert!(found.ok && found.first_divergence.is_none() && found.overall.max_abs < 1e-5, "{found:?}");
+    }
+}
+
+#[test]
+fn the_wrong_op_is_named_whatever_is_trusted() {
+    let faulty = Session::with_backend(DEVICE, Arc::new(Faulty));
+    let cpu = Session::new(Device::Cpu);
+    is_tanh(run(&faulty, Reference::Oracle));
+    is_tanh(run(&faulty, Reference::Device(&cpu)));
+    // Who is trusted decides who errs, and where is the same.
+    is_tanh(run(&cpu, Reference::Device(&faulty)));
+}
+
+#[test]
+#[cfg(feature = "vulkan")]
+fn vulkan_is_found_right_against_the_cpu() {
+    common::on(Device::Vulkan, |device| {
+        let cpu = Session::new(Device::Cpu);
+        let found = run(&Session::new(device), Reference::Device(&cpu));
+        assert!(found.ok && found.values > 0, "{found:?}");
+    });
 }

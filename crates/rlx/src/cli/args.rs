@@ -46,7 +46,7 @@ pub enum Command {
     /// Show what a model takes, gives, contains and costs, and what the compiler makes of it
     #[command(after_help = INSPECT_EXAMPLES)]
     Inspect(InspectArgs),
-    /// Compare a device with the slow, exact oracle, value by value
+    /// Compare a device with the slow, exact oracle or another device, value by value
     #[command(after_help = VERIFY_EXAMPLES)]
     Verify(VerifyArgs),
     /// Measure how long a model takes
@@ -78,6 +78,7 @@ Examples:
 const VERIFY_EXAMPLES: &str = "\
 Examples:
   rlx verify model.onnx --inputs golden.npz
+  rlx verify model.onnx --device vulkan --against cpu
   rlx verify model.onnx --dim batch=2 --precision bf16 --rtol 0.02";
 
 const BENCH_EXAMPLES: &str = "\
@@ -150,6 +151,9 @@ pub struct VerifyArgs {
     /// The model and how to run it.
     #[command(flatten)]
     pub common: Common,
+    /// A device to trust instead of the oracle
+    #[arg(long, value_name = "DEVICE", value_parser = device)]
+    pub against: Option<Device>,
     /// The error allowed relative to each element [default: 1e-3; f16 1e-2, bf16 5e-2]
     #[arg(long)]
     pub rtol: Option<f64>,

@@ -1,10 +1,10 @@
-//! `rlx verify`: a device against the oracle.
+//! `rlx verify`: a device against the oracle or another device.
 
 use std::process::ExitCode;
 
 use rlx::compare::Tolerance;
-use rlx::verify::{Verification, verify_imported};
-use rlx_runtime::Precision;
+use rlx::verify::{Reference, Verification, verify_imported};
+use rlx_runtime::{Precision, Session};
 use serde_json::{Value as Json, json};
 
 use super::args::VerifyArgs;
@@ -21,7 +21,10 @@ pub fn verify(args: &VerifyArgs, json: bool) -> Result<ExitCode, Failure> {
     let (_, imported) = job.runner.prepare(&given)?;
     let tolerance = tolerance(args);
     let mut say = |message: &str| progress.say(message);
-    let found = verify_imported(&job.session, &job.options, &imported, &given, tolerance, &mut say)?;
+    let trusted = args.against.map(Session::try_new).transpose()?;
+    let reference = trusted.as_ref().map_or(Reference::Oracle, Reference::Device);
+    let found =
+        verify_imported(&job.session, reference, &job.options, &imported, &given, tolerance, &mut say)?;
     drop(progress);
     if json {
         println!("{}", to_json(&found));
