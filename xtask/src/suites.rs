@@ -197,7 +197,7 @@ fn gpu(run: &Run, all: bool) -> Outcome {
     }
     // One test at a time: software devices use all cores for each.
     let rest = ["--", "--nocapture", "--test-threads", "1"];
-    let contract = ["-p", "rlx-runtime", "--features", "vulkan,opengl", "--test", "contract_compiled"];
+    let contract = ["-p", "rlx-contract", "--features", "vulkan,opengl", "--test", "contract_compiled"];
     for (what, only) in
         [(&["-p", "rlx-wgpu", "--test", "gpu"][..], &[][..]), (&contract, &["vulkan::", "opengl::"])]
     {

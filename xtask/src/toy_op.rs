@@ -51,6 +51,7 @@ fn copy_workspace(copy: &Path) -> Result<Vec<PathBuf>, String> {
         "crates",
         "xtask",
         "examples",
+        "tests",
     ]);
     list.args(["Cargo.toml", "Cargo.lock", "README.md"]);
     let listed = list.current_dir(root()).output().map_err(|e| format!("git: {e}"))?;

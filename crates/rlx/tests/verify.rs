@@ -1,13 +1,10 @@
 //! `rlx::verify` finds the op at which a device goes wrong: a device that computes tanh as sine.
 
-#[path = "../../rlx-runtime/tests/common/mod.rs"]
-mod common;
-
 use std::sync::Arc;
 
-use common::{DEVICE, OracleBackend};
 use rlx::compare::Tolerance;
 use rlx::verify::{Case, Reference, Verification, verify};
+use rlx_contract::{DEVICE, OracleBackend};
 use rlx_ir::op::{Activation, BinaryOp};
 use rlx_ir::{ConstData, DType, Graph, LirModule, Node, Result, Shape, Weight, WeightStore};
 use rlx_opt::{CompileOptions, Target};

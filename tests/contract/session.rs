@@ -1,10 +1,8 @@
 //! The contract's section "Session and options", by public names only.
 
-mod common;
-
 use std::collections::HashMap;
 
-use common::DEVICE;
+use rlx_contract::DEVICE;
 use rlx_ir::op::{Activation, BinaryOp};
 use rlx_ir::{ConstData, DType, Dim, DimBinding, ErrorKind, Graph, GraphModule, HirModule, Shape, sym};
 use rlx_runtime::{
@@ -22,7 +20,7 @@ fn negate(dims: &[Dim]) -> Graph {
 
 #[test]
 fn a_session_says_what_it_is() {
-    common::register();
+    rlx_contract::register();
     let s = Session::new_with_precision(DEVICE, Precision::BF16).with_policy(PrecisionPolicy::AutoMixedBf16);
     assert_eq!((s.device(), s.precision()), (DEVICE, Precision::BF16));
     assert_eq!(s.policy(), Some(&PrecisionPolicy::AutoMixedBf16));
@@ -46,7 +44,7 @@ fn a_device_without_a_backend_names_feature_and_register_backend() {
 
 #[test]
 fn every_way_to_compile_gives_the_same_graph() {
-    common::register();
+    rlx_contract::register();
     let s = Session::new(DEVICE);
     let graph = || negate(&[Dim::Static(2)]);
     let options = CompileOptions::new();
@@ -87,7 +85,7 @@ fn options_have_fields_and_builders() {
 
 #[test]
 fn a_binding_fixes_dimensions_and_unused_symbols_are_ignored() {
-    common::register();
+    rlx_contract::register();
     let options =
         CompileOptions::new().dim_binding(DimBinding::from_pairs(&[(sym::BATCH, 3), (sym::PAST_SEQ, 9)]));
     let c = Session::new(DEVICE).compile_with(negate(&[Dim::Dynamic(sym::BATCH)]), &options);
@@ -96,7 +94,7 @@ fn a_binding_fixes_dimensions_and_unused_symbols_are_ignored() {
 
 #[test]
 fn bound_parameters_need_not_be_set() {
-    common::register();
+    rlx_contract::register();
     let mut g = Graph::new("add");
     let shape = Shape::new(&[2], DType::F32);
     let (x, w) = (g.input("x", shape.clone()), g.param("w", shape.clone()));
@@ -110,7 +108,7 @@ fn bound_parameters_need_not_be_set() {
 
 #[test]
 fn options_that_make_no_sense_are_errors() {
-    common::register();
+    rlx_contract::register();
     let options = CompileOptions::new().arena_alignment(48);
     let e = Session::new(DEVICE).try_compile_with(negate(&[Dim::Static(1)]), &options).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Config);
@@ -119,7 +117,7 @@ fn options_that_make_no_sense_are_errors() {
 
 #[test]
 fn ops_outside_of_supported_ops_are_errors() {
-    common::register();
+    rlx_contract::register();
     let options = CompileOptions::new().supported_ops([rlx_ir::OpKind::MatMul].into());
     let e = Session::new(DEVICE).try_compile_with(negate(&[Dim::Static(1)]), &options).unwrap_err();
     assert!(e.to_string().contains("supported_ops"), "{e}");
@@ -127,7 +125,7 @@ fn ops_outside_of_supported_ops_are_errors() {
 
 #[test]
 fn blocks_and_modules_of_every_stage_compile() {
-    common::register();
+    rlx_contract::register();
     let s = Session::new(DEVICE);
     let hir = || {
         let mut m = HirModule::new("linear");
@@ -155,7 +153,7 @@ fn blocks_and_modules_of_every_stage_compile() {
 
 #[test]
 fn blocks_that_do_not_fit_or_compile_are_lower_errors() {
-    common::register();
+    rlx_contract::register();
     let mut m = HirModule::new("bad");
     let x = m.input("x", Shape::new(&[1, 3], DType::F32));
     let w = m.param("w", Shape::new(&[2, 2], DType::F32));

@@ -1,8 +1,10 @@
-//! A backend from outside, for tests: it computes by the oracle and claims every op but `Custom`.
+//! What the contract's tests share: on which devices they run, and a backend from outside.
 //!
-//! Registered for a device that has no backend of its own, it shows that the contract's calls work with any
-//! backend, and lets the runtime be tested apart from the CPU's kernels.
-#![allow(dead_code)]
+//! The tests lie beside this file, one for each section of the public contract, and use public names only. The
+//! outside backend computes by the oracle and claims every op but `Custom`: registered for a device that has no
+//! backend of its own, it shows that the contract's calls work with any backend, and lets the runtime be tested
+//! apart from the CPU's kernels.
+#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 
@@ -32,6 +34,20 @@ pub fn on(device: Device, test: fn(Device)) {
     println!("@skip 1 {device}: {missing}");
 }
 
+/// Runs each test, a function of a device, on the CPU, on the outside backend, and on the devices whose features are on.
+#[macro_export]
+macro_rules! on_every_device {
+    ($($name:ident),* $(,)?) => {
+        mod cpu { $( #[test] fn $name() { super::$name(rlx_runtime::Device::Cpu); } )* }
+        mod outside { $( #[test] fn $name() { super::$name($crate::DEVICE); } )* }
+        #[cfg(feature = "vulkan")]
+        mod vulkan { $( #[test] fn $name() { $crate::on(rlx_runtime::Device::Vulkan, super::$name); } )* }
+        #[cfg(feature = "opengl")]
+        mod opengl { $( #[test] fn $name() { $crate::on(rlx_runtime::Device::OpenGl, super::$name); } )* }
+    };
+}
+
+/// The outside backend.
 pub struct OracleBackend;
 
 struct OracleTarget;

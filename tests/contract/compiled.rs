@@ -1,8 +1,5 @@
 //! The contract's section "CompiledGraph", by public names only: on the CPU, and on a backend from outside.
 
-mod common;
-
-use common::DEVICE;
 use rlx_ir::op::{Activation, BinaryOp};
 use rlx_ir::{DType, Dim, DimBinding, ErrorKind, Graph, Op, Shape, sym};
 use rlx_runtime::{CompiledGraph, Device, Session, TensorView};
@@ -12,7 +9,7 @@ fn f32s(dims: &[usize]) -> Shape {
 }
 
 fn compile(d: Device, graph: Graph) -> CompiledGraph {
-    common::register();
+    rlx_contract::register();
     Session::new(d).compile(graph)
 }
 
@@ -63,19 +60,7 @@ fn floats_at(c: &CompiledGraph, slots: &[(usize, usize)]) -> Vec<Vec<f32>> {
     slots.iter().map(|s| read(s).to_vec()).collect()
 }
 
-/// Makes a test of each function for each device.
-macro_rules! on_every_device {
-    ($($name:ident),* $(,)?) => {
-        mod cpu { $( #[test] fn $name() { super::$name(rlx_runtime::Device::Cpu); } )* }
-        mod outside { $( #[test] fn $name() { super::$name(super::DEVICE); } )* }
-        #[cfg(feature = "vulkan")]
-        mod vulkan { $( #[test] fn $name() { super::common::on(rlx_runtime::Device::Vulkan, super::$name); } )* }
-        #[cfg(feature = "opengl")]
-        mod opengl { $( #[test] fn $name() { super::common::on(rlx_runtime::Device::OpenGl, super::$name); } )* }
-    };
-}
-
-on_every_device!(
+rlx_contract::on_every_device!(
     matmul_bias_gelu_gives_the_known_numbers_twice,
     outputs_come_in_order_and_may_be_inputs_or_parameters,
     infos_are_in_declaration_order,
@@ -171,7 +156,7 @@ fn panicking_forms_panic_with_the_errors_text(d: Device) {
 
 fn a_missing_error_text_is_never_a_number(d: Device) {
     // Duplicate names, shapes that do not fit, foreign ids: all found when compiling.
-    common::register();
+    rlx_contract::register();
     let session = Session::new(d);
     let mut duplicate = add();
     duplicate.input("x", f32s(&[1]));
@@ -369,7 +354,7 @@ fn graphs_without_a_router_say_so(d: Device) {
 }
 
 fn an_op_nobody_computes_is_named(d: Device) {
-    common::register();
+    rlx_contract::register();
     let mut g = Graph::new("custom");
     let x = g.input("x", f32s(&[2]));
     let op = Op::Custom { name: "mystery".into(), num_inputs: 1, attrs: Default::default() };
@@ -396,7 +381,7 @@ fn an_index_out_of_range_is_an_error(d: Device) {
 }
 
 fn a_window_over_too_few_dimensions_is_an_error(d: Device) {
-    common::register();
+    rlx_contract::register();
     let mut g = Graph::new("pool");
     let x = g.input("x", f32s(&[1, 4, 4]));
     let op = Op::Pool {

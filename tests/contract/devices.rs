@@ -1,8 +1,6 @@
 //! The contract's section "devices" (`device_ext` and the registry), by public names only.
 
-mod common;
-
-use common::DEVICE;
+use rlx_contract::DEVICE;
 use rlx_ir::op::{Activation, BinaryOp};
 use rlx_ir::{DType, Graph, Op, Shape};
 use rlx_runtime::*;
@@ -31,7 +29,7 @@ fn with_custom() -> Graph {
 #[test]
 fn registering_makes_a_device_available() {
     assert!(backend_for(Device::Tpu).is_none());
-    common::register();
+    rlx_contract::register();
     assert!(is_available(DEVICE) && available_devices().contains(&DEVICE));
     assert!(registered_devices().contains(&DEVICE));
     assert_eq!(backend_for(DEVICE).unwrap().name(), "oracle");
@@ -57,7 +55,7 @@ fn an_unavailable_device_supports_nothing() {
 
 #[test]
 fn graphs_without_outputs_are_supported() {
-    common::register();
+    rlx_contract::register();
     let g = no_outputs();
     assert!(supports_graph(DEVICE, &g));
     assert!(first_unsupported_op(DEVICE, &g).is_none());
@@ -67,7 +65,7 @@ fn graphs_without_outputs_are_supported() {
 
 #[test]
 fn the_first_unsupported_op_is_named() {
-    common::register();
+    rlx_contract::register();
     let g = with_custom();
     let (at, op) = first_unsupported_op(DEVICE, &g).unwrap();
     assert_eq!((at, op), (3, &g.nodes()[3].op));
@@ -82,7 +80,7 @@ fn the_first_unsupported_op_is_named() {
 
 #[test]
 fn a_report_leaves_the_graph_alone_and_prints_as_a_table() {
-    common::register();
+    rlx_contract::register();
     let g = no_outputs();
     let before = g.clone();
     let report = dispatch_report_for_device(&g, DEVICE).unwrap();
@@ -98,7 +96,7 @@ fn a_report_leaves_the_graph_alone_and_prints_as_a_table() {
 
 #[test]
 fn options_apply_to_queries() {
-    common::register();
+    rlx_contract::register();
     let g = no_outputs();
     let options = CompileOptions::new().kernel_dispatch(KernelDispatchPolicy::ForceNative);
     assert!(supports_graph_with_options(DEVICE, &g, &options));
@@ -134,7 +132,7 @@ fn names_and_apple_devices() {
 
 #[test]
 fn pipelines_can_be_had_for_a_device() {
-    common::register();
+    rlx_contract::register();
     let pipeline = stages::pipeline_for(DEVICE, &CompileOptions::new());
     assert_eq!(pipeline.target().name(), "oracle");
     assert!(stages::try_pipeline_for(Device::Tpu, &CompileOptions::new()).is_err());
