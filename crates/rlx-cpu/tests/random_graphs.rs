@@ -2,10 +2,13 @@
 
 mod common;
 
-use common::{against_oracle_within, compile, oracle, run, run_again, unfused};
+use std::cell::{Cell, RefCell};
+
+use common::{against_oracle_within, backends, compile, oracle, run, run_again, unfused};
 use rlx_cpu::CpuBackend;
-use rlx_ir::testing::{Tolerance, random_graph, random_symbolic_graph};
-use rlx_ir::{DimBinding, ErrorKind, oracle};
+use rlx_ir::oracle::{self, Bindings};
+use rlx_ir::testing::{Tolerance, for_random_graphs, random_graph, random_symbolic_graph};
+use rlx_ir::{DimBinding, Error, ErrorKind, Graph, Value};
 use rlx_opt::CompileOptions;
 
 /// Errors of 32-bit floats grow along a chain of ops, and with optimisations that change bits.
@@ -14,64 +17,83 @@ fn looser(t: Tolerance) -> Tolerance {
     if exact { t } else { Tolerance { rtol: t.rtol.max(1e-3), atol: t.atol.max(1e-3) } }
 }
 
-#[test]
-fn fixed_graphs_agree_with_the_oracle() {
-    let backend = CpuBackend::new().with_threads(2).expect("a pool of two threads");
-    let (mut ran, mut refused) = (0, Vec::new());
-    for seed in 0..600 {
-        let (graph, bindings) = random_graph(seed, 5 + seed as usize % 30);
-        let want = oracle(&graph, &bindings);
-        let mut same: Option<Vec<Vec<u8>>> = None;
-        for options in [CompileOptions::default(), unfused()] {
-            let mut exec = match compile(&graph, &backend, &options) {
-                Ok(exec) => exec,
-                Err(e) if e.kind() == ErrorKind::Unsupported => {
-                    refused.push(format!("seed {seed}: {e}"));
-                    continue;
-                }
-                Err(e) => panic!("seed {seed}: {e}\n{graph}"),
-            };
-            let got = run(&mut *exec, &bindings, &DimBinding::new())
-                .unwrap_or_else(|e| panic!("seed {seed}: {e}\n{graph}"));
-            if let Some(difference) = against_oracle_within(&want, &got, looser) {
-                panic!("seed {seed}: {difference}\n{graph}\n{}", exec.lir());
-            }
-            let again = run_again(&mut *exec, &bindings, &DimBinding::new()).expect("it ran before");
-            assert_eq!(again, got, "seed {seed}: a second run differs");
-            same = same.or(Some(got));
+/// What a graph computes on one backend: fused, unfused and run again, all within tolerance of `want`.
+fn outputs(
+    graph: &Graph,
+    bindings: &Bindings,
+    want: &[Value],
+    backend: &CpuBackend,
+) -> Result<Vec<Vec<Vec<u8>>>, Error> {
+    let mut all = Vec::new();
+    for options in [CompileOptions::default(), unfused()] {
+        let mut exec = compile(graph, backend, &options)?;
+        let got = run(&mut *exec, bindings, &DimBinding::new())?;
+        let lir = exec.lir().clone();
+        let wrong = |what: String| Error::new(ErrorKind::Value, format!("{what}\n{graph}\n{lir}"));
+        if let Some(difference) = against_oracle_within(want, &got, looser) {
+            return Err(wrong(difference));
         }
-        ran += usize::from(same.is_some());
+        if run_again(&mut *exec, bindings, &DimBinding::new())? != got {
+            return Err(wrong("a second run differs".into()));
+        }
+        all.push(got);
     }
-    assert!(ran >= 500, "only {ran} graphs ran; refused:\n{}", refused.join("\n"));
+    Ok(all)
+}
+
+#[test]
+fn fixed_graphs_agree_with_the_oracle_on_every_instruction_set_and_number_of_threads() {
+    let backends = backends();
+    let (ran, refused) = (Cell::new(0), RefCell::new(Vec::new()));
+    for_random_graphs(5, 600, 1..=36, |seed, size| {
+        let (graph, bindings) = random_graph(seed, size);
+        let want = oracle(&graph, &bindings);
+        let mut all = Vec::new();
+        for (name, backend) in &backends {
+            match outputs(&graph, &bindings, &want, backend) {
+                Ok(got) => all.push(got),
+                Err(e) if e.kind() == ErrorKind::Unsupported => {
+                    refused.borrow_mut().push(format!("seed {seed}, {name}: {e}"));
+                    return Ok(());
+                }
+                Err(e) => return Err(format!("{name}: {e}\n{graph}")),
+            }
+        }
+        // The last two are the best instruction set on one thread and on two.
+        let [.., one, two] = &all[..] else { return Err("fewer than two backends".into()) };
+        ran.set(ran.get() + 1);
+        if one == two { Ok(()) } else { Err(format!("one thread and two differ\n{graph}")) }
+    });
+    assert!(ran.get() >= 500, "only {} graphs ran; refused:\n{}", ran.get(), refused.borrow().join("\n"));
 }
 
 #[test]
 fn open_graphs_agree_with_the_oracle_for_every_binding() {
     let backend = CpuBackend::new().with_threads(1).expect("a pool of one thread");
-    let mut ran = 0;
-    for seed in 0..150 {
-        let (graph, all) = random_symbolic_graph(seed, 5 + seed as usize % 20);
+    let ran = Cell::new(0);
+    for_random_graphs(6, 150, 1..=26, |seed, size| {
+        let (graph, all) = random_symbolic_graph(seed, size);
         let mut exec = match compile(&graph, &backend, &CompileOptions::default()) {
             Ok(exec) => exec,
-            Err(e) if e.kind() == ErrorKind::Unsupported => continue,
-            Err(e) => panic!("seed {seed}: {e}\n{graph}"),
+            Err(e) if e.kind() == ErrorKind::Unsupported => return Ok(()),
+            Err(e) => return Err(format!("{e}\n{graph}")),
         };
         for bindings in &all {
             let dims = oracle::bind_dims(&graph, bindings).expect("the generator's bindings fit");
             let want = oracle(&graph, bindings);
-            let got =
-                run(&mut *exec, bindings, &dims).unwrap_or_else(|e| panic!("seed {seed}: {e}\n{graph}"));
+            let got = run(&mut *exec, bindings, &dims).map_err(|e| format!("{e}\n{graph}"))?;
             if let Some(difference) = against_oracle_within(&want, &got, looser) {
-                panic!("seed {seed} {dims:?}: {difference}\n{graph}\n{}", exec.lir());
+                return Err(format!("{dims:?}: {difference}\n{graph}\n{}", exec.lir()));
             }
             let fixed = CompileOptions::default().dim_binding(dims.clone());
             let mut fixed = compile(&graph, &backend, &fixed).expect("it compiles open");
             let fixed = run(&mut *fixed, bindings, &dims).expect("it ran open");
             if let Some(difference) = against_oracle_within(&want, &fixed, looser) {
-                panic!("seed {seed} fixed to {dims:?}: {difference}\n{graph}");
+                return Err(format!("fixed to {dims:?}: {difference}\n{graph}"));
             }
-            ran += 1;
+            ran.set(ran.get() + 1);
         }
-    }
-    assert!(ran >= 150, "only {ran} bindings ran");
+        Ok(())
+    });
+    assert!(ran.get() >= 150, "only {} bindings ran", ran.get());
 }

@@ -15,8 +15,10 @@ use crate::shape::Shape;
 use crate::tensor::Value;
 
 mod graphs;
+mod property;
 
 pub use graphs::{random_bindings, random_graph, random_symbolic_graph};
+pub use property::for_random_graphs;
 
 /// A seeded source of choices (SplitMix64).
 #[derive(Debug, Clone)]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use common::Anything;
 use rlx_ir::oracle::{self, Bindings};
-use rlx_ir::testing::{Case, Tolerance, difference, random_graph, random_symbolic_graph};
+use rlx_ir::testing::{Case, Tolerance, difference, for_random_graphs, random_graph, random_symbolic_graph};
 use rlx_ir::{Graph, Node, OpKind, verify_ok};
 use rlx_opt::{CompileOptions, CompilePipeline, KernelDispatchPolicy, Numerics};
 
@@ -53,56 +53,50 @@ fn fault_with(
     None
 }
 
-/// The smallest size at which the seed fails, and how.
-fn check(make: impl Fn(usize) -> (Graph, Vec<Bindings>), seed: u64, numerics: Numerics) {
-    const SIZE: usize = 24;
-    let try_size = |size: usize| {
-        let (graph, all) = make(size);
-        verify_ok(&graph).unwrap_or_else(|e| panic!("the generator made an invalid graph: {e}\n{graph}"));
-        fault(&graph, &all, numerics, seed.is_multiple_of(2)).map(|fault| (graph, fault))
-    };
-    if try_size(SIZE).is_some()
-        && let Some((size, (graph, fault))) = (1..=SIZE).find_map(|s| Some((s, try_size(s)?)))
-    {
-        let graph = rlx_opt::rewrite::without_dead_nodes(&graph);
-        panic!("seed {seed}, {numerics:?}, first wrong at size {size}: {fault}\nas written: {graph}");
+/// Whether the optimised graph computes what it should, from a generator's seed and size.
+fn check(
+    make: impl Fn(u64, usize) -> (Graph, Vec<Bindings>),
+    options: &CompileOptions,
+) -> impl Fn(u64, usize) -> Result<(), String> {
+    move |seed, size| {
+        let (graph, all) = make(seed, size);
+        verify_ok(&graph).map_err(|e| format!("the generator made an invalid graph: {e}\n{graph}"))?;
+        match fault_with(&graph, &all, seed.is_multiple_of(2), options.clone()) {
+            Some(fault) => {
+                let graph = rlx_opt::rewrite::without_dead_nodes(&graph);
+                Err(format!("{:?}: {fault}\nas written: {graph}", options.numerics))
+            }
+            None => Ok(()),
+        }
     }
 }
 
-fn fixed(seed: u64) -> impl Fn(usize) -> (Graph, Vec<Bindings>) {
-    move |size| {
-        let (graph, bindings) = random_graph(seed, size);
-        (graph, vec![bindings])
-    }
+fn fixed(seed: u64, size: usize) -> (Graph, Vec<Bindings>) {
+    let (graph, bindings) = random_graph(seed, size);
+    (graph, vec![bindings])
 }
 
 #[test]
 fn optimised_graphs_give_the_same_results() {
-    (0..400).for_each(|seed| check(fixed(seed), seed, Numerics::Fast));
+    for_random_graphs(1, 400, 1..=32, check(fixed, &CompileOptions::default()));
 }
 
 #[test]
 fn strict_numerics_change_no_bit() {
-    (1000..1200).for_each(|seed| check(fixed(seed), seed, Numerics::Strict));
+    let strict = CompileOptions { numerics: Numerics::Strict, ..CompileOptions::default() };
+    for_random_graphs(2, 200, 1..=32, check(fixed, &strict));
 }
 
 #[test]
 fn graphs_with_symbols_give_the_same_results_at_every_size() {
-    (2000..2150).for_each(|seed| check(move |size| random_symbolic_graph(seed, size), seed, Numerics::Fast));
+    for_random_graphs(3, 150, 1..=32, check(random_symbolic_graph, &CompileOptions::default()));
 }
 
 #[test]
 fn decomposed_graphs_give_the_same_results() {
-    for seed in 3000..3080 {
-        let (graph, bindings) = random_graph(seed, 20);
-        let options = CompileOptions {
-            kernel_dispatch: KernelDispatchPolicy::ForceCommon,
-            ..CompileOptions::default()
-        };
-        if let Some(fault) = fault_with(&graph, &[bindings], false, options) {
-            panic!("seed {seed}: {fault}\nas written: {graph}");
-        }
-    }
+    let common =
+        CompileOptions { kernel_dispatch: KernelDispatchPolicy::ForceCommon, ..CompileOptions::default() };
+    for_random_graphs(4, 80, 1..=24, check(fixed, &common));
 }
 
 /// The case as a graph, every other input a constant.
