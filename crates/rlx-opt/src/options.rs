@@ -195,6 +195,41 @@ builders! {
 }
 
 impl CompileOptions {
+    /// Whether both compile a graph to the same code. Values of symbolic dimensions, values of parameters and
+    /// logging do not count.
+    ///
+    /// ```
+    /// use rlx_opt::{CompileOptions, Numerics};
+    /// let (fast, strict) = (CompileOptions::default(), CompileOptions::default().numerics(Numerics::Strict));
+    /// assert!(!fast.shapes_same_code(&strict));
+    /// assert!(fast.shapes_same_code(&fast.clone().with_verbose(true)));
+    /// ```
+    pub fn shapes_same_code(&self, other: &Self) -> bool {
+        // Every field is named, so that a new one must be put on one side or the other.
+        let CompileOptions {
+            precision,
+            policy,
+            dce,
+            constant_folding,
+            verbose: _,
+            fusion,
+            arena_alignment,
+            assert_fusion_clean,
+            supported_ops,
+            dim_binding: _,
+            dim_ranges,
+            param_bindings: _,
+            kernel_dispatch,
+            numerics,
+        } = self;
+        (*precision, *dce, *constant_folding) == (other.precision, other.dce, other.constant_folding)
+            && (*fusion, *arena_alignment) == (other.fusion, other.arena_alignment)
+            && *assert_fusion_clean == other.assert_fusion_clean
+            && (*kernel_dispatch, *numerics) == (other.kernel_dispatch, other.numerics)
+            && (policy, supported_ops) == (&other.policy, &other.supported_ops)
+            && *dim_ranges == other.dim_ranges
+    }
+
     /// The defaults, with [`KernelDispatchPolicy`] from the environment.
     ///
     /// # Panics

@@ -25,6 +25,7 @@ pub mod compiled;
 mod convert;
 pub mod device_ext;
 mod error;
+pub mod model_pipeline;
 mod nearest;
 pub mod registry;
 pub mod session;
@@ -44,17 +45,19 @@ pub use backend::{Backend, ExecutableGraph, InputSource, MemoryInfo};
 pub use compiled::{CompiledGraph, MoeResidencyStats, TensorInfo, TensorView};
 pub use device_ext::*;
 pub use error::CompileError;
+pub use model_pipeline::ModelCompilePipeline;
 pub use nearest::nearest;
 pub use precision::{Precision, PrecisionPolicy};
 pub use registry::{backend_for, register_backend, registered_devices};
 pub use rlx_driver::{Device, ParseDeviceError};
 pub use rlx_ir::{
-    BindingManifest, ConstData, DType, Dim, DimBinding, Error, ErrorKind, Graph, GraphExt, GraphModule,
-    GraphStage, HirModule, HirMut, HirNodeId, LirModule, LowerError, MirModule, Node, NodeId, Op, OpKind,
-    Shape, Value, VerifyError, Weight, WeightStore, op, sym, verify,
+    BindingManifest, CompilationMode, ConstData, DType, Dim, DimBinding, Error, ErrorKind, Graph, GraphExt,
+    GraphModule, GraphStage, HirModule, HirMut, HirNodeId, IoBindingEntry, LirModule, LowerError, MirModule,
+    ModelComponent, ModelPhase, ModelVariant, Node, NodeId, Op, OpKind, Shape, Value, VerifyError, Weight,
+    WeightStore, op, sym, verify,
 };
 pub use rlx_opt::{
-    Claim, CompileOptions, DispatchPath, FusionOptions, KernelDispatchPolicy, KernelDispatchReport,
-    KindDispatchSummary, Numerics, PassRecord,
+    Claim, CompileOptions, CompilePipeline, CompileResult, DispatchPath, FusionOptions, KernelDispatchPolicy,
+    KernelDispatchReport, KindDispatchSummary, Numerics, PassRecord,
 };
 pub use session::Session;

@@ -6,7 +6,7 @@ use rlx_backend::Backend;
 use rlx_driver::Device;
 use rlx_ir::{Error, ErrorKind, Graph, GraphModule, HirModule, LirModule, LowerError, Result};
 use rlx_opt::pipeline::PassContext;
-use rlx_opt::{CompileOptions, CompilePipeline, Precision, PrecisionPolicy};
+use rlx_opt::{CompileOptions, CompilePipeline, CompileResult, Precision, PrecisionPolicy};
 
 use crate::compiled::CompiledGraph;
 use crate::error::{CompileError, or_panic};
@@ -248,12 +248,19 @@ impl Session {
         if std::env::var("RLX_DISPATCH_REPORT").is_ok_and(|v| v == "1") {
             eprintln!("{}", result.report);
         }
-        let executable = self.backend.compile(Arc::new(result.lir), options)?;
-        let mut compiled = CompiledGraph::new(self.device, executable, result.report, result.passes);
-        for (name, value) in &options.param_bindings {
-            compiled.try_set_param_typed(name, value.bytes(), value.dtype())?;
-        }
+        let mut compiled = self.compile_result(result, options)?;
+        compiled.set_param_bindings(options)?;
         Ok(compiled)
+    }
+
+    /// A graph that runs what the compiler made for this device.
+    pub(crate) fn compile_result(
+        &self,
+        result: CompileResult,
+        options: &CompileOptions,
+    ) -> Result<CompiledGraph> {
+        let executable = self.backend.compile(Arc::new(result.lir), options)?;
+        Ok(CompiledGraph::new(self.device, executable, result.report, result.passes))
     }
 }
 

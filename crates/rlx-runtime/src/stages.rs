@@ -9,6 +9,21 @@ use crate::registry::require_backend;
 
 /// The pipeline that compiles for `device`.
 ///
+/// ```
+/// use rlx_ir::{DType, Dim, DimBinding, Graph, Shape, op::Activation, sym};
+/// use rlx_runtime::{CompileOptions, Device, stages};
+/// let rows = Shape::from_dims(&[Dim::Dynamic(sym::ROWS), Dim::Static(4)], DType::F32);
+/// let mut graph = Graph::new("relu");
+/// let x = graph.input("x", rows.clone());
+/// let y = graph.activation(Activation::Relu, x, rows);
+/// graph.set_outputs(vec![y]);
+/// let pipeline = stages::pipeline_for(Device::Cpu, &CompileOptions::new());
+/// let template = pipeline.compile(&graph)?;
+/// let eight = template.specialize(&pipeline, &DimBinding::from_pairs(&[(sym::ROWS, 8)]));
+/// assert_eq!(eight.lir.outputs[0].shape.num_elements(), Some(32));
+/// # Ok::<(), rlx_ir::Error>(())
+/// ```
+///
 /// # Panics
 /// When the device has no backend; [`try_pipeline_for`] reports it.
 pub fn pipeline_for(device: Device, options: &CompileOptions) -> CompilePipeline {

@@ -22,6 +22,7 @@ use rlx_ir::{DimBinding, LirModule, Result};
 use rlx_opt::{KernelDispatchReport, PassRecord, Precision};
 
 use crate::error::or_panic;
+use crate::model_pipeline::params::ParamBook;
 use bind::Binder;
 use handles::Handle;
 pub use moe::MoeResidencyStats;
@@ -61,6 +62,8 @@ pub struct CompiledGraph {
     outputs: Outputs,
     /// By input: the value that stands in when the caller gives none.
     handles: Vec<Option<Handle>>,
+    /// Where a variant of a pipeline notes what its parameters are set to, for variants to come.
+    book: Option<ParamBook>,
 }
 
 impl std::fmt::Debug for CompiledGraph {
@@ -104,6 +107,7 @@ impl CompiledGraph {
             binder: Binder::new(&lir),
             outputs: Outputs::new(&lir),
             handles: lir.inputs.iter().map(|_| None).collect(),
+            book: None,
         }
     }
 
@@ -123,6 +127,8 @@ impl CompiledGraph {
             binder: self.binder.clone(),
             outputs: Outputs::new(self.exec.lir()),
             handles: self.handles.clone(),
+            // What a clone is given concerns the clone alone.
+            book: None,
         })
     }
 

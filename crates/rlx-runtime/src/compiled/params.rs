@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use rlx_ir::{DType, Error, ErrorKind, Result, Weight, WeightStore};
+use rlx_opt::CompileOptions;
 
 use super::CompiledGraph;
 use super::bind::unknown_name;
 use super::tensor::TensorInfo;
 use crate::convert;
 use crate::error::or_panic;
+use crate::model_pipeline::params::ParamBook;
 
 impl CompiledGraph {
     /// Sets a parameter from f32 values, converted to its declared type. Clones keep what they have.
@@ -105,9 +107,36 @@ impl CompiledGraph {
     }
 
     fn set_weight(&mut self, index: usize, weight: Arc<Weight>) -> Result<()> {
+        let noted = self.book.is_some().then(|| Arc::clone(&weight));
         self.exec.set_param(index, weight)?;
         self.param_set[index] = true;
+        if let (Some(book), Some(weight)) = (&self.book, noted) {
+            book.note(&self.params[index].name, &weight);
+        }
         Ok(())
+    }
+
+    /// Sets a parameter to what another graph was given, if it is declared alike here.
+    pub(crate) fn take_over(&mut self, name: &str, weight: &Arc<Weight>) -> Result<()> {
+        let alike = |p: &TensorInfo| p.name == name && p.shape == weight.shape();
+        match self.params.iter().position(alike) {
+            Some(index) => self.set_weight(index, Arc::clone(weight)),
+            None => Ok(()),
+        }
+    }
+
+    /// Notes in `book` what parameters are set to from now on.
+    pub(crate) fn set_book(&mut self, book: ParamBook) {
+        self.book = Some(book);
+    }
+
+    /// Sets the parameters that the options fix. They concern this graph alone.
+    pub(crate) fn set_param_bindings(&mut self, options: &CompileOptions) -> Result<()> {
+        let book = self.book.take();
+        let mut values = options.param_bindings.iter();
+        let set = values.try_for_each(|(name, v)| self.try_set_param_typed(name, v.bytes(), v.dtype()));
+        self.book = book;
+        set
     }
 
     fn param_position(&self, name: &str) -> Result<usize> {

@@ -1,0 +1,44 @@
+//! What parameters were set to: how they carry over from one variant to the next.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rlx_ir::{Result, Weight};
+
+use crate::compiled::CompiledGraph;
+
+/// The value that each parameter was last given in any of the graphs that keep the same book, by name.
+///
+/// Values are shared, never copied: a device recognises a [`Weight`] it has packed before and shares what it
+/// packed, so a variant that takes over parameters costs neither time nor memory for them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ParamBook {
+    values: Arc<Mutex<BTreeMap<String, Arc<Weight>>>>,
+}
+
+impl ParamBook {
+    /// Notes that `name` was given `weight`.
+    pub(crate) fn note(&self, name: &str, weight: &Arc<Weight>) {
+        let mut values = self.values.lock().unwrap_or_else(PoisonError::into_inner);
+        match values.get_mut(name) {
+            Some(value) => *value = Arc::clone(weight),
+            None => {
+                values.insert(name.to_string(), Arc::clone(weight));
+            }
+        }
+    }
+
+    /// Gives `graph` the values of its parameters, and has it note what it is given from now on. A parameter
+    /// that is declared otherwise in this graph stays without a value.
+    ///
+    /// # Errors
+    /// Memory that cannot be had.
+    pub(crate) fn attach(&self, graph: &mut CompiledGraph) -> Result<()> {
+        let known = self.values.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for (name, weight) in &known {
+            graph.take_over(name, weight)?;
+        }
+        graph.set_book(self.clone());
+        Ok(())
+    }
+}

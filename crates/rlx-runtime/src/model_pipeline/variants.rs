@@ -1,0 +1,221 @@
+//! Templates and the variants made of them: what [`super::ModelCompilePipeline`] and the caches share.
+
+use std::borrow::Cow;
+use std::collections::VecDeque;
+
+use rlx_driver::Device;
+use rlx_ir::{DimBinding, Error, ErrorKind, Graph, LowerError, Result};
+use rlx_opt::{CompileOptions, CompileResult};
+
+use super::params::ParamBook;
+use crate::compiled::CompiledGraph;
+use crate::session::{Session, on_device};
+use crate::stages::try_pipeline_for;
+
+/// A graph compiled with its dimensions open, under some options.
+#[derive(Debug)]
+struct Template {
+    options: CompileOptions,
+    result: CompileResult,
+}
+
+/// One compiled variant.
+#[derive(Debug)]
+struct Variant {
+    key: u64,
+    binding: DimBinding,
+    options: CompileOptions,
+    graph: CompiledGraph,
+}
+
+/// Templates by options, and variants by key, sizes and options: first in, first out.
+#[derive(Debug)]
+pub(crate) struct Variants {
+    device: Device,
+    capacity: usize,
+    templates: Vec<Template>,
+    /// The template built last.
+    latest: usize,
+    variants: VecDeque<Variant>,
+    book: ParamBook,
+}
+
+/// The sizes that count: the argument's, and the options' for symbols that it does not name.
+pub(crate) fn effective<'b>(binding: &'b DimBinding, options: &CompileOptions) -> Cow<'b, DimBinding> {
+    if options.dim_binding.iter().all(|(symbol, _)| binding.get(symbol).is_some()) {
+        return Cow::Borrowed(binding);
+    }
+    let mut merged = options.dim_binding.clone();
+    binding.iter().for_each(|(symbol, value)| {
+        merged.set(symbol, value);
+    });
+    Cow::Owned(merged)
+}
+
+impl Variants {
+    /// # Errors
+    /// [`ErrorKind::Config`] for no room at all.
+    pub(crate) fn new(device: Device, capacity: usize) -> Result<Self> {
+        if capacity == 0 {
+            let message = "a cache of compiled variants needs a capacity of at least 1";
+            return Err(Error::new(ErrorKind::Config, message));
+        }
+        Ok(Variants {
+            device,
+            capacity,
+            templates: Vec::new(),
+            latest: 0,
+            variants: VecDeque::new(),
+            book: ParamBook::default(),
+        })
+    }
+
+    pub(crate) fn device(&self) -> Device {
+        self.device
+    }
+
+    pub(crate) fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.variants.len()
+    }
+
+    /// Whether there is a variant under `key`, whatever its options and sizes.
+    pub(crate) fn contains(&self, key: u64) -> bool {
+        self.variants.iter().any(|v| v.key == key)
+    }
+
+    /// The place of the variant, if it is there.
+    pub(crate) fn find(&self, key: u64, binding: &DimBinding, options: &CompileOptions) -> Option<usize> {
+        let binding = effective(binding, options);
+        self.variants.iter().position(|v| {
+            v.key == key
+                && v.binding == *binding
+                && v.options.shapes_same_code(options)
+                && v.options.param_bindings == options.param_bindings
+        })
+    }
+
+    pub(crate) fn variant(&mut self, at: usize) -> &mut CompiledGraph {
+        &mut self.variants[at].graph
+    }
+
+    /// The template built last.
+    pub(crate) fn latest(&self) -> Option<&CompileResult> {
+        self.templates.get(self.latest).map(|t| &t.result)
+    }
+
+    /// The template under these options.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] when there is none.
+    pub(crate) fn template(&self, options: &CompileOptions) -> Result<&CompileResult> {
+        let found = self.templates.iter().find(|t| t.options.shapes_same_code(options));
+        found.map(|t| &t.result).ok_or_else(|| match self.templates.len() {
+            0 => no_template(),
+            _ => Error::new(ErrorKind::Config, "there is no template under these options")
+                .with_hint("call build_template with them first"),
+        })
+    }
+
+    /// The template under these options; `build` runs if there is none yet.
+    ///
+    /// # Errors
+    /// What `build` and the compiler report.
+    pub(crate) fn ensure_template(
+        &mut self,
+        build: impl FnOnce() -> Result<Graph, LowerError>,
+        options: &CompileOptions,
+    ) -> Result<&CompileResult, LowerError> {
+        self.latest = match self.templates.iter().position(|t| t.options.shapes_same_code(options)) {
+            Some(at) => at,
+            None => {
+                let graph = build()?;
+                let options = CompileOptions { dim_binding: DimBinding::new(), ..options.clone() };
+                let result = self.compile_template(&graph, &options);
+                let result = result.map_err(|e| LowerError::Compile(on_device(e, self.device)))?;
+                self.templates.push(Template { options, result });
+                self.templates.len() - 1
+            }
+        };
+        Ok(&self.templates[self.latest].result)
+    }
+
+    fn compile_template(&self, graph: &Graph, options: &CompileOptions) -> Result<CompileResult> {
+        try_pipeline_for(self.device, options)?.compile(graph)
+    }
+
+    /// The template under these options for these sizes.
+    ///
+    /// # Errors
+    /// No template, or sizes that do not fit it.
+    pub(crate) fn specialize(&self, binding: &DimBinding, options: &CompileOptions) -> Result<CompileResult> {
+        let template = self.template(options)?;
+        let specialized =
+            try_pipeline_for(self.device, options)?.try_specialize(template, &effective(binding, options));
+        specialized.map_err(|e| on_device(e, self.device))
+    }
+
+    /// A graph that runs `result`, with the parameters that other variants have.
+    ///
+    /// # Errors
+    /// A device that is not there or refuses the module.
+    pub(crate) fn compile(&self, result: CompileResult, options: &CompileOptions) -> Result<CompiledGraph> {
+        let mut graph = Session::try_new(self.device)?.compile_result(result, options)?;
+        self.adopt(&mut graph, options)?;
+        Ok(graph)
+    }
+
+    /// Gives a graph from elsewhere the parameters that the variants have.
+    ///
+    /// # Errors
+    /// A parameter of the options that does not fit.
+    pub(crate) fn adopt(&self, graph: &mut CompiledGraph, options: &CompileOptions) -> Result<()> {
+        self.book.attach(graph)?;
+        graph.set_param_bindings(options)
+    }
+
+    /// Keeps a variant, which must not be there yet, and drops the oldest where there is no room.
+    pub(crate) fn insert(
+        &mut self,
+        key: u64,
+        binding: &DimBinding,
+        options: &CompileOptions,
+        graph: CompiledGraph,
+    ) -> usize {
+        if self.variants.len() >= self.capacity {
+            self.variants.pop_front();
+        }
+        let binding = effective(binding, options).into_owned();
+        self.variants.push_back(Variant { key, binding, options: options.clone(), graph });
+        self.variants.len() - 1
+    }
+
+    /// The place of the variant, made if it is not there.
+    ///
+    /// # Errors
+    /// What `build` and the compiler report, or sizes that do not fit.
+    pub(crate) fn get_or_compile(
+        &mut self,
+        key: u64,
+        binding: &DimBinding,
+        build: impl FnOnce() -> Result<Graph, LowerError>,
+        options: &CompileOptions,
+    ) -> Result<usize, LowerError> {
+        if let Some(at) = self.find(key, binding, options) {
+            return Ok(at);
+        }
+        self.ensure_template(build, options)?;
+        let made = self.specialize(binding, options).and_then(|result| self.compile(result, options));
+        let graph = made.map_err(|e| LowerError::Compile(on_device(e, self.device)))?;
+        Ok(self.insert(key, binding, options, graph))
+    }
+}
+
+/// What calls report that need a template.
+pub(crate) fn no_template() -> Error {
+    Error::new(ErrorKind::Config, "the pipeline has no template yet")
+        .with_hint("call build_template, ensure_template or get_or_compile first")
+}
