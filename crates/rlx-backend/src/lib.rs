@@ -81,6 +81,16 @@ pub trait Backend: Send + Sync {
     /// The name reports use: `cpu`, `vulkan`, ….
     fn name(&self) -> &str;
 
+    /// What compiled code and packed weights depend on besides the module and the options: instruction set,
+    /// adapter, driver. Two machines that say the same can use each other's; what is kept on disk (artefacts,
+    /// calibrations) is kept by it.
+    ///
+    /// # Errors
+    /// As [`Backend::probe`].
+    fn machine(&self) -> Result<String> {
+        Ok(format!("{} on {}", self.name(), std::env::consts::ARCH))
+    }
+
     /// Whether the device is really there: driver found, a trivial kernel run.
     ///
     /// # Errors

@@ -79,6 +79,10 @@ impl Backend for CpuBackend {
         "cpu"
     }
 
+    fn machine(&self) -> Result<String> {
+        Ok(format!("{} {}", std::env::consts::ARCH, self.isa()?))
+    }
+
     fn probe(&self) -> Result<()> {
         self.isa()?;
         self.threads().map(|_| ())

@@ -204,6 +204,15 @@ impl Isa {
     }
 }
 
+impl fmt::Display for Isa {
+    /// The family with its extensions: `avx512 vnni bf16`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.kind.name())?;
+        f.write_str(if self.vnni { " vnni" } else { "" })?;
+        f.write_str(if self.bf16 { " bf16" } else { "" })
+    }
+}
+
 /// A computation written once for every instruction set.
 ///
 /// `run` and everything generic it calls must be `#[inline(always)]`, and must not pass closures:

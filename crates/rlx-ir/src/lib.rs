@@ -15,8 +15,8 @@
 //! | [`text`], [`hash`] | printing, parsing, hashing |
 //! | [`mod@verify`], [`oracle`] | structural rules, and what the right answer is |
 //! | [`lir`] | what a device executes |
-//! | [`weights`] | a model's tensors by name |
-#![forbid(unsafe_code)]
+//! | [`weights`], [`files`] | a model's tensors by name; files mapped, and written whole |
+#![deny(unsafe_code)]
 
 pub mod component;
 pub mod cost;
@@ -24,6 +24,8 @@ pub mod decompose;
 pub mod dim;
 pub mod dtype;
 pub mod error;
+#[allow(unsafe_code)]
+pub mod files;
 pub mod graph;
 pub mod hash;
 pub mod hir;

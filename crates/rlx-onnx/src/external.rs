@@ -3,9 +3,9 @@
 //! A model file is not trusted: the location it names must be a regular file inside the model's own folder,
 //! after following symbolic links, and offset and length must lie inside that file.
 
-use crate::map::map_file;
 use crate::proto::StringStringEntryProto;
 use bytes::Bytes;
+use rlx_ir::files::map_file;
 use rlx_ir::{Error, ErrorKind};
 use std::collections::HashMap;
 use std::path::{Component, Path, PathBuf};
@@ -56,7 +56,7 @@ impl ExternalFiles {
         if let Some(bytes) = mapped.get(&path) {
             return Ok(bytes.clone());
         }
-        let bytes = map_file(&path)?;
+        let bytes = Bytes::from_owner(map_file(&path)?);
         mapped.insert(path, bytes.clone());
         Ok(bytes)
     }

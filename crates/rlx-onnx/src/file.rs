@@ -1,11 +1,11 @@
 //! A model file: decoded structure over mapped bytes.
 
 use crate::external::ExternalFiles;
-use crate::map::map_file;
 use crate::proto::{GraphProto, ModelProto, TensorProto};
 use crate::tensor::RawTensor;
 use bytes::Bytes;
 use prost::Message;
+use rlx_ir::files::map_file;
 use rlx_ir::{Error, ErrorKind};
 use std::path::Path;
 
@@ -37,7 +37,8 @@ impl OnnxFile {
             _ => Path::new("."),
         };
         let named = |e: Error| e.with_origin(path.display().to_string());
-        Self::decode(map_file(path)?, ExternalFiles::new(Some(folder.to_path_buf()))).map_err(named)
+        Self::decode(Bytes::from_owner(map_file(path)?), ExternalFiles::new(Some(folder.to_path_buf())))
+            .map_err(named)
     }
 
     /// Decodes a model from memory. Tensor data in other files cannot be reached; see [`OnnxFile::from_bytes_in`].

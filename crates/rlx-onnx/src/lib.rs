@@ -5,13 +5,11 @@
 //! encodings holds it.
 //!
 //! Model files are hostile until proven otherwise: see [`OnnxFile`] for what is checked.
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 mod external;
 mod file;
 mod import;
-#[allow(unsafe_code)]
-mod map;
 mod ops;
 pub mod proto;
 mod tensor;

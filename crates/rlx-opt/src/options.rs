@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 pub use rlx_ir::KernelDispatchPolicy;
-use rlx_ir::{DType, DimBinding, Error, ErrorKind, OpKind, Result, SymRange};
+use rlx_ir::{DType, DimBinding, Error, ErrorKind, OpKind, Result, SymRange, sym};
 
 /// The arithmetic of floating-point ops whose graph says f32.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -248,4 +248,58 @@ impl CompileOptions {
     pub fn try_new() -> Result<Self> {
         Ok(CompileOptions { kernel_dispatch: KernelDispatchPolicy::from_env()?, ..Self::default() })
     }
+}
+
+impl CompileOptions {
+    /// The options that shape code, as text: equal exactly when two options compile a graph to the same module,
+    /// in every process (symbols stand by name, sets in order). What only logs, checks or sets a parameter
+    /// afterwards is left out.
+    ///
+    /// ```
+    /// use rlx_opt::{CompileOptions, Numerics};
+    /// let (a, b) = (CompileOptions::default(), CompileOptions::default().with_verbose(true));
+    /// assert_eq!(a.code_key(), b.code_key());
+    /// assert_ne!(a.code_key(), b.numerics(Numerics::Strict).code_key());
+    /// ```
+    pub fn code_key(&self) -> String {
+        // Every field is named, so that a new one cannot be forgotten.
+        let CompileOptions {
+            precision,
+            policy,
+            dce,
+            constant_folding,
+            verbose: _,
+            fusion,
+            arena_alignment,
+            assert_fusion_clean: _,
+            supported_ops,
+            dim_binding,
+            dim_ranges,
+            param_bindings: _,
+            kernel_dispatch,
+            numerics,
+        } = self;
+        let policy = policy.as_ref().map(policy_key);
+        let supported = supported_ops.as_ref().map(|ops| {
+            let mut names: Vec<&str> = ops.iter().map(|k| k.name()).collect();
+            names.sort_unstable();
+            names.join(" ")
+        });
+        let mut bound: Vec<String> =
+            dim_binding.iter().map(|(s, v)| format!("{:?}={v}", sym::name(s))).collect();
+        bound.sort_unstable();
+        let ranges: Vec<String> =
+            dim_ranges.iter().map(|(s, r)| format!("{:?}={}..={}", sym::name(*s), r.min, r.max)).collect();
+        format!(
+            "{precision} {policy:?} dce={dce} fold={constant_folding} {fusion:?} align={arena_alignment} \
+             ops={supported:?} {bound:?} {ranges:?} {kernel_dispatch:?} {numerics:?}"
+        )
+    }
+}
+
+fn policy_key(policy: &PrecisionPolicy) -> String {
+    let PrecisionPolicy::Custom(by_op) = policy else { return format!("{policy:?}") };
+    let mut pairs: Vec<String> = by_op.iter().map(|(op, p)| format!("{op}={p}")).collect();
+    pairs.sort_unstable();
+    pairs.join(" ")
 }

@@ -10,7 +10,7 @@
 //! skips over a step three.
 
 use rlx_ir::lir::{BufferKind, LirModule, LiveRange, MemoryPlan};
-use rlx_ir::{DimBinding, Error, ErrorKind, Extent, Result};
+use rlx_ir::{DimBinding, Error, ErrorKind, Extent, Result, SymRange, sym};
 
 use crate::target::PoolSpec;
 
@@ -97,15 +97,18 @@ fn exclusions(module: &LirModule) -> Result<Vec<Vec<usize>>> {
     Ok(apart)
 }
 
-/// Bytes of `elements` at these bounds.
+/// The most bytes that `elements` can take for symbols up to these bounds. A size need not grow with its symbols
+/// (`128 - seq`), so it is the upper end of its range that counts, not its value at the bounds.
 ///
 /// # Errors
 /// [`ErrorKind::Dimension`] when a symbol has no bound, [`ErrorKind::OutOfMemory`] when the size overflows.
 pub fn buffer_bytes(elements: Extent, dtype: rlx_ir::DType, bounds: &DimBinding) -> Result<usize> {
-    let value = |s: u32| bounds.get(s).and_then(|v| i64::try_from(v).ok());
-    let n = elements.eval(&value).ok_or_else(|| {
-        Error::new(ErrorKind::Dimension, format!("{elements} elements: a symbol has no bound"))
-    })?;
+    let bound = |s: u32| bounds.get(s).and_then(|v| i64::try_from(v).ok());
+    if let Some(open) = elements.symbols().into_iter().find(|&s| bound(s).is_none()) {
+        let message = format!("{elements} elements: {} has no bound", sym::name(open));
+        return Err(Error::new(ErrorKind::Dimension, message));
+    }
+    let n = elements.range(&|s| SymRange::new(0, bound(s).unwrap_or(i64::MAX))).max.max(0);
     usize::try_from(n).ok().filter(|_| n < i64::MAX).and_then(|n| dtype.storage_bytes(n)).ok_or_else(|| {
         Error::new(ErrorKind::OutOfMemory, format!("a buffer of {n} {dtype} elements is too large"))
     })

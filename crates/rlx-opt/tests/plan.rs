@@ -155,3 +155,23 @@ fn regions_bind_no_more_than_the_device_allows() {
         assert!(step.inputs.len() + step.outputs.len() <= 6, "{lir}");
     }
 }
+
+#[test]
+fn a_size_that_shrinks_as_its_symbol_grows_is_planned_for_its_largest() {
+    let graph = text::parse(
+        r#"graph "rest" {
+  range seq 1..=128
+  %0 = Input {name="x"} : [128] f32
+  %1 = Input {name="seen"} : [seq] f32
+  %2 = Slice(%0) {starts=[seq], steps=[1], to=[128 - seq]} : [128 - seq] f32
+  %3 = Reduce(%1) {op=Sum, axes=[0], keep_dim=true} : [1] f32
+  %4 = Binary.Add(%2, %3) : [128 - seq] f32
+  return %4
+}
+"#,
+    )
+    .unwrap();
+    let lir = compile(&graph, PoolSpec::default());
+    let plan = lir.plan().unwrap();
+    assert!(plan.pools[0] >= 128 * 4 + 64, "{lir}");
+}

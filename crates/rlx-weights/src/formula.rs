@@ -16,7 +16,8 @@ use std::path::{Path, PathBuf};
 use rlx_ir::{Error, ErrorKind, WeightStore};
 use serde::Deserialize;
 
-use crate::{io_error, malformed, write_whole};
+use crate::malformed;
+use rlx_ir::files::{io_error, write_whole};
 
 /// FNV-1a, 64 bits, of the name's UTF-8 bytes.
 pub fn seed(name: &str) -> u64 {

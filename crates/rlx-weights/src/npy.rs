@@ -2,7 +2,8 @@
 //!
 //! A short header, a Python dictionary in text, says element type, order and shape; the elements follow.
 
-use crate::{io_error, malformed};
+use crate::malformed;
+use rlx_ir::files::io_error;
 use rlx_ir::{ConstData, DType, Error, ErrorKind};
 use std::path::Path;
 

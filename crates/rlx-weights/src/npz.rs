@@ -1,7 +1,8 @@
 //! NumPy's `.npz`: a zip archive of `.npy` arrays, stored or deflated.
 
 use crate::crc::crc32;
-use crate::{io_error, malformed, npy, write_whole};
+use crate::{malformed, npy};
+use rlx_ir::files::{io_error, write_whole};
 use rlx_ir::{ConstData, Error, ErrorKind};
 use std::path::Path;
 

@@ -1,7 +1,7 @@
 //! Hugging Face's safetensors: a table of names, types and places, then the tensors.
 
 use crate::malformed;
-use crate::map::map_file;
+use rlx_ir::files::map_file;
 use rlx_ir::{DType, Error, ErrorKind, Weight, WeightStore};
 use safetensors::tensor::{Dtype, SafeTensors};
 use std::path::Path;

@@ -145,6 +145,10 @@ impl Backend for WgpuBackend {
         self.device.feature()
     }
 
+    fn machine(&self) -> Result<String> {
+        self.adapter_name()
+    }
+
     fn probe(&self) -> Result<()> {
         self.gpu()?.probed.get_or_init(|| self.try_kernel()).clone()
     }

@@ -151,7 +151,9 @@ impl Extent {
         let divisor = divisor.into();
         match (self, divisor) {
             (_, Extent::Const(1)) => return self,
-            (Extent::Const(a), Extent::Const(b)) if b != 0 => return Extent::Const(a.div_euclid(b)),
+            (Extent::Const(a), Extent::Const(b)) if b != 0 => {
+                return Extent::Const(a.checked_div_euclid(b).unwrap_or(i64::MAX));
+            }
             (Extent::Const(0), _) => return self,
             _ if self == divisor => return Extent::Const(1),
             _ => {}
@@ -181,7 +183,9 @@ impl Extent {
     pub fn modulo(self, divisor: impl Into<Extent>) -> Extent {
         let divisor = divisor.into();
         match (self, divisor) {
-            (Extent::Const(a), Extent::Const(b)) if b != 0 => return Extent::Const(a.rem_euclid(b)),
+            (Extent::Const(a), Extent::Const(b)) if b != 0 => {
+                return Extent::Const(a.checked_rem_euclid(b).unwrap_or(0));
+            }
             _ if divisor == Extent::Const(1) => return Extent::Const(0),
             _ => {}
         }
@@ -254,7 +258,7 @@ impl Extent {
         let (mut quotient, mut rest) = (Poly::new(), Poly::new());
         for (atoms, &coefficient) in self.poly().iter() {
             match divide_atoms(atoms, d_atoms) {
-                Some(left) if coefficient % d_coefficient == 0 => {
+                Some(left) if coefficient.checked_rem(d_coefficient) == Some(0) => {
                     add_term(&mut quotient, left, coefficient / d_coefficient)
                 }
                 _ => add_term(&mut rest, atoms.clone(), coefficient),
@@ -575,6 +579,19 @@ mod tests {
         assert_eq!((b() * s() - 1).range(&of), SymRange::new(-1, 1023));
         assert_eq!(s().floor_div(b()).range(&of), SymRange::new(0, 128));
         assert_eq!(s().modulo(b() + 1).range(&of), SymRange::new(0, 8));
+    }
+
+    #[test]
+    fn the_ends_of_the_range_saturate_and_nothing_divides_by_zero() {
+        let least = Extent::Const(i64::MIN);
+        assert_eq!(least.floor_div(-1), Extent::Const(i64::MAX));
+        assert_eq!(least.modulo(-1), Extent::Const(0));
+        let large = b() * i64::MIN;
+        assert_eq!(large.floor_div(-1).eval(&|_| Some(0)), Some(0));
+        for zero in [Extent::Const(0), s() - s()] {
+            assert_eq!(b().floor_div(zero).eval(&|_| Some(1)), None);
+            assert_eq!(b().modulo(zero).eval(&|_| Some(1)), None);
+        }
     }
 
     #[test]
