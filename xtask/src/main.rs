@@ -14,6 +14,7 @@ mod outcome;
 mod packages;
 #[cfg(feature = "proto")]
 mod proto;
+mod record;
 mod report;
 mod suites;
 mod toy_op;
@@ -25,7 +26,7 @@ const HELP: &str = "\
 cargo xtask test [--all] [--suite NAME]...   run the suites (with --all, also the heavy ones); --suite runs only those named
 cargo xtask test --list                      list the suites
 cargo xtask data                             fetch the test data into RLX_CACHE_DIR (default: the user's cache folder)
-cargo xtask docs                             make docs/ops.md again from the op table
+cargo xtask docs                             make docs/ops.md and the table of docs/testing.md again
 cargo xtask proto                            make crates/rlx-onnx/src/proto/generated.rs again (needs `protoc`)";
 
 fn main() -> ExitCode {
@@ -34,7 +35,7 @@ fn main() -> ExitCode {
     let result = match words.as_slice() {
         ["test", flags @ ..] => test(flags),
         ["data"] => fetch_all(),
-        ["docs"] => docs::write().map(|()| true),
+        ["docs"] => docs::write().and_then(|()| record::write_table()).map(|()| true),
         ["proto"] => make_proto(),
         [] | ["help" | "--help" | "-h"] => {
             println!("{HELP}");

@@ -1,6 +1,7 @@
 //! Runs the chosen suites and prints the table, the skips, and the closing line.
 
 use crate::outcome::Outcome;
+use crate::record;
 use crate::suites::Suite;
 use std::io::Write;
 use std::time::Instant;
@@ -32,6 +33,9 @@ pub fn run_all(suites: &[&Suite]) -> bool {
             outcome.notes.push(format!("over budget: {seconds:.0} s of {} s", suite.budget_s));
         }
         print_row(suite, &outcome, seconds);
+        if let Err(e) = record::keep(suite, &outcome, seconds) {
+            println!("the result is not kept: {e}");
+        }
         if outcome.failed > 0 {
             failed_suites.push((suite.name, outcome.notes.clone()));
         }
@@ -47,8 +51,21 @@ pub fn run_all(suites: &[&Suite]) -> bool {
         println!("\nskipped:");
         total.skips.iter().for_each(|(n, why)| println!("{n:>6}  {why}"));
     }
+    print_stale();
     println!("\n{} passed, {} failed, {} skipped", total.passed, total.failed, total.skipped());
     total.failed == 0
+}
+
+/// Old results of heavy suites are said, and fail nothing.
+fn print_stale() {
+    match record::stale() {
+        Ok(stale) if stale.is_empty() => {}
+        Ok(stale) => {
+            println!("\nheavy suites to run again (cargo xtask test --suite NAME):");
+            stale.iter().for_each(|line| println!("        {line}"));
+        }
+        Err(e) => println!("\nresults of heavy suites: {e}"),
+    }
 }
 
 fn print_row(suite: &Suite, outcome: &Outcome, seconds: f64) {

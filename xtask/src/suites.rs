@@ -10,8 +10,10 @@ pub struct Suite {
     pub about: &'static str,
     /// Wall-clock seconds; more is a failure.
     pub budget_s: u64,
-    /// Runs only with `--all` or when named.
+    /// Runs only with `--all` or when named; its last result is committed.
     pub heavy: bool,
+    /// Of a heavy suite: the files and folders whose change makes its last result old.
+    pub covers: &'static [&'static str],
     /// Fetched first; where that fails the suite is a named skip, or a failure where `CI=true`.
     pub needs: &'static [&'static DataSet],
     pub what: What,
@@ -42,8 +44,11 @@ pub enum What {
 }
 
 const fn suite(name: &'static str, about: &'static str, budget_s: u64, what: What) -> Suite {
-    Suite { name, about, budget_s, heavy: false, needs: &[], what }
+    Suite { name, about, budget_s, heavy: false, covers: &[], needs: &[], what }
 }
+
+/// What the devices of wgpu run on.
+const GPU_CODE: &[&str] = &["crates/rlx-kernel", "crates/rlx-wgpu", "crates/rlx-backend"];
 
 /// Every suite, in the order they run. A new test target is claimed by a suite with one line here;
 /// a target that nobody claims runs with `unit`.
@@ -98,22 +103,30 @@ pub const SUITES: &[Suite] = &[
     suite("contract", "the public contract", 150, What::Targets(&["contract*"])),
     Suite {
         heavy: true,
+        covers: GPU_CODE,
         ..suite("gpu", "Vulkan and OpenGL, on software where there is no GPU", 300, What::Gpu { all: false })
     },
     Suite {
         heavy: true,
+        covers: GPU_CODE,
         ..suite("gpu-all", "every op and model on Vulkan and OpenGL", 1800, What::Gpu { all: true })
     },
     suite("toy-op", "an op is one file and one line", 240, What::ToyOp),
     suite("bad-input", "damaged model files", 150, What::Targets(&["bad_input*"])),
     Suite {
         heavy: true,
+        covers: &["crates/rlx-kernel", "tools/nvrtc_check.py"],
         needs: &[&NVRTC],
         ..suite("nvrtc", "generated CUDA C compiles for sm_75, sm_80, sm_90", 600, What::Nvrtc)
     },
-    Suite { heavy: true, ..suite("neon", "the CPU's kernels on AArch64, under QEMU", 900, What::Neon) },
     Suite {
         heavy: true,
+        covers: &["crates/rlx-cpu"],
+        ..suite("neon", "the CPU's kernels on AArch64, under QEMU", 900, What::Neon)
+    },
+    Suite {
+        heavy: true,
+        covers: &["Cargo.lock", "deny.toml"],
         ..suite("deny", "licences and advisories", 120, What::Tool { tool: "deny", args: &["check"] })
     },
 ];
