@@ -108,6 +108,15 @@ pub trait Backend: Send + Sync {
     /// # Errors
     /// A step the device has no kernel for (a claim that was wrong), or a fault of its driver.
     fn compile(&self, lir: Arc<LirModule>, options: &CompileOptions) -> Result<Box<dyn ExecutableGraph>>;
+
+    /// Waits until the device has nothing left to do, whoever gave it the work. A device that computes within
+    /// each call never has.
+    ///
+    /// # Errors
+    /// A fault of the device.
+    fn drain(&self) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// A compiled module on a device.

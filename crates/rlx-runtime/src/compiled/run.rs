@@ -191,7 +191,7 @@ impl CompiledGraph {
     /// # Errors
     /// A fault of the device.
     pub fn try_sync_pending(&mut self) -> Result<()> {
-        self.exec.drain().map_err(|e| on_device(e, self.device))
+        self.drain().map_err(|e| on_device(e, self.device))
     }
 
     /// Runs one after the other; gives each run's own outputs.
@@ -217,7 +217,8 @@ impl CompiledGraph {
         self.check_params()?;
         self.binder.bind(given, &self.handles)?;
         let source = BoundInputs { given, handles: &self.handles, binder: &self.binder };
-        self.exec.run(&source, &self.binder.run).map_err(|e| on_device(e, self.device))?;
+        let run = self.edge.call("running", || self.exec.run(&source, &self.binder.run));
+        run.map_err(|e| on_device(e, self.device))?;
         self.outputs.finish(&*self.exec, &self.binder)?;
         self.feed_handles()
     }
