@@ -321,11 +321,7 @@ fn nothing_usable(graph: &Graph, policy: &DevicePolicy) -> Error {
 ///
 /// # Errors
 /// As [`try_resolve_device`].
-pub fn resolve_device(
-    graph: &Graph,
-    hint: Option<Device>,
-    policy: &DevicePolicy,
-) -> Result<Device, String> {
+pub fn resolve_device(graph: &Graph, hint: Option<Device>, policy: &DevicePolicy) -> Result<Device, String> {
     Ok(try_resolve_device(graph, hint, policy)?)
 }
 

@@ -10,7 +10,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use rlx_driver::Device;
 use rlx_ir::{Error, ErrorKind, Result};
 
-/// Calls into the backend of `device`; `doing` completes "panicked while".
+use crate::session::on_device;
+
+/// Calls into the backend of `device`; `doing` completes "panicked while". Errors name the device.
 ///
 /// # Errors
 /// The call's own, or [`ErrorKind::Device`] with the panic's text.
@@ -28,10 +30,11 @@ pub(crate) fn drop_quietly<T>(device: Device, value: T) {
 /// As [`call`], with the panic apart: the outer error is a panic, the inner one the call's own.
 fn caught<T>(device: Device, doing: &str, f: impl FnOnce() -> Result<T>) -> Result<Result<T>> {
     // What the call may have left half done is the executable's, which its `Edge` takes out of use.
-    catch_unwind(AssertUnwindSafe(f)).map_err(|payload| {
+    let result = catch_unwind(AssertUnwindSafe(f)).map_err(|payload| {
         let message = format!("its backend panicked while {doing}: {}", text_of(&*payload));
         Error::new(ErrorKind::Device, message).with_device(device.name())
-    })
+    })?;
+    Ok(result.map_err(|e| on_device(e, device)))
 }
 
 fn text_of(payload: &(dyn Any + Send)) -> &str {

@@ -11,7 +11,6 @@ use super::tensor::TensorInfo;
 use crate::convert;
 use crate::error::or_panic;
 use crate::model_pipeline::params::ParamBook;
-use crate::session::on_device;
 
 impl CompiledGraph {
     /// Sets a parameter from f32 values, converted to its declared type. Clones keep what they have.
@@ -94,8 +93,7 @@ impl CompiledGraph {
 
     fn set_weight(&mut self, index: usize, weight: Arc<Weight>) -> Result<()> {
         let noted = self.book.is_some().then(|| Arc::clone(&weight));
-        let set = self.edge.call("taking a parameter", || self.exec.set_param(index, weight));
-        set.map_err(|e| on_device(e, self.device))?;
+        self.edge.call("taking a parameter", || self.exec.set_param(index, weight))?;
         self.param_set[index] = true;
         if let (Some(book), Some(weight)) = (&self.book, noted) {
             book.note(&self.params[index].name, &weight);

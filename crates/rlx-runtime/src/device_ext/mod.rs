@@ -20,7 +20,6 @@ use rlx_opt::{CompileOptions, KernelDispatchReport, Target, report};
 use crate::edge;
 use crate::error::or_panic;
 use crate::registry::{registered, require_backend};
-use crate::session::on_device;
 
 /// Whether `device` can be used now: a backend in this build and a live probe of the driver, or a backend
 /// given to [`crate::register_backend`].
@@ -34,7 +33,7 @@ pub fn unavailable_reason(device: Device) -> Option<Error> {
         return None;
     }
     let probe = |backend: Box<dyn Backend>| edge::call(device, "being probed", || backend.probe());
-    require_backend(device).and_then(probe).map_err(|e| on_device(e, device)).err()
+    require_backend(device).and_then(probe).err()
 }
 
 /// The devices that can be used now.
@@ -109,7 +108,7 @@ pub fn drain_device(device: Device) {
 /// A fault of the device.
 pub fn try_drain_device(device: Device) -> Result<()> {
     match require_backend(device) {
-        Ok(backend) => edge::call(device, "waiting", || backend.drain()).map_err(|e| on_device(e, device)),
+        Ok(backend) => edge::call(device, "waiting", || backend.drain()),
         Err(_) => Ok(()),
     }
 }
@@ -124,8 +123,7 @@ struct Query {
 impl Query {
     fn new(device: Device, options: &CompileOptions) -> Result<Self> {
         let backend = require_backend(device)?;
-        let target = edge::call(device, "describing the device", || backend.target(options));
-        let target = target.map_err(|e| on_device(e, device))?;
+        let target = edge::call(device, "describing the device", || backend.target(options))?;
         Ok(Query { device, target, options: options.clone() })
     }
 
@@ -141,7 +139,7 @@ impl Query {
     /// The graph in ops that the device has kernels for.
     fn legal(&self, graph: &Graph) -> Result<Graph> {
         let run = || legalize::run(graph, &self.context());
-        edge::call(self.device, "answering the compiler", run).map_err(|e| on_device(e, self.device))
+        edge::call(self.device, "answering the compiler", run)
     }
 
     fn report(&self, graph: &Graph) -> Result<KernelDispatchReport> {

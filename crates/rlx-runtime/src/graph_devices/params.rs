@@ -93,7 +93,8 @@ impl GraphDevices {
     /// The devices that failed to take a parameter, which are compiled anew at their next use.
     pub fn try_sync_params_to_all(&mut self) -> Result<(), DeviceFallbackError> {
         self.begin();
-        let all: Vec<(String, Arc<Weight>)> = self.params.iter().map(|(n, w)| (n.clone(), w.clone())).collect();
+        let all: Vec<(String, Arc<Weight>)> =
+            self.params.iter().map(|(n, w)| (n.clone(), w.clone())).collect();
         for (name, weight) in all {
             self.send(&name, &weight);
         }
