@@ -22,7 +22,11 @@ pub(crate) fn call<T>(device: Device, doing: &str, f: impl FnOnce() -> Result<T>
 
 /// Drops what belongs to the backend of `device`; a panic in its destructor is reported and goes no further.
 pub(crate) fn drop_quietly<T>(device: Device, value: T) {
-    if let Err(e) = call(device, "freeing an executable", || Ok(drop(value))) {
+    let free = || {
+        drop(value);
+        Ok(())
+    };
+    if let Err(e) = call(device, "freeing an executable", free) {
         tracing::warn!(%device, error = %e, "an executable did not free its memory");
     }
 }
