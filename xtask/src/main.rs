@@ -8,7 +8,6 @@ mod data;
 mod docs;
 mod drivers;
 mod exec;
-mod miri;
 mod neon;
 mod nvrtc;
 mod outcome;

@@ -25,8 +25,6 @@ pub enum What {
     Cargo { args: &'static [&'static str], env: &'static [(&'static str, &'static str)] },
     /// The same with a cargo tool that may not be installed (then a named skip).
     Tool { tool: &'static str, args: &'static [&'static str] },
-    /// A test command of cargo's, whose tests are counted; extra environment as pairs.
-    Tests { args: &'static [&'static str], env: &'static [(&'static str, &'static str)] },
     /// All unit tests and the integration tests that no other suite claims.
     Unit,
     /// Documentation examples.
@@ -41,8 +39,6 @@ pub enum What {
     Gpu { all: bool },
     /// The CPU backend's tests on AArch64 under QEMU.
     Neon,
-    /// The CPU backend's memory and programs under Miri.
-    Miri,
     /// The external crates that the library packages pull in are within budget.
     CrateCount { packages: &'static [&'static str], most: usize },
 }
@@ -115,6 +111,7 @@ pub const SUITES: &[Suite] = &[
         covers: GPU_CODE,
         ..suite("gpu-all", "every op and model on Vulkan and OpenGL", 1800, What::Gpu { all: true })
     },
+    suite("model-ui", "models that do not fit say why", 150, What::Targets(&["model_ui"])),
     suite("toy-op", "an op is one file and one line", 240, What::ToyOp),
     suite("bad-input", "damaged model files", 150, What::Targets(&["bad_input*"])),
     Suite {
@@ -122,34 +119,6 @@ pub const SUITES: &[Suite] = &[
         covers: &["crates/rlx-kernel", "tools/nvrtc_check.py"],
         needs: &[&NVRTC],
         ..suite("nvrtc", "generated CUDA C compiles for sm_75, sm_80, sm_90", 600, What::Nvrtc)
-    },
-    Suite {
-        heavy: true,
-        covers: &["crates/rlx-cpu/src/pool"],
-        ..suite(
-            "loom",
-            "every order of the thread pool's steps",
-            600,
-            // A folder of its own, since the flag is part of every crate's build.
-            What::Tests {
-                args: &[
-                    "test",
-                    "--quiet",
-                    "-p",
-                    "rlx-cpu",
-                    "--lib",
-                    "--target-dir",
-                    "target/loom",
-                    "pool::model",
-                ],
-                env: &[("RUSTFLAGS", "--cfg loom")],
-            },
-        )
-    },
-    Suite {
-        heavy: true,
-        covers: &["crates/rlx-cpu"],
-        ..suite("miri", "memory, pool and programs of the CPU under Miri", 1800, What::Miri)
     },
     Suite {
         heavy: true,
@@ -208,8 +177,6 @@ impl What {
             What::ToyOp => crate::toy_op::run(run),
             What::Gpu { all } => gpu(run, *all),
             What::Neon => crate::neon::run(run),
-            What::Miri => crate::miri::run(run),
-            What::Tests { args, env } => run.tests(cargo_command(args).envs(env.iter().copied())),
             What::CrateCount { packages, most } => crate_count(packages, *most),
         }
     }

@@ -69,8 +69,7 @@ impl Buffer {
             let ptr = NonNull::new(std::ptr::without_provenance_mut(ALIGN)).ok_or(refused)?;
             return Ok(Buffer { ptr, len, memory: Memory::None });
         }
-        // Miri knows no advice about pages.
-        if len >= HUGE && !cfg!(miri) {
+        if len >= HUGE {
             return Self::mapped(len).ok_or(refused);
         }
         let layout = Layout::from_size_align(len, ALIGN).map_err(|_| refused.clone())?;

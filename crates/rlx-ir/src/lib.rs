@@ -10,6 +10,7 @@
 //! | [`dtype`], [`dim`], [`shape`] | element types, symbolic dimensions, shapes |
 //! | [`tensor`] | stored bytes and exact values |
 //! | [`graph`], [`ops`] | the graph and its ops |
+//! | [`mod@trace`] | graphs from ordinary tensor code |
 //! | [`hir`], [`stages`] | models as blocks, and the way from blocks to steps |
 //! | [`component`] | what a part of a model is compiled for |
 //! | [`text`], [`hash`] | printing, parsing, hashing |
@@ -31,6 +32,7 @@ pub mod hash;
 pub mod hir;
 pub mod lir;
 mod minifloat;
+mod nearest;
 pub mod ops;
 pub mod oracle;
 pub mod origin;
@@ -40,6 +42,7 @@ pub mod tensor;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod text;
+pub mod trace;
 pub mod verify;
 pub mod weights;
 
@@ -51,11 +54,13 @@ pub use graph::{Graph, GraphExt, Node, NodeId};
 pub use hash::{GraphHash, graph_hash};
 pub use hir::{HirModule, HirMut, HirNodeId, LowerError};
 pub use lir::{BindingManifest, IoBindingEntry, LirModule};
+pub use nearest::nearest;
 pub use ops::{Op, OpKind};
 pub use origin::{OriginId, Origins};
 pub use shape::Shape;
 pub use stages::{GraphModule, GraphStage, MirModule};
 pub use tensor::{ConstData, Value};
+pub use trace::{TracedTensor, Tracer, trace, try_trace};
 pub use verify::{VerifyError, verify, verify_ok};
 pub use weights::{Weight, WeightStore};
 

@@ -23,19 +23,13 @@
 
 pub mod compiled;
 mod convert;
-pub mod cost;
-pub mod device_bench;
 pub mod device_ext;
-pub mod device_policy;
-mod edge;
-mod env;
 mod error;
-pub mod graph_devices;
 pub mod model_pipeline;
-mod nearest;
 pub mod registry;
 pub mod session;
 pub mod stages;
+pub mod typed;
 
 /// What a device implements.
 pub mod backend {
@@ -49,23 +43,42 @@ pub mod precision {
 
 pub use backend::{Backend, ExecutableGraph, InputSource, MemoryInfo};
 pub use compiled::{CompiledGraph, MoeResidencyStats, TensorInfo, TensorView};
-pub use cost::*;
-pub use device_bench::*;
 pub use device_ext::*;
-pub use device_policy::*;
 pub use error::CompileError;
-pub use graph_devices::{GraphDevices, graph_param_names};
 pub use model_pipeline::ModelCompilePipeline;
-pub use nearest::nearest;
 pub use precision::{Precision, PrecisionPolicy};
 pub use registry::{backend_for, register_backend, registered_devices};
 pub use rlx_driver::{Device, ParseDeviceError};
 pub use rlx_ir::{
     BindingManifest, CompilationMode, ConstData, DType, Dim, DimBinding, Error, ErrorKind, Graph, GraphExt,
     GraphModule, GraphStage, HirModule, HirMut, HirNodeId, IoBindingEntry, LirModule, LowerError, MirModule,
-    ModelComponent, ModelPhase, ModelVariant, Node, NodeId, Op, OpKind, Shape, Value, VerifyError, Weight,
-    WeightStore, op, sym, verify,
+    ModelComponent, ModelPhase, ModelVariant, Node, NodeId, Op, OpKind, Shape, TracedTensor, Tracer, Value,
+    VerifyError, Weight, WeightStore, nearest, op, sym, trace, try_trace, verify,
 };
+/// ```
+/// use rlx_runtime::{Device, rlx_model};
+///
+/// #[rlx_model]
+/// fn mlp<Batch, const HIDDEN: usize = 8>(
+///     x: Tensor<f32, Batch, 4>,
+///     w1: Param<f32, 4, HIDDEN>,
+///     b1: Param<f32, HIDDEN>,
+///     w2: Param<f32, HIDDEN, 2>,
+/// ) -> Tensor<f32, Batch, 2> {
+///     let hidden = (x.matmul(w1) + b1).relu();
+///     hidden.matmul(w2)
+/// }
+///
+/// let mut mlp = Mlp::new(Device::Cpu);
+/// mlp.set_w1(&[[0.5; 8]; 4]);
+/// mlp.set_b1(&[-1.0; 8]);
+/// mlp.set_w2(&[[1.0, -1.0]; 8]);
+/// let outputs = mlp.run(MlpInputs { x: &[[1.0; 4], [0.0; 4], [2.0; 4]] });
+/// assert_eq!(outputs.output, [[8.0, -8.0], [0.0, 0.0], [24.0, -24.0]]);
+/// ```
+///
+#[doc(inline)]
+pub use rlx_macros::rlx_model;
 pub use rlx_opt::{
     Claim, CompileOptions, CompilePipeline, CompileResult, DispatchPath, FusionOptions, KernelDispatchPolicy,
     KernelDispatchReport, KindDispatchSummary, Numerics, PassRecord,

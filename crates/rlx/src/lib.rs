@@ -31,5 +31,8 @@ pub use runner::Runner;
 /// Everything most programs need: `use rlx::prelude::*;`.
 pub mod prelude {
     pub use crate::{Model, Runner};
+    // The macro's own path for users of this crate; it wins over the one among `rlx_runtime`'s items.
+    #[doc(inline)]
+    pub use rlx_macros::rlx_model_of_rlx as rlx_model;
     pub use rlx_runtime::*;
 }

@@ -11,7 +11,7 @@ use super::handles::Handle;
 use super::slot::{DimForm, Slot, UNKNOWN};
 use super::tensor::TensorView;
 use crate::convert;
-use crate::nearest;
+use rlx_ir::nearest;
 
 /// What a caller gives for one input.
 #[derive(Clone, Copy)]

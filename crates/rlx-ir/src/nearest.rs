@@ -3,8 +3,8 @@
 /// The one of `names` with the smallest edit distance to `name`, if it is near enough to be meant.
 ///
 /// ```
-/// assert_eq!(rlx_runtime::nearest("input_id", ["input_ids", "mask"]), Some("input_ids"));
-/// assert_eq!(rlx_runtime::nearest("x", ["attention_mask"]), None);
+/// assert_eq!(rlx_ir::nearest("input_id", ["input_ids", "mask"]), Some("input_ids"));
+/// assert_eq!(rlx_ir::nearest("x", ["attention_mask"]), None);
 /// ```
 pub fn nearest<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let limit = |other: &str| name.chars().count().max(other.chars().count()).div_ceil(2);
