@@ -41,16 +41,16 @@ fn registering_makes_a_device_available() {
 #[test]
 fn an_unavailable_device_supports_nothing() {
     let g = no_outputs();
-    assert!(!is_available(Device::OpenGl) && !available_devices().contains(&Device::OpenGl));
-    assert!(!supports(Device::OpenGl, &Op::MatMul));
-    assert!(!supports_graph(Device::OpenGl, &g));
-    assert!(!supports_node(Device::OpenGl, &g.nodes()[1], &g));
-    let (at, op) = first_unsupported_op(Device::OpenGl, &g).unwrap();
+    assert!(!is_available(Device::Tpu) && !available_devices().contains(&Device::Tpu));
+    assert!(!supports(Device::Tpu, &Op::MatMul));
+    assert!(!supports_graph(Device::Tpu, &g));
+    assert!(!supports_node(Device::Tpu, &g.nodes()[1], &g));
+    let (at, op) = first_unsupported_op(Device::Tpu, &g).unwrap();
     assert_eq!((at, op), (0, &g.nodes()[0].op));
-    assert!(first_unsupported_op(Device::OpenGl, &Graph::new("empty")).is_none());
-    assert!(legalize_graph_for_device(g.clone(), Device::OpenGl).unwrap_err().contains("OpenGL"));
-    assert!(dispatch_report_for_device(&g, Device::OpenGl).unwrap_err().contains("OpenGL"));
-    assert!(legalize_graph_for_device_with_report(g, Device::OpenGl).is_err());
+    assert!(first_unsupported_op(Device::Tpu, &Graph::new("empty")).is_none());
+    assert!(legalize_graph_for_device(g.clone(), Device::Tpu).unwrap_err().contains("TPU"));
+    assert!(dispatch_report_for_device(&g, Device::Tpu).unwrap_err().contains("TPU"));
+    assert!(legalize_graph_for_device_with_report(g, Device::Tpu).is_err());
 }
 
 #[test]

@@ -47,6 +47,43 @@ macro_rules! on_every_device {
     };
 }
 
+/// The variables that devices are chosen by.
+pub const DEVICE_VARIABLES: [&str; 6] = [
+    "RLX_DEVICE",
+    "RLX_DEVICES",
+    "RLX_DENY_DEVICES",
+    "RLX_PREFER_DEVICES",
+    "RLX_BENCHMARK_PICK",
+    "RLX_DEVICE_CHAIN",
+];
+
+/// Runs `check`, which is part of the test called `test`, in a process of its own whose environment has these
+/// variables, and none of [`DEVICE_VARIABLES`] besides. A process's own environment is shared by its tests, so no test
+/// may change it.
+///
+/// # Panics
+/// When the check fails there, with what it printed.
+pub fn with_env(test: &str, variables: &[(&str, &str)], check: impl FnOnce()) {
+    const KEY: &str = "RLX_CONTRACT_CHECK";
+    let key = format!("{test} {variables:?}");
+    match std::env::var(KEY) {
+        Ok(wanted) if wanted == key => return check(),
+        // The child walks the same test, and runs the one check it is there for.
+        Ok(_) => return,
+        Err(_) => {}
+    }
+    let program = std::env::current_exe().expect("a test knows its program");
+    let mut child = std::process::Command::new(program);
+    for name in DEVICE_VARIABLES {
+        child.env_remove(name);
+    }
+    child.args(["--exact", test, "--nocapture"]).env(KEY, &key).envs(variables.iter().copied());
+    let output = child.output().expect("a test can start itself");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let passed = output.status.success() && text.contains("1 passed");
+    assert!(passed, "under {variables:?}:\n{text}{}", String::from_utf8_lossy(&output.stderr));
+}
+
 /// The outside backend.
 pub struct OracleBackend;
 

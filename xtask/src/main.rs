@@ -8,6 +8,7 @@ mod data;
 mod docs;
 mod drivers;
 mod exec;
+mod miri;
 mod neon;
 mod nvrtc;
 mod outcome;

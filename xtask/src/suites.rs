@@ -25,6 +25,8 @@ pub enum What {
     Cargo { args: &'static [&'static str], env: &'static [(&'static str, &'static str)] },
     /// The same with a cargo tool that may not be installed (then a named skip).
     Tool { tool: &'static str, args: &'static [&'static str] },
+    /// A test command of cargo's, whose tests are counted; extra environment as pairs.
+    Tests { args: &'static [&'static str], env: &'static [(&'static str, &'static str)] },
     /// All unit tests and the integration tests that no other suite claims.
     Unit,
     /// Documentation examples.
@@ -39,6 +41,8 @@ pub enum What {
     Gpu { all: bool },
     /// The CPU backend's tests on AArch64 under QEMU.
     Neon,
+    /// The CPU backend's memory and programs under Miri.
+    Miri,
     /// The external crates that the library packages pull in are within budget.
     CrateCount { packages: &'static [&'static str], most: usize },
 }
@@ -122,6 +126,34 @@ pub const SUITES: &[Suite] = &[
     },
     Suite {
         heavy: true,
+        covers: &["crates/rlx-cpu/src/pool"],
+        ..suite(
+            "loom",
+            "every order of the thread pool's steps",
+            600,
+            // A folder of its own, since the flag is part of every crate's build.
+            What::Tests {
+                args: &[
+                    "test",
+                    "--quiet",
+                    "-p",
+                    "rlx-cpu",
+                    "--lib",
+                    "--target-dir",
+                    "target/loom",
+                    "pool::model",
+                ],
+                env: &[("RUSTFLAGS", "--cfg loom")],
+            },
+        )
+    },
+    Suite {
+        heavy: true,
+        covers: &["crates/rlx-cpu"],
+        ..suite("miri", "memory, pool and programs of the CPU under Miri", 1800, What::Miri)
+    },
+    Suite {
+        heavy: true,
         covers: &["crates/rlx-cpu"],
         ..suite("neon", "the CPU's kernels on AArch64, under QEMU", 900, What::Neon)
     },
@@ -177,6 +209,8 @@ impl What {
             What::ToyOp => crate::toy_op::run(run),
             What::Gpu { all } => gpu(run, *all),
             What::Neon => crate::neon::run(run),
+            What::Miri => crate::miri::run(run),
+            What::Tests { args, env } => run.tests(cargo_command(args).envs(env.iter().copied())),
             What::CrateCount { packages, most } => crate_count(packages, *most),
         }
     }

@@ -9,12 +9,14 @@
 #![forbid(unsafe_code)]
 
 pub mod checks;
+pub mod cost;
 pub mod extents;
 pub mod init;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use cost::BackendCostModel;
 use rlx_ir::{LirModule, Result, Weight};
 pub use rlx_opt::target::{Claim, PoolSpec, Target};
 use rlx_opt::{CompileOptions, Precision};
@@ -108,6 +110,21 @@ pub trait Backend: Send + Sync {
     /// # Errors
     /// A step the device has no kernel for (a claim that was wrong), or a fault of its driver.
     fn compile(&self, lir: Arc<LirModule>, options: &CompileOptions) -> Result<Box<dyn ExecutableGraph>>;
+
+    /// The device's prices, where the backend knows them without measuring. `None`: they are measured, once on each
+    /// machine.
+    fn cost_model(&self) -> Option<Arc<dyn BackendCostModel>> {
+        None
+    }
+
+    /// Waits until the device has nothing left to do, whoever gave it the work. A device that computes within
+    /// each call never has.
+    ///
+    /// # Errors
+    /// A fault of the device.
+    fn drain(&self) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// A compiled module on a device.

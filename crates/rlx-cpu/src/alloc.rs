@@ -69,7 +69,8 @@ impl Buffer {
             let ptr = NonNull::new(std::ptr::without_provenance_mut(ALIGN)).ok_or(refused)?;
             return Ok(Buffer { ptr, len, memory: Memory::None });
         }
-        if len >= HUGE {
+        // Miri knows no advice about pages.
+        if len >= HUGE && !cfg!(miri) {
             return Self::mapped(len).ok_or(refused);
         }
         let layout = Layout::from_size_align(len, ALIGN).map_err(|_| refused.clone())?;

@@ -23,8 +23,14 @@
 
 pub mod compiled;
 mod convert;
+pub mod cost;
+pub mod device_bench;
 pub mod device_ext;
+pub mod device_policy;
+mod edge;
+mod env;
 mod error;
+pub mod graph_devices;
 pub mod model_pipeline;
 pub mod registry;
 pub mod session;
@@ -43,8 +49,12 @@ pub mod precision {
 
 pub use backend::{Backend, ExecutableGraph, InputSource, MemoryInfo};
 pub use compiled::{CompiledGraph, MoeResidencyStats, TensorInfo, TensorView};
+pub use cost::*;
+pub use device_bench::*;
 pub use device_ext::*;
+pub use device_policy::*;
 pub use error::CompileError;
+pub use graph_devices::{GraphDevices, graph_param_names};
 pub use model_pipeline::ModelCompilePipeline;
 pub use precision::{Precision, PrecisionPolicy};
 pub use registry::{backend_for, register_backend, registered_devices};

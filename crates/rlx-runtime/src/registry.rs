@@ -10,6 +10,8 @@ use rlx_backend::Backend;
 use rlx_driver::Device;
 use rlx_ir::{Error, ErrorKind, Result};
 
+use crate::edge;
+
 type Make = fn() -> Box<dyn Backend>;
 
 static REGISTERED: LazyLock<RwLock<BTreeMap<Device, Make>>> = LazyLock::new(RwLock::default);
@@ -81,17 +83,23 @@ pub(crate) fn threads_from_env(device: Device) -> Option<usize> {
     }
 }
 
+/// The devices that RLX has a backend for, in some build.
+const WRITTEN: [Device; 4] = [Device::Cpu, Device::Vulkan, Device::OpenGl, Device::Gpu];
+
 /// The backend of `device`.
 ///
 /// # Errors
 /// [`ErrorKind::DeviceUnavailable`] naming the device, its feature and [`register_backend`].
 pub(crate) fn require_backend(device: Device) -> Result<Box<dyn Backend>> {
-    backend_for(device).ok_or_else(|| {
+    edge::call(device, "being made", || Ok(backend_for(device)))?.ok_or_else(|| {
         let feature = device.feature();
         let message =
-            format!("no backend for {device} in this build (Cargo feature \"{feature}\" of rlx-runtime)");
-        Error::new(ErrorKind::DeviceUnavailable, message)
-            .with_device(device.name())
-            .with_hint(format!("enable the feature \"{feature}\", or give a backend to register_backend"))
+            format!("{device}: no backend in this build (Cargo feature \"{feature}\" of rlx-runtime)");
+        let hint = if WRITTEN.contains(&device) {
+            format!("enable the feature \"{feature}\", or give a backend to register_backend")
+        } else {
+            "RLX has none for it yet; give one to register_backend".to_string()
+        };
+        Error::new(ErrorKind::DeviceUnavailable, message).with_device(device.name()).with_hint(hint)
     })
 }

@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
-use rlx_backend::Backend;
+use rlx_backend::{Backend, ExecutableGraph};
 use rlx_driver::Device;
 use rlx_ir::{Error, ErrorKind, Graph, GraphModule, HirModule, LirModule, LowerError, Result};
 use rlx_opt::pipeline::PassContext;
-use rlx_opt::{CompileOptions, CompilePipeline, CompileResult, Precision, PrecisionPolicy};
+use rlx_opt::{CompileOptions, CompilePipeline, CompileResult, Precision, PrecisionPolicy, Target};
 
 use crate::compiled::CompiledGraph;
+use crate::edge;
 use crate::error::{CompileError, or_panic};
-use crate::registry::{registered, require_backend, threads_from_env, with_threads};
+use crate::registry::{require_backend, threads_from_env, with_threads};
 
 /// Compiles graphs for one device.
 ///
@@ -72,12 +73,10 @@ impl Session {
     /// As [`Session::try_new`].
     pub fn try_new_with_precision(device: Device, precision: Precision) -> Result<Self> {
         let backend = require_backend(device)?;
-        if registered(device).is_none() {
-            backend.probe().map_err(|e| {
-                let message = format!("{device} (feature \"{}\") cannot be used: {e}", device.feature());
-                Error::new(ErrorKind::DeviceUnavailable, message).with_device(device.name()).with_source(e)
-            })?;
-        }
+        edge::call(device, "being probed", || backend.probe()).map_err(|e| {
+            let message = format!("{device} (feature \"{}\") cannot be used: {e}", device.feature());
+            Error::new(ErrorKind::DeviceUnavailable, message).with_device(device.name()).with_source(e)
+        })?;
         Ok(Session { device, precision, policy: None, backend: backend.into(), threads: None })
     }
 
@@ -235,16 +234,16 @@ impl Session {
 
     fn compile_lir(&self, lir: LirModule, options: &CompileOptions) -> Result<CompiledGraph> {
         check_options(options)?;
-        let target = self.backend.target(options)?;
+        let target = self.target(options)?;
         let report = rlx_opt::report::analyze(&lir.graph, &PassContext { target: &*target, options });
-        let executable = self.backend.compile(Arc::new(lir), options)?;
+        let executable = self.executable(lir, options)?;
         Ok(CompiledGraph::new(self.device, executable, report, Vec::new()))
     }
 
     fn compile_graph_with(&self, graph: &Graph, options: &CompileOptions) -> Result<CompiledGraph> {
         check_options(options)?;
-        let pipeline = CompilePipeline::new(self.backend.target(options)?, options.clone());
-        let result = pipeline.compile(graph)?;
+        let pipeline = CompilePipeline::new(self.target(options)?, options.clone());
+        let result = edge::call(self.device, "answering the compiler", || pipeline.compile(graph))?;
         if std::env::var("RLX_DISPATCH_REPORT").is_ok_and(|v| v == "1") {
             eprintln!("{}", result.report);
         }
@@ -259,8 +258,16 @@ impl Session {
         result: CompileResult,
         options: &CompileOptions,
     ) -> Result<CompiledGraph> {
-        let executable = self.backend.compile(Arc::new(result.lir), options)?;
+        let executable = self.executable(result.lir, options)?;
         Ok(CompiledGraph::new(self.device, executable, result.report, result.passes))
+    }
+
+    fn target(&self, options: &CompileOptions) -> Result<Arc<dyn Target>> {
+        edge::call(self.device, "describing the device", || self.backend.target(options))
+    }
+
+    fn executable(&self, lir: LirModule, options: &CompileOptions) -> Result<Box<dyn ExecutableGraph>> {
+        edge::call(self.device, "compiling", || self.backend.compile(Arc::new(lir), options))
     }
 }
 

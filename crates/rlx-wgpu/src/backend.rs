@@ -153,6 +153,10 @@ impl Backend for WgpuBackend {
         self.gpu()?.probed.get_or_init(|| self.try_kernel()).clone()
     }
 
+    fn drain(&self) -> Result<()> {
+        Gpu::opened(self.device, self.lowered).map_or(Ok(()), |gpu| gpu.wait())
+    }
+
     fn target(&self, _: &CompileOptions) -> Result<Arc<dyn Target>> {
         // Without the device, what every device has: graphs can be checked against it all the same.
         let target = match self.gpu() {

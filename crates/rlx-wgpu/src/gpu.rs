@@ -32,6 +32,8 @@ type Upload = (Weak<Weight>, Weak<DeviceBuffer>);
 /// What devices by name and limits are opened as.
 type Opened = HashMap<(Device, Lowered), Arc<Gpu>>;
 
+static OPENED: LazyLock<Mutex<Opened>> = LazyLock::new(Mutex::default);
+
 /// An opened device.
 pub(crate) struct Gpu {
     pub(crate) name: Device,
@@ -61,7 +63,6 @@ impl Gpu {
     /// # Errors
     /// [`ErrorKind::DeviceUnavailable`] when there is no adapter, [`ErrorKind::Device`] when it does not open.
     pub(crate) fn open(device: Device, lowered: Lowered) -> Result<Arc<Gpu>> {
-        static OPENED: LazyLock<Mutex<Opened>> = LazyLock::new(Mutex::default);
         let mut opened = locked(&OPENED);
         if let Some(gpu) = opened.get(&(device, lowered)).filter(|gpu| gpu.lost.get().is_none()) {
             return Ok(Arc::clone(gpu));
@@ -69,6 +70,11 @@ impl Gpu {
         let gpu = Arc::new(Gpu::new(device, lowered)?);
         opened.insert((device, lowered), Arc::clone(&gpu));
         Ok(gpu)
+    }
+
+    /// The device under these limits, if this process has opened it and not lost it.
+    pub(crate) fn opened(device: Device, lowered: Lowered) -> Option<Arc<Gpu>> {
+        locked(&OPENED).get(&(device, lowered)).filter(|gpu| gpu.lost.get().is_none()).cloned()
     }
 
     fn new(name: Device, lowered: Lowered) -> Result<Gpu> {

@@ -21,12 +21,14 @@ use rlx_driver::Device;
 use rlx_ir::{DimBinding, LirModule, Result};
 use rlx_opt::{KernelDispatchReport, PassRecord, Precision};
 
+use crate::edge::Edge;
 use crate::error::or_panic;
 use crate::model_pipeline::params::ParamBook;
 use bind::Binder;
 use handles::Handle;
 pub use moe::MoeResidencyStats;
 use outputs::Outputs;
+pub(crate) use params::{weight_of_bytes, weight_of_f32, wrong_parameter};
 pub use tensor::{TensorInfo, TensorView};
 
 /// What compiling had to say, shared by clones.
@@ -52,6 +54,8 @@ struct Record {
 pub struct CompiledGraph {
     device: Device,
     exec: Box<dyn ExecutableGraph>,
+    /// What every call into `exec` goes through.
+    edge: Edge,
     record: Arc<Record>,
     inputs: Vec<TensorInfo>,
     params: Vec<TensorInfo>,
@@ -99,13 +103,14 @@ impl CompiledGraph {
         CompiledGraph {
             device,
             exec,
+            edge: Edge::new(device),
             record: Arc::new(Record { report, passes }),
             inputs: infos(&lir.inputs),
             params: infos(&lir.params),
             output_infos: infos(&lir.outputs),
             param_set: vec![false; lir.params.len()],
             binder: Binder::new(&lir),
-            outputs: Outputs::new(&lir),
+            outputs: Outputs::new(device, &lir),
             handles: lir.inputs.iter().map(|_| None).collect(),
             book: None,
         }
@@ -118,14 +123,15 @@ impl CompiledGraph {
     pub fn try_clone(&self) -> Result<Self> {
         Ok(CompiledGraph {
             device: self.device,
-            exec: self.exec.try_clone()?,
+            exec: self.edge.clone().call("cloning", || self.exec.try_clone())?,
+            edge: self.edge.clone(),
             record: Arc::clone(&self.record),
             inputs: self.inputs.clone(),
             params: self.params.clone(),
             output_infos: self.output_infos.clone(),
             param_set: self.param_set.clone(),
             binder: self.binder.clone(),
-            outputs: Outputs::new(self.exec.lir()),
+            outputs: Outputs::new(self.device, self.exec.lir()),
             handles: self.handles.clone(),
             // What a clone is given concerns the clone alone.
             book: None,
@@ -215,6 +221,6 @@ impl CompiledGraph {
     /// # Errors
     /// A fault of the device.
     pub fn drain(&mut self) -> Result<()> {
-        self.exec.drain()
+        self.edge.call("waiting", || self.exec.drain())
     }
 }

@@ -1,6 +1,7 @@
 //! The outputs of the last run: where they are, and reading them.
 
 use rlx_backend::ExecutableGraph;
+use rlx_driver::Device;
 use rlx_ir::{Error, ErrorKind, LirModule, Result};
 
 use super::CompiledGraph;
@@ -9,11 +10,13 @@ use super::bytes::{AlignedBytes, copy_block};
 use super::slot::Slot;
 use super::tensor::TensorView;
 use crate::convert;
+use crate::edge;
 use crate::error::or_panic;
 
 /// What is known of the last run's outputs.
 #[derive(Debug)]
 pub(super) struct Outputs {
+    device: Device,
     pub(super) slots: Vec<Slot>,
     /// Whether anything ran yet.
     ran: bool,
@@ -27,9 +30,10 @@ pub(super) struct Outputs {
 }
 
 impl Outputs {
-    pub(super) fn new(lir: &LirModule) -> Self {
+    pub(super) fn new(device: Device, lir: &LirModule) -> Self {
         let slots: Vec<Slot> = lir.outputs.iter().map(|slot| Slot::new(slot, &lir.symbols)).collect();
         Outputs {
+            device,
             expanded: vec![AlignedBytes::default(); slots.len()],
             places: vec![(0, 0); slots.len()],
             slots,
@@ -58,7 +62,7 @@ impl Outputs {
                         format!("output {:?}: an active extent within packed {}", slot.name, slot.dtype);
                     return Err(Error::new(ErrorKind::Unsupported, message));
                 }
-                let bytes = exec.output(i)?;
+                let bytes = edge::call(self.device, "giving an output", || exec.output(i))?;
                 let size = slot.bytes().ok_or_else(|| too_large(slot))?;
                 let whole = self.expanded[i].resize(size);
                 if !bytes.is_empty() {
@@ -75,7 +79,10 @@ impl Outputs {
         if !self.ran {
             return Err(Error::new(ErrorKind::Value, "nothing ran yet, so there are no outputs"));
         }
-        if self.slots[i].cropped() { Ok(self.expanded[i].as_slice()) } else { exec.output(i) }
+        if self.slots[i].cropped() {
+            return Ok(self.expanded[i].as_slice());
+        }
+        edge::call(self.device, "giving an output", || exec.output(i))
     }
 
     /// How many f32 output `i` takes.

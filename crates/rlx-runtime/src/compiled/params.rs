@@ -37,20 +37,8 @@ impl CompiledGraph {
     /// An unknown name, a wrong count, a value the declared type cannot hold exactly.
     pub fn try_set_param(&mut self, name: &str, values: &[f32]) -> Result<()> {
         let index = self.param_position(name)?;
-        let info = &self.params[index];
-        let dims = self.param_dims(index)?;
-        let want = dims.iter().product::<usize>() * convert::floats_per_element(info.dtype);
-        if values.len() != want {
-            let message = format!(
-                "parameter {name:?} is {}: {want} elements, but {} were given",
-                info.shape,
-                values.len()
-            );
-            return Err(Error::new(ErrorKind::Binding, message));
-        }
-        let mut bytes = vec![0; info.shape.size_bytes().unwrap_or(0)];
-        convert::from_f32(info.dtype, values, &mut bytes).map_err(|e| named(info, &e))?;
-        self.set_weight(index, Arc::new(Weight::owned(info.dtype, &dims, bytes)?))
+        let weight = weight_of_f32(&self.params[index], values)?;
+        self.set_weight(index, Arc::new(weight))
     }
 
     /// Sets a parameter from the bytes of `dtype` elements: its declared type, or a float type that the
@@ -60,10 +48,7 @@ impl CompiledGraph {
     /// An unknown name, another type, a wrong count.
     pub fn try_set_param_typed(&mut self, name: &str, bytes: &[u8], dtype: DType) -> Result<()> {
         let index = self.param_position(name)?;
-        let info = &self.params[index];
-        let dims = self.param_dims(index)?;
-        let bytes = convert::widen(info.dtype, dtype, bytes).map_err(|e| named(info, &e))?;
-        let weight = Weight::owned(info.dtype, &dims, bytes.into_owned()).map_err(|e| named(info, &e))?;
+        let weight = weight_of_bytes(&self.params[index], bytes, dtype)?;
         self.set_weight(index, Arc::new(weight))
     }
 
@@ -74,7 +59,7 @@ impl CompiledGraph {
     pub fn try_set_weight(&mut self, name: &str, weight: &Arc<Weight>) -> Result<()> {
         let index = self.param_position(name)?;
         let info = &self.params[index];
-        let dims = self.param_dims(index)?;
+        let dims = param_dims(info)?;
         if weight.dims() != dims {
             let message = format!("parameter {name:?} is {}, but was given {}", info.shape, weight.shape());
             return Err(Error::new(ErrorKind::Binding, message));
@@ -108,7 +93,7 @@ impl CompiledGraph {
 
     fn set_weight(&mut self, index: usize, weight: Arc<Weight>) -> Result<()> {
         let noted = self.book.is_some().then(|| Arc::clone(&weight));
-        self.exec.set_param(index, weight)?;
+        self.edge.call("taking a parameter", || self.exec.set_param(index, weight))?;
         self.param_set[index] = true;
         if let (Some(book), Some(weight)) = (&self.book, noted) {
             book.note(&self.params[index].name, &weight);
@@ -146,14 +131,6 @@ impl CompiledGraph {
             .ok_or_else(|| unknown_name("parameter", name, self.params.iter().map(|p| p.name.as_str())))
     }
 
-    fn param_dims(&self, index: usize) -> Result<Vec<usize>> {
-        let info = &self.params[index];
-        info.shape.static_dims().ok_or_else(|| {
-            let message = format!("parameter {:?} has open dimensions: {}", info.name, info.shape);
-            Error::new(ErrorKind::Dimension, message).with_hint("compile with dim_binding")
-        })
-    }
-
     /// Every parameter must have a value before a run.
     pub(super) fn check_params(&self) -> Result<()> {
         let Some(first) = self.param_set.iter().position(|&set| !set) else { return Ok(()) };
@@ -163,6 +140,45 @@ impl CompiledGraph {
         let message = format!("parameter {:?} was never set{others}; it is {}", info.name, info.shape);
         Err(Error::new(ErrorKind::Binding, message))
     }
+}
+
+/// The error of a parameter that the graph does not have.
+pub(crate) fn wrong_parameter(name: &str, known: &[String]) -> Error {
+    unknown_name("parameter", name, known.iter().map(String::as_str))
+}
+
+fn param_dims(info: &TensorInfo) -> Result<Vec<usize>> {
+    info.shape.static_dims().ok_or_else(|| {
+        let message = format!("parameter {:?} has open dimensions: {}", info.name, info.shape);
+        Error::new(ErrorKind::Dimension, message).with_hint("compile with dim_binding")
+    })
+}
+
+/// The weight of f32 values, converted to the declared type.
+///
+/// # Errors
+/// A wrong count, a value the declared type cannot hold exactly.
+pub(crate) fn weight_of_f32(info: &TensorInfo, values: &[f32]) -> Result<Weight> {
+    let dims = param_dims(info)?;
+    let want = dims.iter().product::<usize>() * convert::floats_per_element(info.dtype);
+    if values.len() != want {
+        let (name, shape, given) = (&info.name, &info.shape, values.len());
+        let message = format!("parameter {name:?} is {shape}: {want} elements, but {given} were given");
+        return Err(Error::new(ErrorKind::Binding, message));
+    }
+    let mut bytes = vec![0; info.shape.size_bytes().unwrap_or(0)];
+    convert::from_f32(info.dtype, values, &mut bytes).map_err(|e| named(info, &e))?;
+    Weight::owned(info.dtype, &dims, bytes)
+}
+
+/// The weight of the bytes of `dtype` elements, where the declared type holds them exactly.
+///
+/// # Errors
+/// Another type, a wrong count.
+pub(crate) fn weight_of_bytes(info: &TensorInfo, bytes: &[u8], dtype: DType) -> Result<Weight> {
+    let dims = param_dims(info)?;
+    let bytes = convert::widen(info.dtype, dtype, bytes).map_err(|e| named(info, &e))?;
+    Weight::owned(info.dtype, &dims, bytes.into_owned()).map_err(|e| named(info, &e))
 }
 
 fn named(info: &TensorInfo, e: &Error) -> Error {

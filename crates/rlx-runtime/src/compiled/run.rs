@@ -7,7 +7,6 @@ use super::CompiledGraph;
 use super::bind::{BoundInputs, Inputs};
 use super::tensor::TensorView;
 use crate::error::or_panic;
-use crate::session::on_device;
 
 impl CompiledGraph {
     /// Runs on f32 inputs by name, converted to their declared types; gives all outputs as f32.
@@ -191,7 +190,7 @@ impl CompiledGraph {
     /// # Errors
     /// A fault of the device.
     pub fn try_sync_pending(&mut self) -> Result<()> {
-        self.exec.drain().map_err(|e| on_device(e, self.device))
+        self.drain()
     }
 
     /// Runs one after the other; gives each run's own outputs.
@@ -217,7 +216,7 @@ impl CompiledGraph {
         self.check_params()?;
         self.binder.bind(given, &self.handles)?;
         let source = BoundInputs { given, handles: &self.handles, binder: &self.binder };
-        self.exec.run(&source, &self.binder.run).map_err(|e| on_device(e, self.device))?;
+        self.edge.call("running", || self.exec.run(&source, &self.binder.run))?;
         self.outputs.finish(&*self.exec, &self.binder)?;
         self.feed_handles()
     }

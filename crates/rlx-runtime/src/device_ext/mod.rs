@@ -10,14 +10,16 @@ mod example;
 
 use std::sync::Arc;
 
+use rlx_backend::Backend;
 use rlx_driver::Device;
 use rlx_ir::{Error, Graph, Node, Op, Result, verify_ok};
 use rlx_opt::passes::legalize;
 use rlx_opt::pipeline::PassContext;
 use rlx_opt::{CompileOptions, KernelDispatchReport, Target, report};
 
+use crate::edge;
+use crate::error::or_panic;
 use crate::registry::{registered, require_backend};
-use crate::session::on_device;
 
 /// Whether `device` can be used now: a backend in this build and a live probe of the driver, or a backend
 /// given to [`crate::register_backend`].
@@ -30,7 +32,8 @@ pub fn unavailable_reason(device: Device) -> Option<Error> {
     if registered(device).is_some() {
         return None;
     }
-    require_backend(device).and_then(|backend| backend.probe()).err()
+    let probe = |backend: Box<dyn Backend>| edge::call(device, "being probed", || backend.probe());
+    require_backend(device).and_then(probe).err()
 }
 
 /// The devices that can be used now.
@@ -88,15 +91,31 @@ pub fn supports_run_slots(device: Device) -> bool {
     is_available(device)
 }
 
-/// Blocks until `device` has nothing left to do. The CPU computes within each call, so it never has.
+/// Blocks until `device` has nothing left to do, whoever gave it the work. The CPU computes within each call and a
+/// device without a backend was given nothing, so they never have. [`crate::CompiledGraph::drain`] waits for one
+/// graph's work.
 ///
-/// Graphs of devices with a queue of their own are drained by [`crate::CompiledGraph::drain`].
+/// # Panics
+/// With the text of [`try_drain_device`]'s error.
+#[track_caller]
 pub fn drain_device(device: Device) {
-    tracing::trace!(%device, "drained");
+    or_panic(try_drain_device(device));
+}
+
+/// As [`drain_device`].
+///
+/// # Errors
+/// A fault of the device.
+pub fn try_drain_device(device: Device) -> Result<()> {
+    match require_backend(device) {
+        Ok(backend) => edge::call(device, "waiting", || backend.drain()),
+        Err(_) => Ok(()),
+    }
 }
 
 /// A device's target with the options it was asked for.
 struct Query {
+    device: Device,
     target: Arc<dyn Target>,
     options: CompileOptions,
 }
@@ -104,8 +123,8 @@ struct Query {
 impl Query {
     fn new(device: Device, options: &CompileOptions) -> Result<Self> {
         let backend = require_backend(device)?;
-        let target = backend.target(options).map_err(|e| on_device(e, device))?;
-        Ok(Query { target, options: options.clone() })
+        let target = edge::call(device, "describing the device", || backend.target(options))?;
+        Ok(Query { device, target, options: options.clone() })
     }
 
     fn context(&self) -> PassContext<'_> {
@@ -114,7 +133,18 @@ impl Query {
 
     /// Whether the device can compute the node, by its own kernel or by decomposition.
     fn computes(&self, node: &Node, graph: &Graph) -> bool {
-        legalize::run(&alone(node, graph), &self.context()).is_ok()
+        self.legal(&alone(node, graph)).is_ok()
+    }
+
+    /// The graph in ops that the device has kernels for.
+    fn legal(&self, graph: &Graph) -> Result<Graph> {
+        let run = || legalize::run(graph, &self.context());
+        edge::call(self.device, "answering the compiler", run)
+    }
+
+    fn report(&self, graph: &Graph) -> Result<KernelDispatchReport> {
+        let run = || Ok(report::analyze(graph, &self.context()));
+        edge::call(self.device, "answering the compiler", run)
     }
 }
 
@@ -139,37 +169,67 @@ fn alone(node: &Node, graph: &Graph) -> Graph {
     single
 }
 
-fn default_options() -> CompileOptions {
-    // Queries answer for the environment's policy where it makes sense, else for the default.
-    CompileOptions::try_new().unwrap_or_default()
+/// Whether `device` can be used and compute `op` in f32 or the op's natural element type.
+///
+/// # Panics
+/// With the text of [`try_supports`]'s error.
+#[track_caller]
+pub fn supports(device: Device, op: &Op) -> bool {
+    or_panic(try_supports(device, op))
 }
 
-/// Whether `device` can be used and compute `op` in f32 or the op's natural element type.
-pub fn supports(device: Device, op: &Op) -> bool {
-    let Some((graph, id)) = example::graph_of(op) else { return false };
-    supports_node(device, graph.node(id), &graph)
+/// As [`supports`].
+///
+/// # Errors
+/// [`rlx_ir::ErrorKind::Config`] when `RLX_KERNEL_DISPATCH` makes no sense.
+pub fn try_supports(device: Device, op: &Op) -> Result<bool> {
+    match example::graph_of(op) {
+        Some((graph, id)) => try_supports_node(device, graph.node(id), &graph),
+        None => Ok(false),
+    }
 }
 
 /// Whether `device` can be used and compute `node` of `graph`, exact for its element types and attributes.
+///
+/// # Panics
+/// With the text of [`try_supports_node`]'s error.
+#[track_caller]
 pub fn supports_node(device: Device, node: &Node, graph: &Graph) -> bool {
-    is_available(device) && Query::new(device, &default_options()).is_ok_and(|q| q.computes(node, graph))
+    or_panic(try_supports_node(device, node, graph))
+}
+
+/// As [`supports_node`].
+///
+/// # Errors
+/// As [`try_supports`].
+pub fn try_supports_node(device: Device, node: &Node, graph: &Graph) -> Result<bool> {
+    let options = CompileOptions::try_new()?;
+    Ok(is_available(device) && Query::new(device, &options).is_ok_and(|q| q.computes(node, graph)))
 }
 
 /// Whether `device` can be used and compute every node of `graph`. The graph need not have outputs.
+///
+/// # Panics
+/// When `RLX_KERNEL_DISPATCH` makes no sense; [`supports_graph_with_options`] does not read it.
+#[track_caller]
 pub fn supports_graph(device: Device, graph: &Graph) -> bool {
-    supports_graph_with_options(device, graph, &default_options())
+    supports_graph_with_options(device, graph, &or_panic(CompileOptions::try_new()))
 }
 
 /// As [`supports_graph`], under `options`.
 pub fn supports_graph_with_options(device: Device, graph: &Graph, options: &CompileOptions) -> bool {
-    let legal = |q: Query| verify_ok(graph).is_ok() && legalize::run(graph, &q.context()).is_ok();
+    let legal = |q: Query| verify_ok(graph).is_ok() && q.legal(graph).is_ok();
     is_available(device) && Query::new(device, options).is_ok_and(legal)
 }
 
 /// The first node, in order, that `device` cannot compute: its position and op. Where the device cannot be
 /// used at all, that is node 0.
+///
+/// # Panics
+/// When `RLX_KERNEL_DISPATCH` makes no sense; [`first_unsupported_op_with_options`] does not read it.
+#[track_caller]
 pub fn first_unsupported_op(device: Device, graph: &Graph) -> Option<(usize, &Op)> {
-    first_unsupported_op_with_options(device, graph, &default_options())
+    first_unsupported_op_with_options(device, graph, &or_panic(CompileOptions::try_new()))
 }
 
 /// As [`first_unsupported_op`], under `options`.
@@ -183,7 +243,7 @@ pub fn first_unsupported_op_with_options<'g>(
         Ok(query) if is_available(device) => query,
         _ => return Some((0, &first.op)),
     };
-    if legalize::run(graph, &query.context()).is_ok() {
+    if query.legal(graph).is_ok() {
         return None;
     }
     graph.nodes().iter().find(|node| !query.computes(node, graph)).map(|node| (node.id.index(), &node.op))
@@ -194,7 +254,7 @@ pub fn first_unsupported_op_with_options<'g>(
 /// # Errors
 /// A device without a backend, an invalid graph, or the first node nothing can compute.
 pub fn legalize_graph_for_device(graph: Graph, device: Device) -> Result<Graph, String> {
-    legalize_graph_for_device_with_options(graph, device, &default_options())
+    legalize_graph_for_device_with_options(graph, device, &CompileOptions::try_new()?)
 }
 
 /// As [`legalize_graph_for_device`], under `options`.
@@ -217,7 +277,7 @@ pub fn legalize_graph_for_device_with_report(
     graph: Graph,
     device: Device,
 ) -> Result<(Graph, KernelDispatchReport), String> {
-    Ok(try_legalize(&graph, device, &default_options())?)
+    Ok(try_legalize(&graph, device, &CompileOptions::try_new()?)?)
 }
 
 /// The typed form of the legalising calls.
@@ -231,9 +291,8 @@ pub fn try_legalize(
 ) -> Result<(Graph, KernelDispatchReport)> {
     let query = Query::new(device, options)?;
     verify_ok(graph)?;
-    let report = report::analyze(graph, &query.context());
-    let legal = legalize::run(graph, &query.context()).map_err(|e| on_device(e, device))?;
-    Ok((legal, report))
+    let report = query.report(graph)?;
+    Ok((query.legal(graph)?, report))
 }
 
 /// How `device` would compute each kind of node in `graph`.
@@ -241,7 +300,7 @@ pub fn try_legalize(
 /// # Errors
 /// A device without a backend.
 pub fn dispatch_report_for_device(graph: &Graph, device: Device) -> Result<KernelDispatchReport, String> {
-    dispatch_report_for_device_with_options(graph, device, &default_options())
+    dispatch_report_for_device_with_options(graph, device, &CompileOptions::try_new()?)
 }
 
 /// As [`dispatch_report_for_device`], under `options`.
@@ -253,5 +312,5 @@ pub fn dispatch_report_for_device_with_options(
     device: Device,
     options: &CompileOptions,
 ) -> Result<KernelDispatchReport, String> {
-    Ok(report::analyze(graph, &Query::new(device, options)?.context()))
+    Ok(Query::new(device, options)?.report(graph)?)
 }

@@ -13,6 +13,8 @@
 //! * `parallel_for` allocates nothing. A panic in a task reaches the caller after all tasks have ended,
 //!   and the pool stays usable.
 //!
+//! That no order of steps loses a task or a wake-up, or lets two threads at one value, is checked by `loom` (suite `loom`).
+//!
 //! ```
 //! use std::sync::atomic::{AtomicUsize, Ordering};
 //! use rlx_cpu::pool::{Pool, Wake};
@@ -23,15 +25,18 @@
 //! assert_eq!(sum.into_inner(), 45);
 //! ```
 
+#[cfg(all(test, loom))]
+mod model;
+mod sync;
+
 use std::any::Any;
-use std::cell::UnsafeCell;
 use std::fmt;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::thread::{JoinHandle, Thread};
+use std::sync::{OnceLock, PoisonError};
 use std::time::{Duration, Instant};
+
+use sync::{Arc, AtomicBool, AtomicU64, JoinHandle, Mutex, Ordering, Thread};
 
 /// The environment variable that sets the number of threads of the shared pool.
 pub const THREADS_VAR: &str = "RLX_NUM_THREADS";
@@ -109,7 +114,7 @@ struct Shared {
     /// Whether a run owns the pool.
     owned: AtomicBool,
     /// Written by the owner only, while no part of the previous job is unfinished.
-    job: UnsafeCell<Job>,
+    job: sync::Cell<Job>,
     slots: Box<[Slot]>,
 }
 
@@ -154,14 +159,14 @@ impl Pool {
             hot: Padded(AtomicBool::new(false)),
             stop: AtomicBool::new(false),
             owned: AtomicBool::new(false),
-            job: UnsafeCell::new(Job { call: |_, _, _| {}, data: std::ptr::null(), tasks: 0 }),
+            job: sync::Cell::new(Job { call: |_, _, _| {}, data: std::ptr::null(), tasks: 0 }),
             slots: (1..threads).map(slot).collect(),
         });
         // Built first, so that an error below ends the threads already started.
         let mut pool = Pool { shared, helpers: Vec::new(), threads: Vec::new() };
         for index in 0..threads - 1 {
             let shared = Arc::clone(&pool.shared);
-            let helper = std::thread::Builder::new()
+            let helper = sync::Builder::new()
                 .name(format!("rlx-{}", index + 1))
                 .spawn(move || shared.help(index))
                 .map_err(|e| PoolError::Spawn(e.to_string()))?;
@@ -312,7 +317,7 @@ impl Shared {
     fn fork_join(&self, job: Job) {
         let epoch = self.epoch.0.load(Ordering::Relaxed) + 1;
         // SAFETY: this run owns the pool, and all parts of the previous job are finished.
-        unsafe { *self.job.get() = job };
+        unsafe { self.job.write(job) };
         self.epoch.0.store(epoch, Ordering::Release);
         let mut panic = run_part(&job, 0, self.part(job.tasks, 0));
         for (i, slot) in self.slots.iter().enumerate() {
@@ -340,15 +345,15 @@ impl Shared {
                 seen = epoch;
                 if slot.try_claim(epoch) {
                     // SAFETY: the part is claimed, so the owner waits before it writes the job again.
-                    let job = unsafe { *self.job.get() };
+                    let job = unsafe { self.job.read() };
                     slot.finish(epoch, run_part(&job, index + 1, self.part(job.tasks, index + 1)));
                 }
                 (spins, last_use) = (0, Instant::now());
                 continue;
             }
-            std::hint::spin_loop();
+            sync::look_again();
             spins = spins.wrapping_add(1);
-            if spins.is_multiple_of(64) {
+            if spins.is_multiple_of(sync::LOOKS) {
                 self.idle(slot, seen, &mut last_use);
             }
         }
@@ -357,12 +362,12 @@ impl Shared {
     /// Between jobs: gives way if others need the core, and parks when the run is over.
     fn idle(&self, slot: &Slot, seen: u64, last_use: &mut Instant) {
         let waited = last_use.elapsed();
-        if waited < LINGER {
+        if waited < LINGER && !cfg!(loom) {
             return;
         }
         if self.hot.0.load(Ordering::Relaxed) {
             // A long serial stretch: stay ready, but let other threads of this core pass.
-            std::thread::yield_now();
+            sync::yield_now();
             return;
         }
         slot.parked.store(true, Ordering::SeqCst);
@@ -370,7 +375,7 @@ impl Shared {
             && !self.stop.load(Ordering::SeqCst)
             && self.epoch.0.load(Ordering::Relaxed) == seen
         {
-            std::thread::park();
+            sync::park();
         }
         slot.parked.store(false, Ordering::Relaxed);
         *last_use = Instant::now();
@@ -387,11 +392,11 @@ impl Slot {
     fn wait(&self, epoch: u64) -> Option<Box<dyn Any + Send>> {
         let mut spins = 0u32;
         while self.done.load(Ordering::Acquire) != epoch {
-            std::hint::spin_loop();
+            sync::look_again();
             spins += 1;
             // The helper may need this very core.
-            if spins > 4096 {
-                std::thread::yield_now();
+            if spins > sync::PATIENCE {
+                sync::yield_now();
             }
         }
         if self.panicked.load(Ordering::Relaxed) {
@@ -419,7 +424,7 @@ fn run_part(job: &Job, part: usize, range: Range<usize>) -> Option<Box<dyn Any +
     catch_unwind(AssertUnwindSafe(|| unsafe { (job.call)(job.data, part, range) })).err()
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use std::sync::atomic::AtomicUsize;

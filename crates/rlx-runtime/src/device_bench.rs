@@ -1,0 +1,167 @@
+//! Choosing a device by measurement.
+//!
+//! [`benchmark_devices`] times a graph on each of its devices. Under [`DevicePickStrategy::Benchmark`] the winner is a
+//! *verdict*, which holds for one graph and one class of input sizes: each input's length, rounded up to a power
+//! of two.
+//!
+//! ```
+//! use rlx_ir::{DType, Graph, Shape, op::Activation};
+//! use rlx_runtime::{DevicePolicy, GraphDevices, benchmark_devices};
+//! let mut graph = Graph::new("exp");
+//! let x = graph.input("x", Shape::new(&[4], DType::F32));
+//! let y = graph.activation(Activation::Exp, x, Shape::new(&[4], DType::F32));
+//! graph.set_outputs(vec![y]);
+//! let mut devices = GraphDevices::with_policy(graph, DevicePolicy::all());
+//! let results = benchmark_devices(&mut devices, &[("x", &[0.0, 1.0, 2.0, 3.0])], 3)?;
+//! assert!(results.windows(2).all(|r| r[0].median_exec_ns <= r[1].median_exec_ns));
+//! # Ok::<(), String>(())
+//! ```
+//!
+//! [`DevicePickStrategy::Benchmark`]: crate::DevicePickStrategy::Benchmark
+
+use std::time::Instant;
+
+use rlx_driver::Device;
+use rlx_ir::{Error, ErrorKind, Graph, Result};
+
+use crate::device_ext::full_name;
+use crate::device_policy::failed;
+use crate::graph_devices::{GraphDevices, Inputs};
+
+/// What one device took.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceBenchResult {
+    /// The device.
+    pub device: Device,
+    /// Its [`full_name`].
+    pub label: &'static str,
+    /// How long compiling took, when it was done.
+    pub compile_ns: u64,
+    /// The median of the timed runs, from inputs to outputs in the caller's memory.
+    pub median_exec_ns: u64,
+}
+
+/// Times every device of `devices` on `inputs`, `runs` runs each after one to warm up; fastest first. Devices that
+/// fail are left out, recorded ([`GraphDevices::last_attempts`]) and traced.
+///
+/// # Errors
+/// As [`try_benchmark_devices`].
+pub fn benchmark_devices(
+    devices: &mut GraphDevices,
+    inputs: &[(&str, &[f32])],
+    runs: usize,
+) -> Result<Vec<DeviceBenchResult>, String> {
+    Ok(try_benchmark_devices(devices, inputs, runs)?)
+}
+
+/// As [`benchmark_devices`].
+///
+/// # Errors
+/// No runs to time, or no device that survived.
+pub fn try_benchmark_devices(
+    devices: &mut GraphDevices,
+    inputs: &[(&str, &[f32])],
+    runs: usize,
+) -> Result<Vec<DeviceBenchResult>> {
+    if runs == 0 {
+        return Err(Error::new(ErrorKind::Config, "a benchmark of 0 runs measures nothing; use 1 or more"));
+    }
+    devices.begin();
+    let mut results = Vec::new();
+    for device in devices.devices().to_vec() {
+        match time(devices, device, inputs, runs) {
+            Ok(result) => results.push(result),
+            Err(e) => devices.failed_on(device, &e),
+        }
+    }
+    results.sort_by_key(|r| r.median_exec_ns);
+    match results.first() {
+        Some(first) => {
+            let winner = first.device;
+            devices.verdicts_mut().remember(ShapeClass::of(inputs), winner);
+            Ok(results)
+        }
+        None => Err(failed(devices.last_attempts().to_vec()).into()),
+    }
+}
+
+/// Compiles for every device that can run the graph; gives those devices.
+///
+/// # Errors
+/// The devices that failed and why. What did compile stays.
+pub fn warm_all(devices: &mut GraphDevices) -> Result<Vec<Device>, String> {
+    devices.warm_all()
+}
+
+fn time(
+    devices: &mut GraphDevices,
+    device: Device,
+    inputs: Inputs<'_>,
+    runs: usize,
+) -> Result<DeviceBenchResult> {
+    let compiled = devices.ensure(device)?;
+    compiled.try_run(inputs)?;
+    let mut times = Vec::with_capacity(runs);
+    for _ in 0..runs {
+        let start = Instant::now();
+        compiled.try_run(inputs)?;
+        times.push(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX));
+    }
+    times.sort_unstable();
+    Ok(DeviceBenchResult {
+        device,
+        label: full_name(device),
+        compile_ns: devices.compile_ns(device).unwrap_or(0),
+        median_exec_ns: times[runs / 2],
+    })
+}
+
+/// The device that a measurement of `runs` runs finds fastest: an earlier verdict for inputs of this class, else a
+/// new one.
+pub(crate) fn measured_pick(devices: &mut GraphDevices, inputs: Inputs<'_>, runs: usize) -> Result<Device> {
+    let class = ShapeClass::of(inputs);
+    let known = devices.verdicts_mut().winner(&class);
+    match known.filter(|d| devices.devices().contains(d)) {
+        Some(device) => Ok(device),
+        None => try_benchmark_devices(devices, inputs, runs).map(|results| results[0].device),
+    }
+}
+
+/// What a verdict holds for: by input name, the length rounded up to a power of two.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ShapeClass(Vec<(String, usize)>);
+
+impl ShapeClass {
+    pub(crate) fn of(inputs: Inputs<'_>) -> Self {
+        let class = |&(name, values): &(&str, &[f32])| (name.to_string(), values.len().next_power_of_two());
+        let mut classes: Vec<_> = inputs.iter().map(class).collect();
+        classes.sort();
+        ShapeClass(classes)
+    }
+}
+
+/// The verdicts of one graph.
+#[derive(Debug, Default)]
+pub(crate) struct Verdicts {
+    /// The latest last.
+    found: Vec<(ShapeClass, Device)>,
+}
+
+impl Verdicts {
+    pub(crate) fn winner(&self, class: &ShapeClass) -> Option<Device> {
+        self.found.iter().find(|(of, _)| of == class).map(|&(_, device)| device)
+    }
+
+    pub(crate) fn last_winner(&self) -> Option<Device> {
+        self.found.last().map(|&(_, device)| device)
+    }
+
+    fn remember(&mut self, class: ShapeClass, device: Device) {
+        self.found.retain(|(of, _)| *of != class);
+        self.found.push((class, device));
+    }
+
+    pub(crate) fn forget(&mut self, _: &Graph) {
+        self.found.clear();
+    }
+}

@@ -1,0 +1,413 @@
+//! Which devices a program may use, which it likes best, and why a device is not used.
+//!
+//! A [`DevicePolicy`] allows, denies and prefers devices, and says how the rest are ranked
+//! ([`DevicePickStrategy`]). The order of what counts: a hint of the caller; `RLX_DEVICE`; the policy's preferred
+//! devices; the cost model, or a measurement ([`crate::GraphDevices::resolve_with_inputs`]).
+//!
+//! | variable | is |
+//! |---|---|
+//! | `RLX_DEVICE` | the device where the caller gives no hint; an error if it cannot be used |
+//! | `RLX_DEVICES`, `RLX_DENY_DEVICES`, `RLX_PREFER_DEVICES` | the lists of [`DevicePolicy::from_env`]; devices that cannot be used are ignored |
+//! | `RLX_BENCHMARK_PICK` | how many runs [`DevicePolicy::from_env`] measures each device by |
+//! | `RLX_DEVICE_CHAIN` | the chain of [`crate::GraphDevices::run_chain`]; a device that cannot be used is a recorded attempt |
+//!
+//! A variable set to nothing is not set. A value that does not parse is an error everywhere.
+//!
+//! ```
+//! use rlx_ir::{DType, Graph, Shape, op::Activation};
+//! use rlx_runtime::{Device, DevicePolicy, device_report, devices_for_with_policy, resolve_device};
+//! let mut graph = Graph::new("exp");
+//! let x = graph.input("x", Shape::new(&[4], DType::F32));
+//! let y = graph.activation(Activation::Exp, x, Shape::new(&[4], DType::F32));
+//! graph.set_outputs(vec![y]);
+//!
+//! let policy = DevicePolicy::only([Device::Cpu, Device::Tpu]).with_prefer([Device::Tpu]);
+//! assert_eq!(devices_for_with_policy(&graph, &policy), [Device::Cpu]);
+//! assert_eq!(resolve_device(&graph, None, &policy), Ok(Device::Cpu));
+//! assert!(resolve_device(&graph, Some(Device::Tpu), &policy).unwrap_err().contains("tpu"));
+//! let tpu = device_report(&graph, &policy).into_iter().find(|c| c.device == Device::Tpu).unwrap();
+//! assert!(tpu.blocker.unwrap().contains("no backend in this build"));
+//! ```
+
+use std::fmt;
+
+use rlx_driver::Device;
+use rlx_ir::{Error, ErrorKind, Graph, Result, verify_ok};
+use rlx_opt::CompileOptions;
+
+use crate::device_ext::{first_unsupported_op_with_options, full_name, try_legalize, unavailable_reason};
+use crate::error::or_panic;
+use crate::registry::registered_devices;
+use crate::{cost, env};
+
+/// How devices that the policy treats alike are ranked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DevicePickStrategy {
+    /// By the time that the calibrated cost models predict.
+    #[default]
+    CostModel,
+    /// By the median of `runs` measured runs, where there are inputs to run on; else as `CostModel`.
+    Benchmark {
+        /// How many runs are timed on each device.
+        runs: usize,
+    },
+}
+
+/// Which devices may be used, and which are liked best.
+///
+/// ```
+/// use rlx_runtime::{Device, DevicePickStrategy, DevicePolicy};
+/// let policy = DevicePolicy::all().with_deny([Device::OpenGl]).with_benchmark_pick(5);
+/// assert_eq!(policy.pick_strategy(), DevicePickStrategy::Benchmark { runs: 5 });
+/// assert_eq!(DevicePolicy::default(), DevicePolicy::all());
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct DevicePolicy {
+    /// `None`: all.
+    allow: Option<Vec<Device>>,
+    deny: Vec<Device>,
+    prefer: Vec<Device>,
+    strategy: DevicePickStrategy,
+}
+
+impl DevicePolicy {
+    /// Every device, ranked by cost: the default.
+    pub fn all() -> Self {
+        Self::default()
+    }
+
+    /// These devices only.
+    pub fn only(devices: impl IntoIterator<Item = Device>) -> Self {
+        DevicePolicy { allow: Some(devices.into_iter().collect()), ..Self::default() }
+    }
+
+    /// What `RLX_DEVICES` (all, where not set), `RLX_DENY_DEVICES`, `RLX_PREFER_DEVICES` and
+    /// `RLX_BENCHMARK_PICK` say.
+    ///
+    /// # Panics
+    /// When a value does not parse; [`DevicePolicy::try_from_env`] reports it.
+    #[track_caller]
+    pub fn from_env() -> Self {
+        or_panic(Self::try_from_env())
+    }
+
+    /// As [`DevicePolicy::from_env`].
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] naming the variable whose value does not parse.
+    pub fn try_from_env() -> Result<Self> {
+        let strategy = match env::benchmark_runs()? {
+            Some(runs) => DevicePickStrategy::Benchmark { runs },
+            None => DevicePickStrategy::CostModel,
+        };
+        Ok(DevicePolicy {
+            allow: env::list(env::ALLOW)?,
+            deny: env::list(env::DENY)?.unwrap_or_default(),
+            prefer: env::list(env::PREFER)?.unwrap_or_default(),
+            strategy,
+        })
+    }
+
+    /// Rules out these devices, besides those ruled out before.
+    pub fn with_deny(mut self, devices: impl IntoIterator<Item = Device>) -> Self {
+        self.deny.extend(devices);
+        self
+    }
+
+    /// Takes these devices first, in this order, after those preferred before.
+    pub fn with_prefer(mut self, devices: impl IntoIterator<Item = Device>) -> Self {
+        self.prefer.extend(devices);
+        self
+    }
+
+    /// Ranks devices by the median of this many runs. A measurement by 0 runs is an error when it is made.
+    pub fn with_benchmark_pick(mut self, runs: usize) -> Self {
+        self.strategy = DevicePickStrategy::Benchmark { runs };
+        self
+    }
+
+    /// How devices are ranked.
+    pub fn pick_strategy(&self) -> DevicePickStrategy {
+        self.strategy
+    }
+
+    /// Whether the policy lets `device` be used.
+    pub fn allows(&self, device: Device) -> bool {
+        self.objection(device).is_none()
+    }
+
+    /// The preferred devices, best first.
+    pub fn preferred(&self) -> &[Device] {
+        &self.prefer
+    }
+
+    /// Why the policy rules `device` out.
+    fn objection(&self, device: Device) -> Option<&'static str> {
+        if self.deny.contains(&device) {
+            return Some("denied by the policy");
+        }
+        let allowed = self.allow.as_ref().is_none_or(|list| list.contains(&device));
+        (!allowed).then_some("not among the devices that the policy allows")
+    }
+
+    /// The first of the preferred devices that is among `usable`.
+    pub(crate) fn preferred_of(&self, usable: &[Device]) -> Option<Device> {
+        self.prefer.iter().copied().find(|d| usable.contains(d))
+    }
+}
+
+/// A device, and what stands in its way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceCandidate {
+    /// The device.
+    pub device: Device,
+    /// Its [`full_name`].
+    pub label: &'static str,
+    /// Whether it can be used now.
+    pub available: bool,
+    /// Whether it has a backend in this process.
+    pub registered: bool,
+    /// Whether it is available and computes every node of the graph.
+    pub supports_graph: bool,
+    /// Whether it is the one that would be taken.
+    pub recommended: bool,
+    /// Why it cannot be taken; `None` when it can.
+    pub blocker: Option<String>,
+}
+
+/// No device of a chain did the job.
+///
+/// ```
+/// use rlx_runtime::{Device, DeviceFallbackError};
+/// let attempts = vec![(Device::Cuda, "no driver".to_string()), (Device::Cpu, "out of memory".to_string())];
+/// let text = DeviceFallbackError { attempts }.to_string();
+/// assert_eq!(text, "no device did it: CUDA: no driver; CPU: out of memory");
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceFallbackError {
+    /// Every device that was tried, in order, and why it failed.
+    pub attempts: Vec<(Device, String)>,
+}
+
+impl fmt::Display for DeviceFallbackError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("no device did it")?;
+        for (i, (device, reason)) in self.attempts.iter().enumerate() {
+            write!(f, "{}{device}: {reason}", if i == 0 { ": " } else { "; " })?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for DeviceFallbackError {}
+
+impl From<DeviceFallbackError> for Error {
+    fn from(e: DeviceFallbackError) -> Error {
+        Error::new(ErrorKind::DeviceUnavailable, e.to_string()).with_source(e)
+    }
+}
+
+impl From<DeviceFallbackError> for String {
+    fn from(e: DeviceFallbackError) -> String {
+        e.to_string()
+    }
+}
+
+/// Whether `device` can run `graph` under `policy`.
+///
+/// # Errors
+/// Why not: the policy, the device (with its Cargo feature), or the node it has no kernel for.
+pub(crate) fn check_usable(graph: &Graph, device: Device, policy: &DevicePolicy) -> Result<()> {
+    if let Some(objection) = policy.objection(device) {
+        let message = format!("{device} is {objection}");
+        return Err(Error::new(ErrorKind::DeviceUnavailable, message).with_device(device.name()));
+    }
+    if let Some(missing) = unavailable_reason(device) {
+        let feature = device.feature();
+        let message = format!("{device} (Cargo feature \"{feature}\") cannot be used: {}", missing.message());
+        let error = Error::new(ErrorKind::DeviceUnavailable, message).with_device(device.name());
+        return Err(match missing.hint() {
+            Some(hint) => error.with_hint(hint),
+            None => error,
+        });
+    }
+    check_supported(graph, device)
+}
+
+/// Whether `device` has kernels for `graph`.
+fn check_supported(graph: &Graph, device: Device) -> Result<()> {
+    verify_ok(graph)?;
+    let options = CompileOptions::try_new()?;
+    try_legalize(graph, device, &options).map(|_| ()).map_err(|e| {
+        match first_unsupported_op_with_options(device, graph, &options) {
+            Some((at, op)) => {
+                let message = format!("{device} cannot compute node {at} ({}): {}", op.kind(), e.message());
+                Error::new(e.kind(), message).with_device(device.name()).with_source(e)
+            }
+            None => e,
+        }
+    })
+}
+
+/// The devices that can run `graph` under `policy`: the preferred ones first, then in [`Device::all`]'s order.
+///
+/// # Panics
+/// When `RLX_KERNEL_DISPATCH` makes no sense; [`device_report`] says so for each device.
+pub fn devices_for_with_policy(graph: &Graph, policy: &DevicePolicy) -> Vec<Device> {
+    or_panic(CompileOptions::try_new());
+    let order = policy.prefer.iter().chain(Device::all().iter().filter(|d| !policy.prefer.contains(d)));
+    let mut usable: Vec<Device> = Vec::new();
+    for &device in order {
+        if !usable.contains(&device) && check_usable(graph, device, policy).is_ok() {
+            usable.push(device);
+        }
+    }
+    usable
+}
+
+/// Every device: whether it can run `graph` under `policy`, what is in its way, and which one would be taken.
+pub fn device_report(graph: &Graph, policy: &DevicePolicy) -> Vec<DeviceCandidate> {
+    report_with(graph, policy, |usable| pick(graph, usable, policy).ok())
+}
+
+/// The report where `choose` says which of the usable devices would be taken.
+pub(crate) fn report_with(
+    graph: &Graph,
+    policy: &DevicePolicy,
+    choose: impl FnOnce(&[Device]) -> Option<Device>,
+) -> Vec<DeviceCandidate> {
+    let registered = registered_devices();
+    let mut candidates: Vec<DeviceCandidate> = Device::all()
+        .iter()
+        .map(|&device| {
+            let available = unavailable_reason(device).is_none();
+            DeviceCandidate {
+                device,
+                label: full_name(device),
+                available,
+                registered: registered.contains(&device),
+                supports_graph: available && check_supported(graph, device).is_ok(),
+                recommended: false,
+                blocker: check_usable(graph, device, policy).err().map(|e| e.to_string()),
+            }
+        })
+        .collect();
+    let usable: Vec<Device> = candidates.iter().filter(|c| c.blocker.is_none()).map(|c| c.device).collect();
+    let chosen = choose(&usable);
+    candidates.iter_mut().for_each(|c| c.recommended = Some(c.device) == chosen);
+    candidates
+}
+
+/// The one of `usable` to take without a measurement of `graph` itself: a preferred one, else the cheapest.
+///
+/// # Errors
+/// None is usable, or the cost models fail.
+pub(crate) fn pick(graph: &Graph, usable: &[Device], policy: &DevicePolicy) -> Result<Device> {
+    match policy.preferred_of(usable) {
+        Some(device) => Ok(device),
+        None => cost::cheapest(graph, usable)?.ok_or_else(|| nothing_usable(graph, policy)),
+    }
+}
+
+/// The error that names what is in every device's way.
+fn nothing_usable(graph: &Graph, policy: &DevicePolicy) -> Error {
+    let reason = |&d: &Device| check_usable(graph, d, policy).err().map(|e| (d, e.message().to_string()));
+    let attempts = Device::all().iter().filter_map(reason).collect();
+    DeviceFallbackError { attempts }.into()
+}
+
+/// The device to run `graph` on: `hint`, else what `RLX_DEVICE` names, else what `policy` picks. (A benchmark needs
+/// inputs: [`crate::GraphDevices::resolve_with_inputs`]; here the cost model stands in.)
+///
+/// # Errors
+/// As [`try_resolve_device`].
+pub fn resolve_device(graph: &Graph, hint: Option<Device>, policy: &DevicePolicy) -> Result<Device, String> {
+    Ok(try_resolve_device(graph, hint, policy)?)
+}
+
+/// As [`resolve_device`].
+///
+/// # Errors
+/// A device that was named and cannot be used, a variable that does not parse, or no device at all.
+pub fn try_resolve_device(graph: &Graph, hint: Option<Device>, policy: &DevicePolicy) -> Result<Device> {
+    match named_device(graph, hint, policy)? {
+        Some(device) => Ok(device),
+        None => pick(graph, &devices_for_with_policy(graph, policy), policy),
+    }
+}
+
+/// The device that the caller or `RLX_DEVICE` names.
+///
+/// # Errors
+/// It cannot be used, or the variable does not parse (whatever the hint).
+pub(crate) fn named_device(
+    graph: &Graph,
+    hint: Option<Device>,
+    policy: &DevicePolicy,
+) -> Result<Option<Device>> {
+    let from_env = env::device()?;
+    if let Some(device) = hint {
+        return check_usable(graph, device, policy).map(|()| Some(device));
+    }
+    let Some(device) = from_env else { return Ok(None) };
+    check_usable(graph, device, policy).map(|()| Some(device)).map_err(|e| {
+        let message = format!("{} names {device}: {}", env::DEVICE, e.message());
+        Error::new(e.kind(), message).with_device(device.name()).with_source(e)
+    })
+}
+
+/// The first device of `chain` that can run `graph` under `policy`.
+///
+/// # Errors
+/// The text of a [`DeviceFallbackError`] that names every device of the chain and its reason.
+pub fn resolve_device_chain(
+    graph: &Graph,
+    chain: &[Device],
+    policy: &DevicePolicy,
+) -> Result<Device, String> {
+    Ok(try_resolve_device_chain(graph, chain, policy)?)
+}
+
+/// As [`resolve_device_chain`].
+///
+/// # Errors
+/// Every device of the chain and why it cannot be used; an empty chain is one attempt of the CPU that says so.
+pub fn try_resolve_device_chain(
+    graph: &Graph,
+    chain: &[Device],
+    policy: &DevicePolicy,
+) -> Result<Device, DeviceFallbackError> {
+    let mut attempts = Vec::new();
+    for &device in chain {
+        match check_usable(graph, device, policy) {
+            Ok(()) => return Ok(device),
+            Err(e) => attempts.push((device, e.to_string())),
+        }
+    }
+    Err(failed(attempts))
+}
+
+/// The error of a chain after these attempts.
+pub(crate) fn failed(mut attempts: Vec<(Device, String)>) -> DeviceFallbackError {
+    if attempts.is_empty() {
+        attempts.push((Device::Cpu, "the chain is empty: it names no device to try".to_string()));
+    }
+    DeviceFallbackError { attempts }
+}
+
+/// The devices of `RLX_DEVICE_CHAIN`, in order; none where it is not set.
+///
+/// # Panics
+/// When the value does not parse; [`try_device_chain_from_env`] reports it.
+#[track_caller]
+pub fn device_chain_from_env() -> Vec<Device> {
+    or_panic(try_device_chain_from_env())
+}
+
+/// As [`device_chain_from_env`].
+///
+/// # Errors
+/// [`ErrorKind::Config`] when the value does not parse.
+pub fn try_device_chain_from_env() -> Result<Vec<Device>> {
+    Ok(env::list(env::CHAIN)?.unwrap_or_default())
+}

@@ -1,0 +1,99 @@
+//! The backend's edge: the one place where a panic in a device's code becomes an error.
+//!
+//! A backend is someone else's code: a driver's wrapper, a vendor's library, a test. Whatever it does, the caller
+//! must be able to go on to the next device, so every call into one goes through here. What a panic leaves behind
+//! is not to be trusted: an executable that panicked reports that from then on and computes nothing more.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use rlx_driver::Device;
+use rlx_ir::{Error, ErrorKind, Result};
+
+use crate::session::on_device;
+
+/// Calls into the backend of `device`; `doing` completes "panicked while". Errors name the device.
+///
+/// # Errors
+/// The call's own, or [`ErrorKind::Device`] with the panic's text.
+pub(crate) fn call<T>(device: Device, doing: &str, f: impl FnOnce() -> Result<T>) -> Result<T> {
+    caught(device, doing, f).unwrap_or_else(Err)
+}
+
+/// Drops what belongs to the backend of `device`; a panic in its destructor is reported and goes no further.
+pub(crate) fn drop_quietly<T>(device: Device, value: T) {
+    let free = || {
+        drop(value);
+        Ok(())
+    };
+    if let Err(e) = call(device, "freeing an executable", free) {
+        tracing::warn!(%device, error = %e, "an executable did not free its memory");
+    }
+}
+
+/// As [`call`], with the panic apart: the outer error is a panic, the inner one the call's own.
+fn caught<T>(device: Device, doing: &str, f: impl FnOnce() -> Result<T>) -> Result<Result<T>> {
+    // What the call may have left half done is the executable's, which its `Edge` takes out of use.
+    let result = catch_unwind(AssertUnwindSafe(f)).map_err(|payload| {
+        let message = format!("its backend panicked while {doing}: {}", text_of(&*payload));
+        Error::new(ErrorKind::Device, message).with_device(device.name())
+    })?;
+    Ok(result.map_err(|e| on_device(e, device)))
+}
+
+fn text_of(payload: &(dyn Any + Send)) -> &str {
+    let text = payload.downcast_ref::<&str>().copied();
+    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("(no text)")
+}
+
+/// The edge of one executable: remembers a panic.
+#[derive(Debug, Clone)]
+pub(crate) struct Edge {
+    device: Device,
+    panicked: Option<Error>,
+}
+
+impl Edge {
+    /// Of an executable on `device` that has not panicked.
+    pub(crate) fn new(device: Device) -> Self {
+        Edge { device, panicked: None }
+    }
+
+    /// Calls into the executable.
+    ///
+    /// # Errors
+    /// The call's own; the panic's text, now and at every later call.
+    pub(crate) fn call<T>(&mut self, doing: &str, f: impl FnOnce() -> Result<T>) -> Result<T> {
+        if let Some(earlier) = &self.panicked {
+            return Err(earlier.clone().with_hint("compile again: this executable is out of use"));
+        }
+        caught(self.device, doing, f).unwrap_or_else(|panic| {
+            self.panicked = Some(panic.clone());
+            Err(panic)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_an_error_that_names_the_device_and_what_it_did() {
+        let e = call::<()>(Device::Vulkan, "running", || panic!("slot {}", 7)).unwrap_err();
+        assert_eq!((e.kind(), e.device()), (ErrorKind::Device, Some("Vulkan")));
+        assert!(e.to_string().contains("while running: slot 7"), "{e}");
+        assert_eq!(call(Device::Cpu, "running", || Ok(1)).unwrap(), 1);
+    }
+
+    #[test]
+    fn an_executable_that_panicked_stays_out_of_use() {
+        let mut edge = Edge::new(Device::Cpu);
+        let plain = || Err::<(), _>(Error::new(ErrorKind::Value, "index 9"));
+        assert_eq!(edge.call("running", plain).unwrap_err().kind(), ErrorKind::Value);
+        assert!(edge.call("running", || Ok(())).is_ok());
+        assert!(edge.call::<()>("running", || panic!("gone")).is_err());
+        let e = edge.call("running", || Ok(())).unwrap_err();
+        assert!(e.to_string().contains("gone") && e.to_string().contains("out of use"), "{e}");
+    }
+}

@@ -1,0 +1,431 @@
+//! One graph on whichever devices there are: [`GraphDevices`].
+//!
+//! It keeps the graph, its parameters and one executable for each device that was used, chooses a device
+//! ([`crate::device_policy`] says by what), and moves on along a chain when a device fails. Falling back is an
+//! event: each failed attempt is kept ([`GraphDevices::last_attempts`]) and traced as a warning. The parameters are
+//! the object's own, so whatever happens to a device's executable, they are intact.
+//!
+//! ```
+//! use rlx_ir::{DType, Graph, Shape, op::BinaryOp};
+//! use rlx_runtime::{Device, GraphDevices};
+//! let mut graph = Graph::new("add");
+//! let shape = Shape::new(&[2], DType::F32);
+//! let (x, w) = (graph.input("x", shape.clone()), graph.param("w", shape.clone()));
+//! let y = graph.binary(BinaryOp::Add, x, w, shape);
+//! graph.set_outputs(vec![y]);
+//!
+//! let mut devices = GraphDevices::new(graph);
+//! devices.set_param("w", &[1.0, 2.0]);
+//! assert_eq!(devices.run(Device::Cpu, &[("x", &[3.0, 4.0])])?, [[4.0, 6.0]]);
+//!
+//! // Without CUDA the chain goes on to the CPU, and says so.
+//! let (device, outputs) = devices.run_try(&[Device::Cuda, Device::Cpu], &[("x", &[3.0, 4.0])])?;
+//! assert_eq!((device, outputs), (Device::Cpu, vec![vec![4.0, 6.0]]));
+//! assert_eq!(devices.last_attempts()[0].0, Device::Cuda);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod chain;
+mod params;
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+use rlx_driver::Device;
+use rlx_ir::{Error, ErrorKind, Graph, Op, Result, Weight};
+
+use crate::compiled::CompiledGraph;
+use crate::device_bench::{self, DeviceBenchResult, Verdicts};
+use crate::device_policy::{
+    DeviceCandidate, DeviceFallbackError, DevicePickStrategy, DevicePolicy, check_usable,
+    devices_for_with_policy, failed, named_device, pick, report_with,
+};
+use crate::error::or_panic;
+use crate::session::Session;
+use crate::{edge, env};
+
+/// Inputs of a run: f32 values by name.
+pub(crate) type Inputs<'a> = &'a [(&'a str, &'a [f32])];
+
+/// An executable and how long it took to make.
+#[derive(Debug)]
+struct Compiled {
+    graph: CompiledGraph,
+    compile_ns: u64,
+}
+
+/// A graph, its parameters, and its executables on several devices.
+#[derive(Debug)]
+pub struct GraphDevices {
+    graph: Graph,
+    policy: DevicePolicy,
+    /// Those that the policy, the machine and the graph allow.
+    devices: Vec<Device>,
+    compiled: BTreeMap<Device, Compiled>,
+    /// Every parameter that was set, in its declared type; shared with the executables.
+    params: BTreeMap<String, Arc<Weight>>,
+    attempts: Vec<(Device, String)>,
+    /// What the cost models chose, once they were asked.
+    cheapest: OnceLock<Device>,
+    verdicts: Verdicts,
+}
+
+impl GraphDevices {
+    /// The graph on all devices that can run it.
+    ///
+    /// # Panics
+    /// As [`GraphDevices::with_policy`].
+    pub fn new(graph: Graph) -> Self {
+        Self::with_policy(graph, DevicePolicy::default())
+    }
+
+    /// The graph on the devices that can run it and that `policy` allows.
+    ///
+    /// # Panics
+    /// When `RLX_KERNEL_DISPATCH` makes no sense.
+    pub fn with_policy(graph: Graph, policy: DevicePolicy) -> Self {
+        let devices = devices_for_with_policy(&graph, &policy);
+        GraphDevices {
+            graph,
+            policy,
+            devices,
+            compiled: BTreeMap::new(),
+            params: BTreeMap::new(),
+            attempts: Vec::new(),
+            cheapest: OnceLock::new(),
+            verdicts: Verdicts::default(),
+        }
+    }
+
+    /// The graph under [`DevicePolicy::from_env`].
+    ///
+    /// # Panics
+    /// With the text of [`GraphDevices::try_from_env`]'s error.
+    #[track_caller]
+    pub fn from_env(graph: Graph) -> Self {
+        or_panic(Self::try_from_env(graph))
+    }
+
+    /// As [`GraphDevices::from_env`].
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] naming the variable whose value does not parse.
+    pub fn try_from_env(graph: Graph) -> Result<Self> {
+        rlx_opt::CompileOptions::try_new()?;
+        Ok(Self::with_policy(graph, DevicePolicy::try_from_env()?))
+    }
+
+    /// The policy.
+    pub fn policy(&self) -> &DevicePolicy {
+        &self.policy
+    }
+
+    /// The graph.
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    /// The devices that can run the graph under the policy, as they were found when this was made (or at the last
+    /// [`GraphDevices::invalidate_cache`] or [`GraphDevices::set_policy`]).
+    pub fn devices(&self) -> &[Device] {
+        &self.devices
+    }
+
+    /// What was tried before the last success or failure: each device that failed, in order, and why. Empty when
+    /// the first attempt did it.
+    pub fn last_attempts(&self) -> &[(Device, String)] {
+        &self.attempts
+    }
+
+    /// Every device: what is in its way, and which one would be taken.
+    pub fn report(&self) -> Vec<DeviceCandidate> {
+        report_with(&self.graph, &self.policy, |_| self.try_fastest().ok())
+    }
+
+    /// The device to take without a hint: a preferred one, else the winner of the last benchmark where the policy
+    /// is to measure, else the cheapest by the cost models.
+    ///
+    /// # Panics
+    /// With the text of [`GraphDevices::try_fastest`]'s error.
+    #[track_caller]
+    pub fn fastest(&self) -> Device {
+        or_panic(self.try_fastest())
+    }
+
+    /// As [`GraphDevices::fastest`].
+    ///
+    /// # Errors
+    /// No device can run the graph; each is named with its reason.
+    pub fn try_fastest(&self) -> Result<Device> {
+        let measured = match self.policy.pick_strategy() {
+            DevicePickStrategy::Benchmark { .. } => self.verdicts.last_winner(),
+            DevicePickStrategy::CostModel => None,
+        };
+        let measured = measured.filter(|d| self.devices.contains(d));
+        if let Some(device) = self.policy.preferred_of(&self.devices).or(measured) {
+            return Ok(device);
+        }
+        if let Some(&device) = self.cheapest.get() {
+            return Ok(device);
+        }
+        let device = pick(&self.graph, &self.devices, &self.policy)?;
+        Ok(*self.cheapest.get_or_init(|| device))
+    }
+
+    /// The device to use: `hint`, else what `RLX_DEVICE` names, else [`GraphDevices::fastest`].
+    ///
+    /// # Errors
+    /// As [`GraphDevices::try_resolve`].
+    pub fn resolve(&self, hint: Option<Device>) -> Result<Device, String> {
+        Ok(self.try_resolve(hint)?)
+    }
+
+    /// As [`GraphDevices::resolve`].
+    ///
+    /// # Errors
+    /// A device that was named and cannot be used, a variable that does not parse, or no device at all.
+    pub fn try_resolve(&self, hint: Option<Device>) -> Result<Device> {
+        match named_device(&self.graph, hint, &self.policy)? {
+            Some(device) => Ok(device),
+            None => self.try_fastest(),
+        }
+    }
+
+    /// As [`GraphDevices::resolve`]; where the policy is to measure and neither hint, `RLX_DEVICE` nor a preference
+    /// decides, each device is timed on `inputs`, once for each class of input sizes. The verdict is kept, in this
+    /// object and in the cache folder.
+    ///
+    /// # Errors
+    /// As [`GraphDevices::try_resolve`], or a measurement that no device survived.
+    pub fn resolve_with_inputs(
+        &mut self,
+        hint: Option<Device>,
+        inputs: &[(&str, &[f32])],
+    ) -> Result<Device, String> {
+        Ok(self.try_resolve_with_inputs(hint, inputs)?)
+    }
+
+    /// As [`GraphDevices::resolve_with_inputs`].
+    ///
+    /// # Errors
+    /// As [`GraphDevices::resolve_with_inputs`].
+    pub fn try_resolve_with_inputs(&mut self, hint: Option<Device>, inputs: Inputs<'_>) -> Result<Device> {
+        if let Some(device) = named_device(&self.graph, hint, &self.policy)? {
+            return Ok(device);
+        }
+        if let Some(device) = self.policy.preferred_of(&self.devices) {
+            return Ok(device);
+        }
+        match self.policy.pick_strategy() {
+            DevicePickStrategy::Benchmark { runs } => device_bench::measured_pick(self, inputs, runs),
+            DevicePickStrategy::CostModel => self.try_fastest(),
+        }
+    }
+
+    /// The graph compiled for `device`, with every parameter set so far; compiled at the first call.
+    ///
+    /// # Errors
+    /// As [`GraphDevices::try_compile`].
+    pub fn compile(&mut self, device: Device) -> Result<&mut CompiledGraph, String> {
+        Ok(self.try_compile(device)?)
+    }
+
+    /// As [`GraphDevices::compile`].
+    ///
+    /// # Errors
+    /// A device that is not there (with its Cargo feature), that the policy rules out, that cannot compute the graph,
+    /// or that fails at it.
+    pub fn try_compile(&mut self, device: Device) -> Result<&mut CompiledGraph> {
+        self.attempts.clear();
+        if let Err(e) = self.ensure(device) {
+            self.record(device, &e);
+            return Err(e);
+        }
+        self.ensure(device)
+    }
+
+    /// The graph compiled for [`GraphDevices::fastest`].
+    ///
+    /// # Errors
+    /// As [`GraphDevices::try_compile`].
+    pub fn compile_fastest(&mut self) -> Result<&mut CompiledGraph, String> {
+        let device = self.try_fastest()?;
+        self.compile(device)
+    }
+
+    /// The graph compiled for [`GraphDevices::resolve`]'s device.
+    ///
+    /// # Errors
+    /// As [`GraphDevices::try_resolve`] and [`GraphDevices::try_compile`].
+    pub fn compile_resolved(&mut self, hint: Option<Device>) -> Result<&mut CompiledGraph, String> {
+        let device = self.try_resolve(hint)?;
+        self.compile(device)
+    }
+
+    /// The graph compiled for [`GraphDevices::resolve_with_inputs`]'s device.
+    ///
+    /// # Errors
+    /// As [`GraphDevices::resolve_with_inputs`] and [`GraphDevices::try_compile`].
+    pub fn compile_resolved_with_inputs(
+        &mut self,
+        hint: Option<Device>,
+        inputs: &[(&str, &[f32])],
+    ) -> Result<&mut CompiledGraph, String> {
+        let device = self.try_resolve_with_inputs(hint, inputs)?;
+        self.compile(device)
+    }
+
+    /// Compiles for every one of [`GraphDevices::devices`]; gives those devices.
+    ///
+    /// # Errors
+    /// The devices that failed and why. What did compile stays.
+    pub fn warm_all(&mut self) -> Result<Vec<Device>, String> {
+        Ok(self.try_warm_all()?)
+    }
+
+    /// As [`GraphDevices::warm_all`].
+    ///
+    /// # Errors
+    /// As [`GraphDevices::warm_all`].
+    pub fn try_warm_all(&mut self) -> Result<Vec<Device>, DeviceFallbackError> {
+        self.attempts.clear();
+        for device in self.devices.clone() {
+            if let Err(e) = self.ensure(device) {
+                self.record(device, &e);
+            }
+        }
+        if self.attempts.is_empty() && !self.devices.is_empty() {
+            return Ok(self.devices.clone());
+        }
+        Err(failed(self.attempts.clone()))
+    }
+
+    /// Times every device on `inputs`, `runs` runs each after one to warm up; fastest first. Devices that fail are
+    /// left out, recorded and traced. The winner is remembered for these sizes.
+    ///
+    /// # Errors
+    /// No runs to time, or no device that survived.
+    pub fn benchmark(
+        &mut self,
+        inputs: &[(&str, &[f32])],
+        runs: usize,
+    ) -> Result<Vec<DeviceBenchResult>, String> {
+        Ok(device_bench::try_benchmark_devices(self, inputs, runs)?)
+    }
+
+    /// Drops every executable and what benchmarks found for this graph, and looks for devices anew. Parameters stay.
+    pub fn invalidate_cache(&mut self) {
+        while let Some((device, compiled)) = self.compiled.pop_first() {
+            edge::drop_quietly(device, compiled);
+        }
+        self.verdicts.forget(&self.graph);
+        self.cheapest = OnceLock::new();
+        self.devices = devices_for_with_policy(&self.graph, &self.policy);
+    }
+
+    /// Replaces the policy: devices and how they are ranked follow from it. Executables of devices that it rules out
+    /// are dropped.
+    pub fn set_policy(&mut self, policy: DevicePolicy) {
+        self.policy = policy;
+        self.cheapest = OnceLock::new();
+        self.verdicts = Verdicts::default();
+        self.devices = devices_for_with_policy(&self.graph, &self.policy);
+        let gone: Vec<Device> = self.compiled.keys().copied().filter(|&d| !self.policy.allows(d)).collect();
+        gone.into_iter().for_each(|device| self.drop_executable(device));
+    }
+
+    /// What benchmarks found.
+    pub(crate) fn verdicts_mut(&mut self) -> &mut Verdicts {
+        &mut self.verdicts
+    }
+
+    /// How long compiling for `device` took, if that was done.
+    pub(crate) fn compile_ns(&self, device: Device) -> Option<u64> {
+        self.compiled.get(&device).map(|c| c.compile_ns)
+    }
+
+    /// Forgets the attempts of the call before.
+    pub(crate) fn begin(&mut self) {
+        self.attempts.clear();
+    }
+
+    /// The executable of `device`, made if it is not there.
+    pub(crate) fn ensure(&mut self, device: Device) -> Result<&mut CompiledGraph> {
+        match self.compiled.entry(device) {
+            Entry::Occupied(entry) => {
+                check_allowed(&self.policy, device)?;
+                Ok(&mut entry.into_mut().graph)
+            }
+            Entry::Vacant(entry) => {
+                check_usable(&self.graph, device, &self.policy)?;
+                let start = Instant::now();
+                let graph = build(&self.graph, device, &self.params)?;
+                let compile_ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+                Ok(&mut entry.insert(Compiled { graph, compile_ns }).graph)
+            }
+        }
+    }
+
+    /// Notes that `device` failed.
+    pub(crate) fn record(&mut self, device: Device, error: &Error) {
+        tracing::warn!(
+            %device,
+            kind = error.kind().name(),
+            reason = %error,
+            graph = %self.graph.name,
+            "a device failed"
+        );
+        self.attempts.push((device, error.to_string()));
+    }
+
+    /// Drops the executable of `device`, if there is one.
+    pub(crate) fn drop_executable(&mut self, device: Device) {
+        if let Some(compiled) = self.compiled.remove(&device) {
+            edge::drop_quietly(device, compiled);
+        }
+    }
+}
+
+/// The environment's chain, which must parse wherever a chain is asked for.
+fn env_chain() -> Result<Vec<Device>> {
+    Ok(env::list(env::CHAIN)?.unwrap_or_default())
+}
+
+fn check_allowed(policy: &DevicePolicy, device: Device) -> Result<()> {
+    if policy.allows(device) {
+        return Ok(());
+    }
+    let message = format!("{device} is ruled out by the policy");
+    Err(Error::new(ErrorKind::DeviceUnavailable, message).with_device(device.name()))
+}
+
+/// Compiles the graph for a device and sets all parameters there are.
+fn build(graph: &Graph, device: Device, params: &BTreeMap<String, Arc<Weight>>) -> Result<CompiledGraph> {
+    let mut compiled = Session::try_new(device)?.try_compile(graph.clone()).map_err(Error::from)?;
+    let names: Vec<String> = compiled.params().iter().map(|p| p.name.clone()).collect();
+    for name in names {
+        if let Some(weight) = params.get(&name) {
+            compiled.try_set_weight(&name, weight)?;
+        }
+    }
+    Ok(compiled)
+}
+
+/// The names of a graph's parameters, in declaration order.
+///
+/// ```
+/// use rlx_ir::{DType, Graph, Shape};
+/// let mut graph = Graph::new("two");
+/// graph.param("w", Shape::new(&[2], DType::F32));
+/// graph.param("b", Shape::new(&[2], DType::F32));
+/// assert_eq!(rlx_runtime::graph_param_names(&graph), ["w", "b"]);
+/// ```
+pub fn graph_param_names(graph: &Graph) -> Vec<String> {
+    let name = |node: &rlx_ir::Node| match &node.op {
+        Op::Param { name } => Some(name.to_string()),
+        _ => None,
+    };
+    graph.params().filter_map(name).collect()
+}

@@ -1,0 +1,140 @@
+//! The parameters, which belong to the graph and not to any device.
+
+use std::sync::Arc;
+
+use rlx_driver::Device;
+use rlx_ir::{DType, Error, ErrorKind, Op, Result, Weight, WeightStore};
+
+use super::GraphDevices;
+use crate::compiled::{TensorInfo, weight_of_bytes, weight_of_f32, wrong_parameter};
+use crate::device_policy::DeviceFallbackError;
+use crate::error::or_panic;
+
+impl GraphDevices {
+    /// Sets a parameter, for every device: those compiled already and those compiled later.
+    ///
+    /// # Panics
+    /// With the text of [`GraphDevices::try_set_param`]'s error.
+    #[track_caller]
+    pub fn set_param(&mut self, name: &str, values: &[f32]) {
+        or_panic(self.try_set_param(name, values));
+    }
+
+    /// As [`GraphDevices::set_param`]. A device that fails to take it is recorded, traced, and compiled anew at its
+    /// next use; the value is kept.
+    ///
+    /// # Errors
+    /// An unknown name, a wrong count, a value the declared type cannot hold exactly.
+    pub fn try_set_param(&mut self, name: &str, values: &[f32]) -> Result<()> {
+        let weight = weight_of_f32(&self.param_info(name)?, values)?;
+        self.keep(name, Arc::new(weight));
+        Ok(())
+    }
+
+    /// Sets a parameter from the bytes of `dtype` elements.
+    ///
+    /// # Panics
+    /// With the text of [`GraphDevices::try_set_param_typed`]'s error.
+    #[track_caller]
+    pub fn set_param_typed(&mut self, name: &str, bytes: &[u8], dtype: DType) {
+        or_panic(self.try_set_param_typed(name, bytes, dtype));
+    }
+
+    /// As [`GraphDevices::set_param_typed`].
+    ///
+    /// # Errors
+    /// An unknown name, a type that the declared one does not hold exactly, a wrong count.
+    pub fn try_set_param_typed(&mut self, name: &str, bytes: &[u8], dtype: DType) -> Result<()> {
+        let weight = weight_of_bytes(&self.param_info(name)?, bytes, dtype)?;
+        self.keep(name, Arc::new(weight));
+        Ok(())
+    }
+
+    /// Sets every parameter that `weights` has by name, without copying those of the declared type; gives the names
+    /// of parameters it does not have.
+    ///
+    /// # Errors
+    /// Other dimensions, or a type that the declared one does not hold exactly.
+    pub fn try_set_weights(&mut self, weights: &WeightStore) -> Result<Vec<String>> {
+        let mut missing = Vec::new();
+        for name in super::graph_param_names(&self.graph) {
+            let Some(weight) = weights.get(&name) else {
+                missing.push(name);
+                continue;
+            };
+            let info = self.param_info(&name)?;
+            if info.shape.static_dims().as_deref() != Some(weight.dims()) {
+                let message =
+                    format!("parameter {name:?} is {}, but was given {}", info.shape, weight.shape());
+                return Err(Error::new(ErrorKind::Binding, message));
+            }
+            let weight = match weight.dtype() == info.dtype {
+                true => Arc::clone(weight),
+                false => Arc::new(weight_of_bytes(&info, &weight.bytes()?, weight.dtype())?),
+            };
+            self.keep(&name, weight);
+        }
+        Ok(missing)
+    }
+
+    /// Gives every parameter to every executable again (each has them already, unless the caller set others through
+    /// [`GraphDevices::compile`]).
+    ///
+    /// # Panics
+    /// With the text of [`GraphDevices::try_sync_params_to_all`]'s error.
+    #[track_caller]
+    pub fn sync_params_to_all(&mut self) {
+        or_panic(self.try_sync_params_to_all());
+    }
+
+    /// As [`GraphDevices::sync_params_to_all`].
+    ///
+    /// # Errors
+    /// The devices that failed to take a parameter, which are compiled anew at their next use.
+    pub fn try_sync_params_to_all(&mut self) -> Result<(), DeviceFallbackError> {
+        self.begin();
+        let all: Vec<(String, Arc<Weight>)> =
+            self.params.iter().map(|(n, w)| (n.clone(), w.clone())).collect();
+        for (name, weight) in all {
+            self.send(&name, &weight);
+        }
+        if self.attempts.is_empty() {
+            return Ok(());
+        }
+        Err(DeviceFallbackError { attempts: self.attempts.clone() })
+    }
+
+    fn param_info(&self, name: &str) -> Result<TensorInfo> {
+        let of_name = |node: &&rlx_ir::Node| matches!(&node.op, Op::Param { name: n } if **n == *name);
+        match self.graph.params().find(of_name) {
+            Some(node) => Ok(TensorInfo {
+                name: name.to_string(),
+                dtype: node.shape.dtype(),
+                shape: node.shape.clone(),
+            }),
+            None => Err(wrong_parameter(name, &super::graph_param_names(&self.graph))),
+        }
+    }
+
+    /// Keeps a parameter and gives it to the executables there are.
+    fn keep(&mut self, name: &str, weight: Arc<Weight>) {
+        self.begin();
+        self.send(name, &weight);
+        self.params.insert(name.to_string(), weight);
+    }
+
+    fn send(&mut self, name: &str, weight: &Arc<Weight>) {
+        let mut faults: Vec<(Device, Error)> = Vec::new();
+        for (&device, compiled) in &mut self.compiled {
+            // The compiler may have found that nothing depends on it.
+            let known = compiled.graph.params().iter().any(|p| p.name == name);
+            if known && let Err(e) = compiled.graph.try_set_weight(name, weight) {
+                faults.push((device, e));
+            }
+        }
+        for (device, error) in faults {
+            self.drop_executable(device);
+            self.record(device, &error);
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! The `miri` suite: the CPU backend's memory, pool and programs under Miri, which sees undefined behaviour.
+//!
+//! Miri interprets, so it runs the portable kernels on the small graphs of the tests; the vector kernels differ from
+//! them in the functions of `simd/` only.
+
+use crate::exec::Run;
+use crate::outcome::Outcome;
+use crate::{packages, root};
+use std::process::Command;
+
+const TOOLCHAIN: &str = "nightly";
+
+/// What runs: Miri's arguments for each part.
+const PARTS: &[&[&str]] = &[
+    &["-p", "rlx-cpu", "--lib", "--", "alloc::", "pool::", "window::", "program::"],
+    &["-p", "rlx-cpu", "--test", "programs"],
+];
+
+/// Runs the parts.
+pub fn run(run: &Run) -> Outcome {
+    if let Err(why) = ensure() {
+        let note = format!("Miri: {why}");
+        return if rlx_testdata::in_ci() { Outcome::fail(note) } else { Outcome::skip(note) };
+    }
+    let mut outcome = Outcome::default();
+    for part in PARTS {
+        let mut command = Command::new("rustup");
+        command.args(["run", TOOLCHAIN, "cargo", "miri", "test", "--quiet"]).args(*part);
+        command.current_dir(root()).env("CARGO_TARGET_DIR", root().join("target/miri"));
+        // Threads and the clock are the process's own; the wish for a number of threads comes from the environment.
+        command.env("MIRIFLAGS", "-Zmiri-disable-isolation").env("RLX_NUM_THREADS", "2");
+        command.env_remove("CARGO").env_remove("RUSTC").env_remove("RUSTUP_TOOLCHAIN");
+        outcome.add(run.tests(&mut command));
+    }
+    outcome
+}
+
+fn ensure() -> Result<(), String> {
+    let there = |args: &[&str]| packages::said(Command::new("rustup").args(args)).is_some();
+    let installed = there(&["run", TOOLCHAIN, "cargo", "miri", "--version"]);
+    let parts = ["toolchain", "install", TOOLCHAIN, "--profile", "minimal", "--component", "miri,rust-src"];
+    if installed || there(&parts) { Ok(()) } else { Err(format!("`rustup {}` failed", parts.join(" "))) }
+}
