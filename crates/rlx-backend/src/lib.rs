@@ -1,8 +1,8 @@
 //! What a device implements: [`Backend`] (compile) and [`ExecutableGraph`] (run).
 //!
 //! The required part is small: a [`Target`] for the compiler, a probe, and an executable that takes
-//! parameters and runs. What only some devices have (handles that stay on the device, pipelined runs, raw
-//! slots) are traits of their own that an executable may offer.
+//! parameters and runs. What only some devices have are traits of their own that an executable may offer:
+//! handles that stay on the device are [`DeviceHandles`].
 //!
 //! What executables of every device need stands here too: extents as numbers ([`extents`]), the relations
 //! between dimensions that a run must keep ([`checks`]), and what the init program runs when ([`init`]).
@@ -11,12 +11,14 @@
 pub mod checks;
 pub mod cost;
 pub mod extents;
+pub mod handles;
 pub mod init;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 pub use cost::BackendCostModel;
+pub use handles::DeviceHandles;
 use rlx_ir::{LirModule, Result, Weight};
 pub use rlx_opt::target::{Claim, PoolSpec, Target};
 use rlx_opt::{CompileOptions, Precision};
@@ -24,8 +26,15 @@ use rlx_opt::{CompileOptions, Precision};
 /// The bytes of a run's inputs, by position in [`LirModule::inputs`]. A trait and not a slice, so that a
 /// caller can hand over what it has without building a list.
 pub trait InputSource {
-    /// The row-major bytes of input `index`, of the declared element type.
+    /// The row-major bytes of input `index`, of the declared element type. Not asked for where a handle supplies it.
     fn bytes(&self, index: usize) -> &[u8];
+
+    /// How many bytes the executable's own handle supplies for input `index` (see [`DeviceHandles`]); `None`: they
+    /// come from [`InputSource::bytes`].
+    fn handle(&self, index: usize) -> Option<usize> {
+        let _ = index;
+        None
+    }
 }
 
 impl InputSource for [&[u8]] {
@@ -44,6 +53,10 @@ impl InputSource for [Vec<u8>] {
 impl<T: InputSource + ?Sized> InputSource for &T {
     fn bytes(&self, index: usize) -> &[u8] {
         (**self).bytes(index)
+    }
+
+    fn handle(&self, index: usize) -> Option<usize> {
+        (**self).handle(index)
     }
 }
 
@@ -167,7 +180,17 @@ pub trait ExecutableGraph: Send {
     /// Memory held at present.
     fn memory(&self) -> MemoryInfo;
 
-    /// Another executable that shares the parameters, copy on write, and nothing else.
+    /// The handles, where the device keeps them itself.
+    fn handles(&self) -> Option<&dyn DeviceHandles> {
+        None
+    }
+
+    /// The handles, to change them; there exactly where [`ExecutableGraph::handles`] are.
+    fn handles_mut(&mut self) -> Option<&mut dyn DeviceHandles> {
+        None
+    }
+
+    /// Another executable that shares parameters and handles, copy on write, and nothing else.
     ///
     /// # Errors
     /// Memory that cannot be had.

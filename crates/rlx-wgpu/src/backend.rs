@@ -10,7 +10,7 @@ use rlx_kernel::{DeviceLimits, KernelTarget, TypeSupport};
 use rlx_opt::{CompileOptions, CompilePipeline, PoolSpec, Target};
 
 use crate::exec::WgpuExecutable;
-use crate::gpu::{Gpu, Lowered, locked};
+use crate::gpu::{Gpu, Lowered, Transfers, locked};
 use crate::program::Program;
 
 /// Kernels count elements with 32 bits, so no buffer may be larger.
@@ -79,6 +79,14 @@ impl WgpuBackend {
     /// As [`Backend::probe`].
     pub fn memory_in_use(&self) -> Result<u64> {
         Ok(self.gpu()?.memory_in_use())
+    }
+
+    /// How many bytes went between host and device in this process.
+    ///
+    /// # Errors
+    /// As [`Backend::probe`].
+    pub fn transfers(&self) -> Result<Transfers> {
+        Ok(self.gpu()?.transfers())
     }
 
     /// Closes the device in this process and frees its memory. Executables that use it report that it is lost;

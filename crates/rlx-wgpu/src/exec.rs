@@ -1,19 +1,21 @@
 //! The executable: a program bound to dimensions, with its pools, parameters and prepared buffers.
 //!
 //! A run is one submission: clear the fault record, every dispatch in order, copy outputs and record to memory
-//! the host can see. Bind groups are made again only when a buffer behind them was replaced, extents are
-//! written again only for new dimensions.
+//! the host can see. Outputs that feed handles stay on the device until somebody asks for them. Bind groups are
+//! made again only when a buffer behind them was replaced, extents are written again only for new dimensions.
 
+use std::cell::OnceCell;
 use std::sync::Arc;
 
 use rlx_backend::checks;
 use rlx_backend::extents::Values;
-use rlx_backend::{ExecutableGraph, InputSource, MemoryInfo};
+use rlx_backend::{DeviceHandles, ExecutableGraph, InputSource, MemoryInfo};
 use rlx_ir::lir::{BufferKind, MemoryPlan};
 use rlx_ir::{DimBinding, Error, ErrorKind, LirModule, Result, Weight};
 use rlx_kernel::render::FAULT_WORDS;
 
 use crate::dispatch::{Bound, Uniforms};
+use crate::handles::Handles;
 use crate::memory::{DeviceBuffer, Range, whole_words};
 use crate::program::Program;
 
@@ -33,7 +35,7 @@ enum Param {
 
 /// A module on a device.
 pub(crate) struct WgpuExecutable {
-    program: Arc<Program>,
+    pub(crate) program: Arc<Program>,
     params: Vec<Option<Param>>,
     /// Parameters set since the init program ran.
     changed: Vec<bool>,
@@ -45,18 +47,28 @@ pub(crate) struct WgpuExecutable {
     bound_bytes: Vec<u64>,
     pools: Vec<DeviceBuffer>,
     inputs: Vec<Option<DeviceBuffer>>,
+    pub(crate) handles: Handles,
     faults: DeviceBuffer,
     uniforms: Uniforms,
-    /// The bind groups of the run; `None` when a buffer was replaced.
-    bound: Option<Bound>,
+    /// The bind groups of the run; `None` when a buffer was replaced. Two, because buffers of handles that outputs
+    /// feed change places with every run.
+    bound: [Option<Bound>; 2],
+    /// Which of them the next run uses.
+    turn: usize,
     /// What the present binding is for; `None` before the first run.
     dims: Option<Vec<i64>>,
     values: Vec<i64>,
     /// What comes back: outputs, then the fault record.
     readback: Option<DeviceBuffer>,
     host: Vec<u64>,
-    /// Place and length of each output in `host`.
-    outputs: Vec<(usize, usize)>,
+    /// Place and length of each output in `host`; those that feed handles have no place.
+    outputs: Vec<(Option<usize>, usize)>,
+    /// Where the fault record is in `host`.
+    fault_at: usize,
+    /// Whether `outputs` are placed for the present dimensions and feeds.
+    placed: bool,
+    /// By output: what was fetched because somebody asked for it.
+    fetched: Vec<OnceCell<Vec<u64>>>,
     ran: bool,
 }
 
@@ -73,17 +85,33 @@ impl WgpuExecutable {
             bound_bytes: vec![0; lir.buffers.len()],
             pools: Vec::new(),
             inputs: lir.inputs.iter().map(|_| None).collect(),
+            handles: Handles::new(lir.inputs.len()),
             faults,
             uniforms: Uniforms::new(gpu, program.dispatches())?,
-            bound: None,
+            bound: [None, None],
+            turn: 0,
             dims: None,
             values: Vec::new(),
             readback: None,
             host: Vec::new(),
-            outputs: vec![(0, 0); lir.outputs.len()],
+            outputs: vec![(None, 0); lir.outputs.len()],
+            fault_at: 0,
+            placed: false,
+            fetched: vec![OnceCell::new(); lir.outputs.len()],
             ran: false,
             program,
         })
+    }
+
+    /// A buffer behind the bind groups was replaced.
+    pub(crate) fn unbind(&mut self) {
+        self.bound = [None, None];
+    }
+
+    /// Other outputs than before feed handles.
+    pub(crate) fn feeds_changed(&mut self) {
+        self.bound[1 - self.turn] = None;
+        self.placed = false;
     }
 
     fn bug(&self, what: impl Into<String>) -> Error {
@@ -95,7 +123,10 @@ impl WgpuExecutable {
         let program = &*self.program;
         let missing = || self.bug(format!("buffer {buffer} has no memory"));
         match &program.lir.buffers[buffer].kind {
-            BufferKind::Input(i) => self.inputs[*i].as_ref().map(DeviceBuffer::whole).ok_or_else(missing),
+            BufferKind::Input(i) => {
+                let own = || self.inputs[*i].as_ref().map(DeviceBuffer::whole);
+                self.handles.range(*i).or_else(own).ok_or_else(missing)
+            }
             BufferKind::Param(i) => match &self.params[*i] {
                 Some(Param::Set(memory)) => Ok(memory.whole()),
                 _ => Err(missing()),
@@ -167,7 +198,7 @@ impl WgpuExecutable {
                 }
             }
         }
-        self.bound = None;
+        self.unbind();
         let dispatches = || steps().flat_map(|s| &s.dispatches);
         let mut uniforms = Uniforms::new(&program.gpu, dispatches())?;
         let grids = uniforms.write(&program, dispatches(), &values)?;
@@ -214,7 +245,8 @@ impl WgpuExecutable {
         }
         let grids = self.uniforms.write(program, program.dispatches(), &values)?;
         self.uniforms.grids = grids;
-        self.place_outputs(&values)
+        self.placed = false;
+        Ok(())
     }
 
     /// Makes sure the pools are planned for these dimensions: where they are not, for the next powers of two,
@@ -246,7 +278,8 @@ impl WgpuExecutable {
 
     fn use_plan(&mut self, plan: Arc<MemoryPlan>) -> Result<()> {
         let program = Arc::clone(&self.program);
-        (self.ran, self.bound, self.plan) = (false, None, None);
+        (self.ran, self.plan) = (false, None);
+        self.unbind();
         for range in &program.lir.live_ranges {
             let buffer = &program.lir.buffers[range.buffer.index()];
             let bytes = rlx_opt::plan::buffer_bytes(buffer.elements, buffer.dtype, &plan.bounds)?;
@@ -265,27 +298,40 @@ impl WgpuExecutable {
         Ok(())
     }
 
-    /// Lays the outputs out in host memory, the fault record behind them.
-    fn place_outputs(&mut self, values: &Values<'_>) -> Result<()> {
+    /// Lays the outputs out in host memory, the fault record behind them; those that feed handles stay away.
+    fn place_outputs(&mut self) -> Result<()> {
         let program = Arc::clone(&self.program);
+        let values = Values(&self.values);
         let mut end = 0usize;
         for (i, (slot, &elements)) in program.lir.outputs.iter().zip(&program.output_elements).enumerate() {
             let bytes =
                 storage_bytes(&program, slot.operand.buffer.index(), values.size(elements)?)? as usize;
-            self.outputs[i] = (end, bytes);
-            end = end.saturating_add(bytes).next_multiple_of(HOST_ALIGN);
+            let comes = !self.handles.is_fed_by(i);
+            self.outputs[i] = (comes.then_some(end), bytes);
+            if comes {
+                end = end.saturating_add(bytes).next_multiple_of(HOST_ALIGN);
+            }
         }
+        self.fault_at = end;
         let total = end.saturating_add(FAULT_BYTES);
         self.host.resize(total.div_ceil(8), 0);
         if self.readback.as_ref().is_none_or(|r| r.len() < total as u64) {
             self.readback = Some(DeviceBuffer::readback(&program.gpu, (total as u64).next_power_of_two())?);
         }
+        self.placed = true;
         Ok(())
     }
 
     fn load_inputs(&mut self, inputs: &dyn InputSource) -> Result<()> {
         let program = Arc::clone(&self.program);
         for (i, slot) in program.lir.inputs.iter().enumerate() {
+            let from_handle = inputs.handle(i);
+            if self.handles.choose(i, &slot.name, from_handle)? {
+                self.unbind();
+            }
+            if from_handle.is_some() {
+                continue;
+            }
             let bytes = inputs.bytes(i);
             let size = whole_words(bytes.len() as u64);
             if self.inputs[i].as_ref().is_none_or(|memory| memory.len() < size) {
@@ -294,7 +340,7 @@ impl WgpuExecutable {
                 let room = size.next_power_of_two().min(program.gpu.limits.max_storage_buffer_binding_size);
                 self.inputs[i] = None;
                 self.inputs[i] = Some(DeviceBuffer::storage(&program.gpu, room.max(size), &what)?);
-                self.bound = None;
+                self.unbind();
             }
             if let Some(memory) = &self.inputs[i] {
                 memory.write(&program.gpu, bytes)?;
@@ -306,32 +352,72 @@ impl WgpuExecutable {
     /// One submission, and its outputs to the host.
     fn execute(&mut self) -> Result<()> {
         let program = Arc::clone(&self.program);
-        if self.bound.is_none() {
-            let range = |b| self.range(b);
-            self.bound =
-                Some(Bound::new(&program, program.dispatches(), &self.uniforms, &self.faults, range)?);
+        if self.handles.make_room(&program.gpu, |output| self.outputs[output].1)? {
+            self.bound[1 - self.turn] = None;
         }
-        let (Some(bound), Some(readback)) = (&self.bound, &self.readback) else {
+        if self.bound[self.turn].is_none() {
+            let range = |b| self.range(b);
+            let bound = Bound::new(&program, program.dispatches(), &self.uniforms, &self.faults, range)?;
+            self.bound[self.turn] = Some(bound);
+        }
+        let (Some(bound), Some(readback)) = (&self.bound[self.turn], &self.readback) else {
             return Err(self.bug("a run without buffers"));
         };
         let mut copies = Vec::with_capacity(self.outputs.len());
-        for (slot, &(at, bytes)) in program.lir.outputs.iter().zip(&self.outputs) {
-            if bytes > 0 {
-                copies.push((self.range(slot.operand.buffer.index())?, at as u64, whole_words(bytes as u64)));
+        for (output, &(place, bytes)) in self.outputs.iter().enumerate() {
+            if let Some(at) = place.filter(|_| bytes > 0) {
+                copies.push((self.output_range(output)?, readback, at as u64));
             }
         }
-        let fault_at =
-            self.outputs.last().map_or(0, |&(at, bytes)| (at + bytes).next_multiple_of(HOST_ALIGN));
+        for (output, to) in self.handles.copies().filter(|&(output, _)| self.outputs[output].1 > 0) {
+            copies.push((self.output_range(output)?, to, 0));
+        }
         bound.submit(&program, program.dispatches(), &self.uniforms.grids, &self.faults, |encoder| {
-            for (from, at, bytes) in &copies {
-                encoder.copy_buffer_to_buffer(&from.buffer.raw, from.offset, &readback.raw, *at, *bytes);
+            for (from, to, at) in &copies {
+                encoder.copy_buffer_to_buffer(&from.buffer.raw, from.offset, &to.raw, *at, from.bytes);
             }
-            let (fault, at) = (&self.faults.raw, fault_at as u64);
+            let (fault, at) = (&self.faults.raw, self.fault_at as u64);
             encoder.copy_buffer_to_buffer(fault, 0, &readback.raw, at, FAULT_BYTES as u64);
         })?;
         let host: &mut [u8] = bytemuck::cast_slice_mut(&mut self.host);
-        readback.read(&program.gpu, &mut host[..fault_at + FAULT_BYTES])?;
-        program.fault(&host[fault_at..fault_at + FAULT_BYTES], &program.steps)
+        readback.read(&program.gpu, &mut host[..self.fault_at + FAULT_BYTES])?;
+        program.fault(&host[self.fault_at..][..FAULT_BYTES], &program.steps)?;
+        if self.handles.exchange(|output| self.outputs[output].1) {
+            self.turn = 1 - self.turn;
+        }
+        Ok(())
+    }
+
+    /// Where an output of the present binding lies on the device: as many bytes as it has.
+    fn output_range(&self, output: usize) -> Result<Range<'_>> {
+        let buffer = self.program.lir.outputs[output].operand.buffer.index();
+        Ok(Range { bytes: whole_words(self.outputs[output].1 as u64), ..self.range(buffer)? })
+    }
+
+    /// Copies the first bytes of a range (a multiple of four) to the host, in a submission of its own.
+    pub(crate) fn download(&self, from: Range<'_>, out: &mut [u8]) -> Result<()> {
+        let gpu = &self.program.gpu;
+        let to = DeviceBuffer::readback(gpu, out.len() as u64)?;
+        gpu.checked(&|| "reading from the device".to_string(), || {
+            let mut encoder = gpu.device.create_command_encoder(&Default::default());
+            encoder.copy_buffer_to_buffer(&from.buffer.raw, from.offset, &to.raw, 0, out.len() as u64);
+            gpu.queue.submit([encoder.finish()]);
+        })?;
+        to.read(gpu, out)
+    }
+
+    /// An output that did not come with the run: it fed a handle.
+    fn fetch(&self, output: usize) -> Result<&[u8]> {
+        let bytes = self.outputs[output].1;
+        if let Some(known) = self.fetched[output].get() {
+            return Ok(&bytemuck::cast_slice(known)[..bytes]);
+        }
+        let mut words = vec![0u64; bytes.div_ceil(8)];
+        if bytes > 0 {
+            let out: &mut [u8] = bytemuck::cast_slice_mut(&mut words);
+            self.download(self.output_range(output)?, &mut out[..whole_words(bytes as u64) as usize])?;
+        }
+        Ok(&bytemuck::cast_slice(self.fetched[output].get_or_init(|| words))[..bytes])
     }
 }
 
@@ -355,12 +441,13 @@ impl ExecutableGraph for WgpuExecutable {
         let memory = self.program.gpu.upload(&weight, &slot.name)?;
         self.params[index] = Some(Param::Set(memory));
         self.changed[index] = true;
-        self.bound = None;
+        self.unbind();
         Ok(())
     }
 
     fn run(&mut self, inputs: &dyn InputSource, dims: &[i64]) -> Result<()> {
         self.ran = false;
+        self.fetched.iter_mut().for_each(|fetched| _ = fetched.take());
         self.program.gpu.alive()?;
         if !self.initialised || self.changed.contains(&true) {
             self.initialise()?;
@@ -373,16 +460,28 @@ impl ExecutableGraph for WgpuExecutable {
             self.rebind(dims)?;
         }
         self.load_inputs(inputs)?;
+        if !self.placed {
+            self.place_outputs()?;
+        }
         self.execute()?;
         self.ran = true;
         Ok(())
     }
 
     fn output(&self, index: usize) -> Result<&[u8]> {
-        let Some(&(at, bytes)) = self.outputs.get(index).filter(|_| self.ran) else {
-            return Err(Error::new(ErrorKind::Binding, format!("there is no output {index} before a run")));
-        };
-        Ok(&bytemuck::cast_slice(&self.host)[at..at + bytes])
+        match self.outputs.get(index).filter(|_| self.ran) {
+            Some(&(Some(at), bytes)) => Ok(&bytemuck::cast_slice(&self.host)[at..at + bytes]),
+            Some((None, _)) => self.fetch(index),
+            None => Err(Error::new(ErrorKind::Binding, format!("there is no output {index} before a run"))),
+        }
+    }
+
+    fn handles(&self) -> Option<&dyn DeviceHandles> {
+        Some(self)
+    }
+
+    fn handles_mut(&mut self) -> Option<&mut dyn DeviceHandles> {
+        Some(self)
     }
 
     fn arena(&self) -> Option<&[u8]> {
@@ -408,6 +507,7 @@ impl ExecutableGraph for WgpuExecutable {
         clone.changed.clone_from(&self.changed);
         clone.initialised = self.initialised;
         clone.prepared.clone_from(&self.prepared);
+        clone.handles = self.handles.values();
         Ok(Box::new(clone))
     }
 

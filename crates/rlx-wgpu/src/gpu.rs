@@ -26,6 +26,15 @@ pub struct Lowered {
     pub max_memory_bytes: Option<u64>,
 }
 
+/// Bytes that went between host and device since it was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Transfers {
+    /// Parameters, inputs, sizes, handles when they are set.
+    pub to_device: u64,
+    /// Outputs, handles when they are read, and a few bytes of each run that say whether it failed.
+    pub to_host: u64,
+}
+
 /// A parameter's copy on the device, for as long as either is used.
 type Upload = (Weak<Weight>, Weak<DeviceBuffer>);
 
@@ -49,6 +58,8 @@ pub(crate) struct Gpu {
     pub(crate) pipelines: Mutex<HashMap<KernelHash, Arc<Pipeline>>>,
     uploads: Mutex<HashMap<usize, Upload>>,
     used_bytes: Arc<AtomicU64>,
+    /// [`Transfers`] to the device, and to the host.
+    pub(crate) moved: [AtomicU64; 2],
     pub(crate) probed: OnceLock<Result<()>>,
 }
 
@@ -122,6 +133,7 @@ impl Gpu {
             pipelines: Mutex::default(),
             uploads: Mutex::default(),
             used_bytes: Arc::default(),
+            moved: Default::default(),
             probed: OnceLock::new(),
         })
     }
@@ -188,6 +200,12 @@ impl Gpu {
     /// Bytes in use.
     pub(crate) fn memory_in_use(&self) -> u64 {
         self.used_bytes.load(Ordering::Relaxed)
+    }
+
+    /// What went between host and device so far.
+    pub(crate) fn transfers(&self) -> Transfers {
+        let [to_device, to_host] = &self.moved;
+        Transfers { to_device: to_device.load(Ordering::Relaxed), to_host: to_host.load(Ordering::Relaxed) }
     }
 
     /// Waits until everything submitted is done.

@@ -11,6 +11,7 @@
 //! | `program` | a module's launches with everything that runs share |
 //! | `dispatch` | extents, bind groups, and the one submission of a run |
 //! | `exec` | the executable: pools, parameters, inputs, outputs |
+//! | `handles` | values that stay on the device and stand in for inputs |
 //!
 //! [`WgpuBackend`] is the door. Memory is planned by the compiler within the device's limits
 //! ([`rlx_opt::PoolSpec`]): no dispatch reads and writes one pool, no range is larger than the device binds.
@@ -21,12 +22,13 @@ mod backend;
 mod dispatch;
 mod exec;
 mod gpu;
+mod handles;
 mod memory;
 mod pipeline;
 mod program;
 
 pub use backend::WgpuBackend;
-pub use gpu::Lowered;
+pub use gpu::{Lowered, Transfers};
 
 use std::future::Future;
 use std::pin::pin;

@@ -1,5 +1,7 @@
 //! Device memory: buffers with their ranges, uploads, and what comes back to the host.
 
+use std::sync::atomic::Ordering;
+
 use rlx_ir::{Error, ErrorKind, Result};
 
 use crate::gpu::{Gpu, Reserved};
@@ -100,6 +102,7 @@ impl DeviceBuffer {
 
     /// Copies `bytes` to `offset`, a multiple of four. The rest of the last word becomes zero.
     pub(crate) fn write_at(&self, gpu: &Gpu, offset: u64, bytes: &[u8]) -> Result<()> {
+        gpu.moved[0].fetch_add(bytes.len() as u64, Ordering::Relaxed);
         let (words, rest) = bytes.split_at(bytes.len() - bytes.len() % WORD as usize);
         gpu.checked(&|| format!("copying {} bytes to the device", bytes.len()), || {
             if !words.is_empty() {
@@ -143,6 +146,7 @@ impl DeviceBuffer {
             let view = self.raw.get_mapped_range(range).map_err(|e| failed(&e))?;
             out.copy_from_slice(&view);
         }
+        gpu.moved[1].fetch_add(out.len() as u64, Ordering::Relaxed);
         self.raw.unmap();
         Ok(())
     }

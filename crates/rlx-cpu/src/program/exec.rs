@@ -4,13 +4,14 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rlx_backend::{ExecutableGraph, InputSource, MemoryInfo, StepProfile};
+use rlx_backend::{DeviceHandles, ExecutableGraph, InputSource, MemoryInfo, StepProfile};
 use rlx_ir::lir::{BufferKind, MemoryPlan};
 use rlx_ir::{DimBinding, Error, ErrorKind, LirModule, Result, Weight};
 use rlx_opt::PoolSpec;
 
 use super::checks;
 use super::extents::Values;
+use super::handles::Handles;
 use super::layout::Bound;
 use super::{Program, allocate, copy_of, is_aligned};
 use crate::alloc::Buffer;
@@ -33,7 +34,7 @@ enum Param {
 
 /// A module on the CPU.
 pub(crate) struct CpuExecutable {
-    program: Arc<Program>,
+    pub(super) program: Arc<Program>,
     kernels: Vec<Box<dyn StepKernel>>,
     params: Vec<Option<Param>>,
     /// Parameters set since the init program ran.
@@ -44,8 +45,8 @@ pub(crate) struct CpuExecutable {
     /// Buffers of the init program, by number.
     prepared: Vec<Option<Arc<Buffer>>>,
     /// The address of each buffer; the last one is the shared scratch.
-    bases: Vec<*mut u8>,
-    arena: Buffer,
+    pub(super) bases: Vec<*mut u8>,
+    pub(super) arena: Buffer,
     plan: Option<Arc<MemoryPlan>>,
     /// How often the arena had to be planned anew for larger dimensions.
     replans: usize,
@@ -59,7 +60,8 @@ pub(crate) struct CpuExecutable {
     values: Vec<i64>,
     operands: (Vec<Bound>, Vec<Bound>),
     /// Place and length of each output in the arena.
-    outputs: Vec<(usize, usize)>,
+    pub(super) outputs: Vec<(usize, usize)>,
+    pub(super) handles: Handles,
     nanos: f64,
     ran: bool,
     profile: Option<Vec<StepProfile>>,
@@ -99,6 +101,7 @@ impl CpuExecutable {
             values: Vec::new(),
             operands: Default::default(),
             outputs: vec![(0, 0); lir.outputs.len()],
+            handles: Handles::new(lir.inputs.len(), lir.outputs.len()),
             nanos: 0.0,
             ran: false,
             profile: None,
@@ -338,6 +341,11 @@ impl CpuExecutable {
     /// Sets the addresses of the inputs; those that lie unaligned are copied.
     fn load_inputs(&mut self, inputs: &dyn InputSource) -> Result<()> {
         for (i, slot) in self.program.lir.inputs.iter().enumerate() {
+            if let Some(want) = inputs.handle(i) {
+                let address = self.handles.address(i, &slot.name, want)?;
+                self.bases[slot.operand.buffer.index()] = address;
+                continue;
+            }
             let bytes = inputs.bytes(i);
             self.bases[slot.operand.buffer.index()] = if is_aligned(bytes, slot.operand.dtype.size_bytes()) {
                 bytes.as_ptr().cast_mut()
@@ -452,6 +460,7 @@ impl ExecutableGraph for CpuExecutable {
     }
 
     fn run(&mut self, inputs: &dyn InputSource, dims: &[i64]) -> Result<()> {
+        self.ran = false;
         if self.stale {
             self.initialise()?;
             // Prepared buffers may have moved.
@@ -470,7 +479,9 @@ impl ExecutableGraph for CpuExecutable {
             self.rebind(dims)?;
         }
         self.load_inputs(inputs)?;
+        self.redirect_outputs()?;
         self.run_steps()?;
+        self.handles.finish(|output| self.outputs[output].1);
         self.ran = true;
         Ok(())
     }
@@ -480,7 +491,16 @@ impl ExecutableGraph for CpuExecutable {
         let Some(&(offset, bytes)) = place else {
             return Err(Error::new(ErrorKind::Binding, format!("there is no output {index} before a run")));
         };
-        Ok(&self.arena.as_slice()[offset..offset + bytes])
+        let in_arena = || &self.arena.as_slice()[offset..offset + bytes];
+        Ok(self.handles.output(index).unwrap_or_else(in_arena))
+    }
+
+    fn handles(&self) -> Option<&dyn DeviceHandles> {
+        Some(self)
+    }
+
+    fn handles_mut(&mut self) -> Option<&mut dyn DeviceHandles> {
+        Some(self)
     }
 
     fn arena(&self) -> Option<&[u8]> {
@@ -509,6 +529,7 @@ impl ExecutableGraph for CpuExecutable {
         clone.initialised = self.initialised;
         clone.prepared.clone_from(&self.prepared);
         clone.plan.clone_from(&self.plan);
+        clone.handles = self.handles.values();
         if clone.initialised {
             for (base, memory) in clone.bases.iter_mut().zip(&clone.prepared) {
                 if let Some(memory) = memory {

@@ -4,6 +4,7 @@
 //! arena, and runs the list. The init program ([`init`]) makes what depends on parameters alone.
 
 pub(crate) mod exec;
+mod handles;
 pub(crate) mod init;
 pub(crate) mod layout;
 

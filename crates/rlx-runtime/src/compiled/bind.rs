@@ -18,6 +18,8 @@ use rlx_ir::nearest;
 pub(super) enum Data<'a> {
     F32(&'a [f32]),
     Bytes(&'a [u8], DType),
+    /// A handle that the device keeps: how many bytes.
+    Resident(usize, DType),
 }
 
 impl<'a> Data<'a> {
@@ -25,25 +27,31 @@ impl<'a> Data<'a> {
         match self {
             Data::F32(values) => bytemuck::cast_slice(values),
             Data::Bytes(bytes, _) => bytes,
+            Data::Resident(..) => &[],
         }
     }
 
     /// How many elements of `dtype` there are; `None` when the bytes end within one.
     fn count(self, dtype: DType) -> Option<usize> {
-        match self {
+        let (len, given) = match self {
             Data::F32(values) => {
                 let per = convert::floats_per_element(dtype);
-                values.len().is_multiple_of(per).then_some(values.len() / per)
+                return values.len().is_multiple_of(per).then_some(values.len() / per);
             }
-            // Packed elements: the declared shape decides within the last byte.
-            Data::Bytes(bytes, given) if given.bits() < 8 => Some(bytes.len() * (8 / given.bits())),
-            Data::Bytes(bytes, given) => {
-                let size = given.size_bytes();
-                bytes.len().is_multiple_of(size).then_some(bytes.len() / size)
-            }
+            Data::Bytes(bytes, given) => (bytes.len(), given),
+            Data::Resident(len, given) => (len, given),
+        };
+        // Packed elements: the declared shape decides within the last byte.
+        if given.bits() < 8 {
+            return Some(len * (8 / given.bits()));
         }
+        let size = given.size_bytes();
+        len.is_multiple_of(size).then_some(len / size)
     }
 }
+
+/// Brings the value of an input's handle from the device that keeps it.
+pub(super) type Kept<'a> = dyn Fn(usize) -> Result<Vec<u8>> + 'a;
 
 /// One of the caller's inputs: by name, or by position where there is none.
 pub(super) struct Item<'a> {
@@ -122,12 +130,18 @@ impl rlx_backend::InputSource for BoundInputs<'_> {
     fn bytes(&self, index: usize) -> &[u8] {
         let whole = match (self.binder.sources[index], &self.handles[index]) {
             (Source::Given(item), _) => self.given.item(item).data.bytes(),
-            (Source::Handle, Some(handle)) => handle.bytes(),
+            (Source::Handle, Some(handle)) => handle.host_bytes(),
             (Source::Staged, _) => self.binder.staging[index].as_slice(),
             _ => &[],
         };
         // A crop of the outermost dimension alone is a prefix.
         &whole[..self.binder.inputs[index].run_bytes().unwrap_or(0)]
+    }
+
+    fn handle(&self, index: usize) -> Option<usize> {
+        let source = (self.binder.sources[index], &self.handles[index]);
+        let (Source::Handle, Some(handle)) = source else { return None };
+        if handle.is_resident() { self.binder.inputs[index].run_bytes() } else { None }
     }
 }
 
@@ -194,7 +208,12 @@ impl Binder {
     }
 
     /// Binds one run.
-    pub(super) fn bind(&mut self, given: &dyn Inputs, handles: &[Option<Handle>]) -> Result<()> {
+    pub(super) fn bind(
+        &mut self,
+        given: &dyn Inputs,
+        handles: &[Option<Handle>],
+        kept: &Kept<'_>,
+    ) -> Result<()> {
         self.match_items(given, handles)?;
         self.start_symbols();
         for i in 0..self.inputs.len() {
@@ -209,7 +228,7 @@ impl Binder {
             self.run[rows] = actual;
         }
         for i in 0..self.inputs.len() {
-            self.place(i, given, handles)?;
+            self.place(i, given, handles, kept)?;
         }
         Ok(())
     }
@@ -269,7 +288,7 @@ impl Binder {
     fn data<'a>(&self, i: usize, given: &'a dyn Inputs, handles: &'a [Option<Handle>]) -> Option<Data<'a>> {
         match (self.sources[i], &handles[i]) {
             (Source::Given(item), _) => Some(given.item(item).data),
-            (Source::Handle, Some(handle)) => Some(Data::Bytes(handle.bytes(), self.inputs[i].dtype)),
+            (Source::Handle, Some(handle)) => Some(handle.data(self.inputs[i].dtype)),
             _ => None,
         }
     }
@@ -371,7 +390,13 @@ impl Binder {
     }
 
     /// Checks input `i`'s length and, where its bytes cannot go to the device as they are, stages them.
-    fn place(&mut self, i: usize, given: &dyn Inputs, handles: &[Option<Handle>]) -> Result<()> {
+    fn place(
+        &mut self,
+        i: usize,
+        given: &dyn Inputs,
+        handles: &[Option<Handle>],
+        kept: &Kept<'_>,
+    ) -> Result<()> {
         let data = self.data(i, given, handles);
         let slot = &mut self.inputs[i];
         let evaluated = slot.evaluate(&self.symbols, &self.full, &self.run);
@@ -382,7 +407,7 @@ impl Binder {
         let named = |e: Error, slot: &Slot| {
             Error::new(e.kind(), format!("input {:?}: {}", slot.name, e.message())).with_source(e)
         };
-        if let Data::Bytes(_, dtype) = data
+        if let Data::Bytes(_, dtype) | Data::Resident(_, dtype) = data
             && dtype != slot.dtype
         {
             let message = format!("input {:?} is {}, but was given {dtype}", slot.name, slot.shape);
@@ -399,6 +424,9 @@ impl Binder {
             return Ok(());
         }
         self.sources[i] = Source::Staged;
+        if let Data::Resident(..) = data {
+            return crop(slot, &kept(i)?, staging);
+        }
         if let (Data::F32(values), true) = (data, convert) {
             convert::from_f32(slot.dtype, values, staging.resize(whole_bytes)).map_err(|e| named(e, slot))?;
             if !prefix {
@@ -433,6 +461,7 @@ fn check_length(slot: &Slot, data: Data<'_>) -> Result<()> {
             (slot.elements().map(|n| n * convert::floats_per_element(slot.dtype)), values.len(), "elements")
         }
         Data::Bytes(bytes, _) => (slot.bytes(), bytes.len(), "bytes"),
+        Data::Resident(len, _) => (slot.bytes(), len, "bytes"),
     };
     if want == Some(found) {
         return Ok(());

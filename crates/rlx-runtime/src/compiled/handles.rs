@@ -3,34 +3,72 @@
 //! A handle supplies the input of its name whenever the caller gives none. With a *feed*, each run's output
 //! becomes the handle's next value: the state of a recurrence, a cache that grows. The contract names them
 //! twice (`bind_handle`, `bind_gpu_handle`): they are the same thing here.
+//!
+//! Where the device keeps handles ([`rlx_backend::DeviceHandles`]) the value lies there, and a fed output stays there
+//! too; only under an active extent does it come by way of the host, which puts it into the upper extent. For other
+//! devices the value lies here.
 
-use rlx_ir::{Error, ErrorKind, Result, Shape};
+use rlx_backend::ExecutableGraph;
+use rlx_driver::Device;
+use rlx_ir::{DType, Error, ErrorKind, Result, Shape};
 
 use super::CompiledGraph;
+use super::bind::Data;
 use super::bytes::AlignedBytes;
 use crate::convert;
+use crate::edge;
 use crate::error::or_panic;
 
-/// The value of a handle, in its input's declared type.
+/// A handle of an input; its value is in the input's declared type.
 #[derive(Debug, Clone)]
 pub(super) struct Handle {
-    bytes: AlignedBytes,
+    /// The value; `None`: the device has it.
+    host: Option<AlignedBytes>,
+    /// How many bytes the value has.
+    len: usize,
     elements: usize,
     /// Known once an output fed it, or when the declared shape is fixed.
     dims: Vec<usize>,
     dims_known: bool,
     /// The output that refreshes it after every run.
     feed: Option<usize>,
+    /// The output that refreshes it after the run to come, whatever `feed` says.
+    once: Option<usize>,
+    /// The output by which the device itself refreshes it.
+    steered: Option<usize>,
 }
 
 impl Handle {
-    pub(super) fn bytes(&self) -> &[u8] {
-        self.bytes.as_slice()
+    /// The value, where it lies here.
+    pub(super) fn host_bytes(&self) -> &[u8] {
+        self.host.as_ref().map_or(&[], AlignedBytes::as_slice)
+    }
+
+    pub(super) fn is_resident(&self) -> bool {
+        self.host.is_none()
+    }
+
+    pub(super) fn data(&self, dtype: DType) -> Data<'_> {
+        match &self.host {
+            Some(bytes) => Data::Bytes(bytes.as_slice(), dtype),
+            None => Data::Resident(self.len, dtype),
+        }
     }
 
     pub(super) fn dims(&self) -> Option<&[usize]> {
         self.dims_known.then_some(&self.dims[..])
     }
+
+    /// The output that refreshes it after the run to come.
+    fn next_feed(&self) -> Option<usize> {
+        self.once.or(self.feed)
+    }
+}
+
+/// The value of a handle that the device keeps.
+pub(super) fn read_kept(device: Device, exec: &dyn ExecutableGraph, input: usize) -> Result<Vec<u8>> {
+    let none = || Error::new(ErrorKind::Internal, "the device keeps no handles");
+    edge::call(device, "giving a handle", || exec.handles().ok_or_else(none)?.read(input))
 }
 
 impl CompiledGraph {
@@ -46,7 +84,7 @@ impl CompiledGraph {
     /// As [`CompiledGraph::bind_handle`].
     ///
     /// # Errors
-    /// A wrong length, or a value that the input's type cannot hold exactly.
+    /// A wrong length, a value that the input's type cannot hold exactly, or memory that cannot be had.
     pub fn try_bind_handle(&mut self, name: &str, values: &[f32]) -> Result<bool> {
         let Some(i) = self.inputs.iter().position(|info| info.name == name) else { return Ok(false) };
         let info = &self.inputs[i];
@@ -66,9 +104,16 @@ impl CompiledGraph {
         let size = info.dtype.storage_bytes(elements).unwrap_or(0);
         convert::from_f32(info.dtype, values, bytes.resize(size))
             .map_err(|e| Error::new(e.kind(), format!("handle {name:?}: {}", e.message())).with_source(e))?;
-        let feed = self.handles[i].as_ref().and_then(|h| h.feed);
+        let kept = self.edge.call("taking a handle", || match self.exec.handles_mut() {
+            Some(device) => device.set(i, bytes.as_slice()).map(|()| true),
+            None => Ok(false),
+        })?;
+        let host = (!kept).then_some(bytes);
+        let (feed, steered) = self.handles[i].as_ref().map_or((None, None), |h| (h.feed, h.steered));
         let dims_known = fixed.is_some();
-        self.handles[i] = Some(Handle { bytes, elements, dims: fixed.unwrap_or_default(), dims_known, feed });
+        let dims = fixed.unwrap_or_default();
+        let handle = Handle { host, len: size, elements, dims, dims_known, feed, once: None, steered };
+        self.handles[i] = Some(handle);
         Ok(true)
     }
 
@@ -84,13 +129,18 @@ impl CompiledGraph {
     /// As [`CompiledGraph::read_handle`].
     ///
     /// # Errors
-    /// [`ErrorKind::Value`] for an integer that f32 cannot hold exactly.
+    /// [`ErrorKind::Value`] for an integer that f32 cannot hold exactly, or a fault of the device.
     pub fn try_read_handle(&self, name: &str) -> Result<Option<Vec<f32>>> {
         let Some(i) = self.inputs.iter().position(|info| info.name == name) else { return Ok(None) };
         let Some(handle) = &self.handles[i] else { return Ok(None) };
         let dtype = self.inputs[i].dtype;
         let mut values = vec![0.0; handle.elements * convert::floats_per_element(dtype)];
-        convert::to_f32(dtype, handle.bytes(), handle.elements, &mut values)?;
+        if handle.is_resident() {
+            let bytes = read_kept(self.device, &*self.exec, i)?;
+            convert::to_f32(dtype, &bytes, handle.elements, &mut values)?;
+        } else {
+            convert::to_f32(dtype, handle.host_bytes(), handle.elements, &mut values)?;
+        }
         Ok(Some(values))
     }
 
@@ -173,8 +223,10 @@ impl CompiledGraph {
             return Ok(None);
         }
         self.check_feed(i, output_index)?;
-        self.execute(&inputs)?;
-        self.feed(i, output_index)?;
+        self.feed_once(i, Some(output_index));
+        let ran = self.execute(&inputs);
+        self.feed_once(i, None);
+        ran?;
         self.try_read_output(output_index).map(Some)
     }
 
@@ -197,26 +249,51 @@ impl CompiledGraph {
         Err(Error::new(ErrorKind::Binding, message))
     }
 
-    /// Copies output `output` of the run just done into the handle of input `input`.
-    fn feed(&mut self, input: usize, output: usize) -> Result<()> {
-        let bytes = self.outputs.bytes(&*self.exec, output)?;
-        let slot = &self.outputs.slots[output];
+    fn feed_once(&mut self, input: usize, output: Option<usize>) {
         if let Some(handle) = &mut self.handles[input] {
-            handle.bytes.resize(bytes.len()).copy_from_slice(bytes);
-            handle.elements = slot.elements().unwrap_or(0);
-            handle.dims.clear();
-            handle.dims.extend_from_slice(&slot.dims);
-            handle.dims_known = true;
+            handle.once = output;
+        }
+    }
+
+    /// Tells the device which outputs of the run to come refresh which handles.
+    pub(super) fn steer_feeds(&mut self) -> Result<()> {
+        let Some(device) = self.exec.handles_mut() else { return Ok(()) };
+        for (i, slot) in self.handles.iter_mut().enumerate() {
+            let Some(handle) = slot else { continue };
+            // Under an active extent the handle has the upper extent, the device's output the actual one.
+            let whole = |output: &usize| !self.outputs.slots[*output].cropped();
+            let wanted = handle.next_feed().filter(whole);
+            if wanted != handle.steered {
+                self.edge.call("feeding a handle", || device.feed(i, wanted))?;
+                handle.steered = wanted;
+            }
         }
         Ok(())
     }
 
-    /// Refreshes every handle that an output feeds.
+    /// Refreshes every handle that an output of the run just done feeds.
     pub(super) fn feed_handles(&mut self) -> Result<()> {
-        for i in 0..self.handles.len() {
-            if let Some(output) = self.handles[i].as_ref().and_then(|h| h.feed) {
-                self.feed(i, output)?;
+        for (i, slot) in self.handles.iter_mut().enumerate() {
+            let Some(handle) = slot else { continue };
+            let Some(output) = handle.next_feed() else { continue };
+            let from = &self.outputs.slots[output];
+            if handle.steered != Some(output) {
+                let bytes = self.outputs.bytes(&*self.exec, output)?;
+                match &mut handle.host {
+                    Some(host) => host.resize(bytes.len()).copy_from_slice(bytes),
+                    None => {
+                        let bytes = bytes.to_vec();
+                        if let Some(device) = self.exec.handles_mut() {
+                            self.edge.call("taking a handle", || device.set(i, &bytes))?;
+                        }
+                    }
+                }
             }
+            handle.len = from.bytes().unwrap_or(0);
+            handle.elements = from.elements().unwrap_or(0);
+            handle.dims.clear();
+            handle.dims.extend_from_slice(&from.dims);
+            handle.dims_known = true;
         }
         Ok(())
     }

@@ -48,26 +48,31 @@ impl Outputs {
         self.ran = false;
     }
 
-    /// Works out the outputs' dimensions and, under an active extent, puts them into the caller's extents.
-    pub(super) fn finish(&mut self, exec: &dyn ExecutableGraph, binder: &Binder) -> Result<()> {
-        for (i, slot) in self.slots.iter_mut().enumerate() {
+    /// Works out the dimensions of the outputs of the run to come.
+    pub(super) fn place(&mut self, binder: &Binder) -> Result<()> {
+        for slot in &mut self.slots {
             if !slot.evaluate(&binder.symbols, &binder.full, &binder.run) {
                 let message =
                     format!("output {:?} has dimensions without a value: {}", slot.name, slot.shape);
                 return Err(Error::new(ErrorKind::Dimension, message));
             }
-            if slot.cropped() {
-                if slot.dtype.bits() < 8 {
-                    let message =
-                        format!("output {:?}: an active extent within packed {}", slot.name, slot.dtype);
-                    return Err(Error::new(ErrorKind::Unsupported, message));
-                }
-                let bytes = edge::call(self.device, "giving an output", || exec.output(i))?;
-                let size = slot.bytes().ok_or_else(|| too_large(slot))?;
-                let whole = self.expanded[i].resize(size);
-                if !bytes.is_empty() {
-                    copy_block(bytes, &slot.run_dims, whole, &slot.dims, slot.dtype.size_bytes());
-                }
+            if slot.cropped() && slot.dtype.bits() < 8 {
+                let message =
+                    format!("output {:?}: an active extent within packed {}", slot.name, slot.dtype);
+                return Err(Error::new(ErrorKind::Unsupported, message));
+            }
+        }
+        Ok(())
+    }
+
+    /// Under an active extent, puts the outputs into the caller's extents.
+    pub(super) fn finish(&mut self, exec: &dyn ExecutableGraph) -> Result<()> {
+        for (i, slot) in self.slots.iter().enumerate().filter(|(_, slot)| slot.cropped()) {
+            let bytes = edge::call(self.device, "giving an output", || exec.output(i))?;
+            let size = slot.bytes().ok_or_else(|| too_large(slot))?;
+            let whole = self.expanded[i].resize(size);
+            if !bytes.is_empty() {
+                copy_block(bytes, &slot.run_dims, whole, &slot.dims, slot.dtype.size_bytes());
             }
         }
         self.ran = true;

@@ -5,6 +5,7 @@ use rlx_ir::{ConstData, DType, Error, ErrorKind, Result};
 
 use super::CompiledGraph;
 use super::bind::{BoundInputs, Inputs};
+use super::handles::read_kept;
 use super::tensor::TensorView;
 use crate::error::or_panic;
 
@@ -214,10 +215,13 @@ impl CompiledGraph {
     pub(super) fn execute(&mut self, given: &dyn Inputs) -> Result<()> {
         self.outputs.invalidate();
         self.check_params()?;
-        self.binder.bind(given, &self.handles)?;
+        let kept = |input| read_kept(self.device, &*self.exec, input);
+        self.binder.bind(given, &self.handles, &kept)?;
+        self.outputs.place(&self.binder)?;
+        self.steer_feeds()?;
         let source = BoundInputs { given, handles: &self.handles, binder: &self.binder };
         self.edge.call("running", || self.exec.run(&source, &self.binder.run))?;
-        self.outputs.finish(&*self.exec, &self.binder)?;
+        self.outputs.finish(&*self.exec)?;
         self.feed_handles()
     }
 }

@@ -1,0 +1,153 @@
+//! Handles on the CPU: a fed output is written straight into memory that then becomes the handle's, so that
+//! feeding copies nothing.
+//!
+//! ```text
+//! before the run   handle: A   room: B   the output's base is B
+//! after it         handle: B   room: A
+//! ```
+
+use std::sync::Arc;
+
+use rlx_backend::DeviceHandles;
+use rlx_backend::handles::{check_size, no_handle};
+use rlx_ir::{Error, ErrorKind, Result};
+
+use super::allocate;
+use super::exec::CpuExecutable;
+use crate::alloc::Buffer;
+
+#[derive(Clone)]
+struct Handle {
+    /// Shared by clones, so it is only read.
+    value: Arc<Buffer>,
+    bytes: usize,
+    /// The output that becomes its value.
+    feed: Option<usize>,
+}
+
+/// The handles of an executable, and where outputs that feed them go.
+pub(super) struct Handles {
+    /// By input.
+    of: Vec<Option<Handle>>,
+    /// By output: what it is written into when it feeds a handle.
+    room: Vec<Option<Arc<Buffer>>>,
+    /// By output: whether its base is `room`.
+    redirected: Vec<bool>,
+    /// By output: its value of the last run, where it fed a handle.
+    fed: Vec<Option<(Arc<Buffer>, usize)>>,
+}
+
+impl Handles {
+    pub(super) fn new(inputs: usize, outputs: usize) -> Handles {
+        Handles {
+            of: vec![None; inputs],
+            room: vec![None; outputs],
+            redirected: vec![false; outputs],
+            fed: vec![None; outputs],
+        }
+    }
+
+    /// The same values, for a clone of the executable.
+    pub(super) fn values(&self) -> Handles {
+        Handles { of: self.of.clone(), ..Handles::new(0, self.room.len()) }
+    }
+
+    /// Where the `want` bytes of input `index` are.
+    pub(super) fn address(&self, index: usize, name: &str, want: usize) -> Result<*mut u8> {
+        let handle = self.of[index].as_ref().ok_or_else(|| no_handle(name))?;
+        check_size(name, handle.bytes, want)?;
+        Ok(handle.value.as_ptr().cast_mut())
+    }
+
+    /// Output `index` of the last run, where it fed a handle.
+    pub(super) fn output(&self, index: usize) -> Option<&[u8]> {
+        self.fed[index].as_ref().map(|(value, bytes)| &value.as_slice()[..*bytes])
+    }
+
+    /// The fed outputs become the handles' values.
+    pub(super) fn finish(&mut self, bytes: impl Fn(usize) -> usize) {
+        for handle in self.of.iter_mut().flatten() {
+            let Some(output) = handle.feed else { continue };
+            let new = match (&self.fed[output], &mut self.room[output]) {
+                // One output may feed several handles.
+                (Some((value, _)), _) => Arc::clone(value),
+                (None, Some(room)) => {
+                    std::mem::swap(&mut handle.value, room);
+                    Arc::clone(&handle.value)
+                }
+                (None, None) => continue,
+            };
+            handle.bytes = bytes(output);
+            handle.value = Arc::clone(&new);
+            self.fed[output] = Some((new, handle.bytes));
+        }
+    }
+}
+
+impl CpuExecutable {
+    /// Lets outputs that feed handles be written into memory of their own, the others into the arena.
+    pub(super) fn redirect_outputs(&mut self) -> Result<()> {
+        for output in 0..self.outputs.len() {
+            self.handles.fed[output] = None;
+            let feeds = self.handles.of.iter().flatten().any(|h| h.feed == Some(output));
+            let (offset, bytes) = self.outputs[output];
+            let buffer = self.program.lir.outputs[output].operand.buffer.index();
+            if feeds {
+                self.bases[buffer] = room(&mut self.handles.room[output], bytes)?;
+            } else if self.handles.redirected[output] {
+                self.bases[buffer] = self.arena.as_mut_ptr().wrapping_add(offset);
+            }
+            self.handles.redirected[output] = feeds;
+        }
+        Ok(())
+    }
+
+    fn input_name(&self, input: usize) -> &str {
+        self.program.lir.inputs.get(input).map_or("?", |slot| &slot.name)
+    }
+}
+
+/// Memory of at least `bytes` that nobody else reads.
+fn room(memory: &mut Option<Arc<Buffer>>, bytes: usize) -> Result<*mut u8> {
+    let own = memory.as_mut().and_then(Arc::get_mut).filter(|m| m.len() >= bytes);
+    if let Some(own) = own {
+        return Ok(own.as_mut_ptr());
+    }
+    // Outputs that grow from run to run need not have new memory each time.
+    let mut fresh = allocate(bytes.checked_next_power_of_two().unwrap_or(bytes))?;
+    let address = fresh.as_mut_ptr();
+    *memory = Some(Arc::new(fresh));
+    Ok(address)
+}
+
+impl DeviceHandles for CpuExecutable {
+    fn set(&mut self, input: usize, bytes: &[u8]) -> Result<()> {
+        let Some(slot) = self.handles.of.get_mut(input) else {
+            return Err(Error::new(ErrorKind::Binding, format!("there is no input {input}")));
+        };
+        let (old, feed) = slot.take().map_or((None, None), |h| (Some(h.value), h.feed));
+        let own = old.and_then(|value| Arc::try_unwrap(value).ok()).filter(|v| v.len() >= bytes.len());
+        let mut value = own.map_or_else(|| allocate(bytes.len()), Ok)?;
+        value.as_mut_slice()[..bytes.len()].copy_from_slice(bytes);
+        *slot = Some(Handle { value: Arc::new(value), bytes: bytes.len(), feed });
+        Ok(())
+    }
+
+    fn feed(&mut self, input: usize, output: Option<usize>) -> Result<()> {
+        if let Some(missing) = output.filter(|&o| o >= self.outputs.len()) {
+            return Err(Error::new(ErrorKind::Binding, format!("there is no output {missing}")));
+        }
+        match self.handles.of.get_mut(input) {
+            Some(Some(handle)) => handle.feed = output,
+            _ => return Err(no_handle(self.input_name(input))),
+        }
+        Ok(())
+    }
+
+    fn read(&self, input: usize) -> Result<Vec<u8>> {
+        match self.handles.of.get(input) {
+            Some(Some(handle)) => Ok(handle.value.as_slice()[..handle.bytes].to_vec()),
+            _ => Err(no_handle(self.input_name(input))),
+        }
+    }
+}

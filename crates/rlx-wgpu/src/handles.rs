@@ -1,0 +1,150 @@
+//! Handles on the device: a fed output is copied there within the run's own submission, into a second buffer that
+//! becomes the handle's when the run succeeded. So a run that fails leaves the value as it was, and nothing passes
+//! through the host.
+//!
+//! The two buffers change places with every run; the executable keeps bind groups for both turns.
+
+use std::sync::Arc;
+
+use rlx_backend::DeviceHandles;
+use rlx_backend::handles::{check_size, no_handle};
+use rlx_ir::{Error, ErrorKind, Result};
+
+use crate::exec::WgpuExecutable;
+use crate::gpu::Gpu;
+use crate::memory::{DeviceBuffer, Range, whole_words};
+
+/// The value of a handle.
+#[derive(Clone)]
+pub(crate) struct Handle {
+    /// Shared by clones, so kernels only read it.
+    value: Arc<DeviceBuffer>,
+    bytes: usize,
+    /// Where the next value goes.
+    spare: Option<Arc<DeviceBuffer>>,
+    /// The output that becomes its value.
+    feed: Option<usize>,
+}
+
+/// The handles of an executable.
+pub(crate) struct Handles {
+    /// By input.
+    of: Vec<Option<Handle>>,
+    /// By input: whether the run takes it from the handle.
+    used: Vec<bool>,
+}
+
+impl Handles {
+    pub(crate) fn new(inputs: usize) -> Handles {
+        Handles { of: vec![None; inputs], used: vec![false; inputs] }
+    }
+
+    /// The same values, for a clone of the executable.
+    pub(crate) fn values(&self) -> Handles {
+        let own = |handle: &Handle| Handle { spare: None, ..handle.clone() };
+        Handles {
+            of: self.of.iter().map(|slot| slot.as_ref().map(own)).collect(),
+            used: vec![false; self.used.len()],
+        }
+    }
+
+    /// What input `index` is bound to, where that is its handle.
+    pub(crate) fn range(&self, index: usize) -> Option<Range<'_>> {
+        self.of[index].as_ref().filter(|_| self.used[index]).map(|handle| handle.value.whole())
+    }
+
+    /// Takes input `index` from its handle (`want` bytes of it), or not; whether that is new.
+    pub(crate) fn choose(&mut self, index: usize, name: &str, want: Option<usize>) -> Result<bool> {
+        if let Some(want) = want {
+            let handle = self.of[index].as_ref().ok_or_else(|| no_handle(name))?;
+            check_size(name, handle.bytes, want)?;
+        }
+        Ok(std::mem::replace(&mut self.used[index], want.is_some()) != want.is_some())
+    }
+
+    /// Whether output `output` feeds a handle.
+    pub(crate) fn is_fed_by(&self, output: usize) -> bool {
+        self.of.iter().flatten().any(|handle| handle.feed == Some(output))
+    }
+
+    /// Makes room for the next values, `bytes(output)` bytes each; whether any buffer is new.
+    pub(crate) fn make_room(&mut self, gpu: &Gpu, bytes: impl Fn(usize) -> usize) -> Result<bool> {
+        let mut fresh = false;
+        for handle in self.of.iter_mut().flatten() {
+            let Some(output) = handle.feed else { continue };
+            let size = whole_words(bytes(output) as u64);
+            let own = handle.spare.as_mut().and_then(Arc::get_mut);
+            if own.is_none_or(|spare| spare.len() < size) {
+                // Outputs that grow from run to run need not have new memory each time.
+                let room = size.next_power_of_two().min(gpu.limits.max_storage_buffer_binding_size);
+                handle.spare = Some(Arc::new(DeviceBuffer::storage(gpu, room.max(size), "a handle")?));
+                fresh = true;
+            }
+        }
+        Ok(fresh)
+    }
+
+    /// Which outputs are copied where by the run's submission.
+    pub(crate) fn copies(&self) -> impl Iterator<Item = (usize, &DeviceBuffer)> {
+        self.of.iter().flatten().filter_map(|handle| Some((handle.feed?, &**handle.spare.as_ref()?)))
+    }
+
+    /// The next values become the handles'; whether there were any.
+    pub(crate) fn exchange(&mut self, bytes: impl Fn(usize) -> usize) -> bool {
+        let mut any = false;
+        for handle in self.of.iter_mut().flatten() {
+            if let (Some(output), Some(spare)) = (handle.feed, &mut handle.spare) {
+                std::mem::swap(&mut handle.value, spare);
+                handle.bytes = bytes(output);
+                any = true;
+            }
+        }
+        any
+    }
+}
+
+impl WgpuExecutable {
+    fn handle(&self, input: usize) -> Result<&Handle> {
+        let name = self.program.lir.inputs.get(input).map_or("?", |slot| &slot.name);
+        self.handles.of.get(input).and_then(Option::as_ref).ok_or_else(|| no_handle(name))
+    }
+}
+
+impl DeviceHandles for WgpuExecutable {
+    fn set(&mut self, input: usize, bytes: &[u8]) -> Result<()> {
+        let program = Arc::clone(&self.program);
+        let Some(slot) = program.lir.inputs.get(input) else {
+            return Err(Error::new(ErrorKind::Binding, format!("there is no input {input}")));
+        };
+        let what = format!("handle {:?}", slot.name);
+        let value = DeviceBuffer::storage(&program.gpu, bytes.len() as u64, &what)?;
+        value.write(&program.gpu, bytes)?;
+        let feed = self.handles.of[input].as_ref().and_then(|handle| handle.feed);
+        let handle = Handle { value: Arc::new(value), bytes: bytes.len(), spare: None, feed };
+        self.handles.of[input] = Some(handle);
+        self.unbind();
+        Ok(())
+    }
+
+    fn feed(&mut self, input: usize, output: Option<usize>) -> Result<()> {
+        if let Some(missing) = output.filter(|&o| o >= self.program.lir.outputs.len()) {
+            return Err(Error::new(ErrorKind::Binding, format!("there is no output {missing}")));
+        }
+        if self.handle(input)?.feed == output {
+            return Ok(());
+        }
+        if let Some(handle) = &mut self.handles.of[input] {
+            handle.feed = output;
+        }
+        self.feeds_changed();
+        Ok(())
+    }
+
+    fn read(&self, input: usize) -> Result<Vec<u8>> {
+        let handle = self.handle(input)?;
+        let mut bytes = vec![0; whole_words(handle.bytes as u64) as usize];
+        self.download(handle.value.whole(), &mut bytes)?;
+        bytes.truncate(handle.bytes);
+        Ok(bytes)
+    }
+}
