@@ -74,7 +74,6 @@ rlx_contract::on_every_device!(
     rows_of_the_last_run_can_be_read,
     lengths_tell_open_dimensions_or_the_caller_does,
     parameters_are_copy_on_write_between_clones,
-    a_handle_stands_in_for_its_input_and_a_feed_refreshes_it,
     an_active_extent_computes_the_first_rows,
     an_active_extent_in_an_inner_dimension_is_cut_out_and_put_back,
     graphs_without_a_router_say_so,
@@ -289,30 +288,6 @@ fn parameters_are_copy_on_write_between_clones(d: Device) {
     assert_eq!(b.run(&[("x", &[0.0, 0.0])]), [[10.0, 20.0]]);
     let moved = std::thread::spawn(move || b.run(&[("x", &[1.0, 1.0])])).join().unwrap();
     assert_eq!(moved, [[11.0, 21.0]]);
-}
-
-fn a_handle_stands_in_for_its_input_and_a_feed_refreshes_it(d: Device) {
-    let mut c = ready(d);
-    assert!(!c.bind_handle("nobody", &[1.0]));
-    assert_eq!(c.read_handle("x"), None);
-    assert!(!c.has_gpu_handle("x") && !c.set_gpu_handle_feed("x", 0));
-    assert_eq!(c.run_feed_gpu_handle(&[], "x", 0), None);
-    assert!(c.bind_handle("x", &[0.0, 0.0]));
-    assert!(c.has_gpu_handle("x"));
-    assert_eq!(c.run(&[]), [[1.0, 2.0]]);
-    assert_eq!(c.run(&[("x", &[5.0, 5.0])]), [[6.0, 7.0]], "explicit inputs win");
-    assert_eq!(c.read_handle("x"), Some(vec![0.0, 0.0]));
-    assert_eq!(c.run_feed_gpu_handle(&[], "x", 0), Some(vec![1.0, 2.0]));
-    assert_eq!(c.run(&[]), [[2.0, 4.0]]);
-    assert!(c.set_gpu_handle_feed("x", 0));
-    c.run(&[]);
-    c.run(&[]);
-    assert_eq!(c.read_gpu_handle("x"), Some(vec![3.0, 6.0]));
-    let fork = c.clone();
-    c.run(&[]);
-    assert_eq!(fork.read_handle("x"), Some(vec![3.0, 6.0]));
-    assert!(text(c.try_bind_handle("x", &[1.0])).contains("[2] f32"));
-    assert!(text(c.try_set_gpu_handle_feed("x", 9)).contains("no output 9"));
 }
 
 fn an_active_extent_computes_the_first_rows(d: Device) {

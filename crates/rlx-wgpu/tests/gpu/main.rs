@@ -4,5 +4,6 @@ mod common;
 mod device;
 mod faults;
 mod graphs;
+mod handles;
 mod limits;
 mod models;
