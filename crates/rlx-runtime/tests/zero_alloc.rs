@@ -96,8 +96,14 @@ fn runs_allocate_only_what_they_return() {
     let ids = [1.0f32; 8];
     c.run_slots(&[&ids]);
     assert_eq!(allocations(|| _ = c.run_slots(&[&ids])), 0);
-    let mut fed = network(Dim::Static(5));
-    fed.bind_handle("x", &x);
+    let mut kept = network(Dim::Static(5));
+    kept.bind_handle("x", &x);
+    kept.run_slots(&[]);
+    assert_eq!(allocations(|| _ = kept.run_slots(&[])), 0);
+    let mut fed = integers();
+    fed.bind_handle("x", &ids);
+    fed.set_gpu_handle_feed("x", 0);
+    fed.run_slots(&[]);
     fed.run_slots(&[]);
     assert_eq!(allocations(|| _ = fed.run_slots(&[])), 0);
 }

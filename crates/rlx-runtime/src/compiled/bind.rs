@@ -418,7 +418,8 @@ impl Binder {
         let staging = &mut self.staging[i];
         let convert = matches!(data, Data::F32(_)) && !matches!(slot.dtype, DType::F32 | DType::C64);
         // Device kernels read elements where they lie; unaligned ones only come from byte slices.
-        let aligned = data.bytes().as_ptr().addr().is_multiple_of(slot.dtype.size_bytes().min(8));
+        let aligned = matches!(data, Data::Resident(..))
+            || data.bytes().as_ptr().addr().is_multiple_of(slot.dtype.size_bytes().min(8));
         let prefix = !slot.cropped() || slot.dims.get(1..) == slot.run_dims.get(1..);
         if !convert && aligned && prefix {
             return Ok(());
