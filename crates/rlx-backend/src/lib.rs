@@ -19,6 +19,7 @@ use std::time::Duration;
 
 pub use cost::BackendCostModel;
 pub use handles::DeviceHandles;
+use rlx_ir::lir::BufferId;
 use rlx_ir::{LirModule, Result, Weight};
 pub use rlx_opt::target::{Claim, PoolSpec, Target};
 use rlx_opt::{CompileOptions, Precision};
@@ -196,6 +197,12 @@ pub trait ExecutableGraph: Send {
     /// Memory that cannot be had.
     fn try_clone(&self) -> Result<Box<dyn ExecutableGraph>>;
 
+    /// The weights as the init program left them, where the device can give and take them; see
+    /// [`PreparedWeights`].
+    fn prepared_weights(&mut self) -> Option<&mut dyn PreparedWeights> {
+        None
+    }
+
     /// Starts measuring each step, or stops and forgets. Off by default (but see `RLX_PROFILE` on the CPU):
     /// reading the clock costs more than a short step.
     fn set_profiling(&mut self, on: bool) {
@@ -214,4 +221,27 @@ pub trait ExecutableGraph: Send {
     fn drain(&mut self) -> Result<()> {
         Ok(())
     }
+}
+
+/// What an executable offers whose init program's results can be kept in a file: packing is then done once, by the
+/// compiler's machine, and start-up copies what it left.
+///
+/// A device without it loses nothing but time: its executables run the init program at first use.
+pub trait PreparedWeights {
+    /// For each parameter: whether nothing reads it once the init program ran, not even when another one changes.
+    fn spent_params(&self) -> Vec<bool>;
+
+    /// Runs the init program if need be, and gives what it left for runs: the bytes of each buffer that does not
+    /// depend on symbols.
+    ///
+    /// # Errors
+    /// A parameter never set, or memory that cannot be had.
+    fn prepare(&mut self) -> Result<Vec<(BufferId, &[u8])>>;
+
+    /// Takes what [`PreparedWeights::prepare`] gave another executable of the same module on the same machine, in
+    /// place of running the init program. Parameters that are not spent are set before; spent ones need not be.
+    ///
+    /// # Errors
+    /// [`rlx_ir::ErrorKind::Malformed`] for buffers that are missing or of another size; a parameter that is missing.
+    fn restore(&mut self, prepared: &[(BufferId, &[u8])]) -> Result<()>;
 }

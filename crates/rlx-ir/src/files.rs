@@ -94,6 +94,22 @@ pub fn write_whole(path: impl AsRef<Path>, write: impl FnOnce(&mut File) -> Resu
     written
 }
 
+/// `RLX_CACHE_DIR`, or the folder `rlx` in the user's cache folder.
+pub fn cache_dir() -> PathBuf {
+    let var = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    if let Some(dir) = var("RLX_CACHE_DIR") {
+        return dir;
+    }
+    let user = if cfg!(windows) {
+        var("LOCALAPPDATA")
+    } else if cfg!(target_os = "macos") {
+        var("HOME").map(|home| home.join("Library/Caches"))
+    } else {
+        var("XDG_CACHE_HOME").or_else(|| var("HOME").map(|home| home.join(".cache")))
+    };
+    user.unwrap_or_else(std::env::temp_dir).join("rlx")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

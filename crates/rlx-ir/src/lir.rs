@@ -194,7 +194,7 @@ impl MemoryPlan {
 }
 
 /// A compiled module.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct LirModule {
     /// A name for people.
     pub name: String,

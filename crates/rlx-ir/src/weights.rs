@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
@@ -19,10 +19,20 @@ use crate::tensor::ConstData;
 enum Data {
     /// A part of something larger, such as a mapped file.
     Mapped(Arc<dyn AsRef<[u8]> + Send + Sync>, Range<usize>),
+    /// The same, not used before it passed a check.
+    Checked(Arc<dyn AsRef<[u8]> + Send + Sync>, Range<usize>, Arc<Check>),
     /// Bytes of its own.
     Owned(Arc<[u8]>),
     /// Computed when asked for.
     Generated(Arc<dyn Fn() -> Vec<u8> + Send + Sync>),
+}
+
+type CheckFn = dyn Fn(&[u8]) -> Result<()> + Send + Sync;
+
+/// A check of bytes and what it found, once it ran.
+struct Check {
+    check: Box<CheckFn>,
+    found: OnceLock<Result<()>>,
 }
 
 /// One tensor of a [`WeightStore`].
@@ -65,6 +75,24 @@ impl Weight {
         Self::checked(dtype, dims, Some(range.len()), Data::Mapped(source, range))
     }
 
+    /// As [`Weight::mapped`], for bytes that may be damaged: `check` sees them before their first use, once, and what
+    /// it reports [`Weight::bytes`] reports.
+    ///
+    /// # Errors
+    /// As [`Weight::mapped`].
+    pub fn mapped_checked(
+        dtype: DType,
+        dims: &[usize],
+        source: Arc<dyn AsRef<[u8]> + Send + Sync>,
+        range: Range<usize>,
+        check: impl Fn(&[u8]) -> Result<()> + Send + Sync + 'static,
+    ) -> Result<Self> {
+        let mapped = Self::mapped(dtype, dims, source, range)?;
+        let Data::Mapped(source, range) = mapped.data else { return Ok(mapped) };
+        let check = Arc::new(Check { check: Box::new(check), found: OnceLock::new() });
+        Ok(Weight { data: Data::Checked(source, range, check), ..mapped })
+    }
+
     /// A weight of these bytes.
     ///
     /// # Errors
@@ -104,10 +132,15 @@ impl Weight {
     /// The bytes; borrowed unless they are generated.
     ///
     /// # Errors
-    /// [`ErrorKind::Value`] when a generator makes another number of bytes than it should.
+    /// [`ErrorKind::Value`] when a generator makes another number of bytes than it should; what a check reports.
     pub fn bytes(&self) -> Result<Cow<'_, [u8]>> {
         match &self.data {
             Data::Mapped(source, range) => Ok(Cow::Borrowed(&(**source).as_ref()[range.clone()])),
+            Data::Checked(source, range, check) => {
+                let bytes = &(**source).as_ref()[range.clone()];
+                check.found.get_or_init(|| (check.check)(bytes)).clone()?;
+                Ok(Cow::Borrowed(bytes))
+            }
             Data::Owned(bytes) => Ok(Cow::Borrowed(bytes)),
             Data::Generated(make) => {
                 let bytes = make();
@@ -132,7 +165,7 @@ impl Weight {
 impl fmt::Debug for Weight {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let how = match self.data {
-            Data::Mapped(..) => "mapped",
+            Data::Mapped(..) | Data::Checked(..) => "mapped",
             Data::Owned(_) => "owned",
             Data::Generated(_) => "generated",
         };
@@ -196,6 +229,29 @@ mod tests {
         let generated = Weight::generated(DType::U8, &[3], || vec![7, 8]).unwrap();
         assert!(generated.bytes().is_err());
         assert!(Weight::owned(DType::F32, &[1], vec![0u8; 3]).is_err());
+    }
+
+    #[test]
+    fn a_check_runs_once_before_the_first_use_and_is_obeyed() {
+        use std::sync::atomic::{AtomicUsize, Ordering};
+        let file: Arc<dyn AsRef<[u8]> + Send + Sync> = Arc::new(vec![1u8, 2, 3]);
+        let runs = Arc::new(AtomicUsize::new(0));
+        let weight = |range: Range<usize>| {
+            let runs = Arc::clone(&runs);
+            let check = move |bytes: &[u8]| {
+                runs.fetch_add(1, Ordering::Relaxed);
+                let damaged = || Error::new(ErrorKind::Malformed, "damaged");
+                if bytes.contains(&3) { Err(damaged()) } else { Ok(()) }
+            };
+            Weight::mapped_checked(DType::U8, &[2], file.clone(), range, check).unwrap()
+        };
+        let (good, bad) = (weight(0..2), weight(1..3));
+        assert_eq!(runs.load(Ordering::Relaxed), 0);
+        for _ in 0..2 {
+            assert_eq!(good.bytes().unwrap().as_ref(), [1, 2]);
+            assert_eq!(bad.clone().bytes().unwrap_err().kind(), ErrorKind::Malformed);
+        }
+        assert_eq!(runs.load(Ordering::Relaxed), 2);
     }
 
     #[test]

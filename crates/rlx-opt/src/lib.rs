@@ -17,6 +17,7 @@ pub mod plan;
 pub mod report;
 pub mod rewrite;
 pub mod target;
+pub mod verify_lir;
 
 pub use dispatch::{
     KernelDispatchConfig, analyze_dispatch, format_dispatch_report, format_legalize_error,
@@ -28,3 +29,4 @@ pub use options::{
 pub use pipeline::{CompilePipeline, CompileResult, PassRecord};
 pub use report::{DispatchPath, KernelDispatchReport, KindDispatchSummary};
 pub use target::{Claim, PoolSpec, Target};
+pub use verify_lir::verify_lir;

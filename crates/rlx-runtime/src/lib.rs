@@ -21,6 +21,7 @@
 //! Every call that can panic has a twin with `try_` in front that returns a typed error instead.
 #![forbid(unsafe_code)]
 
+pub mod aot;
 pub mod compiled;
 mod convert;
 pub mod cost;
@@ -47,6 +48,7 @@ pub mod precision {
     pub use rlx_opt::{Precision, PrecisionPolicy};
 }
 
+pub use aot::{AotCache, AotCacheError, Artefact, ArtefactSizes, ArtefactTarget, CacheEntry, NewArtefact};
 pub use backend::{Backend, ExecutableGraph, InputSource, MemoryInfo};
 pub use compiled::{CompiledGraph, MoeResidencyStats, TensorInfo, TensorView};
 pub use cost::*;

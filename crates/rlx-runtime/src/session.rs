@@ -252,6 +252,11 @@ impl Session {
         Ok(compiled)
     }
 
+    /// What code depends on besides module and options.
+    pub(crate) fn machine(&self) -> Result<String> {
+        edge::call(self.device, "describing the machine", || self.backend.machine())
+    }
+
     /// A graph that runs what the compiler made for this device.
     pub(crate) fn compile_result(
         &self,
@@ -262,11 +267,15 @@ impl Session {
         Ok(CompiledGraph::new(self.device, executable, result.report, result.passes))
     }
 
-    fn target(&self, options: &CompileOptions) -> Result<Arc<dyn Target>> {
+    pub(crate) fn target(&self, options: &CompileOptions) -> Result<Arc<dyn Target>> {
         edge::call(self.device, "describing the device", || self.backend.target(options))
     }
 
-    fn executable(&self, lir: LirModule, options: &CompileOptions) -> Result<Box<dyn ExecutableGraph>> {
+    pub(crate) fn executable(
+        &self,
+        lir: LirModule,
+        options: &CompileOptions,
+    ) -> Result<Box<dyn ExecutableGraph>> {
         edge::call(self.device, "compiling", || self.backend.compile(Arc::new(lir), options))
     }
 }

@@ -104,18 +104,4 @@ pub fn in_ci() -> bool {
     env::var("CI").is_ok_and(|v| v == "true" || v == "1")
 }
 
-/// `RLX_CACHE_DIR`, or the folder `rlx` in the user's cache folder.
-pub fn cache_dir() -> PathBuf {
-    let var = |name: &str| env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
-    if let Some(dir) = var("RLX_CACHE_DIR") {
-        return dir;
-    }
-    let user = if cfg!(windows) {
-        var("LOCALAPPDATA")
-    } else if cfg!(target_os = "macos") {
-        var("HOME").map(|home| home.join("Library/Caches"))
-    } else {
-        var("XDG_CACHE_HOME").or_else(|| var("HOME").map(|home| home.join(".cache")))
-    };
-    user.unwrap_or_else(env::temp_dir).join("rlx")
-}
+pub use rlx_ir::files::cache_dir;

@@ -1,10 +1,12 @@
 //! The executable: a program bound to dimensions, with its arena, parameters and prepared buffers.
 
+mod prepared;
+
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rlx_backend::{DeviceHandles, ExecutableGraph, InputSource, MemoryInfo, StepProfile};
+use rlx_backend::{DeviceHandles, ExecutableGraph, InputSource, MemoryInfo, PreparedWeights, StepProfile};
 use rlx_ir::lir::{BufferKind, MemoryPlan};
 use rlx_ir::{DimBinding, Error, ErrorKind, LirModule, Result, Weight};
 use rlx_opt::PoolSpec;
@@ -166,6 +168,23 @@ impl CpuExecutable {
             }
         }
         self.initialised = true;
+        Ok(())
+    }
+
+    /// Runs the init program for the parameters that changed, so that nothing is stale.
+    fn initialise_stale(&mut self) -> Result<()> {
+        self.initialise()?;
+        // Prepared buffers may have moved.
+        for (base, memory) in self.bases.iter_mut().zip(&self.prepared) {
+            if let Some(memory) = memory {
+                *base = memory.as_ptr().cast_mut();
+            }
+        }
+        if self.program.init.symbolic_is_stale(&self.changed) {
+            self.dims = None;
+        }
+        self.changed.fill(false);
+        self.stale = false;
         Ok(())
     }
 
@@ -462,18 +481,7 @@ impl ExecutableGraph for CpuExecutable {
     fn run(&mut self, inputs: &dyn InputSource, dims: &[i64]) -> Result<()> {
         self.ran = false;
         if self.stale {
-            self.initialise()?;
-            // Prepared buffers may have moved.
-            for (base, memory) in self.bases.iter_mut().zip(&self.prepared) {
-                if let Some(memory) = memory {
-                    *base = memory.as_ptr().cast_mut();
-                }
-            }
-            if self.program.init.symbolic_is_stale(&self.changed) {
-                self.dims = None;
-            }
-            self.changed.fill(false);
-            self.stale = false;
+            self.initialise_stale()?;
         }
         if self.dims.as_deref() != Some(dims) {
             self.rebind(dims)?;
@@ -542,6 +550,10 @@ impl ExecutableGraph for CpuExecutable {
             }
         }
         Ok(Box::new(clone))
+    }
+
+    fn prepared_weights(&mut self) -> Option<&mut dyn PreparedWeights> {
+        Some(self)
     }
 
     fn set_profiling(&mut self, on: bool) {

@@ -42,6 +42,10 @@ pub fn to_lir(graph: &Graph, context: &PassContext<'_>) -> Result<LirModule> {
     if let Some(bounds) = upper_bounds(&module) {
         module.plan = Some(plan::plan_memory(&module, &bounds, plan_spec(context))?);
     }
+    if cfg!(debug_assertions) {
+        crate::verify_lir::verify_lir(&module, context.target)
+            .map_err(|e| Error::new(ErrorKind::Internal, format!("after lowering: {e}\n{module}")))?;
+    }
     Ok(module)
 }
 
@@ -351,7 +355,8 @@ fn placements(graph: &Graph) -> HashMap<NodeId, (NodeId, usize)> {
     found
 }
 
-fn live_ranges(buffers: &[Buffer], steps: &[Step], outputs: &[IoSlot]) -> Vec<LiveRange> {
+/// When each arena buffer is in use.
+pub fn live_ranges(buffers: &[Buffer], steps: &[Step], outputs: &[IoSlot]) -> Vec<LiveRange> {
     let mut ranges: Vec<Option<LiveRange>> = vec![None; buffers.len()];
     for (at, step) in steps.iter().enumerate() {
         for operand in step.outputs.iter().chain(&step.inputs) {
@@ -369,7 +374,8 @@ fn live_ranges(buffers: &[Buffer], steps: &[Step], outputs: &[IoSlot]) -> Vec<Li
     ranges.into_iter().flatten().collect()
 }
 
-fn used_symbols(inputs: &[IoSlot], buffers: &[Buffer], steps: &[Step]) -> Vec<u32> {
+/// The symbols that a run must give values for, ascending.
+pub fn used_symbols(inputs: &[IoSlot], buffers: &[Buffer], steps: &[Step]) -> Vec<u32> {
     let mut symbols = BTreeSet::new();
     let mut add = |e: Extent| symbols.extend(e.symbols());
     inputs.iter().flat_map(|s| s.shape.dims()).for_each(|d| add(d.extent()));

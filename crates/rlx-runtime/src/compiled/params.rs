@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use rlx_backend::{ExecutableGraph, PreparedWeights};
+use rlx_driver::Device;
+use rlx_ir::lir::BufferId;
 use rlx_ir::{DType, Error, ErrorKind, Result, Weight, WeightStore};
 use rlx_opt::CompileOptions;
 
@@ -11,6 +14,9 @@ use super::tensor::TensorInfo;
 use crate::convert;
 use crate::error::or_panic;
 use crate::model_pipeline::params::ParamBook;
+
+/// What the init program left, by buffer.
+type Prepared<'a> = Vec<(BufferId, &'a [u8])>;
 
 impl CompiledGraph {
     /// Sets a parameter from f32 values, converted to its declared type. Clones keep what they have.
@@ -91,6 +97,33 @@ impl CompiledGraph {
         self.params.iter().position(|p| p.name == name).is_some_and(|i| self.param_set[i])
     }
 
+    /// For each parameter whether nothing reads it once the init program ran; and what that left, where the device
+    /// gives it away.
+    pub(crate) fn prepared(&mut self) -> Result<(Vec<bool>, Prepared<'_>)> {
+        self.check_params()?;
+        let (exec, count) = (&mut self.exec, self.params.len());
+        self.edge.call("giving its weights", move || {
+            let Some(weights) = exec.prepared_weights() else { return Ok((vec![false; count], Vec::new())) };
+            let spent = weights.spent_params();
+            let prepared = weights.prepare()?;
+            Ok((if prepared.is_empty() { vec![false; count] } else { spent }, prepared))
+        })
+    }
+
+    /// For each parameter: whether nothing reads it once the init program ran.
+    pub(crate) fn spent_params(&mut self) -> Result<Vec<bool>> {
+        let (device, exec) = (self.device, &mut self.exec);
+        self.edge.call("telling its parameters", move || Ok(taking_prepared(device, exec)?.spent_params()))
+    }
+
+    /// Takes what [`CompiledGraph::prepared`] gave; all parameters then have a value.
+    pub(crate) fn restore(&mut self, prepared: &[(BufferId, &[u8])]) -> Result<()> {
+        let (device, exec) = (self.device, &mut self.exec);
+        self.edge.call("taking its weights", move || taking_prepared(device, exec)?.restore(prepared))?;
+        self.param_set.fill(true);
+        Ok(())
+    }
+
     fn set_weight(&mut self, index: usize, weight: Arc<Weight>) -> Result<()> {
         let noted = self.book.is_some().then(|| Arc::clone(&weight));
         self.edge.call("taking a parameter", || self.exec.set_param(index, weight))?;
@@ -140,6 +173,13 @@ impl CompiledGraph {
         let message = format!("parameter {:?} was never set{others}; it is {}", info.name, info.shape);
         Err(Error::new(ErrorKind::Binding, message))
     }
+}
+
+fn taking_prepared(device: Device, exec: &mut Box<dyn ExecutableGraph>) -> Result<&mut dyn PreparedWeights> {
+    exec.prepared_weights().ok_or_else(|| {
+        let message = format!("{device} does not take weights that were prepared before");
+        Error::new(ErrorKind::Unsupported, message)
+    })
 }
 
 /// The error of a parameter that the graph does not have.

@@ -25,6 +25,7 @@
 //! # Ok::<(), rlx_ir::LowerError>(())
 //! ```
 
+mod aot;
 pub(crate) mod params;
 pub(crate) mod variants;
 

@@ -1,0 +1,77 @@
+//! What the init program made, to be kept in a file and taken from there.
+
+use std::sync::Arc;
+
+use rlx_backend::PreparedWeights;
+use rlx_ir::lir::BufferId;
+use rlx_ir::{Error, ErrorKind, Result};
+
+use super::{CpuExecutable, Param};
+use crate::program::copy_of;
+use crate::program::extents::Values;
+
+impl CpuExecutable {
+    /// The buffers that outlive the init program and do not depend on symbols, with their sizes.
+    fn lasting(&self) -> Result<Vec<(usize, usize)>> {
+        let mut found: Vec<(usize, usize)> = Vec::new();
+        for init in self.program.init.steps.iter().filter(|s| !s.symbolic) {
+            for output in &init.step.outputs {
+                let b = output.buffer as usize;
+                if self.program.init.kept[b] && !found.iter().any(|&(known, _)| known == b) {
+                    found.push((b, self.program.prepared_bytes(b, output, &Values(&[]))?));
+                }
+            }
+        }
+        Ok(found)
+    }
+}
+
+impl PreparedWeights for CpuExecutable {
+    fn spent_params(&self) -> Vec<bool> {
+        self.program.init.forgettable.clone()
+    }
+
+    fn prepare(&mut self) -> Result<Vec<(BufferId, &[u8])>> {
+        if self.stale {
+            self.initialise_stale()?;
+        }
+        let bytes = |(b, _): (usize, usize)| {
+            let memory = self.prepared[b].as_ref();
+            let memory =
+                memory.ok_or_else(|| Error::new(ErrorKind::Internal, "an init step was left out"))?;
+            Ok((BufferId(b as u32), memory.as_slice()))
+        };
+        self.lasting()?.into_iter().map(bytes).collect()
+    }
+
+    fn restore(&mut self, prepared: &[(BufferId, &[u8])]) -> Result<()> {
+        let misfit = |what: String| Error::new(ErrorKind::Malformed, what).with_device("cpu");
+        let lasting = self.lasting()?;
+        if prepared.len() != lasting.len() {
+            let message = format!("{} prepared buffers for {}", prepared.len(), lasting.len());
+            return Err(misfit(message));
+        }
+        let mut memories = Vec::with_capacity(lasting.len());
+        for (b, size) in lasting {
+            let given = prepared.iter().find(|(id, _)| id.index() == b);
+            let Some((_, bytes)) = given.filter(|(_, bytes)| bytes.len() == size) else {
+                return Err(misfit(format!("prepared buffer {b} is missing or not of {size} bytes")));
+            };
+            // Huge pages are read half again as fast as a file's map.
+            memories.push((b, Arc::new(copy_of(bytes)?)));
+        }
+        let spent = self.program.init.forgettable.clone();
+        for (i, param) in self.params.iter_mut().enumerate().filter(|(i, _)| spent[*i]) {
+            *param = Some(Param::Forgotten);
+            self.changed[i] = false;
+        }
+        self.load_params()?;
+        for (b, memory) in memories {
+            self.bases[b] = memory.as_ptr().cast_mut();
+            self.prepared[b] = Some(memory);
+        }
+        self.changed.fill(false);
+        (self.stale, self.initialised, self.dims) = (false, true, None);
+        Ok(())
+    }
+}

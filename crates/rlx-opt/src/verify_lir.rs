@@ -1,0 +1,344 @@
+//! The verifier of compiled modules: what must hold of a [`LirModule`] so that a device may run it.
+//!
+//! A backend trusts the modules it compiles: kernels read and write through their operands' views without looking
+//! again. What the compiler made keeps these rules (builds with assertions check every module); what was read from
+//! a file is checked here before anything uses it.
+//!
+//! - the graph verifies; every id lies in its list; every step's operands fit its node;
+//! - inputs, parameters and constants are exactly as large as they are declared;
+//! - init steps read parameters, constants and prepared buffers, and write prepared ones; a run writes the arena;
+//! - nothing is read before it is written;
+//! - a packed buffer has one view: all of it;
+//! - the device claims every op and can use every view;
+//! - the plan has room for every buffer, and buffers alive at once lie apart.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+
+use rlx_ir::lir::{
+    Buffer, BufferKind, IoSlot, LirModule, LiveRange, MemoryPlan, Operand, Step, StepKind, View,
+};
+use rlx_ir::{Error, ErrorKind, Extent, Node, NodeId, Op, Result, Shape, verify_ok};
+
+use crate::lower::{live_ranges, used_symbols};
+use crate::plan::buffer_bytes;
+use crate::target::{Claim, Target};
+
+/// Checks every rule of a module that `target`'s device is to run.
+///
+/// # Errors
+/// [`ErrorKind::InvalidGraph`] naming the node and the rule, or what the graph's verifier reports.
+pub fn verify_lir(lir: &LirModule, target: &dyn Target) -> Result<()> {
+    verify_ok(&lir.graph)?;
+    let mut verifier = Verifier {
+        lir,
+        target,
+        written: vec![false; lir.buffers.len()],
+        packed: vec![None; lir.buffers.len()],
+    };
+    verifier.borders()?;
+    verifier.program(&lir.init, Program::Init)?;
+    verifier.program(&lir.steps, Program::Run)?;
+    verifier.outputs()?;
+    if lir.symbols != used_symbols(&lir.inputs, &lir.buffers, &lir.steps) {
+        return Err(invalid("the symbols are not those that occur"));
+    }
+    if lir.live_ranges != live_ranges(&lir.buffers, &lir.steps, &lir.outputs) {
+        return Err(invalid("the live ranges are not those of the steps"));
+    }
+    match &lir.plan {
+        Some(plan) => verify_plan(lir, plan, target.pool_spec().align),
+        None => Ok(()),
+    }
+}
+
+fn invalid(what: impl Into<String>) -> Error {
+    Error::new(ErrorKind::InvalidGraph, format!("not a valid module: {}", what.into()))
+}
+
+/// Which list of steps.
+#[derive(Clone, Copy, PartialEq)]
+enum Program {
+    Init,
+    Run,
+}
+
+struct Verifier<'a> {
+    lir: &'a LirModule,
+    target: &'a dyn Target,
+    /// Whether a buffer of the init program or the arena was written so far.
+    written: Vec<bool>,
+    /// The one view of a packed buffer.
+    packed: Vec<Option<&'a View>>,
+}
+
+impl<'a> Verifier<'a> {
+    fn buffer(&self, operand: &Operand) -> Result<&'a Buffer> {
+        self.lir.buffers.get(operand.buffer.index()).ok_or_else(|| {
+            invalid(format!("buffer {} of {}", operand.buffer.index(), self.lir.buffers.len()))
+        })
+    }
+
+    fn node(&self, id: NodeId) -> Result<&'a Node> {
+        let nodes = self.lir.graph.nodes();
+        nodes.get(id.index()).ok_or_else(|| invalid(format!("node {id} of {}", nodes.len())))
+    }
+
+    /// Inputs, parameters and constants.
+    fn borders(&self) -> Result<()> {
+        let graph = &self.lir.graph;
+        let declared = |node: &'a Node| match &node.op {
+            Op::Input { name } | Op::Param { name } => (name.as_str(), &node.shape),
+            _ => ("", &node.shape),
+        };
+        slots_are(&self.lir.inputs, graph.inputs().map(declared))?;
+        slots_are(&self.lir.params, graph.params().map(declared))?;
+        for (list, slots) in [("input", &self.lir.inputs), ("parameter", &self.lir.params)] {
+            for (i, slot) in slots.iter().enumerate() {
+                let buffer = self.buffer(&slot.operand)?;
+                let own = match buffer.kind {
+                    BufferKind::Input(of) => list == "input" && of == i,
+                    BufferKind::Param(of) => list == "parameter" && of == i,
+                    _ => false,
+                };
+                if !own || !is_whole(&slot.operand, buffer, &slot.shape) {
+                    return Err(invalid(format!("{list} {:?} is not its buffer", slot.name)));
+                }
+            }
+        }
+        for (at, buffer) in self.lir.buffers.iter().enumerate() {
+            let slot_is_here = |slots: &[IoSlot], i: usize| {
+                slots.get(i).is_some_and(|s| s.operand.buffer.index() == at && buffer.format.is_none())
+            };
+            let fits = match &buffer.kind {
+                BufferKind::Input(i) => slot_is_here(&self.lir.inputs, *i),
+                BufferKind::Param(i) => slot_is_here(&self.lir.params, *i),
+                BufferKind::Constant(data) => {
+                    let elements = i64::try_from(data.num_elements()).unwrap_or(i64::MAX);
+                    buffer.elements == Extent::Const(elements)
+                        && buffer.dtype == data.dtype()
+                        && buffer.format.is_none()
+                }
+                BufferKind::Prepared => true,
+                BufferKind::Arena => buffer.format.is_none(),
+            };
+            if !fits {
+                return Err(invalid(format!("buffer {at} is not as large as what it holds")));
+            }
+        }
+        Ok(())
+    }
+
+    fn program(&mut self, steps: &'a [Step], program: Program) -> Result<()> {
+        for step in steps {
+            let node = self.node(step.node)?;
+            self.step(step, node, program).map_err(|e| e.with_node(node.describe()))?;
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, step: &'a Step, node: &'a Node, program: Program) -> Result<()> {
+        for operand in &step.inputs {
+            let buffer = self.operand(operand)?;
+            let there = match buffer.kind {
+                BufferKind::Param(_) | BufferKind::Constant(_) => true,
+                BufferKind::Prepared => self.written[operand.buffer.index()],
+                BufferKind::Input(_) => program == Program::Run,
+                BufferKind::Arena => program == Program::Run && self.written[operand.buffer.index()],
+            };
+            if !there {
+                return Err(invalid(format!("reads buffer {} before it is there", operand.buffer.index())));
+            }
+        }
+        for operand in &step.outputs {
+            let buffer = self.operand(operand)?;
+            let allowed = match program {
+                Program::Init => buffer.kind == BufferKind::Prepared,
+                Program::Run => buffer.kind == BufferKind::Arena,
+            };
+            if !allowed {
+                return Err(invalid(format!(
+                    "writes buffer {}, which is not its own",
+                    operand.buffer.index()
+                )));
+            }
+        }
+        match &step.kind {
+            StepKind::Copy => is_copy(step)?,
+            StepKind::Op(op) => self.op(step, op, node)?,
+        }
+        step.outputs.iter().for_each(|o| self.written[o.buffer.index()] = true);
+        Ok(())
+    }
+
+    /// An operand by itself: its ids, its type, its place in the buffer as far as it is fixed.
+    fn operand(&mut self, operand: &'a Operand) -> Result<&'a Buffer> {
+        let buffer = self.buffer(operand)?;
+        let view = &operand.view;
+        if view.dims.len() != view.strides.len() || operand.dtype != buffer.dtype {
+            return Err(invalid(format!("an operand {} of a buffer of {}", operand.dtype, buffer.dtype)));
+        }
+        if buffer.format.is_some() {
+            let first = self.packed[operand.buffer.index()].get_or_insert(view);
+            let whole = view.is_dense() && view.offset == Extent::Const(0);
+            if !whole || *first != view || view.elements() != buffer.elements {
+                return Err(invalid("a part of a packed buffer"));
+            }
+            return Ok(buffer);
+        }
+        match (fixed_reach(view)?, buffer.elements.as_const()) {
+            (Some((low, high)), Some(elements)) if low < 0 || high >= i128::from(elements) => {
+                Err(invalid(format!("elements {low} to {high} of a buffer of {elements}")))
+            }
+            _ => Ok(buffer),
+        }
+    }
+
+    /// Whether the operands are those of the node, and the device has a kernel for it and for their views.
+    fn op(&self, step: &Step, op: &Op, node: &Node) -> Result<()> {
+        if *op != node.op {
+            return Err(invalid("the step's op is not its node's"));
+        }
+        let inputs: Vec<&Shape> = node.inputs.iter().map(|&id| self.lir.graph.shape(id)).collect();
+        let results: Vec<&Shape> = node.results().iter().collect();
+        for (operands, shapes) in [(&step.inputs, &inputs), (&step.outputs, &results)] {
+            let fits = operands.len() == shapes.len()
+                && operands.iter().zip(shapes.iter()).all(|(o, shape)| may_be(&o.view, o.dtype, shape));
+            if !fits {
+                return Err(invalid("operands that do not fit the node"));
+            }
+        }
+        if let Claim::No(reason) = self.target.claim(node, &self.lir.graph) {
+            return Err(invalid(format!("{} has no kernel for it: {reason}", self.target.name())));
+        }
+        let readable =
+            |(i, o): (usize, &Operand)| o.view.is_dense() || self.target.reads_view(op, i, &o.view);
+        let writable = |o: &Operand| o.view.is_dense() || self.target.writes_view(op, &o.view);
+        if step.inputs.iter().enumerate().all(readable) && step.outputs.iter().all(writable) {
+            return Ok(());
+        }
+        Err(invalid(format!("a view that {} has no kernel for", self.target.name())))
+    }
+
+    fn outputs(&self) -> Result<()> {
+        if self.lir.outputs.len() != self.lir.graph.outputs.len() {
+            return Err(invalid("the outputs are not the graph's"));
+        }
+        for slot in &self.lir.outputs {
+            let buffer = self.buffer(&slot.operand)?;
+            let written = self.written[slot.operand.buffer.index()];
+            let whole = is_whole(&slot.operand, buffer, &slot.shape);
+            if buffer.kind != BufferKind::Arena || !written || !whole {
+                return Err(invalid(format!("output {:?} is not a whole buffer that is written", slot.name)));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn slots_are<'a>(slots: &'a [IoSlot], declared: impl Iterator<Item = (&'a str, &'a Shape)>) -> Result<()> {
+    let found = slots.iter().map(|s| (s.name.as_str(), &s.shape));
+    if found.eq(declared) { Ok(()) } else { Err(invalid("inputs or parameters are not the graph's")) }
+}
+
+/// Whether an operand is all of a buffer, of this shape.
+fn is_whole(operand: &Operand, buffer: &Buffer, shape: &Shape) -> bool {
+    let view = &operand.view;
+    buffer.dtype == shape.dtype()
+        && may_be(view, operand.dtype, shape)
+        && view.offset == Extent::Const(0)
+        && view.dims.len() == view.strides.len()
+        && view.is_dense()
+        && buffer.elements == view.elements()
+}
+
+/// Whether a view can be of a tensor of this shape: where both are fixed they are equal.
+fn may_be(view: &View, dtype: rlx_ir::DType, shape: &Shape) -> bool {
+    let fits = |(&d, s): (&Extent, &rlx_ir::Dim)| match (d.as_const(), s.extent().as_const()) {
+        (Some(d), Some(s)) => d == s,
+        _ => true,
+    };
+    dtype == shape.dtype() && view.dims.len() == shape.rank() && view.dims.iter().zip(shape.dims()).all(fits)
+}
+
+fn is_copy(step: &Step) -> Result<()> {
+    let ([from], [to]) = (&step.inputs[..], &step.outputs[..]) else {
+        return Err(invalid("a copy of one tensor to one"));
+    };
+    let same = |(a, b): (&Extent, &Extent)| a == b || a.as_const().is_none() || b.as_const().is_none();
+    let fits = from.dtype == to.dtype
+        && from.view.dims.len() == to.view.dims.len()
+        && from.view.dims.iter().zip(&to.view.dims).all(same);
+    if fits { Ok(()) } else { Err(invalid("a copy between unlike tensors")) }
+}
+
+/// The least and the greatest element that a view of fixed extents touches; `None` when it has symbols or is empty.
+fn fixed_reach(view: &View) -> Result<Option<(i128, i128)>> {
+    let Some(start) = view.offset.as_const() else { return Ok(None) };
+    let (mut low, mut high, mut empty) = (i128::from(start), i128::from(start), false);
+    for (d, s) in view.dims.iter().zip(&view.strides) {
+        let (Some(d), Some(s)) = (d.as_const(), s.as_const()) else { return Ok(None) };
+        if d < 0 {
+            return Err(invalid(format!("a dimension of {d}")));
+        }
+        empty |= d == 0;
+        let reach = (i128::from(d) - 1) * i128::from(s);
+        if reach < 0 { low += reach } else { high += reach }
+    }
+    Ok((!empty).then_some((low, high)))
+}
+
+/// Room for every buffer of the arena, and buffers alive at once apart.
+fn verify_plan(lir: &LirModule, plan: &MemoryPlan, align: usize) -> Result<()> {
+    let lists = [plan.offsets.len(), plan.pool_of.len()];
+    if lists != [lir.buffers.len(); 2] || !plan.alignment.is_power_of_two() || plan.alignment < align {
+        return Err(invalid("the plan is not of this module"));
+    }
+    let sum = plan.pools.iter().try_fold(0usize, |sum, &pool| sum.checked_add(pool));
+    if sum != Some(plan.arena_bytes) || plan.largest_live_set > plan.arena_bytes {
+        return Err(invalid("the arena is not the sum of its pools"));
+    }
+    let mut ranges: Vec<&LiveRange> = lir.live_ranges.iter().collect();
+    ranges.sort_by_key(|r| r.first);
+    let mut ends: BinaryHeap<Reverse<(usize, u32, usize)>> = BinaryHeap::new();
+    let mut alive: BTreeMap<(u32, usize), usize> = BTreeMap::new();
+    for range in ranges {
+        let (pool, at, bytes) = place(lir, plan, range)?;
+        while let Some(Reverse((last, pool, at))) = ends.peek().copied() {
+            if last >= range.first {
+                break;
+            }
+            ends.pop();
+            alive.remove(&(pool, at));
+        }
+        if bytes == 0 {
+            continue;
+        }
+        let before = alive.range(..=(pool, at)).next_back();
+        let after = alive.range((pool, at)..).next();
+        let meets = before.is_some_and(|(&(p, _), &end)| p == pool && end > at)
+            || after.is_some_and(|(&(p, start), _)| p == pool && start < at + bytes);
+        if meets {
+            return Err(invalid(format!("buffer {} lies on another", range.buffer.index())));
+        }
+        alive.insert((pool, at), at + bytes);
+        ends.push(Reverse((range.last, pool, at)));
+    }
+    Ok(())
+}
+
+/// Pool, offset and size of a buffer, which must lie within the pool.
+fn place(lir: &LirModule, plan: &MemoryPlan, range: &LiveRange) -> Result<(u32, usize, usize)> {
+    let index = range.buffer.index();
+    let buffer = &lir.buffers[index];
+    let bytes = buffer_bytes(buffer.elements, buffer.dtype, &plan.bounds)?;
+    let pool = plan.pool_of[index];
+    let room = plan.pools.get(pool as usize);
+    let at = plan.offsets[index].filter(|at| at.is_multiple_of(plan.alignment));
+    match (at, room) {
+        (Some(at), Some(&room)) if at.checked_add(bytes).is_some_and(|end| end <= room) => {
+            Ok((pool, at, bytes))
+        }
+        _ => Err(invalid(format!("buffer {index} does not lie in its pool"))),
+    }
+}

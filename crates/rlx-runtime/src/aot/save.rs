@@ -1,0 +1,194 @@
+//! Writing artefacts, and loading them: what a [`Session`] adds to an [`Artefact`].
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rlx_ir::lir::BufferId;
+use rlx_ir::{ConstData, DType, Error, ErrorKind, Graph, Result, Weight, WeightStore, text};
+use rlx_opt::CompileOptions;
+use rlx_opt::pipeline::PassContext;
+
+use super::artefact::{Artefact, Contents};
+use super::layout::{self, ArtefactTarget, Digest, Parts};
+use super::module;
+use super::tensors::{NewTensor, Role, table};
+use crate::compiled::CompiledGraph;
+use crate::session::{Session, on_device};
+
+/// What is to be written beside the compiled graph.
+#[derive(Debug, Clone)]
+pub struct NewArtefact<'a> {
+    /// The model's name.
+    pub name: String,
+    /// The values its parameters were set to.
+    pub weights: &'a WeightStore,
+    /// The options it was compiled with.
+    pub options: CompileOptions,
+    /// The model's names of its outputs; where empty, the graph's.
+    pub outputs: Vec<String>,
+    /// Inputs whose values decided a shape.
+    pub decided: Vec<(String, ConstData)>,
+    /// The graph it was compiled from. With it all parameters are kept as they were given, so that the artefact can be
+    /// compared with the oracle; without it those alone that packed weights do not stand for: the artefact is *slim*.
+    pub source: Option<&'a Graph>,
+}
+
+impl<'a> NewArtefact<'a> {
+    /// A slim artefact of a graph that was compiled with default options.
+    pub fn new(name: impl Into<String>, weights: &'a WeightStore) -> Self {
+        NewArtefact {
+            name: name.into(),
+            weights,
+            options: CompileOptions::default(),
+            outputs: Vec::new(),
+            decided: Vec::new(),
+            source: None,
+        }
+    }
+}
+
+impl Session {
+    /// Writes `compiled`, whose parameters are set, to an artefact, whole or not at all. The same graph, weights and
+    /// options make the same bytes.
+    ///
+    /// # Errors
+    /// A parameter that `new` has no weight for, a module that cannot be stored, a file that cannot be written.
+    pub fn save(
+        &self,
+        path: impl AsRef<Path>,
+        compiled: &mut CompiledGraph,
+        new: NewArtefact<'_>,
+    ) -> Result<()> {
+        self.save_keyed(path.as_ref(), compiled, &new, Digest::default())
+    }
+
+    /// As [`Session::save`], under a cache's key.
+    pub(super) fn save_keyed(
+        &self,
+        path: &Path,
+        compiled: &mut CompiledGraph,
+        new: &NewArtefact<'_>,
+        key: Digest,
+    ) -> Result<()> {
+        let (module, mut blobs) = module::encode(compiled.lir())?;
+        blobs.extend(new.source.map(text::blobs).unwrap_or_default());
+        let outputs = match new.outputs.is_empty() {
+            true => compiled.outputs().iter().map(|o| o.name.clone()).collect(),
+            false => new.outputs.clone(),
+        };
+        let contents = Contents { module, outputs, source: new.source.map(Graph::to_string) };
+        let names: Vec<String> = compiled.params().iter().map(|p| p.name.clone()).collect();
+        let (spent, prepared) = compiled.prepared()?;
+        let kept: Vec<&String> =
+            names.iter().zip(&spent).filter(|&(_, &s)| new.source.is_some() || !s).map(|(n, _)| n).collect();
+        let kept = kept.into_iter().map(|name| Ok((name, weight(new.weights, name)?)));
+        let kept: Vec<(&String, &Arc<Weight>)> = kept.collect::<Result<_>>()?;
+        let bytes = kept.iter().map(|(_, weight)| weight.bytes()).collect::<Result<Vec<_>>>()?;
+        let mut blobs: Vec<(&String, &ConstData)> = blobs.iter().collect();
+        blobs.sort_by_key(|(hash, _)| *hash);
+        let mut tensors: Vec<NewTensor<'_>> = Vec::new();
+        for (hash, data) in blobs {
+            tensors.push(NewTensor::constant(Role::Blob(hash.clone()), data));
+        }
+        for (name, data) in &new.decided {
+            tensors.push(NewTensor::constant(Role::Decided(name.clone()), data));
+        }
+        for (BufferId(buffer), bytes) in prepared {
+            let dims = vec![bytes.len()];
+            tensors.push(NewTensor { role: Role::Prepared(buffer), dtype: DType::U8, dims, bytes });
+        }
+        for ((name, weight), bytes) in kept.iter().zip(&bytes) {
+            let role = Role::Param((*name).clone());
+            let dims = weight.dims().to_vec();
+            tensors.push(NewTensor { role, dtype: weight.dtype(), dims, bytes });
+        }
+        let parts = Parts {
+            target: self.artefact_target(&new.options)?,
+            name: new.name.clone(),
+            key,
+            module: super::write_record(&contents)?,
+            table: table(&tensors)?,
+            tensors: tensors.iter().map(|t| t.bytes).collect(),
+            tuning: Vec::new(),
+        };
+        layout::write(path, &parts)
+    }
+
+    /// What an artefact of this session is compiled for.
+    pub(super) fn artefact_target(&self, options: &CompileOptions) -> Result<ArtefactTarget> {
+        Ok(ArtefactTarget {
+            device: self.device().feature().to_owned(),
+            machine: self.machine()?,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            precision: options.precision.to_string(),
+            options: options.code_key(),
+        })
+    }
+
+    /// The compiled graph of an artefact, its parameters set. Packed weights are copied from the file, the others stay
+    /// in its map; [`CompiledGraph::try_set_param`] changes any parameter as ever.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] for an artefact of another device, machine or version of RLX;
+    /// [`ErrorKind::Malformed`] or [`ErrorKind::InvalidGraph`] for a damaged one.
+    pub fn load(&self, artefact: &Artefact) -> Result<CompiledGraph> {
+        self.check_target(artefact.target()).map_err(|e| artefact.named(e))?;
+        self.load_checked(artefact).map_err(|e| artefact.named(on_device(e, self.device())))
+    }
+
+    fn load_checked(&self, artefact: &Artefact) -> Result<CompiledGraph> {
+        let options =
+            CompileOptions { precision: artefact.target().precision.parse()?, ..CompileOptions::try_new()? };
+        let mut compiled = self.compile_stored(artefact.lir()?, &options)?;
+        let weights = artefact.weights()?;
+        let prepared = artefact.has_prepared();
+        let names: Vec<String> = compiled.params().iter().map(|p| p.name.clone()).collect();
+        let spent = if prepared { compiled.spent_params()? } else { vec![false; names.len()] };
+        for (name, _) in names.iter().zip(spent).filter(|(_, spent)| !spent) {
+            compiled.try_set_weight(name, weight(&weights, name)?)?;
+        }
+        if prepared {
+            compiled.restore(&artefact.prepared()?)?;
+        }
+        Ok(compiled)
+    }
+
+    /// A module that was read from a file as an executable: verified before anything uses it.
+    pub(super) fn compile_stored(
+        &self,
+        lir: rlx_ir::LirModule,
+        options: &CompileOptions,
+    ) -> Result<CompiledGraph> {
+        let target = self.target(options)?;
+        rlx_opt::verify_lir(&lir, &*target)?;
+        let report = rlx_opt::report::analyze(&lir.graph, &PassContext { target: &*target, options });
+        let executable = self.executable(lir, options)?;
+        Ok(CompiledGraph::new(self.device(), executable, report, Vec::new()))
+    }
+
+    /// Whether an artefact is of this session's device, on this machine.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] naming what differs.
+    fn check_target(&self, target: &ArtefactTarget) -> Result<()> {
+        let machine = self.machine()?;
+        let differs = [
+            ("device", target.device.as_str(), self.device().feature()),
+            ("machine", target.machine.as_str(), machine.as_str()),
+            ("version of RLX", target.version.as_str(), env!("CARGO_PKG_VERSION")),
+        ];
+        match differs.iter().find(|(_, made, here)| made != here) {
+            None => Ok(()),
+            Some((what, made, here)) => {
+                let message = format!("compiled for another {what}: {made:?}, here it is {here:?}");
+                Err(Error::new(ErrorKind::Unsupported, message).with_hint("compile the model again"))
+            }
+        }
+    }
+}
+
+fn weight<'w>(weights: &'w WeightStore, name: &str) -> Result<&'w Arc<Weight>> {
+    weights.get(name).ok_or_else(|| {
+        Error::new(ErrorKind::Binding, format!("parameter {name:?} has no weight in the artefact"))
+    })
+}

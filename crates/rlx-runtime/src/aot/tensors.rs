@@ -1,0 +1,172 @@
+//! The table of an artefact's tensors, and the check of their bytes.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use rlx_ir::files::MappedFile;
+use rlx_ir::{ConstData, DType, Result, Shape, Weight};
+use serde::{Deserialize, Serialize};
+
+use super::layout::{CHUNK, Digest, place_tensors};
+use super::malformed;
+
+/// Tensors larger than this are hashed on several threads.
+const WORTH_THREADS: usize = 4 * CHUNK;
+
+/// What a tensor of an artefact is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Role {
+    /// A constant that the text form names by this hash.
+    Blob(String),
+    /// The value of the parameter of this name.
+    Param(String),
+    /// What the init program wrote to this buffer.
+    Prepared(u32),
+    /// The value of an input for which alone the module holds.
+    Decided(String),
+}
+
+#[derive(Serialize, Deserialize)]
+struct TensorRecord {
+    role: Role,
+    dtype: String,
+    dims: Vec<u64>,
+    /// From the start of the tensors' section.
+    at: u64,
+    chunks: Vec<Digest>,
+}
+
+/// A tensor to be written.
+pub(super) struct NewTensor<'a> {
+    pub(super) role: Role,
+    pub(super) dtype: DType,
+    pub(super) dims: Vec<usize>,
+    pub(super) bytes: &'a [u8],
+}
+
+impl<'a> NewTensor<'a> {
+    pub(super) fn constant(role: Role, data: &'a ConstData) -> Self {
+        NewTensor { role, dtype: data.dtype(), dims: data.dims().to_vec(), bytes: data.bytes() }
+    }
+}
+
+/// The table of these tensors, as they lie one behind the other.
+pub(super) fn table(tensors: &[NewTensor<'_>]) -> Result<Vec<u8>> {
+    let (places, _) = place_tensors(tensors.iter().map(|t| t.bytes.len()))?;
+    let record = |(t, at): (&NewTensor<'_>, usize)| TensorRecord {
+        role: t.role.clone(),
+        dtype: t.dtype.name().to_owned(),
+        dims: t.dims.iter().map(|&d| d as u64).collect(),
+        at: at as u64,
+        chunks: digests(t.bytes),
+    };
+    super::write_record(&tensors.iter().zip(places).map(record).collect::<Vec<_>>())
+}
+
+/// A tensor of an artefact.
+#[derive(Debug, Clone)]
+pub(super) struct Tensor {
+    pub(super) role: Role,
+    pub(super) dtype: DType,
+    pub(super) dims: Vec<usize>,
+    /// In the file.
+    range: Range<usize>,
+    chunks: Arc<[Digest]>,
+}
+
+/// Reads the table; every tensor must lie within `section`.
+pub(super) fn read_table(bytes: &[u8], section: &Range<usize>) -> Result<Vec<Tensor>> {
+    let records: Vec<TensorRecord> = super::read_record(bytes, "the table of tensors")?;
+    let tensor = |record: TensorRecord| {
+        let outside = || malformed(format!("{:?} lies outside of the artefact", record.role));
+        let dtype: DType = record.dtype.parse()?;
+        let dims: Option<Vec<usize>> = record.dims.iter().map(|&d| usize::try_from(d).ok()).collect();
+        let dims = dims.ok_or_else(outside)?;
+        let len = Shape::new(&dims, dtype).size_bytes().ok_or_else(outside)?;
+        let start = usize::try_from(record.at).ok().and_then(|at| section.start.checked_add(at));
+        let end = start.and_then(|start| start.checked_add(len)).filter(|&end| end <= section.end);
+        let range = start.zip(end).map(|(start, end)| start..end).ok_or_else(outside)?;
+        if record.chunks.len() != len.div_ceil(CHUNK) {
+            return Err(malformed(format!("{} hashes for {len} bytes", record.chunks.len())));
+        }
+        Ok(Tensor { role: record.role, dtype, dims, range, chunks: record.chunks.into() })
+    };
+    records.into_iter().map(tensor).collect()
+}
+
+impl Tensor {
+    /// What messages call it.
+    pub(super) fn describe(&self) -> String {
+        match &self.role {
+            Role::Blob(hash) => format!("constant {hash}"),
+            Role::Param(name) => format!("parameter {name:?}"),
+            Role::Prepared(buffer) => format!("prepared buffer {buffer}"),
+            Role::Decided(name) => format!("input {name:?}"),
+        }
+    }
+
+    /// How many bytes it has.
+    pub(super) fn len(&self) -> usize {
+        self.range.len()
+    }
+
+    /// Its bytes, once they are what was written.
+    pub(super) fn bytes<'f>(&self, file: &'f MappedFile) -> Result<&'f [u8]> {
+        let bytes = file.as_ref().get(self.range.clone()).ok_or_else(|| malformed("the artefact was cut"))?;
+        check(bytes, &self.chunks, &self.describe())?;
+        Ok(bytes)
+    }
+
+    /// The tensor as a constant.
+    pub(super) fn to_const(&self, file: &MappedFile) -> Result<ConstData> {
+        ConstData::new(self.dtype, &self.dims, self.bytes(file)?)
+    }
+
+    /// The tensor where it lies; its bytes are checked when they are first asked for.
+    pub(super) fn weight(&self, file: &Arc<MappedFile>) -> Result<Weight> {
+        let (chunks, what) = (Arc::clone(&self.chunks), self.describe());
+        let source = Arc::clone(file);
+        Weight::mapped_checked(self.dtype, &self.dims, source, self.range.clone(), move |bytes| {
+            check(bytes, &chunks, &what)
+        })
+    }
+}
+
+/// The hash of every chunk.
+fn digests(bytes: &[u8]) -> Vec<Digest> {
+    let mut digests = vec![Digest::default(); bytes.len().div_ceil(CHUNK)];
+    in_parallel(bytes, &mut digests, &|chunk, digest| *digest = *blake3::hash(chunk).as_bytes());
+    digests
+}
+
+/// Whether every chunk has its hash.
+fn check(bytes: &[u8], chunks: &[Digest], what: &str) -> Result<()> {
+    let found = digests(bytes);
+    match found.iter().zip(chunks).position(|(a, b)| a != b) {
+        None => Ok(()),
+        Some(chunk) => Err(malformed(format!("{what} is damaged, in its mebibyte {chunk}"))),
+    }
+}
+
+/// Calls `f` on every chunk and its place, on all processors when there is much to do.
+fn in_parallel(bytes: &[u8], digests: &mut [Digest], f: &(dyn Fn(&[u8], &mut Digest) + Sync)) {
+    let all = |bytes: &[u8], digests: &mut [Digest]| {
+        bytes.chunks(CHUNK).zip(digests).for_each(|(chunk, digest)| f(chunk, digest));
+    };
+    let threads = std::thread::available_parallelism().map_or(1, |n| n.get().min(8));
+    if bytes.len() < WORTH_THREADS || threads == 1 {
+        return all(bytes, digests);
+    }
+    let share = digests.len().div_ceil(threads);
+    std::thread::scope(|scope| {
+        let mut parts = bytes.chunks(share * CHUNK).zip(digests.chunks_mut(share));
+        // The calling thread takes part.
+        let own = parts.next();
+        for (bytes, digests) in parts {
+            scope.spawn(move || all(bytes, digests));
+        }
+        if let Some((bytes, digests)) = own {
+            all(bytes, digests);
+        }
+    });
+}
