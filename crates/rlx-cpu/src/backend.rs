@@ -89,7 +89,7 @@ impl Backend for CpuBackend {
     }
 
     fn target(&self, _: &CompileOptions) -> Result<Arc<dyn Target>> {
-        Ok(Arc::new(CpuTarget))
+        Ok(Arc::new(CpuTarget::new(self.isa()?)))
     }
 
     fn compile(&self, lir: Arc<LirModule>, _: &CompileOptions) -> Result<Box<dyn ExecutableGraph>> {

@@ -14,6 +14,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use rlx_ir::DType;
+
 use crate::simd::Simd;
 
 /// The environment variable that forces an instruction set.
@@ -24,7 +26,7 @@ pub const ISA_VAR: &str = "RLX_CPU_ISA";
 pub enum IsaKind {
     /// Plain Rust; runs everywhere, multiply and add are rounded separately.
     Portable,
-    /// x86-64 with AVX2 and FMA.
+    /// x86-64 with AVX2, FMA and F16C.
     Avx2,
     /// x86-64 with AVX-512 F, BW, DQ and VL.
     Avx512,
@@ -49,7 +51,11 @@ impl IsaKind {
         match self {
             IsaKind::Portable => true,
             #[cfg(target_arch = "x86_64")]
-            IsaKind::Avx2 => is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma"),
+            IsaKind::Avx2 => {
+                is_x86_feature_detected!("avx2")
+                    && is_x86_feature_detected!("fma")
+                    && is_x86_feature_detected!("f16c")
+            }
             #[cfg(target_arch = "x86_64")]
             IsaKind::Avx512 => {
                 IsaKind::Avx2.is_available()
@@ -182,6 +188,33 @@ impl Isa {
         #[cfg(not(target_arch = "x86_64"))]
         let (vnni, bf16) = (false, false);
         Isa { kind, vnni, bf16 }
+    }
+
+    /// How products of these 16-bit floats are computed, for reports.
+    pub fn products_of(self, dtype: DType) -> &'static str {
+        match dtype {
+            DType::BF16 if self.bf16 => "VDPBF16PS (AVX512-BF16), sums in f32",
+            DType::BF16 | DType::F16 if self.kind == IsaKind::Portable => "widened to f32, sums in f32",
+            DType::BF16 | DType::F16 => "widened to f32 in registers, FMA, sums in f32",
+            _ if self.kind == IsaKind::Portable => "multiply and add",
+            _ => "FMA",
+        }
+    }
+
+    /// As [`Isa::run`], with bf16 products where the processor has them.
+    #[inline]
+    pub fn run_bf16<K: Kernel>(self, kernel: K) -> K::Output {
+        #[cfg(target_arch = "x86_64")]
+        if self.bf16 {
+            // SAFETY: `bf16` is set only where the processor has it, besides what AVX-512 takes.
+            return unsafe { crate::simd::avx512::run_bf16(kernel) };
+        }
+        self.run(kernel)
+    }
+
+    /// The same instruction set without the extensions that go beyond its family.
+    pub const fn without_extensions(self) -> Isa {
+        Isa { kind: self.kind, vnni: false, bf16: false }
     }
 
     /// Runs `kernel` compiled for this instruction set.

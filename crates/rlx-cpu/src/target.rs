@@ -2,14 +2,24 @@
 
 use rlx_ir::lir::View;
 use rlx_ir::op::{DataFormat, PackFormat};
-use rlx_ir::{Extent, Graph, Node, Op};
+use rlx_ir::{DType, Extent, Graph, Node, Op};
 use rlx_opt::{Claim, Target};
 
+use crate::isa::Isa;
 use crate::kernels::{self, conv, matmul, region};
 
 /// Answers the compiler's questions about CPU kernels; see [`Target`].
-#[derive(Debug, Clone, Copy, Default)]
-pub struct CpuTarget;
+#[derive(Debug, Clone, Copy)]
+pub struct CpuTarget {
+    isa: Isa,
+}
+
+impl CpuTarget {
+    /// The CPU with this instruction set.
+    pub fn new(isa: Isa) -> CpuTarget {
+        CpuTarget { isa }
+    }
+}
 
 /// Whether neighbours along the last dimension are neighbours in memory.
 fn last_is_contiguous(view: &View) -> bool {
@@ -103,6 +113,10 @@ impl Target for CpuTarget {
             }
             _ => None,
         }
+    }
+
+    fn products_of(&self, dtype: DType) -> Option<String> {
+        Some(self.isa.products_of(dtype).to_owned())
     }
 
     fn prefers_channels_last(&self) -> bool {

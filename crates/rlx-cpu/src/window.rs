@@ -1,10 +1,11 @@
 //! Depthwise convolution of NHWC images.
 //!
 //! It goes over output lines, sixteen channels and four positions at a time; a task is one output line of
-//! one image. The sum of a window is taken in ascending kernel position.
+//! one image. 16-bit floats are widened as they are read and rounded as they are written. The sum of a window is taken in ascending kernel position.
 
 use std::ops::Range;
 
+use crate::gemm::Packed;
 use crate::isa::{Isa, Kernel};
 use crate::math::{self, Unary};
 use crate::simd::{LANES, Simd};
@@ -54,27 +55,27 @@ impl Windows {
 
 /// One depthwise convolution; see the [module](self).
 #[derive(Debug, Clone, Copy)]
-pub struct WindowPass {
+pub struct WindowPass<T = f32> {
     /// The geometry.
     pub windows: Windows,
     /// The weights, `[kernel_h · kernel_w, channels]`.
-    pub weights: *const f32,
+    pub weights: *const T,
     /// A bias per channel.
-    pub bias: Option<*const f32>,
-    /// Applied to the result.
+    pub bias: Option<*const T>,
+    /// Applied to the result, if that is f32.
     pub activation: Option<Unary>,
     /// The images.
-    pub input: *const f32,
+    pub input: *const T,
     /// The result, `[images, out_h, out_w, channels]`.
-    pub output: *mut f32,
+    pub output: *mut T,
 }
 
 // SAFETY: plain addresses; `run`, which uses them, is unsafe and says what must hold across threads.
-unsafe impl Send for WindowPass {}
+unsafe impl<T> Send for WindowPass<T> {}
 // SAFETY: as above.
-unsafe impl Sync for WindowPass {}
+unsafe impl<T> Sync for WindowPass<T> {}
 
-impl WindowPass {
+impl<T: Packed> WindowPass<T> {
     /// Computes a range of the [tasks](Windows::tasks).
     ///
     /// # Safety
@@ -88,12 +89,12 @@ impl WindowPass {
 /// Output positions computed together, sharing each load of a weight.
 const WIDTH: usize = 4;
 
-struct Lines<'a> {
-    pass: &'a WindowPass,
+struct Lines<'a, T> {
+    pass: &'a WindowPass<T>,
     tasks: Range<usize>,
 }
 
-impl Kernel for Lines<'_> {
+impl<T: Packed> Kernel for Lines<'_, T> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
@@ -110,18 +111,18 @@ impl Kernel for Lines<'_> {
                 // SAFETY: `WindowPass::run`'s promises.
                 unsafe {
                     if together {
-                        positions::<S, WIDTH>(s, pass, &at);
+                        positions::<S, T, WIDTH>(s, pass, &at);
                     } else {
-                        positions::<S, 1>(s, pass, &at);
+                        positions::<S, T, 1>(s, pass, &at);
                     }
                 }
                 x += if together { WIDTH } else { 1 };
             }
-            if let Some(op) = pass.activation {
+            if let Some(op) = pass.activation.filter(|_| T::GROUP == 1) {
                 let len = w.out[1] * w.channels;
                 // SAFETY: the line was just written.
                 unsafe {
-                    let line = pass.output.add(task * len);
+                    let line = pass.output.add(task * len).cast::<f32>();
                     math::apply_within(s, op, line, line, len);
                 }
             }
@@ -140,7 +141,7 @@ struct Place {
 
 /// Computes N neighbouring output positions, all channels.
 #[inline(always)]
-unsafe fn positions<S: Simd, const N: usize>(s: S, pass: &WindowPass, at: &Place) {
+unsafe fn positions<S: Simd, T: Packed, const N: usize>(s: S, pass: &WindowPass<T>, at: &Place) {
     let w = &pass.windows;
     let c = w.channels;
     let mut ch = 0;
@@ -149,7 +150,7 @@ unsafe fn positions<S: Simd, const N: usize>(s: S, pass: &WindowPass, at: &Place
         // SAFETY: the caller's promise; all pixels lie within the image and ch + lanes ≤ c.
         unsafe {
             let start = match pass.bias {
-                Some(b) => s.load_upto(b.add(ch), lanes),
+                Some(b) => T::load(s, b.add(ch), lanes),
                 None => s.zero(),
             };
             let mut acc = [start; N];
@@ -157,16 +158,16 @@ unsafe fn positions<S: Simd, const N: usize>(s: S, pass: &WindowPass, at: &Place
                 let line = (at.image * w.size[0] + w.coordinate(0, at.y, ky)) * w.size[1];
                 for kx in at.columns.clone() {
                     let p = pass.input.add((line + w.coordinate(1, at.x, kx)) * c + ch);
-                    let weight = s.load_upto(pass.weights.add((ky * w.kernel[1] + kx) * c + ch), lanes);
+                    let weight = T::load(s, pass.weights.add((ky * w.kernel[1] + kx) * c + ch), lanes);
                     for i in 0..N {
-                        let x = s.load_upto(p.add(i * w.stride[1] * c), lanes);
+                        let x = T::load(s, p.add(i * w.stride[1] * c), lanes);
                         acc[i] = s.mul_add(x, weight, acc[i]);
                     }
                 }
             }
             let out = pass.output.add(((at.image * w.out[0] + at.y) * w.out[1] + at.x) * c + ch);
             for i in 0..N {
-                s.store_upto(out.add(i * c), lanes, acc[i]);
+                T::store(s, out.add(i * c), lanes, acc[i]);
             }
         }
         ch += lanes;

@@ -1,6 +1,7 @@
 //! Convolution as a matrix product: the rows are the windows of an NHWC image.
 
-use super::kernel::Rows;
+use super::element::Packed;
+use super::kernel::{AnyRows, Rows};
 
 /// The windows of a batch of NHWC images, one row per output position, one tap per kernel position.
 ///
@@ -8,11 +9,11 @@ use super::kernel::Rows;
 /// the `k` channels of one pixel, or zeros where that lies in the padding. The packed matrix has the kernel
 /// as `[kernel_h · kernel_w · channels, out_channels]`. A group of channels is chosen by offsetting `input`.
 #[derive(Debug, Clone, Copy)]
-pub struct ConvRows {
+pub struct ConvRows<T = f32> {
     /// The first image (and group of channels).
-    pub input: *const f32,
+    pub input: *const T,
     /// As many zeros as there are channels per tap.
-    pub zeros: *const f32,
+    pub zeros: *const T,
     /// Image height and width in pixels.
     pub size: [usize; 2],
     /// Elements from one pixel to the next, from one line to the next, from one image to the next.
@@ -34,20 +35,21 @@ pub struct ConvRows {
 }
 
 // SAFETY: plain addresses; whoever reads through them (`Gemm::run`) was promised that it may.
-unsafe impl Send for ConvRows {}
+unsafe impl<T> Send for ConvRows<T> {}
 // SAFETY: as above.
-unsafe impl Sync for ConvRows {}
+unsafe impl<T> Sync for ConvRows<T> {}
 
 /// The corner of one window.
 #[derive(Debug, Clone, Copy)]
-pub struct Window {
-    image: *const f32,
+pub struct Window<T> {
+    image: *const T,
     y: isize,
     x: isize,
 }
 
-impl Rows for ConvRows {
-    type Tile<const N: usize> = [Window; N];
+impl<T: Packed> Rows for ConvRows<T> {
+    type Element = T;
+    type Tile<const N: usize> = [Window<T>; N];
 
     #[inline(always)]
     fn taps(&self) -> usize {
@@ -55,7 +57,7 @@ impl Rows for ConvRows {
     }
 
     #[inline(always)]
-    fn tile<const N: usize>(&self, row: usize) -> [Window; N] {
+    fn tile<const N: usize>(&self, row: usize) -> [Window<T>; N] {
         let [out_h, out_w] = self.out;
         let (line, mut x) = (row / out_w, row % out_w);
         let (mut image, mut y) = (line / out_h, line % out_h);
@@ -77,8 +79,12 @@ impl Rows for ConvRows {
         windows
     }
 
+    fn any(&self) -> AnyRows<T> {
+        AnyRows::Windows(*self)
+    }
+
     #[inline(always)]
-    fn pointers<const N: usize>(&self, tile: &[Window; N], tap: usize) -> [*const f32; N] {
+    fn pointers<const N: usize>(&self, tile: &[Window<T>; N], tap: usize) -> [*const T; N] {
         let dy = (tap / self.kernel[1] * self.dilation[0]) as isize;
         let dx = (tap % self.kernel[1] * self.dilation[1]) as isize;
         let mut out = [self.zeros; N];

@@ -1,38 +1,40 @@
 //! What is done to each element of the product before it is written.
 
+use super::PANEL;
+use super::element::Packed;
 use super::kernel::{lanes_of, store_tile};
 use crate::math::{self, Unary};
 use crate::simd::{LANES, Simd};
 
-/// `act(α·x + bias ⊕ operand)`, or `act(α·x + bias) ⊕ operand`.
+/// `act(α·x + bias ⊕ operand)`, or `act(α·x + bias) ⊕ operand`, rounded to the result's type after each of them.
 #[derive(Debug, Clone, Copy)]
-pub struct Epilogue {
+pub struct Epilogue<T = f32> {
     /// A factor; 1 costs nothing.
     pub alpha: f32,
     /// Added after the factor.
-    pub bias: Bias,
+    pub bias: Bias<T>,
     /// Another matrix of C's shape, added or multiplied.
-    pub combine: Option<Combine>,
+    pub combine: Option<Combine<T>>,
     /// The activation.
     pub activation: Option<Unary>,
 }
 
 /// A vector added to each row or column.
 #[derive(Debug, Clone, Copy)]
-pub enum Bias {
+pub enum Bias<T = f32> {
     /// None.
     None,
     /// One value per column of C.
-    PerColumn(*const f32),
+    PerColumn(*const T),
     /// One value per row of C.
-    PerRow(*const f32),
+    PerRow(*const T),
 }
 
 /// A matrix combined with the result: a residual, or a gate.
 #[derive(Debug, Clone, Copy)]
-pub struct Combine {
+pub struct Combine<T = f32> {
     /// Its first element.
-    pub ptr: *const f32,
+    pub ptr: *const T,
     /// Elements from one row to the next; 0 repeats one row.
     pub row_stride: usize,
     /// How.
@@ -50,17 +52,20 @@ pub enum BinaryOp {
     Mul,
 }
 
-impl Epilogue {
+impl<T> Epilogue<T> {
     /// The product as it is.
-    pub const NONE: Epilogue = Epilogue { alpha: 1.0, bias: Bias::None, combine: None, activation: None };
+    pub const NONE: Self = Epilogue { alpha: 1.0, bias: Bias::None, combine: None, activation: None };
 
     /// With one bias per column.
-    pub const fn bias(ptr: *const f32) -> Epilogue {
+    pub const fn bias(ptr: *const T) -> Self {
         Epilogue { bias: Bias::PerColumn(ptr), ..Self::NONE }
     }
 
     /// With an activation.
-    pub const fn with(self, activation: Unary) -> Epilogue {
+    pub const fn with(self, activation: Unary) -> Self
+    where
+        T: Copy,
+    {
         Epilogue { activation: Some(activation), ..self }
     }
 }
@@ -68,11 +73,11 @@ impl Epilogue {
 /// Applies the epilogue to a tile at (row, col) and writes it; `width` columns are left from `col` on.
 #[inline(always)]
 #[allow(clippy::too_many_arguments)]
-pub(super) unsafe fn finish<S: Simd, const R: usize, const V: usize>(
+pub(super) unsafe fn finish<S: Simd, O: Packed, const R: usize, const V: usize>(
     s: S,
-    e: &Epilogue,
+    e: &Epilogue<O>,
     acc: &mut [[S::F; V]; R],
-    c: *mut f32,
+    c: *mut O,
     stride: usize,
     row: usize,
     col: usize,
@@ -92,21 +97,23 @@ pub(super) unsafe fn finish<S: Simd, const R: usize, const V: usize>(
                 *x = s.max_raw(s.zero(), *x);
             }
         }
+        store_tile(s, acc, out, stride, width);
         match (e.activation, e.combine.filter(|x| x.after)) {
-            (None | Some(Unary::Relu), None) => store_tile(s, acc, out, stride, width),
+            (None | Some(Unary::Relu), None) => {}
             (activation, after) => {
                 let activation = activation.filter(|a| *a != Unary::Relu);
-                store_tile(s, acc, out, stride, width);
-                second_pass(s, activation, after, out, stride, (R, width.min(V * LANES)), (row, col));
+                let (rows, width) = (R, width.min(V * LANES));
+                // Done through memory, and as a call, so that one copy of each function serves every tile size.
+                s.enter(SecondPass { activation, after, out, stride, rows, width, row, col });
             }
         }
     }
 }
 
 #[inline(always)]
-unsafe fn linear<S: Simd, const R: usize, const V: usize>(
+unsafe fn linear<S: Simd, O: Packed, const R: usize, const V: usize>(
     s: S,
-    e: &Epilogue,
+    e: &Epilogue<O>,
     acc: &mut [[S::F; V]; R],
     row: usize,
     col: usize,
@@ -115,7 +122,7 @@ unsafe fn linear<S: Simd, const R: usize, const V: usize>(
     if e.alpha != 1.0 {
         let alpha = s.splat(e.alpha);
         for x in acc.as_flattened_mut() {
-            *x = s.mul(*x, alpha);
+            *x = s.mul(O::round(s, *x), alpha);
         }
     }
     match e.bias {
@@ -123,18 +130,18 @@ unsafe fn linear<S: Simd, const R: usize, const V: usize>(
         Bias::PerColumn(p) => {
             for v in 0..V {
                 // SAFETY: the caller promises a bias for each column.
-                let b = unsafe { s.load_upto(p.add(col + v * LANES), lanes_of(v, width)) };
+                let b = unsafe { O::load(s, p.add(col + v * LANES), lanes_of(v, width)) };
                 for x in acc.iter_mut() {
-                    x[v] = s.add(x[v], b);
+                    x[v] = s.add(O::round(s, x[v]), b);
                 }
             }
         }
         Bias::PerRow(p) => {
             for (r, xs) in acc.iter_mut().enumerate() {
                 // SAFETY: the caller promises a bias for each row.
-                let b = s.splat(unsafe { *p.add(row + r) });
+                let b = s.splat(unsafe { *p.add(row + r) }.widen());
                 for x in xs {
-                    *x = s.add(*x, b);
+                    *x = s.add(O::round(s, *x), b);
                 }
             }
         }
@@ -142,9 +149,9 @@ unsafe fn linear<S: Simd, const R: usize, const V: usize>(
 }
 
 #[inline(always)]
-unsafe fn combine<S: Simd, const R: usize, const V: usize>(
+unsafe fn combine<S: Simd, O: Packed, const R: usize, const V: usize>(
     s: S,
-    with: &Combine,
+    with: &Combine<O>,
     acc: &mut [[S::F; V]; R],
     row: usize,
     col: usize,
@@ -155,8 +162,8 @@ unsafe fn combine<S: Simd, const R: usize, const V: usize>(
             // SAFETY: the caller promises an operand of C's extents.
             unsafe {
                 let p = with.ptr.add((row + r) * with.row_stride + col + v * LANES);
-                let y = s.load_upto(p, lanes_of(v, width));
-                *x = binary(s, with.op, *x, y);
+                let y = O::load(s, p, lanes_of(v, width));
+                *x = binary(s, with.op, O::round(s, *x), y);
             }
         }
     }
@@ -171,25 +178,10 @@ fn binary<S: Simd>(s: S, op: BinaryOp, x: S::F, y: S::F) -> S::F {
 }
 
 /// Activation and late operand over a tile that was just written and is still in the first-level cache.
-///
-/// Done through memory, and as a call, so that one copy of each function serves every tile size.
-#[inline(always)]
-fn second_pass<S: Simd>(
-    s: S,
+struct SecondPass<O> {
     activation: Option<Unary>,
-    after: Option<Combine>,
-    out: *mut f32,
-    stride: usize,
-    (rows, width): (usize, usize),
-    (row, col): (usize, usize),
-) {
-    s.enter(SecondPass { activation, after, out, stride, rows, width, row, col });
-}
-
-struct SecondPass {
-    activation: Option<Unary>,
-    after: Option<Combine>,
-    out: *mut f32,
+    after: Option<Combine<O>>,
+    out: *mut O,
     stride: usize,
     rows: usize,
     width: usize,
@@ -197,25 +189,38 @@ struct SecondPass {
     col: usize,
 }
 
-impl crate::isa::Kernel for SecondPass {
+impl<O: Packed> crate::isa::Kernel for SecondPass<O> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        // SAFETY: the tile was written by the caller just now, and the operand has C's extents.
+        // What is not f32 is widened here.
+        let mut wide = [0.0f32; PANEL];
+        // SAFETY: the tile was written by the caller just now, and the operand has C's extents; a tile is at most
+        // a panel wide.
         unsafe {
             for r in 0..self.rows {
                 let line = self.out.add(r * self.stride);
-                if let Some(op) = self.activation {
-                    math::apply_within(s, op, line, line, self.width);
-                }
-                let Some(with) = self.after else { continue };
-                let mut j = 0;
+                let values = if const { O::GROUP == 1 } { line.cast::<f32>() } else { wide.as_mut_ptr() };
+                let mut j = if const { O::GROUP != 1 } { 0 } else { self.width };
                 while j < self.width {
                     let n = LANES.min(self.width - j);
-                    let y = s.load_upto(with.ptr.add((self.row + r) * with.row_stride + self.col + j), n);
-                    let x = s.load_upto(line.add(j), n);
-                    s.store_upto(line.add(j), n, binary(s, with.op, x, y));
+                    s.store_upto(values.add(j), n, O::load(s, line.add(j), n));
+                    j += n;
+                }
+                if let Some(op) = self.activation {
+                    math::apply_within(s, op, values, values, self.width);
+                }
+                j = 0;
+                while j < self.width {
+                    let n = LANES.min(self.width - j);
+                    if let Some(with) = self.after {
+                        let from = with.ptr.add((self.row + r) * with.row_stride + self.col + j);
+                        let x = O::round(s, s.load_upto(values.add(j), n));
+                        O::store(s, line.add(j), n, binary(s, with.op, x, O::load(s, from, n)));
+                    } else if const { O::GROUP != 1 } {
+                        O::store(s, line.add(j), n, s.load_upto(values.add(j), n));
+                    }
                     j += n;
                 }
             }

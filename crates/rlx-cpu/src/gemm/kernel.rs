@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use super::conv::{ConvRows, Window};
+use super::element::Packed;
 use super::{Gemm, PANEL};
 use crate::isa::Kernel;
 use crate::simd::{LANES, Simd};
@@ -10,6 +12,9 @@ use crate::simd::{LANES, Simd};
 ///
 /// A row is `taps()` pieces of `k` contiguous elements each, so that a convolution's window is a row too.
 pub trait Rows: Copy + Send + Sync {
+    /// What rows are made of.
+    type Element: Packed;
+
     /// Pieces of a row.
     fn taps(&self) -> usize;
 
@@ -19,33 +24,38 @@ pub trait Rows: Copy + Send + Sync {
     /// Works it out for the rows `row .. row + N`.
     fn tile<const N: usize>(&self, row: usize) -> Self::Tile<N>;
 
+    /// The same rows without their own type: products of 16-bit floats are compiled once for all sources.
+    fn any(&self) -> AnyRows<Self::Element>;
+
     /// Where piece `tap` of each of those rows starts.
-    fn pointers<const N: usize>(&self, tile: &Self::Tile<N>, tap: usize) -> [*const f32; N];
+    fn pointers<const N: usize>(&self, tile: &Self::Tile<N>, tap: usize) -> [*const Self::Element; N];
 }
 
 /// The rows of a matrix.
 #[derive(Debug, Clone, Copy)]
-pub struct Strided {
+pub struct Strided<T = f32> {
     /// The first row.
-    pub ptr: *const f32,
+    pub ptr: *const T,
     /// Elements from one row to the next; 0 and negative are fine.
     pub row_stride: isize,
 }
 
 // SAFETY: a plain address; whoever reads through it (`Gemm::run`) was promised that it may.
-unsafe impl Send for Strided {}
+unsafe impl<T> Send for Strided<T> {}
 // SAFETY: as above.
-unsafe impl Sync for Strided {}
+unsafe impl<T> Sync for Strided<T> {}
 
-impl Rows for Strided {
+impl<T: Packed> Rows for Strided<T> {
+    type Element = T;
+
     #[inline(always)]
     fn taps(&self) -> usize {
         1
     }
-    type Tile<const N: usize> = [*const f32; N];
+    type Tile<const N: usize> = [*const T; N];
 
     #[inline(always)]
-    fn tile<const N: usize>(&self, row: usize) -> [*const f32; N] {
+    fn tile<const N: usize>(&self, row: usize) -> [*const T; N] {
         let mut out = [self.ptr; N];
         for (r, p) in out.iter_mut().enumerate() {
             *p = self.ptr.wrapping_offset((row + r) as isize * self.row_stride);
@@ -53,8 +63,60 @@ impl Rows for Strided {
         out
     }
     #[inline(always)]
-    fn pointers<const N: usize>(&self, tile: &[*const f32; N], _tap: usize) -> [*const f32; N] {
+    fn pointers<const N: usize>(&self, tile: &[*const T; N], _tap: usize) -> [*const T; N] {
         *tile
+    }
+    fn any(&self) -> AnyRows<T> {
+        AnyRows::Matrix(*self)
+    }
+}
+
+/// The rows of a matrix or the windows of an image.
+#[derive(Debug, Clone, Copy)]
+pub enum AnyRows<T = f32> {
+    /// A matrix.
+    Matrix(Strided<T>),
+    /// Images.
+    Windows(ConvRows<T>),
+}
+
+/// What is worked out once for N rows of either.
+#[derive(Debug, Clone, Copy)]
+pub enum AnyTile<T, const N: usize> {
+    /// Where they begin.
+    Matrix([*const T; N]),
+    /// Their corners.
+    Windows([Window<T>; N]),
+}
+
+impl<T: Packed> Rows for AnyRows<T> {
+    type Element = T;
+    type Tile<const N: usize> = AnyTile<T, N>;
+
+    #[inline(always)]
+    fn taps(&self) -> usize {
+        match self {
+            AnyRows::Matrix(_) => 1,
+            AnyRows::Windows(w) => w.taps(),
+        }
+    }
+    #[inline(always)]
+    fn tile<const N: usize>(&self, row: usize) -> AnyTile<T, N> {
+        match self {
+            AnyRows::Matrix(m) => AnyTile::Matrix(m.tile(row)),
+            AnyRows::Windows(w) => AnyTile::Windows(w.tile(row)),
+        }
+    }
+    #[inline(always)]
+    fn pointers<const N: usize>(&self, tile: &AnyTile<T, N>, tap: usize) -> [*const T; N] {
+        match (self, tile) {
+            (AnyRows::Windows(w), AnyTile::Windows(corners)) => w.pointers(corners, tap),
+            (_, AnyTile::Matrix(starts)) => *starts,
+            (AnyRows::Matrix(_), AnyTile::Windows(_)) => unreachable!("a tile is of its own rows"),
+        }
+    }
+    fn any(&self) -> AnyRows<T> {
+        *self
     }
 }
 
@@ -99,7 +161,7 @@ impl Prefetch {
 
 /// Which part of the depth is computed.
 pub(super) struct Part {
-    /// Steps of depth (of each tap).
+    /// Groups of steps of depth (of each tap).
     pub k: Range<usize>,
     /// Whether sums start at zero rather than from C.
     pub first: bool,
@@ -149,7 +211,7 @@ pub(super) unsafe fn tile_any<S: Simd, R: Rows>(
 }
 
 /// What a tile is computed from.
-struct Tile<'a, A> {
+struct Tile<'a, A: Rows> {
     g: &'a Gemm<A>,
     row: usize,
     col: usize,
@@ -159,7 +221,7 @@ struct Tile<'a, A> {
 }
 
 /// A tile of R rows × V vectors: one function per size, so that each has the registers to itself.
-struct SizedTile<'a, A, const R: usize, const V: usize>(Tile<'a, A>);
+struct SizedTile<'a, A: Rows, const R: usize, const V: usize>(Tile<'a, A>);
 
 impl<A: Rows, const R: usize, const V: usize> Kernel for SizedTile<'_, A, R, V> {
     type Output = ();
@@ -167,30 +229,6 @@ impl<A: Rows, const R: usize, const V: usize> Kernel for SizedTile<'_, A, R, V> 
     fn run<S: Simd>(self, s: S) {
         // SAFETY: `tile_any` was promised a tile in range.
         unsafe { tile::<S, A, R, V>(s, self.0) }
-    }
-}
-
-/// One step of depth: R·V multiply-adds, each A element broadcast.
-#[inline(always)]
-unsafe fn step<S: Simd, const R: usize, const V: usize>(
-    s: S,
-    acc: &mut [[S::F; V]; R],
-    a: &[*const f32; R],
-    k: usize,
-    b: *const f32,
-) {
-    // SAFETY: the caller promises a row of the panel at `b` and `k` within each row of A.
-    unsafe {
-        let mut bv = [s.zero(); V];
-        for v in 0..V {
-            bv[v] = s.load(b.add(v * LANES));
-        }
-        for r in 0..R {
-            let x = s.splat(*a[r].add(k));
-            for v in 0..V {
-                acc[r][v] = s.mul_add(x, bv[v], acc[r][v]);
-            }
-        }
     }
 }
 
@@ -212,20 +250,26 @@ unsafe fn tile<S: Simd, A: Rows, const R: usize, const V: usize>(s: S, t: Tile<'
                 acc[r][v] = start[r][v];
             }
         }
+        // Groups that are whole; the last one may lack its second step.
         let (k0, k1) = (part.k.start, part.k.end);
+        let whole = if const { A::Element::GROUP == 1 } { k1 } else { k1.min(g.k / A::Element::GROUP) };
         let lines = g.rows.tile::<R>(row);
         for tap in 0..g.rows.taps() {
             let a = g.rows.pointers::<R>(&lines, tap);
             let mut k = k0;
-            while k < k1 {
+            while k < whole {
                 ahead_here.step(s);
                 // A count the compiler does not know: unrolled, the loads move up and the sums spill.
-                let end = (k + GROUP).min(k1);
+                let end = (k + GROUP).min(whole);
                 while k < end {
-                    step(s, &mut acc, &a, k, b);
+                    A::Element::multiply(s, &mut acc, &a, k * A::Element::GROUP, b, false);
                     k += 1;
                     b = b.add(PANEL);
                 }
+            }
+            if const { A::Element::GROUP > 1 } && k < k1 {
+                A::Element::multiply(s, &mut acc, &a, k * A::Element::GROUP, b, true);
+                b = b.add(PANEL);
             }
         }
         *ahead = ahead_here;
@@ -250,33 +294,33 @@ pub(super) fn lanes_of(v: usize, width: usize) -> usize {
 }
 
 #[inline(always)]
-unsafe fn load_tile<S: Simd, const R: usize, const V: usize>(
+unsafe fn load_tile<S: Simd, O: Packed, const R: usize, const V: usize>(
     s: S,
     acc: &mut [[S::F; V]; R],
-    c: *const f32,
+    c: *const O,
     stride: usize,
     width: usize,
 ) {
     for (r, row) in acc.iter_mut().enumerate() {
         for (v, x) in row.iter_mut().enumerate() {
             // SAFETY: the caller promises `width` readable columns in each row.
-            *x = unsafe { s.load_upto(c.add(r * stride + v * LANES), lanes_of(v, width)) };
+            *x = unsafe { O::load(s, c.add(r * stride + v * LANES), lanes_of(v, width)) };
         }
     }
 }
 
 #[inline(always)]
-pub(super) unsafe fn store_tile<S: Simd, const R: usize, const V: usize>(
+pub(super) unsafe fn store_tile<S: Simd, O: Packed, const R: usize, const V: usize>(
     s: S,
     acc: &[[S::F; V]; R],
-    c: *mut f32,
+    c: *mut O,
     stride: usize,
     width: usize,
 ) {
     for (r, row) in acc.iter().enumerate() {
         for (v, &x) in row.iter().enumerate() {
             // SAFETY: the caller promises `width` writable columns in each row.
-            unsafe { s.store_upto(c.add(r * stride + v * LANES), lanes_of(v, width), x) };
+            unsafe { O::store(s, c.add(r * stride + v * LANES), lanes_of(v, width), x) };
         }
     }
 }

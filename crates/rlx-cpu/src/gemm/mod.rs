@@ -1,4 +1,5 @@
-//! Matrix product of f32 with a packed right-hand side: `C = epilogue(A · B)`.
+//! Matrix product with a packed right-hand side: `C = epilogue(A · B)`, of f32, or of 16-bit floats with sums in f32
+//! ([`Packed`]).
 //!
 //! B is packed once into panels of [`PANEL`] = 48 columns ([`pack`]), zero-padded; A is read where it
 //! lies, row by row, through a [`Rows`] source: [`Strided`] for a matrix, [`ConvRows`] for the windows of
@@ -30,18 +31,23 @@
 //! ```
 
 mod conv;
+mod element;
 mod epilogue;
 mod generic;
 mod kernel;
 mod packing;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_short;
 
 pub use conv::ConvRows;
+pub use element::Packed;
 pub use epilogue::{Bias, BinaryOp, Combine, Epilogue};
 pub use generic::{Element, StridedMatrix, generic_gemm};
-pub use kernel::{Rows, Strided};
-pub use packing::{copy_strided, pack, packed_len, panels};
+pub use kernel::{AnyRows, Rows, Strided};
+pub(crate) use packing::pack_panel;
+pub use packing::{copy_strided, groups, pack, packed_len, packed_words, panels};
 
 use std::ops::Range;
 
@@ -61,9 +67,9 @@ const MAX_ROWS_BYTES: usize = 1 << 20;
 
 /// One product; see the [module](self).
 ///
-/// The depth of B is `rows.taps() · k`.
+/// The depth of B is `rows.taps() · k`; each tap begins a new row of words.
 #[derive(Debug, Clone, Copy)]
-pub struct Gemm<R> {
+pub struct Gemm<R: Rows> {
     /// Rows of A and C.
     pub m: usize,
     /// Columns of B and C.
@@ -75,27 +81,27 @@ pub struct Gemm<R> {
     /// B in packed panels of the whole depth.
     pub b: *const f32,
     /// The result, row-major.
-    pub c: *mut f32,
+    pub c: *mut R::Element,
     /// Elements from one row of C to the next.
     pub c_stride: usize,
     /// What is done to each element before it is written.
-    pub epilogue: Epilogue,
+    pub epilogue: Epilogue<R::Element>,
     /// The packed weights the same threads read next, as (pointer, elements): while the last panel is
     /// computed, the first panel of the calling thread's share is moved towards the cache.
     pub next: Option<Next>,
 }
 
 // SAFETY: plain addresses; `run`, which uses them, is unsafe and says what must hold across threads.
-unsafe impl<R: Send> Send for Gemm<R> {}
+unsafe impl<R: Rows> Send for Gemm<R> {}
 // SAFETY: as above.
-unsafe impl<R: Sync> Sync for Gemm<R> {}
+unsafe impl<R: Rows> Sync for Gemm<R> {}
 
 /// Packed weights of the product that runs next.
 #[derive(Debug, Clone, Copy)]
 pub struct Next {
     /// Its packed panels.
     pub b: *const f32,
-    /// Its depth.
+    /// Rows of words in each of its panels: its depth, in groups of its type.
     pub depth: usize,
     /// Its number of panels.
     pub panels: usize,
@@ -157,7 +163,12 @@ fn max_rows(isa: Isa) -> usize {
 
 impl<R: Rows> Gemm<R> {
     fn tiling(&self, max_rows: usize) -> Tiling {
-        Tiling::new(self.m, self.n, self.k * self.rows.taps(), max_rows)
+        Tiling::new(self.m, self.n, self.depth(), max_rows)
+    }
+
+    /// Rows of words in a panel.
+    fn depth(&self) -> usize {
+        groups::<R::Element>(self.k) * self.rows.taps()
     }
 
     /// Into how many tasks the product is cut: a function of shape and instruction set.
@@ -168,16 +179,21 @@ impl<R: Rows> Gemm<R> {
     /// Computes a range of the tasks.
     ///
     /// # Safety
-    /// Every row of A must be readable for `k` elements per tap, `b` must hold `packed_len(taps·k, n)`
-    /// packed elements, the m×n elements of C must be writable and, like those of the epilogue's
+    /// Every row of A must be readable for `k` elements per tap, `b` must hold `packed_words(k, n)` packed
+    /// words per tap, the m×n elements of C must be writable and, like those of the epilogue's
     /// operands, in bounds. C may be the same memory as an [`Epilogue::combine`] with equal strides that
     /// comes before the activation, and must not overlap anything else. No two threads may run the same task at once.
     pub unsafe fn run(&self, isa: Isa, tasks: Range<usize>) {
-        isa.run(RunTasks { gemm: self, tasks });
+        if const { R::Element::GROUP == 1 } {
+            return isa.run(RunTasks { gemm: self, tasks });
+        }
+        let Gemm { m, n, k, b, c, c_stride, epilogue, next, .. } = *self;
+        let any = Gemm { m, n, k, rows: self.rows.any(), b, c, c_stride, epilogue, next };
+        R::Element::run(isa, RunTasks { gemm: &any, tasks });
     }
 }
 
-struct RunTasks<'a, R> {
+struct RunTasks<'a, R: Rows> {
     gemm: &'a Gemm<R>,
     tasks: Range<usize>,
 }
@@ -215,7 +231,7 @@ unsafe fn prefetch_target<R: Rows>(
     next_task: usize,
     mine: &Range<usize>,
 ) -> Prefetch {
-    let depth = g.k * g.rows.taps();
+    let depth = g.depth();
     if next_task < mine.end {
         let (panel, _) = t.place(next_task);
         return Prefetch::new(g.b.wrapping_add(panel * depth * PANEL), depth * PANEL);
@@ -241,19 +257,20 @@ unsafe fn run_column<S: Simd, R: Rows>(
     tiles: Range<usize>,
     mut ahead: Prefetch,
 ) {
-    let taps = g.rows.taps();
-    let depth = g.k * taps;
-    // Partial sums in C need C to themselves, and one tap is the finest cut of a convolution.
-    let in_place = g.epilogue.combine.is_some_and(|c| std::ptr::eq(c.ptr, g.c));
+    let (taps, groups) = (g.rows.taps(), groups::<R::Element>(g.k));
+    let depth = groups * taps;
+    // Partial sums in C need C to themselves and its type to hold them, and one tap is the finest cut of a
+    // convolution.
+    let in_place = g.epilogue.combine.is_some_and(|c| std::ptr::eq(c.ptr, g.c)) || R::Element::GROUP != 1;
     let blocks = if in_place || taps != 1 { 1 } else { depth.div_ceil(MAX_DEPTH).max(1) };
-    let block_k = if taps == 1 { g.k.div_ceil(blocks) } else { g.k };
+    let block_k = if taps == 1 { groups.div_ceil(blocks) } else { groups };
     ahead.spread(tiles.len() * depth);
     // SAFETY: the caller's promises; offsets stay within panel and row.
     unsafe {
         let b = g.b.add(panel * depth * PANEL);
         for block in 0..blocks {
             let k0 = block * block_k;
-            let k1 = (k0 + block_k).min(g.k);
+            let k1 = (k0 + block_k).min(groups);
             let part = kernel::Part { k: k0..k1, first: block == 0, last: block + 1 == blocks };
             for tile in tiles.clone() {
                 let rows = tiling.tile_rows(tile, g.m);

@@ -1,7 +1,8 @@
 //! Attention: for each head and block of queries, scores, softmax and the weighted sum of the values.
 //!
 //! A task packs the keys and values of its head into its thread's scratch and multiplies on the packed
-//! kernel; the scores of a block of queries stay in the cache between the two products. Heads are found
+//! kernel; the scores of a block of queries stay in the cache between the two products. Operands of 16-bit floats
+//! are widened as they are packed, and everything within is f32: scores and weights are not rounded. Heads are found
 //! through strides, so `[B, S, H·D]` and `[B, H, S, D]` are the same to it. A query that may see nothing
 //! gives 0.
 
@@ -9,6 +10,8 @@ use rlx_ir::op::MaskKind;
 use rlx_ir::{DType, Graph, Node, Op, Result};
 use rlx_opt::Claim;
 
+use super::elementwise::halves::{Conversion, convert, widen_strided};
+use super::matmul::is_packed;
 use super::{BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, WORTH_NANOS, mismatch, no_kernel};
 use crate::gemm::{self, Epilogue, Gemm, Strided};
 use crate::isa::{Isa, Kernel};
@@ -19,9 +22,9 @@ use crate::simd::{LANES, Simd, max_nan};
 /// Queries of a task.
 const BLOCK: usize = 128;
 
-/// Whether operands are of f32.
+/// Whether operands are of f32, f16 or bf16.
 pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
-    let other = node.inputs[..3].iter().map(|&id| graph.shape(id).dtype()).find(|&d| d != DType::F32);
+    let other = node.inputs[..3].iter().map(|&id| graph.shape(id).dtype()).find(|&d| !is_packed(d));
     match other {
         None => Claim::Native,
         Some(dtype) => Claim::No(format!("there is no attention kernel for {dtype}")),
@@ -35,7 +38,8 @@ pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
     };
     let bool_mask = cx.step.inputs.get(3).is_some_and(|m| m.dtype == DType::Bool);
     let scale = scale.unwrap_or((1.0 / (head_dim as f64).sqrt()) as f32);
-    Ok(Box::new(Attention { heads: num_heads, head_dim, kind: mask, bool_mask, scale, bound: None }))
+    let dtype = cx.step.inputs[0].dtype;
+    Ok(Box::new(Attention { dtype, heads: num_heads, head_dim, kind: mask, bool_mask, scale, bound: None }))
 }
 
 /// One operand seen as `[batch, heads, seq, size]`.
@@ -78,14 +82,16 @@ struct Bindings {
     v: Heads,
     y: Heads,
     mask: Option<(At, Layout)>,
-    /// Elements of scratch for packed keys, packed values, and scores.
-    parts: [usize; 3],
+    /// Elements of scratch for packed keys, packed values, scores, and what 16-bit operands are widened into:
+    /// queries, keys or values, the mask's row.
+    parts: [usize; 6],
     worth: bool,
 }
 
 /// A bound attention.
 #[derive(Debug, Clone)]
 struct Attention {
+    dtype: DType,
     heads: usize,
     head_dim: usize,
     kind: MaskKind,
@@ -127,7 +133,16 @@ impl StepKernel for Attention {
         };
         let scores =
             sq.min(BLOCK).checked_mul(sk).ok_or_else(|| mismatch("an attention that is too large"))?;
-        let parts = [size(d, sk)?, size(sk, dv)?, scores.next_multiple_of(16)];
+        let wide = |n: usize| if self.dtype == DType::F32 { 0 } else { n.next_multiple_of(16) };
+        let block = sq.min(BLOCK);
+        let parts = [
+            size(d, sk)?,
+            size(sk, dv)?,
+            scores.next_multiple_of(16),
+            wide(block * d.max(dv)),
+            wide(sk * d.max(dv)),
+            sk.next_multiple_of(16),
+        ];
         let nanos = (b * h * sq) as f64 * sk as f64 * ((d + dv) as f64 / 30.0 + 0.35);
         self.bound = Some(Bindings { q, k, v, y, mask, parts, worth: nanos > WORTH_NANOS });
         Ok(Needs { thread_scratch: parts.iter().sum::<usize>() * 4, shared_scratch: 0, nanos })
@@ -137,7 +152,7 @@ impl StepKernel for Attention {
         let Some(s) = &self.bound else { return Err(mismatch("a step that was not bound")) };
         let [b, h, sq, _] = s.q.dims;
         let blocks = sq.div_ceil(BLOCK);
-        let base = |x: &Heads| cx.shared::<f32>(x.at);
+        let base = |x: &Heads| cx.shared::<u8>(x.at);
         let operands = [base(&s.q), base(&s.k), base(&s.v), base(&s.y)];
         let mask = s.mask.map(|(at, _)| cx.shared::<u8>(at));
         let isa = cx.isa;
@@ -171,7 +186,7 @@ impl Attention {
         &self,
         s: &Bindings,
         isa: Isa,
-        [q, k, v, y]: [Shared<f32>; 4],
+        [q, k, v, y]: [Shared<u8>; 4],
         mask: Option<Shared<u8>>,
         scratch: *mut f32,
         (b, h, block): (usize, usize, usize),
@@ -181,23 +196,29 @@ impl Attention {
         let kv = h / (heads / kv_heads);
         let (keys, values) = (scratch, scratch.wrapping_add(s.parts[0]));
         let scores = values.wrapping_add(s.parts[1]);
+        let wide = scores.wrapping_add(s.parts[2]);
+        let wide_row = wide.wrapping_add(s.parts[3] + s.parts[4]);
         let (first, rows) = (block * BLOCK, BLOCK.min(sq - block * BLOCK));
+        let size = self.dtype.size_bytes() as isize;
+        let at = |p: Shared<u8>, h: &Heads, head: usize, row: usize| {
+            p.get().wrapping_offset((h.head(b, head) + row as isize * h.strides[2]) * size)
+        };
         // SAFETY: the caller's promise.
         unsafe {
             if *packed != Some((b, kv)) {
-                let (from, [_, _, row, column]) = (k.get().wrapping_offset(s.k.head(b, kv)), s.k.strides);
-                gemm::pack(from, column, row, d, sk, keys, 0..gemm::panels(sk));
-                let (from, [_, _, row, column]) = (v.get().wrapping_offset(s.v.head(b, kv)), s.v.strides);
-                gemm::pack(from, row, column, sk, dv, values, 0..gemm::panels(dv));
+                let turned = wide.wrapping_add(s.parts[3]);
+                let [_, _, row, column] = s.k.strides;
+                self.pack(isa, at(k, &s.k, kv, 0), [column, row], [d, sk], keys, turned);
+                let [_, _, row, column] = s.v.strides;
+                self.pack(isa, at(v, &s.v, kv, 0), [row, column], [sk, dv], values, turned);
                 *packed = Some((b, kv));
             }
-            let row_stride = s.q.strides[2];
-            let ptr = q.get().wrapping_offset(s.q.head(b, h) + first as isize * row_stride);
+            let queries = self.rows(isa, at(q, &s.q, h, first), s.q.strides[2], [rows, d], wide);
             let to_scores = Gemm {
                 m: rows,
                 n: sk,
                 k: d,
-                rows: Strided { ptr, row_stride },
+                rows: queries,
                 b: keys,
                 c: scores,
                 c_stride: sk,
@@ -206,22 +227,77 @@ impl Attention {
             };
             to_scores.run(isa, 0..to_scores.tasks(isa));
             for row in 0..rows {
-                self.weigh(s, isa, mask, scores.wrapping_add(row * sk), (b, h, first + row));
+                let place = (b, h, first + row);
+                self.weigh(s, isa, mask, scores.wrapping_add(row * sk), wide_row, place);
             }
-            let c = y.get().wrapping_offset(s.y.head(b, h) + first as isize * s.y.strides[2]);
+            let c = at(y, &s.y, h, first);
+            let narrow = self.dtype != DType::F32;
+            let (out, c_stride) = if narrow { (wide, dv) } else { (c.cast(), s.y.strides[2] as usize) };
             let to_result = Gemm {
                 m: rows,
                 n: dv,
                 k: sk,
                 rows: Strided { ptr: scores, row_stride: sk as isize },
                 b: values,
-                c,
-                c_stride: s.y.strides[2] as usize,
+                c: out,
+                c_stride,
                 epilogue: Epilogue::NONE,
                 next: None,
             };
             to_result.run(isa, 0..to_result.tasks(isa));
+            for row in 0..if narrow { rows } else { 0 } {
+                let to = c.wrapping_offset(row as isize * s.y.strides[2] * size);
+                convert(isa, Conversion::Narrow, self.dtype, wide.wrapping_add(row * dv).cast(), to, dv);
+            }
         }
+    }
+
+    /// Packs the `k`×`n` matrix at `from`, of these row and column strides, as f32. `turned` has room for it.
+    unsafe fn pack(
+        &self,
+        isa: Isa,
+        from: *const u8,
+        [row, column]: [isize; 2],
+        [k, n]: [usize; 2],
+        to: *mut f32,
+        turned: *mut f32,
+    ) {
+        let panels = 0..gemm::panels(n);
+        // SAFETY: the caller's promise; one of the two strides is that of neighbours where it can be.
+        unsafe {
+            if self.dtype == DType::F32 {
+                return gemm::pack(from.cast::<f32>(), row, column, k, n, to, panels);
+            }
+            let (by_column, lines, len) = if row == 1 { (true, n, k) } else { (false, k, n) };
+            let (step, stride) = if by_column { (column, row) } else { (row, column) };
+            for line in 0..lines {
+                let source = from.wrapping_offset(line as isize * step * self.dtype.size_bytes() as isize);
+                widen_strided(isa, self.dtype, source, stride, turned.wrapping_add(line * len), len);
+            }
+            let (row, column) = if by_column { (1, len as isize) } else { (len as isize, 1) };
+            gemm::pack(turned.cast_const(), row, column, k, n, to, panels);
+        }
+    }
+
+    /// Rows of f32: where they lie, or widened into `wide`.
+    unsafe fn rows(
+        &self,
+        isa: Isa,
+        from: *const u8,
+        row_stride: isize,
+        [rows, columns]: [usize; 2],
+        wide: *mut f32,
+    ) -> Strided {
+        if self.dtype == DType::F32 {
+            return Strided { ptr: from.cast(), row_stride };
+        }
+        for row in 0..rows {
+            let source = from.wrapping_offset(row as isize * row_stride * self.dtype.size_bytes() as isize);
+            let to = wide.wrapping_add(row * columns);
+            // SAFETY: the caller's promise.
+            unsafe { convert(isa, Conversion::Widen, self.dtype, source, to.cast(), columns) }
+        }
+        Strided { ptr: wide, row_stride: columns as isize }
     }
 
     /// Turns the scores of one query into weights.
@@ -231,6 +307,7 @@ impl Attention {
         isa: Isa,
         mask: Option<Shared<u8>>,
         scores: *mut f32,
+        wide: *mut f32,
         (b, h, query): (usize, usize, usize),
     ) {
         let (sq, sk) = (s.q.dims[2], s.k.dims[2]);
@@ -246,12 +323,18 @@ impl Attention {
             if let (Some(mask), Some((_, layout)), MaskKind::Custom) = (mask, &s.mask, self.kind) {
                 let stride = layout.strides();
                 let at = b as isize * stride[0] + h as isize * stride[1] + query as isize * stride[2];
-                let largest = if stride[3] == 1 && !self.bool_mask {
-                    let mask = mask.get().cast::<f32>().wrapping_offset(at);
-                    isa.run(AddMask { row: &mut *row, mask })
-                } else {
-                    apply_mask(row, mask.get(), at, stride[3], self.bool_mask);
+                let largest = if self.bool_mask {
+                    apply_mask(row, mask.get().wrapping_offset(at), stride[3]);
                     row.iter().copied().fold(f32::NEG_INFINITY, max_nan)
+                } else {
+                    let size = self.dtype.size_bytes() as isize;
+                    let from = mask.get().wrapping_offset(at * size);
+                    let direct = self.dtype == DType::F32 && stride[3] == 1;
+                    if !direct {
+                        widen_strided(isa, self.dtype, from, stride[3], wide, row.len());
+                    }
+                    let mask = if direct { from.cast::<f32>() } else { wide }.cast_const();
+                    isa.run(AddMask { row: &mut *row, mask })
                 };
                 if largest == f32::NEG_INFINITY {
                     return row.fill(0.0);
@@ -303,22 +386,15 @@ impl Kernel for AddMask<'_> {
     }
 }
 
-/// Adds a row of the mask, or takes out what it does not allow.
+/// Takes out what a row of a mask of bools does not allow.
 ///
 /// # Safety
 /// The mask's row must be readable.
-unsafe fn apply_mask(row: &mut [f32], mask: *const u8, at: isize, stride: isize, is_bool: bool) {
+unsafe fn apply_mask(row: &mut [f32], mask: *const u8, stride: isize) {
     for (j, x) in row.iter_mut().enumerate() {
-        let place = at + j as isize * stride;
         // SAFETY: the caller's promise.
-        unsafe {
-            if is_bool {
-                if *mask.wrapping_offset(place) == 0 {
-                    *x = f32::NEG_INFINITY;
-                }
-            } else {
-                *x += *mask.cast::<f32>().wrapping_offset(place);
-            }
+        if unsafe { *mask.wrapping_offset(j as isize * stride) } == 0 {
+            *x = f32::NEG_INFINITY;
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Convolution of channels-last f32 images as a matrix product: the rows are the windows, read where they
+//! Convolution of channels-last images of f32, f16 or bf16 as a matrix product: the rows are the windows, read where they
 //! lie ([`ConvRows`]), the columns the output channels.
 //!
 //! * A kernel of one pixel is a plain product.
@@ -16,15 +16,15 @@ use rlx_opt::Claim;
 
 use super::depthwise::{self, is_depthwise, pair};
 use super::epilogue::Tail;
-use super::matmul::run_gemm;
+use super::matmul::{is_packed, packed_bytes, run_gemm};
 use super::pack::pack_conv;
 use super::region::Anchored;
 use super::{
     BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, Upcoming, WORTH_NANOS, mismatch, no_kernel,
-    window_generic,
+    packed_type, window_generic,
 };
 use crate::alloc::Buffer;
-use crate::gemm::{self, Bias, ConvRows, Epilogue, Gemm, Next, Strided};
+use crate::gemm::{self, Bias, ConvRows, Epilogue, Gemm, Next, Packed, Strided};
 use crate::program::allocate;
 use crate::program::layout::{At, Bound, Layout};
 
@@ -38,7 +38,7 @@ const F32_PER_NANO: f64 = 40.0;
 pub(crate) fn is_fast(op: &Op, x: &rlx_ir::Shape) -> bool {
     let Op::Conv { groups, format, .. } = op else { return false };
     let depthwise = *groups > 1 && x.dims().last().and_then(|d| d.as_static()) == Some(*groups);
-    *format == DataFormat::ChannelsLast && x.dtype() == DType::F32 && x.rank() <= 4 && !depthwise
+    *format == DataFormat::ChannelsLast && is_packed(x.dtype()) && x.rank() <= 4 && !depthwise
 }
 
 /// Whether a convolution has a kernel of f32 vectors, which may anchor a region.
@@ -63,22 +63,23 @@ pub(crate) fn pack_format(node: &Node, input: usize, graph: &Graph) -> Option<Pa
 pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
     let node = cx.node();
     if is_depthwise(&node.op, cx.module.graph.shape(node.inputs[0]), &node.shape) {
-        return depthwise::boxed(&node.op, (0..node.inputs.len()).collect(), None);
+        let inputs = (0..node.inputs.len()).collect();
+        return depthwise::boxed(&node.op, node.shape.dtype(), inputs, None);
     }
     if !is_fast(&node.op, cx.module.graph.shape(node.inputs[0])) {
         return window_generic::compile(cx);
     }
     let inputs = (0..node.inputs.len()).collect();
-    Conv::boxed(&node.op, inputs, Tail::NONE)
+    Conv::boxed(&node.op, node.shape.dtype(), inputs, Tail::NONE)
 }
 
 /// The kernel of a convolution with the region behind it.
 pub(crate) fn anchored(anchor: &Node, body: &Graph, region: Anchored) -> Result<Box<dyn StepKernel>> {
     let (op, inputs) = (&anchor.op, region.inputs.clone());
     if is_depthwise(op, body.shape(anchor.inputs[0]), &anchor.shape) {
-        return depthwise::boxed(op, inputs, Some(region));
+        return depthwise::boxed(op, anchor.shape.dtype(), inputs, Some(region));
     }
-    Conv::boxed(op, inputs, Tail::of(region))
+    Conv::boxed(op, anchor.shape.dtype(), inputs, Tail::of(region))
 }
 
 /// Vertical and horizontal numbers of the window; images of one line for one spatial dimension.
@@ -130,6 +131,7 @@ struct Shape {
 /// A bound convolution.
 #[derive(Clone)]
 struct Conv {
+    dtype: DType,
     inputs: Vec<usize>,
     groups: usize,
     window: Window,
@@ -140,7 +142,7 @@ struct Conv {
 }
 
 impl Conv {
-    fn boxed(op: &Op, inputs: Vec<usize>, tail: Tail) -> Result<Box<dyn StepKernel>> {
+    fn boxed(op: &Op, dtype: DType, inputs: Vec<usize>, tail: Tail) -> Result<Box<dyn StepKernel>> {
         let Op::Conv { strides, pads, dilations, groups, .. } = op else {
             return Err(no_kernel(op, "it is no convolution"));
         };
@@ -151,7 +153,8 @@ impl Conv {
             before: pair(before, 0),
             after: pair(after, 0),
         };
-        Ok(Box::new(Conv { inputs, groups: *groups, window, tail, zeros: None, shape: None, next: None }))
+        let groups = *groups;
+        Ok(Box::new(Conv { dtype, inputs, groups, window, tail, zeros: None, shape: None, next: None }))
     }
 
     /// Dimensions and strides of the image as `[n, h, w, c]`.
@@ -235,26 +238,27 @@ impl Conv {
 impl StepKernel for Conv {
     fn bind(&mut self, cx: &BindCx<'_>) -> Result<Needs> {
         let flat = cx.outputs[0].layout.range(0, cx.outputs[0].layout.rank().saturating_sub(1)).flat();
-        let (result, mut needs) = self.tail.bind(cx, DType::F32, &|_| flat.is_some())?;
+        let (result, mut needs) = self.tail.bind(cx, self.dtype, &|_| flat.is_some())?;
         let mut s = self.shape(cx, &result)?;
         let depth = s.kernel[0] * s.kernel[1] * s.channels;
         let large = || mismatch("a convolution that is too large");
         s.parts[0] = self.tail.scratch_bytes();
         if s.route == Route::Bordered {
             let [h, w] = self.bordered(&s);
-            let elements = s.batch.checked_mul(h * w).and_then(|n| n.checked_mul(s.channels * 4));
+            let pixel = self.bordered_pixel(&s) * self.dtype.size_bytes();
+            let elements = s.batch.checked_mul(h * w).and_then(|n| n.checked_mul(pixel));
             s.parts[1] = elements.ok_or_else(large)?.next_multiple_of(64);
         }
         if !s.packed {
-            let one = gemm::packed_len(depth, s.filters).and_then(|n| n.checked_mul(4 * self.groups));
-            s.parts[2] = one.ok_or_else(large)?;
+            let all = self.group_bytes(&s).and_then(|n| n.checked_mul(self.groups));
+            s.parts[2] = all.ok_or_else(large)?;
         }
         needs.shared_scratch = s.parts.iter().sum();
         let rows = s.batch * s.out[0] * s.out[1];
         let nanos = rows as f64 * (depth * s.filters * self.groups) as f64 / F32_PER_NANO;
         s.worth = nanos > WORTH_NANOS;
         needs.nanos += nanos;
-        let zeros = s.channels * 4;
+        let zeros = s.channels * self.dtype.size_bytes();
         if self.zeros.as_ref().is_none_or(|z| z.len() < zeros) {
             self.zeros = Some(Arc::new(allocate(zeros)?));
         }
@@ -268,16 +272,11 @@ impl StepKernel for Conv {
         };
         // SAFETY: the caller's promise, and scratch was asked for when the step was bound.
         unsafe {
-            let weights = self.weights_at(cx, s);
-            if s.route == Route::Bordered {
-                self.copy_with_border(cx, s);
-            }
-            let depth = s.kernel[0] * s.kernel[1] * s.channels;
-            let per_group = gemm::packed_len(depth, s.filters).unwrap_or(0);
-            for group in 0..self.groups {
-                let b = weights.get().wrapping_add(group * per_group);
-                self.product(cx, s, group, b, zeros.as_ptr().cast());
-            }
+            packed_type!(
+                self.dtype,
+                T => self.run_as::<T>(cx, s, zeros.as_ptr().cast()),
+                _ => return Err(mismatch(format!("a convolution of {}", self.dtype)))
+            );
             self.tail.finish(cx);
         }
         Ok(())
@@ -285,7 +284,8 @@ impl StepKernel for Conv {
 
     fn weights(&self) -> Upcoming {
         let s = self.shape.as_ref().filter(|s| s.packed)?;
-        Some((s.w, s.kernel[0] * s.kernel[1] * s.channels, gemm::panels(s.filters)))
+        let depth = packed_type!(self.dtype, T => gemm::groups::<T>(s.channels), _ => s.channels);
+        Some((s.w, s.kernel[0] * s.kernel[1] * depth, gemm::panels(s.filters)))
     }
 
     fn set_next(&mut self, next: Upcoming) {
@@ -294,35 +294,63 @@ impl StepKernel for Conv {
 }
 
 impl Conv {
+    /// Elements of a pixel of the copy with its border: whole groups of the type.
+    fn bordered_pixel(&self, s: &Shape) -> usize {
+        packed_type!(self.dtype, T => s.channels.next_multiple_of(T::GROUP), _ => s.channels)
+    }
+
+    /// Bytes of the packed weights of one group.
+    fn group_bytes(&self, s: &Shape) -> Option<usize> {
+        let tap = packed_bytes(self.dtype, s.channels, s.filters)?;
+        tap.checked_mul(s.kernel[0] * s.kernel[1])
+    }
+
+    /// # Safety
+    /// As [`StepKernel::run`]; the operands must be of `T`, and `zeros` as many as there are channels.
+    unsafe fn run_as<T: Packed>(&self, cx: &mut RunCx<'_, '_>, s: &Shape, zeros: *const T) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let weights = self.weights_at::<T>(cx, s);
+            if s.route == Route::Bordered {
+                self.copy_with_border::<T>(cx, s);
+            }
+            let words = self.group_bytes(s).unwrap_or(0) / 4;
+            for group in 0..self.groups {
+                let b = weights.get().wrapping_add(group * words);
+                self.product::<T>(cx, s, group, b, zeros);
+            }
+        }
+    }
+
     /// Where the packed weights are; packs them now if nobody has.
-    unsafe fn weights_at(&self, cx: &mut RunCx<'_, '_>, s: &Shape) -> Shared<f32> {
+    unsafe fn weights_at<T: Packed>(&self, cx: &mut RunCx<'_, '_>, s: &Shape) -> Shared<f32> {
         if s.packed {
             return cx.shared(s.w);
         }
         let to = Shared::new(cx.shared_scratch.wrapping_add(s.parts[0] + s.parts[1]).cast::<f32>());
-        let from = cx.shared::<f32>(s.w);
+        let from = cx.shared::<T>(s.w);
         let (groups, panels) = (self.groups, gemm::panels(s.filters));
-        let depth = s.kernel[0] * s.kernel[1] * s.channels;
-        let per_group = gemm::packed_len(depth, s.filters).unwrap_or(0);
+        let per_group = self.group_bytes(s).unwrap_or(0) / 4;
         cx.parallel(s.worth, groups * panels, &|range, _| {
             for unit in range {
                 let (group, panel) = (unit / panels, unit % panels);
                 let to = to.get().wrapping_add(group * per_group);
                 let rows = group * s.filters..(group + 1) * s.filters;
                 // SAFETY: the view lies within its buffer; panels are disjoint.
-                unsafe { pack_conv(from.get(), &s.weights, rows, to, panel..panel + 1) }
+                unsafe { pack_conv(from.get().cast_const(), &s.weights, rows, to, panel..panel + 1) }
             }
         });
         to
     }
 
     /// Copies the images into scratch, with zeros around them.
-    unsafe fn copy_with_border(&self, cx: &mut RunCx<'_, '_>, s: &Shape) {
+    unsafe fn copy_with_border<T: Packed>(&self, cx: &mut RunCx<'_, '_>, s: &Shape) {
         let [h, w] = self.bordered(s);
         let [top, left] = self.window.before;
-        let to = Shared::new(cx.shared_scratch.wrapping_add(s.parts[0]).cast::<f32>());
-        let from = cx.shared::<f32>(s.x);
-        let (c, [image, line, pixel]) = (s.channels, s.strides);
+        let to = Shared::new(cx.shared_scratch.wrapping_add(s.parts[0]).cast::<T>());
+        let from = cx.shared::<T>(s.x);
+        let (count, [image, line, pixel]) = (s.channels, s.strides);
+        let c = count.next_multiple_of(T::GROUP);
         cx.parallel(s.worth, s.batch * h, &|range, _| {
             for row in range {
                 let (n, y) = (row / h, row % h);
@@ -331,28 +359,29 @@ impl Conv {
                 unsafe {
                     let out = std::slice::from_raw_parts_mut(to.get().wrapping_add(row * w * c), w * c);
                     if y < top || y >= top + s.size[0] {
-                        out.fill(0.0);
+                        out.fill(T::zero());
                         continue;
                     }
                     let source = from.get().wrapping_add(n * image + (y - top) * line);
                     let (inside, width) = (&mut out[left * c..], s.size[1] * c);
-                    if pixel == c {
+                    if pixel == c && count == c {
                         std::ptr::copy_nonoverlapping(source, inside.as_mut_ptr(), width);
                     } else {
                         for x in 0..s.size[1] {
                             let to = inside[x * c..].as_mut_ptr();
-                            std::ptr::copy_nonoverlapping(source.wrapping_add(x * pixel), to, c);
+                            std::ptr::copy_nonoverlapping(source.wrapping_add(x * pixel), to, count);
+                            inside[x * c + count..(x + 1) * c].fill(T::zero());
                         }
                     }
-                    out[..left * c].fill(0.0);
-                    out[left * c + width..].fill(0.0);
+                    out[..left * c].fill(T::zero());
+                    out[left * c + width..].fill(T::zero());
                 }
             }
         });
     }
 
-    fn epilogue(&self, cx: &RunCx<'_, '_>, s: &Shape, group: usize) -> Epilogue {
-        let mut epilogue = self.tail.epilogue(cx);
+    fn epilogue<T>(&self, cx: &RunCx<'_, '_>, s: &Shape, group: usize) -> Epilogue<T> {
+        let mut epilogue = self.tail.epilogue::<T>(cx);
         if let Some(at) = s.bias {
             epilogue.bias = Bias::PerColumn(cx.ptr(at));
         }
@@ -365,16 +394,16 @@ impl Conv {
         epilogue
     }
 
-    unsafe fn product(
+    unsafe fn product<T: Packed>(
         &self,
         cx: &mut RunCx<'_, '_>,
         s: &Shape,
         group: usize,
         b: *const f32,
-        zeros: *const f32,
+        zeros: *const T,
     ) {
         let isa = cx.isa;
-        let input = cx.ptr::<f32>(s.x).wrapping_add(group * s.channels).cast_const();
+        let input = cx.ptr::<T>(s.x).wrapping_add(group * s.channels).cast_const();
         let next = self.next.map(|(at, depth, panels)| Next { b: cx.ptr(at), depth, panels });
         let windows = ConvRows {
             input,
@@ -395,7 +424,7 @@ impl Conv {
             k: s.channels,
             rows: windows,
             b,
-            c: cx.ptr::<f32>(s.y).wrapping_add(group * s.filters),
+            c: cx.ptr::<T>(s.y).wrapping_add(group * s.filters),
             c_stride: s.c_stride,
             epilogue: self.epilogue(cx, s, group),
             next,
@@ -411,7 +440,7 @@ impl Conv {
                 }
                 Route::Bordered => {
                     let [h, w] = self.bordered(s);
-                    let c = s.channels;
+                    let c = self.bordered_pixel(s);
                     let rows = ConvRows {
                         input: cx.shared_scratch.wrapping_add(s.parts[0]).cast(),
                         size: [h, w],

@@ -1,13 +1,14 @@
-//! Depthwise convolution of channels-last f32 images: every channel has a kernel of its own, so channels run
+//! Depthwise convolution of channels-last images of f32, f16 or bf16: every channel has a kernel of its own, so channels run
 //! in vectors over weights `[k…, C]`.
 
 use rlx_ir::op::{DataFormat, PackFormat};
 use rlx_ir::{DType, Graph, Node, Op, Result};
 
 use super::epilogue::Tail;
+use super::matmul::is_packed;
 use super::region::Anchored;
-use super::{BindCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel};
-use crate::gemm::Bias;
+use super::{BindCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel, packed_type};
+use crate::gemm::{Bias, Packed};
 use crate::program::layout::{At, Bound, Layout};
 use crate::window::{WindowPass, Windows};
 
@@ -15,7 +16,7 @@ use crate::window::{WindowPass, Windows};
 pub(crate) fn is_depthwise(op: &Op, x: &rlx_ir::Shape, result: &rlx_ir::Shape) -> bool {
     let Op::Conv { groups, format: DataFormat::ChannelsLast, .. } = op else { return false };
     let channels = |s: &rlx_ir::Shape| s.dims().last().and_then(|d| d.as_static()) == Some(*groups);
-    *groups > 1 && channels(x) && channels(result) && x.dtype() == DType::F32 && x.rank() <= 4
+    *groups > 1 && channels(x) && channels(result) && is_packed(x.dtype()) && x.rank() <= 4
 }
 
 /// The format the weights are wanted in.
@@ -27,6 +28,7 @@ pub(crate) fn pack_format(node: &Node, input: usize, graph: &Graph) -> Option<Pa
 /// A bound depthwise convolution.
 #[derive(Debug, Clone)]
 pub(crate) struct Depthwise {
+    dtype: DType,
     inputs: Vec<usize>,
     stride: [usize; 2],
     dilation: [usize; 2],
@@ -59,11 +61,17 @@ pub(crate) fn pair(v: &[usize], fill: usize) -> [usize; 2] {
 }
 
 /// The kernel, with the region behind it if there is one.
-pub(crate) fn boxed(op: &Op, inputs: Vec<usize>, region: Option<Anchored>) -> Result<Box<dyn StepKernel>> {
+pub(crate) fn boxed(
+    op: &Op,
+    dtype: DType,
+    inputs: Vec<usize>,
+    region: Option<Anchored>,
+) -> Result<Box<dyn StepKernel>> {
     let Op::Conv { strides, pads, dilations, .. } = op else {
         return Err(no_kernel(op, "it is no convolution"));
     };
     Ok(Box::new(Depthwise {
+        dtype,
         inputs,
         stride: pair(strides, 1),
         dilation: pair(dilations, 1),
@@ -83,8 +91,10 @@ fn image(b: &Bound) -> Result<[usize; 4]> {
 
 impl StepKernel for Depthwise {
     fn bind(&mut self, cx: &BindCx<'_>) -> Result<Needs> {
-        let simple = |e: &super::region::EpilogueSpec| e.alpha == 1.0 && e.combine.is_none();
-        let (result, mut needs) = self.tail.bind(cx, DType::F32, &simple)?;
+        // 16-bit floats are rounded after each op, by the region's own program.
+        let long = self.dtype == DType::F32;
+        let simple = |e: &super::region::EpilogueSpec| long && e.alpha == 1.0 && e.combine.is_none();
+        let (result, mut needs) = self.tail.bind(cx, self.dtype, &simple)?;
         let (x, w) = (&cx.inputs[self.inputs[0]], &cx.inputs[self.inputs[1]]);
         let ([images, h, width, channels], [n, oh, ow, c]) = (image(x)?, image(&result)?);
         let kernel = pair(&w.dims()[2..], 1);
@@ -109,7 +119,7 @@ impl StepKernel for Depthwise {
         let packed = cx.packed[self.inputs[1]];
         let scratch = self.tail.scratch_bytes();
         if !packed {
-            needs.shared_scratch = scratch + kernel[0] * kernel[1] * c * 4;
+            needs.shared_scratch = scratch + kernel[0] * kernel[1] * c * self.dtype.size_bytes();
         }
         let nanos = (images * oh * ow * c * kernel[0] * kernel[1]) as f64 * 0.06;
         needs.nanos += nanos;
@@ -131,19 +141,36 @@ impl StepKernel for Depthwise {
 
     unsafe fn run(&self, cx: &mut RunCx<'_, '_>) -> Result<()> {
         let Some(s) = &self.bound else { return Err(mismatch("a step that was not bound")) };
-        let epilogue = self.tail.epilogue(cx);
+        // SAFETY: the caller's promise.
+        unsafe {
+            packed_type!(
+                self.dtype,
+                T => self.run_as::<T>(cx, s),
+                _ => return Err(mismatch(format!("a convolution of {}", self.dtype)))
+            );
+            self.tail.finish(cx);
+        }
+        Ok(())
+    }
+}
+
+impl Depthwise {
+    /// # Safety
+    /// As [`StepKernel::run`]; the operands must be of `T`.
+    unsafe fn run_as<T: Packed>(&self, cx: &mut RunCx<'_, '_>, s: &Numbers) {
+        let epilogue = self.tail.epilogue::<T>(cx);
         let bias = match (s.bias, epilogue.bias) {
-            (Some(at), _) => Some(cx.ptr::<f32>(at).cast_const()),
+            (Some(at), _) => Some(cx.ptr::<T>(at).cast_const()),
             (None, Bias::PerColumn(p)) => Some(p),
             (None, _) => None,
         };
         // SAFETY: the caller's promise; scratch was asked for when the step was bound.
         unsafe {
             let weights = if s.packed {
-                cx.ptr::<f32>(s.w)
+                cx.ptr::<T>(s.w)
             } else {
-                let to = cx.shared_scratch.wrapping_add(s.scratch).cast::<f32>();
-                pack_weights(cx.ptr::<f32>(s.w), &s.weights, to);
+                let to = cx.shared_scratch.wrapping_add(s.scratch).cast::<T>();
+                pack_weights(cx.ptr::<T>(s.w), &s.weights, to);
                 to
             };
             let pass = WindowPass {
@@ -156,9 +183,7 @@ impl StepKernel for Depthwise {
             };
             let isa = cx.isa;
             cx.parallel(s.worth, s.windows.tasks(), &|range, _| pass.run(isa, range));
-            self.tail.finish(cx);
         }
-        Ok(())
     }
 }
 
@@ -166,7 +191,7 @@ impl StepKernel for Depthwise {
 ///
 /// # Safety
 /// Every element of the view must be readable, and `to` writable for as many.
-pub(crate) unsafe fn pack_weights(from: *const f32, weights: &Layout, to: *mut f32) {
+pub(crate) unsafe fn pack_weights<T: Copy>(from: *const T, weights: &Layout, to: *mut T) {
     let taps = weights.range(2, weights.rank());
     let (channels, step) = (weights.dims()[0], weights.strides()[0]);
     for tap in 0..taps.elements() {

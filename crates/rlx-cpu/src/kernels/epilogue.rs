@@ -70,12 +70,12 @@ impl Tail {
     }
 
     /// The epilogue for the anchor's kernel.
-    pub(crate) fn epilogue(&self, cx: &RunCx<'_, '_>) -> Epilogue {
+    pub(crate) fn epilogue<T>(&self, cx: &RunCx<'_, '_>) -> Epilogue<T> {
         self.bound.map_or(Epilogue::NONE, |e| Epilogue {
             alpha: e.spec.alpha,
             bias: e.bias.map_or(Bias::None, |at| Bias::PerColumn(cx.ptr(at))),
             combine: e.combine.zip(e.spec.combine).map(|((at, row_stride), (_, op, after))| Combine {
-                ptr: cx.ptr::<f32>(at),
+                ptr: cx.ptr::<T>(at),
                 row_stride,
                 op,
                 after,

@@ -1,7 +1,7 @@
 //! Matrix products, alone or with the region they anchor.
 //!
-//! f32 runs on the packed kernel: weights are packed once by the init program, any other right-hand side
-//! into scratch during the step (one batch per task where there are many). Other element types take the
+//! f32, f16 and bf16 run on the packed kernel: weights are packed once by the init program, any other right-hand
+//! side into scratch during the step (one batch per task where there are many). Other element types take the
 //! plain product. Vectors are matrices of one row or column.
 
 use rlx_ir::op::PackFormat;
@@ -10,8 +10,10 @@ use rlx_opt::Claim;
 
 use super::epilogue::Tail;
 use super::region::Anchored;
-use super::{BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, Upcoming, WORTH_NANOS, mismatch};
-use crate::gemm::{self, Gemm, Next, Strided, StridedMatrix};
+use super::{
+    BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, Upcoming, WORTH_NANOS, mismatch, packed_type,
+};
+use crate::gemm::{self, Gemm, Next, Packed, Strided, StridedMatrix};
 use crate::isa::Isa;
 use crate::program::layout::{At, Bound, Layout, collapse};
 
@@ -28,10 +30,21 @@ pub(crate) fn claim(node: &Node, _: &Graph) -> Claim {
     if known { Claim::Native } else { Claim::No(format!("there is no product of {dtype} matrices")) }
 }
 
+/// Whether products of this type run on the packed kernel.
+pub(crate) fn is_packed(dtype: DType) -> bool {
+    packed_type!(dtype, T => size_of::<T>() > 0, _ => false)
+}
+
+/// Bytes of a packed `k`×`n` matrix of this type.
+pub(crate) fn packed_bytes(dtype: DType, k: usize, n: usize) -> Option<usize> {
+    let words = packed_type!(dtype, T => gemm::packed_words::<T>(k, n), _ => None);
+    words.and_then(|n| n.checked_mul(4))
+}
+
 /// The format a product wants its input in when that is known before the run.
 pub(crate) fn pack_format(node: &Node, input: usize, graph: &Graph) -> Option<PackFormat> {
     let shape = graph.shape(*node.inputs.get(input)?);
-    let fits = input == 1 && shape.rank() == 2 && shape.dtype() == DType::F32;
+    let fits = input == 1 && shape.rank() == 2 && is_packed(shape.dtype());
     fits.then_some(PackFormat::MatMulRhs)
 }
 
@@ -187,12 +200,12 @@ impl StepKernel for MatMul {
         self.shape = Shape::of(a, b, &product, packed)?;
         let s = &mut self.shape;
         let work = s.m as f64 * s.n as f64 * s.k as f64 * s.batches() as f64;
-        let rate = if self.dtype == DType::F32 { F32_PER_NANO } else { 1.0 };
+        let rate = if is_packed(self.dtype) { F32_PER_NANO } else { 1.0 };
         let nanos = work / rate;
         s.worth = nanos > WORTH_NANOS;
         needs.nanos += nanos;
-        if self.dtype == DType::F32 && !packed {
-            s.pack_bytes = gemm::packed_len(s.k, s.n).and_then(|n| n.checked_mul(4)).ok_or_else(|| {
+        if is_packed(self.dtype) && !packed {
+            s.pack_bytes = packed_bytes(self.dtype, s.k, s.n).ok_or_else(|| {
                 mismatch(format!("a right-hand side of {}×{} is too large to pack", s.k, s.n))
             })?;
             if s.batches() >= MANY_BATCHES {
@@ -207,17 +220,16 @@ impl StepKernel for MatMul {
     unsafe fn run(&self, cx: &mut RunCx<'_, '_>) -> Result<()> {
         // SAFETY: the caller's promise.
         unsafe {
-            match self.dtype {
-                DType::F32 => self.run_f32(cx),
-                _ => self.run_generic(cx),
-            }
+            packed_type!(self.dtype, T => self.run_packed::<T>(cx), _ => self.run_generic(cx));
             self.tail.finish(cx);
         }
         Ok(())
     }
 
     fn weights(&self) -> Upcoming {
-        self.shape.packed.then_some((self.shape.b, self.shape.k, gemm::panels(self.shape.n)))
+        let s = &self.shape;
+        let depth = packed_type!(self.dtype, T => gemm::groups::<T>(s.k), _ => s.k);
+        s.packed.then_some((s.b, depth, gemm::panels(s.n)))
     }
 
     fn set_next(&mut self, next: Upcoming) {
@@ -227,10 +239,10 @@ impl StepKernel for MatMul {
 
 impl MatMul {
     /// The product of one batch, with B already packed at `b`.
-    fn gemm(&self, cx: &RunCx<'_, '_>, batch: usize, b: *const f32) -> Gemm<Strided> {
+    fn gemm<T: Packed>(&self, cx: &RunCx<'_, '_>, batch: usize, b: *const f32) -> Gemm<Strided<T>> {
         let s = &self.shape;
         let [c_at, a_at, _] = self.shape.batch.map(|l| l.at(batch));
-        let mut epilogue = self.tail.epilogue(cx);
+        let mut epilogue = self.tail.epilogue::<T>(cx);
         if let Some(combine) = &mut epilogue.combine {
             combine.ptr = combine.ptr.wrapping_add(batch * s.m * combine.row_stride);
         }
@@ -238,16 +250,16 @@ impl MatMul {
             m: s.m,
             n: s.n,
             k: s.k,
-            rows: Strided { ptr: cx.ptr::<f32>(s.a).wrapping_offset(a_at), row_stride: s.a_strides[0] },
+            rows: Strided { ptr: cx.ptr::<T>(s.a).wrapping_offset(a_at), row_stride: s.a_strides[0] },
             b,
-            c: cx.ptr::<f32>(s.c).wrapping_offset(c_at),
+            c: cx.ptr::<T>(s.c).wrapping_offset(c_at),
             c_stride: s.c_stride,
             epilogue,
             next: None,
         }
     }
 
-    unsafe fn run_f32(&self, cx: &mut RunCx<'_, '_>) {
+    unsafe fn run_packed<T: Packed>(&self, cx: &mut RunCx<'_, '_>) {
         let s = &self.shape;
         let isa = cx.isa;
         // SAFETY: the caller's promise, for every product below.
@@ -255,24 +267,24 @@ impl MatMul {
             if s.packed {
                 let next = self.next.map(|(at, depth, panels)| Next { b: cx.ptr(at), depth, panels });
                 for batch in 0..s.batches() {
-                    let g = Gemm { next, ..self.gemm(cx, batch, cx.ptr(s.b)) };
+                    let g = Gemm { next, ..self.gemm::<T>(cx, batch, cx.ptr(s.b)) };
                     run_gemm(cx, isa, s.worth, &g);
                 }
             } else if s.batches() >= MANY_BATCHES {
-                self.run_batches(cx, isa);
+                self.run_batches::<T>(cx, isa);
             } else {
                 for batch in 0..s.batches() {
-                    self.run_packing(cx, isa, batch);
+                    self.run_packing::<T>(cx, isa, batch);
                 }
             }
         }
     }
 
     /// One task for each batch: packs into the thread's scratch, then multiplies.
-    unsafe fn run_batches(&self, cx: &mut RunCx<'_, '_>, isa: Isa) {
+    unsafe fn run_batches<T: Packed>(&self, cx: &mut RunCx<'_, '_>, isa: Isa) {
         let s = &self.shape;
-        let b = cx.shared::<f32>(s.b);
-        let first = self.gemm(cx, 0, std::ptr::null());
+        let b = cx.shared::<T>(s.b);
+        let first = self.gemm::<T>(cx, 0, std::ptr::null());
         let (a0, c0) = (first.rows.ptr.wrapping_offset(-s.batch[1].at(0)), first.c);
         let shared = BatchPlan { gemm: first, a: a0, c: c0 };
         cx.parallel(s.worth, s.batches(), &|range, scratch| {
@@ -298,29 +310,26 @@ impl MatMul {
     }
 
     /// All threads pack one right-hand side, then multiply by it.
-    unsafe fn run_packing(&self, cx: &mut RunCx<'_, '_>, isa: Isa, batch: usize) {
+    unsafe fn run_packing<T: Packed>(&self, cx: &mut RunCx<'_, '_>, isa: Isa, batch: usize) {
         let s = &self.shape;
         // The product itself may lie in front.
         let offset = self.tail.scratch_bytes();
         let packed = Shared::new(cx.shared_scratch.wrapping_add(offset).cast::<f32>());
-        let from = Shared::new(cx.ptr::<f32>(s.b).wrapping_offset(s.batch[2].at(batch)));
+        let from = Shared::new(cx.ptr::<T>(s.b).wrapping_offset(s.batch[2].at(batch)));
         cx.parallel(s.worth, gemm::panels(s.n), &|range, _| {
             // SAFETY: shared scratch holds the packed right-hand side; each panel is written once.
             unsafe { gemm::pack(from.get(), s.b_strides[0], s.b_strides[1], s.k, s.n, packed.get(), range) }
         });
-        let g = self.gemm(cx, batch, packed.get());
+        let g = self.gemm::<T>(cx, batch, packed.get());
         // SAFETY: the caller's promise.
         unsafe { run_gemm(cx, isa, s.worth, &g) };
     }
 
     unsafe fn run_generic(&self, cx: &mut RunCx<'_, '_>) {
-        use half::{bf16, f16};
         // SAFETY: the caller's promise; the types are those of the operands.
         unsafe {
             match self.dtype {
                 DType::F64 => self.generic::<f64>(cx),
-                DType::F16 => self.generic::<f16>(cx),
-                DType::BF16 => self.generic::<bf16>(cx),
                 DType::I8 => self.generic::<i8>(cx),
                 DType::I16 => self.generic::<i16>(cx),
                 DType::I32 => self.generic::<i32>(cx),
@@ -366,14 +375,14 @@ impl MatMul {
 }
 
 /// What the tasks of a batched product share.
-struct BatchPlan {
-    gemm: Gemm<Strided>,
-    a: *const f32,
-    c: *mut f32,
+struct BatchPlan<T: Packed> {
+    gemm: Gemm<Strided<T>>,
+    a: *const T,
+    c: *mut T,
 }
 
 // SAFETY: addresses alone; the tasks that use them write disjoint results.
-unsafe impl Sync for BatchPlan {}
+unsafe impl<T: Packed> Sync for BatchPlan<T> {}
 
 /// Runs a product on all threads.
 ///

@@ -189,6 +189,28 @@ impl RunCx<'_, '_> {
 /// Steps shorter than this are not worth a fork (a fork to a spinning helper takes a third of a microsecond).
 pub(crate) const WORTH_NANOS: f64 = 2500.0;
 
+/// Runs an expression with `$t` as the packed element type of a dtype, another for those that have none.
+macro_rules! packed_type {
+    ($dtype:expr, $t:ident => $e:expr, _ => $other:expr) => {
+        match $dtype {
+            rlx_ir::DType::F32 => {
+                type $t = f32;
+                $e
+            }
+            rlx_ir::DType::F16 => {
+                type $t = half::f16;
+                $e
+            }
+            rlx_ir::DType::BF16 => {
+                type $t = half::bf16;
+                $e
+            }
+            _ => $other,
+        }
+    };
+}
+pub(crate) use packed_type;
+
 type ClaimFn = fn(&Node, &Graph) -> Claim;
 type CompileFn = fn(&mut CompileCx<'_>) -> Result<Box<dyn StepKernel>>;
 

@@ -1,11 +1,14 @@
-//! Softmax, log-softmax, layer norm and RMS norm of contiguous rows of f32. Other element types and axes are
-//! left to decomposition.
+//! Softmax, log-softmax, layer norm and RMS norm of contiguous rows of f32, or of 16-bit floats, which are widened
+//! row by row and rounded once at the end. Other element types and axes are left to decomposition.
 
 use rlx_ir::shape::normalize_axis;
 use rlx_ir::{DType, Dim, Graph, Node, Op, Result};
 use rlx_opt::Claim;
 
+use super::elementwise::halves::{Conversion, convert};
+use super::matmul::is_packed;
 use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel};
+use crate::isa::Isa;
 use crate::program::layout::At;
 use crate::rows::{self, Norm, Softmax};
 
@@ -28,13 +31,13 @@ fn kind_of(op: &Op, rank: usize) -> Option<(Kind, usize)> {
     Some((kind, normalize_axis(axis.into(), rank).ok()?))
 }
 
-/// Whether the rows are contiguous and of f32.
+/// Whether the rows are contiguous and of f32, f16 or bf16.
 pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
     let x = graph.shape(node.inputs[0]);
     let Some((kind, axis)) = kind_of(&node.op, x.rank()) else {
         return Claim::No("it is none of softmax, layer norm, RMS norm".into());
     };
-    if x.dtype() != DType::F32 {
+    if !is_packed(x.dtype()) {
         return Claim::No(format!("there is no kernel for rows of {}", x.dtype()));
     }
     match kind {
@@ -57,6 +60,7 @@ pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
     Ok(Box::new(Rows {
         kind,
         axis,
+        dtype: node.shape.dtype(),
         x: At::NOWHERE,
         y: At::NOWHERE,
         gamma: None,
@@ -72,6 +76,7 @@ pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
 struct Rows {
     kind: Kind,
     axis: usize,
+    dtype: DType,
     x: At,
     y: At,
     gamma: Option<At>,
@@ -99,43 +104,105 @@ impl StepKernel for Rows {
         let nanos = (self.rows * self.columns) as f64
             * if matches!(self.kind, Kind::Softmax { .. }) { 0.35 } else { 0.15 };
         self.worth = nanos > WORTH_NANOS;
-        Ok(Needs::time(nanos))
+        // A row, its scale and its shift, as f32.
+        let wide = if self.dtype == DType::F32 { 0 } else { 3 * self.columns * 4 };
+        Ok(Needs { thread_scratch: wide, ..Needs::time(nanos) })
     }
 
     unsafe fn run(&self, cx: &mut RunCx<'_, '_>) -> Result<()> {
         if self.columns == 0 {
             return Ok(());
         }
-        let (x, y, isa, n) = (cx.shared::<f32>(self.x), cx.shared::<f32>(self.y), cx.isa, self.columns);
-        let gamma = self.gamma.map(|at| cx.shared::<f32>(at));
-        let beta = self.beta.map(|at| cx.shared::<f32>(at));
-        cx.parallel(self.worth, self.rows, &|range, _| {
-            let (x, y) = (x.get().wrapping_add(range.start * n), y.get().wrapping_add(range.start * n));
-            // SAFETY: all operands are dense and were sized when bound; rows are disjoint.
+        let (isa, n, size) = (cx.isa, self.columns, self.dtype.size_bytes());
+        let (x, y) = (cx.shared::<u8>(self.x), cx.shared::<u8>(self.y));
+        let vectors = [self.gamma, self.beta].map(|at| at.map(|at| cx.shared::<u8>(at)));
+        cx.parallel(self.worth, self.rows, &|range, scratch| {
+            let at = range.start * n * size;
+            let (x, y) = (x.get().wrapping_add(at), y.get().wrapping_add(at));
+            let vectors = vectors.map(|v| v.map(|v| v.get().cast_const()));
+            // SAFETY: all operands are dense and were sized when bound; rows are disjoint, scratch is this thread's.
             unsafe {
-                match self.kind {
-                    Kind::Softmax { log } => {
-                        let rows = range.len();
-                        rows::softmax(isa, &Softmax { x, y, rows, columns: n, scale: 1.0, mask: None, log });
-                    }
-                    Kind::Norm { centred, eps } => rows::normalize(
-                        isa,
-                        &Norm {
-                            x,
-                            residual: None,
-                            sum: None,
-                            y,
-                            rows: range.len(),
-                            columns: n,
-                            epsilon: eps,
-                            gamma: gamma.map(|p| p.get().cast_const()),
-                            beta: beta.map(|p| p.get().cast_const()),
-                            centred,
-                        },
-                    ),
+                if self.dtype == DType::F32 {
+                    let vectors = vectors.map(|v| v.map(|v| v.cast()));
+                    self.rows(isa, x.cast(), y.cast(), vectors, range.len());
+                } else {
+                    self.short_rows(isa, x, y, vectors, range.len(), scratch.cast());
                 }
             }
         });
         Ok(())
+    }
+}
+
+impl Rows {
+    /// Rows of f32.
+    ///
+    /// # Safety
+    /// `x` must be readable and `y` writable for the rows, scale and shift readable for one.
+    unsafe fn rows(
+        &self,
+        isa: Isa,
+        x: *const f32,
+        y: *mut f32,
+        [gamma, beta]: [Option<*const f32>; 2],
+        rows: usize,
+    ) {
+        let columns = self.columns;
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self.kind {
+                Kind::Softmax { log } => {
+                    rows::softmax(isa, &Softmax { x, y, rows, columns, scale: 1.0, mask: None, log });
+                }
+                Kind::Norm { centred, eps } => rows::normalize(
+                    isa,
+                    &Norm {
+                        x,
+                        residual: None,
+                        sum: None,
+                        y,
+                        rows,
+                        columns,
+                        epsilon: eps,
+                        gamma,
+                        beta,
+                        centred,
+                    },
+                ),
+            }
+        }
+    }
+
+    /// Rows of 16-bit floats, one at a time by way of `wide`.
+    ///
+    /// # Safety
+    /// As [`Rows::rows`], and `wide` must have room for three rows.
+    unsafe fn short_rows(
+        &self,
+        isa: Isa,
+        x: *const u8,
+        y: *mut u8,
+        vectors: [Option<*const u8>; 2],
+        rows: usize,
+        wide: *mut f32,
+    ) {
+        let (n, bytes) = (self.columns, self.columns * self.dtype.size_bytes());
+        let mut widened = [None; 2];
+        // SAFETY: the caller's promise.
+        unsafe {
+            for (i, vector) in vectors.into_iter().enumerate() {
+                if let Some(from) = vector {
+                    let to = wide.wrapping_add((i + 1) * n);
+                    convert(isa, Conversion::Widen, self.dtype, from, to.cast(), n);
+                    widened[i] = Some(to.cast_const());
+                }
+            }
+            for row in 0..rows {
+                let from = x.wrapping_add(row * bytes);
+                convert(isa, Conversion::Widen, self.dtype, from, wide.cast(), n);
+                self.rows(isa, wide, wide, widened, 1);
+                convert(isa, Conversion::Narrow, self.dtype, wide.cast(), y.wrapping_add(row * bytes), n);
+            }
+        }
     }
 }

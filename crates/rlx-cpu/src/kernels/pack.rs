@@ -6,8 +6,11 @@ use rlx_ir::op::PackFormat;
 use rlx_ir::{DType, Error, ErrorKind, Graph, Node, NodeId, Op, Result};
 use rlx_opt::Claim;
 
-use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, depthwise, mismatch, no_kernel, region};
-use crate::gemm::{self, PANEL};
+use super::matmul::{self, is_packed};
+use super::{
+    BindCx, CompileCx, Needs, RunCx, StepKernel, depthwise, mismatch, no_kernel, packed_type, region,
+};
+use crate::gemm::{self, PANEL, Packed};
 use crate::program::layout::{At, Bound, Layout};
 
 /// Whether a format can be made of a node's input.
@@ -20,10 +23,9 @@ pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
         return Claim::No("only parameters and constants are packed".into());
     }
     match format {
-        PackFormat::MatMulRhs if shape.dtype() == DType::F32 && shape.rank() == 2 => Claim::Native,
-        PackFormat::ConvWeights | PackFormat::DepthwiseWeights
-            if shape.dtype() == DType::F32 && matches!(shape.rank(), 3 | 4) =>
-        {
+        PackFormat::MatMulRhs if is_packed(shape.dtype()) && shape.rank() == 2 => Claim::Native,
+        PackFormat::ConvWeights if is_packed(shape.dtype()) && matches!(shape.rank(), 3 | 4) => Claim::Native,
+        PackFormat::DepthwiseWeights if is_packed(shape.dtype()) && matches!(shape.rank(), 3 | 4) => {
             Claim::Native
         }
         _ => Claim::No(format!("{format:?} cannot be made of {shape}")),
@@ -64,23 +66,26 @@ pub(crate) fn reads_packed(op: &Op, input: usize) -> bool {
 pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
     let node = cx.node();
     match &node.op {
-        Op::Pack { format } => Ok(Box::new(Pack { format: *format, input: None, to: At::NOWHERE })),
+        Op::Pack { format } => {
+            Ok(Box::new(Pack { format: *format, dtype: node.shape.dtype(), input: None, to: At::NOWHERE }))
+        }
         op => Err(no_kernel(op, "it is no Pack")),
     }
 }
 
 /// Bytes of a tensor of these dimensions in a packed format.
-pub(crate) fn packed_bytes(format: PackFormat, dims: &[usize]) -> Result<usize> {
-    let elements = match (format, dims) {
-        (PackFormat::MatMulRhs, &[k, n]) => gemm::packed_len(k, n),
-        (PackFormat::ConvWeights, &[o, ref rest @ ..]) => {
-            let depth = rest.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
-            depth.and_then(|depth| gemm::packed_len(depth, o))
+pub(crate) fn packed_bytes(format: PackFormat, dtype: DType, dims: &[usize]) -> Result<usize> {
+    let product = |dims: &[usize]| dims.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
+    let bytes = match (format, dims) {
+        (PackFormat::MatMulRhs, &[k, n]) => matmul::packed_bytes(dtype, k, n),
+        (PackFormat::ConvWeights, &[o, channels, ref window @ ..]) => {
+            let tap = matmul::packed_bytes(dtype, channels, o);
+            product(window).zip(tap).and_then(|(taps, tap)| tap.checked_mul(taps))
         }
-        (PackFormat::DepthwiseWeights, dims) => dims.iter().try_fold(1usize, |n, &d| n.checked_mul(d)),
+        (PackFormat::DepthwiseWeights, dims) => product(dims).and_then(|n| n.checked_mul(dtype.size_bytes())),
         _ => return Err(mismatch(format!("{format:?} of {dims:?}"))),
     };
-    elements.and_then(|n| n.checked_mul(4)).ok_or_else(|| {
+    bytes.ok_or_else(|| {
         Error::new(ErrorKind::OutOfMemory, format!("packed weights of {dims:?} are too large"))
     })
 }
@@ -89,20 +94,29 @@ pub(crate) fn packed_bytes(format: PackFormat, dims: &[usize]) -> Result<usize> 
 #[derive(Debug, Clone)]
 struct Pack {
     format: PackFormat,
+    dtype: DType,
     input: Option<Bound>,
     to: At,
 }
 
 impl StepKernel for Pack {
     fn bind(&mut self, cx: &BindCx<'_>) -> Result<Needs> {
-        packed_bytes(self.format, cx.inputs[0].dims())?;
+        packed_bytes(self.format, self.dtype, cx.inputs[0].dims())?;
         (self.input, self.to) = (Some(cx.inputs[0]), cx.outputs[0].at);
         Ok(Needs::time(cx.inputs[0].layout.elements() as f64))
     }
 
     unsafe fn run(&self, cx: &mut RunCx<'_, '_>) -> Result<()> {
         let Some(input) = &self.input else { return Err(mismatch("a step that was not bound")) };
-        let (from, to) = (cx.shared::<f32>(input.at), cx.shared::<f32>(self.to));
+        packed_type!(self.dtype, T => self.pack::<T>(cx, input), _ => Err(mismatch(format!(
+            "nothing packs {}", self.dtype
+        ))))
+    }
+}
+
+impl Pack {
+    fn pack<T: Packed>(&self, cx: &mut RunCx<'_, '_>, input: &Bound) -> Result<()> {
+        let (from, to) = (cx.shared::<T>(input.at), cx.shared::<f32>(self.to));
         let (dims, strides) = (input.layout.dims(), input.layout.strides());
         match self.format {
             PackFormat::MatMulRhs => {
@@ -110,19 +124,23 @@ impl StepKernel for Pack {
                 cx.parallel(true, gemm::panels(n), &|range, _| {
                     // SAFETY: the view lies within its buffer, the packed buffer was sized for (k, n), and
                     // every panel is written once.
-                    unsafe { gemm::pack(from.get(), rows, columns, k, n, to.get(), range) }
+                    unsafe { gemm::pack(from.get().cast_const(), rows, columns, k, n, to.get(), range) }
                 });
             }
             PackFormat::ConvWeights => {
                 let layout = input.layout;
                 cx.parallel(true, gemm::panels(dims[0]), &|range, _| {
                     // SAFETY: as above.
-                    unsafe { pack_conv(from.get(), &layout, 0..layout.dims()[0], to.get(), range) }
+                    unsafe {
+                        pack_conv(from.get().cast_const(), &layout, 0..layout.dims()[0], to.get(), range)
+                    }
                 });
             }
             PackFormat::DepthwiseWeights => {
                 // SAFETY: as above.
-                unsafe { depthwise::pack_weights(from.get(), &input.layout, to.get()) }
+                unsafe {
+                    depthwise::pack_weights(from.get().cast_const(), &input.layout, to.get().cast::<T>())
+                }
             }
             other => return Err(mismatch(format!("nothing packs {other:?}"))),
         }
@@ -130,13 +148,14 @@ impl StepKernel for Pack {
     }
 }
 
-/// Packs panels of the weights `[O, I, k…]` of the output channels `filters`, as the matrix `[k…·I, O]`.
+/// Packs panels of the weights `[O, I, k…]` of the output channels `filters`, as the matrix `[k…·I, O]`; each tap
+/// begins a new row of words.
 ///
 /// # Safety
 /// Every element of the view must be readable, and `to` writable for the packed matrix; only the parts of the
 /// given panels are written.
-pub(crate) unsafe fn pack_conv(
-    from: *const f32,
+pub(crate) unsafe fn pack_conv<T: Packed>(
+    from: *const T,
     weights: &Layout,
     filters: Range<usize>,
     to: *mut f32,
@@ -145,24 +164,16 @@ pub(crate) unsafe fn pack_conv(
     let (dims, strides) = (weights.dims(), weights.strides());
     let taps = weights.range(2, weights.rank());
     let (channels, count) = (dims[1], taps.elements());
-    let depth = channels * count;
+    let depth = gemm::groups::<T>(channels);
     for panel in panels {
         let first = filters.start + panel * PANEL;
         let width = PANEL.min(filters.end - first);
-        let panel = to.wrapping_add(panel * PANEL * depth);
+        let panel = to.wrapping_add(panel * PANEL * depth * count);
         for tap in 0..count {
-            let tap_at = taps.at(tap);
-            for i in 0..channels {
-                // SAFETY: the caller's promise.
-                unsafe {
-                    let row = std::slice::from_raw_parts_mut(panel.add((tap * channels + i) * PANEL), PANEL);
-                    let source = from.wrapping_offset(tap_at + i as isize * strides[1]);
-                    for (j, out) in row[..width].iter_mut().enumerate() {
-                        *out = *source.wrapping_offset((first + j) as isize * strides[0]);
-                    }
-                    row[width..].fill(0.0);
-                }
-            }
+            let source = from.wrapping_offset(taps.at(tap) + first as isize * strides[0]);
+            let place = panel.wrapping_add(tap * depth * PANEL);
+            // SAFETY: the caller's promise.
+            unsafe { gemm::pack_panel(source, strides[1], strides[0], channels, width, place) }
         }
     }
 }

@@ -1,20 +1,23 @@
-//! Pooling of channels-last f32 images over one or two spatial dimensions: channels run in vectors. All other
+//! Pooling of channels-last images of f32, f16 or bf16 over one or two spatial dimensions: channels run in vectors. All other
 //! forms go to [`window_generic`](super::window_generic).
 
 use rlx_ir::op::{DataFormat, PoolKind};
 use rlx_ir::{DType, Graph, Node, Op, Result, Shape};
 use rlx_opt::Claim;
 
-use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel, window_generic};
+use super::matmul::is_packed;
+use super::{
+    BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel, packed_type,
+    window_generic,
+};
+use crate::gemm::Packed;
 use crate::isa::Kernel;
 use crate::program::layout::{At, Bound};
 use crate::simd::{LANES, Simd};
 
 /// Whether a pooling takes the route of this module.
 pub(crate) fn is_fast(op: &Op, x: &Shape) -> bool {
-    matches!(op, Op::Pool { format: DataFormat::ChannelsLast, .. })
-        && x.dtype() == DType::F32
-        && x.rank() <= 4
+    matches!(op, Op::Pool { format: DataFormat::ChannelsLast, .. }) && is_packed(x.dtype()) && x.rank() <= 4
 }
 
 /// Whether there is a kernel for this form.
@@ -43,6 +46,7 @@ pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
     };
     let (before, after) = pads.split_at(pads.len() / 2);
     Ok(Box::new(Pool {
+        dtype: node.shape.dtype(),
         largest: *kind == PoolKind::Max,
         count_pad: *count_include_pad,
         kernel: pair(kernel, 1),
@@ -57,6 +61,7 @@ pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
 /// A bound pooling.
 #[derive(Debug, Clone, Copy)]
 struct Pool {
+    dtype: DType,
     largest: bool,
     count_pad: bool,
     kernel: [usize; 2],
@@ -114,7 +119,18 @@ impl StepKernel for Pool {
 
     unsafe fn run(&self, cx: &mut RunCx<'_, '_>) -> Result<()> {
         let Some(s) = self.shape else { return Err(mismatch("a step that was not bound")) };
-        let (x, y, isa) = (cx.shared::<f32>(s.x), cx.shared::<f32>(s.y), cx.isa);
+        packed_type!(
+            self.dtype,
+            T => self.run_as::<T>(cx, s),
+            _ => return Err(mismatch(format!("pooling of {}", self.dtype)))
+        );
+        Ok(())
+    }
+}
+
+impl Pool {
+    fn run_as<T: Packed>(&self, cx: &mut RunCx<'_, '_>, s: Numbers) {
+        let (x, y, isa) = (cx.shared::<T>(s.x), cx.shared::<T>(s.y), cx.isa);
         cx.parallel(s.worth, s.batch * s.out[0], &|range, _| {
             for line in range {
                 // Both images are dense (checked when bound); lines of the result are disjoint.
@@ -124,17 +140,16 @@ impl StepKernel for Pool {
                 isa.run(Line { pool: self, s: &s, row: line % s.out[0], x, y });
             }
         });
-        Ok(())
     }
 }
 
 /// One line of the result.
-struct Line<'a> {
+struct Line<'a, T> {
     pool: &'a Pool,
     s: &'a Numbers,
     row: usize,
-    x: *const f32,
-    y: *mut f32,
+    x: *const T,
+    y: *mut T,
 }
 
 /// The taps of a window that lie within `0..n`, and how many lie within the padded input.
@@ -147,7 +162,7 @@ fn taps(pool: &Pool, axis: usize, out: usize, n: usize) -> (std::ops::Range<usiz
     (below.min(end)..end, inside(n + before + pool.after[axis]))
 }
 
-impl Kernel for Line<'_> {
+impl<T: Packed> Kernel for Line<'_, T> {
     type Output = ();
 
     #[inline(always)]
@@ -169,7 +184,7 @@ impl Kernel for Line<'_> {
                     for kx in columns.clone() {
                         let x = ox * pool.stride[1] + kx * pool.dilation[1] - pool.before[1];
                         // SAFETY: (y, x) is a pixel of the image, i + n ≤ c.
-                        let v = unsafe { simd.load_upto(self.x.add((y * s.size[1] + x) * c + i), n) };
+                        let v = unsafe { T::load(simd, self.x.add((y * s.size[1] + x) * c + i), n) };
                         acc = if pool.largest { simd.max(v, acc) } else { simd.add(acc, v) };
                     }
                 }
@@ -177,7 +192,7 @@ impl Kernel for Line<'_> {
                     acc = simd.div(acc, divisor);
                 }
                 // SAFETY: the line of the result has room for this pixel.
-                unsafe { simd.store_upto(self.y.add(ox * c + i), n, acc) };
+                unsafe { T::store(simd, self.y.add(ox * c + i), n, acc) };
                 i += n;
             }
         }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use rlx_ir::op::{BinaryOp, Body};
-use rlx_ir::{DType, Graph, Node, NodeId, Op, OpKind, Result};
+use rlx_ir::{Graph, Node, NodeId, Op, OpKind, Result};
 use rlx_opt::Claim;
 
 use super::elementwise::Elementwise;
@@ -126,7 +126,8 @@ pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
 /// The region's elementwise nodes as an epilogue: a chain from the anchor to the only result.
 fn epilogue(body: &Graph, anchor: &Node) -> Option<EpilogueSpec> {
     let &[result] = body.outputs.as_slice() else { return None };
-    if anchor.shape.dtype() != DType::F32 {
+    // Epilogues compute in f32 and round like the ops they stand for.
+    if !matmul::is_packed(anchor.shape.dtype()) {
         return None;
     }
     let mut spec = EpilogueSpec { alpha: 1.0, bias: None, combine: None, activation: None };
@@ -149,7 +150,7 @@ fn extend(spec: &mut EpilogueSpec, body: &Graph, anchor: &Node, user: &Node, at:
     }
     let (Op::Binary(f), &[a, b]) = (&user.op, user.inputs.as_slice()) else { return None };
     let other = body.node(if a == at { b } else { a });
-    if user.shape.dtype() != DType::F32 || a == b {
+    if user.shape.dtype() != anchor.shape.dtype() || a == b {
         return None;
     }
     // A convolution's own bias takes the place of one.

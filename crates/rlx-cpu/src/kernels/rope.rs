@@ -1,13 +1,16 @@
 //! Rotary embedding: pairs of every head's elements turned by the angles of its position.
 //!
-//! A row is one head at one position; its elements are neighbours, rows lie anywhere. f32 pairs that are half
+//! A row is one head at one position; its elements are neighbours, rows lie anywhere. Pairs of f32, f16 or bf16 that are half
 //! a head apart run over the SIMD layer, everything else by plain loops.
 
+use half::{bf16, f16};
 use rlx_ir::{DType, Graph, Node, Op, Result};
 use rlx_opt::Claim;
 
+use super::matmul::is_packed;
 use super::scalar::{Number, float, is_float};
 use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound};
+use crate::gemm::Packed;
 use crate::isa::Kernel;
 use crate::program::layout::{At, Bound};
 use crate::simd::{LANES, Simd};
@@ -107,7 +110,7 @@ impl StepKernel for Rope {
             return Err(mismatch(format!("{} turned elements in heads of {}", self.n_rot, self.head_dim)));
         }
         let table = |b: &Bound| Rows::table(b, counts[0], counts[2], self.n_rot / 2);
-        let nanos = x.layout.elements() as f64 * if self.dtype == DType::F32 { 0.2 } else { 3.0 };
+        let nanos = x.layout.elements() as f64 * if is_packed(self.dtype) { 0.2 } else { 3.0 };
         self.plan = Some(Plan {
             counts,
             x: Rows::heads(x, self.head_dim)?,
@@ -146,7 +149,9 @@ impl Rope {
                 // SAFETY: the caller's promise; rows of the result are disjoint.
                 unsafe {
                     match kernel.dtype {
-                        DType::F32 if !kernel.interleaved => isa.run(one.cast()),
+                        DType::F32 if !kernel.interleaved => isa.run(one.cast::<f32>()),
+                        DType::F16 if !kernel.interleaved => isa.run(one.cast::<f16>()),
+                        DType::BF16 if !kernel.interleaved => isa.run(one.cast::<bf16>()),
                         _ => one.turn(kernel.interleaved),
                     }
                     let rest = kernel.head_dim - kernel.n_rot;
@@ -169,8 +174,8 @@ struct Row<T> {
 }
 
 impl<T: Number> Row<T> {
-    /// The same row as f32, which it must be.
-    fn cast(self) -> Row<f32> {
+    /// The same row as of `U`, which it must be.
+    fn cast<U>(self) -> Row<U> {
         let Row { x, cos, sin, out, half } = self;
         Row { x: x.cast(), cos: cos.cast(), sin: sin.cast(), out: out.cast(), half }
     }
@@ -191,7 +196,7 @@ impl<T: Number> Row<T> {
     }
 }
 
-impl Kernel for Row<f32> {
+impl<T: Packed> Kernel for Row<T> {
     type Output = ();
 
     #[inline(always)]
@@ -201,10 +206,10 @@ impl Kernel for Row<f32> {
             let n = (self.half - j).min(LANES);
             // SAFETY: whoever made the row promised its memory; j + n ≤ half.
             unsafe {
-                let (a, b) = (s.load_upto(self.x.add(j), n), s.load_upto(self.x.add(self.half + j), n));
-                let (c, t) = (s.load_upto(self.cos.add(j), n), s.load_upto(self.sin.add(j), n));
-                s.store_upto(self.out.add(j), n, s.neg_mul_add(b, t, s.mul(a, c)));
-                s.store_upto(self.out.add(self.half + j), n, s.mul_add(b, c, s.mul(a, t)));
+                let (a, b) = (T::load(s, self.x.add(j), n), T::load(s, self.x.add(self.half + j), n));
+                let (c, t) = (T::load(s, self.cos.add(j), n), T::load(s, self.sin.add(j), n));
+                T::store(s, self.out.add(j), n, s.neg_mul_add(b, t, s.mul(a, c)));
+                T::store(s, self.out.add(self.half + j), n, s.mul_add(b, c, s.mul(a, t)));
             }
             j += n;
         }

@@ -15,7 +15,9 @@ impl Program {
     ) -> rlx_ir::Result<usize> {
         let info = &self.lir.buffers[buffer];
         match info.format {
-            Some(format) => crate::kernels::pack::packed_bytes(format, operand.bind(values)?.dims()),
+            Some(format) => {
+                crate::kernels::pack::packed_bytes(format, info.dtype, operand.bind(values)?.dims())
+            }
             None => {
                 let elements = values.size(operand.elements())?;
                 info.dtype.storage_bytes(elements).ok_or_else(|| {

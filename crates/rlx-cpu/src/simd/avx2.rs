@@ -5,16 +5,16 @@ use std::arch::x86_64::*;
 use super::{LANES, Simd};
 use crate::isa::Kernel;
 
-/// The proof that AVX2 and FMA may be used.
+/// The proof that AVX2, FMA and F16C may be used.
 #[derive(Debug, Clone, Copy)]
 pub struct Avx2(());
 
-/// Runs a kernel compiled for AVX2 and FMA.
+/// Runs a kernel compiled for AVX2, FMA and F16C.
 ///
 /// # Safety
-/// The processor must have AVX2 and FMA.
+/// The processor must have AVX2, FMA and F16C.
 #[inline(never)]
-#[target_feature(enable = "avx2,fma")]
+#[target_feature(enable = "avx2,fma,f16c")]
 pub(crate) unsafe fn run<K: Kernel>(kernel: K) -> K::Output {
     kernel.run(Avx2(()))
 }
@@ -200,6 +200,65 @@ impl Simd for Avx2 {
     fn sum(self, a: F) -> f32 {
         // SAFETY: the token proves the features.
         unsafe { sum8(_mm256_add_ps(a.0, a.1)) }
+    }
+    #[inline(always)]
+    unsafe fn load_u16(self, p: *const u16, n: usize) -> I {
+        let mut tail = [0u16; LANES];
+        // SAFETY: the caller promises `n ≤ 16` readable elements.
+        unsafe {
+            let from = if n == LANES {
+                p
+            } else {
+                std::ptr::copy_nonoverlapping(p, tail.as_mut_ptr(), n);
+                tail.as_ptr()
+            };
+            Pair(
+                _mm256_cvtepu16_epi32(_mm_loadu_si128(from.cast())),
+                _mm256_cvtepu16_epi32(_mm_loadu_si128(from.add(8).cast())),
+            )
+        }
+    }
+    #[inline(always)]
+    unsafe fn store_u16(self, p: *mut u16, n: usize, x: I) {
+        // SAFETY: the caller promises `n ≤ 16` writable elements.
+        unsafe {
+            let low = _mm256_set1_epi32(0xffff);
+            let packed = _mm256_packus_epi32(_mm256_and_si256(x.0, low), _mm256_and_si256(x.1, low));
+            // Packing works within each half register.
+            let packed = _mm256_permute4x64_epi64::<0b11_01_10_00>(packed);
+            if n == LANES {
+                return _mm256_storeu_si256(p.cast(), packed);
+            }
+            let mut tail = [0u16; LANES];
+            _mm256_storeu_si256(tail.as_mut_ptr().cast(), packed);
+            std::ptr::copy_nonoverlapping(tail.as_ptr(), p, n);
+        }
+    }
+    #[inline(always)]
+    fn widen_f16(self, x: I) -> F {
+        // SAFETY: the token proves the features.
+        unsafe {
+            Pair(
+                _mm256_cvtph_ps(_mm_packus_epi32(
+                    _mm256_castsi256_si128(x.0),
+                    _mm256_extracti128_si256::<1>(x.0),
+                )),
+                _mm256_cvtph_ps(_mm_packus_epi32(
+                    _mm256_castsi256_si128(x.1),
+                    _mm256_extracti128_si256::<1>(x.1),
+                )),
+            )
+        }
+    }
+    #[inline(always)]
+    fn narrow_f16(self, x: F) -> I {
+        // SAFETY: the token proves the features.
+        unsafe {
+            Pair(
+                _mm256_cvtepu16_epi32(_mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(x.0)),
+                _mm256_cvtepu16_epi32(_mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(x.1)),
+            )
+        }
     }
     #[inline(always)]
     fn prefetch_l2(self, p: *const f32) {

@@ -5,9 +5,9 @@ use std::arch::x86_64::*;
 use super::{LANES, Simd};
 use crate::isa::Kernel;
 
-/// The proof that AVX-512 F, BW, DQ and VL (with AVX2 and FMA) may be used.
+/// The proof that AVX-512 F, BW, DQ and VL (with AVX2 and FMA) may be used, and with `BF16` its bf16 products.
 #[derive(Debug, Clone, Copy)]
-pub struct Avx512(());
+pub struct Avx512<const BF16: bool>(());
 
 /// Runs a kernel compiled for AVX-512.
 ///
@@ -16,7 +16,17 @@ pub struct Avx512(());
 #[inline(never)]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 pub(crate) unsafe fn run<K: Kernel>(kernel: K) -> K::Output {
-    kernel.run(Avx512(()))
+    kernel.run(Avx512::<false>(()))
+}
+
+/// Runs a kernel compiled for AVX-512 with bf16 products.
+///
+/// # Safety
+/// As [`run`], and the processor must have AVX-512 BF16.
+#[inline(never)]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma")]
+pub(crate) unsafe fn run_bf16<K: Kernel>(kernel: K) -> K::Output {
+    kernel.run(Avx512::<true>(()))
 }
 
 /// Writes each listed method as one expression over intrinsics.
@@ -41,7 +51,7 @@ fn first(n: usize) -> __mmask16 {
     ((1u32 << n) - 1) as __mmask16
 }
 
-impl Simd for Avx512 {
+impl<const BF16: bool> Simd for Avx512<BF16> {
     type F = __m512;
     type I = __m512i;
     type M = __mmask16;
@@ -52,7 +62,7 @@ impl Simd for Avx512 {
     #[inline(always)]
     fn enter<K: Kernel>(self, kernel: K) -> K::Output {
         // SAFETY: `self` exists only where the processor has the features.
-        unsafe { run(kernel) }
+        unsafe { if BF16 { run_bf16(kernel) } else { run(kernel) } }
     }
     #[inline(always)]
     unsafe fn load(self, p: *const f32) -> __m512 {
@@ -138,6 +148,54 @@ impl Simd for Avx512 {
     #[inline(always)]
     fn mask_bits(self, a: __mmask16) -> u16 {
         a
+    }
+    const BF16_DOT: bool = BF16;
+
+    #[inline(always)]
+    fn dot_bf16(self, acc: __m512, a: __m512i, b: __m512i) -> __m512 {
+        if BF16 {
+            // SAFETY: the token proves the feature; both types are sixteen words of any bits.
+            return unsafe {
+                let (a, b) = std::mem::transmute::<(__m512i, __m512i), (__m512bh, __m512bh)>((a, b));
+                _mm512_dpbf16_ps(acc, a, b)
+            };
+        }
+        let high = self.splat_i(!0xffff);
+        let acc = self.mul_add(self.widen_bf16(a), self.widen_bf16(b), acc);
+        self.mul_add(self.from_bits(self.and_i(a, high)), self.from_bits(self.and_i(b, high)), acc)
+    }
+    #[inline(always)]
+    unsafe fn load_u16(self, p: *const u16, n: usize) -> __m512i {
+        // SAFETY: the caller promises `n` readable elements; masked lanes are not touched.
+        unsafe {
+            _mm512_cvtepu16_epi32(if n == LANES {
+                _mm256_loadu_si256(p.cast())
+            } else {
+                _mm256_maskz_loadu_epi16(first(n), p.cast())
+            })
+        }
+    }
+    #[inline(always)]
+    unsafe fn store_u16(self, p: *mut u16, n: usize, x: __m512i) {
+        // SAFETY: the caller promises `n` writable elements; masked lanes are not touched.
+        unsafe {
+            let low = _mm512_cvtepi32_epi16(x);
+            if n == LANES {
+                _mm256_storeu_si256(p.cast(), low)
+            } else {
+                _mm256_mask_storeu_epi16(p.cast(), first(n), low)
+            }
+        }
+    }
+    #[inline(always)]
+    fn widen_f16(self, x: __m512i) -> __m512 {
+        // SAFETY: the token proves the features.
+        unsafe { _mm512_cvtph_ps(_mm512_cvtepi32_epi16(x)) }
+    }
+    #[inline(always)]
+    fn narrow_f16(self, x: __m512) -> __m512i {
+        // SAFETY: the token proves the features.
+        unsafe { _mm512_cvtepu16_epi32(_mm512_cvtps_ph::<NEAREST>(x)) }
     }
     #[inline(always)]
     fn prefetch_l2(self, p: *const f32) {

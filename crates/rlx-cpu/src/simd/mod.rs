@@ -149,6 +149,94 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// Starts moving the cache line at `p` into the second-level cache; any address is allowed.
     fn prefetch_l2(self, p: *const f32);
 
+    /// Whether [`dot_bf16`](Simd::dot_bf16) is one instruction.
+    const BF16_DOT: bool = false;
+
+    /// `acc + a₀·b₀ + a₁·b₁` of the two bf16 in each lane (the first one low), summed in f32. Where it is one
+    /// instruction, that keeps no denormal numbers and rounds in its own order.
+    #[inline(always)]
+    fn dot_bf16(self, acc: Self::F, a: Self::I, b: Self::I) -> Self::F {
+        let high = self.splat_i(!0xffff);
+        let acc = self.mul_add(self.widen_bf16(a), self.widen_bf16(b), acc);
+        self.mul_add(self.from_bits(self.and_i(a, high)), self.from_bits(self.and_i(b, high)), acc)
+    }
+
+    /// Reads the first `n ≤ 16` 16-bit numbers; their upper halves and the other lanes are zero.
+    /// # Safety
+    /// `p` must be readable for `n` elements, `n ≤ 16`.
+    #[inline(always)]
+    unsafe fn load_u16(self, p: *const u16, n: usize) -> Self::I {
+        let mut lanes = [0u32; LANES];
+        // SAFETY: the caller's promise; the array has sixteen elements.
+        unsafe {
+            for (i, lane) in lanes.iter_mut().enumerate().take(n) {
+                *lane = u32::from(*p.add(i));
+            }
+            self.bits(self.load(lanes.as_ptr().cast()))
+        }
+    }
+    /// Writes the lower halves of the first `n ≤ 16` lanes.
+    /// # Safety
+    /// `p` must be writable for `n` elements, `n ≤ 16`.
+    #[inline(always)]
+    unsafe fn store_u16(self, p: *mut u16, n: usize, x: Self::I) {
+        let lanes = self.to_array(self.from_bits(x));
+        for (i, lane) in lanes.iter().enumerate().take(n) {
+            // SAFETY: the caller's promise.
+            unsafe { *p.add(i) = lane.to_bits() as u16 };
+        }
+    }
+
+    /// The f32 of the f16 in the lower half of each lane; the upper half must be zero.
+    #[inline(always)]
+    fn widen_f16(self, x: Self::I) -> Self::F {
+        let sign = self.shl_i::<16>(self.and_i(x, self.splat_i(0x8000)));
+        let magnitude = self.shl_i::<13>(self.and_i(x, self.splat_i(0x7fff)));
+        // The exponent's bias is 112 less: one product for normal and denormal numbers alike.
+        let finite = self.mul(self.from_bits(magnitude), self.splat(f32::from_bits((112 + 127) << 23)));
+        let special = self.from_bits(self.or_i(magnitude, self.splat_i(0x7f80_0000)));
+        let is_special = self.le(self.splat(f32::from_bits(0x7c00 << 13)), self.from_bits(magnitude));
+        let magnitude = self.bits(self.select(is_special, special, finite));
+        self.from_bits(self.or_i(magnitude, sign))
+    }
+    /// The nearest f16 of each lane, in its lower half; the upper half is zero.
+    #[inline(always)]
+    fn narrow_f16(self, x: Self::F) -> Self::I {
+        let bits = self.bits(x);
+        let sign = self.and_i(self.shr_i::<16>(bits), self.splat_i(0x8000));
+        let magnitude = self.and_i(bits, self.splat_i(i32::MAX));
+        let size = self.from_bits(magnitude);
+        // Half a unit less one, and one more where the last bit that stays is odd: ties go to even.
+        let odd = self.and_i(self.shr_i::<13>(magnitude), self.splat_i(1));
+        let rounded = self.add_i(self.add_i(magnitude, self.splat_i(0xfff - (112 << 23))), odd);
+        let normal = self.shr_i::<13>(rounded);
+        // Below the least normal number, adding ½ leaves the digits that stay at the end.
+        let half = self.splat(0.5);
+        let denormal = self.sub_i(self.bits(self.add(size, half)), self.bits(half));
+        let small = self.lt(size, self.splat(f32::from_bits((127 - 14) << 23)));
+        let large = self.le(self.splat(65520.0), size);
+        let out = self.select(small, self.from_bits(denormal), self.from_bits(normal));
+        let out = self.select(large, self.from_bits(self.splat_i(0x7c00)), out);
+        let out = self.select(self.is_nan(x), self.from_bits(self.splat_i(0x7e00)), out);
+        self.or_i(self.bits(out), sign)
+    }
+    /// The f32 of the bf16 in the lower half of each lane.
+    #[inline(always)]
+    fn widen_bf16(self, x: Self::I) -> Self::F {
+        self.from_bits(self.shl_i::<16>(x))
+    }
+    /// The nearest bf16 of each lane, in its lower half; the upper half means nothing.
+    #[inline(always)]
+    fn narrow_bf16(self, x: Self::F) -> Self::I {
+        let bits = self.bits(x);
+        let odd = self.and_i(self.shr_i::<16>(bits), self.splat_i(1));
+        let rounded = self.add_i(self.add_i(bits, self.splat_i(0x7fff)), odd);
+        // A NaN must not be rounded up into an infinity.
+        let quiet = self.or_i(bits, self.splat_i(0x40_0000));
+        let kept = self.select(self.is_nan(x), self.from_bits(quiet), self.from_bits(rounded));
+        self.shr_i::<16>(self.bits(kept))
+    }
+
     /// The lanes of an array.
     #[inline(always)]
     fn from_array(self, a: &[f32; LANES]) -> Self::F {

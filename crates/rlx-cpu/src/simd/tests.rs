@@ -123,3 +123,67 @@ fn masked_access_and_reductions_agree_in_every_bit() {
         assert!(results.windows(2).all(|w| w[0] == w[1]), "{results:?}");
     }
 }
+
+/// All 65,536 numbers of a 16-bit type there and back, and the nearest of some f32.
+struct Halves<'a> {
+    values: &'a [f32],
+    out: &'a mut Vec<(u32, u32, u32, u32)>,
+}
+
+impl Kernel for Halves<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        for chunk in self.values.chunks(LANES) {
+            let n = chunk.len();
+            let mut shorts = [[0u16; LANES]; 2];
+            let mut wide = [[0f32; LANES]; 2];
+            // SAFETY: the slices and arrays have n ≤ 16 elements.
+            unsafe {
+                let x = s.load_n(chunk.as_ptr(), n);
+                s.store_u16(shorts[0].as_mut_ptr(), n, s.narrow_f16(x));
+                s.store_u16(shorts[1].as_mut_ptr(), n, s.narrow_bf16(x));
+                s.store(wide[0].as_mut_ptr(), s.widen_f16(s.load_u16(shorts[0].as_ptr(), n)));
+                s.store(wide[1].as_mut_ptr(), s.widen_bf16(s.load_u16(shorts[1].as_ptr(), n)));
+            }
+            for i in 0..n {
+                let (f, b) = (u32::from(shorts[0][i]), u32::from(shorts[1][i]));
+                self.out.push((f, wide[0][i].to_bits(), b, wide[1][i].to_bits()));
+            }
+        }
+    }
+}
+
+#[test]
+fn sixteen_bit_floats_convert_like_the_half_crate() {
+    use half::{bf16, f16};
+    let mut rng = Rng::new(23);
+    let mut values: Vec<f32> = (0..=u16::MAX).map(|b| f16::from_bits(b).to_f32()).collect();
+    values.extend((0..=u16::MAX).map(|b| bf16::from_bits(b).to_f32()));
+    // Ties between neighbours, and just beside them.
+    let ties = values.clone().into_iter().flat_map(|x| {
+        let bits = x.to_bits();
+        [0x1000u32, 0x0fff, 0x1001, 0x8000, 0x7fff, 0x8001].map(|d| f32::from_bits(bits.wrapping_add(d)))
+    });
+    values.extend(ties.collect::<Vec<_>>());
+    values.extend((0..20_000).map(|_| f32::from_bits(rng.next() as u32)));
+    values.extend([65519.9, 65520.0, 65504.0, -65520.0, f32::MAX, f32::INFINITY, 2f32.powi(-25), 3e-8]);
+    for isa in Isa::available() {
+        let mut out = Vec::new();
+        isa.run(Halves { values: &values, out: &mut out });
+        assert_eq!(out.len(), values.len());
+        for (&x, &(f, f_wide, b, b_wide)) in values.iter().zip(&out) {
+            let (want_f, want_b) = (f16::from_f32(x), bf16::from_f32(x));
+            let what = format!("{x:e} ({:#x}) on {:?}", x.to_bits(), isa.kind());
+            if x.is_nan() {
+                assert!(f16::from_bits(f as u16).is_nan() && bf16::from_bits(b as u16).is_nan(), "{what}");
+                assert!(f32::from_bits(f_wide).is_nan() && f32::from_bits(b_wide).is_nan(), "{what}");
+                continue;
+            }
+            assert_eq!(f, u32::from(want_f.to_bits()), "f16 of {what}");
+            assert_eq!(f_wide, want_f.to_f32().to_bits(), "f32 of the f16 of {what}");
+            assert_eq!(b, u32::from(want_b.to_bits()), "bf16 of {what}");
+            assert_eq!(b_wide, want_b.to_f32().to_bits(), "f32 of the bf16 of {what}");
+        }
+    }
+}

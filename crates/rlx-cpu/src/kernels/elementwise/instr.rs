@@ -3,10 +3,10 @@
 //! f32 runs over the SIMD layer; all other types run plain loops. A source steps by 1 from element to
 //! element, or by 0 when it is one value for the whole tile.
 
-use half::{bf16, f16};
 use rlx_ir::op::{Activation, BinaryOp, CmpOp};
 use rlx_ir::{DType, Op};
 
+use super::halves::{self, Conversion};
 use super::number::*;
 use crate::isa::{Isa, Kernel};
 use crate::math::{self, Unary};
@@ -30,6 +30,8 @@ pub(crate) enum Code {
     Unary32(Unary),
     /// A function of two f32.
     Binary32(Binary32),
+    /// Between f32 and a 16-bit float.
+    Half(Conversion, DType),
     /// Anything of one operand.
     Map1(F1),
     /// Anything of two operands.
@@ -64,6 +66,7 @@ impl Code {
             match *self {
                 Code::Unary32(f) => math::apply(isa, f, a.ptr.cast(), out.cast(), n),
                 Code::Binary32(op) => isa.run(Run32 { op, a, b, out: out.cast(), n }),
+                Code::Half(how, half) => halves::convert(isa, how, half, a.ptr, out, n),
                 Code::Map1(f) => f(a, out, n),
                 Code::Map2(f) => f(a, b, out, n),
                 Code::Map3(f) => f(a, b, c, out, n),
@@ -76,7 +79,7 @@ impl Code {
         match self {
             Code::Unary32(_) => 0.3,
             Code::Binary32(Binary32::Pow) => 5.0,
-            Code::Binary32(_) => 0.06,
+            Code::Binary32(_) | Code::Half(..) => 0.06,
             _ => 1.0,
         }
     }
@@ -503,29 +506,21 @@ pub(crate) fn convert(from: DType, to: DType) -> Option<Code> {
     })
 }
 
+fn half(conversion: Conversion, dtype: DType) -> Option<Code> {
+    matches!(dtype, DType::F16 | DType::BF16).then_some(Code::Half(conversion, dtype))
+}
+
 /// The code that reads a 16-bit float into its f32 register.
 pub(crate) fn widen(dtype: DType) -> Option<Code> {
-    match dtype {
-        DType::F16 => Some(map1!(f16 => f32, |x| x.to_f32())),
-        DType::BF16 => Some(map1!(bf16 => f32, |x| x.to_f32())),
-        _ => None,
-    }
+    half(Conversion::Widen, dtype)
 }
 
 /// The code that stores an f32 register as a 16-bit float.
 pub(crate) fn narrow(dtype: DType) -> Option<Code> {
-    match dtype {
-        DType::F16 => Some(map1!(f32 => f16, |x| f16::from_f32(x))),
-        DType::BF16 => Some(map1!(f32 => bf16, |x| bf16::from_f32(x))),
-        _ => None,
-    }
+    half(Conversion::Narrow, dtype)
 }
 
 /// The code that rounds an f32 register to what a 16-bit float can hold.
 pub(crate) fn round_to(dtype: DType) -> Option<Code> {
-    match dtype {
-        DType::F16 => Some(map1!(f32 => f32, |x| f16::from_f32(x).to_f32())),
-        DType::BF16 => Some(map1!(f32 => f32, |x| bf16::from_f32(x).to_f32())),
-        _ => None,
-    }
+    half(Conversion::Round, dtype)
 }

@@ -5,6 +5,7 @@
 //! one row: operands are read where they lie, or are one value. If it is short, a tile runs across rows, and
 //! what is not contiguous is gathered into a slot.
 
+pub(crate) mod halves;
 pub(crate) mod instr;
 mod number;
 pub(crate) mod program;
