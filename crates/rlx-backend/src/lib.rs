@@ -146,9 +146,10 @@ pub trait ExecutableGraph: Send {
     /// The module.
     fn lir(&self) -> &Arc<LirModule>;
 
-    /// The arithmetic really used.
+    /// The arithmetic really used: the type most of the module's arithmetic is done in, as
+    /// [`rlx_opt::precision::used`] reads it from the compiled graph.
     fn precision(&self) -> Precision {
-        Precision::F32
+        rlx_opt::precision::used(&self.lir().graph)
     }
 
     /// Sets parameter `index` of [`LirModule::params`] (element type and dimensions already checked).

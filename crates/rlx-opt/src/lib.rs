@@ -14,6 +14,7 @@ pub mod options;
 pub mod passes;
 pub mod pipeline;
 pub mod plan;
+pub mod precision;
 pub mod report;
 pub mod rewrite;
 pub mod target;
@@ -27,6 +28,7 @@ pub use options::{
     CompileOptions, FusionOptions, KernelDispatchPolicy, Numerics, Precision, PrecisionPolicy,
 };
 pub use pipeline::{CompilePipeline, CompileResult, PassRecord};
+pub use precision::{KindPrecision, PrecisionReport};
 pub use report::{DispatchPath, KernelDispatchReport, KindDispatchSummary};
 pub use target::{Claim, PoolSpec, Target};
 pub use verify_lir::verify_lir;

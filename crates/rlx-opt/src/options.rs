@@ -68,6 +68,40 @@ pub enum PrecisionPolicy {
     Custom(HashMap<OpKind, Precision>),
 }
 
+impl std::fmt::Display for PrecisionPolicy {
+    /// The name of the policy; what a custom one says of each kind.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            PrecisionPolicy::AlwaysF32 => f.pad("always-f32"),
+            PrecisionPolicy::AlwaysF16 => f.pad("always-f16"),
+            PrecisionPolicy::AutoMixedConservative => f.pad("auto-mixed-conservative"),
+            PrecisionPolicy::AutoMixed => f.pad("auto-mixed"),
+            PrecisionPolicy::AutoMixedBf16 => f.pad("auto-mixed-bf16"),
+            PrecisionPolicy::Custom(ops) => {
+                let mut ops: Vec<String> = ops.iter().map(|(k, p)| format!("{}={p}", k.name())).collect();
+                ops.sort();
+                f.pad(&format!("custom({})", ops.join(", ")))
+            }
+        }
+    }
+}
+
+impl std::str::FromStr for PrecisionPolicy {
+    type Err = Error;
+
+    /// Reads the names that `Display` writes; custom policies have none.
+    fn from_str(text: &str) -> Result<Self> {
+        use PrecisionPolicy as P;
+        let named = [P::AlwaysF32, P::AlwaysF16, P::AutoMixedConservative, P::AutoMixed, P::AutoMixedBf16];
+        let known: Vec<String> = named.iter().map(P::to_string).collect();
+        let found = named.into_iter().find(|p| p.to_string() == text.to_ascii_lowercase());
+        found.ok_or_else(|| {
+            let message = format!("unknown precision policy \"{text}\"; known: {}", known.join(", "));
+            Error::new(ErrorKind::Config, message)
+        })
+    }
+}
+
 /// Whether optimisations may change bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Numerics {

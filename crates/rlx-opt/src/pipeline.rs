@@ -143,9 +143,10 @@ impl CompilePipeline {
         let mut bound = graph.bind(binding);
         self.options.dim_ranges.iter().for_each(|&(symbol, range)| bound.set_symbol_range(symbol, range));
         verify_ok(&bound)?;
-        let report = report::analyze(&bound, &context);
+        let mut report = report::analyze(&bound, &context);
         let mut passes = Vec::with_capacity(PASSES.len());
         let optimised = self.run_passes(bound, &context, &mut passes)?;
+        report.precision = Some(report::precision_of(&optimised, &context));
         let lir = lower::to_lir(&optimised, &context)?;
         Ok(CompileResult { lir, source: Arc::new(graph.clone()), report, passes })
     }

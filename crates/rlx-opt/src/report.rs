@@ -6,9 +6,10 @@ use std::fmt;
 use rlx_ir::{Graph, Node, NodeId, Op, OpKind, decompose};
 
 use crate::dispatch::KernelDispatchConfig;
-use crate::options::KernelDispatchPolicy;
+use crate::options::{KernelDispatchPolicy, Precision};
 use crate::passes::legalize::{needs_no_kernel, runs_natively};
 use crate::pipeline::PassContext;
+use crate::precision::{self, PrecisionReport};
 
 /// How the nodes of one kind get computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -64,6 +65,8 @@ pub struct KernelDispatchReport {
     pub still_unsupported: Vec<(NodeId, OpKind)>,
     /// Whether the graph can be compiled.
     pub compile_ready: bool,
+    /// The arithmetic asked for and used, once the graph was compiled.
+    pub precision: Option<PrecisionReport>,
 }
 
 impl fmt::Display for KernelDispatchReport {
@@ -78,7 +81,11 @@ impl fmt::Display for KernelDispatchReport {
             writeln!(f, "{:<20} {:>6}  {}", s.logical_name, s.node_count, s.path)?;
         }
         let ready = if self.compile_ready { "ready to compile" } else { "cannot be compiled" };
-        write!(f, "{ready}")
+        write!(f, "{ready}")?;
+        match &self.precision {
+            Some(precision) => write!(f, "\n{precision}"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -88,6 +95,16 @@ pub fn analyze(graph: &Graph, context: &PassContext<'_>) -> KernelDispatchReport
     let native = |node: &Node, graph: &Graph| runs_natively(node, graph, context);
     let mut report = analyze_with(graph, context.target.name(), &native, config);
     report.supported_claim_count = report.summaries.iter().filter(|s| s.path == DispatchPath::Native).count();
+    report
+}
+
+/// What arithmetic the compiled `graph` uses. A wish for a shorter one that came to nothing is logged.
+pub fn precision_of(graph: &Graph, context: &PassContext<'_>) -> PrecisionReport {
+    let report = precision::analyze(graph, context.options, Some(&|d| context.target.products_of(d)));
+    if precision::is_short(context.options) && report.used == Precision::F32 {
+        let (asked, device) = (&report.requested, context.target.name());
+        tracing::warn!(graph = graph.name, asked, device, "most of the arithmetic stays f32");
+    }
     report
 }
 
@@ -131,6 +148,7 @@ pub(crate) fn analyze_with(
         summaries,
         common_lowered_kinds: lowered,
         compile_ready: unsupported.is_empty(),
+        precision: None,
         still_unsupported: unsupported,
     }
 }

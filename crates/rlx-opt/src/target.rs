@@ -6,7 +6,7 @@
 
 use rlx_ir::lir::View;
 use rlx_ir::op::PackFormat;
-use rlx_ir::{Graph, Node, Op};
+use rlx_ir::{DType, Graph, Node, Op};
 
 /// Whether a device has a kernel for a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,6 +81,13 @@ pub trait Target: Send + Sync {
     /// The memory format the device wants input number `input` of `node` in, when that input is known
     /// before the run (a parameter or constant).
     fn pack_format(&self, node: &Node, input: usize, graph: &Graph) -> Option<PackFormat>;
+
+    /// The instructions that sums of products of this element type run on, for reports; `None` where the device
+    /// does not tell.
+    fn products_of(&self, dtype: DType) -> Option<String> {
+        let _ = dtype;
+        None
+    }
 
     /// Whether convolutions and pooling should run with the channels last.
     fn prefers_channels_last(&self) -> bool {

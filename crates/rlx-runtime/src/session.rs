@@ -235,7 +235,9 @@ impl Session {
     fn compile_lir(&self, lir: LirModule, options: &CompileOptions) -> Result<CompiledGraph> {
         check_options(options)?;
         let target = self.target(options)?;
-        let report = rlx_opt::report::analyze(&lir.graph, &PassContext { target: &*target, options });
+        let context = PassContext { target: &*target, options };
+        let mut report = rlx_opt::report::analyze(&lir.graph, &context);
+        report.precision = Some(rlx_opt::report::precision_of(&lir.graph, &context));
         let executable = self.executable(lir, options)?;
         Ok(CompiledGraph::new(self.device, executable, report, Vec::new()))
     }

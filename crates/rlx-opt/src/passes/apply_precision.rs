@@ -19,6 +19,7 @@ use crate::options::{CompileOptions, Precision, PrecisionPolicy};
 use crate::passes::legalize::{needs_no_kernel, runs_natively};
 use crate::passes::simplify::Simplifier;
 use crate::pipeline::PassContext;
+use crate::precision;
 
 /// Runs the pass.
 ///
@@ -81,8 +82,9 @@ impl<'o> Policy<'o> {
     }
 }
 
+/// Attention is more than a product: it has a softmax inside.
 fn is_product(kind: OpKind) -> bool {
-    matches!(kind, OpKind::MatMul | OpKind::DotGeneral | OpKind::Conv | OpKind::ConvTranspose)
+    precision::is_product(kind) && kind != OpKind::Attention
 }
 
 /// Reductions, norms, softmax and exponentials lose too much in a short type.

@@ -143,7 +143,8 @@ impl CompiledGraph {
         self.device
     }
 
-    /// The arithmetic really used.
+    /// The arithmetic really used: the type most of it is done in. Where the device has no kernels for what was asked
+    /// for, this says so; [`KernelDispatchReport::precision`] tells it of each kind of op.
     pub fn precision(&self) -> Precision {
         self.exec.precision()
     }

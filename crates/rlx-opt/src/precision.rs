@@ -1,0 +1,140 @@
+//! Which arithmetic a compiled graph really uses.
+//!
+//! A precision or policy is a wish: an op runs short only where the device has a kernel for that type, and the
+//! others stay f32. [`analyze`] reads from the compiled graph what became of it, so that nobody has to guess.
+//!
+//! ```
+//! use rlx_ir::{DType, Graph, Shape};
+//! use rlx_opt::{CompileOptions, Precision, precision};
+//! let mut g = Graph::new("g");
+//! let x = g.input("x", Shape::new(&[2, 4], DType::BF16));
+//! let w = g.param("w", Shape::new(&[4, 3], DType::BF16));
+//! let y = g.matmul(x, w, Shape::new(&[2, 3], DType::BF16));
+//! g.set_outputs(vec![y]);
+//! assert_eq!(precision::used(&g), Precision::BF16);
+//! println!("{}", precision::analyze(&g, &CompileOptions::default(), None));
+//! ```
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use rlx_ir::{DType, Graph, Node, Op, OpKind, cost};
+
+use crate::facts;
+use crate::options::{CompileOptions, Precision, PrecisionPolicy};
+use crate::passes::legalize::needs_no_kernel;
+
+/// How many nodes of a kind compute in an element type.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KindPrecision {
+    /// The op.
+    pub kind: OpKind,
+    /// The element type of its results; sums are kept in f32 for those of 16 bits.
+    pub dtype: DType,
+    /// How many nodes.
+    pub node_count: usize,
+}
+
+/// What was asked for, and what is used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PrecisionReport {
+    /// The policy, or the precision where there is none.
+    pub requested: String,
+    /// The type most of the arithmetic is done in: see [`used`].
+    pub used: Precision,
+    /// The instructions that products of that type run on, where the device tells.
+    pub products: Option<String>,
+    /// One line for each kind and type of the ops that run at every call; casts are not counted.
+    pub kinds: Vec<KindPrecision>,
+}
+
+impl fmt::Display for PrecisionReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "precision: {} asked for, {} used", self.requested, self.used)?;
+        if let Some(products) = &self.products {
+            write!(f, " ({products})")?;
+        }
+        for k in &self.kinds {
+            write!(f, "\n  {:<18} {:>6}  {}", k.kind.name(), k.node_count, k.dtype.name())?;
+        }
+        Ok(())
+    }
+}
+
+/// What `options` ask for, by name.
+pub fn requested(options: &CompileOptions) -> String {
+    match &options.policy {
+        Some(policy) => policy.to_string(),
+        None => options.precision.to_string(),
+    }
+}
+
+/// Whether the device is asked for anything but f32.
+pub fn is_short(options: &CompileOptions) -> bool {
+    match &options.policy {
+        Some(PrecisionPolicy::AlwaysF32) => false,
+        Some(PrecisionPolicy::Custom(ops)) => ops.values().any(|&p| p != Precision::F32),
+        Some(_) => true,
+        None => options.precision != Precision::F32,
+    }
+}
+
+/// Reads from a compiled graph what arithmetic it uses. `products` names the device's instructions for a type.
+pub fn analyze(
+    graph: &Graph,
+    options: &CompileOptions,
+    products: Option<&dyn Fn(DType) -> Option<String>>,
+) -> PrecisionReport {
+    let mut counts: BTreeMap<(OpKind, DType), usize> = BTreeMap::new();
+    each_op(graph, &mut |_, node| {
+        *counts.entry((node.op.kind(), node.shape.dtype())).or_default() += 1;
+    });
+    let used = used(graph);
+    PrecisionReport {
+        requested: requested(options),
+        used,
+        products: products.and_then(|of| of(used.dtype())),
+        kinds: counts
+            .into_iter()
+            .map(|((kind, dtype), node_count)| KindPrecision { kind, dtype, node_count })
+            .collect(),
+    }
+}
+
+/// The type that most of a graph's arithmetic is done in: of its products (matrix products, convolutions,
+/// attention) where it has any, of all its float ops otherwise. Nodes weigh by their FLOPs, and alike where
+/// dimensions are open.
+pub fn used(graph: &Graph) -> Precision {
+    let all = [Precision::F32, Precision::F16, Precision::BF16];
+    let (mut products, mut others) = ([0.0; 3], [0.0; 3]);
+    each_op(graph, &mut |graph, node| {
+        let Some(i) = all.iter().position(|p| p.dtype() == node.shape.dtype()) else { return };
+        let weights = if is_product(node.op.kind()) { &mut products } else { &mut others };
+        weights[i] += cost::node_cost(graph, node).flops.max(1.0);
+    });
+    let weights = if products.iter().any(|&w| w > 0.0) { products } else { others };
+    // On a tie the first one, f32, wins.
+    let most = (0..3).fold(0, |best, i| if weights[i] > weights[best] { i } else { best });
+    all[most]
+}
+
+/// Whether ops of this kind are sums of products.
+pub fn is_product(kind: OpKind) -> bool {
+    matches!(
+        kind,
+        OpKind::MatMul | OpKind::DotGeneral | OpKind::Conv | OpKind::ConvTranspose | OpKind::Attention
+    )
+}
+
+/// Calls `f` for every float op that runs at each call, those inside regions too, with the graph it stands in.
+fn each_op(graph: &Graph, f: &mut dyn FnMut(&Graph, &Node)) {
+    let fixed = facts::fixed_nodes(graph);
+    for node in graph.nodes().iter().filter(|n| !fixed[n.id.index()]) {
+        match &node.op {
+            Op::Region { body } => each_op(&body.graph, f),
+            Op::Cast { .. } | Op::Pack { .. } => {}
+            op if needs_no_kernel(op) || !node.shape.dtype().is_float() => {}
+            _ => f(graph, node),
+        }
+    }
+}
