@@ -45,12 +45,22 @@ pub struct Difference {
     pub worst: usize,
     /// How many elements were compared.
     pub count: usize,
+    /// How many elements are infinite or NaN where they should be finite.
+    pub overflowed: usize,
 }
 
 impl Difference {
     /// No difference over no elements.
-    pub const NONE: Difference =
-        Difference { ok: true, max_abs: 0.0, max_rel: 0.0, max_ulp: 0.0, mean_ulp: 0.0, worst: 0, count: 0 };
+    pub const NONE: Difference = Difference {
+        ok: true,
+        max_abs: 0.0,
+        max_rel: 0.0,
+        max_ulp: 0.0,
+        mean_ulp: 0.0,
+        worst: 0,
+        count: 0,
+        overflowed: 0,
+    };
 
     /// Both together.
     pub fn merge(self, other: Difference) -> Difference {
@@ -64,6 +74,7 @@ impl Difference {
             mean_ulp: if count == 0 { 0.0 } else { sum / count as f64 },
             worst: if other.max_abs > self.max_abs { other.worst } else { self.worst },
             count,
+            overflowed: self.overflowed + other.overflowed,
         }
     }
 }
@@ -102,6 +113,7 @@ fn floats(dtype: DType, want: &[f64], got: &[f64], tolerance: Tolerance) -> Diff
             continue;
         }
         let finite = w.is_finite() && g.is_finite();
+        d.overflowed += usize::from(w.is_finite() && !g.is_finite());
         let abs = if finite { (g - w).abs() } else { f64::INFINITY };
         d.ok &= finite && abs <= tolerance.rtol * w.abs() + tolerance.atol * scale;
         if abs > d.max_abs {

@@ -4,6 +4,9 @@
 //! writes) is asked for as an output and compared, in order. For the first value that is off, the nodes behind
 //! it since the last good one are run one by one on the oracle's values: the first that is off by itself is the
 //! culprit.
+//!
+//! In a shorter type, values may leave its range. The first op whose result is infinite or NaN where the reference is
+//! finite is looked for in the same way, and named even where small errors made another node diverge before.
 
 use std::sync::Arc;
 
@@ -36,6 +39,8 @@ pub struct Verification {
     pub ok: bool,
     /// Where the device first leaves the oracle.
     pub first_divergence: Option<Divergence>,
+    /// Where a result is first infinite or NaN though it should be finite.
+    pub first_overflow: Option<Divergence>,
     /// By output.
     pub outputs: Vec<Difference>,
     /// How many inner values were compared besides.
@@ -111,18 +116,13 @@ pub fn verify(
         survivors.iter().copied().zip(inner.iter().copied()).collect();
     judged.extend(case.graph.outputs.iter().copied().zip(outputs.iter().copied()));
     judged.sort_by_key(|&(id, _)| id);
-    let first_bad = judged.iter().find(|(_, d)| !d.ok);
-    let first_divergence = match first_bad {
-        Some(&(id, difference)) => {
-            progress("looking for the first node that diverges");
-            let good: Vec<NodeId> = judged.iter().filter(|(_, d)| d.ok).map(|&(id, _)| id).collect();
-            Some(run.locate(id, difference, &good, &values)?)
-        }
-        None => None,
-    };
+    progress("looking for the first node that diverges");
+    let first_divergence = run.first(&judged, &values, |d| !d.ok)?;
+    let first_overflow = run.first(&judged, &values, |d| d.overflowed > 0)?;
     Ok(Verification {
         ok: first_divergence.is_none(),
         first_divergence,
+        first_overflow,
         overall: outputs.iter().copied().fold(Difference::NONE, Difference::merge),
         outputs,
         values: survivors.len(),
@@ -234,6 +234,18 @@ impl Run<'_> {
         pairs.map(|(&id, got)| Ok(compare(result(values, id)?, got, self.tolerance))).collect()
     }
 
+    /// The first node that is off, where `off` says what that means; `judged` are the values compared, in order.
+    fn first(
+        &self,
+        judged: &[(NodeId, Difference)],
+        values: &Values,
+        off: fn(&Difference) -> bool,
+    ) -> Result<Option<Divergence>> {
+        let Some(&(bad, difference)) = judged.iter().find(|(_, d)| off(d)) else { return Ok(None) };
+        let good: Vec<NodeId> = judged.iter().filter(|(_, d)| !off(d)).map(|&(id, _)| id).collect();
+        self.locate(bad, difference, &good, values, off).map(Some)
+    }
+
     /// The first node behind `bad` that is off by itself, else `bad`.
     fn locate(
         &self,
@@ -241,6 +253,7 @@ impl Run<'_> {
         difference: Difference,
         good: &[NodeId],
         values: &Values,
+        off: fn(&Difference) -> bool,
     ) -> Result<Divergence> {
         let graph = self.case.graph;
         let behind = oracle::live_nodes(graph, &[bad])?;
@@ -249,7 +262,7 @@ impl Run<'_> {
             if node.inputs.is_empty() || (fine[node.id.index()] && node.id != bad) {
                 continue;
             }
-            if let Some(difference) = self.alone(node, values)?.filter(|d| !d.ok) {
+            if let Some(difference) = self.alone(node, values)?.filter(off) {
                 return Ok(divergence(graph, node, true, difference));
             }
         }

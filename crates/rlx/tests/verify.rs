@@ -9,7 +9,7 @@ use rlx_ir::op::{Activation, BinaryOp};
 use rlx_ir::{ConstData, DType, Graph, LirModule, Node, Result, Shape, Weight, WeightStore};
 use rlx_opt::{CompileOptions, Target};
 use rlx_runtime::backend::{Backend, ExecutableGraph};
-use rlx_runtime::{Device, Op, Session};
+use rlx_runtime::{Device, Op, Precision, Session};
 
 /// The oracle with one op exchanged for another.
 struct Faulty;
@@ -113,4 +113,69 @@ fn vulkan_is_found_right_against_the_cpu() {
         let found = run(&Session::new(device), Reference::Device(&cpu));
         assert!(found.ok && found.values > 0, "{found:?}");
     });
+}
+
+/// x·w (which f16 cannot hold) · w₂ (which makes it small again).
+fn overflowing() -> (Graph, WeightStore, ConstData) {
+    let shape = Shape::new(&[2, 2], DType::F32);
+    let mut g = Graph::new("overflow");
+    let x = g.input("x", shape.clone());
+    let (w, small) = (g.param("w", shape.clone()), g.param("small", shape.clone()));
+    let scaled = g.binary(BinaryOp::Mul, x, small, shape.clone());
+    let large = g.matmul(x, w, shape.clone());
+    let mixed = g.binary(BinaryOp::Add, large, scaled, shape.clone());
+    let y = g.matmul(mixed, small, shape);
+    for (i, name) in ["x", "w", "small", "scaled", "large", "mixed", "y"].into_iter().enumerate() {
+        let origin = g.origins_mut().source(name);
+        g.set_origin(g.nodes()[i].id, origin);
+    }
+    g.set_outputs(vec![y]);
+    let mut weights = WeightStore::new();
+    let fill = |v: f32| ConstData::from_f32(&[2, 2], &[v, -v, v, v]).unwrap();
+    for (name, value) in [("w", 500.0), ("small", 0.001)] {
+        weights.insert(name, Weight::owned(DType::F32, &[2, 2], fill(value).bytes().clone()).unwrap());
+    }
+    (g, weights, fill(300.0))
+}
+
+#[test]
+fn the_op_that_overflows_is_named_in_f16_and_none_is_in_bf16() {
+    let (graph, weights, x) = overflowing();
+    let case = Case { graph: &graph, weights: &weights, inputs: &[("x", &x)] };
+    let loose = Tolerance { rtol: 5e-2, atol: 5e-2 };
+    let cpu = Session::new(Device::Cpu);
+    let run = |precision| {
+        let options = CompileOptions::default().precision(precision);
+        verify(&cpu, Reference::Oracle, &options, case, loose, &mut |_| {}).unwrap()
+    };
+    let found = run(Precision::F16);
+    let first = found.first_overflow.expect("an overflow");
+    assert!(!found.ok);
+    // 300·500 + 300·500 is beyond 65,504; rows of which two terms cancel are not.
+    assert_eq!((first.op, first.origin.as_deref(), first.alone), ("MatMul", Some("large"), true));
+    assert!(first.difference.overflowed >= 1 && first.difference.count == 4, "{first:?}");
+    for precision in [Precision::BF16, Precision::F32] {
+        let found = run(precision);
+        assert!(found.ok && found.first_overflow.is_none(), "{precision}: {found:?}");
+    }
+}
+
+#[test]
+fn what_is_infinite_in_f32_anyway_is_no_overflow() {
+    let shape = Shape::new(&[3], DType::F32);
+    let mut g = Graph::new("exp");
+    let x = g.input("x", shape.clone());
+    let y = g.activation(Activation::Exp, x, shape);
+    g.set_outputs(vec![y]);
+    let x = ConstData::from_f32(&[3], &[1.0, 20.0, 200.0]).unwrap();
+    let weights = WeightStore::new();
+    let case = Case { graph: &g, weights: &weights, inputs: &[("x", &x)] };
+    let cpu = Session::new(Device::Cpu);
+    for (precision, overflowed) in [(Precision::F32, 0), (Precision::BF16, 0), (Precision::F16, 1)] {
+        let options = CompileOptions::default().precision(precision);
+        let loose = Tolerance { rtol: 5e-2, atol: 5e-2 };
+        let found = verify(&cpu, Reference::Oracle, &options, case, loose, &mut |_| {}).unwrap();
+        let count = found.first_overflow.map_or(0, |f| f.difference.overflowed);
+        assert_eq!(count, overflowed, "{precision}");
+    }
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use rlx_runtime::{Device, Numerics, Precision};
+use rlx_runtime::{Device, Numerics, Precision, PrecisionPolicy};
 
 const ENVIRONMENT: &str = "\
 Environment:
@@ -98,6 +98,10 @@ pub struct Common {
     /// The arithmetic: f32, f16, bf16
     #[arg(long, default_value = "f32", value_parser = precision)]
     pub precision: Precision,
+    /// Which ops keep f32, instead of --precision: always-f32, always-f16, auto-mixed-conservative, auto-mixed,
+    /// auto-mixed-bf16
+    #[arg(long, value_name = "POLICY", value_parser = policy, conflicts_with = "precision")]
+    pub policy: Option<PrecisionPolicy>,
     /// Whether optimisations may change the last bits
     #[arg(long, default_value = "fast")]
     pub numerics: NumericsArg,
@@ -199,6 +203,10 @@ fn device(text: &str) -> Result<Device, String> {
 }
 
 fn precision(text: &str) -> Result<Precision, String> {
+    text.parse().map_err(|e: rlx_ir::Error| e.message().to_owned())
+}
+
+fn policy(text: &str) -> Result<PrecisionPolicy, String> {
     text.parse().map_err(|e: rlx_ir::Error| e.message().to_owned())
 }
 

@@ -46,10 +46,13 @@ pub fn bench(args: &BenchArgs, json: bool) -> Result<ExitCode, Failure> {
         |part: f64| print::ms(times[((times.len() as f64 * part).ceil() as usize).clamp(1, times.len()) - 1]);
     let flops = flops(&imported, &inputs)?;
     let memory = compiled.memory();
+    let precision = compiled.dispatch_report().precision.as_ref();
     let report = json!({
         "model": model,
         "device": args.common.device.feature(),
         "precision": compiled.precision().to_string(),
+        "requested_precision": precision.map(|p| p.requested.as_str()),
+        "products": precision.and_then(|p| p.products.as_deref()),
         "threads": job.session.threads(),
         "runs": args.runs,
         "min_ms": quantile(0.0),
@@ -77,6 +80,13 @@ fn print_text(report: &Json) {
     let text = |name: &str| report[name].as_str().unwrap_or_default().to_owned();
     let number = |name: &str| report[name].as_f64();
     println!("{} on {}, {}, {} threads", text("model"), text("device"), text("precision"), report["threads"]);
+    let asked = text("requested_precision");
+    if asked != text("precision") {
+        println!("  {:<16} {asked}, {} used", "asked for", text("precision"));
+    }
+    if let Some(products) = report["products"].as_str() {
+        println!("  {:<16} {products}", "products");
+    }
     for name in ["min_ms", "median_ms", "p95_ms", "first_run_ms", "load_ms", "compile_ms"] {
         println!("  {name:<16} {:.4}", number(name).unwrap_or(f64::NAN));
     }

@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use rlx_ir::cost::graph_cost;
 use rlx_ir::{Error, ErrorKind, Graph, LirModule, Op};
 use rlx_onnx::Imported;
-use rlx_opt::PassRecord;
 use rlx_opt::pipeline::PASSES;
+use rlx_opt::{PassRecord, PrecisionReport};
 use rlx_runtime::{KernelDispatchReport, dispatch_report_for_device_with_options, stages};
 use serde_json::{Value as Json, json};
 
@@ -83,7 +83,7 @@ pub fn inspect(args: &InspectArgs, json: bool) -> Result<ExitCode, Failure> {
         parameter_bytes: imported.weights.total_bytes(),
         parameters: graph.params().filter_map(|n| n.shape.num_elements()).sum(),
         module: compiled.as_ref().map(|result| Module::of(&result.lir)),
-        report,
+        report: compiled.as_ref().map_or(report, |result| result.report.clone()),
         fault,
         passes: compiled.map_or_else(Vec::new, |result| chosen(result.passes, range)),
     };
@@ -131,6 +131,19 @@ fn range(text: &str) -> Result<RangeInclusive<usize>, Failure> {
     };
     let (first, last) = text.split_once("..").unwrap_or((text, text));
     Ok(position(first, 0)?..=position(last, PASSES.len() - 1)?)
+}
+
+/// The arithmetic asked for and used.
+fn precision_json(report: &PrecisionReport) -> Json {
+    let kinds: Json = report
+        .kinds
+        .iter()
+        .map(|k| json!({ "op": k.kind.name(), "dtype": k.dtype.name(), "nodes": k.node_count }))
+        .collect();
+    json!({
+        "requested": report.requested, "used": report.used.to_string(),
+        "products": report.products, "ops": kinds,
+    })
 }
 
 fn chosen(passes: Vec<PassRecord>, range: Option<RangeInclusive<usize>>) -> Vec<PassRecord> {
@@ -196,6 +209,7 @@ impl Facts {
                 json!({ "name": p.name, "before": p.nodes.0, "after": p.nodes.1, "ms": print::ms(p.time), "graph": after })
             })
             .collect();
+        let precision = self.report.precision.as_ref().map(precision_json);
         let module = self.module.as_ref();
         println!(
             "{}",
@@ -206,7 +220,7 @@ impl Facts {
                 "arena_bytes": module.and_then(|m| m.arena_bytes),
                 "largest_live_set_bytes": module.and_then(|m| m.largest_live_set),
                 "steps": module.map(|m| m.steps), "init_steps": module.map(|m| m.init_steps),
-                "dispatch": dispatch, "compile_ready": self.fault.is_none(), "fault": self.fault, "passes": passes,
+                "dispatch": dispatch, "precision": precision, "compile_ready": self.fault.is_none(), "fault": self.fault, "passes": passes,
             })
         );
     }

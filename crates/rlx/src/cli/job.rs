@@ -37,6 +37,7 @@ pub fn open(common: &Common) -> Result<Job, Failure> {
     }
     let options = CompileOptions {
         precision: common.precision,
+        policy: common.policy.clone(),
         numerics: common.numerics.into(),
         ..CompileOptions::try_new()?
     };

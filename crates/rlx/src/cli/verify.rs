@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use rlx::compare::Tolerance;
-use rlx::verify::{Reference, Verification, verify_imported};
-use rlx_runtime::{Precision, Session};
+use rlx::verify::{Divergence, Reference, Verification, verify_imported};
+use rlx_runtime::{Precision, PrecisionPolicy, Session};
 use serde_json::{Value as Json, json};
 
 use super::args::VerifyArgs;
@@ -35,7 +35,13 @@ pub fn verify(args: &VerifyArgs, json: bool) -> Result<ExitCode, Failure> {
 }
 
 fn tolerance(args: &VerifyArgs) -> Tolerance {
-    let usual = match args.common.precision {
+    let shortest = match args.common.policy {
+        Some(PrecisionPolicy::AlwaysF32) => Precision::F32,
+        Some(PrecisionPolicy::AutoMixedBf16) => Precision::BF16,
+        Some(_) => Precision::F16,
+        None => args.common.precision,
+    };
+    let usual = match shortest {
         Precision::F32 => Tolerance::default(),
         Precision::F16 => Tolerance { rtol: 1e-2, atol: 1e-2 },
         Precision::BF16 => Tolerance { rtol: 5e-2, atol: 5e-2 },
@@ -50,15 +56,19 @@ fn number(x: f64) -> Json {
 
 fn to_json(found: &Verification) -> Json {
     let d = &found.overall;
-    let first = found.first_divergence.as_ref().map(|f| {
-        json!({
-            "node": f.node, "op": f.op, "origin": f.origin, "alone": f.alone,
-            "max_abs": number(f.difference.max_abs), "max_ulp": number(f.difference.max_ulp),
+    let place = |found: &Option<Divergence>| {
+        found.as_ref().map(|f| {
+            json!({
+                "node": f.node, "op": f.op, "origin": f.origin, "alone": f.alone,
+                "max_abs": number(f.difference.max_abs), "max_ulp": number(f.difference.max_ulp),
+                "overflowed": f.difference.overflowed, "elements": f.difference.count,
+            })
         })
-    });
+    };
     json!({
         "ok": found.ok,
-        "first_divergence": first,
+        "first_divergence": place(&found.first_divergence),
+        "first_overflow": place(&found.first_overflow),
         "max_abs": number(d.max_abs), "max_rel": number(d.max_rel),
         "max_ulp": number(d.max_ulp), "mean_ulp": number(d.mean_ulp),
         "values": found.values,
@@ -76,6 +86,14 @@ fn print_text(found: &Verification, names: &[String]) {
         );
     }
     println!("{} inner values compared", found.values);
+    if let Some(f) = &found.first_overflow {
+        let origin = f.origin.as_ref().map_or_else(String::new, |o| format!(" (from {o})"));
+        let (n, all) = (f.difference.overflowed, f.difference.count);
+        println!(
+            "first overflow: {}{origin}: {n} of {all} elements are infinite or NaN and should not be",
+            f.node
+        );
+    }
     match &found.first_divergence {
         None => println!("ok"),
         Some(f) => {
