@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod data;
+mod deny;
 mod docs;
 mod drivers;
 mod exec;

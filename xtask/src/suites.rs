@@ -23,8 +23,6 @@ pub struct Suite {
 pub enum What {
     /// A cargo command whose success is the result; extra environment as pairs.
     Cargo { args: &'static [&'static str], env: &'static [(&'static str, &'static str)] },
-    /// The same with a cargo tool that may not be installed (then a named skip).
-    Tool { tool: &'static str, args: &'static [&'static str] },
     /// A test command of cargo's, whose tests are counted; extra environment as pairs.
     Tests { args: &'static [&'static str], env: &'static [(&'static str, &'static str)] },
     /// All unit tests and the integration tests that no other suite claims.
@@ -43,6 +41,8 @@ pub enum What {
     Neon,
     /// The CPU backend's memory and programs under Miri.
     Miri,
+    /// Licences, sources and advisories of what we depend on.
+    Deny,
     /// The external crates that the library packages pull in are within budget.
     CrateCount { packages: &'static [&'static str], most: usize },
 }
@@ -160,7 +160,7 @@ pub const SUITES: &[Suite] = &[
     Suite {
         heavy: true,
         covers: &["Cargo.lock", "deny.toml"],
-        ..suite("deny", "licences and advisories", 120, What::Tool { tool: "deny", args: &["check"] })
+        ..suite("deny", "licences, sources and advisories", 120, What::Deny)
     },
 ];
 
@@ -198,10 +198,6 @@ impl What {
     fn run(&self, run: &Run) -> Outcome {
         match self {
             What::Cargo { args, env } => run.check(cargo_command(args).envs(env.iter().copied())),
-            What::Tool { tool, args } if has_cargo_tool(tool) => {
-                run.check(cargo_command(&[tool]).args(*args))
-            }
-            What::Tool { tool, .. } => Outcome::skip(format!("cargo-{tool} is not installed")),
             What::Unit => unit(run),
             What::DocTests => run.tests(&mut cargo_command(&["test", "--workspace", "--doc"])),
             What::Targets(names) => targets(run, names),
@@ -210,6 +206,7 @@ impl What {
             What::Gpu { all } => gpu(run, *all),
             What::Neon => crate::neon::run(run),
             What::Miri => crate::miri::run(run),
+            What::Deny => crate::deny::run(run),
             What::Tests { args, env } => run.tests(cargo_command(args).envs(env.iter().copied())),
             What::CrateCount { packages, most } => crate_count(packages, *most),
         }
