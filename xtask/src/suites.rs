@@ -61,13 +61,13 @@ pub const SUITES: &[Suite] = &[
     suite(
         "build",
         "everything compiles, tests included",
-        540,
+        480,
         What::Cargo { args: &["test", "--workspace", "--no-run", "--quiet"], env: &[] },
     ),
     suite(
         "clippy",
         "lints, warnings are errors",
-        180,
+        120,
         What::Cargo {
             args: &["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"],
             env: &[],
@@ -92,11 +92,11 @@ pub const SUITES: &[Suite] = &[
     suite("doctest", "documentation examples", 120, What::DocTests),
     Suite {
         needs: &[&ONNX_CASES],
-        ..suite("onnx-node", "the ONNX backend's node cases", 240, What::Targets(&["node_suite*"]))
+        ..suite("onnx-node", "the ONNX backend's node cases", 180, What::Targets(&["node_suite*"]))
     },
     Suite {
         needs: &[&MINILM],
-        ..suite("goldens", "whole models against committed outputs", 240, What::Targets(&["goldens*"]))
+        ..suite("goldens", "whole models against committed outputs", 180, What::Targets(&["goldens*"]))
     },
     suite(
         "random",
@@ -106,18 +106,18 @@ pub const SUITES: &[Suite] = &[
     ),
     suite("contract", "the public contract", 150, What::Targets(&["contract*"])),
     Suite {
-        heavy: true,
-        covers: GPU_CODE,
-        ..suite("gpu", "Vulkan and OpenGL, on software where there is no GPU", 300, What::Gpu { all: false })
+        needs: &[&MINILM],
+        ..suite("gpu", "Vulkan and OpenGL, on software where there is no GPU", 360, What::Gpu { all: false })
     },
     Suite {
         heavy: true,
+        needs: &[&MINILM],
         covers: GPU_CODE,
         ..suite("gpu-all", "every op and model on Vulkan and OpenGL", 1800, What::Gpu { all: true })
     },
     suite("model-ui", "models that do not fit say why", 150, What::Targets(&["model_ui"])),
-    suite("toy-op", "an op is one file and one line", 240, What::ToyOp),
-    suite("bad-input", "damaged model files", 150, What::Targets(&["bad_input*"])),
+    suite("toy-op", "an op is one file and one line", 180, What::ToyOp),
+    suite("bad-input", "damaged model files", 90, What::Targets(&["bad_input*"])),
     Suite {
         heavy: true,
         covers: &["crates/rlx-kernel", "tools/nvrtc_check.py"],
@@ -240,14 +240,20 @@ fn gpu(run: &Run, all: bool) -> Outcome {
         // The tests say themselves which device is absent, and whether that is a failure.
         outcome.notes.push(why);
     }
-    // One test at a time: software devices use all cores for each.
-    let rest = ["--", "--nocapture", "--test-threads", "1"];
-    let contract = ["-p", "rlx-contract", "--features", "vulkan,opengl", "--test", "contract_compiled"];
-    for (what, only) in
-        [(&["-p", "rlx-wgpu", "--test", "gpu"][..], &[][..]), (&contract, &["vulkan::", "opengl::"])]
-    {
-        let mut command = cargo_command(&["test"]);
-        command.args(what).args(rest).args(only).env("RLX_TEST_ALL", if all { "1" } else { "0" });
+    let features = "rlx-contract/vulkan,rlx-contract/opengl,rlx/vulkan,rlx/opengl";
+    // Whose tests, and which of them.
+    let parts: [(&[&str], &[&str]); 3] = [
+        (&["gpu"], &[]),
+        (&["contract_compiled", "contract_handles"], &["vulkan::", "opengl::"]),
+        (&["cli", "verify"], &["vulkan"]),
+    ];
+    for (targets, only) in parts {
+        // The whole workspace is named, so that only what these features change is compiled again.
+        let mut command = cargo_command(&["test", "--workspace", "--no-fail-fast", "--features", features]);
+        targets.iter().for_each(|target| _ = command.args(["--test", target]));
+        // One test at a time: software devices use all cores for each.
+        command.args(["--", "--nocapture", "--test-threads", "1"]).args(only);
+        command.env("RLX_TEST_ALL", if all { "1" } else { "0" });
         outcome.add(run.tests(&mut command));
     }
     outcome

@@ -99,6 +99,15 @@ impl WgpuBackend {
         Ok(())
     }
 
+    /// Compiles as [`Backend::compile`] does, but for a device as `target` describes it. Where it promises more than
+    /// there is, the driver refuses kernels.
+    ///
+    /// # Errors
+    /// As [`Backend::compile`].
+    pub fn compile_for(&self, lir: Arc<LirModule>, target: KernelTarget) -> Result<Box<dyn ExecutableGraph>> {
+        compile_for(self.gpu()?, target, lir)
+    }
+
     fn gpu(&self) -> Result<Arc<Gpu>> {
         Gpu::open(self.device, self.lowered)
     }
@@ -148,6 +157,11 @@ impl WgpuBackend {
     }
 }
 
+fn compile_for(gpu: Arc<Gpu>, target: KernelTarget, lir: Arc<LirModule>) -> Result<Box<dyn ExecutableGraph>> {
+    let program = Program::new(gpu, target, lir)?;
+    Ok(Box::new(WgpuExecutable::new(Arc::new(program))?))
+}
+
 impl Backend for WgpuBackend {
     fn name(&self) -> &str {
         self.device.feature()
@@ -177,7 +191,6 @@ impl Backend for WgpuBackend {
     fn compile(&self, lir: Arc<LirModule>, _: &CompileOptions) -> Result<Box<dyn ExecutableGraph>> {
         let gpu = self.gpu()?;
         let target = self.kernel_target(&gpu);
-        let program = Program::new(gpu, target, lir)?;
-        Ok(Box::new(WgpuExecutable::new(Arc::new(program))?))
+        compile_for(gpu, target, lir)
     }
 }

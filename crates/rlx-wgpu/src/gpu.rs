@@ -22,6 +22,8 @@ pub struct Lowered {
     pub max_binding_bytes: Option<u64>,
     /// The most storage buffers of a kernel.
     pub max_storage_buffers: Option<u32>,
+    /// The most invocations of a workgroup.
+    pub max_workgroup: Option<u32>,
     /// The most bytes of device memory that this process's executables take together.
     pub max_memory_bytes: Option<u64>,
 }
@@ -97,6 +99,13 @@ impl Gpu {
         if let Some(most) = lowered.max_storage_buffers {
             limits.max_storage_buffers_per_shader_stage =
                 limits.max_storage_buffers_per_shader_stage.min(most);
+        }
+        if let Some(most) = lowered.max_workgroup {
+            for limit in
+                [&mut limits.max_compute_invocations_per_workgroup, &mut limits.max_compute_workgroup_size_x]
+            {
+                *limit = most.min(*limit);
+            }
         }
         let description = wgpu::DeviceDescriptor {
             label: Some("rlx"),

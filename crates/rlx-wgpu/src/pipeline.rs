@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use rlx_ir::{ErrorKind, Result};
+use rlx_ir::{Error, ErrorKind, Result};
 use rlx_kernel::ir::Access;
 use rlx_kernel::render::{self, WgslOptions};
 use rlx_kernel::{Kernel, KernelHash};
@@ -19,15 +19,18 @@ pub(crate) struct Pipeline {
     pub(crate) layout: wgpu::BindGroupLayout,
 }
 
+/// A kernel that cannot be compiled, and why.
+pub(crate) type Refused = (KernelHash, Error);
+
 impl Gpu {
     /// The pipelines of `kernels`, by hash; what is not there yet is compiled.
     ///
     /// # Errors
-    /// [`ErrorKind::Device`] naming the kernel that the driver refuses.
+    /// [`ErrorKind::Device`] for a kernel that the driver refuses, and which one.
     pub(crate) fn pipelines<'k>(
         &self,
         kernels: impl IntoIterator<Item = &'k Arc<Kernel>>,
-    ) -> Result<HashMap<KernelHash, Arc<Pipeline>>> {
+    ) -> std::result::Result<HashMap<KernelHash, Arc<Pipeline>>, Refused> {
         let mut found = HashMap::new();
         let mut missing: Vec<(KernelHash, &Kernel)> = Vec::new();
         {
@@ -54,7 +57,10 @@ impl Gpu {
     }
 
     /// Compiles on as many threads as the driver makes use of; an OpenGL context serves one at a time.
-    fn compile_all(&self, kernels: &[(KernelHash, &Kernel)]) -> Result<Vec<Arc<Pipeline>>> {
+    fn compile_all(
+        &self,
+        kernels: &[(KernelHash, &Kernel)],
+    ) -> std::result::Result<Vec<Arc<Pipeline>>, Refused> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = if self.info.backend == wgpu::Backend::Gl { 1 } else { cores.min(kernels.len()) };
         let started = std::time::Instant::now();
@@ -74,7 +80,8 @@ impl Gpu {
         });
         tracing::debug!(device = %self.name, count = kernels.len(), took = ?started.elapsed(), "compiled pipelines");
         let lost = || Err(self.error(ErrorKind::Internal, "a pipeline that nobody compiled"));
-        done.into_iter().map(|slot| locked(&slot).take().unwrap_or_else(lost)).collect()
+        let compiled = done.into_iter().map(|slot| locked(&slot).take().unwrap_or_else(lost));
+        compiled.zip(kernels).map(|(made, (kernel, _))| made.map_err(|e| (*kernel, e))).collect()
     }
 
     fn compile(&self, kernel: &Kernel) -> Result<Pipeline> {

@@ -88,7 +88,16 @@ impl Program {
         };
         let (init, run) = (compile(&lir.init)?, compile(&lir.steps)?);
         let kernels = init.iter().chain(&run).flatten().map(|launch| &launch.kernel);
-        let pipelines = gpu.pipelines(kernels)?;
+        let pipelines = gpu.pipelines(kernels).map_err(|(refused, e)| {
+            let steps = lir.init.iter().zip(&init).chain(lir.steps.iter().zip(&run));
+            let has = |(_, launches): &(&Step, &Vec<Launch>)| {
+                launches.iter().any(|launch| launch.kernel.hash() == refused)
+            };
+            match { steps }.find(has) {
+                Some((step, _)) => placed(&lir, &gpu, step.node, e),
+                None => e,
+            }
+        })?;
         let mut table = ExtentTable::default();
         let mut link = |steps: &[Step], launches: Vec<Vec<Launch>>| -> Result<Vec<ProgramStep>> {
             let mut number = 0;
@@ -129,12 +138,7 @@ impl Program {
 
     /// An error of a node, with where it happened.
     pub(crate) fn place(&self, node: NodeId, error: Error) -> Error {
-        let node = self.lir.graph.node(node);
-        let error = error.with_node(node.describe()).with_device(self.gpu.name.name());
-        match self.lir.graph.origins().describe(node.origin) {
-            Some(origin) => error.with_origin(origin),
-            None => error,
-        }
+        placed(&self.lir, &self.gpu, node, error)
     }
 
     /// The dispatches of the run, in order.
@@ -165,6 +169,15 @@ impl Program {
             Some(step) => self.place(step.node, error),
             None => error.with_device(self.gpu.name.name()),
         })
+    }
+}
+
+fn placed(lir: &LirModule, gpu: &Gpu, node: NodeId, error: Error) -> Error {
+    let node = lir.graph.node(node);
+    let error = error.with_node(node.describe()).with_device(gpu.name.name());
+    match lir.graph.origins().describe(node.origin) {
+        Some(origin) => error.with_origin(origin),
+        None => error,
     }
 }
 

@@ -108,7 +108,7 @@ fn the_wrong_op_is_named_whatever_is_trusted() {
 #[test]
 #[cfg(feature = "vulkan")]
 fn vulkan_is_found_right_against_the_cpu() {
-    common::on(Device::Vulkan, |device| {
+    rlx_contract::on(Device::Vulkan, |device| {
         let cpu = Session::new(Device::Cpu);
         let found = run(&Session::new(device), Reference::Device(&cpu));
         assert!(found.ok && found.values > 0, "{found:?}");

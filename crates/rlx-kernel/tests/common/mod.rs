@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use rlx_ir::oracle::{self, Bindings};
 use rlx_ir::testing::{difference, tolerance};
-use rlx_ir::{Error, Graph};
+use rlx_ir::{Error, Graph, LirModule};
 use rlx_kernel::interp::Executable;
 use rlx_kernel::{KernelTarget, TypeSupport};
-use rlx_opt::{CompileOptions, CompilePipeline};
+use rlx_opt::pipeline::PassContext;
+use rlx_opt::{CompileOptions, CompilePipeline, KernelDispatchReport};
 
 /// A device that has every type.
 pub fn native() -> KernelTarget {
@@ -20,10 +21,21 @@ pub fn words() -> KernelTarget {
     KernelTarget { types: TypeSupport::WGSL, ..KernelTarget::full("words") }
 }
 
+/// The graph compiled for the target.
+pub fn try_module(graph: &Graph, target: &KernelTarget) -> Result<Arc<LirModule>, Error> {
+    let pipeline = CompilePipeline::new(Arc::new(target.clone()), CompileOptions::default());
+    Ok(Arc::new(pipeline.compile(graph)?.lir))
+}
+
 /// The module on the interpreter.
 pub fn try_compiled(graph: &Graph, target: &KernelTarget) -> Result<Executable, Error> {
-    let pipeline = CompilePipeline::new(Arc::new(target.clone()), CompileOptions::default());
-    Executable::new(Arc::new(pipeline.compile(graph)?.lir), target)
+    Executable::new(try_module(graph, target)?, target)
+}
+
+/// How the target would compute each kind of node.
+pub fn report(graph: &Graph, target: &KernelTarget) -> KernelDispatchReport {
+    let options = CompileOptions::default();
+    rlx_opt::report::analyze(graph, &PassContext { target, options: &options })
 }
 
 /// The module on the interpreter.

@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
+use rlx_backend::Backend;
 use rlx_driver::Device;
 use rlx_ir::{DType, ErrorKind, Graph, Shape, Weight, text};
+use rlx_kernel::KernelTarget;
+use rlx_opt::{CompileOptions, CompilePipeline};
 use rlx_wgpu::Lowered;
 
 use crate::common::{compile, device, lowered};
@@ -60,6 +63,55 @@ fn memory_above_the_limit_is_out_of_memory_and_smaller_work_goes_on() {
     small.set_param(0, Arc::new(Weight::owned(DType::F32, &[2, 1024], vec![0u8; 8192]).unwrap())).unwrap();
     small.run(&&[vec![0u8; 4096]][..], &[]).unwrap();
     assert_eq!(small.output(0).unwrap(), vec![0u8; 8192]);
+}
+
+#[test]
+fn a_value_larger_than_the_device_binds_is_out_of_memory_and_smaller_runs_go_on() {
+    for backend in [Device::Vulkan, Device::OpenGl].into_iter().filter_map(device) {
+        let graph = text::parse(
+            r#"graph "outer" {
+              %0 = Input {name="x"} : [s2, 1] f32
+              %1 = Input {name="y"} : [1, 1024] f32
+              %2 = Binary.Add(%0, %1) : [s2, 1024] f32
+              return %2
+            }"#,
+        )
+        .expect("the test's graph");
+        let mut exec = compile(&graph, &backend).unwrap();
+        // The device's own limit: only the sum is above it.
+        let most = backend.target(&CompileOptions::default()).unwrap().pool_spec().max_buffer_bytes;
+        for (rows, fits) in [(2, true), (most / 4096 + 1, false), (3, true)] {
+            let inputs = [vec![0u8; 4 * rows], vec![0u8; 4096]];
+            match exec.run(&&inputs[..], &[rows as i64]) {
+                Ok(()) => assert!(fits && exec.output(0).unwrap() == vec![0u8; 4096 * rows]),
+                Err(e) => {
+                    assert!(!fits, "{e}");
+                    assert_eq!(e.kind(), ErrorKind::OutOfMemory, "{e}");
+                    assert!(exec.output(0).is_err(), "outputs of a failed run");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_kernel_that_the_driver_refuses_is_a_typed_error_that_names_the_node() {
+    let limits = Lowered { max_workgroup: Some(32), ..Lowered::default() };
+    for of in [Device::Vulkan, Device::OpenGl] {
+        let Some(backend) = device(of).map(|b| b.with_limits(limits)) else { continue };
+        // A target that promises larger workgroups than the device was opened with.
+        let target = KernelTarget::webgpu(of.feature());
+        let pipeline = CompilePipeline::new(Arc::new(target.clone()), CompileOptions::default());
+        let lir = Arc::new(pipeline.compile(&gather()).unwrap().lir);
+        let error = backend.compile_for(lir, target).err().expect("the driver takes 32 invocations");
+        assert_eq!((error.kind(), error.device()), (ErrorKind::Device, Some(of.name())), "{error}");
+        assert!(error.node().is_some_and(|node| node.contains("Gather")), "{error}");
+        assert!(error.to_string().contains("kernel \""), "{error}");
+        // The device itself promises what it has: nothing is left that it could run, and says so.
+        let honest = compile(&gather(), &backend).err().expect("no kernel is that small");
+        assert_eq!(honest.kind(), ErrorKind::Unsupported, "{honest}");
+        assert!(honest.to_string().contains("workgroup of"), "{honest}");
+    }
 }
 
 #[test]
