@@ -13,6 +13,7 @@ pub mod cost;
 pub mod extents;
 pub mod handles;
 pub mod init;
+pub mod moe;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -213,6 +214,11 @@ pub trait ExecutableGraph: Send {
     /// The steps' times since measuring began; empty when it is off or the device cannot.
     fn profile(&self) -> Vec<StepProfile> {
         Vec::new()
+    }
+
+    /// The mixtures of experts of the graph, if it has any and the device keeps account of them.
+    fn moe(&mut self) -> Option<&mut dyn moe::MixtureOfExperts> {
+        None
     }
 
     /// Waits until the device has nothing left to do.

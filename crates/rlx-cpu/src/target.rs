@@ -47,6 +47,7 @@ fn reads(op: &Op, input: usize, view: &View) -> bool {
             _ => false,
         },
         Op::MatMul | Op::Pack { .. } | Op::Reduce { .. } => true,
+        Op::GroupedMatMul => input == 1,
         Op::Attention { .. } => input != 0 || last_is_contiguous(view),
         Op::Rope { .. } if input == 0 => last_is_contiguous(view),
         Op::GatherElements { .. } => input == 0,

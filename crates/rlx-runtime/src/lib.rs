@@ -40,6 +40,7 @@ pub mod typed;
 
 /// What a device implements.
 pub mod backend {
+    pub use rlx_backend::moe::MixtureOfExperts;
     pub use rlx_backend::{Backend, ExecutableGraph, InputSource, MemoryInfo};
 }
 

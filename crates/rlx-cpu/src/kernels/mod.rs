@@ -12,6 +12,7 @@ mod cumulative;
 pub(crate) mod depthwise;
 pub(crate) mod elementwise;
 pub(crate) mod epilogue;
+pub(crate) mod experts;
 mod gather;
 mod indices;
 mod iota;
@@ -111,6 +112,11 @@ pub(crate) trait StepKernel: Send + Sync + CloneKernel {
 
     /// Learns which weights the next step reads.
     fn set_next(&mut self, _next: Upcoming) {}
+
+    /// The state of its experts, if it has any.
+    fn experts(&self) -> Option<&experts::Shared> {
+        None
+    }
 }
 
 /// Cloning behind a box: each executable has its own bound state.
@@ -238,6 +244,7 @@ static TABLE: &[Entry] = table! {
     Region => region;
     Pack => pack;
     MatMul => matmul;
+    GroupedMatMul => experts;
     Reduce => reduce;
     Softmax => norm;
     LogSoftmax => norm;

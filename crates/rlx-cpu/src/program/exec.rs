@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rlx_backend::moe::MixtureOfExperts;
 use rlx_backend::{DeviceHandles, ExecutableGraph, InputSource, MemoryInfo, PreparedWeights, StepProfile};
 use rlx_ir::lir::{BufferKind, MemoryPlan};
 use rlx_ir::{DimBinding, Error, ErrorKind, LirModule, Result, Weight};
@@ -15,6 +16,7 @@ use super::checks;
 use super::extents::Values;
 use super::handles::Handles;
 use super::layout::Bound;
+use super::moe::Routers;
 use super::{Program, allocate, copy_of, is_aligned};
 use crate::alloc::Buffer;
 use crate::kernels::{BindCx, Needs, RunCx, StepKernel, Upcoming, WORTH_NANOS};
@@ -37,7 +39,7 @@ enum Param {
 /// A module on the CPU.
 pub(crate) struct CpuExecutable {
     pub(super) program: Arc<Program>,
-    kernels: Vec<Box<dyn StepKernel>>,
+    pub(super) kernels: Vec<Box<dyn StepKernel>>,
     params: Vec<Option<Param>>,
     /// Parameters set since the init program ran.
     changed: Vec<bool>,
@@ -67,6 +69,8 @@ pub(crate) struct CpuExecutable {
     nanos: f64,
     ran: bool,
     profile: Option<Vec<StepProfile>>,
+    /// The grouped products by what chooses their experts.
+    pub(super) routers: Routers,
 }
 
 // SAFETY: the pointers are into memory that the executable owns or shares read-only (weights, constants,
@@ -107,6 +111,7 @@ impl CpuExecutable {
             nanos: 0.0,
             ran: false,
             profile: None,
+            routers: Routers::of(&program.lir),
             program,
         };
         exec.set_profiling(profiling_asked());
@@ -183,14 +188,23 @@ impl CpuExecutable {
         if self.program.init.symbolic_is_stale(&self.changed) {
             self.dims = None;
         }
+        self.forget_experts();
         self.changed.fill(false);
         self.stale = false;
         Ok(())
     }
 
+    /// Weights changed, so what grouped products keep of them is old.
+    fn forget_experts(&self) {
+        self.kernels.iter().filter_map(|k| k.experts()).for_each(|e| e.lock().forget());
+    }
+
     /// Runs the init steps that depend on symbols, for the present values.
     fn initialise_symbolic(&mut self) -> Result<()> {
         let program = Arc::clone(&self.program);
+        if program.init.steps.iter().any(|s| s.symbolic) {
+            self.forget_experts();
+        }
         for (at, init) in program.init.steps.iter().enumerate().filter(|(_, s)| s.symbolic) {
             for output in &init.step.outputs {
                 let b = output.buffer as usize;
@@ -517,6 +531,7 @@ impl ExecutableGraph for CpuExecutable {
 
     fn memory(&self) -> MemoryInfo {
         let prepared: usize = self.prepared.iter().flatten().map(|b| b.len()).sum();
+        let experts = self.kernels.iter().filter_map(|k| k.experts()).map(|e| e.lock().bytes());
         let params = self.params.iter().flatten().map(|p| match p {
             Param::Weight(w, _) => w.shape().size_bytes().unwrap_or(0),
             Param::Copy(copy) => copy.len(),
@@ -524,7 +539,7 @@ impl ExecutableGraph for CpuExecutable {
         });
         MemoryInfo {
             arena_bytes: self.plan.as_ref().map_or(0, |p| p.arena_bytes),
-            weight_bytes: prepared + params.sum::<usize>(),
+            weight_bytes: prepared + experts.sum::<usize>() + params.sum::<usize>(),
             largest_live_set: self.plan.as_ref().map_or(0, |p| p.largest_live_set),
         }
     }
@@ -538,6 +553,11 @@ impl ExecutableGraph for CpuExecutable {
         clone.prepared.clone_from(&self.prepared);
         clone.plan.clone_from(&self.plan);
         clone.handles = self.handles.values();
+        for (to, from) in clone.kernels.iter().zip(&self.kernels) {
+            if let (Some(to), Some(from)) = (to.experts(), from.experts()) {
+                to.copy_from(from);
+            }
+        }
         if clone.initialised {
             for (base, memory) in clone.bases.iter_mut().zip(&clone.prepared) {
                 if let Some(memory) = memory {
@@ -559,6 +579,10 @@ impl ExecutableGraph for CpuExecutable {
     fn set_profiling(&mut self, on: bool) {
         let step = |s: &super::ProgramStep| StepProfile::new(self.program.lir.graph.node(s.node).describe());
         self.profile = on.then(|| self.program.steps.iter().map(step).collect());
+    }
+
+    fn moe(&mut self) -> Option<&mut dyn MixtureOfExperts> {
+        if self.routers.is_empty() { None } else { Some(self) }
     }
 
     fn profile(&self) -> Vec<StepProfile> {

@@ -7,6 +7,7 @@ pub(crate) mod exec;
 mod handles;
 pub(crate) mod init;
 pub(crate) mod layout;
+mod moe;
 
 use std::sync::Arc;
 

@@ -8,6 +8,7 @@
 pub mod attr;
 pub mod def;
 pub mod elementwise;
+pub mod grouped;
 pub mod index;
 pub mod linalg;
 pub mod movement;
@@ -235,6 +236,9 @@ ops! {
         /// The right's batch dimensions, paired with the left's.
         rhs_batch: Vec<usize>,
     } => linalg::DotGeneralDef;
+    /// Rows `[…, k]`, each times the one of the matrices `[experts, k, n]` that its index `[…]` (i32 or i64,
+    /// as for `Gather`) chooses: the experts of a mixture. Rows broadcast to the indices.
+    GroupedMatMul => grouped::GroupedMatMulDef;
 
     /// The same elements in the same order with other dimensions.
     Reshape {

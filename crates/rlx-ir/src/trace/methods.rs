@@ -140,6 +140,9 @@ methods! {
         let product = g.try_mm(x, w)?;
         g.try_add_(product, b)
     };
+    /// Each row times the one of the matrices `[experts, k, n]` that its index chooses.
+    grouped_matmul(matrices: tensor, chosen: tensor) =>
+        |g, x| g.try_emit(Op::GroupedMatMul, &[x, matrices, chosen]);
     /// The greater of each two elements.
     maximum(other: operand) => |g, x| { let y = other.node(g, x)?; g.try_maximum(x, y) };
     /// The lesser of each two elements.

@@ -26,9 +26,10 @@ use crate::error::or_panic;
 use crate::model_pipeline::params::ParamBook;
 use bind::Binder;
 use handles::Handle;
-pub use moe::MoeResidencyStats;
+use moe::Masks;
 use outputs::Outputs;
 pub(crate) use params::{weight_of_bytes, weight_of_f32, wrong_parameter};
+pub use rlx_backend::moe::MoeResidencyStats;
 pub use tensor::{TensorInfo, TensorView};
 
 /// What compiling had to say, shared by clones.
@@ -66,6 +67,8 @@ pub struct CompiledGraph {
     outputs: Outputs,
     /// By input: the value that stands in when the caller gives none.
     handles: Vec<Option<Handle>>,
+    /// Which experts are resident.
+    moe: Masks,
     /// Where a variant of a pipeline notes what its parameters are set to, for variants to come.
     book: Option<ParamBook>,
 }
@@ -112,6 +115,7 @@ impl CompiledGraph {
             binder: Binder::new(&lir),
             outputs: Outputs::new(device, &lir),
             handles: lir.inputs.iter().map(|_| None).collect(),
+            moe: Masks::default(),
             book: None,
         }
     }
@@ -133,6 +137,7 @@ impl CompiledGraph {
             binder: self.binder.clone(),
             outputs: Outputs::new(self.device, self.exec.lir()),
             handles: self.handles.clone(),
+            moe: self.moe.clone(),
             // What a clone is given concerns the clone alone.
             book: None,
         })

@@ -1,35 +1,64 @@
 //! Mixture of experts: which experts stay resident, which were chosen.
 //!
-//! These calls are about graphs with a router op. The op table has none yet, so every compiled graph answers
-//! truthfully that it has no router.
+//! A *router* is a value of choices that grouped products use ([`rlx_ir::Op::GroupedMatMul`]); a layer of a mixture
+//! has one router and, as a rule, three products. Residency decides where an expert's matrices lie and never what
+//! comes out; [`MoeResidencyStats`] counts what really ran where.
+//!
+//! ```
+//! use rlx_runtime::{DType, Device, Session, Shape, trace};
+//! let graph = trace("mixture", |t| {
+//!     let x = t.input("x", Shape::new(&[3, 2], DType::F32));
+//!     let router = t.param("router", Shape::new(&[2, 4], DType::F32));
+//!     let experts = t.param("experts", Shape::new(&[4, 2, 2], DType::F32));
+//!     let (weights, chosen) = x.matmul(&router).softmax(-1).top_k(1, -1);
+//!     let rows = x.unsqueeze(1).grouped_matmul(&experts, &chosen);
+//!     vec![(rows * weights.unsqueeze(-1)).sum([1], false)]
+//! });
+//! let mut mixture = Session::new(Device::Cpu).compile(graph);
+//! mixture.set_param("router", &[1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0]);
+//! mixture.set_param("experts", &[0.5; 16]);
+//! mixture.set_moe_resident_experts(&[true, false, false, false]);
+//! assert!(mixture.enable_moe_topk_capture(4));
+//! mixture.run(&[("x", &[9.0, 0.0, 0.0, 9.0, 9.0, 1.0])]);
+//! assert_eq!(mixture.take_moe_topk_capture(), Some(vec![vec![0, 3, 0]]));
+//! let stats = mixture.take_moe_residency_stats().unwrap();
+//! assert_eq!((stats.gpu_tokens, stats.cpu_tokens), (2, 1));
+//! ```
 
+use rlx_backend::moe::{MixtureOfExperts, MoeResidencyStats};
+use rlx_driver::Device;
 use rlx_ir::{Error, ErrorKind, Result};
 
 use super::CompiledGraph;
 use crate::error::or_panic;
 
-/// How often experts ran where, since the last time this was taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct MoeResidencyStats {
-    /// Calls of experts on the device.
-    pub gpu_expert_calls: u64,
-    /// Calls of experts on the host.
-    pub cpu_expert_calls: u64,
-    /// Tokens that experts on the device saw.
-    pub gpu_tokens: u64,
-    /// Tokens that experts on the host saw.
-    pub cpu_tokens: u64,
+/// The masks that were set.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Masks {
+    merged: Option<Vec<bool>>,
+    per_layer: Option<Vec<Vec<bool>>>,
 }
 
-fn no_router() -> Error {
-    Error::new(ErrorKind::Unsupported, "the graph has no router: there are no experts to keep resident")
+fn no_router(device: Device) -> Error {
+    let message = "there are no experts to place: the graph has no router, or the device runs it without one";
+    Error::new(ErrorKind::Unsupported, message).with_device(device.name())
+}
+
+fn wrong_mask(found: usize, experts: usize, layer: usize) -> Error {
+    let message = format!("a mask of {found} experts; layer {layer} has {experts}");
+    Error::new(ErrorKind::Binding, message)
 }
 
 impl CompiledGraph {
-    /// Says which experts are resident, for all layers.
+    fn routers(&mut self) -> Result<&mut dyn MixtureOfExperts> {
+        self.exec.moe().ok_or_else(|| no_router(self.device))
+    }
+
+    /// Says which experts are resident, for all layers: `mask[e]` = resident. An empty mask forgets it. Masks by
+    /// layer win over this one; without any, all experts are resident.
     ///
     /// # Panics
-    /// When the graph has no router; [`CompiledGraph::try_set_moe_resident_experts`] reports it.
+    /// With the text of [`CompiledGraph::try_set_moe_resident_experts`]'s error.
     #[track_caller]
     pub fn set_moe_resident_experts(&mut self, mask: &[bool]) {
         or_panic(self.try_set_moe_resident_experts(mask));
@@ -38,15 +67,23 @@ impl CompiledGraph {
     /// As [`CompiledGraph::set_moe_resident_experts`].
     ///
     /// # Errors
-    /// A graph without a router.
+    /// A graph without a router (unless the mask is empty), or a mask of another number of experts.
     pub fn try_set_moe_resident_experts(&mut self, mask: &[bool]) -> Result<()> {
-        if mask.is_empty() { Ok(()) } else { Err(no_router()) }
+        if mask.is_empty() && self.exec.moe().is_none() {
+            return Ok(());
+        }
+        let wrong = self.routers()?.routers().iter().position(|&n| n != mask.len());
+        if let (Some(layer), false) = (wrong, mask.is_empty()) {
+            return Err(wrong_mask(mask.len(), self.routers()?.routers()[layer], layer));
+        }
+        self.moe.merged = (!mask.is_empty()).then(|| mask.to_vec());
+        self.apply_masks()
     }
 
-    /// Says which experts are resident, layer by layer in forward order.
+    /// Says which experts are resident, layer by layer in forward order. No masks forget them.
     ///
     /// # Panics
-    /// When the graph has no router; [`CompiledGraph::try_set_moe_resident_experts_per_layer`] reports it.
+    /// With the text of [`CompiledGraph::try_set_moe_resident_experts_per_layer`]'s error.
     #[track_caller]
     pub fn set_moe_resident_experts_per_layer(&mut self, masks: &[&[bool]]) {
         or_panic(self.try_set_moe_resident_experts_per_layer(masks));
@@ -55,23 +92,57 @@ impl CompiledGraph {
     /// As [`CompiledGraph::set_moe_resident_experts_per_layer`].
     ///
     /// # Errors
-    /// A graph without a router.
+    /// A graph without a router (unless there are no masks), another number of layers, or a mask of another
+    /// number of experts.
     pub fn try_set_moe_resident_experts_per_layer(&mut self, masks: &[&[bool]]) -> Result<()> {
-        if masks.is_empty() { Ok(()) } else { Err(no_router()) }
+        if masks.is_empty() && self.exec.moe().is_none() {
+            return Ok(());
+        }
+        let experts = self.routers()?.routers();
+        if !masks.is_empty() {
+            if masks.len() != experts.len() {
+                let message =
+                    format!("{} masks were given; the graph has {} routers", masks.len(), experts.len());
+                return Err(Error::new(ErrorKind::Binding, message));
+            }
+            let wrong = masks.iter().zip(experts).position(|(mask, &n)| mask.len() != n);
+            if let Some(layer) = wrong {
+                return Err(wrong_mask(masks[layer].len(), experts[layer], layer));
+            }
+        }
+        self.moe.per_layer = (!masks.is_empty()).then(|| masks.iter().map(|m| m.to_vec()).collect());
+        self.apply_masks()
     }
 
-    /// Keeps the indices of the chosen experts of each forward; `false` when the graph has no router.
-    pub fn enable_moe_topk_capture(&mut self, _capacity: usize) -> bool {
-        false
+    /// Puts the masks that count into the executable.
+    fn apply_masks(&mut self) -> Result<()> {
+        let Masks { merged, per_layer } = self.moe.clone();
+        let Some(moe) = self.exec.moe() else { return Ok(()) };
+        let layers = moe.routers().len();
+        let masks = per_layer.or_else(|| merged.map(|mask| vec![mask; layers]));
+        self.edge.call("placing experts", || moe.set_resident(masks.as_deref()))
     }
 
-    /// The experts the last forward chose, by router; `None` when nothing is captured.
+    /// Keeps which experts the routers over `num_experts` experts choose, from now on; `false` when the graph has
+    /// no such router.
+    pub fn enable_moe_topk_capture(&mut self, num_experts: usize) -> bool {
+        let Some(moe) = self.exec.moe() else { return false };
+        let wanted: Vec<bool> = moe.routers().iter().map(|&n| n == num_experts).collect();
+        if !wanted.contains(&true) {
+            return false;
+        }
+        moe.capture(&wanted);
+        true
+    }
+
+    /// The experts that the last forward chose: for each captured router, in router order, the choices of all rows.
+    /// `None` when nothing ran since they were last taken, or nothing is captured.
     pub fn take_moe_topk_capture(&mut self) -> Option<Vec<Vec<u32>>> {
-        None
+        self.exec.moe()?.take_captured()
     }
 
-    /// How often experts ran where; `None` when the graph has no router.
+    /// How often experts ran where since this was last taken; `None` when the graph has no router.
     pub fn take_moe_residency_stats(&mut self) -> Option<MoeResidencyStats> {
-        None
+        Some(self.exec.moe()?.take_stats())
     }
 }
