@@ -118,6 +118,15 @@ pub const SUITES: &[Suite] = &[
     suite("model-ui", "models that do not fit say why", 150, What::Targets(&["model_ui"])),
     suite("toy-op", "an op is one file and one line", 180, What::ToyOp),
     suite("bad-input", "damaged model files", 90, What::Targets(&["bad_input*"])),
+    suite(
+        "custom-op",
+        "an op from outside the workspace, by kernel and by reference",
+        180,
+        What::Tests {
+            args: &["test", "--quiet", "--manifest-path", "examples/custom_op/Cargo.toml"],
+            env: &[("CARGO_TARGET_DIR", "target/examples")],
+        },
+    ),
     Suite {
         heavy: true,
         covers: &["crates/rlx-kernel", "tools/nvrtc_check.py"],

@@ -11,6 +11,7 @@
 //! | [`rows`] | reductions, softmax and normalisation along the last axis |
 //! | [`window`] | depthwise convolution |
 //! | [`pool`] | fork and join over fixed ranges; idle costs nothing |
+//! | [`custom`] | kernels of ops from outside |
 //! | [`alloc`] | aligned memory in huge pages, for weights and the arena |
 //!
 //! On top of it stands the backend: [`CpuTarget`] tells the compiler what there are kernels for, and
@@ -27,6 +28,7 @@
 pub mod alloc;
 #[allow(unsafe_code)]
 pub mod backend;
+pub mod custom;
 #[allow(unsafe_code)]
 pub mod gemm;
 #[allow(unsafe_code)]

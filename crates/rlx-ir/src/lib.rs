@@ -10,6 +10,7 @@
 //! | [`dtype`], [`dim`], [`shape`] | element types, symbolic dimensions, shapes |
 //! | [`tensor`] | stored bytes and exact values |
 //! | [`graph`], [`ops`] | the graph and its ops |
+//! | [`custom`] | ops from outside |
 //! | [`mod@trace`] | graphs from ordinary tensor code |
 //! | [`hir`], [`stages`] | models as blocks, and the way from blocks to steps |
 //! | [`component`] | what a part of a model is compiled for |
@@ -21,6 +22,7 @@
 
 pub mod component;
 pub mod cost;
+pub mod custom;
 pub mod decompose;
 pub mod dim;
 pub mod dtype;
@@ -66,5 +68,6 @@ pub use weights::{Weight, WeightStore};
 
 /// The types of ops' attributes.
 pub mod op {
+    pub use crate::ops::def::Arity;
     pub use crate::ops::types::*;
 }

@@ -20,7 +20,7 @@
 use rlx_ir::{Graph, Node, NodeId, OpKind, decompose};
 
 use crate::options::KernelDispatchPolicy;
-use crate::report::{KernelDispatchReport, analyze_with, is_common};
+use crate::report::{Kernel, KernelDispatchReport, analyze_with, is_common};
 
 /// Which ops run on the device's own kernels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -40,8 +40,10 @@ pub fn analyze_dispatch(
     supported: &[OpKind],
     config: KernelDispatchConfig,
 ) -> KernelDispatchReport {
-    let native = |node: &Node, _: &Graph| supported.contains(&node.op.kind());
-    let mut report = analyze_with(graph, backend_name, &native, config);
+    let kernel = |node: &Node, _: &Graph| {
+        if supported.contains(&node.op.kind()) { Kernel::Own } else { Kernel::None }
+    };
+    let mut report = analyze_with(graph, backend_name, &kernel, config);
     let mut kinds = supported.to_vec();
     kinds.sort_unstable();
     kinds.dedup();

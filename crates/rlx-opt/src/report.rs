@@ -7,7 +7,7 @@ use rlx_ir::{Graph, Node, NodeId, Op, OpKind, decompose};
 
 use crate::dispatch::KernelDispatchConfig;
 use crate::options::{KernelDispatchPolicy, Precision};
-use crate::passes::legalize::{needs_no_kernel, runs_natively};
+use crate::passes::legalize::{needs_no_kernel, runs_by_reference, runs_natively};
 use crate::pipeline::PassContext;
 use crate::precision::{self, PrecisionReport};
 
@@ -16,7 +16,7 @@ use crate::precision::{self, PrecisionReport};
 pub enum DispatchPath {
     /// By the device's own kernel.
     Native,
-    /// By decomposition into ops that the device has.
+    /// By decomposition into ops that the device has; an op from outside that has no decomposition, by its reference.
     CommonIr,
     /// By another op that the device claims.
     Rewritten,
@@ -44,7 +44,7 @@ pub struct KindDispatchSummary {
     pub node_count: usize,
     /// Which way they go.
     pub path: DispatchPath,
-    /// The op's name.
+    /// The op's name; `Custom (reference)` for ops from outside that are computed by their reference semantics.
     pub logical_name: &'static str,
 }
 
@@ -92,8 +92,12 @@ impl fmt::Display for KernelDispatchReport {
 /// How the device of `context` would compute each kind of node in `graph`.
 pub fn analyze(graph: &Graph, context: &PassContext<'_>) -> KernelDispatchReport {
     let config = KernelDispatchConfig { policy: context.options.kernel_dispatch, ..Default::default() };
-    let native = |node: &Node, graph: &Graph| runs_natively(node, graph, context);
-    let mut report = analyze_with(graph, context.target.name(), &native, config);
+    let kernel = |node: &Node, graph: &Graph| match () {
+        () if runs_natively(node, graph, context) => Kernel::Own,
+        () if runs_by_reference(node, graph, context) => Kernel::Reference,
+        () => Kernel::None,
+    };
+    let mut report = analyze_with(graph, context.target.name(), &kernel, config);
     report.supported_claim_count = report.summaries.iter().filter(|s| s.path == DispatchPath::Native).count();
     report
 }
@@ -108,37 +112,48 @@ pub fn precision_of(graph: &Graph, context: &PassContext<'_>) -> PrecisionReport
     report
 }
 
-/// Whether a device has a kernel for a node.
-pub(crate) type HasKernel<'a> = &'a dyn Fn(&Node, &Graph) -> bool;
+/// By what a device computes a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kernel {
+    /// A kernel.
+    Own,
+    /// The op's reference semantics.
+    Reference,
+    /// Nothing.
+    None,
+}
 
-/// How each kind of node in `graph` gets computed where `native` says what there are kernels for.
+/// By what a device computes each node.
+pub(crate) type KernelOf<'a> = &'a dyn Fn(&Node, &Graph) -> Kernel;
+
+/// How each kind of node in `graph` gets computed where `kernel` says what there are kernels for.
 pub(crate) fn analyze_with(
     graph: &Graph,
     backend: &str,
-    native: HasKernel<'_>,
+    kernel: KernelOf<'_>,
     config: KernelDispatchConfig,
 ) -> KernelDispatchReport {
-    let mut counts: BTreeMap<(OpKind, u8), usize> = BTreeMap::new();
+    let mut counts: BTreeMap<(OpKind, u8, &'static str), usize> = BTreeMap::new();
     let (mut lowered, mut unsupported) = (Vec::new(), Vec::new());
     for node in graph.nodes() {
         let kind = node.op.kind();
-        let path = path_of(node, graph, native, config);
+        let (path, name) = path_of(node, graph, kernel, config);
         match path {
             DispatchPath::CommonIr if !lowered.contains(&kind) => lowered.push(kind),
             DispatchPath::Unsupported => unsupported.push((node.id, kind)),
             _ => {}
         }
-        *counts.entry((kind, path as u8)).or_default() += 1;
+        *counts.entry((kind, path as u8, name)).or_default() += 1;
     }
     let paths =
         [DispatchPath::Native, DispatchPath::CommonIr, DispatchPath::Rewritten, DispatchPath::Unsupported];
     let summaries = counts
         .into_iter()
-        .map(|((kind, path), node_count)| KindDispatchSummary {
+        .map(|((kind, path, logical_name), node_count)| KindDispatchSummary {
             kind,
             node_count,
             path: paths[usize::from(path)],
-            logical_name: kind.name(),
+            logical_name,
         })
         .collect();
     KernelDispatchReport {
@@ -167,21 +182,32 @@ pub(crate) fn is_common(node: &Node, native: bool, config: KernelDispatchConfig)
         }
 }
 
-fn path_of(node: &Node, graph: &Graph, native: HasKernel<'_>, config: KernelDispatchConfig) -> DispatchPath {
-    let has_kernel = needs_no_kernel(&node.op) || native(node, graph);
-    let common = is_common(node, has_kernel, config) && decompose::can_decompose(graph, node);
-    match (common, has_kernel) {
-        (true, _) if decomposes_into_kernels(node, graph, native, config) => DispatchPath::CommonIr,
-        (_, true) if !common => DispatchPath::Native,
-        _ => DispatchPath::Unsupported,
+/// Which way a node goes, and what that way calls it.
+fn path_of(
+    node: &Node,
+    graph: &Graph,
+    kernel: KernelOf<'_>,
+    config: KernelDispatchConfig,
+) -> (DispatchPath, &'static str) {
+    let name = node.op.kind().name();
+    let has = if needs_no_kernel(&node.op) { Kernel::Own } else { kernel(node, graph) };
+    let common = is_common(node, has == Kernel::Own, config) && decompose::can_decompose(graph, node);
+    match (common, has) {
+        (true, _) if decomposes_into_kernels(node, graph, kernel, config) => (DispatchPath::CommonIr, name),
+        (false, Kernel::Own) => (DispatchPath::Native, name),
+        (false, Kernel::Reference) => (DispatchPath::CommonIr, BY_REFERENCE),
+        _ => (DispatchPath::Unsupported, name),
     }
 }
+
+/// What reports call an op from outside that is computed by its reference semantics.
+const BY_REFERENCE: &str = "Custom (reference)";
 
 /// Whether there is a kernel for everything that `node` decomposes into.
 fn decomposes_into_kernels(
     node: &Node,
     graph: &Graph,
-    native: HasKernel<'_>,
+    kernel: KernelOf<'_>,
     config: KernelDispatchConfig,
 ) -> bool {
     let mut alone = Graph::new("alone");
@@ -197,11 +223,11 @@ fn decomposes_into_kernels(
         .collect();
     let copy = alone.push_node(Node::new(node.op.clone(), inputs, node.results().to_vec()));
     alone.set_outputs(vec![copy]);
-    let wanted = |n: &Node, g: &Graph| is_common(n, native(n, g), config);
+    let wanted = |n: &Node, g: &Graph| is_common(n, kernel(n, g) == Kernel::Own, config);
     match decompose::decompose_nodes(&alone, wanted) {
         Ok(parts) => {
             let parts = parts.unwrap_or(alone);
-            parts.nodes().iter().all(|n| needs_no_kernel(&n.op) || native(n, &parts))
+            parts.nodes().iter().all(|n| needs_no_kernel(&n.op) || kernel(n, &parts) != Kernel::None)
         }
         Err(_) => false,
     }

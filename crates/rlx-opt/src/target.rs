@@ -13,6 +13,9 @@ use rlx_ir::{DType, Graph, Node, Op};
 pub enum Claim {
     /// It has one of its own.
     Native,
+    /// It has none, but computes the node, slowly, by its reference semantics: ops from outside that came without
+    /// a kernel and without a decomposition.
+    Reference,
     /// It has none, because of `.0` (an element type, an attribute); decomposition may help.
     No(String),
 }

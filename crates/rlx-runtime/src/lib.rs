@@ -44,6 +44,14 @@ pub mod backend {
     pub use rlx_backend::{Backend, ExecutableGraph, InputSource, MemoryInfo};
 }
 
+/// Ops from outside: their rules, and their kernels for the CPU. `examples/custom_op` is a whole one.
+pub mod custom {
+    #[cfg(feature = "cpu")]
+    pub use rlx_cpu::custom::{CpuCall, CpuKernel, register_cpu_kernel};
+    pub use rlx_ir::custom::{CustomOp, custom_op, register_custom_op};
+    pub use rlx_ir::op::{Arity, CustomAttr, CustomAttrs};
+}
+
 /// The arithmetic of a session, and which ops keep f32.
 pub mod precision {
     pub use rlx_opt::{Precision, PrecisionPolicy};
@@ -53,6 +61,7 @@ pub use aot::{AotCache, AotCacheError, Artefact, ArtefactSizes, ArtefactTarget, 
 pub use backend::{Backend, ExecutableGraph, InputSource, MemoryInfo};
 pub use compiled::{CompiledGraph, MoeResidencyStats, TensorInfo, TensorView};
 pub use cost::*;
+pub use custom::{CustomOp, register_custom_op};
 pub use device_bench::*;
 pub use device_ext::*;
 pub use device_policy::*;

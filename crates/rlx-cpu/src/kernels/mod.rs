@@ -9,6 +9,7 @@ pub(crate) mod conv;
 mod conv_transpose;
 pub(crate) mod copy;
 mod cumulative;
+mod custom;
 pub(crate) mod depthwise;
 pub(crate) mod elementwise;
 pub(crate) mod epilogue;
@@ -267,6 +268,7 @@ static TABLE: &[Entry] = table! {
     Cumulative => cumulative;
     Quantize => quant;
     Dequantize => quant;
+    Custom => custom;
 };
 
 fn entry(kind: OpKind) -> Option<&'static Entry> {

@@ -1,6 +1,8 @@
 //! Ops that hold a graph together: inputs, parameters, constants, results, regions, custom ops.
 
+use crate::custom;
 use crate::error::{Error, ErrorKind, Result};
+use crate::graph::{Graph, NodeId};
 use crate::ops::def::{Arity, OpDef};
 use crate::ops::{Op, attrs};
 use crate::oracle;
@@ -139,13 +141,40 @@ impl OpDef for CustomDef {
         }
     }
 
-    fn infer(&self, _: &Op, _: &[&Shape], declared: &[Shape]) -> Result<Vec<Shape>> {
-        as_declared(declared)
+    /// The registered op's rule; of an unknown op the declared shape is all there is.
+    fn infer(&self, op: &Op, inputs: &[&Shape], declared: &[Shape]) -> Result<Vec<Shape>> {
+        match custom::of(op) {
+            Some((custom, attrs)) => {
+                let arity = custom.arity();
+                if !arity.accepts(inputs.len()) {
+                    let message = format!("{} takes {arity} inputs, not {}", custom.name(), inputs.len());
+                    return Err(Error::new(ErrorKind::InvalidGraph, message));
+                }
+                custom.infer(attrs, inputs)
+            }
+            None => as_declared(declared),
+        }
     }
 
-    fn reference(&self, op: &Op, _: &[&Value], _: &[Shape]) -> Result<Vec<Value>> {
+    fn reference(&self, op: &Op, inputs: &[&Value], results: &[Shape]) -> Result<Vec<Value>> {
         attrs!(op => Custom { name });
-        Err(Error::new(ErrorKind::Unsupported, format!("no reference is registered for custom op {name:?}")))
+        match custom::of(op) {
+            Some((custom, attrs)) => custom.reference(attrs, inputs, results),
+            None => Err(Error::new(ErrorKind::Unsupported, format!("custom op {name:?} is not registered"))
+                .with_hint("give it to register_custom_op")),
+        }
+    }
+
+    fn decompose(&self, op: &Op, inputs: &[NodeId], graph: &mut Graph) -> Option<Result<Vec<NodeId>>> {
+        let (custom, attrs) = custom::of(op)?;
+        custom.decompose(attrs, inputs, graph)
+    }
+
+    fn flops(&self, op: &Op, inputs: &[&Shape], results: &[Shape]) -> f64 {
+        match custom::of(op) {
+            Some((custom, attrs)) => custom.flops(attrs, inputs, results),
+            None => results.iter().map(|s| s.num_elements().unwrap_or(0) as f64).sum(),
+        }
     }
 
     #[cfg(feature = "testing")]

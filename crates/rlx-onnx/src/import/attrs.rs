@@ -4,8 +4,9 @@
 
 use crate::proto::attribute_proto::AttributeType;
 use crate::proto::{AttributeProto, GraphProto, NodeProto, TensorProto};
+use rlx_ir::op::{CustomAttr, CustomAttrs};
 use rlx_ir::{Error, ErrorKind};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// The attributes of one node.
 #[derive(Clone, Copy)]
@@ -69,6 +70,27 @@ impl<'a> Attrs<'a> {
         self.typed(name, AttributeType::Graph)?
             .and_then(|a| a.g.as_deref())
             .ok_or_else(|| Error::new(ErrorKind::Malformed, format!("attribute {name} is missing")))
+    }
+
+    /// All attributes, as an op from outside has them: numbers, texts, and lists of numbers.
+    pub fn custom(&self) -> Result<CustomAttrs, Error> {
+        let mut all = BTreeMap::new();
+        for attr in self.0 {
+            let value = match attr.r#type() {
+                AttributeType::Int => CustomAttr::Int(attr.i()),
+                AttributeType::Float => CustomAttr::Float(attr.f().into()),
+                AttributeType::String => CustomAttr::Text(self.text(attr.name(), "")?.to_owned()),
+                AttributeType::Ints => CustomAttr::Ints(attr.ints.clone()),
+                AttributeType::Floats => CustomAttr::Floats(attr.floats.iter().map(|&x| x.into()).collect()),
+                other => {
+                    let message =
+                        format!("attribute {} of a custom op is {}", attr.name(), other.as_str_name());
+                    return Err(Error::new(ErrorKind::Unsupported, message));
+                }
+            };
+            all.insert(attr.name().to_owned(), value);
+        }
+        Ok(CustomAttrs(all))
     }
 
     /// An attribute that the op requires.

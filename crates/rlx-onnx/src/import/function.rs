@@ -7,6 +7,7 @@ use super::fold::{Folding, Operand, fold};
 use super::slot::{Importer, SlotId, normal_domain};
 use crate::ops::{self, Emit};
 use crate::proto::{AttributeProto, FunctionProto, GraphProto, NodeProto, OperatorSetIdProto};
+use rlx_ir::custom::custom_op;
 use rlx_ir::{Error, ErrorKind, Op};
 use std::collections::HashMap;
 
@@ -70,11 +71,13 @@ impl Importer<'_> {
         {
             return Ok(known.into_iter().map(|k| self.known_slot(k)).collect());
         }
-        let Some(entry) = ops::find(domain, node.op_type(), opset) else {
-            return Err(self.not_built(node, opset, &inputs));
+        let emitter = match ops::find(domain, node.op_type(), opset) {
+            Some(entry) => entry.emit,
+            None if custom_op(&op_label(node)).is_some() => Emit::Nodes(ops::custom::import),
+            None => return Err(self.not_built(node, opset, &inputs)),
         };
         let mut cx = NodeCx::new(self, node, opset, inputs.clone());
-        let outputs = emit(&mut cx, entry.emit).map_err(|e| self.with_dtypes(e, node, opset, &inputs))?;
+        let outputs = emit(&mut cx, emitter).map_err(|e| self.with_dtypes(e, node, opset, &inputs))?;
         let wanted = node.output.iter().rposition(|name| !name.is_empty()).map_or(0, |i| i + 1);
         if outputs.len() < wanted {
             let message = format!("output {wanted} of {} is not built", op_label(node));

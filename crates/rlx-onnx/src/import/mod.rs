@@ -17,6 +17,7 @@ pub(crate) mod known;
 mod slot;
 
 pub(crate) use context::NodeCx;
+pub(crate) use function::op_label;
 pub(crate) use slot::SlotId;
 
 use crate::file::OnnxFile;

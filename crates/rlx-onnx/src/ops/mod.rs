@@ -5,6 +5,7 @@
 
 mod attention;
 mod control;
+pub(crate) mod custom;
 mod einsum;
 mod index;
 mod linear;

@@ -29,10 +29,20 @@ pub fn needs_no_kernel(op: &Op) -> bool {
     )
 }
 
+fn is_allowed(node: &Node, context: &PassContext<'_>) -> bool {
+    context.options.supported_ops.as_ref().is_none_or(|ops| ops.contains(&node.op.kind()))
+}
+
 /// Whether the device runs `node` by its own kernel under the options.
 pub fn runs_natively(node: &Node, graph: &Graph, context: &PassContext<'_>) -> bool {
-    let allowed = context.options.supported_ops.as_ref().is_none_or(|ops| ops.contains(&node.op.kind()));
-    allowed && context.target.claim(node, graph).is_native()
+    is_allowed(node, context) && context.target.claim(node, graph).is_native()
+}
+
+/// Whether the device computes `node` by its reference semantics under the options.
+pub fn runs_by_reference(node: &Node, graph: &Graph, context: &PassContext<'_>) -> bool {
+    context.options.kernel_dispatch != KernelDispatchPolicy::ForceNative
+        && is_allowed(node, context)
+        && context.target.claim(node, graph) == crate::Claim::Reference
 }
 
 /// Runs the pass.
@@ -51,7 +61,10 @@ pub fn run(graph: &Graph, context: &PassContext<'_>) -> Result<Graph> {
     };
     let legal = decompose::decompose_nodes(graph, wanted)?.unwrap_or_else(|| graph.clone());
     for node in legal.nodes() {
-        if !needs_no_kernel(&node.op) && !runs_natively(node, &legal, context) {
+        let runs = needs_no_kernel(&node.op)
+            || runs_natively(node, &legal, context)
+            || runs_by_reference(node, &legal, context);
+        if !runs {
             return Err(unsupported(node, &legal, context));
         }
     }
@@ -61,7 +74,12 @@ pub fn run(graph: &Graph, context: &PassContext<'_>) -> Result<Graph> {
 fn unsupported(node: &Node, graph: &Graph, context: &PassContext<'_>) -> Error {
     let reason = match context.target.claim(node, graph) {
         crate::Claim::No(reason) => reason,
-        crate::Claim::Native => "it is not among the options' supported_ops".to_string(),
+        crate::Claim::Reference if context.options.kernel_dispatch == KernelDispatchPolicy::ForceNative => {
+            "there is a reference, but no kernel".to_string()
+        }
+        crate::Claim::Native | crate::Claim::Reference => {
+            "it is not among the options' supported_ops".to_string()
+        }
     };
     let message =
         format!("{} has no kernel for {} : {}: {reason}", context.target.name(), node.op.kind(), node.shape);
