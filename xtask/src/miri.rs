@@ -1,7 +1,8 @@
 //! The `miri` suite: the CPU backend's memory, pool and programs under Miri, which sees undefined behaviour.
 //!
-//! Miri interprets, so it runs the portable kernels on the small graphs of the tests; the vector kernels differ from
-//! them in the functions of `simd/` only.
+//! Miri interprets, a thousand times slower than the processor: it runs the portable kernels on the smallest graphs of
+//! the tests, those about views, open dimensions, clones and packed parameters. The vector kernels differ from the
+//! portable ones in the functions of `simd/` only.
 
 use crate::exec::Run;
 use crate::outcome::Outcome;
@@ -13,7 +14,17 @@ const TOOLCHAIN: &str = "nightly";
 /// What runs: Miri's arguments for each part.
 const PARTS: &[&[&str]] = &[
     &["-p", "rlx-cpu", "--lib", "--", "alloc::", "pool::", "window::", "program::"],
-    &["-p", "rlx-cpu", "--test", "programs"],
+    &[
+        "-p",
+        "rlx-cpu",
+        "--test",
+        "programs",
+        "--",
+        "a_changed_parameter_is_packed_again_and_clones_keep_theirs",
+        "open_dimensions_bind_anew_and_give_the_bits_of_fixed_ones",
+        "dimensions_that_must_agree_are_checked",
+        "a_missing_parameter_is_named",
+    ],
 ];
 
 /// Runs the parts.

@@ -130,7 +130,7 @@ unsafe fn linear<S: Simd, O: Packed, const R: usize, const V: usize>(
         Bias::PerColumn(p) => {
             for v in 0..V {
                 // SAFETY: the caller promises a bias for each column.
-                let b = unsafe { O::load(s, p.add(col + v * LANES), lanes_of(v, width)) };
+                let b = unsafe { O::load(s, p.wrapping_add(col + v * LANES), lanes_of(v, width)) };
                 for x in acc.iter_mut() {
                     x[v] = s.add(O::round(s, x[v]), b);
                 }
@@ -161,7 +161,7 @@ unsafe fn combine<S: Simd, O: Packed, const R: usize, const V: usize>(
         for (v, x) in xs.iter_mut().enumerate() {
             // SAFETY: the caller promises an operand of C's extents.
             unsafe {
-                let p = with.ptr.add((row + r) * with.row_stride + col + v * LANES);
+                let p = with.ptr.wrapping_add((row + r) * with.row_stride + col + v * LANES);
                 let y = O::load(s, p, lanes_of(v, width));
                 *x = binary(s, with.op, O::round(s, *x), y);
             }

@@ -264,12 +264,13 @@ unsafe fn tile<S: Simd, A: Rows, const R: usize, const V: usize>(s: S, t: Tile<'
                 while k < end {
                     A::Element::multiply(s, &mut acc, &a, k * A::Element::GROUP, b, false);
                     k += 1;
-                    b = b.add(PANEL);
+                    // After the last step this may point past the panel's end, which `add` must not.
+                    b = b.wrapping_add(PANEL);
                 }
             }
             if const { A::Element::GROUP > 1 } && k < k1 {
                 A::Element::multiply(s, &mut acc, &a, k * A::Element::GROUP, b, true);
-                b = b.add(PANEL);
+                b = b.wrapping_add(PANEL);
             }
         }
         *ahead = ahead_here;
@@ -304,7 +305,7 @@ unsafe fn load_tile<S: Simd, O: Packed, const R: usize, const V: usize>(
     for (r, row) in acc.iter_mut().enumerate() {
         for (v, x) in row.iter_mut().enumerate() {
             // SAFETY: the caller promises `width` readable columns in each row.
-            *x = unsafe { O::load(s, c.add(r * stride + v * LANES), lanes_of(v, width)) };
+            *x = unsafe { O::load(s, c.wrapping_add(r * stride + v * LANES), lanes_of(v, width)) };
         }
     }
 }
@@ -320,7 +321,7 @@ pub(super) unsafe fn store_tile<S: Simd, O: Packed, const R: usize, const V: usi
     for (r, row) in acc.iter().enumerate() {
         for (v, &x) in row.iter().enumerate() {
             // SAFETY: the caller promises `width` writable columns in each row.
-            unsafe { O::store(s, c.add(r * stride + v * LANES), lanes_of(v, width), x) };
+            unsafe { O::store(s, c.wrapping_add(r * stride + v * LANES), lanes_of(v, width), x) };
         }
     }
 }
