@@ -4,6 +4,7 @@
 //! [`suites::SUITES`] and prints what passed, failed and was skipped, and what each took.
 #![forbid(unsafe_code)]
 
+mod blas;
 mod data;
 mod deny;
 mod docs;

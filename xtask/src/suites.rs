@@ -43,6 +43,8 @@ pub enum What {
     Miri,
     /// Licences, sources and advisories of what we depend on.
     Deny,
+    /// The CPU's products by OpenBLAS.
+    Blas,
     /// The external crates that the library packages pull in are within budget.
     CrateCount { packages: &'static [&'static str], most: usize },
 }
@@ -163,6 +165,11 @@ pub const SUITES: &[Suite] = &[
     },
     Suite {
         heavy: true,
+        covers: &["crates/rlx-cpu/src/blas", "crates/rlx-cpu/src/kernels/blas_matmul.rs"],
+        ..suite("blas", "the CPU's products by OpenBLAS", 400, What::Blas)
+    },
+    Suite {
+        heavy: true,
         covers: &["crates/rlx-cpu"],
         ..suite("neon", "the CPU's kernels on AArch64, under QEMU", 900, What::Neon)
     },
@@ -216,6 +223,7 @@ impl What {
             What::Neon => crate::neon::run(run),
             What::Miri => crate::miri::run(run),
             What::Deny => crate::deny::run(run),
+            What::Blas => crate::blas::run(run),
             What::Tests { args, env } => run.tests(cargo_command(args).envs(env.iter().copied())),
             What::CrateCount { packages, most } => crate_count(packages, *most),
         }

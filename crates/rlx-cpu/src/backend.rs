@@ -85,6 +85,8 @@ impl Backend for CpuBackend {
 
     fn probe(&self) -> Result<()> {
         self.isa()?;
+        #[cfg(feature = "blas")]
+        crate::blas::Blas::chosen().map_err(|e| Error::new(ErrorKind::DeviceUnavailable, e.to_string()))?;
         self.threads().map(|_| ())
     }
 

@@ -28,6 +28,8 @@
 pub mod alloc;
 #[allow(unsafe_code)]
 pub mod backend;
+#[allow(unsafe_code)]
+pub mod blas;
 pub mod custom;
 #[allow(unsafe_code)]
 pub mod gemm;

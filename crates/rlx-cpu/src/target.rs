@@ -70,6 +70,7 @@ impl Target for CpuTarget {
             None => true,
             Some(a) => {
                 region::can_anchor(a.op.kind())
+                    && !matmul::by_blas(a)
                     && (!matches!(a.op, Op::Conv { .. }) || conv::anchors(a, graph))
                     && a.shape.dims() == op.shape.dims()
                     && kernels::claim(a, graph).is_native()

@@ -5,7 +5,7 @@
 //! plain product. Vectors are matrices of one row or column.
 
 use rlx_ir::op::PackFormat;
-use rlx_ir::{DType, Graph, Node, Result};
+use rlx_ir::{DType, Graph, Node, Op, Result};
 use rlx_opt::Claim;
 
 use super::epilogue::Tail;
@@ -13,6 +13,7 @@ use super::region::Anchored;
 use super::{
     BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, Upcoming, WORTH_NANOS, mismatch, packed_type,
 };
+use crate::blas::Provider;
 use crate::gemm::{self, Gemm, Next, Packed, Strided, StridedMatrix};
 use crate::isa::Isa;
 use crate::program::layout::{At, Bound, Layout, collapse};
@@ -44,13 +45,26 @@ pub(crate) fn packed_bytes(dtype: DType, k: usize, n: usize) -> Option<usize> {
 /// The format a product wants its input in when that is known before the run.
 pub(crate) fn pack_format(node: &Node, input: usize, graph: &Graph) -> Option<PackFormat> {
     let shape = graph.shape(*node.inputs.get(input)?);
-    let fits = input == 1 && shape.rank() == 2 && is_packed(shape.dtype());
+    let fits = input == 1 && shape.rank() == 2 && is_packed(shape.dtype()) && !by_blas(node);
     fits.then_some(PackFormat::MatMulRhs)
+}
+
+/// Whether this build has a BLAS compute the product, which then takes its operands as they are and nothing fused.
+pub(crate) fn by_blas(node: &Node) -> bool {
+    matches!(node.op, Op::MatMul) && node.shape.dtype() == DType::F32 && Provider::chosen().is_some()
 }
 
 /// The kernel of a product of its own.
 pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
-    Ok(Box::new(MatMul::new(cx.step.outputs[0].dtype, vec![0, 1], Tail::NONE)))
+    let own = MatMul::new(cx.step.outputs[0].dtype, vec![0, 1], Tail::NONE);
+    #[cfg(feature = "blas")]
+    if own.dtype == DType::F32 {
+        return Ok(match super::blas_matmul::BlasMatMul::try_new(own)? {
+            Ok(kernel) => Box::new(kernel),
+            Err(own) => Box::new(own),
+        });
+    }
+    Ok(Box::new(own))
 }
 
 /// The kernel of a product with the region behind it.
@@ -60,7 +74,7 @@ pub(crate) fn anchored(dtype: DType, region: Anchored) -> Box<dyn StepKernel> {
 
 /// A bound product.
 #[derive(Debug, Clone)]
-struct MatMul {
+pub(super) struct MatMul {
     dtype: DType,
     /// Which of the step's inputs the operands are.
     inputs: Vec<usize>,
@@ -71,22 +85,22 @@ struct MatMul {
 
 /// The numbers of a product: batches of `m`×`k` · `k`×`n`.
 #[derive(Debug, Clone, Copy)]
-struct Shape {
-    m: usize,
-    k: usize,
-    n: usize,
-    a: At,
-    b: At,
-    c: At,
+pub(super) struct Shape {
+    pub(super) m: usize,
+    pub(super) k: usize,
+    pub(super) n: usize,
+    pub(super) a: At,
+    pub(super) b: At,
+    pub(super) c: At,
     /// Strides of rows and columns.
-    a_strides: [isize; 2],
-    b_strides: [isize; 2],
-    c_stride: usize,
-    batch: [Layout; 3],
-    packed: bool,
-    worth: bool,
+    pub(super) a_strides: [isize; 2],
+    pub(super) b_strides: [isize; 2],
+    pub(super) c_stride: usize,
+    pub(super) batch: [Layout; 3],
+    pub(super) packed: bool,
+    pub(super) worth: bool,
     /// Bytes of scratch for one packed right-hand side.
-    pack_bytes: usize,
+    pub(super) pack_bytes: usize,
 }
 
 impl MatMul {
@@ -186,7 +200,7 @@ impl Shape {
         }
     }
 
-    fn batches(&self) -> usize {
+    pub(super) fn batches(&self) -> usize {
         self.batch[0].elements()
     }
 }
@@ -238,6 +252,12 @@ impl StepKernel for MatMul {
 }
 
 impl MatMul {
+    /// What it was bound to.
+    #[cfg(feature = "blas")]
+    pub(super) fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
     /// The product of one batch, with B already packed at `b`.
     fn gemm<T: Packed>(&self, cx: &RunCx<'_, '_>, batch: usize, b: *const f32) -> Gemm<Strided<T>> {
         let s = &self.shape;

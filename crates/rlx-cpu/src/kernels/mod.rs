@@ -4,7 +4,9 @@
 //! kernel's module, so nothing is claimed that has no kernel. A compiled [`StepKernel`] is bound to numbers
 //! when the dimensions change, and then run any number of times without looking anything up.
 
-pub(crate) mod attention;
+mod attention;
+#[cfg(feature = "blas")]
+mod blas_matmul;
 pub(crate) mod conv;
 mod conv_transpose;
 pub(crate) mod copy;

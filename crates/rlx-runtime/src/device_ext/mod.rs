@@ -82,7 +82,14 @@ pub fn fastest_among(devices: &[Device]) -> Device {
 
 /// The device's name; for the CPU with the BLAS it uses, if it uses one.
 pub fn full_name(device: Device) -> &'static str {
-    device.name()
+    match device {
+        #[cfg(feature = "cpu")]
+        Device::Cpu => match rlx_cpu::blas::Provider::chosen() {
+            Some(provider) => provider.of_cpu(),
+            None => device.name(),
+        },
+        _ => device.name(),
+    }
 }
 
 /// Whether [`crate::CompiledGraph::run_slots`] works on `device`: it does wherever the device can be used,
