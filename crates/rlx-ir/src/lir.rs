@@ -10,6 +10,7 @@
 //! Where arena buffers lie is not part of the steps but of a [`MemoryPlan`], made for upper bounds of the
 //! symbols; larger bounds need a new plan, never new code.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -96,6 +97,46 @@ impl View {
     /// How many elements the view shows.
     pub fn elements(&self) -> Extent {
         self.dims.iter().fold(Extent::Const(1), |n, &d| n * d)
+    }
+}
+
+/// Puts values in for symbols; an expression that occurs again is not worked out again.
+struct Folder<'b> {
+    binding: &'b DimBinding,
+    known: HashMap<Extent, Extent>,
+}
+
+impl Folder<'_> {
+    fn extent(&mut self, e: Extent) -> Extent {
+        match e {
+            Extent::Const(_) => e,
+            Extent::Expr(_) => *self.known.entry(e).or_insert_with(|| e.bind(self.binding)),
+        }
+    }
+
+    fn operand(&mut self, operand: &Operand) -> Operand {
+        let mut list = |extents: &[Extent]| extents.iter().map(|&e| self.extent(e)).collect();
+        let (dims, strides) = (list(&operand.view.dims), list(&operand.view.strides));
+        let view = View { offset: self.extent(operand.view.offset), dims, strides };
+        Operand { buffer: operand.buffer, view, dtype: operand.dtype }
+    }
+
+    fn step(&mut self, step: &Step) -> Step {
+        let kind = match &step.kind {
+            StepKind::Copy => StepKind::Copy,
+            StepKind::Op(op) => StepKind::Op(op.bind(self.binding)),
+        };
+        let inputs = step.inputs.iter().map(|o| self.operand(o)).collect();
+        let outputs = step.outputs.iter().map(|o| self.operand(o)).collect();
+        Step { kind, inputs, outputs, node: step.node }
+    }
+
+    fn slot(&mut self, slot: &IoSlot) -> IoSlot {
+        IoSlot {
+            name: slot.name.clone(),
+            shape: slot.shape.bind(self.binding),
+            operand: self.operand(&slot.operand),
+        }
     }
 }
 
@@ -221,6 +262,27 @@ pub struct LirModule {
 }
 
 impl LirModule {
+    /// The same module with values put in for symbols: the same buffers and steps, whose extents are numbers
+    /// where all their symbols have values. It has no memory plan yet, because that depends on sizes.
+    pub fn bind(&self, binding: &DimBinding) -> LirModule {
+        let mut folder = Folder { binding, known: HashMap::new() };
+        let mut buffers = self.buffers.clone();
+        buffers.iter_mut().for_each(|b| b.elements = folder.extent(b.elements));
+        LirModule {
+            name: self.name.clone(),
+            graph: self.graph.bind(binding),
+            symbols: self.symbols.iter().copied().filter(|&s| binding.get(s).is_none()).collect(),
+            buffers,
+            init: self.init.iter().map(|s| folder.step(s)).collect(),
+            steps: self.steps.iter().map(|s| folder.step(s)).collect(),
+            live_ranges: self.live_ranges.clone(),
+            inputs: self.inputs.iter().map(|s| folder.slot(s)).collect(),
+            params: self.params.iter().map(|s| folder.slot(s)).collect(),
+            outputs: self.outputs.iter().map(|s| folder.slot(s)).collect(),
+            plan: None,
+        }
+    }
+
     /// The plan.
     ///
     /// # Errors

@@ -161,6 +161,9 @@ pub struct CompileOptions {
     pub kernel_dispatch: KernelDispatchPolicy,
     /// Whether optimisations may change bits.
     pub numerics: Numerics,
+    /// Plan the outputs apart from the rest of the arena, which graphs compiled so then share and use by
+    /// turns. It costs the room that outputs could have shared, and pays where many variants of a model are kept.
+    pub shared_arena: bool,
 }
 
 impl Default for CompileOptions {
@@ -180,6 +183,7 @@ impl Default for CompileOptions {
             param_bindings: HashMap::new(),
             kernel_dispatch: KernelDispatchPolicy::default(),
             numerics: Numerics::Fast,
+            shared_arena: false,
         }
     }
 }
@@ -226,11 +230,13 @@ builders! {
     kernel_dispatch => kernel_dispatch: KernelDispatchPolicy;
     /// Sets whether optimisations may change bits.
     numerics => numerics: Numerics;
+    /// Sets whether the arena but for the outputs is shared by turns.
+    with_shared_arena => shared_arena: bool;
 }
 
 impl CompileOptions {
-    /// Whether both compile a graph to the same code. Values of symbolic dimensions, values of parameters and
-    /// logging do not count.
+    /// Whether both compile a graph to the same code. Values of symbolic dimensions, values of parameters,
+    /// logging and where memory lies do not count.
     ///
     /// ```
     /// use rlx_opt::{CompileOptions, Numerics};
@@ -255,6 +261,7 @@ impl CompileOptions {
             param_bindings: _,
             kernel_dispatch,
             numerics,
+            shared_arena: _,
         } = self;
         (*precision, *dce, *constant_folding) == (other.precision, other.dce, other.constant_folding)
             && (*fusion, *arena_alignment) == (other.fusion, other.arena_alignment)
@@ -312,6 +319,7 @@ impl CompileOptions {
             param_bindings: _,
             kernel_dispatch,
             numerics,
+            shared_arena,
         } = self;
         let policy = policy.as_ref().map(policy_key);
         let supported = supported_ops.as_ref().map(|ops| {
@@ -326,7 +334,7 @@ impl CompileOptions {
             dim_ranges.iter().map(|(s, r)| format!("{:?}={}..={}", sym::name(*s), r.min, r.max)).collect();
         format!(
             "{precision} {policy:?} dce={dce} fold={constant_folding} {fusion:?} align={arena_alignment} \
-             ops={supported:?} {bound:?} {ranges:?} {kernel_dispatch:?} {numerics:?}"
+             ops={supported:?} {bound:?} {ranges:?} {kernel_dispatch:?} {numerics:?} shared={shared_arena}"
         )
     }
 }

@@ -75,7 +75,8 @@ pub struct CompileResult {
 }
 
 impl CompileResult {
-    /// The same module for fixed dimensions. Weights keep their packing.
+    /// The same module for fixed dimensions: extents become numbers, and memory is planned for them. No pass runs
+    /// again, so buffers, steps and packing stay what they are, and a device shares what it made of the weights.
     ///
     /// # Panics
     /// When the binding does not fit; [`CompilePipeline::try_specialize`] reports it.
@@ -130,12 +131,23 @@ impl CompilePipeline {
         self.compile_bound(graph, &self.options.dim_binding)
     }
 
-    /// The same module for fixed dimensions.
+    /// As [`CompileResult::specialize`]. Symbols that the binding does not name stay open.
     ///
     /// # Errors
-    /// What [`CompilePipeline::compile`] reports, for a binding that does not fit.
+    /// [`ErrorKind::Dimension`] for a value outside its symbol's range, what the verifier says of sizes that do
+    /// not fit each other, a plan that exceeds the device's memory.
     pub fn try_specialize(&self, template: &CompileResult, binding: &DimBinding) -> Result<CompileResult> {
-        self.compile_bound(&template.source, binding)
+        check_ranges(&template.lir, binding)?;
+        let mut lir = template.lir.bind(binding);
+        verify_ok(&lir.graph)?;
+        let context = PassContext { target: &*self.target, options: &self.options };
+        lir.plan = lower::plan_within_bounds(&lir, &context)?;
+        Ok(CompileResult {
+            lir,
+            source: Arc::clone(&template.source),
+            report: template.report.clone(),
+            passes: template.passes.clone(),
+        })
     }
 
     fn compile_bound(&self, graph: &Graph, binding: &DimBinding) -> Result<CompileResult> {
@@ -181,4 +193,18 @@ impl CompilePipeline {
         }
         Ok(graph)
     }
+}
+
+/// Whether every value of `binding` lies within its symbol's range.
+fn check_ranges(lir: &LirModule, binding: &DimBinding) -> Result<()> {
+    for &symbol in &lir.symbols {
+        let (range, value) = (lir.graph.symbol_range(symbol), binding.get(symbol));
+        let outside = |&v: &usize| i64::try_from(v).map_or(true, |v| v < range.min || v > range.max);
+        if let Some(value) = value.filter(outside) {
+            let name = rlx_ir::sym::name(symbol);
+            let message = format!("{name} = {value} is outside {}..={}", range.min, range.max);
+            return Err(Error::new(ErrorKind::Dimension, message));
+        }
+    }
+    Ok(())
 }

@@ -7,7 +7,7 @@
 //! Host memory is one pool. A device may limit a pool's size, or forbid that one step reads and writes the
 //! same pool ([`PoolSpec::exclusive_usage`]); a buffer then goes to the pool that grows least among those
 //! where it may lie, and to a new one when there is none. A chain of steps needs two pools, a value that
-//! skips over a step three.
+//! skips over a step three. Outputs may be kept apart from all else ([`PoolSpec::outputs_apart`]).
 
 use rlx_ir::lir::{BufferKind, LirModule, LiveRange, MemoryPlan};
 use rlx_ir::{DimBinding, Error, ErrorKind, Extent, Result, SymRange, sym};
@@ -33,6 +33,8 @@ pub fn plan_memory(module: &LirModule, bounds: &DimBinding, spec: PoolSpec) -> R
     let largest_live_set = largest_live_set(&sized, module.steps.len());
     sized.sort_by_key(|&(range, bytes)| (std::cmp::Reverse(bytes), range.first, range.buffer));
     let apart = if spec.exclusive_usage { exclusions(module)? } else { Vec::new() };
+    let mut is_output = vec![false; module.buffers.len()];
+    module.outputs.iter().for_each(|slot| is_output[slot.operand.buffer.index()] = true);
     let mut plan = MemoryPlan {
         bounds: bounds.clone(),
         arena_bytes: 0,
@@ -48,6 +50,9 @@ pub fn plan_memory(module: &LirModule, bounds: &DimBinding, spec: PoolSpec) -> R
         let buffer = range.buffer.index();
         let excluded = apart.get(buffer).map_or(&[][..], Vec::as_slice);
         let allowed = |pool: usize| {
+            if spec.outputs_apart && (pool == 0) != is_output[buffer] {
+                return false;
+            }
             !excluded.iter().any(|&o| plan.offsets[o].is_some() && plan.pool_of[o] as usize == pool)
         };
         let best = (0..placed.len())

@@ -41,6 +41,9 @@ pub struct PoolSpec {
     pub exclusive_usage: bool,
     /// The most buffers one step may bind.
     pub max_bindings: usize,
+    /// Whether outputs have pool 0 to themselves: the other pools then hold nothing between runs, and
+    /// executables that run by turns can share them.
+    pub outputs_apart: bool,
 }
 
 impl Default for PoolSpec {
@@ -52,6 +55,7 @@ impl Default for PoolSpec {
             align: 64,
             exclusive_usage: false,
             max_bindings: usize::MAX,
+            outputs_apart: false,
         }
     }
 }

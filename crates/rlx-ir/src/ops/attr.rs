@@ -189,7 +189,11 @@ impl<T: Attr> Attr for Arc<T> {
     }
 
     fn bind(&self, binding: &DimBinding) -> Self {
-        Arc::new(T::bind(self, binding))
+        let mut extents = Vec::new();
+        T::extents(self, &mut extents);
+        // What has no symbols stays shared.
+        let fixed = extents.iter().all(|e| e.as_const().is_some());
+        if fixed { Arc::clone(self) } else { Arc::new(T::bind(self, binding)) }
     }
 
     fn extents(&self, found: &mut Vec<Extent>) {

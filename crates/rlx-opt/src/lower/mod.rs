@@ -18,7 +18,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use rlx_ir::lir::{
-    Buffer, BufferId, BufferKind, IoSlot, LirModule, LiveRange, Operand, Step, StepKind, View,
+    Buffer, BufferId, BufferKind, IoSlot, LirModule, LiveRange, MemoryPlan, Operand, Step, StepKind, View,
 };
 use rlx_ir::op::PackFormat;
 use rlx_ir::{DType, DimBinding, Error, ErrorKind, Extent, Graph, Node, NodeId, Op, Result, Shape};
@@ -39,9 +39,7 @@ pub fn to_lir(graph: &Graph, context: &PassContext<'_>) -> Result<LirModule> {
     }
     let outputs = lowering.outputs()?;
     let mut module = lowering.into_module(outputs);
-    if let Some(bounds) = upper_bounds(&module) {
-        module.plan = Some(plan::plan_memory(&module, &bounds, plan_spec(context))?);
-    }
+    module.plan = plan_within_bounds(&module, context)?;
     if cfg!(debug_assertions) {
         crate::verify_lir::verify_lir(&module, context.target)
             .map_err(|e| Error::new(ErrorKind::Internal, format!("after lowering: {e}\n{module}")))?;
@@ -49,9 +47,24 @@ pub fn to_lir(graph: &Graph, context: &PassContext<'_>) -> Result<LirModule> {
     Ok(module)
 }
 
+/// The memory plan for the upper bounds of the module's symbols; `None` while one has no bound.
+///
+/// # Errors
+/// [`ErrorKind::OutOfMemory`] when the plan exceeds the device's limits.
+pub fn plan_within_bounds(module: &LirModule, context: &PassContext<'_>) -> Result<Option<MemoryPlan>> {
+    let bounds = upper_bounds(module);
+    bounds.map(|bounds| plan::plan_memory(module, &bounds, plan_spec(context))).transpose()
+}
+
 fn plan_spec(context: &PassContext<'_>) -> crate::target::PoolSpec {
     let spec = context.target.pool_spec();
-    crate::target::PoolSpec { align: spec.align.max(context.options.arena_alignment), ..spec }
+    // Where a step may not read and write one pool, values are spread over pools already.
+    let outputs_apart = context.options.shared_arena && !spec.exclusive_usage;
+    crate::target::PoolSpec {
+        align: spec.align.max(context.options.arena_alignment),
+        outputs_apart: spec.outputs_apart || outputs_apart,
+        ..spec
+    }
 }
 
 /// The greatest values of the module's symbols, if all are bounded.
