@@ -4,10 +4,17 @@
 //! Buffers it leaves for the run are shared by clones. Buffers between init steps live only while it runs;
 //! when a parameter changes, the steps that must run again are those that depend on it, and whatever makes
 //! their transient inputs. Steps with symbolic extents run again with every new binding.
+//!
+//! What they make is known by a key (see [`crate::prepared`]), so that executables share it, whatever modules
+//! they come from.
 
 use std::collections::BTreeSet;
 
-use rlx_ir::lir::{BufferKind, LirModule, Operand, Step};
+use rlx_ir::hash::hash_of;
+use rlx_ir::lir::{BufferKind, LirModule, Operand, Step, StepKind};
+use rlx_ir::{Op, graph_hash};
+
+use crate::prepared::PreparedKey;
 
 /// One init step and what it depends on.
 #[derive(Debug)]
@@ -35,11 +42,15 @@ pub struct InitPlan<S> {
     pub kept: Vec<bool>,
     /// For each parameter: whether it can be forgotten once the init program ran.
     pub forgettable: Vec<bool>,
+    /// For each buffer that outlives the init program and does not depend on symbols: what it is, and the
+    /// parameters it depends on, in the order of their names.
+    pub shareable: Vec<Option<(PreparedKey, Vec<usize>)>>,
 }
 
 impl<S> InitPlan<S> {
-    /// The plan of `lir.init`, whose steps the device compiled to `steps`.
-    pub fn new(lir: &LirModule, steps: Vec<S>) -> Self {
+    /// The plan of `lir.init`, whose steps the device compiled to `steps`. `device` names whatever the bytes
+    /// that steps make depend on besides the module, such as the instruction set.
+    pub fn new(lir: &LirModule, steps: Vec<S>, device: &str) -> Self {
         let buffers = lir.buffers.len();
         let mut writers: Vec<Vec<usize>> = vec![Vec::new(); buffers];
         let mut last_use = vec![0; buffers];
@@ -71,13 +82,21 @@ impl<S> InitPlan<S> {
             s.inputs.iter().chain(&s.outputs).for_each(|&b| kept[b] = true);
         }
         let forgettable = forgettable(lir, &steps, &kept);
-        InitPlan { steps, writers, last_use, kept, forgettable }
+        let shareable = shareable(lir, &depends, &kept, device);
+        InitPlan { steps, writers, last_use, kept, forgettable, shareable }
     }
 
-    /// Which steps without symbols must run, given the parameters that changed (or that nothing ran yet).
-    pub fn needed(&self, changed: &[bool], first: bool) -> Vec<bool> {
-        let stale = |s: &InitStep<S>| !s.symbolic && (first || s.params.iter().any(|&p| changed[p]));
-        let mut needed: Vec<bool> = self.steps.iter().map(stale).collect();
+    /// The kept buffers of steps without symbols that depend on a parameter that changed.
+    pub fn outdated(&self, changed: &[bool]) -> Vec<usize> {
+        let stale = |s: &&InitStep<S>| !s.symbolic && s.params.iter().any(|&p| changed[p]);
+        let outputs = self.steps.iter().filter(stale).flat_map(|s| &s.outputs);
+        outputs.copied().filter(|&b| self.kept[b]).collect()
+    }
+
+    /// Which steps without symbols must run to make the kept buffers that are absent.
+    pub fn needed(&self, absent: impl Fn(usize) -> bool) -> Vec<bool> {
+        let wanted = |s: &InitStep<S>| !s.symbolic && s.outputs.iter().any(|&b| self.kept[b] && absent(b));
+        let mut needed: Vec<bool> = self.steps.iter().map(wanted).collect();
         loop {
             let mut grew = false;
             for i in 0..self.steps.len() {
@@ -97,6 +116,11 @@ impl<S> InitPlan<S> {
                 return needed;
             }
         }
+    }
+
+    /// Whether one of these steps reads the buffer.
+    pub fn reads(&self, chosen: &[bool], buffer: usize) -> bool {
+        self.steps.iter().zip(chosen).any(|(s, &chosen)| chosen && s.inputs.contains(&buffer))
     }
 
     /// Whether a step with symbols depends on a parameter that changed.
@@ -143,4 +167,50 @@ fn forgettable<S>(lir: &LirModule, steps: &[InitStep<S>], kept: &[bool]) -> Vec<
         }
     }
     can
+}
+
+/// What each buffer is that can be shared: a hash of the steps that made it, back to parameters and constants.
+fn shareable(
+    lir: &LirModule,
+    depends: &[(BTreeSet<usize>, bool)],
+    kept: &[bool],
+    device: &str,
+) -> Vec<Option<(PreparedKey, Vec<usize>)>> {
+    let leaf = |buffer: &rlx_ir::lir::Buffer| match &buffer.kind {
+        BufferKind::Param(i) => hash_of(["param", &lir.params[*i].name, &lir.params[*i].shape.to_string()]),
+        BufferKind::Constant(data) => hash_of([data.dtype().name().as_bytes(), data.bytes()]),
+        _ => hash_of([device]),
+    };
+    // Only what init steps read; constants may be large.
+    let mut read = vec![false; lir.buffers.len()];
+    lir.init
+        .iter()
+        .flat_map(|s| s.inputs.iter().chain(&s.outputs))
+        .for_each(|o| read[o.buffer.index()] = true);
+    let mut keys: Vec<_> = lir.buffers.iter().zip(&read).map(|(b, &r)| r.then(|| leaf(b))).collect();
+    for step in &lir.init {
+        let operand = |o: &Operand| {
+            let buffer = &lir.buffers[o.buffer.index()];
+            let of = keys[o.buffer.index()].map_or_else(String::new, |key| key.to_string());
+            format!("{of} {} {} {:?} {}", o.view, o.dtype, buffer.format, buffer.elements)
+        };
+        let mut parts = vec![match &step.kind {
+            StepKind::Copy => "copy".to_string(),
+            StepKind::Op(Op::Region { body }) => graph_hash(&body.graph).to_string(),
+            StepKind::Op(op) => format!("{op:?}"),
+        }];
+        parts.extend(step.inputs.iter().chain(&step.outputs).map(operand));
+        for (i, output) in step.outputs.iter().enumerate() {
+            // A buffer that several steps write has a key of them all.
+            let whole = hash_of(parts.iter().map(String::as_str).chain([i.to_string().as_str()]));
+            keys[output.buffer.index()] = Some(whole);
+        }
+    }
+    let of = |(b, key): (usize, &Option<rlx_ir::GraphHash>)| {
+        let made = matches!(lir.buffers[b].kind, BufferKind::Prepared) && kept[b] && !depends[b].1;
+        let mut params: Vec<usize> = depends[b].0.iter().copied().collect();
+        params.sort_by(|&x, &y| lir.params[x].name.cmp(&lir.params[y].name));
+        key.filter(|_| made).map(|key| (PreparedKey(key), params))
+    };
+    keys.iter().enumerate().map(of).collect()
 }

@@ -5,7 +5,8 @@
 //! handles that stay on the device are [`DeviceHandles`].
 //!
 //! What executables of every device need stands here too: extents as numbers ([`extents`]), the relations
-//! between dimensions that a run must keep ([`checks`]), and what the init program runs when ([`init`]).
+//! between dimensions that a run must keep ([`checks`]), what the init program runs when ([`init`]), and what it made that
+//! others can use ([`prepared`]).
 #![forbid(unsafe_code)]
 
 pub mod checks;
@@ -14,6 +15,7 @@ pub mod extents;
 pub mod handles;
 pub mod init;
 pub mod moe;
+pub mod prepared;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -94,8 +94,8 @@ impl Backend for CpuBackend {
         Ok(Arc::new(CpuTarget::new(self.isa()?)))
     }
 
-    fn compile(&self, lir: Arc<LirModule>, _: &CompileOptions) -> Result<Box<dyn ExecutableGraph>> {
-        let program = Program::new(lir, self.isa()?, self.threads()?)?;
+    fn compile(&self, lir: Arc<LirModule>, options: &CompileOptions) -> Result<Box<dyn ExecutableGraph>> {
+        let program = Program::new(lir, self.isa()?, self.threads()?, options.shared_arena)?;
         Ok(Box::new(CpuExecutable::new(Arc::new(program))?))
     }
 }

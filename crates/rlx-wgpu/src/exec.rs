@@ -160,7 +160,8 @@ impl WgpuExecutable {
     fn initialise(&mut self) -> Result<()> {
         self.check_params()?;
         let program = Arc::clone(&self.program);
-        let needed = program.init.needed(&self.changed, !self.initialised);
+        program.init.outdated(&self.changed).into_iter().for_each(|b| self.prepared[b] = None);
+        let needed = program.init.needed(|b| self.prepared[b].is_none());
         let chosen: Vec<usize> = (0..needed.len()).filter(|&at| needed[at]).collect();
         self.run_init(&chosen, &[])?;
         for (buffer, memory) in self.prepared.iter_mut().enumerate() {

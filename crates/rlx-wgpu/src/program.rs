@@ -120,7 +120,7 @@ impl Program {
         let output_elements =
             lir.outputs.iter().map(|o| table.add(lir.buffers[o.operand.buffer.index()].elements)).collect();
         let checks = checks::collect(&lir.graph, &mut table);
-        let init = InitPlan::new(&lir, init);
+        let init = InitPlan::new(&lir, init, gpu.name.name());
         let (constant_pools, constants) = upload_constants(&gpu, &target, &lir)?;
         Ok(Program {
             table,

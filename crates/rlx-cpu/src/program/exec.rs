@@ -2,9 +2,8 @@
 
 mod prepared;
 
-use std::borrow::Cow;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Weak};
+use std::time::Instant;
 
 use rlx_backend::moe::MixtureOfExperts;
 use rlx_backend::{DeviceHandles, ExecutableGraph, InputSource, MemoryInfo, PreparedWeights, StepProfile};
@@ -17,7 +16,10 @@ use super::extents::Values;
 use super::handles::Handles;
 use super::layout::Bound;
 use super::moe::Routers;
-use super::{Program, allocate, copy_of, is_aligned};
+use super::params::{Param, load};
+use super::profile::{profiling_asked, report};
+use super::scratch::{Room, Scratch, Turns};
+use super::{Program, allocate, is_aligned};
 use crate::alloc::Buffer;
 use crate::kernels::{BindCx, Needs, RunCx, StepKernel, Upcoming, WORTH_NANOS};
 use crate::pool::{Run, Wake};
@@ -25,22 +27,13 @@ use crate::pool::{Run, Wake};
 /// Runs longer than this wake parked helpers.
 const WAKE_NANOS: f64 = 150_000.0;
 
-/// A parameter's bytes where kernels can read them.
-#[derive(Clone)]
-enum Param {
-    /// In place.
-    Weight(Arc<Weight>, *const u8),
-    /// An aligned copy.
-    Copy(Arc<Buffer>),
-    /// Used up by the init program.
-    Forgotten,
-}
-
 /// A module on the CPU.
 pub(crate) struct CpuExecutable {
     pub(super) program: Arc<Program>,
     pub(super) kernels: Vec<Box<dyn StepKernel>>,
     params: Vec<Option<Param>>,
+    /// Which weights those are, also when they were used up.
+    weights: Vec<Option<Weak<Weight>>>,
     /// Parameters set since the init program ran.
     changed: Vec<bool>,
     /// Whether any is.
@@ -50,13 +43,20 @@ pub(crate) struct CpuExecutable {
     prepared: Vec<Option<Arc<Buffer>>>,
     /// The address of each buffer; the last one is the shared scratch.
     pub(super) bases: Vec<*mut u8>,
+    /// Pool 0 of the plan: all of the arena, or the outputs alone.
     pub(super) arena: Buffer,
+    /// The plan's other pool, and what kernels need besides.
+    scratch: Scratch,
+    /// How much of it a run needs.
+    room: Room,
+    /// Where the scratch was that `bases` point into.
+    pointed: *const u8,
+    /// With whom the scratch is used by turns; it is here during a run alone then.
+    turns: Option<Arc<Turns>>,
     plan: Option<Arc<MemoryPlan>>,
     /// How often the arena had to be planned anew for larger dimensions.
     replans: usize,
-    thread_scratch: Buffer,
     thread_stride: usize,
-    shared_scratch: Buffer,
     /// Aligned copies of inputs that came unaligned.
     staging: Vec<Option<Buffer>>,
     /// What the present binding is for; `None` before the first run.
@@ -91,17 +91,20 @@ impl CpuExecutable {
         let mut exec = CpuExecutable {
             kernels: program.steps.iter().map(|s| s.prototype.boxed()).collect(),
             params: vec![None; lir.params.len()],
+            weights: vec![None; lir.params.len()],
             changed: vec![true; lir.params.len()],
             stale: true,
             initialised: false,
             prepared: vec![None; buffers],
             bases,
             arena: allocate(0)?,
+            scratch: Scratch::empty()?,
+            room: Room::default(),
+            pointed: std::ptr::null(),
+            turns: program.by_turns.then(Turns::join),
             plan: lir.plan.clone().map(Arc::new),
             replans: 0,
-            thread_scratch: allocate(0)?,
             thread_stride: 0,
-            shared_scratch: allocate(0)?,
             staging: lir.inputs.iter().map(|_| None).collect(),
             dims: None,
             values: Vec::new(),
@@ -122,28 +125,37 @@ impl CpuExecutable {
         &self.program.lir
     }
 
-    /// Sets the addresses of the parameters; refuses a missing one.
-    fn load_params(&mut self) -> Result<()> {
+    /// Refuses parameters that were never set.
+    fn check_params(&self) -> Result<()> {
+        let Some(i) = self.params.iter().position(Option::is_none) else { return Ok(()) };
+        let message = format!("parameter {:?} was never set", self.program.lir.params[i].name);
+        Err(Error::new(ErrorKind::Binding, message).with_hint("call set_param first"))
+    }
+
+    /// Reads the parameters that are wanted, and sets the addresses of those that are read.
+    fn load_params(&mut self, wanted: impl Fn(usize) -> bool) -> Result<()> {
         for (i, slot) in self.program.lir.params.iter().enumerate() {
-            let base = match &self.params[i] {
+            let buffer = slot.operand.buffer.index();
+            if let Some(Param::Set(weight)) = self.params[i].as_ref().filter(|_| wanted(buffer)) {
+                self.params[i] = Some(load(weight)?);
+            }
+            self.bases[buffer] = match &self.params[i] {
                 Some(Param::Weight(_, ptr)) => ptr.cast_mut(),
                 Some(Param::Copy(copy)) => copy.as_ptr().cast_mut(),
-                Some(Param::Forgotten) => std::ptr::null_mut(),
-                None => {
-                    let message = format!("parameter {:?} was never set", slot.name);
-                    return Err(Error::new(ErrorKind::Binding, message).with_hint("call set_param first"));
-                }
+                Some(Param::Set(_) | Param::Forgotten) | None => std::ptr::null_mut(),
             };
-            self.bases[slot.operand.buffer.index()] = base;
         }
         Ok(())
     }
 
     /// Runs the init steps whose parameters changed.
     fn initialise(&mut self) -> Result<()> {
-        self.load_params()?;
+        self.check_params()?;
         let program = Arc::clone(&self.program);
-        let needed = program.init.needed(&self.changed, !self.initialised);
+        program.init.outdated(&self.changed).into_iter().for_each(|b| self.prepared[b] = None);
+        self.find_prepared(&program);
+        let needed = program.init.needed(|b| self.prepared[b].is_none());
+        self.load_params(|b| program.init.kept[b] || program.init.reads(&needed, b))?;
         let mut fresh: Vec<Option<Buffer>> = program.lir.buffers.iter().map(|_| None).collect();
         for (at, init) in program.init.steps.iter().enumerate().filter(|&(at, _)| needed[at]) {
             for output in &init.step.outputs {
@@ -162,9 +174,9 @@ impl CpuExecutable {
                 }
             }
         }
-        for (slot, memory) in self.prepared.iter_mut().zip(fresh) {
+        for (b, memory) in fresh.into_iter().enumerate() {
             if let Some(memory) = memory {
-                *slot = Some(Arc::new(memory));
+                self.keep_prepared(&program, b, memory);
             }
         }
         for (i, &forgettable) in program.init.forgettable.iter().enumerate() {
@@ -240,12 +252,12 @@ impl CpuExecutable {
         let cx = BindCx { inputs, outputs, packed: &step.packed, values, scratch };
         let mut kernel = step.prototype.boxed();
         let needs = kernel.bind(&cx).map_err(placed)?;
-        self.grow_scratch(&needs)?;
+        self.make_room(&needs)?;
         let mut run = program.threads.pool().enter(Wake::Yes);
         let mut cx = RunCx {
             bases: &self.bases,
-            shared_scratch: self.shared_scratch.as_mut_ptr(),
-            thread_scratch: self.thread_scratch.as_mut_ptr(),
+            shared_scratch: self.scratch.shared.as_mut_ptr(),
+            thread_scratch: self.scratch.threads.as_mut_ptr(),
             thread_stride: self.thread_stride,
             isa: program.isa,
             pool: &mut run,
@@ -254,18 +266,29 @@ impl CpuExecutable {
         unsafe { kernel.run(&mut cx) }.map_err(placed)
     }
 
-    fn grow_scratch(&mut self, needs: &Needs) -> Result<()> {
-        let stride = needs.thread_scratch.next_multiple_of(128).max(self.thread_stride);
+    /// Notes what kernels need, and sees that it is there.
+    fn make_room(&mut self, needs: &Needs) -> Result<()> {
         let threads = self.program.threads.pool().threads();
-        if stride * threads > self.thread_scratch.len() {
-            self.thread_scratch = allocate(stride * threads)?;
-        }
-        self.thread_stride = stride;
-        if needs.shared_scratch > self.shared_scratch.len() {
-            self.shared_scratch = allocate(needs.shared_scratch)?;
-        }
+        self.thread_stride = needs.thread_scratch.next_multiple_of(128).max(self.thread_stride);
+        self.room.threads = self.room.threads.max(self.thread_stride * threads);
+        self.room.shared = self.room.shared.max(needs.shared_scratch);
+        self.fit_scratch()
+    }
+
+    /// Sees that the scratch at hand has room, and points the bases at it.
+    fn fit_scratch(&mut self) -> Result<()> {
+        self.scratch.fit(&self.room)?;
         if let Some(last) = self.bases.last_mut() {
-            *last = self.shared_scratch.as_mut_ptr();
+            *last = self.scratch.shared.as_mut_ptr();
+        }
+        let start = self.scratch.arena.as_mut_ptr();
+        if let Some(plan) = self.plan.as_ref().filter(|_| self.pointed != start.cast_const()) {
+            for (b, offset) in plan.offsets.iter().enumerate() {
+                if let (Some(offset), 1..) = (*offset, plan.pool_of[b]) {
+                    self.bases[b] = start.wrapping_add(offset);
+                }
+            }
+            self.pointed = start;
         }
         Ok(())
     }
@@ -296,7 +319,7 @@ impl CpuExecutable {
             total.nanos += needs.nanos;
         }
         self.link_weights();
-        self.grow_scratch(&total)?;
+        self.make_room(&total)?;
         self.nanos = total.nanos;
         self.place_outputs()?;
         kept.clear();
@@ -307,7 +330,8 @@ impl CpuExecutable {
 
     /// Makes sure the arena is planned for these dimensions: where it is not, for the next powers of two.
     fn place_arena(&mut self, dims: &[i64]) -> Result<()> {
-        let lir = Arc::clone(self.lir());
+        let program = Arc::clone(&self.program);
+        let lir = &program.lir;
         let fits = |plan: &MemoryPlan| {
             let within = |(&s, &v): (&u32, &i64)| plan.bounds.get(s).is_some_and(|b| v as usize <= b);
             lir.symbols.iter().zip(dims).all(within)
@@ -318,18 +342,22 @@ impl CpuExecutable {
                 let before = self.plan.as_ref().and_then(|p| p.bounds.get(symbol)).unwrap_or(0);
                 bounds.set(symbol, (value as usize).next_power_of_two().max(before));
             }
-            let spec = PoolSpec::default();
-            self.plan = Some(Arc::new(rlx_opt::plan::plan_memory(&lir, &bounds, spec)?));
+            let spec = PoolSpec { outputs_apart: program.by_turns, ..PoolSpec::default() };
+            self.plan = Some(Arc::new(rlx_opt::plan::plan_memory(lir, &bounds, spec)?));
             self.replans += 1;
             tracing::debug!(module = %lir.name, replans = self.replans, "planned the arena for larger dimensions");
         }
         let Some(plan) = &self.plan else { return Ok(()) };
-        if plan.arena_bytes > self.arena.len() {
+        let [own, rest @ ..] = &plan.pools[..] else { return Ok(()) };
+        if *own > self.arena.len() {
             self.ran = false;
-            self.arena = allocate(plan.arena_bytes)?;
+            self.arena = allocate(*own)?;
         }
-        for (base, offset) in self.bases.iter_mut().zip(&plan.offsets) {
-            if let Some(offset) = *offset {
+        // Without limits there are at most two pools: the outputs apart, and the rest.
+        self.room.arena = rest.iter().sum();
+        self.pointed = std::ptr::null();
+        for ((base, offset), &pool) in self.bases.iter_mut().zip(&plan.offsets).zip(&plan.pool_of) {
+            if let (Some(offset), 0) = (*offset, pool) {
                 *base = self.arena.as_mut_ptr().wrapping_add(offset);
             }
         }
@@ -399,6 +427,24 @@ impl CpuExecutable {
         Ok(())
     }
 
+    /// A run, with the scratch that is at hand.
+    fn run_with_scratch(&mut self, inputs: &dyn InputSource, dims: &[i64]) -> Result<()> {
+        self.ran = false;
+        if self.stale {
+            self.initialise_stale()?;
+        }
+        if self.dims.as_deref() != Some(dims) {
+            self.rebind(dims)?;
+        }
+        self.fit_scratch()?;
+        self.load_inputs(inputs)?;
+        self.redirect_outputs()?;
+        self.run_steps()?;
+        self.handles.finish(|output| self.outputs[output].1);
+        self.ran = true;
+        Ok(())
+    }
+
     fn run_steps(&mut self) -> Result<()> {
         let program = &*self.program;
         let mut pool = if self.nanos < WORTH_NANOS {
@@ -408,8 +454,8 @@ impl CpuExecutable {
         };
         let mut cx = RunCx {
             bases: &self.bases,
-            shared_scratch: self.shared_scratch.as_mut_ptr(),
-            thread_scratch: self.thread_scratch.as_mut_ptr(),
+            shared_scratch: self.scratch.shared.as_mut_ptr(),
+            thread_scratch: self.scratch.threads.as_mut_ptr(),
             thread_stride: self.thread_stride,
             isa: program.isa,
             pool: &mut pool,
@@ -447,65 +493,28 @@ impl Drop for CpuExecutable {
     }
 }
 
-/// Whether `RLX_PROFILE` asks for the steps' times.
-fn profiling_asked() -> bool {
-    std::env::var_os("RLX_PROFILE").is_some_and(|v| !v.is_empty() && v != "0")
-}
-
-/// Prints the steps that ran, the longest first.
-fn report(name: &str, steps: &[StepProfile]) {
-    let mut ran: Vec<&StepProfile> = steps.iter().filter(|s| s.runs > 0).collect();
-    ran.sort_by_key(|s| std::cmp::Reverse(s.least));
-    let all: Duration = ran.iter().map(|s| s.least).sum();
-    eprintln!("{name}: {} steps, {:.1} µs as the sum of each step's shortest run", ran.len(), micros(all));
-    for step in ran {
-        let mean = micros(step.total) / step.runs as f64;
-        eprintln!("{:>10.2} µs least {mean:>10.2} µs mean  {}", micros(step.least), step.name);
-    }
-}
-
-fn micros(d: Duration) -> f64 {
-    d.as_secs_f64() * 1e6
-}
-
 impl ExecutableGraph for CpuExecutable {
     fn lir(&self) -> &Arc<LirModule> {
         &self.program.lir
     }
 
     fn set_param(&mut self, index: usize, weight: Arc<Weight>) -> Result<()> {
-        let size = weight.dtype().size_bytes();
-        let in_place = match weight.bytes()? {
-            Cow::Borrowed(bytes) if is_aligned(bytes, size) => Ok(bytes.as_ptr()),
-            Cow::Borrowed(bytes) => Err(copy_of(bytes)?),
-            Cow::Owned(bytes) => Err(copy_of(&bytes)?),
-        };
         let Some(slot) = self.params.get_mut(index) else {
             return Err(Error::new(ErrorKind::Binding, format!("there is no parameter {index}")));
         };
-        *slot = Some(match in_place {
-            Ok(ptr) => Param::Weight(weight, ptr),
-            Err(copy) => Param::Copy(Arc::new(copy)),
-        });
+        self.weights[index] = Some(Arc::downgrade(&weight));
+        *slot = Some(Param::Set(weight));
         self.changed[index] = true;
         self.stale = true;
         Ok(())
     }
 
     fn run(&mut self, inputs: &dyn InputSource, dims: &[i64]) -> Result<()> {
-        self.ran = false;
-        if self.stale {
-            self.initialise_stale()?;
-        }
-        if self.dims.as_deref() != Some(dims) {
-            self.rebind(dims)?;
-        }
-        self.load_inputs(inputs)?;
-        self.redirect_outputs()?;
-        self.run_steps()?;
-        self.handles.finish(|output| self.outputs[output].1);
-        self.ran = true;
-        Ok(())
+        let Some(turns) = self.turns.clone() else { return self.run_with_scratch(inputs, dims) };
+        self.scratch = turns.take()?;
+        let ran = self.run_with_scratch(inputs, dims);
+        turns.give(std::mem::replace(&mut self.scratch, Scratch::empty()?));
+        ran
     }
 
     fn output(&self, index: usize) -> Result<&[u8]> {
@@ -533,7 +542,7 @@ impl ExecutableGraph for CpuExecutable {
         let prepared: usize = self.prepared.iter().flatten().map(|b| b.len()).sum();
         let experts = self.kernels.iter().filter_map(|k| k.experts()).map(|e| e.lock().bytes());
         let params = self.params.iter().flatten().map(|p| match p {
-            Param::Weight(w, _) => w.shape().size_bytes().unwrap_or(0),
+            Param::Set(w) | Param::Weight(w, _) => w.shape().size_bytes().unwrap_or(0),
             Param::Copy(copy) => copy.len(),
             Param::Forgotten => 0,
         });
@@ -546,7 +555,10 @@ impl ExecutableGraph for CpuExecutable {
 
     fn try_clone(&self) -> Result<Box<dyn ExecutableGraph>> {
         let mut clone = CpuExecutable::new(Arc::clone(&self.program))?;
+        // Clones are for running at the same time.
+        clone.turns = None;
         clone.params.clone_from(&self.params);
+        clone.weights.clone_from(&self.weights);
         clone.changed.clone_from(&self.changed);
         clone.stale = self.stale;
         clone.initialised = self.initialised;
@@ -566,7 +578,7 @@ impl ExecutableGraph for CpuExecutable {
             }
             // Parameters that changed since are loaded with the next initialisation.
             if !clone.changed.contains(&true) {
-                clone.load_params()?;
+                clone.load_params(|_| false)?;
             }
         }
         Ok(Box::new(clone))

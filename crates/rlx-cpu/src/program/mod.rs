@@ -8,6 +8,9 @@ mod handles;
 pub(crate) mod init;
 pub(crate) mod layout;
 mod moe;
+pub(crate) mod params;
+mod profile;
+pub(crate) mod scratch;
 
 use std::sync::Arc;
 
@@ -84,19 +87,21 @@ pub(crate) struct Program {
     pub(crate) constants: Vec<Option<Buffer>>,
     pub(crate) isa: Isa,
     pub(crate) threads: Threads,
+    /// Whether executables use scratch by turns with those of other programs.
+    pub(crate) by_turns: bool,
 }
 
 impl Program {
     /// Chooses a kernel for every step.
-    pub(crate) fn new(lir: Arc<LirModule>, isa: Isa, threads: Threads) -> Result<Program> {
+    pub(crate) fn new(lir: Arc<LirModule>, isa: Isa, threads: Threads, by_turns: bool) -> Result<Program> {
         let mut table = ExtentTable::default();
         let init = lir.init.iter().map(|s| program_step(s, &lir, &mut table)).collect::<Result<Vec<_>>>()?;
         let steps =
             lir.steps.iter().map(|s| program_step(s, &lir, &mut table)).collect::<Result<Vec<_>>>()?;
         let checks = checks::collect(&lir.graph, &mut table);
-        let init = InitPlan::new(&lir, init);
+        let init = InitPlan::new(&lir, init, &format!("cpu {isa}"));
         let constants = aligned_constants(&lir)?;
-        Ok(Program { table, steps, init, checks, constants, lir, isa, threads })
+        Ok(Program { table, steps, init, checks, constants, lir, isa, threads, by_turns })
     }
 
     /// An error of a step, with where it happened.

@@ -1,16 +1,44 @@
-//! What the init program made, to be kept in a file and taken from there.
+//! What the init program made: shared with other executables, kept in a file, taken from there.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use rlx_backend::PreparedWeights;
 use rlx_ir::lir::BufferId;
-use rlx_ir::{Error, ErrorKind, Result};
+use rlx_ir::{Error, ErrorKind, Result, Weight};
 
 use super::{CpuExecutable, Param};
-use crate::program::copy_of;
+use crate::alloc::Buffer;
 use crate::program::extents::Values;
+use crate::program::params::PREPARED;
+use crate::program::{Program, copy_of};
 
 impl CpuExecutable {
+    /// Takes over what other executables made of the same weights.
+    pub(super) fn find_prepared(&mut self, program: &Program) {
+        for (b, shareable) in program.init.shareable.iter().enumerate() {
+            let Some((key, params)) = shareable.as_ref().filter(|_| self.prepared[b].is_none()) else {
+                continue;
+            };
+            let weights: Option<Vec<&Weak<Weight>>> =
+                params.iter().map(|&p| self.weights[p].as_ref()).collect();
+            if let Some(found) = weights.and_then(|weights| PREPARED.get(*key, &weights)) {
+                self.bases[b] = found.as_ptr().cast_mut();
+                self.prepared[b] = Some(found);
+            }
+        }
+    }
+
+    /// Keeps what an init step made, for others too.
+    pub(super) fn keep_prepared(&mut self, program: &Program, b: usize, memory: Buffer) {
+        let memory = Arc::new(memory);
+        if let Some((key, params)) = &program.init.shareable[b] {
+            let weights: Option<Vec<Weak<Weight>>> =
+                params.iter().map(|&p| self.weights[p].clone()).collect();
+            weights.into_iter().for_each(|weights| PREPARED.insert(*key, weights, &memory));
+        }
+        self.prepared[b] = Some(memory);
+    }
+
     /// The buffers that outlive the init program and do not depend on symbols, with their sizes.
     fn lasting(&self) -> Result<Vec<(usize, usize)>> {
         let mut found: Vec<(usize, usize)> = Vec::new();
@@ -65,7 +93,9 @@ impl PreparedWeights for CpuExecutable {
             *param = Some(Param::Forgotten);
             self.changed[i] = false;
         }
-        self.load_params()?;
+        self.check_params()?;
+        let program = Arc::clone(&self.program);
+        self.load_params(|b| program.init.kept[b])?;
         for (b, memory) in memories {
             self.bases[b] = memory.as_ptr().cast_mut();
             self.prepared[b] = Some(memory);
