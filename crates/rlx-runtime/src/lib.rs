@@ -22,6 +22,7 @@
 #![forbid(unsafe_code)]
 
 pub mod aot;
+mod cache;
 pub mod compiled;
 mod convert;
 pub mod cost;
@@ -59,6 +60,10 @@ pub mod precision {
 
 pub use aot::{AotCache, AotCacheError, Artefact, ArtefactSizes, ArtefactTarget, CacheEntry, NewArtefact};
 pub use backend::{Backend, ExecutableGraph, InputSource, MemoryInfo};
+pub use cache::{
+    BucketedCompileCache, CompileCache, DynamicDimCompileCache, PaddedRun, pad_rows, slice_rows,
+    try_pad_rows, try_slice_rows,
+};
 pub use compiled::{CompiledGraph, MoeResidencyStats, TensorInfo, TensorView};
 pub use cost::*;
 pub use custom::{CustomOp, register_custom_op};
@@ -74,7 +79,7 @@ pub use rlx_driver::{Device, ParseDeviceError};
 pub use rlx_ir::{
     BindingManifest, CompilationMode, ConstData, DType, Dim, DimBinding, Error, ErrorKind, Graph, GraphExt,
     GraphModule, GraphStage, HirModule, HirMut, HirNodeId, IoBindingEntry, LirModule, LowerError, MirModule,
-    ModelComponent, ModelPhase, ModelVariant, Node, NodeId, Op, OpKind, Shape, TracedTensor, Tracer, Value,
+    ModelComponent, ModelPhase, ModelVariant, Node, NodeId, Op, OpKind, Shape, SymRange, TracedTensor, Tracer, Value,
     VerifyError, Weight, WeightStore, nearest, op, sym, trace, try_trace, verify,
 };
 /// ```

@@ -136,11 +136,9 @@ impl CompiledGraph {
 
     /// Sets a parameter to what another graph was given, if it is declared alike here.
     pub(crate) fn take_over(&mut self, name: &str, weight: &Arc<Weight>) -> Result<()> {
-        let alike = |p: &TensorInfo| p.name == name && p.shape == weight.shape();
-        match self.params.iter().position(alike) {
-            Some(index) => self.set_weight(index, Arc::clone(weight)),
-            None => Ok(()),
-        }
+        let shape = |p: &TensorInfo| p.shape.with_dtype(weight.dtype());
+        let alike = self.params.iter().any(|p| p.name == name && shape(p) == weight.shape());
+        if alike { self.try_set_weight(name, weight) } else { Ok(()) }
     }
 
     /// Notes in `book` what parameters are set to from now on.

@@ -32,7 +32,7 @@ pub(crate) mod variants;
 use rlx_driver::Device;
 use rlx_ir::{
     BindingManifest, DimBinding, HirModule, KernelDispatchPolicy, LowerError, MirModule, ModelComponent,
-    Result,
+    Result, WeightStore,
 };
 use rlx_opt::{CompileOptions, CompileResult};
 
@@ -305,6 +305,14 @@ impl ModelCompilePipeline {
     {
         let at = self.variants.get_or_compile(key, binding, || graph_of(build), options)?;
         Ok(self.variants.variant(at))
+    }
+
+    /// Sets the parameters that `weights` has by name, in every variant that is there and those to come.
+    ///
+    /// # Errors
+    /// As [`CompiledGraph::try_set_weight`].
+    pub fn try_set_weights(&mut self, weights: &WeightStore) -> Result<()> {
+        self.variants.set_weights(weights)
     }
 
     /// The variant of a component, under [`ModelComponent::cache_key`], and what it needs and gives. Where the

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rlx_ir::{Result, Weight};
+use rlx_ir::{Result, Weight, WeightStore};
 
 use crate::compiled::CompiledGraph;
 
@@ -26,6 +26,11 @@ impl ParamBook {
                 values.insert(name.to_string(), Arc::clone(weight));
             }
         }
+    }
+
+    /// Notes that every parameter was given what `weights` has for its name.
+    pub(crate) fn note_all(&self, weights: &WeightStore) {
+        weights.iter().for_each(|(name, weight)| self.note(name, weight));
     }
 
     /// Gives `graph` the values of its parameters, and has it note what it is given from now on. A parameter

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::collections::VecDeque;
 
 use rlx_driver::Device;
-use rlx_ir::{DimBinding, Error, ErrorKind, Graph, LowerError, Result};
-use rlx_opt::{CompileOptions, CompileResult};
+use rlx_ir::{DimBinding, Error, ErrorKind, Graph, LowerError, Result, WeightStore};
+use rlx_opt::{CompileOptions, CompilePipeline, CompileResult};
 
 use super::params::ParamBook;
 use crate::compiled::CompiledGraph;
@@ -143,8 +143,22 @@ impl Variants {
         Ok(&self.templates[self.latest].result)
     }
 
+    /// Sets the parameters that `weights` has by name, in every variant that is there and those to come.
+    ///
+    /// # Errors
+    /// As [`CompiledGraph::try_set_weight`].
+    pub(crate) fn set_weights(&mut self, weights: &WeightStore) -> Result<()> {
+        self.book.note_all(weights);
+        self.variants.iter_mut().try_for_each(|v| v.graph.try_set_weights(weights).map(|_| ()))
+    }
+
+    /// Variants use memory for intermediate values by turns.
+    fn pipeline(&self, options: &CompileOptions) -> Result<CompilePipeline> {
+        try_pipeline_for(self.device, &options.clone().with_shared_arena(true))
+    }
+
     fn compile_template(&self, graph: &Graph, options: &CompileOptions) -> Result<CompileResult> {
-        try_pipeline_for(self.device, options)?.compile(graph)
+        self.pipeline(options)?.compile(graph)
     }
 
     /// The template under these options for these sizes.
@@ -153,8 +167,7 @@ impl Variants {
     /// No template, or sizes that do not fit it.
     pub(crate) fn specialize(&self, binding: &DimBinding, options: &CompileOptions) -> Result<CompileResult> {
         let template = self.template(options)?;
-        let specialized =
-            try_pipeline_for(self.device, options)?.try_specialize(template, &effective(binding, options));
+        let specialized = self.pipeline(options)?.try_specialize(template, &effective(binding, options));
         specialized.map_err(|e| on_device(e, self.device))
     }
 
@@ -163,7 +176,8 @@ impl Variants {
     /// # Errors
     /// A device that is not there or refuses the module.
     pub(crate) fn compile(&self, result: CompileResult, options: &CompileOptions) -> Result<CompiledGraph> {
-        let mut graph = Session::try_new(self.device)?.compile_result(result, options)?;
+        let shared = options.clone().with_shared_arena(true);
+        let mut graph = Session::try_new(self.device)?.compile_result(result, &shared)?;
         self.adopt(&mut graph, options)?;
         Ok(graph)
     }

@@ -1,0 +1,234 @@
+//! [`BucketedCompileCache`]: one compiled graph for each range of sizes.
+
+use std::ops::Range;
+
+use rlx_driver::Device;
+use rlx_ir::{Error, ErrorKind, Graph, Result, WeightStore, sym};
+use rlx_opt::CompileOptions;
+
+use super::rows::{try_pad_rows, try_slice_rows};
+use crate::compiled::CompiledGraph;
+use crate::error::{CompileError, or_panic};
+use crate::model_pipeline::params::ParamBook;
+use crate::session::Session;
+
+/// What a padded run gives: the bucket's upper size, and the outputs cut to the actual rows.
+pub type PaddedRun = (u64, Vec<Vec<f32>>);
+
+/// One compiled graph for each range of sizes, made when a size of the range first comes. A bucket's graph is
+/// built for its upper size, the range's end − 1; smaller inputs are filled up with rows of zeros.
+///
+/// A graph whose rows are open ([`sym::ROWS`], else [`sym::SEQ`]) computes the actual rows only, and exactly. One
+/// with a fixed number of rows computes the filled rows too: there, no row may depend on another.
+/// Parameters that are set on one bucket's graph carry over to buckets made later.
+///
+/// ```
+/// use rlx_ir::{DType, Dim, Graph, Shape, op::Activation, sym};
+/// use rlx_runtime::{BucketedCompileCache, Device};
+/// let negate = |_upper: u64| {
+///     let rows = Shape::from_dims(&[Dim::Dynamic(sym::ROWS), Dim::Static(2)], DType::F32);
+///     let mut g = Graph::new("negate");
+///     let x = g.input("x", rows.clone());
+///     let y = g.activation(Activation::Neg, x, rows);
+///     g.set_outputs(vec![y]);
+///     g
+/// };
+/// let mut cache = BucketedCompileCache::power_of_two_ladder(Device::Cpu, 1, 8);
+/// let (upper, outputs) = cache.run_padded(3, 3, negate, &[("x", &[1.0; 6], 2)], &[2]).unwrap();
+/// assert_eq!((upper, &outputs[0][..]), (4, &[-1.0; 6][..]));
+/// assert!(cache.run_padded(9, 9, negate, &[("x", &[1.0; 18], 2)], &[2]).is_none());
+/// ```
+#[derive(Debug)]
+pub struct BucketedCompileCache {
+    device: Device,
+    buckets: Vec<Bucket>,
+    options: Option<CompileOptions>,
+    book: ParamBook,
+}
+
+#[derive(Debug)]
+struct Bucket {
+    sizes: Range<u64>,
+    graph: Option<CompiledGraph>,
+}
+
+impl BucketedCompileCache {
+    /// A cache with these ranges. Where ranges overlap, the first one wins; an empty one takes no size.
+    pub fn new(device: Device, buckets: Vec<Range<u64>>) -> Self {
+        let buckets = buckets.into_iter().map(|sizes| Bucket { sizes, graph: None }).collect();
+        BucketedCompileCache { device, buckets, options: None, book: ParamBook::default() }
+    }
+
+    /// A cache whose upper sizes are the powers of two from `min`'s on, the last one `max`: sizes of 3 to 20
+    /// go to buckets of 4, 8, 16 and 20. No sizes when `max` is less than `min`.
+    ///
+    /// ```
+    /// use rlx_runtime::{BucketedCompileCache, Device};
+    /// let cache = BucketedCompileCache::power_of_two_ladder(Device::Cpu, 3, 20);
+    /// assert_eq!([3, 4, 5, 16, 20].map(|n| cache.upper(n)), [4, 4, 8, 16, 20].map(Some));
+    /// assert_eq!([2, 21].map(|n| cache.upper(n)), [None, None]);
+    /// ```
+    pub fn power_of_two_ladder(device: Device, min: u64, max: u64) -> Self {
+        // A range's end is one more than its last size.
+        let max = max.min(u64::MAX - 1);
+        let (mut start, mut buckets) = (min, Vec::new());
+        while start <= max {
+            let upper = start.checked_next_power_of_two().map_or(max, |upper| upper.min(max));
+            buckets.push(start..upper + 1);
+            start = upper + 1;
+        }
+        Self::new(device, buckets)
+    }
+
+    /// The same cache with options for graphs that are compiled from now on.
+    pub fn with_options(self, options: CompileOptions) -> Self {
+        BucketedCompileCache { options: Some(options), ..self }
+    }
+
+    /// The device.
+    pub fn device(&self) -> Device {
+        self.device
+    }
+
+    /// The ranges.
+    pub fn buckets(&self) -> impl Iterator<Item = &Range<u64>> {
+        self.buckets.iter().map(|b| &b.sizes)
+    }
+
+    /// The upper size of the bucket that takes `key`.
+    pub fn upper(&self, key: u64) -> Option<u64> {
+        self.bucket(key).map(|at| self.buckets[at].sizes.end - 1)
+    }
+
+    /// How many graphs are compiled.
+    pub fn len(&self) -> usize {
+        self.buckets.iter().filter(|b| b.graph.is_some()).count()
+    }
+
+    /// Whether none is.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn bucket(&self, key: u64) -> Option<usize> {
+        self.buckets.iter().position(|b| b.sizes.contains(&key))
+    }
+
+    /// The upper size of the bucket that takes `key`, and its graph, which `build` makes for that size if it is
+    /// not there. `None` outside every bucket.
+    ///
+    /// # Panics
+    /// With the text of [`BucketedCompileCache::try_get_or_compile`]'s error.
+    #[track_caller]
+    pub fn get_or_compile<F>(&mut self, key: u64, build: F) -> Option<(u64, &mut CompiledGraph)>
+    where
+        F: FnOnce(u64) -> Graph,
+    {
+        or_panic(self.try_get_or_compile(key, build))
+    }
+
+    /// As [`BucketedCompileCache::get_or_compile`].
+    ///
+    /// # Errors
+    /// As [`Session::try_compile`].
+    pub fn try_get_or_compile<F>(
+        &mut self,
+        key: u64,
+        build: F,
+    ) -> Result<Option<(u64, &mut CompiledGraph)>, CompileError>
+    where
+        F: FnOnce(u64) -> Graph,
+    {
+        let Some(at) = self.bucket(key) else { return Ok(None) };
+        let upper = self.buckets[at].sizes.end - 1;
+        if self.buckets[at].graph.is_none() {
+            let options = self.options.clone().map_or_else(CompileOptions::try_new, Ok)?;
+            let options = options.with_shared_arena(true);
+            let mut graph = Session::try_new(self.device)?.try_compile_with(build(upper), &options)?;
+            self.book.attach(&mut graph)?;
+            graph.set_param_bindings(&options)?;
+            self.buckets[at].graph = Some(graph);
+        }
+        Ok(self.buckets[at].graph.as_mut().map(|graph| (upper, graph)))
+    }
+
+    /// Runs the bucket that takes `key` on `actual_rows` rows; gives its upper size and the outputs' actual rows.
+    /// Each input is its name, its data, and how many elements a row has; each output likewise has an entry in
+    /// `output_inners`. With 0, a tensor goes in or comes out as it is, not by rows. `None` outside every bucket.
+    ///
+    /// # Panics
+    /// With the text of [`BucketedCompileCache::try_run_padded`]'s error.
+    #[track_caller]
+    pub fn run_padded<F>(
+        &mut self,
+        key: u64,
+        actual_rows: usize,
+        build: F,
+        inputs: &[(&str, &[f32], usize)],
+        output_inners: &[usize],
+    ) -> Option<(u64, Vec<Vec<f32>>)>
+    where
+        F: FnOnce(u64) -> Graph,
+    {
+        or_panic(self.try_run_padded(key, actual_rows, build, inputs, output_inners))
+    }
+
+    /// As [`BucketedCompileCache::run_padded`].
+    ///
+    /// # Errors
+    /// As [`BucketedCompileCache::try_get_or_compile`] and [`CompiledGraph::try_run`]; data that is not that many
+    /// rows, more rows than the bucket has, an output without an entry in `output_inners`.
+    pub fn try_run_padded<F>(
+        &mut self,
+        key: u64,
+        actual_rows: usize,
+        build: F,
+        inputs: &[(&str, &[f32], usize)],
+        output_inners: &[usize],
+    ) -> Result<Option<PaddedRun>, CompileError>
+    where
+        F: FnOnce(u64) -> Graph,
+    {
+        let Some((upper, graph)) = self.try_get_or_compile(key, build)? else { return Ok(None) };
+        let rows = usize::try_from(upper).unwrap_or(usize::MAX);
+        let mut padded = Vec::with_capacity(inputs.len());
+        for &(name, data, inner) in inputs {
+            let whole =
+                if inner == 0 { Ok(data.to_vec()) } else { try_pad_rows(data, actual_rows, rows, inner) };
+            padded.push((name, whole.map_err(|e| named("input", name, &e))?));
+        }
+        if output_inners.len() != graph.outputs().len() {
+            let (given, has) = (output_inners.len(), graph.outputs().len());
+            let message = format!("row sizes were given for {given} outputs, the graph has {has}");
+            return Err(Error::new(ErrorKind::Binding, message).into());
+        }
+        let open_rows = [sym::ROWS, sym::SEQ].iter().any(|s| graph.lir().symbols.contains(s));
+        graph.try_set_active_extent(open_rows.then_some((actual_rows, rows)))?;
+        let views: Vec<(&str, &[f32])> = padded.iter().map(|(name, data)| (*name, &data[..])).collect();
+        let ran = graph.try_run(&views);
+        // The caller's own runs of the bucket's graph are on all rows.
+        graph.try_set_active_extent(None)?;
+        let outputs = ran?.into_iter().zip(output_inners).enumerate().map(|(i, (whole, &inner))| {
+            if inner == 0 {
+                return Ok(whole);
+            }
+            try_slice_rows(&whole, actual_rows, inner)
+                .map_err(|e| named("output", &graph.outputs()[i].name, &e))
+        });
+        Ok(Some((upper, outputs.collect::<Result<_>>()?)))
+    }
+
+    /// Sets the parameters that `weights` has by name, in every bucket that is there and those to come.
+    ///
+    /// # Errors
+    /// As [`CompiledGraph::try_set_weight`].
+    pub fn try_set_weights(&mut self, weights: &WeightStore) -> Result<()> {
+        self.book.note_all(weights);
+        let graphs = self.buckets.iter_mut().filter_map(|b| b.graph.as_mut());
+        graphs.into_iter().try_for_each(|graph| graph.try_set_weights(weights).map(|_| ()))
+    }
+}
+
+fn named(what: &str, name: &str, e: &Error) -> Error {
+    Error::new(e.kind(), format!("{what} {name:?}: {}", e.message())).with_source(e.clone())
+}

@@ -1,0 +1,119 @@
+//! [`DynamicDimCompileCache`]: one graph, its variants by sizes.
+
+use rlx_driver::Device;
+use rlx_ir::{DimBinding, Graph, LowerError, Result, WeightStore};
+use rlx_opt::CompileOptions;
+
+use crate::compiled::CompiledGraph;
+use crate::error::{CompileError, or_panic};
+use crate::model_pipeline::variants::Variants;
+
+/// How many variants [`DynamicDimCompileCache::new`] keeps.
+const CAPACITY: usize = 8;
+
+/// One graph with open dimensions, compiled once, and a variant for each choice of them: first in, first out.
+/// Parameters carry over from variant to variant.
+///
+/// ```
+/// use rlx_ir::{DType, Dim, DimBinding, Graph, Shape, op::Activation, sym};
+/// use rlx_runtime::{Device, DynamicDimCompileCache};
+/// let rows = Shape::from_dims(&[Dim::Dynamic(sym::ROWS)], DType::F32);
+/// let mut graph = Graph::new("negate");
+/// let x = graph.input("x", rows.clone());
+/// let y = graph.activation(Activation::Neg, x, rows);
+/// graph.set_outputs(vec![y]);
+/// let mut cache = DynamicDimCompileCache::new(Device::Cpu, graph);
+/// let two = cache.get_or_compile(&DimBinding::from_pairs(&[(sym::ROWS, 2)]));
+/// assert_eq!(two.run(&[("x", &[1.0, 2.0])]), [[-1.0, -2.0]]);
+/// assert_eq!(cache.len(), 1);
+/// ```
+#[derive(Debug)]
+pub struct DynamicDimCompileCache {
+    graph: Graph,
+    variants: Variants,
+}
+
+impl DynamicDimCompileCache {
+    /// A cache of 8 variants of `graph`.
+    pub fn new(device: Device, graph: Graph) -> Self {
+        Self::with_capacity(device, graph, CAPACITY)
+    }
+
+    /// A cache of `capacity` variants of `graph`.
+    ///
+    /// # Panics
+    /// For a capacity of 0; [`DynamicDimCompileCache::try_with_capacity`] reports it.
+    #[track_caller]
+    pub fn with_capacity(device: Device, graph: Graph, capacity: usize) -> Self {
+        or_panic(Self::try_with_capacity(device, graph, capacity))
+    }
+
+    /// As [`DynamicDimCompileCache::with_capacity`].
+    ///
+    /// # Errors
+    /// [`rlx_ir::ErrorKind::Config`] for a capacity of 0.
+    pub fn try_with_capacity(device: Device, graph: Graph, capacity: usize) -> Result<Self> {
+        Ok(DynamicDimCompileCache { graph, variants: Variants::new(device, capacity)? })
+    }
+
+    /// The device.
+    pub fn device(&self) -> Device {
+        self.variants.device()
+    }
+
+    /// The graph with its dimensions open.
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    /// How many variants there are.
+    pub fn len(&self) -> usize {
+        self.variants.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The variant for these sizes, made if it is not there. Symbols that the binding does not name stay open.
+    ///
+    /// # Panics
+    /// With the text of [`DynamicDimCompileCache::try_get_or_compile`]'s error.
+    #[track_caller]
+    pub fn get_or_compile(&mut self, binding: &DimBinding) -> &mut CompiledGraph {
+        or_panic(self.try_get_or_compile(binding))
+    }
+
+    /// As [`DynamicDimCompileCache::get_or_compile`].
+    ///
+    /// # Errors
+    /// What the compiler refuses, sizes that do not fit, a device that is not there.
+    pub fn try_get_or_compile(&mut self, binding: &DimBinding) -> Result<&mut CompiledGraph, CompileError> {
+        let options = CompileOptions::try_new()?;
+        self.try_get_or_compile_with(binding, &options)
+    }
+
+    /// The variant for these sizes under `options`; `binding` wins over `options.dim_binding`.
+    ///
+    /// # Errors
+    /// As [`DynamicDimCompileCache::try_get_or_compile`].
+    pub fn try_get_or_compile_with(
+        &mut self,
+        binding: &DimBinding,
+        options: &CompileOptions,
+    ) -> Result<&mut CompiledGraph, CompileError> {
+        let graph = &self.graph;
+        let made = self.variants.get_or_compile(0, binding, || Ok(graph.clone()), options);
+        let at = made.map_err(|e: LowerError| CompileError::from(e.error().clone()))?;
+        Ok(self.variants.variant(at))
+    }
+
+    /// Sets the parameters that `weights` has by name, in every variant that is there and those to come.
+    ///
+    /// # Errors
+    /// As [`CompiledGraph::try_set_weight`].
+    pub fn try_set_weights(&mut self, weights: &WeightStore) -> Result<()> {
+        self.variants.set_weights(weights)
+    }
+}
