@@ -79,8 +79,8 @@ pub use rlx_driver::{Device, ParseDeviceError};
 pub use rlx_ir::{
     BindingManifest, CompilationMode, ConstData, DType, Dim, DimBinding, Error, ErrorKind, Graph, GraphExt,
     GraphModule, GraphStage, HirModule, HirMut, HirNodeId, IoBindingEntry, LirModule, LowerError, MirModule,
-    ModelComponent, ModelPhase, ModelVariant, Node, NodeId, Op, OpKind, Shape, SymRange, TracedTensor, Tracer, Value,
-    VerifyError, Weight, WeightStore, nearest, op, sym, trace, try_trace, verify,
+    ModelComponent, ModelPhase, ModelVariant, Node, NodeId, Op, OpKind, Shape, SymRange, TracedTensor,
+    Tracer, Value, VerifyError, Weight, WeightStore, nearest, op, sym, trace, try_trace, verify,
 };
 /// ```
 /// use rlx_runtime::{Device, rlx_model};
