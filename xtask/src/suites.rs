@@ -117,13 +117,13 @@ pub const SUITES: &[Suite] = &[
         covers: GPU_CODE,
         ..suite("gpu-all", "every op and model on Vulkan and OpenGL", 1800, What::Gpu { all: true })
     },
-    suite("model-ui", "models that do not fit say why", 150, What::Targets(&["model_ui"])),
+    suite("model-ui", "models that do not fit say why", 100, What::Targets(&["model_ui"])),
     suite("toy-op", "an op is one file and one line", 180, What::ToyOp),
     suite("bad-input", "damaged model files", 90, What::Targets(&["bad_input*"])),
     suite(
         "custom-op",
         "an op from outside the workspace, by kernel and by reference",
-        180,
+        120,
         What::Tests {
             args: &["test", "--quiet", "--manifest-path", "examples/custom_op/Cargo.toml"],
             env: &[("CARGO_TARGET_DIR", "target/examples")],

@@ -14,10 +14,11 @@
 //! ```
 #![forbid(unsafe_code)]
 
+use rlx_ir::Result;
 use rlx_runtime::custom::{
     Arity, CpuCall, CpuKernel, CustomAttr, CustomAttrs, CustomOp, register_cpu_kernel, register_custom_op,
 };
-use rlx_runtime::{DType, Error, ErrorKind, Graph, Op, Result, Shape, Value, trace};
+use rlx_runtime::{DType, Error, ErrorKind, Graph, Op, Shape, Value, trace};
 
 /// The op's name; an ONNX node `Hysteresis` of domain `example` is imported as this op.
 pub const NAME: &str = "example.Hysteresis";
