@@ -3,7 +3,7 @@
 mod common;
 
 use common::{agree, native, words};
-use rlx_ir::op::{Activation, BinaryOp, DataFormat, ReduceOp};
+use rlx_ir::op::{Activation, BinaryOp, DataFormat, ReduceOp, ScatterOp};
 use rlx_ir::oracle::Bindings;
 use rlx_ir::testing::Gen;
 use rlx_ir::{DType, Dim, Extent, Graph, GraphExt, Op, Shape, sym};
@@ -161,6 +161,44 @@ fn an_index_out_of_range_is_a_typed_error() {
                     assert_eq!(e.kind(), rlx_ir::ErrorKind::Value);
                     assert!(e.to_string().contains("axis 0"), "{e}");
                 }
+            }
+        }
+    }
+}
+
+#[test]
+fn scatters_apply_many_updates_in_their_order() {
+    let mut gen_ = Gen::new(9);
+    for dtype in [DType::F32, DType::F16, DType::I64, DType::I8] {
+        for reduction in [ScatterOp::Set, ScatterOp::Add, ScatterOp::Max] {
+            // Far more updates than places: most meet others.
+            let rows = Op::ScatterElements { axis: 0, reduction };
+            let slices = Op::ScatterNd { reduction };
+            let cases: [(Op, &[usize], &[usize], &[usize]); 3] = [
+                (rows, &[30, 5], &[200, 4], &[200, 4]),
+                (slices.clone(), &[12, 40], &[90, 1], &[90, 40]),
+                (slices, &[6, 4], &[70, 2], &[70]),
+            ];
+            for (op, x, indices, updates) in cases {
+                let (mut g, mut bindings) = (Graph::new("scatter"), Bindings::default());
+                let n = if x[1] == 4 { 4 } else { x[0] };
+                let i = rlx_ir::Value::int(DType::I64, indices, {
+                    (0..indices.iter().product())
+                        .map(|_| i128::from(gen_.int(-(n as i64)..=n as i64 - 1)))
+                        .collect()
+                });
+                let values = [gen_.value(dtype, x, -1.0..1.0), i, gen_.value(dtype, updates, -1.0..1.0)];
+                let mut ids = Vec::new();
+                for (name, value) in ["x", "i", "u"].into_iter().zip(values) {
+                    ids.push(g.input(name, value.shape()));
+                    bindings.set_input(name, value);
+                }
+                let y = g.try_add(op, &ids).unwrap();
+                g.set_outputs(vec![y]);
+                // A copy, and the updates: nothing searches.
+                assert_eq!(common::compiled(&g, &words()).launches().count(), 2);
+                agree(&g, &bindings, &native());
+                agree(&g, &bindings, &words());
             }
         }
     }

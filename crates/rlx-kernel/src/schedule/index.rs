@@ -1,17 +1,14 @@
 //! Index: elements at positions that are data.
 //!
-//! Gathers and scatters compute one element of their result at a time (`Cx::indexed`), so they stand in map
-//! kernels like movement does. A gather asks its table for the element the index means. A scatter looks
-//! through the updates that may mean its element, in order, so that the last of several wins and sums have a
-//! fixed order: no two invocations ever write one place.
+//! Gathers compute one element of their result at a time (`Cx::indexed`), so they stand in map kernels like
+//! movement does: a gather asks its table for the element the index means.
 //!
 //! An index out of range reports a fault with its axis and value; nothing is clamped into range.
 
-use rlx_ir::op::{ArgOp, ReduceOp, ScatterOp};
-use rlx_ir::{DType, Extent, Node, NodeId, Op};
+use rlx_ir::op::ArgOp;
+use rlx_ir::{Extent, Node, NodeId, Op};
 
 use super::cx::{Arg, Cx};
-use super::reduce::Combine;
 use super::{Launch, Scheduled, StepDesc, elementwise, refuse};
 use crate::build::Builder;
 use crate::ir::{Const, Ty, Value, Var};
@@ -23,8 +20,6 @@ pub(super) fn is_indexed(op: &Op) -> bool {
         Op::Gather { .. }
             | Op::GatherElements { .. }
             | Op::GatherNd { .. }
-            | Op::ScatterElements { .. }
-            | Op::ScatterNd { .. }
             | Op::Iota { .. }
             | Op::Trilu { .. }
             | Op::ArgReduce { .. }
@@ -51,8 +46,6 @@ impl Cx<'_> {
                 self.guarded(node, node.inputs[0], &from, inside)
             }
             Op::GatherNd { batch_dims } => self.gathered_slice(node, *batch_dims, index),
-            Op::ScatterElements { axis, reduction } => self.scattered(node, *axis, *reduction, index),
-            Op::ScatterNd { reduction } => self.scattered_slices(node, *reduction, index),
             Op::Iota { axis, dtype, .. } => {
                 if !elementwise::computes(*dtype) {
                     return refuse(format!("Iota of {dtype}"));
@@ -77,14 +70,14 @@ impl Cx<'_> {
         }
     }
 
-    fn axis_size(&mut self, node: NodeId, axis: usize) -> Value {
+    pub(super) fn axis_size(&mut self, node: NodeId, axis: usize) -> Value {
         let d = self.graph().shape(node).dim(axis).extent();
         self.size(&format!("axis{axis}"), d)
     }
 
     /// The element number that `indices` at `at` means along `axis` of `table`, and whether there is one; a
     /// fault is reported when there is none.
-    fn resolved(
+    pub(super) fn resolved(
         &mut self,
         indices: NodeId,
         at: &[Value],
@@ -120,7 +113,7 @@ impl Cx<'_> {
     }
 
     /// How many dimensions a row of `indices` addresses.
-    fn row_length(&self, indices: NodeId) -> Scheduled<usize> {
+    pub(super) fn row_length(&self, indices: NodeId) -> Scheduled<usize> {
         let length = self.graph().shape(indices).dims().last().and_then(|d| d.as_static());
         length.ok_or_else(|| super::Unscheduled("rows of indices of unknown length".into()))
     }
@@ -140,81 +133,6 @@ impl Cx<'_> {
         }
         from.extend_from_slice(&index[lead..]);
         self.guarded(node, table, &from, inside)
-    }
-
-    /// Joins an update into what is there.
-    fn joined_update(&mut self, how: ScatterOp, dtype: DType, out: Var, update: Value) -> Scheduled<()> {
-        let op = match how {
-            ScatterOp::Add => ReduceOp::Sum,
-            ScatterOp::Mul => ReduceOp::Prod,
-            ScatterOp::Max => ReduceOp::Max,
-            ScatterOp::Min => ReduceOp::Min,
-            _ => {
-                self.b.set(out, update);
-                return Ok(());
-            }
-        };
-        let combine = Combine::new(op, dtype)?;
-        let now = self.b.get(out);
-        let v = combine.join(&mut self.b, now, update);
-        let v = elementwise::narrowed(&mut self.b, v, dtype);
-        self.b.set(out, v);
-        Ok(())
-    }
-
-    fn scattered(&mut self, node: &Node, axis: usize, how: ScatterOp, index: &[Value]) -> Scheduled<Value> {
-        let (x, indices, updates) = (node.inputs[0], node.inputs[1], node.inputs[2]);
-        let start = self.element(x, index)?;
-        let out = self.b.var(start);
-        // Updates stand at their own positions in all dimensions but the axis.
-        let mut within = self.b.constant(Const::bool(true));
-        for (i, &at) in index.iter().enumerate().filter(|&(i, _)| i != axis) {
-            let size = self.axis_size(indices, i);
-            let ok = self.b.lt(at, size);
-            within = self.b.and(within, ok);
-        }
-        let size = self.axis_size(indices, axis);
-        self.if_then(within, |cx| {
-            cx.for_each(size, |cx, i| {
-                let mut at = index.to_vec();
-                at[axis] = i;
-                let (place, inside) = cx.resolved(indices, &at, x, axis)?;
-                let here = cx.b.eq(place, index[axis]);
-                let here = cx.b.and(here, inside);
-                cx.if_then(here, |cx| {
-                    let update = cx.element(updates, &at)?;
-                    cx.joined_update(how, node.shape.dtype(), out, update)
-                })
-            })
-        })?;
-        Ok(self.b.get(out))
-    }
-
-    fn scattered_slices(&mut self, node: &Node, how: ScatterOp, index: &[Value]) -> Scheduled<Value> {
-        let (x, indices, updates) = (node.inputs[0], node.inputs[1], node.inputs[2]);
-        let start = self.element(x, index)?;
-        let out = self.b.var(start);
-        let count = self.row_length(indices)?;
-        let lead = self.graph().shape(indices).rank() - 1;
-        let dims: Vec<Value> = (0..lead).map(|i| self.axis_size(indices, i)).collect();
-        self.for_space(&dims, &mut |cx, row| {
-            let mut here = cx.b.constant(Const::bool(true));
-            for (c, &own) in index.iter().enumerate().take(count) {
-                let mut at = row.to_vec();
-                at.push(cx.b.int(c as i32));
-                let (place, inside) = cx.resolved(indices, &at, x, c)?;
-                let same = cx.b.eq(place, own);
-                let same = cx.b.and(same, inside);
-                here = cx.b.and(here, same);
-            }
-            cx.if_then(here, |cx| {
-                let mut at = row.to_vec();
-                at.extend_from_slice(&index[count..]);
-                let update = cx.element(updates, &at)?;
-                cx.joined_update(how, node.shape.dtype(), out, update)
-            })
-        })?;
-        Ok(self.b.get(out))
     }
 
     fn triangle(&mut self, node: &Node, upper: bool, k: Extent, index: &[Value]) -> Scheduled<Value> {

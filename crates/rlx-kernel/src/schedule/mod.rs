@@ -10,7 +10,8 @@
 //! | [`rows`] | softmax, norms of rows | one workgroup for each row |
 //! | [`matmul`] | matrix products | tiles through workgroup memory |
 //! | [`window`] | convolution, pooling | an index map into `matmul`; pooling one invocation per element |
-//! | [`index`] | gather, scatter | one invocation for each result element |
+//! | [`index`] | gather, orders | one invocation for each result element, or row |
+//! | [`scatter`] | scatter: a copy, then the updates | one invocation for each row that updates may share |
 //!
 //! What stands before the op in a region (its *prologue*) is computed where its operands are loaded, what
 //! stands after it (its *epilogue*) where the result is stored.
@@ -23,6 +24,7 @@ pub mod map;
 pub mod matmul;
 pub mod reduce;
 pub mod rows;
+pub mod scatter;
 pub mod window;
 
 use std::sync::Arc;
@@ -199,6 +201,7 @@ pub fn schedule(step: &StepDesc) -> Scheduled<Vec<Launch>> {
         Op::LayerNorm { .. } | Op::RmsNorm { .. } => rows::schedule(step, anchor),
         Op::Cumulative { .. } => reduce::running(step, anchor),
         Op::TopK { .. } => index::top_k(step, anchor),
+        Op::ScatterElements { .. } | Op::ScatterNd { .. } => scatter::schedule(step, anchor),
         op => refuse(format!("there is no schedule for {}", op.kind())),
     }
 }
