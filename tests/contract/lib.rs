@@ -14,6 +14,7 @@ use rlx_ir::oracle::{self, Bindings};
 use rlx_ir::{DimBinding, Error, ErrorKind, Graph, LirModule, Node, Op, Result, Shape, Value, Weight};
 use rlx_opt::{Claim, CompileOptions, Target};
 use rlx_runtime::backend::{Backend, ExecutableGraph, InputSource, MemoryInfo};
+use rlx_runtime::cost::{BackendCostModel, Work};
 use rlx_runtime::{Device, register_backend};
 
 /// The device the oracle's backend is registered for.
@@ -118,6 +119,23 @@ impl Target for OracleTarget {
     }
 }
 
+/// The oracle's own prices: a microsecond for each operation and byte, node by node.
+pub struct OracleCost;
+
+impl BackendCostModel for OracleCost {
+    fn name(&self) -> &str {
+        "oracle"
+    }
+
+    fn step_ns(&self, work: &Work) -> f64 {
+        1e3 * (work.flops + work.cheap + work.costly + work.bytes)
+    }
+
+    fn run_ns(&self, bytes: f64) -> f64 {
+        1e3 * bytes
+    }
+}
+
 impl Backend for OracleBackend {
     fn name(&self) -> &str {
         "oracle"
@@ -129,6 +147,10 @@ impl Backend for OracleBackend {
 
     fn target(&self, _: &CompileOptions) -> Result<Arc<dyn Target>> {
         Ok(Arc::new(OracleTarget))
+    }
+
+    fn cost_model(&self) -> Option<Arc<dyn BackendCostModel>> {
+        Some(Arc::new(OracleCost))
     }
 
     fn compile(&self, lir: Arc<LirModule>, _: &CompileOptions) -> Result<Box<dyn ExecutableGraph>> {

@@ -61,8 +61,10 @@ pub enum WorkKind {
         /// How many keys each query sees.
         keys: f64,
     },
-    /// Several passes over rows: softmax, norms.
-    Rows,
+    /// Softmax over rows.
+    Softmax,
+    /// A norm over rows.
+    Norm,
     /// One pass: elementwise work, reductions, copies, gathers.
     Pass,
 }
@@ -160,11 +162,19 @@ fn work_of_step(step: &Step, lir: &LirModule) -> Work {
         StepKind::Copy => Work::of(WorkKind::Pass),
         StepKind::Op(_) => arithmetic(lir.graph.node(step.node), &lir.graph),
     };
-    let held = |o: &&Operand| !matches!(kind(lir, o), BufferKind::Input(_) | BufferKind::Arena);
-    let bytes = |o: &Operand| operand_bytes(o, lir);
+    let written: f64 = step.outputs.iter().map(|o| operand_bytes(o, lir)).sum();
+    let read = |(i, o): (usize, &Operand)| match &step.kind {
+        // Of a table, what is looked up is read.
+        StepKind::Op(Op::Gather { .. } | Op::GatherElements { .. } | Op::GatherNd { .. }) if i == 0 => {
+            operand_bytes(o, lir).min(written)
+        }
+        _ => operand_bytes(o, lir),
+    };
+    let held = |(_, o): &(usize, &Operand)| !matches!(kind(lir, o), BufferKind::Input(_) | BufferKind::Arena);
+    let inputs = || step.inputs.iter().enumerate();
     Work {
-        bytes: step.inputs.iter().chain(&step.outputs).map(bytes).sum(),
-        held: step.inputs.iter().filter(held).map(bytes).sum(),
+        bytes: inputs().map(read).sum::<f64>() + written,
+        held: inputs().filter(held).map(read).sum(),
         ..work
     }
 }
@@ -244,12 +254,10 @@ fn kind_of(op: &Op, shapes: &[&Shape], results: &[Shape], flops: f64) -> WorkKin
             let keys = dim(shapes[1], 2);
             WorkKind::Attention { keys }
         }
-        Op::Softmax { .. }
-        | Op::LogSoftmax { .. }
-        | Op::LayerNorm { .. }
-        | Op::RmsNorm { .. }
-        | Op::GroupNorm { .. }
-        | Op::BatchNorm { .. } => WorkKind::Rows,
+        Op::Softmax { .. } | Op::LogSoftmax { .. } => WorkKind::Softmax,
+        Op::LayerNorm { .. } | Op::RmsNorm { .. } | Op::GroupNorm { .. } | Op::BatchNorm { .. } => {
+            WorkKind::Norm
+        }
         _ => WorkKind::Pass,
     }
 }
@@ -313,7 +321,7 @@ mod tests {
         let works = works_of_graph(&g);
         assert_eq!((works[0].cheap, works[0].costly), (10.0, 0.0));
         assert_eq!((works[1].cheap, works[1].costly), (0.0, 10.0));
-        assert_eq!((works[2].kind, works[2].flops), (WorkKind::Rows, 50.0));
+        assert_eq!((works[2].kind, works[2].flops), (WorkKind::Softmax, 50.0));
         assert!(works.iter().all(|w| w.bytes == 80.0 && w.resident == 240.0));
     }
 }

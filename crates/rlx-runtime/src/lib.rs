@@ -37,6 +37,7 @@ pub mod model_pipeline;
 pub mod registry;
 pub mod session;
 pub mod stages;
+mod store;
 pub mod typed;
 
 /// What a device implements.
@@ -71,7 +72,7 @@ pub use device_bench::*;
 pub use device_ext::*;
 pub use device_policy::*;
 pub use error::CompileError;
-pub use graph_devices::{GraphDevices, graph_param_names};
+pub use graph_devices::{Choice, ChoiceReason, GraphDevices, graph_param_names};
 pub use model_pipeline::ModelCompilePipeline;
 pub use precision::{Precision, PrecisionPolicy};
 pub use registry::{backend_for, register_backend, registered_devices};

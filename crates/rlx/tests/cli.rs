@@ -281,6 +281,45 @@ fn devices_are_listed_with_reasons() {
 }
 
 #[test]
+fn devices_explain_what_a_model_takes_and_which_is_chosen() {
+    let cache = scratch("devices");
+    let ask = |args: &[&str]| -> Json {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rlx"));
+        command.args(["devices", "--json"]).args(args).current_dir(folder()).env("RLX_CACHE_DIR", &cache);
+        let output = command.output().expect("the command starts");
+        assert!(output.status.success(), "{args:?}: {}", err(&output));
+        serde_json::from_str(&out(&output)).expect("one JSON value")
+    };
+    let measured = ask(&["--calibrate"]);
+    let cpu = measured.as_array().unwrap().iter().find(|d| d["device"] == "cpu").unwrap();
+    assert!(cpu["products"].as_array().unwrap().len() >= 10 && cpu["run_us"].as_f64().unwrap() > 0.0);
+    assert!(cache.join("calibration").is_dir());
+
+    let of_cpu = |told: &Json| -> Json {
+        told["devices"].as_array().unwrap().iter().find(|d| d["device"] == "cpu").unwrap().clone()
+    };
+    let told = ask(&[DIGITS, "--dim", "batch=2"]);
+    assert_eq!(told["inputs"][0]["elements"], 128);
+    assert!(of_cpu(&told)["predicted_ms"].as_f64().unwrap() > 0.0);
+    assert!(of_cpu(&told)["measured_ms"].is_null() && told["verdict"].is_null());
+    assert_eq!(told["devices"].as_array().unwrap().len(), 12);
+    let blocked = told["devices"].as_array().unwrap().iter().filter(|d| !d["blocker"].is_null());
+    assert!(blocked.clone().count() >= 8 && blocked.clone().all(|d| d["predicted_ms"].is_null()));
+    assert!(told["chosen"]["device"].is_string() && told["chosen"]["reason"].is_string());
+
+    let told = ask(&[DIGITS, "--dim", "batch=2", "--measure", "3"]);
+    assert!(of_cpu(&told)["measured_ms"].as_f64().unwrap() > 0.0);
+    assert_eq!(told["verdict"]["runs"], 3);
+    // The verdict is kept: for this model and these sizes, not for others.
+    assert_eq!(ask(&[DIGITS, "--dim", "batch=2"])["verdict"]["runs"], 3);
+    assert!(ask(&[DIGITS, "--dim", "batch=9"])["verdict"].is_null());
+    std::fs::remove_dir_all(cache).unwrap();
+    assert!(done(&["devices", DIGITS]).contains("chosen: "));
+    assert!(failed(2, &["devices", DIGITS, "--dim", "bach=2"]).contains("batch"));
+    failed(2, &["devices", "--measure", "3"]);
+}
+
+#[test]
 fn bench_reports_every_field() {
     let report = json(&["bench", DIGITS, "--dim", "batch=2", "--runs", "3", "--threads", "1", "--json"]);
     for field in [

@@ -26,6 +26,7 @@
 //! ```
 
 mod chain;
+mod choice;
 mod params;
 
 use std::collections::BTreeMap;
@@ -37,14 +38,14 @@ use rlx_driver::Device;
 use rlx_ir::{Error, ErrorKind, Graph, Op, Result, Weight};
 
 use crate::compiled::CompiledGraph;
-use crate::device_bench::{self, DeviceBenchResult, Verdicts};
+use crate::device_bench::{self, DeviceBenchResult, Verdict, Verdicts};
 use crate::device_policy::{
-    DeviceCandidate, DeviceFallbackError, DevicePickStrategy, DevicePolicy, check_usable,
-    devices_for_with_policy, failed, named_device, pick, report_with,
+    DeviceFallbackError, DevicePolicy, check_usable, devices_for_with_policy, failed,
 };
 use crate::error::or_panic;
 use crate::session::Session;
 use crate::{edge, env};
+pub use choice::{Choice, ChoiceReason};
 
 /// Inputs of a run: f32 values by name.
 pub(crate) type Inputs<'a> = &'a [(&'a str, &'a [f32])];
@@ -137,91 +138,6 @@ impl GraphDevices {
     /// the first attempt did it.
     pub fn last_attempts(&self) -> &[(Device, String)] {
         &self.attempts
-    }
-
-    /// Every device: what is in its way, and which one would be taken.
-    pub fn report(&self) -> Vec<DeviceCandidate> {
-        report_with(&self.graph, &self.policy, |_| self.try_fastest().ok())
-    }
-
-    /// The device to take without a hint: a preferred one, else the winner of the last benchmark where the policy
-    /// is to measure, else the cheapest by the cost models.
-    ///
-    /// # Panics
-    /// With the text of [`GraphDevices::try_fastest`]'s error.
-    #[track_caller]
-    pub fn fastest(&self) -> Device {
-        or_panic(self.try_fastest())
-    }
-
-    /// As [`GraphDevices::fastest`].
-    ///
-    /// # Errors
-    /// No device can run the graph; each is named with its reason.
-    pub fn try_fastest(&self) -> Result<Device> {
-        let measured = match self.policy.pick_strategy() {
-            DevicePickStrategy::Benchmark { .. } => self.verdicts.last_winner(),
-            DevicePickStrategy::CostModel => None,
-        };
-        let measured = measured.filter(|d| self.devices.contains(d));
-        if let Some(device) = self.policy.preferred_of(&self.devices).or(measured) {
-            return Ok(device);
-        }
-        if let Some(&device) = self.cheapest.get() {
-            return Ok(device);
-        }
-        let device = pick(&self.graph, &self.devices, &self.policy)?;
-        Ok(*self.cheapest.get_or_init(|| device))
-    }
-
-    /// The device to use: `hint`, else what `RLX_DEVICE` names, else [`GraphDevices::fastest`].
-    ///
-    /// # Errors
-    /// As [`GraphDevices::try_resolve`].
-    pub fn resolve(&self, hint: Option<Device>) -> Result<Device, String> {
-        Ok(self.try_resolve(hint)?)
-    }
-
-    /// As [`GraphDevices::resolve`].
-    ///
-    /// # Errors
-    /// A device that was named and cannot be used, a variable that does not parse, or no device at all.
-    pub fn try_resolve(&self, hint: Option<Device>) -> Result<Device> {
-        match named_device(&self.graph, hint, &self.policy)? {
-            Some(device) => Ok(device),
-            None => self.try_fastest(),
-        }
-    }
-
-    /// As [`GraphDevices::resolve`]; where the policy is to measure and neither hint, `RLX_DEVICE` nor a preference
-    /// decides, each device is timed on `inputs`, once for each class of input sizes. The verdict is kept, in this
-    /// object and in the cache folder.
-    ///
-    /// # Errors
-    /// As [`GraphDevices::try_resolve`], or a measurement that no device survived.
-    pub fn resolve_with_inputs(
-        &mut self,
-        hint: Option<Device>,
-        inputs: &[(&str, &[f32])],
-    ) -> Result<Device, String> {
-        Ok(self.try_resolve_with_inputs(hint, inputs)?)
-    }
-
-    /// As [`GraphDevices::resolve_with_inputs`].
-    ///
-    /// # Errors
-    /// As [`GraphDevices::resolve_with_inputs`].
-    pub fn try_resolve_with_inputs(&mut self, hint: Option<Device>, inputs: Inputs<'_>) -> Result<Device> {
-        if let Some(device) = named_device(&self.graph, hint, &self.policy)? {
-            return Ok(device);
-        }
-        if let Some(device) = self.policy.preferred_of(&self.devices) {
-            return Ok(device);
-        }
-        match self.policy.pick_strategy() {
-            DevicePickStrategy::Benchmark { runs } => device_bench::measured_pick(self, inputs, runs),
-            DevicePickStrategy::CostModel => self.try_fastest(),
-        }
     }
 
     /// The graph compiled for `device`, with every parameter set so far; compiled at the first call.
@@ -336,9 +252,20 @@ impl GraphDevices {
         gone.into_iter().for_each(|device| self.drop_executable(device));
     }
 
-    /// What benchmarks found.
-    pub(crate) fn verdicts_mut(&mut self) -> &mut Verdicts {
-        &mut self.verdicts
+    /// What measurements found about this graph, the latest last: those made here, and those of earlier processes
+    /// that were asked for here.
+    pub fn verdicts(&self) -> &[Verdict] {
+        self.verdicts.all()
+    }
+
+    /// The verdict for these sizes by at least `runs` runs, if there is one.
+    pub(crate) fn known_verdict(&mut self, sizes: &[(String, usize)], runs: usize) -> Option<Verdict> {
+        self.verdicts.find(&self.graph, &self.devices, sizes, runs)
+    }
+
+    /// Keeps a verdict.
+    pub(crate) fn remember(&mut self, verdict: Verdict) {
+        self.verdicts.remember(&self.graph, &self.devices, verdict);
     }
 
     /// How long compiling for `device` took, if that was done.

@@ -8,11 +8,15 @@ use rlx_runtime::{Device, Numerics, Precision, PrecisionPolicy};
 const ENVIRONMENT: &str = "\
 Environment:
   RLX_DEVICE           the device, where --device is not given
+  RLX_DEVICES, RLX_DENY_DEVICES, RLX_PREFER_DEVICES
+                       devices that may be chosen, may not, and are liked best (comma-separated)
+  RLX_BENCHMARK_PICK   choose by this many measured runs instead of the cost model
+  RLX_DEVICE_CHAIN     devices to try one after the other
   RLX_NUM_THREADS      how many threads the CPU uses (default: all)
   RLX_CPU_ISA          forces an instruction set of the CPU: portable, avx2, avx512, neon
   RLX_KERNEL_DISPATCH  native (default), common (decompose wherever possible), force-native
   RLX_DISPATCH_REPORT  1 prints how each op kind is computed whenever a model is compiled
-  RLX_CACHE_DIR        where test data and made files are kept
+  RLX_CACHE_DIR        where calibrations, verdicts, test data and made files are kept
 
 Exit codes: 0 done, 1 the job failed, 2 the arguments make no sense.";
 
@@ -52,9 +56,9 @@ pub enum Command {
     /// Measure how long a model takes
     #[command(after_help = BENCH_EXAMPLES)]
     Bench(BenchArgs),
-    /// List the devices and why some cannot be used
-    #[command(after_help = "Example:\n  rlx devices --json")]
-    Devices,
+    /// List the devices and why some cannot be used; for a model, how long each would take and which is chosen
+    #[command(after_help = DEVICES_EXAMPLES)]
+    Devices(DevicesArgs),
 }
 
 const RUN_EXAMPLES: &str = "\
@@ -86,6 +90,15 @@ Examples:
   rlx bench model.onnx --dim batch=1 --threads 1
   rlx bench bert.onnx --dim batch=1 --dim seq=128 --runs 200 --json
 Inputs that are not given are random.";
+
+const DEVICES_EXAMPLES: &str = "\
+Examples:
+  rlx devices --json
+  rlx devices --calibrate                                measure every device's prices anew
+  rlx devices bert.onnx --dim batch=1 --dim seq=128      the time expected on each device, and the choice
+  rlx devices bert.onnx --dim batch=1 --dim seq=128 --measure 10
+Dimensions that are not given count as 1 for a batch and 128 for all else.
+The choice follows RLX_DEVICE, RLX_DEVICES, RLX_DENY_DEVICES, RLX_PREFER_DEVICES and RLX_BENCHMARK_PICK.";
 
 /// The model and how to run it.
 #[derive(Debug, Clone, Args)]
@@ -164,6 +177,22 @@ pub struct VerifyArgs {
     /// The error allowed relative to a tensor's largest magnitude [default: 1e-4; f16 1e-2, bf16 5e-2]
     #[arg(long)]
     pub atol: Option<f64>,
+}
+
+/// `rlx devices`.
+#[derive(Debug, Clone, Args)]
+pub struct DevicesArgs {
+    /// An ONNX file
+    pub model: Option<PathBuf>,
+    /// Measure what things cost on each device that can be used, and keep it
+    #[arg(long)]
+    pub calibrate: bool,
+    /// Time the model on each device by this many runs on made-up inputs, and keep the verdict
+    #[arg(long, value_name = "RUNS", requires = "model", value_parser = clap::value_parser!(u32).range(1..))]
+    pub measure: Option<u32>,
+    /// Fix a named dimension; may be given several times
+    #[arg(long = "dim", value_name = "NAME=VALUE", requires = "model", value_parser = dim)]
+    pub dims: Vec<(String, usize)>,
 }
 
 /// `rlx bench`.

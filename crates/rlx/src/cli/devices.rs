@@ -1,14 +1,38 @@
-//! `rlx devices`: what can be used here, and why the rest cannot.
+//! `rlx devices`: what can be used here and why the rest cannot; what each device costs; which one a model is given, and
+//! why.
 
+use std::path::Path;
 use std::process::ExitCode;
+use std::time::Instant;
 
-use rlx_runtime::{Device, full_name, unavailable_reason};
-use serde_json::json;
+use rlx::Model;
+use rlx_runtime::{
+    Calibration, Choice, ConstData, Device, DeviceCandidate, Error, ErrorKind, Graph, GraphDevices, Op,
+    Verdict, calibrate, cost_model, full_name, sym, try_estimate_graph_cost, typical_dims,
+    unavailable_reason,
+};
+use serde_json::{Value as Json, json};
 
+use super::args::{Common, DevicesArgs, NumericsArg};
 use super::failure::Failure;
+use super::{inputs, job};
 
-/// Lists every device.
-pub fn devices(json: bool) -> Result<ExitCode, Failure> {
+/// Lists every device, or what the arguments ask of them.
+pub fn devices(args: &DevicesArgs, json: bool) -> Result<ExitCode, Failure> {
+    let measured = if args.calibrate { calibrate_all(json)? } else { Vec::new() };
+    match &args.model {
+        Some(path) => explain(path, args, json)?,
+        None if args.calibrate => {
+            if json {
+                println!("{}", Json::Array(measured));
+            }
+        }
+        None => list(json),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn list(json: bool) {
     let reason = |d: Device| unavailable_reason(d).map(|e| e.message().to_owned());
     let all: Vec<(Device, Option<String>)> = Device::all().iter().map(|&d| (d, reason(d))).collect();
     if json {
@@ -17,8 +41,8 @@ pub fn devices(json: bool) -> Result<ExitCode, Failure> {
                 "device": d.feature(), "name": full_name(*d), "available": reason.is_none(), "reason": reason,
             })
         };
-        println!("{}", all.iter().map(entry).collect::<serde_json::Value>());
-        return Ok(ExitCode::SUCCESS);
+        println!("{}", all.iter().map(entry).collect::<Json>());
+        return;
     }
     for (device, reason) in &all {
         match reason {
@@ -26,5 +50,180 @@ pub fn devices(json: bool) -> Result<ExitCode, Failure> {
             Some(why) => println!("{:<10} {:<8} {why}", device.feature(), full_name(*device)),
         }
     }
-    Ok(ExitCode::SUCCESS)
+}
+
+/// Measures every device that can be used; gives the figures for `--json` and prints them without.
+fn calibrate_all(json: bool) -> Result<Vec<Json>, Failure> {
+    let mut found = Vec::new();
+    for &device in Device::all().iter().filter(|&&d| unavailable_reason(d).is_none()) {
+        let progress = job::Progress::start(&format!("measuring {device}"), json);
+        let start = Instant::now();
+        let prices = calibrate(device)?;
+        let seconds = start.elapsed().as_secs_f64();
+        drop(progress);
+        let entry = figures(device, &prices, seconds);
+        if !json {
+            print_figures(device, &entry);
+        }
+        found.push(entry);
+    }
+    Ok(found)
+}
+
+/// The figures that people compare: rates of products by size, bandwidths, what a run and a step cost.
+fn figures(device: Device, prices: &Calibration, seconds: f64) -> Json {
+    let product = |p: &rlx_runtime::ProductPoint| {
+        let [m, n, k] = p.dims;
+        json!({ "m": m, "n": n, "k": k, "gflops": 1.0 / p.ns_per_flop })
+    };
+    let stream = |&(bytes, ns): &(f64, f64)| json!({ "bytes": bytes, "gb_per_s": 1.0 / ns });
+    json!({
+        "device": device.feature(),
+        "subject": prices.subject,
+        "seconds": seconds,
+        "run_us": prices.run_ns / 1e3,
+        "step_us": prices.step_ns / 1e3,
+        "transfer_gb_per_s": (prices.transfer_ns > 0.0).then(|| 1.0 / prices.transfer_ns),
+        "products": prices.products.iter().map(product).collect::<Json>(),
+        "convolutions": prices.windows.iter().map(product).collect::<Json>(),
+        "parameters": prices.streams.points().iter().map(stream).collect::<Json>(),
+        "passes": prices.passes.points().iter().map(stream).collect::<Json>(),
+    })
+}
+
+fn print_figures(device: Device, entry: &Json) {
+    let number = |v: &Json| v.as_f64().unwrap_or(0.0);
+    println!(
+        "{device}: measured in {:.2} s ({})",
+        number(&entry["seconds"]),
+        entry["subject"].as_str().unwrap_or("")
+    );
+    println!("  a run {:.2} us, a step {:.2} us", number(&entry["run_us"]), number(&entry["step_us"]));
+    if let Some(rate) = entry["transfer_gb_per_s"].as_f64() {
+        println!("  to the device and back {rate:.2} GB/s");
+    }
+    for (title, key) in [("products", "products"), ("convolutions", "convolutions")] {
+        println!("  {title}, GFLOP/s by m x n x k:");
+        for p in entry[key].as_array().into_iter().flatten() {
+            println!("    {:>5} x {} x {}: {:.1}", number(&p["m"]), p["n"], p["k"], number(&p["gflops"]));
+        }
+    }
+    for (title, key) in [("parameters read", "parameters"), ("one pass over memory", "passes")] {
+        println!("  {title}, GB/s by bytes:");
+        for p in entry[key].as_array().into_iter().flatten() {
+            println!("    {:>12}: {:.1}", number(&p["bytes"]), number(&p["gb_per_s"]));
+        }
+    }
+}
+
+/// Says what a model takes on each device, and which one is chosen.
+fn explain(path: &Path, args: &DevicesArgs, json: bool) -> Result<(), Failure> {
+    let (mut devices, given) = open(path, args)?;
+    let given: Vec<(&str, &[f32])> =
+        given.iter().map(|(name, values)| (name.as_str(), values.as_slice())).collect();
+    let progress = job::Progress::start("estimating", json);
+    if let Some(runs) = args.measure {
+        progress.say("measuring");
+        devices.benchmark(&given, runs as usize).map_err(|e| Error::new(ErrorKind::Device, e))?;
+    }
+    let verdict = devices.verdict_for(&given);
+    let predicted = |c: &DeviceCandidate| match c.blocker {
+        Some(_) => None,
+        None => cost_model(c.device).and_then(|m| try_estimate_graph_cost(devices.graph(), &*m)).ok(),
+    };
+    let report = devices.report();
+    let predictions: Vec<Option<f64>> = report.iter().map(predicted).collect();
+    let choice = devices.try_choose_with_inputs(None, &given)?;
+    drop(progress);
+    let failed = devices.last_attempts().to_vec();
+    let entry = |(c, ns): (&DeviceCandidate, &Option<f64>)| {
+        json!({
+            "device": c.device.feature(), "name": c.label, "available": c.available, "blocker": c.blocker,
+            "predicted_ms": ns.map(|ns| ns / 1e6), "measured_ms": measured_ms(verdict.as_ref(), c.device),
+        })
+    };
+    let entries: Vec<Json> = report.iter().zip(&predictions).map(entry).collect();
+    let inputs = given.iter().map(|(name, values)| json!({ "name": name, "elements": values.len() }));
+    let result = json!({
+        "model": path.file_stem().map(|s| s.to_string_lossy()),
+        "inputs": inputs.collect::<Json>(),
+        "devices": entries,
+        "verdict": verdict.as_ref().map(|v| json!({ "device": v.device.feature(), "runs": v.runs })),
+        "failed": failed.iter().map(|(d, why)| json!({ "device": d.feature(), "reason": why })).collect::<Json>(),
+        "chosen": { "device": choice.device.feature(), "reason": choice.reason.to_string() },
+    });
+    if json {
+        println!("{result}");
+    } else {
+        print_choice(&result, choice);
+    }
+    Ok(())
+}
+
+fn measured_ms(verdict: Option<&Verdict>, device: Device) -> Option<f64> {
+    let (_, ns) = verdict?.times.iter().find(|(d, _)| *d == device)?;
+    Some(*ns as f64 / 1e6)
+}
+
+fn print_choice(result: &Json, choice: Choice) {
+    let ms = |v: &Json| v.as_f64().map_or_else(|| "-".to_owned(), |ms| format!("{ms:.4} ms"));
+    println!("{:<10} {:>14} {:>14}", "device", "predicted", "measured");
+    for entry in result["devices"].as_array().into_iter().flatten() {
+        let name = entry["device"].as_str().unwrap_or_default();
+        match entry["blocker"].as_str() {
+            Some(why) => println!("{name:<10} {why}"),
+            None => {
+                println!("{name:<10} {:>14} {:>14}", ms(&entry["predicted_ms"]), ms(&entry["measured_ms"]))
+            }
+        }
+    }
+    for failed in result["failed"].as_array().into_iter().flatten() {
+        println!(
+            "{} failed: {}",
+            failed["device"].as_str().unwrap_or(""),
+            failed["reason"].as_str().unwrap_or("")
+        );
+    }
+    println!("chosen: {}, {}", choice.device.feature(), choice.reason);
+}
+
+/// The model on its devices with all dimensions fixed, and made-up inputs of these sizes.
+fn open(path: &Path, args: &DevicesArgs) -> Result<(GraphDevices, Vec<(String, Vec<f32>)>), Failure> {
+    let model = Model::open(path)?;
+    job::check_dims(&model, &args.dims)?;
+    let model = model.with_dims(args.dims.iter().cloned());
+    let open = typical_sizes(&model)?;
+    let mut model = model.with_dims(open);
+    let common = Common {
+        model: path.to_path_buf(),
+        device: Device::Cpu,
+        precision: rlx_runtime::Precision::F32,
+        numerics: NumericsArg::Fast,
+        threads: None,
+        dims: args.dims.clone(),
+        inputs: None,
+        input: Vec::new(),
+    };
+    let values = inputs::gather(&common, &model.inputs()?, true)?;
+    let imported = model.import(&job::borrowed(&values))?;
+    let mut devices = GraphDevices::try_from_env(imported.graph.clone())?;
+    if let Some(name) = devices.try_set_weights(&imported.weights)?.first() {
+        return Err(Error::new(ErrorKind::Binding, format!("the model has no weight \"{name}\"")).into());
+    }
+    // Inputs that decided a shape are no inputs of the graph any more.
+    let taken =
+        |name: &str| imported.graph.inputs().any(|n| matches!(&n.op, Op::Input { name: i } if i == name));
+    let f32s = |(name, data): (String, ConstData)| {
+        (name, data.value().to_f64().into_iter().map(|v| v as f32).collect())
+    };
+    Ok((devices, values.into_iter().filter(|(name, _)| taken(name)).map(f32s).collect()))
+}
+
+/// Sizes for the dimensions that the arguments leave open.
+fn typical_sizes(model: &Model) -> Result<Vec<(String, usize)>, Failure> {
+    let mut declared = Graph::new("inputs");
+    for info in model.inputs()? {
+        declared.input(info.name, info.shape);
+    }
+    Ok(typical_dims(&declared).iter().map(|(symbol, n)| (sym::name(symbol), n)).collect())
 }

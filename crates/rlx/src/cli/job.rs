@@ -47,7 +47,7 @@ pub fn open(common: &Common) -> Result<Job, Failure> {
 }
 
 /// A dimension that the model does not have is a slip of the pen.
-fn check_dims(model: &Model, dims: &[(String, usize)]) -> Result<(), Failure> {
+pub fn check_dims(model: &Model, dims: &[(String, usize)]) -> Result<(), Failure> {
     let mut known: Vec<String> = Vec::new();
     for info in model.inputs()? {
         for dim in info.shape.dims() {

@@ -37,7 +37,7 @@ fn dispatch(cli: &Cli) -> Result<ExitCode, Failure> {
         Command::Inspect(args) => inspect::inspect(args, cli.json),
         Command::Verify(args) => verify::verify(args, cli.json),
         Command::Bench(args) => bench::bench(args, cli.json),
-        Command::Devices => devices::devices(cli.json),
+        Command::Devices(args) => devices::devices(args, cli.json),
     }
 }
 

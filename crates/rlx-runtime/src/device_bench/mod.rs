@@ -1,8 +1,8 @@
 //! Choosing a device by measurement.
 //!
-//! [`benchmark_devices`] times a graph on each of its devices. Under [`DevicePickStrategy::Benchmark`] the winner is a
-//! *verdict*, which holds for one graph and one class of input sizes: each input's length, rounded up to a power
-//! of two.
+//! [`benchmark_devices`] times a graph on each of its devices. Under [`DevicePickStrategy::Benchmark`] the result is a
+//! [`Verdict`], which holds for one graph, one set of devices and one class of input sizes: each input's length, rounded
+//! up to a power of two. It is kept in the cache folder (`RLX_CACHE_DIR`).
 //!
 //! ```
 //! use rlx_ir::{DType, Graph, Shape, op::Activation};
@@ -19,14 +19,18 @@
 //!
 //! [`DevicePickStrategy::Benchmark`]: crate::DevicePickStrategy::Benchmark
 
+mod verdicts;
+
 use std::time::Instant;
 
 use rlx_driver::Device;
-use rlx_ir::{Error, ErrorKind, Graph, Result};
+use rlx_ir::{Error, ErrorKind, Result};
 
 use crate::device_ext::full_name;
 use crate::device_policy::failed;
 use crate::graph_devices::{GraphDevices, Inputs};
+pub use verdicts::Verdict;
+pub(crate) use verdicts::{Verdicts, size_class};
 
 /// What one device took.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,14 +79,12 @@ pub fn try_benchmark_devices(
         }
     }
     results.sort_by_key(|r| r.median_exec_ns);
-    match results.first() {
-        Some(first) => {
-            let winner = first.device;
-            devices.verdicts_mut().remember(ShapeClass::of(inputs), winner);
-            Ok(results)
-        }
-        None => Err(failed(devices.last_attempts().to_vec()).into()),
-    }
+    let Some(first) = results.first() else {
+        return Err(failed(devices.last_attempts().to_vec()).into());
+    };
+    let times = results.iter().map(|r| (r.device, r.median_exec_ns)).collect();
+    devices.remember(Verdict { device: first.device, runs, times, sizes: size_class(inputs) });
+    Ok(results)
 }
 
 /// Compiles for every device that can run the graph; gives those devices.
@@ -117,51 +119,15 @@ fn time(
 }
 
 /// The device that a measurement of `runs` runs finds fastest: an earlier verdict for inputs of this class, else a
-/// new one.
+/// new one. One device alone needs no measurement.
 pub(crate) fn measured_pick(devices: &mut GraphDevices, inputs: Inputs<'_>, runs: usize) -> Result<Device> {
-    let class = ShapeClass::of(inputs);
-    let known = devices.verdicts_mut().winner(&class);
-    match known.filter(|d| devices.devices().contains(d)) {
-        Some(device) => Ok(device),
-        None => try_benchmark_devices(devices, inputs, runs).map(|results| results[0].device),
+    if runs > 0 {
+        if let [only] = devices.devices() {
+            return Ok(*only);
+        }
+        if let Some(verdict) = devices.known_verdict(&size_class(inputs), runs) {
+            return Ok(verdict.device);
+        }
     }
-}
-
-/// What a verdict holds for: by input name, the length rounded up to a power of two.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ShapeClass(Vec<(String, usize)>);
-
-impl ShapeClass {
-    pub(crate) fn of(inputs: Inputs<'_>) -> Self {
-        let class = |&(name, values): &(&str, &[f32])| (name.to_string(), values.len().next_power_of_two());
-        let mut classes: Vec<_> = inputs.iter().map(class).collect();
-        classes.sort();
-        ShapeClass(classes)
-    }
-}
-
-/// The verdicts of one graph.
-#[derive(Debug, Default)]
-pub(crate) struct Verdicts {
-    /// The latest last.
-    found: Vec<(ShapeClass, Device)>,
-}
-
-impl Verdicts {
-    pub(crate) fn winner(&self, class: &ShapeClass) -> Option<Device> {
-        self.found.iter().find(|(of, _)| of == class).map(|&(_, device)| device)
-    }
-
-    pub(crate) fn last_winner(&self) -> Option<Device> {
-        self.found.last().map(|&(_, device)| device)
-    }
-
-    fn remember(&mut self, class: ShapeClass, device: Device) {
-        self.found.retain(|(of, _)| *of != class);
-        self.found.push((class, device));
-    }
-
-    pub(crate) fn forget(&mut self, _: &Graph) {
-        self.found.clear();
-    }
+    try_benchmark_devices(devices, inputs, runs).map(|results| results[0].device)
 }

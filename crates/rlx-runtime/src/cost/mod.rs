@@ -1,0 +1,257 @@
+//! What a graph is expected to take on each device, and which one is expected to be the fastest.
+//!
+//! A device's [`BackendCostModel`] prices the steps that the compiler would make of a graph. Unless a backend brings
+//! its own, the prices are measured on this machine at first need ([`Calibration`]; within two seconds on the CPU) and
+//! kept in the cache folder (`RLX_CACHE_DIR`) by device, machine, threads and version; [`calibrate`] and
+//! `rlx devices --calibrate` measure anew. A file that was damaged is a warning and a new measurement.
+//!
+//! ```no_run
+//! use rlx_ir::{DType, Graph, GraphExt, Shape};
+//! use rlx_runtime::{Device, cost_model, estimate_graph_cost, fastest_device_for};
+//! let mut graph = Graph::new("ffn");
+//! let x = graph.input("x", Shape::new(&[128, 384], DType::F32));
+//! let w = graph.param("w", Shape::new(&[384, 1536], DType::F32));
+//! let y = graph.mm(x, w);
+//! graph.set_outputs(vec![y]);
+//! let nanoseconds = estimate_graph_cost(&graph, &*cost_model(Device::Cpu)?);
+//! println!("{:.2} ms on the CPU; the fastest is {}", nanoseconds / 1e6, fastest_device_for(&graph));
+//! # Ok::<(), rlx_runtime::Error>(())
+//! ```
+
+mod calibrate;
+mod model;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+
+pub use model::{Calibration, Curve, ProductPoint};
+pub use rlx_backend::cost::{BackendCostModel, Work, WorkKind};
+use rlx_backend::cost::{border_bytes, works, works_of_graph};
+use rlx_driver::Device;
+use rlx_ir::{Dim, DimBinding, Error, ErrorKind, Graph, Op, Result, sym};
+use rlx_opt::{CompileOptions, CompilePipeline};
+
+use crate::device_policy::{DeviceFallbackError, DevicePolicy, devices_for_with_policy, pick};
+use crate::error::or_panic;
+use crate::registry::{require_backend, threads_from_env};
+use crate::session::Session;
+use crate::{edge, store};
+
+/// Where calibrations lie in the cache folder.
+const FOLDER: &str = "calibration";
+
+/// The one of `usable` that is expected to run `graph` fastest; `None` when there is none. One device alone needs no
+/// estimate; a device that cannot be estimated is passed over with a warning.
+///
+/// # Errors
+/// There are several, and none can be estimated.
+pub(crate) fn cheapest(graph: &Graph, usable: &[Device]) -> Result<Option<Device>> {
+    if let [] | [_] = usable {
+        return Ok(usable.first().copied());
+    }
+    let mut best: Option<(f64, Device)> = None;
+    let mut failures = Vec::new();
+    for &device in usable {
+        match cost_model(device).and_then(|model| try_estimate_graph_cost(graph, &*model)) {
+            Ok(ns) => {
+                tracing::debug!(%device, ns, graph = %graph.name, "estimated");
+                if best.is_none_or(|(least, _)| ns < least) {
+                    best = Some((ns, device));
+                }
+            }
+            Err(e) => {
+                tracing::warn!(%device, reason = %e, graph = %graph.name, "no estimate: the device is passed over");
+                failures.push((device, e.to_string()));
+            }
+        }
+    }
+    match best {
+        Some((_, device)) => Ok(Some(device)),
+        None => Err(DeviceFallbackError { attempts: failures }.into()),
+    }
+}
+
+/// The device that is expected to run `graph` fastest.
+///
+/// # Panics
+/// With the text of [`try_fastest_device_for`]'s error.
+#[track_caller]
+pub fn fastest_device_for(graph: &Graph) -> Device {
+    or_panic(try_fastest_device_for(graph))
+}
+
+/// As [`fastest_device_for`].
+///
+/// # Errors
+/// No device can run the graph; each is named with its reason.
+pub fn try_fastest_device_for(graph: &Graph) -> Result<Device> {
+    try_fastest_device_for_with_policy(graph, &DevicePolicy::default())
+}
+
+/// The device that `policy` prefers, else the one of those it allows that is expected to run `graph` fastest.
+///
+/// # Panics
+/// With the text of [`try_fastest_device_for_with_policy`]'s error.
+#[track_caller]
+pub fn fastest_device_for_with_policy(graph: &Graph, policy: &DevicePolicy) -> Device {
+    or_panic(try_fastest_device_for_with_policy(graph, policy))
+}
+
+/// As [`fastest_device_for_with_policy`].
+///
+/// # Errors
+/// No device can run the graph under the policy; each is named with its reason.
+pub fn try_fastest_device_for_with_policy(graph: &Graph, policy: &DevicePolicy) -> Result<Device> {
+    pick(graph, &devices_for_with_policy(graph, policy), policy)
+}
+
+/// Nanoseconds that one run of `graph` is expected to take; infinite where the device of `model` cannot compile it.
+/// Open dimensions count as [`typical_dims`] says.
+pub fn estimate_graph_cost(graph: &Graph, model: &dyn BackendCostModel) -> f64 {
+    try_estimate_graph_cost(graph, model).unwrap_or(f64::INFINITY)
+}
+
+/// As [`estimate_graph_cost`].
+///
+/// # Errors
+/// What compiling the graph for the device reports.
+pub fn try_estimate_graph_cost(graph: &Graph, model: &dyn BackendCostModel) -> Result<f64> {
+    try_estimate_at(graph, &typical_dims(graph), model)
+}
+
+/// As [`estimate_graph_cost`], for these dimensions.
+///
+/// # Errors
+/// A dimension without a value, or what compiling the graph for the device reports.
+pub fn try_estimate_at(graph: &Graph, dims: &DimBinding, model: &dyn BackendCostModel) -> Result<f64> {
+    let bound = graph.bind(dims);
+    let Some(target) = model.target() else {
+        let io = |n: &&rlx_ir::Node| matches!(n.op, Op::Input { .. }) || bound.outputs.contains(&n.id);
+        let bytes = bound.nodes().iter().filter(io).filter_map(|n| n.shape.size_bytes()).sum::<usize>();
+        return Ok(total(&works_of_graph(&bound), bytes as f64, model));
+    };
+    let lir = CompilePipeline::new(target, CompileOptions::try_new()?).compile(&bound)?.lir;
+    if !lir.symbols.is_empty() {
+        let open: Vec<String> = lir.symbols.iter().map(|&s| sym::name(s)).collect();
+        let message = format!("no estimate without values for {}", open.join(", "));
+        return Err(Error::new(ErrorKind::Dimension, message));
+    }
+    Ok(total(&works(&lir), border_bytes(&lir), model))
+}
+
+fn total(works: &[Work], border: f64, model: &dyn BackendCostModel) -> f64 {
+    model.run_ns(border) + works.iter().map(|w| model.step_ns(w)).sum::<f64>()
+}
+
+/// The sizes that open dimensions are taken for where nothing else is known: 1 for a batch, 128 for all else, within the
+/// dimension's range.
+pub fn typical_dims(graph: &Graph) -> DimBinding {
+    let mut dims = DimBinding::new();
+    for node in graph.inputs() {
+        for dim in node.shape.dims() {
+            if let Dim::Dynamic(symbol) = *dim {
+                let range = graph.symbol_range(symbol);
+                let usual = if sym::name(symbol).contains("batch") { 1 } else { 128 };
+                let size = usual.max(range.min).min(range.max.max(range.min));
+                dims.set(symbol, usize::try_from(size).unwrap_or(1));
+            }
+        }
+    }
+    dims
+}
+
+/// The models made so far in this process, by what they are measurements of.
+static MODELS: LazyLock<Mutex<BTreeMap<String, Arc<model::Calibrated>>>> = LazyLock::new(Mutex::default);
+
+/// The prices of `device`: its backend's own, else those measured on this machine, measured now if they never were.
+///
+/// # Errors
+/// A device that cannot be used, or that fails at what is measured.
+pub fn cost_model(device: Device) -> Result<Arc<dyn BackendCostModel>> {
+    let backend = require_backend(device)?;
+    if let Some(own) = edge::call(device, "describing its prices", || Ok(backend.cost_model()))? {
+        return Ok(own);
+    }
+    let subject = subject(device)?;
+    let mut models = MODELS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = models.get(&subject) {
+        return Ok(Arc::clone(known) as Arc<dyn BackendCostModel>);
+    }
+    let prices = match kept(device, &subject) {
+        Some(prices) => prices,
+        None => measured(device, subject.clone())?,
+    };
+    let made = calibrated(device, prices)?;
+    models.insert(subject, Arc::clone(&made));
+    Ok(made)
+}
+
+/// Measures `device` anew and keeps what was found.
+///
+/// # Errors
+/// A device that cannot be used, or that fails at what is measured. (A folder that cannot be written is a warning.)
+pub fn calibrate(device: Device) -> Result<Calibration> {
+    let subject = subject(device)?;
+    let mut models = MODELS.lock().unwrap_or_else(PoisonError::into_inner);
+    let prices = measured(device, subject.clone())?;
+    models.insert(subject, calibrated(device, prices.clone())?);
+    Ok(prices)
+}
+
+/// The file that a device's calibration is kept in.
+///
+/// # Errors
+/// A device that is not there.
+pub fn calibration_path(device: Device) -> Result<PathBuf> {
+    Ok(path_of(device, &subject(device)?))
+}
+
+fn path_of(device: Device, subject: &str) -> PathBuf {
+    store::path(FOLDER, &format!("{}-{}", device.feature(), store::digest(subject)))
+}
+
+/// What prices depend on: device, machine, threads, version.
+pub(crate) fn subject(device: Device) -> Result<String> {
+    let backend = require_backend(device)?;
+    let machine = edge::call(device, "naming its machine", || backend.machine())?;
+    let threads = threads_from_env(device).map_or_else(String::new, |n| format!(", threads {n}"));
+    Ok(format!("{}, {machine}, {}{threads}, rlx {}", device.feature(), processor(), store::VERSION))
+}
+
+/// The processor's name, where the system tells it. Devices in software depend on it as much as the CPU.
+fn processor() -> String {
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let name = info.lines().find(|line| line.starts_with("model name")).and_then(|line| line.split_once(':'));
+    name.map_or_else(|| std::env::consts::ARCH.to_string(), |(_, name)| name.trim().to_string())
+}
+
+/// What was kept of an earlier measurement. A file that makes no sense is a warning.
+fn kept(device: Device, subject: &str) -> Option<Calibration> {
+    let path = path_of(device, subject);
+    let found = store::read(&path).and_then(|text| text.map(|t| Calibration::from_text(&t)).transpose());
+    match found {
+        // Digests are short: another subject may have had the same.
+        Ok(found) => found.filter(|prices| prices.subject == subject),
+        Err(e) => {
+            tracing::warn!(%device, error = %e, "the calibration is measured anew");
+            None
+        }
+    }
+}
+
+fn measured(device: Device, subject: String) -> Result<Calibration> {
+    let start = std::time::Instant::now();
+    let prices = calibrate::measure(&Session::try_new(device)?, subject)?;
+    tracing::info!(%device, took = ?start.elapsed(), "calibrated");
+    if let Err(e) = store::write(&path_of(device, &prices.subject), &prices.to_text()) {
+        tracing::warn!(%device, error = %e, "the calibration was not kept");
+    }
+    Ok(prices)
+}
+
+fn calibrated(device: Device, prices: Calibration) -> Result<Arc<model::Calibrated>> {
+    let backend = require_backend(device)?;
+    let target = edge::call(device, "describing the device", || backend.target(&CompileOptions::default()))?;
+    Ok(Arc::new(model::Calibrated { name: device.name().to_string(), prices, target }))
+}

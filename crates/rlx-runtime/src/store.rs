@@ -1,0 +1,84 @@
+//! What was measured and is kept on disk: small text files in the cache folder that appear whole or not at all and
+//! carry their own check.
+//!
+//! The first line says what the file is; the last is the hash of all before it. A file that does not match was
+//! damaged, or is someone else's: it is not believed.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use rlx_ir::files::{cache_dir, io_error, write_whole};
+use rlx_ir::{Error, ErrorKind, Result};
+
+/// The version of everything that is kept: another one of RLX measures anew.
+pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+const CHECK: &str = "check ";
+
+/// A short name for a text, of letters a file name may have.
+pub(crate) fn digest(text: &str) -> String {
+    blake3::hash(text.as_bytes()).to_hex()[..16].to_string()
+}
+
+/// The file called `name` of this kind.
+pub(crate) fn path(kind: &str, name: &str) -> PathBuf {
+    cache_dir().join(kind).join(format!("{name}.txt"))
+}
+
+/// Writes `text`, lines that each end with a line feed.
+///
+/// # Errors
+/// [`ErrorKind::Io`] naming the file.
+pub(crate) fn write(path: &Path, text: &str) -> Result<()> {
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder).map_err(|e| io_error(folder, e))?;
+    }
+    let sealed = format!("{text}{CHECK}{}\n", digest(text));
+    write_whole(path, |file| file.write_all(sealed.as_bytes()).map_err(|e| io_error(path, e)))
+}
+
+/// What [`write`] wrote; `None` when there is no such file.
+///
+/// # Errors
+/// [`ErrorKind::Io`] when it cannot be read, [`ErrorKind::Malformed`] when it is not as it was written.
+pub(crate) fn read(path: &Path) -> Result<Option<String>> {
+    let bytes = match std::fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(io_error(path, e)),
+    };
+    let damaged = || Error::new(ErrorKind::Malformed, format!("{} is damaged", path.display()));
+    let sealed = String::from_utf8(bytes).map_err(|_| damaged())?;
+    let at = sealed.trim_end_matches('\n').rfind('\n').map_or(0, |i| i + 1);
+    let (text, check) = sealed.split_at(at);
+    let check = check.strip_prefix(CHECK).and_then(|c| c.strip_suffix('\n')).ok_or_else(damaged)?;
+    if check != digest(text) {
+        return Err(damaged());
+    }
+    Ok(Some(text.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_and_any_damage_is_noticed() {
+        let folder = std::env::temp_dir().join(format!("rlx-store-{}", std::process::id()));
+        let path = folder.join("deep").join("a.txt");
+        assert!(read(&path).unwrap().is_none());
+        let text = "what 1\nvalue 2.5\n";
+        write(&path, text).unwrap();
+        assert_eq!(read(&path).unwrap().as_deref(), Some(text));
+        let good = std::fs::read(&path).unwrap();
+        for at in 0..good.len() {
+            let mut bad = good.clone();
+            bad[at] ^= 1;
+            std::fs::write(&path, &bad).unwrap();
+            assert_eq!(read(&path).unwrap_err().kind(), ErrorKind::Malformed, "byte {at}");
+            std::fs::write(&path, &good[..at]).unwrap();
+            assert!(read(&path).is_err(), "cut at {at}");
+        }
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}
