@@ -141,6 +141,8 @@ fn without_any_device_every_call_says_why() {
     says(devices.run_fastest(X).unwrap_err());
     says(devices.resolve_chain(None).unwrap_err());
     says(devices.run_chain(None, X).unwrap_err().to_string());
+    says(devices.warm_all().unwrap_err());
+    says(devices.benchmark(X, 1).unwrap_err());
     assert!(devices.try_fastest().is_err());
     assert!(panics(|| _ = devices.fastest()));
 }

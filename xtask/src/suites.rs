@@ -29,6 +29,8 @@ pub enum What {
     Unit,
     /// Documentation examples.
     DocTests,
+    /// `cargo test` with these arguments.
+    CargoTests { args: &'static [&'static str] },
     /// Generated CUDA C compiled by NVRTC.
     Nvrtc,
     /// A toy op added to a copy of the workspace, as CONTRIBUTING.md says.
@@ -107,6 +109,14 @@ pub const SUITES: &[Suite] = &[
         What::Targets(&["random_graphs*", "ops", "every_op"]),
     ),
     suite("contract", "the public contract", 150, What::Targets(&["contract*"])),
+    suite(
+        "all-features",
+        "with every device's feature, absent devices stay absent",
+        90,
+        What::CargoTests {
+            args: &["-p", "rlx-contract", "--features", "all-devices", "--test", "contract_devices_built"],
+        },
+    ),
     Suite {
         needs: &[&MINILM],
         ..suite("gpu", "Vulkan and OpenGL, on software where there is no GPU", 360, What::Gpu { all: false })
@@ -216,6 +226,7 @@ impl What {
             What::Cargo { args, env } => run.check(cargo_command(args).envs(env.iter().copied())),
             What::Unit => unit(run),
             What::DocTests => run.tests(&mut cargo_command(&["test", "--workspace", "--doc"])),
+            What::CargoTests { args } => run.tests(cargo_command(&["test"]).args(*args)),
             What::Targets(names) => targets(run, names),
             What::Nvrtc => crate::nvrtc::run(run),
             What::ToyOp => crate::toy_op::run(run),

@@ -305,15 +305,14 @@ pub(crate) fn report_with(
 pub(crate) fn pick(graph: &Graph, usable: &[Device], policy: &DevicePolicy) -> Result<Device> {
     match policy.preferred_of(usable) {
         Some(device) => Ok(device),
-        None => cost::cheapest(graph, usable)?.ok_or_else(|| nothing_usable(graph, policy)),
+        None => cost::cheapest(graph, usable)?.ok_or_else(|| nothing_usable(graph, policy).into()),
     }
 }
 
 /// The error that names what is in every device's way.
-fn nothing_usable(graph: &Graph, policy: &DevicePolicy) -> Error {
+pub(crate) fn nothing_usable(graph: &Graph, policy: &DevicePolicy) -> DeviceFallbackError {
     let reason = |&d: &Device| check_usable(graph, d, policy).err().map(|e| (d, e.message().to_string()));
-    let attempts = Device::all().iter().filter_map(reason).collect();
-    DeviceFallbackError { attempts }.into()
+    DeviceFallbackError { attempts: Device::all().iter().filter_map(reason).collect() }
 }
 
 /// The device to run `graph` on: `hint`, else what `RLX_DEVICE` names, else what `policy` picks. (A benchmark needs

@@ -27,7 +27,7 @@ use rlx_driver::Device;
 use rlx_ir::{Error, ErrorKind, Result};
 
 use crate::device_ext::full_name;
-use crate::device_policy::failed;
+use crate::device_policy::{DeviceFallbackError, nothing_usable};
 use crate::graph_devices::{GraphDevices, Inputs};
 pub use verdicts::Verdict;
 pub(crate) use verdicts::{Verdicts, size_class};
@@ -80,7 +80,11 @@ pub fn try_benchmark_devices(
     }
     results.sort_by_key(|r| r.median_exec_ns);
     let Some(first) = results.first() else {
-        return Err(failed(devices.last_attempts().to_vec()).into());
+        let attempts = devices.last_attempts().to_vec();
+        return Err(match attempts.is_empty() {
+            true => nothing_usable(devices.graph(), devices.policy()).into(),
+            false => DeviceFallbackError { attempts }.into(),
+        });
     };
     let times = results.iter().map(|r| (r.device, r.median_exec_ns)).collect();
     devices.remember(Verdict { device: first.device, runs, times, sizes: size_class(inputs) });

@@ -40,7 +40,7 @@ use rlx_ir::{Error, ErrorKind, Graph, Op, Result, Weight};
 use crate::compiled::CompiledGraph;
 use crate::device_bench::{self, DeviceBenchResult, Verdict, Verdicts};
 use crate::device_policy::{
-    DeviceFallbackError, DevicePolicy, check_usable, devices_for_with_policy, failed,
+    DeviceFallbackError, DevicePolicy, check_usable, devices_for_with_policy, nothing_usable,
 };
 use crate::error::or_panic;
 use crate::session::Session;
@@ -212,10 +212,11 @@ impl GraphDevices {
                 self.record(device, &e);
             }
         }
-        if self.attempts.is_empty() && !self.devices.is_empty() {
-            return Ok(self.devices.clone());
+        match self.attempts.is_empty() {
+            true if self.devices.is_empty() => Err(nothing_usable(&self.graph, &self.policy)),
+            true => Ok(self.devices.clone()),
+            false => Err(DeviceFallbackError { attempts: self.attempts.clone() }),
         }
-        Err(failed(self.attempts.clone()))
     }
 
     /// Times every device on `inputs`, `runs` runs each after one to warm up; fastest first. Devices that fail are

@@ -19,17 +19,15 @@ use super::{inputs, job};
 
 /// Lists every device, or what the arguments ask of them.
 pub fn devices(args: &DevicesArgs, json: bool) -> Result<ExitCode, Failure> {
-    let measured = if args.calibrate { calibrate_all(json)? } else { Vec::new() };
+    let measured = if args.calibrate { calibrate_all(json) } else { Vec::new() };
     match &args.model {
         Some(path) => explain(path, args, json)?,
-        None if args.calibrate => {
-            if json {
-                println!("{}", Json::Array(measured));
-            }
-        }
-        None => list(json),
+        None if !args.calibrate => list(json),
+        None if json => println!("{}", Json::Array(measured.clone())),
+        None => {}
     }
-    Ok(ExitCode::SUCCESS)
+    let failed = measured.iter().any(|entry| !entry["error"].is_null());
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 fn list(json: bool) {
@@ -52,22 +50,28 @@ fn list(json: bool) {
     }
 }
 
-/// Measures every device that can be used; gives the figures for `--json` and prints them without.
-fn calibrate_all(json: bool) -> Result<Vec<Json>, Failure> {
+/// Measures every device that can be used; gives the figures for `--json` and prints them without. A device that fails is
+/// told in its place.
+fn calibrate_all(json: bool) -> Vec<Json> {
     let mut found = Vec::new();
     for &device in Device::all().iter().filter(|&&d| unavailable_reason(d).is_none()) {
         let progress = job::Progress::start(&format!("measuring {device}"), json);
         let start = Instant::now();
-        let prices = calibrate(device)?;
+        let prices = calibrate(device);
         let seconds = start.elapsed().as_secs_f64();
         drop(progress);
-        let entry = figures(device, &prices, seconds);
-        if !json {
-            print_figures(device, &entry);
+        let entry = match &prices {
+            Ok(prices) => figures(device, prices, seconds),
+            Err(e) => json!({ "device": device.feature(), "error": e.to_string() }),
+        };
+        match &prices {
+            _ if json => {}
+            Ok(_) => print_figures(device, &entry),
+            Err(e) => eprintln!("error: {device}: {e}"),
         }
         found.push(entry);
     }
-    Ok(found)
+    found
 }
 
 /// The figures that people compare: rates of products by size, bandwidths, what a run and a step cost.
@@ -127,19 +131,23 @@ fn explain(path: &Path, args: &DevicesArgs, json: bool) -> Result<(), Failure> {
         devices.benchmark(&given, runs as usize).map_err(|e| Error::new(ErrorKind::Device, e))?;
     }
     let verdict = devices.verdict_for(&given);
-    let predicted = |c: &DeviceCandidate| match c.blocker {
-        Some(_) => None,
-        None => cost_model(c.device).and_then(|m| try_estimate_graph_cost(devices.graph(), &*m)).ok(),
-    };
     let report = devices.report();
-    let predictions: Vec<Option<f64>> = report.iter().map(predicted).collect();
+    let predict = |c: &DeviceCandidate| match c.blocker {
+        Some(_) => (None, None),
+        None => match cost_model(c.device).and_then(|m| try_estimate_graph_cost(devices.graph(), &*m)) {
+            Ok(ns) => (Some(ns / 1e6), None),
+            Err(e) => (None, Some(e.to_string())),
+        },
+    };
+    let predictions: Vec<(Option<f64>, Option<String>)> = report.iter().map(predict).collect();
     let choice = devices.try_choose_with_inputs(None, &given)?;
     drop(progress);
     let failed = devices.last_attempts().to_vec();
-    let entry = |(c, ns): (&DeviceCandidate, &Option<f64>)| {
+    let entry = |(c, (predicted, unpredicted)): (&DeviceCandidate, &(Option<f64>, Option<String>))| {
         json!({
             "device": c.device.feature(), "name": c.label, "available": c.available, "blocker": c.blocker,
-            "predicted_ms": ns.map(|ns| ns / 1e6), "measured_ms": measured_ms(verdict.as_ref(), c.device),
+            "predicted_ms": predicted, "unpredicted": unpredicted,
+            "measured_ms": measured_ms(verdict.as_ref(), c.device),
         })
     };
     let entries: Vec<Json> = report.iter().zip(&predictions).map(entry).collect();
@@ -175,6 +183,11 @@ fn print_choice(result: &Json, choice: Choice) {
             None => {
                 println!("{name:<10} {:>14} {:>14}", ms(&entry["predicted_ms"]), ms(&entry["measured_ms"]))
             }
+        }
+    }
+    for entry in result["devices"].as_array().into_iter().flatten() {
+        if let Some(why) = entry["unpredicted"].as_str() {
+            println!("{} has no prediction: {why}", entry["device"].as_str().unwrap_or(""));
         }
     }
     for failed in result["failed"].as_array().into_iter().flatten() {
