@@ -211,6 +211,7 @@ fn open(path: &Path, args: &DevicesArgs) -> Result<(GraphDevices, Vec<(String, V
         model: path.to_path_buf(),
         device: Device::Cpu,
         precision: rlx_runtime::Precision::F32,
+        policy: None,
         numerics: NumericsArg::Fast,
         threads: None,
         dims: args.dims.clone(),
