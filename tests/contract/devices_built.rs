@@ -1,5 +1,5 @@
 //! Nothing pretends: for the Cargo features of this build, every device either has a backend that is probed for real, or
-//! is absent in every answer. The suite `all-features` runs this with the features of all twelve devices.
+//! is absent in every answer. The suite `gpu` runs this with the features of all twelve devices.
 //!
 //! No backend is registered here: what is asked about is the build.
 

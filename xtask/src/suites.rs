@@ -29,8 +29,6 @@ pub enum What {
     Unit,
     /// Documentation examples.
     DocTests,
-    /// `cargo test` with these arguments.
-    CargoTests { args: &'static [&'static str] },
     /// Generated CUDA C compiled by NVRTC.
     Nvrtc,
     /// A toy op added to a copy of the workspace, as CONTRIBUTING.md says.
@@ -109,14 +107,6 @@ pub const SUITES: &[Suite] = &[
         What::Targets(&["random_graphs*", "ops", "every_op"]),
     ),
     suite("contract", "the public contract", 150, What::Targets(&["contract*"])),
-    suite(
-        "all-features",
-        "with every device's feature, absent devices stay absent",
-        90,
-        What::CargoTests {
-            args: &["-p", "rlx-contract", "--features", "all-devices", "--test", "contract_devices_built"],
-        },
-    ),
     Suite {
         needs: &[&MINILM],
         ..suite("gpu", "Vulkan and OpenGL, on software where there is no GPU", 360, What::Gpu { all: false })
@@ -226,7 +216,6 @@ impl What {
             What::Cargo { args, env } => run.check(cargo_command(args).envs(env.iter().copied())),
             What::Unit => unit(run),
             What::DocTests => run.tests(&mut cargo_command(&["test", "--workspace", "--doc"])),
-            What::CargoTests { args } => run.tests(cargo_command(&["test"]).args(*args)),
             What::Targets(names) => targets(run, names),
             What::Nvrtc => crate::nvrtc::run(run),
             What::ToyOp => crate::toy_op::run(run),
@@ -268,10 +257,12 @@ fn gpu(run: &Run, all: bool) -> Outcome {
         // The tests say themselves which device is absent, and whether that is a failure.
         outcome.notes.push(why);
     }
-    let features = "rlx-contract/vulkan,rlx-contract/opengl,rlx/vulkan,rlx/opengl";
+    // The features of all devices: those without a backend must stay absent in every answer.
+    let features = "rlx-contract/all-devices,rlx/vulkan,rlx/opengl";
     // Whose tests, and which of them.
-    let parts: [(&[&str], &[&str]); 3] = [
+    let parts: [(&[&str], &[&str]); 4] = [
         (&["gpu"], &[]),
+        (&["contract_devices_built"], &[]),
         (&["contract_compiled", "contract_handles"], &["vulkan::", "opengl::"]),
         (&["cli", "verify"], &["vulkan"]),
     ];
