@@ -5,6 +5,31 @@
 //! assert_eq!(fastest_among(&[Device::Cpu, Device::Metal, Device::Mlx]), Device::Mlx);
 //! assert_eq!(full_name(Device::Vulkan), "Vulkan");
 //! ```
+//!
+//! Questions about a graph need no outputs; legalising and reports need only the backend, not the device:
+//!
+//! ```
+//! use rlx_ir::{DType, Graph, GraphExt, Op, Shape};
+//! use rlx_runtime::*;
+//! let mut graph = Graph::new("waves");
+//! let x = graph.input("x", Shape::new(&[4], DType::F32));
+//! let y = graph.exp(x);
+//! graph.sin(y);
+//! assert!(is_available(Device::Cpu) && available_devices().contains(&Device::Cpu));
+//! assert!(supports(Device::Cpu, &Op::MatMul) && supports_graph(Device::Cpu, &graph));
+//! assert!(devices_for(&graph).contains(&Device::Cpu) && first_unsupported_op(Device::Cpu, &graph).is_none());
+//! let report = dispatch_report_for_device(&graph, Device::Cpu)?;
+//! assert!(report.compile_ready);
+//! let common = CompileOptions::new().kernel_dispatch(KernelDispatchPolicy::ForceCommon);
+//! let (legal, report) = legalize_graph_for_device_with_report(graph.clone(), Device::Cpu)?;
+//! assert!(report.compile_ready && supports_graph_with_options(Device::Cpu, &legal, &common));
+//!
+//! // A device without a backend can do nothing, and says what is missing.
+//! assert_eq!(first_unsupported_op(Device::Tpu, &graph), Some((0, &graph.nodes()[0].op)));
+//! assert!(legalize_graph_for_device(graph, Device::Tpu).unwrap_err().contains("no backend in this build"));
+//! drain_device(Device::Cpu);
+//! # Ok::<(), String>(())
+//! ```
 
 mod example;
 
