@@ -200,8 +200,11 @@ fn print_choice(result: &Json, choice: Choice) {
     println!("chosen: {}, {}", choice.device.feature(), choice.reason);
 }
 
+/// f32 values by name.
+type Inputs = Vec<(String, Vec<f32>)>;
+
 /// The model on its devices with all dimensions fixed, and made-up inputs of these sizes.
-fn open(path: &Path, args: &DevicesArgs) -> Result<(GraphDevices, Vec<(String, Vec<f32>)>), Failure> {
+fn open(path: &Path, args: &DevicesArgs) -> Result<(GraphDevices, Inputs), Failure> {
     let model = Model::open(path)?;
     job::check_dims(&model, &args.dims)?;
     let model = model.with_dims(args.dims.iter().cloned());
