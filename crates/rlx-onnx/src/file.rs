@@ -7,6 +7,7 @@ use bytes::Bytes;
 use prost::Message;
 use rlx_ir::files::map_file;
 use rlx_ir::{Error, ErrorKind};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 /// An ONNX model, decoded; its tensors still lie in the file's map.
@@ -84,6 +85,15 @@ impl OnnxFile {
     pub fn opset(&self, domain: &str) -> Option<i64> {
         let normal = |d: &str| if d == "ai.onnx" { String::new() } else { d.to_owned() };
         self.model.opset_import.iter().find(|o| normal(o.domain()) == normal(domain)).map(|o| o.version())
+    }
+
+    /// The names of the files beside the model that hold data of its initialisers, as the model gives them.
+    pub fn external_files(&self) -> Vec<String> {
+        let of = |t: &TensorProto| {
+            t.external_data.iter().find(|e| e.key() == "location").map(|e| e.value().to_owned())
+        };
+        let names: BTreeSet<String> = self.graph().initializer.iter().filter_map(of).collect();
+        names.into_iter().collect()
     }
 
     /// Reads one of its tensors; data in the file or beside it is shared, not copied.

@@ -30,7 +30,7 @@ fn main() -> Result<()> {
     let first = inputs(&dynamic, most)?;
     time(&mut dynamic, &first)?;
     let memory = |runner: &mut Runner, given: &[(String, ConstData)]| -> Result<MemoryInfo> {
-        Ok(runner.prepare(&named(given))?.0.memory())
+        Ok(runner.prepare(&named(given))?.compiled.memory())
     };
     let before = memory(&mut dynamic, &first)?;
     let mut ratios = Vec::new();
@@ -66,7 +66,7 @@ fn inputs(runner: &Runner, seq: usize) -> Result<Vec<(String, ConstData)>> {
         };
         (info.name, value.to_const())
     };
-    Ok(runner.model().inputs()?.into_iter().map(ones).collect())
+    Ok(runner.inputs()?.into_iter().map(ones).collect())
 }
 
 fn named(inputs: &[(String, ConstData)]) -> Vec<(&str, &ConstData)> {

@@ -26,7 +26,7 @@ pub mod verify;
 struct Readme;
 
 pub use model::Model;
-pub use runner::Runner;
+pub use runner::{Prepared, Runner};
 
 /// Everything most programs need: `use rlx::prelude::*;`.
 pub mod prelude {

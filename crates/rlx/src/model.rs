@@ -4,7 +4,7 @@
 //! the graph then holds for that value only; such imports are kept by value.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rlx_ir::{ConstData, Dim, Error, Result, Shape, sym};
@@ -27,6 +27,8 @@ const MOST_IMPORTS: usize = 8;
 #[derive(Debug)]
 pub struct Model {
     name: String,
+    /// Where the file was read from.
+    path: Option<PathBuf>,
     file: OnnxFile,
     dims: BTreeMap<String, usize>,
     /// Inputs whose values decided a shape in an earlier import.
@@ -42,13 +44,13 @@ impl Model {
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let name = path.file_stem().map_or_else(|| "model".to_string(), |s| s.to_string_lossy().into_owned());
-        Ok(Self::new(name, OnnxFile::open(path)?))
+        Ok(Model { path: Some(path.to_owned()), ..Self::new(name, OnnxFile::open(path)?) })
     }
 
     /// A model of a decoded file.
     pub fn new(name: impl Into<String>, file: OnnxFile) -> Self {
         let name = name.into();
-        Model { name, file, dims: BTreeMap::new(), deciding: Vec::new(), imports: Vec::new() }
+        Model { name, path: None, file, dims: BTreeMap::new(), deciding: Vec::new(), imports: Vec::new() }
     }
 
     /// Fixes named dimensions. Names that the model does not have are ignored.
@@ -61,6 +63,18 @@ impl Model {
     /// The name: the file's, without its ending.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// What tells this model from any other: its files as they are now (path, size, times, place on the disk) and its
+    /// fixed dimensions. `None` for a model that does not come from a file, or whose files cannot be looked at.
+    pub(crate) fn identity(&self) -> Option<Vec<String>> {
+        let path = self.path.as_ref()?;
+        let folder = path.parent().unwrap_or(Path::new("."));
+        let mut files = vec![path.clone()];
+        files.extend(self.file.external_files().into_iter().map(|name| folder.join(name)));
+        let mut parts = files.iter().map(|file| identity_of(file)).collect::<Option<Vec<_>>>()?;
+        parts.extend(self.dims.iter().map(|(name, value)| format!("{name:?}={value}")));
+        Some(parts)
     }
 
     /// What the model declares as its inputs (initialisers apart), with the fixed dimensions put in. An input
@@ -133,4 +147,20 @@ impl Model {
             }
         }
     }
+}
+
+/// A file as it is now: whatever is written to it changes this.
+fn identity_of(path: &Path) -> Option<String> {
+    let path = path.canonicalize().ok()?;
+    let metadata = std::fs::metadata(&path).ok()?;
+    let time = |t: std::time::SystemTime| t.duration_since(std::time::UNIX_EPOCH).map(|d| d.as_nanos()).ok();
+    let modified = time(metadata.modified().ok()?)?;
+    #[cfg(unix)]
+    let place = {
+        use std::os::unix::fs::MetadataExt;
+        (metadata.dev(), metadata.ino(), metadata.ctime(), metadata.ctime_nsec())
+    };
+    #[cfg(not(unix))]
+    let place = ();
+    Some(format!("{} {} {modified} {place:?}", path.display(), metadata.len()))
 }

@@ -1,73 +1,181 @@
 //! A [`Runner`]: a model on a device.
 
+mod cached;
+
 use std::path::Path;
 use std::sync::Arc;
 
 use rlx_ir::{ConstData, Error, ErrorKind, Result};
 use rlx_onnx::Imported;
-use rlx_runtime::{CompileOptions, CompiledGraph, Device, Session, TensorView};
+use rlx_runtime::{
+    AotCache, Artefact, CompileOptions, CompiledGraph, Device, NewArtefact, Session, TensorInfo, TensorView,
+};
 
 use crate::Model;
 
 /// Runs a model: imports and compiles it at first use, and again for each new value of an input that decides a
-/// shape.
+/// shape. An artefact of `rlx compile` is loaded, and needs neither.
 #[derive(Debug)]
 pub struct Runner {
-    model: Model,
+    source: Source,
     session: Session,
     options: CompileOptions,
-    compiled: Vec<(Arc<Imported>, CompiledGraph)>,
+    ready: Vec<Compiled>,
+    cache: Option<AotCache>,
+}
+
+/// Where the compiled graph comes from.
+#[derive(Debug)]
+enum Source {
+    Onnx(Box<Model>),
+    Artefact(Box<Artefact>),
+}
+
+#[derive(Debug)]
+struct Compiled {
+    /// What it was compiled from; `None` for an artefact.
+    of: Option<Arc<Imported>>,
+    graph: CompiledGraph,
+    outputs: Vec<String>,
+    /// Inputs for whose values alone an artefact holds.
+    decided: Vec<(String, ConstData)>,
+}
+
+/// A compiled graph with its weights set, and the model's names of its outputs.
+#[derive(Debug)]
+pub struct Prepared<'a> {
+    /// The graph.
+    pub compiled: &'a mut CompiledGraph,
+    /// The model's names of its outputs, in order.
+    pub outputs: &'a [String],
 }
 
 /// Compiled forms kept per model; the oldest goes first.
 const MOST_COMPILED: usize = 8;
 
 impl Runner {
-    /// A model file on the CPU, with default options.
+    /// A model file on the CPU, with default options: an ONNX model, or an artefact of `rlx compile`.
     ///
     /// # Errors
     /// A file that cannot be read or is no model.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
-        Ok(Self::new(Model::open(path)?, Session::try_new(Device::Cpu)?, CompileOptions::try_new()?))
+        let (path, session) = (path.as_ref(), Session::try_new(Device::Cpu)?);
+        if Artefact::is_artefact(path) {
+            return Self::from_artefact(Artefact::open(path)?, session);
+        }
+        Ok(Self::new(Model::open(path)?, session, CompileOptions::try_new()?))
     }
 
     /// A model on a session's device, compiled with `options`.
     pub fn new(model: Model, session: Session, options: CompileOptions) -> Self {
-        Runner { model, session, options, compiled: Vec::new() }
+        Runner { source: Source::Onnx(Box::new(model)), session, options, ready: Vec::new(), cache: None }
     }
 
-    /// The model.
-    pub fn model(&self) -> &Model {
-        &self.model
-    }
-
-    /// The model's import for these inputs, not compiled.
+    /// An artefact, loaded on the device it was compiled for.
     ///
     /// # Errors
-    /// As [`Model::import`].
-    pub fn import(&mut self, inputs: &[(&str, &ConstData)]) -> Result<Arc<Imported>> {
-        self.model.import(inputs)
+    /// As [`Session::load`].
+    pub fn from_artefact(artefact: Artefact, session: Session) -> Result<Self> {
+        let options =
+            CompileOptions { precision: artefact.target().precision.parse()?, ..CompileOptions::try_new()? };
+        let loaded = Compiled {
+            of: None,
+            graph: session.load(&artefact)?,
+            outputs: artefact.outputs()?,
+            decided: artefact.decided()?,
+        };
+        let source = Source::Artefact(Box::new(artefact));
+        Ok(Runner { source, session, options, ready: vec![loaded], cache: None })
     }
 
-    /// The model, imported and compiled for these inputs (their values matter only to models that decide
-    /// shapes by them), with its weights set; and the import it was compiled from.
+    /// The same runner with a cache of compiled models: a model whose files did not change since it was compiled with
+    /// these options on this machine is loaded from there, and one that is compiled is kept there. Models that decide
+    /// shapes by the values of inputs are not kept.
+    pub fn with_cache(self, cache: AotCache) -> Self {
+        Runner { cache: Some(cache), ..self }
+    }
+
+    /// The model's name.
+    pub fn name(&self) -> &str {
+        match &self.source {
+            Source::Onnx(model) => model.name(),
+            Source::Artefact(artefact) => artefact.name(),
+        }
+    }
+
+    /// What the model declares as its inputs.
+    ///
+    /// # Errors
+    /// As [`Model::inputs`].
+    pub fn inputs(&self) -> Result<Vec<TensorInfo>> {
+        match &self.source {
+            Source::Onnx(model) => model.inputs(),
+            Source::Artefact(_) => Ok(self.ready.iter().flat_map(|c| c.graph.inputs().to_vec()).collect()),
+        }
+    }
+
+    /// The artefact, where it runs one.
+    pub fn artefact(&self) -> Option<&Artefact> {
+        match &self.source {
+            Source::Onnx(_) => None,
+            Source::Artefact(artefact) => Some(artefact),
+        }
+    }
+
+    /// The model's import for these inputs, not compiled; of an artefact, the graph it was compiled from.
+    ///
+    /// # Errors
+    /// As [`Model::import`]; [`ErrorKind::Unsupported`] for a slim artefact, which does not have it.
+    pub fn import(&mut self, inputs: &[(&str, &ConstData)]) -> Result<Arc<Imported>> {
+        match &mut self.source {
+            Source::Onnx(model) => model.import(inputs),
+            Source::Artefact(artefact) => {
+                let Some(graph) = artefact.source()? else {
+                    let message = "a slim artefact does not hold the graph it was compiled from";
+                    return Err(Error::new(ErrorKind::Unsupported, message)
+                        .with_origin(artefact.path().display().to_string())
+                        .with_hint("compile the model without --slim"));
+                };
+                let specialised = artefact.decided()?.into_iter().map(|(name, _)| name).collect();
+                let (weights, outputs) = (artefact.weights()?, artefact.outputs()?);
+                Ok(Arc::new(Imported { graph, weights, outputs, specialised }))
+            }
+        }
+    }
+
+    /// The model, compiled for these inputs (their values matter only to models that decide shapes by them), with its
+    /// weights set.
     ///
     /// # Errors
     /// What importing and compiling report, or a weight that the file does not have.
-    pub fn prepare(&mut self, inputs: &[(&str, &ConstData)]) -> Result<(&mut CompiledGraph, Arc<Imported>)> {
-        let imported = self.model.import(inputs)?;
-        let at = match self.compiled.iter().position(|(of, _)| Arc::ptr_eq(of, &imported)) {
-            Some(at) => at,
-            None => {
-                let compiled = compile(&self.session, &self.options, &imported)?;
-                if self.compiled.len() == MOST_COMPILED {
-                    self.compiled.remove(0);
-                }
-                self.compiled.push((Arc::clone(&imported), compiled));
-                self.compiled.len() - 1
-            }
-        };
-        Ok((&mut self.compiled[at].1, imported))
+    pub fn prepare(&mut self, inputs: &[(&str, &ConstData)]) -> Result<Prepared<'_>> {
+        let at = self.find_or_compile(inputs)?;
+        let Compiled { graph, outputs, .. } = &mut self.ready[at];
+        Ok(Prepared { compiled: graph, outputs })
+    }
+
+    fn find_or_compile(&mut self, inputs: &[(&str, &ConstData)]) -> Result<usize> {
+        if let Some(at) = self.ready.iter().position(|c| c.of.is_none()) {
+            check_decided(&self.ready[at].decided, inputs)?;
+            return Ok(at);
+        }
+        if let Some(cached) = self.from_cache() {
+            self.ready.push(cached);
+            return Ok(self.ready.len() - 1);
+        }
+        let imported = self.import(inputs)?;
+        let same = |c: &Compiled| c.of.as_ref().is_some_and(|of| Arc::ptr_eq(of, &imported));
+        if let Some(at) = self.ready.iter().position(same) {
+            return Ok(at);
+        }
+        let mut graph = compile(&self.session, &self.options, &imported)?;
+        self.to_cache(&imported, &mut graph)?;
+        if self.ready.len() == MOST_COMPILED {
+            self.ready.remove(0);
+        }
+        let outputs = imported.outputs.clone();
+        self.ready.push(Compiled { of: Some(imported), graph, outputs, decided: Vec::new() });
+        Ok(self.ready.len() - 1)
     }
 
     /// Runs on named inputs; gives the outputs with the model's names for them.
@@ -75,9 +183,42 @@ impl Runner {
     /// # Errors
     /// As [`Runner::prepare`], or what the run reports.
     pub fn run(&mut self, inputs: &[(&str, &ConstData)]) -> Result<Vec<(String, ConstData)>> {
-        let (compiled, imported) = self.prepare(inputs)?;
-        let outputs = compiled.try_run_tensors(&views(inputs))?;
-        Ok(imported.outputs.iter().cloned().zip(outputs).collect())
+        let Prepared { compiled, outputs } = self.prepare(inputs)?;
+        let results = compiled.try_run_tensors(&views(inputs))?;
+        Ok(outputs.iter().cloned().zip(results).collect())
+    }
+
+    /// Writes the model, compiled for these inputs, to an artefact at `path`. A slim one holds only what running needs:
+    /// it is smaller, and cannot be compared with the oracle. Gives the artefact.
+    ///
+    /// # Errors
+    /// As [`Runner::prepare`] and [`Session::save`]; [`ErrorKind::Unsupported`] for a runner of an artefact.
+    pub fn compile_to(
+        &mut self,
+        path: impl AsRef<Path>,
+        inputs: &[(&str, &ConstData)],
+        slim: bool,
+    ) -> Result<Artefact> {
+        if let Source::Artefact(artefact) = &self.source {
+            let message = format!("{} is compiled already", artefact.path().display());
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
+        let imported = self.import(inputs)?;
+        let at = self.find_or_compile(inputs)?;
+        let decided = |name: &String| {
+            let given = inputs.iter().find(|(given, _)| given == name);
+            given.map(|&(_, value)| (name.clone(), value.clone()))
+        };
+        let new = NewArtefact {
+            name: self.name().to_owned(),
+            weights: &imported.weights,
+            options: self.options.clone(),
+            outputs: imported.outputs.clone(),
+            decided: imported.specialised.iter().filter_map(decided).collect(),
+            source: (!slim).then_some(&imported.graph),
+        };
+        self.session.save(path.as_ref(), &mut self.ready[at].graph, new)?;
+        Artefact::open(path)
     }
 }
 
@@ -99,4 +240,20 @@ fn compile(session: &Session, options: &CompileOptions, imported: &Imported) -> 
         Some(name) => Err(Error::new(ErrorKind::Binding, format!("the model has no weight \"{name}\""))),
         None => Ok(compiled),
     }
+}
+
+/// Whether the inputs have the values for which alone an artefact holds.
+fn check_decided(decided: &[(String, ConstData)], inputs: &[(&str, &ConstData)]) -> Result<()> {
+    for (name, value) in decided {
+        let given = inputs.iter().find(|(given, _)| given == name).map(|&(_, data)| data);
+        if given != Some(value) {
+            let message = format!(
+                "the artefact was compiled for one value of input \"{name}\", which decides shapes; this is another"
+            );
+            return Err(
+                Error::new(ErrorKind::Binding, message).with_hint("compile the model with this value")
+            );
+        }
+    }
+    Ok(())
 }

@@ -8,6 +8,8 @@
 //! In a shorter type, values may leave its range. The first op whose result is infinite or NaN where the reference is
 //! finite is looked for in the same way, and named even where small errors made another node diverge before.
 
+mod stored;
+
 use std::sync::Arc;
 
 use rlx_ir::oracle::{self, Bindings};
@@ -16,6 +18,8 @@ use rlx_runtime::{CompileOptions, CompiledGraph, Numerics, Precision, Session};
 
 use crate::compare::{Difference, Tolerance, compare};
 use crate::runner::views;
+
+pub use stored::verify_compiled;
 
 /// The first value at which a device leaves the oracle.
 #[derive(Debug, Clone, PartialEq)]
@@ -86,22 +90,7 @@ pub fn verify(
     progress: &mut dyn FnMut(&str),
 ) -> Result<Verification> {
     let run = Run { session, options, case, tolerance };
-    let values = match reference {
-        Reference::Oracle => {
-            progress("running the oracle");
-            oracle::evaluate_all(case.graph, &bindings(case)?, &case.graph.outputs)?
-        }
-        Reference::Device(trusted) => {
-            progress("running the trusted device");
-            let options = CompileOptions {
-                precision: Precision::F32,
-                policy: None,
-                numerics: Numerics::Strict,
-                ..options.clone()
-            };
-            Run { session: trusted, options: &options, case, tolerance }.every_value()?
-        }
-    };
+    let values = reference_values(reference, options, case, tolerance, progress)?;
     progress("running the device");
     let (compiled, got) = run.device(case.graph)?;
     let want = |id: NodeId| result(&values, id);
@@ -128,6 +117,32 @@ pub fn verify(
         values: survivors.len(),
         tolerance,
     })
+}
+
+/// What the reference computes for every node.
+fn reference_values(
+    reference: Reference<'_>,
+    options: &CompileOptions,
+    case: Case<'_>,
+    tolerance: Tolerance,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Vec<Option<Vec<Value>>>> {
+    match reference {
+        Reference::Oracle => {
+            progress("running the oracle");
+            oracle::evaluate_all(case.graph, &bindings(case)?, &case.graph.outputs)
+        }
+        Reference::Device(trusted) => {
+            progress("running the trusted device");
+            let options = CompileOptions {
+                precision: Precision::F32,
+                policy: None,
+                numerics: Numerics::Strict,
+                ..options.clone()
+            };
+            Run { session: trusted, options: &options, case, tolerance }.every_value()
+        }
+    }
 }
 
 type Values = [Option<Vec<Value>>];

@@ -74,9 +74,17 @@ impl AotCache {
         AotCache { root: root.into(), limit: Self::DEFAULT_LIMIT }
     }
 
-    /// The user's cache: the folder `aot` in `RLX_CACHE_DIR`, or in the folder `rlx` of the user's cache folder.
-    pub fn from_env() -> Self {
-        Self::new(cache_dir().join("aot"))
+    /// The user's cache: the folder `aot` in `RLX_CACHE_DIR`, or in the folder `rlx` of the user's cache folder; with
+    /// at most `RLX_CACHE_LIMIT` bytes (`800M`, `8G`).
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] for a limit that is no size.
+    pub fn from_env() -> rlx_ir::Result<Self> {
+        let cache = Self::new(cache_dir().join("aot"));
+        match std::env::var("RLX_CACHE_LIMIT") {
+            Ok(text) if !text.trim().is_empty() => Ok(cache.with_limit(parse_size(text.trim())?)),
+            _ => Ok(cache),
+        }
     }
 
     /// The same cache with at most this many bytes, of which the entry written last may take more.
@@ -375,6 +383,23 @@ fn with_bindings(mut compiled: CompiledGraph, options: &CompileOptions) -> Resul
     Ok(compiled)
 }
 
+/// Bytes as people write them: a number, perhaps with K, M, G or T for powers of 1024.
+fn parse_size(text: &str) -> rlx_ir::Result<u64> {
+    let shift = match text.chars().last().map(|c| c.to_ascii_uppercase()) {
+        Some('K') => 10,
+        Some('M') => 20,
+        Some('G') => 30,
+        Some('T') => 40,
+        _ => 0,
+    };
+    let digits = if shift == 0 { text } else { &text[..text.len() - 1] };
+    let bytes = digits.trim_end().parse::<u64>().ok().and_then(|n| n.checked_mul(1 << shift));
+    bytes.ok_or_else(|| {
+        let message = format!("RLX_CACHE_LIMIT: {text:?} is no size; write bytes, or 800M, 8G");
+        Error::new(ErrorKind::Config, message)
+    })
+}
+
 fn model_digest(parts: &[&str], target: &ArtefactTarget) -> Digest {
     parts.iter().fold(Key::new("model", target), |key, part| key.part(part.as_bytes())).digest()
 }
@@ -382,4 +407,21 @@ fn model_digest(parts: &[&str], target: &ArtefactTarget) -> Digest {
 /// Says that an entry is not used.
 fn warn(path: &Path, e: &Error) {
     tracing::warn!(path = %path.display(), error = %e, "a cache entry is not used; compiling anew");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_read_as_people_write_them() {
+        for (text, bytes) in
+            [("0", 0), ("4096", 4096), ("800M", 800 << 20), ("8g", 8 << 30), ("2 T", 2 << 40)]
+        {
+            assert_eq!(parse_size(text).unwrap(), bytes, "{text}");
+        }
+        for text in ["", "G", "-1", "8GB", "1.5G", "99999999999T", "é"] {
+            assert_eq!(parse_size(text).unwrap_err().kind(), ErrorKind::Config, "{text}");
+        }
+    }
 }

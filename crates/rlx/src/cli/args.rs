@@ -16,7 +16,8 @@ Environment:
   RLX_CPU_ISA          forces an instruction set of the CPU: portable, avx2, avx512, neon
   RLX_KERNEL_DISPATCH  native (default), common (decompose wherever possible), force-native
   RLX_DISPATCH_REPORT  1 prints how each op kind is computed whenever a model is compiled
-  RLX_CACHE_DIR        where calibrations, verdicts, test data and made files are kept
+  RLX_CACHE_DIR        where compiled models, calibrations, verdicts, test data and made files are kept
+  RLX_CACHE_LIMIT      how large the cache of compiled models grows, as in 8G (default: 16G)
 
 Exit codes: 0 done, 1 the job failed, 2 the arguments make no sense.";
 
@@ -24,6 +25,7 @@ const EXAMPLES: &str = "\
 Examples:
   rlx run models/digits/digits.onnx models/digits/samples/*.png --labels models/digits/labels.txt
   rlx run bert.onnx --inputs sentence.npz --outputs hidden.npz
+  rlx compile model.onnx -o model.rlx
   rlx inspect model.onnx --dim batch=1
   rlx verify model.onnx --input x=random --dim batch=2
   rlx bench model.onnx --dim batch=1 --dim seq=128 --threads 2 --json
@@ -47,6 +49,9 @@ pub enum Command {
     /// Run a model on inputs and print or store what comes out
     #[command(after_help = RUN_EXAMPLES)]
     Run(RunArgs),
+    /// Compile a model to a file that run, bench, inspect and verify start from at once
+    #[command(after_help = COMPILE_EXAMPLES)]
+    Compile(CompileArgs),
     /// Show what a model takes, gives, contains and costs, and what the compiler makes of it
     #[command(after_help = INSPECT_EXAMPLES)]
     Inspect(InspectArgs),
@@ -56,6 +61,9 @@ pub enum Command {
     /// Measure how long a model takes
     #[command(after_help = BENCH_EXAMPLES)]
     Bench(BenchArgs),
+    /// List, check or remove the compiled models that --cache keeps
+    #[command(after_help = CACHE_EXAMPLES)]
+    Cache(CacheArgs),
     /// List the devices and why some cannot be used; for a model, how long each would take and which is chosen
     #[command(after_help = DEVICES_EXAMPLES)]
     Devices(DevicesArgs),
@@ -71,6 +79,21 @@ Examples:
     rlx run bert.onnx --input input_ids=ids.npy --input attention_mask='mask.json'
   See that it runs at all:
     rlx run model.onnx --input x=random --dim batch=1";
+
+const COMPILE_EXAMPLES: &str = "\
+Examples:
+  rlx compile model.onnx -o model.rlx
+  rlx run model.rlx --inputs sentence.npz
+  rlx compile bert.onnx -o bert.rlx --dim batch=1 --slim
+The file is for this device, instruction set, driver and version of RLX; elsewhere it is refused.";
+
+const CACHE_EXAMPLES: &str = "\
+Examples:
+  rlx run model.onnx --cache --inputs x.npz     compiled at the first run, loaded at the next
+  rlx cache ls
+  rlx cache verify
+  rlx cache rm model
+  rlx cache rm --all";
 
 const INSPECT_EXAMPLES: &str = "\
 Examples:
@@ -103,7 +126,7 @@ The choice follows RLX_DEVICE, RLX_DEVICES, RLX_DENY_DEVICES, RLX_PREFER_DEVICES
 /// The model and how to run it.
 #[derive(Debug, Clone, Args)]
 pub struct Common {
-    /// The model: an ONNX file
+    /// The model: an ONNX file, or a compiled one (.rlx)
     pub model: PathBuf,
     /// The device to run on
     #[arg(long, env = "RLX_DEVICE", default_value = "cpu", value_parser = device)]
@@ -138,6 +161,9 @@ pub struct RunArgs {
     /// The model and how to run it.
     #[command(flatten)]
     pub common: Common,
+    /// Load the compiled model from the user's cache, or compile it and keep it there
+    #[arg(long)]
+    pub cache: bool,
     /// Files for the first input that is not given otherwise; several run as one batch
     pub files: Vec<PathBuf>,
     /// Write all outputs to a NumPy archive
@@ -149,6 +175,49 @@ pub struct RunArgs {
     /// How many classes to print for each item
     #[arg(long, value_name = "K", default_value_t = 1)]
     pub top: usize,
+}
+
+/// `rlx compile`.
+#[derive(Debug, Clone, Args)]
+pub struct CompileArgs {
+    /// The model and how to compile it; inputs matter only to models whose shapes their values decide.
+    #[command(flatten)]
+    pub common: Common,
+    /// Where to write the compiled model
+    #[arg(short, long, value_name = "FILE.rlx")]
+    pub output: PathBuf,
+    /// Leave out what only `verify` needs: the graph as it was, and weights that packed ones stand for
+    #[arg(long)]
+    pub slim: bool,
+}
+
+/// `rlx cache`.
+#[derive(Debug, Clone, Args)]
+pub struct CacheArgs {
+    /// What to do with it.
+    #[command(subcommand)]
+    pub command: CacheCommand,
+}
+
+/// What can be done with the cache.
+#[derive(Debug, Clone, Subcommand)]
+pub enum CacheCommand {
+    /// List what is kept, the last used first
+    Ls,
+    /// Remove entries by name, or by the start of their key
+    Rm {
+        /// The entries
+        #[arg(required_unless_present = "all")]
+        names: Vec<String>,
+        /// Remove everything
+        #[arg(long, conflicts_with = "names")]
+        all: bool,
+    },
+    /// Check every byte of all entries, or of these; exit code 1 when one is damaged
+    Verify {
+        /// The entries
+        names: Vec<String>,
+    },
 }
 
 /// `rlx inspect`.
@@ -201,6 +270,9 @@ pub struct BenchArgs {
     /// The model and how to run it.
     #[command(flatten)]
     pub common: Common,
+    /// Load the compiled model from the user's cache, or compile it and keep it there
+    #[arg(long)]
+    pub cache: bool,
     /// How many runs to time
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
     pub runs: u32,

@@ -15,13 +15,13 @@ use super::{inputs, print};
 
 /// Times a model.
 pub fn bench(args: &BenchArgs, json: bool) -> Result<ExitCode, Failure> {
-    let mut job = job::open(&args.common)?;
+    let mut job = job::open(&args.common)?.caching(args.cache)?;
     let inputs = inputs::gather(&args.common, &job.declared, true)?;
     let given = borrowed(&inputs);
     let progress = Progress::start("compiling", json);
-    let (model, load) = (job.runner.model().name().to_owned(), job.load);
+    let (model, load) = (job.runner.name().to_owned(), job.load);
     let start = Instant::now();
-    let (compiled, imported) = job.runner.prepare(&given)?;
+    let compiled = job.runner.prepare(&given)?.compiled;
     let compile = start.elapsed();
     let views: Vec<TensorView<'_>> = inputs
         .iter()
@@ -44,15 +44,20 @@ pub fn bench(args: &BenchArgs, json: bool) -> Result<ExitCode, Failure> {
     // The smallest time that this part of all runs do not exceed.
     let quantile =
         |part: f64| print::ms(times[((times.len() as f64 * part).ceil() as usize).clamp(1, times.len()) - 1]);
-    let flops = flops(&imported, &inputs)?;
-    let memory = compiled.memory();
-    let precision = compiled.dispatch_report().precision.as_ref();
+    let (memory, precision) = (compiled.memory(), compiled.precision());
+    let asked = compiled.dispatch_report().precision.clone();
+    let flops = match job.runner.import(&given) {
+        Ok(imported) => Some(flops(&imported, &inputs)?),
+        // A slim artefact does not say what it was compiled from.
+        Err(e) if job.runner.artefact().is_some() && e.kind() == ErrorKind::Unsupported => None,
+        Err(e) => return Err(e.into()),
+    };
     let report = json!({
         "model": model,
         "device": args.common.device.feature(),
-        "precision": compiled.precision().to_string(),
-        "requested_precision": precision.map(|p| p.requested.as_str()),
-        "products": precision.and_then(|p| p.products.as_deref()),
+        "precision": precision.to_string(),
+        "requested_precision": asked.as_ref().map(|p| p.requested.as_str()),
+        "products": asked.as_ref().and_then(|p| p.products.as_deref()),
         "threads": job.session.threads(),
         "runs": args.runs,
         "min_ms": quantile(0.0),
@@ -65,7 +70,7 @@ pub fn bench(args: &BenchArgs, json: bool) -> Result<ExitCode, Failure> {
         "weight_bytes": memory.weight_bytes,
         "arena_bytes": memory.arena_bytes,
         "flops": flops,
-        "gflops": flops / (quantile(0.0) * 1e6),
+        "gflops": flops.map(|flops| flops / (quantile(0.0) * 1e6)),
     });
     if json {
         println!("{report}");
@@ -94,13 +99,9 @@ fn print_text(report: &Json) {
         let bytes = report[name].as_u64().map_or_else(|| "unknown".to_owned(), |n| print::bytes(n as usize));
         println!("  {name:<16} {bytes}");
     }
-    let flops = number("flops").unwrap_or(0.0);
-    println!(
-        "  {:<16} {}FLOP, {:.2} GFLOP/s at best",
-        "arithmetic",
-        print::scaled(flops),
-        number("gflops").unwrap_or(0.0)
-    );
+    if let (Some(flops), Some(rate)) = (number("flops"), number("gflops")) {
+        println!("  {:<16} {}FLOP, {rate:.2} GFLOP/s at best", "arithmetic", print::scaled(flops));
+    }
 }
 
 /// Arithmetic operations of one run on these inputs.

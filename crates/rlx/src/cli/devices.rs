@@ -206,7 +206,7 @@ type Inputs = Vec<(String, Vec<f32>)>;
 /// The model on its devices with all dimensions fixed, and made-up inputs of these sizes.
 fn open(path: &Path, args: &DevicesArgs) -> Result<(GraphDevices, Inputs), Failure> {
     let model = Model::open(path)?;
-    job::check_dims(&model, &args.dims)?;
+    job::check_dims(&model.inputs()?, &args.dims)?;
     let model = model.with_dims(args.dims.iter().cloned());
     let open = typical_sizes(&model)?;
     let mut model = model.with_dims(open);

@@ -4,18 +4,19 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::process::ExitCode;
 
+use rlx::Prepared;
 use rlx_ir::cost::graph_cost;
-use rlx_ir::{Error, ErrorKind, Graph, LirModule, Op};
+use rlx_ir::{ConstData, Error, ErrorKind, Graph, LirModule, Op};
 use rlx_onnx::Imported;
 use rlx_opt::pipeline::PASSES;
 use rlx_opt::{PassRecord, PrecisionReport};
-use rlx_runtime::{KernelDispatchReport, dispatch_report_for_device_with_options, stages};
+use rlx_runtime::{KernelDispatchReport, TensorInfo, dispatch_report_for_device_with_options, stages};
 use serde_json::{Value as Json, json};
 
 use super::args::InspectArgs;
 use super::failure::Failure;
-use super::job::{self, Progress, borrowed};
-use super::{inputs, print};
+use super::job::{self, Job, Progress, borrowed};
+use super::{compile, inputs, print};
 
 /// What is known of a model.
 struct Facts {
@@ -34,6 +35,8 @@ struct Facts {
     /// Why it could not be compiled.
     fault: Option<String>,
     passes: Vec<PassRecord>,
+    /// What an artefact says of itself.
+    artefact: Option<Json>,
 }
 
 /// What is known of a compiled module.
@@ -61,6 +64,15 @@ pub fn inspect(args: &InspectArgs, json: bool) -> Result<ExitCode, Failure> {
     let range = args.passes.as_deref().map(range).transpose()?;
     let mut job = job::open(&args.common)?;
     let given = inputs::gather(&args.common, &job.declared, false)?;
+    if job.runner.artefact().is_some() {
+        let facts = artefact_facts(&mut job, &borrowed(&given), range.is_some())?;
+        if json {
+            facts.print_json()
+        } else {
+            facts.print_text()
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
     let progress = Progress::start("compiling", json);
     let imported = job.runner.import(&borrowed(&given))?;
     let graph = &imported.graph;
@@ -74,7 +86,7 @@ pub fn inspect(args: &InspectArgs, json: bool) -> Result<ExitCode, Failure> {
     };
     drop(progress);
     let facts = Facts {
-        model: job.runner.model().name().to_owned(),
+        model: job.runner.name().to_owned(),
         device: args.common.device.feature(),
         inputs: graph.inputs().map(|n| (input_name(&n.op), n.shape.to_string())).collect(),
         outputs: outputs(&imported),
@@ -86,6 +98,7 @@ pub fn inspect(args: &InspectArgs, json: bool) -> Result<ExitCode, Failure> {
         report: compiled.as_ref().map_or(report, |result| result.report.clone()),
         fault,
         passes: compiled.map_or_else(Vec::new, |result| chosen(result.passes, range)),
+        artefact: None,
     };
     if json {
         facts.print_json()
@@ -93,6 +106,38 @@ pub fn inspect(args: &InspectArgs, json: bool) -> Result<ExitCode, Failure> {
         facts.print_text()
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What is known of an artefact: nothing is compiled.
+fn artefact_facts(job: &mut Job, given: &[(&str, &ConstData)], passes: bool) -> Result<Facts, Failure> {
+    if passes {
+        let message = "an artefact went through all passes already; inspect the model it was compiled from";
+        return Err(Failure::Usage(message.to_owned()));
+    }
+    let (about, device) = match job.runner.artefact() {
+        Some(artefact) => (Some(compile::artefact_json(artefact)), job.session.device().feature()),
+        None => (None, job.session.device().feature()),
+    };
+    let model = job.runner.name().to_owned();
+    let Prepared { compiled, outputs } = job.runner.prepare(given)?;
+    let shape = |info: &TensorInfo| info.shape.to_string();
+    let graph = &compiled.lir().graph;
+    let bytes = compiled.params().iter().filter_map(|p| p.shape.size_bytes()).sum();
+    Ok(Facts {
+        model,
+        device,
+        inputs: compiled.inputs().iter().map(|i| (i.name.clone(), shape(i))).collect(),
+        outputs: outputs.iter().cloned().zip(compiled.outputs().iter().map(shape)).collect(),
+        ops: op_counts(graph),
+        flops: graph.nodes().iter().all(|n| n.shape.is_static()).then(|| graph_cost(graph).flops),
+        parameter_bytes: bytes,
+        parameters: compiled.params().iter().filter_map(|p| p.shape.num_elements()).sum(),
+        module: Some(Module::of(compiled.lir())),
+        report: compiled.dispatch_report().clone(),
+        fault: None,
+        passes: Vec::new(),
+        artefact: about,
+    })
 }
 
 fn outputs(imported: &Imported) -> Vec<(String, String)> {
@@ -154,6 +199,15 @@ fn chosen(passes: Vec<PassRecord>, range: Option<RangeInclusive<usize>>) -> Vec<
 impl Facts {
     fn print_text(&self) {
         println!("{} on {}", self.model, self.device);
+        if let Some(artefact) = &self.artefact {
+            println!("\ncompiled");
+            for name in ["machine", "version", "precision"] {
+                println!("  {name:<24} {}", artefact[name].as_str().unwrap_or_default());
+            }
+            for name in ["bytes", "module_bytes", "parameter_bytes", "prepared_bytes"] {
+                println!("  {name:<24} {}", print::bytes(artefact[name].as_u64().unwrap_or(0) as usize));
+            }
+        }
         for (title, list) in [("inputs", &self.inputs), ("outputs", &self.outputs)] {
             println!("\n{title}");
             list.iter().for_each(|(name, shape)| println!("  {name:<24} {shape}"));
@@ -179,7 +233,9 @@ impl Facts {
         if let Some(fault) = &self.fault {
             println!("{fault}");
         }
-        println!("\npasses");
+        if !self.passes.is_empty() {
+            println!("\npasses");
+        }
         for pass in &self.passes {
             let (before, after) = pass.nodes;
             println!("  {:<24} {before:>6} → {after:<6} nodes {:>8.2} ms", pass.name, print::ms(pass.time));
@@ -221,6 +277,7 @@ impl Facts {
                 "largest_live_set_bytes": module.and_then(|m| m.largest_live_set),
                 "steps": module.map(|m| m.steps), "init_steps": module.map(|m| m.init_steps),
                 "dispatch": dispatch, "precision": precision, "compile_ready": self.fault.is_none(), "fault": self.fault, "passes": passes,
+                "artefact": self.artefact,
             })
         );
     }

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
 use rlx::{Model, Runner};
-use rlx_ir::{ConstData, Dim, Result, sym};
-use rlx_runtime::{CompileOptions, Session, TensorInfo, nearest};
+use rlx_ir::{ConstData, Dim, DimBinding, Result, sym};
+use rlx_runtime::{AotCache, Artefact, CompileOptions, Precision, Session, TensorInfo, nearest};
 
-use super::args::Common;
+use super::args::{Common, NumericsArg};
 use super::failure::Failure;
 
 /// A model opened for a device.
@@ -25,16 +25,26 @@ pub struct Job {
     pub load: Duration,
 }
 
+impl Job {
+    /// The same job with the user's cache of compiled models, where that is asked for.
+    pub fn caching(self, asked: bool) -> Result<Job, Failure> {
+        Ok(match asked {
+            true => Job { runner: self.runner.with_cache(AotCache::from_env()?), ..self },
+            false => self,
+        })
+    }
+}
+
 /// Opens the model.
 pub fn open(common: &Common) -> Result<Job, Failure> {
     let start = Instant::now();
-    let plain = Model::open(&common.model)?;
-    check_dims(&plain, &common.dims)?;
-    let model = plain.with_dims(common.dims.iter().cloned());
-    let mut session = Session::try_new_with_precision(common.device, common.precision)?;
-    if let Some(threads) = common.threads {
-        session = session.try_with_threads(usize::from(threads))?;
+    if Artefact::is_artefact(&common.model) {
+        return open_artefact(common, start);
     }
+    let plain = Model::open(&common.model)?;
+    check_dims(&plain.inputs()?, &common.dims)?;
+    let model = plain.with_dims(common.dims.iter().cloned());
+    let session = session(common)?;
     let options = CompileOptions {
         precision: common.precision,
         policy: common.policy.clone(),
@@ -46,10 +56,44 @@ pub fn open(common: &Common) -> Result<Job, Failure> {
     Ok(Job { runner, session, options, declared, load: start.elapsed() })
 }
 
+/// The device that was asked for.
+fn session(common: &Common) -> Result<Session> {
+    let session = Session::try_new_with_precision(common.device, common.precision)?;
+    match common.threads {
+        Some(threads) => session.try_with_threads(usize::from(threads)),
+        None => Ok(session),
+    }
+}
+
+/// Loads an artefact. How it computes was decided when it was compiled; dimensions that are open can be given, so that
+/// inputs can be made up.
+fn open_artefact(common: &Common, start: Instant) -> Result<Job, Failure> {
+    let artefact = Artefact::open(&common.model)?;
+    let compiled_in = artefact.target().precision.clone();
+    if common.precision != Precision::F32 && common.precision.to_string() != compiled_in {
+        return Err(Failure::Usage(format!("the model was compiled in {compiled_in}; compile it anew")));
+    }
+    if matches!(common.numerics, NumericsArg::Strict) {
+        return Err(Failure::Usage("numerics are decided by rlx compile".to_owned()));
+    }
+    let session = session(common)?;
+    let options = CompileOptions { precision: compiled_in.parse()?, ..CompileOptions::try_new()? };
+    let runner = Runner::from_artefact(artefact, session.clone())?;
+    let open = runner.inputs()?;
+    check_dims(&open, &common.dims)?;
+    let mut dims = DimBinding::new();
+    for (name, value) in &common.dims {
+        dims.set(sym::named(name), *value);
+    }
+    let bound = |info: TensorInfo| TensorInfo { shape: info.shape.bind(&dims), ..info };
+    let declared = open.into_iter().map(bound).collect();
+    Ok(Job { runner, session, options, declared, load: start.elapsed() })
+}
+
 /// A dimension that the model does not have is a slip of the pen.
-pub fn check_dims(model: &Model, dims: &[(String, usize)]) -> Result<(), Failure> {
+pub fn check_dims(inputs: &[TensorInfo], dims: &[(String, usize)]) -> Result<(), Failure> {
     let mut known: Vec<String> = Vec::new();
-    for info in model.inputs()? {
+    for info in inputs {
         for dim in info.shape.dims() {
             if let Dim::Dynamic(symbol) = *dim {
                 known.push(sym::name(symbol));

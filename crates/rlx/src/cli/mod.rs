@@ -2,6 +2,8 @@
 
 mod args;
 mod bench;
+mod cache;
+mod compile;
 mod devices;
 mod failure;
 mod inputs;
@@ -34,6 +36,8 @@ pub fn main() -> ExitCode {
 fn dispatch(cli: &Cli) -> Result<ExitCode, Failure> {
     match &cli.command {
         Command::Run(args) => run::run(args, cli.json),
+        Command::Compile(args) => compile::compile(args, cli.json),
+        Command::Cache(args) => cache::cache(args, cli.json),
         Command::Inspect(args) => inspect::inspect(args, cli.json),
         Command::Verify(args) => verify::verify(args, cli.json),
         Command::Bench(args) => bench::bench(args, cli.json),

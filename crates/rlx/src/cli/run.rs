@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use rlx::Prepared;
 use rlx_ir::{ConstData, DType, Error, ErrorKind, Result, Value};
 use rlx_runtime::{CompiledGraph, Precision, TensorView};
 use serde_json::{Value as Json, json};
@@ -26,7 +27,7 @@ struct Outcome {
 
 /// Runs a model.
 pub fn run(args: &RunArgs, json: bool) -> Result<ExitCode, Failure> {
-    let mut job = job::open(&args.common)?;
+    let mut job = job::open(&args.common)?.caching(args.cache)?;
     let mut inputs = inputs::gather(&args.common, &job.declared, false)?;
     if !args.files.is_empty() {
         inputs::batch(&args.files, &job.declared, &mut inputs)?;
@@ -34,9 +35,9 @@ pub fn run(args: &RunArgs, json: bool) -> Result<ExitCode, Failure> {
     let labels = args.labels.as_deref().map(read_labels).transpose()?;
     let progress = Progress::start("compiling", json);
     let given = borrowed(&inputs);
-    let (compiled, imported) = job.runner.prepare(&given)?;
+    let Prepared { compiled, outputs } = job.runner.prepare(&given)?;
     progress.say("running");
-    let outcome = execute(compiled, &imported.outputs, &given)?;
+    let outcome = execute(compiled, outputs, &given)?;
     drop(progress);
     if let Some(path) = &args.outputs {
         write_outputs(path, &outcome.outputs)?;
@@ -45,7 +46,7 @@ pub fn run(args: &RunArgs, json: bool) -> Result<ExitCode, Failure> {
         Some(labels) => Some(classify(&outcome.outputs, labels, args.top)?),
         None => None,
     };
-    let report = Report { args, model: job.runner.model().name(), outcome: &outcome, classes };
+    let report = Report { args, model: job.runner.name(), outcome: &outcome, classes };
     if json {
         report.print_json()
     } else {

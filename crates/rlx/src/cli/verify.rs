@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use rlx::compare::Tolerance;
-use rlx::verify::{Divergence, Reference, Verification, verify_imported};
+use rlx::verify::{Case, Divergence, Reference, Verification, verify_compiled, verify_imported};
 use rlx_runtime::{Precision, PrecisionPolicy, Session};
 use serde_json::{Value as Json, json};
 
@@ -18,13 +18,23 @@ pub fn verify(args: &VerifyArgs, json: bool) -> Result<ExitCode, Failure> {
     let inputs = inputs::gather(&args.common, &job.declared, true)?;
     let given = borrowed(&inputs);
     let progress = Progress::start("importing", json);
-    let (_, imported) = job.runner.prepare(&given)?;
-    let tolerance = tolerance(args);
+    if let Some(artefact) = job.runner.artefact() {
+        progress.say("checking the file");
+        artefact.verify()?;
+    }
+    let imported = job.runner.import(&given)?;
+    let tolerance = tolerance(args, job.options.precision);
     let mut say = |message: &str| progress.say(message);
     let trusted = args.against.map(Session::try_new).transpose()?;
     let reference = trusted.as_ref().map_or(Reference::Oracle, Reference::Device);
-    let found =
-        verify_imported(&job.session, reference, &job.options, &imported, &given, tolerance, &mut say)?;
+    let (session, options) = (&job.session, &job.options);
+    let found = if job.runner.artefact().is_some() {
+        let case = Case { graph: &imported.graph, weights: &imported.weights, inputs: &given };
+        let compiled = job.runner.prepare(&given)?.compiled;
+        verify_compiled(compiled, session, reference, options, case, tolerance, &mut say)?
+    } else {
+        verify_imported(session, reference, options, &imported, &given, tolerance, &mut say)?
+    };
     drop(progress);
     if json {
         println!("{}", to_json(&found));
@@ -34,12 +44,12 @@ pub fn verify(args: &VerifyArgs, json: bool) -> Result<ExitCode, Failure> {
     Ok(if found.ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn tolerance(args: &VerifyArgs) -> Tolerance {
+fn tolerance(args: &VerifyArgs, precision: Precision) -> Tolerance {
     let shortest = match args.common.policy {
         Some(PrecisionPolicy::AlwaysF32) => Precision::F32,
         Some(PrecisionPolicy::AutoMixedBf16) => Precision::BF16,
         Some(_) => Precision::F16,
-        None => args.common.precision,
+        None => precision,
     };
     let usual = match shortest {
         Precision::F32 => Tolerance::default(),

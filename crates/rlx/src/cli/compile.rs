@@ -1,0 +1,52 @@
+//! `rlx compile`: a model to a file that needs neither importer nor optimiser.
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use serde_json::{Value as Json, json};
+
+use super::args::CompileArgs;
+use super::failure::Failure;
+use super::job::{self, Progress, borrowed};
+use super::{inputs, print};
+use rlx_runtime::Artefact;
+
+/// Compiles a model.
+pub fn compile(args: &CompileArgs, json: bool) -> Result<ExitCode, Failure> {
+    let mut job = job::open(&args.common)?;
+    let given = inputs::gather(&args.common, &job.declared, false)?;
+    let progress = Progress::start("compiling", json);
+    let start = Instant::now();
+    let artefact = job.runner.compile_to(&args.output, &borrowed(&given), args.slim)?;
+    let time = print::ms(start.elapsed());
+    drop(progress);
+    if json {
+        let mut report = artefact_json(&artefact);
+        report["compile_ms"] = time.into();
+        println!("{report}");
+    } else {
+        let sizes = artefact.sizes();
+        println!(
+            "{}: {} for {} ({}), {} of packed weights, {:.1} ms",
+            args.output.display(),
+            print::bytes(sizes.file),
+            artefact.target().device,
+            artefact.target().machine,
+            print::bytes(sizes.prepared),
+            time
+        );
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What is known of an artefact without loading it.
+pub fn artefact_json(artefact: &Artefact) -> Json {
+    let (target, sizes) = (artefact.target(), artefact.sizes());
+    json!({
+        "path": artefact.path().display().to_string(), "model": artefact.name(),
+        "device": target.device, "machine": target.machine, "version": target.version,
+        "precision": target.precision,
+        "bytes": sizes.file, "module_bytes": sizes.module,
+        "parameter_bytes": sizes.params, "prepared_bytes": sizes.prepared,
+    })
+}

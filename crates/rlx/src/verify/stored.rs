@@ -1,0 +1,46 @@
+//! Verifying a graph that is compiled already: an artefact.
+
+use rlx_ir::Result;
+use rlx_runtime::{CompileOptions, CompiledGraph, Session};
+
+use super::{Case, Reference, Verification, reference_values, result, verify};
+use crate::compare::{Difference, Tolerance, compare};
+use crate::runner::views;
+
+/// Runs `compiled`, which was compiled from `case` earlier, and compares its outputs with the reference's. Where they
+/// diverge, the case is compiled and verified anew to find the first node that does.
+///
+/// # Errors
+/// A case that does not run on the reference or on the device at all.
+pub fn verify_compiled(
+    compiled: &mut CompiledGraph,
+    session: &Session,
+    reference: Reference<'_>,
+    options: &CompileOptions,
+    case: Case<'_>,
+    tolerance: Tolerance,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Verification> {
+    let values = reference_values(reference, options, case, tolerance, progress)?;
+    progress("running the artefact");
+    let got = compiled.try_run_tensors(&views(case.inputs))?;
+    let mut outputs = Vec::with_capacity(got.len());
+    for (&id, got) in case.graph.outputs.iter().zip(&got) {
+        outputs.push(compare(result(&values, id)?, got, tolerance));
+    }
+    let ok = outputs.iter().all(|d| d.ok);
+    let anew = if ok {
+        None
+    } else {
+        progress("compiling anew to find where it diverges");
+        Some(verify(session, reference, options, case, tolerance, progress)?)
+    };
+    Ok(Verification {
+        ok,
+        first_divergence: anew.as_ref().and_then(|found| found.first_divergence.clone()),
+        overall: outputs.iter().copied().fold(Difference::NONE, Difference::merge),
+        outputs,
+        values: anew.map_or(0, |found| found.values),
+        tolerance,
+    })
+}
