@@ -95,7 +95,7 @@ fn minilm(options: &CompileOptions) -> Result<Option<Outputs>> {
         let row: Vec<i64> = all.take_while(|&t| t != 0).collect();
         let given = minilm_inputs(&row)?;
         let given: Vec<(&str, &ConstData)> = given.iter().map(|(n, d)| (*n, d)).collect();
-        used = runner.prepare(&given)?.0.precision();
+        used = runner.prepare(&given)?.compiled.precision();
         let hidden = runner.run(&given)?.remove(0).1;
         let (values, width) = (hidden.value().to_f64(), hidden.dims()[2]);
         let mean = |i| (0..row.len()).map(|t| values[t * width + i]).sum::<f64>() / row.len() as f64;
@@ -119,9 +119,9 @@ fn resnet(options: &CompileOptions) -> Result<Option<Outputs>> {
     let mut runner = runner(&path, &[], options)?;
     let pixels: Vec<f32> = formula::values("pictures", 1 << 20, 0).take(32 * 3 * 64 * 64).collect();
     let pictures = ConstData::from_f32(&[32, 3, 64, 64], &pixels)?;
-    let name = runner.model().inputs()?[0].name.clone();
+    let name = runner.inputs()?[0].name.clone();
     let given = [(name.as_str(), &pictures)];
-    let used = runner.prepare(&given)?.0.precision();
+    let used = runner.prepare(&given)?.compiled.precision();
     let logits = runner.run(&given)?.remove(0).1;
     let rows = logits.value().to_f64().chunks(logits.dims()[1]).map(<[f64]>::to_vec).collect();
     Ok(Some(Outputs { rows, used, classes: true }))
@@ -242,7 +242,7 @@ fn speed() -> Result<()> {
         let mut best = vec![f64::MAX; all.len()];
         for round in 0..40 {
             for (runner, best) in runners.iter_mut().zip(&mut best) {
-                let (compiled, _) = runner.prepare(&named)?;
+                let compiled = runner.prepare(&named)?.compiled;
                 for _ in 0..if round == 0 { 5 } else { 3 } {
                     let start = Instant::now();
                     compiled.try_run_views(&views)?;
@@ -251,7 +251,7 @@ fn speed() -> Result<()> {
             }
         }
         for ((options, runner), ms) in all.iter().zip(&mut runners).zip(&best) {
-            let (compiled, _) = runner.prepare(&named)?;
+            let compiled = runner.prepare(&named)?.compiled;
             let report = compiled.dispatch_report().precision.clone();
             let products = report.and_then(|r| r.products).unwrap_or_default();
             let name = rlx_opt::precision::requested(options);

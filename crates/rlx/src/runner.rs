@@ -159,7 +159,7 @@ impl Runner {
             check_decided(&self.ready[at].decided, inputs)?;
             return Ok(at);
         }
-        if let Some(cached) = self.from_cache() {
+        if let Some(cached) = self.load_cached() {
             self.ready.push(cached);
             return Ok(self.ready.len() - 1);
         }
@@ -169,7 +169,7 @@ impl Runner {
             return Ok(at);
         }
         let mut graph = compile(&self.session, &self.options, &imported)?;
-        self.to_cache(&imported, &mut graph)?;
+        self.keep_cached(&imported, &mut graph)?;
         if self.ready.len() == MOST_COMPILED {
             self.ready.remove(0);
         }

@@ -73,8 +73,8 @@ fn open_artefact(common: &Common, start: Instant) -> Result<Job, Failure> {
     if common.precision != Precision::F32 && common.precision.to_string() != compiled_in {
         return Err(Failure::Usage(format!("the model was compiled in {compiled_in}; compile it anew")));
     }
-    if matches!(common.numerics, NumericsArg::Strict) {
-        return Err(Failure::Usage("numerics are decided by rlx compile".to_owned()));
+    if matches!(common.numerics, NumericsArg::Strict) || common.policy.is_some() {
+        return Err(Failure::Usage("numerics and policy are decided by rlx compile".to_owned()));
     }
     let session = session(common)?;
     let options = CompileOptions { precision: compiled_in.parse()?, ..CompileOptions::try_new()? };

@@ -9,7 +9,7 @@ use super::{Compiled, Runner, Source};
 impl Runner {
     /// The model as an earlier process compiled it, if its files did not change since. An entry that cannot be used is
     /// as good as none; the cache says why.
-    pub(super) fn from_cache(&self) -> Option<Compiled> {
+    pub(super) fn load_cached(&self) -> Option<Compiled> {
         let (cache, name, parts) = self.place_in_cache()?;
         let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
         let artefact = cache.get_artefact(name, &parts, &self.session, &self.options)?;
@@ -24,7 +24,7 @@ impl Runner {
     }
 
     /// Keeps a compiled model, unless it holds only for some values of its inputs.
-    pub(super) fn to_cache(&self, imported: &Imported, graph: &mut CompiledGraph) -> Result<()> {
+    pub(super) fn keep_cached(&self, imported: &Imported, graph: &mut CompiledGraph) -> Result<()> {
         let Some((cache, name, parts)) = self.place_in_cache() else { return Ok(()) };
         if !imported.specialised.is_empty() {
             return Ok(());

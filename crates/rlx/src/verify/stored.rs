@@ -38,6 +38,7 @@ pub fn verify_compiled(
     Ok(Verification {
         ok,
         first_divergence: anew.as_ref().and_then(|found| found.first_divergence.clone()),
+        first_overflow: anew.as_ref().and_then(|found| found.first_overflow.clone()),
         overall: outputs.iter().copied().fold(Difference::NONE, Difference::merge),
         outputs,
         values: anew.map_or(0, |found| found.values),
