@@ -63,7 +63,8 @@ fn both(
     let model = Model::open(&file)?.with_dims(golden.dims.iter().cloned());
     let mut runner = Runner::new(model, Session::try_new(device)?, CompileOptions::try_new()?);
     let given: Vec<(&str, &ConstData)> = inputs.iter().map(|(name, data)| (name.as_str(), data)).collect();
-    let (compiled, imported) = runner.prepare(&given)?;
+    let imported = runner.import(&given)?;
+    let compiled = runner.prepare(&given)?.compiled;
     let pairs: Vec<(u32, usize)> = golden.dims.iter().map(|(name, n)| (sym::named(name), *n)).collect();
     let predicted = try_estimate_at(&imported.graph, &DimBinding::from_pairs(&pairs), prices)?;
     let views: Vec<TensorView<'_>> = inputs
