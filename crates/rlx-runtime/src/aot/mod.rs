@@ -40,6 +40,8 @@ mod layout;
 mod module;
 mod save;
 mod tensors;
+#[cfg(test)]
+mod tests;
 
 pub use artefact::{Artefact, ArtefactSizes};
 pub use cache::AotCache;

@@ -1,0 +1,113 @@
+//! Files whose hashes are right and whose contents are not: what an attacker writes, or a bug.
+
+use std::collections::HashMap;
+
+use rlx_driver::Device;
+use rlx_ir::testing::{Gen, random_graph, random_symbolic_graph};
+use rlx_ir::{ConstData, DType, Graph, Op, Result};
+use rlx_opt::CompileOptions;
+
+use super::artefact::Contents;
+use super::layout::{self, Digest, Parts};
+use super::tensors::{NewTensor, Role, table};
+use super::{Artefact, module};
+use crate::compiled::{CompiledGraph, TensorView};
+use crate::session::Session;
+
+/// Loads an artefact of this module, whose hashes are right, and runs it with `inputs`.
+fn load_and_run(
+    session: &Session,
+    module: Vec<u8>,
+    blobs: &module::Blobs,
+    inputs: &[(String, ConstData)],
+) -> Result<()> {
+    let path = std::env::temp_dir().join(format!("rlx-hostile-{}.rlx", std::process::id()));
+    let contents = Contents { module, outputs: Vec::new(), source: None };
+    let tensors: Vec<NewTensor<'_>> =
+        blobs.iter().map(|(hash, data)| NewTensor::constant(Role::Blob(hash.clone()), data)).collect();
+    layout::write(
+        &path,
+        &Parts {
+            target: session.artefact_target(&CompileOptions::default())?,
+            name: "hostile".to_owned(),
+            key: Digest::default(),
+            module: super::write_record(&contents)?,
+            table: table(&tensors)?,
+            tensors: tensors.iter().map(|t| t.bytes).collect(),
+            tuning: Vec::new(),
+        },
+    )?;
+    let artefact = Artefact::open(&path)?;
+    std::fs::remove_file(&path).unwrap();
+    let mut compiled = session.compile_stored(artefact.lir()?, &CompileOptions::default())?;
+    set_params(&mut compiled)?;
+    let view = |(name, data): &'static (String, ConstData)| TensorView {
+        name,
+        dtype: data.dtype(),
+        dims: data.dims(),
+        bytes: data.bytes(),
+    };
+    // Inputs live as long as the test.
+    let inputs: &'static [(String, ConstData)] = Box::leak(inputs.to_vec().into_boxed_slice());
+    compiled.try_run_views(&inputs.iter().map(view).collect::<Vec<_>>())
+}
+
+/// Gives every parameter some value.
+fn set_params(compiled: &mut CompiledGraph) -> Result<()> {
+    for info in compiled.params().to_vec() {
+        let dims = info.shape.static_dims().unwrap_or_default();
+        // A changed shape may ask for more than there is.
+        let bytes = info.shape.size_bytes().filter(|&n| n < 1 << 24).unwrap_or(0);
+        let value = if info.dtype == DType::F32 && bytes > 0 {
+            Gen::new(1).value(DType::F32, &dims, 0.5..1.0).to_const().bytes().to_vec()
+        } else {
+            vec![0; bytes]
+        };
+        compiled.try_set_param_typed(&info.name, &value, info.dtype)?;
+    }
+    Ok(())
+}
+
+fn inputs_of(graph: &Graph, bindings: &rlx_ir::oracle::Bindings) -> Vec<(String, ConstData)> {
+    let name = |op: &Op| if let Op::Input { name } = op { Some(name.clone()) } else { None };
+    let names = graph.inputs().filter_map(|n| name(&n.op));
+    names.map(|name| (name.clone(), bindings.input(&name).unwrap().to_const())).collect()
+}
+
+#[test]
+fn modules_changed_behind_right_hashes_are_errors_or_run() {
+    let session = Session::try_new(Device::Cpu).unwrap();
+    let mut g = Gen::new(5);
+    let mut found: HashMap<&str, usize> = HashMap::new();
+    for seed in 0..30 {
+        let (graph, bindings) = if seed % 2 == 0 {
+            random_graph(seed, 8)
+        } else {
+            let (graph, all) = random_symbolic_graph(seed, 8);
+            (graph, all[1].clone())
+        };
+        let compiled = session.try_compile(graph.clone()).unwrap();
+        let inputs = inputs_of(&graph, &bindings);
+        let (bytes, blobs) = module::encode(compiled.lir()).unwrap();
+        load_and_run(&session, bytes.clone(), &blobs, &inputs).unwrap_or_else(|e| panic!("{e}\n{graph}"));
+        for _ in 0..20 {
+            let mut changed = bytes.clone();
+            // Digits of the text and numbers of the records: most changes leave something that can be read.
+            let at = g.size(0..=changed.len() - 1);
+            changed[at] = match changed[at] {
+                digit @ b'0'..=b'9' => b'0' + (digit - b'0' + g.size(1..=9) as u8) % 10,
+                other if g.chance(0.5) => other.wrapping_add(1),
+                other => other ^ (1 << g.size(0..=7)),
+            };
+            let kind = match load_and_run(&session, changed, &blobs, &inputs) {
+                Ok(()) => "ran",
+                Err(e) => e.kind().name(),
+            };
+            *found.entry(kind).or_default() += 1;
+        }
+    }
+    println!("{found:?}");
+    assert!(found["ran"] > 10 && found.len() > 4, "{found:?}");
+    // A panic at the backend's edge would be a fault of the device.
+    assert!(!found.contains_key("internal") && !found.contains_key("device"), "{found:?}");
+}
