@@ -3,7 +3,7 @@
 //! Matches: ops on f32 that the [`PrecisionPolicy`] names, where the device has a kernel for the shorter type.
 //! Makes: casts in front of them and behind them; neighbours that both run short keep their values short, and
 //! movement follows what it moves. Inputs, outputs and parameters keep the types they are declared with: casts
-//! of parameters are part of the init program. Legal because the caller asked for that precision.
+//! of parameters are part of the init program. Constants beyond the type's range become its largest numbers. Legal because the caller asked for that precision.
 //!
 //! ```text
 //! %2 = MatMul(%0, %1) : [2, 3] f32      →      %2 = Cast(%0) {to=f16} : [2, 4] f16
@@ -13,8 +13,9 @@
 //! ```
 
 use rlx_ir::op::{Activation as A, BinaryOp as B};
-use rlx_ir::{DType, Graph, Node, NodeId, Op, OpKind, Result};
+use rlx_ir::{DType, Graph, Node, NodeId, Op, OpKind, Result, Value};
 
+use crate::facts;
 use crate::options::{CompileOptions, Precision, PrecisionPolicy};
 use crate::passes::legalize::{needs_no_kernel, runs_natively};
 use crate::passes::simplify::Simplifier;
@@ -116,7 +117,7 @@ fn shortened(
     for &id in &node.inputs {
         let id = s.rewriter().new_id(id);
         let is_long = s.dtype(id) == DType::F32;
-        inputs.push(if is_long { s.build(Op::Cast { to: dtype }, &[id])? } else { id });
+        inputs.push(if is_long { short_input(id, dtype, s)? } else { id });
     }
     if s.infer(&node.op, &inputs).is_err() {
         // The op is not for this type.
@@ -127,6 +128,29 @@ fn shortened(
         return Ok(None);
     }
     s.build(Op::Cast { to: DType::F32 }, &[short]).map(Some)
+}
+
+/// `id` in the short type. Finite constants beyond its range become its largest numbers: masks are written with the
+/// least f32, which would become −∞, and 0 · −∞ is NaN.
+fn short_input(id: NodeId, dtype: DType, s: &mut Simplifier<'_>) -> Result<NodeId> {
+    let most = match dtype {
+        DType::F16 => 65504.0,
+        DType::BF16 => f64::from(f32::from_bits(0x7f7f_0000)),
+        _ => f64::INFINITY,
+    };
+    let within = facts::constant(s.graph(), id).and_then(|data| {
+        let values = data.value().to_f64();
+        let beyond = |x: f64| x.is_finite() && x.abs() > most;
+        values.iter().any(|&x| beyond(x)).then(|| {
+            let values = values.iter().map(|&x| if beyond(x) { most.copysign(x) } else { x }).collect();
+            Value::float(DType::F32, data.dims(), values).to_const()
+        })
+    });
+    let id = match within {
+        Some(data) => s.constant(data)?,
+        None => id,
+    };
+    s.build(Op::Cast { to: dtype }, &[id])
 }
 
 /// Movement of what was made long just now: the short value is moved, and made long afterwards.

@@ -1,7 +1,9 @@
 //! Precision: which ops run short, and where the casts are.
 
 use crate::common::{apply_with, check_with, count, short};
-use rlx_ir::{DType, OpKind};
+use rlx_ir::op::BinaryOp;
+use rlx_ir::oracle::{self, Bindings};
+use rlx_ir::{ConstData, DType, OpKind, Shape, Value};
 use rlx_opt::passes::apply_precision;
 use rlx_opt::{CompileOptions, Precision, PrecisionPolicy};
 
@@ -67,4 +69,23 @@ fn delicate_ops_stay_long_and_neighbours_stay_short() {
     let bf16 = CompileOptions { precision: Precision::BF16, ..CompileOptions::default() };
     let all = apply_with(apply_precision::run, &before, &bf16);
     assert_eq!(count(&all, OpKind::Cast), 3, "{all}");
+}
+
+#[test]
+fn constants_beyond_the_range_do_not_become_infinite() {
+    // A mask as exporters write it: 0 where something may be seen, the least f32 elsewhere.
+    let mut before = rlx_ir::Graph::new("mask");
+    let shape = Shape::new(&[3], DType::F32);
+    let x = before.input("x", shape.clone());
+    let least = before.constant(ConstData::from_f32(&[], &[f32::MIN]).unwrap());
+    let y = before.binary(BinaryOp::Mul, x, least, shape);
+    before.set_outputs(vec![y]);
+    for (precision, most) in [(Precision::F16, 65504.0), (Precision::BF16, 3.389_531_389_251_535_5e38)] {
+        let options = CompileOptions::default().precision(precision);
+        let after = apply_with(apply_precision::run, &before, &options);
+        let mut given = Bindings::default();
+        given.set_input("x", Value::float(DType::F32, &[3], vec![0.0, 1.0, 0.5]));
+        let found = oracle::evaluate(&after, &given).unwrap()[0].to_f64();
+        assert_eq!(found, [0.0, -most, -most / 2.0], "{precision}: {after}");
+    }
 }
