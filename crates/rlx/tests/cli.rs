@@ -376,6 +376,51 @@ fn inspect_shows_the_graph_after_passes() {
 }
 
 #[test]
+fn precision_and_policy_are_used_and_said() {
+    let args = |command: &'static str, more: &[&'static str]| {
+        let mut all = vec![command, DIGITS, "--dim", "batch=2", "--json"];
+        all.extend(more);
+        json(&all)
+    };
+    let plain = args("inspect", &[]);
+    assert_eq!(
+        (plain["precision"]["used"].as_str(), plain["precision"]["requested"].as_str()),
+        (Some("f32"), Some("f32"))
+    );
+    for (more, requested, used) in [
+        (["--precision", "bf16"], "bf16", "bf16"),
+        (["--policy", "auto-mixed"], "auto-mixed", "f16"),
+        (["--policy", "always-f32"], "always-f32", "f32"),
+    ] {
+        let found = args("inspect", &more);
+        let precision = &found["precision"];
+        assert_eq!(
+            (precision["requested"].as_str(), precision["used"].as_str()),
+            (Some(requested), Some(used))
+        );
+        // Which instructions: those of this processor, in words.
+        assert!(precision["products"].as_str().is_some_and(|p| !p.is_empty()), "{precision}");
+        let kinds = precision["ops"].as_array().unwrap();
+        let products = kinds.iter().filter(|k| k["op"] == "Conv" || k["op"] == "MatMul");
+        assert!(products.clone().count() > 0 && products.clone().all(|k| k["dtype"] == used), "{precision}");
+        let bench = args("bench", &[more[0], more[1], "--runs", "1", "--warmup", "0"]);
+        assert_eq!(
+            (bench["precision"].as_str(), bench["requested_precision"].as_str()),
+            (Some(used), Some(requested))
+        );
+        let verified = args("verify", &more);
+        assert_eq!(
+            (&verified["ok"], &verified["first_overflow"]),
+            (&Json::Bool(true), &Json::Null),
+            "{more:?}"
+        );
+    }
+    let e = failed(2, &["inspect", DIGITS, "--policy", "half"]);
+    assert!(e.contains("auto-mixed-conservative"), "{e}");
+    assert!(failed(2, &["inspect", DIGITS, "--policy", "auto-mixed", "--precision", "bf16"]).contains("--p"));
+}
+
+#[test]
 fn verify_compares_with_the_oracle() {
     let found = json(&["verify", DIGITS, "--dim", "batch=2", "--json"]);
     assert_eq!((found["ok"].as_bool(), found["first_divergence"].is_null()), (Some(true), true));
