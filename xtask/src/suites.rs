@@ -263,7 +263,7 @@ fn gpu(run: &Run, all: bool) -> Outcome {
     let parts: [(&[&str], &[&str]); 4] = [
         (&["gpu"], &[]),
         (&["contract_devices_built"], &[]),
-        (&["contract_compiled", "contract_handles", "contract_precision"], &["vulkan::", "opengl::"]),
+        (&["contract_compiled", "contract_handles"], &["vulkan::", "opengl::"]),
         (&["cli", "verify"], &["vulkan"]),
     ];
     for (targets, only) in parts {
