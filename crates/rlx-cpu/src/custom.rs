@@ -30,6 +30,8 @@ use bytemuck::{AnyBitPattern, NoUninit};
 use rlx_ir::op::CustomAttrs;
 use rlx_ir::{DType, Error, ErrorKind, Result, Shape};
 
+use crate::kernels::custom::Operands;
+
 /// A kernel of an op from outside.
 pub trait CpuKernel: Send + Sync {
     /// Whether it takes these types and dimensions, some of which may be symbolic; where it does not, the op goes
@@ -67,21 +69,11 @@ pub(crate) fn kernel(op: &str) -> Option<Arc<dyn CpuKernel>> {
     KERNELS.read().unwrap_or_else(|e| e.into_inner()).get(op).cloned()
 }
 
-/// An operand of a call: dense, row-major.
-#[derive(Debug)]
-pub(crate) struct Operand<B> {
-    pub(crate) dtype: DType,
-    pub(crate) dims: Vec<usize>,
-    pub(crate) bytes: B,
-}
-
-/// One run of a kernel: its attributes and operands.
+/// One run of a kernel: its attributes and operands, all dense and row-major.
 #[derive(Debug)]
 pub struct CpuCall<'a> {
     pub(crate) attrs: &'a CustomAttrs,
-    pub(crate) inputs: Vec<Operand<&'a [u8]>>,
-    /// Taken out as they are asked for.
-    pub(crate) outputs: Vec<Operand<Option<&'a mut [u8]>>>,
+    pub(crate) operands: Operands<'a>,
 }
 
 fn missing(what: &str, i: usize) -> Error {
@@ -100,28 +92,28 @@ impl<'a> CpuCall<'a> {
 
     /// How many inputs there are.
     pub fn inputs(&self) -> usize {
-        self.inputs.len()
+        self.operands.inputs().len()
     }
 
     /// How many results there are.
     pub fn outputs(&self) -> usize {
-        self.outputs.len()
+        self.operands.outputs().len()
     }
 
     /// The element type and dimensions of input `i`.
     ///
     /// # Errors
     /// No such input.
-    pub fn input_shape(&self, i: usize) -> Result<(DType, &[usize])> {
-        self.inputs.get(i).map(|o| (o.dtype, &o.dims[..])).ok_or_else(|| missing("input", i))
+    pub fn input_shape(&self, i: usize) -> Result<(DType, &'a [usize])> {
+        self.operands.inputs().get(i).map(|o| (o.dtype, o.dims())).ok_or_else(|| missing("input", i))
     }
 
     /// The element type and dimensions of result `i`.
     ///
     /// # Errors
     /// No such result.
-    pub fn output_shape(&self, i: usize) -> Result<(DType, &[usize])> {
-        self.outputs.get(i).map(|o| (o.dtype, &o.dims[..])).ok_or_else(|| missing("result", i))
+    pub fn output_shape(&self, i: usize) -> Result<(DType, &'a [usize])> {
+        self.operands.outputs().get(i).map(|o| (o.dtype, o.dims())).ok_or_else(|| missing("result", i))
     }
 
     /// The bytes of input `i`: row-major, little-endian.
@@ -129,7 +121,7 @@ impl<'a> CpuCall<'a> {
     /// # Errors
     /// No such input.
     pub fn input(&self, i: usize) -> Result<&'a [u8]> {
-        self.inputs.get(i).map(|o| o.bytes).ok_or_else(|| missing("input", i))
+        self.operands.input(i).ok_or_else(|| missing("input", i))
     }
 
     /// The elements of input `i`.
@@ -149,7 +141,7 @@ impl<'a> CpuCall<'a> {
     /// # Errors
     /// No such result, or one that was given out before.
     pub fn output(&mut self, i: usize) -> Result<&'a mut [u8]> {
-        self.outputs.get_mut(i).and_then(|o| o.bytes.take()).ok_or_else(|| missing("result", i))
+        self.operands.take_output(i).ok_or_else(|| missing("result", i))
     }
 
     /// The elements of result `i`, to be written; each result is given out once.

@@ -2,8 +2,10 @@
 //! in place, origins, and errors that say what is missing where.
 
 use prost::Message;
+use rlx_ir::custom::{CustomOp, register_custom_op};
+use rlx_ir::op::{Arity, CustomAttrs};
 use rlx_ir::oracle::{Bindings, evaluate};
-use rlx_ir::{ConstData, Dim, ErrorKind, Op, Value, sym};
+use rlx_ir::{ConstData, DType, Dim, Error, ErrorKind, Op, Shape, Value, sym};
 use rlx_onnx::proto::attribute_proto::AttributeType;
 use rlx_onnx::proto::{
     AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto,
@@ -337,4 +339,54 @@ fn broken_structure_is_an_error() {
     }
     let typed = model(&x, &[with(node("LeakyRelu", &["x"], &["y"]), int("alpha", 1))], &[], "y");
     assert!(error(&typed).to_string().contains("attribute alpha is INT, not FLOAT"));
+}
+
+/// `x · factor`, with one more result that counts the elements.
+struct Scale;
+
+impl CustomOp for Scale {
+    fn name(&self) -> &str {
+        "com.example.Scale"
+    }
+
+    fn arity(&self) -> Arity {
+        Arity::Exact(1)
+    }
+
+    fn infer(&self, attrs: &CustomAttrs, inputs: &[&Shape]) -> Result<Vec<Shape>, Error> {
+        attrs.float("factor")?;
+        Ok(vec![inputs[0].clone(), Shape::scalar(DType::I64)])
+    }
+
+    fn reference(&self, attrs: &CustomAttrs, inputs: &[&Value], _: &[Shape]) -> Result<Vec<Value>, Error> {
+        let (x, factor) = (inputs[0], attrs.float("factor")?);
+        let scaled: Vec<f64> = x.floats()?.iter().map(|x| x * factor).collect();
+        let count = Value::int(DType::I64, &[], vec![scaled.len() as i128]);
+        Ok(vec![Value::float(x.dtype, &x.dims, scaled), count])
+    }
+}
+
+#[test]
+fn ops_of_contributed_domains_are_the_programs_own() {
+    let scale =
+        |op: &str| NodeProto { domain: Some("com.example".to_owned()), ..node(op, &["x"], &["y", "n"]) };
+    let of = |scale: NodeProto| {
+        model(&[value("x", FLOAT, &["batch", "2"])], &[scale, node("Relu", &["y"], &["out"])], &[], "out")
+    };
+    // Nobody knows it yet.
+    let imported = |m: &ModelProto| import(&file(m), &ImportOptions::default());
+    let known = of(with(scale("Scale"), float("factor", 0.5)));
+    let e = imported(&known).unwrap_err();
+    assert!(e.kind() == ErrorKind::Unsupported && e.to_string().contains("com.example.Scale"), "{e}");
+    register_custom_op(Scale).unwrap();
+    let graph = imported(&known).unwrap().graph;
+    assert!(matches!(&graph.nodes()[1].op, Op::Custom { name, .. } if name == "com.example.Scale"));
+    assert_eq!(graph.shape(graph.outputs[0]).to_string(), "[batch, 2] f32");
+    let mut bindings = Bindings::default();
+    bindings.set_input("x", Value::float(DType::F32, &[2, 2], vec![2.0, -4.0, 6.0, 1.0]));
+    assert_eq!(evaluate(&graph, &bindings).unwrap()[0].to_f64(), [1.0, 0.0, 3.0, 0.5]);
+    // What its own rule refuses names the node; another op of the domain is still unknown.
+    let e = imported(&of(scale("Scale"))).unwrap_err();
+    assert!(e.to_string().contains("\"factor\" is missing") && e.origin() == Some("/y"), "{e}");
+    assert!(imported(&of(scale("Other"))).unwrap_err().to_string().contains("com.example.Other"));
 }

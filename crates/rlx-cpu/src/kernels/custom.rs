@@ -11,7 +11,7 @@ use rlx_ir::{Graph, Node, Op, Result, Shape, Value, oracle};
 use rlx_opt::Claim;
 
 use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, no_kernel};
-use crate::custom::{self, CpuCall, CpuKernel, Operand};
+use crate::custom::{self, CpuCall, CpuKernel};
 use crate::program::layout::Bound;
 
 /// An op that has a kernel, or is known at least.
@@ -50,30 +50,62 @@ pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
     }
 }
 
-/// The bytes of a dense operand.
-///
-/// # Safety
-/// The operand must be covered by its base, and nothing may write it as long as the bytes are used.
-unsafe fn bytes<'a>(cx: &RunCx<'_, '_>, operand: &Bound) -> &'a [u8] {
-    let len = operand.layout.elements() * operand.dtype.size_bytes();
-    if len == 0 {
-        return &[];
-    }
-    // SAFETY: the caller's promise.
-    unsafe { std::slice::from_raw_parts(cx.ptr::<u8>(operand.at), len) }
+/// The operands of a running step as bytes: inputs to read, each result given out once to be written.
+#[derive(Debug)]
+pub(crate) struct Operands<'a> {
+    bases: &'a [*mut u8],
+    inputs: &'a [Bound],
+    outputs: &'a [Bound],
+    /// Which results were given out, by bit.
+    taken: u64,
 }
 
-/// As [`bytes`], to be written.
-///
-/// # Safety
-/// As [`bytes`], and nothing else may read them either.
-unsafe fn bytes_mut<'a>(cx: &RunCx<'_, '_>, operand: &Bound) -> &'a mut [u8] {
-    let len = operand.layout.elements() * operand.dtype.size_bytes();
-    if len == 0 {
-        return &mut [];
+impl<'a> Operands<'a> {
+    /// The operands of a step whose results are fewer than 65.
+    ///
+    /// # Safety
+    /// The bases must cover all operands, which are dense, and nothing else may use them for `'a`; results overlap
+    /// neither inputs nor each other.
+    unsafe fn new(bases: &'a [*mut u8], inputs: &'a [Bound], outputs: &'a [Bound]) -> Self {
+        Operands { bases, inputs, outputs, taken: 0 }
     }
-    // SAFETY: the caller's promise.
-    unsafe { std::slice::from_raw_parts_mut(cx.ptr::<u8>(operand.at), len) }
+
+    pub(crate) fn inputs(&self) -> &'a [Bound] {
+        self.inputs
+    }
+
+    pub(crate) fn outputs(&self) -> &'a [Bound] {
+        self.outputs
+    }
+
+    /// Where an operand lies, and how many bytes it has.
+    fn place(&self, operand: &Bound) -> (*mut u8, usize) {
+        let len = operand.layout.elements() * operand.dtype.size_bytes();
+        (self.bases[operand.at.buffer as usize].wrapping_add(operand.at.offset), len)
+    }
+
+    pub(crate) fn input(&self, i: usize) -> Option<&'a [u8]> {
+        match self.place(self.inputs.get(i)?) {
+            (_, 0) => Some(&[]),
+            // SAFETY: `new` was promised that the operand is covered and that nothing writes it.
+            (ptr, len) => Some(unsafe { std::slice::from_raw_parts(ptr, len) }),
+        }
+    }
+
+    /// Result `i`, the first time it is asked for.
+    pub(crate) fn take_output(&mut self, i: usize) -> Option<&'a mut [u8]> {
+        let operand = self.outputs.get(i)?;
+        let bit = 1u64.checked_shl(u32::try_from(i).ok()?)?;
+        if self.taken & bit != 0 {
+            return None;
+        }
+        self.taken |= bit;
+        match self.place(operand) {
+            (_, 0) => Some(&mut []),
+            // SAFETY: `new` was promised that the operand is covered and overlaps no other; it is given out once.
+            (ptr, len) => Some(unsafe { std::slice::from_raw_parts_mut(ptr, len) }),
+        }
+    }
 }
 
 #[derive(Clone)]
@@ -96,17 +128,9 @@ impl StepKernel for Registered {
     }
 
     unsafe fn run(&self, cx: &mut RunCx<'_, '_>) -> Result<()> {
-        let mut call = CpuCall { attrs: &self.attrs, inputs: Vec::new(), outputs: Vec::new() };
-        for operand in &self.inputs {
-            // SAFETY: the caller's promise; no step writes what it reads.
-            let bytes = unsafe { bytes(cx, operand) };
-            call.inputs.push(Operand { dtype: operand.dtype, dims: operand.dims().to_vec(), bytes });
-        }
-        for operand in &self.outputs {
-            // SAFETY: the caller's promise; the results of a step do not overlap.
-            let bytes = Some(unsafe { bytes_mut(cx, operand) });
-            call.outputs.push(Operand { dtype: operand.dtype, dims: operand.dims().to_vec(), bytes });
-        }
+        // SAFETY: the caller's promise; operands are dense, since the target reads and writes no views of them.
+        let operands = unsafe { Operands::new(cx.bases, &self.inputs, &self.outputs) };
+        let mut call = CpuCall { attrs: &self.attrs, operands };
         self.kernel.run(&mut call)
     }
 }
@@ -126,20 +150,19 @@ impl StepKernel for Reference {
     }
 
     unsafe fn run(&self, cx: &mut RunCx<'_, '_>) -> Result<()> {
-        let value = |operand: &Bound| {
-            // SAFETY: the caller's promise; the bytes are copied.
-            Value::decode(operand.dtype, operand.dims(), unsafe { bytes(cx, operand) })
-        };
-        let inputs: Vec<Value> = self.inputs.iter().map(value).collect();
+        // SAFETY: as for a registered kernel.
+        let mut operands = unsafe { Operands::new(cx.bases, &self.inputs, &self.outputs) };
+        let decode =
+            |(i, o): (usize, &Bound)| Value::decode(o.dtype, o.dims(), operands.input(i).unwrap_or_default());
+        let inputs: Vec<Value> = self.inputs.iter().enumerate().map(decode).collect();
         let inputs: Vec<&Value> = inputs.iter().collect();
         let declared: Vec<Shape> = self.outputs.iter().map(|o| Shape::new(o.dims(), o.dtype)).collect();
         let results = oracle::evaluate_op(&self.op, &inputs, &declared)?;
-        for ((result, shape), operand) in results.iter().zip(&declared).zip(&self.outputs) {
-            if result.shape() != *shape {
-                return Err(super::mismatch(format!("{} where {shape} was compiled", result.shape())));
+        for (i, (result, shape)) in results.iter().zip(&declared).enumerate() {
+            match operands.take_output(i) {
+                Some(bytes) if result.shape() == *shape => bytes.copy_from_slice(&result.encode()),
+                _ => return Err(super::mismatch(format!("{} where {shape} was compiled", result.shape()))),
             }
-            // SAFETY: the caller's promise; a dense result has as many bytes as its shape.
-            unsafe { bytes_mut(cx, operand) }.copy_from_slice(&result.encode());
         }
         Ok(())
     }

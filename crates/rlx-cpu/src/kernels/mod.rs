@@ -11,7 +11,7 @@ pub(crate) mod conv;
 mod conv_transpose;
 pub(crate) mod copy;
 mod cumulative;
-mod custom;
+pub(crate) mod custom;
 pub(crate) mod depthwise;
 pub(crate) mod elementwise;
 pub(crate) mod epilogue;
