@@ -13,7 +13,8 @@ pub fn run(run: &Run) -> Outcome {
     if let Err(e) = fs::create_dir_all(&folder) {
         return Outcome::fail(format!("{}: {e}", folder.display()));
     }
-    let mut make = cargo_command(&["test", "--quiet", "-p", "rlx-kernel", "--test", "render"]);
+    // The whole workspace is named, so that nothing is compiled twice.
+    let mut make = cargo_command(&["test", "--quiet", "--workspace", "--test", "render"]);
     make.args(["every_kernel_renders_as_cuda"]).env("RLX_CUDA_OUT", &folder);
     let made = run.check(&mut make);
     if made.failed > 0 {
