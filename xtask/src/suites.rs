@@ -56,6 +56,9 @@ const fn suite(name: &'static str, about: &'static str, budget_s: u64, what: Wha
 /// What the devices of wgpu run on.
 const GPU_CODE: &[&str] = &["crates/rlx-kernel", "crates/rlx-wgpu", "crates/rlx-backend"];
 
+/// The features of all devices: those without a backend must stay absent in every answer.
+const DEVICE_FEATURES: &str = "rlx-contract/all-devices,rlx/vulkan,rlx/opengl";
+
 /// Every suite, in the order they run. A new test target is claimed by a suite with one line here;
 /// a target that nobody claims runs with `unit`.
 pub const SUITES: &[Suite] = &[
@@ -71,7 +74,18 @@ pub const SUITES: &[Suite] = &[
         "lints, warnings are errors",
         120,
         What::Cargo {
-            args: &["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"],
+            // With the devices' features: what is built only without them is little.
+            args: &[
+                "clippy",
+                "--workspace",
+                "--all-targets",
+                "--quiet",
+                "--features",
+                DEVICE_FEATURES,
+                "--",
+                "-D",
+                "warnings",
+            ],
             env: &[],
         },
     ),
@@ -257,18 +271,17 @@ fn gpu(run: &Run, all: bool) -> Outcome {
         // The tests say themselves which device is absent, and whether that is a failure.
         outcome.notes.push(why);
     }
-    // The features of all devices: those without a backend must stay absent in every answer.
-    let features = "rlx-contract/all-devices,rlx/vulkan,rlx/opengl";
     // Whose tests, and which of them.
     let parts: [(&[&str], &[&str]); 4] = [
         (&["gpu"], &[]),
         (&["contract_devices_built"], &[]),
-        (&["contract_compiled", "contract_handles"], &["vulkan::", "opengl::"]),
+        (&["contract_*"], &["vulkan::", "opengl::"]),
         (&["cli", "verify"], &["vulkan"]),
     ];
     for (targets, only) in parts {
         // The whole workspace is named, so that only what these features change is compiled again.
-        let mut command = cargo_command(&["test", "--workspace", "--no-fail-fast", "--features", features]);
+        let mut command =
+            cargo_command(&["test", "--workspace", "--no-fail-fast", "--features", DEVICE_FEATURES]);
         targets.iter().for_each(|target| _ = command.args(["--test", target]));
         // One test at a time: software devices use all cores for each.
         command.args(["--", "--nocapture", "--test-threads", "1"]).args(only);
