@@ -17,7 +17,7 @@ use std::sync::Arc;
 use crate::dim::{Dim, DimBinding, Extent};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
-use crate::graph::{Graph, NodeId};
+use crate::graph::{Graph, Node, NodeId};
 use crate::ops::{Op, PackFormat};
 use crate::shape::Shape;
 use crate::tensor::ConstData;
@@ -121,10 +121,15 @@ impl Folder<'_> {
         Operand { buffer: operand.buffer, view, dtype: operand.dtype }
     }
 
-    fn step(&mut self, step: &Step) -> Step {
-        let kind = match &step.kind {
-            StepKind::Copy => StepKind::Copy,
-            StepKind::Op(op) => StepKind::Op(op.bind(self.binding)),
+    /// `nodes` are of the graph before and after.
+    fn step(&mut self, step: &Step, nodes: [&Node; 2]) -> Step {
+        let kind = match (&step.kind, &nodes[0].op) {
+            (StepKind::Copy, _) => StepKind::Copy,
+            // A step and its node share the body; so they do after.
+            (StepKind::Op(Op::Region { body }), Op::Region { body: same }) if Arc::ptr_eq(body, same) => {
+                StepKind::Op(nodes[1].op.clone())
+            }
+            (StepKind::Op(op), _) => StepKind::Op(op.bind(self.binding)),
         };
         let inputs = step.inputs.iter().map(|o| self.operand(o)).collect();
         let outputs = step.outputs.iter().map(|o| self.operand(o)).collect();
@@ -268,13 +273,19 @@ impl LirModule {
         let mut folder = Folder { binding, known: HashMap::new() };
         let mut buffers = self.buffers.clone();
         buffers.iter_mut().for_each(|b| b.elements = folder.extent(b.elements));
+        let graph = self.graph.bind(binding);
+        let mut steps = |list: &[Step]| -> Vec<Step> {
+            let nodes = |s: &Step| [self.graph.node(s.node), graph.node(s.node)];
+            list.iter().map(|s| folder.step(s, nodes(s))).collect()
+        };
+        let (init, steps) = (steps(&self.init), steps(&self.steps));
         LirModule {
             name: self.name.clone(),
-            graph: self.graph.bind(binding),
+            graph,
             symbols: self.symbols.iter().copied().filter(|&s| binding.get(s).is_none()).collect(),
             buffers,
-            init: self.init.iter().map(|s| folder.step(s)).collect(),
-            steps: self.steps.iter().map(|s| folder.step(s)).collect(),
+            init,
+            steps,
             live_ranges: self.live_ranges.clone(),
             inputs: self.inputs.iter().map(|s| folder.slot(s)).collect(),
             params: self.params.iter().map(|s| folder.slot(s)).collect(),
