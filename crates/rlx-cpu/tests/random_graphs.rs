@@ -3,13 +3,15 @@
 mod common;
 
 use std::cell::{Cell, RefCell};
+use std::sync::Arc;
 
 use common::{against_oracle_within, backends, compile, oracle, run, run_again, unfused};
+use rlx_backend::Backend;
 use rlx_cpu::CpuBackend;
 use rlx_ir::oracle::{self, Bindings};
 use rlx_ir::testing::{Tolerance, for_random_graphs, random_graph, random_symbolic_graph};
-use rlx_ir::{DimBinding, Error, ErrorKind, Graph, Value};
-use rlx_opt::CompileOptions;
+use rlx_ir::{DimBinding, Error, ErrorKind, Graph, LirModule, Value};
+use rlx_opt::{CompileOptions, CompilePipeline};
 
 /// Errors of 32-bit floats grow along a chain of ops, and with optimisations that change bits.
 fn looser(t: Tolerance) -> Tolerance {
@@ -96,4 +98,52 @@ fn open_graphs_agree_with_the_oracle_for_every_binding() {
         Ok(())
     });
     assert!(ran.get() >= 150, "only {} bindings ran", ran.get());
+}
+
+/// All variants of a template live at once and use scratch by turns; each runs after all others ran.
+#[test]
+fn variants_of_a_template_agree_with_the_oracle_and_with_the_open_module() {
+    let backend = CpuBackend::new().with_threads(1).expect("a pool of one thread");
+    let options = CompileOptions::default().with_shared_arena(true);
+    let ran = Cell::new(0);
+    for_random_graphs(7, 100, 1..=26, |seed, size| {
+        let (graph, all) = random_symbolic_graph(seed, size);
+        let pipeline = CompilePipeline::new(backend.target(&options).expect("a target"), options.clone());
+        let template = match pipeline.compile(&graph) {
+            Ok(template) => template,
+            Err(e) if e.kind() == ErrorKind::Unsupported => return Ok(()),
+            Err(e) => return Err(format!("{e}\n{graph}")),
+        };
+        let compiled = |lir: LirModule| backend.compile(Arc::new(lir), &options);
+        let mut open = compiled(template.lir.clone()).map_err(|e| format!("{e}\n{graph}"))?;
+        let mut variants = Vec::new();
+        for bindings in &all {
+            let dims = oracle::bind_dims(&graph, bindings).expect("the generator's bindings fit");
+            let lir =
+                pipeline.try_specialize(&template, &dims).map_err(|e| format!("{dims:?}: {e}\n{graph}"))?.lir;
+            if !lir.symbols.is_empty() || lir.plan.is_none() || lir.steps.len() != template.lir.steps.len() {
+                return Err(format!("{dims:?} left something open\n{lir}"));
+            }
+            let mut variant = compiled(lir).map_err(|e| format!("{e}\n{graph}"))?;
+            run(&mut *variant, bindings, &dims).map_err(|e| format!("{dims:?}: {e}\n{graph}"))?;
+            variants.push((variant, bindings, dims));
+        }
+        for (variant, bindings, dims) in &mut variants {
+            let got = run_again(&mut **variant, bindings, dims).map_err(|e| format!("{e}\n{graph}"))?;
+            let kept: Vec<&[u8]> = (0..got.len()).map(|i| variant.output(i).expect("it ran")).collect();
+            let same = run(&mut *open, bindings, dims).map_err(|e| format!("{e}\n{graph}"))?;
+            if kept != got {
+                return Err(format!("{dims:?}: another run changed the outputs\n{graph}"));
+            }
+            let want = oracle(&graph, bindings);
+            for (what, got) in [("variant", &got), ("open module", &same)] {
+                if let Some(difference) = against_oracle_within(&want, got, looser) {
+                    return Err(format!("{what} at {dims:?}: {difference}\n{graph}\n{}", variant.lir()));
+                }
+            }
+            ran.set(ran.get() + 1);
+        }
+        Ok(())
+    });
+    assert!(ran.get() >= 100, "only {} variants ran", ran.get());
 }

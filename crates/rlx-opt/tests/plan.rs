@@ -97,6 +97,25 @@ fn no_step_reads_and_writes_one_pool_and_live_values_stand_apart() {
 }
 
 #[test]
+fn outputs_can_have_a_pool_to_themselves() {
+    let spec = PoolSpec { outputs_apart: true, ..PoolSpec::default() };
+    for seed in 0..80 {
+        let (graph, _) = random_graph(seed, 16);
+        let lir = compile(&graph, spec);
+        check(&lir, spec);
+        let plan = lir.plan().unwrap();
+        for range in &lir.live_ranges {
+            let is_output = lir.outputs.iter().any(|slot| slot.operand.buffer == range.buffer);
+            assert_eq!(plan.pool_of[range.buffer.index()] == 0, is_output, "{lir}");
+        }
+        assert!(plan.pools.len() <= 2);
+        // What lies in the first pool lies where the manifest says.
+        let first = lir.outputs.iter().map(|slot| plan.arena_offset(slot.operand.buffer).unwrap());
+        assert!(first.into_iter().all(|at| at < plan.pools[0].max(1)), "{lir}");
+    }
+}
+
+#[test]
 fn a_chain_takes_two_pools() {
     let graph = text::parse(
         r#"graph "g" {
