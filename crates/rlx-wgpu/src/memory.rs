@@ -9,6 +9,9 @@ use crate::gpu::{Gpu, Reserved};
 /// Copies and bindings move whole words.
 const WORD: u64 = 4;
 
+/// How long what the device has done may take to be reported by another thread.
+const CALL_BACK: std::time::Duration = std::time::Duration::from_secs(10);
+
 /// A buffer on the device.
 #[derive(Debug)]
 pub(crate) struct DeviceBuffer {
@@ -137,7 +140,8 @@ impl DeviceBuffer {
         let failed = |e: &dyn std::fmt::Display| -> Error {
             gpu.error(ErrorKind::Device, format!("reading the outputs: {e}"))
         };
-        match receiver.try_recv() {
+        // Another thread that waits for the device may be the one that is about to call back.
+        match receiver.recv_timeout(CALL_BACK) {
             Ok(Ok(())) => {}
             Ok(Err(e)) => return Err(failed(&e)),
             Err(e) => return Err(failed(&e)),
