@@ -66,13 +66,13 @@ pub const SUITES: &[Suite] = &[
     suite(
         "build",
         "everything compiles, tests included",
-        480,
+        720,
         What::Cargo { args: &["test", "--workspace", "--no-run", "--quiet"], env: &[] },
     ),
     suite(
         "clippy",
         "lints, warnings are errors",
-        120,
+        180,
         What::Cargo {
             // With the devices' features: what is built only without them is little.
             args: &[
@@ -105,25 +105,25 @@ pub const SUITES: &[Suite] = &[
         What::CrateCount { packages: &["rlx-runtime", "rlx-cpu", "rlx-onnx"], most: 45 },
     ),
     suite("unit", "unit and text-form tests", 200, What::Unit),
-    suite("doctest", "documentation examples", 120, What::DocTests),
+    suite("doctest", "documentation examples", 150, What::DocTests),
     Suite {
         needs: &[&ONNX_CASES],
-        ..suite("onnx-node", "the ONNX backend's node cases", 180, What::Targets(&["node_suite*"]))
+        ..suite("onnx-node", "the ONNX backend's node cases", 60, What::Targets(&["node_suite*"]))
     },
     Suite {
         needs: &[&MINILM],
-        ..suite("goldens", "whole models against committed outputs", 180, What::Targets(&["goldens*"]))
+        ..suite("goldens", "whole models against committed outputs", 90, What::Targets(&["goldens*"]))
     },
     suite(
         "random",
         "random graphs against the oracle",
-        270,
+        120,
         What::Targets(&["random_graphs*", "ops", "every_op"]),
     ),
-    suite("contract", "the public contract", 150, What::Targets(&["contract*"])),
+    suite("contract", "the public contract", 120, What::Targets(&["contract*"])),
     Suite {
         needs: &[&MINILM],
-        ..suite("gpu", "Vulkan and OpenGL, on software where there is no GPU", 360, What::Gpu { all: false })
+        ..suite("gpu", "Vulkan and OpenGL, on software where there is no GPU", 420, What::Gpu { all: false })
     },
     Suite {
         heavy: true,
@@ -131,13 +131,13 @@ pub const SUITES: &[Suite] = &[
         covers: GPU_CODE,
         ..suite("gpu-all", "every op and model on Vulkan and OpenGL", 1800, What::Gpu { all: true })
     },
-    suite("model-ui", "models that do not fit say why", 100, What::Targets(&["model_ui"])),
-    suite("toy-op", "an op is one file and one line", 180, What::ToyOp),
-    suite("bad-input", "damaged model files", 90, What::Targets(&["bad_input*"])),
+    suite("model-ui", "models that do not fit say why", 60, What::Targets(&["model_ui"])),
+    suite("toy-op", "an op is one file and one line", 200, What::ToyOp),
+    suite("bad-input", "damaged model files", 60, What::Targets(&["bad_input*"])),
     suite(
         "custom-op",
         "an op from outside the workspace, by kernel and by reference",
-        120,
+        180,
         What::Tests {
             args: &["test", "--quiet", "--manifest-path", "examples/custom_op/Cargo.toml"],
             env: &[("CARGO_TARGET_DIR", "target/examples")],

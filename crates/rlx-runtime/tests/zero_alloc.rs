@@ -37,10 +37,15 @@ unsafe impl GlobalAlloc for Counting {
 static COUNTING: Counting = Counting;
 
 /// How many allocations `work` makes.
-fn allocations(work: impl FnOnce()) -> usize {
-    let before = ALLOCATIONS.load(Ordering::Relaxed);
-    work();
-    ALLOCATIONS.load(Ordering::Relaxed) - before
+/// The counter sees the test harness's own thread as well, which may allocate at one moment; what `work` allocates, it
+/// allocates each time.
+fn allocations(mut work: impl FnMut()) -> usize {
+    let mut once = || {
+        let before = ALLOCATIONS.load(Ordering::Relaxed);
+        work();
+        ALLOCATIONS.load(Ordering::Relaxed) - before
+    };
+    (0..3).map(|_| once()).min().unwrap_or(0)
 }
 
 /// Two layers over `batch` rows, and the rows' greatest element as integers.
