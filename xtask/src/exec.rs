@@ -71,7 +71,10 @@ impl Run {
         let mut found = 0;
         for (binary, folder) in built.lines().filter_map(executable) {
             found += 1;
-            outcome.add(self.tests(Command::new(binary).arg("--nocapture").current_dir(folder)));
+            // As cargo would set it: what xtask inherited names its own folder.
+            let mut command = Command::new(binary);
+            command.arg("--nocapture").env("CARGO_MANIFEST_DIR", &folder).current_dir(&folder);
+            outcome.add(self.tests(&mut command));
         }
         if found < targets.len() {
             outcome.add(Outcome::fail(format!("cargo named {found} executables for {}", targets.join(", "))));

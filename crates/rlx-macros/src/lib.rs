@@ -1,7 +1,7 @@
 //! `#[rlx_model]`: a model as a function, its shapes checked while the user's crate compiles.
 //!
 //! The macro reads the function's signature (which tensors come in, of which shapes, what goes out) and *records
-//! its body* with [`rlx_ir::trace`], just as a running program would: the shape rules are the op table's own, and a
+//! its body* with [`rlx_ir::trace`](mod@rlx_ir::trace), just as a running program would: the shape rules are the op table's own, and a
 //! fault becomes a compile error at the operation that made it. What it generates is ordinary code: a struct of
 //! the model's name whose `graph()` traces the same body, and whose inputs and outputs are typed.
 //!

@@ -105,7 +105,7 @@ impl Artefact {
         }
     }
 
-    /// The compiled module. [`rlx_opt::verify_lir`] says whether a device may run it.
+    /// The compiled module. [`rlx_opt::verify_lir()`] says whether a device may run it.
     ///
     /// # Errors
     /// [`ErrorKind::Malformed`] or a parse error for a file that is damaged in spite of its hashes.

@@ -27,7 +27,7 @@
 //! ```
 //!
 //! Files are not trusted. Head, module and table are checked against their hashes when a file is opened, tensors when
-//! they are first used; every size and index is checked besides, and the module by [`rlx_opt::verify_lir`], so that
+//! they are first used; every size and index is checked besides, and the module by [`rlx_opt::verify_lir()`], so that
 //! not even a file with the right hashes makes a kernel leave its buffers. An artefact of another device, instruction
 //! set, driver or version of RLX is refused.
 
