@@ -66,7 +66,7 @@ pub const SUITES: &[Suite] = &[
     suite(
         "build",
         "everything compiles, tests included",
-        720,
+        600,
         What::Cargo { args: &["test", "--workspace", "--no-run", "--quiet"], env: &[] },
     ),
     suite(
@@ -123,7 +123,7 @@ pub const SUITES: &[Suite] = &[
     suite("contract", "the public contract", 120, What::Targets(&["contract*"])),
     Suite {
         needs: &[&MINILM],
-        ..suite("gpu", "Vulkan and OpenGL, on software where there is no GPU", 420, What::Gpu { all: false })
+        ..suite("gpu", "Vulkan and OpenGL, on software where there is no GPU", 250, What::Gpu { all: false })
     },
     Suite {
         heavy: true,
@@ -131,13 +131,13 @@ pub const SUITES: &[Suite] = &[
         covers: GPU_CODE,
         ..suite("gpu-all", "every op and model on Vulkan and OpenGL", 1800, What::Gpu { all: true })
     },
-    suite("model-ui", "models that do not fit say why", 60, What::Targets(&["model_ui"])),
-    suite("toy-op", "an op is one file and one line", 200, What::ToyOp),
+    suite("model-ui", "models that do not fit say why", 150, What::Targets(&["model_ui"])),
+    suite("toy-op", "an op is one file and one line", 300, What::ToyOp),
     suite("bad-input", "damaged model files", 60, What::Targets(&["bad_input*"])),
     suite(
         "custom-op",
         "an op from outside the workspace, by kernel and by reference",
-        180,
+        240,
         What::Tests {
             args: &["test", "--quiet", "--manifest-path", "examples/custom_op/Cargo.toml"],
             env: &[("CARGO_TARGET_DIR", "target/examples")],
