@@ -196,10 +196,15 @@ pub(super) unsafe fn tile_any<S: Simd, R: Rows>(
     }
     if const { S::GEMM_VECS == 3 } {
         let t = Tile { g, row: rows.start, col, b, part, ahead };
-        match vecs {
-            3 => heights!(3, t; 1 2 3 4 5 6 7 8 9),
-            2 => heights!(2, t; 1 2 3 4 5 6 7 8 9),
-            _ => heights!(1, t; 1 2 3 4 5 6 7 8 9),
+        // Elements that are widened as they are loaded are not for speed: one width will do, over the panel's padding.
+        if const { R::Element::GROUP > 1 && !S::BF16_DOT } {
+            heights!(3, t; 1 2 3 4 5 6 7 8 9)
+        } else {
+            match vecs {
+                3 => heights!(3, t; 1 2 3 4 5 6 7 8 9),
+                2 => heights!(2, t; 1 2 3 4 5 6 7 8 9),
+                _ => heights!(1, t; 1 2 3 4 5 6 7 8 9),
+            }
         }
     } else {
         for v in 0..vecs {
