@@ -66,13 +66,13 @@ pub const SUITES: &[Suite] = &[
     suite(
         "build",
         "everything compiles, tests included",
-        600,
+        780,
         What::Cargo { args: &["test", "--workspace", "--no-run", "--quiet"], env: &[] },
     ),
     suite(
         "clippy",
         "lints, warnings are errors",
-        180,
+        150,
         What::Cargo {
             // With the devices' features: what is built only without them is little.
             args: &[
@@ -92,7 +92,7 @@ pub const SUITES: &[Suite] = &[
     suite(
         "doc",
         "documentation builds, warnings are errors",
-        90,
+        70,
         What::Cargo {
             args: &["doc", "--workspace", "--no-deps", "--quiet"],
             env: &[("RUSTDOCFLAGS", "-D warnings")],
@@ -104,8 +104,8 @@ pub const SUITES: &[Suite] = &[
         20,
         What::CrateCount { packages: &["rlx-runtime", "rlx-cpu", "rlx-onnx"], most: 45 },
     ),
-    suite("unit", "unit and text-form tests", 200, What::Unit),
-    suite("doctest", "documentation examples", 150, What::DocTests),
+    suite("unit", "unit and text-form tests", 150, What::Unit),
+    suite("doctest", "documentation examples", 100, What::DocTests),
     Suite {
         needs: &[&ONNX_CASES],
         ..suite("onnx-node", "the ONNX backend's node cases", 60, What::Targets(&["node_suite*"]))
