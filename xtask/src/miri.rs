@@ -13,7 +13,16 @@ const TOOLCHAIN: &str = "nightly";
 
 /// What runs: Miri's arguments for each part.
 const PARTS: &[&[&str]] = &[
-    &["-p", "rlx-cpu", "--lib", "--", "alloc::", "pool::", "window::", "program::"],
+    &[
+        "-p",
+        "rlx-cpu",
+        "--lib",
+        "--",
+        "alloc::",
+        "program::",
+        "pool::tests::a_busy_pool_means_run_alone",
+        "pool::tests::a_panic_reaches_the_caller_and_the_pool_survives",
+    ],
     &[
         "-p",
         "rlx-cpu",

@@ -18,8 +18,8 @@ use memmap2::{MmapMut, MmapOptions};
 /// Every buffer starts at a multiple of this: a cache line, and a whole vector.
 pub const ALIGN: usize = 64;
 
-/// The size of a huge page, and the least size of a buffer that asks for them.
-const HUGE: usize = 2 << 20;
+/// The size of a huge page, and the least size of a buffer that asks for them. (Miri has no pages, and looks at each byte.)
+const HUGE: usize = if cfg!(miri) { 1 << 10 } else { 2 << 20 };
 
 /// Owned bytes, zero at first, aligned to [`ALIGN`].
 #[derive(Debug)]

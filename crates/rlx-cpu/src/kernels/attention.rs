@@ -343,8 +343,9 @@ impl Attention {
             if row.is_empty() {
                 return;
             }
-            let (x, y) = (row.as_ptr(), row.as_mut_ptr());
-            let columns = row.len();
+            // One pointer for both: a second borrow of the row would end the first.
+            let (columns, y) = (row.len(), row.as_mut_ptr());
+            let x = y.cast_const();
             rows::softmax(isa, &Softmax { x, y, rows: 1, columns, scale: 1.0, mask: None, log: false });
         }
     }
