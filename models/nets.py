@@ -7,6 +7,8 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.conv import _ConvNd
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 from torchvision.models import resnet18
 from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
@@ -24,7 +26,13 @@ def fill(net, gain=lambda name: 1.0):
             if tensor.dtype == torch.float32:
                 made = rule(name, list(tensor.shape), gain(name))
                 tensor.copy_(torch.from_numpy(values(name, list(tensor.shape), made["scale"], made["shift"])))
+    net.gain = gain
     return net.eval()
+
+
+def gain_of(net, prefix):
+    """The gains that `fill` used for the part of `net` whose names begin with `prefix`."""
+    return net.get_submodule(prefix.removesuffix(".")).gain
 
 
 def mlp():
@@ -42,18 +50,21 @@ def resnet():
     return fill(resnet18(weights=None), resnet_gain)
 
 
-def resnet_fused():
-    """ResNet-18 as it is usually exported: batch norm folded into convolutions with a bias."""
-    net = resnet18(weights=None).eval()
+def fold_norms(net):
+    """Batch norms folded into the convolutions before them, as networks are usually exported."""
     for parent in list(net.modules()):
         layers = list(parent.named_children())
         for (name, conv), (after, norm) in zip(layers, layers[1:]):
-            if isinstance(conv, nn.Conv2d) and isinstance(norm, nn.BatchNorm2d):
+            if isinstance(conv, _ConvNd) and isinstance(norm, _BatchNorm):
                 setattr(parent, name, fuse_conv_bn_eval(conv, norm))
                 setattr(parent, after, nn.Identity())
     # Every norm follows its convolution in the list of layers, so the pairs above are all.
-    assert not any(isinstance(m, nn.BatchNorm2d) for m in net.modules())
-    return fill(net, resnet_gain)
+    assert not any(isinstance(m, _BatchNorm) for m in net.modules())
+    return net
+
+
+def resnet_fused():
+    return fill(fold_norms(resnet18(weights=None).eval()), resnet_gain)
 
 
 class Bert(nn.Module):

@@ -5,7 +5,7 @@
 //! loads it.
 //!
 //! ```
-//! for model in rlx_testdata::models::all() {
+//! for model in rlx_testdata::models::wanted() {
 //!     for golden in &model.goldens {
 //!         let (inputs, outputs) = golden.read();
 //!         assert!(!inputs.is_empty() && !outputs.is_empty());
@@ -37,6 +37,8 @@ pub struct Model {
     pub outputs: Vec<String>,
     /// Inputs with the outputs that PyTorch gave for them.
     pub goldens: Vec<Golden>,
+    /// Whether it is of full size: hundreds of megabytes of weights, or seconds for a run.
+    pub full: bool,
     graph: PathBuf,
     plan: Option<PathBuf>,
 }
@@ -63,6 +65,23 @@ pub fn all() -> Vec<Model> {
     list["cases"].as_array().expect("cases.json lists cases").iter().map(Model::read).collect()
 }
 
+/// The models that a test goes over: all but those of full size, which are a named skip unless [`everything`] is
+/// asked for.
+pub fn wanted() -> Vec<Model> {
+    let (full, mut wanted): (Vec<Model>, Vec<Model>) = all().into_iter().partition(|m| m.full);
+    if everything() {
+        wanted.extend(full);
+    } else if !full.is_empty() {
+        println!("@skip {} models of full size: RLX_TEST_ALL=1 runs them", full.len());
+    }
+    wanted
+}
+
+/// Whether heavy tests run, too (`RLX_TEST_ALL=1`).
+pub fn everything() -> bool {
+    std::env::var("RLX_TEST_ALL").is_ok_and(|v| v == "1")
+}
+
 /// The model of this name.
 pub fn model(name: &str) -> Model {
     all().into_iter().find(|m| m.name == name).unwrap_or_else(|| panic!("cases.json has no model {name}"))
@@ -84,6 +103,7 @@ impl Model {
                 .iter()
                 .map(Golden::read_entry)
                 .collect(),
+            full: case["full"].as_bool().unwrap_or(false),
             graph: folder().join(text(&case["onnx"])),
             plan: case["weights"].as_str().map(|path| folder().join(path)),
         }

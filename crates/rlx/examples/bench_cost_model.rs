@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rlx::prelude::*;
 use rlx_ir::{ConstData, Result, sym};
-use rlx_testdata::models::{Golden, Model as Case, all};
+use rlx_testdata::models::{Golden, Model as Case, wanted};
 
 /// How long each model is measured.
 const REPEAT: Duration = Duration::from_millis(300);
@@ -27,7 +27,7 @@ fn main() -> Result<()> {
     println!("|---|---|---|---|---|");
     let model = cost_model(device)?;
     let mut ratios = Vec::new();
-    for case in all().into_iter().filter(|c| only.is_empty() || only.contains(&c.name)) {
+    for case in wanted().into_iter().filter(|c| only.is_empty() || only.contains(&c.name)) {
         for golden in &case.goldens {
             let Some((predicted, measured)) = both(&case, golden, device, &*model)? else { continue };
             let ratio = predicted / measured;

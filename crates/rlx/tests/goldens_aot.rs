@@ -7,19 +7,18 @@ use std::path::Path;
 use rlx::{Model, Runner};
 use rlx_ir::ConstData;
 use rlx_runtime::{Artefact, CompileOptions, Device, Session};
-use rlx_testdata::models::{Golden, Model as Case, all};
+use rlx_testdata::models::{Golden, Model as Case, everything, wanted};
 
 const ALWAYS: [&str; 3] = ["digits", "mlp", "bert"];
 
 #[test]
 fn artefacts_give_the_bits_of_the_model() {
-    let everything = std::env::var("RLX_TEST_ALL").is_ok_and(|v| v == "1");
     let folder = std::env::temp_dir().join(format!("rlx-goldens-aot-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
-    let wanted = |name: &str| everything || ALWAYS.iter().any(|a| name.starts_with(a));
+    let chosen = |name: &str| everything() || ALWAYS.iter().any(|a| name.starts_with(a));
     let (mut passed, mut faults, mut skipped) = (0, Vec::new(), 0);
-    for case in all() {
-        let path = case.graph_file().filter(|_| wanted(&case.name));
+    for case in wanted() {
+        let path = case.graph_file().filter(|_| chosen(&case.name));
         let Some(path) = path else {
             skipped += 1;
             continue;
