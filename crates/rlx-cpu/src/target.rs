@@ -2,11 +2,11 @@
 
 use rlx_ir::lir::View;
 use rlx_ir::op::{DataFormat, PackFormat};
-use rlx_ir::{DType, Extent, Graph, Node, Op};
+use rlx_ir::{DType, Extent, Graph, Node, Op, SymRange};
 use rlx_opt::{Claim, Target};
 
 use crate::isa::Isa;
-use crate::kernels::{self, conv, matmul, region};
+use crate::kernels::{self, conv, matmul, recurrent, region};
 
 /// Answers the compiler's questions about CPU kernels; see [`Target`].
 #[derive(Debug, Clone, Copy)]
@@ -36,6 +36,12 @@ fn rows_are_flat(view: &View) -> bool {
     (1..rank.saturating_sub(1)).all(|i| view.strides[i - 1] == view.strides[i] * view.dims[i])
 }
 
+/// Whether the rows of each step of `[steps, rows, …]` lie in their order (or are one row).
+fn rows_run_forwards(view: &View) -> bool {
+    let row = view.strides.get(1).copied().unwrap_or(Extent::Const(0));
+    row.range(&|_| SymRange::DIM).min >= 0
+}
+
 fn reads(op: &Op, input: usize, view: &View) -> bool {
     match op {
         Op::MatMul if input == 0 => last_is_contiguous(view),
@@ -48,6 +54,9 @@ fn reads(op: &Op, input: usize, view: &View) -> bool {
         },
         Op::MatMul | Op::Pack { .. } | Op::Reduce { .. } => true,
         Op::GroupedMatMul => input == 1,
+        Op::Recurrent { .. } if input == 0 => last_is_contiguous(view) && rows_run_forwards(view),
+        // Weights are packed and states copied, however they lie; vectors are read in place.
+        Op::Recurrent { .. } => view.dims.len() == 2,
         Op::Attention { .. } => input != 0 || last_is_contiguous(view),
         Op::Rope { .. } if input == 0 => last_is_contiguous(view),
         Op::GatherElements { .. } => input == 0,
@@ -108,6 +117,7 @@ impl Target for CpuTarget {
         match &node.op {
             Op::MatMul => matmul::pack_format(node, input, graph),
             Op::Conv { .. } => conv::pack_format(node, input, graph),
+            Op::Recurrent { .. } => recurrent::pack_format(node, input, graph),
             Op::Region { body } => {
                 let anchor = region::anchor_of(&body.graph)?;
                 let own = region::anchor_inputs(&body.graph, anchor)?.iter().position(|&i| i == input)?;

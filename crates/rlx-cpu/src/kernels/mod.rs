@@ -27,6 +27,7 @@ pub(crate) mod pack;
 mod pad;
 pub(crate) mod pool;
 mod quant;
+pub(crate) mod recurrent;
 pub(crate) mod reduce;
 pub(crate) mod region;
 mod rope;
@@ -248,6 +249,7 @@ static TABLE: &[Entry] = table! {
     Pack => pack;
     MatMul => matmul;
     GroupedMatMul => experts;
+    Recurrent => recurrent;
     Reduce => reduce;
     Softmax => norm;
     LogSoftmax => norm;

@@ -8,7 +8,8 @@ use rlx_opt::Claim;
 
 use super::matmul::{self, is_packed};
 use super::{
-    BindCx, CompileCx, Needs, RunCx, StepKernel, depthwise, mismatch, no_kernel, packed_type, region,
+    BindCx, CompileCx, Needs, RunCx, StepKernel, depthwise, mismatch, no_kernel, packed_type, recurrent,
+    region,
 };
 use crate::gemm::{self, PANEL, Packed};
 use crate::program::layout::{At, Bound, Layout};
@@ -52,6 +53,7 @@ fn is_fixed(graph: &Graph, id: NodeId) -> bool {
 pub(crate) fn reads_packed(op: &Op, input: usize) -> bool {
     match op {
         Op::MatMul | Op::Conv { .. } => input == 1,
+        Op::Recurrent { .. } => recurrent::reads_packed(op, input),
         Op::Region { body } => {
             let Some(anchor) = region::anchor_of(&body.graph) else { return false };
             let own = region::anchor_inputs(&body.graph, anchor)

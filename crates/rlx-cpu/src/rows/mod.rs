@@ -1,4 +1,4 @@
-//! Kernels along the last axis: reductions, softmax and normalisation of contiguous rows.
+//! Kernels along the last axis: reductions, softmax, normalisation and gates of contiguous rows.
 //!
 //! Sums have one fixed order on every instruction set: four vectors of sixteen partial sums, taken in
 //! turn, folded pairwise. Rows are independent, so any split of them over threads gives the same bits.
@@ -10,12 +10,14 @@
 //! assert_eq!(x, [0.5; 6]);
 //! ```
 
+mod gates;
 mod norm;
 mod reduce;
 mod softmax;
 #[cfg(test)]
 mod tests;
 
+pub use gates::{GateRow, Gates, gate_row};
 pub use norm::{Norm, normalize};
 pub use reduce::{Reduction, reduce};
 pub use softmax::{Softmax, softmax, softmax_in_place};

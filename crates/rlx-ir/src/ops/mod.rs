@@ -436,6 +436,25 @@ ops! {
         /// Where the channels are.
         format: DataFormat,
     } => nn::pool::PoolDef;
+    /// One direction of a recurrent layer: `x` `[steps, batch, gates·hidden]` already multiplied by the input
+    /// weights, recurrent weights, then the operands of [`nn::recurrent::Operands`]. Results: every step's state
+    /// `[steps, batch, hidden]`, the last state and, of an LSTM, the last cell.
+    Recurrent {
+        /// What a step computes.
+        cell: RecurrentCell,
+        /// The function of the gates, then those of the candidate and the cell.
+        functions: Vec<GateFunction>,
+        /// The greatest magnitude of a gate before its function.
+        clip: Option<f32>,
+        /// Of an LSTM: whether the forget gate is one less the input gate.
+        coupled: bool,
+        /// Whether the last step is the first.
+        reverse: bool,
+        /// Of an LSTM: whether the gates see the cell.
+        peepholes: bool,
+        /// Whether the rows have lengths of their own; beyond its length a row's states are 0.
+        lengths: bool,
+    } => nn::recurrent::RecurrentDef;
     /// `exp(x) / Σ exp(x)` along one axis.
     Softmax {
         /// The axis; from the end when negative.

@@ -262,6 +262,101 @@ named_variants! {
     }
 }
 
+named_variants! {
+    /// What a recurrent layer computes at each step; see [`crate::ops::nn::recurrent`].
+    RecurrentCell, "recurrent cell" {
+        /// One function of input and state.
+        Rnn,
+        /// Gated: the state is reset before its product with the weights of the candidate.
+        Gru,
+        /// Gated: what is reset is that product.
+        GruLinear,
+        /// Gated, with a cell beside the state.
+        Lstm,
+    }
+}
+
+impl RecurrentCell {
+    /// How many gates the input has parts for.
+    pub const fn gates(self) -> usize {
+        match self {
+            RecurrentCell::Rnn => 1,
+            RecurrentCell::Gru | RecurrentCell::GruLinear => 3,
+            RecurrentCell::Lstm => 4,
+        }
+    }
+
+    /// How many gates the recurrent weights have columns for.
+    pub const fn gates_of_state(self) -> usize {
+        match self {
+            RecurrentCell::Gru => 2,
+            _ => self.gates(),
+        }
+    }
+
+    /// How many functions it is given: that of the gates, then those of candidate and cell.
+    pub const fn functions(self) -> usize {
+        match self {
+            RecurrentCell::Rnn => 1,
+            RecurrentCell::Gru | RecurrentCell::GruLinear => 2,
+            RecurrentCell::Lstm => 3,
+        }
+    }
+}
+
+/// A function of a recurrent layer's gates.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub enum GateFunction {
+    /// `1 / (1 + e⁻ˣ)`.
+    Sigmoid,
+    /// Hyperbolic tangent.
+    Tanh,
+    /// `max(x, 0)`.
+    Relu,
+    /// `ln(1 + eˣ)`.
+    Softplus,
+    /// `x` where it is not negative, else `alpha·x`.
+    LeakyRelu {
+        /// The slope below zero.
+        alpha: f32,
+    },
+    /// `max(0, min(1, alpha·x + beta))`.
+    HardSigmoid {
+        /// The slope.
+        alpha: f32,
+        /// The value at zero.
+        beta: f32,
+    },
+}
+
+impl Attr for GateFunction {
+    fn write(&self, w: &mut TextWriter) {
+        match self {
+            GateFunction::Sigmoid => w.push("Sigmoid"),
+            GateFunction::Tanh => w.push("Tanh"),
+            GateFunction::Relu => w.push("Relu"),
+            GateFunction::Softplus => w.push("Softplus"),
+            GateFunction::LeakyRelu { alpha } => w.push(&format!("LeakyRelu({alpha:?})")),
+            GateFunction::HardSigmoid { alpha, beta } => w.push(&format!("HardSigmoid({alpha:?}, {beta:?})")),
+        }
+    }
+
+    fn parse(lexer: &mut Lexer<'_>) -> Result<Self> {
+        let name = lexer.word()?;
+        let numbers: Vec<f32> = if lexer.at("(") { lexer.list("(", ")", f32::parse)? } else { Vec::new() };
+        match (name.as_str(), &numbers[..]) {
+            ("Sigmoid", []) => Ok(GateFunction::Sigmoid),
+            ("Tanh", []) => Ok(GateFunction::Tanh),
+            ("Relu", []) => Ok(GateFunction::Relu),
+            ("Softplus", []) => Ok(GateFunction::Softplus),
+            ("LeakyRelu", &[alpha]) => Ok(GateFunction::LeakyRelu { alpha }),
+            ("HardSigmoid", &[alpha, beta]) => Ok(GateFunction::HardSigmoid { alpha, beta }),
+            _ => Err(lexer.error(&format!("\"{name}\" with {} numbers is no gate function", numbers.len()))),
+        }
+    }
+}
+
 /// A graph inside an op, isolated from the graph around it: its inputs are the op's inputs in order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Body {

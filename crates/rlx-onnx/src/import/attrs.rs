@@ -62,6 +62,12 @@ impl<'a> Attrs<'a> {
             .map_err(|_| Error::new(ErrorKind::Malformed, format!("attribute {name} is not UTF-8")))
     }
 
+    pub fn texts(&self, name: &str) -> Result<Option<Vec<&'a str>>, Error> {
+        let Some(attr) = self.typed(name, AttributeType::Strings)? else { return Ok(None) };
+        let all: Result<Vec<_>, _> = attr.strings.iter().map(|s| std::str::from_utf8(s)).collect();
+        all.map(Some).map_err(|_| Error::new(ErrorKind::Malformed, format!("attribute {name} is not UTF-8")))
+    }
+
     pub fn tensor(&self, name: &str) -> Result<Option<&'a TensorProto>, Error> {
         Ok(self.typed(name, AttributeType::Tensor)?.and_then(|a| a.t.as_deref()))
     }

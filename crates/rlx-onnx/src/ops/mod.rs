@@ -15,6 +15,7 @@ mod math;
 mod movement;
 mod norm;
 mod quant;
+mod recurrent;
 mod reduce;
 mod resize;
 mod shape;
@@ -75,6 +76,7 @@ static FAMILIES: &[&[Entry]] = &[
     norm::OPS,
     attention::OPS,
     quant::OPS,
+    recurrent::OPS,
     loss::OPS,
     control::OPS,
 ];

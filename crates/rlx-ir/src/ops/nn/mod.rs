@@ -13,12 +13,14 @@
 //! | [`attention`] | scaled dot-product attention |
 //! | [`rope`] | rotary embedding |
 //! | [`quant`] | quantisation to integers and back |
+//! | [`recurrent`] | recurrent layers |
 
 pub mod attention;
 pub mod conv;
 pub mod norm;
 pub mod pool;
 pub mod quant;
+pub mod recurrent;
 pub mod rope;
 mod rows;
 pub mod softmax;

@@ -1,0 +1,388 @@
+//! Recurrent layers: at each step one product of all rows' states with the packed recurrent weights, then the gates
+//! row by row.
+//!
+//! A step's product is cut into tasks as any product is, and each row of gates is one task: bits do not depend on
+//! the threads. The input was multiplied before, for all steps at once; its rows are added as the product is
+//! written.
+
+use rlx_ir::op::{GateFunction, PackFormat, RecurrentCell};
+use rlx_ir::ops::nn::recurrent::Operands;
+use rlx_ir::{DType, Graph, Node, Op, Result};
+use rlx_opt::Claim;
+
+use super::matmul::{packed_bytes, run_gemm};
+use super::{BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound};
+use crate::alloc::ALIGN;
+use crate::gemm::{self, BinaryOp, Combine, Epilogue, Gemm, Strided};
+use crate::math::Unary;
+use crate::program::layout::{At, Bound};
+use crate::rows::{GateRow, Gates, gate_row};
+
+/// Multiply-adds of f32 in a nanosecond, roughly.
+const F32_PER_NANO: f64 = 40.0;
+/// Nanoseconds for one element of a gate, roughly.
+const NANOS_PER_GATE: f64 = 0.6;
+
+/// Layers of f32; others decompose.
+pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
+    let f32s = node.inputs.first().is_some_and(|&x| graph.shape(x).dtype() == DType::F32);
+    let Op::Recurrent { functions, .. } = &node.op else { return Claim::No("it is not recurrent".into()) };
+    match functions.iter().find(|&&f| unary(f).is_none()) {
+        _ if !f32s => Claim::No(format!("there is no recurrent layer of {}", node.shape.dtype())),
+        Some(f) => Claim::No(format!("there is no gate function {f:?}")),
+        None => Claim::Native,
+    }
+}
+
+/// The weights are wanted in panels.
+pub(crate) fn pack_format(node: &Node, input: usize, graph: &Graph) -> Option<PackFormat> {
+    let packs = reads_packed(&node.op, input) && claim(node, graph).is_native();
+    packs.then_some(PackFormat::MatMulRhs)
+}
+
+/// Whether an input of `op` is weights.
+pub(crate) fn reads_packed(op: &Op, input: usize) -> bool {
+    match op {
+        Op::Recurrent { cell, .. } => input == 1 || (*cell == RecurrentCell::Gru && input == 2),
+        _ => false,
+    }
+}
+
+fn unary(f: GateFunction) -> Option<Unary> {
+    Some(match f {
+        GateFunction::Sigmoid => Unary::Sigmoid,
+        GateFunction::Tanh => Unary::Tanh,
+        GateFunction::Relu => Unary::Relu,
+        GateFunction::Softplus => Unary::Softplus,
+        GateFunction::LeakyRelu { alpha } => Unary::LeakyRelu { alpha },
+        GateFunction::HardSigmoid { alpha, beta } => Unary::HardSigmoid { alpha, beta },
+        _ => return None,
+    })
+}
+
+/// The kernel of a recurrent layer.
+pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
+    let op = &cx.node().op;
+    let Op::Recurrent { cell, functions, clip, coupled, reverse, peepholes, lengths } = op else {
+        return Err(no_kernel(op, "it is not recurrent"));
+    };
+    let mut all = [Unary::Tanh; 3];
+    for (to, &f) in all.iter_mut().zip(functions) {
+        *to = unary(f).ok_or_else(|| no_kernel(op, "it has a gate function without code"))?;
+    }
+    Ok(Box::new(Recurrent {
+        cell: *cell,
+        functions: all,
+        clip: *clip,
+        coupled: *coupled,
+        reverse: *reverse,
+        operands: Operands::new(*cell, *peepholes, *lengths),
+        plan: None,
+    }))
+}
+
+#[derive(Debug, Clone)]
+struct Recurrent {
+    cell: RecurrentCell,
+    functions: [Unary; 3],
+    clip: Option<f32>,
+    coupled: bool,
+    reverse: bool,
+    operands: Operands,
+    plan: Option<Plan>,
+}
+
+/// A matrix that states are multiplied by.
+#[derive(Debug, Clone, Copy)]
+struct Weights {
+    at: At,
+    strides: [isize; 2],
+    columns: usize,
+    packed: bool,
+    /// Where it is packed in the scratch if it is not.
+    scratch: usize,
+}
+
+/// The numbers of a bound layer.
+#[derive(Debug, Clone, Copy)]
+struct Plan {
+    steps: usize,
+    batch: usize,
+    hidden: usize,
+    x: At,
+    /// From one step, and from one row, to the next.
+    x_strides: [isize; 2],
+    weights: Weights,
+    candidate: Option<Weights>,
+    bias: Option<At>,
+    peepholes: Option<At>,
+    lengths: Option<At>,
+    first: [Option<Bound>; 2],
+    y: At,
+    last: [Option<At>; 2],
+    /// Byte offsets of gates, state, cell and candidate in the scratch.
+    scratch: [usize; 4],
+    worth_product: bool,
+    worth_gates: bool,
+}
+
+/// Gives out scratch.
+#[derive(Default)]
+struct Room(usize);
+
+impl Room {
+    fn take(&mut self, bytes: usize) -> usize {
+        let at = self.0;
+        self.0 = (at + bytes).next_multiple_of(ALIGN);
+        at
+    }
+}
+
+impl Recurrent {
+    fn weights(&self, cx: &BindCx<'_>, input: usize, want: [usize; 2], room: &mut Room) -> Result<Weights> {
+        let bound = &cx.inputs[input];
+        let (&[rows, columns], &[a, b]) = (bound.layout.dims(), bound.layout.strides()) else {
+            return Err(mismatch("recurrent weights are a matrix"));
+        };
+        if [rows, columns] != want {
+            return Err(mismatch(format!("weights {:?} where {want:?} are wanted", bound.dims())));
+        }
+        let bytes = packed_bytes(DType::F32, rows, columns)
+            .ok_or_else(|| mismatch(format!("weights of {rows}×{columns} are too large to pack")))?;
+        let packed = cx.packed[input];
+        let scratch = if packed { 0 } else { room.take(bytes) };
+        Ok(Weights { at: bound.at, strides: [a, b], columns, packed, scratch })
+    }
+
+    fn plan(&self, cx: &BindCx<'_>) -> Result<(Plan, Needs)> {
+        let (at, x) = (&self.operands, &cx.inputs[0]);
+        let misfit = || mismatch(format!("a recurrent layer of {:?}", x.dims()));
+        let (&[steps, batch, wide], &[by_step, by_row, _]) = (x.layout.dims(), x.layout.strides()) else {
+            return Err(misfit());
+        };
+        let first = &cx.inputs[at.h];
+        let hidden = *first.dims().last().ok_or_else(misfit)?;
+        let state = [batch, hidden];
+        let states = [Some(at.h), at.c].map(|i| i.map(|i| cx.inputs[i]));
+        if wide != hidden * self.cell.gates() || states.iter().flatten().any(|s| s.dims() != state) {
+            return Err(misfit());
+        }
+        let mut room = Room::default();
+        let columns = hidden * self.cell.gates_of_state();
+        let weights = self.weights(cx, 1, [hidden, columns], &mut room)?;
+        let candidate = match at.candidate_weights {
+            Some(i) => Some(self.weights(cx, i, [hidden; 2], &mut room)?),
+            None => None,
+        };
+        let vector = |i: Option<usize>, n: usize| match i.map(|i| &cx.inputs[i]) {
+            Some(v) if v.dims() != [n] || !v.layout.is_dense() => Err(misfit()),
+            v => Ok(v.map(|v| v.at)),
+        };
+        let rows = batch * hidden * 4;
+        let scratch = [
+            room.take(rows * self.cell.gates_of_state()),
+            room.take(rows),
+            room.take(if at.c.is_some() { rows } else { 0 }),
+            room.take(if candidate.is_some() { rows } else { 0 }),
+        ];
+        let product = (batch * hidden * weights.columns) as f64 / F32_PER_NANO;
+        let gates = (batch * wide) as f64 * NANOS_PER_GATE;
+        let plan = Plan {
+            steps,
+            batch,
+            hidden,
+            x: x.at,
+            x_strides: [by_step, by_row],
+            weights,
+            candidate,
+            bias: vector(at.candidate_bias, hidden)?,
+            peepholes: vector(at.peepholes, 3 * hidden)?,
+            lengths: vector(at.lengths, batch)?,
+            first: states,
+            y: cx.outputs[0].at,
+            last: [cx.outputs.get(1), cx.outputs.get(2)].map(|o| o.map(|o| o.at)),
+            scratch,
+            worth_product: product > WORTH_NANOS,
+            worth_gates: gates > WORTH_NANOS && batch > 1,
+        };
+        let nanos = (product + gates) * steps as f64;
+        Ok((plan, Needs { thread_scratch: 0, shared_scratch: room.0, nanos }))
+    }
+}
+
+impl StepKernel for Recurrent {
+    fn bind(&mut self, cx: &BindCx<'_>) -> Result<Needs> {
+        let (plan, needs) = self.plan(cx)?;
+        self.plan = Some(plan);
+        Ok(needs)
+    }
+
+    unsafe fn run(&self, cx: &mut RunCx<'_, '_>) -> Result<()> {
+        let Some(plan) = &self.plan else { return Err(unbound()) };
+        if plan.batch * plan.hidden == 0 {
+            return Ok(());
+        }
+        // SAFETY: the caller's promise, here and below; scratch was asked for when bound.
+        unsafe {
+            let weights = pack(cx, plan, &plan.weights);
+            let candidate = plan.candidate.map(|w| pack(cx, plan, &w));
+            self.states(cx, plan, true);
+            for i in 0..plan.steps {
+                let t = if self.reverse { plan.steps - 1 - i } else { i };
+                self.step(cx, plan, t, weights, candidate);
+            }
+            self.states(cx, plan, false);
+        }
+        Ok(())
+    }
+}
+
+/// The packed matrix, packed now if it was not before.
+unsafe fn pack(cx: &mut RunCx<'_, '_>, plan: &Plan, weights: &Weights) -> Shared<f32> {
+    if weights.packed {
+        return cx.shared(weights.at);
+    }
+    let (from, to) = (cx.shared::<f32>(weights.at), scratch(cx, weights.scratch));
+    let ([a, b], k, n) = (weights.strides, plan.hidden, weights.columns);
+    cx.parallel(plan.worth_product, gemm::panels(n), &|range, _| {
+        // SAFETY: the caller's promise; each panel is written once.
+        unsafe { gemm::pack(from.get().cast_const(), a, b, k, n, to.get(), range) }
+    });
+    to
+}
+
+fn scratch(cx: &RunCx<'_, '_>, offset: usize) -> Shared<f32> {
+    Shared::new(cx.shared_scratch.wrapping_add(offset).cast())
+}
+
+impl Recurrent {
+    /// Copies the first states into the scratch, or the last ones out of it.
+    unsafe fn states(&self, cx: &RunCx<'_, '_>, plan: &Plan, first: bool) {
+        let elements = plan.batch * plan.hidden;
+        for k in 0..2 {
+            let own = scratch(cx, plan.scratch[1 + k]).get();
+            let (from, to) = (plan.first[k], plan.last[k]);
+            // SAFETY: the caller's promise; results are dense.
+            unsafe {
+                match (from, to) {
+                    (Some(from), _) if first => {
+                        let ptr = cx.ptr::<f32>(from.at);
+                        (0..elements).for_each(|i| *own.add(i) = *ptr.wrapping_offset(from.layout.at(i)));
+                    }
+                    (_, Some(to)) if !first => std::ptr::copy_nonoverlapping(own, cx.ptr(to), elements),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// All rows of one step.
+    unsafe fn step(
+        &self,
+        cx: &mut RunCx<'_, '_>,
+        plan: &Plan,
+        t: usize,
+        weights: Shared<f32>,
+        candidate: Option<Shared<f32>>,
+    ) {
+        let x = cx.ptr::<f32>(plan.x).wrapping_offset(t as isize * plan.x_strides[0]);
+        let [sums, h, _, reset] = plan.scratch.map(|offset| scratch(cx, offset));
+        let gates = match self.cell {
+            RecurrentCell::Rnn => Gates::Plain,
+            RecurrentCell::Gru => Gates::Reset,
+            RecurrentCell::GruLinear => Gates::Linear,
+            _ => Gates::Lstm,
+        };
+        // The product of a linear GRU stays apart from the input until it was reset.
+        let added = (gates != Gates::Linear).then_some(x);
+        // SAFETY: the caller's promise, here and below.
+        unsafe {
+            self.product(cx, plan, h, weights, sums, plan.weights.columns, added);
+            self.rows(cx, plan, t, x, gates);
+            if let (Some(weights), Some(_)) = (candidate, plan.candidate) {
+                // The reset state is read while its product is written, so the product goes to a gate that is
+                // no longer needed: that of the reset itself.
+                let columns = plan.hidden;
+                let to = Shared::new(sums.get().wrapping_add(columns));
+                let x = x.wrapping_add(2 * columns);
+                self.product(cx, plan, reset, weights, to, columns, Some(x));
+                self.rows(cx, plan, t, x, Gates::Mixed);
+            }
+        }
+    }
+
+    /// `to = from · weights + x`; rows of `to` are as far apart as those of the gates.
+    #[allow(clippy::too_many_arguments)] // the operands of a product
+    unsafe fn product(
+        &self,
+        cx: &mut RunCx<'_, '_>,
+        plan: &Plan,
+        from: Shared<f32>,
+        weights: Shared<f32>,
+        to: Shared<f32>,
+        columns: usize,
+        x: Option<*mut f32>,
+    ) {
+        let row_stride = plan.x_strides[1].unsigned_abs();
+        let combine = x.map(|x| Combine { ptr: x.cast_const(), row_stride, op: BinaryOp::Add, after: false });
+        let g = Gemm {
+            m: plan.batch,
+            n: columns,
+            k: plan.hidden,
+            rows: Strided { ptr: from.get().cast_const(), row_stride: plan.hidden as isize },
+            b: weights.get().cast_const(),
+            c: to.get(),
+            c_stride: plan.weights.columns,
+            epilogue: Epilogue { combine, ..Epilogue::NONE },
+            next: None,
+        };
+        // SAFETY: the caller's promise; states, gates and weights do not overlap.
+        unsafe { run_gemm(cx, cx.isa, plan.worth_product, &g) };
+    }
+
+    /// The gates of all rows that still run.
+    unsafe fn rows(&self, cx: &mut RunCx<'_, '_>, plan: &Plan, t: usize, x: *mut f32, gates: Gates) {
+        let (isa, n) = (cx.isa, plan.hidden);
+        let [sums, h, c, reset] = plan.scratch.map(|offset| scratch(cx, offset));
+        let (x, y) = (Shared::new(x), Shared::new(cx.ptr::<f32>(plan.y).wrapping_add(t * plan.batch * n)));
+        let [bias, peepholes] = [plan.bias, plan.peepholes].map(|at| at.map(|at| cx.shared::<f32>(at)));
+        let lengths = plan.lengths.map(|at| cx.shared::<i32>(at));
+        cx.parallel(plan.worth_gates, plan.batch, &|range, _| {
+            for row in range {
+                let y = y.get().wrapping_add(row * n);
+                let state = |of: Shared<f32>| of.get().wrapping_add(row * n);
+                let sums = sums.get().wrapping_add(row * plan.weights.columns);
+                // SAFETY: the caller's promise; rows are disjoint.
+                unsafe {
+                    if lengths.is_some_and(|l| t as i64 >= i64::from(*l.get().add(row))) {
+                        std::ptr::write_bytes(y, 0, n);
+                        continue;
+                    }
+                    gate_row(
+                        isa,
+                        &GateRow {
+                            gates,
+                            functions: self.functions,
+                            clip: self.clip,
+                            coupled: self.coupled,
+                            n,
+                            sums,
+                            x: x.get().wrapping_offset(row as isize * plan.x_strides[1]),
+                            bias: bias.map_or(std::ptr::null(), |b| b.get().cast_const()),
+                            // The product of the reset state stands in the place of the reset gate.
+                            candidate: if gates == Gates::Reset {
+                                state(reset)
+                            } else {
+                                sums.wrapping_add(n)
+                            },
+                            peepholes: peepholes.map(|p| p.get().cast_const()),
+                            h: state(h),
+                            c: state(c),
+                            y,
+                        },
+                    );
+                }
+            }
+        });
+    }
+}
