@@ -23,7 +23,8 @@ use std::time::Duration;
 pub use cost::BackendCostModel;
 pub use handles::DeviceHandles;
 use rlx_ir::lir::BufferId;
-use rlx_ir::{LirModule, Result, Weight};
+use rlx_ir::progress::Stage;
+use rlx_ir::{LirModule, Progress, Result, Weight};
 pub use rlx_opt::target::{Claim, PoolSpec, Target};
 use rlx_opt::{CompileOptions, Precision};
 
@@ -170,6 +171,25 @@ pub trait ExecutableGraph: Send {
     /// names the node.
     fn run(&mut self, inputs: &dyn InputSource, dims: &[i64]) -> Result<()>;
 
+    /// As [`ExecutableGraph::run`], where somebody watches and may stop it. A run that was stopped leaves no outputs, and
+    /// the executable as usable as before.
+    ///
+    /// This form asks before the run alone, which is all that a device can do that is given the whole run at once: one that
+    /// has begun is finished and gives its outputs, so that a stopped run never changed a handle. The CPU asks before
+    /// every step.
+    ///
+    /// # Errors
+    /// As [`ExecutableGraph::run`]; [`rlx_ir::ErrorKind::Cancelled`].
+    fn run_with_progress(
+        &mut self,
+        inputs: &dyn InputSource,
+        dims: &[i64],
+        progress: &Progress,
+    ) -> Result<()> {
+        progress.step(Stage::Run, 0, 1, || "")?;
+        self.run(inputs, dims)
+    }
+
     /// The row-major bytes of output `index` of the last run.
     ///
     /// # Errors
@@ -244,8 +264,8 @@ pub trait PreparedWeights {
     /// depend on symbols.
     ///
     /// # Errors
-    /// A parameter never set, or memory that cannot be had.
-    fn prepare(&mut self) -> Result<Vec<(BufferId, &[u8])>>;
+    /// A parameter never set, or memory that cannot be had; [`rlx_ir::ErrorKind::Cancelled`].
+    fn prepare(&mut self, progress: &Progress) -> Result<Vec<(BufferId, &[u8])>>;
 
     /// Takes what [`PreparedWeights::prepare`] gave another executable of the same module on the same machine, in
     /// place of running the init program. Parameters that are not spent are set before; spent ones need not be.

@@ -52,6 +52,8 @@ pub enum ErrorKind {
     Device,
     /// An environment variable or option whose value makes no sense.
     Config,
+    /// The caller stopped the work, or its deadline passed.
+    Cancelled,
     /// A rule of ours that did not hold: a bug in RLX.
     Internal,
 }
@@ -74,6 +76,7 @@ impl ErrorKind {
         ErrorKind::OutOfMemory,
         ErrorKind::Device,
         ErrorKind::Config,
+        ErrorKind::Cancelled,
         ErrorKind::Internal,
     ];
 
@@ -100,6 +103,7 @@ impl ErrorKind {
             ErrorKind::OutOfMemory => "out of memory",
             ErrorKind::Device => "device",
             ErrorKind::Config => "configuration",
+            ErrorKind::Cancelled => "cancelled",
             ErrorKind::Internal => "internal",
         }
     }
@@ -201,7 +205,17 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Inner { kind, message, node, origin, device, hint, .. } = &*self.0;
-        write!(f, "{} error", kind.name())?;
+        // Names that say by themselves what is wrong: `out of memory on cpu: …`.
+        let complete = matches!(
+            kind,
+            ErrorKind::Malformed
+                | ErrorKind::Unsupported
+                | ErrorKind::NeedsInputValue
+                | ErrorKind::DeviceUnavailable
+                | ErrorKind::OutOfMemory
+                | ErrorKind::Cancelled
+        );
+        write!(f, "{}{}", kind.name(), if complete { "" } else { " error" })?;
         if let Some(device) = device {
             write!(f, " on {device}")?;
         }

@@ -18,6 +18,7 @@
 //! | [`mod@verify`], [`oracle`] | structural rules, and what the right answer is |
 //! | [`lir`] | what a device executes |
 //! | [`weights`], [`files`] | a model's tensors by name; files mapped, and written whole |
+//! | [`progress`] | long calls watched and stopped |
 #![deny(unsafe_code)]
 
 pub mod component;
@@ -38,6 +39,7 @@ mod nearest;
 pub mod ops;
 pub mod oracle;
 pub mod origin;
+pub mod progress;
 pub mod shape;
 pub mod stages;
 pub mod tensor;
@@ -59,6 +61,7 @@ pub use lir::{BindingManifest, IoBindingEntry, LirModule};
 pub use nearest::nearest;
 pub use ops::{Op, OpKind};
 pub use origin::{OriginId, Origins};
+pub use progress::{Cancel, Progress};
 pub use shape::Shape;
 pub use stages::{GraphModule, GraphStage, MirModule};
 pub use tensor::{ConstData, Value};

@@ -21,6 +21,7 @@ use crate::dim::{Dim, DimBinding};
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{Graph, Node, NodeId};
 use crate::ops::{self, Op};
+use crate::progress::{Progress, Stage};
 use crate::shape::Shape;
 use crate::tensor::Value;
 
@@ -93,10 +94,24 @@ pub fn evaluate_all(
     bindings: &Bindings,
     wanted: &[NodeId],
 ) -> Result<Vec<Option<Vec<Value>>>> {
+    evaluate_all_with_progress(graph, bindings, wanted, &Progress::none())
+}
+
+/// As [`evaluate_all`]; it can be stopped between two nodes.
+///
+/// # Errors
+/// As [`evaluate`]; [`ErrorKind::Cancelled`].
+pub fn evaluate_all_with_progress(
+    graph: &Graph,
+    bindings: &Bindings,
+    wanted: &[NodeId],
+    progress: &Progress,
+) -> Result<Vec<Option<Vec<Value>>>> {
     let needed = live_nodes(graph, wanted)?;
     let dims = bind_dims(graph, bindings)?;
     let mut values: Vec<Option<Vec<Value>>> = vec![None; graph.len()];
     for node in graph.nodes().iter().filter(|n| needed[n.id.index()]) {
+        progress.step(Stage::Verify, node.id.index(), graph.len(), || node.op.kind().name())?;
         let results = evaluate_node(node, bindings, &dims, &values).map_err(|e| {
             let e = e.with_node(node.describe());
             match graph.origins().describe(node.origin) {

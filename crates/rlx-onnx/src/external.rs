@@ -83,7 +83,15 @@ impl ExternalFiles {
             path.canonicalize()
                 .map_err(|e| Error::new(ErrorKind::Io, format!("{}: {e}", path.display())).with_source(e))
         };
-        let (folder, path) = (real(folder)?, real(&folder.join(relative))?);
+        let path = folder.join(relative);
+        if matches!(path.try_exists(), Ok(false)) {
+            let message =
+                format!("its data is in the file \"{location}\", which is not in {}", folder.display());
+            return Err(Error::new(ErrorKind::Io, message).with_hint(format!(
+                "put \"{location}\" beside the model: large weights are exported to files of their own"
+            )));
+        }
+        let (folder, path) = (real(folder)?, real(&path)?);
         if path.starts_with(&folder) { Ok(path) } else { Err(outside()) }
     }
 }

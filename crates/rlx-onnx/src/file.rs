@@ -59,9 +59,7 @@ impl OnnxFile {
     }
 
     fn decode(bytes: Bytes, files: ExternalFiles) -> Result<OnnxFile, Error> {
-        let model = ModelProto::decode(bytes).map_err(|e| {
-            Error::new(ErrorKind::Malformed, format!("not an ONNX model: {e}")).with_source(e)
-        })?;
+        let model = ModelProto::decode(bytes.clone()).map_err(|e| not_a_model(&bytes, e))?;
         if model.graph.is_none() {
             return Err(Error::new(ErrorKind::Malformed, "not an ONNX model: it has no graph"));
         }
@@ -103,6 +101,28 @@ impl OnnxFile {
     pub fn tensor(&self, proto: &TensorProto) -> Result<RawTensor, Error> {
         RawTensor::read(proto, &self.files)
     }
+}
+
+/// Why these bytes are no model, and what to do about it.
+fn not_a_model(bytes: &Bytes, e: prost::DecodeError) -> Error {
+    let malformed = |message: String| Error::new(ErrorKind::Malformed, message);
+    let n = bytes.len();
+    let error = if bytes.starts_with(b"version https://git-lfs") {
+        malformed("not an ONNX model, but a pointer to one that Git LFS keeps".to_owned())
+            .with_hint("run `git lfs pull` where it comes from")
+    } else if e.to_string().contains("underflow") && starts_like_a_model(bytes) {
+        malformed(format!("not an ONNX model: it is cut short, or damaged; the file has {n} bytes"))
+            .with_hint("compare its size with the original's, and copy or download it again")
+    } else {
+        malformed(format!("not an ONNX model: {e}"))
+            .with_hint("is it an .onnx file, and not another format's?")
+    };
+    error.with_source(e)
+}
+
+/// Whether they begin with the version of the format, as every exporter writes it.
+fn starts_like_a_model(bytes: &[u8]) -> bool {
+    matches!(bytes, [0x08, 1..=64, ..])
 }
 
 /// Decodes one `TensorProto` that is a file of its own (the `.pb` files of the ONNX test cases).

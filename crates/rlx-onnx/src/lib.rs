@@ -15,6 +15,6 @@ pub mod proto;
 mod tensor;
 
 pub use file::{OnnxFile, read_tensor_file};
-pub use import::{ImportOptions, Imported, NeedsInputValue, import, needed_input};
+pub use import::{ImportOptions, Imported, NeedsInputValue, import, import_with_progress, needed_input};
 pub use ops::built;
 pub use tensor::{RawTensor, dtype};

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rlx_ir::{DimBinding, Error, ErrorKind, Graph, LirModule, Result, verify_ok};
+use rlx_ir::progress::Stage;
+use rlx_ir::{DimBinding, Error, ErrorKind, Graph, LirModule, Progress, Result, verify_ok};
 
 use crate::lower;
 use crate::options::CompileOptions;
@@ -47,6 +48,9 @@ pub const PASSES: &[Pass] = &[
     Pass { name: "pack-weights", run: passes::pack_weights::run },
     Pass { name: "fuse-regions", run: passes::fuse_regions::run },
 ];
+
+/// What is counted as compiling goes on: the passes, and lowering.
+const PARTS: usize = PASSES.len() + 1;
 
 /// What one pass did.
 #[derive(Debug, Clone)]
@@ -127,8 +131,16 @@ impl CompilePipeline {
     /// # Errors
     /// What the verifier finds, an op nothing can compute, or a fault of a pass (named).
     pub fn compile(&self, graph: &Graph) -> Result<CompileResult> {
+        self.compile_with_progress(graph, &Progress::none())
+    }
+
+    /// As [`CompilePipeline::compile`]; it can be stopped between two passes.
+    ///
+    /// # Errors
+    /// As [`CompilePipeline::compile`]; [`ErrorKind::Cancelled`].
+    pub fn compile_with_progress(&self, graph: &Graph, progress: &Progress) -> Result<CompileResult> {
         verify_ok(graph)?;
-        self.compile_bound(graph, &self.options.dim_binding)
+        self.compile_bound(graph, &self.options.dim_binding, progress)
     }
 
     /// As [`CompileResult::specialize`]. Symbols that the binding does not name stay open.
@@ -150,16 +162,23 @@ impl CompilePipeline {
         })
     }
 
-    fn compile_bound(&self, graph: &Graph, binding: &DimBinding) -> Result<CompileResult> {
+    fn compile_bound(
+        &self,
+        graph: &Graph,
+        binding: &DimBinding,
+        progress: &Progress,
+    ) -> Result<CompileResult> {
         let context = PassContext { target: &*self.target, options: &self.options };
         let mut bound = graph.bind(binding);
         self.options.dim_ranges.iter().for_each(|&(symbol, range)| bound.set_symbol_range(symbol, range));
         verify_ok(&bound)?;
         let mut report = report::analyze(&bound, &context);
         let mut passes = Vec::with_capacity(PASSES.len());
-        let optimised = self.run_passes(bound, &context, &mut passes)?;
+        let optimised = self.run_passes(bound, &context, &mut passes, progress)?;
         report.precision = Some(report::precision_of(&optimised, &context));
+        progress.step(Stage::Compile, PASSES.len(), PARTS, || "lower")?;
         let lir = lower::to_lir(&optimised, &context)?;
+        progress.step(Stage::Compile, PARTS, PARTS, || "")?;
         Ok(CompileResult { lir, source: Arc::new(graph.clone()), report, passes })
     }
 
@@ -168,9 +187,11 @@ impl CompilePipeline {
         graph: Graph,
         context: &PassContext<'_>,
         done: &mut Vec<PassRecord>,
+        progress: &Progress,
     ) -> Result<Graph> {
         let mut graph = graph;
-        for pass in PASSES {
+        for (i, pass) in PASSES.iter().enumerate() {
+            progress.step(Stage::Compile, i, PARTS, || pass.name)?;
             let (start, before) = (Instant::now(), graph.len());
             graph = (pass.run)(&graph, context)?;
             if cfg!(debug_assertions) {

@@ -78,10 +78,11 @@ pub use precision::{Precision, PrecisionPolicy};
 pub use registry::{backend_for, register_backend, registered_devices};
 pub use rlx_driver::{Device, ParseDeviceError};
 pub use rlx_ir::{
-    BindingManifest, CompilationMode, ConstData, DType, Dim, DimBinding, Error, ErrorKind, Graph, GraphExt,
-    GraphModule, GraphStage, HirModule, HirMut, HirNodeId, IoBindingEntry, LirModule, LowerError, MirModule,
-    ModelComponent, ModelPhase, ModelVariant, Node, NodeId, Op, OpKind, Shape, SymRange, TracedTensor,
-    Tracer, Value, VerifyError, Weight, WeightStore, nearest, op, sym, trace, try_trace, verify,
+    BindingManifest, Cancel, CompilationMode, ConstData, DType, Dim, DimBinding, Error, ErrorKind, Graph,
+    GraphExt, GraphModule, GraphStage, HirModule, HirMut, HirNodeId, IoBindingEntry, LirModule, LowerError,
+    MirModule, ModelComponent, ModelPhase, ModelVariant, Node, NodeId, Op, OpKind, Progress, Shape, SymRange,
+    TracedTensor, Tracer, Value, VerifyError, Weight, WeightStore, nearest, op, progress, sym, trace,
+    try_trace, verify,
 };
 /// ```
 /// use rlx_runtime::{Device, rlx_model};

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use rlx_backend::{Backend, ExecutableGraph};
 use rlx_driver::Device;
-use rlx_ir::{Error, ErrorKind, Graph, GraphModule, HirModule, LirModule, LowerError, Result};
+use rlx_ir::progress::Stage;
+use rlx_ir::{Error, ErrorKind, Graph, GraphModule, HirModule, LirModule, LowerError, Progress, Result};
 use rlx_opt::pipeline::PassContext;
 use rlx_opt::{CompileOptions, CompilePipeline, CompileResult, Precision, PrecisionPolicy, Target};
 
@@ -176,7 +177,37 @@ impl Session {
         graph: Graph,
         options: &CompileOptions,
     ) -> Result<CompiledGraph, CompileError> {
-        Ok(self.compile_graph_with(&graph, options).map_err(|e| on_device(e, self.device))?)
+        self.try_compile_with_progress(graph, options, &Progress::none())
+    }
+
+    /// As [`Session::try_compile_with`], watched: `progress` hears of every pass, and may stop before the next one.
+    ///
+    /// ```
+    /// # use rlx_runtime::{Cancel, CompileOptions, DType, Device, ErrorKind, Graph, GraphExt, Progress, Session, Shape};
+    /// # let mut graph = Graph::new("exp");
+    /// # let x = graph.input("x", Shape::new(&[2], DType::F32));
+    /// # let y = graph.exp(x);
+    /// # graph.set_outputs(vec![y]);
+    /// let (session, cancel) = (Session::new(Device::Cpu), Cancel::new());
+    /// let progress = Progress::from(&cancel).reporting(|event| println!("{event}"));
+    /// let mut compiled = session.try_compile_with_progress(graph, &CompileOptions::default(), &progress)?;
+    /// compiled.try_run_with_progress(&[("x", &[0.0, 1.0])], &progress)?;
+    /// cancel.cancel(); // From another thread, while the next call works.
+    /// let stopped = compiled.try_run_with_progress(&[("x", &[0.0, 1.0])], &progress).unwrap_err();
+    /// assert_eq!(stopped.kind(), ErrorKind::Cancelled);
+    /// # Ok::<(), rlx_runtime::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Session::try_compile`]; [`ErrorKind::Cancelled`].
+    pub fn try_compile_with_progress(
+        &self,
+        graph: Graph,
+        options: &CompileOptions,
+        progress: &Progress,
+    ) -> Result<CompiledGraph, CompileError> {
+        let compiled = self.compile_graph_with(&graph, options, progress);
+        Ok(compiled.map_err(|e| on_device(e, self.device))?)
     }
 
     /// Lowers blocks to a graph and compiles it.
@@ -220,7 +251,7 @@ impl Session {
             GraphModule::Lir(lir) => self.compile_lir(*lir, options),
             other => {
                 let graph = other.into_graph()?;
-                self.compile_graph_with(&graph, options)
+                self.compile_graph_with(&graph, options, &Progress::none())
             }
         };
         compiled.map_err(|e| LowerError::Compile(on_device(e, self.device)))
@@ -242,14 +273,23 @@ impl Session {
         Ok(CompiledGraph::new(self.device, executable, report, Vec::new()))
     }
 
-    fn compile_graph_with(&self, graph: &Graph, options: &CompileOptions) -> Result<CompiledGraph> {
+    fn compile_graph_with(
+        &self,
+        graph: &Graph,
+        options: &CompileOptions,
+        progress: &Progress,
+    ) -> Result<CompiledGraph> {
         check_options(options)?;
         let pipeline = CompilePipeline::new(self.target(options)?, options.clone());
-        let result = edge::call(self.device, "answering the compiler", || pipeline.compile(graph))?;
+        let result = edge::call(self.device, "answering the compiler", || {
+            pipeline.compile_with_progress(graph, progress)
+        })?;
         if std::env::var("RLX_DISPATCH_REPORT").is_ok_and(|v| v == "1") {
             eprintln!("{}", result.report);
         }
         let mut compiled = self.compile_result(result, options)?;
+        // The device's own compiler was not asked.
+        progress.check(Stage::Compile)?;
         compiled.set_param_bindings(options)?;
         Ok(compiled)
     }
@@ -292,5 +332,10 @@ fn check_options(options: &CompileOptions) -> Result<()> {
 
 /// The error, naming the device if it does not yet.
 pub(crate) fn on_device(error: Error, device: Device) -> Error {
-    if error.device().is_some() { error } else { error.with_device(device.name()) }
+    // That somebody stopped has nothing to do with where.
+    if error.device().is_some() || error.kind() == ErrorKind::Cancelled {
+        error
+    } else {
+        error.with_device(device.name())
+    }
 }

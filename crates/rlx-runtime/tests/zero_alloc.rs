@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rlx_ir::op::{Activation, BinaryOp};
 use rlx_ir::{DType, Dim, Graph, Shape, sym};
-use rlx_runtime::{CompiledGraph, Device, Session};
+use rlx_runtime::{Cancel, CompiledGraph, Device, Progress, Session};
 
 struct Counting;
 
@@ -85,6 +85,9 @@ fn runs_allocate_only_what_they_return() {
             c.run(&[("x", &x)]);
         }
         assert_eq!(allocations(|| _ = c.run_slots(&[&x])), 0);
+        let cancel = Cancel::new().with_deadline(std::time::Duration::from_secs(3600));
+        let watched = Progress::from(&cancel).reporting(|event| assert!(event.done < event.total));
+        assert_eq!(allocations(|| _ = c.try_run_slots_with_progress(&[&x], &watched).unwrap()), 0);
         assert_eq!(allocations(|| c.run_into(&[("x", &x)], &mut [&mut out])), 0);
         assert_eq!(allocations(|| c.commit_no_wait(&[("x", &x)])), 0);
         // The list of outputs and the one output.

@@ -8,7 +8,8 @@ use std::time::Instant;
 use rlx_backend::moe::MixtureOfExperts;
 use rlx_backend::{DeviceHandles, ExecutableGraph, InputSource, MemoryInfo, PreparedWeights, StepProfile};
 use rlx_ir::lir::{BufferKind, MemoryPlan};
-use rlx_ir::{DimBinding, Error, ErrorKind, LirModule, Result, Weight};
+use rlx_ir::progress::Stage;
+use rlx_ir::{DimBinding, Error, ErrorKind, LirModule, Progress, Result, Weight};
 use rlx_opt::PoolSpec;
 
 use super::checks;
@@ -19,7 +20,7 @@ use super::moe::Routers;
 use super::params::{Param, load};
 use super::profile::{profiling_asked, report};
 use super::scratch::{Room, Scratch, Turns};
-use super::{Program, allocate, is_aligned};
+use super::{Program, allocate, is_aligned, plan_too_large};
 use crate::alloc::Buffer;
 use crate::kernels::{BindCx, Needs, RunCx, StepKernel, Upcoming, WORTH_NANOS};
 use crate::pool::{Run, Wake};
@@ -133,10 +134,11 @@ impl CpuExecutable {
     }
 
     /// Reads the parameters that are wanted, and sets the addresses of those that are read.
-    fn load_params(&mut self, wanted: impl Fn(usize) -> bool) -> Result<()> {
+    fn load_params(&mut self, wanted: impl Fn(usize) -> bool, progress: &Progress) -> Result<()> {
         for (i, slot) in self.program.lir.params.iter().enumerate() {
             let buffer = slot.operand.buffer.index();
             if let Some(Param::Set(weight)) = self.params[i].as_ref().filter(|_| wanted(buffer)) {
+                progress.check(Stage::Prepare)?;
                 self.params[i] = Some(load(weight)?);
             }
             self.bases[buffer] = match &self.params[i] {
@@ -148,16 +150,18 @@ impl CpuExecutable {
         Ok(())
     }
 
-    /// Runs the init steps whose parameters changed.
-    fn initialise(&mut self) -> Result<()> {
+    /// Runs the init steps whose parameters changed. Where it stops early, everything is as stale as before.
+    fn initialise(&mut self, progress: &Progress) -> Result<()> {
         self.check_params()?;
         let program = Arc::clone(&self.program);
         program.init.outdated(&self.changed).into_iter().for_each(|b| self.prepared[b] = None);
         self.find_prepared(&program);
         let needed = program.init.needed(|b| self.prepared[b].is_none());
-        self.load_params(|b| program.init.kept[b] || program.init.reads(&needed, b))?;
+        self.load_params(|b| program.init.kept[b] || program.init.reads(&needed, b), progress)?;
         let mut fresh: Vec<Option<Buffer>> = program.lir.buffers.iter().map(|_| None).collect();
+        let count = program.init.steps.len();
         for (at, init) in program.init.steps.iter().enumerate().filter(|&(at, _)| needed[at]) {
+            progress.step(Stage::Prepare, at, count, || program.op_name(init.step.node))?;
             for output in &init.step.outputs {
                 let b = output.buffer as usize;
                 if fresh[b].is_none() {
@@ -189,8 +193,8 @@ impl CpuExecutable {
     }
 
     /// Runs the init program for the parameters that changed, so that nothing is stale.
-    fn initialise_stale(&mut self) -> Result<()> {
-        self.initialise()?;
+    fn initialise_stale(&mut self, progress: &Progress) -> Result<()> {
+        self.initialise(progress)?;
         // Prepared buffers may have moved.
         for (base, memory) in self.bases.iter_mut().zip(&self.prepared) {
             if let Some(memory) = memory {
@@ -351,7 +355,7 @@ impl CpuExecutable {
         let [own, rest @ ..] = &plan.pools[..] else { return Ok(()) };
         if *own > self.arena.len() {
             self.ran = false;
-            self.arena = allocate(*own)?;
+            self.arena = allocate(*own).map_err(|e| plan_too_large(&program, plan, &e))?;
         }
         // Without limits there are at most two pools: the outputs apart, and the rest.
         self.room.arena = rest.iter().sum();
@@ -428,10 +432,15 @@ impl CpuExecutable {
     }
 
     /// A run, with the scratch that is at hand.
-    fn run_with_scratch(&mut self, inputs: &dyn InputSource, dims: &[i64]) -> Result<()> {
+    fn run_with_scratch(
+        &mut self,
+        inputs: &dyn InputSource,
+        dims: &[i64],
+        progress: &Progress,
+    ) -> Result<()> {
         self.ran = false;
         if self.stale {
-            self.initialise_stale()?;
+            self.initialise_stale(progress)?;
         }
         if self.dims.as_deref() != Some(dims) {
             self.rebind(dims)?;
@@ -439,14 +448,17 @@ impl CpuExecutable {
         self.fit_scratch()?;
         self.load_inputs(inputs)?;
         self.redirect_outputs()?;
-        self.run_steps()?;
+        self.run_steps(progress)?;
         self.handles.finish(|output| self.outputs[output].1);
         self.ran = true;
         Ok(())
     }
 
-    fn run_steps(&mut self) -> Result<()> {
+    fn run_steps(&mut self, progress: &Progress) -> Result<()> {
         let program = &*self.program;
+        let go_on = |i: usize| {
+            progress.step(Stage::Run, i, program.steps.len(), || program.op_name(program.steps[i].node))
+        };
         let mut pool = if self.nanos < WORTH_NANOS {
             Run::alone()
         } else {
@@ -463,6 +475,7 @@ impl CpuExecutable {
         match &mut self.profile {
             None => {
                 for (i, kernel) in self.kernels.iter().enumerate() {
+                    go_on(i)?;
                     // SAFETY: every base is set and covers its buffer: inputs' byte counts were checked by
                     // the caller, views when bound; steps run one after the other.
                     unsafe { kernel.run(&mut cx) }.map_err(|e| program.place(program.steps[i].node, e))?;
@@ -470,6 +483,7 @@ impl CpuExecutable {
             }
             Some(times) => {
                 for (i, kernel) in self.kernels.iter().enumerate() {
+                    go_on(i)?;
                     let start = Instant::now();
                     // SAFETY: as above.
                     unsafe { kernel.run(&mut cx) }.map_err(|e| program.place(program.steps[i].node, e))?;
@@ -510,9 +524,18 @@ impl ExecutableGraph for CpuExecutable {
     }
 
     fn run(&mut self, inputs: &dyn InputSource, dims: &[i64]) -> Result<()> {
-        let Some(turns) = self.turns.clone() else { return self.run_with_scratch(inputs, dims) };
+        self.run_with_progress(inputs, dims, &Progress::none())
+    }
+
+    fn run_with_progress(
+        &mut self,
+        inputs: &dyn InputSource,
+        dims: &[i64],
+        progress: &Progress,
+    ) -> Result<()> {
+        let Some(turns) = self.turns.clone() else { return self.run_with_scratch(inputs, dims, progress) };
         self.scratch = turns.take()?;
-        let ran = self.run_with_scratch(inputs, dims);
+        let ran = self.run_with_scratch(inputs, dims, progress);
         turns.give(std::mem::replace(&mut self.scratch, Scratch::empty()?));
         ran
     }
@@ -578,7 +601,7 @@ impl ExecutableGraph for CpuExecutable {
             }
             // Parameters that changed since are loaded with the next initialisation.
             if !clone.changed.contains(&true) {
-                clone.load_params(|_| false)?;
+                clone.load_params(|_| false, &Progress::none())?;
             }
         }
         Ok(Box::new(clone))

@@ -14,8 +14,8 @@ pub(crate) mod scratch;
 
 use std::sync::Arc;
 
-use rlx_ir::lir::{BufferKind, Step, StepKind};
-use rlx_ir::{Error, ErrorKind, LirModule, NodeId, Result};
+use rlx_ir::lir::{BufferKind, MemoryPlan, Step, StepKind};
+use rlx_ir::{Error, ErrorKind, LirModule, NodeId, Result, sym};
 
 pub(crate) use rlx_backend::{checks, extents};
 
@@ -113,6 +113,11 @@ impl Program {
             None => error,
         }
     }
+
+    /// What whoever watches a run is told of a step.
+    pub(crate) fn op_name(&self, node: NodeId) -> &'static str {
+        self.lir.graph.node(node).op.kind().name()
+    }
 }
 
 fn program_step(step: &Step, lir: &LirModule, table: &mut ExtentTable) -> Result<ProgramStep> {
@@ -158,6 +163,21 @@ pub(crate) fn copy_of(bytes: &[u8]) -> Result<Buffer> {
     let mut copy = allocate(bytes.len())?;
     copy.as_mut_slice().copy_from_slice(bytes);
     Ok(copy)
+}
+
+/// The error of a plan for which there is no memory.
+pub(crate) fn plan_too_large(program: &Program, plan: &MemoryPlan, e: &Error) -> Error {
+    let gigabytes = |bytes: usize| format!("{:.1} GB", bytes as f64 / 1e9);
+    let lir = &program.lir;
+    let bound = |&s: &u32| plan.bounds.get(s).map(|n| format!("{} up to {n}", sym::name(s)));
+    let bounds: Vec<String> = lir.symbols.iter().filter_map(bound).collect();
+    let bounds =
+        if bounds.is_empty() { String::new() } else { format!(", planned for {}", bounds.join(", ")) };
+    let (need, least) = (gigabytes(plan.arena_bytes), gigabytes(plan.largest_live_set));
+    let message = format!("the values of one run need {need} ({least} at one step{bounds}): {}", e.message());
+    Error::new(ErrorKind::OutOfMemory, message).with_device("cpu").with_hint(
+        "give smaller dimensions, such as a smaller batch, or run the parts of the batch one by one",
+    )
 }
 
 /// Zeroed memory.

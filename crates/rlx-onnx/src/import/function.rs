@@ -116,7 +116,14 @@ impl Importer<'_> {
     }
 
     fn not_built(&self, node: &NodeProto, opset: i64, inputs: &[Option<SlotId>]) -> Error {
-        let error = Error::new(ErrorKind::Unsupported, format!("op {} is not built", op_label(node)));
+        let label = op_label(node);
+        let hint = match normal_domain(node.domain()) {
+            "" => "docs/onnx.md lists what is built; export the model with other ops, or with a lower opset that \
+                   writes it out"
+                .to_owned(),
+            _ => format!("give it a meaning by register_custom_op under the name \"{label}\" (see examples/custom_op)"),
+        };
+        let error = Error::new(ErrorKind::Unsupported, format!("op {label} is not built")).with_hint(hint);
         self.with_dtypes(error, node, opset, inputs)
     }
 

@@ -24,7 +24,8 @@ use crate::file::OnnxFile;
 use crate::proto::type_proto::Value as TypeValue;
 use crate::proto::{GraphProto, ValueInfoProto};
 use crate::tensor;
-use rlx_ir::{ConstData, Dim, Error, ErrorKind, Graph, NodeId, Op, Shape, WeightStore, sym};
+use rlx_ir::progress::Stage;
+use rlx_ir::{ConstData, Dim, Error, ErrorKind, Graph, NodeId, Op, Progress, Shape, WeightStore, sym};
 use slot::Importer;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -91,11 +92,24 @@ pub fn needed_input(error: &Error) -> Option<&str> {
 /// [`ErrorKind::NeedsInputValue`] as described at the top of this module; [`ErrorKind::Malformed`] and the shape
 /// rules' errors for models that break the format or do not fit together.
 pub fn import(file: &OnnxFile, options: &ImportOptions) -> Result<Imported, Error> {
+    import_with_progress(file, options, &Progress::none())
+}
+
+/// As [`import`]; it can be stopped between two nodes.
+///
+/// # Errors
+/// As [`import`]; [`ErrorKind::Cancelled`].
+pub fn import_with_progress(
+    file: &OnnxFile,
+    options: &ImportOptions,
+    progress: &Progress,
+) -> Result<Imported, Error> {
     let mut importer = Importer::new(file, options)?;
     let proto = file.graph();
     importer.initializers(proto, true)?;
     importer.inputs(proto)?;
-    for node in &proto.node {
+    for (i, node) in proto.node.iter().enumerate() {
+        progress.step(Stage::Import, i, proto.node.len(), || node.op_type())?;
         importer.node(node)?;
     }
     let mut outputs = Vec::with_capacity(proto.output.len());

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use rlx_ir::files::{MappedFile, map_file};
 use rlx_ir::lir::BufferId;
-use rlx_ir::{ConstData, Error, ErrorKind, Graph, LirModule, Result, WeightStore, text};
+use rlx_ir::progress::Stage;
+use rlx_ir::{ConstData, Error, ErrorKind, Graph, LirModule, Progress, Result, WeightStore, text};
 use serde::{Deserialize, Serialize};
 
 use super::layout::{ArtefactTarget, Layout, MAGIC};
@@ -164,7 +165,16 @@ impl Artefact {
     /// # Errors
     /// [`ErrorKind::Malformed`] naming the part that is damaged.
     pub fn verify(&self) -> Result<()> {
-        for tensor in &self.tensors {
+        self.verify_with_progress(&Progress::none())
+    }
+
+    /// As [`Artefact::verify`], watched: it can be stopped between two tensors.
+    ///
+    /// # Errors
+    /// As [`Artefact::verify`]; [`ErrorKind::Cancelled`].
+    pub fn verify_with_progress(&self, progress: &Progress) -> Result<()> {
+        for (i, tensor) in self.tensors.iter().enumerate() {
+            progress.step(Stage::Read, i, self.tensors.len(), || "")?;
             tensor.bytes(&self.file).map_err(|e| self.named(e))?;
         }
         let bytes = (*self.file).as_ref();
@@ -175,9 +185,10 @@ impl Artefact {
     }
 
     /// What the init program left, each checked.
-    pub(super) fn prepared(&self) -> Result<Vec<(BufferId, &[u8])>> {
+    pub(super) fn prepared(&self, progress: &Progress) -> Result<Vec<(BufferId, &[u8])>> {
         let mut found = Vec::new();
-        for tensor in &self.tensors {
+        for (i, tensor) in self.tensors.iter().enumerate() {
+            progress.step(Stage::Read, i, self.tensors.len(), || "")?;
             if let Role::Prepared(buffer) = tensor.role {
                 found.push((BufferId(buffer), tensor.bytes(&self.file).map_err(|e| self.named(e))?));
             }

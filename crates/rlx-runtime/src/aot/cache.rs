@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use rlx_driver::Device;
 use rlx_ir::files::{cache_dir, io_error};
-use rlx_ir::{ConstData, DimBinding, Error, ErrorKind, Graph, GraphModule, HirModule, LirModule};
+use rlx_ir::{ConstData, DimBinding, Error, ErrorKind, Graph, GraphModule, HirModule, LirModule, Progress};
 use rlx_opt::{CompileOptions, CompileResult};
 
 use super::artefact::{Artefact, Contents};
@@ -271,10 +271,26 @@ impl AotCache {
         compiled: &mut CompiledGraph,
         new: NewArtefact<'_>,
     ) -> Result<()> {
+        self.put_artefact_with_progress(name, parts, session, compiled, new, &Progress::none())
+    }
+
+    /// As [`AotCache::put_artefact`], watched: stopped before the entry is there, it leaves none.
+    ///
+    /// # Errors
+    /// As [`Session::save`]; [`ErrorKind::Cancelled`].
+    pub fn put_artefact_with_progress(
+        &self,
+        name: &str,
+        parts: &[&str],
+        session: &Session,
+        compiled: &mut CompiledGraph,
+        new: NewArtefact<'_>,
+        progress: &Progress,
+    ) -> Result<()> {
         let target = session.artefact_target(&new.options).map_err(compile)?;
         let digest = model_digest(parts, &target);
         let new = NewArtefact { name: name.to_owned(), ..new };
-        self.write(name, &digest, |path| session.save_keyed(path, compiled, &new, digest))
+        self.write(name, &digest, |path| session.save_keyed(path, compiled, &new, digest, progress))
     }
 
     /// All entries, the last used first.
@@ -346,11 +362,11 @@ impl AotCache {
             name: name.to_owned(),
             key: *digest,
             module: super::write_record(&contents).map_err(store)?,
-            table: table(&tensors).map_err(store)?,
+            table: table(&tensors, &Progress::none()).map_err(store)?,
             tensors: tensors.iter().map(|t| t.bytes).collect(),
             tuning: Vec::new(),
         };
-        self.write(name, digest, |path| layout::write(path, &parts))
+        self.write(name, digest, |path| layout::write(path, &parts, &Progress::none()))
     }
 
     fn write(

@@ -15,7 +15,8 @@ use std::ops::Range;
 use std::path::Path;
 
 use rlx_ir::files::{io_error, write_whole};
-use rlx_ir::{Error, ErrorKind, Result};
+use rlx_ir::progress::Stage;
+use rlx_ir::{Error, ErrorKind, Progress, Result};
 use serde::{Deserialize, Serialize};
 
 /// The first bytes of an artefact; the first is no text, so that no other tool takes it for one.
@@ -176,8 +177,8 @@ pub(super) fn place_tensors(lengths: impl Iterator<Item = usize>) -> Result<(Vec
     Ok((places, end))
 }
 
-/// Writes an artefact, whole or not at all.
-pub(super) fn write(path: &Path, parts: &Parts<'_>) -> Result<()> {
+/// Writes an artefact, whole or not at all: stopped at the last byte, it leaves nothing.
+pub(super) fn write(path: &Path, parts: &Parts<'_>, progress: &Progress) -> Result<()> {
     let (_, tensors) = place_tensors(parts.tensors.iter().map(|t| t.len()))?;
     let head = Head {
         target: parts.target.clone(),
@@ -195,6 +196,7 @@ pub(super) fn write(path: &Path, parts: &Parts<'_>) -> Result<()> {
     start.extend(&head);
     let seal = blake3::hash(&start);
     start.extend(seal.as_bytes());
+    let total = start.len() + parts.module.len() + parts.table.len() + tensors;
     write_whole(path, |file| {
         let mut out = Aligned { file, path, at: 0 };
         out.put(&start)?;
@@ -203,10 +205,15 @@ pub(super) fn write(path: &Path, parts: &Parts<'_>) -> Result<()> {
         // The tensors' section starts aligned even when it is empty, as a reader expects.
         out.section(&[])?;
         for tensor in &parts.tensors {
-            out.section(tensor)?;
+            out.section(&[])?;
+            for chunk in tensor.chunks(CHUNK) {
+                progress.step(Stage::Write, out.at, total, || "")?;
+                out.put(chunk)?;
+            }
         }
         out.section(&parts.tuning)?;
-        out.put(blake3::hash(&parts.tuning).as_bytes())
+        out.put(blake3::hash(&parts.tuning).as_bytes())?;
+        progress.step(Stage::Write, out.at, out.at, || "")
     })
 }
 

@@ -4,7 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rlx_ir::lir::BufferId;
-use rlx_ir::{ConstData, DType, Error, ErrorKind, Graph, Result, Weight, WeightStore, text};
+use rlx_ir::progress::Stage;
+use rlx_ir::{ConstData, DType, Error, ErrorKind, Graph, Progress, Result, Weight, WeightStore, text};
 use rlx_opt::CompileOptions;
 use rlx_opt::pipeline::PassContext;
 
@@ -59,7 +60,21 @@ impl Session {
         compiled: &mut CompiledGraph,
         new: NewArtefact<'_>,
     ) -> Result<()> {
-        self.save_keyed(path.as_ref(), compiled, &new, Digest::default())
+        self.save_with_progress(path, compiled, new, &Progress::none())
+    }
+
+    /// As [`Session::save`], watched: stopped before the file is there, it leaves none.
+    ///
+    /// # Errors
+    /// As [`Session::save`]; [`ErrorKind::Cancelled`].
+    pub fn save_with_progress(
+        &self,
+        path: impl AsRef<Path>,
+        compiled: &mut CompiledGraph,
+        new: NewArtefact<'_>,
+        progress: &Progress,
+    ) -> Result<()> {
+        self.save_keyed(path.as_ref(), compiled, &new, Digest::default(), progress)
     }
 
     /// As [`Session::save`], under a cache's key.
@@ -69,6 +84,7 @@ impl Session {
         compiled: &mut CompiledGraph,
         new: &NewArtefact<'_>,
         key: Digest,
+        progress: &Progress,
     ) -> Result<()> {
         let (module, mut blobs) = module::encode(compiled.lir())?;
         blobs.extend(new.source.map(text::blobs).unwrap_or_default());
@@ -78,12 +94,16 @@ impl Session {
         };
         let contents = Contents { module, outputs, source: new.source.map(Graph::to_string) };
         let names: Vec<String> = compiled.params().iter().map(|p| p.name.clone()).collect();
-        let (spent, prepared) = compiled.prepared()?;
+        let (spent, prepared) = compiled.prepared(progress)?;
         let kept: Vec<&String> =
             names.iter().zip(&spent).filter(|&(_, &s)| new.source.is_some() || !s).map(|(n, _)| n).collect();
         let kept = kept.into_iter().map(|name| Ok((name, weight(new.weights, name)?)));
         let kept: Vec<(&String, &Arc<Weight>)> = kept.collect::<Result<_>>()?;
-        let bytes = kept.iter().map(|(_, weight)| weight.bytes()).collect::<Result<Vec<_>>>()?;
+        let mut bytes = Vec::with_capacity(kept.len());
+        for (i, (name, weight)) in kept.iter().enumerate() {
+            progress.step(Stage::Read, i, kept.len(), || name)?;
+            bytes.push(weight.bytes()?);
+        }
         let mut blobs: Vec<(&String, &ConstData)> = blobs.iter().collect();
         blobs.sort_by_key(|(hash, _)| *hash);
         let mut tensors: Vec<NewTensor<'_>> = Vec::new();
@@ -107,11 +127,11 @@ impl Session {
             name: new.name.clone(),
             key,
             module: super::write_record(&contents)?,
-            table: table(&tensors)?,
+            table: table(&tensors, progress)?,
             tensors: tensors.iter().map(|t| t.bytes).collect(),
             tuning: Vec::new(),
         };
-        layout::write(path, &parts)
+        layout::write(path, &parts, progress)
     }
 
     /// What an artefact of this session is compiled for.
@@ -132,11 +152,19 @@ impl Session {
     /// [`ErrorKind::Unsupported`] for an artefact of another device, machine or version of RLX;
     /// [`ErrorKind::Malformed`] or [`ErrorKind::InvalidGraph`] for a damaged one.
     pub fn load(&self, artefact: &Artefact) -> Result<CompiledGraph> {
-        self.check_target(artefact.target()).map_err(|e| artefact.named(e))?;
-        self.load_checked(artefact).map_err(|e| artefact.named(on_device(e, self.device())))
+        self.load_with_progress(artefact, &Progress::none())
     }
 
-    fn load_checked(&self, artefact: &Artefact) -> Result<CompiledGraph> {
+    /// As [`Session::load`], watched: it can be stopped between two weights.
+    ///
+    /// # Errors
+    /// As [`Session::load`]; [`ErrorKind::Cancelled`].
+    pub fn load_with_progress(&self, artefact: &Artefact, progress: &Progress) -> Result<CompiledGraph> {
+        self.check_target(artefact.target()).map_err(|e| artefact.named(e))?;
+        self.load_checked(artefact, progress).map_err(|e| artefact.named(on_device(e, self.device())))
+    }
+
+    fn load_checked(&self, artefact: &Artefact, progress: &Progress) -> Result<CompiledGraph> {
         let options =
             CompileOptions { precision: artefact.target().precision.parse()?, ..CompileOptions::try_new()? };
         let mut compiled = self.compile_stored(artefact.lir()?, &options)?;
@@ -144,11 +172,12 @@ impl Session {
         let prepared = artefact.has_prepared();
         let names: Vec<String> = compiled.params().iter().map(|p| p.name.clone()).collect();
         let spent = if prepared { compiled.spent_params()? } else { vec![false; names.len()] };
-        for (name, _) in names.iter().zip(spent).filter(|(_, spent)| !spent) {
+        for (i, (name, _)) in names.iter().zip(spent).enumerate().filter(|(_, (_, spent))| !spent) {
+            progress.step(Stage::Prepare, i, names.len(), || name)?;
             compiled.try_set_weight(name, weight(&weights, name)?)?;
         }
         if prepared {
-            compiled.restore(&artefact.prepared()?)?;
+            compiled.restore(&artefact.prepared(progress)?)?;
         }
         Ok(compiled)
     }

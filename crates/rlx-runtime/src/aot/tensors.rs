@@ -4,7 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use rlx_ir::files::MappedFile;
-use rlx_ir::{ConstData, DType, Result, Shape, Weight};
+use rlx_ir::progress::Stage;
+use rlx_ir::{ConstData, DType, Progress, Result, Shape, Weight};
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -57,16 +58,19 @@ impl<'a> NewTensor<'a> {
 }
 
 /// The table of these tensors, as they lie one behind the other.
-pub(super) fn table(tensors: &[NewTensor<'_>]) -> Result<Vec<u8>> {
+pub(super) fn table(tensors: &[NewTensor<'_>], progress: &Progress) -> Result<Vec<u8>> {
     let (places, _) = place_tensors(tensors.iter().map(|t| t.bytes.len()))?;
-    let record = |(t, at): (&NewTensor<'_>, usize)| TensorRecord {
-        role: t.role.clone(),
-        dtype: t.dtype.name().to_owned(),
-        dims: t.dims.iter().map(|&d| d as u64).collect(),
-        at: at as u64,
-        chunks: digests(t.bytes),
+    let record = |(t, at): (&NewTensor<'_>, usize)| {
+        progress.check(Stage::Write)?;
+        Ok(TensorRecord {
+            role: t.role.clone(),
+            dtype: t.dtype.name().to_owned(),
+            dims: t.dims.iter().map(|&d| d as u64).collect(),
+            at: at as u64,
+            chunks: digests(t.bytes),
+        })
     };
-    super::write_record(&tensors.iter().zip(places).map(record).collect::<Vec<_>>())
+    super::write_record(&tensors.iter().zip(places).map(record).collect::<Result<Vec<_>>>()?)
 }
 
 /// A tensor of an artefact.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use rlx_driver::Device;
 use rlx_ir::testing::{Gen, random_graph, random_symbolic_graph};
-use rlx_ir::{ConstData, DType, Graph, Op, Result};
+use rlx_ir::{ConstData, DType, Graph, Op, Progress, Result};
 use rlx_opt::CompileOptions;
 
 use super::artefact::Contents;
@@ -32,10 +32,11 @@ fn load_and_run(
             name: "hostile".to_owned(),
             key: Digest::default(),
             module: super::write_record(&contents)?,
-            table: table(&tensors)?,
+            table: table(&tensors, &Progress::none())?,
             tensors: tensors.iter().map(|t| t.bytes).collect(),
             tuning: Vec::new(),
         },
+        &Progress::none(),
     )?;
     let artefact = Artefact::open(&path)?;
     std::fs::remove_file(&path).unwrap();

@@ -257,7 +257,9 @@ impl Binder {
             Some(i) => {
                 let slot = &self.inputs[i];
                 let message = format!("input {:?} was not given; it is {}", slot.name, slot.shape);
-                Err(Error::new(ErrorKind::Binding, message))
+                let names: Vec<String> = self.inputs.iter().map(|s| format!("{:?}", s.name)).collect();
+                let hint = format!("a run takes a value for every input: {}", names.join(", "));
+                Err(Error::new(ErrorKind::Binding, message).with_hint(hint))
             }
             None => Ok(()),
         }
@@ -311,19 +313,24 @@ impl Binder {
         let slot = &self.inputs[i];
         let misfit = |why: String| {
             let given = Shape::new(dims, slot.dtype);
-            let message = format!("input {:?} is {}, but was given {given}{why}", slot.name, slot.shape);
-            Err(Error::new(ErrorKind::Binding, message))
+            let message = format!("input {:?} is {}, but was given {given}", slot.name, slot.shape);
+            Err(Error::new(ErrorKind::Binding, message).with_hint(why))
         };
         if dims.len() != slot.forms.len() {
-            return misfit(String::new());
+            return misfit(format!("it takes {} dimensions, not {}", slot.forms.len(), dims.len()));
         }
-        for (form, &n) in slot.forms.iter().zip(dims) {
+        for (d, (form, &n)) in slot.forms.iter().zip(dims).enumerate() {
             match *form {
-                DimForm::Fixed(want) if want != n => return misfit(String::new()),
+                DimForm::Fixed(want) if want != n => {
+                    return misfit(format!("dimension {d} must be {want}, not {n}"));
+                }
                 DimForm::Symbol(s) => {
                     let value = i64::try_from(n).unwrap_or(i64::MAX);
                     if self.full[s] != UNKNOWN && self.full[s] != value {
-                        return misfit(format!(", where {} is {}", sym::name(self.symbols[s]), self.full[s]));
+                        let (name, known) = (sym::name(self.symbols[s]), self.full[s]);
+                        return misfit(format!(
+                            "dimension {d}, {name}, is {known} everywhere else: it has one size in a run"
+                        ));
                     }
                     self.full[s] = value;
                 }
@@ -411,7 +418,8 @@ impl Binder {
             && dtype != slot.dtype
         {
             let message = format!("input {:?} is {}, but was given {dtype}", slot.name, slot.shape);
-            return Err(Error::new(ErrorKind::DType, message));
+            let hint = format!("give {} elements, or give f32 by name, which is converted", slot.dtype);
+            return Err(Error::new(ErrorKind::DType, message).with_hint(hint));
         }
         check_length(slot, data)?;
         let whole_bytes = slot.bytes().unwrap_or(0);

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use rlx_backend::{ExecutableGraph, PreparedWeights};
 use rlx_driver::Device;
 use rlx_ir::lir::BufferId;
-use rlx_ir::{DType, Error, ErrorKind, Result, Weight, WeightStore};
+use rlx_ir::progress::Stage;
+use rlx_ir::{DType, Error, ErrorKind, Progress, Result, Weight, WeightStore};
 use rlx_opt::CompileOptions;
 
 use super::CompiledGraph;
@@ -81,9 +82,22 @@ impl CompiledGraph {
     /// # Errors
     /// As [`CompiledGraph::try_set_weight`].
     pub fn try_set_weights(&mut self, weights: &WeightStore) -> Result<Vec<String>> {
+        self.try_set_weights_with_progress(weights, &Progress::none())
+    }
+
+    /// As [`CompiledGraph::try_set_weights`], watched. Those that were set before it was stopped stay set.
+    ///
+    /// # Errors
+    /// As [`CompiledGraph::try_set_weight`]; [`ErrorKind::Cancelled`].
+    pub fn try_set_weights_with_progress(
+        &mut self,
+        weights: &WeightStore,
+        progress: &Progress,
+    ) -> Result<Vec<String>> {
         let names: Vec<String> = self.params.iter().map(|p| p.name.clone()).collect();
-        let mut missing = Vec::new();
-        for name in names {
+        let (mut missing, count) = (Vec::new(), names.len());
+        for (i, name) in names.into_iter().enumerate() {
+            progress.step(Stage::Prepare, i, count, || &name)?;
             match weights.get(&name) {
                 Some(weight) => self.try_set_weight(&name, weight)?,
                 None => missing.push(name),
@@ -99,13 +113,13 @@ impl CompiledGraph {
 
     /// For each parameter whether nothing reads it once the init program ran; and what that left, where the device
     /// gives it away.
-    pub(crate) fn prepared(&mut self) -> Result<(Vec<bool>, Prepared<'_>)> {
+    pub(crate) fn prepared(&mut self, progress: &Progress) -> Result<(Vec<bool>, Prepared<'_>)> {
         self.check_params()?;
         let (exec, count) = (&mut self.exec, self.params.len());
         self.edge.call("giving its weights", move || {
             let Some(weights) = exec.prepared_weights() else { return Ok((vec![false; count], Vec::new())) };
             let spent = weights.spent_params();
-            let prepared = weights.prepare()?;
+            let prepared = weights.prepare(progress)?;
             Ok((if prepared.is_empty() { vec![false; count] } else { spent }, prepared))
         })
     }

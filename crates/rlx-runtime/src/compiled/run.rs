@@ -1,7 +1,12 @@
 //! The run family. Every form binds, executes and finishes in the same way; they differ in how inputs come
 //! and how outputs go.
+//!
+//! The forms that end in `_with_progress` can be watched and stopped: on the CPU before every step of the run and of
+//! what prepares weights at the first one; on a device that is given the whole run at once, before it (a run that has begun
+//! there is finished, and gives its outputs). A run that was stopped leaves no outputs and changes no handle; the graph
+//! runs again as if nothing had been.
 
-use rlx_ir::{ConstData, DType, Error, ErrorKind, Result};
+use rlx_ir::{ConstData, DType, Error, ErrorKind, Progress, Result};
 
 use super::CompiledGraph;
 use super::bind::{BoundInputs, Inputs};
@@ -26,6 +31,19 @@ impl CompiledGraph {
     /// exactly, a value an op forbids (named), a fault of the device.
     pub fn try_run(&mut self, inputs: &[(&str, &[f32])]) -> Result<Vec<Vec<f32>>> {
         self.execute(&inputs)?;
+        self.read_all()
+    }
+
+    /// As [`CompiledGraph::try_run`], watched.
+    ///
+    /// # Errors
+    /// As [`CompiledGraph::try_run`]; [`ErrorKind::Cancelled`].
+    pub fn try_run_with_progress(
+        &mut self,
+        inputs: &[(&str, &[f32])],
+        progress: &Progress,
+    ) -> Result<Vec<Vec<f32>>> {
+        self.execute_watched(&inputs, progress)?;
         self.read_all()
     }
 
@@ -54,7 +72,19 @@ impl CompiledGraph {
     /// # Errors
     /// As [`CompiledGraph::try_run`].
     pub fn try_run_tensors(&mut self, inputs: &[TensorView<'_>]) -> Result<Vec<ConstData>> {
-        self.execute(&inputs)?;
+        self.try_run_tensors_with_progress(inputs, &Progress::none())
+    }
+
+    /// As [`CompiledGraph::try_run_tensors`], watched.
+    ///
+    /// # Errors
+    /// As [`CompiledGraph::try_run`]; [`ErrorKind::Cancelled`].
+    pub fn try_run_tensors_with_progress(
+        &mut self,
+        inputs: &[TensorView<'_>],
+        progress: &Progress,
+    ) -> Result<Vec<ConstData>> {
+        self.execute_watched(&inputs, progress)?;
         self.output_views().map(|view| view.to_const()).collect()
     }
 
@@ -65,6 +95,18 @@ impl CompiledGraph {
     /// As [`CompiledGraph::try_run`].
     pub fn try_run_views(&mut self, inputs: &[TensorView<'_>]) -> Result<()> {
         self.execute(&inputs)
+    }
+
+    /// As [`CompiledGraph::try_run_views`], watched.
+    ///
+    /// # Errors
+    /// As [`CompiledGraph::try_run`]; [`ErrorKind::Cancelled`].
+    pub fn try_run_views_with_progress(
+        &mut self,
+        inputs: &[TensorView<'_>],
+        progress: &Progress,
+    ) -> Result<()> {
+        self.execute_watched(&inputs, progress)
     }
 
     /// Runs and gives the outputs of these indices in their order; `None`: all.
@@ -160,6 +202,19 @@ impl CompiledGraph {
         self.locate_outputs()
     }
 
+    /// As [`CompiledGraph::try_run_slots`], watched. Allocates nothing (after the first run).
+    ///
+    /// # Errors
+    /// As [`CompiledGraph::try_run`]; [`ErrorKind::Cancelled`].
+    pub fn try_run_slots_with_progress(
+        &mut self,
+        inputs: &[&[f32]],
+        progress: &Progress,
+    ) -> Result<&[(usize, usize)]> {
+        self.execute_watched(&inputs, progress)?;
+        self.locate_outputs()
+    }
+
     /// Starts a run; its outputs overwrite earlier ones. Synchronous on the CPU.
     ///
     /// # Panics
@@ -213,6 +268,10 @@ impl CompiledGraph {
 
     /// One run: bind, execute, finish.
     pub(super) fn execute(&mut self, given: &dyn Inputs) -> Result<()> {
+        self.execute_watched(given, &Progress::none())
+    }
+
+    fn execute_watched(&mut self, given: &dyn Inputs, progress: &Progress) -> Result<()> {
         self.outputs.invalidate();
         self.check_params()?;
         let kept = |input| read_kept(self.device, &*self.exec, input);
@@ -220,7 +279,7 @@ impl CompiledGraph {
         self.outputs.place(&self.binder)?;
         self.steer_feeds()?;
         let source = BoundInputs { given, handles: &self.handles, binder: &self.binder };
-        self.edge.call("running", || self.exec.run(&source, &self.binder.run))?;
+        self.edge.call("running", || self.exec.run_with_progress(&source, &self.binder.run, progress))?;
         self.outputs.finish(&*self.exec)?;
         self.feed_handles()
     }

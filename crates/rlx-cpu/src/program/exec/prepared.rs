@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 
 use rlx_backend::PreparedWeights;
 use rlx_ir::lir::BufferId;
-use rlx_ir::{Error, ErrorKind, Result, Weight};
+use rlx_ir::{Error, ErrorKind, Progress, Result, Weight};
 
 use super::{CpuExecutable, Param};
 use crate::alloc::Buffer;
@@ -59,9 +59,9 @@ impl PreparedWeights for CpuExecutable {
         self.program.init.forgettable.clone()
     }
 
-    fn prepare(&mut self) -> Result<Vec<(BufferId, &[u8])>> {
+    fn prepare(&mut self, progress: &Progress) -> Result<Vec<(BufferId, &[u8])>> {
         if self.stale {
-            self.initialise_stale()?;
+            self.initialise_stale(progress)?;
         }
         let bytes = |(b, _): (usize, usize)| {
             let memory = self.prepared[b].as_ref();
@@ -95,7 +95,7 @@ impl PreparedWeights for CpuExecutable {
         }
         self.check_params()?;
         let program = Arc::clone(&self.program);
-        self.load_params(|b| program.init.kept[b])?;
+        self.load_params(|b| program.init.kept[b], &Progress::none())?;
         for (b, memory) in memories {
             self.bases[b] = memory.as_ptr().cast_mut();
             self.prepared[b] = Some(memory);
