@@ -25,7 +25,7 @@ pub mod verify;
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
-pub use model::Model;
+pub use model::{Model, check_dims};
 pub use runner::{Prepared, Runner};
 
 /// Everything most programs need: `use rlx::prelude::*;`.

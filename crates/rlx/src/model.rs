@@ -7,10 +7,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rlx_ir::{ConstData, Dim, Error, Result, Shape, sym};
+use rlx_ir::progress::Stage;
+use rlx_ir::{ConstData, Dim, Error, ErrorKind, Progress, Result, Shape, nearest, sym};
 use rlx_onnx::proto::tensor_shape_proto::dimension::Value as DimValue;
 use rlx_onnx::proto::type_proto::Value as TypeValue;
-use rlx_onnx::{ImportOptions, Imported, OnnxFile, import, needed_input};
+use rlx_onnx::{ImportOptions, Imported, OnnxFile, import_with_progress, needed_input};
 use rlx_runtime::TensorInfo;
 
 /// Imports kept per model; the oldest goes first.
@@ -42,9 +43,20 @@ impl Model {
     /// # Errors
     /// A file that cannot be read or is no ONNX model.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Self::open_with_progress(path, &Progress::none())
+    }
+
+    /// As [`Model::open`], watched: it can be stopped before and after the file is decoded. Weights are not read here.
+    ///
+    /// # Errors
+    /// As [`Model::open`]; [`rlx_ir::ErrorKind::Cancelled`].
+    pub fn open_with_progress(path: impl AsRef<Path>, progress: &Progress) -> Result<Self> {
         let path = path.as_ref();
         let name = path.file_stem().map_or_else(|| "model".to_string(), |s| s.to_string_lossy().into_owned());
-        Ok(Model { path: Some(path.to_owned()), ..Self::new(name, OnnxFile::open(path)?) })
+        progress.step(Stage::Read, 0, 1, || &name)?;
+        let file = OnnxFile::open(path)?;
+        progress.step(Stage::Read, 1, 1, || &name)?;
+        Ok(Model { path: Some(path.to_owned()), ..Self::new(name, file) })
     }
 
     /// A model of a decoded file.
@@ -58,6 +70,16 @@ impl Model {
         self.dims.extend(dims);
         self.imports.clear();
         self
+    }
+
+    /// As [`Model::with_dims`], where a name that no input has is an error.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Dimension`] naming the dimensions that are open; as [`Model::inputs`].
+    pub fn try_with_dims(self, dims: impl IntoIterator<Item = (String, usize)>) -> Result<Self> {
+        let dims: Vec<(String, usize)> = dims.into_iter().collect();
+        check_dims(&self.inputs()?, &dims)?;
+        Ok(self.with_dims(dims))
     }
 
     /// The name: the file's, without its ending.
@@ -90,7 +112,7 @@ impl Model {
             let Some(TypeValue::TensorType(tensor)) = input.r#type.as_ref().and_then(|t| t.value.as_ref())
             else {
                 let message = format!("input \"{}\" is not a plain tensor", input.name());
-                return Err(Error::new(rlx_ir::ErrorKind::Unsupported, message));
+                return Err(Error::new(ErrorKind::Unsupported, message));
             };
             let dtype = rlx_onnx::dtype(tensor.elem_type())?;
             let dim = |(i, d): (usize, &rlx_onnx::proto::tensor_shape_proto::Dimension)| match &d.value {
@@ -117,6 +139,18 @@ impl Model {
     /// What the importer reports; [`rlx_ir::ErrorKind::NeedsInputValue`] when it needs a value that is not
     /// among `values`.
     pub fn import(&mut self, values: &[(&str, &ConstData)]) -> Result<Arc<Imported>> {
+        self.import_with_progress(values, &Progress::none())
+    }
+
+    /// As [`Model::import`], watched: it can be stopped between two nodes.
+    ///
+    /// # Errors
+    /// As [`Model::import`]; [`rlx_ir::ErrorKind::Cancelled`].
+    pub fn import_with_progress(
+        &mut self,
+        values: &[(&str, &ConstData)],
+        progress: &Progress,
+    ) -> Result<Arc<Imported>> {
         loop {
             let known = |name: &String| {
                 let given = values.iter().find(|(given, _)| given == name);
@@ -127,7 +161,7 @@ impl Model {
                 return Ok(Arc::clone(imported));
             }
             let options = ImportOptions { dims: self.dims.clone(), input_values: key.clone() };
-            match import(&self.file, &options) {
+            match import_with_progress(&self.file, &options, progress) {
                 Ok(imported) => {
                     let imported = Arc::new(imported);
                     if self.imports.len() == MOST_IMPORTS {
@@ -147,6 +181,28 @@ impl Model {
             }
         }
     }
+}
+
+/// Whether every name is that of an open dimension of these inputs: any other is a slip of the pen.
+///
+/// # Errors
+/// [`ErrorKind::Dimension`] naming those that there are, and the closest.
+pub fn check_dims(inputs: &[TensorInfo], dims: &[(String, usize)]) -> Result<()> {
+    let open = |dim: &Dim| match *dim {
+        Dim::Dynamic(symbol) => Some(sym::name(symbol)),
+        _ => None,
+    };
+    let mut known: Vec<String> = inputs.iter().flat_map(|i| i.shape.dims()).filter_map(open).collect();
+    known.sort();
+    known.dedup();
+    let Some((name, _)) = dims.iter().find(|(name, _)| !known.contains(name)) else { return Ok(()) };
+    let all = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+    let message = format!("the model's inputs have no dimension \"{name}\"; open dimensions: {all}");
+    let error = Error::new(ErrorKind::Dimension, message);
+    Err(match nearest(name, known.iter().map(String::as_str)) {
+        Some(close) => error.with_hint(format!("did you mean \"{close}\"?")),
+        None => error.with_hint("rlx inspect shows the inputs and their dimensions"),
+    })
 }
 
 /// A file as it is now: whatever is written to it changes this.

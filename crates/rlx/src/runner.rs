@@ -5,7 +5,7 @@ mod cached;
 use std::path::Path;
 use std::sync::Arc;
 
-use rlx_ir::{ConstData, Error, ErrorKind, Result};
+use rlx_ir::{ConstData, Error, ErrorKind, Progress, Result};
 use rlx_onnx::Imported;
 use rlx_runtime::{
     AotCache, Artefact, CompileOptions, CompiledGraph, Device, NewArtefact, Session, TensorInfo, TensorView,
@@ -59,11 +59,31 @@ impl Runner {
     /// # Errors
     /// A file that cannot be read or is no model.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Self::open_with_progress(path, &Progress::none())
+    }
+
+    /// As [`Runner::open`], watched.
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    /// use rlx::prelude::*;
+    /// let cancel = Cancel::new().with_deadline(Duration::from_secs(5));
+    /// let progress = Progress::from(&cancel).reporting(|event| eprintln!("{event}"));
+    /// let mut digits = rlx::Runner::open_with_progress("models/digits/digits.onnx", &progress)?;
+    /// let image = ConstData::from_f32(&[1, 1, 8, 8], &[0.5; 64])?;
+    /// let outputs = digits.run_with_progress(&[("image", &image)], &progress)?;
+    /// # Ok::<(), rlx::prelude::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Runner::open`]; [`ErrorKind::Cancelled`].
+    pub fn open_with_progress(path: impl AsRef<Path>, progress: &Progress) -> Result<Self> {
         let (path, session) = (path.as_ref(), Session::try_new(Device::Cpu)?);
         if Artefact::is_artefact(path) {
-            return Self::from_artefact(Artefact::open(path)?, session);
+            return Self::from_artefact_with_progress(Artefact::open(path)?, session, progress);
         }
-        Ok(Self::new(Model::open(path)?, session, CompileOptions::try_new()?))
+        let model = Model::open_with_progress(path, progress)?;
+        Ok(Self::new(model, session, CompileOptions::try_new()?))
     }
 
     /// A model on a session's device, compiled with `options`.
@@ -76,11 +96,23 @@ impl Runner {
     /// # Errors
     /// As [`Session::load`].
     pub fn from_artefact(artefact: Artefact, session: Session) -> Result<Self> {
+        Self::from_artefact_with_progress(artefact, session, &Progress::none())
+    }
+
+    /// As [`Runner::from_artefact`], watched: it can be stopped between two weights.
+    ///
+    /// # Errors
+    /// As [`Session::load`]; [`ErrorKind::Cancelled`].
+    pub fn from_artefact_with_progress(
+        artefact: Artefact,
+        session: Session,
+        progress: &Progress,
+    ) -> Result<Self> {
         let options =
             CompileOptions { precision: artefact.target().precision.parse()?, ..CompileOptions::try_new()? };
         let loaded = Compiled {
             of: None,
-            graph: session.load(&artefact)?,
+            graph: session.load_with_progress(&artefact, progress)?,
             outputs: artefact.outputs()?,
             decided: artefact.decided()?,
         };
@@ -127,8 +159,20 @@ impl Runner {
     /// # Errors
     /// As [`Model::import`]; [`ErrorKind::Unsupported`] for a slim artefact, which does not have it.
     pub fn import(&mut self, inputs: &[(&str, &ConstData)]) -> Result<Arc<Imported>> {
+        self.import_with_progress(inputs, &Progress::none())
+    }
+
+    /// As [`Runner::import`], watched.
+    ///
+    /// # Errors
+    /// As [`Runner::import`]; [`ErrorKind::Cancelled`].
+    pub fn import_with_progress(
+        &mut self,
+        inputs: &[(&str, &ConstData)],
+        progress: &Progress,
+    ) -> Result<Arc<Imported>> {
         match &mut self.source {
-            Source::Onnx(model) => model.import(inputs),
+            Source::Onnx(model) => model.import_with_progress(inputs, progress),
             Source::Artefact(artefact) => {
                 let Some(graph) = artefact.source()? else {
                     let message = "a slim artefact does not hold the graph it was compiled from";
@@ -149,27 +193,39 @@ impl Runner {
     /// # Errors
     /// What importing and compiling report, or a weight that the file does not have.
     pub fn prepare(&mut self, inputs: &[(&str, &ConstData)]) -> Result<Prepared<'_>> {
-        let at = self.find_or_compile(inputs)?;
+        self.prepare_with_progress(inputs, &Progress::none())
+    }
+
+    /// As [`Runner::prepare`], watched. Stopped, it keeps what was finished: an import is not made again.
+    ///
+    /// # Errors
+    /// As [`Runner::prepare`]; [`ErrorKind::Cancelled`].
+    pub fn prepare_with_progress(
+        &mut self,
+        inputs: &[(&str, &ConstData)],
+        progress: &Progress,
+    ) -> Result<Prepared<'_>> {
+        let at = self.find_or_compile(inputs, progress)?;
         let Compiled { graph, outputs, .. } = &mut self.ready[at];
         Ok(Prepared { compiled: graph, outputs })
     }
 
-    fn find_or_compile(&mut self, inputs: &[(&str, &ConstData)]) -> Result<usize> {
+    fn find_or_compile(&mut self, inputs: &[(&str, &ConstData)], progress: &Progress) -> Result<usize> {
         if let Some(at) = self.ready.iter().position(|c| c.of.is_none()) {
             check_decided(&self.ready[at].decided, inputs)?;
             return Ok(at);
         }
-        if let Some(cached) = self.load_cached() {
+        if let Some(cached) = self.load_cached(progress)? {
             self.ready.push(cached);
             return Ok(self.ready.len() - 1);
         }
-        let imported = self.import(inputs)?;
+        let imported = self.import_with_progress(inputs, progress)?;
         let same = |c: &Compiled| c.of.as_ref().is_some_and(|of| Arc::ptr_eq(of, &imported));
         if let Some(at) = self.ready.iter().position(same) {
             return Ok(at);
         }
-        let mut graph = compile(&self.session, &self.options, &imported)?;
-        self.keep_cached(&imported, &mut graph)?;
+        let mut graph = compile(&self.session, &self.options, &imported, progress)?;
+        self.keep_cached(&imported, &mut graph, progress)?;
         if self.ready.len() == MOST_COMPILED {
             self.ready.remove(0);
         }
@@ -183,8 +239,20 @@ impl Runner {
     /// # Errors
     /// As [`Runner::prepare`], or what the run reports.
     pub fn run(&mut self, inputs: &[(&str, &ConstData)]) -> Result<Vec<(String, ConstData)>> {
-        let Prepared { compiled, outputs } = self.prepare(inputs)?;
-        let results = compiled.try_run_tensors(&views(inputs))?;
+        self.run_with_progress(inputs, &Progress::none())
+    }
+
+    /// As [`Runner::run`], watched: see [`Runner::open_with_progress`]. Stopped, the runner is as usable as before.
+    ///
+    /// # Errors
+    /// As [`Runner::run`]; [`ErrorKind::Cancelled`].
+    pub fn run_with_progress(
+        &mut self,
+        inputs: &[(&str, &ConstData)],
+        progress: &Progress,
+    ) -> Result<Vec<(String, ConstData)>> {
+        let Prepared { compiled, outputs } = self.prepare_with_progress(inputs, progress)?;
+        let results = compiled.try_run_tensors_with_progress(&views(inputs), progress)?;
         Ok(outputs.iter().cloned().zip(results).collect())
     }
 
@@ -199,12 +267,26 @@ impl Runner {
         inputs: &[(&str, &ConstData)],
         slim: bool,
     ) -> Result<Artefact> {
+        self.compile_to_with_progress(path, inputs, slim, &Progress::none())
+    }
+
+    /// As [`Runner::compile_to`], watched. Stopped, it leaves no file.
+    ///
+    /// # Errors
+    /// As [`Runner::compile_to`]; [`ErrorKind::Cancelled`].
+    pub fn compile_to_with_progress(
+        &mut self,
+        path: impl AsRef<Path>,
+        inputs: &[(&str, &ConstData)],
+        slim: bool,
+        progress: &Progress,
+    ) -> Result<Artefact> {
         if let Source::Artefact(artefact) = &self.source {
             let message = format!("{} is compiled already", artefact.path().display());
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
-        let imported = self.import(inputs)?;
-        let at = self.find_or_compile(inputs)?;
+        let imported = self.import_with_progress(inputs, progress)?;
+        let at = self.find_or_compile(inputs, progress)?;
         let decided = |name: &String| {
             let given = inputs.iter().find(|(given, _)| given == name);
             given.map(|&(_, value)| (name.clone(), value.clone()))
@@ -217,7 +299,7 @@ impl Runner {
             decided: imported.specialised.iter().filter_map(decided).collect(),
             source: (!slim).then_some(&imported.graph),
         };
-        self.session.save(path.as_ref(), &mut self.ready[at].graph, new)?;
+        self.session.save_with_progress(path.as_ref(), &mut self.ready[at].graph, new, progress)?;
         Artefact::open(path)
     }
 }
@@ -233,9 +315,14 @@ pub(crate) fn views<'a>(inputs: &[(&'a str, &'a ConstData)]) -> Vec<TensorView<'
     inputs.iter().map(view).collect()
 }
 
-fn compile(session: &Session, options: &CompileOptions, imported: &Imported) -> Result<CompiledGraph> {
-    let mut compiled = session.try_compile_with(imported.graph.clone(), options)?;
-    let missing = compiled.try_set_weights(&imported.weights)?;
+fn compile(
+    session: &Session,
+    options: &CompileOptions,
+    imported: &Imported,
+    progress: &Progress,
+) -> Result<CompiledGraph> {
+    let mut compiled = session.try_compile_with_progress(imported.graph.clone(), options, progress)?;
+    let missing = compiled.try_set_weights_with_progress(&imported.weights, progress)?;
     match missing.first() {
         Some(name) => Err(Error::new(ErrorKind::Binding, format!("the model has no weight \"{name}\""))),
         None => Ok(compiled),

@@ -13,7 +13,8 @@ mod stored;
 use std::sync::Arc;
 
 use rlx_ir::oracle::{self, Bindings};
-use rlx_ir::{ConstData, Error, ErrorKind, Graph, Node, NodeId, Op, Result, Value, WeightStore};
+use rlx_ir::progress::Stage;
+use rlx_ir::{ConstData, Error, ErrorKind, Graph, Node, NodeId, Op, Progress, Result, Value, WeightStore};
 use rlx_runtime::{CompileOptions, CompiledGraph, Numerics, Precision, Session};
 
 use crate::compare::{Difference, Tolerance, compare};
@@ -77,35 +78,36 @@ pub enum Reference<'a> {
     Device(&'a Session),
 }
 
-/// Runs `case` on the session's device and on the reference, and compares. `progress` hears what is being done.
+/// Runs `case` on the session's device and on the reference, and compares. `progress` hears what is being done, and may
+/// stop it between two nodes of the oracle, passes, steps and comparisons.
 ///
 /// # Errors
-/// A case that does not run on the reference or on the device at all.
+/// A case that does not run on the reference or on the device at all; [`ErrorKind::Cancelled`].
 pub fn verify(
     session: &Session,
     reference: Reference<'_>,
     options: &CompileOptions,
     case: Case<'_>,
     tolerance: Tolerance,
-    progress: &mut dyn FnMut(&str),
+    progress: &Progress,
 ) -> Result<Verification> {
-    let run = Run { session, options, case, tolerance };
+    let run = Run { session, options, case, tolerance, progress };
     let values = reference_values(reference, options, case, tolerance, progress)?;
-    progress("running the device");
+    say(progress, "running the device")?;
     let (compiled, got) = run.device(case.graph)?;
     let want = |id: NodeId| result(&values, id);
     let mut outputs = Vec::with_capacity(got.len());
     for (&id, got) in case.graph.outputs.iter().zip(&got) {
         outputs.push(compare(want(id)?, got, tolerance));
     }
-    progress("comparing inner values");
+    say(progress, "comparing inner values")?;
     let survivors = survivors(case.graph, &compiled, &values);
     let inner = run.inner(&survivors, &values)?;
     let mut judged: Vec<(NodeId, Difference)> =
         survivors.iter().copied().zip(inner.iter().copied()).collect();
     judged.extend(case.graph.outputs.iter().copied().zip(outputs.iter().copied()));
     judged.sort_by_key(|&(id, _)| id);
-    progress("looking for the first node that diverges");
+    say(progress, "looking for the first node that diverges")?;
     let first_divergence = run.first(&judged, &values, |d| !d.ok)?;
     let first_overflow = run.first(&judged, &values, |d| d.overflowed > 0)?;
     Ok(Verification {
@@ -125,27 +127,32 @@ fn reference_values(
     options: &CompileOptions,
     case: Case<'_>,
     tolerance: Tolerance,
-    progress: &mut dyn FnMut(&str),
+    progress: &Progress,
 ) -> Result<Vec<Option<Vec<Value>>>> {
     match reference {
         Reference::Oracle => {
-            progress("running the oracle");
-            oracle::evaluate_all(case.graph, &bindings(case)?, &case.graph.outputs)
+            say(progress, "running the oracle")?;
+            oracle::evaluate_all_with_progress(case.graph, &bindings(case)?, &case.graph.outputs, progress)
         }
         Reference::Device(trusted) => {
-            progress("running the trusted device");
+            say(progress, "running the trusted device")?;
             let options = CompileOptions {
                 precision: Precision::F32,
                 policy: None,
                 numerics: Numerics::Strict,
                 ..options.clone()
             };
-            Run { session: trusted, options: &options, case, tolerance }.every_value()
+            Run { session: trusted, options: &options, case, tolerance, progress }.every_value()
         }
     }
 }
 
 type Values = [Option<Vec<Value>>];
+
+/// Tells what comes next, and asks whether to go on.
+fn say(progress: &Progress, what: &str) -> Result<()> {
+    progress.step(Stage::Verify, 0, 0, || what)
+}
 
 fn result(values: &Values, id: NodeId) -> Result<&Value> {
     let found = values.get(id.index()).and_then(|v| v.as_ref()).and_then(|v| v.first());
@@ -199,14 +206,16 @@ struct Run<'a> {
     options: &'a CompileOptions,
     case: Case<'a>,
     tolerance: Tolerance,
+    progress: &'a Progress,
 }
 
 impl Run<'_> {
     /// The outputs of `graph` (the case's, perhaps with other outputs) on the device.
     fn device(&self, graph: &Graph) -> Result<(CompiledGraph, Vec<ConstData>)> {
-        let mut compiled = self.session.try_compile_with(graph.clone(), self.options)?;
-        compiled.try_set_weights(self.case.weights)?;
-        let outputs = compiled.try_run_tensors(&views(self.case.inputs))?;
+        let progress = self.progress;
+        let mut compiled = self.session.try_compile_with_progress(graph.clone(), self.options, progress)?;
+        compiled.try_set_weights_with_progress(self.case.weights, progress)?;
+        let outputs = compiled.try_run_tensors_with_progress(&views(self.case.inputs), progress)?;
         Ok((compiled, outputs))
     }
 
@@ -274,6 +283,7 @@ impl Run<'_> {
         let behind = oracle::live_nodes(graph, &[bad])?;
         let fine = oracle::live_nodes(graph, good)?;
         for node in graph.nodes().iter().filter(|n| behind[n.id.index()]) {
+            self.progress.check(Stage::Verify)?;
             if node.inputs.is_empty() || (fine[node.id.index()] && node.id != bad) {
                 continue;
             }
@@ -331,7 +341,7 @@ pub fn verify_imported(
     imported: &Arc<rlx_onnx::Imported>,
     inputs: &[(&str, &ConstData)],
     tolerance: Tolerance,
-    progress: &mut dyn FnMut(&str),
+    progress: &Progress,
 ) -> Result<Verification> {
     let case = Case { graph: &imported.graph, weights: &imported.weights, inputs };
     verify(session, reference, options, case, tolerance, progress)

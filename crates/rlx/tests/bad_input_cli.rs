@@ -47,7 +47,8 @@ fn damaged_models_end_with_an_exit_code_and_a_message() {
         match output.status.code() {
             Some(0) => assert!(message.is_empty(), "case {seed}: {message}"),
             Some(1) => assert!(
-                message.starts_with("error: ") && message.trim().lines().count() == 1,
+                message.starts_with("error: ")
+                    && message.lines().skip(1).all(|l| l.starts_with("  at: ") || l.starts_with("  help: ")),
                 "{seed}: {message}"
             ),
             code => panic!("case {seed}: exit code {code:?}: {message}"),

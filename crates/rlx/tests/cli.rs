@@ -153,7 +153,7 @@ fn integer_inputs_are_read_and_checked() {
 }
 
 #[test]
-fn faults_of_the_job_exit_with_1_and_one_line() {
+fn faults_of_the_job_exit_with_1_and_say_what_where_and_what_helps() {
     let folder = scratch("faults");
     let whole = std::fs::read(self::folder().join(DIGITS)).unwrap();
     let cut = folder.join("cut.onnx");
@@ -177,7 +177,9 @@ fn faults_of_the_job_exit_with_1_and_one_line() {
     for (args, part) in cases {
         let message = failed(1, args);
         assert!(message.contains(part), "{args:?}: {message}");
-        assert_eq!(message.trim().lines().count(), 1, "{args:?}: {message}");
+        let mut lines = message.lines();
+        assert!(lines.next().is_some_and(|l| l.starts_with("error: ")), "{args:?}: {message}");
+        assert!(lines.all(|l| l.starts_with("  at: ") || l.starts_with("  help: ")), "{args:?}: {message}");
     }
     std::fs::remove_dir_all(folder).unwrap();
 }

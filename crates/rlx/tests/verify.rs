@@ -6,7 +6,7 @@ use rlx::compare::Tolerance;
 use rlx::verify::{Case, Reference, Verification, verify};
 use rlx_contract::{DEVICE, OracleBackend};
 use rlx_ir::op::{Activation, BinaryOp};
-use rlx_ir::{ConstData, DType, Graph, LirModule, Node, Result, Shape, Weight, WeightStore};
+use rlx_ir::{ConstData, DType, Graph, LirModule, Node, Progress, Result, Shape, Weight, WeightStore};
 use rlx_opt::{CompileOptions, Target};
 use rlx_runtime::backend::{Backend, ExecutableGraph};
 use rlx_runtime::{Device, Op, Precision, Session};
@@ -76,7 +76,8 @@ fn run(session: &Session, reference: Reference<'_>) -> Verification {
     let mut weights = WeightStore::new();
     weights.insert("w", Weight::owned(DType::F32, &[2, 2], x.bytes().clone()).unwrap());
     let case = Case { graph: &graph, weights: &weights, inputs: &[("x", &x)] };
-    verify(session, reference, &CompileOptions::default(), case, Tolerance::default(), &mut |_| {}).unwrap()
+    verify(session, reference, &CompileOptions::default(), case, Tolerance::default(), &Progress::none())
+        .unwrap()
 }
 
 fn is_tanh(found: Verification) {
@@ -146,7 +147,7 @@ fn the_op_that_overflows_is_named_in_f16_and_none_is_in_bf16() {
     let cpu = Session::new(Device::Cpu);
     let run = |precision| {
         let options = CompileOptions::default().precision(precision);
-        verify(&cpu, Reference::Oracle, &options, case, loose, &mut |_| {}).unwrap()
+        verify(&cpu, Reference::Oracle, &options, case, loose, &Progress::none()).unwrap()
     };
     let found = run(Precision::F16);
     let first = found.first_overflow.expect("an overflow");
@@ -174,7 +175,7 @@ fn what_is_infinite_in_f32_anyway_is_no_overflow() {
     for (precision, overflowed) in [(Precision::F32, 0), (Precision::BF16, 0), (Precision::F16, 1)] {
         let options = CompileOptions::default().precision(precision);
         let loose = Tolerance { rtol: 5e-2, atol: 5e-2 };
-        let found = verify(&cpu, Reference::Oracle, &options, case, loose, &mut |_| {}).unwrap();
+        let found = verify(&cpu, Reference::Oracle, &options, case, loose, &Progress::none()).unwrap();
         let count = found.first_overflow.map_or(0, |f| f.difference.overflowed);
         assert_eq!(count, overflowed, "{precision}");
     }

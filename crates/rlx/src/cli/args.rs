@@ -1,6 +1,7 @@
 //! The arguments of every command.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use rlx_runtime::{Device, Numerics, Precision, PrecisionPolicy};
@@ -19,7 +20,9 @@ Environment:
   RLX_CACHE_DIR        where compiled models, calibrations, verdicts, test data and made files are kept
   RLX_CACHE_LIMIT      how large the cache of compiled models grows, as in 8G (default: 16G)
 
-Exit codes: 0 done, 1 the job failed, 2 the arguments make no sense.";
+Exit codes: 0 done, 1 the job failed, 2 the arguments make no sense, 130 stopped by Ctrl-C.
+Ctrl-C stops run, compile, verify and bench before their next step and leaves no half-written file; a second one ends
+them at once.";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -77,8 +80,12 @@ Examples:
     rlx run bert.onnx --inputs sentence.npz --outputs hidden.npz
   Give inputs one by one:
     rlx run bert.onnx --input input_ids=ids.npy --input attention_mask='mask.json'
+  All pictures of a folder, 16 at a time; those that cannot be read are named, and the rest goes on:
+    rlx run classifier.onnx photos/ --batch 16 --labels labels.txt
+  A line of JSON for each line of JSON, such as {\"input_ids\": [101, 7592, 102]}:
+    rlx run bert.onnx --lines sentences.jsonl > hidden.jsonl
   See that it runs at all:
-    rlx run model.onnx --input x=random --dim batch=1";
+    rlx run model.onnx --input x=random --dim batch=1 --deadline 10s";
 
 const COMPILE_EXAMPLES: &str = "\
 Examples:
@@ -155,17 +162,39 @@ pub struct Common {
     pub input: Vec<(String, String)>,
 }
 
+/// How long a command may take.
+#[derive(Debug, Clone, Args)]
+pub struct Limits {
+    /// Stop after this time, as in 5s, 500ms or 2m; files are written whole or not at all
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub deadline: Option<Duration>,
+}
+
 /// `rlx run`.
 #[derive(Debug, Clone, Args)]
 pub struct RunArgs {
     /// The model and how to run it.
     #[command(flatten)]
     pub common: Common,
+    /// How long it may take.
+    #[command(flatten)]
+    pub limits: Limits,
     /// Load the compiled model from the user's cache, or compile it and keep it there
     #[arg(long)]
     pub cache: bool,
-    /// Files for the first input that is not given otherwise; several run as one batch
+    /// Files for the first input that is not given otherwise; several run as one batch. A folder stands for the PNG
+    /// pictures in it, which run one after the other; pictures must have the size and colours that the model takes
     pub files: Vec<PathBuf>,
+    /// Read inputs from the lines of a file (`-`: standard input), each a JSON object of inputs by name or the value
+    /// of the one input; print a line of JSON for each. Text is not tokenised: lines hold numbers
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["files", "labels", "outputs"])]
+    pub lines: Option<PathBuf>,
+    /// Run so many files or lines at a time [default: what the model fixes, or 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub batch: Option<u32>,
+    /// Stop at the first file or line that cannot be read or run, instead of reporting it and going on
+    #[arg(long)]
+    pub fail_fast: bool,
     /// Write all outputs to a NumPy archive
     #[arg(long, value_name = "FILE.npz")]
     pub outputs: Option<PathBuf>,
@@ -177,12 +206,23 @@ pub struct RunArgs {
     pub top: usize,
 }
 
+impl RunArgs {
+    /// Whether items are run one after the other, and not all at once.
+    pub fn is_stream(&self) -> bool {
+        self.lines.is_some()
+            || !self.files.is_empty() && (self.batch.is_some() || self.files.iter().any(|f| f.is_dir()))
+    }
+}
+
 /// `rlx compile`.
 #[derive(Debug, Clone, Args)]
 pub struct CompileArgs {
     /// The model and how to compile it; inputs matter only to models whose shapes their values decide.
     #[command(flatten)]
     pub common: Common,
+    /// How long it may take.
+    #[command(flatten)]
+    pub limits: Limits,
     /// Where to write the compiled model
     #[arg(short, long, value_name = "FILE.rlx")]
     pub output: PathBuf,
@@ -237,6 +277,9 @@ pub struct VerifyArgs {
     /// The model and how to run it.
     #[command(flatten)]
     pub common: Common,
+    /// How long it may take.
+    #[command(flatten)]
+    pub limits: Limits,
     /// A device to trust instead of the oracle
     #[arg(long, value_name = "DEVICE", value_parser = device)]
     pub against: Option<Device>,
@@ -270,6 +313,9 @@ pub struct BenchArgs {
     /// The model and how to run it.
     #[command(flatten)]
     pub common: Common,
+    /// How long it may take.
+    #[command(flatten)]
+    pub limits: Limits,
     /// Load the compiled model from the user's cache, or compile it and keep it there
     #[arg(long)]
     pub cache: bool,
@@ -309,6 +355,21 @@ fn precision(text: &str) -> Result<Precision, String> {
 
 fn policy(text: &str) -> Result<PrecisionPolicy, String> {
     text.parse().map_err(|e: rlx_ir::Error| e.message().to_owned())
+}
+
+/// A number of seconds, or with a unit.
+fn duration(text: &str) -> Result<Duration, String> {
+    let at = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(at);
+    let seconds = match unit {
+        "ms" => 1e-3,
+        "" | "s" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        _ => return Err(format!("\"{unit}\" is no unit of time: ms, s, m or h")),
+    };
+    let number: f64 = number.parse().map_err(|_| format!("\"{text}\" is no time, such as 5s or 500ms"))?;
+    Duration::try_from_secs_f64(number * seconds).map_err(|e| e.to_string())
 }
 
 fn dim(text: &str) -> Result<(String, usize), String> {

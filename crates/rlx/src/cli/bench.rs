@@ -10,18 +10,19 @@ use serde_json::{Value as Json, json};
 
 use super::args::BenchArgs;
 use super::failure::Failure;
-use super::job::{self, Progress, borrowed};
+use super::job::{self, borrowed};
+use super::watch::Watch;
 use super::{inputs, print};
 
 /// Times a model.
 pub fn bench(args: &BenchArgs, json: bool) -> Result<ExitCode, Failure> {
-    let mut job = job::open(&args.common)?.caching(args.cache)?;
+    let watch = Watch::start(&args.limits, "reading", json)?;
+    let mut job = job::open(&args.common, watch.progress())?.caching(args.cache)?;
     let inputs = inputs::gather(&args.common, &job.declared, true)?;
     let given = borrowed(&inputs);
-    let progress = Progress::start("compiling", json);
     let (model, load) = (job.runner.name().to_owned(), job.load);
     let start = Instant::now();
-    let compiled = job.runner.prepare(&given)?.compiled;
+    let compiled = job.runner.prepare_with_progress(&given, watch.progress())?.compiled;
     let compile = start.elapsed();
     let views: Vec<TensorView<'_>> = inputs
         .iter()
@@ -31,15 +32,15 @@ pub fn bench(args: &BenchArgs, json: bool) -> Result<ExitCode, Failure> {
         (0..runs)
             .map(|_| {
                 let start = Instant::now();
-                compiled.try_run_views(&views).map(|()| start.elapsed())
+                compiled.try_run_views_with_progress(&views, watch.quiet()).map(|()| start.elapsed())
             })
             .collect::<rlx_ir::Result<Vec<Duration>>>()
     };
-    progress.say("running");
+    watch.say("running");
     let first = timed(1)?;
     timed(args.warmup)?;
     let mut times = timed(args.runs)?;
-    drop(progress);
+    drop(watch);
     times.sort_unstable();
     // The smallest time that this part of all runs do not exceed.
     let quantile =

@@ -7,19 +7,21 @@ use serde_json::{Value as Json, json};
 
 use super::args::CompileArgs;
 use super::failure::Failure;
-use super::job::{self, Progress, borrowed};
+use super::job::{self, borrowed};
+use super::watch::Watch;
 use super::{inputs, print};
 use rlx_runtime::Artefact;
 
 /// Compiles a model.
 pub fn compile(args: &CompileArgs, json: bool) -> Result<ExitCode, Failure> {
-    let mut job = job::open(&args.common)?;
+    let watch = Watch::start(&args.limits, "reading", json)?;
+    let mut job = job::open(&args.common, watch.progress())?;
     let given = inputs::gather(&args.common, &job.declared, false)?;
-    let progress = Progress::start("compiling", json);
     let start = Instant::now();
-    let artefact = job.runner.compile_to(&args.output, &borrowed(&given), args.slim)?;
+    let (output, given) = (&args.output, borrowed(&given));
+    let artefact = job.runner.compile_to_with_progress(output, &given, args.slim, watch.progress())?;
     let time = print::ms(start.elapsed());
-    drop(progress);
+    drop(watch);
     if json {
         let mut report = artefact_json(&artefact);
         report["compile_ms"] = time.into();

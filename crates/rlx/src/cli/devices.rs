@@ -55,7 +55,7 @@ fn list(json: bool) {
 fn calibrate_all(json: bool) -> Vec<Json> {
     let mut found = Vec::new();
     for &device in Device::all().iter().filter(|&&d| unavailable_reason(d).is_none()) {
-        let progress = job::Progress::start(&format!("measuring {device}"), json);
+        let progress = job::Spinner::start(&format!("measuring {device}"), json);
         let start = Instant::now();
         let prices = calibrate(device);
         let seconds = start.elapsed().as_secs_f64();
@@ -125,7 +125,7 @@ fn explain(path: &Path, args: &DevicesArgs, json: bool) -> Result<(), Failure> {
     let (mut devices, given) = open(path, args)?;
     let given: Vec<(&str, &[f32])> =
         given.iter().map(|(name, values)| (name.as_str(), values.as_slice())).collect();
-    let progress = job::Progress::start("estimating", json);
+    let progress = job::Spinner::start("estimating", json);
     if let Some(runs) = args.measure {
         progress.say("measuring");
         devices.benchmark(&given, runs as usize).map_err(|e| Error::new(ErrorKind::Device, e))?;

@@ -2,14 +2,18 @@
 
 use std::process::ExitCode;
 
-use rlx_ir::Error;
+use rlx_ir::{Error, ErrorKind};
 use serde_json::{Value, json};
+
+use super::watch;
 
 /// Why a command did not do its job.
 #[derive(Debug)]
 pub enum Failure {
     /// The arguments make no sense: exit code 2.
     Usage(String),
+    /// The arguments do not fit the model: exit code 2.
+    Misuse(Error),
     /// The job failed: exit code 1.
     Job(Error),
 }
@@ -21,36 +25,65 @@ impl From<Error> for Failure {
 }
 
 impl Failure {
-    /// Reports the failure: on standard error one line for people; with `--json`, the object
-    /// `{"error": {kind, node, message}}` on standard output as the command's result and on standard error.
+    /// Reports the failure: on standard error for people what is wrong, where, and what helps, a line each; with `--json`,
+    /// the object `{"error": {kind, node, message, hint}}` on standard output as the command's result and on standard
+    /// error.
     pub fn report(self, json: bool) -> ExitCode {
         if json {
             let object = self.to_json();
             println!("{object}");
             eprintln!("{object}");
         } else {
-            eprintln!("error: {}", self.message());
+            eprintln!("{}", self.text());
         }
         match self {
-            Failure::Usage(_) => ExitCode::from(2),
+            Failure::Usage(_) | Failure::Misuse(_) => ExitCode::from(2),
+            Failure::Job(e) if e.kind() == ErrorKind::Cancelled => {
+                watch::stopped_by_signal().map_or(ExitCode::FAILURE, ExitCode::from)
+            }
             Failure::Job(_) => ExitCode::FAILURE,
         }
     }
 
-    fn message(&self) -> String {
-        let text = match self {
-            Failure::Usage(message) => message.clone(),
-            Failure::Job(e) => e.to_string(),
+    /// What people read.
+    pub fn text(&self) -> String {
+        let error = match self {
+            Failure::Usage(message) => return format!("error: {}", one_line(message)),
+            Failure::Misuse(e) | Failure::Job(e) => e,
         };
-        // One line, whatever an error underneath wrote.
-        text.split('\n').map(str::trim).filter(|l| !l.is_empty()).collect::<Vec<_>>().join("; ")
+        let mut text = format!("error: {}", one_line(error.message()));
+        let origin =
+            error.origin().map(|o| if error.node().is_some() { format!("(from {o})") } else { o.into() });
+        let node = error.node().map(str::to_owned);
+        let device = error.device().map(|d| format!("on {d}"));
+        let place: Vec<String> = [node, origin, device].into_iter().flatten().collect();
+        if !place.is_empty() {
+            text += &format!("\n  at: {}", one_line(&place.join(" ")));
+        }
+        let general = match error.kind() {
+            ErrorKind::DeviceUnavailable => {
+                Some("`rlx doctor` tells what each device lacks and how to get it")
+            }
+            ErrorKind::Internal => Some("this is a fault of RLX: please report it with the model"),
+            _ => None,
+        };
+        for help in error.hint().into_iter().chain(general) {
+            text += &format!("\n  help: {}", one_line(help));
+        }
+        text
     }
 
     fn to_json(&self) -> Value {
-        let (kind, node) = match self {
-            Failure::Usage(_) => ("usage", None),
-            Failure::Job(e) => (e.kind().name(), e.node()),
+        let (kind, node, hint, message) = match self {
+            Failure::Usage(message) => ("usage", None, None, message.clone()),
+            Failure::Misuse(e) => ("usage", e.node(), e.hint(), e.to_string()),
+            Failure::Job(e) => (e.kind().name(), e.node(), e.hint(), e.to_string()),
         };
-        json!({ "error": { "kind": kind, "node": node, "message": self.message() } })
+        json!({ "error": { "kind": kind, "node": node, "message": one_line(&message), "hint": hint } })
     }
+}
+
+/// One line, whatever an error underneath wrote.
+fn one_line(text: &str) -> String {
+    text.split('\n').map(str::trim).filter(|l| !l.is_empty()).collect::<Vec<_>>().join("; ")
 }

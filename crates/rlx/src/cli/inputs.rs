@@ -1,5 +1,6 @@
 //! Inputs from files, pictures, JSON, or made up.
 
+use std::borrow::Borrow;
 use std::path::{Path, PathBuf};
 
 use rlx_ir::tensor::Elements;
@@ -62,9 +63,25 @@ pub fn batch(files: &[PathBuf], declared: &[TensorInfo], inputs: &mut Inputs) ->
     Ok(())
 }
 
-fn find<'a>(declared: &'a [TensorInfo], name: &str) -> Result<&'a TensorInfo> {
-    declared.iter().find(|info| info.name == name).ok_or_else(|| {
-        let names: Vec<&str> = declared.iter().map(|i| i.name.as_str()).collect();
+/// Whether every input has a value; the error says how to give those that have none.
+pub fn check_complete(declared: &[TensorInfo], inputs: &Inputs) -> Result<()> {
+    let missing: Vec<&TensorInfo> =
+        declared.iter().filter(|info| !inputs.iter().any(|(n, _)| *n == info.name)).collect();
+    let Some(first) = missing.first() else { return Ok(()) };
+    let others = match missing.len() {
+        1 => String::new(),
+        n => format!(" (nor were {} others)", n - 1),
+    };
+    let message = format!("input \"{}\" was not given{others}; it is {}", first.name, first.shape);
+    let hint = missing.iter().map(|i| format!("--input {}=FILE", i.name)).collect::<Vec<_>>().join(" ");
+    let hint = format!("add {hint} (.npy, .png, .json, or the word random), or all by --inputs FILE.npz");
+    Err(Error::new(ErrorKind::Binding, message).with_hint(hint))
+}
+
+/// The input of this name.
+pub fn find<'a, I: Borrow<TensorInfo>>(declared: &'a [I], name: &str) -> Result<&'a TensorInfo> {
+    declared.iter().map(Borrow::borrow).find(|info: &&TensorInfo| info.name == name).ok_or_else(|| {
+        let names: Vec<&str> = declared.iter().map(|i| i.borrow().name.as_str()).collect();
         let message = format!("the model has no input \"{name}\"; its inputs: {}", names.join(", "));
         let e = Error::new(ErrorKind::Binding, message);
         match nearest(name, names) {
@@ -103,7 +120,7 @@ fn stacked(info: &TensorInfo, files: &[PathBuf], items: &[ConstData]) -> Result<
 }
 
 /// One input from a file, by its ending.
-fn read(path: &Path, info: &TensorInfo) -> Result<ConstData> {
+pub fn read(path: &Path, info: &TensorInfo) -> Result<ConstData> {
     let ending = path.extension().map(|e| e.to_string_lossy().to_lowercase()).unwrap_or_default();
     match ending.as_str() {
         "npy" => fitted(info, rlx_weights::npy::read(path)?),
@@ -117,7 +134,11 @@ fn read(path: &Path, info: &TensorInfo) -> Result<ConstData> {
         }
         _ => {
             let message = format!("{}: inputs are .npy, .png or .json files", path.display());
-            Err(Error::new(ErrorKind::Unsupported, message))
+            Err(Error::new(ErrorKind::Unsupported, message).with_hint(match ending.as_str() {
+                "jpg" | "jpeg" | "webp" | "gif" | "bmp" | "tif" | "tiff" => "save the picture as PNG",
+                "npz" => "give an archive of several inputs by --inputs",
+                _ => "NumPy writes .npy files by numpy.save",
+            }))
         }
     }
 }
@@ -155,7 +176,7 @@ fn fitted(info: &TensorInfo, data: ConstData) -> Result<ConstData> {
 }
 
 /// Nested lists of numbers or truth values.
-fn from_json(json: &Json, info: &TensorInfo) -> Result<ConstData> {
+pub fn from_json(json: &Json, info: &TensorInfo) -> Result<ConstData> {
     let bad = |what: String| Error::new(ErrorKind::Parse, format!("input \"{}\": {what}", info.name));
     let mut dims = Vec::new();
     let mut level = json;
@@ -178,7 +199,14 @@ fn from_json(json: &Json, info: &TensorInfo) -> Result<ConstData> {
                 Json::Bool(b) => Some(i128::from(*b)),
                 _ => leaf.as_i64().map(i128::from).or_else(|| leaf.as_u64().map(i128::from)),
             };
-            n.filter(|n| (min..=max).contains(n)).ok_or_else(|| bad(format!("{leaf} is no {}", info.dtype)))
+            n.filter(|n| (min..=max).contains(n)).ok_or_else(|| {
+                let (name, dtype) = (&info.name, info.dtype);
+                Error::new(
+                    ErrorKind::DType,
+                    format!("input \"{name}\" takes {dtype}, and {leaf} is no {dtype}"),
+                )
+                .with_hint(format!("give whole numbers from {min} to {max}"))
+            })
         };
         Value::int(info.dtype, &dims, leaves.iter().map(whole).collect::<Result<_>>()?)
     };

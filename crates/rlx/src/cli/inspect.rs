@@ -15,7 +15,7 @@ use serde_json::{Value as Json, json};
 
 use super::args::InspectArgs;
 use super::failure::Failure;
-use super::job::{self, Job, Progress, borrowed};
+use super::job::{self, Job, Spinner, borrowed};
 use super::{compile, inputs, print};
 
 /// What is known of a model.
@@ -62,7 +62,7 @@ impl Module {
 /// Shows a model. A graph that the device cannot compile is shown as well, with the reason.
 pub fn inspect(args: &InspectArgs, json: bool) -> Result<ExitCode, Failure> {
     let range = args.passes.as_deref().map(range).transpose()?;
-    let mut job = job::open(&args.common)?;
+    let mut job = job::open(&args.common, &rlx_ir::Progress::none())?;
     let given = inputs::gather(&args.common, &job.declared, false)?;
     if job.runner.artefact().is_some() {
         let facts = artefact_facts(&mut job, &borrowed(&given), range.is_some())?;
@@ -73,7 +73,7 @@ pub fn inspect(args: &InspectArgs, json: bool) -> Result<ExitCode, Failure> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let progress = Progress::start("compiling", json);
+    let progress = Spinner::start("compiling", json);
     let imported = job.runner.import(&borrowed(&given))?;
     let graph = &imported.graph;
     let mut pipeline = stages::try_pipeline_for(args.common.device, &job.options)?;

@@ -1,12 +1,13 @@
 //! What every command with a model does first: open it, choose the device, gather the inputs.
 
 use std::io::IsTerminal;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
 use rlx::{Model, Runner};
-use rlx_ir::{ConstData, Dim, DimBinding, Result, sym};
-use rlx_runtime::{AotCache, Artefact, CompileOptions, Precision, Session, TensorInfo, nearest};
+use rlx_ir::{ConstData, DimBinding, Progress, Result, sym};
+use rlx_runtime::{AotCache, Artefact, CompileOptions, Precision, Session, TensorInfo};
 
 use super::args::{Common, NumericsArg};
 use super::failure::Failure;
@@ -35,13 +36,13 @@ impl Job {
     }
 }
 
-/// Opens the model.
-pub fn open(common: &Common) -> Result<Job, Failure> {
+/// Opens the model; `progress` may stop it.
+pub fn open(common: &Common, progress: &Progress) -> Result<Job, Failure> {
     let start = Instant::now();
     if Artefact::is_artefact(&common.model) {
-        return open_artefact(common, start);
+        return open_artefact(common, start, progress);
     }
-    let plain = Model::open(&common.model)?;
+    let plain = Model::open_with_progress(&common.model, progress)?;
     check_dims(&plain.inputs()?, &common.dims)?;
     let model = plain.with_dims(common.dims.iter().cloned());
     let session = session(common)?;
@@ -67,7 +68,7 @@ fn session(common: &Common) -> Result<Session> {
 
 /// Loads an artefact. How it computes was decided when it was compiled; dimensions that are open can be given, so that
 /// inputs can be made up.
-fn open_artefact(common: &Common, start: Instant) -> Result<Job, Failure> {
+fn open_artefact(common: &Common, start: Instant, progress: &Progress) -> Result<Job, Failure> {
     let artefact = Artefact::open(&common.model)?;
     let compiled_in = artefact.target().precision.clone();
     if common.precision != Precision::F32 && common.precision.to_string() != compiled_in {
@@ -78,7 +79,7 @@ fn open_artefact(common: &Common, start: Instant) -> Result<Job, Failure> {
     }
     let session = session(common)?;
     let options = CompileOptions { precision: compiled_in.parse()?, ..CompileOptions::try_new()? };
-    let runner = Runner::from_artefact(artefact, session.clone())?;
+    let runner = Runner::from_artefact_with_progress(artefact, session.clone(), progress)?;
     let open = runner.inputs()?;
     check_dims(&open, &common.dims)?;
     let mut dims = DimBinding::new();
@@ -90,29 +91,9 @@ fn open_artefact(common: &Common, start: Instant) -> Result<Job, Failure> {
     Ok(Job { runner, session, options, declared, load: start.elapsed() })
 }
 
-/// A dimension that the model does not have is a slip of the pen.
+/// A dimension that the model does not have is wrong usage.
 pub fn check_dims(inputs: &[TensorInfo], dims: &[(String, usize)]) -> Result<(), Failure> {
-    let mut known: Vec<String> = Vec::new();
-    for info in inputs {
-        for dim in info.shape.dims() {
-            if let Dim::Dynamic(symbol) = *dim {
-                known.push(sym::name(symbol));
-            }
-        }
-    }
-    known.sort();
-    known.dedup();
-    for (name, _) in dims {
-        if !known.contains(name) {
-            let all = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-            let close = nearest(name, known.iter().map(String::as_str));
-            let close = close.map_or_else(String::new, |c| format!(" (did you mean \"{c}\"?)"));
-            let message =
-                format!("the model's inputs have no dimension \"{name}\"{close}; open dimensions: {all}");
-            return Err(Failure::Usage(message));
-        }
-    }
-    Ok(())
+    rlx::check_dims(inputs, dims).map_err(Failure::Misuse)
 }
 
 /// Inputs as the library takes them.
@@ -120,33 +101,46 @@ pub fn borrowed(inputs: &[(String, ConstData)]) -> Vec<(&str, &ConstData)> {
     inputs.iter().map(|(name, data)| (name.as_str(), data)).collect()
 }
 
-/// Something that moves on a terminal while work takes long; nothing elsewhere.
-pub struct Progress(Option<ProgressBar>);
+/// Something that moves on a terminal while work takes long; nothing elsewhere. It vanishes with its last clone.
+#[derive(Clone)]
+pub struct Spinner(Option<Arc<Shown>>);
 
-impl Progress {
+struct Shown(ProgressBar);
+
+impl Spinner {
     /// Starts to move, unless the output is for a program.
     pub fn start(message: &str, json: bool) -> Self {
         if json || !std::io::stderr().is_terminal() {
-            return Progress(None);
+            return Spinner(None);
         }
         let bar = ProgressBar::new_spinner();
         bar.set_message(message.to_owned());
         bar.enable_steady_tick(Duration::from_millis(100));
-        Progress(Some(bar))
+        Spinner(Some(Arc::new(Shown(bar))))
+    }
+
+    /// Whether anybody sees it.
+    pub fn moves(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Stops to move.
+    pub fn hide(&self) {
+        if let Some(shown) = &self.0 {
+            shown.0.finish_and_clear();
+        }
     }
 
     /// Says what is being done.
     pub fn say(&self, message: &str) {
-        if let Some(bar) = &self.0 {
-            bar.set_message(message.to_owned());
+        if let Some(shown) = &self.0 {
+            shown.0.set_message(message.to_owned());
         }
     }
 }
 
-impl Drop for Progress {
+impl Drop for Shown {
     fn drop(&mut self) {
-        if let Some(bar) = &self.0 {
-            bar.finish_and_clear();
-        }
+        self.0.finish_and_clear();
     }
 }

@@ -3,16 +3,20 @@
 mod args;
 mod bench;
 mod cache;
+mod classes;
 mod compile;
 mod devices;
 mod failure;
 mod inputs;
 mod inspect;
+mod items;
 mod job;
 mod picture;
 mod print;
 mod run;
+mod stream;
 mod verify;
+mod watch;
 
 use std::process::ExitCode;
 

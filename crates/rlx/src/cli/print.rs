@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+use rlx_ir::ConstData;
+use rlx_ir::tensor::Elements;
+use serde_json::{Value as Json, json};
+
 /// Milliseconds.
 pub fn ms(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
@@ -23,4 +27,20 @@ pub fn scaled(x: f64) -> String {
 pub fn bytes(n: usize) -> String {
     let number = scaled(n as f64);
     if number.contains(' ') { format!("{number}B") } else { format!("{number} B") }
+}
+
+/// A tensor as nested lists; JSON has no NaN and no infinities, those are null.
+pub fn nested(data: &ConstData) -> Json {
+    let value = data.value();
+    let leaves: Vec<Json> = match &value.elements {
+        Elements::Float(v) => v.iter().map(|&x| json!(x)).collect(),
+        Elements::Int(v) => v.iter().map(|&i| json!(i as i64)).collect(),
+    };
+    fn nest(dims: &[usize], leaves: &mut impl Iterator<Item = Json>) -> Json {
+        match dims {
+            [] => leaves.next().unwrap_or(Json::Null),
+            [n, rest @ ..] => (0..*n).map(|_| nest(rest, leaves)).collect(),
+        }
+    }
+    nest(&value.dims, &mut leaves.into_iter())
 }

@@ -1,18 +1,23 @@
 //! `rlx run`: inputs in, outputs out; with labels, the likeliest classes.
 
-use std::path::{Path, PathBuf};
+use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use rlx::Prepared;
-use rlx_ir::{ConstData, DType, Error, ErrorKind, Result, Value};
+use rlx_ir::files::{io_error, write_whole};
+use rlx_ir::progress::Stage;
+use rlx_ir::{ConstData, DType, Progress, Result, Value};
 use rlx_runtime::{CompiledGraph, Precision, TensorView};
 use serde_json::{Value as Json, json};
 
 use super::args::RunArgs;
+use super::classes::{Class, Classes, classify, read_labels};
 use super::failure::Failure;
-use super::job::{self, Progress, borrowed};
-use super::{inputs, print};
+use super::job::{self, borrowed};
+use super::watch::Watch;
+use super::{inputs, print, stream};
 
 /// More elements than this are not printed as JSON; `--outputs` writes them all.
 const MOST_PRINTED: usize = 4096;
@@ -27,21 +32,24 @@ struct Outcome {
 
 /// Runs a model.
 pub fn run(args: &RunArgs, json: bool) -> Result<ExitCode, Failure> {
-    let mut job = job::open(&args.common)?.caching(args.cache)?;
+    let watch = Watch::start(&args.limits, "reading", json)?;
+    let mut job = job::open(&args.common, watch.progress())?.caching(args.cache)?;
     let mut inputs = inputs::gather(&args.common, &job.declared, false)?;
+    if args.is_stream() {
+        return stream::run(args, json, job, &inputs, &watch);
+    }
     if !args.files.is_empty() {
         inputs::batch(&args.files, &job.declared, &mut inputs)?;
     }
+    inputs::check_complete(&job.declared, &inputs)?;
     let labels = args.labels.as_deref().map(read_labels).transpose()?;
-    let progress = Progress::start("compiling", json);
     let given = borrowed(&inputs);
-    let Prepared { compiled, outputs } = job.runner.prepare(&given)?;
-    progress.say("running");
-    let outcome = execute(compiled, outputs, &given)?;
-    drop(progress);
+    let Prepared { compiled, outputs } = job.runner.prepare_with_progress(&given, watch.progress())?;
+    let outcome = execute(compiled, outputs, &given, &watch)?;
     if let Some(path) = &args.outputs {
-        write_outputs(path, &outcome.outputs)?;
+        write_outputs(path, &outcome.outputs, watch.progress())?;
     }
+    drop(watch);
     let classes = match &labels {
         Some(labels) => Some(classify(&outcome.outputs, labels, args.top)?),
         None => None,
@@ -55,17 +63,22 @@ pub fn run(args: &RunArgs, json: bool) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn execute(compiled: &mut CompiledGraph, names: &[String], inputs: &[(&str, &ConstData)]) -> Result<Outcome> {
+fn execute(
+    compiled: &mut CompiledGraph,
+    names: &[String],
+    inputs: &[(&str, &ConstData)],
+    watch: &Watch,
+) -> Result<Outcome> {
     let views: Vec<TensorView<'_>> = inputs
         .iter()
         .map(|(name, data)| TensorView { name, dtype: data.dtype(), dims: data.dims(), bytes: data.bytes() })
         .collect();
     let start = Instant::now();
-    compiled.try_run_views(&views)?;
+    compiled.try_run_views_with_progress(&views, watch.progress())?;
     let mut time = start.elapsed();
     if time < Duration::from_secs(1) {
         let start = Instant::now();
-        compiled.try_run_views(&views)?;
+        compiled.try_run_views_with_progress(&views, watch.quiet())?;
         time = start.elapsed();
     }
     let tensors = compiled.output_views().map(|v| v.to_const()).collect::<Result<Vec<_>>>()?;
@@ -73,14 +86,8 @@ fn execute(compiled: &mut CompiledGraph, names: &[String], inputs: &[(&str, &Con
     Ok(Outcome { outputs, time, precision: compiled.precision() })
 }
 
-fn read_labels(path: &Path) -> Result<Vec<String>> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|e| Error::new(ErrorKind::Io, format!("{}: {e}", path.display())).with_source(e))?;
-    Ok(text.lines().map(str::to_owned).collect())
-}
-
-/// Writes all outputs; types that NumPy does not have are written as f32, which holds them.
-fn write_outputs(path: &PathBuf, outputs: &[(String, ConstData)]) -> Result<()> {
+/// Writes all outputs, or nothing where it is stopped; types that NumPy does not have are written as f32, which holds them.
+pub fn write_outputs(path: &Path, outputs: &[(String, ConstData)], progress: &Progress) -> Result<()> {
     let widened = |data: &ConstData| match data.dtype() {
         d if d.is_float() && !matches!(d, DType::F32 | DType::F64 | DType::F16) => {
             Value { dtype: DType::F32, ..data.value() }.to_const()
@@ -90,53 +97,14 @@ fn write_outputs(path: &PathBuf, outputs: &[(String, ConstData)]) -> Result<()> 
     };
     let arrays: Vec<(&str, ConstData)> = outputs.iter().map(|(n, d)| (n.as_str(), widened(d))).collect();
     let borrowed: Vec<(&str, &ConstData)> = arrays.iter().map(|(n, d)| (*n, d)).collect();
-    rlx_weights::npz::write(path, &borrowed)
-}
-
-/// A class and how likely it is.
-struct Class {
-    index: usize,
-    label: String,
-    probability: f64,
-}
-
-/// For each item of the batch, its likeliest classes.
-struct Classes {
-    items: Vec<Vec<Class>>,
-    /// Whether the model gave scores, which softmax made into probabilities.
-    softmax: bool,
-}
-
-fn classify(outputs: &[(String, ConstData)], labels: &[String], top: usize) -> Result<Classes> {
-    let fits = |d: &ConstData| d.dtype().is_float() && d.dims().last() == Some(&labels.len());
-    let found = outputs.iter().find(|(_, data)| fits(data));
-    let (_, data) = found.filter(|_| !labels.is_empty()).ok_or_else(|| {
-        let shapes: Vec<String> = outputs.iter().map(|(n, d)| format!("\"{n}\" {}", d.shape())).collect();
-        let message =
-            format!("{} labels, but no output ends in that many: {}", labels.len(), shapes.join(", "));
-        Error::new(ErrorKind::Shape, message)
-    })?;
-    let values = data.value().to_f64();
-    let rows = || values.chunks_exact(labels.len());
-    let is_probability = |row: &[f64]| {
-        row.iter().all(|&p| (0.0..=1.0).contains(&p)) && (row.iter().sum::<f64>() - 1.0).abs() < 1e-3
-    };
-    let softmax = !rows().all(is_probability);
-    let item = |row: &[f64]| {
-        let row = if softmax { softmaxed(row) } else { row.to_vec() };
-        let mut order: Vec<usize> = (0..row.len()).collect();
-        order.sort_by(|&a, &b| row[b].total_cmp(&row[a]));
-        let class = |i: usize| Class { index: i, label: labels[i].clone(), probability: row[i] };
-        order.into_iter().take(top).map(class).collect()
-    };
-    Ok(Classes { items: rows().map(item).collect(), softmax })
-}
-
-fn softmaxed(row: &[f64]) -> Vec<f64> {
-    let max = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let exps: Vec<f64> = row.iter().map(|v| (v - max).exp()).collect();
-    let sum: f64 = exps.iter().sum();
-    exps.iter().map(|e| e / sum).collect()
+    let bytes = rlx_weights::npz::to_bytes(&borrowed)?;
+    write_whole(path, |file| {
+        for chunk in bytes.chunks(1 << 20) {
+            progress.check(Stage::Write)?;
+            file.write_all(chunk).map_err(|e| io_error(path, e))?;
+        }
+        progress.check(Stage::Write)
+    })
 }
 
 struct Report<'a> {
@@ -169,8 +137,7 @@ impl Report<'_> {
         let each = print::ms(self.outcome.time) / count.max(1) as f64;
         let width = (0..count).map(|i| self.item_name(i).chars().count()).max().unwrap_or(0);
         for (i, item) in classes.items.iter().enumerate() {
-            let answers: Vec<String> =
-                item.iter().map(|c| format!("{} {:5.1} %", c.label, c.probability * 100.0)).collect();
+            let answers: Vec<String> = item.iter().map(Class::text).collect();
             println!("{:<width$}  {}  {each:.3} ms", self.item_name(i), answers.join(", "));
         }
         if classes.softmax {
@@ -191,9 +158,10 @@ impl Report<'_> {
         });
         if let Some(classes) = &self.classes {
             let each = time / classes.items.len().max(1) as f64;
-            let class =
-                |c: &Class| json!({ "label": c.label, "index": c.index, "probability": c.probability });
-            let item = |(i, top): (usize, &Vec<Class>)| json!({ "item": self.item_name(i), "top": top.iter().map(class).collect::<Json>(), "time_ms": each });
+            let item = |(i, top): (usize, &Vec<Class>)| {
+                let top: Json = top.iter().map(Class::json).collect();
+                json!({ "item": self.item_name(i), "top": top, "time_ms": each })
+            };
             report["predictions"] = classes.items.iter().enumerate().map(item).collect();
             report["softmax"] = classes.softmax.into();
         }
@@ -201,7 +169,7 @@ impl Report<'_> {
     }
 }
 
-fn print_tensor(name: &str, data: &ConstData) {
+pub fn print_tensor(name: &str, data: &ConstData) {
     const SHOWN: usize = 8;
     let values = data.value().to_f64();
     let shown: Vec<String> = values.iter().take(SHOWN).map(|v| format!("{v}")).collect();
@@ -209,7 +177,7 @@ fn print_tensor(name: &str, data: &ConstData) {
     println!("{name} {}: {}{more}", data.shape(), shown.join(", "));
 }
 
-fn tensor_json(name: &str, data: &ConstData) -> Json {
+pub fn tensor_json(name: &str, data: &ConstData) -> Json {
     let mut object = json!({ "name": name, "dtype": data.dtype().name(), "shape": data.dims() });
     let values = data.value();
     if values.len() <= MOST_PRINTED {

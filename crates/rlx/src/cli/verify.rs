@@ -10,32 +10,32 @@ use serde_json::{Value as Json, json};
 use super::args::VerifyArgs;
 use super::failure::Failure;
 use super::inputs;
-use super::job::{self, Progress, borrowed};
+use super::job::{self, borrowed};
+use super::watch::Watch;
 
 /// Verifies a model; exit code 1 when it diverges.
 pub fn verify(args: &VerifyArgs, json: bool) -> Result<ExitCode, Failure> {
-    let mut job = job::open(&args.common)?;
+    let watch = Watch::start(&args.limits, "reading", json)?;
+    let progress = watch.progress();
+    let mut job = job::open(&args.common, progress)?;
     let inputs = inputs::gather(&args.common, &job.declared, true)?;
     let given = borrowed(&inputs);
-    let progress = Progress::start("importing", json);
     if let Some(artefact) = job.runner.artefact() {
-        progress.say("checking the file");
-        artefact.verify()?;
+        artefact.verify_with_progress(progress)?;
     }
-    let imported = job.runner.import(&given)?;
+    let imported = job.runner.import_with_progress(&given, progress)?;
     let tolerance = tolerance(args, job.options.precision);
-    let mut say = |message: &str| progress.say(message);
     let trusted = args.against.map(Session::try_new).transpose()?;
     let reference = trusted.as_ref().map_or(Reference::Oracle, Reference::Device);
     let (session, options) = (&job.session, &job.options);
     let found = if job.runner.artefact().is_some() {
         let case = Case { graph: &imported.graph, weights: &imported.weights, inputs: &given };
-        let compiled = job.runner.prepare(&given)?.compiled;
-        verify_compiled(compiled, session, reference, options, case, tolerance, &mut say)?
+        let compiled = job.runner.prepare_with_progress(&given, progress)?.compiled;
+        verify_compiled(compiled, session, reference, options, case, tolerance, progress)?
     } else {
-        verify_imported(session, reference, options, &imported, &given, tolerance, &mut say)?
+        verify_imported(session, reference, options, &imported, &given, tolerance, progress)?
     };
-    drop(progress);
+    drop(watch);
     if json {
         println!("{}", to_json(&found));
     } else {

@@ -1,6 +1,6 @@
 //! Compiled models in the user's cache.
 
-use rlx_ir::Result;
+use rlx_ir::{ErrorKind, Progress, Result};
 use rlx_onnx::Imported;
 use rlx_runtime::{AotCache, CompiledGraph, NewArtefact};
 
@@ -9,22 +9,30 @@ use super::{Compiled, Runner, Source};
 impl Runner {
     /// The model as an earlier process compiled it, if its files did not change since. An entry that cannot be used is
     /// as good as none; the cache says why.
-    pub(super) fn load_cached(&self) -> Option<Compiled> {
-        let (cache, name, parts) = self.place_in_cache()?;
+    pub(super) fn load_cached(&self, progress: &Progress) -> Result<Option<Compiled>> {
+        let Some((cache, name, parts)) = self.place_in_cache() else { return Ok(None) };
         let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
-        let artefact = cache.get_artefact(name, &parts, &self.session, &self.options)?;
-        let loaded = self.session.load(&artefact).and_then(|graph| Ok((graph, artefact.outputs()?)));
-        match loaded {
-            Ok((graph, outputs)) => Some(Compiled { of: None, graph, outputs, decided: Vec::new() }),
+        let Some(artefact) = cache.get_artefact(name, &parts, &self.session, &self.options) else {
+            return Ok(None);
+        };
+        let loaded = self.session.load_with_progress(&artefact, progress);
+        match loaded.and_then(|graph| Ok((graph, artefact.outputs()?))) {
+            Ok((graph, outputs)) => Ok(Some(Compiled { of: None, graph, outputs, decided: Vec::new() })),
+            Err(e) if e.kind() == ErrorKind::Cancelled => Err(e),
             Err(e) => {
                 tracing::warn!(model = name, error = %e, "the cached model is not used; compiling anew");
-                None
+                Ok(None)
             }
         }
     }
 
     /// Keeps a compiled model, unless it holds only for some values of its inputs.
-    pub(super) fn keep_cached(&self, imported: &Imported, graph: &mut CompiledGraph) -> Result<()> {
+    pub(super) fn keep_cached(
+        &self,
+        imported: &Imported,
+        graph: &mut CompiledGraph,
+        progress: &Progress,
+    ) -> Result<()> {
         let Some((cache, name, parts)) = self.place_in_cache() else { return Ok(()) };
         if !imported.specialised.is_empty() {
             return Ok(());
@@ -35,7 +43,7 @@ impl Runner {
             outputs: imported.outputs.clone(),
             ..NewArtefact::new(name, &imported.weights)
         };
-        Ok(cache.put_artefact(name, &parts, &self.session, graph, new)?)
+        Ok(cache.put_artefact_with_progress(name, &parts, &self.session, graph, new, progress)?)
     }
 
     /// The cache, and what the model is called there: its name, its files as they are now, its fixed dimensions.

@@ -1,9 +1,9 @@
 //! Verifying a graph that is compiled already: an artefact.
 
-use rlx_ir::Result;
+use rlx_ir::{Progress, Result};
 use rlx_runtime::{CompileOptions, CompiledGraph, Session};
 
-use super::{Case, Reference, Verification, reference_values, result, verify};
+use super::{Case, Reference, Verification, reference_values, result, say, verify};
 use crate::compare::{Difference, Tolerance, compare};
 use crate::runner::views;
 
@@ -11,7 +11,7 @@ use crate::runner::views;
 /// diverge, the case is compiled and verified anew to find the first node that does.
 ///
 /// # Errors
-/// A case that does not run on the reference or on the device at all.
+/// A case that does not run on the reference or on the device at all; [`rlx_ir::ErrorKind::Cancelled`].
 pub fn verify_compiled(
     compiled: &mut CompiledGraph,
     session: &Session,
@@ -19,11 +19,11 @@ pub fn verify_compiled(
     options: &CompileOptions,
     case: Case<'_>,
     tolerance: Tolerance,
-    progress: &mut dyn FnMut(&str),
+    progress: &Progress,
 ) -> Result<Verification> {
     let values = reference_values(reference, options, case, tolerance, progress)?;
-    progress("running the artefact");
-    let got = compiled.try_run_tensors(&views(case.inputs))?;
+    say(progress, "running the artefact")?;
+    let got = compiled.try_run_tensors_with_progress(&views(case.inputs), progress)?;
     let mut outputs = Vec::with_capacity(got.len());
     for (&id, got) in case.graph.outputs.iter().zip(&got) {
         outputs.push(compare(result(&values, id)?, got, tolerance));
@@ -32,7 +32,7 @@ pub fn verify_compiled(
     let anew = if ok {
         None
     } else {
-        progress("compiling anew to find where it diverges");
+        say(progress, "compiling anew to find where it diverges")?;
         Some(verify(session, reference, options, case, tolerance, progress)?)
     };
     Ok(Verification {
