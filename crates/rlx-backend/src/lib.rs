@@ -2,7 +2,7 @@
 //!
 //! The required part is small: a [`Target`] for the compiler, a probe, and an executable that takes
 //! parameters and runs. What only some devices have are traits of their own that an executable may offer:
-//! handles that stay on the device are [`DeviceHandles`].
+//! handles that stay on the device are [`DeviceHandles`], times of steps a [`StepProfiler`].
 //!
 //! What executables of every device need stands here too: extents as numbers ([`extents`]), the relations
 //! between dimensions that a run must keep ([`checks`]), what the init program runs when ([`init`]), and what it made that
@@ -16,12 +16,13 @@ pub mod handles;
 pub mod init;
 pub mod moe;
 pub mod prepared;
+pub mod profile;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 pub use cost::BackendCostModel;
 pub use handles::DeviceHandles;
+pub use profile::{StepProfile, StepProfiler};
 use rlx_ir::lir::BufferId;
 use rlx_ir::progress::Stage;
 use rlx_ir::{LirModule, Progress, Result, Weight};
@@ -74,26 +75,6 @@ pub struct MemoryInfo {
     pub weight_bytes: usize,
     /// The most bytes live at one step: what no plan can go below.
     pub largest_live_set: usize,
-}
-
-/// How long one step took, over some runs.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StepProfile {
-    /// The node it computes, as messages call it.
-    pub name: String,
-    /// How often it ran.
-    pub runs: u64,
-    /// The sum of all runs.
-    pub total: Duration,
-    /// The shortest run.
-    pub least: Duration,
-}
-
-impl StepProfile {
-    /// Of a step that has not run.
-    pub fn new(name: impl Into<String>) -> Self {
-        StepProfile { name: name.into(), runs: 0, total: Duration::ZERO, least: Duration::MAX }
-    }
 }
 
 /// A device's compiler.
@@ -227,15 +208,9 @@ pub trait ExecutableGraph: Send {
         None
     }
 
-    /// Starts measuring each step, or stops and forgets. Off by default (but see `RLX_PROFILE` on the CPU):
-    /// reading the clock costs more than a short step.
-    fn set_profiling(&mut self, on: bool) {
-        let _ = on;
-    }
-
-    /// The steps' times since measuring began; empty when it is off or the device cannot.
-    fn profile(&self) -> Vec<StepProfile> {
-        Vec::new()
+    /// The times of its steps, where the device can measure them; see [`StepProfiler`].
+    fn profiler(&mut self) -> Option<&mut dyn StepProfiler> {
+        None
     }
 
     /// The mixtures of experts of the graph, if it has any and the device keeps account of them.

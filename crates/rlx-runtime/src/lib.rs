@@ -42,8 +42,9 @@ pub mod typed;
 
 /// What a device implements.
 pub mod backend {
+    pub use rlx_backend::cost::works;
     pub use rlx_backend::moe::MixtureOfExperts;
-    pub use rlx_backend::{Backend, ExecutableGraph, InputSource, MemoryInfo};
+    pub use rlx_backend::{Backend, ExecutableGraph, InputSource, MemoryInfo, StepProfile, StepProfiler};
 }
 
 /// Ops from outside: their rules, and their kernels for the CPU. `examples/custom_op` is a whole one.
@@ -60,7 +61,7 @@ pub mod precision {
 }
 
 pub use aot::{AotCache, AotCacheError, Artefact, ArtefactSizes, ArtefactTarget, CacheEntry, NewArtefact};
-pub use backend::{Backend, ExecutableGraph, InputSource, MemoryInfo};
+pub use backend::{Backend, ExecutableGraph, InputSource, MemoryInfo, StepProfile};
 pub use cache::{
     BucketedCompileCache, CompileCache, DynamicDimCompileCache, PaddedRun, pad_rows, slice_rows,
     try_pad_rows, try_slice_rows,

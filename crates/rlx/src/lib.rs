@@ -3,7 +3,7 @@
 //!
 //! [`Runner`] goes from a model file to outputs; underneath are [`Model`] (an ONNX file and its imports) and the
 //! sessions of `rlx-runtime`, which compile graphs built by hand just as well. [`verify`](mod@verify) compares a
-//! device with the oracle.
+//! device with the oracle, and [`diagram`] draws graphs.
 //!
 //! ```no_run
 //! use rlx::prelude::*;
@@ -16,8 +16,11 @@
 #![forbid(unsafe_code)]
 
 pub mod compare;
+pub mod diagram;
 mod model;
 mod runner;
+pub mod svg;
+pub mod units;
 pub mod verify;
 
 /// The README's example, compiled and run with the documentation tests.

@@ -6,7 +6,9 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use rlx_backend::moe::MixtureOfExperts;
-use rlx_backend::{DeviceHandles, ExecutableGraph, InputSource, MemoryInfo, PreparedWeights, StepProfile};
+use rlx_backend::{
+    DeviceHandles, ExecutableGraph, InputSource, MemoryInfo, PreparedWeights, StepProfile, StepProfiler,
+};
 use rlx_ir::lir::{BufferKind, MemoryPlan};
 use rlx_ir::progress::Stage;
 use rlx_ir::{DimBinding, Error, ErrorKind, LirModule, Progress, Result, Weight};
@@ -69,7 +71,7 @@ pub(crate) struct CpuExecutable {
     pub(super) handles: Handles,
     nanos: f64,
     ran: bool,
-    profile: Option<Vec<StepProfile>>,
+    pub(super) profile: Option<Vec<StepProfile>>,
     /// The grouped products by what chooses their experts.
     pub(super) routers: Routers,
 }
@@ -118,7 +120,9 @@ impl CpuExecutable {
             routers: Routers::of(&program.lir),
             program,
         };
-        exec.set_profiling(profiling_asked());
+        if profiling_asked() {
+            exec.start();
+        }
         Ok(exec)
     }
 
@@ -482,15 +486,13 @@ impl CpuExecutable {
                 }
             }
             Some(times) => {
+                let run = Instant::now();
                 for (i, kernel) in self.kernels.iter().enumerate() {
                     go_on(i)?;
                     let start = Instant::now();
                     // SAFETY: as above.
                     unsafe { kernel.run(&mut cx) }.map_err(|e| program.place(program.steps[i].node, e))?;
-                    let took = start.elapsed();
-                    times[i].runs += 1;
-                    times[i].total += took;
-                    times[i].least = times[i].least.min(took);
+                    times[i].add(start - run, start.elapsed());
                 }
             }
         }
@@ -611,16 +613,11 @@ impl ExecutableGraph for CpuExecutable {
         Some(self)
     }
 
-    fn set_profiling(&mut self, on: bool) {
-        let step = |s: &super::ProgramStep| StepProfile::new(self.program.lir.graph.node(s.node).describe());
-        self.profile = on.then(|| self.program.steps.iter().map(step).collect());
+    fn profiler(&mut self) -> Option<&mut dyn StepProfiler> {
+        Some(self)
     }
 
     fn moe(&mut self) -> Option<&mut dyn MixtureOfExperts> {
         if self.routers.is_empty() { None } else { Some(self) }
-    }
-
-    fn profile(&self) -> Vec<StepProfile> {
-        self.profile.clone().unwrap_or_default()
     }
 }

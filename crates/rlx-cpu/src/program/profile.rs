@@ -1,8 +1,26 @@
-//! Where the time of runs went: `RLX_PROFILE`.
+//! Where the time of runs went: for who asks the executable, and printed at its end with `RLX_PROFILE`.
 
 use std::time::Duration;
 
-use rlx_backend::StepProfile;
+use rlx_backend::{StepProfile, StepProfiler};
+
+use super::exec::CpuExecutable;
+
+impl StepProfiler for CpuExecutable {
+    fn start(&mut self) {
+        let graph = &self.program.lir.graph;
+        let steps = self.program.steps.iter().map(|s| StepProfile::new(graph.node(s.node).describe()));
+        self.profile = Some(steps.collect());
+    }
+
+    fn stop(&mut self) {
+        self.profile = None;
+    }
+
+    fn steps(&self) -> &[StepProfile] {
+        self.profile.as_deref().unwrap_or_default()
+    }
+}
 
 /// Whether `RLX_PROFILE` asks for the steps' times.
 pub(crate) fn profiling_asked() -> bool {
@@ -16,7 +34,7 @@ pub(crate) fn report(name: &str, steps: &[StepProfile]) {
     let all: Duration = ran.iter().map(|s| s.least).sum();
     eprintln!("{name}: {} steps, {:.1} µs as the sum of each step's shortest run", ran.len(), micros(all));
     for step in ran {
-        let mean = micros(step.total) / step.runs as f64;
+        let mean = micros(step.mean());
         eprintln!("{:>10.2} µs least {mean:>10.2} µs mean  {}", micros(step.least), step.name);
     }
 }

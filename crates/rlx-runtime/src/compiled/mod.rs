@@ -10,6 +10,7 @@ mod handles;
 mod moe;
 mod outputs;
 mod params;
+mod profile;
 mod run;
 mod slot;
 mod tensor;

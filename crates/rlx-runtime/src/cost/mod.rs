@@ -199,6 +199,19 @@ pub fn calibrate(device: Device) -> Result<Calibration> {
     Ok(prices)
 }
 
+/// What was measured of the device of `session` with its threads: kept from before, or measured now.
+///
+/// # Errors
+/// As [`calibrate`].
+pub fn calibration_of(session: &Session) -> Result<Calibration> {
+    let device = session.device();
+    let subject = subject_with(device, session.threads())?;
+    match kept(device, &subject) {
+        Some(prices) => Ok(prices),
+        None => measured_on(session, subject),
+    }
+}
+
 /// The file that a device's calibration is kept in.
 ///
 /// # Errors
@@ -213,9 +226,13 @@ fn path_of(device: Device, subject: &str) -> PathBuf {
 
 /// What prices depend on: device, machine, threads, version.
 pub(crate) fn subject(device: Device) -> Result<String> {
+    subject_with(device, threads_from_env(device))
+}
+
+fn subject_with(device: Device, threads: Option<usize>) -> Result<String> {
     let backend = require_backend(device)?;
     let machine = edge::call(device, "naming its machine", || backend.machine())?;
-    let threads = threads_from_env(device).map_or_else(String::new, |n| format!(", threads {n}"));
+    let threads = threads.map_or_else(String::new, |n| format!(", threads {n}"));
     Ok(format!("{}, {machine}, {}{threads}, rlx {}", device.feature(), processor(), store::VERSION))
 }
 
@@ -241,8 +258,12 @@ fn kept(device: Device, subject: &str) -> Option<Calibration> {
 }
 
 fn measured(device: Device, subject: String) -> Result<Calibration> {
-    let start = std::time::Instant::now();
-    let prices = calibrate::measure(&Session::try_new(device)?, subject)?;
+    measured_on(&Session::try_new(device)?, subject)
+}
+
+fn measured_on(session: &Session, subject: String) -> Result<Calibration> {
+    let (device, start) = (session.device(), std::time::Instant::now());
+    let prices = calibrate::measure(session, subject)?;
     tracing::info!(%device, took = ?start.elapsed(), "calibrated");
     if let Err(e) = store::write(&path_of(device, &prices.subject), &prices.to_text()) {
         tracing::warn!(%device, error = %e, "the calibration was not kept");

@@ -46,6 +46,14 @@ pub struct Cli {
     pub json: bool,
 }
 
+impl Cli {
+    /// Whether a program reads what comes out.
+    pub fn wants_json(&self) -> bool {
+        self.json
+            || matches!(&self.command, Command::Inspect(args) if args.format == Some(InspectFormat::Json))
+    }
+}
+
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -70,6 +78,12 @@ pub enum Command {
     /// List the devices and why some cannot be used; for a model, how long each would take and which is chosen
     #[command(after_help = DEVICES_EXAMPLES)]
     Devices(DevicesArgs),
+    /// Print a script that completes this command in a shell
+    #[command(after_help = COMPLETIONS_EXAMPLES)]
+    Completions(CompletionsArgs),
+    /// Print the manual page, or write the pages of all commands to a folder
+    #[command(after_help = MAN_EXAMPLES)]
+    Man(ManArgs),
 }
 
 const RUN_EXAMPLES: &str = "\
@@ -106,8 +120,11 @@ const INSPECT_EXAMPLES: &str = "\
 Examples:
   rlx inspect model.onnx
   rlx inspect model.onnx --dim batch=1 --dim seq=128    costs and memory for these sizes
+  rlx inspect model.onnx --format svg -o model.svg      a picture: layers that repeat are drawn once
+  rlx inspect model.onnx --format dot | dot -Tpdf -o model.pdf
   rlx inspect model.onnx --passes                       the graph after every pass
-  rlx inspect model.onnx --passes=legalize..fuse-regions";
+  rlx inspect model.onnx --passes=legalize..fuse-regions    what each of these passes changed
+  rlx inspect model.onnx --passes=legalize --format svg     the picture after this pass";
 
 const VERIFY_EXAMPLES: &str = "\
 Examples:
@@ -119,6 +136,8 @@ const BENCH_EXAMPLES: &str = "\
 Examples:
   rlx bench model.onnx --dim batch=1 --threads 1
   rlx bench bert.onnx --dim batch=1 --dim seq=128 --runs 200 --json
+  rlx bench model.onnx --profile                      where the time goes, step by step
+  rlx bench model.onnx --roofline model.svg --trace model.json
 Inputs that are not given are random.";
 
 const DEVICES_EXAMPLES: &str = "\
@@ -129,6 +148,18 @@ Examples:
   rlx devices bert.onnx --dim batch=1 --dim seq=128 --measure 10
 Dimensions that are not given count as 1 for a batch and 128 for all else.
 The choice follows RLX_DEVICE, RLX_DEVICES, RLX_DENY_DEVICES, RLX_PREFER_DEVICES and RLX_BENCHMARK_PICK.";
+
+const COMPLETIONS_EXAMPLES: &str = "\
+Examples:
+  rlx completions bash > ~/.local/share/bash-completion/completions/rlx
+  rlx completions zsh > ~/.zfunc/_rlx          with `fpath+=~/.zfunc` before `compinit` in ~/.zshrc
+  rlx completions fish > ~/.config/fish/completions/rlx.fish
+  rlx completions powershell >> $PROFILE";
+
+const MAN_EXAMPLES: &str = "\
+Examples:
+  rlx man | man -l -
+  rlx man -o ~/.local/share/man/man1           then: man rlx, man rlx-bench";
 
 /// The model and how to run it.
 #[derive(Debug, Clone, Args)]
@@ -266,9 +297,28 @@ pub struct InspectArgs {
     /// The model and how to run it.
     #[command(flatten)]
     pub common: Common,
-    /// Print the graph after each pass, or after those from FIRST to LAST (by name)
-    #[arg(long, value_name = "FIRST..LAST", num_args = 0..=1, require_equals = true, default_missing_value = "..")]
+    /// Print the graph after each pass, or after the one named, or what changes from FIRST to LAST (`..` for all)
+    #[arg(long, value_name = "FIRST..LAST", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub passes: Option<String>,
+    /// How to show it [default: text]
+    #[arg(long, value_name = "FORMAT")]
+    pub format: Option<InspectFormat>,
+    /// Write it to a file instead of standard output
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
+/// How `rlx inspect` shows a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum InspectFormat {
+    /// Lists and tables.
+    Text,
+    /// The graph for Graphviz.
+    Dot,
+    /// The graph as a picture.
+    Svg,
+    /// Everything, for programs.
+    Json,
 }
 
 /// `rlx verify`.
@@ -325,6 +375,37 @@ pub struct BenchArgs {
     /// How many runs go before, untimed
     #[arg(long, default_value_t = 5)]
     pub warmup: u32,
+    /// Time each step of as many runs more, and hold it against what this machine was measured to do
+    #[arg(long)]
+    pub profile: bool,
+    /// Write the steps of a run as a trace for chrome://tracing and ui.perfetto.dev (profiles)
+    #[arg(long, value_name = "FILE.json")]
+    pub trace: Option<PathBuf>,
+    /// Draw the steps below the machine's peak and bandwidth (profiles)
+    #[arg(long, value_name = "FILE.svg")]
+    pub roofline: Option<PathBuf>,
+}
+
+impl BenchArgs {
+    /// Whether steps are to be timed.
+    pub fn profiles(&self) -> bool {
+        self.profile || self.trace.is_some() || self.roofline.is_some()
+    }
+}
+
+/// `rlx completions`.
+#[derive(Debug, Clone, Args)]
+pub struct CompletionsArgs {
+    /// The shell
+    pub shell: clap_complete::Shell,
+}
+
+/// `rlx man`.
+#[derive(Debug, Clone, Args)]
+pub struct ManArgs {
+    /// Write the pages of all commands to this folder
+    #[arg(short, long, value_name = "FOLDER")]
+    pub output: Option<PathBuf>,
 }
 
 /// Whether optimisations may change bits.

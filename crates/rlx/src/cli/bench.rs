@@ -3,14 +3,16 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use rlx_ir::{ConstData, Dim, DimBinding, Error, ErrorKind};
+use rlx_ir::{ConstData, Dim, DimBinding, Error, ErrorKind, Progress};
 use rlx_onnx::Imported;
-use rlx_runtime::TensorView;
+use rlx_runtime::cost::calibration_of;
+use rlx_runtime::{CompiledGraph, Session, TensorView};
 use serde_json::{Value as Json, json};
 
 use super::args::BenchArgs;
 use super::failure::Failure;
 use super::job::{self, borrowed};
+use super::profile::{Profile, Runs, roofline, trace};
 use super::watch::Watch;
 use super::{inputs, print};
 
@@ -24,24 +26,21 @@ pub fn bench(args: &BenchArgs, json: bool) -> Result<ExitCode, Failure> {
     let start = Instant::now();
     let compiled = job.runner.prepare_with_progress(&given, watch.progress())?.compiled;
     let compile = start.elapsed();
-    let views: Vec<TensorView<'_>> = inputs
-        .iter()
-        .map(|(name, data)| TensorView { name, dtype: data.dtype(), dims: data.dims(), bytes: data.bytes() })
-        .collect();
-    let mut timed = |runs: u32| {
-        (0..runs)
-            .map(|_| {
-                let start = Instant::now();
-                compiled.try_run_views_with_progress(&views, watch.quiet()).map(|()| start.elapsed())
-            })
-            .collect::<rlx_ir::Result<Vec<Duration>>>()
-    };
+    let views = views(&inputs);
+    let mut timed = |runs| timed(compiled, &views, runs, watch.quiet());
     watch.say("running");
     let first = timed(1)?;
     timed(args.warmup)?;
     let mut times = timed(args.runs)?;
-    drop(watch);
     times.sort_unstable();
+    let profile = match args.profiles() {
+        true => {
+            let plain = times[times.len() / 2];
+            Some(profile(args, &job.session, &model, compiled, &inputs, plain, watch.quiet())?)
+        }
+        false => None,
+    };
+    drop(watch);
     // The smallest time that this part of all runs do not exceed.
     let quantile =
         |part: f64| print::ms(times[((times.len() as f64 * part).ceil() as usize).clamp(1, times.len()) - 1]);
@@ -72,13 +71,66 @@ pub fn bench(args: &BenchArgs, json: bool) -> Result<ExitCode, Failure> {
         "arena_bytes": memory.arena_bytes,
         "flops": flops,
         "gflops": flops.map(|flops| flops / (quantile(0.0) * 1e6)),
+        "profile": profile.as_ref().map(Profile::json),
     });
     if json {
         println!("{report}");
     } else {
         print_text(&report);
+        if let Some(profile) = &profile {
+            print!("{}", profile.text());
+        }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn views(inputs: &[(String, ConstData)]) -> Vec<TensorView<'_>> {
+    inputs
+        .iter()
+        .map(|(name, data)| TensorView { name, dtype: data.dtype(), dims: data.dims(), bytes: data.bytes() })
+        .collect()
+}
+
+/// What each of some runs takes.
+fn timed(
+    compiled: &mut CompiledGraph,
+    views: &[TensorView<'_>],
+    runs: u32,
+    progress: &Progress,
+) -> rlx_ir::Result<Vec<Duration>> {
+    let run = |_| {
+        let start = Instant::now();
+        compiled.try_run_views_with_progress(views, progress).map(|()| start.elapsed())
+    };
+    (0..runs).map(run).collect()
+}
+
+/// Runs again with the steps timed, and writes the files that were asked for. `plain` is the median without.
+fn profile(
+    args: &BenchArgs,
+    session: &Session,
+    model: &str,
+    compiled: &mut CompiledGraph,
+    inputs: &[(String, ConstData)],
+    plain: Duration,
+    progress: &Progress,
+) -> Result<Profile, Failure> {
+    compiled.try_start_profiling()?;
+    let mut times = timed(compiled, &views(inputs), args.runs, progress)?;
+    times.sort_unstable();
+    let steps = compiled.try_profile()?;
+    compiled.try_stop_profiling()?;
+    let prices = calibration_of(session)?;
+    let runs =
+        Runs { model: model.to_owned(), threads: session.threads(), profiled: times[times.len() / 2], plain };
+    let profile = Profile::new(compiled, &steps, inputs, &prices, runs);
+    if let Some(path) = &args.trace {
+        print::write_file(path, &format!("{}\n", trace(&profile)))?;
+    }
+    if let Some(path) = &args.roofline {
+        print::write_file(path, &roofline(&profile))?;
+    }
+    Ok(profile)
 }
 
 /// The report's fields, those that people look for first.

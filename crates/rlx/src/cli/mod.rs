@@ -11,8 +11,10 @@ mod inputs;
 mod inspect;
 mod items;
 mod job;
+mod manual;
 mod picture;
 mod print;
+mod profile;
 mod run;
 mod stream;
 mod verify;
@@ -33,7 +35,7 @@ pub fn main() -> ExitCode {
     };
     match dispatch(&cli) {
         Ok(code) => code,
-        Err(failure) => failure.report(cli.json),
+        Err(failure) => failure.report(cli.wants_json()),
     }
 }
 
@@ -46,6 +48,8 @@ fn dispatch(cli: &Cli) -> Result<ExitCode, Failure> {
         Command::Verify(args) => verify::verify(args, cli.json),
         Command::Bench(args) => bench::bench(args, cli.json),
         Command::Devices(args) => devices::devices(args, cli.json),
+        Command::Completions(args) => manual::completions(args, cli.json),
+        Command::Man(args) => manual::man(args, cli.json),
     }
 }
 

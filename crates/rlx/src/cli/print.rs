@@ -1,32 +1,31 @@
 //! Numbers and tables for people.
 
+use std::io::{IsTerminal, Write};
+use std::path::Path;
 use std::time::Duration;
 
-use rlx_ir::ConstData;
+use rlx_ir::files::{io_error, write_whole};
 use rlx_ir::tensor::Elements;
+use rlx_ir::{ConstData, Result};
 use serde_json::{Value as Json, json};
+
+pub use rlx::units::{bytes, scaled};
 
 /// Milliseconds.
 pub fn ms(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-/// A number with about four digits and a unit prefix: `1.234 M`.
-pub fn scaled(x: f64) -> String {
-    let (value, prefix) = match x {
-        x if x >= 1e12 => (x / 1e12, " T"),
-        x if x >= 1e9 => (x / 1e9, " G"),
-        x if x >= 1e6 => (x / 1e6, " M"),
-        x if x >= 1e3 => (x / 1e3, " k"),
-        x => return format!("{x}"),
-    };
-    format!("{value:.3}{prefix}")
+/// Whether what is written to `stream` may have colours: a terminal that knows them, and nobody objects (`NO_COLOR`).
+pub fn colours(stream: &impl IsTerminal) -> bool {
+    let refused = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty());
+    let dumb = std::env::var_os("TERM").is_some_and(|v| v == "dumb");
+    stream.is_terminal() && !refused && !dumb
 }
 
-/// Bytes with a unit: `4.20 MB`.
-pub fn bytes(n: usize) -> String {
-    let number = scaled(n as f64);
-    if number.contains(' ') { format!("{number}B") } else { format!("{number} B") }
+/// Writes a text file, whole or not at all.
+pub fn write_file(path: &Path, text: &str) -> Result<()> {
+    write_whole(path, |file| file.write_all(text.as_bytes()).map_err(|e| io_error(path, e)))
 }
 
 /// A tensor as nested lists; JSON has no NaN and no infinities, those are null.

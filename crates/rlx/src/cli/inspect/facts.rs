@@ -1,0 +1,231 @@
+//! What is known of a model, as text and as JSON.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use rlx::diagram::Diagram;
+use rlx_ir::{Graph, LirModule};
+use rlx_opt::{PassRecord, PrecisionReport};
+use rlx_runtime::KernelDispatchReport;
+use serde_json::{Value as Json, json};
+
+use super::diff::{Difference, Mark};
+use crate::cli::print;
+
+/// What is known of a model.
+pub struct Facts {
+    pub model: String,
+    pub device: &'static str,
+    pub inputs: Vec<(String, String)>,
+    pub outputs: Vec<(String, String)>,
+    pub ops: BTreeMap<&'static str, usize>,
+    /// `None` while dimensions are open.
+    pub flops: Option<f64>,
+    pub parameter_bytes: usize,
+    pub parameters: usize,
+    /// `None` when it could not be compiled.
+    pub module: Option<Module>,
+    pub report: KernelDispatchReport,
+    /// Why it could not be compiled.
+    pub fault: Option<String>,
+    pub passes: Vec<Pass>,
+    /// The graph as a reader sees it: what the device runs, or else what was imported.
+    pub diagram: Diagram,
+    /// What an artefact says of itself.
+    pub artefact: Option<Json>,
+}
+
+/// What is known of a compiled module.
+pub struct Module {
+    /// `None` while dimensions are open and unbounded.
+    arena_bytes: Option<usize>,
+    largest_live_set: Option<usize>,
+    steps: usize,
+    init_steps: usize,
+}
+
+impl Module {
+    /// Of this one.
+    pub fn of(lir: &LirModule) -> Self {
+        Module {
+            arena_bytes: lir.plan.as_ref().map(|p| p.arena_bytes),
+            largest_live_set: lir.plan.as_ref().map(|p| p.largest_live_set),
+            steps: lir.steps.len(),
+            init_steps: lir.init.len(),
+        }
+    }
+}
+
+/// A pass and what it did.
+pub struct Pass {
+    pub record: PassRecord,
+    /// What it changed, where that was asked for.
+    pub difference: Option<Difference>,
+}
+
+impl Pass {
+    /// `3 removed, 2 added, 1 changed`.
+    fn counts(difference: &Difference) -> String {
+        let count = |mark| difference.count(mark);
+        let (removed, added, changed) = (count(Mark::Removed), count(Mark::Added), count(Mark::Changed));
+        format!("{removed} removed, {added} added, {changed} changed")
+    }
+}
+
+/// The arithmetic asked for and used.
+fn precision_json(report: &PrecisionReport) -> Json {
+    let kinds: Json = report
+        .kinds
+        .iter()
+        .map(|k| json!({ "op": k.kind.name(), "dtype": k.dtype.name(), "nodes": k.node_count }))
+        .collect();
+    json!({
+        "requested": report.requested, "used": report.used.to_string(),
+        "products": report.products, "ops": kinds,
+    })
+}
+
+/// A diagram's boxes, edges and blocks.
+fn diagram_json(diagram: &Diagram) -> Json {
+    let boxes: Json = diagram
+        .boxes
+        .iter()
+        .map(|b| {
+            let params: Json = b
+                .params
+                .iter()
+                .map(|p| json!({ "name": p.name, "more": p.more, "shape": p.shape, "bytes": p.bytes, "parameter": p.param }))
+                .collect();
+            json!({
+                "kind": b.kind.name(), "title": b.title, "detail": b.detail, "times": b.times,
+                "parameters": params, "results": b.results, "nodes": b.nodes, "origin": b.origin,
+            })
+        })
+        .collect();
+    let edges: Json = diagram.edges.iter().map(|e| json!([e.from, e.to, e.result])).collect();
+    let blocks: Json = diagram
+        .blocks
+        .iter()
+        .map(|b| json!({ "times": b.times, "first": b.boxes.start, "last": b.boxes.end - 1 }))
+        .collect();
+    json!({ "boxes": boxes, "edges": edges, "blocks": blocks })
+}
+
+impl Facts {
+    /// For people.
+    pub fn text(&self, colours: bool) -> String {
+        let mut out = String::new();
+        // Writing to a string does not fail.
+        let _ = self.write_text(&mut out, colours);
+        out
+    }
+
+    fn write_text(&self, out: &mut String, colours: bool) -> std::fmt::Result {
+        writeln!(out, "{} on {}", self.model, self.device)?;
+        if let Some(artefact) = &self.artefact {
+            writeln!(out, "\ncompiled")?;
+            for name in ["machine", "version", "precision"] {
+                writeln!(out, "  {name:<24} {}", artefact[name].as_str().unwrap_or_default())?;
+            }
+            for name in ["bytes", "module_bytes", "parameter_bytes", "prepared_bytes"] {
+                let bytes = artefact[name].as_u64().unwrap_or(0) as usize;
+                writeln!(out, "  {name:<24} {}", print::bytes(bytes))?;
+            }
+        }
+        for (title, list) in [("inputs", &self.inputs), ("outputs", &self.outputs)] {
+            writeln!(out, "\n{title}")?;
+            list.iter().try_for_each(|(name, shape)| writeln!(out, "  {name:<24} {shape}"))?;
+        }
+        writeln!(out, "\nops")?;
+        self.ops.iter().try_for_each(|(op, n)| writeln!(out, "  {op:<24} {n}"))?;
+        self.write_cost(out)?;
+        writeln!(out, "\ndispatch: {}", self.report)?;
+        if let Some(fault) = &self.fault {
+            writeln!(out, "{fault}")?;
+        }
+        self.write_passes(out, colours)
+    }
+
+    fn write_cost(&self, out: &mut String) -> std::fmt::Result {
+        let open = "depends on open dimensions (give --dim NAME=VALUE)";
+        writeln!(out, "\ncost")?;
+        let flops = self.flops.map_or_else(|| open.to_owned(), |f| format!("{}FLOP", print::scaled(f)));
+        writeln!(out, "  {:<24} {flops}", "arithmetic")?;
+        let parameters =
+            format!("{} ({})", print::bytes(self.parameter_bytes), print::scaled(self.parameters as f64));
+        writeln!(out, "  {:<24} {parameters}", "parameters")?;
+        let Some(module) = &self.module else { return Ok(()) };
+        let arena = match (module.arena_bytes, module.largest_live_set) {
+            (Some(a), Some(l)) => format!("{} (largest live set {})", print::bytes(a), print::bytes(l)),
+            _ => open.to_owned(),
+        };
+        writeln!(out, "  {:<24} {arena}", "arena")?;
+        writeln!(out, "  {:<24} {} each run, {} once", "steps", module.steps, module.init_steps)
+    }
+
+    fn write_passes(&self, out: &mut String, colours: bool) -> std::fmt::Result {
+        if !self.passes.is_empty() {
+            writeln!(out, "\npasses")?;
+        }
+        for Pass { record, .. } in &self.passes {
+            let (before, after) = record.nodes;
+            let time = print::ms(record.time);
+            writeln!(out, "  {:<24} {before:>6} → {after:<6} nodes {time:>8.2} ms", record.name)?;
+        }
+        for Pass { record, difference } in &self.passes {
+            match (difference, &record.after) {
+                (Some(difference), _) if difference.hunks(false).is_empty() => {
+                    writeln!(out, "\n{}: nothing changed", record.name)?;
+                }
+                (Some(difference), _) => {
+                    writeln!(out, "\n{}: {}", record.name, Pass::counts(difference))?;
+                    out.push_str(&difference.hunks(colours));
+                }
+                (None, Some(graph)) => writeln!(out, "\nafter {}:\n{graph}", record.name)?,
+                (None, None) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// For programs.
+    pub fn json(&self) -> Json {
+        let tensors = |list: &[(String, String)]| -> Json {
+            list.iter().map(|(name, shape)| json!({ "name": name, "shape": shape })).collect()
+        };
+        let dispatch: Json = self
+            .report
+            .summaries
+            .iter()
+            .map(|s| json!({ "op": s.logical_name, "nodes": s.node_count, "path": s.path.to_string() }))
+            .collect();
+        let passes: Json = self.passes.iter().map(pass_json).collect();
+        let precision = self.report.precision.as_ref().map(precision_json);
+        let module = self.module.as_ref();
+        json!({
+            "model": self.model, "device": self.device,
+            "inputs": tensors(&self.inputs), "outputs": tensors(&self.outputs), "ops": self.ops,
+            "flops": self.flops, "parameter_bytes": self.parameter_bytes, "parameters": self.parameters,
+            "arena_bytes": module.and_then(|m| m.arena_bytes),
+            "largest_live_set_bytes": module.and_then(|m| m.largest_live_set),
+            "steps": module.map(|m| m.steps), "init_steps": module.map(|m| m.init_steps),
+            "dispatch": dispatch, "precision": precision, "compile_ready": self.fault.is_none(), "fault": self.fault,
+            "passes": passes, "artefact": self.artefact, "diagram": diagram_json(&self.diagram),
+        })
+    }
+}
+
+fn pass_json(pass: &Pass) -> Json {
+    let record = &pass.record;
+    let difference = pass.difference.as_ref().map(|d| {
+        let count = |mark| d.count(mark);
+        json!({
+            "removed": count(Mark::Removed), "added": count(Mark::Added), "changed": count(Mark::Changed),
+            "text": d.hunks(false),
+        })
+    });
+    json!({
+        "name": record.name, "before": record.nodes.0, "after": record.nodes.1, "ms": print::ms(record.time),
+        "graph": record.after.as_ref().map(Graph::to_string), "difference": difference,
+    })
+}

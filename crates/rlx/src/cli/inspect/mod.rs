@@ -1,0 +1,208 @@
+//! `rlx inspect`: what a model is, and what the compiler makes of it.
+
+mod diff;
+mod facts;
+
+use std::collections::BTreeMap;
+use std::io::IsTerminal;
+use std::ops::RangeInclusive;
+use std::path::Path;
+use std::process::ExitCode;
+
+use rlx::Prepared;
+use rlx::diagram::Diagram;
+use rlx_ir::cost::graph_cost;
+use rlx_ir::{ConstData, Error, ErrorKind, Graph, Op};
+use rlx_onnx::Imported;
+use rlx_opt::PassRecord;
+use rlx_opt::pipeline::PASSES;
+use rlx_runtime::{TensorInfo, dispatch_report_for_device_with_options, stages};
+
+use super::args::{InspectArgs, InspectFormat};
+use super::failure::Failure;
+use super::job::{self, Job, Spinner, borrowed};
+use super::{compile, inputs, print};
+use diff::Difference;
+use facts::{Facts, Module, Pass};
+
+/// Which passes are shown, and how.
+#[derive(Debug, Clone)]
+struct Shown {
+    /// Positions in the pipeline.
+    passes: RangeInclusive<usize>,
+    /// As what they change, not as the graphs they give.
+    changes: bool,
+}
+
+/// Shows a model. A graph that the device cannot compile is shown as well, with the reason.
+pub fn inspect(args: &InspectArgs, json: bool) -> Result<ExitCode, Failure> {
+    let format = match (args.format, json) {
+        (None | Some(InspectFormat::Json), true) => InspectFormat::Json,
+        (Some(_), true) => {
+            return Err(Failure::Usage("--json is --format json; give one of them".to_owned()));
+        }
+        (format, false) => format.unwrap_or(InspectFormat::Text),
+    };
+    let shown = args.passes.as_deref().map(shown).transpose()?;
+    let mut job = job::open(&args.common, &rlx_ir::Progress::none())?;
+    let given = inputs::gather(&args.common, &job.declared, false)?;
+    let facts = match job.runner.artefact() {
+        Some(_) => artefact_facts(&mut job, &borrowed(&given), shown.is_some())?,
+        None => {
+            let progress = Spinner::start("compiling", format == InspectFormat::Json);
+            let facts = model_facts(args, &mut job, &borrowed(&given), shown.as_ref())?;
+            drop(progress);
+            facts
+        }
+    };
+    let text = match format {
+        InspectFormat::Text => facts.text(args.output.is_none() && print::colours(&std::io::stdout())),
+        InspectFormat::Json => format!("{}\n", facts.json()),
+        InspectFormat::Dot => facts.diagram.dot(),
+        InspectFormat::Svg => facts.diagram.svg()?,
+    };
+    match &args.output {
+        Some(path) => write(path, &text, format == InspectFormat::Json)?,
+        None => print!("{text}"),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes a file whole or not at all, and says so.
+fn write(path: &Path, text: &str, json: bool) -> Result<(), Failure> {
+    print::write_file(path, text)?;
+    if !json && std::io::stderr().is_terminal() {
+        eprintln!("wrote {} ({})", path.display(), print::bytes(text.len()));
+    }
+    Ok(())
+}
+
+/// What is known of a model that is imported and compiled here.
+fn model_facts(
+    args: &InspectArgs,
+    job: &mut Job,
+    given: &[(&str, &ConstData)],
+    shown: Option<&Shown>,
+) -> Result<Facts, Failure> {
+    let imported = job.runner.import(given)?;
+    let graph = &imported.graph;
+    let mut pipeline = stages::try_pipeline_for(args.common.device, &job.options)?;
+    pipeline.keep_graphs = shown.is_some();
+    let report = dispatch_report_for_device_with_options(graph, args.common.device, &job.options);
+    let report = report.map_err(|e| Error::new(ErrorKind::DeviceUnavailable, e))?;
+    let (compiled, fault) = match pipeline.compile(graph) {
+        Ok(result) => (Some(result), None),
+        Err(e) => (None, Some(e.to_string())),
+    };
+    // The graph after the last pass that is shown, else what the device runs, else what was given.
+    let last = shown.and_then(|shown| compiled.as_ref()?.passes.get(*shown.passes.end())?.after.as_ref());
+    let drawn = last.or(compiled.as_ref().map(|result| &result.lir.graph)).unwrap_or(graph);
+    let diagram = Diagram { name: job.runner.name().to_owned(), ..Diagram::of(drawn, &imported.outputs) };
+    Ok(Facts {
+        model: job.runner.name().to_owned(),
+        device: args.common.device.feature(),
+        inputs: graph.inputs().map(|n| (input_name(&n.op), n.shape.to_string())).collect(),
+        outputs: outputs(&imported),
+        ops: op_counts(graph),
+        flops: graph.nodes().iter().all(|n| n.shape.is_static()).then(|| graph_cost(graph).flops),
+        parameter_bytes: imported.weights.total_bytes(),
+        parameters: graph.params().filter_map(|n| n.shape.num_elements()).sum(),
+        module: compiled.as_ref().map(|result| Module::of(&result.lir)),
+        report: compiled.as_ref().map_or(report, |result| result.report.clone()),
+        fault,
+        diagram,
+        passes: compiled.map_or_else(Vec::new, |result| chosen(graph, result.passes, shown)),
+        artefact: None,
+    })
+}
+
+/// What is known of an artefact: nothing is compiled.
+fn artefact_facts(job: &mut Job, given: &[(&str, &ConstData)], passes: bool) -> Result<Facts, Failure> {
+    if passes {
+        let message = "an artefact went through all passes already; inspect the model it was compiled from";
+        return Err(Failure::Usage(message.to_owned()));
+    }
+    let (about, device) = match job.runner.artefact() {
+        Some(artefact) => (Some(compile::artefact_json(artefact)), job.session.device().feature()),
+        None => (None, job.session.device().feature()),
+    };
+    let model = job.runner.name().to_owned();
+    let Prepared { compiled, outputs } = job.runner.prepare(given)?;
+    let shape = |info: &TensorInfo| info.shape.to_string();
+    let graph = &compiled.lir().graph;
+    let bytes = compiled.params().iter().filter_map(|p| p.shape.size_bytes()).sum();
+    Ok(Facts {
+        diagram: Diagram { name: model.clone(), ..Diagram::of(graph, outputs) },
+        model,
+        device,
+        inputs: compiled.inputs().iter().map(|i| (i.name.clone(), shape(i))).collect(),
+        outputs: outputs.iter().cloned().zip(compiled.outputs().iter().map(shape)).collect(),
+        ops: op_counts(graph),
+        flops: graph.nodes().iter().all(|n| n.shape.is_static()).then(|| graph_cost(graph).flops),
+        parameter_bytes: bytes,
+        parameters: compiled.params().iter().filter_map(|p| p.shape.num_elements()).sum(),
+        module: Some(Module::of(compiled.lir())),
+        report: compiled.dispatch_report().clone(),
+        fault: None,
+        passes: Vec::new(),
+        artefact: about,
+    })
+}
+
+fn outputs(imported: &Imported) -> Vec<(String, String)> {
+    let graph = &imported.graph;
+    let pairs = imported.outputs.iter().zip(&graph.outputs);
+    pairs.map(|(name, &id)| (name.clone(), graph.shape(id).to_string())).collect()
+}
+
+fn input_name(op: &Op) -> String {
+    match op {
+        Op::Input { name } => name.clone(),
+        other => other.kind().name().to_owned(),
+    }
+}
+
+fn op_counts(graph: &Graph) -> BTreeMap<&'static str, usize> {
+    let mut counts = BTreeMap::new();
+    for node in graph.nodes() {
+        if !matches!(node.op, Op::Input { .. } | Op::Param { .. } | Op::Constant { .. }) {
+            *counts.entry(node.op.kind().name()).or_default() += 1;
+        }
+    }
+    counts
+}
+
+/// The positions in the pipeline that `text` names: `a..b`, `a..`, `..b` for what changed, `a` for the graph after it.
+/// The flag alone (`""`) shows the graph after every pass.
+fn shown(text: &str) -> Result<Shown, Failure> {
+    let position = |name: &str, otherwise: usize| {
+        if name.is_empty() {
+            return Ok(otherwise);
+        }
+        PASSES.iter().position(|p| p.name == name).ok_or_else(|| {
+            let names: Vec<&str> = PASSES.iter().map(|p| p.name).collect();
+            Failure::Usage(format!("there is no pass \"{name}\"; passes in order: {}", names.join(", ")))
+        })
+    };
+    let (first, last) = text.split_once("..").unwrap_or((text, text));
+    let (first, last) = (position(first, 0)?, position(last, PASSES.len() - 1)?);
+    if first > last {
+        let names = [first, last].map(|at| PASSES[at].name);
+        return Err(Failure::Usage(format!("pass \"{}\" comes after \"{}\"", names[0], names[1])));
+    }
+    Ok(Shown { passes: first..=last, changes: text.contains("..") })
+}
+
+/// The passes that are shown, with what they changed where that is wanted.
+fn chosen(graph: &Graph, passes: Vec<PassRecord>, shown: Option<&Shown>) -> Vec<Pass> {
+    let differences: Vec<Option<Difference>> = (0..passes.len())
+        .map(|at| {
+            shown.filter(|s| s.changes && s.passes.contains(&at))?;
+            let before = at.checked_sub(1).map_or(Some(graph), |at| passes[at].after.as_ref());
+            Some(Difference::of(before?, passes[at].after.as_ref()?))
+        })
+        .collect();
+    let all = passes.into_iter().zip(differences).enumerate();
+    let wanted = all.filter(|(at, _)| shown.is_none_or(|s| s.passes.contains(at)));
+    wanted.map(|(_, (record, difference))| Pass { record, difference }).collect()
+}

@@ -1,0 +1,101 @@
+use super::*;
+use rlx_ir::{DType, Graph, GraphExt, Shape};
+use rlx_runtime::{Device, ProductPoint, Session, Weight, WeightStore};
+
+/// A machine of round numbers: 100 GFLOP/s, no bandwidth measured.
+fn prices() -> Calibration {
+    let point = |n: f64, ns_per_flop| ProductPoint { dims: [n; 3], ns_per_flop };
+    Calibration {
+        subject: "a test's machine".into(),
+        step_ns: 200.0,
+        // The smallest is too small to be trusted.
+        products: vec![point(8.0, 0.001), point(256.0, 0.02), point(512.0, 0.01)],
+        ..Calibration::default()
+    }
+}
+
+fn profiled(rows: usize) -> Profile {
+    let mut g = Graph::new("layer");
+    let x = g.input("x", Shape::new(&[rows, 64], DType::F32));
+    let w = g.param("w", Shape::new(&[64, 64], DType::F32));
+    let y = g.mm(x, w);
+    let y = g.relu(y);
+    let y = g.sm(y, -1);
+    g.set_outputs(vec![y]);
+    let mut compiled = Session::new(Device::Cpu).compile(g);
+    let mut weights = WeightStore::new();
+    weights.insert("w", Weight::owned(DType::F32, &[64, 64], vec![0; 64 * 64 * 4]).unwrap());
+    compiled.try_set_weights(&weights).unwrap();
+    compiled.try_start_profiling().unwrap();
+    let data = vec![0.5; rows * 64];
+    for _ in 0..4 {
+        compiled.run(&[("x", &data)]);
+    }
+    let steps = compiled.try_profile().unwrap();
+    let runs = Runs {
+        model: "layer & <more>".into(),
+        threads: Some(2),
+        profiled: Duration::from_micros(11),
+        plain: Duration::from_micros(10),
+    };
+    Profile::new(&compiled, &steps, &[], &prices(), runs)
+}
+
+#[test]
+fn steps_are_counted_with_what_they_compute_and_move() {
+    let profile = profiled(32);
+    assert_eq!((profile.runs, profile.rows.len()), (4, 2));
+    let product = &profile.rows[0];
+    assert_eq!((product.family, product.title.as_str()), ("MatMul", "MatMul + Relu"));
+    // The product, and one operation for each element of the relu.
+    assert_eq!(product.flops, 2.0 * 32.0 * 64.0 * 64.0 + 32.0 * 64.0);
+    assert_eq!(product.bytes, 4.0 * (32.0 * 64.0 * 2.0 + 64.0 * 64.0));
+    assert_eq!((product.bound, profile.rows[1].bound), (Bound::Compute, Bound::Launch));
+    assert!(product.least <= product.mean && product.least > Duration::ZERO);
+    let sum: f64 = profile.rows.iter().map(|r| profile.share(r.least)).sum();
+    assert!((sum - 1.0).abs() < 1e-9);
+    let rate = product.gflops() * product.least.as_secs_f64() * 1e9;
+    assert!((rate - product.flops).abs() < 1e-3 * product.flops);
+    assert_eq!(profile.machine.peak_gflops, 100.0);
+}
+
+#[test]
+fn the_table_names_every_step_and_says_what_it_is_measured_against() {
+    let text = profiled(32).text();
+    for part in [
+        "2 steps",
+        "+10.0 %",
+        "100.0 GFLOP/s (f32 product 512 × 512 × 512)",
+        "MatMul + Relu",
+        "Softmax",
+        "launch",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
+fn the_trace_has_each_step_once_and_in_order() {
+    let profile = profiled(64);
+    let trace = trace(&profile);
+    let events: Vec<&Json> =
+        trace["traceEvents"].as_array().unwrap().iter().filter(|e| e["ph"] == "X").collect();
+    assert_eq!(events.len(), profile.rows.len());
+    let number = |e: &Json, name: &str| e[name].as_f64().unwrap();
+    // One behind another, so that the durations fill the run but for the reading of the clock.
+    assert!(events.windows(2).all(|w| number(w[0], "ts") + number(w[0], "dur") <= number(w[1], "ts") + 1e-9));
+    let last = events[events.len() - 1];
+    let end = number(last, "ts") + number(last, "dur");
+    let sum: f64 = events.iter().map(|e| number(e, "dur")).sum();
+    assert!(sum <= end + 1e-9 && sum > 0.3 * end, "{sum} of {end}");
+}
+
+#[test]
+fn the_roofline_has_a_dot_for_each_step_that_computes() {
+    let profile = profiled(16);
+    let svg = roofline(&profile);
+    assert_eq!(svg.matches("<circle class=\"dot").count(), profile.rows.len() + 3, "{svg}");
+    assert!(svg.contains("100.0 GFLOP/s peak") && svg.contains("layer &amp; &lt;more&gt;"));
+    // A machine without measurements makes no picture of NaNs.
+    assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+}

@@ -1,0 +1,24 @@
+//! Numbers with units, as people read them.
+//!
+//! ```
+//! use rlx::units::{bytes, scaled};
+//! assert_eq!((bytes(4_200_000).as_str(), scaled(1234.0).as_str()), ("4.200 MB", "1.234 k"));
+//! ```
+
+/// A number with about four digits and a unit prefix: `1.234 M`.
+pub fn scaled(x: f64) -> String {
+    let (value, prefix) = match x {
+        x if x >= 1e12 => (x / 1e12, " T"),
+        x if x >= 1e9 => (x / 1e9, " G"),
+        x if x >= 1e6 => (x / 1e6, " M"),
+        x if x >= 1e3 => (x / 1e3, " k"),
+        x => return format!("{x}"),
+    };
+    format!("{value:.3}{prefix}")
+}
+
+/// Bytes with a unit: `4.200 MB`.
+pub fn bytes(n: usize) -> String {
+    let number = scaled(n as f64);
+    if number.contains(' ') { format!("{number}B") } else { format!("{number} B") }
+}
