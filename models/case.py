@@ -17,7 +17,7 @@ class Case:
     net: Callable[[], torch.nn.Module]
     exporter: str  # "TorchScript" or "dynamo"
     opset: int
-    inputs: dict  # name -> shape: numbers, and names of dynamic dimensions
+    inputs: dict  # name -> shape: numbers, names of dynamic dimensions, and sums of these ("past + seq")
     outputs: dict
     runs: list  # for each golden, the values of all named dimensions
     sample: Callable  # (dims) -> for each input a tensor, or the formula's arguments
@@ -28,6 +28,7 @@ class Case:
     keep_norms: bool = False  # keep batch norms that the TorchScript exporter would fold away
     golden: str = "golden"  # what the goldens' file names start with
     full: bool = False  # of full size: its tests run with RLX_TEST_ALL=1 only
+    kept: tuple | None = None  # the outputs that goldens have; all of them where none is named
 
 
 def by_formula(shape, name="x"):

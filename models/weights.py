@@ -59,7 +59,7 @@ def rule(name, shape, gain=1.0):
         kind, scale, shift = "variance", 0.5, 1.0
     elif last == "running_mean":
         kind, scale, shift = "mean", 0.1, 0.0
-    elif last == "bias":
+    elif last == "bias" or last.startswith("bias_"):
         kind, scale, shift = "bias", 0.05, 0.0
     elif len(shape) == 1:
         kind, scale, shift = "norm", 0.1, 1.0

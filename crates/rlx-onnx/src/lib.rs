@@ -7,6 +7,7 @@
 //! Model files are hostile until proven otherwise: see [`OnnxFile`] for what is checked.
 #![forbid(unsafe_code)]
 
+mod dims;
 mod external;
 mod file;
 mod import;
@@ -14,6 +15,7 @@ mod ops;
 pub mod proto;
 mod tensor;
 
+pub use dims::DimNames;
 pub use file::{OnnxFile, read_tensor_file};
 pub use import::{ImportOptions, Imported, NeedsInputValue, import, import_with_progress, needed_input};
 pub use ops::built;

@@ -82,6 +82,11 @@ pub fn everything() -> bool {
     std::env::var("RLX_TEST_ALL").is_ok_and(|v| v == "1")
 }
 
+/// The arrays of a `.npz` file of the folder, by its path within it.
+pub fn arrays(path: &str) -> Tensors {
+    npz::read(&folder().join(path)).unwrap_or_else(|e| panic!("{e}"))
+}
+
 /// The model of this name.
 pub fn model(name: &str) -> Model {
     all().into_iter().find(|m| m.name == name).unwrap_or_else(|| panic!("cases.json has no model {name}"))

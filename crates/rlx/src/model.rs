@@ -11,7 +11,7 @@ use rlx_ir::progress::Stage;
 use rlx_ir::{ConstData, Dim, Error, ErrorKind, Progress, Result, Shape, nearest, sym};
 use rlx_onnx::proto::tensor_shape_proto::dimension::Value as DimValue;
 use rlx_onnx::proto::type_proto::Value as TypeValue;
-use rlx_onnx::{ImportOptions, Imported, OnnxFile, import_with_progress, needed_input};
+use rlx_onnx::{DimNames, ImportOptions, Imported, OnnxFile, import_with_progress, needed_input};
 use rlx_runtime::TensorInfo;
 
 /// Imports kept per model; the oldest goes first.
@@ -107,6 +107,7 @@ impl Model {
     pub fn inputs(&self) -> Result<Vec<TensorInfo>> {
         let graph = self.file.graph();
         let is_weight = |name: &str| graph.initializer.iter().any(|t| t.name() == name);
+        let names = DimNames::of_inputs(graph, &self.dims);
         let mut infos = Vec::new();
         for input in graph.input.iter().filter(|i| !is_weight(i.name())) {
             let Some(TypeValue::TensorType(tensor)) = input.r#type.as_ref().and_then(|t| t.value.as_ref())
@@ -117,8 +118,8 @@ impl Model {
             let dtype = rlx_onnx::dtype(tensor.elem_type())?;
             let dim = |(i, d): (usize, &rlx_onnx::proto::tensor_shape_proto::Dimension)| match &d.value {
                 Some(DimValue::DimValue(v)) => Dim::Static(usize::try_from(*v).unwrap_or(0)),
-                Some(DimValue::DimParam(name)) if !name.is_empty() => self.named_dim(name),
-                _ => self.named_dim(&format!("{}.{i}", input.name())),
+                Some(DimValue::DimParam(name)) if !name.is_empty() => names.dim(name),
+                _ => names.dim(&format!("{}.{i}", input.name())),
             };
             let dims: Vec<Dim> =
                 tensor.shape.iter().flat_map(|s| s.dim.iter()).enumerate().map(dim).collect();
@@ -126,10 +127,6 @@ impl Model {
             infos.push(TensorInfo { name: input.name().to_owned(), dtype, shape });
         }
         Ok(infos)
-    }
-
-    fn named_dim(&self, name: &str) -> Dim {
-        self.dims.get(name).map_or_else(|| Dim::Dynamic(sym::named(name)), |&n| Dim::Static(n))
     }
 
     /// The graph and its weights; `values` are what is known of the inputs, for models that need an input's

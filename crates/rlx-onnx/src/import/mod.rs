@@ -20,12 +20,13 @@ pub(crate) use context::NodeCx;
 pub(crate) use function::op_label;
 pub(crate) use slot::SlotId;
 
+use crate::dims::DimNames;
 use crate::file::OnnxFile;
 use crate::proto::type_proto::Value as TypeValue;
 use crate::proto::{GraphProto, ValueInfoProto};
 use crate::tensor;
 use rlx_ir::progress::Stage;
-use rlx_ir::{ConstData, Dim, Error, ErrorKind, Graph, NodeId, Op, Progress, Shape, WeightStore, sym};
+use rlx_ir::{ConstData, Dim, Error, ErrorKind, Graph, NodeId, Op, Progress, Shape, WeightStore};
 use slot::Importer;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -143,12 +144,13 @@ impl Importer<'_> {
 
     /// Declares the graph's inputs; an input that has an initialiser is a weight (files before version 4).
     fn inputs(&mut self, proto: &GraphProto) -> Result<(), Error> {
+        let names = DimNames::of_inputs(proto, &self.options.dims);
         for input in &proto.input {
             let name = input.name();
             if proto.initializer.iter().any(|t| t.name() == name) {
                 continue;
             }
-            let shape = self.declared_shape(input).map_err(|e| e.with_origin(format!("input \"{name}\"")))?;
+            let shape = self.declared_shape(input, &names).map_err(|e| e.with_origin(format!("input \"{name}\"")))?;
             let given = self.options.input_values.get(name);
             if let Some(value) = given {
                 check_given(name, &shape, value)?;
@@ -165,7 +167,7 @@ impl Importer<'_> {
     }
 
     /// The shape an input declares; a dimension without a size or name gets a symbol of its own.
-    fn declared_shape(&self, info: &ValueInfoProto) -> Result<Shape, Error> {
+    fn declared_shape(&self, info: &ValueInfoProto, names: &DimNames<'_>) -> Result<Shape, Error> {
         let tensor = match info.r#type.as_ref().and_then(|t| t.value.as_ref()) {
             Some(TypeValue::TensorType(tensor)) => tensor,
             Some(_) => return Err(Error::new(ErrorKind::Unsupported, "inputs that are not plain tensors")),
@@ -179,16 +181,10 @@ impl Importer<'_> {
             };
         };
         use crate::proto::tensor_shape_proto::dimension::Value;
-        let dim = |(i, d): (usize, &crate::proto::tensor_shape_proto::Dimension)| {
-            let named = |name: &str| match self.options.dims.get(name) {
-                Some(&size) => Dim::Static(size),
-                None => Dim::Dynamic(sym::named(name)),
-            };
-            match &d.value {
-                Some(Value::DimValue(v)) if *v >= 0 => Dim::Static(*v as usize),
-                Some(Value::DimParam(name)) if !name.is_empty() => named(name),
-                _ => named(&format!("{}.{i}", info.name())),
-            }
+        let dim = |(i, d): (usize, &crate::proto::tensor_shape_proto::Dimension)| match &d.value {
+            Some(Value::DimValue(v)) if *v >= 0 => Dim::Static(*v as usize),
+            Some(Value::DimParam(name)) if !name.is_empty() => names.dim(name),
+            _ => names.dim(&format!("{}.{i}", info.name())),
         };
         Ok(Shape::from_dims(&shape.dim.iter().enumerate().map(dim).collect::<Vec<_>>(), dtype))
     }

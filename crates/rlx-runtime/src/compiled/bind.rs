@@ -228,9 +228,25 @@ impl Binder {
             self.run[rows] = actual;
         }
         for i in 0..self.inputs.len() {
+            let stated = self.stated_dims(i, given, handles);
             self.place(i, given, handles, kept)?;
+            if let Some(dims) = stated {
+                self.check_stated(i, dims)?;
+            }
         }
         Ok(())
+    }
+
+    /// Stated dimensions that are expressions have the values that the symbols give them.
+    fn check_stated(&self, i: usize, dims: &[usize]) -> Result<()> {
+        let slot = &self.inputs[i];
+        if slot.dims == dims {
+            return Ok(());
+        }
+        let (given, want) = (Shape::new(dims, slot.dtype), Shape::new(&slot.dims, slot.dtype));
+        let message =
+            format!("input {:?} is {}, here {want}, but was given {given}", slot.name, slot.shape);
+        Err(Error::new(ErrorKind::Binding, message))
     }
 
     /// Which item or handle each input comes from.

@@ -1,0 +1,144 @@
+//! Decoders with a cache: eight tokens, each from the keys and values of those before it, are the tokens that PyTorch's
+//! decoder without a cache gives (`greedy.npz`).
+//!
+//! The cache goes back in three ways: by the caller, through handles of a compiled graph that outputs feed, and
+//! through handles of a graph that [`GraphDevices`] compiled. The first step's cache is empty.
+
+use rlx::{Model, Runner};
+use rlx_ir::{ConstData, DType};
+use rlx_runtime::{CompileOptions, CompiledGraph, Device, GraphDevices, Session, TensorView};
+use rlx_testdata::models::{Model as Case, Tensors, arrays, model};
+
+const DECODERS: [(&str, &str); 4] = [
+    ("gpt2_cached", "gpt2_cached"),
+    ("gpt2_cached_dynamo", "gpt2_cached"),
+    ("llama_cached", "llama_cached"),
+    ("llama_cached_dynamo", "llama_cached"),
+];
+
+/// A decoder, what it is asked, and what it must answer.
+struct Task {
+    case: Case,
+    prompt: Vec<i64>,
+    tokens: Vec<i64>,
+}
+
+/// One step: token ids and how many came before them, to the logits of the last token.
+type Step<'a> = dyn FnMut(&[i64], usize) -> Vec<f64> + 'a;
+
+fn tasks() -> impl Iterator<Item = Task> {
+    DECODERS.iter().map(|&(name, folder)| {
+        let kept = arrays(&format!("{folder}/greedy.npz"));
+        let get = |name: &str| kept.iter().find(|(n, _)| n == name).map(|(_, v)| integers(v)).unwrap();
+        let (prompt, tokens) = (get("in_input_ids"), get("out_tokens"));
+        assert_eq!(tokens.len(), 8);
+        Task { case: model(name), prompt, tokens }
+    })
+}
+
+fn integers(data: &ConstData) -> Vec<i64> {
+    data.value().ints().unwrap().iter().map(|&v| v as i64).collect()
+}
+
+fn ids(values: &[i64]) -> ConstData {
+    let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+    ConstData::new(DType::I64, &[1, values.len()], bytes).unwrap()
+}
+
+/// Decodes as many tokens as the task has and compares them.
+fn decode(task: &Task, step: &mut Step<'_>) {
+    let (mut given, mut past, mut found) = (task.prompt.clone(), 0, Vec::new());
+    while found.len() < task.tokens.len() {
+        let logits = step(&given, past);
+        past += given.len();
+        let best = (0..logits.len()).max_by(|&a, &b| logits[a].total_cmp(&logits[b])).unwrap();
+        found.push(best as i64);
+        given = vec![best as i64];
+    }
+    assert_eq!(found, task.tokens, "{}", task.case.name);
+}
+
+fn last_row(logits: &ConstData) -> Vec<f64> {
+    let width = *logits.dims().last().unwrap();
+    let all = logits.value().to_f64();
+    all[all.len() - width..].to_vec()
+}
+
+/// The inputs of the cache with the outputs that hold it after a run: `past_key_values.0.key`, `present.0.key`.
+fn cache_names(case: &Case) -> Vec<(String, usize)> {
+    let past = case.inputs.iter().filter_map(|name| Some((name, name.strip_prefix("past_key_values.")?)));
+    let output = |part: &str| case.outputs.iter().position(|o| *o == format!("present.{part}")).unwrap();
+    past.map(|(name, part)| (name.clone(), output(part))).collect()
+}
+
+/// An empty cache's tensor, for one item.
+fn empty(task: &Task, name: &str) -> ConstData {
+    let (inputs, _) = task.case.goldens[0].read();
+    let (_, like) = inputs.iter().find(|(n, _)| n == name).unwrap();
+    let &[_, heads, _, width] = like.dims() else { panic!("{name} is {:?}", like.dims()) };
+    ConstData::new(DType::F32, &[1, heads, 0, width], Vec::new()).unwrap()
+}
+
+#[test]
+fn a_cache_that_the_caller_passes_on_gives_the_tokens() {
+    for task in tasks() {
+        let path = task.case.graph_file().unwrap();
+        let mut runner = Runner::open(path).unwrap();
+        let names = cache_names(&task.case);
+        let mut cache: Tensors = names.iter().map(|(n, _)| (n.clone(), empty(&task, n))).collect();
+        decode(&task, &mut |given, past| {
+            let (tokens, mask) = (ids(given), ids(&vec![1; past + given.len()]));
+            let mut inputs: Vec<(&str, &ConstData)> = vec![("input_ids", &tokens), ("attention_mask", &mask)];
+            inputs.extend(cache.iter().map(|(name, value)| (name.as_str(), value)));
+            let outputs = runner.run(&inputs).unwrap();
+            for ((_, value), (_, output)) in cache.iter_mut().zip(&names) {
+                *value = outputs[*output].1.clone();
+                assert_eq!(value.dims()[2], past + given.len());
+            }
+            last_row(&outputs[0].1)
+        });
+    }
+}
+
+/// The cache in handles, refreshed by the outputs.
+fn decode_with_handles(task: &Task, graph: &mut CompiledGraph) {
+    for (name, output) in cache_names(&task.case) {
+        assert!(graph.try_bind_handle(&name, &[]).unwrap());
+        assert!(graph.try_set_gpu_handle_feed(&name, output).unwrap());
+    }
+    decode(task, &mut |given, past| {
+        let (tokens, mask) = (ids(given), ids(&vec![1; past + given.len()]));
+        let inputs = [("input_ids", &tokens), ("attention_mask", &mask)].map(|(name, data)| TensorView {
+            name,
+            dtype: data.dtype(),
+            dims: data.dims(),
+            bytes: data.bytes(),
+        });
+        last_row(&graph.try_run_tensors(&inputs).unwrap()[0])
+    });
+    for (name, _) in cache_names(&task.case) {
+        let kept = graph.try_read_handle(&name).unwrap().unwrap();
+        let width: usize = empty(task, &name).dims().iter().filter(|&&d| d > 0).product();
+        assert_eq!(kept.len(), width * (task.prompt.len() + task.tokens.len() - 1), "{name}");
+    }
+}
+
+#[test]
+fn a_cache_in_handles_gives_the_tokens() {
+    for task in tasks() {
+        let model = Model::open(task.case.graph_file().unwrap()).unwrap();
+        let session = Session::try_new(Device::Cpu).unwrap();
+        let mut runner = Runner::new(model, session, CompileOptions::try_new().unwrap());
+        decode_with_handles(&task, runner.prepare(&[]).unwrap().compiled);
+    }
+}
+
+#[test]
+fn a_cache_in_handles_of_graph_devices_gives_the_tokens() {
+    for task in tasks() {
+        let imported = Model::open(task.case.graph_file().unwrap()).unwrap().import(&[]).unwrap();
+        let mut devices = GraphDevices::new(imported.graph.clone());
+        assert!(devices.try_set_weights(&imported.weights).unwrap().is_empty());
+        decode_with_handles(&task, devices.try_compile(Device::Cpu).unwrap());
+    }
+}
