@@ -142,3 +142,15 @@ fn a_cache_in_handles_of_graph_devices_gives_the_tokens() {
         decode_with_handles(&task, devices.try_compile(Device::Cpu).unwrap());
     }
 }
+
+#[test]
+fn a_mask_that_is_not_as_long_as_past_and_tokens_is_refused() {
+    let task = tasks().next().unwrap();
+    let mut runner = Runner::open(task.case.graph_file().unwrap()).unwrap();
+    let cache: Tensors = cache_names(&task.case).iter().map(|(n, _)| (n.clone(), empty(&task, n))).collect();
+    let (tokens, mask) = (ids(&[1, 2]), ids(&[1, 1, 1]));
+    let mut inputs: Vec<(&str, &ConstData)> = vec![("input_ids", &tokens), ("attention_mask", &mask)];
+    inputs.extend(cache.iter().map(|(name, value)| (name.as_str(), value)));
+    let error = runner.run(&inputs).expect_err("an error").to_string();
+    assert!(error.contains("attention_mask") && error.contains("past + seq"), "{error}");
+}

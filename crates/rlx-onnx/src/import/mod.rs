@@ -150,7 +150,8 @@ impl Importer<'_> {
             if proto.initializer.iter().any(|t| t.name() == name) {
                 continue;
             }
-            let shape = self.declared_shape(input, &names).map_err(|e| e.with_origin(format!("input \"{name}\"")))?;
+            let shape =
+                self.declared_shape(input, &names).map_err(|e| e.with_origin(format!("input \"{name}\"")))?;
             let given = self.options.input_values.get(name);
             if let Some(value) = given {
                 check_given(name, &shape, value)?;

@@ -228,25 +228,9 @@ impl Binder {
             self.run[rows] = actual;
         }
         for i in 0..self.inputs.len() {
-            let stated = self.stated_dims(i, given, handles);
             self.place(i, given, handles, kept)?;
-            if let Some(dims) = stated {
-                self.check_stated(i, dims)?;
-            }
         }
         Ok(())
-    }
-
-    /// Stated dimensions that are expressions have the values that the symbols give them.
-    fn check_stated(&self, i: usize, dims: &[usize]) -> Result<()> {
-        let slot = &self.inputs[i];
-        if slot.dims == dims {
-            return Ok(());
-        }
-        let (given, want) = (Shape::new(dims, slot.dtype), Shape::new(&slot.dims, slot.dtype));
-        let message =
-            format!("input {:?} is {}, here {want}, but was given {given}", slot.name, slot.shape);
-        Err(Error::new(ErrorKind::Binding, message))
     }
 
     /// Which item or handle each input comes from.
@@ -420,7 +404,7 @@ impl Binder {
         handles: &[Option<Handle>],
         kept: &Kept<'_>,
     ) -> Result<()> {
-        let data = self.data(i, given, handles);
+        let (data, stated) = (self.data(i, given, handles), self.stated_dims(i, given, handles));
         let slot = &mut self.inputs[i];
         let evaluated = slot.evaluate(&self.symbols, &self.full, &self.run);
         let (Some(data), true) = (data, evaluated) else {
@@ -436,6 +420,13 @@ impl Binder {
             let message = format!("input {:?} is {}, but was given {dtype}", slot.name, slot.shape);
             let hint = format!("give {} elements, or give f32 by name, which is converted", slot.dtype);
             return Err(Error::new(ErrorKind::DType, message).with_hint(hint));
+        }
+        // Dimensions that are expressions were not looked at before the symbols had values.
+        if let Some(dims) = stated.filter(|dims| **dims != slot.dims[..]) {
+            let (here, given) = (Shape::new(&slot.dims, slot.dtype), Shape::new(dims, slot.dtype));
+            let message =
+                format!("input {:?} is {}, here {here}, but was given {given}", slot.name, slot.shape);
+            return Err(Error::new(ErrorKind::Binding, message));
         }
         check_length(slot, data)?;
         let whole_bytes = slot.bytes().unwrap_or(0);
