@@ -239,7 +239,7 @@ def golden(case, net, dims, session):
         print(f"  {dims}: largest {size:.3g}, spread {out.std():.3g}, ONNX Runtime differs by {error:.1e}")
 
     file = HERE / case.folder / f"{case.golden}_{'_'.join(f'{d[0]}{n}' for d, n in dims.items())}.npz"
-    made = {name: m for name, m in made.items() if feeds[name].nbytes > LARGEST_KEPT}
+    made = {name: m for name, m in made.items() if case.full or feeds[name].nbytes > LARGEST_KEPT}
     kept = {f"in_{name}": array for name, array in feeds.items() if name not in made}
     wanted = case.kept or case.outputs
     made_out = {f"out_{name}": out for name, out in zip(case.outputs, outs, strict=True) if name in wanted}

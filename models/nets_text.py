@@ -13,6 +13,7 @@ from transformers.models.whisper.modeling_whisper import WhisperEncoder
 from nets import fill
 
 VOCABULARY = 320  # of the small models
+LARGE_VOCABULARY = 8000  # of full-size ones that give a number for each word: goldens stay small
 
 
 def additive(keep):
@@ -82,7 +83,7 @@ def distilbert(attention, explicit_mask, full=False):
 
 def t5_whole(attention, full):
     # t5-small; the small one has half its heads' size and few buckets, so that all are used.
-    size = {} if full else {
+    size = {"vocab_size": LARGE_VOCABULARY} if full else {
         "vocab_size": VOCABULARY, "d_model": 96, "d_kv": 16, "d_ff": 192, "num_layers": 2, "num_heads": 4,
         "relative_attention_num_buckets": 8, "relative_attention_max_distance": 20,
     }  # fmt: skip
@@ -124,7 +125,7 @@ class Cached(nn.Module):
 
 
 def gpt2_cached(attention, explicit_mask, full=False):
-    size = {} if full else {
+    size = {"vocab_size": LARGE_VOCABULARY, "bos_token_id": 0, "eos_token_id": 0} if full else {
         "vocab_size": VOCABULARY, "n_embd": 128, "n_layer": 2, "n_head": 4, "n_positions": nets.POSITIONS,
         "bos_token_id": 0, "eos_token_id": 0,
     }  # fmt: skip
@@ -136,7 +137,7 @@ def llama_cached(attention, explicit_mask, full=False):
     """As nets.llama, so that the two can be compared; full: the sizes of a model of 135 million parameters,
     with a few of its layers."""
     size = {
-        "vocab_size": 49152, "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 6,
+        "vocab_size": LARGE_VOCABULARY, "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 6,
         "num_attention_heads": 9, "num_key_value_heads": 3, "max_position_embeddings": 2048,
     } if full else {
         "vocab_size": VOCABULARY, "hidden_size": 128, "intermediate_size": 352, "num_hidden_layers": 2,

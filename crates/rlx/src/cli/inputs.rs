@@ -260,9 +260,17 @@ fn made_up(info: &TensorInfo, sizes: &[(u32, usize)]) -> Result<ConstData, Failu
                     return Err(Failure::Usage(message));
                 }
             },
+            // A sum of dimensions that have sizes.
             _ => {
-                let message = format!("input \"{}\" cannot be made up: {}", info.name, info.shape);
-                return Err(Failure::Usage(message));
+                let value = |symbol: u32| known(symbol).and_then(|n| i64::try_from(n).ok());
+                let size = dim.extent().eval(&value).and_then(|n| usize::try_from(n).ok());
+                size.ok_or_else(|| {
+                    let message = format!(
+                        "input \"{}\" is {}: give --dim NAME=SIZE for the names in {dim} to make one up",
+                        info.name, info.shape
+                    );
+                    Failure::Usage(message)
+                })?
             }
         });
     }
