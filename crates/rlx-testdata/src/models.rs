@@ -84,7 +84,7 @@ pub fn everything() -> bool {
 
 /// The arrays of a `.npz` file of the folder, by its path within it.
 pub fn arrays(path: &str) -> Tensors {
-    npz::read(&folder().join(path)).unwrap_or_else(|e| panic!("{e}"))
+    npz::read(folder().join(path)).unwrap_or_else(|e| panic!("{e}"))
 }
 
 /// The model of this name.
