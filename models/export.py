@@ -24,6 +24,7 @@ import onnx
 import onnxruntime
 import torch
 
+import cases_flow
 import cases_text
 import cases_vision
 import minilm
@@ -109,6 +110,7 @@ CASES = [
     causal("llama_dynamo_eager", nets.llama, "dynamo", 18, "eager"),
     causal("llama_dynamo_sdpa", nets.llama, "dynamo", 18, "sdpa"),
     *cases_text.CASES,
+    *cases_flow.CASES,
     Case(
         "minilm", "minilm", nets.minilm, "TorchScript", 17, BERT_IN,
         {"last_hidden_state": ["batch", "seq", 384]}, [{"batch": 2, "seq": 12}],

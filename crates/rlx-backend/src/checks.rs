@@ -17,6 +17,11 @@ pub struct Check {
 }
 
 impl Check {
+    /// Both.
+    pub fn sides(&self) -> [Ex; 2] {
+        [self.left, self.right]
+    }
+
     /// Whether it holds for these values.
     ///
     /// # Errors

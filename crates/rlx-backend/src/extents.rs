@@ -43,21 +43,54 @@ impl ExtentTable {
     /// # Errors
     /// [`ErrorKind::Dimension`] when an expression has a symbol that is not among `symbols`.
     pub fn eval(&self, symbols: &[u32], dims: &[i64], out: &mut Vec<i64>) -> Result<()> {
+        self.eval_by(&|s| symbols.iter().position(|&x| x == s).and_then(|i| dims.get(i).copied()), out)
+    }
+
+    /// Evaluates every expression by the values that `value` gives.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Dimension`] when it does not know a symbol.
+    pub fn eval_by(&self, value: &dyn Fn(u32) -> Option<i64>, out: &mut Vec<i64>) -> Result<()> {
         out.clear();
-        let value = |s: u32| symbols.iter().position(|&x| x == s).and_then(|i| dims.get(i).copied());
-        for e in &self.exprs {
-            match e.eval(&value) {
-                Some(v) => out.push(v),
-                None => {
-                    let open = e.symbols().into_iter().find(|&s| value(s).is_none());
-                    let name = open.map_or_else(String::new, sym::name);
-                    let message = format!("{e} needs a value for {name}");
-                    return Err(Error::new(ErrorKind::Dimension, message));
-                }
+        self.exprs.iter().try_for_each(|&e| {
+            out.push(number(e, value)?);
+            Ok(())
+        })
+    }
+
+    /// Evaluates some expressions again.
+    ///
+    /// # Errors
+    /// As [`ExtentTable::eval_by`].
+    pub fn eval_again(
+        &self,
+        slots: &[u32],
+        value: &dyn Fn(u32) -> Option<i64>,
+        out: &mut [i64],
+    ) -> Result<()> {
+        for &slot in slots {
+            let at = slot as usize;
+            if let (Some(&e), Some(to)) = (self.exprs.get(at), out.get_mut(at)) {
+                *to = number(e, value)?;
             }
         }
         Ok(())
     }
+
+    /// The places of the expressions that mention a symbol.
+    pub fn mentioning(&self, symbol: u32) -> Vec<u32> {
+        let mentions = |e: &Extent| e.symbols().contains(&symbol);
+        (0..).zip(&self.exprs).filter(|(_, e)| mentions(e)).map(|(slot, _)| slot).collect()
+    }
+}
+
+/// The value of an expression.
+fn number(e: Extent, value: &dyn Fn(u32) -> Option<i64>) -> Result<i64> {
+    e.eval(value).ok_or_else(|| {
+        let open = e.symbols().into_iter().find(|&s| value(s).is_none());
+        let name = open.map_or_else(String::new, sym::name);
+        Error::new(ErrorKind::Dimension, format!("{e} needs a value for {name}"))
+    })
 }
 
 /// The evaluated table.

@@ -177,6 +177,11 @@ pub trait ExecutableGraph: Send {
     /// When nothing ran yet.
     fn output(&self, index: usize) -> Result<&[u8]>;
 
+    /// What the last run found for each of [`LirModule::data_symbols`]; devices that claim no op that counts have none.
+    fn found(&self) -> &[i64] {
+        &[]
+    }
+
     /// The memory that outputs lie in, and the byte offset of output `index` in it, where the device has
     /// such memory in reach of the host.
     fn arena(&self) -> Option<&[u8]> {

@@ -85,6 +85,8 @@ ops! {
     pad: Pad, 200, 400;
     arg_reduce: ArgReduce, 150, 300;
     top_k: TopK, 150, 300;
+    non_zero: NonZero, 150, 300;
+    non_max_suppression: NonMaxSuppression, 150, 300;
     recurrent: Recurrent, 150, 400;
     cumulative: Cumulative, 200, 400;
     rope: Rope, 150, 300;

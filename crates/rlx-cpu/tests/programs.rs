@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use common::{against_oracle, backends, compile, oracle, run, run_again, unfused};
 use rlx_cpu::CpuBackend;
-use rlx_ir::op::{Activation, BinaryOp, DataFormat};
+use rlx_ir::op::{Activation, BinaryOp, CmpOp, DataFormat, ReduceOp};
 use rlx_ir::oracle::Bindings;
+use rlx_ir::tensor::Elements;
 use rlx_ir::testing::Gen;
 use rlx_ir::{DType, Dim, DimBinding, ErrorKind, Graph, NodeId, Op, Shape, Value, Weight, sym};
 use rlx_opt::CompileOptions;
@@ -264,4 +265,93 @@ fn long_attention_rows_are_masked_in_vectors() {
     b.set_input("q", values(1, &[2, 150, 24])).set_input("k", values(2, &[2, 37, 12]));
     b.set_input("v", values(3, &[2, 37, 12])).set_input("mask", mask);
     check(&g, &b, &DimBinding::new());
+}
+
+/// Rows of `x` with an element above 0 are counted, gathered and multiplied; what is above 0 then is counted again. The
+/// constants of `count_of_rows` mention a count but depend on nothing.
+fn counting_graph() -> Graph {
+    let add = |g: &mut Graph, op: Op, inputs: &[NodeId]| g.try_add(op, inputs).unwrap();
+    let (rows, places) = (Dim::Dynamic(sym::named("rows found")), Dim::Dynamic(sym::named("places found")));
+    let mut g = Graph::new("counting");
+    let x = g.input("x", Shape::from_dims(&[Dim::Dynamic(sym::SEQ), Dim::Static(4)], DType::F32));
+    let w = g.param("w", f32s(&[4, 3]));
+    let zero = g.constant(Value::float(DType::F32, &[], vec![0.0]).to_const());
+    let most = add(&mut g, Op::Reduce { op: ReduceOp::Max, axes: vec![1], keep_dim: false }, &[x]);
+    let above = add(&mut g, Op::Compare(CmpOp::Gt), &[most, zero]);
+    let found = add(&mut g, Op::NonZero { count: rows }, &[above]);
+    let found = add(&mut g, Op::Reshape { to: vec![rows] }, &[found]);
+    let kept = add(&mut g, Op::Gather { axis: 0 }, &[x, found]);
+    let product = add(&mut g, Op::MatMul, &[kept, w]);
+    let tanh = add(&mut g, Op::Activation(Activation::Tanh), &[product]);
+    let soft = add(&mut g, Op::Softmax { axis: -1 }, &[tanh]);
+    let both = add(&mut g, Op::Concat { axis: 0 }, &[kept, x, kept]);
+    let above = add(&mut g, Op::Compare(CmpOp::Gt), &[tanh, zero]);
+    let again = add(&mut g, Op::NonZero { count: places }, &[above]);
+    let count_of_rows = add(&mut g, Op::Iota { to: vec![rows], axis: 0, dtype: DType::I64 }, &[]);
+    g.set_outputs(vec![found, soft, both, again, count_of_rows]);
+    g
+}
+
+#[test]
+fn dimensions_that_a_run_finds_change_from_run_to_run() {
+    let graph = counting_graph();
+    rlx_ir::verify_ok(&graph).unwrap();
+    let inputs = |seed: u64, rows: usize, shift: f64| {
+        let mut x = values(seed, &[rows, 4]);
+        if let Elements::Float(v) = &mut x.elements {
+            v.iter_mut().for_each(|v| *v += shift);
+        }
+        let mut b = Bindings::default();
+        b.set_input("x", x.rounded());
+        b.set_param("w", values(7, &[4, 3]));
+        (b, DimBinding::from_pairs(&[(sym::SEQ, rows)]))
+    };
+    for (name, backend) in backends() {
+        for options in [CompileOptions::default(), unfused()] {
+            let mut exec = compile(&graph, &backend, &options).unwrap_or_else(|e| panic!("{name}: {e}"));
+            let symbols = exec.lir().symbols.clone();
+            assert_eq!(symbols, [sym::SEQ], "what a run finds is not asked of the caller");
+            // None, some, all; the same dimensions with other counts; more rows than before.
+            let cases = [
+                (1, 9, -0.6),
+                (2, 9, -3.0),
+                (3, 9, 3.0),
+                (4, 9, -0.9),
+                (5, 40, -0.8),
+                (6, 1, 3.0),
+                (7, 0, 0.0),
+            ];
+            for (seed, rows, shift) in cases {
+                let (bindings, dims) = inputs(seed, rows, shift);
+                let want = oracle(&graph, &bindings);
+                let got = run(&mut *exec, &bindings, &dims).unwrap_or_else(|e| panic!("{name} {seed}: {e}"));
+                let sizes: Vec<usize> = got.iter().map(Vec::len).collect();
+                let right: Vec<usize> = want.iter().map(|v| v.encode().len()).collect();
+                assert_eq!(sizes, right, "{name} {seed}");
+                if let Some(difference) = against_oracle(&want, &got) {
+                    panic!("{name} {seed}: {difference}\n{graph}\n{}", exec.lir());
+                }
+                assert_eq!(exec.found(), [want[0].dims[0] as i64, want[3].dims[1] as i64]);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_count_is_bound_once_and_before_it_is_mentioned() {
+    let count = Dim::Dynamic(sym::named("rows found"));
+    let mut g = Graph::new("twice");
+    let x = g.input("x", f32s(&[4]));
+    let early = g.try_add(Op::Iota { to: vec![count], axis: 0, dtype: DType::I64 }, &[]).unwrap();
+    let a = g.try_add(Op::NonZero { count }, &[x]).unwrap();
+    g.set_outputs(vec![early, a]);
+    let error = rlx_ir::verify_ok(&g).unwrap_err();
+    assert!(error.to_string().contains("mentions rows found before"), "{error}");
+    let mut g = Graph::new("twice");
+    let x = g.input("x", f32s(&[4]));
+    let a = g.try_add(Op::NonZero { count }, &[x]).unwrap();
+    let y = g.try_add(Op::Activation(Activation::Neg), &[x]).unwrap();
+    let b = g.try_add(Op::NonZero { count }, &[y]).unwrap();
+    g.set_outputs(vec![a, b]);
+    assert!(rlx_ir::verify_ok(&g).unwrap_err().to_string().contains("bound by another"));
 }

@@ -16,12 +16,14 @@
 //! ```
 
 mod builders;
+pub(crate) mod data;
 mod ext;
 pub(crate) mod fault;
 
+pub use data::{DataSymbol, bound_of};
 pub use ext::GraphExt;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -147,6 +149,12 @@ impl Node {
     /// The shapes of all results.
     pub fn results(&self) -> &[Shape] {
         if self.more_results.is_empty() { std::slice::from_ref(&self.shape) } else { &self.more_results }
+    }
+
+    /// The symbols that its attributes and the shapes of its results mention.
+    pub fn symbols(&self) -> BTreeSet<u32> {
+        let dims = self.results().iter().flat_map(|s| s.dims().iter().map(|d| d.extent()));
+        self.op.extents().into_iter().chain(dims).flat_map(|e| e.symbols()).collect()
     }
 
     /// `%7 MatMul "name"`: the node as messages call it.

@@ -54,7 +54,7 @@ pub use component::{CompilationMode, KernelDispatchPolicy, ModelComponent, Model
 pub use dim::{Dim, DimBinding, Extent, SymRange, sym};
 pub use dtype::{DType, DTypeClass};
 pub use error::{Error, ErrorKind, Result};
-pub use graph::{Graph, GraphExt, Node, NodeId};
+pub use graph::{DataSymbol, Graph, GraphExt, Node, NodeId, bound_of};
 pub use hash::{GraphHash, graph_hash};
 pub use hir::{HirModule, HirMut, HirNodeId, LowerError};
 pub use lir::{BindingManifest, IoBindingEntry, LirModule};

@@ -10,7 +10,7 @@
 //! Where arena buffers lie is not part of the steps but of a [`MemoryPlan`], made for upper bounds of the
 //! symbols; larger bounds need a new plan, never new code.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
@@ -189,6 +189,27 @@ pub struct Step {
     pub node: NodeId,
 }
 
+impl Step {
+    /// The symbol that the step binds, if it counts.
+    pub fn data_symbol(&self) -> Option<u32> {
+        match &self.kind {
+            StepKind::Op(op) => op.data_symbol(),
+            StepKind::Copy => None,
+        }
+    }
+
+    /// The symbols that its operands and its op mention.
+    pub fn symbols(&self) -> BTreeSet<u32> {
+        let views = self.inputs.iter().chain(&self.outputs).map(|o| &o.view);
+        let extents = views.flat_map(|v| v.dims.iter().chain(&v.strides).chain([&v.offset])).copied();
+        let of_op = match &self.kind {
+            StepKind::Op(op) => op.extents(),
+            StepKind::Copy => Vec::new(),
+        };
+        extents.chain(of_op).flat_map(|e| e.symbols()).collect()
+    }
+}
+
 /// A named value at the module's border.
 #[derive(Debug, Clone, PartialEq)]
 pub struct IoSlot {
@@ -292,6 +313,11 @@ impl LirModule {
             outputs: self.outputs.iter().map(|s| folder.slot(s)).collect(),
             plan: None,
         }
+    }
+
+    /// The symbols that steps bind, in the order of the steps.
+    pub fn data_symbols(&self) -> Vec<u32> {
+        self.steps.iter().filter_map(Step::data_symbol).collect()
     }
 
     /// The plan.

@@ -19,7 +19,7 @@ use std::collections::HashMap;
 
 use crate::dim::{Dim, DimBinding};
 use crate::error::{Error, ErrorKind, Result};
-use crate::graph::{Graph, Node, NodeId};
+use crate::graph::{Graph, Node, NodeId, data};
 use crate::ops::{self, Op};
 use crate::progress::{Progress, Stage};
 use crate::shape::Shape;
@@ -108,7 +108,7 @@ pub fn evaluate_all_with_progress(
     progress: &Progress,
 ) -> Result<Vec<Option<Vec<Value>>>> {
     let needed = live_nodes(graph, wanted)?;
-    let dims = bind_dims(graph, bindings)?;
+    let mut dims = bind_dims(graph, bindings)?;
     let mut values: Vec<Option<Vec<Value>>> = vec![None; graph.len()];
     for node in graph.nodes().iter().filter(|n| needed[n.id.index()]) {
         progress.step(Stage::Verify, node.id.index(), graph.len(), || node.op.kind().name())?;
@@ -119,12 +119,25 @@ pub fn evaluate_all_with_progress(
                 None => e,
             }
         })?;
+        bind_found(node, &results, &mut dims);
         values[node.id.index()] = Some(results);
     }
     Ok(values)
 }
 
-/// Which nodes `wanted` depends on, itself included.
+/// Binds the symbol that `node` counted, if it is one that counts.
+fn bind_found(node: &Node, results: &[Value], dims: &mut DimBinding) {
+    let Some(symbol) = node.op.data_symbol() else { return };
+    for (declared, found) in node.results().iter().zip(results) {
+        for (&d, &n) in declared.dims().iter().zip(&found.dims) {
+            if d == Dim::Dynamic(symbol) {
+                dims.set(symbol, n);
+            }
+        }
+    }
+}
+
+/// Which nodes `wanted` depends on, itself included; through a dimension that a node counts, too.
 ///
 /// # Errors
 /// [`ErrorKind::InvalidGraph`] for an unknown id.
@@ -134,11 +147,16 @@ pub fn live_nodes(graph: &Graph, wanted: &[NodeId]) -> Result<Vec<bool>> {
         graph.check_id(id)?;
         live[id.index()] = true;
     }
+    let counts: HashMap<u32, NodeId> =
+        graph.nodes().iter().filter_map(|n| Some((n.op.data_symbol()?, n.id))).collect();
     for node in graph.nodes().iter().rev() {
         if live[node.id.index()] {
             for &id in &node.inputs {
                 graph.check_id(id)?;
                 live[id.index()] = true;
+            }
+            if !counts.is_empty() {
+                data::mentioned(node).filter_map(|s| counts.get(&s)).for_each(|id| live[id.index()] = true);
             }
         }
     }
@@ -250,7 +268,21 @@ fn evaluate_node(
 pub fn evaluate_op(op: &Op, inputs: &[&Value], declared: &[Shape]) -> Result<Vec<Value>> {
     let shapes: Vec<Shape> = inputs.iter().map(|v| v.shape()).collect();
     let shapes: Vec<&Shape> = shapes.iter().collect();
-    let results = ops::def::infer(op, &shapes, declared)?;
+    let mut results = ops::def::infer(op, &shapes, declared)?;
+    if let Some(count) = op.def().counted(op) {
+        let found = op.def().count(op, inputs)?;
+        match count {
+            Dim::Dynamic(symbol) => {
+                let binding = DimBinding::from_pairs(&[(symbol, found)]);
+                results.iter_mut().for_each(|shape| *shape = shape.bind(&binding));
+            }
+            given if given != Dim::Static(found) => {
+                let message = format!("there are {found}, where {given} were declared");
+                return Err(Error::new(ErrorKind::Value, message));
+            }
+            _ => {}
+        }
+    }
     if let Some(open) = results.iter().find(|s| !s.is_static()) {
         return Err(Error::new(ErrorKind::Dimension, format!("{open} has a dimension without a value")));
     }

@@ -1,13 +1,14 @@
 //! The verifier: every structural rule of a graph, checked in one walk.
 //!
 //! Rules: each input is an earlier node of this graph; the op accepts the number of inputs; the declared
-//! shapes are what the op's rule infers; no fault was kept while building; input and parameter names are unique; outputs exist.
+//! shapes are what the op's rule infers; no fault was kept while building; input and parameter names are unique; outputs exist; a symbol that
+//! a node binds is bound once, before it is mentioned.
 
 use std::collections::HashMap;
 use std::fmt;
 
 use crate::error::Error;
-use crate::graph::{Graph, Node, NodeId, fault};
+use crate::graph::{Graph, Node, NodeId, data, fault};
 use crate::ops::Op;
 use crate::shape::{Shape, broadcast_dim};
 
@@ -54,6 +55,9 @@ pub fn verify(graph: &Graph) -> Vec<VerifyError> {
                     .map(|fault| VerifyError { node: Some(node.id), error: place(graph, node, fault.error) }),
             );
         }
+    }
+    if let Err(error) = data::check(graph) {
+        faults.push(VerifyError { node: None, error });
     }
     for &id in &graph.outputs {
         if let Err(error) = graph.check_id(id) {

@@ -28,11 +28,14 @@ pub fn uniform(graph: &Graph, id: NodeId) -> Option<f64> {
     one.value().to_f64().first().copied()
 }
 
-/// Whether each node depends on parameters and constants alone, so that it is computed before a run.
+/// Whether each node depends on parameters and constants alone, so that it is computed before a run. What a node
+/// counts is known in a run only, and so is what has it as a dimension.
 pub fn fixed_nodes(graph: &Graph) -> Vec<bool> {
     let mut fixed: Vec<bool> = Vec::with_capacity(graph.len());
+    let counted: Vec<u32> = graph.nodes().iter().filter_map(|n| n.op.data_symbol()).collect();
     for node in graph.nodes() {
-        let of_itself = !matches!(node.op, Op::Input { .. });
+        let of_itself = !matches!(node.op, Op::Input { .. })
+            && (counted.is_empty() || !node.symbols().iter().any(|s| counted.contains(s)));
         fixed.push(of_itself && node.inputs.iter().all(|id| fixed[id.index()]));
     }
     fixed

@@ -9,6 +9,7 @@
 //! - init steps read parameters, constants and prepared buffers, and write prepared ones; a run writes the arena;
 //! - nothing is read before it is written;
 //! - a packed buffer has one view: all of it;
+//! - a symbol that a step binds is mentioned by later steps only, and buffers are large enough for what it is at most;
 //! - the device claims every op and can use every view;
 //! - the plan has room for every buffer, and buffers alive at once lie apart.
 
@@ -18,7 +19,9 @@ use std::collections::{BTreeMap, BinaryHeap};
 use rlx_ir::lir::{
     Buffer, BufferKind, IoSlot, LirModule, LiveRange, MemoryPlan, Operand, Step, StepKind, View,
 };
-use rlx_ir::{Error, ErrorKind, Extent, Node, NodeId, Op, Result, Shape, verify_ok};
+use rlx_ir::{
+    DataSymbol, Error, ErrorKind, Extent, Node, NodeId, Op, Result, Shape, bound_of, sym, verify_ok,
+};
 
 use crate::lower::{live_ranges, used_symbols};
 use crate::plan::buffer_bytes;
@@ -35,6 +38,8 @@ pub fn verify_lir(lir: &LirModule, target: &dyn Target) -> Result<()> {
         target,
         written: vec![false; lir.buffers.len()],
         packed: vec![None; lir.buffers.len()],
+        data: lir.graph.data_symbols(),
+        found: Vec::new(),
     };
     verifier.borders()?;
     verifier.program(&lir.init, Program::Init)?;
@@ -70,6 +75,9 @@ struct Verifier<'a> {
     written: Vec<bool>,
     /// The one view of a packed buffer.
     packed: Vec<Option<&'a View>>,
+    /// The symbols that nodes bind, and those of them that steps bound so far.
+    data: Vec<DataSymbol>,
+    found: Vec<u32>,
 }
 
 impl<'a> Verifier<'a> {
@@ -167,8 +175,28 @@ impl<'a> Verifier<'a> {
             StepKind::Copy => is_copy(step)?,
             StepKind::Op(op) => self.op(step, op, node)?,
         }
+        self.counted(step, program)?;
         step.outputs.iter().for_each(|o| self.written[o.buffer.index()] = true);
         Ok(())
+    }
+
+    /// Symbols that steps bind: each by one step of a run, before any other mentions it.
+    fn counted(&mut self, step: &Step, program: Program) -> Result<()> {
+        let own = step.data_symbol();
+        let early =
+            |s: &u32| Some(*s) != own && self.data.iter().any(|d| d.symbol == *s) && !self.found.contains(s);
+        if let Some(symbol) = step.symbols().into_iter().find(early) {
+            return Err(invalid(format!("mentions {} before it is bound", sym::name(symbol))));
+        }
+        match own {
+            Some(symbol) if program == Program::Init || self.found.contains(&symbol) => {
+                Err(invalid(format!("binds {} a second time, or before a run", sym::name(symbol))))
+            }
+            own => {
+                self.found.extend(own);
+                Ok(())
+            }
+        }
     }
 
     /// An operand by itself: its ids, its type, its place in the buffer as far as it is fixed.
@@ -227,7 +255,7 @@ impl<'a> Verifier<'a> {
         for slot in &self.lir.outputs {
             let buffer = self.buffer(&slot.operand)?;
             let written = self.written[slot.operand.buffer.index()];
-            let whole = is_whole(&slot.operand, buffer, &slot.shape);
+            let whole = is_whole_within(&slot.operand, buffer, &slot.shape, &self.data);
             if buffer.kind != BufferKind::Arena || !written || !whole {
                 return Err(invalid(format!("output {:?} is not a whole buffer that is written", slot.name)));
             }
@@ -243,13 +271,18 @@ fn slots_are<'a>(slots: &'a [IoSlot], declared: impl Iterator<Item = (&'a str, &
 
 /// Whether an operand is all of a buffer, of this shape.
 fn is_whole(operand: &Operand, buffer: &Buffer, shape: &Shape) -> bool {
+    is_whole_within(operand, buffer, shape, &[])
+}
+
+/// Whether an operand is all of a buffer, of this shape, when symbols that steps bind are what they are at most.
+fn is_whole_within(operand: &Operand, buffer: &Buffer, shape: &Shape, data: &[DataSymbol]) -> bool {
     let view = &operand.view;
     buffer.dtype == shape.dtype()
         && may_be(view, operand.dtype, shape)
         && view.offset == Extent::Const(0)
         && view.dims.len() == view.strides.len()
         && view.is_dense()
-        && buffer.elements == view.elements()
+        && buffer.elements == view.elements().upper(&bound_of(data))
 }
 
 /// Whether a view can be of a tensor of this shape: where both are fixed they are equal.

@@ -21,6 +21,7 @@ mod indices;
 mod iota;
 mod lines;
 pub(crate) mod matmul;
+mod non_zero;
 pub(crate) mod norm;
 mod order;
 pub(crate) mod pack;
@@ -34,6 +35,7 @@ mod rope;
 mod scalar;
 mod scatter;
 mod slide;
+mod suppress;
 pub(crate) mod window_generic;
 
 use std::ops::Range;
@@ -143,6 +145,8 @@ pub(crate) struct RunCx<'a, 'p> {
     pub(crate) thread_stride: usize,
     pub(crate) isa: Isa,
     pub(crate) pool: &'a mut Run<'p>,
+    /// What the last step that counts found.
+    pub(crate) found: Option<usize>,
 }
 
 /// A pointer that threads share; whoever uses it says why that is right.
@@ -251,6 +255,8 @@ static TABLE: &[Entry] = table! {
     GroupedMatMul => experts;
     Recurrent => recurrent;
     Reduce => reduce;
+    NonZero => non_zero;
+    NonMaxSuppression => suppress;
     Softmax => norm;
     LogSoftmax => norm;
     LayerNorm => norm;

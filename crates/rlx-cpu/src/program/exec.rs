@@ -63,8 +63,11 @@ pub(crate) struct CpuExecutable {
     /// Aligned copies of inputs that came unaligned.
     staging: Vec<Option<Buffer>>,
     /// What the present binding is for; `None` before the first run.
-    dims: Option<Vec<i64>>,
-    values: Vec<i64>,
+    pub(super) dims: Option<Vec<i64>>,
+    pub(super) values: Vec<i64>,
+    /// What the steps that count found in the last run, and what their followers are bound to.
+    pub(super) found: Vec<i64>,
+    pub(super) staged: Vec<Option<i64>>,
     operands: (Vec<Bound>, Vec<Bound>),
     /// Place and length of each output in the arena.
     pub(super) outputs: Vec<(usize, usize)>,
@@ -111,6 +114,8 @@ impl CpuExecutable {
             staging: lir.inputs.iter().map(|_| None).collect(),
             dims: None,
             values: Vec::new(),
+            found: Vec::new(),
+            staged: vec![None; program.stages.len()],
             operands: Default::default(),
             outputs: vec![(0, 0); lir.outputs.len()],
             handles: Handles::new(lir.inputs.len(), lir.outputs.len()),
@@ -269,13 +274,14 @@ impl CpuExecutable {
             thread_stride: self.thread_stride,
             isa: program.isa,
             pool: &mut run,
+            found: None,
         };
         // SAFETY: the bases of its operands were set and cover them (views are checked when bound).
         unsafe { kernel.run(&mut cx) }.map_err(placed)
     }
 
     /// Notes what kernels need, and sees that it is there.
-    fn make_room(&mut self, needs: &Needs) -> Result<()> {
+    pub(super) fn make_room(&mut self, needs: &Needs) -> Result<()> {
         let threads = self.program.threads.pool().threads();
         self.thread_stride = needs.thread_scratch.next_multiple_of(128).max(self.thread_stride);
         self.room.threads = self.room.threads.max(self.thread_stride * threads);
@@ -307,32 +313,40 @@ impl CpuExecutable {
         let mut kept = self.dims.take().unwrap_or_default();
         let program = Arc::clone(&self.program);
         checks::symbols(self.lir(), dims)?;
-        program.table.eval(&program.lir.symbols, dims, &mut self.values)?;
+        program.evaluate(dims, &mut self.found, &mut self.values)?;
+        self.staged.fill(None);
         for check in &program.checks {
             check.holds(&Values(&self.values)).map_err(|e| program.place(check.node, e))?;
         }
         self.place_arena(dims)?;
         self.initialise_symbolic()?;
         let mut total = Needs::default();
-        for (step, kernel) in program.steps.iter().zip(&mut self.kernels) {
-            let placed = |e| program.place(step.node, e);
-            let values = Values(&self.values);
-            let (inputs, outputs) = &mut self.operands;
-            step.operands(&values, inputs, outputs).map_err(placed)?;
-            let scratch = program.lir.buffers.len() as u32;
-            let cx = BindCx { inputs, outputs, packed: &step.packed, values, scratch };
-            let needs = kernel.bind(&cx).map_err(placed)?;
-            total.thread_scratch = total.thread_scratch.max(needs.thread_scratch);
-            total.shared_scratch = total.shared_scratch.max(needs.shared_scratch);
-            total.nanos += needs.nanos;
+        for step in (0..program.steps.len()).filter(|&step| !program.waits(step)) {
+            self.bind_step(&program, step, &mut total)?;
         }
         self.link_weights();
         self.make_room(&total)?;
         self.nanos = total.nanos;
-        self.place_outputs()?;
+        self.place_outputs(false)?;
         kept.clear();
         kept.extend_from_slice(dims);
         self.dims = Some(kept);
+        Ok(())
+    }
+
+    /// Binds one step to the present values, and adds what it needs.
+    pub(super) fn bind_step(&mut self, program: &Program, at: usize, total: &mut Needs) -> Result<()> {
+        let step = &program.steps[at];
+        let placed = |e| program.place(step.node, e);
+        let values = Values(&self.values);
+        let (inputs, outputs) = &mut self.operands;
+        step.operands(&values, inputs, outputs).map_err(placed)?;
+        let scratch = program.lir.buffers.len() as u32;
+        let cx = BindCx { inputs, outputs, packed: &step.packed, values, scratch };
+        let needs = self.kernels[at].bind(&cx).map_err(placed)?;
+        total.thread_scratch = total.thread_scratch.max(needs.thread_scratch);
+        total.shared_scratch = total.shared_scratch.max(needs.shared_scratch);
+        total.nanos += needs.nanos;
         Ok(())
     }
 
@@ -381,7 +395,8 @@ impl CpuExecutable {
         }
     }
 
-    fn place_outputs(&mut self) -> Result<()> {
+    /// Works out where outputs lie, with the room they have or, after a run, the elements they are.
+    fn place_outputs(&mut self, ran: bool) -> Result<()> {
         let lir = Arc::clone(self.lir());
         for (i, slot) in lir.outputs.iter().enumerate() {
             let buffer = slot.operand.buffer.index();
@@ -394,7 +409,8 @@ impl CpuExecutable {
                     format!("nothing writes output {:?}", slot.name),
                 ));
             };
-            let elements = Values(&self.values).size(operand.elements())?;
+            let extent = if ran { self.program.output_elements[i] } else { operand.elements() };
+            let elements = Values(&self.values).size(extent)?;
             let bytes = slot.operand.dtype.storage_bytes(elements).unwrap_or(usize::MAX);
             if offset.checked_add(bytes).is_none_or(|end| end > self.arena.len()) {
                 return Err(Error::new(
@@ -451,14 +467,43 @@ impl CpuExecutable {
         }
         self.fit_scratch()?;
         self.load_inputs(inputs)?;
+        let counts = !self.program.stages.is_empty();
+        if counts {
+            self.place_outputs(false)?;
+        }
         self.redirect_outputs()?;
         self.run_steps(progress)?;
+        if counts {
+            self.place_outputs(true)?;
+        }
         self.handles.finish(|output| self.outputs[output].1);
         self.ran = true;
         Ok(())
     }
 
     fn run_steps(&mut self, progress: &Progress) -> Result<()> {
+        let begun = self.profile.is_some().then(Instant::now);
+        if self.program.stages.is_empty() {
+            return self.run_range(0..self.kernels.len(), progress, begun).map(drop);
+        }
+        let program = Arc::clone(&self.program);
+        let (mut from, mut changed) = (0, false);
+        for (at, stage) in program.stages.iter().enumerate() {
+            let found = self.run_range(from..stage.step + 1, progress, begun)?;
+            let found = found.ok_or_else(|| Error::new(ErrorKind::Internal, "a step counted nothing"))?;
+            changed |= self.found(&program, at, found, changed)?;
+            from = stage.step + 1;
+        }
+        self.run_range(from..self.kernels.len(), progress, begun).map(drop)
+    }
+
+    /// Runs some steps; gives what the last one that counts found. `begun` is when the run did, for its profile.
+    fn run_range(
+        &mut self,
+        range: std::ops::Range<usize>,
+        progress: &Progress,
+        begun: Option<Instant>,
+    ) -> Result<Option<usize>> {
         let program = &*self.program;
         let go_on = |i: usize| {
             progress.step(Stage::Run, i, program.steps.len(), || program.op_name(program.steps[i].node))
@@ -475,10 +520,11 @@ impl CpuExecutable {
             thread_stride: self.thread_stride,
             isa: program.isa,
             pool: &mut pool,
+            found: None,
         };
         match &mut self.profile {
             None => {
-                for (i, kernel) in self.kernels.iter().enumerate() {
+                for (i, kernel) in range.clone().zip(&self.kernels[range]) {
                     go_on(i)?;
                     // SAFETY: every base is set and covers its buffer: inputs' byte counts were checked by
                     // the caller, views when bound; steps run one after the other.
@@ -486,8 +532,8 @@ impl CpuExecutable {
                 }
             }
             Some(times) => {
-                let run = Instant::now();
-                for (i, kernel) in self.kernels.iter().enumerate() {
+                let run = begun.unwrap_or_else(Instant::now);
+                for (i, kernel) in range.clone().zip(&self.kernels[range]) {
                     go_on(i)?;
                     let start = Instant::now();
                     // SAFETY: as above.
@@ -496,7 +542,7 @@ impl CpuExecutable {
                 }
             }
         }
-        Ok(())
+        Ok(cx.found)
     }
 }
 
@@ -549,6 +595,10 @@ impl ExecutableGraph for CpuExecutable {
         };
         let in_arena = || &self.arena.as_slice()[offset..offset + bytes];
         Ok(self.handles.output(index).unwrap_or_else(in_arena))
+    }
+
+    fn found(&self) -> &[i64] {
+        &self.found
     }
 
     fn handles(&self) -> Option<&dyn DeviceHandles> {

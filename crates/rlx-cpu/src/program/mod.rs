@@ -11,6 +11,7 @@ mod moe;
 pub(crate) mod params;
 mod profile;
 pub(crate) mod scratch;
+mod stages;
 
 use std::sync::Arc;
 
@@ -20,9 +21,10 @@ use rlx_ir::{Error, ErrorKind, LirModule, NodeId, Result, sym};
 pub(crate) use rlx_backend::{checks, extents};
 
 use self::checks::Check;
-use self::extents::{ExtentTable, Values};
+use self::extents::{Ex, ExtentTable, Values};
 use self::init::InitPlan;
 use self::layout::{Bound, SymOperand};
+use self::stages::Stage;
 use crate::alloc::Buffer;
 use crate::isa::Isa;
 use crate::kernels::{self, CompileCx, StepKernel};
@@ -83,6 +85,10 @@ pub(crate) struct Program {
     pub(crate) steps: Vec<ProgramStep>,
     pub(crate) init: InitPlan,
     pub(crate) checks: Vec<Check>,
+    /// Where steps find dimensions out.
+    stages: Vec<Stage>,
+    /// How many elements each output has.
+    output_elements: Vec<Ex>,
     /// Copies of constants that do not lie aligned, by buffer.
     pub(crate) constants: Vec<Option<Buffer>>,
     pub(crate) isa: Isa,
@@ -98,10 +104,25 @@ impl Program {
         let init = lir.init.iter().map(|s| program_step(s, &lir, &mut table)).collect::<Result<Vec<_>>>()?;
         let steps =
             lir.steps.iter().map(|s| program_step(s, &lir, &mut table)).collect::<Result<Vec<_>>>()?;
-        let checks = checks::collect(&lir.graph, &mut table);
+        let mut checks = checks::collect(&lir.graph, &mut table);
+        let output_elements =
+            lir.outputs.iter().map(|slot| table.add(slot.operand.view.elements())).collect();
+        let stages = stages::of(&lir, &table, &mut checks)?;
         let init = InitPlan::new(&lir, init, &format!("cpu {isa}"));
         let constants = aligned_constants(&lir)?;
-        Ok(Program { table, steps, init, checks, constants, lir, isa, threads, by_turns })
+        Ok(Program {
+            table,
+            steps,
+            init,
+            checks,
+            stages,
+            output_elements,
+            constants,
+            lir,
+            isa,
+            threads,
+            by_turns,
+        })
     }
 
     /// An error of a step, with where it happened.

@@ -5,6 +5,8 @@
 //! and comparing is comparing ids. Arithmetic saturates at the ends of `i64`: sizes that large are
 //! refused when memory is planned, so the saturated value is never used as an address.
 
+mod bounds;
+
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;

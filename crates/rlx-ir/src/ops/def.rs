@@ -5,6 +5,7 @@
 //! valid cases. The reference semantics are the oracle: slow, obvious, in `f64` or exact integers, and
 //! shared with no backend.
 
+use crate::dim::{Dim, Extent};
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{Graph, NodeId};
 use crate::ops::{Op, OpKind};
@@ -84,6 +85,28 @@ pub trait OpDef: Sync {
     fn decompose(&self, op: &Op, inputs: &[NodeId], graph: &mut Graph) -> Option<Result<Vec<NodeId>>> {
         let _ = (op, inputs, graph);
         None
+    }
+
+    /// For an op that finds out a dimension of its result when it runs: its attribute that stands for it, a symbol
+    /// that the op binds (or its value, where that is known).
+    fn counted(&self, op: &Op) -> Option<Dim> {
+        let _ = op;
+        None
+    }
+
+    /// The dimension that an op with [`OpDef::counted`] finds for these operands.
+    ///
+    /// # Errors
+    /// As [`OpDef::reference`].
+    fn count(&self, op: &Op, inputs: &[&Value]) -> Result<usize> {
+        let _ = inputs;
+        Err(Error::new(ErrorKind::Internal, format!("{} counts nothing", op.kind())))
+    }
+
+    /// What that dimension is at most, from the shapes of the inputs.
+    fn bound(&self, op: &Op, inputs: &[&Shape]) -> Extent {
+        let _ = (op, inputs);
+        Extent::Const(i64::MAX)
     }
 
     /// Whether each result element depends only on the input elements at its own position.

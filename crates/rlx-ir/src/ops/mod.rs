@@ -6,6 +6,7 @@
 //! op: write its `OpDef` in the family's file (see [`def`]) and add its line.
 
 pub mod attr;
+pub mod data;
 pub mod def;
 pub mod elementwise;
 pub mod grouped;
@@ -344,6 +345,28 @@ ops! {
         /// Where the new dimension is in the result.
         axis: usize,
     } => index::OneHotDef;
+
+    /// Where the elements that are not zero are: a column of indices for each, in row-major order, `[rank, count]`
+    /// as i64.
+    NonZero {
+        /// The symbol that stands for their number, which the op binds.
+        count: Dim,
+    } => data::NonZeroDef;
+    /// The boxes that stay when of those that overlap only the one with the best score does: boxes `[batch, boxes, 4]`
+    /// (two opposite corners `y, x`), scores `[batch, classes, boxes]`; rows (batch, class, box) as i64, `[count, 3]`.
+    /// Equal scores count in the order of the boxes; NaN is no score.
+    NonMaxSuppression {
+        /// The symbol that stands for the number of boxes that stay, which the op binds.
+        count: Dim,
+        /// How many boxes of a class may stay.
+        most: u64,
+        /// Two boxes overlap when they share more than this part of what either covers.
+        overlap: f32,
+        /// Boxes with this score or less are left out.
+        score: Option<f32>,
+        /// Whether boxes are centre and size: `x, y, width, height`.
+        centre: bool,
+    } => data::NonMaxSuppressionDef;
 
     /// One number for all elements along some axes.
     Reduce {

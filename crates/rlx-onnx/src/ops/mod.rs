@@ -6,6 +6,7 @@
 mod attention;
 mod control;
 pub(crate) mod custom;
+mod data;
 mod einsum;
 mod index;
 mod linear;
@@ -67,6 +68,7 @@ static FAMILIES: &[&[Entry]] = &[
     logic::OPS,
     movement::OPS,
     index::OPS,
+    data::OPS,
     shape::OPS,
     reduce::OPS,
     linear::OPS,

@@ -21,8 +21,11 @@ use rlx_ir::lir::{
     Buffer, BufferId, BufferKind, IoSlot, LirModule, LiveRange, MemoryPlan, Operand, Step, StepKind, View,
 };
 use rlx_ir::op::PackFormat;
-use rlx_ir::{DType, DimBinding, Error, ErrorKind, Extent, Graph, Node, NodeId, Op, Result, Shape};
+use rlx_ir::{
+    DType, DataSymbol, DimBinding, Error, ErrorKind, Extent, Graph, Node, NodeId, Op, Result, Shape, bound_of,
+};
 
+use crate::facts;
 use crate::pipeline::PassContext;
 use crate::plan;
 use crate::target::Target;
@@ -85,6 +88,8 @@ struct Lowering<'g> {
     target: &'g dyn Target,
     /// Whether a node depends on parameters and constants alone.
     fixed: Vec<bool>,
+    /// The symbols that nodes bind; memory is for what they are at most.
+    data: Vec<DataSymbol>,
     /// The operands of each node's results.
     values: Vec<Vec<Operand>>,
     /// For a producer that may write into a concatenation: which one, and which of its inputs.
@@ -100,15 +105,11 @@ struct Lowering<'g> {
 
 impl<'g> Lowering<'g> {
     fn new(graph: &'g Graph, target: &'g dyn Target) -> Self {
-        let mut fixed: Vec<bool> = Vec::with_capacity(graph.len());
-        for node in graph.nodes() {
-            let of_itself = !matches!(node.op, Op::Input { .. });
-            fixed.push(of_itself && node.inputs.iter().all(|id| fixed[id.index()]));
-        }
         Lowering {
             graph,
             target,
-            fixed,
+            fixed: facts::fixed_nodes(graph),
+            data: graph.data_symbols(),
             values: Vec::with_capacity(graph.len()),
             placement: placements(graph),
             concat_buffers: HashMap::new(),
@@ -128,6 +129,7 @@ impl<'g> Lowering<'g> {
         elements: Extent,
         format: Option<PackFormat>,
     ) -> BufferId {
+        let elements = elements.upper(&bound_of(&self.data));
         self.buffers.push(Buffer { kind, dtype, elements, format });
         BufferId((self.buffers.len() - 1) as u32)
     }
@@ -285,7 +287,13 @@ impl<'g> Lowering<'g> {
                 let slice = self.concat_slice(concat, index);
                 // Init steps and runs must not share a buffer that both write.
                 let same_program = self.fixed[concat.index()] == fixed;
-                if same_program && (slice.view.is_dense() || self.target.writes_view(&node.op, &slice.view)) {
+                // Where the slice lies must be known when the step runs.
+                let counts = |e: &Extent| e.symbols().iter().any(|s| bound_of(&self.data)(*s).is_some());
+                let placed = !view_extents(&slice.view).any(counts);
+                if same_program
+                    && placed
+                    && (slice.view.is_dense() || self.target.writes_view(&node.op, &slice.view))
+                {
                     vec![slice]
                 } else {
                     vec![self.fresh(&node.shape, fixed, format)]
@@ -308,7 +316,7 @@ impl<'g> Lowering<'g> {
             let buffer = &self.buffers[operand.buffer.index()];
             let whole = operand.view.is_dense()
                 && operand.view.offset == Extent::Const(0)
-                && operand.view.elements() == buffer.elements;
+                && operand.view.elements().upper(&bound_of(&self.data)) == buffer.elements;
             let taken = slots.iter().any(|s| s.operand.buffer == operand.buffer);
             let operand = if buffer.kind == BufferKind::Arena && whole && !taken {
                 operand
@@ -387,7 +395,12 @@ pub fn live_ranges(buffers: &[Buffer], steps: &[Step], outputs: &[IoSlot]) -> Ve
     ranges.into_iter().flatten().collect()
 }
 
-/// The symbols that a run must give values for, ascending.
+/// The extents of a view.
+fn view_extents(view: &View) -> impl Iterator<Item = &Extent> {
+    view.dims.iter().chain(&view.strides).chain([&view.offset])
+}
+
+/// The symbols that a run must give values for, ascending: not those that steps bind.
 pub fn used_symbols(inputs: &[IoSlot], buffers: &[Buffer], steps: &[Step]) -> Vec<u32> {
     let mut symbols = BTreeSet::new();
     let mut add = |e: Extent| symbols.extend(e.symbols());
@@ -395,12 +408,14 @@ pub fn used_symbols(inputs: &[IoSlot], buffers: &[Buffer], steps: &[Step]) -> Ve
     buffers.iter().for_each(|b| add(b.elements));
     for step in steps {
         for operand in step.inputs.iter().chain(&step.outputs) {
-            let view = &operand.view;
-            view.dims.iter().chain(&view.strides).chain([&view.offset]).for_each(|&e| add(e));
+            view_extents(&operand.view).for_each(|&e| add(e));
         }
         if let StepKind::Op(op) = &step.kind {
             op.extents().into_iter().for_each(&mut add);
         }
+    }
+    for symbol in steps.iter().filter_map(Step::data_symbol) {
+        symbols.remove(&symbol);
     }
     symbols.into_iter().collect()
 }

@@ -2,7 +2,7 @@
 
 use rlx_backend::ExecutableGraph;
 use rlx_driver::Device;
-use rlx_ir::{Error, ErrorKind, LirModule, Result};
+use rlx_ir::{Dim, Error, ErrorKind, LirModule, Result};
 
 use super::CompiledGraph;
 use super::bind::Binder;
@@ -18,6 +18,9 @@ use crate::error::or_panic;
 pub(super) struct Outputs {
     device: Device,
     pub(super) slots: Vec<Slot>,
+    /// The symbols that a run binds itself, and which outputs have them.
+    data: Vec<u32>,
+    counted: Vec<bool>,
     /// Whether anything ran yet.
     ran: bool,
     /// Under an active extent: the outputs in the caller's extents.
@@ -32,11 +35,16 @@ pub(super) struct Outputs {
 impl Outputs {
     pub(super) fn new(device: Device, lir: &LirModule) -> Self {
         let slots: Vec<Slot> = lir.outputs.iter().map(|slot| Slot::new(slot, &lir.symbols)).collect();
+        let data = lir.data_symbols();
+        let mentions = |d: &Dim| d.extent().symbols().iter().any(|s| data.contains(s));
+        let counted = slots.iter().map(|slot| slot.shape.dims().iter().any(mentions)).collect();
         Outputs {
             device,
             expanded: vec![AlignedBytes::default(); slots.len()],
             places: vec![(0, 0); slots.len()],
             slots,
+            counted,
+            data,
             ran: false,
             copies: Vec::new(),
             in_copies: false,
@@ -50,7 +58,7 @@ impl Outputs {
 
     /// Works out the dimensions of the outputs of the run to come.
     pub(super) fn place(&mut self, binder: &Binder) -> Result<()> {
-        for slot in &mut self.slots {
+        for (slot, _) in self.slots.iter_mut().zip(&self.counted).filter(|(_, counted)| !**counted) {
             if !slot.evaluate(&binder.symbols, &binder.full, &binder.run) {
                 let message =
                     format!("output {:?} has dimensions without a value: {}", slot.name, slot.shape);
@@ -65,8 +73,10 @@ impl Outputs {
         Ok(())
     }
 
-    /// Under an active extent, puts the outputs into the caller's extents.
-    pub(super) fn finish(&mut self, exec: &dyn ExecutableGraph) -> Result<()> {
+    /// Works out the dimensions that the run found and, under an active extent, puts the outputs into the caller's
+    /// extents.
+    pub(super) fn finish(&mut self, exec: &dyn ExecutableGraph, binder: &Binder) -> Result<()> {
+        self.find(exec.found(), binder)?;
         for (i, slot) in self.slots.iter().enumerate().filter(|(_, slot)| slot.cropped()) {
             let bytes = edge::call(self.device, "giving an output", || exec.output(i))?;
             let size = slot.bytes().ok_or_else(|| too_large(slot))?;
@@ -76,6 +86,22 @@ impl Outputs {
             }
         }
         self.ran = true;
+        Ok(())
+    }
+
+    /// The dimensions of outputs that have some of those that the run found.
+    fn find(&mut self, found: &[i64], binder: &Binder) -> Result<()> {
+        let data = &self.data;
+        let value = |s: u32| match data.iter().position(|&d| d == s) {
+            Some(i) => found.get(i).copied(),
+            None => binder.symbols.binary_search(&s).ok().map(|i| binder.run[i]),
+        };
+        for (slot, _) in self.slots.iter_mut().zip(&self.counted).filter(|(_, counted)| **counted) {
+            if !slot.evaluate_found(&value) {
+                let message = format!("output {:?}: the run found no value for {}", slot.name, slot.shape);
+                return Err(Error::new(ErrorKind::Internal, message));
+            }
+        }
         Ok(())
     }
 

@@ -280,7 +280,7 @@ impl CompiledGraph {
         self.steer_feeds()?;
         let source = BoundInputs { given, handles: &self.handles, binder: &self.binder };
         self.edge.call("running", || self.exec.run_with_progress(&source, &self.binder.run, progress))?;
-        self.outputs.finish(&*self.exec)?;
+        self.outputs.finish(&*self.exec, &self.binder)?;
         self.feed_handles()
     }
 }

@@ -73,6 +73,17 @@ impl Slot {
         true
     }
 
+    /// Works out the dimensions of a tensor that has some the run itself found; `false` when a symbol is unknown.
+    /// Such a tensor is as the device computed it: what it found under an active extent says nothing of the rest.
+    pub(super) fn evaluate_found(&mut self, value: &dyn Fn(u32) -> Option<i64>) -> bool {
+        for i in 0..self.forms.len() {
+            let dim = self.shape.dim(i).extent().eval(value).and_then(|n| usize::try_from(n).ok());
+            let Some(dim) = dim else { return false };
+            (self.dims[i], self.run_dims[i]) = (dim, dim);
+        }
+        true
+    }
+
     /// How many elements the caller's tensor has; `None` on overflow.
     pub(super) fn elements(&self) -> Option<usize> {
         self.dims.iter().try_fold(1usize, |n, &d| n.checked_mul(d))

@@ -5,6 +5,7 @@
 
 use rlx_ir::op::MaskKind;
 use rlx_ir::ops::def;
+use rlx_ir::ops::nn::recurrent::Operands;
 use rlx_ir::{DType, Dim, Extent, Graph, NodeId, Op, Shape};
 
 /// The element types tried for one input, f32 first.
@@ -73,6 +74,18 @@ fn special(op: &Op) -> Option<Vec<Shape>> {
         Op::GroupNorm { groups, .. } => {
             let channels = groups.saturating_mul(2);
             Some(vec![f32s(&[1, channels, 4]), f32s(&[channels]), f32s(&[channels])])
+        }
+        Op::Recurrent { cell, peepholes, lengths, .. } => {
+            let at = Operands::new(*cell, *peepholes, *lengths);
+            let shape = |i: usize| match i {
+                0 => f32s(&[4, 4, 4 * cell.gates()]),
+                1 => f32s(&[4, 4 * cell.gates_of_state()]),
+                _ if Some(i) == at.candidate_bias => f32s(&[4]),
+                _ if Some(i) == at.peepholes => f32s(&[12]),
+                _ if Some(i) == at.lengths => Shape::new(&[4], DType::I32),
+                _ => f32s(&[4, 4]),
+            };
+            Some((0..at.count).map(shape).collect())
         }
         Op::Attention { num_heads, head_dim, mask, .. } => {
             let q = f32s(&[1, *num_heads, 4, *head_dim]);

@@ -1,0 +1,90 @@
+//! Symbols that a graph binds itself: the dimensions that its counting ops find out.
+
+use super::{Graph, Node, NodeId};
+use crate::dim::{Dim, Extent};
+use crate::error::{Error, ErrorKind, Result};
+use crate::ops::Op;
+use crate::shape::Shape;
+
+/// A symbol whose value a node finds out when it runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DataSymbol {
+    /// The symbol.
+    pub symbol: u32,
+    /// The node that binds it.
+    pub node: NodeId,
+    /// What it is at most: an expression over symbols that a run is given.
+    pub bound: Extent,
+}
+
+/// What a symbol of `data` is at most, for [`Extent::upper`].
+pub fn bound_of(data: &[DataSymbol]) -> impl Fn(u32) -> Option<Extent> + '_ {
+    |symbol| data.iter().find(|d| d.symbol == symbol).map(|d| d.bound)
+}
+
+impl Op {
+    /// The symbol that the op binds when it runs, if it is one that counts.
+    pub fn data_symbol(&self) -> Option<u32> {
+        match self.def().counted(self) {
+            Some(Dim::Dynamic(symbol)) => Some(symbol),
+            _ => None,
+        }
+    }
+}
+
+impl Graph {
+    /// The symbols that nodes of the graph bind, in the order of the nodes.
+    pub fn data_symbols(&self) -> Vec<DataSymbol> {
+        let mut data: Vec<DataSymbol> = Vec::new();
+        for node in self.nodes() {
+            let Some(symbol) = node.op.data_symbol() else { continue };
+            let inputs: Option<Vec<&Shape>> =
+                node.inputs.iter().map(|id| self.nodes().get(id.index()).map(|n| &n.shape)).collect();
+            let Some(inputs) = inputs else { continue };
+            // The verifier reports wrong operands; here nothing must panic.
+            if !node.op.def().arity(&node.op).accepts(inputs.len())
+                || node.op.def().infer(&node.op, &inputs, &[]).is_err()
+            {
+                continue;
+            }
+            let bound = node.op.def().bound(&node.op, &inputs).upper(&bound_of(&data));
+            data.push(DataSymbol { symbol, node: node.id, bound });
+        }
+        data
+    }
+}
+
+/// The symbols that a node's attributes and results mention, but for the one it binds.
+pub(crate) fn mentioned(node: &Node) -> impl Iterator<Item = u32> + '_ {
+    let own = node.op.data_symbol();
+    node.symbols().into_iter().filter(move |&s| Some(s) != own)
+}
+
+/// The rules of symbols that nodes bind: each is bound once, by a node before those that mention it, and no input
+/// or parameter has it.
+pub(crate) fn check(graph: &Graph) -> Result<()> {
+    let bound: Vec<(u32, NodeId)> =
+        graph.nodes().iter().filter_map(|n| Some((n.op.data_symbol()?, n.id))).collect();
+    if bound.is_empty() {
+        return Ok(());
+    }
+    let wrong =
+        |node: &Node, why: String| Err(Error::new(ErrorKind::InvalidGraph, why).with_node(node.describe()));
+    for (i, &(symbol, id)) in bound.iter().enumerate() {
+        if bound[..i].iter().any(|&(other, _)| other == symbol) {
+            let name = crate::dim::sym::name(symbol);
+            return wrong(graph.node(id), format!("{name} is bound by another node already"));
+        }
+    }
+    for node in graph.nodes() {
+        let early = |&(symbol, by): &(u32, NodeId)| {
+            let outside = matches!(node.op, Op::Input { .. } | Op::Param { .. });
+            (outside || by >= node.id) && mentioned(node).any(|s| s == symbol)
+        };
+        if let Some(&(symbol, by)) = bound.iter().find(|b| early(b)) {
+            let name = crate::dim::sym::name(symbol);
+            return wrong(node, format!("mentions {name} before {by} binds it"));
+        }
+    }
+    Ok(())
+}

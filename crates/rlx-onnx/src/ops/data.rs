@@ -1,0 +1,73 @@
+//! Ops whose results have as many elements as they find: `NonZero`, `Compress`, `NonMaxSuppression`.
+//!
+//! The dimension becomes a symbol that the graph binds itself (`rlx_ir::ops::data`), named after the output.
+
+use super::{Entry, nodes};
+use crate::import::NodeCx;
+use rlx_ir::{DType, Dim, Error, NodeId, Op, sym};
+
+type Cx<'a, 'b, 'f> = &'a mut NodeCx<'b, 'f>;
+type Nodes = Result<Vec<NodeId>, Error>;
+
+pub(super) const OPS: &[Entry] = &[
+    nodes("Compress", compress),
+    nodes("NonMaxSuppression", non_max_suppression),
+    nodes("NonZero", non_zero),
+];
+
+/// A symbol for what this node counts, with a name that nothing in the graph has yet.
+fn fresh(cx: &NodeCx<'_, '_>) -> Dim {
+    let base = cx.proto.output.first().map_or("result", String::as_str);
+    let taken = cx.importer.graph.nodes().iter().flat_map(|n| n.symbols()).collect::<Vec<_>>();
+    let names =
+        (1..).map(|i| if i == 1 { format!("count of {base}") } else { format!("count {i} of {base}") });
+    let symbol = names.map(|name| sym::named(&name)).find(|s| !taken.contains(s));
+    Dim::Dynamic(symbol.unwrap_or_else(|| sym::named("count")))
+}
+
+fn non_zero(cx: Cx) -> Nodes {
+    let (x, count) = (cx.x(0)?, fresh(cx));
+    Ok(vec![cx.add(Op::NonZero { count }, &[x])?])
+}
+
+/// The slices along an axis (elements of the flattened tensor without one) whose condition holds.
+fn compress(cx: Cx) -> Nodes {
+    let (mut x, condition, count) = (cx.x(0)?, cx.x(1)?, fresh(cx));
+    let axis = match cx.attrs.int_opt("axis")? {
+        Some(axis) => cx.shape(0)?.axis(axis)?,
+        None => {
+            let elements = Dim::from(cx.shape_of(x).elements());
+            x = cx.reshape(x, vec![elements])?;
+            0
+        }
+    };
+    if cx.shape_of(condition).rank() != 1 {
+        return Err(cx.malformed(format!("the condition is {}, not a vector", cx.shape_of(condition))));
+    }
+    let places = cx.add(Op::NonZero { count }, &[condition])?;
+    let places = cx.reshape(places, vec![count])?;
+    Ok(vec![cx.add(Op::Gather { axis }, &[x, places])?])
+}
+
+/// The one element of operand `i`.
+fn one(cx: Cx, i: usize) -> Result<f32, Error> {
+    match cx.floats(i)?[..] {
+        [x] => Ok(x as f32),
+        _ => Err(cx.malformed(format!("operand {i} must have one element"))),
+    }
+}
+
+fn non_max_suppression(cx: Cx) -> Nodes {
+    let most = if cx.has(2) { cx.number(2)? } else { 0 };
+    let overlap = if cx.has(3) { one(cx, 3)? } else { 0.0 };
+    let score = if cx.has(4) { Some(one(cx, 4)?) } else { None };
+    let centre = match cx.attrs.int("center_point_box", 0)? {
+        0 => false,
+        1 => true,
+        other => return Err(cx.bad_attr("center_point_box", other)),
+    };
+    let (boxes, scores, count) = (cx.x(0)?, cx.x(1)?, fresh(cx));
+    let op = Op::NonMaxSuppression { count, most: u64::try_from(most).unwrap_or(0), overlap, score, centre };
+    let kept = cx.add(op, &[boxes, scores])?;
+    Ok(vec![cx.cast(kept, DType::I64)?])
+}
