@@ -280,6 +280,11 @@ impl<'a, 'f> NodeCx<'a, 'f> {
         self.reshape(x, to)
     }
 
+    /// An expression over dimensions as data: a tensor of one element.
+    pub fn extent(&mut self, e: Extent) -> Result<NodeId, Error> {
+        self.importer.extent_node(e)
+    }
+
     // Errors
 
     pub fn malformed(&self, message: impl Into<String>) -> Error {

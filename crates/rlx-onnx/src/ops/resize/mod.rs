@@ -1,13 +1,17 @@
 //! Resizing by interpolation.
 //!
 //! Interpolation is separable: along each axis an output element is a weighted sum of a few input elements, with
-//! weights that depend on sizes only. They are computed here; an axis where each output takes one input becomes a
-//! gather, any other a product with the matrix of weights. Sizes must therefore be numbers.
+//! weights that depend on sizes only. Where sizes are numbers the weights are computed here; an axis where each output
+//! takes one input becomes a gather, one where it lies between two becomes two gathers and a step between them, any other
+//! a product with the matrix of weights. Where sizes are open, [`open`] writes the places as arithmetic over them.
+
+mod open;
 
 use super::movement::axes_of;
 use super::{Entry, nodes};
 use crate::import::NodeCx;
-use rlx_ir::{DType, Dim, Error, NodeId, Op, Value};
+use rlx_ir::op::BinaryOp as B;
+use rlx_ir::{DType, Dim, Error, Extent, NodeId, Op, Value};
 
 type Cx<'a, 'b, 'f> = &'a mut NodeCx<'b, 'f>;
 type Nodes = Result<Vec<NodeId>, Error>;
@@ -53,13 +57,25 @@ enum Nearest {
     Ceil,
 }
 
-/// One axis to resize.
+/// What the operands say of one axis.
+struct Wanted {
+    axis: usize,
+    from: Extent,
+    to: Extent,
+    /// How much larger it becomes, where that is known as a number.
+    scale: Option<f64>,
+    /// How many elements of the input there are for how many of the output, in whole numbers.
+    ratio: Option<(Extent, Extent)>,
+    /// Part of the input to take, in units of its length.
+    roi: (f64, f64),
+}
+
+/// One axis to resize, of known size.
 struct Axis {
     axis: usize,
     from: usize,
     to: usize,
     scale: f64,
-    /// Part of the input to take, in units of its length.
     roi: (f64, f64),
 }
 
@@ -232,83 +248,138 @@ fn size_of(cx: &NodeCx<'_, '_>, axis: usize) -> Result<usize, Error> {
     dim.as_static().ok_or_else(|| cx.open_dimension(format!("resizing a dimension of {dim}")))
 }
 
-fn by_scales(cx: &NodeCx<'_, '_>, axes: &[usize], scales: &[f64]) -> Result<Vec<Axis>, Error> {
+fn by_scales(cx: &NodeCx<'_, '_>, axes: &[usize], scales: &[f64]) -> Result<Vec<Wanted>, Error> {
     if scales.len() != axes.len() || scales.iter().any(|&s| !(s > 0.0 && s < 1e9)) {
         return Err(cx.malformed(format!("scales {scales:?} for {} axes", axes.len())));
     }
     let mut resized = Vec::new();
     for (&axis, &scale) in axes.iter().zip(scales) {
-        // An axis that stays as it is may be symbolic.
-        let from = if scale == 1.0 { 0 } else { size_of(cx, axis)? };
-        resized.push(Axis { axis, from, to: (scale * from as f64) as usize, scale, roi: (0.0, 1.0) });
+        let from = cx.shape(0)?.dim(axis).extent();
+        let (up, down) = (scale.round(), (1.0 / scale).round());
+        let (to, ratio) = if let Some(size) = from.as_const() {
+            (Extent::Const((scale * size as f64) as i64), None)
+        } else if scale == up {
+            (from * up as i64, Some((Extent::Const(1), Extent::Const(up as i64))))
+        } else if scale == 1.0 / down {
+            (from.floor_div(down as i64), Some((Extent::Const(down as i64), Extent::Const(1))))
+        } else {
+            return Err(cx.open_dimension(format!("resizing a dimension of {from} by {scale}")));
+        };
+        resized.push(Wanted { axis, from, to, scale: Some(scale), ratio, roi: (0.0, 1.0) });
     }
     Ok(resized)
 }
 
 /// Sizes are exact, unless the aspect ratio is to be kept: then the least or greatest scale holds for all axes.
-fn by_sizes(cx: &NodeCx<'_, '_>, axes: &[usize]) -> Result<Vec<Axis>, Error> {
+fn by_sizes(cx: &NodeCx<'_, '_>, axes: &[usize]) -> Result<Vec<Wanted>, Error> {
     let sizes = cx.extents(3)?;
     if sizes.len() != axes.len() {
         return Err(cx.malformed(format!("{} sizes for {} axes", sizes.len(), axes.len())));
     }
     let mut resized = Vec::new();
-    for (&axis, &size) in axes.iter().zip(&sizes) {
-        if size == cx.shape(0)?.dim(axis).extent() {
-            resized.push(Axis { axis, from: 0, to: 0, scale: 1.0, roi: (0.0, 1.0) });
-            continue;
-        }
-        let from = size_of(cx, axis)?;
-        let to = size.as_const().and_then(|s| usize::try_from(s).ok());
-        let to = to.ok_or_else(|| cx.open_dimension(format!("resizing to {size}")))?;
-        resized.push(Axis { axis, from, to, scale: to as f64 / from.max(1) as f64, roi: (0.0, 1.0) });
+    for (&axis, &to) in axes.iter().zip(&sizes) {
+        let from = cx.shape(0)?.dim(axis).extent();
+        let scale = match (from.as_const(), to.as_const()) {
+            _ if from == to => Some(1.0),
+            (Some(from), Some(to)) => Some(to as f64 / from.max(1) as f64),
+            _ => None,
+        };
+        resized.push(Wanted { axis, from, to, scale, ratio: Some((from, to)), roi: (0.0, 1.0) });
     }
-    let scales = resized.iter().map(|a| a.scale);
-    let common = match cx.attrs.text("keep_aspect_ratio_policy", "stretch")? {
-        "stretch" => return Ok(resized),
-        "not_larger" => scales.fold(f64::INFINITY, f64::min),
-        "not_smaller" => scales.fold(0.0, f64::max),
-        other => return Err(cx.malformed(format!("keep_aspect_ratio_policy = \"{other}\""))),
-    };
+    let policy = cx.attrs.text("keep_aspect_ratio_policy", "stretch")?;
+    if policy == "stretch" {
+        return Ok(resized);
+    }
+    let mut common: Option<f64> = None;
+    for axis in &resized {
+        let open = || cx.open_dimension(format!("resizing a dimension of {} to {}", axis.from, axis.to));
+        let scale = axis.scale.ok_or_else(open)?;
+        common = Some(match (policy, common) {
+            ("not_larger", Some(c)) => c.min(scale),
+            ("not_smaller", Some(c)) => c.max(scale),
+            ("not_larger" | "not_smaller", None) => scale,
+            _ => return Err(cx.malformed(format!("keep_aspect_ratio_policy = \"{policy}\""))),
+        });
+    }
+    let common = common.unwrap_or(1.0);
     for axis in &mut resized {
         let from = size_of(cx, axis.axis)?;
-        (axis.from, axis.to, axis.scale) = (from, (common * from as f64 + 0.5) as usize, common);
+        axis.to = Extent::Const((common * from as f64 + 0.5) as i64);
+        axis.scale = Some(common);
     }
     Ok(resized)
 }
 
-fn run(cx: Cx, method: &Method, axes: &[Axis]) -> Nodes {
+fn run(cx: Cx, method: &Method, axes: &[Wanted]) -> Nodes {
     let mut x = cx.x(0)?;
+    let cropped = method.coordinates == Coordinates::CropAndResize;
     for axis in axes {
-        let unchanged = axis.scale == 1.0 && method.coordinates != Coordinates::CropAndResize;
-        if unchanged {
+        if axis.scale == Some(1.0) && !cropped {
             continue;
         }
-        let from = size_of(cx, axis.axis)?;
-        let to = if axis.from == 0 { from } else { axis.to };
-        let axis = Axis { from, to, ..*axis };
-        if from == 0 || to == 0 || from.checked_mul(to).is_none_or(|n| n > MOST_WEIGHTS) {
-            return Err(cx.unsupported(format!("resizing {from} elements to {to}")));
-        }
-        let taps: Vec<Taps> = (0..to).map(|i| method.taps(i, &axis)).collect();
-        x = apply(cx, x, &axis, &taps, method.extrapolation)?;
+        let size = |e: Extent| e.as_const().and_then(|n| usize::try_from(n).ok());
+        x = match (size(axis.from), size(axis.to), axis.scale) {
+            (Some(from), Some(to), Some(scale)) => {
+                if from == 0 || to == 0 || from.checked_mul(to).is_none_or(|n| n > MOST_WEIGHTS) {
+                    return Err(cx.unsupported(format!("resizing {from} elements to {to}")));
+                }
+                let axis = Axis { axis: axis.axis, from, to, scale, roi: axis.roi };
+                let taps: Vec<Taps> = (0..to).map(|i| method.taps(i, &axis)).collect();
+                apply(cx, x, method, &axis, &taps)?
+            }
+            _ => open::resize(cx, x, method, axis)?,
+        };
     }
     Ok(vec![x])
 }
 
 /// Applies the weights of one axis.
-fn apply(cx: Cx, x: NodeId, axis: &Axis, taps: &[Taps], extrapolation: f64) -> Result<NodeId, Error> {
+fn apply(cx: Cx, x: NodeId, method: &Method, axis: &Axis, taps: &[Taps]) -> Result<NodeId, Error> {
     let single = |t: &Taps| match t.as_deref() {
-        Some([(place, w)]) if *w == 1.0 => Some(*place as i128),
+        Some([(place, w)]) if *w == 1.0 => Some(*place),
         _ => None,
     };
     if let Some(places) = taps.iter().map(single).collect::<Option<Vec<_>>>() {
-        let index = cx.constant(Value::int(DType::I64, &[places.len()], places));
+        let index = places_node(cx, &places);
         return cx.add(Op::Gather { axis: axis.axis }, &[x, index]);
     }
     let shape = cx.shape_of(x);
     if !shape.dtype().is_float() {
         return Err(cx.unsupported(format!("interpolating {shape}")));
     }
+    let two = |t: &Taps| match t.as_deref() {
+        Some([(place, _)]) => Some((*place, *place, 0.0)),
+        Some([(first, _), (second, w)]) => Some((*first, *second, *w)),
+        _ => None,
+    };
+    if let (Kind::Linear, Some(pairs)) = (method.kind, taps.iter().map(two).collect::<Option<Vec<_>>>()) {
+        let first = places_node(cx, &pairs.iter().map(|p| p.0).collect::<Vec<_>>());
+        let second = places_node(cx, &pairs.iter().map(|p| p.1).collect::<Vec<_>>());
+        let steps = pairs.iter().map(|p| p.2).collect();
+        let step = cx.constant(Value::float(shape.dtype(), &[axis.to], steps));
+        return between(cx, x, axis.axis, [first, second], step);
+    }
+    by_matrix(cx, x, axis, taps, method.extrapolation)
+}
+
+fn places_node(cx: Cx, places: &[usize]) -> NodeId {
+    cx.constant(Value::int(DType::I64, &[places.len()], places.iter().map(|&p| p as i128).collect()))
+}
+
+/// Along `axis`, from the elements at the first places towards those at the second ones, by `step` (0 … 1) of the way.
+fn between(cx: Cx, x: NodeId, axis: usize, places: [NodeId; 2], step: NodeId) -> Result<NodeId, Error> {
+    let mut dims = vec![Dim::Static(1); cx.shape_of(x).rank()];
+    dims[axis] = cx.shape_of(step).dim(0);
+    let step = cx.reshape(step, dims)?;
+    let first = cx.add(Op::Gather { axis }, &[x, places[0]])?;
+    let second = cx.add(Op::Gather { axis }, &[x, places[1]])?;
+    let way = cx.binary(B::Sub, second, first)?;
+    let part = cx.binary(B::Mul, way, step)?;
+    cx.binary(B::Add, first, part)
+}
+
+fn by_matrix(cx: Cx, x: NodeId, axis: &Axis, taps: &[Taps], extrapolation: f64) -> Result<NodeId, Error> {
+    let shape = cx.shape_of(x);
     let mut matrix = vec![0.0; axis.from * axis.to];
     for (column, taps) in taps.iter().enumerate() {
         for (row, w) in taps.iter().flatten() {
