@@ -117,15 +117,14 @@ fn conv(isa: Isa, run: &mut Run<'_>, size: usize, c: usize, kernel: usize) -> f6
     let rows = ConvRows {
         input: x.as_f32().as_ptr(),
         zeros: zeros.as_f32().as_ptr(),
-        size: [size; 2],
-        pixel_stride: c,
-        line_stride: size * c,
-        image_stride: size * size * c,
-        out: [size; 2],
-        kernel: [kernel; 2],
-        stride: [1; 2],
-        dilation: [1; 2],
-        pad: [kernel / 2; 2],
+        size: [1, size, size],
+        strides: [0, size * c, c],
+        volume_stride: size * size * c,
+        out: [1, size, size],
+        kernel: [1, kernel, kernel],
+        stride: [1; 3],
+        dilation: [1; 3],
+        pad: [0, kernel / 2, kernel / 2],
     };
     let b = w.as_f32().as_ptr();
     let out = y.as_f32_mut().as_mut_ptr();

@@ -1,37 +1,37 @@
-//! Convolution as a matrix product: the rows are the windows of an NHWC image.
+//! Convolution as a matrix product: the rows are the windows of NHWC images, or of NDHWC volumes.
 
 use super::element::Packed;
 use super::kernel::{AnyRows, Rows};
 
-/// The windows of a batch of NHWC images, one row per output position, one tap per kernel position.
+/// The windows of a batch of volumes (frames of lines of pixels), one row per output position, one tap per kernel
+/// position. An image is a volume of one frame.
 ///
-/// Row `(image · out_h + y) · out_w + x` is the window of output (y, x). Its tap `ky · kernel_w + kx` is
-/// the `k` channels of one pixel, or zeros where that lies in the padding. The packed matrix has the kernel
-/// as `[kernel_h · kernel_w · channels, out_channels]`. A group of channels is chosen by offsetting `input`.
+/// Row `((volume · out_d + z) · out_h + y) · out_w + x` is the window of output (z, y, x). Its tap
+/// `(kz · kernel_h + ky) · kernel_w + kx` is the `k` channels of one pixel, or zeros where that lies in the padding. The
+/// packed matrix has the kernel as `[kernel_d · kernel_h · kernel_w · channels, out_channels]`. A group of channels is
+/// chosen by offsetting `input`.
 #[derive(Debug, Clone, Copy)]
 pub struct ConvRows<T = f32> {
-    /// The first image (and group of channels).
+    /// The first volume (and group of channels).
     pub input: *const T,
     /// As many zeros as there are channels per tap.
     pub zeros: *const T,
-    /// Image height and width in pixels.
-    pub size: [usize; 2],
-    /// Elements from one pixel to the next, from one line to the next, from one image to the next.
-    pub pixel_stride: usize,
-    /// Elements from one line to the next.
-    pub line_stride: usize,
-    /// Elements from one image to the next.
-    pub image_stride: usize,
-    /// Output height and width.
-    pub out: [usize; 2],
-    /// Kernel height and width.
-    pub kernel: [usize; 2],
-    /// Vertical and horizontal step of the window.
-    pub stride: [usize; 2],
-    /// Vertical and horizontal distance of the taps.
-    pub dilation: [usize; 2],
-    /// Padding above and at the left.
-    pub pad: [usize; 2],
+    /// Frames, lines, pixels.
+    pub size: [usize; 3],
+    /// Elements from one frame, line, pixel to the next.
+    pub strides: [usize; 3],
+    /// Elements from one volume to the next.
+    pub volume_stride: usize,
+    /// Frames, lines, pixels of the output.
+    pub out: [usize; 3],
+    /// Frames, lines, pixels of the kernel.
+    pub kernel: [usize; 3],
+    /// The step of the window.
+    pub stride: [usize; 3],
+    /// The distance of the taps.
+    pub dilation: [usize; 3],
+    /// Padding in front, above and at the left.
+    pub pad: [usize; 3],
 }
 
 // SAFETY: plain addresses; whoever reads through them (`Gemm::run`) was promised that it may.
@@ -42,7 +42,9 @@ unsafe impl<T> Sync for ConvRows<T> {}
 /// The corner of one window.
 #[derive(Debug, Clone, Copy)]
 pub struct Window<T> {
-    image: *const T,
+    /// Its first frame, or where that would lie if it is padding.
+    frame: *const T,
+    z: isize,
     y: isize,
     x: isize,
 }
@@ -53,26 +55,38 @@ impl<T: Packed> Rows for ConvRows<T> {
 
     #[inline(always)]
     fn taps(&self) -> usize {
-        self.kernel[0] * self.kernel[1]
+        self.kernel[0] * self.kernel[1] * self.kernel[2]
     }
 
     #[inline(always)]
     fn tile<const N: usize>(&self, row: usize) -> [Window<T>; N] {
-        let [out_h, out_w] = self.out;
-        let (line, mut x) = (row / out_w, row % out_w);
-        let (mut image, mut y) = (line / out_h, line % out_h);
-        let mut windows = [Window { image: self.input, y: 0, x: 0 }; N];
+        let [frames, lines, pixels] = self.out;
+        let (line, mut x) = (row / pixels, row % pixels);
+        let (frame, mut y) = (line / lines, line % lines);
+        let (mut volume, mut z) = (frame / frames, frame % frames);
+        let first = |o: usize, d: usize| (o * self.stride[d]) as isize - self.pad[d] as isize;
+        let mut windows = [Window { frame: self.input, z: 0, y: 0, x: 0 }; N];
         for w in &mut windows {
+            let from = first(z, 0);
+            // A kernel of one frame has its windows in the padding here and now.
+            let padding = self.kernel[0] == 1 && from as usize >= self.size[0];
             *w = Window {
-                image: self.input.wrapping_add(image * self.image_stride),
-                y: (y * self.stride[0]) as isize - self.pad[0] as isize,
-                x: (x * self.stride[1]) as isize - self.pad[1] as isize,
+                frame: self
+                    .input
+                    .wrapping_add(volume * self.volume_stride)
+                    .wrapping_offset(from * self.strides[0] as isize),
+                z: from,
+                y: if padding { isize::MIN / 2 } else { first(y, 1) },
+                x: first(x, 2),
             };
             x += 1;
-            if x == out_w {
+            if x == pixels {
                 (x, y) = (0, y + 1);
-                if y == out_h {
-                    (y, image) = (0, image + 1);
+                if y == lines {
+                    (y, z) = (0, z + 1);
+                    if z == frames {
+                        (z, volume) = (0, volume + 1);
+                    }
                 }
             }
         }
@@ -85,14 +99,28 @@ impl<T: Packed> Rows for ConvRows<T> {
 
     #[inline(always)]
     fn pointers<const N: usize>(&self, tile: &[Window<T>; N], tap: usize) -> [*const T; N] {
-        let dy = (tap / self.kernel[1] * self.dilation[0]) as isize;
-        let dx = (tap % self.kernel[1] * self.dilation[1]) as isize;
+        let (line, kx) = (tap / self.kernel[2], tap % self.kernel[2]);
+        let dx = (kx * self.dilation[2]) as isize;
         let mut out = [self.zeros; N];
+        if self.kernel[0] == 1 {
+            // The window's only frame, as of every image.
+            let dy = (line * self.dilation[1]) as isize;
+            for (p, w) in out.iter_mut().zip(tile) {
+                // Negative positions become huge, so one comparison checks both ends.
+                let (y, x) = ((w.y + dy) as usize, (w.x + dx) as usize);
+                if y < self.size[1] && x < self.size[2] {
+                    *p = w.frame.wrapping_add(y * self.strides[1] + x * self.strides[2]);
+                }
+            }
+            return out;
+        }
+        let dz = (line / self.kernel[1] * self.dilation[0]) as isize;
+        let dy = (line % self.kernel[1] * self.dilation[1]) as isize;
         for (p, w) in out.iter_mut().zip(tile) {
-            // Negative positions become huge, so one comparison checks both ends.
-            let (y, x) = ((w.y + dy) as usize, (w.x + dx) as usize);
-            if y < self.size[0] && x < self.size[1] {
-                *p = w.image.wrapping_add(y * self.line_stride + x * self.pixel_stride);
+            let (z, y, x) = ((w.z + dz) as usize, (w.y + dy) as usize, (w.x + dx) as usize);
+            if z < self.size[0] && y < self.size[1] && x < self.size[2] {
+                let frame = w.frame.wrapping_offset(dz * self.strides[0] as isize);
+                *p = frame.wrapping_add(y * self.strides[1] + x * self.strides[2]);
             }
         }
         out

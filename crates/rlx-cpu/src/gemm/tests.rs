@@ -222,35 +222,30 @@ fn tilings_cover_everything_once() {
     }
 }
 
-/// A convolution the obvious way, in f64; padding, stride, dilation, one group.
-#[allow(clippy::too_many_arguments)]
-fn conv_reference(x: &[f32], w: &[f32], images: usize, c: usize, oc: usize, rows: &ConvRows) -> Vec<f64> {
+/// A convolution of volumes the obvious way, in f64; padding, stride, dilation, one group.
+fn conv_reference(x: &[f32], w: &[f32], volumes: usize, c: usize, oc: usize, rows: &ConvRows) -> Vec<f64> {
     let mut out = Vec::new();
-    let [h, wd] = rows.size;
-    for image in 0..images {
-        for oy in 0..rows.out[0] {
-            for ox in 0..rows.out[1] {
-                for o in 0..oc {
-                    let mut sum = 0.0;
-                    for ky in 0..rows.kernel[0] {
-                        for kx in 0..rows.kernel[1] {
-                            let y = (oy * rows.stride[0] + ky * rows.dilation[0]) as i64 - rows.pad[0] as i64;
-                            let x0 =
-                                (ox * rows.stride[1] + kx * rows.dilation[1]) as i64 - rows.pad[1] as i64;
-                            if y < 0 || x0 < 0 || y >= h as i64 || x0 >= wd as i64 {
-                                continue;
-                            }
-                            for ch in 0..c {
-                                let xi = ((image * h + y as usize) * wd + x0 as usize) * c + ch;
-                                let wi = ((ky * rows.kernel[1] + kx) * c + ch) * oc + o;
-                                sum += f64::from(x[xi]) * f64::from(w[wi]);
-                            }
-                        }
-                    }
-                    out.push(sum);
-                }
+    let inside = |o: usize, k: usize, d: usize| {
+        let at = (o * rows.stride[d] + k * rows.dilation[d]) as i64 - rows.pad[d] as i64;
+        (0..rows.size[d] as i64).contains(&at).then_some(at as usize)
+    };
+    // The coordinates of the `i`-th place of a box.
+    let place = |i: usize, [_, h, w]: [usize; 3]| [i / (h * w), i / w % h, i % w];
+    let count = |b: [usize; 3]| b.iter().product::<usize>();
+    for i in 0..volumes * count(rows.out) * oc {
+        let (o, window) = (i % oc, place(i / oc % count(rows.out), rows.out));
+        let volume = i / oc / count(rows.out);
+        let mut sum = 0.0;
+        for tap in 0..count(rows.kernel) {
+            let k = place(tap, rows.kernel);
+            let at = [0, 1, 2].map(|d| inside(window[d], k[d], d));
+            let [Some(z), Some(y), Some(xx)] = at else { continue };
+            let pixel = ((volume * rows.size[0] + z) * rows.size[1] + y) * rows.size[2] + xx;
+            for ch in 0..c {
+                sum += f64::from(x[pixel * c + ch]) * f64::from(w[(tap * c + ch) * oc + o]);
             }
         }
+        out.push(sum);
     }
     out
 }
@@ -258,41 +253,44 @@ fn conv_reference(x: &[f32], w: &[f32], images: usize, c: usize, oc: usize, rows
 #[test]
 fn convolution_is_a_product_over_windows() {
     let mut rng = Rng::new(7);
-    for _ in 0..25 {
-        let (images, c, oc) = (1 + rng.below(2), 1 + rng.below(9), 1 + rng.below(60));
-        let size = [3 + rng.below(8), 3 + rng.below(8)];
-        let kernel = [1 + rng.below(3), 1 + rng.below(3)];
-        let stride = [1 + rng.below(2), 1 + rng.below(2)];
-        let dilation = [1 + rng.below(2), 1 + rng.below(2)];
-        let pad = [rng.below(3), rng.below(3)];
+    for round in 0..40 {
+        let (volumes, c, oc) = (1 + rng.below(2), 1 + rng.below(9), 1 + rng.below(60));
+        // Every other time images: volumes of one frame.
+        let flat = round % 2 == 0;
+        let mut below = |d: usize, n: usize| if d == 0 && flat { 0 } else { rng.below(n) };
+        let size = [0, 1, 2].map(|d| 1 + below(d, if d == 0 { 4 } else { 10 }));
+        let kernel = [0, 1, 2].map(|d| 1 + below(d, 3));
+        let stride = [0, 1, 2].map(|d| 1 + below(d, 2));
+        let dilation = [0, 1, 2].map(|d| 1 + below(d, 2));
+        let pad = [0, 1, 2].map(|d| below(d, 3));
         let extent = |d: usize| {
             let span = (kernel[d] - 1) * dilation[d] + 1;
             (size[d] + 2 * pad[d]).checked_sub(span).map(|room| room / stride[d] + 1)
         };
-        let (Some(oh), Some(ow)) = (extent(0), extent(1)) else { continue };
-        let x = rng.vec(images * size[0] * size[1] * c);
-        let taps = kernel[0] * kernel[1];
+        let [Some(od), Some(oh), Some(ow)] = [0, 1, 2].map(extent) else { continue };
+        let pixels: usize = size.iter().product();
+        let x = rng.vec(volumes * pixels * c);
+        let taps: usize = kernel.iter().product();
         let w = rng.vec(taps * c * oc);
         let zeros = vec![0.0f32; c];
         let rows = ConvRows {
             input: x.as_ptr(),
             zeros: zeros.as_ptr(),
             size,
-            pixel_stride: c,
-            line_stride: size[1] * c,
-            image_stride: size[0] * size[1] * c,
-            out: [oh, ow],
+            strides: [size[1] * size[2] * c, size[2] * c, c],
+            volume_stride: pixels * c,
+            out: [od, oh, ow],
             kernel,
             stride,
             dilation,
             pad,
         };
-        let want = conv_reference(&x, &w, images, c, oc, &rows);
+        let want = conv_reference(&x, &w, volumes, c, oc, &rows);
         let mut packed = vec![f32::NAN; packed_len(taps * c, oc).unwrap()];
         // SAFETY: the vectors cover the extents.
         unsafe { pack(w.as_ptr(), oc as isize, 1, taps * c, oc, packed.as_mut_ptr(), 0..panels(oc)) };
         for isa in Isa::available() {
-            let m = images * oh * ow;
+            let m = volumes * od * oh * ow;
             let mut out = vec![0.0f32; m * oc];
             let b = packed.as_ptr();
             let epilogue = Epilogue::NONE;

@@ -1,4 +1,4 @@
-//! Convolution of channels-last images of f32, f16 or bf16 as a matrix product: the rows are the windows, read where they
+//! Convolution of channels-last images or volumes of f32, f16 or bf16 as a matrix product: the rows are the windows, read where they
 //! lie ([`ConvRows`]), the columns the output channels.
 //!
 //! * A kernel of one pixel is a plain product.
@@ -14,7 +14,7 @@ use rlx_ir::op::{DataFormat, PackFormat};
 use rlx_ir::{DType, Graph, Node, Op, Result};
 use rlx_opt::Claim;
 
-use super::depthwise::{self, is_depthwise, pair};
+use super::depthwise::{self, is_depthwise};
 use super::epilogue::Tail;
 use super::matmul::{is_packed, packed_bytes, run_gemm};
 use super::pack::pack_conv;
@@ -38,7 +38,7 @@ const F32_PER_NANO: f64 = 40.0;
 pub(crate) fn is_fast(op: &Op, x: &rlx_ir::Shape) -> bool {
     let Op::Conv { groups, format, .. } = op else { return false };
     let depthwise = *groups > 1 && x.dims().last().and_then(|d| d.as_static()) == Some(*groups);
-    *format == DataFormat::ChannelsLast && is_packed(x.dtype()) && x.rank() <= 4 && !depthwise
+    *format == DataFormat::ChannelsLast && is_packed(x.dtype()) && x.rank() <= 5 && !depthwise
 }
 
 /// Whether a convolution has a kernel of f32 vectors, which may anchor a region.
@@ -82,14 +82,22 @@ pub(crate) fn anchored(anchor: &Node, body: &Graph, region: Anchored) -> Result<
     Conv::boxed(op, anchor.shape.dtype(), inputs, Tail::of(region))
 }
 
-/// Vertical and horizontal numbers of the window; images of one line for one spatial dimension.
+/// Numbers of the window along frames, lines and pixels; an image has one frame, a row of pixels one line.
 #[derive(Debug, Clone, Copy)]
 struct Window {
-    stride: [usize; 2],
-    dilation: [usize; 2],
-    /// Above and at the left.
-    before: [usize; 2],
-    after: [usize; 2],
+    stride: [usize; 3],
+    dilation: [usize; 3],
+    /// In front, above and at the left.
+    before: [usize; 3],
+    after: [usize; 3],
+}
+
+/// Numbers for frames, lines, pixels; `fill` for those that there are not.
+fn triple(v: &[usize], fill: usize) -> [usize; 3] {
+    let mut all = [fill; 3];
+    let given = v.len().min(3);
+    all[3 - given..].copy_from_slice(&v[v.len() - given..]);
+    all
 }
 
 /// How the rows of the product are found.
@@ -111,14 +119,14 @@ struct Shape {
     bias: Option<At>,
     y: At,
     batch: usize,
-    size: [usize; 2],
-    out: [usize; 2],
-    kernel: [usize; 2],
+    size: [usize; 3],
+    out: [usize; 3],
+    kernel: [usize; 3],
     /// Input and output channels of a group.
     channels: usize,
     filters: usize,
-    /// Elements to the next image, line, pixel.
-    strides: [usize; 3],
+    /// Elements to the next volume, frame, line, pixel.
+    strides: [usize; 4],
     weights: Layout,
     c_stride: usize,
     route: Route,
@@ -148,25 +156,26 @@ impl Conv {
         };
         let (before, after) = pads.split_at(pads.len() / 2);
         let window = Window {
-            stride: pair(strides, 1),
-            dilation: pair(dilations, 1),
-            before: pair(before, 0),
-            after: pair(after, 0),
+            stride: triple(strides, 1),
+            dilation: triple(dilations, 1),
+            before: triple(before, 0),
+            after: triple(after, 0),
         };
         let groups = *groups;
         Ok(Box::new(Conv { dtype, inputs, groups, window, tail, zeros: None, shape: None, next: None }))
     }
 
-    /// Dimensions and strides of the image as `[n, h, w, c]`.
-    fn image(x: &Bound) -> Result<([usize; 4], [usize; 3])> {
+    /// Dimensions and strides of the volume as `[n, d, h, w, c]`.
+    fn volume(x: &Bound) -> Result<([usize; 5], [usize; 4])> {
         let misfit = || mismatch(format!("a convolution over {:?}", x.dims()));
         let (d, s) = (x.layout.dims(), x.layout.strides());
         let (dims, strides) = match (d, s) {
-            (&[n, h, w, c], &[sn, sh, sw, _]) => ([n, h, w, c], [sn, sh, sw]),
-            (&[n, w, c], &[sn, sw, _]) => ([n, 1, w, c], [sn, 0, sw]),
+            (&[n, d, h, w, c], &[sn, sd, sh, sw, _]) => ([n, d, h, w, c], [sn, sd, sh, sw]),
+            (&[n, h, w, c], &[sn, sh, sw, _]) => ([n, 1, h, w, c], [sn, 0, sh, sw]),
+            (&[n, w, c], &[sn, sw, _]) => ([n, 1, 1, w, c], [sn, 0, 0, sw]),
             _ => return Err(misfit()),
         };
-        let mut unsigned = [0; 3];
+        let mut unsigned = [0; 4];
         for (u, s) in unsigned.iter_mut().zip(strides) {
             *u = usize::try_from(s).map_err(|_| misfit())?;
         }
@@ -175,15 +184,16 @@ impl Conv {
 
     fn shape(&self, cx: &BindCx<'_>, result: &Bound) -> Result<Shape> {
         let (x, w) = (&cx.inputs[self.inputs[0]], &cx.inputs[self.inputs[1]]);
-        let ([batch, h, width, c], strides) = Self::image(x)?;
-        let ([_, oh, ow, o], _) = Self::image(result)?;
+        let ([batch, frames, h, width, c], strides) = Self::volume(x)?;
+        let ([_, od, oh, ow, o], _) = Self::volume(result)?;
+        let (size, out) = ([frames, h, width], [od, oh, ow]);
         let wd = w.layout.dims();
-        let (kernel, g) = (pair(&wd[2..], 1), self.groups);
+        let (kernel, g) = (triple(&wd[2..], 1), self.groups);
         let misfit = || mismatch(format!("a convolution of {:?} with weights {wd:?}", x.dims()));
         if wd[0] != o || wd[1] * g != c || o % g != 0 || result.dims()[0] != batch {
             return Err(misfit());
         }
-        for (i, (size, out)) in [(h, oh), (width, ow)].into_iter().enumerate() {
+        for (i, (size, out)) in size.into_iter().zip(out).enumerate() {
             let reach = (kernel[i] - 1) * self.window.dilation[i] + 1;
             let padded = size + self.window.before[i] + self.window.after[i];
             if padded < reach || (padded - reach) / self.window.stride[i] + 1 != out {
@@ -203,8 +213,8 @@ impl Conv {
             bias: bias.map(|b| b.at),
             y: result.at,
             batch,
-            size: [h, width],
-            out: [oh, ow],
+            size,
+            out,
             kernel,
             channels: c / g,
             filters: o / g,
@@ -218,20 +228,21 @@ impl Conv {
         })
     }
 
-    fn route(&self, x: &Bound, kernel: [usize; 2], channels: usize) -> Route {
+    fn route(&self, x: &Bound, kernel: [usize; 3], channels: usize) -> Route {
         let w = &self.window;
-        let pointwise = kernel == [1, 1] && w.stride == [1, 1] && w.before == [0, 0] && w.after == [0, 0];
+        let zero = [0; 3];
+        let pointwise = kernel == [1; 3] && w.stride == [1; 3] && w.before == zero && w.after == zero;
         if let (true, Some((_, stride))) = (pointwise, x.layout.range(0, x.layout.rank() - 1).flat()) {
             return Route::Product(stride);
         }
-        let few = channels <= FEW_CHANNELS && self.groups == 1 && kernel[1] > 1;
-        if few && w.dilation[1] == 1 { Route::Bordered } else { Route::Windows }
+        let few = channels <= FEW_CHANNELS && self.groups == 1 && kernel[2] > 1;
+        if few && w.dilation[2] == 1 { Route::Bordered } else { Route::Windows }
     }
 
-    /// Height and width with the border.
+    /// Lines and pixels of a frame with its border.
     fn bordered(&self, s: &Shape) -> [usize; 2] {
         let w = &self.window;
-        [s.size[0] + w.before[0] + w.after[0], s.size[1] + w.before[1] + w.after[1]]
+        [1, 2].map(|d| s.size[d] + w.before[d] + w.after[d])
     }
 }
 
@@ -240,13 +251,14 @@ impl StepKernel for Conv {
         let flat = cx.outputs[0].layout.range(0, cx.outputs[0].layout.rank().saturating_sub(1)).flat();
         let (result, mut needs) = self.tail.bind(cx, self.dtype, &|_| flat.is_some())?;
         let mut s = self.shape(cx, &result)?;
-        let depth = s.kernel[0] * s.kernel[1] * s.channels;
+        let taps: usize = s.kernel.iter().product();
+        let depth = taps * s.channels;
         let large = || mismatch("a convolution that is too large");
         s.parts[0] = self.tail.scratch_bytes();
         if s.route == Route::Bordered {
             let [h, w] = self.bordered(&s);
             let pixel = self.bordered_pixel(&s) * self.dtype.size_bytes();
-            let elements = s.batch.checked_mul(h * w).and_then(|n| n.checked_mul(pixel));
+            let elements = s.batch.checked_mul(s.size[0] * h * w).and_then(|n| n.checked_mul(pixel));
             s.parts[1] = elements.ok_or_else(large)?.next_multiple_of(64);
         }
         if !s.packed {
@@ -254,11 +266,16 @@ impl StepKernel for Conv {
             s.parts[2] = all.ok_or_else(large)?;
         }
         needs.shared_scratch = s.parts.iter().sum();
-        let rows = s.batch * s.out[0] * s.out[1];
+        let rows = s.batch * s.out.iter().product::<usize>();
         let nanos = rows as f64 * (depth * s.filters * self.groups) as f64 / F32_PER_NANO;
         s.worth = nanos > WORTH_NANOS;
         needs.nanos += nanos;
-        let zeros = s.channels * self.dtype.size_bytes();
+        // What a tap reads that lies outside.
+        let tap = match s.route {
+            Route::Bordered => s.kernel[2] * self.bordered_pixel(&s),
+            _ => s.channels,
+        };
+        let zeros = tap * self.dtype.size_bytes();
         if self.zeros.as_ref().is_none_or(|z| z.len() < zeros) {
             self.zeros = Some(Arc::new(allocate(zeros)?));
         }
@@ -285,7 +302,7 @@ impl StepKernel for Conv {
     fn weights(&self) -> Upcoming {
         let s = self.shape.as_ref().filter(|s| s.packed)?;
         let depth = packed_type!(self.dtype, T => gemm::groups::<T>(s.channels), _ => s.channels);
-        Some((s.w, s.kernel[0] * s.kernel[1] * depth, gemm::panels(s.filters)))
+        Some((s.w, s.kernel.iter().product::<usize>() * depth, gemm::panels(s.filters)))
     }
 
     fn set_next(&mut self, next: Upcoming) {
@@ -302,7 +319,7 @@ impl Conv {
     /// Bytes of the packed weights of one group.
     fn group_bytes(&self, s: &Shape) -> Option<usize> {
         let tap = packed_bytes(self.dtype, s.channels, s.filters)?;
-        tap.checked_mul(s.kernel[0] * s.kernel[1])
+        tap.checked_mul(s.kernel.iter().product())
     }
 
     /// # Safety
@@ -343,31 +360,32 @@ impl Conv {
         to
     }
 
-    /// Copies the images into scratch, with zeros around them.
+    /// Copies the frames into scratch, with zeros around them.
     unsafe fn copy_with_border<T: Packed>(&self, cx: &mut RunCx<'_, '_>, s: &Shape) {
         let [h, w] = self.bordered(s);
-        let [top, left] = self.window.before;
+        let [_, top, left] = self.window.before;
         let to = Shared::new(cx.shared_scratch.wrapping_add(s.parts[0]).cast::<T>());
         let from = cx.shared::<T>(s.x);
-        let (count, [image, line, pixel]) = (s.channels, s.strides);
+        let (count, [volume, frame, line, pixel]) = (s.channels, s.strides);
         let c = count.next_multiple_of(T::GROUP);
-        cx.parallel(s.worth, s.batch * h, &|range, _| {
+        let [frames, lines, pixels] = s.size;
+        cx.parallel(s.worth, s.batch * frames * h, &|range, _| {
             for row in range {
-                let (n, y) = (row / h, row % h);
-                // SAFETY: scratch holds the bordered images; rows are disjoint, and only lines and pixels
-                // of the image are read.
+                let (n, z, y) = (row / h / frames, row / h % frames, row % h);
+                // SAFETY: scratch holds the bordered frames; rows are disjoint, and only lines and pixels
+                // of the volume are read.
                 unsafe {
                     let out = std::slice::from_raw_parts_mut(to.get().wrapping_add(row * w * c), w * c);
-                    if y < top || y >= top + s.size[0] {
+                    if y < top || y >= top + lines {
                         out.fill(T::zero());
                         continue;
                     }
-                    let source = from.get().wrapping_add(n * image + (y - top) * line);
-                    let (inside, width) = (&mut out[left * c..], s.size[1] * c);
+                    let source = from.get().wrapping_add(n * volume + z * frame + (y - top) * line);
+                    let (inside, width) = (&mut out[left * c..], pixels * c);
                     if pixel == c && count == c {
                         std::ptr::copy_nonoverlapping(source, inside.as_mut_ptr(), width);
                     } else {
-                        for x in 0..s.size[1] {
+                        for x in 0..pixels {
                             let to = inside[x * c..].as_mut_ptr();
                             std::ptr::copy_nonoverlapping(source.wrapping_add(x * pixel), to, count);
                             inside[x * c + count..(x + 1) * c].fill(T::zero());
@@ -409,9 +427,8 @@ impl Conv {
             input,
             zeros,
             size: s.size,
-            pixel_stride: s.strides[2],
-            line_stride: s.strides[1],
-            image_stride: s.strides[0],
+            strides: [s.strides[1], s.strides[2], s.strides[3]],
+            volume_stride: s.strides[0],
             out: s.out,
             kernel: s.kernel,
             stride: self.window.stride,
@@ -419,7 +436,7 @@ impl Conv {
             pad: self.window.before,
         };
         let plain = Gemm {
-            m: s.batch * s.out[0] * s.out[1],
+            m: s.batch * s.out.iter().product::<usize>(),
             n: s.filters,
             k: s.channels,
             rows: windows,
@@ -443,15 +460,14 @@ impl Conv {
                     let c = self.bordered_pixel(s);
                     let rows = ConvRows {
                         input: cx.shared_scratch.wrapping_add(s.parts[0]).cast(),
-                        size: [h, w],
-                        pixel_stride: c,
-                        line_stride: w * c,
-                        image_stride: h * w * c,
-                        kernel: [s.kernel[0], 1],
-                        pad: [0, 0],
+                        size: [s.size[0], h, w],
+                        strides: [h * w * c, w * c, c],
+                        volume_stride: s.size[0] * h * w * c,
+                        kernel: [s.kernel[0], s.kernel[1], 1],
+                        pad: [windows.pad[0], 0, 0],
                         ..windows
                     };
-                    run_gemm(cx, isa, s.worth, &Gemm { k: s.kernel[1] * c, rows, ..plain });
+                    run_gemm(cx, isa, s.worth, &Gemm { k: s.kernel[2] * c, rows, ..plain });
                 }
             }
         }

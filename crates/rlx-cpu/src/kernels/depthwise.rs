@@ -52,7 +52,7 @@ struct Numbers {
 }
 
 /// Two numbers from one or two: the vertical one is `fill` when there is none.
-pub(crate) fn pair(v: &[usize], fill: usize) -> [usize; 2] {
+fn pair(v: &[usize], fill: usize) -> [usize; 2] {
     match *v {
         [a, b] => [a, b],
         [b] => [fill, b],

@@ -25,7 +25,7 @@ pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
     }
     match format {
         PackFormat::MatMulRhs if is_packed(shape.dtype()) && shape.rank() == 2 => Claim::Native,
-        PackFormat::ConvWeights if is_packed(shape.dtype()) && matches!(shape.rank(), 3 | 4) => Claim::Native,
+        PackFormat::ConvWeights if is_packed(shape.dtype()) && matches!(shape.rank(), 3..=5) => Claim::Native,
         PackFormat::DepthwiseWeights if is_packed(shape.dtype()) && matches!(shape.rank(), 3 | 4) => {
             Claim::Native
         }
