@@ -141,6 +141,22 @@ fn epilogue(body: &Graph, anchor: &Node) -> Option<EpilogueSpec> {
     Some(spec)
 }
 
+/// The function `f` with its results bounded, if that is a function too.
+fn clipped(f: Option<Unary>, by: BinaryOp, bound: f32) -> Option<Unary> {
+    let (lo, hi) = match f {
+        None => (f32::NEG_INFINITY, f32::INFINITY),
+        Some(Unary::Relu) => (0.0, f32::INFINITY),
+        Some(Unary::Clip { lo, hi }) => (lo, hi),
+        Some(_) => return None,
+    };
+    match by {
+        _ if bound.is_nan() => None,
+        BinaryOp::Max => Some(Unary::Clip { lo: lo.max(bound), hi: hi.max(bound) }),
+        BinaryOp::Min => Some(Unary::Clip { lo: lo.min(bound), hi: hi.min(bound) }),
+        _ => None,
+    }
+}
+
 /// Adds one node to the epilogue, if there is room for it.
 fn extend(spec: &mut EpilogueSpec, body: &Graph, anchor: &Node, user: &Node, at: NodeId) -> Option<()> {
     if let Some(unary) = as_unary(&user.op) {
@@ -152,6 +168,13 @@ fn extend(spec: &mut EpilogueSpec, body: &Graph, anchor: &Node, user: &Node, at:
     let other = body.node(if a == at { b } else { a });
     if user.shape.dtype() != anchor.shape.dtype() || a == b {
         return None;
+    }
+    if let (BinaryOp::Max | BinaryOp::Min, Op::Constant { data }) = (f, &other.op) {
+        let &[bound] = data.value().to_f64().as_slice() else { return None };
+        let free =
+            spec.combine.is_none_or(|(_, _, after)| !after) && other.shape.rank() <= anchor.shape.rank();
+        spec.activation = Some(clipped(spec.activation, *f, bound as f32)?);
+        return free.then_some(());
     }
     // A convolution's own bias takes the place of one.
     let fresh = anchor.inputs.len() == 2
@@ -179,4 +202,23 @@ fn extend(spec: &mut EpilogueSpec, body: &Graph, anchor: &Node, user: &Node, at:
         _ => return None,
     }
     Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_join_to_one_function() {
+        let clip = |lo, hi| Some(Unary::Clip { lo, hi });
+        let inf = f32::INFINITY;
+        assert_eq!(clipped(None, BinaryOp::Max, 0.0), clip(0.0, inf));
+        assert_eq!(clipped(clipped(None, BinaryOp::Max, 0.0), BinaryOp::Min, 6.0), clip(0.0, 6.0));
+        assert_eq!(clipped(Some(Unary::Relu), BinaryOp::Min, 6.0), clip(0.0, 6.0));
+        // The second bound wins over the first.
+        assert_eq!(clipped(clip(0.0, 6.0), BinaryOp::Max, 7.0), clip(7.0, 7.0));
+        assert_eq!(clipped(clip(0.0, 6.0), BinaryOp::Min, -1.0), clip(-1.0, -1.0));
+        assert_eq!(clipped(Some(Unary::Tanh), BinaryOp::Min, 0.5), None);
+        assert_eq!(clipped(None, BinaryOp::Max, f32::NAN), None);
+    }
 }
