@@ -1,9 +1,10 @@
 //! Lets convolutions and pooling run with the channels last where the device is faster so.
 //!
-//! Matches: a two-dimensional convolution or pooling with its channels first, when the device prefers them last
+//! Matches: a convolution or pooling over one to three dimensions with its channels first, when the device prefers them last
 //! and claims that form. Makes: transpose, the op with its channels last, transpose back; the transposes sink
 //! through what follows (elementwise ops, concatenation, padding, reduction) and cancel, so that a network has
-//! one at each end. Legal because both forms compute the same elements at other places.
+//! one at each end. Legal because both forms compute the same elements at other places. A transposed convolution
+//! becomes a convolution whose results are dealt out ([`transposed`]).
 //!
 //! ```text
 //! %2 = Conv(%0, %1) {…, format=ChannelsFirst} : [1, 4, 5, 6] f32
@@ -13,6 +14,8 @@
 //! %4 = Transpose(%3) {perm=[0, 3, 1, 2]} : [1, 4, 5, 6] f32
 //! ```
 
+mod transposed;
+
 use rlx_ir::op::DataFormat;
 use rlx_ir::{Graph, Node, NodeId, Op, Result};
 
@@ -20,15 +23,23 @@ use crate::passes::legalize::runs_natively;
 use crate::passes::simplify::Simplifier;
 use crate::pipeline::PassContext;
 
-const TO_LAST: [usize; 4] = [0, 2, 3, 1];
-const TO_FIRST: [usize; 4] = [0, 3, 1, 2];
+/// The permutation that moves dimension 1 to the end.
+fn to_last(rank: usize) -> Vec<usize> {
+    [0].into_iter().chain(2..rank).chain([1]).collect()
+}
+
+/// The permutation that moves the last dimension to place 1.
+fn to_first(rank: usize) -> Vec<usize> {
+    [0, rank - 1].into_iter().chain(1..rank - 1).collect()
+}
 
 /// Runs the pass.
 ///
 /// # Errors
 /// [`rlx_ir::ErrorKind::Internal`] when the rewritten op is refused.
 pub fn run(graph: &Graph, context: &PassContext<'_>) -> Result<Graph> {
-    let windows = graph.nodes().iter().any(|n| channels_last(n).is_some());
+    let windows =
+        graph.nodes().iter().any(|n| channels_last(n).is_some() || matches!(n.op, Op::ConvTranspose { .. }));
     if !context.target.prefers_channels_last() || !windows {
         return Ok(graph.clone());
     }
@@ -37,7 +48,7 @@ pub fn run(graph: &Graph, context: &PassContext<'_>) -> Result<Graph> {
         s.rewriter().set_origin(node.origin);
         let moved = match channels_last(node) {
             Some(op) => rewritten(node, op, &mut s, context)?,
-            None => None,
+            None => transposed::as_convolution(node, &mut s, context)?,
         };
         match moved.filter(|&id| *s.graph().shape(id) == node.shape) {
             Some(id) => s.rewriter().replace(node.id, id),
@@ -47,12 +58,12 @@ pub fn run(graph: &Graph, context: &PassContext<'_>) -> Result<Graph> {
     Ok(s.finish(true))
 }
 
-/// The op of `node` with its channels last, if it has them first and two spatial dimensions.
+/// The op of `node` with its channels last, if it has them first.
 fn channels_last(node: &Node) -> Option<Op> {
     let mut op = node.op.clone();
     match &mut op {
         Op::Conv { format, .. } | Op::Pool { format, .. }
-            if *format == DataFormat::ChannelsFirst && node.shape.rank() == 4 =>
+            if *format == DataFormat::ChannelsFirst && (3..=5).contains(&node.shape.rank()) =>
         {
             *format = DataFormat::ChannelsLast;
             Some(op)
@@ -68,10 +79,10 @@ fn rewritten(
     context: &PassContext<'_>,
 ) -> Result<Option<NodeId>> {
     let mut inputs: Vec<NodeId> = node.inputs.iter().map(|&id| s.rewriter().new_id(id)).collect();
-    inputs[0] = s.transpose(inputs[0], TO_LAST.to_vec())?;
+    inputs[0] = s.transpose(inputs[0], to_last(node.shape.rank()))?;
     let last = s.build(op, &inputs)?;
     if !runs_natively(s.graph().node(last), s.graph(), context) {
         return Ok(None);
     }
-    s.transpose(last, TO_FIRST.to_vec()).map(Some)
+    s.transpose(last, to_first(node.shape.rank())).map(Some)
 }

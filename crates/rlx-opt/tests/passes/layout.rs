@@ -117,3 +117,116 @@ fn channels_stay_first_where_the_device_wants_them_so() {
     let context = rlx_opt::pipeline::PassContext { target: &target, options: &CompileOptions::default() };
     assert_eq!(choose_layout::run(&before, &context).unwrap(), before);
 }
+
+/// A transposed convolution in the short form, and how it runs: as a convolution, with results dealt out.
+fn check_transposed(text: &str, kernel: &[usize]) {
+    let before = short(text);
+    let after = apply(choose_layout::run, &before);
+    assert_eq!(count(&after, OpKind::ConvTranspose), 0, "{after}");
+    let conv = after.nodes().iter().find(|n| matches!(n.op, Op::Conv { .. })).unwrap();
+    let weights: Vec<usize> =
+        after.shape(conv.inputs[1]).dims()[2..].iter().map(|d| d.as_static().unwrap()).collect();
+    assert_eq!(weights, kernel, "{after}");
+    let sizes =
+        DimBinding::from_pairs(&[(sym::BATCH, 2), (sym::named("height"), 3), (sym::named("width"), 4)]);
+    assert_same_results(&before, &after, &sizes);
+}
+
+#[test]
+fn a_transposed_convolution_is_a_convolution_dealt_out() {
+    // As large as its stride: one product.
+    check_transposed(
+        "x: [batch, 3, height, width] f32
+        w: param [3, 5, 2, 2] f32
+        b: param [5] f32
+        y = ConvTranspose(x, w, b) {strides=[2, 2], pads=[0, 0, 0, 0], dilations=[1, 1], output_padding=[0, 0], groups=1}
+        r = Activation.Relu(y)
+        return r",
+        &[1, 1],
+    );
+    // As generators use it: windows overlap, pads cut.
+    check_transposed(
+        "x: [batch, 3, height, width] f32
+        w: param [3, 2, 4, 3] f32
+        y = ConvTranspose(x, w) {strides=[2, 1], pads=[1, 1, 1, 0], dilations=[1, 1], output_padding=[1, 0], groups=1}
+        return y",
+        &[2, 3],
+    );
+    // Output padding beyond what the kernel reaches.
+    check_transposed(
+        "x: [batch, 3, width] f32
+        w: param [3, 2, 3] f32
+        b: param [2] f32
+        y = ConvTranspose(x, w, b) {strides=[3], pads=[0, 0], dilations=[1], output_padding=[2], groups=1}
+        return y",
+        &[2],
+    );
+    check_transposed(
+        "x: [batch, 2, 2, height, width] f32
+        w: param [2, 2, 3, 2, 3] f32
+        y = ConvTranspose(x, w) {strides=[2, 2, 2], pads=[1, 0, 1, 1, 0, 1], dilations=[1, 1, 1], output_padding=[1, 0, 1], groups=1}
+        return y",
+        &[2, 1, 2],
+    );
+}
+
+#[test]
+fn a_transposed_convolution_with_groups_or_gaps_or_open_weights_stays() {
+    for text in [
+        "x: [batch, 4, height] f32
+        w: param [4, 2, 3] f32
+        y = ConvTranspose(x, w) {strides=[2], pads=[0, 0], dilations=[1], output_padding=[0], groups=2}
+        return y",
+        "x: [batch, 4, height] f32
+        w: param [4, 2, 3] f32
+        y = ConvTranspose(x, w) {strides=[2], pads=[0, 0], dilations=[2], output_padding=[0], groups=1}
+        return y",
+        "x: [batch, 4, height] f32
+        w: [4, 2, 3] f32
+        y = ConvTranspose(x, w) {strides=[2], pads=[0, 0], dilations=[1], output_padding=[0], groups=1}
+        return y",
+    ] {
+        let after = apply(choose_layout::run, &short(text));
+        assert_eq!(count(&after, OpKind::ConvTranspose), 1, "{after}");
+    }
+}
+
+#[test]
+fn sounds_and_volumes_have_their_channels_last_too() {
+    for (dims, window) in [
+        ("2, 7", "strides=[2], pads=[1, 1], dilations=[1]"),
+        ("2, 3, 4, 5", "strides=[1, 2, 1], pads=[1, 1, 0, 1, 1, 0], dilations=[1, 1, 2]"),
+    ] {
+        let kernel = "3, ".repeat(dims.split(',').count() - 1);
+        let text = format!(
+            "x: [batch, {dims}] f32
+            w: param [4, 2, {}] f32
+            c = Conv(x, w) {{{window}, groups=1, format=ChannelsFirst}}
+            r = Activation.Relu(c)
+            return r",
+            kernel.trim_end_matches(", ")
+        );
+        let before = short(&text);
+        let after = apply(choose_layout::run, &before);
+        assert!(!after.to_string().contains("ChannelsFirst"), "{after}");
+        assert_same_results(&before, &after, &self::dims());
+    }
+}
+
+#[test]
+fn an_interpolation_between_convolutions_moves_no_channels() {
+    let before = short(&format!(
+        "x: [batch, 4, 3, 5] f32
+        w: param [4, 4, 3, 3] f32
+        places: [6] i64
+        a = Conv(x, w) {{{CONV}}}
+        g = Gather(a, places) {{axis=2}}
+        c = Conv(g, w) {{{CONV}}}
+        return c"
+    ));
+    let after = apply(choose_layout::run, &before);
+    let fixed = rlx_opt::facts::fixed_nodes(&after);
+    let moved = after.nodes().iter().filter(|n| n.op.kind() == OpKind::Transpose && !fixed[n.id.index()]);
+    assert_eq!(moved.count(), 2, "one at each end: {after}");
+    assert_same_results(&before, &after, &dims());
+}

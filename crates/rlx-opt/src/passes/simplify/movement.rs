@@ -25,6 +25,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule { name: "pad-of-transpose", fast: false, apply: pad_of_transpose },
     Rule { name: "concat-of-transposes", fast: false, apply: concat_of_transposes },
     Rule { name: "reduce-of-transpose", fast: false, apply: reduce_of_transpose },
+    Rule { name: "gather-of-transpose", fast: false, apply: gather_of_transpose },
 ];
 
 type Found = Result<Option<NodeId>>;
@@ -238,6 +239,16 @@ fn reduce_of_transpose(s: &mut Simplifier<'_>, op: &Op, inputs: &[NodeId]) -> Fo
     };
     let reduced = s.build(Op::Reduce { op: f, axes: own, keep_dim }, &[x])?;
     s.transpose(reduced, kept).map(Some)
+}
+
+/// A gather along one dimension by a list of places finds them wherever that dimension stands.
+fn gather_of_transpose(s: &mut Simplifier<'_>, op: &Op, inputs: &[NodeId]) -> Found {
+    let &Op::Gather { axis } = op else { return Ok(None) };
+    let Some((perm, x)) = transposed(s, inputs[0]).filter(|_| s.dims(inputs[1]).len() == 1) else {
+        return Ok(None);
+    };
+    let gathered = s.build(Op::Gather { axis: perm[axis] }, &[x, inputs[1]])?;
+    s.transpose(gathered, perm).map(Some)
 }
 
 /// Whether all dimensions are 1.
