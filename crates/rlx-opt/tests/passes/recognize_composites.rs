@@ -440,6 +440,33 @@ fn attention_of_grouped_heads() {
 }
 
 #[test]
+fn attention_of_windows() {
+    // Swin: a mask for each window of a picture, and a bias for each head.
+    let graph = |mask: &str| {
+        format!(
+            "all: [batch, 8, seq, 4] f32
+            v: [4*batch, 2, seq, 4] f32
+            bias: [1, 2, seq, seq] f32
+            mask: {mask} f32
+            q = Reshape(all) {{to=[4*batch, 2, seq, 4]}}
+            qs = Binary.Mul(q, 0.5)
+            kt = Transpose(v) {{perm=[0, 1, 3, 2]}}
+            s = MatMul(qs, kt)
+            a = Binary.Add(s, bias)
+            w = Reshape(a) {{to=[batch, 4, 2, seq, seq]}}
+            m = Binary.Add(w, mask)
+            i = Reshape(m) {{to=[4*batch, 2, seq, seq]}}
+            p = Softmax(i) {{axis=-1}}
+            y = MatMul(p, v)
+            return y"
+        )
+    };
+    expect(&graph("[1, 4, 1, seq, seq]"), &attention(MaskKind::Custom, None));
+    expect(&graph("[4, 2, seq, seq]"), &attention(MaskKind::Custom, None));
+    expect(&graph("[seq]"), &attention(MaskKind::Custom, None));
+}
+
+#[test]
 fn attention_of_many_groups_of_heads() {
     let after = expect(
         "q: [batch, 4, seq, 4] f32

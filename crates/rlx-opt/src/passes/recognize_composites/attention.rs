@@ -33,6 +33,9 @@ enum Mask {
     Stay(NodeId, f64),
     /// Where this is true they become the number.
     Become(NodeId, f64),
+    /// This is added to the scores seen as groups of items, as windows of a picture are: the sum, and what it is
+    /// reshaped to.
+    Grouped { mask: NodeId, sum: NodeId, items: NodeId },
 }
 
 /// What stands for the last product of an attention written out.
@@ -78,6 +81,11 @@ fn parts(view: &View<'_>, node: &Node) -> Option<Parts> {
             }
             Op::Where if parts.scale == 1.0 => {
                 let (x, mask) = chosen(view, step)?;
+                parts.masks.push(mask);
+                x
+            }
+            Op::Reshape { .. } if parts.scale == 1.0 => {
+                let (x, mask) = grouped(view, step)?;
                 parts.masks.push(mask);
                 x
             }
@@ -150,6 +158,30 @@ fn chosen(view: &View<'_>, node: &Node) -> Option<(NodeId, Mask)> {
         (Some(v), None) => Some((b, Mask::Become(condition, v))),
         _ => None,
     }
+}
+
+/// `Reshape(Add(Reshape(scores), mask))` with scores `[G·W, H, Sq, Sk]` as `[G, W, H, Sq, Sk]` in between.
+fn grouped(view: &View<'_>, items: &Node) -> Option<(NodeId, Mask)> {
+    let single = |id: NodeId| view.users[id.index()].len() == 1 && !view.outputs[id.index()];
+    let sum = view.node(items.inputs[0]);
+    if sum.op != Op::Binary(B::Add) || !single(sum.id) {
+        return None;
+    }
+    let splits = |id: NodeId| {
+        let node = view.node(id);
+        let whole =
+            matches!(node.op, Op::Reshape { .. }) && single(id) && node.shape.dims() == sum.shape.dims();
+        whole.then(|| node.inputs[0]).filter(|&x| view.node(x).shape == items.shape)
+    };
+    let (a, b) = (sum.inputs[0], sum.inputs[1]);
+    let (x, mask) = match (splits(a), splits(b)) {
+        (Some(x), _) => (x, b),
+        (None, Some(x)) => (x, a),
+        (None, None) => return None,
+    };
+    let (whole, parts) = (items.shape.dims(), sum.shape.dims());
+    let fits = whole.len() == 4 && parts.len() == 5 && parts[2..] == whole[1..];
+    fits.then_some((x, Mask::Grouped { mask, sum: sum.id, items: items.id }))
 }
 
 /// Heads, positions and sizes, all of which must fit.
@@ -301,7 +333,7 @@ fn masks(
     }
     let mut sum: Option<NodeId> = None;
     for &mask in &parts.masks {
-        let added = added(mask, node.shape.dtype(), s)?;
+        let added = added(view, mask, node.shape.dtype(), s)?;
         sum = Some(match sum {
             Some(sum) => s.build(Op::Binary(B::Add), &[sum, added])?,
             None => added,
@@ -351,14 +383,34 @@ fn allowed(view: &View<'_>, mask: Mask, s: &mut Simplifier<'_>) -> Result<Option
 }
 
 /// What is added to the scores.
-fn added(mask: Mask, dtype: DType, s: &mut Simplifier<'_>) -> Result<NodeId> {
+fn added(view: &View<'_>, mask: Mask, dtype: DType, s: &mut Simplifier<'_>) -> Result<NodeId> {
     let (condition, forbidden, allows) = match mask {
         Mask::Added(id) => return Ok(s.rewriter().new_id(id)),
         Mask::Stay(condition, value) => (condition, value, true),
         Mask::Become(condition, value) => (condition, value, false),
+        Mask::Grouped { mask, sum, items } => return of_items(view, mask, sum, items, s),
     };
     let condition = s.rewriter().new_id(condition);
     let (zero, forbidden) = (s.scalar(dtype, 0.0)?, s.scalar(dtype, forbidden)?);
     let branches = if allows { [condition, zero, forbidden] } else { [condition, forbidden, zero] };
     s.build(Op::Where, &branches)
+}
+
+/// A mask of groups as one of their items, still one for all heads where it was that.
+fn of_items(
+    view: &View<'_>,
+    mask: NodeId,
+    sum: NodeId,
+    items: NodeId,
+    s: &mut Simplifier<'_>,
+) -> Result<NodeId> {
+    let mut groups = view.node(sum).shape.dims().to_vec();
+    let mut whole = view.node(items).shape.dims().to_vec();
+    let mask = s.rewriter().new_id(mask);
+    let own = s.dims(mask);
+    if own.len() < 3 || own[own.len() - 3] == Dim::Static(1) {
+        (groups[2], whole[1]) = (Dim::Static(1), Dim::Static(1));
+    }
+    let each = s.expand(mask, groups)?;
+    s.reshape(each, whole)
 }
