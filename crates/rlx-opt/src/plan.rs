@@ -2,14 +2,17 @@
 //!
 //! Buffers are placed from the largest to the smallest, each at the lowest offset that is free through its
 //! whole live range (greedy by size; Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net
-//! Inference", 2020). The plan reports its size beside the largest live set, which no plan can go below.
+//! Inference", 2020). The plan reports its size beside the largest live set, which no plan can go below; where it is
+//! larger, other orders are tried and the best plan is kept.
 //!
 //! Host memory is one pool. A device may limit a pool's size, or forbid that one step reads and writes the
 //! same pool ([`PoolSpec::exclusive_usage`]); a buffer then goes to the pool that grows least among those
 //! where it may lie, and to a new one when there is none. A chain of steps needs two pools, a value that
 //! skips over a step three. Outputs may be kept apart from all else ([`PoolSpec::outputs_apart`]).
 
-use rlx_ir::lir::{BufferKind, LirModule, LiveRange, MemoryPlan};
+use std::cmp::Reverse;
+
+use rlx_ir::lir::{BufferId, BufferKind, LirModule, LiveRange, MemoryPlan};
 use rlx_ir::{DimBinding, Error, ErrorKind, Extent, Result, SymRange, sym};
 
 use crate::target::PoolSpec;
@@ -31,47 +34,107 @@ pub fn plan_memory(module: &LirModule, bounds: &DimBinding, spec: PoolSpec) -> R
         sized.push((range, bytes));
     }
     let largest_live_set = largest_live_set(&sized, module.steps.len());
-    sized.sort_by_key(|&(range, bytes)| (std::cmp::Reverse(bytes), range.first, range.buffer));
-    let apart = if spec.exclusive_usage { exclusions(module)? } else { Vec::new() };
     let mut is_output = vec![false; module.buffers.len()];
     module.outputs.iter().for_each(|slot| is_output[slot.operand.buffer.index()] = true);
-    let mut plan = MemoryPlan {
+    let apart = if spec.exclusive_usage { exclusions(module)? } else { Vec::new() };
+    let rules = Rules { steps: module.steps.len(), buffers: module.buffers.len(), apart, is_output, spec };
+    let mut best: Option<Placement> = None;
+    for order in ORDERS {
+        sized.sort_by_key(|&(range, bytes)| order(range, bytes, rules.steps));
+        let placement = rules.place(&sized);
+        if best.as_ref().is_none_or(|b| placement.bytes() < b.bytes()) {
+            best = Some(placement);
+        }
+        if best.as_ref().is_some_and(|b| b.bytes() == largest_live_set) {
+            break;
+        }
+    }
+    let best = best.unwrap_or_default();
+    Ok(MemoryPlan {
         bounds: bounds.clone(),
-        arena_bytes: 0,
-        pools: vec![0],
-        pool_of: vec![0; module.buffers.len()],
-        offsets: vec![None; module.buffers.len()],
+        arena_bytes: best.bytes(),
+        pools: best.pools,
+        pool_of: best.pool_of,
+        offsets: best.offsets,
         alignment: align,
         largest_live_set,
-    };
-    let steps = module.steps.len();
-    let mut placed: Vec<Placed> = vec![Placed::new(steps)];
-    for (range, bytes) in sized {
-        let buffer = range.buffer.index();
-        let excluded = apart.get(buffer).map_or(&[][..], Vec::as_slice);
-        let allowed = |pool: usize| {
-            if spec.outputs_apart && (pool == 0) != is_output[buffer] {
-                return false;
-            }
-            !excluded.iter().any(|&o| plan.offsets[o].is_some() && plan.pool_of[o] as usize == pool)
-        };
-        let best = (0..placed.len())
-            .filter(|&pool| allowed(pool))
-            .map(|pool| (pool, placed[pool].lowest_free(range, bytes)))
-            .filter(|&(_, at)| at.saturating_add(bytes) <= spec.max_bytes)
-            .min_by_key(|&(pool, at)| ((at + bytes).saturating_sub(plan.pools[pool]), pool));
-        let (pool, at) = best.unwrap_or((placed.len(), 0));
-        if pool == placed.len() {
-            placed.push(Placed::new(steps));
-            plan.pools.push(0);
-        }
-        plan.offsets[buffer] = Some(at);
-        plan.pool_of[buffer] = pool as u32;
-        placed[pool].put(range, at, bytes);
-        plan.pools[pool] = plan.pools[pool].max(at + bytes);
+    })
+}
+
+/// What buffers are sorted by before they are placed one after the other.
+type Order = fn(LiveRange, usize, usize) -> (Reverse<u128>, usize, BufferId);
+
+/// The orders that are tried, the best first: by size, by size times how long it is alive, by how long alone, by when it
+/// is written.
+const ORDERS: [Order; 4] = [
+    |range, bytes, _| (Reverse(bytes as u128), range.first, range.buffer),
+    |range, bytes, steps| (Reverse(bytes as u128 * lasts(range, steps)), range.first, range.buffer),
+    |range, _, steps| (Reverse(lasts(range, steps)), range.first, range.buffer),
+    |range, _, _| (Reverse(0), range.first, range.buffer),
+];
+
+/// In how many steps a buffer is alive.
+fn lasts(range: LiveRange, steps: usize) -> u128 {
+    (range.last.min(steps) - range.first.min(steps)) as u128 + 1
+}
+
+/// Pools, and which of them a buffer may lie in.
+struct Rules {
+    steps: usize,
+    buffers: usize,
+    /// For each buffer, those that may not lie in its pool.
+    apart: Vec<Vec<usize>>,
+    is_output: Vec<bool>,
+    spec: PoolSpec,
+}
+
+/// Where buffers lie.
+#[derive(Default)]
+struct Placement {
+    pools: Vec<usize>,
+    pool_of: Vec<u32>,
+    offsets: Vec<Option<usize>>,
+}
+
+impl Placement {
+    fn bytes(&self) -> usize {
+        self.pools.iter().fold(0, |sum, &pool| sum.saturating_add(pool))
     }
-    plan.arena_bytes = plan.pools.iter().fold(0, |sum, &pool| sum.saturating_add(pool));
-    Ok(plan)
+}
+
+impl Rules {
+    /// Places buffers in this order.
+    fn place(&self, sized: &[(LiveRange, usize)]) -> Placement {
+        let mut plan =
+            Placement { pools: vec![0], pool_of: vec![0; self.buffers], offsets: vec![None; self.buffers] };
+        let mut placed: Vec<Placed> = vec![Placed::new(self.steps)];
+        for &(range, bytes) in sized {
+            let buffer = range.buffer.index();
+            let best = (0..placed.len())
+                .filter(|&pool| self.allows(&plan, buffer, pool))
+                .map(|pool| (pool, placed[pool].lowest_free(range, bytes)))
+                .filter(|&(_, at)| at.saturating_add(bytes) <= self.spec.max_bytes)
+                .min_by_key(|&(pool, at)| ((at + bytes).saturating_sub(plan.pools[pool]), pool));
+            let (pool, at) = best.unwrap_or((placed.len(), 0));
+            if pool == placed.len() {
+                placed.push(Placed::new(self.steps));
+                plan.pools.push(0);
+            }
+            plan.offsets[buffer] = Some(at);
+            plan.pool_of[buffer] = pool as u32;
+            placed[pool].put(range, at, bytes);
+            plan.pools[pool] = plan.pools[pool].max(at + bytes);
+        }
+        plan
+    }
+
+    fn allows(&self, plan: &Placement, buffer: usize, pool: usize) -> bool {
+        if self.spec.outputs_apart && (pool == 0) != self.is_output[buffer] {
+            return false;
+        }
+        let excluded = self.apart.get(buffer).map_or(&[][..], Vec::as_slice);
+        !excluded.iter().any(|&o| plan.offsets[o].is_some() && plan.pool_of[o] as usize == pool)
+    }
 }
 
 fn too_large(module: &LirModule, range: LiveRange, bytes: usize, spec: PoolSpec) -> Error {
