@@ -30,6 +30,11 @@ class Case:
     full: bool = False  # of full size: its tests run with RLX_TEST_ALL=1 only
     kept: tuple | None = None  # the outputs that goldens have; all of them where none is named
 
+    def export_dims(self):
+        """The sizes that the exporter sees. PyTorch's newer one takes a size of 1 for a constant."""
+        several = [run for run in self.runs if 1 not in run.values()]
+        return several[0] if several and not self.static else self.runs[0]
+
 
 def by_formula(shape, name="x"):
     """An input in -1.5 … 1.5 made by the formula, so that large pictures need not be kept."""

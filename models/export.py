@@ -262,7 +262,7 @@ def export(case):
     net = case.net().eval()
     folder = HERE / case.folder
     folder.mkdir(exist_ok=True)
-    args, _ = run_inputs(case, case.runs[0])
+    args, _ = run_inputs(case, case.export_dims())
     with tempfile.TemporaryDirectory() as scratch:
         model = write_graph(case, net, args, Path(scratch) / "whole.onnx")
     plan = cut_weights(case, model, net)

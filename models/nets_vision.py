@@ -15,12 +15,16 @@ from torchvision.models.efficientnet import EfficientNet, MBConvConfig
 from torchvision.models.mobilenetv3 import InvertedResidualConfig, MobileNetV3
 from torchvision.models.resnet import Bottleneck, ResNet
 from torchvision.models.segmentation.deeplabv3 import ASPP, DeepLabV3
+from torchvision.models.swin_transformer import ShiftedWindowAttention
 from torchvision.models.video.resnet import BasicBlock, Conv3DSimple
 
 from nets import fill, fold_norms
 from weights import UNIT, values
 
 PICTURE = [1, 3, 64, 64]
+
+# The one kernel that PyTorch has for all of attention has no form in ONNX.
+torch.backends.mha.set_fastpath_enabled(False)
 
 
 def settled(net, shape=PICTURE):
@@ -121,7 +125,14 @@ def vit_reduced():
 
 
 def swin_t():
-    return models.swin_t(weights=None)
+    """With each block's bias as a parameter: exporters look it up in its table, and keep a megabyte of results."""
+    net = models.swin_t(weights=None)
+    for block in net.modules():
+        if isinstance(block, ShiftedWindowAttention):
+            bias = nn.Parameter(block.get_relative_position_bias().detach())
+            block.register_parameter("bias_of_positions", bias)
+            block.get_relative_position_bias = lambda bias=bias: bias
+    return net
 
 
 def swin_reduced():

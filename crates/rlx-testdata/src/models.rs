@@ -17,7 +17,7 @@
 //! The files are part of the repository: what is missing or wrong in them is a panic that names it, as in any test.
 
 use crate::{MINILM, cache_dir};
-use rlx_ir::ConstData;
+use rlx_ir::{ConstData, DimBinding, Graph, OpKind, sym};
 use rlx_weights::{formula, npz};
 use serde_json::Value;
 use std::fs;
@@ -151,6 +151,24 @@ impl Golden {
         }
     }
 
+    /// The sizes, by the model's symbols.
+    pub fn binding(&self) -> DimBinding {
+        let pairs: Vec<(u32, usize)> = self.dims.iter().map(|(name, n)| (sym::named(name), *n)).collect();
+        DimBinding::from_pairs(&pairs)
+    }
+
+    /// How much work this run of `graph` is for the oracle, which is slow on purpose: floating-point operations, each of
+    /// a convolution for as many as the oracle does in a product meanwhile.
+    pub fn oracle_work(&self, graph: &Graph) -> f64 {
+        let graph = graph.bind(&self.binding());
+        let one = |node: &rlx_ir::Node| {
+            let inputs: Vec<_> = node.inputs.iter().map(|&id| graph.shape(id)).collect();
+            let slow = matches!(node.op.kind(), OpKind::Conv | OpKind::ConvTranspose | OpKind::Pool);
+            node.op.def().flops(&node.op, &inputs, node.results()) * if slow { 60.0 } else { 1.0 }
+        };
+        graph.nodes().iter().map(one).sum()
+    }
+
     /// Inputs and expected outputs.
     pub fn read(&self) -> (Tensors, Tensors) {
         let arrays = npz::read(&self.file).unwrap_or_else(|e| panic!("{e}"));
@@ -167,6 +185,13 @@ impl Golden {
         }
         (inputs, outputs)
     }
+}
+
+/// The largest golden whose [`oracle_work`](Golden::oracle_work) is at most `most`. `graph` is the model as imported.
+pub fn affordable<'g>(goldens: &'g [Golden], graph: &Graph, most: f64) -> Option<&'g Golden> {
+    let cost = |golden: &'g Golden| (golden, golden.oracle_work(graph));
+    let fits = goldens.iter().map(cost).filter(|&(_, work)| work <= most);
+    fits.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(golden, _)| golden)
 }
 
 /// A tensor made by the formula.
