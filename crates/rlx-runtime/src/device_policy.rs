@@ -72,11 +72,22 @@ pub struct DevicePolicy {
 
 impl DevicePolicy {
     /// Every device, ranked by cost: the default.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// assert!(DevicePolicy::all().allows(Device::Cuda));
+    /// ```
     pub fn all() -> Self {
         Self::default()
     }
 
     /// These devices only.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// let policy = DevicePolicy::only([Device::Cpu, Device::Vulkan]);
+    /// assert!(policy.allows(Device::Cpu) && !policy.allows(Device::Cuda));
+    /// ```
     pub fn only(devices: impl IntoIterator<Item = Device>) -> Self {
         DevicePolicy { allow: Some(devices.into_iter().collect()), ..Self::default() }
     }
@@ -86,6 +97,13 @@ impl DevicePolicy {
     ///
     /// # Panics
     /// When a value does not parse; [`DevicePolicy::try_from_env`] reports it.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// // Reads RLX_DEVICES, RLX_DENY_DEVICES, RLX_PREFER_DEVICES, RLX_BENCHMARK_PICK.
+    /// let policy = DevicePolicy::from_env();
+    /// println!("{policy:?}");
+    /// ```
     #[track_caller]
     pub fn from_env() -> Self {
         or_panic(Self::try_from_env())
@@ -109,18 +127,34 @@ impl DevicePolicy {
     }
 
     /// Rules out these devices, besides those ruled out before.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// assert!(!DevicePolicy::all().with_deny([Device::OpenGl]).allows(Device::OpenGl));
+    /// ```
     pub fn with_deny(mut self, devices: impl IntoIterator<Item = Device>) -> Self {
         self.deny.extend(devices);
         self
     }
 
     /// Takes these devices first, in this order, after those preferred before.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// assert_eq!(DevicePolicy::all().with_prefer([Device::Cpu]).preferred(), [Device::Cpu]);
+    /// ```
     pub fn with_prefer(mut self, devices: impl IntoIterator<Item = Device>) -> Self {
         self.prefer.extend(devices);
         self
     }
 
     /// Ranks devices by the median of this many runs. A measurement by 0 runs is an error when it is made.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// let policy = DevicePolicy::all().with_benchmark_pick(5);
+    /// assert_eq!(policy.pick_strategy(), DevicePickStrategy::Benchmark { runs: 5 });
+    /// ```
     pub fn with_benchmark_pick(mut self, runs: usize) -> Self {
         self.strategy = DevicePickStrategy::Benchmark { runs };
         self
@@ -253,6 +287,15 @@ fn check_supported(graph: &Graph, device: Device) -> Result<()> {
 ///
 /// # Panics
 /// When `RLX_KERNEL_DISPATCH` makes no sense; [`device_report`] says so for each device.
+///
+/// ```
+/// # use rlx_runtime::*;
+/// # let mut g = Graph::new("sum");
+/// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+/// # let y = g.add(x, w);
+/// # g.set_outputs(vec![y]);
+/// assert_eq!(devices_for_with_policy(&g, &DevicePolicy::only([Device::Cpu])), [Device::Cpu]);
+/// ```
 pub fn devices_for_with_policy(graph: &Graph, policy: &DevicePolicy) -> Vec<Device> {
     or_panic(CompileOptions::try_new());
     let order = policy.prefer.iter().chain(Device::all().iter().filter(|d| !policy.prefer.contains(d)));
@@ -266,6 +309,17 @@ pub fn devices_for_with_policy(graph: &Graph, policy: &DevicePolicy) -> Vec<Devi
 }
 
 /// Every device: whether it can run `graph` under `policy`, what is in its way, and which one would be taken.
+///
+/// ```
+/// # use rlx_runtime::*;
+/// # let mut g = Graph::new("sum");
+/// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+/// # let y = g.add(x, w);
+/// # g.set_outputs(vec![y]);
+/// let report = device_report(&g, &DevicePolicy::only([Device::Cpu]));
+/// let tpu = report.iter().find(|c| c.device == Device::Tpu).unwrap();
+/// assert!(!tpu.available && tpu.blocker.is_some());
+/// ```
 pub fn device_report(graph: &Graph, policy: &DevicePolicy) -> Vec<DeviceCandidate> {
     report_with(graph, policy, |usable| pick(graph, usable, policy).ok())
 }
@@ -320,6 +374,17 @@ pub(crate) fn nothing_usable(graph: &Graph, policy: &DevicePolicy) -> DeviceFall
 ///
 /// # Errors
 /// As [`try_resolve_device`].
+///
+/// ```
+/// # use rlx_runtime::*;
+/// # let mut g = Graph::new("sum");
+/// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+/// # let y = g.add(x, w);
+/// # g.set_outputs(vec![y]);
+/// assert_eq!(resolve_device(&g, Some(Device::Cpu), &DevicePolicy::all())?, Device::Cpu);
+/// assert!(resolve_device(&g, Some(Device::Tpu), &DevicePolicy::all()).is_err());
+/// # Ok::<(), String>(())
+/// ```
 pub fn resolve_device(graph: &Graph, hint: Option<Device>, policy: &DevicePolicy) -> Result<Device, String> {
     Ok(try_resolve_device(graph, hint, policy)?)
 }
@@ -359,6 +424,17 @@ pub(crate) fn named_device(
 ///
 /// # Errors
 /// The text of a [`DeviceFallbackError`] that names every device of the chain and its reason.
+///
+/// ```
+/// # use rlx_runtime::*;
+/// # let mut g = Graph::new("sum");
+/// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+/// # let y = g.add(x, w);
+/// # g.set_outputs(vec![y]);
+/// let chain = [Device::Tpu, Device::Cpu];
+/// assert_eq!(resolve_device_chain(&g, &chain, &DevicePolicy::all())?, Device::Cpu);
+/// # Ok::<(), String>(())
+/// ```
 pub fn resolve_device_chain(
     graph: &Graph,
     chain: &[Device],
@@ -398,6 +474,12 @@ pub(crate) fn failed(mut attempts: Vec<(Device, String)>) -> DeviceFallbackError
 ///
 /// # Panics
 /// When the value does not parse; [`try_device_chain_from_env`] reports it.
+///
+/// ```
+/// # use rlx_runtime::*;
+/// // Reads RLX_DEVICE_CHAIN, as in "vulkan,cpu"; empty where it is not set.
+/// println!("{:?}", device_chain_from_env());
+/// ```
 #[track_caller]
 pub fn device_chain_from_env() -> Vec<Device> {
     or_panic(try_device_chain_from_env())

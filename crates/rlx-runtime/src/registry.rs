@@ -17,11 +17,26 @@ type Make = fn() -> Box<dyn Backend>;
 static REGISTERED: LazyLock<RwLock<BTreeMap<Device, Make>>> = LazyLock::new(RwLock::default);
 
 /// Makes `make` the backend of `device` for this process.
+///
+/// ```
+/// # use rlx_runtime::*;
+/// /// The CPU's backend under another device's name, as a plug-in would offer its own.
+/// fn plug_in() -> Box<dyn Backend> {
+///     backend_for(Device::Cpu).expect("the CPU is built in")
+/// }
+/// register_backend(Device::Tpu, plug_in);
+/// assert!(registered_devices().contains(&Device::Tpu) && is_available(Device::Tpu));
+/// ```
 pub fn register_backend(device: Device, make: fn() -> Box<dyn Backend>) {
     REGISTERED.write().unwrap_or_else(|e| e.into_inner()).insert(device, make);
 }
 
 /// A backend for `device`: a registered one, else the one in this build.
+///
+/// ```
+/// # use rlx_runtime::*;
+/// assert!(backend_for(Device::Cpu).is_some());
+/// ```
 pub fn backend_for(device: Device) -> Option<Box<dyn Backend>> {
     match registered(device) {
         Some(make) => Some(make()),
@@ -31,6 +46,11 @@ pub fn backend_for(device: Device) -> Option<Box<dyn Backend>> {
 
 /// The devices that have a backend, in [`Device::all`]'s order. Whether the device itself is there is
 /// [`crate::is_available`]'s question.
+///
+/// ```
+/// # use rlx_runtime::*;
+/// assert!(registered_devices().contains(&Device::Cpu));
+/// ```
 pub fn registered_devices() -> Vec<Device> {
     let known = |&d: &Device| registered(d).is_some() || built_in(d).is_some();
     Device::all().iter().copied().filter(known).collect()

@@ -46,6 +46,16 @@ impl Session {
     ///
     /// # Panics
     /// When the device has no backend in this build or is not there; [`Session::try_new`] reports it.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let mut g = Graph::new("sum");
+    /// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+    /// # let y = g.add(x, w);
+    /// # g.set_outputs(vec![y]);
+    /// let session = Session::new(Device::Cpu);
+    /// assert_eq!(session.compile(g).device(), Device::Cpu);
+    /// ```
     #[track_caller]
     pub fn new(device: Device) -> Self {
         or_panic(Self::try_new(device))
@@ -55,6 +65,12 @@ impl Session {
     ///
     /// # Panics
     /// As [`Session::new`].
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// let session = Session::new_with_precision(Device::Cpu, Precision::BF16);
+    /// assert_eq!(session.precision(), Precision::BF16);
+    /// ```
     #[track_caller]
     pub fn new_with_precision(device: Device, precision: Precision) -> Self {
         or_panic(Self::try_new_with_precision(device, precision))
@@ -64,6 +80,12 @@ impl Session {
     ///
     /// # Errors
     /// [`ErrorKind::DeviceUnavailable`] naming device, Cargo feature and what is missing.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// let error = Session::try_new(Device::Tpu).unwrap_err();
+    /// assert!(error.to_string().contains("tpu"));
+    /// ```
     pub fn try_new(device: Device) -> Result<Self> {
         Self::try_new_with_precision(device, Precision::F32)
     }
@@ -108,6 +130,12 @@ impl Session {
     }
 
     /// The same session with a policy for which ops keep f32.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// let session = Session::new(Device::Cpu).with_policy(PrecisionPolicy::AutoMixedBf16);
+    /// assert_eq!(session.policy(), Some(&PrecisionPolicy::AutoMixedBf16));
+    /// ```
     pub fn with_policy(mut self, policy: PrecisionPolicy) -> Self {
         self.policy = Some(policy);
         self
@@ -132,6 +160,17 @@ impl Session {
     ///
     /// # Panics
     /// With the text of [`Session::try_compile`]'s error.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let mut g = Graph::new("sum");
+    /// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+    /// # let y = g.add(x, w);
+    /// # g.set_outputs(vec![y]);
+    /// let mut compiled = Session::new(Device::Cpu).compile(g);
+    /// compiled.set_param("w", &[10.0, 20.0]);
+    /// assert_eq!(compiled.run(&[("x", &[1.0, 2.0])]), [[11.0, 22.0]]);
+    /// ```
     #[track_caller]
     pub fn compile(&self, graph: Graph) -> CompiledGraph {
         or_panic(self.try_compile(graph))
@@ -150,6 +189,18 @@ impl Session {
     ///
     /// # Panics
     /// As [`Session::compile`].
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let mut g = Graph::new("sum");
+    /// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+    /// # let y = g.add(x, w);
+    /// # g.set_outputs(vec![y]);
+    /// let options = CompileOptions::new().numerics(Numerics::Strict);
+    /// let mut compiled = Session::new(Device::Cpu).compile_with(g, &options);
+    /// compiled.set_param("w", &[10.0, 20.0]);
+    /// assert_eq!(compiled.run(&[("x", &[1.0, 2.0])]), [[11.0, 22.0]]);
+    /// ```
     #[track_caller]
     pub fn compile_with(&self, graph: Graph, options: &CompileOptions) -> CompiledGraph {
         or_panic(self.try_compile_with(graph, options))
@@ -159,6 +210,16 @@ impl Session {
     ///
     /// # Errors
     /// What the verifier finds, an op the device cannot compute, a plan too large for it.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// let mut wrong = Graph::new("wrong");
+    /// let (a, b) = (wrong.input("a", Shape::new(&[2, 3], DType::F32)), wrong.input("b", Shape::new(&[5, 4], DType::F32)));
+    /// let y = wrong.mm(a, b);
+    /// wrong.set_outputs(vec![y]);
+    /// let error = Session::new(Device::Cpu).try_compile(wrong).unwrap_err();
+    /// assert!(error.to_string().contains("[2, 3] f32"));
+    /// ```
     pub fn try_compile(&self, graph: Graph) -> Result<CompiledGraph, CompileError> {
         let options = CompileOptions {
             precision: self.precision,
@@ -214,6 +275,18 @@ impl Session {
     ///
     /// # Errors
     /// A block that does not fit, or what [`Session::try_compile`] reports.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// let mut m = HirModule::new("linear");
+    /// let (x, w) = (m.input("x", Shape::new(&[1, 2], DType::F32)), m.param("w", Shape::new(&[2, 1], DType::F32)));
+    /// let y = m.linear(x, w, None, None, Shape::new(&[1, 1], DType::F32));
+    /// m.set_outputs(vec![y]);
+    /// let mut compiled = Session::new(Device::Cpu).compile_hir(m)?;
+    /// compiled.set_param("w", &[1.0, 10.0]);
+    /// assert_eq!(compiled.run(&[("x", &[2.0, 3.0])]), [[32.0]]);
+    /// # Ok::<(), LowerError>(())
+    /// ```
     pub fn compile_hir(&self, module: HirModule) -> Result<CompiledGraph, LowerError> {
         self.compile_hir_with(module, &self.options()?)
     }
@@ -234,6 +307,18 @@ impl Session {
     ///
     /// # Errors
     /// As [`Session::compile_hir`].
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let mut g = Graph::new("sum");
+    /// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+    /// # let y = g.add(x, w);
+    /// # g.set_outputs(vec![y]);
+    /// let mut compiled = Session::new(Device::Cpu).compile_module(GraphModule::from_graph(g))?;
+    /// compiled.set_param("w", &[10.0, 20.0]);
+    /// assert_eq!(compiled.run(&[("x", &[1.0, 2.0])]), [[11.0, 22.0]]);
+    /// # Ok::<(), LowerError>(())
+    /// ```
     pub fn compile_module(&self, module: GraphModule) -> Result<CompiledGraph, LowerError> {
         self.compile_module_with(module, &self.options()?)
     }

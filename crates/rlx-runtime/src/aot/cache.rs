@@ -70,6 +70,13 @@ impl AotCache {
     pub const DEFAULT_LIMIT: u64 = 16 << 30;
 
     /// A cache in the folder `root`, which is made when the first entry is written.
+    ///
+    /// ```
+    /// # let folder = std::env::temp_dir().join(format!("rlx-doc-{}-new", std::process::id()));
+    /// # use rlx_runtime::*;
+    /// let cache = AotCache::new(&folder);
+    /// assert!(!cache.contains("model"));
+    /// ```
     pub fn new(root: impl Into<PathBuf>) -> Self {
         AotCache { root: root.into(), limit: Self::DEFAULT_LIMIT }
     }
@@ -106,6 +113,22 @@ impl AotCache {
     ///
     /// # Errors
     /// A module that cannot be stored, or a folder that cannot be written.
+    ///
+    /// ```
+    /// # let folder = std::env::temp_dir().join(format!("rlx-doc-{}-lir", std::process::id()));
+    /// # use rlx_runtime::*;
+    /// # let mut g = Graph::new("sum");
+    /// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+    /// # let y = g.add(x, w);
+    /// # g.set_outputs(vec![y]);
+    /// # let mut compiled = Session::new(Device::Cpu).compile(g);
+    /// # compiled.set_param("w", &[10.0, 20.0]);
+    /// let cache = AotCache::new(&folder);
+    /// cache.put_lir("sum", compiled.lir())?;
+    /// assert_eq!(cache.get_lir("sum")?.name, compiled.lir().name);
+    /// # std::fs::remove_dir_all(&folder).unwrap();
+    /// # Ok::<(), AotCacheError>(())
+    /// ```
     pub fn put_lir(&self, key: &str, lir: &LirModule) -> Result<()> {
         self.write_lir(key, &Self::own_digest(key), Self::any_target(), lir)
     }
@@ -151,6 +174,22 @@ impl AotCache {
     ///
     /// # Errors
     /// What compiling reports, or an entry that cannot be written.
+    ///
+    /// ```
+    /// # let folder = std::env::temp_dir().join(format!("rlx-doc-{}-graph", std::process::id()));
+    /// # use rlx_runtime::*;
+    /// # let mut g = Graph::new("sum");
+    /// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+    /// # let y = g.add(x, w);
+    /// # g.set_outputs(vec![y]);
+    /// let (cache, options) = (AotCache::new(&folder), CompileOptions::new());
+    /// let mut compiled = cache.compile_graph_cached("sum", Device::Cpu, g, &options)?;
+    /// compiled.set_param("w", &[10.0, 20.0]);
+    /// assert_eq!(compiled.run(&[("x", &[1.0, 2.0])]), [[11.0, 22.0]]);
+    /// assert!(cache.contains("sum"));
+    /// # std::fs::remove_dir_all(&folder).unwrap();
+    /// # Ok::<(), AotCacheError>(())
+    /// ```
     pub fn compile_graph_cached(
         &self,
         key: &str,

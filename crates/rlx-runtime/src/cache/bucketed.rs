@@ -54,6 +54,20 @@ struct Bucket {
 
 impl BucketedCompileCache {
     /// A cache with these ranges. Where ranges overlap, the first one wins; an empty one takes no size.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let rows = |n: u64| {
+    /// #     let mut g = Graph::new("rows");
+    /// #     let x = g.input("x", Shape::new(&[n as usize, 1], DType::F32));
+    /// #     let y = g.relu(x);
+    /// #     g.set_outputs(vec![y]);
+    /// #     g
+    /// # };
+    /// let mut cache = BucketedCompileCache::new(Device::Cpu, vec![1..9, 9..17]);
+    /// assert_eq!(cache.get_or_compile(3, rows).map(|(upper, _)| upper), Some(8));
+    /// assert!(cache.get_or_compile(17, rows).is_none());
+    /// ```
     pub fn new(device: Device, buckets: Vec<Range<u64>>) -> Self {
         let buckets = buckets.into_iter().map(|sizes| Bucket { sizes, graph: None }).collect();
         BucketedCompileCache { device, buckets, options: None, book: ParamBook::default() }
@@ -119,6 +133,20 @@ impl BucketedCompileCache {
     ///
     /// # Panics
     /// With the text of [`BucketedCompileCache::try_get_or_compile`]'s error.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let rows = |n: u64| {
+    /// #     let mut g = Graph::new("rows");
+    /// #     let x = g.input("x", Shape::new(&[n as usize, 1], DType::F32));
+    /// #     let y = g.relu(x);
+    /// #     g.set_outputs(vec![y]);
+    /// #     g
+    /// # };
+    /// let mut cache = BucketedCompileCache::power_of_two_ladder(Device::Cpu, 1, 64);
+    /// let (upper, compiled) = cache.get_or_compile(3, rows).unwrap();
+    /// assert_eq!((upper, compiled.inputs().len()), (4, 1));
+    /// ```
     #[track_caller]
     pub fn get_or_compile<F>(&mut self, key: u64, build: F) -> Option<(u64, &mut CompiledGraph)>
     where
@@ -158,6 +186,20 @@ impl BucketedCompileCache {
     ///
     /// # Panics
     /// With the text of [`BucketedCompileCache::try_run_padded`]'s error.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let rows = |n: u64| {
+    /// #     let mut g = Graph::new("rows");
+    /// #     let x = g.input("x", Shape::new(&[n as usize, 1], DType::F32));
+    /// #     let y = g.relu(x);
+    /// #     g.set_outputs(vec![y]);
+    /// #     g
+    /// # };
+    /// let mut cache = BucketedCompileCache::power_of_two_ladder(Device::Cpu, 1, 64);
+    /// let outputs = cache.run_padded(3, 3, rows, &[("x", &[1.0, -2.0, 3.0], 1)], &[1]);
+    /// assert_eq!(outputs, Some((4, vec![vec![1.0, 0.0, 3.0]])));
+    /// ```
     #[track_caller]
     pub fn run_padded<F>(
         &mut self,

@@ -80,6 +80,17 @@ impl DynamicDimCompileCache {
     ///
     /// # Panics
     /// With the text of [`DynamicDimCompileCache::try_get_or_compile`]'s error.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// let mut g = Graph::new("rows");
+    /// let x = g.input("x", Shape::from_dims(&[Dim::Dynamic(sym::ROWS), Dim::Static(1)], DType::F32));
+    /// let y = g.relu(x);
+    /// g.set_outputs(vec![y]);
+    /// let mut cache = DynamicDimCompileCache::new(Device::Cpu, g);
+    /// let two = cache.get_or_compile(&DimBinding::from_pairs(&[(sym::ROWS, 2)]));
+    /// assert_eq!(two.run(&[("x", &[3.0, -1.0])]), [[3.0, 0.0]]);
+    /// ```
     #[track_caller]
     pub fn get_or_compile(&mut self, binding: &DimBinding) -> &mut CompiledGraph {
         or_panic(self.try_get_or_compile(binding))

@@ -105,6 +105,18 @@ impl CompileCache {
     ///
     /// # Panics
     /// With the text of [`CompileCache::try_get_or_compile`]'s error.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let mut g = Graph::new("sum");
+    /// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+    /// # let y = g.add(x, w);
+    /// # g.set_outputs(vec![y]);
+    /// let mut cache = CompileCache::new(Device::Cpu);
+    /// cache.get_or_compile(7, || g).set_param("w", &[10.0, 20.0]);
+    /// let again = cache.get_or_compile(7, || unreachable!("it is there"));
+    /// assert_eq!(again.run(&[("x", &[1.0, 2.0])]), [[11.0, 22.0]]);
+    /// ```
     #[track_caller]
     pub fn get_or_compile<F>(&mut self, key: u64, build: F) -> &mut CompiledGraph
     where

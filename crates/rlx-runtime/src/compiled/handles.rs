@@ -76,6 +76,19 @@ impl CompiledGraph {
     ///
     /// # Panics
     /// With the text of [`CompiledGraph::try_bind_handle`]'s error.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let mut g = Graph::new("sum");
+    /// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+    /// # let y = g.add(x, w);
+    /// # g.set_outputs(vec![y]);
+    /// # let mut compiled = Session::new(Device::Cpu).compile(g);
+    /// # compiled.set_param("w", &[10.0, 20.0]);
+    /// assert!(compiled.bind_handle("x", &[1.0, 2.0]));
+    /// assert!(!compiled.bind_handle("no such input", &[1.0]));
+    /// assert_eq!(compiled.run(&[]), [[11.0, 22.0]]);
+    /// ```
     #[track_caller]
     pub fn bind_handle(&mut self, name: &str, values: &[f32]) -> bool {
         or_panic(self.try_bind_handle(name, values))
@@ -121,6 +134,18 @@ impl CompiledGraph {
     ///
     /// # Panics
     /// When f32 cannot hold an integer of it exactly; [`CompiledGraph::try_read_handle`] reports it.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let mut g = Graph::new("sum");
+    /// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+    /// # let y = g.add(x, w);
+    /// # g.set_outputs(vec![y]);
+    /// # let mut compiled = Session::new(Device::Cpu).compile(g);
+    /// # compiled.set_param("w", &[10.0, 20.0]);
+    /// compiled.bind_handle("x", &[1.0, 2.0]);
+    /// assert_eq!(compiled.read_handle("x"), Some(vec![1.0, 2.0]));
+    /// ```
     #[track_caller]
     pub fn read_handle(&self, name: &str) -> Option<Vec<f32>> {
         or_panic(self.try_read_handle(name))
@@ -148,12 +173,34 @@ impl CompiledGraph {
     ///
     /// # Panics
     /// As [`CompiledGraph::bind_handle`].
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let mut g = Graph::new("sum");
+    /// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+    /// # let y = g.add(x, w);
+    /// # g.set_outputs(vec![y]);
+    /// # let mut compiled = Session::new(Device::Cpu).compile(g);
+    /// # compiled.set_param("w", &[10.0, 20.0]);
+    /// assert!(compiled.bind_gpu_handle("x", &[1.0, 2.0]) && compiled.has_gpu_handle("x"));
+    /// ```
     #[track_caller]
     pub fn bind_gpu_handle(&mut self, name: &str, values: &[f32]) -> bool {
         self.bind_handle(name, values)
     }
 
     /// Whether input `name` has a handle.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let mut g = Graph::new("sum");
+    /// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+    /// # let y = g.add(x, w);
+    /// # g.set_outputs(vec![y]);
+    /// # let mut compiled = Session::new(Device::Cpu).compile(g);
+    /// # compiled.set_param("w", &[10.0, 20.0]);
+    /// assert!(!compiled.has_gpu_handle("x"));
+    /// ```
     pub fn has_gpu_handle(&self, name: &str) -> bool {
         self.inputs.iter().position(|info| info.name == name).is_some_and(|i| self.handles[i].is_some())
     }
@@ -162,6 +209,18 @@ impl CompiledGraph {
     ///
     /// # Panics
     /// As [`CompiledGraph::read_handle`].
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let mut g = Graph::new("sum");
+    /// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+    /// # let y = g.add(x, w);
+    /// # g.set_outputs(vec![y]);
+    /// # let mut compiled = Session::new(Device::Cpu).compile(g);
+    /// # compiled.set_param("w", &[10.0, 20.0]);
+    /// compiled.bind_gpu_handle("x", &[1.0, 2.0]);
+    /// assert_eq!(compiled.read_gpu_handle("x"), Some(vec![1.0, 2.0]));
+    /// ```
     #[track_caller]
     pub fn read_gpu_handle(&self, name: &str) -> Option<Vec<f32>> {
         self.read_handle(name)
@@ -172,6 +231,20 @@ impl CompiledGraph {
     ///
     /// # Panics
     /// With the text of [`CompiledGraph::try_set_gpu_handle_feed`]'s error.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let mut g = Graph::new("sum");
+    /// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+    /// # let y = g.add(x, w);
+    /// # g.set_outputs(vec![y]);
+    /// # let mut compiled = Session::new(Device::Cpu).compile(g);
+    /// # compiled.set_param("w", &[10.0, 20.0]);
+    /// compiled.bind_gpu_handle("x", &[1.0, 2.0]);
+    /// assert!(compiled.set_gpu_handle_feed("x", 0));
+    /// compiled.run(&[]);
+    /// assert_eq!(compiled.run(&[]), [[21.0, 42.0]]);
+    /// ```
     #[track_caller]
     pub fn set_gpu_handle_feed(&mut self, name: &str, output_index: usize) -> bool {
         or_panic(self.try_set_gpu_handle_feed(name, output_index))
@@ -198,6 +271,19 @@ impl CompiledGraph {
     ///
     /// # Panics
     /// With the text of [`CompiledGraph::try_run_feed_gpu_handle`]'s error.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let mut g = Graph::new("sum");
+    /// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+    /// # let y = g.add(x, w);
+    /// # g.set_outputs(vec![y]);
+    /// # let mut compiled = Session::new(Device::Cpu).compile(g);
+    /// # compiled.set_param("w", &[10.0, 20.0]);
+    /// compiled.bind_gpu_handle("x", &[1.0, 2.0]);
+    /// assert_eq!(compiled.run_feed_gpu_handle(&[], "x", 0), Some(vec![11.0, 22.0]));
+    /// assert_eq!(compiled.read_gpu_handle("x"), Some(vec![11.0, 22.0]));
+    /// ```
     #[track_caller]
     pub fn run_feed_gpu_handle(
         &mut self,

@@ -151,11 +151,33 @@ impl CompiledGraph {
 
     /// The arithmetic really used: the type most of it is done in. Where the device has no kernels for what was asked
     /// for, this says so; [`KernelDispatchReport::precision`] tells it of each kind of op.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let mut g = Graph::new("sum");
+    /// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+    /// # let y = g.add(x, w);
+    /// # g.set_outputs(vec![y]);
+    /// # let mut compiled = Session::new(Device::Cpu).compile(g);
+    /// # compiled.set_param("w", &[10.0, 20.0]);
+    /// assert_eq!(compiled.precision(), Precision::F32);
+    /// ```
     pub fn precision(&self) -> Precision {
         self.exec.precision()
     }
 
     /// What the caller gives at every run, in declaration order.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let mut g = Graph::new("sum");
+    /// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+    /// # let y = g.add(x, w);
+    /// # g.set_outputs(vec![y]);
+    /// # let mut compiled = Session::new(Device::Cpu).compile(g);
+    /// # compiled.set_param("w", &[10.0, 20.0]);
+    /// assert_eq!((compiled.inputs()[0].name.as_str(), compiled.inputs()[0].dtype), ("x", DType::F32));
+    /// ```
     pub fn inputs(&self) -> &[TensorInfo] {
         &self.inputs
     }
@@ -171,6 +193,18 @@ impl CompiledGraph {
     }
 
     /// Memory held at present.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let mut g = Graph::new("sum");
+    /// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+    /// # let y = g.add(x, w);
+    /// # g.set_outputs(vec![y]);
+    /// # let mut compiled = Session::new(Device::Cpu).compile(g);
+    /// # compiled.set_param("w", &[10.0, 20.0]);
+    /// compiled.run(&[("x", &[1.0, 2.0])]);
+    /// assert!(compiled.memory().arena_bytes < 1 << 20);
+    /// ```
     pub fn memory(&self) -> MemoryInfo {
         self.exec.memory()
     }
@@ -210,6 +244,19 @@ impl CompiledGraph {
     ///
     /// # Panics
     /// With the text of [`CompiledGraph::try_set_active_extent`]'s error.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// let mut g = Graph::new("rows");
+    /// let x = g.input("x", Shape::from_dims(&[Dim::Dynamic(sym::ROWS), Dim::Static(1)], DType::F32));
+    /// let y = g.relu(x);
+    /// g.set_outputs(vec![y]);
+    /// let mut compiled = Session::new(Device::Cpu).compile(g);
+    /// compiled.set_active_extent(Some((1, 2)));
+    /// assert_eq!(compiled.run(&[("x", &[3.0, -1.0])])[0][0], 3.0, "the second row is not computed");
+    /// compiled.set_active_extent(None);
+    /// assert_eq!(compiled.run(&[("x", &[3.0, -1.0])]), [[3.0, 0.0]]);
+    /// ```
     #[track_caller]
     pub fn set_active_extent(&mut self, extent: Option<(usize, usize)>) {
         or_panic(self.try_set_active_extent(extent));

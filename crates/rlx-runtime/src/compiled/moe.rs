@@ -59,6 +59,19 @@ impl CompiledGraph {
     ///
     /// # Panics
     /// With the text of [`CompiledGraph::try_set_moe_resident_experts`]'s error.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let mut g = Graph::new("sum");
+    /// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+    /// # let y = g.add(x, w);
+    /// # g.set_outputs(vec![y]);
+    /// # let mut compiled = Session::new(Device::Cpu).compile(g);
+    /// # compiled.set_param("w", &[10.0, 20.0]);
+    /// // This graph has no experts: only the empty mask fits.
+    /// compiled.set_moe_resident_experts(&[]);
+    /// assert!(compiled.try_set_moe_resident_experts(&[true]).is_err());
+    /// ```
     #[track_caller]
     pub fn set_moe_resident_experts(&mut self, mask: &[bool]) {
         or_panic(self.try_set_moe_resident_experts(mask));
@@ -84,6 +97,19 @@ impl CompiledGraph {
     ///
     /// # Panics
     /// With the text of [`CompiledGraph::try_set_moe_resident_experts_per_layer`]'s error.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let mut g = Graph::new("sum");
+    /// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+    /// # let y = g.add(x, w);
+    /// # g.set_outputs(vec![y]);
+    /// # let mut compiled = Session::new(Device::Cpu).compile(g);
+    /// # compiled.set_param("w", &[10.0, 20.0]);
+    /// // This graph has no experts: only no masks fit.
+    /// compiled.set_moe_resident_experts_per_layer(&[]);
+    /// assert!(compiled.try_set_moe_resident_experts_per_layer(&[&[true]]).is_err());
+    /// ```
     #[track_caller]
     pub fn set_moe_resident_experts_per_layer(&mut self, masks: &[&[bool]]) {
         or_panic(self.try_set_moe_resident_experts_per_layer(masks));
@@ -125,6 +151,17 @@ impl CompiledGraph {
 
     /// Keeps which experts the routers over `num_experts` experts choose, from now on; `false` when the graph has
     /// no such router.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let mut g = Graph::new("sum");
+    /// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+    /// # let y = g.add(x, w);
+    /// # g.set_outputs(vec![y]);
+    /// # let mut compiled = Session::new(Device::Cpu).compile(g);
+    /// # compiled.set_param("w", &[10.0, 20.0]);
+    /// assert!(!compiled.enable_moe_topk_capture(8), "the graph has no router");
+    /// ```
     pub fn enable_moe_topk_capture(&mut self, num_experts: usize) -> bool {
         let Some(moe) = self.exec.moe() else { return false };
         let wanted: Vec<bool> = moe.routers().iter().map(|&n| n == num_experts).collect();
@@ -137,11 +174,33 @@ impl CompiledGraph {
 
     /// The experts that the last forward chose: for each captured router, in router order, the choices of all rows.
     /// `None` when nothing ran since they were last taken, or nothing is captured.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let mut g = Graph::new("sum");
+    /// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+    /// # let y = g.add(x, w);
+    /// # g.set_outputs(vec![y]);
+    /// # let mut compiled = Session::new(Device::Cpu).compile(g);
+    /// # compiled.set_param("w", &[10.0, 20.0]);
+    /// assert_eq!(compiled.take_moe_topk_capture(), None, "the graph has no router");
+    /// ```
     pub fn take_moe_topk_capture(&mut self) -> Option<Vec<Vec<u32>>> {
         self.exec.moe()?.take_captured()
     }
 
     /// How often experts ran where since this was last taken; `None` when the graph has no router.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let mut g = Graph::new("sum");
+    /// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+    /// # let y = g.add(x, w);
+    /// # g.set_outputs(vec![y]);
+    /// # let mut compiled = Session::new(Device::Cpu).compile(g);
+    /// # compiled.set_param("w", &[10.0, 20.0]);
+    /// assert!(compiled.take_moe_residency_stats().is_none(), "the graph has no experts");
+    /// ```
     pub fn take_moe_residency_stats(&mut self) -> Option<MoeResidencyStats> {
         Some(self.exec.moe()?.take_stats())
     }

@@ -229,6 +229,20 @@ impl CompiledGraph {
     ///
     /// # Panics
     /// Only if the device lost its outputs since that run.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let mut g = Graph::new("sum");
+    /// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+    /// # let y = g.add(x, w);
+    /// # g.set_outputs(vec![y]);
+    /// # let mut compiled = Session::new(Device::Cpu).compile(g);
+    /// # compiled.set_param("w", &[10.0, 20.0]);
+    /// compiled.run(&[("x", &[1.0, 2.0])]);
+    /// let view = compiled.output_views().next().unwrap();
+    /// assert_eq!(view.to_f32()?, [11.0, 22.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn output_views(&self) -> impl Iterator<Item = TensorView<'_>> {
         let count = if self.outputs.ran { self.outputs.slots.len() } else { 0 };
         (0..count).map(|i| {
@@ -243,6 +257,19 @@ impl CompiledGraph {
     ///
     /// # Panics
     /// When f32 cannot hold an integer of that row exactly; [`CompiledGraph::try_read_output_row`] reports it.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let mut g = Graph::new("sum");
+    /// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+    /// # let y = g.add(x, w);
+    /// # g.set_outputs(vec![y]);
+    /// # let mut compiled = Session::new(Device::Cpu).compile(g);
+    /// # compiled.set_param("w", &[10.0, 20.0]);
+    /// compiled.run(&[("x", &[1.0, 2.0])]);
+    /// assert_eq!(compiled.read_output_row(0, 1, 1), Some(vec![22.0]));
+    /// assert_eq!(compiled.read_output_row(0, 2, 1), None);
+    /// ```
     #[track_caller]
     pub fn read_output_row(&self, out: usize, row: usize, row_inner: usize) -> Option<Vec<f32>> {
         or_panic(self.try_read_output_row(out, row, row_inner))

@@ -24,6 +24,18 @@ impl CompiledGraph {
     ///
     /// # Panics
     /// With the text of [`CompiledGraph::try_set_param`]'s error.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let mut g = Graph::new("sum");
+    /// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+    /// # let y = g.add(x, w);
+    /// # g.set_outputs(vec![y]);
+    /// # let mut compiled = Session::new(Device::Cpu).compile(g);
+    /// # compiled.set_param("w", &[10.0, 20.0]);
+    /// compiled.set_param("w", &[0.0, 1.0]);
+    /// assert_eq!(compiled.run(&[("x", &[1.0, 2.0])]), [[1.0, 3.0]]);
+    /// ```
     #[track_caller]
     pub fn set_param(&mut self, name: &str, values: &[f32]) {
         or_panic(self.try_set_param(name, values));
@@ -33,6 +45,19 @@ impl CompiledGraph {
     ///
     /// # Panics
     /// With the text of [`CompiledGraph::try_set_param_typed`]'s error.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let mut g = Graph::new("sum");
+    /// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+    /// # let y = g.add(x, w);
+    /// # g.set_outputs(vec![y]);
+    /// # let mut compiled = Session::new(Device::Cpu).compile(g);
+    /// # compiled.set_param("w", &[10.0, 20.0]);
+    /// let w: Vec<u8> = [0.0f32, 1.0].iter().flat_map(|v| v.to_ne_bytes()).collect();
+    /// compiled.set_param_typed("w", &w, DType::F32);
+    /// assert_eq!(compiled.run(&[("x", &[1.0, 2.0])]), [[1.0, 3.0]]);
+    /// ```
     #[track_caller]
     pub fn set_param_typed(&mut self, name: &str, bytes: &[u8], dtype: DType) {
         or_panic(self.try_set_param_typed(name, bytes, dtype));
@@ -42,6 +67,18 @@ impl CompiledGraph {
     ///
     /// # Errors
     /// An unknown name, a wrong count, a value the declared type cannot hold exactly.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let mut g = Graph::new("sum");
+    /// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+    /// # let y = g.add(x, w);
+    /// # g.set_outputs(vec![y]);
+    /// # let mut compiled = Session::new(Device::Cpu).compile(g);
+    /// # compiled.set_param("w", &[10.0, 20.0]);
+    /// let error = compiled.try_set_param("v", &[0.0, 1.0]).unwrap_err();
+    /// assert!(error.to_string().contains("w"), "it names the closest parameter");
+    /// ```
     pub fn try_set_param(&mut self, name: &str, values: &[f32]) -> Result<()> {
         let index = self.param_position(name)?;
         let weight = weight_of_f32(&self.params[index], values)?;

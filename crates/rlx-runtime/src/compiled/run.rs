@@ -19,6 +19,17 @@ impl CompiledGraph {
     ///
     /// # Panics
     /// With the text of [`CompiledGraph::try_run`]'s error.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let mut g = Graph::new("sum");
+    /// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+    /// # let y = g.add(x, w);
+    /// # g.set_outputs(vec![y]);
+    /// # let mut compiled = Session::new(Device::Cpu).compile(g);
+    /// # compiled.set_param("w", &[10.0, 20.0]);
+    /// assert_eq!(compiled.run(&[("x", &[1.0, 2.0])]), [[11.0, 22.0]]);
+    /// ```
     #[track_caller]
     pub fn run(&mut self, inputs: &[(&str, &[f32])]) -> Vec<Vec<f32>> {
         or_panic(self.try_run(inputs))
@@ -29,6 +40,18 @@ impl CompiledGraph {
     /// # Errors
     /// A missing, unknown or misshapen input, a parameter never set, a value that a type cannot hold
     /// exactly, a value an op forbids (named), a fault of the device.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let mut g = Graph::new("sum");
+    /// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+    /// # let y = g.add(x, w);
+    /// # g.set_outputs(vec![y]);
+    /// # let mut compiled = Session::new(Device::Cpu).compile(g);
+    /// # compiled.set_param("w", &[10.0, 20.0]);
+    /// let error = compiled.try_run(&[("z", &[1.0, 2.0])]).unwrap_err();
+    /// assert!(error.to_string().contains("z"));
+    /// ```
     pub fn try_run(&mut self, inputs: &[(&str, &[f32])]) -> Result<Vec<Vec<f32>>> {
         self.execute(&inputs)?;
         self.read_all()
@@ -51,6 +74,19 @@ impl CompiledGraph {
     ///
     /// # Panics
     /// With the text of [`CompiledGraph::try_run_typed`]'s error.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let mut g = Graph::new("sum");
+    /// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+    /// # let y = g.add(x, w);
+    /// # g.set_outputs(vec![y]);
+    /// # let mut compiled = Session::new(Device::Cpu).compile(g);
+    /// # compiled.set_param("w", &[10.0, 20.0]);
+    /// let x: Vec<u8> = [1.0f32, 2.0].iter().flat_map(|v| v.to_ne_bytes()).collect();
+    /// let outputs = compiled.run_typed(&[("x", &x, DType::F32)]);
+    /// assert_eq!((outputs[0].0.len(), outputs[0].1), (8, DType::F32));
+    /// ```
     #[track_caller]
     pub fn run_typed(&mut self, inputs: &[(&str, &[u8], DType)]) -> Vec<(Vec<u8>, DType)> {
         or_panic(self.try_run_typed(inputs))
@@ -113,6 +149,18 @@ impl CompiledGraph {
     ///
     /// # Panics
     /// With the text of [`CompiledGraph::try_run_read_outputs`]'s error.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let mut g = Graph::new("sum");
+    /// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+    /// # let y = g.add(x, w);
+    /// # g.set_outputs(vec![y]);
+    /// # let mut compiled = Session::new(Device::Cpu).compile(g);
+    /// # compiled.set_param("w", &[10.0, 20.0]);
+    /// assert_eq!(compiled.run_read_outputs(&[("x", &[1.0, 2.0])], Some(&[0])), [[11.0, 22.0]]);
+    /// assert!(compiled.run_read_outputs(&[("x", &[1.0, 2.0])], Some(&[])).is_empty());
+    /// ```
     #[track_caller]
     pub fn run_read_outputs(
         &mut self,
@@ -141,6 +189,19 @@ impl CompiledGraph {
     ///
     /// # Panics
     /// With the text of [`CompiledGraph::try_run_into`]'s error.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let mut g = Graph::new("sum");
+    /// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+    /// # let y = g.add(x, w);
+    /// # g.set_outputs(vec![y]);
+    /// # let mut compiled = Session::new(Device::Cpu).compile(g);
+    /// # compiled.set_param("w", &[10.0, 20.0]);
+    /// let mut y = [0.0; 2];
+    /// compiled.run_into(&[("x", &[1.0, 2.0])], &mut [&mut y]);
+    /// assert_eq!(y, [11.0, 22.0]);
+    /// ```
     #[track_caller]
     pub fn run_into(&mut self, inputs: &[(&str, &[f32])], outputs: &mut [&mut [f32]]) {
         or_panic(self.try_run_into(inputs, outputs));
@@ -167,6 +228,18 @@ impl CompiledGraph {
     ///
     /// # Panics
     /// With the text of [`CompiledGraph::try_run_raw`]'s error.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let mut g = Graph::new("sum");
+    /// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+    /// # let y = g.add(x, w);
+    /// # g.set_outputs(vec![y]);
+    /// # let mut compiled = Session::new(Device::Cpu).compile(g);
+    /// # compiled.set_param("w", &[10.0, 20.0]);
+    /// let places = compiled.run_raw(&[("x", &[1.0, 2.0])]);
+    /// assert_eq!(places[0].1, 2);
+    /// ```
     #[track_caller]
     pub fn run_raw(&mut self, inputs: &[(&str, &[f32])]) -> Vec<(*const f32, usize)> {
         or_panic(self.try_run_raw(inputs))
@@ -188,6 +261,20 @@ impl CompiledGraph {
     ///
     /// # Panics
     /// With the text of [`CompiledGraph::try_run_slots`]'s error.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let mut g = Graph::new("sum");
+    /// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+    /// # let y = g.add(x, w);
+    /// # g.set_outputs(vec![y]);
+    /// # let mut compiled = Session::new(Device::Cpu).compile(g);
+    /// # compiled.set_param("w", &[10.0, 20.0]);
+    /// let (offset, len) = compiled.run_slots(&[&[1.0, 2.0]])[0];
+    /// // SAFETY: the slot lies in the arena and is valid until the next run.
+    /// let y = unsafe { std::slice::from_raw_parts(compiled.arena_ptr().add(offset).cast::<f32>(), len) };
+    /// assert_eq!(y, [11.0, 22.0]);
+    /// ```
     #[track_caller]
     pub fn run_slots(&mut self, inputs: &[&[f32]]) -> &[(usize, usize)] {
         or_panic(self.try_run_slots(inputs))
@@ -219,6 +306,20 @@ impl CompiledGraph {
     ///
     /// # Panics
     /// With the text of [`CompiledGraph::try_commit_no_wait`]'s error.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let mut g = Graph::new("sum");
+    /// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+    /// # let y = g.add(x, w);
+    /// # g.set_outputs(vec![y]);
+    /// # let mut compiled = Session::new(Device::Cpu).compile(g);
+    /// # compiled.set_param("w", &[10.0, 20.0]);
+    /// compiled.commit_no_wait(&[("x", &[1.0, 2.0])]);
+    /// compiled.sync_pending();
+    /// assert_eq!(compiled.try_read_output(0)?, [11.0, 22.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
     #[track_caller]
     pub fn commit_no_wait(&mut self, inputs: &[(&str, &[f32])]) {
         or_panic(self.try_commit_no_wait(inputs));
@@ -236,6 +337,19 @@ impl CompiledGraph {
     ///
     /// # Panics
     /// With the text of [`CompiledGraph::try_sync_pending`]'s error.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let mut g = Graph::new("sum");
+    /// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+    /// # let y = g.add(x, w);
+    /// # g.set_outputs(vec![y]);
+    /// # let mut compiled = Session::new(Device::Cpu).compile(g);
+    /// # compiled.set_param("w", &[10.0, 20.0]);
+    /// compiled.commit_no_wait(&[("x", &[1.0, 2.0])]);
+    /// compiled.sync_pending();
+    /// assert_eq!(compiled.read_output_row(0, 1, 1), Some(vec![22.0]));
+    /// ```
     #[track_caller]
     pub fn sync_pending(&mut self) {
         or_panic(self.try_sync_pending());
@@ -253,6 +367,19 @@ impl CompiledGraph {
     ///
     /// # Panics
     /// With the text of [`CompiledGraph::try_run_pipelined`]'s error.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let mut g = Graph::new("sum");
+    /// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+    /// # let y = g.add(x, w);
+    /// # g.set_outputs(vec![y]);
+    /// # let mut compiled = Session::new(Device::Cpu).compile(g);
+    /// # compiled.set_param("w", &[10.0, 20.0]);
+    /// let runs = [vec![("x", &[1.0, 2.0][..])], vec![("x", &[3.0, 4.0][..])]];
+    /// let outputs = compiled.run_pipelined(&runs);
+    /// assert_eq!((&outputs[0][0][..], &outputs[1][0][..]), (&[11.0, 22.0][..], &[13.0, 24.0][..]));
+    /// ```
     #[track_caller]
     pub fn run_pipelined(&mut self, runs: &[Vec<(&str, &[f32])>]) -> Vec<Vec<Vec<f32>>> {
         or_panic(self.try_run_pipelined(runs))

@@ -76,6 +76,21 @@ pub(crate) fn cheapest(graph: &Graph, usable: &[Device]) -> Result<Option<Device
 ///
 /// # Panics
 /// With the text of [`try_fastest_device_for`]'s error.
+///
+/// ```
+/// # use rlx_runtime::*;
+/// # let mut g = Graph::new("sum");
+/// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+/// # let y = g.add(x, w);
+/// # g.set_outputs(vec![y]);
+/// // One device needs no prices.
+/// let policy = DevicePolicy::only([Device::Cpu]);
+/// assert_eq!(fastest_device_for_with_policy(&g, &policy), Device::Cpu);
+/// // Otherwise prices are measured on first need, and kept.
+/// # let measured = || {
+/// println!("{}", fastest_device_for(&g));
+/// # };
+/// ```
 #[track_caller]
 pub fn fastest_device_for(graph: &Graph) -> Device {
     or_panic(try_fastest_device_for(graph))
@@ -93,6 +108,15 @@ pub fn try_fastest_device_for(graph: &Graph) -> Result<Device> {
 ///
 /// # Panics
 /// With the text of [`try_fastest_device_for_with_policy`]'s error.
+///
+/// ```
+/// # use rlx_runtime::*;
+/// # let mut g = Graph::new("sum");
+/// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+/// # let y = g.add(x, w);
+/// # g.set_outputs(vec![y]);
+/// assert_eq!(fastest_device_for_with_policy(&g, &DevicePolicy::only([Device::Cpu])), Device::Cpu);
+/// ```
 #[track_caller]
 pub fn fastest_device_for_with_policy(graph: &Graph, policy: &DevicePolicy) -> Device {
     or_panic(try_fastest_device_for_with_policy(graph, policy))
@@ -108,6 +132,19 @@ pub fn try_fastest_device_for_with_policy(graph: &Graph, policy: &DevicePolicy) 
 
 /// Nanoseconds that one run of `graph` is expected to take; infinite where the device of `model` cannot compile it.
 /// Open dimensions count as [`typical_dims`] says.
+///
+/// ```
+/// # use rlx_runtime::*;
+/// # let mut g = Graph::new("sum");
+/// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+/// # let y = g.add(x, w);
+/// # g.set_outputs(vec![y]);
+/// # let measured = || -> Result<(), Error> {
+/// let model = cost_model(Device::Cpu)?;
+/// println!("{} ns", estimate_graph_cost(&g, &*model));
+/// # Ok(())
+/// # };
+/// ```
 pub fn estimate_graph_cost(graph: &Graph, model: &dyn BackendCostModel) -> f64 {
     try_estimate_graph_cost(graph, model).unwrap_or(f64::INFINITY)
 }

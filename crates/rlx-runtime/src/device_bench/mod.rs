@@ -50,6 +50,19 @@ pub struct DeviceBenchResult {
 ///
 /// # Errors
 /// As [`try_benchmark_devices`].
+///
+/// ```
+/// # use rlx_runtime::*;
+/// # let mut g = Graph::new("sum");
+/// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+/// # let y = g.add(x, w);
+/// # g.set_outputs(vec![y]);
+/// # let mut devices = GraphDevices::with_policy(g, DevicePolicy::only([Device::Cpu]));
+/// # devices.set_param("w", &[10.0, 20.0]);
+/// let results = benchmark_devices(&mut devices, &[("x", &[1.0, 2.0])], 3)?;
+/// assert_eq!(results[0].device, Device::Cpu);
+/// # Ok::<(), String>(())
+/// ```
 pub fn benchmark_devices(
     devices: &mut GraphDevices,
     inputs: &[(&str, &[f32])],
@@ -95,6 +108,18 @@ pub fn try_benchmark_devices(
 ///
 /// # Errors
 /// The devices that failed and why. What did compile stays.
+///
+/// ```
+/// # use rlx_runtime::*;
+/// # let mut g = Graph::new("sum");
+/// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+/// # let y = g.add(x, w);
+/// # g.set_outputs(vec![y]);
+/// # let mut devices = GraphDevices::with_policy(g, DevicePolicy::only([Device::Cpu]));
+/// # devices.set_param("w", &[10.0, 20.0]);
+/// assert_eq!(warm_all(&mut devices)?, [Device::Cpu]);
+/// # Ok::<(), String>(())
+/// ```
 pub fn warm_all(devices: &mut GraphDevices) -> Result<Vec<Device>, String> {
     devices.warm_all()
 }

@@ -48,6 +48,11 @@ use crate::registry::{registered, require_backend};
 
 /// Whether `device` can be used now: a backend in this build and a live probe of the driver, or a backend
 /// given to [`crate::register_backend`].
+///
+/// ```
+/// # use rlx_runtime::*;
+/// assert!(is_available(Device::Cpu));
+/// ```
 pub fn is_available(device: Device) -> bool {
     unavailable_reason(device).is_none()
 }
@@ -62,11 +67,21 @@ pub fn unavailable_reason(device: Device) -> Option<Error> {
 }
 
 /// The devices that can be used now.
+///
+/// ```
+/// # use rlx_runtime::*;
+/// assert!(available_devices().contains(&Device::Cpu));
+/// ```
 pub fn available_devices() -> Vec<Device> {
     Device::all().iter().copied().filter(|&d| is_available(d)).collect()
 }
 
 /// Of Metal, MLX and GPU, those that can be used now; none elsewhere than on Apple's systems.
+///
+/// ```
+/// # use rlx_runtime::*;
+/// assert_eq!(available_apple_devices().is_empty(), !cfg!(target_vendor = "apple"));
+/// ```
 pub fn available_apple_devices() -> Vec<Device> {
     if !cfg!(target_vendor = "apple") {
         return Vec::new();
@@ -75,6 +90,15 @@ pub fn available_apple_devices() -> Vec<Device> {
 }
 
 /// The available devices that can compute every node of `graph`.
+///
+/// ```
+/// # use rlx_runtime::*;
+/// # let mut g = Graph::new("sum");
+/// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+/// # let y = g.add(x, w);
+/// # g.set_outputs(vec![y]);
+/// assert!(devices_for(&g).contains(&Device::Cpu));
+/// ```
 pub fn devices_for(graph: &Graph) -> Vec<Device> {
     available_devices().into_iter().filter(|&d| supports_graph(d, graph)).collect()
 }
@@ -96,16 +120,32 @@ const PRIORITY: [Device; 12] = [
 ];
 
 /// The available device that is first in the static order of preference.
+///
+/// ```
+/// # use rlx_runtime::*;
+/// assert_eq!(fastest_device(), fastest_among(&available_devices()));
+/// ```
 pub fn fastest_device() -> Device {
     fastest_among(&available_devices())
 }
 
 /// The one of `devices` that is first in the static order of preference; `Cpu` when there is none.
+///
+/// ```
+/// # use rlx_runtime::*;
+/// assert_eq!(fastest_among(&[Device::Cpu, Device::Metal, Device::Mlx]), Device::Mlx);
+/// assert_eq!(fastest_among(&[]), Device::Cpu);
+/// ```
 pub fn fastest_among(devices: &[Device]) -> Device {
     PRIORITY.into_iter().find(|d| devices.contains(d)).unwrap_or(Device::Cpu)
 }
 
 /// The device's name; for the CPU with the BLAS it uses, if it uses one.
+///
+/// ```
+/// # use rlx_runtime::*;
+/// assert!(full_name(Device::Cpu).starts_with("CPU"));
+/// ```
 pub fn full_name(device: Device) -> &'static str {
     match device {
         #[cfg(feature = "cpu")]
@@ -119,6 +159,11 @@ pub fn full_name(device: Device) -> &'static str {
 
 /// Whether [`crate::CompiledGraph::run_slots`] works on `device`: it does wherever the device can be used,
 /// through host-visible copies where it has to.
+///
+/// ```
+/// # use rlx_runtime::*;
+/// assert!(supports_run_slots(Device::Cpu));
+/// ```
 pub fn supports_run_slots(device: Device) -> bool {
     is_available(device)
 }
@@ -129,6 +174,11 @@ pub fn supports_run_slots(device: Device) -> bool {
 ///
 /// # Panics
 /// With the text of [`try_drain_device`]'s error.
+///
+/// ```
+/// # use rlx_runtime::*;
+/// drain_device(Device::Cpu);
+/// ```
 #[track_caller]
 pub fn drain_device(device: Device) {
     or_panic(try_drain_device(device));
@@ -205,6 +255,12 @@ fn alone(node: &Node, graph: &Graph) -> Graph {
 ///
 /// # Panics
 /// With the text of [`try_supports`]'s error.
+///
+/// ```
+/// # use rlx_runtime::*;
+/// assert!(supports(Device::Cpu, &Op::MatMul));
+/// assert!(!supports(Device::Tpu, &Op::MatMul), "no backend in this build");
+/// ```
 #[track_caller]
 pub fn supports(device: Device, op: &Op) -> bool {
     or_panic(try_supports(device, op))
@@ -225,6 +281,15 @@ pub fn try_supports(device: Device, op: &Op) -> Result<bool> {
 ///
 /// # Panics
 /// With the text of [`try_supports_node`]'s error.
+///
+/// ```
+/// # use rlx_runtime::*;
+/// # let mut g = Graph::new("sum");
+/// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+/// # let y = g.add(x, w);
+/// # g.set_outputs(vec![y]);
+/// assert!(supports_node(Device::Cpu, g.node(g.outputs[0]), &g));
+/// ```
 #[track_caller]
 pub fn supports_node(device: Device, node: &Node, graph: &Graph) -> bool {
     or_panic(try_supports_node(device, node, graph))
@@ -243,12 +308,31 @@ pub fn try_supports_node(device: Device, node: &Node, graph: &Graph) -> Result<b
 ///
 /// # Panics
 /// When `RLX_KERNEL_DISPATCH` makes no sense; [`supports_graph_with_options`] does not read it.
+///
+/// ```
+/// # use rlx_runtime::*;
+/// # let mut g = Graph::new("sum");
+/// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+/// # let y = g.add(x, w);
+/// # g.set_outputs(vec![y]);
+/// assert!(supports_graph(Device::Cpu, &g));
+/// ```
 #[track_caller]
 pub fn supports_graph(device: Device, graph: &Graph) -> bool {
     supports_graph_with_options(device, graph, &or_panic(CompileOptions::try_new()))
 }
 
 /// As [`supports_graph`], under `options`.
+///
+/// ```
+/// # use rlx_runtime::*;
+/// # let mut g = Graph::new("sum");
+/// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+/// # let y = g.add(x, w);
+/// # g.set_outputs(vec![y]);
+/// let options = CompileOptions::new().kernel_dispatch(KernelDispatchPolicy::ForceNative);
+/// assert!(supports_graph_with_options(Device::Cpu, &g, &options));
+/// ```
 pub fn supports_graph_with_options(device: Device, graph: &Graph, options: &CompileOptions) -> bool {
     let legal = |q: Query| verify_ok(graph).is_ok() && q.legal(graph).is_ok();
     is_available(device) && Query::new(device, options).is_ok_and(legal)
@@ -259,6 +343,16 @@ pub fn supports_graph_with_options(device: Device, graph: &Graph, options: &Comp
 ///
 /// # Panics
 /// When `RLX_KERNEL_DISPATCH` makes no sense; [`first_unsupported_op_with_options`] does not read it.
+///
+/// ```
+/// # use rlx_runtime::*;
+/// # let mut g = Graph::new("sum");
+/// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+/// # let y = g.add(x, w);
+/// # g.set_outputs(vec![y]);
+/// assert!(first_unsupported_op(Device::Cpu, &g).is_none());
+/// assert_eq!(first_unsupported_op(Device::Tpu, &g).map(|(at, _)| at), Some(0));
+/// ```
 #[track_caller]
 pub fn first_unsupported_op(device: Device, graph: &Graph) -> Option<(usize, &Op)> {
     first_unsupported_op_with_options(device, graph, &or_panic(CompileOptions::try_new()))
@@ -285,6 +379,17 @@ pub fn first_unsupported_op_with_options<'g>(
 ///
 /// # Errors
 /// A device without a backend, an invalid graph, or the first node nothing can compute.
+///
+/// ```
+/// # use rlx_runtime::*;
+/// # let mut g = Graph::new("sum");
+/// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+/// # let y = g.add(x, w);
+/// # g.set_outputs(vec![y]);
+/// let legal = legalize_graph_for_device(g, Device::Cpu)?;
+/// assert!(supports_graph(Device::Cpu, &legal));
+/// # Ok::<(), String>(())
+/// ```
 pub fn legalize_graph_for_device(graph: Graph, device: Device) -> Result<Graph, String> {
     legalize_graph_for_device_with_options(graph, device, &CompileOptions::try_new()?)
 }
@@ -305,6 +410,17 @@ pub fn legalize_graph_for_device_with_options(
 ///
 /// # Errors
 /// As [`legalize_graph_for_device`].
+///
+/// ```
+/// # use rlx_runtime::*;
+/// # let mut g = Graph::new("sum");
+/// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+/// # let y = g.add(x, w);
+/// # g.set_outputs(vec![y]);
+/// let (legal, report) = legalize_graph_for_device_with_report(g, Device::Cpu)?;
+/// assert!(report.compile_ready && supports_graph(Device::Cpu, &legal));
+/// # Ok::<(), String>(())
+/// ```
 pub fn legalize_graph_for_device_with_report(
     graph: Graph,
     device: Device,
@@ -331,6 +447,18 @@ pub fn try_legalize(
 ///
 /// # Errors
 /// A device without a backend.
+///
+/// ```
+/// # use rlx_runtime::*;
+/// # let mut g = Graph::new("sum");
+/// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+/// # let y = g.add(x, w);
+/// # g.set_outputs(vec![y]);
+/// let report = dispatch_report_for_device(&g, Device::Cpu)?;
+/// assert!(report.compile_ready && report.still_unsupported.is_empty());
+/// println!("{report}");
+/// # Ok::<(), String>(())
+/// ```
 pub fn dispatch_report_for_device(graph: &Graph, device: Device) -> Result<KernelDispatchReport, String> {
     dispatch_report_for_device_with_options(graph, device, &CompileOptions::try_new()?)
 }

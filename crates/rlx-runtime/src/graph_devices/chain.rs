@@ -12,6 +12,18 @@ impl GraphDevices {
     ///
     /// # Errors
     /// As [`GraphDevices::try_run`].
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let mut g = Graph::new("sum");
+    /// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+    /// # let y = g.add(x, w);
+    /// # g.set_outputs(vec![y]);
+    /// # let mut devices = GraphDevices::with_policy(g, DevicePolicy::only([Device::Cpu]));
+    /// # devices.set_param("w", &[10.0, 20.0]);
+    /// assert_eq!(devices.run(Device::Cpu, &[("x", &[1.0, 2.0])])?, [[11.0, 22.0]]);
+    /// # Ok::<(), String>(())
+    /// ```
     pub fn run(&mut self, device: Device, inputs: &[(&str, &[f32])]) -> Result<Vec<Vec<f32>>, String> {
         Ok(self.try_run(device, inputs)?)
     }
@@ -30,6 +42,18 @@ impl GraphDevices {
     ///
     /// # Errors
     /// As [`GraphDevices::try_resolve`] and [`GraphDevices::try_run`].
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let mut g = Graph::new("sum");
+    /// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+    /// # let y = g.add(x, w);
+    /// # g.set_outputs(vec![y]);
+    /// # let mut devices = GraphDevices::with_policy(g, DevicePolicy::only([Device::Cpu]));
+    /// # devices.set_param("w", &[10.0, 20.0]);
+    /// assert_eq!(devices.run_resolved(Some(Device::Cpu), &[("x", &[1.0, 2.0])])?, [[11.0, 22.0]]);
+    /// # Ok::<(), String>(())
+    /// ```
     pub fn run_resolved(
         &mut self,
         hint: Option<Device>,
@@ -43,6 +67,18 @@ impl GraphDevices {
     ///
     /// # Errors
     /// As [`GraphDevices::try_fastest`] and [`GraphDevices::try_run`].
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let mut g = Graph::new("sum");
+    /// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+    /// # let y = g.add(x, w);
+    /// # g.set_outputs(vec![y]);
+    /// # let mut devices = GraphDevices::with_policy(g, DevicePolicy::only([Device::Cpu]));
+    /// # devices.set_param("w", &[10.0, 20.0]);
+    /// assert_eq!(devices.run_fastest(&[("x", &[1.0, 2.0])])?, [[11.0, 22.0]]);
+    /// # Ok::<(), String>(())
+    /// ```
     pub fn run_fastest(&mut self, inputs: &[(&str, &[f32])]) -> Result<Vec<Vec<f32>>, String> {
         let device = self.try_fastest()?;
         self.run(device, inputs)
@@ -66,6 +102,19 @@ impl GraphDevices {
     ///
     /// # Errors
     /// Every device's reason; an empty chain is one attempt of the CPU that says so.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let mut g = Graph::new("sum");
+    /// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+    /// # let y = g.add(x, w);
+    /// # g.set_outputs(vec![y]);
+    /// # let mut devices = GraphDevices::with_policy(g, DevicePolicy::only([Device::Cpu]));
+    /// # devices.set_param("w", &[10.0, 20.0]);
+    /// let (device, outputs) = devices.run_try(&[Device::Tpu, Device::Cpu], &[("x", &[1.0, 2.0])])?;
+    /// assert_eq!((device, &outputs[0][..]), (Device::Cpu, &[11.0, 22.0][..]));
+    /// # Ok::<(), DeviceFallbackError>(())
+    /// ```
     pub fn run_try(
         &mut self,
         chain: &[Device],
@@ -87,6 +136,19 @@ impl GraphDevices {
     /// # Errors
     /// As [`GraphDevices::run_try`]; a variable that does not parse, or a device that cannot be resolved, is an
     /// attempt of the device it is about.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let mut g = Graph::new("sum");
+    /// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+    /// # let y = g.add(x, w);
+    /// # g.set_outputs(vec![y]);
+    /// # let mut devices = GraphDevices::with_policy(g, DevicePolicy::only([Device::Cpu]));
+    /// # devices.set_param("w", &[10.0, 20.0]);
+    /// let (device, _) = devices.run_chain(Some(Device::Cpu), &[("x", &[1.0, 2.0])])?;
+    /// assert_eq!(device, Device::Cpu);
+    /// # Ok::<(), DeviceFallbackError>(())
+    /// ```
     pub fn run_chain(
         &mut self,
         hint: Option<Device>,
@@ -102,6 +164,18 @@ impl GraphDevices {
     ///
     /// # Errors
     /// As [`GraphDevices::try_resolve_chain`].
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let mut g = Graph::new("sum");
+    /// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+    /// # let y = g.add(x, w);
+    /// # g.set_outputs(vec![y]);
+    /// # let mut devices = GraphDevices::with_policy(g, DevicePolicy::only([Device::Cpu]));
+    /// # devices.set_param("w", &[10.0, 20.0]);
+    /// assert_eq!(devices.resolve_chain(Some(Device::Cpu))?, Device::Cpu);
+    /// # Ok::<(), String>(())
+    /// ```
     pub fn resolve_chain(&self, hint: Option<Device>) -> Result<Device, String> {
         Ok(self.try_resolve_chain(hint)?)
     }
@@ -119,6 +193,18 @@ impl GraphDevices {
     ///
     /// # Errors
     /// Every device's reason.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let mut g = Graph::new("sum");
+    /// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+    /// # let y = g.add(x, w);
+    /// # g.set_outputs(vec![y]);
+    /// # let mut devices = GraphDevices::with_policy(g, DevicePolicy::only([Device::Cpu]));
+    /// # devices.set_param("w", &[10.0, 20.0]);
+    /// assert_eq!(devices.compile_chain(Some(Device::Cpu))?.device(), Device::Cpu);
+    /// # Ok::<(), String>(())
+    /// ```
     pub fn compile_chain(&mut self, hint: Option<Device>) -> Result<&mut CompiledGraph, String> {
         Ok(self.try_compile_chain(hint)?)
     }

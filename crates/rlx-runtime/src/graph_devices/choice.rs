@@ -51,6 +51,17 @@ impl fmt::Display for ChoiceReason {
 
 impl GraphDevices {
     /// Every device: what is in its way, and which one would be taken.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let mut g = Graph::new("sum");
+    /// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+    /// # let y = g.add(x, w);
+    /// # g.set_outputs(vec![y]);
+    /// # let mut devices = GraphDevices::with_policy(g, DevicePolicy::only([Device::Cpu]));
+    /// # devices.set_param("w", &[10.0, 20.0]);
+    /// assert!(devices.report().iter().any(|c| c.device == Device::Cpu && c.recommended));
+    /// ```
     pub fn report(&self) -> Vec<DeviceCandidate> {
         report_with(&self.graph, &self.policy, |_| self.try_fastest().ok())
     }
@@ -60,6 +71,17 @@ impl GraphDevices {
     ///
     /// # Panics
     /// With the text of [`GraphDevices::try_fastest`]'s error.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let mut g = Graph::new("sum");
+    /// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+    /// # let y = g.add(x, w);
+    /// # g.set_outputs(vec![y]);
+    /// # let mut devices = GraphDevices::with_policy(g, DevicePolicy::only([Device::Cpu]));
+    /// # devices.set_param("w", &[10.0, 20.0]);
+    /// assert_eq!(devices.fastest(), Device::Cpu);
+    /// ```
     #[track_caller]
     pub fn fastest(&self) -> Device {
         or_panic(self.try_fastest())
@@ -127,6 +149,18 @@ impl GraphDevices {
     ///
     /// # Errors
     /// As [`GraphDevices::try_resolve`].
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let mut g = Graph::new("sum");
+    /// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+    /// # let y = g.add(x, w);
+    /// # g.set_outputs(vec![y]);
+    /// # let mut devices = GraphDevices::with_policy(g, DevicePolicy::only([Device::Cpu]));
+    /// # devices.set_param("w", &[10.0, 20.0]);
+    /// assert_eq!(devices.resolve(Some(Device::Cpu))?, Device::Cpu);
+    /// # Ok::<(), String>(())
+    /// ```
     pub fn resolve(&self, hint: Option<Device>) -> Result<Device, String> {
         Ok(self.try_resolve(hint)?)
     }
@@ -145,6 +179,18 @@ impl GraphDevices {
     ///
     /// # Errors
     /// As [`GraphDevices::try_resolve`], or a measurement that no device survived.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let mut g = Graph::new("sum");
+    /// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+    /// # let y = g.add(x, w);
+    /// # g.set_outputs(vec![y]);
+    /// # let mut devices = GraphDevices::with_policy(g, DevicePolicy::only([Device::Cpu]));
+    /// # devices.set_param("w", &[10.0, 20.0]);
+    /// assert_eq!(devices.resolve_with_inputs(Some(Device::Cpu), &[("x", &[1.0, 2.0])])?, Device::Cpu);
+    /// # Ok::<(), String>(())
+    /// ```
     pub fn resolve_with_inputs(
         &mut self,
         hint: Option<Device>,

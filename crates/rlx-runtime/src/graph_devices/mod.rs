@@ -78,6 +78,18 @@ impl GraphDevices {
     ///
     /// # Panics
     /// As [`GraphDevices::with_policy`].
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let mut g = Graph::new("sum");
+    /// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+    /// # let y = g.add(x, w);
+    /// # g.set_outputs(vec![y]);
+    /// let mut devices = GraphDevices::new(g);
+    /// devices.set_param("w", &[10.0, 20.0]);
+    /// assert_eq!(devices.run(Device::Cpu, &[("x", &[1.0, 2.0])])?, [[11.0, 22.0]]);
+    /// # Ok::<(), String>(())
+    /// ```
     pub fn new(graph: Graph) -> Self {
         Self::with_policy(graph, DevicePolicy::default())
     }
@@ -86,6 +98,16 @@ impl GraphDevices {
     ///
     /// # Panics
     /// When `RLX_KERNEL_DISPATCH` makes no sense.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let mut g = Graph::new("sum");
+    /// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+    /// # let y = g.add(x, w);
+    /// # g.set_outputs(vec![y]);
+    /// let devices = GraphDevices::with_policy(g, DevicePolicy::only([Device::Cpu]));
+    /// assert_eq!(devices.devices(), [Device::Cpu]);
+    /// ```
     pub fn with_policy(graph: Graph, policy: DevicePolicy) -> Self {
         let devices = devices_for_with_policy(&graph, &policy);
         GraphDevices {
@@ -104,6 +126,16 @@ impl GraphDevices {
     ///
     /// # Panics
     /// With the text of [`GraphDevices::try_from_env`]'s error.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let mut g = Graph::new("sum");
+    /// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+    /// # let y = g.add(x, w);
+    /// # g.set_outputs(vec![y]);
+    /// let devices = GraphDevices::from_env(g);
+    /// println!("{:?}", devices.policy());
+    /// ```
     #[track_caller]
     pub fn from_env(graph: Graph) -> Self {
         or_panic(Self::try_from_env(graph))
@@ -136,6 +168,18 @@ impl GraphDevices {
 
     /// What was tried before the last success or failure: each device that failed, in order, and why. Empty when
     /// the first attempt did it.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let mut g = Graph::new("sum");
+    /// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+    /// # let y = g.add(x, w);
+    /// # g.set_outputs(vec![y]);
+    /// # let mut devices = GraphDevices::with_policy(g, DevicePolicy::only([Device::Cpu]));
+    /// # devices.set_param("w", &[10.0, 20.0]);
+    /// let (device, _) = devices.run_try(&[Device::Tpu, Device::Cpu], &[("x", &[1.0, 2.0])]).unwrap();
+    /// assert_eq!((device, devices.last_attempts()[0].0), (Device::Cpu, Device::Tpu));
+    /// ```
     pub fn last_attempts(&self) -> &[(Device, String)] {
         &self.attempts
     }
@@ -144,6 +188,19 @@ impl GraphDevices {
     ///
     /// # Errors
     /// As [`GraphDevices::try_compile`].
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let mut g = Graph::new("sum");
+    /// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+    /// # let y = g.add(x, w);
+    /// # g.set_outputs(vec![y]);
+    /// # let mut devices = GraphDevices::with_policy(g, DevicePolicy::only([Device::Cpu]));
+    /// # devices.set_param("w", &[10.0, 20.0]);
+    /// assert_eq!(devices.compile(Device::Cpu)?.device(), Device::Cpu);
+    /// assert!(devices.compile(Device::Tpu).is_err());
+    /// # Ok::<(), String>(())
+    /// ```
     pub fn compile(&mut self, device: Device) -> Result<&mut CompiledGraph, String> {
         Ok(self.try_compile(device)?)
     }
@@ -166,6 +223,18 @@ impl GraphDevices {
     ///
     /// # Errors
     /// As [`GraphDevices::try_compile`].
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let mut g = Graph::new("sum");
+    /// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+    /// # let y = g.add(x, w);
+    /// # g.set_outputs(vec![y]);
+    /// # let mut devices = GraphDevices::with_policy(g, DevicePolicy::only([Device::Cpu]));
+    /// # devices.set_param("w", &[10.0, 20.0]);
+    /// assert_eq!(devices.compile_fastest()?.device(), devices.fastest());
+    /// # Ok::<(), String>(())
+    /// ```
     pub fn compile_fastest(&mut self) -> Result<&mut CompiledGraph, String> {
         let device = self.try_fastest()?;
         self.compile(device)
@@ -175,6 +244,18 @@ impl GraphDevices {
     ///
     /// # Errors
     /// As [`GraphDevices::try_resolve`] and [`GraphDevices::try_compile`].
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let mut g = Graph::new("sum");
+    /// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+    /// # let y = g.add(x, w);
+    /// # g.set_outputs(vec![y]);
+    /// # let mut devices = GraphDevices::with_policy(g, DevicePolicy::only([Device::Cpu]));
+    /// # devices.set_param("w", &[10.0, 20.0]);
+    /// assert_eq!(devices.compile_resolved(Some(Device::Cpu))?.device(), Device::Cpu);
+    /// # Ok::<(), String>(())
+    /// ```
     pub fn compile_resolved(&mut self, hint: Option<Device>) -> Result<&mut CompiledGraph, String> {
         let device = self.try_resolve(hint)?;
         self.compile(device)
@@ -197,6 +278,18 @@ impl GraphDevices {
     ///
     /// # Errors
     /// The devices that failed and why. What did compile stays.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let mut g = Graph::new("sum");
+    /// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+    /// # let y = g.add(x, w);
+    /// # g.set_outputs(vec![y]);
+    /// # let mut devices = GraphDevices::with_policy(g, DevicePolicy::only([Device::Cpu]));
+    /// # devices.set_param("w", &[10.0, 20.0]);
+    /// assert_eq!(devices.warm_all()?, [Device::Cpu]);
+    /// # Ok::<(), String>(())
+    /// ```
     pub fn warm_all(&mut self) -> Result<Vec<Device>, String> {
         Ok(self.try_warm_all()?)
     }
@@ -224,6 +317,19 @@ impl GraphDevices {
     ///
     /// # Errors
     /// No runs to time, or no device that survived.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let mut g = Graph::new("sum");
+    /// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+    /// # let y = g.add(x, w);
+    /// # g.set_outputs(vec![y]);
+    /// # let mut devices = GraphDevices::with_policy(g, DevicePolicy::only([Device::Cpu]));
+    /// # devices.set_param("w", &[10.0, 20.0]);
+    /// let results = devices.benchmark(&[("x", &[1.0, 2.0])], 3)?;
+    /// assert!(results[0].median_exec_ns > 0);
+    /// # Ok::<(), String>(())
+    /// ```
     pub fn benchmark(
         &mut self,
         inputs: &[(&str, &[f32])],
@@ -233,6 +339,19 @@ impl GraphDevices {
     }
 
     /// Drops every executable and what benchmarks found for this graph, and looks for devices anew. Parameters stay.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let mut g = Graph::new("sum");
+    /// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+    /// # let y = g.add(x, w);
+    /// # g.set_outputs(vec![y]);
+    /// # let mut devices = GraphDevices::with_policy(g, DevicePolicy::only([Device::Cpu]));
+    /// # devices.set_param("w", &[10.0, 20.0]);
+    /// devices.invalidate_cache();
+    /// assert_eq!(devices.run(Device::Cpu, &[("x", &[1.0, 2.0])])?, [[11.0, 22.0]], "parameters are kept");
+    /// # Ok::<(), String>(())
+    /// ```
     pub fn invalidate_cache(&mut self) {
         while let Some((device, compiled)) = self.compiled.pop_first() {
             edge::drop_quietly(device, compiled);
@@ -244,6 +363,18 @@ impl GraphDevices {
 
     /// Replaces the policy: devices and how they are ranked follow from it. Executables of devices that it rules out
     /// are dropped.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let mut g = Graph::new("sum");
+    /// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+    /// # let y = g.add(x, w);
+    /// # g.set_outputs(vec![y]);
+    /// # let mut devices = GraphDevices::with_policy(g, DevicePolicy::only([Device::Cpu]));
+    /// # devices.set_param("w", &[10.0, 20.0]);
+    /// devices.set_policy(DevicePolicy::only([Device::Cpu]).with_benchmark_pick(3));
+    /// assert_eq!(devices.policy().pick_strategy(), DevicePickStrategy::Benchmark { runs: 3 });
+    /// ```
     pub fn set_policy(&mut self, policy: DevicePolicy) {
         self.policy = policy;
         self.cheapest = OnceLock::new();

@@ -15,6 +15,19 @@ impl GraphDevices {
     ///
     /// # Panics
     /// With the text of [`GraphDevices::try_set_param`]'s error.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let mut g = Graph::new("sum");
+    /// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+    /// # let y = g.add(x, w);
+    /// # g.set_outputs(vec![y]);
+    /// # let mut devices = GraphDevices::with_policy(g, DevicePolicy::only([Device::Cpu]));
+    /// # devices.set_param("w", &[10.0, 20.0]);
+    /// devices.set_param("w", &[0.0, 1.0]);
+    /// assert_eq!(devices.run(Device::Cpu, &[("x", &[1.0, 2.0])])?, [[1.0, 3.0]]);
+    /// # Ok::<(), String>(())
+    /// ```
     #[track_caller]
     pub fn set_param(&mut self, name: &str, values: &[f32]) {
         or_panic(self.try_set_param(name, values));
@@ -35,6 +48,20 @@ impl GraphDevices {
     ///
     /// # Panics
     /// With the text of [`GraphDevices::try_set_param_typed`]'s error.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let mut g = Graph::new("sum");
+    /// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+    /// # let y = g.add(x, w);
+    /// # g.set_outputs(vec![y]);
+    /// # let mut devices = GraphDevices::with_policy(g, DevicePolicy::only([Device::Cpu]));
+    /// # devices.set_param("w", &[10.0, 20.0]);
+    /// let w: Vec<u8> = [0.0f32, 1.0].iter().flat_map(|v| v.to_ne_bytes()).collect();
+    /// devices.set_param_typed("w", &w, DType::F32);
+    /// assert_eq!(devices.run(Device::Cpu, &[("x", &[1.0, 2.0])])?, [[1.0, 3.0]]);
+    /// # Ok::<(), String>(())
+    /// ```
     #[track_caller]
     pub fn set_param_typed(&mut self, name: &str, bytes: &[u8], dtype: DType) {
         or_panic(self.try_set_param_typed(name, bytes, dtype));
@@ -82,6 +109,20 @@ impl GraphDevices {
     ///
     /// # Panics
     /// With the text of [`GraphDevices::try_sync_params_to_all`]'s error.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let mut g = Graph::new("sum");
+    /// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+    /// # let y = g.add(x, w);
+    /// # g.set_outputs(vec![y]);
+    /// # let mut devices = GraphDevices::with_policy(g, DevicePolicy::only([Device::Cpu]));
+    /// # devices.set_param("w", &[10.0, 20.0]);
+    /// devices.compile(Device::Cpu)?;
+    /// devices.sync_params_to_all();
+    /// assert_eq!(devices.run(Device::Cpu, &[("x", &[1.0, 2.0])])?, [[11.0, 22.0]]);
+    /// # Ok::<(), String>(())
+    /// ```
     #[track_caller]
     pub fn sync_params_to_all(&mut self) {
         or_panic(self.try_sync_params_to_all());

@@ -117,11 +117,43 @@ impl ModelCompilePipeline {
     }
 
     /// Whether there is a variant under `key`, whatever its options and sizes.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let model = || {
+    /// #     let rows = |n| Shape::from_dims(&[Dim::Dynamic(sym::BATCH), Dim::Dynamic(sym::SEQ), Dim::Static(n)], DType::F32);
+    /// #     let mut m = HirModule::new("model");
+    /// #     let (x, w) = (m.input("x", rows(2)), m.param("w", Shape::new(&[2, 1], DType::F32)));
+    /// #     let y = m.linear(x, w, None, None, rows(1));
+    /// #     m.set_outputs(vec![y]);
+    /// #     m
+    /// # };
+    /// # let (mut pipeline, options) = (ModelCompilePipeline::new(Device::Cpu), CompileOptions::new());
+    /// pipeline.get_or_compile(1, &DimBinding::batch_seq(1, 4), model, &options)?;
+    /// assert!(pipeline.contains(1) && !pipeline.contains(2));
+    /// # Ok::<(), LowerError>(())
+    /// ```
     pub fn contains(&self, key: u64) -> bool {
         self.variants.contains(key)
     }
 
     /// The template that was built or asked for last.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let model = || {
+    /// #     let rows = |n| Shape::from_dims(&[Dim::Dynamic(sym::BATCH), Dim::Dynamic(sym::SEQ), Dim::Static(n)], DType::F32);
+    /// #     let mut m = HirModule::new("model");
+    /// #     let (x, w) = (m.input("x", rows(2)), m.param("w", Shape::new(&[2, 1], DType::F32)));
+    /// #     let y = m.linear(x, w, None, None, rows(1));
+    /// #     m.set_outputs(vec![y]);
+    /// #     m
+    /// # };
+    /// # let (mut pipeline, options) = (ModelCompilePipeline::new(Device::Cpu), CompileOptions::new());
+    /// # pipeline.build_template(model, &options)?;
+    /// assert!(pipeline.template_result().is_some());
+    /// # Ok::<(), LowerError>(())
+    /// ```
     pub fn template_result(&self) -> Option<&CompileResult> {
         self.variants.latest()
     }
@@ -161,6 +193,22 @@ impl ModelCompilePipeline {
     ///
     /// # Errors
     /// As [`ModelCompilePipeline::build_template`].
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let model = || {
+    /// #     let rows = |n| Shape::from_dims(&[Dim::Dynamic(sym::BATCH), Dim::Dynamic(sym::SEQ), Dim::Static(n)], DType::F32);
+    /// #     let mut m = HirModule::new("model");
+    /// #     let (x, w) = (m.input("x", rows(2)), m.param("w", Shape::new(&[2, 1], DType::F32)));
+    /// #     let y = m.linear(x, w, None, None, rows(1));
+    /// #     m.set_outputs(vec![y]);
+    /// #     m
+    /// # };
+    /// # let (mut pipeline, options) = (ModelCompilePipeline::new(Device::Cpu), CompileOptions::new());
+    /// pipeline.ensure_template(model, &options)?;
+    /// pipeline.ensure_template(|| unreachable!("there is one"), &options)?;
+    /// # Ok::<(), LowerError>(())
+    /// ```
     pub fn ensure_template<F>(
         &mut self,
         build: F,
@@ -177,6 +225,25 @@ impl ModelCompilePipeline {
     /// # Panics
     /// Without a template under these options, or for sizes that do not fit it;
     /// [`ModelCompilePipeline::try_specialize_template`] reports it.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let model = || {
+    /// #     let rows = |n| Shape::from_dims(&[Dim::Dynamic(sym::BATCH), Dim::Dynamic(sym::SEQ), Dim::Static(n)], DType::F32);
+    /// #     let mut m = HirModule::new("model");
+    /// #     let (x, w) = (m.input("x", rows(2)), m.param("w", Shape::new(&[2, 1], DType::F32)));
+    /// #     let y = m.linear(x, w, None, None, rows(1));
+    /// #     m.set_outputs(vec![y]);
+    /// #     m
+    /// # };
+    /// # let (mut pipeline, options) = (ModelCompilePipeline::new(Device::Cpu), CompileOptions::new());
+    /// # pipeline.build_template(model, &options)?;
+    /// let result = pipeline.specialize_template(&DimBinding::batch_seq(1, 1), &options);
+    /// let mut compiled = pipeline.compile_lir(result, &options);
+    /// compiled.set_param("w", &[1.0, 10.0]);
+    /// assert_eq!(compiled.run(&[("x", &[2.0, 3.0])]), [[32.0]]);
+    /// # Ok::<(), LowerError>(())
+    /// ```
     #[track_caller]
     pub fn specialize_template(&self, binding: &DimBinding, options: &CompileOptions) -> CompileResult {
         or_panic(self.try_specialize_template(binding, options))
@@ -199,6 +266,23 @@ impl ModelCompilePipeline {
     ///
     /// # Panics
     /// With the text of [`ModelCompilePipeline::try_compile_lir`]'s error.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let model = || {
+    /// #     let rows = |n| Shape::from_dims(&[Dim::Dynamic(sym::BATCH), Dim::Dynamic(sym::SEQ), Dim::Static(n)], DType::F32);
+    /// #     let mut m = HirModule::new("model");
+    /// #     let (x, w) = (m.input("x", rows(2)), m.param("w", Shape::new(&[2, 1], DType::F32)));
+    /// #     let y = m.linear(x, w, None, None, rows(1));
+    /// #     m.set_outputs(vec![y]);
+    /// #     m
+    /// # };
+    /// # let (mut pipeline, options) = (ModelCompilePipeline::new(Device::Cpu), CompileOptions::new());
+    /// # pipeline.build_template(model, &options)?;
+    /// let result = pipeline.specialize_template(&DimBinding::batch_seq(1, 4), &options);
+    /// assert_eq!(pipeline.compile_lir(result, &options).device(), Device::Cpu);
+    /// # Ok::<(), LowerError>(())
+    /// ```
     #[track_caller]
     pub fn compile_lir(&self, result: CompileResult, options: &CompileOptions) -> CompiledGraph {
         or_panic(self.try_compile_lir(result, options))
@@ -220,6 +304,23 @@ impl ModelCompilePipeline {
     ///
     /// # Panics
     /// Without a template; [`ModelCompilePipeline::try_template_binding_manifest`] reports it.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let model = || {
+    /// #     let rows = |n| Shape::from_dims(&[Dim::Dynamic(sym::BATCH), Dim::Dynamic(sym::SEQ), Dim::Static(n)], DType::F32);
+    /// #     let mut m = HirModule::new("model");
+    /// #     let (x, w) = (m.input("x", rows(2)), m.param("w", Shape::new(&[2, 1], DType::F32)));
+    /// #     let y = m.linear(x, w, None, None, rows(1));
+    /// #     m.set_outputs(vec![y]);
+    /// #     m
+    /// # };
+    /// # let (mut pipeline, options) = (ModelCompilePipeline::new(Device::Cpu), CompileOptions::new());
+    /// # pipeline.build_template(model, &options)?;
+    /// let manifest = pipeline.template_binding_manifest();
+    /// assert_eq!((manifest.params[0].name.as_str(), manifest.inputs[0].arena_offset), ("w", None));
+    /// # Ok::<(), LowerError>(())
+    /// ```
     #[track_caller]
     pub fn template_binding_manifest(&self) -> BindingManifest {
         or_panic(self.try_template_binding_manifest())
@@ -239,6 +340,23 @@ impl ModelCompilePipeline {
     ///
     /// # Panics
     /// As [`ModelCompilePipeline::specialize_template`].
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let model = || {
+    /// #     let rows = |n| Shape::from_dims(&[Dim::Dynamic(sym::BATCH), Dim::Dynamic(sym::SEQ), Dim::Static(n)], DType::F32);
+    /// #     let mut m = HirModule::new("model");
+    /// #     let (x, w) = (m.input("x", rows(2)), m.param("w", Shape::new(&[2, 1], DType::F32)));
+    /// #     let y = m.linear(x, w, None, None, rows(1));
+    /// #     m.set_outputs(vec![y]);
+    /// #     m
+    /// # };
+    /// # let (mut pipeline, options) = (ModelCompilePipeline::new(Device::Cpu), CompileOptions::new());
+    /// # pipeline.build_template(model, &options)?;
+    /// let manifest = pipeline.binding_manifest_for_binding(&DimBinding::batch_seq(1, 4), &options);
+    /// assert_eq!(manifest.inputs[0].elem_count, Some(8));
+    /// # Ok::<(), LowerError>(())
+    /// ```
     #[track_caller]
     pub fn binding_manifest_for_binding(
         &self,
@@ -264,6 +382,23 @@ impl ModelCompilePipeline {
     ///
     /// # Panics
     /// As [`ModelCompilePipeline::specialize_template`].
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let model = || {
+    /// #     let rows = |n| Shape::from_dims(&[Dim::Dynamic(sym::BATCH), Dim::Dynamic(sym::SEQ), Dim::Static(n)], DType::F32);
+    /// #     let mut m = HirModule::new("model");
+    /// #     let (x, w) = (m.input("x", rows(2)), m.param("w", Shape::new(&[2, 1], DType::F32)));
+    /// #     let y = m.linear(x, w, None, None, rows(1));
+    /// #     m.set_outputs(vec![y]);
+    /// #     m
+    /// # };
+    /// # let (mut pipeline, options) = (ModelCompilePipeline::new(Device::Cpu), CompileOptions::new());
+    /// # pipeline.build_template(model, &options)?;
+    /// let component = ModelComponent::new(ModelVariant::encoder(1, 4));
+    /// assert_eq!(pipeline.binding_manifest_for_component(&component, &options).inputs[0].elem_count, Some(8));
+    /// # Ok::<(), LowerError>(())
+    /// ```
     #[track_caller]
     pub fn binding_manifest_for_component(
         &self,
@@ -293,6 +428,23 @@ impl ModelCompilePipeline {
     ///
     /// # Errors
     /// A block that does not fit, what the compiler refuses, sizes that do not fit, a device that is not there.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let model = || {
+    /// #     let rows = |n| Shape::from_dims(&[Dim::Dynamic(sym::BATCH), Dim::Dynamic(sym::SEQ), Dim::Static(n)], DType::F32);
+    /// #     let mut m = HirModule::new("model");
+    /// #     let (x, w) = (m.input("x", rows(2)), m.param("w", Shape::new(&[2, 1], DType::F32)));
+    /// #     let y = m.linear(x, w, None, None, rows(1));
+    /// #     m.set_outputs(vec![y]);
+    /// #     m
+    /// # };
+    /// # let (mut pipeline, options) = (ModelCompilePipeline::new(Device::Cpu), CompileOptions::new());
+    /// let compiled = pipeline.get_or_compile(1, &DimBinding::batch_seq(1, 1), model, &options)?;
+    /// compiled.set_param("w", &[1.0, 10.0]);
+    /// assert_eq!(compiled.run(&[("x", &[2.0, 3.0])]), [[32.0]]);
+    /// # Ok::<(), LowerError>(())
+    /// ```
     pub fn get_or_compile<F>(
         &mut self,
         key: u64,
@@ -321,6 +473,23 @@ impl ModelCompilePipeline {
     ///
     /// # Errors
     /// As [`ModelCompilePipeline::get_or_compile`].
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let model = || {
+    /// #     let rows = |n| Shape::from_dims(&[Dim::Dynamic(sym::BATCH), Dim::Dynamic(sym::SEQ), Dim::Static(n)], DType::F32);
+    /// #     let mut m = HirModule::new("model");
+    /// #     let (x, w) = (m.input("x", rows(2)), m.param("w", Shape::new(&[2, 1], DType::F32)));
+    /// #     let y = m.linear(x, w, None, None, rows(1));
+    /// #     m.set_outputs(vec![y]);
+    /// #     m
+    /// # };
+    /// # let (mut pipeline, options) = (ModelCompilePipeline::new(Device::Cpu), CompileOptions::new());
+    /// let component = ModelComponent::new(ModelVariant::prefill(1, 4));
+    /// let (compiled, manifest) = pipeline.get_or_compile_component(&component, model, &options)?;
+    /// assert_eq!((compiled.inputs().len(), manifest.inputs[0].elem_count), (1, Some(8)));
+    /// # Ok::<(), LowerError>(())
+    /// ```
     pub fn get_or_compile_component<F>(
         &mut self,
         component: &ModelComponent,
