@@ -103,7 +103,7 @@ impl Layers {
     }
 }
 
-fn execute<R: Rows>(isa: Isa, run: &mut Run<'_>, g: &Gemm<R>) {
+fn execute<R: Rows<Element = f32>>(isa: Isa, run: &mut Run<'_>, g: &Gemm<R>) {
     // SAFETY: every buffer covers its extents; tasks are disjoint.
     run.parallel_for(g.tasks(isa), &|range| unsafe { g.run(isa, range) });
 }

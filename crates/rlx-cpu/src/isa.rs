@@ -212,6 +212,17 @@ impl Isa {
         self.run(kernel)
     }
 
+    /// As [`Isa::run`], with products of bytes where the processor has them.
+    #[inline]
+    pub fn run_vnni<K: Kernel>(self, kernel: K) -> K::Output {
+        #[cfg(target_arch = "x86_64")]
+        if self.vnni {
+            // SAFETY: `vnni` is set only where the processor has it, besides what AVX-512 takes.
+            return unsafe { crate::simd::avx512::run_vnni(kernel) };
+        }
+        self.run(kernel)
+    }
+
     /// The same instruction set without the extensions that go beyond its family.
     pub const fn without_extensions(self) -> Isa {
         Isa { kind: self.kind, vnni: false, bf16: false }

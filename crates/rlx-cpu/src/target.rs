@@ -6,7 +6,7 @@ use rlx_ir::{DType, Extent, Graph, Node, Op, SymRange};
 use rlx_opt::{Claim, Target};
 
 use crate::isa::Isa;
-use crate::kernels::{self, conv, matmul, recurrent, region};
+use crate::kernels::{self, conv, integer, matmul, recurrent, region};
 
 /// Answers the compiler's questions about CPU kernels; see [`Target`].
 #[derive(Debug, Clone, Copy)]
@@ -44,8 +44,10 @@ fn rows_run_forwards(view: &View) -> bool {
 
 fn reads(op: &Op, input: usize, view: &View) -> bool {
     match op {
-        Op::MatMul if input == 0 => last_is_contiguous(view),
-        Op::Conv { format: DataFormat::ChannelsLast, groups, .. } => match input {
+        Op::MatMul | Op::MatMulInteger if input == 0 => last_is_contiguous(view),
+        Op::MatMulInteger => input == 1,
+        Op::Conv { format: DataFormat::ChannelsLast, groups, .. }
+        | Op::ConvInteger { format: DataFormat::ChannelsLast, groups, .. } => match input {
             // Depthwise kernels read dense images.
             0 if *groups > 1 && view.dims.last() == Some(&Extent::Const(*groups as i64)) => false,
             0 => last_is_contiguous(view) && view.strides.iter().all(|&s| !matches!(s, Extent::Const(..0))),
@@ -98,9 +100,12 @@ impl Target for CpuTarget {
 
     fn writes_view(&self, op: &Op, view: &View) -> bool {
         match op {
-            Op::MatMul | Op::Attention { .. } | Op::Rope { .. } => last_is_contiguous(view),
-            Op::Conv { groups: 2.., .. } => false,
-            Op::Conv { format: DataFormat::ChannelsLast, .. } => {
+            Op::MatMul | Op::MatMulInteger | Op::Attention { .. } | Op::Rope { .. } => {
+                last_is_contiguous(view)
+            }
+            Op::Conv { groups: 2.., .. } | Op::ConvInteger { groups: 2.., .. } => false,
+            Op::Conv { format: DataFormat::ChannelsLast, .. }
+            | Op::ConvInteger { format: DataFormat::ChannelsLast, .. } => {
                 last_is_contiguous(view) && rows_are_flat(view)
             }
             Op::Reduce { .. } => true,
@@ -116,8 +121,10 @@ impl Target for CpuTarget {
     fn pack_format(&self, node: &Node, input: usize, graph: &Graph) -> Option<PackFormat> {
         match &node.op {
             Op::MatMul => matmul::pack_format(node, input, graph),
+            Op::MatMulInteger => integer::pack_format(node, input, graph),
             Op::Conv { .. } => conv::pack_format(node, input, graph),
             Op::Recurrent { .. } => recurrent::pack_format(node, input, graph),
+            Op::ConvInteger { .. } => conv::integer::pack_format(node, input, graph),
             Op::Region { body } => {
                 let anchor = region::anchor_of(&body.graph)?;
                 let own = region::anchor_inputs(&body.graph, anchor)?.iter().position(|&i| i == input)?;

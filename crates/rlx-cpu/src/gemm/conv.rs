@@ -1,6 +1,5 @@
 //! Convolution as a matrix product: the rows are the windows of NHWC images, or of NDHWC volumes.
 
-use super::element::Packed;
 use super::kernel::{AnyRows, Rows};
 
 /// The windows of a batch of volumes (frames of lines of pixels), one row per output position, one tap per kernel
@@ -49,7 +48,7 @@ pub struct Window<T> {
     x: isize,
 }
 
-impl<T: Packed> Rows for ConvRows<T> {
+impl<T: Copy + Send + Sync + 'static> Rows for ConvRows<T> {
     type Element = T;
     type Tile<const N: usize> = [Window<T>; N];
 

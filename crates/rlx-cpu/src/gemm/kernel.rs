@@ -13,7 +13,7 @@ use crate::simd::{LANES, Simd};
 /// A row is `taps()` pieces of `k` contiguous elements each, so that a convolution's window is a row too.
 pub trait Rows: Copy + Send + Sync {
     /// What rows are made of.
-    type Element: Packed;
+    type Element: Copy + Send + Sync + 'static;
 
     /// Pieces of a row.
     fn taps(&self) -> usize;
@@ -45,7 +45,7 @@ unsafe impl<T> Send for Strided<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for Strided<T> {}
 
-impl<T: Packed> Rows for Strided<T> {
+impl<T: Copy + Send + Sync + 'static> Rows for Strided<T> {
     type Element = T;
 
     #[inline(always)]
@@ -89,7 +89,7 @@ pub enum AnyTile<T, const N: usize> {
     Windows([Window<T>; N]),
 }
 
-impl<T: Packed> Rows for AnyRows<T> {
+impl<T: Copy + Send + Sync + 'static> Rows for AnyRows<T> {
     type Element = T;
     type Tile<const N: usize> = AnyTile<T, N>;
 
@@ -174,7 +174,7 @@ pub(super) struct Part {
 /// # Safety
 /// As [`Gemm::run`]; the rows, the panel and the part must be in range and `b` the part's first row.
 #[inline(always)]
-pub(super) unsafe fn tile_any<S: Simd, R: Rows>(
+pub(super) unsafe fn tile_any<S: Simd, R: Rows<Element: Packed>>(
     s: S,
     g: &Gemm<R>,
     rows: Range<usize>,
@@ -228,7 +228,7 @@ struct Tile<'a, A: Rows> {
 /// A tile of R rows × V vectors: one function per size, so that each has the registers to itself.
 struct SizedTile<'a, A: Rows, const R: usize, const V: usize>(Tile<'a, A>);
 
-impl<A: Rows, const R: usize, const V: usize> Kernel for SizedTile<'_, A, R, V> {
+impl<A: Rows<Element: Packed>, const R: usize, const V: usize> Kernel for SizedTile<'_, A, R, V> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
@@ -239,7 +239,7 @@ impl<A: Rows, const R: usize, const V: usize> Kernel for SizedTile<'_, A, R, V> 
 
 /// Computes R rows × V vectors.
 #[inline(always)]
-unsafe fn tile<S: Simd, A: Rows, const R: usize, const V: usize>(s: S, t: Tile<'_, A>) {
+unsafe fn tile<S: Simd, A: Rows<Element: Packed>, const R: usize, const V: usize>(s: S, t: Tile<'_, A>) {
     let Tile { g, row, col, mut b, part, ahead } = t;
     let mut ahead_here = *ahead;
     // SAFETY: `Gemm::run`'s promises.

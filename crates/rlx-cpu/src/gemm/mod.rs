@@ -6,6 +6,8 @@
 //! an NHWC image (convolution without im2col). A tile of a few rows × 48 columns stays in registers over
 //! the whole depth, then the [`Epilogue`] is applied and the tile is written.
 //!
+//! Products of 8-bit integers are [`ByteGemm`]s: the same rows and panels, other words.
+//!
 //! **Same bits always.** Each element of C is one chain of multiply-adds in ascending depth. Splitting
 //! over threads, tiles of other heights and blocking of the depth do not change it.
 //!
@@ -34,6 +36,7 @@ mod conv;
 mod element;
 mod epilogue;
 mod generic;
+mod integer;
 mod kernel;
 mod packing;
 #[cfg(test)]
@@ -45,6 +48,8 @@ pub use conv::ConvRows;
 pub use element::Packed;
 pub use epilogue::{Bias, BinaryOp, Combine, Epilogue};
 pub use generic::{Element, StridedMatrix, generic_gemm};
+pub use integer::{ByteGemm, ZeroPoints, byte_words, pack_bytes};
+pub(crate) use integer::{Columns, pack_byte_panel};
 pub use kernel::{AnyRows, Rows, Strided};
 pub(crate) use packing::pack_panel;
 pub use packing::{copy_strided, groups, pack, packed_len, packed_words, panels};
@@ -161,7 +166,7 @@ fn max_rows(isa: Isa) -> usize {
     }
 }
 
-impl<R: Rows> Gemm<R> {
+impl<R: Rows<Element: Packed>> Gemm<R> {
     fn tiling(&self, max_rows: usize) -> Tiling {
         Tiling::new(self.m, self.n, self.depth(), max_rows)
     }
@@ -198,7 +203,7 @@ struct RunTasks<'a, R: Rows> {
     tasks: Range<usize>,
 }
 
-impl<R: Rows> Kernel for RunTasks<'_, R> {
+impl<R: Rows<Element: Packed>> Kernel for RunTasks<'_, R> {
     type Output = ();
 
     #[inline(always)]
@@ -225,7 +230,7 @@ impl<R: Rows> Kernel for RunTasks<'_, R> {
 /// What to prefetch while one panel is computed: the panel of the task that follows, or this thread's
 /// first panel of the next product.
 #[inline(always)]
-unsafe fn prefetch_target<R: Rows>(
+unsafe fn prefetch_target<R: Rows<Element: Packed>>(
     g: &Gemm<R>,
     t: &Tiling,
     next_task: usize,
@@ -249,7 +254,7 @@ unsafe fn prefetch_target<R: Rows>(
 
 /// Computes some tiles of one panel.
 #[inline(always)]
-unsafe fn run_column<S: Simd, R: Rows>(
+unsafe fn run_column<S: Simd, R: Rows<Element: Packed>>(
     s: S,
     g: &Gemm<R>,
     tiling: &Tiling,

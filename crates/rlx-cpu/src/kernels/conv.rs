@@ -8,6 +8,8 @@
 //!
 //! Weights known before the run are packed by the init program, others during the step.
 
+pub(crate) mod integer;
+
 use std::sync::Arc;
 
 use rlx_ir::op::{DataFormat, PackFormat};
@@ -37,8 +39,15 @@ const F32_PER_NANO: f64 = 40.0;
 /// Whether a convolution takes the route of this module.
 pub(crate) fn is_fast(op: &Op, x: &rlx_ir::Shape) -> bool {
     let Op::Conv { groups, format, .. } = op else { return false };
-    let depthwise = *groups > 1 && x.dims().last().and_then(|d| d.as_static()) == Some(*groups);
-    *format == DataFormat::ChannelsLast && is_packed(x.dtype()) && x.rank() <= 5 && !depthwise
+    *format == DataFormat::ChannelsLast
+        && is_packed(x.dtype())
+        && x.rank() <= 5
+        && !is_depthwise_of(*groups, x)
+}
+
+/// Whether a channels-last image has one channel in each of several groups.
+fn is_depthwise_of(groups: usize, x: &rlx_ir::Shape) -> bool {
+    groups > 1 && x.dims().last().and_then(|d| d.as_static()) == Some(groups)
 }
 
 /// Whether a convolution has a kernel of f32 vectors, which may anchor a region.
@@ -151,7 +160,13 @@ struct Conv {
 
 impl Conv {
     fn boxed(op: &Op, dtype: DType, inputs: Vec<usize>, tail: Tail) -> Result<Box<dyn StepKernel>> {
-        let Op::Conv { strides, pads, dilations, groups, .. } = op else {
+        Ok(Box::new(Conv::of(op, dtype, inputs, tail)?))
+    }
+
+    fn of(op: &Op, dtype: DType, inputs: Vec<usize>, tail: Tail) -> Result<Conv> {
+        let (Op::Conv { strides, pads, dilations, groups, .. }
+        | Op::ConvInteger { strides, pads, dilations, groups, .. }) = op
+        else {
             return Err(no_kernel(op, "it is no convolution"));
         };
         let (before, after) = pads.split_at(pads.len() / 2);
@@ -162,7 +177,7 @@ impl Conv {
             after: triple(after, 0),
         };
         let groups = *groups;
-        Ok(Box::new(Conv { dtype, inputs, groups, window, tail, zeros: None, shape: None, next: None }))
+        Ok(Conv { dtype, inputs, groups, window, tail, zeros: None, shape: None, next: None })
     }
 
     /// Dimensions and strides of the volume as `[n, d, h, w, c]`.

@@ -139,7 +139,7 @@ fn split(l: &Layout, vector_is_row: bool) -> (Layout, [usize; 2], [isize; 2]) {
 }
 
 impl Shape {
-    fn of(a: &Bound, b: &Bound, c: &Bound, packed: bool) -> Result<Shape> {
+    pub(super) fn of(a: &Bound, b: &Bound, c: &Bound, packed: bool) -> Result<Shape> {
         let (a_vector, b_vector) = (a.layout.rank() == 1, b.layout.rank() == 1);
         let (a_batch, [m, k], a_strides) = split(&a.layout, true);
         let (b_batch, [b_k, n], b_strides) = split(&b.layout, false);
@@ -408,7 +408,12 @@ unsafe impl<T: Packed> Sync for BatchPlan<T> {}
 ///
 /// # Safety
 /// As [`Gemm::run`].
-pub(crate) unsafe fn run_gemm<R: gemm::Rows>(cx: &mut RunCx<'_, '_>, isa: Isa, worth: bool, g: &Gemm<R>) {
+pub(crate) unsafe fn run_gemm<R: gemm::Rows<Element: Packed>>(
+    cx: &mut RunCx<'_, '_>,
+    isa: Isa,
+    worth: bool,
+    g: &Gemm<R>,
+) {
     cx.parallel(worth, g.tasks(isa), &|range, _| {
         // SAFETY: the caller's promise; ranges do not overlap.
         unsafe { g.run(isa, range) }

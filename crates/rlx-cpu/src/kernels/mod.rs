@@ -18,6 +18,7 @@ pub(crate) mod epilogue;
 pub(crate) mod experts;
 mod gather;
 mod indices;
+pub(crate) mod integer;
 mod iota;
 mod lines;
 pub(crate) mod matmul;
@@ -262,7 +263,9 @@ static TABLE: &[Entry] = table! {
     LayerNorm => norm;
     RmsNorm => norm;
     Attention => attention;
+    MatMulInteger => integer;
     Conv => conv;
+    ConvInteger => conv::integer;
     Pool => pool;
     ConvTranspose => conv_transpose;
     Rope => rope;

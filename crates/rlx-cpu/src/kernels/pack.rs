@@ -6,6 +6,7 @@ use rlx_ir::op::PackFormat;
 use rlx_ir::{DType, Error, ErrorKind, Graph, Node, NodeId, Op, Result};
 use rlx_opt::Claim;
 
+use super::integer::is_byte;
 use super::matmul::{self, is_packed};
 use super::{
     BindCx, CompileCx, Needs, RunCx, StepKernel, depthwise, mismatch, no_kernel, packed_type, recurrent,
@@ -24,13 +25,20 @@ pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
         return Claim::No("only parameters and constants are packed".into());
     }
     match format {
-        PackFormat::MatMulRhs if is_packed(shape.dtype()) && shape.rank() == 2 => Claim::Native,
-        PackFormat::ConvWeights if is_packed(shape.dtype()) && matches!(shape.rank(), 3..=5) => Claim::Native,
+        PackFormat::MatMulRhs if multiplies(shape.dtype()) && shape.rank() == 2 => Claim::Native,
+        PackFormat::ConvWeights if multiplies(shape.dtype()) && matches!(shape.rank(), 3..=5) => {
+            Claim::Native
+        }
         PackFormat::DepthwiseWeights if is_packed(shape.dtype()) && matches!(shape.rank(), 3 | 4) => {
             Claim::Native
         }
         _ => Claim::No(format!("{format:?} cannot be made of {shape}")),
     }
+}
+
+/// Whether there are products of packed matrices of this type.
+fn multiplies(dtype: DType) -> bool {
+    is_packed(dtype) || is_byte(dtype)
 }
 
 /// Whether a value depends on parameters and constants alone.
@@ -52,8 +60,8 @@ fn is_fixed(graph: &Graph, id: NodeId) -> bool {
 /// Whether a step of `op` knows what to do with a packed input `input`.
 pub(crate) fn reads_packed(op: &Op, input: usize) -> bool {
     match op {
-        Op::MatMul | Op::Conv { .. } => input == 1,
         Op::Recurrent { .. } => recurrent::reads_packed(op, input),
+        Op::MatMul | Op::MatMulInteger | Op::Conv { .. } | Op::ConvInteger { .. } => input == 1,
         Op::Region { body } => {
             let Some(anchor) = region::anchor_of(&body.graph) else { return false };
             let own = region::anchor_inputs(&body.graph, anchor)
@@ -78,7 +86,12 @@ pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
 /// Bytes of a tensor of these dimensions in a packed format.
 pub(crate) fn packed_bytes(format: PackFormat, dtype: DType, dims: &[usize]) -> Result<usize> {
     let product = |dims: &[usize]| dims.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
+    let words = |n: Option<usize>| n.and_then(|n| n.checked_mul(4));
     let bytes = match (format, dims) {
+        (PackFormat::MatMulRhs, &[k, n]) if is_byte(dtype) => words(gemm::byte_words(1, k, n)),
+        (PackFormat::ConvWeights, &[o, channels, ref window @ ..]) if is_byte(dtype) => {
+            words(product(window).and_then(|taps| gemm::byte_words(taps, channels, o)))
+        }
         (PackFormat::MatMulRhs, &[k, n]) => matmul::packed_bytes(dtype, k, n),
         (PackFormat::ConvWeights, &[o, channels, ref window @ ..]) => {
             let tap = matmul::packed_bytes(dtype, channels, o);
@@ -110,6 +123,9 @@ impl StepKernel for Pack {
 
     unsafe fn run(&self, cx: &mut RunCx<'_, '_>) -> Result<()> {
         let Some(input) = &self.input else { return Err(mismatch("a step that was not bound")) };
+        if is_byte(self.dtype) {
+            return self.pack_bytes(cx, input);
+        }
         packed_type!(self.dtype, T => self.pack::<T>(cx, input), _ => Err(mismatch(format!(
             "nothing packs {}", self.dtype
         ))))
@@ -117,6 +133,34 @@ impl StepKernel for Pack {
 }
 
 impl Pack {
+    fn pack_bytes(&self, cx: &mut RunCx<'_, '_>, input: &Bound) -> Result<()> {
+        let (from, to) = (cx.shared::<u8>(input.at), cx.shared::<f32>(self.to));
+        let (layout, signed) = (input.layout, self.dtype == DType::I8);
+        let (dims, strides) = (layout.dims(), layout.strides());
+        match self.format {
+            PackFormat::MatMulRhs => {
+                let (k, n, strides) = (dims[0], dims[1], [strides[0], strides[1]]);
+                cx.parallel(true, gemm::panels(n), &|range, _| {
+                    // SAFETY: the view lies within its buffer, the packed buffer was sized for (k, n), and
+                    // every panel is written once.
+                    unsafe {
+                        gemm::pack_bytes(from.get().cast_const(), signed, strides, k, n, to.get(), range)
+                    }
+                });
+            }
+            PackFormat::ConvWeights => {
+                cx.parallel(true, gemm::panels(dims[0]), &|range, _| {
+                    // SAFETY: as above.
+                    unsafe {
+                        pack_conv_bytes(from.get(), signed, &layout, 0..layout.dims()[0], to.get(), range)
+                    }
+                });
+            }
+            other => return Err(mismatch(format!("nothing packs bytes as {other:?}"))),
+        }
+        Ok(())
+    }
+
     fn pack<T: Packed>(&self, cx: &mut RunCx<'_, '_>, input: &Bound) -> Result<()> {
         let (from, to) = (cx.shared::<T>(input.at), cx.shared::<f32>(self.to));
         let (dims, strides) = (input.layout.dims(), input.layout.strides());
@@ -177,5 +221,31 @@ pub(crate) unsafe fn pack_conv<T: Packed>(
             // SAFETY: the caller's promise.
             unsafe { gemm::pack_panel(source, strides[1], strides[0], channels, width, place) }
         }
+    }
+}
+
+/// As [`pack_conv`], of bytes: all taps of a panel, then its columns' sums.
+///
+/// # Safety
+/// As [`pack_conv`].
+pub(crate) unsafe fn pack_conv_bytes(
+    from: *const u8,
+    signed: bool,
+    weights: &Layout,
+    filters: Range<usize>,
+    to: *mut f32,
+    panels: Range<usize>,
+) {
+    let (dims, strides) = (weights.dims(), weights.strides());
+    let taps = weights.range(2, weights.rank());
+    let per_panel = gemm::byte_words(taps.elements(), dims[1], PANEL).unwrap_or(0);
+    for panel in panels {
+        let first = filters.start + panel * PANEL;
+        let ptr = from.wrapping_offset(first as isize * strides[0]);
+        let (depth, width) = (dims[1], PANEL.min(filters.end - first));
+        let columns = gemm::Columns { ptr, strides: [strides[1], strides[0]], signed, depth, width };
+        let place = to.wrapping_add(panel * per_panel);
+        // SAFETY: the caller's promise.
+        unsafe { gemm::pack_byte_panel(&columns, taps.elements(), |tap| taps.at(tap), place) }
     }
 }

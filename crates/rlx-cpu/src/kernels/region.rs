@@ -12,13 +12,13 @@ use rlx_opt::Claim;
 use super::elementwise::Elementwise;
 use super::elementwise::instr::as_unary;
 use super::elementwise::program::{self, TileProgram};
-use super::{CompileCx, StepKernel, conv, matmul, no_kernel};
+use super::{CompileCx, StepKernel, conv, integer, matmul, no_kernel};
 use crate::gemm::BinaryOp as Joint;
 use crate::math::Unary;
 
 /// The kinds that may anchor a region.
 pub(crate) fn can_anchor(kind: OpKind) -> bool {
-    matches!(kind, OpKind::MatMul | OpKind::Conv)
+    matches!(kind, OpKind::MatMul | OpKind::MatMulInteger | OpKind::Conv | OpKind::ConvInteger)
 }
 
 /// What an epilogue of a matrix product does, by the region's inputs.
@@ -116,7 +116,9 @@ pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
             let anchor = body.graph.node(region.anchor);
             match &anchor.op {
                 Op::MatMul => Ok(matmul::anchored(anchor.shape.dtype(), region)),
+                Op::MatMulInteger => Ok(integer::anchored(region)),
                 Op::Conv { .. } => conv::anchored(anchor, &body.graph, region),
+                Op::ConvInteger { .. } => conv::integer::anchored(&anchor.op, region),
                 other => Err(no_kernel(other, "it anchors no region")),
             }
         }

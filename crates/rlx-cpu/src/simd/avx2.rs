@@ -156,6 +156,15 @@ impl Simd for Avx2 {
         and_i(a: I, b: I) -> I = _mm256_and_si256(a, b);
         or_i(a: I, b: I) -> I = _mm256_or_si256(a, b);
         xor_i(a: I, b: I) -> I = _mm256_xor_si256(a, b);
+        mul_i(a: I, b: I) -> I = _mm256_mullo_epi32(a, b);
+        // Even and odd bytes as 16 bits: products in pairs never saturate there, as they would in 8 by 8.
+        dot_bytes(acc: I, a: I, b: I) -> I = {
+            let (a_even, a_odd) = (_mm256_and_si256(a, _mm256_set1_epi16(0xff)), _mm256_srli_epi16::<8>(a));
+            let b_even = _mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(b));
+            let b_odd = _mm256_srai_epi16::<8>(b);
+            let even = _mm256_add_epi32(acc, _mm256_madd_epi16(a_even, b_even));
+            _mm256_add_epi32(even, _mm256_madd_epi16(a_odd, b_odd))
+        };
         eq_i(a: I, b: I) -> F = _mm256_castsi256_ps(_mm256_cmpeq_epi32(a, b));
         // Two factors reach every exponent without overflowing on the way; only the last rounds.
         scale2(a: F, n: F) -> F = {

@@ -149,6 +149,33 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// Starts moving the cache line at `p` into the second-level cache; any address is allowed.
     fn prefetch_l2(self, p: *const f32);
 
+    /// `a · b`, wrapping.
+    #[inline(always)]
+    fn mul_i(self, a: Self::I, b: Self::I) -> Self::I {
+        let (a, b) = (self.to_array(self.from_bits(a)), self.to_array(self.from_bits(b)));
+        let mut out = [0.0; LANES];
+        for i in 0..LANES {
+            out[i] = f32::from_bits(a[i].to_bits().wrapping_mul(b[i].to_bits()));
+        }
+        self.bits(self.from_array(&out))
+    }
+
+    /// `acc + Σ aᵢ·bᵢ` over the four bytes in each lane, unsigned in `a` and signed in `b`; exact, then wrapping.
+    #[inline(always)]
+    fn dot_bytes(self, acc: Self::I, a: Self::I, b: Self::I) -> Self::I {
+        let (a, b) = (self.to_array(self.from_bits(a)), self.to_array(self.from_bits(b)));
+        let mut out = [0.0; LANES];
+        for i in 0..LANES {
+            let (a, b) = (a[i].to_bits().to_le_bytes(), b[i].to_bits().to_le_bytes());
+            let mut sum = 0i32;
+            for j in 0..4 {
+                sum += i32::from(a[j]) * i32::from(b[j] as i8);
+            }
+            out[i] = f32::from_bits(sum as u32);
+        }
+        self.add_i(acc, self.bits(self.from_array(&out)))
+    }
+
     /// Whether [`dot_bf16`](Simd::dot_bf16) is one instruction.
     const BF16_DOT: bool = false;
 

@@ -534,6 +534,23 @@ ops! {
         /// Whether pairs are neighbours; else they are half of `n_rot` apart.
         interleaved: bool,
     } => nn::rope::RopeDef;
+    /// The exact product of two matrices of i8 or u8 as i32: `Σ (a − a_zero)·(b − b_zero)`, shapes as for `MatMul`. Inputs
+    /// `a`, `b`, `a_zero` (one) and `b_zero` (one, or one for each column).
+    MatMulInteger => nn::integer::MatMulIntegerDef;
+    /// The exact convolution of i8 or u8 as i32. Inputs `x`, `w` (as for `Conv`), `x_zero` (one) and `w_zero` (one, or one for
+    /// each output channel); outside of the input is `x_zero`.
+    ConvInteger {
+        /// The step of the window along each spatial dimension.
+        strides: Vec<usize>,
+        /// The padding before each spatial dimension, then that after each.
+        pads: Vec<usize>,
+        /// The distance between neighbouring taps of the kernel.
+        dilations: Vec<usize>,
+        /// Into how many independent groups the channels are split.
+        groups: usize,
+        /// Where the channels of `x` and of the result are.
+        format: DataFormat,
+    } => nn::integer::ConvIntegerDef;
     /// `saturate(round(x / scale) + zero_point)`: floats to small integers.
     Quantize {
         /// The dimension each index of which has its own scale; none: one for the whole tensor.

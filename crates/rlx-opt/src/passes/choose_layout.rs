@@ -62,7 +62,7 @@ pub fn run(graph: &Graph, context: &PassContext<'_>) -> Result<Graph> {
 fn channels_last(node: &Node) -> Option<Op> {
     let mut op = node.op.clone();
     match &mut op {
-        Op::Conv { format, .. } | Op::Pool { format, .. }
+        Op::Conv { format, .. } | Op::ConvInteger { format, .. } | Op::Pool { format, .. }
             if *format == DataFormat::ChannelsFirst && (3..=5).contains(&node.shape.rank()) =>
         {
             *format = DataFormat::ChannelsLast;

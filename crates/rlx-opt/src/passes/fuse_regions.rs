@@ -3,7 +3,8 @@
 //! Matches: an *anchor* (a matrix product, a convolution, a reduction: whatever the device says) and the
 //! elementwise ops after it that have its dimensions; then, of the ops that are left, maximal groups of
 //! elementwise ops with the same dimensions. Makes: one [`Op::Region`] for each group of two or more, whose
-//! body computes the same ops. Operands that broadcast are inputs of the region; scalar constants stand inside.
+//! body computes the same ops. Operands that broadcast are inputs of the region; scalar constants stand inside, but for
+//! those that the anchor itself takes, whose kernel reads them like its other operands.
 //!
 //! Legal because a region computes what its nodes did, and because no path leaves a region and comes back: a
 //! value that is used outside is used only by nodes that come after the region's last node. Nodes that are
@@ -162,10 +163,12 @@ impl<'g> Groups<'g> {
         let inside = |id: NodeId| id == more || members.contains(&id);
         let all = || members.iter().copied().chain([more]);
         let scalar = |id: NodeId| facts::constant(self.graph, id).is_some_and(|c| c.num_elements() == 1);
-        let inputs: BTreeSet<NodeId> = all()
-            .flat_map(|m| self.graph.node(m).inputs.iter().copied())
-            .filter(|&id| !inside(id) && !scalar(id))
-            .collect();
+        let operands = |m: NodeId| {
+            let node = self.graph.node(m);
+            let taken_in = move |&id: &NodeId| node.op.is_elementwise() && scalar(id);
+            node.inputs.iter().copied().filter(move |id| !taken_in(id))
+        };
+        let inputs: BTreeSet<NodeId> = all().flat_map(operands).filter(|&id| !inside(id)).collect();
         let leaves = |m: NodeId| self.outputs[m.index()] || self.users[m.index()].iter().any(|&u| !inside(u));
         inputs.len() + all().filter(|&m| leaves(m)).count() <= most
     }
@@ -214,7 +217,8 @@ fn body_of(graph: &Graph, members: &[NodeId], results: &[NodeId]) -> (Graph, Vec
             if inside.contains_key(&id) || members.binary_search(&id).is_ok() {
                 continue;
             }
-            match facts::constant(graph, id).filter(|data| data.num_elements() == 1) {
+            let elementwise = graph.node(m).op.is_elementwise();
+            match facts::constant(graph, id).filter(|data| elementwise && data.num_elements() == 1) {
                 Some(_) => scalars.push(id),
                 None => {
                     inside.insert(id, body.input(format!("i{}", inputs.len()), graph.shape(id).clone()));
@@ -225,6 +229,7 @@ fn body_of(graph: &Graph, members: &[NodeId], results: &[NodeId]) -> (Graph, Vec
     }
     for id in scalars {
         if let Some(data) = facts::constant(graph, id) {
+            // One that the anchor takes, too, is an input already.
             inside.entry(id).or_insert_with(|| body.constant((**data).clone()));
         }
     }

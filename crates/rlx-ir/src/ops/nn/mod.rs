@@ -1,7 +1,7 @@
 //! Ops of neural networks.
 //!
-//! Convolutions and pooling are primitives; softmax, norms, attention, rotary embedding and quantisation are
-//! composites: each has its own reference semantics **and** a decomposition into simpler ops, and a test
+//! Convolutions and pooling are primitives; softmax, norms, attention, rotary embedding, quantisation and integer products
+//! are composites: each has its own reference semantics **and** a decomposition into simpler ops, and a test
 //! holds the two against each other.
 //!
 //! | file | ops |
@@ -12,11 +12,13 @@
 //! | [`norm`] | layer, root-mean-square, group and batch norm |
 //! | [`attention`] | scaled dot-product attention |
 //! | [`rope`] | rotary embedding |
+//! | [`integer`] | products and convolutions of 8-bit integers |
 //! | [`quant`] | quantisation to integers and back |
 //! | [`recurrent`] | recurrent layers |
 
 pub mod attention;
 pub mod conv;
+pub mod integer;
 pub mod norm;
 pub mod pool;
 pub mod quant;

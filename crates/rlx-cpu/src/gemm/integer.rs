@@ -1,0 +1,386 @@
+//! Products of bytes with zero points, exact in i32: `C = (A − za) · (B − zb)`.
+//!
+//! The instruction that multiplies bytes (VPDPBUSD: AVX-512 VNNI) takes four unsigned bytes by four signed ones in each
+//! 32-bit lane and adds the products to the lane, exactly. So A is read as unsigned and B packed as signed: bytes of the
+//! other kind have their highest bit flipped, which moves them and their zero point by 128. Where the processor has no such
+//! instruction the bytes are widened to 16 bits and multiplied in pairs ([`Simd::dot_bytes`]): the sums are the same.
+//!
+//! Zero points are put in behind, from sums over the rows of A and over the columns of B:
+//! `Σ(a−za)(b−zb) = Σab − za·Σb − zb·Σa + k·za·zb`, all in i32, which wraps, so that no order changes a bit.
+//!
+//! A packed panel has 48 columns: for each tap, rows of words that hold four steps of depth, and at its end one row
+//! of i32, the columns' sums.
+//!
+//! ```
+//! use rlx_cpu::gemm::{AnyRows, ByteGemm, Strided, ZeroPoints, byte_words, pack_bytes};
+//! use rlx_cpu::isa::Isa;
+//! let (a, b) = ([1u8, 2, 3], [4i8, -5, 6]);
+//! let mut packed = vec![0.0f32; byte_words(1, 3, 1).unwrap()];
+//! let (mut c, zero) = ([0i32; 1], 0u8);
+//! // SAFETY: all pointers cover the extents given.
+//! unsafe {
+//!     pack_bytes(b.as_ptr().cast(), true, [1, 1], 3, 1, packed.as_mut_ptr(), 0..1);
+//!     let rows = AnyRows::Matrix(Strided { ptr: a.as_ptr(), row_stride: 3 });
+//!     let b_zero = ZeroPoints { ptr: &zero, step: 0, signed: true };
+//!     let g = ByteGemm { m: 1, n: 1, k: 3, rows, signed: false, b: packed.as_ptr(), a_zero: 1, b_zero, c: c.as_mut_ptr(), c_stride: 1 };
+//!     g.run(Isa::detect(), 0..g.tasks(Isa::detect()));
+//! }
+//! assert_eq!(c, [-5 + 2 * 6]);
+//! ```
+
+use std::ops::Range;
+
+use super::kernel::{AnyRows, Rows, lanes_of};
+use super::{PANEL, Tiling, panels};
+use crate::isa::{Isa, IsaKind, Kernel};
+use crate::simd::{LANES, Simd};
+
+/// Steps of depth in a word.
+const GROUP: usize = 4;
+
+/// Flips the highest bit of four bytes.
+const FLIP: u32 = 0x8080_8080;
+
+/// Words of a packed matrix of `taps` times `k` rows and `n` columns; `None` if that overflows.
+pub const fn byte_words(taps: usize, k: usize, n: usize) -> Option<usize> {
+    let Some(depth) = k.div_ceil(GROUP).checked_mul(taps) else { return None };
+    let Some(columns) = panels(n).checked_mul(PANEL) else { return None };
+    match depth.checked_add(1) {
+        Some(rows) => rows.checked_mul(columns),
+        None => None,
+    }
+}
+
+/// Packs some panels of a `k`×`n` matrix of bytes (signed or not) whose element (i, j) is at `b + i·strides[0] + j·strides[1]`.
+///
+/// # Safety
+/// Every element must be readable, and `out` writable for `byte_words(1, k, n)` words; only the given panels are written.
+pub unsafe fn pack_bytes(
+    b: *const u8,
+    signed: bool,
+    strides: [isize; 2],
+    k: usize,
+    n: usize,
+    out: *mut f32,
+    which: Range<usize>,
+) {
+    let rows = k.div_ceil(GROUP) + 1;
+    for panel in which {
+        let first = panel * PANEL;
+        // SAFETY: the caller's promises; the panel lies within `out`.
+        unsafe {
+            let from = b.wrapping_offset(first as isize * strides[1]);
+            let source = Columns { ptr: from, strides, signed, depth: k, width: PANEL.min(n - first) };
+            pack_byte_panel(&source, 1, |_| 0, out.wrapping_add(panel * rows * PANEL));
+        }
+    }
+}
+
+/// Columns of bytes that become a panel.
+pub(crate) struct Columns {
+    pub(crate) ptr: *const u8,
+    /// From one step of depth to the next, and from column to column.
+    pub(crate) strides: [isize; 2],
+    pub(crate) signed: bool,
+    /// Steps of depth of each tap.
+    pub(crate) depth: usize,
+    pub(crate) width: usize,
+}
+
+/// Packs one panel: the columns of each tap, which lie `offset(tap)` further on, then their sums.
+///
+/// # Safety
+/// Every element must be readable, and `out` writable for the panel.
+pub(crate) unsafe fn pack_byte_panel(
+    source: &Columns,
+    taps: usize,
+    offset: impl Fn(usize) -> isize,
+    out: *mut f32,
+) {
+    let groups = source.depth.div_ceil(GROUP);
+    let flip = if source.signed { 0 } else { 0x80 };
+    let mut sums = [0i32; PANEL];
+    for tap in 0..taps {
+        let from = source.ptr.wrapping_offset(offset(tap));
+        for group in 0..groups {
+            let line = out.wrapping_add((tap * groups + group) * PANEL).cast::<u32>();
+            for column in 0..PANEL {
+                let mut word = [0u8; GROUP];
+                let steps = GROUP.min(source.depth - group * GROUP);
+                for (step, byte) in word[..steps].iter_mut().enumerate().filter(|_| column < source.width) {
+                    let at = (group * GROUP + step) as isize * source.strides[0]
+                        + column as isize * source.strides[1];
+                    // SAFETY: the caller's promise; the step and the column are there.
+                    *byte = unsafe { *from.wrapping_offset(at) } ^ flip;
+                    sums[column] = sums[column].wrapping_add(i32::from(*byte as i8));
+                }
+                // SAFETY: the caller's promise; the line lies within the panel.
+                unsafe { *line.add(column) = u32::from_le_bytes(word) };
+            }
+        }
+    }
+    let last = out.wrapping_add(taps * groups * PANEL).cast::<i32>();
+    // SAFETY: the panel's last line.
+    unsafe { std::ptr::copy_nonoverlapping(sums.as_ptr(), last, PANEL) };
+}
+
+/// The zero points of B's columns: one for each (`step` 1), or one for all (`step` 0).
+#[derive(Debug, Clone, Copy)]
+pub struct ZeroPoints {
+    /// The first.
+    pub ptr: *const u8,
+    /// 1 or 0.
+    pub step: usize,
+    /// Whether they, and B's elements, are i8.
+    pub signed: bool,
+}
+
+/// One product; see the [module](self).
+#[derive(Debug, Clone, Copy)]
+pub struct ByteGemm {
+    /// Rows of A and C.
+    pub m: usize,
+    /// Columns of B and C.
+    pub n: usize,
+    /// Contiguous bytes of a row of A (per tap).
+    pub k: usize,
+    /// Where the rows of A lie.
+    pub rows: AnyRows<u8>,
+    /// Whether A's bytes are i8.
+    pub signed: bool,
+    /// B in packed panels.
+    pub b: *const f32,
+    /// The zero point of A.
+    pub a_zero: i32,
+    /// The zero points of B.
+    pub b_zero: ZeroPoints,
+    /// The result, row-major.
+    pub c: *mut i32,
+    /// Elements from one row of C to the next.
+    pub c_stride: usize,
+}
+
+// SAFETY: plain addresses; `run`, which uses them, is unsafe and says what must hold across threads.
+unsafe impl Send for ByteGemm {}
+// SAFETY: as above.
+unsafe impl Sync for ByteGemm {}
+
+/// Rows of a tile.
+fn tile_rows(isa: Isa) -> usize {
+    if isa.kind() == IsaKind::Avx512 { 8 } else { 4 }
+}
+
+impl ByteGemm {
+    fn tiling(&self, height: usize) -> Tiling {
+        let depth = self.k.div_ceil(GROUP) * self.rows.taps();
+        Tiling { tiles: self.m.div_ceil(height), ..Tiling::new(self.m, self.n, depth, height) }
+    }
+
+    /// Into how many tasks the product is cut: a function of shape and instruction set.
+    pub fn tasks(&self, isa: Isa) -> usize {
+        self.tiling(tile_rows(isa)).tasks()
+    }
+
+    /// Computes a range of the tasks.
+    ///
+    /// # Safety
+    /// Every row of A must be readable for `k` bytes per tap, B must be packed for this depth, the zero points must be
+    /// there, and the m×n elements of C writable and apart from everything else. No two threads may run the same task
+    /// at once.
+    pub unsafe fn run(&self, isa: Isa, tasks: Range<usize>) {
+        isa.run_vnni(RunTasks { g: self, height: tile_rows(isa), tasks });
+    }
+}
+
+struct RunTasks<'a> {
+    g: &'a ByteGemm,
+    height: usize,
+    tasks: Range<usize>,
+}
+
+impl Kernel for RunTasks<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let g = self.g;
+        let tiling = g.tiling(self.height);
+        let depth = g.k.div_ceil(GROUP) * g.rows.taps() + 1;
+        for task in self.tasks {
+            let (panel, tile) = tiling.place(task);
+            let b = g.b.wrapping_add(panel * depth * PANEL);
+            let (mut row, end) = (tile * self.height, ((tile + 1) * self.height).min(g.m));
+            // Heights are powers of two: a few sizes of tiles serve all.
+            while row < end {
+                let rows = 1 << (end - row).ilog2().min(3);
+                let column = panel * PANEL;
+                // SAFETY: `ByteGemm::run` was promised valid operands; tiles cover each element of C once.
+                unsafe { tile_any(s, g, rows, row, column, b) };
+                row += rows;
+            }
+        }
+    }
+}
+
+/// Computes `rows` (a power of two up to 8) rows of a panel.
+#[inline(always)]
+unsafe fn tile_any<S: Simd>(s: S, g: &ByteGemm, rows: usize, row: usize, column: usize, b: *const f32) {
+    macro_rules! heights {
+        ($v:literal, $at:expr; $($r:literal)*) => {
+            match (rows, g.signed) {
+                $(($r, false) => s.enter(Tile::<$r, $v, false> { g, row, first: $at, b, column }),)*
+                $(($r, true) => s.enter(Tile::<$r, $v, true> { g, row, first: $at, b, column }),)*
+                _ => unreachable!("tiles have 1, 2, 4 or 8 rows"),
+            }
+        };
+    }
+    if const { S::GEMM_VECS == 3 } {
+        heights!(3, 0; 1 2 4 8);
+    } else {
+        for v in 0..PANEL.min(g.n - column).div_ceil(LANES) {
+            heights!(1, v * LANES; 1 2 4);
+        }
+    }
+}
+
+/// A tile of R rows × V vectors, from column `first` of the panel at `column`; `SIGNED`: of i8.
+struct Tile<'a, const R: usize, const V: usize, const SIGNED: bool> {
+    g: &'a ByteGemm,
+    row: usize,
+    first: usize,
+    b: *const f32,
+    column: usize,
+}
+
+impl<const R: usize, const V: usize, const SIGNED: bool> Kernel for Tile<'_, R, V, SIGNED> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let g = self.g;
+        let flip = if SIGNED { FLIP } else { 0 };
+        let (taps, whole) = (g.rows.taps(), g.k / GROUP);
+        let mut acc = [[s.splat_i(0); V]; R];
+        let mut line = self.b.wrapping_add(self.first);
+        let lines = g.rows.tile::<R>(self.row);
+        // SAFETY: `ByteGemm::run`'s promises: rows of k bytes for each tap, panels of the whole depth.
+        unsafe {
+            for tap in 0..taps {
+                let a = g.rows.pointers::<R>(&lines, tap);
+                for k in 0..whole {
+                    let mut words = [0u32; R];
+                    for r in 0..R {
+                        words[r] = a[r].add(k * GROUP).cast::<u32>().read_unaligned() ^ flip;
+                    }
+                    step(s, &mut acc, &words, line);
+                    line = line.wrapping_add(PANEL);
+                }
+                if !g.k.is_multiple_of(GROUP) {
+                    let mut words = [0u32; R];
+                    for r in 0..R {
+                        words[r] = last_word(a[r].add(whole * GROUP), g.k % GROUP) ^ flip;
+                    }
+                    step(s, &mut acc, &words, line);
+                    line = line.wrapping_add(PANEL);
+                }
+            }
+            self.finish(s, &mut acc, line);
+        }
+    }
+}
+
+/// The bytes that are left of a row, and zeros; what those become when flipped meets zeros of B.
+#[inline(always)]
+unsafe fn last_word(p: *const u8, count: usize) -> u32 {
+    let mut word = [0u8; GROUP];
+    for (i, byte) in word.iter_mut().enumerate().take(count) {
+        // SAFETY: the caller promises so many bytes.
+        *byte = unsafe { *p.add(i) };
+    }
+    u32::from_le_bytes(word)
+}
+
+/// Adds four steps of depth.
+#[inline(always)]
+unsafe fn step<S: Simd, const R: usize, const V: usize>(
+    s: S,
+    acc: &mut [[S::I; V]; R],
+    words: &[u32; R],
+    line: *const f32,
+) {
+    let mut b = [s.splat_i(0); V];
+    for v in 0..V {
+        // SAFETY: the caller promises a line of the panel.
+        b[v] = s.bits(unsafe { s.load(line.wrapping_add(v * LANES)) });
+    }
+    for r in 0..R {
+        let a = s.splat_i(words[r] as i32);
+        for v in 0..V {
+            acc[r][v] = s.dot_bytes(acc[r][v], a, b[v]);
+        }
+    }
+}
+
+impl<const R: usize, const V: usize, const SIGNED: bool> Tile<'_, R, V, SIGNED> {
+    /// The sum of each row's bytes as they were multiplied.
+    #[inline(always)]
+    unsafe fn row_sums(&self) -> [i32; R] {
+        let g = self.g;
+        let flip = if SIGNED { 0x80 } else { 0 };
+        let lines = g.rows.tile::<R>(self.row);
+        let mut sums = [0i32; R];
+        for tap in 0..g.rows.taps() {
+            let a = g.rows.pointers::<R>(&lines, tap);
+            for r in 0..R {
+                // SAFETY: `ByteGemm::run` was promised k bytes for each tap.
+                let bytes = unsafe { std::slice::from_raw_parts(a[r], g.k) };
+                for &byte in bytes {
+                    sums[r] = sums[r].wrapping_add(i32::from(byte ^ flip));
+                }
+            }
+        }
+        sums
+    }
+
+    /// Puts the zero points in and writes the tile; `sums` are the columns' sums.
+    #[inline(always)]
+    unsafe fn finish<S: Simd>(&self, s: S, acc: &mut [[S::I; V]; R], sums: *const f32) {
+        let g = self.g;
+        let a_zero = g.a_zero + if SIGNED { 128 } else { 0 };
+        let depth = (g.rows.taps() * g.k) as i32;
+        let (mut zeros, mut any) = ([[0i32; LANES]; V], false);
+        let at = self.column + self.first;
+        let width = g.n - at;
+        // SAFETY: `ByteGemm::run`'s promises: a zero point for each column, the panel's line of sums, C's extents.
+        unsafe {
+            for v in 0..V {
+                for i in 0..lanes_of(v, width) {
+                    let byte = *g.b_zero.ptr.add((at + v * LANES + i) * g.b_zero.step);
+                    // As packed: what is unsigned was moved down by 128.
+                    let zero = if g.b_zero.signed { i32::from(byte as i8) } else { i32::from(byte) - 128 };
+                    zeros[v][i] = zero;
+                    any |= zero != 0;
+                }
+            }
+            let rows = if any { self.row_sums() } else { [0; R] };
+            for v in 0..V {
+                let zero = s.bits(s.load(zeros[v].as_ptr().cast()));
+                let column = s.bits(s.load(sums.wrapping_add(v * LANES)));
+                // k·za·zb − za·Σb
+                let both = s.sub_i(s.mul_i(zero, s.splat_i(depth)), column);
+                let both = s.mul_i(both, s.splat_i(a_zero));
+                for r in 0..R {
+                    let row = s.mul_i(zero, s.splat_i(rows[r]));
+                    let y = s.sub_i(s.add_i(acc[r][v], both), row);
+                    let to = g.c.wrapping_add((self.row + r) * g.c_stride + at + v * LANES);
+                    let n = lanes_of(v, width);
+                    s.store_upto(to.cast(), n, s.from_bits(y));
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "tests_integer.rs"]
+mod tests;

@@ -1,0 +1,95 @@
+//! Products of bytes against sums in i64, on every instruction set with and without its extensions: equal to the bit.
+
+use super::*;
+use crate::gemm::Strided;
+
+/// Bytes that hit both ends of the range often.
+fn bytes(count: usize, seed: u32) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(2_654_435_761) | 1;
+    let next = |_| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        match state >> 29 {
+            0 => 0,
+            1 => 0x80,
+            2 => 0x7f,
+            3 => 0xff,
+            _ => (state >> 16) as u8,
+        }
+    };
+    (0..count).map(next).collect()
+}
+
+fn number(byte: u8, signed: bool) -> i64 {
+    if signed { i64::from(byte as i8) } else { i64::from(byte) }
+}
+
+fn every_isa() -> Vec<Isa> {
+    Isa::available().into_iter().flat_map(|isa| [isa, isa.without_extensions()]).collect()
+}
+
+/// One product, in `pieces` ranges of tasks, against the definition.
+fn check(isa: Isa, [m, k, n]: [usize; 3], signed: [bool; 2], each: bool, pieces: usize) {
+    let (a, b) = (bytes(m * k, 1 + m as u32), bytes(k * n, 7 + n as u32));
+    let zeros = bytes(if each { n } else { 1 }, 3);
+    let a_zero = number(0x93, signed[0]);
+    let mut packed = vec![0.0f32; byte_words(1, k, n).unwrap()];
+    let mut c = vec![0i32; m * n];
+    // SAFETY: all pointers cover the extents given.
+    unsafe {
+        pack_bytes(b.as_ptr(), signed[1], [n as isize, 1], k, n, packed.as_mut_ptr(), 0..panels(n));
+        let rows = AnyRows::Matrix(Strided { ptr: a.as_ptr(), row_stride: k as isize });
+        let b_zero = ZeroPoints { ptr: zeros.as_ptr(), step: usize::from(each), signed: signed[1] };
+        let (b, c) = (packed.as_ptr(), c.as_mut_ptr());
+        let g =
+            ByteGemm { m, n, k, rows, signed: signed[0], b, a_zero: a_zero as i32, b_zero, c, c_stride: n };
+        let tasks = g.tasks(isa);
+        for piece in 0..pieces {
+            g.run(isa, piece * tasks / pieces..(piece + 1) * tasks / pieces);
+        }
+    }
+    for i in 0..m {
+        for j in 0..n {
+            let zero = number(zeros[if each { j } else { 0 }], signed[1]);
+            let term = |p: usize| {
+                (number(a[i * k + p], signed[0]) - a_zero) * (number(b[p * n + j], signed[1]) - zero)
+            };
+            let want = (0..k).map(term).sum::<i64>() as i32;
+            assert_eq!(c[i * n + j], want, "{isa}: {m}×{k}×{n}, signed {signed:?}, at {i}, {j}");
+        }
+    }
+}
+
+#[test]
+fn products_of_bytes_are_exact_on_every_instruction_set() {
+    let shapes = [[1, 1, 1], [1, 7, 50], [3, 4, 16], [8, 64, 48], [9, 33, 97], [21, 130, 47], [2, 1023, 5]];
+    for isa in every_isa() {
+        for (i, shape) in shapes.into_iter().enumerate() {
+            for signed in [[false, false], [false, true], [true, false], [true, true]] {
+                check(isa, shape, signed, i % 2 == 0, 1 + i % 3);
+            }
+        }
+    }
+}
+
+#[test]
+fn sums_beyond_i32_wrap_alike() {
+    // 255 · 127 · 70,000 exceeds 2³¹.
+    let (k, a, b) = (70_000, vec![255u8; 70_000], vec![127u8; 70_000]);
+    let zero = 0u8;
+    let results = every_isa().into_iter().map(|isa| {
+        let mut packed = vec![0.0f32; byte_words(1, k, 1).unwrap()];
+        let mut c = [0i32; 1];
+        // SAFETY: all pointers cover the extents given.
+        unsafe {
+            pack_bytes(b.as_ptr(), true, [1, 1], k, 1, packed.as_mut_ptr(), 0..1);
+            let rows = AnyRows::Matrix(Strided { ptr: a.as_ptr(), row_stride: k as isize });
+            let b_zero = ZeroPoints { ptr: &zero, step: 0, signed: true };
+            let (b, c) = (packed.as_ptr(), c.as_mut_ptr());
+            let g = ByteGemm { m: 1, n: 1, k, rows, signed: false, b, a_zero: 0, b_zero, c, c_stride: 1 };
+            g.run(isa, 0..g.tasks(isa));
+        }
+        c[0]
+    });
+    let want = (255i64 * 127 * 70_000) as i32;
+    assert!(results.into_iter().all(|c| c == want));
+}
