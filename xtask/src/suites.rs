@@ -112,7 +112,12 @@ pub const SUITES: &[Suite] = &[
     },
     Suite {
         needs: &[&MINILM],
-        ..suite("goldens", "whole models against committed outputs", 90, What::Targets(&["goldens*"]))
+        ..suite(
+            "goldens",
+            "whole models against committed outputs",
+            90,
+            What::Targets(&["goldens*", "quantized", "domain_ops"]),
+        )
     },
     suite(
         "random",

@@ -16,7 +16,9 @@ Where the value of an input decides a shape or an axis, the import asks for that
 then holds for that value. Not read: sequences, optionals, strings, sparse initialisers, 2-bit and E8M0 elements, `Loop` and
 `Scan`. What is not built is an error that names node, op, domain, opset and operands.
 
-Ops of other domains are the program's own: `com.example.Scale` is the custom op that it registered by that name.
+Of ONNX Runtime's own domain `com.microsoft` what its quantiser and its optimiser write most is read, and of `ai.onnx.ml` what
+scikit-learn's models become without strings and maps (`to_onnx(model, X, options={id(model): {\"zipmap\": False}})`): both as ordinary
+tensor ops. Ops of other domains are the program's own: `com.example.Scale` is the custom op that it registered by that name.
 
 `cargo xtask test --suite onnx-node` runs the format's own node cases on the oracle and on the CPU and prints how many pass.
 

@@ -117,11 +117,13 @@ impl Importer<'_> {
 
     fn not_built(&self, node: &NodeProto, opset: i64, inputs: &[Option<SlotId>]) -> Error {
         let label = op_label(node);
-        let hint = match normal_domain(node.domain()) {
-            "" => "docs/onnx.md lists what is built; export the model with other ops, or with a lower opset that \
+        let domain = normal_domain(node.domain());
+        let hint = match (domain, ops::instead_of(domain, node.op_type())) {
+            (_, Some(instead)) => instead.to_owned(),
+            ("", None) => "docs/onnx.md lists what is built; export the model with other ops, or with a lower opset that \
                    writes it out"
                 .to_owned(),
-            _ => format!("give it a meaning by register_custom_op under the name \"{label}\" (see examples/custom_op)"),
+            (_, None) => format!("give it a meaning by register_custom_op under the name \"{label}\" (see examples/custom_op)"),
         };
         let error = Error::new(ErrorKind::Unsupported, format!("op {label} is not built")).with_hint(hint);
         self.with_dtypes(error, node, opset, inputs)

@@ -16,7 +16,7 @@ fn matmul(cx: Cx) -> Nodes {
 }
 
 /// `α·A′·B′ + β·C`, A′ and B′ transposed where asked; factors of 1 leave no trace.
-fn gemm(cx: Cx) -> Nodes {
+pub(super) fn gemm(cx: Cx) -> Nodes {
     let (alpha, beta) = (cx.attrs.float("alpha", 1.0)?, cx.attrs.float("beta", 1.0)?);
     let (mut a, mut b) = (cx.x(0)?, cx.x(1)?);
     if cx.attrs.flag("transA", false)? {

@@ -13,6 +13,8 @@ mod linear;
 mod logic;
 mod loss;
 mod math;
+mod microsoft;
+mod ml;
 mod movement;
 mod norm;
 mod quant;
@@ -57,6 +59,16 @@ impl Entry {
     }
 }
 
+/// An op of the domain for classical machine learning, whose importer builds nodes.
+const fn ml(op: &'static str, emit: fn(&mut NodeCx<'_, '_>) -> Result<Vec<NodeId>, Error>) -> Entry {
+    Entry { domain: "ai.onnx.ml", ..nodes(op, emit) }
+}
+
+/// An op of ONNX Runtime's own domain, whose importer builds nodes.
+const fn microsoft(op: &'static str, emit: fn(&mut NodeCx<'_, '_>) -> Result<Vec<NodeId>, Error>) -> Entry {
+    Entry { domain: "com.microsoft", ..nodes(op, emit) }
+}
+
 /// An op whose importer builds nodes.
 const fn nodes(op: &'static str, emit: fn(&mut NodeCx<'_, '_>) -> Result<Vec<NodeId>, Error>) -> Entry {
     Entry::op(op, Emit::Nodes(emit))
@@ -81,12 +93,23 @@ static FAMILIES: &[&[Entry]] = &[
     recurrent::OPS,
     loss::OPS,
     control::OPS,
+    microsoft::fused::OPS,
+    microsoft::quantized::OPS,
+    ml::features::OPS,
+    ml::linear::OPS,
+    ml::svm::OPS,
+    ml::trees::OPS,
 ];
 
 /// The entry for an op in a version of its operator set.
 pub(crate) fn find(domain: &str, op: &str, opset: i64) -> Option<&'static Entry> {
     let all = FAMILIES.iter().flat_map(|family| family.iter());
     all.into_iter().find(|e| e.domain == domain && e.op == op && (e.since..=e.until).contains(&opset))
+}
+
+/// How to export a model without an op that can never be built.
+pub(crate) fn instead_of(domain: &str, op: &str) -> Option<&'static str> {
+    if domain == "ai.onnx.ml" { ml::hint(op) } else { None }
 }
 
 /// The ops that are built, as (domain, op); the default domain is `""`. `Shape` and `Size` are among them although they

@@ -19,6 +19,7 @@ pub(super) const OPS: &[Entry] = &[
     nodes("LpNormalization", lp_norm),
     nodes("MeanVarianceNormalization", mean_variance_norm),
     nodes("RMSNormalization", rms_norm),
+    nodes("SimplifiedLayerNormalization", rms_norm),
     nodes("Softmax", softmax),
 ];
 
@@ -108,6 +109,7 @@ fn layer_norm(cx: Cx) -> Nodes {
     Ok(vec![y, mean, inverse])
 }
 
+/// `SimplifiedLayerNormalization` is ONNX Runtime's name for it, in the default domain, from before the format had it.
 fn rms_norm(cx: Cx) -> Nodes {
     let (shape, axis, eps) = (cx.shape(0)?, cx.axis("axis", -1, 0)?, epsilon(cx)?);
     let (x, gamma) = (cx.x(0)?, cx.x(1)?);

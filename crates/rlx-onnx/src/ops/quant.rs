@@ -4,7 +4,7 @@ use super::window::Window;
 use super::{Entry, nodes};
 use crate::import::NodeCx;
 use crate::tensor;
-use rlx_ir::op::{Activation as A, BinaryOp as B, ReduceOp};
+use rlx_ir::op::{Activation as A, BinaryOp as B, DataFormat, ReduceOp};
 use rlx_ir::{DType, Dim, Error, Extent, NodeId, Op};
 
 type Cx<'a, 'b, 'f> = &'a mut NodeCx<'b, 'f>;
@@ -67,7 +67,7 @@ fn quantized_type(cx: &NodeCx<'_, '_>) -> Result<DType, Error> {
     }
 }
 
-fn quantize(cx: Cx) -> Nodes {
+pub(super) fn quantize(cx: Cx) -> Nodes {
     let to = quantized_type(cx)?;
     if to.is_float() && !cx.attrs.flag("saturate", true)? {
         return Err(cx.bad_attr("saturate", 0));
@@ -123,7 +123,7 @@ fn fit(cx: Cx, v: NodeId, granularity: &Granularity) -> Result<NodeId, Error> {
     }
 }
 
-fn dequantize(cx: Cx) -> Nodes {
+pub(super) fn dequantize(cx: Cx) -> Nodes {
     let to = match cx.attrs.int("output_dtype", 0)? {
         0 => cx.dtype(1)?,
         code => tensor::dtype(i32::try_from(code).unwrap_or(0))?,
@@ -152,7 +152,14 @@ fn dequantize(cx: Cx) -> Nodes {
 /// Range of the data, 0 included, onto 0..=255.
 fn dynamic_quantize(cx: Cx) -> Nodes {
     let x = cx.x(0)?;
-    let axes: Vec<usize> = (0..cx.rank(0)?).collect();
+    let (q, scale) = quantize_by_range(cx, x)?;
+    let zero = q.zero.ok_or_else(|| cx.malformed("a range without a zero point"))?;
+    Ok(vec![q.x, scale, zero])
+}
+
+/// A float tensor as u8 whose zero point and scale come from its own range, and that scale.
+pub(super) fn quantize_by_range(cx: Cx, x: NodeId) -> Result<(Quantized, NodeId), Error> {
+    let axes: Vec<usize> = (0..cx.shape_of(x).rank()).collect();
     let greatest = cx.reduce(x, ReduceOp::Max, &axes, false)?;
     let greatest = cx.with_scalar(B::Max, greatest, 0.0)?;
     let least = cx.reduce(x, ReduceOp::Min, &axes, false)?;
@@ -163,22 +170,47 @@ fn dynamic_quantize(cx: Cx) -> Nodes {
     let zero = cx.activation(A::Neg, zero)?;
     let zero = cx.activation(A::Round, zero)?;
     let zero = saturate(cx, zero, DType::U8)?;
-    let y = cx.add(Op::Quantize { axis: None, to: DType::U8 }, &[x, scale, zero])?;
-    Ok(vec![y, scale, zero])
+    let x = cx.add(Op::Quantize { axis: None, to: DType::U8 }, &[x, scale, zero])?;
+    Ok((Quantized { x, zero: Some(zero) }, scale))
 }
 
-/// Operand `i` minus its zero point as i32. A vector of zero points runs along `axis` of the operand.
-fn centred(cx: Cx, i: usize, zero: usize, axis: usize) -> Result<NodeId, Error> {
-    let x = cx.x(i)?;
-    let x = cx.cast(x, DType::I32)?;
-    let Some(zero) = cx.x_opt(zero)? else { return Ok(x) };
-    let zero = cx.cast(zero, DType::I32)?;
-    let zero = along(cx, zero, cx.rank(i)?, axis)?;
-    cx.binary(B::Sub, x, zero)
+/// Small integers with their zero point: none is 0.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Quantized {
+    pub x: NodeId,
+    pub zero: Option<NodeId>,
+}
+
+impl Quantized {
+    /// Operand `i` of the node, and the operand that is its zero point, if it is given.
+    pub fn operand(cx: Cx, i: usize, zero: usize) -> Result<Quantized, Error> {
+        Ok(Quantized { x: cx.x(i)?, zero: cx.x_opt(zero)? })
+    }
+
+    /// The elements minus the zero point as i32. A vector of zero points runs along `axis`.
+    fn centred(&self, cx: Cx, axis: usize) -> Result<NodeId, Error> {
+        let x = cx.cast(self.x, DType::I32)?;
+        let Some(zero) = self.zero else { return Ok(x) };
+        let zero = cx.cast(zero, DType::I32)?;
+        let rank = cx.shape_of(x).rank();
+        let zero = along(cx, zero, rank, axis)?;
+        cx.binary(B::Sub, x, zero)
+    }
+
+    /// The floats that the integers stand for.
+    pub fn dequantized(&self, cx: Cx, scale: NodeId) -> Result<NodeId, Error> {
+        let scale = cx.reshape(scale, vec![])?;
+        let mut operands = vec![self.x, scale];
+        if let Some(zero) = self.zero {
+            operands.push(cx.reshape(zero, vec![])?);
+        }
+        let to = cx.shape_of(scale).dtype();
+        cx.add(Op::Dequantize { axis: None, to }, &operands)
+    }
 }
 
 /// A scalar, or a vector shaped to broadcast along `axis`; anything wider already broadcasts.
-fn along(cx: Cx, v: NodeId, rank: usize, axis: usize) -> Result<NodeId, Error> {
+pub(super) fn along(cx: Cx, v: NodeId, rank: usize, axis: usize) -> Result<NodeId, Error> {
     let shape = cx.shape_of(v);
     match shape.dims() {
         [_] if shape.num_elements() == Some(1) => cx.reshape(v, vec![]),
@@ -191,62 +223,112 @@ fn along(cx: Cx, v: NodeId, rank: usize, axis: usize) -> Result<NodeId, Error> {
     }
 }
 
+/// Two operands of bytes with their zero points as the ops of integers take them: one on the left, one or one for each of
+/// the `columns` on the right. `None` where they are given otherwise.
+fn byte_operands(
+    cx: Cx,
+    a: Quantized,
+    b: Quantized,
+    columns: Option<Dim>,
+) -> Result<Option<[NodeId; 4]>, Error> {
+    let mut zeros = Vec::with_capacity(2);
+    for (q, columns) in [(a, None), (b, columns)] {
+        let dtype = cx.shape_of(q.x).dtype();
+        if !matches!(dtype, DType::I8 | DType::U8) {
+            return Ok(None);
+        }
+        let Some(zero) = q.zero else {
+            zeros.push(cx.scalar(dtype, 0.0));
+            continue;
+        };
+        let shape = cx.shape_of(zero);
+        zeros.push(match (shape.num_elements(), shape.dims()) {
+            (Some(1), _) => cx.reshape(zero, vec![])?,
+            (_, &[n]) if Some(n) == columns => zero,
+            _ => return Ok(None),
+        });
+    }
+    Ok(Some([a.x, b.x, zeros[0], zeros[1]]))
+}
+
 /// The product of two matrices of integers, exact.
-fn integer_product(cx: Cx, a: usize, b: usize, zeros: (usize, usize)) -> Result<NodeId, Error> {
-    let (rank_a, rank_b) = (cx.rank(a)?, cx.rank(b)?);
-    let a = centred(cx, a, zeros.0, rank_a.saturating_sub(2))?;
-    let b = centred(cx, b, zeros.1, rank_b.saturating_sub(1))?;
+pub(super) fn integer_product(cx: Cx, a: Quantized, b: Quantized) -> Result<NodeId, Error> {
+    let columns = cx.shape_of(b.x).dims().get(1..).and_then(|rest| rest.last().copied());
+    if let Some(operands) = byte_operands(cx, a, b, columns)? {
+        return cx.add(Op::MatMulInteger, &operands);
+    }
+    let (rank_a, rank_b) = (cx.shape_of(a.x).rank(), cx.shape_of(b.x).rank());
+    let a = a.centred(cx, rank_a.saturating_sub(2))?;
+    let b = b.centred(cx, rank_b.saturating_sub(1))?;
     cx.add(Op::MatMul, &[a, b])
 }
 
 fn matmul_integer(cx: Cx) -> Nodes {
-    Ok(vec![integer_product(cx, 0, 1, (2, 3))?])
+    let (a, b) = (Quantized::operand(cx, 0, 2)?, Quantized::operand(cx, 1, 3)?);
+    Ok(vec![integer_product(cx, a, b)?])
 }
 
 /// The product, rescaled: `round(y·sₐ·s_b / s_y) + z_y`, saturated.
 fn quantized_matmul(cx: Cx) -> Nodes {
-    let product = integer_product(cx, 0, 3, (2, 5))?;
+    let (a, b) = (Quantized::operand(cx, 0, 2)?, Quantized::operand(cx, 3, 5)?);
+    let product = integer_product(cx, a, b)?;
     let rank = cx.shape_of(product).rank();
     let scales = (scale(cx, 1, rank, rank.saturating_sub(2))?, scale(cx, 4, rank, rank.saturating_sub(1))?);
     let y = cx.cast(product, DType::F32)?;
     let y = cx.binary(B::Mul, y, scales.0)?;
     let y = cx.binary(B::Mul, y, scales.1)?;
-    Ok(vec![requantize(cx, y, 6, 7)?])
+    Ok(vec![requantize(cx, y, 6, Some(7))?])
 }
 
-fn scale(cx: Cx, i: usize, rank: usize, axis: usize) -> Result<NodeId, Error> {
+pub(super) fn scale(cx: Cx, i: usize, rank: usize, axis: usize) -> Result<NodeId, Error> {
     let v = cx.x(i)?;
     let v = cx.cast(v, DType::F32)?;
     along(cx, v, rank, axis)
 }
 
-fn requantize(cx: Cx, y: NodeId, scale_at: usize, zero_at: usize) -> Result<NodeId, Error> {
-    let (to, scale) = (cx.dtype(zero_at)?, cx.x(scale_at)?);
-    let (scale, zero) = (cx.cast(scale, DType::F32)?, cx.x(zero_at)?);
-    let (scale, zero) = (cx.reshape(scale, vec![])?, cx.reshape(zero, vec![])?);
-    cx.add(Op::Quantize { axis: None, to }, &[y, scale, zero])
+/// `y` by the scale and zero point that these operands are; without a zero point to u8 around 0.
+pub(super) fn requantize(
+    cx: Cx,
+    y: NodeId,
+    scale_at: usize,
+    zero_at: Option<usize>,
+) -> Result<NodeId, Error> {
+    let scale = cx.x(scale_at)?;
+    let scale = cx.cast(scale, DType::F32)?;
+    let mut operands = vec![y, cx.reshape(scale, vec![])?];
+    let mut to = DType::U8;
+    if let Some(at) = zero_at.filter(|&at| cx.has(at)) {
+        to = cx.dtype(at)?;
+        let zero = cx.x(at)?;
+        operands.push(cx.reshape(zero, vec![])?);
+    }
+    cx.add(Op::Quantize { axis: None, to }, &operands)
 }
 
-/// A convolution of small integers: exact in f64, whose 53 bits hold any such sum.
-fn integer_conv(cx: Cx, x: usize, w: usize, zeros: (usize, usize)) -> Result<NodeId, Error> {
-    let weights = cx.shape(w)?;
-    let window = Window::read(cx, Some(weights.dims().get(2..).unwrap_or_default()))?;
-    let (x, w) = (centred(cx, x, zeros.0, 1)?, centred(cx, w, zeros.1, 0)?);
-    let (x, w) = (cx.cast(x, DType::F64)?, cx.cast(w, DType::F64)?);
+/// A convolution of small integers, exact in i32.
+fn integer_conv(cx: Cx, x: Quantized, w: Quantized) -> Result<NodeId, Error> {
+    let weights = cx.shape_of(w.x);
+    let Window { strides, pads, dilations, .. } =
+        Window::read(cx, Some(weights.dims().get(2..).unwrap_or_default()))?;
     let groups = usize::try_from(cx.attrs.int("group", 1)?).map_err(|_| cx.malformed("group < 0"))?;
-    cx.conv(&window, groups, &[x, w])
+    let format = DataFormat::ChannelsFirst;
+    if let Some(operands) = byte_operands(cx, x, w, weights.dims().first().copied())? {
+        return cx.add(Op::ConvInteger { strides, pads, dilations, groups, format }, &operands);
+    }
+    let (x, w) = (x.centred(cx, 1)?, w.centred(cx, 0)?);
+    cx.add(Op::Conv { strides, pads, dilations, groups, format }, &[x, w])
 }
 
 fn conv_integer(cx: Cx) -> Nodes {
-    let y = integer_conv(cx, 0, 1, (2, 3))?;
-    Ok(vec![cx.cast(y, DType::I32)?])
+    let (x, w) = (Quantized::operand(cx, 0, 2)?, Quantized::operand(cx, 1, 3)?);
+    Ok(vec![integer_conv(cx, x, w)?])
 }
 
 fn quantized_conv(cx: Cx) -> Nodes {
-    let mut y = integer_conv(cx, 0, 3, (2, 5))?;
+    let (x, w) = (Quantized::operand(cx, 0, 2)?, Quantized::operand(cx, 3, 5)?);
+    let mut y = integer_conv(cx, x, w)?;
     let rank = cx.shape_of(y).rank();
     if let Some(bias) = cx.x_opt(8)? {
-        let bias = cx.cast(bias, DType::F64)?;
         let bias = along(cx, bias, rank, 1)?;
         y = cx.binary(B::Add, y, bias)?;
     }
@@ -254,5 +336,5 @@ fn quantized_conv(cx: Cx) -> Nodes {
     let y = cx.cast(y, DType::F32)?;
     let y = cx.binary(B::Mul, y, scales.0)?;
     let y = cx.binary(B::Mul, y, scales.1)?;
-    Ok(vec![requantize(cx, y, 6, 7)?])
+    Ok(vec![requantize(cx, y, 6, Some(7))?])
 }

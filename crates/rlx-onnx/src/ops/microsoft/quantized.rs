@@ -1,0 +1,181 @@
+//! Ops on 8-bit integers with scales and zero points, as ONNX Runtime's quantiser writes them.
+//!
+//! An elementwise op is what it says on the floats that its operands stand for, quantised again with the result's scale
+//! and zero point. Products are exact in integers, and their scales are multiplied in behind.
+
+use crate::import::NodeCx;
+use crate::ops::quant::{self, Quantized, along, integer_product, quantize_by_range, requantize};
+use crate::ops::window::Window;
+use crate::ops::{Entry, microsoft};
+use rlx_ir::op::{Activation as A, BinaryOp as B, CmpOp, DataFormat, PoolKind, ReduceOp};
+use rlx_ir::{DType, Error, NodeId, Op};
+
+type Cx<'a, 'b, 'f> = &'a mut NodeCx<'b, 'f>;
+type Nodes = Result<Vec<NodeId>, Error>;
+
+pub(in crate::ops) const OPS: &[Entry] = &[
+    microsoft("DequantizeLinear", quant::dequantize),
+    microsoft("DynamicQuantizeMatMul", dynamic_quantize_matmul),
+    microsoft("MatMulIntegerToFloat", matmul_integer_to_float),
+    microsoft("QGemm", gemm),
+    microsoft("QLinearAdd", add),
+    microsoft("QLinearAveragePool", average_pool),
+    microsoft("QLinearConcat", concat),
+    microsoft("QLinearGlobalAveragePool", global_average_pool),
+    microsoft("QLinearLeakyRelu", leaky_relu),
+    microsoft("QLinearMul", mul),
+    microsoft("QLinearSigmoid", sigmoid),
+    microsoft("QLinearSoftmax", softmax),
+    microsoft("QuantizeLinear", quant::quantize),
+];
+
+/// The floats of operand `i`, whose scale and zero point are the next two operands.
+fn floats(cx: Cx, i: usize) -> Result<NodeId, Error> {
+    let q = Quantized::operand(cx, i, i + 2)?;
+    let scale = cx.x(i + 1)?;
+    q.dequantized(cx, scale)
+}
+
+fn binary(cx: Cx, f: B) -> Nodes {
+    let (a, b) = (floats(cx, 0)?, floats(cx, 3)?);
+    let y = cx.binary(f, a, b)?;
+    Ok(vec![requantize(cx, y, 6, Some(7))?])
+}
+
+fn add(cx: Cx) -> Nodes {
+    binary(cx, B::Add)
+}
+
+fn mul(cx: Cx) -> Nodes {
+    binary(cx, B::Mul)
+}
+
+/// A function of one operand: `x, x_scale, x_zero_point, y_scale, y_zero_point`.
+fn unary(cx: Cx, f: impl Fn(&mut NodeCx<'_, '_>, NodeId) -> Result<NodeId, Error>) -> Nodes {
+    let x = floats(cx, 0)?;
+    let y = f(cx, x)?;
+    Ok(vec![requantize(cx, y, 3, Some(4))?])
+}
+
+fn sigmoid(cx: Cx) -> Nodes {
+    unary(cx, |cx, x| cx.activation(A::Sigmoid, x))
+}
+
+fn leaky_relu(cx: Cx) -> Nodes {
+    let alpha = f64::from(cx.attrs.float("alpha", 0.01)?);
+    unary(cx, |cx, x| {
+        let (negative, zero) = (cx.with_scalar(B::Mul, x, alpha)?, cx.scalar(DType::F32, 0.0));
+        let below = cx.compare(CmpOp::Lt, x, zero)?;
+        cx.select(below, negative, x)
+    })
+}
+
+/// `opset` says which version's meaning `axis` has; before 13 everything from it on is one dimension.
+fn softmax(cx: Cx) -> Nodes {
+    let (shape, opset) = (cx.shape(0)?, cx.attrs.int("opset", 13)?);
+    let axis = shape.axis(cx.attrs.int("axis", if opset < 13 { 1 } else { -1 })?)?;
+    if opset < 13 && axis + 1 != shape.rank() {
+        return Err(
+            cx.unsupported(format!("a softmax over dimensions {axis} to {} at once", shape.rank() - 1))
+        );
+    }
+    unary(cx, |cx, x| cx.add(Op::Softmax { axis: axis as i32 }, &[x]))
+}
+
+fn channels_first(cx: &NodeCx<'_, '_>) -> Result<(), Error> {
+    if cx.attrs.flag("channels_last", false)? { Err(cx.bad_attr("channels_last", 1)) } else { Ok(()) }
+}
+
+fn global_average_pool(cx: Cx) -> Nodes {
+    channels_first(cx)?;
+    let axes: Vec<usize> = (2..cx.rank(0)?).collect();
+    unary(cx, |cx, x| cx.reduce(x, ReduceOp::Mean, &axes, true))
+}
+
+fn average_pool(cx: Cx) -> Nodes {
+    channels_first(cx)?;
+    let w = Window::read(cx, None)?;
+    let op = Op::Pool {
+        kind: PoolKind::Average,
+        kernel: w.kernel,
+        strides: w.strides,
+        pads: w.pads,
+        dilations: w.dilations,
+        ceil_mode: cx.attrs.flag("ceil_mode", false)?,
+        count_include_pad: cx.attrs.flag("count_include_pad", false)?,
+        format: DataFormat::ChannelsFirst,
+    };
+    unary(cx, |cx, x| cx.add(op.clone(), &[x]))
+}
+
+/// `y_scale, y_zero_point`, then tensor, scale and zero point of each part.
+fn concat(cx: Cx) -> Nodes {
+    let count = cx.operands().saturating_sub(2).div_ceil(3);
+    if count == 0 {
+        return Err(cx.malformed("no operands"));
+    }
+    let axis = cx.attrs.required("axis", cx.attrs.int_opt("axis")?)?;
+    let axis = cx.shape(2)?.axis(axis)?;
+    let parts = (0..count).map(|i| floats(cx, 2 + 3 * i)).collect::<Result<Vec<_>, _>>()?;
+    let y = if count == 1 { parts[0] } else { cx.add(Op::Concat { axis }, &parts)? };
+    Ok(vec![requantize(cx, y, 0, Some(1))?])
+}
+
+/// An exact product times the scales of both operands; that of B may be one for each column.
+fn scaled_product(cx: Cx, a: Quantized, b: Quantized, scales: [NodeId; 2]) -> Result<NodeId, Error> {
+    let product = integer_product(cx, a, b)?;
+    let rank = cx.shape_of(product).rank();
+    let scale_a = along(cx, scales[0], rank, rank.saturating_sub(2))?;
+    let scale_b = along(cx, scales[1], rank, rank.saturating_sub(1))?;
+    let y = cx.cast(product, DType::F32)?;
+    let scale = cx.binary(B::Mul, scale_a, scale_b)?;
+    cx.binary(B::Mul, y, scale)
+}
+
+fn with_bias(cx: Cx, y: NodeId, at: usize) -> Nodes {
+    Ok(vec![match cx.x_opt(at)? {
+        Some(bias) => cx.binary(B::Add, y, bias)?,
+        None => y,
+    }])
+}
+
+/// `A, B, a_scale, b_scale, a_zero_point, b_zero_point, bias`
+fn matmul_integer_to_float(cx: Cx) -> Nodes {
+    let (a, b) = (Quantized::operand(cx, 0, 4)?, Quantized::operand(cx, 1, 5)?);
+    let scales = [cx.x(2)?, cx.x(3)?];
+    let y = scaled_product(cx, a, b, scales)?;
+    with_bias(cx, y, 6)
+}
+
+/// `A, B, b_scale, b_zero_point, bias`; A are floats, quantised by their range.
+fn dynamic_quantize_matmul(cx: Cx) -> Nodes {
+    let x = cx.x(0)?;
+    let (a, scale_a) = quantize_by_range(cx, x)?;
+    let b = Quantized::operand(cx, 1, 3)?;
+    let scale_b = cx.x(2)?;
+    let y = scaled_product(cx, a, b, [scale_a, scale_b])?;
+    with_bias(cx, y, 4)
+}
+
+/// `α·(A′·B′ + C)` in integers, C in units of `a_scale · b_scale`; to floats where no result's scale is given.
+fn gemm(cx: Cx) -> Nodes {
+    let (mut a, mut b) = (Quantized::operand(cx, 0, 2)?, Quantized::operand(cx, 3, 5)?);
+    if cx.attrs.flag("transA", false)? {
+        a.x = cx.transpose(a.x, &[1, 0])?;
+    }
+    if cx.attrs.flag("transB", false)? {
+        b.x = cx.transpose(b.x, &[1, 0])?;
+    }
+    let mut y = integer_product(cx, a, b)?;
+    if let Some(c) = cx.x_opt(6)? {
+        y = cx.binary(B::Add, y, c)?;
+    }
+    let rank = cx.shape_of(y).rank();
+    let scales = (quant::scale(cx, 1, rank, 0)?, quant::scale(cx, 4, rank, 1)?);
+    let scale = cx.binary(B::Mul, scales.0, scales.1)?;
+    let alpha = cx.attrs.float("alpha", 1.0)?;
+    let scale = if alpha == 1.0 { scale } else { cx.with_scalar(B::Mul, scale, f64::from(alpha))? };
+    let y = cx.cast(y, DType::F32)?;
+    let y = cx.binary(B::Mul, y, scale)?;
+    Ok(vec![if cx.has(7) { requantize(cx, y, 7, Some(8))? } else { y }])
+}

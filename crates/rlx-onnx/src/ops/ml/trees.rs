@@ -1,0 +1,479 @@
+//! Trees and forests, walked level by level: all rows in all trees at once.
+//!
+//! The nodes of all trees lie in one table of features, thresholds and children, a leaf being its own child. The place of
+//! every row in every tree starts at the roots; one step gathers the nodes' features and thresholds, compares, and gathers
+//! the children. After as many steps as the deepest tree has levels all places are leaves, whose weights are gathered
+//! and summed over the trees:
+//!
+//! ```text
+//! place = roots;  repeat depth times { place = x[feature[place]] ≤ threshold[place] ? yes[place] : no[place] }
+//! ```
+
+use super::{Cx, Nodes, no_strings, numbers, post_transform, rows, table, winners};
+use crate::import::NodeCx;
+use crate::ops::{Entry, ml};
+use rlx_ir::op::{Activation as A, BinaryOp as B, CmpOp, Predicate, ReduceOp};
+use rlx_ir::{DType, Dim, Error, NodeId, Op, Value};
+use std::collections::{HashMap, HashSet};
+
+pub(in crate::ops) const OPS: &[Entry] = &[
+    ml("TreeEnsemble", tree_ensemble),
+    ml("TreeEnsembleClassifier", classifier),
+    ml("TreeEnsembleRegressor", regressor),
+];
+
+/// How a node compares its feature with its threshold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Mode {
+    Leaf,
+    Le,
+    Lt,
+    Ge,
+    Gt,
+    Eq,
+    Ne,
+    /// Whether the feature is among the node's members.
+    Member,
+}
+
+/// One node of any tree.
+#[derive(Debug, Clone)]
+struct Branch {
+    mode: Mode,
+    feature: usize,
+    threshold: f64,
+    /// Where NaN goes.
+    missing_is_true: bool,
+    /// The children; itself for a leaf.
+    yes: usize,
+    no: usize,
+    members: Vec<f64>,
+}
+
+/// The deepest trees that are built; beyond, nodes lead back to themselves.
+const MOST_LEVELS: usize = 1024;
+
+/// All trees in one table.
+#[derive(Debug, Default)]
+struct Forest {
+    nodes: Vec<Branch>,
+    roots: Vec<usize>,
+}
+
+impl Forest {
+    /// The number of steps after which every path has ended; `None` where one does not within [`MOST_LEVELS`].
+    fn depth(&self) -> Option<usize> {
+        let (mut level, mut depth) = (self.roots.clone(), 0);
+        loop {
+            let inner = level.iter().map(|&i| &self.nodes[i]).filter(|n| n.mode != Mode::Leaf);
+            let mut next: Vec<usize> = inner.flat_map(|n| [n.yes, n.no]).collect();
+            next.sort_unstable();
+            next.dedup();
+            if next.is_empty() {
+                return Some(depth);
+            }
+            depth += 1;
+            if depth > MOST_LEVELS {
+                return None;
+            }
+            level = next;
+        }
+    }
+}
+
+/// The table's columns as constants of the graph.
+struct Walk {
+    x: NodeId,
+    places: [NodeId; 3],
+    thresholds: NodeId,
+    missing: Option<NodeId>,
+    /// Each mode that occurs, with where it does unless it is the only one.
+    modes: Vec<(Mode, Option<NodeId>)>,
+    members: Option<NodeId>,
+}
+
+fn gather(cx: Cx, table: NodeId, place: NodeId) -> Result<NodeId, Error> {
+    cx.add(Op::Gather { axis: 0 }, &[table, place])
+}
+
+fn column(cx: Cx, forest: &Forest, f: impl Fn(&Branch) -> usize) -> NodeId {
+    let values = forest.nodes.iter().map(|n| f(n) as i128).collect();
+    cx.constant(Value::int(DType::I32, &[forest.nodes.len()], values))
+}
+
+fn flags(cx: Cx, forest: &Forest, f: impl Fn(&Branch) -> bool) -> NodeId {
+    cx.constant(Value::bools(&[forest.nodes.len()], forest.nodes.iter().map(f)))
+}
+
+impl Walk {
+    fn new(cx: Cx, forest: &Forest, x: NodeId) -> Walk {
+        let dtype = cx.shape_of(x).dtype();
+        let count = forest.nodes.len();
+        let mut modes: Vec<Mode> = forest.nodes.iter().map(|n| n.mode).filter(|&m| m != Mode::Leaf).collect();
+        modes.sort_unstable();
+        modes.dedup();
+        let single = modes.len() == 1;
+        let modes = modes.into_iter().map(|mode| {
+            let which = (!single).then(|| flags(cx, forest, |n| n.mode == mode));
+            (mode, which)
+        });
+        let modes = modes.collect();
+        let width = forest.nodes.iter().map(|n| n.members.len()).max().unwrap_or(0);
+        let members = (width > 0).then(|| {
+            let padded = |n: &Branch| {
+                (0..width).map(|i| n.members.get(i).copied().unwrap_or(f64::NAN)).collect::<Vec<_>>()
+            };
+            table(cx, dtype, &[count, width], forest.nodes.iter().flat_map(padded).collect())
+        });
+        let missing = forest.nodes.iter().any(|n| n.missing_is_true);
+        Walk {
+            x,
+            places: [
+                column(cx, forest, |n| n.feature),
+                column(cx, forest, |n| n.yes),
+                column(cx, forest, |n| n.no),
+            ],
+            thresholds: table(cx, dtype, &[count], forest.nodes.iter().map(|n| n.threshold).collect()),
+            missing: missing.then(|| flags(cx, forest, |n| n.missing_is_true)),
+            modes,
+            members,
+        }
+    }
+
+    /// The places `[N, trees]` one level further down.
+    fn step(&self, cx: Cx, place: NodeId) -> Result<NodeId, Error> {
+        let feature = gather(cx, self.places[0], place)?;
+        let value = cx.add(Op::GatherElements { axis: 1 }, &[self.x, feature])?;
+        let mut taken: Option<NodeId> = None;
+        for &(mode, which) in &self.modes {
+            let mut hit = self.compare(cx, mode, value, place)?;
+            if let Some(which) = which {
+                let here = gather(cx, which, place)?;
+                hit = cx.binary(B::And, hit, here)?;
+            }
+            taken = Some(match taken {
+                Some(others) => cx.binary(B::Or, others, hit)?,
+                None => hit,
+            });
+        }
+        let Some(mut taken) = taken else { return Ok(place) };
+        if let Some(missing) = self.missing {
+            let nan = cx.add(Op::Predicate(Predicate::IsNan), &[value])?;
+            let allowed = gather(cx, missing, place)?;
+            let tracked = cx.binary(B::And, nan, allowed)?;
+            taken = cx.binary(B::Or, taken, tracked)?;
+        }
+        let (yes, no) = (gather(cx, self.places[1], place)?, gather(cx, self.places[2], place)?);
+        cx.select(taken, yes, no)
+    }
+
+    fn compare(&self, cx: Cx, mode: Mode, value: NodeId, place: NodeId) -> Result<NodeId, Error> {
+        if let (Mode::Member, Some(members)) = (mode, self.members) {
+            let set = gather(cx, members, place)?;
+            let value = cx.unsqueeze(value, &[2])?;
+            let hits = cx.compare(CmpOp::Eq, value, set)?;
+            let hits = cx.cast(hits, DType::I32)?;
+            let any = cx.reduce(hits, ReduceOp::Max, &[2], false)?;
+            return cx.cast(any, DType::Bool);
+        }
+        let threshold = gather(cx, self.thresholds, place)?;
+        let op = match mode {
+            Mode::Lt => CmpOp::Lt,
+            Mode::Ge => CmpOp::Ge,
+            Mode::Gt => CmpOp::Gt,
+            Mode::Eq | Mode::Ne => CmpOp::Eq,
+            _ => CmpOp::Le,
+        };
+        let hit = cx.compare(op, value, threshold)?;
+        if mode == Mode::Ne { cx.activation(A::Not, hit) } else { Ok(hit) }
+    }
+}
+
+/// The leaf `[N, trees]` where each row ends in each tree.
+fn leaves(cx: Cx, forest: &Forest, x: NodeId) -> Result<NodeId, Error> {
+    let width = cx.shape_of(x).dim(1).as_static();
+    if let Some(wide) = forest.nodes.iter().map(|n| n.feature).find(|&f| width.is_some_and(|w| f >= w)) {
+        return Err(cx.malformed(format!("a node asks for feature {wide} of {}", cx.shape_of(x))));
+    }
+    let depth = forest.depth().ok_or_else(|| {
+        cx.malformed(format!("a tree of more than {MOST_LEVELS} levels, or one that leads back to itself"))
+    })?;
+    let roots = forest.roots.iter().map(|&r| r as i128).collect();
+    let roots = cx.constant(Value::int(DType::I32, &[1, forest.roots.len()], roots));
+    let batch = cx.shape_of(x).dim(0);
+    let mut place = cx.expand(roots, vec![batch, Dim::Static(forest.roots.len())])?;
+    let walk = Walk::new(cx, forest, x);
+    for _ in 0..depth {
+        place = walk.step(cx, place)?;
+    }
+    Ok(place)
+}
+
+/// The weights `[nodes, results]` of the leaves joined over the trees: `[N, results]`.
+fn joined(
+    cx: Cx,
+    place: NodeId,
+    weights: Vec<f64>,
+    results: usize,
+    how: &str,
+    dtype: DType,
+) -> Result<NodeId, Error> {
+    if results > 1 && matches!(how, "MIN" | "MAX") {
+        // A tree that has no weight for a result would have to be left out of its extreme.
+        return Err(cx.unsupported(format!("aggregate_function = {how} over {results} results")));
+    }
+    let table = table(cx, dtype, &[weights.len() / results, results], weights);
+    let found = gather(cx, table, place)?;
+    let op = match how {
+        "SUM" => ReduceOp::Sum,
+        "AVERAGE" => ReduceOp::Mean,
+        "MIN" => ReduceOp::Min,
+        "MAX" => ReduceOp::Max,
+        other => return Err(cx.bad_attr("aggregate_function", other)),
+    };
+    cx.reduce(found, op, &[1], false)
+}
+
+/// A list of integers that names or counts something, each at least 0.
+fn indices(cx: &NodeCx<'_, '_>, name: &str) -> Result<Vec<usize>, Error> {
+    let list = cx.attrs.required(name, cx.attrs.ints(name)?)?;
+    let index = |&i: &i64| usize::try_from(i).map_err(|_| cx.malformed(format!("{name} has {i}")));
+    list.iter().map(index).collect()
+}
+
+fn mode_named(cx: &NodeCx<'_, '_>, name: &str) -> Result<Mode, Error> {
+    Ok(match name {
+        "LEAF" => Mode::Leaf,
+        "BRANCH_LEQ" => Mode::Le,
+        "BRANCH_LT" => Mode::Lt,
+        "BRANCH_GTE" => Mode::Ge,
+        "BRANCH_GT" => Mode::Gt,
+        "BRANCH_EQ" => Mode::Eq,
+        "BRANCH_NEQ" => Mode::Ne,
+        other => return Err(cx.malformed(format!("a node of mode \"{other}\""))),
+    })
+}
+
+/// The nodes by (tree, id), as `TreeEnsembleClassifier` and `…Regressor` list them.
+type Places = HashMap<(usize, usize), usize>;
+
+fn listed_forest(cx: &NodeCx<'_, '_>) -> Result<(Forest, Places), Error> {
+    let (trees, ids) = (indices(cx, "nodes_treeids")?, indices(cx, "nodes_nodeids")?);
+    let (features, modes) = (indices(cx, "nodes_featureids")?, cx.attrs.texts("nodes_modes")?);
+    let modes = cx.attrs.required("nodes_modes", modes)?;
+    let (yes, no) = (indices(cx, "nodes_truenodeids")?, indices(cx, "nodes_falsenodeids")?);
+    let values = numbers(cx, "nodes_values")?;
+    let values = cx.attrs.required("nodes_values", values)?;
+    let missing = cx.attrs.ints("nodes_missing_value_tracks_true")?.unwrap_or_default();
+    let count = trees.len();
+    let lengths = [ids.len(), features.len(), modes.len(), yes.len(), no.len(), values.len()];
+    if count == 0 || lengths.iter().any(|&n| n != count) || !(missing.is_empty() || missing.len() == count) {
+        return Err(cx.malformed(format!("lists of {lengths:?} numbers for {count} nodes")));
+    }
+    let mut places = Places::new();
+    for i in 0..count {
+        if places.insert((trees[i], ids[i]), i).is_some() {
+            return Err(cx.malformed(format!("node {} of tree {} is there twice", ids[i], trees[i])));
+        }
+    }
+    let mut forest = Forest::default();
+    for i in 0..count {
+        let mode = mode_named(cx, modes[i])?;
+        let child = |id: usize| {
+            let place = places.get(&(trees[i], id)).copied();
+            place.ok_or_else(|| cx.malformed(format!("tree {} has no node {id}", trees[i])))
+        };
+        let leaf = mode == Mode::Leaf;
+        forest.nodes.push(Branch {
+            mode,
+            feature: if leaf { 0 } else { features[i] },
+            threshold: values[i],
+            missing_is_true: missing.get(i).is_some_and(|&m| m != 0),
+            yes: if leaf { i } else { child(yes[i])? },
+            no: if leaf { i } else { child(no[i])? },
+            members: Vec::new(),
+        });
+    }
+    // A tree's root is the first of its nodes that is listed.
+    let mut begun = HashSet::new();
+    forest.roots = (0..count).filter(|&i| begun.insert(trees[i])).collect();
+    Ok((forest, places))
+}
+
+/// The weights that the lists `PREFIX_treeids`, `_nodeids`, `_ids`, `_weights` give to nodes, `[nodes, results]`.
+fn listed_weights(
+    cx: &NodeCx<'_, '_>,
+    prefix: &str,
+    places: &Places,
+    results: usize,
+) -> Result<Vec<f64>, Error> {
+    let name = |what: &str| format!("{prefix}_{what}");
+    let (trees, ids) = (indices(cx, &name("treeids"))?, indices(cx, &name("nodeids"))?);
+    let (which, weights) = (indices(cx, &name("ids"))?, numbers(cx, &name("weights"))?);
+    let weights = cx.attrs.required(&name("weights"), weights)?;
+    if [ids.len(), which.len(), weights.len()].iter().any(|&n| n != trees.len()) {
+        return Err(cx.malformed(format!("the lists {prefix}_* differ in length")));
+    }
+    let size = places.len().checked_mul(results).filter(|&n| n <= 1 << 28);
+    let mut table = vec![0.0; size.ok_or_else(|| cx.malformed("weights of too many nodes"))?];
+    for i in 0..trees.len() {
+        let place = places.get(&(trees[i], ids[i]));
+        let place = place.ok_or_else(|| cx.malformed(format!("tree {} has no node {}", trees[i], ids[i])))?;
+        if which[i] >= results {
+            return Err(cx.malformed(format!("a weight for result {} of {results}", which[i])));
+        }
+        table[place * results + which[i]] += weights[i];
+    }
+    Ok(table)
+}
+
+/// `base_values` added to the scores, where there are any.
+fn with_base(cx: Cx, scores: NodeId, results: usize) -> Result<NodeId, Error> {
+    let Some(base) = numbers(cx, "base_values")?.filter(|b| !b.is_empty()) else { return Ok(scores) };
+    if base.len() != results && base.len() != 1 {
+        return Err(cx.malformed(format!("{} base values for {results} results", base.len())));
+    }
+    let dtype = cx.shape_of(scores).dtype();
+    let base = table(cx, dtype, &[base.len()], base);
+    cx.binary(B::Add, scores, base)
+}
+
+fn regressor(cx: Cx) -> Nodes {
+    let targets = cx.attrs.int("n_targets", 1)?;
+    let targets = usize::try_from(targets).ok().filter(|&n| n > 0);
+    let targets = targets.ok_or_else(|| cx.malformed("n_targets must be at least 1"))?;
+    let (forest, places) = listed_forest(cx)?;
+    let weights = listed_weights(cx, "target", &places, targets)?;
+    let x = rows(cx)?;
+    let place = leaves(cx, &forest, x)?;
+    let dtype = cx.shape_of(x).dtype();
+    let how = cx.attrs.text("aggregate_function", "SUM")?;
+    let scores = joined(cx, place, weights, targets, how, dtype)?;
+    let scores = with_base(cx, scores, targets)?;
+    let scores = cx.cast(scores, DType::F32)?;
+    let transform = cx.attrs.text("post_transform", "NONE")?;
+    Ok(vec![post_transform(cx, scores, transform)?])
+}
+
+/// With two classes whose weights are all for one of them, that score stands for both: `1 − s` and `s` where weights
+/// are shares (none negative), `−s` and `s` else.
+fn classifier(cx: Cx) -> Nodes {
+    no_strings(cx, &["classlabels_strings"])?;
+    let labels = cx.attrs.required("classlabels_int64s", cx.attrs.ints("classlabels_int64s")?)?;
+    let (forest, places) = listed_forest(cx)?;
+    let which = indices(cx, "class_ids")?;
+    let binary = labels.len() == 2 && which.iter().all(|&c| Some(&c) == which.first());
+    let classes = if binary { 1 } else { labels.len().max(1) };
+    let weights = match binary {
+        true => listed_weights(cx, "class", &places, 2)?.chunks(2).map(|w| w[0] + w[1]).collect(),
+        false => listed_weights(cx, "class", &places, classes)?,
+    };
+    let shares = weights.iter().all(|&w| w >= 0.0);
+    let x = rows(cx)?;
+    let place = leaves(cx, &forest, x)?;
+    let dtype = cx.shape_of(x).dtype();
+    let mut scores = joined(cx, place, weights, classes, "SUM", dtype)?;
+    scores = with_base(cx, scores, classes)?;
+    let transform = cx.attrs.text("post_transform", "NONE")?;
+    if binary {
+        let other = match shares && transform == "NONE" {
+            true => {
+                let one = cx.scalar(dtype, 1.0);
+                cx.binary(B::Sub, one, scores)?
+            }
+            false => cx.activation(A::Neg, scores)?,
+        };
+        scores = cx.add(Op::Concat { axis: 1 }, &[other, scores])?;
+    }
+    let label = winners(cx, scores, labels)?;
+    let scores = cx.cast(scores, DType::F32)?;
+    Ok(vec![label, post_transform(cx, scores, transform)?])
+}
+
+const MODES: [Mode; 7] = [Mode::Le, Mode::Lt, Mode::Ge, Mode::Gt, Mode::Eq, Mode::Ne, Mode::Member];
+
+fn tensor(cx: &NodeCx<'_, '_>, name: &str) -> Result<Option<Vec<f64>>, Error> {
+    let Some(tensor) = cx.attrs.tensor(name)? else { return Ok(None) };
+    Ok(Some(cx.importer.file.tensor(tensor)?.to_const()?.value().to_f64()))
+}
+
+/// The form of version 5: inner nodes and leaves in tables of their own; here leaves follow the inner nodes.
+fn split_forest(cx: &NodeCx<'_, '_>) -> Result<(Forest, usize), Error> {
+    let features = indices(cx, "nodes_featureids")?;
+    let splits = cx.attrs.required("nodes_splits", tensor(cx, "nodes_splits")?)?;
+    let modes = cx.attrs.required("nodes_modes", tensor(cx, "nodes_modes")?)?;
+    let (yes, no) = (indices(cx, "nodes_truenodeids")?, indices(cx, "nodes_falsenodeids")?);
+    let (yes_leaf, no_leaf) = (indices(cx, "nodes_trueleafs")?, indices(cx, "nodes_falseleafs")?);
+    let missing = cx.attrs.ints("nodes_missing_value_tracks_true")?.unwrap_or_default();
+    let (count, leaves) = (features.len(), indices(cx, "leaf_targetids")?.len());
+    let lengths = [splits.len(), modes.len(), yes.len(), no.len(), yes_leaf.len(), no_leaf.len()];
+    if lengths.iter().any(|&n| n != count) || !(missing.is_empty() || missing.len() == count) {
+        return Err(cx.malformed(format!("lists of {lengths:?} numbers for {count} nodes")));
+    }
+    let child = |id: usize, leaf: usize| {
+        let (place, most) = if leaf != 0 { (count.saturating_add(id), count + leaves) } else { (id, count) };
+        if place < most { Ok(place) } else { Err(cx.malformed(format!("there is no node or leaf {id}"))) }
+    };
+    // One list of members for each such node, in order, each ended by NaN.
+    let members = tensor(cx, "membership_values")?.unwrap_or_default();
+    let mut sets = members.split(|m| m.is_nan()).map(<[f64]>::to_vec);
+    let mut forest = Forest { roots: indices(cx, "tree_roots")?, ..Forest::default() };
+    for i in 0..count {
+        let mode = MODES.get(modes[i] as usize).copied();
+        let mode = mode.ok_or_else(|| cx.malformed(format!("a node of mode {}", modes[i])))?;
+        forest.nodes.push(Branch {
+            mode,
+            feature: features[i],
+            threshold: splits[i],
+            missing_is_true: missing.get(i).is_some_and(|&m| m != 0),
+            yes: child(yes[i], yes_leaf[i])?,
+            no: child(no[i], no_leaf[i])?,
+            members: if mode == Mode::Member { sets.next().unwrap_or_default() } else { Vec::new() },
+        });
+    }
+    for leaf in count..count + leaves {
+        let (feature, threshold) = (0, 0.0);
+        let (mode, members) = (Mode::Leaf, Vec::new());
+        forest.nodes.push(Branch {
+            mode,
+            feature,
+            threshold,
+            missing_is_true: false,
+            yes: leaf,
+            no: leaf,
+            members,
+        });
+    }
+    if forest.roots.is_empty() || forest.roots.iter().any(|&r| r >= count) {
+        return Err(cx.malformed("tree_roots names no node"));
+    }
+    Ok((forest, count))
+}
+
+fn tree_ensemble(cx: Cx) -> Nodes {
+    let targets = cx.attrs.required("n_targets", cx.attrs.int_opt("n_targets")?)?;
+    let targets = usize::try_from(targets).ok().filter(|&n| n > 0);
+    let targets = targets.ok_or_else(|| cx.malformed("n_targets must be at least 1"))?;
+    let (forest, inner) = split_forest(cx)?;
+    let which = indices(cx, "leaf_targetids")?;
+    let given = cx.attrs.required("leaf_weights", tensor(cx, "leaf_weights")?)?;
+    let size = forest.nodes.len().checked_mul(targets).filter(|&n| n <= 1 << 28);
+    let mut weights = vec![0.0; size.ok_or_else(|| cx.malformed("weights of too many nodes"))?];
+    if given.len() != which.len() || which.iter().any(|&t| t >= targets) {
+        return Err(cx.malformed(format!("{} leaf weights for {} leaves", given.len(), which.len())));
+    }
+    for (leaf, (&target, &weight)) in which.iter().zip(&given).enumerate() {
+        weights[(inner + leaf) * targets + target] = weight;
+    }
+    let x = rows(cx)?;
+    let place = leaves(cx, &forest, x)?;
+    let names = ["AVERAGE", "SUM", "MIN", "MAX"];
+    let how = usize::try_from(cx.attrs.int("aggregate_function", 1)?).ok().and_then(|i| names.get(i));
+    let how = how.ok_or_else(|| cx.malformed("aggregate_function is 0 to 3"))?;
+    let dtype = cx.shape_of(x).dtype();
+    let scores = joined(cx, place, weights, targets, how, dtype)?;
+    let transforms = ["NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT"];
+    let transform = usize::try_from(cx.attrs.int("post_transform", 0)?).ok().and_then(|i| transforms.get(i));
+    let transform = transform.ok_or_else(|| cx.malformed("post_transform is 0 to 4"))?;
+    Ok(vec![post_transform(cx, scores, transform)?])
+}

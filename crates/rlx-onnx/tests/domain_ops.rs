@@ -1,0 +1,111 @@
+//! Every op of `com.microsoft` and `ai.onnx.ml` against ONNX Runtime, which defined it or runs it the most.
+//!
+//! `tests/domain_ops/` has a model of one node and what ONNX Runtime gave for each (`models/domain_ops.py` makes them).
+//! Floats must be close; an integer that was rounded may be one step apart, as `quantized.rs` explains.
+
+use rlx_ir::oracle::{Bindings, evaluate};
+use rlx_ir::{ConstData, ErrorKind, Value};
+use rlx_onnx::{ImportOptions, OnnxFile, import};
+use rlx_weights::npz;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/domain_ops")
+}
+
+#[test]
+fn ops_give_what_onnx_runtime_gives() {
+    let mut names: Vec<String> = std::fs::read_dir(folder())
+        .expect("the folder is readable")
+        .map(|entry| entry.expect("a readable entry").path())
+        .filter(|path| path.extension().is_some_and(|e| e == "onnx"))
+        .map(|path| path.file_stem().expect("a file has a name").to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    let mut seen = BTreeSet::new();
+    let faults: Vec<String> = names
+        .iter()
+        .filter_map(|name| check(name, &mut seen).err().map(|why| format!("{name}: {why}")))
+        .collect();
+    println!("@counts passed={} failed={}", names.len() - faults.len(), faults.len());
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+    // The node cases of the onnx package cover the rest.
+    let elsewhere = ["TreeEnsemble", "QuantizeLinear", "DequantizeLinear"];
+    let untested: Vec<&str> = rlx_onnx::built()
+        .filter(|(domain, op)| !domain.is_empty() && !seen.contains(*op) && !elsewhere.contains(op))
+        .map(|(_, op)| op)
+        .collect();
+    assert!(untested.is_empty(), "no case for {untested:?}");
+}
+
+fn check(name: &str, seen: &mut BTreeSet<String>) -> Result<(), String> {
+    let file = OnnxFile::open(folder().join(format!("{name}.onnx"))).map_err(|e| e.to_string())?;
+    seen.extend(file.graph().node.iter().map(|n| n.op_type().to_owned()));
+    let imported = import(&file, &ImportOptions::default()).map_err(|e| e.to_string())?;
+    let arrays = npz::read(folder().join(format!("{name}.npz"))).map_err(|e| e.to_string())?;
+    let mut bindings = Bindings::default();
+    for (name, value) in &arrays {
+        if let Some(input) = name.strip_prefix("in_") {
+            bindings.set_input(input, value.value());
+        }
+    }
+    for (name, weight) in imported.weights.iter() {
+        bindings.set_param(name, weight.to_const().map_err(|e| e.to_string())?.value());
+    }
+    let found = evaluate(&imported.graph, &bindings).map_err(|e| e.to_string())?;
+    for (name, want) in &arrays {
+        let Some(output) = name.strip_prefix("out_") else { continue };
+        let at = imported.outputs.iter().position(|o| o == output).ok_or(format!("no output {output}"))?;
+        close(&found[at], want).map_err(|why| format!("{output}: {why}"))?;
+    }
+    Ok(())
+}
+
+fn close(found: &Value, want: &ConstData) -> Result<(), String> {
+    if found.shape() != want.shape() {
+        return Err(format!("{}, not {}", found.shape(), want.shape()));
+    }
+    let (found, wanted) = (found.to_f64(), want.value().to_f64());
+    let largest = wanted.iter().fold(0f64, |m, v| m.max(v.abs()));
+    let bytes = want.dtype().is_int() && want.dtype().bits() == 8;
+    let off = |(a, b): (&f64, &f64)| match bytes {
+        true => (a - b).abs() > 1.0,
+        false => (a - b).abs() > 1e-5 * b.abs() + 2e-6 * largest || a.is_nan() != b.is_nan(),
+    };
+    match found.iter().zip(&wanted).position(off) {
+        Some(i) => Err(format!("{} at {i}, not {}", found[i], wanted[i])),
+        None => Ok(()),
+    }
+}
+
+/// What can never be built says how to export without it.
+#[test]
+fn maps_and_strings_are_errors_that_tell_what_to_do() {
+    use prost::Message;
+    use rlx_onnx::proto::attribute_proto::AttributeType;
+    use rlx_onnx::proto::{AttributeProto, ModelProto};
+    let bytes = std::fs::read(folder().join("label_encoder.onnx")).expect("the case is there");
+    let model = ModelProto::decode(bytes.as_slice()).expect("the case is a model");
+    let refused = |change: &dyn Fn(&mut ModelProto)| {
+        let mut model = model.clone();
+        change(&mut model);
+        let file = OnnxFile::from_bytes(model.encode_to_vec()).expect("it decodes");
+        let error = import(&file, &ImportOptions::default()).expect_err("it is refused");
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        (error.to_string(), error.hint().unwrap_or_default().to_owned())
+    };
+    let (message, hint) = refused(&|m| m.graph.as_mut().unwrap().node[0].op_type = Some("ZipMap".into()));
+    assert!(message.contains("ai.onnx.ml.ZipMap is not built"), "{message}");
+    assert!(hint.contains("{\"zipmap\": False}"), "{hint}");
+    let (message, hint) = refused(&|m| {
+        let strings = AttributeProto {
+            name: Some("values_strings".into()),
+            r#type: Some(AttributeType::Strings as i32),
+            ..Default::default()
+        };
+        m.graph.as_mut().unwrap().node[0].attribute.push(strings);
+    });
+    assert!(message.contains("values_strings: strings"), "{message}");
+    assert!(hint.contains("as integers before fitting"), "{hint}");
+}
