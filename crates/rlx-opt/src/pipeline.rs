@@ -43,6 +43,7 @@ pub const PASSES: &[Pass] = &[
     Pass { name: "fold-batch-norm", run: passes::fold_batch_norm::run },
     Pass { name: "apply-precision", run: passes::apply_precision::run },
     Pass { name: "choose-layout", run: passes::choose_layout::run },
+    Pass { name: "multiply-integers", run: passes::multiply_integers::run },
     Pass { name: "legalize", run: passes::legalize::run },
     Pass { name: "simplify-legal", run: passes::simplify::run },
     Pass { name: "pack-weights", run: passes::pack_weights::run },
