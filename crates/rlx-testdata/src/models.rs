@@ -163,10 +163,28 @@ impl Golden {
         let graph = graph.bind(&self.binding());
         let one = |node: &rlx_ir::Node| {
             let inputs: Vec<_> = node.inputs.iter().map(|&id| graph.shape(id)).collect();
-            let slow = matches!(node.op.kind(), OpKind::Conv | OpKind::ConvTranspose | OpKind::Pool);
+            let slow = matches!(
+                node.op.kind(),
+                OpKind::Conv | OpKind::ConvInteger | OpKind::ConvTranspose | OpKind::Pool
+            );
             node.op.def().flops(&node.op, &inputs, node.results()) * if slow { 60.0 } else { 1.0 }
         };
         graph.nodes().iter().map(one).sum()
+    }
+
+    /// Of a quantised model, what ONNX Runtime gave for each tensor that the graph rounds to integers, by its name in the
+    /// graph; none for others.
+    pub fn steps(&self) -> Option<Tensors> {
+        let file = self.file.with_file_name(format!("{}_steps.npz", self.name));
+        if !file.exists() {
+            return None;
+        }
+        let arrays = npz::read(&file).unwrap_or_else(|e| panic!("{e}")).into_iter();
+        Some(
+            arrays
+                .map(|(name, array)| (name.strip_prefix("out_").unwrap_or(&name).to_owned(), array))
+                .collect(),
+        )
     }
 
     /// Inputs and expected outputs.
