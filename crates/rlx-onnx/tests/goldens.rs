@@ -46,7 +46,8 @@ fn check(model: &Model, path: &std::path::Path) -> Result<bool, String> {
         if found.shape() != want.shape() {
             return Err(format!("{}: {name} is {}, not {}", golden.name, found.shape(), want.shape()));
         }
-        close(&found.to_f64(), &want.to_f64()).map_err(|why| format!("{}: {name}: {why}", golden.name))?;
+        close(&found.to_f64(), &want.to_f64(), model.step)
+            .map_err(|why| format!("{}: {name}: {why}", golden.name))?;
     }
     Ok(true)
 }
@@ -62,11 +63,12 @@ fn run(imported: &Imported, inputs: &Tensors) -> Result<Vec<rlx_ir::Value>, Stri
     evaluate(&imported.graph, &bindings).map_err(|e| e.to_string())
 }
 
-/// Relative 1e-3, and 1e-4 of the golden's largest magnitude.
-fn close(found: &[f64], want: &[f64]) -> Result<(), String> {
+/// Relative 1e-3, and 1e-4 of the golden's largest magnitude, or what quantising on the way may add ([`Model::step`]).
+fn close(found: &[f64], want: &[f64], step: f64) -> Result<(), String> {
     let largest = want.iter().fold(0f64, |m, v| m.max(v.abs()));
-    let off =
-        |(f, w): (&f64, &f64)| (f - w).abs() > 1e-3 * w.abs() + 1e-4 * largest || f.is_nan() != w.is_nan();
+    let off = |(f, w): (&f64, &f64)| {
+        (f - w).abs() > 1e-3 * w.abs() + step.max(1e-4) * largest || f.is_nan() != w.is_nan()
+    };
     match found.iter().zip(want).position(off) {
         Some(i) => Err(format!("{} at {i}, not {}", found[i], want[i])),
         None => Ok(()),

@@ -39,6 +39,9 @@ pub struct Model {
     pub goldens: Vec<Golden>,
     /// Whether it is of full size: hundreds of megabytes of weights, or seconds for a run.
     pub full: bool,
+    /// Where activations are quantised while it runs, how far a result may be from its golden, relative to the largest magnitude: one
+    /// step of 8 bits, since a float in the middle between two integers may be rounded to either; 0 for others.
+    pub step: f64,
     graph: PathBuf,
     plan: Option<PathBuf>,
 }
@@ -109,6 +112,7 @@ impl Model {
                 .map(Golden::read_entry)
                 .collect(),
             full: case["full"].as_bool().unwrap_or(false),
+            step: case["step"].as_f64().unwrap_or(0.0),
             graph: folder().join(text(&case["onnx"])),
             plan: case["weights"].as_str().map(|path| folder().join(path)),
         }

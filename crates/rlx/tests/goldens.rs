@@ -48,7 +48,7 @@ fn check(case: &Case, path: &Path, bound: bool) -> Result<usize, String> {
         if one != two {
             return Err(place("two threads give other bits than one".into()));
         }
-        count += judge(&one, &wanted).map_err(place)?;
+        count += judge(&one, &wanted, case.step).map_err(place)?;
     }
     Ok(count)
 }
@@ -75,10 +75,13 @@ fn run(runners: &mut [Runner; 2], inputs: &Tensors) -> Result<[Tensors; 2], Stri
     results.map_err(|e| e.to_string())
 }
 
-fn judge(found: &Tensors, wanted: &Tensors) -> Result<usize, String> {
+/// `step` is what quantising on the way may add (`Model::step`).
+fn judge(found: &Tensors, wanted: &Tensors, step: f64) -> Result<usize, String> {
+    let usual = Tolerance::default();
+    let tolerance = Tolerance { atol: usual.atol.max(step), ..usual };
     for (name, want) in wanted {
         let (_, got) = found.iter().find(|(n, _)| n == name).ok_or(format!("there is no output {name}"))?;
-        let d = compare(&want.value(), got, Tolerance::default());
+        let d = compare(&want.value(), got, tolerance);
         if !d.ok {
             let (want, got) = (want.value().to_f64(), got.value().to_f64());
             let at = |v: &[f64]| v.get(d.worst).copied();
