@@ -56,16 +56,6 @@ impl<'a> Attrs<'a> {
         Ok(self.typed(name, AttributeType::Floats)?.map(|a| &a.floats[..]))
     }
 
-    /// A list of texts.
-    pub fn texts(&self, name: &str) -> Result<Option<Vec<&'a str>>, Error> {
-        let Some(attr) = self.typed(name, AttributeType::Strings)? else { return Ok(None) };
-        let texts = attr.strings.iter().map(|s| std::str::from_utf8(s));
-        texts
-            .collect::<Result<_, _>>()
-            .map(Some)
-            .map_err(|_| Error::new(ErrorKind::Malformed, format!("attribute {name} is not UTF-8")))
-    }
-
     /// Whether the attribute is given, of whatever type.
     pub fn has(&self, name: &str) -> bool {
         self.find(name).is_some()
