@@ -86,7 +86,7 @@ impl ExternalFiles {
         let path = folder.join(relative);
         if matches!(path.try_exists(), Ok(false)) {
             let message =
-                format!("its data is in the file \"{location}\", which is not in {}", folder.display());
+                format!("its data lies in the file \"{location}\", which the model's folder does not have");
             return Err(Error::new(ErrorKind::Io, message).with_hint(format!(
                 "put \"{location}\" beside the model: large weights are exported to files of their own"
             )));

@@ -3,6 +3,10 @@
 
 use rlx_driver::Device;
 use rlx_ir::{Error, ErrorKind, Result};
+use rlx_opt::CompileOptions;
+
+use crate::aot::AotCache;
+use crate::device_ext::unavailable_reason;
 
 /// The one device to use.
 pub(crate) const DEVICE: &str = "RLX_DEVICE";
@@ -55,6 +59,91 @@ pub(crate) fn device() -> Result<Option<Device>> {
 /// How many runs `RLX_BENCHMARK_PICK` asks for.
 pub(crate) fn benchmark_runs() -> Result<Option<usize>> {
     setting(BENCHMARK)?.map(|text| parse_runs(BENCHMARK, &text)).transpose()
+}
+
+/// An environment variable that RLX heeds.
+#[derive(Debug, Clone)]
+pub struct Variable {
+    /// Its name.
+    pub name: &'static str,
+    /// What it decides.
+    pub about: &'static str,
+    /// Its value, where it is set.
+    pub value: Option<String>,
+    /// Why its value makes no sense, or cannot be honoured on this machine.
+    pub fault: Option<Error>,
+}
+
+/// Every environment variable that RLX heeds, with what is set and whether it can be honoured.
+///
+/// ```
+/// let variables = rlx_runtime::variables();
+/// let isa = variables.iter().find(|v| v.name == "RLX_CPU_ISA").unwrap();
+/// assert!(isa.fault.is_none() || isa.value.is_some());
+/// ```
+pub fn variables() -> Vec<Variable> {
+    let table: [(&'static str, &'static str, fn() -> Result<()>); 13] = [
+        (DEVICE, "the device, where none is asked for", usable_device),
+        (ALLOW, "devices that may be chosen", || list(ALLOW).map(drop)),
+        (DENY, "devices that may not", || list(DENY).map(drop)),
+        (PREFER, "devices to take first", || list(PREFER).map(drop)),
+        (BENCHMARK, "choose by so many measured runs", || benchmark_runs().map(drop)),
+        (CHAIN, "devices to try one after the other", || list(CHAIN).map(drop)),
+        ("RLX_NUM_THREADS", "threads of the CPU", usable_threads),
+        ("RLX_CPU_ISA", "the CPU's instruction set", usable_isa),
+        ("RLX_KERNEL_DISPATCH", "how ops are computed", || CompileOptions::try_new().map(drop)),
+        ("RLX_DISPATCH_REPORT", "1 prints how, at every compilation", || Ok(())),
+        ("RLX_PROFILE", "1 prints each step's time at the end", || Ok(())),
+        ("RLX_CACHE_DIR", "where things are kept", || Ok(())),
+        ("RLX_CACHE_LIMIT", "how large the cache of compiled models grows", || {
+            AotCache::from_env().map(drop)
+        }),
+    ];
+    let variable = |(name, about, check): (&'static str, &'static str, fn() -> Result<()>)| {
+        let value =
+            std::env::var_os(name).map(|v| v.to_string_lossy().into_owned()).filter(|v| !v.is_empty());
+        let fault = value.as_ref().and_then(|_| check().err());
+        Variable { name, about, value, fault }
+    };
+    table.into_iter().map(variable).collect()
+}
+
+/// Whether what `RLX_DEVICE` names can be used.
+fn usable_device() -> Result<()> {
+    match device()? {
+        Some(device) => unavailable_reason(device).map_or(Ok(()), Err),
+        None => Ok(()),
+    }
+}
+
+#[cfg(feature = "cpu")]
+fn usable_threads() -> Result<()> {
+    rlx_cpu::pool::threads_from_env().map(drop).map_err(|e| Error::new(ErrorKind::Config, e.to_string()))
+}
+
+#[cfg(feature = "cpu")]
+fn usable_isa() -> Result<()> {
+    rlx_cpu::isa::Isa::from_env().map(drop).map_err(|e| Error::new(ErrorKind::Config, e.to_string()))
+}
+
+/// Without the CPU nothing reads it.
+#[cfg(not(feature = "cpu"))]
+fn usable_threads() -> Result<()> {
+    Ok(())
+}
+
+/// As for threads.
+#[cfg(not(feature = "cpu"))]
+fn usable_isa() -> Result<()> {
+    Ok(())
+}
+
+/// The instruction sets of this processor that the CPU has kernels for, the best last.
+pub fn cpu_instruction_sets() -> Vec<String> {
+    #[cfg(feature = "cpu")]
+    return rlx_cpu::isa::Isa::available().iter().map(ToString::to_string).collect();
+    #[cfg(not(feature = "cpu"))]
+    Vec::new()
 }
 
 #[cfg(test)]

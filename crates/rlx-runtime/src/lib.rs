@@ -72,6 +72,7 @@ pub use custom::{CustomOp, register_custom_op};
 pub use device_bench::*;
 pub use device_ext::*;
 pub use device_policy::*;
+pub use env::{Variable, cpu_instruction_sets, variables};
 pub use error::CompileError;
 pub use graph_devices::{Choice, ChoiceReason, GraphDevices, graph_param_names};
 pub use model_pipeline::ModelCompilePipeline;

@@ -28,6 +28,12 @@ pub mod verify;
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
+/// The guides' examples; their shell is run by `tests/guides.rs`.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide/run-from-rust.md")]
+#[doc = include_str!("../../../docs/guide/why-numbers-differ.md")]
+struct Guides;
+
 pub use model::{Model, check_dims};
 pub use runner::{Prepared, Runner};
 

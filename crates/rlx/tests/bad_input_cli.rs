@@ -48,7 +48,10 @@ fn damaged_models_end_with_an_exit_code_and_a_message() {
             Some(0) => assert!(message.is_empty(), "case {seed}: {message}"),
             Some(1) => assert!(
                 message.starts_with("error: ")
-                    && message.lines().skip(1).all(|l| l.starts_with("  at: ") || l.starts_with("  help: ")),
+                    && message
+                        .lines()
+                        .skip(1)
+                        .all(|l| ["  at: ", "  on: ", "  help: "].iter().any(|p| l.starts_with(p))),
                 "{seed}: {message}"
             ),
             code => panic!("case {seed}: exit code {code:?}: {message}"),

@@ -179,7 +179,10 @@ fn faults_of_the_job_exit_with_1_and_say_what_where_and_what_helps() {
         assert!(message.contains(part), "{args:?}: {message}");
         let mut lines = message.lines();
         assert!(lines.next().is_some_and(|l| l.starts_with("error: ")), "{args:?}: {message}");
-        assert!(lines.all(|l| l.starts_with("  at: ") || l.starts_with("  help: ")), "{args:?}: {message}");
+        assert!(
+            lines.all(|l| ["  at: ", "  on: ", "  help: "].iter().any(|p| l.starts_with(p))),
+            "{args:?}: {message}"
+        );
     }
     std::fs::remove_dir_all(folder).unwrap();
 }

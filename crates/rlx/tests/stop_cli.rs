@@ -81,7 +81,7 @@ fn a_deadline_ends_every_command_that_takes_one() {
         assert_eq!(output.status.code(), Some(1), "{args:?}: {message}");
         let shown = if deadline == "0s" { "0ns" } else { deadline };
         assert!(message.starts_with(&format!("error: the deadline of {shown} passed while ")), "{message}");
-        assert!(started.elapsed() < Duration::from_secs(20), "{args:?} took {:?}", started.elapsed());
+        assert!(started.elapsed() < Duration::from_secs(60), "{args:?} took {:?}", started.elapsed());
         assert_eq!(folder.names(), ["long.onnx"], "{args:?} left something");
     }
     let json = folder.rlx(&[&LONG[..], &["--deadline", "50ms", "--json"]].concat());

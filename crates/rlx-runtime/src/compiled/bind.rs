@@ -418,7 +418,10 @@ impl Binder {
             && dtype != slot.dtype
         {
             let message = format!("input {:?} is {}, but was given {dtype}", slot.name, slot.shape);
-            let hint = format!("give {} elements, or give f32 by name, which is converted", slot.dtype);
+            let hint = format!(
+                "give {} elements; the forms of a run that take f32 convert it where nothing is lost",
+                slot.dtype
+            );
             return Err(Error::new(ErrorKind::DType, message).with_hint(hint));
         }
         // Dimensions that are expressions were not looked at before the symbols had values.

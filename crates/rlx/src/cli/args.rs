@@ -32,7 +32,8 @@ Examples:
   rlx inspect model.onnx --dim batch=1
   rlx verify model.onnx --input x=random --dim batch=2
   rlx bench model.onnx --dim batch=1 --dim seq=128 --threads 2 --json
-  rlx devices";
+  rlx devices
+  rlx doctor";
 
 /// Runs, inspects, verifies and times models on the devices of this machine.
 #[derive(Debug, Parser)]
@@ -84,6 +85,9 @@ pub enum Command {
     /// Print the manual page, or write the pages of all commands to a folder
     #[command(after_help = MAN_EXAMPLES)]
     Man(ManArgs),
+    /// Look at this machine and this build: what works, what is missing and how to get it, and whether what is set can be
+    /// honoured (else exit code 1)
+    Doctor,
 }
 
 const RUN_EXAMPLES: &str = "\

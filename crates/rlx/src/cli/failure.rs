@@ -55,10 +55,14 @@ impl Failure {
         let origin =
             error.origin().map(|o| if error.node().is_some() { format!("(from {o})") } else { o.into() });
         let node = error.node().map(str::to_owned);
-        let device = error.device().map(|d| format!("on {d}"));
-        let place: Vec<String> = [node, origin, device].into_iter().flatten().collect();
-        if !place.is_empty() {
-            text += &format!("\n  at: {}", one_line(&place.join(" ")));
+        let place: Vec<String> = [node, origin].into_iter().flatten().collect();
+        // Messages about a device begin with its name.
+        let device = error.device().filter(|d| !error.message().starts_with(*d));
+        match (place.join(" "), device) {
+            (place, None) if place.is_empty() => {}
+            (place, None) => text += &format!("\n  at: {}", one_line(&place)),
+            (place, Some(device)) if place.is_empty() => text += &format!("\n  on: {device}"),
+            (place, Some(device)) => text += &format!("\n  at: {}, on {device}", one_line(&place)),
         }
         let general = match error.kind() {
             ErrorKind::DeviceUnavailable => {

@@ -205,7 +205,10 @@ pub fn from_json(json: &Json, info: &TensorInfo) -> Result<ConstData> {
                     ErrorKind::DType,
                     format!("input \"{name}\" takes {dtype}, and {leaf} is no {dtype}"),
                 )
-                .with_hint(format!("give whole numbers from {min} to {max}"))
+                .with_hint(match info.dtype.bits() {
+                    64 => "give whole numbers".to_owned(),
+                    _ => format!("give whole numbers from {min} to {max}"),
+                })
             })
         };
         Value::int(info.dtype, &dims, leaves.iter().map(whole).collect::<Result<_>>()?)

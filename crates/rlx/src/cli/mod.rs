@@ -6,6 +6,7 @@ mod cache;
 mod classes;
 mod compile;
 mod devices;
+mod doctor;
 mod failure;
 mod inputs;
 mod inspect;
@@ -50,6 +51,7 @@ fn dispatch(cli: &Cli) -> Result<ExitCode, Failure> {
         Command::Devices(args) => devices::devices(args, cli.json),
         Command::Completions(args) => manual::completions(args, cli.json),
         Command::Man(args) => manual::man(args, cli.json),
+        Command::Doctor => doctor::doctor(cli.json),
     }
 }
 
