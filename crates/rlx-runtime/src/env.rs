@@ -74,6 +74,9 @@ pub struct Variable {
     pub fault: Option<Error>,
 }
 
+/// A variable, what it decides, and what looks at its value.
+type Row = (&'static str, &'static str, fn() -> Result<()>);
+
 /// Every environment variable that RLX heeds, with what is set and whether it can be honoured.
 ///
 /// ```
@@ -82,7 +85,7 @@ pub struct Variable {
 /// assert!(isa.fault.is_none() || isa.value.is_some());
 /// ```
 pub fn variables() -> Vec<Variable> {
-    let table: [(&'static str, &'static str, fn() -> Result<()>); 13] = [
+    let table: [Row; 13] = [
         (DEVICE, "the device, where none is asked for", usable_device),
         (ALLOW, "devices that may be chosen", || list(ALLOW).map(drop)),
         (DENY, "devices that may not", || list(DENY).map(drop)),
@@ -99,7 +102,7 @@ pub fn variables() -> Vec<Variable> {
             AotCache::from_env().map(drop)
         }),
     ];
-    let variable = |(name, about, check): (&'static str, &'static str, fn() -> Result<()>)| {
+    let variable = |(name, about, check): Row| {
         let value =
             std::env::var_os(name).map(|v| v.to_string_lossy().into_owned()).filter(|v| !v.is_empty());
         let fault = value.as_ref().and_then(|_| check().err());
