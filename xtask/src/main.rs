@@ -15,6 +15,7 @@ mod neon;
 mod nvrtc;
 mod outcome;
 mod packages;
+mod pictures;
 #[cfg(feature = "proto")]
 mod proto;
 mod record;
@@ -29,6 +30,7 @@ const HELP: &str = "\
 cargo xtask test [--all] [--suite NAME]...   run the suites (with --all, also the heavy ones); --suite runs only those named
 cargo xtask test --list                      list the suites
 cargo xtask data                             fetch the test data into RLX_CACHE_DIR (default: the user's cache folder)
+cargo xtask pictures                         make docs/pictures again: measures on this machine, with a release build
 cargo xtask docs                             make docs/ops.md and the table of docs/testing.md again
 cargo xtask proto                            make crates/rlx-onnx/src/proto/generated.rs again (needs `protoc`)";
 
@@ -39,6 +41,7 @@ fn main() -> ExitCode {
         ["test", flags @ ..] => test(flags),
         ["data"] => fetch_all(),
         ["docs"] => docs::write().and_then(|()| record::write_table()).map(|()| true),
+        ["pictures"] => pictures::write().map(|()| true),
         ["proto"] => make_proto(),
         [] | ["help" | "--help" | "-h"] => {
             println!("{HELP}");

@@ -11,7 +11,7 @@ use serde_json::{Value as Json, json};
 
 use super::args::BenchArgs;
 use super::failure::Failure;
-use super::job::{self, borrowed};
+use super::job::{self, Job, borrowed};
 use super::profile::{Profile, Runs, roofline, trace};
 use super::watch::Watch;
 use super::{inputs, print};
@@ -46,12 +46,7 @@ pub fn bench(args: &BenchArgs, json: bool) -> Result<ExitCode, Failure> {
         |part: f64| print::ms(times[((times.len() as f64 * part).ceil() as usize).clamp(1, times.len()) - 1]);
     let (memory, precision) = (compiled.memory(), compiled.precision());
     let asked = compiled.dispatch_report().precision.clone();
-    let flops = match job.runner.import(&given) {
-        Ok(imported) => Some(flops(&imported, &inputs)?),
-        // A slim artefact does not say what it was compiled from.
-        Err(e) if job.runner.artefact().is_some() && e.kind() == ErrorKind::Unsupported => None,
-        Err(e) => return Err(e.into()),
-    };
+    let flops = flops(&mut job, &given, &inputs)?;
     let report = json!({
         "model": model,
         "device": args.common.device.feature(),
@@ -157,8 +152,21 @@ fn print_text(report: &Json) {
     }
 }
 
-/// Arithmetic operations of one run on these inputs.
-fn flops(imported: &Imported, inputs: &[(String, ConstData)]) -> Result<f64, Failure> {
+/// Arithmetic operations of one run on these inputs; `None` for a slim artefact, which does not say what it was compiled
+/// from.
+fn flops(
+    job: &mut Job,
+    given: &[(&str, &ConstData)],
+    inputs: &[(String, ConstData)],
+) -> Result<Option<f64>, Failure> {
+    match job.runner.import(given) {
+        Ok(imported) => Ok(Some(flops_of(&imported, inputs)?)),
+        Err(e) if job.runner.artefact().is_some() && e.kind() == ErrorKind::Unsupported => Ok(None),
+        Err(e) => Err(e.into()),
+    }
+}
+
+fn flops_of(imported: &Imported, inputs: &[(String, ConstData)]) -> Result<f64, Failure> {
     let mut binding = DimBinding::new();
     for node in imported.graph.inputs() {
         let rlx_ir::Op::Input { name } = &node.op else { continue };

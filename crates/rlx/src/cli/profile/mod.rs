@@ -157,9 +157,15 @@ impl Row {
         rate(self.bytes, self.least)
     }
 
-    /// What people know it by: the model's nodes, or else the graph's.
-    pub fn place(&self) -> &str {
-        self.origin.as_deref().unwrap_or(&self.node)
+    /// What people know it by: the first of the model's nodes and how many more, or else the graph's node.
+    pub fn place(&self) -> String {
+        let Some(origin) = &self.origin else { return self.node.clone() };
+        let mut names = origin.split(" + ");
+        let first = names.next().unwrap_or_default();
+        match names.count() {
+            0 => first.to_owned(),
+            more => format!("{first} + {more}"),
+        }
     }
 
     fn json(&self, profile: &Profile) -> Json {

@@ -93,7 +93,7 @@ pub fn roofline(profile: &Profile) -> String {
     for row in &shown {
         body += &dot(profile, row, place(row));
     }
-    body += &labels(profile, &shown, place);
+    body += &labels(profile, &shown, y.at(machine.peak_gflops) - 6.0, place);
     body += &legend(profile, &shown);
     document(LEFT + WIDTH + 30.0, TOP + HEIGHT + 100.0, STYLE, &body)
 }
@@ -168,7 +168,7 @@ fn dot(profile: &Profile, row: &Row, (x, y): (f64, f64)) -> String {
     let told = format!(
         "{}\n{}\n{:.2} µs, {:.1} % of the time\n{:.2} GFLOP/s, {:.2} GB/s, bound by {}",
         row.title,
-        row.place(),
+        row.origin.as_deref().unwrap_or(&row.node),
         row.micros(),
         100.0 * profile.share(row.least),
         row.gflops(),
@@ -183,13 +183,13 @@ fn dot(profile: &Profile, row: &Row, (x, y): (f64, f64)) -> String {
     )
 }
 
-/// Names beside the longest steps, moved until none lies over another.
-fn labels(profile: &Profile, shown: &[&Row], place: impl Fn(&Row) -> (f64, f64)) -> String {
+/// Names beside the longest steps, moved until none lies over another, nor over that of the peak at height `peak`.
+fn labels(profile: &Profile, shown: &[&Row], peak: f64, place: impl Fn(&Row) -> (f64, f64)) -> String {
     const LINE: f64 = 14.0;
-    let mut taken: Vec<[f64; 3]> = Vec::new();
+    let mut taken = vec![[LEFT + WIDTH - 150.0, LEFT + WIDTH, peak]];
     let mut out = String::new();
     for row in shown.iter().take(LABELS) {
-        let name = format!("{} {:.0} %", shortened(row.place(), 34), 100.0 * profile.share(row.least));
+        let name = format!("{} {:.0} %", shortened(&row.place(), 34), 100.0 * profile.share(row.least));
         let width = small_width(&name);
         let (at, level) = place(row);
         let beside = radius(profile, row) + 8.0;

@@ -79,6 +79,6 @@ fn write_row(out: &mut String, profile: &Profile, row: &Row) -> std::fmt::Result
         print::bytes(row.bytes as usize),
         row.gbs(),
         row.bound.name(),
-        shortened(row.place(), 60)
+        shortened(&row.place(), 60)
     )
 }

@@ -99,3 +99,29 @@ fn the_roofline_has_a_dot_for_each_step_that_computes() {
     // A machine without measurements makes no picture of NaNs.
     assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
 }
+
+#[test]
+fn a_device_that_cannot_time_its_steps_says_so() {
+    let mut g = Graph::new("relu");
+    let x = g.input("x", Shape::new(&[3], DType::F32));
+    let y = g.relu(x);
+    g.set_outputs(vec![y]);
+    let session = Session::with_backend(Device::Tpu, std::sync::Arc::new(rlx_contract::OracleBackend));
+    let mut compiled = session.compile(g.clone());
+    for told in
+        [compiled.try_start_profiling(), compiled.try_profile().map(|_| ()), compiled.try_stop_profiling()]
+    {
+        let error = told.unwrap_err();
+        assert_eq!(error.kind(), rlx_ir::ErrorKind::Unsupported);
+        assert!(error.to_string().contains("does not time its steps") && error.device().is_some(), "{error}");
+    }
+    // A device that can is silent until it is asked, and after it was told to stop.
+    let mut compiled = Session::new(Device::Cpu).compile(g);
+    compiled.run(&[("x", &[1.0; 3])]);
+    assert!(compiled.try_profile().unwrap().is_empty());
+    compiled.try_start_profiling().unwrap();
+    compiled.run(&[("x", &[1.0; 3])]);
+    assert_eq!(compiled.try_profile().unwrap()[0].runs, 1);
+    compiled.try_stop_profiling().unwrap();
+    assert!(compiled.try_profile().unwrap().is_empty());
+}
