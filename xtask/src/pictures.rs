@@ -80,7 +80,7 @@ fn terminal(text: &str) -> String {
     let (width, height) = ((longest as f64 * CHAR) as usize + 36, lines.len() * LINE + 58);
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
-         viewBox=\"0 0 {width} {height}\" role=\"img\">\n<style>\
+         viewBox=\"0 0 {width} {height}\" role=\"img\" xml:space=\"preserve\">\n<style>\
          text{{font-family:ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace;font-size:12px;fill:#c9d1d9;\
          white-space:pre}}.p{{fill:#7ee787;font-weight:600}}</style>\n\
          <rect width=\"100%\" height=\"100%\" rx=\"9\" fill=\"#161b22\"/>\n"
