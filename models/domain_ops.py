@@ -94,10 +94,11 @@ def tree(name, modes, missing):
         "nodes_falsenodeids": [2, 0, 4, 0, 0, 2, 0, 0],
         "nodes_missing_value_tracks_true": missing,
         "n_targets": 2,
-        "target_treeids": [0, 0, 0, 0, 1, 1],
-        "target_nodeids": [1, 3, 4, 4, 1, 2],
-        "target_ids": [0, 1, 0, 1, 0, 1],
-        "target_weights": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0],
+        # Every leaf has a weight for every target: ONNX Runtime adds no base value to a target that a row finds none for.
+        "target_treeids": [0, 0, 0, 0, 0, 0, 1, 1, 1, 1],
+        "target_nodeids": [1, 1, 3, 3, 4, 4, 1, 1, 2, 2],
+        "target_ids": [0, 1, 0, 1, 0, 1, 0, 1, 0, 1],
+        "target_weights": [1.0, 0.0, 0.0, 2.0, 3.0, 4.0, 5.0, 0.0, 0.0, 6.0],
         "base_values": [0.5, -0.5],
     }
     x = floats(9, 3)
@@ -117,7 +118,7 @@ def binary(name, weights, **more):
     """A tree whose leaves vote for one of two classes only."""
     (_, _, _, inputs, attributes, _) = tree(name, ["BRANCH_LEQ"] * 3, [0] * 8)
     kept = {k: v for k, v in attributes.items() if k.startswith("nodes_")}
-    kept |= {f"class_{k}": attributes[f"target_{k}"] for k in ("treeids", "nodeids")}
+    kept |= {"class_treeids": [0, 0, 0, 0, 1, 1], "class_nodeids": [1, 3, 4, 4, 1, 2]}
     kept |= {"class_ids": [0] * 6, "class_weights": weights, "classlabels_int64s": [3, 8]}
     return (name, ML, "TreeEnsembleClassifier", inputs, kept | more, 2)
 
