@@ -11,4 +11,8 @@ CASES = [
         "detector", "detector", nets_flow.detector, "TorchScript", 17, PICTURE, FOUND,
         [{"batch": 1}, {"batch": 2}, {"batch": 5}], by_formula(PICTURE["x"]),
     ),
+    Case(
+        "settle", "settle", nets_flow.settle, "TorchScript", 17, {"x": ["batch", 16]}, {"y": ["batch", 8]},
+        [{"batch": 1}, {"batch": 2}, {"batch": 5}, {"batch": 4}], by_formula(["batch", 16]),
+    ),
 ]  # fmt: skip

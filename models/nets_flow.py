@@ -58,3 +58,46 @@ class Detector(nn.Module):
 
 def detector():
     return fill(Detector(), lambda name: 2.5 if name.startswith("classes") else math.sqrt(2))
+
+
+@torch.jit.script
+def settled(given, weight, bias):
+    """The state tanh(given + W·state + b), computed anew until it no longer changes."""
+    state = torch.tanh(given)
+    change = torch.ones(1)
+    steps = 0
+    while bool(change > 1e-4) and steps < 60:
+        following = torch.tanh(given + torch.nn.functional.linear(state, weight, bias))
+        change = (following - state).abs().max().reshape(1)
+        state = following
+        steps += 1
+    return state
+
+
+@torch.jit.script
+def chosen(state, positive, negative):
+    """One of two products, by the state's sum."""
+    if bool(state.sum() > 0):
+        y = torch.relu(torch.nn.functional.linear(state, positive))
+    else:
+        y = torch.nn.functional.linear(state, negative) * 2
+    return y
+
+
+class Settle(nn.Module):
+    """A loop with a condition, then a choice; both scripted, so that they stay in the graph."""
+
+    def __init__(self):
+        super().__init__()
+        self.given = nn.Linear(16, 32)
+        self.again = nn.Linear(32, 32)
+        self.positive = nn.Linear(32, 8, bias=False)
+        self.negative = nn.Linear(32, 8, bias=False)
+
+    def forward(self, x):
+        state = settled(self.given(x), self.again.weight, self.again.bias)
+        return chosen(state, self.positive.weight, self.negative.weight)
+
+
+def settle():
+    return fill(Settle(), lambda name: 0.5 if name.startswith("again") else 1.0)

@@ -87,6 +87,8 @@ ops! {
     top_k: TopK, 150, 300;
     non_zero: NonZero, 150, 300;
     non_max_suppression: NonMaxSuppression, 150, 300;
+    choice: If, 40, 100;
+    repetition: Loop, 80, 200;
     recurrent: Recurrent, 150, 400;
     cumulative: Cumulative, 200, 400;
     rope: Rope, 150, 300;

@@ -48,7 +48,7 @@ pub fn verify(graph: &Graph) -> Vec<VerifyError> {
         if let Err(e) = checked {
             faults.push(VerifyError { node: Some(node.id), error: place(graph, node, e) });
         }
-        if let Op::Region { body } = &node.op {
+        for body in node.op.bodies() {
             faults.extend(
                 verify(&body.graph)
                     .into_iter()

@@ -9,12 +9,11 @@ const INTRODUCTION: &str = "\
 Made by `RLX_WRITE_DOCS=1 cargo test -p rlx-onnx --test docs` from the importer's table; do not edit.
 
 What `rlx-onnx` reads: operator sets 7 to 25 of the default domain; every encoding of tensor data, in the file or beside
-it; model-local functions (inlined); branches whose condition is known; symbolic dimensions, which stay symbolic. Shape
+it; model-local functions (inlined); branches and loops, chosen or unrolled where that is known before a run; symbolic dimensions, which stay symbolic. Shape
 arithmetic (`Shape`, `Gather`, `Concat`, `Slice`, …) is done while importing and leaves no nodes.
 
 Where the value of an input decides a shape or an axis, the import asks for that value (`NeedsInputValue`), and the graph
-then holds for that value. Not read: sequences, optionals, strings, sparse initialisers, 2-bit and E8M0 elements, `Loop` and
-`Scan`. What is not built is an error that names node, op, domain, opset and operands.
+then holds for that value. Not read: sequences, optionals, strings, sparse initialisers, 2-bit and E8M0 elements. What is not built is an error that names node, op, domain, opset and operands.
 
 Of ONNX Runtime's own domain `com.microsoft` what its quantiser and its optimiser write most is read, and of `ai.onnx.ml` what
 scikit-learn's models become without strings and maps (`to_onnx(model, X, options={id(model): {\"zipmap\": False}})`): both as ordinary

@@ -289,7 +289,19 @@ fn known_conditions_take_their_branch() {
         let imported = imported(&choice("c", &[condition(truth)]));
         assert_eq!(run(&imported, &[("x", x.clone()), ("given", given.clone())]), expected);
     }
-    assert_eq!(needed_input(&error(&choice("given", &[]))), Some("given"));
+    // A condition from outside, or one that is computed, chooses when the graph runs.
+    for (truth, expected) in [(true, [-1.0, 2.0]), (false, [1.0, 2.0])] {
+        let imported = imported(&choice("given", &[]));
+        let given = Value::bools(&[], [truth]);
+        assert_eq!(run(&imported, &[("x", x.clone()), ("given", given)]), expected);
+    }
+    let computed = imported(&choice("data", &[]));
+    assert_eq!(run(&computed, &[("x", x), ("given", given)]), [1.0, 2.0]);
+    // Branches that give other shapes must be chosen before.
+    let mut unlike = choice("given", &[]);
+    let choose = &mut unlike.graph.as_mut().unwrap().node[2];
+    choose.attribute[1].g.as_mut().unwrap().node[0].op_type = Some("Size".to_owned());
+    assert_eq!(needed_input(&error(&unlike)), Some("given"));
 }
 
 #[test]

@@ -131,7 +131,7 @@ fn each_op(graph: &Graph, f: &mut dyn FnMut(&Graph, &Node)) {
     let fixed = facts::fixed_nodes(graph);
     for node in graph.nodes().iter().filter(|n| !fixed[n.id.index()]) {
         match &node.op {
-            Op::Region { body } => each_op(&body.graph, f),
+            op if !op.bodies().is_empty() => op.bodies().iter().for_each(|body| each_op(&body.graph, f)),
             Op::Cast { .. } | Op::Pack { .. } => {}
             op if needs_no_kernel(op) || !node.shape.dtype().is_float() => {}
             _ => f(graph, node),

@@ -1,6 +1,6 @@
 //! Models through artefacts: the bits are those of the model imported and compiled in this process.
 //!
-//! Digits, MLP, BERT and the detector always, all models with `RLX_TEST_ALL=1`; open dimensions, bound ones, and slim artefacts.
+//! Digits, MLP, BERT, the detector and the loop always, all models with `RLX_TEST_ALL=1`; open dimensions, bound ones, and slim artefacts.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use rlx_ir::ConstData;
 use rlx_runtime::{Artefact, CompileOptions, Device, Session};
 use rlx_testdata::models::{Golden, Model as Case, everything, wanted};
 
-const ALWAYS: [&str; 4] = ["digits", "mlp", "bert", "detector"];
+const ALWAYS: [&str; 5] = ["digits", "mlp", "bert", "detector", "settle"];
 
 #[test]
 fn artefacts_give_the_bits_of_the_model() {

@@ -7,6 +7,7 @@
 mod attention;
 #[cfg(feature = "blas")]
 mod blas_matmul;
+mod control;
 pub(crate) mod conv;
 mod conv_transpose;
 pub(crate) mod copy;
@@ -42,11 +43,13 @@ pub(crate) mod window_generic;
 use std::ops::Range;
 
 use rlx_ir::lir::{Step, StepKind};
+use rlx_ir::progress::Progress;
 use rlx_ir::{Error, ErrorKind, Graph, LirModule, Node, Op, OpKind, Result};
 use rlx_opt::Claim;
 
 use crate::isa::Isa;
 use crate::pool::Run;
+use crate::program::Threads;
 use crate::program::extents::{Ex, ExtentTable, Values};
 use crate::program::layout::{At, Bound};
 
@@ -55,6 +58,8 @@ pub(crate) struct CompileCx<'a> {
     pub(crate) step: &'a Step,
     pub(crate) module: &'a LirModule,
     pub(crate) table: &'a mut ExtentTable,
+    pub(crate) isa: Isa,
+    pub(crate) threads: &'a Threads,
 }
 
 impl CompileCx<'_> {
@@ -148,6 +153,8 @@ pub(crate) struct RunCx<'a, 'p> {
     pub(crate) pool: &'a mut Run<'p>,
     /// What the last step that counts found.
     pub(crate) found: Option<usize>,
+    /// Whether to go on, for steps that may run for ever.
+    pub(crate) progress: &'a Progress,
 }
 
 /// A pointer that threads share; whoever uses it says why that is right.
@@ -282,6 +289,8 @@ static TABLE: &[Entry] = table! {
     Quantize => quant;
     Dequantize => quant;
     Custom => custom;
+    If => control;
+    Loop => control;
 };
 
 fn entry(kind: OpKind) -> Option<&'static Entry> {

@@ -275,6 +275,7 @@ impl CpuExecutable {
             isa: program.isa,
             pool: &mut run,
             found: None,
+            progress: &Progress::none(),
         };
         // SAFETY: the bases of its operands were set and cover them (views are checked when bound).
         unsafe { kernel.run(&mut cx) }.map_err(placed)
@@ -521,6 +522,7 @@ impl CpuExecutable {
             isa: program.isa,
             pool: &mut pool,
             found: None,
+            progress,
         };
         match &mut self.profile {
             None => {

@@ -101,9 +101,16 @@ impl Program {
     /// Chooses a kernel for every step.
     pub(crate) fn new(lir: Arc<LirModule>, isa: Isa, threads: Threads, by_turns: bool) -> Result<Program> {
         let mut table = ExtentTable::default();
-        let init = lir.init.iter().map(|s| program_step(s, &lir, &mut table)).collect::<Result<Vec<_>>>()?;
-        let steps =
-            lir.steps.iter().map(|s| program_step(s, &lir, &mut table)).collect::<Result<Vec<_>>>()?;
+        let init = lir
+            .init
+            .iter()
+            .map(|s| program_step(s, &lir, &mut table, isa, &threads))
+            .collect::<Result<Vec<_>>>()?;
+        let steps = lir
+            .steps
+            .iter()
+            .map(|s| program_step(s, &lir, &mut table, isa, &threads))
+            .collect::<Result<Vec<_>>>()?;
         let mut checks = checks::collect(&lir.graph, &mut table);
         let output_elements =
             lir.outputs.iter().map(|slot| table.add(slot.operand.view.elements())).collect();
@@ -141,7 +148,13 @@ impl Program {
     }
 }
 
-fn program_step(step: &Step, lir: &LirModule, table: &mut ExtentTable) -> Result<ProgramStep> {
+fn program_step(
+    step: &Step,
+    lir: &LirModule,
+    table: &mut ExtentTable,
+    isa: Isa,
+    threads: &Threads,
+) -> Result<ProgramStep> {
     let located = |e: Error| e.with_node(lir.graph.node(step.node).describe());
     let mut operands = |list: &[rlx_ir::lir::Operand]| {
         list.iter()
@@ -150,7 +163,8 @@ fn program_step(step: &Step, lir: &LirModule, table: &mut ExtentTable) -> Result
     };
     let (inputs, outputs) =
         (operands(&step.inputs).map_err(located)?, operands(&step.outputs).map_err(located)?);
-    let prototype = kernels::compile(&mut CompileCx { step, module: lir, table }).map_err(located)?;
+    let prototype = kernels::compile(&mut CompileCx { step, module: lir, table, isa, threads });
+    let prototype = prototype.map_err(located)?;
     let packed: Vec<bool> = inputs.iter().map(|o| o.packed).collect();
     let knows = |i: usize| matches!(&step.kind, StepKind::Op(op) if kernels::pack::reads_packed(op, i));
     if let Some(i) = (0..packed.len()).find(|&i| packed[i] && !knows(i)) {

@@ -6,6 +6,7 @@
 //! op: write its `OpDef` in the family's file (see [`def`]) and add its line.
 
 pub mod attr;
+pub mod control;
 pub mod data;
 pub mod def;
 pub mod elementwise;
@@ -205,6 +206,33 @@ ops! {
         /// The memory format.
         format: PackFormat,
     } => structural::PackDef;
+
+    /// One of two graphs, chosen by a bool: what the chosen one gives. The inputs are the condition, what `then` takes,
+    /// and what `otherwise` takes; both give tensors of the same shapes.
+    If {
+        /// What is computed where the condition holds; isolated from the graph around it.
+        then: Arc<Body>,
+        /// What is computed where it does not.
+        otherwise: Arc<Body>,
+    } => control::IfDef;
+    /// A graph that runs as long as its condition holds, at most `limit` times. Inputs: limit (i64), condition (bool),
+    /// carried values, scanned tensors, captured ones. The body takes the number of the iteration, the condition, the
+    /// carried values, the next slice of each scanned tensor along its first dimension, and the captured tensors; it gives
+    /// the next condition, the carried values, and values that are stacked. Results: the carried values as they are in the
+    /// end, then the stacks.
+    Loop {
+        /// What runs; isolated from the graph around it.
+        body: Arc<Body>,
+        /// How often it runs at most, as far as that bounds the stacks.
+        trips: Dim,
+        /// The symbol that stands for how often it ran, which the op binds; without it that is `trips` if anything is
+        /// stacked.
+        count: Option<Dim>,
+        /// How many values are carried from one time to the next.
+        carried: usize,
+        /// How many tensors are scanned.
+        scanned: usize,
+    } => control::LoopDef;
 
     /// A function of each element; the element type stays.
     Activation(Activation) => elementwise::ActivationDef;
@@ -571,6 +599,15 @@ impl Op {
     /// The op's definition.
     pub fn def(&self) -> &'static dyn OpDef {
         self.kind().def()
+    }
+
+    /// The graphs inside the op.
+    pub fn bodies(&self) -> Vec<&Arc<Body>> {
+        match self {
+            Op::Region { body } | Op::Loop { body, .. } => vec![body],
+            Op::If { then, otherwise } => vec![then, otherwise],
+            _ => Vec::new(),
+        }
     }
 
     /// Whether the op computes each result element from the elements at the same (broadcast) position

@@ -378,11 +378,16 @@ impl Attr for Body {
     }
 
     fn extents(&self, found: &mut Vec<Extent>) {
+        // What nodes of the body count is its own affair.
+        let own: Vec<u32> = self.graph.nodes().iter().filter_map(|n| n.op.data_symbol()).collect();
         for node in self.graph.nodes() {
             found.extend(node.op.extents());
             for shape in node.results() {
                 found.extend(shape.dims().iter().map(|d| d.extent()));
             }
+        }
+        if !own.is_empty() {
+            found.retain(|e| e.symbols().iter().all(|s| !own.contains(s)));
         }
     }
 }

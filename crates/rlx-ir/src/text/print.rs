@@ -227,8 +227,7 @@ pub fn blobs(graph: &Graph) -> std::collections::HashMap<String, ConstData> {
             crate::ops::Op::Constant { data } if data.num_elements() > INLINE_ELEMENTS => {
                 found.insert(blob_hash(data), (**data).clone());
             }
-            crate::ops::Op::Region { body } => found.extend(blobs(&body.graph)),
-            _ => {}
+            op => op.bodies().into_iter().for_each(|body| found.extend(blobs(&body.graph))),
         }
     }
     found

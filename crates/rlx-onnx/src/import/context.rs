@@ -166,6 +166,10 @@ impl<'a, 'f> NodeCx<'a, 'f> {
 
     /// The first graph input the slot's value depends on that has no value given.
     fn first_input_behind(&self, slot: SlotId) -> Option<String> {
+        // The inputs of a body are not the model's.
+        if !self.importer.bodies.is_empty() {
+            return None;
+        }
         let node = self.importer.slot(slot).node?;
         let graph = &self.importer.graph;
         let live = oracle::live_nodes(graph, &[node]).ok()?;
@@ -353,7 +357,7 @@ impl Importer<'_> {
     }
 
     /// Adds a node with the origin in force.
-    fn push(&mut self, op: Op, inputs: &[NodeId]) -> Result<NodeId, Error> {
+    pub fn push(&mut self, op: Op, inputs: &[NodeId]) -> Result<NodeId, Error> {
         let node = self.graph.try_add(op, inputs)?;
         self.graph.set_origin(node, self.origin);
         Ok(node)

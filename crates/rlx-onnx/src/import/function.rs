@@ -189,6 +189,23 @@ impl Importer<'_> {
         f.output.iter().map(|name| self.lookup(name)).collect()
     }
 
+    /// Imports a body in place, its inputs given: it sees the names around it, and its outputs are given back.
+    pub fn inlined(&mut self, graph: &GraphProto, inputs: &[SlotId]) -> Result<Vec<SlotId>, Error> {
+        if graph.input.len() != inputs.len() {
+            let message = format!("a body of {} inputs is given {}", graph.input.len(), inputs.len());
+            return Err(Error::new(ErrorKind::Malformed, message));
+        }
+        self.enter(true);
+        let outputs = graph
+            .input
+            .iter()
+            .zip(inputs)
+            .try_for_each(|(input, &slot)| self.define(input.name(), slot))
+            .and_then(|()| self.branch_body(graph));
+        self.leave();
+        outputs
+    }
+
     /// Imports a branch in place: it sees the names around it, and its outputs are given back.
     pub fn branch(&mut self, graph: &GraphProto) -> Result<Vec<SlotId>, Error> {
         self.enter(true);
@@ -197,7 +214,7 @@ impl Importer<'_> {
         outputs
     }
 
-    fn branch_body(&mut self, graph: &GraphProto) -> Result<Vec<SlotId>, Error> {
+    pub(super) fn branch_body(&mut self, graph: &GraphProto) -> Result<Vec<SlotId>, Error> {
         self.initializers(graph, false)?;
         for node in &graph.node {
             self.node(node)?;

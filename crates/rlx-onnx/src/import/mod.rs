@@ -10,12 +10,14 @@
 //! [`ImportOptions::input_values`]. The graph then holds for that value only.
 
 mod attrs;
+mod body;
 pub(crate) mod context;
 mod fold;
 mod function;
 pub(crate) mod known;
 mod slot;
 
+pub(crate) use body::ImportedBody;
 pub(crate) use context::NodeCx;
 pub(crate) use function::op_label;
 pub(crate) use slot::SlotId;

@@ -1,6 +1,7 @@
 //! Names and what they stand for.
 
 use super::ImportOptions;
+use super::body::OpenBody;
 use super::known::{Known, MOST_ELEMENTS};
 use crate::file::OnnxFile;
 use crate::proto::{FunctionProto, GraphProto};
@@ -66,6 +67,8 @@ pub(crate) struct Importer<'f> {
     pub functions: HashMap<(String, String, String), &'f FunctionProto>,
     slots: Vec<Slot>,
     scopes: Vec<Scope>,
+    /// The bodies being imported, outermost first; `graph` is the innermost one's.
+    pub bodies: Vec<OpenBody>,
     param_names: HashSet<String>,
     visited: usize,
 }
@@ -100,6 +103,7 @@ impl<'f> Importer<'f> {
             functions,
             slots: Vec::new(),
             scopes: vec![Scope::default()],
+            bodies: Vec::new(),
             param_names: HashSet::new(),
             visited: 0,
         })
@@ -205,9 +209,19 @@ impl<'f> Importer<'f> {
 
     /// The slot's node, made now if there is none.
     pub fn materialize(&mut self, id: SlotId) -> Result<NodeId, Error> {
-        let slot = self.slot(id).clone();
-        if let Some(node) = slot.node {
+        if let Some(&node) = self.bodies.last().and_then(|body| body.here.get(&id)) {
             return Ok(node);
+        }
+        let slot = self.slot(id).clone();
+        let inside = !self.bodies.is_empty();
+        let is_weight =
+            matches!(&slot.data, Some(Data::File { tensor, weight }) if tensor.is_weight(*weight));
+        match slot.node {
+            Some(node) if !inside || self.graph.check_id(node).is_ok() => return Ok(node),
+            Some(_) => return Ok(self.capture(id)),
+            // Parameters are the whole model's.
+            None if inside && is_weight => return Ok(self.capture(id)),
+            None => {}
         }
         let node = match (&slot.data, &slot.known) {
             (Some(Data::Value(value)), _) => self.constant((**value).clone()),
@@ -221,7 +235,10 @@ impl<'f> Importer<'f> {
                 ));
             }
         };
-        self.slots[id.0].node = Some(node);
+        match self.bodies.last_mut() {
+            Some(body) => _ = body.here.insert(id, node),
+            None => self.slots[id.0].node = Some(node),
+        }
         Ok(node)
     }
 

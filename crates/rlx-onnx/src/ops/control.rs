@@ -1,9 +1,12 @@
 //! Constants, pass-through ops, and control flow.
 
+mod branches;
+mod loops;
+
 use super::{Emit, Entry, nodes};
 use crate::import::{NodeCx, SlotId};
 use crate::proto::TensorProto;
-use rlx_ir::{DType, Error, ErrorKind, NodeId, Value};
+use rlx_ir::{DType, Error, NodeId, Value};
 
 type Cx<'a, 'b, 'f> = &'a mut NodeCx<'b, 'f>;
 
@@ -11,7 +14,9 @@ pub(super) const OPS: &[Entry] = &[
     Entry::op("Constant", Emit::Slots(constant)),
     Entry::op("Identity", Emit::Slots(identity)),
     nodes("Dropout", dropout),
-    Entry::op("If", Emit::Slots(if_)),
+    Entry::op("If", Emit::Slots(branches::if_)),
+    Entry::op("Loop", Emit::Slots(loops::loop_)),
+    Entry { domain: "", op: "Scan", since: 9, until: i64::MAX, emit: Emit::Slots(loops::scan) },
 ];
 
 /// One of several attributes holds the value.
@@ -56,15 +61,4 @@ fn dropout(cx: Cx) -> Result<Vec<NodeId>, Error> {
         outputs.push(cx.expand(truth, dims)?);
     }
     Ok(outputs)
-}
-
-/// A condition that is known takes its branch.
-fn if_(cx: Cx) -> Result<Vec<SlotId>, Error> {
-    let condition = match cx.number(0) {
-        Ok(condition) => condition,
-        Err(e) if e.kind() == ErrorKind::NeedsInputValue => return Err(e),
-        Err(_) => return Err(cx.unsupported("a condition that is computed from data")),
-    };
-    let branch = cx.attrs.graph(if condition != 0 { "then_branch" } else { "else_branch" })?;
-    cx.importer.branch(branch)
 }

@@ -16,7 +16,7 @@ pub(super) const OPS: &[Entry] = &[
 ];
 
 /// A symbol for what this node counts, with a name that nothing in the graph has yet.
-fn fresh(cx: &NodeCx<'_, '_>) -> Dim {
+pub(super) fn fresh(cx: &NodeCx<'_, '_>) -> Dim {
     let base = cx.proto.output.first().map_or("result", String::as_str);
     let taken = cx.importer.graph.nodes().iter().flat_map(|n| n.symbols()).collect::<Vec<_>>();
     let names =

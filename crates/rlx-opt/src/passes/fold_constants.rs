@@ -75,10 +75,8 @@ fn bound(node: &Node, data: &ConstData) -> Result<ConstData> {
 /// What the reference semantics refuse (an index out of range) is left for the run to report.
 pub fn fold(op: &Op, inputs: &[NodeId], graph: &Graph) -> Option<ConstData> {
     // Dequantised weights stay what they are: products take the integers, and floats would be four times their size.
-    let foldable = !matches!(
-        op,
-        Op::Custom { .. } | Op::Region { .. } | Op::Pack { .. } | Op::Result { .. } | Op::Dequantize { .. }
-    );
+    let stays = matches!(op, Op::Custom { .. } | Op::Pack { .. } | Op::Result { .. } | Op::Dequantize { .. });
+    let foldable = !stays && op.bodies().is_empty();
     if !foldable || inputs.is_empty() || inputs.iter().any(|&id| facts::constant(graph, id).is_none()) {
         return None;
     }

@@ -39,6 +39,19 @@ fn f32s(dims: &[usize]) -> Shape {
 fn special(op: &Op) -> Option<Vec<Shape>> {
     match op {
         Op::Region { body } => Some(body.graph.inputs().map(|n| n.shape.clone()).collect()),
+        Op::If { then, otherwise } => {
+            let taken = then.graph.inputs().chain(otherwise.graph.inputs()).map(|n| n.shape.clone());
+            Some([Shape::scalar(DType::Bool)].into_iter().chain(taken).collect())
+        }
+        Op::Loop { body, trips, carried, scanned, .. } => {
+            // Scanned tensors have a dimension more than what the body takes of them.
+            let slices = 2 + carried..2 + carried + scanned;
+            let whole = |(i, n): (usize, &rlx_ir::Node)| {
+                let stacked = slices.contains(&i).then_some(*trips);
+                n.shape.with_dims(stacked.into_iter().chain(n.shape.dims().iter().copied()).collect())
+            };
+            Some(body.graph.inputs().enumerate().map(whole).collect())
+        }
         Op::Custom { num_inputs, .. } => Some(vec![f32s(&[4]); *num_inputs]),
         // The source has as many elements as the target.
         Op::Reshape { to } => {

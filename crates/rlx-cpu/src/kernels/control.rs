@@ -1,0 +1,304 @@
+//! Control flow: steps that run programs of their own.
+//!
+//! A body is compiled by the same pipeline as the graph around it. It reads its inputs where the outer program has them;
+//! what it gives is copied to the step's results, which is also where a loop's values wait for the next time. The outer run
+//! holds the threads, so a body runs on one: its bits do not depend on how many there are.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rlx_backend::{ExecutableGraph, InputSource};
+use rlx_ir::op::Body;
+use rlx_ir::progress::Stage;
+use rlx_ir::{Error, ErrorKind, Extent, Graph, LirModule, Node, Op, Result};
+use rlx_opt::{Claim, CompileOptions, CompilePipeline};
+
+use super::{BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, mismatch, no_kernel, unbound};
+use crate::isa::Isa;
+use crate::program::Program;
+use crate::program::exec::CpuExecutable;
+use crate::program::extents::Ex;
+use crate::program::layout::Bound;
+use crate::target::CpuTarget;
+
+/// A body's cost is not known before it runs; this keeps the pool awake.
+const NANOS: f64 = 10_000.0;
+
+fn lowered(body: &Graph, isa: Isa) -> Result<LirModule> {
+    let pipeline = CompilePipeline::new(Arc::new(CpuTarget::new(isa)), CompileOptions::default());
+    Ok(pipeline.compile(body)?.lir)
+}
+
+/// What the bodies compile to, the CPU runs.
+pub(crate) fn claim(node: &Node, _: &Graph) -> Claim {
+    for body in node.op.bodies() {
+        if body.graph.params().next().is_some() {
+            return Claim::No("a body has parameters of its own".into());
+        }
+        if let Err(e) = lowered(&body.graph, Isa::detect()) {
+            return Claim::No(format!("a body cannot be compiled: {e}"));
+        }
+    }
+    Claim::Native
+}
+
+/// The kernel of a choice or a loop.
+pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
+    match cx.node().op.clone() {
+        Op::If { then, otherwise } => {
+            let inputs = 1 + then.graph.inputs().count();
+            let branches = [Nested::new(&then, cx)?, Nested::new(&otherwise, cx)?];
+            Ok(Box::new(If { branches, first: [1, inputs], operands: Operands::default() }))
+        }
+        Op::Loop { body, count, carried, scanned, .. } => Ok(Box::new(Loop {
+            body: Nested::new(&body, cx)?,
+            counts: count.is_some(),
+            carried,
+            scanned,
+            operands: Operands::default(),
+        })),
+        op => Err(no_kernel(&op, "it is no control flow")),
+    }
+}
+
+/// The bytes of a body's inputs, in order.
+type Places = Vec<(Shared<u8>, usize)>;
+
+/// A body's program, with an executable from the first binding on.
+struct Nested {
+    program: Arc<Program>,
+    /// What the body's symbols are in the outer program.
+    symbols: Vec<Ex>,
+    state: Mutex<State>,
+}
+
+/// What a body runs with.
+#[derive(Default)]
+struct State {
+    exec: Option<CpuExecutable>,
+    dims: Vec<i64>,
+    places: Places,
+}
+
+impl Clone for Nested {
+    /// The same program; an executable of its own.
+    fn clone(&self) -> Nested {
+        Nested {
+            program: Arc::clone(&self.program),
+            symbols: self.symbols.clone(),
+            state: Mutex::new(State::default()),
+        }
+    }
+}
+
+impl InputSource for State {
+    fn bytes(&self, index: usize) -> &[u8] {
+        let (place, bytes) = self.places[index];
+        // SAFETY: `Nested::run` was promised that each place covers its bytes while the body runs.
+        unsafe { std::slice::from_raw_parts(place.get(), bytes) }
+    }
+}
+
+impl Nested {
+    fn new(body: &Body, cx: &mut CompileCx<'_>) -> Result<Nested> {
+        let lir = Arc::new(lowered(&body.graph, cx.isa)?);
+        let symbols = lir.symbols.iter().map(|&s| cx.extent(Extent::sym(s))).collect();
+        let program = Program::new(lir, cx.isa, cx.threads.clone(), false)?;
+        Ok(Nested { program: Arc::new(program), symbols, state: Mutex::default() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn bind(&mut self, cx: &BindCx<'_>) -> Result<()> {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if state.exec.is_none() {
+            state.exec = Some(CpuExecutable::new(Arc::clone(&self.program))?);
+        }
+        state.dims.clear();
+        state.dims.extend(self.symbols.iter().map(|&s| cx.values.get(s)));
+        Ok(())
+    }
+
+    /// Runs the body on what `places` puts in its list, and hands its executable to `then`.
+    ///
+    /// # Safety
+    /// Each place must cover its bytes, which nothing writes meanwhile.
+    unsafe fn run<T>(
+        &self,
+        places: impl FnOnce(&mut Places),
+        then: impl FnOnce(&CpuExecutable) -> Result<T>,
+    ) -> Result<T> {
+        let mut state = self.lock();
+        state.places.clear();
+        places(&mut state.places);
+        let inputs = &self.program.lir.inputs;
+        if state.places.len() != inputs.len() {
+            return Err(Error::new(ErrorKind::Internal, "a body was given other inputs than it has"));
+        }
+        let mut exec = state.exec.take().ok_or_else(unbound)?;
+        let ran = exec.run(&*state, &state.dims).and_then(|()| then(&exec));
+        state.exec = Some(exec);
+        ran
+    }
+}
+
+/// The step's operands as they were bound.
+#[derive(Debug, Clone, Default)]
+struct Operands {
+    inputs: Vec<Bound>,
+    outputs: Vec<Bound>,
+}
+
+/// Bytes of a dense tensor.
+fn size(of: &Bound) -> usize {
+    of.layout.elements() * of.dtype.size_bytes()
+}
+
+impl Operands {
+    fn bind(&mut self, cx: &BindCx<'_>) -> Result<()> {
+        if let Some(odd) = cx.inputs.iter().chain(cx.outputs).find(|o| !o.layout.is_dense()) {
+            return Err(mismatch(format!("control flow on a strided {:?}", odd.dims())));
+        }
+        self.inputs.clear();
+        self.inputs.extend_from_slice(cx.inputs);
+        self.outputs.clear();
+        self.outputs.extend_from_slice(cx.outputs);
+        Ok(())
+    }
+
+    fn place(cx: &RunCx<'_, '_>, of: &Bound) -> (Shared<u8>, usize) {
+        (cx.shared(of.at), size(of))
+    }
+}
+
+/// Copies a body's output `from` into `bytes` bytes at `to`.
+///
+/// # Safety
+/// They must be writable.
+unsafe fn copy(exec: &CpuExecutable, from: usize, to: *mut u8, bytes: usize) -> Result<()> {
+    let value = exec.output(from)?;
+    if value.len() != bytes {
+        let message = format!("a body gave {} bytes where its graph says {bytes}", value.len());
+        return Err(Error::new(ErrorKind::Dimension, message));
+    }
+    // SAFETY: the caller's promise; the body's own memory is apart.
+    unsafe { std::ptr::copy_nonoverlapping(value.as_ptr(), to, bytes) };
+    Ok(())
+}
+
+#[derive(Clone)]
+struct If {
+    branches: [Nested; 2],
+    /// The first input of each.
+    first: [usize; 2],
+    operands: Operands,
+}
+
+impl StepKernel for If {
+    fn bind(&mut self, cx: &BindCx<'_>) -> Result<Needs> {
+        self.operands.bind(cx)?;
+        self.branches.iter_mut().try_for_each(|b| b.bind(cx))?;
+        Ok(Needs::time(NANOS))
+    }
+
+    unsafe fn run(&self, cx: &mut RunCx<'_, '_>) -> Result<()> {
+        let Some(condition) = self.operands.inputs.first() else { return Err(unbound()) };
+        // SAFETY: the caller's promise, here and below.
+        let holds = unsafe { *cx.ptr::<u8>(condition.at) } != 0;
+        let (own, end) = if holds { (0, self.first[1]) } else { (1, self.operands.inputs.len()) };
+        let inputs = &self.operands.inputs[self.first[own]..end];
+        let places = |list: &mut Places| list.extend(inputs.iter().map(|b| Operands::place(cx, b)));
+        // SAFETY: as above; operands cover their views, and results are apart from inputs.
+        unsafe {
+            self.branches[own].run(places, |exec| {
+                self.operands
+                    .outputs
+                    .iter()
+                    .enumerate()
+                    .try_for_each(|(i, out)| copy(exec, i, cx.ptr(out.at), size(out)))
+            })
+        }
+    }
+}
+
+#[derive(Clone)]
+struct Loop {
+    body: Nested,
+    /// Whether the number of times is a dimension that the step finds.
+    counts: bool,
+    carried: usize,
+    scanned: usize,
+    operands: Operands,
+}
+
+/// A slice along the first dimension.
+fn slice(cx: &RunCx<'_, '_>, of: &Bound, i: usize) -> (Shared<u8>, usize) {
+    let bytes = size(of) / of.dims().first().copied().unwrap_or(1).max(1);
+    (Shared::new(cx.ptr::<u8>(of.at).wrapping_add(i * bytes)), bytes)
+}
+
+impl StepKernel for Loop {
+    fn bind(&mut self, cx: &BindCx<'_>) -> Result<Needs> {
+        self.operands.bind(cx)?;
+        self.body.bind(cx)?;
+        Ok(Needs::time(NANOS))
+    }
+
+    unsafe fn run(&self, cx: &mut RunCx<'_, '_>) -> Result<()> {
+        let (inputs, outputs) = (&self.operands.inputs[..], &self.operands.outputs[..]);
+        let [limit, condition, rest @ ..] = inputs else { return Err(unbound()) };
+        let (state, rest) = rest.split_at(self.carried.min(rest.len()));
+        let (scanned, captured) = rest.split_at(self.scanned.min(rest.len()));
+        let (kept, stacks) = outputs.split_at(self.carried.min(outputs.len()));
+        // SAFETY: the caller's promise; results are apart from inputs.
+        let (limit, mut goes_on) = unsafe {
+            for (from, to) in state.iter().zip(kept) {
+                std::ptr::copy_nonoverlapping(cx.ptr::<u8>(from.at), cx.ptr::<u8>(to.at), size(to));
+            }
+            (*cx.ptr::<i64>(limit.at), *cx.ptr::<u8>(condition.at))
+        };
+        // What there is room or there are slices for.
+        let most = stacks.iter().chain(scanned).map(|s| s.dims().first().copied().unwrap_or(0)).min();
+        let mut ran = 0usize;
+        while goes_on != 0 && i64::try_from(ran).is_ok_and(|ran| ran < limit) {
+            cx.progress.check(Stage::Run)?;
+            if most.is_some_and(|most| ran >= most) {
+                let message = format!("the loop runs more often than the {ran} times there is room for");
+                return Err(Error::new(ErrorKind::Value, message));
+            }
+            let (iteration, before) = (ran as i64, goes_on);
+            let places = |list: &mut Places| {
+                let own = |x: *const u8, bytes| (Shared::new(x.cast_mut()), bytes);
+                list.push(own((&raw const iteration).cast(), 8));
+                list.push(own(&raw const before, 1));
+                list.extend(kept.iter().map(|b| Operands::place(cx, b)));
+                list.extend(scanned.iter().map(|b| slice(cx, b, ran)));
+                list.extend(captured.iter().map(|b| Operands::place(cx, b)));
+            };
+            // SAFETY: as above; the body's outputs are copied when it has read its inputs.
+            goes_on = unsafe {
+                self.body.run(places, |exec| {
+                    for (k, out) in kept.iter().enumerate() {
+                        copy(exec, 1 + k, cx.ptr(out.at), size(out))?;
+                    }
+                    for (k, out) in stacks.iter().enumerate() {
+                        let (to, bytes) = slice(cx, out, ran);
+                        copy(exec, 1 + self.carried + k, to.get(), bytes)?;
+                    }
+                    Ok(exec.output(0)?.first().copied().unwrap_or(0))
+                })?
+            };
+            ran += 1;
+        }
+        if self.counts {
+            cx.found = Some(ran);
+        } else if let Some(stack) = stacks.first().filter(|s| s.dims().first() != Some(&ran)) {
+            return Err(Error::new(
+                ErrorKind::Value,
+                format!("the loop ran {ran} times for {:?}", stack.dims()),
+            ));
+        }
+        Ok(())
+    }
+}

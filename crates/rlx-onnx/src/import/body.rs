@@ -1,0 +1,88 @@
+//! Bodies of control flow: subgraphs as graphs of their own.
+//!
+//! A body sees the names around it, but a graph of its own cannot use other graphs' nodes: what it uses from outside
+//! becomes an input of the body, and the op is given the value ([`Importer::materialize`] does so where a slot's node is
+//! another graph's).
+
+use super::slot::{Importer, SlotId};
+use crate::proto::GraphProto;
+use rlx_ir::{Error, ErrorKind, Graph, NodeId, Shape};
+use std::collections::HashMap;
+
+/// How deep bodies may nest.
+const MOST_BODIES: usize = 8;
+
+/// A body that is being imported.
+pub(crate) struct OpenBody {
+    /// The graph around it.
+    around: Graph,
+    /// The nodes that stand in it for slots from outside.
+    pub(super) here: HashMap<SlotId, NodeId>,
+    /// What it uses from outside, in the order of its inputs.
+    captures: Vec<SlotId>,
+}
+
+/// An imported body, and what it must be given behind its own inputs.
+pub(crate) struct ImportedBody {
+    pub graph: Graph,
+    pub captures: Vec<SlotId>,
+}
+
+impl Importer<'_> {
+    /// Imports a subgraph as a body: first come its own inputs, by their shapes. `outputs` chooses what it gives, from
+    /// those inputs and the subgraph's outputs.
+    pub fn body(
+        &mut self,
+        proto: &GraphProto,
+        inputs: &[(String, Shape)],
+        outputs: impl FnOnce(&[NodeId], Vec<NodeId>) -> Vec<NodeId>,
+    ) -> Result<ImportedBody, Error> {
+        if self.bodies.len() >= MOST_BODIES {
+            return Err(Error::new(ErrorKind::Malformed, "bodies of control flow nest too deep"));
+        }
+        let mut graph = Graph::new(proto.name());
+        self.graph.symbol_ranges().iter().for_each(|(&s, &r)| graph.set_symbol_range(s, r));
+        *graph.origins_mut() = self.graph.origins().clone();
+        let around = std::mem::replace(&mut self.graph, graph);
+        self.bodies.push(OpenBody { around, here: HashMap::new(), captures: Vec::new() });
+        self.enter(true);
+        let made = self.body_outputs(proto, inputs);
+        self.leave();
+        let Some(open) = self.bodies.pop() else {
+            return Err(Error::new(ErrorKind::Internal, "a body was closed twice"));
+        };
+        let mut graph = std::mem::replace(&mut self.graph, open.around);
+        let (own, found) = made?;
+        graph.set_outputs(outputs(&own, found));
+        Ok(ImportedBody { graph, captures: open.captures })
+    }
+
+    fn body_outputs(
+        &mut self,
+        proto: &GraphProto,
+        inputs: &[(String, Shape)],
+    ) -> Result<(Vec<NodeId>, Vec<NodeId>), Error> {
+        let mut own = Vec::with_capacity(inputs.len());
+        for (name, shape) in inputs {
+            let node = self.graph.input(name.clone(), shape.clone());
+            let slot = self.node_slot(node);
+            self.define(name, slot)?;
+            own.push(node);
+        }
+        let slots = self.branch_body(proto)?;
+        let found = slots.into_iter().map(|slot| self.materialize(slot)).collect::<Result<_, _>>()?;
+        Ok((own, found))
+    }
+
+    /// The input of the body being imported that stands for a slot from outside.
+    pub(super) fn capture(&mut self, id: SlotId) -> NodeId {
+        let shape = self.slot(id).shape.clone();
+        let count = self.bodies.last().map_or(0, |body| body.captures.len());
+        let node = self.graph.input(format!("captured {count}"), shape);
+        if let Some(body) = self.bodies.last_mut() {
+            body.captures.push(id);
+            body.here.insert(id, node);
+        }
+        node
+    }
+}

@@ -1,0 +1,69 @@
+//! `If`: a branch imported in place where the condition is known, else both as bodies.
+
+use super::Cx;
+use crate::import::{ImportedBody, SlotId};
+use rlx_ir::op::Body;
+use rlx_ir::{Error, ErrorKind, NodeId, Op};
+use std::sync::Arc;
+
+type Slots = Result<Vec<SlotId>, Error>;
+
+/// A condition that is known takes its branch; any other chooses when the graph runs. Where branches do not fit together
+/// the condition must be known.
+pub(super) fn if_(cx: Cx) -> Slots {
+    let unknown = match cx.number(0) {
+        Ok(condition) => {
+            let branch = cx.attrs.graph(if condition != 0 { "then_branch" } else { "else_branch" })?;
+            return cx.importer.branch(branch);
+        }
+        Err(e) => e,
+    };
+    known_instead(at_run_time(cx), unknown)
+}
+
+/// What cannot be built for a run may be built for a value that the caller can give.
+pub(super) fn known_instead(built: Slots, unknown: Error) -> Slots {
+    match built {
+        Err(e) if e.kind() == ErrorKind::Unsupported && unknown.kind() == ErrorKind::NeedsInputValue => {
+            Err(unknown)
+        }
+        built => built,
+    }
+}
+
+/// The nodes of what a body captures.
+pub(super) fn captured(cx: Cx, body: &ImportedBody, inputs: &mut Vec<NodeId>) -> Result<(), Error> {
+    for &slot in &body.captures {
+        inputs.push(cx.importer.materialize(slot)?);
+    }
+    Ok(())
+}
+
+/// Adds an op with bodies: never computed while importing.
+pub(super) fn add(cx: Cx, op: Op, inputs: &[NodeId], results: usize) -> Slots {
+    let node = cx.importer.push(op, inputs).map_err(|e| match e.kind() {
+        ErrorKind::Shape => cx.unsupported(e.message().to_owned()),
+        _ => e,
+    })?;
+    let mut slots = Vec::with_capacity(results);
+    for i in 0..results {
+        let result = cx.importer.graph.result(node, i)?;
+        slots.push(cx.importer.node_slot(result));
+    }
+    Ok(slots)
+}
+
+fn at_run_time(cx: Cx) -> Slots {
+    let mut inputs = vec![cx.x(0)?];
+    let mut bodies = Vec::with_capacity(2);
+    for name in ["then_branch", "else_branch"] {
+        let proto = cx.attrs.graph(name)?;
+        let body = cx.importer.body(proto, &[], |_, found| found)?;
+        captured(cx, &body, &mut inputs)?;
+        bodies.push(Arc::new(Body { graph: body.graph }));
+    }
+    let [then, otherwise] = &bodies[..] else { return Err(cx.malformed("a choice has two branches")) };
+    let results = then.graph.outputs.len();
+    let op = Op::If { then: Arc::clone(then), otherwise: Arc::clone(otherwise) };
+    add(cx, op, &inputs, results)
+}

@@ -1,0 +1,228 @@
+//! `Loop` and `Scan`: unrolled where the number of times is known and small, else a body that runs.
+
+use super::Cx;
+use super::branches::{add, captured, known_instead};
+use crate::import::{ImportedBody, SlotId};
+use crate::ops::data::fresh;
+use rlx_ir::op::Body;
+use rlx_ir::{DType, Dim, Error, ErrorKind, Extent, NodeId, Op, Shape, Value};
+use std::sync::Arc;
+
+type Slots = Result<Vec<SlotId>, Error>;
+
+/// A known loop of at most so many times is unrolled.
+const MOST_UNROLLED: i64 = 32;
+
+/// The operands in front of the carried values.
+const LIMIT: usize = 0;
+const CONDITION: usize = 1;
+const CARRIED: usize = 2;
+
+pub(super) fn loop_(cx: Cx) -> Slots {
+    let limit = if cx.has(LIMIT) { cx.number(LIMIT) } else { Ok(i64::MAX) };
+    let condition = if cx.has(CONDITION) { cx.number(CONDITION) } else { Ok(1) };
+    if let (Ok(limit @ 0..=MOST_UNROLLED), Ok(condition)) = (&limit, &condition) {
+        match unrolled(cx, *limit, *condition != 0) {
+            Err(e) if e.kind() == ErrorKind::Unsupported => {}
+            done => return done,
+        }
+    }
+    let built = at_run_time(cx, limit.as_ref().ok().copied());
+    match [limit.map(drop), condition.map(drop)].into_iter().find_map(Result::err) {
+        Some(unknown) => known_instead(built, unknown),
+        None => built,
+    }
+}
+
+/// The values carried into the loop.
+fn carried(cx: Cx) -> Slots {
+    (CARRIED..cx.proto.input.len()).map(|i| cx.slot(i)).collect()
+}
+
+/// The body once for each time, in place: what it makes of the iteration's number is known.
+fn unrolled(cx: Cx, limit: i64, mut goes_on: bool) -> Slots {
+    let proto = cx.attrs.graph("body")?;
+    let mut state = carried(cx)?;
+    let mut stacks: Vec<Vec<NodeId>> = vec![Vec::new(); proto.output.len().saturating_sub(1 + state.len())];
+    for i in 0..limit {
+        if !goes_on {
+            break;
+        }
+        let mut given = vec![
+            cx.importer.constant_slot(Value::int(DType::I64, &[], vec![i128::from(i)]).to_const()),
+            cx.importer.constant_slot(Value::bools(&[], [true]).to_const()),
+        ];
+        given.append(&mut state);
+        let mut found = cx.importer.inlined(proto, &given)?.into_iter();
+        let next = found.next().ok_or_else(|| cx.malformed("a loop's body gives no condition"))?;
+        goes_on = cx
+            .importer
+            .slot(next)
+            .known
+            .as_ref()
+            .and_then(|k| k.numbers())
+            .map(|n| n != [0])
+            .ok_or_else(|| cx.unsupported("a condition that is computed from data"))?;
+        state = found.by_ref().take(given.len() - 2).collect();
+        for (stack, slot) in stacks.iter_mut().zip(found) {
+            let value = cx.importer.materialize(slot)?;
+            stack.push(cx.unsqueeze(value, &[0])?);
+        }
+    }
+    for stack in stacks {
+        if stack.is_empty() {
+            return Err(cx.unsupported("a loop that never runs, whose stacks have no shape"));
+        }
+        let whole = if let [one] = stack[..] { one } else { cx.add(Op::Concat { axis: 0 }, &stack)? };
+        state.push(cx.importer.node_slot(whole));
+    }
+    Ok(state)
+}
+
+/// A loop that runs: what it stacks has room for the known number of times.
+fn at_run_time(cx: Cx, limit: Option<i64>) -> Slots {
+    let proto = cx.attrs.graph("body")?;
+    let first = carried(cx)?;
+    let stacks = proto.output.len().checked_sub(1 + first.len());
+    let stacks = stacks.ok_or_else(|| cx.malformed("a loop's body gives fewer values than it takes"))?;
+    let trips = match limit.map(usize::try_from) {
+        Some(Ok(limit)) if stacks > 0 && cx.has(LIMIT) => limit,
+        _ if stacks > 0 => {
+            return Err(cx.unsupported("stacking in a loop whose number of times has no bound"));
+        }
+        _ => 0,
+    };
+    let mut inputs = Vec::with_capacity(CARRIED + first.len());
+    inputs.push(if cx.has(LIMIT) {
+        cx.x(LIMIT)?
+    } else {
+        cx.constant(Value::int(DType::I64, &[], vec![i64::MAX.into()]))
+    });
+    inputs.push(if cx.has(CONDITION) { cx.x(CONDITION)? } else { cx.constant(Value::bools(&[], [true])) });
+    let mut own = vec![Shape::scalar(DType::I64), Shape::scalar(DType::Bool)];
+    for slot in first {
+        let node = cx.importer.materialize(slot)?;
+        own.push(cx.shape_of(node));
+        inputs.push(node);
+    }
+    let body = body(cx, own, |_, found| found)?;
+    captured(cx, &body, &mut inputs)?;
+    let count = (stacks > 0 && !runs_to_the_end(cx, &body)).then(|| fresh(cx));
+    let carried = own_len(&inputs, &body);
+    let op = Op::Loop {
+        body: Arc::new(Body { graph: body.graph }),
+        trips: Dim::Static(trips),
+        count,
+        carried,
+        scanned: 0,
+    };
+    add(cx, op, &inputs, carried + stacks)
+}
+
+/// The carried values among a loop's inputs.
+fn own_len(inputs: &[NodeId], body: &ImportedBody) -> usize {
+    inputs.len() - body.captures.len() - CARRIED
+}
+
+/// Whether the condition holds from the first time to the last.
+fn runs_to_the_end(cx: Cx, body: &ImportedBody) -> bool {
+    let at_first = !cx.has(CONDITION) || cx.number(CONDITION).is_ok_and(|c| c != 0);
+    let next = body.graph.outputs.first().map(|&id| body.graph.node(id));
+    let stays = next.is_some_and(|node| match &node.op {
+        Op::Constant { data } => data.value().ints().is_ok_and(|c| c.iter().all(|&c| c != 0)),
+        Op::Input { .. } => body.graph.inputs().nth(1).is_some_and(|condition| condition.id == node.id),
+        _ => false,
+    });
+    at_first && stays
+}
+
+/// The body of a loop whose own inputs have these shapes; the names are those of the subgraph, behind those it lacks.
+fn body(
+    cx: Cx,
+    shapes: Vec<Shape>,
+    outputs: impl FnOnce(&[NodeId], Vec<NodeId>) -> Vec<NodeId>,
+) -> Result<ImportedBody, Error> {
+    let proto = cx.attrs.graph("body")?;
+    let missing = shapes.len().checked_sub(proto.input.len());
+    let missing = missing.ok_or_else(|| cx.malformed("a body has more inputs than it is given"))?;
+    let made = ["the iteration", "the condition"].iter().map(|name| (*name).to_owned()).take(missing);
+    let names: Vec<String> = made.chain(proto.input.iter().map(|i| i.name().to_owned())).collect();
+    if names.len() != shapes.len() {
+        return Err(cx.malformed("a body has other inputs than it is given"));
+    }
+    let own: Vec<(String, Shape)> = names.into_iter().zip(shapes).collect();
+    cx.importer.body(proto, &own, outputs)
+}
+
+/// `x` with dimension `axis` in front, or the first one put there.
+fn moved(cx: Cx, x: NodeId, axis: i64, back: bool) -> Result<NodeId, Error> {
+    let shape = cx.shape_of(x);
+    let axis = shape.axis(axis)?;
+    let mut perm: Vec<usize> = (0..shape.rank()).collect();
+    if back {
+        perm.remove(0);
+        perm.insert(axis, 0);
+    } else {
+        perm.remove(axis);
+        perm.insert(0, axis);
+    }
+    cx.transpose(x, &perm)
+}
+
+/// The first dimension backwards.
+fn reversed(cx: Cx, x: NodeId) -> Result<NodeId, Error> {
+    let shape = cx.shape_of(x);
+    let (mut starts, mut steps) = (vec![Extent::Const(0); shape.rank()], vec![1; shape.rank()]);
+    (starts[0], steps[0]) = (shape.dim(0).extent() - 1, -1);
+    cx.add(Op::Slice { starts, steps, to: shape.dims().to_vec() }, &[x])
+}
+
+/// `Scan`: a loop over slices.
+pub(super) fn scan(cx: Cx) -> Slots {
+    let proto = cx.attrs.graph("body")?;
+    let scanned = cx.attrs.required("num_scan_inputs", cx.attrs.int_opt("num_scan_inputs")?)?;
+    let given = cx.operands();
+    let scanned = usize::try_from(scanned).ok().filter(|&n| (1..=given).contains(&n));
+    let scanned =
+        scanned.ok_or_else(|| cx.malformed("num_scan_inputs is not the number of some operands"))?;
+    let carried = given - scanned;
+    let list = |cx: &Cx, name: &str, n: usize| -> Result<Vec<i64>, Error> {
+        let all = cx.attrs.ints(name)?.map_or_else(|| vec![0; n], <[i64]>::to_vec);
+        if all.len() == n { Ok(all) } else { Err(cx.malformed(format!("{name} has {} values", all.len()))) }
+    };
+    let stacks = proto.output.len().checked_sub(carried);
+    let stacks = stacks.ok_or_else(|| cx.malformed("a scan's body gives fewer values than it takes"))?;
+    let (axes, backwards) =
+        (list(&cx, "scan_input_axes", scanned)?, list(&cx, "scan_input_directions", scanned)?);
+    let (out_axes, out_backwards) =
+        (list(&cx, "scan_output_axes", stacks)?, list(&cx, "scan_output_directions", stacks)?);
+    let mut own = vec![Shape::scalar(DType::I64), Shape::scalar(DType::Bool)];
+    let mut operands = Vec::with_capacity(given);
+    for i in 0..given {
+        let mut x = cx.x(i)?;
+        let mut shape = cx.shape_of(x);
+        if let Some(k) = i.checked_sub(carried) {
+            x = moved(cx, x, axes[k], false)?;
+            x = if backwards[k] != 0 { reversed(cx, x)? } else { x };
+            shape = cx.shape_of(x);
+            shape = shape.with_dims(shape.dims()[1..].to_vec());
+        }
+        own.push(shape);
+        operands.push(x);
+    }
+    let trips = cx.shape_of(operands[carried]).dim(0);
+    let limit = cx.extent(trips.extent())?;
+    let mut inputs = vec![limit, cx.constant(Value::bools(&[], [true]))];
+    inputs.extend(operands);
+    let body = body(cx, own, |own, found| [own[1]].into_iter().chain(found).collect())?;
+    captured(cx, &body, &mut inputs)?;
+    let op = Op::Loop { body: Arc::new(Body { graph: body.graph }), trips, count: None, carried, scanned };
+    let mut slots = add(cx, op, &inputs, carried + stacks)?;
+    for k in 0..stacks {
+        let mut x = cx.importer.materialize(slots[carried + k])?;
+        x = if out_backwards[k] != 0 { reversed(cx, x)? } else { x };
+        x = moved(cx, x, out_axes[k], true)?;
+        slots[carried + k] = cx.importer.node_slot(x);
+    }
+    Ok(slots)
+}
