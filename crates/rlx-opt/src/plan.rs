@@ -38,18 +38,7 @@ pub fn plan_memory(module: &LirModule, bounds: &DimBinding, spec: PoolSpec) -> R
     module.outputs.iter().for_each(|slot| is_output[slot.operand.buffer.index()] = true);
     let apart = if spec.exclusive_usage { exclusions(module)? } else { Vec::new() };
     let rules = Rules { steps: module.steps.len(), buffers: module.buffers.len(), apart, is_output, spec };
-    let mut best: Option<Placement> = None;
-    for order in ORDERS {
-        sized.sort_by_key(|&(range, bytes)| order(range, bytes, rules.steps));
-        let placement = rules.place(&sized);
-        if best.as_ref().is_none_or(|b| placement.bytes() < b.bytes()) {
-            best = Some(placement);
-        }
-        if best.as_ref().is_some_and(|b| b.bytes() == largest_live_set) {
-            break;
-        }
-    }
-    let best = best.unwrap_or_default();
+    let best = rules.search(&mut sized, largest_live_set);
     Ok(MemoryPlan {
         bounds: bounds.clone(),
         arena_bytes: best.bytes(),
@@ -102,7 +91,54 @@ impl Placement {
     }
 }
 
+/// How many buffers are placed in all while orders are tried: a plan is made for each new set of sizes.
+const MOST_PLACED: usize = 5_000;
+
 impl Rules {
+    /// The best of some placements; `goal` is what none can go below.
+    ///
+    /// After the fixed orders, whatever ends highest is placed first the next time, again and again. Where pools are set
+    /// apart by rules, only the first order is tried: the goal is out of reach there.
+    fn search(&self, sized: &mut [(LiveRange, usize)], goal: usize) -> Placement {
+        let ruled = self.spec.exclusive_usage || self.spec.outputs_apart;
+        let mut best: Option<(Placement, Vec<(LiveRange, usize)>)> = None;
+        let least = |best: &Option<(Placement, _)>| best.as_ref().map_or(usize::MAX, |(b, _)| b.bytes());
+        for order in ORDERS {
+            sized.sort_by_key(|&(range, bytes)| order(range, bytes, self.steps));
+            let placement = self.place(sized);
+            if placement.bytes() < least(&best) {
+                best = Some((placement, sized.to_vec()));
+            }
+            if ruled || least(&best) == goal {
+                break;
+            }
+        }
+        let Some((mut best, mut order)) = best else { return Placement::default() };
+        let mut last = self.highest(&best, &order);
+        let near = goal.saturating_add(goal / 100);
+        for _ in 0..MOST_PLACED / order.len().max(1) {
+            if ruled || best.bytes() <= near {
+                break;
+            }
+            order[..=last].rotate_right(1);
+            let placement = self.place(&order);
+            last = self.highest(&placement, &order);
+            if placement.bytes() < best.bytes() {
+                best = placement;
+            }
+        }
+        best
+    }
+
+    /// Which of the buffers ends where its pool does, the pool being the largest; the last such one.
+    fn highest(&self, plan: &Placement, order: &[(LiveRange, usize)]) -> usize {
+        let most = plan.pools.iter().copied().max().unwrap_or(0);
+        let ends = |&(range, bytes): &(LiveRange, usize)| {
+            plan.offsets[range.buffer.index()].is_some_and(|at| at + bytes == most)
+        };
+        order.iter().rposition(ends).unwrap_or(0)
+    }
+
     /// Places buffers in this order.
     fn place(&self, sized: &[(LiveRange, usize)]) -> Placement {
         let mut plan =

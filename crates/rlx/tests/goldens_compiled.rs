@@ -1,0 +1,140 @@
+//! What the compiler makes of the models: plans that waste no memory, and values that are the oracle's at every step
+//! that survives fusion.
+//!
+//! With `RLX_TEST_ALL=1` every model is compared with the oracle that it can compute in reasonable time, else those
+//! that take it a moment.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use rlx::Model;
+use rlx::compare::Tolerance;
+use rlx::verify::{Case, Reference, verify};
+use rlx_ir::{ConstData, DimBinding, Progress};
+use rlx_onnx::Imported;
+use rlx_opt::plan::plan_memory;
+use rlx_opt::{CompilePipeline, PoolSpec};
+use rlx_runtime::{CompileOptions, Device, Session, backend_for};
+use rlx_testdata::models::{Golden, Model as Kept, everything, wanted};
+
+/// The arena, against the most bytes that are alive at once.
+const MOST_WASTE: f64 = 1.05;
+
+/// What the oracle is given in the test command, and with `RLX_TEST_ALL=1`; see `Golden::oracle_work`.
+const WORK: [f64; 2] = [2e8, 1e11];
+
+/// Models that these tests do not look at yet, by the starts of their names: quantised ones, which round to integers at
+/// every step and have a test of their own, and those of other exporters.
+const NOT_YET: [&str; 7] =
+    ["digits_q", "mlp_q", "mlp_dynamic", "bert_dynamic_int8", "settle", "classical", "keras"];
+
+/// The models that are looked at; the others are a named skip.
+fn looked_at() -> Vec<Kept> {
+    let not_yet = |kept: &Kept| NOT_YET.iter().any(|start| kept.name.starts_with(start));
+    let (left_out, chosen): (Vec<Kept>, Vec<Kept>) = wanted().into_iter().partition(not_yet);
+    if !left_out.is_empty() {
+        println!("@skip {} quantised models and models of other exporters, compiled", left_out.len());
+    }
+    chosen
+}
+
+fn text<T>(result: rlx_ir::Result<T>) -> Result<T, String> {
+    result.map_err(|e| e.to_string())
+}
+
+/// The model, with what its first golden says of inputs whose values decide shapes.
+fn import(kept: &Kept, path: &Path) -> Result<Arc<Imported>, String> {
+    let (inputs, _) = kept.goldens.first().ok_or("it has no golden")?.read();
+    let inputs: Vec<(&str, &ConstData)> = inputs.iter().map(|(n, d)| (n.as_str(), d)).collect();
+    text(Model::open(path).and_then(|mut model| model.import(&inputs)))
+}
+
+#[test]
+fn arenas_are_hardly_larger_than_what_is_alive_at_once() {
+    let (mut passed, mut faults) = (0, Vec::new());
+    for kept in looked_at() {
+        let Some(path) = kept.graph_file() else { continue };
+        match plans(&kept, &path) {
+            Ok(count) => passed += count,
+            Err(why) => faults.push(format!("{}: {why}", kept.name)),
+        }
+    }
+    println!("@counts passed={passed} failed={}", faults.len());
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+/// Plans for each golden's sizes, of the module with open dimensions and of one compiled for these sizes.
+fn plans(kept: &Kept, path: &Path) -> Result<usize, String> {
+    let imported = import(kept, path)?;
+    let backend = backend_for(Device::Cpu).ok_or("there is no CPU")?;
+    let compile = |dims: DimBinding| {
+        let options = text(CompileOptions::try_new())?.dim_binding(dims);
+        let target = text(backend.target(&options))?;
+        text(CompilePipeline::new(target, options).compile(&imported.graph))
+    };
+    let start = Instant::now();
+    let open = compile(DimBinding::new())?.lir;
+    println!("{:<24} compiled in {:.0} ms", kept.name, start.elapsed().as_secs_f64() * 1e3);
+    let mut wasteful = Vec::new();
+    for golden in &kept.goldens {
+        let dims = golden.binding();
+        let fixed = compile(dims.clone())?.lir;
+        for (module, how) in [(&open, "open"), (&fixed, "fixed")] {
+            let plan = text(plan_memory(module, &dims, PoolSpec::default()))?;
+            let (arena, live) = (plan.arena_bytes, plan.largest_live_set);
+            let ratio = arena as f64 / live.max(1) as f64;
+            println!("{:<24} {how:<5} {:>10} {live:>10} {ratio:.3} {:?}", kept.name, arena, golden.dims);
+            if ratio > MOST_WASTE {
+                wasteful.push(format!("{how} dimensions, {}: {arena} bytes for {live}", golden.name));
+            }
+        }
+    }
+    if wasteful.is_empty() { Ok(2 * kept.goldens.len()) } else { Err(wasteful.join("; ")) }
+}
+
+#[test]
+fn values_that_survive_fusion_are_the_oracles() {
+    let most = WORK[usize::from(everything())];
+    let (mut passed, mut left_out, mut faults) = (0, Vec::new(), Vec::new());
+    for kept in looked_at() {
+        let Some(path) = kept.graph_file() else { continue };
+        let start = Instant::now();
+        match compared(&kept, &path, most) {
+            Ok(Some(values)) => {
+                passed += 1;
+                println!("{:<24} {values} values, {:.2} s", kept.name, start.elapsed().as_secs_f64());
+            }
+            Ok(None) => left_out.push(kept.name.clone()),
+            Err(why) => faults.push(format!("{}: {why}", kept.name)),
+        }
+    }
+    println!("@counts passed={passed} failed={}", faults.len());
+    if !left_out.is_empty() {
+        let hint = if everything() { "" } else { "; RLX_TEST_ALL=1 takes larger ones" };
+        println!("@skip {} models that are much work for the oracle{hint}", left_out.len());
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+    assert!(passed >= 10, "{passed} models");
+}
+
+/// How many inner values were compared for the smallest golden; none where that takes more than `most` work.
+fn compared(kept: &Kept, path: &Path, most: f64) -> Result<Option<usize>, String> {
+    let imported = import(kept, path)?;
+    let size = |golden: &&Golden| golden.oracle_work(&imported.graph) as u64;
+    let golden = kept.goldens.iter().min_by_key(size).ok_or("it has no golden")?;
+    if size(&golden) as f64 > most {
+        return Ok(None);
+    }
+    let (inputs, _) = golden.read();
+    let inputs: Vec<(&str, &ConstData)> = inputs.iter().map(|(n, d)| (n.as_str(), d)).collect();
+    let session = text(Session::try_new(Device::Cpu))?;
+    let options = text(CompileOptions::try_new())?;
+    let case = Case { graph: &imported.graph, weights: &imported.weights, inputs: &inputs };
+    let found =
+        text(verify(&session, Reference::Oracle, &options, case, Tolerance::default(), &Progress::none()))?;
+    match found.first_divergence {
+        None => Ok(Some(found.values)),
+        Some(at) => Err(format!("{}: {at:?}", golden.name)),
+    }
+}
