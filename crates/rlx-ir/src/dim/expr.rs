@@ -168,10 +168,34 @@ impl Extent {
             // floor((q·d + r) / d) = q + floor(r / d)
             return quotient + r.div_euclid(d.max(1));
         }
-        if quotient == Extent::Const(0) {
-            atom(Atom::FloorDiv(self, divisor))
-        } else {
-            quotient + atom(Atom::FloorDiv(rest, divisor))
+        match divisor {
+            Extent::Const(d) if d > 0 => quotient + rest.floor_div_number(d),
+            _ => quotient + atom(Atom::FloorDiv(rest, divisor)),
+        }
+    }
+
+    /// `⌊self / d⌋` in its normal form: the number added to what is divided lies in `0..d`, and a quotient's quotient
+    /// is one quotient. Lengths after several windows are equal, then, however they are written.
+    fn floor_div_number(self, d: i64) -> Extent {
+        let added = self.poly().get(&[][..]).copied().unwrap_or(0);
+        // ⌊(e + c) / d⌋ = ⌊(e + c mod d) / d⌋ + ⌊c / d⌋
+        let whole = added.div_euclid(d);
+        let rest = self - whole * d;
+        // ⌊(⌊e / m⌋ + c) / d⌋ = ⌊(e + c·m) / (m·d)⌋
+        let merged = (rest - added.rem_euclid(d)).as_quotient().and_then(|(e, m)| {
+            let shift = added.rem_euclid(d).checked_mul(m)?;
+            Some((e + shift).floor_div(m.checked_mul(d)?))
+        });
+        merged.unwrap_or_else(|| atom(Atom::FloorDiv(rest, Extent::Const(d)))) + whole
+    }
+
+    /// What is divided and by which positive number, if this is just one quotient.
+    fn as_quotient(self) -> Option<(Extent, i64)> {
+        let poly = self.poly();
+        let (atoms, 1) = poly.iter().next().filter(|_| poly.len() == 1)? else { return None };
+        match atoms.as_slice() {
+            [Atom::FloorDiv(e, Extent::Const(m))] if *m > 0 => Some((*e, *m)),
+            _ => None,
         }
     }
 
@@ -562,6 +586,25 @@ mod tests {
         assert_eq!(((b() + s()) * b()).floor_div(b() + s()), b());
         assert_eq!((b() * 8).modulo(4), Extent::Const(0));
         assert_eq!((b() + 2).max(b()), b() + 2);
+    }
+
+    #[test]
+    fn lengths_after_windows_are_equal_however_they_are_written() {
+        // Two windows of a waveform: 10 wide by 5, then 8 wide by 4; then a third, 3 wide by 2.
+        let window = |e: Extent, width: i64, step: i64| (e - width).floor_div(step) + 1;
+        let first = window(s(), 10, 5);
+        assert_eq!(first, s().floor_div(5) - 1);
+        let third = window(window(first, 8, 4), 3, 2);
+        assert_eq!(third, (s().floor_div(5) - 9).floor_div(8));
+        assert_eq!(third.to_string(), "-2 + floordiv(35 + seq, 40)");
+        for n in 0..500 {
+            let value = |_: u32| Some(n);
+            let step = |x: i64, width: i64, step: i64| (x - width).div_euclid(step) + 1;
+            assert_eq!(third.eval(&value), Some(step(step(step(n, 10, 5), 8, 4), 3, 2)), "{n}");
+        }
+        assert_eq!((s() - 9).floor_div(2), (s() + 1).floor_div(2) - 5);
+        let large = s().floor_div(i64::MAX).floor_div(2);
+        assert_eq!(large.eval(&|_| Some(i64::MAX)), Some(0));
     }
 
     #[test]
