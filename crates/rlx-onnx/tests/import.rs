@@ -137,6 +137,27 @@ fn shape_arithmetic_leaves_no_nodes() {
 }
 
 #[test]
+fn a_cut_before_the_end_of_a_window_s_result_needs_no_clamp() {
+    // Every second element, then all but the last: a run has at least one before that.
+    let nodes = [
+        node("Slice", &["x", "from", "far", "axis", "two"], &["h"]),
+        node("Slice", &["h", "from", "last", "axis"], &["y"]),
+    ];
+    let constants = [
+        ints("from", &[0]),
+        ints("far", &[i64::MAX]),
+        ints("axis", &[0]),
+        ints("two", &[2]),
+        ints("last", &[-1]),
+    ];
+    let imported = imported(&model(&[value("x", FLOAT, &["n"])], &nodes, &constants, "y"));
+    let y = imported.graph.shape(imported.graph.outputs[0]);
+    assert_eq!(y.dim(0).to_string(), "-1 + floordiv(1 + n, 2)");
+    assert_eq!(imported.graph.symbol_range(sym::named("n")).min, 1);
+    assert_eq!(run(&imported, &[("x", floats(&[5], &[1.0, 2.0, 3.0, 4.0, 5.0]))]), [1.0, 3.0]);
+}
+
+#[test]
 fn named_dimensions_take_given_sizes() {
     let mut options = ImportOptions::default();
     options.dims.insert("batch".to_owned(), 2);

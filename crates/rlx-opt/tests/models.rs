@@ -30,6 +30,7 @@ const COMPOSITES: &[(&str, [usize; 5])] = &[
     ("t5_encoder", [2, 0, 5, 0, 0]),
     ("t5_decoder", [4, 0, 7, 0, 0]),
     ("t5_cached", [4, 0, 7, 0, 0]),
+    ("wav2vec", [2, 6, 0, 6, 0]),
     ("whisper", [2, 5, 0, 4, 0]),
 ];
 

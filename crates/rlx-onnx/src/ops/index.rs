@@ -133,6 +133,7 @@ fn slice(cx: Cx) -> Nodes {
     let mut to = shape.dims().to_vec();
     for (i, &axis) in axes.iter().enumerate() {
         narrow_symbol(cx, ends[i], shape.dim(axis));
+        raise_symbol(cx, ends[i], shape.dim(axis));
         let graph = &cx.importer.graph;
         (from[axis], to[axis]) =
             resolve_slice(shape.dim(axis), starts[i], ends[i], given[i], &|s| graph.symbol_range(s))?;
@@ -154,6 +155,29 @@ fn narrow_symbol(cx: Cx, end: Extent, dim: Dim) {
         cx.importer.graph.set_symbol_range(symbol, SymRange::new(range.min, range.max.min(most)));
     }
 }
+
+/// Slicing what a window left of a symbol (`[:-1]` of the length after a convolution) up to some elements before its end: in
+/// a run that means something there are as many, so the symbol is at least what makes it so; a run below is refused.
+fn raise_symbol(cx: Cx, end: Extent, dim: Dim) {
+    let (Dim::Expr(_), Some(short)) = (dim, end.as_const().and_then(i64::checked_neg)) else { return };
+    let symbols = dim.extent().symbols();
+    let (Some(&symbol), 1, 1..=MOST_CUT) = (symbols.first(), symbols.len(), short) else { return };
+    let range = cx.importer.graph.symbol_range(symbol);
+    let enough = |least: i64| dim.extent().range(&|_| SymRange::new(least, range.max)).min >= short;
+    let (mut low, mut high) = (range.min, range.min.saturating_add(MOST_LEAST).min(range.max));
+    if !enough(high) {
+        return;
+    }
+    while low < high {
+        let middle = low + (high - low) / 2;
+        (low, high) = if enough(middle) { (low, middle) } else { (middle + 1, high) };
+    }
+    cx.importer.graph.set_symbol_range(symbol, SymRange::new(low, range.max));
+}
+
+/// Cuts and least values beyond these are not looked for.
+const MOST_CUT: i64 = 1 << 20;
+const MOST_LEAST: i64 = 1 << 32;
 
 fn at_least_zero(e: Extent) -> Extent {
     if e.range(&|_| SymRange::DIM).min >= 0 { e } else { e.max(0) }
