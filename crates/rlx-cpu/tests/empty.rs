@@ -12,13 +12,16 @@ use rlx_opt::CompileOptions;
 /// Stands for the dimension that is 0 or not.
 const N: usize = usize::MAX;
 
+/// Builds a graph's result from its operands and `n`.
+type Build = Box<dyn Fn(&mut Graph, &[NodeId], Dim) -> NodeId>;
+
 /// A graph over operands, some of whose dimensions are `n`.
 struct Case {
     name: &'static str,
     operands: Vec<(DType, Vec<usize>)>,
     /// Indices are below this.
     below: usize,
-    build: Box<dyn Fn(&mut Graph, &[NodeId], Dim) -> NodeId>,
+    build: Build,
 }
 
 fn case(
@@ -69,7 +72,7 @@ fn bindings(case: &Case, n: usize) -> Bindings {
             DType::I64 => g.indices(&dims, case.below),
             dtype => g.value(*dtype, &dims, -1.0..1.0),
         };
-        bindings.set_input(&format!("x{i}"), value);
+        bindings.set_input(format!("x{i}"), value);
     }
     bindings
 }
