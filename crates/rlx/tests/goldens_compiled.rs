@@ -24,21 +24,6 @@ const MOST_WASTE: f64 = 1.05;
 /// What the oracle is given in the test command, and with `RLX_TEST_ALL=1`; see `Golden::oracle_work`.
 const WORK: [f64; 2] = [2e8, 1e11];
 
-/// Models that these tests do not look at yet, by the starts of their names: quantised ones, which round to integers at
-/// every step and have a test of their own, and those of other exporters.
-const NOT_YET: [&str; 7] =
-    ["digits_q", "mlp_q", "mlp_dynamic", "bert_dynamic_int8", "settle", "classical", "keras"];
-
-/// The models that are looked at; the others are a named skip.
-fn looked_at() -> Vec<Kept> {
-    let not_yet = |kept: &Kept| NOT_YET.iter().any(|start| kept.name.starts_with(start));
-    let (left_out, chosen): (Vec<Kept>, Vec<Kept>) = wanted().into_iter().partition(not_yet);
-    if !left_out.is_empty() {
-        println!("@skip {} quantised models and models of other exporters, compiled", left_out.len());
-    }
-    chosen
-}
-
 fn text<T>(result: rlx_ir::Result<T>) -> Result<T, String> {
     result.map_err(|e| e.to_string())
 }
@@ -53,7 +38,7 @@ fn import(kept: &Kept, path: &Path) -> Result<Arc<Imported>, String> {
 #[test]
 fn arenas_are_hardly_larger_than_what_is_alive_at_once() {
     let (mut passed, mut faults) = (0, Vec::new());
-    for kept in looked_at() {
+    for kept in wanted() {
         let Some(path) = kept.graph_file() else { continue };
         match plans(&kept, &path) {
             Ok(count) => passed += count,
@@ -97,7 +82,7 @@ fn plans(kept: &Kept, path: &Path) -> Result<usize, String> {
 fn values_that_survive_fusion_are_the_oracles() {
     let most = WORK[usize::from(everything())];
     let (mut passed, mut left_out, mut faults) = (0, Vec::new(), Vec::new());
-    for kept in looked_at() {
+    for kept in wanted() {
         let Some(path) = kept.graph_file() else { continue };
         let start = Instant::now();
         match compared(&kept, &path, most) {
@@ -135,6 +120,11 @@ fn compared(kept: &Kept, path: &Path, most: f64) -> Result<Option<usize>, String
         text(verify(&session, Reference::Oracle, &options, case, Tolerance::default(), &Progress::none()))?;
     match found.first_divergence {
         None => Ok(Some(found.values)),
+        // A float in the middle between two integers may be rounded to either (`Model::step`). All ops alone give the
+        // oracle's integers there; what follows from the other one is not compared.
+        Some(at) if kept.step > 0.0 && !at.alone && at.op == "Quantize" && at.difference.max_abs <= 1.0 => {
+            Ok(Some(found.values))
+        }
         Some(at) => Err(format!("{}: {at:?}", golden.name)),
     }
 }

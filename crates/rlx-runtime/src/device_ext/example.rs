@@ -3,7 +3,7 @@
 //!
 //! The op's own shape rule decides what fits: candidates are tried until it accepts one, f32 first.
 
-use rlx_ir::op::MaskKind;
+use rlx_ir::op::{DataFormat, MaskKind};
 use rlx_ir::ops::def;
 use rlx_ir::ops::nn::recurrent::Operands;
 use rlx_ir::{DType, Dim, Extent, Graph, NodeId, Op, Shape};
@@ -35,6 +35,25 @@ fn f32s(dims: &[usize]) -> Shape {
     Shape::new(dims, DType::F32)
 }
 
+/// Dimensions of a convolution's input and kernel: eight places, four channels for each group.
+fn conv_operands(spatial: usize, groups: usize, format: DataFormat) -> [Vec<usize>; 2] {
+    let mut x = vec![8; spatial];
+    match format {
+        DataFormat::ChannelsFirst => x.insert(0, 4 * groups),
+        _ => x.push(4 * groups),
+    }
+    x.insert(0, 1);
+    [x, [vec![4 * groups, 4], vec![1; spatial]].concat()]
+}
+
+/// Operands of bytes, and a zero point for each.
+fn bytes_with_zeros(operands: [Vec<usize>; 2]) -> Vec<Shape> {
+    let types = [DType::U8, DType::I8];
+    let [a, b] = [0, 1].map(|i| Shape::new(&operands[i], types[i]));
+    let [a_zero, b_zero] = types.map(Shape::scalar);
+    vec![a, b, a_zero, b_zero]
+}
+
 /// Ops whose inputs must fit their attributes in ways a search does not find.
 fn special(op: &Op) -> Option<Vec<Shape>> {
     match op {
@@ -59,14 +78,11 @@ fn special(op: &Op) -> Option<Vec<Shape>> {
             Some(vec![Shape::from_dims(&dims, DType::F32)])
         }
         Op::Conv { strides, groups, format, .. } => {
-            let mut x = vec![8; strides.len()];
-            match format {
-                rlx_ir::op::DataFormat::ChannelsFirst => x.insert(0, 4 * groups),
-                _ => x.push(4 * groups),
-            }
-            x.insert(0, 1);
-            let w = [vec![4 * groups, 4], vec![1; strides.len()]].concat();
-            Some(vec![f32s(&x), f32s(&w)])
+            Some(conv_operands(strides.len(), *groups, *format).map(|dims| f32s(&dims)).to_vec())
+        }
+        Op::MatMulInteger => Some(bytes_with_zeros([vec![4, 4], vec![4, 4]])),
+        Op::ConvInteger { strides, groups, format, .. } => {
+            Some(bytes_with_zeros(conv_operands(strides.len(), *groups, *format)))
         }
         Op::ConvTranspose { strides, groups, .. } => {
             let x = [vec![1, 4 * groups], vec![8; strides.len()]].concat();

@@ -21,8 +21,8 @@
 //! # Ok::<(), rlx::prelude::Error>(())
 //! ```
 //!
-//! How it is made: [`boxes`] folds fixed operands and chains of views away, [`order`] brings equal blocks one behind
-//! another, [`repeats`] finds them, [`layout`] gives boxes ranks, orders and places, [`draw`] and [`dot`] write.
+//! How it is made: `boxes` folds fixed operands and chains of views away, `order` brings equal blocks one behind
+//! another, `repeats` finds them, `layout` gives boxes ranks, orders and places, `draw` and `dot` write.
 
 mod boxes;
 mod dot;
