@@ -220,7 +220,15 @@ fn of_op(node: &Node, graph: &Graph) -> Work {
         };
     }
     let flops = ops::def::cost(&node.op, &shapes, node.results()).flops;
-    Work { flops, ..Work::of(kind_of(&node.op, &shapes, node.results(), flops)) }
+    // Gates are functions of each element of the products; rounding to integers and lookups are
+    // done one by one.
+    let costly = match &node.op {
+        Op::Recurrent { .. } => shapes[0].num_elements().unwrap_or(0) as f64,
+        Op::Quantize { .. } | Op::GatherElements { .. } | Op::GatherNd { .. } => elements,
+        Op::Gather { .. } => shapes[1].num_elements().unwrap_or(0) as f64,
+        _ => 0.0,
+    };
+    Work { flops, costly, ..Work::of(kind_of(&node.op, &shapes, node.results(), flops)) }
 }
 
 fn kind_of(op: &Op, shapes: &[&Shape], results: &[Shape], flops: f64) -> WorkKind {
@@ -230,7 +238,8 @@ fn kind_of(op: &Op, shapes: &[&Shape], results: &[Shape], flops: f64) -> WorkKin
     };
     let elements = results.iter().filter_map(Shape::num_elements).sum::<usize>().max(1) as f64;
     match op {
-        Op::MatMul => {
+        // Bytes multiply about as fast as floats do.
+        Op::MatMul | Op::MatMulInteger => {
             let (k, n) = (dim(shapes[0], 1), if shapes[1].rank() > 1 { dim(shapes[1], 1) } else { 1.0 });
             // A right side without batch dimensions is one product with more rows.
             let m = if shapes[1].rank() > 2 { dim(shapes[0], 2) } else { elements / n };
@@ -241,13 +250,18 @@ fn kind_of(op: &Op, shapes: &[&Shape], results: &[Shape], flops: f64) -> WorkKin
             let n = dim(&results[0], 1);
             WorkKind::Product { batch: 1.0, m: elements / n, n, k }
         }
-        Op::Conv { .. } | Op::ConvTranspose { .. } => {
+        Op::Conv { .. } | Op::ConvTranspose { .. } | Op::ConvInteger { .. } => {
             let w = shapes[1];
             let k = (flops / (2.0 * elements)).max(1.0);
             let n = w.dims().first().and_then(|d| d.as_static()).unwrap_or(1).max(1) as f64;
-            let depthwise =
-                matches!(op, Op::Conv { groups, .. } if *groups > 1) && dim(w, w.rank() - 1) == 1.0;
+            let depthwise = matches!(op, Op::Conv { groups, .. } | Op::ConvInteger { groups, .. } if *groups > 1)
+                && dim(w, w.rank() - 1) == 1.0;
             if depthwise { WorkKind::Slide } else { WorkKind::Window { m: elements / n, n, k } }
+        }
+        // A product of all rows at each step.
+        Op::Recurrent { .. } => {
+            let (steps, rows) = (dim(shapes[0], 3), dim(shapes[0], 2));
+            WorkKind::Product { batch: steps, m: rows, n: dim(shapes[1], 1), k: dim(shapes[1], 2) }
         }
         Op::Pool { .. } => WorkKind::Slide,
         Op::Attention { .. } => {
@@ -308,6 +322,29 @@ mod tests {
         assert_eq!(works[1].kind, WorkKind::Product { batch: 2.0, m: 8.0, n: 4.0, k: 32.0 });
         assert_eq!((works[0].flops, works[0].held), (16384.0, 2048.0));
         assert_eq!(works[1].held, 0.0);
+    }
+
+    #[test]
+    fn bytes_and_recurrent_steps_are_products() {
+        let mut g = Graph::new("products");
+        let bytes = |dims: &[usize]| Shape::new(dims, DType::U8);
+        let (a, b) = (g.input("a", bytes(&[8, 16])), g.input("b", bytes(&[16, 32])));
+        let zeros = [g.input("a_zero", bytes(&[])), g.input("b_zero", bytes(&[]))];
+        let y = g.try_add(Op::MatMulInteger, &[a, b, zeros[0], zeros[1]]).unwrap();
+        g.set_outputs(vec![y]);
+        assert_eq!(works_of_graph(&g)[0].kind, WorkKind::Product { batch: 1.0, m: 8.0, n: 32.0, k: 16.0 });
+        let shapes = [f32s(&[5, 2, 12]), f32s(&[3, 12])];
+        let lstm = Op::Recurrent {
+            cell: rlx_ir::op::RecurrentCell::Lstm,
+            functions: Vec::new(),
+            clip: None,
+            coupled: false,
+            reverse: false,
+            peepholes: false,
+            lengths: false,
+        };
+        let kind = kind_of(&lstm, &[&shapes[0], &shapes[1]], &[f32s(&[5, 2, 3])], 0.0);
+        assert_eq!(kind, WorkKind::Product { batch: 5.0, m: 2.0, n: 12.0, k: 3.0 });
     }
 
     #[test]

@@ -132,6 +132,10 @@ pub fn read(path: &Path, info: &TensorInfo) -> Result<ConstData> {
             let json: Json = serde_json::from_str(&text).map_err(|e| named(e.to_string()))?;
             from_json(&json, info).map_err(|e| e.with_origin(path.display().to_string()))
         }
+        _ if !path.exists() => {
+            let message = format!("{}: there is no such file or folder", path.display());
+            Err(Error::new(ErrorKind::Io, message))
+        }
         _ => {
             let message = format!("{}: inputs are .npy, .png or .json files", path.display());
             Err(Error::new(ErrorKind::Unsupported, message).with_hint(match ending.as_str() {
