@@ -135,7 +135,7 @@ pub struct ZeroPoints {
     pub signed: bool,
 }
 
-/// One product; see the [module](self).
+/// One product, as the module says.
 #[derive(Debug, Clone, Copy)]
 pub struct ByteGemm {
     /// Rows of A and C.

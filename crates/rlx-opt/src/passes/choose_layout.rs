@@ -4,7 +4,7 @@
 //! and claims that form. Makes: transpose, the op with its channels last, transpose back; the transposes sink
 //! through what follows (elementwise ops, concatenation, padding, reduction) and cancel, so that a network has
 //! one at each end. Legal because both forms compute the same elements at other places. A transposed convolution
-//! becomes a convolution whose results are dealt out ([`transposed`]).
+//! becomes a convolution whose results are dealt out (`transposed`).
 //!
 //! ```text
 //! %2 = Conv(%0, %1) {…, format=ChannelsFirst} : [1, 4, 5, 6] f32
