@@ -5,8 +5,8 @@
 //! handles that stay on the device are [`DeviceHandles`], times of steps a [`StepProfiler`].
 //!
 //! What executables of every device need stands here too: extents as numbers ([`extents`]), the relations
-//! between dimensions that a run must keep ([`checks`]), what the init program runs when ([`init`]), and what it made that
-//! others can use ([`prepared`]).
+//! between dimensions that a run must keep ([`checks`]), what the init program runs when ([`init`]), what it made that
+//! others can use ([`prepared`]), and which way of doing a step was measured to be fastest ([`tuning`]).
 #![forbid(unsafe_code)]
 
 pub mod checks;
@@ -17,17 +17,19 @@ pub mod init;
 pub mod moe;
 pub mod prepared;
 pub mod profile;
+pub mod tuning;
 
 use std::sync::Arc;
 
 pub use cost::BackendCostModel;
 pub use handles::DeviceHandles;
 pub use profile::{StepProfile, StepProfiler};
-use rlx_ir::lir::BufferId;
+use rlx_ir::lir::{BufferId, Step};
 use rlx_ir::progress::Stage;
 use rlx_ir::{LirModule, Progress, Result, Weight};
 pub use rlx_opt::target::{Claim, PoolSpec, Target};
 use rlx_opt::{CompileOptions, Precision};
+use tuning::{Site, Tuning};
 
 /// The bytes of a run's inputs, by position in [`LirModule::inputs`]. A trait and not a slice, so that a
 /// caller can hand over what it has without building a list.
@@ -77,6 +79,24 @@ pub struct MemoryInfo {
     pub largest_live_set: usize,
 }
 
+/// What was found or made before and need not be again.
+#[derive(Debug, Clone, Default)]
+pub struct Kept {
+    /// What was measured of steps.
+    pub tuning: Tuning,
+    /// What [`ExecutableGraph::code`] gave of the same module on the same machine.
+    pub code: Vec<CodePart>,
+}
+
+/// A piece of generated code as it is kept in a file. What is in it, the device knows alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CodePart {
+    /// What it is, for people.
+    pub name: String,
+    /// The code.
+    pub bytes: Vec<u8>,
+}
+
 /// A device's compiler.
 pub trait Backend: Send + Sync {
     /// The name reports use: `cpu`, `vulkan`, ….
@@ -109,6 +129,31 @@ pub trait Backend: Send + Sync {
     /// # Errors
     /// A step the device has no kernel for (a claim that was wrong), or a fault of its driver.
     fn compile(&self, lir: Arc<LirModule>, options: &CompileOptions) -> Result<Box<dyn ExecutableGraph>>;
+
+    /// Makes an executable with what earlier ones left, which saves time and changes no bit. A backend that has no use for
+    /// any of it compiles as ever.
+    ///
+    /// # Errors
+    /// As [`Backend::compile`]; what is kept but cannot be used is none.
+    fn compile_kept(
+        &self,
+        lir: Arc<LirModule>,
+        options: &CompileOptions,
+        kept: &Kept,
+    ) -> Result<Box<dyn ExecutableGraph>> {
+        let _ = kept;
+        self.compile(lir, options)
+    }
+
+    /// The ways in which the device can do a step of the module's run, where there are several that give the same bits;
+    /// [`Backend::compile_kept`] takes the one that [`Kept::tuning`] says.
+    ///
+    /// # Errors
+    /// As [`Backend::probe`].
+    fn site(&self, lir: &LirModule, step: &Step) -> Result<Option<Site>> {
+        let _ = (lir, step);
+        Ok(None)
+    }
 
     /// The device's prices, where the backend knows them without measuring. `None`: they are measured, once on each
     /// machine.
@@ -211,6 +256,14 @@ pub trait ExecutableGraph: Send {
     /// [`PreparedWeights`].
     fn prepared_weights(&mut self) -> Option<&mut dyn PreparedWeights> {
         None
+    }
+
+    /// The code that was generated for it, where the device generates any and can take it back: see [`Kept::code`].
+    ///
+    /// # Errors
+    /// A fault of the device.
+    fn code(&self) -> Result<Vec<CodePart>> {
+        Ok(Vec::new())
     }
 
     /// The times of its steps, where the device can measure them; see [`StepProfiler`].

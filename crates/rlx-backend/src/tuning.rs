@@ -1,0 +1,147 @@
+//! Choosing between ways to do a step by measurement.
+//!
+//! Where a device can do a step in several ways that give the same bits, which one is fastest depends on the machine:
+//! its caches, its driver. Such a step is a [`Site`]: a text that says what is computed, and the names of the
+//! ways, first the one that is taken unmeasured. A [`Tuning`] is what was found: the way by site. It changes times alone:
+//! with any tuning, or none, results have the same bits, and whoever measures checks that.
+//!
+//! Sites are found again by their text, so one measurement serves every step of every model that computes the same.
+//!
+//! ```
+//! use rlx_backend::tuning::{Site, Tuning};
+//! let site = Site { what: "matmul f32 [64, 384] x [384, 384]".into(), ways: vec!["32x32".into(), "64x64".into()] };
+//! let mut tuning = Tuning::default();
+//! assert_eq!(tuning.way(&site), 0);
+//! tuning.choose(&site, 1);
+//! assert_eq!(tuning.way(&site), 1);
+//! let read = Tuning::parse(&tuning.to_string())?;
+//! assert_eq!(read, tuning);
+//! # Ok::<(), rlx_ir::Error>(())
+//! ```
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use rlx_ir::{Error, ErrorKind, Result};
+
+/// A step that can be done in several ways.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Site {
+    /// What is computed: everything that the times depend on, but for the machine. One line.
+    pub what: String,
+    /// The names of the ways, each a word; the first is taken where nothing was measured. At least two.
+    pub ways: Vec<String>,
+}
+
+/// The ways that were found fastest, by site.
+///
+/// Its text form has a line for each: the way, a space, the site.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Tuning {
+    chosen: BTreeMap<String, String>,
+}
+
+impl Tuning {
+    /// Which way to take: the position in [`Site::ways`]. The first where none was chosen, or where the one chosen
+    /// is no longer among them.
+    pub fn way(&self, site: &Site) -> usize {
+        self.chosen.get(&site.what).and_then(|way| site.ways.iter().position(|w| w == way)).unwrap_or(0)
+    }
+
+    /// Whether a way of this site was chosen that there still is.
+    pub fn knows(&self, site: &Site) -> bool {
+        self.chosen.get(&site.what).is_some_and(|way| site.ways.contains(way))
+    }
+
+    /// Notes that way number `way` of this site is to be taken.
+    pub fn choose(&mut self, site: &Site, way: usize) {
+        if let Some(way) = site.ways.get(way) {
+            self.chosen.insert(site.what.clone(), way.clone());
+        }
+    }
+
+    /// Takes over what `other` says; where both say something, `other` is newer.
+    pub fn extend(&mut self, other: &Tuning) {
+        self.chosen.extend(other.chosen.iter().map(|(site, way)| (site.clone(), way.clone())));
+    }
+
+    /// What it says of these sites.
+    pub fn of<'s>(&self, sites: impl IntoIterator<Item = &'s Site>) -> Tuning {
+        let of = |site: &Site| Some((site.what.clone(), self.chosen.get(&site.what)?.clone()));
+        Tuning { chosen: sites.into_iter().filter_map(of).collect() }
+    }
+
+    /// Sites and ways, by site.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.chosen.iter().map(|(site, way)| (site.as_str(), way.as_str()))
+    }
+
+    /// How many sites it speaks of.
+    pub fn len(&self) -> usize {
+        self.chosen.len()
+    }
+
+    /// Whether it speaks of none.
+    pub fn is_empty(&self) -> bool {
+        self.chosen.is_empty()
+    }
+
+    /// Reads the text form.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Malformed`] for a line without a site.
+    pub fn parse(text: &str) -> Result<Tuning> {
+        let pair = |line: &str| {
+            let (way, site) = line.split_once(' ')?;
+            (!way.is_empty() && !site.is_empty()).then(|| (site.to_owned(), way.to_owned()))
+        };
+        let malformed = |line| Error::new(ErrorKind::Malformed, format!("no way and site: {line:?}"));
+        let pairs = text.lines().map(|line| pair(line).ok_or_else(|| malformed(line)));
+        Ok(Tuning { chosen: pairs.collect::<Result<_>>()? })
+    }
+}
+
+impl fmt::Display for Tuning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.iter().try_for_each(|(site, way)| writeln!(f, "{way} {site}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn site(what: &str, ways: &[&str]) -> Site {
+        Site { what: what.into(), ways: ways.iter().map(|w| w.to_string()).collect() }
+    }
+
+    #[test]
+    fn a_way_that_is_gone_is_not_taken() {
+        let (before, now) = (site("a product", &["plain", "tiled"]), site("a product", &["plain", "other"]));
+        let mut tuning = Tuning::default();
+        tuning.choose(&before, 1);
+        assert!(tuning.knows(&before) && tuning.way(&before) == 1);
+        assert!(!tuning.knows(&now) && tuning.way(&now) == 0);
+    }
+
+    #[test]
+    fn the_newer_choice_wins_and_parts_are_taken_out() {
+        let (a, b) = (site("a", &["x", "y"]), site("b c", &["x", "y"]));
+        let (mut old, mut new) = (Tuning::default(), Tuning::default());
+        old.choose(&a, 0);
+        old.choose(&b, 1);
+        new.choose(&a, 1);
+        old.extend(&new);
+        assert_eq!(old.to_string(), "y a\ny b c\n");
+        assert_eq!(old.of([&b]).to_string(), "y b c\n");
+        assert_eq!((old.len(), Tuning::default().is_empty()), (2, true));
+    }
+
+    #[test]
+    fn a_damaged_text_is_an_error() {
+        assert_eq!(Tuning::parse("").unwrap(), Tuning::default());
+        for text in ["x", "x ", " a", "y a\n\n"] {
+            assert_eq!(Tuning::parse(text).unwrap_err().kind(), ErrorKind::Malformed, "{text:?}");
+        }
+    }
+}
