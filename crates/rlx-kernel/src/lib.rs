@@ -11,8 +11,8 @@
 //!                      └── interpreter ────┘
 //! ```
 //!
-//! A backend takes three things from here: [`KernelTarget`] as its `rlx_opt::Target`, [`compile_step`] for each step, and a
-//! renderer. See `docs/architecture.md`, "Kernels are data".
+//! A backend takes three things from here: [`KernelTarget`] as its `rlx_opt::Target`, [`compile_step`] for each step
+//! (by one of its [`step_ways`]), and a renderer. See `docs/architecture.md`, "Kernels are data".
 #![forbid(unsafe_code)]
 
 pub mod build;
@@ -29,5 +29,5 @@ pub mod verify;
 
 pub use ir::Kernel;
 pub use schedule::{Arg, Launch, UniformArg};
-pub use target::{DeviceLimits, KernelTarget, TypeSupport, compile_step, grid};
+pub use target::{DeviceLimits, KernelTarget, TypeSupport, compile_step, grid, step_ways};
 pub use text::KernelHash;

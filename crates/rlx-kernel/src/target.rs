@@ -8,7 +8,7 @@ use rlx_ir::{Error, ErrorKind, Graph, Node, Op, Result};
 use rlx_opt::{Claim, PoolSpec, Target};
 
 use crate::emulate;
-use crate::schedule::{self, Launch, Scheduled, StepDesc, refuse};
+use crate::schedule::{self, Launch, Scheduled, StepDesc, Unscheduled, Way, refuse};
 use crate::verify;
 
 /// Which types and functions a device's language has. What it lacks is emulated.
@@ -89,12 +89,31 @@ impl KernelTarget {
         Self::new(name, TypeSupport::ALL, limits)
     }
 
-    /// The launches of a step, for this device.
+    /// The ways to do a step that fit this device; all give the same bits, and the first is taken unmeasured.
+    ///
+    /// # Errors
+    /// Why no schedule takes it, where that is known without making a kernel.
+    pub fn ways(&self, step: &StepDesc) -> Scheduled<Vec<Way>> {
+        let mut ways = schedule::ways(step)?;
+        if ways.iter().any(|way| way.fits(&self.limits)) {
+            ways.retain(|way| way.fits(&self.limits));
+        } else {
+            // Its kernel is refused with the reason.
+            ways.truncate(1);
+        }
+        Ok(ways)
+    }
+
+    /// The launches of a step, for this device, by one of its [`KernelTarget::ways`].
     ///
     /// # Errors
     /// Why there are none.
-    pub fn launches(&self, step: &StepDesc) -> Scheduled<Vec<Launch>> {
-        let launches = schedule::schedule(step)?;
+    pub fn launches(&self, step: &StepDesc, way: usize) -> Scheduled<Vec<Launch>> {
+        let ways = self.ways(step)?;
+        let Some(&way) = ways.get(way) else {
+            return refuse(format!("there is no way {way}, only {}", ways.len()));
+        };
+        let launches = schedule::schedule(step, way)?;
         launches.into_iter().map(|launch| self.fitted(launch)).collect()
     }
 
@@ -122,20 +141,44 @@ impl KernelTarget {
     }
 }
 
-/// The launches of one step of a module.
+/// Why there is no kernel, as an error of a step's node.
+fn unsupported(step: &Step, module: &LirModule, target: &KernelTarget) -> impl Fn(Unscheduled) -> Error {
+    let (node, device) = (module.graph.node(step.node).describe(), target.name.clone());
+    move |why| {
+        let error = Error::new(ErrorKind::Unsupported, why.to_string());
+        error.with_node(node.clone()).with_device(device.clone())
+    }
+}
+
+/// The launches of one step of a module, by number `way` of its [`step_ways`].
 ///
 /// # Errors
 /// [`ErrorKind::Unsupported`] with the reason when no schedule takes the step, [`ErrorKind::Internal`] for
 /// a kernel that breaks a rule.
-pub fn compile_step(step: &Step, module: &LirModule, target: &KernelTarget) -> Result<Vec<Launch>> {
-    let node = module.graph.node(step.node);
-    let fail = |e: Error| e.with_node(node.describe()).with_device(target.name.clone());
-    let launches = StepDesc::of(step, module).and_then(|desc| target.launches(&desc));
-    let launches = launches.map_err(|why| fail(Error::new(ErrorKind::Unsupported, why.to_string())))?;
+pub fn compile_step(
+    step: &Step,
+    module: &LirModule,
+    target: &KernelTarget,
+    way: usize,
+) -> Result<Vec<Launch>> {
+    let launches = StepDesc::of(step, module).and_then(|desc| target.launches(&desc, way));
+    let launches = launches.map_err(unsupported(step, module, target))?;
     for launch in &launches {
-        verify::verify(&launch.kernel).map_err(fail)?;
+        let fail = |e: Error| e.with_node(module.graph.node(step.node).describe());
+        verify::verify(&launch.kernel).map_err(|e| fail(e).with_device(target.name.clone()))?;
     }
     Ok(launches)
+}
+
+/// The names of the ways in which a device can do a step, at least one, first the one to take unmeasured. All give the same
+/// bits, as far as the device's compiler rounds as it is told.
+///
+/// # Errors
+/// [`ErrorKind::Unsupported`] with the reason when no schedule takes the step.
+pub fn step_ways(step: &Step, module: &LirModule, target: &KernelTarget) -> Result<Vec<String>> {
+    let ways = StepDesc::of(step, module).and_then(|desc| target.ways(&desc));
+    let ways = ways.map_err(unsupported(step, module, target))?;
+    Ok(ways.iter().map(Way::to_string).collect())
 }
 
 /// `groups` workgroups as a grid of two dimensions, neither above `max`: kernels take workgroup `(x, y)` to
@@ -155,7 +198,7 @@ impl Target for KernelTarget {
     }
 
     fn claim(&self, node: &Node, graph: &Graph) -> Claim {
-        match StepDesc::of_node(node, graph).and_then(|desc| self.launches(&desc)) {
+        match StepDesc::of_node(node, graph).and_then(|desc| self.launches(&desc, 0)) {
             Ok(_) => Claim::Native,
             Err(why) => Claim::No(why.to_string()),
         }

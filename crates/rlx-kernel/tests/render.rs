@@ -3,15 +3,17 @@
 
 mod common;
 
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use common::{native, try_compiled, words};
+use common::{native, try_compiled, try_module, words};
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 use rlx_ir::op::{Activation, BinaryOp, CmpOp, DataFormat, ReduceOp};
 use rlx_ir::testing::{Case, random_graph};
-use rlx_ir::{DType, ErrorKind, Graph, Op, OpKind, Shape};
+use rlx_ir::{DType, Dim, ErrorKind, Graph, Op, OpKind, Shape};
+use rlx_kernel::interp::Executable;
 use rlx_kernel::render::{WgslOptions, cuda, wgsl};
 use rlx_kernel::{Kernel, KernelTarget};
 
@@ -26,22 +28,47 @@ fn invalid(kernel: &Kernel) -> Option<String> {
     checked.err().map(|e| format!("{}\n{source}", e.emit_to_string(&source)))
 }
 
-/// Calls `f` on every kernel that `target` makes of random cases and graphs, once each.
+/// Calls `f` on every kernel that `target` makes of random cases and graphs, in every way, once each.
 fn for_every_kernel(target: &KernelTarget, seeds: u64, mut f: impl FnMut(&Kernel)) -> usize {
     let mut seen = HashSet::new();
     let mut visit = |graph: &Graph| {
-        let executable = match try_compiled(graph, target) {
-            Ok(executable) => executable,
+        let module = match try_module(graph, target) {
+            Ok(module) => module,
             Err(e) if e.kind() == ErrorKind::Unsupported => return,
             Err(e) => panic!("{e}\n{graph}"),
         };
-        executable.launches().filter(|l| seen.insert(l.kernel.hash())).for_each(|l| f(&l.kernel));
+        let (mut way, most) = (0, Cell::new(1));
+        while way < most.get() {
+            let choose = |ways: &[String]| {
+                most.set(most.get().max(ways.len()));
+                way.min(ways.len() - 1)
+            };
+            let executable = match Executable::choosing(Arc::clone(&module), target, choose) {
+                Ok(executable) => executable,
+                Err(e) if e.kind() == ErrorKind::Unsupported => return,
+                Err(e) => panic!("{e}\n{graph}"),
+            };
+            executable.launches().filter(|l| seen.insert(l.kernel.hash())).for_each(|l| f(&l.kernel));
+            way += 1;
+        }
     };
     for &kind in OpKind::ALL {
         (0..seeds).for_each(|seed| visit(&Case::random(kind, seed).graph().0));
     }
     (0..2 * seeds).for_each(|seed| visit(&random_graph(seed, 12).0));
+    visit(&open_product());
     seen.len()
+}
+
+/// A product of sizes known only at the run, which has every form.
+fn open_product() -> Graph {
+    let [m, k, n] = ["m", "k", "n"].map(|name| Dim::Dynamic(rlx_ir::sym::named(name)));
+    let mut g = Graph::new("open");
+    let (x, y) = (Shape::from_dims(&[m, k], DType::F32), Shape::from_dims(&[k, n], DType::F32));
+    let (x, y) = (g.input("x", x), g.input("y", y));
+    let z = g.try_add(Op::MatMul, &[x, y]).unwrap();
+    g.set_outputs(vec![z]);
+    g
 }
 
 #[test]

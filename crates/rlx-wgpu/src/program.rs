@@ -84,7 +84,7 @@ impl Program {
     /// A step without kernels, a kernel that the driver refuses, memory that cannot be had.
     pub(crate) fn new(gpu: Arc<Gpu>, target: KernelTarget, lir: Arc<LirModule>) -> Result<Program> {
         let compile = |steps: &[Step]| -> Result<Vec<Vec<Launch>>> {
-            steps.iter().map(|s| compile_step(s, &lir, &target)).collect()
+            steps.iter().map(|s| compile_step(s, &lir, &target, 0)).collect()
         };
         let (init, run) = (compile(&lir.init)?, compile(&lir.steps)?);
         let kernels = init.iter().chain(&run).flatten().map(|launch| &launch.kernel);

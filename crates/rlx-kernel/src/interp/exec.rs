@@ -9,7 +9,7 @@ use rlx_ir::{DimBinding, Error, ErrorKind, Extent, Node, Op, Result, Value};
 
 use super::{Binding, Pools, dispatch};
 use crate::schedule::{Arg, Launch, UniformArg};
-use crate::target::{KernelTarget, compile_step};
+use crate::target::{KernelTarget, compile_step, step_ways};
 
 /// Buffers start at multiples of this within their pools, and one element further inside of the range that
 /// is bound: as on a device whose bindings must be aligned.
@@ -29,8 +29,25 @@ impl Executable {
     /// # Errors
     /// What [`compile_step`] reports.
     pub fn new(lir: Arc<LirModule>, target: &KernelTarget) -> Result<Self> {
+        Self::choosing(lir, target, |_| 0)
+    }
+
+    /// Compiles every step of `lir` for `target`, each by the way that `choose` picks from the names of
+    /// its [`step_ways`].
+    ///
+    /// # Errors
+    /// What [`compile_step`] reports.
+    pub fn choosing(
+        lir: Arc<LirModule>,
+        target: &KernelTarget,
+        choose: impl Fn(&[String]) -> usize,
+    ) -> Result<Self> {
         let compile = |steps: &[Step]| -> Result<Vec<_>> {
-            steps.iter().map(|s| Ok((s.clone(), compile_step(s, &lir, target)?))).collect()
+            let step = |s: &Step| {
+                let way = choose(&step_ways(s, &lir, target)?);
+                Ok((s.clone(), compile_step(s, &lir, target, way)?))
+            };
+            steps.iter().map(step).collect()
         };
         let (init, steps) = (compile(&lir.init)?, compile(&lir.steps)?);
         Ok(Executable { lir, init, steps })

@@ -199,13 +199,7 @@ impl Cx<'_> {
                 self.b.constant(zero)
             }
         };
-        let var = self.b.var(border);
-        self.if_then(inside, |cx| {
-            let v = cx.element(source, &places)?;
-            cx.b.set(var, v);
-            Ok(())
-        })?;
-        Ok(self.b.get(var))
+        self.value_if(inside, border, |cx| cx.element(source, &places))
     }
 
     fn joined(&mut self, node: &Node, axis: usize, index: &[Value]) -> Scheduled<Value> {

@@ -268,6 +268,22 @@ impl<'a> Cx<'a> {
         }
     }
 
+    /// What `f` gives where `cond` holds, else `otherwise`.
+    pub fn value_if(
+        &mut self,
+        cond: Value,
+        otherwise: Value,
+        f: impl FnOnce(&mut Self) -> Scheduled<Value>,
+    ) -> Scheduled<Value> {
+        let var = self.b.var(otherwise);
+        self.if_then(cond, |cx| {
+            let v = f(cx)?;
+            cx.b.set(var, v);
+            Ok(())
+        })?;
+        Ok(self.b.get(var))
+    }
+
     /// Repeats `body` with a counter from `from` to before `to`, growing by `step`.
     pub fn for_step(
         &mut self,

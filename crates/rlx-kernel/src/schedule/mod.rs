@@ -8,13 +8,15 @@
 //! | [`map`] | elementwise ops, casts, movement by index maps | one invocation for each result element |
 //! | [`reduce`] | reductions over rows or everything | one workgroup (or, short rows, invocation) for each row |
 //! | [`rows`] | softmax, norms of rows | one workgroup for each row |
-//! | [`matmul`] | matrix products | tiles through workgroup memory |
-//! | [`window`] | convolution, pooling | an index map into `matmul`; pooling one invocation per element |
+//! | [`matmul`] | matrix products | a [`product`]: tiles, in one of several forms |
+//! | [`window`] | convolution, pooling | an index map into a [`product`]; pooling one invocation per element |
 //! | [`index`] | gather, orders | one invocation for each result element, or row |
 //! | [`scatter`] | scatter: a copy, then the updates | one invocation for each row that updates may share |
 //!
 //! What stands before the op in a region (its *prologue*) is computed where its operands are loaded, what
 //! stands after it (its *epilogue*) where the result is stored.
+//!
+//! Where a step can be done in several ways that give the same bits ([`mod@way`]), [`schedule`] is told which.
 
 mod body;
 pub(crate) mod cx;
@@ -22,9 +24,11 @@ pub mod elementwise;
 pub mod index;
 pub mod map;
 pub mod matmul;
+pub mod product;
 pub mod reduce;
 pub mod rows;
 pub mod scatter;
+pub mod way;
 pub mod window;
 
 use std::sync::Arc;
@@ -33,6 +37,7 @@ use rlx_ir::lir::{LirModule, Operand, Step, StepKind};
 use rlx_ir::{DType, Dim, Extent, Graph, Node, NodeId, Op, Shape};
 
 pub use cx::Arg;
+pub use way::{Way, ways};
 
 use crate::ir::Kernel;
 
@@ -176,33 +181,38 @@ pub struct Launch {
     pub groups: Extent,
 }
 
-/// Makes the kernels of a step, in order.
-///
-/// # Errors
-/// Why no schedule takes it.
-pub fn schedule(step: &StepDesc) -> Scheduled<Vec<Launch>> {
+/// The op of a step that decides its schedule; none where every op is computed element by element.
+fn anchor_of(step: &StepDesc) -> Scheduled<Option<&Node>> {
     // An input asked about by itself is no computation: its body would have one operand too many.
     if step.graph.inputs().count() != step.inputs.len() || step.graph.outputs.len() != step.outputs.len() {
         return refuse("its operands are not those of its body");
     }
     let mut anchors = step.graph.nodes().iter().filter(|n| is_anchor(&n.op));
     let anchor = anchors.next();
-    if let Some(second) = anchors.next() {
-        return refuse(format!("a region with two anchors, one of them {}", second.op.kind()));
+    match anchors.next() {
+        Some(second) => refuse(format!("a region with two anchors, one of them {}", second.op.kind())),
+        None => Ok(anchor),
     }
-    let Some(anchor) = anchor else { return map::schedule(step) };
-    match &anchor.op {
-        Op::MatMul => matmul::schedule(step, anchor),
-        Op::Conv { .. } => window::conv(step, anchor),
-        Op::ConvTranspose { .. } => window::conv_transpose(step, anchor),
-        Op::Pool { .. } => window::pool(step, anchor),
-        Op::Reduce { .. } => reduce::schedule(step, anchor),
-        Op::Softmax { .. } | Op::LogSoftmax { .. } => rows::schedule(step, anchor),
-        Op::LayerNorm { .. } | Op::RmsNorm { .. } => rows::schedule(step, anchor),
-        Op::Cumulative { .. } => reduce::running(step, anchor),
-        Op::TopK { .. } => index::top_k(step, anchor),
-        Op::ScatterElements { .. } | Op::ScatterNd { .. } => scatter::schedule(step, anchor),
-        op => refuse(format!("there is no schedule for {}", op.kind())),
+}
+
+/// Makes the kernels of a step by one of its [`ways`], in order.
+///
+/// # Errors
+/// Why no schedule takes it.
+pub fn schedule(step: &StepDesc, way: Way) -> Scheduled<Vec<Launch>> {
+    let Some(anchor) = anchor_of(step)? else { return map::schedule(step) };
+    match (&anchor.op, way) {
+        (Op::MatMul, Way::Product(form, _)) => matmul::schedule(step, anchor, form),
+        (Op::Conv { .. }, Way::Product(form, _)) => window::conv(step, anchor, form),
+        (Op::ConvTranspose { .. }, Way::Product(form, _)) => window::conv_transpose(step, anchor, form),
+        (Op::Pool { .. }, _) => window::pool(step, anchor),
+        (Op::Reduce { .. }, _) => reduce::schedule(step, anchor),
+        (Op::Softmax { .. } | Op::LogSoftmax { .. }, _) => rows::schedule(step, anchor),
+        (Op::LayerNorm { .. } | Op::RmsNorm { .. }, _) => rows::schedule(step, anchor),
+        (Op::Cumulative { .. }, _) => reduce::running(step, anchor),
+        (Op::TopK { .. }, _) => index::top_k(step, anchor),
+        (Op::ScatterElements { .. } | Op::ScatterNd { .. }, _) => scatter::schedule(step, anchor),
+        (op, _) => refuse(format!("there is no schedule for {}", op.kind())),
     }
 }
 

@@ -9,12 +9,12 @@ use rlx_ir::op::{DataFormat, PoolKind, ReduceOp};
 use rlx_ir::{Extent, Node, NodeId, Op};
 
 use super::cx::Cx;
-use super::matmul::{Product, serial, tiled};
+use super::product::{Form, Operands, Product};
 use super::reduce::Combine;
 use super::{Launch, Scheduled, StepDesc, elementwise, refuse};
 use crate::ir::{Const, Ty, Value};
 
-/// Invocations of a workgroup.
+/// Invocations of a workgroup that pools.
 const WORKGROUP: u32 = 64;
 
 /// How a window moves, as values.
@@ -97,33 +97,51 @@ impl Cx<'_> {
     }
 }
 
-/// Makes the kernel of a body around [`Op::Conv`].
+/// The product that a body around [`Op::Conv`] or [`Op::ConvTranspose`] computes.
 ///
 /// # Errors
-/// An element type without arithmetic, or an epilogue of other dimensions.
-pub fn conv(step: &StepDesc, anchor: &Node) -> Scheduled<Vec<Launch>> {
-    let Op::Conv { strides, pads, dilations, groups, format } = &anchor.op else {
-        return refuse("not a Conv");
-    };
-    let (x, w, dtype, format) = (anchor.inputs[0], anchor.inputs[1], anchor.shape.dtype(), *format);
+/// An element type without arithmetic.
+pub(super) fn product(step: &StepDesc, anchor: &Node) -> Scheduled<Product> {
+    let (w, dtype) = (anchor.inputs[1], anchor.shape.dtype());
     if !elementwise::computes(dtype) {
         return refuse(format!("a convolution of {dtype}"));
     }
     let weights: Vec<Extent> = step.graph.shape(w).dims().iter().map(|d| d.extent()).collect();
-    let out_per_group = weights[0].floor_div(*groups as i64);
-    let product = Product {
-        batch: vec![anchor.shape.dim(0).extent(), Extent::Const(*groups as i64)],
-        m: vec![out_per_group],
-        k: weights[1..].to_vec(),
+    let (groups, format, m, k) = match &anchor.op {
+        Op::Conv { groups, format, .. } => {
+            (*groups, *format, weights[0].floor_div(*groups as i64), weights[1..].to_vec())
+        }
+        Op::ConvTranspose { groups, .. } => {
+            let in_per_group = weights[0].floor_div(*groups as i64);
+            (*groups, DataFormat::ChannelsFirst, weights[1], [&[in_per_group], &weights[2..]].concat())
+        }
+        op => return refuse(format!("{} is no convolution", op.kind())),
+    };
+    Ok(Product {
+        batch: vec![anchor.shape.dim(0).extent(), Extent::Const(groups as i64)],
+        m: vec![m],
+        k,
         n: spatial_dims(step, anchor.id, format),
         dtype,
+    })
+}
+
+/// Makes the kernel of a body around [`Op::Conv`], in this form.
+///
+/// # Errors
+/// An element type without arithmetic, or an epilogue of other dimensions.
+pub fn conv(step: &StepDesc, anchor: &Node, form: Form) -> Scheduled<Vec<Launch>> {
+    let Op::Conv { strides, pads, dilations, format, .. } = &anchor.op else {
+        return refuse("not a Conv");
     };
-    let mut cx = Cx::new(&format!("conv.{}", step.name), WORKGROUP, step);
+    let (x, w, dtype, format) = (anchor.inputs[0], anchor.inputs[1], anchor.shape.dtype(), *format);
+    let product = product(step, anchor)?;
+    let mut cx = Cx::new(&format!("conv.{}", step.name), form.workgroup(), step);
     cx.result_space()?;
     let slides = Slides::new(&mut cx, strides, dilations, pads);
     let size = cx.sizes("size", &spatial_dims(step, x, format));
     let (per_group, channels) =
-        (cx.size("out_per_group", out_per_group), cx.size("in_per_group", weights[1]));
+        (cx.size("out_per_group", product.m[0]), cx.size("in_per_group", product.k[0]));
     let mut load_w = |cx: &mut Cx<'_>, batch: &[Value], m: &[Value], k: &[Value]| {
         let first = cx.b.mul(batch[1], per_group);
         let mut index = vec![cx.b.add(first, m[0])];
@@ -136,14 +154,8 @@ pub fn conv(step: &StepDesc, anchor: &Node) -> Scheduled<Vec<Launch>> {
         let at: Vec<Value> = (0..n.len()).map(|i| slides.position(cx, i, n[i], k[1 + i])).collect();
         let inside = cx.within(&at, &size);
         let zero = cx.b.constant(Const { ty: Ty::of(dtype), bits: 0 });
-        let var = cx.b.var(zero);
         let index = arrange(format, batch[0], channel, &at);
-        cx.if_then(inside, |cx| {
-            let v = cx.element(x, &index)?;
-            cx.b.set(var, v);
-            Ok(())
-        })?;
-        Ok(cx.b.get(var))
+        cx.value_if(inside, zero, |cx| cx.element(x, &index))
     };
     let mut finish = |cx: &mut Cx<'_>, batch: &[Value], m: &[Value], n: &[Value], sum: Value| {
         let first = cx.b.mul(batch[1], per_group);
@@ -151,37 +163,26 @@ pub fn conv(step: &StepDesc, anchor: &Node) -> Scheduled<Vec<Launch>> {
         let index = arrange(format, batch[0], channel, n);
         cx.finish_channel(anchor, &index, channel, sum)
     };
-    let form = if product.is_thin() { serial } else { tiled };
-    form(cx, &product, &mut load_w, &mut load_x, &mut finish).map(|launch| vec![launch])
+    let operands = Operands { a: &mut load_w, b: &mut load_x, finish: &mut finish };
+    product.launch(cx, form, operands).map(|launch| vec![launch])
 }
 
-/// Makes the kernel of a body around [`Op::ConvTranspose`].
+/// Makes the kernel of a body around [`Op::ConvTranspose`], in this form.
 ///
 /// # Errors
 /// An element type without arithmetic, or an epilogue of other dimensions.
-pub fn conv_transpose(step: &StepDesc, anchor: &Node) -> Scheduled<Vec<Launch>> {
-    let Op::ConvTranspose { strides, pads, dilations, groups, .. } = &anchor.op else {
+pub fn conv_transpose(step: &StepDesc, anchor: &Node, form: Form) -> Scheduled<Vec<Launch>> {
+    let Op::ConvTranspose { strides, pads, dilations, .. } = &anchor.op else {
         return refuse("not a ConvTranspose");
     };
     let (x, w, dtype) = (anchor.inputs[0], anchor.inputs[1], anchor.shape.dtype());
-    if !elementwise::computes(dtype) {
-        return refuse(format!("a convolution of {dtype}"));
-    }
-    let weights: Vec<Extent> = step.graph.shape(w).dims().iter().map(|d| d.extent()).collect();
-    let format = DataFormat::ChannelsFirst;
-    let in_per_group = weights[0].floor_div(*groups as i64);
-    let product = Product {
-        batch: vec![anchor.shape.dim(0).extent(), Extent::Const(*groups as i64)],
-        m: vec![weights[1]],
-        k: [&[in_per_group], &weights[2..]].concat(),
-        n: spatial_dims(step, anchor.id, format),
-        dtype,
-    };
-    let mut cx = Cx::new(&format!("conv_transpose.{}", step.name), WORKGROUP, step);
+    let (product, format) = (product(step, anchor)?, DataFormat::ChannelsFirst);
+    let mut cx = Cx::new(&format!("conv_transpose.{}", step.name), form.workgroup(), step);
     cx.result_space()?;
     let slides = Slides::new(&mut cx, strides, dilations, pads);
     let size = cx.sizes("size", &spatial_dims(step, x, format));
-    let (per_group, channels) = (cx.size("out_per_group", weights[1]), cx.size("in_per_group", in_per_group));
+    let (per_group, channels) =
+        (cx.size("out_per_group", product.m[0]), cx.size("in_per_group", product.k[0]));
     let mut load_w = |cx: &mut Cx<'_>, batch: &[Value], m: &[Value], k: &[Value]| {
         let first = cx.b.mul(batch[1], channels);
         let mut index = vec![cx.b.add(first, k[0]), m[0]];
@@ -209,13 +210,7 @@ pub fn conv_transpose(step: &StepDesc, anchor: &Node) -> Scheduled<Vec<Launch>> 
         let channel = cx.b.add(first, k[0]);
         let index = arrange(format, batch[0], channel, &at);
         let zero = cx.b.constant(Const { ty: Ty::of(dtype), bits: 0 });
-        let var = cx.b.var(zero);
-        cx.if_then(inside, |cx| {
-            let v = cx.element(x, &index)?;
-            cx.b.set(var, v);
-            Ok(())
-        })?;
-        Ok(cx.b.get(var))
+        cx.value_if(inside, zero, |cx| cx.element(x, &index))
     };
     let mut finish = |cx: &mut Cx<'_>, batch: &[Value], m: &[Value], n: &[Value], sum: Value| {
         let first = cx.b.mul(batch[1], per_group);
@@ -223,8 +218,8 @@ pub fn conv_transpose(step: &StepDesc, anchor: &Node) -> Scheduled<Vec<Launch>> 
         let index = arrange(format, batch[0], channel, n);
         cx.finish_channel(anchor, &index, channel, sum)
     };
-    let form = if product.is_thin() { serial } else { tiled };
-    form(cx, &product, &mut load_w, &mut load_x, &mut finish).map(|launch| vec![launch])
+    let operands = Operands { a: &mut load_w, b: &mut load_x, finish: &mut finish };
+    product.launch(cx, form, operands).map(|launch| vec![launch])
 }
 
 /// Makes the kernel of a body around [`Op::Pool`].

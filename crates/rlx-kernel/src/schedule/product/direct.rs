@@ -1,0 +1,75 @@
+//! Tiles without workgroup memory: each invocation loads the rows and columns that its own results need.
+//!
+//! An invocation's columns lie as far apart as there are invocations along a row, and its rows likewise, so that
+//! neighbours load neighbours. What lies beyond the last row or column is loaded from that one, which costs no
+//! branch, and not stored. Caches do what workgroup memory does in the tiled form, and nobody waits for others.
+
+use super::{Cut, Operands, Place, Product, Sums, Tile};
+use crate::ir::Value;
+use crate::schedule::cx::Cx;
+use crate::schedule::{Launch, Scheduled};
+
+pub(super) fn launch(cx: Cx<'_>, p: &Product, tile: Tile, operands: Operands<'_>) -> Scheduled<Launch> {
+    let Operands { a, b, finish } = operands;
+    Cut::launch(cx, p, tile, |cx, cut, place| {
+        let (lane_m, lane_n) = cut.lanes(cx);
+        let (m0, n0) = (cx.b.add(place.m0, lane_m), cx.b.add(place.n0, lane_n));
+        let rows = own(cx, (m0, tile.lanes_m(), tile.own_m), (cut.m_count, &cut.sizes.m));
+        let columns = own(cx, (n0, tile.lanes_n(), tile.own_n), (cut.n_count, &cut.sizes.n));
+        let sums = Sums::new(cx, p, tile);
+        cx.for_space(&cut.sizes.k, &mut |cx, k| {
+            let mut x = Vec::with_capacity(rows.len());
+            for m in &rows {
+                x.push(a(cx, &place.batch, m, k)?);
+            }
+            let mut y = Vec::with_capacity(columns.len());
+            for n in &columns {
+                y.push(b(cx, &place.batch, k, n)?);
+            }
+            sums.add(cx, &x, &y);
+            Ok(())
+        })?;
+        store(cx, cut, &Place { batch: place.batch.clone(), m0, n0 }, &sums, finish)
+    })
+}
+
+/// The indices of `own` rows (or columns) from `first` on, each `apart` from the next, none beyond the last.
+fn own(
+    cx: &mut Cx<'_>,
+    (first, apart, own): (Value, i32, i32),
+    (count, dims): (Value, &[Value]),
+) -> Vec<Vec<Value>> {
+    let one = cx.b.int(1);
+    let last = cx.b.sub(count, one);
+    let index = |i: i32| {
+        let away = cx.b.int(i * apart);
+        let at = cx.b.add(first, away);
+        let at = cx.b.min(at, last);
+        cx.unflatten(at, dims)
+    };
+    (0..own).map(index).collect()
+}
+
+/// Stores the sums, one after the other.
+fn store(cx: &mut Cx<'_>, cut: &Cut, place: &Place, sums: &Sums, finish: super::Finish<'_>) -> Scheduled<()> {
+    let (tile, count) = (cut.tile, cx.b.int(sums.vars.len() as i32));
+    cx.for_each(count, |cx, i| {
+        let own_n = cx.b.int(tile.own_n);
+        let [i_m, i_n] = [cx.b.div(i, own_n), cx.b.rem(i, own_n)];
+        let (lanes_m, lanes_n) = (cx.b.int(tile.lanes_m()), cx.b.int(tile.lanes_n()));
+        let (away_m, away_n) = (cx.b.mul(i_m, lanes_m), cx.b.mul(i_n, lanes_n));
+        let at = [cx.b.add(place.m0, away_m), cx.b.add(place.n0, away_n)];
+        cut.finish(cx, &place.batch, at, finish, |cx| {
+            let first = cx.b.get(sums.vars[0]);
+            let chosen = cx.b.var(first);
+            for (j, &sum) in sums.vars.iter().enumerate().skip(1) {
+                let j = cx.b.int(j as i32);
+                let (this, v) = (cx.b.eq(i, j), cx.b.get(sum));
+                let now = cx.b.get(chosen);
+                let next = cx.b.select(this, v, now);
+                cx.b.set(chosen, next);
+            }
+            cx.b.get(chosen)
+        })
+    })
+}

@@ -1,0 +1,193 @@
+//! Products of matrices, and everything that is one after an index map.
+//!
+//! A `Product` says how large the matrices are; `Operands` how to get an element of each, and where the
+//! results go. It is computed in one of the forms of `form`, each with a module of its own:
+//!
+//! | form | what an invocation does |
+//! |---|---|
+//! | `serial` | one result |
+//! | `direct` | some rows and columns of a tile, loading what they need |
+//! | `tiled` | the same, from strips that the workgroup loads together into its memory |
+//!
+//! Every result is one chain of sums in order of `k` that starts at 0, so all forms give the same bits.
+
+mod direct;
+mod form;
+mod serial;
+mod tiled;
+
+use rlx_ir::{DType, Extent};
+
+pub(super) use form::forms;
+pub use form::{Form, Tile};
+
+use super::cx::Cx;
+use super::{Launch, Scheduled};
+use crate::ir::{Const, Inst, Ty, Value, Var};
+
+/// The sizes of a product: `Σ_k a[m, k]·b[k, n]` for every batch.
+pub(super) struct Product {
+    /// Dimensions along which products repeat.
+    pub batch: Vec<Extent>,
+    /// Dimensions of a row index.
+    pub m: Vec<Extent>,
+    /// Dimensions that are summed over.
+    pub k: Vec<Extent>,
+    /// Dimensions of a column index.
+    pub n: Vec<Extent>,
+    /// The element type of operands and results.
+    pub dtype: DType,
+}
+
+/// Loads the element of an operand at `(batch, m, k)`, or `(batch, k, n)`.
+type Load<'f> = &'f mut dyn FnMut(&mut Cx<'_>, &[Value], &[Value], &[Value]) -> Scheduled<Value>;
+/// Stores a finished sum at `(batch, m, n)`.
+type Finish<'f> = &'f mut dyn FnMut(&mut Cx<'_>, &[Value], &[Value], &[Value], Value) -> Scheduled<()>;
+
+/// Where a product's elements come from and go.
+pub(super) struct Operands<'f> {
+    /// An element of the left matrix.
+    pub a: Load<'f>,
+    /// An element of the right matrix.
+    pub b: Load<'f>,
+    /// What is done with each result; written once, however many results an invocation has.
+    pub finish: Finish<'f>,
+}
+
+fn elements(dims: &[Extent]) -> Extent {
+    dims.iter().fold(Extent::Const(1), |n, &d| n * d)
+}
+
+impl Product {
+    /// The kernel of this product in `form`, for whose workgroups `cx` was made.
+    ///
+    /// # Errors
+    /// What loading and storing report.
+    pub fn launch(&self, cx: Cx<'_>, form: Form, operands: Operands<'_>) -> Scheduled<Launch> {
+        match form {
+            Form::Serial => serial::launch(cx, self, operands),
+            Form::Direct(tile) => direct::launch(cx, self, tile, operands),
+            Form::Tiled(tile, depth) => tiled::launch(cx, self, (tile, depth), operands),
+        }
+    }
+
+    fn zero(&self, cx: &mut Cx<'_>) -> Value {
+        cx.b.constant(Const { ty: Ty::of(self.dtype), bits: 0 })
+    }
+}
+
+/// A product's dimensions as values.
+struct Sizes {
+    batch: Vec<Value>,
+    m: Vec<Value>,
+    k: Vec<Value>,
+    n: Vec<Value>,
+}
+
+impl Sizes {
+    fn new(cx: &mut Cx<'_>, p: &Product) -> Self {
+        Sizes {
+            batch: cx.sizes("batch", &p.batch),
+            m: cx.sizes("m", &p.m),
+            k: cx.sizes("k", &p.k),
+            n: cx.sizes("n", &p.n),
+        }
+    }
+}
+
+/// A product cut into tiles, one for each workgroup.
+struct Cut {
+    tile: Tile,
+    sizes: Sizes,
+    /// How many rows, steps of the sum, and columns.
+    m_count: Value,
+    k_count: Value,
+    n_count: Value,
+    /// The invocation's number within its workgroup.
+    lane: Value,
+}
+
+/// Where a workgroup's tile lies.
+struct Place {
+    batch: Vec<Value>,
+    /// Its first row and column.
+    m0: Value,
+    n0: Value,
+}
+
+impl Cut {
+    /// Runs `f` in every workgroup that has a tile; gives the launch.
+    fn launch(
+        mut cx: Cx<'_>,
+        p: &Product,
+        tile: Tile,
+        f: impl FnOnce(&mut Cx<'_>, &Cut, &Place) -> Scheduled<()>,
+    ) -> Scheduled<Launch> {
+        let sizes = Sizes::new(&mut cx, p);
+        let [rows, columns] = p.tiles(tile);
+        let (m_tiles, n_tiles) = (cx.size("m_tiles", rows), cx.size("n_tiles", columns));
+        let [m_count, k_count, n_count] = [&sizes.m, &sizes.k, &sizes.n].map(|d| cx.product(d));
+        let batches = cx.product(&sizes.batch);
+        let tiles = cx.b.mul(m_tiles, n_tiles);
+        let groups = cx.b.mul(batches, tiles);
+        let (group, lane) = (cx.b.inst(Inst::GroupId), cx.b.inst(Inst::LocalId));
+        let cut = Cut { tile, sizes, m_count, k_count, n_count, lane };
+        let inside = cx.b.lt(group, groups);
+        cx.if_then(inside, |cx| {
+            let at = cx.unflatten(group, &[batches, m_tiles, n_tiles]);
+            let batch = cx.unflatten(at[0], &cut.sizes.batch);
+            let (m, n) = (cx.b.int(tile.m), cx.b.int(tile.n));
+            let place = Place { batch, m0: cx.b.mul(at[1], m), n0: cx.b.mul(at[2], n) };
+            f(cx, &cut, &place)
+        })?;
+        Ok(cx.finish(elements(&p.batch) * rows * columns))
+    }
+
+    /// The invocation's row and column among those of its workgroup.
+    fn lanes(&self, cx: &mut Cx<'_>) -> (Value, Value) {
+        let per_row = cx.b.int(self.tile.lanes_n());
+        (cx.b.div(self.lane, per_row), cx.b.rem(self.lane, per_row))
+    }
+
+    /// Stores the result at a row and column, if the product has them.
+    fn finish(
+        &self,
+        cx: &mut Cx<'_>,
+        batch: &[Value],
+        [m, n]: [Value; 2],
+        finish: Finish<'_>,
+        value: impl FnOnce(&mut Cx<'_>) -> Value,
+    ) -> Scheduled<()> {
+        let (row, column) = (cx.b.lt(m, self.m_count), cx.b.lt(n, self.n_count));
+        let inside = cx.b.and(row, column);
+        cx.if_then(inside, |cx| {
+            let v = value(cx);
+            let (m, n) = (cx.unflatten(m, &self.sizes.m), cx.unflatten(n, &self.sizes.n));
+            finish(cx, batch, &m, &n, v)
+        })
+    }
+}
+
+/// The sums of an invocation, row by row.
+struct Sums {
+    vars: Vec<Var>,
+    columns: usize,
+}
+
+impl Sums {
+    fn new(cx: &mut Cx<'_>, p: &Product, tile: Tile) -> Self {
+        let zero = p.zero(cx);
+        let vars = (0..tile.own_m * tile.own_n).map(|_| cx.b.var(zero)).collect();
+        Sums { vars, columns: tile.own_n as usize }
+    }
+
+    /// Adds the products of some elements of a column of the left matrix with those of a row of the right one.
+    fn add(&self, cx: &mut Cx<'_>, x: &[Value], y: &[Value]) {
+        for (i, &sum) in self.vars.iter().enumerate() {
+            let product = cx.b.mul(x[i / self.columns], y[i % self.columns]);
+            let now = cx.b.get(sum);
+            let next = cx.b.add(now, product);
+            cx.b.set(sum, next);
+        }
+    }
+}

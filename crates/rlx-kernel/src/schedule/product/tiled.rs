@@ -1,0 +1,223 @@
+//! Tiles through workgroup memory.
+//!
+//! A workgroup makes one tile of results. Strips of both operands go through its memory; each invocation keeps the
+//! sums of a few neighbouring rows and columns. The finished tile goes through the same memory, some rows of every
+//! invocation at a time, so that what follows is written once and neighbours store side by side.
+
+use super::{Cut, Finish, Operands, Place, Product, Sums, Tile};
+use crate::ir::{Const, Shared, Ty, Value};
+use crate::schedule::cx::Cx;
+use crate::schedule::product::Form;
+use crate::schedule::{Launch, Scheduled};
+
+/// The kernel's workgroup memory: the strips, and later slabs of the finished tile.
+struct Memory {
+    shared: Shared,
+    len: i32,
+    /// How deep the strips are. The left one is `depth`×`tile.m`, and the right one, `depth`×`tile.n`, follows it.
+    depth: i32,
+    /// Which of the invocations along the rows this is, and its first row and column within the tile.
+    lane_m: Value,
+    own_m: Value,
+    own_n: Value,
+}
+
+pub(super) fn launch(
+    mut cx: Cx<'_>,
+    p: &Product,
+    (tile, depth): (Tile, i32),
+    operands: Operands<'_>,
+) -> Scheduled<Launch> {
+    let Operands { a, b, finish } = operands;
+    let len = Form::Tiled(tile, depth).shared_len();
+    let shared = cx.b.shared(Ty::of(p.dtype), len);
+    Cut::launch(cx, p, tile, |cx, cut, place| {
+        let (lane_m, lane_n) = cut.lanes(cx);
+        let (per_m, per_n) = (cx.b.int(tile.own_m), cx.b.int(tile.own_n));
+        let (own_m, own_n) = (cx.b.mul(lane_m, per_m), cx.b.mul(lane_n, per_n));
+        let memory = Memory { shared, len: len as i32, depth, lane_m, own_m, own_n };
+        let sums = Sums::new(cx, p, tile);
+        let start = cx.b.int(0);
+        cx.for_step((start, cut.k_count, depth), |cx, k0| {
+            memory.fill_left(cx, (cut, place, k0), p, a)?;
+            memory.fill_right(cx, (cut, place, k0), p, b)?;
+            cx.b.barrier();
+            memory.multiply(cx, tile, &sums)?;
+            cx.b.barrier();
+            Ok(())
+        })?;
+        memory.store(cx, cut, place, &sums, finish)
+    })
+}
+
+impl Memory {
+    /// The left strip: neighbouring invocations load neighbours along `k`.
+    ///
+    /// What lies beyond the end of `k` is -0 here and 0 in the right strip: that adds -0, which changes no sum, not even
+    /// one that is -0 itself because a driver joined product and sum without rounding between them.
+    fn fill_left(
+        &self,
+        cx: &mut Cx<'_>,
+        (cut, place, k0): (&Cut, &Place, Value),
+        p: &Product,
+        a: super::Load<'_>,
+    ) -> Scheduled<()> {
+        let ty = Ty::of(p.dtype);
+        let pad = if ty.is_float() { cx.b.constant(Const::float(ty, -0.0)) } else { p.zero(cx) };
+        self.each(cx, cut, cut.tile.m * self.depth, |cx, flat| {
+            let (depth, size) = (cx.b.int(self.depth), cx.b.int(cut.tile.m));
+            let (k, m) = (cx.b.rem(flat, depth), cx.b.div(flat, depth));
+            let (at_m, at_k) = (cx.b.add(place.m0, m), cx.b.add(k0, k));
+            let v = element_or(cx, [(at_m, cut.m_count), (at_k, cut.k_count)], pad, |cx| {
+                let (m, k) = (cx.unflatten(at_m, &cut.sizes.m), cx.unflatten(at_k, &cut.sizes.k));
+                a(cx, &place.batch, &m, &k)
+            })?;
+            let row = cx.b.mul(k, size);
+            let at = cx.b.add(row, m);
+            cx.b.store_shared(self.shared, at, v);
+            Ok(())
+        })
+    }
+
+    /// The right strip: neighbouring invocations load neighbours along `n`.
+    fn fill_right(
+        &self,
+        cx: &mut Cx<'_>,
+        (cut, place, k0): (&Cut, &Place, Value),
+        p: &Product,
+        b: super::Load<'_>,
+    ) -> Scheduled<()> {
+        let pad = p.zero(cx);
+        self.each(cx, cut, cut.tile.n * self.depth, |cx, flat| {
+            let (size, before) = (cx.b.int(cut.tile.n), cx.b.int(cut.tile.m * self.depth));
+            let (k, n) = (cx.b.div(flat, size), cx.b.rem(flat, size));
+            let (at_k, at_n) = (cx.b.add(k0, k), cx.b.add(place.n0, n));
+            let v = element_or(cx, [(at_k, cut.k_count), (at_n, cut.n_count)], pad, |cx| {
+                let (k, n) = (cx.unflatten(at_k, &cut.sizes.k), cx.unflatten(at_n, &cut.sizes.n));
+                b(cx, &place.batch, &k, &n)
+            })?;
+            let at = cx.b.add(before, flat);
+            cx.b.store_shared(self.shared, at, v);
+            Ok(())
+        })
+    }
+
+    /// Adds what the strips hold to the sums.
+    fn multiply(&self, cx: &mut Cx<'_>, tile: Tile, sums: &Sums) -> Scheduled<()> {
+        let depth = cx.b.int(self.depth);
+        cx.for_each(depth, |cx, k| {
+            let mut load = |size: i32, before: i32, own: Value, count: i32| -> Vec<Value> {
+                let (size, before) = (cx.b.int(size), cx.b.int(before));
+                let row = cx.b.mul(k, size);
+                let row = cx.b.add(row, before);
+                let first = cx.b.add(row, own);
+                (0..count)
+                    .map(|i| {
+                        let i = cx.b.int(i);
+                        let at = cx.b.add(first, i);
+                        cx.b.load_shared(self.shared, at)
+                    })
+                    .collect()
+            };
+            let x = load(tile.m, 0, self.own_m, tile.own_m);
+            let y = load(tile.n, tile.m * self.depth, self.own_n, tile.own_n);
+            sums.add(cx, &x, &y);
+            Ok(())
+        })
+    }
+
+    /// Stores the tile, slab by slab. Every workgroup that has a tile comes here, with all its invocations.
+    fn store(
+        &self,
+        cx: &mut Cx<'_>,
+        cut: &Cut,
+        place: &Place,
+        sums: &Sums,
+        finish: Finish<'_>,
+    ) -> Scheduled<()> {
+        let tile = cut.tile;
+        // As many rows of each invocation as there is room for; sizes are powers of two.
+        let mut per = tile.own_m;
+        while tile.lanes_m() * per * tile.n > self.len {
+            per /= 2;
+        }
+        let slabs = tile.own_m / per;
+        if slabs == 1 {
+            let first = cx.b.int(0);
+            return self.store_slab(cx, (cut, place), (first, per), sums, finish);
+        }
+        let count = cx.b.int(slabs);
+        cx.for_each(count, |cx, slab| {
+            self.store_slab(cx, (cut, place), (slab, per), sums, finish)?;
+            cx.b.barrier();
+            Ok(())
+        })
+    }
+
+    /// Stores `per` rows of each invocation, from row `slab · per` on.
+    fn store_slab(
+        &self,
+        cx: &mut Cx<'_>,
+        (cut, place): (&Cut, &Place),
+        (slab, per): (Value, i32),
+        sums: &Sums,
+        finish: Finish<'_>,
+    ) -> Scheduled<()> {
+        let tile = cut.tile;
+        let (rows, own_rows, width) = (cx.b.int(per), cx.b.int(tile.own_m), cx.b.int(tile.n));
+        for (own_slab, sums) in sums.vars.chunks((per * tile.own_n) as usize).enumerate() {
+            let own_slab = cx.b.int(own_slab as i32);
+            let this = cx.b.eq(slab, own_slab);
+            cx.if_then(this, |cx| {
+                let first = cx.b.mul(self.lane_m, rows);
+                for (i, &sum) in sums.iter().enumerate() {
+                    let (di, dj) = (cx.b.int(i as i32 / tile.own_n), cx.b.int(i as i32 % tile.own_n));
+                    let (row, column) = (cx.b.add(first, di), cx.b.add(self.own_n, dj));
+                    let start = cx.b.mul(row, width);
+                    let (at, v) = (cx.b.add(start, column), cx.b.get(sum));
+                    cx.b.store_shared(self.shared, at, v);
+                }
+                Ok(())
+            })?;
+        }
+        cx.b.barrier();
+        let before = cx.b.mul(slab, rows);
+        self.each(cx, cut, tile.lanes_m() * per * tile.n, |cx, flat| {
+            let (row, n) = (cx.b.div(flat, width), cx.b.rem(flat, width));
+            // Of each invocation there are `per` rows here, of the `own_m` that lie side by side in the tile.
+            let m = if per == tile.own_m {
+                row
+            } else {
+                let (lane_m, i) = (cx.b.div(row, rows), cx.b.rem(row, rows));
+                let (first, i) = (cx.b.mul(lane_m, own_rows), cx.b.add(before, i));
+                cx.b.add(first, i)
+            };
+            let at = [cx.b.add(place.m0, m), cx.b.add(place.n0, n)];
+            cut.finish(cx, &place.batch, at, finish, |cx| cx.b.load_shared(self.shared, flat))
+        })
+    }
+
+    /// Runs `f` for every number below `all` that is this invocation's.
+    fn each(
+        &self,
+        cx: &mut Cx<'_>,
+        cut: &Cut,
+        all: i32,
+        f: impl FnOnce(&mut Cx<'_>, Value) -> Scheduled<()>,
+    ) -> Scheduled<()> {
+        let all = cx.b.int(all);
+        cx.for_step((cut.lane, all, cut.tile.lanes_m() * cut.tile.lanes_n()), f)
+    }
+}
+
+/// What `f` gives where both indices are below their limits, else `pad`.
+fn element_or(
+    cx: &mut Cx<'_>,
+    limits: [(Value, Value); 2],
+    pad: Value,
+    f: impl FnOnce(&mut Cx<'_>) -> Scheduled<Value>,
+) -> Scheduled<Value> {
+    let [p, q] = limits.map(|(i, limit)| cx.b.lt(i, limit));
+    let inside = cx.b.and(p, q);
+    cx.value_if(inside, pad, f)
+}
