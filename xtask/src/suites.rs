@@ -280,7 +280,7 @@ fn gpu(run: &Run, all: bool) -> Outcome {
     let parts: [(&[&str], &[&str]); 4] = [
         (&["gpu"], &[]),
         (&["contract_devices_built"], &[]),
-        (&["contract_*"], &["vulkan::", "opengl::"]),
+        (&["contract_*", "aot"], &["vulkan::", "opengl::"]),
         (&["cli", "verify"], &["vulkan"]),
     ];
     for (targets, only) in parts {

@@ -123,6 +123,19 @@ impl<S> InitPlan<S> {
         self.steps.iter().zip(chosen).any(|(s, &chosen)| chosen && s.inputs.contains(&buffer))
     }
 
+    /// The buffers that outlive the init program and do not depend on symbols, each with a step that writes it.
+    pub fn lasting(&self) -> Vec<(usize, &S)> {
+        let mut found: Vec<(usize, &S)> = Vec::new();
+        for init in self.steps.iter().filter(|s| !s.symbolic) {
+            for &b in &init.outputs {
+                if self.kept[b] && !found.iter().any(|&(known, _)| known == b) {
+                    found.push((b, &init.step));
+                }
+            }
+        }
+        found
+    }
+
     /// Whether a step with symbols depends on a parameter that changed.
     pub fn symbolic_is_stale(&self, changed: &[bool]) -> bool {
         self.steps.iter().any(|s| s.symbolic && s.params.iter().any(|&p| changed[p]))

@@ -19,6 +19,7 @@ pub mod prepared;
 pub mod profile;
 pub mod tuning;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 pub use cost::BackendCostModel;
@@ -294,11 +295,11 @@ pub trait PreparedWeights {
     fn spent_params(&self) -> Vec<bool>;
 
     /// Runs the init program if need be, and gives what it left for runs: the bytes of each buffer that does not
-    /// depend on symbols.
+    /// depend on symbols. Devices whose memory the host does not see copy them.
     ///
     /// # Errors
     /// A parameter never set, or memory that cannot be had; [`rlx_ir::ErrorKind::Cancelled`].
-    fn prepare(&mut self, progress: &Progress) -> Result<Vec<(BufferId, &[u8])>>;
+    fn prepare(&mut self, progress: &Progress) -> Result<Vec<(BufferId, Cow<'_, [u8]>)>>;
 
     /// Takes what [`PreparedWeights::prepare`] gave another executable of the same module on the same machine, in
     /// place of running the init program. Parameters that are not spent are set before; spent ones need not be.

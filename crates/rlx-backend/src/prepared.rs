@@ -22,11 +22,32 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use rlx_ir::{GraphHash, Weight};
+use rlx_ir::lir::BufferId;
+use rlx_ir::{Error, ErrorKind, GraphHash, Result, Weight};
 
 /// What a prepared buffer is, apart from the weights that went in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PreparedKey(pub GraphHash);
+
+/// The bytes that `given` has for each of the buffers in `wanted`, which come with their sizes; in that order.
+///
+/// # Errors
+/// [`ErrorKind::Malformed`] for a buffer that is missing, of another size, or not wanted.
+pub fn bytes_of<'p>(
+    wanted: &[(usize, usize)],
+    given: &[(BufferId, &'p [u8])],
+) -> Result<Vec<(usize, &'p [u8])>> {
+    let misfit = |what: String| Error::new(ErrorKind::Malformed, what);
+    if given.len() != wanted.len() {
+        return Err(misfit(format!("{} prepared buffers for {}", given.len(), wanted.len())));
+    }
+    let one = |&(b, size): &(usize, usize)| {
+        let found = given.iter().find(|(id, bytes)| id.index() == b && bytes.len() == size);
+        let missing = || misfit(format!("prepared buffer {b} is missing or not of {size} bytes"));
+        found.map(|&(_, bytes)| (b, bytes)).ok_or_else(missing)
+    };
+    wanted.iter().map(one).collect()
+}
 
 /// A result that may still be there. A weak reference keeps a weight's address from being used again, so an
 /// equal address is the same weight.

@@ -4,12 +4,14 @@
 //! the host can see. Outputs that feed handles stay on the device until somebody asks for them. Bind groups are
 //! made again only when a buffer behind them was replaced, extents are written again only for new dimensions.
 
+mod prepared;
+
 use std::cell::OnceCell;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use rlx_backend::checks;
 use rlx_backend::extents::Values;
-use rlx_backend::{DeviceHandles, ExecutableGraph, InputSource, MemoryInfo};
+use rlx_backend::{DeviceHandles, ExecutableGraph, InputSource, MemoryInfo, PreparedWeights};
 use rlx_ir::lir::{BufferKind, MemoryPlan};
 use rlx_ir::{DimBinding, Error, ErrorKind, LirModule, Result, Weight};
 use rlx_kernel::render::FAULT_WORDS;
@@ -37,6 +39,8 @@ enum Param {
 pub(crate) struct WgpuExecutable {
     pub(crate) program: Arc<Program>,
     params: Vec<Option<Param>>,
+    /// Which weights the parameters were set to.
+    weights: Vec<Option<Weak<Weight>>>,
     /// Parameters set since the init program ran.
     changed: Vec<bool>,
     initialised: bool,
@@ -78,6 +82,7 @@ impl WgpuExecutable {
         let faults = DeviceBuffer::storage(gpu, FAULT_BYTES as u64, "the fault record")?;
         Ok(WgpuExecutable {
             params: vec![None; lir.params.len()],
+            weights: vec![None; lir.params.len()],
             changed: vec![true; lir.params.len()],
             initialised: false,
             prepared: vec![None; lir.buffers.len()],
@@ -145,25 +150,41 @@ impl WgpuExecutable {
         }
     }
 
-    /// Refuses parameters that were never set.
-    fn check_params(&self) -> Result<()> {
-        match self.params.iter().position(Option::is_none) {
+    /// Refuses parameters that were never set, where they are needed.
+    fn check_params(&self, needed: impl Fn(usize) -> bool) -> Result<()> {
+        let unset = |&(i, param): &(usize, &Option<Param>)| param.is_none() && needed(i);
+        match self.params.iter().enumerate().find(unset) {
             None => Ok(()),
-            Some(i) => {
+            Some((i, _)) => {
                 let message = format!("parameter {:?} was never set", self.program.lir.params[i].name);
                 Err(Error::new(ErrorKind::Binding, message).with_hint("call set_param first"))
             }
         }
     }
 
+    /// Makes the prepared buffers fit the parameters.
+    fn refresh(&mut self) -> Result<()> {
+        if self.initialised && !self.changed.contains(&true) {
+            return Ok(());
+        }
+        self.initialise()?;
+        if self.program.init.symbolic_is_stale(&self.changed) {
+            self.dims = None;
+        }
+        self.changed.fill(false);
+        Ok(())
+    }
+
     /// Runs the init steps whose parameters changed.
     fn initialise(&mut self) -> Result<()> {
-        self.check_params()?;
+        self.check_params(|_| true)?;
         let program = Arc::clone(&self.program);
         program.init.outdated(&self.changed).into_iter().for_each(|b| self.prepared[b] = None);
+        self.find_prepared(&program);
         let needed = program.init.needed(|b| self.prepared[b].is_none());
         let chosen: Vec<usize> = (0..needed.len()).filter(|&at| needed[at]).collect();
         self.run_init(&chosen, &[])?;
+        self.share_prepared(&program, &chosen);
         for (buffer, memory) in self.prepared.iter_mut().enumerate() {
             if !program.init.kept[buffer] {
                 *memory = None;
@@ -441,6 +462,7 @@ impl ExecutableGraph for WgpuExecutable {
         };
         let memory = self.program.gpu.upload(&weight, &slot.name)?;
         self.params[index] = Some(Param::Set(memory));
+        self.weights[index] = Some(Arc::downgrade(&weight));
         self.changed[index] = true;
         self.unbind();
         Ok(())
@@ -450,13 +472,7 @@ impl ExecutableGraph for WgpuExecutable {
         self.ran = false;
         self.fetched.iter_mut().for_each(|fetched| _ = fetched.take());
         self.program.gpu.alive()?;
-        if !self.initialised || self.changed.contains(&true) {
-            self.initialise()?;
-            if self.program.init.symbolic_is_stale(&self.changed) {
-                self.dims = None;
-            }
-            self.changed.fill(false);
-        }
+        self.refresh()?;
         if self.dims.as_deref() != Some(dims) {
             self.rebind(dims)?;
         }
@@ -505,11 +521,16 @@ impl ExecutableGraph for WgpuExecutable {
     fn try_clone(&self) -> Result<Box<dyn ExecutableGraph>> {
         let mut clone = WgpuExecutable::new(Arc::clone(&self.program))?;
         clone.params.clone_from(&self.params);
+        clone.weights.clone_from(&self.weights);
         clone.changed.clone_from(&self.changed);
         clone.initialised = self.initialised;
         clone.prepared.clone_from(&self.prepared);
         clone.handles = self.handles.values();
         Ok(Box::new(clone))
+    }
+
+    fn prepared_weights(&mut self) -> Option<&mut dyn PreparedWeights> {
+        Some(self)
     }
 
     fn drain(&mut self) -> Result<()> {

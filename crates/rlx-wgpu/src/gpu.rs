@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
+use rlx_backend::prepared::Prepared;
 use rlx_driver::Device;
 use rlx_ir::{Error, ErrorKind, Result, Weight};
 use rlx_kernel::KernelHash;
@@ -59,6 +60,8 @@ pub(crate) struct Gpu {
     stray: Arc<Mutex<Option<String>>>,
     pub(crate) pipelines: Mutex<HashMap<KernelHash, Arc<Pipeline>>>,
     uploads: Mutex<HashMap<usize, Upload>>,
+    /// What init programs made, for all executables of the device.
+    pub(crate) prepared: Prepared<DeviceBuffer>,
     used_bytes: Arc<AtomicU64>,
     /// [`Transfers`] to the device, and to the host.
     pub(crate) moved: [AtomicU64; 2],
@@ -141,6 +144,7 @@ impl Gpu {
             stray,
             pipelines: Mutex::default(),
             uploads: Mutex::default(),
+            prepared: Prepared::new(),
             used_bytes: Arc::default(),
             moved: Default::default(),
             probed: OnceLock::new(),

@@ -10,7 +10,7 @@
 //! | `pipeline` | kernels compiled, several at a time, kept by hash |
 //! | `program` | a module's launches with everything that runs share |
 //! | `dispatch` | extents, bind groups, and the one submission of a run |
-//! | `exec` | the executable: pools, parameters, inputs, outputs |
+//! | `exec` | the executable: pools, parameters, inputs, outputs; prepared weights shared, kept and restored |
 //! | `handles` | values that stay on the device and stand in for inputs |
 //!
 //! [`WgpuBackend`] is the door. Memory is planned by the compiler within the device's limits

@@ -113,9 +113,9 @@ impl Session {
         for (name, data) in &new.decided {
             tensors.push(NewTensor::constant(Role::Decided(name.clone()), data));
         }
-        for (BufferId(buffer), bytes) in prepared {
+        for (BufferId(buffer), bytes) in &prepared {
             let dims = vec![bytes.len()];
-            tensors.push(NewTensor { role: Role::Prepared(buffer), dtype: DType::U8, dims, bytes });
+            tensors.push(NewTensor { role: Role::Prepared(*buffer), dtype: DType::U8, dims, bytes });
         }
         for ((name, weight), bytes) in kept.iter().zip(&bytes) {
             let role = Role::Param((*name).clone());

@@ -1,5 +1,6 @@
 //! Setting parameters.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use rlx_backend::{ExecutableGraph, PreparedWeights};
@@ -17,7 +18,7 @@ use crate::error::or_panic;
 use crate::model_pipeline::params::ParamBook;
 
 /// What the init program left, by buffer.
-type Prepared<'a> = Vec<(BufferId, &'a [u8])>;
+type Prepared<'a> = Vec<(BufferId, Cow<'a, [u8]>)>;
 
 impl CompiledGraph {
     /// Sets a parameter from f32 values, converted to its declared type. Clones keep what they have.

@@ -7,3 +7,4 @@ mod graphs;
 mod handles;
 mod limits;
 mod models;
+mod prepared;

@@ -1,8 +1,10 @@
 //! What the init program made: shared with other executables, kept in a file, taken from there.
 
+use std::borrow::Cow;
 use std::sync::{Arc, Weak};
 
 use rlx_backend::PreparedWeights;
+use rlx_backend::prepared::bytes_of;
 use rlx_ir::lir::BufferId;
 use rlx_ir::{Error, ErrorKind, Progress, Result, Weight};
 
@@ -39,15 +41,13 @@ impl CpuExecutable {
         self.prepared[b] = Some(memory);
     }
 
-    /// The buffers that outlive the init program and do not depend on symbols, with their sizes.
+    /// The buffers that a file keeps, with their sizes.
     fn lasting(&self) -> Result<Vec<(usize, usize)>> {
-        let mut found: Vec<(usize, usize)> = Vec::new();
-        for init in self.program.init.steps.iter().filter(|s| !s.symbolic) {
-            for output in &init.step.outputs {
-                let b = output.buffer as usize;
-                if self.program.init.kept[b] && !found.iter().any(|&(known, _)| known == b) {
-                    found.push((b, self.program.prepared_bytes(b, output, &Values(&[]))?));
-                }
+        let program = &self.program;
+        let mut found = Vec::new();
+        for (b, step) in program.init.lasting() {
+            if let Some(output) = step.outputs.iter().find(|output| output.buffer as usize == b) {
+                found.push((b, program.prepared_bytes(b, output, &Values(&[]))?));
             }
         }
         Ok(found)
@@ -59,7 +59,7 @@ impl PreparedWeights for CpuExecutable {
         self.program.init.forgettable.clone()
     }
 
-    fn prepare(&mut self, progress: &Progress) -> Result<Vec<(BufferId, &[u8])>> {
+    fn prepare(&mut self, progress: &Progress) -> Result<Vec<(BufferId, Cow<'_, [u8]>)>> {
         if self.stale {
             self.initialise_stale(progress)?;
         }
@@ -67,24 +67,14 @@ impl PreparedWeights for CpuExecutable {
             let memory = self.prepared[b].as_ref();
             let memory =
                 memory.ok_or_else(|| Error::new(ErrorKind::Internal, "an init step was left out"))?;
-            Ok((BufferId(b as u32), memory.as_slice()))
+            Ok((BufferId(b as u32), Cow::Borrowed(memory.as_slice())))
         };
         self.lasting()?.into_iter().map(bytes).collect()
     }
 
     fn restore(&mut self, prepared: &[(BufferId, &[u8])]) -> Result<()> {
-        let misfit = |what: String| Error::new(ErrorKind::Malformed, what).with_device("cpu");
-        let lasting = self.lasting()?;
-        if prepared.len() != lasting.len() {
-            let message = format!("{} prepared buffers for {}", prepared.len(), lasting.len());
-            return Err(misfit(message));
-        }
-        let mut memories = Vec::with_capacity(lasting.len());
-        for (b, size) in lasting {
-            let given = prepared.iter().find(|(id, _)| id.index() == b);
-            let Some((_, bytes)) = given.filter(|(_, bytes)| bytes.len() == size) else {
-                return Err(misfit(format!("prepared buffer {b} is missing or not of {size} bytes")));
-            };
+        let mut memories = Vec::with_capacity(prepared.len());
+        for (b, bytes) in bytes_of(&self.lasting()?, prepared)? {
             // Huge pages are read half again as fast as a file's map.
             memories.push((b, Arc::new(copy_of(bytes)?)));
         }
