@@ -1,5 +1,7 @@
 //! The executable: a program bound to dimensions, with its arena, parameters and prepared buffers.
 
+mod bind;
+mod initialise;
 mod prepared;
 
 use std::sync::{Arc, Weak};
@@ -11,20 +13,17 @@ use rlx_backend::{
 };
 use rlx_ir::lir::{BufferKind, MemoryPlan};
 use rlx_ir::progress::Stage;
-use rlx_ir::{DimBinding, Error, ErrorKind, LirModule, Progress, Result, Weight};
-use rlx_opt::PoolSpec;
+use rlx_ir::{Error, ErrorKind, LirModule, Progress, Result, Weight};
 
-use super::checks;
-use super::extents::Values;
 use super::handles::Handles;
 use super::layout::Bound;
 use super::moe::Routers;
-use super::params::{Param, load};
+use super::params::Param;
 use super::profile::{profiling_asked, report};
 use super::scratch::{Room, Scratch, Turns};
-use super::{Program, allocate, is_aligned, plan_too_large};
+use super::{Program, allocate, is_aligned};
 use crate::alloc::Buffer;
-use crate::kernels::{BindCx, Needs, RunCx, StepKernel, Upcoming, WORTH_NANOS};
+use crate::kernels::{RunCx, StepKernel, WORTH_NANOS};
 use crate::pool::{Run, Wake};
 
 /// Runs longer than this wake parked helpers.
@@ -133,295 +132,6 @@ impl CpuExecutable {
 
     fn lir(&self) -> &Arc<LirModule> {
         &self.program.lir
-    }
-
-    /// Refuses parameters that were never set.
-    fn check_params(&self) -> Result<()> {
-        let Some(i) = self.params.iter().position(Option::is_none) else { return Ok(()) };
-        let message = format!("parameter {:?} was never set", self.program.lir.params[i].name);
-        Err(Error::new(ErrorKind::Binding, message).with_hint("call set_param first"))
-    }
-
-    /// Reads the parameters that are wanted, and sets the addresses of those that are read.
-    fn load_params(&mut self, wanted: impl Fn(usize) -> bool, progress: &Progress) -> Result<()> {
-        for (i, slot) in self.program.lir.params.iter().enumerate() {
-            let buffer = slot.operand.buffer.index();
-            if let Some(Param::Set(weight)) = self.params[i].as_ref().filter(|_| wanted(buffer)) {
-                progress.check(Stage::Prepare)?;
-                self.params[i] = Some(load(weight)?);
-            }
-            self.bases[buffer] = match &self.params[i] {
-                Some(Param::Weight(_, ptr)) => ptr.cast_mut(),
-                Some(Param::Copy(copy)) => copy.as_ptr().cast_mut(),
-                Some(Param::Set(_) | Param::Forgotten) | None => std::ptr::null_mut(),
-            };
-        }
-        Ok(())
-    }
-
-    /// Runs the init steps whose parameters changed. Where it stops early, everything is as stale as before.
-    fn initialise(&mut self, progress: &Progress) -> Result<()> {
-        self.check_params()?;
-        let program = Arc::clone(&self.program);
-        program.init.outdated(&self.changed).into_iter().for_each(|b| self.prepared[b] = None);
-        self.find_prepared(&program);
-        let needed = program.init.needed(|b| self.prepared[b].is_none());
-        self.load_params(|b| program.init.kept[b] || program.init.reads(&needed, b), progress)?;
-        let mut fresh: Vec<Option<Buffer>> = program.lir.buffers.iter().map(|_| None).collect();
-        let count = program.init.steps.len();
-        for (at, init) in program.init.steps.iter().enumerate().filter(|&(at, _)| needed[at]) {
-            progress.step(Stage::Prepare, at, count, || program.op_name(init.step.node))?;
-            for output in &init.step.outputs {
-                let b = output.buffer as usize;
-                if fresh[b].is_none() {
-                    let mut memory = allocate(program.prepared_bytes(b, output, &Values(&[]))?)?;
-                    self.bases[b] = memory.as_mut_ptr();
-                    fresh[b] = Some(memory);
-                }
-            }
-            self.run_once(&program, at, &[])?;
-            for operand in init.step.inputs.iter().chain(&init.step.outputs) {
-                let b = operand.buffer as usize;
-                if program.init.last_use[b] == at && !program.init.kept[b] {
-                    fresh[b] = None;
-                }
-            }
-        }
-        for (b, memory) in fresh.into_iter().enumerate() {
-            if let Some(memory) = memory {
-                self.keep_prepared(&program, b, memory);
-            }
-        }
-        for (i, &forgettable) in program.init.forgettable.iter().enumerate() {
-            if forgettable && self.params[i].is_some() {
-                self.params[i] = Some(Param::Forgotten);
-            }
-        }
-        self.initialised = true;
-        Ok(())
-    }
-
-    /// Runs the init program for the parameters that changed, so that nothing is stale.
-    fn initialise_stale(&mut self, progress: &Progress) -> Result<()> {
-        self.initialise(progress)?;
-        // Prepared buffers may have moved.
-        for (base, memory) in self.bases.iter_mut().zip(&self.prepared) {
-            if let Some(memory) = memory {
-                *base = memory.as_ptr().cast_mut();
-            }
-        }
-        if self.program.init.symbolic_is_stale(&self.changed) {
-            self.dims = None;
-        }
-        self.forget_experts();
-        self.changed.fill(false);
-        self.stale = false;
-        Ok(())
-    }
-
-    /// Weights changed, so what grouped products keep of them is old.
-    fn forget_experts(&self) {
-        self.kernels.iter().filter_map(|k| k.experts()).for_each(|e| e.lock().forget());
-    }
-
-    /// Runs the init steps that depend on symbols, for the present values.
-    fn initialise_symbolic(&mut self) -> Result<()> {
-        let program = Arc::clone(&self.program);
-        if program.init.steps.iter().any(|s| s.symbolic) {
-            self.forget_experts();
-        }
-        for (at, init) in program.init.steps.iter().enumerate().filter(|(_, s)| s.symbolic) {
-            for output in &init.step.outputs {
-                let b = output.buffer as usize;
-                let bytes = program.prepared_bytes(b, output, &Values(&self.values))?;
-                // Clones share what there is, so only memory of our own can be used again.
-                let reusable = self.prepared[b].as_mut().and_then(Arc::get_mut).filter(|m| m.len() >= bytes);
-                self.bases[b] = match reusable {
-                    Some(memory) => memory.as_mut_ptr(),
-                    None => {
-                        let mut memory = allocate(bytes.next_power_of_two())?;
-                        let base = memory.as_mut_ptr();
-                        self.prepared[b] = Some(Arc::new(memory));
-                        base
-                    }
-                };
-            }
-            let values = std::mem::take(&mut self.values);
-            let ran = self.run_once(&program, at, &values);
-            self.values = values;
-            ran?;
-        }
-        Ok(())
-    }
-
-    /// Binds and runs one init step.
-    fn run_once(&mut self, program: &Program, at: usize, values: &[i64]) -> Result<()> {
-        let step = &program.init.steps[at].step;
-        let placed = |e| program.place(step.node, e);
-        let values = Values(values);
-        let (inputs, outputs) = &mut self.operands;
-        step.operands(&values, inputs, outputs).map_err(placed)?;
-        let scratch = program.lir.buffers.len() as u32;
-        let cx = BindCx { inputs, outputs, packed: &step.packed, values, scratch };
-        let mut kernel = step.prototype.boxed();
-        let needs = kernel.bind(&cx).map_err(placed)?;
-        self.make_room(&needs)?;
-        let mut run = program.threads.pool().enter(Wake::Yes);
-        let mut cx = RunCx {
-            bases: &self.bases,
-            shared_scratch: self.scratch.shared.as_mut_ptr(),
-            thread_scratch: self.scratch.threads.as_mut_ptr(),
-            thread_stride: self.thread_stride,
-            isa: program.isa,
-            pool: &mut run,
-            found: None,
-            progress: &Progress::none(),
-        };
-        // SAFETY: the bases of its operands were set and cover them (views are checked when bound).
-        unsafe { kernel.run(&mut cx) }.map_err(placed)
-    }
-
-    /// Notes what kernels need, and sees that it is there.
-    pub(super) fn make_room(&mut self, needs: &Needs) -> Result<()> {
-        let threads = self.program.threads.pool().threads();
-        self.thread_stride = needs.thread_scratch.next_multiple_of(128).max(self.thread_stride);
-        self.room.threads = self.room.threads.max(self.thread_stride * threads);
-        self.room.shared = self.room.shared.max(needs.shared_scratch);
-        self.fit_scratch()
-    }
-
-    /// Sees that the scratch at hand has room, and points the bases at it.
-    fn fit_scratch(&mut self) -> Result<()> {
-        self.scratch.fit(&self.room)?;
-        if let Some(last) = self.bases.last_mut() {
-            *last = self.scratch.shared.as_mut_ptr();
-        }
-        let start = self.scratch.arena.as_mut_ptr();
-        if let Some(plan) = self.plan.as_ref().filter(|_| self.pointed != start.cast_const()) {
-            for (b, offset) in plan.offsets.iter().enumerate() {
-                if let (Some(offset), 1..) = (*offset, plan.pool_of[b]) {
-                    self.bases[b] = start.wrapping_add(offset);
-                }
-            }
-            self.pointed = start;
-        }
-        Ok(())
-    }
-
-    /// Puts new dimensions in: checks, plan, views and kernels.
-    fn rebind(&mut self, dims: &[i64]) -> Result<()> {
-        // An error leaves nothing bound.
-        let mut kept = self.dims.take().unwrap_or_default();
-        let program = Arc::clone(&self.program);
-        checks::symbols(self.lir(), dims)?;
-        program.evaluate(dims, &mut self.found, &mut self.values)?;
-        self.staged.fill(None);
-        for check in &program.checks {
-            check.holds(&Values(&self.values)).map_err(|e| program.place(check.node, e))?;
-        }
-        self.place_arena(dims)?;
-        self.initialise_symbolic()?;
-        let mut total = Needs::default();
-        for step in (0..program.steps.len()).filter(|&step| !program.waits(step)) {
-            self.bind_step(&program, step, &mut total)?;
-        }
-        self.link_weights();
-        self.make_room(&total)?;
-        self.nanos = total.nanos;
-        self.place_outputs(false)?;
-        kept.clear();
-        kept.extend_from_slice(dims);
-        self.dims = Some(kept);
-        Ok(())
-    }
-
-    /// Binds one step to the present values, and adds what it needs.
-    pub(super) fn bind_step(&mut self, program: &Program, at: usize, total: &mut Needs) -> Result<()> {
-        let step = &program.steps[at];
-        let placed = |e| program.place(step.node, e);
-        let values = Values(&self.values);
-        let (inputs, outputs) = &mut self.operands;
-        step.operands(&values, inputs, outputs).map_err(placed)?;
-        let scratch = program.lir.buffers.len() as u32;
-        let cx = BindCx { inputs, outputs, packed: &step.packed, values, scratch };
-        let needs = self.kernels[at].bind(&cx).map_err(placed)?;
-        total.thread_scratch = total.thread_scratch.max(needs.thread_scratch);
-        total.shared_scratch = total.shared_scratch.max(needs.shared_scratch);
-        total.nanos += needs.nanos;
-        Ok(())
-    }
-
-    /// Makes sure the arena is planned for these dimensions: where it is not, for the next powers of two.
-    fn place_arena(&mut self, dims: &[i64]) -> Result<()> {
-        let program = Arc::clone(&self.program);
-        let lir = &program.lir;
-        let fits = |plan: &MemoryPlan| {
-            let within = |(&s, &v): (&u32, &i64)| plan.bounds.get(s).is_some_and(|b| v as usize <= b);
-            lir.symbols.iter().zip(dims).all(within)
-        };
-        if !self.plan.as_deref().is_some_and(fits) {
-            let mut bounds = DimBinding::new();
-            for (&symbol, &value) in lir.symbols.iter().zip(dims) {
-                let before = self.plan.as_ref().and_then(|p| p.bounds.get(symbol)).unwrap_or(0);
-                bounds.set(symbol, (value as usize).next_power_of_two().max(before));
-            }
-            let spec = PoolSpec { outputs_apart: program.by_turns, ..PoolSpec::default() };
-            self.plan = Some(Arc::new(rlx_opt::plan::plan_memory(lir, &bounds, spec)?));
-            self.replans += 1;
-            tracing::debug!(module = %lir.name, replans = self.replans, "planned the arena for larger dimensions");
-        }
-        let Some(plan) = &self.plan else { return Ok(()) };
-        let [own, rest @ ..] = &plan.pools[..] else { return Ok(()) };
-        if *own > self.arena.len() {
-            self.ran = false;
-            self.arena = allocate(*own).map_err(|e| plan_too_large(&program, plan, &e))?;
-        }
-        // Without limits there are at most two pools: the outputs apart, and the rest.
-        self.room.arena = rest.iter().sum();
-        self.pointed = std::ptr::null();
-        for ((base, offset), &pool) in self.bases.iter_mut().zip(&plan.offsets).zip(&plan.pool_of) {
-            if let (Some(offset), 0) = (*offset, pool) {
-                *base = self.arena.as_mut_ptr().wrapping_add(offset);
-            }
-        }
-        Ok(())
-    }
-
-    /// Tells each product which packed weights the next one reads.
-    fn link_weights(&mut self) {
-        let mut next: Upcoming = None;
-        for kernel in self.kernels.iter_mut().rev() {
-            kernel.set_next(next);
-            next = kernel.weights().or(next);
-        }
-    }
-
-    /// Works out where outputs lie, with the room they have or, after a run, the elements they are.
-    fn place_outputs(&mut self, ran: bool) -> Result<()> {
-        let lir = Arc::clone(self.lir());
-        for (i, slot) in lir.outputs.iter().enumerate() {
-            let buffer = slot.operand.buffer.index();
-            let offset = self.plan.as_ref().and_then(|p| p.offsets[buffer]).unwrap_or(0);
-            let step_output = self.program.steps.iter().flat_map(|s| &s.outputs);
-            let found = step_output.into_iter().find(|o| o.buffer as usize == buffer);
-            let Some(operand) = found else {
-                return Err(Error::new(
-                    ErrorKind::Internal,
-                    format!("nothing writes output {:?}", slot.name),
-                ));
-            };
-            let extent = if ran { self.program.output_elements[i] } else { operand.elements() };
-            let elements = Values(&self.values).size(extent)?;
-            let bytes = slot.operand.dtype.storage_bytes(elements).unwrap_or(usize::MAX);
-            if offset.checked_add(bytes).is_none_or(|end| end > self.arena.len()) {
-                return Err(Error::new(
-                    ErrorKind::Internal,
-                    format!("output {:?} leaves the arena", slot.name),
-                ));
-            }
-            self.outputs[i] = (offset, bytes);
-        }
-        Ok(())
     }
 
     /// Sets the addresses of the inputs; those that lie unaligned are copied.

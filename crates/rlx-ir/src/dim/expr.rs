@@ -6,14 +6,15 @@
 //! refused when memory is planned, so the saturated value is never used as an address.
 
 mod bounds;
+mod range;
+mod text;
 
-use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fmt;
 use std::ops::{Add, Mul, Neg, Sub};
 use std::sync::{Arc, LazyLock, RwLock};
 
-use super::{DimBinding, sym};
+use super::DimBinding;
+pub use range::SymRange;
 
 /// The id of an interned, non-constant expression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -26,25 +27,6 @@ pub enum Extent {
     Const(i64),
     /// An expression with at least one symbol.
     Expr(ExprId),
-}
-
-/// The least and the greatest value something can take, both included.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct SymRange {
-    /// The least value.
-    pub min: i64,
-    /// The greatest value; `i64::MAX` when nothing is known.
-    pub max: i64,
-}
-
-impl SymRange {
-    /// What holds of every dimension: not negative.
-    pub const DIM: SymRange = SymRange { min: 0, max: i64::MAX };
-
-    /// `min..=max`.
-    pub const fn new(min: i64, max: i64) -> Self {
-        SymRange { min, max }
-    }
 }
 
 /// A variable of the polynomial.
@@ -249,32 +231,6 @@ impl Extent {
         }
     }
 
-    /// As [`Extent::min`], deciding also by what is known of the symbols.
-    pub fn min_within(self, other: impl Into<Extent>, of: &dyn Fn(u32) -> SymRange) -> Extent {
-        let other = other.into();
-        let distance = (other - self).range(of);
-        if distance.min >= 0 {
-            self
-        } else if distance.max <= 0 {
-            other
-        } else {
-            self.min(other)
-        }
-    }
-
-    /// As [`Extent::max`], deciding also by what is known of the symbols.
-    pub fn max_within(self, other: impl Into<Extent>, of: &dyn Fn(u32) -> SymRange) -> Extent {
-        let other = other.into();
-        let distance = (other - self).range(of);
-        if distance.min >= 0 {
-            other
-        } else if distance.max <= 0 {
-            self
-        } else {
-            self.max(other)
-        }
-    }
-
     /// Splits into `(q, r)` with `self = q·divisor + r`, moving whole terms that divide exactly into `q`.
     fn split_exact(self, divisor: Extent) -> (Extent, Extent) {
         let d = divisor.poly();
@@ -344,20 +300,6 @@ impl Extent {
         Some(sum)
     }
 
-    /// Bounds of the value, from bounds of the symbols.
-    pub fn range(self, of: &dyn Fn(u32) -> SymRange) -> SymRange {
-        let mut total = SymRange::new(0, 0);
-        for (atoms, &coefficient) in self.poly().iter() {
-            let mut product = SymRange::new(coefficient, coefficient);
-            for a in atoms {
-                product = mul_range(product, a.range(of));
-            }
-            total =
-                SymRange::new(total.min.saturating_add(product.min), total.max.saturating_add(product.max));
-        }
-        total
-    }
-
     /// The symbols that occur, ascending.
     pub fn symbols(self) -> BTreeSet<u32> {
         let mut found = BTreeSet::new();
@@ -391,21 +333,6 @@ fn divide_atoms(atoms: &[Atom], by: &[Atom]) -> Option<Vec<Atom>> {
     Some(left)
 }
 
-fn mul_range(a: SymRange, b: SymRange) -> SymRange {
-    let products = [
-        a.min.saturating_mul(b.min),
-        a.min.saturating_mul(b.max),
-        a.max.saturating_mul(b.min),
-        a.max.saturating_mul(b.max),
-    ];
-    let (mut min, mut max) = (i64::MAX, i64::MIN);
-    for p in products {
-        min = min.min(p);
-        max = max.max(p);
-    }
-    SymRange { min, max }
-}
-
 impl Atom {
     fn eval(self, value: &dyn Fn(u32) -> Option<i64>) -> Option<i64> {
         Some(match self {
@@ -415,33 +342,6 @@ impl Atom {
             Atom::Min(x, y) => x.eval(value)?.min(y.eval(value)?),
             Atom::Max(x, y) => x.eval(value)?.max(y.eval(value)?),
         })
-    }
-
-    fn range(self, of: &dyn Fn(u32) -> SymRange) -> SymRange {
-        match self {
-            Atom::Sym(s) => of(s),
-            Atom::FloorDiv(x, y) => {
-                let (x, y) = (x.range(of), y.range(of));
-                let (low, high) = (y.min.max(1), y.max.max(1));
-                SymRange::new(
-                    x.min.div_euclid(if x.min < 0 { low } else { high }),
-                    x.max.div_euclid(if x.max < 0 { high } else { low }),
-                )
-            }
-            Atom::Mod(x, y) => {
-                let (x, y) = (x.range(of), y.range(of));
-                let most = y.max.saturating_sub(1).max(0);
-                SymRange::new(0, if x.min >= 0 { most.min(x.max) } else { most })
-            }
-            Atom::Min(x, y) => {
-                let (x, y) = (x.range(of), y.range(of));
-                SymRange::new(x.min.min(y.min), x.max.min(y.max))
-            }
-            Atom::Max(x, y) => {
-                let (x, y) = (x.range(of), y.range(of));
-                SymRange::new(x.min.max(y.min), x.max.max(y.max))
-            }
-        }
     }
 }
 
@@ -510,63 +410,10 @@ impl<T: Into<Extent>> Mul<T> for Extent {
     }
 }
 
-impl fmt::Display for Atom {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (name, x, y) = match self {
-            Atom::Sym(s) => return f.write_str(&sym::quoted_name(*s)),
-            Atom::FloorDiv(x, y) => ("floordiv", x, y),
-            Atom::Mod(x, y) => ("mod", x, y),
-            Atom::Min(x, y) => ("min", x, y),
-            Atom::Max(x, y) => ("max", x, y),
-        };
-        let (mut x, mut y) = (x.to_string(), y.to_string());
-        // Ids depend on the order of interning; the text must not.
-        if matches!(self, Atom::Min(..) | Atom::Max(..)) && x > y {
-            std::mem::swap(&mut x, &mut y);
-        }
-        write!(f, "{name}({x}, {y})")
-    }
-}
-
-impl fmt::Display for Extent {
-    /// A sum of products in an order that depends on names only: `1 + 2*batch - seq`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Extent::Expr(_) = self else {
-            return write!(f, "{}", self.as_const().unwrap_or(0));
-        };
-        let mut terms: Vec<(Vec<String>, i64)> = Vec::new();
-        for (atoms, &c) in self.poly().iter() {
-            let mut factors: Vec<String> = atoms.iter().map(Atom::to_string).collect();
-            factors.sort();
-            terms.push((factors, c));
-        }
-        terms.sort_by(|a, b| match a.0.len().cmp(&b.0.len()) {
-            Ordering::Equal => a.0.cmp(&b.0),
-            other => other,
-        });
-        for (i, (factors, c)) in terms.iter().enumerate() {
-            match (i, *c < 0) {
-                (0, true) => f.write_str("-")?,
-                (0, false) => {}
-                (_, true) => f.write_str(" - ")?,
-                (_, false) => f.write_str(" + ")?,
-            }
-            let magnitude = c.unsigned_abs();
-            if factors.is_empty() {
-                write!(f, "{magnitude}")?;
-            } else if magnitude == 1 {
-                f.write_str(&factors.join("*"))?;
-            } else {
-                write!(f, "{magnitude}*{}", factors.join("*"))?;
-            }
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dim::sym;
 
     fn b() -> Extent {
         Extent::sym(sym::BATCH)
@@ -616,14 +463,6 @@ mod tests {
         assert_eq!((b() + 1).modulo(s()).eval(&value), Some(3));
         assert_eq!(b().min(s()).eval(&value), Some(5));
         assert_eq!(b().eval(&|_| None), None);
-    }
-
-    #[test]
-    fn ranges_bound_every_value() {
-        let of = |q: u32| if q == sym::BATCH { SymRange::new(1, 8) } else { SymRange::new(0, 128) };
-        assert_eq!((b() * s() - 1).range(&of), SymRange::new(-1, 1023));
-        assert_eq!(s().floor_div(b()).range(&of), SymRange::new(0, 128));
-        assert_eq!(s().modulo(b() + 1).range(&of), SymRange::new(0, 8));
     }
 
     #[test]

@@ -1,0 +1,162 @@
+//! Binding: the arena, the views and the kernels of an executable for the dimensions of a run.
+
+use std::sync::Arc;
+
+use rlx_ir::lir::MemoryPlan;
+use rlx_ir::{DimBinding, Error, ErrorKind, Result};
+use rlx_opt::PoolSpec;
+
+use super::CpuExecutable;
+use crate::kernels::{BindCx, Needs, Upcoming};
+use crate::program::extents::Values;
+use crate::program::{Program, allocate, checks, plan_too_large};
+
+impl CpuExecutable {
+    /// Notes what kernels need, and sees that it is there.
+    pub(in crate::program) fn make_room(&mut self, needs: &Needs) -> Result<()> {
+        let threads = self.program.threads.pool().threads();
+        self.thread_stride = needs.thread_scratch.next_multiple_of(128).max(self.thread_stride);
+        self.room.threads = self.room.threads.max(self.thread_stride * threads);
+        self.room.shared = self.room.shared.max(needs.shared_scratch);
+        self.fit_scratch()
+    }
+
+    /// Sees that the scratch at hand has room, and points the bases at it.
+    pub(super) fn fit_scratch(&mut self) -> Result<()> {
+        self.scratch.fit(&self.room)?;
+        if let Some(last) = self.bases.last_mut() {
+            *last = self.scratch.shared.as_mut_ptr();
+        }
+        let start = self.scratch.arena.as_mut_ptr();
+        if let Some(plan) = self.plan.as_ref().filter(|_| self.pointed != start.cast_const()) {
+            for (b, offset) in plan.offsets.iter().enumerate() {
+                if let (Some(offset), 1..) = (*offset, plan.pool_of[b]) {
+                    self.bases[b] = start.wrapping_add(offset);
+                }
+            }
+            self.pointed = start;
+        }
+        Ok(())
+    }
+
+    /// Puts new dimensions in: checks, plan, views and kernels.
+    pub(super) fn rebind(&mut self, dims: &[i64]) -> Result<()> {
+        // An error leaves nothing bound.
+        let mut kept = self.dims.take().unwrap_or_default();
+        let program = Arc::clone(&self.program);
+        checks::symbols(self.lir(), dims)?;
+        program.evaluate(dims, &mut self.found, &mut self.values)?;
+        self.staged.fill(None);
+        for check in &program.checks {
+            check.holds(&Values(&self.values)).map_err(|e| program.place(check.node, e))?;
+        }
+        self.place_arena(dims)?;
+        self.initialise_symbolic()?;
+        let mut total = Needs::default();
+        for step in (0..program.steps.len()).filter(|&step| !program.waits(step)) {
+            self.bind_step(&program, step, &mut total)?;
+        }
+        self.link_weights();
+        self.make_room(&total)?;
+        self.nanos = total.nanos;
+        self.place_outputs(false)?;
+        kept.clear();
+        kept.extend_from_slice(dims);
+        self.dims = Some(kept);
+        Ok(())
+    }
+
+    /// Binds one step to the present values, and adds what it needs.
+    pub(in crate::program) fn bind_step(
+        &mut self,
+        program: &Program,
+        at: usize,
+        total: &mut Needs,
+    ) -> Result<()> {
+        let step = &program.steps[at];
+        let placed = |e| program.place(step.node, e);
+        let values = Values(&self.values);
+        let (inputs, outputs) = &mut self.operands;
+        step.operands(&values, inputs, outputs).map_err(placed)?;
+        let scratch = program.lir.buffers.len() as u32;
+        let cx = BindCx { inputs, outputs, packed: &step.packed, values, scratch };
+        let needs = self.kernels[at].bind(&cx).map_err(placed)?;
+        total.thread_scratch = total.thread_scratch.max(needs.thread_scratch);
+        total.shared_scratch = total.shared_scratch.max(needs.shared_scratch);
+        total.nanos += needs.nanos;
+        Ok(())
+    }
+
+    /// Makes sure the arena is planned for these dimensions: where it is not, for the next powers of two.
+    fn place_arena(&mut self, dims: &[i64]) -> Result<()> {
+        let program = Arc::clone(&self.program);
+        let lir = &program.lir;
+        let fits = |plan: &MemoryPlan| {
+            let within = |(&s, &v): (&u32, &i64)| plan.bounds.get(s).is_some_and(|b| v as usize <= b);
+            lir.symbols.iter().zip(dims).all(within)
+        };
+        if !self.plan.as_deref().is_some_and(fits) {
+            let mut bounds = DimBinding::new();
+            for (&symbol, &value) in lir.symbols.iter().zip(dims) {
+                let before = self.plan.as_ref().and_then(|p| p.bounds.get(symbol)).unwrap_or(0);
+                bounds.set(symbol, (value as usize).next_power_of_two().max(before));
+            }
+            let spec = PoolSpec { outputs_apart: program.by_turns, ..PoolSpec::default() };
+            self.plan = Some(Arc::new(rlx_opt::plan::plan_memory(lir, &bounds, spec)?));
+            self.replans += 1;
+            tracing::debug!(module = %lir.name, replans = self.replans, "planned the arena for larger dimensions");
+        }
+        let Some(plan) = &self.plan else { return Ok(()) };
+        let [own, rest @ ..] = &plan.pools[..] else { return Ok(()) };
+        if *own > self.arena.len() {
+            self.ran = false;
+            self.arena = allocate(*own).map_err(|e| plan_too_large(&program, plan, &e))?;
+        }
+        // Without limits there are at most two pools: the outputs apart, and the rest.
+        self.room.arena = rest.iter().sum();
+        self.pointed = std::ptr::null();
+        for ((base, offset), &pool) in self.bases.iter_mut().zip(&plan.offsets).zip(&plan.pool_of) {
+            if let (Some(offset), 0) = (*offset, pool) {
+                *base = self.arena.as_mut_ptr().wrapping_add(offset);
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells each product which packed weights the next one reads.
+    fn link_weights(&mut self) {
+        let mut next: Upcoming = None;
+        for kernel in self.kernels.iter_mut().rev() {
+            kernel.set_next(next);
+            next = kernel.weights().or(next);
+        }
+    }
+
+    /// Works out where outputs lie, with the room they have or, after a run, the elements they are.
+    pub(super) fn place_outputs(&mut self, ran: bool) -> Result<()> {
+        let lir = Arc::clone(self.lir());
+        for (i, slot) in lir.outputs.iter().enumerate() {
+            let buffer = slot.operand.buffer.index();
+            let offset = self.plan.as_ref().and_then(|p| p.offsets[buffer]).unwrap_or(0);
+            let step_output = self.program.steps.iter().flat_map(|s| &s.outputs);
+            let found = step_output.into_iter().find(|o| o.buffer as usize == buffer);
+            let Some(operand) = found else {
+                return Err(Error::new(
+                    ErrorKind::Internal,
+                    format!("nothing writes output {:?}", slot.name),
+                ));
+            };
+            let extent = if ran { self.program.output_elements[i] } else { operand.elements() };
+            let elements = Values(&self.values).size(extent)?;
+            let bytes = slot.operand.dtype.storage_bytes(elements).unwrap_or(usize::MAX);
+            if offset.checked_add(bytes).is_none_or(|end| end > self.arena.len()) {
+                return Err(Error::new(
+                    ErrorKind::Internal,
+                    format!("output {:?} leaves the arena", slot.name),
+                ));
+            }
+            self.outputs[i] = (offset, bytes);
+        }
+        Ok(())
+    }
+}
