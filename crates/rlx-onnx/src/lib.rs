@@ -14,6 +14,8 @@ mod import;
 mod ops;
 pub mod proto;
 mod tensor;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use dims::DimNames;
 pub use file::{OnnxFile, read_tensor_file};

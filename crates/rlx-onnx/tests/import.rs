@@ -1,95 +1,25 @@
 //! What the importer promises beyond single ops: symbolic shapes, specialisation on values, functions, branches, weights
 //! in place, origins, and errors that say what is missing where.
 
-use prost::Message;
 use rlx_ir::custom::{CustomOp, register_custom_op};
 use rlx_ir::op::{Arity, CustomAttrs};
 use rlx_ir::oracle::{Bindings, evaluate};
 use rlx_ir::{ConstData, DType, Dim, Error, ErrorKind, Op, Shape, Value, sym};
 use rlx_onnx::proto::attribute_proto::AttributeType;
 use rlx_onnx::proto::{
-    AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto,
-    TensorShapeProto, TypeProto, ValueInfoProto, tensor_shape_proto, type_proto,
+    AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto,
 };
-use rlx_onnx::{ImportOptions, Imported, OnnxFile, import, needed_input};
+use rlx_onnx::testing::{self, BOOL, FLOAT, INT64, attr, body, file, float, int, ints, node, value, with};
+use rlx_onnx::{ImportOptions, Imported, import, needed_input};
 
-const FLOAT: i32 = 1;
-const INT64: i32 = 7;
-const BOOL: i32 = 9;
-
-fn value(name: &str, elem_type: i32, dims: &[&str]) -> ValueInfoProto {
-    use tensor_shape_proto::dimension::Value;
-    let dim = |text: &&str| tensor_shape_proto::Dimension {
-        value: Some(match text.parse() {
-            Ok(size) => Value::DimValue(size),
-            Err(_) => Value::DimParam((*text).to_owned()),
-        }),
-        ..Default::default()
-    };
-    let shape = TensorShapeProto { dim: dims.iter().map(dim).collect() };
-    let tensor = type_proto::Tensor { elem_type: Some(elem_type), shape: Some(shape) };
-    let ty = TypeProto { value: Some(type_proto::Value::TensorType(tensor)), ..Default::default() };
-    ValueInfoProto { name: Some(name.to_owned()), r#type: Some(ty), ..Default::default() }
-}
-
-fn node(op: &str, inputs: &[&str], outputs: &[&str]) -> NodeProto {
-    let names = |list: &[&str]| list.iter().map(|n| (*n).to_owned()).collect();
-    NodeProto {
-        op_type: Some(op.to_owned()),
-        name: Some(format!("/{}", outputs[0])),
-        input: names(inputs),
-        output: names(outputs),
-        ..Default::default()
-    }
-}
-
-fn attr(name: &str, ty: AttributeType) -> AttributeProto {
-    AttributeProto { name: Some(name.to_owned()), r#type: Some(ty as i32), ..Default::default() }
-}
-
-fn int(name: &str, i: i64) -> AttributeProto {
-    AttributeProto { i: Some(i), ..attr(name, AttributeType::Int) }
-}
-
-fn float(name: &str, f: f32) -> AttributeProto {
-    AttributeProto { f: Some(f), ..attr(name, AttributeType::Float) }
-}
-
-fn with(mut node: NodeProto, attribute: AttributeProto) -> NodeProto {
-    node.attribute.push(attribute);
-    node
-}
-
-fn ints(name: &str, values: &[i64]) -> TensorProto {
-    TensorProto {
-        name: Some(name.to_owned()),
-        data_type: Some(INT64),
-        dims: vec![values.len() as i64],
-        int64_data: values.to_vec(),
-        ..Default::default()
-    }
-}
-
+/// A model with one output, of whatever type it has.
 fn model(
     inputs: &[ValueInfoProto],
     nodes: &[NodeProto],
     constants: &[TensorProto],
     output: &str,
 ) -> ModelProto {
-    let graph = GraphProto {
-        name: Some("test".to_owned()),
-        input: inputs.to_vec(),
-        node: nodes.to_vec(),
-        initializer: constants.to_vec(),
-        output: vec![ValueInfoProto { name: Some(output.to_owned()), ..Default::default() }],
-        ..Default::default()
-    };
-    let opset = OperatorSetIdProto { domain: None, version: Some(17) };
-    ModelProto { graph: Some(graph), opset_import: vec![opset], ..Default::default() }
-}
-
-fn file(model: &ModelProto) -> OnnxFile {
-    OnnxFile::from_bytes(model.encode_to_vec()).expect("the model decodes")
+    testing::model(inputs, nodes, constants, &[testing::untyped(output)])
 }
 
 fn imported(model: &ModelProto) -> Imported {
@@ -247,7 +177,7 @@ fn functions_are_inlined_with_attributes_and_operands_left_out() {
     assert_eq!(y, [6.0, 0.0]);
     let origins: Vec<_> =
         imported.graph.nodes().iter().filter_map(|n| imported.graph.origins().describe(n.origin)).collect();
-    assert!(origins.iter().any(|o| o == "test.Scaled//scaled"), "{origins:?}");
+    assert!(origins.iter().any(|o| o == "test.Scaled//scaled/Mul"), "{origins:?}");
 }
 
 #[test]
@@ -279,17 +209,13 @@ fn functions_that_grow_without_bound_are_refused() {
     assert!(e.to_string().contains("functions inlined"), "{e}");
 }
 
-fn branch(op: &str) -> Box<GraphProto> {
-    Box::new(GraphProto {
-        node: vec![node(op, &["x"], &["result"])],
-        output: vec![ValueInfoProto { name: Some("result".to_owned()), ..Default::default() }],
-        ..Default::default()
-    })
+fn branch(op: &str) -> GraphProto {
+    testing::graph(&[], &[node(op, &["x"], &["result"])], &[], &[testing::untyped("result")])
 }
 
 fn choice(condition: &str, constants: &[TensorProto]) -> ModelProto {
-    let then = AttributeProto { g: Some(branch("Neg")), ..attr("then_branch", AttributeType::Graph) };
-    let otherwise = AttributeProto { g: Some(branch("Abs")), ..attr("else_branch", AttributeType::Graph) };
+    let then = body("then_branch", branch("Neg"));
+    let otherwise = body("else_branch", branch("Abs"));
     let choose = with(with(node("If", &[condition], &["y"]), then), otherwise);
     let inputs = [value("x", FLOAT, &["2"]), value("given", BOOL, &[])];
     let computed = [node("ReduceMax", &["x"], &["m"]), node("Greater", &["m", "m"], &["data"]), choose];
@@ -420,6 +346,6 @@ fn ops_of_contributed_domains_are_the_programs_own() {
     assert_eq!(evaluate(&graph, &bindings).unwrap()[0].to_f64(), [1.0, 0.0, 3.0, 0.5]);
     // What its own rule refuses names the node; another op of the domain is still unknown.
     let e = imported(&of(scale("Scale"))).unwrap_err();
-    assert!(e.to_string().contains("\"factor\" is missing") && e.origin() == Some("/y"), "{e}");
+    assert!(e.to_string().contains("\"factor\" is missing") && e.origin() == Some("/y/Scale"), "{e}");
     assert!(imported(&of(scale("Other"))).unwrap_err().to_string().contains("com.example.Other"));
 }

@@ -5,14 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use prost::Message;
-use rlx_onnx::proto::{
-    GraphProto, ModelProto, NodeProto, OperatorSetIdProto, StringStringEntryProto, TensorProto,
-    TensorShapeProto, TypeProto, ValueInfoProto, tensor_shape_proto, type_proto,
-};
-
-/// ONNX's numbers of element types.
-pub const FLOAT: i32 = 1;
-pub const INT64: i32 = 7;
+use rlx_onnx::proto::{NodeProto, TensorProto, ValueInfoProto};
+#[allow(unused_imports, reason = "each test file uses its own part")]
+pub use rlx_onnx::testing::{FLOAT, INT64, external, node, value, weight};
 
 /// A folder of the test's own, gone when the test is done.
 pub struct Folder(PathBuf);
@@ -64,57 +59,6 @@ impl Drop for Folder {
     }
 }
 
-/// An input or output; dimensions that are no numbers are names.
-pub fn value(name: &str, elem_type: i32, dims: &[&str]) -> ValueInfoProto {
-    use tensor_shape_proto::dimension::Value;
-    let dim = |text: &&str| tensor_shape_proto::Dimension {
-        value: Some(match text.parse() {
-            Ok(size) => Value::DimValue(size),
-            Err(_) => Value::DimParam((*text).to_owned()),
-        }),
-        ..Default::default()
-    };
-    let shape = TensorShapeProto { dim: dims.iter().map(dim).collect() };
-    let tensor = type_proto::Tensor { elem_type: Some(elem_type), shape: Some(shape) };
-    let ty = TypeProto { value: Some(type_proto::Value::TensorType(tensor)), ..Default::default() };
-    ValueInfoProto { name: Some(name.to_owned()), r#type: Some(ty), ..Default::default() }
-}
-
-pub fn node(op: &str, inputs: &[&str], outputs: &[&str]) -> NodeProto {
-    let names = |list: &[&str]| list.iter().map(|n| (*n).to_owned()).collect();
-    NodeProto {
-        op_type: Some(op.to_owned()),
-        name: Some(format!("/{}/{op}", outputs[0])),
-        input: names(inputs),
-        output: names(outputs),
-        ..Default::default()
-    }
-}
-
-/// A weight in the model's own file.
-pub fn weight(name: &str, dims: &[i64], values: &[f32]) -> TensorProto {
-    TensorProto {
-        name: Some(name.to_owned()),
-        data_type: Some(FLOAT),
-        dims: dims.to_vec(),
-        float_data: values.to_vec(),
-        ..Default::default()
-    }
-}
-
-/// A weight in a file beside the model.
-pub fn external(name: &str, dims: &[i64], file: &str) -> TensorProto {
-    let entry = |k: &str, v: &str| StringStringEntryProto { key: Some(k.into()), value: Some(v.into()) };
-    TensorProto {
-        name: Some(name.to_owned()),
-        data_type: Some(FLOAT),
-        dims: dims.to_vec(),
-        data_location: Some(1),
-        external_data: vec![entry("location", file)],
-        ..Default::default()
-    }
-}
-
 /// The bytes of a model file.
 pub fn model(
     inputs: &[ValueInfoProto],
@@ -122,15 +66,5 @@ pub fn model(
     weights: &[TensorProto],
     outputs: &[ValueInfoProto],
 ) -> Vec<u8> {
-    let graph = GraphProto {
-        name: Some("test".to_owned()),
-        node: nodes.to_vec(),
-        initializer: weights.to_vec(),
-        input: inputs.to_vec(),
-        output: outputs.to_vec(),
-        ..Default::default()
-    };
-    let opset = OperatorSetIdProto { domain: None, version: Some(17) };
-    ModelProto { ir_version: Some(8), opset_import: vec![opset], graph: Some(graph), ..Default::default() }
-        .encode_to_vec()
+    rlx_onnx::testing::model(inputs, nodes, weights, outputs).encode_to_vec()
 }
