@@ -79,12 +79,48 @@ fn allocations(threads: usize) -> Result<(), String> {
     Ok(())
 }
 
+/// The sum of the places of what is not zero, by a step that counts and steps that wait for it.
+fn counting_graph() -> Graph {
+    let mut g = Graph::new("counts");
+    let add = |g: &mut Graph, op: Op, inputs: &[_]| g.try_add(op, inputs).expect("a valid op");
+    let x = g.input("x", Shape::new(&[40], DType::F32));
+    let places = add(&mut g, Op::NonZero { count: Dim::Dynamic(sym::named("found")) }, &[x]);
+    let places = add(&mut g, Op::Cast { to: DType::F32 }, &[places]);
+    let y = add(&mut g, Op::Binary(BinaryOp::Mul), &[places, places]);
+    let sum = add(&mut g, Op::Reduce { op: ReduceOp::Sum, axes: vec![0, 1], keep_dim: false }, &[y]);
+    g.set_outputs(vec![y, sum]);
+    g
+}
+
+/// As [`allocations`], with numbers that each run finds out anew.
+fn allocations_of_counting(threads: usize) -> Result<(), String> {
+    let backend = CpuBackend::new().with_threads(threads).expect("a pool");
+    let mut exec = compile(&counting_graph(), &backend, &CompileOptions::default()).expect("it compiles");
+    let of = |found: usize| -> Vec<u8> {
+        (0..40).flat_map(|i| if i < found { 1f32 } else { 0.0 }.to_le_bytes()).collect()
+    };
+    let inputs = [40, 7, 0, 39, 7, 40].map(|found| [of(found)]);
+    exec.run(&&inputs[0][..], &[]).expect("it runs");
+    for (input, found) in inputs.iter().zip([40, 7, 0, 39, 7, 40]) {
+        let before = ALLOCATIONS.load(Ordering::Relaxed);
+        exec.run(&&input[..], &[]).expect("it ran before");
+        let count = ALLOCATIONS.load(Ordering::Relaxed) - before;
+        assert_eq!(exec.output(0).expect("it ran").len(), found * 4, "one place for each that was found");
+        if count != 0 {
+            return Err(format!("{count} allocations in a run that finds {found} on {threads} threads"));
+        }
+    }
+    Ok(())
+}
+
 #[test]
 fn runs_allocate_nothing() {
-    for threads in [1, 2] {
-        // The counter sees the test harness's own thread as well, which may allocate at one moment; what a run
-        // allocates, it allocates each time.
-        let tries: Vec<_> = (0..3).map(|_| allocations(threads)).collect();
-        assert!(tries.iter().any(Result::is_ok), "{tries:?}");
+    for of in [allocations, allocations_of_counting] {
+        for threads in [1, 2] {
+            // The counter sees the test harness's own thread as well, which may allocate at one moment; what a run
+            // allocates, it allocates each time.
+            let tries: Vec<_> = (0..3).map(|_| of(threads)).collect();
+            assert!(tries.iter().any(Result::is_ok), "{tries:?}");
+        }
     }
 }
