@@ -182,3 +182,66 @@ fn what_cannot_be_streamed_is_said() {
     failed(2, &["run", "sum.onnx", "empty", "--lines", "items.jsonl"], "--lines");
     failed(2, &["run", "sum.onnx", "--lines", "items.jsonl", "--batch", "0"], "--batch");
 }
+
+/// All that a terminal is sent while the command runs on it; nothing where no terminal can be made.
+#[cfg(target_os = "linux")]
+fn on_a_terminal(folder: &Folder, args: &[&str]) -> Option<String> {
+    let plain = folder.command(args);
+    let words = std::iter::once(plain.get_program()).chain(plain.get_args());
+    let line: Vec<String> = words.map(|word| format!("'{}'", word.to_string_lossy())).collect();
+    let mut script = std::process::Command::new("script");
+    script.args(["--quiet", "--return", "--command", &line.join(" "), "/dev/null"]);
+    script.current_dir(folder.path()).env("TERM", "xterm").stdin(Stdio::null());
+    for (name, value) in plain.get_envs() {
+        match value {
+            Some(value) => script.env(name, value),
+            None => script.env_remove(name),
+        };
+    }
+    match script.output() {
+        Ok(output) => {
+            assert!(output.status.success(), "{}{}", out(&output), err(&output));
+            Some(out(&output))
+        }
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            println!("@skip 1 `script` of util-linux, which makes a terminal, is not installed");
+            None
+        }
+        Err(e) => panic!("script: {e}"),
+    }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_bar_is_drawn_on_a_terminal_alone_and_vanishes() {
+    const CLEAR: &str = "\x1b[2K";
+    let folder = sum("stream-bar");
+    let lines: String = (0..40).map(|i| format!("{{\"ids\": [[{i}, 1]], \"mask\": [[1, 2]]}}\n")).collect();
+    folder.write("items.jsonl", lines);
+    folder.write("ids.json", "[[1, 2]]");
+    let stream = ["run", "sum.onnx", "--lines", "items.jsonl"];
+    let once = ["run", "sum.onnx", "--input", "ids=ids.json", "--input", "mask=ids.json"];
+    for args in [&stream[..], &once] {
+        let piped = folder.rlx(args);
+        assert!(piped.status.success(), "{}", err(&piped));
+        let (printed, told) = (out(&piped), err(&piped));
+        assert!(!printed.contains(['\x1b', '\r']) && !told.contains(['\x1b', '\r']), "{printed}{told}");
+    }
+    let Some(shown) = on_a_terminal(&folder, &stream) else { return };
+    let printed = out(&folder.rlx(&stream));
+    for line in printed.lines() {
+        assert!(shown.contains(line), "the bar swallowed {line}: {shown}");
+    }
+    let bar = shown.rfind(" left").expect("a bar with the time that is left");
+    assert!(shown[..bar].contains("/40"), "{shown}");
+    let rest = &shown[bar..];
+    assert!(rest.contains(CLEAR), "the bar stays: {rest}");
+    assert!(
+        rest.contains("40 done, 0 failed") && !rest[rest.rfind(CLEAR).unwrap()..].contains("/40"),
+        "{rest}"
+    );
+    // A single run is too short for a bar: what moves meanwhile is gone in the end, too.
+    let Some(shown) = on_a_terminal(&folder, &once) else { return };
+    let last = shown.rfind(CLEAR).map_or(0, |at| at + CLEAR.len());
+    assert!(shown[last..].contains('2') && !shown[last..].contains("running"), "{shown}");
+}
