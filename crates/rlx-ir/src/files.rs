@@ -94,7 +94,7 @@ pub fn write_whole(path: impl AsRef<Path>, write: impl FnOnce(&mut File) -> Resu
     written
 }
 
-/// `RLX_CACHE_DIR`, or the folder `rlx` in the user's cache folder.
+/// `RLX_CACHE_DIR`, or the folder `rlx` in the user's cache folder; without a home, in the system's temporary folder.
 pub fn cache_dir() -> PathBuf {
     let var = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     if let Some(dir) = var("RLX_CACHE_DIR") {

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use rlx_backend::cost::{WorkKind, border_bytes, works};
 use rlx_driver::Device;
-use rlx_ir::{DType, Graph, GraphExt, NodeId, Op, Result, Shape};
+use rlx_ir::progress::Stage;
+use rlx_ir::{DType, Graph, GraphExt, NodeId, Op, Progress, Result, Shape};
 
 use super::model::{Calibration, Curve, ProductPoint};
 use crate::compiled::CompiledGraph;
@@ -69,13 +70,14 @@ const WINDOWS: [[usize; 3]; 9] = [
 /// Of these, how many are measured before the larger products.
 const FIRST_WINDOWS: usize = 5;
 
-/// Measures the device of `session`.
+/// Measures the device of `session`; `progress` may stop it before any run.
 ///
 /// # Errors
-/// What compiling or running the smallest graphs reports.
-pub(super) fn measure(session: &Session, subject: String) -> Result<Calibration> {
+/// What compiling or running the smallest graphs reports, or being stopped.
+pub(super) fn measure(session: &Session, subject: String, progress: &Progress) -> Result<Calibration> {
     let budget = if session.device() == Device::Cpu { BUDGET } else { BUDGET_ELSEWHERE };
-    let mut bench = Bench { session, until: Instant::now() + budget, prices: Calibration::default() };
+    let mut bench =
+        Bench { session, progress, until: Instant::now() + budget, prices: Calibration::default() };
     bench.prices.subject = subject;
     bench.fixed_costs()?;
     // What all models need comes first, in case the time does not suffice for everything.
@@ -94,6 +96,7 @@ pub(super) fn measure(session: &Session, subject: String) -> Result<Calibration>
 /// A measurement under way.
 struct Bench<'a> {
     session: &'a Session,
+    progress: &'a Progress,
     until: Instant,
     prices: Calibration,
 }
@@ -121,11 +124,12 @@ fn filling(n: usize, scale: f32) -> Vec<f32> {
 }
 
 /// The least time of some runs, in nanoseconds.
-fn least(compiled: &mut CompiledGraph) -> Result<f64> {
+fn least(compiled: &mut CompiledGraph, progress: &Progress) -> Result<f64> {
     let count = |info: &crate::TensorInfo| info.shape.num_elements().unwrap_or(0);
     let inputs: Vec<Vec<f32>> = compiled.inputs().iter().map(|i| filling(count(i), 1.0)).collect();
     let inputs: Vec<&[f32]> = inputs.iter().map(Vec::as_slice).collect();
     let mut timed = || {
+        progress.check(Stage::Run)?;
         let start = Instant::now();
         compiled.try_run_slots(&inputs).map(|_| start.elapsed())
     };
@@ -154,7 +158,7 @@ impl Bench<'_> {
 
     /// The least time of a graph.
     fn time(&self, graph: Graph) -> Result<f64> {
-        least(&mut self.compile(graph)?)
+        least(&mut self.compile(graph)?, self.progress)
     }
 
     /// The least time of a graph's steps alone, without work.
@@ -164,7 +168,7 @@ impl Bench<'_> {
         let fixed = self.prices.run_ns
             + border_bytes(lir) * self.prices.transfer_ns
             + lir.steps.len() as f64 * self.prices.step_ns;
-        let time = least(&mut compiled)?;
+        let time = least(&mut compiled, self.progress)?;
         // Noise in what is taken off must not make work cheaper than it can be.
         Ok((time - fixed).max(0.05 * time))
     }

@@ -29,7 +29,7 @@ pub use model::{Calibration, Curve, ProductPoint};
 pub use rlx_backend::cost::{BackendCostModel, Work, WorkKind};
 use rlx_backend::cost::{border_bytes, works, works_of_graph};
 use rlx_driver::Device;
-use rlx_ir::{Dim, DimBinding, Error, ErrorKind, Graph, Op, Result, sym};
+use rlx_ir::{Dim, DimBinding, Error, ErrorKind, Graph, Op, Progress, Result, sym};
 use rlx_opt::{CompileOptions, CompilePipeline};
 
 use crate::device_policy::{DeviceFallbackError, DevicePolicy, devices_for_with_policy, pick};
@@ -206,6 +206,14 @@ static MODELS: LazyLock<Mutex<BTreeMap<String, Arc<model::Calibrated>>>> = LazyL
 /// # Errors
 /// A device that cannot be used, or that fails at what is measured.
 pub fn cost_model(device: Device) -> Result<Arc<dyn BackendCostModel>> {
+    cost_model_with_progress(device, &Progress::none())
+}
+
+/// As [`cost_model`]; a measurement can be stopped, and then nothing of it is kept.
+///
+/// # Errors
+/// As [`cost_model`], and [`ErrorKind::Cancelled`].
+pub fn cost_model_with_progress(device: Device, progress: &Progress) -> Result<Arc<dyn BackendCostModel>> {
     let backend = require_backend(device)?;
     if let Some(own) = edge::call(device, "describing its prices", || Ok(backend.cost_model()))? {
         return Ok(own);
@@ -217,7 +225,7 @@ pub fn cost_model(device: Device) -> Result<Arc<dyn BackendCostModel>> {
     }
     let prices = match kept(device, &subject) {
         Some(prices) => prices,
-        None => measured(device, subject.clone())?,
+        None => measured(device, subject.clone(), progress)?,
     };
     let made = calibrated(device, prices)?;
     models.insert(subject, Arc::clone(&made));
@@ -229,9 +237,17 @@ pub fn cost_model(device: Device) -> Result<Arc<dyn BackendCostModel>> {
 /// # Errors
 /// A device that cannot be used, or that fails at what is measured. (A folder that cannot be written is a warning.)
 pub fn calibrate(device: Device) -> Result<Calibration> {
+    calibrate_with_progress(device, &Progress::none())
+}
+
+/// As [`calibrate`]; it can be stopped, and then nothing of it is kept.
+///
+/// # Errors
+/// As [`calibrate`], and [`ErrorKind::Cancelled`].
+pub fn calibrate_with_progress(device: Device, progress: &Progress) -> Result<Calibration> {
     let subject = subject(device)?;
     let mut models = MODELS.lock().unwrap_or_else(PoisonError::into_inner);
-    let prices = measured(device, subject.clone())?;
+    let prices = measured(device, subject.clone(), progress)?;
     models.insert(subject, calibrated(device, prices.clone())?);
     Ok(prices)
 }
@@ -245,7 +261,7 @@ pub fn calibration_of(session: &Session) -> Result<Calibration> {
     let subject = subject_with(device, session.threads())?;
     match kept(device, &subject) {
         Some(prices) => Ok(prices),
-        None => measured_on(session, subject),
+        None => measured_on(session, subject, &Progress::none()),
     }
 }
 
@@ -294,13 +310,13 @@ fn kept(device: Device, subject: &str) -> Option<Calibration> {
     }
 }
 
-fn measured(device: Device, subject: String) -> Result<Calibration> {
-    measured_on(&Session::try_new(device)?, subject)
+fn measured(device: Device, subject: String, progress: &Progress) -> Result<Calibration> {
+    measured_on(&Session::try_new(device)?, subject, progress)
 }
 
-fn measured_on(session: &Session, subject: String) -> Result<Calibration> {
+fn measured_on(session: &Session, subject: String, progress: &Progress) -> Result<Calibration> {
     let (device, start) = (session.device(), std::time::Instant::now());
-    let prices = calibrate::measure(session, subject)?;
+    let prices = calibrate::measure(session, subject, progress)?;
     tracing::info!(%device, took = ?start.elapsed(), "calibrated");
     if let Err(e) = store::write(&path_of(device, &prices.subject), &prices.to_text()) {
         tracing::warn!(%device, error = %e, "the calibration was not kept");

@@ -24,7 +24,8 @@ mod verdicts;
 use std::time::Instant;
 
 use rlx_driver::Device;
-use rlx_ir::{Error, ErrorKind, Result};
+use rlx_ir::progress::Stage;
+use rlx_ir::{Error, ErrorKind, Progress, Result};
 
 use crate::device_ext::full_name;
 use crate::device_policy::{DeviceFallbackError, nothing_usable};
@@ -80,14 +81,29 @@ pub fn try_benchmark_devices(
     inputs: &[(&str, &[f32])],
     runs: usize,
 ) -> Result<Vec<DeviceBenchResult>> {
+    try_benchmark_devices_with_progress(devices, inputs, runs, &Progress::none())
+}
+
+/// As [`try_benchmark_devices`]; it can be stopped before any step, and then gives no verdict. What hears of the steps
+/// takes time that is measured.
+///
+/// # Errors
+/// As [`try_benchmark_devices`], and [`ErrorKind::Cancelled`].
+pub fn try_benchmark_devices_with_progress(
+    devices: &mut GraphDevices,
+    inputs: &[(&str, &[f32])],
+    runs: usize,
+    progress: &Progress,
+) -> Result<Vec<DeviceBenchResult>> {
     if runs == 0 {
         return Err(Error::new(ErrorKind::Config, "a benchmark of 0 runs measures nothing; use 1 or more"));
     }
     devices.begin();
     let mut results = Vec::new();
     for device in devices.devices().to_vec() {
-        match time(devices, device, inputs, runs) {
+        match time(devices, device, inputs, runs, progress) {
             Ok(result) => results.push(result),
+            Err(e) if e.kind() == ErrorKind::Cancelled => return Err(e),
             Err(e) => devices.failed_on(device, &e),
         }
     }
@@ -129,13 +145,15 @@ fn time(
     device: Device,
     inputs: Inputs<'_>,
     runs: usize,
+    progress: &Progress,
 ) -> Result<DeviceBenchResult> {
+    progress.step(Stage::Compile, 0, 0, || device.name())?;
     let compiled = devices.ensure(device)?;
-    compiled.try_run(inputs)?;
+    compiled.try_run_with_progress(inputs, progress)?;
     let mut times = Vec::with_capacity(runs);
     for _ in 0..runs {
         let start = Instant::now();
-        compiled.try_run(inputs)?;
+        compiled.try_run_with_progress(inputs, progress)?;
         times.push(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX));
     }
     times.sort_unstable();

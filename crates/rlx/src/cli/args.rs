@@ -21,8 +21,8 @@ Environment:
   RLX_CACHE_LIMIT      how large the cache of compiled models grows, as in 8G (default: 16G)
 
 Exit codes: 0 done, 1 the job failed, 2 the arguments make no sense, 130 stopped by Ctrl-C.
-Ctrl-C stops run, compile, verify and bench before their next step and leaves no half-written file; a second one ends
-them at once.";
+Ctrl-C stops a command that works on a model before its next step and leaves no half-written file; a second one ends it
+at once.";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -301,6 +301,9 @@ pub struct InspectArgs {
     /// The model and how to run it.
     #[command(flatten)]
     pub common: Common,
+    /// How long it may take.
+    #[command(flatten)]
+    pub limits: Limits,
     /// Print the graph after each pass, or after the one named, or what changes from FIRST to LAST (`..` for all)
     #[arg(long, value_name = "FIRST..LAST", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub passes: Option<String>,
@@ -350,6 +353,9 @@ pub struct VerifyArgs {
 pub struct DevicesArgs {
     /// An ONNX file
     pub model: Option<PathBuf>,
+    /// How long it may take.
+    #[command(flatten)]
+    pub limits: Limits,
     /// Measure what things cost on each device that can be used, and keep it
     #[arg(long)]
     pub calibrate: bool,

@@ -6,23 +6,29 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use rlx::Model;
+use rlx_ir::Progress;
 use rlx_runtime::{
     Calibration, Choice, ConstData, Device, DeviceCandidate, Error, ErrorKind, Graph, GraphDevices, Op,
-    Verdict, calibrate, cost_model, full_name, sym, try_estimate_graph_cost, typical_dims,
-    unavailable_reason,
+    Verdict, calibrate_with_progress, cost_model_with_progress, full_name, sym,
+    try_benchmark_devices_with_progress, try_estimate_graph_cost, typical_dims, unavailable_reason,
 };
 use serde_json::{Value as Json, json};
 
 use super::args::{Common, DevicesArgs, NumericsArg};
 use super::failure::Failure;
+use super::watch::Watch;
 use super::{inputs, job};
 
 /// Lists every device, or what the arguments ask of them.
 pub fn devices(args: &DevicesArgs, json: bool) -> Result<ExitCode, Failure> {
-    let measured = if args.calibrate { calibrate_all(json) } else { Vec::new() };
+    let watch = Watch::start(&args.limits, "looking for devices", json)?;
+    let measured = if args.calibrate { calibrate_all(json, &watch)? } else { Vec::new() };
     match &args.model {
-        Some(path) => explain(path, args, json)?,
-        None if !args.calibrate => list(json),
+        Some(path) => explain(path, args, json, watch)?,
+        None if !args.calibrate => {
+            watch.hide();
+            list(json);
+        }
         None if json => println!("{}", Json::Array(measured.clone())),
         None => {}
     }
@@ -52,26 +58,28 @@ fn list(json: bool) {
 
 /// Measures every device that can be used; gives the figures for `--json` and prints them without. A device that fails is
 /// told in its place.
-fn calibrate_all(json: bool) -> Vec<Json> {
+fn calibrate_all(json: bool, watch: &Watch) -> Result<Vec<Json>, Failure> {
     let mut found = Vec::new();
     for &device in Device::all().iter().filter(|&&d| unavailable_reason(d).is_none()) {
-        let progress = job::Spinner::start(&format!("measuring {device}"), json);
+        watch.say(&format!("measuring {device}"));
         let start = Instant::now();
-        let prices = calibrate(device);
+        let prices = match calibrate_with_progress(device, watch.quiet()) {
+            Err(e) if e.kind() == ErrorKind::Cancelled => return Err(e.into()),
+            prices => prices,
+        };
         let seconds = start.elapsed().as_secs_f64();
-        drop(progress);
         let entry = match &prices {
             Ok(prices) => figures(device, prices, seconds),
             Err(e) => json!({ "device": device.feature(), "error": e.to_string() }),
         };
         match &prices {
             _ if json => {}
-            Ok(_) => print_figures(device, &entry),
-            Err(e) => eprintln!("error: {device}: {e}"),
+            Ok(_) => watch.aside(|| print_figures(device, &entry)),
+            Err(e) => watch.aside(|| eprintln!("error: {device}: {e}")),
         }
         found.push(entry);
     }
-    found
+    Ok(found)
 }
 
 /// The figures that people compare: rates of products by size, bandwidths, what a run and a step cost.
@@ -121,29 +129,23 @@ fn print_figures(device: Device, entry: &Json) {
 }
 
 /// Says what a model takes on each device, and which one is chosen.
-fn explain(path: &Path, args: &DevicesArgs, json: bool) -> Result<(), Failure> {
-    let (mut devices, given) = open(path, args)?;
+fn explain(path: &Path, args: &DevicesArgs, json: bool, watch: Watch) -> Result<(), Failure> {
+    let (mut devices, given) = open(path, args, watch.progress())?;
     let given: Vec<(&str, &[f32])> =
         given.iter().map(|(name, values)| (name.as_str(), values.as_slice())).collect();
-    let progress = job::Spinner::start("estimating", json);
     if let Some(runs) = args.measure {
-        progress.say("measuring");
-        devices.benchmark(&given, runs as usize).map_err(|e| Error::new(ErrorKind::Device, e))?;
+        watch.say("measuring");
+        try_benchmark_devices_with_progress(&mut devices, &given, runs as usize, watch.quiet())?;
     }
+    watch.say("estimating");
     let verdict = devices.verdict_for(&given);
     let report = devices.report();
-    let predict = |c: &DeviceCandidate| match c.blocker {
-        Some(_) => (None, None),
-        None => match cost_model(c.device).and_then(|m| try_estimate_graph_cost(devices.graph(), &*m)) {
-            Ok(ns) => (Some(ns / 1e6), None),
-            Err(e) => (None, Some(e.to_string())),
-        },
-    };
-    let predictions: Vec<(Option<f64>, Option<String>)> = report.iter().map(predict).collect();
+    let predictions: Vec<Prediction> =
+        report.iter().map(|c| predict(c, devices.graph(), watch.quiet())).collect::<Result<_, _>>()?;
     let choice = devices.try_choose_with_inputs(None, &given)?;
-    drop(progress);
+    drop(watch);
     let failed = devices.last_attempts().to_vec();
-    let entry = |(c, (predicted, unpredicted)): (&DeviceCandidate, &(Option<f64>, Option<String>))| {
+    let entry = |(c, (predicted, unpredicted)): (&DeviceCandidate, &Prediction)| {
         json!({
             "device": c.device.feature(), "name": c.label, "available": c.available, "blocker": c.blocker,
             "predicted_ms": predicted, "unpredicted": unpredicted,
@@ -166,6 +168,21 @@ fn explain(path: &Path, args: &DevicesArgs, json: bool) -> Result<(), Failure> {
         print_choice(&result, choice);
     }
     Ok(())
+}
+
+/// Milliseconds, or why there is no prediction; neither for a device that cannot be used.
+type Prediction = (Option<f64>, Option<String>);
+
+fn predict(candidate: &DeviceCandidate, graph: &Graph, progress: &Progress) -> Result<Prediction, Error> {
+    if candidate.blocker.is_some() {
+        return Ok((None, None));
+    }
+    let model = cost_model_with_progress(candidate.device, progress);
+    match model.and_then(|model| try_estimate_graph_cost(graph, &*model)) {
+        Ok(ns) => Ok((Some(ns / 1e6), None)),
+        Err(e) if e.kind() == ErrorKind::Cancelled => Err(e),
+        Err(e) => Ok((None, Some(e.to_string()))),
+    }
 }
 
 fn measured_ms(verdict: Option<&Verdict>, device: Device) -> Option<f64> {
@@ -204,8 +221,8 @@ fn print_choice(result: &Json, choice: Choice) {
 type Inputs = Vec<(String, Vec<f32>)>;
 
 /// The model on its devices with all dimensions fixed, and made-up inputs of these sizes.
-fn open(path: &Path, args: &DevicesArgs) -> Result<(GraphDevices, Inputs), Failure> {
-    let model = Model::open(path)?;
+fn open(path: &Path, args: &DevicesArgs, progress: &Progress) -> Result<(GraphDevices, Inputs), Failure> {
+    let model = Model::open_with_progress(path, progress)?;
     job::check_dims(&model.inputs()?, &args.dims)?;
     let model = model.with_dims(args.dims.iter().cloned());
     let open = typical_sizes(&model)?;
@@ -222,7 +239,7 @@ fn open(path: &Path, args: &DevicesArgs) -> Result<(GraphDevices, Inputs), Failu
         input: Vec::new(),
     };
     let values = inputs::gather(&common, &model.inputs()?, true)?;
-    let imported = model.import(&job::borrowed(&values))?;
+    let imported = model.import_with_progress(&job::borrowed(&values), progress)?;
     let mut devices = GraphDevices::try_from_env(imported.graph.clone())?;
     if let Some(name) = devices.try_set_weights(&imported.weights)?.first() {
         return Err(Error::new(ErrorKind::Binding, format!("the model has no weight \"{name}\"")).into());

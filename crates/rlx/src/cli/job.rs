@@ -131,6 +131,14 @@ impl Spinner {
         }
     }
 
+    /// Prints while nothing moves.
+    pub fn aside(&self, print: impl FnOnce()) {
+        match &self.0 {
+            Some(shown) => shown.0.suspend(print),
+            None => print(),
+        }
+    }
+
     /// Says what is being done.
     pub fn say(&self, message: &str) {
         if let Some(shown) = &self.0 {

@@ -61,6 +61,11 @@ impl Watch {
         self.spinner.hide();
     }
 
+    /// Prints while nothing moves.
+    pub fn aside(&self, print: impl FnOnce()) {
+        self.spinner.aside(print);
+    }
+
     /// Says what is being done.
     pub fn say(&self, message: &str) {
         self.spinner.say(message);

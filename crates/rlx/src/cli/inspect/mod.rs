@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use rlx::Prepared;
 use rlx::diagram::Diagram;
 use rlx_ir::cost::graph_cost;
-use rlx_ir::{ConstData, Error, ErrorKind, Graph, Op};
+use rlx_ir::{ConstData, Error, ErrorKind, Graph, Op, Progress};
 use rlx_onnx::Imported;
 use rlx_opt::PassRecord;
 use rlx_opt::pipeline::PASSES;
@@ -20,7 +20,8 @@ use rlx_runtime::{TensorInfo, dispatch_report_for_device_with_options, stages};
 
 use super::args::{InspectArgs, InspectFormat};
 use super::failure::Failure;
-use super::job::{self, Job, Spinner, borrowed};
+use super::job::{self, Job, borrowed};
+use super::watch::Watch;
 use super::{compile, inputs, print};
 use diff::Difference;
 use facts::{Facts, Module, Pass};
@@ -44,17 +45,14 @@ pub fn inspect(args: &InspectArgs, json: bool) -> Result<ExitCode, Failure> {
         (format, false) => format.unwrap_or(InspectFormat::Text),
     };
     let shown = args.passes.as_deref().map(shown).transpose()?;
-    let mut job = job::open(&args.common, &rlx_ir::Progress::none())?;
+    let watch = Watch::start(&args.limits, "reading", format == InspectFormat::Json)?;
+    let mut job = job::open(&args.common, watch.progress())?;
     let given = inputs::gather(&args.common, &job.declared, false)?;
     let facts = match job.runner.artefact() {
-        Some(_) => artefact_facts(&mut job, &borrowed(&given), shown.is_some())?,
-        None => {
-            let progress = Spinner::start("compiling", format == InspectFormat::Json);
-            let facts = model_facts(args, &mut job, &borrowed(&given), shown.as_ref())?;
-            drop(progress);
-            facts
-        }
+        Some(_) => artefact_facts(&mut job, &borrowed(&given), shown.is_some(), watch.progress())?,
+        None => model_facts(args, &mut job, &borrowed(&given), shown.as_ref(), watch.progress())?,
     };
+    drop(watch);
     let text = match format {
         InspectFormat::Text => facts.text(args.output.is_none() && print::colours(&std::io::stdout())),
         InspectFormat::Json => format!("{}\n", facts.json()),
@@ -83,15 +81,17 @@ fn model_facts(
     job: &mut Job,
     given: &[(&str, &ConstData)],
     shown: Option<&Shown>,
+    progress: &Progress,
 ) -> Result<Facts, Failure> {
-    let imported = job.runner.import(given)?;
+    let imported = job.runner.import_with_progress(given, progress)?;
     let graph = &imported.graph;
     let mut pipeline = stages::try_pipeline_for(args.common.device, &job.options)?;
     pipeline.keep_graphs = shown.is_some();
     let report = dispatch_report_for_device_with_options(graph, args.common.device, &job.options);
     let report = report.map_err(|e| Error::new(ErrorKind::DeviceUnavailable, e))?;
-    let (compiled, fault) = match pipeline.compile(graph) {
+    let (compiled, fault) = match pipeline.compile_with_progress(graph, progress) {
         Ok(result) => (Some(result), None),
+        Err(e) if e.kind() == ErrorKind::Cancelled => return Err(e.into()),
         Err(e) => (None, Some(e.to_string())),
     };
     // The graph after the last pass that is shown, else what the device runs, else what was given.
@@ -117,7 +117,12 @@ fn model_facts(
 }
 
 /// What is known of an artefact: nothing is compiled.
-fn artefact_facts(job: &mut Job, given: &[(&str, &ConstData)], passes: bool) -> Result<Facts, Failure> {
+fn artefact_facts(
+    job: &mut Job,
+    given: &[(&str, &ConstData)],
+    passes: bool,
+    progress: &Progress,
+) -> Result<Facts, Failure> {
     if passes {
         let message = "an artefact went through all passes already; inspect the model it was compiled from";
         return Err(Failure::Usage(message.to_owned()));
@@ -127,7 +132,7 @@ fn artefact_facts(job: &mut Job, given: &[(&str, &ConstData)], passes: bool) -> 
         None => (None, job.session.device().feature()),
     };
     let model = job.runner.name().to_owned();
-    let Prepared { compiled, outputs } = job.runner.prepare(given)?;
+    let Prepared { compiled, outputs } = job.runner.prepare_with_progress(given, progress)?;
     let shape = |info: &TensorInfo| info.shape.to_string();
     let graph = &compiled.lir().graph;
     let bytes = compiled.params().iter().filter_map(|p| p.shape.size_bytes()).sum();
