@@ -6,7 +6,7 @@
 
 use super::slot::{Importer, SlotId};
 use crate::proto::GraphProto;
-use rlx_ir::{Error, ErrorKind, Graph, NodeId, Shape};
+use rlx_ir::{Error, ErrorKind, Graph, Node, NodeId, Shape};
 use std::collections::HashMap;
 
 /// How deep bodies may nest.
@@ -72,6 +72,12 @@ impl Importer<'_> {
         let slots = self.branch_body(proto)?;
         let found = slots.into_iter().map(|slot| self.materialize(slot)).collect::<Result<_, _>>()?;
         Ok((own, found))
+    }
+
+    /// A node of whichever graph it stands in: the one being imported, or one around it.
+    pub(super) fn node_of(&self, id: NodeId) -> Option<&Node> {
+        let around = self.bodies.iter().rev().map(|body| &body.around);
+        std::iter::once(&self.graph).chain(around).find_map(|graph| graph.try_node(id).ok())
     }
 
     /// The input of the body being imported that stands for a slot from outside.

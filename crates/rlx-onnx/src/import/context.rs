@@ -94,8 +94,8 @@ impl<'a, 'f> NodeCx<'a, 'f> {
             (Some(Data::Value(v)), ..) => Some(v.value()),
             (Some(Data::File { tensor, .. }), ..) => Some(tensor.to_const()?.value()),
             (_, Some(known), _) => known.to_const().map(|c| c.value()),
-            (_, _, Some(node)) => match &self.importer.graph.node(node).op {
-                Op::Constant { data } => Some(data.value()),
+            (_, _, Some(node)) => match self.importer.node_of(node).map(|node| &node.op) {
+                Some(Op::Constant { data }) => Some(data.value()),
                 _ => None,
             },
             _ => None,
