@@ -59,8 +59,8 @@ fn run(imported: &Imported, go: bool) -> Result<Vec<f32>, Error> {
     let mut bindings = Bindings::default();
     bindings.set_input("x", Value::float(rlx_ir::DType::F32, &[2], vec![1.0, -3.0]));
     bindings.set_input("go", Value::bools(&[], [go]));
-    let progress = Progress::from(&Cancel::new().with_deadline(Duration::from_millis(300)));
     let mut compiled = Session::new(Device::Cpu).try_compile(imported.graph.clone())?;
+    let progress = Progress::from(&Cancel::new().with_deadline(Duration::from_millis(300)));
     let names: Vec<String> = compiled.inputs().iter().map(|i| i.name.clone()).collect();
     let values = names
         .iter()

@@ -4,12 +4,13 @@
 //! what it gives is copied to the step's results, which is also where a loop's values wait for the next time. The outer run
 //! holds the threads, so a body runs on one: its bits do not depend on how many there are.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 use rlx_backend::{ExecutableGraph, InputSource};
 use rlx_ir::op::Body;
 use rlx_ir::progress::Stage;
-use rlx_ir::{Error, ErrorKind, Extent, Graph, LirModule, Node, Op, Result};
+use rlx_ir::{Error, ErrorKind, Extent, Graph, GraphHash, LirModule, Node, Op, Result, graph_hash};
 use rlx_opt::{Claim, CompileOptions, CompilePipeline};
 
 use super::{BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, mismatch, no_kernel, unbound};
@@ -28,17 +29,47 @@ fn lowered(body: &Graph, isa: Isa) -> Result<LirModule> {
     Ok(pipeline.compile(body)?.lir)
 }
 
+/// Why bodies cannot be run, by their hash. Compiling a body asks for those in it: without this, bodies within bodies
+/// would take time that grows with the power of their depth.
+static REFUSALS: LazyLock<Mutex<HashMap<GraphHash, Option<String>>>> = LazyLock::new(Mutex::default);
+
+/// How many are remembered before all are forgotten.
+const MOST_REFUSALS: usize = 1024;
+
+fn refusal(body: &Graph) -> Option<String> {
+    if body.params().next().is_some() {
+        return Some("a body has parameters of its own".into());
+    }
+    let hash = graph_hash(body);
+    let known = || REFUSALS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(refusal) = known().get(&hash) {
+        return refusal.clone();
+    }
+    let refusal = lowered(body, Isa::detect()).err().map(|e| format!("a body cannot be compiled: {e}"));
+    if asks_outside(body) {
+        return refusal;
+    }
+    let mut known = known();
+    if known.len() >= MOST_REFUSALS {
+        known.clear();
+    }
+    known.insert(hash, refusal.clone());
+    refusal
+}
+
+/// Whether there are ops whose kernels may still be registered.
+fn asks_outside(body: &Graph) -> bool {
+    let custom =
+        |op: &Op| matches!(op, Op::Custom { .. }) || op.bodies().iter().any(|b| asks_outside(&b.graph));
+    body.nodes().iter().any(|node| custom(&node.op))
+}
+
 /// What the bodies compile to, the CPU runs.
 pub(crate) fn claim(node: &Node, _: &Graph) -> Claim {
-    for body in node.op.bodies() {
-        if body.graph.params().next().is_some() {
-            return Claim::No("a body has parameters of its own".into());
-        }
-        if let Err(e) = lowered(&body.graph, Isa::detect()) {
-            return Claim::No(format!("a body cannot be compiled: {e}"));
-        }
+    match node.op.bodies().into_iter().find_map(|body| refusal(&body.graph)) {
+        Some(why) => Claim::No(why),
+        None => Claim::Native,
     }
-    Claim::Native
 }
 
 /// The kernel of a choice or a loop.
