@@ -1,11 +1,11 @@
 //! Choosing is measured: cost models, their calibration and where it is kept, and the verdicts of benchmarks; by public
 //! names only.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rlx_contract::{DEVICE, OracleBackend, OracleCost, with_env};
+use rlx_contract::{DEVICE, OracleBackend, OracleCost, with_cache};
 use rlx_ir::{DType, Graph, GraphExt, LirModule, Result, Shape, Weight, sym};
 use rlx_opt::Target;
 use rlx_runtime::*;
@@ -22,25 +22,6 @@ fn product(m: Dim) -> Graph {
     let y = g.mm(x, w);
     g.set_outputs(vec![y]);
     g
-}
-
-/// A folder of this process that is empty at first, for `RLX_CACHE_DIR`.
-fn folder(name: &str) -> PathBuf {
-    let path = std::env::temp_dir().join(format!("rlx-contract-{}-{name}", std::process::id()));
-    let _ = std::fs::remove_dir_all(&path);
-    path
-}
-
-/// Runs the check in a process of its own whose cache folder is new; see [`with_env`].
-fn with_cache(test: &str, check: impl FnOnce()) {
-    let path = folder(test);
-    // The child is started by its parent's name for the folder.
-    let kept = std::env::var("RLX_CACHE_DIR").unwrap_or_default();
-    let path = if kept.contains(test) { PathBuf::from(kept) } else { path };
-    with_env(test, &[("RLX_CACHE_DIR", &path.to_string_lossy())], check);
-    if std::env::var_os("RLX_CACHE_DIR").is_none_or(|dir| Path::new(&dir) != path) {
-        let _ = std::fs::remove_dir_all(path);
-    }
 }
 
 /// Only counts operations.

@@ -6,6 +6,7 @@
 //! apart from the CPU's kernels.
 #![forbid(unsafe_code)]
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rlx_ir::lir::View;
@@ -83,6 +84,25 @@ pub fn with_env(test: &str, variables: &[(&str, &str)], check: impl FnOnce()) {
     let text = String::from_utf8_lossy(&output.stdout);
     let passed = output.status.success() && text.contains("1 passed");
     assert!(passed, "under {variables:?}:\n{text}{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// A folder of this process that is empty at first.
+pub fn empty_folder(name: &str) -> PathBuf {
+    let path = std::env::temp_dir().join(format!("rlx-contract-{}-{name}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&path);
+    path
+}
+
+/// Runs the check in a process of its own whose cache folder is new; see [`with_env`].
+pub fn with_cache(test: &str, check: impl FnOnce()) {
+    let path = empty_folder(test);
+    // The child is started by its parent's name for the folder.
+    let kept = std::env::var("RLX_CACHE_DIR").unwrap_or_default();
+    let path = if kept.contains(test) { PathBuf::from(kept) } else { path };
+    with_env(test, &[("RLX_CACHE_DIR", &path.to_string_lossy())], check);
+    if std::env::var_os("RLX_CACHE_DIR").is_none_or(|dir| Path::new(&dir) != path) {
+        let _ = std::fs::remove_dir_all(path);
+    }
 }
 
 /// The outside backend.

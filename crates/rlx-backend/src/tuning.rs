@@ -22,7 +22,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use rlx_ir::{Error, ErrorKind, Result};
+use rlx_ir::hash::hash_of;
+use rlx_ir::lir::{LirModule, Operand, Step, StepKind};
+use rlx_ir::text::attrs_key;
+use rlx_ir::{Error, ErrorKind, Op, Result};
 
 /// A step that can be done in several ways.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +34,44 @@ pub struct Site {
     pub what: String,
     /// The names of the ways, each a word; the first is taken where nothing was measured. At least two.
     pub ways: Vec<String>,
+}
+
+impl Site {
+    /// The site of a step with these ways, of which there must be several; `detail` says what else the times depend
+    /// on, such as the number of threads.
+    ///
+    /// The text names the ops, how they are combined (by a hash of attributes and bodies), and each operand's dimensions,
+    /// strides, element type and memory format.
+    pub fn of(lir: &LirModule, step: &Step, detail: &str, ways: Vec<String>) -> Option<Site> {
+        let (mut what, attrs) = match &step.kind {
+            StepKind::Copy => ("Copy".to_owned(), String::new()),
+            StepKind::Op(op) => (ops_of(op), attrs_key(op)),
+        };
+        if !attrs.is_empty() {
+            what.push_str(&format!(" #{:.8}", hash_of([attrs]).to_string()));
+        }
+        let operand = |o: &Operand| match lir.buffers[o.buffer.index()].format {
+            Some(format) => format!(" {}{}:{format}", o.dtype, o.view),
+            None => format!(" {}{}", o.dtype, o.view),
+        };
+        step.inputs.iter().for_each(|o| what.push_str(&operand(o)));
+        what.push_str(" ->");
+        step.outputs.iter().for_each(|o| what.push_str(&operand(o)));
+        if !detail.is_empty() {
+            what.push_str(&format!(" ({detail})"));
+        }
+        (ways.len() > 1).then_some(Site { what, ways })
+    }
+}
+
+/// The ops of a step for people: of a region those that are not elementwise, and how many others.
+fn ops_of(op: &Op) -> String {
+    let Op::Region { body } = op else { return op.kind().to_string() };
+    let ops =
+        || body.graph.nodes().iter().filter(|n| !matches!(n.op, Op::Input { .. } | Op::Constant { .. }));
+    let anchors = ops().filter(|n| !n.op.is_elementwise()).map(|n| n.op.kind().to_string());
+    let others = ops().filter(|n| n.op.is_elementwise()).count();
+    anchors.chain((others > 0).then(|| others.to_string())).collect::<Vec<_>>().join("+")
 }
 
 /// The ways that were found fastest, by site.

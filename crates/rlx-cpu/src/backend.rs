@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 
-use rlx_backend::{Backend, ExecutableGraph};
+use rlx_backend::tuning::Site;
+use rlx_backend::{Backend, ExecutableGraph, Kept};
+use rlx_ir::lir::Step;
 use rlx_ir::{Error, ErrorKind, LirModule, Result};
 use rlx_opt::{CompileOptions, Target};
 
 use crate::isa::Isa;
 use crate::pool::Pool;
 use crate::program::exec::CpuExecutable;
-use crate::program::{Program, Threads};
+use crate::program::{Program, Threads, tuned};
 use crate::target::CpuTarget;
 
 /// The processor as a device.
@@ -95,7 +97,21 @@ impl Backend for CpuBackend {
     }
 
     fn compile(&self, lir: Arc<LirModule>, options: &CompileOptions) -> Result<Box<dyn ExecutableGraph>> {
-        let program = Program::new(lir, self.isa()?, self.threads()?, options.shared_arena)?;
+        self.compile_kept(lir, options, &Kept::default())
+    }
+
+    fn compile_kept(
+        &self,
+        lir: Arc<LirModule>,
+        options: &CompileOptions,
+        kept: &Kept,
+    ) -> Result<Box<dyn ExecutableGraph>> {
+        let (isa, threads) = (self.isa()?, self.threads()?);
+        let program = Program::new(lir, isa, threads, options.shared_arena, &kept.tuning)?;
         Ok(Box::new(CpuExecutable::new(Arc::new(program))?))
+    }
+
+    fn site(&self, lir: &LirModule, step: &Step) -> Result<Option<Site>> {
+        Ok(tuned::site(lir, step, self.isa()?, &self.threads()?))
     }
 }

@@ -99,6 +99,8 @@ pub enum Stage {
     Compile,
     /// Weights are read, checked and packed.
     Prepare,
+    /// Ways to do a step are timed.
+    Tune,
     /// Steps of a run.
     Run,
     /// Values are compared with a reference.
@@ -115,6 +117,7 @@ impl Stage {
             Stage::Import => "importing",
             Stage::Compile => "compiling",
             Stage::Prepare => "preparing weights",
+            Stage::Tune => "tuning",
             Stage::Run => "running",
             Stage::Verify => "verifying",
             Stage::Write => "writing",

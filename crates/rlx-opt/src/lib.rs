@@ -25,7 +25,7 @@ pub use dispatch::{
     prepare_graph_for_backend_with_report,
 };
 pub use options::{
-    CompileOptions, FusionOptions, KernelDispatchPolicy, Numerics, Precision, PrecisionPolicy,
+    CompileOptions, FusionOptions, KernelDispatchPolicy, Numerics, Precision, PrecisionPolicy, Tune,
 };
 pub use pipeline::{CompilePipeline, CompileResult, PassRecord};
 pub use precision::{KindPrecision, PrecisionReport};

@@ -113,6 +113,56 @@ pub enum Numerics {
     Fast,
 }
 
+/// Whether steps that can be done in several ways, all of the same bits, are done in the one that is fastest here. It
+/// changes times alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Tune {
+    /// Every step in the way that is taken where nothing was measured.
+    Off,
+    /// As was measured on this machine, where anything was.
+    #[default]
+    Kept,
+    /// What was not measured yet is measured now, and kept.
+    Measure,
+}
+
+impl Tune {
+    const ALL: [Tune; 3] = [Tune::Off, Tune::Kept, Tune::Measure];
+
+    /// What `RLX_TUNE` says; the default where it is not set.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] for a word that is none of them.
+    pub fn from_env() -> Result<Self> {
+        match std::env::var("RLX_TUNE") {
+            Ok(text) if !text.is_empty() => text
+                .parse()
+                .map_err(|e: Error| Error::new(ErrorKind::Config, format!("RLX_TUNE: {}", e.message()))),
+            _ => Ok(Tune::default()),
+        }
+    }
+}
+
+impl std::fmt::Display for Tune {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            Tune::Off => "off",
+            Tune::Kept => "kept",
+            Tune::Measure => "measure",
+        })
+    }
+}
+
+impl std::str::FromStr for Tune {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let found = Tune::ALL.into_iter().find(|t| t.to_string() == text.to_ascii_lowercase());
+        found
+            .ok_or_else(|| Error::new(ErrorKind::Config, format!("\"{text}\" is none of off, kept, measure")))
+    }
+}
+
 /// Which fusions may happen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FusionOptions {
@@ -164,6 +214,8 @@ pub struct CompileOptions {
     /// Plan the outputs apart from the rest of the arena, which graphs compiled so then share and use by
     /// turns. It costs the room that outputs could have shared, and pays where many variants of a model are kept.
     pub shared_arena: bool,
+    /// Whether steps are done in the way that was measured to be fastest.
+    pub tune: Tune,
 }
 
 impl Default for CompileOptions {
@@ -184,6 +236,7 @@ impl Default for CompileOptions {
             kernel_dispatch: KernelDispatchPolicy::default(),
             numerics: Numerics::Fast,
             shared_arena: false,
+            tune: Tune::Kept,
         }
     }
 }
@@ -232,6 +285,8 @@ builders! {
     numerics => numerics: Numerics;
     /// Sets whether the arena but for the outputs is shared by turns.
     with_shared_arena => shared_arena: bool;
+    /// Sets whether steps are done in the way that was measured to be fastest.
+    tune => tune: Tune;
 }
 
 impl CompileOptions {
@@ -262,6 +317,7 @@ impl CompileOptions {
             kernel_dispatch,
             numerics,
             shared_arena: _,
+            tune: _,
         } = self;
         (*precision, *dce, *constant_folding) == (other.precision, other.dce, other.constant_folding)
             && (*fusion, *arena_alignment) == (other.fusion, other.arena_alignment)
@@ -271,10 +327,10 @@ impl CompileOptions {
             && *dim_ranges == other.dim_ranges
     }
 
-    /// The defaults, with [`KernelDispatchPolicy`] from the environment.
+    /// The defaults, with [`KernelDispatchPolicy`] and [`Tune`] from the environment.
     ///
     /// # Panics
-    /// When `RLX_KERNEL_DISPATCH` makes no sense; [`CompileOptions::try_new`] reports it.
+    /// When `RLX_KERNEL_DISPATCH` or `RLX_TUNE` makes no sense; [`CompileOptions::try_new`] reports it.
     pub fn new() -> Self {
         match Self::try_new() {
             Ok(options) => options,
@@ -282,12 +338,13 @@ impl CompileOptions {
         }
     }
 
-    /// The defaults, with [`KernelDispatchPolicy`] from the environment.
+    /// The defaults, with [`KernelDispatchPolicy`] and [`Tune`] from the environment.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] when `RLX_KERNEL_DISPATCH` makes no sense.
+    /// [`ErrorKind::Config`] when `RLX_KERNEL_DISPATCH` or `RLX_TUNE` makes no sense.
     pub fn try_new() -> Result<Self> {
-        Ok(CompileOptions { kernel_dispatch: KernelDispatchPolicy::from_env()?, ..Self::default() })
+        let kernel_dispatch = KernelDispatchPolicy::from_env()?;
+        Ok(CompileOptions { kernel_dispatch, tune: Tune::from_env()?, ..Self::default() })
     }
 }
 
@@ -320,6 +377,7 @@ impl CompileOptions {
             kernel_dispatch,
             numerics,
             shared_arena,
+            tune: _,
         } = self;
         let policy = policy.as_ref().map(policy_key);
         let supported = supported_ops.as_ref().map(|ops| {

@@ -2,8 +2,9 @@
 //! does not parse is an error wherever it is read.
 
 use rlx_driver::Device;
+use rlx_ir::KernelDispatchPolicy;
 use rlx_ir::{Error, ErrorKind, Result};
-use rlx_opt::CompileOptions;
+use rlx_opt::Tune;
 
 use crate::aot::AotCache;
 use crate::device_ext::unavailable_reason;
@@ -85,7 +86,7 @@ type Row = (&'static str, &'static str, fn() -> Result<()>);
 /// assert!(isa.fault.is_none() || isa.value.is_some());
 /// ```
 pub fn variables() -> Vec<Variable> {
-    let table: [Row; 13] = [
+    let table: [Row; 14] = [
         (DEVICE, "the device, where none is asked for", usable_device),
         (ALLOW, "devices that may be chosen", || list(ALLOW).map(drop)),
         (DENY, "devices that may not", || list(DENY).map(drop)),
@@ -94,7 +95,8 @@ pub fn variables() -> Vec<Variable> {
         (CHAIN, "devices to try one after the other", || list(CHAIN).map(drop)),
         ("RLX_NUM_THREADS", "threads of the CPU", usable_threads),
         ("RLX_CPU_ISA", "the CPU's instruction set", usable_isa),
-        ("RLX_KERNEL_DISPATCH", "how ops are computed", || CompileOptions::try_new().map(drop)),
+        ("RLX_KERNEL_DISPATCH", "how ops are computed", || KernelDispatchPolicy::from_env().map(drop)),
+        ("RLX_TUNE", "whether steps are tuned", || Tune::from_env().map(drop)),
         ("RLX_DISPATCH_REPORT", "1 prints how, at every compilation", || Ok(())),
         ("RLX_PROFILE", "1 prints each step's time at the end", || Ok(())),
         ("RLX_CACHE_DIR", "where things are kept", || Ok(())),

@@ -38,13 +38,17 @@ pub mod registry;
 pub mod session;
 pub mod stages;
 mod store;
+pub mod tuning;
 pub mod typed;
 
 /// What a device implements.
 pub mod backend {
     pub use rlx_backend::cost::works;
     pub use rlx_backend::moe::MixtureOfExperts;
-    pub use rlx_backend::{Backend, ExecutableGraph, InputSource, MemoryInfo, StepProfile, StepProfiler};
+    pub use rlx_backend::tuning::{Site, Tuning};
+    pub use rlx_backend::{
+        Backend, CodePart, ExecutableGraph, InputSource, Kept, MemoryInfo, StepProfile, StepProfiler,
+    };
 }
 
 /// Ops from outside: their rules, and their kernels for the CPU. `examples/custom_op` is a whole one.
@@ -112,6 +116,7 @@ pub use rlx_ir::{
 pub use rlx_macros::rlx_model;
 pub use rlx_opt::{
     Claim, CompileOptions, CompilePipeline, CompileResult, DispatchPath, FusionOptions, KernelDispatchPolicy,
-    KernelDispatchReport, KindDispatchSummary, Numerics, PassRecord,
+    KernelDispatchReport, KindDispatchSummary, Numerics, PassRecord, Tune,
 };
 pub use session::Session;
+pub use tuning::TunedSite;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rlx_backend::{Backend, ExecutableGraph};
+use rlx_backend::{Backend, ExecutableGraph, Kept};
 use rlx_driver::Device;
 use rlx_ir::progress::Stage;
 use rlx_ir::{Error, ErrorKind, Graph, GraphModule, HirModule, LirModule, LowerError, Progress, Result};
@@ -13,6 +13,7 @@ use crate::compiled::CompiledGraph;
 use crate::edge;
 use crate::error::{CompileError, or_panic};
 use crate::registry::{require_backend, threads_from_env, with_threads};
+use crate::tuning::{Tuned, tuned};
 
 /// Compiles graphs for one device.
 ///
@@ -354,8 +355,8 @@ impl Session {
         let context = PassContext { target: &*target, options };
         let mut report = rlx_opt::report::analyze(&lir.graph, &context);
         report.precision = Some(rlx_opt::report::precision_of(&lir.graph, &context));
-        let executable = self.executable(lir, options)?;
-        Ok(CompiledGraph::new(self.device, executable, report, Vec::new()))
+        let built = self.executable(lir, options, &Kept::default(), &Progress::none())?;
+        Ok(CompiledGraph::new(self.device, built, report, Vec::new()))
     }
 
     fn compile_graph_with(
@@ -372,7 +373,7 @@ impl Session {
         if std::env::var("RLX_DISPATCH_REPORT").is_ok_and(|v| v == "1") {
             eprintln!("{}", result.report);
         }
-        let mut compiled = self.compile_result(result, options)?;
+        let mut compiled = self.compile_result_with_progress(result, options, progress)?;
         // The device's own compiler was not asked.
         progress.check(Stage::Compile)?;
         compiled.set_param_bindings(options)?;
@@ -390,21 +391,47 @@ impl Session {
         result: CompileResult,
         options: &CompileOptions,
     ) -> Result<CompiledGraph> {
-        let executable = self.executable(result.lir, options)?;
-        Ok(CompiledGraph::new(self.device, executable, result.report, result.passes))
+        self.compile_result_with_progress(result, options, &Progress::none())
+    }
+
+    fn compile_result_with_progress(
+        &self,
+        result: CompileResult,
+        options: &CompileOptions,
+        progress: &Progress,
+    ) -> Result<CompiledGraph> {
+        let built = self.executable(result.lir, options, &Kept::default(), progress)?;
+        Ok(CompiledGraph::new(self.device, built, result.report, result.passes))
     }
 
     pub(crate) fn target(&self, options: &CompileOptions) -> Result<Arc<dyn Target>> {
         edge::call(self.device, "describing the device", || self.backend.target(options))
     }
 
+    /// The device's compiler.
+    pub(crate) fn backend(&self) -> &dyn Backend {
+        &*self.backend
+    }
+
+    /// What the device makes of a module, with what is kept of it and of this machine.
     pub(crate) fn executable(
         &self,
         lir: LirModule,
         options: &CompileOptions,
-    ) -> Result<Box<dyn ExecutableGraph>> {
-        edge::call(self.device, "compiling", || self.backend.compile(Arc::new(lir), options))
+        kept: &Kept,
+        progress: &Progress,
+    ) -> Result<Built> {
+        let tuned = tuned(self, &lir, options, &kept.tuning, progress)?;
+        let kept = Kept { tuning: tuned.tuning.clone(), code: kept.code.clone() };
+        let compile = || self.backend.compile_kept(Arc::new(lir), options, &kept);
+        Ok(Built { exec: edge::call(self.device, "compiling", compile)?, tuned })
     }
+}
+
+/// An executable, and how its steps are done.
+pub(crate) struct Built {
+    pub(crate) exec: Box<dyn ExecutableGraph>,
+    pub(crate) tuned: Tuned,
 }
 
 fn check_options(options: &CompileOptions) -> Result<()> {

@@ -106,6 +106,29 @@ fn compiling_twice_gives_the_same_bytes_and_slim_ones_are_smaller() {
 }
 
 #[test]
+fn what_was_measured_is_in_the_artefact_and_serves_later_commands() {
+    let scratch = Scratch::new("tune");
+    let [plain, tuned, later] = ["plain.rlx", "tuned.rlx", "later.rlx"].map(|name| scratch.file(name));
+    let mlp = model("mlp").graph_file().unwrap();
+    let mlp = mlp.to_str().unwrap();
+    let compile = |file: &str, more: &[&str]| {
+        let args = [&["compile", mlp, "-o", file], more].concat();
+        scratch.json(&args)["tuning"].as_array().expect("a list").clone()
+    };
+    assert!(compile(&plain, &[]).is_empty(), "nothing was measured yet");
+    let measured = compile(&tuned, &["--tune"]);
+    assert!(measured.iter().any(|t| t["site"].as_str().unwrap().contains("MatMul")), "{measured:?}");
+    assert_eq!(compile(&later, &[]), measured);
+    assert!(compile(&plain, &["--tune=off"]).is_empty());
+    assert_eq!(scratch.json(&["inspect", &tuned])["artefact"]["tuning"].as_array(), Some(&measured));
+    let printed = scratch.done(&["compile", mlp, "-o", &later]);
+    assert!(printed.contains("  tuned: "), "{printed}");
+    let message = scratch.failed(2, &[], &["bench", &tuned, "--tune"]);
+    assert!(message.contains("decided by rlx compile"), "{message}");
+    scratch.failed(2, &[], &["bench", mlp, "--tune=perhaps"]);
+}
+
+#[test]
 fn foreign_damaged_and_misused_artefacts_are_refused_with_a_reason() {
     let scratch = Scratch::new("refused");
     let file = scratch.file("digits.rlx");

@@ -245,6 +245,7 @@ fn environment_values_that_make_no_sense_are_errors() {
         ("RLX_DEVICE", "quantum", 2),
         ("RLX_CPU_ISA", "abacus", 1),
         ("RLX_KERNEL_DISPATCH", "perhaps", 1),
+        ("RLX_TUNE", "perhaps", 1),
     ] {
         let output = Command::new(env!("CARGO_BIN_EXE_rlx"))
             .args(["bench", DIGITS, "--runs", "1"])

@@ -30,8 +30,9 @@
 
 use std::ops::Range;
 
+use super::cut::{Cut, Tiling};
 use super::kernel::{AnyRows, Rows, lanes_of};
-use super::{PANEL, Tiling, panels};
+use super::{PANEL, panels};
 use crate::isa::{Isa, IsaKind, Kernel};
 use crate::simd::{LANES, Simd};
 
@@ -173,7 +174,7 @@ fn tile_rows(isa: Isa) -> usize {
 impl ByteGemm {
     fn tiling(&self, height: usize) -> Tiling {
         let depth = self.k.div_ceil(GROUP) * self.rows.taps();
-        Tiling { tiles: self.m.div_ceil(height), ..Tiling::new(self.m, self.n, depth, height) }
+        Tiling { tiles: self.m.div_ceil(height), ..Tiling::new(self.m, self.n, depth, height, Cut::DEFAULT) }
     }
 
     /// Into how many tasks the product is cut: a function of shape and instruction set.

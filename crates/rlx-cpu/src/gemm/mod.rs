@@ -15,7 +15,7 @@
 //! instruction set) only; any thread may run any range of them, best a contiguous one.
 //!
 //! ```
-//! use rlx_cpu::{gemm::{self, Epilogue, Gemm, Strided}, isa::Isa};
+//! use rlx_cpu::{gemm::{self, Cut, Epilogue, Gemm, Strided}, isa::Isa};
 //! let (m, n, k) = (2, 2, 3);
 //! let a = [1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0];
 //! let b = [1.0f32, 0.0, 0.0, 1.0, 1.0, 1.0];
@@ -26,13 +26,14 @@
 //! unsafe {
 //!     gemm::pack(b.as_ptr(), 2, 1, k, n, packed.as_mut_ptr(), 0..gemm::panels(n));
 //!     let rows = Strided { ptr: a.as_ptr(), row_stride: 3 };
-//!     let g = Gemm { m, n, k, rows, b: packed.as_ptr(), c: c.as_mut_ptr(), c_stride: 2, epilogue: Epilogue::NONE, next: None };
+//!     let g = Gemm { m, n, k, rows, b: packed.as_ptr(), c: c.as_mut_ptr(), c_stride: 2, epilogue: Epilogue::NONE, cut: Cut::DEFAULT, next: None };
 //!     g.run(isa, 0..g.tasks(isa));
 //! }
 //! assert_eq!(c, [4.0, 5.0, 10.0, 11.0]);
 //! ```
 
 mod conv;
+mod cut;
 mod element;
 mod epilogue;
 mod generic;
@@ -45,6 +46,7 @@ mod tests;
 mod tests_short;
 
 pub use conv::ConvRows;
+pub use cut::Cut;
 pub use element::Packed;
 pub use epilogue::{Bias, BinaryOp, Combine, Epilogue};
 pub use generic::{Element, StridedMatrix, generic_gemm};
@@ -58,6 +60,7 @@ use std::ops::Range;
 
 use crate::isa::{Isa, IsaKind, Kernel};
 use crate::simd::Simd;
+use cut::Tiling;
 use kernel::Prefetch;
 
 /// Columns of a packed panel.
@@ -66,9 +69,6 @@ pub const PANEL: usize = 48;
 /// Deeper products are cut into blocks of at most this depth, so that a panel's block stays in the
 /// second-level cache while the rows pass by; the partial sums wait in C.
 const MAX_DEPTH: usize = 4096;
-
-/// Above this many bytes of A, rows are cut into blocks that are reused for every panel.
-const MAX_ROWS_BYTES: usize = 1 << 20;
 
 /// One product; see the [module](self).
 ///
@@ -91,6 +91,8 @@ pub struct Gemm<R: Rows> {
     pub c_stride: usize,
     /// What is done to each element before it is written.
     pub epilogue: Epilogue<R::Element>,
+    /// How it is cut up; any way gives the same bits.
+    pub cut: Cut,
     /// The packed weights the same threads read next, as (pointer, elements): while the last panel is
     /// computed, the first panel of the calling thread's share is moved towards the cache.
     pub next: Option<Next>,
@@ -112,53 +114,8 @@ pub struct Next {
     pub panels: usize,
 }
 
-/// How a product is cut up: rows into balanced tiles, tiles into blocks, columns into panels.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Tiling {
-    tiles: usize,
-    tiles_per_block: usize,
-    panels: usize,
-}
-
-impl Tiling {
-    fn new(m: usize, n: usize, depth: usize, max_rows: usize) -> Tiling {
-        // Equal heights beat full tiles with a low remainder.
-        let tiles = match max_rows {
-            9 if m.is_multiple_of(8) => m / 8,
-            _ => m.div_ceil(max_rows),
-        };
-        let bytes = m.saturating_mul(depth).saturating_mul(4);
-        let blocks = if bytes > MAX_ROWS_BYTES { bytes.div_ceil(MAX_ROWS_BYTES / 2) } else { 1 };
-        // A block of fewer tiles would re-read the panels too often.
-        let tiles_per_block = tiles.div_ceil(blocks.max(1)).max(8).min(tiles.max(1));
-        Tiling { tiles, tiles_per_block, panels: panels(n) }
-    }
-
-    /// Task number → (panel, tile). Blocks of rows are outermost, then panels, then the block's tiles.
-    fn place(&self, task: usize) -> (usize, usize) {
-        let per_block = self.tiles_per_block * self.panels;
-        let block = task / per_block;
-        let first = block * self.tiles_per_block;
-        let here = self.tiles_per_block.min(self.tiles - first);
-        let rest = task % per_block;
-        (rest / here, first + rest % here)
-    }
-
-    fn tasks(&self) -> usize {
-        self.tiles * self.panels
-    }
-
-    /// Rows of a tile.
-    fn tile_rows(&self, tile: usize, m: usize) -> Range<usize> {
-        // The first m mod tiles are one row higher.
-        let (low, extra) = (m / self.tiles, m % self.tiles);
-        let start = tile * low + tile.min(extra);
-        start..start + low + usize::from(tile < extra)
-    }
-}
-
 /// Rows and vectors of the micro-kernel; the same numbers as `Simd::GEMM_ROWS`.
-fn max_rows(isa: Isa) -> usize {
+pub(crate) fn max_rows(isa: Isa) -> usize {
     match isa.kind() {
         IsaKind::Portable => 2,
         IsaKind::Avx2 | IsaKind::Neon => 6,
@@ -168,7 +125,7 @@ fn max_rows(isa: Isa) -> usize {
 
 impl<R: Rows<Element: Packed>> Gemm<R> {
     fn tiling(&self, max_rows: usize) -> Tiling {
-        Tiling::new(self.m, self.n, self.depth(), max_rows)
+        Tiling::new(self.m, self.n, self.depth(), max_rows, self.cut)
     }
 
     /// Rows of words in a panel.
@@ -192,8 +149,8 @@ impl<R: Rows<Element: Packed>> Gemm<R> {
         if const { R::Element::GROUP == 1 } {
             return isa.run(RunTasks { gemm: self, tasks });
         }
-        let Gemm { m, n, k, b, c, c_stride, epilogue, next, .. } = *self;
-        let any = Gemm { m, n, k, rows: self.rows.any(), b, c, c_stride, epilogue, next };
+        let Gemm { m, n, k, b, c, c_stride, epilogue, cut, next, .. } = *self;
+        let any = Gemm { m, n, k, rows: self.rows.any(), b, c, c_stride, epilogue, cut, next };
         R::Element::run(isa, RunTasks { gemm: &any, tasks });
     }
 }

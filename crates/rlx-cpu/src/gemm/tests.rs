@@ -48,6 +48,11 @@ impl Case {
 
     /// Runs with the tasks cut into `cuts` ranges; returns C with its gaps, which must keep 7.
     fn run(&self, isa: Isa, packed: &[f32], epilogue: Epilogue, cuts: usize) -> Vec<f32> {
+        self.run_cut(isa, packed, epilogue, Cut::DEFAULT, cuts)
+    }
+
+    /// As [`Case::run`], cut into tiles in this way.
+    fn run_cut(&self, isa: Isa, packed: &[f32], epilogue: Epilogue, cut: Cut, cuts: usize) -> Vec<f32> {
         let mut c = vec![7.0f32; self.m * self.ldc];
         let g = Gemm {
             m: self.m,
@@ -58,6 +63,7 @@ impl Case {
             c: c.as_mut_ptr(),
             c_stride: self.ldc,
             epilogue,
+            cut,
             next: Some(Next { b: packed.as_ptr(), depth: self.k, panels: panels(self.n) }),
         };
         let tasks = g.tasks(isa);
@@ -161,10 +167,41 @@ fn a_residual_may_be_the_result_itself() {
         let epilogue = Epilogue { combine, ..Epilogue::NONE };
         let (m, n, k) = (case.m, case.n, case.k);
         let b = packed.as_ptr();
-        let g = Gemm { m, n, k, rows: case.rows(), b, c: ptr, c_stride: 50, epilogue, next: None };
+        let g = Gemm {
+            m,
+            n,
+            k,
+            rows: case.rows(),
+            b,
+            c: ptr,
+            c_stride: 50,
+            epilogue,
+            cut: Cut::DEFAULT,
+            next: None,
+        };
         // SAFETY: the vectors cover the extents.
         unsafe { g.run(isa, 0..g.tasks(isa)) };
         assert_close(&c, &want, 1e-4, "accumulated in place");
+    }
+}
+
+#[test]
+fn every_cut_gives_the_same_bits() {
+    let mut rng = Rng::new(11);
+    for (m, n, k) in [(1, 48, 9), (23, 100, 70), (600, 49, 700), (31, 60, 6000)] {
+        let case = Case::new(&mut rng, m, n, k);
+        let (packed, row) = (case.packed(), rng.vec(n));
+        let epilogue = Epilogue::bias(row.as_ptr()).with(Unary::Gelu);
+        for isa in Isa::available() {
+            let expected = case.run(isa, &packed, epilogue, 1);
+            let ways = Cut::ways(isa);
+            assert!(ways.len() > 2, "{isa}");
+            for (name, cut) in ways {
+                let found = case.run_cut(isa, &packed, epilogue, cut, 3);
+                let same = found.iter().zip(&expected).all(|(a, b)| a.to_bits() == b.to_bits());
+                assert!(same, "{isa} {name} {m}×{n}×{k}");
+            }
+        }
     }
 }
 
@@ -190,6 +227,7 @@ fn nan_stays_in_its_row_and_one_or_two_threads_give_the_same_bits() {
             c: two.as_mut_ptr(),
             c_stride: case.n,
             epilogue: Epilogue::NONE,
+            cut: Cut::DEFAULT,
             next: None,
         };
         // SAFETY: the vectors cover the extents, and tasks are disjoint.
@@ -204,8 +242,9 @@ fn tilings_cover_everything_once() {
     let mut rng = Rng::new(6);
     for _ in 0..300 {
         let (m, n, depth) = (1 + rng.below(3000), 1 + rng.below(500), 1 + rng.below(3000));
-        for rows in [2, 6, 9] {
-            let t = Tiling::new(m, n, depth, rows);
+        let cuts = Cut::ways(Isa::detect());
+        for (rows, (_, cut)) in [2, 6, 9].into_iter().flat_map(|r| cuts.iter().map(move |c| (r, c))) {
+            let t = Tiling::new(m, n, depth, rows, *cut);
             let mut seen = vec![0u8; t.tasks()];
             for task in 0..t.tasks() {
                 let (panel, tile) = t.place(task);
@@ -294,7 +333,18 @@ fn convolution_is_a_product_over_windows() {
             let mut out = vec![0.0f32; m * oc];
             let b = packed.as_ptr();
             let epilogue = Epilogue::NONE;
-            let g = Gemm { m, n: oc, k: c, rows, b, c: out.as_mut_ptr(), c_stride: oc, epilogue, next: None };
+            let g = Gemm {
+                m,
+                n: oc,
+                k: c,
+                rows,
+                b,
+                c: out.as_mut_ptr(),
+                c_stride: oc,
+                epilogue,
+                cut: Cut::DEFAULT,
+                next: None,
+            };
             let tasks = g.tasks(isa);
             // SAFETY: the vectors cover the extents.
             unsafe {

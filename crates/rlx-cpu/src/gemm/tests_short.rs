@@ -82,6 +82,7 @@ impl<T: Half> Case<T> {
             c: c.as_mut_ptr(),
             c_stride: stride,
             epilogue,
+            cut: Cut::DEFAULT,
             next: None,
         };
         let tasks = g.tasks(isa);

@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
+use rlx_backend::tuning::Tuning;
 use rlx_backend::{ExecutableGraph, InputSource};
 use rlx_ir::op::Body;
 use rlx_ir::progress::Stage;
@@ -133,7 +134,7 @@ impl Nested {
     fn new(body: &Body, cx: &mut CompileCx<'_>) -> Result<Nested> {
         let lir = Arc::new(lowered(&body.graph, cx.isa)?);
         let symbols = lir.symbols.iter().map(|&s| cx.extent(Extent::sym(s))).collect();
-        let program = Program::new(lir, cx.isa, cx.threads.clone(), false)?;
+        let program = Program::new(lir, cx.isa, cx.threads.clone(), false, &Tuning::default())?;
         Ok(Nested { program: Arc::new(program), symbols, state: Mutex::default() })
     }
 

@@ -26,7 +26,7 @@ use super::{
     packed_type, window_generic,
 };
 use crate::alloc::Buffer;
-use crate::gemm::{self, Bias, ConvRows, Epilogue, Gemm, Next, Packed, Strided};
+use crate::gemm::{self, Bias, ConvRows, Cut, Epilogue, Gemm, Next, Packed, Strided};
 use crate::program::allocate;
 use crate::program::layout::{At, Bound, Layout};
 
@@ -155,6 +155,7 @@ struct Conv {
     tail: Tail,
     zeros: Option<Arc<Buffer>>,
     shape: Option<Shape>,
+    cut: Cut,
     next: Upcoming,
 }
 
@@ -177,7 +178,17 @@ impl Conv {
             after: triple(after, 0),
         };
         let groups = *groups;
-        Ok(Conv { dtype, inputs, groups, window, tail, zeros: None, shape: None, next: None })
+        Ok(Conv {
+            dtype,
+            inputs,
+            groups,
+            window,
+            tail,
+            zeros: None,
+            shape: None,
+            cut: Cut::DEFAULT,
+            next: None,
+        })
     }
 
     /// Dimensions and strides of the volume as `[n, d, h, w, c]`.
@@ -323,6 +334,10 @@ impl StepKernel for Conv {
     fn set_next(&mut self, next: Upcoming) {
         self.next = next;
     }
+
+    fn set_cut(&mut self, cut: Cut) {
+        self.cut = cut;
+    }
 }
 
 impl Conv {
@@ -459,6 +474,7 @@ impl Conv {
             c: cx.ptr::<T>(s.y).wrapping_add(group * s.filters),
             c_stride: s.c_stride,
             epilogue: self.epilogue(cx, s, group),
+            cut: self.cut,
             next,
         };
         // SAFETY: the caller's promise: windows lie within the image or read the zeros.
@@ -466,9 +482,9 @@ impl Conv {
             match s.route {
                 Route::Windows => run_gemm(cx, isa, s.worth, &plain),
                 Route::Product(row_stride) => {
-                    let Gemm { m, n, k, b, c, c_stride, epilogue, next, .. } = plain;
+                    let Gemm { m, n, k, b, c, c_stride, epilogue, cut, next, .. } = plain;
                     let rows = Strided { ptr: input, row_stride };
-                    run_gemm(cx, isa, s.worth, &Gemm { m, n, k, rows, b, c, c_stride, epilogue, next });
+                    run_gemm(cx, isa, s.worth, &Gemm { m, n, k, rows, b, c, c_stride, epilogue, cut, next });
                 }
                 Route::Bordered => {
                     let [h, w] = self.bordered(s);

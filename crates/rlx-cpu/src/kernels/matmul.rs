@@ -14,7 +14,7 @@ use super::{
     BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, Upcoming, WORTH_NANOS, mismatch, packed_type,
 };
 use crate::blas::Provider;
-use crate::gemm::{self, Gemm, Next, Packed, Strided, StridedMatrix};
+use crate::gemm::{self, Cut, Gemm, Next, Packed, Strided, StridedMatrix};
 use crate::isa::Isa;
 use crate::program::layout::{At, Bound, Layout, collapse};
 
@@ -80,6 +80,7 @@ pub(super) struct MatMul {
     inputs: Vec<usize>,
     tail: Tail,
     shape: Shape,
+    cut: Cut,
     next: Upcoming,
 }
 
@@ -120,7 +121,7 @@ impl MatMul {
             worth: false,
             pack_bytes: 0,
         };
-        MatMul { dtype, inputs, tail, shape, next: None }
+        MatMul { dtype, inputs, tail, shape, cut: Cut::DEFAULT, next: None }
     }
 }
 
@@ -249,6 +250,10 @@ impl StepKernel for MatMul {
     fn set_next(&mut self, next: Upcoming) {
         self.next = next;
     }
+
+    fn set_cut(&mut self, cut: Cut) {
+        self.cut = cut;
+    }
 }
 
 impl MatMul {
@@ -275,6 +280,7 @@ impl MatMul {
             c: cx.ptr::<T>(s.c).wrapping_offset(c_at),
             c_stride: s.c_stride,
             epilogue,
+            cut: self.cut,
             next: None,
         }
     }

@@ -47,6 +47,7 @@ use rlx_ir::progress::Progress;
 use rlx_ir::{Error, ErrorKind, Graph, LirModule, Node, Op, OpKind, Result};
 use rlx_opt::Claim;
 
+use crate::gemm::Cut;
 use crate::isa::Isa;
 use crate::pool::Run;
 use crate::program::Threads;
@@ -124,6 +125,9 @@ pub(crate) trait StepKernel: Send + Sync + CloneKernel {
 
     /// Learns which weights the next step reads.
     fn set_next(&mut self, _next: Upcoming) {}
+
+    /// Takes another cut of its product, if it is one on the packed kernel.
+    fn set_cut(&mut self, _cut: Cut) {}
 
     /// The state of its experts, if it has any.
     fn experts(&self) -> Option<&experts::Shared> {

@@ -13,7 +13,7 @@ use rlx_opt::Claim;
 use super::matmul::{packed_bytes, run_gemm};
 use super::{BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound};
 use crate::alloc::ALIGN;
-use crate::gemm::{self, BinaryOp, Combine, Epilogue, Gemm, Strided};
+use crate::gemm::{self, BinaryOp, Combine, Cut, Epilogue, Gemm, Strided};
 use crate::math::Unary;
 use crate::program::layout::{At, Bound};
 use crate::rows::{GateRow, Gates, gate_row};
@@ -334,6 +334,7 @@ impl Recurrent {
             c: to.get(),
             c_stride: plan.weights.columns,
             epilogue: Epilogue { combine, ..Epilogue::NONE },
+            cut: Cut::DEFAULT,
             next: None,
         };
         // SAFETY: the caller's promise; states, gates and weights do not overlap.

@@ -12,9 +12,11 @@ pub(crate) mod params;
 mod profile;
 pub(crate) mod scratch;
 mod stages;
+pub(crate) mod tuned;
 
 use std::sync::Arc;
 
+use rlx_backend::tuning::Tuning;
 use rlx_ir::lir::{BufferKind, MemoryPlan, Step, StepKind};
 use rlx_ir::{Error, ErrorKind, LirModule, NodeId, Result, sym};
 
@@ -26,6 +28,7 @@ use self::init::InitPlan;
 use self::layout::{Bound, SymOperand};
 use self::stages::Stage;
 use crate::alloc::Buffer;
+use crate::gemm::Cut;
 use crate::isa::Isa;
 use crate::kernels::{self, CompileCx, StepKernel};
 use crate::pool::Pool;
@@ -99,18 +102,24 @@ pub(crate) struct Program {
 
 impl Program {
     /// Chooses a kernel for every step.
-    pub(crate) fn new(lir: Arc<LirModule>, isa: Isa, threads: Threads, by_turns: bool) -> Result<Program> {
+    pub(crate) fn new(
+        lir: Arc<LirModule>,
+        isa: Isa,
+        threads: Threads,
+        by_turns: bool,
+        tuning: &Tuning,
+    ) -> Result<Program> {
         let mut table = ExtentTable::default();
-        let init = lir
-            .init
-            .iter()
-            .map(|s| program_step(s, &lir, &mut table, isa, &threads))
-            .collect::<Result<Vec<_>>>()?;
-        let steps = lir
-            .steps
-            .iter()
-            .map(|s| program_step(s, &lir, &mut table, isa, &threads))
-            .collect::<Result<Vec<_>>>()?;
+        let mut compile = |step| program_step(step, &lir, &mut table, isa, &threads);
+        let init = lir.init.iter().map(&mut compile).collect::<Result<Vec<_>>>()?;
+        let mut steps = lir.steps.iter().map(compile).collect::<Result<Vec<_>>>()?;
+        if !tuning.is_empty() {
+            for (compiled, step) in steps.iter_mut().zip(&lir.steps) {
+                let site = tuned::site(&lir, step, isa, &threads);
+                let cut = site.map_or(Cut::DEFAULT, |site| tuned::cut(isa, tuning.way(&site)));
+                compiled.prototype.set_cut(cut);
+            }
+        }
         let mut checks = checks::collect(&lir.graph, &mut table);
         let output_elements =
             lir.outputs.iter().map(|slot| table.add(slot.operand.view.elements())).collect();

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rlx_backend::tuning::Tuning;
 use rlx_ir::files::{MappedFile, map_file};
 use rlx_ir::lir::BufferId;
 use rlx_ir::progress::Stage;
@@ -177,11 +178,19 @@ impl Artefact {
             progress.step(Stage::Read, i, self.tensors.len(), || "")?;
             tensor.bytes(&self.file).map_err(|e| self.named(e))?;
         }
-        let bytes = (*self.file).as_ref();
-        if self.layout.tuning(bytes).is_none() {
-            return Err(self.named(Error::new(ErrorKind::Malformed, "the tuning section is damaged")));
-        }
+        self.tuning()?;
         self.lir().map(|_| ())
+    }
+
+    /// Which ways to do steps were measured to be fastest when it was compiled.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Malformed`] for damaged bytes.
+    pub fn tuning(&self) -> Result<Tuning> {
+        let damaged = || self.named(Error::new(ErrorKind::Malformed, "the tuning section is damaged"));
+        let bytes = self.layout.tuning((*self.file).as_ref()).ok_or_else(damaged)?;
+        let text = std::str::from_utf8(bytes).map_err(|_| damaged())?;
+        Tuning::parse(text).map_err(|e| self.named(e))
     }
 
     /// What the init program left, each checked.

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use rlx_backend::Kept;
+use rlx_backend::tuning::Tuning;
 use rlx_driver::Device;
 use rlx_ir::files::{cache_dir, io_error};
 use rlx_ir::{ConstData, DimBinding, Error, ErrorKind, Graph, GraphModule, HirModule, LirModule, Progress};
@@ -130,7 +132,7 @@ impl AotCache {
     /// # Ok::<(), AotCacheError>(())
     /// ```
     pub fn put_lir(&self, key: &str, lir: &LirModule) -> Result<()> {
-        self.write_lir(key, &Self::own_digest(key), Self::any_target(), lir)
+        self.write_lir(key, &Self::own_digest(key), Self::any_target(), lir, &Tuning::default())
     }
 
     /// The module stored under `key` by [`AotCache::put_lir`], or else the only compiled one of that name. It was
@@ -272,15 +274,18 @@ impl AotCache {
         make: impl FnOnce() -> Result<CompileResult>,
     ) -> Result<CompiledGraph> {
         let stored = self.open(name, digest, &target).and_then(|artefact| {
-            let compiled = artefact.lir().and_then(|lir| session.compile_stored(lir, options));
+            let compiled = artefact.tuning().and_then(|tuning| {
+                let kept = Kept { tuning, ..Kept::default() };
+                session.compile_stored(artefact.lir()?, options, &kept, &Progress::none())
+            });
             compiled.map_err(|e| warn(artefact.path(), &e)).ok()
         });
         match stored {
             Some(compiled) => Ok(compiled),
             None => {
-                let result = make()?;
-                self.write_lir(name, digest, target, &result.lir)?;
-                session.compile_result(result, options).map_err(compile)
+                let compiled = session.compile_result(make()?, options).map_err(compile)?;
+                self.write_lir(name, digest, target, compiled.lir(), compiled.tuning())?;
+                Ok(compiled)
             }
         }
     }
@@ -389,7 +394,14 @@ impl AotCache {
         }
     }
 
-    fn write_lir(&self, name: &str, digest: &Digest, target: ArtefactTarget, lir: &LirModule) -> Result<()> {
+    fn write_lir(
+        &self,
+        name: &str,
+        digest: &Digest,
+        target: ArtefactTarget,
+        lir: &LirModule,
+        tuning: &Tuning,
+    ) -> Result<()> {
         let (module, blobs) = module::encode(lir).map_err(store)?;
         let mut blobs: Vec<(&String, &ConstData)> = blobs.iter().collect();
         blobs.sort_by_key(|(hash, _)| *hash);
@@ -403,7 +415,7 @@ impl AotCache {
             module: super::write_record(&contents).map_err(store)?,
             table: table(&tensors, &Progress::none()).map_err(store)?,
             tensors: tensors.iter().map(|t| t.bytes).collect(),
-            tuning: Vec::new(),
+            tuning: tuning.to_string().into_bytes(),
         };
         self.write(name, digest, |path| layout::write(path, &parts, &Progress::none()))
     }

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use rlx_backend::Kept;
 use rlx_ir::lir::BufferId;
 use rlx_ir::progress::Stage;
 use rlx_ir::{ConstData, DType, Error, ErrorKind, Graph, Progress, Result, Weight, WeightStore, text};
@@ -94,6 +95,7 @@ impl Session {
         };
         let contents = Contents { module, outputs, source: new.source.map(Graph::to_string) };
         let names: Vec<String> = compiled.params().iter().map(|p| p.name.clone()).collect();
+        let tuning = compiled.tuning().to_string().into_bytes();
         let (spent, prepared) = compiled.prepared(progress)?;
         let kept: Vec<&String> =
             names.iter().zip(&spent).filter(|&(_, &s)| new.source.is_some() || !s).map(|(n, _)| n).collect();
@@ -129,7 +131,7 @@ impl Session {
             module: super::write_record(&contents)?,
             table: table(&tensors, progress)?,
             tensors: tensors.iter().map(|t| t.bytes).collect(),
-            tuning: Vec::new(),
+            tuning,
         };
         layout::write(path, &parts, progress)
     }
@@ -167,7 +169,8 @@ impl Session {
     fn load_checked(&self, artefact: &Artefact, progress: &Progress) -> Result<CompiledGraph> {
         let options =
             CompileOptions { precision: artefact.target().precision.parse()?, ..CompileOptions::try_new()? };
-        let mut compiled = self.compile_stored(artefact.lir()?, &options)?;
+        let kept = Kept { tuning: artefact.tuning()?, ..Kept::default() };
+        let mut compiled = self.compile_stored(artefact.lir()?, &options, &kept, progress)?;
         let weights = artefact.weights()?;
         let prepared = artefact.has_prepared();
         let names: Vec<String> = compiled.params().iter().map(|p| p.name.clone()).collect();
@@ -187,12 +190,14 @@ impl Session {
         &self,
         lir: rlx_ir::LirModule,
         options: &CompileOptions,
+        kept: &Kept,
+        progress: &Progress,
     ) -> Result<CompiledGraph> {
         let target = self.target(options)?;
         rlx_opt::verify_lir(&lir, &*target)?;
         let report = rlx_opt::report::analyze(&lir.graph, &PassContext { target: &*target, options });
-        let executable = self.executable(lir, options)?;
-        Ok(CompiledGraph::new(self.device(), executable, report, Vec::new()))
+        let built = self.executable(lir, options, kept, progress)?;
+        Ok(CompiledGraph::new(self.device(), built, report, Vec::new()))
     }
 
     /// Whether an artefact is of this session's device, on this machine.

@@ -17,6 +17,7 @@ mod tensor;
 
 use std::sync::Arc;
 
+use rlx_backend::tuning::Tuning;
 use rlx_backend::{ExecutableGraph, MemoryInfo};
 use rlx_driver::Device;
 use rlx_ir::{DimBinding, LirModule, Result};
@@ -25,6 +26,8 @@ use rlx_opt::{KernelDispatchReport, PassRecord, Precision};
 use crate::edge::Edge;
 use crate::error::or_panic;
 use crate::model_pipeline::params::ParamBook;
+use crate::session::Built;
+use crate::tuning::{Tuned, TunedSite};
 use bind::Binder;
 use handles::Handle;
 use moe::Masks;
@@ -38,6 +41,7 @@ pub use tensor::{TensorInfo, TensorView};
 struct Record {
     report: KernelDispatchReport,
     passes: Vec<PassRecord>,
+    tuned: Tuned,
 }
 
 /// A graph compiled for a device, with its parameters.
@@ -98,17 +102,18 @@ impl Clone for CompiledGraph {
 impl CompiledGraph {
     pub(crate) fn new(
         device: Device,
-        exec: Box<dyn ExecutableGraph>,
+        built: Built,
         report: KernelDispatchReport,
         passes: Vec<PassRecord>,
     ) -> Self {
+        let Built { exec, tuned } = built;
         let lir = Arc::clone(exec.lir());
         let infos = |slots: &[rlx_ir::lir::IoSlot]| slots.iter().map(TensorInfo::of).collect::<Vec<_>>();
         CompiledGraph {
             device,
             exec,
             edge: Edge::new(device),
-            record: Arc::new(Record { report, passes }),
+            record: Arc::new(Record { report, passes, tuned }),
             inputs: infos(&lir.inputs),
             params: infos(&lir.params),
             output_infos: infos(&lir.outputs),
@@ -142,6 +147,17 @@ impl CompiledGraph {
             // What a clone is given concerns the clone alone.
             book: None,
         })
+    }
+
+    /// The steps that the device can do in several ways, where it was asked which is fastest, here or earlier: see
+    /// [`crate::tuning`]. Empty where nothing was ever measured.
+    pub fn tuned_sites(&self) -> &[TunedSite] {
+        &self.record.tuned.sites
+    }
+
+    /// The ways that were chosen by measurement.
+    pub(crate) fn tuning(&self) -> &Tuning {
+        &self.record.tuned.tuning
     }
 
     /// The device it runs on.

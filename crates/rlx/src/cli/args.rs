@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use rlx_runtime::{Device, Numerics, Precision, PrecisionPolicy};
+use rlx_runtime::{Device, Numerics, Precision, PrecisionPolicy, Tune};
 
 const ENVIRONMENT: &str = "\
 Environment:
@@ -16,6 +16,7 @@ Environment:
   RLX_NUM_THREADS      how many threads the CPU uses (default: all)
   RLX_CPU_ISA          forces an instruction set of the CPU: portable, avx2, avx512, neon
   RLX_KERNEL_DISPATCH  native (default), common (decompose wherever possible), force-native
+  RLX_TUNE             off, kept (default), measure: which of several ways a step is done in
   RLX_DISPATCH_REPORT  1 prints how each op kind is computed whenever a model is compiled
   RLX_CACHE_DIR        where compiled models, calibrations, verdicts, test data and made files are kept
   RLX_CACHE_LIMIT      how large the cache of compiled models grows, as in 8G (default: 16G)
@@ -183,6 +184,11 @@ pub struct Common {
     /// Whether optimisations may change the last bits
     #[arg(long, default_value = "fast")]
     pub numerics: NumericsArg,
+    /// Whether steps are done in the way that was measured to be fastest on this machine: off, kept (as was measured
+    /// earlier), measure (what was not yet is measured now) [default: RLX_TUNE, or kept]
+    #[arg(long, value_name = "WHEN", value_parser = tune, num_args = 0..=1, default_missing_value = "measure",
+        require_equals = true)]
+    pub tune: Option<Tune>,
     /// How many threads the CPU uses [default: RLX_NUM_THREADS, or all]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub threads: Option<u16>,
@@ -441,6 +447,10 @@ fn device(text: &str) -> Result<Device, String> {
 }
 
 fn precision(text: &str) -> Result<Precision, String> {
+    text.parse().map_err(|e: rlx_ir::Error| e.message().to_owned())
+}
+
+fn tune(text: &str) -> Result<Tune, String> {
     text.parse().map_err(|e: rlx_ir::Error| e.message().to_owned())
 }
 

@@ -10,6 +10,7 @@ use super::failure::Failure;
 use super::job::{self, borrowed};
 use super::watch::Watch;
 use super::{inputs, print};
+use rlx_ir::Result;
 use rlx_runtime::Artefact;
 
 /// Compiles a model.
@@ -23,7 +24,7 @@ pub fn compile(args: &CompileArgs, json: bool) -> Result<ExitCode, Failure> {
     let time = print::ms(start.elapsed());
     drop(watch);
     if json {
-        let mut report = artefact_json(&artefact);
+        let mut report = artefact_json(&artefact)?;
         report["compile_ms"] = time.into();
         println!("{report}");
     } else {
@@ -37,18 +38,23 @@ pub fn compile(args: &CompileArgs, json: bool) -> Result<ExitCode, Failure> {
             print::bytes(sizes.prepared),
             time
         );
+        for (site, way) in artefact.tuning()?.iter() {
+            println!("  tuned: {way} for {site}");
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// What is known of an artefact without loading it.
-pub fn artefact_json(artefact: &Artefact) -> Json {
+pub fn artefact_json(artefact: &Artefact) -> Result<Json> {
     let (target, sizes) = (artefact.target(), artefact.sizes());
-    json!({
+    let tuning = artefact.tuning()?;
+    let tuning: Vec<Json> = tuning.iter().map(|(site, way)| json!({ "site": site, "way": way })).collect();
+    Ok(json!({
         "path": artefact.path().display().to_string(), "model": artefact.name(),
         "device": target.device, "machine": target.machine, "version": target.version,
         "precision": target.precision,
         "bytes": sizes.file, "module_bytes": sizes.module,
-        "parameter_bytes": sizes.params, "prepared_bytes": sizes.prepared,
-    })
+        "parameter_bytes": sizes.params, "prepared_bytes": sizes.prepared, "tuning": tuning,
+    }))
 }

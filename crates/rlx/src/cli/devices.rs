@@ -233,6 +233,7 @@ fn open(path: &Path, args: &DevicesArgs, progress: &Progress) -> Result<(GraphDe
         precision: rlx_runtime::Precision::F32,
         policy: None,
         numerics: NumericsArg::Fast,
+        tune: None,
         threads: None,
         dims: args.dims.clone(),
         inputs: None,

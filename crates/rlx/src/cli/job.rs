@@ -46,11 +46,13 @@ pub fn open(common: &Common, progress: &Progress) -> Result<Job, Failure> {
     check_dims(&plain.inputs()?, &common.dims)?;
     let model = plain.with_dims(common.dims.iter().cloned());
     let session = session(common)?;
+    let usual = CompileOptions::try_new()?;
     let options = CompileOptions {
         precision: common.precision,
         policy: common.policy.clone(),
         numerics: common.numerics.into(),
-        ..CompileOptions::try_new()?
+        tune: common.tune.unwrap_or(usual.tune),
+        ..usual
     };
     let declared = model.inputs()?;
     let runner = Runner::new(model, session.clone(), options.clone());
@@ -74,8 +76,9 @@ fn open_artefact(common: &Common, start: Instant, progress: &Progress) -> Result
     if common.precision != Precision::F32 && common.precision.to_string() != compiled_in {
         return Err(Failure::Usage(format!("the model was compiled in {compiled_in}; compile it anew")));
     }
-    if matches!(common.numerics, NumericsArg::Strict) || common.policy.is_some() {
-        return Err(Failure::Usage("numerics and policy are decided by rlx compile".to_owned()));
+    if matches!(common.numerics, NumericsArg::Strict) || common.policy.is_some() || common.tune.is_some() {
+        let message = "numerics, policy and tuning are decided by rlx compile";
+        return Err(Failure::Usage(message.to_owned()));
     }
     let session = session(common)?;
     let options = CompileOptions { precision: compiled_in.parse()?, ..CompileOptions::try_new()? };

@@ -128,7 +128,7 @@ fn artefact_facts(
         return Err(Failure::Usage(message.to_owned()));
     }
     let (about, device) = match job.runner.artefact() {
-        Some(artefact) => (Some(compile::artefact_json(artefact)), job.session.device().feature()),
+        Some(artefact) => (Some(compile::artefact_json(artefact)?), job.session.device().feature()),
         None => (None, job.session.device().feature()),
     };
     let model = job.runner.name().to_owned();

@@ -1,0 +1,119 @@
+//! One step as a module of its own, with what it needs of the init program.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rlx_ir::lir::{Buffer, BufferId, BufferKind, IoSlot, LiveRange, Operand, Step, View};
+use rlx_ir::{Dim, DimBinding, Extent, LirModule, Result, Shape};
+use rlx_opt::PoolSpec;
+use rlx_opt::plan::plan_memory;
+
+/// How often the step stands in its module: one run is then long against what every run costs, whatever it does.
+const REPEATS: usize = 4;
+
+/// Step number `at` of a module without open dimensions, several times over. What it reads of the arena are inputs,
+/// what it writes are outputs; parameters, constants and the init steps it needs come along. `None` for a step that
+/// writes where it reads, or whose sizes are not known before the run.
+///
+/// # Errors
+/// A step too large for the device.
+pub(super) fn isolated(lir: &LirModule, at: usize, pool: PoolSpec) -> Result<Option<LirModule>> {
+    let step = &lir.steps[at];
+    let init = init_for(lir, step);
+    let read = |steps: &[&Step]| -> BTreeSet<BufferId> {
+        steps.iter().flat_map(|s| &s.inputs).map(|o| o.buffer).collect()
+    };
+    let written: BTreeSet<BufferId> = step.outputs.iter().map(|o| o.buffer).collect();
+    let all: Vec<&Step> = init.iter().copied().chain([step]).collect();
+    let open = |s: &&Step| !s.symbols().is_empty() || s.data_symbol().is_some();
+    if all.iter().any(open) || !written.is_disjoint(&read(&[step])) {
+        return Ok(None);
+    }
+    let mut cut =
+        Cut { lir, buffers: Vec::new(), places: BTreeMap::new(), inputs: Vec::new(), params: Vec::new() };
+    let used = all.iter().flat_map(|s| s.inputs.iter().chain(&s.outputs));
+    used.for_each(|operand| cut.take(operand.buffer, written.contains(&operand.buffer)));
+    let outputs =
+        written.iter().enumerate().map(|(i, &buffer)| cut.slot(format!("out{i}"), buffer)).collect();
+    let live = |&b: &BufferId| LiveRange { buffer: cut.places[&b], first: 0, last: usize::MAX };
+    let mut module = LirModule {
+        name: format!("step {at} of {}", lir.name),
+        graph: lir.graph.clone(),
+        symbols: Vec::new(),
+        init: init.iter().map(|s| cut.step(s)).collect(),
+        steps: vec![cut.step(step); REPEATS],
+        live_ranges: written.iter().map(live).collect(),
+        outputs,
+        inputs: cut.inputs,
+        params: cut.params,
+        buffers: cut.buffers,
+        plan: None,
+    };
+    module.plan = Some(plan_memory(&module, &DimBinding::new(), pool)?);
+    Ok(Some(module))
+}
+
+/// The init steps that `step` needs, in order.
+fn init_for<'l>(lir: &'l LirModule, step: &Step) -> Vec<&'l Step> {
+    let mut needed: BTreeSet<BufferId> = step.inputs.iter().map(|o| o.buffer).collect();
+    let mut chosen = Vec::new();
+    for init in lir.init.iter().rev() {
+        if init.outputs.iter().any(|o| needed.contains(&o.buffer)) {
+            needed.extend(init.inputs.iter().map(|o| o.buffer));
+            chosen.push(init);
+        }
+    }
+    chosen.reverse();
+    chosen
+}
+
+/// A module in the making: its buffers, by what they are called in the whole one.
+struct Cut<'l> {
+    lir: &'l LirModule,
+    buffers: Vec<Buffer>,
+    places: BTreeMap<BufferId, BufferId>,
+    inputs: Vec<IoSlot>,
+    params: Vec<IoSlot>,
+}
+
+impl Cut<'_> {
+    /// Takes a buffer over, once.
+    fn take(&mut self, id: BufferId, is_output: bool) {
+        if self.places.contains_key(&id) {
+            return;
+        }
+        self.places.insert(id, BufferId(self.buffers.len() as u32));
+        let buffer = self.lir.buffers[id.index()].clone();
+        let kind = match buffer.kind {
+            BufferKind::Arena if is_output => BufferKind::Arena,
+            BufferKind::Input(_) | BufferKind::Arena => BufferKind::Input(self.inputs.len()),
+            BufferKind::Param(_) => BufferKind::Param(self.params.len()),
+            kind @ (BufferKind::Constant(_) | BufferKind::Prepared) => kind,
+        };
+        let border = match kind {
+            BufferKind::Input(i) => Some(format!("in{i}")),
+            BufferKind::Param(i) => Some(format!("w{i}")),
+            _ => None,
+        };
+        let is_input = matches!(kind, BufferKind::Input(_));
+        self.buffers.push(Buffer { kind, ..buffer });
+        if let Some(name) = border {
+            let slot = self.slot(name, id);
+            if is_input { &mut self.inputs } else { &mut self.params }.push(slot);
+        }
+    }
+
+    /// The border's view of a whole buffer.
+    fn slot(&self, name: String, id: BufferId) -> IoSlot {
+        let buffer = &self.lir.buffers[id.index()];
+        let elements = buffer.elements.as_const().map_or(0, |n| usize::try_from(n).unwrap_or(0));
+        let view = View::dense_extents(vec![Extent::Const(elements as i64)]);
+        let operand = Operand { buffer: self.places[&id], view, dtype: buffer.dtype };
+        IoSlot { name, shape: Shape::from_dims(&[Dim::Static(elements)], buffer.dtype), operand }
+    }
+
+    fn step(&self, step: &Step) -> Step {
+        let operand = |o: &Operand| Operand { buffer: self.places[&o.buffer], ..o.clone() };
+        let list = |operands: &[Operand]| operands.iter().map(operand).collect();
+        Step { inputs: list(&step.inputs), outputs: list(&step.outputs), ..step.clone() }
+    }
+}

@@ -1,0 +1,155 @@
+//! Timing the ways to do one step.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rlx_backend::tuning::Tuning;
+use rlx_backend::{ExecutableGraph, Kept};
+use rlx_ir::lir::IoSlot;
+use rlx_ir::{DType, LirModule, Result, Weight};
+use rlx_opt::CompileOptions;
+
+use super::isolate::isolated;
+use crate::session::Session;
+use crate::{convert, edge};
+
+/// How long all ways of a step are timed together, roughly.
+const BUDGET: Duration = Duration::from_millis(60);
+/// The fewest and the most rounds of runs, one of each way.
+const ROUNDS: std::ops::RangeInclusive<usize> = 3..=200;
+/// A way must be this much faster than the first to be taken.
+const GAIN: f64 = 0.97;
+
+/// The time of each way, where it was measured.
+type Times = Vec<Option<Duration>>;
+
+/// The fastest way to do step number `at` of a module without open dimensions, and the times of all. `None` where the
+/// step cannot be run alone.
+///
+/// # Errors
+/// The first way fails.
+pub(super) fn fastest(
+    session: &Session,
+    bound: &LirModule,
+    at: usize,
+    options: &CompileOptions,
+) -> Result<Option<(usize, Times)>> {
+    let device = session.device();
+    let Some(module) = isolated(bound, at, session.target(options)?.pool_spec())? else { return Ok(None) };
+    let module = Arc::new(module);
+    let site = edge::call(device, "naming the ways to do a step", || {
+        session.backend().site(&module, &module.steps[0])
+    })?;
+    let Some(site) = site else { return Ok(None) };
+    let weights = module.params.iter().map(made_up).collect::<Result<Vec<_>>>()?;
+    let inputs = module.inputs.iter().map(bytes_for).collect::<Result<Vec<_>>>()?;
+    let trial = |way: usize| -> Result<Trial> {
+        let mut tuning = Tuning::default();
+        tuning.choose(&site, way);
+        let kept = Kept { tuning, ..Kept::default() };
+        edge::call(device, "compiling", || {
+            let mut exec = session.backend().compile_kept(Arc::clone(&module), options, &kept)?;
+            for (i, weight) in weights.iter().enumerate() {
+                exec.set_param(i, Arc::clone(weight))?;
+            }
+            let mut trial = Trial { exec, least: Duration::MAX };
+            trial.run(&inputs)?;
+            Ok(trial)
+        })
+    };
+    let first = trial(0)?;
+    let expected = first.results(&module)?;
+    let mut trials = vec![Some(first)];
+    for way in 1..site.ways.len() {
+        let checked = trial(way).and_then(|t| Ok((t.results(&module)? == expected).then_some(t)));
+        trials.push(checked.unwrap_or_else(|e| {
+            tracing::warn!(site = %site.what, way = %site.ways[way], error = %e, "a way failed");
+            None
+        }));
+        if trials[way].is_none() {
+            tracing::warn!(site = %site.what, way = %site.ways[way], "not taken: it failed, or its bits differ");
+        }
+    }
+    edge::call(device, "running", || race(&mut trials, &inputs))?;
+    let times: Times = trials.iter().map(|t| t.as_ref().map(|t| t.least)).collect();
+    Ok(Some((choice(&times), times)))
+}
+
+/// The fastest, where it is clearly faster than the first.
+fn choice(times: &[Option<Duration>]) -> usize {
+    let timed = times.iter().enumerate().filter_map(|(way, time)| Some((way, (*time)?)));
+    match (timed.min_by_key(|&(_, time)| time), times.first().copied().flatten()) {
+        (Some((way, time)), Some(first)) if time.as_secs_f64() < first.as_secs_f64() * GAIN => way,
+        _ => 0,
+    }
+}
+
+/// One way, ready to run.
+struct Trial {
+    exec: Box<dyn ExecutableGraph>,
+    least: Duration,
+}
+
+impl Trial {
+    fn run(&mut self, inputs: &[Vec<u8>]) -> Result<Duration> {
+        let start = Instant::now();
+        self.exec.run(&inputs, &[])?;
+        Ok(start.elapsed())
+    }
+
+    fn results(&self, module: &LirModule) -> Result<Vec<Vec<u8>>> {
+        (0..module.outputs.len()).map(|i| self.exec.output(i).map(<[u8]>::to_vec)).collect()
+    }
+}
+
+/// Runs all by turns, so that what disturbs one disturbs all, until the budget is spent.
+fn race(trials: &mut [Option<Trial>], inputs: &[Vec<u8>]) -> Result<()> {
+    let start = Instant::now();
+    for round in 1..=*ROUNDS.end() {
+        for trial in trials.iter_mut().flatten() {
+            trial.least = trial.run(inputs)?.min(trial.least);
+        }
+        if round >= *ROUNDS.start() && start.elapsed() > BUDGET {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// A value for a parameter.
+fn made_up(slot: &IoSlot) -> Result<Arc<Weight>> {
+    let dims: Vec<usize> = slot.shape.dims().iter().filter_map(|d| d.as_static()).collect();
+    Ok(Arc::new(Weight::owned(slot.shape.dtype(), &dims, bytes_for(slot)?)?))
+}
+
+/// Numbers of usual size, without zeros or patterns that a processor might profit from.
+fn bytes_for(slot: &IoSlot) -> Result<Vec<u8>> {
+    let dtype = slot.shape.dtype();
+    let mut bytes = vec![0; slot.shape.size_bytes().unwrap_or(0)];
+    let count = slot.shape.num_elements().unwrap_or(0) * convert::floats_per_element(dtype);
+    let mut state = 1u32;
+    let values: Vec<f32> = (0..count).map(|_| number(&mut state, dtype)).collect();
+    convert::from_f32(dtype, &values, &mut bytes)?;
+    Ok(bytes)
+}
+
+fn number(state: &mut u32, dtype: DType) -> f32 {
+    *state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+    let small = (*state >> 24) as f32;
+    if dtype.is_float() { small / 128.0 - 0.996 } else { (small / 128.0).floor() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_way_must_be_clearly_faster() {
+        let micros =
+            |list: &[u64]| -> Vec<_> { list.iter().map(|&n| Some(Duration::from_micros(n))).collect() };
+        assert_eq!(choice(&micros(&[100, 98, 99])), 0);
+        assert_eq!(choice(&micros(&[100, 120, 90])), 2);
+        assert_eq!(choice(&[Some(Duration::from_micros(9)), None, Some(Duration::from_micros(3))]), 2);
+        assert_eq!(choice(&[None, Some(Duration::from_micros(3))]), 0);
+    }
+}

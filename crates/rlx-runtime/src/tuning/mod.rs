@@ -1,0 +1,221 @@
+//! Choosing between ways to do a step by measurement.
+//!
+//! A device may know several ways to do a step that give the same bits, of which another is fastest on every machine:
+//! tiles of a matrix product, say ([`rlx_backend::tuning`]). Under [`Tune::Measure`] compiling tries them: each such step
+//! is made a module of its own, with made-up parameters and inputs, compiled in every way, and timed. A way
+//! whose results differ in a single bit from the first one's is refused with a warning. What was found is kept in
+//! the cache folder (`RLX_CACHE_DIR`) by device and machine, and serves every later compilation there
+//! ([`Tune::Kept`], the default), and in artefacts.
+//!
+//! ```no_run
+//! use rlx_ir::{DType, Graph, GraphExt, Shape};
+//! use rlx_runtime::{CompileOptions, Device, Session, Tune};
+//! let mut graph = Graph::new("ffn");
+//! let x = graph.input("x", Shape::new(&[128, 384], DType::F32));
+//! let w = graph.param("w", Shape::new(&[384, 1536], DType::F32));
+//! let y = graph.mm(x, w);
+//! graph.set_outputs(vec![y]);
+//! let options = CompileOptions::new().tune(Tune::Measure);
+//! let compiled = Session::new(Device::Cpu).try_compile_with(graph, &options)?;
+//! for site in compiled.tuned_sites() {
+//!     println!("{site}");
+//! }
+//! # Ok::<(), rlx_runtime::CompileError>(())
+//! ```
+
+mod isolate;
+mod measure;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rlx_backend::tuning::{Site, Tuning};
+use rlx_ir::progress::Stage;
+use rlx_ir::{Error, ErrorKind, LirModule, Progress, Result};
+use rlx_opt::{CompileOptions, Tune};
+
+use crate::session::Session;
+use crate::{cost, edge, store};
+
+/// Where tunings lie in the cache folder.
+const FOLDER: &str = "tuning";
+
+/// A step that can be done in several ways, and the one that was taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TunedSite {
+    /// What is computed.
+    pub what: String,
+    /// How many steps of the module compute it.
+    pub steps: usize,
+    /// The way that was taken.
+    pub way: String,
+    /// The least time of each way, where they were measured by this compilation; `None` for a way that failed.
+    pub times: Vec<(String, Option<Duration>)>,
+}
+
+impl fmt::Display for TunedSite {
+    /// `rows8 (default 21.3 µs, rows8 19.8 µs): MatMul …, 4 steps`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.way)?;
+        for (i, (way, time)) in self.times.iter().enumerate() {
+            f.write_str(if i == 0 { " (" } else { ", " })?;
+            match time {
+                Some(time) => write!(f, "{way} {:.1} µs", time.as_secs_f64() * 1e6)?,
+                None => write!(f, "{way} failed")?,
+            }
+        }
+        f.write_str(if self.times.is_empty() { ": " } else { "): " })?;
+        write!(f, "{}, {} step{}", self.what, self.steps, if self.steps == 1 { "" } else { "s" })
+    }
+}
+
+/// What is known of a module's steps.
+#[derive(Debug, Default)]
+pub(crate) struct Tuned {
+    /// For the backend.
+    pub(crate) tuning: Tuning,
+    /// For people.
+    pub(crate) sites: Vec<TunedSite>,
+}
+
+/// The ways to do the steps of `lir`: those that were found earlier on this machine, or that `given` says; under
+/// [`Tune::Measure`] what neither knows is measured now.
+///
+/// # Errors
+/// A backend that does not answer; [`ErrorKind::Cancelled`]. A measurement that fails is a warning.
+pub(crate) fn tuned(
+    session: &Session,
+    lir: &LirModule,
+    options: &CompileOptions,
+    given: &Tuning,
+    progress: &Progress,
+) -> Result<Tuned> {
+    if options.tune == Tune::Off {
+        return Ok(Tuned::default());
+    }
+    let mut known = read(session);
+    known.extend(given);
+    if known.is_empty() && options.tune == Tune::Kept {
+        return Ok(Tuned::default());
+    }
+    let sites = sites(session, lir)?;
+    let mut times = BTreeMap::new();
+    if options.tune == Tune::Measure {
+        let unknown: Vec<_> = sites.iter().filter(|(site, _)| !known.knows(site)).collect();
+        let mut found = Vec::new();
+        let ended = measure_all(session, lir, options, &unknown, progress, &mut found);
+        let mut fresh = Tuning::default();
+        for Measured { site, way, ways } in found {
+            fresh.choose(site, way);
+            times.insert(site.what.clone(), ways);
+        }
+        // Also where somebody stopped it: what was found need not be measured again.
+        keep(session, &fresh);
+        ended?;
+        known.extend(&fresh);
+    }
+    let told = |(site, steps): &(Site, Vec<usize>)| TunedSite {
+        what: site.what.clone(),
+        steps: steps.len(),
+        way: site.ways[known.way(site)].clone(),
+        times: times.remove(&site.what).unwrap_or_default(),
+    };
+    let tuning = known.of(sites.iter().map(|(site, _)| site));
+    Ok(Tuned { sites: sites.iter().map(told).collect(), tuning })
+}
+
+/// The sites of a module, each with the steps that are of it.
+fn sites(session: &Session, lir: &LirModule) -> Result<Vec<(Site, Vec<usize>)>> {
+    let mut found: Vec<(Site, Vec<usize>)> = Vec::new();
+    for (at, step) in lir.steps.iter().enumerate() {
+        let site = edge::call(session.device(), "naming the ways to do a step", || {
+            session.backend().site(lir, step)
+        })?;
+        let Some(site) = site.filter(|site| site.ways.len() > 1) else { continue };
+        match found.iter_mut().find(|(known, _)| *known == site) {
+            Some((_, steps)) => steps.push(at),
+            None => found.push((site, vec![at])),
+        }
+    }
+    Ok(found)
+}
+
+/// What was measured of a site: the way to take, and the least time of each.
+struct Measured<'s> {
+    site: &'s Site,
+    way: usize,
+    ways: Vec<(String, Option<Duration>)>,
+}
+
+/// Measures these sites, at the sizes that open dimensions are usually of.
+fn measure_all<'s>(
+    session: &Session,
+    lir: &LirModule,
+    options: &CompileOptions,
+    sites: &[&'s (Site, Vec<usize>)],
+    progress: &Progress,
+    found: &mut Vec<Measured<'s>>,
+) -> Result<()> {
+    if sites.is_empty() {
+        return Ok(());
+    }
+    let bound = lir.bind(&cost::typical_dims(&lir.graph));
+    for (i, (site, steps)) in sites.iter().enumerate() {
+        progress.step(Stage::Tune, i, sites.len(), || &site.what)?;
+        match measure::fastest(session, &bound, steps[0], options) {
+            Ok(Some((way, times))) => {
+                tracing::debug!(site = %site.what, way = %site.ways[way], "tuned");
+                let ways = site.ways.iter().cloned().zip(times).collect();
+                found.push(Measured { site, way, ways });
+            }
+            Ok(None) => tracing::debug!(site = %site.what, "cannot be measured alone"),
+            Err(e) if e.kind() == ErrorKind::Cancelled => return Err(e),
+            Err(e) => tracing::warn!(site = %site.what, error = %e, "was not tuned"),
+        }
+    }
+    Ok(())
+}
+
+/// What measurements depend on besides the site.
+fn subject(session: &Session) -> Result<String> {
+    let (device, machine) = (session.device().feature(), session.machine()?);
+    Ok(format!("{device}, {machine}, {}, rlx {}", cost::processor(), store::VERSION))
+}
+
+fn path_of(session: &Session, subject: &str) -> PathBuf {
+    store::path(FOLDER, &format!("{}-{}", session.device().feature(), store::digest(subject)))
+}
+
+/// What was found on this machine so far. A file that makes no sense is a warning, and none.
+fn read(session: &Session) -> Tuning {
+    let read = || -> Result<Option<Tuning>> {
+        let subject = subject(session)?;
+        let Some(text) = store::read(&path_of(session, &subject))? else { return Ok(None) };
+        let malformed = || Error::new(ErrorKind::Malformed, "a tuning without its subject");
+        let (first, rest) = text.split_once('\n').ok_or_else(malformed)?;
+        // Digests are short: another subject may have had the same.
+        if first == subject { Tuning::parse(rest).map(Some) } else { Ok(None) }
+    };
+    read()
+        .unwrap_or_else(|e| {
+            tracing::warn!(device = %session.device(), error = %e, "the tuning is not used");
+            None
+        })
+        .unwrap_or_default()
+}
+
+/// Adds to what is kept. (A folder that cannot be written is a warning.)
+fn keep(session: &Session, fresh: &Tuning) {
+    if fresh.is_empty() {
+        return;
+    }
+    // Another process may have added something meanwhile.
+    let mut all = read(session);
+    all.extend(fresh);
+    let written = subject(session).and_then(|s| store::write(&path_of(session, &s), &format!("{s}\n{all}")));
+    if let Err(e) = written {
+        tracing::warn!(device = %session.device(), error = %e, "a tuning was not kept");
+    }
+}

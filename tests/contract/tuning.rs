@@ -1,0 +1,357 @@
+//! What is chosen by measurement, and kept: the AOT cache "keeps what costs time: plan, packed weights, generated kernels,
+//! tuning", and "the same bits, whichever thread count, clone or tuning". By public names only.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rlx_contract::{empty_folder, with_cache, with_env};
+use rlx_ir::lir::{Step, StepKind};
+use rlx_ir::op::Activation;
+use rlx_ir::{
+    DType, DimBinding, Error, ErrorKind, Graph, GraphExt, LirModule, Op, Result, Shape, Weight, WeightStore,
+    sym,
+};
+use rlx_opt::Target;
+use rlx_runtime::backend::{Backend, ExecutableGraph, InputSource, Kept, MemoryInfo, Site};
+use rlx_runtime::{
+    AotCache, Artefact, CompileOptions, CompiledGraph, Device, Dim, NewArtefact, Session, Tune, TunedSite,
+    backend_for,
+};
+
+/// The CPU with several ways to multiply matrices, of which some are no good.
+struct Ways(&'static [&'static str]);
+
+/// A graph of the CPU that dawdles, or gets a bit wrong.
+struct Dawdling {
+    exec: Box<dyn ExecutableGraph>,
+    wait: Duration,
+    wrong: bool,
+    outputs: Vec<Vec<u8>>,
+}
+
+fn cpu() -> Box<dyn Backend> {
+    backend_for(Device::Cpu).unwrap()
+}
+
+impl Backend for Ways {
+    fn name(&self) -> &str {
+        "ways"
+    }
+
+    fn probe(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn target(&self, options: &CompileOptions) -> Result<Arc<dyn Target>> {
+        cpu().target(options)
+    }
+
+    fn compile(&self, lir: Arc<LirModule>, options: &CompileOptions) -> Result<Box<dyn ExecutableGraph>> {
+        self.compile_kept(lir, options, &Kept::default())
+    }
+
+    fn site(&self, lir: &LirModule, step: &Step) -> Result<Option<Site>> {
+        let is_product = matches!(&step.kind, StepKind::Op(op) if *op == Op::MatMul);
+        let ways = self.0.iter().map(|w| w.to_string()).collect();
+        Ok(if is_product { Site::of(lir, step, "", ways) } else { None })
+    }
+
+    fn compile_kept(
+        &self,
+        lir: Arc<LirModule>,
+        options: &CompileOptions,
+        kept: &Kept,
+    ) -> Result<Box<dyn ExecutableGraph>> {
+        let mut way = "none";
+        for step in &lir.steps {
+            if let Some(site) = self.site(&lir, step)? {
+                way = self.0[kept.tuning.way(&site)];
+            }
+        }
+        let wait = match way {
+            "broken" => return Err(Error::new(ErrorKind::Unsupported, "a way that does not compile")),
+            "slow" => Duration::from_millis(6),
+            "fast" => Duration::from_millis(2),
+            _ => Duration::ZERO,
+        };
+        let exec = cpu().compile(lir, options)?;
+        Ok(Box::new(Dawdling { exec, wait, wrong: way == "wrong", outputs: Vec::new() }))
+    }
+}
+
+impl ExecutableGraph for Dawdling {
+    fn lir(&self) -> &Arc<LirModule> {
+        self.exec.lir()
+    }
+
+    fn set_param(&mut self, index: usize, weight: Arc<Weight>) -> Result<()> {
+        self.exec.set_param(index, weight)
+    }
+
+    fn run(&mut self, inputs: &dyn InputSource, dims: &[i64]) -> Result<()> {
+        std::thread::sleep(self.wait);
+        self.exec.run(inputs, dims)?;
+        let outputs = 0..self.exec.lir().outputs.len();
+        self.outputs = outputs.map(|i| self.exec.output(i).map(<[u8]>::to_vec)).collect::<Result<_>>()?;
+        if self.wrong {
+            self.outputs[0][0] ^= 1;
+        }
+        Ok(())
+    }
+
+    fn output(&self, index: usize) -> Result<&[u8]> {
+        Ok(&self.outputs[index])
+    }
+
+    fn memory(&self) -> MemoryInfo {
+        self.exec.memory()
+    }
+
+    fn try_clone(&self) -> Result<Box<dyn ExecutableGraph>> {
+        let outputs = self.outputs.clone();
+        Ok(Box::new(Dawdling { exec: self.exec.try_clone()?, outputs, ..*self }))
+    }
+}
+
+fn session(ways: &'static [&'static str]) -> Session {
+    Session::with_backend(Device::Tpu, Arc::new(Ways(ways)))
+}
+
+/// x · w of open rows.
+fn product() -> Graph {
+    let mut g = Graph::new("product");
+    let x = g.input("x", Shape::from_dims(&[Dim::Dynamic(sym::SEQ), Dim::Static(4)], DType::F32));
+    let w = g.param("w", Shape::new(&[4, 3], DType::F32));
+    let y = g.mm(x, w);
+    g.set_outputs(vec![y]);
+    g
+}
+
+fn options(tune: Tune) -> CompileOptions {
+    CompileOptions::default().tune(tune)
+}
+
+fn compile(session: &Session, tune: Tune) -> CompiledGraph {
+    session.try_compile_with(product(), &options(tune)).unwrap()
+}
+
+fn ways_of(sites: &[TunedSite]) -> Vec<&str> {
+    sites.iter().map(|s| s.way.as_str()).collect()
+}
+
+fn run(compiled: &mut CompiledGraph) -> Vec<Vec<f32>> {
+    compiled.set_param("w", &std::array::from_fn::<f32, 12, _>(|i| i as f32));
+    compiled.run(&[("x", &[1.0, 10.0, 100.0, 1000.0])])
+}
+
+#[test]
+fn the_fastest_way_of_the_same_bits_is_taken_and_kept() {
+    with_cache("the_fastest_way_of_the_same_bits_is_taken_and_kept", || {
+        let session = session(&["slow", "wrong", "broken", "fast"]);
+        let mut first = compile(&session, Tune::Kept);
+        assert!(first.tuned_sites().is_empty(), "nothing was measured yet");
+        let mut measured = compile(&session, Tune::Measure);
+        let [site] = measured.tuned_sites() else { panic!("{:?}", measured.tuned_sites()) };
+        assert_eq!((site.way.as_str(), site.steps), ("fast", 1));
+        let times: Vec<_> = site.times.iter().map(|(way, time)| (way.as_str(), time.is_some())).collect();
+        assert_eq!(times, [("slow", true), ("wrong", false), ("broken", false), ("fast", true)]);
+        assert!(site.to_string().contains("MatMul"), "{site}");
+        let expected = run(&mut first);
+        assert_eq!(expected, [[9630.0, 10741.0, 11852.0]]);
+        assert_eq!(run(&mut measured), expected);
+        // Other sessions know it, and measure nothing.
+        for tune in [Tune::Kept, Tune::Measure] {
+            let kept = compile(&session, tune);
+            assert_eq!(ways_of(kept.tuned_sites()), ["fast"]);
+            assert!(kept.tuned_sites()[0].times.is_empty());
+        }
+        assert!(compile(&session, Tune::Off).tuned_sites().is_empty());
+    });
+}
+
+#[test]
+fn a_way_that_is_gone_is_measured_anew() {
+    with_cache("a_way_that_is_gone_is_measured_anew", || {
+        compile(&session(&["slow", "fast"]), Tune::Measure);
+        let fewer = session(&["slow", "other"]);
+        assert_eq!(ways_of(compile(&fewer, Tune::Kept).tuned_sites()), ["slow"]);
+        assert_eq!(ways_of(compile(&fewer, Tune::Measure).tuned_sites()), ["other"]);
+    });
+}
+
+#[test]
+fn a_first_way_that_fails_is_a_warning_and_stays() {
+    with_cache("a_first_way_that_fails_is_a_warning_and_stays", || {
+        let broken = session(&["broken", "fast"]);
+        assert!(broken.try_compile_with(product(), &options(Tune::Off)).is_err());
+        let wrong = session(&["wrong", "fast"]);
+        assert_eq!(ways_of(compile(&wrong, Tune::Measure).tuned_sites()), ["wrong"]);
+    });
+}
+
+#[test]
+fn damaged_tunings_are_none() {
+    with_cache("damaged_tunings_are_none", || {
+        let session = session(&["slow", "fast"]);
+        compile(&session, Tune::Measure);
+        let folder = std::path::PathBuf::from(std::env::var("RLX_CACHE_DIR").unwrap()).join("tuning");
+        let files: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|e| e.unwrap().path()).collect();
+        let [file] = files.as_slice() else { panic!("{files:?}") };
+        let text = std::fs::read_to_string(file).unwrap();
+        assert!(text.contains("\nfast MatMul"), "{text}");
+        std::fs::write(file, text.replace("fast", "slow")).unwrap();
+        assert!(compile(&session, Tune::Kept).tuned_sites().is_empty());
+        assert_eq!(ways_of(compile(&session, Tune::Measure).tuned_sites()), ["fast"]);
+        assert_eq!(std::fs::read_to_string(file).unwrap(), text);
+    });
+}
+
+/// A store with the parameter.
+fn weights() -> WeightStore {
+    let bytes: Vec<u8> = (0..12).flat_map(|i| (i as f32).to_le_bytes()).collect();
+    let mut weights = WeightStore::new();
+    weights.insert("w", Weight::owned(DType::F32, &[4, 3], bytes).unwrap());
+    weights
+}
+
+#[test]
+fn artefacts_keep_the_tuning_and_differ_in_nothing_else() {
+    with_cache("artefacts_keep_the_tuning_and_differ_in_nothing_else", || {
+        let (session, weights) = (session(&["slow", "fast"]), weights());
+        let folder = empty_folder("tuned-artefacts");
+        std::fs::create_dir_all(&folder).unwrap();
+        let save = |tune: Tune, name: &str| {
+            let mut compiled = compile(&session, tune);
+            run(&mut compiled);
+            let path = folder.join(name);
+            session.save(&path, &mut compiled, NewArtefact::new("product", &weights)).unwrap();
+            path
+        };
+        let (plain, tuned) = (save(Tune::Off, "plain.rlx"), save(Tune::Measure, "tuned.rlx"));
+        let (a, b) = (std::fs::read(&plain).unwrap(), std::fs::read(&tuned).unwrap());
+        // The section's hash alone follows what it says.
+        let same = a.len() - 32;
+        assert_eq!(a[..same], b[..same]);
+        assert!(b.len() > a.len());
+        // It is good without what this machine keeps besides.
+        std::fs::remove_dir_all(std::env::var("RLX_CACHE_DIR").unwrap()).unwrap();
+        let artefact = Artefact::open(&tuned).unwrap();
+        assert_eq!(artefact.tuning().unwrap().iter().map(|(_, way)| way).collect::<Vec<_>>(), ["fast"]);
+        let mut loaded = session.load(&artefact).unwrap();
+        assert_eq!(ways_of(loaded.tuned_sites()), ["fast"]);
+        assert_eq!(run(&mut loaded), [[9630.0, 10741.0, 11852.0]]);
+        assert!(session.load(&Artefact::open(&plain).unwrap()).unwrap().tuned_sites().is_empty());
+        std::fs::remove_dir_all(folder).unwrap();
+    });
+}
+
+#[test]
+fn entries_of_the_aot_cache_keep_the_tuning() {
+    with_cache("entries_of_the_aot_cache_keep_the_tuning", || {
+        let kept = std::path::PathBuf::from(std::env::var("RLX_CACHE_DIR").unwrap());
+        let cache = AotCache::new(kept.join("aot"));
+        let compile =
+            |tune: Tune| cache.compile_graph_cached("product", Device::Cpu, wide(), &options(tune)).unwrap();
+        let measured = compile(Tune::Measure);
+        let sites = measured.tuned_sites();
+        assert!(!sites.is_empty() && sites.iter().all(|s| !s.times.is_empty()), "{sites:?}");
+        std::fs::remove_dir_all(kept.join("tuning")).unwrap();
+        let again = compile(Tune::Kept);
+        assert_eq!(ways_of(again.tuned_sites()), ways_of(sites));
+        assert!(again.tuned_sites().iter().all(|s| s.times.is_empty()));
+    });
+}
+
+/// A product large enough to be worth measuring, with what follows it, and a convolution.
+fn wide() -> Graph {
+    let mut g = Graph::new("wide");
+    let x = g.input("x", Shape::from_dims(&[Dim::Dynamic(sym::SEQ), Dim::Static(96)], DType::F32));
+    let [w, v] = ["w", "v"].map(|name| g.param(name, Shape::new(&[96, 96], DType::F32)));
+    let b = g.param("b", Shape::new(&[96], DType::F32));
+    let y = g.mm(x, w);
+    let y = g.add(y, b);
+    let y = g.activation(
+        Activation::Gelu,
+        y,
+        Shape::from_dims(&[Dim::Dynamic(sym::SEQ), Dim::Static(96)], DType::F32),
+    );
+    let y = g.mm(y, v);
+    let image = g.input("image", Shape::new(&[1, 8, 14, 14], DType::F32));
+    let k = g.param("k", Shape::new(&[16, 8, 3, 3], DType::F32));
+    let z = g.conv2d(image, k, [3, 3], [1, 1], [1, 1], [1, 1], 1);
+    g.set_outputs(vec![y, z]);
+    g
+}
+
+fn values(n: usize, seed: usize) -> Vec<f32> {
+    (0..n).map(|i| ((i * 37 + seed * 11) % 101) as f32 / 50.0 - 1.0).collect()
+}
+
+/// What the device gives at two lengths, and how its steps were done.
+fn outputs(device: Device, options: &CompileOptions) -> (Vec<Vec<Vec<f32>>>, Vec<TunedSite>) {
+    let mut compiled = Session::new(device).try_compile_with(wide(), options).unwrap();
+    for (i, (name, n)) in
+        [("w", 96 * 96), ("v", 96 * 96), ("b", 96), ("k", 16 * 8 * 9)].into_iter().enumerate()
+    {
+        compiled.set_param(name, &values(n, i));
+    }
+    let image = values(8 * 14 * 14, 9);
+    let runs = [1, 33].map(|rows| compiled.run(&[("x", &values(rows * 96, 5)), ("image", &image)]));
+    (runs.to_vec(), compiled.tuned_sites().to_vec())
+}
+
+/// Measured on a device, nothing changes but times, also where a binding fixes the dimensions.
+fn no_bit_changes(device: Device) {
+    let (expected, _) = outputs(device, &options(Tune::Off));
+    let (found, sites) = outputs(device, &options(Tune::Measure));
+    assert_eq!(found, expected);
+    let ops: Vec<_> = sites.iter().map(|s| s.what.as_str()).collect();
+    for op in ["MatMul", "Conv"] {
+        assert!(ops.iter().any(|what| what.starts_with(op)), "{op} is not among {ops:#?}");
+    }
+    for site in &sites {
+        println!("{site}");
+        assert!(site.times.len() > 1 && site.times.iter().all(|(_, time)| time.is_some()), "{site}");
+    }
+    let (found, sites) = outputs(device, &options(Tune::Kept));
+    assert_eq!(found, expected);
+    assert!(!sites.is_empty());
+    let fixed = options(Tune::Measure).dim_binding(DimBinding::from_pairs(&[(sym::SEQ, 33)]));
+    let compiled = Session::new(device).try_compile_with(wide(), &fixed).unwrap();
+    assert!(compiled.tuned_sites().iter().any(|s| !s.times.is_empty()), "other dimensions are other sites");
+}
+
+#[test]
+fn no_bit_changes_on_the_cpu() {
+    with_cache("no_bit_changes_on_the_cpu", || no_bit_changes(Device::Cpu));
+}
+
+#[cfg(feature = "vulkan")]
+#[test]
+fn no_bit_changes_on_vulkan() {
+    rlx_contract::on(Device::Vulkan, |_| {
+        with_cache("no_bit_changes_on_vulkan", || no_bit_changes(Device::Vulkan))
+    });
+}
+
+#[cfg(feature = "opengl")]
+#[test]
+fn no_bit_changes_on_opengl() {
+    rlx_contract::on(Device::OpenGl, |_| {
+        with_cache("no_bit_changes_on_opengl", || no_bit_changes(Device::OpenGl))
+    });
+}
+
+#[test]
+fn the_environment_decides_where_the_options_do_not() {
+    let test = "the_environment_decides_where_the_options_do_not";
+    with_env(test, &[("RLX_TUNE", "measure")], || assert_eq!(CompileOptions::new().tune, Tune::Measure));
+    with_env(test, &[("RLX_TUNE", "off")], || assert_eq!(CompileOptions::new().tune, Tune::Off));
+    with_env(test, &[("RLX_TUNE", "perhaps")], || {
+        let error = CompileOptions::try_new().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config);
+        assert!(error.to_string().contains("RLX_TUNE") && error.to_string().contains("measure"), "{error}");
+    });
+    assert_eq!(CompileOptions::default().tune, Tune::Kept);
+    assert_eq!("Measure".parse::<Tune>().unwrap(), Tune::Measure);
+}
