@@ -112,7 +112,7 @@ fn what_was_measured_is_in_the_artefact_and_serves_later_commands() {
     let mlp = model("mlp").graph_file().unwrap();
     let mlp = mlp.to_str().unwrap();
     let compile = |file: &str, more: &[&str]| {
-        let args = [&["compile", mlp, "-o", file], more].concat();
+        let args = [&["compile", mlp, "--dim", "batch=64", "-o", file], more].concat();
         scratch.json(&args)["tuning"].as_array().expect("a list").clone()
     };
     assert!(compile(&plain, &[]).is_empty(), "nothing was measured yet");
@@ -121,7 +121,7 @@ fn what_was_measured_is_in_the_artefact_and_serves_later_commands() {
     assert_eq!(compile(&later, &[]), measured);
     assert!(compile(&plain, &["--tune=off"]).is_empty());
     assert_eq!(scratch.json(&["inspect", &tuned])["artefact"]["tuning"].as_array(), Some(&measured));
-    let printed = scratch.done(&["compile", mlp, "-o", &later]);
+    let printed = scratch.done(&["compile", mlp, "--dim", "batch=64", "-o", &later]);
     assert!(printed.contains("  tuned: "), "{printed}");
     let message = scratch.failed(2, &[], &["bench", &tuned, "--tune"]);
     assert!(message.contains("decided by rlx compile"), "{message}");
