@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use rlx_backend::{Backend, ExecutableGraph};
+use rlx_backend::tuning::Site;
+use rlx_backend::{Backend, ExecutableGraph, Kept};
 use rlx_driver::Device;
+use rlx_ir::lir::Step;
 use rlx_ir::op::BinaryOp;
 use rlx_ir::{DType, ErrorKind, Graph, LirModule, Result, Shape};
 use rlx_kernel::{DeviceLimits, KernelTarget, TypeSupport};
@@ -11,7 +13,7 @@ use rlx_opt::{CompileOptions, CompilePipeline, PoolSpec, Target};
 
 use crate::exec::WgpuExecutable;
 use crate::gpu::{Gpu, Lowered, Transfers, locked};
-use crate::program::Program;
+use crate::program::{self, Program};
 
 /// Kernels count elements with 32 bits, so no buffer may be larger.
 const MOST_BYTES: u64 = i32::MAX as u64 & !0xff;
@@ -105,7 +107,7 @@ impl WgpuBackend {
     /// # Errors
     /// As [`Backend::compile`].
     pub fn compile_for(&self, lir: Arc<LirModule>, target: KernelTarget) -> Result<Box<dyn ExecutableGraph>> {
-        compile_for(self.gpu()?, target, lir)
+        compile_for(self.gpu()?, target, lir, &Kept::default())
     }
 
     fn gpu(&self) -> Result<Arc<Gpu>> {
@@ -157,8 +159,13 @@ impl WgpuBackend {
     }
 }
 
-fn compile_for(gpu: Arc<Gpu>, target: KernelTarget, lir: Arc<LirModule>) -> Result<Box<dyn ExecutableGraph>> {
-    let program = Program::new(gpu, target, lir)?;
+fn compile_for(
+    gpu: Arc<Gpu>,
+    target: KernelTarget,
+    lir: Arc<LirModule>,
+    kept: &Kept,
+) -> Result<Box<dyn ExecutableGraph>> {
+    let program = Program::new(gpu, target, lir, kept)?;
     Ok(Box::new(WgpuExecutable::new(Arc::new(program))?))
 }
 
@@ -188,9 +195,23 @@ impl Backend for WgpuBackend {
         Ok(Arc::new(target))
     }
 
-    fn compile(&self, lir: Arc<LirModule>, _: &CompileOptions) -> Result<Box<dyn ExecutableGraph>> {
+    fn compile(&self, lir: Arc<LirModule>, options: &CompileOptions) -> Result<Box<dyn ExecutableGraph>> {
+        self.compile_kept(lir, options, &Kept::default())
+    }
+
+    fn compile_kept(
+        &self,
+        lir: Arc<LirModule>,
+        _: &CompileOptions,
+        kept: &Kept,
+    ) -> Result<Box<dyn ExecutableGraph>> {
         let gpu = self.gpu()?;
         let target = self.kernel_target(&gpu);
-        compile_for(gpu, target, lir)
+        compile_for(gpu, target, lir, kept)
+    }
+
+    fn site(&self, lir: &LirModule, step: &Step) -> Result<Option<Site>> {
+        let gpu = self.gpu()?;
+        program::site(step, lir, &self.kernel_target(&gpu))
     }
 }

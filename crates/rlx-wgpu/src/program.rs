@@ -6,12 +6,14 @@
 
 use std::sync::Arc;
 
+use rlx_backend::Kept;
 use rlx_backend::checks::{self, Check};
 use rlx_backend::extents::{Ex, ExtentTable, Values, ViewCheck};
 use rlx_backend::init::InitPlan;
+use rlx_backend::tuning::{Site, Tuning};
 use rlx_ir::lir::{BufferKind, LirModule, Step};
 use rlx_ir::{Error, ErrorKind, NodeId, Result};
-use rlx_kernel::{Arg, KernelTarget, Launch, UniformArg, compile_step, render};
+use rlx_kernel::{Arg, KernelTarget, Launch, UniformArg, compile_step, render, step_ways};
 
 use crate::gpu::Gpu;
 use crate::memory::{DeviceBuffer, whole_words};
@@ -82,11 +84,17 @@ impl Program {
     ///
     /// # Errors
     /// A step without kernels, a kernel that the driver refuses, memory that cannot be had.
-    pub(crate) fn new(gpu: Arc<Gpu>, target: KernelTarget, lir: Arc<LirModule>) -> Result<Program> {
-        let compile = |steps: &[Step]| -> Result<Vec<Vec<Launch>>> {
-            steps.iter().map(|s| compile_step(s, &lir, &target, 0)).collect()
-        };
-        let (init, run) = (compile(&lir.init)?, compile(&lir.steps)?);
+    pub(crate) fn new(
+        gpu: Arc<Gpu>,
+        target: KernelTarget,
+        lir: Arc<LirModule>,
+        kept: &Kept,
+    ) -> Result<Program> {
+        let init = lir.init.iter().map(|s| compile_step(s, &lir, &target, 0));
+        let init = init.collect::<Result<Vec<_>>>()?;
+        let run =
+            lir.steps.iter().map(|s| compile_step(s, &lir, &target, way(s, &lir, &target, &kept.tuning)?));
+        let run = run.collect::<Result<Vec<_>>>()?;
         let kernels = init.iter().chain(&run).flatten().map(|launch| &launch.kernel);
         let pipelines = gpu.pipelines(kernels).map_err(|(refused, e)| {
             let steps = lir.init.iter().zip(&init).chain(lir.steps.iter().zip(&run));
@@ -170,6 +178,22 @@ impl Program {
             None => error.with_device(self.gpu.name.name()),
         })
     }
+}
+
+/// The ways in which the device can do a step, where there are several.
+///
+/// # Errors
+/// A step without kernels.
+pub(crate) fn site(step: &Step, lir: &LirModule, target: &KernelTarget) -> Result<Option<Site>> {
+    Ok(Site::of(lir, step, "", step_ways(step, lir, target)?))
+}
+
+/// The way in which a step of the run is to be done.
+fn way(step: &Step, lir: &LirModule, target: &KernelTarget, tuning: &Tuning) -> Result<usize> {
+    if tuning.is_empty() {
+        return Ok(0);
+    }
+    Ok(site(step, lir, target)?.map_or(0, |site| tuning.way(&site)))
 }
 
 fn placed(lir: &LirModule, gpu: &Gpu, node: NodeId, error: Error) -> Error {

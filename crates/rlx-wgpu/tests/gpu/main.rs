@@ -8,3 +8,4 @@ mod handles;
 mod limits;
 mod models;
 mod prepared;
+mod ways;

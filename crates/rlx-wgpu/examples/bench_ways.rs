@@ -1,0 +1,147 @@
+//! How long each way of a step takes, on Vulkan and OpenGL: products and convolutions of common models.
+//!
+//! ```sh
+//! cargo run --release -p rlx-wgpu --example bench_ways [vulkan|opengl] [ROUNDS]
+//! ```
+//!
+//! A row for each step: the least time of a run in the way that is taken unmeasured, then how many times that each other
+//! way takes. A run uploads the input, computes, and downloads the result. The ways take turns, and their results
+//! are compared bit by bit.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rlx_backend::tuning::Tuning;
+use rlx_backend::{Backend, ExecutableGraph, Kept};
+use rlx_driver::Device;
+use rlx_ir::op::DataFormat;
+use rlx_ir::{DType, Error, ErrorKind, Graph, LirModule, Op, Result, Shape, Weight};
+use rlx_opt::{CompileOptions, CompilePipeline};
+use rlx_wgpu::WgpuBackend;
+
+/// A step: its name, what it computes, the dimensions of its input and of its weights.
+struct Case {
+    name: &'static str,
+    op: Op,
+    x: Vec<usize>,
+    w: Vec<usize>,
+}
+
+fn product(name: &'static str, x: &[usize], w: &[usize]) -> Case {
+    Case { name, op: Op::MatMul, x: x.to_vec(), w: w.to_vec() }
+}
+
+/// A square convolution of one image: channels in and out, groups, size of the image, of the kernel, and stride.
+fn conv(name: &'static str, [c, out, groups]: [usize; 3], [image, kernel, stride]: [usize; 3]) -> Case {
+    let (strides, pads, dilations) = (vec![stride; 2], vec![kernel / 2; 4], vec![1; 2]);
+    let op = Op::Conv { strides, pads, dilations, groups, format: DataFormat::ChannelsFirst };
+    Case { name, op, x: vec![1, c, image, image], w: vec![out, c / groups, kernel, kernel] }
+}
+
+fn cases() -> Vec<Case> {
+    vec![
+        product("128×384 · 384×384", &[128, 384], &[384, 384]),
+        product("128×384 · 384×1536", &[128, 384], &[384, 1536]),
+        product("128×1536 · 1536×384", &[128, 1536], &[1536, 384]),
+        product("16×384 · 384×384", &[16, 384], &[384, 384]),
+        product("1×384 · 384×384", &[1, 384], &[384, 384]),
+        product("1×768 · 768×3072", &[1, 768], &[768, 3072]),
+        product("12 × 128×32 · 32×128", &[12, 128, 32], &[12, 32, 128]),
+        product("12 × 128×128 · 128×32", &[12, 128, 128], &[12, 128, 32]),
+        conv("conv 3×3, 64→64, 56²", [64, 64, 1], [56, 3, 1]),
+        conv("conv 3×3, 128→128, 28²", [128, 128, 1], [28, 3, 1]),
+        conv("conv 3×3, 256→256, 14²", [256, 256, 1], [14, 3, 1]),
+        conv("conv 3×3, 512→512, 7²", [512, 512, 1], [7, 3, 1]),
+        conv("conv 1×1, 64→256, 56²", [64, 256, 1], [56, 1, 1]),
+        conv("conv 7×7 by 2, 3→64, 112²", [3, 64, 1], [112, 7, 2]),
+        conv("conv 3×3, 96 alone, 56²", [96, 96, 96], [56, 3, 1]),
+    ]
+}
+
+/// Numbers between -1 and 1 that differ.
+fn values(dims: &[usize]) -> Vec<u8> {
+    let mut state = 1u32;
+    let mut next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (f64::from(state) / f64::from(u32::MAX) * 2.0 - 1.0) as f32
+    };
+    (0..dims.iter().product()).flat_map(|_| next().to_le_bytes()).collect()
+}
+
+fn module(case: &Case, backend: &WgpuBackend, options: &CompileOptions) -> Result<Arc<LirModule>> {
+    let mut graph = Graph::new(case.name);
+    let x = graph.input("x", Shape::new(&case.x, DType::F32));
+    let w = graph.param("w", Shape::new(&case.w, DType::F32));
+    let y = graph.try_add(case.op.clone(), &[x, w])?;
+    graph.set_outputs(vec![y]);
+    Ok(Arc::new(CompilePipeline::new(backend.target(options)?, options.clone()).compile(&graph)?.lir))
+}
+
+/// The least time of each way of a case, first the one taken unmeasured.
+fn measure(case: &Case, backend: &WgpuBackend, rounds: usize) -> Result<Vec<(String, Duration)>> {
+    let options = CompileOptions::default();
+    let lir = module(case, backend, &options)?;
+    let no_ways = || Error::new(ErrorKind::Internal, format!("{} has one way only", case.name));
+    let step = lir.steps.first().ok_or_else(no_ways)?;
+    let site = backend.site(&lir, step)?.ok_or_else(no_ways)?;
+    let (x, w) = (values(&case.x), Arc::new(Weight::owned(DType::F32, &case.w, values(&case.w))?));
+    let mut executables: Vec<Box<dyn ExecutableGraph>> = Vec::new();
+    for way in 0..site.ways.len() {
+        let mut tuning = Tuning::default();
+        tuning.choose(&site, way);
+        let kept = Kept { tuning, ..Kept::default() };
+        let mut executable = backend.compile_kept(Arc::clone(&lir), &options, &kept)?;
+        executable.set_param(0, Arc::clone(&w))?;
+        executables.push(executable);
+    }
+    let mut least = vec![Duration::MAX; executables.len()];
+    // The first round makes buffers and packs weights.
+    for round in 0..=rounds {
+        for (executable, least) in executables.iter_mut().zip(&mut least) {
+            let started = Instant::now();
+            executable.run(&&[&x[..]][..], &[])?;
+            if round > 0 {
+                *least = started.elapsed().min(*least);
+            }
+        }
+    }
+    let first = executables[0].output(0)?;
+    for (executable, way) in executables.iter().zip(&site.ways) {
+        if executable.output(0)? != first {
+            return Err(Error::new(ErrorKind::Internal, format!("{}: {way} gives other bits", case.name)));
+        }
+    }
+    Ok(site.ways.into_iter().zip(least).collect())
+}
+
+fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let rounds = arguments.iter().find_map(|a| a.parse().ok()).unwrap_or(5);
+    let named: Vec<Device> = arguments.iter().filter_map(|a| a.parse().ok()).collect();
+    let devices = if named.is_empty() { vec![Device::Vulkan, Device::OpenGl] } else { named };
+    for device in devices {
+        let backend = WgpuBackend::new(device);
+        if let Err(missing) = backend.probe() {
+            println!("{device}: {missing}");
+            continue;
+        }
+        println!("\n{device}: {}, least of {rounds}\n", backend.adapter_name()?);
+        println!("| step | unmeasured | ms | fastest | × | others, × |\n|---|---|---|---|---|---|");
+        for case in cases() {
+            let times = measure(&case, &backend, rounds)?;
+            let (first, base) = (&times[0].0, times[0].1.as_secs_f64());
+            let mut ranked: Vec<(&str, f64)> =
+                times.iter().map(|(way, t)| (way.as_str(), t.as_secs_f64() / base)).collect();
+            ranked.sort_by(|a, b| a.1.total_cmp(&b.1));
+            let others: Vec<String> = ranked[1..]
+                .iter()
+                .filter(|(way, _)| way != first)
+                .map(|(way, x)| format!("{way} {x:.2}"))
+                .collect();
+            let (fastest, x) = ranked[0];
+            let others = others.join(", ");
+            println!("| {} | {first} | {:.2} | {fastest} | {x:.2} | {others} |", case.name, base * 1e3);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,108 @@
+//! Ways of a step on the devices: every one gives the same bits, and the one that a tuning names is taken.
+
+use std::sync::Arc;
+
+use rlx_backend::tuning::{Site, Tuning};
+use rlx_backend::{Backend, Kept};
+use rlx_driver::Device;
+use rlx_ir::op::{Activation, DataFormat};
+use rlx_ir::oracle::Bindings;
+use rlx_ir::testing::Gen;
+use rlx_ir::{DType, Graph, LirModule, Op, Shape};
+use rlx_opt::{CompileOptions, CompilePipeline};
+use rlx_wgpu::WgpuBackend;
+
+use crate::common::{self, device};
+
+/// `Relu(op(x, w))`, where `w` is a parameter.
+fn step(op: Op, x: &[usize], w: &[usize]) -> (Graph, Bindings) {
+    let (mut g, mut values, mut gen_) = (Graph::new("step"), Bindings::default(), Gen::new(1));
+    let (input, param) = (g.input("x", Shape::new(x, DType::F32)), g.param("w", Shape::new(w, DType::F32)));
+    values.set_input("x", gen_.value(DType::F32, x, -1.0..1.0));
+    values.set_param("w", gen_.value(DType::F32, w, -1.0..1.0));
+    let y = g.try_add(op, &[input, param]).unwrap();
+    let shape = g.shape(y).clone();
+    let y = g.activation(Activation::Relu, y, shape);
+    g.set_outputs(vec![y]);
+    (g, values)
+}
+
+fn module(graph: &Graph, backend: &WgpuBackend) -> Arc<LirModule> {
+    let options = CompileOptions::default();
+    let pipeline = CompilePipeline::new(backend.target(&options).unwrap(), options);
+    Arc::new(pipeline.compile(graph).unwrap().lir)
+}
+
+/// The sites of a module's steps.
+fn sites(backend: &WgpuBackend, lir: &LirModule) -> Vec<Site> {
+    lir.steps.iter().filter_map(|step| backend.site(lir, step).unwrap()).collect()
+}
+
+/// The module compiled so that its only site is done in way `way`, and run.
+fn outputs(backend: &WgpuBackend, lir: &Arc<LirModule>, values: &Bindings, tuning: Tuning) -> Vec<Vec<u8>> {
+    let kept = Kept { tuning, ..Kept::default() };
+    let mut exec = backend.compile_kept(Arc::clone(lir), &CompileOptions::default(), &kept).unwrap();
+    common::set_params(&mut *exec, values).unwrap();
+    common::run(&mut *exec, values).unwrap()
+}
+
+#[test]
+fn every_way_gives_the_same_bits() {
+    let conv = Op::Conv {
+        strides: vec![1, 2],
+        pads: vec![1; 4],
+        dilations: vec![1, 1],
+        groups: 2,
+        format: DataFormat::ChannelsFirst,
+    };
+    for backend in [Device::Vulkan, Device::OpenGl].into_iter().filter_map(device) {
+        for (op, x, w) in [
+            (Op::MatMul, &[70, 45][..], &[45, 100][..]),
+            (Op::MatMul, &[1, 64], &[64, 50]),
+            (conv.clone(), &[1, 10, 13, 22], &[40, 5, 3, 3]),
+        ] {
+            let (graph, values) = step(op, x, w);
+            common::check(&graph, &values, &backend).unwrap();
+            let lir = module(&graph, &backend);
+            let site = sites(&backend, &lir).pop().expect("a product has several ways");
+            let before = backend.pipeline_count().unwrap();
+            let first = outputs(&backend, &lir, &values, Tuning::default());
+            for way in 1..site.ways.len() {
+                let mut tuning = Tuning::default();
+                tuning.choose(&site, way);
+                let other = outputs(&backend, &lir, &values, tuning);
+                assert!(other == first, "{}: {} of {site:?}", backend.name(), site.ways[way]);
+            }
+            assert!(backend.pipeline_count().unwrap() > before, "other ways are other kernels");
+        }
+    }
+}
+
+#[test]
+fn a_site_is_one_line_that_does_not_depend_on_the_device_or_the_names() {
+    let Some(backend) = common::vulkan() else { return };
+    let what = |name: &str, x: &[usize]| {
+        let mut g = Graph::new(name);
+        let (a, b) =
+            (g.input(name, Shape::new(x, DType::F32)), g.input("w", Shape::new(&[40, 24], DType::F32)));
+        let y = g.try_add(Op::MatMul, &[a, b]).unwrap();
+        g.set_outputs(vec![y]);
+        let site = sites(&backend, &module(&g, &backend)).remove(0);
+        assert!(site.ways.len() > 1 && site.ways.iter().all(|w| !w.contains(' ')), "{site:?}");
+        site.what
+    };
+    let site = what("a", &[30, 40]);
+    assert_eq!(site, what("b", &[30, 40]));
+    assert_ne!(site, what("a", &[31, 40]));
+    assert!(site.contains("MatMul") && site.contains("f32[30, 40]") && !site.contains('\n'), "{site}");
+}
+
+#[test]
+fn what_has_one_way_is_no_site() {
+    let Some(backend) = common::vulkan() else { return };
+    let mut g = Graph::new("softmax");
+    let x = g.input("x", Shape::new(&[4, 8], DType::F32));
+    let y = g.try_add(Op::Softmax { axis: -1 }, &[x]).unwrap();
+    g.set_outputs(vec![y]);
+    assert_eq!(sites(&backend, &module(&g, &backend)), []);
+}
