@@ -1,9 +1,10 @@
 //! The contract's custom ops (`Op::Custom`, registered by name from outside), by public names only.
 
+use std::path::PathBuf;
 use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use rlx_contract::{DEVICE, on_every_device, register};
+use rlx_contract::{DEVICE, empty_folder, on_every_device, register, with_env};
 use rlx_ir::oracle::{self, Bindings};
 use rlx_ir::{
     DType, Dim, ErrorKind, Graph, GraphExt, NodeId, Op, OpKind, Result, Shape, Value, sym, text, verify,
@@ -12,8 +13,8 @@ use rlx_runtime::custom::{
     Arity, CpuCall, CpuKernel, CustomAttr, CustomAttrs, CustomOp, register_cpu_kernel, register_custom_op,
 };
 use rlx_runtime::{
-    CompileOptions, Device, DispatchPath, KernelDispatchPolicy, Session, dispatch_report_for_device,
-    supports_graph, trace, try_trace,
+    AotCache, CompileOptions, Device, DispatchPath, KernelDispatchPolicy, Session,
+    dispatch_report_for_device, supports_graph, trace, try_trace,
 };
 
 /// `x · factor`; with `decomposes` by the language's own ops, too.
@@ -59,6 +60,44 @@ impl CustomOp for Scale {
             Ok(vec![g.try_mul(inputs[0], factor)?])
         };
         self.decomposes.then(|| build(g))
+    }
+}
+
+/// `x` times what the process is told: an op whose code changed between two programs.
+struct Changing;
+
+const CHANGING: &str = "contract.Changing";
+const FACTOR: &str = "RLX_CONTRACT_FACTOR";
+const FOLDER: &str = "RLX_CONTRACT_FOLDER";
+
+fn factor() -> f64 {
+    std::env::var(FACTOR).unwrap().parse().unwrap()
+}
+
+impl CustomOp for Changing {
+    fn name(&self) -> &str {
+        CHANGING
+    }
+
+    fn arity(&self) -> Arity {
+        Arity::Exact(1)
+    }
+
+    fn infer(&self, _: &CustomAttrs, inputs: &[&Shape]) -> Result<Vec<Shape>> {
+        Ok(vec![inputs[0].clone()])
+    }
+
+    fn reference(&self, _: &CustomAttrs, inputs: &[&Value], _: &[Shape]) -> Result<Vec<Value>> {
+        let scaled = inputs[0].floats()?.iter().map(|x| x * factor()).collect();
+        Ok(vec![Value::float(inputs[0].dtype, &inputs[0].dims, scaled)])
+    }
+
+    fn decompose(&self, _: &CustomAttrs, inputs: &[NodeId], g: &mut Graph) -> Option<Result<Vec<NodeId>>> {
+        let build = |g: &mut Graph| {
+            let factor = g.try_scalar(factor(), DType::F32)?;
+            Ok(vec![g.try_mul(inputs[0], factor)?])
+        };
+        Some(build(g))
     }
 }
 
@@ -241,6 +280,33 @@ fn a_kernel_runs_where_it_claims_and_the_reference_elsewhere() {
     let e = by_kernel.try_run(&[("x", &[f32::NAN; 4])]).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Value);
     assert!(e.to_string().contains("MinMax of NaN") && e.to_string().contains("Custom"), "{e}");
+}
+
+#[test]
+fn an_entry_of_the_aot_cache_is_not_used_for_an_op_that_is_made_of_something_else_now() {
+    let test = "an_entry_of_the_aot_cache_is_not_used_for_an_op_that_is_made_of_something_else_now";
+    // The child is started by its parent's name for the folder.
+    let folder = std::env::var_os(FOLDER).map_or_else(|| empty_folder("changing"), PathBuf::from);
+    // Each in a process of its own, where the op is registered anew.
+    for (told, entries) in [("2", 1), ("3", 2), ("2.0", 2)] {
+        with_env(test, &[(FACTOR, told), (FOLDER, &folder.to_string_lossy())], || {
+            register_custom_op(Changing).unwrap();
+            let graph = trace("changing", |t| {
+                let x = t.input("x", Shape::new(&[2], DType::F32));
+                vec![t.op(Op::custom::<&str>(CHANGING, 1, []), &[&x])]
+            });
+            let cache = AotCache::new(&folder);
+            let options = CompileOptions::default().kernel_dispatch(KernelDispatchPolicy::ForceCommon);
+            let mut compiled = cache.compile_graph_cached("changing", Device::Cpu, graph, &options).unwrap();
+            let factor = factor() as f32;
+            assert_eq!(compiled.run(&[("x", &[1.0, 10.0])]), [[factor, 10.0 * factor]]);
+        });
+        let in_child = std::env::var(FACTOR).is_ok();
+        assert!(in_child || AotCache::new(&folder).entries().unwrap().len() == entries);
+    }
+    if std::env::var_os(FOLDER).is_none() {
+        let _ = std::fs::remove_dir_all(folder);
+    }
 }
 
 #[test]

@@ -96,7 +96,10 @@ fn values_that_survive_fusion_are_the_oracles() {
     }
     println!("@counts passed={passed} failed={}", faults.len());
     if !left_out.is_empty() {
-        println!("@skip {} models that are much work for the oracle; RLX_TEST_ALL=1 takes them", left_out.len());
+        println!(
+            "@skip {} models that are much work for the oracle; RLX_TEST_ALL=1 takes them",
+            left_out.len()
+        );
     }
     assert!(faults.is_empty(), "{}", faults.join("\n"));
     assert!(passed >= 10, "{passed} models");

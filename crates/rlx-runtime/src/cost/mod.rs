@@ -290,10 +290,15 @@ fn subject_with(device: Device, threads: Option<usize>) -> Result<String> {
 }
 
 /// The processor's name, where the system tells it. Devices in software depend on it as much as the CPU.
-pub(crate) fn processor() -> String {
-    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let name = info.lines().find(|line| line.starts_with("model name")).and_then(|line| line.split_once(':'));
-    name.map_or_else(|| std::env::consts::ARCH.to_string(), |(_, name)| name.trim().to_string())
+pub(crate) fn processor() -> &'static str {
+    // Where there are many cores, the system takes milliseconds to tell.
+    static NAME: LazyLock<String> = LazyLock::new(|| {
+        let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let line = info.lines().find(|line| line.starts_with("model name"));
+        let name = line.and_then(|line| line.split_once(':'));
+        name.map_or_else(|| std::env::consts::ARCH.to_string(), |(_, name)| name.trim().to_string())
+    });
+    &NAME
 }
 
 /// What was kept of an earlier measurement. A file that makes no sense is a warning.

@@ -28,24 +28,24 @@ pub(super) fn isolated(lir: &LirModule, at: usize, pool: PoolSpec) -> Result<Opt
     if all.iter().any(open) || !written.is_disjoint(&read(&[step])) {
         return Ok(None);
     }
-    let mut cut =
-        Cut { lir, buffers: Vec::new(), places: BTreeMap::new(), inputs: Vec::new(), params: Vec::new() };
+    let mut extract =
+        Extract { lir, buffers: Vec::new(), places: BTreeMap::new(), inputs: Vec::new(), params: Vec::new() };
     let used = all.iter().flat_map(|s| s.inputs.iter().chain(&s.outputs));
-    used.for_each(|operand| cut.take(operand.buffer, written.contains(&operand.buffer)));
+    used.for_each(|operand| extract.take(operand.buffer, written.contains(&operand.buffer)));
     let outputs =
-        written.iter().enumerate().map(|(i, &buffer)| cut.slot(format!("out{i}"), buffer)).collect();
-    let live = |&b: &BufferId| LiveRange { buffer: cut.places[&b], first: 0, last: usize::MAX };
+        written.iter().enumerate().map(|(i, &buffer)| extract.slot(format!("out{i}"), buffer)).collect();
+    let live = |&b: &BufferId| LiveRange { buffer: extract.places[&b], first: 0, last: usize::MAX };
     let mut module = LirModule {
         name: format!("step {at} of {}", lir.name),
         graph: lir.graph.clone(),
         symbols: Vec::new(),
-        init: init.iter().map(|s| cut.step(s)).collect(),
-        steps: vec![cut.step(step); REPEATS],
+        init: init.iter().map(|s| extract.step(s)).collect(),
+        steps: vec![extract.step(step); REPEATS],
         live_ranges: written.iter().map(live).collect(),
         outputs,
-        inputs: cut.inputs,
-        params: cut.params,
-        buffers: cut.buffers,
+        inputs: extract.inputs,
+        params: extract.params,
+        buffers: extract.buffers,
         plan: None,
     };
     module.plan = Some(plan_memory(&module, &DimBinding::new(), pool)?);
@@ -67,7 +67,7 @@ fn init_for<'l>(lir: &'l LirModule, step: &Step) -> Vec<&'l Step> {
 }
 
 /// A module in the making: its buffers, by what they are called in the whole one.
-struct Cut<'l> {
+struct Extract<'l> {
     lir: &'l LirModule,
     buffers: Vec<Buffer>,
     places: BTreeMap<BufferId, BufferId>,
@@ -75,7 +75,7 @@ struct Cut<'l> {
     params: Vec<IoSlot>,
 }
 
-impl Cut<'_> {
+impl Extract<'_> {
     /// Takes a buffer over, once.
     fn take(&mut self, id: BufferId, is_output: bool) {
         if self.places.contains_key(&id) {
