@@ -18,7 +18,7 @@ use rlx_runtime::{
     backend_for,
 };
 
-/// The CPU with several ways to multiply matrices, of which some are no good.
+/// The CPU with several ways to multiply matrices, of which some are no good, and some for open dimensions only.
 struct Ways(&'static [&'static str]);
 
 /// A graph of the CPU that dawdles, or gets a bit wrong.
@@ -52,7 +52,9 @@ impl Backend for Ways {
 
     fn site(&self, lir: &LirModule, step: &Step) -> Result<Option<Site>> {
         let is_product = matches!(&step.kind, StepKind::Op(op) if *op == Op::MatMul);
-        let ways = self.0.iter().map(|w| w.to_string()).collect();
+        let fixed = step.symbols().is_empty();
+        let ways =
+            self.0.iter().filter(|w| !(fixed && w.starts_with("open"))).map(|w| w.to_string()).collect();
         Ok(if is_product { Site::of(lir, step, "", ways) } else { None })
     }
 
@@ -62,13 +64,13 @@ impl Backend for Ways {
         options: &CompileOptions,
         kept: &Kept,
     ) -> Result<Box<dyn ExecutableGraph>> {
-        let mut way = "none";
+        let mut way = "none".to_string();
         for step in &lir.steps {
             if let Some(site) = self.site(&lir, step)? {
-                way = self.0[kept.tuning.way(&site)];
+                way.clone_from(&site.ways[kept.tuning.way(&site)]);
             }
         }
-        let wait = match way {
+        let wait = match way.as_str() {
             "broken" => return Err(Error::new(ErrorKind::Unsupported, "a way that does not compile")),
             "slow" => Duration::from_millis(6),
             "fast" => Duration::from_millis(2),
@@ -166,6 +168,16 @@ fn the_fastest_way_of_the_same_bits_is_taken_and_kept() {
             assert!(kept.tuned_sites()[0].times.is_empty());
         }
         assert!(compile(&session, Tune::Off).tuned_sites().is_empty());
+    });
+}
+
+#[test]
+fn ways_are_told_apart_by_name_where_fixed_sizes_have_fewer() {
+    with_cache("ways_are_told_apart_by_name_where_fixed_sizes_have_fewer", || {
+        let measured = compile(&session(&["open", "slow", "open-too", "fast"]), Tune::Measure);
+        let [site] = measured.tuned_sites() else { panic!("{:?}", measured.tuned_sites()) };
+        let timed: Vec<_> = site.times.iter().map(|(way, _)| way.as_str()).collect();
+        assert_eq!((site.way.as_str(), timed), ("fast", vec!["slow", "fast"]));
     });
 }
 

@@ -20,11 +20,14 @@ const ROUNDS: std::ops::RangeInclusive<usize> = 3..=200;
 /// A way must be this much faster than the first to be taken.
 const GAIN: f64 = 0.97;
 
-/// The time of each way, where it was measured.
-type Times = Vec<Option<Duration>>;
+/// A way slower than the fastest by this much is not timed again.
+const HOPELESS: u32 = 2;
+
+/// The ways that were tried by name, with the time of each where it was measured.
+pub(super) type Times = Vec<(String, Option<Duration>)>;
 
 /// The fastest way to do step number `at` of a module without open dimensions, and the times of all. `None` where the
-/// step cannot be run alone.
+/// step cannot be run alone. Ways are named, because a step of open dimensions may have others, in another order.
 ///
 /// # Errors
 /// The first way fails.
@@ -33,7 +36,7 @@ pub(super) fn fastest(
     bound: &LirModule,
     at: usize,
     options: &CompileOptions,
-) -> Result<Option<(usize, Times)>> {
+) -> Result<Option<(String, Times)>> {
     let device = session.device();
     let Some(module) = isolated(bound, at, session.target(options)?.pool_spec())? else { return Ok(None) };
     let module = Arc::new(module);
@@ -71,8 +74,9 @@ pub(super) fn fastest(
         }
     }
     edge::call(device, "running", || race(&mut trials, &inputs))?;
-    let times: Times = trials.iter().map(|t| t.as_ref().map(|t| t.least)).collect();
-    Ok(Some((choice(&times), times)))
+    let times: Vec<_> = trials.iter().map(|t| t.as_ref().map(|t| t.least)).collect();
+    let way = site.ways[choice(&times)].clone();
+    Ok(Some((way, site.ways.into_iter().zip(times).collect())))
 }
 
 /// The fastest, where it is clearly faster than the first.
@@ -102,11 +106,14 @@ impl Trial {
     }
 }
 
-/// Runs all by turns, so that what disturbs one disturbs all, until the budget is spent.
+/// Runs all by turns, so that what disturbs one disturbs all, until the budget is spent; but what the first rounds show to be
+/// far behind no more.
 fn race(trials: &mut [Option<Trial>], inputs: &[Vec<u8>]) -> Result<()> {
     let start = Instant::now();
     for round in 1..=*ROUNDS.end() {
-        for trial in trials.iter_mut().flatten() {
+        let best = trials.iter().flatten().map(|t| t.least).min().unwrap_or(Duration::MAX);
+        let hopeful = |t: &&mut Trial| t.least == Duration::MAX || t.least <= best.saturating_mul(HOPELESS);
+        for trial in trials.iter_mut().flatten().filter(hopeful) {
             trial.least = trial.run(inputs)?.min(trial.least);
         }
         if round >= *ROUNDS.start() && start.elapsed() > BUDGET {

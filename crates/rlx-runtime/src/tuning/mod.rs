@@ -165,9 +165,10 @@ fn measure_all<'s>(
     for (i, (site, steps)) in sites.iter().enumerate() {
         progress.step(Stage::Tune, i, sites.len(), || &site.what)?;
         match measure::fastest(session, &bound, steps[0], options) {
-            Ok(Some((way, times))) => {
-                tracing::debug!(site = %site.what, way = %site.ways[way], "tuned");
-                let ways = site.ways.iter().cloned().zip(times).collect();
+            Ok(Some((name, ways))) => {
+                tracing::debug!(site = %site.what, way = %name, "tuned");
+                // A way that is only there at the sizes it was measured at is no way of the step.
+                let way = site.ways.iter().position(|way| *way == name).unwrap_or(0);
                 found.push(Measured { site, way, ways });
             }
             Ok(None) => tracing::debug!(site = %site.what, "cannot be measured alone"),
