@@ -4,8 +4,10 @@
     cargo build --release -p rlx
     python bench/compare.py mlp bert_dynamic:batch=1,seq=128 minilm:batch=1,seq=16 --threads 1,2
     python bench/compare.py path/to/model.onnx:batch=1 --rounds 10 --json target/compare.json
+    python bench/compare.py @bench/models.txt --threads 1,2 --rounds 3 --seconds 0.5 --markdown target/zoo.md
 
-A model is a name from models/cases.json or a file. Rounds alternate between the two, and so does
+A model is a name from models/cases.json or a file; `+qdq`, `+qop` or `+int8` behind it quantises it (quantised.py), and
+`@FILE` stands for the models listed there, one to a line. Rounds alternate between the two, and so does
 who goes first, since a machine's speed drifts; minimum and median over all rounds are compared. A ratio
 below 1 means that rlx is faster. Both get the same inputs and threads, and their outputs are compared.
 
@@ -14,7 +16,9 @@ of its runs: do not read much into ratios of models that take less than some ten
 """
 
 import argparse
+import ast
 import json
+import operator
 import platform
 import statistics
 import subprocess
@@ -30,6 +34,10 @@ WORKER = Path(__file__).resolve().with_name("ort_worker.py")
 sys.path.insert(0, str(ROOT / "models"))
 
 import weights  # noqa: E402  (from models/, see above)
+
+
+class Failed(Exception):
+    """One side cannot run the model; the message says why."""
 
 
 @dataclass
@@ -49,20 +57,61 @@ def parse_model(text, folder):
     if not all(size.isdigit() for _, _, size in pairs):
         sys.exit(f"`{text}`: sizes are written as {name}:NAME=N,...")
     dims = {dim: int(size) for dim, _, size in pairs}
+    name, _, how = name.partition("+")
     known = weights.cases()
     if name in known:
         case = known[name]
         symbols = {d for i in case["inputs"] for d in i["shape"] if isinstance(d, str)}
         dims = {d: n for d, n in case["goldens"][0]["dims"].items() if d in symbols} | dims
-        model = weights.materialise(case, folder)
+        model = made_before(case, folder) or weights.materialise(case, folder)
     elif Path(name).is_file():
         model = Path(name)
     else:
         sys.exit(f"no model `{name}`: neither a file nor one of {', '.join(known)}")
     size = ",".join(f"{key}={value}" for key, value in dims.items())
+    if how:
+        import quantised
+
+        if how not in quantised.FORMATS:
+            sys.exit(f"`{text}`: a model is quantised by +{', +'.join(quantised.FORMATS)}")
+        model = quantised.quantised(model, how, make_inputs(model, dims), folder)
     inputs = folder / f"{model.stem}.{size or 'static'}.npz"
     np.savez(inputs, **make_inputs(model, dims))
     return Job(f"{model.stem} {size}".strip(), model, dims, inputs)
+
+
+def made_before(case, folder):
+    """The model, if it lies in `folder` already, as old as the one kept here at most and with all its weights."""
+    graph, kept = folder / Path(case["onnx"]).name, ROOT / "models" / case["onnx"]
+    if not graph.is_file() or graph.read_bytes() != kept.read_bytes():
+        return None
+    if case["weights"] is None:
+        return graph
+    plan = json.loads((ROOT / "models" / case["weights"]).read_text())
+    data = folder / plan["file"]
+    return graph if data.is_file() and data.stat().st_size == plan["bytes"] else None
+
+
+OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv}
+
+
+def size_of(text, dims):
+    """The size that a dimension's name stands for: a sum or product of names and numbers, as exporters write it."""
+
+    def value(node):
+        if isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
+            sides = value(node.left), value(node.right)
+            return None if None in sides else OPERATORS[type(node.op)](*sides)
+        if isinstance(node, ast.Name):
+            return dims.get(node.id)
+        return node.value if isinstance(node, ast.Constant) else None
+
+    if text in dims:
+        return dims[text]
+    try:
+        return value(ast.parse(text, mode="eval").body)
+    except SyntaxError:
+        return None
 
 
 def make_inputs(model, dims):
@@ -77,9 +126,9 @@ def make_inputs(model, dims):
         if value.name in initialisers:
             continue
         tensor = value.type.tensor_type
-        shape = [d.dim_value or dims.get(d.dim_param) for d in tensor.shape.dim]
+        shape = [size_of(d.dim_param, dims) if d.dim_param else d.dim_value for d in tensor.shape.dim]
         if None in shape:
-            free = ", ".join(d.dim_param or "?" for d in tensor.shape.dim if not d.dim_value)
+            free = ", ".join(d.dim_param for d, n in zip(tensor.shape.dim, shape) if n is None)
             sys.exit(f"{model}: input `{value.name}` needs sizes for {free}, as {model}:NAME=N,...")
         dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
         if np.issubdtype(dtype, np.floating):
@@ -104,7 +153,7 @@ class OnnxRuntime:
         self.process.stdin.flush()
         answer = self.process.stdout.readline()
         if not answer:
-            sys.exit("ONNX Runtime's process ended; its message is above")
+            raise Failed("ONNX Runtime's process ended; its message is above")
         return json.loads(answer)
 
     def round(self):
@@ -119,11 +168,12 @@ class OnnxRuntime:
 
 
 class Rlx:
-    """A fresh `rlx bench` for every round."""
+    """A fresh `rlx bench` for every round, of as many runs as fill the time."""
 
     name = "rlx"
 
-    def __init__(self, job, threads, binary):
+    def __init__(self, job, threads, binary, seconds):
+        self.seconds, self.runs = seconds, 0
         dims = [part for d, n in job.dims.items() for part in ("--dim", f"{d}={n}")]
         self.binary = binary
         self.rest = [job.model, "--inputs", job.inputs, "--threads", str(threads), *dims]
@@ -131,11 +181,17 @@ class Rlx:
     def call(self, verb, *more):
         done = subprocess.run([self.binary, verb, *self.rest, *more], capture_output=True, text=True)
         if done.returncode != 0:
-            sys.exit(f"rlx {verb} failed ({done.returncode}): {done.stderr.strip() or done.stdout.strip()}")
+            raise Failed(f"rlx {verb} failed ({done.returncode}): {done.stderr.strip() or done.stdout.strip()}")
         return done.stdout
 
+    def bench(self, runs):
+        return json.loads(self.call("bench", "--json", "--runs", str(runs), "--warmup", "3"))
+
     def round(self):
-        return json.loads(self.call("bench", "--json"))
+        if not self.runs:
+            once = max(self.bench(3)["min_ms"], 1e-4)
+            self.runs = min(max(5, int(self.seconds * 1e3 / once)), 200_000)
+        return self.bench(self.runs)
 
     def outputs(self, path):
         self.call("run", "--outputs", path)
@@ -153,16 +209,25 @@ def largest_difference(peers, folder):
         results.append(dict(np.load(path)))
     ours, theirs = results
     if ours.keys() != theirs.keys():
-        sys.exit(f"outputs differ in name: {sorted(ours)} and {sorted(theirs)}")
-    return max(
-        float(np.abs(ours[n].astype(np.float64) - theirs[n]).max() / max(np.abs(theirs[n]).max(), 1e-30))
-        for n in ours
-    )
+        raise Failed(f"outputs differ in name: {sorted(ours)} and {sorted(theirs)}")
+    worst = 0.0
+    for name, theirs in theirs.items():
+        ours_here = ours[name]
+        if ours_here.shape != theirs.shape:
+            raise Failed(f"{name} is {list(ours_here.shape)}, of ONNX Runtime {list(theirs.shape)}")
+        if not theirs.size:
+            continue
+        if not np.issubdtype(theirs.dtype, np.number):
+            worst = max(worst, float((ours_here != theirs).any()))
+            continue
+        largest = max(float(np.abs(theirs).max()), 1e-30)
+        worst = max(worst, float(np.abs(ours_here.astype(np.float64) - theirs).max()) / largest)
+    return worst
 
 
 def compare(job, threads, args):
     """All rounds of one model at one thread count."""
-    peers = [Rlx(job, threads, args.rlx), OnnxRuntime(job, threads, args.seconds)]
+    peers = [Rlx(job, threads, args.rlx, args.seconds), OnnxRuntime(job, threads, args.seconds)]
     rounds = {peer.name: [] for peer in peers}
     try:
         difference = largest_difference(peers, args.folder)
@@ -204,6 +269,28 @@ def line(row):
     )
 
 
+def markdown(rows):
+    """One line for each model, as docs/performance.md shows them: both sides' minima and their ratio by threads."""
+    threads = sorted({row["threads"] for row in rows})
+    heads = [f"{n} thread{'s' * (n > 1)}: RLX | ONNX Runtime | ratio" for n in threads]
+    lines = [f"| model | sizes | {' | '.join(heads)} | differs |", "|---" * (3 + 3 * len(threads)) + "|"]
+    for model in dict.fromkeys(row["model"] for row in rows):
+        mine = {row["threads"]: row for row in rows if row["model"] == model}
+        cells, differs = [], 0.0
+        for n in threads:
+            if n in mine:
+                row = mine[n]
+                differs = max(differs, row["difference"])
+                cells += [f"{row[side]['min_ms']:.4g}" for side in ("rlx", "onnxruntime")]
+                cells.append(f"{row['ratio_min']:.2f}")
+            else:
+                cells += ["–"] * 3
+        name, _, sizes = model.partition(" ")
+        sizes = sizes.replace("=", " ").replace(",", ", ") or "fixed"
+        lines.append(f"| {name} | {sizes} | {' | '.join(cells)} | {differs:.0e} |")
+    return "\n".join(lines) + "\n"
+
+
 def machine():
     """What the figures belong to."""
     import onnxruntime
@@ -221,15 +308,17 @@ def machine():
 
 def main():
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, fromfile_prefix_chars="@"
     )
+    parser.convert_arg_line_to_args = lambda line: line.split("#")[0].split()
     parser.add_argument("models", nargs="+", metavar="MODEL[:DIM=N,...]")
     parser.add_argument("--threads", default="1", help="one or more counts, as 1,2 (default 1)")
     parser.add_argument("--rounds", type=int, default=8, help="rounds for each side (default 8)")
-    parser.add_argument("--seconds", type=float, default=1.0, help="length of ONNX Runtime's rounds (default 1)")
+    parser.add_argument("--seconds", type=float, default=1.0, help="length of a round (default 1)")
     parser.add_argument("--rlx", default=str(ROOT / "target/release/rlx"), help="the command to time")
     parser.add_argument("--folder", type=Path, default=ROOT / "target/compare", help="for models and inputs")
     parser.add_argument("--json", type=Path, help="write all figures to this file")
+    parser.add_argument("--markdown", type=Path, help="write a table of minima to this file")
     args = parser.parse_args()
     if not Path(args.rlx).is_file():
         parser.error(f"no command at {args.rlx}: build it (cargo build --release -p rlx) or give --rlx")
@@ -240,8 +329,13 @@ def main():
     for text in args.models:
         job = parse_model(text, args.folder)
         for threads in map(int, args.threads.split(",")):
-            rows.append(compare(job, threads, args))
-            print(line(rows[-1]), flush=True)
+            try:
+                rows.append(compare(job, threads, args))
+                print(line(rows[-1]), flush=True)
+            except Failed as why:
+                print(f"{job.label:34} {threads:3} not compared: {why}", flush=True)
+    if args.markdown:
+        args.markdown.write_text(markdown(rows))
     if args.json:
         args.json.write_text(json.dumps({"machine": machine(), "results": rows}, indent=1) + "\n")
 
