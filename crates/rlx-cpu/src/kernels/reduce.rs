@@ -1,4 +1,4 @@
-//! Reductions over any axes: rows of f32 by the vector kernels, columns side by side, the rest one by one.
+//! Reductions over any axes: rows and columns of f32 by the vector kernels, other columns side by side, the rest one by one.
 
 use half::{bf16, f16};
 use rlx_ir::op::ReduceOp;
@@ -7,7 +7,7 @@ use rlx_opt::Claim;
 
 use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel};
 use crate::program::layout::{At, Layout, collapse};
-use crate::rows::{self, Reduction};
+use crate::rows::{self, Columns, Reduction};
 
 /// Columns that are reduced side by side.
 const BLOCK: usize = 64;
@@ -80,7 +80,8 @@ impl StepKernel for Reduce {
         let mut one = [reduced];
         collapse(&mut one);
         self.reduced = one[0];
-        let nanos = x.layout.elements() as f64 * if self.rows_of_f32().is_some() { 0.06 } else { 0.7 };
+        let fast = self.rows_of_f32().or(self.columns_of_f32()).is_some();
+        let nanos = x.layout.elements() as f64 * if fast { 0.06 } else { 0.7 };
         self.worth = nanos > WORTH_NANOS;
         Ok(Needs::time(nanos))
     }
@@ -90,6 +91,10 @@ impl StepKernel for Reduce {
         unsafe {
             if let Some(how) = self.rows_of_f32() {
                 self.rows(cx, how);
+                return Ok(());
+            }
+            if let Some(how) = self.columns_of_f32() {
+                self.columns(cx, how);
                 return Ok(());
             }
             match self.dtype {
@@ -113,9 +118,8 @@ impl StepKernel for Reduce {
 }
 
 impl Reduce {
-    /// The vector kernel for contiguous rows of f32.
-    fn rows_of_f32(&self) -> Option<Reduction> {
-        let contiguous = self.reduced.rank() == 1 && self.reduced.strides()[0] == 1;
+    /// The reduction of f32 that vector kernels do.
+    fn of_f32(&self) -> Option<Reduction> {
         let how = match self.op {
             ReduceOp::Sum => Reduction::Sum,
             ReduceOp::Mean => Reduction::Mean,
@@ -123,7 +127,37 @@ impl Reduce {
             ReduceOp::Min => Reduction::Min,
             _ => return None,
         };
-        (contiguous && self.dtype == DType::F32).then_some(how)
+        (self.dtype == DType::F32).then_some(how)
+    }
+
+    /// The vector kernel for contiguous rows of f32.
+    fn rows_of_f32(&self) -> Option<Reduction> {
+        let contiguous = self.reduced.rank() == 1 && self.reduced.strides()[0] == 1;
+        self.of_f32().filter(|_| contiguous)
+    }
+
+    /// The vector kernel for columns of f32: neighbours stay, and what goes is one dimension (as of a channels-last image).
+    fn columns_of_f32(&self) -> Option<Reduction> {
+        let neighbours = |l: &Layout| l.rank() > 0 && l.strides()[l.rank() - 1] == 1;
+        self.of_f32().filter(|_| self.reduced.rank() == 1 && self.kept.iter().all(neighbours))
+    }
+
+    unsafe fn columns(&self, cx: &mut RunCx<'_, '_>, how: Reduction) {
+        let [y, x] = self.kept;
+        let (lines, step) = (self.reduced.elements(), self.reduced.strides()[0]);
+        let width = y.dims()[y.rank() - 1];
+        let (rows, blocks) = (y.elements().checked_div(width).unwrap_or(0), width.div_ceil(BLOCK));
+        let (from, to, isa) = (cx.shared::<f32>(self.from), cx.shared::<f32>(self.to), cx.isa);
+        cx.parallel(self.worth, rows * blocks, &|range, _| {
+            for unit in range {
+                let (row, start) = (unit / blocks, unit % blocks * BLOCK);
+                let x = from.get().wrapping_offset(x.outer_at(row)).wrapping_add(start);
+                let out = to.get().wrapping_offset(y.outer_at(row)).wrapping_add(start);
+                let columns = Columns { x, step, lines, columns: BLOCK.min(width - start) };
+                // SAFETY: the views lie within their buffers; each result is written once.
+                unsafe { rows::reduce_columns(isa, how, columns, out) };
+            }
+        });
     }
 
     unsafe fn rows(&self, cx: &mut RunCx<'_, '_>, how: Reduction) {

@@ -1,4 +1,4 @@
-//! Reductions of contiguous rows.
+//! Reductions of contiguous rows, and of columns side by side.
 
 use crate::isa::{Isa, Kernel};
 use crate::simd::{LANES, Simd};
@@ -142,4 +142,107 @@ impl Kernel for Reduce<'_> {
 /// If `x` is shorter than `out.len() · columns`.
 pub fn reduce(isa: Isa, how: Reduction, x: &[f32], columns: usize, out: &mut [f32]) {
     isa.run(Reduce { x, columns, out, how });
+}
+
+/// Vectors of columns that are reduced side by side by [`reduce_columns`].
+const WIDE: usize = 4;
+
+/// Lines after which the partial results are put aside: sums of many lines stay as exact as a tree's.
+const STRETCH: usize = 128;
+
+/// Neighbouring columns of lines that are `step` elements apart.
+#[derive(Debug, Clone, Copy)]
+pub struct Columns {
+    /// The first element.
+    pub x: *const f32,
+    /// Elements from one line to the next.
+    pub step: isize,
+    /// Lines.
+    pub lines: usize,
+    /// Columns.
+    pub columns: usize,
+}
+
+/// Reduces each column to one element of `out`: in stretches of lines, whose results are joined in order.
+///
+/// # Safety
+/// Every element of the columns must be readable, and `out` writable for as many as there are columns.
+pub unsafe fn reduce_columns(isa: Isa, how: Reduction, columns: Columns, out: *mut f32) {
+    isa.run(ReduceColumns { columns, how, out });
+}
+
+struct ReduceColumns {
+    columns: Columns,
+    how: Reduction,
+    out: *mut f32,
+}
+
+impl Kernel for ReduceColumns {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let mut first = 0;
+        while first < self.columns.columns {
+            let width = (self.columns.columns - first).min(WIDE * LANES);
+            // SAFETY: `reduce_columns` was promised the memory; first + width ≤ columns.
+            unsafe {
+                if width == WIDE * LANES {
+                    block::<S, WIDE>(s, &self, first, LANES);
+                } else {
+                    for at in (0..width).step_by(LANES) {
+                        block::<S, 1>(s, &self, first + at, (width - at).min(LANES));
+                    }
+                }
+            }
+            first += width;
+        }
+    }
+}
+
+/// Reduces V vectors of columns from `first` on, whose last has `lanes` of them.
+#[inline(always)]
+unsafe fn block<S: Simd, const V: usize>(s: S, r: &ReduceColumns, first: usize, lanes: usize) {
+    let c = &r.columns;
+    let start = match r.how {
+        Reduction::Max => f32::NEG_INFINITY,
+        Reduction::Min => f32::INFINITY,
+        _ => 0.0,
+    };
+    let mut total = [s.splat(start); V];
+    let mut line = c.x.wrapping_add(first);
+    let mut done = 0;
+    while done < c.lines {
+        let end = (done + STRETCH).min(c.lines);
+        let mut acc = [s.splat(start); V];
+        while done < end {
+            for (v, acc) in acc.iter_mut().enumerate() {
+                // SAFETY: the caller's promise.
+                let x = unsafe { s.load_upto(line.wrapping_add(v * LANES), lanes) };
+                *acc = join(s, r.how, x, *acc);
+            }
+            line = line.wrapping_offset(c.step);
+            done += 1;
+        }
+        for v in 0..V {
+            total[v] = match r.how {
+                Reduction::SumOfSquares => s.add(acc[v], total[v]),
+                how => join(s, how, acc[v], total[v]),
+            };
+        }
+    }
+    for (v, total) in total.iter().enumerate() {
+        let y = if r.how == Reduction::Mean { s.div(*total, s.splat(c.lines as f32)) } else { *total };
+        // SAFETY: the caller's promise.
+        unsafe { s.store_upto(r.out.wrapping_add(first + v * LANES), lanes, y) };
+    }
+}
+
+#[inline(always)]
+fn join<S: Simd>(s: S, how: Reduction, x: S::F, acc: S::F) -> S::F {
+    match how {
+        Reduction::Sum | Reduction::Mean => s.add(acc, x),
+        Reduction::SumOfSquares => s.mul_add(x, x, acc),
+        Reduction::Max => s.max(x, acc),
+        Reduction::Min => s.min(x, acc),
+    }
 }

@@ -40,6 +40,40 @@ fn reductions_are_right_and_have_the_same_bits_everywhere() {
 }
 
 #[test]
+fn columns_are_reduced_like_rows_of_the_transpose() {
+    let mut rng = Rng::new(33);
+    for (lines, columns) in [(1, 1), (3, 7), (49, 96), (130, 64), (300, 81), (1000, 17), (257, 130)] {
+        let step = columns + 3;
+        let x = rng.vec(lines * step);
+        let column = |j: usize| (0..lines).map(|i| f64::from(x[i * step + j])).collect::<Vec<f64>>();
+        type Reference = fn(Vec<f64>) -> f64;
+        let cases: [(Reduction, Reference); 5] = [
+            (Reduction::Sum, |c| c.iter().sum()),
+            (Reduction::Mean, |c| c.iter().sum::<f64>() / c.len() as f64),
+            (Reduction::SumOfSquares, |c| c.iter().map(|v| v * v).sum()),
+            (Reduction::Max, |c| c.into_iter().fold(f64::NEG_INFINITY, f64::max)),
+            (Reduction::Min, |c| c.into_iter().fold(f64::INFINITY, f64::min)),
+        ];
+        for (how, exact) in cases {
+            let want: Vec<f64> = (0..columns).map(|j| exact(column(j))).collect();
+            for isa in Isa::available() {
+                let mut out = vec![7.0; columns];
+                let from = Columns { x: x.as_ptr(), step: step as isize, lines, columns };
+                // SAFETY: the vectors cover the extents.
+                unsafe { reduce_columns(isa, how, from, out.as_mut_ptr()) };
+                assert_close(&out, &want, 1e-4, &format!("{how:?} of {lines}×{columns}"));
+                let mut holed = x.clone();
+                holed[(lines - 1) * step] = f32::NAN;
+                let from = Columns { x: holed.as_ptr(), ..from };
+                // SAFETY: as above.
+                unsafe { reduce_columns(isa, how, from, out.as_mut_ptr()) };
+                assert!(out[0].is_nan() && !out[columns - 1].is_nan() || columns == 1, "{how:?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn nan_wins_every_reduction_wherever_it_stands() {
     for isa in Isa::available() {
         for at in [0, 5, 15, 16, 33, 36] {
