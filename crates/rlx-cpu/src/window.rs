@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use crate::gemm::Packed;
+use crate::gemm::{Packed, bounds};
 use crate::isa::{Isa, Kernel};
 use crate::math::{self, Unary};
 use crate::simd::{LANES, Simd};
@@ -39,7 +39,7 @@ impl Windows {
 
     /// The kernel positions of the window at output position `o` of axis `d` that lie within the image.
     #[inline(always)]
-    fn inside(&self, d: usize, o: usize) -> Range<usize> {
+    pub(crate) fn inside(&self, d: usize, o: usize) -> Range<usize> {
         let (start, step) = (o * self.stride[d], self.dilation[d]);
         let first = self.pad[d].saturating_sub(start).div_ceil(step);
         let room = (self.size[d] + self.pad[d]).saturating_sub(start).div_ceil(step);
@@ -48,7 +48,7 @@ impl Windows {
 
     /// The image coordinate of kernel position `k` of the window at `o`; it must be inside.
     #[inline(always)]
-    fn coordinate(&self, d: usize, o: usize, k: usize) -> usize {
+    pub(crate) fn coordinate(&self, d: usize, o: usize, k: usize) -> usize {
         o * self.stride[d] + k * self.dilation[d] - self.pad[d]
     }
 }
@@ -99,6 +99,9 @@ impl<T: Packed> Kernel for Lines<'_, T> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let (pass, w) = (self.pass, &self.pass.windows);
+        let activation = pass.activation.filter(|_| T::GROUP == 1);
+        // Bounds are applied in registers.
+        let clip = activation.and_then(bounds);
         for task in self.tasks {
             let (image, y) = (task / w.out[0], task % w.out[0]);
             let rows = w.inside(0, y);
@@ -111,14 +114,14 @@ impl<T: Packed> Kernel for Lines<'_, T> {
                 // SAFETY: `WindowPass::run`'s promises.
                 unsafe {
                     if together {
-                        positions::<S, T, WIDTH>(s, pass, &at);
+                        positions::<S, T, WIDTH>(s, pass, &at, clip);
                     } else {
-                        positions::<S, T, 1>(s, pass, &at);
+                        positions::<S, T, 1>(s, pass, &at, clip);
                     }
                 }
                 x += if together { WIDTH } else { 1 };
             }
-            if let Some(op) = pass.activation.filter(|_| T::GROUP == 1) {
+            if let Some(op) = activation.filter(|_| clip.is_none()) {
                 let len = w.out[1] * w.channels;
                 // SAFETY: the line was just written.
                 unsafe {
@@ -141,7 +144,12 @@ struct Place {
 
 /// Computes N neighbouring output positions, all channels.
 #[inline(always)]
-unsafe fn positions<S: Simd, T: Packed, const N: usize>(s: S, pass: &WindowPass<T>, at: &Place) {
+unsafe fn positions<S: Simd, T: Packed, const N: usize>(
+    s: S,
+    pass: &WindowPass<T>,
+    at: &Place,
+    clip: Option<(f32, f32)>,
+) {
     let w = &pass.windows;
     let c = w.channels;
     let mut ch = 0;
@@ -167,7 +175,11 @@ unsafe fn positions<S: Simd, T: Packed, const N: usize>(s: S, pass: &WindowPass<
             }
             let out = pass.output.add(((at.image * w.out[0] + at.y) * w.out[1] + at.x) * c + ch);
             for i in 0..N {
-                T::store(s, out.add(i * c), lanes, acc[i]);
+                let x = match clip {
+                    Some((lo, hi)) => math::clip(s, acc[i], lo, hi),
+                    None => acc[i],
+                };
+                T::store(s, out.add(i * c), lanes, x);
             }
         }
         ch += lanes;

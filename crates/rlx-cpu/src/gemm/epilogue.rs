@@ -91,22 +91,32 @@ pub(super) unsafe fn finish<S: Simd, O: Packed, const R: usize, const V: usize>(
             combine(s, &x, acc, row, col, width);
         }
         let out = c.add(row * stride + col);
-        // Cheap enough to be done in registers, once per tile size.
-        if e.activation == Some(Unary::Relu) {
+        // Cheap enough to be done in registers, once per tile size; NaN stays.
+        if let Some((lo, hi)) = e.activation.and_then(bounds) {
             for x in acc.as_flattened_mut() {
-                *x = s.max_raw(s.zero(), *x);
+                *x = math::clip(s, *x, lo, hi);
             }
         }
         store_tile(s, acc, out, stride, width);
-        match (e.activation, e.combine.filter(|x| x.after)) {
-            (None | Some(Unary::Relu), None) => {}
+        let activation = e.activation.filter(|&a| bounds(a).is_none());
+        match (activation, e.combine.filter(|x| x.after)) {
+            (None, None) => {}
             (activation, after) => {
-                let activation = activation.filter(|a| *a != Unary::Relu);
                 let (rows, width) = (R, width.min(V * LANES));
                 // Done through memory, and as a call, so that one copy of each function serves every tile size.
                 s.enter(SecondPass { activation, after, out, stride, rows, width, row, col });
             }
         }
+    }
+}
+
+/// The least and the greatest result of an activation that does nothing else.
+#[inline(always)]
+pub(crate) fn bounds(activation: Unary) -> Option<(f32, f32)> {
+    match activation {
+        Unary::Relu => Some((0.0, f32::INFINITY)),
+        Unary::Clip { lo, hi } => Some((lo, hi)),
+        _ => None,
     }
 }
 
@@ -170,7 +180,7 @@ unsafe fn combine<S: Simd, O: Packed, const R: usize, const V: usize>(
 }
 
 #[inline(always)]
-fn binary<S: Simd>(s: S, op: BinaryOp, x: S::F, y: S::F) -> S::F {
+pub(super) fn binary<S: Simd>(s: S, op: BinaryOp, x: S::F, y: S::F) -> S::F {
     match op {
         BinaryOp::Add => s.add(x, y),
         BinaryOp::Mul => s.mul(x, y),
@@ -178,15 +188,15 @@ fn binary<S: Simd>(s: S, op: BinaryOp, x: S::F, y: S::F) -> S::F {
 }
 
 /// Activation and late operand over a tile that was just written and is still in the first-level cache.
-struct SecondPass<O> {
-    activation: Option<Unary>,
-    after: Option<Combine<O>>,
-    out: *mut O,
-    stride: usize,
-    rows: usize,
-    width: usize,
-    row: usize,
-    col: usize,
+pub(super) struct SecondPass<O> {
+    pub(super) activation: Option<Unary>,
+    pub(super) after: Option<Combine<O>>,
+    pub(super) out: *mut O,
+    pub(super) stride: usize,
+    pub(super) rows: usize,
+    pub(super) width: usize,
+    pub(super) row: usize,
+    pub(super) col: usize,
 }
 
 impl<O: Packed> crate::isa::Kernel for SecondPass<O> {
