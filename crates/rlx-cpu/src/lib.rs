@@ -50,6 +50,8 @@ pub mod simd;
 pub mod target;
 #[allow(unsafe_code)]
 pub mod window;
+#[allow(unsafe_code)]
+pub mod window_bytes;
 
 pub use backend::CpuBackend;
 pub use target::CpuTarget;

@@ -6,7 +6,7 @@ use rlx_ir::{DType, Extent, Graph, Node, Op, SymRange};
 use rlx_opt::{Claim, Target};
 
 use crate::isa::Isa;
-use crate::kernels::{self, conv, integer, matmul, recurrent, region};
+use crate::kernels::{self, conv, integer, matmul, quant, recurrent, region};
 
 /// Answers the compiler's questions about CPU kernels; see [`Target`].
 #[derive(Debug, Clone, Copy)]
@@ -87,7 +87,12 @@ impl Target for CpuTarget {
                     && kernels::claim(a, graph).is_native()
             }
         };
-        fits && op.op.is_elementwise() && kernels::claim(op, graph).is_native()
+        let known = if op.op.is_elementwise() {
+            kernels::claim(op, graph).is_native()
+        } else {
+            quant::fuses(op, graph)
+        };
+        fits && known
     }
 
     fn reads_view(&self, op: &Op, input: usize, view: &View) -> bool {

@@ -1,4 +1,4 @@
-//! Products of bytes with zero points, exact in i32: `C = (A − za) · (B − zb)`.
+//! Products of bytes with zero points, exact in i32: `C = (A − za) · (B − zb)`; what follows on the sums is a [`ByteEpilogue`].
 //!
 //! The instruction that multiplies bytes (VPDPBUSD: AVX-512 VNNI) takes four unsigned bytes by four signed ones in each
 //! 32-bit lane and adds the products to the lane, exactly. So A is read as unsigned and B packed as signed: bytes of the
@@ -22,16 +22,19 @@
 //!     pack_bytes(b.as_ptr().cast(), true, [1, 1], 3, 1, packed.as_mut_ptr(), 0..1);
 //!     let rows = AnyRows::Matrix(Strided { ptr: a.as_ptr(), row_stride: 3 });
 //!     let b_zero = ZeroPoints { ptr: &zero, step: 0, signed: true };
-//!     let g = ByteGemm { m: 1, n: 1, k: 3, rows, signed: false, b: packed.as_ptr(), a_zero: 1, b_zero, c: c.as_mut_ptr(), c_stride: 1 };
+//!     let (b, c) = (packed.as_ptr(), c.as_mut_ptr());
+//!     let g = ByteGemm { m: 1, n: 1, k: 3, terms: 3, rows, signed: false, b, a_zero: 1, b_zero, c, c_stride: 1, epilogue: None };
 //!     g.run(Isa::detect(), 0..g.tasks(Isa::detect()));
 //! }
 //! assert_eq!(c, [-5 + 2 * 6]);
 //! ```
 
+use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use super::cut::{Cut, Tiling};
-use super::kernel::{AnyRows, Rows, lanes_of};
+use super::kernel::{AnyRows, Rows};
+use super::requantise::{self, ByteEpilogue, Sums};
 use super::{PANEL, panels};
 use crate::isa::{Isa, IsaKind, Kernel};
 use crate::simd::{LANES, Simd};
@@ -136,6 +139,28 @@ pub struct ZeroPoints {
     pub signed: bool,
 }
 
+impl ZeroPoints {
+    /// Those of the `lanes` columns from `column` on, as B was packed: what is unsigned moved down by 128.
+    ///
+    /// # Safety
+    /// There must be a zero point for each column.
+    #[inline(always)]
+    pub(crate) unsafe fn load<S: Simd>(&self, s: S, column: usize, lanes: usize) -> S::I {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match (self.step, self.signed) {
+                (0, true) => s.splat_i(i32::from(*self.ptr as i8)),
+                (0, false) => s.splat_i(i32::from(*self.ptr) - 128),
+                (_, true) => s.load_bytes::<true>(self.ptr.wrapping_add(column), lanes),
+                (_, false) => {
+                    let bytes = s.load_bytes::<false>(self.ptr.wrapping_add(column), lanes);
+                    s.sub_i(bytes, s.splat_i(128))
+                }
+            }
+        }
+    }
+}
+
 /// One product, as the module says.
 #[derive(Debug, Clone, Copy)]
 pub struct ByteGemm {
@@ -145,6 +170,9 @@ pub struct ByteGemm {
     pub n: usize,
     /// Contiguous bytes of a row of A (per tap).
     pub k: usize,
+    /// How many of a row's bytes count, of all taps: others lie between them, multiply zeros of B, and are 0 as they are
+    /// multiplied (−128 if A's bytes are i8).
+    pub terms: usize,
     /// Where the rows of A lie.
     pub rows: AnyRows<u8>,
     /// Whether A's bytes are i8.
@@ -155,10 +183,12 @@ pub struct ByteGemm {
     pub a_zero: i32,
     /// The zero points of B.
     pub b_zero: ZeroPoints,
-    /// The result, row-major.
+    /// The result, row-major: i32, or what the epilogue makes (f32, bytes) at the same address.
     pub c: *mut i32,
     /// Elements from one row of C to the next.
     pub c_stride: usize,
+    /// What becomes of the sums.
+    pub epilogue: Option<ByteEpilogue>,
 }
 
 // SAFETY: plain addresses; `run`, which uses them, is unsafe and says what must hold across threads.
@@ -168,8 +198,15 @@ unsafe impl Sync for ByteGemm {}
 
 /// Rows of a tile.
 fn tile_rows(isa: Isa) -> usize {
-    if isa.kind() == IsaKind::Avx512 { 8 } else { 4 }
+    if isa.kind() == IsaKind::Avx512 { MOST_ROWS } else { 4 }
 }
+
+/// Rows of the highest tile.
+const MOST_ROWS: usize = 8;
+
+/// The sums of a tile, between the multiplications and what follows.
+#[repr(align(64))]
+struct TileSums(MaybeUninit<[i32; MOST_ROWS * PANEL]>);
 
 impl ByteGemm {
     fn tiling(&self, height: usize) -> Tiling {
@@ -185,11 +222,30 @@ impl ByteGemm {
     /// Computes a range of the tasks.
     ///
     /// # Safety
-    /// Every row of A must be readable for `k` bytes per tap, B must be packed for this depth, the zero points must be
-    /// there, and the m×n elements of C writable and apart from everything else. No two threads may run the same task
-    /// at once.
+    /// Every row of A must be readable for `k` bytes per tap, B must be packed for this depth, the zero points and the
+    /// epilogue's operands must be there, and the m×n elements of C writable and apart from everything else. No two threads
+    /// may run the same task at once.
     pub unsafe fn run(&self, isa: Isa, tasks: Range<usize>) {
         isa.run_vnni(RunTasks { g: self, height: tile_rows(isa), tasks });
+    }
+
+    /// The sum of each row's bytes as they are multiplied; at most [`MOST_ROWS`] rows.
+    ///
+    /// # Safety
+    /// The rows must be readable for `k` bytes per tap.
+    pub(super) unsafe fn row_sums(&self, rows: &Range<usize>) -> [i32; MOST_ROWS] {
+        let flip = if self.signed { 0x80 } else { 0 };
+        let mut sums = [0i32; MOST_ROWS];
+        for (sum, row) in sums.iter_mut().zip(rows.clone()) {
+            let line = self.rows.tile::<1>(row);
+            for tap in 0..self.rows.taps() {
+                let [a] = self.rows.pointers::<1>(&line, tap);
+                // SAFETY: the caller's promise.
+                let bytes = unsafe { std::slice::from_raw_parts(a, self.k) };
+                *sum = bytes.iter().fold(*sum, |sum, &byte| sum.wrapping_add(i32::from(byte ^ flip)));
+            }
+        }
+        sums
     }
 }
 
@@ -207,85 +263,123 @@ impl Kernel for RunTasks<'_> {
         let g = self.g;
         let tiling = g.tiling(self.height);
         let depth = g.k.div_ceil(GROUP) * g.rows.taps() + 1;
+        let mut sums = TileSums(MaybeUninit::uninit());
+        let at = sums.0.as_mut_ptr().cast::<i32>();
         for task in self.tasks {
             let (panel, tile) = tiling.place(task);
             let b = g.b.wrapping_add(panel * depth * PANEL);
+            let columns = b.wrapping_add((depth - 1) * PANEL);
             let (mut row, end) = (tile * self.height, ((tile + 1) * self.height).min(g.m));
             // Heights are powers of two: a few sizes of tiles serve all.
             while row < end {
                 let rows = 1 << (end - row).ilog2().min(3);
                 let column = panel * PANEL;
                 // SAFETY: `ByteGemm::run` was promised valid operands; tiles cover each element of C once.
-                unsafe { tile_any(s, g, rows, row, column, b) };
+                unsafe {
+                    tile_any(s, g, rows, row, PANEL.min(g.n - column).div_ceil(LANES), b, at);
+                    requantise::finish(s, &Sums { at, rows: row..row + rows, column, columns, g });
+                }
                 row += rows;
             }
         }
     }
 }
 
-/// Computes `rows` (a power of two up to 8) rows of a panel.
+/// Multiplies `rows` (a power of two up to 8) rows by the first `vecs` vectors of a panel's columns.
 #[inline(always)]
-unsafe fn tile_any<S: Simd>(s: S, g: &ByteGemm, rows: usize, row: usize, column: usize, b: *const f32) {
+unsafe fn tile_any<S: Simd>(
+    s: S,
+    g: &ByteGemm,
+    rows: usize,
+    row: usize,
+    vecs: usize,
+    b: *const f32,
+    sums: *mut i32,
+) {
     macro_rules! heights {
         ($v:literal, $at:expr; $($r:literal)*) => {
-            match (rows, g.signed) {
-                $(($r, false) => s.enter(Tile::<$r, $v, false> { g, row, first: $at, b, column }),)*
-                $(($r, true) => s.enter(Tile::<$r, $v, true> { g, row, first: $at, b, column }),)*
+            match rows {
+                $($r => s.enter(Tile::<$r, $v> { g, row, b: b.wrapping_add($at), sums: sums.wrapping_add($at) }),)*
                 _ => unreachable!("tiles have 1, 2, 4 or 8 rows"),
             }
         };
     }
     if const { S::GEMM_VECS == 3 } {
-        heights!(3, 0; 1 2 4 8);
+        match vecs {
+            3 => heights!(3, 0; 1 2 4 8),
+            2 => heights!(2, 0; 1 2 4 8),
+            _ => heights!(1, 0; 1 2 4 8),
+        }
     } else {
-        for v in 0..PANEL.min(g.n - column).div_ceil(LANES) {
+        for v in 0..vecs {
             heights!(1, v * LANES; 1 2 4);
         }
     }
 }
 
-/// A tile of R rows × V vectors, from column `first` of the panel at `column`; `SIGNED`: of i8.
-struct Tile<'a, const R: usize, const V: usize, const SIGNED: bool> {
+/// A tile of R rows × V vectors.
+struct Tile<'a, const R: usize, const V: usize> {
     g: &'a ByteGemm,
     row: usize,
-    first: usize,
     b: *const f32,
-    column: usize,
+    /// Rows of [`PANEL`].
+    sums: *mut i32,
 }
 
-impl<const R: usize, const V: usize, const SIGNED: bool> Kernel for Tile<'_, R, V, SIGNED> {
+/// Steps between two looks at the end: unrolled further, loads move up and the sums spill.
+const STEPS: usize = 8;
+
+impl<const R: usize, const V: usize> Kernel for Tile<'_, R, V> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let g = self.g;
-        let flip = if SIGNED { FLIP } else { 0 };
+        let flip = s.splat_i(if g.signed { FLIP as i32 } else { 0 });
         let (taps, whole) = (g.rows.taps(), g.k / GROUP);
         let mut acc = [[s.splat_i(0); V]; R];
-        let mut line = self.b.wrapping_add(self.first);
+        let mut line = self.b;
         let lines = g.rows.tile::<R>(self.row);
         // SAFETY: `ByteGemm::run`'s promises: rows of k bytes for each tap, panels of the whole depth.
         unsafe {
             for tap in 0..taps {
                 let a = g.rows.pointers::<R>(&lines, tap);
-                for k in 0..whole {
-                    let mut words = [0u32; R];
-                    for r in 0..R {
-                        words[r] = a[r].add(k * GROUP).cast::<u32>().read_unaligned() ^ flip;
+                let mut k = 0;
+                while k < whole {
+                    let end = (k + STEPS).min(whole);
+                    while k < end {
+                        let mut b = [s.splat_i(0); V];
+                        for v in 0..V {
+                            b[v] = s.bits(s.load(line.wrapping_add(v * LANES)));
+                        }
+                        for r in 0..R {
+                            let word = a[r].add(k * GROUP).cast::<i32>().read_unaligned();
+                            let word = s.xor_i(s.splat_i(word), flip);
+                            for v in 0..V {
+                                acc[r][v] = s.dot_bytes(acc[r][v], word, b[v]);
+                            }
+                        }
+                        line = line.wrapping_add(PANEL);
+                        k += 1;
                     }
-                    step(s, &mut acc, &words, line);
-                    line = line.wrapping_add(PANEL);
                 }
                 if !g.k.is_multiple_of(GROUP) {
-                    let mut words = [0u32; R];
                     for r in 0..R {
-                        words[r] = last_word(a[r].add(whole * GROUP), g.k % GROUP) ^ flip;
+                        let word = last_word(a[r].add(whole * GROUP), g.k % GROUP);
+                        let word = s.xor_i(s.splat_i(word as i32), flip);
+                        for v in 0..V {
+                            let b = s.bits(s.load(line.wrapping_add(v * LANES)));
+                            acc[r][v] = s.dot_bytes(acc[r][v], word, b);
+                        }
                     }
-                    step(s, &mut acc, &words, line);
                     line = line.wrapping_add(PANEL);
                 }
             }
-            self.finish(s, &mut acc, line);
+            for r in 0..R {
+                for v in 0..V {
+                    s.store(self.sums.wrapping_add(r * PANEL + v * LANES).cast(), s.from_bits(acc[r][v]));
+                }
+            }
         }
     }
 }
@@ -299,87 +393,6 @@ unsafe fn last_word(p: *const u8, count: usize) -> u32 {
         *byte = unsafe { *p.add(i) };
     }
     u32::from_le_bytes(word)
-}
-
-/// Adds four steps of depth.
-#[inline(always)]
-unsafe fn step<S: Simd, const R: usize, const V: usize>(
-    s: S,
-    acc: &mut [[S::I; V]; R],
-    words: &[u32; R],
-    line: *const f32,
-) {
-    let mut b = [s.splat_i(0); V];
-    for v in 0..V {
-        // SAFETY: the caller promises a line of the panel.
-        b[v] = s.bits(unsafe { s.load(line.wrapping_add(v * LANES)) });
-    }
-    for r in 0..R {
-        let a = s.splat_i(words[r] as i32);
-        for v in 0..V {
-            acc[r][v] = s.dot_bytes(acc[r][v], a, b[v]);
-        }
-    }
-}
-
-impl<const R: usize, const V: usize, const SIGNED: bool> Tile<'_, R, V, SIGNED> {
-    /// The sum of each row's bytes as they were multiplied.
-    #[inline(always)]
-    unsafe fn row_sums(&self) -> [i32; R] {
-        let g = self.g;
-        let flip = if SIGNED { 0x80 } else { 0 };
-        let lines = g.rows.tile::<R>(self.row);
-        let mut sums = [0i32; R];
-        for tap in 0..g.rows.taps() {
-            let a = g.rows.pointers::<R>(&lines, tap);
-            for r in 0..R {
-                // SAFETY: `ByteGemm::run` was promised k bytes for each tap.
-                let bytes = unsafe { std::slice::from_raw_parts(a[r], g.k) };
-                for &byte in bytes {
-                    sums[r] = sums[r].wrapping_add(i32::from(byte ^ flip));
-                }
-            }
-        }
-        sums
-    }
-
-    /// Puts the zero points in and writes the tile; `sums` are the columns' sums.
-    #[inline(always)]
-    unsafe fn finish<S: Simd>(&self, s: S, acc: &mut [[S::I; V]; R], sums: *const f32) {
-        let g = self.g;
-        let a_zero = g.a_zero + if SIGNED { 128 } else { 0 };
-        let depth = (g.rows.taps() * g.k) as i32;
-        let (mut zeros, mut any) = ([[0i32; LANES]; V], false);
-        let at = self.column + self.first;
-        let width = g.n - at;
-        // SAFETY: `ByteGemm::run`'s promises: a zero point for each column, the panel's line of sums, C's extents.
-        unsafe {
-            for v in 0..V {
-                for i in 0..lanes_of(v, width) {
-                    let byte = *g.b_zero.ptr.add((at + v * LANES + i) * g.b_zero.step);
-                    // As packed: what is unsigned was moved down by 128.
-                    let zero = if g.b_zero.signed { i32::from(byte as i8) } else { i32::from(byte) - 128 };
-                    zeros[v][i] = zero;
-                    any |= zero != 0;
-                }
-            }
-            let rows = if any { self.row_sums() } else { [0; R] };
-            for v in 0..V {
-                let zero = s.bits(s.load(zeros[v].as_ptr().cast()));
-                let column = s.bits(s.load(sums.wrapping_add(v * LANES)));
-                // k·za·zb − za·Σb
-                let both = s.sub_i(s.mul_i(zero, s.splat_i(depth)), column);
-                let both = s.mul_i(both, s.splat_i(a_zero));
-                for r in 0..R {
-                    let row = s.mul_i(zero, s.splat_i(rows[r]));
-                    let y = s.sub_i(s.add_i(acc[r][v], both), row);
-                    let to = g.c.wrapping_add((self.row + r) * g.c_stride + at + v * LANES);
-                    let n = lanes_of(v, width);
-                    s.store_upto(to.cast(), n, s.from_bits(y));
-                }
-            }
-        }
-    }
 }
 
 #[cfg(test)]

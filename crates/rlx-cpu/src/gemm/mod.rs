@@ -40,6 +40,7 @@ mod generic;
 mod integer;
 mod kernel;
 mod packing;
+mod requantise;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
@@ -48,6 +49,7 @@ mod tests_short;
 pub use conv::ConvRows;
 pub use cut::Cut;
 pub use element::Packed;
+pub(crate) use epilogue::bounds;
 pub use epilogue::{Bias, BinaryOp, Combine, Epilogue};
 pub use generic::{Element, StridedMatrix, generic_gemm};
 pub use integer::{ByteGemm, ZeroPoints, byte_words, pack_bytes};
@@ -55,6 +57,8 @@ pub(crate) use integer::{Columns, pack_byte_panel};
 pub use kernel::{AnyRows, Rows, Strided};
 pub(crate) use packing::pack_panel;
 pub use packing::{copy_strided, groups, pack, packed_len, packed_words, panels};
+pub(crate) use requantise::Column;
+pub use requantise::{ByteEpilogue, PerColumn};
 
 use std::ops::Range;
 

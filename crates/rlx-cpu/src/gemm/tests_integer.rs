@@ -40,8 +40,20 @@ fn check(isa: Isa, [m, k, n]: [usize; 3], signed: [bool; 2], each: bool, pieces:
         let rows = AnyRows::Matrix(Strided { ptr: a.as_ptr(), row_stride: k as isize });
         let b_zero = ZeroPoints { ptr: zeros.as_ptr(), step: usize::from(each), signed: signed[1] };
         let (b, c) = (packed.as_ptr(), c.as_mut_ptr());
-        let g =
-            ByteGemm { m, n, k, rows, signed: signed[0], b, a_zero: a_zero as i32, b_zero, c, c_stride: n };
+        let g = ByteGemm {
+            m,
+            n,
+            k,
+            terms: k,
+            rows,
+            signed: signed[0],
+            b,
+            a_zero: a_zero as i32,
+            b_zero,
+            c,
+            c_stride: n,
+            epilogue: None,
+        };
         let tasks = g.tasks(isa);
         for piece in 0..pieces {
             g.run(isa, piece * tasks / pieces..(piece + 1) * tasks / pieces);
@@ -85,7 +97,20 @@ fn sums_beyond_i32_wrap_alike() {
             let rows = AnyRows::Matrix(Strided { ptr: a.as_ptr(), row_stride: k as isize });
             let b_zero = ZeroPoints { ptr: &zero, step: 0, signed: true };
             let (b, c) = (packed.as_ptr(), c.as_mut_ptr());
-            let g = ByteGemm { m: 1, n: 1, k, rows, signed: false, b, a_zero: 0, b_zero, c, c_stride: 1 };
+            let g = ByteGemm {
+                m: 1,
+                n: 1,
+                k,
+                terms: k,
+                rows,
+                signed: false,
+                b,
+                a_zero: 0,
+                b_zero,
+                c,
+                c_stride: 1,
+                epilogue: None,
+            };
             g.run(isa, 0..g.tasks(isa));
         }
         c[0]

@@ -8,6 +8,7 @@
 //!
 //! Weights known before the run are packed by the init program, others during the step.
 
+mod depthwise_integer;
 pub(crate) mod integer;
 
 use std::sync::Arc;
@@ -26,7 +27,7 @@ use super::{
     packed_type, window_generic,
 };
 use crate::alloc::Buffer;
-use crate::gemm::{self, Bias, ConvRows, Cut, Epilogue, Gemm, Next, Packed, Strided};
+use crate::gemm::{self, Bias, ConvRows, Cut, Epilogue, Gemm, Next, PANEL, Packed, Strided};
 use crate::program::allocate;
 use crate::program::layout::{At, Bound, Layout};
 
@@ -63,9 +64,18 @@ pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
 
 /// The format a convolution wants its weights in.
 pub(crate) fn pack_format(node: &Node, input: usize, graph: &Graph) -> Option<PackFormat> {
-    let Op::Conv { groups: 1, .. } = node.op else { return depthwise::pack_format(node, input, graph) };
-    let x = graph.shape(*node.inputs.first()?);
-    (input == 1 && is_fast(&node.op, x)).then_some(PackFormat::ConvWeights)
+    if let Some(format) = depthwise::pack_format(node, input, graph) {
+        return Some(format);
+    }
+    let Op::Conv { groups, .. } = node.op else { return None };
+    let fits = input == 1 && has_whole_panels(groups, &node.shape);
+    (fits && is_fast(&node.op, graph.shape(*node.inputs.first()?))).then_some(PackFormat::ConvWeights)
+}
+
+/// Whether the filters of each group fill packed panels, so that those of all groups are packed as if they were one.
+fn has_whole_panels(groups: usize, result: &rlx_ir::Shape) -> bool {
+    let filters = || result.dims().last().and_then(|d| d.as_static());
+    groups == 1 || groups.checked_mul(PANEL).zip(filters()).is_some_and(|(all, n)| n.is_multiple_of(all))
 }
 
 /// The kernel of a convolution of its own.
@@ -359,7 +369,8 @@ impl Conv {
         unsafe {
             let weights = self.weights_at::<T>(cx, s);
             if s.route == Route::Bordered {
-                self.copy_with_border::<T>(cx, s);
+                let zeros = [T::zero(); 2];
+                self.copy_with_border::<T>(cx, s, s.parts[0], self.bordered_pixel(s), zeros);
             }
             let words = self.group_bytes(s).unwrap_or(0) / 4;
             for group in 0..self.groups {
@@ -390,15 +401,26 @@ impl Conv {
         to
     }
 
-    /// Copies the frames into scratch, with zeros around them.
-    unsafe fn copy_with_border<T: Packed>(&self, cx: &mut RunCx<'_, '_>, s: &Shape) {
+    /// Copies the frames to `place` in scratch, in pixels of `c` elements, with `border` around them and `rest` behind each
+    /// pixel's channels.
+    unsafe fn copy_with_border<T: Copy + Send + Sync>(
+        &self,
+        cx: &mut RunCx<'_, '_>,
+        s: &Shape,
+        place: usize,
+        c: usize,
+        [border, rest]: [T; 2],
+    ) {
         let [h, w] = self.bordered(s);
         let [_, top, left] = self.window.before;
-        let to = Shared::new(cx.shared_scratch.wrapping_add(s.parts[0]).cast::<T>());
+        let to = Shared::new(cx.shared_scratch.wrapping_add(place).cast::<T>());
         let from = cx.shared::<T>(s.x);
         let (count, [volume, frame, line, pixel]) = (s.channels, s.strides);
-        let c = count.next_multiple_of(T::GROUP);
         let [frames, lines, pixels] = s.size;
+        let fill = |pixels: &mut [T]| {
+            pixels.fill(border);
+            pixels.chunks_exact_mut(c).for_each(|pixel| pixel[count..].fill(rest));
+        };
         cx.parallel(s.worth, s.batch * frames * h, &|range, _| {
             for row in range {
                 let (n, z, y) = (row / h / frames, row / h % frames, row % h);
@@ -407,7 +429,7 @@ impl Conv {
                 unsafe {
                     let out = std::slice::from_raw_parts_mut(to.get().wrapping_add(row * w * c), w * c);
                     if y < top || y >= top + lines {
-                        out.fill(T::zero());
+                        fill(out);
                         continue;
                     }
                     let source = from.get().wrapping_add(n * volume + z * frame + (y - top) * line);
@@ -418,11 +440,11 @@ impl Conv {
                         for x in 0..pixels {
                             let to = inside[x * c..].as_mut_ptr();
                             std::ptr::copy_nonoverlapping(source.wrapping_add(x * pixel), to, count);
-                            inside[x * c + count..(x + 1) * c].fill(T::zero());
+                            inside[x * c + count..(x + 1) * c].fill(rest);
                         }
                     }
-                    out[..left * c].fill(T::zero());
-                    out[left * c + width..].fill(T::zero());
+                    fill(&mut out[..left * c]);
+                    fill(&mut out[left * c + width..]);
                 }
             }
         });

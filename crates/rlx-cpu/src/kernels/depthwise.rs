@@ -52,7 +52,7 @@ struct Numbers {
 }
 
 /// Two numbers from one or two: the vertical one is `fill` when there is none.
-fn pair(v: &[usize], fill: usize) -> [usize; 2] {
+pub(super) fn pair(v: &[usize], fill: usize) -> [usize; 2] {
     match *v {
         [a, b] => [a, b],
         [b] => [fill, b],
@@ -81,7 +81,8 @@ pub(crate) fn boxed(
     }))
 }
 
-fn image(b: &Bound) -> Result<[usize; 4]> {
+/// Images, height, width, channels of a dense image.
+pub(super) fn image(b: &Bound) -> Result<[usize; 4]> {
     match (b.dims(), b.layout.is_dense()) {
         (&[n, h, w, c], true) => Ok([n, h, w, c]),
         (&[n, w, c], true) => Ok([n, 1, w, c]),

@@ -4,8 +4,9 @@ use rlx_ir::{DType, Result};
 
 use super::elementwise::Elementwise;
 use super::region::{Anchored, EpilogueSpec};
+use super::requantise::{self, ByteSpec};
 use super::{BindCx, Needs, RunCx};
-use crate::gemm::{Bias, Combine, Epilogue};
+use crate::gemm::{Bias, ByteEpilogue, Combine, Epilogue};
 use crate::program::layout::{At, Bound, Layout};
 
 /// The elementwise part of an anchored region; nothing for an op of its own.
@@ -14,6 +15,8 @@ pub(crate) struct Tail {
     region: Option<(Anchored, Elementwise)>,
     /// What the epilogue reads, when it does it all.
     bound: Option<Places>,
+    /// What the epilogue of an integer anchor reads, when it does it all.
+    bytes: Option<requantise::Places>,
     /// Bytes of shared scratch that the anchor's result takes.
     scratch: usize,
 }
@@ -28,12 +31,12 @@ struct Places {
 
 impl Tail {
     /// Nothing follows.
-    pub(crate) const NONE: Tail = Tail { region: None, bound: None, scratch: 0 };
+    pub(crate) const NONE: Tail = Tail { region: None, bound: None, bytes: None, scratch: 0 };
 
     /// What follows the anchor of `region`.
     pub(crate) fn of(region: Anchored) -> Tail {
         let program = Elementwise::new(region.program.clone());
-        Tail { region: Some((region, program)), bound: None, scratch: 0 }
+        Tail { region: Some((region, program)), bound: None, bytes: None, scratch: 0 }
     }
 
     /// Binds, and says where the anchor's result goes. `accepts`: whether the anchor can apply this epilogue
@@ -45,7 +48,7 @@ impl Tail {
         accepts: &dyn Fn(&EpilogueSpec) -> bool,
     ) -> Result<(Bound, Needs)> {
         let out = cx.outputs[0];
-        (self.bound, self.scratch) = (None, 0);
+        (self.bound, self.bytes, self.scratch) = (None, None, 0);
         let Some((region, program)) = &mut self.region else { return Ok((out, Needs::default())) };
         if let Some(spec) = region.epilogue.filter(accepts) {
             self.bound = places(&spec, cx);
@@ -62,6 +65,31 @@ impl Tail {
         let mut needs = program.bind_with(cx.inputs, cx.outputs, Some(&result))?;
         needs.shared_scratch = self.scratch;
         Ok((result, needs))
+    }
+
+    /// Binds behind an anchor whose results are exact sums of bytes, and says where they go. `accepts`: whether it can apply
+    /// this epilogue to its output.
+    pub(crate) fn bind_bytes(
+        &mut self,
+        cx: &BindCx<'_>,
+        accepts: &dyn Fn(&ByteSpec) -> bool,
+    ) -> Result<(Bound, Needs)> {
+        let spec = self.region.as_ref().and_then(|(region, _)| region.bytes);
+        let places = spec.filter(accepts).and_then(|spec| requantise::Places::of(&spec, cx));
+        if places.is_some() {
+            (self.bound, self.bytes, self.scratch) = (None, places, 0);
+            return Ok((cx.outputs[0], Needs::default()));
+        }
+        self.bind(cx, DType::I32, &|_| false)
+    }
+
+    /// What the integer anchor's kernel does with its sums.
+    ///
+    /// # Safety
+    /// The operands must be there.
+    pub(crate) unsafe fn byte_epilogue(&self, cx: &RunCx<'_, '_>) -> Option<ByteEpilogue> {
+        // SAFETY: the caller's promise.
+        self.bytes.as_ref().map(|places| unsafe { places.epilogue(cx) })
     }
 
     /// Bytes of shared scratch that are taken from its start.
@@ -89,7 +117,9 @@ impl Tail {
     /// # Safety
     /// As [`super::StepKernel::run`], after the anchor's result was written.
     pub(crate) unsafe fn finish(&self, cx: &mut RunCx<'_, '_>) {
-        if let Some((_, program)) = self.region.as_ref().filter(|_| self.bound.is_none()) {
+        if let Some((_, program)) =
+            self.region.as_ref().filter(|_| self.bound.is_none() && self.bytes.is_none())
+        {
             // SAFETY: the caller's promise.
             unsafe { program.run_all(cx) };
         }

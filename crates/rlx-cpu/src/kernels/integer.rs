@@ -96,10 +96,16 @@ struct MatMulInteger {
 
 impl StepKernel for MatMulInteger {
     fn bind(&mut self, cx: &BindCx<'_>) -> Result<Needs> {
-        let (product, mut needs) = self.tail.bind(cx, DType::I32, &|_| false)?;
         let (a, b) = (&cx.inputs[self.inputs[0]], &cx.inputs[self.inputs[1]]);
         let packed = cx.packed[self.inputs[1]];
+        // An epilogue's operands have the rows of one product with columns.
+        let single = b.layout.rank() == 2;
+        let (mut product, mut needs) = self.tail.bind_bytes(cx, &|_| single)?;
         let mut s = Shape::of(a, b, &product, packed)?;
+        if s.batches() != 1 {
+            (product, needs) = self.tail.bind_bytes(cx, &|_| false)?;
+            s = Shape::of(a, b, &product, packed)?;
+        }
         if s.k > 1 && s.a_strides[1] != 1 {
             return Err(mismatch("the rows of a product's left operand are not contiguous"));
         }
@@ -121,6 +127,7 @@ impl StepKernel for MatMulInteger {
         // SAFETY: the caller's promise, for every product; scratch was asked for when the step was bound.
         unsafe {
             let a_zero = zeros.number(zeros.left(cx));
+            let epilogue = self.tail.byte_epilogue(cx);
             for batch in 0..s.batches() {
                 let [c_at, a_at, _] = s.batch.map(|l| l.at(batch));
                 let b = if s.packed { cx.ptr(s.b) } else { self.pack(cx, s, zeros, batch) };
@@ -129,6 +136,7 @@ impl StepKernel for MatMulInteger {
                     m: s.m,
                     n: s.n,
                     k: s.k,
+                    terms: s.k,
                     rows: AnyRows::Matrix(Strided { ptr, row_stride: s.a_strides[0] }),
                     signed: zeros.signed[0],
                     b,
@@ -136,6 +144,7 @@ impl StepKernel for MatMulInteger {
                     b_zero: zeros.right(cx, 0),
                     c: cx.ptr::<i32>(s.c).wrapping_offset(c_at),
                     c_stride: s.c_stride,
+                    epilogue,
                 };
                 cx.parallel(s.worth, g.tasks(isa), &|range, _| g.run(isa, range));
             }

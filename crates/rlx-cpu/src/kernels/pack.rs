@@ -29,7 +29,7 @@ pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
         PackFormat::ConvWeights if multiplies(shape.dtype()) && matches!(shape.rank(), 3..=5) => {
             Claim::Native
         }
-        PackFormat::DepthwiseWeights if is_packed(shape.dtype()) && matches!(shape.rank(), 3 | 4) => {
+        PackFormat::DepthwiseWeights if multiplies(shape.dtype()) && matches!(shape.rank(), 3 | 4) => {
             Claim::Native
         }
         _ => Claim::No(format!("{format:?} cannot be made of {shape}")),
@@ -156,6 +156,10 @@ impl Pack {
                     }
                 });
             }
+            // SAFETY: as above.
+            PackFormat::DepthwiseWeights => unsafe {
+                depthwise::pack_weights(from.get().cast_const(), &layout, to.get().cast::<u8>());
+            },
             other => return Err(mismatch(format!("nothing packs bytes as {other:?}"))),
         }
         Ok(())

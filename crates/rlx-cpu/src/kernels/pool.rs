@@ -1,10 +1,11 @@
-//! Pooling of channels-last images of f32, f16 or bf16 over one or two spatial dimensions: channels run in vectors. All other
-//! forms go to [`window_generic`](super::window_generic).
+//! Pooling of channels-last images of f32, f16 or bf16, and the greatest of bytes, over one or two spatial dimensions: channels
+//! run in vectors. All other forms go to [`window_generic`](super::window_generic).
 
 use rlx_ir::op::{DataFormat, PoolKind};
 use rlx_ir::{DType, Graph, Node, Op, Result, Shape};
 use rlx_opt::Claim;
 
+use super::integer::is_byte;
 use super::matmul::is_packed;
 use super::{
     BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel, packed_type,
@@ -17,7 +18,9 @@ use crate::simd::{LANES, Simd};
 
 /// Whether a pooling takes the route of this module.
 pub(crate) fn is_fast(op: &Op, x: &Shape) -> bool {
-    matches!(op, Op::Pool { format: DataFormat::ChannelsLast, .. }) && is_packed(x.dtype()) && x.rank() <= 4
+    let Op::Pool { format: DataFormat::ChannelsLast, kind, .. } = op else { return false };
+    let bytes = is_byte(x.dtype()) && *kind == PoolKind::Max;
+    (bytes || is_packed(x.dtype())) && x.rank() <= 4
 }
 
 /// Whether there is a kernel for this form.
@@ -122,14 +125,18 @@ impl StepKernel for Pool {
         packed_type!(
             self.dtype,
             T => self.run_as::<T>(cx, s),
-            _ => return Err(mismatch(format!("pooling of {}", self.dtype)))
+            _ => match self.dtype {
+                DType::I8 => self.run_as::<i8>(cx, s),
+                DType::U8 => self.run_as::<u8>(cx, s),
+                other => return Err(mismatch(format!("pooling of {other}"))),
+            }
         );
         Ok(())
     }
 }
 
 impl Pool {
-    fn run_as<T: Packed>(&self, cx: &mut RunCx<'_, '_>, s: Numbers) {
+    fn run_as<T: Lanes>(&self, cx: &mut RunCx<'_, '_>, s: Numbers) {
         let (x, y, isa) = (cx.shared::<T>(s.x), cx.shared::<T>(s.y), cx.isa);
         cx.parallel(s.worth, s.batch * s.out[0], &|range, _| {
             for line in range {
@@ -141,6 +148,48 @@ impl Pool {
             }
         });
     }
+}
+
+/// Elements that are pooled in lanes of f32.
+trait Lanes: Copy + Send + Sync + 'static {
+    /// What is less than any other or equal to it.
+    const LEAST: f32;
+
+    /// Reads `n ≤ 16` elements.
+    /// # Safety
+    /// `p` must be readable for `n` elements.
+    unsafe fn load<S: Simd>(s: S, p: *const Self, n: usize) -> S::F;
+
+    /// Writes `n ≤ 16` elements.
+    /// # Safety
+    /// `p` must be writable for `n` elements.
+    unsafe fn store<S: Simd>(s: S, p: *mut Self, n: usize, x: S::F);
+}
+
+macro_rules! lanes {
+    ($($t:ty: $least:expr, |$s:ident, $p:ident, $n:ident| $load:expr, |$x:ident| $store:expr;)*) => {$(
+        impl Lanes for $t {
+            const LEAST: f32 = $least;
+            #[inline(always)]
+            unsafe fn load<S: Simd>($s: S, $p: *const $t, $n: usize) -> S::F {
+                // SAFETY: the caller's promise.
+                unsafe { $load }
+            }
+            #[inline(always)]
+            unsafe fn store<S: Simd>($s: S, $p: *mut $t, $n: usize, $x: S::F) {
+                // SAFETY: the caller's promise.
+                unsafe { $store }
+            }
+        }
+    )*};
+}
+
+lanes! {
+    f32: f32::NEG_INFINITY, |s, p, n| Packed::load(s, p, n), |x| Packed::store(s, p, n, x);
+    half::f16: f32::NEG_INFINITY, |s, p, n| Packed::load(s, p, n), |x| Packed::store(s, p, n, x);
+    half::bf16: f32::NEG_INFINITY, |s, p, n| Packed::load(s, p, n), |x| Packed::store(s, p, n, x);
+    u8: 0.0, |s, p, n| s.from_int(s.load_bytes::<false>(p, n)), |x| s.store_bytes(p, n, s.to_int(x));
+    i8: -128.0, |s, p, n| s.from_int(s.load_bytes::<true>(p.cast(), n)), |x| s.store_bytes(p.cast(), n, s.to_int(x));
 }
 
 /// One line of the result.
@@ -162,7 +211,7 @@ fn taps(pool: &Pool, axis: usize, out: usize, n: usize) -> (std::ops::Range<usiz
     (below.min(end)..end, inside(n + before + pool.after[axis]))
 }
 
-impl<T: Packed> Kernel for Line<'_, T> {
+impl<T: Lanes> Kernel for Line<'_, T> {
     type Output = ();
 
     #[inline(always)]
@@ -178,7 +227,7 @@ impl<T: Packed> Kernel for Line<'_, T> {
             let mut i = 0;
             while i < c {
                 let n = LANES.min(c - i);
-                let mut acc = simd.splat(if pool.largest { f32::NEG_INFINITY } else { 0.0 });
+                let mut acc = simd.splat(if pool.largest { T::LEAST } else { 0.0 });
                 for ky in rows.clone() {
                     let y = self.row * pool.stride[0] + ky * pool.dilation[0] - pool.before[0];
                     for kx in columns.clone() {

@@ -9,6 +9,7 @@ use rlx_opt::Claim;
 use super::scalar::{Number, float, is_float};
 use super::{BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound};
 use crate::isa::{Isa, Kernel};
+use crate::math::Quantiser;
 use crate::program::layout::At;
 use crate::simd::{LANES, Simd};
 
@@ -28,6 +29,17 @@ pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
         return Claim::Native;
     }
     Claim::No(format!("there is no quantisation between {real} and {whole} by {scale}"))
+}
+
+/// Whether a quantisation or its opposite may be computed in a region: f32 and bytes by one scale.
+pub(crate) fn fuses(node: &Node, graph: &Graph) -> bool {
+    let dtype = |i: usize| node.inputs.get(i).map(|&id| graph.shape(id).dtype());
+    let (real, whole) = match node.op {
+        Op::Quantize { axis: None, .. } => (dtype(0), Some(node.shape.dtype())),
+        Op::Dequantize { axis: None, .. } => (Some(node.shape.dtype()), dtype(0)),
+        _ => return false,
+    };
+    [real, dtype(1)] == [Some(DType::F32); 2] && matches!(whole, Some(DType::I8 | DType::U8))
 }
 
 /// The kernel of a quantisation.
@@ -262,7 +274,8 @@ impl Real for f32 {
             }
             return;
         }
-        isa.run(Quantize32 { x, out, n, scale, zero: p.zero as f32 });
+        let by = Quantiser::new(scale, p.zero as f32, Q::LEAST as f32, Q::GREATEST as f32);
+        isa.run(Quantize32 { x, out, n, by });
     }
 }
 
@@ -270,8 +283,7 @@ struct Quantize32<Q> {
     x: *const f32,
     out: *mut Q,
     n: usize,
-    scale: f32,
-    zero: f32,
+    by: Quantiser,
 }
 
 impl<Q: Whole> Kernel for Quantize32<Q> {
@@ -279,19 +291,16 @@ impl<Q: Whole> Kernel for Quantize32<Q> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let (scale, zero) = (s.splat(self.scale), s.splat(self.zero));
-        let (least, greatest) = (s.splat(Q::LEAST as f32), s.splat(Q::GREATEST as f32));
         let mut i = 0;
         while i < self.n {
             let n = (self.n - i).min(LANES);
             // SAFETY: `Real::quantize` was promised the memory; i + n ≤ self.n.
             unsafe {
-                let x = s.load_upto(self.x.add(i), n);
-                let y = s.add(s.round(s.div(x, scale)), zero);
-                let y = s.select(s.is_nan(y), s.zero(), y);
-                let y = s.to_array(s.min_raw(s.max_raw(y, least), greatest));
-                for (j, y) in y[..n].iter().enumerate() {
-                    *self.out.add(i + j) = Q::from_i32(*y as i32);
+                let y = self.by.vector(s, s.load_upto(self.x.add(i), n));
+                match size_of::<Q>() {
+                    1 => s.store_bytes(self.out.add(i).cast(), n, y),
+                    2 => s.store_u16(self.out.add(i).cast(), n, y),
+                    _ => s.store_upto(self.out.add(i).cast(), n, s.from_bits(y)),
                 }
             }
             i += n;

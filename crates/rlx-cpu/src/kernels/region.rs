@@ -6,12 +6,13 @@
 use std::sync::Arc;
 
 use rlx_ir::op::{BinaryOp, Body};
-use rlx_ir::{Graph, Node, NodeId, Op, OpKind, Result};
+use rlx_ir::{DType, Graph, Node, NodeId, Op, OpKind, Result};
 use rlx_opt::Claim;
 
 use super::elementwise::Elementwise;
 use super::elementwise::instr::as_unary;
 use super::elementwise::program::{self, TileProgram};
+use super::requantise::{self, ByteSpec};
 use super::{CompileCx, StepKernel, conv, integer, matmul, no_kernel};
 use crate::gemm::BinaryOp as Joint;
 use crate::math::Unary;
@@ -44,6 +45,14 @@ pub(crate) struct Anchored {
     pub(crate) keeps_anchor: bool,
     /// All of them as an epilogue, if one can express them.
     pub(crate) epilogue: Option<EpilogueSpec>,
+    /// All of them as the epilogue of an integer anchor, if one can express them.
+    pub(crate) bytes: Option<ByteSpec>,
+}
+
+impl EpilogueSpec {
+    /// Nothing.
+    pub(crate) const NONE: EpilogueSpec =
+        EpilogueSpec { alpha: 1.0, bias: None, combine: None, activation: None };
 }
 
 /// What is inside a region.
@@ -54,7 +63,7 @@ enum Form {
 
 /// Whether a node of a body is neither a border nor elementwise.
 fn is_anchor(node: &Node) -> bool {
-    !node.op.is_elementwise() && !matches!(node.op, Op::Input { .. } | Op::Constant { .. })
+    !node.op.is_pointwise() && !matches!(node.op, Op::Input { .. } | Op::Constant { .. })
 }
 
 /// The anchor of a region's body, if it has one.
@@ -94,7 +103,9 @@ fn form(body: &Body) -> std::result::Result<Form, String> {
     let program = Arc::new(program::of_body(graph, Some(anchor.id))?);
     let keeps_anchor = graph.outputs.len() > 1 && graph.outputs.contains(&anchor.id);
     let epilogue = epilogue(graph, anchor);
-    Ok(Form::Anchored(Anchored { anchor: anchor.id, inputs, program, keeps_anchor, epilogue }))
+    let integers = anchor.shape.dtype() == DType::I32;
+    let bytes = integers.then(|| requantise::of_region(graph, anchor)).flatten();
+    Ok(Form::Anchored(Anchored { anchor: anchor.id, inputs, program, keeps_anchor, epilogue, bytes }))
 }
 
 /// Whether a region can be run.
@@ -118,7 +129,7 @@ pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
                 Op::MatMul => Ok(matmul::anchored(anchor.shape.dtype(), region)),
                 Op::MatMulInteger => Ok(integer::anchored(region)),
                 Op::Conv { .. } => conv::anchored(anchor, &body.graph, region),
-                Op::ConvInteger { .. } => conv::integer::anchored(&anchor.op, region),
+                Op::ConvInteger { .. } => conv::integer::anchored(anchor, &body.graph, region),
                 other => Err(no_kernel(other, "it anchors no region")),
             }
         }
@@ -132,12 +143,13 @@ fn epilogue(body: &Graph, anchor: &Node) -> Option<EpilogueSpec> {
     if !matmul::is_packed(anchor.shape.dtype()) {
         return None;
     }
-    let mut spec = EpilogueSpec { alpha: 1.0, bias: None, combine: None, activation: None };
-    let mut at = anchor.id;
+    // A convolution's own bias takes the place of one.
+    let (dtype, biased) = (anchor.shape.dtype(), anchor.inputs.len() != 2);
+    let chain = Chain { body, dims: anchor.shape.dims(), dtype, biased };
+    let (mut spec, mut at) = (EpilogueSpec::NONE, anchor.id);
     while at != result {
-        let mut users = body.nodes().iter().filter(|n| n.inputs.contains(&at));
-        let user = users.next().filter(|_| users.next().is_none())?;
-        extend(&mut spec, body, anchor, user, at)?;
+        let user = chain.only_user(at)?;
+        chain.extend(&mut spec, user, at)?;
         at = user.id;
     }
     Some(spec)
@@ -159,51 +171,65 @@ fn clipped(f: Option<Unary>, by: BinaryOp, bound: f32) -> Option<Unary> {
     }
 }
 
-/// Adds one node to the epilogue, if there is room for it.
-fn extend(spec: &mut EpilogueSpec, body: &Graph, anchor: &Node, user: &Node, at: NodeId) -> Option<()> {
-    if let Some(unary) = as_unary(&user.op) {
-        let free = spec.activation.is_none() && spec.combine.is_none_or(|(_, _, after)| !after);
-        spec.activation = Some(unary);
-        return free.then_some(());
+/// Nodes in a row, each of which uses the one before.
+pub(super) struct Chain<'g> {
+    pub(super) body: &'g Graph,
+    /// Dimensions of all of them, and their element type.
+    pub(super) dims: &'g [rlx_ir::Dim],
+    pub(super) dtype: DType,
+    /// Whether the anchor has a bias of its own.
+    pub(super) biased: bool,
+}
+
+impl<'g> Chain<'g> {
+    /// The node that alone uses `at`.
+    pub(super) fn only_user(&self, at: NodeId) -> Option<&'g Node> {
+        let mut users = self.body.nodes().iter().filter(|n| n.inputs.contains(&at));
+        users.next().filter(|_| users.next().is_none())
     }
-    let (Op::Binary(f), &[a, b]) = (&user.op, user.inputs.as_slice()) else { return None };
-    let other = body.node(if a == at { b } else { a });
-    if user.shape.dtype() != anchor.shape.dtype() || a == b {
-        return None;
-    }
-    if let (BinaryOp::Max | BinaryOp::Min, Op::Constant { data }) = (f, &other.op) {
-        let &[bound] = data.value().to_f64().as_slice() else { return None };
-        let free =
-            spec.combine.is_none_or(|(_, _, after)| !after) && other.shape.rank() <= anchor.shape.rank();
-        spec.activation = Some(clipped(spec.activation, *f, bound as f32)?);
-        return free.then_some(());
-    }
-    // A convolution's own bias takes the place of one.
-    let fresh = anchor.inputs.len() == 2
-        && spec.bias.is_none()
-        && spec.combine.is_none()
-        && spec.activation.is_none();
-    if let (BinaryOp::Mul, Op::Constant { data }) = (f, &other.op) {
-        let &[alpha] = data.value().to_f64().as_slice() else { return None };
-        let free = fresh && spec.alpha == 1.0 && other.shape.rank() <= anchor.shape.rank();
-        spec.alpha = alpha as f32;
-        return free.then_some(());
-    }
-    let index = body.inputs().position(|n| n.id == other.id)?;
-    let (&last, lead) = other.shape.dims().split_last()?;
-    let one = rlx_ir::Dim::Static(1);
-    let per_column = Some(&last) == anchor.shape.dims().last() && lead.iter().all(|&d| d == one);
-    match f {
-        BinaryOp::Add if per_column && fresh => spec.bias = Some(index),
-        BinaryOp::Add | BinaryOp::Mul
-            if other.shape.dims() == anchor.shape.dims() && spec.combine.is_none() =>
-        {
-            let joint = if *f == BinaryOp::Add { Joint::Add } else { Joint::Mul };
-            spec.combine = Some((index, joint, spec.activation.is_some()));
+
+    /// Adds one node to the epilogue, if there is room for it.
+    pub(super) fn extend(&self, spec: &mut EpilogueSpec, user: &Node, at: NodeId) -> Option<()> {
+        let body = self.body;
+        if let Some(unary) = as_unary(&user.op) {
+            let free = spec.activation.is_none() && spec.combine.is_none_or(|(_, _, after)| !after);
+            spec.activation = Some(unary);
+            return free.then_some(());
         }
-        _ => return None,
+        let (Op::Binary(f), &[a, b]) = (&user.op, user.inputs.as_slice()) else { return None };
+        let other = body.node(if a == at { b } else { a });
+        if user.shape.dtype() != self.dtype || a == b {
+            return None;
+        }
+        if let (BinaryOp::Max | BinaryOp::Min, Op::Constant { data }) = (f, &other.op) {
+            let &[bound] = data.value().to_f64().as_slice() else { return None };
+            let free =
+                spec.combine.is_none_or(|(_, _, after)| !after) && other.shape.rank() <= self.dims.len();
+            spec.activation = Some(clipped(spec.activation, *f, bound as f32)?);
+            return free.then_some(());
+        }
+        let fresh =
+            !self.biased && spec.bias.is_none() && spec.combine.is_none() && spec.activation.is_none();
+        if let (BinaryOp::Mul, Op::Constant { data }) = (f, &other.op) {
+            let &[alpha] = data.value().to_f64().as_slice() else { return None };
+            let free = fresh && spec.alpha == 1.0 && other.shape.rank() <= self.dims.len();
+            spec.alpha = alpha as f32;
+            return free.then_some(());
+        }
+        let index = body.inputs().position(|n| n.id == other.id)?;
+        let (&last, lead) = other.shape.dims().split_last()?;
+        let one = rlx_ir::Dim::Static(1);
+        let per_column = Some(&last) == self.dims.last() && lead.iter().all(|&d| d == one);
+        match f {
+            BinaryOp::Add if per_column && fresh => spec.bias = Some(index),
+            BinaryOp::Add | BinaryOp::Mul if other.shape.dims() == self.dims && spec.combine.is_none() => {
+                let joint = if *f == BinaryOp::Add { Joint::Add } else { Joint::Mul };
+                spec.combine = Some((index, joint, spec.activation.is_some()));
+            }
+            _ => return None,
+        }
+        Some(())
     }
-    Some(())
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@
 mod erf;
 mod exp;
 mod pow;
+mod quantise;
 #[cfg(test)]
 mod tests;
 mod trig;
@@ -21,6 +22,7 @@ mod trig;
 pub use erf::{erf, gelu, gelu_tanh};
 pub use exp::{exp, log, sigmoid, silu, softplus, tanh};
 pub use pow::{pow, pow_slices};
+pub use quantise::Quantiser;
 pub use trig::{cos, sin};
 
 use crate::isa::{Isa, Kernel};

@@ -244,6 +244,43 @@ impl Simd for Avx2 {
         }
     }
     #[inline(always)]
+    unsafe fn load_bytes<const SIGNED: bool>(self, p: *const u8, n: usize) -> I {
+        let mut tail = [0u8; LANES];
+        // SAFETY: the caller promises `n ≤ 16` readable bytes.
+        unsafe {
+            let from = if n == LANES {
+                p
+            } else {
+                std::ptr::copy_nonoverlapping(p, tail.as_mut_ptr(), n);
+                tail.as_ptr()
+            };
+            let bytes = _mm_loadu_si128(from.cast());
+            let high = _mm_unpackhi_epi64(bytes, bytes);
+            if SIGNED {
+                Pair(_mm256_cvtepi8_epi32(bytes), _mm256_cvtepi8_epi32(high))
+            } else {
+                Pair(_mm256_cvtepu8_epi32(bytes), _mm256_cvtepu8_epi32(high))
+            }
+        }
+    }
+    #[inline(always)]
+    unsafe fn store_bytes(self, p: *mut u8, n: usize, x: I) {
+        // SAFETY: the caller promises `n ≤ 16` writable bytes.
+        unsafe {
+            let low = _mm256_set1_epi32(0xff);
+            let words = _mm256_packus_epi32(_mm256_and_si256(x.0, low), _mm256_and_si256(x.1, low));
+            // Packing works within each half register.
+            let words = _mm256_permute4x64_epi64::<0b11_01_10_00>(words);
+            let bytes = _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256::<1>(words));
+            if n == LANES {
+                return _mm_storeu_si128(p.cast(), bytes);
+            }
+            let mut tail = [0u8; LANES];
+            _mm_storeu_si128(tail.as_mut_ptr().cast(), bytes);
+            std::ptr::copy_nonoverlapping(tail.as_ptr(), p, n);
+        }
+    }
+    #[inline(always)]
     fn widen_f16(self, x: I) -> F {
         // SAFETY: the token proves the features.
         unsafe {

@@ -218,6 +218,27 @@ impl<const BF16: bool, const VNNI: bool> Simd for Avx512<BF16, VNNI> {
         }
     }
     #[inline(always)]
+    unsafe fn load_bytes<const SIGNED: bool>(self, p: *const u8, n: usize) -> __m512i {
+        // SAFETY: the caller promises `n` readable bytes; masked lanes are not touched.
+        unsafe {
+            let bytes =
+                if n == LANES { _mm_loadu_si128(p.cast()) } else { _mm_maskz_loadu_epi8(first(n), p.cast()) };
+            if SIGNED { _mm512_cvtepi8_epi32(bytes) } else { _mm512_cvtepu8_epi32(bytes) }
+        }
+    }
+    #[inline(always)]
+    unsafe fn store_bytes(self, p: *mut u8, n: usize, x: __m512i) {
+        // SAFETY: the caller promises `n` writable bytes; masked lanes are not touched.
+        unsafe {
+            let low = _mm512_cvtepi32_epi8(x);
+            if n == LANES {
+                _mm_storeu_si128(p.cast(), low)
+            } else {
+                _mm_mask_storeu_epi8(p.cast(), first(n), low)
+            }
+        }
+    }
+    #[inline(always)]
     fn widen_f16(self, x: __m512i) -> __m512 {
         // SAFETY: the token proves the features.
         unsafe { _mm512_cvtph_ps(_mm512_cvtepi32_epi16(x)) }

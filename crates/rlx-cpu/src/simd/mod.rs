@@ -214,6 +214,33 @@ pub trait Simd: Copy + Send + Sync + 'static {
         }
     }
 
+    /// Reads the first `n ≤ 16` bytes as numbers, signed or not; the other lanes are zero.
+    /// # Safety
+    /// `p` must be readable for `n` elements, `n ≤ 16`.
+    #[inline(always)]
+    unsafe fn load_bytes<const SIGNED: bool>(self, p: *const u8, n: usize) -> Self::I {
+        let mut lanes = [0i32; LANES];
+        // SAFETY: the caller's promise; the array has sixteen elements.
+        unsafe {
+            for (i, lane) in lanes.iter_mut().enumerate().take(n) {
+                let byte = *p.add(i);
+                *lane = if SIGNED { i32::from(byte as i8) } else { i32::from(byte) };
+            }
+            self.bits(self.load(lanes.as_ptr().cast()))
+        }
+    }
+    /// Writes the lowest bytes of the first `n ≤ 16` lanes.
+    /// # Safety
+    /// `p` must be writable for `n` elements, `n ≤ 16`.
+    #[inline(always)]
+    unsafe fn store_bytes(self, p: *mut u8, n: usize, x: Self::I) {
+        let lanes = self.to_array(self.from_bits(x));
+        for (i, lane) in lanes.iter().enumerate().take(n) {
+            // SAFETY: the caller's promise.
+            unsafe { *p.add(i) = lane.to_bits() as u8 };
+        }
+    }
+
     /// The f32 of the f16 in the lower half of each lane; the upper half must be zero.
     #[inline(always)]
     fn widen_f16(self, x: Self::I) -> Self::F {

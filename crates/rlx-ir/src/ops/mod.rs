@@ -485,6 +485,13 @@ impl Op {
     pub fn is_elementwise(&self) -> bool {
         self.def().is_elementwise()
     }
+
+    /// Whether every element of the result comes from those at its own place: elementwise ops, and quantisation by one scale
+    /// and its opposite, whose parameters are no operands to broadcast.
+    pub fn is_pointwise(&self) -> bool {
+        self.is_elementwise()
+            || matches!(self, Op::Quantize { axis: None, .. } | Op::Dequantize { axis: None, .. })
+    }
 }
 
 impl OpKind {

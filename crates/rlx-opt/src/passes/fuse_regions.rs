@@ -2,7 +2,7 @@
 //!
 //! Matches: an *anchor* (a matrix product, a convolution, a reduction: whatever the device says) and the
 //! elementwise ops after it that have its dimensions; then, of the ops that are left, maximal groups of
-//! elementwise ops with the same dimensions. Makes: one [`Op::Region`] for each group of two or more, whose
+//! elementwise ops with the same dimensions. Quantisation by one scale counts as elementwise ([`Op::is_pointwise`]). Makes: one [`Op::Region`] for each group of two or more, whose
 //! body computes the same ops. Operands that broadcast are inputs of the region; scalar constants stand inside, but for
 //! those that the anchor itself takes, whose kernel reads them like its other operands.
 //!
@@ -81,7 +81,7 @@ impl<'g> Groups<'g> {
 
     /// Whether `node` could be part of the region of `anchor` (an elementwise one when there is none).
     fn may_join(&self, anchor: Option<&Node>, node: &Node) -> bool {
-        node.op.is_elementwise()
+        node.op.is_pointwise()
             && self.of[node.id.index()].is_none()
             && anchor.is_none_or(|a| {
                 a.shape.dims() == node.shape.dims() && self.fixed[a.id.index()] == self.fixed[node.id.index()]
@@ -92,7 +92,7 @@ impl<'g> Groups<'g> {
     /// Takes in the elementwise consumers of `anchor`, nearest first, as long as they may join.
     fn grow_from_anchor(&mut self, anchor: &Node) {
         let single = anchor.results().len() == 1;
-        if anchor.op.is_elementwise() || needs_no_kernel(&anchor.op) || !single {
+        if anchor.op.is_pointwise() || needs_no_kernel(&anchor.op) || !single {
             return;
         }
         let mut members = vec![anchor.id];
@@ -165,7 +165,7 @@ impl<'g> Groups<'g> {
         let scalar = |id: NodeId| facts::constant(self.graph, id).is_some_and(|c| c.num_elements() == 1);
         let operands = |m: NodeId| {
             let node = self.graph.node(m);
-            let taken_in = move |&id: &NodeId| node.op.is_elementwise() && scalar(id);
+            let taken_in = move |&id: &NodeId| node.op.is_pointwise() && scalar(id);
             node.inputs.iter().copied().filter(move |id| !taken_in(id))
         };
         let inputs: BTreeSet<NodeId> = all().flat_map(operands).filter(|&id| !inside(id)).collect();
@@ -217,7 +217,7 @@ fn body_of(graph: &Graph, members: &[NodeId], results: &[NodeId]) -> (Graph, Vec
             if inside.contains_key(&id) || members.binary_search(&id).is_ok() {
                 continue;
             }
-            let elementwise = graph.node(m).op.is_elementwise();
+            let elementwise = graph.node(m).op.is_pointwise();
             match facts::constant(graph, id).filter(|data| elementwise && data.num_elements() == 1) {
                 Some(_) => scalars.push(id),
                 None => {
@@ -260,7 +260,7 @@ fn short_name(op: &Op) -> &'static str {
 fn check_clean(graph: &Graph, context: &PassContext<'_>) -> Result<()> {
     let (users, outputs, fixed) =
         (facts::users(graph), facts::output_flags(graph), facts::fixed_nodes(graph));
-    let fuses = |n: &Node| n.op.is_elementwise() && context.target.fuses(None, n, graph);
+    let fuses = |n: &Node| n.op.is_pointwise() && context.target.fuses(None, n, graph);
     for node in graph.nodes().iter().filter(|n| fuses(n) && !outputs[n.id.index()]) {
         let users = &users[node.id.index()];
         let Some(user) = users.first().filter(|u| users.iter().all(|v| v == *u)) else { continue };

@@ -7,14 +7,14 @@ use rlx_ir::op::{DataFormat, PackFormat};
 use rlx_ir::{DType, Graph, Node, Op, Result};
 use rlx_opt::Claim;
 
-use super::{Conv, Route, Shape, Tail, is_depthwise_of};
+use super::{Conv, Route, Shape, Tail, depthwise_integer, has_whole_panels, is_depthwise_of};
 use crate::gemm::{self, AnyRows, ByteGemm, ConvRows, Strided};
 use crate::kernels::integer::{PER_NANO, Zeros};
 use crate::kernels::pack::pack_conv_bytes;
 use crate::kernels::region::Anchored;
 use crate::kernels::{BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, WORTH_NANOS, mismatch, unbound};
 
-/// Channels last; not one channel a group, whose products would be of one column.
+/// Channels last; with one channel a group, one filter for it, too.
 pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
     let Op::ConvInteger { groups, format, .. } = node.op else {
         return Claim::No("it is no ConvInteger".into());
@@ -25,26 +25,39 @@ pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
             "bytes are convolved with channels last in up to three dimensions, not {x}"
         ));
     }
-    if is_depthwise_of(groups, x) {
-        return Claim::No("there is no depthwise convolution of bytes".into());
+    if is_depthwise_of(groups, x) && !depthwise_integer::is_depthwise(node, graph) {
+        return Claim::No(
+            "bytes are convolved with one filter for each channel, of no more than 121 taps".into(),
+        );
     }
     Claim::Native
 }
 
 /// The format a convolution wants its weights in.
 pub(crate) fn pack_format(node: &Node, input: usize, graph: &Graph) -> Option<PackFormat> {
-    let single = matches!(node.op, Op::ConvInteger { groups: 1, .. });
-    (input == 1 && single && claim(node, graph).is_native()).then_some(PackFormat::ConvWeights)
+    if input == 1 && depthwise_integer::is_depthwise(node, graph) {
+        return Some(PackFormat::DepthwiseWeights);
+    }
+    let Op::ConvInteger { groups, .. } = node.op else { return None };
+    let fits = input == 1 && has_whole_panels(groups, &node.shape);
+    (fits && claim(node, graph).is_native()).then_some(PackFormat::ConvWeights)
 }
 
 /// The kernel of a convolution of its own.
 pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
+    if depthwise_integer::is_depthwise(cx.node(), &cx.module.graph) {
+        return depthwise_integer::boxed(&cx.node().op, vec![0, 1, 2, 3], Tail::NONE);
+    }
     boxed(&cx.node().op, vec![0, 1, 2, 3], Tail::NONE)
 }
 
 /// The kernel of a convolution with the region behind it.
-pub(crate) fn anchored(op: &Op, region: Anchored) -> Result<Box<dyn StepKernel>> {
-    boxed(op, region.inputs.clone(), Tail::of(region))
+pub(crate) fn anchored(anchor: &Node, body: &Graph, region: Anchored) -> Result<Box<dyn StepKernel>> {
+    let (op, inputs) = (&anchor.op, region.inputs.clone());
+    if depthwise_integer::is_depthwise(anchor, body) {
+        return depthwise_integer::boxed(op, inputs, Tail::of(region));
+    }
+    boxed(op, inputs, Tail::of(region))
 }
 
 fn boxed(op: &Op, inputs: Vec<usize>, tail: Tail) -> Result<Box<dyn StepKernel>> {
@@ -68,14 +81,22 @@ fn group_bytes(s: &Shape) -> Option<usize> {
 
 impl StepKernel for ConvInteger {
     fn bind(&mut self, cx: &BindCx<'_>) -> Result<Needs> {
-        let (result, mut needs) = self.conv.tail.bind(cx, DType::I32, &|_| false)?;
+        let (result, mut needs) = self.conv.tail.bind_bytes(cx, &|_| true)?;
         let mut s = self.conv.shape(cx, &result)?;
-        if s.route == Route::Bordered {
-            s.route = Route::Windows;
-        }
         let large = || mismatch("a convolution that is too large");
-        // Scratch: the result before the region, a pixel of zero points, the packed weights.
-        s.parts = [self.conv.tail.scratch_bytes(), s.channels.next_multiple_of(64), 0];
+        // Scratch: the result before the region, then what a tap in the padding reads and the copy with its border, then the
+        // packed weights.
+        let tap = match s.route {
+            Route::Bordered => s.kernel[2] * pixel_bytes(&s),
+            _ => s.channels,
+        };
+        let mut images = tap.next_multiple_of(64);
+        if s.route == Route::Bordered {
+            let [h, w] = self.conv.bordered(&s);
+            let pixels = s.batch.checked_mul(s.size[0] * h * w).and_then(|n| n.checked_mul(pixel_bytes(&s)));
+            images = pixels.and_then(|n| n.checked_add(images)).ok_or_else(large)?.next_multiple_of(64);
+        }
+        s.parts = [self.conv.tail.scratch_bytes(), images, 0];
         if !s.packed {
             let all = group_bytes(&s).and_then(|n| n.checked_mul(self.conv.groups));
             s.parts[2] = all.ok_or_else(large)?;
@@ -94,9 +115,8 @@ impl StepKernel for ConvInteger {
         let Some((s, zeros)) = &self.bound else { return Err(unbound()) };
         // SAFETY: the caller's promise, and scratch was asked for when the step was bound.
         unsafe {
-            let pixel = cx.shared_scratch.wrapping_add(s.parts[0]);
             let zero = zeros.left(cx);
-            std::ptr::write_bytes(pixel, zero, s.channels);
+            self.borders(cx, s, zero, zeros.signed[0]);
             let weights = self.weights(cx, s, zeros);
             let bytes = group_bytes(s).unwrap_or(0);
             for group in 0..self.conv.groups {
@@ -111,7 +131,37 @@ impl StepKernel for ConvInteger {
     }
 }
 
+/// Bytes of a pixel of the copy with its border: whole words.
+fn pixel_bytes(s: &Shape) -> usize {
+    s.channels.next_multiple_of(4)
+}
+
 impl ConvInteger {
+    /// Bytes of what a tap in the padding reads.
+    fn tap_bytes(s: &Shape) -> usize {
+        if s.route == Route::Bordered { s.kernel[2] * pixel_bytes(s) } else { s.channels }
+    }
+
+    /// Writes what a tap in the padding reads, and the copy with its border if that is the route: both of zero points, and behind
+    /// the channels of a pixel what is 0 when it is multiplied.
+    unsafe fn borders(&self, cx: &mut RunCx<'_, '_>, s: &Shape, zero: u8, signed: bool) {
+        let rest = if signed { 0x80 } else { 0 };
+        let tap = cx.shared_scratch.wrapping_add(s.parts[0]);
+        let bytes = Self::tap_bytes(s);
+        // SAFETY: scratch was asked for when the step was bound.
+        unsafe {
+            std::ptr::write_bytes(tap, zero, bytes);
+            if s.route == Route::Bordered {
+                for pixel in (0..bytes).step_by(pixel_bytes(s)) {
+                    let padding = pixel_bytes(s) - s.channels;
+                    std::ptr::write_bytes(tap.wrapping_add(pixel + s.channels), rest, padding);
+                }
+                let place = s.parts[0] + bytes.next_multiple_of(64);
+                self.conv.copy_with_border::<u8>(cx, s, place, pixel_bytes(s), [zero, rest]);
+            }
+        }
+    }
+
     /// Where the packed weights are; packs them now if nobody has.
     unsafe fn weights(&self, cx: &mut RunCx<'_, '_>, s: &Shape, zeros: &Zeros) -> *const f32 {
         if s.packed {
@@ -133,7 +183,7 @@ impl ConvInteger {
     }
 
     /// The product of one group; `zero` is the image's zero point.
-    fn product(
+    unsafe fn product(
         &self,
         cx: &RunCx<'_, '_>,
         s: &Shape,
@@ -143,32 +193,52 @@ impl ConvInteger {
     ) -> ByteGemm {
         let input = cx.ptr::<u8>(s.x).wrapping_add(group * s.channels).cast_const();
         let w = &self.conv.window;
+        let windows = ConvRows {
+            input,
+            zeros: cx.shared_scratch.wrapping_add(s.parts[0]).cast_const(),
+            size: s.size,
+            strides: [s.strides[1], s.strides[2], s.strides[3]],
+            volume_stride: s.strides[0],
+            out: s.out,
+            kernel: s.kernel,
+            stride: w.stride,
+            dilation: w.dilation,
+            pad: w.before,
+        };
+        // SAFETY: the caller's promise.
+        let epilogue = unsafe { self.conv.tail.byte_epilogue(cx) };
+        let size = if epilogue.is_some_and(|e| e.quantiser.is_some()) { 1 } else { 4 };
+        let mut k = s.channels;
         let rows = match s.route {
             Route::Product(row_stride) => AnyRows::Matrix(Strided { ptr: input, row_stride }),
-            _ => AnyRows::Windows(ConvRows {
-                input,
-                zeros: cx.shared_scratch.wrapping_add(s.parts[0]).cast_const(),
-                size: s.size,
-                strides: [s.strides[1], s.strides[2], s.strides[3]],
-                volume_stride: s.strides[0],
-                out: s.out,
-                kernel: s.kernel,
-                stride: w.stride,
-                dilation: w.dilation,
-                pad: w.before,
-            }),
+            Route::Windows => AnyRows::Windows(windows),
+            Route::Bordered => {
+                let ([h, w], c) = (self.conv.bordered(s), pixel_bytes(s));
+                k = s.kernel[2] * c;
+                AnyRows::Windows(ConvRows {
+                    input: windows.zeros.wrapping_add(k.next_multiple_of(64)),
+                    size: [s.size[0], h, w],
+                    strides: [h * w * c, w * c, c],
+                    volume_stride: s.size[0] * h * w * c,
+                    kernel: [s.kernel[0], s.kernel[1], 1],
+                    pad: [windows.pad[0], 0, 0],
+                    ..windows
+                })
+            }
         };
         ByteGemm {
             m: s.batch * s.out.iter().product::<usize>(),
             n: s.filters,
-            k: s.channels,
+            k,
+            terms: s.channels * s.kernel.iter().product::<usize>(),
             rows,
             signed: zeros.signed[0],
             b,
             a_zero: zeros.number(zero),
             b_zero: zeros.right(cx, group * s.filters),
-            c: cx.ptr::<i32>(s.y).wrapping_add(group * s.filters),
+            c: cx.ptr::<u8>(s.y).wrapping_add(group * s.filters * size).cast(),
             c_stride: s.c_stride,
+            epilogue: epilogue.map(|e| e.from(group * s.filters)),
         }
     }
 }

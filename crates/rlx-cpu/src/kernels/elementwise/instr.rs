@@ -8,6 +8,7 @@ use rlx_ir::{DType, Op};
 
 use super::halves::{self, Conversion};
 use super::number::*;
+use super::quantised::{Dequantise, Quantise};
 use crate::isa::{Isa, Kernel};
 use crate::math::{self, Unary};
 use crate::simd::{LANES, Simd};
@@ -32,6 +33,10 @@ pub(crate) enum Code {
     Binary32(Binary32),
     /// Between f32 and a 16-bit float.
     Half(Conversion, DType),
+    /// f32 to bytes of this type by a scale and, if so, a zero point.
+    Quantise(DType, bool),
+    /// Bytes of this type to f32 by a scale and, if so, a zero point.
+    Dequantise(DType, bool),
     /// Anything of one operand.
     Map1(F1),
     /// Anything of two operands.
@@ -67,6 +72,10 @@ impl Code {
                 Code::Unary32(f) => math::apply(isa, f, a.ptr.cast(), out.cast(), n),
                 Code::Binary32(op) => isa.run(Run32 { op, a, b, out: out.cast(), n }),
                 Code::Half(how, half) => halves::convert(isa, how, half, a.ptr, out, n),
+                Code::Quantise(to, zero) => isa.run(Quantise { to, sources: *sources, zero, out, n }),
+                Code::Dequantise(from, zero) => {
+                    isa.run(Dequantise { from, sources: *sources, zero, out: out.cast(), n });
+                }
                 Code::Map1(f) => f(a, out, n),
                 Code::Map2(f) => f(a, b, out, n),
                 Code::Map3(f) => f(a, b, c, out, n),
@@ -79,7 +88,8 @@ impl Code {
         match self {
             Code::Unary32(_) => 0.3,
             Code::Binary32(Binary32::Pow) => 5.0,
-            Code::Binary32(_) | Code::Half(..) => 0.06,
+            Code::Binary32(_) | Code::Half(..) | Code::Dequantise(..) => 0.06,
+            Code::Quantise(..) => 0.15,
             _ => 1.0,
         }
     }

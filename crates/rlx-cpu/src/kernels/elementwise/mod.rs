@@ -9,6 +9,7 @@ pub(crate) mod halves;
 pub(crate) mod instr;
 mod number;
 pub(crate) mod program;
+pub(crate) mod quantised;
 mod strided;
 
 use std::sync::Arc;

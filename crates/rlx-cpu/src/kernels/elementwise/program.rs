@@ -113,6 +113,15 @@ impl Builder {
     }
 
     fn op(&mut self, op: &Op, args: &[Typed], result: DType) -> Result<Typed, String> {
+        let quantisation = match op {
+            Op::Quantize { .. } => Some(Code::Quantise(result, args.len() == 3)),
+            Op::Dequantize { .. } => Some(Code::Dequantise(args[0].dtype, args.len() == 3)),
+            _ => None,
+        };
+        if let Some(code) = quantisation {
+            let args: Vec<ValueId> = args.iter().map(|a| a.id).collect();
+            return Ok(Typed { id: self.emit(code, &args, result)?, dtype: result, widened: true });
+        }
         for dtype in args.iter().map(|a| a.dtype).chain([result]) {
             if !instr::has_register(dtype) {
                 return Err(format!("elementwise kernels do not compute in {dtype}"));
@@ -287,7 +296,7 @@ pub(crate) fn of_body(body: &Graph, anchor: Option<NodeId>) -> Result<TileProgra
         values[node.id.index()] = Some(Typed { id, dtype, widened: false });
     }
     for node in body.nodes() {
-        if node.op.is_elementwise() {
+        if node.op.is_pointwise() {
             let args: Option<Vec<Typed>> = node.inputs.iter().map(|id| values[id.index()]).collect();
             let args = args.ok_or("a region's ops use each other in a way that no kernel has")?;
             values[node.id.index()] = Some(b.op(&node.op, &args, node.shape.dtype())?);
@@ -300,7 +309,7 @@ pub(crate) fn of_body(body: &Graph, anchor: Option<NodeId>) -> Result<TileProgra
 /// Which nodes an elementwise node or an output uses.
 fn used_by_elementwise(body: &Graph, anchor: Option<NodeId>) -> Vec<bool> {
     let mut used = vec![false; body.len()];
-    for node in body.nodes().iter().filter(|n| n.op.is_elementwise()) {
+    for node in body.nodes().iter().filter(|n| n.op.is_pointwise()) {
         node.inputs.iter().for_each(|id| used[id.index()] = true);
     }
     body.outputs.iter().for_each(|id| used[id.index()] = true);

@@ -18,14 +18,9 @@ pub(super) const RULES: &[Rule] = &[
 
 type Found = Result<Option<NodeId>>;
 
-/// Whether every result comes from the elements at its own place: elementwise ops, and quantisation by one scale.
-fn keeps_places(op: &Op) -> bool {
-    op.is_elementwise() || matches!(op, Op::Quantize { axis: None, .. } | Op::Dequantize { axis: None, .. })
-}
-
 /// `f(transpose(x), y) → transpose(f(x, transpose⁻¹(y)))`.
 fn sink_transpose(s: &mut Simplifier<'_>, op: &Op, inputs: &[NodeId]) -> Found {
-    if !keeps_places(op) {
+    if !op.is_pointwise() {
         return Ok(None);
     }
     let Some(perm) = inputs.iter().find_map(|&id| match s.op(id) {
@@ -69,7 +64,7 @@ fn moved_back(s: &mut Simplifier<'_>, y: NodeId, perm: &[usize]) -> Found {
 
 /// `f(reshape(x), y) → reshape(f(x, y'))`.
 fn sink_reshape(s: &mut Simplifier<'_>, op: &Op, inputs: &[NodeId]) -> Found {
-    if !keeps_places(op) {
+    if !op.is_pointwise() {
         return Ok(None);
     }
     let result = s.infer(op, inputs)?;

@@ -1,0 +1,255 @@
+//! What becomes of exact sums of bytes before they are written: floats, and bytes again.
+//!
+//! `q(act(float(sum + offset) · scale + bias ⊕ operand))`, each step rounded as the op that it stands for, while the sums of a
+//! tile are in the first-level cache: a quantised net then reads and writes bytes only.
+
+use std::ops::Range;
+
+use super::epilogue::{Bias, Epilogue, SecondPass, binary, bounds};
+use super::integer::ByteGemm;
+use super::kernel::lanes_of;
+use super::{PANEL, Packed};
+use crate::math::{self, Quantiser};
+use crate::simd::{LANES, Simd};
+
+/// One number for each column (`step` 1), or one for all (`step` 0).
+#[derive(Debug, Clone, Copy)]
+pub struct PerColumn<T> {
+    /// The first.
+    pub ptr: *const T,
+    /// 1 or 0.
+    pub step: usize,
+}
+
+impl<T> PerColumn<T> {
+    /// Those from `column` on.
+    pub fn from(self, column: usize) -> PerColumn<T> {
+        PerColumn { ptr: self.ptr.wrapping_add(column * self.step), ..self }
+    }
+}
+
+impl PerColumn<f32> {
+    /// Those of the `lanes` columns from `column` on.
+    ///
+    /// # Safety
+    /// There must be a number for each column.
+    #[inline(always)]
+    pub(crate) unsafe fn load<S: Simd>(&self, s: S, column: usize, lanes: usize) -> S::F {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self.step {
+                0 => s.splat(*self.ptr),
+                _ => s.load_upto(self.ptr.wrapping_add(column), lanes),
+            }
+        }
+    }
+}
+
+impl PerColumn<i32> {
+    /// As that of f32.
+    ///
+    /// # Safety
+    /// There must be a number for each column.
+    #[inline(always)]
+    pub(crate) unsafe fn load<S: Simd>(&self, s: S, column: usize, lanes: usize) -> S::I {
+        let words = PerColumn { ptr: self.ptr.cast::<f32>(), step: self.step };
+        // SAFETY: the caller's promise; only bits are moved.
+        s.bits(unsafe { words.load(s, column, lanes) })
+    }
+}
+
+/// What is done to the exact sums; the formula is the module's.
+#[derive(Debug, Clone, Copy)]
+pub struct ByteEpilogue {
+    /// Added to the sums.
+    pub offset: Option<PerColumn<i32>>,
+    /// What the sums are multiplied by as floats.
+    pub scale: PerColumn<f32>,
+    /// What follows on floats; its factor is 1 and its bias, if any, one for each column.
+    pub floats: Epilogue<f32>,
+    /// How the result becomes bytes. Then bounds are the only activation, and an operand comes before them.
+    pub quantiser: Option<Quantiser>,
+}
+
+// SAFETY: plain addresses; whoever reads through them was promised that it may.
+unsafe impl Send for ByteEpilogue {}
+// SAFETY: as above.
+unsafe impl Sync for ByteEpilogue {}
+
+impl ByteEpilogue {
+    /// The operands of the columns from `column` on.
+    pub fn from(self, column: usize) -> ByteEpilogue {
+        let mut floats = self.floats;
+        if let Bias::PerColumn(p) = &mut floats.bias {
+            *p = p.wrapping_add(column);
+        }
+        if let Some(combine) = &mut floats.combine {
+            combine.ptr = combine.ptr.wrapping_add(column);
+        }
+        ByteEpilogue {
+            offset: self.offset.map(|o| o.from(column)),
+            scale: self.scale.from(column),
+            floats,
+            ..self
+        }
+    }
+}
+
+/// The sums of some rows of a panel, as they were multiplied.
+pub(super) struct Sums<'a> {
+    /// Rows of [`PANEL`].
+    pub(super) at: *const i32,
+    pub(super) rows: Range<usize>,
+    /// The panel's first column.
+    pub(super) column: usize,
+    /// The sums over the panel's columns.
+    pub(super) columns: *const f32,
+    pub(super) g: &'a ByteGemm,
+}
+
+/// Puts the zero points in, applies the epilogue and writes the rows.
+///
+/// # Safety
+/// As [`ByteGemm::run`].
+#[inline(always)]
+pub(super) unsafe fn finish<S: Simd>(s: S, sums: &Sums<'_>) {
+    let g = sums.g;
+    let width = PANEL.min(g.n - sums.column);
+    let mut rows = None;
+    for v in 0..width.div_ceil(LANES) {
+        let (at, lanes) = (sums.column + v * LANES, lanes_of(v, width));
+        // SAFETY: the caller's promise: zero points, sums and operands for each column.
+        unsafe {
+            let zero = g.b_zero.load(s, at, lanes);
+            if s.mask_bits(s.eq_i(zero, s.splat_i(0))) != u16::MAX && rows.is_none() {
+                rows = Some(g.row_sums(&sums.rows));
+            }
+            // k·za·zb − za·Σb
+            let column = s.bits(s.load(sums.columns.wrapping_add(v * LANES)));
+            let both = s.sub_i(s.mul_i(zero, s.splat_i(g.terms as i32)), column);
+            let both = s.mul_i(both, s.splat_i(g.a_zero + if g.signed { 128 } else { 0 }));
+            let line = sums.at.wrapping_add(v * LANES);
+            let exact = Exact { line, both, zero, rows };
+            match &g.epilogue {
+                None => {
+                    for (r, row) in sums.rows.clone().enumerate() {
+                        let to = g.c.wrapping_add(row * g.c_stride + at);
+                        s.store_upto(to.cast(), lanes, s.from_bits(exact.row(s, r)));
+                    }
+                }
+                Some(e) => requantise(s, e, sums, &exact, at, lanes),
+            }
+        }
+    }
+    let Some(e) = g.epilogue.as_ref().filter(|e| e.quantiser.is_none()) else { return };
+    let activation = e.floats.activation.filter(|&a| bounds(a).is_none());
+    let after = e.floats.combine.filter(|x| x.after);
+    if activation.is_some() || after.is_some() {
+        let (row, col, stride) = (sums.rows.start, sums.column, g.c_stride);
+        let out = g.c.cast::<f32>().wrapping_add(row * stride + col);
+        s.enter(SecondPass { activation, after, out, stride, rows: sums.rows.len(), width, row, col });
+    }
+}
+
+/// Sums of one vector of columns, and what their zero points add to them.
+struct Exact<S: Simd> {
+    line: *const i32,
+    both: S::I,
+    zero: S::I,
+    /// The sums of the rows, where they matter.
+    rows: Option<[i32; 8]>,
+}
+
+impl<S: Simd> Exact<S> {
+    /// The products of row `r`.
+    #[inline(always)]
+    unsafe fn row(&self, s: S, r: usize) -> S::I {
+        // SAFETY: the caller promises the row.
+        let sum = s.bits(unsafe { s.load(self.line.wrapping_add(r * PANEL).cast()) });
+        let y = s.add_i(sum, self.both);
+        match self.rows {
+            Some(rows) => s.sub_i(y, s.mul_i(self.zero, s.splat_i(rows[r]))),
+            None => y,
+        }
+    }
+}
+
+/// An epilogue's numbers for one vector of columns.
+pub(crate) struct Column<S: Simd> {
+    scale: S::F,
+    offset: S::I,
+    bias: Option<S::F>,
+    clip: Option<(f32, f32)>,
+}
+
+impl<S: Simd> Column<S> {
+    /// Those of the `lanes` columns from `at` on.
+    ///
+    /// # Safety
+    /// The epilogue's operands must be there for these columns.
+    #[inline(always)]
+    pub(crate) unsafe fn load(s: S, e: &ByteEpilogue, at: usize, lanes: usize) -> Column<S> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            Column {
+                scale: e.scale.load(s, at, lanes),
+                offset: e.offset.map_or(s.splat_i(0), |o| o.load(s, at, lanes)),
+                bias: match e.floats.bias {
+                    Bias::PerColumn(p) => Some(s.load_upto(p.wrapping_add(at), lanes)),
+                    _ => None,
+                },
+                clip: e.floats.activation.and_then(bounds),
+            }
+        }
+    }
+
+    /// Exact sums as floats, with their bias.
+    #[inline(always)]
+    pub(crate) fn floats(&self, s: S, sums: S::I) -> S::F {
+        let x = s.mul(s.from_int(s.add_i(sums, self.offset)), self.scale);
+        match self.bias {
+            Some(bias) => s.add(x, bias),
+            None => x,
+        }
+    }
+
+    /// Floats within the activation's bounds.
+    #[inline(always)]
+    pub(crate) fn bounded(&self, s: S, x: S::F) -> S::F {
+        match self.clip {
+            Some((lo, hi)) => math::clip(s, x, lo, hi),
+            None => x,
+        }
+    }
+}
+
+/// The epilogue on one vector of columns of each row.
+#[inline(always)]
+unsafe fn requantise<S: Simd>(
+    s: S,
+    e: &ByteEpilogue,
+    sums: &Sums<'_>,
+    exact: &Exact<S>,
+    at: usize,
+    lanes: usize,
+) {
+    let g = sums.g;
+    // SAFETY: the caller's promise.
+    unsafe {
+        let column = Column::load(s, e, at, lanes);
+        let before = e.floats.combine.filter(|x| !x.after);
+        for (r, row) in sums.rows.clone().enumerate() {
+            let mut x = column.floats(s, exact.row(s, r));
+            if let Some(with) = &before {
+                let y = f32::load(s, with.ptr.wrapping_add(row * with.row_stride + at), lanes);
+                x = binary(s, with.op, x, y);
+            }
+            let x = column.bounded(s, x);
+            let to = row * g.c_stride + at;
+            match &e.quantiser {
+                Some(q) => s.store_bytes(g.c.cast::<u8>().wrapping_add(to), lanes, q.vector(s, x)),
+                None => s.store_upto(g.c.cast::<f32>().wrapping_add(to), lanes, x),
+            }
+        }
+    }
+}

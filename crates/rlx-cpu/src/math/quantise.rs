@@ -1,0 +1,108 @@
+//! Quantisation of vectors: `saturate(round(x / scale) + zero)`, ties to even, NaN as 0, to the bit.
+//!
+//! A division takes about as long as everything else together, so the quotient is a product with the reciprocal first. That
+//! is off by less than 2⁻²² of itself, which matters only next to the middle between two integers: a vector with such
+//! an element (and with one that is no number) is divided after all.
+//!
+//! ```
+//! use rlx_cpu::math::Quantiser;
+//! let q = Quantiser::new(0.5, 10.0, 0.0, 255.0);
+//! assert_eq!([0.24, 0.25, 0.75, -9.0, 1e9, f32::NAN].map(|x| q.one(x)), [10, 10, 12, 0, 255, 0]);
+//! ```
+
+use crate::simd::Simd;
+
+/// A scale, a zero point and a range of integers.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Quantiser {
+    scale: f32,
+    inverse: f32,
+    zero: f32,
+    least: f32,
+    greatest: f32,
+    /// How far a quotient may be from its integer to be sure of that.
+    sure: f32,
+}
+
+impl Quantiser {
+    /// Integers `least ..= greatest`, of which `zero` stands for 0 and neighbours are `scale` apart.
+    pub fn new(scale: f32, zero: f32, least: f32, greatest: f32) -> Quantiser {
+        // Quotients beyond the range saturate either way.
+        let largest = greatest - least + zero.abs() + 2.0;
+        let ordinary = (2.0f32.powi(-100)..2.0f32.powi(100)).contains(&scale.abs());
+        let sure = if ordinary { 0.5 - largest * 2.0f32.powi(-21) } else { -1.0 };
+        Quantiser { scale, inverse: 1.0 / scale, zero, least, greatest, sure }
+    }
+
+    /// One element.
+    pub fn one(&self, x: f32) -> i32 {
+        let y = (x / self.scale).round_ties_even() + self.zero;
+        if y.is_nan() { 0 } else { y.clamp(self.least, self.greatest) as i32 }
+    }
+
+    /// Sixteen elements.
+    #[inline(always)]
+    pub fn vector<S: Simd>(&self, s: S, x: S::F) -> S::I {
+        let quotient = s.mul(x, s.splat(self.inverse));
+        let y = s.round(quotient);
+        let sure = s.le(s.abs(s.sub(quotient, y)), s.splat(self.sure));
+        let zero = s.splat(self.zero);
+        let y = if s.mask_bits(sure) == u16::MAX {
+            s.add(y, zero)
+        } else {
+            let y = s.add(s.round(s.div(x, s.splat(self.scale))), zero);
+            s.select(s.is_nan(y), s.zero(), y)
+        };
+        s.to_int(s.min_raw(s.max_raw(y, s.splat(self.least)), s.splat(self.greatest)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::isa::{Isa, Kernel};
+    use crate::simd::LANES;
+    use crate::testing::Rng;
+
+    struct Run<'a>(&'a Quantiser, &'a [f32; LANES]);
+
+    impl Kernel for Run<'_> {
+        type Output = [i32; LANES];
+        #[inline(always)]
+        fn run<S: Simd>(self, s: S) -> [i32; LANES] {
+            let y = self.0.vector(s, s.from_array(self.1));
+            s.to_array(s.from_int(y)).map(|x| x as i32)
+        }
+    }
+
+    #[test]
+    fn vectors_round_as_division_does_next_to_every_middle() {
+        let mut rng = Rng::new(77);
+        let ranges = [(0.0, 255.0), (-128.0, 127.0), (0.0, 65535.0), (-32768.0, 32767.0)];
+        for round in 0..20_000 {
+            let (least, greatest) = ranges[round % 4];
+            let zero = (least + rng.uniform(0.0, 1.0) * (greatest - least)).round();
+            let scale = match round % 7 {
+                0 => 2.0f32.powi(rng.below(250) as i32 - 125),
+                1 => f32::from_bits(1 + rng.below(1 << 20) as u32),
+                2 => -0.37,
+                3 => f32::INFINITY,
+                _ => rng.uniform(1e-4, 3.0),
+            };
+            let q = Quantiser::new(scale, zero, least, greatest);
+            let middle = |rng: &mut Rng| {
+                let x = (least - zero + rng.uniform(-0.1, 1.1) * (greatest - least)).round() + 0.5;
+                f32::from_bits(((x * scale).to_bits() as i64 + rng.below(7) as i64 - 3) as u32)
+            };
+            let x: [f32; LANES] = std::array::from_fn(|i| match i {
+                0 => [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -0.0][round / 4 % 4],
+                1..=3 => rng.uniform(-300.0, 300.0) * scale,
+                _ => middle(&mut rng),
+            });
+            let want = x.map(|x| q.one(x));
+            for isa in Isa::available() {
+                assert_eq!(isa.run(Run(&q, &x)), want, "{q:?} {x:?} {isa}");
+            }
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! Depthwise convolution of NHWC images of bytes with zero points, exact in i32.
+//!
+//! Bytes are widened to f32, where products of differences of bytes and sums of up to [`MOST_TAPS`] of them are exact: so it is
+//! the loop of [`window`](crate::window), and no rounding depends on the instruction set. A window that lies within the image as a
+//! whole begins with what the zero point takes from all of it; elsewhere it is subtracted from each pixel.
+
+use std::ops::Range;
+
+use crate::gemm::{ByteEpilogue, Column, ZeroPoints};
+use crate::isa::{Isa, Kernel};
+use crate::simd::{LANES, Simd};
+use crate::window::Windows;
+
+/// Kernel positions up to which sums stay below 2²⁴, together with what the zero point takes.
+pub const MOST_TAPS: usize = 121;
+
+/// One depthwise convolution; see the [module](self).
+#[derive(Debug, Clone, Copy)]
+pub struct BytePass {
+    /// The geometry.
+    pub windows: Windows,
+    /// The weights less their zero points, `[kernel_h · kernel_w, channels]`, then what a whole window begins with, `[channels]`:
+    /// what [`prepare`] makes.
+    pub weights: *const f32,
+    /// The images.
+    pub input: *const u8,
+    /// Whether they are of i8.
+    pub signed: bool,
+    /// Their zero point.
+    pub zero: i32,
+    /// The result, `[images, out_h, out_w, channels]`: i32, or what the epilogue makes (f32, bytes) at the same address.
+    pub output: *mut i32,
+    /// What becomes of the sums; only bounds as an activation, and no operand.
+    pub epilogue: Option<ByteEpilogue>,
+}
+
+// SAFETY: plain addresses; `run`, which uses them, is unsafe and says what must hold across threads.
+unsafe impl Send for BytePass {}
+// SAFETY: as above.
+unsafe impl Sync for BytePass {}
+
+impl BytePass {
+    /// Computes a range of the tasks.
+    ///
+    /// # Safety
+    /// Images, weights and the epilogue's operands must be readable and the output writable for their extents; the output must
+    /// overlap nothing else. No two threads may run the same task at once.
+    pub unsafe fn run(&self, isa: Isa, tasks: Range<usize>) {
+        isa.run(Lines { pass: self, tasks });
+    }
+}
+
+/// Weights `[taps, channels]` of bytes with their zero points, and the zero point of the images, as [`BytePass`] takes them.
+///
+/// # Safety
+/// The weights and zero points must be readable, and `out` writable for `(taps + 1) · channels` numbers.
+pub unsafe fn prepare(
+    isa: Isa,
+    weights: *const u8,
+    zeros: ZeroPoints,
+    [taps, channels]: [usize; 2],
+    zero: i32,
+    out: *mut f32,
+) {
+    isa.run(Prepare { weights, zeros, taps, channels, zero, out });
+}
+
+struct Prepare {
+    weights: *const u8,
+    zeros: ZeroPoints,
+    taps: usize,
+    channels: usize,
+    zero: i32,
+    out: *mut f32,
+}
+
+impl Kernel for Prepare {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let c = self.channels;
+        for ch in (0..c).step_by(LANES) {
+            let lanes = (c - ch).min(LANES);
+            // SAFETY: `prepare` was promised the memory; ch + lanes ≤ channels.
+            unsafe {
+                let zero = self.zeros.load(s, ch, lanes);
+                let mut sum = s.splat_i(0);
+                for tap in 0..self.taps {
+                    let from = self.weights.wrapping_add(tap * c + ch);
+                    // Zero points of unsigned bytes are given as if all were 128 less.
+                    let weight = if self.zeros.signed {
+                        s.load_bytes::<true>(from, lanes)
+                    } else {
+                        s.sub_i(s.load_bytes::<false>(from, lanes), s.splat_i(128))
+                    };
+                    let weight = s.sub_i(weight, zero);
+                    sum = s.add_i(sum, weight);
+                    s.store_upto(self.out.wrapping_add(tap * c + ch), lanes, s.from_int(weight));
+                }
+                let start = s.from_int(s.mul_i(sum, s.splat_i(-self.zero)));
+                s.store_upto(self.out.wrapping_add(self.taps * c + ch), lanes, start);
+            }
+        }
+    }
+}
+
+/// Output positions computed together, sharing each load of a weight.
+const WIDTH: usize = 4;
+
+struct Lines<'a> {
+    pass: &'a BytePass,
+    tasks: Range<usize>,
+}
+
+impl Kernel for Lines<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let (pass, w) = (self.pass, &self.pass.windows);
+        for task in self.tasks {
+            let (image, y) = (task / w.out[0], task % w.out[0]);
+            let rows = w.inside(0, y);
+            let mut x = 0;
+            while x < w.out[1] {
+                let columns = w.inside(1, x);
+                let whole = rows == (0..w.kernel[0]) && columns == (0..w.kernel[1]);
+                let together = whole && x + WIDTH <= w.out[1] && w.inside(1, x + WIDTH - 1) == columns;
+                let at = Place { image, y, x, rows: rows.clone(), columns, whole };
+                // SAFETY: `BytePass::run`'s promises.
+                unsafe {
+                    match (together, pass.signed) {
+                        (true, true) => positions::<S, true, WIDTH>(s, pass, &at),
+                        (true, false) => positions::<S, false, WIDTH>(s, pass, &at),
+                        (false, true) => positions::<S, true, 1>(s, pass, &at),
+                        (false, false) => positions::<S, false, 1>(s, pass, &at),
+                    }
+                }
+                x += if together { WIDTH } else { 1 };
+            }
+        }
+    }
+}
+
+/// An output position, and the kernel positions of its window that lie within the image: all of them if it is `whole`.
+struct Place {
+    image: usize,
+    y: usize,
+    x: usize,
+    rows: Range<usize>,
+    columns: Range<usize>,
+    whole: bool,
+}
+
+/// Computes N neighbouring output positions, all channels.
+#[inline(always)]
+unsafe fn positions<S: Simd, const SIGNED: bool, const N: usize>(s: S, pass: &BytePass, at: &Place) {
+    let w = &pass.windows;
+    let (c, taps) = (w.channels, w.kernel[0] * w.kernel[1]);
+    let zero = s.splat(if at.whole { 0.0 } else { pass.zero as f32 });
+    let out = ((at.image * w.out[0] + at.y) * w.out[1] + at.x) * c;
+    for ch in (0..c).step_by(LANES) {
+        let lanes = (c - ch).min(LANES);
+        // SAFETY: the caller's promise; all pixels lie within the image and ch + lanes ≤ c.
+        unsafe {
+            let start = match at.whole {
+                true => s.load_upto(pass.weights.wrapping_add(taps * c + ch), lanes),
+                false => s.zero(),
+            };
+            let mut acc = [start; N];
+            for ky in at.rows.clone() {
+                let line = (at.image * w.size[0] + w.coordinate(0, at.y, ky)) * w.size[1];
+                for kx in at.columns.clone() {
+                    let p = pass.input.wrapping_add((line + w.coordinate(1, at.x, kx)) * c + ch);
+                    let place = pass.weights.wrapping_add((ky * w.kernel[1] + kx) * c + ch);
+                    let weight = s.load_upto(place, lanes);
+                    for i in 0..N {
+                        let x = s.load_bytes::<SIGNED>(p.wrapping_add(i * w.stride[1] * c), lanes);
+                        acc[i] = s.mul_add(s.sub(s.from_int(x), zero), weight, acc[i]);
+                    }
+                }
+            }
+            store(s, pass, &acc, out + ch, ch, lanes);
+        }
+    }
+}
+
+/// Writes the sums of N positions, the first at element `out` of the result, or what the epilogue makes of them.
+#[inline(always)]
+unsafe fn store<S: Simd, const N: usize>(
+    s: S,
+    pass: &BytePass,
+    acc: &[S::F; N],
+    out: usize,
+    ch: usize,
+    lanes: usize,
+) {
+    let c = pass.windows.channels;
+    // SAFETY: the caller's promise.
+    unsafe {
+        let Some(e) = &pass.epilogue else {
+            for (i, &sum) in acc.iter().enumerate() {
+                let to = pass.output.wrapping_add(out + i * c).cast();
+                s.store_upto(to, lanes, s.from_bits(s.to_int(sum)));
+            }
+            return;
+        };
+        let column = Column::load(s, e, ch, lanes);
+        for (i, &sum) in acc.iter().enumerate() {
+            let x = column.bounded(s, column.floats(s, s.to_int(sum)));
+            let to = out + i * c;
+            match &e.quantiser {
+                Some(q) => s.store_bytes(pass.output.cast::<u8>().wrapping_add(to), lanes, q.vector(s, x)),
+                None => s.store_upto(pass.output.cast::<f32>().wrapping_add(to), lanes, x),
+            }
+        }
+    }
+}
