@@ -2,7 +2,6 @@
 
 use super::PANEL;
 use super::element::Packed;
-use super::kernel::{lanes_of, store_tile};
 use crate::math::{self, Unary};
 use crate::simd::{LANES, Simd};
 
@@ -70,45 +69,8 @@ impl<T> Epilogue<T> {
     }
 }
 
-/// Applies the epilogue to a tile at (row, col) and writes it; `width` columns are left from `col` on.
-#[inline(always)]
-#[allow(clippy::too_many_arguments)]
-pub(super) unsafe fn finish<S: Simd, O: Packed, const R: usize, const V: usize>(
-    s: S,
-    e: &Epilogue<O>,
-    acc: &mut [[S::F; V]; R],
-    c: *mut O,
-    stride: usize,
-    row: usize,
-    col: usize,
-    width: usize,
-) {
-    // SAFETY: the caller promises operands in bounds for the tile.
-    unsafe {
-        linear(s, e, acc, row, col, width);
-        let before = e.combine.filter(|x| !x.after);
-        if let Some(x) = before {
-            combine(s, &x, acc, row, col, width);
-        }
-        let out = c.add(row * stride + col);
-        // Cheap enough to be done in registers, once per tile size; NaN stays.
-        if let Some((lo, hi)) = e.activation.and_then(bounds) {
-            for x in acc.as_flattened_mut() {
-                *x = math::clip(s, *x, lo, hi);
-            }
-        }
-        store_tile(s, acc, out, stride, width);
-        let activation = e.activation.filter(|&a| bounds(a).is_none());
-        match (activation, e.combine.filter(|x| x.after)) {
-            (None, None) => {}
-            (activation, after) => {
-                let (rows, width) = (R, width.min(V * LANES));
-                // Done through memory, and as a call, so that one copy of each function serves every tile size.
-                s.enter(SecondPass { activation, after, out, stride, rows, width, row, col });
-            }
-        }
-    }
-}
+/// A tile's sums, one row of whole vectors behind the other.
+pub(super) type Sums<const R: usize, const V: usize> = [[[f32; LANES]; V]; R];
 
 /// The least and the greatest result of an activation that does nothing else.
 #[inline(always)]
@@ -120,61 +82,126 @@ pub(crate) fn bounds(activation: Unary) -> Option<(f32, f32)> {
     }
 }
 
+/// Whether [`finish_in_registers`] does all that this epilogue asks for.
 #[inline(always)]
-unsafe fn linear<S: Simd, O: Packed, const R: usize, const V: usize>(
+pub(super) fn is_light<O: Packed>(e: &Epilogue<O>) -> bool {
+    let bias = matches!(e.bias, Bias::None | Bias::PerColumn(_));
+    let activation = e.activation.is_none_or(|a| bounds(a).is_some());
+    bias && activation && e.alpha == 1.0 && e.combine.is_none() && const { O::GROUP == 1 }
+}
+
+/// Applies an epilogue that [`is_light`] to a tile of whole vectors and writes it at `out`: nothing leaves its register.
+///
+/// # Safety
+/// The tile must be f32 and writable, with a bias for each column from `col` on.
+#[inline(always)]
+pub(super) unsafe fn finish_in_registers<S: Simd, O: Packed, const R: usize, const V: usize>(
     s: S,
     e: &Epilogue<O>,
-    acc: &mut [[S::F; V]; R],
-    row: usize,
+    sums: &mut [[S::F; V]; R],
+    out: *mut f32,
+    stride: usize,
     col: usize,
-    width: usize,
 ) {
-    if e.alpha != 1.0 {
-        let alpha = s.splat(e.alpha);
-        for x in acc.as_flattened_mut() {
-            *x = s.mul(O::round(s, *x), alpha);
-        }
-    }
-    match e.bias {
-        Bias::None => {}
-        Bias::PerColumn(p) => {
-            for v in 0..V {
-                // SAFETY: the caller promises a bias for each column.
-                let b = unsafe { O::load(s, p.wrapping_add(col + v * LANES), lanes_of(v, width)) };
-                for x in acc.iter_mut() {
-                    x[v] = s.add(O::round(s, x[v]), b);
-                }
+    if let Bias::PerColumn(p) = e.bias {
+        let p = p.cast::<f32>().wrapping_add(col);
+        for v in 0..V {
+            // SAFETY: the caller promises a bias for each column.
+            let bias = unsafe { s.load(p.wrapping_add(v * LANES)) };
+            for row in sums.iter_mut() {
+                row[v] = s.add(row[v], bias);
             }
         }
-        Bias::PerRow(p) => {
-            for (r, xs) in acc.iter_mut().enumerate() {
-                // SAFETY: the caller promises a bias for each row.
-                let b = s.splat(unsafe { *p.add(row + r) }.widen());
-                for x in xs {
-                    *x = s.add(O::round(s, *x), b);
+    }
+    if let Some((lo, hi)) = e.activation.and_then(bounds) {
+        for x in sums.as_flattened_mut() {
+            *x = math::clip(s, *x, lo, hi);
+        }
+    }
+    for (r, row) in sums.iter().enumerate() {
+        for (v, &x) in row.iter().enumerate() {
+            // SAFETY: the caller promises a tile of whole vectors.
+            unsafe { s.store(out.wrapping_add(r * stride + v * LANES), x) };
+        }
+    }
+}
+
+/// Applies any epilogue to a tile's sums and writes them: a call of its own, row by row, so that one copy of this code
+/// serves every size of tile.
+pub(super) struct Finish<'a, O> {
+    pub e: &'a Epilogue<O>,
+    /// `rows · vecs` vectors.
+    pub sums: *const f32,
+    pub rows: usize,
+    pub vecs: usize,
+    pub c: *mut O,
+    pub stride: usize,
+    pub row: usize,
+    pub col: usize,
+    /// Columns that are left from `col` on.
+    pub width: usize,
+}
+
+impl<O: Packed> crate::isa::Kernel for Finish<'_, O> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let (e, limits) = (self.e, self.e.activation.and_then(bounds));
+        let width = self.width.min(self.vecs * LANES);
+        // SAFETY: the caller of `Gemm::run` promised operands in bounds for the tile; an operand may be the result itself,
+        // of which each element is read before it is written.
+        unsafe {
+            for r in 0..self.rows {
+                let row = self.row + r;
+                let (line, out) =
+                    (self.sums.add(r * self.vecs * LANES), self.c.add(row * self.stride + self.col));
+                let mut j = 0;
+                while j < width {
+                    let (n, col) = (LANES.min(width - j), self.col + j);
+                    let mut x = linear(s, e, s.load(line.add(j)), row, col, n);
+                    if let Some(with) = e.combine.filter(|with| !with.after) {
+                        let y = O::load(s, with.ptr.add(row * with.row_stride + col), n);
+                        x = binary(s, with.op, O::round(s, x), y);
+                    }
+                    if let Some((lo, hi)) = limits {
+                        x = math::clip(s, x, lo, hi);
+                    }
+                    O::store(s, out.add(j), n, x);
+                    j += LANES;
                 }
+            }
+            let (activation, after) =
+                (e.activation.filter(|_| limits.is_none()), e.combine.filter(|x| x.after));
+            if activation.is_some() || after.is_some() {
+                let out = self.c.add(self.row * self.stride + self.col);
+                let (stride, rows, row, col) = (self.stride, self.rows, self.row, self.col);
+                s.enter(SecondPass { activation, after, out, stride, rows, width, row, col });
             }
         }
     }
 }
 
+/// `α·x + bias` of `n` elements from (row, col) on.
+///
+/// # Safety
+/// There must be a bias for each of them.
 #[inline(always)]
-unsafe fn combine<S: Simd, O: Packed, const R: usize, const V: usize>(
+unsafe fn linear<S: Simd, O: Packed>(
     s: S,
-    with: &Combine<O>,
-    acc: &mut [[S::F; V]; R],
+    e: &Epilogue<O>,
+    x: S::F,
     row: usize,
     col: usize,
-    width: usize,
-) {
-    for (r, xs) in acc.iter_mut().enumerate() {
-        for (v, x) in xs.iter_mut().enumerate() {
-            // SAFETY: the caller promises an operand of C's extents.
-            unsafe {
-                let p = with.ptr.wrapping_add((row + r) * with.row_stride + col + v * LANES);
-                let y = O::load(s, p, lanes_of(v, width));
-                *x = binary(s, with.op, O::round(s, *x), y);
-            }
+    n: usize,
+) -> S::F {
+    let x = if e.alpha != 1.0 { s.mul(O::round(s, x), s.splat(e.alpha)) } else { x };
+    // SAFETY: the caller's promise.
+    unsafe {
+        match e.bias {
+            Bias::None => x,
+            Bias::PerColumn(p) => s.add(O::round(s, x), O::load(s, p.add(col), n)),
+            Bias::PerRow(p) => s.add(O::round(s, x), s.splat((*p.add(row)).widen())),
         }
     }
 }

@@ -1,9 +1,11 @@
 //! The micro-kernel: a tile of R rows × V vectors of columns in registers.
 
+use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use super::conv::{ConvRows, Window};
 use super::element::Packed;
+use super::epilogue::{Epilogue, Finish, Sums, finish_in_registers, is_light};
 use super::{Gemm, PANEL};
 use crate::isa::Kernel;
 use crate::simd::{LANES, Simd};
@@ -24,7 +26,7 @@ pub trait Rows: Copy + Send + Sync {
     /// Works it out for the rows `row .. row + N`.
     fn tile<const N: usize>(&self, row: usize) -> Self::Tile<N>;
 
-    /// The same rows without their own type: products of 16-bit floats are compiled once for all sources.
+    /// The same rows without their own type: products are compiled once for all sources.
     fn any(&self) -> AnyRows<Self::Element>;
 
     /// Where piece `tap` of each of those rows starts.
@@ -245,8 +247,8 @@ unsafe fn tile<S: Simd, A: Rows<Element: Packed>, const R: usize, const V: usize
     // SAFETY: `Gemm::run`'s promises.
     unsafe {
         let mut start = [[s.zero(); V]; R];
-        if !part.first {
-            load_tile(s, &mut start, g.c.add(row * g.c_stride + col), g.c_stride, g.n - col);
+        if const { A::Element::GROUP == 1 } && !part.first {
+            load_tile(s, &mut start, g.c.add(row * g.c_stride + col).cast(), g.c_stride, g.n - col);
         }
         // The sums are an array of their own, touched by constant indices only: that keeps them in registers.
         let mut acc = [[s.zero(); V]; R];
@@ -285,10 +287,22 @@ unsafe fn tile<S: Simd, A: Rows<Element: Packed>, const R: usize, const V: usize
                 sums[r][v] = acc[r][v];
             }
         }
-        if part.last {
-            super::epilogue::finish(s, &g.epilogue, &mut sums, g.c, g.c_stride, row, col, g.n - col);
+        let none = Epilogue::NONE;
+        let e = if part.last { &g.epilogue } else { &none };
+        let (width, c, stride) = (g.n - col, g.c, g.c_stride);
+        if width >= V * LANES && is_light(e) {
+            let out = c.add(row * stride + col).cast();
+            finish_in_registers(s, e, &mut sums, out, stride, col);
         } else {
-            store_tile(s, &sums, g.c.add(row * g.c_stride + col), g.c_stride, g.n - col);
+            let mut spilled = MaybeUninit::<Sums<R, V>>::uninit();
+            let at = spilled.as_mut_ptr().cast::<f32>();
+            for r in 0..R {
+                for v in 0..V {
+                    s.store(at.add((r * V + v) * LANES), sums[r][v]);
+                }
+            }
+            let sums = at.cast_const();
+            s.enter_plain(Finish { e, sums, rows: R, vecs: V, c, stride, row, col, width });
         }
     }
 }
@@ -299,34 +313,25 @@ pub(super) fn lanes_of(v: usize, width: usize) -> usize {
     width.saturating_sub(v * LANES).min(LANES)
 }
 
+/// The sums of the depths before, which wait in C.
 #[inline(always)]
-unsafe fn load_tile<S: Simd, O: Packed, const R: usize, const V: usize>(
+unsafe fn load_tile<S: Simd, const R: usize, const V: usize>(
     s: S,
-    acc: &mut [[S::F; V]; R],
-    c: *const O,
+    sums: &mut [[S::F; V]; R],
+    c: *const f32,
     stride: usize,
     width: usize,
 ) {
-    for (r, row) in acc.iter_mut().enumerate() {
-        for (v, x) in row.iter_mut().enumerate() {
-            // SAFETY: the caller promises `width` readable columns in each row.
-            *x = unsafe { O::load(s, c.wrapping_add(r * stride + v * LANES), lanes_of(v, width)) };
-        }
+    let mut waiting: Sums<R, V> = [[[0.0; LANES]; V]; R];
+    let n = width.min(V * LANES);
+    for (r, row) in waiting.iter_mut().enumerate() {
+        // SAFETY: the caller promises `width` readable columns in each row.
+        unsafe { std::ptr::copy_nonoverlapping(c.add(r * stride), row.as_flattened_mut().as_mut_ptr(), n) };
     }
-}
-
-#[inline(always)]
-pub(super) unsafe fn store_tile<S: Simd, O: Packed, const R: usize, const V: usize>(
-    s: S,
-    acc: &[[S::F; V]; R],
-    c: *mut O,
-    stride: usize,
-    width: usize,
-) {
-    for (r, row) in acc.iter().enumerate() {
-        for (v, &x) in row.iter().enumerate() {
-            // SAFETY: the caller promises `width` writable columns in each row.
-            unsafe { O::store(s, c.wrapping_add(r * stride + v * LANES), lanes_of(v, width), x) };
+    for r in 0..R {
+        for v in 0..V {
+            // SAFETY: a vector of the array.
+            sums[r][v] = unsafe { s.load(waiting[r][v].as_ptr()) };
         }
     }
 }

@@ -150,9 +150,7 @@ impl<R: Rows<Element: Packed>> Gemm<R> {
     /// operands, in bounds. C may be the same memory as an [`Epilogue::combine`] with equal strides that
     /// comes before the activation, and must not overlap anything else. No two threads may run the same task at once.
     pub unsafe fn run(&self, isa: Isa, tasks: Range<usize>) {
-        if const { R::Element::GROUP == 1 } {
-            return isa.run(RunTasks { gemm: self, tasks });
-        }
+        // Compiled once for all sources of rows: where they lie is asked once for a tile and a tap.
         let Gemm { m, n, k, b, c, c_stride, epilogue, cut, next, .. } = *self;
         let any = Gemm { m, n, k, rows: self.rows.any(), b, c, c_stride, epilogue, cut, next };
         R::Element::run(isa, RunTasks { gemm: &any, tasks });

@@ -8,7 +8,7 @@ use std::ops::Range;
 use rlx_ir::{DType, Graph, Node, Op, Result};
 use rlx_opt::Claim;
 
-use super::scalar::arithmetic;
+use super::scalar::wrapping;
 use super::slide::{Attributes, SPATIAL, Slide};
 use super::window_generic::{WIDTH, multiplies};
 use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound};
@@ -110,7 +110,7 @@ impl StepKernel for ConvTranspose {
     unsafe fn run(&self, cx: &mut RunCx<'_, '_>) -> Result<()> {
         let Some(plan) = &self.plan else { return Err(unbound()) };
         // SAFETY: the caller's promise; the type is that of all operands.
-        unsafe { arithmetic!(self.dtype, T => plan.spread::<T>(cx)) };
+        unsafe { wrapping!(self.dtype, T => plan.spread::<T>(cx)) };
         Ok(())
     }
 }

@@ -67,24 +67,14 @@ impl StepKernel for Cumulative {
 
 impl Cumulative {
     unsafe fn run_as<T: Number>(&self, cx: &mut RunCx<'_, '_>, plan: &Plan) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            match self.op {
-                ReduceOp::Prod => self.join::<T>(cx, plan, T::ONE, T::mul),
-                ReduceOp::Max => self.join::<T>(cx, plan, T::LEAST, T::max),
-                ReduceOp::Min => self.join::<T>(cx, plan, T::GREATEST, T::min),
-                _ => self.join::<T>(cx, plan, T::ZERO, T::add),
-            }
-        }
-    }
-
-    unsafe fn join<T: Number>(
-        &self,
-        cx: &mut RunCx<'_, '_>,
-        plan: &Plan,
-        first: T::Wide,
-        join: impl Fn(T::Wide, T::Wide) -> T::Wide + Sync,
-    ) {
+        // A function that is called: one loop for each type serves all of them.
+        type Join<W> = fn(W, W) -> W;
+        let (first, join): (T::Wide, Join<T::Wide>) = match self.op {
+            ReduceOp::Prod => (T::ONE, T::mul),
+            ReduceOp::Max => (T::LEAST, T::max),
+            ReduceOp::Min => (T::GREATEST, T::min),
+            _ => (T::ZERO, T::add),
+        };
         let (x, out, p) = (cx.shared::<T>(plan.from.at), cx.shared::<T>(plan.to.at), *plan);
         let (exclusive, reverse) = (self.exclusive, self.reverse);
         cx.parallel(p.worth, p.from.count, &|range, _| {

@@ -273,14 +273,11 @@ impl StepKernel for Grouped {
                 DType::F64 => self.generic::<f64>(cx, s, &mut state),
                 DType::F16 => self.generic::<half::f16>(cx, s, &mut state),
                 DType::BF16 => self.generic::<half::bf16>(cx, s, &mut state),
-                DType::I8 => self.generic::<i8>(cx, s, &mut state),
-                DType::I16 => self.generic::<i16>(cx, s, &mut state),
-                DType::I32 => self.generic::<i32>(cx, s, &mut state),
-                DType::I64 => self.generic::<i64>(cx, s, &mut state),
-                DType::U8 => self.generic::<u8>(cx, s, &mut state),
-                DType::U16 => self.generic::<u16>(cx, s, &mut state),
-                DType::U32 => self.generic::<u32>(cx, s, &mut state),
-                DType::U64 => self.generic::<u64>(cx, s, &mut state),
+                // Integers wrap around: signed and unsigned products are the same bits.
+                DType::I8 | DType::U8 => self.generic::<u8>(cx, s, &mut state),
+                DType::I16 | DType::U16 => self.generic::<u16>(cx, s, &mut state),
+                DType::I32 | DType::U32 => self.generic::<u32>(cx, s, &mut state),
+                DType::I64 | DType::U64 => self.generic::<u64>(cx, s, &mut state),
                 other => {
                     let message = format!("a grouped product of {other}");
                     Err(Error::new(ErrorKind::Internal, message))

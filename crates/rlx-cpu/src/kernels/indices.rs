@@ -81,12 +81,16 @@ impl Misses {
         }
         // SAFETY: an index that was found out of range was read before.
         let index = unsafe { indices.raw(first) };
-        let (axis, size) = axis_of(first);
-        let message = format!(
-            "index {index} (number {first} of the indices) is out of range: axis {axis} has {size} elements"
-        );
-        Err(Error::new(ErrorKind::Value, message))
+        Err(out_of_range(index, first, axis_of(first)))
     }
+}
+
+#[cold]
+fn out_of_range(index: i64, first: usize, (axis, size): (usize, usize)) -> Error {
+    let message = format!(
+        "index {index} (number {first} of the indices) is out of range: axis {axis} has {size} elements"
+    );
+    Error::new(ErrorKind::Value, message)
 }
 
 /// Claims an op whose input 1 are indices, whatever it moves.

@@ -3,7 +3,7 @@
 use rlx_ir::{DType, Graph, Node, Op, Result};
 use rlx_opt::Claim;
 
-use super::scalar::{Number, is_number, number};
+use super::scalar::{Number, is_number, wrapping};
 use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, no_kernel, unbound};
 use crate::program::layout::Bound;
 
@@ -43,7 +43,7 @@ impl StepKernel for Iota {
     unsafe fn run(&self, cx: &mut RunCx<'_, '_>) -> Result<()> {
         let Some(out) = self.out else { return Err(unbound()) };
         // SAFETY: the caller's promise; the type is that of the result.
-        unsafe { number!(out.dtype, T => self.count::<T>(cx, &out)) };
+        unsafe { wrapping!(out.dtype, T => self.count::<T>(cx, &out)) };
         Ok(())
     }
 }

@@ -356,13 +356,10 @@ impl MatMul {
         unsafe {
             match self.dtype {
                 DType::F64 => self.generic::<f64>(cx),
-                DType::I8 => self.generic::<i8>(cx),
-                DType::I16 => self.generic::<i16>(cx),
-                DType::I32 => self.generic::<i32>(cx),
-                DType::I64 => self.generic::<i64>(cx),
-                DType::U8 => self.generic::<u8>(cx),
-                DType::U16 => self.generic::<u16>(cx),
-                DType::U32 => self.generic::<u32>(cx),
+                // Integers wrap around: signed and unsigned products are the same bits.
+                DType::I8 | DType::U8 => self.generic::<u8>(cx),
+                DType::I16 | DType::U16 => self.generic::<u16>(cx),
+                DType::I32 | DType::U32 => self.generic::<u32>(cx),
                 _ => self.generic::<u64>(cx),
             }
         }

@@ -3,7 +3,7 @@
 use rlx_ir::{DType, Graph, Node, Result};
 use rlx_opt::Claim;
 
-use super::scalar::{Number, is_number, number};
+use super::scalar::{Number, is_number, wrapping};
 use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, mismatch, unbound};
 use crate::program::layout::{At, Layout};
 
@@ -47,8 +47,10 @@ impl StepKernel for NonZero {
 
     unsafe fn run(&self, cx: &mut RunCx<'_, '_>) -> Result<()> {
         let Some(plan) = &self.plan else { return Err(unbound()) };
+        // A truth value is a byte.
+        let dtype = if self.dtype == DType::Bool { DType::U8 } else { self.dtype };
         // SAFETY: the caller's promise; the type is that of the input.
-        cx.found = Some(unsafe { number!(self.dtype, T => find::<T>(cx, plan)) });
+        cx.found = Some(unsafe { wrapping!(dtype, T => find::<T>(cx, plan)) });
         Ok(())
     }
 }

@@ -133,10 +133,10 @@ struct TopPlan {
     worth: bool,
 }
 
-/// An element and where it is.
-#[derive(Clone, Copy)]
-struct Candidate<T> {
-    value: T,
+/// An element by its rank, the first one wanted the least, and where it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Candidate {
+    rank: u64,
     at: usize,
 }
 
@@ -158,9 +158,8 @@ impl StepKernel for TopK {
             return Err(mismatch("the results of TopK differ from its input in other dimensions"));
         }
         let room = (2 * k).max(CANDIDATES).min(x.size);
-        let size = number!(self.dtype, T => size_of::<Candidate<T>>());
-        let bytes =
-            room.checked_mul(size).ok_or_else(|| mismatch(format!("{room} candidates do not fit")))?;
+        let bytes = room.checked_mul(size_of::<Candidate>());
+        let bytes = bytes.ok_or_else(|| mismatch(format!("{room} candidates do not fit")))?;
         let nanos = (x.count * x.size) as f64 * 1.5 + (x.count * k) as f64 * 20.0;
         self.plan = Some(TopPlan { x, values, places, room, worth: nanos > WORTH_NANOS });
         Ok(Needs { thread_scratch: bytes, shared_scratch: 0, nanos })
@@ -192,9 +191,9 @@ impl TopK {
                 // SAFETY: the caller's promise; scratch has room for the candidates, lines are disjoint.
                 unsafe {
                     let first = first_of(&line, p.x.size, p.values.size, scratch.cast(), p.room, largest);
-                    for (rank, c) in first.iter().enumerate() {
-                        value.set(rank, c.value);
-                        place.set(rank, c.at as i64);
+                    for (i, c) in first.iter().enumerate() {
+                        value.set(i, line.get(c.at));
+                        place.set(i, c.at as i64);
                     }
                 }
             }
@@ -211,38 +210,43 @@ unsafe fn first_of<'a, T: Number>(
     line: &Line<T>,
     size: usize,
     k: usize,
-    scratch: *mut Candidate<T>,
+    scratch: *mut Candidate,
     room: usize,
     largest: bool,
-) -> &'a [Candidate<T>] {
-    let order = |a: &Candidate<T>, b: &Candidate<T>| {
-        let by_value = if largest { b.value.order(a.value) } else { a.value.order(b.value) };
-        by_value.then(a.at.cmp(&b.at))
-    };
+) -> &'a [Candidate] {
+    let flip = if largest { u64::MAX } else { 0 };
     // SAFETY: the caller's promise; `len` candidates were written.
     unsafe {
-        let (mut len, mut last): (usize, Option<Candidate<T>>) = (0, None);
+        let (mut len, mut last): (usize, Option<Candidate>) = (0, None);
         for at in 0..size {
-            let candidate = Candidate { value: line.get(at), at };
-            if last.is_some_and(|last| order(&last, &candidate) == Ordering::Less) {
+            let candidate = Candidate { rank: line.get(at).rank() ^ flip, at };
+            if last.is_some_and(|last| last < candidate) {
                 continue;
             }
             scratch.add(len).write(candidate);
             len += 1;
             if len == room && at + 1 < size {
-                let all = std::slice::from_raw_parts_mut(scratch, len);
-                let (_, kept, _) = all.select_nth_unstable_by(k - 1, order);
-                (last, len) = (Some(*kept), k);
+                last = Some(select(std::slice::from_raw_parts_mut(scratch, len), k));
+                len = k;
             }
         }
-        let all = std::slice::from_raw_parts_mut(scratch, len);
-        if len > k {
-            all.select_nth_unstable_by(k - 1, order);
-        }
-        let first = &mut all[..k];
-        first.sort_unstable_by(order);
-        first
+        sorted(std::slice::from_raw_parts_mut(scratch, len), k)
     }
+}
+
+/// Brings the first `k` ≥ 1 to the front, in any order; gives the last of them.
+fn select(all: &mut [Candidate], k: usize) -> Candidate {
+    *all.select_nth_unstable(k - 1).1
+}
+
+/// The first `k` ≥ 1 in order.
+fn sorted(all: &mut [Candidate], k: usize) -> &[Candidate] {
+    if all.len() > k {
+        select(all, k);
+    }
+    let first = &mut all[..k];
+    first.sort_unstable();
+    first
 }
 
 #[cfg(test)]
@@ -256,7 +260,7 @@ mod tests {
         let line = Line { first: values.as_mut_ptr(), step: 1 };
         for (largest, k) in [(true, 1), (true, 40), (false, 7), (false, 999), (true, 1000)] {
             let room = (2 * k).clamp(CANDIDATES, 1000);
-            let mut scratch = vec![Candidate { value: 0.0, at: 0 }; room];
+            let mut scratch = vec![Candidate { rank: 0, at: 0 }; room];
             // SAFETY: the line has 1000 elements, and there is room.
             let got = unsafe { first_of(&line, 1000, k, scratch.as_mut_ptr(), room, largest) };
             let mut want: Vec<usize> = (0..1000).collect();

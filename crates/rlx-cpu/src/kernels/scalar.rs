@@ -29,6 +29,8 @@ pub(crate) trait Number: Copy + PartialEq + Send + Sync + 'static {
     fn min(a: Self::Wide, b: Self::Wide) -> Self::Wide;
     /// The order of two elements; NaN is greater than any number, and equal to NaN.
     fn order(self, other: Self) -> Ordering;
+    /// Where it stands in that order, as a number: what sorts or selects is compiled once for all types.
+    fn rank(self) -> u64;
     fn is_nan(self) -> bool;
     /// The nearest element (integers: the lowest bits) to a count.
     fn from_count(n: usize) -> Self;
@@ -50,6 +52,10 @@ macro_rules! integers {
             fn max(a: $t, b: $t) -> $t { Ord::max(a, b) }
             fn min(a: $t, b: $t) -> $t { Ord::min(a, b) }
             fn order(self, other: $t) -> Ordering { self.cmp(&other) }
+            fn rank(self) -> u64 {
+                // The least of the signed is 0.
+                (self as u64) ^ if <$t>::MIN == 0 { 0 } else { 1 << 63 }
+            }
             fn is_nan(self) -> bool { false }
             fn from_count(n: usize) -> $t { n as $t }
         }
@@ -75,6 +81,7 @@ macro_rules! floats {
             fn order(self, other: $t) -> Ordering {
                 self.partial_cmp(&other).unwrap_or_else(|| self.is_nan().cmp(&other.is_nan()))
             }
+            fn rank(self) -> u64 { rank_of_float(f64::from(self)) }
             fn is_nan(self) -> bool { <$t>::is_nan(self) }
             fn from_count(n: usize) -> $t { $count(n as f64) }
         }
@@ -85,6 +92,16 @@ floats! {
     f32: f64, f64::from, |x: f64| x as f32, |x: f64| x as f32;
     f16: f32, f16::to_f32, f16::from_f32, f16::from_f64;
     bf16: f32, bf16::to_f32, bf16::from_f32, bf16::from_f64;
+}
+
+/// [`Number::rank`] of floats: both zeros are equal, and NaN is the greatest.
+fn rank_of_float(x: f64) -> u64 {
+    if x.is_nan() {
+        return u64::MAX;
+    }
+    // −0 + 0 is 0.
+    let bits = (x + 0.0).to_bits();
+    if bits >> 63 == 1 { !bits } else { bits | 1 << 63 }
 }
 
 /// A truth value: 0 or 1 in one byte. It is compared and picked, never added up.
@@ -121,6 +138,9 @@ impl Number for Truth {
     }
     fn order(self, other: Truth) -> Ordering {
         self.cmp(&other)
+    }
+    fn rank(self) -> u64 {
+        u64::from(self.0)
     }
     fn is_nan(self) -> bool {
         false
@@ -194,6 +214,41 @@ macro_rules! arithmetic {
 }
 pub(crate) use arithmetic;
 
+/// As [`arithmetic!`] where integers of one size are one code, signed or not: in what wraps around, as sums and products,
+/// or asks only which bits are set.
+macro_rules! wrapping {
+    ($dtype:expr, $t:ident => $e:expr) => {{
+        use rlx_ir::DType;
+        let dtype = match $dtype {
+            DType::I8 => DType::U8,
+            DType::I16 => DType::U16,
+            DType::I32 => DType::U32,
+            DType::I64 => DType::U64,
+            other => other,
+        };
+        match dtype {
+            DType::U8 => {
+                type $t = u8;
+                $e
+            }
+            DType::U16 => {
+                type $t = u16;
+                $e
+            }
+            DType::U32 => {
+                type $t = u32;
+                $e
+            }
+            DType::U64 => {
+                type $t = u64;
+                $e
+            }
+            other => $crate::kernels::scalar::float!(other, $t => $e),
+        }
+    }};
+}
+pub(crate) use wrapping;
+
 /// Runs a block with `$t` as the [`Number`] of a type that [`is_number`] accepts.
 macro_rules! number {
     ($dtype:expr, $t:ident => $e:expr) => {
@@ -249,6 +304,21 @@ mod tests {
         assert_eq!(Number::order(f32::NAN, f32::INFINITY), Ordering::Greater);
         assert_eq!(Number::order(f16::NAN, f16::NAN), Ordering::Equal);
         assert_eq!(Number::order(-0.0f64, 0.0), Ordering::Equal);
+        let floats =
+            [f32::NEG_INFINITY, -2.5, -1e-40, -0.0, 0.0, 1e-40, 3.0, f32::INFINITY, f32::NAN, -f32::NAN];
+        for (a, b) in floats.iter().flat_map(|a| floats.iter().map(move |b| (*a, *b))) {
+            assert_eq!(a.rank().cmp(&b.rank()), Number::order(a, b), "{a} {b}");
+            assert_eq!(
+                f16::from_f32(a).rank().cmp(&f16::from_f32(b).rank()),
+                f16::from_f32(a).order(f16::from_f32(b))
+            );
+        }
+        let integers = [i64::MIN, -3, -1, 0, 1, i64::MAX];
+        assert!(
+            integers.is_sorted_by_key(|x| x.rank())
+                && (-1i8).rank() < 0i8.rank()
+                && 200u8.rank() > 3u8.rank()
+        );
         assert_eq!(<u8 as Number>::from_count(258), 2);
         assert_eq!(<f16 as Number>::from_count(4098), f16::from_f32(4098.0));
     }

@@ -9,7 +9,7 @@ use rlx_ir::op::{DataFormat, PoolKind};
 use rlx_ir::{DType, Graph, Node, Op, Result};
 use rlx_opt::Claim;
 
-use super::scalar::{Number, arithmetic, is_float, is_number, number};
+use super::scalar::{Number, is_float, is_number, number, wrapping};
 use super::slide::{Attributes, SPATIAL, Slide};
 use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound};
 use crate::gemm::Element;
@@ -224,7 +224,7 @@ impl StepKernel for Conv {
     unsafe fn run(&self, cx: &mut RunCx<'_, '_>) -> Result<()> {
         let Some(plan) = &self.plan else { return Err(unbound()) };
         // SAFETY: the caller's promise; the type is that of all operands.
-        unsafe { arithmetic!(self.dtype, T => plan.convolve::<T>(cx)) };
+        unsafe { wrapping!(self.dtype, T => plan.convolve::<T>(cx)) };
         Ok(())
     }
 }

@@ -224,7 +224,7 @@ pub unsafe fn apply(isa: Isa, op: Unary, src: *const f32, dst: *mut f32, len: us
 /// As [`apply`].
 #[inline(always)]
 pub(crate) unsafe fn apply_within<S: Simd>(s: S, op: Unary, src: *const f32, dst: *mut f32, len: usize) {
-    s.enter(Apply { op, src, dst, len });
+    s.enter_plain(Apply { op, src, dst, len });
 }
 
 /// `x[i] = op(x[i])`.

@@ -84,6 +84,11 @@ impl<const BF16: bool, const VNNI: bool> Simd for Avx512<BF16, VNNI> {
         }
     }
     #[inline(always)]
+    fn enter_plain<K: Kernel>(self, kernel: K) -> K::Output {
+        // SAFETY: `self` exists only where the processor has the features.
+        unsafe { run(kernel) }
+    }
+    #[inline(always)]
     unsafe fn load(self, p: *const f32) -> __m512 {
         // SAFETY: the caller promises sixteen readable elements.
         unsafe { _mm512_loadu_ps(p) }

@@ -49,6 +49,13 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// kernels that are compiled many times over.
     fn enter<K: Kernel>(self, kernel: K) -> K::Output;
 
+    /// As [`enter`](Simd::enter), on the instruction set without extensions: what does not multiply short numbers is
+    /// compiled once for all of them.
+    #[inline(always)]
+    fn enter_plain<K: Kernel>(self, kernel: K) -> K::Output {
+        self.enter(kernel)
+    }
+
     /// All lanes `x`.
     fn splat(self, x: f32) -> Self::F;
     /// Reads sixteen lanes.

@@ -153,7 +153,28 @@ impl Kernel for Run32 {
             Binary32::Div => each!(|x, y| s.div(x, y)),
             Binary32::Max => each!(|x, y| s.max(x, y)),
             Binary32::Min => each!(|x, y| s.min(x, y)),
-            Binary32::Pow => each!(|x, y| math::pow(s, x, y)),
+            Binary32::Pow => self.pow(s),
+        }
+    }
+}
+
+impl Run32 {
+    /// Long enough for a loop that asks how its operands step.
+    #[inline(always)]
+    fn pow<S: Simd>(self, s: S) {
+        let Source { ptr: a, step: a_step } = self.a;
+        let Source { ptr: b, step: b_step } = self.b;
+        let (a, b) = (a.cast::<f32>(), b.cast::<f32>());
+        let mut i = 0;
+        while i < self.n {
+            let n = (self.n - i).min(LANES);
+            // SAFETY: `Code::run` was promised the memory; i + n ≤ self.n.
+            unsafe {
+                let x = if a_step == 0 { s.splat(*a) } else { s.load_upto(a.add(i), n) };
+                let y = if b_step == 0 { s.splat(*b) } else { s.load_upto(b.add(i), n) };
+                s.store_upto(self.out.add(i), n, math::pow(s, x, y));
+            }
+            i += n;
         }
     }
 }
@@ -207,6 +228,19 @@ macro_rules! for_ints {
     (@ $dtype:expr, $t:ident => $code:expr; $($d:ident $r:ty),*) => {
         match $dtype {
             $(DType::$d => { type $t = $r; Some($code) })*
+            _ => None,
+        }
+    };
+}
+
+/// As [`for_ints!`] where integers of one size are one code, signed or not: in what wraps around or looks at bits alone.
+macro_rules! for_bits {
+    ($dtype:expr, $t:ident => $code:expr) => {
+        for_bits!(@ $dtype, $t => $code; I8 U8 u8, I16 U16 u16, I32 U32 u32, I64 U64 u64)
+    };
+    (@ $dtype:expr, $t:ident => $code:expr; $($s:ident $u:ident $r:ty),*) => {
+        match $dtype {
+            $(DType::$s | DType::$u => { type $t = $r; Some($code) })*
             _ => None,
         }
     };
@@ -326,12 +360,12 @@ pub(crate) fn activation(f: Activation, dtype: DType) -> Option<Code> {
         DType::Bool if f == A::Not => Some(map1!(u8 => u8, |x| u8::from(x == 0))),
         DType::Bool => None,
         _ => match f {
-            A::Neg => for_ints!(dtype, T => map1!(T => T, |x| Int::neg(x))),
+            A::Neg => for_bits!(dtype, T => map1!(T => T, |x| Int::neg(x))),
             A::Abs => for_ints!(dtype, T => map1!(T => T, |x| Int::abs(x))),
             A::Sign => for_ints!(dtype, T => map1!(T => T, |x| Int::signum(x))),
             A::Relu => for_ints!(dtype, T => map1!(T => T, |x| Int::relu(x))),
-            A::BitNot => for_ints!(dtype, T => map1!(T => T, |x| Int::not(x))),
-            A::Floor | A::Ceil | A::Trunc | A::Round => for_ints!(dtype, T => map1!(T => T, |x| x)),
+            A::BitNot => for_bits!(dtype, T => map1!(T => T, |x| Int::not(x))),
+            A::Floor | A::Ceil | A::Trunc | A::Round => for_bits!(dtype, T => map1!(T => T, |x| x)),
             _ => None,
         },
     }
@@ -391,18 +425,18 @@ pub(crate) fn binary(f: BinaryOp, dtype: DType) -> Option<Code> {
             _ => return None,
         }),
         _ => match f {
-            B::Add => for_ints!(dtype, T => map2!(T => T, |x, y| Int::add(x, y))),
-            B::Sub => for_ints!(dtype, T => map2!(T => T, |x, y| Int::sub(x, y))),
-            B::Mul => for_ints!(dtype, T => map2!(T => T, |x, y| Int::mul(x, y))),
+            B::Add => for_bits!(dtype, T => map2!(T => T, |x, y| Int::add(x, y))),
+            B::Sub => for_bits!(dtype, T => map2!(T => T, |x, y| Int::sub(x, y))),
+            B::Mul => for_bits!(dtype, T => map2!(T => T, |x, y| Int::mul(x, y))),
             B::Div => for_ints!(dtype, T => map2!(T => T, |x, y| Int::div(x, y))),
             B::Rem => for_ints!(dtype, T => map2!(T => T, |x, y| Int::rem(x, y))),
             B::Mod => for_ints!(dtype, T => map2!(T => T, |x, y| Int::modulo(x, y))),
             B::Pow => for_ints!(dtype, T => map2!(T => T, |x, y| Int::pow(x, y))),
             B::Max => for_ints!(dtype, T => map2!(T => T, |x, y| if x > y { x } else { y })),
             B::Min => for_ints!(dtype, T => map2!(T => T, |x, y| if x < y { x } else { y })),
-            B::BitAnd => for_ints!(dtype, T => map2!(T => T, |x, y| Int::and(x, y))),
-            B::BitOr => for_ints!(dtype, T => map2!(T => T, |x, y| Int::or(x, y))),
-            B::BitXor => for_ints!(dtype, T => map2!(T => T, |x, y| Int::xor(x, y))),
+            B::BitAnd => for_bits!(dtype, T => map2!(T => T, |x, y| Int::and(x, y))),
+            B::BitOr => for_bits!(dtype, T => map2!(T => T, |x, y| Int::or(x, y))),
+            B::BitXor => for_bits!(dtype, T => map2!(T => T, |x, y| Int::xor(x, y))),
             B::Shl => for_ints!(dtype, T => map2!(T => T, |x, y| Int::shl(x, y))),
             B::Shr => for_ints!(dtype, T => map2!(T => T, |x, y| Int::shr(x, y))),
             _ => None,
