@@ -12,6 +12,7 @@ use std::collections::BTreeSet;
 
 use rlx_ir::hash::hash_of;
 use rlx_ir::lir::{BufferKind, LirModule, Operand, Step, StepKind};
+use rlx_ir::sort::sort_by;
 use rlx_ir::{Op, graph_hash};
 
 use crate::prepared::PreparedKey;
@@ -222,7 +223,7 @@ fn shareable(
     let of = |(b, key): (usize, &Option<rlx_ir::GraphHash>)| {
         let made = matches!(lir.buffers[b].kind, BufferKind::Prepared) && kept[b] && !depends[b].1;
         let mut params: Vec<usize> = depends[b].0.iter().copied().collect();
-        params.sort_by(|&x, &y| lir.params[x].name.cmp(&lir.params[y].name));
+        sort_by(&mut params, |&x, &y| lir.params[x].name.cmp(&lir.params[y].name));
         key.filter(|_| made).map(|key| (PreparedKey(key), params))
     };
     keys.iter().enumerate().map(of).collect()

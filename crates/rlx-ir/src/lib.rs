@@ -41,6 +41,7 @@ pub mod oracle;
 pub mod origin;
 pub mod progress;
 pub mod shape;
+pub mod sort;
 pub mod stages;
 pub mod tensor;
 #[cfg(feature = "testing")]

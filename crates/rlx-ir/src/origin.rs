@@ -2,6 +2,7 @@
 //!
 //! Origins serve messages and reports only. They are no part of a graph's equality, hash, or artefact.
 
+use crate::sort::sort;
 use std::collections::HashMap;
 
 /// The id of an origin within its graph's [`Origins`]; `OriginId::NONE` when nothing is known.
@@ -52,7 +53,7 @@ impl Origins {
                 None => {}
             }
         }
-        flat.sort_unstable();
+        sort(&mut flat);
         flat.dedup();
         match flat.as_slice() {
             [] => OriginId::NONE,

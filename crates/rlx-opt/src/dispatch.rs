@@ -17,6 +17,7 @@
 //! println!("{}", format_dispatch_report(&report));
 //! ```
 
+use rlx_ir::sort::sort;
 use rlx_ir::{Graph, Node, NodeId, OpKind, decompose};
 
 use crate::options::KernelDispatchPolicy;
@@ -45,7 +46,7 @@ pub fn analyze_dispatch(
     };
     let mut report = analyze_with(graph, backend_name, &kernel, config);
     let mut kinds = supported.to_vec();
-    kinds.sort_unstable();
+    sort(&mut kinds);
     kinds.dedup();
     report.supported_claim_count = kinds.len();
     report
@@ -71,7 +72,7 @@ pub fn prepare_graph_for_backend_with_report(
 /// One message about all nodes that a device cannot run.
 pub fn format_legalize_error(backend_name: &str, unsupported: &[(NodeId, OpKind)]) -> String {
     let mut kinds: Vec<OpKind> = unsupported.iter().map(|&(_, kind)| kind).collect();
-    kinds.sort_unstable();
+    sort(&mut kinds);
     kinds.dedup();
     let of_kind = |kind: OpKind| {
         let nodes = unsupported.iter().filter(|(_, k)| *k == kind);

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 pub use rlx_ir::KernelDispatchPolicy;
+use rlx_ir::sort::sort;
 use rlx_ir::{DType, DimBinding, Error, ErrorKind, OpKind, Result, SymRange, sym};
 
 /// The arithmetic of floating-point ops whose graph says f32.
@@ -79,7 +80,7 @@ impl std::fmt::Display for PrecisionPolicy {
             PrecisionPolicy::AutoMixedBf16 => f.pad("auto-mixed-bf16"),
             PrecisionPolicy::Custom(ops) => {
                 let mut ops: Vec<String> = ops.iter().map(|(k, p)| format!("{}={p}", k.name())).collect();
-                ops.sort();
+                sort(&mut ops);
                 f.pad(&format!("custom({})", ops.join(", ")))
             }
         }
@@ -382,12 +383,12 @@ impl CompileOptions {
         let policy = policy.as_ref().map(policy_key);
         let supported = supported_ops.as_ref().map(|ops| {
             let mut names: Vec<&str> = ops.iter().map(|k| k.name()).collect();
-            names.sort_unstable();
+            sort(&mut names);
             names.join(" ")
         });
         let mut bound: Vec<String> =
             dim_binding.iter().map(|(s, v)| format!("{:?}={v}", sym::name(s))).collect();
-        bound.sort_unstable();
+        sort(&mut bound);
         let ranges: Vec<String> =
             dim_ranges.iter().map(|(s, r)| format!("{:?}={}..={}", sym::name(*s), r.min, r.max)).collect();
         format!(
@@ -400,6 +401,6 @@ impl CompileOptions {
 fn policy_key(policy: &PrecisionPolicy) -> String {
     let PrecisionPolicy::Custom(by_op) = policy else { return format!("{policy:?}") };
     let mut pairs: Vec<String> = by_op.iter().map(|(op, p)| format!("{op}={p}")).collect();
-    pairs.sort_unstable();
+    sort(&mut pairs);
     pairs.join(" ")
 }

@@ -13,6 +13,7 @@
 use std::cmp::Reverse;
 
 use rlx_ir::lir::{BufferId, BufferKind, LirModule, LiveRange, MemoryPlan};
+use rlx_ir::sort::sort_by_key;
 use rlx_ir::{DimBinding, Error, ErrorKind, Extent, Result, SymRange, sym};
 
 use crate::target::PoolSpec;
@@ -104,7 +105,7 @@ impl Rules {
         let mut best: Option<(Placement, Vec<(LiveRange, usize)>)> = None;
         let least = |best: &Option<(Placement, _)>| best.as_ref().map_or(usize::MAX, |(b, _)| b.bytes());
         for order in ORDERS {
-            sized.sort_by_key(|&(range, bytes)| order(range, bytes, self.steps));
+            sort_by_key(sized, |&(range, bytes)| order(range, bytes, self.steps));
             let placement = self.place(sized);
             if placement.bytes() < least(&best) {
                 best = Some((placement, sized.to_vec()));
@@ -254,7 +255,7 @@ impl Placed {
     fn lowest_free(&self, range: LiveRange, bytes: usize) -> usize {
         let mut alive: Vec<usize> = self.by_block[self.blocks(range)].iter().flatten().copied().collect();
         alive.retain(|&i| overlaps(range, self.buffers[i].0));
-        alive.sort_unstable_by_key(|&i| (self.buffers[i].1, i));
+        sort_by_key(&mut alive, |&i| (self.buffers[i].1, i));
         alive.dedup();
         let mut at = 0usize;
         for i in alive {

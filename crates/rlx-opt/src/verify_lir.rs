@@ -19,6 +19,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use rlx_ir::lir::{
     Buffer, BufferKind, IoSlot, LirModule, LiveRange, MemoryPlan, Operand, Step, StepKind, View,
 };
+use rlx_ir::sort::sort_by_key;
 use rlx_ir::{
     DataSymbol, Error, ErrorKind, Extent, Node, NodeId, Op, Result, Shape, bound_of, sym, verify_ok,
 };
@@ -332,7 +333,7 @@ fn verify_plan(lir: &LirModule, plan: &MemoryPlan, align: usize) -> Result<()> {
         return Err(invalid("the arena is not the sum of its pools"));
     }
     let mut ranges: Vec<&LiveRange> = lir.live_ranges.iter().collect();
-    ranges.sort_by_key(|r| r.first);
+    sort_by_key(&mut ranges, |r| r.first);
     let mut ends: BinaryHeap<Reverse<(usize, u32, usize)>> = BinaryHeap::new();
     let mut alive: BTreeMap<(u32, usize), usize> = BTreeMap::new();
     for range in ranges {

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rlx_ir::progress::Stage;
+use rlx_ir::sort::sort;
 use rlx_ir::{ConstData, Dim, Error, ErrorKind, Progress, Result, Shape, nearest, sym};
 use rlx_onnx::proto::tensor_shape_proto::dimension::Value as DimValue;
 use rlx_onnx::proto::type_proto::Value as TypeValue;
@@ -190,7 +191,7 @@ pub fn check_dims(inputs: &[TensorInfo], dims: &[(String, usize)]) -> Result<()>
         _ => None,
     };
     let mut known: Vec<String> = inputs.iter().flat_map(|i| i.shape.dims()).filter_map(open).collect();
-    known.sort();
+    sort(&mut known);
     known.dedup();
     let Some((name, _)) = dims.iter().find(|(name, _)| !known.contains(name)) else { return Ok(()) };
     let all = if known.is_empty() { "none".to_owned() } else { known.join(", ") };

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use rlx_ir::oracle::{self, Bindings};
 use rlx_ir::progress::Stage;
+use rlx_ir::sort::{sort, sort_by_key};
 use rlx_ir::{ConstData, Error, ErrorKind, Graph, Node, NodeId, Op, Progress, Result, Value, WeightStore};
 use rlx_runtime::{CompileOptions, CompiledGraph, Numerics, Precision, Session};
 
@@ -106,7 +107,7 @@ pub fn verify(
     let mut judged: Vec<(NodeId, Difference)> =
         survivors.iter().copied().zip(inner.iter().copied()).collect();
     judged.extend(case.graph.outputs.iter().copied().zip(outputs.iter().copied()));
-    judged.sort_by_key(|&(id, _)| id);
+    sort_by_key(&mut judged, |&(id, _)| id);
     say(progress, "looking for the first node that diverges")?;
     let first_divergence = run.first(&judged, &values, |d| !d.ok)?;
     let first_overflow = run.first(&judged, &values, |d| d.overflowed > 0)?;
@@ -194,7 +195,7 @@ fn survivors(graph: &Graph, compiled: &CompiledGraph, values: &Values) -> Vec<No
     if found.is_empty() {
         found = graph.nodes().iter().map(|n| n.id).collect();
     }
-    found.sort_unstable();
+    sort(&mut found);
     found.dedup();
     let plain = |op: &Op| !matches!(op, Op::Input { .. } | Op::Param { .. } | Op::Constant { .. });
     found.retain(|&id| plain(&graph.node(id).op) && result(values, id).is_ok());

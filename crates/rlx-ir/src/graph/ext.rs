@@ -29,6 +29,7 @@ use crate::graph::{Graph, NodeId, fault};
 use crate::ops::movement::resolve_reshape;
 use crate::ops::{Activation, BinaryOp, CmpOp, MaskKind, Op, ReduceOp};
 use crate::shape::Shape;
+use crate::sort::sort;
 use crate::tensor::{ConstData, Value};
 
 /// Declares short forms: from `name / try_name (args) => |g| expression` come the form that keeps a fault
@@ -241,7 +242,7 @@ fn reduced_axes(shape: &Shape, axes: &[i32]) -> Result<Vec<usize>> {
         return Ok((0..shape.rank()).collect());
     }
     let mut axes: Vec<usize> = axes.iter().map(|&a| shape.axis(a.into())).collect::<Result<_>>()?;
-    axes.sort_unstable();
+    sort(&mut axes);
     axes.dedup();
     Ok(axes)
 }

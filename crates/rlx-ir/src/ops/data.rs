@@ -24,6 +24,7 @@ use crate::ops::def::{Arity, OpDef, dtype_error};
 use crate::ops::elementwise::static_dims;
 use crate::ops::{Op, OpKind, attrs};
 use crate::shape::{Shape, agreed_dim};
+use crate::sort::sort_by;
 use crate::tensor::{Elements, Value};
 
 #[cfg(feature = "testing")]
@@ -149,7 +150,7 @@ fn kept(op: &Op, boxes: &Value, scores: &Value) -> Result<Vec<[usize; 3]>> {
         let good = |&i: &usize| !at(i).is_nan() && score.is_none_or(|least| at(i) > f64::from(least));
         let mut order: Vec<usize> = (0..count).filter(good).collect();
         // A stable sort keeps equal scores in the order of the boxes.
-        order.sort_by(|&i, &j| at(j).partial_cmp(&at(i)).unwrap_or(std::cmp::Ordering::Equal));
+        sort_by(&mut order, |&i, &j| at(j).partial_cmp(&at(i)).unwrap_or(std::cmp::Ordering::Equal));
         let mut chosen: Vec<usize> = Vec::new();
         for i in order {
             if chosen.len() as u64 >= *most {

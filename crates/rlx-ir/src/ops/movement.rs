@@ -14,6 +14,7 @@ use crate::ops::def::{Arity, OpDef};
 use crate::ops::{Op, OpKind, attrs};
 use crate::oracle::{broadcast_offsets, strided_offsets, strides};
 use crate::shape::{Shape, broadcast};
+use crate::sort::sort;
 use crate::tensor::Value;
 
 #[cfg(feature = "testing")]
@@ -119,7 +120,7 @@ pub struct TransposeDef;
 
 fn check_permutation(kind: OpKind, perm: &[usize], shape: &Shape) -> Result<()> {
     let mut sorted = perm.to_vec();
-    sorted.sort_unstable();
+    sort(&mut sorted);
     if sorted.iter().copied().eq(0..shape.rank()) {
         return Ok(());
     }

@@ -10,6 +10,7 @@ use crate::ops::elementwise::{Takes, static_dims};
 use crate::ops::{ArgOp, Op, OpKind, attrs};
 use crate::oracle::around;
 use crate::shape::Shape;
+use crate::sort::sort_by;
 use crate::tensor::{Elements, Value};
 
 #[cfg(feature = "testing")]
@@ -135,7 +136,7 @@ impl OpDef for TopKDef {
         for (line, places) in lines(&x.dims, *axis).enumerate() {
             let mut order: Vec<usize> = (0..places.len()).collect();
             // A stable sort keeps equal elements in the order of their positions.
-            order.sort_by(|&i, &j| {
+            sort_by(&mut order, |&i, &j| {
                 let ordering = compare(x, places[i], places[j]);
                 if *largest { ordering.reverse() } else { ordering }
             });

@@ -3,6 +3,7 @@
 use super::{Entry, nodes};
 use crate::import::NodeCx;
 use rlx_ir::op::{Activation as A, ArgOp, BinaryOp as B, CmpOp, ReduceOp};
+use rlx_ir::sort::sort;
 use rlx_ir::{DType, Dim, Error, Extent, NodeId, Op, Shape};
 
 type Cx<'a, 'b, 'f> = &'a mut NodeCx<'b, 'f>;
@@ -229,7 +230,7 @@ fn mean_variance_norm(cx: Cx) -> Nodes {
     let rank = cx.rank(0)?;
     let axes = cx.attrs.ints("axes")?.unwrap_or(&[0, 2, 3]);
     let mut axes = super::movement::axes_of(cx, axes, rank)?;
-    axes.sort_unstable();
+    sort(&mut axes);
     let x = cx.x(0)?;
     let (_, difference, variance) = centred(cx, x, &axes)?;
     let deviation = cx.activation(A::Sqrt, variance)?;

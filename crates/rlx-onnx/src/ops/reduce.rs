@@ -4,6 +4,7 @@ use super::movement::{axes_of, to_dim};
 use super::{Entry, nodes};
 use crate::import::NodeCx;
 use rlx_ir::op::{Activation as A, ArgOp, BinaryOp as B, Predicate, ReduceOp};
+use rlx_ir::sort::sort;
 use rlx_ir::{DType, Error, NodeId, Op};
 
 type Cx<'a, 'b, 'f> = &'a mut NodeCx<'b, 'f>;
@@ -37,7 +38,7 @@ fn axes(cx: &NodeCx<'_, '_>) -> Result<(Vec<usize>, bool), Error> {
         return Ok((if none { vec![] } else { (0..rank).collect() }, keep));
     }
     let mut axes = axes_of(cx, &given, rank)?;
-    axes.sort_unstable();
+    sort(&mut axes);
     Ok((axes, keep))
 }
 

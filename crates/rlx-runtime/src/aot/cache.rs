@@ -6,6 +6,7 @@ use rlx_backend::Kept;
 use rlx_backend::tuning::Tuning;
 use rlx_driver::Device;
 use rlx_ir::files::{cache_dir, io_error};
+use rlx_ir::sort::sort_by_key;
 use rlx_ir::{ConstData, DimBinding, Error, ErrorKind, Graph, GraphModule, HirModule, LirModule, Progress};
 use rlx_opt::{CompileOptions, CompileResult};
 
@@ -404,7 +405,7 @@ impl AotCache {
     ) -> Result<()> {
         let (module, blobs) = module::encode(lir).map_err(store)?;
         let mut blobs: Vec<(&String, &ConstData)> = blobs.iter().collect();
-        blobs.sort_by_key(|(hash, _)| *hash);
+        sort_by_key(&mut blobs, |(hash, _)| *hash);
         let tensor = |(hash, data)| NewTensor::constant(Role::Blob(String::clone(hash)), data);
         let tensors: Vec<NewTensor<'_>> = blobs.into_iter().map(tensor).collect();
         let contents = Contents { module, outputs: Vec::new(), source: None };

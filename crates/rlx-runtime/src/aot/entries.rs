@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use rlx_ir::files::{io_error, is_part};
+use rlx_ir::sort::{sort, sort_by, sort_by_key};
 use rlx_ir::{ErrorKind, Result};
 
 use super::artefact::Artefact;
@@ -93,7 +94,7 @@ pub(super) fn list(root: &Path) -> Result<Vec<CacheEntry>> {
         files(root)?.into_iter().filter(|(path, ..)| is_entry(path)).map(entry).collect();
     // One that went meanwhile is none.
     found.retain(|e| e.fault.as_ref().is_none_or(|fault| fault.kind() != ErrorKind::Io));
-    found.sort_by(|a, b| b.used.cmp(&a.used).then_with(|| a.path.cmp(&b.path)));
+    sort_by(&mut found, |a, b| b.used.cmp(&a.used).then_with(|| a.path.cmp(&b.path)));
     Ok(found)
 }
 
@@ -104,7 +105,7 @@ pub(super) fn of_name(root: &Path, name: &str) -> Result<Vec<PathBuf>> {
         is_entry(path) && path.file_name().is_some_and(|f| f.to_string_lossy().starts_with(&stem))
     };
     let mut found: Vec<_> = files(root)?.into_iter().filter(|(path, ..)| is_one(path)).collect();
-    found.sort_by_key(|(_, _, used)| std::cmp::Reverse(*used));
+    sort_by_key(&mut found, |(_, _, used)| std::cmp::Reverse(*used));
     Ok(found.into_iter().map(|(path, ..)| path).collect())
 }
 
@@ -137,7 +138,7 @@ pub(super) fn evict(root: &Path, limit: u64, kept: &Path) -> Result<()> {
             entries.push((used, path, bytes));
         }
     }
-    entries.sort();
+    sort(&mut entries);
     let mut total: u64 = entries.iter().map(|(.., bytes)| bytes).sum();
     for (_, path, bytes) in entries {
         if total <= limit {

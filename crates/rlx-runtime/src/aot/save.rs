@@ -6,6 +6,7 @@ use std::sync::Arc;
 use rlx_backend::Kept;
 use rlx_ir::lir::BufferId;
 use rlx_ir::progress::Stage;
+use rlx_ir::sort::sort_by_key;
 use rlx_ir::{ConstData, DType, Error, ErrorKind, Graph, Progress, Result, Weight, WeightStore, text};
 use rlx_opt::CompileOptions;
 use rlx_opt::pipeline::PassContext;
@@ -107,7 +108,7 @@ impl Session {
             bytes.push(weight.bytes()?);
         }
         let mut blobs: Vec<(&String, &ConstData)> = blobs.iter().collect();
-        blobs.sort_by_key(|(hash, _)| *hash);
+        sort_by_key(&mut blobs, |(hash, _)| *hash);
         let mut tensors: Vec<NewTensor<'_>> = Vec::new();
         for (hash, data) in blobs {
             tensors.push(NewTensor::constant(Role::Blob(hash.clone()), data));

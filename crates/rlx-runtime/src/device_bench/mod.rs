@@ -25,6 +25,7 @@ use std::time::Instant;
 
 use rlx_driver::Device;
 use rlx_ir::progress::Stage;
+use rlx_ir::sort::{sort, sort_by_key};
 use rlx_ir::{Error, ErrorKind, Progress, Result};
 
 use crate::device_ext::full_name;
@@ -107,7 +108,7 @@ pub fn try_benchmark_devices_with_progress(
             Err(e) => devices.failed_on(device, &e),
         }
     }
-    results.sort_by_key(|r| r.median_exec_ns);
+    sort_by_key(&mut results, |r| r.median_exec_ns);
     let Some(first) = results.first() else {
         let attempts = devices.last_attempts().to_vec();
         return Err(match attempts.is_empty() {
@@ -156,7 +157,7 @@ fn time(
         compiled.try_run_with_progress(inputs, progress)?;
         times.push(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX));
     }
-    times.sort_unstable();
+    sort(&mut times);
     Ok(DeviceBenchResult {
         device,
         label: full_name(device),

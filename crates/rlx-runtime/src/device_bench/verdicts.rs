@@ -8,6 +8,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 use rlx_driver::Device;
+use rlx_ir::sort::sort;
 use rlx_ir::{Error, ErrorKind, Graph, Result, graph_hash};
 
 use crate::graph_devices::Inputs;
@@ -32,7 +33,7 @@ pub struct Verdict {
 pub(crate) fn size_class(inputs: Inputs<'_>) -> Vec<(String, usize)> {
     let class = |&(name, values): &(&str, &[f32])| (name.to_string(), values.len().next_power_of_two());
     let mut classes: Vec<_> = inputs.iter().map(class).collect();
-    classes.sort();
+    sort(&mut classes);
     classes
 }
 
@@ -117,7 +118,7 @@ impl Verdicts {
         sizes: &[(String, usize)],
     ) -> Result<(PathBuf, String)> {
         let mut devices = devices.to_vec();
-        devices.sort_unstable();
+        sort(&mut devices);
         let hash = self.hash(graph);
         let mut subject = format!("graph {hash}; sizes {sizes:?}");
         for device in devices {

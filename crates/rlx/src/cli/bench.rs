@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use rlx_ir::sort::sort;
 use rlx_ir::{ConstData, Dim, DimBinding, Error, ErrorKind, Progress};
 use rlx_onnx::Imported;
 use rlx_runtime::cost::calibration_of;
@@ -32,7 +33,7 @@ pub fn bench(args: &BenchArgs, json: bool) -> Result<ExitCode, Failure> {
     let first = timed(1)?;
     timed(args.warmup)?;
     let mut times = timed(args.runs)?;
-    times.sort_unstable();
+    sort(&mut times);
     let profile = match args.profiles() {
         true => {
             let plain = times[times.len() / 2];
@@ -112,7 +113,7 @@ fn profile(
 ) -> Result<Profile, Failure> {
     compiled.try_start_profiling()?;
     let mut times = timed(compiled, &views(inputs), args.runs, progress)?;
-    times.sort_unstable();
+    sort(&mut times);
     let steps = compiled.try_profile()?;
     compiled.try_stop_profiling()?;
     let prices = calibration_of(session)?;

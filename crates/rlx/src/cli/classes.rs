@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use rlx_ir::sort::sort_by;
 use rlx_ir::{ConstData, Error, ErrorKind, Result};
 use serde_json::{Value as Json, json};
 
@@ -61,7 +62,7 @@ pub fn classify(outputs: &[(String, ConstData)], labels: &[String], top: usize) 
     let item = |row: &[f64]| {
         let row = if softmax { softmaxed(row) } else { row.to_vec() };
         let mut order: Vec<usize> = (0..row.len()).collect();
-        order.sort_by(|&a, &b| row[b].total_cmp(&row[a]));
+        sort_by(&mut order, |&a, &b| row[b].total_cmp(&row[a]));
         let class = |i: usize| Class { index: i, label: labels[i].clone(), probability: row[i] };
         order.into_iter().take(top).map(class).collect()
     };

@@ -7,6 +7,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use rlx_ir::files::io_error;
+use rlx_ir::sort::sort;
 use rlx_ir::{ConstData, Error, ErrorKind, Result};
 use rlx_runtime::TensorInfo;
 use serde_json::Value as Json;
@@ -48,7 +49,7 @@ pub fn files<'a>(paths: &[PathBuf], free: &'a TensorInfo) -> Result<Items<'a>, F
                 found.push(file);
             }
         }
-        found[before..].sort();
+        sort(&mut found[before..]);
         if found.len() == before {
             let message = format!("the folder {} has no pictures ({})", path.display(), PICTURES.join(", "));
             return Err(Error::new(ErrorKind::Io, message)

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use clap::CommandFactory;
 use rlx_ir::Error;
 use rlx_ir::files::io_error;
+use rlx_ir::sort::sort;
 use serde_json::json;
 
 use super::args::{Cli, CompletionsArgs, ManArgs};
@@ -49,7 +50,7 @@ fn write_pages(command: &clap::Command, folder: &Path, json: bool) -> Result<Exi
         written.push(file.display().to_string());
         open.extend(command.get_subcommands().filter(|c| c.get_name() != "help"));
     }
-    written.sort();
+    sort(&mut written);
     match json {
         true => println!("{}", json!({ "written": written })),
         false => written.iter().for_each(|file| println!("{file}")),

@@ -5,6 +5,8 @@
 //! barycentres, swept down and up. Places are least squares: each cell wants to stand where its neighbours are, and none
 //! may overlap, which for one rank is isotonic regression.
 
+use rlx_ir::sort::{sort_by, sort_by_key};
+
 /// Something to be placed. It reaches `left` and `right` of where it stands.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cell {
@@ -66,7 +68,7 @@ fn ranks(cells: &[Cell], links: &[Link]) -> Vec<usize> {
         cells.iter().map(|c| if c.end == Some(End::Top) { 0 } else { floor }).collect();
     // Links go forward, so as many rounds as the longest way; sorted by where they begin, one is enough as a rule.
     let mut order: Vec<&Link> = links.iter().collect();
-    order.sort_by_key(|l| l.from);
+    sort_by_key(&mut order, |l| l.from);
     let mut changed = true;
     for _ in 0..=cells.len() {
         if !std::mem::take(&mut changed) {
@@ -189,7 +191,7 @@ impl Work {
                     }
                 };
                 let mut keyed: Vec<(f64, usize)> = self.rows[row].iter().map(|c| (centre(c), *c)).collect();
-                keyed.sort_by(|a, b| a.0.total_cmp(&b.0));
+                sort_by(&mut keyed, |a, b| a.0.total_cmp(&b.0));
                 self.rows[row] = keyed.into_iter().map(|(_, c)| c).collect();
                 let width = self.rows[row].len() as f64;
                 for (i, &cell) in self.rows[row].iter().enumerate() {
@@ -331,7 +333,7 @@ impl Work {
         let mut ends: Vec<f64> = links.iter().map(|l| x[l.to] + l.to_dx.unwrap_or(0.0)).collect();
         let mut free: Vec<usize> = (0..links.len()).filter(|&l| links[l].to_dx.is_none()).collect();
         let comes = |l: usize| self.ways[l].last().map_or(x[links[l].from] + links[l].from_dx, |&w| x[w]);
-        free.sort_by(|&a, &b| links[a].to.cmp(&links[b].to).then(comes(a).total_cmp(&comes(b))));
+        sort_by(&mut free, |&a, &b| links[a].to.cmp(&links[b].to).then(comes(a).total_cmp(&comes(b))));
         for group in free.chunk_by(|&a, &b| links[a].to == links[b].to) {
             let cell = &self.cells[links[group[0]].to];
             let room = 1.4 * cell.left.min(cell.right) / group.len() as f64;
@@ -376,7 +378,7 @@ mod tests {
         let placed = place(&cells, &links);
         let mut spans: Vec<(f64, f64)> =
             (1..=7).map(|i| (placed.at[i].0 - cells[i].left, placed.at[i].0 + cells[i].right)).collect();
-        spans.sort_by(|a, b| a.0.total_cmp(&b.0));
+        sort_by(&mut spans, |a, b| a.0.total_cmp(&b.0));
         assert!(spans.windows(2).all(|w| w[0].1 < w[1].0), "{spans:?}");
         for (link, route) in links.iter().zip(&placed.routes) {
             let (x, y) = route[route.len() - 1];

@@ -6,6 +6,8 @@
 
 use std::collections::HashMap;
 
+use rlx_ir::sort::sort_by_key;
+
 use super::BoxKind;
 use super::boxes::{Flat, Source};
 
@@ -19,7 +21,7 @@ pub(super) fn in_blocks(flat: Flat) -> Flat {
     // From the shallowest output on, so that what leads to a block's own output stands with its block.
     let outputs = all.clone().filter(|&b| is(b, BoxKind::Output));
     let mut ends: Vec<usize> = outputs.map(|b| flat.inputs[b][0].from).collect();
-    ends.sort_by_key(|&b| depth[b]);
+    sort_by_key(&mut ends, |&b| depth[b]);
     roots.extend(ends);
     // Outputs themselves come last, with what nothing needs.
     roots.extend(all);

@@ -5,6 +5,7 @@ use std::fmt;
 
 use super::{Atom, Extent};
 use crate::dim::sym;
+use crate::sort::{sort, sort_by};
 
 impl fmt::Display for Atom {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -33,10 +34,10 @@ impl fmt::Display for Extent {
         let mut terms: Vec<(Vec<String>, i64)> = Vec::new();
         for (atoms, &c) in self.poly().iter() {
             let mut factors: Vec<String> = atoms.iter().map(Atom::to_string).collect();
-            factors.sort();
+            sort(&mut factors);
             terms.push((factors, c));
         }
-        terms.sort_by(|a, b| match a.0.len().cmp(&b.0.len()) {
+        sort_by(&mut terms, |a, b| match a.0.len().cmp(&b.0.len()) {
             Ordering::Equal => a.0.cmp(&b.0),
             other => other,
         });

@@ -13,6 +13,7 @@ use super::{Cx, Nodes, no_strings, numbers, post_transform, rows, table, winners
 use crate::import::NodeCx;
 use crate::ops::{Entry, ml};
 use rlx_ir::op::{Activation as A, BinaryOp as B, CmpOp, Predicate, ReduceOp};
+use rlx_ir::sort::sort;
 use rlx_ir::{DType, Dim, Error, NodeId, Op, Value};
 use std::collections::{HashMap, HashSet};
 
@@ -67,7 +68,7 @@ impl Forest {
         loop {
             let inner = level.iter().map(|&i| &self.nodes[i]).filter(|n| n.mode != Mode::Leaf);
             let mut next: Vec<usize> = inner.flat_map(|n| [n.yes, n.no]).collect();
-            next.sort_unstable();
+            sort(&mut next);
             next.dedup();
             if next.is_empty() {
                 return Some(depth);
@@ -110,7 +111,7 @@ impl Walk {
         let dtype = cx.shape_of(x).dtype();
         let count = forest.nodes.len();
         let mut modes: Vec<Mode> = forest.nodes.iter().map(|n| n.mode).filter(|&m| m != Mode::Leaf).collect();
-        modes.sort_unstable();
+        sort(&mut modes);
         modes.dedup();
         let single = modes.len() == 1;
         let modes = modes.into_iter().map(|mode| {

@@ -4,6 +4,7 @@
 //! so `merge ∘ transpose ∘ split`, as exporters write it, finds its counterpart.
 
 use rlx_ir::op::{PadMode, ReduceOp};
+use rlx_ir::sort::sort;
 use rlx_ir::{Dim, Extent, NodeId, Op, Result};
 
 use super::dims::{extended, groups, inverse, keeps_order, permuted};
@@ -228,7 +229,7 @@ fn reduce_of_transpose(s: &mut Simplifier<'_>, op: &Op, inputs: &[NodeId]) -> Fo
     let &Op::Reduce { op: f, ref axes, keep_dim } = op else { return Ok(None) };
     let Some((perm, x)) = transposed(s, inputs[0]) else { return Ok(None) };
     let mut own: Vec<usize> = axes.iter().map(|&a| perm[a]).collect();
-    own.sort_unstable();
+    sort(&mut own);
     let kept: Vec<usize> = match keep_dim {
         true => perm,
         // The dimensions that stay, numbered as they are in the reduced tensor.

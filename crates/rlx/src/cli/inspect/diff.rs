@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 
+use rlx_ir::sort::sort;
 use rlx_ir::text::attrs_key;
 use rlx_ir::{Graph, Node};
 
@@ -205,7 +206,7 @@ fn matches([a, b]: &[Vec<u32>; 2]) -> Vec<(usize, usize)> {
         }
         open.push((a0, a1, b0, b1));
     }
-    pairs.sort_unstable();
+    sort(&mut pairs);
     pairs
 }
 
@@ -221,7 +222,7 @@ fn once_in_both(a: &[u32], b: &[u32]) -> Vec<(usize, usize)> {
     let (in_a, in_b) = (places(a), places(b));
     let mut found: Vec<(usize, usize)> =
         in_a.iter().filter_map(|(key, &i)| Some((i?, (*in_b.get(key)?)?))).collect();
-    found.sort_unstable();
+    sort(&mut found);
     found
 }
 

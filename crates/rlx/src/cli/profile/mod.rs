@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use rlx::diagram::{op_family, op_name};
 use rlx_ir::lir::StepKind;
+use rlx_ir::sort::sort_by_key;
 use rlx_ir::{ConstData, Dim, DimBinding, LirModule};
 use rlx_runtime::backend::works;
 use rlx_runtime::{Calibration, CompiledGraph, ProductPoint, StepProfile, TensorInfo, Work};
@@ -246,7 +247,7 @@ impl Profile {
     /// The rows, the longest first.
     pub fn by_time(&self) -> Vec<&Row> {
         let mut rows: Vec<&Row> = self.rows.iter().collect();
-        rows.sort_by_key(|r| std::cmp::Reverse(r.least));
+        sort_by_key(&mut rows, |r| std::cmp::Reverse(r.least));
         rows
     }
 
@@ -261,7 +262,7 @@ impl Profile {
             kind.bytes += row.bytes;
         }
         let mut kinds: Vec<_> = kinds.into_iter().collect();
-        kinds.sort_by_key(|(_, kind)| std::cmp::Reverse(kind.time));
+        sort_by_key(&mut kinds, |(_, kind)| std::cmp::Reverse(kind.time));
         kinds
     }
 
