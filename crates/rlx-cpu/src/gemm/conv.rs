@@ -59,36 +59,8 @@ impl<T: Copy + Send + Sync + 'static> Rows for ConvRows<T> {
 
     #[inline(always)]
     fn tile<const N: usize>(&self, row: usize) -> [Window<T>; N] {
-        let [frames, lines, pixels] = self.out;
-        let (line, mut x) = (row / pixels, row % pixels);
-        let (frame, mut y) = (line / lines, line % lines);
-        let (mut volume, mut z) = (frame / frames, frame % frames);
-        let first = |o: usize, d: usize| (o * self.stride[d]) as isize - self.pad[d] as isize;
         let mut windows = [Window { frame: self.input, z: 0, y: 0, x: 0 }; N];
-        for w in &mut windows {
-            let from = first(z, 0);
-            // A kernel of one frame has its windows in the padding here and now.
-            let padding = self.kernel[0] == 1 && from as usize >= self.size[0];
-            *w = Window {
-                frame: self
-                    .input
-                    .wrapping_add(volume * self.volume_stride)
-                    .wrapping_offset(from * self.strides[0] as isize),
-                z: from,
-                y: if padding { isize::MIN / 2 } else { first(y, 1) },
-                x: first(x, 2),
-            };
-            x += 1;
-            if x == pixels {
-                (x, y) = (0, y + 1);
-                if y == lines {
-                    (y, z) = (0, z + 1);
-                    if z == frames {
-                        (z, volume) = (0, volume + 1);
-                    }
-                }
-            }
-        }
+        self.windows(row, &mut windows);
         windows
     }
 
@@ -123,5 +95,41 @@ impl<T: Copy + Send + Sync + 'static> Rows for ConvRows<T> {
             }
         }
         out
+    }
+}
+
+impl<T: Copy> ConvRows<T> {
+    /// The windows from `row` on. Addresses alone: a call, so that one copy serves every size of tile.
+    #[inline(never)]
+    fn windows(&self, row: usize, windows: &mut [Window<T>]) {
+        let [frames, lines, pixels] = self.out;
+        let (line, mut x) = (row / pixels, row % pixels);
+        let (frame, mut y) = (line / lines, line % lines);
+        let (mut volume, mut z) = (frame / frames, frame % frames);
+        let first = |o: usize, d: usize| (o * self.stride[d]) as isize - self.pad[d] as isize;
+        for w in windows {
+            let from = first(z, 0);
+            // A kernel of one frame has its windows in the padding here and now.
+            let padding = self.kernel[0] == 1 && from as usize >= self.size[0];
+            *w = Window {
+                frame: self
+                    .input
+                    .wrapping_add(volume * self.volume_stride)
+                    .wrapping_offset(from * self.strides[0] as isize),
+                z: from,
+                y: if padding { isize::MIN / 2 } else { first(y, 1) },
+                x: first(x, 2),
+            };
+            x += 1;
+            if x == pixels {
+                (x, y) = (0, y + 1);
+                if y == lines {
+                    (y, z) = (0, z + 1);
+                    if z == frames {
+                        (z, volume) = (0, volume + 1);
+                    }
+                }
+            }
+        }
     }
 }

@@ -246,6 +246,7 @@ unsafe fn tile<S: Simd, A: Rows<Element: Packed>, const R: usize, const V: usize
     let mut ahead_here = *ahead;
     // SAFETY: `Gemm::run`'s promises.
     unsafe {
+        let lines = g.rows.tile::<R>(row);
         let mut start = [[s.zero(); V]; R];
         if const { A::Element::GROUP == 1 } && !part.first {
             load_tile(s, &mut start, g.c.add(row * g.c_stride + col).cast(), g.c_stride, g.n - col);
@@ -260,7 +261,6 @@ unsafe fn tile<S: Simd, A: Rows<Element: Packed>, const R: usize, const V: usize
         // Groups that are whole; the last one may lack its second step.
         let (k0, k1) = (part.k.start, part.k.end);
         let whole = if const { A::Element::GROUP == 1 } { k1 } else { k1.min(g.k / A::Element::GROUP) };
-        let lines = g.rows.tile::<R>(row);
         for tap in 0..g.rows.taps() {
             let a = g.rows.pointers::<R>(&lines, tap);
             let mut k = k0;
@@ -313,6 +313,19 @@ pub(super) fn lanes_of(v: usize, width: usize) -> usize {
     width.saturating_sub(v * LANES).min(LANES)
 }
 
+/// Copies `n` elements of rows that are `stride` apart to the rows of `to`, each `width` long.
+///
+/// # Safety
+/// They must be readable for as many rows.
+#[cold]
+#[inline(never)]
+unsafe fn copy_rows(c: *const f32, stride: usize, n: usize, to: &mut [f32], width: usize) {
+    for (r, row) in to.chunks_exact_mut(width).enumerate() {
+        // SAFETY: the caller's promise; n ≤ width.
+        row[..n].copy_from_slice(unsafe { std::slice::from_raw_parts(c.add(r * stride), n) });
+    }
+}
+
 /// The sums of the depths before, which wait in C.
 #[inline(always)]
 unsafe fn load_tile<S: Simd, const R: usize, const V: usize>(
@@ -323,11 +336,10 @@ unsafe fn load_tile<S: Simd, const R: usize, const V: usize>(
     width: usize,
 ) {
     let mut waiting: Sums<R, V> = [[[0.0; LANES]; V]; R];
-    let n = width.min(V * LANES);
-    for (r, row) in waiting.iter_mut().enumerate() {
-        // SAFETY: the caller promises `width` readable columns in each row.
-        unsafe { std::ptr::copy_nonoverlapping(c.add(r * stride), row.as_flattened_mut().as_mut_ptr(), n) };
-    }
+    // SAFETY: the caller promises `width` readable columns in each row.
+    unsafe {
+        copy_rows(c, stride, width.min(V * LANES), waiting.as_flattened_mut().as_flattened_mut(), V * LANES)
+    };
     for r in 0..R {
         for v in 0..V {
             // SAFETY: a vector of the array.
