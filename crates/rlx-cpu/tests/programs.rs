@@ -137,7 +137,7 @@ fn conv_layer(
 fn convolutions_take_every_route() {
     let v = |a: &[usize]| a.to_vec();
     type Case<'a> = (&'a [usize], &'a [usize], [Vec<usize>; 3], usize);
-    let cases: [Case<'_>; 10] = [
+    let cases: [Case<'_>; 11] = [
         // One pixel: a product.
         (&[2, 5, 4, 20], &[30, 20, 1, 1], [v(&[1, 1]), v(&[0; 4]), v(&[1, 1])], 1),
         // One pixel with steps: windows.
@@ -149,6 +149,8 @@ fn convolutions_take_every_route() {
         // Groups, one spatial dimension.
         (&[1, 6, 6, 12], &[8, 3, 3, 3], [v(&[1, 1]), v(&[1; 4]), v(&[1, 1])], 4),
         (&[2, 15, 9], &[7, 9, 4], [v(&[2]), v(&[1, 2]), v(&[2])], 1),
+        // Taps far apart: most lie in the padding.
+        (&[1, 12, 16, 20], &[50, 20, 3, 3], [v(&[1, 1]), v(&[10; 4]), v(&[10, 10])], 1),
         // Groups that fill packed panels.
         (&[1, 6, 5, 10], &[96, 5, 3, 3], [v(&[1, 1]), v(&[1; 4]), v(&[1, 1])], 2),
         // One group for each channel.

@@ -31,6 +31,13 @@ pub trait Rows: Copy + Send + Sync {
 
     /// Where piece `tap` of each of those rows starts.
     fn pointers<const N: usize>(&self, tile: &Self::Tile<N>, tap: usize) -> [*const Self::Element; N];
+
+    /// Whether these pieces are known to be zeros, and to be so often enough to look.
+    #[inline(always)]
+    fn are_zeros<const N: usize>(&self, pieces: &[*const Self::Element; N]) -> bool {
+        let _ = pieces;
+        false
+    }
 }
 
 /// The rows of a matrix.
@@ -115,6 +122,13 @@ impl<T: Copy + Send + Sync + 'static> Rows for AnyRows<T> {
             (AnyRows::Windows(w), AnyTile::Windows(corners)) => w.pointers(corners, tap),
             (_, AnyTile::Matrix(starts)) => *starts,
             (AnyRows::Matrix(_), AnyTile::Windows(_)) => unreachable!("a tile is of its own rows"),
+        }
+    }
+    #[inline(always)]
+    fn are_zeros<const N: usize>(&self, pieces: &[*const T; N]) -> bool {
+        match self {
+            AnyRows::Matrix(_) => false,
+            AnyRows::Windows(w) => w.are_zeros(pieces),
         }
     }
     fn any(&self) -> AnyRows<T> {
@@ -263,6 +277,11 @@ unsafe fn tile<S: Simd, A: Rows<Element: Packed>, const R: usize, const V: usize
         let whole = if const { A::Element::GROUP == 1 } { k1 } else { k1.min(g.k / A::Element::GROUP) };
         for tap in 0..g.rows.taps() {
             let a = g.rows.pointers::<R>(&lines, tap);
+            // Zeros add nothing to any sum.
+            if g.rows.are_zeros(&a) {
+                b = b.wrapping_add((k1 - k0) * PANEL);
+                continue;
+            }
             let mut k = k0;
             while k < whole {
                 ahead_here.step(s);
