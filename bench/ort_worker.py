@@ -28,13 +28,15 @@ def one_round(run, seconds):
     """Run again and again for `seconds`, at least five times."""
     for _ in range(WARM_UP):
         run()
-    taken, end = [], time.perf_counter() + seconds
+    taken, end, worked = [], time.perf_counter() + seconds, time.process_time()
     while len(taken) < 5 or time.perf_counter() < end:
         start = time.perf_counter()
         run()
         taken.append((time.perf_counter() - start) * 1e3)
+    worked = time.process_time() - worked
     taken.sort()
     return {
+        "cpu_ms": worked * 1e3 / len(taken),
         "runs": len(taken),
         "min_ms": taken[0],
         "median_ms": statistics.median(taken),
