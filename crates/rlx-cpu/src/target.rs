@@ -85,6 +85,8 @@ impl Target for CpuTarget {
                     && (!matches!(a.op, Op::Conv { .. }) || conv::anchors(a, graph))
                     && a.shape.dims() == op.shape.dims()
                     && kernels::claim(a, graph).is_native()
+                    // Sums of bytes are written as soon as they are bytes again.
+                    && !(a.shape.dtype() == DType::I32 && matches!(op.op, Op::Dequantize { .. }))
             }
         };
         let known = if op.op.is_elementwise() {

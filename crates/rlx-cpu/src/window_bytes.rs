@@ -126,14 +126,14 @@ impl Kernel for Lines<'_> {
                 let columns = w.inside(1, x);
                 let whole = rows == (0..w.kernel[0]) && columns == (0..w.kernel[1]);
                 let together = whole && x + WIDTH <= w.out[1] && w.inside(1, x + WIDTH - 1) == columns;
-                let at = Place { image, y, x, rows: rows.clone(), columns, whole };
+                let at = Place { image, y, x, rows: rows.clone(), columns };
                 // SAFETY: `BytePass::run`'s promises.
                 unsafe {
                     match (together, pass.signed) {
-                        (true, true) => positions::<S, true, WIDTH>(s, pass, &at),
-                        (true, false) => positions::<S, false, WIDTH>(s, pass, &at),
-                        (false, true) => positions::<S, true, 1>(s, pass, &at),
-                        (false, false) => positions::<S, false, 1>(s, pass, &at),
+                        (true, true) => positions::<S, true, true, WIDTH>(s, pass, &at),
+                        (true, false) => positions::<S, false, true, WIDTH>(s, pass, &at),
+                        (false, true) => positions::<S, true, false, 1>(s, pass, &at),
+                        (false, false) => positions::<S, false, false, 1>(s, pass, &at),
                     }
                 }
                 x += if together { WIDTH } else { 1 };
@@ -142,31 +142,32 @@ impl Kernel for Lines<'_> {
     }
 }
 
-/// An output position, and the kernel positions of its window that lie within the image: all of them if it is `whole`.
+/// An output position, and the kernel positions of its window that lie within the image.
 struct Place {
     image: usize,
     y: usize,
     x: usize,
     rows: Range<usize>,
     columns: Range<usize>,
-    whole: bool,
 }
 
-/// Computes N neighbouring output positions, all channels.
+/// Computes N neighbouring output positions, all channels; `WHOLE`: of windows that lie within the image.
 #[inline(always)]
-unsafe fn positions<S: Simd, const SIGNED: bool, const N: usize>(s: S, pass: &BytePass, at: &Place) {
+unsafe fn positions<S: Simd, const SIGNED: bool, const WHOLE: bool, const N: usize>(
+    s: S,
+    pass: &BytePass,
+    at: &Place,
+) {
     let w = &pass.windows;
     let (c, taps) = (w.channels, w.kernel[0] * w.kernel[1]);
-    let zero = s.splat(if at.whole { 0.0 } else { pass.zero as f32 });
+    let zero = s.splat(pass.zero as f32);
     let out = ((at.image * w.out[0] + at.y) * w.out[1] + at.x) * c;
     for ch in (0..c).step_by(LANES) {
         let lanes = (c - ch).min(LANES);
         // SAFETY: the caller's promise; all pixels lie within the image and ch + lanes ≤ c.
         unsafe {
-            let start = match at.whole {
-                true => s.load_upto(pass.weights.wrapping_add(taps * c + ch), lanes),
-                false => s.zero(),
-            };
+            let start =
+                if WHOLE { s.load_upto(pass.weights.wrapping_add(taps * c + ch), lanes) } else { s.zero() };
             let mut acc = [start; N];
             for ky in at.rows.clone() {
                 let line = (at.image * w.size[0] + w.coordinate(0, at.y, ky)) * w.size[1];
@@ -176,7 +177,8 @@ unsafe fn positions<S: Simd, const SIGNED: bool, const N: usize>(s: S, pass: &By
                     let weight = s.load_upto(place, lanes);
                     for i in 0..N {
                         let x = s.load_bytes::<SIGNED>(p.wrapping_add(i * w.stride[1] * c), lanes);
-                        acc[i] = s.mul_add(s.sub(s.from_int(x), zero), weight, acc[i]);
+                        let x = s.from_int(x);
+                        acc[i] = s.mul_add(if WHOLE { x } else { s.sub(x, zero) }, weight, acc[i]);
                     }
                 }
             }
@@ -207,7 +209,11 @@ unsafe fn store<S: Simd, const N: usize>(
         };
         let column = Column::load(s, e, ch, lanes);
         for (i, &sum) in acc.iter().enumerate() {
-            let x = column.bounded(s, column.floats(s, s.to_int(sum)));
+            let sum = match column.offset {
+                Some(offset) => s.from_int(s.add_i(s.to_int(sum), offset)),
+                None => sum,
+            };
+            let x = column.bounded(s, column.scaled(s, sum));
             let to = out + i * c;
             match &e.quantiser {
                 Some(q) => s.store_bytes(pass.output.cast::<u8>().wrapping_add(to), lanes, q.vector(s, x)),

@@ -297,28 +297,34 @@ unsafe fn tile_any<S: Simd>(
     sums: *mut i32,
 ) {
     macro_rules! heights {
-        ($v:literal, $at:expr; $($r:literal)*) => {
+        ($v:literal, $flips:literal, $at:expr; $($r:literal)*) => {
             match rows {
-                $($r => s.enter(Tile::<$r, $v> { g, row, b: b.wrapping_add($at), sums: sums.wrapping_add($at) }),)*
+                $($r => s.enter(Tile::<$r, $v, $flips> {
+                    g,
+                    row,
+                    b: b.wrapping_add($at),
+                    sums: sums.wrapping_add($at),
+                }),)*
                 _ => unreachable!("tiles have 1, 2, 4 or 8 rows"),
             }
         };
     }
     if const { S::GEMM_VECS == 3 } {
-        match vecs {
-            3 => heights!(3, 0; 1 2 4 8),
-            2 => heights!(2, 0; 1 2 4 8),
-            _ => heights!(1, 0; 1 2 4 8),
+        match (vecs, g.signed) {
+            (3, false) => heights!(3, false, 0; 1 2 4 8),
+            (3, true) => heights!(3, true, 0; 1 2 4 8),
+            (2, _) => heights!(2, true, 0; 1 2 4 8),
+            _ => heights!(1, true, 0; 1 2 4 8),
         }
     } else {
         for v in 0..vecs {
-            heights!(1, v * LANES; 1 2 4);
+            heights!(1, true, v * LANES; 1 2 4);
         }
     }
 }
 
-/// A tile of R rows × V vectors.
-struct Tile<'a, const R: usize, const V: usize> {
+/// A tile of R rows × V vectors; where A's bytes may be signed, the tile `FLIPS` their highest bits.
+struct Tile<'a, const R: usize, const V: usize, const FLIPS: bool> {
     g: &'a ByteGemm,
     row: usize,
     b: *const f32,
@@ -329,7 +335,7 @@ struct Tile<'a, const R: usize, const V: usize> {
 /// Steps between two looks at the end: unrolled further, loads move up and the sums spill.
 const STEPS: usize = 8;
 
-impl<const R: usize, const V: usize> Kernel for Tile<'_, R, V> {
+impl<const R: usize, const V: usize, const FLIPS: bool> Kernel for Tile<'_, R, V, FLIPS> {
     type Output = ();
 
     #[inline(always)]
@@ -354,7 +360,7 @@ impl<const R: usize, const V: usize> Kernel for Tile<'_, R, V> {
                         }
                         for r in 0..R {
                             let word = a[r].add(k * GROUP).cast::<i32>().read_unaligned();
-                            let word = s.xor_i(s.splat_i(word), flip);
+                            let word = if FLIPS { s.xor_i(s.splat_i(word), flip) } else { s.splat_i(word) };
                             for v in 0..V {
                                 acc[r][v] = s.dot_bytes(acc[r][v], word, b[v]);
                             }
@@ -366,7 +372,8 @@ impl<const R: usize, const V: usize> Kernel for Tile<'_, R, V> {
                 if !g.k.is_multiple_of(GROUP) {
                     for r in 0..R {
                         let word = last_word(a[r].add(whole * GROUP), g.k % GROUP);
-                        let word = s.xor_i(s.splat_i(word as i32), flip);
+                        let word = s.splat_i(word as i32);
+                        let word = if FLIPS { s.xor_i(word, flip) } else { word };
                         for v in 0..V {
                             let b = s.bits(s.load(line.wrapping_add(v * LANES)));
                             acc[r][v] = s.dot_bytes(acc[r][v], word, b);

@@ -137,7 +137,7 @@ pub(super) unsafe fn finish<S: Simd>(s: S, sums: &Sums<'_>) {
                         s.store_upto(to.cast(), lanes, s.from_bits(exact.row(s, r)));
                     }
                 }
-                Some(e) => requantise(s, e, sums, &exact, at, lanes),
+                Some(e) => requantise(s, e, sums, exact, at, lanes),
             }
         }
     }
@@ -177,7 +177,8 @@ impl<S: Simd> Exact<S> {
 /// An epilogue's numbers for one vector of columns.
 pub(crate) struct Column<S: Simd> {
     scale: S::F,
-    offset: S::I,
+    /// What the sums want added.
+    pub(crate) offset: Option<S::I>,
     bias: Option<S::F>,
     clip: Option<(f32, f32)>,
 }
@@ -189,24 +190,25 @@ impl<S: Simd> Column<S> {
     /// The epilogue's operands must be there for these columns.
     #[inline(always)]
     pub(crate) unsafe fn load(s: S, e: &ByteEpilogue, at: usize, lanes: usize) -> Column<S> {
+        let mut offset = None;
         // SAFETY: the caller's promise.
         unsafe {
-            Column {
-                scale: e.scale.load(s, at, lanes),
-                offset: e.offset.map_or(s.splat_i(0), |o| o.load(s, at, lanes)),
-                bias: match e.floats.bias {
-                    Bias::PerColumn(p) => Some(s.load_upto(p.wrapping_add(at), lanes)),
-                    _ => None,
-                },
-                clip: e.floats.activation.and_then(bounds),
+            if let Some(o) = e.offset {
+                offset = Some(o.load(s, at, lanes));
             }
+            let bias = match e.floats.bias {
+                Bias::PerColumn(p) => Some(s.load_upto(p.wrapping_add(at), lanes)),
+                _ => None,
+            };
+            let scale = e.scale.load(s, at, lanes);
+            Column { scale, offset, bias, clip: e.floats.activation.and_then(bounds) }
         }
     }
 
-    /// Exact sums as floats, with their bias.
+    /// Exact sums, with their offset, as floats with scale and bias.
     #[inline(always)]
-    pub(crate) fn floats(&self, s: S, sums: S::I) -> S::F {
-        let x = s.mul(s.from_int(s.add_i(sums, self.offset)), self.scale);
+    pub(crate) fn scaled(&self, s: S, sums: S::F) -> S::F {
+        let x = s.mul(sums, self.scale);
         match self.bias {
             Some(bias) => s.add(x, bias),
             None => x,
@@ -229,7 +231,7 @@ unsafe fn requantise<S: Simd>(
     s: S,
     e: &ByteEpilogue,
     sums: &Sums<'_>,
-    exact: &Exact<S>,
+    mut exact: Exact<S>,
     at: usize,
     lanes: usize,
 ) {
@@ -237,9 +239,12 @@ unsafe fn requantise<S: Simd>(
     // SAFETY: the caller's promise.
     unsafe {
         let column = Column::load(s, e, at, lanes);
+        if let Some(offset) = column.offset {
+            exact.both = s.add_i(exact.both, offset);
+        }
         let before = e.floats.combine.filter(|x| !x.after);
         for (r, row) in sums.rows.clone().enumerate() {
-            let mut x = column.floats(s, exact.row(s, r));
+            let mut x = column.scaled(s, s.from_int(exact.row(s, r)));
             if let Some(with) = &before {
                 let y = f32::load(s, with.ptr.wrapping_add(row * with.row_stride + at), lanes);
                 x = binary(s, with.op, x, y);

@@ -437,10 +437,12 @@ impl Conv {
                     if pixel == c && count == c {
                         std::ptr::copy_nonoverlapping(source, inside.as_mut_ptr(), width);
                     } else {
-                        for x in 0..pixels {
-                            let to = inside[x * c..].as_mut_ptr();
-                            std::ptr::copy_nonoverlapping(source.wrapping_add(x * pixel), to, count);
-                            inside[x * c + count..(x + 1) * c].fill(rest);
+                        // One by one: a pixel is a few elements, less than a call costs.
+                        for (x, to) in inside.chunks_exact_mut(c).take(pixels).enumerate() {
+                            let source = source.wrapping_add(x * pixel);
+                            for (i, to) in to.iter_mut().enumerate() {
+                                *to = if i < count { *source.add(i) } else { rest };
+                            }
                         }
                     }
                     fill(&mut out[..left * c]);
