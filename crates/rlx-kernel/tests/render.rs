@@ -57,7 +57,17 @@ fn for_every_kernel(target: &KernelTarget, seeds: u64, mut f: impl FnMut(&Kernel
     }
     (0..2 * seeds).for_each(|seed| visit(&random_graph(seed, 12).0));
     visit(&open_product());
+    visit(&large_sum());
     seen.len()
+}
+
+/// Enough elements to be spread in every way.
+fn large_sum() -> Graph {
+    let (mut g, shape) = (Graph::new("large"), Shape::new(&[300, 200], DType::F16));
+    let (x, y) = (g.input("x", shape.clone()), g.input("y", shape.clone()));
+    let z = g.binary(BinaryOp::Add, x, y, shape);
+    g.set_outputs(vec![z]);
+    g
 }
 
 /// A product of sizes known only at the run, which has every form.

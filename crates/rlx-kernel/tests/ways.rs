@@ -241,3 +241,37 @@ fn a_sum_of_nothing_is_zero_in_every_form() {
     let case = product_values(DType::F32, [2, 5, 0, 9], &mut Gen::new(16));
     same_bits(&graph, &[case], &words());
 }
+
+#[test]
+fn every_spread_of_elements_gives_the_same_bits() {
+    let mut gen_ = Gen::new(17);
+    for dtype in [DType::F32, DType::F16, DType::I64, DType::I8] {
+        // With movement, and a last workgroup that is not full.
+        let (mut g, mut values) = (Graph::new("map"), Bindings::default());
+        let (x, row) =
+            (g.input("x", Shape::new(&[131, 127], dtype)), g.input("r", Shape::new(&[131], dtype)));
+        values.set_input("x", gen_.value(dtype, &[131, 127], -1.0..1.0));
+        values.set_input("r", gen_.value(dtype, &[131], -1.0..1.0));
+        let y = g.try_add(Op::Transpose { perm: vec![1, 0] }, &[x]).unwrap();
+        let shape = g.shape(y).clone();
+        let z = g.binary(BinaryOp::Add, y, row, shape.clone());
+        let z = g.binary(BinaryOp::Mul, z, y, shape);
+        g.set_outputs(vec![z]);
+        for target in [words(), native()] {
+            let names = same_bits(&g, std::slice::from_ref(&values), &target);
+            assert_eq!(names, ["map64x1", "map256x1", "map64x4", "map256x4"]);
+        }
+    }
+}
+
+#[test]
+fn few_elements_and_open_sizes_are_spread_in_one_way() {
+    for dims in [vec![Dim::Static(100)], vec![open("n"), Dim::Static(1 << 20)]] {
+        let mut g = Graph::new("map");
+        let shape = Shape::from_dims(&dims, DType::F32);
+        let x = g.input("x", shape.clone());
+        let y = g.activation(Activation::Relu, x, shape);
+        g.set_outputs(vec![y]);
+        assert_eq!(most_ways(&try_module(&g, &words()).unwrap(), &words()), ["map64x1"]);
+    }
+}

@@ -1,7 +1,7 @@
 //! How long each way of a step takes, on Vulkan and OpenGL: products and convolutions of common models.
 //!
 //! ```sh
-//! cargo run --release -p rlx-wgpu --example bench_ways [vulkan|opengl] [ROUNDS]
+//! cargo run --release -p rlx-wgpu --example bench_ways [vulkan|opengl] [ROUNDS] [PART_OF_A_NAME]
 //! ```
 //!
 //! A row for each step: the least time of a run in the way that is taken unmeasured, then how many times that each other
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use rlx_backend::tuning::Tuning;
 use rlx_backend::{Backend, ExecutableGraph, Kept};
 use rlx_driver::Device;
-use rlx_ir::op::DataFormat;
+use rlx_ir::op::{BinaryOp, DataFormat};
 use rlx_ir::{DType, Error, ErrorKind, Graph, LirModule, Op, Result, Shape, Weight};
 use rlx_opt::{CompileOptions, CompilePipeline};
 use rlx_wgpu::WgpuBackend;
@@ -29,6 +29,10 @@ struct Case {
 
 fn product(name: &'static str, x: &[usize], w: &[usize]) -> Case {
     Case { name, op: Op::MatMul, x: x.to_vec(), w: w.to_vec() }
+}
+
+fn add(name: &'static str, x: &[usize], w: &[usize]) -> Case {
+    Case { name, op: Op::Binary(BinaryOp::Add), x: x.to_vec(), w: w.to_vec() }
 }
 
 /// A square convolution of one image: channels in and out, groups, size of the image, of the kernel, and stride.
@@ -55,6 +59,8 @@ fn cases() -> Vec<Case> {
         conv("conv 1×1, 64→256, 56²", [64, 256, 1], [56, 1, 1]),
         conv("conv 7×7 by 2, 3→64, 112²", [3, 64, 1], [112, 7, 2]),
         conv("conv 3×3, 96 alone, 56²", [96, 96, 96], [56, 3, 1]),
+        add("128×1536 + 1536", &[128, 1536], &[1536]),
+        add("64×112×112 + 64×1×1", &[64, 112, 112], &[64, 1, 1]),
     ]
 }
 
@@ -117,6 +123,8 @@ fn measure(case: &Case, backend: &WgpuBackend, rounds: usize) -> Result<Vec<(Str
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let rounds = arguments.iter().find_map(|a| a.parse().ok()).unwrap_or(5);
+    let is_part = |a: &&String| a.parse::<usize>().is_err() && a.parse::<Device>().is_err();
+    let part = arguments.iter().find(is_part).map_or("", String::as_str);
     let named: Vec<Device> = arguments.iter().filter_map(|a| a.parse().ok()).collect();
     let devices = if named.is_empty() { vec![Device::Vulkan, Device::OpenGl] } else { named };
     for device in devices {
@@ -127,7 +135,7 @@ fn main() -> Result<()> {
         }
         println!("\n{device}: {}, least of {rounds}\n", backend.adapter_name()?);
         println!("| step | unmeasured | ms | fastest | × | others, × |\n|---|---|---|---|---|---|");
-        for case in cases() {
+        for case in cases().into_iter().filter(|case| case.name.contains(part)) {
             let times = measure(&case, &backend, rounds)?;
             let (first, base) = (&times[0].0, times[0].1.as_secs_f64());
             let mut ranked: Vec<(&str, f64)> =

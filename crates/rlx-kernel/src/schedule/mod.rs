@@ -200,7 +200,10 @@ fn anchor_of(step: &StepDesc) -> Scheduled<Option<&Node>> {
 /// # Errors
 /// Why no schedule takes it.
 pub fn schedule(step: &StepDesc, way: Way) -> Scheduled<Vec<Launch>> {
-    let Some(anchor) = anchor_of(step)? else { return map::schedule(step) };
+    let Some(anchor) = anchor_of(step)? else {
+        let Way::Map(spread) = way else { return refuse(format!("{way} is no way to go by elements")) };
+        return map::schedule(step, spread);
+    };
     match (&anchor.op, way) {
         (Op::MatMul, Way::Product(form, _)) => matmul::schedule(step, anchor, form),
         (Op::Conv { .. }, Way::Product(form, _)) => window::conv(step, anchor, form),

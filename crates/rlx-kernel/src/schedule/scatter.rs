@@ -8,8 +8,9 @@ use rlx_ir::op::{ReduceOp, ScatterOp};
 use rlx_ir::{Extent, Node, NodeId, Op};
 
 use super::cx::{Arg, Cx};
+use super::map::{self, Spread};
 use super::reduce::Combine;
-use super::{Launch, Scheduled, StepDesc, elementwise, map, refuse};
+use super::{Launch, Scheduled, StepDesc, elementwise, refuse};
 use crate::ir::{Const, Value};
 
 /// Invocations of a workgroup.
@@ -72,7 +73,7 @@ pub fn schedule(step: &StepDesc, anchor: &Node) -> Scheduled<Vec<Launch>> {
         ref op => return refuse(format!("{} is no scatter", op.kind())),
     };
     let copy = StepDesc::copy(vec![step.inputs[0].clone()], step.outputs.clone())?;
-    let mut launches = map::schedule(&copy)?;
+    let mut launches = map::schedule(&copy, Spread::default())?;
     launches.push(updates);
     Ok(launches)
 }

@@ -8,6 +8,7 @@ use std::fmt;
 
 use rlx_ir::Op;
 
+use super::map::{self, Spread};
 use super::product::{self, Form};
 use super::{Scheduled, StepDesc, anchor_of, matmul, window};
 use crate::ir::Ty;
@@ -20,6 +21,8 @@ pub enum Way {
     Only,
     /// A product in this form, computed in this type.
     Product(Form, Ty),
+    /// Element by element, spread so.
+    Map(Spread),
 }
 
 impl Way {
@@ -27,6 +30,7 @@ impl Way {
     pub fn fits(self, limits: &DeviceLimits) -> bool {
         match self {
             Way::Only => true,
+            Way::Map(spread) => spread.workgroup <= limits.max_workgroup,
             Way::Product(form, ty) => {
                 form.workgroup() <= limits.max_workgroup && form.shared_bytes(ty) <= limits.max_shared_bytes
             }
@@ -39,6 +43,7 @@ impl fmt::Display for Way {
         match self {
             Way::Only => f.write_str("only"),
             Way::Product(form, _) => form.fmt(f),
+            Way::Map(spread) => spread.fmt(f),
         }
     }
 }
@@ -48,7 +53,9 @@ impl fmt::Display for Way {
 /// # Errors
 /// Why no schedule takes it, where that is known without making a kernel.
 pub fn ways(step: &StepDesc) -> Scheduled<Vec<Way>> {
-    let Some(anchor) = anchor_of(step)? else { return Ok(vec![Way::Only]) };
+    let Some(anchor) = anchor_of(step)? else {
+        return Ok(map::spreads(step).into_iter().map(Way::Map).collect());
+    };
     let product = match &anchor.op {
         Op::MatMul => matmul::product(step, anchor)?,
         Op::Conv { .. } | Op::ConvTranspose { .. } => window::product(step, anchor)?,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rlx_backend::tuning::{Site, Tuning};
 use rlx_backend::{Backend, Kept};
 use rlx_driver::Device;
-use rlx_ir::op::{Activation, DataFormat};
+use rlx_ir::op::{Activation, BinaryOp, DataFormat};
 use rlx_ir::oracle::Bindings;
 use rlx_ir::testing::Gen;
 use rlx_ir::{DType, Graph, LirModule, Op, Shape};
@@ -60,11 +60,12 @@ fn every_way_gives_the_same_bits() {
             (Op::MatMul, &[70, 45][..], &[45, 100][..]),
             (Op::MatMul, &[1, 64], &[64, 50]),
             (conv.clone(), &[1, 10, 13, 22], &[40, 5, 3, 3]),
+            (Op::Binary(BinaryOp::Add), &[201, 99], &[99]),
         ] {
             let (graph, values) = step(op, x, w);
             common::check(&graph, &values, &backend).unwrap();
             let lir = module(&graph, &backend);
-            let site = sites(&backend, &lir).pop().expect("a product has several ways");
+            let site = sites(&backend, &lir).pop().expect("it has several ways");
             let before = backend.pipeline_count().unwrap();
             let first = outputs(&backend, &lir, &values, Tuning::default());
             for way in 1..site.ways.len() {
