@@ -137,7 +137,7 @@ fn a_graph_is_compiled_once(device: Device) {
     assert_eq!(cache.get_lir("dense").unwrap(), *stored.lir());
 }
 
-rlx_contract::on_every_device!(a_graph_is_compiled_once);
+rlx_contract::on_every_device!(a_graph_is_compiled_once, damaged_and_foreign_entries_are_compiled_anew);
 
 #[test]
 fn blocks_are_compiled_once() {
@@ -215,11 +215,11 @@ fn keys_hold_all_that_the_code_depends_on() {
     assert!(matches!(cache.get_lir("model"), Err(AotCacheError::Missing(_))), "which one?");
 }
 
-#[test]
-fn damaged_and_foreign_entries_are_compiled_anew() {
-    let temporary = Temporary::new("damaged");
+fn damaged_and_foreign_entries_are_compiled_anew(device: Device) {
+    register();
+    let temporary = Temporary::new(&format!("damaged-{device}"));
     let (cache, options) = (temporary.cache(), CompileOptions::new());
-    let compile = |width| cache.compile_graph_cached("m", Device::Cpu, dense(width), &options).unwrap();
+    let compile = |width| cache.compile_graph_cached("m", device, dense(width), &options).unwrap();
     let want = run_dense(&mut compile(3), 3);
     let path = temporary.files()[0].clone();
     let whole = std::fs::read(&path).unwrap();

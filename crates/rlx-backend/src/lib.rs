@@ -6,7 +6,7 @@
 //!
 //! What executables of every device need stands here too: extents as numbers ([`extents`]), the relations
 //! between dimensions that a run must keep ([`checks`]), what the init program runs when ([`init`]), what it made that
-//! others can use ([`prepared`]), and which way of doing a step was measured to be fastest ([`tuning`]).
+//! others can use ([`prepared`]), what drivers made of kernels ([`pipelines`]), and which way of doing a step was measured to be fastest ([`tuning`]).
 #![forbid(unsafe_code)]
 
 pub mod checks;
@@ -15,6 +15,7 @@ pub mod extents;
 pub mod handles;
 pub mod init;
 pub mod moe;
+pub mod pipelines;
 pub mod prepared;
 pub mod profile;
 pub mod tuning;
@@ -89,7 +90,8 @@ pub struct Kept {
     pub code: Vec<CodePart>,
 }
 
-/// A piece of generated code as it is kept in a file. What is in it, the device knows alone.
+/// A piece of generated code as it is kept in a file. What is in it, the device knows alone. Files may be anyone's: a
+/// device checks the code it is given as a stranger's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CodePart {
     /// What it is, for people.
@@ -135,7 +137,8 @@ pub trait Backend: Send + Sync {
     /// any of it compiles as ever.
     ///
     /// # Errors
-    /// As [`Backend::compile`]; what is kept but cannot be used is none.
+    /// As [`Backend::compile`]; [`rlx_ir::ErrorKind::Malformed`] for code that is not this module's, or breaks a rule. What
+    /// was measured and cannot be used is no error.
     fn compile_kept(
         &self,
         lir: Arc<LirModule>,

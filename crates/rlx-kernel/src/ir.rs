@@ -8,9 +8,10 @@
 //! The text form of a kernel is its [`std::fmt::Display`]; [`Kernel::hash`] names it in caches.
 
 use rlx_ir::DType;
+use serde::{Deserialize, Serialize};
 
 /// The type a value is computed in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Ty {
     /// A truth value.
     Bool,
@@ -82,19 +83,19 @@ impl Ty {
 }
 
 /// A value, by its number in [`Kernel::values`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Value(pub u32);
 
 /// A variable, by its number in [`Kernel::vars`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Var(pub u32);
 
 /// A buffer, by its number in [`Kernel::buffers`]: the binding.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Buffer(pub u32);
 
 /// Workgroup memory, by its number in [`Kernel::shared`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Shared(pub u32);
 
 impl Value {
@@ -126,7 +127,7 @@ impl Shared {
 }
 
 /// What a kernel does with a buffer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Access {
     /// It only reads.
     Read,
@@ -148,7 +149,7 @@ pub struct BufferDecl {
 }
 
 /// Memory shared by the invocations of a workgroup.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SharedDecl {
     /// The type of its elements.
     pub ty: Ty,
@@ -157,7 +158,7 @@ pub struct SharedDecl {
 }
 
 /// A constant, by the bits of its value (bool: 0 or 1; 32-bit types: the low half).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Const {
     /// Its type.
     pub ty: Ty,
@@ -166,7 +167,7 @@ pub struct Const {
 }
 
 /// Functions of one value. The result has the operand's type unless said otherwise.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum UnOp {
     /// `-x`, wrapping.
     Neg,
@@ -195,7 +196,7 @@ pub enum UnOp {
 }
 
 /// Functions of a mathematical library; devices without a good one get them expanded ([`mod@crate::emulate`]).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub enum MathFn {
     Exp,
@@ -239,7 +240,7 @@ impl MathFn {
 }
 
 /// Functions of two values of one type, which is the result's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum BinOp {
     /// Sum, wrapping.
     Add,
@@ -274,7 +275,7 @@ pub enum BinOp {
 }
 
 /// Comparisons of two values of one type; a bool results.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub enum Cmp {
     Eq,
@@ -286,7 +287,7 @@ pub enum Cmp {
 }
 
 /// What computes a value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Inst {
     /// A constant.
     Const(Const),

@@ -11,6 +11,8 @@
 //!                      └── interpreter ────┘
 //! ```
 //!
+//! What a module's steps became can be kept in a file ([`stored`]).
+//!
 //! A backend takes three things from here: [`KernelTarget`] as its `rlx_opt::Target`, [`compile_step`] for each step
 //! (by one of its [`step_ways`]), and a renderer. See `docs/architecture.md`, "Kernels are data".
 #![forbid(unsafe_code)]
@@ -23,11 +25,13 @@ pub mod ir;
 pub mod render;
 pub mod schedule;
 mod simplify;
+pub mod stored;
 mod target;
 pub mod text;
 pub mod verify;
 
 pub use ir::Kernel;
 pub use schedule::{Arg, Launch, UniformArg};
+pub use stored::Launches;
 pub use target::{DeviceLimits, KernelTarget, TypeSupport, compile_step, grid, step_ways};
 pub use text::KernelHash;

@@ -8,6 +8,7 @@ use rlx_ir::{Error, ErrorKind, Graph, Node, Op, Result};
 use rlx_opt::{Claim, PoolSpec, Target};
 
 use crate::emulate;
+use crate::ir::Kernel;
 use crate::schedule::{self, Launch, Scheduled, StepDesc, Unscheduled, Way, refuse};
 use crate::verify;
 
@@ -119,12 +120,21 @@ impl KernelTarget {
 
     fn fitted(&self, launch: Launch) -> Scheduled<Launch> {
         let kernel = emulate::emulate(&launch.kernel, self.types)?;
+        self.fits(&kernel)?;
+        Ok(Launch { kernel: Arc::new(kernel), ..launch })
+    }
+
+    /// Whether the kernel keeps within the device's limits.
+    ///
+    /// # Errors
+    /// Which limit it does not keep.
+    pub(crate) fn fits(&self, kernel: &Kernel) -> Scheduled<()> {
         let bindings = kernel.buffers.len() + usize::from(kernel.can_fail());
         let limits = &self.limits;
         if bindings > limits.max_bindings {
             return refuse(format!("{bindings} buffers, the device binds {}", limits.max_bindings));
         }
-        if kernel.workgroup > limits.max_workgroup {
+        if !(1..=limits.max_workgroup).contains(&kernel.workgroup) {
             return refuse(format!(
                 "a workgroup of {}, the device has {}",
                 kernel.workgroup, limits.max_workgroup
@@ -137,7 +147,7 @@ impl KernelTarget {
                 limits.max_shared_bytes
             ));
         }
-        Ok(Launch { kernel: Arc::new(kernel), ..launch })
+        Ok(())
     }
 }
 

@@ -143,6 +143,7 @@ impl Verifier<'_> {
                 let inner = uniform && self.uniform[from.index()] && self.uniform[to.index()];
                 let outside = self.visible.clone();
                 self.define(*counter)?;
+                self.expect(*counter, Ty::I32, "counter")?;
                 self.uniform[counter.index()] = inner;
                 self.block(body, inner, barriers)?;
                 self.visible = outside;

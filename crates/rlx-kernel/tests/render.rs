@@ -182,9 +182,28 @@ fn a_renderer_refuses_what_its_language_lacks() {
 }
 
 #[test]
+fn every_index_can_be_bounded() {
+    for (name, graph) in examples() {
+        for kernel in kernels(&graph, &words()) {
+            let checked = WgslOptions { checked: true, ..Default::default() };
+            let shader = wgsl(&kernel, checked).unwrap();
+            naga::front::wgsl::parse_str(&shader).unwrap_or_else(|e| panic!("{name}: {e}"));
+            // Behind its declarations nothing is indexed without a bound, but for uniforms and faults.
+            let body = shader.split("fn main").nth(1).unwrap();
+            for at in body.match_indices('[').map(|(at, _)| at) {
+                let before = body[..at].chars().last().unwrap();
+                let bounded = body[at..].starts_with("[min(u32(");
+                let counted = body[..at].ends_with("u") || before == ']' || body[..at].ends_with("fault");
+                assert!(bounded || counted, "{name}: {}", &body[at.saturating_sub(20)..][..60]);
+            }
+        }
+    }
+}
+
+#[test]
 fn buffers_can_all_be_declared_for_writing() {
     let (_, graph) = examples().remove(0);
     let kernel = kernels(&graph, &words()).remove(0);
-    let shader = wgsl(&kernel, WgslOptions { read_write: true }).unwrap();
+    let shader = wgsl(&kernel, WgslOptions { read_write: true, ..Default::default() }).unwrap();
     assert!(!shader.contains("storage, read>"), "{shader}");
 }

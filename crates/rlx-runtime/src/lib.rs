@@ -45,6 +45,7 @@ pub mod typed;
 pub mod backend {
     pub use rlx_backend::cost::works;
     pub use rlx_backend::moe::MixtureOfExperts;
+    pub use rlx_backend::pipelines;
     pub use rlx_backend::tuning::{Site, Tuning};
     pub use rlx_backend::{
         Backend, CodePart, ExecutableGraph, InputSource, Kept, MemoryInfo, StepProfile, StepProfiler,

@@ -422,7 +422,9 @@ impl Session {
         progress: &Progress,
     ) -> Result<Built> {
         let tuned = tuned(self, &lir, options, &kept.tuning, progress)?;
-        let kept = Kept { tuning: tuned.tuning.clone(), code: kept.code.clone() };
+        // Code was made by what was known then; where more is known now, it is made anew.
+        let code = if tuned.tuning == kept.tuning { kept.code.clone() } else { Vec::new() };
+        let kept = Kept { tuning: tuned.tuning.clone(), code };
         let compile = || self.backend.compile_kept(Arc::new(lir), options, &kept);
         Ok(Built { exec: edge::call(self.device, "compiling", compile)?, tuned })
     }

@@ -89,6 +89,7 @@ fn random_graphs_come_back_with_the_same_bits(device: Device) {
             assert_eq!(bits(&mut loaded, bindings), bits(&mut compiled, bindings), "seed {seed}\n{graph}");
         }
         prepared += usize::from(artefact.sizes().prepared > 0);
+        assert_eq!(artefact.sizes().code > 0, device != Device::Cpu, "generated kernels are kept");
         open += usize::from(!compiled.lir().symbols.is_empty());
         if let Some(source) = artefact.source().unwrap() {
             assert_eq!(source, graph);

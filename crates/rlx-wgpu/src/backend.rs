@@ -2,21 +2,25 @@
 
 use std::sync::Arc;
 
-use rlx_backend::tuning::Site;
+use rlx_backend::tuning::{Site, Tuning};
 use rlx_backend::{Backend, ExecutableGraph, Kept};
 use rlx_driver::Device;
 use rlx_ir::lir::Step;
 use rlx_ir::op::BinaryOp;
 use rlx_ir::{DType, ErrorKind, Graph, LirModule, Result, Shape};
-use rlx_kernel::{DeviceLimits, KernelTarget, TypeSupport};
+use rlx_kernel::{DeviceLimits, KernelTarget, Launches, TypeSupport};
 use rlx_opt::{CompileOptions, CompilePipeline, PoolSpec, Target};
 
 use crate::exec::WgpuExecutable;
 use crate::gpu::{Gpu, Lowered, Transfers, locked};
+use crate::pipeline::Origin;
 use crate::program::{self, Program};
 
 /// Kernels count elements with 32 bits, so no buffer may be larger.
 const MOST_BYTES: u64 = i32::MAX as u64 & !0xff;
+
+/// What the kept kernels are called.
+pub(crate) const KERNELS: &str = "kernels";
 
 /// A device that wgpu drives: [`Device::Vulkan`], [`Device::OpenGl`] or, as [`Device::Gpu`], the best adapter.
 ///
@@ -107,7 +111,7 @@ impl WgpuBackend {
     /// # Errors
     /// As [`Backend::compile`].
     pub fn compile_for(&self, lir: Arc<LirModule>, target: KernelTarget) -> Result<Box<dyn ExecutableGraph>> {
-        compile_for(self.gpu()?, target, lir, &Kept::default())
+        compile_for(self.gpu()?, target, lir, &Tuning::default())
     }
 
     fn gpu(&self) -> Result<Arc<Gpu>> {
@@ -163,9 +167,33 @@ fn compile_for(
     gpu: Arc<Gpu>,
     target: KernelTarget,
     lir: Arc<LirModule>,
-    kept: &Kept,
+    tuning: &Tuning,
 ) -> Result<Box<dyn ExecutableGraph>> {
-    let program = Program::new(gpu, target, lir, kept)?;
+    let started = std::time::Instant::now();
+    let launches = Launches::of(&lir, &target, &|step| program::way(step, &lir, &target, tuning))?;
+    let (count, took) = (launches.kernels.len(), started.elapsed());
+    tracing::debug!(module = %lir.name, kernels = count, ?took, "made kernels");
+    let program = Program::new(gpu, target, lir, launches, Origin::Scheduled)?;
+    Ok(Box::new(WgpuExecutable::new(Arc::new(program))?))
+}
+
+/// As [`compile_for`], by the kernels that another executable of the module left.
+fn compile_stored(
+    gpu: Arc<Gpu>,
+    target: KernelTarget,
+    lir: Arc<LirModule>,
+    kernels: &[u8],
+) -> Result<Box<dyn ExecutableGraph>> {
+    let started = std::time::Instant::now();
+    let launches = Launches::from_bytes(kernels, &lir, &target)?;
+    let (count, took) = (launches.kernels.len(), started.elapsed());
+    tracing::debug!(module = %lir.name, kernels = count, ?took, "read kernels");
+    let program = Program::new(Arc::clone(&gpu), target, lir, launches, Origin::Stored).map_err(|e| {
+        // Kernels that are made here compile: it is the file's fault, unless the device is gone.
+        let refused = matches!(e.kind(), ErrorKind::Device | ErrorKind::Internal) && gpu.alive().is_ok();
+        let message = || format!("stored kernels: {}", e.message());
+        if refused { gpu.error(ErrorKind::Malformed, message()).with_source(e) } else { e }
+    })?;
     Ok(Box::new(WgpuExecutable::new(Arc::new(program))?))
 }
 
@@ -207,7 +235,10 @@ impl Backend for WgpuBackend {
     ) -> Result<Box<dyn ExecutableGraph>> {
         let gpu = self.gpu()?;
         let target = self.kernel_target(&gpu);
-        compile_for(gpu, target, lir, kept)
+        match kept.code.iter().find(|part| part.name == KERNELS) {
+            Some(part) => compile_stored(gpu, target, lir, &part.bytes),
+            None => compile_for(gpu, target, lir, &kept.tuning),
+        }
     }
 
     fn site(&self, lir: &LirModule, step: &Step) -> Result<Option<Site>> {

@@ -11,11 +11,12 @@ use std::sync::{Arc, Weak};
 
 use rlx_backend::checks;
 use rlx_backend::extents::Values;
-use rlx_backend::{DeviceHandles, ExecutableGraph, InputSource, MemoryInfo, PreparedWeights};
+use rlx_backend::{CodePart, DeviceHandles, ExecutableGraph, InputSource, MemoryInfo, PreparedWeights};
 use rlx_ir::lir::{BufferKind, MemoryPlan};
 use rlx_ir::{DimBinding, Error, ErrorKind, LirModule, Result, Weight};
 use rlx_kernel::render::FAULT_WORDS;
 
+use crate::backend::KERNELS;
 use crate::dispatch::{Bound, Uniforms};
 use crate::handles::Handles;
 use crate::memory::{DeviceBuffer, Range, whole_words};
@@ -531,6 +532,10 @@ impl ExecutableGraph for WgpuExecutable {
 
     fn prepared_weights(&mut self) -> Option<&mut dyn PreparedWeights> {
         Some(self)
+    }
+
+    fn code(&self) -> Result<Vec<CodePart>> {
+        Ok(vec![CodePart { name: KERNELS.to_owned(), bytes: self.program.launches.to_bytes()? }])
     }
 
     fn drain(&mut self) -> Result<()> {

@@ -10,10 +10,10 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use rlx_backend::prepared::Prepared;
 use rlx_driver::Device;
 use rlx_ir::{Error, ErrorKind, Result, Weight};
-use rlx_kernel::KernelHash;
 
+use crate::driver_cache::DriverCache;
 use crate::memory::DeviceBuffer;
-use crate::pipeline::Pipeline;
+use crate::pipeline::{Pipeline, PipelineKey};
 use crate::{adapter, block_on};
 
 /// Limits below the device's own: for sharing a device, and for tests.
@@ -58,7 +58,9 @@ pub(crate) struct Gpu {
     lost: Arc<OnceLock<String>>,
     /// Errors that no scope caught.
     stray: Arc<Mutex<Option<String>>>,
-    pub(crate) pipelines: Mutex<HashMap<KernelHash, Arc<Pipeline>>>,
+    pub(crate) pipelines: Mutex<HashMap<PipelineKey, Arc<Pipeline>>>,
+    /// Where the driver gives what it compiled.
+    pub(crate) driver_cache: Option<DriverCache>,
     uploads: Mutex<HashMap<usize, Upload>>,
     /// What init programs made, for all executables of the device.
     pub(crate) prepared: Prepared<DeviceBuffer>,
@@ -113,6 +115,7 @@ impl Gpu {
         let description = wgpu::DeviceDescriptor {
             label: Some("rlx"),
             required_limits: limits.clone(),
+            required_features: adapter.features() & wgpu::Features::PIPELINE_CACHE,
             memory_hints: wgpu::MemoryHints::MemoryUsage,
             ..Default::default()
         };
@@ -133,6 +136,7 @@ impl Gpu {
             locked(&keep).get_or_insert(error.to_string());
         }));
         tracing::debug!(device = %name, adapter = %info.name, driver = %info.driver_info, "opened");
+        let driver_cache = DriverCache::open(&device, &info);
         Ok(Gpu {
             name,
             device,
@@ -143,6 +147,7 @@ impl Gpu {
             lost,
             stray,
             pipelines: Mutex::default(),
+            driver_cache,
             uploads: Mutex::default(),
             prepared: Prepared::new(),
             used_bytes: Arc::default(),

@@ -8,6 +8,7 @@
 //! | `gpu` | an opened device: limits, queue, driver faults as typed errors |
 //! | `memory` | buffers on the device, uploads and readbacks |
 //! | `pipeline` | kernels compiled, several at a time, kept by hash |
+//! | `driver_cache` | what the driver made of kernels, kept in the user's cache folder |
 //! | `program` | a module's launches with everything that runs share |
 //! | `dispatch` | extents, bind groups, and the one submission of a run |
 //! | `exec` | the executable: pools, parameters, inputs, outputs; prepared weights shared, kept and restored |
@@ -15,11 +16,14 @@
 //!
 //! [`WgpuBackend`] is the door. Memory is planned by the compiler within the device's limits
 //! ([`rlx_opt::PoolSpec`]): no dispatch reads and writes one pool, no range is larger than the device binds.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod adapter;
 mod backend;
 mod dispatch;
+// The only unsafe code here: no driver can check the bytes that it once gave.
+#[allow(unsafe_code)]
+mod driver_cache;
 mod exec;
 mod gpu;
 mod handles;

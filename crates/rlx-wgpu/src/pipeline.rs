@@ -1,7 +1,7 @@
 //! Compute pipelines: made from kernels, several at a time, and kept by the kernel's hash for as long as the
-//! device is open. Sizes are no part of a kernel, so new dimensions need no new pipeline.
+//! device is open. Sizes are no part of a kernel, so new dimensions need no new pipeline. What the driver made of
+//! a kernel is kept on disk, where the driver gives it ([`crate::driver_cache`]).
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -19,80 +19,132 @@ pub(crate) struct Pipeline {
     pub(crate) layout: wgpu::BindGroupLayout,
 }
 
-/// A kernel that cannot be compiled, and why.
-pub(crate) type Refused = (KernelHash, Error);
+/// What a pipeline is kept by: the kernel, and whether it is guarded.
+pub(crate) type PipelineKey = (KernelHash, bool);
+
+/// Where kernels come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// Made in this process.
+    Scheduled,
+    /// Read from a file, which may be anyone's.
+    Stored,
+}
+
+/// A kernel that cannot be compiled, by its place, and why.
+pub(crate) type Refused = (usize, Error);
+
+/// A kernel to be compiled, guarded or not.
+struct Job<'k> {
+    place: usize,
+    key: PipelineKey,
+    kernel: &'k Kernel,
+}
+
+/// A kernel in WGSL.
+struct Code<'c> {
+    name: &'c str,
+    source: &'c str,
+    read_only: &'c [bool],
+    /// Whether workgroup memory is cleared first.
+    clears: bool,
+}
 
 impl Gpu {
-    /// The pipelines of `kernels`, by hash; what is not there yet is compiled.
+    /// The pipelines of distinct kernels, in their order; what is not there yet is compiled.
     ///
     /// # Errors
     /// [`ErrorKind::Device`] for a kernel that the driver refuses, and which one.
-    pub(crate) fn pipelines<'k>(
+    pub(crate) fn pipelines(
         &self,
-        kernels: impl IntoIterator<Item = &'k Arc<Kernel>>,
-    ) -> std::result::Result<HashMap<KernelHash, Arc<Pipeline>>, Refused> {
-        let mut found = HashMap::new();
-        let mut missing: Vec<(KernelHash, &Kernel)> = Vec::new();
-        {
+        kernels: &[(KernelHash, Arc<Kernel>)],
+        origin: Origin,
+    ) -> std::result::Result<Vec<Arc<Pipeline>>, Refused> {
+        let mut found: Vec<Option<Arc<Pipeline>>> = {
             let known = locked(&self.pipelines);
-            for kernel in kernels {
-                let hash = kernel.hash();
-                match known.get(&hash) {
-                    Some(pipeline) => _ = found.insert(hash, Arc::clone(pipeline)),
-                    None if missing.iter().any(|(h, _)| *h == hash) => {}
-                    None => missing.push((hash, kernel)),
-                }
+            // The same kernel made here is known to be harmless.
+            let get = |(hash, kernel): &(KernelHash, Arc<Kernel>)| {
+                known
+                    .get(&(*hash, false))
+                    .or_else(|| known.get(&(*hash, self.guards(origin, kernel))))
+                    .cloned()
+            };
+            kernels.iter().map(get).collect()
+        };
+        let missing = found.iter().zip(kernels).enumerate().filter(|(_, (found, _))| found.is_none());
+        let jobs: Vec<Job<'_>> = missing
+            .map(|(place, (_, (hash, kernel)))| Job {
+                place,
+                key: (*hash, self.guards(origin, kernel)),
+                kernel,
+            })
+            .collect();
+        if !jobs.is_empty() {
+            let made = self.compile_all(&jobs)?;
+            let mut known = locked(&self.pipelines);
+            for (job, pipeline) in jobs.iter().zip(made) {
+                found[job.place] = Some(Arc::clone(known.entry(job.key).or_insert(pipeline)));
             }
         }
-        if missing.is_empty() {
-            return Ok(found);
-        }
-        let made = self.compile_all(&missing)?;
-        let mut known = locked(&self.pipelines);
-        for ((hash, _), pipeline) in missing.iter().zip(made) {
-            let pipeline = Arc::clone(known.entry(*hash).or_insert(pipeline));
-            found.insert(*hash, pipeline);
-        }
-        Ok(found)
+        let lost = |place| (place, self.error(ErrorKind::Internal, "a kernel without a pipeline"));
+        found.into_iter().enumerate().map(|(place, found)| found.ok_or_else(|| lost(place))).collect()
+    }
+
+    /// Whether a kernel must be kept from what its rules leave open. Those of schedules stay within their buffers and write
+    /// workgroup memory before they read it; the interpreter checks that. One from a file may do neither. wgpu bounds
+    /// indices on Vulkan, not on OpenGL; and workgroup memory may hold what other programs left there.
+    fn guards(&self, origin: Origin, kernel: &Kernel) -> bool {
+        origin == Origin::Stored && (self.is_opengl() || !kernel.shared.is_empty())
+    }
+
+    fn is_opengl(&self) -> bool {
+        self.info.backend == wgpu::Backend::Gl
     }
 
     /// Compiles on as many threads as the driver makes use of; an OpenGL context serves one at a time.
-    fn compile_all(
-        &self,
-        kernels: &[(KernelHash, &Kernel)],
-    ) -> std::result::Result<Vec<Arc<Pipeline>>, Refused> {
+    fn compile_all(&self, jobs: &[Job<'_>]) -> std::result::Result<Vec<Arc<Pipeline>>, Refused> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let threads = if self.info.backend == wgpu::Backend::Gl { 1 } else { cores.min(kernels.len()) };
+        let threads = if self.is_opengl() { 1 } else { cores.min(jobs.len()) };
         let started = std::time::Instant::now();
         let next = AtomicUsize::new(0);
-        let done: Vec<Mutex<Option<Result<Arc<Pipeline>>>>> =
-            kernels.iter().map(|_| Mutex::new(None)).collect();
+        let done: Vec<Mutex<Option<Result<Arc<Pipeline>>>>> = jobs.iter().map(|_| Mutex::new(None)).collect();
         let work = || {
-            while let Some((i, (_, kernel))) =
-                Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|i| Some((i, kernels.get(i)?)))
+            while let Some((i, job)) =
+                Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|i| Some((i, jobs.get(i)?)))
             {
-                *locked(&done[i]) = Some(self.compile(kernel).map(Arc::new));
+                *locked(&done[i]) = Some(self.compile(job).map(Arc::new));
             }
         };
         std::thread::scope(|scope| {
             (1..threads).for_each(|_| _ = scope.spawn(work));
             work();
         });
-        tracing::debug!(device = %self.name, count = kernels.len(), took = ?started.elapsed(), "compiled pipelines");
+        tracing::debug!(device = %self.name, count = jobs.len(), took = ?started.elapsed(), "compiled pipelines");
         let lost = || Err(self.error(ErrorKind::Internal, "a pipeline that nobody compiled"));
         let compiled = done.into_iter().map(|slot| locked(&slot).take().unwrap_or_else(lost));
-        compiled.zip(kernels).map(|(made, (kernel, _))| made.map_err(|e| (*kernel, e))).collect()
+        compiled.zip(jobs).map(|(made, job)| made.map_err(|e| (job.place, e))).collect()
     }
 
-    fn compile(&self, kernel: &Kernel) -> Result<Pipeline> {
-        let source = render::wgsl(kernel, WgslOptions::default())?;
+    fn compile(&self, job: &Job<'_>) -> Result<Pipeline> {
+        let (kernel, (hash, guarded)) = (job.kernel, job.key);
+        let started = std::time::Instant::now();
+        let source =
+            render::wgsl(kernel, WgslOptions { checked: guarded && self.is_opengl(), ..Default::default() })?;
+        tracing::trace!(kernel = kernel.name, took = ?started.elapsed(), "rendered a kernel");
         let buffers = kernel.buffers.iter().map(|b| b.access == Access::Read);
         let read_only: Vec<bool> = buffers.chain(kernel.can_fail().then_some(false)).collect();
-        self.compile_wgsl(&kernel.name, &source, &read_only)
+        let code = Code { name: &kernel.name, source: &source, read_only: &read_only, clears: guarded };
+        match &self.driver_cache {
+            Some(kept) => {
+                let name = format!("{hash}{}", if guarded { "-guarded" } else { "" });
+                kept.compile(&self.device, &name, |cache| self.compile_wgsl(&code, Some(cache)))
+            }
+            None => self.compile_wgsl(&code, None),
+        }
     }
 
     /// Compiles WGSL whose binding 0 is the uniforms, and bindings from 1 on storage buffers.
-    pub(crate) fn compile_wgsl(&self, name: &str, source: &str, read_only: &[bool]) -> Result<Pipeline> {
+    fn compile_wgsl(&self, code: &Code<'_>, cache: Option<&wgpu::PipelineCache>) -> Result<Pipeline> {
         let entry = |binding: u32, ty| wgpu::BindGroupLayoutEntry {
             binding,
             visibility: wgpu::ShaderStages::COMPUTE,
@@ -100,15 +152,17 @@ impl Gpu {
             count: None,
         };
         let mut entries = vec![entry(0, wgpu::BufferBindingType::Uniform)];
-        for (i, &read_only) in read_only.iter().enumerate() {
+        for (i, &read_only) in code.read_only.iter().enumerate() {
             entries.push(entry(i as u32 + 1, wgpu::BufferBindingType::Storage { read_only }));
         }
-        let (device, label) = (&self.device, Some(name));
-        self.checked(&|| format!("kernel {name:?}"), || {
+        let (device, label) = (&self.device, Some(code.name));
+        self.checked(&|| format!("kernel {:?}", code.name), || {
+            let started = std::time::Instant::now();
             let module = device.create_shader_module(wgpu::ShaderModuleDescriptor {
                 label,
-                source: wgpu::ShaderSource::Wgsl(source.into()),
+                source: wgpu::ShaderSource::Wgsl(code.source.into()),
             });
+            let parsed = started.elapsed();
             let layout = device
                 .create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label, entries: &entries });
             let whole = device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
@@ -121,13 +175,14 @@ impl Gpu {
                 layout: Some(&whole),
                 module: &module,
                 entry_point: Some("main"),
-                // Every kernel writes its workgroup memory before it reads it; the interpreter checks that.
                 compilation_options: wgpu::PipelineCompilationOptions {
-                    zero_initialize_workgroup_memory: false,
+                    zero_initialize_workgroup_memory: code.clears,
                     ..Default::default()
                 },
-                cache: None,
+                cache,
             });
+            let driver = started.elapsed() - parsed;
+            tracing::trace!(kernel = code.name, ?parsed, ?driver, "compiled a kernel");
             Pipeline { raw, layout }
         })
     }

@@ -6,18 +6,18 @@
 
 use std::sync::Arc;
 
-use rlx_backend::Kept;
 use rlx_backend::checks::{self, Check};
 use rlx_backend::extents::{Ex, ExtentTable, Values, ViewCheck};
 use rlx_backend::init::InitPlan;
 use rlx_backend::tuning::{Site, Tuning};
 use rlx_ir::lir::{BufferKind, LirModule, Step};
 use rlx_ir::{Error, ErrorKind, NodeId, Result};
-use rlx_kernel::{Arg, KernelTarget, Launch, UniformArg, compile_step, render, step_ways};
+use rlx_kernel::stored::StepLaunches;
+use rlx_kernel::{Arg, KernelTarget, Launch, Launches, UniformArg, render, step_ways};
 
 use crate::gpu::Gpu;
 use crate::memory::{DeviceBuffer, whole_words};
-use crate::pipeline::Pipeline;
+use crate::pipeline::{Origin, Pipeline};
 
 /// One dispatch.
 pub(crate) struct Dispatch {
@@ -71,6 +71,8 @@ pub(crate) struct Program {
     pub(crate) target: KernelTarget,
     pub(crate) lir: Arc<LirModule>,
     pub(crate) table: ExtentTable,
+    /// What the dispatches were made of, to be saved.
+    pub(crate) launches: Launches,
     pub(crate) steps: Vec<ProgramStep>,
     pub(crate) init: InitPlan<ProgramStep>,
     pub(crate) checks: Vec<Check>,
@@ -83,48 +85,36 @@ impl Program {
     /// Compiles a pipeline for every kernel and copies the constants to the device.
     ///
     /// # Errors
-    /// A step without kernels, a kernel that the driver refuses, memory that cannot be had.
+    /// A kernel that the driver refuses, memory that cannot be had.
     pub(crate) fn new(
         gpu: Arc<Gpu>,
         target: KernelTarget,
         lir: Arc<LirModule>,
-        kept: &Kept,
+        launches: Launches,
+        origin: Origin,
     ) -> Result<Program> {
-        let init = lir.init.iter().map(|s| compile_step(s, &lir, &target, 0));
-        let init = init.collect::<Result<Vec<_>>>()?;
-        let run =
-            lir.steps.iter().map(|s| compile_step(s, &lir, &target, way(s, &lir, &target, &kept.tuning)?));
-        let run = run.collect::<Result<Vec<_>>>()?;
-        let kernels = init.iter().chain(&run).flatten().map(|launch| &launch.kernel);
-        let pipelines = gpu.pipelines(kernels).map_err(|(refused, e)| {
-            let steps = lir.init.iter().zip(&init).chain(lir.steps.iter().zip(&run));
-            let has = |(_, launches): &(&Step, &Vec<Launch>)| {
-                launches.iter().any(|launch| launch.kernel.hash() == refused)
-            };
+        let pipelines = gpu.pipelines(&launches.kernels, origin).map_err(|(refused, e)| {
+            let steps = lir.init.iter().zip(&launches.init).chain(lir.steps.iter().zip(&launches.run));
+            let has = |(_, launches): &(&Step, &StepLaunches)| launches.iter().any(|&(at, _)| at == refused);
             match { steps }.find(has) {
                 Some((step, _)) => placed(&lir, &gpu, step.node, e),
                 None => e,
             }
         })?;
         let mut table = ExtentTable::default();
-        let mut link = |steps: &[Step], launches: Vec<Vec<Launch>>| -> Result<Vec<ProgramStep>> {
+        let mut link = |steps: &[Step], launches: &[StepLaunches]| -> Vec<ProgramStep> {
             let mut number = 0;
-            let pairs = steps.iter().zip(launches);
-            pairs
-                .map(|(step, launches)| {
-                    let dispatches = launches.iter().map(|launch| {
-                        let pipeline = pipelines
-                            .get(&launch.kernel.hash())
-                            .ok_or_else(|| gpu.error(ErrorKind::Internal, "a kernel without a pipeline"))?;
-                        number += 1;
-                        Ok(dispatch(step, launch, Arc::clone(pipeline), number - 1, &mut table))
-                    });
-                    let dispatches = dispatches.collect::<Result<_>>()?;
-                    Ok(program_step(step, &lir, dispatches, &mut table))
-                })
-                .collect()
+            let step = |(step, launches): (&Step, &StepLaunches)| {
+                let mut dispatches = Vec::with_capacity(launches.len());
+                for (at, launch) in launches {
+                    dispatches.push(dispatch(step, launch, Arc::clone(&pipelines[*at]), number, &mut table));
+                    number += 1;
+                }
+                program_step(step, &lir, dispatches, &mut table)
+            };
+            steps.iter().zip(launches).map(step).collect()
         };
-        let (init, steps) = (link(&lir.init, init)?, link(&lir.steps, run)?);
+        let (init, steps) = (link(&lir.init, &launches.init), link(&lir.steps, &launches.run));
         let output_elements =
             lir.outputs.iter().map(|o| table.add(lir.buffers[o.operand.buffer.index()].elements)).collect();
         let checks = checks::collect(&lir.graph, &mut table);
@@ -132,6 +122,7 @@ impl Program {
         let (constant_pools, constants) = upload_constants(&gpu, &target, &lir)?;
         Ok(Program {
             table,
+            launches,
             steps,
             init,
             checks,
@@ -189,7 +180,7 @@ pub(crate) fn site(step: &Step, lir: &LirModule, target: &KernelTarget) -> Resul
 }
 
 /// The way in which a step of the run is to be done.
-fn way(step: &Step, lir: &LirModule, target: &KernelTarget, tuning: &Tuning) -> Result<usize> {
+pub(crate) fn way(step: &Step, lir: &LirModule, target: &KernelTarget, tuning: &Tuning) -> Result<usize> {
     if tuning.is_empty() {
         return Ok(0);
     }

@@ -242,6 +242,24 @@ impl<'a> Lexer<'a> {
         })
     }
 
+    /// The expression that all of `text` is.
+    ///
+    /// ```
+    /// use rlx_ir::text::Lexer;
+    /// assert_eq!(Lexer::whole_extent("2*3 + 1")?.as_const(), Some(7));
+    /// assert!(Lexer::whole_extent("2*").is_err());
+    /// # Ok::<(), rlx_ir::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::Parse`].
+    pub fn whole_extent(text: &str) -> Result<Extent> {
+        let none = HashMap::new();
+        let mut lexer = Lexer::new(text, &none);
+        let extent = lexer.extent()?;
+        if lexer.at_end() { Ok(extent) } else { Err(lexer.error("text after an expression")) }
+    }
+
     fn product(&mut self) -> Result<Extent> {
         let mut product = self.factor()?;
         while self.eat("*") {

@@ -20,7 +20,7 @@ use std::fmt::Write;
 
 use rlx_ir::{Error, ErrorKind, Result};
 
-use crate::ir::{Buffer, Const, Inst, Kernel, Stmt, Ty, Value, Var};
+use crate::ir::{Buffer, Const, Inst, Kernel, Shared, Stmt, Ty, Value, Var};
 
 /// Words of the fault buffer.
 pub const FAULT_WORDS: usize = 4;
@@ -42,6 +42,10 @@ trait Dialect {
     fn inst(&self, inst: &Inst) -> Result<String>;
     fn declare(&self, ty: Ty, name: &str, value: &str) -> String;
     fn store(&self, buffer: Buffer, index: &str, value: &str) -> Result<String>;
+    /// The element of workgroup memory.
+    fn shared(&self, shared: Shared, index: &str) -> String {
+        format!("s{}[{index}]", shared.0)
+    }
     fn merge(&self, buffer: Buffer, index: &str, mask: &str, bits: &str) -> String;
     fn counter(&self, name: &str, from: &str, to: &str, step: i32) -> String;
     fn barrier(&self) -> &'static str;
@@ -102,7 +106,7 @@ fn write_block(
             Stmt::Set(var, v) => format!("{} = {};", var_name(*var), name(*v)),
             Stmt::Store { buffer, index, value } => d.store(*buffer, &name(*index), &name(*value))?,
             Stmt::StoreShared { shared, index, value } => {
-                format!("s{}[{}] = {};", shared.0, name(*index), name(*value))
+                format!("{} = {};", d.shared(*shared, &name(*index)), name(*value))
             }
             Stmt::MergeBits { buffer, index, mask, bits } => {
                 d.merge(*buffer, &name(*index), &name(*mask), &name(*bits))

@@ -5,13 +5,16 @@ use std::fmt::Write;
 use rlx_ir::{DType, Result};
 
 use super::{Dialect, Names, comparison, float_literal, operator, refuse, var_name, write_body};
-use crate::ir::{Access, BinOp, Buffer, Const, Inst, Kernel, Ty, UnOp, Value};
+use crate::ir::{Access, BinOp, Buffer, Const, Inst, Kernel, Shared, Ty, UnOp, Value};
 
 /// How to write a kernel in WGSL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WgslOptions {
     /// Declare every buffer for reading and writing, so that ranges of one pool can be bound for both.
     pub read_write: bool,
+    /// Keep every index within its buffer or workgroup memory: for kernels that nobody vouches for, on devices that do not
+    /// see to it themselves.
+    pub checked: bool,
 }
 
 /// Functions whose own forms leave NaN and what is out of range to the device. `zero` is a 0 that no compiler
@@ -38,7 +41,7 @@ fn to_u32(x: f32) -> u32 {
 /// [`rlx_ir::ErrorKind::Internal`] for a type or function that WGSL lacks.
 pub fn wgsl(kernel: &Kernel, options: WgslOptions) -> Result<String> {
     let names = Names::new(kernel);
-    let d = Wgsl { kernel, names: &names };
+    let d = Wgsl { kernel, names: &names, checked: options.checked };
     let mut out = format!("// {}\n", kernel.name);
     let slots = (kernel.uniforms.len() + 1).div_ceil(4);
     let _ = writeln!(out, "@group(0) @binding(0) var<uniform> u: array<vec4<i32>, {slots}>;");
@@ -88,9 +91,18 @@ pub fn wgsl(kernel: &Kernel, options: WgslOptions) -> Result<String> {
 struct Wgsl<'k> {
     kernel: &'k Kernel,
     names: &'k Names,
+    checked: bool,
 }
 
 impl Wgsl<'_> {
+    /// The element of a buffer.
+    fn element(&self, buffer: Buffer, index: &str) -> String {
+        match self.checked {
+            true => format!("b{0}[min(u32({index}), arrayLength(&b{0}) - 1u)]", buffer.0),
+            false => format!("b{}[{index}]", buffer.0),
+        }
+    }
+
     fn name(&self, v: Value) -> String {
         self.names.constant(v).map_or_else(|| v.to_string(), |c| self.constant(c))
     }
@@ -174,10 +186,10 @@ impl Dialect for Wgsl<'_> {
             Inst::Convert(to, v) => self.convert(to, v),
             Inst::Bitcast(to, v) => format!("bitcast<{}>({})", self.ty(to), self.name(v)),
             Inst::Load(b, i) => match self.kernel.buffers[b.index()].access {
-                Access::Atomic => format!("atomicLoad(&b{}[{}])", b.0, self.name(i)),
-                _ => format!("b{}[{}]", b.0, self.name(i)),
+                Access::Atomic => format!("atomicLoad(&{})", self.element(b, &self.name(i))),
+                _ => self.element(b, &self.name(i)),
             },
-            Inst::LoadShared(s, i) => format!("s{}[{}]", s.0, self.name(i)),
+            Inst::LoadShared(s, i) => self.shared(s, &self.name(i)),
         })
     }
 
@@ -186,11 +198,19 @@ impl Dialect for Wgsl<'_> {
     }
 
     fn store(&self, buffer: Buffer, index: &str, value: &str) -> Result<String> {
-        Ok(format!("b{}[{index}] = {value};", buffer.0))
+        Ok(format!("{} = {value};", self.element(buffer, index)))
+    }
+
+    fn shared(&self, shared: Shared, index: &str) -> String {
+        let len = self.kernel.shared[shared.index()].len;
+        match self.checked {
+            true => format!("s{}[min(u32({index}), {}u)]", shared.0, len.saturating_sub(1)),
+            false => format!("s{}[{index}]", shared.0),
+        }
     }
 
     fn merge(&self, buffer: Buffer, index: &str, mask: &str, bits: &str) -> String {
-        let word = format!("&b{}[{index}]", buffer.0);
+        let word = format!("&{}", self.element(buffer, index));
         format!("atomicAnd({word}, ~({mask})); atomicOr({word}, {bits});")
     }
 

@@ -2,15 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use rlx_backend::Kept;
-use rlx_backend::tuning::Tuning;
 use rlx_driver::Device;
 use rlx_ir::files::{cache_dir, io_error};
 use rlx_ir::sort::sort_by_key;
 use rlx_ir::{ConstData, DimBinding, Error, ErrorKind, Graph, GraphModule, HirModule, LirModule, Progress};
 use rlx_opt::{CompileOptions, CompileResult};
 
-use super::artefact::{Artefact, Contents};
+use super::artefact::{Artefact, Contents, found};
 use super::entries::{self, CacheEntry};
 use super::error::AotCacheError;
 use super::key::{Key, bound};
@@ -133,7 +131,7 @@ impl AotCache {
     /// # Ok::<(), AotCacheError>(())
     /// ```
     pub fn put_lir(&self, key: &str, lir: &LirModule) -> Result<()> {
-        self.write_lir(key, &Self::own_digest(key), Self::any_target(), lir, &Tuning::default())
+        self.write_lir(key, &Self::own_digest(key), Self::any_target(), lir, Vec::new())
     }
 
     /// The module stored under `key` by [`AotCache::put_lir`], or else the only compiled one of that name. It was
@@ -275,17 +273,16 @@ impl AotCache {
         make: impl FnOnce() -> Result<CompileResult>,
     ) -> Result<CompiledGraph> {
         let stored = self.open(name, digest, &target).and_then(|artefact| {
-            let compiled = artefact.tuning().and_then(|tuning| {
-                let kept = Kept { tuning, ..Kept::default() };
-                session.compile_stored(artefact.lir()?, options, &kept, &Progress::none())
-            });
+            let compiled = session.compile_stored(&artefact, options, &Progress::none());
             compiled.map_err(|e| warn(artefact.path(), &e)).ok()
         });
         match stored {
             Some(compiled) => Ok(compiled),
             None => {
                 let compiled = session.compile_result(make()?, options).map_err(compile)?;
-                self.write_lir(name, digest, target, compiled.lir(), compiled.tuning())?;
+                let code = compiled.code().map_err(compile)?;
+                let found = found(compiled.tuning(), code).map_err(store)?;
+                self.write_lir(name, digest, target, compiled.lir(), found)?;
                 Ok(compiled)
             }
         }
@@ -401,7 +398,7 @@ impl AotCache {
         digest: &Digest,
         target: ArtefactTarget,
         lir: &LirModule,
-        tuning: &Tuning,
+        tuning: Vec<u8>,
     ) -> Result<()> {
         let (module, blobs) = module::encode(lir).map_err(store)?;
         let mut blobs: Vec<(&String, &ConstData)> = blobs.iter().collect();
@@ -416,7 +413,7 @@ impl AotCache {
             module: super::write_record(&contents).map_err(store)?,
             table: table(&tensors, &Progress::none()).map_err(store)?,
             tensors: tensors.iter().map(|t| t.bytes).collect(),
-            tuning: tuning.to_string().into_bytes(),
+            tuning,
         };
         self.write(name, digest, |path| layout::write(path, &parts, &Progress::none()))
     }

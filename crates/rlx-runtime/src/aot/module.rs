@@ -118,15 +118,8 @@ fn unfaithful(why: &str) -> Error {
 pub(super) fn decode(bytes: &[u8], blobs: &Blobs) -> Result<LirModule> {
     let record: ModuleRecord = super::read_record(bytes, "the module")?;
     let graph = text::parse_with_blobs(&record.graph, blobs)?;
-    let extents = record.extents.iter().map(|text| extent(text)).collect::<Result<Vec<_>>>()?;
+    let extents = record.extents.iter().map(|text| Lexer::whole_extent(text)).collect::<Result<Vec<_>>>()?;
     Reader { graph, extents, buffers: Vec::new() }.module(record)
-}
-
-fn extent(text: &str) -> Result<Extent> {
-    let none = HashMap::new();
-    let mut lexer = Lexer::new(text, &none);
-    let extent = lexer.extent()?;
-    if lexer.at_end() { Ok(extent) } else { Err(lexer.error("text after an expression")) }
 }
 
 /// Enters extents in the list as they come.

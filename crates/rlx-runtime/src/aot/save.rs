@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use rlx_backend::Kept;
 use rlx_ir::lir::BufferId;
 use rlx_ir::progress::Stage;
 use rlx_ir::sort::sort_by_key;
@@ -11,7 +10,7 @@ use rlx_ir::{ConstData, DType, Error, ErrorKind, Graph, Progress, Result, Weight
 use rlx_opt::CompileOptions;
 use rlx_opt::pipeline::PassContext;
 
-use super::artefact::{Artefact, Contents};
+use super::artefact::{Artefact, Contents, found};
 use super::layout::{self, ArtefactTarget, Digest, Parts};
 use super::module;
 use super::tensors::{NewTensor, Role, table};
@@ -96,7 +95,7 @@ impl Session {
         };
         let contents = Contents { module, outputs, source: new.source.map(Graph::to_string) };
         let names: Vec<String> = compiled.params().iter().map(|p| p.name.clone()).collect();
-        let tuning = compiled.tuning().to_string().into_bytes();
+        let tuning = found(compiled.tuning(), compiled.code()?)?;
         let (spent, prepared) = compiled.prepared(progress)?;
         let kept: Vec<&String> =
             names.iter().zip(&spent).filter(|&(_, &s)| new.source.is_some() || !s).map(|(n, _)| n).collect();
@@ -170,8 +169,7 @@ impl Session {
     fn load_checked(&self, artefact: &Artefact, progress: &Progress) -> Result<CompiledGraph> {
         let options =
             CompileOptions { precision: artefact.target().precision.parse()?, ..CompileOptions::try_new()? };
-        let kept = Kept { tuning: artefact.tuning()?, ..Kept::default() };
-        let mut compiled = self.compile_stored(artefact.lir()?, &options, &kept, progress)?;
+        let mut compiled = self.compile_stored(artefact, &options, progress)?;
         let weights = artefact.weights()?;
         let prepared = artefact.has_prepared();
         let names: Vec<String> = compiled.params().iter().map(|p| p.name.clone()).collect();
@@ -186,18 +184,19 @@ impl Session {
         Ok(compiled)
     }
 
-    /// A module that was read from a file as an executable: verified before anything uses it.
+    /// The module of an artefact as an executable, by the code that lies there. The module is verified before anything
+    /// uses it; the code is the device's to check.
     pub(super) fn compile_stored(
         &self,
-        lir: rlx_ir::LirModule,
+        artefact: &Artefact,
         options: &CompileOptions,
-        kept: &Kept,
         progress: &Progress,
     ) -> Result<CompiledGraph> {
+        let (lir, kept) = (artefact.lir()?, artefact.kept()?);
         let target = self.target(options)?;
         rlx_opt::verify_lir(&lir, &*target)?;
         let report = rlx_opt::report::analyze(&lir.graph, &PassContext { target: &*target, options });
-        let built = self.executable(lir, options, kept, progress)?;
+        let built = self.executable(lir, options, &kept, progress)?;
         Ok(CompiledGraph::new(self.device(), built, report, Vec::new()))
     }
 

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 
-use rlx_backend::Kept;
 use rlx_driver::Device;
 use rlx_ir::testing::{Gen, random_graph, random_symbolic_graph};
 use rlx_ir::{ConstData, DType, Graph, Op, Progress, Result};
@@ -41,12 +40,7 @@ fn load_and_run(
     )?;
     let artefact = Artefact::open(&path)?;
     std::fs::remove_file(&path).unwrap();
-    let mut compiled = session.compile_stored(
-        artefact.lir()?,
-        &CompileOptions::default(),
-        &Kept::default(),
-        &Progress::none(),
-    )?;
+    let mut compiled = session.compile_stored(&artefact, &CompileOptions::default(), &Progress::none())?;
     set_params(&mut compiled)?;
     let view = |(name, data): &'static (String, ConstData)| TensorView {
         name,

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use rlx_backend::{ExecutableGraph, PreparedWeights};
+use rlx_backend::{CodePart, ExecutableGraph, PreparedWeights};
 use rlx_driver::Device;
 use rlx_ir::lir::BufferId;
 use rlx_ir::progress::Stage;
@@ -14,6 +14,7 @@ use super::CompiledGraph;
 use super::bind::unknown_name;
 use super::tensor::TensorInfo;
 use crate::convert;
+use crate::edge;
 use crate::error::or_panic;
 use crate::model_pipeline::params::ParamBook;
 
@@ -160,6 +161,11 @@ impl CompiledGraph {
             let prepared = weights.prepare(progress)?;
             Ok((if prepared.is_empty() { vec![false; count] } else { spent }, prepared))
         })
+    }
+
+    /// The code that the device generated, where it can take it back.
+    pub(crate) fn code(&self) -> Result<Vec<CodePart>> {
+        edge::call(self.device, "giving its code", || self.exec.code())
     }
 
     /// For each parameter: whether nothing reads it once the init program ran.

@@ -8,4 +8,5 @@ mod handles;
 mod limits;
 mod models;
 mod prepared;
+mod stored;
 mod ways;

@@ -1,9 +1,11 @@
-//! `rlx cache`: the compiled models that `--cache` keeps, and those of programs that use the user's cache.
+//! `rlx cache`: the compiled models that `--cache` keeps, those of programs that use the user's cache, and what drivers made
+//! of kernels.
 
 use std::process::ExitCode;
 use std::time::Duration;
 
 use rlx_ir::{Error, ErrorKind};
+use rlx_runtime::backend::pipelines;
 use rlx_runtime::{AotCache, CacheEntry};
 use serde_json::{Value as Json, json};
 
@@ -24,10 +26,19 @@ pub fn cache(args: &CacheArgs, json: bool) -> Result<ExitCode, Failure> {
 fn list(cache: &AotCache, json: bool) -> Result<ExitCode, Failure> {
     let entries = cache.entries().map_err(Error::from)?;
     let total: u64 = entries.iter().map(|e| e.bytes).sum();
+    let kept = pipelines::list(&pipelines::folder());
+    let kept_bytes: u64 = kept.iter().map(|pipeline| pipeline.bytes).sum();
     if json {
         let entries: Json = entries.iter().map(entry_json).collect();
         let (folder, limit) = (cache.root().display().to_string(), cache.limit());
-        println!("{}", json!({ "folder": folder, "bytes": total, "limit": limit, "entries": entries }));
+        let pipelines = json!({
+            "folder": pipelines::folder().display().to_string(), "files": kept.len(), "bytes": kept_bytes,
+            "limit": pipelines::LIMIT,
+        });
+        let report = json!({
+            "folder": folder, "bytes": total, "limit": limit, "entries": entries, "pipelines": pipelines,
+        });
+        println!("{report}");
         return Ok(ExitCode::SUCCESS);
     }
     for e in &entries {
@@ -37,11 +48,18 @@ fn list(cache: &AotCache, json: bool) -> Result<ExitCode, Failure> {
     }
     let (total, limit) = (print::bytes(total as usize), print::bytes(cache.limit() as usize));
     println!("{} entries, {total} of at most {limit}, in {}", entries.len(), cache.root().display());
+    if !kept.is_empty() {
+        let (bytes, limit) = (print::bytes(kept_bytes as usize), print::bytes(pipelines::LIMIT as usize));
+        let folder = pipelines::folder();
+        println!("{} pipelines of drivers, {bytes} of at most {limit}, in {}", kept.len(), folder.display());
+    }
     Ok(ExitCode::SUCCESS)
 }
 
 fn remove(cache: &AotCache, names: &[String], all: bool, json: bool) -> Result<ExitCode, Failure> {
+    let mut kept = 0;
     let removed = if all {
+        kept = pipelines::clear(&pipelines::folder())?;
         cache.clear().map_err(Error::from)?
     } else {
         let chosen = chosen(cache, names)?;
@@ -49,9 +67,12 @@ fn remove(cache: &AotCache, names: &[String], all: bool, json: bool) -> Result<E
         chosen.len()
     };
     if json {
-        println!("{}", json!({ "removed": removed }));
+        println!("{}", json!({ "removed": removed, "pipelines_removed": kept }));
     } else {
         println!("{removed} entries removed");
+        if kept > 0 {
+            println!("{kept} pipelines of drivers removed");
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -55,6 +55,7 @@ pub fn artefact_json(artefact: &Artefact) -> Result<Json> {
         "device": target.device, "machine": target.machine, "version": target.version,
         "precision": target.precision,
         "bytes": sizes.file, "module_bytes": sizes.module,
-        "parameter_bytes": sizes.params, "prepared_bytes": sizes.prepared, "tuning": tuning,
+        "parameter_bytes": sizes.params, "prepared_bytes": sizes.prepared, "code_bytes": sizes.code,
+        "tuning": tuning,
     }))
 }

@@ -115,7 +115,7 @@ fn device(device: Device) -> Json {
 /// The folders of the cache, and compiled models that cannot be used any more.
 fn caches() -> Json {
     let folder = cache_dir();
-    let parts: Json = ["aot", "calibration", "tuning", "verdicts", "models", "test-data"]
+    let parts: Json = ["aot", "pipelines", "calibration", "tuning", "verdicts", "models", "test-data"]
         .iter()
         .filter(|name| folder.join(name).is_dir())
         .map(|name| json!({ "folder": name, "bytes": size_of(&folder.join(name), 0) }))
