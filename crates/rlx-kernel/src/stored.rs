@@ -100,14 +100,15 @@ impl Launches {
         way: &dyn Fn(&Step) -> Result<usize>,
     ) -> Result<Launches> {
         let mut distinct = Distinct::default();
-        let mut compile = |steps: &[Step], way: &dyn Fn(&Step) -> Result<usize>| -> Result<Vec<StepLaunches>> {
-            let mut compiled = Vec::with_capacity(steps.len());
-            for step in steps {
-                let launches = compile_step(step, module, target, way(step)?)?;
-                compiled.push(launches.into_iter().map(|launch| distinct.launch(launch)).collect());
-            }
-            Ok(compiled)
-        };
+        let mut compile =
+            |steps: &[Step], way: &dyn Fn(&Step) -> Result<usize>| -> Result<Vec<StepLaunches>> {
+                let mut compiled = Vec::with_capacity(steps.len());
+                for step in steps {
+                    let launches = compile_step(step, module, target, way(step)?)?;
+                    compiled.push(launches.into_iter().map(|launch| distinct.launch(launch)).collect());
+                }
+                Ok(compiled)
+            };
         let (init, run) = (compile(&module.init, &|_| Ok(0))?, compile(&module.steps, way)?);
         Ok(Launches { kernels: distinct.kernels, init, run })
     }

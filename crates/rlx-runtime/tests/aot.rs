@@ -202,7 +202,8 @@ fn damaged_artefacts_are_errors_or_right(device: Device) {
         count(survives(device, &path, &want, &bindings));
     }
     println!("{refused} damaged artefacts refused, {right} right all the same");
-    assert!(refused > as_many(device, 200) && right > 0);
+    // Elsewhere nearly all of the file is checked when it is opened.
+    assert!(refused > as_many(device, 200) && (right > 0 || device != Device::Cpu));
     std::fs::write(&path, &whole).unwrap();
     assert!(survives(device, &path, &want, &bindings));
 }

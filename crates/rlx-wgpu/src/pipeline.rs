@@ -31,6 +31,11 @@ pub(crate) enum Origin {
     Stored,
 }
 
+/// A time as events carry it.
+fn micros(time: std::time::Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
 /// A kernel that cannot be compiled, by its place, and why.
 pub(crate) type Refused = (usize, Error);
 
@@ -130,7 +135,7 @@ impl Gpu {
         let started = std::time::Instant::now();
         let source =
             render::wgsl(kernel, WgslOptions { checked: guarded && self.is_opengl(), ..Default::default() })?;
-        tracing::trace!(kernel = kernel.name, took = ?started.elapsed(), "rendered a kernel");
+        tracing::trace!(kernel = kernel.name, rendered_us = micros(started.elapsed()), "rendered a kernel");
         let buffers = kernel.buffers.iter().map(|b| b.access == Access::Read);
         let read_only: Vec<bool> = buffers.chain(kernel.can_fail().then_some(false)).collect();
         let code = Code { name: &kernel.name, source: &source, read_only: &read_only, clears: guarded };
@@ -182,7 +187,12 @@ impl Gpu {
                 cache,
             });
             let driver = started.elapsed() - parsed;
-            tracing::trace!(kernel = code.name, ?parsed, ?driver, "compiled a kernel");
+            tracing::trace!(
+                kernel = code.name,
+                parsed_us = micros(parsed),
+                driver_us = micros(driver),
+                "compiled a kernel"
+            );
             Pipeline { raw, layout }
         })
     }

@@ -200,7 +200,7 @@ fn the_cache_keeps_models_until_their_files_change() {
     assert_eq!(scratch.json(&["cache", "rm", "copy"])["removed"], 2);
     run();
     // What a driver made of a kernel goes with all the rest.
-    let adapter = scratch.0.join("cache/pipelines/adapter");
+    let adapter = scratch.0.join("pipelines/adapter");
     std::fs::create_dir_all(&adapter).unwrap();
     std::fs::write(adapter.join("kernel.bin"), [0; 10]).unwrap();
     assert_eq!(scratch.json(&["cache", "ls"])["pipelines"]["bytes"], 10);
