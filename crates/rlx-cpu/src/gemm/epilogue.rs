@@ -82,47 +82,83 @@ pub(crate) fn bounds(activation: Unary) -> Option<(f32, f32)> {
     }
 }
 
-/// Whether [`finish_in_registers`] does all that this epilogue asks for.
+/// Whether [`finish_in_registers`] takes this epilogue: what most products end with.
 #[inline(always)]
 pub(super) fn is_light<O: Packed>(e: &Epilogue<O>) -> bool {
     let bias = matches!(e.bias, Bias::None | Bias::PerColumn(_));
-    let activation = e.activation.is_none_or(|a| bounds(a).is_some());
-    bias && activation && e.alpha == 1.0 && e.combine.is_none() && const { O::GROUP == 1 }
+    let combine = e.combine.is_none_or(|with| with.after || with.op == BinaryOp::Add);
+    bias && combine && e.alpha == 1.0 && const { O::GROUP == 1 }
 }
 
-/// Applies an epilogue that [`is_light`] to a tile of whole vectors and writes it at `out`: nothing leaves its register.
+/// Applies an epilogue that [`is_light`] to a tile of whole vectors and writes it: what is cheap is done in registers.
 ///
 /// # Safety
-/// The tile must be f32 and writable, with a bias for each column from `col` on.
+/// The tile must be f32 and writable, with the epilogue's operands for it.
 #[inline(always)]
+#[allow(clippy::too_many_arguments)]
 pub(super) unsafe fn finish_in_registers<S: Simd, O: Packed, const R: usize, const V: usize>(
     s: S,
     e: &Epilogue<O>,
     sums: &mut [[S::F; V]; R],
-    out: *mut f32,
+    c: *mut O,
     stride: usize,
+    row: usize,
     col: usize,
 ) {
-    if let Bias::PerColumn(p) = e.bias {
-        let p = p.cast::<f32>().wrapping_add(col);
-        for v in 0..V {
-            // SAFETY: the caller promises a bias for each column.
-            let bias = unsafe { s.load(p.wrapping_add(v * LANES)) };
-            for row in sums.iter_mut() {
-                row[v] = s.add(row[v], bias);
+    let out = c.wrapping_add(row * stride + col);
+    // SAFETY: the caller promises a tile of whole vectors, a bias for each column, and an operand of C's extents.
+    unsafe {
+        if let Bias::PerColumn(p) = e.bias {
+            for v in 0..V {
+                let bias = s.load(p.cast::<f32>().wrapping_add(col + v * LANES));
+                for row in sums.iter_mut() {
+                    row[v] = s.add(row[v], bias);
+                }
             }
         }
-    }
-    if let Some((lo, hi)) = e.activation.and_then(bounds) {
-        for x in sums.as_flattened_mut() {
-            *x = math::clip(s, *x, lo, hi);
+        if let Some(with) = e.combine.filter(|with| !with.after) {
+            for (r, line) in sums.iter_mut().enumerate() {
+                let from = with.ptr.wrapping_add((row + r) * with.row_stride + col).cast::<f32>();
+                for (v, x) in line.iter_mut().enumerate() {
+                    *x = s.add(*x, s.load(from.wrapping_add(v * LANES)));
+                }
+            }
         }
-    }
-    for (r, row) in sums.iter().enumerate() {
-        for (v, &x) in row.iter().enumerate() {
-            // SAFETY: the caller promises a tile of whole vectors.
-            unsafe { s.store(out.wrapping_add(r * stride + v * LANES), x) };
+        if let Some((lo, hi)) = e.activation.and_then(bounds) {
+            for x in sums.as_flattened_mut() {
+                *x = math::clip(s, *x, lo, hi);
+            }
         }
+        for (r, line) in sums.iter().enumerate() {
+            for (v, &x) in line.iter().enumerate() {
+                s.store(out.wrapping_add(r * stride + v * LANES).cast(), x);
+            }
+        }
+        second_pass(s, e, out, stride, R, V * LANES, row, col);
+    }
+}
+
+/// What is done to a tile that was just written, where there is anything: as a call, so that one copy of each function
+/// serves every size of tile.
+///
+/// # Safety
+/// As [`SecondPass`]: the tile of `rows` by `width` at `out` must be writable, the operand of C's extents.
+#[inline(always)]
+#[allow(clippy::too_many_arguments)]
+unsafe fn second_pass<S: Simd, O: Packed>(
+    s: S,
+    e: &Epilogue<O>,
+    out: *mut O,
+    stride: usize,
+    rows: usize,
+    width: usize,
+    row: usize,
+    col: usize,
+) {
+    let activation = e.activation.filter(|&a| bounds(a).is_none());
+    let after = e.combine.filter(|x| x.after);
+    if activation.is_some() || after.is_some() {
+        s.enter_plain(SecondPass { activation, after, out, stride, rows, width, row, col });
     }
 }
 
@@ -171,13 +207,8 @@ impl<O: Packed> crate::isa::Kernel for Finish<'_, O> {
                     j += LANES;
                 }
             }
-            let (activation, after) =
-                (e.activation.filter(|_| limits.is_none()), e.combine.filter(|x| x.after));
-            if activation.is_some() || after.is_some() {
-                let out = self.c.add(self.row * self.stride + self.col);
-                let (stride, rows, row, col) = (self.stride, self.rows, self.row, self.col);
-                s.enter(SecondPass { activation, after, out, stride, rows, width, row, col });
-            }
+            let out = self.c.add(self.row * self.stride + self.col);
+            second_pass(s, e, out, self.stride, self.rows, width, self.row, self.col);
         }
     }
 }

@@ -310,8 +310,7 @@ unsafe fn tile<S: Simd, A: Rows<Element: Packed>, const R: usize, const V: usize
         let e = if part.last { &g.epilogue } else { &none };
         let (width, c, stride) = (g.n - col, g.c, g.c_stride);
         if width >= V * LANES && is_light(e) {
-            let out = c.add(row * stride + col).cast();
-            finish_in_registers(s, e, &mut sums, out, stride, col);
+            finish_in_registers(s, e, &mut sums, c, stride, row, col);
         } else {
             let mut spilled = MaybeUninit::<Sums<R, V>>::uninit();
             let at = spilled.as_mut_ptr().cast::<f32>();
