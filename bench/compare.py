@@ -199,15 +199,19 @@ class Rlx:
 
     def round(self):
         if not self.runs:
+            start = children_seconds()
             once = max(self.bench(3)["min_ms"], 1e-4)
-            self.runs = min(max(5, int(self.seconds * 1e3 / once)), 200_000)
+            # Processor time is a difference, of which starting should be the smaller part.
+            least = 1.5e3 * (children_seconds() - start) if self.cpu else 0.0
+            self.runs = min(max(5, int(max(self.seconds * 1e3, least) / once)), 200_000)
         start = children_seconds()
         figures = self.bench(self.runs)
         middle = children_seconds()
         if self.cpu:
             self.bench(1)
             extra = (middle - start) - (children_seconds() - middle)
-            figures["cpu_ms"] = extra * 1e3 / max(self.runs - 1, 1)
+            sure = extra > (middle - start) / 2
+            figures["cpu_ms"] = extra * 1e3 / max(self.runs - 1, 1) if sure else None
         return figures
 
     def outputs(self, path):
@@ -255,7 +259,8 @@ def compare(job, threads, args):
     finally:
         for peer in peers:
             peer.close()
-    timed = ("min_ms", "cpu_ms") if args.cpu else ("min_ms",)
+    sure = args.cpu and all(r["cpu_ms"] is not None for results in rounds.values() for r in results)
+    timed = ("min_ms", "cpu_ms") if sure else ("min_ms",)
     summary = {
         name: {
             "min_ms": min(r[time] for r in results for time in timed),
