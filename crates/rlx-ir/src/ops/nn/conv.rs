@@ -68,30 +68,62 @@ fn check_groups(kind: OpKind, groups: usize, channels: Dim, what: &str) -> Resul
 /// One product of the sum: where in `x` and where in `w`.
 type Term = (usize, usize);
 
-/// `bias + Σ x·w` over the terms of each result element, exactly in integers or in `f64`.
+/// The result's channels that are made from the same elements of `x`.
+struct Channels {
+    /// Which axis they are of.
+    axis: usize,
+    /// How many there are in each group.
+    count: usize,
+    /// How far the weights of one lie from those of the next.
+    stride: usize,
+}
+
+/// `bias + Σ x·w` over the terms of each result element, exactly in integers or in `f64`. `terms` gives those of the first
+/// channel of a group.
 fn sum_of_products(
     inputs: &[&Value],
     dims: &[usize],
-    channel_axis: usize,
+    channels: &Channels,
     terms: impl Fn(&[usize]) -> Vec<Term>,
 ) -> Result<Value> {
     let (x, w, bias, dtype) = (inputs[0], inputs[1], inputs.get(2), inputs[0].dtype);
     if let (Elements::Int(x), Elements::Int(w)) = (&x.elements, &w.elements) {
         let bias = bias.map(|b| b.ints()).transpose()?;
-        let mut out: Vec<i128> = Vec::new();
-        for_each_index(dims, |index| {
-            let start = bias.map_or(0, |b| b[index[channel_axis]]);
-            out.push(terms(index).iter().fold(start, |sum, &(i, j)| sum.wrapping_add(x[i] * w[j])));
+        let out = by_group(dims, channels, &terms, |channel, terms, shift| {
+            let start = bias.map_or(0, |b| b[channel]);
+            terms.iter().fold(start, |sum: i128, &(i, j)| sum.wrapping_add(x[i] * w[j + shift]))
         });
         return Ok(Value::int(dtype, dims, out));
     }
     let (x, w, bias) = (x.floats()?, w.floats()?, bias.map(|b| b.floats()).transpose()?);
-    let mut out: Vec<f64> = Vec::new();
-    for_each_index(dims, |index| {
-        let start = bias.map_or(0.0, |b| b[index[channel_axis]]);
-        out.push(terms(index).iter().fold(start, |sum, &(i, j)| sum + x[i] * w[j]));
+    let out = by_group(dims, channels, &terms, |channel, terms, shift| {
+        let start = bias.map_or(0.0, |b| b[channel]);
+        terms.iter().fold(start, |sum: f64, &(i, j)| sum + x[i] * w[j + shift])
     });
     Ok(Value::float(dtype, dims, out))
+}
+
+/// Each result element by its channel, its group's terms, and how much further its weights lie than the terms say. The
+/// terms are found once for all channels of a group: that takes longer than a product.
+fn by_group<T: Copy + Default>(
+    dims: &[usize],
+    channels: &Channels,
+    terms: &impl Fn(&[usize]) -> Vec<Term>,
+    sum: impl Fn(usize, &[Term], usize) -> T,
+) -> Vec<T> {
+    let mut out = vec![T::default(); dims.iter().product()];
+    let mut groups = dims.to_vec();
+    groups[channels.axis] /= channels.count;
+    for_each_index(&groups, |group| {
+        let mut index = group.to_vec();
+        index[channels.axis] *= channels.count;
+        let terms = terms(&index);
+        for o in 0..channels.count {
+            out[place(&index, dims)] = sum(index[channels.axis], &terms, o * channels.stride);
+            index[channels.axis] += 1;
+        }
+    });
+    out
 }
 
 /// [`Op::Conv`].
@@ -131,10 +163,11 @@ impl OpDef for ConvDef {
         let (x, w) = (inputs[0], inputs[1]);
         let dims = results[0].static_dims().unwrap_or_default();
         let slides = slides(OpKind::Conv, x.dims.len() - 2, strides, pads, dilations)?;
-        let channel = format.channel_axis(dims.len());
-        let per_group = (w.dims[0] / groups).max(1);
-        let terms = |index: &[usize]| conv_terms(index, x, w, &slides, *format, index[channel] / per_group);
-        Ok(vec![sum_of_products(inputs, &dims, channel, terms)?])
+        let axis = format.channel_axis(dims.len());
+        let count = (w.dims[0] / groups).max(1);
+        let channels = Channels { axis, count, stride: w.dims[1..].iter().product() };
+        let terms = |index: &[usize]| conv_terms(index, x, w, &slides, *format, index[axis] / count);
+        Ok(vec![sum_of_products(inputs, &dims, &channels, terms)?])
     }
 
     fn flops(&self, _: &Op, inputs: &[&Shape], results: &[Shape]) -> f64 {
@@ -231,8 +264,10 @@ impl OpDef for ConvTransposeDef {
         let dims = results[0].static_dims().unwrap_or_default();
         let slides = slides(OpKind::ConvTranspose, x.dims.len() - 2, strides, pads, dilations)?;
         let per_group = x.dims[1] / groups;
+        let stride = w.dims[2..].iter().product();
+        let channels = Channels { axis: 1, count: w.dims[1].max(1), stride };
         let terms = |index: &[usize]| transpose_terms(index, x, w, &slides, per_group);
-        Ok(vec![sum_of_products(inputs, &dims, 1, terms)?])
+        Ok(vec![sum_of_products(inputs, &dims, &channels, terms)?])
     }
 
     fn flops(&self, _: &Op, inputs: &[&Shape], _: &[Shape]) -> f64 {
