@@ -22,7 +22,7 @@ use rlx_testdata::models::{Golden, Model as Kept, everything, wanted};
 const MOST_WASTE: f64 = 1.05;
 
 /// What the oracle is given in the test command; see `Golden::oracle_work`.
-const WORK: f64 = 2e8;
+const WORK: f64 = 1e9;
 
 fn text<T>(result: rlx_ir::Result<T>) -> Result<T, String> {
     result.map_err(|e| e.to_string())
