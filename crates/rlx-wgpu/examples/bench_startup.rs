@@ -1,7 +1,7 @@
 //! How long a device's executable takes to make, and what of it: the kernels made or read, rendered, parsed by wgpu, compiled by the driver.
 //!
 //! ```sh
-//! cargo run --release -p rlx-wgpu --example bench_startup -- vulkan minilm resnet18
+//! cargo run -p rlx-wgpu --example bench_startup -- vulkan minilm resnet18
 //! ```
 //!
 //! Each model is compiled as it comes, then again by the kernels that the first executable left; each on a device opened anew, so
