@@ -15,7 +15,7 @@ use std::ops::Range;
 use super::{max_rows, panels};
 use crate::isa::Isa;
 
-/// How a product is cut up; see the [module](self).
+/// How a product is cut up. Every way gives the same bits: each element is one chain of multiply-adds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cut {
     /// The most rows of a tile, where the instruction set has registers for that many.
