@@ -10,6 +10,7 @@ mod deny;
 mod docs;
 mod drivers;
 mod exec;
+mod fuzz;
 mod miri;
 mod neon;
 mod nvrtc;

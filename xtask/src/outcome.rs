@@ -18,6 +18,8 @@ pub struct Outcome {
     pub skips: Vec<(u64, String)>,
     /// Said below the table when the suite failed.
     pub notes: Vec<String>,
+    /// What a suite without tests did, kept with its result: so many executions.
+    pub detail: String,
 }
 
 impl Outcome {
@@ -42,6 +44,7 @@ impl Outcome {
         self.failed += other.failed;
         self.skips.extend(other.skips);
         self.notes.extend(other.notes);
+        self.detail.push_str(&other.detail);
     }
 
     /// Reads what `cargo test`, a test binary or `cargo nextest` printed.

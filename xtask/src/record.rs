@@ -25,6 +25,9 @@ struct Record {
     failed: u64,
     skipped: u64,
     seconds: u64,
+    /// What else the suite says of what it did.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    detail: String,
     /// Hash of the files the suite covers, as they were.
     covered: String,
 }
@@ -45,6 +48,7 @@ pub fn keep(suite: &Suite, outcome: &Outcome, seconds: f64) -> Result<(), String
         failed: outcome.failed,
         skipped: outcome.skipped(),
         seconds: seconds.round() as u64,
+        detail: outcome.detail.clone(),
         covered: hash(suite.covers)?,
     };
     let mut records = read()?;
@@ -129,7 +133,8 @@ impl Record {
                 text.push_str(&format!(", {n} {what}"));
             }
         }
-        format!("{text}, {} s", self.seconds)
+        text.push_str(&format!(", {} s", self.seconds));
+        if self.detail.is_empty() { text } else { format!("{text}: {}", self.detail) }
     }
 }
 
@@ -189,8 +194,14 @@ mod tests {
             failed: 1,
             skipped: 0,
             seconds: 9,
+            detail: String::new(),
             covered: String::new(),
         };
         assert_eq!(record.result(), "3 passed, 1 failed, 9 s");
+        let detail = "1000000 executions in 8 s".into();
+        assert_eq!(
+            Record { detail, ..record }.result(),
+            "3 passed, 1 failed, 9 s: 1000000 executions in 8 s"
+        );
     }
 }

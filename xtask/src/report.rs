@@ -10,20 +10,20 @@ use std::time::Instant;
 pub fn list(suites: &[Suite]) {
     for suite in suites {
         let kind = if suite.heavy { "  (with --all)" } else { "" };
-        println!("{:<10} {:>5} s  {}{kind}", suite.name, suite.budget_s, suite.about);
+        println!("{:<19} {:>5} s  {}{kind}", suite.name, suite.budget_s, suite.about);
     }
 }
 
 /// Runs them one after the other; true when nothing failed.
 pub fn run_all(suites: &[&Suite]) -> bool {
     println!(
-        "{:<10} {:>7} {:>7} {:>7} {:>9} {:>7}  result",
+        "{:<19} {:>7} {:>7} {:>7} {:>9} {:>7}  result",
         "suite", "passed", "failed", "skipped", "time", "budget"
     );
     let mut total = Outcome::default();
     let mut failed_suites = Vec::new();
     for suite in suites {
-        print!("{:<10} ", suite.name);
+        print!("{:<19} ", suite.name);
         let _ = std::io::stdout().flush();
         let start = Instant::now();
         let mut outcome = suite.run();

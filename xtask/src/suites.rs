@@ -41,6 +41,8 @@ pub enum What {
     Neon,
     /// The CPU backend's memory and programs under Miri.
     Miri,
+    /// A target of `fuzz/` under AddressSanitizer, for so many seconds at least.
+    Fuzz { target: &'static str, least_s: u64 },
     /// Licences, sources and advisories of what we depend on.
     Deny,
     /// The CPU's products by OpenBLAS.
@@ -51,6 +53,17 @@ pub enum What {
 
 const fn suite(name: &'static str, about: &'static str, budget_s: u64, what: What) -> Suite {
     Suite { name, about, budget_s, heavy: false, covers: &[], needs: &[], what }
+}
+
+/// The suite of a fuzz target; what is read or run there is in `covers`.
+const fn fuzz(
+    name: &'static str,
+    about: &'static str,
+    target: &'static str,
+    budget_s: u64,
+    covers: &'static [&'static str],
+) -> Suite {
+    Suite { heavy: true, covers, ..suite(name, about, budget_s, What::Fuzz { target, least_s: 0 }) }
 }
 
 /// What the devices of wgpu run on.
@@ -66,7 +79,7 @@ pub const SUITES: &[Suite] = &[
     suite(
         "build",
         "everything compiles, tests included",
-        780,
+        1000,
         What::Cargo { args: &["test", "--workspace", "--no-run", "--quiet"], env: &[] },
     ),
     suite(
@@ -104,7 +117,7 @@ pub const SUITES: &[Suite] = &[
         20,
         What::CrateCount { packages: &["rlx-runtime", "rlx-cpu", "rlx-onnx"], most: 45 },
     ),
-    suite("unit", "unit and text-form tests", 150, What::Unit),
+    suite("unit", "unit and text-form tests", 200, What::Unit),
     suite("doctest", "documentation examples", 100, What::DocTests),
     Suite {
         needs: &[&ONNX_CASES],
@@ -192,6 +205,54 @@ pub const SUITES: &[Suite] = &[
         covers: &["crates/rlx-cpu"],
         ..suite("neon", "the CPU's kernels on AArch64, under QEMU", 900, What::Neon)
     },
+    fuzz(
+        "fuzz-importer",
+        "fuzzing: ONNX files, imported, compiled and run",
+        "importer",
+        14400,
+        &["crates/rlx-onnx/src", "tests/fuzz/src"],
+    ),
+    fuzz(
+        "fuzz-text",
+        "fuzzing: graphs in the text form, run beside the oracle",
+        "text",
+        10800,
+        &["crates/rlx-ir/src/text", "tests/fuzz/src"],
+    ),
+    Suite {
+        what: What::Fuzz { target: "contradictions", least_s: 1800 },
+        ..fuzz(
+            "fuzz-contradictions",
+            "fuzzing: dimensions that contradict each other, on every instruction set",
+            "contradictions",
+            14400,
+            &["crates/rlx-backend/src", "crates/rlx-cpu/src", "crates/rlx-ir/src/ops", "tests/fuzz/src"],
+        )
+    },
+    fuzz(
+        "fuzz-artefact",
+        "fuzzing: artefacts, as they are and with hashes made right",
+        "artefact",
+        10800,
+        &["crates/rlx-runtime/src/aot", "crates/rlx-opt/src/verify_lir.rs", "tests/fuzz/src"],
+    ),
+    fuzz("fuzz-npy", "fuzzing: npy files", "npy", 3600, &["crates/rlx-weights/src/npy.rs"]),
+    fuzz("fuzz-npz", "fuzzing: npz files", "npz", 3600, &["crates/rlx-weights/src"]),
+    fuzz(
+        "fuzz-safetensors",
+        "fuzzing: safetensors files",
+        "safetensors",
+        3600,
+        &["crates/rlx-weights/src/safetensors.rs"],
+    ),
+    fuzz("fuzz-tuning", "fuzzing: kept tunings", "tuning", 3600, &["crates/rlx-backend/src/tuning.rs"]),
+    fuzz(
+        "fuzz-calibration",
+        "fuzzing: kept calibrations",
+        "calibration",
+        3600,
+        &["crates/rlx-runtime/src/cost/model.rs"],
+    ),
     Suite {
         heavy: true,
         covers: &["Cargo.lock", "deny.toml"],
@@ -241,6 +302,7 @@ impl What {
             What::Gpu { all } => gpu(run, *all),
             What::Neon => crate::neon::run(run),
             What::Miri => crate::miri::run(run),
+            What::Fuzz { target, least_s } => crate::fuzz::run(run, target, *least_s),
             What::Deny => crate::deny::run(run),
             What::Blas => crate::blas::run(run),
             What::Tests { args, env } => run.tests(cargo_command(args).envs(env.iter().copied())),

@@ -1,38 +1,45 @@
-//! Relations that a graph declares between symbolic dimensions, checked whenever they get values.
+//! Relations between symbolic dimensions, checked whenever they get values.
 //!
-//! Views are made on the strength of declared shapes: a reshape of `[a, b]` to `[c]` holds only where
-//! `c = a·b`. Relations that are equal expressions hold always; the others are listed here.
+//! Views and kernels rely on what a graph declares: a reshape of `[a, b]` to `[c]` holds only where `c = a·b`. What is
+//! not proved for all values is in [`LirModule::rules`]; a module that did not come from the compiler may lack some, so
+//! those of its scheduled graph are collected again.
 
-use rlx_ir::{Dim, Error, ErrorKind, Extent, Graph, LirModule, Node, NodeId, Op, Result, sym};
+use rlx_ir::graph::{SymbolValues, open_rules, rule_holds};
+use rlx_ir::{Error, ErrorKind, Graph, LirModule, NodeId, Result, sym};
 
-use crate::extents::{Ex, ExtentTable, Values};
-
-/// Two extents that must be equal.
-#[derive(Debug, Clone, Copy)]
-pub struct Check {
-    left: Ex,
-    right: Ex,
-    /// The node that says so.
-    pub node: NodeId,
+/// The shape rules that a run of a module checks for its dimensions.
+#[derive(Debug)]
+pub struct ShapeRules {
+    rules: Graph,
+    /// Each with the symbol that must be found before it can be evaluated: the last of those it mentions that steps
+    /// bind, `None` where it mentions none.
+    order: Vec<(Option<u32>, NodeId)>,
 }
 
-impl Check {
-    /// Both.
-    pub fn sides(&self) -> [Ex; 2] {
-        [self.left, self.right]
+impl ShapeRules {
+    /// The rules of a verified module.
+    pub fn new(lir: &LirModule) -> ShapeRules {
+        let rules = open_rules(&[&lir.rules, &lir.graph]);
+        let found = lir.data_symbols();
+        let waits_for = |id: NodeId| {
+            let node = rules.node(id);
+            // What a node counts itself has its upper bound until then, which its kernel relies on.
+            let own = node.op.data_symbol();
+            let operands = node.inputs.iter().flat_map(|&i| rules.node(i).symbols());
+            let mentioned: Vec<u32> = operands.chain(node.symbols()).filter(|&s| Some(s) != own).collect();
+            found.iter().rev().find(|s| mentioned.contains(s)).copied()
+        };
+        let order = rules.outputs.iter().map(|&id| (waits_for(id), id)).collect();
+        ShapeRules { rules, order }
     }
 
-    /// Whether it holds for these values.
+    /// Whether the rules hold that can be evaluated once `found` is known; `None` is before a run's first step.
     ///
     /// # Errors
-    /// [`ErrorKind::Dimension`] when it does not.
-    pub fn holds(&self, values: &Values<'_>) -> Result<()> {
-        let (left, right) = (values.get(self.left), values.get(self.right));
-        if left == right {
-            return Ok(());
-        }
-        Err(Error::new(ErrorKind::Dimension, format!("{left} where its declared shape needs {right}"))
-            .with_hint("dimensions that the model declares equal differ"))
+    /// [`ErrorKind::Dimension`] naming the node, the shapes and the rule.
+    pub fn hold(&self, found: Option<u32>, value: SymbolValues<'_>) -> Result<()> {
+        let mut now = self.order.iter().filter(|(waits_for, _)| *waits_for == found);
+        now.try_for_each(|&(_, id)| rule_holds(&self.rules, self.rules.node(id), value))
     }
 }
 
@@ -53,46 +60,4 @@ pub fn symbols(lir: &LirModule, dims: &[i64]) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// The relations of a graph that do not hold by themselves.
-pub fn collect(graph: &Graph, table: &mut ExtentTable) -> Vec<Check> {
-    let mut checks = Vec::new();
-    for node in graph.nodes() {
-        let mut need = |left: Extent, right: Extent| {
-            if left != right {
-                checks.push(Check { left: table.add(left), right: table.add(right), node: node.id });
-            }
-        };
-        match &node.op {
-            Op::Reshape { .. } => need(graph.shape(node.inputs[0]).elements(), node.shape.elements()),
-            Op::Expand { .. } => expand(graph, node, &mut need),
-            Op::Concat { axis } => concat(graph, node, *axis, &mut need),
-            _ => {}
-        }
-    }
-    checks
-}
-
-/// Lowering repeats every dimension that is not the same expression, which is right for those of 1 only.
-fn expand(graph: &Graph, node: &Node, need: &mut impl FnMut(Extent, Extent)) {
-    let (from, to) = (graph.shape(node.inputs[0]), &node.shape);
-    let skip = to.rank() - from.rank();
-    for (i, d) in from.dims().iter().enumerate() {
-        if *d != to.dim(skip + i) && *d != Dim::Static(1) {
-            need(d.extent(), Extent::Const(1));
-        }
-    }
-}
-
-fn concat(graph: &Graph, node: &Node, axis: usize, need: &mut impl FnMut(Extent, Extent)) {
-    let mut sum = Extent::Const(0);
-    for &input in &node.inputs {
-        let shape = graph.shape(input);
-        sum = sum + shape.dim(axis).extent();
-        for i in (0..shape.rank()).filter(|&i| i != axis) {
-            need(shape.dim(i).extent(), node.shape.dim(i).extent());
-        }
-    }
-    need(sum, node.shape.dim(axis).extent());
 }

@@ -5,8 +5,8 @@
 
 use std::collections::HashMap;
 
-use rlx_ir::lir::{Buffer, Operand};
-use rlx_ir::{Error, ErrorKind, Extent, Result, sym};
+use rlx_ir::lir::{Buffer, IoSlot, Operand, place_view};
+use rlx_ir::{DType, Error, ErrorKind, Extent, LirModule, Result, Weight, sym};
 
 /// A number that is known, or a slot of the [`ExtentTable`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,8 +88,11 @@ impl ExtentTable {
 fn number(e: Extent, value: &dyn Fn(u32) -> Option<i64>) -> Result<i64> {
     e.eval(value).ok_or_else(|| {
         let open = e.symbols().into_iter().find(|&s| value(s).is_none());
-        let name = open.map_or_else(String::new, sym::name);
-        Error::new(ErrorKind::Dimension, format!("{e} needs a value for {name}"))
+        let message = match open {
+            Some(open) => format!("{e} needs a value for {}", sym::name(open)),
+            None => format!("{e} overflows, or divides by zero, for these dimensions"),
+        };
+        Error::new(ErrorKind::Dimension, message)
     })
 }
 
@@ -119,6 +122,78 @@ impl Values<'_> {
     }
 }
 
+/// How much a caller must give for each of a module's inputs or parameters.
+///
+/// Kernels read what is given in place, so an executable asks here before it uses any of it, whatever the caller says to
+/// have checked.
+#[derive(Debug)]
+pub struct SlotSizes {
+    slots: Vec<(String, DType, Ex)>,
+}
+
+impl SlotSizes {
+    /// The sizes of `slots`, which are inputs or parameters of `lir`.
+    pub fn new(slots: &[IoSlot], lir: &LirModule, table: &mut ExtentTable) -> Self {
+        let size = |slot: &IoSlot| {
+            let elements = lir.buffers[slot.operand.buffer.index()].elements;
+            (slot.name.clone(), slot.operand.dtype, table.add(elements))
+        };
+        SlotSizes { slots: slots.iter().map(size).collect() }
+    }
+
+    /// The bytes of each at these values, into `out`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Dimension`] for a size that makes no sense.
+    pub fn bytes(&self, values: &Values<'_>, out: &mut Vec<usize>) -> Result<()> {
+        out.clear();
+        for &(ref name, dtype, elements) in &self.slots {
+            let bytes = values.size(elements).map(|n| dtype.storage_bytes(n));
+            let too_large =
+                || Error::new(ErrorKind::Dimension, format!("{name:?} is larger than memory can be"));
+            out.push(bytes?.ok_or_else(too_large)?);
+        }
+        Ok(())
+    }
+
+    /// Whether the `have` bytes given for slot `index` are the `want` that there must be.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Binding`] naming it.
+    pub fn check(&self, index: usize, have: usize, want: usize) -> Result<()> {
+        if have == want {
+            return Ok(());
+        }
+        Err(self.wrong_size(index, have, want))
+    }
+
+    #[cold]
+    fn wrong_size(&self, index: usize, have: usize, want: usize) -> Error {
+        let name = self.slots.get(index).map_or("?", |(name, ..)| name);
+        Error::new(ErrorKind::Binding, format!("{name:?} was given {have} bytes, the run needs {want}"))
+            .with_hint("give as many elements of the declared type as the shape has")
+    }
+
+    /// Whether a weight can be parameter `index`: its type, and its size where that depends on no symbol. Gives whether it
+    /// does depend on one, and so must be checked with the next values.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Binding`] for a weight that cannot, or when there is no such parameter.
+    pub fn check_weight(&self, index: usize, weight: &Weight) -> Result<bool> {
+        let Some((name, dtype, elements)) = self.slots.get(index) else {
+            return Err(Error::new(ErrorKind::Binding, format!("there is no parameter {index}")));
+        };
+        if weight.dtype() != *dtype {
+            let message = format!("parameter {name:?} is {dtype}, and was given {}", weight.dtype());
+            return Err(Error::new(ErrorKind::Binding, message));
+        }
+        let Ex::Const(elements) = *elements else { return Ok(true) };
+        let want = usize::try_from(elements).ok().and_then(|n| dtype.storage_bytes(n));
+        let have = weight.shape().size_bytes();
+        self.check(index, have.unwrap_or(usize::MAX), want.unwrap_or(usize::MAX - 1)).map(|()| false)
+    }
+}
+
 /// A view whose extents are entries of a table: what must hold of it before a step may use it.
 #[derive(Debug, Clone)]
 pub struct ViewCheck {
@@ -140,27 +215,30 @@ impl ViewCheck {
         }
     }
 
+    /// How many elements the buffer holds.
+    pub fn elements(&self) -> Ex {
+        self.elements
+    }
+
+    /// The dimensions and strides at these values, outermost first.
+    pub fn axes<'a>(&'a self, values: &'a Values<'_>) -> impl Iterator<Item = (i64, i64)> + 'a {
+        self.dims.iter().zip(&self.strides).map(|(&d, &s)| (values.get(d), values.get(s)))
+    }
+
     /// Whether the view stays within its buffer at these values.
     ///
     /// # Errors
-    /// [`ErrorKind::Dimension`] when it does not, or an extent has no sensible value.
+    /// As [`ViewCheck::place`].
     pub fn holds(&self, values: &Values<'_>) -> Result<()> {
-        let start = i128::from(values.get(self.offset));
-        let (mut low, mut high, mut empty) = (start, start, false);
-        for (&d, &s) in self.dims.iter().zip(&self.strides) {
-            let dim = values.size(d)?;
-            empty |= dim == 0;
-            let reach = (dim as i128 - 1) * i128::from(values.get(s));
-            if reach < 0 { low += reach } else { high += reach }
-        }
-        let elements = values.size(self.elements)?;
-        // An empty view touches nothing, whatever its strides say.
-        if empty || (low >= 0 && high < elements as i128) {
-            return Ok(());
-        }
-        let message =
-            format!("these dimensions make a view of elements {low} to {high} of a buffer of {elements}");
-        Err(Error::new(ErrorKind::Dimension, message)
-            .with_hint("dimensions that the model declares equal differ"))
+        self.place(values).map(drop)
+    }
+
+    /// Where the view starts in its buffer at these values; `None` for a view without elements. A view that holds has
+    /// sizes, offset and strides that fit memory when they are counted in bytes: see [`rlx_ir::lir::place_view`].
+    ///
+    /// # Errors
+    /// [`ErrorKind::Dimension`] when it leaves its buffer, or an extent has no sensible value.
+    pub fn place(&self, values: &Values<'_>) -> Result<Option<usize>> {
+        place_view(values.get(self.offset), self.axes(values), values.get(self.elements))
     }
 }

@@ -148,12 +148,11 @@ fn numbers(operands: &[Operand]) -> impl Iterator<Item = usize> {
     operands.iter().map(|o| o.buffer.index())
 }
 
-/// Whether an extent of an operand depends on a symbol.
+/// Whether an extent of an operand, or of the op, depends on a symbol.
 fn is_symbolic(step: &Step, lir: &LirModule) -> bool {
-    step.inputs.iter().chain(&step.outputs).any(|o| {
-        let own = [o.view.offset, lir.buffers[o.buffer.index()].elements];
-        own.iter().chain(&o.view.dims).chain(&o.view.strides).any(|e| e.as_const().is_none())
-    })
+    let open =
+        |o: &Operand| o.view.is_symbolic() || lir.buffers[o.buffer.index()].elements.as_const().is_none();
+    step.inputs.iter().chain(&step.outputs).any(open) || !step.symbols().is_empty()
 }
 
 fn of_step<S>(step: &Step, compiled: S, lir: &LirModule, depends: &[(BTreeSet<usize>, bool)]) -> InitStep<S> {

@@ -8,6 +8,7 @@
 //! between dimensions that a run must keep ([`checks`]), what the init program runs when ([`init`]), what it made that
 //! others can use ([`prepared`]), what drivers made of kernels ([`pipelines`]), and which way of doing a step was measured to be fastest ([`tuning`]).
 #![forbid(unsafe_code)]
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod checks;
 pub mod cost;
@@ -129,8 +130,12 @@ pub trait Backend: Send + Sync {
 
     /// Makes an executable of a compiled module.
     ///
+    /// Anybody can make a module, so a backend whose kernels trust what they are given verifies it first, by
+    /// [`rlx_opt::verify_lir::verify_program()`]; it costs little beside compiling.
+    ///
     /// # Errors
-    /// A step the device has no kernel for (a claim that was wrong), or a fault of its driver.
+    /// [`rlx_ir::ErrorKind::InvalidGraph`] for a module that breaks a rule; a step the device has no kernel for (a claim
+    /// that was wrong), or a fault of its driver.
     fn compile(&self, lir: Arc<LirModule>, options: &CompileOptions) -> Result<Box<dyn ExecutableGraph>>;
 
     /// Makes an executable with what earlier ones left, which saves time and changes no bit. A backend that has no use for
@@ -186,18 +191,18 @@ pub trait ExecutableGraph: Send {
         rlx_opt::precision::used(&self.lir().graph)
     }
 
-    /// Sets parameter `index` of [`LirModule::params`] (element type and dimensions already checked).
-    /// Other clones keep theirs.
+    /// Sets parameter `index` of [`LirModule::params`]. Other clones keep theirs.
     ///
     /// # Errors
-    /// Memory that cannot be had.
+    /// [`rlx_ir::ErrorKind::Binding`] for a weight of another type or size ([`extents::SlotSizes`]; where the size depends
+    /// on symbols, the next run reports it); memory that cannot be had.
     fn set_param(&mut self, index: usize, weight: Arc<Weight>) -> Result<()>;
 
-    /// Runs on `inputs`; `dims` are the values of [`LirModule::symbols`], in that order. Byte counts were
-    /// checked. Allocates nothing once it ran with these or larger `dims`.
+    /// Runs on `inputs`; `dims` are the values of [`LirModule::symbols`], in that order. Allocates nothing once it ran
+    /// with these or larger `dims`.
     ///
     /// # Errors
-    /// A parameter never set, a value an op forbids (an index out of range), a fault of the device; each
+    /// An input of another size ([`extents::SlotSizes`]), a parameter never set, a value an op forbids (an index out of range), a fault of the device; each
     /// names the node.
     fn run(&mut self, inputs: &dyn InputSource, dims: &[i64]) -> Result<()>;
 

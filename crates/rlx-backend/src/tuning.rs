@@ -137,7 +137,8 @@ impl Tuning {
             (!way.is_empty() && !site.is_empty()).then(|| (site.to_owned(), way.to_owned()))
         };
         let malformed = |line| Error::new(ErrorKind::Malformed, format!("no way and site: {line:?}"));
-        let pairs = text.lines().map(|line| pair(line).ok_or_else(|| malformed(line)));
+        // Not `lines`, which takes a carriage return at the end of a site for part of the line's end.
+        let pairs = text.split_terminator('\n').map(|line| pair(line).ok_or_else(|| malformed(line)));
         Ok(Tuning { chosen: pairs.collect::<Result<_>>()? })
     }
 }
@@ -181,6 +182,8 @@ mod tests {
     #[test]
     fn a_damaged_text_is_an_error() {
         assert_eq!(Tuning::parse("").unwrap(), Tuning::default());
+        let odd = Tuning::parse("y a\r").unwrap();
+        assert_eq!(Tuning::parse(&odd.to_string()).unwrap(), odd);
         for text in ["x", "x ", " a", "y a\n\n"] {
             assert_eq!(Tuning::parse(text).unwrap_err().kind(), ErrorKind::Malformed, "{text:?}");
         }

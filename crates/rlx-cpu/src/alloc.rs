@@ -64,16 +64,25 @@ impl Buffer {
     /// # Errors
     /// [`AllocError`] if the system refuses.
     pub fn zeroed(len: usize) -> Result<Buffer, AllocError> {
+        Self::zeroed_aligned(len, ALIGN)
+    }
+
+    /// A buffer of `len` zero bytes that starts at a multiple of `align`, a power of two, besides the usual alignment.
+    ///
+    /// # Errors
+    /// [`AllocError`] if the system refuses.
+    pub fn zeroed_aligned(len: usize, align: usize) -> Result<Buffer, AllocError> {
         let refused = AllocError { bytes: len };
+        let align = align.max(ALIGN);
         if len == 0 {
-            let ptr = NonNull::new(std::ptr::without_provenance_mut(ALIGN)).ok_or(refused)?;
+            let ptr = NonNull::new(std::ptr::without_provenance_mut(align)).ok_or(refused)?;
             return Ok(Buffer { ptr, len, memory: Memory::None });
         }
         // Miri knows no advice about pages.
-        if len >= HUGE && !cfg!(miri) {
+        if len >= HUGE && align <= HUGE && !cfg!(miri) {
             return Self::mapped(len).ok_or(refused);
         }
-        let layout = Layout::from_size_align(len, ALIGN).map_err(|_| refused.clone())?;
+        let layout = Layout::from_size_align(len, align).map_err(|_| refused.clone())?;
         // SAFETY: the layout's size is not zero.
         let ptr = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(refused)?;
         Ok(Buffer { ptr, len, memory: Memory::Heap(layout) })

@@ -6,7 +6,7 @@ use rlx_backend::tuning::Site;
 use rlx_backend::{Backend, ExecutableGraph, Kept};
 use rlx_ir::lir::Step;
 use rlx_ir::{Error, ErrorKind, LirModule, Result};
-use rlx_opt::{CompileOptions, Target};
+use rlx_opt::{CompileOptions, PoolSpec, Target};
 
 use crate::isa::Isa;
 use crate::pool::Pool;
@@ -107,7 +107,9 @@ impl Backend for CpuBackend {
         kept: &Kept,
     ) -> Result<Box<dyn ExecutableGraph>> {
         let (isa, threads) = (self.isa()?, self.threads()?);
-        let program = Program::new(lir, isa, threads, options.shared_arena, &kept.tuning)?;
+        rlx_opt::verify_lir::verify_program(&lir, &CpuTarget::new(isa))?;
+        let pool = PoolSpec::default().for_options(options);
+        let program = Program::new(lir, isa, threads, pool, &kept.tuning)?;
         Ok(Box::new(CpuExecutable::new(Arc::new(program))?))
     }
 

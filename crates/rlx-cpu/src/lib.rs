@@ -21,6 +21,7 @@
 //! Kernels that are split over threads say how many tasks they have (a function of shape only) and run
 //! any range of them, so results do not depend on the number of threads.
 #![deny(unsafe_code)]
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 // Micro-kernels walk several arrays of registers in lockstep, by index and with constant bounds.
 #![allow(clippy::needless_range_loop)]
 

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{against_oracle, backends, compile, oracle, run, run_again, unfused};
-use rlx_ir::op::{Activation, BinaryOp, CmpOp, DataFormat, MaskKind, PadMode, ReduceOp, ScatterOp};
+use rlx_ir::op::{Activation, BinaryOp, CmpOp, DataFormat, MaskKind, PadMode, ReduceOp, ScatterOp, Unseen};
 use rlx_ir::oracle::Bindings;
 use rlx_ir::testing::Gen;
 use rlx_ir::{DType, Dim, DimBinding, Extent, Graph, NodeId, Op, Shape, sym};
@@ -162,8 +162,20 @@ fn reductions_and_norms() {
 
 #[test]
 fn products_windows_and_attention() {
-    let attention = |_: Dim| Op::Attention { num_heads: 2, head_dim: 4, mask: MaskKind::None, scale: None };
-    let masked = |_: Dim| Op::Attention { num_heads: 2, head_dim: 4, mask: MaskKind::Custom, scale: None };
+    let attention = |_: Dim| Op::Attention {
+        num_heads: 2,
+        head_dim: 4,
+        mask: MaskKind::None,
+        scale: None,
+        unseen: Unseen::Zero,
+    };
+    let masked = |_: Dim| Op::Attention {
+        num_heads: 2,
+        head_dim: 4,
+        mask: MaskKind::Custom,
+        scale: None,
+        unseen: Unseen::Zero,
+    };
     all([
         op("product of nothing", &[&[N, 5], &[5, 3]], |_| Op::MatMul),
         op("product over nothing", &[&[4, N], &[N, 3]], |_| Op::MatMul),

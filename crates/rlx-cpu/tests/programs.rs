@@ -256,7 +256,13 @@ fn long_attention_rows_are_masked_in_vectors() {
         g.input("v", kv),
         g.input("mask", f32s(&[2, 1, 150, 37])),
     ];
-    let op = Op::Attention { num_heads: 6, head_dim: 4, mask: rlx_ir::op::MaskKind::Custom, scale: None };
+    let op = Op::Attention {
+        num_heads: 6,
+        head_dim: 4,
+        mask: rlx_ir::op::MaskKind::Custom,
+        scale: None,
+        unseen: rlx_ir::op::Unseen::Zero,
+    };
     let y = g.try_add(op, &ids).unwrap();
     g.set_outputs(vec![y]);
     let mut mask = values(4, &[2, 1, 150, 37]);
@@ -526,5 +532,36 @@ fn the_greatest_bytes_of_windows_match_the_oracle() {
         g.set_outputs(vec![y]);
         b.set_input("x", Gen::new(9).value(dtype, x, -128.0..128.0));
         check(&g, &b, &DimBinding::new());
+    }
+}
+
+/// Memory that is planned again, for larger dimensions than before, is as aligned as the options ask.
+#[test]
+fn memory_planned_at_run_time_keeps_its_alignment() {
+    const ALIGNMENT: usize = 1 << 14;
+    let mut g = Graph::new("aligned");
+    let n = Dim::Dynamic(sym::named("alignment.n"));
+    let x = g.input("x", Shape::from_dims(&[n], DType::F32));
+    let exp = g.try_add(Op::Activation(Activation::Exp), &[x]).unwrap();
+    let sum = g.try_add(Op::Binary(BinaryOp::Add), &[exp, x]).unwrap();
+    g.set_outputs(vec![exp, sum]);
+    let symbol = sym::named("alignment.n");
+    for shared_arena in [false, true] {
+        let options =
+            CompileOptions { arena_alignment: ALIGNMENT, shared_arena, ..CompileOptions::default() };
+        let mut exec = compile(&g, &CpuBackend::new(), &options).unwrap();
+        for n in [3, 100, 70_000, 1_000_000] {
+            let mut bindings = Bindings::default();
+            bindings.set_input("x", values(n as u64, &[n]));
+            run(&mut *exec, &bindings, &DimBinding::from_pairs(&[(symbol, n)])).unwrap();
+            for output in 0..2 {
+                let at = exec.output(output).unwrap().as_ptr().addr();
+                assert_eq!(
+                    at % ALIGNMENT,
+                    0,
+                    "output {output} of {n} elements, shared arena: {shared_arena}"
+                );
+            }
+        }
     }
 }

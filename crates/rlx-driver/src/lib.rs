@@ -10,6 +10,7 @@
 //! assert_eq!(Device::Cpu.to_string(), "CPU");
 //! ```
 #![forbid(unsafe_code)]
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 use std::fmt;
 use std::str::FromStr;

@@ -48,6 +48,7 @@ use std::sync::{Arc, LazyLock, RwLock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{Graph, NodeId};
 use crate::ops::{Arity, CustomAttr, CustomAttrs, Op};
+use crate::panics::catch;
 use crate::shape::Shape;
 use crate::tensor::Value;
 
@@ -129,6 +130,17 @@ pub(crate) fn of(op: &Op) -> Option<(Arc<dyn CustomOp>, &CustomAttrs)> {
         Op::Custom { name, attrs, .. } => custom_op(name).map(|found| (found, attrs)),
         _ => None,
     }
+}
+
+/// Calls into the code of a custom op; `doing` completes "panicked while".
+///
+/// # Errors
+/// The call's own, or [`ErrorKind::Panic`] naming the op.
+pub(crate) fn guarded<T>(op: &Op, doing: &str, call: impl FnOnce() -> Result<T>) -> Result<T> {
+    let Op::Custom { name, .. } = op else { return call() };
+    catch(call).unwrap_or_else(|text| {
+        Err(Error::new(ErrorKind::Panic, format!("custom op {name:?} panicked while {doing}: {text}")))
+    })
 }
 
 impl Op {

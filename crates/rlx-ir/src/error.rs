@@ -54,6 +54,8 @@ pub enum ErrorKind {
     Config,
     /// The caller stopped the work, or its deadline passed.
     Cancelled,
+    /// Code that panicked: a kernel, or a custom op or a callback of the caller.
+    Panic,
     /// A rule of ours that did not hold: a bug in RLX.
     Internal,
 }
@@ -77,6 +79,7 @@ impl ErrorKind {
         ErrorKind::Device,
         ErrorKind::Config,
         ErrorKind::Cancelled,
+        ErrorKind::Panic,
         ErrorKind::Internal,
     ];
 
@@ -104,6 +107,7 @@ impl ErrorKind {
             ErrorKind::Device => "device",
             ErrorKind::Config => "configuration",
             ErrorKind::Cancelled => "cancelled",
+            ErrorKind::Panic => "panic",
             ErrorKind::Internal => "internal",
         }
     }
@@ -214,6 +218,7 @@ impl fmt::Display for Error {
                 | ErrorKind::DeviceUnavailable
                 | ErrorKind::OutOfMemory
                 | ErrorKind::Cancelled
+                | ErrorKind::Panic
         );
         write!(f, "{}{}", kind.name(), if complete { "" } else { " error" })?;
         if let Some(device) = device {

@@ -19,9 +19,11 @@ mod builders;
 pub(crate) mod data;
 mod ext;
 pub(crate) mod fault;
+mod rules;
 
 pub use data::{DataSymbol, bound_of};
 pub use ext::GraphExt;
+pub use rules::{SymbolValues, open_rules, rule_holds, rule_may_hold};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -378,6 +380,20 @@ impl Graph {
             return Ok(node);
         }
         self.try_add(Op::Result { index }, &[node])
+    }
+
+    /// Declares every [`Op::Result`] as just what its node declares for that result. Symbols that were only declared equal
+    /// become the same; whether they are equal is a shape rule of the graph as it was (see [`open_rules`]).
+    pub fn align_results(&mut self) {
+        for i in 0..self.nodes.len() {
+            let (Op::Result { index }, Some(of)) = (&self.nodes[i].op, self.nodes[i].inputs.first()) else {
+                continue;
+            };
+            let declared = self.nodes.get(of.index()).and_then(|node| node.results().get(*index));
+            if let Some(shape) = declared.filter(|shape| **shape != self.nodes[i].shape).cloned() {
+                self.nodes[i].shape = shape;
+            }
+        }
     }
 
     /// Names a node for people.

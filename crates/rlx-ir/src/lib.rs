@@ -20,6 +20,7 @@
 //! | [`weights`], [`files`] | a model's tensors by name; files mapped, and written whole |
 //! | [`progress`] | long calls watched and stopped |
 #![deny(unsafe_code)]
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod component;
 pub mod cost;
@@ -34,11 +35,13 @@ pub mod graph;
 pub mod hash;
 pub mod hir;
 pub mod lir;
+pub mod memory;
 mod minifloat;
 mod nearest;
 pub mod ops;
 pub mod oracle;
 pub mod origin;
+pub mod panics;
 pub mod progress;
 pub mod shape;
 pub mod sort;
@@ -47,6 +50,7 @@ pub mod tensor;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod text;
+pub mod threads;
 pub mod trace;
 pub mod verify;
 pub mod weights;

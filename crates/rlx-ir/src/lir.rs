@@ -94,10 +94,123 @@ impl View {
         (0..self.dims.len()).all(same)
     }
 
+    /// Whether any extent is not a number.
+    pub fn is_symbolic(&self) -> bool {
+        let mut extents = self.dims.iter().chain(&self.strides).chain([&self.offset]);
+        extents.any(|e| e.as_const().is_none())
+    }
+
     /// How many elements the view shows.
     pub fn elements(&self) -> Extent {
         self.dims.iter().fold(Extent::Const(1), |n, &d| n * d)
     }
+}
+
+/// The largest size, offset or distance, in elements: whatever the element type, its bytes fit an `isize`.
+const MOST_ELEMENTS: i64 = i64::MAX / 16;
+
+/// Where a view starts in its buffer of `elements`, once its extents are numbers: `axes` are its dimensions with their
+/// strides. `None` for a view that shows nothing.
+///
+/// Every device asks this before a step uses the view; kernels then compute sizes, places and distances without looking
+/// again. So the number of elements that the view shows (each as often as it shows it) and what each dimension spans must
+/// be counted in bytes without overflow, of views that show nothing too.
+///
+/// ```
+/// use rlx_ir::lir::place_view;
+/// assert_eq!(place_view(4, [(2, 4), (4, 1)], 12)?, Some(4));
+/// assert!(place_view(5, [(2, 4), (4, 1)], 12).is_err());
+/// # Ok::<(), rlx_ir::Error>(())
+/// ```
+///
+/// # Errors
+/// [`ErrorKind::Dimension`] when it leaves the buffer, a dimension is negative, or a size overflows.
+pub fn place_view(
+    offset: i64,
+    axes: impl IntoIterator<Item = (i64, i64)>,
+    elements: i64,
+) -> Result<Option<usize>> {
+    let (mut shown, mut empty, mut low, mut high) = (1i64, false, i128::from(offset), i128::from(offset));
+    for (dim, stride) in axes {
+        // i64::MAX is what saturated arithmetic gives.
+        if !(0..i64::MAX).contains(&dim) {
+            return Err(Error::new(
+                ErrorKind::Dimension,
+                format!("these dimensions make an extent of {dim}"),
+            ));
+        }
+        let steps = dim.max(1);
+        shown = shown.checked_mul(steps).filter(|&n| n <= MOST_ELEMENTS).ok_or_else(too_large)?;
+        let span = stride.checked_mul(steps).filter(|s| s.unsigned_abs() <= MOST_ELEMENTS as u64);
+        let span = i128::from(span.ok_or_else(too_large)? - stride);
+        if span < 0 {
+            low += span
+        } else {
+            high += span
+        }
+        empty |= dim == 0;
+    }
+    if !(0..=MOST_ELEMENTS).contains(&elements) {
+        return Err(too_large());
+    }
+    if empty {
+        return Ok(None);
+    }
+    if low < 0 || high >= i128::from(elements) {
+        let message =
+            format!("these dimensions make a view of elements {low} to {high} of a buffer of {elements}");
+        return Err(Error::new(ErrorKind::Dimension, message)
+            .with_hint("dimensions that the model declares equal differ"));
+    }
+    // `offset` is between `low` and `high`.
+    Ok(Some(offset as usize))
+}
+
+/// Whether two views of one buffer, both placed by [`place_view`] and neither empty, can be seen to share no element: each
+/// is its offset and its dimensions with their strides.
+///
+/// They do not where one ends before the other begins, or where, within every row of the tensor that the buffer holds,
+/// one does: parts of a concatenation lie like that. What cannot be seen so is `false`.
+///
+/// ```
+/// use rlx_ir::lir::views_apart;
+/// // The columns 0..2 and 2..5 of a matrix with rows of 5, and 1..3.
+/// let part = |from, columns| (from, [(4, 5), (columns, 1)].into_iter());
+/// assert!(views_apart(part(0, 2), part(2, 3)));
+/// assert!(!views_apart(part(0, 2), part(1, 2)));
+/// ```
+pub fn views_apart<A: Iterator<Item = (i64, i64)> + Clone>(a: (i64, A), b: (i64, A)) -> bool {
+    let disjoint = |row: Option<i64>| match (within_rows(&a, row), within_rows(&b, row)) {
+        (Some((a_low, a_high)), Some((b_low, b_high))) => a_high < b_low || b_high < a_low,
+        _ => false,
+    };
+    let mut rows = a.1.clone().chain(b.1.clone()).map(|(_, stride)| stride.abs()).filter(|&s| s > 1);
+    disjoint(None) || rows.any(|row| disjoint(Some(row)))
+}
+
+/// The first and the last place that a view has in rows of this length, if it stays within each row; without a length,
+/// in the buffer.
+fn within_rows<A: Iterator<Item = (i64, i64)> + Clone>(
+    (offset, axes): &(i64, A),
+    row: Option<i64>,
+) -> Option<(i64, i64)> {
+    let (mut low, mut high) = (*offset, *offset);
+    for (dim, stride) in axes.clone() {
+        if dim > 1 && row.is_none_or(|row| stride % row != 0) {
+            let span = (dim - 1).checked_mul(stride)?;
+            let end = if span < 0 { &mut low } else { &mut high };
+            *end = end.checked_add(span)?;
+        }
+    }
+    let Some(row) = row else { return Some((low, high)) };
+    let first = low.rem_euclid(row);
+    let last = first.checked_add(high.checked_sub(low)?)?;
+    (last < row).then_some((first, last))
+}
+
+#[cold]
+fn too_large() -> Error {
+    Error::new(ErrorKind::Dimension, "these dimensions make a tensor larger than memory can be")
 }
 
 /// Puts values in for symbols; an expression that occurs again is not worked out again.
@@ -198,6 +311,22 @@ impl Step {
         }
     }
 
+    /// Its inputs and then its outputs, by position.
+    pub fn operand(&self, at: usize) -> Option<&Operand> {
+        self.inputs.get(at).or_else(|| self.outputs.get(at.checked_sub(self.inputs.len())?))
+    }
+
+    /// Pairs of operands (see [`Step::operand`]) that use one buffer and of which the step writes at least one: their views
+    /// must be apart ([`views_apart`]), because kernels read and write in any order, and use indices after they were
+    /// checked.
+    pub fn shared_buffers(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
+        let written = self.inputs.len()..self.inputs.len() + self.outputs.len();
+        let buffer = |at: usize| self.operand(at).map(|o| o.buffer);
+        written
+            .flat_map(move |at| (0..at).map(move |other| (other, at)))
+            .filter(move |&(other, at)| buffer(other) == buffer(at))
+    }
+
     /// The symbols that its operands and its op mention.
     pub fn symbols(&self) -> BTreeSet<u32> {
         let views = self.inputs.iter().chain(&self.outputs).map(|o| &o.view);
@@ -255,8 +384,8 @@ impl MemoryPlan {
     /// Where a buffer lies when the pools stand one after the other.
     pub fn arena_offset(&self, buffer: BufferId) -> Option<usize> {
         let offset = (*self.offsets.get(buffer.index())?)?;
-        let before = &self.pools[..*self.pool_of.get(buffer.index())? as usize];
-        Some(before.iter().sum::<usize>() + offset)
+        let before = self.pools.get(..*self.pool_of.get(buffer.index())? as usize)?;
+        before.iter().try_fold(offset, |at, &pool| at.checked_add(pool))
     }
 }
 
@@ -267,6 +396,9 @@ pub struct LirModule {
     pub name: String,
     /// The scheduled graph that the steps were made from, regions and all.
     pub graph: Graph,
+    /// The shape rules, of the graph as the user gave it and of the scheduled one, that not all values of the symbols
+    /// keep (see [`crate::graph::open_rules`]): a run must not begin before they hold for its dimensions.
+    pub rules: Graph,
     /// The symbols a run must give values for, ascending; a run's `dims` are in this order.
     pub symbols: Vec<u32>,
     /// All buffers.
@@ -303,6 +435,7 @@ impl LirModule {
         LirModule {
             name: self.name.clone(),
             graph,
+            rules: self.rules.bind(binding),
             symbols: self.symbols.iter().copied().filter(|&s| binding.get(s).is_none()).collect(),
             buffers,
             init,

@@ -20,6 +20,7 @@ use std::collections::HashMap;
 use crate::dim::{Dim, DimBinding};
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{Graph, Node, NodeId, data};
+use crate::memory;
 use crate::ops::{self, Op};
 use crate::progress::{Progress, Stage};
 use crate::shape::Shape;
@@ -76,12 +77,22 @@ impl Bindings {
 /// # Errors
 /// A missing or misshapen input, or what a node's reference semantics report, naming the node.
 pub fn evaluate(graph: &Graph, bindings: &Bindings) -> Result<Vec<Value>> {
-    let mut values = evaluate_all(graph, bindings, &graph.outputs)?;
+    evaluate_with_progress(graph, bindings, &Progress::none())
+}
+
+/// As [`evaluate`]; it can be stopped between two nodes.
+///
+/// # Errors
+/// As [`evaluate`]; [`ErrorKind::Cancelled`].
+pub fn evaluate_with_progress(graph: &Graph, bindings: &Bindings, progress: &Progress) -> Result<Vec<Value>> {
+    let values = evaluate_all_with_progress(graph, bindings, &graph.outputs, progress)?;
     graph
         .outputs
         .iter()
-        .map(|id| values[id.index()].as_mut().map(|results| results[0].clone()))
-        .map(|value| value.ok_or_else(|| Error::new(ErrorKind::InvalidGraph, "an output does not exist")))
+        .map(|id| match &values[id.index()] {
+            Some(results) => results[0].try_clone(),
+            None => Err(Error::new(ErrorKind::InvalidGraph, "an output does not exist")),
+        })
         .collect()
 }
 
@@ -97,7 +108,7 @@ pub fn evaluate_all(
     evaluate_all_with_progress(graph, bindings, wanted, &Progress::none())
 }
 
-/// As [`evaluate_all`]; it can be stopped between two nodes.
+/// As [`evaluate_all`]; it can be stopped between two nodes, those of bodies included.
 ///
 /// # Errors
 /// As [`evaluate`]; [`ErrorKind::Cancelled`].
@@ -112,7 +123,7 @@ pub fn evaluate_all_with_progress(
     let mut values: Vec<Option<Vec<Value>>> = vec![None; graph.len()];
     for node in graph.nodes().iter().filter(|n| needed[n.id.index()]) {
         progress.step(Stage::Verify, node.id.index(), graph.len(), || node.op.kind().name())?;
-        let results = evaluate_node(node, bindings, &dims, &values).map_err(|e| {
+        let results = evaluate_node(node, bindings, &dims, &values, progress).map_err(|e| {
             let e = e.with_node(node.describe());
             match graph.origins().describe(node.origin) {
                 Some(origin) => e.with_origin(origin),
@@ -234,13 +245,14 @@ fn evaluate_node(
     bindings: &Bindings,
     dims: &DimBinding,
     values: &[Option<Vec<Value>>],
+    progress: &Progress,
 ) -> Result<Vec<Value>> {
     if let Some(value) = bindings.of(&node.op)? {
         if value.dtype != node.shape.dtype() {
             let message = format!("declared as {}, but was given {}", node.shape, value.shape());
             return Err(Error::new(ErrorKind::Binding, message));
         }
-        return Ok(vec![value.clone()]);
+        return Ok(vec![value.try_clone()?]);
     }
     let input = |id: NodeId| {
         values[id.index()]
@@ -251,14 +263,28 @@ fn evaluate_node(
         let of = input(node.inputs[0])?;
         return of
             .get(*index)
-            .map(|v| vec![v.clone()])
-            .ok_or_else(|| Error::new(ErrorKind::InvalidGraph, format!("there is no result {index}")));
+            .ok_or_else(|| Error::new(ErrorKind::InvalidGraph, format!("there is no result {index}")))
+            .and_then(|v| Ok(vec![v.try_clone()?]));
     }
     let inputs: Vec<&Value> =
         node.inputs.iter().map(|&id| input(id).map(|results| &results[0])).collect::<Result<_>>()?;
     let op = node.op.bind(dims);
     let declared: Vec<Shape> = node.results().iter().map(|s| s.bind(dims)).collect();
-    evaluate_op(&op, &inputs, &declared)
+    let results = evaluate_op_with_progress(&op, &inputs, &declared, progress)?;
+    results.iter().zip(&declared).try_for_each(|(value, shape)| check_declared(value, shape, &op))?;
+    Ok(results)
+}
+
+/// Whether a result has its declared shape; the symbol that the op counts is open until then.
+fn check_declared(value: &Value, declared: &Shape, op: &Op) -> Result<()> {
+    let own = op.data_symbol().map(Dim::Dynamic);
+    let same = |(&d, &n): (&Dim, &usize)| d == Dim::Static(n) || Some(d) == own;
+    if declared.rank() == value.dims.len() && declared.dims().iter().zip(&value.dims).all(same) {
+        return Ok(());
+    }
+    let message = format!("it gives {} where its declared shape is {declared}", value.shape());
+    Err(Error::new(ErrorKind::Dimension, message)
+        .with_hint("dimensions that the model declares equal differ"))
 }
 
 /// The rounded results of one op whose attributes hold no symbols.
@@ -266,11 +292,21 @@ fn evaluate_node(
 /// # Errors
 /// What the shape rule or the reference semantics report.
 pub fn evaluate_op(op: &Op, inputs: &[&Value], declared: &[Shape]) -> Result<Vec<Value>> {
+    evaluate_op_with_progress(op, inputs, declared, &Progress::none())
+}
+
+/// As [`evaluate_op`]; an op with bodies can be stopped between their nodes.
+fn evaluate_op_with_progress(
+    op: &Op,
+    inputs: &[&Value],
+    declared: &[Shape],
+    progress: &Progress,
+) -> Result<Vec<Value>> {
     let shapes: Vec<Shape> = inputs.iter().map(|v| v.shape()).collect();
     let shapes: Vec<&Shape> = shapes.iter().collect();
     let mut results = ops::def::infer(op, &shapes, declared)?;
     if let Some(count) = op.def().counted(op) {
-        let found = op.def().count(op, inputs)?;
+        let found = op.def().count(op, inputs, progress)?;
         match count {
             Dim::Dynamic(symbol) => {
                 let binding = DimBinding::from_pairs(&[(symbol, found)]);
@@ -293,7 +329,8 @@ pub fn evaluate_op(op: &Op, inputs: &[&Value], declared: &[Shape]) -> Result<Vec
     if results.iter().all(|s| s.num_elements() == Some(0)) {
         return results.iter().map(Value::empty).collect();
     }
-    let values = op.def().reference(op, inputs, &results)?;
+    ensure_room(inputs, &results)?;
+    let values = op.def().reference_with_progress(op, inputs, &results, progress)?;
     for (value, shape) in values.iter().zip(&results) {
         if value.shape() != *shape {
             let message = format!("the oracle made {} where the rule gives {shape}", value.shape());
@@ -301,6 +338,61 @@ pub fn evaluate_op(op: &Op, inputs: &[&Value], declared: &[Shape]) -> Result<Vec
         }
     }
     Ok(values.into_iter().map(Value::rounded).collect())
+}
+
+/// Whether there is room for an op's results and for what its reference semantics keep beside them: copies of the
+/// operands and tables of positions.
+fn ensure_room(inputs: &[&Value], results: &[Shape]) -> Result<()> {
+    let sum = |shapes: &mut dyn Iterator<Item = usize>| shapes.fold(0usize, usize::saturating_add);
+    let given = sum(&mut inputs.iter().map(|v| memory::value_bytes(&v.shape())));
+    let made = sum(&mut results.iter().map(memory::value_bytes));
+    let bytes = given.saturating_mul(3).saturating_add(made.saturating_mul(6));
+    memory::ensure(bytes, || match results {
+        [one] => format!("the exact values of {one}"),
+        all => format!("the exact values of {} results", all.len()),
+    })
+}
+
+/// How much may be computed ahead of a run. The oracle, which computes constants, is slow, and what it makes takes memory:
+/// whatever goes beyond is left to the run, so that no file costs more than it is worth before it runs.
+#[derive(Debug, Clone, Copy)]
+pub struct Allowance {
+    work: f64,
+    elements: usize,
+}
+
+impl Allowance {
+    /// What one op may take: arithmetic operations, and elements read and written.
+    const MOST_OF_ONE: f64 = 1e7;
+    /// What all may take together; about half a second.
+    const MOST_OF_ALL: f64 = 3e7;
+    /// How many elements may be made in any case.
+    const ELEMENTS: usize = 1 << 20;
+
+    /// For constants or a file of so many bytes: every byte makes room for four elements.
+    pub fn for_bytes(bytes: usize) -> Self {
+        let elements = Self::ELEMENTS.saturating_add(bytes.saturating_mul(4));
+        // Who has more constants may take more time for them.
+        let work = Self::MOST_OF_ALL.max(elements as f64);
+        Allowance { work, elements }
+    }
+
+    /// Takes so many elements; `false` where fewer are left.
+    pub fn take(&mut self, elements: usize) -> bool {
+        let left = self.elements.checked_sub(elements);
+        self.elements = left.unwrap_or(self.elements);
+        left.is_some()
+    }
+
+    /// Whether the op may be computed on constants of these shapes; if so, what that takes is gone.
+    pub fn admits(&mut self, op: &Op, inputs: &[&Shape], results: &[Shape]) -> bool {
+        let work = op.def().work(op, inputs, results);
+        let made = results.iter().try_fold(0usize, |n, s| n.checked_add(s.num_elements()?));
+        let Some(made) = made.filter(|_| work <= Self::MOST_OF_ONE.min(self.work)) else { return false };
+        let admitted = self.take(made);
+        self.work -= if admitted { work } else { 0.0 };
+        admitted
+    }
 }
 
 /// Walks the positions of a tensor in row-major order, calling `f` with each multi-index.

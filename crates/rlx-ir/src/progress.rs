@@ -29,6 +29,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::panics::catch;
 
 /// Stops calls. Clones stop together.
 #[derive(Debug, Clone, Default)]
@@ -182,11 +183,16 @@ impl Progress {
         Progress { report: Some(Arc::new(report)), ..self }
     }
 
+    /// The same without the reporter, for the steps of a part of the work: they can be stopped, and nobody hears of them.
+    pub fn silent(&self) -> Self {
+        Progress { cancel: self.cancel.clone(), report: None }
+    }
+
     /// Asks whether to go on, and reports: of `total` parts of the stage (0: nobody knows), `done` are done, and `text` is
     /// next. The text is made only where somebody hears it.
     ///
     /// # Errors
-    /// [`ErrorKind::Cancelled`].
+    /// [`ErrorKind::Cancelled`], or [`ErrorKind::Panic`] where the callback panicked.
     #[inline]
     pub fn step<'t>(
         &self,
@@ -198,10 +204,10 @@ impl Progress {
         if let Some(cancel) = self.cancel.as_ref().filter(|c| c.is_cancelled()) {
             return Err(stopped(cancel, stage, done, total));
         }
-        if let Some(report) = &self.report {
-            report(Event { stage, done, total, text: text() });
+        match &self.report {
+            Some(report) => reported(report, Event { stage, done, total, text: text() }),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Asks whether to go on, and reports nothing.
@@ -215,6 +221,14 @@ impl Progress {
             None => Ok(()),
         }
     }
+}
+
+/// Tells the callback. Its panic stops the call like a cancel, with nothing half done.
+fn reported(report: &Reporter, event: Event<'_>) -> Result<()> {
+    catch(|| report(event)).map_err(|text| {
+        let message = format!("the progress callback panicked while {event}: {text}");
+        Error::new(ErrorKind::Panic, message).with_hint("correct the callback; the call can be repeated")
+    })
 }
 
 #[cold]
@@ -252,6 +266,15 @@ mod tests {
         assert_eq!(e.to_string(), "cancelled: the deadline of 0ns passed while running (2 of 9 done)");
         near.cancel();
         assert!(near.reason() == "stopped");
+    }
+
+    #[test]
+    fn a_callback_that_panics_is_an_error_of_the_call() {
+        let progress = Progress::none().reporting(|event| assert!(event.done < 2, "no more than two"));
+        assert!(progress.step(Stage::Run, 1, 9, || "Conv").is_ok());
+        let e = progress.step(Stage::Run, 2, 9, || "Conv").unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Panic);
+        assert!(e.message().contains("while running 2/9 Conv: no more than two"), "{e}");
     }
 
     #[test]

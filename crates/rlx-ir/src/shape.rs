@@ -13,6 +13,9 @@ use crate::dim::{Dim, DimBinding, Extent};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 
+/// No tensor has more elements: bits and bytes of them can be counted in an `i64`.
+const MAX_ELEMENTS: u64 = 1 << 56;
+
 /// Dimensions, outermost first, and an element type.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Shape {
@@ -94,6 +97,20 @@ impl Shape {
         self.dtype.storage_bytes(self.num_elements()?)
     }
 
+    /// Whether its elements can be counted and addressed, as far as its dimensions are fixed. Dimensions of 0 do not help:
+    /// strides are computed from the others.
+    ///
+    /// # Errors
+    /// [`ErrorKind::OutOfMemory`] naming the shape.
+    pub fn check_size(&self) -> Result<()> {
+        let sizes = self.dims.iter().map(|d| d.as_static().unwrap_or(1).max(1) as u64);
+        let count = { sizes }.try_fold(1u64, |n, d| n.checked_mul(d));
+        if count.is_some_and(|n| n <= MAX_ELEMENTS) {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::OutOfMemory, format!("{self} has more elements than any memory holds")))
+    }
+
     /// Puts the bound symbols' values in; symbols that are bound but not used are ignored.
     pub fn bind(&self, binding: &DimBinding) -> Shape {
         Shape { dims: self.dims.iter().map(|d| d.bind(binding)).collect(), dtype: self.dtype }
@@ -144,6 +161,16 @@ pub(crate) fn agreed_dim(a: Dim, b: Dim) -> Option<Dim> {
         (_, Dim::Static(_)) => Some(b),
         _ => Some(a),
     }
+}
+
+/// Whether `shapes` broadcast to `to` whatever values their symbols take: aligned from the right, each dimension is 1 or
+/// the same expression as that of `to`.
+pub(crate) fn always_broadcasts(shapes: &[&Shape], to: &[Dim]) -> bool {
+    shapes.iter().all(|s| {
+        to.len().checked_sub(s.rank()).is_some_and(|skip| {
+            s.dims().iter().zip(&to[skip..]).all(|(&d, &t)| d == Dim::Static(1) || d == t)
+        })
+    })
 }
 
 /// The dimensions `shapes` broadcast to, by NumPy's rule (trailing dimensions align).

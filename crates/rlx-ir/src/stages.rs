@@ -173,6 +173,7 @@ mod tests {
         let lir = LirModule {
             name: "l".to_string(),
             graph: Graph::new("scheduled"),
+            rules: Graph::new("shape rules"),
             symbols: vec![],
             buffers: vec![],
             init: vec![],

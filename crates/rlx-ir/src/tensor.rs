@@ -12,6 +12,7 @@ use half::{bf16, f16};
 
 use crate::dtype::{DType, DTypeClass};
 use crate::error::{Error, ErrorKind, Result};
+use crate::memory;
 use crate::minifloat;
 use crate::shape::Shape;
 
@@ -27,9 +28,10 @@ impl ConstData {
     /// A tensor of these bytes.
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`] when the byte count is not what dimensions and element type ask for.
-    pub fn new(dtype: DType, dims: &[usize], bytes: impl Into<Arc<[u8]>>) -> Result<Self> {
-        let bytes = bytes.into();
+    /// [`ErrorKind::Shape`] when the byte count is not what dimensions and element type ask for,
+    /// [`ErrorKind::OutOfMemory`].
+    pub fn new(dtype: DType, dims: &[usize], bytes: impl Into<Arc<[u8]>> + AsRef<[u8]>) -> Result<Self> {
+        let bytes = shared(bytes, || format!("the bytes of {}", Shape::new(dims, dtype)))?;
         let shape = Shape::new(dims, dtype);
         if shape.size_bytes() != Some(bytes.len()) {
             return Err(Error::new(ErrorKind::Shape, format!("{} bytes do not make {shape}", bytes.len())));
@@ -82,6 +84,26 @@ impl ConstData {
     pub fn value(&self) -> Value {
         Value::decode(self.dtype, &self.dims, &self.bytes)
     }
+
+    /// As [`ConstData::value`], for tensors that may be large.
+    ///
+    /// # Errors
+    /// [`ErrorKind::OutOfMemory`].
+    pub fn try_value(&self) -> Result<Value> {
+        Value::try_decode(self.dtype, &self.dims, &self.bytes)
+    }
+}
+
+/// Bytes that are shared from now on; `what` says what they are.
+///
+/// # Errors
+/// [`ErrorKind::OutOfMemory`].
+pub(crate) fn shared(
+    bytes: impl Into<Arc<[u8]>> + AsRef<[u8]>,
+    what: impl FnOnce() -> String,
+) -> Result<Arc<[u8]>> {
+    memory::ensure(bytes.as_ref().len(), what)?;
+    Ok(bytes.into())
 }
 
 impl fmt::Debug for ConstData {
@@ -240,6 +262,26 @@ impl Value {
         Value { dtype, dims: dims.to_vec(), elements }
     }
 
+    /// As [`Value::decode`], for tensors that may be large.
+    ///
+    /// # Errors
+    /// [`ErrorKind::OutOfMemory`].
+    pub fn try_decode(dtype: DType, dims: &[usize], bytes: &[u8]) -> Result<Self> {
+        let shape = Shape::new(dims, dtype);
+        memory::ensure(memory::value_bytes(&shape), || format!("the exact values of {shape}"))?;
+        Ok(Self::decode(dtype, dims, bytes))
+    }
+
+    /// A copy, for tensors that may be large.
+    ///
+    /// # Errors
+    /// [`ErrorKind::OutOfMemory`].
+    pub fn try_clone(&self) -> Result<Self> {
+        let shape = self.shape();
+        memory::ensure(memory::value_bytes(&shape), || format!("the exact values of {shape}"))?;
+        Ok(self.clone())
+    }
+
     /// The stored bytes of the rounded elements.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = vec![0u8; self.dtype.storage_bytes(self.len()).unwrap_or(0)];
@@ -258,6 +300,18 @@ impl Value {
     /// The tensor as stored bytes.
     pub fn to_const(&self) -> ConstData {
         ConstData { dtype: self.dtype, dims: self.dims.clone(), bytes: self.encode().into() }
+    }
+
+    /// As [`Value::to_const`], for tensors that may be large.
+    ///
+    /// # Errors
+    /// [`ErrorKind::OutOfMemory`].
+    pub fn try_to_const(&self) -> Result<ConstData> {
+        let shape = self.shape();
+        // Encoded, then moved to where they are shared.
+        let bytes = shape.size_bytes().unwrap_or(usize::MAX).saturating_mul(2);
+        memory::ensure(bytes, || format!("the bytes of {shape}"))?;
+        Ok(self.to_const())
     }
 }
 
@@ -281,7 +335,8 @@ pub fn wrap_int(dtype: DType, x: i128) -> i128 {
         (DTypeClass::Bool, _) => i128::from(x != 0),
         // Most values are in range, and a division of this width is slow.
         (_, Some((min, max))) if (min..=max).contains(&x) => x,
-        (_, Some((min, max))) => (x - min).rem_euclid(max - min + 1) + min,
+        // Wrapping around at 2¹²⁸ changes nothing: the number of values of every type divides it.
+        (_, Some((min, max))) => x.wrapping_sub(min).rem_euclid(max - min + 1) + min,
         _ => x,
     }
 }
@@ -372,6 +427,8 @@ mod tests {
         assert_eq!(wrap_int(DType::I8, 130), -126);
         assert_eq!(wrap_int(DType::U8, -1), 255);
         assert_eq!(wrap_int(DType::U64, -1), i128::from(u64::MAX));
+        assert_eq!((wrap_int(DType::I64, i128::MAX), wrap_int(DType::I64, i128::MIN)), (-1, 0));
+        assert_eq!((wrap_int(DType::U8, i128::MAX), wrap_int(DType::I8, i128::MIN + 1)), (255, 1));
         assert_eq!(round_float(DType::F32, 16_777_217.0), 16_777_216.0);
         assert_eq!(round_float(DType::F16, 1e6), f64::INFINITY);
     }

@@ -14,26 +14,54 @@ use crate::oracle::Bindings;
 use crate::shape::Shape;
 use crate::tensor::Value;
 
+mod contradictions;
 mod graphs;
+mod mismatch;
+mod modules;
+mod numerics;
 mod property;
 
-pub use graphs::{random_bindings, random_graph, random_symbolic_graph};
+pub use contradictions::contradicting_graph;
+pub use graphs::{random_bindings, random_graph, random_symbolic_graph, symbolic_graph};
+pub use mismatch::{mismatched, mismatched_case};
+pub use modules::damaged_module;
+pub use numerics::{
+    random_masked_attention, random_masked_rows, random_rounding_graph, random_scale_from_body,
+};
 pub use property::for_random_graphs;
 
-/// A seeded source of choices (SplitMix64).
+/// A source of choices: seeded (SplitMix64), or the bytes of a fuzzer.
 #[derive(Debug, Clone)]
 pub struct Gen {
+    /// Choices that come first, one byte each.
+    script: std::vec::IntoIter<u8>,
     state: u64,
 }
 
 impl Gen {
     /// The generator for `seed`.
     pub fn new(seed: u64) -> Self {
-        Gen { state: seed }
+        Gen { script: Vec::new().into_iter(), state: seed }
+    }
+
+    /// The generator whose first choices are `bytes`, one for each choice, so that a fuzzer that changes a byte changes
+    /// one choice; those that follow are always the same. The elements of a tensor are one choice.
+    pub fn from_bytes(bytes: &[u8]) -> Self {
+        let script: Vec<u8> = bytes.into();
+        Gen { script: script.into_iter(), state: 0 }
+    }
+
+    /// The generator for what is one choice of a script but many numbers.
+    fn elements(&mut self) -> Option<Gen> {
+        self.script.next().map(|byte| Gen::new(u64::from(byte)))
     }
 
     /// The next 64 random bits.
     pub fn bits(&mut self) -> u64 {
+        if let Some(byte) = self.script.next() {
+            // High and low bits alike, since some choices are made by a remainder and others by a magnitude.
+            return u64::from_ne_bytes([byte; 8]);
+        }
         self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.state;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -107,6 +135,9 @@ impl Gen {
 
     /// A tensor of multiples of 1/8 (integers: of 1) in `range`, clipped to what the type holds.
     pub fn value(&mut self, dtype: DType, dims: &[usize], range: Range<f64>) -> Value {
+        if let Some(mut elements) = self.elements() {
+            return elements.value(dtype, dims, range);
+        }
         let parts = if dtype == DType::C64 { 2 } else { 1 };
         let n = dims.iter().product::<usize>() * parts;
         let (low, high) = ((range.start * 8.0).ceil() as i64, (range.end * 8.0).floor() as i64);
@@ -126,6 +157,9 @@ impl Gen {
 
     /// A tensor of up to 200 elements of which no two are equal; not for bool.
     pub fn distinct_value(&mut self, dtype: DType, dims: &[usize]) -> Value {
+        if let Some(mut elements) = self.elements() {
+            return elements.distinct_value(dtype, dims);
+        }
         let n = dims.iter().product::<usize>();
         let mut order: Vec<usize> = (0..n).collect();
         self.shuffle(&mut order);
@@ -140,6 +174,9 @@ impl Gen {
 
     /// Valid indices into a dimension of `size`, some of them counted from its end.
     pub fn indices(&mut self, dims: &[usize], size: usize) -> Value {
+        if let Some(mut elements) = self.elements() {
+            return elements.indices(dims, size);
+        }
         let dtype = self.pick(&[DType::I32, DType::I64]);
         let n = size as i64;
         let values = (0..dims.iter().product()).map(|_| i128::from(self.int(-n..=n - 1))).collect();

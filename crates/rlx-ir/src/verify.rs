@@ -7,10 +7,12 @@
 use std::collections::HashMap;
 use std::fmt;
 
+use crate::dim::Dim;
 use crate::error::Error;
 use crate::graph::{Graph, Node, NodeId, data, fault};
 use crate::ops::Op;
-use crate::shape::{Shape, broadcast_dim};
+use crate::ops::def::Ranges;
+use crate::shape::Shape;
 
 /// A rule that a graph breaks.
 #[derive(Debug, Clone, PartialEq)]
@@ -127,27 +129,25 @@ fn check_shapes(graph: &Graph, node: &Node) -> Result<(), Error> {
             inferred.len()
         )));
     }
-    declared.iter().zip(&inferred).try_for_each(|(d, i)| check_declared(d, i))
+    let range = |s| graph.symbol_range(s);
+    declared.iter().zip(&inferred).try_for_each(|(d, i)| check_declared(d, i, &range))
 }
 
-/// Whether the shape a node declares may stand for the one its rule infers.
-pub(crate) fn check_declared(declared: &Shape, inferred: &Shape) -> Result<(), Error> {
-    if compatible(declared, inferred) {
+/// Whether the shape a node declares may stand for the one its rule infers: equal, except that dimensions which are
+/// expressions may be others that are equal at run time, which the run checks. Those that differ for all values of the
+/// symbols are an error.
+pub(crate) fn check_declared(declared: &Shape, inferred: &Shape, range: Ranges<'_>) -> Result<(), Error> {
+    let may_be_equal = |(d, i): (&Dim, &Dim)| {
+        let difference = (d.extent() - i.extent()).range(range);
+        d == i || (difference.min <= 0 && difference.max >= 0)
+    };
+    let compatible = declared.dtype() == inferred.dtype()
+        && declared.rank() == inferred.rank()
+        && declared.dims().iter().zip(inferred.dims()).all(may_be_equal);
+    if compatible {
         return Ok(());
     }
     let message = format!("declared as {declared}, but the op's rule gives {inferred}");
     Err(Error::new(crate::ErrorKind::Shape, message)
         .with_hint("let the builder infer the shape, or correct the declared one"))
-}
-
-/// Whether a declared shape may stand for an inferred one: equal, except that a symbolic dimension may
-/// stand for another symbolic one (they may be equal at run time, which the run checks).
-fn compatible(declared: &Shape, inferred: &Shape) -> bool {
-    declared.dtype() == inferred.dtype()
-        && declared.rank() == inferred.rank()
-        && declared
-            .dims()
-            .iter()
-            .zip(inferred.dims())
-            .all(|(&d, &i)| d == i || (!(d.is_static() && i.is_static()) && broadcast_dim(d, i).is_some()))
 }

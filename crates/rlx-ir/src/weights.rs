@@ -11,8 +11,9 @@ use std::sync::{Arc, OnceLock};
 
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
+use crate::memory;
 use crate::shape::Shape;
-use crate::tensor::ConstData;
+use crate::tensor::{ConstData, shared};
 
 /// Where a weight's bytes are.
 #[derive(Clone)]
@@ -96,9 +97,9 @@ impl Weight {
     /// A weight of these bytes.
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`] when the byte count does not fit.
-    pub fn owned(dtype: DType, dims: &[usize], bytes: impl Into<Arc<[u8]>>) -> Result<Self> {
-        let bytes = bytes.into();
+    /// [`ErrorKind::Shape`] when the byte count does not fit, [`ErrorKind::OutOfMemory`].
+    pub fn owned(dtype: DType, dims: &[usize], bytes: impl Into<Arc<[u8]>> + AsRef<[u8]>) -> Result<Self> {
+        let bytes = shared(bytes, || format!("a weight, {}", Shape::new(dims, dtype)))?;
         Self::checked(dtype, dims, Some(bytes.len()), Data::Owned(bytes))
     }
 
@@ -117,6 +118,12 @@ impl Weight {
     /// Dimensions and element type.
     pub fn shape(&self) -> Shape {
         Shape::new(&self.dims, self.dtype)
+    }
+
+    /// Bytes of the elements; `None` where they exceed all memory.
+    pub fn size_bytes(&self) -> Option<usize> {
+        let elements = self.dims.iter().try_fold(1usize, |n, &d| n.checked_mul(d))?;
+        self.dtype.storage_bytes(elements)
     }
 
     /// The element type.
@@ -143,6 +150,8 @@ impl Weight {
             }
             Data::Owned(bytes) => Ok(Cow::Borrowed(bytes)),
             Data::Generated(make) => {
+                let size = self.shape().size_bytes().unwrap_or(usize::MAX);
+                memory::ensure(size, || format!("a weight that is made, {}", self.shape()))?;
                 let bytes = make();
                 if Some(bytes.len()) == self.shape().size_bytes() {
                     return Ok(Cow::Owned(bytes));
@@ -158,7 +167,7 @@ impl Weight {
     /// # Errors
     /// As [`Weight::bytes`].
     pub fn to_const(&self) -> Result<ConstData> {
-        ConstData::new(self.dtype, &self.dims, self.bytes()?.into_owned())
+        ConstData::new(self.dtype, &self.dims, self.bytes()?)
     }
 }
 

@@ -16,6 +16,7 @@
 //! A backend takes three things from here: [`KernelTarget`] as its `rlx_opt::Target`, [`compile_step`] for each step
 //! (by one of its [`step_ways`]), and a renderer. See `docs/architecture.md`, "Kernels are data".
 #![forbid(unsafe_code)]
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod build;
 pub mod emulate;

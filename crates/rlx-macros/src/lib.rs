@@ -14,6 +14,7 @@
 //!
 //! The user's page is the documentation of [`macro@rlx_model`].
 #![forbid(unsafe_code)]
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod body;
 mod expr;

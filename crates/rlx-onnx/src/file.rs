@@ -1,7 +1,8 @@
 //! A model file: decoded structure over mapped bytes.
 
 use crate::external::ExternalFiles;
-use crate::proto::{GraphProto, ModelProto, TensorProto};
+use crate::formats;
+use crate::proto::{GraphProto, ModelProto, TensorProto, size};
 use crate::tensor::RawTensor;
 use bytes::Bytes;
 use prost::Message;
@@ -12,8 +13,8 @@ use std::path::Path;
 
 /// An ONNX model, decoded; its tensors still lie in the file's map.
 ///
-/// Files are not trusted: nesting is bounded (the decoder stops at 100 levels), every size is checked against the
-/// bytes that are there, and tensor data outside the file must lie in the model's folder.
+/// Files are not trusted: nesting is bounded (the decoder stops at 100 levels), so is the memory that the structure takes,
+/// every size is checked against the bytes that are there, and tensor data outside the file must lie in the model's folder.
 ///
 /// ```
 /// use rlx_onnx::OnnxFile;
@@ -24,7 +25,14 @@ use std::path::Path;
 pub struct OnnxFile {
     model: ModelProto,
     files: ExternalFiles,
+    /// Its bytes, those of files beside it not counted.
+    size: usize,
 }
+
+/// What the decoded structure of a file may take, besides its tensors: so much, and so much for each of its bytes. What
+/// exporters write takes up to five times its size.
+const DECODED: usize = 24 << 20;
+const DECODED_FOR_EACH: usize = 12;
 
 impl OnnxFile {
     /// Maps and decodes a model file.
@@ -38,8 +46,12 @@ impl OnnxFile {
             _ => Path::new("."),
         };
         let named = |e: Error| e.with_origin(path.display().to_string());
-        Self::decode(Bytes::from_owner(map_file(path)?), ExternalFiles::new(Some(folder.to_path_buf())))
-            .map_err(named)
+        if path.is_dir() {
+            return Err(named(formats::folder(path)));
+        }
+        let bytes = Bytes::from_owner(map_file(path)?);
+        Self::decode(bytes.clone(), ExternalFiles::new(Some(folder.to_path_buf())))
+            .map_err(|e| named(formats::explain(e, Some(path), &bytes)))
     }
 
     /// Decodes a model from memory. Tensor data in other files cannot be reached; see [`OnnxFile::from_bytes_in`].
@@ -47,7 +59,7 @@ impl OnnxFile {
     /// # Errors
     /// Bytes that are not an ONNX model.
     pub fn from_bytes(bytes: impl Into<Bytes>) -> Result<OnnxFile, Error> {
-        Self::decode(bytes.into(), ExternalFiles::new(None))
+        Self::explained(bytes.into(), ExternalFiles::new(None))
     }
 
     /// The same for a model whose external data lies in `folder`.
@@ -55,18 +67,35 @@ impl OnnxFile {
     /// # Errors
     /// Bytes that are not an ONNX model.
     pub fn from_bytes_in(bytes: impl Into<Bytes>, folder: impl AsRef<Path>) -> Result<OnnxFile, Error> {
-        Self::decode(bytes.into(), ExternalFiles::new(Some(folder.as_ref().to_path_buf())))
+        Self::explained(bytes.into(), ExternalFiles::new(Some(folder.as_ref().to_path_buf())))
+    }
+
+    fn explained(bytes: Bytes, files: ExternalFiles) -> Result<OnnxFile, Error> {
+        Self::decode(bytes.clone(), files).map_err(|e| formats::explain(e, None, &bytes))
     }
 
     fn decode(bytes: Bytes, files: ExternalFiles) -> Result<OnnxFile, Error> {
+        let decoded = crate::decoded::size(&bytes);
+        let most = DECODED + bytes.len().saturating_mul(DECODED_FOR_EACH);
+        if decoded > most {
+            let message = format!(
+                "the structure of this file of {} bytes takes {decoded} bytes of memory, more than {most}",
+                bytes.len()
+            );
+            return Err(Error::new(ErrorKind::Malformed, message));
+        }
+        size::ensure_room(&bytes)?;
         let model = ModelProto::decode(bytes.clone()).map_err(|e| not_a_model(&bytes, e))?;
+        if bytes.is_empty() {
+            return Err(Error::new(ErrorKind::Malformed, "not an ONNX model: the file is empty"));
+        }
         if model.graph.is_none() {
             return Err(Error::new(ErrorKind::Malformed, "not an ONNX model: it has no graph"));
         }
         if model.opset_import.is_empty() {
             return Err(Error::new(ErrorKind::Malformed, "an ONNX model that names no opset"));
         }
-        Ok(OnnxFile { model, files })
+        Ok(OnnxFile { model, files, size: bytes.len() })
     }
 
     /// The decoded model.
@@ -77,6 +106,11 @@ impl OnnxFile {
     /// Its graph.
     pub fn graph(&self) -> &GraphProto {
         self.model.graph.as_ref().expect("checked when the file was decoded")
+    }
+
+    /// How many bytes it has, those of files beside it not counted.
+    pub fn size(&self) -> usize {
+        self.size
     }
 
     /// The version of an operator set that the model asks for (`""` and `ai.onnx` are the same).
@@ -107,10 +141,7 @@ impl OnnxFile {
 fn not_a_model(bytes: &Bytes, e: prost::DecodeError) -> Error {
     let malformed = |message: String| Error::new(ErrorKind::Malformed, message);
     let n = bytes.len();
-    let error = if bytes.starts_with(b"version https://git-lfs") {
-        malformed("not an ONNX model, but a pointer to one that Git LFS keeps".to_owned())
-            .with_hint("run `git lfs pull` where it comes from")
-    } else if e.to_string().contains("underflow") && starts_like_a_model(bytes) {
+    let error = if e.to_string().contains("underflow") && starts_like_a_model(bytes) {
         malformed(format!("not an ONNX model: it is cut short, or damaged; the file has {n} bytes"))
             .with_hint("compare its size with the original's, and copy or download it again")
     } else {

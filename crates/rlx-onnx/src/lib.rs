@@ -6,10 +6,13 @@
 //!
 //! Model files are hostile until proven otherwise: see [`OnnxFile`] for what is checked.
 #![forbid(unsafe_code)]
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
+mod decoded;
 mod dims;
 mod external;
 mod file;
+mod formats;
 mod import;
 mod ops;
 pub mod proto;

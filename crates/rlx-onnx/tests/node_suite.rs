@@ -11,9 +11,12 @@
 
 use rlx_ir::oracle::{Bindings, evaluate};
 use rlx_ir::tensor::Elements;
-use rlx_ir::{ConstData, ErrorKind, Value};
+use rlx_ir::{ConstData, ErrorKind, Graph, Node, Op, Value};
 use rlx_onnx::{ImportOptions, Imported, OnnxFile, import, needed_input, read_tensor_file};
-use rlx_runtime::{Device, Session, TensorView};
+use rlx_runtime::{
+    CompileOptions, Device, KernelDispatchPolicy, Session, TensorView, supports_graph_with_options,
+    supports_node,
+};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -247,7 +250,47 @@ fn run_on_oracle(imported: &Imported, inputs: &Inputs) -> Result<Vec<Value>, rlx
     evaluate(&imported.graph, &bindings)
 }
 
+/// Whether the node moves elements of less than a byte. Movement is a view and needs no claim; that the CPU holds no such
+/// elements is found when its program is made, unless the compiler computed them before.
+fn moves_parts_of_bytes(node: &Node) -> bool {
+    let moves = matches!(
+        node.op,
+        Op::Reshape { .. } | Op::Transpose { .. } | Op::Expand { .. } | Op::Slice { .. } | Op::Concat { .. }
+    );
+    moves && node.shape.dtype().bits() < 8
+}
+
+/// An error unless `supports_node` says of every node of the graph what compiling it alone does.
+fn supports_what_compiles(graph: &Graph) -> Result<(), rlx_ir::Error> {
+    let session = Session::new(Device::Cpu);
+    let native = CompileOptions::new().kernel_dispatch(KernelDispatchPolicy::ForceNative);
+    let border = |n: &Node| n.inputs.is_empty() || matches!(n.op, Op::Result { .. });
+    for node in graph.nodes().iter().filter(|n| !border(n) && !moves_parts_of_bytes(n)) {
+        let mut alone = Graph::new("alone");
+        let inputs = node.inputs.iter().enumerate();
+        let inputs = inputs.map(|(i, &id)| alone.input(format!("x{i}"), graph.shape(id).clone())).collect();
+        let id = alone.push_node(Node::new(node.op.clone(), inputs, node.results().to_vec()));
+        alone.set_outputs(vec![id]);
+        let said = [
+            supports_node(Device::Cpu, node, graph),
+            supports_graph_with_options(Device::Cpu, &alone, &native),
+        ];
+        let compiles = |options: &CompileOptions| match session.try_compile_with(alone.clone(), options) {
+            Ok(_) => Ok(true),
+            Err(e) if e.kind() == ErrorKind::Unsupported => Ok(false),
+            Err(e) => Err(rlx_ir::Error::from(e)),
+        };
+        let done = [compiles(&CompileOptions::new())?, compiles(&native)?];
+        if said != done {
+            let message = format!("supports says {said:?}, compiling {done:?} of {alone}");
+            return Err(rlx_ir::Error::new(ErrorKind::Internal, message));
+        }
+    }
+    Ok(())
+}
+
 fn run_on_cpu(imported: &Imported, inputs: &Inputs) -> Result<Vec<Value>, rlx_ir::Error> {
+    supports_what_compiles(&imported.graph)?;
     let mut compiled = Session::new(Device::Cpu).try_compile(imported.graph.clone())?;
     compiled.try_set_weights(&imported.weights)?;
     let views: Vec<TensorView<'_>> = inputs

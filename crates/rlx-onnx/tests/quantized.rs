@@ -12,7 +12,7 @@ use rlx_ir::oracle::{Bindings, evaluate};
 use rlx_ir::{ConstData, Value};
 use rlx_onnx::proto::{ModelProto, ValueInfoProto};
 use rlx_onnx::{ImportOptions, Imported, OnnxFile, import};
-use rlx_runtime::{Device, Session, TensorView};
+use rlx_runtime::{CompileOptions, Device, Precision, PrecisionPolicy, Session, TensorView};
 use rlx_testdata::models::{Golden, Model, Tensors, wanted};
 
 /// Of the elements that are rounded, at most this share may be one step apart from ONNX Runtime.
@@ -107,9 +107,18 @@ fn on_oracle(imported: &Imported, inputs: &Tensors) -> Result<Vec<Value>, String
 }
 
 fn on_cpu(imported: &Imported, inputs: &Tensors, threads: usize) -> Result<Vec<ConstData>, String> {
+    on_cpu_with(imported, inputs, threads, &CompileOptions::default())
+}
+
+fn on_cpu_with(
+    imported: &Imported,
+    inputs: &Tensors,
+    threads: usize,
+    options: &CompileOptions,
+) -> Result<Vec<ConstData>, String> {
     let run = || -> rlx_ir::Result<Vec<ConstData>> {
         let session = Session::try_new(Device::Cpu)?.try_with_threads(threads)?;
-        let mut compiled = session.try_compile(imported.graph.clone())?;
+        let mut compiled = session.try_compile_with(imported.graph.clone(), options)?;
         compiled.try_set_weights(&imported.weights)?;
         let views: Vec<TensorView<'_>> = inputs
             .iter()
@@ -118,4 +127,60 @@ fn on_cpu(imported: &Imported, inputs: &Tensors, threads: usize) -> Result<Vec<C
         compiled.try_run_tensors(&views)
     };
     run().map_err(|e| e.to_string())
+}
+
+/// How far an output may be from ONNX Runtime's in f32, relative to its largest element: what activations in f16 or bf16
+/// lose, and the steps that their roundings to integers are apart then.
+const FAR_IN_F16: f64 = 0.03;
+const FAR_IN_BF16: f64 = 0.05;
+
+#[test]
+fn precisions_and_policies_keep_what_quantisation_needs() {
+    use PrecisionPolicy as P;
+    let policies = [P::AlwaysF16, P::AutoMixed, P::AutoMixedConservative, P::AutoMixedBf16];
+    let mut asked: Vec<(CompileOptions, f64)> = Vec::new();
+    for (precision, far) in [(Precision::F16, FAR_IN_F16), (Precision::BF16, FAR_IN_BF16)] {
+        asked.push((CompileOptions::default().precision(precision), far));
+    }
+    for policy in policies {
+        let far = if policy == P::AutoMixedBf16 { FAR_IN_BF16 } else { FAR_IN_F16 };
+        asked.push((CompileOptions::default().policy(policy), far));
+    }
+    let (mut passed, mut faults) = (0, Vec::new());
+    for model in wanted() {
+        for golden in model.goldens.iter().filter(|g| g.steps().is_some()) {
+            for (options, far) in &asked {
+                let wish = format!("{} {:?}", options.precision, options.policy);
+                match apart(&model, golden, options) {
+                    Ok(found) if found <= *far => {
+                        passed += 1;
+                        println!("{} {wish}: {found:.1e}", golden.name);
+                    }
+                    Ok(found) => faults.push(format!("{} {wish}: {found:.1e}", golden.name)),
+                    Err(why) => faults.push(format!("{} {wish}: {why}", golden.name)),
+                }
+            }
+        }
+    }
+    println!("@counts passed={passed} failed={}", faults.len());
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+    assert!(passed >= 60, "{passed} runs of quantised models");
+}
+
+/// The largest error of the outputs, relative to their largest elements.
+fn apart(model: &Model, golden: &Golden, options: &CompileOptions) -> Result<f64, String> {
+    let imported = with_outputs(model, &[])?;
+    let (inputs, want) = golden.read();
+    let got = on_cpu_with(&imported, &inputs, 1, options)?;
+    let mut worst = 0.0f64;
+    for (name, want) in &want {
+        let at = imported.outputs.iter().position(|n| n == name).ok_or(format!("no output {name}"))?;
+        let (want, got) = (want.value().to_f64(), got[at].value().to_f64());
+        let largest = want.iter().fold(0.0f64, |m, x| m.max(x.abs()));
+        for (w, g) in want.iter().zip(&got) {
+            let error = (w - g).abs() / largest;
+            worst = if error.is_nan() { f64::INFINITY } else { worst.max(error) };
+        }
+    }
+    Ok(worst)
 }

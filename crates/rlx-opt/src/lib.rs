@@ -5,8 +5,10 @@
 //! it learns from a [`target::Target`] alone. The last stages ([`lower`], [`plan`]) turn the fused graph into
 //! [`rlx_ir::LirModule`].
 #![forbid(unsafe_code)]
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod dispatch;
+pub(crate) mod exact;
 pub mod facts;
 pub mod lower;
 pub mod matcher;

@@ -3,8 +3,9 @@
 use std::collections::{HashMap, HashSet};
 
 pub use rlx_ir::KernelDispatchPolicy;
+use rlx_ir::hash::hash_of;
 use rlx_ir::sort::sort;
-use rlx_ir::{DType, DimBinding, Error, ErrorKind, OpKind, Result, SymRange, sym};
+use rlx_ir::{ConstData, DType, DimBinding, Error, ErrorKind, OpKind, Result, SymRange, sym};
 
 /// The arithmetic of floating-point ops whose graph says f32.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -206,8 +207,9 @@ pub struct CompileOptions {
     pub dim_binding: DimBinding,
     /// Bounds of symbolic dimensions that stay open.
     pub dim_ranges: Vec<(u32, SymRange)>,
-    /// Parameters whose values are fixed at compile time, by name.
-    pub param_bindings: HashMap<String, rlx_ir::ConstData>,
+    /// Parameters whose values are fixed at compile time, by name. They become constants of the compiled graph, which
+    /// has no such parameters any more: setting one is an error.
+    pub param_bindings: HashMap<String, ConstData>,
     /// Own kernels or decomposition.
     pub kernel_dispatch: KernelDispatchPolicy,
     /// Whether optimisations may change bits.
@@ -279,7 +281,7 @@ builders! {
     /// Sets bounds of symbolic dimensions that stay open.
     dim_ranges => dim_ranges: Vec<(u32, SymRange)>;
     /// Sets parameters whose values are fixed.
-    param_bindings => param_bindings: HashMap<String, rlx_ir::ConstData>;
+    param_bindings => param_bindings: HashMap<String, ConstData>;
     /// Sets own kernels or decomposition.
     kernel_dispatch => kernel_dispatch: KernelDispatchPolicy;
     /// Sets whether optimisations may change bits.
@@ -291,41 +293,70 @@ builders! {
 }
 
 impl CompileOptions {
-    /// Whether both compile a graph to the same code. Values of symbolic dimensions, values of parameters,
-    /// logging and where memory lies do not count.
-    ///
-    /// ```
-    /// use rlx_opt::{CompileOptions, Numerics};
-    /// let (fast, strict) = (CompileOptions::default(), CompileOptions::default().numerics(Numerics::Strict));
-    /// assert!(!fast.shapes_same_code(&strict));
-    /// assert!(fast.shapes_same_code(&fast.clone().with_verbose(true)));
-    /// ```
-    pub fn shapes_same_code(&self, other: &Self) -> bool {
+    /// Which options count for compiled code. Every cache's key is made of this and nothing else.
+    fn shaping(&self) -> Shaping<'_> {
         // Every field is named, so that a new one must be put on one side or the other.
         let CompileOptions {
             precision,
             policy,
             dce,
             constant_folding,
+            // Changes what is logged.
             verbose: _,
             fusion,
             arena_alignment,
             assert_fusion_clean,
             supported_ops,
-            dim_binding: _,
+            dim_binding,
             dim_ranges,
-            param_bindings: _,
+            param_bindings,
             kernel_dispatch,
             numerics,
-            shared_arena: _,
+            shared_arena,
+            // Changes times, never a bit; what it chose is kept beside the code.
             tune: _,
         } = self;
-        (*precision, *dce, *constant_folding) == (other.precision, other.dce, other.constant_folding)
-            && (*fusion, *arena_alignment) == (other.fusion, other.arena_alignment)
-            && *assert_fusion_clean == other.assert_fusion_clean
-            && (*kernel_dispatch, *numerics) == (other.kernel_dispatch, other.numerics)
-            && (policy, supported_ops) == (&other.policy, &other.supported_ops)
-            && *dim_ranges == other.dim_ranges
+        let template = TemplateOptions {
+            precision: *precision,
+            policy: policy.as_ref(),
+            dce: *dce,
+            constant_folding: *constant_folding,
+            fusion: *fusion,
+            arena_alignment: *arena_alignment,
+            assert_fusion_clean: *assert_fusion_clean,
+            supported_ops: supported_ops.as_ref(),
+            dim_ranges,
+            param_bindings,
+            kernel_dispatch: *kernel_dispatch,
+            numerics: *numerics,
+        };
+        Shaping { template, dim_binding, shared_arena: *shared_arena }
+    }
+
+    /// Whether both compile a graph to the same code, but for the values of symbolic dimensions and for where memory
+    /// is: what a template with open dimensions depends on.
+    ///
+    /// ```
+    /// use rlx_opt::{CompileOptions, Numerics};
+    /// let (fast, strict) = (CompileOptions::default(), CompileOptions::default().numerics(Numerics::Strict));
+    /// assert!(!fast.shapes_same_code(&strict));
+    /// assert!(fast.shapes_same_code(&fast.clone().with_verbose(true)));
+    /// assert!(fast.shapes_same_code(&fast.clone().with_shared_arena(true)));
+    /// ```
+    pub fn shapes_same_code(&self, other: &Self) -> bool {
+        self.shaping().template == other.shaping().template
+    }
+
+    /// Whether both compile a graph to the same module.
+    ///
+    /// ```
+    /// use rlx_ir::DimBinding;
+    /// use rlx_opt::CompileOptions;
+    /// let (open, fixed) = (CompileOptions::default(), CompileOptions::default().dim_binding(DimBinding::batch_seq(1, 2)));
+    /// assert!(open.shapes_same_code(&fixed) && !open.compiles_same_module(&fixed));
+    /// ```
+    pub fn compiles_same_module(&self, other: &Self) -> bool {
+        self.shaping() == other.shaping()
     }
 
     /// The defaults, with [`KernelDispatchPolicy`] and [`Tune`] from the environment.
@@ -350,9 +381,9 @@ impl CompileOptions {
 }
 
 impl CompileOptions {
-    /// The options that shape code, as text: equal exactly when two options compile a graph to the same module,
-    /// in every process (symbols stand by name, sets in order). What only logs, checks or sets a parameter
-    /// afterwards is left out.
+    /// The options that shape code, as text: equal exactly when [`CompileOptions::compiles_same_module`] is true, and the
+    /// same in every process (symbols are written by name, sets in order, values of parameters as their hash). What
+    /// changes only logs and times is left out.
     ///
     /// ```
     /// use rlx_opt::{CompileOptions, Numerics};
@@ -361,39 +392,86 @@ impl CompileOptions {
     /// assert_ne!(a.code_key(), b.numerics(Numerics::Strict).code_key());
     /// ```
     pub fn code_key(&self) -> String {
-        // Every field is named, so that a new one cannot be forgotten.
-        let CompileOptions {
+        self.shaping().to_string()
+    }
+
+    /// The [`arena_alignment`](Self::arena_alignment) in a [`code_key`](Self::code_key): compiled models that keep nothing else
+    /// of their options still plan memory as they asked.
+    pub fn alignment_in(code_key: &str) -> Option<usize> {
+        let number = code_key.split_whitespace().find_map(|part| part.strip_prefix("align="))?;
+        number.parse().ok().filter(|n: &usize| n.is_power_of_two())
+    }
+}
+
+/// The options that a compiled module depends on.
+#[derive(PartialEq)]
+struct Shaping<'o> {
+    template: TemplateOptions<'o>,
+    dim_binding: &'o DimBinding,
+    shared_arena: bool,
+}
+
+/// The options that a template depends on, whose dimensions are open and whose memory is not planned for good.
+#[derive(PartialEq)]
+struct TemplateOptions<'o> {
+    precision: Precision,
+    policy: Option<&'o PrecisionPolicy>,
+    dce: bool,
+    constant_folding: bool,
+    fusion: FusionOptions,
+    arena_alignment: usize,
+    assert_fusion_clean: bool,
+    supported_ops: Option<&'o HashSet<OpKind>>,
+    dim_ranges: &'o [(u32, SymRange)],
+    param_bindings: &'o HashMap<String, ConstData>,
+    kernel_dispatch: KernelDispatchPolicy,
+    numerics: Numerics,
+}
+
+impl std::fmt::Display for Shaping<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Shaping { template, dim_binding, shared_arena } = self;
+        let mut bound: Vec<String> =
+            dim_binding.iter().map(|(s, v)| format!("{:?}={v}", sym::name(s))).collect();
+        sort(&mut bound);
+        write!(f, "{template} {bound:?} shared={shared_arena}")
+    }
+}
+
+impl std::fmt::Display for TemplateOptions<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let TemplateOptions {
             precision,
             policy,
             dce,
             constant_folding,
-            verbose: _,
             fusion,
             arena_alignment,
-            assert_fusion_clean: _,
+            assert_fusion_clean,
             supported_ops,
-            dim_binding,
             dim_ranges,
-            param_bindings: _,
+            param_bindings,
             kernel_dispatch,
             numerics,
-            shared_arena,
-            tune: _,
         } = self;
-        let policy = policy.as_ref().map(policy_key);
-        let supported = supported_ops.as_ref().map(|ops| {
+        let policy = policy.map(policy_key);
+        let supported = supported_ops.map(|ops| {
             let mut names: Vec<&str> = ops.iter().map(|k| k.name()).collect();
             sort(&mut names);
             names.join(" ")
         });
-        let mut bound: Vec<String> =
-            dim_binding.iter().map(|(s, v)| format!("{:?}={v}", sym::name(s))).collect();
-        sort(&mut bound);
         let ranges: Vec<String> =
             dim_ranges.iter().map(|(s, r)| format!("{:?}={}..={}", sym::name(*s), r.min, r.max)).collect();
-        format!(
+        let value = |(name, data): (&String, &ConstData)| {
+            format!("{name:?}={} {}", data.shape(), hash_of([&data.bytes()[..]]))
+        };
+        let mut values: Vec<String> = param_bindings.iter().map(value).collect();
+        sort(&mut values);
+        write!(
+            f,
             "{precision} {policy:?} dce={dce} fold={constant_folding} {fusion:?} align={arena_alignment} \
-             ops={supported:?} {bound:?} {ranges:?} {kernel_dispatch:?} {numerics:?} shared={shared_arena}"
+             clean={assert_fusion_clean} ops={supported:?} {ranges:?} params={values:?} {kernel_dispatch:?} \
+             {numerics:?}"
         )
     }
 }

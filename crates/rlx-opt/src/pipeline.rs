@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rlx_ir::graph::rule_may_hold;
 use rlx_ir::progress::Stage;
 use rlx_ir::{DimBinding, Error, ErrorKind, Graph, LirModule, Progress, Result, verify_ok};
 
@@ -19,6 +20,8 @@ pub struct PassContext<'a> {
     pub target: &'a dyn Target,
     /// How to compile.
     pub options: &'a CompileOptions,
+    /// Whether the graph is the body of a control-flow op: more is done to what it gives, unseen from here.
+    pub is_body: bool,
 }
 
 /// A named pass.
@@ -73,6 +76,8 @@ pub struct CompileResult {
     pub lir: LirModule,
     /// The graph it was compiled from.
     pub source: Arc<Graph>,
+    /// The options it was compiled with.
+    pub options: CompileOptions,
     /// How each op kind gets computed.
     pub report: KernelDispatchReport,
     /// What each pass did.
@@ -80,6 +85,28 @@ pub struct CompileResult {
 }
 
 impl CompileResult {
+    /// The values of dimensions once it is specialised by `binding`: those that it was compiled for stay.
+    pub fn sizes(&self, binding: &DimBinding) -> DimBinding {
+        let mut sizes = binding.clone();
+        for (symbol, value) in self.options.dim_binding.iter() {
+            sizes.set(symbol, value);
+        }
+        sizes
+    }
+
+    /// Whether `options` are those it was compiled with, as far as they shape code. The values of dimensions are the
+    /// module's own.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] for other options.
+    pub fn check_options(&self, options: &CompileOptions) -> Result<()> {
+        if self.options.shapes_same_code(options) {
+            return Ok(());
+        }
+        let message = format!("{:?} was compiled under other options than these", self.lir.name);
+        Err(Error::new(ErrorKind::Config, message).with_hint("compile the graph with these options"))
+    }
+
     /// The same module for fixed dimensions: extents become numbers, and memory is planned for them. No pass runs
     /// again, so buffers, steps and packing stay what they are, and a device shares what it made of the weights.
     ///
@@ -100,6 +127,8 @@ pub struct CompilePipeline {
     options: CompileOptions,
     /// Keep the graph after each pass.
     pub keep_graphs: bool,
+    /// The graphs are bodies of control-flow ops; see [`PassContext::is_body`].
+    pub of_bodies: bool,
 }
 
 impl std::fmt::Debug for CompilePipeline {
@@ -114,7 +143,7 @@ impl std::fmt::Debug for CompilePipeline {
 impl CompilePipeline {
     /// A pipeline for `target`.
     pub fn new(target: Arc<dyn Target>, options: CompileOptions) -> Self {
-        CompilePipeline { target, options, keep_graphs: false }
+        CompilePipeline { target, options, keep_graphs: false, of_bodies: false }
     }
 
     /// The options it compiles with.
@@ -125,6 +154,10 @@ impl CompilePipeline {
     /// The device it compiles for.
     pub fn target(&self) -> &Arc<dyn Target> {
         &self.target
+    }
+
+    fn context(&self) -> PassContext<'_> {
+        PassContext { target: &*self.target, options: &self.options, is_body: self.of_bodies }
     }
 
     /// Compiles a graph.
@@ -147,17 +180,21 @@ impl CompilePipeline {
     /// As [`CompileResult::specialize`]. Symbols that the binding does not name stay open.
     ///
     /// # Errors
-    /// [`ErrorKind::Dimension`] for a value outside its symbol's range, what the verifier says of sizes that do
-    /// not fit each other, a plan that exceeds the device's memory.
+    /// [`ErrorKind::Config`] for a template that was compiled under other options; [`ErrorKind::Dimension`] for a value
+    /// outside its symbol's range, what the verifier says of sizes that do not fit each other, a plan that exceeds the
+    /// device's memory.
     pub fn try_specialize(&self, template: &CompileResult, binding: &DimBinding) -> Result<CompileResult> {
+        template.check_options(&self.options)?;
         check_ranges(&template.lir, binding)?;
         let mut lir = template.lir.bind(binding);
         verify_ok(&lir.graph)?;
-        let context = PassContext { target: &*self.target, options: &self.options };
+        lir.rules.outputs.iter().try_for_each(|&id| rule_may_hold(&lir.rules, lir.rules.node(id)))?;
+        let context = self.context();
         lir.plan = lower::plan_within_bounds(&lir, &context)?;
         Ok(CompileResult {
             lir,
             source: Arc::clone(&template.source),
+            options: CompileOptions { dim_binding: template.sizes(binding), ..self.options.clone() },
             report: template.report.clone(),
             passes: template.passes.clone(),
         })
@@ -169,18 +206,25 @@ impl CompilePipeline {
         binding: &DimBinding,
         progress: &Progress,
     ) -> Result<CompileResult> {
-        let context = PassContext { target: &*self.target, options: &self.options };
+        let context = self.context();
         let mut bound = graph.bind(binding);
         self.options.dim_ranges.iter().for_each(|&(symbol, range)| bound.set_symbol_range(symbol, range));
         verify_ok(&bound)?;
         let mut report = report::analyze(&bound, &context);
         let mut passes = Vec::with_capacity(PASSES.len());
-        let optimised = self.run_passes(bound, &context, &mut passes, progress)?;
+        let mut optimised = self.run_passes(bound.clone(), &context, &mut passes, progress)?;
+        optimised.align_results();
         report.precision = Some(report::precision_of(&optimised, &context));
         progress.step(Stage::Compile, PASSES.len(), PARTS, || "lower")?;
-        let lir = lower::to_lir(&optimised, &context)?;
+        let lir = lower::to_lir(&optimised, &bound, &context)?;
         progress.step(Stage::Compile, PARTS, PARTS, || "")?;
-        Ok(CompileResult { lir, source: Arc::new(graph.clone()), report, passes })
+        Ok(CompileResult {
+            lir,
+            source: Arc::new(graph.clone()),
+            options: self.options.clone(),
+            report,
+            passes,
+        })
     }
 
     fn run_passes(

@@ -26,12 +26,18 @@ use crate::target::PoolSpec;
 pub fn plan_memory(module: &LirModule, bounds: &DimBinding, spec: PoolSpec) -> Result<MemoryPlan> {
     let align = spec.align.max(1).next_power_of_two();
     let mut sized: Vec<(LiveRange, usize)> = Vec::with_capacity(module.live_ranges.len());
+    // As all buffers together fit an address space, no offset can overflow below.
+    let mut total = 0usize;
     for &range in &module.live_ranges {
         let buffer = &module.buffers[range.buffer.index()];
         let bytes = round_up(buffer_bytes(buffer.elements, buffer.dtype, bounds)?.max(1), align)?;
         if bytes > spec.max_bytes.min(spec.max_buffer_bytes) {
             return Err(too_large(module, range, bytes, spec));
         }
+        total = total.checked_add(bytes).filter(|&n| n <= isize::MAX as usize).ok_or_else(|| {
+            let message = "the values of one run are larger than memory can be";
+            Error::new(ErrorKind::OutOfMemory, message).with_hint("use smaller dimensions or batch")
+        })?;
         sized.push((range, bytes));
     }
     let largest_live_set = largest_live_set(&sized, module.steps.len());

@@ -7,7 +7,7 @@ use rlx_ir::{Graph, Node, NodeId, Op, OpKind, decompose};
 
 use crate::dispatch::KernelDispatchConfig;
 use crate::options::{KernelDispatchPolicy, Precision};
-use crate::passes::legalize::{needs_no_kernel, runs_by_reference, runs_natively};
+use crate::passes::legalize::{needs_no_kernel, runs_by_reference, will_run_natively};
 use crate::pipeline::PassContext;
 use crate::precision::{self, PrecisionReport};
 
@@ -93,7 +93,7 @@ impl fmt::Display for KernelDispatchReport {
 pub fn analyze(graph: &Graph, context: &PassContext<'_>) -> KernelDispatchReport {
     let config = KernelDispatchConfig { policy: context.options.kernel_dispatch, ..Default::default() };
     let kernel = |node: &Node, graph: &Graph| match () {
-        () if runs_natively(node, graph, context) => Kernel::Own,
+        () if will_run_natively(node, graph, context) => Kernel::Own,
         () if runs_by_reference(node, graph, context) => Kernel::Reference,
         () => Kernel::None,
     };

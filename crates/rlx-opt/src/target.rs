@@ -8,6 +8,8 @@ use rlx_ir::lir::View;
 use rlx_ir::op::PackFormat;
 use rlx_ir::{DType, Graph, Node, Op};
 
+use crate::options::CompileOptions;
+
 /// Whether a device has a kernel for a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Claim {
@@ -56,6 +58,19 @@ impl Default for PoolSpec {
             exclusive_usage: false,
             max_bindings: usize::MAX,
             outputs_apart: false,
+        }
+    }
+}
+
+impl PoolSpec {
+    /// These limits, and what the options ask of memory. Every plan is made by this, those of a run for larger dimensions too.
+    pub fn for_options(self, options: &CompileOptions) -> Self {
+        // Where a step may not read and write one pool, values are spread over pools already.
+        let outputs_apart = options.shared_arena && !self.exclusive_usage;
+        PoolSpec {
+            align: self.align.max(options.arena_alignment),
+            outputs_apart: self.outputs_apart || outputs_apart,
+            ..self
         }
     }
 }

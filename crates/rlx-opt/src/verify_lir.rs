@@ -1,14 +1,19 @@
 //! The verifier of compiled modules: what must hold of a [`LirModule`] so that a device may run it.
 //!
-//! A backend trusts the modules it compiles: kernels read and write through their operands' views without looking
-//! again. What the compiler made keeps these rules (builds with assertions check every module); what was read from
-//! a file is checked here before anything uses it.
+//! Anybody can make a module, or read one from a file, and kernels read and write through their operands' views without
+//! looking again. So a backend verifies what it is to compile, whoever made it: there is no way around these rules.
+//! They hold for all values that the symbols can have. What depends on those values (a view may stay within its buffer
+//! for some) is rejected here where it is wrong for all of them, and else checked each time that symbols get values
+//! ([`rlx_ir::lir::place_view`]).
 //!
-//! - the graph verifies; every id lies in its list; every step's operands fit its node;
+//! - the graph verifies; every id is in its list;
+//! - a step's operands have the dimensions and types of its node's inputs and results;
+//! - no view leaves its buffer, and no size overflows;
+//! - what a step writes it neither reads nor writes in another operand (an index that was checked stays what it was);
 //! - inputs, parameters and constants are exactly as large as they are declared;
 //! - init steps read parameters, constants and prepared buffers, and write prepared ones; a run writes the arena;
 //! - nothing is read before it is written;
-//! - a packed buffer has one view: all of it;
+//! - a packed buffer has one view, all of it, and is written and read by what knows its format;
 //! - a symbol that a step binds is mentioned by later steps only, and buffers are large enough for what it is at most;
 //! - the device claims every op and can use every view;
 //! - the plan has room for every buffer, and buffers alive at once lie apart.
@@ -16,12 +21,14 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
+use rlx_ir::graph::rule_may_hold;
 use rlx_ir::lir::{
-    Buffer, BufferKind, IoSlot, LirModule, LiveRange, MemoryPlan, Operand, Step, StepKind, View,
+    Buffer, BufferKind, IoSlot, LirModule, LiveRange, MemoryPlan, Operand, Step, StepKind, View, place_view,
+    views_apart,
 };
 use rlx_ir::sort::sort_by_key;
 use rlx_ir::{
-    DataSymbol, Error, ErrorKind, Extent, Node, NodeId, Op, Result, Shape, bound_of, sym, verify_ok,
+    DataSymbol, Error, ErrorKind, Extent, Node, NodeId, Op, Result, Shape, SymRange, bound_of, sym, verify_ok,
 };
 
 use crate::lower::{live_ranges, used_symbols};
@@ -33,7 +40,33 @@ use crate::target::{Claim, Target};
 /// # Errors
 /// [`ErrorKind::InvalidGraph`] naming the node and the rule, or what the graph's verifier reports.
 pub fn verify_lir(lir: &LirModule, target: &dyn Target) -> Result<()> {
+    verify_program(lir, target)?;
+    verify_interface(lir)
+}
+
+/// Whether inputs, parameters and outputs are those of the module's graph.
+fn verify_interface(lir: &LirModule) -> Result<()> {
+    let declared = |node: &rlx_ir::Node| match &node.op {
+        Op::Input { name } | Op::Param { name } => (name.clone(), node.shape.clone()),
+        _ => (String::new(), node.shape.clone()),
+    };
+    slots_are(&lir.inputs, lir.graph.inputs().map(declared))?;
+    slots_are(&lir.params, lir.graph.params().map(declared))?;
+    let shapes = lir.graph.outputs.iter().map(|&id| lir.graph.shape(id));
+    if lir.outputs.iter().map(|slot| &slot.shape).eq(shapes) {
+        return Ok(());
+    }
+    Err(invalid("the outputs are not the graph's"))
+}
+
+/// The rules of [`verify_lir`] that keep a device from touching memory which is not the module's: all but those of its
+/// interface. A part of a module keeps them, too, whose inputs and outputs are not the graph's.
+///
+/// # Errors
+/// As [`verify_lir`].
+pub fn verify_program(lir: &LirModule, target: &dyn Target) -> Result<()> {
     verify_ok(&lir.graph)?;
+    lir.rules.outputs.iter().try_for_each(|&id| rule_may_hold(&lir.rules, lir.rules.try_node(id)?))?;
     let mut verifier = Verifier {
         lir,
         target,
@@ -46,7 +79,7 @@ pub fn verify_lir(lir: &LirModule, target: &dyn Target) -> Result<()> {
     verifier.program(&lir.init, Program::Init)?;
     verifier.program(&lir.steps, Program::Run)?;
     verifier.outputs()?;
-    if lir.symbols != used_symbols(&lir.inputs, &lir.buffers, &lir.steps) {
+    if lir.symbols != used_symbols(&lir.inputs, &lir.buffers, &lir.steps, &lir.rules) {
         return Err(invalid("the symbols are not those that occur"));
     }
     if lir.live_ranges != live_ranges(&lir.buffers, &lir.steps, &lir.outputs) {
@@ -95,13 +128,6 @@ impl<'a> Verifier<'a> {
 
     /// Inputs, parameters and constants.
     fn borders(&self) -> Result<()> {
-        let graph = &self.lir.graph;
-        let declared = |node: &'a Node| match &node.op {
-            Op::Input { name } | Op::Param { name } => (name.as_str(), &node.shape),
-            _ => ("", &node.shape),
-        };
-        slots_are(&self.lir.inputs, graph.inputs().map(declared))?;
-        slots_are(&self.lir.params, graph.params().map(declared))?;
         for (list, slots) in [("input", &self.lir.inputs), ("parameter", &self.lir.params)] {
             for (i, slot) in slots.iter().enumerate() {
                 let buffer = self.buffer(&slot.operand)?;
@@ -173,9 +199,10 @@ impl<'a> Verifier<'a> {
             }
         }
         match &step.kind {
-            StepKind::Copy => is_copy(step)?,
+            StepKind::Copy => self.copy(step)?,
             StepKind::Op(op) => self.op(step, op, node)?,
         }
+        self.apart(step)?;
         self.counted(step, program)?;
         step.outputs.iter().for_each(|o| self.written[o.buffer.index()] = true);
         Ok(())
@@ -215,11 +242,68 @@ impl<'a> Verifier<'a> {
             }
             return Ok(buffer);
         }
-        match (fixed_reach(view)?, buffer.elements.as_const()) {
-            (Some((low, high)), Some(elements)) if low < 0 || high >= i128::from(elements) => {
-                Err(invalid(format!("elements {low} to {high} of a buffer of {elements}")))
+        self.stays_within(view, buffer.elements)?;
+        Ok(buffer)
+    }
+
+    /// Whether a view can stay within a buffer of `elements`: the values that its extents can have are known as ranges.
+    fn stays_within(&self, view: &View, elements: Extent) -> Result<()> {
+        if let Some(((offset, axes), elements)) = numbers(view).zip(elements.as_const()) {
+            return place_view(offset, axes, elements).map(drop).map_err(|e| invalid(e.message()));
+        }
+        let of = |e: Extent| e.range(&|symbol| self.range(symbol));
+        let offset = of(view.offset);
+        // The first element is never after `low`, the last one never before `high`.
+        let (mut low, mut high, mut empty) = (i128::from(offset.max), i128::from(offset.min), false);
+        for (&d, &s) in view.dims.iter().zip(&view.strides) {
+            let (d, s) = (of(d), of(s));
+            empty |= d.min < 1;
+            let corners = [(d.min, s.min), (d.min, s.max), (d.max, s.min), (d.max, s.max)];
+            let spans = corners.map(|(d, s)| (i128::from(d.max(1)) - 1) * i128::from(s));
+            low = low.saturating_add(spans.into_iter().max().unwrap_or(0).min(0));
+            high = high.saturating_add(spans.into_iter().min().unwrap_or(0).max(0));
+        }
+        let most = of(elements).max;
+        if !empty && (low < 0 || high >= i128::from(most)) {
+            return Err(invalid(format!("a view of {low} to {high} of a buffer of at most {most} elements")));
+        }
+        Ok(())
+    }
+
+    /// Whether what a step writes is apart from whatever else it uses, as far as extents are numbers: see
+    /// [`Step::shared_buffers`].
+    fn apart(&self, step: &Step) -> Result<()> {
+        for (a, b) in step.shared_buffers() {
+            let (Some(a), Some(b)) = (step.operand(a), step.operand(b)) else { continue };
+            let (Some((at, first)), Some((other, second))) = (numbers(&a.view), numbers(&b.view)) else {
+                continue;
+            };
+            let empty = first.iter().chain(&second).any(|&(dim, _)| dim == 0);
+            if !empty && !views_apart((at, first.iter().copied()), (other, second.iter().copied())) {
+                return Err(invalid(format!("writes what it uses besides, in buffer {}", a.buffer.index())));
             }
-            _ => Ok(buffer),
+        }
+        Ok(())
+    }
+
+    /// What is known of a symbol's value.
+    fn range(&self, symbol: u32) -> SymRange {
+        let declared = self.lir.graph.symbol_range(symbol);
+        SymRange::new(declared.min.max(0), declared.max)
+    }
+
+    /// A copy of one tensor to one of the same dimensions.
+    fn copy(&self, step: &Step) -> Result<()> {
+        let ([from], [to]) = (&step.inputs[..], &step.outputs[..]) else {
+            return Err(invalid("a copy of one tensor to one"));
+        };
+        if from.dtype != to.dtype || from.view.dims != to.view.dims {
+            return Err(invalid("a copy between unlike tensors"));
+        }
+        // Whether a packed format can be read by a copy, the device knows alone.
+        match self.lir.buffers[to.buffer.index()].format {
+            None => Ok(()),
+            Some(_) => Err(invalid("a copy into a packed buffer")),
         }
     }
 
@@ -232,10 +316,19 @@ impl<'a> Verifier<'a> {
         let results: Vec<&Shape> = node.results().iter().collect();
         for (operands, shapes) in [(&step.inputs, &inputs), (&step.outputs, &results)] {
             let fits = operands.len() == shapes.len()
-                && operands.iter().zip(shapes.iter()).all(|(o, shape)| may_be(&o.view, o.dtype, shape));
+                && operands.iter().zip(shapes.iter()).all(|(o, shape)| is_of(&o.view, o.dtype, shape));
             if !fits {
                 return Err(invalid("operands that do not fit the node"));
             }
+        }
+        // What a packed buffer looks like, the kernels that read it take from the node that packs.
+        let format = |o: &Operand| self.lir.buffers[o.buffer.index()].format;
+        let packed_by = |op: &Op| if let Op::Pack { format } = op { Some(*format) } else { None };
+        let reads = step.inputs.iter().zip(&node.inputs);
+        if !{ reads }.all(|(o, &id)| format(o) == packed_by(&self.lir.graph.node(id).op))
+            || !step.outputs.iter().all(|o| format(o) == packed_by(op))
+        {
+            return Err(invalid("a buffer in another format than its node packs"));
         }
         if let Claim::No(reason) = self.target.claim(node, &self.lir.graph) {
             return Err(invalid(format!("{} has no kernel for it: {reason}", self.target.name())));
@@ -250,9 +343,6 @@ impl<'a> Verifier<'a> {
     }
 
     fn outputs(&self) -> Result<()> {
-        if self.lir.outputs.len() != self.lir.graph.outputs.len() {
-            return Err(invalid("the outputs are not the graph's"));
-        }
         for slot in &self.lir.outputs {
             let buffer = self.buffer(&slot.operand)?;
             let written = self.written[slot.operand.buffer.index()];
@@ -265,8 +355,14 @@ impl<'a> Verifier<'a> {
     }
 }
 
-fn slots_are<'a>(slots: &'a [IoSlot], declared: impl Iterator<Item = (&'a str, &'a Shape)>) -> Result<()> {
-    let found = slots.iter().map(|s| (s.name.as_str(), &s.shape));
+/// The offset of a view and its dimensions with their strides, if all are numbers.
+fn numbers(view: &View) -> Option<(i64, Vec<(i64, i64)>)> {
+    let axes = view.dims.iter().zip(&view.strides).map(|(d, s)| d.as_const().zip(s.as_const()));
+    Some((view.offset.as_const()?, axes.collect::<Option<Vec<_>>>()?))
+}
+
+fn slots_are(slots: &[IoSlot], declared: impl Iterator<Item = (String, Shape)>) -> Result<()> {
+    let found = slots.iter().map(|s| (s.name.clone(), s.shape.clone()));
     if found.eq(declared) { Ok(()) } else { Err(invalid("inputs or parameters are not the graph's")) }
 }
 
@@ -279,47 +375,16 @@ fn is_whole(operand: &Operand, buffer: &Buffer, shape: &Shape) -> bool {
 fn is_whole_within(operand: &Operand, buffer: &Buffer, shape: &Shape, data: &[DataSymbol]) -> bool {
     let view = &operand.view;
     buffer.dtype == shape.dtype()
-        && may_be(view, operand.dtype, shape)
+        && is_of(view, operand.dtype, shape)
         && view.offset == Extent::Const(0)
         && view.dims.len() == view.strides.len()
         && view.is_dense()
         && buffer.elements == view.elements().upper(&bound_of(data))
 }
 
-/// Whether a view can be of a tensor of this shape: where both are fixed they are equal.
-fn may_be(view: &View, dtype: rlx_ir::DType, shape: &Shape) -> bool {
-    let fits = |(&d, s): (&Extent, &rlx_ir::Dim)| match (d.as_const(), s.extent().as_const()) {
-        (Some(d), Some(s)) => d == s,
-        _ => true,
-    };
-    dtype == shape.dtype() && view.dims.len() == shape.rank() && view.dims.iter().zip(shape.dims()).all(fits)
-}
-
-fn is_copy(step: &Step) -> Result<()> {
-    let ([from], [to]) = (&step.inputs[..], &step.outputs[..]) else {
-        return Err(invalid("a copy of one tensor to one"));
-    };
-    let same = |(a, b): (&Extent, &Extent)| a == b || a.as_const().is_none() || b.as_const().is_none();
-    let fits = from.dtype == to.dtype
-        && from.view.dims.len() == to.view.dims.len()
-        && from.view.dims.iter().zip(&to.view.dims).all(same);
-    if fits { Ok(()) } else { Err(invalid("a copy between unlike tensors")) }
-}
-
-/// The least and the greatest element that a view of fixed extents touches; `None` when it has symbols or is empty.
-fn fixed_reach(view: &View) -> Result<Option<(i128, i128)>> {
-    let Some(start) = view.offset.as_const() else { return Ok(None) };
-    let (mut low, mut high, mut empty) = (i128::from(start), i128::from(start), false);
-    for (d, s) in view.dims.iter().zip(&view.strides) {
-        let (Some(d), Some(s)) = (d.as_const(), s.as_const()) else { return Ok(None) };
-        if d < 0 {
-            return Err(invalid(format!("a dimension of {d}")));
-        }
-        empty |= d == 0;
-        let reach = (i128::from(d) - 1) * i128::from(s);
-        if reach < 0 { low += reach } else { high += reach }
-    }
-    Ok((!empty).then_some((low, high)))
+/// Whether a view is of a tensor of this shape, for all values of symbols.
+fn is_of(view: &View, dtype: rlx_ir::DType, shape: &Shape) -> bool {
+    dtype == shape.dtype() && view.dims.iter().copied().eq(shape.dims().iter().map(|d| d.extent()))
 }
 
 /// Room for every buffer of the arena, and buffers alive at once apart.
@@ -331,6 +396,10 @@ fn verify_plan(lir: &LirModule, plan: &MemoryPlan, align: usize) -> Result<()> {
     let sum = plan.pools.iter().try_fold(0usize, |sum, &pool| sum.checked_add(pool));
     if sum != Some(plan.arena_bytes) || plan.largest_live_set > plan.arena_bytes {
         return Err(invalid("the arena is not the sum of its pools"));
+    }
+    // Each of these has a place; what has none is not in the arena, and lies where its own memory is.
+    if plan.offsets.iter().flatten().count() != lir.live_ranges.len() {
+        return Err(invalid("the plan places what is not in the arena"));
     }
     let mut ranges: Vec<&LiveRange> = lir.live_ranges.iter().collect();
     sort_by_key(&mut ranges, |r| r.first);

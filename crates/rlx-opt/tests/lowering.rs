@@ -91,8 +91,12 @@ fn unreadable_views_are_copied_once_and_outputs_are_dense() {
         }"#,
     );
     // Without the passes, which would move the transpose.
-    let context = PassContext { target: &Anything, options: &CompileOptions::default() };
-    let lir = lower::to_lir(&graph.unwrap(), &context).unwrap();
+    let context = PassContext { target: &Anything, options: &CompileOptions::default(), is_body: false };
+    let lir = {
+        let graph = graph.unwrap();
+        lower::to_lir(&graph, &graph, &context)
+    }
+    .unwrap();
     let copies = lir.steps.iter().filter(|s| s.kind == StepKind::Copy).count();
     assert_eq!(copies, 2, "{lir}");
     for slot in &lir.outputs {

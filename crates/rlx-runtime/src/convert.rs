@@ -5,7 +5,7 @@
 //! take the way over [`Value`].
 
 use half::{bf16, f16};
-use rlx_ir::{DType, DTypeClass, Error, ErrorKind, Result, Value};
+use rlx_ir::{DType, DTypeClass, Error, ErrorKind, Result, Value, memory};
 
 /// How many f32 stand for one element.
 pub(crate) fn floats_per_element(dtype: DType) -> usize {
@@ -130,7 +130,8 @@ pub(crate) fn widen(wanted: DType, given: DType, bytes: &[u8]) -> Result<std::bo
         return Err(Error::new(ErrorKind::DType, message));
     }
     let n = bytes.len() / given.size_bytes();
-    Ok(Value { dtype: wanted, ..Value::decode(given, &[n], bytes) }.encode().into())
+    memory::ensure_elements(n, wanted.size_bytes(), || format!("{n} elements of {wanted}"))?;
+    Ok(Value { dtype: wanted, ..Value::try_decode(given, &[n], bytes)? }.encode().into())
 }
 
 #[cfg(test)]

@@ -2,12 +2,11 @@
 //!
 //! A backend is someone else's code: a driver's wrapper, a vendor's library, a test. Whatever it does, the caller
 //! must be able to go on to the next device, so every call into one goes through here. What a panic leaves behind
-//! is not to be trusted: an executable that panicked reports that from then on and computes nothing more.
-
-use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+//! is not to be trusted: an executable that panicked reports that from then on and computes nothing more. (The CPU's
+//! executables catch panics of their steps themselves, know the node, and can go on.)
 
 use rlx_driver::Device;
+use rlx_ir::panics::catch;
 use rlx_ir::{Error, ErrorKind, Result};
 
 use crate::session::on_device;
@@ -34,16 +33,11 @@ pub(crate) fn drop_quietly<T>(device: Device, value: T) {
 /// As [`call`], with the panic apart: the outer error is a panic, the inner one the call's own.
 fn caught<T>(device: Device, doing: &str, f: impl FnOnce() -> Result<T>) -> Result<Result<T>> {
     // What the call may have left half done is the executable's, which its `Edge` takes out of use.
-    let result = catch_unwind(AssertUnwindSafe(f)).map_err(|payload| {
-        let message = format!("its backend panicked while {doing}: {}", text_of(&*payload));
+    let result = catch(f).map_err(|text| {
+        let message = format!("its backend panicked while {doing}: {text}");
         Error::new(ErrorKind::Device, message).with_device(device.name())
     })?;
     Ok(result.map_err(|e| on_device(e, device)))
-}
-
-fn text_of(payload: &(dyn Any + Send)) -> &str {
-    let text = payload.downcast_ref::<&str>().copied();
-    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("(no text)")
 }
 
 /// The edge of one executable: remembers a panic.

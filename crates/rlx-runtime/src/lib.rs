@@ -20,6 +20,7 @@
 //!
 //! Every call that can panic has a twin with `try_` in front that returns a typed error instead.
 #![forbid(unsafe_code)]
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod aot;
 mod cache;

@@ -1,5 +1,6 @@
 //! A [`Session`]: a device, an arithmetic, and the way from a graph to a [`CompiledGraph`].
 
+use std::io::Write;
 use std::sync::Arc;
 
 use rlx_backend::{Backend, ExecutableGraph, Kept};
@@ -351,12 +352,19 @@ impl Session {
 
     fn compile_lir(&self, lir: LirModule, options: &CompileOptions) -> Result<CompiledGraph> {
         check_options(options)?;
+        if !options.param_bindings.is_empty() {
+            let message = "a module that is compiled already cannot have its parameters fixed";
+            return Err(Error::new(ErrorKind::Config, message)
+                .with_hint("set them, or compile the graph with `param_bindings`"));
+        }
         let target = self.target(options)?;
-        let context = PassContext { target: &*target, options };
+        // Reports and tuning read the module before the backend, which verifies it for itself, sees it.
+        rlx_opt::verify_lir(&lir, &*target)?;
+        let context = PassContext { target: &*target, options, is_body: false };
         let mut report = rlx_opt::report::analyze(&lir.graph, &context);
         report.precision = Some(rlx_opt::report::precision_of(&lir.graph, &context));
         let built = self.executable(lir, options, &Kept::default(), &Progress::none())?;
-        Ok(CompiledGraph::new(self.device, built, report, Vec::new()))
+        Ok(CompiledGraph::new(self.device, built, report, Vec::new(), options))
     }
 
     fn compile_graph_with(
@@ -371,12 +379,12 @@ impl Session {
             pipeline.compile_with_progress(graph, progress)
         })?;
         if std::env::var("RLX_DISPATCH_REPORT").is_ok_and(|v| v == "1") {
-            eprintln!("{}", result.report);
+            // Where nobody can read it, the compiled graph is there all the same.
+            let _ = writeln!(std::io::stderr(), "{}", result.report);
         }
-        let mut compiled = self.compile_result_with_progress(result, options, progress)?;
+        let compiled = self.compile_result_with_progress(result, options, progress)?;
         // The device's own compiler was not asked.
         progress.check(Stage::Compile)?;
-        compiled.set_param_bindings(options)?;
         Ok(compiled)
     }
 
@@ -400,8 +408,9 @@ impl Session {
         options: &CompileOptions,
         progress: &Progress,
     ) -> Result<CompiledGraph> {
+        result.check_options(options)?;
         let built = self.executable(result.lir, options, &Kept::default(), progress)?;
-        Ok(CompiledGraph::new(self.device, built, result.report, result.passes))
+        Ok(CompiledGraph::new(self.device, built, result.report, result.passes, options))
     }
 
     pub(crate) fn target(&self, options: &CompileOptions) -> Result<Arc<dyn Target>> {

@@ -7,7 +7,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use rlx_ir::files::{cache_dir, io_error, write_whole};
+use rlx_ir::files::{cache_dir, io_error, is_missing, read_file, write_whole};
 use rlx_ir::{Error, ErrorKind, Result};
 
 /// The version of everything that is kept: another one of RLX measures anew.
@@ -42,10 +42,9 @@ pub(crate) fn write(path: &Path, text: &str) -> Result<()> {
 /// # Errors
 /// [`ErrorKind::Io`] when it cannot be read, [`ErrorKind::Malformed`] when it is not as it was written.
 pub(crate) fn read(path: &Path) -> Result<Option<String>> {
-    let bytes = match std::fs::read(path) {
-        Ok(bytes) => bytes,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(e) => return Err(io_error(path, e)),
+    let bytes = match read_file(path) {
+        Err(e) if is_missing(&e) => return Ok(None),
+        read => read?,
     };
     let damaged = || Error::new(ErrorKind::Malformed, format!("{} is damaged", path.display()));
     let sealed = String::from_utf8(bytes).map_err(|_| damaged())?;

@@ -15,6 +15,7 @@
 //!
 //! Files are not trusted: every length is checked against the bytes that are there before anything is allocated.
 #![forbid(unsafe_code)]
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod crc;
 pub mod formula;

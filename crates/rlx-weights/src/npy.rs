@@ -3,11 +3,15 @@
 //! A short header, a Python dictionary in text, says element type, order and shape; the elements follow.
 
 use crate::malformed;
-use rlx_ir::files::io_error;
-use rlx_ir::{ConstData, DType, Error, ErrorKind};
+use rlx_ir::files::{io_error, open_file};
+use rlx_ir::{ConstData, DType, Error, ErrorKind, Shape, memory};
+use std::io::Read;
 use std::path::Path;
 
 const MAGIC: &[u8] = b"\x93NUMPY";
+
+/// Headers are this long at most. The format allows 4 GiB, and its writers need less than a kilobyte.
+pub(crate) const MOST_HEADER: usize = 1 << 16;
 
 /// Element types that NumPy and RLX share. NumPy has no bf16 and no FP8.
 const TYPES: &[(&str, DType)] = &[
@@ -26,14 +30,71 @@ const TYPES: &[(&str, DType)] = &[
     ("<c8", DType::C64),
 ];
 
+/// What an array says of itself before its elements.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Header {
+    /// The element type.
+    pub dtype: DType,
+    /// The dimensions, outermost first. They are claimed: whether there are so many elements is another question.
+    pub dims: Vec<usize>,
+    /// Whether the elements lie in column-major order.
+    transposed: bool,
+}
+
+impl Header {
+    /// The header of an array, and the elements that follow it.
+    ///
+    /// # Errors
+    /// Bytes that do not start as an array of a type RLX has.
+    pub fn split(bytes: &[u8]) -> Result<(Header, &[u8]), Error> {
+        let (header, data) = split_header(bytes)?;
+        let descr = field(header, "descr")
+            .and_then(quoted)
+            .ok_or_else(|| malformed("an npy header without a type"))?;
+        let dtype =
+            TYPES.iter().find(|(name, _)| *name == descr || (*name)[1..] == *descr).map(|&(_, dtype)| dtype);
+        let dtype = dtype
+            .ok_or_else(|| Error::new(ErrorKind::Unsupported, format!("npy elements of type {descr}")))?;
+        let dims = field(header, "shape")
+            .and_then(shape)
+            .ok_or_else(|| malformed("an npy header without a shape"))?;
+        let transposed = field(header, "fortran_order").is_some_and(|v| v.trim_start().starts_with("True"));
+        Ok((Header { dtype, dims, transposed }, data))
+    }
+
+    /// How many bytes the elements take; `None` for more than there can be.
+    pub fn data_bytes(&self) -> Option<usize> {
+        Shape::new(&self.dims, self.dtype).size_bytes()
+    }
+}
+
 /// Reads a `.npy` file.
 ///
 /// # Errors
 /// A file that cannot be read, or that is not an array of a type RLX has.
 pub fn read(path: impl AsRef<Path>) -> Result<ConstData, Error> {
+    read_checked(path, |_| Ok(()))
+}
+
+/// As [`read`]; `check` sees the header before anything else is read, and its error is the call's.
+///
+/// # Errors
+/// As [`read`]; what `check` reports.
+pub fn read_checked(
+    path: impl AsRef<Path>,
+    check: impl FnOnce(&Header) -> Result<(), Error>,
+) -> Result<ConstData, Error> {
     let path = path.as_ref();
-    let bytes = std::fs::read(path).map_err(|e| io_error(path, e))?;
-    from_bytes(&bytes).map_err(|e| e.with_origin(path.display().to_string()))
+    let named = |e: Error| e.with_origin(path.display().to_string());
+    let mut file = open_file(path)?;
+    let mut bytes = Vec::new();
+    file.by_ref().take(MOST_HEADER as u64).read_to_end(&mut bytes).map_err(|e| io_error(path, e))?;
+    let (header, data) = Header::split(&bytes).map_err(named)?;
+    check(&header).map_err(named)?;
+    // One byte more than there should be tells a file that is too long.
+    let missing = header.data_bytes().unwrap_or(0).saturating_sub(data.len()) as u64;
+    file.take(missing.saturating_add(1)).read_to_end(&mut bytes).map_err(|e| io_error(path, e))?;
+    from_bytes(&bytes).map_err(named)
 }
 
 /// Reads an array from the contents of a `.npy` file.
@@ -41,20 +102,13 @@ pub fn read(path: impl AsRef<Path>) -> Result<ConstData, Error> {
 /// # Errors
 /// As [`read`].
 pub fn from_bytes(bytes: &[u8]) -> Result<ConstData, Error> {
-    let (header, data) = split_header(bytes)?;
-    let descr =
-        field(header, "descr").and_then(quoted).ok_or_else(|| malformed("an npy header without a type"))?;
-    let dtype =
-        TYPES.iter().find(|(name, _)| *name == descr || (*name)[1..] == *descr).map(|&(_, dtype)| dtype);
-    let dtype =
-        dtype.ok_or_else(|| Error::new(ErrorKind::Unsupported, format!("npy elements of type {descr}")))?;
-    let dims =
-        field(header, "shape").and_then(shape).ok_or_else(|| malformed("an npy header without a shape"))?;
-    let transposed = field(header, "fortran_order").is_some_and(|v| v.trim_start().starts_with("True"));
+    let (Header { dtype, dims, transposed }, data) = Header::split(bytes)?;
     if transposed && dims.len() > 1 {
         let reversed: Vec<usize> = dims.iter().rev().copied().collect();
-        let columns = ConstData::new(dtype, &reversed, data)?.value();
-        return Ok(columns.pick(&dims, &fortran_order(&dims)).to_const());
+        let columns = ConstData::new(dtype, &reversed, data)?.try_value()?;
+        // The values in the other order, and the places they come from.
+        memory::ensure_elements(columns.len(), 32, || format!("an array of {dims:?} in another order"))?;
+        return columns.pick(&dims, &fortran_order(&dims)).try_to_const();
     }
     ConstData::new(dtype, &dims, data)
 }
@@ -141,6 +195,24 @@ mod tests {
                 assert_eq!((file.len() - size) % 64, 0);
             }
         }
+    }
+
+    #[test]
+    fn huge_claims_are_seen_before_they_are_read() {
+        let path = std::env::temp_dir().join(format!("rlx-npy-{}.npy", std::process::id()));
+        let file = to_bytes(&ConstData::from_i64(&[2], &[1, 2]).unwrap()).unwrap();
+        let huge = String::from_utf8_lossy(&file[8..]).replace("(2,)", "(99999999999,)");
+        std::fs::write(&path, [&file[..8], huge.as_bytes()].concat()).unwrap();
+        let mut seen = None;
+        let error = read_checked(&path, |header| {
+            seen = Some(header.dims.clone());
+            Err(malformed("too large"))
+        });
+        assert_eq!(seen, Some(vec![99_999_999_999]));
+        assert!(error.unwrap_err().message().contains("too large"));
+        // Without a check the bytes that are missing are the error.
+        assert!(read(&path).is_err());
+        std::fs::remove_file(&path).unwrap();
     }
 
     #[test]

@@ -2,8 +2,9 @@
 
 use crate::crc::crc32;
 use crate::{malformed, npy};
-use rlx_ir::files::{io_error, write_whole};
-use rlx_ir::{ConstData, Error, ErrorKind};
+use miniz_oxide::inflate::{TINFLStatus, decompress_to_vec_with_limit};
+use rlx_ir::files::{io_error, map_file, write_whole};
+use rlx_ir::{ConstData, Error, ErrorKind, memory};
 use std::path::Path;
 
 const LOCAL: u32 = 0x0403_4b50;
@@ -20,9 +21,21 @@ const MOST_EXPANSION: u64 = 1032;
 /// # Errors
 /// A file that cannot be read, or that is not an archive of arrays.
 pub fn read(path: impl AsRef<Path>) -> Result<Vec<(String, ConstData)>, Error> {
+    read_checked(path, |_, _| Ok(()))
+}
+
+/// As [`read`]; `check` sees each array's name and header before the array is unpacked, and its error is the call's.
+///
+/// # Errors
+/// As [`read`]; what `check` reports.
+pub fn read_checked(
+    path: impl AsRef<Path>,
+    mut check: impl FnMut(&str, &npy::Header) -> Result<(), Error>,
+) -> Result<Vec<(String, ConstData)>, Error> {
     let path = path.as_ref();
-    let bytes = std::fs::read(path).map_err(|e| io_error(path, e))?;
-    from_bytes(&bytes).map_err(|e| e.with_origin(path.display().to_string()))
+    // Stored arrays are as large as the file says, which is mapped: its claims are looked at before its bytes are read.
+    let bytes = map_file(path)?;
+    arrays(bytes.as_ref(), &mut check).map_err(|e| e.with_origin(path.display().to_string()))
 }
 
 /// Reads the contents of a `.npz` file.
@@ -30,14 +43,22 @@ pub fn read(path: impl AsRef<Path>) -> Result<Vec<(String, ConstData)>, Error> {
 /// # Errors
 /// As [`read`].
 pub fn from_bytes(bytes: &[u8]) -> Result<Vec<(String, ConstData)>, Error> {
+    arrays(bytes, &mut |_, _| Ok(()))
+}
+
+/// What sees a name and a header before the array is unpacked.
+type Check<'a> = dyn FnMut(&str, &npy::Header) -> Result<(), Error> + 'a;
+
+fn arrays(bytes: &[u8], check: &mut Check<'_>) -> Result<Vec<(String, ConstData)>, Error> {
     let (count, mut at) = directory(bytes)?;
     let mut arrays = Vec::new();
     for _ in 0..count {
         let (entry, next) = Entry::read(bytes, at)?;
         at = next;
         let name = entry.name.strip_suffix(".npy").unwrap_or(&entry.name).to_owned();
-        let array =
-            npy::from_bytes(&entry.contents(bytes)?).map_err(|e| e.with_node(format!("array \"{name}\"")))?;
+        let named = |e: Error| if e.node().is_some() { e } else { e.with_node(format!("array \"{name}\"")) };
+        check(&name, &entry.header(bytes).map_err(named)?)?;
+        let array = npy::from_bytes(&entry.contents(bytes)?).map_err(named)?;
         arrays.push((name, array));
     }
     Ok(arrays)
@@ -58,6 +79,10 @@ pub fn write(path: impl AsRef<Path>, arrays: &[(&str, &ConstData)]) -> Result<()
 /// # Errors
 /// An element type that NumPy does not have, or more than 4 GiB.
 pub fn to_bytes(arrays: &[(&str, &ConstData)]) -> Result<Vec<u8>, Error> {
+    // The whole file grows as arrays are added; the array that is added is there besides.
+    let sizes = || arrays.iter().map(|(_, array)| array.bytes().len());
+    let room = sizes().sum::<usize>().saturating_mul(2).saturating_add(sizes().max().unwrap_or(0));
+    memory::ensure(room, || format!("an archive of {} arrays", arrays.len()))?;
     let (mut file, mut directory) = (Vec::new(), Vec::new());
     let small =
         |n: usize| u32::try_from(n).map_err(|_| Error::new(ErrorKind::Unsupported, "an npz above 4 GiB"));
@@ -192,8 +217,22 @@ impl Entry {
         Ok(())
     }
 
-    /// The entry's bytes, unpacked and checked.
-    fn contents(&self, bytes: &[u8]) -> Result<Vec<u8>, Error> {
+    /// The array's header, of which no more is unpacked than it takes.
+    fn header(&self, bytes: &[u8]) -> Result<npy::Header, Error> {
+        let start = self.unpack(self.packed(bytes)?, npy::MOST_HEADER)?;
+        let (header, data) = npy::Header::split(&start)?;
+        let claimed = header.data_bytes().and_then(|n| n.checked_add(start.len() - data.len()));
+        if claimed.map(|n| n as u64) != Some(self.size) {
+            return Err(malformed(format!(
+                "{} bytes do not make {:?} {}",
+                self.size, header.dims, header.dtype
+            )));
+        }
+        Ok(header)
+    }
+
+    /// The entry's bytes as they lie in the archive.
+    fn packed<'b>(&self, bytes: &'b [u8]) -> Result<&'b [u8], Error> {
         let at = place(self.offset)?;
         if word(bytes, at)? != u64::from(LOCAL) {
             return Err(cut());
@@ -201,26 +240,42 @@ impl Entry {
         let [name, extra] = [26, 28].map(|o| half(bytes, at.saturating_add(o)));
         let start = at.checked_add(30 + name? as usize + extra? as usize).ok_or_else(cut)?;
         let end = start.checked_add(place(self.packed)?).ok_or_else(cut)?;
-        let packed = bytes.get(start..end).ok_or_else(cut)?;
+        bytes.get(start..end).ok_or_else(cut)
+    }
+
+    /// The entry's bytes, unpacked and checked.
+    fn contents(&self, bytes: &[u8]) -> Result<Vec<u8>, Error> {
+        let packed = self.packed(bytes)?;
         if self.size > (self.packed + 1).saturating_mul(MOST_EXPANSION) {
             return Err(malformed(format!(
                 "{}: {} bytes cannot come from {}",
                 self.name, self.size, self.packed
             )));
         }
-        let contents = match self.method {
-            0 => packed.to_vec(),
-            8 => miniz_oxide::inflate::decompress_to_vec_with_limit(packed, place(self.size)?)
-                .map_err(|e| malformed(format!("{}: {e}", self.name)))?,
-            other => {
-                let message = format!("{}: compression method {other}", self.name);
-                return Err(Error::new(ErrorKind::Unsupported, message));
-            }
-        };
+        // What is unpacked grows as it comes, so for a moment it is there twice.
+        let room = place(self.size)?.saturating_mul(if self.method == 0 { 1 } else { 2 });
+        memory::ensure(room, || format!("the array \"{}\"", self.name))?;
+        let contents = self.unpack(packed, place(self.size)?)?;
         if contents.len() as u64 != self.size || u64::from(crc32(&contents)) != self.crc {
             return Err(malformed(format!("{}: its checksum is wrong", self.name)));
         }
         Ok(contents)
+    }
+
+    /// At most so many of the entry's bytes, from the first on.
+    fn unpack(&self, packed: &[u8], most: usize) -> Result<Vec<u8>, Error> {
+        match self.method {
+            0 => Ok(packed[..packed.len().min(most)].to_vec()),
+            8 => match decompress_to_vec_with_limit(packed, most) {
+                Ok(contents) => Ok(contents),
+                Err(e) if e.status == TINFLStatus::HasMoreOutput => Ok(e.output),
+                Err(e) => Err(malformed(format!("{}: {e}", self.name))),
+            },
+            other => {
+                let message = format!("{}: compression method {other}", self.name);
+                Err(Error::new(ErrorKind::Unsupported, message))
+            }
+        }
     }
 }
 
@@ -252,6 +307,29 @@ mod tests {
         file.extend(&packed);
         let entry = Entry { method: 8, packed: packed.len() as u64, offset: 0, ..entry };
         assert_eq!(entry.contents(&file).unwrap(), plain);
+    }
+
+    /// A small archive of a large array: whoever looks at the header need not unpack it.
+    #[test]
+    fn claims_are_checked_before_anything_is_unpacked() {
+        let zeros = ConstData::new(rlx_ir::DType::U8, &[64 << 20], vec![0; 64 << 20]).unwrap();
+        let plain = npy::to_bytes(&zeros).unwrap();
+        let packed = miniz_oxide::deflate::compress_to_vec(&plain, 6);
+        assert!(packed.len() < 1 << 20);
+        let entry = Entry {
+            name: "zeros.npy".to_owned(),
+            method: 8,
+            crc: u64::from(crc32(&plain)),
+            packed: packed.len() as u64,
+            size: plain.len() as u64,
+            offset: 0,
+        };
+        let mut file = to_bytes(&[]).unwrap();
+        file.splice(0..0, packed.iter().copied());
+        file.splice(0..0, [LOCAL.to_le_bytes().as_slice(), &[0; 26]].concat());
+        assert_eq!(entry.header(&file).unwrap().dims, [64 << 20]);
+        // A header that claims more than the archive holds, or less, is an error itself.
+        assert!(Entry { size: entry.size + 1, ..entry }.header(&file).is_err());
     }
 
     #[test]

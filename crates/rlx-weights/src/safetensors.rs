@@ -13,8 +13,10 @@ use std::sync::Arc;
 /// A file that cannot be read, that is malformed, or that holds a type RLX does not have.
 pub fn open(path: impl AsRef<Path>) -> Result<WeightStore, Error> {
     let path = path.as_ref();
-    let source: Arc<dyn AsRef<[u8]> + Send + Sync> = Arc::new(map_file(path)?);
-    from_source(source).map_err(|e| e.with_origin(path.display().to_string()))
+    let file = Arc::new(map_file(path)?);
+    let whole = Arc::clone(&file);
+    let check = move || whole.check_whole();
+    tensors(file, Some(Arc::new(check))).map_err(|e| e.with_origin(path.display().to_string()))
 }
 
 /// The tensors of a safetensors file that is in memory.
@@ -22,6 +24,13 @@ pub fn open(path: impl AsRef<Path>) -> Result<WeightStore, Error> {
 /// # Errors
 /// As [`open`].
 pub fn from_source(source: Arc<dyn AsRef<[u8]> + Send + Sync>) -> Result<WeightStore, Error> {
+    tensors(source, None)
+}
+
+/// Asked before a tensor's bytes are first used.
+type Check = Arc<dyn Fn() -> Result<(), Error> + Send + Sync>;
+
+fn tensors(source: Arc<dyn AsRef<[u8]> + Send + Sync>, check: Option<Check>) -> Result<WeightStore, Error> {
     let bytes: &[u8] = (*source).as_ref();
     let (header, metadata) = SafeTensors::read_metadata(bytes)
         .map_err(|e| malformed(format!("not a safetensors file: {e}")).with_source(e))?;
@@ -34,7 +43,12 @@ pub fn from_source(source: Arc<dyn AsRef<[u8]> + Send + Sync>) -> Result<WeightS
         let (start, end) = range.ok_or_else(|| malformed(format!("tensor \"{name}\" lies nowhere")))?;
         let place = |e: Error| e.with_node(format!("tensor \"{name}\""));
         let dtype = dtype(info.dtype).map_err(place)?;
-        let weight = Weight::mapped(dtype, &info.shape, source.clone(), start..end).map_err(place)?;
+        let (source, range) = (source.clone(), start..end);
+        let weight = match check.clone() {
+            Some(check) => Weight::mapped_checked(dtype, &info.shape, source, range, move |_| check()),
+            None => Weight::mapped(dtype, &info.shape, source, range),
+        };
+        let weight = weight.map_err(place)?;
         store.insert(name, weight);
     }
     Ok(store)
@@ -80,6 +94,20 @@ mod tests {
         let store = from_source(file(header, &[0, 0, 128, 63, 0, 0, 0, 64, 250])).unwrap();
         assert_eq!(store.get("a").unwrap().to_const().unwrap().value().to_f64(), [1.0, 2.0]);
         assert_eq!(store.get("b").unwrap().to_const().unwrap().value().to_f64(), [-6.0]);
+    }
+
+    #[test]
+    fn a_file_that_is_cut_short_before_a_tensor_is_used_is_an_error() {
+        let (header, data) =
+            (r#"{"a":{"dtype":"U8","shape":[2000000],"data_offsets":[0,2000000]}}"#, vec![7; 2_000_000]);
+        let path = std::env::temp_dir().join(format!("rlx-cut-{}.safetensors", std::process::id()));
+        std::fs::write(&path, (*file(header, &data)).as_ref()).unwrap();
+        let (used, unused) = (open(&path).unwrap(), open(&path).unwrap());
+        assert_eq!(used.get("a").unwrap().bytes().unwrap().as_ref(), data);
+        std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(5000).unwrap();
+        let e = unused.get("a").unwrap().bytes().map(drop).unwrap_err();
+        assert!(e.kind() == ErrorKind::Io && e.to_string().contains("was cut"), "{e}");
+        std::fs::remove_file(path).unwrap();
     }
 
     #[test]

@@ -230,11 +230,12 @@ impl Backend for WgpuBackend {
     fn compile_kept(
         &self,
         lir: Arc<LirModule>,
-        _: &CompileOptions,
+        options: &CompileOptions,
         kept: &Kept,
     ) -> Result<Box<dyn ExecutableGraph>> {
         let gpu = self.gpu()?;
         let target = self.kernel_target(&gpu);
+        let target = KernelTarget { pool: target.pool.for_options(options), ..target };
         match kept.code.iter().find(|part| part.name == KERNELS) {
             Some(part) => compile_stored(gpu, target, lir, &part.bytes),
             None => compile_for(gpu, target, lir, &kept.tuning),

@@ -255,9 +255,9 @@ impl WgpuExecutable {
 
     fn rebind_values(&mut self, program: &Program, dims: &[i64], numbers: &[i64]) -> Result<()> {
         let values = Values(numbers);
-        for check in &program.checks {
-            check.holds(&values).map_err(|e| program.place(check.node, e))?;
-        }
+        let position = |s: u32| program.lir.symbols.binary_search(&s).ok();
+        let value = |s: u32| position(s).and_then(|i| dims.get(i).copied());
+        program.rules.hold(None, &value).map_err(|e| e.with_device(program.gpu.name.name()))?;
         self.place_pools(dims)?;
         let symbolic: Vec<usize> =
             (0..program.init.steps.len()).filter(|&at| program.init.steps[at].symbolic).collect();

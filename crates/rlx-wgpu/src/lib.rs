@@ -17,6 +17,7 @@
 //! [`WgpuBackend`] is the door. Memory is planned by the compiler within the device's limits
 //! ([`rlx_opt::PoolSpec`]): no dispatch reads and writes one pool, no range is larger than the device binds.
 #![deny(unsafe_code)]
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod adapter;
 mod backend;

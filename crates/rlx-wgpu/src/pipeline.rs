@@ -120,10 +120,7 @@ impl Gpu {
                 *locked(&done[i]) = Some(self.compile(job).map(Arc::new));
             }
         };
-        std::thread::scope(|scope| {
-            (1..threads).for_each(|_| _ = scope.spawn(work));
-            work();
-        });
+        rlx_ir::threads::share(threads, work);
         tracing::debug!(device = %self.name, count = jobs.len(), took = ?started.elapsed(), "compiled pipelines");
         let lost = || Err(self.error(ErrorKind::Internal, "a pipeline that nobody compiled"));
         let compiled = done.into_iter().map(|slot| locked(&slot).take().unwrap_or_else(lost));

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use rlx_backend::checks::{self, Check};
+use rlx_backend::checks::ShapeRules;
 use rlx_backend::extents::{Ex, ExtentTable, Values, ViewCheck};
 use rlx_backend::init::InitPlan;
 use rlx_backend::tuning::{Site, Tuning};
@@ -75,7 +75,7 @@ pub(crate) struct Program {
     pub(crate) launches: Launches,
     pub(crate) steps: Vec<ProgramStep>,
     pub(crate) init: InitPlan<ProgramStep>,
-    pub(crate) checks: Vec<Check>,
+    pub(crate) rules: ShapeRules,
     pub(crate) output_elements: Vec<Ex>,
     pub(crate) constant_pools: Vec<DeviceBuffer>,
     pub(crate) constants: Vec<Option<ConstantPlace>>,
@@ -117,7 +117,7 @@ impl Program {
         let (init, steps) = (link(&lir.init, &launches.init), link(&lir.steps, &launches.run));
         let output_elements =
             lir.outputs.iter().map(|o| table.add(lir.buffers[o.operand.buffer.index()].elements)).collect();
-        let checks = checks::collect(&lir.graph, &mut table);
+        let rules = ShapeRules::new(&lir);
         let init = InitPlan::new(&lir, init, gpu.name.name());
         let (constant_pools, constants) = upload_constants(&gpu, &target, &lir)?;
         Ok(Program {
@@ -125,7 +125,7 @@ impl Program {
             launches,
             steps,
             init,
-            checks,
+            rules,
             output_elements,
             constant_pools,
             constants,

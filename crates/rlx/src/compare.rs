@@ -12,7 +12,8 @@
 use rlx_ir::tensor::Elements;
 use rlx_ir::{ConstData, DType, Value};
 
-/// What counts as the same: `|got - want| ≤ rtol·|want| + atol·max|want|`. Integers must be equal.
+/// What counts as the same: `|got - want| ≤ rtol·|want| + atol·max|want|`, and next to 0 a few of the type's least steps
+/// (unless `atol` is 0). Integers must be equal.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Tolerance {
     /// Relative to the element.
@@ -25,6 +26,44 @@ impl Default for Tolerance {
     /// What f32 arithmetic in another order keeps.
     fn default() -> Self {
         Tolerance { rtol: 1e-3, atol: 1e-4 }
+    }
+}
+
+impl Tolerance {
+    /// What arithmetic keeps that rounds to `dtype`: some units in the last place, of the element and of the largest one.
+    pub fn of(dtype: DType) -> Tolerance {
+        let both = |unit| Tolerance { rtol: unit, atol: unit };
+        match fraction_bits(dtype) {
+            23.. => Tolerance::default(),
+            10.. => both(1e-2),
+            7.. => both(5e-2),
+            _ => both(0.25),
+        }
+    }
+}
+
+/// What counts as the same, tensor by tensor: by the type that a tensor was rounded to, unless a number is given.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Tolerances {
+    /// [`Tolerance::rtol`] of every tensor, whatever its type.
+    pub rtol: Option<f64>,
+    /// [`Tolerance::atol`] of every tensor, whatever its type.
+    pub atol: Option<f64>,
+    /// The type that the device was asked to compute in, where that is shorter than the tensors' own.
+    pub asked: Option<DType>,
+}
+
+impl From<Tolerance> for Tolerances {
+    fn from(t: Tolerance) -> Self {
+        Tolerances { rtol: Some(t.rtol), atol: Some(t.atol), asked: None }
+    }
+}
+
+impl Tolerances {
+    /// That of a tensor that was rounded to `dtype`.
+    pub fn of(&self, dtype: DType) -> Tolerance {
+        let usual = Tolerance::of(self.asked.map_or(dtype, |asked| shorter(asked, dtype)));
+        Tolerance { rtol: self.rtol.unwrap_or(usual.rtol), atol: self.atol.unwrap_or(usual.atol) }
     }
 }
 
@@ -108,6 +147,8 @@ fn floats(dtype: DType, want: &[f64], got: &[f64], tolerance: Tolerance) -> Diff
     let scale = want.iter().filter(|w| w.is_finite()).fold(0.0f64, |m, w| m.max(w.abs()));
     let mut d = Difference { count: want.len(), ..Difference::NONE };
     let mut ulps = 0.0;
+    // Near 0 the type's numbers lie apart by the same distance, however small they are.
+    let floor = if tolerance.atol > 0.0 { 4.0 * ulp_size(dtype, 0.0) } else { 0.0 };
     for (i, (&w, &g)) in want.iter().zip(got).enumerate() {
         if w == g || (w.is_nan() && g.is_nan()) {
             continue;
@@ -115,7 +156,7 @@ fn floats(dtype: DType, want: &[f64], got: &[f64], tolerance: Tolerance) -> Diff
         let finite = w.is_finite() && g.is_finite();
         d.overflowed += usize::from(w.is_finite() && !g.is_finite());
         let abs = if finite { (g - w).abs() } else { f64::INFINITY };
-        d.ok &= finite && abs <= tolerance.rtol * w.abs() + tolerance.atol * scale;
+        d.ok &= finite && abs <= tolerance.rtol * w.abs() + tolerance.atol * scale + floor;
         if abs > d.max_abs {
             (d.max_abs, d.worst) = (abs, i);
         }
@@ -132,10 +173,9 @@ fn floats(dtype: DType, want: &[f64], got: &[f64], tolerance: Tolerance) -> Diff
     d
 }
 
-/// The distance between neighbouring numbers of `dtype` around `x`.
-fn ulp_size(dtype: DType, x: f64) -> f64 {
-    // Bits of the fraction, and the exponent of the least normal number.
-    let (fraction, least) = match dtype {
+/// Bits of the fraction, and the exponent of the least normal number.
+fn format_of(dtype: DType) -> (i32, i32) {
+    match dtype {
         DType::F64 => (52, -1022),
         DType::F16 => (10, -14),
         DType::BF16 => (7, -126),
@@ -143,7 +183,21 @@ fn ulp_size(dtype: DType, x: f64) -> f64 {
         DType::F8E5M2 | DType::F8E5M2FNUZ => (2, -14),
         DType::F4E2M1 => (1, 0),
         _ => (23, -126),
-    };
+    }
+}
+
+fn fraction_bits(dtype: DType) -> i32 {
+    format_of(dtype).0
+}
+
+/// The coarser of two float types.
+pub(crate) fn shorter(a: DType, b: DType) -> DType {
+    if fraction_bits(a) < fraction_bits(b) { a } else { b }
+}
+
+/// The distance between neighbouring numbers of `dtype` around `x`.
+fn ulp_size(dtype: DType, x: f64) -> f64 {
+    let (fraction, least) = format_of(dtype);
     let exponent = if x == 0.0 { least } else { (x.abs().log2().floor() as i32).max(least) };
     2f64.powi(exponent - fraction)
 }
@@ -188,6 +242,30 @@ mod tests {
         assert!(!compare(&ids, &ConstData::from_i64(&[2], &[1, 3]).unwrap(), Tolerance::default()).ok);
         assert!(!compare(&ids, &ConstData::from_i64(&[1, 2], &[1, 2]).unwrap(), Tolerance::default()).ok);
         assert!(!compare(&ids, &f32s(&[1.0, 2.0]), Tolerance::default()).ok);
+    }
+
+    #[test]
+    fn each_type_has_its_own_tolerance_and_a_given_number_counts_for_all() {
+        let by_type = Tolerances::default();
+        assert_eq!(by_type.of(DType::F32), Tolerance::default());
+        assert!(by_type.of(DType::BF16).rtol > by_type.of(DType::F16).rtol);
+        let asked = Tolerances { asked: Some(DType::F16), ..by_type };
+        assert_eq!(asked.of(DType::F32), Tolerance::of(DType::F16));
+        assert_eq!(asked.of(DType::BF16), Tolerance::of(DType::BF16));
+        let given = Tolerances { rtol: Some(0.5), ..asked };
+        assert_eq!(given.of(DType::F32), Tolerance { rtol: 0.5, atol: Tolerance::of(DType::F16).atol });
+        let exact = Tolerance { rtol: 0.0, atol: 0.0 };
+        assert_eq!(Tolerances::from(exact).of(DType::BF16), exact);
+    }
+
+    #[test]
+    fn subnormal_numbers_are_measured_by_their_distance() {
+        let tiny = 2f64.powi(-24);
+        let want = Value::float(DType::F16, &[1], vec![2.0 * tiny]);
+        let got = |x: f64| Value::float(DType::F16, &[1], vec![x]).to_const();
+        assert!(compare(&want, &got(3.0 * tiny), Tolerance::of(DType::F16)).ok);
+        assert!(!compare(&want, &got(9.0 * tiny), Tolerance::of(DType::F16)).ok);
+        assert!(!compare(&want, &got(3.0 * tiny), Tolerance { rtol: 0.0, atol: 0.0 }).ok);
     }
 
     #[test]

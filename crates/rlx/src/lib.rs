@@ -14,6 +14,7 @@
 //! # Ok::<(), rlx::prelude::Error>(())
 //! ```
 #![forbid(unsafe_code)]
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod compare;
 pub mod diagram;

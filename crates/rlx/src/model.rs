@@ -88,14 +88,19 @@ impl Model {
         &self.name
     }
 
+    /// The files it consists of: its own, and those beside it that hold its weights. None for a model from memory.
+    pub fn files(&self) -> Vec<PathBuf> {
+        let Some(path) = &self.path else { return Vec::new() };
+        let folder = path.parent().unwrap_or(Path::new("."));
+        let external = self.file.external_files().into_iter().map(|name| folder.join(name));
+        std::iter::once(path.clone()).chain(external).collect()
+    }
+
     /// What tells this model from any other: its files as they are now (path, size, times, place on the disk) and its
     /// fixed dimensions. `None` for a model that does not come from a file, or whose files cannot be looked at.
     pub(crate) fn identity(&self) -> Option<Vec<String>> {
-        let path = self.path.as_ref()?;
-        let folder = path.parent().unwrap_or(Path::new("."));
-        let mut files = vec![path.clone()];
-        files.extend(self.file.external_files().into_iter().map(|name| folder.join(name)));
-        let mut parts = files.iter().map(|file| identity_of(file)).collect::<Option<Vec<_>>>()?;
+        self.path.as_ref()?;
+        let mut parts = self.files().iter().map(|file| identity_of(file)).collect::<Option<Vec<_>>>()?;
         parts.extend(self.dims.iter().map(|(name, value)| format!("{name:?}={value}")));
         Some(parts)
     }

@@ -8,6 +8,7 @@
 //! In a shorter type, values may leave its range. The first op whose result is infinite or NaN where the reference is
 //! finite is looked for in the same way, and named even where small errors made another node diverge before.
 
+mod rounding;
 mod stored;
 
 use std::sync::Arc;
@@ -18,8 +19,9 @@ use rlx_ir::sort::{sort, sort_by_key};
 use rlx_ir::{ConstData, Error, ErrorKind, Graph, Node, NodeId, Op, Progress, Result, Value, WeightStore};
 use rlx_runtime::{CompileOptions, CompiledGraph, Numerics, Precision, Session};
 
-use crate::compare::{Difference, Tolerance, compare};
+use crate::compare::{Difference, Tolerance, Tolerances, compare};
 use crate::runner::views;
+use rounding::rounded_to;
 
 pub use stored::verify_compiled;
 
@@ -53,7 +55,7 @@ pub struct Verification {
     pub values: usize,
     /// Over the outputs.
     pub overall: Difference,
-    /// What counted as the same.
+    /// What counted as the same: the widest among the outputs, as each type has its own.
     pub tolerance: Tolerance,
 }
 
@@ -79,7 +81,8 @@ pub enum Reference<'a> {
     Device(&'a Session),
 }
 
-/// Runs `case` on the session's device and on the reference, and compares. `progress` hears what is being done, and may
+/// Runs `case` on the session's device and on the reference, and compares. `Tolerances::default()` goes by each tensor's
+/// type; a [`Tolerance`] counts for all. `progress` hears what is being done, and may
 /// stop it between two nodes of the oracle, passes, steps and comparisons.
 ///
 /// # Errors
@@ -89,17 +92,18 @@ pub fn verify(
     reference: Reference<'_>,
     options: &CompileOptions,
     case: Case<'_>,
-    tolerance: Tolerance,
+    tolerance: impl Into<Tolerances>,
     progress: &Progress,
 ) -> Result<Verification> {
-    let run = Run { session, options, case, tolerance, progress };
-    let values = reference_values(reference, options, case, tolerance, progress)?;
+    let tolerances = by_node(case.graph, tolerance.into());
+    let run = Run { session, options, case, tolerances: &tolerances, progress };
+    let values = reference_values(reference, options, case, progress)?;
     say(progress, "running the device")?;
     let (compiled, got) = run.device(case.graph)?;
     let want = |id: NodeId| result(&values, id);
     let mut outputs = Vec::with_capacity(got.len());
     for (&id, got) in case.graph.outputs.iter().zip(&got) {
-        outputs.push(compare(want(id)?, got, tolerance));
+        outputs.push(compare(want(id)?, got, run.tolerance(id)));
     }
     say(progress, "comparing inner values")?;
     let survivors = survivors(case.graph, &compiled, &values);
@@ -118,8 +122,20 @@ pub fn verify(
         overall: outputs.iter().copied().fold(Difference::NONE, Difference::merge),
         outputs,
         values: survivors.len(),
-        tolerance,
+        tolerance: widest(case.graph, &tolerances),
     })
+}
+
+/// What counts as the same for each node of the graph.
+fn by_node(graph: &Graph, tolerances: Tolerances) -> Vec<Tolerance> {
+    rounded_to(graph).into_iter().map(|dtype| tolerances.of(dtype)).collect()
+}
+
+/// The widest tolerance of an output.
+fn widest(graph: &Graph, tolerances: &[Tolerance]) -> Tolerance {
+    let of_outputs = graph.outputs.iter().map(|id| tolerances[id.index()]);
+    let wider = |a: Tolerance, b: Tolerance| Tolerance { rtol: a.rtol.max(b.rtol), atol: a.atol.max(b.atol) };
+    of_outputs.reduce(wider).unwrap_or_default()
 }
 
 /// What the reference computes for every node.
@@ -127,7 +143,6 @@ fn reference_values(
     reference: Reference<'_>,
     options: &CompileOptions,
     case: Case<'_>,
-    tolerance: Tolerance,
     progress: &Progress,
 ) -> Result<Vec<Option<Vec<Value>>>> {
     match reference {
@@ -143,7 +158,7 @@ fn reference_values(
                 numerics: Numerics::Strict,
                 ..options.clone()
             };
-            Run { session: trusted, options: &options, case, tolerance, progress }.every_value()
+            Run { session: trusted, options: &options, case, tolerances: &[], progress }.every_value()
         }
     }
 }
@@ -163,13 +178,13 @@ fn result(values: &Values, id: NodeId) -> Result<&Value> {
 fn bindings(case: Case<'_>) -> Result<Bindings> {
     let mut bindings = Bindings::default();
     for (name, data) in case.inputs {
-        bindings.set_input(*name, data.value());
+        bindings.set_input(*name, data.try_value()?);
     }
     for node in case.graph.params() {
         if let Op::Param { name } = &node.op
             && let Some(weight) = case.weights.get(name)
         {
-            bindings.set_param(name.clone(), weight.to_const()?.value());
+            bindings.set_param(name.clone(), weight.to_const()?.try_value()?);
         }
     }
     Ok(bindings)
@@ -206,11 +221,17 @@ struct Run<'a> {
     session: &'a Session,
     options: &'a CompileOptions,
     case: Case<'a>,
-    tolerance: Tolerance,
+    /// By node of the case's graph.
+    tolerances: &'a [Tolerance],
     progress: &'a Progress,
 }
 
 impl Run<'_> {
+    /// What counts as the same for a node of the case's graph.
+    fn tolerance(&self, id: NodeId) -> Tolerance {
+        self.tolerances.get(id.index()).copied().unwrap_or_default()
+    }
+
     /// The outputs of `graph` (the case's, perhaps with other outputs) on the device.
     fn device(&self, graph: &Graph) -> Result<(CompiledGraph, Vec<ConstData>)> {
         let progress = self.progress;
@@ -231,7 +252,7 @@ impl Run<'_> {
             let known = match &node.op {
                 Op::Input { name } => bindings.input(name).cloned(),
                 Op::Param { name } => bindings.param(name).cloned(),
-                Op::Constant { data } => Some(data.value()),
+                Op::Constant { data } => Some(data.try_value()?),
                 _ => {
                     computed.push(node.id);
                     continue;
@@ -243,7 +264,7 @@ impl Run<'_> {
         all.set_outputs(computed.clone());
         let (_, got) = self.device(&all)?;
         for (id, value) in computed.into_iter().zip(&got) {
-            values[id.index()] = Some(vec![value.value()]);
+            values[id.index()] = Some(vec![value.try_value()?]);
         }
         Ok(values)
     }
@@ -256,7 +277,7 @@ impl Run<'_> {
         graph.set_outputs(survivors.to_vec());
         let (_, got) = self.device(&graph)?;
         let pairs = survivors.iter().zip(&got);
-        pairs.map(|(&id, got)| Ok(compare(result(values, id)?, got, self.tolerance))).collect()
+        pairs.map(|(&id, got)| Ok(compare(result(values, id)?, got, self.tolerance(id)))).collect()
     }
 
     /// The first node that is off, where `off` says what that means; `judged` are the values compared, in order.
@@ -317,7 +338,7 @@ impl Run<'_> {
         let Ok(mut compiled) = self.session.try_compile_with(graph, self.options) else { return Ok(None) };
         let given: Vec<(&str, &ConstData)> = given.iter().map(|(n, d)| (n.as_str(), d)).collect();
         let got = compiled.try_run_tensors(&views(&given))?;
-        Ok(got.first().map(|got| compare(want, got, self.tolerance)))
+        Ok(got.first().map(|got| compare(want, got, self.tolerance(node.id))))
     }
 }
 
@@ -341,7 +362,7 @@ pub fn verify_imported(
     options: &CompileOptions,
     imported: &Arc<rlx_onnx::Imported>,
     inputs: &[(&str, &ConstData)],
-    tolerance: Tolerance,
+    tolerance: impl Into<Tolerances>,
     progress: &Progress,
 ) -> Result<Verification> {
     let case = Case { graph: &imported.graph, weights: &imported.weights, inputs };

@@ -204,7 +204,7 @@ fn the_cache_keeps_models_until_their_files_change() {
     std::fs::create_dir_all(&adapter).unwrap();
     std::fs::write(adapter.join("kernel.bin"), [0; 10]).unwrap();
     assert_eq!(scratch.json(&["cache", "ls"])["pipelines"]["bytes"], 10);
-    assert!(scratch.done(&["cache", "ls"]).contains("1 pipelines of drivers"));
+    assert!(scratch.done(&["cache", "ls"]).contains("1 pipeline of a driver"));
     let removed = scratch.json(&["cache", "rm", "--all"]);
     assert_eq!((&removed["removed"], &removed["pipelines_removed"]), (&1.into(), &1.into()));
     assert!(entries(&scratch).is_empty());

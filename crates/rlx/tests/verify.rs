@@ -2,29 +2,49 @@
 
 use std::sync::Arc;
 
-use rlx::compare::Tolerance;
+use rlx::compare::{Tolerance, Tolerances};
 use rlx::verify::{Case, Reference, Verification, verify};
 use rlx_contract::{DEVICE, OracleBackend};
-use rlx_ir::op::{Activation, BinaryOp};
-use rlx_ir::{ConstData, DType, Graph, LirModule, Node, Progress, Result, Shape, Weight, WeightStore};
+use rlx_ir::op::{Activation, BinaryOp, MaskKind};
+use rlx_ir::tensor::Elements;
+use rlx_ir::testing::Gen;
+use rlx_ir::{
+    ConstData, DType, Graph, GraphExt, LirModule, Node, Progress, Result, Shape, Weight, WeightStore,
+};
 use rlx_opt::{CompileOptions, Target};
 use rlx_runtime::backend::{Backend, ExecutableGraph};
 use rlx_runtime::{Device, Op, Precision, Session};
 
-/// The oracle with one op exchanged for another.
-struct Faulty;
+/// The oracle with a fault.
+struct Faulty(Fault);
 
-/// The graph with sine instead of tanh.
-fn broken(graph: &Graph) -> Graph {
+/// What a faulty device does wrong.
+#[derive(Clone, Copy)]
+enum Fault {
+    /// Sine instead of tanh.
+    Kernel,
+    /// The first element of every matrix in the graph has the wrong sign.
+    Weight,
+}
+
+/// The graph with the fault.
+fn broken(graph: &Graph, fault: Fault) -> Graph {
     let mut out = Graph::new(graph.name.clone());
     let mut ids = Vec::new();
     for node in graph.nodes() {
-        let op = match &node.op {
-            Op::Activation(Activation::Tanh) => Op::Activation(Activation::Sin),
-            Op::Region { body } => {
-                Op::Region { body: Arc::new(rlx_ir::op::Body { graph: broken(&body.graph) }) }
+        let op = match (&node.op, fault) {
+            (Op::Activation(Activation::Tanh), Fault::Kernel) => Op::Activation(Activation::Sin),
+            (Op::Constant { data }, Fault::Weight) if data.dims().len() == 2 => {
+                let mut value = data.value();
+                if let Elements::Float(v) = &mut value.elements {
+                    v[0] = -v[0];
+                }
+                Op::Constant { data: Arc::new(value.to_const()) }
             }
-            other => other.clone(),
+            (Op::Region { body }, _) => {
+                Op::Region { body: Arc::new(rlx_ir::op::Body { graph: broken(&body.graph, fault) }) }
+            }
+            (other, _) => other.clone(),
         };
         let inputs = node.inputs.iter().map(|id| ids[id.index()]).collect();
         ids.push(out.push_node(Node::new(op, inputs, node.results().to_vec())));
@@ -47,7 +67,7 @@ impl Backend for Faulty {
     }
 
     fn compile(&self, lir: Arc<LirModule>, options: &CompileOptions) -> Result<Box<dyn ExecutableGraph>> {
-        let graph = broken(&lir.graph);
+        let graph = broken(&lir.graph, self.0);
         OracleBackend.compile(Arc::new(LirModule { graph, ..(*lir).clone() }), options)
     }
 }
@@ -98,7 +118,7 @@ fn a_right_device_is_found_right() {
 
 #[test]
 fn the_wrong_op_is_named_whatever_is_trusted() {
-    let faulty = Session::with_backend(DEVICE, Arc::new(Faulty));
+    let faulty = Session::with_backend(DEVICE, Arc::new(Faulty(Fault::Kernel)));
     let cpu = Session::new(Device::Cpu);
     is_tanh(run(&faulty, Reference::Oracle));
     is_tanh(run(&faulty, Reference::Device(&cpu)));
@@ -178,5 +198,70 @@ fn what_is_infinite_in_f32_anyway_is_no_overflow() {
         let found = verify(&cpu, Reference::Oracle, &options, case, loose, &Progress::none()).unwrap();
         let count = found.first_overflow.map_or(0, |f| f.difference.overflowed);
         assert_eq!(count, overflowed, "{precision}");
+    }
+}
+
+/// A net whose own type is `dtype`: layers of attention, product, tanh and norm with their matrices in the graph.
+fn short_net(dtype: DType, seed: u64) -> (Graph, ConstData) {
+    let mut r = Gen::new(seed);
+    let mut g = Graph::new("short");
+    let x = g.input("x", Shape::new(&[2, 6, 16], dtype));
+    let mut y = x;
+    let matrix = |r: &mut Gen, g: &mut Graph, dims: &[usize], range: std::ops::Range<f64>| {
+        g.try_constant(r.value(dtype, dims, range).to_const()).unwrap()
+    };
+    for _ in 0..4 {
+        let [q, k, v, w] = std::array::from_fn(|_| matrix(&mut r, &mut g, &[16, 16], -0.5..0.5));
+        let [q, k, v] = [q, k, v].map(|w| g.try_mm(y, w).unwrap());
+        let a = g.try_attention(q, k, v, None, 2, 8, MaskKind::Causal).unwrap();
+        let a = g.try_add_(a, y).unwrap();
+        let b = g.try_mm(a, w).unwrap();
+        let b = g.try_act(Activation::Tanh, b).unwrap();
+        let b = g.try_add_(a, b).unwrap();
+        let (gamma, beta) =
+            (matrix(&mut r, &mut g, &[16], 0.5..1.5), matrix(&mut r, &mut g, &[16], -0.5..0.5));
+        y = g.try_layer_norm(b, gamma, beta, -1, 1e-5).unwrap();
+    }
+    let y = g.try_cast(y, DType::F32).unwrap();
+    g.set_outputs(vec![y]);
+    (g, r.value(dtype, &[2, 6, 16], -1.0..1.0).to_const())
+}
+
+fn run_short(session: &Session, (graph, x): &(Graph, ConstData), by: impl Into<Tolerances>) -> Verification {
+    let weights = WeightStore::new();
+    let case = Case { graph, weights: &weights, inputs: &[("x", x)] };
+    verify(session, Reference::Oracle, &CompileOptions::default(), case, by, &Progress::none()).unwrap()
+}
+
+#[test]
+fn nets_whose_own_type_is_short_are_judged_by_that_type() {
+    let cpu = Session::new(Device::Cpu);
+    for dtype in [DType::F16, DType::BF16] {
+        let mut beyond_f32 = 0;
+        for seed in 0..20 {
+            let net = short_net(dtype, seed);
+            let found = run_short(&cpu, &net, Tolerances::default());
+            assert!(found.ok && found.values > 0, "{dtype}, seed {seed}: {found:?}");
+            assert_eq!(found.tolerance, Tolerance::of(dtype), "the output is f32, but made of {dtype}");
+            beyond_f32 += usize::from(!run_short(&cpu, &net, Tolerance::default()).ok);
+        }
+        assert!(beyond_f32 > 0, "{dtype}: what f32 keeps, no right device keeps");
+    }
+}
+
+#[test]
+fn faults_in_nets_whose_own_type_is_short_are_found() {
+    for fault in [Fault::Kernel, Fault::Weight] {
+        let faulty = Session::with_backend(DEVICE, Arc::new(Faulty(fault)));
+        for dtype in [DType::F16, DType::BF16] {
+            for seed in 0..5 {
+                let found = run_short(&faulty, &short_net(dtype, seed), Tolerances::default());
+                let first = found.first_divergence.expect("a divergence");
+                assert!(!found.ok, "{dtype}, seed {seed}");
+                if let Fault::Kernel = fault {
+                    assert_eq!(first.op, "Activation", "{dtype}, seed {seed}: {}", first.node);
+                }
+            }
+        }
     }
 }

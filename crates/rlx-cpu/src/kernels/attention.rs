@@ -6,7 +6,7 @@
 //! through strides, so `[B, S, H·D]` and `[B, H, S, D]` are the same to it. A query that may see nothing
 //! gives 0.
 
-use rlx_ir::op::MaskKind;
+use rlx_ir::op::{MaskKind, Unseen};
 use rlx_ir::{DType, Graph, Node, Op, Result};
 use rlx_opt::Claim;
 
@@ -17,7 +17,7 @@ use crate::gemm::{self, Cut, Epilogue, Gemm, Strided};
 use crate::isa::{Isa, Kernel};
 use crate::program::layout::{At, Bound, Layout};
 use crate::rows::{self, Softmax};
-use crate::simd::{LANES, Simd, max_nan};
+use crate::simd::{LANES, Simd};
 
 /// Queries of a task.
 const BLOCK: usize = 128;
@@ -33,13 +33,13 @@ pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
 
 /// The kernel of an attention.
 pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
-    let Op::Attention { num_heads, head_dim, mask, scale } = cx.node().op else {
+    let Op::Attention { num_heads: heads, head_dim, mask: kind, scale, unseen } = cx.node().op else {
         return Err(no_kernel(&cx.node().op, "it is no attention"));
     };
     let bool_mask = cx.step.inputs.get(3).is_some_and(|m| m.dtype == DType::Bool);
     let scale = scale.unwrap_or((1.0 / (head_dim as f64).sqrt()) as f32);
     let dtype = cx.step.inputs[0].dtype;
-    Ok(Box::new(Attention { dtype, heads: num_heads, head_dim, kind: mask, bool_mask, scale, bound: None }))
+    Ok(Box::new(Attention { dtype, heads, head_dim, kind, bool_mask, scale, unseen, bound: None }))
 }
 
 /// One operand seen as `[batch, heads, seq, size]`.
@@ -97,6 +97,7 @@ struct Attention {
     kind: MaskKind,
     bool_mask: bool,
     scale: f32,
+    unseen: Unseen,
     bound: Option<Bindings>,
 }
 
@@ -320,14 +321,14 @@ impl Attention {
                 MaskKind::Causal => (query + 1 + sk).saturating_sub(sq).min(sk),
                 _ => sk,
             };
-            row[visible..].fill(0.0);
+            let nothing = if self.unseen == Unseen::Nan && visible == 0 { f32::NAN } else { 0.0 };
+            row[visible..].fill(nothing);
             let row = &mut row[..visible];
             if let (Some(mask), Some((_, layout)), MaskKind::Custom) = (mask, &s.mask, self.kind) {
                 let stride = layout.strides();
                 let at = b as isize * stride[0] + h as isize * stride[1] + query as isize * stride[2];
-                let largest = if self.bool_mask {
+                if self.bool_mask {
                     apply_mask(row, mask.get().wrapping_offset(at), stride[3]);
-                    row.iter().copied().fold(f32::NEG_INFINITY, max_nan)
                 } else {
                     let size = self.dtype.size_bytes() as isize;
                     let from = mask.get().wrapping_offset(at * size);
@@ -336,10 +337,7 @@ impl Attention {
                         widen_strided(isa, self.dtype, from, stride[3], wide, row.len());
                     }
                     let mask = if direct { from.cast::<f32>() } else { wide }.cast_const();
-                    isa.run(AddMask { row: &mut *row, mask })
-                };
-                if largest == f32::NEG_INFINITY {
-                    return row.fill(0.0);
+                    isa.run(AddMask { row: &mut *row, mask });
                 }
             }
             if row.is_empty() {
@@ -348,44 +346,42 @@ impl Attention {
             // One pointer for both: a second borrow of the row would end the first.
             let (columns, y) = (row.len(), row.as_mut_ptr());
             let x = y.cast_const();
-            rows::softmax(isa, &Softmax { x, y, rows: 1, columns, scale: 1.0, mask: None, log: false });
+            let largest =
+                rows::softmax(isa, &Softmax { x, y, rows: 1, columns, scale: 1.0, mask: None, log: false });
+            // A weight is NaN where all of the row's are.
+            let zero = match self.unseen {
+                Unseen::Zero => largest == f32::NEG_INFINITY,
+                Unseen::Guard => (*y).is_nan(),
+                _ => false,
+            };
+            if zero {
+                std::slice::from_raw_parts_mut(y, columns).fill(0.0);
+            }
         }
     }
 }
 
-/// Adds a contiguous row of the mask to a row of scores; gives the largest, NaN if any is NaN.
+/// Adds a contiguous row of the mask to a row of scores.
 struct AddMask<'a> {
     row: &'a mut [f32],
     mask: *const f32,
 }
 
 impl Kernel for AddMask<'_> {
-    type Output = f32;
+    type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) -> f32 {
+    fn run<S: Simd>(self, s: S) {
         let (row, len) = (self.row.as_mut_ptr(), self.row.len());
-        let mut acc = s.splat(f32::NEG_INFINITY);
         let whole = len / LANES * LANES;
-        let mut i = 0;
-        while i < whole {
+        for i in (0..whole).step_by(LANES) {
             // SAFETY: i + LANES ≤ len, which the mask's row is readable for, too.
-            unsafe {
-                let x = s.add(s.load(row.add(i)), s.load(self.mask.add(i)));
-                s.store(row.add(i), x);
-                acc = s.max(x, acc);
-            }
-            i += LANES;
+            unsafe { s.store(row.add(i), s.add(s.load(row.add(i)), s.load(self.mask.add(i)))) };
         }
-        let mut largest = s.reduce_max(acc);
         for i in whole..len {
             // SAFETY: i < len.
-            unsafe {
-                *row.add(i) += *self.mask.add(i);
-                largest = max_nan(largest, *row.add(i));
-            }
+            unsafe { *row.add(i) += *self.mask.add(i) };
         }
-        largest
     }
 }
 

@@ -10,9 +10,9 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use rlx_backend::tuning::Tuning;
 use rlx_backend::{ExecutableGraph, InputSource};
 use rlx_ir::op::Body;
-use rlx_ir::progress::Stage;
+use rlx_ir::progress::{Progress, Stage};
 use rlx_ir::{Error, ErrorKind, Extent, Graph, GraphHash, LirModule, Node, Op, Result, graph_hash};
-use rlx_opt::{Claim, CompileOptions, CompilePipeline};
+use rlx_opt::{Claim, CompileOptions, CompilePipeline, PoolSpec};
 
 use super::{BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, mismatch, no_kernel, unbound};
 use crate::isa::Isa;
@@ -26,7 +26,8 @@ use crate::target::CpuTarget;
 const NANOS: f64 = 10_000.0;
 
 fn lowered(body: &Graph, isa: Isa) -> Result<LirModule> {
-    let pipeline = CompilePipeline::new(Arc::new(CpuTarget::new(isa)), CompileOptions::default());
+    let mut pipeline = CompilePipeline::new(Arc::new(CpuTarget::new(isa)), CompileOptions::default());
+    pipeline.of_bodies = true;
     Ok(pipeline.compile(body)?.lir)
 }
 
@@ -122,9 +123,12 @@ impl Clone for Nested {
     }
 }
 
-impl InputSource for State {
+/// The places of a body's inputs, each of which covers its bytes while the body runs.
+struct Inputs<'a>(&'a [(Shared<u8>, usize)]);
+
+impl InputSource for Inputs<'_> {
     fn bytes(&self, index: usize) -> &[u8] {
-        let (place, bytes) = self.places[index];
+        let (place, bytes) = self.0[index];
         // SAFETY: `Nested::run` was promised that each place covers its bytes while the body runs.
         unsafe { std::slice::from_raw_parts(place.get(), bytes) }
     }
@@ -134,7 +138,7 @@ impl Nested {
     fn new(body: &Body, cx: &mut CompileCx<'_>) -> Result<Nested> {
         let lir = Arc::new(lowered(&body.graph, cx.isa)?);
         let symbols = lir.symbols.iter().map(|&s| cx.extent(Extent::sym(s))).collect();
-        let program = Program::new(lir, cx.isa, cx.threads.clone(), false, &Tuning::default())?;
+        let program = Program::new(lir, cx.isa, cx.threads.clone(), PoolSpec::default(), &Tuning::default())?;
         Ok(Nested { program: Arc::new(program), symbols, state: Mutex::default() })
     }
 
@@ -159,19 +163,20 @@ impl Nested {
     unsafe fn run<T>(
         &self,
         places: impl FnOnce(&mut Places),
+        progress: &Progress,
         then: impl FnOnce(&CpuExecutable) -> Result<T>,
     ) -> Result<T> {
         let mut state = self.lock();
-        state.places.clear();
-        places(&mut state.places);
+        let State { exec, dims, places: list } = &mut *state;
+        list.clear();
+        places(list);
         let inputs = &self.program.lir.inputs;
-        if state.places.len() != inputs.len() {
+        if list.len() != inputs.len() {
             return Err(Error::new(ErrorKind::Internal, "a body was given other inputs than it has"));
         }
-        let mut exec = state.exec.take().ok_or_else(unbound)?;
-        let ran = exec.run(&*state, &state.dims).and_then(|()| then(&exec));
-        state.exec = Some(exec);
-        ran
+        let exec = exec.as_mut().ok_or_else(unbound)?;
+        exec.run_with_progress(&Inputs(list), dims, progress)?;
+        then(exec)
     }
 }
 
@@ -241,9 +246,10 @@ impl StepKernel for If {
         let (own, end) = if holds { (0, self.first[1]) } else { (1, self.operands.inputs.len()) };
         let inputs = &self.operands.inputs[self.first[own]..end];
         let places = |list: &mut Places| list.extend(inputs.iter().map(|b| Operands::place(cx, b)));
+        let progress = cx.progress.silent();
         // SAFETY: as above; operands cover their views, and results are apart from inputs.
         unsafe {
-            self.branches[own].run(places, |exec| {
+            self.branches[own].run(places, &progress, |exec| {
                 self.operands
                     .outputs
                     .iter()
@@ -292,6 +298,7 @@ impl StepKernel for Loop {
         };
         // What there is room or there are slices for.
         let most = stacks.iter().chain(scanned).map(|s| s.dims().first().copied().unwrap_or(0)).min();
+        let progress = cx.progress.silent();
         let mut ran = 0usize;
         while goes_on != 0 && i64::try_from(ran).is_ok_and(|ran| ran < limit) {
             cx.progress.check(Stage::Run)?;
@@ -310,7 +317,7 @@ impl StepKernel for Loop {
             };
             // SAFETY: as above; the body's outputs are copied when it has read its inputs.
             goes_on = unsafe {
-                self.body.run(places, |exec| {
+                self.body.run(places, &progress, |exec| {
                     for (k, out) in kept.iter().enumerate() {
                         copy(exec, 1 + k, cx.ptr(out.at), size(out))?;
                     }

@@ -313,7 +313,7 @@ impl StepKernel for Conv {
         };
         let zeros = tap * self.dtype.size_bytes();
         if self.zeros.as_ref().is_none_or(|z| z.len() < zeros) {
-            self.zeros = Some(Arc::new(allocate(zeros)?));
+            self.zeros = Some(Arc::new(allocate(zeros, "the padding of a convolution")?));
         }
         self.shape = Some(s);
         Ok(needs)

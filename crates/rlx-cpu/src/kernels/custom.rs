@@ -152,15 +152,18 @@ impl StepKernel for Reference {
     unsafe fn run(&self, cx: &mut RunCx<'_, '_>) -> Result<()> {
         // SAFETY: as for a registered kernel.
         let mut operands = unsafe { Operands::new(cx.bases, &self.inputs, &self.outputs) };
-        let decode =
-            |(i, o): (usize, &Bound)| Value::decode(o.dtype, o.dims(), operands.input(i).unwrap_or_default());
-        let inputs: Vec<Value> = self.inputs.iter().enumerate().map(decode).collect();
+        let decode = |(i, o): (usize, &Bound)| {
+            Value::try_decode(o.dtype, o.dims(), operands.input(i).unwrap_or_default())
+        };
+        let inputs = self.inputs.iter().enumerate().map(decode).collect::<Result<Vec<Value>>>()?;
         let inputs: Vec<&Value> = inputs.iter().collect();
         let declared: Vec<Shape> = self.outputs.iter().map(|o| Shape::new(o.dims(), o.dtype)).collect();
         let results = oracle::evaluate_op(&self.op, &inputs, &declared)?;
         for (i, (result, shape)) in results.iter().zip(&declared).enumerate() {
             match operands.take_output(i) {
-                Some(bytes) if result.shape() == *shape => bytes.copy_from_slice(&result.encode()),
+                Some(bytes) if result.shape() == *shape => {
+                    bytes.copy_from_slice(result.try_to_const()?.bytes())
+                }
                 _ => return Err(super::mismatch(format!("{} where {shape} was compiled", result.shape()))),
             }
         }

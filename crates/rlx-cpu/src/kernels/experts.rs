@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rlx_backend::moe::MoeResidencyStats;
 use rlx_ir::lir::BufferKind;
-use rlx_ir::{DType, Error, ErrorKind, Graph, Node, Result};
+use rlx_ir::{DType, Error, ErrorKind, Graph, Node, Result, memory};
 use rlx_opt::Claim;
 
 use super::indices::{Indices, Misses};
@@ -131,6 +131,9 @@ impl State {
     unsafe fn sort(&mut self, choices: &Indices, rows: usize, experts: usize) -> Result<()> {
         self.starts.clear();
         self.starts.resize(experts + 1, 0);
+        if self.order.len() < rows {
+            memory::ensure_elements(rows, 4, || format!("the order of {rows} rows"))?;
+        }
         self.order.resize(rows, 0);
         let misses = Misses::none();
         // SAFETY: the caller's promise, here and below.
@@ -306,7 +309,7 @@ impl Grouped {
         state.matrices.resize(s.experts, None);
         for e in 0..s.experts {
             if state.matrices[e].is_none() && state.is_resident(e) {
-                let mut memory = allocate(bytes)?;
+                let mut memory = allocate(bytes, "an expert's packed weights")?;
                 make(e, memory.as_mut_ptr());
                 state.matrices[e] = Some(Arc::new(memory));
             }

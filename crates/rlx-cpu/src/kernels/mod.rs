@@ -45,7 +45,7 @@ use std::ops::Range;
 
 use rlx_ir::lir::{Step, StepKind};
 use rlx_ir::progress::Progress;
-use rlx_ir::{Error, ErrorKind, Graph, LirModule, Node, Op, OpKind, Result};
+use rlx_ir::{Dim, Error, ErrorKind, Graph, LirModule, Node, Op, OpKind, Result};
 use rlx_opt::Claim;
 
 use crate::gemm::Cut;
@@ -341,6 +341,17 @@ pub(crate) fn no_kernel(op: &Op, why: &str) -> Error {
 /// A relation between dimensions that the run's dimensions break.
 pub(crate) fn mismatch(what: impl Into<String>) -> Error {
     Error::new(ErrorKind::Dimension, what).with_hint("dimensions that the model declares equal differ")
+}
+
+/// Whether what an op found is as many as its graph declares. Where that is a symbol, the result has room for as many as
+/// there can be.
+pub(crate) fn check_count(found: usize, declared: Dim) -> Result<()> {
+    match declared {
+        Dim::Static(n) if n != found => {
+            Err(Error::new(ErrorKind::Value, format!("there are {found}, where {n} were declared")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// A kernel that runs before it is bound: a bug of the executable.

@@ -1,10 +1,10 @@
 //! Where elements are not zero: counted first, then written.
 
-use rlx_ir::{DType, Graph, Node, Result};
+use rlx_ir::{DType, Dim, Graph, Node, Op, Result};
 use rlx_opt::Claim;
 
 use super::scalar::{Number, is_number, wrapping};
-use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, mismatch, unbound};
+use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, check_count, mismatch, no_kernel, unbound};
 use crate::program::layout::{At, Layout};
 
 /// Numbers and truth values.
@@ -19,11 +19,15 @@ pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
 
 /// The kernel.
 pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
-    Ok(Box::new(NonZero { dtype: cx.step.inputs[0].dtype, plan: None }))
+    match cx.node().op {
+        Op::NonZero { count } => Ok(Box::new(NonZero { count, dtype: cx.step.inputs[0].dtype, plan: None })),
+        ref op => Err(no_kernel(op, "it finds no places")),
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
 struct NonZero {
+    count: Dim,
     dtype: DType,
     plan: Option<Plan>,
 }
@@ -50,19 +54,20 @@ impl StepKernel for NonZero {
         // A truth value is a byte.
         let dtype = if self.dtype == DType::Bool { DType::U8 } else { self.dtype };
         // SAFETY: the caller's promise; the type is that of the input.
-        cx.found = Some(unsafe { wrapping!(dtype, T => find::<T>(cx, plan)) });
+        cx.found = Some(unsafe { wrapping!(dtype, T => find::<T>(cx, plan, self.count)) }?);
         Ok(())
     }
 }
 
 /// Writes the places, dense for as many as there are; gives their number.
-unsafe fn find<T: Number>(cx: &RunCx<'_, '_>, plan: &Plan) -> usize {
+unsafe fn find<T: Number>(cx: &RunCx<'_, '_>, plan: &Plan, declared: Dim) -> Result<usize> {
     let (x, out, layout) = (cx.ptr::<T>(plan.x), cx.ptr::<i64>(plan.out), plan.layout);
     let zero = T::from_count(0);
     // SAFETY: the caller's promise.
     let there = |i: usize| unsafe { *x.wrapping_offset(layout.at(i)) != zero };
     let elements = layout.elements();
     let count = (0..elements).filter(|&i| there(i)).count();
+    check_count(count, declared)?;
     for (next, i) in (0..elements).filter(|&i| there(i)).enumerate() {
         let mut rest = i;
         for axis in (0..layout.rank()).rev() {
@@ -72,5 +77,5 @@ unsafe fn find<T: Number>(cx: &RunCx<'_, '_>, plan: &Plan) -> usize {
             rest /= size;
         }
     }
-    count
+    Ok(count)
 }

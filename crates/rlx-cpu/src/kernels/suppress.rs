@@ -3,10 +3,13 @@
 //! Each class of each image is one task: its candidates are sorted, and each is compared with those that stay. Their
 //! numbers wait in the shared scratch until all are known, and are then written one behind the other.
 
-use rlx_ir::{DType, Graph, Node, Op, Result};
+use rlx_ir::{DType, Dim, Graph, Node, Op, Result};
 use rlx_opt::Claim;
 
-use super::{BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound};
+use super::{
+    BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, WORTH_NANOS, check_count, mismatch, no_kernel,
+    unbound,
+};
 use crate::alloc::ALIGN;
 use crate::program::layout::At;
 
@@ -21,8 +24,8 @@ pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
 /// The kernel.
 pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
     match cx.node().op {
-        Op::NonMaxSuppression { most, overlap, score, centre, .. } => {
-            Ok(Box::new(Suppress { most, overlap, score, centre, plan: None }))
+        Op::NonMaxSuppression { count, most, overlap, score, centre } => {
+            Ok(Box::new(Suppress { count, most, overlap, score, centre, plan: None }))
         }
         ref op => Err(no_kernel(op, "it suppresses nothing")),
     }
@@ -30,6 +33,7 @@ pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
 
 #[derive(Debug, Clone, Copy)]
 struct Suppress {
+    count: Dim,
     most: u64,
     overlap: f32,
     score: Option<f32>,
@@ -134,6 +138,9 @@ impl StepKernel for Suppress {
                 }
             }
         });
+        // SAFETY: each list begins with its length.
+        let stays = |task: usize| unsafe { *stay.get().add(task * (plan.most + 1)) as usize };
+        check_count((0..plan.tasks()).map(stays).sum(), self.count)?;
         let (out, mut found) = (cx.ptr::<i64>(plan.out), 0);
         for task in 0..plan.tasks() {
             let (image, class) = (task / plan.classes, task % plan.classes);

@@ -34,6 +34,11 @@ pub(crate) fn claim(node: &Node, _: &Graph) -> Claim {
     if known { Claim::Native } else { Claim::No(format!("there is no {} of {dtype}", node.op.kind())) }
 }
 
+/// How many taps a kernel has; one of a pooling may be larger than any memory.
+fn taps(kernel: &[usize]) -> usize {
+    kernel.iter().fold(1, |n, &k| n.saturating_mul(k))
+}
+
 /// The plain kernel of a convolution or pooling.
 pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
     let dtype = cx.step.outputs[0].dtype;
@@ -113,7 +118,7 @@ impl Frame {
 
     /// The time, for this many operations a result.
     fn needs(&mut self, operations: usize) -> Needs {
-        let nanos = (self.rows() * self.slides[2].windows * operations) as f64 * 0.7;
+        let nanos = (self.rows() * self.slides[2].windows) as f64 * operations as f64 * 0.7;
         self.worth = nanos > WORTH_NANOS;
         Needs::time(nanos)
     }
@@ -208,7 +213,7 @@ impl StepKernel for Conv {
         }
         let mut tap_steps = [0; SPATIAL];
         tap_steps[SPATIAL - kernel.len()..].copy_from_slice(&w.layout.strides()[2..]);
-        let needs = frame.needs(inputs * kernel.iter().product::<usize>());
+        let needs = frame.needs(inputs.saturating_mul(taps(kernel)));
         self.plan = Some(ConvPlan {
             frame,
             w: w.at,
@@ -308,7 +313,7 @@ impl StepKernel for Pool {
         if x.dims()[self.format.channel_axis(x.layout.rank())] != frame.channels {
             return Err(mismatch(format!("windows over {:?} make {:?}", x.dims(), out.dims())));
         }
-        let needs = frame.needs(self.kernel.iter().product());
+        let needs = frame.needs(taps(&self.kernel));
         self.plan = Some(frame);
         Ok(needs)
     }

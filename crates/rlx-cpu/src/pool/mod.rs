@@ -11,7 +11,9 @@
 //! * A pool serves one run at a time. If it is busy (another thread's run, or a run within a task), the
 //!   new run is done alone by its caller. Since tasks do not depend on who runs them, the bits are the same.
 //! * `parallel_for` allocates nothing. A panic in a task reaches the caller after all tasks have ended,
-//!   and the pool stays usable.
+//!   and the pool stays usable; of several panics, the one with the lowest number of a part.
+//! * A system that starts no more threads (a limit on processes or on memory) means fewer of them, not an error: which
+//!   thread does a part changes no bit.
 //!
 //! That no order of steps loses a task or a wake-up, or lets two threads at one value, is checked by `loom` (suite `loom`).
 //!
@@ -29,13 +31,14 @@
 mod model;
 mod sync;
 
-use std::any::Any;
 use std::fmt;
+use std::io;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use rlx_ir::panics::{self, Payload};
 use sync::{Arc, AtomicBool, AtomicU64, JoinHandle, Mutex, Ordering, Thread};
 
 /// The environment variable that sets the number of threads of the shared pool.
@@ -52,8 +55,6 @@ const MAX_THREADS: usize = 4096;
 pub enum PoolError {
     /// The number of threads is not between 1 and 4096.
     BadThreads(String),
-    /// The system could not start a thread.
-    Spawn(String),
 }
 
 impl fmt::Display for PoolError {
@@ -62,7 +63,6 @@ impl fmt::Display for PoolError {
             PoolError::BadThreads(s) => {
                 write!(f, "{s:?} is no number of threads ({THREADS_VAR}); use 1 to {MAX_THREADS}")
             }
-            PoolError::Spawn(e) => write!(f, "cannot start a worker thread: {e}"),
         }
     }
 }
@@ -98,7 +98,7 @@ struct Slot {
     /// Whether `panic` holds something; published by `done`.
     panicked: AtomicBool,
     /// What a task panicked with.
-    panic: Mutex<Option<Box<dyn Any + Send>>>,
+    panic: Mutex<Option<Payload>>,
 }
 
 /// A value on cache lines of its own.
@@ -138,38 +138,43 @@ impl fmt::Debug for Pool {
     }
 }
 
+/// Starts the helper of this number.
+type StartHelper<'a> = &'a dyn Fn(usize, &Arc<Shared>) -> io::Result<JoinHandle<()>>;
+
 impl Pool {
-    /// A pool of this many threads, the caller of a run counted.
+    /// A pool of this many threads, the caller of a run counted; of fewer where the system starts no more.
     ///
     /// # Errors
-    /// [`PoolError`] if the number is out of range or the system refuses a thread.
+    /// [`PoolError`] if the number is out of range.
     pub fn new(threads: usize) -> Result<Pool, PoolError> {
         if !(1..=MAX_THREADS).contains(&threads) {
             return Err(PoolError::BadThreads(threads.to_string()));
         }
-        let slot = |_| Slot {
-            claimed: AtomicU64::new(0),
-            done: AtomicU64::new(0),
-            parked: AtomicBool::new(false),
-            panicked: AtomicBool::new(false),
-            panic: Mutex::new(None),
-        };
-        let shared = Arc::new(Shared {
-            epoch: Padded(AtomicU64::new(0)),
-            hot: Padded(AtomicBool::new(false)),
-            stop: AtomicBool::new(false),
-            owned: AtomicBool::new(false),
-            job: sync::Cell::new(Job { call: |_, _, _| {}, data: std::ptr::null(), tasks: 0 }),
-            slots: (1..threads).map(slot).collect(),
-        });
-        // Built first, so that an error below ends the threads already started.
+        Ok(Self::started(threads, &start))
+    }
+
+    /// A pool of at most this many threads, each but the first from `start`.
+    fn started(threads: usize, start: StartHelper<'_>) -> Pool {
+        let mut wanted = threads;
+        loop {
+            match Self::try_started(wanted, start) {
+                Ok(pool) => return pool,
+                Err((helpers, error)) => {
+                    // Half of what there is room for, so that others find some, too.
+                    wanted = 1 + helpers / 2;
+                    tracing::warn!(threads, using = wanted, %error, "the system starts no more threads");
+                }
+            }
+        }
+    }
+
+    /// A pool of exactly this many threads, or how many helpers could be started (they have ended by then), and why
+    /// not one more.
+    fn try_started(threads: usize, start: StartHelper<'_>) -> Result<Pool, (usize, io::Error)> {
+        let shared = Arc::new(Shared::new(threads));
         let mut pool = Pool { shared, helpers: Vec::new(), threads: Vec::new() };
         for index in 0..threads - 1 {
-            let shared = Arc::clone(&pool.shared);
-            let helper = sync::Builder::new()
-                .name(format!("rlx-{}", index + 1))
-                .spawn(move || shared.help(index))
-                .map_err(|e| PoolError::Spawn(e.to_string()))?;
+            let helper = start(index, &pool.shared).map_err(|e| (index, e))?;
             pool.threads.push(helper.thread().clone());
             pool.helpers.push(helper);
         }
@@ -179,7 +184,7 @@ impl Pool {
     /// The process's pool, of [`threads_from_env`] threads; started on first use.
     ///
     /// # Errors
-    /// [`PoolError`] if `RLX_NUM_THREADS` is no number of threads or a thread could not be started.
+    /// [`PoolError`] if `RLX_NUM_THREADS` is no number of threads.
     pub fn global() -> Result<&'static Pool, PoolError> {
         static POOL: OnceLock<Result<Pool, PoolError>> = OnceLock::new();
         POOL.get_or_init(|| Pool::new(threads_from_env()?)).as_ref().map_err(PoolError::clone)
@@ -304,7 +309,31 @@ impl Drop for Run<'_> {
     }
 }
 
+/// Starts helper `index`.
+fn start(index: usize, shared: &Arc<Shared>) -> io::Result<JoinHandle<()>> {
+    let shared = Arc::clone(shared);
+    sync::Builder::new().name(format!("rlx-{}", index + 1)).spawn(move || shared.help(index))
+}
+
 impl Shared {
+    fn new(threads: usize) -> Shared {
+        let slot = |_| Slot {
+            claimed: AtomicU64::new(0),
+            done: AtomicU64::new(0),
+            parked: AtomicBool::new(false),
+            panicked: AtomicBool::new(false),
+            panic: Mutex::new(None),
+        };
+        Shared {
+            epoch: Padded(AtomicU64::new(0)),
+            hot: Padded(AtomicBool::new(false)),
+            stop: AtomicBool::new(false),
+            owned: AtomicBool::new(false),
+            job: sync::Cell::new(Job { call: |_, _, _| {}, data: std::ptr::null(), tasks: 0 }),
+            slots: (1..threads).map(slot).collect(),
+        }
+    }
+
     /// The part of thread `t`.
     fn part(&self, tasks: usize, t: usize) -> Range<usize> {
         let n = self.slots.len() + 1;
@@ -325,8 +354,13 @@ impl Shared {
                 slot.finish(epoch, run_part(&job, i + 1, self.part(job.tasks, i + 1)));
             }
         }
+        // Nothing in this loop may unwind: parts that are not waited for still use the job's data.
         for slot in &self.slots {
-            panic = panic.or(slot.wait(epoch));
+            match slot.wait(epoch) {
+                Some(another) if panic.is_some() => panics::discard(another),
+                Some(first) => panic = Some(first),
+                None => {}
+            }
         }
         if let Some(p) = panic {
             resume_unwind(p);
@@ -389,7 +423,7 @@ impl Slot {
     }
 
     /// Waits until this part of job `epoch` is finished.
-    fn wait(&self, epoch: u64) -> Option<Box<dyn Any + Send>> {
+    fn wait(&self, epoch: u64) -> Option<Payload> {
         let mut spins = 0u32;
         while self.done.load(Ordering::Acquire) != epoch {
             sync::look_again();
@@ -406,7 +440,7 @@ impl Slot {
         None
     }
 
-    fn finish(&self, epoch: u64, panic: Option<Box<dyn Any + Send>>) {
+    fn finish(&self, epoch: u64, panic: Option<Payload>) {
         if panic.is_some() {
             *self.panic.lock().unwrap_or_else(PoisonError::into_inner) = panic;
             self.panicked.store(true, Ordering::Relaxed);
@@ -415,7 +449,7 @@ impl Slot {
     }
 }
 
-fn run_part(job: &Job, part: usize, range: Range<usize>) -> Option<Box<dyn Any + Send>> {
+fn run_part(job: &Job, part: usize, range: Range<usize>) -> Option<Payload> {
     if range.is_empty() {
         return None;
     }
@@ -510,6 +544,54 @@ mod tests {
             let text = *caught.unwrap_err().downcast::<String>().unwrap();
             assert_eq!(text, format!("task {bad} failed"));
             counts(&mut run, 10);
+        }
+    }
+
+    /// Panics when it is dropped.
+    struct Bomb;
+
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("a payload that panics when it is dropped");
+        }
+    }
+
+    #[test]
+    fn whatever_panics_carry_the_caller_waits_for_all_parts() {
+        let pool = Pool::new(3).unwrap();
+        for round in 0..100 {
+            let ended = AtomicUsize::new(0);
+            let mut run = pool.enter(Wake::Yes);
+            let caught = catch_unwind(AssertUnwindSafe(|| {
+                run.parallel_for_indexed(3, &|part, _| {
+                    if part == 2 && round % 2 == 0 {
+                        std::thread::sleep(Duration::from_micros(200));
+                    }
+                    ended.fetch_add(1, Ordering::SeqCst);
+                    if part < 2 {
+                        std::panic::panic_any(Bomb);
+                    }
+                });
+            }));
+            assert_eq!(ended.load(Ordering::SeqCst), 3, "round {round}");
+            std::mem::forget(caught);
+            counts(&mut run, 10);
+        }
+    }
+
+    #[test]
+    fn a_system_that_starts_no_more_threads_gives_fewer() {
+        for (room, expected) in [(0, 1), (1, 1), (2, 2), (5, 3), (7, 8)] {
+            // At most `room` helpers; those that end make room again.
+            let few = |index, shared: &Arc<Shared>| {
+                if index < room { start(index, shared) } else { Err(io::ErrorKind::WouldBlock.into()) }
+            };
+            let pool = Pool::started(8, &few);
+            assert_eq!(pool.threads(), expected, "with room for {room} helpers");
+            let mut run = pool.enter(Wake::Yes);
+            for tasks in 0..20 {
+                counts(&mut run, tasks);
+            }
         }
     }
 

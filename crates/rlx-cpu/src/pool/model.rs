@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use rlx_ir::panics;
+
 use super::{Pool, Run, Wake};
 
 /// Every order with at most this many switches away from a thread that could go on.
@@ -16,6 +18,11 @@ fn check(model: impl Fn() + Sync + Send + 'static) {
 
 /// Each of two tasks adds to its own cell, which `loom` watches for races.
 fn job(run: &mut Run<'_>, cells: &[loom::cell::UnsafeCell<usize>; 2]) {
+    failing_job(run, cells, usize::MAX);
+}
+
+/// The same; task `bad` then panics.
+fn failing_job(run: &mut Run<'_>, cells: &[loom::cell::UnsafeCell<usize>; 2], bad: usize) {
     struct Shared<'a>(&'a [loom::cell::UnsafeCell<usize>; 2]);
     // SAFETY: tasks touch different cells, which the model checks.
     unsafe impl Sync for Shared<'_> {}
@@ -25,6 +32,10 @@ fn job(run: &mut Run<'_>, cells: &[loom::cell::UnsafeCell<usize>; 2]) {
         for i in range {
             // SAFETY: as above.
             cells[i].with_mut(|p| unsafe { *p += 1 });
+            if i == bad {
+                // Without the hook, which would print the text in every order that is tried.
+                std::panic::resume_unwind(Box::new(format!("task {bad}")));
+            }
         }
     });
 }
@@ -73,6 +84,22 @@ fn of_two_callers_at_once_one_has_the_pool_and_both_get_their_results() {
         job(&mut pool.enter(Wake::No), &cells);
         assert_eq!(sum(&cells), [1, 1]);
         caller.join().unwrap();
+    });
+}
+
+#[test]
+fn a_task_that_panics_ends_its_job_after_the_other_and_the_next_job_is_whole() {
+    check(|| {
+        let pool = Pool::new(2).unwrap();
+        let cells = [loom::cell::UnsafeCell::new(0), loom::cell::UnsafeCell::new(0)];
+        let mut run = pool.enter(Wake::No);
+        for bad in 0..2 {
+            let caught = panics::catch(|| failing_job(&mut run, &cells, bad));
+            assert_eq!(caught, Err(format!("task {bad}")));
+        }
+        job(&mut run, &cells);
+        drop(run);
+        assert_eq!(sum(&cells), [3, 3]);
     });
 }
 

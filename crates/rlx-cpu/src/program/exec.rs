@@ -3,6 +3,9 @@
 mod bind;
 mod initialise;
 mod prepared;
+mod ranges;
+#[cfg(test)]
+mod tests;
 
 use std::sync::{Arc, Weak};
 use std::time::Instant;
@@ -12,9 +15,11 @@ use rlx_backend::{
     DeviceHandles, ExecutableGraph, InputSource, MemoryInfo, PreparedWeights, StepProfile, StepProfiler,
 };
 use rlx_ir::lir::{BufferKind, MemoryPlan};
+use rlx_ir::panics::catch;
 use rlx_ir::progress::Stage;
-use rlx_ir::{Error, ErrorKind, LirModule, Progress, Result, Weight};
+use rlx_ir::{Error, ErrorKind, LirModule, NodeId, Progress, Result, Weight};
 
+use self::ranges::Ranges;
 use super::handles::Handles;
 use super::layout::Bound;
 use super::moe::Routers;
@@ -63,6 +68,8 @@ pub(crate) struct CpuExecutable {
     staging: Vec<Option<Buffer>>,
     /// What the present binding is for; `None` before the first run.
     pub(super) dims: Option<Vec<i64>>,
+    /// The bytes of each input in the present binding.
+    input_bytes: Vec<usize>,
     pub(super) values: Vec<i64>,
     /// What the steps that count found in the last run, and what their followers are bound to.
     pub(super) found: Vec<i64>,
@@ -71,8 +78,12 @@ pub(crate) struct CpuExecutable {
     /// Place and length of each output in the arena.
     pub(super) outputs: Vec<(usize, usize)>,
     pub(super) handles: Handles,
+    /// In debug builds: what steps touch, to be checked.
+    ranges: Ranges,
     nanos: f64,
     ran: bool,
+    /// Which node is being prepared, bound or computed: what a panic is blamed on.
+    pub(super) busy_with: Option<NodeId>,
     pub(super) profile: Option<Vec<StepProfile>>,
     /// The grouped products by what chooses their experts.
     pub(super) routers: Routers,
@@ -102,24 +113,27 @@ impl CpuExecutable {
             initialised: false,
             prepared: vec![None; buffers],
             bases,
-            arena: allocate(0)?,
+            arena: allocate(0, "an arena")?,
             scratch: Scratch::empty()?,
             room: Room::default(),
             pointed: std::ptr::null(),
-            turns: program.by_turns.then(Turns::join),
+            turns: program.pool.outputs_apart.then(Turns::join),
             plan: lir.plan.clone().map(Arc::new),
             replans: 0,
             thread_stride: 0,
             staging: lir.inputs.iter().map(|_| None).collect(),
             dims: None,
+            input_bytes: Vec::with_capacity(lir.inputs.len()),
             values: Vec::new(),
             found: Vec::new(),
             staged: vec![None; program.stages.len()],
             operands: Default::default(),
             outputs: vec![(0, 0); lir.outputs.len()],
             handles: Handles::new(lir.inputs.len(), lir.outputs.len()),
+            ranges: Ranges::new(program.steps.len(), lir.inputs.len()),
             nanos: 0.0,
             ran: false,
+            busy_with: None,
             profile: None,
             routers: Routers::of(&program.lir),
             program,
@@ -134,21 +148,26 @@ impl CpuExecutable {
         &self.program.lir
     }
 
-    /// Sets the addresses of the inputs; those that lie unaligned are copied.
+    /// Sets the addresses of the inputs, each as large as it must be; those that are not aligned are copied.
     fn load_inputs(&mut self, inputs: &dyn InputSource) -> Result<()> {
+        let [sizes, _] = &self.program.given;
         for (i, slot) in self.program.lir.inputs.iter().enumerate() {
+            let size = self.input_bytes[i];
             if let Some(want) = inputs.handle(i) {
-                let address = self.handles.address(i, &slot.name, want)?;
+                sizes.check(i, want, size)?;
+                let address = self.handles.address(i, &slot.name, size)?;
                 self.bases[slot.operand.buffer.index()] = address;
+                self.ranges.note_input(i, address, want);
                 continue;
             }
             let bytes = inputs.bytes(i);
+            sizes.check(i, bytes.len(), size)?;
             self.bases[slot.operand.buffer.index()] = if is_aligned(bytes, slot.operand.dtype.size_bytes()) {
                 bytes.as_ptr().cast_mut()
             } else {
                 let room = self.staging[i].as_ref().is_some_and(|s| s.len() >= bytes.len());
                 if !room {
-                    self.staging[i] = Some(allocate(bytes.len())?);
+                    self.staging[i] = Some(allocate(bytes.len(), "an aligned copy of an input")?);
                 }
                 match &mut self.staging[i] {
                     Some(copy) => {
@@ -158,11 +177,25 @@ impl CpuExecutable {
                     None => std::ptr::null_mut(),
                 }
             };
+            self.ranges.note_input(i, self.bases[slot.operand.buffer.index()], bytes.len());
         }
         Ok(())
     }
 
-    /// A run, with the scratch that is at hand.
+    /// A run, with the scratch that is at hand. A panic in it (a fault of a kernel or a custom op) is an error that
+    /// names the node. By then every helper has finished its part, and the executable is as after any other error.
+    fn run_guarded(&mut self, inputs: &dyn InputSource, dims: &[i64], progress: &Progress) -> Result<()> {
+        self.busy_with = None;
+        catch(|| self.run_with_scratch(inputs, dims, progress)).unwrap_or_else(|text| {
+            let error = Error::new(ErrorKind::Panic, format!("it panicked: {text}"));
+            Err(match self.busy_with {
+                Some(node) => self.program.place(node, error),
+                None => error.with_device("cpu"),
+            })
+        })
+    }
+
+    /// A run that may panic.
     fn run_with_scratch(
         &mut self,
         inputs: &dyn InputSource,
@@ -174,7 +207,7 @@ impl CpuExecutable {
             self.initialise_stale(progress)?;
         }
         if self.dims.as_deref() != Some(dims) {
-            self.rebind(dims)?;
+            self.rebind(dims, progress)?;
         }
         self.fit_scratch()?;
         self.load_inputs(inputs)?;
@@ -217,7 +250,9 @@ impl CpuExecutable {
     ) -> Result<Option<usize>> {
         let program = &*self.program;
         let go_on = |i: usize| {
-            progress.step(Stage::Run, i, program.steps.len(), || program.op_name(program.steps[i].node))
+            let node = program.steps[i].node;
+            let going = progress.step(Stage::Run, i, program.steps.len(), || program.op_name(node));
+            going.map_err(|e| if e.kind() == ErrorKind::Panic { program.place(node, e) } else { e })
         };
         let mut pool = if self.nanos < WORTH_NANOS {
             Run::alone()
@@ -238,8 +273,13 @@ impl CpuExecutable {
             None => {
                 for (i, kernel) in range.clone().zip(&self.kernels[range]) {
                     go_on(i)?;
-                    // SAFETY: every base is set and covers its buffer: inputs' byte counts were checked by
-                    // the caller, views when bound; steps run one after the other.
+                    if cfg!(debug_assertions) {
+                        self.check_ranges(i).map_err(|e| program.place(program.steps[i].node, e))?;
+                    }
+                    self.busy_with = Some(program.steps[i].node);
+                    // SAFETY: every base is set and covers its buffer: the bytes of inputs were counted when they were
+                    // loaded, those of parameters when they were set or bound, views were checked when bound, in a
+                    // module that was verified; steps run one after the other.
                     unsafe { kernel.run(&mut cx) }.map_err(|e| program.place(program.steps[i].node, e))?;
                 }
             }
@@ -247,6 +287,7 @@ impl CpuExecutable {
                 let run = begun.unwrap_or_else(Instant::now);
                 for (i, kernel) in range.clone().zip(&self.kernels[range]) {
                     go_on(i)?;
+                    self.busy_with = Some(program.steps[i].node);
                     let start = Instant::now();
                     // SAFETY: as above.
                     unsafe { kernel.run(&mut cx) }.map_err(|e| program.place(program.steps[i].node, e))?;
@@ -273,11 +314,13 @@ impl ExecutableGraph for CpuExecutable {
     }
 
     fn set_param(&mut self, index: usize, weight: Arc<Weight>) -> Result<()> {
-        let Some(slot) = self.params.get_mut(index) else {
-            return Err(Error::new(ErrorKind::Binding, format!("there is no parameter {index}")));
-        };
+        let [_, sizes] = &self.program.given;
+        if sizes.check_weight(index, &weight)? {
+            // Its size is checked with the dimensions of the next run.
+            self.dims = None;
+        }
         self.weights[index] = Some(Arc::downgrade(&weight));
-        *slot = Some(Param::Set(weight));
+        self.params[index] = Some(Param::Set(weight));
         self.changed[index] = true;
         self.stale = true;
         Ok(())
@@ -293,9 +336,9 @@ impl ExecutableGraph for CpuExecutable {
         dims: &[i64],
         progress: &Progress,
     ) -> Result<()> {
-        let Some(turns) = self.turns.clone() else { return self.run_with_scratch(inputs, dims, progress) };
+        let Some(turns) = self.turns.clone() else { return self.run_guarded(inputs, dims, progress) };
         self.scratch = turns.take()?;
-        let ran = self.run_with_scratch(inputs, dims, progress);
+        let ran = self.run_guarded(inputs, dims, progress);
         turns.give(std::mem::replace(&mut self.scratch, Scratch::empty()?));
         ran
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use rlx_backend::DeviceHandles;
 use rlx_backend::handles::{check_size, no_handle};
-use rlx_ir::{Error, ErrorKind, Result};
+use rlx_ir::{Error, ErrorKind, Result, memory};
 
 use super::allocate;
 use super::exec::CpuExecutable;
@@ -50,6 +50,11 @@ impl Handles {
     /// The same values, for a clone of the executable.
     pub(super) fn values(&self) -> Handles {
         Handles { of: self.of.clone(), ..Handles::new(0, self.room.len()) }
+    }
+
+    /// The memory that fed outputs may be written into.
+    pub(super) fn memory(&self) -> impl Iterator<Item = &Buffer> {
+        self.room.iter().flatten().map(|b| &**b)
     }
 
     /// Where the `want` bytes of input `index` are.
@@ -114,7 +119,7 @@ fn room(memory: &mut Option<Arc<Buffer>>, bytes: usize) -> Result<*mut u8> {
         return Ok(own.as_mut_ptr());
     }
     // Outputs that grow from run to run need not have new memory each time.
-    let mut fresh = allocate(bytes.checked_next_power_of_two().unwrap_or(bytes))?;
+    let mut fresh = allocate(bytes.checked_next_power_of_two().unwrap_or(bytes), "a handle's values")?;
     let address = fresh.as_mut_ptr();
     *memory = Some(Arc::new(fresh));
     Ok(address)
@@ -127,7 +132,7 @@ impl DeviceHandles for CpuExecutable {
         };
         let (old, feed) = slot.take().map_or((None, None), |h| (Some(h.value), h.feed));
         let own = old.and_then(|value| Arc::try_unwrap(value).ok()).filter(|v| v.len() >= bytes.len());
-        let mut value = own.map_or_else(|| allocate(bytes.len()), Ok)?;
+        let mut value = own.map_or_else(|| allocate(bytes.len(), "a handle's values"), Ok)?;
         value.as_mut_slice()[..bytes.len()].copy_from_slice(bytes);
         *slot = Some(Handle { value: Arc::new(value), bytes: bytes.len(), feed });
         Ok(())
@@ -146,7 +151,9 @@ impl DeviceHandles for CpuExecutable {
 
     fn read(&self, input: usize) -> Result<Vec<u8>> {
         match self.handles.of.get(input) {
-            Some(Some(handle)) => Ok(handle.value.as_slice()[..handle.bytes].to_vec()),
+            Some(Some(handle)) => memory::copy(&handle.value.as_slice()[..handle.bytes], || {
+                format!("a copy of handle {:?}", self.input_name(input))
+            }),
             _ => Err(no_handle(self.input_name(input))),
         }
     }

@@ -1,9 +1,9 @@
 //! Concrete views: where the elements of an operand lie once all extents are numbers.
 
-use rlx_ir::lir::{Buffer, Operand};
+use rlx_ir::lir::{Buffer, Operand, views_apart};
 use rlx_ir::{DType, Error, ErrorKind, Result};
 
-use super::extents::{Ex, ExtentTable, Values};
+use super::extents::{Ex, ExtentTable, Values, ViewCheck};
 
 /// The most dimensions an operand may have.
 pub(crate) const MAX_RANK: usize = 8;
@@ -171,19 +171,15 @@ pub(crate) struct SymOperand {
     pub(crate) dtype: DType,
     /// Whether the buffer holds a packed format, whose layout only the kernels know.
     pub(crate) packed: bool,
-    offset: Ex,
-    dims: Vec<Ex>,
-    strides: Vec<Ex>,
-    elements: Ex,
+    view: ViewCheck,
 }
 
 impl SymOperand {
     /// The operand with its expressions entered in `table`.
     pub(crate) fn new(operand: &Operand, buffer: &Buffer, table: &mut ExtentTable) -> Result<SymOperand> {
-        let view = &operand.view;
-        if view.dims.len() > MAX_RANK {
-            let message =
-                format!("an operand of {} dimensions; there are at most {MAX_RANK}", view.dims.len());
+        let rank = operand.view.dims.len();
+        if rank > MAX_RANK {
+            let message = format!("an operand of {rank} dimensions; there are at most {MAX_RANK}");
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
         if operand.dtype.bits() < 8 {
@@ -194,44 +190,22 @@ impl SymOperand {
             buffer: operand.buffer.0,
             dtype: operand.dtype,
             packed: buffer.format.is_some(),
-            offset: table.add(view.offset),
-            dims: view.dims.iter().map(|&d| table.add(d)).collect(),
-            strides: view.strides.iter().map(|&s| table.add(s)).collect(),
-            elements: table.add(buffer.elements),
+            view: ViewCheck::new(operand, buffer, table),
         })
     }
 
     /// How many elements the buffer holds.
     pub(crate) fn elements(&self) -> Ex {
-        self.elements
+        self.view.elements()
     }
 
-    /// The operand for these values; refuses a view that leaves its buffer.
+    /// The operand for these values, or the error of a view that leaves its buffer.
     pub(crate) fn bind(&self, values: &Values<'_>) -> Result<Bound> {
+        // An empty view touches nothing, wherever it is.
+        let offset = self.view.place(values)?.unwrap_or(0);
         let mut layout = Layout::SCALAR;
-        let (mut low, mut high) = (i128::from(values.get(self.offset)), i128::from(values.get(self.offset)));
-        let offset = low;
-        let mut empty = false;
-        for (&d, &s) in self.dims.iter().zip(&self.strides) {
-            let (dim, stride) = (values.size(d)?, values.get(s));
-            empty |= dim == 0;
-            let reach = (dim as i128 - 1) * i128::from(stride);
-            if reach < 0 {
-                low += reach
-            } else {
-                high += reach
-            }
-            // An empty view touches nothing, whatever its strides say.
-            layout.push(dim, isize::try_from(stride).unwrap_or(0));
-        }
-        let elements = values.size(self.elements)?;
-        if !empty && !self.packed && (low < 0 || high >= elements as i128) {
-            let message =
-                format!("these dimensions make a view of elements {low} to {high} of a buffer of {elements}");
-            return Err(Error::new(ErrorKind::Dimension, message)
-                .with_hint("dimensions that the model declares equal differ"));
-        }
-        let offset = if empty { 0 } else { offset as usize };
+        // Sizes that were placed fit.
+        self.view.axes(values).for_each(|(dim, stride)| layout.push(dim as usize, stride as isize));
         Ok(Bound {
             at: At { buffer: self.buffer, offset: offset * self.dtype.size_bytes() },
             dtype: self.dtype,
@@ -267,6 +241,19 @@ impl Bound {
     /// The dimensions.
     pub(crate) fn dims(&self) -> &[usize] {
         self.layout.dims()
+    }
+
+    /// Whether it shares no element with another operand in the same buffer, as far as that can be seen.
+    pub(crate) fn is_apart_from(&self, other: &Bound) -> bool {
+        let view = |of: &'_ Bound| (of.at.offset / of.dtype.size_bytes()) as i64;
+        let axes = |layout: &'_ Layout| {
+            let (dims, strides, rank) = (layout.dims, layout.strides, layout.rank);
+            (0..rank).map(move |i| (dims[i] as i64, strides[i] as i64))
+        };
+        let empty = |of: &Bound| of.dims().contains(&0);
+        empty(self)
+            || empty(other)
+            || views_apart((view(self), axes(&self.layout)), (view(other), axes(&other.layout)))
     }
 }
 

@@ -17,13 +17,14 @@ pub(crate) mod tuned;
 use std::sync::Arc;
 
 use rlx_backend::tuning::Tuning;
-use rlx_ir::lir::{BufferKind, MemoryPlan, Step, StepKind};
-use rlx_ir::{Error, ErrorKind, LirModule, NodeId, Result, sym};
+use rlx_ir::lir::{BufferKind, IoSlot, MemoryPlan, Step, StepKind};
+use rlx_ir::{Error, ErrorKind, LirModule, NodeId, Result, memory, sym};
+use rlx_opt::PoolSpec;
 
 pub(crate) use rlx_backend::{checks, extents};
 
-use self::checks::Check;
-use self::extents::{Ex, ExtentTable, Values};
+use self::checks::ShapeRules;
+use self::extents::{Ex, ExtentTable, SlotSizes, Values};
 use self::init::InitPlan;
 use self::layout::{Bound, SymOperand};
 use self::stages::Stage;
@@ -40,6 +41,8 @@ pub(crate) struct ProgramStep {
     pub(crate) inputs: Vec<SymOperand>,
     pub(crate) outputs: Vec<SymOperand>,
     pub(crate) packed: Vec<bool>,
+    /// Operands (inputs, then outputs) that must not overlap and depend on symbols.
+    apart: Vec<(usize, usize)>,
     pub(crate) node: NodeId,
 }
 
@@ -59,7 +62,12 @@ impl ProgramStep {
         for operand in &self.outputs {
             outputs.push(operand.bind(values)?);
         }
-        Ok(())
+        let operand = |at: usize| inputs.get(at).unwrap_or_else(|| &outputs[at - inputs.len()]);
+        match self.apart.iter().find(|&&(a, b)| !operand(a).is_apart_from(operand(b))) {
+            None => Ok(()),
+            Some(_) => Err(Error::new(ErrorKind::Dimension, "these dimensions make views overlap")
+                .with_hint("dimensions that the model declares equal differ")),
+        }
     }
 }
 
@@ -87,28 +95,31 @@ pub(crate) struct Program {
     pub(crate) table: ExtentTable,
     pub(crate) steps: Vec<ProgramStep>,
     pub(crate) init: InitPlan,
-    pub(crate) checks: Vec<Check>,
+    pub(crate) rules: ShapeRules,
     /// Where steps find dimensions out.
     stages: Vec<Stage>,
     /// How many elements each output has.
     output_elements: Vec<Ex>,
+    /// How many elements each input and each parameter must have.
+    pub(crate) given: [SlotSizes; 2],
     /// Copies of constants that do not lie aligned, by buffer.
     pub(crate) constants: Vec<Option<Buffer>>,
     pub(crate) isa: Isa,
     pub(crate) threads: Threads,
-    /// Whether executables use scratch by turns with those of other programs.
-    pub(crate) by_turns: bool,
+    /// How memory is planned. Where outputs are apart, executables use scratch by turns with those of other programs.
+    pub(crate) pool: PoolSpec,
 }
 
 impl Program {
-    /// Chooses a kernel for every step.
+    /// Chooses a kernel for every step of a module that was verified.
     pub(crate) fn new(
         lir: Arc<LirModule>,
         isa: Isa,
         threads: Threads,
-        by_turns: bool,
+        pool: PoolSpec,
         tuning: &Tuning,
     ) -> Result<Program> {
+        check_pools(&lir)?;
         let mut table = ExtentTable::default();
         let mut compile = |step| program_step(step, &lir, &mut table, isa, &threads);
         let init = lir.init.iter().map(&mut compile).collect::<Result<Vec<_>>>()?;
@@ -120,24 +131,26 @@ impl Program {
                 compiled.prototype.set_cut(cut);
             }
         }
-        let mut checks = checks::collect(&lir.graph, &mut table);
+        let rules = ShapeRules::new(&lir);
         let output_elements =
             lir.outputs.iter().map(|slot| table.add(slot.operand.view.elements())).collect();
-        let stages = stages::of(&lir, &table, &mut checks)?;
+        let given = [&lir.inputs, &lir.params].map(|slots| SlotSizes::new(slots, &lir, &mut table));
+        let stages = stages::of(&lir, &table)?;
         let init = InitPlan::new(&lir, init, &format!("cpu {isa}"));
         let constants = aligned_constants(&lir)?;
         Ok(Program {
             table,
             steps,
             init,
-            checks,
+            rules,
             stages,
             output_elements,
+            given,
             constants,
             lir,
             isa,
             threads,
-            by_turns,
+            pool,
         })
     }
 
@@ -155,6 +168,17 @@ impl Program {
     pub(crate) fn op_name(&self, node: NodeId) -> &'static str {
         self.lir.graph.node(node).op.kind().name()
     }
+}
+
+/// The arena is one pool, or the outputs' and one of the rest.
+fn check_pools(lir: &LirModule) -> Result<()> {
+    let Some(plan) = &lir.plan else { return Ok(()) };
+    let apart = |slot: &IoSlot| plan.pool_of[slot.operand.buffer.index()] != 0;
+    if plan.pools.len() > 2 || lir.outputs.iter().any(apart) {
+        let message = "the memory plan has pools that are not the CPU's";
+        return Err(Error::new(ErrorKind::InvalidGraph, message).with_device("cpu"));
+    }
+    Ok(())
 }
 
 fn program_step(
@@ -180,7 +204,10 @@ fn program_step(
         let message = format!("input {i} is in a packed format, which this step does not read");
         return Err(located(Error::new(ErrorKind::Unsupported, message)));
     }
-    Ok(ProgramStep { prototype, inputs, outputs, packed, node: step.node })
+    // Those of numbers alone were verified.
+    let open = |at: usize| step.operand(at).is_some_and(|o| o.view.is_symbolic());
+    let apart = step.shared_buffers().filter(|&(a, b)| open(a) || open(b)).collect();
+    Ok(ProgramStep { prototype, inputs, outputs, packed, apart, node: step.node })
 }
 
 /// Kernels read constants in place, so they must be aligned to their elements.
@@ -204,7 +231,7 @@ pub(crate) fn is_aligned(bytes: &[u8], size: usize) -> bool {
 
 /// An aligned copy of bytes.
 pub(crate) fn copy_of(bytes: &[u8]) -> Result<Buffer> {
-    let mut copy = allocate(bytes.len())?;
+    let mut copy = allocate(bytes.len(), "an aligned copy")?;
     copy.as_mut_slice().copy_from_slice(bytes);
     Ok(copy)
 }
@@ -224,7 +251,13 @@ pub(crate) fn plan_too_large(program: &Program, plan: &MemoryPlan, e: &Error) ->
     )
 }
 
-/// Zeroed memory.
-pub(crate) fn allocate(bytes: usize) -> Result<Buffer> {
-    Buffer::zeroed(bytes).map_err(|e| Error::new(ErrorKind::OutOfMemory, e.to_string()).with_device("cpu"))
+/// Zeroed memory; `what` is what it is for.
+pub(crate) fn allocate(bytes: usize, what: &str) -> Result<Buffer> {
+    allocate_aligned(bytes, 1, what)
+}
+
+/// As [`allocate`], at a multiple of `align` (a power of two) at least.
+pub(crate) fn allocate_aligned(bytes: usize, align: usize, what: &str) -> Result<Buffer> {
+    Buffer::zeroed_aligned(bytes, align)
+        .map_err(|e| memory::refused(bytes, what).with_source(e).with_device("cpu"))
 }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use rlx_ir::Result;
 
-use super::allocate;
+use super::{allocate, allocate_aligned};
 use crate::alloc::Buffer;
 
 /// The parts of scratch, in bytes.
@@ -17,6 +17,8 @@ use crate::alloc::Buffer;
 pub(crate) struct Room {
     /// Values between steps.
     pub(crate) arena: usize,
+    /// At a multiple of what they start.
+    pub(crate) align: usize,
     /// What threads use for themselves: all of them together.
     pub(crate) threads: usize,
     /// What the threads of one step share.
@@ -33,21 +35,22 @@ pub(crate) struct Scratch {
 
 impl Scratch {
     pub(crate) fn empty() -> Result<Scratch> {
-        Ok(Scratch { arena: allocate(0)?, threads: allocate(0)?, shared: allocate(0)? })
+        let none = || allocate(0, "scratch");
+        Ok(Scratch { arena: none()?, threads: none()?, shared: none()? })
     }
 
     /// Makes each part at least this large. What is there is lost where a part grows; the old part is freed
     /// first, so that the two are never there at once.
     pub(crate) fn fit(&mut self, room: &Room) -> Result<()> {
         let parts = [
-            (&mut self.arena, room.arena),
-            (&mut self.threads, room.threads),
-            (&mut self.shared, room.shared),
+            (&mut self.arena, room.arena, room.align.max(1), "the values between steps"),
+            (&mut self.threads, room.threads, 1, "the threads' scratch"),
+            (&mut self.shared, room.shared, 1, "the scratch of a step"),
         ];
-        for (part, bytes) in parts {
-            if part.len() < bytes {
-                *part = allocate(0)?;
-                *part = allocate(bytes)?;
+        for (part, bytes, align, what) in parts {
+            if part.len() < bytes || !part.as_ptr().addr().is_multiple_of(align) {
+                *part = allocate(0, "scratch")?;
+                *part = allocate_aligned(bytes, align, what)?;
             }
         }
         Ok(())
@@ -98,7 +101,7 @@ mod tests {
     fn turns_share_one_scratch_unless_they_overlap() {
         let turns = Turns::default();
         let mut first = turns.take().unwrap();
-        first.fit(&Room { arena: 100, threads: 0, shared: 10 }).unwrap();
+        first.fit(&Room { arena: 100, shared: 10, ..Room::default() }).unwrap();
         let at = first.arena.as_ptr();
         turns.give(first);
         let first = turns.take().unwrap();

@@ -7,9 +7,8 @@
 use rlx_ir::{Error, ErrorKind, Extent, LirModule, Result, bound_of};
 
 use super::Program;
-use super::checks::Check;
 use super::exec::CpuExecutable;
-use super::extents::{Ex, ExtentTable, Values};
+use super::extents::ExtentTable;
 use crate::kernels::Needs;
 
 /// What follows from one step that counts.
@@ -25,19 +24,17 @@ pub(crate) struct Stage {
     slots: Vec<u32>,
     /// The later steps whose last unknown it is.
     later: Vec<usize>,
-    /// The relations whose last unknown it is.
-    checks: Vec<Check>,
 }
 
-/// The stages of a module, in the order of their steps; `checks` that must wait for them are taken out.
-pub(crate) fn of(lir: &LirModule, table: &ExtentTable, checks: &mut Vec<Check>) -> Result<Vec<Stage>> {
+/// The stages of a module, in the order of their steps.
+pub(crate) fn of(lir: &LirModule, table: &ExtentTable) -> Result<Vec<Stage>> {
     let data = lir.graph.data_symbols();
     let mut stages = Vec::new();
     for (step, symbol) in lir.steps.iter().enumerate().filter_map(|(i, s)| Some((i, s.data_symbol()?))) {
         let bound = bound_of(&data)(symbol)
             .ok_or_else(|| Error::new(ErrorKind::Internal, "a step counts what no node of the graph does"))?;
         let slots = table.mentioning(symbol);
-        stages.push(Stage { step, symbol, bound, slots, later: Vec::new(), checks: Vec::new() });
+        stages.push(Stage { step, symbol, bound, slots, later: Vec::new() });
     }
     if stages.is_empty() {
         return Ok(stages);
@@ -50,23 +47,7 @@ pub(crate) fn of(lir: &LirModule, table: &ExtentTable, checks: &mut Vec<Check>) 
             stage.later.push(at);
         }
     }
-    checks.retain(|check| {
-        let mentions = |s: &&mut Stage| check.sides().into_iter().any(|e| s.mentions(e));
-        match stages.iter_mut().rev().find(mentions) {
-            Some(stage) => {
-                stage.checks.push(*check);
-                false
-            }
-            None => true,
-        }
-    });
     Ok(stages)
-}
-
-impl Stage {
-    fn mentions(&self, e: Ex) -> bool {
-        matches!(e, Ex::Slot(slot) if self.slots.contains(&slot))
-    }
 }
 
 impl Program {
@@ -95,6 +76,15 @@ impl Program {
         };
         self.table.eval_by(&all, values)
     }
+
+    /// Whether the shape rules hold for a run's dimensions, the symbols that steps bind at their bounds.
+    pub(super) fn hold_rules(&self, dims: &[i64], found: &[i64]) -> Result<()> {
+        let value = |s: u32| match self.stages.iter().position(|stage| stage.symbol == s) {
+            Some(i) => found.get(i).copied(),
+            None => self.lir.symbols.binary_search(&s).ok().and_then(|i| dims.get(i).copied()),
+        };
+        self.rules.hold(None, &value).map_err(|e| e.with_device("cpu"))
+    }
 }
 
 impl CpuExecutable {
@@ -120,9 +110,7 @@ impl CpuExecutable {
             None => symbols.binary_search(&s).ok().map(|i| dims[i]),
         };
         program.table.eval_again(&stage.slots, &value, &mut self.values)?;
-        for check in &stage.checks {
-            check.holds(&Values(&self.values)).map_err(|e| program.place(check.node, e))?;
-        }
+        program.rules.hold(Some(stage.symbol), &value).map_err(|e| e.with_device("cpu"))?;
         let mut total = Needs::default();
         for &step in &stage.later {
             self.bind_step(program, step, &mut total)?;

@@ -25,10 +25,11 @@ pub struct Softmax {
 }
 
 impl Kernel for Softmax {
-    type Output = ();
+    type Output = f32;
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
+    fn run<S: Simd>(self, s: S) -> f32 {
         let n = self.columns;
+        let mut largest = f32::NEG_INFINITY;
         for r in 0..self.rows {
             // SAFETY: `softmax` was promised the rows and masks.
             unsafe {
@@ -40,10 +41,11 @@ impl Kernel for Softmax {
                     prepare(s, x, y, n, self.scale, self.mask.map(|(p, stride)| p.add(r * stride)));
                     y.cast_const()
                 };
-                let max = max_of(s, src, n);
-                if self.log { log_row(s, src, y, n, max) } else { row(s, src, y, n, max) }
+                largest = max_of(s, src, n);
+                if self.log { log_row(s, src, y, n, largest) } else { row(s, src, y, n, largest) }
             }
         }
+        largest
     }
 }
 
@@ -121,13 +123,14 @@ unsafe fn log_row<S: Simd>(s: S, x: *const f32, y: *mut f32, n: usize, max: f32)
     }
 }
 
-/// Computes the rows. A row whose elements are all −∞ becomes NaN, as the formula says.
+/// Computes the rows. A row whose elements are all −∞ becomes NaN, as the formula says. Gives the largest element of the
+/// last row, after scale and mask; NaN if one is NaN.
 ///
 /// # Safety
 /// `x` must be readable and `y` writable for `rows · columns` elements, the mask readable for its rows.
 /// `y` may be `x`, and must not overlap anything otherwise.
-pub unsafe fn softmax(isa: Isa, rows: &Softmax) {
-    isa.run(*rows);
+pub unsafe fn softmax(isa: Isa, rows: &Softmax) -> f32 {
+    isa.run(*rows)
 }
 
 /// The softmax of each row of `columns` elements; what does not fill a row at the end is left.
@@ -135,5 +138,5 @@ pub fn softmax_in_place(isa: Isa, x: &mut [f32], columns: usize) {
     let rows = x.len().checked_div(columns).unwrap_or(0);
     let y = x.as_mut_ptr();
     // SAFETY: the rows lie within the slice.
-    unsafe { softmax(isa, &Softmax { x: y, y, rows, columns, scale: 1.0, mask: None, log: false }) }
+    unsafe { softmax(isa, &Softmax { x: y, y, rows, columns, scale: 1.0, mask: None, log: false }) };
 }

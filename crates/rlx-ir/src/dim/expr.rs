@@ -2,8 +2,11 @@
 //!
 //! The normal form is a polynomial whose variables are *atoms*: a symbol, or one of floordiv, mod, min,
 //! max of two expressions. Building an expression normalises it, so two equal polynomials share one id
-//! and comparing is comparing ids. Arithmetic saturates at the ends of `i64`: sizes that large are
-//! refused when memory is planned, so the saturated value is never used as an address.
+//! and comparing is comparing ids.
+//!
+//! Coefficients saturate at the ends of `i64`. Evaluating does not: an expression whose value, or any product or sum on
+//! the way to it, leaves `i64` has no value, and neither has one that divides by zero or less. So a value is always
+//! within [`Extent::range`], which memory is planned by.
 
 mod bounds;
 mod range;
@@ -231,6 +234,26 @@ impl Extent {
         }
     }
 
+    /// By what a stride or an index is multiplied where a dimension of this size broadcasts to one of size `to`: 0 where
+    /// it is 1 and is repeated, 1 where it is equal. Where the expressions differ, the values decide.
+    ///
+    /// ```
+    /// use rlx_ir::{Extent, sym};
+    /// let (a, b) = (Extent::sym(sym::BATCH), Extent::sym(sym::SEQ));
+    /// assert_eq!(a.broadcast_factor(a), Extent::Const(1));
+    /// assert_eq!(Extent::Const(1).broadcast_factor(b), Extent::Const(0));
+    /// let at = |n: i64| a.broadcast_factor(b).eval(&|_| Some(n));
+    /// assert_eq!([at(1), at(5)], [Some(0), Some(1)]);
+    /// ```
+    pub fn broadcast_factor(self, to: impl Into<Extent>) -> Extent {
+        match self {
+            Extent::Const(1) => Extent::Const(0),
+            _ if self == to.into() => Extent::Const(1),
+            Extent::Const(_) => Extent::Const(1),
+            Extent::Expr(_) => (self - 1).max(0).min(1),
+        }
+    }
+
     /// Splits into `(q, r)` with `self = q·divisor + r`, moving whole terms that divide exactly into `q`.
     fn split_exact(self, divisor: Extent) -> (Extent, Extent) {
         let d = divisor.poly();
@@ -280,7 +303,8 @@ impl Extent {
         self.substitute(&|s| binding.get(s).map(|v| Extent::Const(i64::try_from(v).unwrap_or(i64::MAX))))
     }
 
-    /// The value when `value` knows every symbol; `None` when one is missing.
+    /// The value when `value` knows every symbol; `None` when one is missing, where arithmetic leaves `i64`, and for a
+    /// divisor that is not positive.
     ///
     /// Does not allocate, so that a run may call it.
     pub fn eval(self, value: &dyn Fn(u32) -> Option<i64>) -> Option<i64> {
@@ -293,9 +317,9 @@ impl Extent {
         for (atoms, &coefficient) in poly.iter() {
             let mut product = coefficient;
             for &a in atoms {
-                product = product.saturating_mul(a.eval(value)?);
+                product = product.checked_mul(a.eval(value)?)?;
             }
-            sum = sum.saturating_add(product);
+            sum = sum.checked_add(product)?;
         }
         Some(sum)
     }
@@ -335,10 +359,11 @@ fn divide_atoms(atoms: &[Atom], by: &[Atom]) -> Option<Vec<Atom>> {
 
 impl Atom {
     fn eval(self, value: &dyn Fn(u32) -> Option<i64>) -> Option<i64> {
+        let divisor = |y: Extent| y.eval(value).filter(|&y| y > 0);
         Some(match self {
             Atom::Sym(s) => value(s)?,
-            Atom::FloorDiv(x, y) => x.eval(value)?.checked_div_euclid(y.eval(value)?)?,
-            Atom::Mod(x, y) => x.eval(value)?.checked_rem_euclid(y.eval(value)?)?,
+            Atom::FloorDiv(x, y) => x.eval(value)?.div_euclid(divisor(y)?),
+            Atom::Mod(x, y) => x.eval(value)?.rem_euclid(divisor(y)?),
             Atom::Min(x, y) => x.eval(value)?.min(y.eval(value)?),
             Atom::Max(x, y) => x.eval(value)?.max(y.eval(value)?),
         })
@@ -471,11 +496,23 @@ mod tests {
         assert_eq!(least.floor_div(-1), Extent::Const(i64::MAX));
         assert_eq!(least.modulo(-1), Extent::Const(0));
         let large = b() * i64::MIN;
-        assert_eq!(large.floor_div(-1).eval(&|_| Some(0)), Some(0));
-        for zero in [Extent::Const(0), s() - s()] {
-            assert_eq!(b().floor_div(zero).eval(&|_| Some(1)), None);
-            assert_eq!(b().modulo(zero).eval(&|_| Some(1)), None);
+        assert_eq!(large.floor_div(-1).eval(&|_| Some(0)), None);
+        for divisor in [Extent::Const(0), s() - s(), s() - 9] {
+            assert_eq!(b().floor_div(divisor).eval(&|_| Some(1)), None);
+            assert_eq!(b().modulo(divisor).eval(&|_| Some(1)), None);
         }
+    }
+
+    #[test]
+    fn what_overflows_has_no_value() {
+        let large = |_: u32| Some(1 << 40);
+        assert_eq!((b() * s()).eval(&large), None);
+        // The products leave `i64`, though their difference would not.
+        assert_eq!((b() * s() - b() * b()).eval(&large), None);
+        assert_eq!((b() * (1 << 22) + s() * (1 << 22)).eval(&large), None);
+        assert_eq!((b() * (1 << 22) + s()).eval(&large), Some((1 << 62) + (1 << 40)));
+        assert_eq!((b() + i64::MAX).eval(&large), None);
+        assert_eq!((b() - i64::MAX).eval(&large), Some((1 << 40) - i64::MAX));
     }
 
     #[test]

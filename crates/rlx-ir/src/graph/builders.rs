@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::dim::Dim;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{Graph, GraphExt, NodeId};
-use crate::ops::{self, Activation, BinaryOp, DataFormat, MaskKind, Op, ReduceOp};
+use crate::ops::{self, Activation, BinaryOp, DataFormat, MaskKind, Op, ReduceOp, Unseen};
 use crate::shape::Shape;
 use crate::tensor::ConstData;
 
@@ -112,7 +112,8 @@ impl Graph {
         let (mut inputs, mask) = (vec![q, k, v], mask.into());
         inputs.extend(mask);
         let mask = if mask.is_some() { MaskKind::Custom } else { MaskKind::None };
-        self.add_node(Op::Attention { num_heads, head_dim, mask, scale: None }, inputs, shape)
+        let op = Op::Attention { num_heads, head_dim, mask, scale: None, unseen: Unseen::Zero };
+        self.add_node(op, inputs, shape)
     }
 
     /// Convolution of an image `[N, C, H, W]` with weights `[O, C/groups, kernel…]`; `padding` goes on both

@@ -27,7 +27,7 @@ use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{Graph, NodeId, fault};
 use crate::ops::movement::resolve_reshape;
-use crate::ops::{Activation, BinaryOp, CmpOp, MaskKind, Op, ReduceOp};
+use crate::ops::{Activation, BinaryOp, CmpOp, MaskKind, Op, ReduceOp, Unseen};
 use crate::shape::Shape;
 use crate::sort::sort;
 use crate::tensor::{ConstData, Value};
@@ -215,7 +215,8 @@ pub trait GraphExt {
         ) => |g| {
             let mut inputs = vec![q, k, v];
             inputs.extend(mask);
-            g.try_emit(Op::Attention { num_heads, head_dim, mask: kind, scale: None }, &inputs)
+            let (mask, unseen) = (kind, Unseen::Zero);
+            g.try_emit(Op::Attention { num_heads, head_dim, mask, scale: None, unseen }, &inputs)
         };
 
         /// A tensor fixed in the graph.

@@ -1,9 +1,10 @@
 //! Lowering: each block becomes ops of the graph language.
 
 use super::{Block, HirModule, HirNode};
+use crate::dim::SymRange;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{Graph, GraphExt, Node, NodeId, fault};
-use crate::ops::Op;
+use crate::ops::{Op, Unseen};
 use crate::verify::{check_declared, verify_ok};
 
 /// The graph of `module`, verified.
@@ -43,7 +44,7 @@ fn lower_node(module: &HirModule, node: &HirNode, lowered: &[NodeId], g: &mut Gr
         Block::Mir(op) => return lower_op(node, op, inputs, g),
         block => expand(block, &inputs, g)?,
     };
-    check_declared(&node.results[0], g.try_shape(id)?)?;
+    check_declared(&node.results[0], g.try_shape(id)?, &|_| SymRange::DIM)?;
     Ok(id)
 }
 
@@ -54,7 +55,7 @@ fn lower_op(node: &HirNode, op: &Op, inputs: Vec<NodeId>, g: &mut Graph) -> Resu
     }
     let results = g.infer(op, &inputs, &node.results)?;
     for (declared, inferred) in node.results.iter().zip(&results) {
-        check_declared(declared, inferred)?;
+        check_declared(declared, inferred, &|_| SymRange::DIM)?;
     }
     Ok(g.push_node(Node::new(op.clone(), inputs, results)))
 }
@@ -73,7 +74,8 @@ fn expand(block: &Block, inputs: &[NodeId], g: &mut Graph) -> Result<NodeId> {
             }
         }
         (Block::Attention { num_heads, head_dim, mask }, inputs) => {
-            let op = Op::Attention { num_heads: *num_heads, head_dim: *head_dim, mask: *mask, scale: None };
+            let (num_heads, head_dim, mask) = (*num_heads, *head_dim, *mask);
+            let op = Op::Attention { num_heads, head_dim, mask, scale: None, unseen: Unseen::Zero };
             g.try_emit(op, inputs)
         }
         (Block::SwigluFfn, &[x, up, gate, down]) => {

@@ -8,7 +8,13 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::text::{Lexer, TextWriter};
 
 /// A type that may stand in the op table.
-pub trait Attr: Sized + Clone {
+pub trait Attr: Sized + Clone + PartialEq {
+    /// Whether two values are the same attribute. Unlike `==`, a float that is no number is the same as another one, and 0
+    /// is another one than -0: an op is equal to its copy, and equal ops compute the same.
+    fn same(&self, other: &Self) -> bool {
+        self == other
+    }
+
     /// Writes the value as the text form has it.
     fn write(&self, w: &mut TextWriter);
 
@@ -49,6 +55,10 @@ integer_attrs!(i32, i64, u32, u64, usize);
 macro_rules! float_attrs {
     ($($ty:ty),*) => {$(
         impl Attr for $ty {
+            fn same(&self, other: &Self) -> bool {
+                self.to_bits() == other.to_bits() || (self.is_nan() && other.is_nan())
+            }
+
             /// Shortest text that reads back to the same bits.
             fn write(&self, w: &mut TextWriter) {
                 w.push(&format!("{self:?}"));
@@ -134,6 +144,10 @@ impl Attr for Extent {
 }
 
 impl<T: Attr> Attr for Vec<T> {
+    fn same(&self, other: &Self) -> bool {
+        self.len() == other.len() && self.iter().zip(other).all(|(a, b)| a.same(b))
+    }
+
     fn write(&self, w: &mut TextWriter) {
         w.push("[");
         for (i, item) in self.iter().enumerate() {
@@ -159,6 +173,14 @@ impl<T: Attr> Attr for Vec<T> {
 }
 
 impl<T: Attr> Attr for Option<T> {
+    fn same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Some(a), Some(b)) => a.same(b),
+            (None, None) => true,
+            _ => false,
+        }
+    }
+
     fn write(&self, w: &mut TextWriter) {
         match self {
             Some(value) => value.write(w),
@@ -180,6 +202,10 @@ impl<T: Attr> Attr for Option<T> {
 }
 
 impl<T: Attr> Attr for Arc<T> {
+    fn same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(self, other) || T::same(self, other)
+    }
+
     fn write(&self, w: &mut TextWriter) {
         T::write(self, w);
     }

@@ -11,6 +11,7 @@ use crate::ops::def::{Arity, OpDef};
 use crate::ops::elementwise::static_dims;
 use crate::ops::{Body, Op, OpKind, attrs};
 use crate::oracle;
+use crate::progress::{Progress, Stage};
 use crate::shape::Shape;
 use crate::tensor::Value;
 
@@ -54,14 +55,14 @@ fn is_scalar(shape: &Shape, dtype: DType) -> bool {
 }
 
 /// Evaluates a body on its inputs in order.
-fn run(body: &Body, inputs: &[Value]) -> Result<Vec<Value>> {
+fn run(body: &Body, inputs: &[Value], progress: &Progress) -> Result<Vec<Value>> {
     let mut bindings = oracle::Bindings::default();
     for (node, value) in body.graph.inputs().zip(inputs) {
         if let Op::Input { name } = &node.op {
             bindings.set_input(name.clone(), value.clone());
         }
     }
-    oracle::evaluate(&body.graph, &bindings)
+    oracle::evaluate_with_progress(&body.graph, &bindings, progress)
 }
 
 /// [`Op::If`].
@@ -98,12 +99,22 @@ impl OpDef for IfDef {
         Ok(a)
     }
 
-    fn reference(&self, op: &Op, inputs: &[&Value], _: &[Shape]) -> Result<Vec<Value>> {
+    fn reference(&self, op: &Op, inputs: &[&Value], results: &[Shape]) -> Result<Vec<Value>> {
+        self.reference_with_progress(op, inputs, results, &Progress::none())
+    }
+
+    fn reference_with_progress(
+        &self,
+        op: &Op,
+        inputs: &[&Value],
+        _: &[Shape],
+        progress: &Progress,
+    ) -> Result<Vec<Value>> {
         attrs!(op => If { then, otherwise });
         let holds = inputs[0].ints()?.first().is_some_and(|&c| c != 0);
         let given: Vec<Value> = inputs[1..].iter().map(|&v| v.clone()).collect();
         let (first, second) = given.split_at(then.graph.inputs().count().min(given.len()));
-        if holds { run(then, first) } else { run(otherwise, second) }
+        if holds { run(then, first, progress) } else { run(otherwise, second, progress) }
     }
 
     fn flops(&self, op: &Op, _: &[&Shape], _: &[Shape]) -> f64 {
@@ -219,8 +230,8 @@ impl OpDef for LoopDef {
         *count
     }
 
-    fn count(&self, op: &Op, inputs: &[&Value]) -> Result<usize> {
-        Ok(iterate(op, inputs)?.0)
+    fn count(&self, op: &Op, inputs: &[&Value], progress: &Progress) -> Result<usize> {
+        Ok(iterate(op, inputs, progress)?.0)
     }
 
     fn bound(&self, op: &Op, _: &[&Shape]) -> Extent {
@@ -229,8 +240,18 @@ impl OpDef for LoopDef {
     }
 
     fn reference(&self, op: &Op, inputs: &[&Value], results: &[Shape]) -> Result<Vec<Value>> {
+        self.reference_with_progress(op, inputs, results, &Progress::none())
+    }
+
+    fn reference_with_progress(
+        &self,
+        op: &Op,
+        inputs: &[&Value],
+        results: &[Shape],
+        progress: &Progress,
+    ) -> Result<Vec<Value>> {
         attrs!(op => Loop { carried });
-        let (ran, state, stacks) = iterate(op, inputs)?;
+        let (ran, state, stacks) = iterate(op, inputs, progress)?;
         let mut values = state;
         for (stack, shape) in stacks.into_iter().zip(&results[*carried..]) {
             let dims = static_dims(shape)?;
@@ -260,7 +281,7 @@ impl OpDef for LoopDef {
 /// How often the loop ran, the values it carries, and what it stacked (nothing when it never ran).
 type Iterated = (usize, Vec<Value>, Vec<Option<Value>>);
 
-fn iterate(op: &Op, inputs: &[&Value]) -> Result<Iterated> {
+fn iterate(op: &Op, inputs: &[&Value], progress: &Progress) -> Result<Iterated> {
     attrs!(op => Loop { body, carried });
     let parts = Parts::of(op, inputs)?;
     let one = |v: &Value| Ok::<_, Error>(v.ints()?.first().copied().unwrap_or(0));
@@ -270,13 +291,14 @@ fn iterate(op: &Op, inputs: &[&Value]) -> Result<Iterated> {
     let mut stacked: Vec<Option<Value>> = vec![None; stacks];
     let mut ran = 0;
     while goes_on && (ran as i128) < limit {
+        progress.check(Stage::Verify)?;
         let mut given = vec![Value::int(DType::I64, &[], vec![ran as i128]), Value::bools(&[], [goes_on])];
         given.append(&mut state);
         for &scanned in parts.scanned {
             given.push(row(scanned, ran)?);
         }
         given.extend(parts.captured.iter().map(|&v| v.clone()));
-        let mut found = run(body, &given)?.into_iter();
+        let mut found = run(body, &given, progress)?.into_iter();
         goes_on = found.next().map_or(Ok(0), |v| one(&v))? != 0;
         state = found.by_ref().take(*carried).collect();
         for (stack, value) in stacked.iter_mut().zip(found) {

@@ -20,9 +20,10 @@
 use crate::dim::{Dim, Extent};
 use crate::dtype::{DType, DTypeClass};
 use crate::error::{Error, ErrorKind, Result};
-use crate::ops::def::{Arity, OpDef, dtype_error};
+use crate::ops::def::{Arity, OpDef, Ranges, dtype_error};
 use crate::ops::elementwise::static_dims;
 use crate::ops::{Op, OpKind, attrs};
+use crate::progress::Progress;
 use crate::shape::{Shape, agreed_dim};
 use crate::sort::sort_by;
 use crate::tensor::{Elements, Value};
@@ -69,12 +70,16 @@ impl OpDef for NonZeroDef {
         Ok(vec![Shape::from_dims(&[Dim::Static(inputs[0].rank()), *count], DType::I64)])
     }
 
+    fn holds_for_all(&self, _: &Op, _: &[&Shape], _: Ranges<'_>) -> bool {
+        true
+    }
+
     fn counted(&self, op: &Op) -> Option<Dim> {
         let Op::NonZero { count } = op else { return None };
         Some(*count)
     }
 
-    fn count(&self, _: &Op, inputs: &[&Value]) -> Result<usize> {
+    fn count(&self, _: &Op, inputs: &[&Value], _: &Progress) -> Result<usize> {
         Ok(non_zero(inputs[0]).len())
     }
 
@@ -193,12 +198,17 @@ impl OpDef for NonMaxSuppressionDef {
         Ok(vec![Shape::from_dims(&[*count, Dim::Static(3)], DType::I64)])
     }
 
+    fn holds_for_all(&self, _: &Op, inputs: &[&Shape], _: Ranges<'_>) -> bool {
+        let (boxes, scores) = (inputs[0], inputs[1]);
+        boxes.dim(2) == Dim::Static(4) && boxes.dim(0) == scores.dim(0) && boxes.dim(1) == scores.dim(2)
+    }
+
     fn counted(&self, op: &Op) -> Option<Dim> {
         let Op::NonMaxSuppression { count, .. } = op else { return None };
         Some(*count)
     }
 
-    fn count(&self, op: &Op, inputs: &[&Value]) -> Result<usize> {
+    fn count(&self, op: &Op, inputs: &[&Value], _: &Progress) -> Result<usize> {
         Ok(kept(op, inputs[0], inputs[1])?.len())
     }
 

@@ -5,10 +5,11 @@
 //! valid cases. The reference semantics are the oracle: slow, obvious, in `f64` or exact integers, and
 //! shared with no backend.
 
-use crate::dim::{Dim, Extent};
+use crate::dim::{Dim, Extent, SymRange};
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{Graph, NodeId};
 use crate::ops::{Op, OpKind};
+use crate::progress::Progress;
 use crate::shape::Shape;
 use crate::tensor::Value;
 
@@ -56,6 +57,9 @@ pub struct Cost {
     pub bytes: f64,
 }
 
+/// The values that each symbol can take.
+pub type Ranges<'a> = &'a dyn Fn(u32) -> SymRange;
+
 /// Everything the system knows about one op.
 pub trait OpDef: Sync {
     /// How many inputs the op takes.
@@ -70,12 +74,44 @@ pub trait OpDef: Sync {
     /// [`ErrorKind::Shape`] or [`ErrorKind::DType`], naming the shapes and the rule.
     fn infer(&self, op: &Op, inputs: &[&Shape], declared: &[Shape]) -> Result<Vec<Shape>>;
 
+    /// Whether [`OpDef::infer`], which accepted these shapes and gave what the node declares, does so for every value
+    /// that their symbols can take. Where dimensions are expressions that may or may not be equal, `infer` accepts what
+    /// could fit; only those rules have to be evaluated again when the symbols have values.
+    ///
+    /// `false` is always correct. `true` must be a proof: kernels rely on it. `range` gives the values of a symbol.
+    fn holds_for_all(&self, op: &Op, inputs: &[&Shape], range: Ranges<'_>) -> bool {
+        let _ = (op, inputs, range);
+        false
+    }
+
     /// The results, computed the obvious way: `f64` or exact integers. The caller rounds them to the
     /// declared element type. `results` are the fixed shapes that `infer` gave.
     ///
     /// # Errors
     /// [`ErrorKind::Value`] for values the op forbids, such as an index out of range.
     fn reference(&self, op: &Op, inputs: &[&Value], results: &[Shape]) -> Result<Vec<Value>>;
+
+    /// As [`OpDef::reference`]. An op with bodies asks between their nodes whether to go on.
+    ///
+    /// # Errors
+    /// As [`OpDef::reference`]; [`ErrorKind::Cancelled`].
+    fn reference_with_progress(
+        &self,
+        op: &Op,
+        inputs: &[&Value],
+        results: &[Shape],
+        progress: &Progress,
+    ) -> Result<Vec<Value>> {
+        let _ = progress;
+        self.reference(op, inputs, results)
+    }
+
+    /// About how many steps [`OpDef::reference`] takes: the arithmetic, and what is read and written.
+    fn work(&self, op: &Op, inputs: &[&Shape], results: &[Shape]) -> f64 {
+        let elements = |s: &Shape| s.num_elements().map_or(f64::INFINITY, |n| n as f64);
+        let moved: f64 = inputs.iter().map(|s| elements(s)).chain(results.iter().map(elements)).sum();
+        moved + self.flops(op, inputs, results)
+    }
 
     /// For a composite: builds the same results from simpler ops in `graph` and gives their ids, one
     /// for each result. `None` for a primitive.
@@ -98,8 +134,8 @@ pub trait OpDef: Sync {
     ///
     /// # Errors
     /// As [`OpDef::reference`].
-    fn count(&self, op: &Op, inputs: &[&Value]) -> Result<usize> {
-        let _ = inputs;
+    fn count(&self, op: &Op, inputs: &[&Value], progress: &Progress) -> Result<usize> {
+        let _ = (inputs, progress);
         Err(Error::new(ErrorKind::Internal, format!("{} counts nothing", op.kind())))
     }
 
@@ -133,7 +169,7 @@ pub fn cost(op: &Op, inputs: &[&Shape], results: &[Shape]) -> Cost {
     Cost { flops: op.def().flops(op, inputs, results), bytes: moved }
 }
 
-/// The shapes of a node's results: arity, then the op's rule.
+/// The shapes of a node's results: arity, then the op's rule. No result is larger than any memory.
 ///
 /// # Errors
 /// What [`OpDef::infer`] reports, or [`ErrorKind::InvalidGraph`] for a wrong number of inputs.
@@ -145,7 +181,9 @@ pub fn infer(op: &Op, inputs: &[&Shape], declared: &[Shape]) -> Result<Vec<Shape
             format!("{} takes {arity} inputs, not {}", op.kind(), inputs.len()),
         ));
     }
-    op.def().infer(op, inputs, declared)
+    let results = op.def().infer(op, inputs, declared)?;
+    results.iter().try_for_each(Shape::check_size)?;
+    Ok(results)
 }
 
 /// A definition was called with an op of another kind: a broken table.

@@ -15,13 +15,37 @@ macro_rules! ops {
             => $def:path;
     )*) => {
         /// What a node computes, with its attributes.
-        #[derive(Debug, Clone, PartialEq)]
+        #[derive(Debug, Clone)]
         #[non_exhaustive]
         pub enum Op {
             $(
                 $(#[doc = $doc])*
                 $name $( ( $tuple ) )? $( { $( $(#[doc = $fdoc])* $field : $fty ),* } )?,
             )*
+        }
+
+        impl PartialEq for Op {
+            /// Attributes are compared by [`Attr::same`], so that every op is equal to its copy.
+            fn eq(&self, other: &Self) -> bool {
+                match self {
+                    $(Op::$name { $( 0: field_pattern!(value, $tuple) )? $( $( $field ),* )? } => {
+                        $(
+                            let Op::$name(theirs) = other else { return false };
+                            if !<$tuple as Attr>::same(value, theirs) {
+                                return false;
+                            }
+                        )?
+                        $($({
+                            let own = $field;
+                            let Op::$name { $field, .. } = other else { return false };
+                            if !<$fty as Attr>::same(own, $field) {
+                                return false;
+                            }
+                        })*)?
+                        other.kind() == OpKind::$name
+                    })*
+                }
+            }
         }
 
         /// Which op, without its attributes.

@@ -4,10 +4,10 @@ mod reference;
 
 use crate::dtype::{DType, DTypeClass};
 use crate::error::Result;
-use crate::ops::def::{Arity, OpDef, dtype_error};
+use crate::ops::def::{Arity, OpDef, Ranges, dtype_error};
 use crate::ops::{Activation, BinaryOp, Op, OpKind, Predicate, attrs};
 use crate::oracle::broadcast_offsets;
-use crate::shape::{Shape, broadcast};
+use crate::shape::{Shape, always_broadcasts, broadcast};
 use crate::tensor::{Elements, Value};
 use crate::{Error, ErrorKind};
 
@@ -116,6 +116,10 @@ impl OpDef for ActivationDef {
         Ok(vec![inputs[0].clone()])
     }
 
+    fn holds_for_all(&self, _: &Op, _: &[&Shape], _: Ranges<'_>) -> bool {
+        true
+    }
+
     fn reference(&self, op: &Op, inputs: &[&Value], _: &[Shape]) -> Result<Vec<Value>> {
         attrs!(op => Activation(f));
         let x = inputs[0];
@@ -181,6 +185,10 @@ impl OpDef for BinaryDef {
         Ok(vec![Shape::from_dims(&broadcast(inputs)?, inputs[0].dtype())])
     }
 
+    fn holds_for_all(&self, _: &Op, inputs: &[&Shape], _: Ranges<'_>) -> bool {
+        broadcast(inputs).is_ok_and(|to| always_broadcasts(inputs, &to))
+    }
+
     fn reference(&self, op: &Op, inputs: &[&Value], results: &[Shape]) -> Result<Vec<Value>> {
         attrs!(op => Binary(f));
         let dims = static_dims(&results[0])?;
@@ -240,6 +248,10 @@ impl OpDef for CompareDef {
         Ok(vec![Shape::from_dims(&broadcast(inputs)?, DType::Bool)])
     }
 
+    fn holds_for_all(&self, _: &Op, inputs: &[&Shape], _: Ranges<'_>) -> bool {
+        broadcast(inputs).is_ok_and(|to| always_broadcasts(inputs, &to))
+    }
+
     fn reference(&self, op: &Op, inputs: &[&Value], results: &[Shape]) -> Result<Vec<Value>> {
         attrs!(op => Compare(f));
         let dims = static_dims(&results[0])?;
@@ -282,6 +294,10 @@ impl OpDef for PredicateDef {
         attrs!(op => Predicate(_f));
         Takes::Floats.check(OpKind::Predicate, inputs[0])?;
         Ok(vec![inputs[0].with_dtype(DType::Bool)])
+    }
+
+    fn holds_for_all(&self, _: &Op, _: &[&Shape], _: Ranges<'_>) -> bool {
+        true
     }
 
     fn reference(&self, op: &Op, inputs: &[&Value], _: &[Shape]) -> Result<Vec<Value>> {
@@ -328,6 +344,10 @@ impl OpDef for WhereDef {
         Takes::Bools.check(OpKind::Where, inputs[0])?;
         same_dtype(OpKind::Where, inputs[1], inputs[2])?;
         Ok(vec![Shape::from_dims(&broadcast(inputs)?, inputs[1].dtype())])
+    }
+
+    fn holds_for_all(&self, _: &Op, inputs: &[&Shape], _: Ranges<'_>) -> bool {
+        broadcast(inputs).is_ok_and(|to| always_broadcasts(inputs, &to))
     }
 
     fn reference(&self, _: &Op, inputs: &[&Value], results: &[Shape]) -> Result<Vec<Value>> {
@@ -378,6 +398,10 @@ impl OpDef for CastDef {
             return Err(Error::new(ErrorKind::DType, format!("cannot cast {} to {to}", inputs[0])));
         }
         Ok(vec![inputs[0].with_dtype(*to)])
+    }
+
+    fn holds_for_all(&self, _: &Op, _: &[&Shape], _: Ranges<'_>) -> bool {
+        true
     }
 
     fn reference(&self, op: &Op, inputs: &[&Value], _: &[Shape]) -> Result<Vec<Value>> {

@@ -4,11 +4,11 @@ use crate::dim::{Dim, Extent};
 use crate::dtype::DTypeClass;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{Graph, NodeId};
-use crate::ops::def::{Arity, OpDef, dtype_error};
+use crate::ops::def::{Arity, OpDef, Ranges, dtype_error};
 use crate::ops::elementwise::{Takes, same_dtype};
 use crate::ops::{Op, OpKind, attrs};
 use crate::oracle::{broadcast_offsets, strided_offsets, strides};
-use crate::shape::{Shape, agreed_dim, broadcast};
+use crate::shape::{Shape, agreed_dim, always_broadcasts, broadcast};
 use crate::tensor::{Elements, Value};
 
 #[cfg(feature = "testing")]
@@ -129,6 +129,13 @@ impl OpDef for MatMulDef {
             return Err(Error::new(ErrorKind::DType, message).with_hint("insert a Cast"));
         }
         Ok(vec![Shape::from_dims(&MatMulDims::of(a, b)?.result(), a.dtype())])
+    }
+
+    fn holds_for_all(&self, _: &Op, inputs: &[&Shape], _: Ranges<'_>) -> bool {
+        let (a, b) = (inputs[0], inputs[1]);
+        let lead = |s: &Shape| s.with_dims(s.dims()[..s.rank().saturating_sub(2)].to_vec());
+        let inner_agrees = a.dims().last() == b.dims().get(b.rank().saturating_sub(2));
+        inner_agrees && MatMulDims::of(a, b).is_ok_and(|d| always_broadcasts(&[&lead(a), &lead(b)], &d.batch))
     }
 
     fn reference(&self, _: &Op, inputs: &[&Value], results: &[Shape]) -> Result<Vec<Value>> {

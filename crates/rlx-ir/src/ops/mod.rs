@@ -422,6 +422,8 @@ ops! {
         mask: MaskKind,
         /// The factor of the scores; `1 / √head_dim` when none is given.
         scale: Option<f32>,
+        /// What a query gets that may see nothing.
+        unseen: Unseen,
     } => nn::attention::AttentionDef;
     /// Rotary embedding: pairs of each head's first elements turned by the angle of their position.
     Rope {

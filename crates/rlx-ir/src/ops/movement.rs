@@ -10,10 +10,10 @@ pub use slice::{SliceDef, resolve_slice};
 
 use crate::dim::{Dim, Extent};
 use crate::error::{Error, ErrorKind, Result};
-use crate::ops::def::{Arity, OpDef};
+use crate::ops::def::{Arity, OpDef, Ranges};
 use crate::ops::{Op, OpKind, attrs};
 use crate::oracle::{broadcast_offsets, strided_offsets, strides};
-use crate::shape::{Shape, broadcast};
+use crate::shape::{Shape, always_broadcasts, broadcast};
 use crate::sort::sort;
 use crate::tensor::Value;
 
@@ -92,6 +92,10 @@ impl OpDef for ReshapeDef {
         Ok(vec![result])
     }
 
+    fn holds_for_all(&self, op: &Op, inputs: &[&Shape], _: Ranges<'_>) -> bool {
+        matches!(op, Op::Reshape { to } if inputs[0].elements() == inputs[0].with_dims(to.clone()).elements())
+    }
+
     fn reference(&self, _: &Op, inputs: &[&Value], results: &[Shape]) -> Result<Vec<Value>> {
         Ok(vec![inputs[0].with_dims(&results[0].static_dims().unwrap_or_default())])
     }
@@ -140,6 +144,10 @@ impl OpDef for TransposeDef {
         Ok(vec![inputs[0].with_dims(perm.iter().map(|&p| inputs[0].dim(p)).collect())])
     }
 
+    fn holds_for_all(&self, _: &Op, _: &[&Shape], _: Ranges<'_>) -> bool {
+        true
+    }
+
     fn reference(&self, op: &Op, inputs: &[&Value], results: &[Shape]) -> Result<Vec<Value>> {
         attrs!(op => Transpose { perm });
         let (x, dims) = (inputs[0], results[0].static_dims().unwrap_or_default());
@@ -180,6 +188,10 @@ impl OpDef for ExpandDef {
             return Err(Error::new(ErrorKind::Shape, format!("cannot expand {} to {target}", inputs[0])));
         }
         Ok(vec![target])
+    }
+
+    fn holds_for_all(&self, op: &Op, inputs: &[&Shape], _: Ranges<'_>) -> bool {
+        matches!(op, Op::Expand { to } if always_broadcasts(inputs, to))
     }
 
     fn reference(&self, _: &Op, inputs: &[&Value], results: &[Shape]) -> Result<Vec<Value>> {

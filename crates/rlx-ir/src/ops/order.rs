@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
-use crate::ops::def::{Arity, OpDef};
+use crate::ops::def::{Arity, OpDef, Ranges};
 use crate::ops::elementwise::{Takes, static_dims};
 use crate::ops::{ArgOp, Op, OpKind, attrs};
 use crate::oracle::around;
@@ -70,6 +70,10 @@ impl OpDef for ArgReduceDef {
         Ok(vec![Shape::from_dims(&dims, DType::I64)])
     }
 
+    fn holds_for_all(&self, op: &Op, inputs: &[&Shape], range: Ranges<'_>) -> bool {
+        matches!(op, Op::ArgReduce { axis, .. } if inputs[0].dim(*axis).extent().range(range).min > 0)
+    }
+
     fn reference(&self, op: &Op, inputs: &[&Value], results: &[Shape]) -> Result<Vec<Value>> {
         attrs!(op => ArgReduce { op, axis, last });
         let x = inputs[0];
@@ -126,6 +130,11 @@ impl OpDef for TopKDef {
         dims[*axis] = *k;
         let values = x.with_dims(dims);
         Ok(vec![values.clone(), values.with_dtype(DType::I64)])
+    }
+
+    fn holds_for_all(&self, op: &Op, inputs: &[&Shape], range: Ranges<'_>) -> bool {
+        let Op::TopK { k, axis, .. } = op else { return false };
+        (inputs[0].dim(*axis).extent() - k.extent()).range(range).min >= 0
     }
 
     fn reference(&self, op: &Op, inputs: &[&Value], results: &[Shape]) -> Result<Vec<Value>> {

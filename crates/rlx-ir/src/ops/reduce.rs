@@ -3,7 +3,7 @@
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
-use crate::ops::def::{Arity, OpDef};
+use crate::ops::def::{Arity, OpDef, Ranges};
 use crate::ops::elementwise::{Takes, static_dims};
 use crate::ops::{Op, OpKind, ReduceOp, attrs};
 use crate::oracle::{around, strided_offsets, strides};
@@ -87,6 +87,10 @@ impl OpDef for ReduceDef {
             (true, false) => None,
         };
         Ok(vec![x.with_dims(x.dims().iter().enumerate().filter_map(kept).collect())])
+    }
+
+    fn holds_for_all(&self, _: &Op, _: &[&Shape], _: Ranges<'_>) -> bool {
+        true
     }
 
     fn reference(&self, op: &Op, inputs: &[&Value], results: &[Shape]) -> Result<Vec<Value>> {
@@ -181,6 +185,10 @@ impl OpDef for CumulativeDef {
             return Err(Error::new(ErrorKind::Shape, message));
         }
         Ok(vec![inputs[0].clone()])
+    }
+
+    fn holds_for_all(&self, _: &Op, _: &[&Shape], _: Ranges<'_>) -> bool {
+        true
     }
 
     fn reference(&self, op: &Op, inputs: &[&Value], _: &[Shape]) -> Result<Vec<Value>> {

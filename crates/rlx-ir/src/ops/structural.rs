@@ -3,7 +3,7 @@
 use crate::custom;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{Graph, NodeId};
-use crate::ops::def::{Arity, OpDef};
+use crate::ops::def::{Arity, OpDef, Ranges};
 use crate::ops::{Op, attrs};
 use crate::oracle;
 use crate::shape::Shape;
@@ -39,6 +39,10 @@ impl OpDef for InputDef {
         as_declared(declared)
     }
 
+    fn holds_for_all(&self, _: &Op, _: &[&Shape], _: Ranges<'_>) -> bool {
+        true
+    }
+
     fn reference(&self, op: &Op, _: &[&Value], _: &[Shape]) -> Result<Vec<Value>> {
         Err(given_from_outside(op))
     }
@@ -59,6 +63,10 @@ impl OpDef for ParamDef {
 
     fn infer(&self, _: &Op, _: &[&Shape], declared: &[Shape]) -> Result<Vec<Shape>> {
         as_declared(declared)
+    }
+
+    fn holds_for_all(&self, _: &Op, _: &[&Shape], _: Ranges<'_>) -> bool {
+        true
     }
 
     fn reference(&self, op: &Op, _: &[&Value], _: &[Shape]) -> Result<Vec<Value>> {
@@ -84,9 +92,13 @@ impl OpDef for ConstantDef {
         Ok(vec![data.shape()])
     }
 
+    fn holds_for_all(&self, _: &Op, _: &[&Shape], _: Ranges<'_>) -> bool {
+        true
+    }
+
     fn reference(&self, op: &Op, _: &[&Value], _: &[Shape]) -> Result<Vec<Value>> {
         attrs!(op => Constant { data });
-        Ok(vec![data.value()])
+        Ok(vec![data.try_value()?])
     }
 
     fn flops(&self, _: &Op, _: &[&Shape], _: &[Shape]) -> f64 {
@@ -111,6 +123,10 @@ impl OpDef for ResultDef {
 
     fn infer(&self, _: &Op, _: &[&Shape], declared: &[Shape]) -> Result<Vec<Shape>> {
         as_declared(declared)
+    }
+
+    fn holds_for_all(&self, _: &Op, _: &[&Shape], _: Ranges<'_>) -> bool {
+        true
     }
 
     fn reference(&self, op: &Op, _: &[&Value], _: &[Shape]) -> Result<Vec<Value>> {
@@ -144,14 +160,14 @@ impl OpDef for CustomDef {
     /// The registered op's rule; of an unknown op the declared shape is all there is.
     fn infer(&self, op: &Op, inputs: &[&Shape], declared: &[Shape]) -> Result<Vec<Shape>> {
         match custom::of(op) {
-            Some((custom, attrs)) => {
+            Some((custom, attrs)) => custom::guarded(op, "stating its results' shapes", || {
                 let arity = custom.arity();
                 if !arity.accepts(inputs.len()) {
                     let message = format!("{} takes {arity} inputs, not {}", custom.name(), inputs.len());
                     return Err(Error::new(ErrorKind::InvalidGraph, message));
                 }
                 custom.infer(attrs, inputs)
-            }
+            }),
             None => as_declared(declared),
         }
     }
@@ -159,7 +175,9 @@ impl OpDef for CustomDef {
     fn reference(&self, op: &Op, inputs: &[&Value], results: &[Shape]) -> Result<Vec<Value>> {
         attrs!(op => Custom { name });
         match custom::of(op) {
-            Some((custom, attrs)) => custom.reference(attrs, inputs, results),
+            Some((custom, attrs)) => {
+                custom::guarded(op, "computing its reference", || custom.reference(attrs, inputs, results))
+            }
             None => Err(Error::new(ErrorKind::Unsupported, format!("custom op {name:?} is not registered"))
                 .with_hint("give it to register_custom_op")),
         }
@@ -167,12 +185,17 @@ impl OpDef for CustomDef {
 
     fn decompose(&self, op: &Op, inputs: &[NodeId], graph: &mut Graph) -> Option<Result<Vec<NodeId>>> {
         let (custom, attrs) = custom::of(op)?;
-        custom.decompose(attrs, inputs, graph)
+        let decompose = || custom.decompose(attrs, inputs, graph).transpose();
+        custom::guarded(op, "decomposing itself", decompose).transpose()
     }
 
     fn flops(&self, op: &Op, inputs: &[&Shape], results: &[Shape]) -> f64 {
-        match custom::of(op) {
-            Some((custom, attrs)) => custom.flops(attrs, inputs, results),
+        let stated = custom::of(op).and_then(|(custom, attrs)| {
+            let flops = || Ok(custom.flops(attrs, inputs, results));
+            custom::guarded(op, "counting its operations", flops).ok()
+        });
+        match stated {
+            Some(flops) => flops,
             None => results.iter().map(|s| s.num_elements().unwrap_or(0) as f64).sum(),
         }
     }
@@ -213,6 +236,10 @@ impl OpDef for RegionDef {
             }
         }
         body.graph.outputs.iter().map(|&id| body.graph.try_node(id).map(|n| n.shape.clone())).collect()
+    }
+
+    fn holds_for_all(&self, _: &Op, _: &[&Shape], _: Ranges<'_>) -> bool {
+        true
     }
 
     fn reference(&self, op: &Op, inputs: &[&Value], _: &[Shape]) -> Result<Vec<Value>> {
@@ -256,6 +283,10 @@ impl OpDef for PackDef {
 
     fn infer(&self, _: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
         Ok(vec![inputs[0].clone()])
+    }
+
+    fn holds_for_all(&self, _: &Op, _: &[&Shape], _: Ranges<'_>) -> bool {
+        true
     }
 
     fn reference(&self, _: &Op, inputs: &[&Value], _: &[Shape]) -> Result<Vec<Value>> {

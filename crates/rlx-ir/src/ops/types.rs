@@ -231,6 +231,18 @@ named_variants! {
 }
 
 named_variants! {
+    /// What an attention gives a query whose every score is −∞, as a mask that forbids everything makes them.
+    Unseen, "unseen" {
+        /// 0.
+        Zero,
+        /// NaN, which is what the softmax of such scores is.
+        Nan,
+        /// 0, and so for every query whose weights are no numbers: `Where(IsNaN(p), 0, p)` on the weights.
+        Guard,
+    }
+}
+
+named_variants! {
     /// Where the channels of an image-like tensor are.
     DataFormat, "data format" {
         /// `[N, C, spatial…]`.
@@ -331,6 +343,15 @@ pub enum GateFunction {
 }
 
 impl Attr for GateFunction {
+    fn same(&self, other: &Self) -> bool {
+        use GateFunction::{HardSigmoid, LeakyRelu};
+        match (self, other) {
+            (LeakyRelu { alpha: a }, LeakyRelu { alpha: b }) => a.same(b),
+            (HardSigmoid { alpha: a, beta: x }, HardSigmoid { alpha: b, beta: y }) => a.same(b) && x.same(y),
+            (a, b) => a == b,
+        }
+    }
+
     fn write(&self, w: &mut TextWriter) {
         match self {
             GateFunction::Sigmoid => w.push("Sigmoid"),
@@ -413,6 +434,14 @@ pub enum CustomAttr {
 }
 
 impl Attr for CustomAttr {
+    fn same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (CustomAttr::Float(a), CustomAttr::Float(b)) => a.same(b),
+            (CustomAttr::Floats(a), CustomAttr::Floats(b)) => a.same(b),
+            (a, b) => a == b,
+        }
+    }
+
     fn write(&self, w: &mut TextWriter) {
         match self {
             CustomAttr::Int(v) => (w.push("int "), v.write(w)).1,
@@ -436,6 +465,10 @@ impl Attr for CustomAttr {
 }
 
 impl Attr for CustomAttrs {
+    fn same(&self, other: &Self) -> bool {
+        self.0.len() == other.0.len() && self.0.iter().zip(&other.0).all(|(a, b)| a.0 == b.0 && a.1.same(b.1))
+    }
+
     fn write(&self, w: &mut TextWriter) {
         let pairs: Vec<&String> = self.0.keys().collect();
         w.push("[");

@@ -19,17 +19,25 @@ use crate::shape::Shape;
 pub fn random_graph(seed: u64, size: usize) -> (Graph, Bindings) {
     let mut g = Gen::new(seed);
     let dims = DimBinding::batch_seq(g.size(1..=3), g.size(1..=5));
-    let graph = Builder::new(g, &dims, false).graph(size);
+    let (graph, _) = Builder::new(g, &dims, false).graph(size);
     let bindings = random_bindings(&graph, &DimBinding::new(), seed);
     (graph, bindings)
 }
 
 /// A random graph whose batch and sequence are symbols, and values for it at several sizes of them.
 pub fn random_symbolic_graph(seed: u64, size: usize) -> (Graph, Vec<Bindings>) {
-    let graph = Builder::new(Gen::new(seed), &DimBinding::new(), true).graph(size);
+    let graph = symbolic_graph(&mut Gen::new(seed), size);
     let sizes = [(1, 1), (2, 3), (3, 4)];
     let bindings = sizes.map(|(b, s)| random_bindings(&graph, &DimBinding::batch_seq(b, s), seed));
     (graph, bindings.to_vec())
+}
+
+/// The graph of [`random_symbolic_graph`] by the choices of `g`.
+pub fn symbolic_graph(g: &mut Gen, size: usize) -> Graph {
+    let own = std::mem::replace(g, Gen::new(0));
+    let (graph, own) = Builder::new(own, &DimBinding::new(), true).graph(size);
+    *g = own;
+    graph
 }
 
 /// Random values for every input and parameter of `graph`, whose symbols are `dims`.
@@ -119,7 +127,8 @@ impl Builder {
         b
     }
 
-    fn graph(mut self, size: usize) -> Graph {
+    /// The graph, and the generator as it is left.
+    fn graph(mut self, size: usize) -> (Graph, Gen) {
         let given = self.values.len();
         for _ in 0..size {
             // The newest values are taken more often, so that graphs become deep.
@@ -139,7 +148,7 @@ impl Builder {
             outputs.push(self.values[0]);
         }
         self.graph.set_outputs(outputs);
-        self.graph
+        (self.graph, self.g)
     }
 
     fn dims(&self, id: NodeId) -> Vec<Dim> {

@@ -62,7 +62,7 @@ impl Cx<'_> {
     fn elementwise(&mut self, node: &Node, index: &[Value]) -> Scheduled<Value> {
         let mut args = Vec::with_capacity(node.inputs.len());
         for &input in &node.inputs {
-            let index = if self.flat { index.to_vec() } else { self.broadcast(input, index) };
+            let index = if self.flat { index.to_vec() } else { self.broadcast(input, node.id, index) };
             args.push(self.element(input, &index)?);
         }
         let from = self.dtype(*node.inputs.last().unwrap_or(&node.id));
@@ -70,11 +70,24 @@ impl Cx<'_> {
     }
 
     /// The index into an operand that broadcasts to the space of `index`.
-    pub(super) fn broadcast(&mut self, input: NodeId, index: &[Value]) -> Vec<Value> {
-        let dims = self.graph().shape(input).dims();
+    pub(super) fn broadcast(&mut self, input: NodeId, to: NodeId, index: &[Value]) -> Vec<Value> {
+        let shape = |id| self.graph().shape(id).dims().to_vec();
+        let (dims, to) = (shape(input), shape(to));
+        self.broadcast_dims(&dims, &to, index)
+    }
+
+    /// The index into dimensions that broadcast to those of `index`, which are `to`.
+    pub(super) fn broadcast_dims(&mut self, dims: &[Dim], to: &[Dim], index: &[Value]) -> Vec<Value> {
         let skip = index.len().saturating_sub(dims.len());
-        let zero = self.b.int(0);
-        dims.iter().zip(&index[skip..]).map(|(d, &i)| if *d == Dim::Static(1) { zero } else { i }).collect()
+        let along = |((d, to), &i): ((&Dim, &Dim), &Value)| match d.extent().broadcast_factor(to.extent()) {
+            Extent::Const(0) => self.b.int(0),
+            Extent::Const(_) => i,
+            factor => {
+                let factor = self.size("repeats", factor);
+                self.b.mul(i, factor)
+            }
+        };
+        dims.iter().zip(&to[skip..]).zip(&index[skip..]).map(along).collect()
     }
 
     /// A constant of one value.
@@ -118,7 +131,7 @@ impl Cx<'_> {
                 perm.iter().zip(index).for_each(|(&p, &i)| out[p] = i);
                 out
             }
-            Op::Expand { .. } => self.broadcast(source, index),
+            Op::Expand { .. } => self.broadcast(source, node.id, index),
             Op::Slice { starts, steps, .. } => (0..index.len())
                 .map(|i| {
                     let start = self.size("start", starts[i]);

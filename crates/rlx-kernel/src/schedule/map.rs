@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use rlx_ir::{Dim, Extent};
+use rlx_ir::Extent;
 
 use super::cx::{Arg, Cx};
 use super::{Launch, Scheduled, StepDesc};
@@ -96,7 +96,7 @@ fn collapse(cx: &mut Cx<'_>, space: &[Extent]) -> Vec<Value> {
         .map(Arg::Input)
         .chain((0..cx.step.outputs.len()).map(Arg::Output))
         .collect();
-    let strides: Vec<Vec<Extent>> = args.iter().map(|&arg| broadcast_strides(cx, arg, space.len())).collect();
+    let strides: Vec<Vec<Extent>> = args.iter().map(|&arg| broadcast_strides(cx, arg, space)).collect();
     let (mut dims, mut merged): (Vec<Extent>, Vec<Vec<Extent>>) = (Vec::new(), vec![Vec::new(); args.len()]);
     for (axis, &d) in space.iter().enumerate() {
         if d == Extent::Const(1) {
@@ -123,13 +123,12 @@ fn collapse(cx: &mut Cx<'_>, space: &[Extent]) -> Vec<Value> {
 }
 
 /// The strides of an operand over the result's dimensions: 0 where it is repeated.
-fn broadcast_strides(cx: &Cx<'_>, arg: Arg, rank: usize) -> Vec<Extent> {
+fn broadcast_strides(cx: &Cx<'_>, arg: Arg, space: &[Extent]) -> Vec<Extent> {
     let view = &cx.operand(arg).view;
-    let skip = rank - view.dims.len();
-    (0..rank)
-        .map(|i| match i.checked_sub(skip) {
-            Some(j) if Dim::from(view.dims[j]) != Dim::Static(1) => view.strides[j],
-            _ => Extent::Const(0),
-        })
-        .collect()
+    let skip = space.len() - view.dims.len();
+    let stride = |(i, &to): (usize, &Extent)| match i.checked_sub(skip) {
+        Some(j) => view.strides[j] * view.dims[j].broadcast_factor(to),
+        None => Extent::Const(0),
+    };
+    space.iter().enumerate().map(stride).collect()
 }

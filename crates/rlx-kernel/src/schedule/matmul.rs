@@ -9,22 +9,16 @@ use super::{Launch, Scheduled, StepDesc, elementwise, refuse};
 use crate::ir::Value;
 
 impl Cx<'_> {
-    /// The part of a batch index that an operand with leading dimensions `dims` is at.
-    fn batch_index(&mut self, dims: &[Dim], batch: &[Value]) -> Vec<Value> {
-        let zero = self.b.int(0);
-        let skip = batch.len() - dims.len();
-        dims.iter().zip(&batch[skip..]).map(|(d, &i)| if *d == Dim::Static(1) { zero } else { i }).collect()
-    }
-
     fn matrix_element(
         &mut self,
         id: NodeId,
+        to: &[Dim],
         batch: &[Value],
         row: &[Value],
         column: &[Value],
     ) -> Scheduled<Value> {
         let dims = self.graph().shape(id).dims().to_vec();
-        let mut index = self.batch_index(&dims[..dims.len().saturating_sub(2)], batch);
+        let mut index = self.broadcast_dims(&dims[..dims.len().saturating_sub(2)], to, batch);
         index.extend_from_slice(row);
         index.extend_from_slice(column);
         self.element(id, &index)
@@ -62,9 +56,10 @@ pub fn schedule(step: &StepDesc, anchor: &Node, form: Form) -> Scheduled<Vec<Lau
     let product = product(step, anchor)?;
     let cx = Cx::new(&format!("matmul.{}", step.name), form.workgroup(), step);
     cx.result_space()?;
+    let lead = &anchor.shape.dims()[..product.batch.len()];
     let operands = Operands {
-        a: &mut |cx, batch, m, k| cx.matrix_element(lhs, batch, m, k),
-        b: &mut |cx, batch, k, n| cx.matrix_element(rhs, batch, k, n),
+        a: &mut |cx, batch, m, k| cx.matrix_element(lhs, lead, batch, m, k),
+        b: &mut |cx, batch, k, n| cx.matrix_element(rhs, lead, batch, k, n),
         finish: &mut |cx, batch, m, n, v| {
             let index = [batch, m, n].concat();
             let v = elementwise::narrowed(&mut cx.b, v, dtype);

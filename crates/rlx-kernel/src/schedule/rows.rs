@@ -152,7 +152,7 @@ fn norm(cx: &mut Cx<'_>, anchor: &Node, row: &Row<'_>) -> Scheduled<()> {
         let v = cx.b.sub(v, mean);
         let mut v = cx.b.div(v, deviation);
         for (i, &parameter) in anchor.inputs.iter().enumerate().skip(1) {
-            let own = cx.broadcast(parameter, index);
+            let own = cx.broadcast(parameter, x, index);
             let p = cx.element(parameter, &own)?;
             v = if i == 1 { cx.b.mul(v, p) } else { cx.b.add(v, p) };
         }

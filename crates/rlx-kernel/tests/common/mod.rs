@@ -35,7 +35,7 @@ pub fn try_compiled(graph: &Graph, target: &KernelTarget) -> Result<Executable, 
 /// How the target would compute each kind of node.
 pub fn report(graph: &Graph, target: &KernelTarget) -> KernelDispatchReport {
     let options = CompileOptions::default();
-    rlx_opt::report::analyze(graph, &PassContext { target, options: &options })
+    rlx_opt::report::analyze(graph, &PassContext { target, options: &options, is_body: false })
 }
 
 /// The module on the interpreter.

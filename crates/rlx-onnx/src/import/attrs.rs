@@ -110,6 +110,16 @@ impl<'a> Attrs<'a> {
     }
 }
 
+/// Whether an attribute of the node, or of a node in its bodies, is one of the function around it.
+pub(crate) fn refers(node: &NodeProto) -> bool {
+    let in_graph = |g: &GraphProto| g.node.iter().any(refers);
+    node.attribute.iter().any(|attr| {
+        !attr.ref_attr_name().is_empty()
+            || attr.g.as_deref().is_some_and(in_graph)
+            || attr.graphs.iter().any(in_graph)
+    })
+}
+
 /// A function body's node with the caller's attributes in place of references to them, in nested graphs too.
 /// A reference to what the caller does not give is left out: the op's own default holds.
 pub(crate) fn with_attributes(node: &NodeProto, given: &HashMap<String, AttributeProto>) -> NodeProto {

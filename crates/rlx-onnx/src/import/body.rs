@@ -6,7 +6,7 @@
 
 use super::slot::{Importer, SlotId};
 use crate::proto::GraphProto;
-use rlx_ir::{Error, ErrorKind, Graph, Node, NodeId, Shape};
+use rlx_ir::{Error, ErrorKind, Graph, Node, NodeId, OriginId, Shape};
 use std::collections::HashMap;
 
 /// How deep bodies may nest.
@@ -42,7 +42,10 @@ impl Importer<'_> {
         }
         let mut graph = Graph::new(proto.name());
         self.graph.symbol_ranges().iter().for_each(|(&s, &r)| graph.set_symbol_range(s, r));
-        *graph.origins_mut() = self.graph.origins().clone();
+        // A table of origins of its own: with a copy of the outer one, many bodies would take the square of their number.
+        let outer = self.origin;
+        let described = self.graph.origins().describe(outer);
+        self.origin = described.map_or(OriginId::NONE, |text| graph.origins_mut().source(text));
         let around = std::mem::replace(&mut self.graph, graph);
         self.bodies.push(OpenBody { around, here: HashMap::new(), captures: Vec::new() });
         self.enter(true);
@@ -52,6 +55,7 @@ impl Importer<'_> {
             return Err(Error::new(ErrorKind::Internal, "a body was closed twice"));
         };
         let mut graph = std::mem::replace(&mut self.graph, open.around);
+        self.origin = outer;
         let (own, found) = made?;
         graph.set_outputs(outputs(&own, found));
         Ok(ImportedBody { graph, captures: open.captures })

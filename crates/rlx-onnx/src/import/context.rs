@@ -6,7 +6,7 @@ use super::needs_value;
 use super::slot::{Data, Importer, SlotId};
 use crate::proto::NodeProto;
 use rlx_ir::op::{Activation, BinaryOp, CmpOp};
-use rlx_ir::{ConstData, DType, Dim, Error, ErrorKind, Extent, NodeId, Op, Shape, Value, oracle};
+use rlx_ir::{ConstData, DType, DTypeClass, Dim, Error, ErrorKind, Extent, NodeId, Op, Shape, Value, oracle};
 
 /// Results of ops over constants are computed while importing up to this many elements.
 const MOST_FOLDED: usize = 4096;
@@ -92,10 +92,10 @@ impl<'a, 'f> NodeCx<'a, 'f> {
         let slot = self.importer.slot(self.slot(i)?);
         Ok(match (&slot.data, &slot.known, slot.node) {
             (Some(Data::Value(v)), ..) => Some(v.value()),
-            (Some(Data::File { tensor, .. }), ..) => Some(tensor.to_const()?.value()),
+            (Some(Data::File { tensor, .. }), ..) => Some(tensor.to_const()?.try_value()?),
             (_, Some(known), _) => known.to_const().map(|c| c.value()),
             (_, _, Some(node)) => match self.importer.node_of(node).map(|node| &node.op) {
-                Some(Op::Constant { data }) => Some(data.value()),
+                Some(Op::Constant { data }) => Some(data.try_value()?),
                 _ => None,
             },
             _ => None,
@@ -209,6 +209,12 @@ impl<'a, 'f> NodeCx<'a, 'f> {
         if inputs.is_empty() || results.len() != 1 || !small(&results[0]) {
             return Ok(None);
         }
+        let shapes: Vec<&Shape> = inputs.iter().map(|&id| graph.shape(id)).collect();
+        let mut allowance = self.importer.allowance.get();
+        if !allowance.admits(op, &shapes, &results) {
+            return Ok(None);
+        }
+        self.importer.allowance.set(allowance);
         let operands: Vec<&Value> = constants.iter().collect();
         Ok(oracle::evaluate_op(op, &operands, &[])?.first().map(Value::to_const))
     }
@@ -229,10 +235,10 @@ impl<'a, 'f> NodeCx<'a, 'f> {
 
     /// A scalar of a type, rounded to it.
     pub fn scalar(&mut self, dtype: DType, value: f64) -> NodeId {
-        let value = if dtype.is_float() {
-            Value::float(dtype, &[], vec![value])
-        } else {
-            Value::int(dtype, &[], vec![value as i128])
+        let value = match dtype.class() {
+            DTypeClass::Float => Value::float(dtype, &[], vec![value]),
+            DTypeClass::Complex => Value::float(dtype, &[], vec![value, 0.0]),
+            _ => Value::int(dtype, &[], vec![value as i128]),
         };
         self.constant(value)
     }
@@ -360,6 +366,8 @@ impl Importer<'_> {
     pub fn push(&mut self, op: Op, inputs: &[NodeId]) -> Result<NodeId, Error> {
         let node = self.graph.try_add(op, inputs)?;
         self.graph.set_origin(node, self.origin);
+        let rank = self.graph.node(node).results().iter().map(Shape::rank).max();
+        self.check_rank(rank.unwrap_or(0))?;
         Ok(node)
     }
 }

@@ -1,12 +1,13 @@
 //! Importing one node: known integers first, then model-local functions, then the op's importer; and bodies of
 //! functions and branches, which are imported in place.
 
-use super::attrs::{Attrs, with_attributes};
+use super::attrs::{Attrs, refers, with_attributes};
 use super::context::NodeCx;
 use super::fold::{Folding, Operand, fold};
 use super::slot::{Importer, SlotId, normal_domain};
 use crate::ops::{self, Emit};
 use crate::proto::{AttributeProto, FunctionProto, GraphProto, NodeProto, OperatorSetIdProto};
+use prost::Message;
 use rlx_ir::custom::custom_op;
 use rlx_ir::{Error, ErrorKind, Op};
 use std::collections::HashMap;
@@ -38,12 +39,22 @@ fn node_label(node: &NodeProto) -> String {
     if node.name().is_empty() { format!("node of \"{output}\"") } else { node.name().to_owned() }
 }
 
+/// The end of the path of a node in functions, which are not all in the file: this much of it is kept for every node.
+fn end_of(path: &str) -> String {
+    const MOST: usize = 240;
+    match path.char_indices().rev().nth(MOST) {
+        Some((at, _)) => format!("…{}", &path[at..]),
+        None => path.to_owned(),
+    }
+}
+
 impl Importer<'_> {
     /// Imports one node and defines its outputs.
     pub fn node(&mut self, node: &NodeProto) -> Result<(), Error> {
         self.visit()?;
         let label = node_label(node);
-        let origin = if self.calls.is_empty() { label } else { format!("{}/{label}", self.calls.join("/")) };
+        let origin =
+            if self.calls.is_empty() { label } else { end_of(&format!("{}/{label}", self.calls.join("/"))) };
         let outer = self.origin;
         self.origin = self.graph.origins_mut().source(origin.clone());
         let result = self.node_outputs(node);
@@ -69,6 +80,7 @@ impl Importer<'_> {
         if domain.is_empty()
             && let Some(known) = fold(node.op_type(), &self.folding(node, &inputs))
         {
+            self.spend(known.iter().map(|k| k.values.len()).sum())?;
             return Ok(known.into_iter().map(|k| self.known_slot(k)).collect());
         }
         let emitter = match ops::find(domain, node.op_type(), opset) {
@@ -111,8 +123,13 @@ impl Importer<'_> {
         if !domain.is_empty() || (OLDEST_OPSET..=NEWEST_OPSET).contains(&version) {
             return Ok(version);
         }
-        let message = format!("opset {version}; versions {OLDEST_OPSET} to {NEWEST_OPSET} are built");
-        Err(Error::new(ErrorKind::Unsupported, message))
+        let message = format!(
+            "the model is of opset {version}; versions {OLDEST_OPSET} to {NEWEST_OPSET} are supported"
+        );
+        Err(Error::new(ErrorKind::Unsupported, message).with_hint(format!(
+            "export it with an older opset, as by torch.onnx.export(.., opset_version={NEWEST_OPSET}), or convert it by \
+             onnx.version_converter.convert_version"
+        )))
     }
 
     fn not_built(&self, node: &NodeProto, opset: i64, inputs: &[Option<SlotId>]) -> Error {
@@ -157,6 +174,11 @@ impl Importer<'_> {
                 format!("function {label} calls itself or nests too deep"),
             ));
         }
+        // What every call costs, whatever is in the body.
+        let attributes: usize =
+            node.attribute.iter().chain(&f.attribute_proto).map(Message::encoded_len).sum();
+        self.spend(attributes / size_of::<i64>())?;
+        self.visit_many(f.input.len() + f.output.len() + f.opset_import.len())?;
         let mut given: HashMap<String, AttributeProto> =
             f.attribute_proto.iter().map(|a| (a.name().to_owned(), a.clone())).collect();
         given.extend(node.attribute.iter().map(|a| (a.name().to_owned(), a.clone())));
@@ -184,7 +206,13 @@ impl Importer<'_> {
             }
         }
         for node in &f.node {
-            self.node(&with_attributes(node, given))?;
+            if refers(node) {
+                // Every call has a copy of its own.
+                self.spend(node.encoded_len() / size_of::<i64>())?;
+                self.node(&with_attributes(node, given))?;
+            } else {
+                self.node(node)?;
+            }
         }
         f.output.iter().map(|name| self.lookup(name)).collect()
     }

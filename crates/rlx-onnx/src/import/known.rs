@@ -4,7 +4,8 @@
 //! [`Extent`]s turns them back into what they mean (the target `[batch, seq, 12, 64]`), and none of these nodes
 //! reaches the graph.
 
-use rlx_ir::{ConstData, DType, Extent, SymRange, Value};
+use super::slot::MOST_DIMS;
+use rlx_ir::{ConstData, DType, Extent, Shape, SymRange, Value};
 
 /// Larger tensors are data, not shapes.
 pub(crate) const MOST_ELEMENTS: usize = 4096;
@@ -23,7 +24,9 @@ impl Known {
         let (least, greatest) = dtype.int_range()?;
         let fits = |v: &Extent| v.as_const().is_none_or(|c| (least..=greatest).contains(&i128::from(c)));
         let count = dims.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
-        let whole = count == Some(values.len()) && values.len() <= MOST_ELEMENTS;
+        let whole = count == Some(values.len()) && values.len() <= MOST_ELEMENTS && dims.len() <= MOST_DIMS;
+        // No elements, but other dimensions of any size.
+        Shape::new(&dims, dtype).check_size().ok()?;
         (whole && values.iter().all(fits)).then_some(Known { dtype, dims, values })
     }
 

@@ -184,12 +184,15 @@ impl Importer<'_> {
             };
         };
         use crate::proto::tensor_shape_proto::dimension::Value;
+        self.check_rank(shape.dim.len())?;
         let dim = |(i, d): (usize, &crate::proto::tensor_shape_proto::Dimension)| match &d.value {
             Some(Value::DimValue(v)) if *v >= 0 => Dim::Static(*v as usize),
             Some(Value::DimParam(name)) if !name.is_empty() => names.dim(name),
             _ => names.dim(&format!("{}.{i}", info.name())),
         };
-        Ok(Shape::from_dims(&shape.dim.iter().enumerate().map(dim).collect::<Vec<_>>(), dtype))
+        let shape = Shape::from_dims(&shape.dim.iter().enumerate().map(dim).collect::<Vec<_>>(), dtype);
+        shape.check_size()?;
+        Ok(shape)
     }
 }
 

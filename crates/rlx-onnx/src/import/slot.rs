@@ -6,13 +6,19 @@ use super::known::{Known, MOST_ELEMENTS};
 use crate::file::OnnxFile;
 use crate::proto::{FunctionProto, GraphProto};
 use crate::tensor::RawTensor;
+use rlx_ir::oracle::Allowance;
 use rlx_ir::{ConstData, DType, Error, ErrorKind, Graph, NodeId, OriginId, Shape, Weight, WeightStore};
+use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
-/// How many nodes one import may visit, bodies of functions counted at every call: a small file can describe
-/// exponentially many.
-const MOST_NODES: usize = 1 << 18;
+/// How many nodes one import may visit in any case, bodies of functions counted at every call: a small file can describe
+/// exponentially many. Every [`BYTES_OF_NODE`] bytes of the file add one: no node of a file takes fewer.
+const MOST_NODES: usize = 1 << 15;
+const BYTES_OF_NODE: usize = 16;
+
+/// No tensor has more dimensions: every node keeps its shape, and no device has kernels for as many.
+pub(super) const MOST_DIMS: usize = 64;
 
 /// A constant that no initialiser of the main graph names becomes a parameter from this many elements on.
 const LARGE_CONSTANT: usize = 1024;
@@ -71,6 +77,8 @@ pub(crate) struct Importer<'f> {
     pub bodies: Vec<OpenBody>,
     param_names: HashSet<String>,
     visited: usize,
+    /// What may still be computed while importing.
+    pub(super) allowance: Cell<Allowance>,
 }
 
 /// `ai.onnx` is the long name of the default domain.
@@ -92,6 +100,8 @@ impl<'f> Importer<'f> {
                 ));
             }
         }
+        // The caller's values are as good as the file's.
+        let given: usize = options.input_values.values().map(|value| value.bytes().len()).sum();
         Ok(Importer {
             file,
             options,
@@ -106,16 +116,66 @@ impl<'f> Importer<'f> {
             bodies: Vec::new(),
             param_names: HashSet::new(),
             visited: 0,
+            allowance: Cell::new(Allowance::for_bytes(file.size().saturating_add(given))),
         })
     }
 
     /// Counts a node against the limit of one import.
     pub fn visit(&mut self) -> Result<(), Error> {
-        self.visited += 1;
-        if self.visited <= MOST_NODES {
+        self.visit_many(1)
+    }
+
+    /// As [`Importer::visit`], for as many.
+    pub fn visit_many(&mut self, count: usize) -> Result<(), Error> {
+        self.visited += count;
+        let most = MOST_NODES + self.file.size() / BYTES_OF_NODE;
+        if self.visited <= most {
             return Ok(());
         }
-        Err(Error::new(ErrorKind::Malformed, format!("more than {MOST_NODES} nodes with functions inlined")))
+        Err(Error::new(ErrorKind::Malformed, format!("more than {most} nodes with functions inlined")))
+    }
+
+    /// Takes so many elements of what may be computed while importing; whether there were as many.
+    pub fn take(&self, elements: usize) -> bool {
+        let mut allowance = self.allowance.get();
+        let taken = allowance.take(elements);
+        self.allowance.set(allowance);
+        taken
+    }
+
+    /// As [`Importer::take`].
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] where there are not as many left.
+    pub fn spend(&self, elements: usize) -> Result<(), Error> {
+        if self.take(elements) {
+            return Ok(());
+        }
+        let message = format!(
+            "{elements} more elements would be computed while importing than a file of {} bytes may ask for",
+            self.file.size()
+        );
+        Err(Error::new(ErrorKind::Unsupported, message)
+            .with_hint("store large constants in the file as initialisers"))
+    }
+
+    /// A table of zeros to be filled.
+    ///
+    /// # Errors
+    /// As [`Importer::spend`].
+    pub fn zeros(&self, rows: usize, columns: usize) -> Result<Vec<f64>, Error> {
+        let elements = rows.saturating_mul(columns);
+        self.spend(elements)?;
+        Ok(vec![0.0; elements])
+    }
+
+    /// Whether a tensor may have these dimensions.
+    pub(super) fn check_rank(&self, rank: usize) -> Result<(), Error> {
+        if rank <= MOST_DIMS {
+            return Ok(());
+        }
+        let message = format!("a tensor of {rank} dimensions; there may be {MOST_DIMS}");
+        Err(Error::new(ErrorKind::Unsupported, message))
     }
 
     pub fn slot(&self, id: SlotId) -> &Slot {
@@ -201,6 +261,9 @@ impl<'f> Importer<'f> {
         }
         for tensor in &proto.initializer {
             let raw = self.file.tensor(tensor)?;
+            self.check_rank(raw.dims.len())?;
+            // A body's initialisers are read every time that it is imported.
+            self.spend(if main { 0 } else { raw.num_elements() })?;
             let slot = self.tensor_slot(raw, main);
             self.define(tensor.name(), slot)?;
         }
@@ -224,10 +287,20 @@ impl<'f> Importer<'f> {
             None => {}
         }
         let node = match (&slot.data, &slot.known) {
-            (Some(Data::Value(value)), _) => self.constant((**value).clone()),
+            (Some(Data::Value(value)), _) => {
+                self.spend(value.num_elements())?;
+                self.constant((**value).clone())
+            }
             (Some(Data::File { tensor, weight }), _) if tensor.is_weight(*weight) => self.param(tensor)?,
-            (Some(Data::File { tensor, .. }), _) => self.constant(tensor.to_const()?),
-            (None, Some(known)) => self.known_node(known)?,
+            (Some(Data::File { tensor, .. }), _) => {
+                // Every body has a copy of its own.
+                self.spend(if inside { tensor.num_elements() } else { 0 })?;
+                self.constant(tensor.to_const()?)
+            }
+            (None, Some(known)) => {
+                self.spend(known.values.len())?;
+                self.known_node(known)?
+            }
             (None, None) => {
                 return Err(Error::new(
                     ErrorKind::Malformed,

@@ -3,7 +3,7 @@
 use super::{Entry, nodes};
 use crate::import::NodeCx;
 use crate::tensor;
-use rlx_ir::op::{Activation as A, BinaryOp as B, CmpOp, MaskKind, PadMode};
+use rlx_ir::op::{Activation as A, BinaryOp as B, CmpOp, MaskKind, PadMode, Unseen};
 use rlx_ir::{DType, Dim, Error, Extent, NodeId, Op};
 
 type Cx<'a, 'b, 'f> = &'a mut NodeCx<'b, 'f>;
@@ -64,6 +64,12 @@ impl Heads {
         let flat = cx.rank(0)? == 3;
         let q = split_heads(cx, 0, query_heads)?;
         let (mut k, mut v) = (split_heads(cx, 1, key_heads)?, split_heads(cx, 2, key_heads)?);
+        for i in [2, 4, 5] {
+            let rank = if cx.has(i) { cx.rank(i)? } else { 4 };
+            if rank != 4 && (rank != 3 || i > 2) {
+                return Err(cx.malformed(format!("operand {i} of {rank} dimensions")));
+            }
+        }
         let mut past = Extent::Const(0);
         if let Some(before) = cx.x_opt(4)? {
             past = cx.shape_of(before).dim(2).extent();
@@ -130,6 +136,7 @@ fn composite(cx: Cx, heads: &Heads, mask: MaskKind, operand: Option<NodeId>) -> 
         head_dim: heads.size,
         mask,
         scale: cx.attrs.float_opt("scale")?,
+        unseen: Unseen::Zero,
     };
     // Flat operands are what the composite takes as well, unless a past had to be put in front of them.
     let direct = heads.flat && !cx.has(4) && !cx.has(5);

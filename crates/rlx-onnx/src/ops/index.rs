@@ -151,7 +151,7 @@ fn slice(cx: Cx) -> Nodes {
 fn narrow_symbol(cx: Cx, end: Extent, dim: Dim) {
     if let (Some(symbol), Some(most)) = (end.as_sym(), dim.as_static()) {
         let range = cx.importer.graph.symbol_range(symbol);
-        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        let most = i64::try_from(most).unwrap_or(i64::MAX).max(range.min);
         cx.importer.graph.set_symbol_range(symbol, SymRange::new(range.min, range.max.min(most)));
     }
 }
@@ -242,7 +242,7 @@ fn center_crop_pad(cx: Cx) -> Nodes {
         let size = i64::try_from(size).unwrap_or(i64::MAX);
         // Padding puts the smaller half first, cropping starts at the smaller half too.
         let missing = target.saturating_sub(size);
-        let first = if missing >= 0 { missing / 2 } else { -((-missing) / 2) };
+        let first = missing / 2;
         (before[axis], after[axis]) = (Extent::Const(first), Extent::Const(missing - first));
     }
     let x = cx.x(0)?;

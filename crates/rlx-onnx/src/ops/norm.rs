@@ -69,6 +69,11 @@ fn epsilon(cx: &NodeCx<'_, '_>) -> Result<f32, Error> {
     cx.attrs.float("epsilon", 1e-5)
 }
 
+/// The type that statistics are computed in.
+fn stash_type(cx: &NodeCx<'_, '_>) -> Result<DType, Error> {
+    crate::tensor::dtype(i32::try_from(cx.attrs.int("stash_type", 1)?).unwrap_or(0))
+}
+
 /// `x − mean(x)` over the axes, and the mean of its square.
 fn centred(cx: Cx, x: NodeId, axes: &[usize]) -> Result<(NodeId, NodeId, NodeId), Error> {
     let mean = cx.reduce(x, ReduceOp::Mean, axes, true)?;
@@ -87,7 +92,7 @@ fn inverse_deviation(cx: Cx, variance: NodeId, eps: f32) -> Result<NodeId, Error
 /// the outputs for mean or deviation the parts are needed, so it is taken apart.
 fn layer_norm(cx: Cx) -> Nodes {
     let (shape, axis, eps) = (cx.shape(0)?, cx.axis("axis", -1, 0)?, epsilon(cx)?);
-    let stash = crate::tensor::dtype(cx.attrs.int("stash_type", 1)? as i32)?;
+    let stash = stash_type(cx)?;
     let normalised = &shape.dims()[axis..];
     let fits = |s: &Shape| s.dims() == normalised && s.dtype() == shape.dtype();
     let plain = fits(&cx.shape(1)?) && (!cx.has(2) || fits(&cx.shape(2)?));
@@ -119,7 +124,7 @@ fn rms_norm(cx: Cx) -> Nodes {
         return Ok(vec![cx.add(Op::RmsNorm { axis: axis as i32, eps }, &[x, gamma])?]);
     }
     let axes: Vec<usize> = (axis..shape.rank()).collect();
-    let stash = crate::tensor::dtype(cx.attrs.int("stash_type", 1)? as i32)?;
+    let stash = stash_type(cx)?;
     let wide = cx.cast(x, stash)?;
     let square = cx.binary(B::Mul, wide, wide)?;
     let mean = cx.reduce(square, ReduceOp::Mean, &axes, true)?;
@@ -248,6 +253,9 @@ fn local_response_norm(cx: Cx) -> Nodes {
     let (alpha, beta) = (f64::from(cx.attrs.float("alpha", 1e-4)?), f64::from(cx.attrs.float("beta", 0.75)?));
     let bias = f64::from(cx.attrs.float("bias", 1.0)?);
     let (x, shape) = (cx.x(0)?, cx.shape(0)?);
+    if shape.rank() < 2 {
+        return Err(cx.malformed(format!("{shape} has no channels")));
+    }
     let square = cx.binary(B::Mul, x, x)?;
     let zero = || vec![Extent::Const(0); shape.rank()];
     let (mut before, mut after) = (zero(), zero());

@@ -43,7 +43,11 @@ fn granularity(cx: &NodeCx<'_, '_>) -> Result<Granularity, Error> {
 
 /// A scale or zero point given for blocks, repeated to one for each element.
 fn widen(cx: Cx, v: NodeId, like: &[Dim], axis: usize, size: i64) -> Result<NodeId, Error> {
-    let dims = cx.shape_of(v).dims().to_vec();
+    let shape = cx.shape_of(v);
+    if shape.rank() != like.len() {
+        return Err(cx.malformed(format!("blocks of {shape} for {} dimensions", like.len())));
+    }
+    let dims = shape.dims().to_vec();
     let mut apart = dims.clone();
     apart.insert(axis + 1, Dim::Static(1));
     let mut wide = apart.clone();
@@ -216,7 +220,9 @@ pub(super) fn along(cx: Cx, v: NodeId, rank: usize, axis: usize) -> Result<NodeI
         [_] if shape.num_elements() == Some(1) => cx.reshape(v, vec![]),
         &[n] => {
             let mut to = vec![Dim::Static(1); rank];
-            to[axis] = n;
+            let along = to.get_mut(axis);
+            *along
+                .ok_or_else(|| cx.malformed(format!("{shape} along axis {axis} of {rank} dimensions")))? = n;
             cx.reshape(v, to)
         }
         _ => Ok(v),

@@ -12,7 +12,7 @@ type Cx<'a, 'b, 'f> = &'a mut NodeCx<'b, 'f>;
 type Nodes = Result<Vec<NodeId>, Error>;
 
 /// Windows for signals are made while importing up to this length.
-const MOST_SAMPLES: i64 = 1 << 24;
+const MOST_SAMPLES: i64 = 1 << 20;
 
 pub(super) const OPS: &[Entry] = &[
     nodes("BlackmanWindow", blackman_window),
@@ -144,6 +144,7 @@ fn cosine_window(cx: Cx, coefficients: &[f64]) -> Nodes {
     if !(0..=MOST_SAMPLES).contains(&size) || !dtype.is_float() {
         return Err(cx.unsupported(format!("a window of {size} samples of {dtype}")));
     }
+    cx.importer.spend(usize::try_from(size).unwrap_or(0))?;
     let period = if cx.attrs.flag("periodic", true)? { size } else { size - 1 };
     let step = std::f64::consts::TAU / (period.max(1)) as f64;
     let sample = |n: i64| {

@@ -3,7 +3,7 @@
 use super::{Entry, nodes};
 use crate::import::NodeCx;
 use rlx_ir::op::{Activation as A, BinaryOp as B, DataFormat, PoolKind, ReduceOp};
-use rlx_ir::{Dim, Error, NodeId, Op, Value};
+use rlx_ir::{Dim, Error, NodeId, Op};
 
 type Cx<'a, 'b, 'f> = &'a mut NodeCx<'b, 'f>;
 type Nodes = Result<Vec<NodeId>, Error>;
@@ -224,7 +224,7 @@ fn lp_pool(cx: Cx) -> Nodes {
     let powers = cx.with_scalar(B::Pow, x, p)?;
     let mut dims = vec![channels, 1];
     dims.extend(&w.kernel);
-    let one = cx.constant(Value::float(shape.dtype(), &[], vec![1.0]));
+    let one = cx.scalar(shape.dtype(), 1.0);
     let ones = cx.expand(one, dims.into_iter().map(Dim::Static).collect())?;
     let total = cx.conv(&w, channels, &[powers, ones])?;
     Ok(vec![cx.with_scalar(B::Pow, total, 1.0 / p)?])

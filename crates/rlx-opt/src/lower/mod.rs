@@ -22,7 +22,8 @@ use rlx_ir::lir::{
 };
 use rlx_ir::op::PackFormat;
 use rlx_ir::{
-    DType, DataSymbol, DimBinding, Error, ErrorKind, Extent, Graph, Node, NodeId, Op, Result, Shape, bound_of,
+    DType, DataSymbol, DimBinding, Error, ErrorKind, Extent, Graph, Node, NodeId, Op, Result, Shape,
+    bound_of, graph::open_rules,
 };
 
 use crate::facts;
@@ -30,18 +31,19 @@ use crate::pipeline::PassContext;
 use crate::plan;
 use crate::target::Target;
 
-/// Lowers a legal, fused graph to steps over planned memory.
+/// Lowers a legal, fused graph to steps over planned memory. `source` is the graph as it was given: what it declares of
+/// its dimensions is checked at every run, also where passes removed the node that declared it.
 ///
 /// # Errors
 /// [`ErrorKind::Internal`] for a graph that breaks the language's rules; [`ErrorKind::OutOfMemory`] when the
 /// plan exceeds the device's limits.
-pub fn to_lir(graph: &Graph, context: &PassContext<'_>) -> Result<LirModule> {
+pub fn to_lir(graph: &Graph, source: &Graph, context: &PassContext<'_>) -> Result<LirModule> {
     let mut lowering = Lowering::new(graph, context.target);
     for node in graph.nodes() {
         lowering.node(node).map_err(|e| e.with_node(node.describe()))?;
     }
     let outputs = lowering.outputs()?;
-    let mut module = lowering.into_module(outputs);
+    let mut module = lowering.into_module(outputs, rules_of_run(source, graph));
     module.plan = plan_within_bounds(&module, context)?;
     if cfg!(debug_assertions) {
         crate::verify_lir::verify_lir(&module, context.target)
@@ -50,24 +52,32 @@ pub fn to_lir(graph: &Graph, context: &PassContext<'_>) -> Result<LirModule> {
     Ok(module)
 }
 
+/// The rules of both graphs that a run checks. What depends on a dimension that only the source counts is left out: the
+/// passes found its value.
+fn rules_of_run(source: &Graph, graph: &Graph) -> Graph {
+    let mut rules = open_rules(&[source, graph]);
+    let counted = |g: &Graph| g.data_symbols().into_iter().map(|d| d.symbol).collect::<BTreeSet<_>>();
+    let gone: BTreeSet<u32> = counted(source).difference(&counted(graph)).copied().collect();
+    if !gone.is_empty() {
+        let mentions = |id: NodeId, rules: &Graph| {
+            let node = rules.node(id);
+            let own = node.inputs.iter().flat_map(|&i| rules.node(i).symbols()).chain(node.symbols());
+            { own }.any(|s| gone.contains(&s))
+        };
+        let kept = rules.outputs.iter().copied().filter(|&id| !mentions(id, &rules)).collect();
+        rules.set_outputs(kept);
+    }
+    rules
+}
+
 /// The memory plan for the upper bounds of the module's symbols; `None` while one has no bound.
 ///
 /// # Errors
 /// [`ErrorKind::OutOfMemory`] when the plan exceeds the device's limits.
 pub fn plan_within_bounds(module: &LirModule, context: &PassContext<'_>) -> Result<Option<MemoryPlan>> {
     let bounds = upper_bounds(module);
-    bounds.map(|bounds| plan::plan_memory(module, &bounds, plan_spec(context))).transpose()
-}
-
-fn plan_spec(context: &PassContext<'_>) -> crate::target::PoolSpec {
-    let spec = context.target.pool_spec();
-    // Where a step may not read and write one pool, values are spread over pools already.
-    let outputs_apart = context.options.shared_arena && !spec.exclusive_usage;
-    crate::target::PoolSpec {
-        align: spec.align.max(context.options.arena_alignment),
-        outputs_apart: spec.outputs_apart || outputs_apart,
-        ..spec
-    }
+    let spec = context.target.pool_spec().for_options(context.options);
+    bounds.map(|bounds| plan::plan_memory(module, &bounds, spec)).transpose()
 }
 
 /// The greatest values of the module's symbols, if all are bounded.
@@ -337,12 +347,13 @@ impl<'g> Lowering<'g> {
         Ok(slots)
     }
 
-    fn into_module(self, outputs: Vec<IoSlot>) -> LirModule {
+    fn into_module(self, outputs: Vec<IoSlot>, rules: Graph) -> LirModule {
         let live_ranges = live_ranges(&self.buffers, &self.steps, &outputs);
-        let symbols = used_symbols(&self.inputs, &self.buffers, &self.steps);
+        let symbols = used_symbols(&self.inputs, &self.buffers, &self.steps, &rules);
         LirModule {
             name: self.graph.name.clone(),
             graph: self.graph.clone(),
+            rules,
             symbols,
             buffers: self.buffers,
             init: self.init,
@@ -401,7 +412,7 @@ fn view_extents(view: &View) -> impl Iterator<Item = &Extent> {
 }
 
 /// The symbols that a run must give values for, ascending: not those that steps bind.
-pub fn used_symbols(inputs: &[IoSlot], buffers: &[Buffer], steps: &[Step]) -> Vec<u32> {
+pub fn used_symbols(inputs: &[IoSlot], buffers: &[Buffer], steps: &[Step], rules: &Graph) -> Vec<u32> {
     let mut symbols = BTreeSet::new();
     let mut add = |e: Extent| symbols.extend(e.symbols());
     inputs.iter().flat_map(|s| s.shape.dims()).for_each(|d| add(d.extent()));
@@ -414,8 +425,18 @@ pub fn used_symbols(inputs: &[IoSlot], buffers: &[Buffer], steps: &[Step]) -> Ve
             op.extents().into_iter().for_each(&mut add);
         }
     }
+    symbols.extend(rule_symbols(rules));
     for symbol in steps.iter().filter_map(Step::data_symbol) {
         symbols.remove(&symbol);
     }
     symbols.into_iter().collect()
+}
+
+/// The symbols that shape rules mention.
+fn rule_symbols(rules: &Graph) -> impl Iterator<Item = u32> + '_ {
+    let nodes = rules.outputs.iter().map(|&id| rules.node(id));
+    { nodes }.flat_map(|node| {
+        let operands = node.inputs.iter().flat_map(|&i| rules.node(i).symbols());
+        operands.chain(node.symbols()).collect::<Vec<_>>()
+    })
 }

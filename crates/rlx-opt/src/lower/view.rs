@@ -16,13 +16,18 @@ pub(super) fn is_movement(op: &Op) -> bool {
     )
 }
 
+/// The dimensions of a value, as its node declares them: every operand that shows it has these.
+fn extents_of(shape: &Shape) -> Vec<Extent> {
+    shape.dims().iter().map(|d| d.extent()).collect()
+}
+
 /// The view a movement op makes of its input; `None` when the op is none that a view can express.
 pub(super) fn moved(op: &Op, inputs: &[View], result: &Shape) -> Option<View> {
     let source = inputs.first()?;
     match op {
         Op::Transpose { perm } => Some(View {
             offset: source.offset,
-            dims: perm.iter().map(|&p| source.dims[p]).collect(),
+            dims: extents_of(result),
             strides: perm.iter().map(|&p| source.strides[p]).collect(),
         }),
         Op::Expand { .. } => Some(expanded(source, result)),
@@ -30,7 +35,7 @@ pub(super) fn moved(op: &Op, inputs: &[View], result: &Shape) -> Option<View> {
             let along = |i: usize| source.strides[i];
             Some(View {
                 offset: (0..starts.len()).fold(source.offset, |at, i| at + starts[i] * along(i)),
-                dims: result.dims().iter().map(|d| d.extent()).collect(),
+                dims: extents_of(result),
                 strides: (0..steps.len()).map(|i| along(i) * steps[i]).collect(),
             })
         }
@@ -38,13 +43,14 @@ pub(super) fn moved(op: &Op, inputs: &[View], result: &Shape) -> Option<View> {
     }
 }
 
-/// Broadcasting: dimensions of 1 repeat with stride 0.
+/// Broadcasting: dimensions of 1 repeat with stride 0. Of a dimension that is another expression than the result's, the
+/// values decide: it is 1 or equal.
 fn expanded(source: &View, result: &Shape) -> View {
-    let dims: Vec<Extent> = result.dims().iter().map(|d| d.extent()).collect();
+    let dims = extents_of(result);
     let skip = dims.len() - source.dims.len();
     let stride = |i: usize| match i.checked_sub(skip) {
-        Some(j) if source.dims[j] == dims[i] => source.strides[j],
-        _ => Extent::Const(0),
+        None => Extent::Const(0),
+        Some(j) => source.strides[j] * source.dims[j].broadcast_factor(dims[i]),
     };
     View { offset: source.offset, strides: (0..dims.len()).map(stride).collect(), dims }
 }

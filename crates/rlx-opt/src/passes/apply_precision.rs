@@ -3,7 +3,8 @@
 //! Matches: ops on f32 that the [`PrecisionPolicy`] names, where the device has a kernel for the shorter type.
 //! Makes: casts in front of them and behind them; neighbours that both run short keep their values short, and
 //! movement follows what it moves. Inputs, outputs and parameters keep the types they are declared with: casts
-//! of parameters are part of the init program. Constants beyond the type's range become its largest numbers. Legal because the caller asked for that precision.
+//! of parameters are part of the init program. What does not survive in the type stays f32 (`range.rs`); masks beyond its
+//! range become its largest numbers. Legal because the caller asked for that precision.
 //!
 //! ```text
 //! %2 = MatMul(%0, %1) : [2, 3] f32      →      %2 = Cast(%0) {to=f16} : [2, 4] f16
@@ -11,6 +12,8 @@
 //!                                              %4 = MatMul(%2, %3) : [2, 3] f16
 //!                                              %5 = Cast(%4) {to=f32} : [2, 3] f32
 //! ```
+
+mod range;
 
 use rlx_ir::op::{Activation as A, BinaryOp as B};
 use rlx_ir::{DType, Graph, Node, NodeId, Op, OpKind, Result, Value};
@@ -31,10 +34,12 @@ pub fn run(graph: &Graph, context: &PassContext<'_>) -> Result<Graph> {
     if matches!(policy, Policy::Named(PrecisionPolicy::AlwaysF32)) {
         return Ok(graph.clone());
     }
+    let long = range::long_nodes(graph, context.options, &|op| policy.dtype(op));
     let mut s = Simplifier::new(graph, context);
     for node in graph.nodes() {
-        s.rewriter().set_origin(node.origin);
-        let short = match policy.dtype(&node.op).filter(|_| node.shape.dtype() == DType::F32) {
+        s.begin(node);
+        let shortens = node.shape.dtype() == DType::F32 && !long[node.id.index()];
+        let short = match policy.dtype(&node.op).filter(|_| shortens) {
             Some(_) if needs_no_kernel(&node.op) => moved(node, &mut s)?,
             Some(dtype) => shortened(node, dtype, &mut s, context)?,
             None => None,
@@ -130,14 +135,10 @@ fn shortened(
     s.build(Op::Cast { to: DType::F32 }, &[short]).map(Some)
 }
 
-/// `id` in the short type. Finite constants beyond its range become its largest numbers: masks are written with the
-/// least f32, which would become −∞, and 0 · −∞ is NaN.
+/// `id` in the short type. Finite constants beyond its range (masks, see [`range`]) become its largest numbers: they are
+/// written with the least f32, which would become −∞, and 0 · −∞ is NaN.
 fn short_input(id: NodeId, dtype: DType, s: &mut Simplifier<'_>) -> Result<NodeId> {
-    let most = match dtype {
-        DType::F16 => 65504.0,
-        DType::BF16 => f64::from(f32::from_bits(0x7f7f_0000)),
-        _ => f64::INFINITY,
-    };
+    let (_, most) = range::normal_range(dtype);
     let within = facts::constant(s.graph(), id).and_then(|data| {
         let values = data.value().to_f64();
         let beyond = |x: f64| x.is_finite() && x.abs() > most;

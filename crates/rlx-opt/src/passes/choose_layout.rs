@@ -17,7 +17,7 @@
 mod transposed;
 
 use rlx_ir::op::DataFormat;
-use rlx_ir::{Graph, Node, NodeId, Op, Result};
+use rlx_ir::{Dim, Graph, Node, NodeId, Op, Result, Shape};
 
 use crate::passes::legalize::runs_natively;
 use crate::passes::simplify::Simplifier;
@@ -45,7 +45,7 @@ pub fn run(graph: &Graph, context: &PassContext<'_>) -> Result<Graph> {
     }
     let mut s = Simplifier::new(graph, context);
     for node in graph.nodes() {
-        s.rewriter().set_origin(node.origin);
+        s.begin(node);
         let moved = match channels_last(node) {
             Some(op) => rewritten(node, op, &mut s, context)?,
             None => transposed::as_convolution(node, &mut s, context)?,
@@ -70,6 +70,24 @@ fn channels_last(node: &Node) -> Option<Op> {
         }
         _ => None,
     }
+}
+
+/// A graph of the node alone with its channels last, where the pass would try that.
+pub(crate) fn moved(node: &Node, graph: &Graph, context: &PassContext<'_>) -> Option<(Graph, NodeId)> {
+    let op = channels_last(node).filter(|_| context.target.prefers_channels_last())?;
+    let permuted = |shape: &Shape| {
+        let dims: Vec<Dim> = to_last(shape.rank()).into_iter().map(|i| shape.dim(i)).collect();
+        shape.with_dims(dims)
+    };
+    let mut alone = Graph::new("moved");
+    let shape = |(i, &id): (usize, &NodeId)| {
+        let shape = graph.shape(id);
+        if i == 0 { permuted(shape) } else { shape.clone() }
+    };
+    let shapes: Vec<Shape> = node.inputs.iter().enumerate().map(shape).collect();
+    let inputs = shapes.into_iter().enumerate().map(|(i, s)| alone.input(format!("x{i}"), s)).collect();
+    let id = alone.push_node(Node::new(op, inputs, vec![permuted(&node.shape)]));
+    Some((alone, id))
 }
 
 fn rewritten(

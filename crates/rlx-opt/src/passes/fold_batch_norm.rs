@@ -38,7 +38,7 @@ pub fn run(graph: &Graph, context: &PassContext<'_>) -> Result<Graph> {
         s: Simplifier::new(graph, context),
     };
     for node in graph.nodes() {
-        f.s.rewriter().set_origin_of(&[node.id]);
+        f.s.begin(node);
         let folded = match node.op {
             Op::BatchNorm { eps } => f.batch_norm(node, eps)?,
             Op::Binary(B::Mul) => f.factor(node)?,

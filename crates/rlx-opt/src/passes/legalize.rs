@@ -11,6 +11,7 @@
 use rlx_ir::{Error, ErrorKind, Graph, Node, Op, Result, decompose};
 
 use crate::options::KernelDispatchPolicy;
+use crate::passes::choose_layout;
 use crate::pipeline::PassContext;
 
 /// Whether a node is computed by no kernel of its own on any device: it is a view, a copy, or a border.
@@ -45,16 +46,40 @@ pub fn runs_by_reference(node: &Node, graph: &Graph, context: &PassContext<'_>) 
         && context.target.claim(node, graph) == crate::Claim::Reference
 }
 
+/// Whether the device will run `node`, as the caller gave it, by its own kernel: as it is, or with its channels where
+/// [`choose_layout`] puts them. What is said of a graph before it is compiled is said by this.
+pub fn will_run_natively(node: &Node, graph: &Graph, context: &PassContext<'_>) -> bool {
+    runs_natively(node, graph, context)
+        || choose_layout::moved(node, graph, context)
+            .is_some_and(|(graph, id)| runs_natively(graph.node(id), &graph, context))
+}
+
 /// Runs the pass.
 ///
 /// # Errors
 /// [`ErrorKind::Unsupported`] naming the first node that nothing can compute, and why.
 pub fn run(graph: &Graph, context: &PassContext<'_>) -> Result<Graph> {
+    legal(graph, context, runs_natively)
+}
+
+/// The pass on a graph for which the layout has not been chosen yet: what another layout makes native stays as it is.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_before_layout(graph: &Graph, context: &PassContext<'_>) -> Result<Graph> {
+    legal(graph, context, will_run_natively)
+}
+
+fn legal(
+    graph: &Graph,
+    context: &PassContext<'_>,
+    natively: fn(&Node, &Graph, &PassContext<'_>) -> bool,
+) -> Result<Graph> {
     let policy = context.options.kernel_dispatch;
     let wanted = |node: &Node, graph: &Graph| {
         !needs_no_kernel(&node.op)
             && match policy {
-                KernelDispatchPolicy::PreferNative => !runs_natively(node, graph, context),
+                KernelDispatchPolicy::PreferNative => !natively(node, graph, context),
                 KernelDispatchPolicy::ForceCommon => true,
                 KernelDispatchPolicy::ForceNative => false,
             }
@@ -62,7 +87,7 @@ pub fn run(graph: &Graph, context: &PassContext<'_>) -> Result<Graph> {
     let legal = decompose::decompose_nodes(graph, wanted)?.unwrap_or_else(|| graph.clone());
     for node in legal.nodes() {
         let runs = needs_no_kernel(&node.op)
-            || runs_natively(node, &legal, context)
+            || natively(node, &legal, context)
             || runs_by_reference(node, &legal, context);
         if !runs {
             return Err(unsupported(node, &legal, context));

@@ -41,7 +41,7 @@ pub fn run(graph: &Graph, context: &PassContext<'_>) -> Result<Graph> {
     }
     let mut s = Simplifier::new(graph, context);
     for node in graph.nodes() {
-        s.rewriter().set_origin(node.origin);
+        s.begin(node);
         let made = match &node.op {
             Op::MatMul => product(node, &mut s, context)?,
             Op::Conv { .. } => convolution(node, &mut s, context)?,

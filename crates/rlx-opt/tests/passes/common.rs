@@ -57,8 +57,8 @@ pub type PassFn = fn(&Graph, &PassContext<'_>) -> Result<Graph>;
 /// What `pass` makes of `graph`, without the nodes it left behind.
 pub fn apply_with(pass: PassFn, graph: &Graph, options: &CompileOptions) -> Graph {
     let target = Anything { channels_last: true };
-    let after =
-        pass(graph, &PassContext { target: &target, options }).unwrap_or_else(|e| panic!("{e}\n{graph}"));
+    let after = pass(graph, &PassContext { target: &target, options, is_body: false })
+        .unwrap_or_else(|e| panic!("{e}\n{graph}"));
     let after = rlx_opt::rewrite::without_dead_nodes(&after);
     verify_ok(&after).unwrap_or_else(|e| panic!("{e}\n{after}"));
     after

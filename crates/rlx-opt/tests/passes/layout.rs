@@ -114,7 +114,11 @@ fn a_network_has_one_transpose_at_its_start_and_none_behind_the_pooling() {
 fn channels_stay_first_where_the_device_wants_them_so() {
     let before = block();
     let target = crate::common::Anything { channels_last: false };
-    let context = rlx_opt::pipeline::PassContext { target: &target, options: &CompileOptions::default() };
+    let context = rlx_opt::pipeline::PassContext {
+        target: &target,
+        options: &CompileOptions::default(),
+        is_body: false,
+    };
     assert_eq!(choose_layout::run(&before, &context).unwrap(), before);
 }
 

@@ -89,3 +89,99 @@ fn constants_beyond_the_range_do_not_become_infinite() {
         assert_eq!(found, [0.0, -most, -most / 2.0], "{precision}: {after}");
     }
 }
+
+/// The op of each f16 node after the pass.
+fn shortened(graph: &rlx_ir::Graph) -> Vec<OpKind> {
+    let short = graph.nodes().iter().filter(|n| n.shape.dtype() == DType::F16 && n.op.kind() != OpKind::Cast);
+    short.map(|n| n.op.kind()).collect()
+}
+
+/// The oracle's first output of `graph`, its only input being `x`.
+fn of_x(graph: &rlx_ir::Graph, dims: &[usize], x: &[f64]) -> Vec<f64> {
+    let mut given = Bindings::default();
+    given.set_input("x", Value::float(DType::F32, dims, x.to_vec()));
+    oracle::evaluate(graph, &given).unwrap()[0].to_f64()
+}
+
+#[test]
+fn scales_and_zero_points_stay_long() {
+    // DynamicQuantizeLinear of values whose scale is subnormal in f16.
+    let before = short(
+        "x: [2, 4] f32
+        high = Reduce(x) {op=Max, axes=[0, 1], keep_dim=false}
+        top = Binary.Max(high, 0)
+        low = Reduce(x) {op=Min, axes=[0, 1], keep_dim=false}
+        end = Binary.Min(low, 0)
+        range = Binary.Sub(top, end)
+        scale = Binary.Div(range, 255)
+        part = Binary.Div(end, scale)
+        neg = Activation.Neg(part)
+        near = Activation.Round(neg)
+        point = Cast(near) {to=u8}
+        y = Quantize(x, scale, point) {axis=none, to=u8}
+        return y",
+    );
+    let x: Vec<f64> = (0..8).map(|i| f64::from((i as f32 - 3.0) * 1e-6)).collect();
+    for precision in [Precision::F16, Precision::BF16] {
+        let after =
+            apply_with(apply_precision::run, &before, &CompileOptions::default().precision(precision));
+        assert_eq!(shortened(&after), [], "{after}");
+        assert_eq!(of_x(&after, &[2, 4], &x), of_x(&before, &[2, 4], &x), "{after}");
+    }
+    let after = apply_with(apply_precision::run, &before, &with(PrecisionPolicy::AutoMixed));
+    assert_eq!(of_x(&after, &[2, 4], &x), of_x(&before, &[2, 4], &x), "{after}");
+}
+
+#[test]
+fn sums_of_integers_stay_long_until_an_op_of_another_kind() {
+    let before = short(
+        "x: [2, 4] f32
+        big = Cast(x) {to=i32}
+        long = Cast(big) {to=f32}
+        a = Binary.Mul(long, 0.001)
+        b = Binary.Mul(a, 0.000001)
+        c = Activation.Relu(b)
+        t = Transpose(c) {perm=[1, 0]}
+        y = MatMul(c, t)
+        return y",
+    );
+    let x: Vec<f64> = (0..8).map(|i| f64::from(i) * 1e7).collect();
+    let after =
+        apply_with(apply_precision::run, &before, &CompileOptions::default().precision(Precision::F16));
+    assert_eq!(shortened(&after), [OpKind::Transpose, OpKind::MatMul], "{after}");
+    for (got, want) in of_x(&after, &[2, 4], &x).iter().zip(of_x(&before, &[2, 4], &x)) {
+        assert!((got - want).abs() <= 2e-3 * want.abs(), "{got}, not {want}: {after}");
+    }
+}
+
+#[test]
+fn constants_that_the_type_has_no_number_for_stay_long() {
+    // Layer norm written out, of a row without variance.
+    let before = |eps: &str| {
+        short(&format!(
+            "x: [1, 4] f32
+            m = Reduce(x) {{op=Mean, axes=[1], keep_dim=true}}
+            d = Binary.Sub(x, m)
+            q = Binary.Mul(d, d)
+            v = Reduce(q) {{op=Mean, axes=[1], keep_dim=true}}
+            s = Binary.Add(v, {eps})
+            r = Activation.Sqrt(s)
+            y = Binary.Div(d, r)
+            return y"
+        ))
+    };
+    let f16 = CompileOptions::default().precision(Precision::F16);
+    for eps in ["0.00000001", "0.000000000001", "0.00001"] {
+        let after = apply_with(apply_precision::run, &before(eps), &f16);
+        assert_eq!(of_x(&after, &[1, 4], &[2.0; 4]), [0.0; 4], "{after}");
+        assert!(!shortened(&after).contains(&OpKind::Activation), "{after}");
+    }
+    // A factor beyond the range is no mask.
+    let before = short(
+        "x: [2] f32
+        y = Binary.Div(x, 1000000)
+        return y",
+    );
+    let after = apply_with(apply_precision::run, &before, &f16);
+    assert_eq!(of_x(&after, &[2], &[3e6, 1e6]), [3.0, 1.0], "{after}");
+}

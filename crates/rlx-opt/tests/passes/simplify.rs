@@ -304,3 +304,25 @@ fn padding_in_front_of_a_convolution_becomes_its_own() {
     crate::common::assert_same_results(&before, &after, &rlx_ir::DimBinding::new());
     assert_eq!(count(&apply(simplify::run, &padded("1")), OpKind::Pad), 1, "a border of ones stays");
 }
+
+#[test]
+fn a_division_stays_one_where_its_last_bit_decides_a_step() {
+    let scale = |last: &str| {
+        let before = crate::common::short(&format!(
+            "x: [2, 3] f32
+            high = Reduce(x) {{op=Max, axes=[0, 1], keep_dim=false}}
+            scale = Binary.Div(high, 255)
+            {last}"
+        ));
+        let after = apply(simplify::run, &before);
+        crate::common::assert_same_results(&before, &after, &rlx_ir::DimBinding::new());
+        after.to_string().contains("Binary.Div(")
+    };
+    assert!(scale("y = Quantize(x, scale) {axis=none, to=i8}\nreturn y"), "DynamicQuantizeLinear");
+    assert!(scale("f = Activation.Floor(scale)\nreturn f"));
+    assert!(!scale("return scale"), "an output may differ in its last bit");
+    assert!(
+        !scale("e = Activation.Exp(scale)\nf = Activation.Floor(e)\nreturn f"),
+        "as the exponential does"
+    );
+}

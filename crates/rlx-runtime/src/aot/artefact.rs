@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rlx_backend::tuning::Tuning;
 use rlx_backend::{CodePart, Kept};
-use rlx_ir::files::{MappedFile, map_file};
+use rlx_ir::files::{MappedFile, map_file, open_file};
 use rlx_ir::lir::BufferId;
 use rlx_ir::progress::Stage;
 use rlx_ir::{ConstData, Error, ErrorKind, Graph, LirModule, Progress, Result, WeightStore, text};
@@ -92,8 +92,8 @@ impl Artefact {
     /// Whether the file says of itself that it is an artefact.
     pub fn is_artefact(path: impl AsRef<Path>) -> bool {
         let mut first = [0; MAGIC.len()];
-        let read = std::fs::File::open(path).and_then(|mut f| std::io::Read::read_exact(&mut f, &mut first));
-        read.is_ok() && first == MAGIC
+        let read = open_file(path).is_ok_and(|mut f| std::io::Read::read_exact(&mut f, &mut first).is_ok());
+        read && first == MAGIC
     }
 
     /// The model's name.

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use rlx_ir::files::{io_error, is_part};
+use rlx_ir::files::{io_error, is_part, open_file};
 use rlx_ir::sort::{sort, sort_by, sort_by_key};
 use rlx_ir::{ErrorKind, Result};
 
@@ -112,7 +112,8 @@ pub(super) fn of_name(root: &Path, name: &str) -> Result<Vec<PathBuf>> {
 /// Notes that an entry is used now. A cache that cannot be written still serves; its entries then leave in another
 /// order.
 pub(super) fn touch(path: &Path) {
-    let noted = std::fs::File::open(path).and_then(|file| file.set_modified(SystemTime::now()));
+    let noted =
+        open_file(path).and_then(|f| f.set_modified(SystemTime::now()).map_err(|e| io_error(path, e)));
     if let Err(e) = noted {
         tracing::debug!(path = %path.display(), error = %e, "the use of a cache entry was not noted");
     }

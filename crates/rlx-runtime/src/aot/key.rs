@@ -1,10 +1,13 @@
 //! Keys of cache entries: a hash of all that an entry's code depends on.
 
-use rlx_ir::decompose::decompose_all;
-use rlx_ir::{Graph, Op, OpKind, graph_hash};
-use rlx_opt::CompileOptions;
+use rlx_ir::decompose::{can_decompose, decompose_nodes};
+use rlx_ir::{Graph, Node, Op, graph_hash};
+use rlx_opt::{CompileOptions, Target};
 
 use super::layout::{ArtefactTarget, Digest, FORMAT};
+
+/// Decompositions whose bodies have custom ops that decompose: more levels than this do not end.
+const MAX_DEPTH: usize = 16;
 
 /// What a key is the hash of, part by part.
 pub(super) struct Key(blake3::Hasher);
@@ -30,25 +33,35 @@ impl Key {
 
     /// The key with a graph: what it computes, the shapes of its weights, and the names of its outputs, which the
     /// graph's hash leaves out.
-    pub(super) fn graph(self, graph: &Graph) -> Self {
-        let key = self.part(graph.name.as_bytes()).part(&graph_hash(graph).0).outside(graph);
+    pub(super) fn graph(self, graph: &Graph, target: &dyn Target) -> Self {
+        let key = self.part(graph.name.as_bytes()).part(&graph_hash(graph).0).custom(graph, target, 0);
         graph.outputs.iter().fold(key, |key, &id| {
             let name = graph.nodes().get(id.index()).and_then(|n| n.name.as_deref());
             key.part(name.unwrap_or_default().as_bytes())
         })
     }
 
-    /// The key with what ops from outside are made of: their code is not this version's.
-    fn outside(self, graph: &Graph) -> Self {
-        let key =
-            graph.nodes().iter().flat_map(|n| n.op.bodies()).fold(self, |k, body| k.outside(&body.graph));
-        if !graph.nodes().iter().any(|n| matches!(n.op, Op::Custom { .. })) {
-            return key;
+    /// The key with what custom ops of the graph and of its bodies become: whether the device has a kernel for each,
+    /// and what they decompose into. Both are this process's, not this version's.
+    fn custom(self, graph: &Graph, target: &dyn Target, depth: usize) -> Self {
+        let is_custom = |node: &Node| matches!(node.op, Op::Custom { .. });
+        let mut key = self;
+        for node in graph.nodes() {
+            if is_custom(node) {
+                key = key.part(format!("{:?}", target.claim(node, graph)).as_bytes());
+            }
+            for body in node.op.bodies() {
+                key = key.custom(&body.graph, target, depth);
+            }
         }
-        // A decomposition that fails is the compiler's to report.
-        match decompose_all(graph, |kind| kind == OpKind::Custom) {
-            Ok(Some(simpler)) => key.part(&graph_hash(&simpler).0),
-            Ok(None) | Err(_) => key,
+        // A decomposition that fails or does not end is the compiler's to report. Those of the others count nevertheless.
+        let simpler = decompose_nodes(graph, |node, graph| is_custom(node) && can_decompose(graph, node));
+        match simpler {
+            // Bodies of decompositions may have custom ops, too.
+            Ok(Some(simpler)) if depth < MAX_DEPTH => {
+                key.part(&graph_hash(&simpler).0).custom(&simpler, target, depth + 1)
+            }
+            Ok(_) | Err(_) => key,
         }
     }
 

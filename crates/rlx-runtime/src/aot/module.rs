@@ -30,6 +30,7 @@ pub(super) type Blobs = HashMap<String, ConstData>;
 struct ModuleRecord {
     name: String,
     graph: String,
+    rules: String,
     /// Distinct extents; the others refer to them by position.
     extents: Vec<String>,
     buffers: Vec<BufferRecord>,
@@ -99,7 +100,8 @@ struct PlanRecord {
 pub(super) fn encode(lir: &LirModule) -> Result<(Vec<u8>, Blobs)> {
     let record = Writer::default().module(lir)?;
     let bytes = super::write_record(&record)?;
-    let blobs = text::blobs(&lir.graph);
+    let mut blobs = text::blobs(&lir.graph);
+    blobs.extend(text::blobs(&lir.rules));
     let back = decode(&bytes, &blobs)?;
     if back != *lir {
         return Err(unfaithful("it does not come back equal"));
@@ -119,7 +121,8 @@ pub(super) fn decode(bytes: &[u8], blobs: &Blobs) -> Result<LirModule> {
     let record: ModuleRecord = super::read_record(bytes, "the module")?;
     let graph = text::parse_with_blobs(&record.graph, blobs)?;
     let extents = record.extents.iter().map(|text| Lexer::whole_extent(text)).collect::<Result<Vec<_>>>()?;
-    Reader { graph, extents, buffers: Vec::new() }.module(record)
+    let rules = text::parse_with_blobs(&record.rules, blobs)?;
+    Reader { graph, rules, extents, buffers: Vec::new() }.module(record)
 }
 
 /// Enters extents in the list as they come.
@@ -135,6 +138,7 @@ impl Writer {
         let LirModule {
             name,
             graph,
+            rules,
             symbols: _,
             buffers,
             init,
@@ -153,6 +157,7 @@ impl Writer {
         Ok(ModuleRecord {
             name: name.clone(),
             graph: graph.to_string(),
+            rules: rules.to_string(),
             buffers,
             init,
             steps,
@@ -262,6 +267,7 @@ fn plan_record(plan: &MemoryPlan) -> PlanRecord {
 
 struct Reader {
     graph: Graph,
+    rules: Graph,
     extents: Vec<Extent>,
     buffers: Vec<Buffer>,
 }
@@ -287,9 +293,10 @@ impl Reader {
         let plan = record.plan.map(|p| read_plan(p, self.buffers.len())).transpose()?;
         Ok(LirModule {
             name: record.name,
-            symbols: used_symbols(&inputs, &self.buffers, &steps),
+            symbols: used_symbols(&inputs, &self.buffers, &steps, &self.rules),
             live_ranges: live_ranges(&self.buffers, &steps, &outputs),
             graph: self.graph,
+            rules: self.rules,
             buffers: self.buffers,
             init,
             steps,

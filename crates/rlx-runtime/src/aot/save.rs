@@ -15,6 +15,7 @@ use super::layout::{self, ArtefactTarget, Digest, Parts};
 use super::module;
 use super::tensors::{NewTensor, Role, table};
 use crate::compiled::CompiledGraph;
+use crate::graph_devices::graph_param_names;
 use crate::session::{Session, on_device};
 
 /// What is to be written beside the compiled graph.
@@ -45,6 +46,18 @@ impl<'a> NewArtefact<'a> {
             outputs: Vec::new(),
             decided: Vec::new(),
             source: None,
+        }
+    }
+}
+
+impl NewArtefact<'_> {
+    /// The value of a parameter: the one that the options fix, or the one it was set to.
+    fn weight(&self, name: &str) -> Result<Arc<Weight>> {
+        match self.options.param_bindings.get(name) {
+            Some(fixed) => {
+                Weight::owned(fixed.dtype(), fixed.dims(), Arc::clone(fixed.bytes())).map(Arc::new)
+            }
+            None => weight(self.weights, name).cloned(),
         }
     }
 }
@@ -97,10 +110,13 @@ impl Session {
         let names: Vec<String> = compiled.params().iter().map(|p| p.name.clone()).collect();
         let tuning = found(compiled.tuning(), compiled.code()?)?;
         let (spent, prepared) = compiled.prepared(progress)?;
-        let kept: Vec<&String> =
-            names.iter().zip(&spent).filter(|&(_, &s)| new.source.is_some() || !s).map(|(n, _)| n).collect();
-        let kept = kept.into_iter().map(|name| Ok((name, weight(new.weights, name)?)));
-        let kept: Vec<(&String, &Arc<Weight>)> = kept.collect::<Result<_>>()?;
+        let kept = names.iter().zip(&spent).filter(|&(_, &s)| new.source.is_some() || !s);
+        let mut kept: Vec<String> = kept.map(|(name, _)| name.clone()).collect();
+        // Of parameters that the options fixed, the compiled graph has none; the one that was given still does.
+        let fixed = new.source.map(graph_param_names).unwrap_or_default();
+        kept.extend(fixed.into_iter().filter(|name| !names.contains(name)));
+        let kept = kept.into_iter().map(|name| new.weight(&name).map(|weight| (name, weight)));
+        let kept: Vec<(String, Arc<Weight>)> = kept.collect::<Result<_>>()?;
         let mut bytes = Vec::with_capacity(kept.len());
         for (i, (name, weight)) in kept.iter().enumerate() {
             progress.step(Stage::Read, i, kept.len(), || name)?;
@@ -120,7 +136,7 @@ impl Session {
             tensors.push(NewTensor { role: Role::Prepared(*buffer), dtype: DType::U8, dims, bytes });
         }
         for ((name, weight), bytes) in kept.iter().zip(&bytes) {
-            let role = Role::Param((*name).clone());
+            let role = Role::Param(name.clone());
             let dims = weight.dims().to_vec();
             tensors.push(NewTensor { role, dtype: weight.dtype(), dims, bytes });
         }
@@ -167,8 +183,9 @@ impl Session {
     }
 
     fn load_checked(&self, artefact: &Artefact, progress: &Progress) -> Result<CompiledGraph> {
-        let options =
-            CompileOptions { precision: artefact.target().precision.parse()?, ..CompileOptions::try_new()? };
+        let (target, usual) = (artefact.target(), CompileOptions::try_new()?);
+        let arena_alignment = CompileOptions::alignment_in(&target.options).unwrap_or(usual.arena_alignment);
+        let options = CompileOptions { precision: target.precision.parse()?, arena_alignment, ..usual };
         let mut compiled = self.compile_stored(artefact, &options, progress)?;
         let weights = artefact.weights()?;
         let prepared = artefact.has_prepared();
@@ -195,9 +212,10 @@ impl Session {
         let (lir, kept) = (artefact.lir()?, artefact.kept()?);
         let target = self.target(options)?;
         rlx_opt::verify_lir(&lir, &*target)?;
-        let report = rlx_opt::report::analyze(&lir.graph, &PassContext { target: &*target, options });
+        let report =
+            rlx_opt::report::analyze(&lir.graph, &PassContext { target: &*target, options, is_body: false });
         let built = self.executable(lir, options, &kept, progress)?;
-        Ok(CompiledGraph::new(self.device(), built, report, Vec::new()))
+        Ok(CompiledGraph::new(self.device(), built, report, Vec::new(), options))
     }
 
     /// Whether an artefact is of this session's device, on this machine.

@@ -1,10 +1,11 @@
 //! The table of an artefact's tensors, and the check of their bytes.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rlx_ir::files::MappedFile;
 use rlx_ir::progress::Stage;
+use rlx_ir::threads;
 use rlx_ir::{ConstData, DType, Progress, Result, Shape, Weight};
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_128;
@@ -122,6 +123,7 @@ impl Tensor {
 
     /// Its bytes, once they are what was written.
     pub(super) fn bytes<'f>(&self, file: &'f MappedFile) -> Result<&'f [u8]> {
+        file.check_whole()?;
         let bytes = file.as_ref().get(self.range.clone()).ok_or_else(|| malformed("the artefact was cut"))?;
         check(bytes, &self.chunks, &self.describe())?;
         Ok(bytes)
@@ -135,8 +137,9 @@ impl Tensor {
     /// The tensor where it lies; its bytes are checked when they are first asked for.
     pub(super) fn weight(&self, file: &Arc<MappedFile>) -> Result<Weight> {
         let (chunks, what) = (Arc::clone(&self.chunks), self.describe());
-        let source = Arc::clone(file);
+        let (source, whole) = (Arc::clone(file), Arc::clone(file));
         Weight::mapped_checked(self.dtype, &self.dims, source, self.range.clone(), move |bytes| {
+            whole.check_whole()?;
             check(bytes, &chunks, &what)
         })
     }
@@ -163,19 +166,15 @@ fn in_parallel(bytes: &[u8], digests: &mut [ChunkDigest], f: &(dyn Fn(&[u8], &mu
     let all = |bytes: &[u8], digests: &mut [ChunkDigest]| {
         bytes.chunks(CHUNK).zip(digests).for_each(|(chunk, digest)| f(chunk, digest));
     };
-    let threads = std::thread::available_parallelism().map_or(1, |n| n.get().min(8));
-    if bytes.len() < WORTH_THREADS || threads == 1 {
+    let count = std::thread::available_parallelism().map_or(1, |n| n.get().min(8));
+    if bytes.len() < WORTH_THREADS || count == 1 {
         return all(bytes, digests);
     }
-    let share = digests.len().div_ceil(threads);
-    std::thread::scope(|scope| {
-        let mut parts = bytes.chunks(share * CHUNK).zip(digests.chunks_mut(share));
-        // The calling thread takes part.
-        let own = parts.next();
-        for (bytes, digests) in parts {
-            scope.spawn(move || all(bytes, digests));
-        }
-        if let Some((bytes, digests)) = own {
+    let share = digests.len().div_ceil(count);
+    let parts = Mutex::new(bytes.chunks(share * CHUNK).zip(digests.chunks_mut(share)));
+    let next = || parts.lock().unwrap_or_else(PoisonError::into_inner).next();
+    threads::share(count, || {
+        while let Some((bytes, digests)) = next() {
             all(bytes, digests);
         }
     });

@@ -3,9 +3,14 @@
 use std::collections::HashMap;
 
 use rlx_driver::Device;
-use rlx_ir::testing::{Gen, random_graph, random_symbolic_graph};
-use rlx_ir::{ConstData, DType, Graph, Op, Progress, Result};
+use rlx_ir::lir::{LirModule, StepKind};
+use rlx_ir::op::Activation;
+use rlx_ir::testing::{Gen, damaged_module, random_graph, random_symbolic_graph};
+use rlx_ir::{
+    ConstData, DType, ErrorKind, Extent, Graph, GraphModule, LowerError, Op, Progress, Result, Shape,
+};
 use rlx_opt::CompileOptions;
+use rlx_opt::lower::{live_ranges, used_symbols};
 
 use super::artefact::Contents;
 use super::layout::{self, Digest, Parts};
@@ -21,7 +26,9 @@ fn load_and_run(
     blobs: &module::Blobs,
     inputs: &[(String, ConstData)],
 ) -> Result<()> {
-    let path = std::env::temp_dir().join(format!("rlx-hostile-{}.rlx", std::process::id()));
+    // Tests of one process run at the same time.
+    let thread = format!("{:?}", std::thread::current().id());
+    let path = std::env::temp_dir().join(format!("rlx-hostile-{}-{thread}.rlx", std::process::id()));
     let contents = Contents { module, outputs: Vec::new(), source: None };
     let tensors: Vec<NewTensor<'_>> =
         blobs.iter().map(|(hash, data)| NewTensor::constant(Role::Blob(hash.clone()), data)).collect();
@@ -110,5 +117,103 @@ fn modules_changed_behind_right_hashes_are_errors_or_run() {
     println!("{found:?}");
     assert!(found["ran"] > 10 && found.len() > 4, "{found:?}");
     // A panic at the backend's edge would be a fault of the device.
+    assert!(!found.contains_key("internal") && !found.contains_key("device"), "{found:?}");
+}
+
+/// The module as a file would have it, where the file's form can express it: what follows from the rest is derived.
+fn stored(mut lir: LirModule) -> Option<(Vec<u8>, module::Blobs)> {
+    let steps = lir.init.iter().chain(&lir.steps);
+    let operands = steps.flat_map(|s| s.inputs.iter().chain(&s.outputs));
+    let slots = lir.inputs.iter().chain(&lir.params).chain(&lir.outputs).map(|s| &s.operand);
+    if !operands.chain(slots).all(|o| o.buffer.index() < lir.buffers.len()) {
+        return None;
+    }
+    lir.symbols = used_symbols(&lir.inputs, &lir.buffers, &lir.steps, &lir.rules);
+    lir.live_ranges = live_ranges(&lir.buffers, &lir.steps, &lir.outputs);
+    module::encode(&lir).ok()
+}
+
+/// Extents, strides, element counts, ids and plans that bytes changed at random would hardly make.
+#[test]
+fn modules_with_forged_numbers_behind_right_hashes_are_errors_or_run() {
+    let session = Session::try_new(Device::Cpu).unwrap();
+    let mut g = Gen::new(23);
+    let mut found: HashMap<&str, usize> = HashMap::new();
+    for seed in 0..30 {
+        let (graph, bindings) = if seed % 2 == 0 {
+            random_graph(seed, 8)
+        } else {
+            let (graph, all) = random_symbolic_graph(seed, 8);
+            (graph, all[1].clone())
+        };
+        let compiled = session.try_compile(graph.clone()).unwrap();
+        let inputs = inputs_of(&graph, &bindings);
+        for _ in 0..40 {
+            let Some((bytes, blobs)) = stored(damaged_module(compiled.lir(), &mut g)) else { continue };
+            let kind = match load_and_run(&session, bytes, &blobs, &inputs) {
+                Ok(()) => "ran",
+                Err(e) => e.kind().name(),
+            };
+            *found.entry(kind).or_default() += 1;
+        }
+    }
+    println!("{found:?}");
+    assert!(found["invalid graph"] > 200 && found["ran"] > 5, "{found:?}");
+    assert!(!found.contains_key("internal") && !found.contains_key("device"), "{found:?}");
+}
+
+/// Copies whose numbers of elements and places wrap around to small ones: they read and wrote memory of their choice.
+#[test]
+fn a_forged_copy_behind_right_hashes_is_rejected() {
+    let session = Session::try_new(Device::Cpu).unwrap();
+    let mut graph = Graph::new("g");
+    let shape = Shape::new(&[4, 4], DType::F32);
+    let x = graph.input("x", shape.clone());
+    let y = graph.activation(Activation::Relu, x, shape);
+    graph.set_outputs(vec![y]);
+    let compiled = session.try_compile(graph).unwrap();
+    let inputs = [("x".to_owned(), ConstData::new(DType::F32, &[4, 4], vec![0; 64]).unwrap())];
+    let max = i64::MAX;
+    let odd = [8719555307571303797, 8136607384251256691, 7525749931694064060, 4];
+    let forged: [([i64; 4], [i64; 4], [i64; 4]); 3] = [
+        // Reads, writes, and does both far away.
+        (odd, [max, max, (1 << 62) + 1024, 1], [max, max, (1 << 62) + 4, 1]),
+        (odd, [max, max, (1 << 62) + 4, 1], [max, max, (1 << 62) + (1 << 24), 1]),
+        ([2, max - 1, max - 1, 2], [max; 4], [max; 4]),
+    ];
+    for (dims, read, written) in forged {
+        let mut lir = compiled.lir().clone();
+        let mut copy = lir.steps[0].clone();
+        copy.kind = StepKind::Copy;
+        for (operand, strides) in [(&mut copy.inputs[0], read), (&mut copy.outputs[0], written)] {
+            operand.view.dims = dims.map(Extent::Const).to_vec();
+            operand.view.strides = strides.map(Extent::Const).to_vec();
+        }
+        lir.steps.push(copy);
+        let (bytes, blobs) = stored(lir).expect("the file's form can express it");
+        let e = load_and_run(&session, bytes, &blobs, &inputs).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::InvalidGraph, "{e}");
+    }
+}
+
+/// The same without a file: a session believes no module either, whether it was compiled here or not.
+#[test]
+fn damaged_modules_given_to_a_session_are_errors_or_compile() {
+    let session = Session::try_new(Device::Cpu).unwrap();
+    let mut g = Gen::new(29);
+    let mut found: HashMap<&str, usize> = HashMap::new();
+    for seed in 0..10 {
+        let compiled = session.try_compile(random_graph(2 * seed, 8).0).unwrap();
+        for _ in 0..30 {
+            let module = GraphModule::from_lir(damaged_module(compiled.lir(), &mut g));
+            let kind = match session.compile_module(module) {
+                Ok(_) => "compiled",
+                Err(LowerError::Compile(e)) => e.kind().name(),
+                Err(e) => panic!("{e}"),
+            };
+            *found.entry(kind).or_default() += 1;
+        }
+    }
+    assert!(found["invalid graph"] > 200 && found.len() <= 3, "{found:?}");
     assert!(!found.contains_key("internal") && !found.contains_key("device"), "{found:?}");
 }

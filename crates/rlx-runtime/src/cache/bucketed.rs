@@ -94,8 +94,28 @@ impl BucketedCompileCache {
         Self::new(device, buckets)
     }
 
-    /// The same cache with options for graphs that are compiled from now on.
-    pub fn with_options(self, options: CompileOptions) -> Self {
+    /// The same cache with these options instead of the environment's. Graphs that were compiled with others are dropped;
+    /// what their parameters were set to carries over.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let rows = |n: u64| {
+    /// #     let mut g = Graph::new("rows");
+    /// #     let x = g.input("x", Shape::new(&[n as usize, 1], DType::F32));
+    /// #     let y = g.relu(x);
+    /// #     g.set_outputs(vec![y]);
+    /// #     g
+    /// # };
+    /// let mut cache = BucketedCompileCache::power_of_two_ladder(Device::Cpu, 1, 64);
+    /// cache.get_or_compile(3, rows);
+    /// assert_eq!(cache.len(), 1);
+    /// assert!(cache.with_options(CompileOptions::new().numerics(Numerics::Strict)).is_empty());
+    /// ```
+    pub fn with_options(mut self, options: CompileOptions) -> Self {
+        let same = self.options.as_ref().is_some_and(|known| known.compiles_same_module(&options));
+        if !same {
+            self.buckets.iter_mut().for_each(|bucket| bucket.graph = None);
+        }
         BucketedCompileCache { options: Some(options), ..self }
     }
 
@@ -170,11 +190,14 @@ impl BucketedCompileCache {
         let Some(at) = self.bucket(key) else { return Ok(None) };
         let upper = self.buckets[at].sizes.end - 1;
         if self.buckets[at].graph.is_none() {
-            let options = self.options.clone().map_or_else(CompileOptions::try_new, Ok)?;
-            let options = options.with_shared_arena(true);
+            let options = match &self.options {
+                Some(options) => options.clone(),
+                None => CompileOptions::try_new()?,
+            };
+            // All buckets are of the same options, whatever becomes of the environment.
+            let options = self.options.insert(options).clone().with_shared_arena(true);
             let mut graph = Session::try_new(self.device)?.try_compile_with(build(upper), &options)?;
             self.book.attach(&mut graph)?;
-            graph.set_param_bindings(&options)?;
             self.buckets[at].graph = Some(graph);
         }
         Ok(self.buckets[at].graph.as_mut().map(|graph| (upper, graph)))

@@ -47,10 +47,7 @@ struct Entry {
 
 impl Entry {
     fn is(&self, key: u64, options: &CompileOptions) -> bool {
-        self.key == key
-            && self.options.shapes_same_code(options)
-            && self.options.dim_binding == options.dim_binding
-            && self.options.param_bindings == options.param_bindings
+        self.key == key && self.options.compiles_same_module(options)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Rows: filling up to a bucket's size, and cutting back.
 
-use rlx_ir::{Error, ErrorKind, Result};
+use rlx_ir::{Error, ErrorKind, Result, memory};
 
 use crate::error::or_panic;
 
@@ -35,9 +35,8 @@ pub fn try_pad_rows(data: &[f32], rows: usize, upper: usize, inner: usize) -> Re
         let message = format!("{upper} rows of {inner} elements are too many");
         return Err(Error::new(ErrorKind::OutOfMemory, message));
     };
-    let mut padded = Vec::with_capacity(total);
-    padded.extend_from_slice(data);
-    padded.resize(total, 0.0);
+    let mut padded = memory::zeroed(total, || format!("{upper} rows of {inner} elements"))?;
+    padded[..data.len()].copy_from_slice(data);
     Ok(padded)
 }
 

@@ -4,7 +4,7 @@
 //! dimensions, an active extent), else from the one open dimension of an input whose length is known. Every
 //! length is then checked against the declared shape at these values.
 
-use rlx_ir::{DType, DimBinding, Error, ErrorKind, LirModule, Result, Shape, SymRange, sym};
+use rlx_ir::{DType, DimBinding, Error, ErrorKind, LirModule, Result, Shape, SymRange, memory, sym};
 
 use super::bytes::{AlignedBytes, copy_block};
 use super::handles::Handle;
@@ -447,10 +447,11 @@ impl Binder {
             return crop(slot, &kept(i)?, staging);
         }
         if let (Data::F32(values), true) = (data, convert) {
-            convert::from_f32(slot.dtype, values, staging.resize(whole_bytes)).map_err(|e| named(e, slot))?;
+            let converted = staging.resize(whole_bytes, || room_for(slot))?;
+            convert::from_f32(slot.dtype, values, converted).map_err(|e| named(e, slot))?;
             if !prefix {
-                let whole = staging.clone();
-                crop(slot, whole.as_slice(), staging)?;
+                let whole = memory::copy(staging.as_slice(), || room_for(slot))?;
+                crop(slot, &whole, staging)?;
             }
             return Ok(());
         }
@@ -465,13 +466,17 @@ fn crop(slot: &Slot, whole: &[u8], staging: &mut AlignedBytes) -> Result<()> {
             format!("input {:?}: an active extent within packed {} elements", slot.name, slot.dtype);
         return Err(Error::new(ErrorKind::Unsupported, message));
     }
-    let out = staging.resize(slot.run_bytes().unwrap_or(0));
+    let out = staging.resize(slot.run_bytes().unwrap_or(0), || room_for(slot))?;
     if !slot.cropped() {
         out.copy_from_slice(&whole[..out.len()]);
     } else if !out.is_empty() {
         copy_block(whole, &slot.dims, out, &slot.run_dims, slot.dtype.size_bytes());
     }
     Ok(())
+}
+
+fn room_for(slot: &Slot) -> String {
+    format!("a copy of input {:?}, {}", slot.name, slot.shape)
 }
 
 fn check_length(slot: &Slot, data: Data<'_>) -> Result<()> {

@@ -1,5 +1,7 @@
 //! Byte buffers aligned for every element type.
 
+use rlx_ir::{Result, memory};
+
 /// Bytes that start at a multiple of 8.
 #[derive(Debug, Clone, Default)]
 pub(super) struct AlignedBytes {
@@ -9,13 +11,16 @@ pub(super) struct AlignedBytes {
 
 impl AlignedBytes {
     /// Makes it `len` bytes long; allocates only to grow. The contents are unspecified.
-    pub(super) fn resize(&mut self, len: usize) -> &mut [u8] {
+    ///
+    /// # Errors
+    /// [`ErrorKind::OutOfMemory`](rlx_ir::ErrorKind::OutOfMemory); `what` says what they are for.
+    pub(super) fn resize(&mut self, len: usize, what: impl FnOnce() -> String) -> Result<&mut [u8]> {
         let words = len.div_ceil(8);
         if self.words.len() < words {
-            self.words.resize(words, 0);
+            self.words = memory::zeroed(words, what)?;
         }
         self.len = len;
-        &mut bytemuck::cast_slice_mut(&mut self.words)[..len]
+        Ok(&mut bytemuck::cast_slice_mut(&mut self.words)[..len])
     }
 
     pub(super) fn as_slice(&self) -> &[u8] {

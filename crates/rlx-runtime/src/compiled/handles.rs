@@ -10,7 +10,7 @@
 
 use rlx_backend::ExecutableGraph;
 use rlx_driver::Device;
-use rlx_ir::{DType, Error, ErrorKind, Result, Shape};
+use rlx_ir::{DType, Error, ErrorKind, Result, Shape, memory};
 
 use super::CompiledGraph;
 use super::bind::Data;
@@ -71,6 +71,10 @@ pub(super) fn read_kept(device: Device, exec: &dyn ExecutableGraph, input: usize
     edge::call(device, "giving a handle", || exec.handles().ok_or_else(none)?.read(input))
 }
 
+fn room_for(name: &str) -> String {
+    format!("a copy of handle {name:?}")
+}
+
 impl CompiledGraph {
     /// Gives input `name` a value that stays across runs; `false` when there is no such input.
     ///
@@ -115,7 +119,8 @@ impl CompiledGraph {
         let elements = values.len() / per;
         let mut bytes = AlignedBytes::default();
         let size = info.dtype.storage_bytes(elements).unwrap_or(0);
-        convert::from_f32(info.dtype, values, bytes.resize(size))
+        let room = bytes.resize(size, || room_for(name))?;
+        convert::from_f32(info.dtype, values, room)
             .map_err(|e| Error::new(e.kind(), format!("handle {name:?}: {}", e.message())).with_source(e))?;
         let kept = self.edge.call("taking a handle", || match self.exec.handles_mut() {
             Some(device) => device.set(i, bytes.as_slice()).map(|()| true),
@@ -159,7 +164,8 @@ impl CompiledGraph {
         let Some(i) = self.inputs.iter().position(|info| info.name == name) else { return Ok(None) };
         let Some(handle) = &self.handles[i] else { return Ok(None) };
         let dtype = self.inputs[i].dtype;
-        let mut values = vec![0.0; handle.elements * convert::floats_per_element(dtype)];
+        let count = handle.elements * convert::floats_per_element(dtype);
+        let mut values = memory::zeroed(count, || room_for(name))?;
         if handle.is_resident() {
             let bytes = read_kept(self.device, &*self.exec, i)?;
             convert::to_f32(dtype, &bytes, handle.elements, &mut values)?;
@@ -366,9 +372,9 @@ impl CompiledGraph {
             if handle.steered != Some(output) {
                 let bytes = self.outputs.bytes(&*self.exec, output)?;
                 match &mut handle.host {
-                    Some(host) => host.resize(bytes.len()).copy_from_slice(bytes),
+                    Some(host) => host.resize(bytes.len(), || room_for(&from.name))?.copy_from_slice(bytes),
                     None => {
-                        let bytes = bytes.to_vec();
+                        let bytes = memory::copy(bytes, || room_for(&from.name))?;
                         if let Some(device) = self.exec.handles_mut() {
                             self.edge.call("taking a handle", || device.set(i, &bytes))?;
                         }

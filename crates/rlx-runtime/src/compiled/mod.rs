@@ -21,7 +21,7 @@ use rlx_backend::tuning::Tuning;
 use rlx_backend::{ExecutableGraph, MemoryInfo};
 use rlx_driver::Device;
 use rlx_ir::{DimBinding, LirModule, Result};
-use rlx_opt::{KernelDispatchReport, PassRecord, Precision};
+use rlx_opt::{CompileOptions, KernelDispatchReport, PassRecord, Precision};
 
 use crate::edge::Edge;
 use crate::error::or_panic;
@@ -42,6 +42,8 @@ struct Record {
     report: KernelDispatchReport,
     passes: Vec<PassRecord>,
     tuned: Tuned,
+    /// Parameters that the options made constants.
+    fixed: Vec<String>,
 }
 
 /// A graph compiled for a device, with its parameters.
@@ -105,15 +107,17 @@ impl CompiledGraph {
         built: Built,
         report: KernelDispatchReport,
         passes: Vec<PassRecord>,
+        options: &CompileOptions,
     ) -> Self {
         let Built { exec, tuned } = built;
+        let fixed = options.param_bindings.keys().cloned().collect();
         let lir = Arc::clone(exec.lir());
         let infos = |slots: &[rlx_ir::lir::IoSlot]| slots.iter().map(TensorInfo::of).collect::<Vec<_>>();
         CompiledGraph {
             device,
             exec,
             edge: Edge::new(device),
-            record: Arc::new(Record { report, passes, tuned }),
+            record: Arc::new(Record { report, passes, tuned, fixed }),
             inputs: infos(&lir.inputs),
             params: infos(&lir.params),
             output_infos: infos(&lir.outputs),

@@ -2,7 +2,7 @@
 
 use rlx_backend::ExecutableGraph;
 use rlx_driver::Device;
-use rlx_ir::{Dim, Error, ErrorKind, LirModule, Result};
+use rlx_ir::{Dim, Error, ErrorKind, LirModule, Result, memory};
 
 use super::CompiledGraph;
 use super::bind::Binder;
@@ -80,7 +80,7 @@ impl Outputs {
         for (i, slot) in self.slots.iter().enumerate().filter(|(_, slot)| slot.cropped()) {
             let bytes = edge::call(self.device, "giving an output", || exec.output(i))?;
             let size = slot.bytes().ok_or_else(|| too_large(slot))?;
-            let whole = self.expanded[i].resize(size);
+            let whole = self.expanded[i].resize(size, || room_for(slot))?;
             if !bytes.is_empty() {
                 copy_block(bytes, &slot.run_dims, whole, &slot.dims, slot.dtype.size_bytes());
             }
@@ -133,7 +133,7 @@ impl Outputs {
     }
 
     fn read(&self, exec: &dyn ExecutableGraph, i: usize) -> Result<Vec<f32>> {
-        let mut out = vec![0.0; self.floats(i)?];
+        let mut out = memory::zeroed(self.floats(i)?, || room_for(&self.slots[i]))?;
         self.read_into(exec, i, &mut out)?;
         Ok(out)
     }
@@ -167,7 +167,9 @@ impl Outputs {
             total += count;
         }
         let mut copies = std::mem::take(&mut self.copies);
-        copies.resize(total, 0.0);
+        if copies.len() < total {
+            copies = memory::zeroed(total, || "the outputs as f32".into())?;
+        }
         let mut copied = Ok(());
         for (i, &(offset, count)) in self.places.iter().enumerate() {
             copied = copied.and_then(|()| self.read_into(exec, i, &mut copies[offset / 4..][..count]));
@@ -176,6 +178,10 @@ impl Outputs {
         self.in_copies = true;
         copied
     }
+}
+
+fn room_for(slot: &Slot) -> String {
+    format!("output {:?}, {}", slot.name, slot.shape)
 }
 
 fn too_large(slot: &Slot) -> Error {

@@ -7,8 +7,7 @@ use rlx_backend::{CodePart, ExecutableGraph, PreparedWeights};
 use rlx_driver::Device;
 use rlx_ir::lir::BufferId;
 use rlx_ir::progress::Stage;
-use rlx_ir::{DType, Error, ErrorKind, Progress, Result, Weight, WeightStore};
-use rlx_opt::CompileOptions;
+use rlx_ir::{DType, Error, ErrorKind, Progress, Result, Weight, WeightStore, memory};
 
 use super::CompiledGraph;
 use super::bind::unknown_name;
@@ -145,9 +144,10 @@ impl CompiledGraph {
         Ok(missing)
     }
 
-    /// Whether a parameter has a value.
+    /// Whether a parameter has a value: one that was set, or that the options fixed.
     pub fn is_param_set(&self, name: &str) -> bool {
-        self.params.iter().position(|p| p.name == name).is_some_and(|i| self.param_set[i])
+        let set = self.params.iter().position(|p| p.name == name).is_some_and(|i| self.param_set[i]);
+        set || self.record.fixed.iter().any(|fixed| fixed == name)
     }
 
     /// For each parameter whether nothing reads it once the init program ran; and what that left, where the device
@@ -204,20 +204,16 @@ impl CompiledGraph {
         self.book = Some(book);
     }
 
-    /// Sets the parameters that the options fix. They concern this graph alone.
-    pub(crate) fn set_param_bindings(&mut self, options: &CompileOptions) -> Result<()> {
-        let book = self.book.take();
-        let mut values = options.param_bindings.iter();
-        let set = values.try_for_each(|(name, v)| self.try_set_param_typed(name, v.bytes(), v.dtype()));
-        self.book = book;
-        set
-    }
-
     fn param_position(&self, name: &str) -> Result<usize> {
-        self.params
-            .iter()
-            .position(|p| p.name == name)
-            .ok_or_else(|| unknown_name("parameter", name, self.params.iter().map(|p| p.name.as_str())))
+        self.params.iter().position(|p| p.name == name).ok_or_else(|| {
+            if self.record.fixed.iter().any(|fixed| fixed == name) {
+                let message =
+                    format!("parameter {name:?} was fixed by the options when the graph was compiled");
+                return Error::new(ErrorKind::Binding, message)
+                    .with_hint("compile the graph without it in `param_bindings` to set it");
+            }
+            unknown_name("parameter", name, self.params.iter().map(|p| p.name.as_str()))
+        })
     }
 
     /// Every parameter must have a value before a run.
@@ -225,7 +221,11 @@ impl CompiledGraph {
         let Some(first) = self.param_set.iter().position(|&set| !set) else { return Ok(()) };
         let unset = self.param_set.iter().filter(|&&set| !set).count();
         let info = &self.params[first];
-        let others = if unset > 1 { format!(" (nor were {} others)", unset - 1) } else { String::new() };
+        let others = match unset {
+            0 | 1 => String::new(),
+            2 => " (nor was 1 other)".to_owned(),
+            n => format!(" (nor were {} others)", n - 1),
+        };
         let message = format!("parameter {:?} was never set{others}; it is {}", info.name, info.shape);
         Err(Error::new(ErrorKind::Binding, message))
     }
@@ -262,7 +262,8 @@ pub(crate) fn weight_of_f32(info: &TensorInfo, values: &[f32]) -> Result<Weight>
         let message = format!("parameter {name:?} is {shape}: {want} elements, but {given} were given");
         return Err(Error::new(ErrorKind::Binding, message));
     }
-    let mut bytes = vec![0; info.shape.size_bytes().unwrap_or(0)];
+    let size = info.shape.size_bytes().unwrap_or(0);
+    let mut bytes = memory::zeroed(size, || format!("parameter {:?}, {}", info.name, info.shape))?;
     convert::from_f32(info.dtype, values, &mut bytes).map_err(|e| named(info, &e))?;
     Weight::owned(info.dtype, &dims, bytes)
 }
@@ -274,7 +275,7 @@ pub(crate) fn weight_of_f32(info: &TensorInfo, values: &[f32]) -> Result<Weight>
 pub(crate) fn weight_of_bytes(info: &TensorInfo, bytes: &[u8], dtype: DType) -> Result<Weight> {
     let dims = param_dims(info)?;
     let bytes = convert::widen(info.dtype, dtype, bytes).map_err(|e| named(info, &e))?;
-    Weight::owned(info.dtype, &dims, bytes.into_owned()).map_err(|e| named(info, &e))
+    Weight::owned(info.dtype, &dims, bytes).map_err(|e| named(info, &e))
 }
 
 fn named(info: &TensorInfo, e: &Error) -> Error {

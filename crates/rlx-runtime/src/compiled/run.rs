@@ -6,7 +6,7 @@
 //! there is finished, and gives its outputs). A run that was stopped leaves no outputs and changes no handle; the graph
 //! runs again as if nothing had been.
 
-use rlx_ir::{ConstData, DType, Error, ErrorKind, Progress, Result};
+use rlx_ir::{ConstData, DType, Error, ErrorKind, Progress, Result, memory};
 
 use super::CompiledGraph;
 use super::bind::{BoundInputs, Inputs};
@@ -98,7 +98,11 @@ impl CompiledGraph {
     /// As [`CompiledGraph::try_run`].
     pub fn try_run_typed(&mut self, inputs: &[(&str, &[u8], DType)]) -> Result<Vec<(Vec<u8>, DType)>> {
         self.execute(&inputs)?;
-        let output = |i: usize| Ok((self.output_bytes(i)?.to_vec(), self.output_infos[i].dtype));
+        let output = |i: usize| {
+            let info = &self.output_infos[i];
+            let bytes = memory::copy(self.output_bytes(i)?, || format!("output {:?}", info.name))?;
+            Ok((bytes, info.dtype))
+        };
         (0..self.output_infos.len()).map(output).collect()
     }
 

@@ -1,7 +1,7 @@
 //! Tensors at the border: what is declared, and views of bytes.
 
 use rlx_ir::lir::IoSlot;
-use rlx_ir::{ConstData, DType, Result, Shape};
+use rlx_ir::{ConstData, DType, Error, ErrorKind, Result, Shape, memory};
 
 use crate::convert;
 
@@ -50,7 +50,7 @@ impl TensorView<'_> {
     /// # Errors
     /// Bytes that do not fit type and dimensions.
     pub fn to_const(&self) -> Result<ConstData> {
-        ConstData::new(self.dtype, self.dims, self.bytes.to_vec())
+        ConstData::new(self.dtype, self.dims, self.bytes)
     }
 
     /// The elements as f32.
@@ -58,8 +58,13 @@ impl TensorView<'_> {
     /// # Errors
     /// Bytes that do not fit type and dimensions, or an integer that f32 cannot hold exactly.
     pub fn to_f32(&self) -> Result<Vec<f32>> {
-        let n = self.to_const()?.num_elements();
-        let mut out = vec![0.0; n * convert::floats_per_element(self.dtype)];
+        let shape = Shape::new(self.dims, self.dtype);
+        let elements = shape.num_elements().filter(|_| shape.size_bytes() == Some(self.bytes.len()));
+        let n = elements.ok_or_else(|| {
+            let message = format!("{} bytes do not make {shape}", self.bytes.len());
+            Error::new(ErrorKind::Shape, message)
+        })?;
+        let mut out = memory::zeroed(n * convert::floats_per_element(self.dtype), || self.name.to_owned())?;
         convert::to_f32(self.dtype, self.bytes, n, &mut out)?;
         Ok(out)
     }

@@ -318,8 +318,13 @@ impl Bench<'_> {
             if !self.goes_on(last) {
                 break;
             }
-            let op =
-                Op::Attention { num_heads: heads, head_dim, mask: rlx_ir::op::MaskKind::None, scale: None };
+            let op = Op::Attention {
+                num_heads: heads,
+                head_dim,
+                mask: rlx_ir::op::MaskKind::None,
+                scale: None,
+                unseen: rlx_ir::op::Unseen::Zero,
+            };
             let graph = chain(&[1, heads, keys, head_dim], repeats, |g, x| {
                 let shape = g.shape(x).clone();
                 g.add_node(op.clone(), vec![x, x, x], shape)

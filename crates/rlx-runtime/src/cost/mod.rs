@@ -304,7 +304,7 @@ pub(crate) fn processor() -> &'static str {
 /// What was kept of an earlier measurement. A file that makes no sense is a warning.
 fn kept(device: Device, subject: &str) -> Option<Calibration> {
     let path = path_of(device, subject);
-    let found = store::read(&path).and_then(|text| text.map(|t| Calibration::from_text(&t)).transpose());
+    let found = store::read(&path).and_then(|text| text.map(|t| Calibration::parse(&t)).transpose());
     match found {
         // Digests are short: another subject may have had the same.
         Ok(found) => found.filter(|prices| prices.subject == subject),
@@ -323,7 +323,7 @@ fn measured_on(session: &Session, subject: String, progress: &Progress) -> Resul
     let (device, start) = (session.device(), std::time::Instant::now());
     let prices = calibrate::measure(session, subject, progress)?;
     tracing::info!(%device, took = ?start.elapsed(), "calibrated");
-    if let Err(e) = store::write(&path_of(device, &prices.subject), &prices.to_text()) {
+    if let Err(e) = store::write(&path_of(device, &prices.subject), &prices.to_string()) {
         tracing::warn!(%device, error = %e, "the calibration was not kept");
     }
     Ok(prices)

@@ -1,11 +1,14 @@
 //! A device's prices as they were measured, and how a step's time follows from them.
 
-use std::fmt::Write;
+use std::fmt;
 use std::sync::Arc;
 
 use rlx_backend::cost::{BackendCostModel, Work, WorkKind};
 use rlx_ir::{Error, ErrorKind, Result};
 use rlx_opt::Target;
+
+/// No size and no price is larger: what a file says beyond it was not measured.
+const MAX_NUMBER: f64 = 1e18;
 
 /// A price that depends on a size: measured at some sizes, in between by the straight line through the logarithms, beyond
 /// them as at the nearest.
@@ -17,6 +20,12 @@ impl Curve {
     pub(super) fn add(&mut self, size: f64, price: f64) {
         let at = self.0.partition_point(|p| p.0 < size);
         self.0.insert(at, (size, price));
+    }
+
+    /// Adds a measurement at a larger size than those before it; `None` where it is not larger.
+    fn extend(&mut self, size: f64, price: f64) -> Option<()> {
+        let larger = self.0.last().is_none_or(|&(last, _)| last < size);
+        larger.then(|| self.0.push((size, price)))
     }
 
     /// What was measured: sizes, ascending, with their prices.
@@ -33,8 +42,9 @@ impl Curve {
             Some(0) => points.first().map(|p| p.1),
             Some(i) => {
                 let ((x0, y0), (x1, y1)) = (points[i - 1], points[i]);
-                let part = (size / x0).ln() / (x1 / x0).ln();
-                Some(y0 * (y1 / y0).powf(part))
+                // By differences of logarithms: quotients of numbers far apart overflow.
+                let part = (size.ln() - x0.ln()) / (x1.ln() - x0.ln());
+                Some((y0.ln() + part * (y1.ln() - y0.ln())).exp())
             }
         }
     }
@@ -96,7 +106,8 @@ pub struct Calibration {
 }
 
 impl Calibration {
-    pub(super) fn price(&self, work: &Work) -> f64 {
+    /// Nanoseconds that a step of this work takes.
+    pub fn price(&self, work: &Work) -> f64 {
         let pass = |bytes: f64| bytes * self.passes.at(bytes).unwrap_or(0.0);
         let per_flop = match work.kind {
             WorkKind::Product { m, n, k, .. } => between(&self.products, [m, n, k]),
@@ -117,26 +128,6 @@ impl Calibration {
         // Parameters come from wherever a whole run leaves them: a cache, or memory.
         let stream = work.held * self.streams.at(work.resident).unwrap_or(0.0);
         self.step_ns + anchor.max(stream) + work.cheap * self.cheap_ns + work.costly * self.costly_ns
-    }
-
-    /// The lines of the file it is kept in.
-    pub(super) fn to_text(&self) -> String {
-        let mut text = format!("rlx-calibration\nsubject {}\n", self.subject);
-        for (name, value) in self.scalars() {
-            // Writing to a string cannot fail.
-            let _ = writeln!(text, "{name} {value:e}");
-        }
-        for (name, points) in [("products", &self.products), ("windows", &self.windows)] {
-            for ProductPoint { dims: [m, n, k], ns_per_flop } in points {
-                let _ = writeln!(text, "{name} {m} {n} {k} {ns_per_flop:e}");
-            }
-        }
-        for (name, curve) in self.curves() {
-            for (size, price) in &curve.0 {
-                let _ = writeln!(text, "{name} {size} {price:e}");
-            }
-        }
-        text
     }
 
     fn scalars(&self) -> [(&'static str, f64); 5] {
@@ -161,13 +152,13 @@ impl Calibration {
         ]
     }
 
-    /// What [`Calibration::to_text`] wrote.
+    /// Reads the text form.
     ///
     /// # Errors
     /// [`ErrorKind::Malformed`] naming the line that makes no sense.
-    pub(super) fn from_text(text: &str) -> Result<Self> {
+    pub fn parse(text: &str) -> Result<Self> {
         let wrong = |line: &str| Error::new(ErrorKind::Malformed, format!("calibration: \"{line}\""));
-        let mut lines = text.lines();
+        let mut lines = text.split_terminator('\n');
         if lines.next() != Some("rlx-calibration") {
             return Err(wrong(text.lines().next().unwrap_or_default()));
         }
@@ -179,7 +170,7 @@ impl Calibration {
                 continue;
             }
             let numbers: Option<Vec<f64>> = rest.split(' ').map(|n| n.parse().ok()).collect();
-            let numbers = numbers.filter(|n| n.iter().all(|v| v.is_finite() && *v >= 0.0));
+            let numbers = numbers.filter(|n| n.iter().all(|v| (0.0..=MAX_NUMBER).contains(v)));
             found.take(name, &numbers.ok_or_else(|| wrong(line))?).ok_or_else(|| wrong(line))?;
         }
         if found.products.is_empty() || found.passes.0.is_empty() {
@@ -196,21 +187,44 @@ impl Calibration {
             ("transfer_ns", &[v]) => self.transfer_ns = v,
             ("cheap_ns", &[v]) => self.cheap_ns = v,
             ("costly_ns", &[v]) => self.costly_ns = v,
+            // Points are compared by their logarithms.
+            (_, numbers) if numbers.contains(&0.0) => return None,
             ("products", &[m, n, k, ns_per_flop]) => {
                 self.products.push(ProductPoint { dims: [m, n, k], ns_per_flop });
             }
             ("windows", &[m, n, k, ns_per_flop]) => {
                 self.windows.push(ProductPoint { dims: [m, n, k], ns_per_flop });
             }
-            ("slides", &[size, price]) => self.slides.0.push((size, price)),
-            ("attention", &[size, price]) => self.attention.0.push((size, price)),
-            ("softmax", &[size, price]) => self.softmax.0.push((size, price)),
-            ("norms", &[size, price]) => self.norms.0.push((size, price)),
-            ("passes", &[size, price]) => self.passes.0.push((size, price)),
-            ("streams", &[size, price]) => self.streams.0.push((size, price)),
+            ("slides", &[size, price]) => self.slides.extend(size, price)?,
+            ("attention", &[size, price]) => self.attention.extend(size, price)?,
+            ("softmax", &[size, price]) => self.softmax.extend(size, price)?,
+            ("norms", &[size, price]) => self.norms.extend(size, price)?,
+            ("passes", &[size, price]) => self.passes.extend(size, price)?,
+            ("streams", &[size, price]) => self.streams.extend(size, price)?,
             _ => return None,
         }
         Some(())
+    }
+}
+
+/// The lines of the file it is kept in.
+impl fmt::Display for Calibration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "rlx-calibration\nsubject {}", self.subject)?;
+        for (name, value) in self.scalars() {
+            writeln!(f, "{name} {value:e}")?;
+        }
+        for (name, points) in [("products", &self.products), ("windows", &self.windows)] {
+            for ProductPoint { dims: [m, n, k], ns_per_flop } in points {
+                writeln!(f, "{name} {m} {n} {k} {ns_per_flop:e}")?;
+            }
+        }
+        for (name, curve) in self.curves() {
+            for (size, price) in &curve.0 {
+                writeln!(f, "{name} {size} {price:e}")?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -265,16 +279,20 @@ mod tests {
 
     #[test]
     fn the_text_form_gives_the_same_prices_back() {
-        assert_eq!(Calibration::from_text(&sample().to_text()).unwrap(), sample());
+        assert_eq!(Calibration::parse(&sample().to_string()).unwrap(), sample());
     }
 
     #[test]
     fn lines_that_make_no_sense_are_errors() {
-        let text = sample().to_text();
+        let text = sample().to_string();
         for wrong in ["run_ns NaN\n", "run_ns -1\n", "run_ns 1 2\n", "speed 3\n", "products 1 2 3\n", "x\n"] {
-            assert!(Calibration::from_text(&format!("{text}{wrong}")).is_err(), "{wrong}");
+            assert!(Calibration::parse(&format!("{text}{wrong}")).is_err(), "{wrong}");
         }
-        assert!(Calibration::from_text("").is_err() && Calibration::from_text("rlx-calibration\n").is_err());
+        // Points of which no logarithm can be taken, or that are in no order, make prices that are no numbers.
+        for wrong in ["passes 1000 1\n", "norms 2000 0\n", "products 0 1 1 1\n", "run_ns 1e300\n"] {
+            assert!(Calibration::parse(&format!("{text}{wrong}")).is_err(), "{wrong}");
+        }
+        assert!(Calibration::parse("").is_err() && Calibration::parse("rlx-calibration\n").is_err());
     }
 
     #[test]

@@ -210,7 +210,7 @@ impl Query {
     }
 
     fn context(&self) -> PassContext<'_> {
-        PassContext { target: &*self.target, options: &self.options }
+        PassContext { target: &*self.target, options: &self.options, is_body: false }
     }
 
     /// Whether the device can compute the node, by its own kernel or by decomposition.
@@ -218,9 +218,9 @@ impl Query {
         self.legal(&alone(node, graph)).is_ok()
     }
 
-    /// The graph in ops that the device has kernels for.
+    /// The graph in ops that the device has kernels for, as the compiler makes it.
     fn legal(&self, graph: &Graph) -> Result<Graph> {
-        let run = || legalize::run(graph, &self.context());
+        let run = || legalize::run_before_layout(graph, &self.context());
         edge::call(self.device, "answering the compiler", run)
     }
 

@@ -62,12 +62,14 @@ impl ModelCompilePipeline {
             None => Arc::new(graph_of(build)?),
         };
         let (device, variants) = (self.variants.device(), &mut self.variants);
+        // As all variants, it uses memory for intermediate values by turns.
+        let shared = options.clone().with_shared_arena(true);
         let mut compiled =
-            cache.specialized(disk_base, &[&key.to_le_bytes()], &sizes, device, &graph, options, || {
+            cache.specialized(disk_base, &[&key.to_le_bytes()], &sizes, device, &graph, &shared, || {
                 variants.ensure_template(|| Ok((*graph).clone()), options)?;
                 variants.specialize(&sizes, options).map_err(compile)
             })?;
-        self.variants.adopt(&mut compiled, options).map_err(compile)?;
+        self.variants.adopt(&mut compiled).map_err(compile)?;
         let at = self.variants.insert(key, binding, options, compiled);
         Ok(self.variants.variant(at))
     }

@@ -90,12 +90,9 @@ impl Variants {
     /// The place of the variant, if it is there.
     pub(crate) fn find(&self, key: u64, binding: &DimBinding, options: &CompileOptions) -> Option<usize> {
         let binding = effective(binding, options);
-        self.variants.iter().position(|v| {
-            v.key == key
-                && v.binding == *binding
-                && v.options.shapes_same_code(options)
-                && v.options.param_bindings == options.param_bindings
-        })
+        let is_one =
+            |v: &Variant| v.key == key && v.binding == *binding && v.options.shapes_same_code(options);
+        self.variants.iter().position(is_one)
     }
 
     pub(crate) fn variant(&mut self, at: usize) -> &mut CompiledGraph {
@@ -178,17 +175,16 @@ impl Variants {
     pub(crate) fn compile(&self, result: CompileResult, options: &CompileOptions) -> Result<CompiledGraph> {
         let shared = options.clone().with_shared_arena(true);
         let mut graph = Session::try_new(self.device)?.compile_result(result, &shared)?;
-        self.adopt(&mut graph, options)?;
+        self.adopt(&mut graph)?;
         Ok(graph)
     }
 
     /// Gives a graph from elsewhere the parameters that the variants have.
     ///
     /// # Errors
-    /// A parameter of the options that does not fit.
-    pub(crate) fn adopt(&self, graph: &mut CompiledGraph, options: &CompileOptions) -> Result<()> {
-        self.book.attach(graph)?;
-        graph.set_param_bindings(options)
+    /// Memory that cannot be had.
+    pub(crate) fn adopt(&self, graph: &mut CompiledGraph) -> Result<()> {
+        self.book.attach(graph)
     }
 
     /// Keeps a variant, which must not be there yet, and drops the oldest where there is no room.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rlx_ir::lir::{Buffer, BufferId, BufferKind, IoSlot, LiveRange, Operand, Step, View};
-use rlx_ir::{Dim, DimBinding, Extent, LirModule, Result, Shape};
+use rlx_ir::{Dim, DimBinding, Extent, Graph, LirModule, Result, Shape};
 use rlx_opt::PoolSpec;
 use rlx_opt::plan::plan_memory;
 
@@ -38,6 +38,7 @@ pub(super) fn isolated(lir: &LirModule, at: usize, pool: PoolSpec) -> Result<Opt
     let mut module = LirModule {
         name: format!("step {at} of {}", lir.name),
         graph: lir.graph.clone(),
+        rules: Graph::new("shape rules"),
         symbols: Vec::new(),
         init: init.iter().map(|s| extract.step(s)).collect(),
         steps: vec![extract.step(step); REPEATS],

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rlx_backend::tuning::Tuning;
 use rlx_backend::{ExecutableGraph, Kept};
 use rlx_ir::lir::IoSlot;
-use rlx_ir::{DType, LirModule, Result, Weight};
+use rlx_ir::{DType, LirModule, Result, Weight, memory};
 use rlx_opt::CompileOptions;
 
 use super::isolate::isolated;
@@ -132,8 +132,10 @@ fn made_up(slot: &IoSlot) -> Result<Arc<Weight>> {
 /// Numbers of usual size, without zeros or patterns that a processor might profit from.
 fn bytes_for(slot: &IoSlot) -> Result<Vec<u8>> {
     let dtype = slot.shape.dtype();
-    let mut bytes = vec![0; slot.shape.size_bytes().unwrap_or(0)];
+    let made_up = || format!("made-up values of {}", slot.shape);
     let count = slot.shape.num_elements().unwrap_or(0) * convert::floats_per_element(dtype);
+    memory::ensure_elements(count, 4, made_up)?;
+    let mut bytes = memory::zeroed(slot.shape.size_bytes().unwrap_or(0), made_up)?;
     let mut state = 1u32;
     let values: Vec<f32> = (0..count).map(|_| number(&mut state, dtype)).collect();
     convert::from_f32(dtype, &values, &mut bytes)?;

@@ -26,7 +26,7 @@ fn needs_f64(graph: &Graph) -> bool {
 fn report(graph: &Graph, backend: &WgpuBackend) -> KernelDispatchReport {
     let options = CompileOptions::default();
     let target = backend.target(&options).unwrap();
-    rlx_opt::report::analyze(graph, &PassContext { target: &*target, options: &options })
+    rlx_opt::report::analyze(graph, &PassContext { target: &*target, options: &options, is_body: false })
 }
 
 /// Whether the case runs; what is wrong with it, if anything is.

@@ -1,10 +1,15 @@
 //! The arguments of every command.
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::builder::{PossibleValue, TypedValueParser};
+use clap::{Arg, Args, Parser, Subcommand, ValueEnum, ValueHint};
+use rlx_ir::files::parse_size;
 use rlx_runtime::{Device, Numerics, Precision, PrecisionPolicy, Tune};
+
+use super::elements::InputLimit;
 
 const ENVIRONMENT: &str = "\
 Environment:
@@ -21,7 +26,8 @@ Environment:
   RLX_CACHE_DIR        where compiled models, calibrations, tunings, verdicts, test data and made files are kept
   RLX_CACHE_LIMIT      how large the cache of compiled models grows, as in 8G (default: 16G)
 
-Exit codes: 0 done, 1 the job failed, 2 the arguments make no sense, 130 stopped by Ctrl-C.
+Exit codes: 0 done, 1 the job failed, 2 the arguments make no sense, 130 stopped by Ctrl-C, 141 nobody reads the output any
+more (as behind `| head`).
 Ctrl-C stops a command that works on a model before its next step and leaves no half-written file; a second one ends it
 at once.";
 
@@ -172,28 +178,31 @@ pub struct Common {
     /// The model: an ONNX file, or a compiled one (.rlx)
     pub model: PathBuf,
     /// The device to run on
-    #[arg(long, env = "RLX_DEVICE", default_value = "cpu", value_parser = device)]
+    #[arg(long, env = "RLX_DEVICE", default_value = "cpu", value_parser = DEVICE, hide_possible_values = true)]
     pub device: Device,
     /// The arithmetic: f32, f16, bf16
-    #[arg(long, default_value = "f32", value_parser = precision)]
+    #[arg(long, default_value = "f32", value_parser = PRECISION, hide_possible_values = true)]
     pub precision: Precision,
     /// Which ops keep f32, instead of --precision: always-f32, always-f16, auto-mixed-conservative, auto-mixed,
     /// auto-mixed-bf16
-    #[arg(long, value_name = "POLICY", value_parser = policy, conflicts_with = "precision")]
+    #[arg(long, value_name = "POLICY", value_parser = POLICY, hide_possible_values = true, conflicts_with = "precision")]
     pub policy: Option<PrecisionPolicy>,
     /// Whether optimisations may change the last bits
     #[arg(long, default_value = "fast")]
     pub numerics: NumericsArg,
     /// Whether steps are done in the way that was measured to be fastest on this machine: off, kept (as was measured
     /// earlier), measure (what was not yet is measured now) [default: RLX_TUNE, or kept]
-    #[arg(long, value_name = "WHEN", value_parser = tune, num_args = 0..=1, default_missing_value = "measure",
+    #[arg(long, value_name = "WHEN", value_parser = TUNE, hide_possible_values = true, num_args = 0..=1, default_missing_value = "measure",
         require_equals = true)]
     pub tune: Option<Tune>,
+    /// The most bytes of an input whose size the model leaves open, as in 500M or 8G: what claims more is not read
+    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = input_limit, value_hint = ValueHint::Other)]
+    pub input_limit: InputLimit,
     /// How many threads the CPU uses [default: RLX_NUM_THREADS, or all]
-    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=4096), value_hint = ValueHint::Other)]
     pub threads: Option<u16>,
     /// Fix a named dimension; may be given several times
-    #[arg(long = "dim", value_name = "NAME=VALUE", value_parser = dim)]
+    #[arg(long = "dim", value_name = "NAME=VALUE", value_parser = dim, value_hint = ValueHint::Other)]
     pub dims: Vec<(String, usize)>,
     /// Read inputs by name from a NumPy archive
     #[arg(long, value_name = "FILE.npz")]
@@ -203,11 +212,19 @@ pub struct Common {
     pub input: Vec<(String, String)>,
 }
 
+impl Common {
+    /// The files that are read besides the model's own.
+    pub fn reads(&self) -> Vec<PathBuf> {
+        let single = self.input.iter().filter(|(_, file)| file != "random").map(|(_, file)| file.into());
+        self.inputs.iter().cloned().chain(single).collect()
+    }
+}
+
 /// How long a command may take.
 #[derive(Debug, Clone, Args)]
 pub struct Limits {
     /// Stop after this time, as in 5s, 500ms or 2m; files are written whole or not at all
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    #[arg(long, value_name = "TIME", value_parser = duration, value_hint = ValueHint::Other)]
     pub deadline: Option<Duration>,
 }
 
@@ -231,23 +248,29 @@ pub struct RunArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["files", "labels", "outputs"])]
     pub lines: Option<PathBuf>,
     /// Run so many files or lines at a time [default: what the model fixes, or 1]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), value_hint = ValueHint::Other)]
     pub batch: Option<u32>,
     /// Stop at the first file or line that cannot be read or run, instead of reporting it and going on
     #[arg(long)]
     pub fail_fast: bool,
-    /// Write all outputs to a NumPy archive
+    /// Write all outputs to a NumPy archive (.npz) or as lists by name (.json), or the only one to an array (.npy)
     #[arg(long, value_name = "FILE.npz")]
     pub outputs: Option<PathBuf>,
     /// Name classes by the lines of this file, and print the likeliest for each item of the batch
     #[arg(long, value_name = "FILE")]
     pub labels: Option<PathBuf>,
     /// How many classes to print for each item
-    #[arg(long, value_name = "K", default_value_t = 1)]
+    #[arg(long, value_name = "K", default_value_t = 1, value_hint = ValueHint::Other)]
     pub top: usize,
 }
 
 impl RunArgs {
+    /// The files that are read besides the model's own.
+    pub fn reads(&self) -> Vec<PathBuf> {
+        let own = self.files.iter().chain(&self.lines).chain(&self.labels).cloned();
+        self.common.reads().into_iter().chain(own).collect()
+    }
+
     /// Whether items are run one after the other, and not all at once.
     pub fn is_stream(&self) -> bool {
         self.lines.is_some()
@@ -344,13 +367,13 @@ pub struct VerifyArgs {
     #[command(flatten)]
     pub limits: Limits,
     /// A device to trust instead of the oracle
-    #[arg(long, value_name = "DEVICE", value_parser = device)]
+    #[arg(long, value_name = "DEVICE", value_parser = DEVICE, hide_possible_values = true)]
     pub against: Option<Device>,
-    /// The error allowed relative to each element [default: 1e-3; f16 1e-2, bf16 5e-2]
-    #[arg(long)]
+    /// The error allowed relative to each element [default: by the type that a tensor is rounded to: f32 1e-3, f16 1e-2, bf16 5e-2]
+    #[arg(long, value_hint = ValueHint::Other)]
     pub rtol: Option<f64>,
-    /// The error allowed relative to a tensor's largest magnitude [default: 1e-4; f16 1e-2, bf16 5e-2]
-    #[arg(long)]
+    /// The error allowed relative to a tensor's largest magnitude [default: by that type: f32 1e-4, f16 1e-2, bf16 5e-2]
+    #[arg(long, value_hint = ValueHint::Other)]
     pub atol: Option<f64>,
 }
 
@@ -366,10 +389,10 @@ pub struct DevicesArgs {
     #[arg(long)]
     pub calibrate: bool,
     /// Time the model on each device by this many runs on made-up inputs, and keep the verdict
-    #[arg(long, value_name = "RUNS", requires = "model", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "RUNS", requires = "model", value_parser = clap::value_parser!(u32).range(1..), value_hint = ValueHint::Other)]
     pub measure: Option<u32>,
     /// Fix a named dimension; may be given several times
-    #[arg(long = "dim", value_name = "NAME=VALUE", requires = "model", value_parser = dim)]
+    #[arg(long = "dim", value_name = "NAME=VALUE", requires = "model", value_parser = dim, value_hint = ValueHint::Other)]
     pub dims: Vec<(String, usize)>,
 }
 
@@ -386,10 +409,10 @@ pub struct BenchArgs {
     #[arg(long)]
     pub cache: bool,
     /// How many runs to time
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..), value_hint = ValueHint::Other)]
     pub runs: u32,
     /// How many runs go before, untimed
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 5, value_hint = ValueHint::Other)]
     pub warmup: u32,
     /// Time each step of as many runs more, and hold it against what this machine was measured to do
     #[arg(long)]
@@ -442,20 +465,46 @@ impl From<NumericsArg> for Numerics {
     }
 }
 
-fn device(text: &str) -> Result<Device, String> {
-    text.parse().map_err(|e: rlx_runtime::ParseDeviceError| e.to_string())
+fn input_limit(text: &str) -> Result<InputLimit, String> {
+    let limit = parse_size(text).map(InputLimit);
+    limit.ok_or_else(|| format!("\"{text}\" is no size; write bytes, or 500M, 8G"))
 }
 
-fn precision(text: &str) -> Result<Precision, String> {
-    text.parse().map_err(|e: rlx_ir::Error| e.message().to_owned())
+const DEVICE: Spelled<Device> = Spelled {
+    names: || Device::all().iter().map(|d| d.feature()).collect(),
+    parse: |text| text.parse().map_err(|e: rlx_runtime::ParseDeviceError| e.to_string()),
+};
+const PRECISION: Spelled<Precision> = Spelled {
+    names: || vec!["f32", "f16", "bf16"],
+    parse: |text| text.parse().map_err(|e: rlx_ir::Error| e.message().to_owned()),
+};
+const POLICY: Spelled<PrecisionPolicy> = Spelled {
+    names: || vec!["always-f32", "always-f16", "auto-mixed-conservative", "auto-mixed", "auto-mixed-bf16"],
+    parse: |text| text.parse().map_err(|e: rlx_ir::Error| e.message().to_owned()),
+};
+const TUNE: Spelled<Tune> = Spelled {
+    names: || vec!["off", "kept", "measure"],
+    parse: |text| text.parse().map_err(|e: rlx_ir::Error| e.message().to_owned()),
+};
+
+/// A value that has names: shells complete those, and other spellings are understood as well.
+#[derive(Clone, Copy)]
+struct Spelled<T> {
+    names: fn() -> Vec<&'static str>,
+    parse: fn(&str) -> Result<T, String>,
 }
 
-fn tune(text: &str) -> Result<Tune, String> {
-    text.parse().map_err(|e: rlx_ir::Error| e.message().to_owned())
-}
+impl<T: Clone + Send + Sync + 'static> TypedValueParser for Spelled<T> {
+    type Value = T;
 
-fn policy(text: &str) -> Result<PrecisionPolicy, String> {
-    text.parse().map_err(|e: rlx_ir::Error| e.message().to_owned())
+    fn parse_ref(&self, command: &clap::Command, arg: Option<&Arg>, value: &OsStr) -> Result<T, clap::Error> {
+        let parse = self.parse;
+        TypedValueParser::parse_ref(&(move |text: &str| parse(text)), command, arg, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new((self.names)().into_iter().map(PossibleValue::new)))
+    }
 }
 
 /// A number of seconds, or with a unit.

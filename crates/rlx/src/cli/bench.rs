@@ -13,14 +13,19 @@ use serde_json::{Value as Json, json};
 use super::args::BenchArgs;
 use super::failure::Failure;
 use super::job::{self, Job, borrowed};
+use super::output::Output;
 use super::profile::{Profile, Runs, roofline, trace};
 use super::watch::Watch;
+use super::written::keep_apart;
 use super::{inputs, print};
 
 /// Times a model.
 pub fn bench(args: &BenchArgs, json: bool) -> Result<ExitCode, Failure> {
     let watch = Watch::start(&args.limits, "reading", json)?;
     let mut job = job::open(&args.common, watch.progress())?.caching(args.cache)?;
+    let written = [("--trace", &args.trace), ("--roofline", &args.roofline)];
+    let written = written.into_iter().filter_map(|(option, path)| Some((option, path.as_deref()?)));
+    keep_apart(&written.collect::<Vec<_>>(), &[args.common.reads(), job.files.clone()].concat())?;
     let inputs = inputs::gather(&args.common, &job.declared, true)?;
     let given = borrowed(&inputs);
     let (model, load) = (job.runner.name().to_owned(), job.load);
@@ -70,11 +75,11 @@ pub fn bench(args: &BenchArgs, json: bool) -> Result<ExitCode, Failure> {
         "profile": profile.as_ref().map(Profile::json),
     });
     if json {
-        println!("{report}");
+        writeln!(Output, "{report}")?;
     } else {
-        print_text(&report);
+        print_text(&report)?;
         if let Some(profile) = &profile {
-            print!("{}", profile.text());
+            write!(Output, "{}", profile.text())?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -130,27 +135,32 @@ fn profile(
 }
 
 /// The report's fields, those that people look for first.
-fn print_text(report: &Json) {
+fn print_text(report: &Json) -> Result<(), Failure> {
     let text = |name: &str| report[name].as_str().unwrap_or_default().to_owned();
     let number = |name: &str| report[name].as_f64();
-    println!("{} on {}, {}, {} threads", text("model"), text("device"), text("precision"), report["threads"]);
+    // Left out where it is not known.
+    let threads = report["threads"].as_u64();
+    let threads = threads
+        .map_or_else(String::new, |n| format!(", {}", print::counted(n as usize, "thread", "threads")));
+    writeln!(Output, "{} on {}, {}{threads}", text("model"), text("device"), text("precision"))?;
     let asked = text("requested_precision");
     if asked != text("precision") {
-        println!("  {:<16} {asked}, {} used", "asked for", text("precision"));
+        writeln!(Output, "  {:<16} {asked}, {} used", "asked for", text("precision"))?;
     }
     if let Some(products) = report["products"].as_str() {
-        println!("  {:<16} {products}", "products");
+        writeln!(Output, "  {:<16} {products}", "products")?;
     }
     for name in ["min_ms", "median_ms", "p95_ms", "first_run_ms", "load_ms", "compile_ms"] {
-        println!("  {name:<16} {:.4}", number(name).unwrap_or(f64::NAN));
+        writeln!(Output, "  {name:<16} {:.4}", number(name).unwrap_or(f64::NAN))?;
     }
     for name in ["weight_bytes", "arena_bytes", "peak_rss_bytes"] {
         let bytes = report[name].as_u64().map_or_else(|| "unknown".to_owned(), |n| print::bytes(n as usize));
-        println!("  {name:<16} {bytes}");
+        writeln!(Output, "  {name:<16} {bytes}")?;
     }
     if let (Some(flops), Some(rate)) = (number("flops"), number("gflops")) {
-        println!("  {:<16} {}FLOP, {rate:.2} GFLOP/s at best", "arithmetic", print::scaled(flops));
+        writeln!(Output, "  {:<16} {}FLOP, {rate:.2} GFLOP/s at best", "arithmetic", print::scaled(flops))?;
     }
+    Ok(())
 }
 
 /// Arithmetic operations of one run on these inputs; `None` for a slim artefact, which does not say what it was compiled

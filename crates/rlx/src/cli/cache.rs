@@ -11,6 +11,7 @@ use serde_json::{Value as Json, json};
 
 use super::args::{CacheArgs, CacheCommand};
 use super::failure::Failure;
+use super::output::Output;
 use super::print;
 
 /// Looks at the user's cache, or changes it.
@@ -38,20 +39,22 @@ fn list(cache: &AotCache, json: bool) -> Result<ExitCode, Failure> {
         let report = json!({
             "folder": folder, "bytes": total, "limit": limit, "entries": entries, "pipelines": pipelines,
         });
-        println!("{report}");
+        writeln!(Output, "{report}")?;
         return Ok(ExitCode::SUCCESS);
     }
     for e in &entries {
         let fault = e.fault.as_ref().map_or_else(String::new, |fault| format!("  {}", fault.message()));
         let (bytes, age) = (print::bytes(e.bytes as usize), age(e));
-        println!("{:<24} {:.8} {bytes:>10}  used {age} ago{fault}", e.name, e.key);
+        writeln!(Output, "{:<24} {:.8} {bytes:>10}  used {age} ago{fault}", e.name, e.key)?;
     }
     let (total, limit) = (print::bytes(total as usize), print::bytes(cache.limit() as usize));
-    println!("{} entries, {total} of at most {limit}, in {}", entries.len(), cache.root().display());
+    let count = entries_text(entries.len());
+    writeln!(Output, "{count}, {total} of at most {limit}, in {}", cache.root().display())?;
     if !kept.is_empty() {
         let (bytes, limit) = (print::bytes(kept_bytes as usize), print::bytes(pipelines::LIMIT as usize));
         let folder = pipelines::folder();
-        println!("{} pipelines of drivers, {bytes} of at most {limit}, in {}", kept.len(), folder.display());
+        let count = pipelines_text(kept.len());
+        writeln!(Output, "{count}, {bytes} of at most {limit}, in {}", folder.display())?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -67,11 +70,11 @@ fn remove(cache: &AotCache, names: &[String], all: bool, json: bool) -> Result<E
         chosen.len()
     };
     if json {
-        println!("{}", json!({ "removed": removed, "pipelines_removed": kept }));
+        writeln!(Output, "{}", json!({ "removed": removed, "pipelines_removed": kept }))?;
     } else {
-        println!("{removed} entries removed");
+        writeln!(Output, "{} removed", entries_text(removed))?;
         if kept > 0 {
-            println!("{kept} pipelines of drivers removed");
+            writeln!(Output, "{} removed", pipelines_text(kept))?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -90,12 +93,12 @@ fn verify(cache: &AotCache, names: &[String], json: bool) -> Result<ExitCode, Fa
             entry
         };
         let entries: Json = judged.iter().map(entry).collect();
-        println!("{}", json!({ "ok": damaged == 0, "damaged": damaged, "entries": entries }));
+        writeln!(Output, "{}", json!({ "ok": damaged == 0, "damaged": damaged, "entries": entries }))?;
     } else {
         for (e, fault) in &judged {
-            println!("{:<24} {:.8} {}", e.name, e.key, fault.as_deref().unwrap_or("ok"));
+            writeln!(Output, "{:<24} {:.8} {}", e.name, e.key, fault.as_deref().unwrap_or("ok"))?;
         }
-        println!("{} entries, {damaged} damaged", judged.len());
+        writeln!(Output, "{}, {damaged} damaged", entries_text(judged.len()))?;
     }
     Ok(if damaged == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -112,6 +115,14 @@ fn chosen(cache: &AotCache, names: &[String]) -> Result<Vec<CacheEntry>, Failure
         }
     }
     Ok(entries.into_iter().filter(|e| names.iter().any(|name| is_one(e, name))).collect())
+}
+
+fn entries_text(n: usize) -> String {
+    print::counted(n, "entry", "entries")
+}
+
+fn pipelines_text(n: usize) -> String {
+    print::counted(n, "pipeline of a driver", "pipelines of drivers")
 }
 
 fn entry_json(e: &CacheEntry) -> Json {

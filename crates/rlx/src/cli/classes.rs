@@ -1,7 +1,10 @@
 //! Scores as named classes.
 
+use std::io::Read;
 use std::path::Path;
 
+use rlx::units::{bytes, counted};
+use rlx_ir::files::{io_error, open_file};
 use rlx_ir::sort::sort_by;
 use rlx_ir::{ConstData, Error, ErrorKind, Result};
 use serde_json::{Value as Json, json};
@@ -35,8 +38,14 @@ impl Class {
 
 /// The names of classes, a line each.
 pub fn read_labels(path: &Path) -> Result<Vec<String>> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|e| Error::new(ErrorKind::Io, format!("{}: {e}", path.display())).with_source(e))?;
+    const MOST: u64 = 64 << 20;
+    let mut text = String::new();
+    let file = open_file(path)?;
+    file.take(MOST + 1).read_to_string(&mut text).map_err(|e| io_error(path, e))?;
+    if text.len() as u64 > MOST {
+        let message = format!("{}: labels of more than {}", path.display(), bytes(MOST as usize));
+        return Err(Error::new(ErrorKind::Malformed, message));
+    }
     Ok(text.lines().map(str::to_owned).collect())
 }
 
@@ -49,8 +58,11 @@ pub fn classify(outputs: &[(String, ConstData)], labels: &[String], top: usize) 
     let found = outputs.iter().find(|(_, data)| fits(data));
     let (_, data) = found.filter(|_| !labels.is_empty()).ok_or_else(|| {
         let shapes: Vec<String> = outputs.iter().map(|(n, d)| format!("\"{n}\" {}", d.shape())).collect();
-        let message =
-            format!("{} labels, but no output ends in that many: {}", labels.len(), shapes.join(", "));
+        let message = format!(
+            "{}, but no output ends in that many: {}",
+            counted(labels.len(), "label", "labels"),
+            shapes.join(", ")
+        );
         Error::new(ErrorKind::Shape, message)
     })?;
     let values = data.value().to_f64();

@@ -8,7 +8,9 @@ use serde_json::{Value as Json, json};
 use super::args::CompileArgs;
 use super::failure::Failure;
 use super::job::{self, borrowed};
+use super::output::Output;
 use super::watch::Watch;
+use super::written::keep_apart;
 use super::{inputs, print};
 use rlx_ir::Result;
 use rlx_runtime::Artefact;
@@ -17,6 +19,7 @@ use rlx_runtime::Artefact;
 pub fn compile(args: &CompileArgs, json: bool) -> Result<ExitCode, Failure> {
     let watch = Watch::start(&args.limits, "reading", json)?;
     let mut job = job::open(&args.common, watch.progress())?;
+    keep_apart(&[("--output", &args.output)], &[args.common.reads(), job.files.clone()].concat())?;
     let given = inputs::gather(&args.common, &job.declared, false)?;
     let start = Instant::now();
     let (output, given) = (&args.output, borrowed(&given));
@@ -26,10 +29,11 @@ pub fn compile(args: &CompileArgs, json: bool) -> Result<ExitCode, Failure> {
     if json {
         let mut report = artefact_json(&artefact)?;
         report["compile_ms"] = time.into();
-        println!("{report}");
+        writeln!(Output, "{report}")?;
     } else {
         let sizes = artefact.sizes();
-        println!(
+        writeln!(
+            Output,
             "{}: {} for {} ({}), {} of packed weights, {:.1} ms",
             args.output.display(),
             print::bytes(sizes.file),
@@ -37,9 +41,9 @@ pub fn compile(args: &CompileArgs, json: bool) -> Result<ExitCode, Failure> {
             artefact.target().machine,
             print::bytes(sizes.prepared),
             time
-        );
+        )?;
         for (site, way) in artefact.tuning()?.iter() {
-            println!("  tuned: {way} for {site}");
+            writeln!(Output, "  tuned: {way} for {site}")?;
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -15,7 +15,9 @@ use rlx_runtime::{
 use serde_json::{Value as Json, json};
 
 use super::args::{Common, DevicesArgs, NumericsArg};
+use super::elements::InputLimit;
 use super::failure::Failure;
+use super::output::{Messages, Output};
 use super::watch::Watch;
 use super::{inputs, job};
 
@@ -27,16 +29,16 @@ pub fn devices(args: &DevicesArgs, json: bool) -> Result<ExitCode, Failure> {
         Some(path) => explain(path, args, json, watch)?,
         None if !args.calibrate => {
             watch.hide();
-            list(json);
+            list(json)?;
         }
-        None if json => println!("{}", Json::Array(measured.clone())),
+        None if json => writeln!(Output, "{}", Json::Array(measured.clone()))?,
         None => {}
     }
     let failed = measured.iter().any(|entry| !entry["error"].is_null());
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-fn list(json: bool) {
+fn list(json: bool) -> Result<(), Failure> {
     let reason = |d: Device| unavailable_reason(d).map(|e| e.message().to_owned());
     let all: Vec<(Device, Option<String>)> = Device::all().iter().map(|&d| (d, reason(d))).collect();
     if json {
@@ -45,15 +47,16 @@ fn list(json: bool) {
                 "device": d.feature(), "name": full_name(*d), "available": reason.is_none(), "reason": reason,
             })
         };
-        println!("{}", all.iter().map(entry).collect::<Json>());
-        return;
+        writeln!(Output, "{}", all.iter().map(entry).collect::<Json>())?;
+        return Ok(());
     }
     for (device, reason) in &all {
         match reason {
-            None => println!("{:<10} {:<8} available", device.feature(), full_name(*device)),
-            Some(why) => println!("{:<10} {:<8} {why}", device.feature(), full_name(*device)),
+            None => writeln!(Output, "{:<10} {:<8} available", device.feature(), full_name(*device))?,
+            Some(why) => writeln!(Output, "{:<10} {:<8} {why}", device.feature(), full_name(*device))?,
         }
     }
+    Ok(())
 }
 
 /// Measures every device that can be used; gives the figures for `--json` and prints them without. A device that fails is
@@ -74,8 +77,8 @@ fn calibrate_all(json: bool, watch: &Watch) -> Result<Vec<Json>, Failure> {
         };
         match &prices {
             _ if json => {}
-            Ok(_) => watch.aside(|| print_figures(device, &entry)),
-            Err(e) => watch.aside(|| eprintln!("error: {device}: {e}")),
+            Ok(_) => watch.aside(|| print_figures(device, &entry))?,
+            Err(e) => watch.aside(|| writeln!(Messages, "error: {device}: {e}")),
         }
         found.push(entry);
     }
@@ -103,29 +106,43 @@ fn figures(device: Device, prices: &Calibration, seconds: f64) -> Json {
     })
 }
 
-fn print_figures(device: Device, entry: &Json) {
+fn print_figures(device: Device, entry: &Json) -> Result<(), Failure> {
     let number = |v: &Json| v.as_f64().unwrap_or(0.0);
-    println!(
+    writeln!(
+        Output,
         "{device}: measured in {:.2} s ({})",
         number(&entry["seconds"]),
         entry["subject"].as_str().unwrap_or("")
-    );
-    println!("  a run {:.2} us, a step {:.2} us", number(&entry["run_us"]), number(&entry["step_us"]));
+    )?;
+    writeln!(
+        Output,
+        "  a run {:.2} us, a step {:.2} us",
+        number(&entry["run_us"]),
+        number(&entry["step_us"])
+    )?;
     if let Some(rate) = entry["transfer_gb_per_s"].as_f64() {
-        println!("  to the device and back {rate:.2} GB/s");
+        writeln!(Output, "  to the device and back {rate:.2} GB/s")?;
     }
     for (title, key) in [("products", "products"), ("convolutions", "convolutions")] {
-        println!("  {title}, GFLOP/s by m x n x k:");
+        writeln!(Output, "  {title}, GFLOP/s by m x n x k:")?;
         for p in entry[key].as_array().into_iter().flatten() {
-            println!("    {:>5} x {} x {}: {:.1}", number(&p["m"]), p["n"], p["k"], number(&p["gflops"]));
+            writeln!(
+                Output,
+                "    {:>5} x {} x {}: {:.1}",
+                number(&p["m"]),
+                number(&p["n"]),
+                number(&p["k"]),
+                number(&p["gflops"])
+            )?;
         }
     }
     for (title, key) in [("parameters read", "parameters"), ("one pass over memory", "passes")] {
-        println!("  {title}, GB/s by bytes:");
+        writeln!(Output, "  {title}, GB/s by bytes:")?;
         for p in entry[key].as_array().into_iter().flatten() {
-            println!("    {:>12}: {:.1}", number(&p["bytes"]), number(&p["gb_per_s"]));
+            writeln!(Output, "    {:>12}: {:.1}", number(&p["bytes"]), number(&p["gb_per_s"]))?;
         }
     }
+    Ok(())
 }
 
 /// Says what a model takes on each device, and which one is chosen.
@@ -163,9 +180,9 @@ fn explain(path: &Path, args: &DevicesArgs, json: bool, watch: Watch) -> Result<
         "chosen": { "device": choice.device.feature(), "reason": choice.reason.to_string() },
     });
     if json {
-        println!("{result}");
+        writeln!(Output, "{result}")?;
     } else {
-        print_choice(&result, choice);
+        print_choice(&result, choice)?;
     }
     Ok(())
 }
@@ -190,31 +207,35 @@ fn measured_ms(verdict: Option<&Verdict>, device: Device) -> Option<f64> {
     Some(*ns as f64 / 1e6)
 }
 
-fn print_choice(result: &Json, choice: Choice) {
+fn print_choice(result: &Json, choice: Choice) -> Result<(), Failure> {
     let ms = |v: &Json| v.as_f64().map_or_else(|| "-".to_owned(), |ms| format!("{ms:.4} ms"));
-    println!("{:<10} {:>14} {:>14}", "device", "predicted", "measured");
+    writeln!(Output, "{:<10} {:>14} {:>14}", "device", "predicted", "measured")?;
     for entry in result["devices"].as_array().into_iter().flatten() {
         let name = entry["device"].as_str().unwrap_or_default();
         match entry["blocker"].as_str() {
-            Some(why) => println!("{name:<10} {why}"),
-            None => {
-                println!("{name:<10} {:>14} {:>14}", ms(&entry["predicted_ms"]), ms(&entry["measured_ms"]))
-            }
+            Some(why) => writeln!(Output, "{name:<10} {why}")?,
+            None => writeln!(
+                Output,
+                "{name:<10} {:>14} {:>14}",
+                ms(&entry["predicted_ms"]),
+                ms(&entry["measured_ms"])
+            )?,
         }
     }
     for entry in result["devices"].as_array().into_iter().flatten() {
         if let Some(why) = entry["unpredicted"].as_str() {
-            println!("{} has no prediction: {why}", entry["device"].as_str().unwrap_or(""));
+            writeln!(Output, "{} has no prediction: {why}", entry["device"].as_str().unwrap_or(""))?;
         }
     }
     for failed in result["failed"].as_array().into_iter().flatten() {
-        println!(
+        writeln!(
+            Output,
             "{} failed: {}",
             failed["device"].as_str().unwrap_or(""),
             failed["reason"].as_str().unwrap_or("")
-        );
+        )?;
     }
-    println!("chosen: {}, {}", choice.device.feature(), choice.reason);
+    writeln!(Output, "chosen: {}, {}", choice.device.feature(), choice.reason)
 }
 
 /// f32 values by name.
@@ -235,6 +256,7 @@ fn open(path: &Path, args: &DevicesArgs, progress: &Progress) -> Result<(GraphDe
         numerics: NumericsArg::Fast,
         tune: None,
         threads: None,
+        input_limit: InputLimit::default(),
         dims: args.dims.clone(),
         inputs: None,
         input: Vec::new(),

@@ -18,6 +18,7 @@ use rlx_runtime::{DType, Shape};
 use serde_json::{Value as Json, json};
 
 use super::failure::Failure;
+use super::output::Output;
 use super::print;
 
 /// The features of this build that bring devices and libraries.
@@ -45,9 +46,9 @@ pub fn doctor(json: bool) -> Result<ExitCode, Failure> {
     found["ok"] = faults.is_empty().into();
     found["faults"] = faults.into_iter().map(Json::from).collect();
     if json {
-        println!("{found}");
+        writeln!(Output, "{found}")?;
     } else {
-        print_text(&found);
+        print_text(&found)?;
     }
     Ok(if found["ok"] == true { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -219,111 +220,118 @@ fn faults(found: &Json) -> Vec<String> {
     faults
 }
 
-fn print_text(found: &Json) {
-    let line = |name: &str, text: String| println!("  {name:<16} {text}");
+fn print_text(found: &Json) -> Result<(), Failure> {
+    let line = |name: &str, text: String| writeln!(Output, "  {name:<16} {text}");
     let text = |v: &Json| v.as_str().map_or_else(|| "unknown".to_owned(), str::to_owned);
     let bytes = |v: &Json| v.as_u64().map_or_else(|| "unknown".to_owned(), |n| print::bytes(n as usize));
     let list = |v: &Json| v.as_array().cloned().unwrap_or_default();
     let names = |v: &Json| list(v).iter().map(text).collect::<Vec<_>>().join(", ");
+    // Left out where it is not known.
+    let count = |v: &Json, one: &str, many: &str| {
+        v.as_u64().map_or_else(String::new, |n| format!(", {}", print::counted(n as usize, one, many)))
+    };
     let machine = &found["machine"];
-    println!("machine");
-    line("system", text(&machine["system"]));
+    writeln!(Output, "machine")?;
+    line("system", text(&machine["system"]))?;
     line(
         "processor",
         format!(
-            "{}, {} cores, {} threads used",
+            "{}{}{}",
             text(&machine["processor"]),
-            machine["cores"],
-            machine["threads"]
+            count(&machine["cores"], "core", "cores"),
+            count(&machine["threads"], "thread used", "threads used"),
         ),
-    );
+    )?;
     let forced = machine["instruction_set_forced"].as_str();
     let forced = forced.map_or_else(String::new, |isa| format!(" (RLX_CPU_ISA forces {isa})"));
-    line("instructions", format!("{}{forced}", names(&machine["instruction_sets"])));
+    line("instructions", format!("{}{forced}", names(&machine["instruction_sets"])))?;
     line(
         "memory",
         format!("{}, {} free", bytes(&machine["memory_bytes"]), bytes(&machine["memory_available_bytes"])),
-    );
-    line("huge pages", text(&machine["huge_pages"]));
-    help(&machine["huge_pages_hint"]);
-    println!("build");
-    line("version", text(&found["version"]));
+    )?;
+    line("huge pages", text(&machine["huge_pages"]))?;
+    help(&machine["huge_pages_hint"])?;
+    writeln!(Output, "build")?;
+    line("version", text(&found["version"]))?;
     let features = found["features"].as_object().cloned().unwrap_or_default();
     for (title, wanted) in [("features on", true), ("features off", false)] {
         let names: Vec<&str> =
             features.iter().filter(|(_, on)| **on == wanted).map(|(n, _)| n.as_str()).collect();
-        line(title, if names.is_empty() { "none".to_owned() } else { names.join(", ") });
+        line(title, if names.is_empty() { "none".to_owned() } else { names.join(", ") })?;
     }
-    println!("devices");
+    writeln!(Output, "devices")?;
     for d in list(&found["devices"]) {
         let name = d["device"].as_str().unwrap_or_default();
         match d["available"].as_bool() {
-            Some(true) => line(name, format!("works: {}", text(&d["about"]))),
-            _ => line(name, text(&d["reason"])),
+            Some(true) => line(name, format!("works: {}", text(&d["about"])))?,
+            _ => line(name, text(&d["reason"]))?,
         }
-        help(&d["hint"]);
+        help(&d["hint"])?;
     }
-    print_caches(&found["caches"], bytes);
-    println!("environment");
+    print_caches(&found["caches"], bytes)?;
+    writeln!(Output, "environment")?;
     for v in list(&found["environment"]).iter().filter(|v| v["value"].is_string()) {
         let verdict =
             v["fault"].as_str().map_or_else(|| "ok".to_owned(), |why| format!("NOT HONOURED: {why}"));
-        line(v["name"].as_str().unwrap_or_default(), format!("{}  {verdict}", text(&v["value"])));
-        help(&v["hint"]);
+        line(v["name"].as_str().unwrap_or_default(), format!("{}  {verdict}", text(&v["value"])))?;
+        help(&v["hint"])?;
     }
-    println!("test data (only the tests of RLX need it)");
+    writeln!(Output, "test data (only the tests of RLX need it)")?;
     let data = list(&found["test_data"]);
     for set in &data {
         line(
             set["name"].as_str().unwrap_or_default(),
             if set["present"] == true { "there" } else { "absent" }.to_owned(),
-        );
+        )?;
     }
     if data.iter().any(|set| set["present"] != true) {
-        help(&json!("`cargo xtask data` fetches it with pip"));
+        help(&json!("`cargo xtask data` fetches it with pip"))?;
     }
     let faults = list(&found["faults"]);
     if faults.is_empty() {
-        println!("all is well");
+        writeln!(Output, "all is well")?;
     }
-    faults.iter().for_each(|fault| println!("fault: {}", text(fault)));
+    faults.iter().try_for_each(|fault| writeln!(Output, "fault: {}", text(fault)))
 }
 
-fn print_caches(caches: &Json, bytes: impl Fn(&Json) -> String) {
-    println!("caches");
+fn print_caches(caches: &Json, bytes: impl Fn(&Json) -> String) -> Result<(), Failure> {
+    writeln!(Output, "caches")?;
     let state = match (caches["exists"].as_bool(), caches["not_writable"].as_str()) {
         (_, Some(why)) => format!("not writable: {why}"),
         (Some(true), None) => "writable".to_owned(),
         _ => "not there yet, can be made".to_owned(),
     };
-    println!("  {:<16} {}, {state}", "folder", caches["folder"].as_str().unwrap_or_default());
+    writeln!(Output, "  {:<16} {}, {state}", "folder", caches["folder"].as_str().unwrap_or_default())?;
     for part in caches["parts"].as_array().into_iter().flatten() {
-        println!("  {:<16} {}", part["folder"].as_str().unwrap_or_default(), bytes(&part["bytes"]));
+        writeln!(Output, "  {:<16} {}", part["folder"].as_str().unwrap_or_default(), bytes(&part["bytes"]))?;
     }
     let models = &caches["compiled_models"];
     if models.is_object() {
         let limit = bytes(&models["limit"]);
-        println!(
-            "  {:<16} {} entries, {} of at most {limit}; {} stale",
+        writeln!(
+            Output,
+            "  {:<16} {}, {} of at most {limit}; {} stale",
             "compiled models",
-            models["entries"],
+            print::counted(models["entries"].as_u64().unwrap_or(0) as usize, "entry", "entries"),
             bytes(&models["bytes"]),
             models["stale"]
-        );
+        )?;
         if models["stale"].as_u64().unwrap_or(0) > 0 {
             help(&json!(
                 "stale ones are compiled anew when they are asked for; `rlx cache rm --all` removes them"
-            ));
+            ))?;
         }
     }
     if let Some(why) = caches["compiled_models_fault"].as_str() {
-        println!("  {:<16} {why}", "compiled models");
+        writeln!(Output, "  {:<16} {why}", "compiled models")?;
     }
+    Ok(())
 }
 
 /// What to do, where there is something.
-fn help(hint: &Json) {
+fn help(hint: &Json) -> Result<(), Failure> {
     if let Some(hint) = hint.as_str() {
-        println!("  {:<16} help: {hint}", "");
+        writeln!(Output, "  {:<16} help: {hint}", "")?;
     }
+    Ok(())
 }

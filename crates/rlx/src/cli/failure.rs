@@ -5,7 +5,12 @@ use std::process::ExitCode;
 use rlx_ir::{Error, ErrorKind};
 use serde_json::{Value, json};
 
+use super::output::{Messages, Output};
 use super::watch;
+
+/// What shells report of a process that SIGPIPE (13) ended, as it ends other tools of Unix.
+const PIPE_CLOSED: u8 = 128 + 13;
+const CLOSED: &str = "nobody reads standard output";
 
 /// Why a command did not do its job.
 #[derive(Debug)]
@@ -16,6 +21,9 @@ pub enum Failure {
     Misuse(Error),
     /// The job failed: exit code 1.
     Job(Error),
+    /// Nobody reads standard output any more, as behind `| head`: nothing is said, and the exit code is that of a process
+    /// which SIGPIPE ends.
+    OutputClosed,
 }
 
 impl From<Error> for Failure {
@@ -29,14 +37,18 @@ impl Failure {
     /// the object `{"error": {kind, node, message, hint}}` on standard output as the command's result and on standard
     /// error.
     pub fn report(self, json: bool) -> ExitCode {
-        if json {
+        if matches!(self, Failure::OutputClosed) {
+            // Nobody wants to hear of it.
+        } else if json {
             let object = self.to_json();
-            println!("{object}");
-            eprintln!("{object}");
+            // What is wrong may be that nothing can be written there.
+            let _ = writeln!(Output, "{object}").and_then(|()| Output.flush());
+            writeln!(Messages, "{object}");
         } else {
-            eprintln!("{}", self.text());
+            writeln!(Messages, "{}", self.text());
         }
         match self {
+            Failure::OutputClosed => ExitCode::from(PIPE_CLOSED),
             Failure::Usage(_) | Failure::Misuse(_) => ExitCode::from(2),
             Failure::Job(e) if e.kind() == ErrorKind::Cancelled => {
                 watch::stopped_by_signal().map_or(ExitCode::FAILURE, ExitCode::from)
@@ -49,6 +61,7 @@ impl Failure {
     pub fn text(&self) -> String {
         let error = match self {
             Failure::Usage(message) => return format!("error: {}", one_line(message)),
+            Failure::OutputClosed => return format!("error: {CLOSED}"),
             Failure::Misuse(e) | Failure::Job(e) => e,
         };
         let mut text = format!("error: {}", one_line(error.message()));
@@ -80,6 +93,7 @@ impl Failure {
     fn to_json(&self) -> Value {
         let (kind, node, hint, message) = match self {
             Failure::Usage(message) => ("usage", None, None, message.clone()),
+            Failure::OutputClosed => (ErrorKind::Io.name(), None, None, CLOSED.to_owned()),
             Failure::Misuse(e) => ("usage", e.node(), e.hint(), e.to_string()),
             Failure::Job(e) => (e.kind().name(), e.node(), e.hint(), e.to_string()),
         };

@@ -1,37 +1,40 @@
 //! Inputs from files, pictures, JSON, or made up.
 
 use std::borrow::Borrow;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use rlx_ir::files::{io_error, open_file};
 use rlx_ir::tensor::Elements;
-use rlx_ir::{ConstData, DType, DTypeClass, Dim, Error, ErrorKind, Result, Shape, Value, sym};
+use rlx_ir::{ConstData, DType, DTypeClass, Dim, Error, ErrorKind, Result, Shape, Value, memory, sym};
 use rlx_runtime::{TensorInfo, nearest};
-use serde_json::Value as Json;
+use rlx_weights::npy::Header;
 
 use super::args::Common;
+use super::elements::{InputLimit, Packed};
 use super::failure::Failure;
-use super::picture;
+use super::{json, picture};
 
 /// Named inputs.
 pub type Inputs = Vec<(String, ConstData)>;
 
 /// What the arguments give, for the inputs a model declares; with `fill`, the others are made up.
 pub fn gather(common: &Common, declared: &[TensorInfo], fill: bool) -> Result<Inputs, Failure> {
-    let mut inputs = Inputs::new();
+    let limit = common.input_limit;
+    let mut inputs = match &common.inputs {
+        Some(path) => archive(path, declared, limit)?,
+        None => Inputs::new(),
+    };
     let mut random: Vec<&TensorInfo> = Vec::new();
-    if let Some(path) = &common.inputs {
-        for (name, data) in rlx_weights::npz::read(path)? {
-            let info = find(declared, &name)?;
-            inputs.push((name, fitted(info, data)?));
-        }
-    }
     for (name, file) in &common.input {
         let info = find(declared, name)?;
-        inputs.retain(|(n, _)| n != name);
+        if inputs.iter().any(|(n, _)| n == name) || random.iter().any(|i| i.name == *name) {
+            return Err(Failure::Usage(format!("input \"{name}\" is given twice")));
+        }
         if file == "random" {
             random.push(info);
         } else {
-            inputs.push((name.clone(), read(Path::new(file), info)?));
+            inputs.push((name.clone(), read(Path::new(file), info, limit)?));
         }
     }
     if fill {
@@ -41,23 +44,46 @@ pub fn gather(common: &Common, declared: &[TensorInfo], fill: bool) -> Result<In
     }
     let sizes = sizes_of(declared, &inputs);
     for info in random {
-        let data = made_up(info, &sizes)?;
+        let data = made_up(info, &sizes, limit)?;
         inputs.push((info.name.clone(), data));
     }
     Ok(inputs)
 }
 
+/// The arrays of an archive.
+fn archive(path: &Path, declared: &[TensorInfo], limit: InputLimit) -> Result<Inputs, Failure> {
+    let mut seen: Vec<String> = Vec::new();
+    let arrays = rlx_weights::npz::read_checked(path, |name, header| {
+        let info = find(declared, name)?;
+        if seen.iter().any(|n| n == name) {
+            return Err(Error::new(ErrorKind::Binding, format!("input \"{name}\" is in the archive twice")));
+        }
+        seen.push(name.to_owned());
+        limit.allows(info, &header.dims, &format!("array \"{name}\""))
+    })?;
+    let fit = |(name, data): (String, ConstData)| {
+        let data = fitted(find(declared, &name)?, data)?;
+        Ok((name, data))
+    };
+    arrays.into_iter().map(fit).collect()
+}
+
 /// The files of the command line as one batch for the first input that is not given yet.
-pub fn batch(files: &[PathBuf], declared: &[TensorInfo], inputs: &mut Inputs) -> Result<(), Failure> {
+pub fn batch(
+    files: &[PathBuf],
+    declared: &[TensorInfo],
+    inputs: &mut Inputs,
+    limit: InputLimit,
+) -> Result<(), Failure> {
     let free = declared.iter().find(|info| !inputs.iter().any(|(n, _)| *n == info.name));
     let Some(info) = free else {
         let message = format!("{} is given, but every input has its value already", files[0].display());
         return Err(Failure::Usage(message));
     };
-    let items = files.iter().map(|file| read(file, info)).collect::<Result<Vec<_>>>()?;
+    let items = files.iter().map(|file| read(file, info, limit)).collect::<Result<Vec<_>>>()?;
     let data = match items.as_slice() {
         [one] => one.clone(),
-        _ => stacked(info, files, &items)?,
+        _ => stacked(info, files, &items, limit)?,
     };
     inputs.push((info.name.clone(), data));
     Ok(())
@@ -70,6 +96,7 @@ pub fn check_complete(declared: &[TensorInfo], inputs: &Inputs) -> Result<()> {
     let Some(first) = missing.first() else { return Ok(()) };
     let others = match missing.len() {
         1 => String::new(),
+        2 => " (nor was 1 other)".to_owned(),
         n => format!(" (nor were {} others)", n - 1),
     };
     let message = format!("input \"{}\" was not given{others}; it is {}", first.name, first.shape);
@@ -92,7 +119,12 @@ pub fn find<'a, I: Borrow<TensorInfo>>(declared: &'a [I], name: &str) -> Result<
 }
 
 /// Items along the first dimension.
-fn stacked(info: &TensorInfo, files: &[PathBuf], items: &[ConstData]) -> Result<ConstData> {
+fn stacked(
+    info: &TensorInfo,
+    files: &[PathBuf],
+    items: &[ConstData],
+    limit: InputLimit,
+) -> Result<ConstData> {
     let misfit = |message: String| Error::new(ErrorKind::Shape, message);
     let first = &items[0];
     if info.shape.dims().first().is_none_or(|d| d.as_static().is_some_and(|n| n != items.len())) {
@@ -100,7 +132,16 @@ fn stacked(info: &TensorInfo, files: &[PathBuf], items: &[ConstData]) -> Result<
             format!("{} files do not fit into input \"{}\", {}", items.len(), info.name, info.shape);
         return Err(misfit(message));
     }
-    let mut bytes = Vec::new();
+    let mut dims = first.dims().to_vec();
+    if let Some(rows) = dims.first_mut() {
+        *rows = items.len();
+    }
+    limit.allows(info, &dims, "the batch")?;
+    let size: usize = items.iter().map(|item| item.bytes().len()).sum();
+    memory::ensure(size.saturating_mul(2), || {
+        format!("the {} items of input \"{}\"", items.len(), info.name)
+    })?;
+    let mut bytes = Vec::with_capacity(size);
     for (item, file) in items.iter().zip(files) {
         if item.dims() != first.dims() || item.dims().first() != Some(&1) {
             let message = format!(
@@ -114,23 +155,21 @@ fn stacked(info: &TensorInfo, files: &[PathBuf], items: &[ConstData]) -> Result<
         }
         bytes.extend_from_slice(item.bytes());
     }
-    let mut dims = first.dims().to_vec();
-    dims[0] = items.len();
     ConstData::new(first.dtype(), &dims, bytes)
 }
 
 /// One input from a file, by its ending.
-pub fn read(path: &Path, info: &TensorInfo) -> Result<ConstData> {
+pub fn read(path: &Path, info: &TensorInfo, limit: InputLimit) -> Result<ConstData> {
     let ending = path.extension().map(|e| e.to_string_lossy().to_lowercase()).unwrap_or_default();
     match ending.as_str() {
-        "npy" => fitted(info, rlx_weights::npy::read(path)?),
-        "png" => picture::read(path, &info.shape),
+        "npy" => {
+            let check = |header: &Header| limit.allows(info, &header.dims, "the array");
+            fitted(info, rlx_weights::npy::read_checked(path, check)?)
+        }
+        "png" => picture::read(path, info, limit),
         "json" => {
-            let named = |e: String| Error::new(ErrorKind::Parse, format!("{}: {e}", path.display()));
-            let text = std::fs::read_to_string(path)
-                .map_err(|e| Error::new(ErrorKind::Io, format!("{}: {e}", path.display())))?;
-            let json: Json = serde_json::from_str(&text).map_err(|e| named(e.to_string()))?;
-            from_json(&json, info).map_err(|e| e.with_origin(path.display().to_string()))
+            let text = text_of(path, limit)?;
+            json::tensor(&text, info, limit).map_err(|e| e.with_origin(path.display().to_string()))
         }
         _ if !path.exists() => {
             let message = format!("{}: there is no such file or folder", path.display());
@@ -147,90 +186,63 @@ pub fn read(path: &Path, info: &TensorInfo) -> Result<ConstData> {
     }
 }
 
-/// `data` in the declared type, where every element survives.
+/// A file's text, of at most as many bytes as an input may have.
+fn text_of(path: &Path, limit: InputLimit) -> Result<Vec<u8>> {
+    let file = open_file(path)?;
+    let mut text = Vec::new();
+    file.take(limit.0.saturating_add(1)).read_to_end(&mut text).map_err(|e| io_error(path, e))?;
+    match text.len() as u64 > limit.0 {
+        true => Err(limit.too_long(&format!("{}: the text", path.display()))),
+        false => Ok(text),
+    }
+}
+
+/// `data` in the declared type, where every element survives. Parts are converted one after the other: all of them as
+/// exact values would be many times the array.
 fn fitted(info: &TensorInfo, data: ConstData) -> Result<ConstData> {
+    const PART: usize = 1 << 14;
     if data.dtype() == info.dtype {
         return Ok(data);
     }
-    let value = data.value();
-    let converted = match (&value.elements, info.dtype.class()) {
-        (Elements::Float(v), DTypeClass::Float) => Some(Value::float(info.dtype, &value.dims, v.clone())),
+    let each = data.dtype().size_bytes();
+    let mut bytes = Vec::new();
+    for part in data.bytes().chunks(each * PART) {
+        let value = Value::decode(data.dtype(), &[part.len() / each], part);
+        let converted = converted(&value, info.dtype).ok_or_else(|| {
+            let message = format!(
+                "input \"{}\" is {}, and {} does not convert to it exactly",
+                info.name,
+                info.shape,
+                data.dtype()
+            );
+            Error::new(ErrorKind::DType, message).with_hint(format!("store it as {}", info.dtype))
+        })?;
+        bytes.extend(converted.encode());
+    }
+    ConstData::new(info.dtype, data.dims(), bytes)
+}
+
+/// The same elements in another type; `None` where one does not survive.
+fn converted(value: &Value, dtype: DType) -> Option<Value> {
+    let converted = match (&value.elements, dtype.class()) {
+        (Elements::Float(v), DTypeClass::Float) if value.dtype.is_float() => {
+            Value::float(dtype, &value.dims, v.clone())
+        }
         (Elements::Int(v), DTypeClass::Float) => {
-            Some(Value::float(info.dtype, &value.dims, v.iter().map(|&i| i as f64).collect()))
+            Value::float(dtype, &value.dims, v.iter().map(|&i| i as f64).collect())
         }
         (Elements::Int(v), DTypeClass::Signed | DTypeClass::Unsigned | DTypeClass::Bool) => {
-            Some(Value::int(info.dtype, &value.dims, v.clone()))
+            Value::int(dtype, &value.dims, v.clone())
         }
-        _ => None,
+        _ => return None,
     };
     let same = |a: f64, b: f64| a == b || (a.is_nan() && b.is_nan());
-    if let Some(converted) = converted {
-        let rounded = converted.rounded();
-        if rounded.to_f64().iter().zip(value.to_f64()).all(|(&a, b)| same(a, b)) {
-            return Ok(rounded.to_const());
-        }
-    }
-    let message = format!(
-        "input \"{}\" is {}, and {} does not convert to it exactly",
-        info.name,
-        info.shape,
-        data.dtype()
-    );
-    Err(Error::new(ErrorKind::DType, message).with_hint(format!("store it as {}", info.dtype)))
-}
-
-/// Nested lists of numbers or truth values.
-pub fn from_json(json: &Json, info: &TensorInfo) -> Result<ConstData> {
-    let bad = |what: String| Error::new(ErrorKind::Parse, format!("input \"{}\": {what}", info.name));
-    let mut dims = Vec::new();
-    let mut level = json;
-    while let Json::Array(items) = level {
-        dims.push(items.len());
-        match items.first() {
-            Some(first) => level = first,
-            None => break,
-        }
-    }
-    let mut leaves = Vec::new();
-    flatten(json, &dims, &mut leaves).map_err(bad)?;
-    let value = if info.dtype.is_float() {
-        let number = |leaf: &&Json| leaf.as_f64().ok_or_else(|| bad(format!("{leaf} is no number")));
-        Value::float(info.dtype, &dims, leaves.iter().map(number).collect::<Result<_>>()?)
-    } else {
-        let (min, max) = info.dtype.int_range().ok_or_else(|| bad(format!("no JSON for {}", info.dtype)))?;
-        let whole = |leaf: &&Json| {
-            let n = match leaf {
-                Json::Bool(b) => Some(i128::from(*b)),
-                _ => leaf.as_i64().map(i128::from).or_else(|| leaf.as_u64().map(i128::from)),
-            };
-            n.filter(|n| (min..=max).contains(n)).ok_or_else(|| {
-                let (name, dtype) = (&info.name, info.dtype);
-                Error::new(
-                    ErrorKind::DType,
-                    format!("input \"{name}\" takes {dtype}, and {leaf} is no {dtype}"),
-                )
-                .with_hint(match info.dtype.bits() {
-                    64 => "give whole numbers".to_owned(),
-                    _ => format!("give whole numbers from {min} to {max}"),
-                })
-            })
-        };
-        Value::int(info.dtype, &dims, leaves.iter().map(whole).collect::<Result<_>>()?)
+    let rounded = converted.rounded();
+    let survive = match (&rounded.elements, &value.elements) {
+        (Elements::Int(a), Elements::Int(b)) => a == b,
+        _ => rounded.to_f64().iter().zip(value.to_f64()).all(|(&a, b)| same(a, b)),
     };
-    Ok(value.rounded().to_const())
-}
-
-fn flatten<'a>(json: &'a Json, dims: &[usize], leaves: &mut Vec<&'a Json>) -> Result<(), String> {
-    match (json, dims) {
-        (Json::Array(items), [n, rest @ ..]) if items.len() == *n => {
-            items.iter().try_for_each(|item| flatten(item, rest, leaves))
-        }
-        (Json::Array(_), _) | (_, [_, ..]) => Err("the lists are not all of one length".to_owned()),
-        (leaf, []) => {
-            leaves.push(leaf);
-            Ok(())
-        }
-    }
+    survive.then_some(rounded)
 }
 
 /// Sizes of symbols, read off inputs that are there.
@@ -249,7 +261,7 @@ fn sizes_of(declared: &[TensorInfo], inputs: &Inputs) -> Vec<(u32, usize)> {
 
 /// A made-up input, the same every time: floats in −1..1, integers 0 or 1. A batch is 1 unless something says
 /// otherwise; other open dimensions must be given.
-fn made_up(info: &TensorInfo, sizes: &[(u32, usize)]) -> Result<ConstData, Failure> {
+fn made_up(info: &TensorInfo, sizes: &[(u32, usize)], limit: InputLimit) -> Result<ConstData, Failure> {
     let mut dims = Vec::with_capacity(info.shape.rank());
     for dim in info.shape.dims() {
         let known = |symbol: u32| sizes.iter().find(|(s, _)| *s == symbol).map(|&(_, n)| n);
@@ -281,24 +293,28 @@ fn made_up(info: &TensorInfo, sizes: &[(u32, usize)]) -> Result<ConstData, Failu
             }
         });
     }
-    Ok(random(&info.name, &Shape::new(&dims, info.dtype))?)
+    Ok(random(info, &dims, limit)?)
 }
 
 fn is_batch(name: &str) -> bool {
     matches!(name.to_lowercase().as_str(), "batch" | "batch_size" | "n" | "bs")
 }
 
-fn random(name: &str, shape: &Shape) -> Result<ConstData> {
-    const MOST_ELEMENTS: usize = 1 << 30;
-    let dims = shape.static_dims().unwrap_or_default();
-    let Some(n) = shape.num_elements().filter(|&n| n <= MOST_ELEMENTS) else {
-        return Err(Error::new(ErrorKind::OutOfMemory, format!("{shape} is too large to make up")));
-    };
-    let values = rlx_weights::formula::values(name, 1 << 20, 0).take(n);
-    let value = match shape.dtype() {
-        DType::C64 => return Err(Error::new(ErrorKind::Unsupported, "complex inputs are not made up")),
-        dtype if dtype.is_float() => Value::float(dtype, &dims, values.map(f64::from).collect()),
-        dtype => Value::int(dtype, &dims, values.map(|v| i128::from(v >= 0.0)).collect()),
-    };
-    Ok(value.rounded().to_const())
+fn random(info: &TensorInfo, dims: &[usize], limit: InputLimit) -> Result<ConstData> {
+    if info.dtype == DType::C64 {
+        return Err(Error::new(ErrorKind::Unsupported, "complex inputs are not made up"));
+    }
+    // Nothing bounds what a model fixes but memory, and none is made up that is larger than the limit.
+    let open =
+        TensorInfo { shape: Shape::from_dims(&[Dim::Dynamic(sym::BATCH)], info.dtype), ..info.clone() };
+    limit.allows(&open, dims, "the made-up input")?;
+    let count = dims.iter().product();
+    let mut packed = Packed::of(&open, limit);
+    for v in rlx_weights::formula::values(&info.name, 1 << 20, 0).take(count) {
+        match info.dtype.is_float() {
+            true => packed.push_float(f64::from(v)),
+            false => packed.push_int(i128::from(v >= 0.0)),
+        };
+    }
+    packed.finish(dims)
 }

@@ -10,10 +10,11 @@ use rlx_ir::files::io_error;
 use rlx_ir::sort::sort;
 use rlx_ir::{ConstData, Error, ErrorKind, Result};
 use rlx_runtime::TensorInfo;
-use serde_json::Value as Json;
 
+use super::elements::InputLimit;
 use super::failure::Failure;
 use super::inputs::{self, Inputs};
+use super::json;
 
 /// One input of the model by name, or why there is none.
 pub struct Item {
@@ -33,7 +34,7 @@ pub struct Items<'a> {
 const PICTURES: [&str; 8] = ["png", "jpg", "jpeg", "webp", "gif", "bmp", "tif", "tiff"];
 
 /// The files, and in place of each folder its pictures by name.
-pub fn files<'a>(paths: &[PathBuf], free: &'a TensorInfo) -> Result<Items<'a>, Failure> {
+pub fn files<'a>(paths: &[PathBuf], free: &'a TensorInfo, limit: InputLimit) -> Result<Items<'a>, Failure> {
     let mut found = Vec::new();
     for path in paths {
         if !path.is_dir() {
@@ -57,33 +58,40 @@ pub fn files<'a>(paths: &[PathBuf], free: &'a TensorInfo) -> Result<Items<'a>, F
                 .into());
         }
     }
-    let item = |file: PathBuf| Item {
+    let item = move |file: PathBuf| Item {
         name: file.display().to_string(),
-        inputs: inputs::read(&file, free).map(|data| vec![(free.name.clone(), data)]),
+        inputs: inputs::read(&file, free, limit).map(|data| vec![(free.name.clone(), data)]),
     };
     Ok(Items { count: Some(found.len()), each: Box::new(found.into_iter().map(item)) })
 }
 
 /// The lines of a JSON Lines file (`-`: standard input): an object of inputs by name, or the value of the one input that
-/// is free. Empty lines are skipped.
-pub fn lines<'a>(path: &'a Path, free: &'a [&'a TensorInfo]) -> Result<Items<'a>, Failure> {
-    let is_empty = |line: &[u8]| line.iter().all(u8::is_ascii_whitespace);
+/// is free. Empty lines are skipped. What is no regular file is read once, so nobody knows how many lines there are.
+pub fn lines<'a>(
+    path: &'a Path,
+    free: &'a [&'a TensorInfo],
+    limit: InputLimit,
+) -> Result<Items<'a>, Failure> {
+    let is_stdin = path.as_os_str() == "-";
+    if !is_stdin && path.is_dir() {
+        let message = format!("{} is a folder, and --lines takes a file", path.display());
+        return Err(Error::new(ErrorKind::Io, message).into());
+    }
     let open = || File::open(path).map(BufReader::new).map_err(|e| io_error(path, e));
-    let (count, reader): (_, Box<dyn Read>) = if path.as_os_str() == "-" {
-        (None, Box::new(std::io::stdin()))
-    } else {
-        let mut count = 0;
-        for line in open()?.split(b'\n') {
-            count += usize::from(!is_empty(&line.map_err(|e| io_error(path, e))?));
-        }
-        (Some(count), Box::new(open()?))
-    };
-    let shown = if path.as_os_str() == "-" { "stdin".to_owned() } else { path.display().to_string() };
-    let each = BufReader::new(reader).split(b'\n').enumerate().filter_map(move |(i, line)| {
+    let mut count = None;
+    let reader: Box<dyn BufRead> =
+        if is_stdin { Box::new(BufReader::new(std::io::stdin())) } else { Box::new(open()?) };
+    if !is_stdin && std::fs::metadata(path).is_ok_and(|m| m.is_file()) {
+        count = Some(count_lines(open()?).map_err(|e| io_error(path, e))?);
+    }
+    let shown = if is_stdin { "stdin".to_owned() } else { path.display().to_string() };
+    let mut lines = Lines { reader, most: limit.0, ended: false };
+    let each = std::iter::from_fn(move || lines.next()).enumerate().filter_map(move |(i, line)| {
         let name = format!("{shown}:{}", i + 1);
         let inputs = match line {
-            Ok(line) if is_empty(&line) => return None,
-            Ok(line) => parse(&line, free),
+            Ok(Some(line)) if line.iter().all(u8::is_ascii_whitespace) => return None,
+            Ok(Some(line)) => parse(&line, free, limit),
+            Ok(None) => Err(limit.too_long("the line")),
             Err(e) => Err(io_error(path, e)),
         };
         Some(Item { name, inputs })
@@ -91,25 +99,89 @@ pub fn lines<'a>(path: &'a Path, free: &'a [&'a TensorInfo]) -> Result<Items<'a>
     Ok(Items { count, each: Box::new(each) })
 }
 
+/// How many lines are not empty. No line is kept.
+fn count_lines(mut reader: impl BufRead) -> std::io::Result<usize> {
+    let (mut count, mut is_empty) = (0, true);
+    loop {
+        let part = reader.fill_buf()?;
+        if part.is_empty() {
+            return Ok(count + usize::from(!is_empty));
+        }
+        for &byte in part {
+            if byte == b'\n' {
+                count += usize::from(!is_empty);
+                is_empty = true;
+            } else {
+                is_empty &= byte.is_ascii_whitespace();
+            }
+        }
+        let read = part.len();
+        reader.consume(read);
+    }
+}
+
+/// Lines of a bounded length.
+struct Lines {
+    reader: Box<dyn BufRead>,
+    /// Bytes of a line.
+    most: u64,
+    /// An error was met: what follows is not known.
+    ended: bool,
+}
+
+impl Lines {
+    /// The next line without its end; `None` in place of one that is too long, which is skipped.
+    fn next(&mut self) -> Option<std::io::Result<Option<Vec<u8>>>> {
+        if self.ended {
+            return None;
+        }
+        let line = self.read();
+        self.ended = line.is_err();
+        line.transpose()
+    }
+
+    fn read(&mut self) -> std::io::Result<Option<Option<Vec<u8>>>> {
+        let mut line = Vec::new();
+        let most = self.most.saturating_add(1);
+        if self.reader.by_ref().take(most).read_until(b'\n', &mut line)? == 0 {
+            return Ok(None);
+        }
+        if line.last() == Some(&b'\n') {
+            line.pop();
+        } else if line.len() as u64 == most {
+            self.reader.skip_until(b'\n')?;
+            return Ok(Some(None));
+        }
+        Ok(Some(Some(line)))
+    }
+}
+
 /// The inputs of one line.
-fn parse(line: &[u8], free: &[&TensorInfo]) -> Result<Inputs> {
-    let json: Json = serde_json::from_slice(line)
-        .map_err(|e| Error::new(ErrorKind::Parse, format!("not a line of JSON: {e}")))?;
-    let Json::Object(fields) = json else {
+fn parse(line: &[u8], free: &[&TensorInfo], limit: InputLimit) -> Result<Inputs> {
+    let not_json = |e: Error| match e.kind() {
+        ErrorKind::Parse if e.message().contains(" at line ") => {
+            Error::new(ErrorKind::Parse, format!("not a line of JSON: {}", e.message()))
+        }
+        _ => e,
+    };
+    if line.trim_ascii_start().first() != Some(&b'{') {
         let [only] = free else {
+            json::check(line).map_err(not_json)?;
             let names: Vec<&str> = free.iter().map(|i| i.name.as_str()).collect();
             let message = format!("the model takes {} inputs: {}", names.len(), names.join(", "));
             return Err(Error::new(ErrorKind::Binding, message)
                 .with_hint("make each line an object of inputs by name"));
         };
-        return Ok(vec![(only.name.clone(), batched(inputs::from_json(&json, only)?, only)?)]);
-    };
-    let mut given = Inputs::new();
-    for (name, value) in &fields {
-        let info = inputs::find(free, name)?;
-        given.push((name.clone(), batched(inputs::from_json(value, info)?, info)?));
+        let data = json::tensor(line, only, limit).map_err(not_json)?;
+        return Ok(vec![(only.name.clone(), batched(data, only)?)]);
     }
-    match free.iter().find(|info| !fields.contains_key(&info.name)) {
+    let read = json::object(line, free, limit).map_err(not_json)?;
+    let mut given = Inputs::new();
+    for (name, data) in read {
+        let data = batched(data, inputs::find(free, &name)?)?;
+        given.push((name, data));
+    }
+    match free.iter().find(|info| !given.iter().any(|(name, _)| *name == info.name)) {
         None => Ok(given),
         Some(missing) => {
             let message = format!("input \"{}\" is not in the line; it is {}", missing.name, missing.shape);

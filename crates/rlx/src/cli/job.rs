@@ -1,6 +1,7 @@
 //! What every command with a model does first: open it, choose the device, gather the inputs.
 
 use std::io::IsTerminal;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -22,6 +23,8 @@ pub struct Job {
     pub options: CompileOptions,
     /// What the model declares as its inputs.
     pub declared: Vec<TensorInfo>,
+    /// The model's files: it, and those that hold its weights.
+    pub files: Vec<PathBuf>,
     /// How long opening took.
     pub load: Duration,
 }
@@ -44,6 +47,7 @@ pub fn open(common: &Common, progress: &Progress) -> Result<Job, Failure> {
     }
     let plain = Model::open_with_progress(&common.model, progress)?;
     check_dims(&plain.inputs()?, &common.dims)?;
+    let files = plain.files();
     let model = plain.with_dims(common.dims.iter().cloned());
     let session = session(common)?;
     let usual = CompileOptions::try_new()?;
@@ -56,7 +60,7 @@ pub fn open(common: &Common, progress: &Progress) -> Result<Job, Failure> {
     };
     let declared = model.inputs()?;
     let runner = Runner::new(model, session.clone(), options.clone());
-    Ok(Job { runner, session, options, declared, load: start.elapsed() })
+    Ok(Job { runner, session, options, declared, files, load: start.elapsed() })
 }
 
 /// The device that was asked for.
@@ -91,11 +95,17 @@ fn open_artefact(common: &Common, start: Instant, progress: &Progress) -> Result
     }
     let bound = |info: TensorInfo| TensorInfo { shape: info.shape.bind(&dims), ..info };
     let declared = open.into_iter().map(bound).collect();
-    Ok(Job { runner, session, options, declared, load: start.elapsed() })
+    let files = vec![common.model.clone()];
+    Ok(Job { runner, session, options, declared, files, load: start.elapsed() })
 }
 
-/// A dimension that the model does not have is wrong usage.
+/// A dimension that the model does not have is wrong usage, and so is one that is given twice.
 pub fn check_dims(inputs: &[TensorInfo], dims: &[(String, usize)]) -> Result<(), Failure> {
+    for (i, (name, value)) in dims.iter().enumerate() {
+        if let Some((_, before)) = dims[..i].iter().find(|(n, _)| n == name) {
+            return Err(Failure::Usage(format!("--dim {name} is given twice: {before} and {value}")));
+        }
+    }
     rlx::check_dims(inputs, dims).map_err(Failure::Misuse)
 }
 
@@ -135,7 +145,7 @@ impl Spinner {
     }
 
     /// Prints while nothing moves.
-    pub fn aside(&self, print: impl FnOnce()) {
+    pub fn aside<R>(&self, print: impl FnOnce() -> R) -> R {
         match &self.0 {
             Some(shown) => shown.0.suspend(print),
             None => print(),

@@ -1,6 +1,5 @@
 //! `rlx completions` and `rlx man`: what a shell and a packager want, made from the arguments themselves.
 
-use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -12,6 +11,7 @@ use serde_json::json;
 
 use super::args::{Cli, CompletionsArgs, ManArgs};
 use super::failure::Failure;
+use super::output::Output;
 
 /// Prints the script that completes `rlx` in a shell.
 pub fn completions(args: &CompletionsArgs, json: bool) -> Result<ExitCode, Failure> {
@@ -52,15 +52,16 @@ fn write_pages(command: &clap::Command, folder: &Path, json: bool) -> Result<Exi
     }
     sort(&mut written);
     match json {
-        true => println!("{}", json!({ "written": written })),
-        false => written.iter().for_each(|file| println!("{file}")),
+        true => writeln!(Output, "{}", json!({ "written": written }))?,
+        false => written.iter().try_for_each(|file| writeln!(Output, "{file}"))?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
 fn print(text: &str, name: &str, json: bool) -> Result<ExitCode, Failure> {
-    let text = if json { format!("{}\n", json!({ name: text })) } else { text.to_owned() };
-    // Nothing is left to do when standard output is closed.
-    let _ = std::io::stdout().write_all(text.as_bytes());
+    match json {
+        true => writeln!(Output, "{}", json!({ name: text }))?,
+        false => write!(Output, "{text}")?,
+    }
     Ok(ExitCode::SUCCESS)
 }

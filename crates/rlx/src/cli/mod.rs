@@ -7,12 +7,15 @@ mod classes;
 mod compile;
 mod devices;
 mod doctor;
+mod elements;
 mod failure;
 mod inputs;
 mod inspect;
 mod items;
 mod job;
+mod json;
 mod manual;
+mod output;
 mod picture;
 mod print;
 mod profile;
@@ -20,6 +23,7 @@ mod run;
 mod stream;
 mod verify;
 mod watch;
+mod written;
 
 use std::process::ExitCode;
 
@@ -27,6 +31,7 @@ use args::{Cli, Command};
 use clap::Parser;
 use clap::error::ErrorKind as ClapKind;
 use failure::Failure;
+use output::{Output, output_error};
 
 /// Runs the command that the process's arguments say.
 pub fn main() -> ExitCode {
@@ -34,7 +39,7 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(e) => return wrong_arguments(&e),
     };
-    match dispatch(&cli) {
+    match dispatch(&cli).and_then(|code| Output.flush().map(|()| code)) {
         Ok(code) => code,
         Err(failure) => failure.report(cli.wants_json()),
     }
@@ -58,11 +63,12 @@ fn dispatch(cli: &Cli) -> Result<ExitCode, Failure> {
 /// Help and version are no failure; all else is wrong usage.
 fn wrong_arguments(e: &clap::Error) -> ExitCode {
     if matches!(e.kind(), ClapKind::DisplayHelp | ClapKind::DisplayVersion) {
-        // Nothing is left to do when standard output is closed.
-        let _ = e.print();
-        return ExitCode::SUCCESS;
+        return match e.print().map_err(output_error).and_then(|()| Output.flush()) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(failure) => failure.report(false),
+        };
     }
-    if std::env::args().any(|a| a == "--json") {
+    if std::env::args_os().any(|a| a == "--json") {
         let text = e.render().to_string();
         let line = text.lines().find(|l| !l.trim().is_empty()).unwrap_or("wrong usage");
         return Failure::Usage(line.trim_start_matches("error: ").to_owned()).report(true);

@@ -7,7 +7,11 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
 
-use rlx_ir::{ConstData, DType, Dim, Error, ErrorKind, Result, Shape, Value};
+use rlx_ir::files::open_file;
+use rlx_ir::{ConstData, DType, Dim, Error, ErrorKind, Result, Shape};
+use rlx_runtime::TensorInfo;
+
+use super::elements::{InputLimit, Packed};
 
 /// Where an input's dimensions have height, width and channels.
 struct Layout {
@@ -34,15 +38,45 @@ impl Layout {
     }
 }
 
-/// Reads a PNG as one item for an input of this shape (leading dimensions become 1).
+/// Reads a PNG as one item for an input (leading dimensions become 1).
 ///
 /// # Errors
-/// A file that is no PNG, or a picture whose size or colours the input does not take.
-pub fn read(path: &Path, shape: &Shape) -> Result<ConstData> {
-    let place = |e: Error| e.with_origin(path.display().to_string());
-    let misfit = |message: String| place(Error::new(ErrorKind::Shape, message));
+/// A file that is no PNG, a picture whose size or colours the input does not take, or one that is larger than the limit.
+pub fn read(path: &Path, info: &TensorInfo, limit: InputLimit) -> Result<ConstData> {
+    read_placed(path, info, limit).map_err(|e| e.with_origin(path.display().to_string()))
+}
+
+fn read_placed(path: &Path, info: &TensorInfo, limit: InputLimit) -> Result<ConstData> {
+    let shape = &info.shape;
+    let misfit = |message: String| Error::new(ErrorKind::Shape, message);
     let layout = Layout::of(shape).ok_or_else(|| misfit(format!("{shape} is no input for a picture")))?;
-    let (pixels, [height, width, channels]) = decode(path).map_err(place)?;
+    let is_taken = shape.dtype() == DType::U8 || shape.dtype().is_float();
+    if !is_taken {
+        return Err(misfit(format!("an input of {} takes no picture", shape.dtype())));
+    }
+    let picture = Picture::open(path)?;
+    let (dims, channels) = fitted(&picture, &layout, shape)?;
+    // What a picture says of itself is checked before its pixels are.
+    limit.allows(info, &dims, "the image")?;
+    let pixels = picture.pixels()?;
+    let planar = layout.channels.is_some_and(|c| c < layout.height);
+    let each = if planar { channels } else { 1 };
+    let ordered = (0..each).flat_map(|c| pixels.iter().skip(c).step_by(each).copied());
+    if shape.dtype() == DType::U8 {
+        return ConstData::new(DType::U8, &dims, ordered.collect::<Vec<u8>>());
+    }
+    let mut packed = Packed::of(info, limit);
+    // Divided in f32, as programs that prepare pictures do.
+    ordered.for_each(|b| {
+        packed.push_float(f64::from(f32::from(b) / 255.0));
+    });
+    packed.finish(&dims)
+}
+
+/// The dimensions of the picture as an input of this shape, and its channels.
+fn fitted(picture: &Picture, layout: &Layout, shape: &Shape) -> Result<(Vec<usize>, usize)> {
+    let misfit = |message: String| Error::new(ErrorKind::Shape, message);
+    let [height, width, channels] = picture.dims;
     let mut dims = vec![1; shape.rank()];
     for (axis, size) in [(layout.height, height), (layout.width, width)] {
         if shape.dim(axis).as_static().is_some_and(|want| want != size) {
@@ -59,52 +93,83 @@ pub fn read(path: &Path, shape: &Shape) -> Result<ConstData> {
             what(wanted)
         )));
     }
-    let planar = match layout.channels {
-        Some(c) if c < layout.height => {
-            dims[c] = channels;
-            true
-        }
-        Some(c) => {
-            dims[c] = channels;
-            false
-        }
-        None => false,
-    };
-    let ordered: Vec<u8> = if planar {
-        (0..channels).flat_map(|c| pixels.iter().skip(c).step_by(channels).copied()).collect()
-    } else {
-        pixels
-    };
-    match shape.dtype() {
-        DType::U8 => ConstData::new(DType::U8, &dims, ordered),
-        dtype if dtype.is_float() => {
-            // Divided in f32, as programs that prepare pictures do.
-            let values = ordered.iter().map(|&b| f64::from(f32::from(b) / 255.0)).collect();
-            Ok(Value::float(dtype, &dims, values).rounded().to_const())
-        }
-        other => Err(misfit(format!("an input of {other} takes no picture"))),
+    if let Some(c) = layout.channels {
+        dims[c] = channels;
+    }
+    Ok((dims, channels))
+}
+
+/// A PNG file of which what it says of itself was read.
+struct Picture {
+    reader: png::Reader<BufReader<File>>,
+    /// Height, width, channels.
+    dims: [usize; 3],
+}
+
+impl Picture {
+    fn open(path: &Path) -> Result<Picture> {
+        let file = open_file(path)?;
+        let mut decoder = png::Decoder::new(BufReader::new(file));
+        decoder.set_transformations(png::Transformations::EXPAND | png::Transformations::STRIP_16);
+        let reader = decoder.read_info().map_err(|e| bad(&e))?;
+        let channels = match reader.output_color_type().0 {
+            png::ColorType::Grayscale => 1,
+            png::ColorType::Rgb => 3,
+            other => {
+                let message =
+                    format!("pictures of kind {other:?} are not read: save it without transparency");
+                return Err(Error::new(ErrorKind::Unsupported, message));
+            }
+        };
+        let info = reader.info();
+        let dims = [info.height as usize, info.width as usize, channels];
+        Ok(Picture { reader, dims })
+    }
+
+    fn pixels(mut self) -> Result<Vec<u8>> {
+        let size = self.reader.output_buffer_size();
+        let size = size.ok_or_else(|| Error::new(ErrorKind::Malformed, "the picture is too large"))?;
+        let mut pixels = vec![0; size];
+        let info = self.reader.next_frame(&mut pixels).map_err(|e| bad(&e))?;
+        pixels.truncate(info.buffer_size());
+        Ok(pixels)
     }
 }
 
-/// Bytes of a picture, and its height, width and channels.
-fn decode(path: &Path) -> Result<(Vec<u8>, [usize; 3])> {
-    let io = |e: std::io::Error| Error::new(ErrorKind::Io, e.to_string());
-    let bad = |e: png::DecodingError| Error::new(ErrorKind::Malformed, format!("not a PNG picture: {e}"));
-    let mut decoder = png::Decoder::new(BufReader::new(File::open(path).map_err(io)?));
-    decoder.set_transformations(png::Transformations::EXPAND | png::Transformations::STRIP_16);
-    let mut reader = decoder.read_info().map_err(bad)?;
-    let size = reader.output_buffer_size().filter(|&n| n <= 1 << 30);
-    let size = size.ok_or_else(|| Error::new(ErrorKind::Malformed, "the picture is too large"))?;
-    let mut pixels = vec![0; size];
-    let info = reader.next_frame(&mut pixels).map_err(bad)?;
-    pixels.truncate(info.buffer_size());
-    let channels = match info.color_type {
-        png::ColorType::Grayscale => 1,
-        png::ColorType::Rgb => 3,
-        other => {
-            let message = format!("pictures of kind {other:?} are not read: save it without transparency");
-            return Err(Error::new(ErrorKind::Unsupported, message));
+fn bad(e: &png::DecodingError) -> Error {
+    Error::new(ErrorKind::Malformed, format!("not a PNG picture: {e}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rlx_ir::testing::Gen;
+
+    /// Damaged images are errors or images of the size that is asked for, never a panic, and never larger than the limit.
+    #[test]
+    fn damaged_images_are_errors_or_images() {
+        let whole = std::fs::read(rlx_testdata::models::folder().join("digits/samples/0_a.png")).unwrap();
+        let path = std::env::temp_dir().join(format!("rlx-image-{}.png", std::process::id()));
+        let open = ["image.n", "image.h", "image.w"].map(|name| Dim::Dynamic(rlx_ir::sym::named(name)));
+        let shape = Shape::from_dims(&[open[0], Dim::Static(1), open[1], open[2]], DType::F32);
+        let info = TensorInfo { name: "image".to_owned(), dtype: DType::F32, shape };
+        let (mut random, mut read_ones) = (Gen::new(5), 0);
+        for case in 0..600 {
+            let mut bytes = whole.clone();
+            for _ in 0..case % 4 {
+                let at = random.size(8..=bytes.len() - 1);
+                bytes[at] = random.bits() as u8;
+            }
+            if case % 5 == 4 {
+                bytes.truncate(random.size(0..=whole.len()));
+            }
+            std::fs::write(&path, bytes).unwrap();
+            if let Ok(data) = read(&path, &info, InputLimit(1 << 12)) {
+                assert!(data.bytes().len() <= 1 << 12, "case {case}");
+                read_ones += 1;
+            }
         }
-    };
-    Ok((pixels, [info.height as usize, info.width as usize, channels]))
+        assert!(read_ones >= 100, "{read_ones}");
+        std::fs::remove_file(path).unwrap();
+    }
 }

@@ -16,35 +16,58 @@ use super::args::RunArgs;
 use super::classes::{Class, Classes, classify, read_labels};
 use super::failure::Failure;
 use super::job::{self, borrowed};
+use super::output::Output;
 use super::watch::Watch;
+use super::written::{OutputFormat, keep_apart};
 use super::{inputs, print, stream};
 
 /// More elements than this are not printed as JSON; `--outputs` writes them all.
 const MOST_PRINTED: usize = 4096;
 
+/// A first run that takes as long is not repeated to be timed without the packing of weights.
+const LONG: Duration = Duration::from_secs(1);
+
 /// What a run gave.
 struct Outcome {
     outputs: Vec<(String, ConstData)>,
-    /// Of the second run when the first was short, since the first also packs weights.
+    /// Of the second run where the first was short.
     time: Duration,
+    /// Whether that is the first run, which also packs weights.
+    packs: bool,
     precision: Precision,
+}
+
+impl Outcome {
+    /// The time, and what it includes.
+    fn took(&self) -> String {
+        let includes = if self.packs { " (the first run, which also packs weights)" } else { "" };
+        format!("{:.3} ms{includes}", print::ms(self.time))
+    }
 }
 
 /// Runs a model.
 pub fn run(args: &RunArgs, json: bool) -> Result<ExitCode, Failure> {
     let watch = Watch::start(&args.limits, "reading", json)?;
+    if let Some(path) = &args.outputs {
+        OutputFormat::of(path)?;
+    }
     let mut job = job::open(&args.common, watch.progress())?.caching(args.cache)?;
+    let outputs = args.outputs.iter().map(|path| ("--outputs", path.as_path()));
+    keep_apart(&outputs.collect::<Vec<_>>(), &[args.reads(), job.files.clone()].concat())?;
     let mut inputs = inputs::gather(&args.common, &job.declared, false)?;
     if args.is_stream() {
         return stream::run(args, json, job, &inputs, &watch);
     }
     if !args.files.is_empty() {
-        inputs::batch(&args.files, &job.declared, &mut inputs)?;
+        inputs::batch(&args.files, &job.declared, &mut inputs, args.common.input_limit)?;
     }
     inputs::check_complete(&job.declared, &inputs)?;
     let labels = args.labels.as_deref().map(read_labels).transpose()?;
     let given = borrowed(&inputs);
     let Prepared { compiled, outputs } = job.runner.prepare_with_progress(&given, watch.progress())?;
+    if let Some(path) = &args.outputs {
+        OutputFormat::of(path)?.check_count(path, outputs.len())?;
+    }
     let outcome = execute(compiled, outputs, &given, &watch)?;
     if let Some(path) = &args.outputs {
         write_outputs(path, &outcome.outputs, watch.progress())?;
@@ -55,10 +78,9 @@ pub fn run(args: &RunArgs, json: bool) -> Result<ExitCode, Failure> {
         None => None,
     };
     let report = Report { args, model: job.runner.name(), outcome: &outcome, classes };
-    if json {
-        report.print_json()
-    } else {
-        report.print_text()
+    match json {
+        true => report.print_json()?,
+        false => report.print_text()?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -76,35 +98,58 @@ fn execute(
     let start = Instant::now();
     compiled.try_run_views_with_progress(&views, watch.progress())?;
     let mut time = start.elapsed();
-    if time < Duration::from_secs(1) {
+    let packs = time >= LONG;
+    if !packs {
         let start = Instant::now();
         compiled.try_run_views_with_progress(&views, watch.quiet())?;
         time = start.elapsed();
     }
     let tensors = compiled.output_views().map(|v| v.to_const()).collect::<Result<Vec<_>>>()?;
     let outputs = names.iter().cloned().zip(tensors).collect();
-    Ok(Outcome { outputs, time, precision: compiled.precision() })
+    Ok(Outcome { outputs, time, packs, precision: compiled.precision() })
 }
 
-/// Writes all outputs, or nothing where it is stopped; types that NumPy does not have are written as f32, which holds them.
-pub fn write_outputs(path: &Path, outputs: &[(String, ConstData)], progress: &Progress) -> Result<()> {
-    let widened = |data: &ConstData| match data.dtype() {
-        d if d.is_float() && !matches!(d, DType::F32 | DType::F64 | DType::F16) => {
-            Value { dtype: DType::F32, ..data.value() }.to_const()
+/// Writes all outputs in the format that the file's name says, or nothing where it is stopped.
+pub fn write_outputs(
+    path: &Path,
+    outputs: &[(String, ConstData)],
+    progress: &Progress,
+) -> Result<(), Failure> {
+    let bytes = match OutputFormat::of(path)? {
+        OutputFormat::Json => {
+            let fields = outputs.iter().map(|(name, data)| (name.clone(), print::nested(data)));
+            format!("{}\n", Json::Object(fields.collect())).into_bytes()
         }
-        d if d.bits() < 8 => Value { dtype: DType::I8, ..data.value() }.to_const(),
-        _ => data.clone(),
+        OutputFormat::Npy => {
+            OutputFormat::Npy.check_count(path, outputs.len())?;
+            rlx_weights::npy::to_bytes(&widened(&outputs[0].1))?
+        }
+        OutputFormat::Npz => {
+            let arrays: Vec<(&str, ConstData)> =
+                outputs.iter().map(|(n, d)| (n.as_str(), widened(d))).collect();
+            let borrowed: Vec<(&str, &ConstData)> = arrays.iter().map(|(n, d)| (*n, d)).collect();
+            rlx_weights::npz::to_bytes(&borrowed)?
+        }
     };
-    let arrays: Vec<(&str, ConstData)> = outputs.iter().map(|(n, d)| (n.as_str(), widened(d))).collect();
-    let borrowed: Vec<(&str, &ConstData)> = arrays.iter().map(|(n, d)| (*n, d)).collect();
-    let bytes = rlx_weights::npz::to_bytes(&borrowed)?;
-    write_whole(path, |file| {
+    let written = write_whole(path, |file| {
         for chunk in bytes.chunks(1 << 20) {
             progress.check(Stage::Write)?;
             file.write_all(chunk).map_err(|e| io_error(path, e))?;
         }
         progress.check(Stage::Write)
-    })
+    });
+    Ok(written?)
+}
+
+/// Types that NumPy does not have as f32 or i8, which hold them.
+fn widened(data: &ConstData) -> ConstData {
+    match data.dtype() {
+        d if d.is_float() && !matches!(d, DType::F32 | DType::F64 | DType::F16) => {
+            Value { dtype: DType::F32, ..data.value() }.to_const()
+        }
+        d if d.bits() < 8 => Value { dtype: DType::I8, ..data.value() }.to_const(),
+        _ => data.clone(),
+    }
 }
 
 struct Report<'a> {
@@ -119,34 +164,35 @@ impl Report<'_> {
         self.args.files.get(i).map_or_else(|| format!("#{i}"), |f| f.display().to_string())
     }
 
-    fn print_text(&self) {
+    fn print_text(&self) -> Result<(), Failure> {
         match &self.classes {
-            Some(classes) => self.print_classes(classes),
-            None => self.outcome.outputs.iter().for_each(|(name, data)| print_tensor(name, data)),
+            Some(classes) => self.print_classes(classes)?,
+            None => self.outcome.outputs.iter().try_for_each(|(name, data)| print_tensor(name, data))?,
         }
         if let Some(path) = &self.args.outputs {
-            println!("outputs written to {}", path.display());
+            writeln!(Output, "outputs written to {}", path.display())?;
         }
         if self.classes.is_none() {
-            println!("{:.3} ms", print::ms(self.outcome.time));
+            writeln!(Output, "{}", self.outcome.took())?;
         }
+        Ok(())
     }
 
-    fn print_classes(&self, classes: &Classes) {
+    fn print_classes(&self, classes: &Classes) -> Result<(), Failure> {
         let count = classes.items.len();
         let each = print::ms(self.outcome.time) / count.max(1) as f64;
         let width = (0..count).map(|i| self.item_name(i).chars().count()).max().unwrap_or(0);
         for (i, item) in classes.items.iter().enumerate() {
             let answers: Vec<String> = item.iter().map(Class::text).collect();
-            println!("{:<width$}  {}  {each:.3} ms", self.item_name(i), answers.join(", "));
+            writeln!(Output, "{:<width$}  {}  {each:.3} ms", self.item_name(i), answers.join(", "))?;
         }
         if classes.softmax {
-            println!("(probabilities are the softmax of the model's scores)");
+            writeln!(Output, "(probabilities are the softmax of the model's scores)")?;
         }
-        println!("{count} in one batch: {:.3} ms", print::ms(self.outcome.time));
+        writeln!(Output, "{count} in one batch: {}", self.outcome.took())
     }
 
-    fn print_json(&self) {
+    fn print_json(&self) -> Result<(), Failure> {
         let outputs: Vec<Json> = self.outcome.outputs.iter().map(|(n, d)| tensor_json(n, d)).collect();
         let time = print::ms(self.outcome.time);
         let mut report = json!({
@@ -154,6 +200,7 @@ impl Report<'_> {
             "device": self.args.common.device.feature(),
             "precision": self.outcome.precision.to_string(),
             "time_ms": time,
+            "includes_packing": self.outcome.packs,
             "outputs": outputs,
         });
         if let Some(classes) = &self.classes {
@@ -165,27 +212,23 @@ impl Report<'_> {
             report["predictions"] = classes.items.iter().enumerate().map(item).collect();
             report["softmax"] = classes.softmax.into();
         }
-        println!("{report}");
+        writeln!(Output, "{report}")
     }
 }
 
-pub fn print_tensor(name: &str, data: &ConstData) {
+/// Prints a tensor's first elements.
+pub fn print_tensor(name: &str, data: &ConstData) -> Result<(), Failure> {
     const SHOWN: usize = 8;
-    let values = data.value().to_f64();
-    let shown: Vec<String> = values.iter().take(SHOWN).map(|v| format!("{v}")).collect();
-    let more = if values.len() > SHOWN { ", …" } else { "" };
-    println!("{name} {}: {}{more}", data.shape(), shown.join(", "));
+    let count = data.num_elements();
+    let first = Value::decode(data.dtype(), &[count.min(SHOWN)], data.bytes());
+    let more = if count > SHOWN { ", …" } else { "" };
+    writeln!(Output, "{name} {}: {}{more}", data.shape(), print::elements(&first).join(", "))
 }
 
 pub fn tensor_json(name: &str, data: &ConstData) -> Json {
     let mut object = json!({ "name": name, "dtype": data.dtype().name(), "shape": data.dims() });
-    let values = data.value();
-    if values.len() <= MOST_PRINTED {
-        // JSON has no NaN and no infinities: those are null.
-        object["values"] = match &values.elements {
-            rlx_ir::tensor::Elements::Float(v) => v.iter().map(|&x| json!(x)).collect(),
-            rlx_ir::tensor::Elements::Int(v) => v.iter().map(|&i| json!(i as i64)).collect(),
-        };
+    if data.num_elements() <= MOST_PRINTED {
+        object["values"] = print::leaves(&data.value()).into();
     }
     object
 }

@@ -22,9 +22,11 @@ use super::failure::Failure;
 use super::inputs::{self, Inputs};
 use super::items::{self, Item, Items};
 use super::job::{Job, borrowed};
+use super::output::{Messages, Output};
 use super::print;
 use super::run::{print_tensor, tensor_json, write_outputs};
 use super::watch::Watch;
+use super::written::OutputFormat;
 
 /// The outputs of one item by name.
 type Outputs = Vec<(String, ConstData)>;
@@ -40,6 +42,7 @@ struct Stream<'a> {
     args: &'a RunArgs,
     json: bool,
     runner: Runner,
+    declared: &'a [TensorInfo],
     /// Inputs that all items have in common.
     shared: &'a Inputs,
     labels: Option<Vec<String>>,
@@ -74,12 +77,13 @@ pub fn run(
     let Some(&first) = free.first() else {
         return Err(Failure::Usage("every input has its value already".to_owned()));
     };
+    let limit = args.common.input_limit;
     let items = match &args.lines {
-        Some(path) => items::lines(path, &free)?,
+        Some(path) => items::lines(path, &free, limit)?,
         None => {
             let others: Vec<TensorInfo> = declared.iter().filter(|i| i.name != first.name).cloned().collect();
             inputs::check_complete(&others, shared)?;
-            items::files(&args.files, first)?
+            items::files(&args.files, first, limit)?
         }
     };
     let fixed = first.shape.dims().first().and_then(|d| d.as_static());
@@ -89,6 +93,7 @@ pub fn run(
         args,
         json,
         runner,
+        declared: &declared,
         shared,
         labels: args.labels.as_deref().map(read_labels).transpose()?,
         watch,
@@ -151,7 +156,7 @@ impl Stream<'_> {
                 Err(e) => {
                     // Results come in the items' order.
                     self.flush(&mut pending)?;
-                    self.fail(&name, e);
+                    self.fail(&name, e)?;
                 }
             }
             if pending.len() == self.size {
@@ -178,10 +183,7 @@ impl Stream<'_> {
                 Ok(())
             }
             Err(e) if e.kind() == ErrorKind::Cancelled => Err(e.into()),
-            Err(e) if batch.len() == 1 => {
-                self.fail(&batch[0].name, e);
-                Ok(())
-            }
+            Err(e) if batch.len() == 1 => self.fail(&batch[0].name, e),
             Err(_) => batch.into_iter().try_for_each(|item| self.flush(&mut vec![item])),
         }
     }
@@ -191,7 +193,14 @@ impl Stream<'_> {
         let count = if self.fills { self.size } else { batch.len() };
         let mut given = self.shared.clone();
         for (i, (name, _)) in batch[0].inputs.iter().enumerate() {
-            given.push((name.clone(), stacked(batch.iter().map(|item| &item.inputs[i].1), count)?));
+            let items = || batch.iter().map(|item| &item.inputs[i].1);
+            let mut dims = items().next().map_or_else(Vec::new, |first| first.dims().to_vec());
+            if let Some(rows) = dims.first_mut() {
+                *rows = count;
+            }
+            let info = inputs::find(self.declared, name)?;
+            self.args.common.input_limit.allows(info, &dims, "the batch")?;
+            given.push((name.clone(), stacked(items(), count)?));
         }
         let given = borrowed(&given);
         let start = Instant::now();
@@ -221,7 +230,7 @@ impl Stream<'_> {
         if self.args.lines.is_some() {
             let object: serde_json::Map<String, Json> =
                 outputs.iter().map(|(n, data)| (n.clone(), print::nested(data))).collect();
-            self.say(|| println!("{}", Json::Object(object)));
+            self.say(|| writeln!(Output, "{}", Json::Object(object)))?;
         } else if self.json {
             let mut entry = json!({ "item": name });
             match &top {
@@ -231,16 +240,17 @@ impl Stream<'_> {
             self.report.push(entry);
         } else if let Some(top) = &top {
             let answers: Vec<String> = top.iter().map(Class::text).collect();
-            self.say(|| println!("{name}  {}", answers.join(", ")));
+            self.say(|| writeln!(Output, "{name}  {}", answers.join(", ")))?;
         } else {
             self.say(|| {
-                outputs.iter().for_each(|(output, data)| {
-                    print!("{name}  ");
-                    print_tensor(output, data);
-                });
-            });
+                outputs.iter().try_for_each(|(output, data)| {
+                    write!(Output, "{name}  ")?;
+                    print_tensor(output, data)
+                })
+            })?;
         }
-        if self.args.outputs.is_some() {
+        if let Some(path) = &self.args.outputs {
+            OutputFormat::of(path)?.check_count(path, outputs.len())?;
             self.kept.push(outputs);
         }
         self.done += 1;
@@ -249,23 +259,26 @@ impl Stream<'_> {
     }
 
     /// Reports a bad item.
-    fn fail(&mut self, name: &str, e: Error) {
+    fn fail(&mut self, name: &str, e: Error) -> Result<(), Failure> {
         let object = json!({ "kind": e.kind().name(), "message": e.to_string() });
-        let text = Failure::Job(e).text();
+        // The item is named once.
+        let text = Failure::Job(e).text().replace(&format!("\n  at: {name}"), "");
         let what = text.strip_prefix("error: ").unwrap_or(&text);
-        self.say(|| eprintln!("error: {name}: {what}"));
+        let what = what.strip_prefix(&format!("{name}: ")).unwrap_or(what);
+        self.say(|| writeln!(Messages, "error: {name}: {what}"));
         if self.args.lines.is_some() {
-            self.say(|| println!("{}", json!({ "error": object })));
+            self.say(|| writeln!(Output, "{}", json!({ "error": object })))?;
         } else if self.json {
             self.report.push(json!({ "item": name, "error": object }));
         }
         self.failed += 1;
         self.stopped = self.args.fail_fast;
         self.step();
+        Ok(())
     }
 
     /// Prints without spoiling the bar.
-    fn say(&self, print: impl FnOnce()) {
+    fn say<R>(&self, print: impl FnOnce() -> R) -> R {
         match &self.bar {
             Some(bar) => bar.suspend(print),
             None => print(),
@@ -283,10 +296,14 @@ impl Stream<'_> {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
+        if matches!(went, Err(Failure::OutputClosed)) {
+            return went.map(|()| ExitCode::SUCCESS);
+        }
         let busy = took.saturating_sub(self.preparing).as_secs_f64();
         let rate = if busy > 0.0 { self.done as f64 / busy } else { 0.0 };
         let left = if self.stopped { ", stopped there" } else { "" };
-        eprintln!(
+        writeln!(
+            Messages,
             "{} done, {} failed{left}; {busy:.3} s, {rate:.1} items/s (compiling {:.3} s)",
             self.done,
             self.failed,
@@ -296,18 +313,19 @@ impl Stream<'_> {
         if let Some(path) = &self.args.outputs {
             write_outputs(path, &joined(&self.kept)?, self.watch.quiet())?;
             if !self.json {
-                println!("outputs written to {}", path.display());
+                writeln!(Output, "outputs written to {}", path.display())?;
             }
         }
         if self.json && self.args.lines.is_none() {
-            println!(
+            writeln!(
+                Output,
                 "{}",
                 json!({
                     "model": self.runner.name(), "device": self.args.common.device.feature(),
                     "items": self.report, "done": self.done, "failed": self.failed,
                     "seconds": busy, "items_per_s": rate, "compile_ms": print::ms(self.preparing),
                 })
-            );
+            )?;
         }
         Ok(if self.failed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }

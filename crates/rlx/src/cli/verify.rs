@@ -2,16 +2,18 @@
 
 use std::process::ExitCode;
 
-use rlx::compare::Tolerance;
+use rlx::compare::Tolerances;
 use rlx::verify::{Case, Divergence, Reference, Verification, verify_compiled, verify_imported};
+use rlx_ir::DType;
 use rlx_runtime::{Precision, PrecisionPolicy, Session};
 use serde_json::{Value as Json, json};
 
 use super::args::VerifyArgs;
 use super::failure::Failure;
-use super::inputs;
 use super::job::{self, borrowed};
+use super::output::Output;
 use super::watch::Watch;
+use super::{inputs, print};
 
 /// Verifies a model; exit code 1 when it diverges.
 pub fn verify(args: &VerifyArgs, json: bool) -> Result<ExitCode, Failure> {
@@ -24,7 +26,7 @@ pub fn verify(args: &VerifyArgs, json: bool) -> Result<ExitCode, Failure> {
         artefact.verify_with_progress(progress)?;
     }
     let imported = job.runner.import_with_progress(&given, progress)?;
-    let tolerance = tolerance(args, job.options.precision);
+    let tolerance = tolerances(args, job.options.precision);
     let trusted = args.against.map(Session::try_new).transpose()?;
     let reference = trusted.as_ref().map_or(Reference::Oracle, Reference::Device);
     let (session, options) = (&job.session, &job.options);
@@ -37,26 +39,22 @@ pub fn verify(args: &VerifyArgs, json: bool) -> Result<ExitCode, Failure> {
     };
     drop(watch);
     if json {
-        println!("{}", to_json(&found));
+        writeln!(Output, "{}", to_json(&found))?;
     } else {
-        print_text(&found, &imported.outputs);
+        print_text(&found, &imported.outputs)?;
     }
     Ok(if found.ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn tolerance(args: &VerifyArgs, precision: Precision) -> Tolerance {
-    let shortest = match args.common.policy {
-        Some(PrecisionPolicy::AlwaysF32) => Precision::F32,
-        Some(PrecisionPolicy::AutoMixedBf16) => Precision::BF16,
-        Some(_) => Precision::F16,
-        None => precision,
+/// What the user says counts; otherwise it goes by type.
+fn tolerances(args: &VerifyArgs, precision: Precision) -> Tolerances {
+    let asked = match args.common.policy {
+        Some(PrecisionPolicy::AlwaysF32) => DType::F32,
+        Some(PrecisionPolicy::AutoMixedBf16) => DType::BF16,
+        Some(_) => DType::F16,
+        None => precision.dtype(),
     };
-    let usual = match shortest {
-        Precision::F32 => Tolerance::default(),
-        Precision::F16 => Tolerance { rtol: 1e-2, atol: 1e-2 },
-        Precision::BF16 => Tolerance { rtol: 5e-2, atol: 5e-2 },
-    };
-    Tolerance { rtol: args.rtol.unwrap_or(usual.rtol), atol: args.atol.unwrap_or(usual.atol) }
+    Tolerances { rtol: args.rtol, atol: args.atol, asked: Some(asked) }
 }
 
 /// A number for JSON, which has no infinity.
@@ -86,30 +84,43 @@ fn to_json(found: &Verification) -> Json {
     })
 }
 
-fn print_text(found: &Verification, names: &[String]) {
-    println!("{:<24} {:>10} {:>10} {:>10} {:>10}", "output", "max abs", "max rel", "max ulp", "mean ulp");
+fn print_text(found: &Verification, names: &[String]) -> Result<(), Failure> {
+    writeln!(
+        Output,
+        "{:<24} {:>10} {:>10} {:>10} {:>10}",
+        "output", "max abs", "max rel", "max ulp", "mean ulp"
+    )?;
     for (name, d) in names.iter().zip(&found.outputs) {
         let mark = if d.ok { "" } else { "  diverges" };
-        println!(
-            "{name:<24} {:>10.3e} {:>10.3e} {:>10.1} {:>10.3}{mark}",
-            d.max_abs, d.max_rel, d.max_ulp, d.mean_ulp
-        );
+        writeln!(
+            Output,
+            "{name:<24} {:>10.3e} {:>10.3e} {:>10} {:>10}{mark}",
+            d.max_abs,
+            d.max_rel,
+            print::measure(d.max_ulp, 1),
+            print::measure(d.mean_ulp, 3)
+        )?;
     }
-    println!("{} inner values compared", found.values);
+    writeln!(Output, "{} compared", print::counted(found.values, "inner value", "inner values"))?;
     if let Some(f) = &found.first_overflow {
         let origin = f.origin.as_ref().map_or_else(String::new, |o| format!(" (from {o})"));
         let (n, all) = (f.difference.overflowed, f.difference.count);
-        println!(
+        writeln!(
+            Output,
             "first overflow: {}{origin}: {n} of {all} elements are infinite or NaN and should not be",
             f.node
-        );
+        )?;
     }
     match &found.first_divergence {
-        None => println!("ok"),
+        None => writeln!(Output, "ok"),
         Some(f) => {
             let origin = f.origin.as_ref().map_or_else(String::new, |o| format!(" (from {o})"));
             let how = if f.alone { "is off by itself" } else { "is off together with what is fused into it" };
-            println!("first divergence: {}{origin} {how}: max abs {:.3e}", f.node, f.difference.max_abs);
+            writeln!(
+                Output,
+                "first divergence: {}{origin} {how}: max abs {:.3e}",
+                f.node, f.difference.max_abs
+            )
         }
     }
 }

@@ -62,8 +62,8 @@ impl Watch {
     }
 
     /// Prints while nothing moves.
-    pub fn aside(&self, print: impl FnOnce()) {
-        self.spinner.aside(print);
+    pub fn aside<R>(&self, print: impl FnOnce() -> R) -> R {
+        self.spinner.aside(print)
     }
 
     /// Says what is being done.

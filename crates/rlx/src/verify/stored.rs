@@ -3,8 +3,8 @@
 use rlx_ir::{Progress, Result};
 use rlx_runtime::{CompileOptions, CompiledGraph, Session};
 
-use super::{Case, Reference, Verification, reference_values, result, say, verify};
-use crate::compare::{Difference, Tolerance, compare};
+use super::{Case, Reference, Verification, by_node, reference_values, result, say, verify, widest};
+use crate::compare::{Difference, Tolerances, compare};
 use crate::runner::views;
 
 /// Runs `compiled`, which was compiled from `case` earlier, and compares its outputs with the reference's. Where they
@@ -18,15 +18,17 @@ pub fn verify_compiled(
     reference: Reference<'_>,
     options: &CompileOptions,
     case: Case<'_>,
-    tolerance: Tolerance,
+    tolerance: impl Into<Tolerances>,
     progress: &Progress,
 ) -> Result<Verification> {
-    let values = reference_values(reference, options, case, tolerance, progress)?;
+    let tolerance = tolerance.into();
+    let tolerances = by_node(case.graph, tolerance);
+    let values = reference_values(reference, options, case, progress)?;
     say(progress, "running the artefact")?;
     let got = compiled.try_run_tensors_with_progress(&views(case.inputs), progress)?;
     let mut outputs = Vec::with_capacity(got.len());
     for (&id, got) in case.graph.outputs.iter().zip(&got) {
-        outputs.push(compare(result(&values, id)?, got, tolerance));
+        outputs.push(compare(result(&values, id)?, got, tolerances[id.index()]));
     }
     let ok = outputs.iter().all(|d| d.ok);
     let anew = if ok {
@@ -42,6 +44,6 @@ pub fn verify_compiled(
         overall: outputs.iter().copied().fold(Difference::NONE, Difference::merge),
         outputs,
         values: anew.map_or(0, |found| found.values),
-        tolerance,
+        tolerance: widest(case.graph, &tolerances),
     })
 }

@@ -3,13 +3,12 @@
 use std::sync::Arc;
 
 use rlx_ir::lir::MemoryPlan;
-use rlx_ir::{DimBinding, Error, ErrorKind, Result};
-use rlx_opt::PoolSpec;
+use rlx_ir::{DimBinding, Error, ErrorKind, Progress, Result};
 
-use super::CpuExecutable;
+use super::{CpuExecutable, Param};
 use crate::kernels::{BindCx, Needs, Upcoming};
 use crate::program::extents::Values;
-use crate::program::{Program, allocate, checks, plan_too_large};
+use crate::program::{Program, allocate_aligned, checks, plan_too_large};
 
 impl CpuExecutable {
     /// Notes what kernels need, and sees that it is there.
@@ -39,19 +38,28 @@ impl CpuExecutable {
         Ok(())
     }
 
-    /// Puts new dimensions in: checks, plan, views and kernels.
-    pub(super) fn rebind(&mut self, dims: &[i64]) -> Result<()> {
+    /// Puts new dimensions in. An error leaves nothing bound, and no plan for dimensions that there is no memory for.
+    pub(super) fn rebind(&mut self, dims: &[i64], progress: &Progress) -> Result<()> {
+        let before = (self.plan.clone(), self.room, self.thread_stride);
+        let bound = self.bind_all(dims, progress);
+        if bound.is_err() {
+            (self.plan, self.room, self.thread_stride) = before;
+        }
+        bound
+    }
+
+    /// Checks, plan, views and kernels for these dimensions.
+    fn bind_all(&mut self, dims: &[i64], progress: &Progress) -> Result<()> {
         // An error leaves nothing bound.
         let mut kept = self.dims.take().unwrap_or_default();
         let program = Arc::clone(&self.program);
         checks::symbols(self.lir(), dims)?;
         program.evaluate(dims, &mut self.found, &mut self.values)?;
         self.staged.fill(None);
-        for check in &program.checks {
-            check.holds(&Values(&self.values)).map_err(|e| program.place(check.node, e))?;
-        }
+        program.hold_rules(dims, &self.found)?;
+        self.size_given(&program)?;
         self.place_arena(dims)?;
-        self.initialise_symbolic()?;
+        self.initialise_symbolic(progress)?;
         let mut total = Needs::default();
         for step in (0..program.steps.len()).filter(|&step| !program.waits(step)) {
             self.bind_step(&program, step, &mut total)?;
@@ -66,6 +74,23 @@ impl CpuExecutable {
         Ok(())
     }
 
+    /// Works out how large inputs must be, and whether the parameters are as large as they must.
+    fn size_given(&mut self, program: &Program) -> Result<()> {
+        let [inputs, params] = &program.given;
+        let values = Values(&self.values);
+        // First as room for the parameters' sizes: binding allocates nothing anew.
+        params.bytes(&values, &mut self.input_bytes)?;
+        for (i, (param, &want)) in self.params.iter().zip(&self.input_bytes).enumerate() {
+            let have = match param {
+                Some(Param::Set(weight) | Param::Weight(weight, _)) => weight.size_bytes(),
+                Some(Param::Copy(copy)) => Some(copy.len()),
+                Some(Param::Forgotten) | None => continue,
+            };
+            params.check(i, have.unwrap_or(usize::MAX), want)?;
+        }
+        inputs.bytes(&values, &mut self.input_bytes)
+    }
+
     /// Binds one step to the present values, and adds what it needs.
     pub(in crate::program) fn bind_step(
         &mut self,
@@ -74,11 +99,15 @@ impl CpuExecutable {
         total: &mut Needs,
     ) -> Result<()> {
         let step = &program.steps[at];
+        self.busy_with = Some(step.node);
         let placed = |e| program.place(step.node, e);
         let values = Values(&self.values);
         let (inputs, outputs) = &mut self.operands;
         step.operands(&values, inputs, outputs).map_err(placed)?;
         let scratch = program.lir.buffers.len() as u32;
+        if cfg!(debug_assertions) {
+            self.ranges.note_step(at, inputs, &step.packed, outputs);
+        }
         let cx = BindCx { inputs, outputs, packed: &step.packed, values, scratch };
         let needs = self.kernels[at].bind(&cx).map_err(placed)?;
         total.thread_scratch = total.thread_scratch.max(needs.thread_scratch);
@@ -101,8 +130,7 @@ impl CpuExecutable {
                 let before = self.plan.as_ref().and_then(|p| p.bounds.get(symbol)).unwrap_or(0);
                 bounds.set(symbol, (value as usize).next_power_of_two().max(before));
             }
-            let spec = PoolSpec { outputs_apart: program.by_turns, ..PoolSpec::default() };
-            self.plan = Some(Arc::new(rlx_opt::plan::plan_memory(lir, &bounds, spec)?));
+            self.plan = Some(Arc::new(rlx_opt::plan::plan_memory(lir, &bounds, program.pool)?));
             self.replans += 1;
             tracing::debug!(module = %lir.name, replans = self.replans, "planned the arena for larger dimensions");
         }
@@ -110,10 +138,12 @@ impl CpuExecutable {
         let [own, rest @ ..] = &plan.pools[..] else { return Ok(()) };
         if *own > self.arena.len() {
             self.ran = false;
-            self.arena = allocate(*own).map_err(|e| plan_too_large(&program, plan, &e))?;
+            self.arena = allocate_aligned(*own, plan.alignment, "the arena")
+                .map_err(|e| plan_too_large(&program, plan, &e))?;
         }
         // Without limits there are at most two pools: the outputs apart, and the rest.
         self.room.arena = rest.iter().sum();
+        self.room.align = plan.alignment;
         self.pointed = std::ptr::null();
         for ((base, offset), &pool) in self.bases.iter_mut().zip(&plan.offsets).zip(&plan.pool_of) {
             if let (Some(offset), 0) = (*offset, pool) {

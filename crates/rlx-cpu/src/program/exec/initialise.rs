@@ -13,6 +13,9 @@ use crate::program::extents::Values;
 use crate::program::params::load;
 use crate::program::{Program, allocate};
 
+/// What memory of the init program is for.
+const PREPARED: &str = "prepared weights";
+
 impl CpuExecutable {
     /// Refuses parameters that were never set.
     pub(super) fn check_params(&self) -> Result<()> {
@@ -53,12 +56,12 @@ impl CpuExecutable {
             for output in &init.step.outputs {
                 let b = output.buffer as usize;
                 if fresh[b].is_none() {
-                    let mut memory = allocate(program.prepared_bytes(b, output, &Values(&[]))?)?;
+                    let mut memory = allocate(program.prepared_bytes(b, output, &Values(&[]))?, PREPARED)?;
                     self.bases[b] = memory.as_mut_ptr();
                     fresh[b] = Some(memory);
                 }
             }
-            self.run_once(&program, at, &[])?;
+            self.run_once(&program, at, &[], progress)?;
             for operand in init.step.inputs.iter().chain(&init.step.outputs) {
                 let b = operand.buffer as usize;
                 if program.init.last_use[b] == at && !program.init.kept[b] {
@@ -104,7 +107,7 @@ impl CpuExecutable {
     }
 
     /// Runs the init steps that depend on symbols, for the present values.
-    pub(super) fn initialise_symbolic(&mut self) -> Result<()> {
+    pub(super) fn initialise_symbolic(&mut self, progress: &Progress) -> Result<()> {
         let program = Arc::clone(&self.program);
         if program.init.steps.iter().any(|s| s.symbolic) {
             self.forget_experts();
@@ -118,7 +121,8 @@ impl CpuExecutable {
                 self.bases[b] = match reusable {
                     Some(memory) => memory.as_mut_ptr(),
                     None => {
-                        let mut memory = allocate(bytes.next_power_of_two())?;
+                        let mut memory =
+                            allocate(bytes.checked_next_power_of_two().unwrap_or(bytes), PREPARED)?;
                         let base = memory.as_mut_ptr();
                         self.prepared[b] = Some(Arc::new(memory));
                         base
@@ -126,7 +130,7 @@ impl CpuExecutable {
                 };
             }
             let values = std::mem::take(&mut self.values);
-            let ran = self.run_once(&program, at, &values);
+            let ran = self.run_once(&program, at, &values, progress);
             self.values = values;
             ran?;
         }
@@ -134,8 +138,9 @@ impl CpuExecutable {
     }
 
     /// Binds and runs one init step.
-    fn run_once(&mut self, program: &Program, at: usize, values: &[i64]) -> Result<()> {
+    fn run_once(&mut self, program: &Program, at: usize, values: &[i64], progress: &Progress) -> Result<()> {
         let step = &program.init.steps[at].step;
+        self.busy_with = Some(step.node);
         let placed = |e| program.place(step.node, e);
         let values = Values(values);
         let (inputs, outputs) = &mut self.operands;
@@ -154,7 +159,7 @@ impl CpuExecutable {
             isa: program.isa,
             pool: &mut run,
             found: None,
-            progress: &Progress::none(),
+            progress,
         };
         // SAFETY: the bases of its operands were set and cover them (views are checked when bound).
         unsafe { kernel.run(&mut cx) }.map_err(placed)

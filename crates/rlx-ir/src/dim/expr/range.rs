@@ -24,16 +24,20 @@ impl SymRange {
 impl Extent {
     /// Bounds of the value, from bounds of the symbols.
     pub fn range(self, of: &dyn Fn(u32) -> SymRange) -> SymRange {
-        let mut total = SymRange::new(0, 0);
+        const FAR: i128 = 1 << 96;
+        // Wide sums: saturating one after the other, what exceeds i64 in between would be lost.
+        let (mut min, mut max) = (0i128, 0i128);
         for (atoms, &coefficient) in self.poly().iter() {
             let mut product = SymRange::new(coefficient, coefficient);
             for a in atoms {
                 product = mul_range(product, a.range(of));
             }
-            total =
-                SymRange::new(total.min.saturating_add(product.min), total.max.saturating_add(product.max));
+            // A term that may be as small or as large as all of `i64` has no end there.
+            min += if product.min == i64::MIN { -FAR } else { product.min.into() };
+            max += if product.max == i64::MAX { FAR } else { product.max.into() };
         }
-        total
+        let clamp = |n: i128| n.clamp(i64::MIN.into(), i64::MAX.into()) as i64;
+        SymRange::new(clamp(min), clamp(max))
     }
 
     /// As [`Extent::min`], deciding also by what is known of the symbols.
@@ -119,5 +123,50 @@ mod tests {
         assert_eq!((b * s - 1).range(&of), SymRange::new(-1, 1023));
         assert_eq!(s.floor_div(b).range(&of), SymRange::new(0, 128));
         assert_eq!(s.modulo(b + 1).range(&of), SymRange::new(0, 8));
+    }
+
+    /// Random expressions: whatever they evaluate to lies within their range, at the ends of `i64` too.
+    #[test]
+    fn values_lie_within_ranges_also_where_arithmetic_overflows() {
+        let mut state = 7u64;
+        let mut next = move |n: u64| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 33) % n
+        };
+        let mut values = 0;
+        for _ in 0..3000 {
+            let mut stack: Vec<Extent> = vec![Extent::sym(sym::BATCH), Extent::sym(sym::SEQ)];
+            for _ in 0..6 {
+                let (a, b) =
+                    (stack[next(stack.len() as u64) as usize], stack[next(stack.len() as u64) as usize]);
+                let number = [0, 1, -1, 3, 1 << 20, 1 << 40, i64::MAX, i64::MIN, -7][next(9) as usize];
+                stack.push(match next(9) {
+                    0 => a + b,
+                    1 => a - b,
+                    2 => a * b,
+                    3 => a.floor_div(b),
+                    4 => a.modulo(b),
+                    5 => a.min(b),
+                    6 => a.max(b),
+                    7 => a * number,
+                    _ => a + number,
+                });
+            }
+            let most = [1i64 << next(62), 1 << next(62)];
+            let given = most.map(|m| (next(1 << 20) as i64).min(m));
+            let at = |q: u32| usize::from(q != sym::BATCH);
+            for point in [given, most, [0, most[1]], [most[0], 0], [0, 0]] {
+                for &e in &stack {
+                    let range = e.range(&|q| SymRange::new(0, most[at(q)]));
+                    let Some(value) = e.eval(&|q| Some(point[at(q)])) else { continue };
+                    values += 1;
+                    assert!(
+                        range.min <= value && value <= range.max,
+                        "{e} = {value} at {point:?}: {range:?}"
+                    );
+                }
+            }
+        }
+        assert!(values > 10_000, "{values}");
     }
 }

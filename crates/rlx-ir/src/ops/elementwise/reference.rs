@@ -167,9 +167,9 @@ fn power(a: i128, b: i128, dtype: DType) -> i128 {
     let (mut base, mut exponent, mut out) = (a, b, 1i128);
     while exponent > 0 {
         if exponent & 1 == 1 {
-            out = crate::tensor::wrap_int(dtype, out * base);
+            out = crate::tensor::wrap_int(dtype, out.wrapping_mul(base));
         }
-        base = crate::tensor::wrap_int(dtype, base * base);
+        base = crate::tensor::wrap_int(dtype, base.wrapping_mul(base));
         exponent >>= 1;
     }
     out
@@ -258,5 +258,13 @@ mod tests {
         assert_eq!(binary_int(BinaryOp::Rem, -7, 3, DType::I32), -1);
         assert_eq!(binary_f64(BinaryOp::Mod, -7.5, 2.0), 0.5);
         assert_eq!(binary_int(BinaryOp::Div, 7, 0, DType::I32), 0);
+    }
+
+    #[test]
+    fn powers_wrap_around() {
+        let most = i128::from(u64::MAX);
+        assert_eq!(power(most, 2, DType::U64), 1);
+        assert_eq!(power(most, 3, DType::U64), most);
+        assert_eq!(power(3, 41, DType::I64), i128::from(3i64.wrapping_pow(41)));
     }
 }

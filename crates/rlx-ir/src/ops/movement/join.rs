@@ -3,7 +3,7 @@
 use crate::dim::Dim;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{Graph, NodeId};
-use crate::ops::def::{Arity, OpDef};
+use crate::ops::def::{Arity, OpDef, Ranges};
 use crate::ops::{Op, OpKind, attrs, elementwise};
 use crate::oracle::{strided_offsets, strides};
 use crate::shape::{Shape, agreed_dim};
@@ -45,6 +45,12 @@ impl OpDef for ConcatDef {
             }
         }
         Ok(vec![inputs[0].with_dims(dims)])
+    }
+
+    fn holds_for_all(&self, op: &Op, inputs: &[&Shape], _: Ranges<'_>) -> bool {
+        let Op::Concat { axis } = op else { return false };
+        let same = |s: &&Shape| (0..s.rank()).all(|i| i == *axis || s.dim(i) == inputs[0].dim(i));
+        inputs.iter().all(same)
     }
 
     fn reference(&self, op: &Op, inputs: &[&Value], results: &[Shape]) -> Result<Vec<Value>> {

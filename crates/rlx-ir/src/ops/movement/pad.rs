@@ -3,7 +3,7 @@
 use crate::dim::{Dim, Extent};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
-use crate::ops::def::{Arity, OpDef};
+use crate::ops::def::{Arity, OpDef, Ranges};
 use crate::ops::{Op, OpKind, PadMode, attrs, elementwise};
 use crate::oracle::strides;
 use crate::shape::Shape;
@@ -67,6 +67,14 @@ impl OpDef for PadDef {
         }
         let grown = |i: usize| Dim::from(before[i] + x.dim(i).extent() + after[i]);
         Ok(vec![x.with_dims((0..x.rank()).map(grown).collect())])
+    }
+
+    fn holds_for_all(&self, op: &Op, inputs: &[&Shape], range: Ranges<'_>) -> bool {
+        let Op::Pad { before, after, mode } = op else { return false };
+        let never_negative = |e: &Extent| e.range(range).min >= 0;
+        let fills = |i: usize| inputs[0].dim(i).extent().range(range).min > 0;
+        before.iter().chain(after).all(never_negative)
+            && (*mode == PadMode::Constant || (0..inputs[0].rank()).all(fills))
     }
 
     fn reference(&self, op: &Op, inputs: &[&Value], results: &[Shape]) -> Result<Vec<Value>> {

@@ -2,7 +2,7 @@
 
 use crate::dim::{Dim, Extent, SymRange};
 use crate::error::{Error, ErrorKind, Result};
-use crate::ops::def::{Arity, OpDef};
+use crate::ops::def::{Arity, OpDef, Ranges};
 use crate::ops::{Op, attrs};
 use crate::oracle::{strided_offsets, strides};
 use crate::shape::Shape;
@@ -106,6 +106,18 @@ impl OpDef for SliceDef {
             }
         }
         Ok(vec![x.with_dims(to.clone())])
+    }
+
+    fn holds_for_all(&self, op: &Op, inputs: &[&Shape], range: Ranges<'_>) -> bool {
+        let Op::Slice { starts, steps, to } = op else { return false };
+        let never_negative = |e: Extent| e.range(range).min >= 0;
+        let axes = starts.iter().zip(steps).zip(to).zip(inputs[0].dims());
+        { axes }.all(|(((&start, &step), &n), &size)| {
+            let last = start + (n.extent() - 1) * step;
+            let (low, high) = if step > 0 { (start, last) } else { (last, start) };
+            // An empty slice reads nothing, wherever it starts.
+            n == Dim::Static(0) || (never_negative(low) && never_negative(size.extent() - 1 - high))
+        })
     }
 
     fn reference(&self, op: &Op, inputs: &[&Value], results: &[Shape]) -> Result<Vec<Value>> {

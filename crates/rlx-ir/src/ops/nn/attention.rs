@@ -6,7 +6,8 @@
 //!
 //! Queries, keys and values come as `[B, S, H·D]` or `[B, H, S, D]`, each on its own; the result is laid out
 //! as the queries are. [`MaskKind::Causal`] lets query `i` see key `j` when `j ≤ i + Sk − Sq`: the last query
-//! sees everything, as with a key-value cache. A query that may see nothing gives 0.
+//! sees everything, as with a key-value cache. [`Unseen`] says what a query gives that may see nothing: 0 as a rule; where
+//! attention was written out without a guard against it, NaN, as the softmax there.
 //!
 //! A mask broadcasts onto `[B, H, Sq, Sk]` by NumPy's rule. (ONNX instead extends a mask whose last dimension
 //! is short with −∞; its importer does that before it makes this op.)
@@ -16,10 +17,10 @@ use crate::dim::{Dim, Extent};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{Graph, GraphExt, NodeId};
-use crate::ops::def::{Arity, OpDef};
-use crate::ops::{MaskKind, Op, OpKind, ReduceOp, attrs};
+use crate::ops::def::{Arity, OpDef, Ranges};
+use crate::ops::{MaskKind, Op, OpKind, Predicate, ReduceOp, Unseen, attrs};
 use crate::oracle::broadcast_offsets;
-use crate::shape::{Shape, broadcast};
+use crate::shape::{Shape, always_broadcasts, broadcast};
 use crate::tensor::{Elements, Value};
 
 #[cfg(feature = "testing")]
@@ -164,8 +165,19 @@ impl OpDef for AttentionDef {
         Ok(vec![q.with_dims(result)])
     }
 
+    fn holds_for_all(&self, op: &Op, inputs: &[&Shape], _: Ranges<'_>) -> bool {
+        let Op::Attention { num_heads, head_dim, .. } = op else { return false };
+        let (q, k, v) = (inputs[0], inputs[1], inputs[2]);
+        let seq = |s: &Shape| s.dim(s.rank() - 2);
+        let masks = |dims: AttentionDims| always_broadcasts(&inputs[3..], &dims.scores());
+        seq(k) == seq(v)
+            && q.dim(0) == k.dim(0)
+            && q.dim(0) == v.dim(0)
+            && AttentionDims::of(*num_heads, *head_dim, q, k, v).is_ok_and(masks)
+    }
+
     fn reference(&self, op: &Op, inputs: &[&Value], results: &[Shape]) -> Result<Vec<Value>> {
-        attrs!(op => Attention { num_heads, head_dim, mask, scale });
+        attrs!(op => Attention { num_heads, head_dim, mask, scale, unseen });
         let (q, k, v) = (inputs[0], inputs[1], inputs[2]);
         let d = AttentionDims::of(*num_heads, *head_dim, &q.shape(), &k.shape(), &v.shape())?;
         let fixed = |dim: Dim| dim.as_static().unwrap_or(0);
@@ -186,7 +198,7 @@ impl OpDef for AttentionDef {
                 let bias = if seen { biases[row * keys + j] } else { f64::NEG_INFINITY };
                 (0..d.head_dim).map(product).sum::<f64>() * scale + bias
             };
-            let weights = weights(&(0..keys).map(score).collect::<Vec<f64>>());
+            let weights = weights(&(0..keys).map(score).collect::<Vec<f64>>(), *unseen);
             for e in 0..d.value_dim {
                 let value = |j: usize| weights[j] * vs[at(&v.dims, d.value_dim, b, shared, j, e)];
                 out[at(&out_dims, d.value_dim, b, h, i, e)] = (0..keys).map(value).sum();
@@ -196,8 +208,7 @@ impl OpDef for AttentionDef {
     }
 
     fn decompose(&self, op: &Op, inputs: &[NodeId], g: &mut Graph) -> Option<Result<Vec<NodeId>>> {
-        let Op::Attention { num_heads, head_dim, mask, scale } = *op else { return None };
-        Some(decompose(g, inputs, num_heads, head_dim, mask, scale).map(|id| vec![id]))
+        Some(decompose(g, inputs, op).map(|id| vec![id]))
     }
 
     fn flops(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> f64 {
@@ -227,26 +238,23 @@ fn mask_biases(mask: Option<&Value>, scores: &[usize; 4]) -> Vec<f64> {
     broadcast_offsets(&mask.dims, scores).into_iter().map(bias).collect()
 }
 
-/// The softmax of a row of scores; 0 where nothing may be seen.
-fn weights(scores: &[f64]) -> Vec<f64> {
+/// The softmax of a row of scores.
+fn weights(scores: &[f64], unseen: Unseen) -> Vec<f64> {
     let nan = scores.iter().any(|x| x.is_nan());
     let largest = if nan { f64::NAN } else { scores.iter().copied().fold(f64::NEG_INFINITY, f64::max) };
-    if largest == f64::NEG_INFINITY {
-        return vec![0.0; scores.len()];
-    }
     let exp: Vec<f64> = scores.iter().map(|x| (x - largest).exp()).collect();
     let sum: f64 = exp.iter().sum();
-    exp.iter().map(|e| e / sum).collect()
+    let zero = match unseen {
+        Unseen::Zero => largest == f64::NEG_INFINITY,
+        Unseen::Nan => false,
+        Unseen::Guard => sum.is_nan(),
+    };
+    exp.iter().map(|e| if zero { 0.0 } else { e / sum }).collect()
 }
 
-fn decompose(
-    g: &mut Graph,
-    inputs: &[NodeId],
-    num_heads: usize,
-    head_dim: usize,
-    mask: MaskKind,
-    scale: Option<f32>,
-) -> Result<NodeId> {
+fn decompose(g: &mut Graph, inputs: &[NodeId], op: &Op) -> Result<NodeId> {
+    attrs!(op => Attention { num_heads, head_dim, mask, scale, unseen });
+    let (num_heads, head_dim, mask) = (*num_heads, *head_dim, *mask);
     let shapes: Vec<Shape> = inputs.iter().map(|&id| g.try_shape(id).cloned()).collect::<Result<_>>()?;
     let d = AttentionDims::of(num_heads, head_dim, &shapes[0], &shapes[1], &shapes[2])?;
     let wide = widened(g, &inputs[..3])?;
@@ -266,7 +274,7 @@ fn decompose(
     let scale = g.try_scalar(scale, dtype)?;
     let scores = g.try_mul(scores, scale)?;
     let scores = masked(g, scores, mask, inputs.get(3).copied(), &d)?;
-    let weights = weigh(g, scores)?;
+    let weights = weigh(g, scores, *unseen)?;
     let weights = g.try_reshape_to(weights, &[d.batch, kv, shared, d.keys])?;
     let y = g.try_mm(weights, v)?;
     let y = g.try_reshape_to(y, &[d.batch, Dim::Static(d.heads), d.queries, Dim::Static(d.value_dim)])?;
@@ -315,10 +323,18 @@ fn masked(
     g.try_where(allowed, scores, never)
 }
 
-/// The softmax over the last dimension, but 0 where every score is −∞: the maximum is held above −∞, and the
+/// The softmax over the last dimension. Where every score is −∞ it is 0 if need be: the maximum is held above −∞, and the
 /// sum of exponentials (at least 1 where anything may be seen) above 0.
-fn weigh(g: &mut Graph, scores: NodeId) -> Result<NodeId> {
+fn weigh(g: &mut Graph, scores: NodeId, unseen: Unseen) -> Result<NodeId> {
     let dtype = g.try_shape(scores)?.dtype();
+    if unseen != Unseen::Zero {
+        let p = g.try_sm(scores, -1)?;
+        if unseen == Unseen::Nan {
+            return Ok(p);
+        }
+        let (none, zero) = (g.try_emit(Op::Predicate(Predicate::IsNan), &[p])?, g.try_scalar(0.0, dtype)?);
+        return g.try_where(none, zero, p);
+    }
     let largest = g.try_reduce(scores, ReduceOp::Max, &[-1], true)?;
     let floor = g.try_scalar(f64::from(f32::MIN), dtype)?;
     let largest = g.try_maximum(largest, floor)?;
@@ -353,10 +369,17 @@ fn random_case(g: &mut Gen) -> Case {
         let drop = g.size(0..=2);
         dims.drain(..drop);
         let of = if g.chance(0.5) { DType::Bool } else { dtype };
-        inputs.push(g.value(of, &dims, -2.0..2.0));
+        let mut values = g.value(of, &dims, -2.0..2.0);
+        if let Elements::Float(v) = &mut values.elements {
+            // Some keys are forbidden, now and then all of them.
+            let forbidden = g.pick(&[0.0, 0.3, 0.8]);
+            v.iter_mut().filter(|_| g.chance(forbidden)).for_each(|x| *x = f64::NEG_INFINITY);
+        }
+        inputs.push(values);
     }
     let scale = g.chance(0.3).then_some(0.25);
-    Case::new(Op::Attention { num_heads, head_dim, mask, scale }, inputs)
+    let unseen = g.variant();
+    Case::new(Op::Attention { num_heads, head_dim, mask, scale, unseen }, inputs)
 }
 
 #[cfg(test)]
@@ -372,7 +395,13 @@ mod tests {
     fn causal_is_aligned_at_the_ends() {
         let (q, k) = (floats(&[1, 2, 1], &[0.0, 0.0]), floats(&[1, 3, 1], &[0.0; 3]));
         let v = floats(&[1, 3, 1], &[1.0, 3.0, 8.0]);
-        let op = Op::Attention { num_heads: 1, head_dim: 1, mask: MaskKind::Causal, scale: None };
+        let op = Op::Attention {
+            num_heads: 1,
+            head_dim: 1,
+            mask: MaskKind::Causal,
+            scale: None,
+            unseen: Unseen::Zero,
+        };
         assert_eq!(evaluate_op(&op, &[&q, &k, &v], &[]).unwrap()[0].to_f64(), [2.0, 4.0]);
         // More queries than keys: the first ones see nothing.
         assert_eq!(evaluate_op(&op, &[&k, &q, &q], &[]).unwrap()[0].to_f64(), [0.0; 3]);
@@ -383,8 +412,18 @@ mod tests {
         let q = floats(&[1, 2, 1, 1], &[0.0, 0.0]);
         let k = floats(&[1, 1, 2, 1], &[1.0, 5.0]);
         let mask = Value::bools(&[2, 1, 2], [true, false, false, false]);
-        let op = Op::Attention { num_heads: 2, head_dim: 1, mask: MaskKind::Custom, scale: Some(1.0) };
-        assert_eq!(evaluate_op(&op, &[&q, &k, &k, &mask], &[]).unwrap()[0].to_f64(), [1.0, 0.0]);
+        let attend = |unseen, k: &Value| {
+            let (mask_kind, scale) = (MaskKind::Custom, Some(1.0));
+            let op = Op::Attention { num_heads: 2, head_dim: 1, mask: mask_kind, scale, unseen };
+            evaluate_op(&op, &[&q, k, k, &mask], &[]).unwrap()[0].to_f64()
+        };
+        assert_eq!(attend(Unseen::Zero, &k), [1.0, 0.0]);
+        assert_eq!(attend(Unseen::Guard, &k), [1.0, 0.0]);
+        let [seen, unseen] = attend(Unseen::Nan, &k)[..] else { panic!("two queries") };
+        assert!(seen == 1.0 && unseen.is_nan());
+        // A score that is no number is nothing unseen; a guard hides it all the same.
+        let k = floats(&[1, 1, 2, 1], &[f64::NAN, 5.0]);
+        assert!(attend(Unseen::Zero, &k)[0].is_nan() && attend(Unseen::Nan, &k)[0].is_nan());
     }
 
     #[test]

@@ -10,11 +10,11 @@
 //!
 //! `y[n, o, p·stride + t·dilation − pad] += x[n, i, p] · w[i, o', t]`, what falls outside is dropped.
 
-use super::window::{Slide, at_least_one, inside, place, slides};
+use super::window::{Slide, at_least_one, inside, place, results_have_elements, slides};
 use crate::dim::{Dim, Extent};
 use crate::dtype::DTypeClass;
 use crate::error::{Error, ErrorKind, Result};
-use crate::ops::def::{Arity, OpDef, dtype_error};
+use crate::ops::def::{Arity, OpDef, Ranges, dtype_error};
 use crate::ops::{DataFormat, Op, OpKind, attrs};
 use crate::oracle::for_each_index;
 use crate::shape::Shape;
@@ -91,7 +91,7 @@ fn sum_of_products(
         let bias = bias.map(|b| b.ints()).transpose()?;
         let out = by_group(dims, channels, &terms, |channel, terms, shift| {
             let start = bias.map_or(0, |b| b[channel]);
-            terms.iter().fold(start, |sum: i128, &(i, j)| sum.wrapping_add(x[i] * w[j + shift]))
+            terms.iter().fold(start, |sum: i128, &(i, j)| sum.wrapping_add(x[i].wrapping_mul(w[j + shift])))
         });
         return Ok(Value::int(dtype, dims, out));
     }
@@ -156,6 +156,17 @@ impl OpDef for ConvDef {
             out.push(Dim::from(at_least_one(kind, windows, misfit)?));
         }
         Ok(vec![x.with_dims(format.arrange(x.dim(0), w.dim(0), &out))])
+    }
+
+    fn holds_for_all(&self, op: &Op, inputs: &[&Shape], range: Ranges<'_>) -> bool {
+        let Op::Conv { groups, format, .. } = op else { return false };
+        let (x, w) = (inputs[0], inputs[1]);
+        let channels = x.dim(format.channel_axis(x.rank()));
+        channels.is_static()
+            && w.is_static()
+            && w.dim(1).extent() * *groups as i64 == channels.extent()
+            && inputs[2..].iter().all(|bias| bias.dims() == [w.dim(0)])
+            && results_have_elements(self, op, inputs, range)
     }
 
     fn reference(&self, op: &Op, inputs: &[&Value], results: &[Shape]) -> Result<Vec<Value>> {
@@ -258,6 +269,16 @@ impl OpDef for ConvTransposeDef {
         Ok(vec![x.with_dims(out)])
     }
 
+    fn holds_for_all(&self, op: &Op, inputs: &[&Shape], range: Ranges<'_>) -> bool {
+        let Op::ConvTranspose { groups, .. } = op else { return false };
+        let (x, w) = (inputs[0], inputs[1]);
+        let bias = [Dim::from(w.dim(1).extent() * *groups as i64)];
+        w.is_static()
+            && x.dim(1) == w.dim(0)
+            && inputs[2..].iter().all(|b| b.dims() == bias)
+            && results_have_elements(self, op, inputs, range)
+    }
+
     fn reference(&self, op: &Op, inputs: &[&Value], results: &[Shape]) -> Result<Vec<Value>> {
         attrs!(op => ConvTranspose { strides, pads, dilations, groups });
         let (x, w) = (inputs[0], inputs[1]);
@@ -268,6 +289,13 @@ impl OpDef for ConvTransposeDef {
         let channels = Channels { axis: 1, count: w.dims[1].max(1), stride };
         let terms = |index: &[usize]| transpose_terms(index, x, w, &slides, per_group);
         Ok(vec![sum_of_products(inputs, &dims, &channels, terms)?])
+    }
+
+    /// Each result looks at every tap of the kernel for those that fall on it.
+    fn work(&self, op: &Op, inputs: &[&Shape], results: &[Shape]) -> f64 {
+        let taps: f64 = inputs[1].dims()[2..].iter().map(|d| d.as_static().unwrap_or(0) as f64).product();
+        let looked_at = taps * results[0].num_elements().map_or(f64::INFINITY, |n| n as f64);
+        looked_at + self.flops(op, inputs, results)
     }
 
     fn flops(&self, _: &Op, inputs: &[&Shape], _: &[Shape]) -> f64 {

@@ -12,7 +12,7 @@ use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{Graph, GraphExt, NodeId};
-use crate::ops::def::{Arity, OpDef, dtype_error};
+use crate::ops::def::{Arity, OpDef, Ranges, dtype_error};
 use crate::ops::linalg::MatMulDef;
 use crate::ops::{Op, OpKind, attrs};
 use crate::shape::Shape;
@@ -79,6 +79,12 @@ impl OpDef for MatMulIntegerDef {
         let (a, b) = (inputs[0], inputs[1]);
         check(OpKind::MatMulInteger, inputs, if b.rank() > 1 { b.dims().last().copied() } else { None })?;
         MatMulDef.infer(&Op::MatMul, &[&a.with_dtype(DType::I32), &b.with_dtype(DType::I32)], declared)
+    }
+
+    fn holds_for_all(&self, _: &Op, inputs: &[&Shape], range: Ranges<'_>) -> bool {
+        let columns = inputs[1].dims().last();
+        (inputs[3].rank() == 0 || inputs[3].dims().last() == columns)
+            && MatMulDef.holds_for_all(&Op::MatMul, &inputs[..2], range)
     }
 
     fn reference(&self, _: &Op, inputs: &[&Value], results: &[Shape]) -> Result<Vec<Value>> {
@@ -150,6 +156,11 @@ impl OpDef for ConvIntegerDef {
         check(OpKind::ConvInteger, inputs, inputs[1].dims().first().copied())?;
         let wide = [inputs[0].with_dtype(DType::I32), inputs[1].with_dtype(DType::I32)];
         ConvDef.infer(&plain(op)?, &[&wide[0], &wide[1]], declared)
+    }
+
+    fn holds_for_all(&self, op: &Op, inputs: &[&Shape], range: Ranges<'_>) -> bool {
+        let fits = inputs[3].rank() == 0 || inputs[3].dims().first() == inputs[1].dims().first();
+        fits && plain(op).is_ok_and(|conv| ConvDef.holds_for_all(&conv, &inputs[..2], range))
     }
 
     fn reference(&self, op: &Op, inputs: &[&Value], results: &[Shape]) -> Result<Vec<Value>> {

@@ -13,10 +13,10 @@ use super::rows::{Rows, check_float, check_onto, widened};
 use crate::dim::{Dim, Extent};
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{Graph, GraphExt, NodeId};
-use crate::ops::def::{Arity, OpDef};
+use crate::ops::def::{Arity, OpDef, Ranges};
 use crate::ops::{Op, OpKind, attrs};
 use crate::oracle::{broadcast_offsets, for_each_index};
-use crate::shape::{Shape, normalize_axis};
+use crate::shape::{Shape, always_broadcasts, normalize_axis};
 use crate::tensor::Value;
 
 #[cfg(feature = "testing")]
@@ -79,6 +79,10 @@ impl OpDef for LayerNormDef {
             check_onto(OpKind::LayerNorm, inputs[0], what, shape)?;
         }
         Ok(vec![inputs[0].clone()])
+    }
+
+    fn holds_for_all(&self, _: &Op, inputs: &[&Shape], _: Ranges<'_>) -> bool {
+        always_broadcasts(&inputs[1..], inputs[0].dims())
     }
 
     fn reference(&self, op: &Op, inputs: &[&Value], _: &[Shape]) -> Result<Vec<Value>> {
@@ -144,6 +148,10 @@ impl OpDef for RmsNormDef {
         inputs[0].axis((*axis).into())?;
         check_onto(OpKind::RmsNorm, inputs[0], "gamma", inputs[1])?;
         Ok(vec![inputs[0].clone()])
+    }
+
+    fn holds_for_all(&self, _: &Op, inputs: &[&Shape], _: Ranges<'_>) -> bool {
+        always_broadcasts(&inputs[1..], inputs[0].dims())
     }
 
     fn reference(&self, op: &Op, inputs: &[&Value], _: &[Shape]) -> Result<Vec<Value>> {
@@ -234,6 +242,10 @@ impl OpDef for GroupNormDef {
         Ok(vec![inputs[0].clone()])
     }
 
+    fn holds_for_all(&self, _: &Op, inputs: &[&Shape], _: Ranges<'_>) -> bool {
+        inputs[0].dim(1).is_static() && inputs[1..].iter().all(|s| s.dims() == [inputs[0].dim(1)])
+    }
+
     fn reference(&self, op: &Op, inputs: &[&Value], _: &[Shape]) -> Result<Vec<Value>> {
         attrs!(op => GroupNorm { groups, eps });
         let x = inputs[0];
@@ -293,6 +305,10 @@ impl OpDef for BatchNormDef {
         let names = ["gamma", "beta", "mean", "variance"];
         check_channels(OpKind::BatchNorm, inputs[0], &names, &inputs[1..])?;
         Ok(vec![inputs[0].clone()])
+    }
+
+    fn holds_for_all(&self, _: &Op, inputs: &[&Shape], _: Ranges<'_>) -> bool {
+        inputs[1..].iter().all(|s| s.dims() == [inputs[0].dim(1)])
     }
 
     fn reference(&self, op: &Op, inputs: &[&Value], _: &[Shape]) -> Result<Vec<Value>> {

@@ -7,11 +7,11 @@
 //! padded input (taps beyond the padding, which `ceil_mode` allows, never count). A window that lies in the
 //! padding alone gives the least value of the type as greatest, and 0 as mean.
 
-use super::window::{Slide, at_least_one, inside, place, slides};
+use super::window::{Slide, at_least_one, place, results_have_elements, slides};
 use crate::dim::{Dim, Extent};
 use crate::dtype::{DType, DTypeClass};
 use crate::error::{Error, ErrorKind, Result};
-use crate::ops::def::{Arity, OpDef, dtype_error};
+use crate::ops::def::{Arity, OpDef, Ranges, dtype_error};
 use crate::ops::{DataFormat, Op, OpKind, PoolKind, attrs};
 use crate::oracle::for_each_index;
 use crate::shape::Shape;
@@ -63,6 +63,10 @@ impl OpDef for PoolDef {
             out.push(Dim::from(at_least_one(OpKind::Pool, windows, misfit)?));
         }
         Ok(vec![x.with_dims(format.arrange(x.dim(0), x.dim(format.channel_axis(x.rank())), &out))])
+    }
+
+    fn holds_for_all(&self, op: &Op, inputs: &[&Shape], range: Ranges<'_>) -> bool {
+        results_have_elements(self, op, inputs, range)
     }
 
     fn reference(&self, op: &Op, inputs: &[&Value], results: &[Shape]) -> Result<Vec<Value>> {
@@ -137,18 +141,14 @@ struct Taps {
 
 fn taps(index: &[usize], x: &Value, kernel: &[usize], slides: &[Slide], format: DataFormat) -> Taps {
     let (first, channel) = (format.first_spatial_axis(), index[format.channel_axis(index.len())]);
-    let mut found = Taps { from: Vec::new(), padded: 0 };
-    for_each_index(kernel, |tap| {
-        let at = |d: usize| slides[d].position(index[first + d], tap[d]);
-        let in_padded = (0..kernel.len()).all(|d| at(d) < x.dims[first + d] as i64 + slides[d].after);
-        found.padded += usize::from(in_padded);
-        let positions: Option<Vec<usize>> =
-            (0..kernel.len()).map(|d| inside(at(d), x.dims[first + d])).collect();
-        if let Some(positions) = positions {
-            found.from.push(place(&format.arrange(index[0], channel, &positions), &x.dims));
-        }
+    let along = |d: usize| slides[d].taps(index[first + d], kernel[d], x.dims[first + d]);
+    let (positions, padded): (Vec<Vec<usize>>, Vec<usize>) = (0..kernel.len()).map(along).unzip();
+    let mut from = Vec::new();
+    for_each_index(&positions.iter().map(Vec::len).collect::<Vec<_>>(), |tap| {
+        let at: Vec<usize> = tap.iter().zip(&positions).map(|(&t, list)| list[t]).collect();
+        from.push(place(&format.arrange(index[0], channel, &at), &x.dims));
     });
-    found
+    Taps { from, padded: padded.into_iter().fold(1, usize::saturating_mul) }
 }
 
 #[cfg(test)]

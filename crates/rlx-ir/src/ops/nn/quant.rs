@@ -10,7 +10,7 @@ use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{Graph, GraphExt, NodeId};
-use crate::ops::def::{Arity, OpDef, dtype_error};
+use crate::ops::def::{Arity, OpDef, Ranges, dtype_error};
 use crate::ops::{Activation, Op, OpKind, attrs};
 use crate::oracle::for_each_index;
 use crate::shape::Shape;
@@ -56,6 +56,19 @@ fn check_params(kind: OpKind, axis: Option<usize>, inputs: &[&Shape], quantized:
     Ok(())
 }
 
+/// The axis along which scales and zero points differ.
+fn axis_of(op: &Op) -> Option<usize> {
+    match op {
+        Op::Quantize { axis, .. } | Op::Dequantize { axis, .. } => *axis,
+        _ => None,
+    }
+}
+
+/// Whether scale and zero point fit for all values of the symbols.
+fn params_always_fit(axis: Option<usize>, inputs: &[&Shape]) -> bool {
+    axis.is_none_or(|axis| inputs[1..].iter().all(|p| p.dims() == [inputs[0].dim(axis)]))
+}
+
 /// Calls `f` with each element's position and that of its scale and zero point.
 fn for_each_element(dims: &[usize], axis: Option<usize>, mut f: impl FnMut(usize, usize)) {
     let mut at = 0;
@@ -98,6 +111,10 @@ impl OpDef for QuantizeDef {
         }
         check_params(OpKind::Quantize, *axis, inputs, *to)?;
         Ok(vec![inputs[0].with_dtype(*to)])
+    }
+
+    fn holds_for_all(&self, op: &Op, inputs: &[&Shape], _: Ranges<'_>) -> bool {
+        params_always_fit(axis_of(op), inputs)
     }
 
     fn reference(&self, op: &Op, inputs: &[&Value], _: &[Shape]) -> Result<Vec<Value>> {
@@ -204,6 +221,10 @@ impl OpDef for DequantizeDef {
         }
         check_params(OpKind::Dequantize, *axis, inputs, x)?;
         Ok(vec![inputs[0].with_dtype(*to)])
+    }
+
+    fn holds_for_all(&self, op: &Op, inputs: &[&Shape], _: Ranges<'_>) -> bool {
+        params_always_fit(axis_of(op), inputs)
     }
 
     fn reference(&self, op: &Op, inputs: &[&Value], _: &[Shape]) -> Result<Vec<Value>> {

@@ -8,7 +8,7 @@ use super::rows::{check_float, widened};
 use crate::dim::{Dim, Extent};
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{Graph, GraphExt, NodeId};
-use crate::ops::def::{Arity, OpDef};
+use crate::ops::def::{Arity, OpDef, Ranges};
 use crate::ops::{Op, OpKind, attrs};
 use crate::shape::Shape;
 use crate::tensor::Value;
@@ -64,6 +64,17 @@ impl OpDef for RopeDef {
         check_table(x, "cos", inputs[1], n_rot / 2)?;
         check_table(x, "sin", inputs[2], n_rot / 2)?;
         Ok(vec![x.clone()])
+    }
+
+    fn holds_for_all(&self, _: &Op, inputs: &[&Shape], _: Ranges<'_>) -> bool {
+        let x = inputs[0];
+        let seq = x.dim(x.rank() - 2);
+        let same = |table: &&Shape| match table.dims() {
+            [s, n] => *s == seq && n.is_static(),
+            [b, s, n] => *b == x.dim(0) && *s == seq && n.is_static(),
+            _ => false,
+        };
+        inputs[1..].iter().all(same)
     }
 
     fn reference(&self, op: &Op, inputs: &[&Value], _: &[Shape]) -> Result<Vec<Value>> {

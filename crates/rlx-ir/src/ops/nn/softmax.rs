@@ -7,7 +7,7 @@
 use super::rows::{Rows, check_float, widened};
 use crate::error::Result;
 use crate::graph::{Graph, GraphExt, NodeId};
-use crate::ops::def::{Arity, OpDef};
+use crate::ops::def::{Arity, OpDef, Ranges};
 use crate::ops::{Op, OpKind, ReduceOp, attrs};
 use crate::shape::{Shape, normalize_axis};
 use crate::tensor::Value;
@@ -81,6 +81,10 @@ impl OpDef for SoftmaxDef {
         infer(OpKind::Softmax, *axis, inputs[0])
     }
 
+    fn holds_for_all(&self, _: &Op, _: &[&Shape], _: Ranges<'_>) -> bool {
+        true
+    }
+
     fn reference(&self, op: &Op, inputs: &[&Value], _: &[Shape]) -> Result<Vec<Value>> {
         attrs!(op => Softmax { axis });
         along(*axis, inputs[0], |row| {
@@ -115,6 +119,10 @@ impl OpDef for LogSoftmaxDef {
     fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
         attrs!(op => LogSoftmax { axis });
         infer(OpKind::LogSoftmax, *axis, inputs[0])
+    }
+
+    fn holds_for_all(&self, _: &Op, _: &[&Shape], _: Ranges<'_>) -> bool {
+        true
     }
 
     fn reference(&self, op: &Op, inputs: &[&Value], _: &[Shape]) -> Result<Vec<Value>> {

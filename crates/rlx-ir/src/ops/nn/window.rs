@@ -2,7 +2,9 @@
 
 use crate::dim::Extent;
 use crate::error::{Error, ErrorKind, Result};
-use crate::ops::{DataFormat, OpKind};
+use crate::ops::def::{OpDef, Ranges};
+use crate::ops::{DataFormat, Op, OpKind};
+use crate::shape::Shape;
 
 #[cfg(feature = "testing")]
 use crate::testing::Gen;
@@ -38,6 +40,18 @@ impl Slide {
     pub fn windows_ceil(self, n: Extent, kernel: Extent) -> Extent {
         let all = (n + self.before + self.after - self.reach(kernel)).ceil_div(self.stride) + 1;
         all.min((n + self.before).ceil_div(self.stride))
+    }
+
+    /// The elements among `n` that are under window `out` of a kernel of `taps`, and how many taps are not behind the padding.
+    /// What that takes hangs on `n`, not on the taps: a kernel may be much larger than what it slides over.
+    pub fn taps(self, out: usize, taps: usize, n: usize) -> (Vec<usize>, usize) {
+        let (start, taps) = (self.position(out, 0), i64::try_from(taps).unwrap_or(i64::MAX));
+        // How many taps are before a place.
+        let before = |place: i64| (place - start + self.dilation - 1).div_euclid(self.dilation);
+        let n = i64::try_from(n).unwrap_or(i64::MAX / 4);
+        let (low, high) = (before(0).clamp(0, taps), before(n).clamp(0, taps));
+        let inside = (low..high).map(|tap| (start + tap * self.dilation) as usize).collect();
+        (inside, before(n + self.after).clamp(0, taps) as usize)
     }
 
     /// Where element `tap` of window `out` lies, counted from the input's first element.
@@ -91,6 +105,19 @@ pub(super) fn at_least_one(kind: OpKind, n: Extent, why: impl FnOnce() -> String
             .with_hint("pad more, or use a smaller kernel or dilation")),
         n => Ok(n),
     }
+}
+
+/// Whether the spatial dimensions that `def` infers are at least 1 for all values of the symbols.
+pub(super) fn results_have_elements(def: &dyn OpDef, op: &Op, inputs: &[&Shape], range: Ranges<'_>) -> bool {
+    let channels = match op {
+        Op::Conv { format, .. } | Op::Pool { format, .. } => format.channel_axis(inputs[0].rank()),
+        _ => DataFormat::ChannelsFirst.channel_axis(inputs[0].rank()),
+    };
+    let positive = |s: &Shape| {
+        let spatial = (1..s.rank()).filter(|&i| i != channels);
+        { spatial }.all(|i| s.dim(i).extent().range(range).min >= 1)
+    };
+    def.infer(op, inputs, &[]).is_ok_and(|results| results.iter().all(positive))
 }
 
 impl DataFormat {

@@ -135,7 +135,7 @@ fn imputer(cx: Cx) -> Nodes {
 /// A list of keys, values or one default: as floats, integers or a tensor.
 fn list(cx: &NodeCx<'_, '_>, name: &str) -> Result<Option<Value>, Error> {
     if let Some(tensor) = cx.attrs.tensor(&format!("{name}_tensor"))? {
-        return Ok(Some(cx.importer.file.tensor(tensor)?.to_const()?.value()));
+        return Ok(Some(cx.importer.file.tensor(tensor)?.to_const()?.try_value()?));
     }
     if let Some(floats) = cx.attrs.floats(&format!("{name}_floats"))? {
         let values = floats.iter().map(|&x| f64::from(x)).collect();
@@ -180,7 +180,7 @@ fn label_encoder(cx: Cx) -> Nodes {
 
 fn default_label(cx: Cx, dtype: DType) -> Result<NodeId, Error> {
     if let Some(tensor) = cx.attrs.tensor("default_tensor")? {
-        let value = cx.importer.file.tensor(tensor)?.to_const()?.value();
+        let value = cx.importer.file.tensor(tensor)?.to_const()?.try_value()?;
         if value.len() != 1 || value.dtype != dtype {
             return Err(cx.malformed(format!("default_tensor is {}", value.shape())));
         }

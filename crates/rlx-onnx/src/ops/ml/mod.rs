@@ -49,7 +49,7 @@ fn no_strings(cx: &NodeCx<'_, '_>, names: &[&str]) -> Result<(), Error> {
 /// The numbers of an attribute that is a list of floats, or under the name `NAME_as_tensor` a tensor of doubles.
 fn numbers(cx: &NodeCx<'_, '_>, name: &str) -> Result<Option<Vec<f64>>, Error> {
     if let Some(tensor) = cx.attrs.tensor(&format!("{name}_as_tensor"))? {
-        return Ok(Some(cx.importer.file.tensor(tensor)?.to_const()?.value().to_f64()));
+        return Ok(Some(cx.importer.file.tensor(tensor)?.to_const()?.try_value()?.to_f64()));
     }
     Ok(cx.attrs.floats(name)?.map(|list| list.iter().map(|&x| f64::from(x)).collect()))
 }

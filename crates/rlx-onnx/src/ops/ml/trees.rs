@@ -62,23 +62,43 @@ struct Forest {
 }
 
 impl Forest {
-    /// The number of steps after which every path has ended; `None` where one does not within [`MOST_LEVELS`].
+    /// The number of steps after which every path has ended; `None` where one does not within [`MOST_LEVELS`]. Every node is
+    /// looked at once.
     fn depth(&self) -> Option<usize> {
-        let (mut level, mut depth) = (self.roots.clone(), 0);
-        loop {
-            let inner = level.iter().map(|&i| &self.nodes[i]).filter(|n| n.mode != Mode::Leaf);
-            let mut next: Vec<usize> = inner.flat_map(|n| [n.yes, n.no]).collect();
-            sort(&mut next);
-            next.dedup();
-            if next.is_empty() {
-                return Some(depth);
+        /// What is known of a node: nothing, that it is on the path being walked, or the steps from it to the end.
+        #[derive(Clone, Copy)]
+        enum Seen {
+            No,
+            OnPath,
+            Steps(usize),
+        }
+        let mut seen: Vec<Seen> = self.nodes.iter().map(|_| Seen::No).collect();
+        let mut path: Vec<usize> = self.roots.clone();
+        while let Some(&i) = path.last() {
+            let node = &self.nodes[i];
+            let children = if node.mode == Mode::Leaf { [None; 2] } else { [Some(node.yes), Some(node.no)] };
+            let (mut steps, mut open) = (0, Vec::new());
+            for child in children.into_iter().flatten() {
+                match seen[child] {
+                    Seen::Steps(n) => steps = steps.max(n + 1),
+                    // A child on the path leads back to it; children that are not walked yet come first.
+                    Seen::OnPath => return None,
+                    Seen::No => open.push(child),
+                }
             }
-            depth += 1;
-            if depth > MOST_LEVELS {
+            if steps > MOST_LEVELS || path.len() > self.roots.len() + 2 * MOST_LEVELS {
                 return None;
             }
-            level = next;
+            if open.is_empty() {
+                seen[i] = Seen::Steps(steps);
+                path.pop();
+            } else {
+                seen[i] = Seen::OnPath;
+                path.extend(open);
+            }
         }
+        let steps = self.roots.iter().map(|&r| if let Seen::Steps(n) = seen[r] { n } else { 0 });
+        steps.max()
     }
 }
 
@@ -192,6 +212,8 @@ impl Walk {
 
 /// The leaf `[N, trees]` where each row ends in each tree.
 fn leaves(cx: Cx, forest: &Forest, x: NodeId) -> Result<NodeId, Error> {
+    let members = forest.nodes.iter().map(|n| n.members.len()).max().unwrap_or(0);
+    cx.importer.spend(forest.nodes.len().saturating_mul(members))?;
     let width = cx.shape_of(x).dim(1).as_static();
     if let Some(wide) = forest.nodes.iter().map(|n| n.feature).find(|&f| width.is_some_and(|w| f >= w)) {
         return Err(cx.malformed(format!("a node asks for feature {wide} of {}", cx.shape_of(x))));
@@ -315,8 +337,7 @@ fn listed_weights(
     if [ids.len(), which.len(), weights.len()].iter().any(|&n| n != trees.len()) {
         return Err(cx.malformed(format!("the lists {prefix}_* differ in length")));
     }
-    let size = places.len().checked_mul(results).filter(|&n| n <= 1 << 28);
-    let mut table = vec![0.0; size.ok_or_else(|| cx.malformed("weights of too many nodes"))?];
+    let mut table = cx.importer.zeros(places.len(), results)?;
     for i in 0..trees.len() {
         let place = places.get(&(trees[i], ids[i]));
         let place = place.ok_or_else(|| cx.malformed(format!("tree {} has no node {}", trees[i], ids[i])))?;
@@ -395,7 +416,7 @@ const MODES: [Mode; 7] = [Mode::Le, Mode::Lt, Mode::Ge, Mode::Gt, Mode::Eq, Mode
 
 fn tensor(cx: &NodeCx<'_, '_>, name: &str) -> Result<Option<Vec<f64>>, Error> {
     let Some(tensor) = cx.attrs.tensor(name)? else { return Ok(None) };
-    Ok(Some(cx.importer.file.tensor(tensor)?.to_const()?.value().to_f64()))
+    Ok(Some(cx.importer.file.tensor(tensor)?.to_const()?.try_value()?.to_f64()))
 }
 
 /// The form of version 5: inner nodes and leaves in tables of their own; here leaves follow the inner nodes.
@@ -458,8 +479,7 @@ fn tree_ensemble(cx: Cx) -> Nodes {
     let (forest, inner) = split_forest(cx)?;
     let which = indices(cx, "leaf_targetids")?;
     let given = cx.attrs.required("leaf_weights", tensor(cx, "leaf_weights")?)?;
-    let size = forest.nodes.len().checked_mul(targets).filter(|&n| n <= 1 << 28);
-    let mut weights = vec![0.0; size.ok_or_else(|| cx.malformed("weights of too many nodes"))?];
+    let mut weights = cx.importer.zeros(forest.nodes.len(), targets)?;
     if given.len() != which.len() || which.iter().any(|&t| t >= targets) {
         return Err(cx.malformed(format!("{} leaf weights for {} leaves", given.len(), which.len())));
     }

@@ -16,8 +16,8 @@ use rlx_ir::{DType, Dim, Error, Extent, NodeId, Op, Value};
 type Cx<'a, 'b, 'f> = &'a mut NodeCx<'b, 'f>;
 type Nodes = Result<Vec<NodeId>, Error>;
 
-/// Matrices of weights have at most this many elements.
-const MOST_WEIGHTS: usize = 1 << 24;
+/// Along an axis there are at most this many outputs, and as many inputs, whose weights are computed while importing.
+const MOST_PLACES: usize = 1 << 18;
 
 pub(super) const OPS: &[Entry] = &[nodes("Resize", resize), nodes("Upsample", upsample)];
 
@@ -142,6 +142,16 @@ impl Method {
                 return (0.0..=from - 1.0).contains(&at).then_some(at);
             }
         })
+    }
+
+    /// How many inputs an output is at most made of.
+    fn neighbours(&self, scale: f64) -> usize {
+        let reach = match self.kind {
+            Kind::Nearest => return 2,
+            Kind::Linear => 1.0,
+            Kind::Cubic => 2.0,
+        };
+        2 * (reach / if self.antialias { scale.min(1.0) } else { 1.0 }).ceil() as usize
     }
 
     /// Weights of the neighbours of a position whose distance from its left neighbour is `ratio`, in `(0, 1]`.
@@ -320,10 +330,11 @@ fn run(cx: Cx, method: &Method, axes: &[Wanted]) -> Nodes {
         let size = |e: Extent| e.as_const().and_then(|n| usize::try_from(n).ok());
         x = match (size(axis.from), size(axis.to), axis.scale) {
             (Some(from), Some(to), Some(scale)) => {
-                if from == 0 || to == 0 || from.checked_mul(to).is_none_or(|n| n > MOST_WEIGHTS) {
+                if [from, to].iter().any(|n| !(1..=MOST_PLACES).contains(n)) {
                     return Err(cx.unsupported(format!("resizing {from} elements to {to}")));
                 }
                 let axis = Axis { axis: axis.axis, from, to, scale, roi: axis.roi };
+                cx.importer.spend(to.saturating_mul(method.neighbours(scale)))?;
                 let taps: Vec<Taps> = (0..to).map(|i| method.taps(i, &axis)).collect();
                 apply(cx, x, method, &axis, &taps)?
             }
@@ -380,6 +391,7 @@ fn between(cx: Cx, x: NodeId, axis: usize, places: [NodeId; 2], step: NodeId) ->
 
 fn by_matrix(cx: Cx, x: NodeId, axis: &Axis, taps: &[Taps], extrapolation: f64) -> Result<NodeId, Error> {
     let shape = cx.shape_of(x);
+    cx.importer.spend(axis.from.saturating_mul(axis.to))?;
     let mut matrix = vec![0.0; axis.from * axis.to];
     for (column, taps) in taps.iter().enumerate() {
         for (row, w) in taps.iter().flatten() {

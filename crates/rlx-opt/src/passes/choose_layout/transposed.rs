@@ -19,6 +19,9 @@ use crate::passes::legalize::runs_natively;
 use crate::passes::simplify::Simplifier;
 use crate::pipeline::PassContext;
 
+/// Larger strides make more filters of nothing than of weights.
+const MOST_PHASES: usize = 1 << 12;
+
 const ZERO: Extent = Extent::Const(0);
 
 /// What stands for a transposed convolution with fixed weights, if it has one group and no gaps in its kernel.
@@ -37,6 +40,8 @@ pub(super) fn as_convolution(
     if dilations.iter().any(|&d| d != 1) || !inputs[1..].iter().all(|&id| s.is_fixed(id)) {
         return Ok(None);
     }
+    let phases_in_all = strides.iter().try_fold(1usize, |n, &s| n.checked_mul(s));
+    let Some(count) = phases_in_all.filter(|&n| n <= MOST_PHASES) else { return Ok(None) };
     let kernel = &w[2..];
     // Kernel elements of each phase; enough to reach what output padding asks for.
     let taps: Vec<usize> = (0..kernel.len())
@@ -48,7 +53,6 @@ pub(super) fn as_convolution(
     let weights = phases(s, inputs[1], &w, strides, &taps)?;
     let mut operands = vec![s.transpose(inputs[0], to_last(rank))?, weights];
     if let Some(&bias) = inputs.get(2) {
-        let count = strides.iter().product();
         let each = s.expand(bias, vec![Dim::Static(count), Dim::Static(w[1])])?;
         operands.push(s.reshape(each, vec![Dim::Static(count * w[1])])?);
     }

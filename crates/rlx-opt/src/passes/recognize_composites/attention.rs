@@ -4,7 +4,7 @@
 //! between the scores and −∞. Keys and values may be repeated for groups of heads. The weights may be guarded
 //! against NaN, which is what a query gets that may see nothing.
 
-use rlx_ir::op::{Activation as A, BinaryOp as B, MaskKind, Predicate};
+use rlx_ir::op::{Activation as A, BinaryOp as B, MaskKind, Predicate, Unseen};
 use rlx_ir::{DType, Dim, Node, NodeId, Op, Result};
 
 use super::View;
@@ -22,6 +22,7 @@ struct Parts {
     v: NodeId,
     scale: f64,
     masks: Vec<Mask>,
+    unseen: Unseen,
 }
 
 /// What is done to the scores.
@@ -49,14 +50,14 @@ pub(super) fn recognize(view: &View<'_>, node: &Node, s: &mut Simplifier<'_>) ->
 
 /// Reads the parts, following single uses only.
 fn parts(view: &View<'_>, node: &Node) -> Option<Parts> {
-    let weights = softmax_below(view, node)?;
+    let (weights, unseen) = softmax_below(view, node)?;
     let Op::Softmax { axis } = weights.op else { return None };
     let last = weights.shape.rank() as i32 - 1;
     if axis != -1 && axis != last {
         return None;
     }
-    let mut parts =
-        Parts { q: node.id, k_transposed: node.id, v: node.inputs[1], scale: 1.0, masks: Vec::new() };
+    let (v, masks) = (node.inputs[1], Vec::new());
+    let mut parts = Parts { q: node.id, k_transposed: node.id, v, scale: 1.0, masks, unseen };
     let mut scores = weights.inputs[0];
     loop {
         let step = view.node(scores);
@@ -101,14 +102,15 @@ fn parts(view: &View<'_>, node: &Node) -> Option<Parts> {
     Some(parts)
 }
 
-/// The softmax whose result `node` multiplies, through a guard `Where(IsNaN(p), 0, p)`.
-fn softmax_below<'v>(view: &'v View<'_>, node: &Node) -> Option<&'v Node> {
+/// The softmax whose result `node` multiplies, through a guard `Where(IsNaN(p), 0, p)` if there is one, which decides what
+/// a query gets that may see nothing.
+fn softmax_below<'v>(view: &'v View<'_>, node: &Node) -> Option<(&'v Node, Unseen)> {
     let used_only_by = |id: NodeId, users: &[NodeId]| {
         !view.outputs[id.index()] && view.users[id.index()].iter().all(|u| users.contains(u))
     };
     let weights = view.node(node.inputs[0]);
     if matches!(weights.op, Op::Softmax { .. }) {
-        return used_only_by(weights.id, &[node.id]).then_some(weights);
+        return used_only_by(weights.id, &[node.id]).then_some((weights, Unseen::Nan));
     }
     let (Op::Where, [is_nan, zero, weights_again]) = (&weights.op, weights.inputs.as_slice()) else {
         return None;
@@ -120,7 +122,7 @@ fn softmax_below<'v>(view: &'v View<'_>, node: &Node) -> Option<&'v Node> {
         && used_only_by(weights.id, &[node.id])
         && used_only_by(guard.id, &[weights.id])
         && used_only_by(*weights_again, &[weights.id, guard.id]);
-    guards.then(|| view.node(*weights_again))
+    guards.then(|| (view.node(*weights_again), Unseen::Guard))
 }
 
 /// Which of the two leads to the product of queries and keys; the other one is the mask.
@@ -236,7 +238,8 @@ fn build(view: &View<'_>, node: &Node, parts: &Parts, s: &mut Simplifier<'_>) ->
     let usual = 1.0 / (form.head_dim as f64).sqrt();
     let scale = if (scale - usual).abs() <= 1e-6 * usual { None } else { Some(scale as f32) };
     let kind = if mask.is_some() { MaskKind::Custom } else { MaskKind::None };
-    let op = Op::Attention { num_heads: form.heads, head_dim: form.head_dim, mask: kind, scale };
+    let (num_heads, head_dim, unseen) = (form.heads, form.head_dim, parts.unseen);
+    let op = Op::Attention { num_heads, head_dim, mask: kind, scale, unseen };
     let dims = s.dims(q).to_vec();
     let value_dim = s.dims(v)[3];
     let rows = heads_last(s, q)?;

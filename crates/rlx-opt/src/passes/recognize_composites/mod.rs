@@ -4,9 +4,9 @@
 //! PyTorch's exporters write them, in any order of commutative operands. Makes: the one op, which devices have
 //! kernels for. Only when nothing inside is used from outside, so that nothing is computed twice.
 //!
-//! Legal within rounding error, so only under [`Numerics::Fast`]. One value differs by more: a query that a mask
-//! of −∞ forbids everything gives NaN when written out and 0 here, which is what exporters' own guards
-//! (`Where(IsNaN(p), 0, p)`) turn it into.
+//! Legal within rounding error, so only under [`Numerics::Fast`]. A query that a mask of −∞ forbids everything gives NaN
+//! when written out, and 0 behind exporters' own guard (`Where(IsNaN(p), 0, p)`): the attention says which
+//! ([`rlx_ir::op::Unseen`]).
 //!
 //! ```text
 //! %1 = Activation.Sigmoid(%0) : [2, 3] f32
@@ -52,7 +52,7 @@ fn walk(graph: &Graph, context: &PassContext<'_>, recognizers: &[Recognizer]) ->
     for node in graph.nodes() {
         let mut found = None;
         for recognize in recognizers {
-            s.rewriter().set_origin(node.origin);
+            s.begin(node);
             if let Some(id) = recognize(&view, node, &mut s)?
                 && *s.graph().shape(id) == node.shape
             {

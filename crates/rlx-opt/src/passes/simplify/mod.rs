@@ -5,8 +5,8 @@
 //! Movement (transposes, reshapes) sinks below elementwise ops, towards the outputs, where it meets its inverse;
 //! what is left of it becomes views.
 //!
-//! Rules that may change a bit of a result ([`Simplifier::fast`]) run only under [`Numerics::Fast`]. `x·0 → 0` is
-//! no rule: it is wrong for NaN and infinities.
+//! Rules that may change a bit of a result ([`Simplifier::fast`]) run only under [`Numerics::Fast`], and not on values
+//! that are rounded to integers or compared (`exact.rs`). `x·0 → 0` is no rule: it is wrong for NaN and infinities.
 //!
 //! ```text
 //! %1 = Transpose(%0) {perm=[1, 0]} : [3, 2] f32
@@ -14,7 +14,7 @@
 //! %3 = Transpose(%2) {perm=[1, 0]} : [2, 3] f32
 //! ```
 
-mod arithmetic;
+pub(crate) mod arithmetic;
 pub(crate) mod dims;
 mod movement;
 mod scalars;
@@ -23,8 +23,10 @@ mod windows;
 
 use std::sync::Arc;
 
+use rlx_ir::oracle::Allowance;
 use rlx_ir::{ConstData, DType, Dim, Graph, Node, NodeId, Op, Result, Shape, Value};
 
+use crate::exact;
 use crate::facts;
 use crate::options::Numerics;
 use crate::passes::fold_constants;
@@ -62,8 +64,13 @@ pub fn run(graph: &Graph, context: &PassContext<'_>) -> Result<Graph> {
 /// Builds a graph in simplified form.
 pub struct Simplifier<'g> {
     rewriter: Rewriter<'g>,
+    /// Whether bits of what is built now may change.
     fast: bool,
+    /// For each old node, whether its bits may.
+    loose: Vec<bool>,
     folding: bool,
+    /// What folding may still compute.
+    allowance: Allowance,
     depth: usize,
     /// For each new node, whether it is known before a run.
     fixed: Vec<bool>,
@@ -72,13 +79,27 @@ pub struct Simplifier<'g> {
 impl<'g> Simplifier<'g> {
     /// A simplifier of `graph` that has built nothing yet.
     pub fn new(graph: &'g Graph, context: &PassContext<'_>) -> Self {
+        let loose = match context.options.numerics {
+            Numerics::Fast => {
+                exact::kept_to_the_bit(graph, context.is_body).iter().map(|kept| !kept).collect()
+            }
+            Numerics::Strict => vec![false; graph.len()],
+        };
         Simplifier {
             rewriter: Rewriter::new(graph),
-            fast: context.options.numerics == Numerics::Fast,
+            fast: false,
+            loose,
             folding: context.options.constant_folding,
+            allowance: fold_constants::allowance(graph),
             depth: 0,
             fixed: Vec::new(),
         }
+    }
+
+    /// Says that what is built from now on stands for `node`, an old one.
+    pub fn begin(&mut self, node: &Node) {
+        self.rewriter.set_origin(node.origin);
+        self.fast = self.loose[node.id.index()];
     }
 
     /// Whether results may change within rounding error.
@@ -132,7 +153,7 @@ impl<'g> Simplifier<'g> {
     /// What building reports.
     pub fn node(&mut self, node: &Node) -> Result<()> {
         let inputs: Vec<NodeId> = node.inputs.iter().map(|&id| self.rewriter.new_id(id)).collect();
-        self.rewriter.set_origin(node.origin);
+        self.begin(node);
         // A rule's result that is known less well than the node was would make later nodes' shapes worse.
         match self.rewritten(&node.op, &inputs)?.filter(|&id| *self.graph().shape(id) == node.shape) {
             Some(id) => self.rewriter.replace(node.id, id),
@@ -157,7 +178,8 @@ impl<'g> Simplifier<'g> {
             return Ok(None);
         }
         if self.folding
-            && let Some(data) = fold_constants::fold(op, inputs, self.graph())
+            && let Some(data) =
+                fold_constants::fold(op, inputs, self.rewriter.new_graph(), &mut self.allowance)
         {
             return self.constant(data).map(Some);
         }

@@ -2,7 +2,7 @@
 
 use super::{expect, expect_none};
 use crate::common::count;
-use rlx_ir::op::MaskKind;
+use rlx_ir::op::{MaskKind, Unseen};
 use rlx_ir::{Op, OpKind};
 
 /// `q`, `k` and `v` of two heads of four, split and transposed.
@@ -22,7 +22,7 @@ const BACK: &str = "t = Transpose(y) {perm=[0, 2, 1, 3]}
         return z";
 
 fn attention(mask: MaskKind, scale: Option<f32>) -> Op {
-    Op::Attention { num_heads: 2, head_dim: 4, mask, scale }
+    Op::Attention { num_heads: 2, head_dim: 4, mask, scale, unseen: Unseen::Nan }
 }
 
 #[test]
@@ -67,7 +67,13 @@ fn attention_with_roots_of_the_scale_and_a_guard_against_nan() {
             y = MatMul(w, v)
             {BACK}"
         ),
-        &attention(MaskKind::Custom, None),
+        &Op::Attention {
+            num_heads: 2,
+            head_dim: 4,
+            mask: MaskKind::Custom,
+            scale: None,
+            unseen: Unseen::Guard,
+        },
     );
 }
 
@@ -169,7 +175,7 @@ fn attention_of_many_groups_of_heads() {
         p = Softmax(b) {axis=-1}
         y = MatMul(p, v)
         return y",
-        &Op::Attention { num_heads: 4, head_dim: 4, mask: MaskKind::None, scale: None },
+        &Op::Attention { num_heads: 4, head_dim: 4, mask: MaskKind::None, scale: None, unseen: Unseen::Nan },
     );
     assert_eq!(count(&after, OpKind::Expand), 0, "{after}");
 }

@@ -21,7 +21,9 @@ use rlx_runtime::{TensorInfo, dispatch_report_for_device_with_options, stages};
 use super::args::{InspectArgs, InspectFormat};
 use super::failure::Failure;
 use super::job::{self, Job, borrowed};
+use super::output::{Messages, Output};
 use super::watch::Watch;
+use super::written::keep_apart;
 use super::{compile, inputs, print};
 use diff::Difference;
 use facts::{Facts, Module, Pass};
@@ -47,6 +49,8 @@ pub fn inspect(args: &InspectArgs, json: bool) -> Result<ExitCode, Failure> {
     let shown = args.passes.as_deref().map(shown).transpose()?;
     let watch = Watch::start(&args.limits, "reading", format == InspectFormat::Json)?;
     let mut job = job::open(&args.common, watch.progress())?;
+    let output = args.output.iter().map(|path| ("--output", path.as_path()));
+    keep_apart(&output.collect::<Vec<_>>(), &[args.common.reads(), job.files.clone()].concat())?;
     let given = inputs::gather(&args.common, &job.declared, false)?;
     let facts = match job.runner.artefact() {
         Some(_) => artefact_facts(&mut job, &borrowed(&given), shown.is_some(), watch.progress())?,
@@ -61,7 +65,7 @@ pub fn inspect(args: &InspectArgs, json: bool) -> Result<ExitCode, Failure> {
     };
     match &args.output {
         Some(path) => write(path, &text, format == InspectFormat::Json)?,
-        None => print!("{text}"),
+        None => write!(Output, "{text}")?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -70,7 +74,7 @@ pub fn inspect(args: &InspectArgs, json: bool) -> Result<ExitCode, Failure> {
 fn write(path: &Path, text: &str, json: bool) -> Result<(), Failure> {
     print::write_file(path, text)?;
     if !json && std::io::stderr().is_terminal() {
-        eprintln!("wrote {} ({})", path.display(), print::bytes(text.len()));
+        writeln!(Messages, "wrote {} ({})", path.display(), print::bytes(text.len()));
     }
     Ok(())
 }

@@ -5,6 +5,7 @@
 //! the longest of three times it cannot go below: its arithmetic at the peak, its bytes at the bandwidth for that many,
 //! and the price of starting a step at all.
 
+mod places;
 mod roofline;
 mod table;
 mod trace;

@@ -4,8 +4,9 @@ use std::fmt::Write;
 
 use rlx::svg::{document, escape, short, shortened, small_width, text};
 
+use super::places::{Places, text_box, turned_boxes};
 use super::{Bound, Machine, Profile, Row};
-use crate::cli::print;
+use crate::cli::print::{self, counted};
 
 const STYLE: &str = "\
 .grid{stroke:#d8dee4;stroke-width:1}.axis{stroke:#57606a;stroke-width:1.2;fill:none}\
@@ -70,32 +71,66 @@ fn power(decade: i32) -> String {
 
 /// The picture.
 pub fn roofline(profile: &Profile) -> String {
-    let machine = &profile.machine;
     let shown: Vec<&Row> = profile
         .by_time()
         .into_iter()
         .filter(|r| r.flops > 0.0 && r.bytes > 0.0 && r.gflops() > 0.0)
         .collect();
-    let ridge = machine.peak_gflops / machine.memory.0;
+    let machine = &Limits::of(&profile.machine, &shown);
+    let ridge = machine.peak / machine.memory;
     let intensity = |r: &Row| r.flops / r.bytes;
     let x = Axis::over(shown.iter().map(|r| intensity(r)).chain([ridge * 3.0, 0.1]), LEFT, LEFT + WIDTH);
-    let rates = shown.iter().map(|r| r.gflops()).chain([machine.peak_gflops, machine.peak_gflops / 50.0]);
+    let rates = shown.iter().map(|r| r.gflops()).chain([machine.peak, machine.peak / 50.0]);
     let y = Axis::over(rates, TOP + HEIGHT, TOP);
     let mut body = format!("<title>{}</title>\n", escape(&format!("Roofline of {}", profile.model)));
-    body += &text(LEFT, 26.0, "t", &format!("{}: where the time of a run goes", profile.model));
+    let title = format!("{}: where the time of a run goes", shortened(&profile.model, 56));
+    body += &text(LEFT, 26.0, "t", &title);
     let total = profile.total().as_secs_f64() * 1e6;
-    let threads = profile.threads.map_or_else(String::new, |n| format!(", {n} threads"));
-    let caption = format!("{} steps, {total:.0} µs{threads}; a dot's area is its time", profile.rows.len());
-    body += &text(LEFT, 44.0, "q", &caption);
+    let threads =
+        profile.threads.map_or_else(String::new, |n| format!(", {}", counted(n, "thread", "threads")));
+    let steps = counted(profile.rows.len(), "step", "steps");
+    body += &text(LEFT, 44.0, "q", &format!("{steps}, {total:.0} µs{threads}; a dot's area is its time"));
     body += &axes(x, y);
-    body += &roofs(machine, x, y);
+    let mut places = Places::default();
+    body += &roofs(machine, x, y, &mut places);
     let place = |row: &Row| (x.at(intensity(row)), y.at(row.gflops()));
     for row in &shown {
         body += &dot(profile, row, place(row));
     }
-    body += &labels(profile, &shown, y.at(machine.peak_gflops) - 6.0, place);
-    body += &legend(profile, &shown);
-    document(LEFT + WIDTH + 30.0, TOP + HEIGHT + 100.0, STYLE, &body)
+    body += &labels(profile, &shown, &mut places, place);
+    body += &legend(profile, &shown, machine.raised);
+    document(LEFT + WIDTH + 30.0, TOP + HEIGHT + 112.0, STYLE, &body)
+}
+
+/// What the machine can do, in gigaflops and gigabytes in a second. A step that was faster than what was measured shows
+/// that the measurement was disturbed: the limit is then what the step reached.
+struct Limits {
+    peak: f64,
+    memory: f64,
+    cache: f64,
+    raised: bool,
+}
+
+impl Limits {
+    fn of(machine: &Machine, rows: &[&Row]) -> Self {
+        let reached = |of: &dyn Fn(&Row) -> f64, from: f64| {
+            rows.iter().filter(|r| r.bytes >= from).map(|r| of(r)).fold(f64::NEG_INFINITY, f64::max)
+        };
+        let peak = machine.peak_gflops.max(reached(&Row::gflops, 0.0));
+        let cache = machine.cache.0.max(reached(&Row::gbs, 0.0));
+        // What fits caches may be faster than memory.
+        let memory = machine.memory.0.max(reached(&Row::gbs, machine.memory.1.max(1.0)));
+        let measured = [machine.peak_gflops, machine.cache.0, machine.memory.0];
+        let raised = [peak, cache, memory].iter().zip(measured).any(|(limit, measured)| *limit > measured);
+        // Without a measurement there is no limit to draw.
+        let known = |limit: f64, measured: f64| if measured.is_finite() { limit } else { f64::NAN };
+        Limits {
+            peak: known(peak, measured[0]),
+            cache: known(cache, measured[1]),
+            memory: known(memory, measured[2]),
+            raised,
+        }
+    }
 }
 
 fn line(class: &str, [x0, y0, x1, y1]: [f64; 4]) -> String {
@@ -109,7 +144,7 @@ fn axes(x: Axis, y: Axis) -> String {
     for (decade, at) in x.decades() {
         out += &line("grid", [at, TOP, at, bottom]);
         let label = power(decade);
-        out += &text(at - small_width(&label) / 2.0, bottom + 17.0, "q", &label);
+        out += &text(at - small_width(&label) / 2.0, bottom + 18.0, "q", &label);
     }
     for (decade, at) in y.decades() {
         out += &line("grid", [LEFT, at, right, at]);
@@ -124,40 +159,55 @@ fn axes(x: Axis, y: Axis) -> String {
 }
 
 /// The peak, and the bandwidth of memory and of caches.
-fn roofs(machine: &Machine, x: Axis, y: Axis) -> String {
-    let peak = machine.peak_gflops;
-    let (least, most) = (10f64.powi(x.first), 10f64.powi(x.last));
+fn roofs(machine: &Limits, x: Axis, y: Axis, places: &mut Places) -> String {
+    let peak = machine.peak;
     let mut out = String::new();
-    // One name below its roof, the other above, since both may be near.
-    let both = [("roof", "memory", machine.memory, 14), ("roof2", "caches", machine.cache, -6)];
-    for (class, name, (gbs, _), below) in both {
+    let label = format!("{peak:.1} GFLOP/s peak");
+    let width = small_width(&label);
+    let at = [LEFT + WIDTH - width - 4.0, y.at(peak) - 6.0];
+    places.take(&[text_box(at[0], at[1], width)]);
+    out += &text(at[0], at[1], "s r", &label);
+    // The numbers of the axes.
+    let (right, bottom) = (LEFT + WIDTH, TOP + HEIGHT);
+    places.hold([0.0, 0.0, LEFT - 4.0, bottom + 60.0]);
+    places.hold([0.0, bottom + 4.0, right + 30.0, bottom + 60.0]);
+    places.hold([0.0, 0.0, LEFT + WIDTH / 2.0, TOP - 1.0]);
+    let most = 10f64.powi(x.last);
+    for (class, name, gbs, below) in
+        [("roof", "memory", machine.memory, 14.0), ("roof2", "caches", machine.cache, -6.0)]
+    {
         if !(gbs.is_finite() && gbs > 0.0 && peak.is_finite()) {
             continue;
         }
-        // From where the roof enters the plot to the ridge.
-        let floor = 10f64.powi(y.first);
-        let start = least.max(floor / gbs);
+        // From where the roof enters the plot to the ridge, and along the peak.
+        let start = 10f64.powi(x.first).max(10f64.powi(y.first) / gbs);
         let ridge = (peak / gbs).min(most);
-        out += &line(class, [x.at(start), y.at(start * gbs), x.at(ridge), y.at(ridge * gbs)]);
-        if class == "roof" {
-            out += &line(class, [x.at(ridge), y.at(peak), x.at(most), y.at(peak)]);
-        } else {
-            out += &line(class, [x.at(ridge), y.at(peak), x.at(peak / machine.memory.0), y.at(peak)]);
-        }
-        let label = format!("{gbs:.1} GB/s {name}");
-        let (px, py) = (x.at(start), y.at(start * gbs));
-        let turn = (y.at(ridge * gbs) - py).atan2(x.at(ridge) - px).to_degrees();
-        let (px, py) = (short(px), short(py));
-        // Writing to a string does not fail.
-        let _ = writeln!(
-            out,
-            "<text class=\"s r\" transform=\"translate({px} {py}) rotate({})\" x=\"26\" y=\"{below}\">{}</text>",
-            short(turn),
-            escape(&label)
-        );
+        let end = if class == "roof" { most } else { peak / machine.memory };
+        let (from, to) = ([x.at(start), y.at(start * gbs)], [x.at(ridge), y.at(ridge * gbs)]);
+        out += &line(class, [from[0], from[1], to[0], to[1]]);
+        out += &line(class, [to[0], y.at(peak), x.at(end), y.at(peak)]);
+        out += &roof_label(&format!("{gbs:.1} GB/s {name}"), from, to, below, places);
     }
-    let label = format!("{peak:.1} GFLOP/s peak");
-    out + &text(LEFT + WIDTH - small_width(&label) - 4.0, y.at(peak) - 6.0, "s r", &label)
+    out
+}
+
+/// The name of a roof along it, where there is room; `below` is the side that is tried first.
+fn roof_label(label: &str, from: [f64; 2], to: [f64; 2], below: f64, places: &mut Places) -> String {
+    let (dx, dy) = (to[0] - from[0], to[1] - from[1]);
+    let (angle, length, width) = (dy.atan2(dx), dx.hypot(dy), small_width(label));
+    let starts = (0..).map(|i| 26.0 + 16.0 * f64::from(i)).take_while(|s| s + width < length - 8.0);
+    for (start, below) in starts.flat_map(|s| [(s, below), (s, 8.0 - below)]) {
+        let at = [from[0] + start * angle.cos(), from[1] + start * angle.sin()];
+        if places.take(&turned_boxes(at, below, width, angle)) {
+            let [x, y] = at.map(short);
+            let turn = short(angle.to_degrees());
+            return format!(
+                "<text class=\"s r\" transform=\"translate({x} {y}) rotate({turn})\" x=\"0\" y=\"{below}\">{}</text>\n",
+                escape(label)
+            );
+        }
+    }
+    String::new()
 }
 
 fn radius(profile: &Profile, row: &Row) -> f64 {
@@ -183,10 +233,14 @@ fn dot(profile: &Profile, row: &Row, (x, y): (f64, f64)) -> String {
     )
 }
 
-/// Names beside the longest steps, moved until none lies over another, nor over that of the peak at height `peak`.
-fn labels(profile: &Profile, shown: &[&Row], peak: f64, place: impl Fn(&Row) -> (f64, f64)) -> String {
-    const LINE: f64 = 14.0;
-    let mut taken = vec![[LEFT + WIDTH - 150.0, LEFT + WIDTH, peak]];
+/// Names beside the longest steps, moved until none covers another, nor that of a roof.
+fn labels(
+    profile: &Profile,
+    shown: &[&Row],
+    places: &mut Places,
+    place: impl Fn(&Row) -> (f64, f64),
+) -> String {
+    const MOVE: f64 = 7.0;
     let mut out = String::new();
     for row in shown.iter().take(LABELS) {
         let name = format!("{} {:.0} %", shortened(&row.place(), 34), 100.0 * profile.share(row.least));
@@ -195,13 +249,11 @@ fn labels(profile: &Profile, shown: &[&Row], peak: f64, place: impl Fn(&Row) -> 
         let beside = radius(profile, row) + 8.0;
         // To the left of the dot where the right has no room.
         let start = if at + beside + width > LEFT + WIDTH { at - beside - width } else { at + beside };
-        let is_free = |y: f64| {
-            let over = |[x0, x1, at]: &[f64; 3]| start < *x1 && start + width > *x0 && (at - y).abs() < LINE;
-            y < TOP + HEIGHT - 4.0 && !taken.iter().any(over)
+        let inside = |y: &f64| (TOP + 12.0..TOP + HEIGHT - 4.0).contains(y);
+        let near = (0..60).flat_map(|i| [f64::from(i), -f64::from(i)]).map(|i| level + 4.0 + i * MOVE);
+        let Some(y) = near.filter(inside).find(|&y| places.take(&[text_box(start, y, width)])) else {
+            continue;
         };
-        let near = (0..40).flat_map(|i| [f64::from(i), -f64::from(i)]).map(|i| level + 4.0 + i * LINE / 2.0);
-        let Some(y) = near.into_iter().find(|&y| is_free(y)) else { continue };
-        taken.push([start, start + width, y]);
         let edge = if start > at { start - 2.0 } else { start + width + 2.0 };
         out += &line("lead", [at, level, edge, y - 4.0]);
         out += &text(start, y, "s", &name);
@@ -210,7 +262,7 @@ fn labels(profile: &Profile, shown: &[&Row], peak: f64, place: impl Fn(&Row) -> 
 }
 
 /// What the colours mean, and what is not shown.
-fn legend(profile: &Profile, shown: &[&Row]) -> String {
+fn legend(profile: &Profile, shown: &[&Row], raised: bool) -> String {
     let (mut x, y) = (LEFT, TOP + HEIGHT + 58.0);
     let mut out = text(x, y, "q", "bound by");
     x += small_width("bound by") + 16.0;
@@ -233,14 +285,29 @@ fn legend(profile: &Profile, shown: &[&Row]) -> String {
     let [m, n, k] = machine.peak_dims;
     let size = |bytes: f64| print::bytes(bytes as usize);
     let mut note = format!(
-        "measured: f32 product {m} × {n} × {k}; passes over {} and {}",
+        "measured: {:.1} GFLOP/s, f32 product {m} × {n} × {k}; {:.1} GB/s over {}, {:.1} GB/s over {}",
+        machine.peak_gflops,
+        machine.memory.0,
         size(machine.memory.1),
+        machine.cache.0,
         size(machine.cache.1)
     );
+    if !(machine.memory.0.is_finite() && machine.cache.0.is_finite()) {
+        note = format!("measured: {:.1} GFLOP/s, f32 product {m} × {n} × {k}", machine.peak_gflops);
+    }
+    let mut out = out + &text(LEFT, y + 20.0, "q", &note);
+    let mut more = Vec::new();
     let hidden = profile.rows.len() - shown.len();
     if hidden > 0 {
-        let steps = if hidden == 1 { "step" } else { "steps" };
-        note += &format!("; {hidden} {steps} without arithmetic not shown");
+        more.push(format!("{} without arithmetic not shown", counted(hidden, "step", "steps")));
     }
-    out + &text(LEFT, y + 20.0, "q", &note)
+    if raised {
+        more.push(
+            "limits are raised to what steps reached; rlx devices --calibrate measures again".to_owned(),
+        );
+    }
+    if !more.is_empty() {
+        out += &text(LEFT, y + 36.0, "q", &more.join("; "));
+    }
+    out
 }

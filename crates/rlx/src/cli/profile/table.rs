@@ -6,7 +6,7 @@ use std::time::Duration;
 use rlx::svg::shortened;
 
 use super::{Profile, Row, rate};
-use crate::cli::print;
+use crate::cli::print::{self, counted};
 
 /// Steps that are listed; `--json` has all.
 const MOST_ROWS: usize = 24;
@@ -24,17 +24,18 @@ fn micros(time: Duration) -> f64 {
 }
 
 fn write(out: &mut String, profile: &Profile) -> std::fmt::Result {
-    let steps = profile.rows.len();
+    let (steps, runs) =
+        (counted(profile.rows.len(), "step", "steps"), counted(profile.runs as usize, "run", "runs"));
     let more = 100.0 * (micros(profile.profiled) / micros(profile.plain) - 1.0);
     writeln!(
         out,
-        "\nprofile: {steps} steps, the shortest of {} runs of each; {:.1} µs together, {:.1} µs a run while they were timed \
+        "\nprofile: {steps}, the shortest of {runs} of each; {:.1} µs together, {:.1} µs a run while they were timed \
          ({more:+.1} %)",
-        profile.runs,
         micros(profile.total()),
         micros(profile.profiled)
     )?;
-    let threads = profile.threads.map_or_else(String::new, |n| format!(" by {n} threads"));
+    let threads =
+        profile.threads.map_or_else(String::new, |n| format!(" by {}", counted(n, "thread", "threads")));
     writeln!(out, "measured on this machine{threads}: {}\n", profile.machine.describe())?;
     writeln!(
         out,
@@ -48,9 +49,9 @@ fn write(out: &mut String, profile: &Profile) -> std::fmt::Result {
         let share = 100.0 * profile.share(time);
         writeln!(
             out,
-            "{:>10.2} {share:>5.1} %  in {} more steps (all with --json)",
+            "{:>10.2} {share:>5.1} %  in {} (all with --json)",
             micros(time),
-            rest.len()
+            counted(rest.len(), "more step", "more steps")
         )?;
     }
     writeln!(out, "\n{:>10} {:>7} {:>9} {:>8} {:>6}  kind", "µs", "share", "GFLOP/s", "GB/s", "steps")?;

@@ -1,4 +1,5 @@
 use super::*;
+use rlx_ir::testing::Gen;
 use rlx_ir::{DType, Graph, GraphExt, Shape};
 use rlx_runtime::{Device, ProductPoint, Session, Weight, WeightStore};
 
@@ -98,6 +99,116 @@ fn the_roofline_has_a_dot_for_each_step_that_computes() {
     assert!(svg.contains("100.0 GFLOP/s peak") && svg.contains("layer &amp; &lt;more&gt;"));
     // A machine without measurements makes no picture of NaNs.
     assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+}
+
+/// The boxes of all text in a picture, by its own positions: text that is turned as parts along it.
+fn text_boxes(svg: &str) -> Vec<(String, Vec<places::Box>)> {
+    let mut found = Vec::new();
+    for part in svg.split("<text ").skip(1) {
+        let (attributes, rest) = part.split_once('>').unwrap();
+        let content = rest
+            .split_once("</text>")
+            .unwrap()
+            .0
+            .replace("&amp;", "&")
+            .replace("&lt;", "<")
+            .replace("&gt;", ">");
+        let attribute = |name: &str| {
+            let from = attributes.split_once(&format!(" {name}=\""))?.1;
+            from.split_once('"').map(|(value, _)| value.to_owned())
+        };
+        let number = |name: &str| attribute(name).unwrap().parse::<f64>().unwrap();
+        let width = rlx::svg::small_width(&content);
+        let boxes = match attribute("transform") {
+            None => vec![places::text_box(number("x"), number("y"), width)],
+            Some(transform) => {
+                let numbers = |from: &str| {
+                    let inside = transform.split_once(from).unwrap().1.split_once(')').unwrap().0;
+                    inside.split(' ').map(|n| n.parse::<f64>().unwrap()).collect::<Vec<_>>()
+                };
+                let (at, turn) = (numbers("translate("), numbers("rotate("));
+                places::turned_boxes([at[0], at[1]], number("y"), width, turn[0].to_radians())
+            }
+        };
+        if !content.is_empty() {
+            found.push((content, boxes));
+        }
+    }
+    found
+}
+
+/// Between 0 and 1.
+fn unit(random: &mut Gen) -> f64 {
+    random.size(0..=1_000_000) as f64 / 1e6
+}
+
+/// A step of random work.
+fn random_row(random: &mut Gen, at: usize) -> Row {
+    let mut power = |from: f64, to: f64| 10f64.powf(from + (to - from) * unit(random));
+    let (flops, bytes) = (power(3.0, 9.0), power(3.0, 8.0));
+    let least = Duration::from_nanos(power(2.5, 7.0) as u64);
+    Row {
+        title: "MatMul".into(),
+        family: "MatMul",
+        node: format!("%{at} matmul of a name of some length"),
+        origin: None,
+        least,
+        mean: least,
+        last: (Duration::ZERO, least),
+        flops,
+        bytes,
+        bound: Bound::Compute,
+    }
+}
+
+#[test]
+fn no_text_of_a_roofline_covers_another_and_no_dot_is_above_its_limit() {
+    let mut random = Gen::new(7);
+    for case in 0..300 {
+        let mut profile = profiled_template();
+        profile.rows = (0..1 + case % 30).map(|at| random_row(&mut random, at)).collect();
+        profile.machine.memory = (1.0 + 99.0 * unit(&mut random), 6.4e7);
+        profile.machine.cache = (profile.machine.memory.0 * (0.8 + 4.0 * unit(&mut random)), 2.6e5);
+        profile.machine.peak_gflops = 10f64.powf(3.0 * unit(&mut random));
+        let svg = roofline(&profile);
+        let texts = text_boxes(&svg);
+        for (i, (name, boxes)) in texts.iter().enumerate() {
+            for (other, others) in &texts[..i] {
+                let meet = boxes.iter().any(|a| {
+                    others.iter().any(|b| {
+                        a[0] + 0.5 < b[2] && b[0] + 0.5 < a[2] && a[1] + 0.5 < b[3] && b[1] + 0.5 < a[3]
+                    })
+                });
+                assert!(!meet, "case {case}: \"{name}\" covers \"{other}\"\n{svg}");
+            }
+        }
+        let fastest = profile.rows.iter().map(Row::gflops).fold(0.0, f64::max);
+        let peak = profile.machine.peak_gflops.max(fastest);
+        assert!(svg.contains(&format!("{peak:.1} GFLOP/s peak")), "case {case}: {peak}");
+        assert_eq!(svg.contains("limits are raised"), raised(&profile), "case {case}");
+    }
+}
+
+/// Whether a step was faster than what was measured.
+fn raised(profile: &Profile) -> bool {
+    let machine = &profile.machine;
+    profile.rows.iter().any(|r| {
+        r.gflops() > machine.peak_gflops
+            || r.gbs() > machine.cache.0
+            || (r.bytes >= machine.memory.1 && r.gbs() > machine.memory.0)
+    })
+}
+
+fn profiled_template() -> Profile {
+    Profile {
+        model: "a model".into(),
+        machine: Machine::of(&prices()),
+        threads: Some(1),
+        runs: 1,
+        profiled: Duration::from_micros(11),
+        plain: Duration::from_micros(10),
+        rows: Vec::new(),
+    }
 }
 
 #[test]

@@ -1,0 +1,3 @@
+//! See `rlx_fuzz::files::safetensors`.
+#![no_main]
+libfuzzer_sys::fuzz_target!(|data: &[u8]| rlx_fuzz::files::safetensors(data));

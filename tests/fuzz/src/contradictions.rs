@@ -1,0 +1,20 @@
+//! Graphs whose dimensions contradict each other at run time, on every instruction set.
+
+use rlx_ir::oracle;
+use rlx_ir::testing::{Gen, contradicting_graph};
+
+use crate::run::{Compare, agree, options, session};
+
+/// A random graph whose declared dimensions are independent of what its ops' rules make, with numbers that need not fit: the
+/// CPU and the oracle give the same results, or both an error.
+///
+/// # Panics
+/// Where they disagree.
+pub fn contradictions(data: &[u8]) {
+    let mut g = Gen::from_bytes(data);
+    let session = session(&mut g);
+    let how = g.bits();
+    let Some((graph, bindings)) = contradicting_graph(&mut g) else { return };
+    let dims = oracle::bind_dims(&graph, &bindings).ok();
+    agree(&graph, &bindings, session, &options(&mut Gen::new(how), dims.as_ref()), Compare::Values);
+}

@@ -1,0 +1,155 @@
+//! The `fuzz-` suites: libFuzzer under AddressSanitizer on the targets of `fuzz/`.
+//!
+//! A target passes when it ran as often, and as long, as it must, and nothing was found. It runs in processes of some
+//! hundred thousand executions, one after the other on a corpus that grows, so that what a process keeps for ever (names
+//! of dimensions) is bounded as it is in use.
+
+use crate::exec::Run;
+use crate::outcome::Outcome;
+use crate::{packages, root};
+use std::fs;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+const TOOLCHAIN: &str = "nightly";
+
+/// A target is executed so often.
+const EXECUTIONS: u64 = 1_000_000;
+
+/// Executions of one process.
+const EACH: u64 = 250_000;
+
+/// Seconds that one execution may take, and MiB that the process may, AddressSanitizer's own included.
+const TIMEOUT_S: u64 = 20;
+const MEMORY_MB: u64 = 3072;
+
+/// What one process did, as libFuzzer says it.
+const COUNT: &str = "stat::number_of_executed_units:";
+
+/// Fuzzes `target` until it ran [`EXECUTIONS`] times and `least_s` seconds, or the suite's budget is spent.
+pub fn run(run: &Run, target: &str, least_s: u64) -> Outcome {
+    if let Err(why) = ensure() {
+        let note = format!("cargo-fuzz: {why}");
+        return if rlx_testdata::in_ci() { Outcome::fail(note) } else { Outcome::skip(note) };
+    }
+    let built = run.check(cargo_fuzz(&["build", target]).current_dir(root()));
+    if built.failed > 0 {
+        return built;
+    }
+    // A process that is ended by the budget needs some time to say so.
+    let until = run.due - Duration::from_secs(2 * TIMEOUT_S);
+    let (start, mut executions) = (Instant::now(), 0);
+    while executions < EXECUTIONS || start.elapsed().as_secs() < least_s {
+        let left = until.saturating_duration_since(Instant::now()).as_secs();
+        if left == 0 {
+            break;
+        }
+        let mut command = match command(target, left) {
+            Ok(command) => command,
+            Err(e) => return Outcome::fail(e),
+        };
+        match run.capture(&mut command) {
+            Ok((true, output)) => executions += count(&output).unwrap_or(0),
+            Ok((false, output)) => return Outcome::fail(what_was_found(&output)),
+            Err(e) => return Outcome::fail(e),
+        }
+    }
+    let seconds = start.elapsed().as_secs();
+    let done = format!("{executions} executions in {seconds} s");
+    if executions < EXECUTIONS || seconds < least_s {
+        return Outcome::fail(format!(
+            "{target}: only {done}; {EXECUTIONS} in at least {least_s} s are wanted"
+        ));
+    }
+    Outcome { detail: done, ..Outcome::pass() }
+}
+
+/// One process, which ends after `left` seconds at the latest.
+fn command(target: &str, left: u64) -> Result<Command, String> {
+    let fuzz = root().join("fuzz");
+    let (found, grown) = (root().join("target/fuzz/found"), root().join("target/fuzz/corpus").join(target));
+    for folder in [&found, &grown] {
+        fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    }
+    let mut command = cargo_fuzz(&["run", target]);
+    command.arg(&grown);
+    let kept = fuzz.join("corpus").join(target);
+    if kept.is_dir() {
+        command.arg(kept);
+    }
+    command.args(["--", "-print_final_stats=1"]);
+    command.arg(format!("-artifact_prefix={}/{target}-", found.display()));
+    command.arg(format!("-runs={EACH}")).arg(format!("-max_total_time={left}"));
+    command.arg(format!("-timeout={TIMEOUT_S}")).arg(format!("-rss_limit_mb={MEMORY_MB}"));
+    let dictionary = fuzz.join("dictionaries").join(format!("{target}.dict"));
+    if dictionary.is_file() {
+        command.arg(format!("-dict={}", dictionary.display()));
+    }
+    Ok(command)
+}
+
+/// `cargo fuzz` on the nightly toolchain, in the workspace's root and target folder.
+fn cargo_fuzz(args: &[&str]) -> Command {
+    let (&verb, rest) = args.split_first().expect("a verb of cargo fuzz");
+    let mut command = Command::new("rustup");
+    command.args(["run", TOOLCHAIN, "cargo", "fuzz", verb, "--target-dir"]).arg(root().join("target/fuzz"));
+    command.args(rest).current_dir(root());
+    command.env_remove("CARGO").env_remove("RUSTC").env_remove("RUSTUP_TOOLCHAIN");
+    command
+}
+
+/// How many executions a process says it made.
+fn count(output: &str) -> Option<u64> {
+    output.lines().rev().find_map(|line| line.strip_prefix(COUNT)?.trim().parse().ok())
+}
+
+/// The part of the output that says what broke: from the first report on, without the fuzzer's progress.
+fn what_was_found(output: &str) -> String {
+    let is_progress = |line: &&str| line.starts_with('#') || line.trim().is_empty();
+    let lines: Vec<&str> = output.lines().filter(|line| !is_progress(line)).collect();
+    let report = |line: &&str| line.contains("panicked at") || line.contains("ERROR:");
+    let from = lines.iter().position(report).unwrap_or_else(|| lines.len().saturating_sub(40));
+    lines[from..].iter().take(60).copied().collect::<Vec<_>>().join("\n")
+}
+
+fn ensure() -> Result<(), String> {
+    let there = |args: &[&str]| packages::said(Command::new("rustup").args(args)).is_some();
+    let toolchain = ["toolchain", "install", TOOLCHAIN, "--profile", "minimal"];
+    if !there(&["run", TOOLCHAIN, "cargo", "--version"]) && !there(&toolchain) {
+        return Err(format!("`rustup {}` failed", toolchain.join(" ")));
+    }
+    let install = ["run", TOOLCHAIN, "cargo", "install", "--locked", "cargo-fuzz"];
+    if there(&["run", TOOLCHAIN, "cargo", "fuzz", "--version"]) || there(&install) {
+        return Ok(());
+    }
+    Err(format!("`rustup {}` failed", install.join(" ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn executions_are_read_from_the_last_statistics() {
+        let output =
+            "#2\tINITED\nstat::number_of_executed_units: 12\nstat::number_of_executed_units: 250000\n";
+        assert_eq!(count(output), Some(250_000));
+        assert_eq!(count("#2 INITED"), None);
+    }
+
+    #[test]
+    fn a_report_is_told_from_progress() {
+        let output = "#2\tINITED\nthread panicked at src/x.rs:1:\nwhy\n#3\tNEW\nstack\n";
+        assert_eq!(what_was_found(output), "thread panicked at src/x.rs:1:\nwhy\nstack");
+    }
+
+    #[test]
+    fn every_target_has_its_suite() {
+        let targets = fs::read_dir(root().join("fuzz/fuzz_targets")).unwrap();
+        for target in targets {
+            let name = target.unwrap().path().file_stem().unwrap().to_string_lossy().into_owned();
+            let suite = format!("fuzz-{name}");
+            assert!(crate::suites::SUITES.iter().any(|s| s.name == suite), "{name} has no suite");
+        }
+    }
+}
