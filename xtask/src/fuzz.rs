@@ -8,6 +8,7 @@ use crate::exec::Run;
 use crate::outcome::Outcome;
 use crate::{packages, root};
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -22,6 +23,9 @@ const EACH: u64 = 250_000;
 /// Seconds that one execution may take, and MiB that the process may, AddressSanitizer's own included.
 const TIMEOUT_S: u64 = 20;
 const MEMORY_MB: u64 = 3072;
+
+/// Where targets that need a file on each execution write it, where there is such a folder.
+const MEMORY_FOLDER: &str = "/dev/shm";
 
 /// What one process did, as libFuzzer says it.
 const COUNT: &str = "stat::number_of_executed_units:";
@@ -72,6 +76,9 @@ fn command(target: &str, left: u64) -> Result<Command, String> {
         fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     }
     let mut command = cargo_fuzz(&["run", target]);
+    if Path::new(MEMORY_FOLDER).is_dir() {
+        command.env("TMPDIR", MEMORY_FOLDER);
+    }
     command.arg(&grown);
     let kept = fuzz.join("corpus").join(target);
     if kept.is_dir() {

@@ -79,7 +79,7 @@ pub const SUITES: &[Suite] = &[
     suite(
         "build",
         "everything compiles, tests included",
-        1000,
+        820,
         What::Cargo { args: &["test", "--workspace", "--no-run", "--quiet"], env: &[] },
     ),
     suite(
@@ -117,7 +117,7 @@ pub const SUITES: &[Suite] = &[
         20,
         What::CrateCount { packages: &["rlx-runtime", "rlx-cpu", "rlx-onnx"], most: 45 },
     ),
-    suite("unit", "unit and text-form tests", 200, What::Unit),
+    suite("unit", "unit and text-form tests", 190, What::Unit),
     suite("doctest", "documentation examples", 100, What::DocTests),
     Suite {
         needs: &[&ONNX_CASES],
@@ -150,12 +150,12 @@ pub const SUITES: &[Suite] = &[
         ..suite("gpu-all", "every op and model on Vulkan and OpenGL", 1800, What::Gpu { all: true })
     },
     suite("model-ui", "models that do not fit say why", 150, What::Targets(&["model_ui"])),
-    suite("toy-op", "an op is one file and one line", 300, What::ToyOp),
+    suite("toy-op", "an op is one file and one line", 250, What::ToyOp),
     suite("bad-input", "damaged model files", 60, What::Targets(&["bad_input*"])),
     suite(
         "custom-op",
         "an op from outside the workspace, by kernel and by reference",
-        240,
+        200,
         What::Tests {
             args: &["test", "--quiet", "--manifest-path", "examples/custom_op/Cargo.toml"],
             env: &[("CARGO_TARGET_DIR", "target/examples")],
@@ -252,6 +252,15 @@ pub const SUITES: &[Suite] = &[
         "calibration",
         3600,
         &["crates/rlx-runtime/src/cost/model.rs"],
+    ),
+    fuzz("fuzz-png", "fuzzing: pictures", "png", 3600, &["crates/rlx/src/inputs/picture.rs"]),
+    fuzz("fuzz-json", "fuzzing: inputs as JSON", "json", 3600, &["crates/rlx/src/inputs/json.rs"]),
+    fuzz(
+        "fuzz-lines",
+        "fuzzing: inputs as lines of JSON",
+        "lines",
+        3600,
+        &["crates/rlx/src/inputs/lines.rs", "crates/rlx/src/inputs/json.rs"],
     ),
     Suite {
         heavy: true,

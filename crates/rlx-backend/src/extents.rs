@@ -147,13 +147,29 @@ impl SlotSizes {
     /// [`ErrorKind::Dimension`] for a size that makes no sense.
     pub fn bytes(&self, values: &Values<'_>, out: &mut Vec<usize>) -> Result<()> {
         out.clear();
-        for &(ref name, dtype, elements) in &self.slots {
-            let bytes = values.size(elements).map(|n| dtype.storage_bytes(n));
-            let too_large =
-                || Error::new(ErrorKind::Dimension, format!("{name:?} is larger than memory can be"));
-            out.push(bytes?.ok_or_else(too_large)?);
-        }
-        Ok(())
+        (0..self.slots.len()).try_for_each(|index| {
+            out.push(self.bytes_of(index, values)?);
+            Ok(())
+        })
+    }
+
+    /// Whether every slot was given the bytes that it needs at these values; `have` says how many it was given, `None` for
+    /// one that holds nothing now.
+    ///
+    /// # Errors
+    /// As [`SlotSizes::bytes`] and [`SlotSizes::check`].
+    pub fn check_all(&self, values: &Values<'_>, have: impl Fn(usize) -> Option<usize>) -> Result<()> {
+        (0..self.slots.len()).try_for_each(|index| match have(index) {
+            Some(have) => self.check(index, have, self.bytes_of(index, values)?),
+            None => Ok(()),
+        })
+    }
+
+    fn bytes_of(&self, index: usize, values: &Values<'_>) -> Result<usize> {
+        let &(ref name, dtype, elements) = &self.slots[index];
+        let bytes = dtype.storage_bytes(values.size(elements)?);
+        bytes
+            .ok_or_else(|| Error::new(ErrorKind::Dimension, format!("{name:?} is larger than memory can be")))
     }
 
     /// Whether the `have` bytes given for slot `index` are the `want` that there must be.

@@ -6,7 +6,8 @@
 //!
 //! What executables of every device need stands here too: extents as numbers ([`extents`]), the relations
 //! between dimensions that a run must keep ([`checks`]), what the init program runs when ([`init`]), what it made that
-//! others can use ([`prepared`]), what drivers made of kernels ([`pipelines`]), and which way of doing a step was measured to be fastest ([`tuning`]).
+//! others can use ([`prepared`]), what drivers made of kernels ([`pipelines`]), which way of doing a step was measured to be fastest
+//! ([`tuning`]), and what each must refuse, as checks for their tests ([`testing`]).
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
@@ -19,6 +20,7 @@ pub mod moe;
 pub mod pipelines;
 pub mod prepared;
 pub mod profile;
+pub mod testing;
 pub mod tuning;
 
 use std::borrow::Cow;

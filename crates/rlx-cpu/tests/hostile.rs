@@ -3,95 +3,43 @@
 
 mod common;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use common::{compile, run};
-use rlx_backend::{Backend, ExecutableGraph, InputSource};
+use rlx_backend::Backend;
+use rlx_backend::testing::{self, consistent};
 use rlx_cpu::CpuBackend;
 use rlx_ir::lir::{Buffer, BufferId, BufferKind, LirModule, Operand, Step, StepKind, View};
 use rlx_ir::op::{Activation, PackFormat};
-use rlx_ir::oracle::{self, Bindings};
-use rlx_ir::testing::{Gen, damaged_module, random_graph, random_symbolic_graph};
-use rlx_ir::{DType, Dim, DimBinding, ErrorKind, Extent, Graph, GraphExt, Op, Result, Shape, Weight, sym};
-use rlx_opt::lower::{live_ranges, used_symbols};
-use rlx_opt::{CompileOptions, CompilePipeline};
+use rlx_ir::oracle::Bindings;
+use rlx_ir::testing::Gen;
+use rlx_ir::{DType, Dim, DimBinding, ErrorKind, Extent, Graph, Op, Shape, sym};
+use rlx_opt::CompileOptions;
 
 fn backend() -> CpuBackend {
     CpuBackend::new().with_threads(1).unwrap()
 }
 
 fn lir_of(graph: &Graph) -> LirModule {
-    let options = CompileOptions::default();
-    let target = backend().target(&options).unwrap();
-    CompilePipeline::new(target, options).compile(graph).unwrap().lir
-}
-
-/// The module with what follows from the rest derived again, where its ids allow it.
-fn consistent(mut lir: LirModule) -> LirModule {
-    let steps = lir.init.iter().chain(&lir.steps);
-    let operands = steps.flat_map(|s| s.inputs.iter().chain(&s.outputs));
-    let slots = lir.inputs.iter().chain(&lir.params).chain(&lir.outputs).map(|s| &s.operand);
-    if operands.chain(slots).all(|o| o.buffer.index() < lir.buffers.len()) {
-        lir.symbols = used_symbols(&lir.inputs, &lir.buffers, &lir.steps, &lir.rules);
-        lir.live_ranges = live_ranges(&lir.buffers, &lir.steps, &lir.outputs);
-    }
-    lir
-}
-
-/// Compiles a module, sets its parameters and runs it with what the graph it came from takes.
-fn attempt(lir: LirModule, bindings: &Bindings, dims: &DimBinding) -> Result<()> {
-    let options = CompileOptions::default();
-    let mut exec = backend().compile(Arc::new(lir), &options)?;
-    let lir = Arc::clone(exec.lir());
-    for (i, slot) in lir.params.iter().enumerate() {
-        let Some(value) = bindings.param(&slot.name) else { continue };
-        exec.set_param(i, Arc::new(Weight::owned(value.dtype, &value.dims, value.encode())?))?;
-    }
-    let inputs = lir.inputs.iter().map(|slot| bindings.input(&slot.name).map(|v| v.encode()));
-    let inputs: Vec<Vec<u8>> = inputs.map(Option::unwrap_or_default).collect();
-    let dims: Vec<i64> = lir.symbols.iter().map(|&s| dims.get(s).unwrap_or(3) as i64).collect();
-    exec.run(&&inputs[..], &dims)?;
-    (0..lir.outputs.len()).try_for_each(|i| exec.output(i).map(drop))
+    testing::lir_of(graph, &backend()).unwrap()
 }
 
 #[test]
 fn damaged_modules_are_errors_or_run() {
-    let mut g = Gen::new(11);
-    let mut found: BTreeMap<String, usize> = BTreeMap::new();
-    for seed in 0..60 {
-        let (graph, bindings) = if seed % 2 == 0 {
-            random_graph(seed, 8)
-        } else {
-            let (graph, all) = random_symbolic_graph(seed, 8);
-            (graph, all[1].clone())
-        };
-        let dims = dims_of(&graph, &bindings);
-        let lir = lir_of(&graph);
-        attempt(lir.clone(), &bindings, &dims).unwrap_or_else(|e| panic!("{e}\n{graph}"));
-        for _ in 0..60 {
-            let damaged = damaged_module(&lir, &mut g);
-            let damaged = if g.chance(0.9) { consistent(damaged) } else { damaged };
-            let kind = match attempt(damaged, &bindings, &dims) {
-                Ok(()) => "ran",
-                Err(e) => e.kind().name(),
-            };
-            *found.entry(kind.to_string()).or_default() += 1;
-        }
-    }
+    let found = testing::damaged_modules(&backend(), 0..60, 60);
     println!("{found:?}");
-    assert!(found["ran"] > 20 && found["invalid graph"] > 1000 && found.len() > 3, "{found:?}");
-    assert!(!found.contains_key("internal"), "{found:?}");
+    assert!(found.ran > 20 && found.refused["invalid graph"] > 1000 && found.refused.len() > 2, "{found:?}");
+    assert!(!found.refused.contains_key("internal"), "{found:?}");
 }
 
-/// The values of the symbols, which the inputs' dimensions say.
-fn dims_of(graph: &Graph, bindings: &Bindings) -> DimBinding {
-    let nodes: Vec<&rlx_ir::Node> = graph.inputs().collect();
-    let given = nodes.iter().filter_map(|&n| match &n.op {
-        Op::Input { name } => bindings.input(name).map(|v| (n, v.dims.as_slice())),
-        _ => None,
-    });
-    oracle::bind_shapes(given).unwrap()
+#[test]
+fn inputs_and_handles_of_another_size_are_binding_errors() {
+    testing::refuses_inputs_of_another_size(&backend());
+}
+
+#[test]
+fn parameters_of_another_size_or_type_are_binding_errors() {
+    testing::refuses_parameters_of_another_size(&backend());
 }
 
 fn f32s(dims: &[usize]) -> Shape {
@@ -255,89 +203,6 @@ fn plans_with_room_for_less_or_other_pools_are_rejected() {
         let e = exec.run(&&[vec![0u8; 64 * 64 * 4]][..], &[]).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::OutOfMemory, "{e}");
     }
-}
-
-/// Says of itself what it likes.
-struct Liar {
-    bytes: Vec<u8>,
-    handle: Option<usize>,
-}
-
-impl InputSource for Liar {
-    fn bytes(&self, _: usize) -> &[u8] {
-        &self.bytes
-    }
-
-    fn handle(&self, _: usize) -> Option<usize> {
-        self.handle
-    }
-}
-
-/// `x + w` over `[seq, 8]`, or of four rows.
-fn sum(open: bool) -> Box<dyn ExecutableGraph> {
-    let mut graph = Graph::new("sum");
-    let rows = if open { Dim::Dynamic(sym::SEQ) } else { Dim::Static(4) };
-    let shape = Shape::from_dims(&[rows, Dim::Static(8)], DType::F32);
-    let (x, w) = (graph.input("x", shape.clone()), graph.param("w", shape.clone()));
-    let y = graph.add(x, w);
-    graph.set_outputs(vec![y]);
-    compile(&graph, &backend(), &CompileOptions::default()).unwrap()
-}
-
-fn weight(dtype: DType, elements: usize) -> Arc<Weight> {
-    Arc::new(Weight::owned(dtype, &[elements], vec![0; elements * dtype.size_bytes()]).unwrap())
-}
-
-#[test]
-fn inputs_and_handles_of_another_size_are_binding_errors() {
-    for open in [false, true] {
-        let mut exec = sum(open);
-        let dims: &[i64] = if open { &[4] } else { &[] };
-        exec.set_param(0, weight(DType::F32, 32)).unwrap();
-        for bytes in [0, 1, 127, 129, 4096] {
-            let liar = Liar { bytes: vec![0; bytes], handle: None };
-            let e = exec.run(&liar, dims).unwrap_err();
-            assert_eq!(e.kind(), ErrorKind::Binding, "{bytes}: {e}");
-            assert!(e.to_string().contains("\"x\"") && e.to_string().contains("128"), "{e}");
-        }
-        exec.run(&Liar { bytes: vec![0; 128], handle: None }, dims).unwrap();
-        // A handle is what the run needs, whatever the caller says of it.
-        exec.handles_mut().unwrap().set(0, &[0; 16]).unwrap();
-        for handle in [0, 16, 128, 1 << 40] {
-            let e = exec.run(&Liar { bytes: Vec::new(), handle: Some(handle) }, dims).unwrap_err();
-            assert_eq!(e.kind(), ErrorKind::Binding, "{handle}: {e}");
-        }
-        exec.handles_mut().unwrap().set(0, &[0; 128]).unwrap();
-        exec.run(&Liar { bytes: Vec::new(), handle: Some(128) }, dims).unwrap();
-        if open {
-            // The same bytes no longer do for more rows.
-            let e = exec.run(&Liar { bytes: vec![0; 128], handle: None }, &[5]).unwrap_err();
-            assert_eq!(e.kind(), ErrorKind::Binding, "{e}");
-        }
-    }
-}
-
-#[test]
-fn parameters_of_another_size_or_type_are_binding_errors() {
-    let mut exec = sum(false);
-    for (dtype, elements) in
-        [(DType::F32, 31), (DType::F32, 0), (DType::F32, 33), (DType::I32, 32), (DType::F64, 16)]
-    {
-        let e = exec.set_param(0, weight(dtype, elements)).unwrap_err();
-        assert_eq!(e.kind(), ErrorKind::Binding, "{e}");
-        assert!(e.to_string().contains("\"w\""), "{e}");
-    }
-    assert_eq!(exec.set_param(1, weight(DType::F32, 32)).unwrap_err().kind(), ErrorKind::Binding);
-    // Those whose size depends on a symbol are checked by each run's dimensions.
-    let mut exec = sum(true);
-    let input = |rows: usize| Liar { bytes: vec![0; rows * 32], handle: None };
-    exec.set_param(0, weight(DType::F32, 32)).unwrap();
-    exec.run(&input(4), &[4]).unwrap();
-    assert_eq!(exec.run(&input(5), &[5]).unwrap_err().kind(), ErrorKind::Binding);
-    exec.run(&input(4), &[4]).unwrap();
-    exec.set_param(0, weight(DType::F32, 16)).unwrap();
-    assert_eq!(exec.run(&input(4), &[4]).unwrap_err().kind(), ErrorKind::Binding);
-    exec.run(&input(2), &[2]).unwrap();
 }
 
 /// Symbols whose sizes overflow, or contradict each other, at a binding.

@@ -169,6 +169,7 @@ fn compile_for(
     lir: Arc<LirModule>,
     tuning: &Tuning,
 ) -> Result<Box<dyn ExecutableGraph>> {
+    rlx_opt::verify_lir::verify_program(&lir, &target)?;
     let started = std::time::Instant::now();
     let launches = Launches::of(&lir, &target, &|step| program::way(step, &lir, &target, tuning))?;
     let (count, took) = (launches.kernels.len(), started.elapsed());
@@ -184,6 +185,7 @@ fn compile_stored(
     lir: Arc<LirModule>,
     kernels: &[u8],
 ) -> Result<Box<dyn ExecutableGraph>> {
+    rlx_opt::verify_lir::verify_program(&lir, &target)?;
     let started = std::time::Instant::now();
     let launches = Launches::from_bytes(kernels, &lir, &target)?;
     let (count, took) = (launches.kernels.len(), started.elapsed());

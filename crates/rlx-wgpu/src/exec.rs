@@ -40,6 +40,10 @@ enum Param {
 pub(crate) struct WgpuExecutable {
     pub(crate) program: Arc<Program>,
     params: Vec<Option<Param>>,
+    /// How many bytes each was set to.
+    param_bytes: Vec<usize>,
+    /// How many bytes each input must have for the present dimensions.
+    input_bytes: Vec<usize>,
     /// Which weights the parameters were set to.
     weights: Vec<Option<Weak<Weight>>>,
     /// Parameters set since the init program ran.
@@ -83,6 +87,8 @@ impl WgpuExecutable {
         let faults = DeviceBuffer::storage(gpu, FAULT_BYTES as u64, "the fault record")?;
         Ok(WgpuExecutable {
             params: vec![None; lir.params.len()],
+            param_bytes: vec![0; lir.params.len()],
+            input_bytes: Vec::new(),
             weights: vec![None; lir.params.len()],
             changed: vec![true; lir.params.len()],
             initialised: false,
@@ -258,6 +264,11 @@ impl WgpuExecutable {
         let position = |s: u32| program.lir.symbols.binary_search(&s).ok();
         let value = |s: u32| position(s).and_then(|i| dims.get(i).copied());
         program.rules.hold(None, &value).map_err(|e| e.with_device(program.gpu.name.name()))?;
+        let [inputs, params] = &program.given;
+        params.check_all(&values, |i| {
+            matches!(self.params[i], Some(Param::Set(_))).then_some(self.param_bytes[i])
+        })?;
+        inputs.bytes(&values, &mut self.input_bytes)?;
         self.place_pools(dims)?;
         let symbolic: Vec<usize> =
             (0..program.init.steps.len()).filter(|&at| program.init.steps[at].symbolic).collect();
@@ -349,6 +360,9 @@ impl WgpuExecutable {
         let program = Arc::clone(&self.program);
         for (i, slot) in program.lir.inputs.iter().enumerate() {
             let from_handle = inputs.handle(i);
+            let [sizes, _] = &program.given;
+            let have = from_handle.unwrap_or_else(|| inputs.bytes(i).len());
+            sizes.check(i, have, self.input_bytes[i])?;
             if self.handles.choose(i, &slot.name, from_handle)? {
                 self.unbind();
             }
@@ -458,10 +472,15 @@ impl ExecutableGraph for WgpuExecutable {
     }
 
     fn set_param(&mut self, index: usize, weight: Arc<Weight>) -> Result<()> {
-        let Some(slot) = self.program.lir.params.get(index) else {
-            return Err(Error::new(ErrorKind::Binding, format!("there is no parameter {index}")));
-        };
-        let memory = self.program.gpu.upload(&weight, &slot.name)?;
+        let program = &self.program;
+        let [_, sizes] = &program.given;
+        let depends_on_symbols = sizes.check_weight(index, &weight)?;
+        let memory = program.gpu.upload(&weight, &program.lir.params[index].name)?;
+        if depends_on_symbols {
+            // Its size is checked with the dimensions of the next run.
+            self.dims = None;
+        }
+        self.param_bytes[index] = weight.size_bytes().unwrap_or(usize::MAX);
         self.params[index] = Some(Param::Set(memory));
         self.weights[index] = Some(Arc::downgrade(&weight));
         self.changed[index] = true;
@@ -522,6 +541,7 @@ impl ExecutableGraph for WgpuExecutable {
     fn try_clone(&self) -> Result<Box<dyn ExecutableGraph>> {
         let mut clone = WgpuExecutable::new(Arc::clone(&self.program))?;
         clone.params.clone_from(&self.params);
+        clone.param_bytes.clone_from(&self.param_bytes);
         clone.weights.clone_from(&self.weights);
         clone.changed.clone_from(&self.changed);
         clone.initialised = self.initialised;

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use rlx_backend::checks::ShapeRules;
-use rlx_backend::extents::{Ex, ExtentTable, Values, ViewCheck};
+use rlx_backend::extents::{Ex, ExtentTable, SlotSizes, Values, ViewCheck};
 use rlx_backend::init::InitPlan;
 use rlx_backend::tuning::{Site, Tuning};
 use rlx_ir::lir::{BufferKind, LirModule, Step};
@@ -76,6 +76,8 @@ pub(crate) struct Program {
     pub(crate) steps: Vec<ProgramStep>,
     pub(crate) init: InitPlan<ProgramStep>,
     pub(crate) rules: ShapeRules,
+    /// How large inputs and parameters must be.
+    pub(crate) given: [SlotSizes; 2],
     pub(crate) output_elements: Vec<Ex>,
     pub(crate) constant_pools: Vec<DeviceBuffer>,
     pub(crate) constants: Vec<Option<ConstantPlace>>,
@@ -118,6 +120,7 @@ impl Program {
         let output_elements =
             lir.outputs.iter().map(|o| table.add(lir.buffers[o.operand.buffer.index()].elements)).collect();
         let rules = ShapeRules::new(&lir);
+        let given = [&lir.inputs, &lir.params].map(|slots| SlotSizes::new(slots, &lir, &mut table));
         let init = InitPlan::new(&lir, init, gpu.name.name());
         let (constant_pools, constants) = upload_constants(&gpu, &target, &lir)?;
         Ok(Program {
@@ -126,6 +129,7 @@ impl Program {
             steps,
             init,
             rules,
+            given,
             output_elements,
             constant_pools,
             constants,

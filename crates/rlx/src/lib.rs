@@ -3,7 +3,7 @@
 //!
 //! [`Runner`] goes from a model file to outputs; underneath are [`Model`] (an ONNX file and its imports) and the
 //! sessions of `rlx-runtime`, which compile graphs built by hand just as well. [`verify`](mod@verify) compares a
-//! device with the oracle, and [`diagram`] draws graphs.
+//! device with the oracle, [`diagram`] draws graphs, and `inputs` reads pictures, arrays and JSON.
 //!
 //! ```no_run
 //! use rlx::prelude::*;
@@ -18,6 +18,8 @@
 
 pub mod compare;
 pub mod diagram;
+#[cfg(feature = "inputs")]
+pub mod inputs;
 mod model;
 mod runner;
 pub mod svg;

@@ -12,6 +12,7 @@
 pub mod artefact;
 pub mod contradictions;
 pub mod files;
+pub mod inputs;
 pub mod model;
 mod records;
 mod run;
@@ -41,6 +42,9 @@ pub const TARGETS: &[Target] = &[
     Target { name: "safetensors", run: files::safetensors },
     Target { name: "tuning", run: files::tuning },
     Target { name: "calibration", run: files::calibration },
+    Target { name: "png", run: inputs::png },
+    Target { name: "json", run: inputs::json },
+    Target { name: "lines", run: inputs::lines },
 ];
 
 /// The value, or `None` for an error that says what is wrong with the input.

@@ -58,4 +58,17 @@ macro_rules! replayed {
     };
 }
 
-replayed!(importer, text, contradictions, artefact, npy, npz, safetensors, tuning, calibration);
+replayed!(
+    importer,
+    text,
+    contradictions,
+    artefact,
+    npy,
+    npz,
+    safetensors,
+    tuning,
+    calibration,
+    png,
+    json,
+    lines
+);

@@ -5,6 +5,7 @@ mod device;
 mod faults;
 mod graphs;
 mod handles;
+mod hostile;
 mod limits;
 mod models;
 mod prepared;

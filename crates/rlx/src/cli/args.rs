@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValue, TypedValueParser};
 use clap::{Arg, Args, Parser, Subcommand, ValueEnum, ValueHint};
+use rlx::inputs::InputLimit;
 use rlx_ir::files::parse_size;
 use rlx_runtime::{Device, Numerics, Precision, PrecisionPolicy, Tune};
-
-use super::elements::InputLimit;
 
 const ENVIRONMENT: &str = "\
 Environment:

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use rlx::Model;
+use rlx::inputs::InputLimit;
 use rlx_ir::Progress;
 use rlx_runtime::{
     Calibration, Choice, ConstData, Device, DeviceCandidate, Error, ErrorKind, Graph, GraphDevices, Op,
@@ -15,7 +16,6 @@ use rlx_runtime::{
 use serde_json::{Value as Json, json};
 
 use super::args::{Common, DevicesArgs, NumericsArg};
-use super::elements::InputLimit;
 use super::failure::Failure;
 use super::output::{Messages, Output};
 use super::watch::Watch;

@@ -1,22 +1,13 @@
-//! Inputs from files, pictures, JSON, or made up.
+//! The inputs that a command's arguments give, from files or made up.
 
-use std::borrow::Borrow;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use rlx_ir::files::{io_error, open_file};
-use rlx_ir::tensor::Elements;
-use rlx_ir::{ConstData, DType, DTypeClass, Dim, Error, ErrorKind, Result, Shape, Value, memory, sym};
-use rlx_runtime::{TensorInfo, nearest};
-use rlx_weights::npy::Header;
+use rlx::inputs::{InputLimit, Inputs, Packed, converted, find, read};
+use rlx_ir::{ConstData, DType, Dim, Error, ErrorKind, Result, Shape, memory, sym};
+use rlx_runtime::TensorInfo;
 
 use super::args::Common;
-use super::elements::{InputLimit, Packed};
 use super::failure::Failure;
-use super::{json, picture};
-
-/// Named inputs.
-pub type Inputs = Vec<(String, ConstData)>;
 
 /// What the arguments give, for the inputs a model declares; with `fill`, the others are made up.
 pub fn gather(common: &Common, declared: &[TensorInfo], fill: bool) -> Result<Inputs, Failure> {
@@ -62,7 +53,7 @@ fn archive(path: &Path, declared: &[TensorInfo], limit: InputLimit) -> Result<In
         limit.allows(info, &header.dims, &format!("array \"{name}\""))
     })?;
     let fit = |(name, data): (String, ConstData)| {
-        let data = fitted(find(declared, &name)?, data)?;
+        let data = converted(find(declared, &name)?, data)?;
         Ok((name, data))
     };
     arrays.into_iter().map(fit).collect()
@@ -105,19 +96,6 @@ pub fn check_complete(declared: &[TensorInfo], inputs: &Inputs) -> Result<()> {
     Err(Error::new(ErrorKind::Binding, message).with_hint(hint))
 }
 
-/// The input of this name.
-pub fn find<'a, I: Borrow<TensorInfo>>(declared: &'a [I], name: &str) -> Result<&'a TensorInfo> {
-    declared.iter().map(Borrow::borrow).find(|info: &&TensorInfo| info.name == name).ok_or_else(|| {
-        let names: Vec<&str> = declared.iter().map(|i| i.borrow().name.as_str()).collect();
-        let message = format!("the model has no input \"{name}\"; its inputs: {}", names.join(", "));
-        let e = Error::new(ErrorKind::Binding, message);
-        match nearest(name, names) {
-            Some(close) => e.with_hint(format!("did you mean \"{close}\"?")),
-            None => e,
-        }
-    })
-}
-
 /// Items along the first dimension.
 fn stacked(
     info: &TensorInfo,
@@ -156,93 +134,6 @@ fn stacked(
         bytes.extend_from_slice(item.bytes());
     }
     ConstData::new(first.dtype(), &dims, bytes)
-}
-
-/// One input from a file, by its ending.
-pub fn read(path: &Path, info: &TensorInfo, limit: InputLimit) -> Result<ConstData> {
-    let ending = path.extension().map(|e| e.to_string_lossy().to_lowercase()).unwrap_or_default();
-    match ending.as_str() {
-        "npy" => {
-            let check = |header: &Header| limit.allows(info, &header.dims, "the array");
-            fitted(info, rlx_weights::npy::read_checked(path, check)?)
-        }
-        "png" => picture::read(path, info, limit),
-        "json" => {
-            let text = text_of(path, limit)?;
-            json::tensor(&text, info, limit).map_err(|e| e.with_origin(path.display().to_string()))
-        }
-        _ if !path.exists() => {
-            let message = format!("{}: there is no such file or folder", path.display());
-            Err(Error::new(ErrorKind::Io, message))
-        }
-        _ => {
-            let message = format!("{}: inputs are .npy, .png or .json files", path.display());
-            Err(Error::new(ErrorKind::Unsupported, message).with_hint(match ending.as_str() {
-                "jpg" | "jpeg" | "webp" | "gif" | "bmp" | "tif" | "tiff" => "save the picture as PNG",
-                "npz" => "give an archive of several inputs by --inputs",
-                _ => "NumPy writes .npy files by numpy.save",
-            }))
-        }
-    }
-}
-
-/// A file's text, of at most as many bytes as an input may have.
-fn text_of(path: &Path, limit: InputLimit) -> Result<Vec<u8>> {
-    let file = open_file(path)?;
-    let mut text = Vec::new();
-    file.take(limit.0.saturating_add(1)).read_to_end(&mut text).map_err(|e| io_error(path, e))?;
-    match text.len() as u64 > limit.0 {
-        true => Err(limit.too_long(&format!("{}: the text", path.display()))),
-        false => Ok(text),
-    }
-}
-
-/// `data` in the declared type, where every element survives. Parts are converted one after the other: all of them as
-/// exact values would be many times the array.
-fn fitted(info: &TensorInfo, data: ConstData) -> Result<ConstData> {
-    const PART: usize = 1 << 14;
-    if data.dtype() == info.dtype {
-        return Ok(data);
-    }
-    let each = data.dtype().size_bytes();
-    let mut bytes = Vec::new();
-    for part in data.bytes().chunks(each * PART) {
-        let value = Value::decode(data.dtype(), &[part.len() / each], part);
-        let converted = converted(&value, info.dtype).ok_or_else(|| {
-            let message = format!(
-                "input \"{}\" is {}, and {} does not convert to it exactly",
-                info.name,
-                info.shape,
-                data.dtype()
-            );
-            Error::new(ErrorKind::DType, message).with_hint(format!("store it as {}", info.dtype))
-        })?;
-        bytes.extend(converted.encode());
-    }
-    ConstData::new(info.dtype, data.dims(), bytes)
-}
-
-/// The same elements in another type; `None` where one does not survive.
-fn converted(value: &Value, dtype: DType) -> Option<Value> {
-    let converted = match (&value.elements, dtype.class()) {
-        (Elements::Float(v), DTypeClass::Float) if value.dtype.is_float() => {
-            Value::float(dtype, &value.dims, v.clone())
-        }
-        (Elements::Int(v), DTypeClass::Float) => {
-            Value::float(dtype, &value.dims, v.iter().map(|&i| i as f64).collect())
-        }
-        (Elements::Int(v), DTypeClass::Signed | DTypeClass::Unsigned | DTypeClass::Bool) => {
-            Value::int(dtype, &value.dims, v.clone())
-        }
-        _ => return None,
-    };
-    let same = |a: f64, b: f64| a == b || (a.is_nan() && b.is_nan());
-    let rounded = converted.rounded();
-    let survive = match (&rounded.elements, &value.elements) {
-        (Elements::Int(a), Elements::Int(b)) => a == b,
-        _ => rounded.to_f64().iter().zip(value.to_f64()).all(|(&a, b)| same(a, b)),
-    };
-    survive.then_some(rounded)
 }
 
 /// Sizes of symbols, read off inputs that are there.

@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
+use rlx::inputs::{Inputs, find};
 use rlx::{Prepared, Runner};
 use rlx_ir::progress::Stage;
 use rlx_ir::{ConstData, Error, ErrorKind, Result};
@@ -19,7 +20,7 @@ use serde_json::{Value as Json, json};
 use super::args::RunArgs;
 use super::classes::{Class, classify, read_labels};
 use super::failure::Failure;
-use super::inputs::{self, Inputs};
+use super::inputs;
 use super::items::{self, Item, Items};
 use super::job::{Job, borrowed};
 use super::output::{Messages, Output};
@@ -79,7 +80,7 @@ pub fn run(
     };
     let limit = args.common.input_limit;
     let items = match &args.lines {
-        Some(path) => items::lines(path, &free, limit)?,
+        Some(path) => items::of_lines(path, &free, limit)?,
         None => {
             let others: Vec<TensorInfo> = declared.iter().filter(|i| i.name != first.name).cloned().collect();
             inputs::check_complete(&others, shared)?;
@@ -198,7 +199,7 @@ impl Stream<'_> {
             if let Some(rows) = dims.first_mut() {
                 *rows = count;
             }
-            let info = inputs::find(self.declared, name)?;
+            let info = find(self.declared, name)?;
             self.args.common.input_limit.allows(info, &dims, "the batch")?;
             given.push((name.clone(), stacked(items(), count)?));
         }

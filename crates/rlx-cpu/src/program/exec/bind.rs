@@ -78,16 +78,13 @@ impl CpuExecutable {
     fn size_given(&mut self, program: &Program) -> Result<()> {
         let [inputs, params] = &program.given;
         let values = Values(&self.values);
-        // First as room for the parameters' sizes: binding allocates nothing anew.
-        params.bytes(&values, &mut self.input_bytes)?;
-        for (i, (param, &want)) in self.params.iter().zip(&self.input_bytes).enumerate() {
-            let have = match param {
-                Some(Param::Set(weight) | Param::Weight(weight, _)) => weight.size_bytes(),
-                Some(Param::Copy(copy)) => Some(copy.len()),
-                Some(Param::Forgotten) | None => continue,
-            };
-            params.check(i, have.unwrap_or(usize::MAX), want)?;
-        }
+        params.check_all(&values, |i| match &self.params[i] {
+            Some(Param::Set(weight) | Param::Weight(weight, _)) => {
+                Some(weight.size_bytes().unwrap_or(usize::MAX))
+            }
+            Some(Param::Copy(copy)) => Some(copy.len()),
+            Some(Param::Forgotten) | None => None,
+        })?;
         inputs.bytes(&values, &mut self.input_bytes)
     }
 

@@ -3,8 +3,7 @@
 //! The rule: bytes are read as they are, and a float input gets byte / 255. Nothing is resized, and colours are
 //! neither made nor thrown away: what does not fit is an error that says what would.
 
-use std::fs::File;
-use std::io::BufReader;
+use std::io::{BufRead, BufReader, Seek};
 use std::path::Path;
 
 use rlx_ir::files::open_file;
@@ -43,10 +42,15 @@ impl Layout {
 /// # Errors
 /// A file that is no PNG, a picture whose size or colours the input does not take, or one that is larger than the limit.
 pub fn read(path: &Path, info: &TensorInfo, limit: InputLimit) -> Result<ConstData> {
-    read_placed(path, info, limit).map_err(|e| e.with_origin(path.display().to_string()))
+    let read = || decode(BufReader::new(open_file(path)?), info, limit);
+    read().map_err(|e| e.with_origin(path.display().to_string()))
 }
 
-fn read_placed(path: &Path, info: &TensorInfo, limit: InputLimit) -> Result<ConstData> {
+/// As [`read`], of a file that is open, or bytes in a [`std::io::Cursor`].
+///
+/// # Errors
+/// As [`read`].
+pub fn decode(file: impl BufRead + Seek, info: &TensorInfo, limit: InputLimit) -> Result<ConstData> {
     let shape = &info.shape;
     let misfit = |message: String| Error::new(ErrorKind::Shape, message);
     let layout = Layout::of(shape).ok_or_else(|| misfit(format!("{shape} is no input for a picture")))?;
@@ -54,7 +58,7 @@ fn read_placed(path: &Path, info: &TensorInfo, limit: InputLimit) -> Result<Cons
     if !is_taken {
         return Err(misfit(format!("an input of {} takes no picture", shape.dtype())));
     }
-    let picture = Picture::open(path)?;
+    let picture = Picture::open(file)?;
     let (dims, channels) = fitted(&picture, &layout, shape)?;
     // What a picture says of itself is checked before its pixels are.
     limit.allows(info, &dims, "the image")?;
@@ -74,7 +78,11 @@ fn read_placed(path: &Path, info: &TensorInfo, limit: InputLimit) -> Result<Cons
 }
 
 /// The dimensions of the picture as an input of this shape, and its channels.
-fn fitted(picture: &Picture, layout: &Layout, shape: &Shape) -> Result<(Vec<usize>, usize)> {
+fn fitted<R: BufRead + Seek>(
+    picture: &Picture<R>,
+    layout: &Layout,
+    shape: &Shape,
+) -> Result<(Vec<usize>, usize)> {
     let misfit = |message: String| Error::new(ErrorKind::Shape, message);
     let [height, width, channels] = picture.dims;
     let mut dims = vec![1; shape.rank()];
@@ -100,16 +108,15 @@ fn fitted(picture: &Picture, layout: &Layout, shape: &Shape) -> Result<(Vec<usiz
 }
 
 /// A PNG file of which what it says of itself was read.
-struct Picture {
-    reader: png::Reader<BufReader<File>>,
+struct Picture<R: BufRead + Seek> {
+    reader: png::Reader<R>,
     /// Height, width, channels.
     dims: [usize; 3],
 }
 
-impl Picture {
-    fn open(path: &Path) -> Result<Picture> {
-        let file = open_file(path)?;
-        let mut decoder = png::Decoder::new(BufReader::new(file));
+impl<R: BufRead + Seek> Picture<R> {
+    fn open(file: R) -> Result<Picture<R>> {
+        let mut decoder = png::Decoder::new(file);
         decoder.set_transformations(png::Transformations::EXPAND | png::Transformations::STRIP_16);
         let reader = decoder.read_info().map_err(|e| bad(&e))?;
         let channels = match reader.output_color_type().0 {

@@ -1,21 +1,21 @@
 //! Elements of an input as they come from a file, and how many there may be.
 //!
 //! What claims to be huge is refused before it is decoded: a picture of a megabyte unpacks to gigabytes, and so does an
-//! array in an archive. An input is as large as the model fixes it; where it leaves dimensions open, at most
-//! `--input-limit`.
+//! array in an archive. An input is as large as the model fixes it; where it leaves dimensions open, at most the
+//! [`InputLimit`].
 
 use rlx_ir::{ConstData, DType, Error, ErrorKind, Result, Value};
 use rlx_runtime::TensorInfo;
 
-use super::print;
+use crate::units;
 
 /// Elements that wait to be stored.
 const CHUNK: usize = 1 << 14;
 
 /// What helps against the limit.
-const RAISES: &str = "--input-limit raises the limit, as in --input-limit 8G";
+const RAISES: &str = "--input-limit raises the limit, as in --input-limit 8G; in Rust, a larger InputLimit";
 
-/// The most bytes that an input may have whose size the model leaves open.
+/// The most bytes that an input may have whose size the model leaves open: a gibibyte, unless said otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InputLimit(pub u64);
 
@@ -52,23 +52,23 @@ impl InputLimit {
     pub fn exceeded(self, info: &TensorInfo, what: &str) -> Error {
         let name = &info.name;
         if let Some(fixed) = info.shape.size_bytes() {
-            let message = format!("{what}; input \"{name}\" is {}: {}", info.shape, print::bytes(fixed));
+            let message = format!("{what}; input \"{name}\" is {}: {}", info.shape, units::bytes(fixed));
             return Error::new(ErrorKind::Malformed, message);
         }
-        let limit = print::bytes(usize::try_from(self.0).unwrap_or(usize::MAX));
+        let limit = units::bytes(usize::try_from(self.0).unwrap_or(usize::MAX));
         let message = format!("{what}; input \"{name}\" may have at most {limit}");
         Error::new(ErrorKind::Malformed, message).with_hint(RAISES)
     }
     /// The error of text that is longer than the limit.
     pub fn too_long(self, what: &str) -> Error {
-        let limit = print::bytes(usize::try_from(self.0).unwrap_or(usize::MAX));
+        let limit = units::bytes(usize::try_from(self.0).unwrap_or(usize::MAX));
         Error::new(ErrorKind::Malformed, format!("{what} is longer than {limit}")).with_hint(RAISES)
     }
 }
 
 fn claimed(bytes: Option<usize>, dtype: DType) -> String {
     bytes
-        .map_or_else(|| "more than memory can hold".to_owned(), |n| format!("{} of {dtype}", print::bytes(n)))
+        .map_or_else(|| "more than memory can hold".to_owned(), |n| format!("{} of {dtype}", units::bytes(n)))
 }
 
 /// A tensor that grows element by element, stored as its type is: never all of it as `f64`.

@@ -11,7 +11,7 @@ use serde::de::{DeserializeSeed, Deserializer as _, Error as _, MapAccess, SeqAc
 use serde_json::{Deserializer, Value as Json};
 
 use super::elements::{InputLimit, Packed};
-use super::inputs::{self, Inputs};
+use super::{Inputs, find};
 
 /// The tensor that a whole document is.
 ///
@@ -221,7 +221,7 @@ impl Fields<'_> {
             let message = format!("input \"{name}\" is given twice");
             return Err(fail(&mut self.fault, Error::new(ErrorKind::Binding, message)));
         }
-        let info = inputs::find(self.free, name).map_err(|e| fail(&mut self.fault, e))?;
+        let info = find(self.free, name).map_err(|e| fail(&mut self.fault, e))?;
         let mut reading = Reading::of(info, self.limit);
         let read = map.next_value_seed(Nested { reading: &mut reading, depth: 0 });
         match (read, reading.fault.take()) {

@@ -1,0 +1,216 @@
+//! What every backend must refuse, as checks that its tests call.
+//!
+//! Anybody can make a module and hand any bytes to an executable, in safe code. A backend gives an error or a result for
+//! each of them; what it must not do is crash, read memory that is not the module's, or take bytes for more than they are.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use rlx_ir::lir::LirModule;
+use rlx_ir::oracle::{self, Bindings};
+use rlx_ir::testing::{Gen, damaged_module, random_graph, random_symbolic_graph};
+use rlx_ir::{DType, Dim, DimBinding, ErrorKind, Graph, GraphExt, Node, Op, Result, Shape, Weight, sym};
+use rlx_opt::lower::{live_ranges, used_symbols};
+use rlx_opt::{CompileOptions, CompilePipeline};
+
+use crate::{Backend, ExecutableGraph, InputSource};
+
+/// The module that a graph compiles to for the backend's device, with default options.
+///
+/// # Errors
+/// What the compiler reports.
+pub fn lir_of(graph: &Graph, backend: &dyn Backend) -> Result<LirModule> {
+    let options = CompileOptions::default();
+    Ok(CompilePipeline::new(backend.target(&options)?, options).compile(graph)?.lir)
+}
+
+/// The module with what follows from its parts (symbols, live ranges) derived again, where all buffers are there.
+pub fn consistent(mut lir: LirModule) -> LirModule {
+    let steps = lir.init.iter().chain(&lir.steps);
+    let operands = steps.flat_map(|s| s.inputs.iter().chain(&s.outputs));
+    let slots = lir.inputs.iter().chain(&lir.params).chain(&lir.outputs).map(|s| &s.operand);
+    if operands.chain(slots).all(|o| o.buffer.index() < lir.buffers.len()) {
+        lir.symbols = used_symbols(&lir.inputs, &lir.buffers, &lir.steps, &lir.rules);
+        lir.live_ranges = live_ranges(&lir.buffers, &lir.steps, &lir.outputs);
+    }
+    lir
+}
+
+/// What became of modules with random damage.
+#[derive(Debug, Default)]
+pub struct Damage {
+    /// How many ran, damage or not.
+    pub ran: usize,
+    /// How many were refused, by kind of error.
+    pub refused: BTreeMap<&'static str, usize>,
+}
+
+/// Compiles and runs modules of random graphs, made of `seeds`, each with `each` different damages.
+///
+/// # Panics
+/// When a module that nothing was done to fails.
+pub fn damaged_modules(backend: &dyn Backend, seeds: std::ops::Range<u64>, each: usize) -> Damage {
+    let (mut g, mut found) = (Gen::new(11), Damage::default());
+    for seed in seeds {
+        let (graph, bindings) = if seed % 2 == 0 {
+            random_graph(seed, 8)
+        } else {
+            let (graph, all) = random_symbolic_graph(seed, 8);
+            (graph, all[1].clone())
+        };
+        let dims = dims_of(&graph, &bindings);
+        let whole = lir_of(&graph, backend).and_then(|lir| {
+            attempt(backend, lir.clone(), &bindings, &dims)?;
+            Ok(lir)
+        });
+        let lir = match whole {
+            Ok(lir) => lir,
+            Err(e) if e.kind() == ErrorKind::Unsupported => continue,
+            Err(e) => panic!("seed {seed}: {e}\n{graph}"),
+        };
+        for _ in 0..each {
+            let damaged = damaged_module(&lir, &mut g);
+            let damaged = if g.chance(0.9) { consistent(damaged) } else { damaged };
+            match attempt(backend, damaged, &bindings, &dims) {
+                Ok(()) => found.ran += 1,
+                Err(e) => *found.refused.entry(e.kind().name()).or_default() += 1,
+            }
+        }
+    }
+    found
+}
+
+/// Compiles a module, sets its parameters and runs it with what the graph it came from takes.
+fn attempt(backend: &dyn Backend, lir: LirModule, bindings: &Bindings, dims: &DimBinding) -> Result<()> {
+    let mut exec = backend.compile(Arc::new(lir), &CompileOptions::default())?;
+    let lir = Arc::clone(exec.lir());
+    for (i, slot) in lir.params.iter().enumerate() {
+        let Some(value) = bindings.param(&slot.name) else { continue };
+        exec.set_param(i, Arc::new(Weight::owned(value.dtype, &value.dims, value.encode())?))?;
+    }
+    let inputs = lir.inputs.iter().map(|slot| bindings.input(&slot.name).map(|v| v.encode()));
+    let inputs: Vec<Vec<u8>> = inputs.map(Option::unwrap_or_default).collect();
+    let dims: Vec<i64> = lir.symbols.iter().map(|&s| dims.get(s).unwrap_or(3) as i64).collect();
+    exec.run(&&inputs[..], &dims)?;
+    (0..lir.outputs.len()).try_for_each(|i| exec.output(i).map(drop))
+}
+
+/// The values of the symbols, which the inputs' dimensions say.
+fn dims_of(graph: &Graph, bindings: &Bindings) -> DimBinding {
+    let nodes: Vec<&Node> = graph.inputs().collect();
+    let given = nodes.iter().filter_map(|&n| match &n.op {
+        Op::Input { name } => bindings.input(name).map(|v| (n, v.dims.as_slice())),
+        _ => None,
+    });
+    oracle::bind_shapes(given).expect("inputs that fit their graph")
+}
+
+/// Says of itself what it likes.
+struct Liar {
+    bytes: Vec<u8>,
+    handle: Option<usize>,
+}
+
+impl Liar {
+    fn of(bytes: usize) -> Liar {
+        Liar { bytes: vec![0; bytes], handle: None }
+    }
+}
+
+impl InputSource for Liar {
+    fn bytes(&self, _: usize) -> &[u8] {
+        &self.bytes
+    }
+
+    fn handle(&self, _: usize) -> Option<usize> {
+        self.handle
+    }
+}
+
+/// `x + w` over `[seq, 8]`, or of four rows.
+fn sum(backend: &dyn Backend, open: bool) -> Box<dyn ExecutableGraph> {
+    let mut graph = Graph::new("sum");
+    let rows = if open { Dim::Dynamic(sym::SEQ) } else { Dim::Static(4) };
+    let shape = Shape::from_dims(&[rows, Dim::Static(8)], DType::F32);
+    let (x, w) = (graph.input("x", shape.clone()), graph.param("w", shape.clone()));
+    let y = graph.add(x, w);
+    graph.set_outputs(vec![y]);
+    let compiled =
+        lir_of(&graph, backend).and_then(|lir| backend.compile(Arc::new(lir), &Default::default()));
+    compiled.expect("a sum compiles")
+}
+
+fn weight(dtype: DType, elements: usize) -> Arc<Weight> {
+    let bytes = vec![0; elements * dtype.size_bytes()];
+    Arc::new(Weight::owned(dtype, &[elements], bytes).expect("as many bytes as elements"))
+}
+
+fn kind(result: Result<()>) -> Option<ErrorKind> {
+    result.err().map(|e| e.kind())
+}
+
+/// Inputs and handles of another size than the run's are binding errors that name the input and the bytes it needs,
+/// whatever the caller says of them.
+///
+/// # Panics
+/// When the backend takes one.
+pub fn refuses_inputs_of_another_size(backend: &dyn Backend) {
+    for open in [false, true] {
+        let mut exec = sum(backend, open);
+        let dims: &[i64] = if open { &[4] } else { &[] };
+        exec.set_param(0, weight(DType::F32, 32)).expect("a weight that fits");
+        for bytes in [0, 1, 127, 129, 4096] {
+            let refused = exec.run(&Liar::of(bytes), dims);
+            let e = refused.expect_err("the input needs 128 bytes");
+            assert_eq!(e.kind(), ErrorKind::Binding, "{bytes}: {e}");
+            assert!(e.to_string().contains("\"x\"") && e.to_string().contains("128"), "{e}");
+        }
+        exec.run(&Liar::of(128), dims).expect("an input that fits");
+        if exec.handles_mut().is_some() {
+            refuses_handles_of_another_size(&mut *exec, dims);
+        }
+        if open {
+            // The same bytes no longer do for more rows.
+            assert_eq!(kind(exec.run(&Liar::of(128), &[5])), Some(ErrorKind::Binding));
+        }
+    }
+}
+
+fn refuses_handles_of_another_size(exec: &mut dyn ExecutableGraph, dims: &[i64]) {
+    let set = |exec: &mut dyn ExecutableGraph, bytes: usize| {
+        let handles = exec.handles_mut().expect("handles");
+        handles.set(0, &vec![0; bytes]).expect("a handle's value");
+    };
+    set(exec, 16);
+    for handle in [0, 16, 128, 1 << 40] {
+        let refused = exec.run(&Liar { bytes: Vec::new(), handle: Some(handle) }, dims);
+        assert_eq!(kind(refused), Some(ErrorKind::Binding), "a handle said to have {handle} bytes");
+    }
+    set(exec, 128);
+    exec.run(&Liar { bytes: Vec::new(), handle: Some(128) }, dims).expect("a handle that fits");
+}
+
+/// Parameters of another size or type are binding errors: when they are set, or, where the size depends on a symbol, by the
+/// next run.
+///
+/// # Panics
+/// When the backend takes one.
+pub fn refuses_parameters_of_another_size(backend: &dyn Backend) {
+    let mut exec = sum(backend, false);
+    for (dtype, elements) in
+        [(DType::F32, 31), (DType::F32, 0), (DType::F32, 33), (DType::I32, 32), (DType::F64, 16)]
+    {
+        let e = exec.set_param(0, weight(dtype, elements)).expect_err("a weight that does not fit");
+        assert_eq!(e.kind(), ErrorKind::Binding, "{e}");
+        assert!(e.to_string().contains("\"w\""), "{e}");
+    }
+    assert_eq!(kind(exec.set_param(1, weight(DType::F32, 32))), Some(ErrorKind::Binding));
+    let mut exec = sum(backend, true);
+    let run =
+        |exec: &mut dyn ExecutableGraph, rows: i64| kind(exec.run(&Liar::of(rows as usize * 32), &[rows]));
+    exec.set_param(0, weight(DType::F32, 32)).expect("a size that some value of the symbol needs");
+    let runs = [4, 5, 4].map(|rows| run(&mut *exec, rows));
+    assert_eq!(runs, [None, Some(ErrorKind::Binding), None]);
+    exec.set_param(0, weight(DType::F32, 16)).expect("a size that some value of the symbol needs");
+    assert_eq!([4, 2].map(|rows| run(&mut *exec, rows)), [Some(ErrorKind::Binding), None]);
+}

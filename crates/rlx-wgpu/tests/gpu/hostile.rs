@@ -1,0 +1,32 @@
+//! Whatever safe code hands to the backend — modules, inputs, parameters, handles — is an error or runs.
+
+use rlx_backend::testing;
+use rlx_driver::Device;
+use rlx_wgpu::WgpuBackend;
+
+use crate::common::{all, device};
+
+fn devices() -> Vec<WgpuBackend> {
+    [Device::Vulkan, Device::OpenGl].into_iter().filter_map(device).collect()
+}
+
+#[test]
+fn damaged_modules_are_errors_or_run() {
+    for backend in devices() {
+        let found = testing::damaged_modules(&backend, 0..if all() { 40 } else { 8 }, 30);
+        println!("{found:?}");
+        assert!(found.ran > 0 && found.refused["invalid graph"] > 100, "{found:?}");
+        assert!(!found.refused.contains_key("internal"), "{found:?}");
+        assert!(!found.refused.contains_key("device"), "{found:?}");
+    }
+}
+
+#[test]
+fn inputs_and_handles_of_another_size_are_binding_errors() {
+    devices().iter().for_each(|backend| testing::refuses_inputs_of_another_size(backend));
+}
+
+#[test]
+fn parameters_of_another_size_or_type_are_binding_errors() {
+    devices().iter().for_each(|backend| testing::refuses_parameters_of_another_size(backend));
+}
