@@ -6,8 +6,8 @@
 //!
 //! What executables of every device need stands here too: extents as numbers ([`extents`]), the relations
 //! between dimensions that a run must keep ([`checks`]), what the init program runs when ([`init`]), what it made that
-//! others can use ([`prepared`]), what drivers made of kernels ([`pipelines`]), which way of doing a step was measured to be fastest
-//! ([`tuning`]), and what each must refuse, as checks for their tests ([`testing`]).
+//! others can use ([`prepared`]), what drivers made of kernels ([`pipelines`]), and which way of doing a step was measured to be fastest
+//! ([`tuning`]). What each must refuse are checks for their tests (`testing`, a feature).
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
@@ -20,6 +20,7 @@ pub mod moe;
 pub mod pipelines;
 pub mod prepared;
 pub mod profile;
+#[cfg(feature = "testing")]
 pub mod testing;
 pub mod tuning;
 
