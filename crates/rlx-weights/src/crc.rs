@@ -16,15 +16,15 @@ const TABLE: [u32; 256] = {
     table
 };
 
-/// The checksum of `bytes`.
-pub(crate) fn crc32(bytes: &[u8]) -> u32 {
-    !bytes.iter().fold(!0, |c, &b| TABLE[((c ^ u32::from(b)) & 0xFF) as usize] ^ (c >> 8))
+/// The checksum of the bytes of all parts, one after the other.
+pub(crate) fn crc32(parts: &[&[u8]]) -> u32 {
+    !parts.iter().copied().flatten().fold(!0, |c, &b| TABLE[((c ^ u32::from(b)) & 0xFF) as usize] ^ (c >> 8))
 }
 
 #[cfg(test)]
 mod tests {
     #[test]
     fn check_value() {
-        assert_eq!(super::crc32(b"123456789"), 0xCBF4_3926);
+        assert_eq!(super::crc32(&[b"1234", b"56789"]), 0xCBF4_3926);
     }
 }

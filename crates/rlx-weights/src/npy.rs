@@ -116,8 +116,18 @@ pub fn from_bytes(bytes: &[u8]) -> Result<ConstData, Error> {
 /// The contents of a `.npy` file.
 ///
 /// # Errors
-/// [`ErrorKind::Unsupported`] for an element type that NumPy does not have.
+/// [`ErrorKind::Unsupported`] for an element type that NumPy does not have; [`ErrorKind::OutOfMemory`].
 pub fn to_bytes(array: &ConstData) -> Result<Vec<u8>, Error> {
+    let header = header_of(array)?;
+    memory::ensure(header.len() + array.bytes().len(), || format!("an npy file of {}", array.shape()))?;
+    Ok([&header, array.bytes().as_ref()].concat())
+}
+
+/// What stands before the elements.
+///
+/// # Errors
+/// [`ErrorKind::Unsupported`] for an element type that NumPy does not have.
+pub(crate) fn header_of(array: &ConstData) -> Result<Vec<u8>, Error> {
     let descr = TYPES.iter().find(|(_, dtype)| *dtype == array.dtype()).map(|(name, _)| *name);
     let unsupported = || Error::new(ErrorKind::Unsupported, format!("NumPy has no {}", array.dtype()));
     let descr = descr.ok_or_else(unsupported)?;
@@ -130,7 +140,7 @@ pub fn to_bytes(array: &ConstData) -> Result<Vec<u8>, Error> {
     header.push('\n');
     let short =
         u16::try_from(header.len()).map_err(|_| malformed("too many dimensions for an npy header"))?;
-    Ok([MAGIC, &[1, 0], &short.to_le_bytes(), header.as_bytes(), array.bytes()].concat())
+    Ok([MAGIC, &[1, 0], &short.to_le_bytes(), header.as_bytes()].concat())
 }
 
 /// Header text and elements.

@@ -77,25 +77,28 @@ pub fn write(path: impl AsRef<Path>, arrays: &[(&str, &ConstData)]) -> Result<()
 /// The contents of a `.npz` file, its arrays stored.
 ///
 /// # Errors
-/// An element type that NumPy does not have, or more than 4 GiB.
+/// An element type that NumPy does not have, or more than 4 GiB; [`ErrorKind::OutOfMemory`].
 pub fn to_bytes(arrays: &[(&str, &ConstData)]) -> Result<Vec<u8>, Error> {
-    // The whole file grows as arrays are added; the array that is added is there besides.
-    let sizes = || arrays.iter().map(|(_, array)| array.bytes().len());
-    let room = sizes().sum::<usize>().saturating_mul(2).saturating_add(sizes().max().unwrap_or(0));
+    // Names stand in the file twice; headers of arrays and of the archive are shorter than this.
+    let most = |(name, array): &(&str, &ConstData)| (array.bytes().len(), 2 * name.len() + 1024);
+    let sum = |(a, b): (usize, usize), (c, d)| (a.saturating_add(c), b.saturating_add(d));
+    let (elements, rest) = arrays.iter().map(most).fold((0, 1024), sum);
+    let room = elements.saturating_add(rest);
     memory::ensure(room, || format!("an archive of {} arrays", arrays.len()))?;
-    let (mut file, mut directory) = (Vec::new(), Vec::new());
+    let (mut file, mut directory) = (Vec::with_capacity(room), Vec::new());
     let small =
         |n: usize| u32::try_from(n).map_err(|_| Error::new(ErrorKind::Unsupported, "an npz above 4 GiB"));
     for (name, array) in arrays {
-        let (name, data) = (format!("{name}.npy"), npy::to_bytes(array)?);
-        let (offset, size) = (small(file.len())?, small(data.len())?);
+        let (name, header) = (format!("{name}.npy"), npy::header_of(array)?);
+        let parts = [header.as_slice(), array.bytes().as_ref()];
+        let (offset, size) = (small(file.len())?, small(parts.iter().map(|p| p.len()).sum())?);
         let length = u16::try_from(name.len()).map_err(|_| malformed("an array name above 64 KiB"))?;
         // Version 2.0, names in UTF-8, stored, no date.
         let mut common = Vec::new();
         for half in [20u16, 0x0800, 0, 0, 0x21] {
             common.extend(half.to_le_bytes());
         }
-        for word in [crc32(&data), size, size] {
+        for word in [crc32(&parts), size, size] {
             common.extend(word.to_le_bytes());
         }
         common.extend(length.to_le_bytes());
@@ -103,7 +106,7 @@ pub fn to_bytes(arrays: &[(&str, &ConstData)]) -> Result<Vec<u8>, Error> {
         file.extend(LOCAL.to_le_bytes());
         file.extend(&common);
         file.extend(name.as_bytes());
-        file.extend(&data);
+        parts.iter().for_each(|part| file.extend_from_slice(part));
         directory.extend(CENTRAL.to_le_bytes());
         directory.extend(20u16.to_le_bytes());
         directory.extend(&common);
@@ -256,7 +259,7 @@ impl Entry {
         let room = place(self.size)?.saturating_mul(if self.method == 0 { 1 } else { 2 });
         memory::ensure(room, || format!("the array \"{}\"", self.name))?;
         let contents = self.unpack(packed, place(self.size)?)?;
-        if contents.len() as u64 != self.size || u64::from(crc32(&contents)) != self.crc {
+        if contents.len() as u64 != self.size || u64::from(crc32(&[&contents])) != self.crc {
             return Err(malformed(format!("{}: its checksum is wrong", self.name)));
         }
         Ok(contents)
@@ -319,7 +322,7 @@ mod tests {
         let entry = Entry {
             name: "zeros.npy".to_owned(),
             method: 8,
-            crc: u64::from(crc32(&plain)),
+            crc: u64::from(crc32(&[&plain])),
             packed: packed.len() as u64,
             size: plain.len() as u64,
             offset: 0,

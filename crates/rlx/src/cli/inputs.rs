@@ -203,8 +203,8 @@ fn random(info: &TensorInfo, dims: &[usize], limit: InputLimit) -> Result<ConstD
     let mut packed = Packed::of(&open, limit);
     for v in rlx_weights::formula::values(&info.name, 1 << 20, 0).take(count) {
         match info.dtype.is_float() {
-            true => packed.push_float(f64::from(v)),
-            false => packed.push_int(i128::from(v >= 0.0)),
+            true => packed.push_float(f64::from(v))?,
+            false => packed.push_int(i128::from(v >= 0.0))?,
         };
     }
     packed.finish(dims)

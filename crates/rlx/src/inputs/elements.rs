@@ -4,7 +4,7 @@
 //! array in an archive. An input is as large as the model fixes it; where it leaves dimensions open, at most the
 //! [`InputLimit`].
 
-use rlx_ir::{ConstData, DType, Error, ErrorKind, Result, Value};
+use rlx_ir::{ConstData, DType, Error, ErrorKind, Result, Value, memory};
 use rlx_runtime::TensorInfo;
 
 use crate::units;
@@ -96,42 +96,55 @@ impl Packed {
         self.count
     }
 
-    /// One more; `false` where there is no room. The type is a float's.
-    pub fn push_float(&mut self, x: f64) -> bool {
+    /// One more; `false` where the limit allows no more. The type is a float's.
+    ///
+    /// # Errors
+    /// [`ErrorKind::OutOfMemory`].
+    pub fn push_float(&mut self, x: f64) -> Result<bool> {
         self.floats.push(x);
         self.counted()
     }
 
-    /// One more; `false` where there is no room. The type is an integer's, or bool.
-    pub fn push_int(&mut self, x: i128) -> bool {
+    /// One more; `false` where the limit allows no more. The type is an integer's, or bool.
+    ///
+    /// # Errors
+    /// [`ErrorKind::OutOfMemory`].
+    pub fn push_int(&mut self, x: i128) -> Result<bool> {
         self.ints.push(x);
         self.counted()
     }
 
-    fn counted(&mut self) -> bool {
+    fn counted(&mut self) -> Result<bool> {
         self.count += 1;
         if self.floats.len().max(self.ints.len()) == CHUNK {
-            self.store();
+            self.store()?;
         }
-        self.count <= self.most
+        Ok(self.count <= self.most)
     }
 
     /// A chunk is a multiple of what shares a byte.
-    fn store(&mut self) {
+    fn store(&mut self) -> Result<()> {
         let (floats, ints) = (std::mem::take(&mut self.floats), std::mem::take(&mut self.ints));
         let value = match self.dtype.is_float() {
             true => Value::float(self.dtype, &[floats.len()], floats),
             false => Value::int(self.dtype, &[ints.len()], ints),
         };
-        self.bytes.extend(value.rounded().encode());
+        let chunk = value.rounded().encode();
+        let (have, room) = (self.bytes.len(), self.bytes.capacity());
+        if have + chunk.len() > room {
+            // Doubled, as a vector grows, while the old bytes are still there.
+            memory::ensure(have.max(chunk.len()).saturating_mul(2), || format!("{} elements", self.count))?;
+        }
+        self.bytes.extend(chunk);
+        Ok(())
     }
 
     /// The tensor.
     ///
     /// # Errors
-    /// Dimensions that are not of so many elements.
+    /// Dimensions that are not of so many elements; [`ErrorKind::OutOfMemory`].
     pub fn finish(mut self, dims: &[usize]) -> Result<ConstData> {
-        self.store();
+        self.store()?;
         ConstData::new(self.dtype, dims, self.bytes)
     }
 }
@@ -160,7 +173,7 @@ mod tests {
                     true => packed.push_float(i as f64 * 0.37),
                     false => packed.push_int(i as i128 % 7),
                 };
-                assert!(fits, "{dtype} {i}");
+                assert!(fits.unwrap(), "{dtype} {i}");
             }
             assert_eq!(packed.finish(&[n]).unwrap(), whole.rounded().to_const(), "{dtype}");
         }

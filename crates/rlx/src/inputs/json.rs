@@ -106,8 +106,9 @@ impl<'a> Reading<'a> {
             }
         };
         match fits {
-            true => Ok(()),
-            false => {
+            Err(e) => Err(self.fail(e)),
+            Ok(true) => Ok(()),
+            Ok(false) => {
                 let what = format!("the list has more than {} elements", self.packed.count() - 1);
                 let error = self.limit.exceeded(self.info, &what);
                 Err(self.fail(error))

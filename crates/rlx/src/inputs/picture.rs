@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Seek};
 use std::path::Path;
 
 use rlx_ir::files::open_file;
-use rlx_ir::{ConstData, DType, Dim, Error, ErrorKind, Result, Shape};
+use rlx_ir::{ConstData, DType, Dim, Error, ErrorKind, Result, Shape, memory};
 use rlx_runtime::TensorInfo;
 
 use super::elements::{InputLimit, Packed};
@@ -71,9 +71,9 @@ pub fn decode(file: impl BufRead + Seek, info: &TensorInfo, limit: InputLimit) -
     }
     let mut packed = Packed::of(info, limit);
     // Divided in f32, as programs that prepare pictures do.
-    ordered.for_each(|b| {
-        packed.push_float(f64::from(f32::from(b) / 255.0));
-    });
+    for b in ordered {
+        packed.push_float(f64::from(f32::from(b) / 255.0))?;
+    }
     packed.finish(&dims)
 }
 
@@ -136,7 +136,7 @@ impl<R: BufRead + Seek> Picture<R> {
     fn pixels(mut self) -> Result<Vec<u8>> {
         let size = self.reader.output_buffer_size();
         let size = size.ok_or_else(|| Error::new(ErrorKind::Malformed, "the picture is too large"))?;
-        let mut pixels = vec![0; size];
+        let mut pixels: Vec<u8> = memory::zeroed(size, || "the picture's pixels".to_owned())?;
         let info = self.reader.next_frame(&mut pixels).map_err(|e| bad(&e))?;
         pixels.truncate(info.buffer_size());
         Ok(pixels)
