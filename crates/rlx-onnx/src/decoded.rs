@@ -1,7 +1,7 @@
-//! How much memory a model's structure takes once it is decoded, counted before it is.
+//! How much memory a model takes once it is decoded, counted before it is.
 //!
 //! An empty message takes two bytes of a file and hundreds in memory, so a small file could ask for a lot of it. Lists of
-//! numbers and texts are not counted: decoded they are not much larger than in the file.
+//! numbers and texts grow, too, but by a factor that is known. Raw bytes of tensors stay in the file.
 
 use crate::proto::tensor_shape_proto::Dimension;
 use crate::proto::*;
@@ -57,6 +57,11 @@ impl Kind {
             Kind::Opset => size_of::<OperatorSetIdProto>(),
             Kind::Configuration => size_of::<DeviceConfigurationProto>(),
         }
+    }
+
+    /// Whether the decoder leaves the bytes of a field where they are: `raw_data`.
+    fn shares(self, field: u64) -> bool {
+        matches!((self, field), (Kind::Tensor, 9))
     }
 
     /// The fields that are messages.
@@ -115,36 +120,61 @@ impl Kind {
 /// The decoder goes no deeper.
 const MOST_LEVELS: usize = 100;
 
-/// Bytes that the messages of a model take in memory. Where the file is damaged, those before the damage.
-pub(crate) fn size(model: &[u8]) -> usize {
-    let mut total = 0;
-    add(Kind::Model, model, MOST_LEVELS, &mut total);
-    total
+/// A byte of a list of small numbers becomes one of eight bytes, and lists grow by doubling.
+const GROWTH: usize = 16;
+
+/// What decoding a model takes.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Decoded {
+    /// Bytes that the messages take in memory, without their lists and texts.
+    pub structure: usize,
+    /// Bytes of lists and texts in the file.
+    pub lists: usize,
 }
 
-/// Adds a message of this kind; `None` at a damaged place.
-fn add(kind: Kind, mut bytes: &[u8], levels: usize, total: &mut usize) -> Option<()> {
-    *total = total.saturating_add(kind.size());
-    while !bytes.is_empty() {
-        let tag = varint(&mut bytes)?;
-        let length = match tag & 7 {
-            0 => {
-                varint(&mut bytes)?;
-                0
-            }
-            1 => 8,
-            2 => usize::try_from(varint(&mut bytes)?).ok()?,
-            5 => 4,
-            _ => return None,
-        };
-        let (content, rest) = bytes.split_at_checked(length)?;
-        bytes = rest;
-        let message = kind.messages().iter().find(|(field, _)| *field == tag >> 3);
-        if let (2, Some(&(_, inner)), 1..) = (tag & 7, message, levels) {
-            add(inner, content, levels - 1, total)?;
-        }
+impl Decoded {
+    /// Of a model's bytes. Where they are damaged, of what stands before the damage.
+    pub fn of(model: &[u8]) -> Decoded {
+        let mut total = Decoded::default();
+        total.add(Kind::Model, model, MOST_LEVELS);
+        total
     }
-    Some(())
+
+    /// All of it in memory, at most.
+    pub fn bytes(self) -> usize {
+        self.structure.saturating_add(self.lists.saturating_mul(GROWTH))
+    }
+
+    /// Adds a message of this kind; `None` at a damaged place.
+    fn add(&mut self, kind: Kind, mut bytes: &[u8], levels: usize) -> Option<()> {
+        self.structure = self.structure.saturating_add(kind.size());
+        while !bytes.is_empty() {
+            let tag = varint(&mut bytes)?;
+            let length = match tag & 7 {
+                // Lists of numbers need not be packed.
+                0 => {
+                    let before = bytes.len();
+                    varint(&mut bytes)?;
+                    self.lists += before - bytes.len();
+                    0
+                }
+                1 => 8,
+                2 => usize::try_from(varint(&mut bytes)?).ok()?,
+                5 => 4,
+                _ => return None,
+            };
+            let (content, rest) = bytes.split_at_checked(length)?;
+            bytes = rest;
+            let message = kind.messages().iter().find(|(field, _)| *field == tag >> 3);
+            match (tag & 7, message) {
+                (1 | 5, _) => self.lists += content.len(),
+                (2, Some(&(_, inner))) if levels > 0 => self.add(inner, content, levels - 1)?,
+                (2, None) if !kind.shares(tag >> 3) => self.lists += content.len(),
+                _ => {}
+            }
+        }
+        Some(())
+    }
 }
 
 fn varint(bytes: &mut &[u8]) -> Option<u64> {
@@ -174,8 +204,36 @@ mod tests {
         let want =
             Kind::Model.size() + Kind::Graph.size() + 5 * Kind::Node.size() + 15 * Kind::Attribute.size();
         let bytes = model.encode_to_vec();
-        assert_eq!(size(&bytes), want);
-        assert!(size(&bytes[..bytes.len() / 2]) < want);
-        assert_eq!(size(&[0xFF; 20]), Kind::Model.size());
+        assert_eq!(Decoded::of(&bytes), Decoded { structure: want, lists: 15_000 });
+        assert!(Decoded::of(&bytes[..bytes.len() / 2]).structure < want);
+        assert_eq!(Decoded::of(&[0xFF; 20]).structure, Kind::Model.size());
+    }
+
+    #[test]
+    fn raw_data_is_not_decoded_wherever_it_stands_and_lists_are() {
+        let raw = TensorProto { raw_data: Some(vec![1; 100_000].into()), ..Default::default() };
+        let list = TensorProto { int64_data: vec![1; 50_000], ..Default::default() };
+        let attribute = AttributeProto { t: Some(Box::new(raw.clone())), ..Default::default() };
+        let node = NodeProto { attribute: vec![attribute], ..Default::default() };
+        let body = GraphProto { node: vec![node], initializer: vec![raw, list], ..Default::default() };
+        let attribute = AttributeProto { g: Some(Box::new(body.clone())), ..Default::default() };
+        let node = NodeProto { attribute: vec![attribute], ..Default::default() };
+        let graph = GraphProto { node: vec![node], ..body };
+        let model = ModelProto { graph: Some(graph), ..Default::default() }.encode_to_vec();
+        assert_eq!(Decoded::of(&model).lists, 100_000);
+    }
+
+    #[test]
+    fn damaged_bytes_have_a_size_too() {
+        let graph = GraphProto { name: Some("a graph".to_owned()), ..Default::default() };
+        let model = ModelProto { graph: Some(graph), ..Default::default() }.encode_to_vec();
+        let most = Decoded::of(&model);
+        for cut in 0..model.len() {
+            let found = Decoded::of(&model[..cut]);
+            assert!(found.structure <= most.structure && found.lists <= most.lists);
+        }
+        for byte in 0..=255 {
+            assert!(Decoded::of(&[byte; 40]).lists <= 40);
+        }
     }
 }

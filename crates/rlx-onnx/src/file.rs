@@ -1,13 +1,14 @@
 //! A model file: decoded structure over mapped bytes.
 
+use crate::decoded::Decoded;
 use crate::external::ExternalFiles;
 use crate::formats;
-use crate::proto::{GraphProto, ModelProto, TensorProto, size};
+use crate::proto::{GraphProto, ModelProto, TensorProto};
 use crate::tensor::RawTensor;
 use bytes::Bytes;
 use prost::Message;
 use rlx_ir::files::map_file;
-use rlx_ir::{Error, ErrorKind};
+use rlx_ir::{Error, ErrorKind, memory};
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -75,7 +76,8 @@ impl OnnxFile {
     }
 
     fn decode(bytes: Bytes, files: ExternalFiles) -> Result<OnnxFile, Error> {
-        let decoded = crate::decoded::size(&bytes);
+        let room = Decoded::of(&bytes);
+        let decoded = room.structure;
         let most = DECODED + bytes.len().saturating_mul(DECODED_FOR_EACH);
         if decoded > most {
             let message = format!(
@@ -84,7 +86,7 @@ impl OnnxFile {
             );
             return Err(Error::new(ErrorKind::Malformed, message));
         }
-        size::ensure_room(&bytes)?;
+        memory::ensure(room.bytes(), || format!("decoding a model of {} bytes", bytes.len()))?;
         let model = ModelProto::decode(bytes.clone()).map_err(|e| not_a_model(&bytes, e))?;
         if bytes.is_empty() {
             return Err(Error::new(ErrorKind::Malformed, "not an ONNX model: the file is empty"));

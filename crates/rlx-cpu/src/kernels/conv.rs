@@ -230,9 +230,9 @@ impl Conv {
             return Err(misfit());
         }
         for (i, (size, out)) in size.into_iter().zip(out).enumerate() {
-            let reach = (kernel[i] - 1) * self.window.dilation[i] + 1;
+            let reach = kernel[i].saturating_sub(1) * self.window.dilation[i] + 1;
             let padded = size + self.window.before[i] + self.window.after[i];
-            if padded < reach || (padded - reach) / self.window.stride[i] + 1 != out {
+            if kernel[i] == 0 || padded < reach || (padded - reach) / self.window.stride[i] + 1 != out {
                 return Err(misfit());
             }
         }
