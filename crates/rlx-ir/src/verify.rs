@@ -9,7 +9,7 @@ use std::fmt;
 
 use crate::dim::Dim;
 use crate::error::Error;
-use crate::graph::{Graph, Node, NodeId, data, fault};
+use crate::graph::{Graph, Node, NodeId, data, fault, rule_may_hold};
 use crate::ops::Op;
 use crate::ops::def::Ranges;
 use crate::shape::Shape;
@@ -120,17 +120,7 @@ fn check_shapes(graph: &Graph, node: &Node) -> Result<(), Error> {
     if node.inputs.iter().any(|&id| fault::error(&graph.node(id).op).is_some()) {
         return Ok(());
     }
-    let declared = node.results();
-    let inferred = graph.infer(&node.op, &node.inputs, declared)?;
-    if inferred.len() != declared.len() {
-        return Err(invalid(format!(
-            "declares {} results where the op gives {}",
-            declared.len(),
-            inferred.len()
-        )));
-    }
-    let range = |s| graph.symbol_range(s);
-    declared.iter().zip(&inferred).try_for_each(|(d, i)| check_declared(d, i, &range))
+    rule_may_hold(graph, node)
 }
 
 /// Whether the shape a node declares may stand for the one its rule infers: equal, except that dimensions which are

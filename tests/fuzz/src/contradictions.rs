@@ -3,7 +3,7 @@
 use rlx_ir::oracle;
 use rlx_ir::testing::{Gen, contradicting_graph};
 
-use crate::run::{Compare, agree, options, session};
+use crate::run::{Compare, Sample, agree, options, session};
 
 /// A random graph whose declared dimensions are independent of what its ops' rules make, with numbers that need not fit: the
 /// CPU and the oracle give the same results, or both an error.
@@ -16,5 +16,6 @@ pub fn contradictions(data: &[u8]) {
     let how = g.bits();
     let Some((graph, bindings)) = contradicting_graph(&mut g) else { return };
     let dims = oracle::bind_dims(&graph, &bindings).ok();
-    agree(&graph, &bindings, session, &options(&mut Gen::new(how), dims.as_ref()), Compare::Values);
+    let options = options(&mut Gen::new(how), dims.as_ref());
+    agree(&graph, &Sample { bindings, dims: None }, session, &options, Compare::Values);
 }

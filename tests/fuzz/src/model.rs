@@ -9,7 +9,7 @@ use rlx_onnx::proto::type_proto;
 use rlx_onnx::{ImportOptions, Imported, OnnxFile, dtype, import, needed_input};
 
 use crate::accepted;
-use crate::run::{Compare, agree, is_tame, options, plain, session, small_bindings};
+use crate::run::{Compare, agree, is_tame, options, plain, session, small_sample};
 
 /// Graphs with more elements in all are compiled, but not run.
 const MAX_ELEMENTS: usize = 1 << 14;
@@ -29,10 +29,10 @@ pub fn importer(data: &[u8]) {
         panic!("an import that does not verify: {fault}\n{graph}");
     }
     let session = session(&mut g);
-    match small_bindings(&graph, &mut g, MAX_ELEMENTS) {
-        Some(bindings) => {
-            let compare = if is_tame(&graph, &bindings) { Compare::Values } else { Compare::Shapes };
-            agree(&graph, &bindings, session, &options(&mut g, None), compare);
+    match small_sample(&graph, &mut g, MAX_ELEMENTS) {
+        Some(sample) => {
+            let compare = if is_tame(&graph, &sample.bindings) { Compare::Values } else { Compare::Shapes };
+            agree(&graph, &sample, session, &options(&mut g, None), compare);
         }
         None => _ = accepted(session.try_compile_with(graph, &plain()).map_err(Into::into)),
     }

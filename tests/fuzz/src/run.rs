@@ -1,5 +1,6 @@
 //! Running graphs on the CPU, and comparing with the oracle.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -59,11 +60,22 @@ pub fn deadline() -> Progress {
     Progress::from(&Cancel::new().with_deadline(DEADLINE))
 }
 
+/// Values for a graph's inputs and parameters.
+pub struct Sample {
+    pub bindings: Bindings,
+    /// The symbols' values, where the lengths of inputs may not tell them.
+    pub dims: Option<DimBinding>,
+}
+
 /// Sets the parameters and runs.
 ///
 /// # Errors
 /// What the compiled graph reports.
-pub fn run(compiled: &mut CompiledGraph, bindings: &Bindings) -> Result<Vec<ConstData>> {
+fn run(compiled: &mut CompiledGraph, sample: &Sample) -> Result<Vec<ConstData>> {
+    let bindings = &sample.bindings;
+    if let Some(dims) = &sample.dims {
+        compiled.set_dims(dims);
+    }
     let mut weights = WeightStore::new();
     for info in compiled.params() {
         if let Some(value) = bindings.param(&info.name) {
@@ -98,14 +110,11 @@ pub enum Compare {
 ///
 /// # Panics
 /// When they disagree.
-pub fn agree(
-    graph: &Graph,
-    bindings: &Bindings,
-    session: &Session,
-    options: &CompileOptions,
-    compare: Compare,
-) {
-    let evaluated = oracle::evaluate_all_with_progress(graph, bindings, &graph.outputs, &deadline());
+pub fn agree(graph: &Graph, sample: &Sample, session: &Session, options: &CompileOptions, compare: Compare) {
+    let bindings = &sample.bindings;
+    let bound = sample.dims.as_ref().map(|dims| graph.bind(dims));
+    let reference = bound.as_ref().unwrap_or(graph);
+    let evaluated = oracle::evaluate_all_with_progress(reference, bindings, &graph.outputs, &deadline());
     let want: Result<Vec<Value>> = evaluated.map(|all| {
         let first = |id: &rlx_ir::NodeId| all[id.index()].as_ref().map(|results| results[0].clone());
         graph.outputs.iter().filter_map(first).collect()
@@ -113,7 +122,7 @@ pub fn agree(
     let got = session
         .try_compile_with(graph.clone(), options)
         .map_err(Error::from)
-        .and_then(|mut c| run(&mut c, bindings));
+        .and_then(|mut c| run(&mut c, sample));
     for e in [want.as_ref().err(), got.as_ref().err()].into_iter().flatten() {
         accepted::<()>(Err(e.clone()));
         // What is not built, too large or too slow says nothing of the graph.
@@ -165,12 +174,17 @@ fn shown(graph: &Graph, bindings: &Bindings) -> String {
 
 /// Small values for the inputs and parameters of `graph`, where all of it stays below `max_elements`; open dimensions are
 /// the first of some small numbers that fit.
-pub fn small_bindings(graph: &Graph, g: &mut Gen, max_elements: usize) -> Option<Bindings> {
-    let symbols: std::collections::BTreeSet<u32> =
-        graph.inputs().chain(graph.params()).flat_map(|node| node.symbols()).collect();
+pub fn small_sample(graph: &Graph, g: &mut Gen, max_elements: usize) -> Option<Sample> {
+    let found: Vec<u32> = graph.data_symbols().iter().map(|data| data.symbol).collect();
+    let mut symbols: BTreeSet<u32> = graph.nodes().iter().flat_map(|node| node.symbols()).collect();
+    symbols.retain(|s| !found.contains(s));
     for n in [2, 1, 3, 0] {
         let mut dims = DimBinding::new();
         symbols.iter().for_each(|&s| _ = dims.set(s, n));
+        let of_inputs = || graph.inputs().chain(graph.params()).flat_map(|node| node.shape.dims());
+        if of_inputs().any(|d| d.extent().bind(&dims).as_const().is_some_and(|n| n < 0)) {
+            continue;
+        }
         let sizes =
             graph.nodes().iter().flat_map(|node| node.results()).map(|s| s.bind(&dims).num_elements());
         // A dimension that a run finds out counts as one.
@@ -191,7 +205,7 @@ pub fn small_bindings(graph: &Graph, g: &mut Gen, max_elements: usize) -> Option
             }
         }
         if oracle::bind_dims(graph, &bindings).is_ok() {
-            return Some(bindings);
+            return Some(Sample { bindings, dims: Some(dims) });
         }
     }
     None

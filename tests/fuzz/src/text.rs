@@ -4,7 +4,7 @@ use rlx_ir::testing::Gen;
 use rlx_ir::text;
 
 use crate::accepted;
-use crate::run::{Compare, agree, is_tame, options, session, small_bindings};
+use crate::run::{Compare, agree, is_tame, options, session, small_sample};
 
 /// Graphs with more elements in all are not run.
 const MAX_ELEMENTS: usize = 1 << 14;
@@ -25,8 +25,8 @@ pub fn text(data: &[u8]) {
         return;
     }
     let mut g = Gen::new(data.len() as u64);
-    let Some(bindings) = small_bindings(&graph, &mut g, MAX_ELEMENTS) else { return };
-    let compare = if is_tame(&graph, &bindings) { Compare::Values } else { Compare::Shapes };
+    let Some(sample) = small_sample(&graph, &mut g, MAX_ELEMENTS) else { return };
+    let compare = if is_tame(&graph, &sample.bindings) { Compare::Values } else { Compare::Shapes };
     let session = session(&mut g);
-    agree(&graph, &bindings, session, &options(&mut g, None), compare);
+    agree(&graph, &sample, session, &options(&mut g, None), compare);
 }

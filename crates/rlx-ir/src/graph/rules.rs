@@ -83,7 +83,41 @@ pub fn rule_may_hold(graph: &Graph, node: &Node) -> Result<()> {
     }
     let range = |s| graph.symbol_range(s);
     let mut results = node.results().iter().zip(&inferred);
-    results.try_for_each(|(declared, inferred)| check_declared(declared, inferred, &range))
+    results.try_for_each(|(declared, inferred)| check_declared(declared, inferred, &range))?;
+    holds_where_forced(graph, node, &inferred, &range)
+}
+
+/// Checks the rule once more with the values that declared dimensions force on symbols: where `x` of 75 elements is reshaped
+/// to `[25, n, 3]` and declared as `[25, 2, 3]`, each dimension may be right, but not all of them.
+fn holds_where_forced(
+    graph: &Graph,
+    node: &Node,
+    inferred: &[Shape],
+    range: &dyn Fn(u32) -> SymRange,
+) -> Result<()> {
+    let mut forced = DimBinding::new();
+    let results = node.results().iter().zip(inferred);
+    for (&declared, &inferred) in results.flat_map(|(d, i)| d.dims().iter().zip(i.dims())) {
+        let ((Dim::Static(n), Dim::Dynamic(s)) | (Dim::Dynamic(s), Dim::Static(n))) = (declared, inferred)
+        else {
+            continue;
+        };
+        if let Some(other) = forced.get(s).filter(|&other| other != n) {
+            let name = crate::dim::sym::name(s);
+            let message = format!("declared dimensions make {name} both {other} and {n}");
+            return Err(Error::new(ErrorKind::Shape, message));
+        }
+        forced.set(s, n);
+    }
+    // What a run counts is bound by the node itself.
+    if forced.is_empty() || node.op.data_symbol().is_some() {
+        return Ok(());
+    }
+    let inputs: Vec<Shape> = node.inputs.iter().map(|&id| graph.shape(id).bind(&forced)).collect();
+    let declared: Vec<Shape> = node.results().iter().map(|s| s.bind(&forced)).collect();
+    let inferred = infer(&node.op.bind(&forced), &inputs.iter().collect::<Vec<_>>(), &declared)?;
+    let mut results = declared.iter().zip(&inferred);
+    results.try_for_each(|(declared, inferred)| check_declared(declared, inferred, range))
 }
 
 fn evaluate(graph: &Graph, node: &Node, value: SymbolValues<'_>) -> Result<()> {
