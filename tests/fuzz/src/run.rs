@@ -30,6 +30,11 @@ static SESSIONS: LazyLock<Vec<Session>> = LazyLock::new(|| {
     Isa::available().into_iter().map(session).collect()
 });
 
+/// The sessions of all instruction sets.
+pub fn sessions() -> &'static [Session] {
+    &SESSIONS
+}
+
 /// One of the instruction sets.
 pub fn session(g: &mut Gen) -> &'static Session {
     &SESSIONS[g.size(0..=SESSIONS.len() - 1)]
