@@ -95,7 +95,7 @@ impl Run {
             .stdin(Stdio::null())
             .stdout(log)
             .stderr(other)
-            .env("RLX_CACHE_DIR", rlx_testdata::cache_dir())
+            .env("RLX_CACHE_DIR", rlx_testdata::cache_dir().map_err(|e| e.to_string())?)
             .env("CARGO_TERM_COLOR", "never")
             .spawn()
             .map_err(|e| format!("{shown}: {e}"))?;

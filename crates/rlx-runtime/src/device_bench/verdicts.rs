@@ -95,8 +95,9 @@ impl Verdicts {
     pub(crate) fn forget(&mut self, graph: &Graph) {
         self.found.clear();
         let prefix = self.hash(graph);
-        let folder = store::path(FOLDER, "any");
-        let Some(entries) = folder.parent().and_then(|f| std::fs::read_dir(f).ok()) else { return };
+        let file = store::path(FOLDER, "any").ok();
+        let folder = file.as_deref().and_then(|file| file.parent());
+        let Some(entries) = folder.and_then(|f| std::fs::read_dir(f).ok()) else { return };
         for entry in entries.flatten() {
             if entry.file_name().to_string_lossy().starts_with(&prefix) {
                 // Another process may have been faster.
@@ -125,7 +126,7 @@ impl Verdicts {
             subject += "; ";
             subject += &cost::subject(device)?;
         }
-        Ok((store::path(FOLDER, &format!("{hash}-{}", store::digest(&subject))), subject))
+        Ok((store::path(FOLDER, &format!("{hash}-{}", store::digest(&subject)))?, subject))
     }
 }
 

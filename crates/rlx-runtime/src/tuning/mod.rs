@@ -185,7 +185,7 @@ fn subject(session: &Session) -> Result<String> {
     Ok(format!("{device}, {machine}, {}, rlx {}", cost::processor(), store::VERSION))
 }
 
-fn path_of(session: &Session, subject: &str) -> PathBuf {
+fn path_of(session: &Session, subject: &str) -> Result<PathBuf> {
     store::path(FOLDER, &format!("{}-{}", session.device().feature(), store::digest(subject)))
 }
 
@@ -193,7 +193,9 @@ fn path_of(session: &Session, subject: &str) -> PathBuf {
 fn read(session: &Session) -> Tuning {
     let read = || -> Result<Option<Tuning>> {
         let subject = subject(session)?;
-        let Some(text) = store::read(&path_of(session, &subject))? else { return Ok(None) };
+        // Where there is no folder for caches, nothing was kept.
+        let Ok(path) = path_of(session, &subject) else { return Ok(None) };
+        let Some(text) = store::read(&path)? else { return Ok(None) };
         let malformed = || Error::new(ErrorKind::Malformed, "a tuning without its subject");
         let (first, rest) = text.split_once('\n').ok_or_else(malformed)?;
         // Digests are short: another subject may have had the same.
@@ -215,7 +217,8 @@ fn keep(session: &Session, fresh: &Tuning) {
     // Another process may have added something meanwhile.
     let mut all = read(session);
     all.extend(fresh);
-    let written = subject(session).and_then(|s| store::write(&path_of(session, &s), &format!("{s}\n{all}")));
+    let written = subject(session)
+        .and_then(|s| path_of(session, &s).and_then(|path| store::write(&path, &format!("{s}\n{all}"))));
     if let Err(e) = written {
         tracing::warn!(device = %session.device(), error = %e, "a tuning was not kept");
     }

@@ -27,13 +27,14 @@ pub fn cache(args: &CacheArgs, json: bool) -> Result<ExitCode, Failure> {
 fn list(cache: &AotCache, json: bool) -> Result<ExitCode, Failure> {
     let entries = cache.entries().map_err(Error::from)?;
     let total: u64 = entries.iter().map(|e| e.bytes).sum();
-    let kept = pipelines::list(&pipelines::folder());
+    let kept_in = pipelines::folder()?;
+    let kept = pipelines::list(&kept_in);
     let kept_bytes: u64 = kept.iter().map(|pipeline| pipeline.bytes).sum();
     if json {
         let entries: Json = entries.iter().map(entry_json).collect();
         let (folder, limit) = (cache.root().display().to_string(), cache.limit());
         let pipelines = json!({
-            "folder": pipelines::folder().display().to_string(), "files": kept.len(), "bytes": kept_bytes,
+            "folder": kept_in.display().to_string(), "files": kept.len(), "bytes": kept_bytes,
             "limit": pipelines::LIMIT,
         });
         let report = json!({
@@ -52,9 +53,8 @@ fn list(cache: &AotCache, json: bool) -> Result<ExitCode, Failure> {
     writeln!(Output, "{count}, {total} of at most {limit}, in {}", cache.root().display())?;
     if !kept.is_empty() {
         let (bytes, limit) = (print::bytes(kept_bytes as usize), print::bytes(pipelines::LIMIT as usize));
-        let folder = pipelines::folder();
         let count = pipelines_text(kept.len());
-        writeln!(Output, "{count}, {bytes} of at most {limit}, in {}", folder.display())?;
+        writeln!(Output, "{count}, {bytes} of at most {limit}, in {}", kept_in.display())?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -62,7 +62,7 @@ fn list(cache: &AotCache, json: bool) -> Result<ExitCode, Failure> {
 fn remove(cache: &AotCache, names: &[String], all: bool, json: bool) -> Result<ExitCode, Failure> {
     let mut kept = 0;
     let removed = if all {
-        kept = pipelines::clear(&pipelines::folder())?;
+        kept = pipelines::clear(&pipelines::folder()?)?;
         cache.clear().map_err(Error::from)?
     } else {
         let chosen = chosen(cache, names)?;

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::time::UNIX_EPOCH;
 
 use rlx_ir::Error;
-use rlx_ir::files::cache_dir;
+use rlx_ir::files::{cache_dir, check_own};
 use rlx_runtime::{
     AotCache, Artefact, Device, Graph, GraphExt, Session, backend_for, cpu_instruction_sets, full_name,
     nearest, unavailable_reason, variables,
@@ -115,14 +115,29 @@ fn device(device: Device) -> Json {
 
 /// The folders of the cache, and compiled models that cannot be used any more.
 fn caches() -> Json {
-    let folder = cache_dir();
+    let folder = match cache_dir() {
+        Ok(folder) => folder,
+        Err(e) => {
+            return json!({ "folder": null, "exists": false, "not_writable": e.message(), "hint": e.hint(), "parts": [] });
+        }
+    };
+    let part = |name: &&str| {
+        let path = folder.join(name);
+        // Files of a folder that others may write are not used.
+        let fault = check_own(&path).err();
+        let hint = fault.as_ref().and_then(Error::hint);
+        json!({
+            "folder": name, "bytes": size_of(&path, 0), "hint": hint,
+            "not_used": fault.as_ref().map(Error::message),
+        })
+    };
     let parts: Json = ["aot", "pipelines", "calibration", "tuning", "verdicts", "models", "test-data"]
         .iter()
         .filter(|name| folder.join(name).is_dir())
-        .map(|name| json!({ "folder": name, "bytes": size_of(&folder.join(name), 0) }))
+        .map(part)
         .collect();
-    let models = AotCache::from_env().map_err(|e| e.to_string()).and_then(|cache| {
-        let entries = cache.entries().map_err(|e| e.to_string())?;
+    let models = AotCache::from_env().map_err(|e| e.message().to_owned()).and_then(|cache| {
+        let entries = cache.entries().map_err(|e| e.error().message().to_owned())?;
         let here = backend_for(Device::Cpu).and_then(|b| b.machine().ok()).unwrap_or_default();
         let stale = entries.iter().filter(|e| e.fault.is_some() || is_stale(&e.path, &here)).count();
         let bytes: u64 = entries.iter().map(|e| e.bytes).sum();
@@ -198,7 +213,7 @@ fn environment() -> Json {
 
 /// What the tests read; nobody else needs it.
 fn test_data() -> Json {
-    let set = |set: &&rlx_testdata::DataSet| json!({ "name": set.name, "folder": set.folder().display().to_string(), "present": set.path().is_some() });
+    let set = |set: &&rlx_testdata::DataSet| json!({ "name": set.name, "folder": set.folder().map(|folder| folder.display().to_string()), "present": set.path().is_some() });
     rlx_testdata::ALL.iter().map(set).collect()
 }
 
@@ -301,9 +316,13 @@ fn print_caches(caches: &Json, bytes: impl Fn(&Json) -> String) -> Result<(), Fa
         (Some(true), None) => "writable".to_owned(),
         _ => "not there yet, can be made".to_owned(),
     };
-    writeln!(Output, "  {:<16} {}, {state}", "folder", caches["folder"].as_str().unwrap_or_default())?;
+    writeln!(Output, "  {:<16} {}, {state}", "folder", caches["folder"].as_str().unwrap_or("none"))?;
+    help(&caches["hint"])?;
     for part in caches["parts"].as_array().into_iter().flatten() {
-        writeln!(Output, "  {:<16} {}", part["folder"].as_str().unwrap_or_default(), bytes(&part["bytes"]))?;
+        let not_used = part["not_used"].as_str().map_or_else(String::new, |why| format!(", not used: {why}"));
+        let name = part["folder"].as_str().unwrap_or_default();
+        writeln!(Output, "  {name:<16} {}{not_used}", bytes(&part["bytes"]))?;
+        help(&part["hint"])?;
     }
     let models = &caches["compiled_models"];
     if models.is_object() {
