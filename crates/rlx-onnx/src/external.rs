@@ -3,20 +3,67 @@
 //! A model file is not trusted: the location it names must be a regular file inside the model's own folder,
 //! after following symbolic links, and offset and length must lie inside that file.
 
-use crate::proto::StringStringEntryProto;
+use crate::proto::tensor_proto::DataLocation;
+use crate::proto::{StringStringEntryProto, TensorProto};
 use bytes::Bytes;
-use rlx_ir::files::map_file;
+use rlx_ir::files::{MappedFile, map_file};
 use rlx_ir::{Error, ErrorKind};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The external files of one model: each is mapped once and shared by all tensors in it.
 #[derive(Debug)]
 pub(crate) struct ExternalFiles {
     /// The model's folder; `None` for a model that came as bytes without one.
     folder: Option<PathBuf>,
-    mapped: Mutex<HashMap<PathBuf, Bytes>>,
+    read: Mutex<ReadFiles>,
+}
+
+/// The files that were read.
+#[derive(Debug, Default)]
+struct ReadFiles {
+    by_location: HashMap<String, SharedFile>,
+    /// By real path, so that a file is mapped once however it is called.
+    by_path: HashMap<PathBuf, SharedFile>,
+}
+
+/// What keeps a file mapped while there are slices of it.
+struct Held(Arc<MappedFile>);
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        (*self.0).as_ref()
+    }
+}
+
+/// A file's bytes, of which tensors are slices, and the file itself.
+#[derive(Debug, Clone)]
+pub(crate) struct SharedFile {
+    pub(crate) file: Arc<MappedFile>,
+    pub(crate) bytes: Bytes,
+}
+
+impl SharedFile {
+    pub(crate) fn map(path: &Path) -> Result<Self, Error> {
+        let file = Arc::new(map_file(path)?);
+        Ok(SharedFile { bytes: Bytes::from_owner(Held(Arc::clone(&file))), file })
+    }
+
+    /// Whether these bytes lie in it.
+    pub(crate) fn holds(&self, bytes: &Bytes) -> bool {
+        !bytes.is_empty() && self.bytes.as_ptr_range().contains(&bytes.as_ptr())
+    }
+}
+
+/// Where a tensor's data lies, when that is in a file beside the model's.
+pub(crate) fn entries(tensor: &TensorProto) -> Option<&[StringStringEntryProto]> {
+    (tensor.data_location == Some(DataLocation::External as i32)).then_some(&*tensor.external_data)
+}
+
+/// The file that these entries name.
+pub(crate) fn location(entries: &[StringStringEntryProto]) -> Option<&str> {
+    entries.iter().find(|e| e.key() == "location").map(|e| e.value())
 }
 
 /// Where one tensor's bytes lie.
@@ -29,7 +76,7 @@ struct Place<'a> {
 
 impl ExternalFiles {
     pub(crate) fn new(folder: Option<PathBuf>) -> Self {
-        ExternalFiles { folder, mapped: Mutex::default() }
+        ExternalFiles { folder, read: Mutex::default() }
     }
 
     /// The `size` bytes that the entries of a tensor's `external_data` point to.
@@ -39,7 +86,8 @@ impl ExternalFiles {
             let length = place.length.unwrap_or_default();
             return Err(malformed(format!("external data of {length} bytes for a tensor of {size}")));
         }
-        let file = self.file(place.location)?;
+        let SharedFile { file: whole, bytes: file } = self.file(place.location)?;
+        whole.check_whole()?;
         let end = place.offset.checked_add(size as u64).filter(|&end| end <= file.len() as u64);
         let Some(end) = end else {
             let (offset, location, len) = (place.offset, place.location, file.len());
@@ -50,15 +98,43 @@ impl ExternalFiles {
         Ok(file.slice(place.offset as usize..end as usize))
     }
 
-    fn file(&self, location: &str) -> Result<Bytes, Error> {
-        let path = self.resolve(location)?;
-        let mut mapped = self.mapped.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(bytes) = mapped.get(&path) {
-            return Ok(bytes.clone());
+    /// The file at a location: the one that was found there first.
+    fn file(&self, location: &str) -> Result<SharedFile, Error> {
+        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(file) = read.by_location.get(location) {
+            return Ok(file.clone());
         }
-        let bytes = Bytes::from_owner(map_file(&path)?);
-        mapped.insert(path, bytes.clone());
-        Ok(bytes)
+        let path = self.resolve(location)?;
+        let file = match read.by_path.get(&path) {
+            Some(file) => file.clone(),
+            None => SharedFile::map(&path)?,
+        };
+        read.by_path.insert(path, file.clone());
+        read.by_location.insert(location.to_owned(), file.clone());
+        Ok(file)
+    }
+
+    /// The files at these locations, as tensors read them: those that were not read yet are mapped now.
+    ///
+    /// # Errors
+    /// A location where no tensor could be read; [`ErrorKind::Internal`] when others were read.
+    pub(crate) fn all(&self, locations: &[&str]) -> Result<Vec<SharedFile>, Error> {
+        let files = locations.iter().map(|location| self.file(location)).collect::<Result<_, _>>()?;
+        let named: HashSet<&str> = locations.iter().copied().collect();
+        let read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        match read.by_location.keys().find(|location| !named.contains(location.as_str())) {
+            None => Ok(files),
+            Some(location) => {
+                let message = format!("\"{location}\" was read, and is not among the model's files");
+                Err(Error::new(ErrorKind::Internal, message))
+            }
+        }
+    }
+
+    /// The file in which these bytes of a tensor lie.
+    pub(crate) fn holding(&self, bytes: &Bytes) -> Option<Arc<MappedFile>> {
+        let read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        read.by_path.values().find(|file| file.holds(bytes)).map(|file| Arc::clone(&file.file))
     }
 
     /// The real path of a location, which must lie in the model's folder.
@@ -107,7 +183,7 @@ impl<'a> Place<'a> {
             };
             find(key).map(parse).transpose()
         };
-        let location = find("location").ok_or_else(|| malformed("external data without a location"))?;
+        let location = location(entries).ok_or_else(|| malformed("external data without a location"))?;
         Ok(Place { location, offset: number("offset")?.unwrap_or(0), length: number("length")? })
     }
 }

@@ -1,16 +1,17 @@
 //! A model file: decoded structure over mapped bytes.
 
 use crate::decoded::Decoded;
-use crate::external::ExternalFiles;
+use crate::external::{self, ExternalFiles, SharedFile};
 use crate::formats;
-use crate::proto::{GraphProto, ModelProto, TensorProto};
+use crate::proto::{GraphProto, ModelProto, TensorProto, tensors::each_tensor};
 use crate::tensor::RawTensor;
 use bytes::Bytes;
 use prost::Message;
-use rlx_ir::files::map_file;
+use rlx_ir::files::MappedFile;
 use rlx_ir::{Error, ErrorKind, memory};
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::Arc;
 
 /// An ONNX model, decoded; its tensors still lie in the file's map.
 ///
@@ -25,6 +26,9 @@ use std::path::Path;
 #[derive(Debug)]
 pub struct OnnxFile {
     model: ModelProto,
+    /// Its own file; `None` for a model that came as bytes.
+    own: Option<SharedFile>,
+    /// Those beside it.
     files: ExternalFiles,
     /// Its bytes, those of files beside it not counted.
     size: usize,
@@ -50,9 +54,10 @@ impl OnnxFile {
         if path.is_dir() {
             return Err(named(formats::folder(path)));
         }
-        let bytes = Bytes::from_owner(map_file(path)?);
-        Self::decode(bytes.clone(), ExternalFiles::new(Some(folder.to_path_buf())))
-            .map_err(|e| named(formats::explain(e, Some(path), &bytes)))
+        let own = SharedFile::map(path)?;
+        let decoded = Self::decode(own.bytes.clone(), ExternalFiles::new(Some(folder.to_path_buf())));
+        let file = decoded.map_err(|e| named(formats::explain(e, Some(path), &own.bytes)))?;
+        Ok(OnnxFile { own: Some(own), ..file })
     }
 
     /// Decodes a model from memory. Tensor data in other files cannot be reached; see [`OnnxFile::from_bytes_in`].
@@ -97,7 +102,7 @@ impl OnnxFile {
         if model.opset_import.is_empty() {
             return Err(Error::new(ErrorKind::Malformed, "an ONNX model that names no opset"));
         }
-        Ok(OnnxFile { model, files, size: bytes.len() })
+        Ok(OnnxFile { model, own: None, files, size: bytes.len() })
     }
 
     /// The decoded model.
@@ -121,20 +126,58 @@ impl OnnxFile {
         self.model.opset_import.iter().find(|o| normal(o.domain()) == normal(domain)).map(|o| o.version())
     }
 
-    /// The names of the files beside the model that hold data of its initialisers, as the model gives them.
+    /// The names of the files beside the model that hold data of its tensors, wherever those stand (initialisers,
+    /// constants, bodies, functions), as the model gives them.
     pub fn external_files(&self) -> Vec<String> {
-        let of = |t: &TensorProto| {
-            t.external_data.iter().find(|e| e.key() == "location").map(|e| e.value().to_owned())
-        };
-        let names: BTreeSet<String> = self.graph().initializer.iter().filter_map(of).collect();
+        self.locations().into_iter().map(str::to_owned).collect()
+    }
+
+    fn locations(&self) -> Vec<&str> {
+        let mut names = BTreeSet::new();
+        each_tensor(&self.model, &mut |tensor| {
+            names.extend(external::entries(tensor).and_then(external::location))
+        });
         names.into_iter().collect()
+    }
+
+    /// What tells all that an import of this model reads from what its files held before or will hold: of its own file
+    /// and of each beside it, by the bytes that are mapped here, whatever their paths name by now. `None` for a model
+    /// that came as bytes, and where a file was written so lately that the system's times do not tell. It holds for
+    /// what was made of the model as long as [`OnnxFile::is_unchanged`] says so afterwards.
+    ///
+    /// # Errors
+    /// A file beside the model that cannot be read.
+    pub fn identity(&self) -> Result<Option<Vec<String>>, Error> {
+        let Some(own) = &self.own else { return Ok(None) };
+        let locations = self.locations();
+        let beside = self.files.all(&locations)?;
+        let named = locations
+            .iter()
+            .zip(&beside)
+            .map(|(location, file)| file.file.identity().map(|identity| format!("{location:?} {identity}")));
+        Ok(std::iter::once(own.file.identity()).chain(named).collect())
+    }
+
+    /// Whether nothing happened to its files since they were mapped here: no file was written. (One that was replaced by
+    /// another is as it was, but may count as changed.)
+    pub fn is_unchanged(&self) -> bool {
+        let beside = self.files.all(&self.locations());
+        beside.is_ok_and(|files| self.own.iter().chain(&files).all(|file| file.file.is_unchanged()))
+    }
+
+    /// The file in which a tensor's bytes lie; `None` where they were copied.
+    pub(crate) fn holding(&self, bytes: &Bytes) -> Option<Arc<MappedFile>> {
+        let own = self.own.iter().find(|own| own.holds(bytes)).map(|own| Arc::clone(&own.file));
+        own.or_else(|| self.files.holding(bytes))
     }
 
     /// Reads one of its tensors; data in the file or beside it is shared, not copied.
     ///
     /// # Errors
-    /// Extents, type and data that do not agree, data outside the model's folder, an element type not built here.
+    /// Extents, type and data that do not agree, data outside the model's folder, an element type not built here; a file
+    /// that was cut short since it was mapped.
     pub fn tensor(&self, proto: &TensorProto) -> Result<RawTensor, Error> {
+        self.own.iter().try_for_each(|own| own.file.check_whole())?;
         RawTensor::read(proto, &self.files)
     }
 }
@@ -223,26 +266,82 @@ mod tests {
         assert_eq!(missing.kind(), ErrorKind::Io);
     }
 
-    #[test]
-    fn opening_a_path_maps_external_data_beside_it() {
-        let folder = std::env::temp_dir().join(format!("rlx-onnx-file-{}", std::process::id()));
+    /// A folder with a model whose constant's data lies beside it, in a file that is large enough to be mapped.
+    fn folder_with_data(name: &str) -> std::path::PathBuf {
+        let folder = std::env::temp_dir().join(format!("rlx-onnx-file-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
-        std::fs::write(folder.join("w.bin"), 2.5f32.to_le_bytes()).unwrap();
+        std::fs::write(folder.join("w.bin"), 2.5f32.to_le_bytes().repeat(400_000)).unwrap();
         let entry = |k: &str, v: &str| crate::proto::StringStringEntryProto {
             key: Some(k.to_owned()),
             value: Some(v.to_owned()),
         };
         let tensor = TensorProto {
-            dims: vec![1],
+            dims: vec![400_000],
             data_type: Some(1),
             data_location: Some(1),
             external_data: vec![entry("location", "w.bin")],
             ..Default::default()
         };
-        let graph = GraphProto { initializer: vec![tensor], ..Default::default() };
+        let value = AttributeProto { t: Some(Box::new(tensor.clone())), ..Default::default() };
+        let constant = NodeProto { attribute: vec![value], ..Default::default() };
+        let graph = GraphProto { initializer: vec![tensor], node: vec![constant], ..Default::default() };
         std::fs::write(folder.join("m.onnx"), model(graph).encode_to_vec()).unwrap();
+        folder
+    }
+
+    #[test]
+    fn opening_a_path_maps_external_data_beside_it() {
+        let folder = folder_with_data("data");
         let file = OnnxFile::open(folder.join("m.onnx")).unwrap();
-        assert_eq!(&file.tensor(&file.graph().initializer[0]).unwrap().bytes[..], 2.5f32.to_le_bytes());
+        assert_eq!(file.external_files(), ["w.bin"]);
+        let tensor = file.tensor(&file.graph().initializer[0]).unwrap();
+        assert_eq!(&tensor.bytes[..4], 2.5f32.to_le_bytes());
+        assert!(file.holding(&tensor.bytes).is_some());
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_data_file_that_was_cut_short_is_an_error_before_a_tensor_is_used() {
+        let folder = folder_with_data("cut");
+        let file = OnnxFile::open(folder.join("m.onnx")).unwrap();
+        let tensor = || file.tensor(&file.graph().initializer[0]);
+        tensor().unwrap();
+        std::fs::OpenOptions::new().write(true).open(folder.join("w.bin")).unwrap().set_len(10).unwrap();
+        let e = tensor().unwrap_err();
+        assert!(e.kind() == ErrorKind::Io && e.to_string().contains("was cut"), "{e}");
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn an_identity_covers_all_that_is_read_and_notices_what_is_written() {
+        let folder = folder_with_data("identity");
+        let settled = std::time::Duration::from_millis(100);
+        std::thread::sleep(settled);
+        let open = || OnnxFile::open(folder.join("m.onnx")).unwrap();
+        let (file, same) = (open(), open());
+        let known = file.identity().unwrap().expect("they were written a while ago");
+        assert_eq!((known.len(), Some(&known)), (2, same.identity().unwrap().as_ref()));
+        // Replaced by another file, what was mapped stays as it was; written in place, it does not.
+        std::fs::write(folder.join("new"), 1.5f32.to_le_bytes().repeat(400_000)).unwrap();
+        std::fs::rename(folder.join("new"), folder.join("w.bin")).unwrap();
+        assert_eq!(file.identity().unwrap(), Some(known.clone()));
+        std::thread::sleep(settled);
+        let replaced = open();
+        assert!(replaced.identity().unwrap().is_some_and(|now| now != known) && replaced.is_unchanged());
+        std::fs::write(folder.join("w.bin"), 3.5f32.to_le_bytes().repeat(400_000)).unwrap();
+        assert!(!replaced.is_unchanged());
+        std::fs::remove_file(folder.join("w.bin")).unwrap();
+        assert!(open().identity().is_err());
+        assert_eq!(
+            OnnxFile::from_bytes(std::fs::read(folder.join("m.onnx")).unwrap()).unwrap().identity().unwrap(),
+            None
+        );
+        // A file that was read beside those that the model names would be an identity of too little.
+        let mut other = file.graph().initializer[0].clone();
+        other.external_data[0].value = Some("m.onnx".to_owned());
+        other.dims = vec![1];
+        file.tensor(&other).unwrap();
+        assert_eq!(file.identity().unwrap_err().kind(), ErrorKind::Internal);
         std::fs::remove_dir_all(folder).unwrap();
     }
 }

@@ -4,9 +4,9 @@
 //! is taken as it is without a copy, or a typed list such as `float_data` or `int32_data`, which is packed.
 //! Sub-byte elements stay packed, low bits first, as [`DType::storage_bytes`] counts them.
 
-use crate::external::ExternalFiles;
+use crate::external::{self, ExternalFiles};
 use crate::proto::TensorProto;
-use crate::proto::tensor_proto::{DataLocation, DataType};
+use crate::proto::tensor_proto::DataType;
 use bytes::Bytes;
 use rlx_ir::{ConstData, DType, Error, ErrorKind, Shape, memory};
 
@@ -124,8 +124,8 @@ fn content(
     if t.segment.is_some() {
         return Err(Error::new(ErrorKind::Unsupported, "tensors stored in segments"));
     }
-    if t.data_location == Some(DataLocation::External as i32) {
-        return files.read(&t.external_data, size);
+    if let Some(entries) = external::entries(t) {
+        return files.read(entries, size);
     }
     if let Some(raw) = &t.raw_data {
         return Ok(raw.clone());

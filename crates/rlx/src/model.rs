@@ -88,7 +88,7 @@ impl Model {
         &self.name
     }
 
-    /// The files it consists of: its own, and those beside it that hold its weights. None for a model from memory.
+    /// The files it consists of: its own, and those beside it that hold data of its tensors. None for a model from memory.
     pub fn files(&self) -> Vec<PathBuf> {
         let Some(path) = &self.path else { return Vec::new() };
         let folder = path.parent().unwrap_or(Path::new("."));
@@ -96,13 +96,25 @@ impl Model {
         std::iter::once(path.clone()).chain(external).collect()
     }
 
-    /// What tells this model from any other: its files as they are now (path, size, times, place on the disk) and its
-    /// fixed dimensions. `None` for a model that does not come from a file, or whose files cannot be looked at.
+    /// What tells this model from any other: the contents of its files as they are read here, whatever their paths name
+    /// meanwhile, and its fixed dimensions. `None` for a model that does not come from a file, whose files cannot be read,
+    /// or where one of them was just being written.
     pub(crate) fn identity(&self) -> Option<Vec<String>> {
-        self.path.as_ref()?;
-        let mut parts = self.files().iter().map(|file| identity_of(file)).collect::<Option<Vec<_>>>()?;
+        // What cannot be read is the importer's to report.
+        let mut parts = self.file.identity().ok()??;
         parts.extend(self.dims.iter().map(|(name, value)| format!("{name:?}={value}")));
         Some(parts)
+    }
+
+    /// Whether its files are still those whose contents were read.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`] when one of them changed.
+    pub(crate) fn confirm(&self) -> Result<()> {
+        if self.file.is_unchanged() {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::Io, "a file of the model changed while it was compiled"))
     }
 
     /// What the model declares as its inputs (initialisers apart), with the fixed dimensions put in. An input
@@ -206,20 +218,4 @@ pub fn check_dims(inputs: &[TensorInfo], dims: &[(String, usize)]) -> Result<()>
         Some(close) => error.with_hint(format!("did you mean \"{close}\"?")),
         None => error.with_hint("rlx inspect shows the inputs and their dimensions"),
     })
-}
-
-/// A file as it is now: whatever is written to it changes this.
-fn identity_of(path: &Path) -> Option<String> {
-    let path = path.canonicalize().ok()?;
-    let metadata = std::fs::metadata(&path).ok()?;
-    let time = |t: std::time::SystemTime| t.duration_since(std::time::UNIX_EPOCH).map(|d| d.as_nanos()).ok();
-    let modified = time(metadata.modified().ok()?)?;
-    #[cfg(unix)]
-    let place = {
-        use std::os::unix::fs::MetadataExt;
-        (metadata.dev(), metadata.ino(), metadata.ctime(), metadata.ctime_nsec())
-    };
-    #[cfg(not(unix))]
-    let place = ();
-    Some(format!("{} {} {modified} {place:?}", path.display(), metadata.len()))
 }

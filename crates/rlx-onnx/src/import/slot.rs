@@ -334,7 +334,14 @@ impl<'f> Importer<'f> {
         let node = self.graph.param(name.clone(), Shape::new(&tensor.dims, tensor.dtype));
         let bytes = std::sync::Arc::new(tensor.bytes.clone());
         let range = 0..tensor.bytes.len();
-        self.weights.insert(name, Weight::mapped(tensor.dtype, &tensor.dims, bytes, range)?);
+        let weight = match self.file.holding(&tensor.bytes) {
+            // Much may happen to the file before the weight is first used.
+            Some(file) => {
+                Weight::mapped_checked(tensor.dtype, &tensor.dims, bytes, range, move |_| file.check_whole())
+            }
+            None => Weight::mapped(tensor.dtype, &tensor.dims, bytes, range),
+        };
+        self.weights.insert(name, weight?);
         Ok(node)
     }
 }

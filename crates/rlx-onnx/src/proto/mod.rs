@@ -4,4 +4,6 @@
 //! Fields of type `bytes` are [`bytes::Bytes`]: decoding from a mapped file copies no tensor.
 #![allow(missing_docs, clippy::all)]
 
+pub(crate) mod tensors;
+
 include!("generated.rs");

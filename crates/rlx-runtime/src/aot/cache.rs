@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use rlx_driver::Device;
-use rlx_ir::files::{cache_dir, io_error, parse_size};
+use rlx_ir::files::{cache_dir, check_own, make_own, parse_size};
 use rlx_ir::sort::sort_by_key;
 use rlx_ir::{ConstData, DimBinding, Error, ErrorKind, Graph, GraphModule, HirModule, LirModule, Progress};
 use rlx_opt::{CompileOptions, CompileResult};
@@ -29,6 +29,9 @@ type Result<T, E = AotCacheError> = std::result::Result<T, E>;
 /// that does not fit is never used: a changed graph under an old name is compiled anew. Entries are written to a
 /// temporary file and renamed, so any number of processes may share a cache; one that is damaged is compiled anew with
 /// a warning. When the cache grows beyond its limit, entries used longest ago go.
+///
+/// Its folder must be the user's own (or root's), and nobody else may write it, because what lies there is believed: of
+/// another folder no entry is taken, and writing one is an error.
 ///
 /// ```
 /// use rlx_ir::{DType, Graph, Shape, op::Activation};
@@ -86,9 +89,9 @@ impl AotCache {
     /// at most `RLX_CACHE_LIMIT` bytes (`800M`, `8G`).
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] for a limit that is no size.
+    /// [`ErrorKind::Config`] for a limit that is no size, and where the user has no folder for caches.
     pub fn from_env() -> rlx_ir::Result<Self> {
-        let cache = Self::new(cache_dir().join("aot"));
+        let cache = Self::new(cache_dir()?.join("aot"));
         match std::env::var("RLX_CACHE_LIMIT") {
             Ok(text) if !text.trim().is_empty() => {
                 let limit = parse_size(text.trim()).ok_or_else(|| {
@@ -151,6 +154,7 @@ impl AotCache {
             AotCacheError::Missing(Error::new(ErrorKind::Io, message))
         };
         let own = entries::path_of(&self.root, key, &Self::own_digest(key));
+        check_own(&self.root).map_err(io)?;
         let path = match (own.is_file(), entries::of_name(&self.root, key).map_err(io)?.as_slice()) {
             (true, _) => own,
             (false, [one]) => one.clone(),
@@ -338,10 +342,36 @@ impl AotCache {
         new: NewArtefact<'_>,
         progress: &Progress,
     ) -> Result<()> {
+        self.put_artefact_confirmed(
+            parts,
+            session,
+            compiled,
+            NewArtefact { name: name.to_owned(), ..new },
+            progress,
+            &|| Ok(()),
+        )
+    }
+
+    /// As [`AotCache::put_artefact_with_progress`], under the artefact's own name. When all is written, `confirm` is asked
+    /// whether the entry is still what `parts` say: files that were read meanwhile may have changed. Where it reports an
+    /// error, there is no entry.
+    ///
+    /// # Errors
+    /// As [`AotCache::put_artefact_with_progress`]; what `confirm` reports.
+    pub fn put_artefact_confirmed(
+        &self,
+        parts: &[&str],
+        session: &Session,
+        compiled: &mut CompiledGraph,
+        new: NewArtefact<'_>,
+        progress: &Progress,
+        confirm: &dyn Fn() -> rlx_ir::Result<()>,
+    ) -> Result<()> {
         let target = session.artefact_target(&new.options).map_err(compile)?;
         let digest = model_digest(parts, &target);
-        let new = NewArtefact { name: name.to_owned(), ..new };
-        self.write(name, &digest, |path| session.save_keyed(path, compiled, &new, digest, progress))
+        self.write(&new.name, &digest, |path| {
+            session.save_keyed(path, compiled, &new, digest, progress, confirm)
+        })
     }
 
     /// All entries, the last used first.
@@ -380,6 +410,10 @@ impl AotCache {
     fn open(&self, name: &str, digest: &Digest, target: &ArtefactTarget) -> Option<Artefact> {
         let path = entries::path_of(&self.root, name, digest);
         if !path.exists() {
+            return None;
+        }
+        if let Err(e) = check_own(&self.root) {
+            warn(&path, &e);
             return None;
         }
         let foreign = || Error::new(ErrorKind::Unsupported, "it is an entry for something else");
@@ -424,7 +458,7 @@ impl AotCache {
             tensors: tensors.iter().map(|t| t.bytes).collect(),
             tuning,
         };
-        self.write(name, digest, |path| layout::write(path, &parts, &Progress::none()))
+        self.write(name, digest, |path| layout::write(path, &parts, &Progress::none(), &|| Ok(())))
     }
 
     fn write(
@@ -433,7 +467,7 @@ impl AotCache {
         digest: &Digest,
         write: impl FnOnce(&Path) -> rlx_ir::Result<()>,
     ) -> Result<()> {
-        std::fs::create_dir_all(&self.root).map_err(|e| io(io_error(&self.root, e)))?;
+        make_own(&self.root).map_err(io)?;
         let path = entries::path_of(&self.root, name, digest);
         write(&path).map_err(store)?;
         entries::evict(&self.root, self.limit, &path).map_err(io)

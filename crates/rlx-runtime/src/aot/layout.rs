@@ -181,8 +181,13 @@ pub(super) fn place_tensors(lengths: impl Iterator<Item = usize>) -> Result<(Vec
     Ok((places, end))
 }
 
-/// Writes an artefact, whole or not at all: stopped at the last byte, it leaves nothing.
-pub(super) fn write(path: &Path, parts: &Parts<'_>, progress: &Progress) -> Result<()> {
+/// Writes an artefact, whole or not at all: stopped at the last byte, or not confirmed then, it leaves nothing.
+pub(super) fn write(
+    path: &Path,
+    parts: &Parts<'_>,
+    progress: &Progress,
+    confirm: &dyn Fn() -> Result<()>,
+) -> Result<()> {
     let (_, tensors) = place_tensors(parts.tensors.iter().map(|t| t.len()))?;
     let head = Head {
         target: parts.target.clone(),
@@ -217,7 +222,8 @@ pub(super) fn write(path: &Path, parts: &Parts<'_>, progress: &Progress) -> Resu
         }
         out.section(&parts.tuning)?;
         out.put(blake3::hash(&parts.tuning).as_bytes())?;
-        progress.step(Stage::Write, out.at, out.at, || "")
+        progress.step(Stage::Write, out.at, out.at, || "")?;
+        confirm()
     })
 }
 

@@ -88,10 +88,10 @@ impl Session {
         new: NewArtefact<'_>,
         progress: &Progress,
     ) -> Result<()> {
-        self.save_keyed(path.as_ref(), compiled, &new, Digest::default(), progress)
+        self.save_keyed(path.as_ref(), compiled, &new, Digest::default(), progress, &|| Ok(()))
     }
 
-    /// As [`Session::save`], under a cache's key.
+    /// As [`Session::save`], under a cache's key; `confirm` is asked when all is written, before the file has its name.
     pub(super) fn save_keyed(
         &self,
         path: &Path,
@@ -99,6 +99,7 @@ impl Session {
         new: &NewArtefact<'_>,
         key: Digest,
         progress: &Progress,
+        confirm: &dyn Fn() -> Result<()>,
     ) -> Result<()> {
         let (module, mut blobs) = module::encode(compiled.lir())?;
         blobs.extend(new.source.map(text::blobs).unwrap_or_default());
@@ -149,7 +150,7 @@ impl Session {
             tensors: tensors.iter().map(|t| t.bytes).collect(),
             tuning,
         };
-        layout::write(path, &parts, progress)
+        layout::write(path, &parts, progress, confirm)
     }
 
     /// What an artefact of this session is compiled for.

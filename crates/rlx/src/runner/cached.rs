@@ -1,6 +1,6 @@
 //! Compiled models in the user's cache.
 
-use rlx_ir::{ErrorKind, Progress, Result};
+use rlx_ir::{Error, ErrorKind, Progress, Result};
 use rlx_onnx::Imported;
 use rlx_runtime::{AotCache, CompiledGraph, NewArtefact};
 
@@ -26,27 +26,42 @@ impl Runner {
         }
     }
 
-    /// Keeps a compiled model, unless it holds only for some values of its inputs.
+    /// Keeps a compiled model, unless it holds only for some values of its inputs. Where it cannot be kept (a full disk, a
+    /// folder that cannot be written, files that changed meanwhile) that is a warning: the model is there.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Cancelled`].
     pub(super) fn keep_cached(
         &self,
         imported: &Imported,
         graph: &mut CompiledGraph,
         progress: &Progress,
     ) -> Result<()> {
-        let Some((cache, name, parts)) = self.place_in_cache() else { return Ok(()) };
         if !imported.specialised.is_empty() {
             return Ok(());
         }
+        let (Some((cache, name, parts)), Source::Onnx(model)) = (self.place_in_cache(), &self.source) else {
+            return Ok(());
+        };
         let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
         let new = NewArtefact {
             options: self.options.clone(),
             outputs: imported.outputs.clone(),
             ..NewArtefact::new(name, &imported.weights)
         };
-        Ok(cache.put_artefact_with_progress(name, &parts, &self.session, graph, new, progress)?)
+        let confirm = || model.confirm();
+        let kept = cache.put_artefact_confirmed(&parts, &self.session, graph, new, progress, &confirm);
+        match kept.map_err(Error::from) {
+            Err(e) if e.kind() == ErrorKind::Cancelled => Err(e),
+            Err(e) => {
+                tracing::warn!(model = name, error = %e, "the compiled model is not kept");
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
     }
 
-    /// The cache, and what the model is called there: its name, its files as they are now, its fixed dimensions.
+    /// The cache, and what the model is called there: its name, the contents of its files, its fixed dimensions.
     fn place_in_cache(&self) -> Option<(&AotCache, &str, Vec<String>)> {
         match (&self.cache, &self.source) {
             (Some(cache), Source::Onnx(model)) => Some((cache, model.name(), model.identity()?)),
