@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
 use rlx::{Model, Runner};
+use rlx_ir::files::cache_dir;
 use rlx_ir::{ConstData, DimBinding, Progress, Result, sym};
 use rlx_runtime::{AotCache, Artefact, CompileOptions, Precision, Session, TensorInfo};
 
@@ -30,12 +31,16 @@ pub struct Job {
 }
 
 impl Job {
-    /// The same job with the user's cache of compiled models, where that is asked for.
+    /// The same job with the user's cache of compiled models, where that is asked for. A user who has none is warned.
     pub fn caching(self, asked: bool) -> Result<Job, Failure> {
-        Ok(match asked {
-            true => Job { runner: self.runner.with_cache(AotCache::from_env()?), ..self },
-            false => self,
-        })
+        if !asked {
+            return Ok(self);
+        }
+        if let Err(e) = cache_dir() {
+            tracing::warn!(error = %e, "the compiled model is not kept");
+            return Ok(self);
+        }
+        Ok(Job { runner: self.runner.with_cache(AotCache::from_env()?), ..self })
     }
 }
 

@@ -19,6 +19,7 @@ mod profile;
 mod run;
 mod stream;
 mod verify;
+mod warnings;
 mod watch;
 mod written;
 
@@ -36,6 +37,7 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(e) => return wrong_arguments(&e),
     };
+    warnings::show(cli.wants_json());
     match dispatch(&cli).and_then(|code| Output.flush().map(|()| code)) {
         Ok(code) => code,
         Err(failure) => failure.report(cli.wants_json()),
