@@ -82,6 +82,7 @@ pub fn evict(root: &Path, limit: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn what_was_used_longest_ago_goes_first() {

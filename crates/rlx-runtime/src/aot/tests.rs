@@ -44,6 +44,7 @@ fn load_and_run(
             tuning: Vec::new(),
         },
         &Progress::none(),
+        &|| Ok(()),
     )?;
     let artefact = Artefact::open(&path)?;
     std::fs::remove_file(&path).unwrap();
