@@ -88,4 +88,25 @@ mod tests {
         }
         std::fs::remove_dir_all(folder).unwrap();
     }
+
+    #[cfg(unix)]
+    #[test]
+    fn what_others_may_have_written_is_not_read_and_not_replaced() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = std::env::temp_dir().join(format!("rlx-store-others-{}", std::process::id()));
+        let path = folder.join("a.txt");
+        write(&path, "planted\n").unwrap();
+        std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o777)).unwrap();
+        for refused in [read(&path).map(drop), write(&path, "own\n")] {
+            let e = refused.unwrap_err();
+            assert!(e.kind() == ErrorKind::Io && e.to_string().contains("other users"), "{e}");
+        }
+        std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o700)).unwrap();
+        assert_eq!(read(&path).unwrap().as_deref(), Some("planted\n"));
+        // What a killed writer of another file left goes with the next one.
+        std::fs::write(folder.join(".b.txt.0123456789abcdef.part"), "half").unwrap();
+        write(&path, "own\n").unwrap();
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
 }

@@ -22,7 +22,7 @@ Environment:
   RLX_KERNEL_DISPATCH  native (default), common (decompose wherever possible), force-native
   RLX_TUNE             off, kept (default), measure: which of several ways a step is done in
   RLX_DISPATCH_REPORT  1 prints how each op kind is computed whenever a model is compiled
-  RLX_CACHE_DIR        where compiled models, calibrations, tunings, verdicts, test data and made files are kept (a folder of your own)
+  RLX_CACHE_DIR        where compiled models, calibrations, tunings, verdicts, test data and made files are kept
   RLX_CACHE_LIMIT      how large the cache of compiled models grows, as in 8G (default: 16G)
 
 Exit codes: 0 done, 1 the job failed, 2 the arguments make no sense, 130 stopped by Ctrl-C, 141 nobody reads the output any
