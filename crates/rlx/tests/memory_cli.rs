@@ -37,7 +37,7 @@ fn write_models(folder: &Folder) {
     let product = node("MatMul", &["x", "w"], &["y"]);
     let ends = |rows: &str| (value("x", FLOAT, &[rows, "1024"]), value("y", FLOAT, &[rows, "1024"]));
     let (x, y) = ends("4");
-    folder.write("inline.onnx", model(&[x], &[product.clone()], &[w], &[y]));
+    folder.write("inline.onnx", model(&[x], std::slice::from_ref(&product), &[w], &[y]));
     let (x, y) = ends("4");
     let beside = external("w", &[1024, 1024], "w.bin");
     folder.write("w.bin", vec![0u8; 4 << 20]);
