@@ -19,6 +19,9 @@ use crate::tensor::Value;
 /// Symbols and the values that the case gives them.
 type Symbols = BTreeMap<u32, usize>;
 
+/// Tensors with more elements have only small dimensions.
+const MOST_ELEMENTS: usize = 1 << 16;
+
 /// A graph around one random op of `kind`, and values for its inputs. Valid as far as the verifier can see unless
 /// [`crate::verify()`] says otherwise; its dimensions may contradict each other.
 pub fn mismatched_case(kind: OpKind, seed: u64) -> (Graph, Bindings) {
@@ -50,6 +53,7 @@ pub fn mismatched(g: &mut Gen, case: &Case) -> (Graph, Bindings) {
     graph.set_outputs(outputs);
     if g.chance(0.6) {
         contradict(g, &mut symbols);
+        keep_small(&graph, &mut symbols);
     }
     let bindings = values(g, &mut graph, case, &declared, &symbols);
     (graph, bindings)
@@ -130,13 +134,28 @@ fn contradict(g: &mut Gen, symbols: &mut Symbols) {
     }
 }
 
+/// Makes large numbers small where a symbol that stands for several dimensions would make a tensor huge.
+fn keep_small(graph: &Graph, symbols: &mut Symbols) {
+    let small = |shape: &Shape| {
+        let mut sizes = shape.dims().iter().map(|d| size_of(d, symbols));
+        sizes.try_fold(1usize, |n, d| n.checked_mul(d)).is_some_and(|n| n <= MOST_ELEMENTS)
+    };
+    if !graph.nodes().iter().all(|node| node.results().iter().all(small)) {
+        symbols.values_mut().for_each(|n| *n = (*n).min(9));
+    }
+}
+
+/// The size of a dimension; 1 for what is neither a number nor a symbol.
+fn size_of(d: &Dim, symbols: &Symbols) -> usize {
+    d.as_static().or_else(|| symbols.get(&d.extent().as_sym()?).copied()).unwrap_or(1)
+}
+
 /// Values for the inputs, and inputs from which a run learns the symbols that no operand has.
 fn values(g: &mut Gen, graph: &mut Graph, case: &Case, declared: &[Shape], symbols: &Symbols) -> Bindings {
-    let size = |d: &Dim| d.as_static().or_else(|| symbols.get(&d.extent().as_sym()?).copied()).unwrap_or(1);
     let mut bindings = Bindings::default();
     let mut seen = Vec::new();
     for (i, (value, shape)) in case.inputs.iter().zip(declared).enumerate() {
-        let dims: Vec<usize> = shape.dims().iter().map(size).collect();
+        let dims: Vec<usize> = shape.dims().iter().map(|d| size_of(d, symbols)).collect();
         seen.extend(shape.dims().iter().filter_map(|d| d.extent().as_sym()));
         let given = if dims == value.dims {
             value.clone()
