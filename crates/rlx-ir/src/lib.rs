@@ -56,7 +56,7 @@ pub mod verify;
 pub mod weights;
 
 pub use component::{CompilationMode, KernelDispatchPolicy, ModelComponent, ModelPhase, ModelVariant};
-pub use dim::{Dim, DimBinding, Extent, SymRange, sym};
+pub use dim::{Dim, DimBinding, ExprBudget, Extent, SymRange, check_extents, sym};
 pub use dtype::{DType, DTypeClass};
 pub use error::{Error, ErrorKind, Result};
 pub use graph::{DataSymbol, Graph, GraphExt, Node, NodeId, bound_of};

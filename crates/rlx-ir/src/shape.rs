@@ -9,7 +9,7 @@
 
 use std::fmt;
 
-use crate::dim::{Dim, DimBinding, Extent};
+use crate::dim::{Dim, DimBinding, Extent, check_extents};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -101,8 +101,9 @@ impl Shape {
     /// strides are computed from the others.
     ///
     /// # Errors
-    /// [`ErrorKind::OutOfMemory`] naming the shape.
+    /// [`ErrorKind::OutOfMemory`] naming the shape; [`ErrorKind::Dimension`] for an expression beyond the limits.
     pub fn check_size(&self) -> Result<()> {
+        check_extents(self.dims.iter().filter(|d| matches!(d, Dim::Expr(_))).map(|d| d.extent()))?;
         let sizes = self.dims.iter().map(|d| d.as_static().unwrap_or(1).max(1) as u64);
         let count = { sizes }.try_fold(1u64, |n, d| n.checked_mul(d));
         if count.is_some_and(|n| n <= MAX_ELEMENTS) {

@@ -128,8 +128,8 @@ fn check_shapes(graph: &Graph, node: &Node) -> Result<(), Error> {
 /// symbols are an error.
 pub(crate) fn check_declared(declared: &Shape, inferred: &Shape, range: Ranges<'_>) -> Result<(), Error> {
     let may_be_equal = |(d, i): (&Dim, &Dim)| {
-        let difference = (d.extent() - i.extent()).range(range);
-        d == i || (difference.min <= 0 && difference.max >= 0)
+        let difference = || d.extent().distance(i.extent(), range);
+        d == i || Some(difference()).is_some_and(|r| r.min <= 0 && r.max >= 0)
     };
     let compatible = declared.dtype() == inferred.dtype()
         && declared.rank() == inferred.rank()

@@ -4,13 +4,14 @@
 use rlx_ir::custom::{CustomOp, register_custom_op};
 use rlx_ir::op::{Arity, CustomAttrs};
 use rlx_ir::oracle::{Bindings, evaluate};
+use rlx_ir::progress::{Cancel, Progress};
 use rlx_ir::{ConstData, DType, Dim, Error, ErrorKind, Op, Shape, Value, sym};
 use rlx_onnx::proto::attribute_proto::AttributeType;
 use rlx_onnx::proto::{
     AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto,
 };
 use rlx_onnx::testing::{self, BOOL, FLOAT, INT64, attr, body, file, float, int, ints, node, value, with};
-use rlx_onnx::{ImportOptions, Imported, import, needed_input};
+use rlx_onnx::{ImportOptions, Imported, import, import_with_progress, needed_input};
 
 /// A model with one output, of whatever type it has.
 fn model(
@@ -348,4 +349,47 @@ fn ops_of_contributed_domains_are_the_programs_own() {
     let e = imported(&of(scale("Scale"))).unwrap_err();
     assert!(e.to_string().contains("\"factor\" is missing") && e.origin() == Some("/y/Scale"), "{e}");
     assert!(imported(&of(scale("Other"))).unwrap_err().to_string().contains("com.example.Other"));
+}
+
+#[test]
+fn sizes_that_explode_are_refused_at_their_node() {
+    let names: Vec<String> = (0..8).map(|i| format!("s{i}")).collect();
+    let inputs: Vec<ValueInfoProto> = names.iter().map(|name| value(name, FLOAT, &[name])).collect();
+    let mut nodes: Vec<NodeProto> = names.iter().map(|n| node("Shape", &[n], &[&format!("{n}d")])).collect();
+    let sizes: Vec<String> = names.iter().map(|n| format!("{n}d")).collect();
+    nodes.push(node("Add", &["s0d", "s1d"], &["a1"]));
+    nodes.extend((2..8).map(|i| node("Add", &[&format!("a{}", i - 1), &sizes[i]], &[&format!("a{i}")])));
+    nodes.push(node("Identity", &["a7"], &["v0"]));
+    nodes.extend(
+        (0..9).map(|i| node("Mul", &[&format!("v{i}"), &format!("v{i}")], &[&format!("v{}", i + 1)])),
+    );
+    nodes.push(node("Reshape", &["s0", "v9"], &["y"]));
+    let e = error(&model(&inputs, &nodes, &[], "y"));
+    assert_eq!((e.kind(), e.origin()), (ErrorKind::Dimension, Some("/v2/Mul")), "{e}");
+    assert!(e.to_string().contains("--dim NAME=VALUE"), "{e}");
+}
+
+#[test]
+fn an_import_stops_within_functions() {
+    let opset = rlx_onnx::proto::OperatorSetIdProto { domain: None, version: Some(17) };
+    let own = rlx_onnx::proto::OperatorSetIdProto { domain: Some("own".to_owned()), version: Some(1) };
+    let function = FunctionProto {
+        name: Some("f".to_owned()),
+        domain: own.domain.clone(),
+        input: vec!["v0".to_owned()],
+        output: vec!["v2".to_owned()],
+        node: (0..2).map(|i| node("Exp", &[&format!("v{i}")], &[&format!("v{}", i + 1)])).collect(),
+        opset_import: vec![opset],
+        ..Default::default()
+    };
+    let call = NodeProto { domain: own.domain.clone(), ..node("f", &["x"], &["y"]) };
+    let mut model = model(&[value("x", FLOAT, &["2"])], &[call], &[], "y");
+    model.opset_import.push(own);
+    model.functions.push(function);
+    // The callback speaks after the node's own question whether to go on.
+    let cancel = Cancel::new();
+    let stop = cancel.clone();
+    let progress = Progress::from(&cancel).reporting(move |_| stop.cancel());
+    let e = import_with_progress(&file(&model), &ImportOptions::default(), &progress).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Cancelled, "{e}");
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use rlx_ir::graph::rule_may_hold;
 use rlx_ir::progress::Stage;
-use rlx_ir::{DimBinding, Error, ErrorKind, Graph, LirModule, Progress, Result, verify_ok};
+use rlx_ir::{DimBinding, Error, ErrorKind, ExprBudget, Graph, LirModule, Progress, Result, verify_ok};
 
 use crate::lower;
 use crate::options::CompileOptions;
@@ -206,6 +206,9 @@ impl CompilePipeline {
         binding: &DimBinding,
         progress: &Progress,
     ) -> Result<CompileResult> {
+        /// What the sizes of a node may take, as if a file had so many bytes for it.
+        const BYTES_OF_NODE: usize = 256;
+        let _budget = ExprBudget::for_bytes(graph.len().saturating_mul(BYTES_OF_NODE));
         let context = self.context();
         let mut bound = graph.bind(binding);
         self.options.dim_ranges.iter().for_each(|&(symbol, range)| bound.set_symbol_range(symbol, range));

@@ -7,17 +7,24 @@
 //! Coefficients saturate at the ends of `i64`. Evaluating does not: an expression whose value, or any product or sum on
 //! the way to it, leaves `i64` has no value, and neither has one that divides by zero or less. So a value is always
 //! within [`Extent::range`], which memory is planned by.
+//!
+//! Expressions are as large as [`limits`] says at most: what grows beyond is [`Extent::TOO_LARGE`], of which nothing is known.
 
 mod bounds;
+mod limits;
+mod poly;
 mod range;
+mod table;
 mod text;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::ops::{Add, Mul, Neg, Sub};
-use std::sync::{Arc, LazyLock, RwLock};
 
 use super::DimBinding;
+pub use limits::{ExprBudget, check_extents};
+use poly::{Term, constant_difference, divide_atoms, product, sum};
 pub use range::SymRange;
+use table::{intern, terms_of};
 
 /// The id of an interned, non-constant expression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -40,60 +47,12 @@ enum Atom {
     Mod(Extent, Extent),
     Min(Extent, Extent),
     Max(Extent, Extent),
-}
-
-/// Products of atoms (sorted; the empty product is 1) and their non-zero coefficients.
-type Poly = BTreeMap<Vec<Atom>, i64>;
-
-#[derive(Default)]
-struct Interner {
-    ids: HashMap<Arc<Poly>, u32>,
-    polys: Vec<Arc<Poly>>,
-}
-
-static INTERNER: LazyLock<RwLock<Interner>> = LazyLock::new(RwLock::default);
-
-fn intern(poly: Poly) -> Extent {
-    if poly.is_empty() {
-        return Extent::Const(0);
-    }
-    if poly.len() == 1
-        && let Some(&c) = poly.get(&[][..])
-    {
-        return Extent::Const(c);
-    }
-    let poly = Arc::new(poly);
-    let mut table = INTERNER.write().unwrap_or_else(|e| e.into_inner());
-    if let Some(&id) = table.ids.get(&poly) {
-        return Extent::Expr(ExprId(id));
-    }
-    let id = table.polys.len() as u32;
-    table.polys.push(poly.clone());
-    table.ids.insert(poly, id);
-    Extent::Expr(ExprId(id))
+    /// What [`Extent::TOO_LARGE`] consists of.
+    TooLarge,
 }
 
 fn atom(a: Atom) -> Extent {
-    intern(Poly::from([(vec![a], 1)]))
-}
-
-fn add_term(poly: &mut Poly, atoms: Vec<Atom>, coefficient: i64) {
-    let entry = poly.entry(atoms);
-    match entry {
-        std::collections::btree_map::Entry::Vacant(v) => {
-            if coefficient != 0 {
-                v.insert(coefficient);
-            }
-        }
-        std::collections::btree_map::Entry::Occupied(mut o) => {
-            let sum = o.get().saturating_add(coefficient);
-            if sum == 0 {
-                o.remove();
-            } else {
-                *o.get_mut() = sum;
-            }
-        }
-    }
+    intern(vec![Term::of(a)])
 }
 
 impl Extent {
@@ -112,24 +71,18 @@ impl Extent {
 
     /// The symbol, if this is just one.
     pub fn as_sym(self) -> Option<u32> {
-        let poly = self.poly();
-        match poly.iter().next() {
-            Some((atoms, 1)) if poly.len() == 1 => match atoms.as_slice() {
-                [Atom::Sym(s)] => Some(*s),
-                _ => None,
-            },
+        match self.as_atom()? {
+            Atom::Sym(s) => Some(s),
             _ => None,
         }
     }
 
-    fn poly(self) -> Arc<Poly> {
-        match self {
-            Extent::Const(0) => Arc::new(Poly::new()),
-            Extent::Const(c) => Arc::new(Poly::from([(vec![], c)])),
-            Extent::Expr(ExprId(id)) => {
-                let table = INTERNER.read().unwrap_or_else(|e| e.into_inner());
-                table.polys[id as usize].clone()
-            }
+    /// The atom, if this is just one.
+    fn as_atom(self) -> Option<Atom> {
+        let Extent::Expr(_) = self else { return None };
+        match *terms_of(self) {
+            [Term { ref atoms, coefficient: 1 }] if atoms.len() == 1 => Some(atoms[0]),
+            _ => None,
         }
     }
 
@@ -137,6 +90,7 @@ impl Extent {
     pub fn floor_div(self, divisor: impl Into<Extent>) -> Extent {
         let divisor = divisor.into();
         match (self, divisor) {
+            _ if self.or_too_large(divisor) => return Extent::TOO_LARGE,
             (_, Extent::Const(1)) => return self,
             (Extent::Const(a), Extent::Const(b)) if b != 0 => {
                 return Extent::Const(a.checked_div_euclid(b).unwrap_or(i64::MAX));
@@ -162,7 +116,7 @@ impl Extent {
     /// `⌊self / d⌋` in its normal form: the number added to what is divided lies in `0..d`, and a quotient's quotient
     /// is one quotient. Lengths after several windows are equal, then, however they are written.
     fn floor_div_number(self, d: i64) -> Extent {
-        let added = self.poly().get(&[][..]).copied().unwrap_or(0);
+        let added = poly::constant(&terms_of(self));
         // ⌊(e + c) / d⌋ = ⌊(e + c mod d) / d⌋ + ⌊c / d⌋
         let whole = added.div_euclid(d);
         let rest = self - whole * d;
@@ -176,10 +130,8 @@ impl Extent {
 
     /// What is divided and by which positive number, if this is just one quotient.
     fn as_quotient(self) -> Option<(Extent, i64)> {
-        let poly = self.poly();
-        let (atoms, 1) = poly.iter().next().filter(|_| poly.len() == 1)? else { return None };
-        match atoms.as_slice() {
-            [Atom::FloorDiv(e, Extent::Const(m))] if *m > 0 => Some((*e, *m)),
+        match self.as_atom()? {
+            Atom::FloorDiv(e, Extent::Const(m)) if m > 0 => Some((e, m)),
             _ => None,
         }
     }
@@ -194,6 +146,7 @@ impl Extent {
     pub fn modulo(self, divisor: impl Into<Extent>) -> Extent {
         let divisor = divisor.into();
         match (self, divisor) {
+            _ if self.or_too_large(divisor) => return Extent::TOO_LARGE,
             (Extent::Const(a), Extent::Const(b)) if b != 0 => {
                 return Extent::Const(a.checked_rem_euclid(b).unwrap_or(0));
             }
@@ -211,26 +164,60 @@ impl Extent {
     /// The lesser of the two.
     pub fn min(self, other: impl Into<Extent>) -> Extent {
         let other = other.into();
-        match (self - other).as_const() {
+        if self.or_too_large(other) {
+            return Extent::TOO_LARGE;
+        }
+        match constant_difference(&terms_of(self), &terms_of(other)) {
             Some(d) if d <= 0 => self,
             Some(_) => other,
-            None => {
+            None => self.flat_min(other).unwrap_or_else(|| {
                 let (a, b) = if self <= other { (self, other) } else { (other, self) };
                 atom(Atom::Min(a, b))
-            }
+            }),
+        }
+    }
+
+    /// `min(k, min(l, e) + d)` for numbers `k`, `l`, `d` is `min(min(k, l + d), e + d)`: however often something is
+    /// bounded by numbers, one `min` is left.
+    fn flat_min(self, other: Extent) -> Option<Extent> {
+        let (k, e) = match (self, other) {
+            (Extent::Const(k), e) | (e, Extent::Const(k)) => (k, e),
+            _ => return None,
+        };
+        let d = poly::constant(&terms_of(e));
+        match (e - d).as_atom()? {
+            Atom::Min(Extent::Const(l), inner) => Some((inner + d).min(k.min(l.checked_add(d)?))),
+            _ => None,
         }
     }
 
     /// The greater of the two.
     pub fn max(self, other: impl Into<Extent>) -> Extent {
         let other = other.into();
-        match (self - other).as_const() {
+        if self.or_too_large(other) {
+            return Extent::TOO_LARGE;
+        }
+        match constant_difference(&terms_of(self), &terms_of(other)) {
             Some(d) if d >= 0 => self,
             Some(_) => other,
-            None => {
+            None => self.flat_max(other).unwrap_or_else(|| {
                 let (a, b) = if self <= other { (self, other) } else { (other, self) };
                 atom(Atom::Max(a, b))
-            }
+            }),
+        }
+    }
+
+    /// `max(k, max(l, e) + d)` for numbers `k`, `l`, `d` is `max(max(k, l + d), e + d)`: however often something is
+    /// bounded by numbers, one `max` is left.
+    fn flat_max(self, other: Extent) -> Option<Extent> {
+        let (k, e) = match (self, other) {
+            (Extent::Const(k), e) | (e, Extent::Const(k)) => (k, e),
+            _ => return None,
+        };
+        let d = poly::constant(&terms_of(e));
+        match (e - d).as_atom()? {
+            Atom::Max(Extent::Const(l), inner) => Some((inner + d).max(k.max(l.checked_add(d)?))),
+            _ => None,
         }
     }
 
@@ -256,33 +243,51 @@ impl Extent {
 
     /// Splits into `(q, r)` with `self = q·divisor + r`, moving whole terms that divide exactly into `q`.
     fn split_exact(self, divisor: Extent) -> (Extent, Extent) {
-        let d = divisor.poly();
+        let d = terms_of(divisor);
         // Only a divisor of one term can divide term by term; a sum divides only an equal sum times q,
         // which is tried by its leading term.
-        let Some((d_atoms, &d_coefficient)) = d.iter().next_back() else { return (Extent::Const(0), self) };
-        let (mut quotient, mut rest) = (Poly::new(), Poly::new());
-        for (atoms, &coefficient) in self.poly().iter() {
-            match divide_atoms(atoms, d_atoms) {
-                Some(left) if coefficient.checked_rem(d_coefficient) == Some(0) => {
-                    add_term(&mut quotient, left, coefficient / d_coefficient)
+        let Some(leading) = d.last() else { return (Extent::Const(0), self) };
+        let (mut quotient, mut rest) = (Vec::new(), Vec::new());
+        for term in terms_of(self).iter() {
+            match divide_atoms(&term.atoms, &leading.atoms) {
+                Some(left) if term.coefficient.checked_rem(leading.coefficient) == Some(0) => {
+                    quotient.push(Term { atoms: left, coefficient: term.coefficient / leading.coefficient })
                 }
-                _ => add_term(&mut rest, atoms.clone(), coefficient),
+                _ => rest.push(term.clone()),
             }
         }
-        if d.len() == 1 {
-            return (intern(quotient), intern(rest));
+        if quotient.is_empty() {
+            return (Extent::Const(0), self);
         }
-        let quotient = intern(quotient);
+        // Terms that are divided need not keep their order.
+        let quotient = intern(poly::normal(quotient));
+        if d.len() == 1 {
+            return (quotient, intern(rest));
+        }
         if quotient * divisor == self { (quotient, Extent::Const(0)) } else { (Extent::Const(0), self) }
+    }
+
+    /// `self + factor·other`.
+    fn plus(self, other: Extent, factor: i64) -> Extent {
+        match (self, other) {
+            _ if self.or_too_large(other) => Extent::TOO_LARGE,
+            (e, Extent::Const(0)) => e,
+            _ => intern(sum(&terms_of(self), &terms_of(other), factor)),
+        }
+    }
+
+    /// Whether one of the two is too large.
+    fn or_too_large(self, other: Extent) -> bool {
+        self.is_too_large() || other.is_too_large()
     }
 
     /// Replaces every symbol for which `value` gives something.
     pub fn substitute(self, value: &dyn Fn(u32) -> Option<Extent>) -> Extent {
         let Extent::Expr(_) = self else { return self };
         let mut sum = Extent::Const(0);
-        for (atoms, &coefficient) in self.poly().iter() {
-            let mut product = Extent::Const(coefficient);
-            for &a in atoms {
+        for term in terms_of(self).iter() {
+            let mut product = Extent::Const(term.coefficient);
+            for &a in &term.atoms {
                 let go = |e: Extent| e.substitute(value);
                 product = product
                     * match a {
@@ -291,6 +296,7 @@ impl Extent {
                         Atom::Mod(x, y) => go(x).modulo(go(y)),
                         Atom::Min(x, y) => go(x).min(go(y)),
                         Atom::Max(x, y) => go(x).max(go(y)),
+                        Atom::TooLarge => Extent::TOO_LARGE,
                     };
             }
             sum = sum + product;
@@ -308,15 +314,11 @@ impl Extent {
     ///
     /// Does not allocate, so that a run may call it.
     pub fn eval(self, value: &dyn Fn(u32) -> Option<i64>) -> Option<i64> {
-        let Extent::Expr(ExprId(id)) = self else { return self.as_const() };
-        let poly = {
-            let table = INTERNER.read().unwrap_or_else(|e| e.into_inner());
-            table.polys[id as usize].clone()
-        };
+        let Extent::Expr(_) = self else { return self.as_const() };
         let mut sum = 0i64;
-        for (atoms, &coefficient) in poly.iter() {
-            let mut product = coefficient;
-            for &a in atoms {
+        for term in terms_of(self).iter() {
+            let mut product = term.coefficient;
+            for &a in &term.atoms {
                 product = product.checked_mul(a.eval(value)?)?;
             }
             sum = sum.checked_add(product)?;
@@ -332,9 +334,11 @@ impl Extent {
     }
 
     fn collect_symbols(self, found: &mut BTreeSet<u32>) {
-        for atoms in self.poly().keys() {
-            for &a in atoms {
+        let Extent::Expr(_) = self else { return };
+        for term in terms_of(self).iter() {
+            for &a in &term.atoms {
                 match a {
+                    Atom::TooLarge => {}
                     Atom::Sym(s) => {
                         found.insert(s);
                     }
@@ -348,15 +352,6 @@ impl Extent {
     }
 }
 
-/// `atoms / by` as products, when every factor of `by` is there.
-fn divide_atoms(atoms: &[Atom], by: &[Atom]) -> Option<Vec<Atom>> {
-    let mut left = atoms.to_vec();
-    for b in by {
-        left.remove(left.iter().position(|a| a == b)?);
-    }
-    Some(left)
-}
-
 impl Atom {
     fn eval(self, value: &dyn Fn(u32) -> Option<i64>) -> Option<i64> {
         let divisor = |y: Extent| y.eval(value).filter(|&y| y > 0);
@@ -366,6 +361,7 @@ impl Atom {
             Atom::Mod(x, y) => x.eval(value)?.rem_euclid(divisor(y)?),
             Atom::Min(x, y) => x.eval(value)?.min(y.eval(value)?),
             Atom::Max(x, y) => x.eval(value)?.max(y.eval(value)?),
+            Atom::TooLarge => return None,
         })
     }
 }
@@ -390,11 +386,7 @@ impl<T: Into<Extent>> Add<T> for Extent {
         if let (Extent::Const(a), Extent::Const(b)) = (self, other) {
             return Extent::Const(a.saturating_add(b));
         }
-        let mut sum = (*self.poly()).clone();
-        for (atoms, &c) in other.poly().iter() {
-            add_term(&mut sum, atoms.clone(), c);
-        }
-        intern(sum)
+        self.plus(other, 1)
     }
 }
 
@@ -410,7 +402,11 @@ impl<T: Into<Extent>> Sub<T> for Extent {
     type Output = Extent;
 
     fn sub(self, other: T) -> Extent {
-        self + -other.into()
+        let other = other.into();
+        match (self, other) {
+            (_, Extent::Const(_)) => self + -other,
+            _ => self.plus(other, -1),
+        }
     }
 }
 
@@ -422,16 +418,12 @@ impl<T: Into<Extent>> Mul<T> for Extent {
         if let (Extent::Const(a), Extent::Const(b)) = (self, other) {
             return Extent::Const(a.saturating_mul(b));
         }
-        let mut product = Poly::new();
-        for (a_atoms, &a) in self.poly().iter() {
-            for (b_atoms, &b) in other.poly().iter() {
-                let mut atoms = a_atoms.clone();
-                atoms.extend_from_slice(b_atoms);
-                atoms.sort_unstable();
-                add_term(&mut product, atoms, a.saturating_mul(b));
-            }
+        match (self, other) {
+            _ if self.or_too_large(other) => return Extent::TOO_LARGE,
+            (e, Extent::Const(1)) | (Extent::Const(1), e) => return e,
+            _ => {}
         }
-        intern(product)
+        product(&terms_of(self), &terms_of(other)).map_or(Extent::TOO_LARGE, intern)
     }
 }
 
@@ -477,6 +469,17 @@ mod tests {
         assert_eq!((s() - 9).floor_div(2), (s() + 1).floor_div(2) - 5);
         let large = s().floor_div(i64::MAX).floor_div(2);
         assert_eq!(large.eval(&|_| Some(i64::MAX)), Some(0));
+    }
+
+    #[test]
+    fn bounds_by_numbers_join() {
+        let twice = (b().max(0) - 3).max(0);
+        assert_eq!(((s() - 1).max(0) - 3).max(0), (s() - 4).max(0));
+        assert_eq!(((s() + 2).min(9) - 1).min(3), (s() + 1).min(3));
+        assert_eq!((s().max(0) - i64::MAX).max(-2).eval(&|_| Some(1)), Some(-2));
+        for n in -6..6i64 {
+            assert_eq!(twice.eval(&|_| Some(n)), Some((n.max(0) - 3).max(0)), "{n}");
+        }
     }
 
     #[test]

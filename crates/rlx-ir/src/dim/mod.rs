@@ -16,7 +16,7 @@
 mod expr;
 pub mod sym;
 
-pub use expr::{ExprId, Extent, SymRange};
+pub use expr::{ExprBudget, ExprId, Extent, SymRange, check_extents};
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -5,7 +5,7 @@
 //! valid cases. The reference semantics are the oracle: slow, obvious, in `f64` or exact integers, and
 //! shared with no backend.
 
-use crate::dim::{Dim, Extent, SymRange};
+use crate::dim::{Dim, Extent, SymRange, check_extents};
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{Graph, NodeId};
 use crate::ops::{Op, OpKind};
@@ -169,7 +169,8 @@ pub fn cost(op: &Op, inputs: &[&Shape], results: &[Shape]) -> Cost {
     Cost { flops: op.def().flops(op, inputs, results), bytes: moved }
 }
 
-/// The shapes of a node's results: arity, then the op's rule. No result is larger than any memory.
+/// The shapes of a node's results: arity, then the op's rule. No result is larger than any memory, and every expression
+/// has its own value.
 ///
 /// # Errors
 /// What [`OpDef::infer`] reports, or [`ErrorKind::InvalidGraph`] for a wrong number of inputs.
@@ -182,7 +183,8 @@ pub fn infer(op: &Op, inputs: &[&Shape], declared: &[Shape]) -> Result<Vec<Shape
         ));
     }
     let results = op.def().infer(op, inputs, declared)?;
-    results.iter().try_for_each(Shape::check_size)?;
+    results.iter().chain(declared).try_for_each(Shape::check_size)?;
+    check_extents(op.extents())?;
     Ok(results)
 }
 

@@ -9,7 +9,7 @@ use crate::ops::{self, Emit};
 use crate::proto::{AttributeProto, FunctionProto, GraphProto, NodeProto, OperatorSetIdProto};
 use prost::Message;
 use rlx_ir::custom::custom_op;
-use rlx_ir::{Error, ErrorKind, Op};
+use rlx_ir::{Error, ErrorKind, Op, check_extents};
 use std::collections::HashMap;
 
 /// How deep calls of functions may nest.
@@ -80,6 +80,7 @@ impl Importer<'_> {
         if domain.is_empty()
             && let Some(known) = fold(node.op_type(), &self.folding(node, &inputs))
         {
+            check_extents(known.iter().flat_map(|k| k.values.iter().copied()))?;
             self.spend(known.iter().map(|k| k.values.len()).sum())?;
             return Ok(known.into_iter().map(|k| self.known_slot(k)).collect());
         }

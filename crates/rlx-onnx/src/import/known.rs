@@ -111,19 +111,16 @@ pub(crate) fn range(e: Extent) -> SymRange {
 
 /// Whether two expressions are equal, when that is certain.
 pub(crate) fn equal(a: Extent, b: Extent) -> Option<bool> {
-    let difference = a - b;
-    match difference.as_const() {
-        Some(d) => Some(d == 0),
-        None => {
-            let range = range(difference);
-            (range.min > 0 || range.max < 0).then_some(false)
-        }
+    if a.is_too_large() || b.is_too_large() {
+        return None;
     }
+    let distance = a.distance(b, &|_| SymRange::DIM);
+    if a == b { Some(true) } else { (distance.min > 0 || distance.max < 0).then_some(false) }
 }
 
 /// Whether `a < b`, when that is certain.
 pub(crate) fn less(a: Extent, b: Extent) -> Option<bool> {
-    let range = range(a - b);
+    let range = a.distance(b, &|_| SymRange::DIM);
     if range.max < 0 {
         Some(true)
     } else if range.min >= 0 {

@@ -28,7 +28,7 @@ use crate::proto::type_proto::Value as TypeValue;
 use crate::proto::{GraphProto, ValueInfoProto};
 use crate::tensor;
 use rlx_ir::progress::Stage;
-use rlx_ir::{ConstData, Dim, Error, ErrorKind, Graph, NodeId, Op, Progress, Shape, WeightStore};
+use rlx_ir::{ConstData, Dim, Error, ErrorKind, ExprBudget, Graph, NodeId, Op, Progress, Shape, WeightStore};
 use slot::Importer;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -107,7 +107,8 @@ pub fn import_with_progress(
     options: &ImportOptions,
     progress: &Progress,
 ) -> Result<Imported, Error> {
-    let mut importer = Importer::new(file, options)?;
+    let _budget = ExprBudget::for_bytes(file.size());
+    let mut importer = Importer::new(file, options, progress)?;
     let proto = file.graph();
     importer.initializers(proto, true)?;
     importer.inputs(proto)?;

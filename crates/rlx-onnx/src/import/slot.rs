@@ -7,7 +7,10 @@ use crate::file::OnnxFile;
 use crate::proto::{FunctionProto, GraphProto};
 use crate::tensor::RawTensor;
 use rlx_ir::oracle::Allowance;
-use rlx_ir::{ConstData, DType, Error, ErrorKind, Graph, NodeId, OriginId, Shape, Weight, WeightStore};
+use rlx_ir::progress::Stage;
+use rlx_ir::{
+    ConstData, DType, Error, ErrorKind, Graph, NodeId, OriginId, Progress, Shape, Weight, WeightStore,
+};
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
@@ -62,6 +65,8 @@ struct Scope {
 pub(crate) struct Importer<'f> {
     pub file: &'f OnnxFile,
     pub options: &'f ImportOptions,
+    /// Asked before every node, also of bodies and functions.
+    progress: &'f Progress,
     pub graph: Graph,
     pub weights: WeightStore,
     /// Where the nodes being built come from.
@@ -87,7 +92,11 @@ pub(crate) fn normal_domain(domain: &str) -> &str {
 }
 
 impl<'f> Importer<'f> {
-    pub fn new(file: &'f OnnxFile, options: &'f ImportOptions) -> Result<Self, Error> {
+    pub fn new(
+        file: &'f OnnxFile,
+        options: &'f ImportOptions,
+        progress: &'f Progress,
+    ) -> Result<Self, Error> {
         let model = file.model();
         let opsets = crate::import::function::opsets(&model.opset_import);
         let mut functions = HashMap::new();
@@ -105,6 +114,7 @@ impl<'f> Importer<'f> {
         Ok(Importer {
             file,
             options,
+            progress,
             graph: Graph::new(file.graph().name()),
             weights: WeightStore::default(),
             origin: OriginId::NONE,
@@ -120,8 +130,9 @@ impl<'f> Importer<'f> {
         })
     }
 
-    /// Counts a node against the limit of one import.
+    /// Counts a node against the limit of one import, which may be stopped here.
     pub fn visit(&mut self) -> Result<(), Error> {
+        self.progress.check(Stage::Import)?;
         self.visit_many(1)
     }
 

@@ -23,7 +23,7 @@ use rlx_ir::lir::{
 use rlx_ir::op::PackFormat;
 use rlx_ir::{
     DType, DataSymbol, DimBinding, Error, ErrorKind, Extent, Graph, Node, NodeId, Op, Result, Shape,
-    bound_of, graph::open_rules,
+    bound_of, check_extents, graph::open_rules,
 };
 
 use crate::facts;
@@ -196,6 +196,8 @@ impl<'g> Lowering<'g> {
                 None => self.compute(node),
             },
         };
+        // Offsets and strides multiply what dimensions are.
+        results.iter().try_for_each(|operand| check_extents(view_extents(&operand.view).copied()))?;
         self.values.push(results);
         Ok(())
     }

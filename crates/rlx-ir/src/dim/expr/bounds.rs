@@ -1,6 +1,6 @@
 //! Upper bounds of expressions as expressions.
 
-use super::{Atom, Extent};
+use super::{Atom, Extent, Term, terms_of};
 
 /// What a symbol is at most; `None` for symbols that stay as they are.
 type Bound<'a> = &'a dyn Fn(u32) -> Option<Extent>;
@@ -25,9 +25,9 @@ impl Extent {
             return self;
         }
         let mut sum = Extent::Const(0);
-        for (atoms, &coefficient) in self.poly().iter() {
-            let up = upper == (coefficient > 0);
-            let product = atoms.iter().fold(Extent::Const(coefficient), |p, &a| p * a.limit(bound, up));
+        for Term { atoms, coefficient } in terms_of(self).iter() {
+            let up = upper == (*coefficient > 0);
+            let product = atoms.iter().fold(Extent::Const(*coefficient), |p, &a| p * a.limit(bound, up));
             sum = sum + product;
         }
         sum
@@ -48,6 +48,7 @@ impl Atom {
             Atom::Mod(..) => Extent::Const(0),
             Atom::Min(x, y) => x.limit(bound, upper).min(y.limit(bound, upper)),
             Atom::Max(x, y) => x.limit(bound, upper).max(y.limit(bound, upper)),
+            Atom::TooLarge => Extent::TOO_LARGE,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The range of an expression's values, from the ranges of its symbols.
 
-use super::{Atom, Extent};
+use super::{Atom, Extent, Term, sum, terms_of};
 
 /// The least and the greatest value something can take, both included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -24,26 +24,25 @@ impl SymRange {
 impl Extent {
     /// Bounds of the value, from bounds of the symbols.
     pub fn range(self, of: &dyn Fn(u32) -> SymRange) -> SymRange {
-        const FAR: i128 = 1 << 96;
-        // Wide sums: saturating one after the other, what exceeds i64 in between would be lost.
-        let (mut min, mut max) = (0i128, 0i128);
-        for (atoms, &coefficient) in self.poly().iter() {
-            let mut product = SymRange::new(coefficient, coefficient);
-            for a in atoms {
-                product = mul_range(product, a.range(of));
-            }
-            // A term that may be as small or as large as all of `i64` has no end there.
-            min += if product.min == i64::MIN { -FAR } else { product.min.into() };
-            max += if product.max == i64::MAX { FAR } else { product.max.into() };
+        match self {
+            Extent::Const(c) => SymRange::new(c, c),
+            Extent::Expr(_) => range_of(&terms_of(self), of),
         }
-        let clamp = |n: i128| n.clamp(i64::MIN.into(), i64::MAX.into()) as i64;
-        SymRange::new(clamp(min), clamp(max))
+    }
+
+    /// Bounds of `self - other`, as [`Extent::range`] gives them, without making that expression.
+    pub fn distance(self, other: impl Into<Extent>, of: &dyn Fn(u32) -> SymRange) -> SymRange {
+        match (self, other.into()) {
+            (a, b) if a.or_too_large(b) => Extent::TOO_LARGE.range(of),
+            (a, Extent::Const(0)) => a.range(of),
+            (a, b) => range_of(&sum(&terms_of(a), &terms_of(b), -1), of),
+        }
     }
 
     /// As [`Extent::min`], deciding also by what is known of the symbols.
     pub fn min_within(self, other: impl Into<Extent>, of: &dyn Fn(u32) -> SymRange) -> Extent {
         let other = other.into();
-        let distance = (other - self).range(of);
+        let distance = other.distance(self, of);
         if distance.min >= 0 {
             self
         } else if distance.max <= 0 {
@@ -56,7 +55,7 @@ impl Extent {
     /// As [`Extent::max`], deciding also by what is known of the symbols.
     pub fn max_within(self, other: impl Into<Extent>, of: &dyn Fn(u32) -> SymRange) -> Extent {
         let other = other.into();
-        let distance = (other - self).range(of);
+        let distance = other.distance(self, of);
         if distance.min >= 0 {
             other
         } else if distance.max <= 0 {
@@ -65,6 +64,24 @@ impl Extent {
             self.max(other)
         }
     }
+}
+
+/// Bounds of a sum of products.
+fn range_of(terms: &[Term], of: &dyn Fn(u32) -> SymRange) -> SymRange {
+    const FAR: i128 = 1 << 96;
+    // Wide sums: saturating one after the other, what exceeds i64 in between would be lost.
+    let (mut min, mut max) = (0i128, 0i128);
+    for Term { atoms, coefficient } in terms {
+        let mut product = SymRange::new(*coefficient, *coefficient);
+        for a in atoms {
+            product = mul_range(product, a.range(of));
+        }
+        // A term that may be as small or as large as all of `i64` has no end there.
+        min += if product.min == i64::MIN { -FAR } else { product.min.into() };
+        max += if product.max == i64::MAX { FAR } else { product.max.into() };
+    }
+    let clamp = |n: i128| n.clamp(i64::MIN.into(), i64::MAX.into()) as i64;
+    SymRange::new(clamp(min), clamp(max))
 }
 
 impl Atom {
@@ -92,6 +109,7 @@ impl Atom {
                 let (x, y) = (x.range(of), y.range(of));
                 SymRange::new(x.min.max(y.min), x.max.max(y.max))
             }
+            Atom::TooLarge => SymRange::new(i64::MIN, i64::MAX),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::fmt;
 
-use super::{Atom, Extent};
+use super::{Atom, Extent, terms_of};
 use crate::dim::sym;
 use crate::sort::{sort, sort_by};
 
@@ -15,6 +15,7 @@ impl fmt::Display for Atom {
             Atom::Mod(x, y) => ("mod", x, y),
             Atom::Min(x, y) => ("min", x, y),
             Atom::Max(x, y) => ("max", x, y),
+            Atom::TooLarge => return f.write_str("(too large)"),
         };
         let (mut x, mut y) = (x.to_string(), y.to_string());
         // Ids depend on the order of interning; the text must not.
@@ -32,10 +33,10 @@ impl fmt::Display for Extent {
             return write!(f, "{}", self.as_const().unwrap_or(0));
         };
         let mut terms: Vec<(Vec<String>, i64)> = Vec::new();
-        for (atoms, &c) in self.poly().iter() {
-            let mut factors: Vec<String> = atoms.iter().map(Atom::to_string).collect();
+        for term in terms_of(*self).iter() {
+            let mut factors: Vec<String> = term.atoms.iter().map(Atom::to_string).collect();
             sort(&mut factors);
-            terms.push((factors, c));
+            terms.push((factors, term.coefficient));
         }
         sort_by(&mut terms, |a, b| match a.0.len().cmp(&b.0.len()) {
             Ordering::Equal => a.0.cmp(&b.0),
