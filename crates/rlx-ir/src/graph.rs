@@ -27,6 +27,7 @@ pub use rules::{SymbolValues, open_rules, rule_holds, rule_may_hold};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::dim::{DimBinding, SymRange};
@@ -189,7 +190,8 @@ pub struct Graph {
     pub name: String,
     /// What a run gives back, in order.
     pub outputs: Vec<NodeId>,
-    nodes: Vec<Node>,
+    /// Shared with copies until one of them is changed: compiling keeps the graph as it was beside what becomes of it.
+    nodes: Arc<Vec<Node>>,
     symbol_ranges: BTreeMap<u32, SymRange>,
     origins: Origins,
     /// Distinguishes this graph's ids from another's.
@@ -218,7 +220,7 @@ impl Graph {
         Graph {
             name: name.into(),
             outputs: Vec::new(),
-            nodes: Vec::new(),
+            nodes: Arc::default(),
             symbol_ranges: BTreeMap::new(),
             origins: Origins::default(),
             tag: new_tag(),
@@ -315,9 +317,10 @@ impl Graph {
 
     /// Adds a node; its id is set here. Nothing is checked.
     pub fn push_node(&mut self, mut node: Node) -> NodeId {
-        node.id = NodeId::new(self.nodes.len(), self.tag);
-        self.nodes.push(node);
-        self.nodes[self.nodes.len() - 1].id
+        let id = NodeId::new(self.nodes.len(), self.tag);
+        node.id = id;
+        Arc::make_mut(&mut self.nodes).push(node);
+        id
     }
 
     /// Adds a node of one result with the shape the caller expects. Nothing is checked.
@@ -391,21 +394,40 @@ impl Graph {
             };
             let declared = self.nodes.get(of.index()).and_then(|node| node.results().get(*index));
             if let Some(shape) = declared.filter(|shape| **shape != self.nodes[i].shape).cloned() {
-                self.nodes[i].shape = shape;
+                Arc::make_mut(&mut self.nodes)[i].shape = shape;
             }
         }
     }
 
+    /// The graph without the nodes that `drop` names; those that stay use none of them.
+    pub fn without(self, drop: impl Fn(&Node) -> bool) -> Graph {
+        if !self.nodes.iter().any(&drop) {
+            return self;
+        }
+        let mut graph = Graph { nodes: Arc::default(), outputs: Vec::new(), tag: new_tag(), ..self };
+        let mut map: Vec<Option<NodeId>> = vec![None; self.nodes.len()];
+        let nodes = Arc::try_unwrap(self.nodes).unwrap_or_else(|shared| shared.to_vec());
+        for mut node in nodes {
+            let old = node.id.index();
+            if !drop(&node) {
+                node.inputs = node.inputs.iter().filter_map(|id| map[id.index()]).collect();
+                map[old] = Some(graph.push_node(node));
+            }
+        }
+        graph.outputs = self.outputs.iter().filter_map(|id| map[id.index()]).collect();
+        graph
+    }
+
     /// Names a node for people.
     pub fn set_name(&mut self, id: NodeId, name: impl Into<String>) {
-        if let Some(node) = self.nodes.get_mut(id.index()) {
+        if let Some(node) = Arc::make_mut(&mut self.nodes).get_mut(id.index()) {
             node.name = Some(name.into());
         }
     }
 
     /// States where a node came from.
     pub fn set_origin(&mut self, id: NodeId, origin: OriginId) {
-        if let Some(node) = self.nodes.get_mut(id.index()) {
+        if let Some(node) = Arc::make_mut(&mut self.nodes).get_mut(id.index()) {
             node.origin = origin;
         }
     }
@@ -413,7 +435,10 @@ impl Graph {
     /// The graph with the bound symbols' values put in everywhere.
     pub fn bind(&self, binding: &DimBinding) -> Graph {
         let mut bound = self.clone();
-        for node in &mut bound.nodes {
+        if binding.is_empty() {
+            return bound;
+        }
+        for node in Arc::make_mut(&mut bound.nodes) {
             node.op = node.op.bind(binding);
             node.shape = node.shape.bind(binding);
             node.more_results.iter_mut().for_each(|s| *s = s.bind(binding));

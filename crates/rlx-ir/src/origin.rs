@@ -4,6 +4,7 @@
 
 use crate::sort::sort;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// The id of an origin within its graph's [`Origins`]; `OriginId::NONE` when nothing is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
@@ -16,31 +17,37 @@ impl OriginId {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Origin {
-    Source(String),
-    Set(Vec<OriginId>),
+    Source(Arc<str>),
+    Set(Arc<[OriginId]>),
 }
 
-/// The origins of a graph's nodes, each stored once.
+/// The origins of a graph's nodes, each stored once. Copies share them until one of them adds another.
 #[derive(Debug, Clone, Default)]
 pub struct Origins {
+    table: Arc<Table>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Table {
     entries: Vec<Origin>,
     ids: HashMap<Origin, OriginId>,
 }
 
 impl Origins {
     fn intern(&mut self, origin: Origin) -> OriginId {
-        if let Some(&id) = self.ids.get(&origin) {
+        if let Some(&id) = self.table.ids.get(&origin) {
             return id;
         }
-        self.entries.push(origin.clone());
-        let id = OriginId(self.entries.len() as u32);
-        self.ids.insert(origin, id);
+        let table = Arc::make_mut(&mut self.table);
+        table.entries.push(origin.clone());
+        let id = OriginId(table.entries.len() as u32);
+        table.ids.insert(origin, id);
         id
     }
 
     /// The origin called `name`.
     pub fn source(&mut self, name: impl Into<String>) -> OriginId {
-        self.intern(Origin::Source(name.into()))
+        self.intern(Origin::Source(name.into().into()))
     }
 
     /// The origin of something made from all of `parts`.
@@ -58,18 +65,18 @@ impl Origins {
         match flat.as_slice() {
             [] => OriginId::NONE,
             [one] => *one,
-            _ => self.intern(Origin::Set(flat)),
+            _ => self.intern(Origin::Set(flat.into())),
         }
     }
 
     fn get(&self, id: OriginId) -> Option<&Origin> {
-        self.entries.get((id.0 as usize).checked_sub(1)?)
+        self.table.entries.get((id.0 as usize).checked_sub(1)?)
     }
 
     /// The names behind `id`, joined with `+`; `None` when nothing is known.
     pub fn describe(&self, id: OriginId) -> Option<String> {
         match self.get(id)? {
-            Origin::Source(name) => Some(name.clone()),
+            Origin::Source(name) => Some(name.to_string()),
             Origin::Set(set) => {
                 Some(set.iter().filter_map(|&id| self.describe(id)).collect::<Vec<_>>().join(" + "))
             }

@@ -28,8 +28,9 @@
 //! ```
 
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
-use rlx_ir::{Error, ErrorKind, Graph, Node, NodeId, Op, OpKind, OriginId, Result, Shape};
+use rlx_ir::{Error, ErrorKind, Graph, Node, NodeId, Op, OriginId, Result, Shape};
 
 /// Builds a new graph from an old one.
 #[derive(Debug)]
@@ -37,17 +38,9 @@ pub struct Rewriter<'g> {
     old: &'g Graph,
     new: Graph,
     map: Vec<Option<NodeId>>,
-    made: HashMap<Key, NodeId>,
+    /// The nodes made, by a hash of what makes two nodes the same value.
+    made: HashMap<u64, NodeId>,
     origin: OriginId,
-}
-
-/// What makes two nodes the same value.
-#[derive(Debug, PartialEq, Eq, Hash)]
-struct Key {
-    kind: OpKind,
-    attrs: String,
-    inputs: Vec<NodeId>,
-    results: Vec<Shape>,
 }
 
 impl<'g> Rewriter<'g> {
@@ -148,30 +141,17 @@ impl<'g> Rewriter<'g> {
             inferred
         };
         let node = Node::new(op, inputs, results).with_name(name).with_origin(origin);
-        let key = Self::key(&node);
-        if let Some(key) = &key
-            && let Some(&found) = self.made.get(key)
-        {
+        let key = key(&node);
+        let found = key.and_then(|key| self.made.get(&key)).copied();
+        // Of nodes whose hashes are equal by accident, the first is found again.
+        if let Some(found) = found.filter(|&found| same_value(self.new.node(found), &node)) {
             return Ok(found);
         }
         let id = self.new.push_node(node);
         if let Some(key) = key {
-            self.made.insert(key, id);
+            self.made.entry(key).or_insert(id);
         }
         Ok(id)
-    }
-
-    /// What makes two nodes the same value; `None` for nodes that never are.
-    fn key(node: &Node) -> Option<Key> {
-        if matches!(node.op, Op::Input { .. } | Op::Param { .. } | Op::Custom { .. }) {
-            return None;
-        }
-        Some(Key {
-            kind: node.op.kind(),
-            attrs: rlx_ir::text::attrs_key(&node.op),
-            inputs: node.inputs.clone(),
-            results: node.results().to_vec(),
-        })
     }
 
     /// Says that new node `by` stands for old node `id`.
@@ -190,8 +170,23 @@ impl<'g> Rewriter<'g> {
             }
         }
         self.new.set_outputs(outputs);
-        if dce { without_dead_nodes(&self.new) } else { self.new }
+        if dce { without_dead_nodes(self.new) } else { self.new }
     }
+}
+
+/// A hash of what makes two nodes the same value; `None` for nodes that never are.
+fn key(node: &Node) -> Option<u64> {
+    if matches!(node.op, Op::Input { .. } | Op::Param { .. } | Op::Custom { .. }) {
+        return None;
+    }
+    let mut hasher = DefaultHasher::new();
+    let attrs = rlx_ir::text::attrs_key(&node.op);
+    (node.op.kind(), attrs, &node.inputs, node.results()).hash(&mut hasher);
+    Some(hasher.finish())
+}
+
+fn same_value(a: &Node, b: &Node) -> bool {
+    a.op == b.op && a.inputs == b.inputs && a.results() == b.results()
 }
 
 fn same_form(declared: &[Shape], inferred: &[Shape]) -> bool {
@@ -202,23 +197,9 @@ fn same_form(declared: &[Shape], inferred: &[Shape]) -> bool {
 }
 
 /// `graph` without the nodes that no output needs; inputs and parameters stay.
-pub fn without_dead_nodes(graph: &Graph) -> Graph {
-    let live = rlx_ir::oracle::live_nodes(graph, &graph.outputs).unwrap_or_else(|_| vec![true; graph.len()]);
-    let keep = |n: &Node| live[n.id.index()] || matches!(n.op, Op::Input { .. } | Op::Param { .. });
-    if graph.nodes().iter().all(keep) {
-        return graph.clone();
-    }
-    let mut out = Graph::new(graph.name.clone());
-    graph.symbol_ranges().iter().for_each(|(&s, &r)| out.set_symbol_range(s, r));
-    *out.origins_mut() = graph.origins().clone();
-    let mut map: Vec<Option<NodeId>> = vec![None; graph.len()];
-    for node in graph.nodes().iter().filter(|n| keep(n)) {
-        let mut copy = node.clone();
-        copy.inputs = node.inputs.iter().filter_map(|id| map[id.index()]).collect();
-        map[node.id.index()] = Some(out.push_node(copy));
-    }
-    out.set_outputs(graph.outputs.iter().filter_map(|id| map[id.index()]).collect());
-    out
+pub fn without_dead_nodes(graph: Graph) -> Graph {
+    let live = rlx_ir::oracle::live_nodes(&graph, &graph.outputs).unwrap_or_else(|_| vec![true; graph.len()]);
+    graph.without(|n| !live[n.id.index()] && !matches!(n.op, Op::Input { .. } | Op::Param { .. }))
 }
 
 /// How many nodes and outputs use each node.

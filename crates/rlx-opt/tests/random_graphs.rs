@@ -63,7 +63,7 @@ fn check(
         verify_ok(&graph).map_err(|e| format!("the generator made an invalid graph: {e}\n{graph}"))?;
         match fault_with(&graph, &all, seed.is_multiple_of(2), options.clone()) {
             Some(fault) => {
-                let graph = rlx_opt::rewrite::without_dead_nodes(&graph);
+                let graph = rlx_opt::rewrite::without_dead_nodes(graph);
                 Err(format!("{:?}: {fault}\nas written: {graph}", options.numerics))
             }
             None => Ok(()),

@@ -18,5 +18,6 @@ use crate::rewrite::without_dead_nodes;
 /// # Errors
 /// None at present.
 pub fn run(graph: &Graph, context: &PassContext<'_>) -> Result<Graph> {
-    Ok(if context.options.dce { without_dead_nodes(graph) } else { graph.clone() })
+    let graph = graph.clone();
+    Ok(if context.options.dce { without_dead_nodes(graph) } else { graph })
 }

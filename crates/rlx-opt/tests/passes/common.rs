@@ -59,7 +59,7 @@ pub fn apply_with(pass: PassFn, graph: &Graph, options: &CompileOptions) -> Grap
     let target = Anything { channels_last: true };
     let after = pass(graph, &PassContext { target: &target, options, is_body: false })
         .unwrap_or_else(|e| panic!("{e}\n{graph}"));
-    let after = rlx_opt::rewrite::without_dead_nodes(&after);
+    let after = rlx_opt::rewrite::without_dead_nodes(after);
     verify_ok(&after).unwrap_or_else(|e| panic!("{e}\n{after}"));
     after
 }
