@@ -20,6 +20,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{Graph, Node, NodeId};
 use crate::ops::{Op, PackFormat};
 use crate::shape::Shape;
+use crate::sort::sort;
 use crate::tensor::ConstData;
 
 /// The id of a buffer: its position in [`LirModule::buffers`].
@@ -320,11 +321,15 @@ impl Step {
     /// must be apart ([`views_apart`]), because kernels read and write in any order, and use indices after they were
     /// checked.
     pub fn shared_buffers(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
-        let written = self.inputs.len()..self.inputs.len() + self.outputs.len();
-        let buffer = |at: usize| self.operand(at).map(|o| o.buffer);
-        written
-            .flat_map(move |at| (0..at).map(move |other| (other, at)))
-            .filter(move |&(other, at)| buffer(other) == buffer(at))
+        let operands = self.inputs.iter().chain(&self.outputs).enumerate();
+        let mut users: Vec<(BufferId, usize)> = operands.map(|(at, o)| (o.buffer, at)).collect();
+        sort(&mut users);
+        let found = users.iter().enumerate().filter(|(_, user)| user.1 >= self.inputs.len());
+        let pairs = found.flat_map(|(i, &(buffer, at))| {
+            let same = users[..i].iter().rev().take_while(move |user| user.0 == buffer);
+            same.map(move |&(_, other)| (other, at))
+        });
+        pairs.collect::<Vec<_>>().into_iter()
     }
 
     /// The symbols that its operands and its op mention.

@@ -3,12 +3,15 @@
 //! Buffers are placed from the largest to the smallest, each at the lowest offset that is free through its
 //! whole live range (greedy by size; Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net
 //! Inference", 2020). The plan reports its size beside the largest live set, which no plan can go below; where it is
-//! larger, other orders are tried and the best plan is kept.
+//! larger, other orders are tried and the best plan is kept. Where very many buffers are alive at once, the plan is made in
+//! one walk instead (`plan/sweep.rs`).
 //!
 //! Host memory is one pool. A device may limit a pool's size, or forbid that one step reads and writes the
 //! same pool ([`PoolSpec::exclusive_usage`]); a buffer then goes to the pool that grows least among those
 //! where it may lie, and to a new one when there is none. A chain of steps needs two pools, a value that
 //! skips over a step three. Outputs may be kept apart from all else ([`PoolSpec::outputs_apart`]).
+
+mod sweep;
 
 use std::cmp::Reverse;
 
@@ -93,6 +96,16 @@ struct Placement {
 }
 
 impl Placement {
+    fn new(buffers: usize) -> Placement {
+        Placement { pools: vec![0], pool_of: vec![0; buffers], offsets: vec![None; buffers] }
+    }
+
+    fn put(&mut self, buffer: usize, pool: usize, at: usize, bytes: usize) {
+        self.offsets[buffer] = Some(at);
+        self.pool_of[buffer] = pool as u32;
+        self.pools[pool] = self.pools[pool].max(at + bytes);
+    }
+
     fn bytes(&self) -> usize {
         self.pools.iter().fold(0, |sum, &pool| sum.saturating_add(pool))
     }
@@ -100,6 +113,8 @@ impl Placement {
 
 /// How many buffers are placed in all while orders are tried: a plan is made for each new set of sizes.
 const MOST_PLACED: usize = 5_000;
+/// Where more pairs of buffers than this are alive together, they are not compared.
+const MOST_PAIRS: usize = 1 << 20;
 
 impl Rules {
     /// The best of some placements; `goal` is what none can go below.
@@ -107,6 +122,9 @@ impl Rules {
     /// After the fixed orders, whatever ends highest is placed first the next time, again and again. Where pools are set
     /// apart by rules, only the first order is tried: the goal is out of reach there.
     fn search(&self, sized: &mut [(LiveRange, usize)], goal: usize) -> Placement {
+        if pairs_alive(sized, self.steps) > MOST_PAIRS {
+            return self.sweep(sized);
+        }
         let ruled = self.spec.exclusive_usage || self.spec.outputs_apart;
         let mut best: Option<(Placement, Vec<(LiveRange, usize)>)> = None;
         let least = |best: &Option<(Placement, _)>| best.as_ref().map_or(usize::MAX, |(b, _)| b.bytes());
@@ -148,8 +166,7 @@ impl Rules {
 
     /// Places buffers in this order.
     fn place(&self, sized: &[(LiveRange, usize)]) -> Placement {
-        let mut plan =
-            Placement { pools: vec![0], pool_of: vec![0; self.buffers], offsets: vec![None; self.buffers] };
+        let mut plan = Placement::new(self.buffers);
         let mut placed: Vec<Placed> = vec![Placed::new(self.steps)];
         for &(range, bytes) in sized {
             let buffer = range.buffer.index();
@@ -163,10 +180,8 @@ impl Rules {
                 placed.push(Placed::new(self.steps));
                 plan.pools.push(0);
             }
-            plan.offsets[buffer] = Some(at);
-            plan.pool_of[buffer] = pool as u32;
             placed[pool].put(range, at, bytes);
-            plan.pools[pool] = plan.pools[pool].max(at + bytes);
+            plan.put(buffer, pool, at, bytes);
         }
         plan
     }
@@ -280,6 +295,21 @@ impl Placed {
         self.buffers.push((range, at, bytes));
         self.by_block[blocks].iter_mut().for_each(|block| block.push(index));
     }
+}
+
+/// About how many pairs of buffers are alive at the same time.
+fn pairs_alive(sized: &[(LiveRange, usize)], steps: usize) -> usize {
+    let (mut begin, mut end) = (vec![0usize; steps + 2], vec![0usize; steps + 2]);
+    for (range, _) in sized {
+        begin[range.first.min(steps)] += 1;
+        end[range.last.min(steps).saturating_add(1)] += 1;
+    }
+    let (mut alive, mut pairs) = (0usize, 0usize);
+    for (&begin, end) in begin.iter().zip(end) {
+        alive = alive + begin - end;
+        pairs = pairs.saturating_add(begin.saturating_mul(alive));
+    }
+    pairs
 }
 
 fn largest_live_set(sized: &[(LiveRange, usize)], steps: usize) -> usize {

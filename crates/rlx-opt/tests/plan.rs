@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rlx_ir::lir::{BufferKind, LirModule, View};
 use rlx_ir::op::PackFormat;
 use rlx_ir::testing::random_graph;
-use rlx_ir::{DimBinding, ErrorKind, Graph, Node, Op, text};
+use rlx_ir::{DType, Dim, DimBinding, ErrorKind, Graph, GraphExt, Node, Op, Shape, sym, text};
 use rlx_opt::plan::{buffer_bytes, plan_memory};
 use rlx_opt::{Claim, CompileOptions, CompilePipeline, PoolSpec, Target};
 
@@ -193,4 +193,38 @@ fn a_size_that_shrinks_as_its_symbol_grows_is_planned_for_its_largest() {
     let lir = compile(&graph, PoolSpec::default());
     let plan = lir.plan().unwrap();
     assert!(plan.pools[0] >= 128 * 4 + 64, "{lir}");
+}
+
+#[test]
+fn very_many_values_alive_at_once_are_placed_in_one_walk() {
+    // Outputs stay alive to the end; what each is made of does not.
+    let mut graph = Graph::new("outputs");
+    let mut outputs = Vec::new();
+    for i in 0..1500 {
+        let x = graph.input(format!("x{i}"), Shape::new(&[1 + i % 37], DType::F32));
+        let once = graph.sm(x, -1);
+        outputs.push(graph.sm(once, -1));
+    }
+    graph.set_outputs(outputs);
+    let apart = PoolSpec { outputs_apart: true, ..PoolSpec::default() };
+    for spec in [PoolSpec::default(), exclusive(), apart, PoolSpec { max_bytes: 32768, ..exclusive() }] {
+        let lir = compile(&graph, spec);
+        check(&lir, spec);
+        let plan = lir.plan().unwrap();
+        assert!(plan.arena_bytes < plan.largest_live_set + plan.largest_live_set / 20, "{:?}", plan.pools);
+    }
+}
+
+#[test]
+fn a_long_concatenation_is_lowered_in_proportion_to_its_operands() {
+    let mut graph = Graph::new("joined");
+    let rows = Dim::Dynamic(sym::BATCH);
+    let x = graph.input("x", Shape::from_dims(&[rows, Dim::Static(2)], DType::F32));
+    let y = graph.concat_(&vec![x; 3000], 0);
+    graph.set_outputs(vec![y]);
+    let lir = compile(&graph, PoolSpec::default());
+    assert_eq!(lir.steps.len(), 3000);
+    for (i, step) in lir.steps.iter().enumerate() {
+        assert_eq!(step.outputs[0].view.offset, rows.extent() * 2 * i as i64);
+    }
 }

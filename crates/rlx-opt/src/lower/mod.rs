@@ -14,7 +14,7 @@
 
 mod view;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use rlx_ir::lir::{
@@ -104,13 +104,20 @@ struct Lowering<'g> {
     values: Vec<Vec<Operand>>,
     /// For a producer that may write into a concatenation: which one, and which of its inputs.
     placement: HashMap<NodeId, (NodeId, usize)>,
-    concat_buffers: HashMap<NodeId, BufferId>,
+    joined: HashMap<NodeId, Joined>,
     dense_copies: HashMap<NodeId, Operand>,
     buffers: Vec<Buffer>,
     init: Vec<Step>,
     steps: Vec<Step>,
     inputs: Vec<IoSlot>,
     params: Vec<IoSlot>,
+}
+
+/// A concatenation: its buffer, its strides, and where each input begins.
+struct Joined {
+    buffer: BufferId,
+    strides: Vec<Extent>,
+    offsets: Vec<Extent>,
 }
 
 impl<'g> Lowering<'g> {
@@ -122,7 +129,7 @@ impl<'g> Lowering<'g> {
             data: graph.data_symbols(),
             values: Vec::with_capacity(graph.len()),
             placement: placements(graph),
-            concat_buffers: HashMap::new(),
+            joined: HashMap::new(),
             dense_copies: HashMap::new(),
             buffers: Vec::new(),
             init: Vec::new(),
@@ -249,23 +256,31 @@ impl<'g> Lowering<'g> {
     fn concat_slice(&mut self, id: NodeId, index: usize) -> Operand {
         let node = self.graph.node(id);
         let Op::Concat { axis } = node.op else { return self.value(id).clone() };
-        let shape = node.shape.clone();
-        let fixed = self.fixed[id.index()];
-        let buffer = match self.concat_buffers.get(&id) {
-            Some(&buffer) => buffer,
-            None => {
-                let buffer = self.fresh(&shape, fixed, None).buffer;
-                self.concat_buffers.insert(id, buffer);
-                buffer
-            }
+        if !self.joined.contains_key(&id) {
+            let joined = self.join(node, axis);
+            self.joined.insert(id, joined);
+        }
+        let joined = &self.joined[&id];
+        let input = self.graph.shape(node.inputs[index]);
+        let view = View {
+            offset: joined.offsets[index],
+            dims: input.dims().iter().map(|d| d.extent()).collect(),
+            strides: joined.strides.clone(),
         };
-        let whole = View::dense(shape.dims());
-        let before = node.inputs[..index]
-            .iter()
-            .fold(Extent::Const(0), |at, &input| at + self.graph.shape(input).dim(axis).extent());
-        let mut view = View { offset: before * whole.strides[axis], ..whole };
-        view.dims = self.graph.shape(node.inputs[index]).dims().iter().map(|d| d.extent()).collect();
-        Operand { buffer, view, dtype: shape.dtype() }
+        Operand { buffer: joined.buffer, view, dtype: node.shape.dtype() }
+    }
+
+    /// A buffer for a concatenation, and where each of its inputs begins.
+    fn join(&mut self, node: &Node, axis: usize) -> Joined {
+        let Operand { buffer, view, .. } = self.fresh(&node.shape, self.fixed[node.id.index()], None);
+        let mut at = Extent::Const(0);
+        let offset = |&input: &NodeId| {
+            let before = at;
+            at = at + self.graph.shape(input).dim(axis).extent();
+            before * view.strides[axis]
+        };
+        let offsets = node.inputs.iter().map(offset).collect();
+        Joined { buffer, strides: view.strides, offsets }
     }
 
     fn concat(&mut self, node: &Node, _axis: usize) -> Result<Operand> {
@@ -279,7 +294,7 @@ impl<'g> Lowering<'g> {
                 self.push_step(fixed, step);
             }
         }
-        let buffer = self.concat_buffers.get(&node.id).copied();
+        let buffer = self.joined.get(&node.id).map(|joined| joined.buffer);
         let buffer = buffer.ok_or_else(|| Error::new(ErrorKind::Internal, "a concatenation of nothing"))?;
         Ok(Operand { buffer, view: View::dense(node.shape.dims()), dtype: node.shape.dtype() })
     }
@@ -322,6 +337,7 @@ impl<'g> Lowering<'g> {
     /// Outputs lie dense and whole in arena buffers of their own; what does not is copied there.
     fn outputs(&mut self) -> Result<Vec<IoSlot>> {
         let mut slots: Vec<IoSlot> = Vec::new();
+        let mut given: HashSet<BufferId> = HashSet::new();
         for (i, &id) in self.graph.outputs.iter().enumerate() {
             let node = self.graph.node(id);
             let operand = self.dense_copies.get(&id).unwrap_or(self.value(id)).clone();
@@ -329,8 +345,8 @@ impl<'g> Lowering<'g> {
             let whole = operand.view.is_dense()
                 && operand.view.offset == Extent::Const(0)
                 && operand.view.elements().upper(&bound_of(&self.data)) == buffer.elements;
-            let taken = slots.iter().any(|s| s.operand.buffer == operand.buffer);
-            let operand = if buffer.kind == BufferKind::Arena && whole && !taken {
+            let free = !given.contains(&operand.buffer);
+            let operand = if buffer.kind == BufferKind::Arena && whole && free {
                 operand
             } else {
                 let copy = self.fresh(&node.shape, false, None);
@@ -343,6 +359,7 @@ impl<'g> Lowering<'g> {
                 self.steps.push(step);
                 copy
             };
+            given.insert(operand.buffer);
             let name = node.name.clone().unwrap_or_else(|| format!("output{i}"));
             slots.push(IoSlot { name, shape: node.shape.clone(), operand });
         }
