@@ -38,12 +38,12 @@ impl ExtentTable {
         Ex::Slot(id)
     }
 
-    /// Evaluates every expression for `dims`, the values of `symbols` (as many).
+    /// Evaluates every expression for `dims`, the values of `symbols` (as many, ascending).
     ///
     /// # Errors
     /// [`ErrorKind::Dimension`] when an expression has a symbol that is not among `symbols`.
     pub fn eval(&self, symbols: &[u32], dims: &[i64], out: &mut Vec<i64>) -> Result<()> {
-        self.eval_by(&|s| symbols.iter().position(|&x| x == s).and_then(|i| dims.get(i).copied()), out)
+        self.eval_by(&|s| symbols.binary_search(&s).ok().and_then(|i| dims.get(i).copied()), out)
     }
 
     /// Evaluates every expression by the values that `value` gives.

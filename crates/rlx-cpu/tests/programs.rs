@@ -185,6 +185,47 @@ fn a_changed_parameter_is_packed_again_and_clones_keep_theirs() {
     assert_eq!(run_again(&mut *clone, &changed, &none).unwrap(), before);
 }
 
+#[test]
+fn any_of_many_parameters_behind_one_weight_may_change() {
+    const MANY: usize = 150;
+    let (mut g, mut b) = (Graph::new("many"), Bindings::default());
+    let x = g.input("x", f32s(&[2, 3]));
+    b.set_input("x", values(1, &[2, 3]));
+    let names: Vec<String> = (0..=MANY).map(|i| format!("w{i}")).collect();
+    let params: Vec<NodeId> = names.iter().map(|name| g.param(name.clone(), f32s(&[3, 3]))).collect();
+    for (name, seed) in names.iter().zip(2..) {
+        b.set_param(name.clone(), values(seed, &[3, 3]));
+    }
+    // A chain of weights, weights side by side, and one by itself.
+    let chain = params[1..MANY].iter().fold(params[0], |sum, &w| {
+        let root = g.act(Activation::Tanh, sum);
+        g.add(root, w)
+    });
+    let joined = g.concat_(&params[..MANY], 1);
+    let joined = g.sum(joined, &[1], true);
+    let single = g.act(Activation::Tanh, params[MANY]);
+    let w = g.add(chain, joined);
+    let y = g.mm(x, w);
+    let z = g.mm(x, single);
+    g.set_outputs(vec![y, z]);
+    let backend = CpuBackend::new().with_threads(1).unwrap();
+    let none = DimBinding::new();
+    for options in [CompileOptions::default(), unfused()] {
+        let mut exec = compile(&g, &backend, &options).unwrap();
+        let first = run(&mut *exec, &b, &none).unwrap();
+        assert!(against_oracle(&oracle(&g, &b), &first).is_none());
+        let mut changed = b.clone();
+        for name in ["w0", "w77", "w149", "w150"] {
+            let w = values(99, &[3, 3]);
+            let index = exec.lir().params.iter().position(|p| p.name == name).unwrap();
+            exec.set_param(index, Arc::new(Weight::owned(w.dtype, &w.dims, w.encode()).unwrap())).unwrap();
+            changed.set_param(name, w);
+            let got = run_again(&mut *exec, &changed, &none).unwrap();
+            assert!(against_oracle(&oracle(&g, &changed), &got).is_none(), "{name}");
+        }
+    }
+}
+
 /// `softmax((x·w) · xᵀ)` with open batch and length.
 fn open_graph() -> Graph {
     let mut g = Graph::new("open");

@@ -48,7 +48,8 @@ impl CpuExecutable {
         program.init.outdated(&self.changed).into_iter().for_each(|b| self.prepared[b] = None);
         self.find_prepared(&program);
         let needed = program.init.needed(|b| self.prepared[b].is_none());
-        self.load_params(|b| program.init.kept[b] || program.init.reads(&needed, b), progress)?;
+        let read = program.init.read_by(&needed);
+        self.load_params(|b| program.init.kept[b] || read[b], progress)?;
         let mut fresh: Vec<Option<Buffer>> = program.lir.buffers.iter().map(|_| None).collect();
         let count = program.init.steps.len();
         for (at, init) in program.init.steps.iter().enumerate().filter(|&(at, _)| needed[at]) {
