@@ -4,7 +4,7 @@
 //! becomes an input of the body, and the op is given the value ([`Importer::materialize`] does so where a slot's node is
 //! another graph's).
 
-use super::slot::{Importer, SlotId};
+use super::slot::{Importer, NODES_OF_BODY, SlotId};
 use crate::proto::GraphProto;
 use rlx_ir::{Error, ErrorKind, Graph, Node, NodeId, OriginId, Shape};
 use std::collections::HashMap;
@@ -40,6 +40,7 @@ impl Importer<'_> {
         if self.bodies.len() >= MOST_BODIES {
             return Err(Error::new(ErrorKind::Malformed, "bodies of control flow nest too deep"));
         }
+        self.visit_many(NODES_OF_BODY)?;
         let mut graph = Graph::new(proto.name());
         self.graph.symbol_ranges().iter().for_each(|(&s, &r)| graph.set_symbol_range(s, r));
         // A table of origins of its own: with a copy of the outer one, many bodies would take the square of their number.

@@ -30,7 +30,7 @@ use crate::tensor;
 use rlx_ir::progress::Stage;
 use rlx_ir::{ConstData, Dim, Error, ErrorKind, ExprBudget, Graph, NodeId, Op, Progress, Shape, WeightStore};
 use slot::Importer;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 
 /// What the importer may take as given.
@@ -148,11 +148,9 @@ impl Importer<'_> {
     /// Declares the graph's inputs; an input that has an initialiser is a weight (files before version 4).
     fn inputs(&mut self, proto: &GraphProto) -> Result<(), Error> {
         let names = DimNames::of_inputs(proto, &self.options.dims);
-        for input in &proto.input {
+        let weights: HashSet<&str> = proto.initializer.iter().map(|t| t.name()).collect();
+        for input in proto.input.iter().filter(|input| !weights.contains(input.name())) {
             let name = input.name();
-            if proto.initializer.iter().any(|t| t.name() == name) {
-                continue;
-            }
             let shape =
                 self.declared_shape(input, &names).map_err(|e| e.with_origin(format!("input \"{name}\"")))?;
             let given = self.options.input_values.get(name);

@@ -20,6 +20,12 @@ use std::rc::Rc;
 const MOST_NODES: usize = 1 << 15;
 const BYTES_OF_NODE: usize = 16;
 
+/// What bodies and long lists of operands count as: each body becomes a program of its own, each operand of a concatenation
+/// a step.
+pub(super) const NODES_OF_BODY: usize = 16;
+const FREE_OPERANDS: usize = 8;
+const NODES_OF_OPERAND: usize = 1;
+
 /// No tensor has more dimensions: every node keeps its shape, and no device has kernels for as many.
 pub(super) const MOST_DIMS: usize = 64;
 
@@ -130,20 +136,23 @@ impl<'f> Importer<'f> {
         })
     }
 
-    /// Counts a node against the limit of one import, which may be stopped here.
-    pub fn visit(&mut self) -> Result<(), Error> {
+    /// Counts a node with so many operands against the limit of one import, which may be stopped here.
+    pub fn visit(&mut self, operands: usize) -> Result<(), Error> {
         self.progress.check(Stage::Import)?;
-        self.visit_many(1)
+        self.visit_many(1 + operands.saturating_sub(FREE_OPERANDS).saturating_mul(NODES_OF_OPERAND))
     }
 
     /// As [`Importer::visit`], for as many.
     pub fn visit_many(&mut self, count: usize) -> Result<(), Error> {
-        self.visited += count;
+        self.visited = self.visited.saturating_add(count);
         let most = MOST_NODES + self.file.size() / BYTES_OF_NODE;
         if self.visited <= most {
             return Ok(());
         }
-        Err(Error::new(ErrorKind::Malformed, format!("more than {most} nodes with functions inlined")))
+        Err(Error::new(
+            ErrorKind::Malformed,
+            format!("more than {most} nodes with functions inlined (a body counts as several)"),
+        ))
     }
 
     /// Takes so many elements of what may be computed while importing; whether there were as many.

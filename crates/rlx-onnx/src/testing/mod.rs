@@ -10,12 +10,14 @@
 //! For searches there are damaged ones: [`mutate`] changes a model in its structure, [`seeds`] are models to begin with.
 
 mod choices;
+mod large;
 mod mutate;
 mod mutate_graph;
 mod mutate_tensor;
 mod seeds;
 
 pub use choices::Choices;
+pub use large::{FAMILIES, Family};
 pub use mutate::{Mutator, mutate};
 pub use seeds::seeds;
 

@@ -28,12 +28,14 @@ pub struct Counting;
 
 static NOW: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
+static TOTAL: AtomicUsize = AtomicUsize::new(0);
 
 // SAFETY: every call is passed on to the system's allocator as it is; counting has no effect on it.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let now = NOW.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
         PEAK.fetch_max(now, Ordering::Relaxed);
+        TOTAL.fetch_add(layout.size(), Ordering::Relaxed);
         // SAFETY: the caller keeps the contract of `alloc`.
         unsafe { System.alloc(layout) }
     }
@@ -54,6 +56,14 @@ pub fn measured<T>(f: impl FnOnce() -> T) -> (T, usize) {
     PEAK.store(before, Ordering::Relaxed);
     let made = f();
     (made, PEAK.load(Ordering::Relaxed).saturating_sub(before))
+}
+
+/// What `f` gives, and how many bytes it asked for in all, whether it gave them back or not: a measure of work that does
+/// not depend on the machine.
+pub fn allocated<T>(f: impl FnOnce() -> T) -> (T, usize) {
+    let before = TOTAL.load(Ordering::Relaxed);
+    let made = f();
+    (made, TOTAL.load(Ordering::Relaxed) - before)
 }
 
 /// What importing and compiling a file of so many bytes may take.

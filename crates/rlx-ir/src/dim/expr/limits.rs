@@ -82,8 +82,8 @@ pub struct ExprBudget {
 
 impl ExprBudget {
     /// Parts of expressions in any case, and the bytes of a file that make room for one more.
-    const PARTS: usize = 1 << 18;
-    const BYTES_OF_PART: usize = 8;
+    const PARTS: usize = 1 << 19;
+    const BYTES_OF_PART: usize = 4;
     /// Steps of arithmetic in any case (about a quarter of a second), and for each byte of a file.
     const WORK: usize = 1 << 22;
     const WORK_OF_BYTE: usize = 4;
