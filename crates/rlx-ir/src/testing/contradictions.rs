@@ -6,8 +6,7 @@
 //! own binds the symbols of a result. At last some of the numbers are exchanged. What is right for such a graph, the
 //! oracle says: a result, or an error.
 
-use std::collections::BTreeMap;
-
+use super::mismatch::Symbols;
 use super::{Gen, mismatched, random_bindings, symbolic_graph};
 use crate::dim::{Dim, DimBinding, sym};
 use crate::dtype::DType;
@@ -30,7 +29,7 @@ pub fn contradicting_graph(g: &mut Gen) -> Option<(Graph, Bindings)> {
     let (base, given) = several_ops(g);
     let dims = oracle::bind_dims(&base, &given).ok()?;
     let mut made =
-        Redeclared { g, dims, graph: Graph::new("contradiction"), numbers: BTreeMap::new(), sources: vec![] };
+        Redeclared { g, dims, graph: Graph::new("contradiction"), numbers: Symbols::new(), sources: vec![] };
     let mut ids = Vec::with_capacity(base.len());
     for node in base.nodes() {
         let id = made.node(node, &ids, &given)?;
@@ -65,7 +64,7 @@ struct Redeclared<'g> {
     dims: DimBinding,
     graph: Graph,
     /// The symbols' numbers in the valid graph.
-    numbers: BTreeMap<u32, usize>,
+    numbers: Symbols,
     /// Inputs and parameters, with their values in the valid graph.
     sources: Vec<(NodeId, Value)>,
 }
@@ -119,13 +118,13 @@ impl Redeclared<'_> {
             _ => {
                 for symbol in old.extent().symbols() {
                     if let Some(n) = self.dims.get(symbol) {
-                        self.numbers.insert(symbol, n);
+                        self.numbers.insert(sym::name(symbol), n);
                     }
                 }
                 return old;
             }
         };
-        self.numbers.insert(symbol, n);
+        self.numbers.insert(sym::name(symbol), n);
         Dim::Dynamic(symbol)
     }
 
@@ -157,7 +156,7 @@ impl Redeclared<'_> {
 
     fn number_of(&self, dim: Dim) -> Option<usize> {
         match dim {
-            Dim::Dynamic(symbol) => self.numbers.get(&symbol).copied(),
+            Dim::Dynamic(symbol) => self.numbers.get(&sym::name(symbol)).copied(),
             other => other.as_static(),
         }
     }
@@ -166,7 +165,7 @@ impl Redeclared<'_> {
     fn with_numbers(self) -> Option<(Graph, Bindings)> {
         let known: Vec<usize> = self.numbers.values().copied().collect();
         let mut dims = DimBinding::new();
-        for (&symbol, &n) in &self.numbers {
+        for (name, &n) in &self.numbers {
             let other = match self.g.size(0..=15) {
                 0 => 0,
                 1 => 1,
@@ -176,7 +175,7 @@ impl Redeclared<'_> {
                 5 => self.g.pick(&known),
                 _ => n,
             };
-            dims.set(symbol, other);
+            dims.set(sym::named(name), other);
         }
         let mut bindings = Bindings::default();
         for (id, value) in &self.sources {

@@ -16,8 +16,8 @@ use crate::oracle::Bindings;
 use crate::shape::Shape;
 use crate::tensor::Value;
 
-/// Symbols and the values that the case gives them.
-type Symbols = BTreeMap<u32, usize>;
+/// Symbols and the values that the case gives them, in an order that does not depend on what a process named before.
+pub(super) type Symbols = BTreeMap<String, usize>;
 
 /// Tensors with more elements have only small dimensions.
 const MOST_ELEMENTS: usize = 1 << 16;
@@ -77,7 +77,7 @@ fn open_dim(g: &mut Gen, d: Dim, own: &str, symbols: &mut Symbols) -> Dim {
         _ => format!("n{size}"),
     };
     let symbol = sym::named(&name);
-    symbols.insert(symbol, size);
+    symbols.insert(name, size);
     Dim::Dynamic(symbol)
 }
 
@@ -124,13 +124,13 @@ fn results(
 
 /// Gives one or two symbols other values.
 fn contradict(g: &mut Gen, symbols: &mut Symbols) {
-    let names: Vec<u32> = symbols.keys().copied().collect();
+    let names: Vec<String> = symbols.keys().cloned().collect();
     if names.is_empty() {
         return;
     }
     for _ in 0..g.size(1..=2) {
         let size = if g.chance(0.2) { g.size(10..=200) } else { g.size(0..=9) };
-        symbols.insert(g.pick(&names), size);
+        symbols.insert(names[g.size(0..=names.len() - 1)].clone(), size);
     }
 }
 
@@ -147,7 +147,7 @@ fn keep_small(graph: &Graph, symbols: &mut Symbols) {
 
 /// The size of a dimension; 1 for what is neither a number nor a symbol.
 fn size_of(d: &Dim, symbols: &Symbols) -> usize {
-    d.as_static().or_else(|| symbols.get(&d.extent().as_sym()?).copied()).unwrap_or(1)
+    d.as_static().or_else(|| symbols.get(&sym::name(d.extent().as_sym()?)).copied()).unwrap_or(1)
 }
 
 /// Values for the inputs, and inputs from which a run learns the symbols that no operand has.
@@ -156,7 +156,7 @@ fn values(g: &mut Gen, graph: &mut Graph, case: &Case, declared: &[Shape], symbo
     let mut seen = Vec::new();
     for (i, (value, shape)) in case.inputs.iter().zip(declared).enumerate() {
         let dims: Vec<usize> = shape.dims().iter().map(|d| size_of(d, symbols)).collect();
-        seen.extend(shape.dims().iter().filter_map(|d| d.extent().as_sym()));
+        seen.extend(shape.dims().iter().filter_map(|d| d.extent().as_sym()).map(sym::name));
         let given = if dims == value.dims {
             value.clone()
         } else if value.is_empty() {
@@ -167,8 +167,8 @@ fn values(g: &mut Gen, graph: &mut Graph, case: &Case, declared: &[Shape], symbo
         };
         bindings.set_input(format!("x{i}"), given);
     }
-    for (i, (&symbol, &size)) in symbols.iter().filter(|(s, _)| !seen.contains(s)).enumerate() {
-        graph.input(format!("z{i}"), Shape::from_dims(&[Dim::Dynamic(symbol)], DType::U8));
+    for (i, (symbol, &size)) in symbols.iter().filter(|(s, _)| !seen.contains(*s)).enumerate() {
+        graph.input(format!("z{i}"), Shape::from_dims(&[Dim::Dynamic(sym::named(symbol))], DType::U8));
         bindings.set_input(format!("z{i}"), g.value(DType::U8, &[size], 0.0..9.0));
     }
     match (&case.op, &case.source) {

@@ -57,6 +57,9 @@ fn check_ranks(kind: OpKind, x: &Shape, w: &Shape) -> Result<usize> {
             format!("an input {x} with weights {w}: both need two dimensions and the spatial ones"),
         );
     }
+    if w.dims()[2..].contains(&Dim::Static(0)) {
+        return refuse(kind, format!("weights {w} have a kernel without elements"));
+    }
     Ok(x.rank() - 2)
 }
 
