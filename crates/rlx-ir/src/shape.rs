@@ -141,15 +141,18 @@ pub fn normalize_axis(axis: i64, rank: usize) -> Result<usize> {
 
 /// The dimension two broadcast dimensions make, by NumPy's rule.
 ///
-/// Different symbols may still agree at run time: the result is then their maximum, which the run
-/// checks. A symbol against a fixed size above 1 gives the fixed size.
+/// Different symbols may still agree at run time, or one of them be 1, which the run checks: the result is then their
+/// maximum, or 0 where one of them is 0. A symbol against a fixed size above 1 gives the fixed size.
 pub fn broadcast_dim(a: Dim, b: Dim) -> Option<Dim> {
     match (a, b) {
         _ if a == b => Some(a),
         (Dim::Static(1), other) | (other, Dim::Static(1)) => Some(other),
         (Dim::Static(_), Dim::Static(_)) => None,
         (fixed @ Dim::Static(_), _) | (_, fixed @ Dim::Static(_)) => Some(fixed),
-        _ => Some(Dim::from(a.extent().max(b.extent()))),
+        _ => {
+            let (a, b) = (a.extent(), b.extent());
+            Some(Dim::from(a.max(b) * a.min(b).min(1)))
+        }
     }
 }
 
@@ -208,6 +211,17 @@ impl fmt::Display for Shape {
 mod tests {
     use super::*;
     use crate::dim::sym;
+
+    #[test]
+    fn symbols_broadcast_as_their_values_do() {
+        let (b, s) = (Dim::Dynamic(sym::BATCH), Dim::Dynamic(sym::SEQ));
+        let made = broadcast_dim(b, s).unwrap().extent();
+        for (x, y) in [(0, 1), (1, 0), (0, 0), (1, 1), (1, 7), (7, 1), (7, 7)] {
+            let want = broadcast_dim(Dim::Static(x), Dim::Static(y)).and_then(Dim::as_static);
+            let value = |symbol| Some(if symbol == sym::BATCH { x } else { y } as i64);
+            assert_eq!(made.eval(&value), want.map(|n| n as i64), "{x} with {y}");
+        }
+    }
 
     #[test]
     fn broadcasting_follows_numpy() {
