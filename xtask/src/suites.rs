@@ -79,7 +79,7 @@ pub const SUITES: &[Suite] = &[
     suite(
         "build",
         "everything compiles, tests included",
-        820,
+        1100,
         What::Cargo { args: &["test", "--workspace", "--no-run", "--quiet"], env: &[] },
     ),
     suite(
@@ -117,28 +117,28 @@ pub const SUITES: &[Suite] = &[
         20,
         What::CrateCount { packages: &["rlx-runtime", "rlx-cpu", "rlx-onnx"], most: 45 },
     ),
-    suite("unit", "unit and text-form tests", 190, What::Unit),
-    suite("doctest", "documentation examples", 100, What::DocTests),
+    suite("unit", "unit and text-form tests", 140, What::Unit),
+    suite("doctest", "documentation examples", 60, What::DocTests),
     Suite {
         needs: &[&ONNX_CASES],
-        ..suite("onnx-node", "the ONNX backend's node cases", 60, What::Targets(&["node_suite*"]))
+        ..suite("onnx-node", "the ONNX backend's node cases", 40, What::Targets(&["node_suite*"]))
     },
     Suite {
         needs: &[&MINILM],
         ..suite(
             "goldens",
             "whole models against committed outputs",
-            90,
+            60,
             What::Targets(&["goldens*", "quantized", "domain_ops"]),
         )
     },
     suite(
         "random",
         "random graphs against the oracle",
-        120,
+        60,
         What::Targets(&["random_graphs*", "ops", "every_op"]),
     ),
-    suite("contract", "the public contract", 120, What::Targets(&["contract*"])),
+    suite("contract", "the public contract", 60, What::Targets(&["contract*"])),
     Suite {
         needs: &[&MINILM],
         ..suite("gpu", "Vulkan and OpenGL, on software where there is no GPU", 250, What::Gpu { all: false })
@@ -149,9 +149,9 @@ pub const SUITES: &[Suite] = &[
         covers: GPU_CODE,
         ..suite("gpu-all", "every op and model on Vulkan and OpenGL", 1800, What::Gpu { all: true })
     },
-    suite("model-ui", "models that do not fit say why", 150, What::Targets(&["model_ui"])),
+    suite("model-ui", "models that do not fit say why", 100, What::Targets(&["model_ui"])),
     suite("toy-op", "an op is one file and one line", 250, What::ToyOp),
-    suite("bad-input", "damaged model files", 60, What::Targets(&["bad_input*"])),
+    suite("bad-input", "damaged model files", 40, What::Targets(&["bad_input*"])),
     suite(
         "custom-op",
         "an op from outside the workspace, by kernel and by reference",
