@@ -124,8 +124,14 @@ pub fn agree(graph: &Graph, sample: &Sample, session: &Session, options: &Compil
         let first = |id: &rlx_ir::NodeId| all[id.index()].as_ref().map(|results| results[0].clone());
         graph.outputs.iter().filter_map(first).collect()
     });
+    // Parameters have no open dimensions when a graph is compiled.
+    let open = graph.params().any(|param| param.shape.static_dims().is_none());
+    let options = match &sample.dims {
+        Some(dims) if open => options.clone().dim_binding(dims.clone()),
+        _ => options.clone(),
+    };
     let got = session
-        .try_compile_with(graph.clone(), options)
+        .try_compile_with(graph.clone(), &options)
         .map_err(Error::from)
         .and_then(|mut c| run(&mut c, sample));
     for e in [want.as_ref().err(), got.as_ref().err()].into_iter().flatten() {
