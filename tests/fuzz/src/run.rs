@@ -187,7 +187,11 @@ fn shown(graph: &Graph, bindings: &Bindings) -> String {
 /// the first of some small numbers that fit.
 pub fn small_sample(graph: &Graph, g: &mut Gen, max_elements: usize) -> Option<Sample> {
     let found: Vec<u32> = graph.data_symbols().iter().map(|data| data.symbol).collect();
-    let mut symbols: BTreeSet<u32> = graph.nodes().iter().flat_map(|node| node.symbols()).collect();
+    // What only results are declared by is given a value, too, unless a run finds sizes out: it would contradict them.
+    let mut symbols: BTreeSet<u32> = match found.as_slice() {
+        [] => graph.nodes().iter().flat_map(|node| node.symbols()).collect(),
+        _ => graph.inputs().chain(graph.params()).flat_map(|node| node.symbols()).collect(),
+    };
     symbols.retain(|s| !found.contains(s));
     for n in [2, 1, 3, 0] {
         let mut dims = DimBinding::new();
