@@ -196,8 +196,8 @@ pub fn small_sample(graph: &Graph, g: &mut Gen, max_elements: usize) -> Option<S
     for n in [2, 1, 3, 0] {
         let mut dims = DimBinding::new();
         symbols.iter().for_each(|&s| _ = dims.set(s, n));
-        let of_inputs = || graph.inputs().chain(graph.params()).flat_map(|node| node.shape.dims());
-        if of_inputs().any(|d| d.extent().bind(&dims).as_const().is_some_and(|n| n < 0)) {
+        let mut declared = graph.nodes().iter().flat_map(|node| node.results()).flat_map(|s| s.dims());
+        if declared.any(|d| d.extent().bind(&dims).as_const().is_some_and(|n| n < 0)) {
             continue;
         }
         let sizes =
