@@ -60,6 +60,9 @@ impl StepKernel for NonZero {
 }
 
 /// Writes the places, dense for as many as there are; gives their number.
+///
+/// # Safety
+/// As [`StepKernel::run`]: the input is readable and the result writable where they were bound. `T` is the input's type.
 unsafe fn find<T: Number>(cx: &RunCx<'_, '_>, plan: &Plan, declared: Dim) -> Result<usize> {
     let (x, out, layout) = (cx.ptr::<T>(plan.x), cx.ptr::<i64>(plan.out), plan.layout);
     let zero = T::from_count(0);
@@ -72,7 +75,7 @@ unsafe fn find<T: Number>(cx: &RunCx<'_, '_>, plan: &Plan, declared: Dim) -> Res
         let mut rest = i;
         for axis in (0..layout.rank()).rev() {
             let size = layout.dims()[axis];
-            // SAFETY: the result has room for as many places as there are elements.
+            // SAFETY: there are `count` places, as many as are declared, or there is room for all elements where that is open.
             unsafe { *out.add(axis * count + next) = (rest % size) as i64 };
             rest /= size;
         }
