@@ -24,16 +24,27 @@ pub fn lir_of(graph: &Graph, backend: &dyn Backend) -> Result<LirModule> {
     Ok(CompilePipeline::new(backend.target(&options)?, options).compile(graph)?.lir)
 }
 
-/// The module with what follows from its parts (symbols, live ranges) derived again, where all buffers are there.
-pub fn consistent(mut lir: LirModule) -> LirModule {
+/// The module with what follows from its parts (symbols, live ranges) derived again; `None` where it names buffers that are
+/// not there.
+pub fn consistent(mut lir: LirModule) -> Option<LirModule> {
     let steps = lir.init.iter().chain(&lir.steps);
     let operands = steps.flat_map(|s| s.inputs.iter().chain(&s.outputs));
     let slots = lir.inputs.iter().chain(&lir.params).chain(&lir.outputs).map(|s| &s.operand);
-    if operands.chain(slots).all(|o| o.buffer.index() < lir.buffers.len()) {
-        lir.symbols = used_symbols(&lir.inputs, &lir.buffers, &lir.steps, &lir.rules);
-        lir.live_ranges = live_ranges(&lir.buffers, &lir.steps, &lir.outputs);
+    if !operands.chain(slots).all(|o| o.buffer.index() < lir.buffers.len()) {
+        return None;
     }
-    lir
+    lir.symbols = used_symbols(&lir.inputs, &lir.buffers, &lir.steps, &lir.rules);
+    lir.live_ranges = live_ranges(&lir.buffers, &lir.steps, &lir.outputs);
+    Some(lir)
+}
+
+/// A random graph of some ops with values for it; every second seed makes one with symbols.
+pub fn some_graph(seed: u64) -> (Graph, Bindings) {
+    if seed.is_multiple_of(2) {
+        return random_graph(seed, 8);
+    }
+    let (graph, all) = random_symbolic_graph(seed, 8);
+    (graph, all[1].clone())
 }
 
 /// What became of modules with random damage.
@@ -52,12 +63,7 @@ pub struct Damage {
 pub fn damaged_modules(backend: &dyn Backend, seeds: std::ops::Range<u64>, each: usize) -> Damage {
     let (mut g, mut found) = (Gen::new(11), Damage::default());
     for seed in seeds {
-        let (graph, bindings) = if seed % 2 == 0 {
-            random_graph(seed, 8)
-        } else {
-            let (graph, all) = random_symbolic_graph(seed, 8);
-            (graph, all[1].clone())
-        };
+        let (graph, bindings) = some_graph(seed);
         let dims = dims_of(&graph, &bindings);
         let whole = lir_of(&graph, backend).and_then(|lir| {
             attempt(backend, lir.clone(), &bindings, &dims)?;
@@ -70,7 +76,8 @@ pub fn damaged_modules(backend: &dyn Backend, seeds: std::ops::Range<u64>, each:
         };
         for _ in 0..each {
             let damaged = damaged_module(&lir, &mut g);
-            let damaged = if g.chance(0.9) { consistent(damaged) } else { damaged };
+            let mended = if g.chance(0.9) { consistent(damaged.clone()) } else { None };
+            let damaged = mended.unwrap_or(damaged);
             match attempt(backend, damaged, &bindings, &dims) {
                 Ok(()) => found.ran += 1,
                 Err(e) => *found.refused.entry(e.kind().name()).or_default() += 1,

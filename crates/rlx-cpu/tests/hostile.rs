@@ -67,7 +67,7 @@ fn with_copy(offset: [i64; 2], dims: &[i64], strides: [&[i64]; 2]) -> LirModule 
         outputs: vec![operand(to, 1)],
         node,
     });
-    consistent(lir)
+    consistent(lir).expect("buffers that are there")
 }
 
 /// Views that were read and written out of bounds: their sizes wrapped around.

@@ -334,17 +334,20 @@ fn an_artefact_keeps_what_was_fixed() {
     }
 }
 
-/// `|x|`, or `−x` once [`NEGATES`] says so.
-struct Changing;
+/// Gives its input, says its reference; one of the two decomposes, into `|x|`, or `−x` once [`NEGATES`] says so.
+struct Test {
+    name: &'static str,
+    decomposes: bool,
+}
 
-/// The identity, which only its reference computes.
-struct Opaque;
+const CHANGING: Test = Test { name: "test.Changing", decomposes: true };
+const OPAQUE: Test = Test { name: "test.Opaque", decomposes: false };
 
 static NEGATES: AtomicBool = AtomicBool::new(false);
 
-impl CustomOp for Changing {
+impl CustomOp for Test {
     fn name(&self) -> &str {
-        "test.Changing"
+        self.name
     }
 
     fn arity(&self) -> Arity {
@@ -367,32 +370,14 @@ impl CustomOp for Changing {
     ) -> Option<rlx_ir::Result<Vec<NodeId>>> {
         let shape = graph.shape(inputs[0]).clone();
         let op = if NEGATES.load(Ordering::Relaxed) { Activation::Neg } else { Activation::Abs };
-        Some(Ok(vec![graph.activation(op, inputs[0], shape)]))
-    }
-}
-
-impl CustomOp for Opaque {
-    fn name(&self) -> &str {
-        "test.Opaque"
-    }
-
-    fn arity(&self) -> Arity {
-        Arity::Exact(1)
-    }
-
-    fn infer(&self, _: &CustomAttrs, inputs: &[&Shape]) -> rlx_ir::Result<Vec<Shape>> {
-        Ok(vec![inputs[0].clone()])
-    }
-
-    fn reference(&self, _: &CustomAttrs, inputs: &[&Value], _: &[Shape]) -> rlx_ir::Result<Vec<Value>> {
-        Ok(vec![inputs[0].clone()])
+        self.decomposes.then(|| Ok(vec![graph.activation(op, inputs[0], shape)]))
     }
 }
 
 #[test]
 fn what_custom_ops_decompose_into_is_part_of_the_key() {
-    register_custom_op(Changing).unwrap();
-    register_custom_op(Opaque).unwrap();
+    register_custom_op(CHANGING).unwrap();
+    register_custom_op(OPAQUE).unwrap();
     let (folder, options) = (Folder::new("custom-keys"), CompileOptions::default());
     let custom = |name| Op::custom(name, 1, [] as [(&str, CustomAttr); 0]);
     // That one op has no decomposition must not hide the other's.

@@ -51,6 +51,22 @@ enum Atom {
     TooLarge,
 }
 
+/// Which of two numbers.
+#[derive(Clone, Copy, PartialEq)]
+enum End {
+    Least,
+    Greatest,
+}
+
+impl End {
+    fn atom(self, a: Extent, b: Extent) -> Atom {
+        match self {
+            End::Least => Atom::Min(a, b),
+            End::Greatest => Atom::Max(a, b),
+        }
+    }
+}
+
 fn atom(a: Atom) -> Extent {
     intern(vec![Term::of(a)])
 }
@@ -163,60 +179,42 @@ impl Extent {
 
     /// The lesser of the two.
     pub fn min(self, other: impl Into<Extent>) -> Extent {
-        let other = other.into();
-        if self.or_too_large(other) {
-            return Extent::TOO_LARGE;
-        }
-        match constant_difference(&terms_of(self), &terms_of(other)) {
-            Some(d) if d <= 0 => self,
-            Some(_) => other,
-            None => self.flat_min(other).unwrap_or_else(|| {
-                let (a, b) = if self <= other { (self, other) } else { (other, self) };
-                atom(Atom::Min(a, b))
-            }),
-        }
-    }
-
-    /// `min(k, min(l, e) + d)` for numbers `k`, `l`, `d` is `min(min(k, l + d), e + d)`: however often something is
-    /// bounded by numbers, one `min` is left.
-    fn flat_min(self, other: Extent) -> Option<Extent> {
-        let (k, e) = match (self, other) {
-            (Extent::Const(k), e) | (e, Extent::Const(k)) => (k, e),
-            _ => return None,
-        };
-        let d = poly::constant(&terms_of(e));
-        match (e - d).as_atom()? {
-            Atom::Min(Extent::Const(l), inner) => Some((inner + d).min(k.min(l.checked_add(d)?))),
-            _ => None,
-        }
+        self.either(other.into(), End::Least)
     }
 
     /// The greater of the two.
     pub fn max(self, other: impl Into<Extent>) -> Extent {
-        let other = other.into();
+        self.either(other.into(), End::Greatest)
+    }
+
+    fn either(self, other: Extent, end: End) -> Extent {
         if self.or_too_large(other) {
             return Extent::TOO_LARGE;
         }
         match constant_difference(&terms_of(self), &terms_of(other)) {
-            Some(d) if d >= 0 => self,
+            Some(d) if (d < 0) == (end == End::Least) => self,
             Some(_) => other,
-            None => self.flat_max(other).unwrap_or_else(|| {
+            None => self.flat(other, end).unwrap_or_else(|| {
                 let (a, b) = if self <= other { (self, other) } else { (other, self) };
-                atom(Atom::Max(a, b))
+                atom(end.atom(a, b))
             }),
         }
     }
 
-    /// `max(k, max(l, e) + d)` for numbers `k`, `l`, `d` is `max(max(k, l + d), e + d)`: however often something is
-    /// bounded by numbers, one `max` is left.
-    fn flat_max(self, other: Extent) -> Option<Extent> {
+    /// `min(k, min(l, e) + d)` for numbers `k`, `l`, `d` is `min(min(k, l + d), e + d)`, and so it is with `max`: however
+    /// often something is bounded by numbers, one bound is left.
+    fn flat(self, other: Extent, end: End) -> Option<Extent> {
         let (k, e) = match (self, other) {
             (Extent::Const(k), e) | (e, Extent::Const(k)) => (k, e),
             _ => return None,
         };
         let d = poly::constant(&terms_of(e));
-        match (e - d).as_atom()? {
-            Atom::Max(Extent::Const(l), inner) => Some((inner + d).max(k.max(l.checked_add(d)?))),
+        match ((e - d).as_atom()?, end) {
+            (Atom::Min(Extent::Const(l), inner), End::Least)
+            | (Atom::Max(Extent::Const(l), inner), End::Greatest) => {
+                let number = Extent::Const(k).either(Extent::Const(l.checked_add(d)?), end);
+                Some((inner + d).either(number, end))
+            }
             _ => None,
         }
     }

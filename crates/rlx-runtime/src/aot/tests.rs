@@ -2,15 +2,15 @@
 
 use std::collections::HashMap;
 
+use rlx_backend::testing::{consistent, some_graph};
 use rlx_driver::Device;
-use rlx_ir::lir::{LirModule, StepKind};
+use rlx_ir::lir::StepKind;
 use rlx_ir::op::Activation;
-use rlx_ir::testing::{Gen, damaged_module, random_graph, random_symbolic_graph};
+use rlx_ir::testing::{Gen, damaged_module, random_graph};
 use rlx_ir::{
     ConstData, DType, ErrorKind, Extent, Graph, GraphModule, LowerError, Op, Progress, Result, Shape,
 };
 use rlx_opt::CompileOptions;
-use rlx_opt::lower::{live_ranges, used_symbols};
 
 use super::artefact::Contents;
 use super::layout::{self, Digest, Parts};
@@ -89,12 +89,7 @@ fn modules_changed_behind_right_hashes_are_errors_or_run() {
     let mut g = Gen::new(5);
     let mut found: HashMap<&str, usize> = HashMap::new();
     for seed in 0..30 {
-        let (graph, bindings) = if seed % 2 == 0 {
-            random_graph(seed, 8)
-        } else {
-            let (graph, all) = random_symbolic_graph(seed, 8);
-            (graph, all[1].clone())
-        };
+        let (graph, bindings) = some_graph(seed);
         let compiled = session.try_compile(graph.clone()).unwrap();
         let inputs = inputs_of(&graph, &bindings);
         let (bytes, blobs) = module::encode(compiled.lir()).unwrap();
@@ -121,19 +116,6 @@ fn modules_changed_behind_right_hashes_are_errors_or_run() {
     assert!(!found.contains_key("internal") && !found.contains_key("device"), "{found:?}");
 }
 
-/// The module as a file would have it, where the file's form can express it: what follows from the rest is derived.
-fn stored(mut lir: LirModule) -> Option<(Vec<u8>, module::Blobs)> {
-    let steps = lir.init.iter().chain(&lir.steps);
-    let operands = steps.flat_map(|s| s.inputs.iter().chain(&s.outputs));
-    let slots = lir.inputs.iter().chain(&lir.params).chain(&lir.outputs).map(|s| &s.operand);
-    if !operands.chain(slots).all(|o| o.buffer.index() < lir.buffers.len()) {
-        return None;
-    }
-    lir.symbols = used_symbols(&lir.inputs, &lir.buffers, &lir.steps, &lir.rules);
-    lir.live_ranges = live_ranges(&lir.buffers, &lir.steps, &lir.outputs);
-    module::encode(&lir).ok()
-}
-
 /// Extents, strides, element counts, ids and plans that bytes changed at random would hardly make.
 #[test]
 fn modules_with_forged_numbers_behind_right_hashes_are_errors_or_run() {
@@ -141,16 +123,13 @@ fn modules_with_forged_numbers_behind_right_hashes_are_errors_or_run() {
     let mut g = Gen::new(23);
     let mut found: HashMap<&str, usize> = HashMap::new();
     for seed in 0..30 {
-        let (graph, bindings) = if seed % 2 == 0 {
-            random_graph(seed, 8)
-        } else {
-            let (graph, all) = random_symbolic_graph(seed, 8);
-            (graph, all[1].clone())
-        };
+        let (graph, bindings) = some_graph(seed);
         let compiled = session.try_compile(graph.clone()).unwrap();
         let inputs = inputs_of(&graph, &bindings);
         for _ in 0..40 {
-            let Some((bytes, blobs)) = stored(damaged_module(compiled.lir(), &mut g)) else { continue };
+            let damaged = consistent(damaged_module(compiled.lir(), &mut g));
+            // Where the file's form cannot express it, there is none.
+            let Some((bytes, blobs)) = damaged.and_then(|lir| module::encode(&lir).ok()) else { continue };
             let kind = match load_and_run(&session, bytes, &blobs, &inputs) {
                 Ok(()) => "ran",
                 Err(e) => e.kind().name(),
@@ -191,7 +170,8 @@ fn a_forged_copy_behind_right_hashes_is_rejected() {
             operand.view.strides = strides.map(Extent::Const).to_vec();
         }
         lir.steps.push(copy);
-        let (bytes, blobs) = stored(lir).expect("the file's form can express it");
+        let lir = consistent(lir).expect("buffers that are there");
+        let (bytes, blobs) = module::encode(&lir).expect("the file's form can express it");
         let e = load_and_run(&session, bytes, &blobs, &inputs).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::InvalidGraph, "{e}");
     }
