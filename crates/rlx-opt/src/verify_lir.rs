@@ -249,7 +249,7 @@ impl<'a> Verifier<'a> {
     /// Whether a view can stay within a buffer of `elements`: the values that its extents can have are known as ranges.
     fn stays_within(&self, view: &View, elements: Extent) -> Result<()> {
         if let Some(((offset, axes), elements)) = numbers(view).zip(elements.as_const()) {
-            return place_view(offset, axes, elements).map(drop).map_err(|e| invalid(e.message()));
+            return place_view(offset, axes, elements).map(drop).map_err(|e| self.outside(e.message()));
         }
         let of = |e: Extent| e.range(&|symbol| self.range(symbol));
         let offset = of(view.offset);
@@ -265,9 +265,20 @@ impl<'a> Verifier<'a> {
         }
         let most = of(elements).max;
         if !empty && (low < 0 || high >= i128::from(most)) {
-            return Err(invalid(format!("a view of {low} to {high} of a buffer of at most {most} elements")));
+            let message = format!("a view of {low} to {high} of a buffer of at most {most} elements");
+            return Err(self.outside(&message));
         }
         Ok(())
+    }
+
+    /// The error for a view that leaves its buffer whatever the dimensions are. Where shape rules are left to the run, the model
+    /// declares dimensions that never fit, which its verifier could not see; otherwise the module is wrong.
+    fn outside(&self, message: &str) -> Error {
+        if self.lir.rules.outputs.is_empty() {
+            return invalid(message);
+        }
+        Error::new(ErrorKind::Dimension, message)
+            .with_hint("the dimensions that the model declares never fit together")
     }
 
     /// Whether what a step writes is apart from whatever else it uses, as far as extents are numbers: see

@@ -109,8 +109,8 @@ fn holds_where_forced(
         }
         forced.set(s, n);
     }
-    // What a run counts is bound by the node itself.
-    if forced.is_empty() || node.op.data_symbol().is_some() {
+    // What a run counts is bound by the node itself, and a `Result` has no rule but to be as its node declares.
+    if forced.is_empty() || node.op.data_symbol().is_some() || matches!(node.op, Op::Result { .. }) {
         return Ok(());
     }
     let inputs: Vec<Shape> = node.inputs.iter().map(|&id| graph.shape(id).bind(&forced)).collect();

@@ -46,8 +46,10 @@ pub fn to_lir(graph: &Graph, source: &Graph, context: &PassContext<'_>) -> Resul
     let mut module = lowering.into_module(outputs, rules_of_run(source, graph));
     module.plan = plan_within_bounds(&module, context)?;
     if cfg!(debug_assertions) {
-        crate::verify_lir::verify_lir(&module, context.target)
-            .map_err(|e| Error::new(ErrorKind::Internal, format!("after lowering: {e}\n{module}")))?;
+        crate::verify_lir::verify_lir(&module, context.target).map_err(|e| match e.kind() {
+            ErrorKind::Dimension => e,
+            _ => Error::new(ErrorKind::Internal, format!("after lowering: {e}\n{module}")),
+        })?;
     }
     Ok(module)
 }
