@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 
+use rlx_ir::dim::Held;
 use rlx_ir::lir::{Buffer, IoSlot, Operand, place_view};
 use rlx_ir::{DType, Error, ErrorKind, Extent, LirModule, Result, Weight, sym};
 
@@ -22,6 +23,7 @@ pub enum Ex {
 pub struct ExtentTable {
     exprs: Vec<Extent>,
     ids: HashMap<Extent, u32>,
+    held: Held,
 }
 
 impl ExtentTable {
@@ -34,6 +36,7 @@ impl ExtentTable {
         let id = *self.ids.entry(e).or_insert(next);
         if id == next {
             self.exprs.push(e);
+            self.held.extent(e);
         }
         Ex::Slot(id)
     }

@@ -30,7 +30,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::dim::{DimBinding, SymRange};
+use crate::dim::{DimBinding, Held, SymRange, scoped};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::{self, Op};
 use crate::origin::{OriginId, Origins};
@@ -196,6 +196,8 @@ pub struct Graph {
     origins: Origins,
     /// Distinguishes this graph's ids from another's.
     tag: u32,
+    /// Owns the names and expressions that its nodes mention.
+    held: Held,
 }
 
 static NEXT_TAG: AtomicU32 = AtomicU32::new(1);
@@ -224,6 +226,7 @@ impl Graph {
             symbol_ranges: BTreeMap::new(),
             origins: Origins::default(),
             tag: new_tag(),
+            held: Held::default(),
         }
     }
 
@@ -304,6 +307,7 @@ impl Graph {
 
     /// States what is known of a symbol's value.
     pub fn set_symbol_range(&mut self, symbol: u32, range: SymRange) {
+        self.held.symbol(symbol);
         self.symbol_ranges.insert(symbol, range);
     }
 
@@ -319,8 +323,20 @@ impl Graph {
     pub fn push_node(&mut self, mut node: Node) -> NodeId {
         let id = NodeId::new(self.nodes.len(), self.tag);
         node.id = id;
+        self.hold_node(&node);
         Arc::make_mut(&mut self.nodes).push(node);
         id
+    }
+
+    /// Keeps what a node mentions as long as this graph and its copies.
+    fn hold_node(&self, node: &Node) {
+        node.results().iter().flat_map(|shape| shape.dims()).for_each(|&dim| self.held.dim(dim));
+        scoped(|| node.op.extents().into_iter().for_each(|e| self.held.extent(e)));
+    }
+
+    /// Who owns the names and expressions that its nodes mention; what is made of it may be kept there, too.
+    pub fn held(&self) -> &Held {
+        &self.held
     }
 
     /// Adds a node of one result with the shape the caller expects. Nothing is checked.
@@ -333,8 +349,10 @@ impl Graph {
     /// # Errors
     /// An unknown input, or what the op's shape rule reports.
     pub fn try_add(&mut self, op: Op, inputs: &[NodeId]) -> Result<NodeId> {
-        let results = self.infer(&op, inputs, &[])?;
-        Ok(self.push_node(Node::new(op, inputs.to_vec(), results)))
+        scoped(|| {
+            let results = self.infer(&op, inputs, &[])?;
+            Ok(self.push_node(Node::new(op, inputs.to_vec(), results)))
+        })
     }
 
     /// The shape of a node that others may use: not that of a kept fault.
@@ -438,12 +456,17 @@ impl Graph {
         if binding.is_empty() {
             return bound;
         }
-        for node in Arc::make_mut(&mut bound.nodes) {
-            node.op = node.op.bind(binding);
-            node.shape = node.shape.bind(binding);
-            node.more_results.iter_mut().for_each(|s| *s = s.bind(binding));
-        }
         bound.symbol_ranges.retain(|&s, _| binding.get(s).is_none());
+        bound.held = Held::default();
+        bound.symbol_ranges.keys().for_each(|&s| bound.held.symbol(s));
+        scoped(|| {
+            for node in Arc::make_mut(&mut bound.nodes) {
+                node.op = node.op.bind(binding);
+                node.shape = node.shape.bind(binding);
+                node.more_results.iter_mut().for_each(|s| *s = s.bind(binding));
+            }
+            bound.nodes.iter().for_each(|node| bound.hold_node(node));
+        });
         bound
     }
 }

@@ -14,7 +14,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
-use crate::dim::{Dim, DimBinding, Extent};
+use crate::dim::{Dim, DimBinding, Extent, scoped};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{Graph, Node, NodeId};
@@ -95,10 +95,14 @@ impl View {
         (0..self.dims.len()).all(same)
     }
 
+    /// Dimensions, strides and offset.
+    pub fn extents(&self) -> impl Iterator<Item = Extent> {
+        self.dims.iter().chain(&self.strides).chain([&self.offset]).copied()
+    }
+
     /// Whether any extent is not a number.
     pub fn is_symbolic(&self) -> bool {
-        let mut extents = self.dims.iter().chain(&self.strides).chain([&self.offset]);
-        extents.any(|e| e.as_const().is_none())
+        self.extents().any(|e| e.as_const().is_none())
     }
 
     /// How many elements the view shows.
@@ -332,15 +336,19 @@ impl Step {
         pairs.collect::<Vec<_>>().into_iter()
     }
 
-    /// The symbols that its operands and its op mention.
-    pub fn symbols(&self) -> BTreeSet<u32> {
+    /// What its operands and its op mention.
+    pub fn extents(&self) -> impl Iterator<Item = Extent> {
         let views = self.inputs.iter().chain(&self.outputs).map(|o| &o.view);
-        let extents = views.flat_map(|v| v.dims.iter().chain(&v.strides).chain([&v.offset])).copied();
         let of_op = match &self.kind {
             StepKind::Op(op) => op.extents(),
             StepKind::Copy => Vec::new(),
         };
-        extents.chain(of_op).flat_map(|e| e.symbols()).collect()
+        views.flat_map(View::extents).chain(of_op)
+    }
+
+    /// The symbols that its operands and its op mention.
+    pub fn symbols(&self) -> BTreeSet<u32> {
+        self.extents().flat_map(|e| e.symbols()).collect()
     }
 }
 
@@ -428,6 +436,23 @@ impl LirModule {
     /// The same module with values put in for symbols: the same buffers and steps, whose extents are numbers
     /// where all their symbols have values. It has no memory plan yet, because that depends on sizes.
     pub fn bind(&self, binding: &DimBinding) -> LirModule {
+        scoped(|| self.bound(binding).hold_extents())
+    }
+
+    /// The module, whose graph keeps the expressions that it mentions: whoever makes a module calls this.
+    pub fn hold_extents(self) -> LirModule {
+        let held = self.graph.held();
+        let slots = || self.inputs.iter().chain(&self.params).chain(&self.outputs);
+        slots().flat_map(|slot| slot.shape.dims()).for_each(|&dim| held.dim(dim));
+        self.symbols.iter().for_each(|&symbol| held.symbol(symbol));
+        let of_steps = self.init.iter().chain(&self.steps).flat_map(Step::extents);
+        let of_slots = slots().flat_map(|slot| slot.operand.view.extents());
+        let of_buffers = self.buffers.iter().map(|buffer| buffer.elements);
+        scoped(|| of_steps.chain(of_slots).chain(of_buffers).for_each(|e| held.extent(e)));
+        self
+    }
+
+    fn bound(&self, binding: &DimBinding) -> LirModule {
         let mut folder = Folder { binding, known: HashMap::new() };
         let mut buffers = self.buffers.clone();
         buffers.iter_mut().for_each(|b| b.elements = folder.extent(b.elements));

@@ -260,25 +260,29 @@ fn evaluate_node(
             .ok_or_else(|| Error::new(ErrorKind::Internal, format!("{id} was not computed")))
     };
     if let Op::Result { index } = &node.op {
-        let of = input(node.inputs[0])?;
-        return of
+        let value = input(node.inputs[0])?
             .get(*index)
-            .ok_or_else(|| Error::new(ErrorKind::InvalidGraph, format!("there is no result {index}")))
-            .and_then(|v| Ok(vec![v.try_clone()?]));
+            .ok_or_else(|| Error::new(ErrorKind::InvalidGraph, format!("there is no result {index}")))?;
+        check_declared(value, &node.shape.bind(dims), |d| !d.is_static())?;
+        return Ok(vec![value.try_clone()?]);
     }
     let inputs: Vec<&Value> =
         node.inputs.iter().map(|&id| input(id).map(|results| &results[0])).collect::<Result<_>>()?;
     let op = node.op.bind(dims);
     let declared: Vec<Shape> = node.results().iter().map(|s| s.bind(dims)).collect();
     let results = evaluate_op_with_progress(&op, &inputs, &declared, progress)?;
-    results.iter().zip(&declared).try_for_each(|(value, shape)| check_declared(value, shape, &op))?;
+    // The symbol that the op counts is open until now.
+    let own = op.data_symbol().map(Dim::Dynamic);
+    results
+        .iter()
+        .zip(&declared)
+        .try_for_each(|(value, shape)| check_declared(value, shape, |d| Some(d) == own))?;
     Ok(results)
 }
 
-/// Whether a result has its declared shape; the symbol that the op counts is open until then.
-fn check_declared(value: &Value, declared: &Shape, op: &Op) -> Result<()> {
-    let own = op.data_symbol().map(Dim::Dynamic);
-    let same = |(&d, &n): (&Dim, &usize)| d == Dim::Static(n) || Some(d) == own;
+/// Whether a result has its declared shape, but for dimensions that are open.
+fn check_declared(value: &Value, declared: &Shape, is_open: impl Fn(Dim) -> bool) -> Result<()> {
+    let same = |(&d, &n): (&Dim, &usize)| d == Dim::Static(n) || is_open(d);
     if declared.rank() == value.dims.len() && declared.dims().iter().zip(&value.dims).all(same) {
         return Ok(());
     }

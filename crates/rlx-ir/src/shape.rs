@@ -149,10 +149,7 @@ pub fn broadcast_dim(a: Dim, b: Dim) -> Option<Dim> {
         (Dim::Static(1), other) | (other, Dim::Static(1)) => Some(other),
         (Dim::Static(_), Dim::Static(_)) => None,
         (fixed @ Dim::Static(_), _) | (_, fixed @ Dim::Static(_)) => Some(fixed),
-        _ => {
-            let (a, b) = (a.extent(), b.extent());
-            Some(Dim::from(a.max(b) * a.min(b).min(1)))
-        }
+        _ => Some(Dim::from(a.extent().broadcast(b.extent()))),
     }
 }
 

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use crate::dim::Dim;
+use crate::dim::{Dim, scoped};
 use crate::error::Error;
 use crate::graph::{Graph, Node, NodeId, data, fault, rule_may_hold};
 use crate::ops::Op;
@@ -37,6 +37,10 @@ impl std::error::Error for VerifyError {
 
 /// Everything that is wrong with `graph`; empty when nothing is.
 pub fn verify(graph: &Graph) -> Vec<VerifyError> {
+    scoped(|| faults_of(graph))
+}
+
+fn faults_of(graph: &Graph) -> Vec<VerifyError> {
     let mut faults = Vec::new();
     let mut names: HashMap<(bool, &str), NodeId> = HashMap::new();
     for node in graph.nodes() {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rlx_ir::dim::scoped;
 use rlx_ir::graph::rule_may_hold;
 use rlx_ir::progress::Stage;
 use rlx_ir::{DimBinding, Error, ErrorKind, ExprBudget, Graph, LirModule, Progress, Result, verify_ok};
@@ -173,8 +174,10 @@ impl CompilePipeline {
     /// # Errors
     /// As [`CompilePipeline::compile`]; [`ErrorKind::Cancelled`].
     pub fn compile_with_progress(&self, graph: &Graph, progress: &Progress) -> Result<CompileResult> {
-        verify_ok(graph)?;
-        self.compile_bound(graph, &self.options.dim_binding, progress)
+        scoped(|| {
+            verify_ok(graph)?;
+            self.compile_bound(graph, &self.options.dim_binding, progress)
+        })
     }
 
     /// As [`CompileResult::specialize`]. Symbols that the binding does not name stay open.
@@ -184,6 +187,10 @@ impl CompilePipeline {
     /// outside its symbol's range, what the verifier says of sizes that do not fit each other, a plan that exceeds the
     /// device's memory.
     pub fn try_specialize(&self, template: &CompileResult, binding: &DimBinding) -> Result<CompileResult> {
+        scoped(|| self.specialize_scoped(template, binding))
+    }
+
+    fn specialize_scoped(&self, template: &CompileResult, binding: &DimBinding) -> Result<CompileResult> {
         template.check_options(&self.options)?;
         check_ranges(&template.lir, binding)?;
         let mut lir = template.lir.bind(binding);

@@ -21,6 +21,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
+use rlx_ir::dim::scoped;
 use rlx_ir::graph::rule_may_hold;
 use rlx_ir::lir::{
     Buffer, BufferKind, IoSlot, LirModule, LiveRange, MemoryPlan, Operand, Step, StepKind, View, place_view,
@@ -40,8 +41,10 @@ use crate::target::{Claim, Target};
 /// # Errors
 /// [`ErrorKind::InvalidGraph`] naming the node and the rule, or what the graph's verifier reports.
 pub fn verify_lir(lir: &LirModule, target: &dyn Target) -> Result<()> {
-    verify_program(lir, target)?;
-    verify_interface(lir)
+    scoped(|| {
+        verify_program(lir, target)?;
+        verify_interface(lir)
+    })
 }
 
 /// Whether inputs, parameters and outputs are those of the module's graph.

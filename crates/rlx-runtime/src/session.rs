@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use rlx_backend::{Backend, ExecutableGraph, Kept};
 use rlx_driver::Device;
+use rlx_ir::dim::scoped;
 use rlx_ir::progress::Stage;
 use rlx_ir::{Error, ErrorKind, Graph, GraphModule, HirModule, LirModule, LowerError, Progress, Result};
 use rlx_opt::pipeline::PassContext;
@@ -269,7 +270,7 @@ impl Session {
         options: &CompileOptions,
         progress: &Progress,
     ) -> Result<CompiledGraph, CompileError> {
-        let compiled = self.compile_graph_with(&graph, options, progress);
+        let compiled = scoped(|| self.compile_graph_with(&graph, options, progress));
         Ok(compiled.map_err(|e| on_device(e, self.device))?)
     }
 
@@ -334,14 +335,16 @@ impl Session {
         module: GraphModule,
         options: &CompileOptions,
     ) -> Result<CompiledGraph, LowerError> {
-        let compiled = match module {
-            GraphModule::Lir(lir) => self.compile_lir(*lir, options),
-            other => {
-                let graph = other.into_graph()?;
-                self.compile_graph_with(&graph, options, &Progress::none())
-            }
-        };
-        compiled.map_err(|e| LowerError::Compile(on_device(e, self.device)))
+        scoped(|| {
+            let compiled = match module {
+                GraphModule::Lir(lir) => self.compile_lir(*lir, options),
+                other => {
+                    let graph = other.into_graph()?;
+                    self.compile_graph_with(&graph, options, &Progress::none())
+                }
+            };
+            compiled.map_err(|e| LowerError::Compile(on_device(e, self.device)))
+        })
     }
 
     /// The environment's options with this session's arithmetic.
@@ -409,8 +412,10 @@ impl Session {
         progress: &Progress,
     ) -> Result<CompiledGraph> {
         result.check_options(options)?;
-        let built = self.executable(result.lir, options, &Kept::default(), progress)?;
-        Ok(CompiledGraph::new(self.device, built, result.report, result.passes, options))
+        scoped(|| {
+            let built = self.executable(result.lir, options, &Kept::default(), progress)?;
+            Ok(CompiledGraph::new(self.device, built, result.report, result.passes, options))
+        })
     }
 
     pub(crate) fn target(&self, options: &CompileOptions) -> Result<Arc<dyn Target>> {

@@ -233,7 +233,8 @@ impl StepKernel for Grouped {
             return Err(misfit());
         }
         let x_rows = x.layout.range(0, lead).broadcast_to(choices.dims()).ok_or_else(misfit)?;
-        let rows = choices.layout.elements();
+        // Rows without elements need none of the choices, in range or not.
+        let rows = if n == 0 { 0 } else { choices.layout.elements() };
         u32::try_from(rows).map_err(|_| mismatch(format!("{rows} rows are too many")))?;
         let s = w.layout.strides();
         let rate = if self.dtype == DType::F32 { F32_PER_NANO } else { 1.0 };

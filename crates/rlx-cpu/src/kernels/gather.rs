@@ -148,6 +148,10 @@ impl StepKernel for Slices {
         if self.tasks * a.len != out.layout.elements() {
             return Err(mismatch(format!("a result {:?} of slices of {:?}", out.dims(), x.dims())));
         }
+        // Slices without elements need none of the indices, in range or not.
+        if a.len == 0 {
+            self.tasks = 0;
+        }
         (self.table, self.indices, self.out) = (Some(x), Some(indices), out.at);
         let nanos = self.tasks as f64 * (3.0 + (a.len * x.dtype.size_bytes()) as f64 * 0.05);
         self.worth = nanos > WORTH_NANOS;

@@ -11,6 +11,7 @@
 //! Expressions are as large as [`limits`] says at most: what grows beyond is [`Extent::TOO_LARGE`], of which nothing is known.
 
 mod bounds;
+mod broadcast;
 mod limits;
 mod poly;
 mod range;
@@ -24,11 +25,15 @@ use super::DimBinding;
 pub use limits::{ExprBudget, check_extents};
 use poly::{Term, constant_difference, divide_atoms, product, sum};
 pub use range::SymRange;
+pub(super) use table::{add_owner, count, release, release_to};
 use table::{intern, terms_of};
 
-/// The id of an interned, non-constant expression.
+/// The id of an interned, non-constant expression: its place in the table, and how many were there before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ExprId(u32);
+pub struct ExprId {
+    slot: u32,
+    generation: u32,
+}
 
 /// A 64-bit integer that is constant or an expression over symbols.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -216,26 +221,6 @@ impl Extent {
                 Some((inner + d).either(number, end))
             }
             _ => None,
-        }
-    }
-
-    /// By what a stride or an index is multiplied where a dimension of this size broadcasts to one of size `to`: 0 where
-    /// it is 1 and is repeated, 1 where it is equal. Where the expressions differ, the values decide.
-    ///
-    /// ```
-    /// use rlx_ir::{Extent, sym};
-    /// let (a, b) = (Extent::sym(sym::BATCH), Extent::sym(sym::SEQ));
-    /// assert_eq!(a.broadcast_factor(a), Extent::Const(1));
-    /// assert_eq!(Extent::Const(1).broadcast_factor(b), Extent::Const(0));
-    /// let at = |n: i64| a.broadcast_factor(b).eval(&|_| Some(n));
-    /// assert_eq!([at(1), at(5)], [Some(0), Some(1)]);
-    /// ```
-    pub fn broadcast_factor(self, to: impl Into<Extent>) -> Extent {
-        match self {
-            Extent::Const(1) => Extent::Const(0),
-            _ if self == to.into() => Extent::Const(1),
-            Extent::Const(_) => Extent::Const(1),
-            Extent::Expr(_) => (self - 1).max(0).min(1),
         }
     }
 

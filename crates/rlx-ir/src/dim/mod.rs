@@ -12,11 +12,15 @@
 //! assert_eq!((b * s * 64).floor_div(s * 64), b);
 //! assert_eq!(Dim::from(b * 2 + 1).to_string(), "1 + 2*batch");
 //! ```
+//!
+//! Names and expressions live as long as what mentions them: see [`scoped`] and [`Held`].
 
 mod expr;
+mod owners;
 pub mod sym;
 
 pub use expr::{ExprBudget, ExprId, Extent, SymRange, check_extents};
+pub use owners::{Held, entries, release_unused, scoped};
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -56,6 +60,15 @@ impl Dim {
         }
     }
 
+    /// The value when `value` knows every symbol; see [`Extent::eval`].
+    pub fn eval(self, value: &dyn Fn(u32) -> Option<i64>) -> Option<i64> {
+        match self {
+            Dim::Static(n) => i64::try_from(n).ok(),
+            Dim::Dynamic(symbol) => value(symbol),
+            Dim::Expr(id) => Extent::Expr(id).eval(value),
+        }
+    }
+
     /// Puts the bound symbols' values in.
     pub fn bind(self, binding: &DimBinding) -> Dim {
         match self {
@@ -88,7 +101,8 @@ impl fmt::Display for Dim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Dim::Static(n) => write!(f, "{n}"),
-            _ => self.extent().fmt(f),
+            Dim::Dynamic(symbol) => f.write_str(&sym::quoted_name(*symbol)),
+            Dim::Expr(id) => Extent::Expr(*id).fmt(f),
         }
     }
 }

@@ -1,11 +1,14 @@
 //! Symbols of dimensions: well-known ones, named ones, and plain numbers.
 //!
 //! A symbol is a `u32`. The well-known ones have fixed numbers; [`named`] interns a name (an ONNX
-//! `dim_param`, say) and gives it a number from 65,536 on, the same for the life of the process.
-//! Numbers below that without a name are free for callers and print as `s42`.
+//! `dim_param`, say) and gives it a number from 65,536 on, the same for the life of the process; a name that only a model
+//! mentions lives as long as the model (see [`super::scoped`]). Numbers below that without a name are free for callers and
+//! print as `s42`. No number is given to two names.
 
 use std::collections::HashMap;
-use std::sync::{LazyLock, RwLock};
+use std::sync::{Arc, LazyLock, PoisonError, RwLock};
+
+use super::owners::{MOST_UNUSED, Owners, Unused, own_symbol};
 
 /// How many independent items a run works on.
 pub const BATCH: u32 = 0;
@@ -21,13 +24,24 @@ const FIRST_NAMED: u32 = 1 << 16;
 
 #[derive(Default)]
 struct Names {
-    by_name: HashMap<String, u32>,
-    names: Vec<String>,
+    by_name: HashMap<Arc<str>, u32>,
+    names: HashMap<u32, Name>,
+    /// How many names there have been.
+    made: u32,
+    unused: Unused<u32>,
+}
+
+struct Name {
+    name: Arc<str>,
+    owners: Owners,
 }
 
 static NAMES: LazyLock<RwLock<Names>> = LazyLock::new(RwLock::default);
 
 /// The symbol called `name`: a well-known one, `s42` for number 42, or an interned one.
+///
+/// # Panics
+/// When the process has given out all numbers, after more than four thousand million names.
 pub fn named(name: &str) -> u32 {
     if let Some(i) = WELL_KNOWN.iter().position(|n| *n == name) {
         return i as u32;
@@ -35,26 +49,85 @@ pub fn named(name: &str) -> u32 {
     if let Some(n) = plain_number(name) {
         return n;
     }
-    let mut names = NAMES.write().unwrap_or_else(|e| e.into_inner());
-    if let Some(&s) = names.by_name.get(name) {
-        return s;
-    }
-    let s = FIRST_NAMED + names.names.len() as u32;
-    names.names.push(name.to_string());
-    names.by_name.insert(name.to_string(), s);
-    s
+    let found = NAMES.read().unwrap_or_else(PoisonError::into_inner).find(name);
+    found.unwrap_or_else(|| NAMES.write().unwrap_or_else(PoisonError::into_inner).add(name))
 }
 
-/// The name of `symbol`; `s42` for a number nobody named.
+impl Names {
+    /// The symbol of a name; it is the calling thread's from here on.
+    fn find(&self, name: &str) -> Option<u32> {
+        let &symbol = self.by_name.get(name)?;
+        own_symbol(symbol, &self.names.get(&symbol)?.owners);
+        Some(symbol)
+    }
+
+    fn add(&mut self, name: &str) -> u32 {
+        // Another thread may have been here since.
+        if let Some(symbol) = self.find(name) {
+            return symbol;
+        }
+        let symbol = self.made.checked_add(FIRST_NAMED).expect("a number for another name");
+        self.made += 1;
+        let (name, owners) = (Arc::<str>::from(name), Owners::default());
+        own_symbol(symbol, &owners);
+        self.names.insert(symbol, Name { name: Arc::clone(&name), owners });
+        self.by_name.insert(name, symbol);
+        symbol
+    }
+
+    fn release_to(&mut self, count: usize) {
+        while self.unused.len() > count
+            && let Some(symbol) = self.unused.pop_front()
+        {
+            if self.names.get(&symbol).is_some_and(|name| !name.owners.any())
+                && let Some(gone) = self.names.remove(&symbol)
+            {
+                self.by_name.remove(&gone.name);
+            }
+        }
+    }
+}
+
+/// Whether a symbol is of those that names are interned for.
+pub(super) fn is_named(symbol: u32) -> bool {
+    symbol >= FIRST_NAMED
+}
+
+/// Makes a name that is there another owner's; `false` when it is not there.
+pub(super) fn add_owner(symbol: u32) -> bool {
+    let names = NAMES.read().unwrap_or_else(PoisonError::into_inner);
+    names.names.get(&symbol).map(|name| name.owners.add()).is_some()
+}
+
+/// Takes an owner from each symbol's name. Of those without one the oldest go.
+pub(super) fn release(symbols: impl IntoIterator<Item = u32>) {
+    let mut names = NAMES.write().unwrap_or_else(PoisonError::into_inner);
+    for symbol in symbols {
+        if names.names.get(&symbol).is_some_and(|name| name.owners.remove()) {
+            names.unused.push_back(symbol);
+        }
+    }
+    names.release_to(MOST_UNUSED);
+}
+
+/// Removes names without an owner until so many are left.
+pub(super) fn release_to(count: usize) {
+    NAMES.write().unwrap_or_else(PoisonError::into_inner).release_to(count);
+}
+
+/// How many names have an owner.
+pub(super) fn count() -> usize {
+    let names = NAMES.read().unwrap_or_else(PoisonError::into_inner);
+    names.names.values().filter(|name| name.owners.any()).count()
+}
+
+/// The name of `symbol`; `s42` for a number that has no name.
 pub fn name(symbol: u32) -> String {
     if let Some(n) = WELL_KNOWN.get(symbol as usize) {
         return (*n).to_string();
     }
-    let names = NAMES.read().unwrap_or_else(|e| e.into_inner());
-    symbol
-        .checked_sub(FIRST_NAMED)
-        .and_then(|i| names.names.get(i as usize).cloned())
-        .unwrap_or_else(|| format!("s{symbol}"))
+    let names = NAMES.read().unwrap_or_else(PoisonError::into_inner);
+    names.names.get(&symbol).map_or_else(|| format!("s{symbol}"), |name| name.name.to_string())
 }
 
 /// The name as the text form writes it: quoted unless it is a plain identifier.

@@ -33,7 +33,7 @@ impl Op {
 }
 
 impl Graph {
-    /// The symbols that nodes of the graph bind, in the order of the nodes.
+    /// The symbols that nodes of the graph bind, in the order of the nodes. The graph owns their bounds.
     pub fn data_symbols(&self) -> Vec<DataSymbol> {
         let mut data: Vec<DataSymbol> = Vec::new();
         for node in self.nodes() {
@@ -48,6 +48,7 @@ impl Graph {
                 continue;
             }
             let bound = node.op.def().bound(&node.op, &inputs).upper(&bound_of(&data));
+            self.held().extent(bound);
             data.push(DataSymbol { symbol, node: node.id, bound });
         }
         data

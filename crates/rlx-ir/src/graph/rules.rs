@@ -27,7 +27,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use super::{Graph, Node, NodeId};
-use crate::dim::{Dim, DimBinding, SymRange};
+use crate::dim::{Dim, DimBinding, SymRange, scoped};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::{Op, OpKind};
 use crate::oracle::live_nodes;
@@ -68,7 +68,7 @@ pub fn rule_holds(graph: &Graph, node: &Node, value: SymbolValues<'_>) -> Result
             None => e,
         }
     };
-    evaluate(graph, node, value).map_err(located)
+    scoped(|| evaluate(graph, node, value)).map_err(located)
 }
 
 /// Whether some values of the symbols may keep the rule of `node`, as [`crate::verify()`] checks it of a graph's nodes.
@@ -149,7 +149,7 @@ fn infer(op: &Op, inputs: &[&Shape], declared: &[Shape]) -> Result<Vec<Shape>> {
 
 fn with_values(shape: &Shape, value: SymbolValues<'_>) -> Result<Shape> {
     let number = |d: &Dim| {
-        let n = d.extent().eval(value).ok_or_else(|| no_value(&d.to_string()))?;
+        let n = d.eval(value).ok_or_else(|| no_value(&d.to_string()))?;
         // i64::MAX is what saturated arithmetic gives.
         let size = usize::try_from(n).ok().filter(|_| n < i64::MAX);
         size.map(Dim::Static)

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::dim::{SymRange, sym};
+use crate::dim::{SymRange, scoped, sym};
 use crate::error::Result;
 use crate::graph::{Graph, Node, NodeId};
 use crate::ops::{Op, OpKind};
@@ -23,9 +23,11 @@ pub fn parse(text: &str) -> Result<Graph> {
 /// # Errors
 /// As [`parse`]; also when a blob is missing.
 pub fn parse_with_blobs(text: &str, blobs: &HashMap<String, ConstData>) -> Result<Graph> {
-    let mut lexer = Lexer::new(text, blobs);
-    let graph = graph(&mut lexer)?;
-    if lexer.at_end() { Ok(graph) } else { Err(lexer.error("text after the graph's end")) }
+    scoped(|| {
+        let mut lexer = Lexer::new(text, blobs);
+        let graph = graph(&mut lexer)?;
+        if lexer.at_end() { Ok(graph) } else { Err(lexer.error("text after the graph's end")) }
+    })
 }
 
 pub(super) fn graph(lexer: &mut Lexer<'_>) -> Result<Graph> {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::dim::scoped;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{Graph, Node};
 use crate::ops::Attr;
@@ -136,7 +137,7 @@ impl TextWriter {
 impl fmt::Display for Graph {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut w = TextWriter::default();
-        w.graph(self);
+        scoped(|| w.graph(self));
         w.push("\n");
         f.write_str(&w.finish())
     }

@@ -27,6 +27,7 @@ use crate::file::OnnxFile;
 use crate::proto::type_proto::Value as TypeValue;
 use crate::proto::{GraphProto, ValueInfoProto};
 use crate::tensor;
+use rlx_ir::dim::scoped;
 use rlx_ir::progress::Stage;
 use rlx_ir::{ConstData, Dim, Error, ErrorKind, ExprBudget, Graph, NodeId, Op, Progress, Shape, WeightStore};
 use slot::Importer;
@@ -108,6 +109,10 @@ pub fn import_with_progress(
     progress: &Progress,
 ) -> Result<Imported, Error> {
     let _budget = ExprBudget::for_bytes(file.size());
+    scoped(|| import_scoped(file, options, progress))
+}
+
+fn import_scoped(file: &OnnxFile, options: &ImportOptions, progress: &Progress) -> Result<Imported, Error> {
     let mut importer = Importer::new(file, options, progress)?;
     let proto = file.graph();
     importer.initializers(proto, true)?;

@@ -43,7 +43,7 @@ pub fn to_lir(graph: &Graph, source: &Graph, context: &PassContext<'_>) -> Resul
         lowering.node(node).map_err(|e| e.with_node(node.describe()))?;
     }
     let outputs = lowering.outputs()?;
-    let mut module = lowering.into_module(outputs, rules_of_run(source, graph));
+    let mut module = lowering.into_module(outputs, rules_of_run(source, graph)).hold_extents();
     module.plan = plan_within_bounds(&module, context)?;
     if cfg!(debug_assertions) {
         crate::verify_lir::verify_lir(&module, context.target).map_err(|e| match e.kind() {
@@ -206,7 +206,7 @@ impl<'g> Lowering<'g> {
             },
         };
         // Offsets and strides multiply what dimensions are.
-        results.iter().try_for_each(|operand| check_extents(view_extents(&operand.view).copied()))?;
+        results.iter().try_for_each(|operand| check_extents(operand.view.extents()))?;
         self.values.push(results);
         Ok(())
     }
@@ -317,8 +317,8 @@ impl<'g> Lowering<'g> {
                 // Init steps and runs must not share a buffer that both write.
                 let same_program = self.fixed[concat.index()] == fixed;
                 // Where the slice lies must be known when the step runs.
-                let counts = |e: &Extent| e.symbols().iter().any(|s| bound_of(&self.data)(*s).is_some());
-                let placed = !view_extents(&slice.view).any(counts);
+                let counts = |e: Extent| e.symbols().iter().any(|s| bound_of(&self.data)(*s).is_some());
+                let placed = !slice.view.extents().any(counts);
                 if same_program
                     && placed
                     && (slice.view.is_dense() || self.target.writes_view(&node.op, &slice.view))
@@ -427,25 +427,13 @@ pub fn live_ranges(buffers: &[Buffer], steps: &[Step], outputs: &[IoSlot]) -> Ve
     ranges.into_iter().flatten().collect()
 }
 
-/// The extents of a view.
-fn view_extents(view: &View) -> impl Iterator<Item = &Extent> {
-    view.dims.iter().chain(&view.strides).chain([&view.offset])
-}
-
 /// The symbols that a run must give values for, ascending: not those that steps bind.
 pub fn used_symbols(inputs: &[IoSlot], buffers: &[Buffer], steps: &[Step], rules: &Graph) -> Vec<u32> {
     let mut symbols = BTreeSet::new();
     let mut add = |e: Extent| symbols.extend(e.symbols());
     inputs.iter().flat_map(|s| s.shape.dims()).for_each(|d| add(d.extent()));
     buffers.iter().for_each(|b| add(b.elements));
-    for step in steps {
-        for operand in step.inputs.iter().chain(&step.outputs) {
-            view_extents(&operand.view).for_each(|&e| add(e));
-        }
-        if let StepKind::Op(op) = &step.kind {
-            op.extents().into_iter().for_each(&mut add);
-        }
-    }
+    steps.iter().flat_map(Step::extents).for_each(&mut add);
     symbols.extend(rule_symbols(rules));
     for symbol in steps.iter().filter_map(Step::data_symbol) {
         symbols.remove(&symbol);

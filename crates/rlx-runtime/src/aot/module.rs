@@ -11,6 +11,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use rlx_ir::dim::scoped;
 use rlx_ir::lir::{
     Buffer, BufferId, BufferKind, IoSlot, LirModule, MemoryPlan, Operand, Step, StepKind, View,
 };
@@ -98,15 +99,17 @@ struct PlanRecord {
 /// # Errors
 /// [`ErrorKind::Unsupported`] for a module that does not come back equal: one not made by the compiler.
 pub(super) fn encode(lir: &LirModule) -> Result<(Vec<u8>, Blobs)> {
-    let record = Writer::default().module(lir)?;
-    let bytes = super::write_record(&record)?;
-    let mut blobs = text::blobs(&lir.graph);
-    blobs.extend(text::blobs(&lir.rules));
-    let back = decode(&bytes, &blobs)?;
-    if back != *lir {
-        return Err(unfaithful("it does not come back equal"));
-    }
-    Ok((bytes, blobs))
+    scoped(|| {
+        let record = Writer::default().module(lir)?;
+        let bytes = super::write_record(&record)?;
+        let mut blobs = text::blobs(&lir.graph);
+        blobs.extend(text::blobs(&lir.rules));
+        let back = decode(&bytes, &blobs)?;
+        if back != *lir {
+            return Err(unfaithful("it does not come back equal"));
+        }
+        Ok((bytes, blobs))
+    })
 }
 
 fn unfaithful(why: &str) -> Error {
@@ -118,11 +121,14 @@ fn unfaithful(why: &str) -> Error {
 /// # Errors
 /// [`ErrorKind::Malformed`] for bytes that are no module.
 pub(super) fn decode(bytes: &[u8], blobs: &Blobs) -> Result<LirModule> {
-    let record: ModuleRecord = super::read_record(bytes, "the module")?;
-    let graph = text::parse_with_blobs(&record.graph, blobs)?;
-    let extents = record.extents.iter().map(|text| Lexer::whole_extent(text)).collect::<Result<Vec<_>>>()?;
-    let rules = text::parse_with_blobs(&record.rules, blobs)?;
-    Reader { graph, rules, extents, buffers: Vec::new() }.module(record)
+    scoped(|| {
+        let record: ModuleRecord = super::read_record(bytes, "the module")?;
+        let graph = text::parse_with_blobs(&record.graph, blobs)?;
+        let extents =
+            record.extents.iter().map(|text| Lexer::whole_extent(text)).collect::<Result<Vec<_>>>()?;
+        let rules = text::parse_with_blobs(&record.rules, blobs)?;
+        Reader { graph, rules, extents, buffers: Vec::new() }.module(record)
+    })
 }
 
 /// Enters extents in the list as they come.
@@ -291,7 +297,7 @@ impl Reader {
         let params = self.slots(record.params, param_shapes)?;
         let outputs = self.slots(record.outputs, output_shapes)?;
         let plan = record.plan.map(|p| read_plan(p, self.buffers.len())).transpose()?;
-        Ok(LirModule {
+        let module = LirModule {
             name: record.name,
             symbols: used_symbols(&inputs, &self.buffers, &steps, &self.rules),
             live_ranges: live_ranges(&self.buffers, &steps, &outputs),
@@ -304,7 +310,8 @@ impl Reader {
             params,
             outputs,
             plan,
-        })
+        };
+        Ok(module.hold_extents())
     }
 
     fn extent(&self, at: u32) -> Result<Extent> {

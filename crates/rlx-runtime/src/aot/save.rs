@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use rlx_ir::dim::scoped;
 use rlx_ir::lir::BufferId;
 use rlx_ir::progress::Stage;
 use rlx_ir::sort::sort_by_key;
@@ -180,7 +181,8 @@ impl Session {
     /// As [`Session::load`]; [`ErrorKind::Cancelled`].
     pub fn load_with_progress(&self, artefact: &Artefact, progress: &Progress) -> Result<CompiledGraph> {
         self.check_target(artefact.target()).map_err(|e| artefact.named(e))?;
-        self.load_checked(artefact, progress).map_err(|e| artefact.named(on_device(e, self.device())))
+        scoped(|| self.load_checked(artefact, progress))
+            .map_err(|e| artefact.named(on_device(e, self.device())))
     }
 
     fn load_checked(&self, artefact: &Artefact, progress: &Progress) -> Result<CompiledGraph> {

@@ -77,7 +77,7 @@ impl Slot {
     /// Such a tensor is as the device computed it: what it found under an active extent says nothing of the rest.
     pub(super) fn evaluate_found(&mut self, value: &dyn Fn(u32) -> Option<i64>) -> bool {
         for i in 0..self.forms.len() {
-            let dim = self.shape.dim(i).extent().eval(value).and_then(|n| usize::try_from(n).ok());
+            let dim = self.shape.dim(i).eval(value).and_then(|n| usize::try_from(n).ok());
             let Some(dim) = dim else { return false };
             (self.dims[i], self.run_dims[i]) = (dim, dim);
         }

@@ -50,7 +50,7 @@ pub(super) fn isolated(lir: &LirModule, at: usize, pool: PoolSpec) -> Result<Opt
         plan: None,
     };
     module.plan = Some(plan_memory(&module, &DimBinding::new(), pool)?);
-    Ok(Some(module))
+    Ok(Some(module.hold_extents()))
 }
 
 /// The init steps that `step` needs, in order.

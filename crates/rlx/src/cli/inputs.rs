@@ -173,7 +173,7 @@ fn made_up(info: &TensorInfo, sizes: &[(u32, usize)], limit: InputLimit) -> Resu
             // A sum of dimensions that have sizes.
             _ => {
                 let value = |symbol: u32| known(symbol).and_then(|n| i64::try_from(n).ok());
-                let size = dim.extent().eval(&value).and_then(|n| usize::try_from(n).ok());
+                let size = dim.eval(&value).and_then(|n| usize::try_from(n).ok());
                 size.ok_or_else(|| {
                     let message = format!(
                         "input \"{}\" is {}: give --dim NAME=SIZE for the names in {dim} to make one up",

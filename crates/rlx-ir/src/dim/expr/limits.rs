@@ -25,9 +25,14 @@ pub(super) const MOST_DEPTH: u32 = 64;
 /// A product of two expressions has so many factors at most, before equal terms are joined.
 pub(super) const MOST_WORK: usize = 1 << 14;
 
+impl ExprId {
+    /// The first entry of the table.
+    pub(in crate::dim) const TOO_LARGE: ExprId = ExprId { slot: 0, generation: 0 };
+}
+
 impl Extent {
     /// What stands for every expression that would be larger than the limits: it has no value.
-    pub const TOO_LARGE: Extent = Extent::Expr(ExprId(0));
+    pub const TOO_LARGE: Extent = Extent::Expr(ExprId::TOO_LARGE);
 
     /// Whether it stands for an expression that would be larger than the limits.
     pub fn is_too_large(self) -> bool {
@@ -53,7 +58,7 @@ pub fn check_extents(extents: impl IntoIterator<Item = Extent>) -> Result<()> {
 /// What this thread may still spend on expressions.
 struct Left {
     /// Expressions made already, which cost nothing when they are made again.
-    made: HashSet<u32>,
+    made: HashSet<ExprId>,
     /// Terms and factors of new ones.
     parts: usize,
     /// Steps of arithmetic.
@@ -127,7 +132,7 @@ pub(super) fn may_make() -> bool {
 }
 
 /// Takes room for an expression of so many terms and factors, the first time that it is made.
-pub(super) fn take(id: u32, parts: usize) {
+pub(super) fn take(id: ExprId, parts: usize) {
     LEFT.with_borrow_mut(|left| {
         if let Some(left) = left
             && left.made.insert(id)

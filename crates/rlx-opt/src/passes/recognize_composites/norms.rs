@@ -77,12 +77,16 @@ fn affine(s: &mut Simplifier<'_>, id: NodeId, of: &Shape, axis: usize) -> Result
     s.reshape(id, want).map(Some)
 }
 
+/// A norm without a gamma is made one whose gamma are ones where a row has so many elements at most: they take memory.
+const MOST_ONES: usize = 1 << 20;
+
 /// Ones, where a norm has no gamma.
 fn ones(s: &mut Simplifier<'_>, of: &Shape, axis: usize) -> Result<Option<NodeId>> {
     let Some(dims) = of.dims()[axis..].iter().map(|d| d.as_static()).collect::<Option<Vec<usize>>>() else {
         return Ok(None);
     };
-    let count = dims.iter().product();
+    let count = Shape::new(&dims, of.dtype()).num_elements();
+    let Some(count) = count.filter(|&count| count <= MOST_ONES) else { return Ok(None) };
     s.constant(Value::float(of.dtype(), &dims, vec![1.0; count]).to_const()).map(Some)
 }
 
