@@ -14,20 +14,34 @@ pub struct Run {
     /// The end of its budget.
     pub due: Instant,
     pub deadline: Instant,
+    /// Which of several that run at the same time it is; each has a log of its own.
+    part: Option<usize>,
 }
 
 impl Run {
     /// A run that is ended at twice its budget (over budget is a failure already; this stops a hang).
     pub fn new(suite: &'static str, budget_s: u64) -> std::io::Result<Run> {
         let due = Instant::now() + Duration::from_secs(budget_s);
-        let run = Run { suite, due, deadline: due + Duration::from_secs(budget_s) };
-        fs::create_dir_all(run.log().parent().expect("the log lies in a folder"))?;
-        fs::write(run.log(), "")?;
+        let run = Run { suite, due, deadline: due + Duration::from_secs(budget_s), part: None };
+        run.begin_log()?;
         Ok(run)
     }
 
+    /// The same suite's run `part`, beside others.
+    pub fn part(&self, part: usize) -> std::io::Result<Run> {
+        let run = Run { part: Some(part), ..*self };
+        run.begin_log()?;
+        Ok(run)
+    }
+
+    fn begin_log(&self) -> std::io::Result<()> {
+        fs::create_dir_all(self.log().parent().expect("the log lies in a folder"))?;
+        fs::write(self.log(), "")
+    }
+
     pub fn log(&self) -> PathBuf {
-        root().join("target/xtask").join(format!("{}.log", self.suite))
+        let part = self.part.map(|part| format!(".{part}")).unwrap_or_default();
+        root().join("target/xtask").join(format!("{}{part}.log", self.suite))
     }
 
     /// Runs a command whose success is the only result.

@@ -1,8 +1,8 @@
 //! The `fuzz-` suites: libFuzzer under AddressSanitizer on the targets of `fuzz/`.
 //!
-//! A target passes when it ran as often, and as long, as it must, and nothing was found. It runs in processes of some
-//! hundred thousand executions, one after the other on a corpus that grows, so that what a process keeps for ever (names
-//! of dimensions) is bounded as it is in use.
+//! A target passes when it ran as often, and as long, as it must, and nothing was found. Each core runs processes of some
+//! hundred thousand executions, one after the other on a corpus that grows, so that what a process keeps for ever is bounded
+//! as it is in use.
 
 use crate::exec::Run;
 use crate::outcome::Outcome;
@@ -10,6 +10,7 @@ use crate::{packages, root};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 const TOOLCHAIN: &str = "nightly";
@@ -18,7 +19,7 @@ const TOOLCHAIN: &str = "nightly";
 const EXECUTIONS: u64 = 1_000_000;
 
 /// Executions of one process.
-const EACH: u64 = 250_000;
+const EACH: u64 = 100_000;
 
 /// Seconds that one execution may take, and MiB that the process may, AddressSanitizer's own included.
 const TIMEOUT_S: u64 = 20;
@@ -55,23 +56,33 @@ pub fn run(run: &Run, target: &str, least_s: u64) -> Outcome {
     }
     // A process that is ended by the budget needs some time to say so.
     let until = run.due - Duration::from_secs(2 * TIMEOUT_S);
-    let (start, mut executions) = (Instant::now(), 0);
-    while executions < EXECUTIONS || start.elapsed().as_secs() < least_s {
-        let left = until.saturating_duration_since(Instant::now()).as_secs();
-        if left == 0 {
-            break;
+    let (start, executions, stop) = (Instant::now(), AtomicU64::new(0), AtomicBool::new(false));
+    let one_after_the_other = &|core: usize| -> Result<(), String> {
+        let run = run.part(core).map_err(|e| e.to_string())?;
+        while executions.load(Relaxed) < EXECUTIONS || start.elapsed().as_secs() < least_s {
+            let left = until.saturating_duration_since(Instant::now()).as_secs();
+            if left == 0 || stop.load(Relaxed) {
+                break;
+            }
+            let output = command(target, left).and_then(|mut command| match run.capture(&mut command)? {
+                (true, output) => Ok(output),
+                (false, output) => Err(what_was_found(&output)),
+            });
+            let made = output.inspect_err(|_| stop.store(true, Relaxed))?;
+            executions.fetch_add(count(&made).unwrap_or(0), Relaxed);
         }
-        let mut command = match command(target, left) {
-            Ok(command) => command,
-            Err(e) => return Outcome::fail(e),
-        };
-        match run.capture(&mut command) {
-            Ok((true, output)) => executions += count(&output).unwrap_or(0),
-            Ok((false, output)) => return Outcome::fail(what_was_found(&output)),
-            Err(e) => return Outcome::fail(e),
-        }
+        Ok(())
+    };
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let found = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..cores).map(|core| scope.spawn(move || one_after_the_other(core))).collect();
+        let ended = threads.into_iter().map(|t| t.join().unwrap_or_else(|_| Err("a thread panicked".into())));
+        ended.fold(Ok(()), Result::and)
+    });
+    if let Err(e) = found {
+        return Outcome::fail(e);
     }
-    let seconds = start.elapsed().as_secs();
+    let (seconds, executions) = (start.elapsed().as_secs(), executions.into_inner());
     let done = format!("{executions} executions in {seconds} s");
     if executions < EXECUTIONS || seconds < least_s {
         return Outcome::fail(format!(

@@ -198,6 +198,8 @@ pub struct Graph {
     tag: u32,
     /// Owns the names and expressions that its nodes mention.
     held: Held,
+    /// See [`Graph::is_canonical`].
+    canonical: bool,
 }
 
 static NEXT_TAG: AtomicU32 = AtomicU32::new(1);
@@ -227,6 +229,7 @@ impl Graph {
             origins: Origins::default(),
             tag: new_tag(),
             held: Held::default(),
+            canonical: false,
         }
     }
 
@@ -324,8 +327,26 @@ impl Graph {
         let id = NodeId::new(self.nodes.len(), self.tag);
         node.id = id;
         self.hold_node(&node);
+        self.canonical = false;
         Arc::make_mut(&mut self.nodes).push(node);
         id
+    }
+
+    /// Whether it is known that no two nodes compute the same value, and that each declares what its op's rule gives, as in
+    /// graphs that the optimiser built. Adding a node ends that.
+    pub fn is_canonical(&self) -> bool {
+        self.canonical
+    }
+
+    /// States that the graph [is canonical](Graph::is_canonical).
+    pub fn set_canonical(&mut self) {
+        self.canonical = true;
+    }
+
+    /// The first `count` nodes, with the same ids, and no outputs.
+    pub fn prefix(&self, count: usize) -> Graph {
+        let nodes = Arc::new(self.nodes.iter().take(count).cloned().collect());
+        Graph { name: self.name.clone(), nodes, outputs: Vec::new(), ..self.clone() }
     }
 
     /// Keeps what a node mentions as long as this graph and its copies.
@@ -423,6 +444,7 @@ impl Graph {
             return self;
         }
         let mut graph = Graph { nodes: Arc::default(), outputs: Vec::new(), tag: new_tag(), ..self };
+        let canonical = self.canonical;
         let mut map: Vec<Option<NodeId>> = vec![None; self.nodes.len()];
         let nodes = Arc::try_unwrap(self.nodes).unwrap_or_else(|shared| shared.to_vec());
         for mut node in nodes {
@@ -433,6 +455,7 @@ impl Graph {
             }
         }
         graph.outputs = self.outputs.iter().filter_map(|id| map[id.index()]).collect();
+        graph.canonical = canonical;
         graph
     }
 
@@ -458,6 +481,7 @@ impl Graph {
         }
         bound.symbol_ranges.retain(|&s, _| binding.get(s).is_none());
         bound.held = Held::default();
+        bound.canonical = false;
         bound.symbol_ranges.keys().for_each(|&s| bound.held.symbol(s));
         scoped(|| {
             for node in Arc::make_mut(&mut bound.nodes) {

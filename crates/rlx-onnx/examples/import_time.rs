@@ -1,5 +1,5 @@
 //! How long importing and compiling for the CPU take, and how much memory:
-//! `cargo run --release -p rlx-onnx --example import_time [NODES [FAMILY] | FILE.onnx]`.
+//! `cargo run --release -p rlx-onnx --example import_time [NODES [FAMILY [passes]] | FILE.onnx]`.
 //!
 //! Without a file each family of large models is measured, in a process of its own.
 
@@ -17,7 +17,8 @@ fn peak() -> usize {
     line.and_then(|l| l.trim().trim_end_matches(" kB").parse::<usize>().ok()).unwrap_or(0) << 10
 }
 
-fn measure(name: &str, bytes: Vec<u8>) {
+/// With `passes`, says how long each pass of the compiler took.
+fn measure(name: &str, bytes: Vec<u8>, passes: bool) {
     let size = bytes.len();
     let before = peak();
     let start = Instant::now();
@@ -46,6 +47,11 @@ fn measure(name: &str, bytes: Vec<u8>) {
         Err(e) => e.to_string().chars().take(150).collect(),
     };
     done(&what, took, start.elapsed());
+    if let (true, Ok(compiled)) = (passes, &compiled) {
+        for pass in compiled.passes() {
+            println!("{:>36} {:>7.1} ms  {} nodes", pass.name, pass.time.as_secs_f64() * 1e3, pass.nodes.1);
+        }
+    }
 }
 
 fn main() {
@@ -53,12 +59,12 @@ fn main() {
     let count = args.first().map_or(Ok(10_000), |n| n.parse::<usize>());
     match (count, args.get(1)) {
         (Err(_), _) => match std::fs::read(&args[0]) {
-            Ok(bytes) => measure(&args[0], bytes),
+            Ok(bytes) => measure(&args[0], bytes, true),
             Err(e) => eprintln!("{}: {e}", args[0]),
         },
         (Ok(count), Some(family)) => {
             for (name, make) in FAMILIES.iter().filter(|(name, _)| name == family) {
-                measure(name, make(count).encode_to_vec());
+                measure(name, make(count).encode_to_vec(), args.len() > 2);
             }
         }
         (Ok(count), None) => {

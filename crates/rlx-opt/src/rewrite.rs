@@ -3,7 +3,8 @@
 //! A pass walks the old nodes in order and, for each, either keeps it ([`Rewriter::keep`]) or builds
 //! something else ([`Rewriter::emit`]) and says what stands for it ([`Rewriter::replace`]). Building is
 //! hash-consed: the same op on the same inputs is made once, so common subexpressions vanish on the way,
-//! and [`Rewriter::finish`] drops what no output needs.
+//! and [`Rewriter::finish`] drops what no output needs. A graph that a rewriter built before is copied only from the first
+//! node on that is not kept: most passes find little to do, and large graphs pass through them unchanged.
 //!
 //! ```
 //! use rlx_ir::{DType, Graph, Op, Shape, op::Activation};
@@ -36,20 +37,42 @@ use rlx_ir::{Error, ErrorKind, Graph, Node, NodeId, Op, OriginId, Result, Shape}
 #[derive(Debug)]
 pub struct Rewriter<'g> {
     old: &'g Graph,
-    new: Graph,
+    /// What there is beside the old graph; nothing, as long as every node of a canonical one was kept.
+    new: Option<New>,
     map: Vec<Option<NodeId>>,
+    /// How many of the old nodes were kept before there was a new graph.
+    kept: usize,
+    origin: OriginId,
+}
+
+#[derive(Debug)]
+struct New {
+    graph: Graph,
     /// The nodes made, by a hash of what makes two nodes the same value.
     made: HashMap<u64, NodeId>,
-    origin: OriginId,
 }
 
 impl<'g> Rewriter<'g> {
     /// A rewriter of `old` that has made nothing yet.
     pub fn new(old: &'g Graph) -> Self {
-        let mut new = Graph::new(old.name.clone());
-        old.symbol_ranges().iter().for_each(|(&s, &r)| new.set_symbol_range(s, r));
-        *new.origins_mut() = old.origins().clone();
-        Rewriter { old, new, map: vec![None; old.len()], made: HashMap::new(), origin: OriginId::NONE }
+        let new = (!old.is_canonical()).then(|| {
+            let mut graph = Graph::new(old.name.clone());
+            old.symbol_ranges().iter().for_each(|(&s, &r)| graph.set_symbol_range(s, r));
+            *graph.origins_mut() = old.origins().clone();
+            New { graph, made: HashMap::new() }
+        });
+        Rewriter { old, new, map: vec![None; old.len()], kept: 0, origin: OriginId::NONE }
+    }
+
+    /// The new graph, to add to: a copy of what was kept so far, if there was none.
+    fn new_mut(&mut self) -> &mut New {
+        self.new.get_or_insert_with(|| {
+            let graph = self.old.prefix(self.kept);
+            let keys = graph.nodes().iter().filter_map(|node| Some((key(node)?, node.id)));
+            let mut made = HashMap::with_capacity(self.old.len());
+            keys.for_each(|(key, id)| _ = made.entry(key).or_insert(id));
+            New { graph, made }
+        })
     }
 
     /// The old graph.
@@ -57,9 +80,9 @@ impl<'g> Rewriter<'g> {
         self.old
     }
 
-    /// The new graph so far.
+    /// The new graph so far: it has at least the nodes that were kept and emitted.
     pub fn new_graph(&self) -> &Graph {
-        &self.new
+        self.new.as_ref().map_or(self.old, |new| &new.graph)
     }
 
     /// What stands for old node `id` in the new graph.
@@ -75,7 +98,7 @@ impl<'g> Rewriter<'g> {
 
     /// The shape of a node of the new graph.
     pub fn shape(&self, new: NodeId) -> &Shape {
-        self.new.shape(new)
+        self.new_graph().shape(new)
     }
 
     /// Nodes emitted from here on come from `origin` (until the next call).
@@ -86,7 +109,7 @@ impl<'g> Rewriter<'g> {
     /// Nodes emitted from here on come from all of these old nodes.
     pub fn set_origin_of(&mut self, nodes: &[NodeId]) {
         let parts: Vec<OriginId> = nodes.iter().map(|&id| self.old.node(id).origin).collect();
-        self.origin = self.new.origins_mut().merge(parts);
+        self.origin = self.new_mut().graph.origins_mut().merge(parts);
     }
 
     /// Copies an old node, inputs replaced by what stands for them, and records it as its own stand-in.
@@ -94,6 +117,11 @@ impl<'g> Rewriter<'g> {
     /// # Errors
     /// When the op's rule refuses the new inputs: a fault of an earlier rewrite.
     pub fn keep(&mut self, node: &Node) -> Result<NodeId> {
+        if self.new.is_none() && node.id.index() == self.kept {
+            self.map[self.kept] = Some(node.id);
+            self.kept += 1;
+            return Ok(node.id);
+        }
         let inputs: Vec<NodeId> = node.inputs.iter().map(|&id| self.new_id(id)).collect();
         self.keep_with(node, &inputs)
     }
@@ -133,7 +161,14 @@ impl<'g> Rewriter<'g> {
         name: Option<String>,
         origin: OriginId,
     ) -> Result<NodeId> {
-        let inferred = self.new.infer(&op, &inputs, declared)?;
+        let new = self.new_mut();
+        let inferred = new.graph.infer(&op, &inputs, declared)?;
+        // Each declared shape of a graph may be possible by itself, but not together with those of its operands.
+        if let Some((declared, inferred)) = declared.iter().zip(&inferred).find(|(d, i)| contradict(d, i)) {
+            let message = format!("{} is declared as {declared}, but its rule gives {inferred}", op.kind());
+            let error = Error::new(ErrorKind::Dimension, message);
+            return Err(error.with_hint("the dimensions that the model declares never fit together"));
+        }
         // A declared shape may know more of its symbols than the rule does; it must be as long.
         let results = if declared.len() == inferred.len() && same_form(declared, &inferred) {
             declared.to_vec()
@@ -142,14 +177,14 @@ impl<'g> Rewriter<'g> {
         };
         let node = Node::new(op, inputs, results).with_name(name).with_origin(origin);
         let key = key(&node);
-        let found = key.and_then(|key| self.made.get(&key)).copied();
+        let found = key.and_then(|key| new.made.get(&key)).copied();
         // Of nodes whose hashes are equal by accident, the first is found again.
-        if let Some(found) = found.filter(|&found| same_value(self.new.node(found), &node)) {
+        if let Some(found) = found.filter(|&found| same_value(new.graph.node(found), &node)) {
             return Ok(found);
         }
-        let id = self.new.push_node(node);
+        let id = new.graph.push_node(node);
         if let Some(key) = key {
-            self.made.entry(key).or_insert(id);
+            new.made.entry(key).or_insert(id);
         }
         Ok(id)
     }
@@ -163,14 +198,20 @@ impl<'g> Rewriter<'g> {
     /// parameters stay: they are the interface).
     pub fn finish(mut self, dce: bool) -> Graph {
         let outputs: Vec<NodeId> = self.old.outputs.iter().map(|&id| self.new_id(id)).collect();
+        if self.new.is_none() && outputs == self.old.outputs {
+            return if dce { without_dead_nodes(self.old.clone()) } else { self.old.clone() };
+        }
+        self.new_mut();
+        let Some(New { mut graph, .. }) = self.new else { return self.old.clone() };
         // What the caller called an output keeps that name, whatever computes it now.
         for (&old, &new) in self.old.outputs.iter().zip(&outputs) {
-            if let (Some(name), None) = (&self.old.node(old).name, &self.new.node(new).name) {
-                self.new.set_name(new, name.clone());
+            if let (Some(name), None) = (&self.old.node(old).name, &graph.node(new).name) {
+                graph.set_name(new, name.clone());
             }
         }
-        self.new.set_outputs(outputs);
-        if dce { without_dead_nodes(self.new) } else { self.new }
+        graph.set_outputs(outputs);
+        graph.set_canonical();
+        if dce { without_dead_nodes(graph) } else { graph }
     }
 }
 
@@ -187,6 +228,12 @@ fn key(node: &Node) -> Option<u64> {
 
 fn same_value(a: &Node, b: &Node) -> bool {
     a.op == b.op && a.inputs == b.inputs && a.results() == b.results()
+}
+
+/// Whether two shapes differ in a size that both know.
+fn contradict(declared: &Shape, inferred: &Shape) -> bool {
+    let mut dims = declared.dims().iter().zip(inferred.dims());
+    declared.rank() == inferred.rank() && dims.any(|(d, i)| d.is_static() && i.is_static() && d != i)
 }
 
 fn same_form(declared: &[Shape], inferred: &[Shape]) -> bool {

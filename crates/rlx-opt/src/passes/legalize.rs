@@ -84,6 +84,9 @@ fn legal(
                 KernelDispatchPolicy::ForceNative => false,
             }
     };
+    if policy == KernelDispatchPolicy::PreferNative && !graph.nodes().iter().any(|node| wanted(node, graph)) {
+        return Ok(graph.clone());
+    }
     let legal = decompose::decompose_nodes(graph, wanted)?.unwrap_or_else(|| graph.clone());
     for node in legal.nodes() {
         let runs = needs_no_kernel(&node.op)

@@ -140,7 +140,7 @@ impl<'g> Simplifier<'g> {
     /// Whether a new node is known before a run.
     pub fn is_fixed(&mut self, id: NodeId) -> bool {
         let graph = self.rewriter.new_graph();
-        for node in &graph.nodes()[self.fixed.len()..] {
+        for node in graph.nodes().iter().take(id.index() + 1).skip(self.fixed.len()) {
             let of_itself = !matches!(node.op, Op::Input { .. });
             self.fixed.push(of_itself && node.inputs.iter().all(|i| self.fixed[i.index()]));
         }
