@@ -190,9 +190,12 @@ fn program_step(
 ) -> Result<ProgramStep> {
     let located = |e: Error| e.with_node(lir.graph.node(step.node).describe());
     let mut operands = |list: &[rlx_ir::lir::Operand]| {
-        list.iter()
-            .map(|o| SymOperand::new(o, &lir.buffers[o.buffer.index()], table))
-            .collect::<Result<Vec<_>>>()
+        // As many as there are: collecting results would make room for four.
+        let mut operands = Vec::with_capacity(list.len());
+        for operand in list {
+            operands.push(SymOperand::new(operand, &lir.buffers[operand.buffer.index()], table)?);
+        }
+        Ok(operands)
     };
     let (inputs, outputs) =
         (operands(&step.inputs).map_err(located)?, operands(&step.outputs).map_err(located)?);
