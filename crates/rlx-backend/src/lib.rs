@@ -136,6 +136,9 @@ pub trait Backend: Send + Sync {
     /// Anybody can make a module, so a backend whose kernels trust what they are given verifies it first, by
     /// [`rlx_opt::verify_lir::verify_program()`]; it costs little beside compiling.
     ///
+    /// The module owns the expressions it mentions. An executable that keeps others, made of them, owns those by a
+    /// [`rlx_ir::dim::Held`], as an [`crate::extents::ExtentTable`] does.
+    ///
     /// # Errors
     /// [`rlx_ir::ErrorKind::InvalidGraph`] for a module that breaks a rule; a step the device has no kernel for (a claim
     /// that was wrong), or a fault of its driver.

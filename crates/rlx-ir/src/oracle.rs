@@ -17,7 +17,7 @@
 
 use std::collections::HashMap;
 
-use crate::dim::{Dim, DimBinding};
+use crate::dim::{Dim, DimBinding, scoped};
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{Graph, Node, NodeId, data};
 use crate::memory;
@@ -113,6 +113,15 @@ pub fn evaluate_all(
 /// # Errors
 /// As [`evaluate`]; [`ErrorKind::Cancelled`].
 pub fn evaluate_all_with_progress(
+    graph: &Graph,
+    bindings: &Bindings,
+    wanted: &[NodeId],
+    progress: &Progress,
+) -> Result<Vec<Option<Vec<Value>>>> {
+    scoped(|| evaluate_needed(graph, bindings, wanted, progress))
+}
+
+fn evaluate_needed(
     graph: &Graph,
     bindings: &Bindings,
     wanted: &[NodeId],
@@ -306,6 +315,14 @@ fn evaluate_op_with_progress(
     declared: &[Shape],
     progress: &Progress,
 ) -> Result<Vec<Value>> {
+    // What bodies mention gets its values in them.
+    let mut mentioned = op.extents().into_iter().flat_map(|e| e.symbols());
+    if op.bodies().is_empty()
+        && let Some(open) = mentioned.find(|&symbol| Some(symbol) != op.data_symbol())
+    {
+        let message = format!("{} of {} has no value", crate::dim::sym::name(open), op.kind());
+        return Err(Error::new(ErrorKind::Dimension, message));
+    }
     let shapes: Vec<Shape> = inputs.iter().map(|v| v.shape()).collect();
     let shapes: Vec<&Shape> = shapes.iter().collect();
     let mut results = ops::def::infer(op, &shapes, declared)?;

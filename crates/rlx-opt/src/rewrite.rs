@@ -169,12 +169,7 @@ impl<'g> Rewriter<'g> {
             let error = Error::new(ErrorKind::Dimension, message);
             return Err(error.with_hint("the dimensions that the model declares never fit together"));
         }
-        // A declared shape may know more of its symbols than the rule does; it must be as long.
-        let results = if declared.len() == inferred.len() && same_form(declared, &inferred) {
-            declared.to_vec()
-        } else {
-            inferred
-        };
+        let results = refined(declared, inferred);
         let node = Node::new(op, inputs, results).with_name(name).with_origin(origin);
         let key = key(&node);
         let found = key.and_then(|key| new.made.get(&key)).copied();
@@ -236,11 +231,18 @@ fn contradict(declared: &Shape, inferred: &Shape) -> bool {
     declared.rank() == inferred.rank() && dims.any(|(d, i)| d.is_static() && i.is_static() && d != i)
 }
 
-fn same_form(declared: &[Shape], inferred: &[Shape]) -> bool {
-    declared.iter().zip(inferred).all(|(d, i)| d.dtype() == i.dtype() && d.rank() == i.rank())
-        && declared.iter().zip(inferred).all(|(d, i)| {
-            d.dims().iter().zip(i.dims()).all(|(d, i)| d == i || d.is_static() || !i.is_static())
-        })
+/// The declared shapes, which may know more of their symbols than the rule does, with the sizes that only the rule knows; what
+/// the rule gives where it is of another form.
+fn refined(declared: &[Shape], inferred: Vec<Shape>) -> Vec<Shape> {
+    let alike = |(d, i): (&Shape, &Shape)| d.dtype() == i.dtype() && d.rank() == i.rank();
+    if declared.len() != inferred.len() || !declared.iter().zip(&inferred).all(alike) {
+        return inferred;
+    }
+    let merged = |(d, i): (&Shape, &Shape)| {
+        let dims = d.dims().iter().zip(i.dims());
+        d.with_dims(dims.map(|(&d, &i)| if i.is_static() { i } else { d }).collect())
+    };
+    declared.iter().zip(&inferred).map(merged).collect()
 }
 
 /// `graph` without the nodes that no output needs; inputs and parameters stay.

@@ -3,9 +3,11 @@
 //! A backend is someone else's code: a driver's wrapper, a vendor's library, a test. Whatever it does, the caller
 //! must be able to go on to the next device, so every call into one goes through here. What a panic leaves behind
 //! is not to be trusted: an executable that panicked reports that from then on and computes nothing more. (The CPU's
-//! executables catch panics of their steps themselves, know the node, and can go on.)
+//! executables catch panics of their steps themselves, know the node, and can go on.) Names and expressions of dimensions that a
+//! call makes and nothing holds go with it.
 
 use rlx_driver::Device;
+use rlx_ir::dim::scoped;
 use rlx_ir::panics::catch;
 use rlx_ir::{Error, ErrorKind, Result};
 
@@ -33,7 +35,7 @@ pub(crate) fn drop_quietly<T>(device: Device, value: T) {
 /// As [`call`], with the panic apart: the outer error is a panic, the inner one the call's own.
 fn caught<T>(device: Device, doing: &str, f: impl FnOnce() -> Result<T>) -> Result<Result<T>> {
     // What the call may have left half done is the executable's, which its `Edge` takes out of use.
-    let result = catch(f).map_err(|text| {
+    let result = catch(|| scoped(f)).map_err(|text| {
         let message = format!("its backend panicked while {doing}: {text}");
         Error::new(ErrorKind::Device, message).with_device(device.name())
     })?;
