@@ -24,6 +24,9 @@ mod resize;
 mod shape;
 mod window;
 
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
 use crate::import::{NodeCx, SlotId};
 use rlx_ir::op::{Activation, BinaryOp, CmpOp};
 use rlx_ir::{Error, NodeId};
@@ -101,10 +104,18 @@ static FAMILIES: &[&[Entry]] = &[
     ml::trees::OPS,
 ];
 
+/// The entries by the names of their ops, in the order of the families.
+static BY_NAME: LazyLock<HashMap<&'static str, Vec<&'static Entry>>> = LazyLock::new(|| {
+    let mut by_name: HashMap<&str, Vec<&Entry>> = HashMap::new();
+    let all = FAMILIES.iter().flat_map(|family| family.iter());
+    all.for_each(|entry| by_name.entry(entry.op).or_default().push(entry));
+    by_name
+});
+
 /// The entry for an op in a version of its operator set.
 pub(crate) fn find(domain: &str, op: &str, opset: i64) -> Option<&'static Entry> {
-    let all = FAMILIES.iter().flat_map(|family| family.iter());
-    all.into_iter().find(|e| e.domain == domain && e.op == op && (e.since..=e.until).contains(&opset))
+    let mut entries = BY_NAME.get(op)?.iter().copied();
+    entries.find(|e| e.domain == domain && (e.since..=e.until).contains(&opset))
 }
 
 /// How to export a model without an op that can never be built.
