@@ -40,8 +40,8 @@ static NAMES: LazyLock<RwLock<Names>> = LazyLock::new(RwLock::default);
 
 /// The symbol called `name`: a well-known one, `s42` for number 42, or an interned one.
 ///
-/// # Panics
-/// When the process has given out all numbers, after more than four thousand million names.
+/// When the process has given out all numbers, after more than four thousand million names, further names share the
+/// last one: sizes called differently must then be equal, and a run with unequal ones is an error.
 pub fn named(name: &str) -> u32 {
     if let Some(i) = WELL_KNOWN.iter().position(|n| *n == name) {
         return i as u32;
@@ -66,7 +66,10 @@ impl Names {
         if let Some(symbol) = self.find(name) {
             return symbol;
         }
-        let symbol = self.made.checked_add(FIRST_NAMED).expect("a number for another name");
+        let symbol = FIRST_NAMED.saturating_add(self.made);
+        if symbol == u32::MAX {
+            return symbol;
+        }
         self.made += 1;
         let (name, owners) = (Arc::<str>::from(name), Owners::default());
         own_symbol(symbol, &owners);
@@ -152,6 +155,16 @@ fn plain_number(name: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_beyond_the_last_number_share_it() {
+        let mut names = Names { made: u32::MAX - FIRST_NAMED - 1, ..Names::default() };
+        assert_eq!(names.add("last but one"), u32::MAX - 1);
+        assert_eq!(names.add("last"), u32::MAX);
+        assert_eq!(names.add("one more"), u32::MAX);
+        assert_eq!(names.add("last but one"), u32::MAX - 1);
+        assert_eq!(names.names.len(), 1);
+    }
 
     #[test]
     fn names_are_interned_once_and_found_again() {

@@ -111,28 +111,31 @@ fn is_part_of(part: &OsStr, name: &OsStr) -> bool {
 fn sweep(folder: &Path, wanted: impl Fn(&OsStr) -> bool) {
     // It is a service to whoever needs the room: the write that follows says what is wrong with the folder.
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-        let is_one = wanted(&entry.file_name()) && entry.file_type().is_ok_and(|kind| kind.is_file());
-        if is_one && is_abandoned(&entry.path()) {
-            // Another process may have been faster.
-            let _ = std::fs::remove_file(entry.path());
+        if wanted(&entry.file_name()) && entry.file_type().is_ok_and(|kind| kind.is_file()) {
+            remove_if_abandoned(&entry.path());
         }
     }
 }
 
-/// Whether nobody writes this part any more.
-fn is_abandoned(part: &Path) -> bool {
+/// Removes a part that nobody writes any more. It stays locked until it is gone: a writer that has just made it finds it
+/// locked, or gone, and never takes it for its own.
+fn remove_if_abandoned(part: &Path) {
     let mut options = OpenOptions::new();
     // Between the two looks it may have become a link, or a pipe.
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, libc::O_NOFOLLOW | libc::O_NONBLOCK);
-    let Ok(file) = options.read(true).open(part) else { return false };
-    match file.try_lock() {
+    let Ok(file) = options.read(true).open(part) else { return };
+    let abandoned = match file.try_lock() {
         Ok(()) => true,
         Err(TryLockError::WouldBlock) => false,
         Err(TryLockError::Error(_)) => {
             let touched = file.metadata().and_then(|m| m.modified());
             touched.is_ok_and(|at| at.elapsed().is_ok_and(|age| age > ABANDONED))
         }
+    };
+    if abandoned {
+        // Another process may have been faster.
+        let _ = std::fs::remove_file(part);
     }
 }
 
@@ -232,6 +235,26 @@ mod tests {
         })
         .unwrap();
         assert_eq!(names(&folder), ["f"]);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn who_writes_loses_no_part_to_who_cleans() {
+        let folder = folder("race");
+        let done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                        remove_abandoned(&folder);
+                    }
+                });
+            }
+            let written: Vec<_> =
+                (0..2000).map(|i| write_whole(folder.join(format!("f{}", i % 2)), |_| Ok(()))).collect();
+            done.store(true, std::sync::atomic::Ordering::Relaxed);
+            assert!(written.iter().all(Result::is_ok), "{:?}", written.iter().find(|w| w.is_err()));
+        });
         std::fs::remove_dir_all(folder).unwrap();
     }
 }

@@ -32,16 +32,13 @@ struct Table {
 }
 
 static TABLE: LazyLock<RwLock<Table>> = LazyLock::new(|| {
-    // The first one is `Extent::TOO_LARGE`; no arithmetic makes its terms, and nothing owns it or removes it.
-    let terms = Arc::from([Term::of(Atom::TooLarge)]);
-    let entry = Entry { terms, parts: MOST_PARTS, depth: MOST_DEPTH, owners: Owners::default() };
-    RwLock::new(Table {
-        ids: HashMap::new(),
-        slots: vec![Slot { generation: 0, entry: Some(entry) }],
-        free: Vec::new(),
-        unused: Unused::new(),
-    })
+    // The first slot is that of `Extent::TOO_LARGE`: always empty, as if its expression were gone.
+    let slots = vec![Slot { generation: 0, entry: None }];
+    RwLock::new(Table { ids: HashMap::new(), slots, free: Vec::new(), unused: Unused::new() })
 });
+
+/// The terms of [`Extent::TOO_LARGE`] and of what is gone with its owners; no arithmetic makes them.
+static TOO_LARGE: LazyLock<Arc<[Term]>> = LazyLock::new(|| Arc::new([Term::of(Atom::TooLarge)]));
 
 /// The terms of an expression; those of [`Extent::TOO_LARGE`] when it is gone with its owners.
 pub(super) fn terms_of(e: Extent) -> Arc<[Term]> {
@@ -50,9 +47,7 @@ pub(super) fn terms_of(e: Extent) -> Arc<[Term]> {
         Extent::Const(c) => Arc::new([Term::number(c)]),
         Extent::Expr(id) => {
             let table = TABLE.read().unwrap_or_else(PoisonError::into_inner);
-            let gone = || table.slots[0].entry.as_ref();
-            let entry = table.entry(id).or_else(gone).expect("the first entry stays");
-            Arc::clone(&entry.terms)
+            Arc::clone(table.entry(id).map_or(&*TOO_LARGE, |entry| &entry.terms))
         }
     }
 }
