@@ -62,6 +62,7 @@ fn floats_at(c: &CompiledGraph, slots: &[(usize, usize)]) -> Vec<Vec<f32>> {
 
 rlx_contract::on_every_device!(
     matmul_bias_gelu_gives_the_known_numbers_twice,
+    nothing_takes_no_time_however_often,
     outputs_come_in_order_and_may_be_inputs_or_parameters,
     infos_are_in_declaration_order,
     faults_name_what_was_wrong_and_the_closest_name,
@@ -397,4 +398,23 @@ fn integers_are_exact(d: Device) {
         ("y", &1i32.to_le_bytes(), DType::I32),
     ]);
     assert_eq!(out[0].0, 16_777_218i32.to_le_bytes());
+}
+
+/// Tensors without elements may have any other dimensions: they cost nothing.
+fn nothing_takes_no_time_however_often(device: Device) {
+    let source = "graph \"nothing\" {
+  %0 = Input {name=\"x\"} : [rows, batch, 4] f32
+  %1 = Transpose(%0) {perm=[2, 1, 0]} : [4, batch, rows] f32
+  %2 = Softmax(%1) {axis=2} : [4, batch, rows] f32
+  %3 = Reduce(%2) {op=Sum, axes=[0], keep_dim=false} : [batch, rows] f32
+  return %1, %3
+}";
+    let mut compiled = compile(device, rlx_ir::text::parse(source).unwrap());
+    let x: Vec<u8> = (1..=24u8).flat_map(|n| f32::from(n).to_le_bytes()).collect();
+    for (rows, batch) in [(3, 2), (1 << 28, 0), (0, 1 << 28), (3, 2)] {
+        let bytes = &x[..if rows * batch == 0 { 0 } else { x.len() }];
+        let x = TensorView { name: "x", dtype: DType::F32, dims: &[rows, batch, 4], bytes };
+        let outputs = compiled.try_run_tensors(&[x]).unwrap();
+        assert_eq!((outputs[0].dims(), outputs[1].dims()), (&[4, batch, rows][..], &[batch, rows][..]));
+    }
 }

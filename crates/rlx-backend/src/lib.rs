@@ -5,7 +5,7 @@
 //! handles that stay on the device are [`DeviceHandles`], times of steps a [`StepProfiler`].
 //!
 //! What executables of every device need stands here too: extents as numbers ([`extents`]), the relations
-//! between dimensions that a run must keep ([`checks`]), what the init program runs when ([`init`]), what it made that
+//! between dimensions that a run must keep ([`checks`]), memory for a run's dimensions ([`plans`]), what the init program runs when ([`init`]), what it made that
 //! others can use ([`prepared`]), what drivers made of kernels ([`pipelines`]), and which way of doing a step was measured to be fastest
 //! ([`tuning`]). What each must refuse are checks for their tests (`testing`, a feature).
 #![forbid(unsafe_code)]
@@ -18,6 +18,7 @@ pub mod handles;
 pub mod init;
 pub mod moe;
 pub mod pipelines;
+pub mod plans;
 pub mod prepared;
 pub mod profile;
 #[cfg(feature = "testing")]

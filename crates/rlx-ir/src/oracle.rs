@@ -277,6 +277,7 @@ fn evaluate_node(
     }
     let inputs: Vec<&Value> =
         node.inputs.iter().map(|&id| input(id).map(|results| &results[0])).collect::<Result<_>>()?;
+    check_known(&node.op, node.results(), dims)?;
     let op = node.op.bind(dims);
     let declared: Vec<Shape> = node.results().iter().map(|s| s.bind(dims)).collect();
     let results = evaluate_op_with_progress(&op, &inputs, &declared, progress)?;
@@ -287,6 +288,19 @@ fn evaluate_node(
         .zip(&declared)
         .try_for_each(|(value, shape)| check_declared(value, shape, |d| Some(d) == own))?;
     Ok(results)
+}
+
+/// Whether every symbol that an op and the shapes of its results mention has a value, even one that would not matter this time
+/// (`0*n`): what is an error does not depend on the other sizes. What bodies mention gets its values in them.
+fn check_known(op: &Op, results: &[Shape], dims: &DimBinding) -> Result<()> {
+    let of_op = if op.bodies().is_empty() { op.extents() } else { Vec::new() };
+    let of_results = results.iter().flat_map(|shape| shape.dims()).map(|dim| dim.extent());
+    let mut mentioned = of_op.into_iter().chain(of_results).flat_map(|e| e.symbols());
+    let Some(open) = mentioned.find(|&s| op.data_symbol() != Some(s) && dims.get(s).is_none()) else {
+        return Ok(());
+    };
+    let message = format!("{} of {} has no value", crate::dim::sym::name(open), op.kind());
+    Err(Error::new(ErrorKind::Dimension, message))
 }
 
 /// Whether a result has its declared shape, but for dimensions that are open.
@@ -305,24 +319,17 @@ fn check_declared(value: &Value, declared: &Shape, is_open: impl Fn(Dim) -> bool
 /// # Errors
 /// What the shape rule or the reference semantics report.
 pub fn evaluate_op(op: &Op, inputs: &[&Value], declared: &[Shape]) -> Result<Vec<Value>> {
+    check_known(op, &[], &DimBinding::new())?;
     evaluate_op_with_progress(op, inputs, declared, &Progress::none())
 }
 
-/// As [`evaluate_op`]; an op with bodies can be stopped between their nodes.
+/// As [`evaluate_op`], of an op that [mentions no symbol](check_known); one with bodies can be stopped between their nodes.
 fn evaluate_op_with_progress(
     op: &Op,
     inputs: &[&Value],
     declared: &[Shape],
     progress: &Progress,
 ) -> Result<Vec<Value>> {
-    // What bodies mention gets its values in them.
-    let mut mentioned = op.extents().into_iter().flat_map(|e| e.symbols());
-    if op.bodies().is_empty()
-        && let Some(open) = mentioned.find(|&symbol| Some(symbol) != op.data_symbol())
-    {
-        let message = format!("{} of {} has no value", crate::dim::sym::name(open), op.kind());
-        return Err(Error::new(ErrorKind::Dimension, message));
-    }
     let shapes: Vec<Shape> = inputs.iter().map(|v| v.shape()).collect();
     let shapes: Vec<&Shape> = shapes.iter().collect();
     let mut results = ops::def::infer(op, &shapes, declared)?;

@@ -8,7 +8,7 @@ use rlx_ir::{Error, ErrorKind, Result};
 use crate::gpu::Gpu;
 use crate::memory::{DeviceBuffer, Range};
 use crate::pipeline::Pipeline;
-use crate::program::{Dispatch, Program};
+use crate::program::{Dispatch, Program, ProgramStep};
 
 /// The uniforms of a list of dispatches, in one buffer.
 pub(crate) struct Uniforms {
@@ -40,19 +40,27 @@ impl Uniforms {
         Ok(Uniforms { memory: DeviceBuffer::uniforms(gpu, end)?, places, grids: Vec::new() })
     }
 
-    /// Copies the uniforms for these values to the device; gives the workgroups.
+    /// Copies the uniforms of the dispatches of `steps` for these values to the device; gives the workgroups.
     ///
     /// # Errors
     /// Sizes above what kernels count to, or more workgroups than the device dispatches.
     pub(crate) fn write<'a>(
         &mut self,
         program: &Program,
-        dispatches: impl Iterator<Item = &'a Dispatch>,
+        steps: impl Iterator<Item = &'a ProgramStep>,
         values: &Values<'_>,
     ) -> Result<Vec<Grid>> {
         let mut bytes = vec![0; self.memory.len() as usize];
         let mut grids = Vec::with_capacity(self.places.len());
-        for (dispatch, &(at, size)) in dispatches.zip(&self.places) {
+        let dispatches = steps.flat_map(|step| {
+            let idle = step.is_idle(values);
+            step.dispatches.iter().map(move |dispatch| (dispatch, idle))
+        });
+        for ((dispatch, idle), &(at, size)) in dispatches.zip(&self.places) {
+            if idle {
+                grids.push(None);
+                continue;
+            }
             bytes[at as usize..(at + size) as usize].copy_from_slice(&dispatch.uniform_values(values)?);
             let groups = values.get(dispatch.groups).max(0);
             let grid = rlx_kernel::grid(groups, program.target.limits.max_groups).ok_or_else(|| {

@@ -11,9 +11,10 @@ use std::sync::{Arc, Weak};
 
 use rlx_backend::checks;
 use rlx_backend::extents::Values;
+use rlx_backend::plans::{is_enough, plan_for_run};
 use rlx_backend::{CodePart, DeviceHandles, ExecutableGraph, InputSource, MemoryInfo, PreparedWeights};
 use rlx_ir::lir::{BufferKind, MemoryPlan};
-use rlx_ir::{DimBinding, Error, ErrorKind, LirModule, Result, Weight};
+use rlx_ir::{Error, ErrorKind, LirModule, Result, Weight};
 use rlx_kernel::render::FAULT_WORDS;
 
 use crate::backend::KERNELS;
@@ -230,7 +231,7 @@ impl WgpuExecutable {
         self.unbind();
         let dispatches = || steps().flat_map(|s| &s.dispatches);
         let mut uniforms = Uniforms::new(&program.gpu, dispatches())?;
-        let grids = uniforms.write(&program, dispatches(), &values)?;
+        let grids = uniforms.write(&program, steps(), &values)?;
         let bound = Bound::new(&program, dispatches(), &uniforms, &self.faults, |b| self.range(b))?;
         let readback = DeviceBuffer::readback(&program.gpu, FAULT_BYTES as u64)?;
         bound.submit(&program, dispatches(), &grids, &self.faults, |encoder| {
@@ -277,7 +278,7 @@ impl WgpuExecutable {
             let held = step.views.iter().try_for_each(|view| view.holds(&values));
             held.map_err(|e| program.place(step.node, e))?;
         }
-        let grids = self.uniforms.write(program, program.dispatches(), &values)?;
+        let grids = self.uniforms.write(program, program.steps.iter(), &values)?;
         self.uniforms.grids = grids;
         self.placed = false;
         Ok(())
@@ -286,28 +287,19 @@ impl WgpuExecutable {
     /// Makes sure the pools are planned for these dimensions: where they are not, for the next powers of two,
     /// or, where those do not fit the device, for just these.
     fn place_pools(&mut self, dims: &[i64]) -> Result<()> {
-        let lir = Arc::clone(&self.program.lir);
-        let fits = |plan: &MemoryPlan| {
-            let within = |(&s, &v): (&u32, &i64)| plan.bounds.get(s).is_some_and(|b| v as usize <= b);
-            lir.symbols.iter().zip(dims).all(within)
-        };
-        if self.plan.as_deref().is_some_and(fits) {
+        let program = Arc::clone(&self.program);
+        let lir = &program.lir;
+        if self.plan.as_deref().is_some_and(|plan| is_enough(plan, lir, dims)) {
             return Ok(());
         }
-        if let Some(plan) = lir.plan.as_ref().filter(|plan| fits(plan)) {
+        if let Some(plan) = lir.plan.as_ref().filter(|plan| is_enough(plan, lir, dims)) {
             return self.use_plan(Arc::new(plan.clone()));
         }
-        let bounds = |of: &dyn Fn(u32, usize) -> usize| {
-            let pairs = lir.symbols.iter().zip(dims).map(|(&s, &v)| (s, of(s, v as usize)));
-            DimBinding::from_pairs(&pairs.collect::<Vec<_>>())
-        };
-        let before = |s: u32| self.plan.as_ref().and_then(|p| p.bounds.get(s)).unwrap_or(0);
-        let roomy = bounds(&|s, v| v.next_power_of_two().max(before(s)));
-        let spec = self.program.target.pool;
-        let plan = rlx_opt::plan::plan_memory(&lir, &roomy, spec)
-            .or_else(|_| rlx_opt::plan::plan_memory(&lir, &bounds(&|_, v| v), spec))?;
-        tracing::debug!(module = %lir.name, bytes = plan.arena_bytes, "planned for larger dimensions");
-        self.use_plan(Arc::new(plan))
+        let before = self.plan.clone();
+        plan_for_run(lir, before.as_deref(), dims, program.target.pool, |plan| {
+            tracing::debug!(module = %lir.name, bytes = plan.arena_bytes, "planned for larger dimensions");
+            self.use_plan(Arc::new(plan))
+        })
     }
 
     fn use_plan(&mut self, plan: Arc<MemoryPlan>) -> Result<()> {

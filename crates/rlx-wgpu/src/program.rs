@@ -62,6 +62,13 @@ pub(crate) struct ProgramStep {
     pub(crate) node: NodeId,
 }
 
+impl ProgramStep {
+    /// Whether there is nothing to compute for these values, whatever the dimensions of an empty result multiply to.
+    pub(crate) fn is_idle(&self, values: &Values<'_>) -> bool {
+        self.outputs.iter().all(|&(_, elements)| values.get(elements) == 0)
+    }
+}
+
 /// A constant on the device: which buffer, where in it, how many bytes.
 pub(crate) type ConstantPlace = (usize, u64, u64);
 

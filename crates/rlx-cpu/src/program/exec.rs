@@ -38,6 +38,8 @@ const WAKE_NANOS: f64 = 150_000.0;
 pub(crate) struct CpuExecutable {
     pub(super) program: Arc<Program>,
     pub(super) kernels: Vec<Box<dyn StepKernel>>,
+    /// Which of them have nothing to compute in the present binding.
+    idle: Vec<bool>,
     params: Vec<Option<Param>>,
     /// Which weights those are, also when they were used up.
     weights: Vec<Option<Weak<Weight>>>,
@@ -106,6 +108,7 @@ impl CpuExecutable {
         }
         let mut exec = CpuExecutable {
             kernels: program.steps.iter().map(|s| s.prototype.boxed()).collect(),
+            idle: vec![false; program.steps.len()],
             params: vec![None; lir.params.len()],
             weights: vec![None; lir.params.len()],
             changed: vec![true; lir.params.len()],
@@ -269,9 +272,10 @@ impl CpuExecutable {
             found: None,
             progress,
         };
+        let busy = range.clone().zip(&self.kernels[range]).filter(|&(i, _)| !self.idle[i]);
         match &mut self.profile {
             None => {
-                for (i, kernel) in range.clone().zip(&self.kernels[range]) {
+                for (i, kernel) in busy {
                     go_on(i)?;
                     if cfg!(debug_assertions) {
                         self.check_ranges(i).map_err(|e| program.place(program.steps[i].node, e))?;
@@ -285,7 +289,7 @@ impl CpuExecutable {
             }
             Some(times) => {
                 let run = begun.unwrap_or_else(Instant::now);
-                for (i, kernel) in range.clone().zip(&self.kernels[range]) {
+                for (i, kernel) in busy {
                     go_on(i)?;
                     self.busy_with = Some(program.steps[i].node);
                     let start = Instant::now();

@@ -44,9 +44,16 @@ pub(crate) struct ProgramStep {
     /// Operands (inputs, then outputs) that must not overlap and depend on symbols.
     apart: Vec<(usize, usize)>,
     pub(crate) node: NodeId,
+    /// Whether it has something to do even where no output has an element: it counts, or packs.
+    always: bool,
 }
 
 impl ProgramStep {
+    /// Whether there is nothing to compute for these outputs, whatever the other dimensions multiply to.
+    pub(crate) fn is_idle(&self, outputs: &[Bound]) -> bool {
+        !self.always && outputs.iter().all(|out| out.layout.elements() == 0)
+    }
+
     /// The operands for these values, into lists whose room is reused.
     pub(crate) fn operands(
         &self,
@@ -210,7 +217,9 @@ fn program_step(
     // Those of numbers alone were verified.
     let open = |at: usize| step.operand(at).is_some_and(|o| o.view.is_symbolic());
     let apart = step.shared_buffers().filter(|&(a, b)| open(a) || open(b)).collect();
-    Ok(ProgramStep { prototype, inputs, outputs, packed, apart, node: step.node })
+    let counts = matches!(&step.kind, StepKind::Op(op) if op.def().counted(op).is_some());
+    let always = counts || outputs.iter().any(|out| out.packed);
+    Ok(ProgramStep { prototype, inputs, outputs, packed, apart, node: step.node, always })
 }
 
 /// Kernels read constants in place, so they must be aligned to their elements.

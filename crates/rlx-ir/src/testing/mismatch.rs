@@ -22,6 +22,9 @@ pub(super) type Symbols = BTreeMap<String, usize>;
 /// Tensors with more elements have only small dimensions.
 const MOST_ELEMENTS: usize = 1 << 16;
 
+/// A dimension that only tensors without elements can have.
+const HUGE: usize = 1 << 31;
+
 /// A graph around one random op of `kind`, and values for its inputs. Valid as far as the verifier can see unless
 /// [`crate::verify()`] says otherwise; its dimensions may contradict each other.
 pub fn mismatched_case(kind: OpKind, seed: u64) -> (Graph, Bindings) {
@@ -129,7 +132,10 @@ fn contradict(g: &mut Gen, symbols: &mut Symbols) {
         return;
     }
     for _ in 0..g.size(1..=2) {
-        let size = if g.chance(0.2) { g.size(10..=200) } else { g.size(0..=9) };
+        let size = match if g.chance(0.2) { g.size(10..=200) } else { g.size(0..=9) } {
+            191.. => HUGE,
+            size => size,
+        };
         symbols.insert(names[g.size(0..=names.len() - 1)].clone(), size);
     }
 }
@@ -145,9 +151,10 @@ fn keep_small(graph: &Graph, symbols: &mut Symbols) {
     }
 }
 
-/// The size of a dimension; 1 for what is neither a number nor a symbol.
+/// The size of a dimension; 1 for what has no value.
 fn size_of(d: &Dim, symbols: &Symbols) -> usize {
-    d.as_static().or_else(|| symbols.get(&sym::name(d.extent().as_sym()?)).copied()).unwrap_or(1)
+    let size = d.eval(&|symbol| symbols.get(&sym::name(symbol)).and_then(|&n| i64::try_from(n).ok()));
+    size.and_then(|n| usize::try_from(n).ok()).unwrap_or(1)
 }
 
 /// Values for the inputs, and inputs from which a run learns the symbols that no operand has.
@@ -168,8 +175,9 @@ fn values(g: &mut Gen, graph: &mut Graph, case: &Case, declared: &[Shape], symbo
         bindings.set_input(format!("x{i}"), given);
     }
     for (i, (symbol, &size)) in symbols.iter().filter(|(s, _)| !seen.contains(*s)).enumerate() {
-        graph.input(format!("z{i}"), Shape::from_dims(&[Dim::Dynamic(sym::named(symbol))], DType::U8));
-        bindings.set_input(format!("z{i}"), g.value(DType::U8, &[size], 0.0..9.0));
+        let dims = [Dim::Dynamic(sym::named(symbol)), Dim::Static(0)];
+        graph.input(format!("z{i}"), Shape::from_dims(&dims, DType::U8));
+        bindings.set_input(format!("z{i}"), Value::int(DType::U8, &[size, 0], Vec::new()));
     }
     match (&case.op, &case.source) {
         (Op::Input { name }, Some(value)) => _ = bindings.set_input(name.clone(), value.clone()),

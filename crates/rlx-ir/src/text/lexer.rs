@@ -229,12 +229,13 @@ impl<'a> Lexer<'a> {
     /// [`ErrorKind::Parse`].
     pub fn extent(&mut self) -> Result<Extent> {
         self.deeper(|lexer| {
-            let mut sum = if lexer.eat("-") { -lexer.product()? } else { lexer.product()? };
+            let negative = lexer.eat("-");
+            let mut sum = lexer.product(negative)?;
             loop {
                 if lexer.eat("+") {
-                    sum = sum + lexer.product()?;
+                    sum = sum + lexer.product(false)?;
                 } else if lexer.eat("-") {
-                    sum = sum - lexer.product()?;
+                    sum = sum + lexer.product(true)?;
                 } else {
                     return Ok(sum);
                 }
@@ -260,21 +261,36 @@ impl<'a> Lexer<'a> {
         if lexer.at_end() { Ok(extent) } else { Err(lexer.error("text after an expression")) }
     }
 
-    fn product(&mut self) -> Result<Extent> {
-        let mut product = self.factor()?;
+    /// A product, or the negative of one.
+    fn product(&mut self, negative: bool) -> Result<Extent> {
+        self.skip();
+        let mut product = match self.number() {
+            // The least number has no positive counterpart.
+            Some(n) => self.within_64_bits(if negative { -n? } else { n? })?,
+            None if negative => -self.factor()?,
+            None => self.factor()?,
+        };
         while self.eat("*") {
             product = product * self.factor()?;
         }
         Ok(product)
     }
 
+    /// A number without a sign, if there is one.
+    fn number(&mut self) -> Option<Result<i128>> {
+        self.rest().starts_with(|c: char| c.is_ascii_digit()).then(|| self.integer())
+    }
+
+    fn within_64_bits(&self, n: i128) -> Result<Extent> {
+        i64::try_from(n).map(Extent::Const).map_err(|_| self.error("a number beyond 64 bits"))
+    }
+
     fn factor(&mut self) -> Result<Extent> {
         self.skip();
+        if let Some(n) = self.number() {
+            return self.within_64_bits(n?);
+        }
         match self.rest().chars().next() {
-            Some(c) if c.is_ascii_digit() => {
-                let n = self.integer()?;
-                i64::try_from(n).map(Extent::Const).map_err(|_| self.error("a number beyond 64 bits"))
-            }
             Some('"') => Ok(Extent::sym(sym::named(&self.string()?))),
             _ => {
                 let word = self.word()?;

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use rlx_backend::plans::{is_enough, plan_for_run};
 use rlx_ir::lir::MemoryPlan;
-use rlx_ir::{DimBinding, Error, ErrorKind, Progress, Result};
+use rlx_ir::{Error, ErrorKind, Progress, Result};
 
 use super::{CpuExecutable, Param};
 use crate::kernels::{BindCx, Needs, Upcoming};
@@ -105,6 +106,10 @@ impl CpuExecutable {
         if cfg!(debug_assertions) {
             self.ranges.note_step(at, inputs, &step.packed, outputs);
         }
+        self.idle[at] = step.is_idle(outputs);
+        if self.idle[at] {
+            return Ok(());
+        }
         let cx = BindCx { inputs, outputs, packed: &step.packed, values, scratch };
         let needs = self.kernels[at].bind(&cx).map_err(placed)?;
         total.thread_scratch = total.thread_scratch.max(needs.thread_scratch);
@@ -113,47 +118,47 @@ impl CpuExecutable {
         Ok(())
     }
 
-    /// Makes sure the arena is planned for these dimensions: where it is not, for the next powers of two.
+    /// Makes sure the arena is planned for these dimensions: where it is not, for the next powers of two, or, where there is
+    /// not so much memory, for just these.
     fn place_arena(&mut self, dims: &[i64]) -> Result<()> {
         let program = Arc::clone(&self.program);
         let lir = &program.lir;
-        let fits = |plan: &MemoryPlan| {
-            let within = |(&s, &v): (&u32, &i64)| plan.bounds.get(s).is_some_and(|b| v as usize <= b);
-            lir.symbols.iter().zip(dims).all(within)
-        };
-        if !self.plan.as_deref().is_some_and(fits) {
-            let mut bounds = DimBinding::new();
-            for (&symbol, &value) in lir.symbols.iter().zip(dims) {
-                let before = self.plan.as_ref().and_then(|p| p.bounds.get(symbol)).unwrap_or(0);
-                bounds.set(symbol, (value as usize).next_power_of_two().max(before));
+        match self.plan.clone() {
+            Some(plan) if is_enough(&plan, lir, dims) => self.use_plan(plan),
+            before => plan_for_run(lir, before.as_deref(), dims, program.pool, |plan| {
+                self.replans += 1;
+                tracing::debug!(module = %lir.name, replans = self.replans, "planned the arena for larger dimensions");
+                self.use_plan(Arc::new(plan))
+            }),
+        }
+    }
+
+    /// Gets the arena that a plan needs, and points the bases into it.
+    fn use_plan(&mut self, plan: Arc<MemoryPlan>) -> Result<()> {
+        if let [own, rest @ ..] = &plan.pools[..] {
+            if *own > self.arena.len() {
+                self.ran = false;
+                self.arena = allocate_aligned(*own, plan.alignment, "the arena")
+                    .map_err(|e| plan_too_large(&self.program, &plan, &e))?;
             }
-            self.plan = Some(Arc::new(rlx_opt::plan::plan_memory(lir, &bounds, program.pool)?));
-            self.replans += 1;
-            tracing::debug!(module = %lir.name, replans = self.replans, "planned the arena for larger dimensions");
-        }
-        let Some(plan) = &self.plan else { return Ok(()) };
-        let [own, rest @ ..] = &plan.pools[..] else { return Ok(()) };
-        if *own > self.arena.len() {
-            self.ran = false;
-            self.arena = allocate_aligned(*own, plan.alignment, "the arena")
-                .map_err(|e| plan_too_large(&program, plan, &e))?;
-        }
-        // Without limits there are at most two pools: the outputs apart, and the rest.
-        self.room.arena = rest.iter().sum();
-        self.room.align = plan.alignment;
-        self.pointed = std::ptr::null();
-        for ((base, offset), &pool) in self.bases.iter_mut().zip(&plan.offsets).zip(&plan.pool_of) {
-            if let (Some(offset), 0) = (*offset, pool) {
-                *base = self.arena.as_mut_ptr().wrapping_add(offset);
+            // Without limits there are at most two pools: the outputs apart, and the rest.
+            self.room.arena = rest.iter().sum();
+            self.room.align = plan.alignment;
+            self.pointed = std::ptr::null();
+            for ((base, offset), &pool) in self.bases.iter_mut().zip(&plan.offsets).zip(&plan.pool_of) {
+                if let (Some(offset), 0) = (*offset, pool) {
+                    *base = self.arena.as_mut_ptr().wrapping_add(offset);
+                }
             }
         }
+        self.plan = Some(plan);
         Ok(())
     }
 
     /// Tells each product which packed weights the next one reads.
     fn link_weights(&mut self) {
         let mut next: Upcoming = None;
-        for kernel in self.kernels.iter_mut().rev() {
+        for (kernel, _) in self.kernels.iter_mut().zip(&self.idle).rev().filter(|(_, idle)| !**idle) {
             kernel.set_next(next);
             next = kernel.weights().or(next);
         }

@@ -147,6 +147,9 @@ impl CpuExecutable {
         let (inputs, outputs) = &mut self.operands;
         step.operands(&values, inputs, outputs).map_err(placed)?;
         let scratch = program.lir.buffers.len() as u32;
+        if step.is_idle(outputs) {
+            return Ok(());
+        }
         let cx = BindCx { inputs, outputs, packed: &step.packed, values, scratch };
         let mut kernel = step.prototype.boxed();
         let needs = kernel.bind(&cx).map_err(placed)?;
