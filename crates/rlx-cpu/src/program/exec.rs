@@ -37,6 +37,7 @@ const WAKE_NANOS: f64 = 150_000.0;
 /// A module on the CPU.
 pub(crate) struct CpuExecutable {
     pub(super) program: Arc<Program>,
+    /// Its own kernels, made when it is first [bound](Self::make_kernels): compiling needs none.
     pub(super) kernels: Vec<Box<dyn StepKernel>>,
     /// Which of them have nothing to compute in the present binding.
     idle: Vec<bool>,
@@ -107,7 +108,7 @@ impl CpuExecutable {
             }
         }
         let mut exec = CpuExecutable {
-            kernels: program.steps.iter().map(|s| s.prototype.boxed()).collect(),
+            kernels: Vec::new(),
             idle: vec![false; program.steps.len()],
             params: vec![None; lir.params.len()],
             weights: vec![None; lir.params.len()],
@@ -149,6 +150,13 @@ impl CpuExecutable {
 
     fn lir(&self) -> &Arc<LirModule> {
         &self.program.lir
+    }
+
+    /// Makes the kernels, if there are none yet.
+    pub(super) fn make_kernels(&mut self) {
+        if self.kernels.is_empty() {
+            self.kernels = self.program.steps.iter().map(|s| s.prototype.boxed()).collect();
+        }
     }
 
     /// Sets the addresses of the inputs, each as large as it must be; those that are not aligned are copied.
@@ -399,6 +407,9 @@ impl ExecutableGraph for CpuExecutable {
         clone.prepared.clone_from(&self.prepared);
         clone.plan.clone_from(&self.plan);
         clone.handles = self.handles.values();
+        if !self.routers.is_empty() {
+            clone.make_kernels();
+        }
         for (to, from) in clone.kernels.iter().zip(&self.kernels) {
             if let (Some(to), Some(from)) = (to.experts(), from.experts()) {
                 to.copy_from(from);

@@ -51,6 +51,7 @@ impl MixtureOfExperts for CpuExecutable {
     }
 
     fn set_resident(&mut self, masks: Option<&[Vec<bool>]>) -> Result<()> {
+        self.make_kernels();
         for (router, steps) in self.routers.steps.iter().enumerate() {
             let mask = masks.and_then(|masks| masks.get(router));
             for state in steps.iter().filter_map(|&i| self.kernels[i].experts()) {
@@ -61,6 +62,7 @@ impl MixtureOfExperts for CpuExecutable {
     }
 
     fn capture(&mut self, wanted: &[bool]) {
+        self.make_kernels();
         self.routers.wanted = wanted.to_vec();
         for (router, steps) in self.routers.steps.iter().enumerate() {
             // The first product of a router sees the choices that all of them see.
@@ -76,7 +78,7 @@ impl MixtureOfExperts for CpuExecutable {
         let mut all = Vec::new();
         for (router, steps) in self.routers.steps.iter().enumerate() {
             if self.routers.wanted.get(router) == Some(&true) {
-                let state = steps.first().and_then(|&i| self.kernels[i].experts())?;
+                let state = steps.first().and_then(|&i| self.kernels.get(i)?.experts())?;
                 all.push(state.lock().captured.take()?);
             }
         }

@@ -20,7 +20,7 @@ use crate::tensor::Value;
 pub(super) type Symbols = BTreeMap<String, usize>;
 
 /// Tensors with more elements have only small dimensions.
-const MOST_ELEMENTS: usize = 1 << 16;
+const MOST_ELEMENTS: usize = 1 << 13;
 
 /// A dimension that only tensors without elements can have.
 const HUGE: usize = 1 << 31;

@@ -54,6 +54,7 @@ impl CpuExecutable {
         // An error leaves nothing bound.
         let mut kept = self.dims.take().unwrap_or_default();
         let program = Arc::clone(&self.program);
+        self.make_kernels();
         checks::symbols(self.lir(), dims)?;
         program.evaluate(dims, &mut self.found, &mut self.values)?;
         self.staged.fill(None);

@@ -86,6 +86,7 @@ fn faulty(program: &Arc<Program>, fault: &Arc<Fault>) -> CpuExecutable {
     let mut exec = CpuExecutable::new(Arc::clone(program)).expect("memory");
     let of = Arc::clone(program);
     let inner = move || of.steps[of.steps.len() - 1].prototype.boxed();
+    exec.make_kernels();
     let last = exec.kernels.len() - 1;
     exec.kernels[last] = Box::new(Faulty { fault: Arc::clone(fault), inner: Arc::new(inner), bound: None });
     exec
