@@ -56,7 +56,8 @@ fn with_copy(offset: [i64; 2], dims: &[i64], strides: [&[i64]; 2]) -> LirModule 
     let list = |n: &[i64]| n.iter().map(|&n| Extent::Const(n)).collect::<Vec<_>>();
     let operand = |buffer: u32, side: usize| Operand {
         buffer: BufferId(buffer),
-        view: View { offset: Extent::Const(offset[side]), dims: list(dims), strides: list(strides[side]) },
+        view: View { offset: Extent::Const(offset[side]), dims: list(dims), strides: list(strides[side]) }
+            .into(),
         dtype: DType::F32,
     };
     let node = lir.steps[0].node;
@@ -108,7 +109,7 @@ fn symbolic_views_are_rejected_as_early_as_can_be_decided() {
     let s = Extent::sym(sym::SEQ);
     let with_offset = |offset: Extent| {
         let mut lir = lir.clone();
-        lir.steps[0].inputs[0].view.offset = offset;
+        Arc::make_mut(&mut lir.steps[0].inputs[0].view).offset = offset;
         backend().compile(Arc::new(lir), &CompileOptions::default())
     };
     for never in [Extent::Const(-1), s * -2, s + 31, s * 4 + i64::MAX, s * i64::MAX] {

@@ -222,6 +222,8 @@ fn too_large() -> Error {
 struct Folder<'b> {
     binding: &'b DimBinding,
     known: HashMap<Extent, Extent>,
+    /// The last view and what became of it: neighbours often share one.
+    view: Option<(Arc<View>, Arc<View>)>,
 }
 
 impl Folder<'_> {
@@ -233,9 +235,15 @@ impl Folder<'_> {
     }
 
     fn operand(&mut self, operand: &Operand) -> Operand {
-        let mut list = |extents: &[Extent]| extents.iter().map(|&e| self.extent(e)).collect();
-        let (dims, strides) = (list(&operand.view.dims), list(&operand.view.strides));
-        let view = View { offset: self.extent(operand.view.offset), dims, strides };
+        let view = match self.view.take() {
+            Some((old, new)) if Arc::ptr_eq(&old, &operand.view) => new,
+            _ => {
+                let mut list = |extents: &[Extent]| extents.iter().map(|&e| self.extent(e)).collect();
+                let (dims, strides) = (list(&operand.view.dims), list(&operand.view.strides));
+                Arc::new(View { offset: self.extent(operand.view.offset), dims, strides })
+            }
+        };
+        self.view = Some((Arc::clone(&operand.view), Arc::clone(&view)));
         Operand { buffer: operand.buffer, view, dtype: operand.dtype }
     }
 
@@ -278,8 +286,8 @@ impl fmt::Display for View {
 pub struct Operand {
     /// The buffer.
     pub buffer: BufferId,
-    /// The window into it.
-    pub view: View,
+    /// The window into it, shared with whatever operands have the same.
+    pub view: Arc<View>,
     /// The element type.
     pub dtype: DType,
 }
@@ -338,7 +346,7 @@ impl Step {
 
     /// What its operands and its op mention.
     pub fn extents(&self) -> impl Iterator<Item = Extent> {
-        let views = self.inputs.iter().chain(&self.outputs).map(|o| &o.view);
+        let views = self.inputs.iter().chain(&self.outputs).map(|o| &*o.view);
         let of_op = match &self.kind {
             StepKind::Op(op) => op.extents(),
             StepKind::Copy => Vec::new(),
@@ -453,7 +461,7 @@ impl LirModule {
     }
 
     fn bound(&self, binding: &DimBinding) -> LirModule {
-        let mut folder = Folder { binding, known: HashMap::new() };
+        let mut folder = Folder { binding, known: HashMap::new(), view: None };
         let mut buffers = self.buffers.clone();
         buffers.iter_mut().for_each(|b| b.elements = folder.extent(b.elements));
         let graph = self.graph.bind(binding);

@@ -233,7 +233,7 @@ impl<'a> Verifier<'a> {
     /// An operand by itself: its ids, its type, its place in the buffer as far as it is fixed.
     fn operand(&mut self, operand: &'a Operand) -> Result<&'a Buffer> {
         let buffer = self.buffer(operand)?;
-        let view = &operand.view;
+        let view = &*operand.view;
         if view.dims.len() != view.strides.len() || operand.dtype != buffer.dtype {
             return Err(invalid(format!("an operand {} of a buffer of {}", operand.dtype, buffer.dtype)));
         }

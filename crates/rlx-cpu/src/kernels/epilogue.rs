@@ -11,8 +11,13 @@ use crate::program::layout::{At, Bound, Layout};
 
 /// The elementwise part of an anchored region; nothing for an op of its own.
 #[derive(Debug, Clone)]
-pub(crate) struct Tail {
-    region: Option<(Anchored, Elementwise)>,
+pub(crate) struct Tail(Option<Box<Behind>>);
+
+/// What is behind an anchor, and what that is bound to.
+#[derive(Debug, Clone)]
+struct Behind {
+    region: Anchored,
+    program: Elementwise,
     /// What the epilogue reads, when it does it all.
     bound: Option<Places>,
     /// What the epilogue of an integer anchor reads, when it does it all.
@@ -31,12 +36,12 @@ struct Places {
 
 impl Tail {
     /// Nothing follows.
-    pub(crate) const NONE: Tail = Tail { region: None, bound: None, bytes: None, scratch: 0 };
+    pub(crate) const NONE: Tail = Tail(None);
 
     /// What follows the anchor of `region`.
     pub(crate) fn of(region: Anchored) -> Tail {
         let program = Elementwise::new(region.program.clone());
-        Tail { region: Some((region, program)), bound: None, bytes: None, scratch: 0 }
+        Tail(Some(Box::new(Behind { region, program, bound: None, bytes: None, scratch: 0 })))
     }
 
     /// Binds, and says where the anchor's result goes. `accepts`: whether the anchor can apply this epilogue
@@ -48,22 +53,22 @@ impl Tail {
         accepts: &dyn Fn(&EpilogueSpec) -> bool,
     ) -> Result<(Bound, Needs)> {
         let out = cx.outputs[0];
-        (self.bound, self.bytes, self.scratch) = (None, None, 0);
-        let Some((region, program)) = &mut self.region else { return Ok((out, Needs::default())) };
-        if let Some(spec) = region.epilogue.filter(accepts) {
-            self.bound = places(&spec, cx);
-            if self.bound.is_some() {
+        let Some(behind) = &mut self.0 else { return Ok((out, Needs::default())) };
+        (behind.bound, behind.bytes, behind.scratch) = (None, None, 0);
+        if let Some(spec) = behind.region.epilogue.filter(accepts) {
+            behind.bound = places(&spec, cx);
+            if behind.bound.is_some() {
                 return Ok((out, Needs::default()));
             }
         }
         let mut result = out;
-        if out.dtype != dtype || region.keeps_anchor || !out.layout.is_dense() {
-            self.scratch = (out.layout.elements() * dtype.size_bytes()).next_multiple_of(64);
+        if out.dtype != dtype || behind.region.keeps_anchor || !out.layout.is_dense() {
+            behind.scratch = (out.layout.elements() * dtype.size_bytes()).next_multiple_of(64);
             let at = At { buffer: cx.scratch, offset: 0 };
             result = Bound { at, dtype, layout: Layout::dense(out.dims()) };
         }
-        let mut needs = program.bind_with(cx.inputs, cx.outputs, Some(&result))?;
-        needs.shared_scratch = self.scratch;
+        let mut needs = behind.program.bind_with(cx.inputs, cx.outputs, Some(&result))?;
+        needs.shared_scratch = behind.scratch;
         Ok((result, needs))
     }
 
@@ -74,10 +79,11 @@ impl Tail {
         cx: &BindCx<'_>,
         accepts: &dyn Fn(&ByteSpec) -> bool,
     ) -> Result<(Bound, Needs)> {
-        let spec = self.region.as_ref().and_then(|(region, _)| region.bytes);
-        let places = spec.filter(accepts).and_then(|spec| requantise::Places::of(&spec, cx));
-        if places.is_some() {
-            (self.bound, self.bytes, self.scratch) = (None, places, 0);
+        if let Some(behind) = &mut self.0
+            && let Some(spec) = behind.region.bytes.filter(accepts)
+            && let Some(places) = requantise::Places::of(&spec, cx)
+        {
+            (behind.bound, behind.bytes, behind.scratch) = (None, Some(places), 0);
             return Ok((cx.outputs[0], Needs::default()));
         }
         self.bind(cx, DType::I32, &|_| false)
@@ -89,17 +95,17 @@ impl Tail {
     /// The operands must be there.
     pub(crate) unsafe fn byte_epilogue(&self, cx: &RunCx<'_, '_>) -> Option<ByteEpilogue> {
         // SAFETY: the caller's promise.
-        self.bytes.as_ref().map(|places| unsafe { places.epilogue(cx) })
+        self.0.as_ref()?.bytes.as_ref().map(|places| unsafe { places.epilogue(cx) })
     }
 
     /// Bytes of shared scratch that are taken from its start.
     pub(crate) fn scratch_bytes(&self) -> usize {
-        self.scratch
+        self.0.as_ref().map_or(0, |behind| behind.scratch)
     }
 
     /// The epilogue for the anchor's kernel.
     pub(crate) fn epilogue<T>(&self, cx: &RunCx<'_, '_>) -> Epilogue<T> {
-        self.bound.map_or(Epilogue::NONE, |e| Epilogue {
+        self.0.as_ref().and_then(|behind| behind.bound).map_or(Epilogue::NONE, |e| Epilogue {
             alpha: e.spec.alpha,
             bias: e.bias.map_or(Bias::None, |at| Bias::PerColumn(cx.ptr(at))),
             combine: e.combine.zip(e.spec.combine).map(|((at, row_stride), (_, op, after))| Combine {
@@ -117,11 +123,12 @@ impl Tail {
     /// # Safety
     /// As [`super::StepKernel::run`], after the anchor's result was written.
     pub(crate) unsafe fn finish(&self, cx: &mut RunCx<'_, '_>) {
-        if let Some((_, program)) =
-            self.region.as_ref().filter(|_| self.bound.is_none() && self.bytes.is_none())
+        if let Some(behind) = &self.0
+            && behind.bound.is_none()
+            && behind.bytes.is_none()
         {
             // SAFETY: the caller's promise.
-            unsafe { program.run_all(cx) };
+            unsafe { behind.program.run_all(cx) };
         }
     }
 }

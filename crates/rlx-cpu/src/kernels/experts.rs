@@ -233,8 +233,7 @@ impl StepKernel for Grouped {
             return Err(misfit());
         }
         let x_rows = x.layout.range(0, lead).broadcast_to(choices.dims()).ok_or_else(misfit)?;
-        // Rows without elements need none of the choices, in range or not.
-        let rows = if n == 0 { 0 } else { choices.layout.elements() };
+        let rows = choices.layout.elements();
         u32::try_from(rows).map_err(|_| mismatch(format!("{rows} rows are too many")))?;
         let s = w.layout.strides();
         let rate = if self.dtype == DType::F32 { F32_PER_NANO } else { 1.0 };
@@ -267,6 +266,13 @@ impl StepKernel for Grouped {
 
     unsafe fn run(&self, cx: &mut RunCx<'_, '_>) -> Result<()> {
         let Some(s) = &self.shape else { return Err(unbound()) };
+        if s.k == 0 {
+            // Matrices without elements are not looked for, whether the choices are in range or not.
+            let bytes = s.rows * s.n * self.dtype.size_bytes();
+            // SAFETY: the result is dense.
+            unsafe { std::ptr::write_bytes(cx.ptr::<u8>(s.out), 0, bytes) };
+            return Ok(());
+        }
         let mut state = self.state.lock();
         let choices = Indices::new(cx.ptr(s.choices), s.choice_type);
         // SAFETY: the caller's promise; the types are those of the operands.

@@ -79,7 +79,8 @@ pub(super) struct MatMul {
     /// Which of the step's inputs the operands are.
     inputs: Vec<usize>,
     tail: Tail,
-    shape: Shape,
+    /// Made when it is first bound.
+    shape: Option<Box<Shape>>,
     cut: Cut,
     next: Upcoming,
 }
@@ -106,22 +107,7 @@ pub(super) struct Shape {
 
 impl MatMul {
     fn new(dtype: DType, inputs: Vec<usize>, tail: Tail) -> MatMul {
-        let shape = Shape {
-            m: 0,
-            k: 0,
-            n: 0,
-            a: At::NOWHERE,
-            b: At::NOWHERE,
-            c: At::NOWHERE,
-            a_strides: [0; 2],
-            b_strides: [0; 2],
-            c_stride: 0,
-            batch: [Layout::SCALAR; 3],
-            packed: false,
-            worth: false,
-            pack_bytes: 0,
-        };
-        MatMul { dtype, inputs, tail, shape, cut: Cut::DEFAULT, next: None }
+        MatMul { dtype, inputs, tail, shape: None, cut: Cut::DEFAULT, next: None }
     }
 }
 
@@ -140,6 +126,23 @@ fn split(l: &Layout, vector_is_row: bool) -> (Layout, [usize; 2], [isize; 2]) {
 }
 
 impl Shape {
+    /// Of a product that was never bound.
+    const NONE: Shape = Shape {
+        m: 0,
+        k: 0,
+        n: 0,
+        a: At::NOWHERE,
+        b: At::NOWHERE,
+        c: At::NOWHERE,
+        a_strides: [0; 2],
+        b_strides: [0; 2],
+        c_stride: 0,
+        batch: [Layout::SCALAR; 3],
+        packed: false,
+        worth: false,
+        pack_bytes: 0,
+    };
+
     pub(super) fn of(a: &Bound, b: &Bound, c: &Bound, packed: bool) -> Result<Shape> {
         let (a_vector, b_vector) = (a.layout.rank() == 1, b.layout.rank() == 1);
         let (a_batch, [m, k], a_strides) = split(&a.layout, true);
@@ -212,8 +215,8 @@ impl StepKernel for MatMul {
         let (product, mut needs) = self.tail.bind(cx, self.dtype, &|_| !vectors)?;
         let (a, b) = (&cx.inputs[self.inputs[0]], &cx.inputs[self.inputs[1]]);
         let packed = cx.packed[self.inputs[1]];
-        self.shape = Shape::of(a, b, &product, packed)?;
-        let s = &mut self.shape;
+        let s = self.shape.get_or_insert_with(|| Box::new(Shape::NONE));
+        **s = Shape::of(a, b, &product, packed)?;
         let work = s.m as f64 * s.n as f64 * s.k as f64 * s.batches() as f64;
         let rate = if is_packed(self.dtype) { F32_PER_NANO } else { 1.0 };
         let nanos = work / rate;
@@ -242,7 +245,7 @@ impl StepKernel for MatMul {
     }
 
     fn weights(&self) -> Upcoming {
-        let s = &self.shape;
+        let s = self.shape();
         let depth = packed_type!(self.dtype, T => gemm::groups::<T>(s.k), _ => s.k);
         s.packed.then_some((s.b, depth, gemm::panels(s.n)))
     }
@@ -258,15 +261,14 @@ impl StepKernel for MatMul {
 
 impl MatMul {
     /// What it was bound to.
-    #[cfg(feature = "blas")]
     pub(super) fn shape(&self) -> &Shape {
-        &self.shape
+        self.shape.as_deref().unwrap_or(&Shape::NONE)
     }
 
     /// The product of one batch, with B already packed at `b`.
     fn gemm<T: Packed>(&self, cx: &RunCx<'_, '_>, batch: usize, b: *const f32) -> Gemm<Strided<T>> {
-        let s = &self.shape;
-        let [c_at, a_at, _] = self.shape.batch.map(|l| l.at(batch));
+        let s = self.shape();
+        let [c_at, a_at, _] = s.batch.map(|l| l.at(batch));
         let mut epilogue = self.tail.epilogue::<T>(cx);
         if let Some(combine) = &mut epilogue.combine {
             combine.ptr = combine.ptr.wrapping_add(batch * s.m * combine.row_stride);
@@ -286,7 +288,7 @@ impl MatMul {
     }
 
     unsafe fn run_packed<T: Packed>(&self, cx: &mut RunCx<'_, '_>) {
-        let s = &self.shape;
+        let s = self.shape();
         let isa = cx.isa;
         // SAFETY: the caller's promise, for every product below.
         unsafe {
@@ -308,7 +310,7 @@ impl MatMul {
 
     /// One task for each batch: packs into the thread's scratch, then multiplies.
     unsafe fn run_batches<T: Packed>(&self, cx: &mut RunCx<'_, '_>, isa: Isa) {
-        let s = &self.shape;
+        let s = self.shape();
         let b = cx.shared::<T>(s.b);
         let first = self.gemm::<T>(cx, 0, std::ptr::null());
         let (a0, c0) = (first.rows.ptr.wrapping_offset(-s.batch[1].at(0)), first.c);
@@ -337,7 +339,7 @@ impl MatMul {
 
     /// All threads pack one right-hand side, then multiply by it.
     unsafe fn run_packing<T: Packed>(&self, cx: &mut RunCx<'_, '_>, isa: Isa, batch: usize) {
-        let s = &self.shape;
+        let s = self.shape();
         // The product itself may lie in front.
         let offset = self.tail.scratch_bytes();
         let packed = Shared::new(cx.shared_scratch.wrapping_add(offset).cast::<f32>());
@@ -366,7 +368,7 @@ impl MatMul {
     }
 
     unsafe fn generic<T: gemm::Element>(&self, cx: &mut RunCx<'_, '_>) {
-        let s = &self.shape;
+        let s = self.shape();
         let (a, b, c) = (cx.shared::<T>(s.a), cx.shared::<T>(s.b), cx.shared::<T>(s.c));
         if s.m == 0 {
             return;

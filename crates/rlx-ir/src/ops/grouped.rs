@@ -72,7 +72,8 @@ impl OpDef for GroupedMatMulDef {
         let (x, w, chosen) = (inputs[0], inputs[1], inputs[2]);
         let dims = static_dims(&results[0])?;
         let (k, n) = (w.dims[1], w.dims[2]);
-        let experts = experts(chosen, w.dims[0])?;
+        // As in the decomposition, matrices without elements are not looked for.
+        let experts = if k == 0 { vec![0; chosen.len()] } else { experts(chosen, w.dims[0])? };
         let rows = broadcast_offsets(&x.dims[..x.dims.len() - 1], &chosen.dims);
         let cells = experts.iter().zip(&rows).flat_map(|(&e, &row)| (0..n).map(move |j| (e, row, j)));
         // The places of the factors of term `i` of a cell's sum.

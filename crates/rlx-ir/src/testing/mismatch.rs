@@ -140,14 +140,17 @@ fn contradict(g: &mut Gen, symbols: &mut Symbols) {
     }
 }
 
-/// Makes large numbers small where a symbol that stands for several dimensions would make a tensor huge.
+/// Makes numbers smaller as long as some tensor is huge, because a symbol stands for several dimensions, say.
 fn keep_small(graph: &Graph, symbols: &mut Symbols) {
-    let small = |shape: &Shape| {
-        let mut sizes = shape.dims().iter().map(|d| size_of(d, symbols));
-        sizes.try_fold(1usize, |n, d| n.checked_mul(d)).is_some_and(|n| n <= MOST_ELEMENTS)
-    };
-    if !graph.nodes().iter().all(|node| node.results().iter().all(small)) {
-        symbols.values_mut().for_each(|n| *n = (*n).min(9));
+    for most in [9, 4, 2, 1] {
+        let small = |shape: &Shape| {
+            let mut sizes = shape.dims().iter().map(|d| size_of(d, symbols));
+            sizes.try_fold(1usize, |n, d| n.checked_mul(d)).is_some_and(|n| n <= MOST_ELEMENTS)
+        };
+        if graph.nodes().iter().all(|node| node.results().iter().all(small)) {
+            return;
+        }
+        symbols.values_mut().for_each(|n| *n = (*n).min(most));
     }
 }
 

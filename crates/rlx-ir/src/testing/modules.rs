@@ -1,5 +1,7 @@
 //! Compiled modules with damage that a file's hashes do not show: what an attacker writes, or a bug.
 
+use std::sync::Arc;
+
 use super::Gen;
 use crate::dim::{Extent, SymRange};
 use crate::dtype::DType;
@@ -62,7 +64,7 @@ fn change(module: &mut LirModule, g: &mut Gen) {
         0..=3 => {
             let extents = known_extents(module);
             if let Some(operand) = some_operand(module, g) {
-                change_view(&mut operand.view, &extents, g);
+                change_view(Arc::make_mut(&mut operand.view), &extents, g);
             }
         }
         4 => change_buffer(module, g),
@@ -186,8 +188,9 @@ fn forge_copy(module: &mut LirModule, g: &mut Gen) {
     let rank = g.size(1..=8);
     let list = |g: &mut Gen| (0..rank).map(|_| Extent::Const(g.pick(&EDGES))).collect::<Vec<_>>();
     let dims = list(g);
-    let view =
-        |g: &mut Gen| View { offset: Extent::Const(g.pick(&EDGES)), dims: dims.clone(), strides: list(g) };
+    let view = |g: &mut Gen| {
+        Arc::new(View { offset: Extent::Const(g.pick(&EDGES)), dims: dims.clone(), strides: list(g) })
+    };
     let (read, written) = (view(g), view(g));
     let (inputs, outputs) = (vec![Operand { view: read, ..from }], vec![Operand { view: written, ..to }]);
     module.steps.push(Step { kind: StepKind::Copy, inputs, outputs, node });

@@ -95,7 +95,7 @@ impl StepDesc {
         let mut dense = |shape: &Shape| {
             buffers += 1;
             let view = rlx_ir::lir::View::dense(shape.dims());
-            Operand { buffer: rlx_ir::lir::BufferId(buffers), view, dtype: shape.dtype() }
+            Operand { buffer: rlx_ir::lir::BufferId(buffers), view: view.into(), dtype: shape.dtype() }
         };
         let inputs = node.inputs.iter().map(|&id| dense(graph.shape(id))).collect();
         let outputs = node.results().iter().map(&mut dense).collect();

@@ -22,7 +22,7 @@ use rlx_ir::lir::{
 };
 use rlx_ir::op::PackFormat;
 use rlx_ir::{
-    DType, DataSymbol, DimBinding, Error, ErrorKind, Extent, Graph, Node, NodeId, Op, Result, Shape,
+    DType, DataSymbol, Dim, DimBinding, Error, ErrorKind, Extent, Graph, Node, NodeId, Op, Result, Shape,
     bound_of, check_extents, graph::open_rules,
 };
 
@@ -108,6 +108,8 @@ struct Lowering<'g> {
     placement: HashMap<NodeId, (NodeId, usize)>,
     joined: HashMap<NodeId, Joined>,
     dense_copies: HashMap<NodeId, Operand>,
+    /// The dense views by their dimensions: most operands share one.
+    dense_views: HashMap<Vec<Extent>, Arc<View>>,
     buffers: Vec<Buffer>,
     init: Vec<Step>,
     steps: Vec<Step>,
@@ -133,6 +135,7 @@ impl<'g> Lowering<'g> {
             placement: placements(graph),
             joined: HashMap::new(),
             dense_copies: HashMap::new(),
+            dense_views: HashMap::new(),
             buffers: Vec::new(),
             init: Vec::new(),
             steps: Vec::new(),
@@ -157,12 +160,25 @@ impl<'g> Lowering<'g> {
     fn fresh(&mut self, shape: &Shape, fixed: bool, format: Option<PackFormat>) -> Operand {
         let kind = if fixed { BufferKind::Prepared } else { BufferKind::Arena };
         let buffer = self.buffer(kind, shape.dtype(), shape.elements(), format);
-        Operand { buffer, view: View::dense(shape.dims()), dtype: shape.dtype() }
+        Operand { buffer, view: self.dense_view(shape.dims()), dtype: shape.dtype() }
     }
 
     fn whole(&mut self, kind: BufferKind, shape: &Shape) -> Operand {
         let buffer = self.buffer(kind, shape.dtype(), shape.elements(), None);
-        Operand { buffer, view: View::dense(shape.dims()), dtype: shape.dtype() }
+        Operand { buffer, view: self.dense_view(shape.dims()), dtype: shape.dtype() }
+    }
+
+    /// The row-major view with these dimensions.
+    fn dense_view(&mut self, dims: &[Dim]) -> Arc<View> {
+        let dims: Vec<Extent> = dims.iter().map(|d| d.extent()).collect();
+        match self.dense_views.get(&dims) {
+            Some(view) => Arc::clone(view),
+            None => {
+                let view = Arc::new(View::dense_extents(dims.clone()));
+                self.dense_views.insert(dims, Arc::clone(&view));
+                view
+            }
+        }
     }
 
     fn push_step(&mut self, fixed: bool, step: Step) {
@@ -200,7 +216,7 @@ impl<'g> Lowering<'g> {
             op => match view::moved(op, &self.values_of(node), &node.shape) {
                 Some(view) => {
                     let source = self.value(node.inputs[0]);
-                    vec![Operand { view, ..source.clone() }]
+                    vec![Operand { view: Arc::new(view), ..source.clone() }]
                 }
                 None => self.compute(node),
             },
@@ -212,7 +228,7 @@ impl<'g> Lowering<'g> {
     }
 
     fn values_of(&self, node: &Node) -> Vec<View> {
-        node.inputs.iter().map(|&id| self.value(id).view.clone()).collect()
+        node.inputs.iter().map(|&id| View::clone(&self.value(id).view)).collect()
     }
 
     fn result_of(&self, node: &Node, index: usize) -> Result<Operand> {
@@ -234,7 +250,7 @@ impl<'g> Lowering<'g> {
         let fixed = self.fixed[id.index()];
         let copy = self.fresh(&self.graph.node(id).shape.clone(), fixed, None);
         let dims = operand.view.dims.clone();
-        let copy = Operand { view: View::dense_extents(dims), ..copy };
+        let copy = Operand { view: Arc::new(View::dense_extents(dims)), ..copy };
         let step =
             Step { kind: StepKind::Copy, inputs: vec![operand], outputs: vec![copy.clone()], node: id };
         self.push_step(fixed, step);
@@ -246,10 +262,11 @@ impl<'g> Lowering<'g> {
         let source = self.value(node.inputs[0]).clone();
         let to: Vec<Extent> = node.shape.dims().iter().map(|d| d.extent()).collect();
         match view::reshaped(&source.view, &to) {
-            Some(view) => Operand { view, ..source },
+            Some(view) => Operand { view: Arc::new(view), ..source },
             None => {
                 let copy = self.dense(node.inputs[0]);
-                Operand { view: View { offset: copy.view.offset, ..View::dense_extents(to) }, ..copy }
+                let view = View { offset: copy.view.offset, ..View::dense_extents(to) };
+                Operand { view: Arc::new(view), ..copy }
             }
         }
     }
@@ -269,7 +286,7 @@ impl<'g> Lowering<'g> {
             dims: input.dims().iter().map(|d| d.extent()).collect(),
             strides: joined.strides.clone(),
         };
-        Operand { buffer: joined.buffer, view, dtype: node.shape.dtype() }
+        Operand { buffer: joined.buffer, view: Arc::new(view), dtype: node.shape.dtype() }
     }
 
     /// A buffer for a concatenation, and where each of its inputs begins.
@@ -282,7 +299,7 @@ impl<'g> Lowering<'g> {
             before * view.strides[axis]
         };
         let offsets = node.inputs.iter().map(offset).collect();
-        Joined { buffer, strides: view.strides, offsets }
+        Joined { buffer, strides: view.strides.clone(), offsets }
     }
 
     fn concat(&mut self, node: &Node, _axis: usize) -> Result<Operand> {
@@ -298,7 +315,7 @@ impl<'g> Lowering<'g> {
         }
         let buffer = self.joined.get(&node.id).map(|joined| joined.buffer);
         let buffer = buffer.ok_or_else(|| Error::new(ErrorKind::Internal, "a concatenation of nothing"))?;
-        Ok(Operand { buffer, view: View::dense(node.shape.dims()), dtype: node.shape.dtype() })
+        Ok(Operand { buffer, view: self.dense_view(node.shape.dims()), dtype: node.shape.dtype() })
     }
 
     /// A step of the device.

@@ -206,7 +206,8 @@ impl Writer {
     }
 
     fn operand(&mut self, operand: &Operand) -> OperandRecord {
-        let Operand { buffer, view: View { offset, dims, strides }, dtype: _ } = operand;
+        let Operand { buffer, view, dtype: _ } = operand;
+        let View { offset, dims, strides } = &**view;
         OperandRecord {
             buffer: buffer.0,
             offset: self.extent(*offset),
@@ -345,11 +346,11 @@ impl Reader {
             buffer.ok_or_else(|| malformed(format!("buffer {} of {}", record.buffer, self.buffers.len())))?;
         Ok(Operand {
             buffer: BufferId(record.buffer),
-            view: View {
+            view: Arc::new(View {
                 offset: self.extent(record.offset)?,
                 dims: self.extents(&record.dims)?,
                 strides: self.extents(&record.strides)?,
-            },
+            }),
             dtype: buffer.dtype,
         })
     }

@@ -1,6 +1,7 @@
 //! Files whose hashes are right and whose contents are not: what an attacker writes, or a bug.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use rlx_backend::testing::{consistent, some_graph};
 use rlx_driver::Device;
@@ -166,8 +167,9 @@ fn a_forged_copy_behind_right_hashes_is_rejected() {
         let mut copy = lir.steps[0].clone();
         copy.kind = StepKind::Copy;
         for (operand, strides) in [(&mut copy.inputs[0], read), (&mut copy.outputs[0], written)] {
-            operand.view.dims = dims.map(Extent::Const).to_vec();
-            operand.view.strides = strides.map(Extent::Const).to_vec();
+            let view = Arc::make_mut(&mut operand.view);
+            view.dims = dims.map(Extent::Const).to_vec();
+            view.strides = strides.map(Extent::Const).to_vec();
         }
         lir.steps.push(copy);
         let lir = consistent(lir).expect("buffers that are there");

@@ -108,7 +108,7 @@ impl Extract<'_> {
         let buffer = &self.lir.buffers[id.index()];
         let elements = buffer.elements.as_const().map_or(0, |n| usize::try_from(n).unwrap_or(0));
         let view = View::dense_extents(vec![Extent::Const(elements as i64)]);
-        let operand = Operand { buffer: self.places[&id], view, dtype: buffer.dtype };
+        let operand = Operand { buffer: self.places[&id], view: view.into(), dtype: buffer.dtype };
         IoSlot { name, shape: Shape::from_dims(&[Dim::Static(elements)], buffer.dtype), operand }
     }
 

@@ -145,6 +145,9 @@ impl ConvInteger {
     /// Writes what a tap in the padding reads, and the copy with its border if that is the route: both of zero points, and behind
     /// the channels of a pixel what is 0 when it is multiplied.
     unsafe fn borders(&self, cx: &mut RunCx<'_, '_>, s: &Shape, zero: u8, signed: bool) {
+        if s.channels == 0 {
+            return;
+        }
         let rest = if signed { 0x80 } else { 0 };
         let tap = cx.shared_scratch.wrapping_add(s.parts[0]);
         let bytes = Self::tap_bytes(s);
