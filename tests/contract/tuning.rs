@@ -12,14 +12,14 @@ use rlx_ir::{
     sym,
 };
 use rlx_opt::Target;
-use rlx_runtime::backend::{Backend, ExecutableGraph, InputSource, Kept, MemoryInfo, Site};
+use rlx_runtime::backend::{Backend, CompileCache, ExecutableGraph, InputSource, MemoryInfo, TuningKey};
 use rlx_runtime::{
-    AotCache, Artefact, CompileOptions, CompiledGraph, Device, Dim, NewArtefact, Session, Tune, TunedSite,
+    AotCache, Artefact, CompileOptions, CompiledGraph, Device, Dim, NewArtefact, Session, Tune, TunedStep,
     backend_for,
 };
 
-/// The CPU with several ways to multiply matrices, of which some are no good, and some for open dimensions only.
-struct Ways(&'static [&'static str]);
+/// The CPU with several variants to multiply matrices, of which some are no good, and some for open dimensions only.
+struct Variants(&'static [&'static str]);
 
 /// A graph of the CPU that dawdles, or gets a bit wrong.
 struct Dawdling {
@@ -33,9 +33,9 @@ fn cpu() -> Box<dyn Backend> {
     backend_for(Device::Cpu).unwrap()
 }
 
-impl Backend for Ways {
+impl Backend for Variants {
     fn name(&self) -> &str {
-        "ways"
+        "variants"
     }
 
     fn probe(&self) -> Result<()> {
@@ -47,37 +47,37 @@ impl Backend for Ways {
     }
 
     fn compile(&self, lir: Arc<LirModule>, options: &CompileOptions) -> Result<Box<dyn ExecutableGraph>> {
-        self.compile_kept(lir, options, &Kept::default())
+        self.compile_cached(lir, options, &CompileCache::default())
     }
 
-    fn site(&self, lir: &LirModule, step: &Step) -> Result<Option<Site>> {
+    fn tuning_key(&self, lir: &LirModule, step: &Step) -> Result<Option<TuningKey>> {
         let is_product = matches!(&step.kind, StepKind::Op(op) if *op == Op::MatMul);
         let fixed = step.symbols().is_empty();
-        let ways =
+        let variants =
             self.0.iter().filter(|w| !(fixed && w.starts_with("open"))).map(|w| w.to_string()).collect();
-        Ok(if is_product { Site::of(lir, step, "", ways) } else { None })
+        Ok(if is_product { TuningKey::of(lir, step, "", variants) } else { None })
     }
 
-    fn compile_kept(
+    fn compile_cached(
         &self,
         lir: Arc<LirModule>,
         options: &CompileOptions,
-        kept: &Kept,
+        kept: &CompileCache,
     ) -> Result<Box<dyn ExecutableGraph>> {
-        let mut way = "none".to_string();
+        let mut variant = "none".to_string();
         for step in &lir.steps {
-            if let Some(site) = self.site(&lir, step)? {
-                way.clone_from(&site.ways[kept.tuning.way(&site)]);
+            if let Some(key) = self.tuning_key(&lir, step)? {
+                variant.clone_from(&key.variants[kept.tuning.variant(&key)]);
             }
         }
-        let wait = match way.as_str() {
-            "broken" => return Err(Error::new(ErrorKind::Unsupported, "a way that does not compile")),
+        let wait = match variant.as_str() {
+            "broken" => return Err(Error::new(ErrorKind::Unsupported, "a variant that does not compile")),
             "slow" => Duration::from_millis(6),
             "fast" => Duration::from_millis(2),
             _ => Duration::ZERO,
         };
         let exec = cpu().compile(lir, options)?;
-        Ok(Box::new(Dawdling { exec, wait, wrong: way == "wrong", outputs: Vec::new() }))
+        Ok(Box::new(Dawdling { exec, wait, wrong: variant == "wrong", outputs: Vec::new() }))
     }
 }
 
@@ -115,8 +115,8 @@ impl ExecutableGraph for Dawdling {
     }
 }
 
-fn session(ways: &'static [&'static str]) -> Session {
-    Session::with_backend(Device::Tpu, Arc::new(Ways(ways)))
+fn session(variants: &'static [&'static str]) -> Session {
+    Session::with_backend(Device::Tpu, Arc::new(Variants(variants)))
 }
 
 /// x · w of open rows.
@@ -137,8 +137,8 @@ fn compile(session: &Session, tune: Tune) -> CompiledGraph {
     session.try_compile_with(product(), &options(tune)).unwrap()
 }
 
-fn ways_of(sites: &[TunedSite]) -> Vec<&str> {
-    sites.iter().map(|s| s.way.as_str()).collect()
+fn variants_of(keys: &[TunedStep]) -> Vec<&str> {
+    keys.iter().map(|s| s.variant.as_str()).collect()
 }
 
 fn run(compiled: &mut CompiledGraph) -> Vec<Vec<f32>> {
@@ -150,24 +150,25 @@ fn run(compiled: &mut CompiledGraph) -> Vec<Vec<f32>> {
 fn the_fastest_way_of_the_same_bits_is_taken_and_kept() {
     with_cache("the_fastest_way_of_the_same_bits_is_taken_and_kept", || {
         let session = session(&["slow", "wrong", "broken", "fast"]);
-        let mut first = compile(&session, Tune::Kept);
-        assert!(first.tuned_sites().is_empty(), "nothing was measured yet");
+        let mut first = compile(&session, Tune::Cached);
+        assert!(first.tuned_steps().is_empty(), "nothing was measured yet");
         let mut measured = compile(&session, Tune::Measure);
-        let [site] = measured.tuned_sites() else { panic!("{:?}", measured.tuned_sites()) };
-        assert_eq!((site.way.as_str(), site.steps), ("fast", 1));
-        let times: Vec<_> = site.times.iter().map(|(way, time)| (way.as_str(), time.is_some())).collect();
+        let [key] = measured.tuned_steps() else { panic!("{:?}", measured.tuned_steps()) };
+        assert_eq!((key.variant.as_str(), key.steps), ("fast", 1));
+        let times: Vec<_> =
+            key.times.iter().map(|(variant, time)| (variant.as_str(), time.is_some())).collect();
         assert_eq!(times, [("slow", true), ("wrong", false), ("broken", false), ("fast", true)]);
-        assert!(site.to_string().contains("MatMul"), "{site}");
+        assert!(key.to_string().contains("MatMul"), "{key}");
         let expected = run(&mut first);
         assert_eq!(expected, [[9630.0, 10741.0, 11852.0]]);
         assert_eq!(run(&mut measured), expected);
         // Other sessions know it, and measure nothing.
-        for tune in [Tune::Kept, Tune::Measure] {
+        for tune in [Tune::Cached, Tune::Measure] {
             let kept = compile(&session, tune);
-            assert_eq!(ways_of(kept.tuned_sites()), ["fast"]);
-            assert!(kept.tuned_sites()[0].times.is_empty());
+            assert_eq!(variants_of(kept.tuned_steps()), ["fast"]);
+            assert!(kept.tuned_steps()[0].times.is_empty());
         }
-        assert!(compile(&session, Tune::Off).tuned_sites().is_empty());
+        assert!(compile(&session, Tune::Off).tuned_steps().is_empty());
     });
 }
 
@@ -175,9 +176,9 @@ fn the_fastest_way_of_the_same_bits_is_taken_and_kept() {
 fn ways_are_told_apart_by_name_where_fixed_sizes_have_fewer() {
     with_cache("ways_are_told_apart_by_name_where_fixed_sizes_have_fewer", || {
         let measured = compile(&session(&["open", "slow", "open-too", "fast"]), Tune::Measure);
-        let [site] = measured.tuned_sites() else { panic!("{:?}", measured.tuned_sites()) };
-        let timed: Vec<_> = site.times.iter().map(|(way, _)| way.as_str()).collect();
-        assert_eq!((site.way.as_str(), timed), ("fast", vec!["slow", "fast"]));
+        let [key] = measured.tuned_steps() else { panic!("{:?}", measured.tuned_steps()) };
+        let timed: Vec<_> = key.times.iter().map(|(variant, _)| variant.as_str()).collect();
+        assert_eq!((key.variant.as_str(), timed), ("fast", vec!["slow", "fast"]));
     });
 }
 
@@ -186,8 +187,8 @@ fn a_way_that_is_gone_is_measured_anew() {
     with_cache("a_way_that_is_gone_is_measured_anew", || {
         compile(&session(&["slow", "fast"]), Tune::Measure);
         let fewer = session(&["slow", "other"]);
-        assert_eq!(ways_of(compile(&fewer, Tune::Kept).tuned_sites()), ["slow"]);
-        assert_eq!(ways_of(compile(&fewer, Tune::Measure).tuned_sites()), ["other"]);
+        assert_eq!(variants_of(compile(&fewer, Tune::Cached).tuned_steps()), ["slow"]);
+        assert_eq!(variants_of(compile(&fewer, Tune::Measure).tuned_steps()), ["other"]);
     });
 }
 
@@ -197,7 +198,7 @@ fn a_first_way_that_fails_is_a_warning_and_stays() {
         let broken = session(&["broken", "fast"]);
         assert!(broken.try_compile_with(product(), &options(Tune::Off)).is_err());
         let wrong = session(&["wrong", "fast"]);
-        assert_eq!(ways_of(compile(&wrong, Tune::Measure).tuned_sites()), ["wrong"]);
+        assert_eq!(variants_of(compile(&wrong, Tune::Measure).tuned_steps()), ["wrong"]);
     });
 }
 
@@ -212,8 +213,8 @@ fn damaged_tunings_are_none() {
         let text = std::fs::read_to_string(file).unwrap();
         assert!(text.contains("\nfast MatMul"), "{text}");
         std::fs::write(file, text.replace("fast", "slow")).unwrap();
-        assert!(compile(&session, Tune::Kept).tuned_sites().is_empty());
-        assert_eq!(ways_of(compile(&session, Tune::Measure).tuned_sites()), ["fast"]);
+        assert!(compile(&session, Tune::Cached).tuned_steps().is_empty());
+        assert_eq!(variants_of(compile(&session, Tune::Measure).tuned_steps()), ["fast"]);
         assert_eq!(std::fs::read_to_string(file).unwrap(), text);
     });
 }
@@ -248,11 +249,14 @@ fn artefacts_keep_the_tuning_and_differ_in_nothing_else() {
         // It is good without what this machine keeps besides.
         std::fs::remove_dir_all(std::env::var("RLX_CACHE_DIR").unwrap()).unwrap();
         let artefact = Artefact::open(&tuned).unwrap();
-        assert_eq!(artefact.tuning().unwrap().iter().map(|(_, way)| way).collect::<Vec<_>>(), ["fast"]);
+        assert_eq!(
+            artefact.tuning().unwrap().iter().map(|(_, variant)| variant).collect::<Vec<_>>(),
+            ["fast"]
+        );
         let mut loaded = session.load(&artefact).unwrap();
-        assert_eq!(ways_of(loaded.tuned_sites()), ["fast"]);
+        assert_eq!(variants_of(loaded.tuned_steps()), ["fast"]);
         assert_eq!(run(&mut loaded), [[9630.0, 10741.0, 11852.0]]);
-        assert!(session.load(&Artefact::open(&plain).unwrap()).unwrap().tuned_sites().is_empty());
+        assert!(session.load(&Artefact::open(&plain).unwrap()).unwrap().tuned_steps().is_empty());
         std::fs::remove_dir_all(folder).unwrap();
     });
 }
@@ -265,12 +269,12 @@ fn entries_of_the_aot_cache_keep_the_tuning() {
         let compile =
             |tune: Tune| cache.compile_graph_cached("product", Device::Cpu, wide(), &options(tune)).unwrap();
         let measured = compile(Tune::Measure);
-        let sites = measured.tuned_sites();
-        assert!(!sites.is_empty() && sites.iter().all(|s| !s.times.is_empty()), "{sites:?}");
+        let keys = measured.tuned_steps();
+        assert!(!keys.is_empty() && keys.iter().all(|s| !s.times.is_empty()), "{keys:?}");
         std::fs::remove_dir_all(kept.join("tuning")).unwrap();
-        let again = compile(Tune::Kept);
-        assert_eq!(ways_of(again.tuned_sites()), ways_of(sites));
-        assert!(again.tuned_sites().iter().all(|s| s.times.is_empty()));
+        let again = compile(Tune::Cached);
+        assert_eq!(variants_of(again.tuned_steps()), variants_of(keys));
+        assert!(again.tuned_steps().iter().all(|s| s.times.is_empty()));
     });
 }
 
@@ -300,7 +304,7 @@ fn values(n: usize, seed: usize) -> Vec<f32> {
 }
 
 /// What the device gives at two lengths, and how its steps were done.
-fn outputs(device: Device, options: &CompileOptions) -> (Vec<Vec<Vec<f32>>>, Vec<TunedSite>) {
+fn outputs(device: Device, options: &CompileOptions) -> (Vec<Vec<Vec<f32>>>, Vec<TunedStep>) {
     let mut compiled = Session::new(device).try_compile_with(wide(), options).unwrap();
     for (i, (name, n)) in
         [("w", 96 * 96), ("v", 96 * 96), ("b", 96), ("k", 16 * 8 * 9)].into_iter().enumerate()
@@ -309,28 +313,28 @@ fn outputs(device: Device, options: &CompileOptions) -> (Vec<Vec<Vec<f32>>>, Vec
     }
     let image = values(8 * 14 * 14, 9);
     let runs = [1, 33].map(|rows| compiled.run(&[("x", &values(rows * 96, 5)), ("image", &image)]));
-    (runs.to_vec(), compiled.tuned_sites().to_vec())
+    (runs.to_vec(), compiled.tuned_steps().to_vec())
 }
 
 /// Measured on a device, nothing changes but times, also where a binding fixes the dimensions.
 fn no_bit_changes(device: Device) {
     let (expected, _) = outputs(device, &options(Tune::Off));
-    let (found, sites) = outputs(device, &options(Tune::Measure));
+    let (found, keys) = outputs(device, &options(Tune::Measure));
     assert_eq!(found, expected);
-    let ops: Vec<_> = sites.iter().map(|s| s.what.as_str()).collect();
+    let ops: Vec<_> = keys.iter().map(|s| s.what.as_str()).collect();
     for op in ["MatMul", "Conv"] {
         assert!(ops.iter().any(|what| what.starts_with(op)), "{op} is not among {ops:#?}");
     }
-    for site in &sites {
-        println!("{site}");
-        assert!(site.times.len() > 1 && site.times.iter().all(|(_, time)| time.is_some()), "{site}");
+    for key in &keys {
+        println!("{key}");
+        assert!(key.times.len() > 1 && key.times.iter().all(|(_, time)| time.is_some()), "{key}");
     }
-    let (found, sites) = outputs(device, &options(Tune::Kept));
+    let (found, keys) = outputs(device, &options(Tune::Cached));
     assert_eq!(found, expected);
-    assert!(!sites.is_empty());
+    assert!(!keys.is_empty());
     let fixed = options(Tune::Measure).dim_binding(DimBinding::from_pairs(&[(sym::SEQ, 33)]));
     let compiled = Session::new(device).try_compile_with(wide(), &fixed).unwrap();
-    assert!(compiled.tuned_sites().iter().any(|s| !s.times.is_empty()), "other dimensions are other sites");
+    assert!(compiled.tuned_steps().iter().any(|s| !s.times.is_empty()), "other dimensions are other keys");
 }
 
 #[test]
@@ -364,6 +368,6 @@ fn the_environment_decides_where_the_options_do_not() {
         assert_eq!(error.kind(), ErrorKind::Config);
         assert!(error.to_string().contains("RLX_TUNE") && error.to_string().contains("measure"), "{error}");
     });
-    assert_eq!(CompileOptions::default().tune, Tune::Kept);
+    assert_eq!(CompileOptions::default().tune, Tune::Cached);
     assert_eq!("Measure".parse::<Tune>().unwrap(), Tune::Measure);
 }

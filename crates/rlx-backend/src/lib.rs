@@ -6,7 +6,7 @@
 //!
 //! What executables of every device need stands here too: extents as numbers ([`extents`]), the relations
 //! between dimensions that a run must keep ([`checks`]), memory for a run's dimensions ([`plans`]), what the init program runs when ([`init`]), what it made that
-//! others can use ([`prepared`]), what drivers made of kernels ([`pipelines`]), and which way of doing a step was measured to be fastest
+//! others can use ([`prepared`]), what drivers made of kernels ([`pipelines`]), and which variant of a step was measured to be the fastest
 //! ([`tuning`]). What each must refuse are checks for their tests (`testing`, a feature).
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
@@ -36,7 +36,7 @@ use rlx_ir::progress::Stage;
 use rlx_ir::{LirModule, Progress, Result, Weight};
 pub use rlx_opt::target::{Claim, PoolSpec, Target};
 use rlx_opt::{CompileOptions, Precision};
-use tuning::{Site, Tuning};
+use tuning::{Tuning, TuningKey};
 
 /// The bytes of a run's inputs, by position in [`LirModule::inputs`]. A trait and not a slice, so that a
 /// caller can hand over what it has without building a list.
@@ -86,9 +86,9 @@ pub struct MemoryInfo {
     pub largest_live_set: usize,
 }
 
-/// What was found or made before and need not be again.
+/// What an earlier compilation measured and generated, for the next one to use.
 #[derive(Debug, Clone, Default)]
-pub struct Kept {
+pub struct CompileCache {
     /// What was measured of steps.
     pub tuning: Tuning,
     /// What [`ExecutableGraph::code`] gave of the same module on the same machine.
@@ -151,22 +151,22 @@ pub trait Backend: Send + Sync {
     /// # Errors
     /// As [`Backend::compile`]; [`rlx_ir::ErrorKind::Malformed`] for code that is not this module's, or breaks a rule. What
     /// was measured and cannot be used is no error.
-    fn compile_kept(
+    fn compile_cached(
         &self,
         lir: Arc<LirModule>,
         options: &CompileOptions,
-        kept: &Kept,
+        cache: &CompileCache,
     ) -> Result<Box<dyn ExecutableGraph>> {
-        let _ = kept;
+        let _ = cache;
         self.compile(lir, options)
     }
 
-    /// The ways in which the device can do a step of the module's run, where there are several that give the same bits;
-    /// [`Backend::compile_kept`] takes the one that [`Kept::tuning`] says.
+    /// The variants that the device has for a step of the module's run, where there are several that give the same bits;
+    /// [`Backend::compile_cached`] takes the one that [`CompileCache::tuning`] says.
     ///
     /// # Errors
     /// As [`Backend::probe`].
-    fn site(&self, lir: &LirModule, step: &Step) -> Result<Option<Site>> {
+    fn tuning_key(&self, lir: &LirModule, step: &Step) -> Result<Option<TuningKey>> {
         let _ = (lir, step);
         Ok(None)
     }
@@ -274,7 +274,7 @@ pub trait ExecutableGraph: Send {
         None
     }
 
-    /// The code that was generated for it, where the device generates any and can take it back: see [`Kept::code`].
+    /// The code that was generated for it, where the device generates any and can take it back: see [`CompileCache::code`].
     ///
     /// # Errors
     /// A fault of the device.

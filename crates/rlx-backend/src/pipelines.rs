@@ -14,7 +14,7 @@ pub const LIMIT: u64 = 256 << 20;
 
 /// A kept pipeline.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct KeptPipeline {
+pub struct CachedPipeline {
     /// When it was last used.
     pub used: SystemTime,
     /// Where it lies.
@@ -32,13 +32,13 @@ pub fn folder() -> Result<PathBuf> {
 }
 
 /// All files below the folder, what was used longest ago first; an absent folder has none.
-pub fn list(root: &Path) -> Vec<KeptPipeline> {
+pub fn list(root: &Path) -> Vec<CachedPipeline> {
     // What cannot be read, or went meanwhile, is not there.
     let entries = |folder: &Path| std::fs::read_dir(folder).into_iter().flatten().flatten();
     let file = |entry: std::fs::DirEntry| {
         let metadata = entry.metadata().ok().filter(std::fs::Metadata::is_file)?;
         let used = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
-        Some(KeptPipeline { used, path: entry.path(), bytes: metadata.len() })
+        Some(CachedPipeline { used, path: entry.path(), bytes: metadata.len() })
     };
     let mut found: Vec<_> =
         entries(root).flat_map(|adapter| entries(&adapter.path())).filter_map(file).collect();

@@ -1,19 +1,19 @@
-//! Choosing between ways to do a step by measurement.
+//! Choosing between variants of a step by measurement.
 //!
-//! Where a device can do a step in several ways that give the same bits, which one is fastest depends on the machine:
-//! its caches, its driver. Such a step is a [`Site`]: a text that says what is computed, and the names of the
-//! ways, first the one that is taken unmeasured. A [`Tuning`] is what was found: the way by site. It changes times alone:
+//! Where a device can do a step by several variants that give the same bits, which one is fastest depends on the machine:
+//! its caches, its driver. Such a step is a [`TuningKey`]: a text that says what is computed, and the names of the
+//! variants, first the one that is taken unmeasured. A [`Tuning`] is what was found: the variant by key. It changes times alone:
 //! with any tuning, or none, results have the same bits, and whoever measures checks that.
 //!
-//! Sites are found again by their text, so one measurement serves every step of every model that computes the same.
+//! Keys are found again by their text, so one measurement serves every step of every model that computes the same.
 //!
 //! ```
-//! use rlx_backend::tuning::{Site, Tuning};
-//! let site = Site { what: "matmul f32 [64, 384] x [384, 384]".into(), ways: vec!["32x32".into(), "64x64".into()] };
+//! use rlx_backend::tuning::{TuningKey, Tuning};
+//! let key = TuningKey { what: "matmul f32 [64, 384] x [384, 384]".into(), variants: vec!["32x32".into(), "64x64".into()] };
 //! let mut tuning = Tuning::default();
-//! assert_eq!(tuning.way(&site), 0);
-//! tuning.choose(&site, 1);
-//! assert_eq!(tuning.way(&site), 1);
+//! assert_eq!(tuning.variant(&key), 0);
+//! tuning.choose(&key, 1);
+//! assert_eq!(tuning.variant(&key), 1);
 //! let read = Tuning::parse(&tuning.to_string())?;
 //! assert_eq!(read, tuning);
 //! # Ok::<(), rlx_ir::Error>(())
@@ -27,22 +27,22 @@ use rlx_ir::lir::{LirModule, Operand, Step, StepKind};
 use rlx_ir::text::attrs_key;
 use rlx_ir::{Error, ErrorKind, Op, Result};
 
-/// A step that can be done in several ways.
+/// A step that can be done by several variants.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Site {
+pub struct TuningKey {
     /// What is computed: everything that the times depend on, but for the machine. One line.
     pub what: String,
-    /// The names of the ways, each a word; the first is taken where nothing was measured. At least two.
-    pub ways: Vec<String>,
+    /// The names of the variants, each a word; the first is taken where nothing was measured. At least two.
+    pub variants: Vec<String>,
 }
 
-impl Site {
-    /// The site of a step with these ways, of which there must be several; `detail` says what else the times depend
+impl TuningKey {
+    /// The key of a step with these variants, of which there must be several; `detail` says what else the times depend
     /// on, such as the number of threads.
     ///
     /// The text names the ops, how they are combined (by a hash of attributes and bodies), and each operand's dimensions,
     /// strides, element type and memory format.
-    pub fn of(lir: &LirModule, step: &Step, detail: &str, ways: Vec<String>) -> Option<Site> {
+    pub fn of(lir: &LirModule, step: &Step, detail: &str, variants: Vec<String>) -> Option<TuningKey> {
         let (mut what, attrs) = match &step.kind {
             StepKind::Copy => ("Copy".to_owned(), String::new()),
             StepKind::Op(op) => (ops_of(op), attrs_key(op)),
@@ -60,7 +60,7 @@ impl Site {
         if !detail.is_empty() {
             what.push_str(&format!(" ({detail})"));
         }
-        (ways.len() > 1).then_some(Site { what, ways })
+        (variants.len() > 1).then_some(TuningKey { what, variants })
     }
 }
 
@@ -74,50 +74,53 @@ fn ops_of(op: &Op) -> String {
     anchors.chain((others > 0).then(|| others.to_string())).collect::<Vec<_>>().join("+")
 }
 
-/// The ways that were found fastest, by site.
+/// The variants that were found fastest, by key.
 ///
-/// Its text form has a line for each: the way, a space, the site.
+/// Its text form has a line for each: the variant, a space, the key.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Tuning {
     chosen: BTreeMap<String, String>,
 }
 
 impl Tuning {
-    /// Which way to take: the position in [`Site::ways`]. The first where none was chosen, or where the one chosen
+    /// Which variant to take: the position in [`TuningKey::variants`]. The first where none was chosen, or where the one chosen
     /// is no longer among them.
-    pub fn way(&self, site: &Site) -> usize {
-        self.chosen.get(&site.what).and_then(|way| site.ways.iter().position(|w| w == way)).unwrap_or(0)
+    pub fn variant(&self, key: &TuningKey) -> usize {
+        self.chosen
+            .get(&key.what)
+            .and_then(|variant| key.variants.iter().position(|w| w == variant))
+            .unwrap_or(0)
     }
 
-    /// Whether a way of this site was chosen that there still is.
-    pub fn knows(&self, site: &Site) -> bool {
-        self.chosen.get(&site.what).is_some_and(|way| site.ways.contains(way))
+    /// Whether a variant of this key was chosen that there still is.
+    pub fn knows(&self, key: &TuningKey) -> bool {
+        self.chosen.get(&key.what).is_some_and(|variant| key.variants.contains(variant))
     }
 
-    /// Notes that way number `way` of this site is to be taken.
-    pub fn choose(&mut self, site: &Site, way: usize) {
-        if let Some(way) = site.ways.get(way) {
-            self.chosen.insert(site.what.clone(), way.clone());
+    /// Notes that variant number `variant` of this key is to be taken.
+    pub fn choose(&mut self, key: &TuningKey, variant: usize) {
+        if let Some(variant) = key.variants.get(variant) {
+            self.chosen.insert(key.what.clone(), variant.clone());
         }
     }
 
     /// Takes over what `other` says; where both say something, `other` is newer.
     pub fn extend(&mut self, other: &Tuning) {
-        self.chosen.extend(other.chosen.iter().map(|(site, way)| (site.clone(), way.clone())));
+        self.chosen.extend(other.chosen.iter().map(|(key, variant)| (key.clone(), variant.clone())));
     }
 
-    /// What it says of these sites.
-    pub fn of<'s>(&self, sites: impl IntoIterator<Item = &'s Site>) -> Tuning {
-        let of = |site: &Site| Some((site.what.clone(), self.chosen.get(&site.what)?.clone()));
-        Tuning { chosen: sites.into_iter().filter_map(of).collect() }
+    /// What it says of these keys.
+    pub fn of<'s>(&self, keys: impl IntoIterator<Item = &'s TuningKey>) -> Tuning {
+        let of = |key: &TuningKey| Some((key.what.clone(), self.chosen.get(&key.what)?.clone()));
+        Tuning { chosen: keys.into_iter().filter_map(of).collect() }
     }
 
-    /// Sites and ways, by site.
+    /// Keys and variants, by key.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.chosen.iter().map(|(site, way)| (site.as_str(), way.as_str()))
+        self.chosen.iter().map(|(key, variant)| (key.as_str(), variant.as_str()))
     }
 
-    /// How many sites it speaks of.
+    /// How many keys it speaks of.
     pub fn len(&self) -> usize {
         self.chosen.len()
     }
@@ -130,14 +133,14 @@ impl Tuning {
     /// Reads the text form.
     ///
     /// # Errors
-    /// [`ErrorKind::Malformed`] for a line without a site.
+    /// [`ErrorKind::Malformed`] for a line without a key.
     pub fn parse(text: &str) -> Result<Tuning> {
         let pair = |line: &str| {
-            let (way, site) = line.split_once(' ')?;
-            (!way.is_empty() && !site.is_empty()).then(|| (site.to_owned(), way.to_owned()))
+            let (variant, key) = line.split_once(' ')?;
+            (!variant.is_empty() && !key.is_empty()).then(|| (key.to_owned(), variant.to_owned()))
         };
-        let malformed = |line| Error::new(ErrorKind::Malformed, format!("no way and site: {line:?}"));
-        // Not `lines`, which takes a carriage return at the end of a site for part of the line's end.
+        let malformed = |line| Error::new(ErrorKind::Malformed, format!("no variant and key: {line:?}"));
+        // Not `lines`, which takes a carriage return at the end of a key for part of the line's end.
         let pairs = text.split_terminator('\n').map(|line| pair(line).ok_or_else(|| malformed(line)));
         Ok(Tuning { chosen: pairs.collect::<Result<_>>()? })
     }
@@ -145,7 +148,7 @@ impl Tuning {
 
 impl fmt::Display for Tuning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.iter().try_for_each(|(site, way)| writeln!(f, "{way} {site}"))
+        self.iter().try_for_each(|(key, variant)| writeln!(f, "{variant} {key}"))
     }
 }
 
@@ -153,22 +156,22 @@ impl fmt::Display for Tuning {
 mod tests {
     use super::*;
 
-    fn site(what: &str, ways: &[&str]) -> Site {
-        Site { what: what.into(), ways: ways.iter().map(|w| w.to_string()).collect() }
+    fn key(what: &str, variants: &[&str]) -> TuningKey {
+        TuningKey { what: what.into(), variants: variants.iter().map(|w| w.to_string()).collect() }
     }
 
     #[test]
     fn a_way_that_is_gone_is_not_taken() {
-        let (before, now) = (site("a product", &["plain", "tiled"]), site("a product", &["plain", "other"]));
+        let (before, now) = (key("a product", &["plain", "tiled"]), key("a product", &["plain", "other"]));
         let mut tuning = Tuning::default();
         tuning.choose(&before, 1);
-        assert!(tuning.knows(&before) && tuning.way(&before) == 1);
-        assert!(!tuning.knows(&now) && tuning.way(&now) == 0);
+        assert!(tuning.knows(&before) && tuning.variant(&before) == 1);
+        assert!(!tuning.knows(&now) && tuning.variant(&now) == 0);
     }
 
     #[test]
     fn the_newer_choice_wins_and_parts_are_taken_out() {
-        let (a, b) = (site("a", &["x", "y"]), site("b c", &["x", "y"]));
+        let (a, b) = (key("a", &["x", "y"]), key("b c", &["x", "y"]));
         let (mut old, mut new) = (Tuning::default(), Tuning::default());
         old.choose(&a, 0);
         old.choose(&b, 1);

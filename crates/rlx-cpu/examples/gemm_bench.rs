@@ -5,7 +5,7 @@
 use std::time::Instant;
 
 use rlx_cpu::alloc::Buffer;
-use rlx_cpu::gemm::{self, ConvRows, Cut, Epilogue, Gemm, Next, Rows, Strided};
+use rlx_cpu::gemm::{self, ConvRows, Epilogue, Gemm, Next, Rows, Strided, TileSizes};
 use rlx_cpu::isa::{Isa, Kernel};
 use rlx_cpu::math::Unary;
 use rlx_cpu::pool::{Pool, Run, Wake};
@@ -96,7 +96,7 @@ impl Layers {
             let rows = Strided { ptr: self.input.as_f32().as_ptr(), row_stride: k as isize };
             let next = Some(Next { b: next, depth: k, panels: gemm::panels(n) });
             let epilogue = Epilogue { activation: self.activation, ..Epilogue::NONE };
-            let g = Gemm { m, n, k, rows, b, c, c_stride: n, epilogue, cut: Cut::DEFAULT, next };
+            let g = Gemm { m, n, k, rows, b, c, c_stride: n, epilogue, tile_sizes: TileSizes::DEFAULT, next };
             execute(isa, run, &g);
         }
         (2 * m * n * k * self.count) as f64 / t.elapsed().as_secs_f64() / 1e9
@@ -138,7 +138,7 @@ fn conv(isa: Isa, run: &mut Run<'_>, size: usize, c: usize, kernel: usize) -> f6
         c: out,
         c_stride: c,
         epilogue: Epilogue::NONE,
-        cut: Cut::DEFAULT,
+        tile_sizes: TileSizes::DEFAULT,
         next: None,
     };
     execute(isa, run, &g);

@@ -4,7 +4,7 @@
 
 use std::time::Instant;
 
-use rlx_cpu::gemm::{self, AnyRows, ByteGemm, Cut, Epilogue, Gemm, Strided, ZeroPoints};
+use rlx_cpu::gemm::{self, AnyRows, ByteGemm, Epilogue, Gemm, Strided, TileSizes, ZeroPoints};
 use rlx_cpu::isa::Isa;
 
 /// Billions of operations in a second, the best of some rounds.
@@ -26,8 +26,18 @@ fn floats(isa: Isa, [m, k, n]: [usize; 3], rounds: usize) -> f64 {
     unsafe { gemm::pack(b.as_ptr(), n as isize, 1, k, n, packed.as_mut_ptr(), 0..gemm::panels(n)) };
     let rows = Strided { ptr: a.as_ptr(), row_stride: k as isize };
     let (b, c) = (packed.as_ptr(), c.as_mut_ptr());
-    let g =
-        Gemm { m, n, k, rows, b, c, c_stride: n, epilogue: Epilogue::NONE, cut: Cut::DEFAULT, next: None };
+    let g = Gemm {
+        m,
+        n,
+        k,
+        rows,
+        b,
+        c,
+        c_stride: n,
+        epilogue: Epilogue::NONE,
+        tile_sizes: TileSizes::DEFAULT,
+        next: None,
+    };
     // SAFETY: as above.
     rate(2 * m * n * k, rounds, || unsafe { g.run(isa, 0..g.tasks(isa)) })
 }

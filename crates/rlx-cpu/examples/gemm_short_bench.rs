@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use half::{bf16, f16};
 use rlx_cpu::alloc::Buffer;
-use rlx_cpu::gemm::{self, Cut, Epilogue, Gemm, Next, Packed, Strided};
+use rlx_cpu::gemm::{self, Epilogue, Gemm, Next, Packed, Strided, TileSizes};
 use rlx_cpu::isa::{Isa, Kernel};
 use rlx_cpu::math::Unary;
 use rlx_cpu::pool::{Pool, Run, Wake};
@@ -114,7 +114,7 @@ impl<T: Packed> Layers<T> {
                 c: self.output.as_mut_ptr(),
                 c_stride: n,
                 epilogue,
-                cut: Cut::DEFAULT,
+                tile_sizes: TileSizes::DEFAULT,
                 next: Some(next),
             };
             // SAFETY: every buffer covers its extents; tasks are disjoint.

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use rlx_backend::tuning::Site;
-use rlx_backend::{Backend, ExecutableGraph, Kept};
+use rlx_backend::tuning::TuningKey;
+use rlx_backend::{Backend, CompileCache, ExecutableGraph};
 use rlx_ir::lir::Step;
 use rlx_ir::{Error, ErrorKind, LirModule, Result};
 use rlx_opt::{CompileOptions, PoolSpec, Target};
@@ -97,23 +97,23 @@ impl Backend for CpuBackend {
     }
 
     fn compile(&self, lir: Arc<LirModule>, options: &CompileOptions) -> Result<Box<dyn ExecutableGraph>> {
-        self.compile_kept(lir, options, &Kept::default())
+        self.compile_cached(lir, options, &CompileCache::default())
     }
 
-    fn compile_kept(
+    fn compile_cached(
         &self,
         lir: Arc<LirModule>,
         options: &CompileOptions,
-        kept: &Kept,
+        cache: &CompileCache,
     ) -> Result<Box<dyn ExecutableGraph>> {
         let (isa, threads) = (self.isa()?, self.threads()?);
         rlx_opt::verify_lir::verify_program(&lir, &CpuTarget::new(isa))?;
         let pool = PoolSpec::default().for_options(options);
-        let program = Program::new(lir, isa, threads, pool, &kept.tuning)?;
+        let program = Program::new(lir, isa, threads, pool, &cache.tuning)?;
         Ok(Box::new(CpuExecutable::new(Arc::new(program))?))
     }
 
-    fn site(&self, lir: &LirModule, step: &Step) -> Result<Option<Site>> {
-        Ok(tuned::site(lir, step, self.isa()?, &self.threads()?))
+    fn tuning_key(&self, lir: &LirModule, step: &Step) -> Result<Option<TuningKey>> {
+        Ok(tuned::tuning_key(lir, step, self.isa()?, &self.threads()?))
     }
 }

@@ -14,7 +14,7 @@
 //! What a module's steps became can be kept in a file ([`stored`]).
 //!
 //! A backend takes three things from here: [`KernelTarget`] as its `rlx_opt::Target`, [`compile_step`] for each step
-//! (by one of its [`step_ways`]), and a renderer. See `docs/architecture.md`, "Kernels are data".
+//! (by one of its [`step_variants`]), and a renderer. See `docs/architecture.md`, "Kernels are data".
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
@@ -34,5 +34,5 @@ pub mod verify;
 pub use ir::Kernel;
 pub use schedule::{Arg, Launch, UniformArg};
 pub use stored::Launches;
-pub use target::{DeviceLimits, KernelTarget, TypeSupport, compile_step, grid, step_ways};
+pub use target::{DeviceLimits, KernelTarget, TypeSupport, compile_step, grid, step_variants};
 pub use text::KernelHash;

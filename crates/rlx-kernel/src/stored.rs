@@ -90,26 +90,26 @@ impl Distinct {
 }
 
 impl Launches {
-    /// Compiles every step: those of the run in the way (of [`step_ways`](crate::step_ways)) that `way` says.
+    /// Compiles every step: those of the run by the variant (of [`step_variants`](crate::step_variants)) that `variant` says.
     ///
     /// # Errors
-    /// As [`compile_step`], and what `way` reports.
+    /// As [`compile_step`], and what `variant` reports.
     pub fn of(
         module: &LirModule,
         target: &KernelTarget,
-        way: &dyn Fn(&Step) -> Result<usize>,
+        variant: &dyn Fn(&Step) -> Result<usize>,
     ) -> Result<Launches> {
         let mut distinct = Distinct::default();
         let mut compile =
-            |steps: &[Step], way: &dyn Fn(&Step) -> Result<usize>| -> Result<Vec<StepLaunches>> {
+            |steps: &[Step], variant: &dyn Fn(&Step) -> Result<usize>| -> Result<Vec<StepLaunches>> {
                 let mut compiled = Vec::with_capacity(steps.len());
                 for step in steps {
-                    let launches = compile_step(step, module, target, way(step)?)?;
+                    let launches = compile_step(step, module, target, variant(step)?)?;
                     compiled.push(launches.into_iter().map(|launch| distinct.launch(launch)).collect());
                 }
                 Ok(compiled)
             };
-        let (init, run) = (compile(&module.init, &|_| Ok(0))?, compile(&module.steps, way)?);
+        let (init, run) = (compile(&module.init, &|_| Ok(0))?, compile(&module.steps, variant)?);
         Ok(Launches { kernels: distinct.kernels, init, run })
     }
 

@@ -9,7 +9,7 @@ use rlx_opt::{Claim, PoolSpec, Target};
 
 use crate::emulate;
 use crate::ir::Kernel;
-use crate::schedule::{self, Launch, Scheduled, StepDesc, Unscheduled, Way, refuse};
+use crate::schedule::{self, Launch, Scheduled, StepDesc, Unscheduled, Variant, refuse};
 use crate::verify;
 
 /// Which types and functions a device's language has. What it lacks is emulated.
@@ -90,31 +90,31 @@ impl KernelTarget {
         Self::new(name, TypeSupport::ALL, limits)
     }
 
-    /// The ways to do a step that fit this device; all give the same bits, and the first is taken unmeasured.
+    /// The variants of a step that fit this device; all give the same bits, and the first is taken unmeasured.
     ///
     /// # Errors
     /// Why no schedule takes it, where that is known without making a kernel.
-    pub fn ways(&self, step: &StepDesc) -> Scheduled<Vec<Way>> {
-        let mut ways = schedule::ways(step)?;
-        if ways.iter().any(|way| way.fits(&self.limits)) {
-            ways.retain(|way| way.fits(&self.limits));
+    pub fn variants(&self, step: &StepDesc) -> Scheduled<Vec<Variant>> {
+        let mut variants = schedule::variants(step)?;
+        if variants.iter().any(|variant| variant.fits(&self.limits)) {
+            variants.retain(|variant| variant.fits(&self.limits));
         } else {
             // Its kernel is refused with the reason.
-            ways.truncate(1);
+            variants.truncate(1);
         }
-        Ok(ways)
+        Ok(variants)
     }
 
-    /// The launches of a step, for this device, by one of its [`KernelTarget::ways`].
+    /// The launches of a step, for this device, by one of its [`KernelTarget::variants`].
     ///
     /// # Errors
     /// Why there are none.
-    pub fn launches(&self, step: &StepDesc, way: usize) -> Scheduled<Vec<Launch>> {
-        let ways = self.ways(step)?;
-        let Some(&way) = ways.get(way) else {
-            return refuse(format!("there is no way {way}, only {}", ways.len()));
+    pub fn launches(&self, step: &StepDesc, variant: usize) -> Scheduled<Vec<Launch>> {
+        let variants = self.variants(step)?;
+        let Some(&variant) = variants.get(variant) else {
+            return refuse(format!("there is no variant {variant}, only {}", variants.len()));
         };
-        let launches = schedule::schedule(step, way)?;
+        let launches = schedule::schedule(step, variant)?;
         launches.into_iter().map(|launch| self.fitted(launch)).collect()
     }
 
@@ -160,7 +160,7 @@ fn unsupported(step: &Step, module: &LirModule, target: &KernelTarget) -> impl F
     }
 }
 
-/// The launches of one step of a module, by number `way` of its [`step_ways`].
+/// The launches of one step of a module, by number `variant` of its [`step_variants`].
 ///
 /// # Errors
 /// [`ErrorKind::Unsupported`] with the reason when no schedule takes the step, [`ErrorKind::Internal`] for
@@ -169,9 +169,9 @@ pub fn compile_step(
     step: &Step,
     module: &LirModule,
     target: &KernelTarget,
-    way: usize,
+    variant: usize,
 ) -> Result<Vec<Launch>> {
-    let launches = StepDesc::of(step, module).and_then(|desc| target.launches(&desc, way));
+    let launches = StepDesc::of(step, module).and_then(|desc| target.launches(&desc, variant));
     let launches = launches.map_err(unsupported(step, module, target))?;
     for launch in &launches {
         let fail = |e: Error| e.with_node(module.graph.node(step.node).describe());
@@ -180,15 +180,15 @@ pub fn compile_step(
     Ok(launches)
 }
 
-/// The names of the ways in which a device can do a step, at least one, first the one to take unmeasured. All give the same
+/// The names of the variants that a device has for a step, at least one, first the one to take unmeasured. All give the same
 /// bits, as far as the device's compiler rounds as it is told.
 ///
 /// # Errors
 /// [`ErrorKind::Unsupported`] with the reason when no schedule takes the step.
-pub fn step_ways(step: &Step, module: &LirModule, target: &KernelTarget) -> Result<Vec<String>> {
-    let ways = StepDesc::of(step, module).and_then(|desc| target.ways(&desc));
-    let ways = ways.map_err(unsupported(step, module, target))?;
-    Ok(ways.iter().map(Way::to_string).collect())
+pub fn step_variants(step: &Step, module: &LirModule, target: &KernelTarget) -> Result<Vec<String>> {
+    let variants = StepDesc::of(step, module).and_then(|desc| target.variants(&desc));
+    let variants = variants.map_err(unsupported(step, module, target))?;
+    Ok(variants.iter().map(Variant::to_string).collect())
 }
 
 /// `groups` workgroups as a grid of two dimensions, neither above `max`: kernels take workgroup `(x, y)` to

@@ -28,7 +28,7 @@ fn invalid(kernel: &Kernel) -> Option<String> {
     checked.err().map(|e| format!("{}\n{source}", e.emit_to_string(&source)))
 }
 
-/// Calls `f` on every kernel that `target` makes of random cases and graphs, in every way, once each.
+/// Calls `f` on every kernel that `target` makes of random cases and graphs, in every variant, once each.
 fn for_every_kernel(target: &KernelTarget, seeds: u64, mut f: impl FnMut(&Kernel)) -> usize {
     let mut seen = HashSet::new();
     let mut visit = |graph: &Graph| {
@@ -37,11 +37,11 @@ fn for_every_kernel(target: &KernelTarget, seeds: u64, mut f: impl FnMut(&Kernel
             Err(e) if e.kind() == ErrorKind::Unsupported => return,
             Err(e) => panic!("{e}\n{graph}"),
         };
-        let (mut way, most) = (0, Cell::new(1));
-        while way < most.get() {
-            let choose = |ways: &[String]| {
-                most.set(most.get().max(ways.len()));
-                way.min(ways.len() - 1)
+        let (mut variant, most) = (0, Cell::new(1));
+        while variant < most.get() {
+            let choose = |variants: &[String]| {
+                most.set(most.get().max(variants.len()));
+                variant.min(variants.len() - 1)
             };
             let executable = match Executable::choosing(Arc::clone(&module), target, choose) {
                 Ok(executable) => executable,
@@ -49,7 +49,7 @@ fn for_every_kernel(target: &KernelTarget, seeds: u64, mut f: impl FnMut(&Kernel
                 Err(e) => panic!("{e}\n{graph}"),
             };
             executable.launches().filter(|l| seen.insert(l.kernel.hash())).for_each(|l| f(&l.kernel));
-            way += 1;
+            variant += 1;
         }
     };
     for &kind in OpKind::ALL {
@@ -61,7 +61,7 @@ fn for_every_kernel(target: &KernelTarget, seeds: u64, mut f: impl FnMut(&Kernel
     seen.len()
 }
 
-/// Enough elements to be spread in every way.
+/// Enough elements to be spread in every variant.
 fn large_sum() -> Graph {
     let (mut g, shape) = (Graph::new("large"), Shape::new(&[300, 200], DType::F16));
     let (x, y) = (g.input("x", shape.clone()), g.input("y", shape.clone()));

@@ -119,17 +119,17 @@ pub enum Numerics {
 /// changes times alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Tune {
-    /// Every step in the way that is taken where nothing was measured.
+    /// Every step by the variant that is the default.
     Off,
-    /// As was measured on this machine, where anything was.
+    /// As was measured on this machine before, where it was.
     #[default]
-    Kept,
-    /// What was not measured yet is measured now, and kept.
+    Cached,
+    /// What was not measured yet is measured now, and cached.
     Measure,
 }
 
 impl Tune {
-    const ALL: [Tune; 3] = [Tune::Off, Tune::Kept, Tune::Measure];
+    const ALL: [Tune; 3] = [Tune::Off, Tune::Cached, Tune::Measure];
 
     /// What `RLX_TUNE` says; the default where it is not set.
     ///
@@ -149,7 +149,7 @@ impl std::fmt::Display for Tune {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.pad(match self {
             Tune::Off => "off",
-            Tune::Kept => "kept",
+            Tune::Cached => "cached",
             Tune::Measure => "measure",
         })
     }
@@ -160,8 +160,9 @@ impl std::str::FromStr for Tune {
 
     fn from_str(text: &str) -> Result<Self> {
         let found = Tune::ALL.into_iter().find(|t| t.to_string() == text.to_ascii_lowercase());
-        found
-            .ok_or_else(|| Error::new(ErrorKind::Config, format!("\"{text}\" is none of off, kept, measure")))
+        found.ok_or_else(|| {
+            Error::new(ErrorKind::Config, format!("\"{text}\" is none of off, cached, measure"))
+        })
     }
 }
 
@@ -239,7 +240,7 @@ impl Default for CompileOptions {
             kernel_dispatch: KernelDispatchPolicy::default(),
             numerics: Numerics::Fast,
             shared_arena: false,
-            tune: Tune::Kept,
+            tune: Tune::Cached,
         }
     }
 }

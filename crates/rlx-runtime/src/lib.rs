@@ -47,9 +47,9 @@ pub mod backend {
     pub use rlx_backend::cost::works;
     pub use rlx_backend::moe::MixtureOfExperts;
     pub use rlx_backend::pipelines;
-    pub use rlx_backend::tuning::{Site, Tuning};
+    pub use rlx_backend::tuning::{Tuning, TuningKey};
     pub use rlx_backend::{
-        Backend, CodePart, ExecutableGraph, InputSource, Kept, MemoryInfo, StepProfile, StepProfiler,
+        Backend, CodePart, CompileCache, ExecutableGraph, InputSource, MemoryInfo, StepProfile, StepProfiler,
     };
 }
 
@@ -121,4 +121,4 @@ pub use rlx_opt::{
     KernelDispatchReport, KindDispatchSummary, Numerics, PassRecord, Tune,
 };
 pub use session::Session;
-pub use tuning::TunedSite;
+pub use tuning::TunedStep;

@@ -1,9 +1,9 @@
-//! A [`Session`]: a device, an arithmetic, and the way from a graph to a [`CompiledGraph`].
+//! A [`Session`]: a device, an arithmetic, and the path from a graph to a [`CompiledGraph`].
 
 use std::io::Write;
 use std::sync::Arc;
 
-use rlx_backend::{Backend, ExecutableGraph, Kept};
+use rlx_backend::{Backend, CompileCache, ExecutableGraph};
 use rlx_driver::Device;
 use rlx_ir::dim::scoped;
 use rlx_ir::progress::Stage;
@@ -366,7 +366,7 @@ impl Session {
         let context = PassContext { target: &*target, options, is_body: false };
         let mut report = rlx_opt::report::analyze(&lir.graph, &context);
         report.precision = Some(rlx_opt::report::precision_of(&lir.graph, &context));
-        let built = self.executable(lir, options, &Kept::default(), &Progress::none())?;
+        let built = self.executable(lir, options, &CompileCache::default(), &Progress::none())?;
         Ok(CompiledGraph::new(self.device, built, report, Vec::new(), options))
     }
 
@@ -413,7 +413,7 @@ impl Session {
     ) -> Result<CompiledGraph> {
         result.check_options(options)?;
         scoped(|| {
-            let built = self.executable(result.lir, options, &Kept::default(), progress)?;
+            let built = self.executable(result.lir, options, &CompileCache::default(), progress)?;
             Ok(CompiledGraph::new(self.device, built, result.report, result.passes, options))
         })
     }
@@ -432,14 +432,14 @@ impl Session {
         &self,
         lir: LirModule,
         options: &CompileOptions,
-        kept: &Kept,
+        cache: &CompileCache,
         progress: &Progress,
     ) -> Result<Built> {
-        let tuned = tuned(self, &lir, options, &kept.tuning, progress)?;
+        let tuned = tuned(self, &lir, options, &cache.tuning, progress)?;
         // Code was made by what was known then; where more is known now, it is made anew.
-        let code = if tuned.tuning == kept.tuning { kept.code.clone() } else { Vec::new() };
-        let kept = Kept { tuning: tuned.tuning.clone(), code };
-        let compile = || self.backend.compile_kept(Arc::new(lir), options, &kept);
+        let code = if tuned.tuning == cache.tuning { cache.code.clone() } else { Vec::new() };
+        let cache = CompileCache { tuning: tuned.tuning.clone(), code };
+        let compile = || self.backend.compile_cached(Arc::new(lir), options, &cache);
         Ok(Built { exec: edge::call(self.device, "compiling", compile)?, tuned })
     }
 }

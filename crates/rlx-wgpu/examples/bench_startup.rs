@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use rlx_backend::{Backend, Kept};
+use rlx_backend::{Backend, CompileCache};
 use rlx_ir::{DimBinding, LirModule, sym};
 use rlx_kernel::{KernelTarget, Launches};
 use rlx_onnx::{ImportOptions, OnnxFile, import};
@@ -73,13 +73,17 @@ fn anew(backend: &WgpuBackend, number: u64) -> WgpuBackend {
 }
 
 /// What compiling `lir` by `kept` takes, and the sums of [`TIMES`], in milliseconds.
-fn compile(backend: &WgpuBackend, lir: &Arc<LirModule>, kept: &Kept) -> (f64, [f64; 3], Kept) {
+fn compile(
+    backend: &WgpuBackend,
+    lir: &Arc<LirModule>,
+    kept: &CompileCache,
+) -> (f64, [f64; 3], CompileCache) {
     let start = Instant::now();
-    let exec = backend.compile_kept(Arc::clone(lir), &CompileOptions::default(), kept);
+    let exec = backend.compile_cached(Arc::clone(lir), &CompileOptions::default(), kept);
     let exec = exec.unwrap_or_else(|e| panic!("{e}"));
     let took = ms(start);
     let sums = std::array::from_fn(|i| TIMES[i].1.load(Ordering::Relaxed) as f64 / 1e3);
-    (took, sums, Kept { code: exec.code().unwrap(), ..Kept::default() })
+    (took, sums, CompileCache { code: exec.code().unwrap(), ..CompileCache::default() })
 }
 
 fn measure(backend: &WgpuBackend, name: &str, number: u64) {
@@ -103,7 +107,7 @@ fn measure(backend: &WgpuBackend, name: &str, number: u64) {
     let start = Instant::now();
     Launches::from_bytes(&bytes, &lir, &target).unwrap();
     let read = ms(start);
-    let (fresh, by, kept) = compile(&anew(backend, 2 * number), &lir, &Kept::default());
+    let (fresh, by, kept) = compile(&anew(backend, 2 * number), &lir, &CompileCache::default());
     let (stored, again, _) = compile(&anew(backend, 2 * number + 1), &lir, &kept);
     println!(
         "{name}: {} kernels, {} bytes; passes {optimised:.1}, kernels made {made:.1}, written {written:.1}, read {read:.1}",

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use rlx_backend::tuning::{Site, Tuning};
-use rlx_backend::{Backend, ExecutableGraph, Kept};
+use rlx_backend::tuning::{Tuning, TuningKey};
+use rlx_backend::{Backend, CompileCache, ExecutableGraph};
 use rlx_driver::Device;
 use rlx_ir::lir::Step;
 use rlx_ir::op::BinaryOp;
@@ -171,7 +171,7 @@ fn compile_for(
 ) -> Result<Box<dyn ExecutableGraph>> {
     rlx_opt::verify_lir::verify_program(&lir, &target)?;
     let started = std::time::Instant::now();
-    let launches = Launches::of(&lir, &target, &|step| program::way(step, &lir, &target, tuning))?;
+    let launches = Launches::of(&lir, &target, &|step| program::variant(step, &lir, &target, tuning))?;
     let (count, took) = (launches.kernels.len(), started.elapsed());
     tracing::debug!(module = %lir.name, kernels = count, ?took, "made kernels");
     let program = Program::new(gpu, target, lir, launches, Origin::Scheduled)?;
@@ -226,26 +226,26 @@ impl Backend for WgpuBackend {
     }
 
     fn compile(&self, lir: Arc<LirModule>, options: &CompileOptions) -> Result<Box<dyn ExecutableGraph>> {
-        self.compile_kept(lir, options, &Kept::default())
+        self.compile_cached(lir, options, &CompileCache::default())
     }
 
-    fn compile_kept(
+    fn compile_cached(
         &self,
         lir: Arc<LirModule>,
         options: &CompileOptions,
-        kept: &Kept,
+        cache: &CompileCache,
     ) -> Result<Box<dyn ExecutableGraph>> {
         let gpu = self.gpu()?;
         let target = self.kernel_target(&gpu);
         let target = KernelTarget { pool: target.pool.for_options(options), ..target };
-        match kept.code.iter().find(|part| part.name == KERNELS) {
+        match cache.code.iter().find(|part| part.name == KERNELS) {
             Some(part) => compile_stored(gpu, target, lir, &part.bytes),
-            None => compile_for(gpu, target, lir, &kept.tuning),
+            None => compile_for(gpu, target, lir, &cache.tuning),
         }
     }
 
-    fn site(&self, lir: &LirModule, step: &Step) -> Result<Option<Site>> {
+    fn tuning_key(&self, lir: &LirModule, step: &Step) -> Result<Option<TuningKey>> {
         let gpu = self.gpu()?;
-        program::site(step, lir, &self.kernel_target(&gpu))
+        program::tuning_key(step, lir, &self.kernel_target(&gpu))
     }
 }

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use rlx_backend::checks::ShapeRules;
 use rlx_backend::extents::{Ex, ExtentTable, SlotSizes, Values, ViewCheck};
 use rlx_backend::init::InitPlan;
-use rlx_backend::tuning::{Site, Tuning};
+use rlx_backend::tuning::{Tuning, TuningKey};
 use rlx_ir::lir::{BufferKind, LirModule, Step};
 use rlx_ir::{Error, ErrorKind, NodeId, Result};
 use rlx_kernel::stored::StepLaunches;
-use rlx_kernel::{Arg, KernelTarget, Launch, Launches, UniformArg, render, step_ways};
+use rlx_kernel::{Arg, KernelTarget, Launch, Launches, UniformArg, render, step_variants};
 
 use crate::gpu::Gpu;
 use crate::memory::{DeviceBuffer, whole_words};
@@ -182,20 +182,20 @@ impl Program {
     }
 }
 
-/// The ways in which the device can do a step, where there are several.
+/// The variants that the device has for a step, where there are several.
 ///
 /// # Errors
 /// A step without kernels.
-pub(crate) fn site(step: &Step, lir: &LirModule, target: &KernelTarget) -> Result<Option<Site>> {
-    Ok(Site::of(lir, step, "", step_ways(step, lir, target)?))
+pub(crate) fn tuning_key(step: &Step, lir: &LirModule, target: &KernelTarget) -> Result<Option<TuningKey>> {
+    Ok(TuningKey::of(lir, step, "", step_variants(step, lir, target)?))
 }
 
-/// The way in which a step of the run is to be done.
-pub(crate) fn way(step: &Step, lir: &LirModule, target: &KernelTarget, tuning: &Tuning) -> Result<usize> {
+/// The variant by which a step of the run is to be done.
+pub(crate) fn variant(step: &Step, lir: &LirModule, target: &KernelTarget, tuning: &Tuning) -> Result<usize> {
     if tuning.is_empty() {
         return Ok(0);
     }
-    Ok(site(step, lir, target)?.map_or(0, |site| tuning.way(&site)))
+    Ok(tuning_key(step, lir, target)?.map_or(0, |key| tuning.variant(&key)))
 }
 
 fn placed(lir: &LirModule, gpu: &Gpu, node: NodeId, error: Error) -> Error {

@@ -117,7 +117,7 @@ fn what_was_measured_is_in_the_artefact_and_serves_later_commands() {
     };
     assert!(compile(&plain, &[]).is_empty(), "nothing was measured yet");
     let measured = compile(&tuned, &["--tune"]);
-    assert!(measured.iter().any(|t| t["site"].as_str().unwrap().contains("MatMul")), "{measured:?}");
+    assert!(measured.iter().any(|t| t["key"].as_str().unwrap().contains("MatMul")), "{measured:?}");
     assert_eq!(compile(&later, &[]), measured);
     assert!(compile(&plain, &["--tune=off"]).is_empty());
     assert_eq!(scratch.json(&["inspect", &tuned])["artefact"]["tuning"].as_array(), Some(&measured));

@@ -46,7 +46,7 @@ fn what_is_set_and_cannot_be_honoured_is_a_fault() {
         ("RLX_DEVICE_CHAIN", "cpu,quantum", "known devices"),
         ("RLX_BENCHMARK_PICK", "0", "use 1 or more"),
         ("RLX_KERNEL_DISPATCH", "perhaps", "none of native"),
-        ("RLX_TUNE", "perhaps", "none of off, kept, measure"),
+        ("RLX_TUNE", "perhaps", "none of off, cached, measure"),
         ("RLX_CACHE_LIMIT", "much", "much"),
         ("RLX_CACHE_DIR", "/dev/null/rlx", "nothing can be written there"),
         ("RLX_DEVIC", "cpu", "no variable of this name"),

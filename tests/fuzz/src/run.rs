@@ -119,17 +119,17 @@ pub fn agree(graph: &Graph, sample: &Sample, session: &Session, options: &Compil
     let bindings = &sample.bindings;
     let bound = sample.dims.as_ref().map(|dims| graph.bind(dims));
     let reference = bound.as_ref().unwrap_or(graph);
-    let evaluated = oracle::evaluate_all_with_progress(reference, bindings, &graph.outputs, &deadline());
-    let want: Result<Vec<Value>> = evaluated.map(|all| {
+    // Parameters have no open dimensions when a graph is compiled: then all is, and every node must fit, dead ones too.
+    let open = graph.params().any(|param| param.shape.static_dims().is_none());
+    let (options, fits) = match &sample.dims {
+        Some(dims) if open => (options.clone().dim_binding(dims.clone()), rlx_ir::verify_ok(reference)),
+        _ => (options.clone(), Ok(())),
+    };
+    let evaluate = || oracle::evaluate_all_with_progress(reference, bindings, &graph.outputs, &deadline());
+    let want: Result<Vec<Value>> = fits.and_then(|()| evaluate()).map(|all| {
         let first = |id: &rlx_ir::NodeId| all[id.index()].as_ref().map(|results| results[0].clone());
         graph.outputs.iter().filter_map(first).collect()
     });
-    // Parameters have no open dimensions when a graph is compiled.
-    let open = graph.params().any(|param| param.shape.static_dims().is_none());
-    let options = match &sample.dims {
-        Some(dims) if open => options.clone().dim_binding(dims.clone()),
-        _ => options.clone(),
-    };
     let got = session
         .try_compile_with(graph.clone(), &options)
         .map_err(Error::from)
@@ -183,6 +183,9 @@ fn shown(graph: &Graph, bindings: &Bindings) -> String {
     format!("{}\n{graph}", given.join(", "))
 }
 
+/// The longest axis of what is run.
+const MOST_OF_AXIS: i64 = 1 << 24;
+
 /// Small values for the inputs and parameters of `graph`, where all of it stays below `max_elements`; open dimensions are
 /// the first of some small numbers that fit.
 pub fn small_sample(graph: &Graph, g: &mut Gen, max_elements: usize) -> Option<Sample> {
@@ -197,7 +200,10 @@ pub fn small_sample(graph: &Graph, g: &mut Gen, max_elements: usize) -> Option<S
         let mut dims = DimBinding::new();
         symbols.iter().for_each(|&s| _ = dims.set(s, n));
         let mut declared = graph.nodes().iter().flat_map(|node| node.results()).flat_map(|s| s.dims());
-        if declared.any(|d| d.extent().bind(&dims).as_const().is_some_and(|n| n < 0)) {
+        // What is made along one axis, such as a mask's positions, is as long as the axis even where others are 0.
+        if declared
+            .any(|d| d.extent().bind(&dims).as_const().is_some_and(|n| !(0..=MOST_OF_AXIS).contains(&n)))
+        {
             continue;
         }
         let sizes =

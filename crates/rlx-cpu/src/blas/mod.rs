@@ -4,7 +4,7 @@
 //! linked, the library is looked for when the backend is first used. With such a feature a library that is absent is
 //! an error, never the packed kernel in its place: whoever asked for a BLAS wants to know.
 //!
-//! A BLAS gets plain products of matrices whose rows or columns are contiguous. Products are cut into blocks by shape
+//! A BLAS gets plain products of matrices whose rows or columns are contiguous. Matmuls are split into blocks by shape
 //! alone and each block is one call on one thread, so results do not depend on the number of threads here either.
 //! Everything else (convolutions, products of odd views, other types) stays with the kernels of this crate, and
 //! the compiler neither packs weights for a BLAS nor fuses into its products.

@@ -32,9 +32,9 @@
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-use super::cut::{Cut, Tiling};
 use super::kernel::{AnyRows, Rows};
 use super::requantise::{self, ByteEpilogue, Sums};
+use super::tiling::{TileSizes, Tiling};
 use super::{PANEL, panels};
 use crate::isa::{Isa, IsaKind, Kernel};
 use crate::simd::{LANES, Simd};
@@ -211,10 +211,13 @@ struct TileSums(MaybeUninit<[i32; MOST_ROWS * PANEL]>);
 impl ByteGemm {
     fn tiling(&self, height: usize) -> Tiling {
         let depth = self.k.div_ceil(GROUP) * self.rows.taps();
-        Tiling { tiles: self.m.div_ceil(height), ..Tiling::new(self.m, self.n, depth, height, Cut::DEFAULT) }
+        Tiling {
+            tiles: self.m.div_ceil(height),
+            ..Tiling::new(self.m, self.n, depth, height, TileSizes::DEFAULT)
+        }
     }
 
-    /// Into how many tasks the product is cut: a function of shape and instruction set.
+    /// Into how many tasks the matmul is split: a function of shape and instruction set.
     pub fn tasks(&self, isa: Isa) -> usize {
         self.tiling(tile_rows(isa)).tasks()
     }

@@ -11,11 +11,11 @@
 //! **Same bits always.** Each element of C is one chain of multiply-adds in ascending depth. Splitting
 //! over threads, tiles of other heights and blocking of the depth do not change it.
 //!
-//! **Tasks.** The product is cut into [`Gemm::tasks`] equal tasks, a function of the shape (and the
+//! **Tasks.** The matmul is split into [`Gemm::tasks`] equal tasks, a function of the shape (and the
 //! instruction set) only; any thread may run any range of them, best a contiguous one.
 //!
 //! ```
-//! use rlx_cpu::{gemm::{self, Cut, Epilogue, Gemm, Strided}, isa::Isa};
+//! use rlx_cpu::{gemm::{self, TileSizes, Epilogue, Gemm, Strided}, isa::Isa};
 //! let (m, n, k) = (2, 2, 3);
 //! let a = [1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0];
 //! let b = [1.0f32, 0.0, 0.0, 1.0, 1.0, 1.0];
@@ -26,14 +26,13 @@
 //! unsafe {
 //!     gemm::pack(b.as_ptr(), 2, 1, k, n, packed.as_mut_ptr(), 0..gemm::panels(n));
 //!     let rows = Strided { ptr: a.as_ptr(), row_stride: 3 };
-//!     let g = Gemm { m, n, k, rows, b: packed.as_ptr(), c: c.as_mut_ptr(), c_stride: 2, epilogue: Epilogue::NONE, cut: Cut::DEFAULT, next: None };
+//!     let g = Gemm { m, n, k, rows, b: packed.as_ptr(), c: c.as_mut_ptr(), c_stride: 2, epilogue: Epilogue::NONE, tile_sizes: TileSizes::DEFAULT, next: None };
 //!     g.run(isa, 0..g.tasks(isa));
 //! }
 //! assert_eq!(c, [4.0, 5.0, 10.0, 11.0]);
 //! ```
 
 mod conv;
-mod cut;
 mod element;
 mod epilogue;
 mod generic;
@@ -45,9 +44,9 @@ mod requantise;
 mod tests;
 #[cfg(test)]
 mod tests_short;
+mod tiling;
 
 pub use conv::ConvRows;
-pub use cut::Cut;
 pub use element::Packed;
 pub(crate) use epilogue::bounds;
 pub use epilogue::{Bias, BinaryOp, Combine, Epilogue};
@@ -59,18 +58,19 @@ pub(crate) use packing::pack_panel;
 pub use packing::{copy_strided, groups, pack, packed_len, packed_words, panels};
 pub(crate) use requantise::Column;
 pub use requantise::{ByteEpilogue, PerColumn};
+pub use tiling::TileSizes;
 
 use std::ops::Range;
 
 use crate::isa::{Isa, IsaKind, Kernel};
 use crate::simd::Simd;
-use cut::Tiling;
 use kernel::Prefetch;
+use tiling::Tiling;
 
 /// Columns of a packed panel.
 pub const PANEL: usize = 48;
 
-/// Deeper products are cut into blocks of at most this depth, so that a panel's block stays in the
+/// Deeper matmuls are split into blocks of at most this depth, so that a panel's block stays in the
 /// second-level cache while the rows pass by; the partial sums wait in C.
 const MAX_DEPTH: usize = 4096;
 
@@ -95,8 +95,8 @@ pub struct Gemm<R: Rows> {
     pub c_stride: usize,
     /// What is done to each element before it is written.
     pub epilogue: Epilogue<R::Element>,
-    /// How it is cut up; any way gives the same bits.
-    pub cut: Cut,
+    /// Its tile sizes; any give the same bits.
+    pub tile_sizes: TileSizes,
     /// The packed weights the same threads read next, as (pointer, elements): while the last panel is
     /// computed, the first panel of the calling thread's share is moved towards the cache.
     pub next: Option<Next>,
@@ -129,7 +129,7 @@ pub(crate) fn max_rows(isa: Isa) -> usize {
 
 impl<R: Rows<Element: Packed>> Gemm<R> {
     fn tiling(&self, max_rows: usize) -> Tiling {
-        Tiling::new(self.m, self.n, self.depth(), max_rows, self.cut)
+        Tiling::new(self.m, self.n, self.depth(), max_rows, self.tile_sizes)
     }
 
     /// Rows of words in a panel.
@@ -137,7 +137,7 @@ impl<R: Rows<Element: Packed>> Gemm<R> {
         groups::<R::Element>(self.k) * self.rows.taps()
     }
 
-    /// Into how many tasks the product is cut: a function of shape and instruction set.
+    /// Into how many tasks the matmul is split: a function of shape and instruction set.
     pub fn tasks(&self, isa: Isa) -> usize {
         self.tiling(max_rows(isa)).tasks()
     }
@@ -151,8 +151,8 @@ impl<R: Rows<Element: Packed>> Gemm<R> {
     /// comes before the activation, and must not overlap anything else. No two threads may run the same task at once.
     pub unsafe fn run(&self, isa: Isa, tasks: Range<usize>) {
         // Compiled once for all sources of rows: where they lie is asked once for a tile and a tap.
-        let Gemm { m, n, k, b, c, c_stride, epilogue, cut, next, .. } = *self;
-        let any = Gemm { m, n, k, rows: self.rows.any(), b, c, c_stride, epilogue, cut, next };
+        let Gemm { m, n, k, b, c, c_stride, epilogue, tile_sizes, next, .. } = *self;
+        let any = Gemm { m, n, k, rows: self.rows.any(), b, c, c_stride, epilogue, tile_sizes, next };
         R::Element::run(isa, RunTasks { gemm: &any, tasks });
     }
 }
@@ -223,7 +223,7 @@ unsafe fn run_column<S: Simd, R: Rows<Element: Packed>>(
 ) {
     let (taps, groups) = (g.rows.taps(), groups::<R::Element>(g.k));
     let depth = groups * taps;
-    // Partial sums in C need C to themselves and its type to hold them, and one tap is the finest cut of a
+    // Partial sums in C need C to themselves and its type to hold them, and one tap is the finest split of a
     // convolution.
     let in_place = g.epilogue.combine.is_some_and(|c| std::ptr::eq(c.ptr, g.c)) || R::Element::GROUP != 1;
     let blocks = if in_place || taps != 1 { 1 } else { depth.div_ceil(MAX_DEPTH).max(1) };

@@ -46,13 +46,20 @@ impl Case {
         Strided { ptr: self.a.as_ptr(), row_stride: self.lda as isize }
     }
 
-    /// Runs with the tasks cut into `cuts` ranges; returns C with its gaps, which must keep 7.
-    fn run(&self, isa: Isa, packed: &[f32], epilogue: Epilogue, cuts: usize) -> Vec<f32> {
-        self.run_cut(isa, packed, epilogue, Cut::DEFAULT, cuts)
+    /// Runs with the tasks split into `parts` ranges; returns C with its gaps, which must keep 7.
+    fn run(&self, isa: Isa, packed: &[f32], epilogue: Epilogue, parts: usize) -> Vec<f32> {
+        self.run_tiled(isa, packed, epilogue, TileSizes::DEFAULT, parts)
     }
 
-    /// As [`Case::run`], cut into tiles in this way.
-    fn run_cut(&self, isa: Isa, packed: &[f32], epilogue: Epilogue, cut: Cut, cuts: usize) -> Vec<f32> {
+    /// As [`Case::run`], with these tile sizes.
+    fn run_tiled(
+        &self,
+        isa: Isa,
+        packed: &[f32],
+        epilogue: Epilogue,
+        tile_sizes: TileSizes,
+        parts: usize,
+    ) -> Vec<f32> {
         let mut c = vec![7.0f32; self.m * self.ldc];
         let g = Gemm {
             m: self.m,
@@ -63,13 +70,13 @@ impl Case {
             c: c.as_mut_ptr(),
             c_stride: self.ldc,
             epilogue,
-            cut,
+            tile_sizes,
             next: Some(Next { b: packed.as_ptr(), depth: self.k, panels: panels(self.n) }),
         };
         let tasks = g.tasks(isa);
-        for part in 0..cuts {
+        for part in 0..parts {
             // SAFETY: the vectors cover the extents.
-            unsafe { g.run(isa, part * tasks / cuts..(part + 1) * tasks / cuts) };
+            unsafe { g.run(isa, part * tasks / parts..(part + 1) * tasks / parts) };
         }
         for row in c.chunks(self.ldc) {
             assert!(row[self.n..].iter().all(|&x| x == 7.0), "wrote past the columns");
@@ -85,7 +92,7 @@ impl Case {
 }
 
 #[test]
-fn every_height_width_and_depth_is_right_and_cuts_do_not_change_bits() {
+fn every_height_width_and_depth_is_right_and_tile_sizes_do_not_change_bits() {
     let mut rng = Rng::new(1);
     let shapes = (1..=20).flat_map(|m| [(m, 48, 5), (m, 17, 33), (m, 100, 8)]);
     let more =
@@ -97,8 +104,8 @@ fn every_height_width_and_depth_is_right_and_cuts_do_not_change_bits() {
         for isa in Isa::available() {
             let c = case.run(isa, &packed, Epilogue::NONE, 1);
             assert_close(&c, &want, 1e-5, &format!("{m}x{n}x{k} {isa:?}"));
-            for cuts in [2, 3, 7] {
-                assert_eq!(c, case.run(isa, &packed, Epilogue::NONE, cuts), "{cuts} cuts of {m}x{n}x{k}");
+            for parts in [2, 3, 7] {
+                assert_eq!(c, case.run(isa, &packed, Epilogue::NONE, parts), "{parts} parts of {m}x{n}x{k}");
             }
         }
     }
@@ -176,7 +183,7 @@ fn a_residual_may_be_the_result_itself() {
             c: ptr,
             c_stride: 50,
             epilogue,
-            cut: Cut::DEFAULT,
+            tile_sizes: TileSizes::DEFAULT,
             next: None,
         };
         // SAFETY: the vectors cover the extents.
@@ -194,10 +201,10 @@ fn every_cut_gives_the_same_bits() {
         let epilogue = Epilogue::bias(row.as_ptr()).with(Unary::Gelu);
         for isa in Isa::available() {
             let expected = case.run(isa, &packed, epilogue, 1);
-            let ways = Cut::ways(isa);
+            let ways = TileSizes::variants(isa);
             assert!(ways.len() > 2, "{isa}");
-            for (name, cut) in ways {
-                let found = case.run_cut(isa, &packed, epilogue, cut, 3);
+            for (name, tile_sizes) in ways {
+                let found = case.run_tiled(isa, &packed, epilogue, tile_sizes, 3);
                 let same = found.iter().zip(&expected).all(|(a, b)| a.to_bits() == b.to_bits());
                 assert!(same, "{isa} {name} {m}×{n}×{k}");
             }
@@ -227,7 +234,7 @@ fn nan_stays_in_its_row_and_one_or_two_threads_give_the_same_bits() {
             c: two.as_mut_ptr(),
             c_stride: case.n,
             epilogue: Epilogue::NONE,
-            cut: Cut::DEFAULT,
+            tile_sizes: TileSizes::DEFAULT,
             next: None,
         };
         // SAFETY: the vectors cover the extents, and tasks are disjoint.
@@ -242,9 +249,11 @@ fn tilings_cover_everything_once() {
     let mut rng = Rng::new(6);
     for _ in 0..300 {
         let (m, n, depth) = (1 + rng.below(3000), 1 + rng.below(500), 1 + rng.below(3000));
-        let cuts = Cut::ways(Isa::detect());
-        for (rows, (_, cut)) in [2, 6, 9].into_iter().flat_map(|r| cuts.iter().map(move |c| (r, c))) {
-            let t = Tiling::new(m, n, depth, rows, *cut);
+        let variants = TileSizes::variants(Isa::detect());
+        for (rows, (_, tile_sizes)) in
+            [2, 6, 9].into_iter().flat_map(|r| variants.iter().map(move |v| (r, v)))
+        {
+            let t = Tiling::new(m, n, depth, rows, *tile_sizes);
             let mut seen = vec![0u8; t.tasks()];
             for task in 0..t.tasks() {
                 let (panel, tile) = t.place(task);
@@ -342,7 +351,7 @@ fn convolution_is_a_product_over_windows() {
                 c: out.as_mut_ptr(),
                 c_stride: oc,
                 epilogue,
-                cut: Cut::DEFAULT,
+                tile_sizes: TileSizes::DEFAULT,
                 next: None,
             };
             let tasks = g.tasks(isa);

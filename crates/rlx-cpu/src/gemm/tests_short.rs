@@ -70,7 +70,7 @@ impl<T: Half> Case<T> {
         out
     }
 
-    fn run(&self, isa: Isa, packed: &[f32], epilogue: Epilogue<T>, cuts: usize) -> Vec<T> {
+    fn run(&self, isa: Isa, packed: &[f32], epilogue: Epilogue<T>, parts: usize) -> Vec<T> {
         let (stride, seven) = (self.n + 3, T::from(7.0));
         let mut c = vec![seven; self.m * stride];
         let g = Gemm {
@@ -82,13 +82,13 @@ impl<T: Half> Case<T> {
             c: c.as_mut_ptr(),
             c_stride: stride,
             epilogue,
-            cut: Cut::DEFAULT,
+            tile_sizes: TileSizes::DEFAULT,
             next: None,
         };
         let tasks = g.tasks(isa);
-        for part in 0..cuts {
+        for part in 0..parts {
             // SAFETY: the vectors cover the extents.
-            unsafe { g.run(isa, part * tasks / cuts..(part + 1) * tasks / cuts) };
+            unsafe { g.run(isa, part * tasks / parts..(part + 1) * tasks / parts) };
         }
         for row in c.chunks(stride) {
             assert!(row[self.n..].iter().all(|x| x.widen() == seven.widen()), "wrote past the columns");
@@ -120,21 +120,21 @@ fn products_are_right<T: Half>(seed: u64) {
                 let rounded = chain + T::UNIT * want.abs();
                 assert!((f64::from(short[x].widen()) - want).abs() <= rounded, "{what}: {want}");
             }
-            for cuts in [2, 3, 7] {
-                let cut = case.run(isa, &packed, Epilogue::NONE, cuts);
-                assert_eq!(bits(&short), bits(&cut), "{cuts} cuts of {what}");
+            for parts in [2, 3, 7] {
+                let in_parts = case.run(isa, &packed, Epilogue::NONE, parts);
+                assert_eq!(bits(&short), bits(&in_parts), "{parts} parts of {what}");
             }
         }
     }
 }
 
 #[test]
-fn bf16_products_are_right_and_cuts_do_not_change_bits() {
+fn bf16_products_are_right_and_tile_sizes_do_not_change_bits() {
     products_are_right::<bf16>(11);
 }
 
 #[test]
-fn f16_products_are_right_and_cuts_do_not_change_bits() {
+fn f16_products_are_right_and_tile_sizes_do_not_change_bits() {
     products_are_right::<f16>(12);
 }
 

@@ -13,7 +13,7 @@ use rlx_opt::Claim;
 use super::elementwise::halves::{Conversion, convert, widen_strided};
 use super::matmul::is_packed;
 use super::{BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, WORTH_NANOS, mismatch, no_kernel};
-use crate::gemm::{self, Cut, Epilogue, Gemm, Strided};
+use crate::gemm::{self, Epilogue, Gemm, Strided, TileSizes};
 use crate::isa::{Isa, Kernel};
 use crate::program::layout::{At, Bound, Layout};
 use crate::rows::{self, Softmax};
@@ -224,7 +224,7 @@ impl Attention {
                 c: scores,
                 c_stride: sk,
                 epilogue: Epilogue { alpha: self.scale, ..Epilogue::NONE },
-                cut: Cut::DEFAULT,
+                tile_sizes: TileSizes::DEFAULT,
                 next: None,
             };
             to_scores.run(isa, 0..to_scores.tasks(isa));
@@ -244,7 +244,7 @@ impl Attention {
                 c: out,
                 c_stride,
                 epilogue: Epilogue::NONE,
-                cut: Cut::DEFAULT,
+                tile_sizes: TileSizes::DEFAULT,
                 next: None,
             };
             to_result.run(isa, 0..to_result.tasks(isa));

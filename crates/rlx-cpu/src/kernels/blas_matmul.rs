@@ -1,6 +1,6 @@
 //! f32 products computed by a BLAS, where this build chose one.
 //!
-//! A product is cut into blocks of rows and columns by its shape alone, and each block is one call on one thread, so
+//! A matmul is split into blocks of rows and columns by its shape alone, and each block is one call on one thread, so
 //! the bits do not depend on the number of threads. Views that a BLAS cannot read in place go through the packed
 //! kernel.
 

@@ -27,7 +27,7 @@ use super::{
     packed_type, window_generic,
 };
 use crate::alloc::Buffer;
-use crate::gemm::{self, Bias, ConvRows, Cut, Epilogue, Gemm, Next, PANEL, Packed, Strided};
+use crate::gemm::{self, Bias, ConvRows, Epilogue, Gemm, Next, PANEL, Packed, Strided, TileSizes};
 use crate::program::allocate;
 use crate::program::layout::{At, Bound, Layout};
 
@@ -165,7 +165,7 @@ struct Conv {
     tail: Tail,
     zeros: Option<Arc<Buffer>>,
     shape: Option<Shape>,
-    cut: Cut,
+    tile_sizes: TileSizes,
     next: Upcoming,
 }
 
@@ -196,7 +196,7 @@ impl Conv {
             tail,
             zeros: None,
             shape: None,
-            cut: Cut::DEFAULT,
+            tile_sizes: TileSizes::DEFAULT,
             next: None,
         })
     }
@@ -345,8 +345,8 @@ impl StepKernel for Conv {
         self.next = next;
     }
 
-    fn set_cut(&mut self, cut: Cut) {
-        self.cut = cut;
+    fn set_tile_sizes(&mut self, tile_sizes: TileSizes) {
+        self.tile_sizes = tile_sizes;
     }
 }
 
@@ -498,7 +498,7 @@ impl Conv {
             c: cx.ptr::<T>(s.y).wrapping_add(group * s.filters),
             c_stride: s.c_stride,
             epilogue: self.epilogue(cx, s, group),
-            cut: self.cut,
+            tile_sizes: self.tile_sizes,
             next,
         };
         // SAFETY: the caller's promise: windows lie within the image or read the zeros.
@@ -506,9 +506,14 @@ impl Conv {
             match s.route {
                 Route::Windows => run_gemm(cx, isa, s.worth, &plain),
                 Route::Product(row_stride) => {
-                    let Gemm { m, n, k, b, c, c_stride, epilogue, cut, next, .. } = plain;
+                    let Gemm { m, n, k, b, c, c_stride, epilogue, tile_sizes, next, .. } = plain;
                     let rows = Strided { ptr: input, row_stride };
-                    run_gemm(cx, isa, s.worth, &Gemm { m, n, k, rows, b, c, c_stride, epilogue, cut, next });
+                    run_gemm(
+                        cx,
+                        isa,
+                        s.worth,
+                        &Gemm { m, n, k, rows, b, c, c_stride, epilogue, tile_sizes, next },
+                    );
                 }
                 Route::Bordered => {
                     let [h, w] = self.bordered(s);

@@ -87,7 +87,7 @@ impl Copy {
         }
         let (from_step, to_step) = (self.source.strides()[rank - 1], self.target.strides()[rank - 1]);
         let (from, to, size) = (cx.shared::<u8>(self.from), cx.shared::<u8>(self.to), self.size);
-        // One long row is cut into pieces.
+        // One long row is split into pieces.
         let pieces = if rank == 1 { inner.div_ceil(4096) } else { 1 };
         let rows = self.target.range(0, rank - 1).elements();
         let (source, target) = (self.source, self.target);

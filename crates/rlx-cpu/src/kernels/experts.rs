@@ -20,7 +20,7 @@ use super::indices::{Indices, Misses};
 use super::matmul::run_gemm;
 use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, unbound};
 use crate::alloc::Buffer;
-use crate::gemm::{self, Cut, Epilogue, Gemm, Strided, StridedMatrix};
+use crate::gemm::{self, Epilogue, Gemm, Strided, StridedMatrix, TileSizes};
 use crate::program::allocate;
 use crate::program::layout::{At, Layout};
 
@@ -378,7 +378,7 @@ impl Grouped {
                 c: c.get().wrapping_add(rows.start * s.n),
                 c_stride: s.n,
                 epilogue: Epilogue::NONE,
-                cut: Cut::DEFAULT,
+                tile_sizes: TileSizes::DEFAULT,
                 next: None,
             };
             // SAFETY: the rows lie in scratch, which nothing else uses; the matrix is packed.

@@ -14,7 +14,7 @@ use super::{
     BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, Upcoming, WORTH_NANOS, mismatch, packed_type,
 };
 use crate::blas::Provider;
-use crate::gemm::{self, Cut, Gemm, Next, Packed, Strided, StridedMatrix};
+use crate::gemm::{self, Gemm, Next, Packed, Strided, StridedMatrix, TileSizes};
 use crate::isa::Isa;
 use crate::program::layout::{At, Bound, Layout, collapse};
 
@@ -81,7 +81,7 @@ pub(super) struct MatMul {
     tail: Tail,
     /// Made when it is first bound.
     shape: Option<Box<Shape>>,
-    cut: Cut,
+    tile_sizes: TileSizes,
     next: Upcoming,
 }
 
@@ -107,7 +107,7 @@ pub(super) struct Shape {
 
 impl MatMul {
     fn new(dtype: DType, inputs: Vec<usize>, tail: Tail) -> MatMul {
-        MatMul { dtype, inputs, tail, shape: None, cut: Cut::DEFAULT, next: None }
+        MatMul { dtype, inputs, tail, shape: None, tile_sizes: TileSizes::DEFAULT, next: None }
     }
 }
 
@@ -254,8 +254,8 @@ impl StepKernel for MatMul {
         self.next = next;
     }
 
-    fn set_cut(&mut self, cut: Cut) {
-        self.cut = cut;
+    fn set_tile_sizes(&mut self, tile_sizes: TileSizes) {
+        self.tile_sizes = tile_sizes;
     }
 }
 
@@ -282,7 +282,7 @@ impl MatMul {
             c: cx.ptr::<T>(s.c).wrapping_offset(c_at),
             c_stride: s.c_stride,
             epilogue,
-            cut: self.cut,
+            tile_sizes: self.tile_sizes,
             next: None,
         }
     }

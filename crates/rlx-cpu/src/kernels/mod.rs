@@ -48,7 +48,7 @@ use rlx_ir::progress::Progress;
 use rlx_ir::{Dim, Error, ErrorKind, Graph, LirModule, Node, Op, OpKind, Result};
 use rlx_opt::Claim;
 
-use crate::gemm::Cut;
+use crate::gemm::TileSizes;
 use crate::isa::Isa;
 use crate::pool::Run;
 use crate::program::Threads;
@@ -127,8 +127,8 @@ pub(crate) trait StepKernel: Send + Sync + CloneKernel {
     /// Learns which weights the next step reads.
     fn set_next(&mut self, _next: Upcoming) {}
 
-    /// Takes another cut of its product, if it is one on the packed kernel.
-    fn set_cut(&mut self, _cut: Cut) {}
+    /// Takes other tile sizes, if it is a matmul or convolution on the packed kernel.
+    fn set_tile_sizes(&mut self, _cut: TileSizes) {}
 
     /// The state of its experts, if it has any.
     fn experts(&self) -> Option<&experts::Shared> {

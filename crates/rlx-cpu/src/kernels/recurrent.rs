@@ -1,7 +1,7 @@
 //! Recurrent layers: at each step one product of all rows' states with the packed recurrent weights, then the gates
 //! row by row.
 //!
-//! A step's product is cut into tasks as any product is, and each row of gates is one task: bits do not depend on
+//! A step's matmul is split into tasks as any matmul is, and each row of gates is one task: bits do not depend on
 //! the threads. The input was multiplied before, for all steps at once; its rows are added as the product is
 //! written.
 
@@ -13,7 +13,7 @@ use rlx_opt::Claim;
 use super::matmul::{packed_bytes, run_gemm};
 use super::{BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound};
 use crate::alloc::ALIGN;
-use crate::gemm::{self, BinaryOp, Combine, Cut, Epilogue, Gemm, Strided};
+use crate::gemm::{self, BinaryOp, Combine, Epilogue, Gemm, Strided, TileSizes};
 use crate::math::Unary;
 use crate::program::layout::{At, Bound};
 use crate::rows::{GateRow, Gates, gate_row};
@@ -334,7 +334,7 @@ impl Recurrent {
             c: to.get(),
             c_stride: plan.weights.columns,
             epilogue: Epilogue { combine, ..Epilogue::NONE },
-            cut: Cut::DEFAULT,
+            tile_sizes: TileSizes::DEFAULT,
             next: None,
         };
         // SAFETY: the caller's promise; states, gates and weights do not overlap.

@@ -256,7 +256,7 @@ impl Plan {
     ) -> Result<()> {
         let (updates, out, misses) =
             (cx.shared::<T>(self.updates.at), cx.shared::<T>(self.out.at), Misses::none());
-        // Slices are cut alike, so a task owns the same elements of all of them.
+        // Slices are split alike, so a task owns the same elements of all of them.
         cx.parallel(self.worth, a.len.div_ceil(SLICE_ELEMENTS), &|range, _| {
             let (start, end) = (range.start * SLICE_ELEMENTS, (range.end * SLICE_ELEMENTS).min(a.len));
             for row in 0..a.rows {

@@ -29,7 +29,7 @@ use self::init::InitPlan;
 use self::layout::{Bound, SymOperand};
 use self::stages::Stage;
 use crate::alloc::Buffer;
-use crate::gemm::Cut;
+use crate::gemm::TileSizes;
 use crate::isa::Isa;
 use crate::kernels::{self, CompileCx, StepKernel};
 use crate::pool::Pool;
@@ -133,9 +133,10 @@ impl Program {
         let mut steps = lir.steps.iter().map(compile).collect::<Result<Vec<_>>>()?;
         if !tuning.is_empty() {
             for (compiled, step) in steps.iter_mut().zip(&lir.steps) {
-                let site = tuned::site(&lir, step, isa, &threads);
-                let cut = site.map_or(Cut::DEFAULT, |site| tuned::cut(isa, tuning.way(&site)));
-                compiled.prototype.set_cut(cut);
+                let key = tuned::tuning_key(&lir, step, isa, &threads);
+                let tile_sizes =
+                    key.map_or(TileSizes::DEFAULT, |key| tuned::tile_sizes(isa, tuning.variant(&key)));
+                compiled.prototype.set_tile_sizes(tile_sizes);
             }
         }
         let rules = ShapeRules::new(&lir);

@@ -1,4 +1,4 @@
-//! Dimensions that steps find out: a run is cut behind each step that counts, the symbol gets its value, and the later
+//! Dimensions that steps find out: a run is split behind each step that counts, the symbol gets its value, and the later
 //! steps that mention it are bound anew, in place.
 //!
 //! Memory is planned for what a symbol is at most, so nothing moves. Steps that mention no such symbol are bound once for

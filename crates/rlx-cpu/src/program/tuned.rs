@@ -1,12 +1,12 @@
-//! Steps that can be done in several ways with the same bits: products on the packed kernel, which can be cut up
-//! differently (see [`Cut`]).
+//! Steps that have several variants with the same bits: matmuls on the packed kernel, which can be split
+//! differently (see [`TileSizes`]).
 
-use rlx_backend::tuning::Site;
+use rlx_backend::tuning::TuningKey;
 use rlx_ir::lir::{LirModule, Step, StepKind};
 use rlx_ir::{Graph, Node, Op};
 
 use super::Threads;
-use crate::gemm::Cut;
+use crate::gemm::TileSizes;
 use crate::isa::Isa;
 use crate::kernels::conv::is_fast;
 use crate::kernels::matmul::{by_blas, is_packed};
@@ -15,28 +15,28 @@ use crate::kernels::region::anchor_of;
 /// Products of fewer multiply-adds than this take less time than measuring tells apart.
 const WORTH_MEASURING: usize = 100_000;
 
-/// The site of a step, if its product can be cut in several ways.
-pub(crate) fn site(lir: &LirModule, step: &Step, isa: Isa, threads: &Threads) -> Option<Site> {
+/// The key of a step, if its matmul has several tilings.
+pub(crate) fn tuning_key(lir: &LirModule, step: &Step, isa: Isa, threads: &Threads) -> Option<TuningKey> {
     let StepKind::Op(op) = &step.kind else { return None };
     let node = lir.graph.node(step.node);
     let (anchor, graph) = match op {
         Op::Region { body } => (anchor_of(&body.graph)?, &body.graph),
         _ => (node, &lir.graph),
     };
-    if !is_cut(anchor, graph) || is_small(anchor, graph) {
+    if !is_tiled(anchor, graph) || is_small(anchor, graph) {
         return None;
     }
-    let ways = Cut::ways(isa).into_iter().map(|(name, _)| name).collect();
-    Site::of(lir, step, &format!("{isa}, {} threads", threads.pool().threads()), ways)
+    let variants = TileSizes::variants(isa).into_iter().map(|(name, _)| name).collect();
+    TuningKey::of(lir, step, &format!("{isa}, {} threads", threads.pool().threads()), variants)
 }
 
-/// The cut of way number `way` of every site.
-pub(crate) fn cut(isa: Isa, way: usize) -> Cut {
-    Cut::ways(isa).get(way).map_or(Cut::DEFAULT, |&(_, cut)| cut)
+/// The tile sizes of variant number `variant` of every key.
+pub(crate) fn tile_sizes(isa: Isa, variant: usize) -> TileSizes {
+    TileSizes::variants(isa).get(variant).map_or(TileSizes::DEFAULT, |&(_, tile_sizes)| tile_sizes)
 }
 
-/// Whether the kernel of this op asks a [`Cut`] how to work.
-fn is_cut(anchor: &Node, graph: &Graph) -> bool {
+/// Whether the kernel of this op asks a [`TileSizes`] how to work.
+fn is_tiled(anchor: &Node, graph: &Graph) -> bool {
     match &anchor.op {
         Op::MatMul => is_packed(anchor.shape.dtype()) && !by_blas(anchor),
         Op::Conv { .. } => is_fast(&anchor.op, graph.shape(anchor.inputs[0])),

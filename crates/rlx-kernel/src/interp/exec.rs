@@ -9,7 +9,7 @@ use rlx_ir::{DimBinding, Error, ErrorKind, Extent, Node, Op, Result, Value};
 
 use super::{Binding, Pools, dispatch};
 use crate::schedule::{Arg, Launch, UniformArg};
-use crate::target::{KernelTarget, compile_step, step_ways};
+use crate::target::{KernelTarget, compile_step, step_variants};
 
 /// Buffers start at multiples of this within their pools, and one element further inside of the range that
 /// is bound: as on a device whose bindings must be aligned.
@@ -32,8 +32,8 @@ impl Executable {
         Self::choosing(lir, target, |_| 0)
     }
 
-    /// Compiles every step of `lir` for `target`, each by the way that `choose` picks from the names of
-    /// its [`step_ways`].
+    /// Compiles every step of `lir` for `target`, each by the variant that `choose` picks from the names of
+    /// its [`step_variants`].
     ///
     /// # Errors
     /// What [`compile_step`] reports.
@@ -44,8 +44,8 @@ impl Executable {
     ) -> Result<Self> {
         let compile = |steps: &[Step]| -> Result<Vec<_>> {
             let step = |s: &Step| {
-                let way = choose(&step_ways(s, &lir, target)?);
-                Ok((s.clone(), compile_step(s, &lir, target, way)?))
+                let variant = choose(&step_variants(s, &lir, target)?);
+                Ok((s.clone(), compile_step(s, &lir, target, variant)?))
             };
             steps.iter().map(step).collect()
         };

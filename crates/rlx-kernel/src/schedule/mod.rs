@@ -16,7 +16,7 @@
 //! What stands before the op in a region (its *prologue*) is computed where its operands are loaded, what
 //! stands after it (its *epilogue*) where the result is stored.
 //!
-//! Where a step can be done in several ways that give the same bits ([`mod@way`]), [`schedule`] is told which.
+//! Where a step can be done by several variants that give the same bits ([`mod@variant`]), [`schedule`] is told which.
 
 mod body;
 pub(crate) mod cx;
@@ -28,7 +28,7 @@ pub mod product;
 pub mod reduce;
 pub mod rows;
 pub mod scatter;
-pub mod way;
+pub mod variant;
 pub mod window;
 
 use std::sync::Arc;
@@ -37,7 +37,7 @@ use rlx_ir::lir::{LirModule, Operand, Step, StepKind};
 use rlx_ir::{DType, Dim, Extent, Graph, Node, NodeId, Op, Shape};
 
 pub use cx::Arg;
-pub use way::{Way, ways};
+pub use variant::{Variant, variants};
 
 use crate::ir::Kernel;
 
@@ -195,19 +195,21 @@ fn anchor_of(step: &StepDesc) -> Scheduled<Option<&Node>> {
     }
 }
 
-/// Makes the kernels of a step by one of its [`ways`], in order.
+/// Makes the kernels of a step by one of its [`variants`], in order.
 ///
 /// # Errors
 /// Why no schedule takes it.
-pub fn schedule(step: &StepDesc, way: Way) -> Scheduled<Vec<Launch>> {
+pub fn schedule(step: &StepDesc, variant: Variant) -> Scheduled<Vec<Launch>> {
     let Some(anchor) = anchor_of(step)? else {
-        let Way::Map(spread) = way else { return refuse(format!("{way} is no way to go by elements")) };
+        let Variant::Map(spread) = variant else {
+            return refuse(format!("{variant} is no variant to go by elements"));
+        };
         return map::schedule(step, spread);
     };
-    match (&anchor.op, way) {
-        (Op::MatMul, Way::Product(form, _)) => matmul::schedule(step, anchor, form),
-        (Op::Conv { .. }, Way::Product(form, _)) => window::conv(step, anchor, form),
-        (Op::ConvTranspose { .. }, Way::Product(form, _)) => window::conv_transpose(step, anchor, form),
+    match (&anchor.op, variant) {
+        (Op::MatMul, Variant::Product(form, _)) => matmul::schedule(step, anchor, form),
+        (Op::Conv { .. }, Variant::Product(form, _)) => window::conv(step, anchor, form),
+        (Op::ConvTranspose { .. }, Variant::Product(form, _)) => window::conv_transpose(step, anchor, form),
         (Op::Pool { .. }, _) => window::pool(step, anchor),
         (Op::Reduce { .. }, _) => reduce::schedule(step, anchor),
         (Op::Softmax { .. } | Op::LogSoftmax { .. }, _) => rows::schedule(step, anchor),

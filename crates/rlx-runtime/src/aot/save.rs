@@ -212,12 +212,12 @@ impl Session {
         options: &CompileOptions,
         progress: &Progress,
     ) -> Result<CompiledGraph> {
-        let (lir, kept) = (artefact.lir()?, artefact.kept()?);
+        let (lir, cache) = (artefact.lir()?, artefact.compile_cache()?);
         let target = self.target(options)?;
         rlx_opt::verify_lir(&lir, &*target)?;
         let report =
             rlx_opt::report::analyze(&lir.graph, &PassContext { target: &*target, options, is_body: false });
-        let built = self.executable(lir, options, &kept, progress)?;
+        let built = self.executable(lir, options, &cache, progress)?;
         Ok(CompiledGraph::new(self.device(), built, report, Vec::new(), options))
     }
 

@@ -27,7 +27,7 @@ use crate::edge::Edge;
 use crate::error::or_panic;
 use crate::model_pipeline::params::ParamBook;
 use crate::session::Built;
-use crate::tuning::{Tuned, TunedSite};
+use crate::tuning::{Tuned, TunedStep};
 use bind::Binder;
 use handles::Handle;
 use moe::Masks;
@@ -155,8 +155,8 @@ impl CompiledGraph {
 
     /// The steps that the device can do in several ways, where it was asked which is fastest, here or earlier: see
     /// [`crate::tuning`]. Empty where nothing was ever measured.
-    pub fn tuned_sites(&self) -> &[TunedSite] {
-        &self.record.tuned.sites
+    pub fn tuned_steps(&self) -> &[TunedStep] {
+        &self.record.tuned.steps
     }
 
     /// The ways that were chosen by measurement.

@@ -1,10 +1,10 @@
-//! Timing the ways to do one step.
+//! Times the variants of one step.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rlx_backend::tuning::Tuning;
-use rlx_backend::{ExecutableGraph, Kept};
+use rlx_backend::{CompileCache, ExecutableGraph};
 use rlx_ir::lir::IoSlot;
 use rlx_ir::{DType, LirModule, Result, Weight, memory};
 use rlx_opt::CompileOptions;
@@ -13,24 +13,24 @@ use super::isolate::isolated;
 use crate::session::Session;
 use crate::{convert, edge};
 
-/// How long all ways of a step are timed together, roughly.
+/// How long all variants of a step are timed together, roughly.
 const BUDGET: Duration = Duration::from_millis(60);
-/// The fewest and the most rounds of runs, one of each way.
+/// The fewest and the most rounds of runs, one of each variant.
 const ROUNDS: std::ops::RangeInclusive<usize> = 3..=200;
-/// A way must be this much faster than the first to be taken.
+/// A variant must be this much faster than the first to be taken.
 const GAIN: f64 = 0.97;
 
-/// A way slower than the fastest by this much is not timed again.
+/// A variant slower than the fastest by this much is not timed again.
 const HOPELESS: u32 = 2;
 
-/// The ways that were tried by name, with the time of each where it was measured.
+/// The variants that were tried by name, with the time of each where it was measured.
 pub(super) type Times = Vec<(String, Option<Duration>)>;
 
-/// The fastest way to do step number `at` of a module without open dimensions, and the times of all. `None` where the
-/// step cannot be run alone. Ways are named, because a step of open dimensions may have others, in another order.
+/// The fastest variant of step number `at` of a module without open dimensions, and the times of all. `None` where the
+/// step cannot be run alone. Variants are named, because a step of open dimensions may have others, in another order.
 ///
 /// # Errors
-/// The first way fails.
+/// The first variant fails.
 pub(super) fn fastest(
     session: &Session,
     bound: &LirModule,
@@ -40,18 +40,18 @@ pub(super) fn fastest(
     let device = session.device();
     let Some(module) = isolated(bound, at, session.target(options)?.pool_spec())? else { return Ok(None) };
     let module = Arc::new(module);
-    let site = edge::call(device, "naming the ways to do a step", || {
-        session.backend().site(&module, &module.steps[0])
+    let key = edge::call(device, "naming the variants of a step", || {
+        session.backend().tuning_key(&module, &module.steps[0])
     })?;
-    let Some(site) = site else { return Ok(None) };
+    let Some(key) = key else { return Ok(None) };
     let weights = module.params.iter().map(made_up).collect::<Result<Vec<_>>>()?;
     let inputs = module.inputs.iter().map(bytes_for).collect::<Result<Vec<_>>>()?;
-    let trial = |way: usize| -> Result<Trial> {
+    let trial = |variant: usize| -> Result<Trial> {
         let mut tuning = Tuning::default();
-        tuning.choose(&site, way);
-        let kept = Kept { tuning, ..Kept::default() };
+        tuning.choose(&key, variant);
+        let cache = CompileCache { tuning, ..CompileCache::default() };
         edge::call(device, "compiling", || {
-            let mut exec = session.backend().compile_kept(Arc::clone(&module), options, &kept)?;
+            let mut exec = session.backend().compile_cached(Arc::clone(&module), options, &cache)?;
             for (i, weight) in weights.iter().enumerate() {
                 exec.set_param(i, Arc::clone(weight))?;
             }
@@ -63,32 +63,32 @@ pub(super) fn fastest(
     let first = trial(0)?;
     let expected = first.results(&module)?;
     let mut trials = vec![Some(first)];
-    for way in 1..site.ways.len() {
-        let checked = trial(way).and_then(|t| Ok((t.results(&module)? == expected).then_some(t)));
+    for variant in 1..key.variants.len() {
+        let checked = trial(variant).and_then(|t| Ok((t.results(&module)? == expected).then_some(t)));
         trials.push(checked.unwrap_or_else(|e| {
-            tracing::warn!(site = %site.what, way = %site.ways[way], error = %e, "a way failed");
+            tracing::warn!(key = %key.what, variant = %key.variants[variant], error = %e, "a variant failed");
             None
         }));
-        if trials[way].is_none() {
-            tracing::warn!(site = %site.what, way = %site.ways[way], "not taken: it failed, or its bits differ");
+        if trials[variant].is_none() {
+            tracing::warn!(key = %key.what, variant = %key.variants[variant], "not taken: it failed, or its bits differ");
         }
     }
     edge::call(device, "running", || race(&mut trials, &inputs))?;
     let times: Vec<_> = trials.iter().map(|t| t.as_ref().map(|t| t.least)).collect();
-    let way = site.ways[choice(&times)].clone();
-    Ok(Some((way, site.ways.into_iter().zip(times).collect())))
+    let variant = key.variants[choice(&times)].clone();
+    Ok(Some((variant, key.variants.into_iter().zip(times).collect())))
 }
 
 /// The fastest, where it is clearly faster than the first.
 fn choice(times: &[Option<Duration>]) -> usize {
-    let timed = times.iter().enumerate().filter_map(|(way, time)| Some((way, (*time)?)));
+    let timed = times.iter().enumerate().filter_map(|(variant, time)| Some((variant, (*time)?)));
     match (timed.min_by_key(|&(_, time)| time), times.first().copied().flatten()) {
-        (Some((way, time)), Some(first)) if time.as_secs_f64() < first.as_secs_f64() * GAIN => way,
+        (Some((variant, time)), Some(first)) if time.as_secs_f64() < first.as_secs_f64() * GAIN => variant,
         _ => 0,
     }
 }
 
-/// One way, ready to run.
+/// One variant, ready to run.
 struct Trial {
     exec: Box<dyn ExecutableGraph>,
     least: Duration,

@@ -1,11 +1,11 @@
-//! Choosing between ways to do a step by measurement.
+//! Choosing between variants of a step by measurement.
 //!
-//! A device may know several ways to do a step that give the same bits, of which another is fastest on every machine:
+//! A device may know several variants of a step that give the same bits, of which another is fastest on every machine:
 //! tiles of a matrix product, say ([`rlx_backend::tuning`]). Under [`Tune::Measure`] compiling tries them: each such step
-//! is made a module of its own, with made-up parameters and inputs, compiled in every way, and timed. A way
+//! is made a module of its own, with made-up parameters and inputs, compiled in every variant, and timed. A variant
 //! whose results differ in a single bit from the first one's is refused with a warning. What was found is kept in
 //! the cache folder (`RLX_CACHE_DIR`) by device and machine, and serves every later compilation there
-//! ([`Tune::Kept`], the default), and in artefacts.
+//! ([`Tune::Cached`], the default), and in artefacts.
 //!
 //! ```no_run
 //! use rlx_ir::{DType, Graph, GraphExt, Shape};
@@ -17,8 +17,8 @@
 //! graph.set_outputs(vec![y]);
 //! let options = CompileOptions::new().tune(Tune::Measure);
 //! let compiled = Session::new(Device::Cpu).try_compile_with(graph, &options)?;
-//! for site in compiled.tuned_sites() {
-//!     println!("{site}");
+//! for key in compiled.tuned_steps() {
+//!     println!("{key}");
 //! }
 //! # Ok::<(), rlx_runtime::CompileError>(())
 //! ```
@@ -31,7 +31,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rlx_backend::tuning::{Site, Tuning};
+use rlx_backend::tuning::{Tuning, TuningKey};
 use rlx_ir::progress::Stage;
 use rlx_ir::{Error, ErrorKind, LirModule, Progress, Result};
 use rlx_opt::{CompileOptions, Tune};
@@ -42,28 +42,28 @@ use crate::{cost, edge, store};
 /// Where tunings lie in the cache folder.
 const FOLDER: &str = "tuning";
 
-/// A step that can be done in several ways, and the one that was taken.
+/// A step that can be done by several variants, and the one that was taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TunedSite {
+pub struct TunedStep {
     /// What is computed.
     pub what: String,
     /// How many steps of the module compute it.
     pub steps: usize,
-    /// The way that was taken.
-    pub way: String,
-    /// The least time of each way, where they were measured by this compilation; `None` for a way that failed.
+    /// The variant that was taken.
+    pub variant: String,
+    /// The least time of each variant, where they were measured by this compilation; `None` for a variant that failed.
     pub times: Vec<(String, Option<Duration>)>,
 }
 
-impl fmt::Display for TunedSite {
+impl fmt::Display for TunedStep {
     /// `rows8 (default 21.3 µs, rows8 19.8 µs): MatMul …, 4 steps`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.way)?;
-        for (i, (way, time)) in self.times.iter().enumerate() {
+        f.write_str(&self.variant)?;
+        for (i, (variant, time)) in self.times.iter().enumerate() {
             f.write_str(if i == 0 { " (" } else { ", " })?;
             match time {
-                Some(time) => write!(f, "{way} {:.1} µs", time.as_secs_f64() * 1e6)?,
-                None => write!(f, "{way} failed")?,
+                Some(time) => write!(f, "{variant} {:.1} µs", time.as_secs_f64() * 1e6)?,
+                None => write!(f, "{variant} failed")?,
             }
         }
         f.write_str(if self.times.is_empty() { ": " } else { "): " })?;
@@ -77,10 +77,10 @@ pub(crate) struct Tuned {
     /// For the backend.
     pub(crate) tuning: Tuning,
     /// For people.
-    pub(crate) sites: Vec<TunedSite>,
+    pub(crate) steps: Vec<TunedStep>,
 }
 
-/// The ways to do the steps of `lir`: those that were found earlier on this machine, or that `given` says; under
+/// The variants to do the steps of `lir`: those that were found earlier on this machine, or that `given` says; under
 /// [`Tune::Measure`] what neither knows is measured now.
 ///
 /// # Errors
@@ -97,89 +97,89 @@ pub(crate) fn tuned(
     }
     let mut known = read(session);
     known.extend(given);
-    if known.is_empty() && options.tune == Tune::Kept {
+    if known.is_empty() && options.tune == Tune::Cached {
         return Ok(Tuned::default());
     }
-    let sites = sites(session, lir)?;
+    let keys = keys(session, lir)?;
     let mut times = BTreeMap::new();
     if options.tune == Tune::Measure {
-        let unknown: Vec<_> = sites.iter().filter(|(site, _)| !known.knows(site)).collect();
+        let unknown: Vec<_> = keys.iter().filter(|(key, _)| !known.knows(key)).collect();
         let mut found = Vec::new();
         let ended = measure_all(session, lir, options, &unknown, progress, &mut found);
         let mut fresh = Tuning::default();
-        for Measured { site, way, ways } in found {
-            fresh.choose(site, way);
-            times.insert(site.what.clone(), ways);
+        for Measured { key, variant, variants } in found {
+            fresh.choose(key, variant);
+            times.insert(key.what.clone(), variants);
         }
         // Also where somebody stopped it: what was found need not be measured again.
         keep(session, &fresh);
         ended?;
         known.extend(&fresh);
     }
-    let told = |(site, steps): &(Site, Vec<usize>)| TunedSite {
-        what: site.what.clone(),
+    let told = |(key, steps): &(TuningKey, Vec<usize>)| TunedStep {
+        what: key.what.clone(),
         steps: steps.len(),
-        way: site.ways[known.way(site)].clone(),
-        times: times.remove(&site.what).unwrap_or_default(),
+        variant: key.variants[known.variant(key)].clone(),
+        times: times.remove(&key.what).unwrap_or_default(),
     };
-    let tuning = known.of(sites.iter().map(|(site, _)| site));
-    Ok(Tuned { sites: sites.iter().map(told).collect(), tuning })
+    let tuning = known.of(keys.iter().map(|(key, _)| key));
+    Ok(Tuned { steps: keys.iter().map(told).collect(), tuning })
 }
 
-/// The sites of a module, each with the steps that are of it.
-fn sites(session: &Session, lir: &LirModule) -> Result<Vec<(Site, Vec<usize>)>> {
-    let mut found: Vec<(Site, Vec<usize>)> = Vec::new();
+/// The keys of a module, each with the steps that are of it.
+fn keys(session: &Session, lir: &LirModule) -> Result<Vec<(TuningKey, Vec<usize>)>> {
+    let mut found: Vec<(TuningKey, Vec<usize>)> = Vec::new();
     for (at, step) in lir.steps.iter().enumerate() {
-        let site = edge::call(session.device(), "naming the ways to do a step", || {
-            session.backend().site(lir, step)
+        let key = edge::call(session.device(), "naming the variants of a step", || {
+            session.backend().tuning_key(lir, step)
         })?;
-        let Some(site) = site.filter(|site| site.ways.len() > 1) else { continue };
-        match found.iter_mut().find(|(known, _)| *known == site) {
+        let Some(key) = key.filter(|key| key.variants.len() > 1) else { continue };
+        match found.iter_mut().find(|(known, _)| *known == key) {
             Some((_, steps)) => steps.push(at),
-            None => found.push((site, vec![at])),
+            None => found.push((key, vec![at])),
         }
     }
     Ok(found)
 }
 
-/// What was measured of a site: the way to take, and the least time of each.
+/// What was measured of a key: the variant to take, and the least time of each.
 struct Measured<'s> {
-    site: &'s Site,
-    way: usize,
-    ways: Vec<(String, Option<Duration>)>,
+    key: &'s TuningKey,
+    variant: usize,
+    variants: Vec<(String, Option<Duration>)>,
 }
 
-/// Measures these sites, at the sizes that open dimensions are usually of.
+/// Measures these keys, at the sizes that open dimensions are usually of.
 fn measure_all<'s>(
     session: &Session,
     lir: &LirModule,
     options: &CompileOptions,
-    sites: &[&'s (Site, Vec<usize>)],
+    keys: &[&'s (TuningKey, Vec<usize>)],
     progress: &Progress,
     found: &mut Vec<Measured<'s>>,
 ) -> Result<()> {
-    if sites.is_empty() {
+    if keys.is_empty() {
         return Ok(());
     }
     let bound = lir.bind(&cost::typical_dims(&lir.graph));
-    for (i, (site, steps)) in sites.iter().enumerate() {
-        progress.step(Stage::Tune, i, sites.len(), || &site.what)?;
+    for (i, (key, steps)) in keys.iter().enumerate() {
+        progress.step(Stage::Tune, i, keys.len(), || &key.what)?;
         match measure::fastest(session, &bound, steps[0], options) {
-            Ok(Some((name, ways))) => {
-                tracing::debug!(site = %site.what, way = %name, "tuned");
-                // A way that is only there at the sizes it was measured at is no way of the step.
-                let way = site.ways.iter().position(|way| *way == name).unwrap_or(0);
-                found.push(Measured { site, way, ways });
+            Ok(Some((name, variants))) => {
+                tracing::debug!(key = %key.what, variant = %name, "tuned");
+                // A variant that is only there at the sizes it was measured at is no variant of the step.
+                let variant = key.variants.iter().position(|variant| *variant == name).unwrap_or(0);
+                found.push(Measured { key, variant, variants });
             }
-            Ok(None) => tracing::debug!(site = %site.what, "cannot be measured alone"),
+            Ok(None) => tracing::debug!(key = %key.what, "cannot be measured alone"),
             Err(e) if e.kind() == ErrorKind::Cancelled => return Err(e),
-            Err(e) => tracing::warn!(site = %site.what, error = %e, "was not tuned"),
+            Err(e) => tracing::warn!(key = %key.what, error = %e, "was not tuned"),
         }
     }
     Ok(())
 }
 
-/// What measurements depend on besides the site.
+/// What measurements depend on besides the key.
 fn subject(session: &Session) -> Result<String> {
     let (device, machine) = (session.device().feature(), session.machine()?);
     Ok(format!("{device}, {machine}, {}, rlx {}", cost::processor(), store::VERSION))

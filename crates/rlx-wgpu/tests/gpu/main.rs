@@ -10,4 +10,4 @@ mod limits;
 mod models;
 mod prepared;
 mod stored;
-mod ways;
+mod variants;

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use rlx_backend::{Backend, CodePart, ExecutableGraph, Kept};
+use rlx_backend::{Backend, CodePart, CompileCache, ExecutableGraph};
 use rlx_driver::Device;
 use rlx_ir::op::Activation;
 use rlx_ir::testing::random_bindings;
@@ -49,8 +49,8 @@ fn by(
     lir: &Arc<LirModule>,
     code: Vec<CodePart>,
 ) -> rlx_ir::Result<Box<dyn ExecutableGraph>> {
-    let kept = Kept { code, ..Kept::default() };
-    backend.compile_kept(Arc::clone(lir), &CompileOptions::default(), &kept)
+    let kept = CompileCache { code, ..CompileCache::default() };
+    backend.compile_cached(Arc::clone(lir), &CompileOptions::default(), &kept)
 }
 
 fn floats(values: [f32; 4]) -> Vec<u8> {

@@ -20,7 +20,7 @@ Environment:
   RLX_NUM_THREADS      how many threads the CPU uses (default: all)
   RLX_CPU_ISA          forces an instruction set of the CPU: portable, avx2, avx512, neon
   RLX_KERNEL_DISPATCH  native (default), common (decompose wherever possible), force-native
-  RLX_TUNE             off, kept (default), measure: which of several ways a step is done in
+  RLX_TUNE             off, cached (default), measure: which variant of a step is used
   RLX_DISPATCH_REPORT  1 prints how each op kind is computed whenever a model is compiled
   RLX_CACHE_DIR        where compiled models, calibrations, tunings, verdicts, test data and made files are kept
   RLX_CACHE_LIMIT      how large the cache of compiled models grows, as in 8G (default: 16G)
@@ -189,8 +189,8 @@ pub struct Common {
     /// Whether optimisations may change the last bits
     #[arg(long, default_value = "fast")]
     pub numerics: NumericsArg,
-    /// Whether steps are done in the way that was measured to be fastest on this machine: off, kept (as was measured
-    /// earlier), measure (what was not yet is measured now) [default: RLX_TUNE, or kept]
+    /// Whether each step runs the variant that was measured to be the fastest on this machine: off, cached (use earlier
+    /// measurements), measure (measure now what was not measured yet) [default: RLX_TUNE, or cached]
     #[arg(long, value_name = "WHEN", value_parser = TUNE, hide_possible_values = true, num_args = 0..=1, default_missing_value = "measure",
         require_equals = true)]
     pub tune: Option<Tune>,

@@ -42,8 +42,8 @@ pub fn compile(args: &CompileArgs, json: bool) -> Result<ExitCode, Failure> {
             print::bytes(sizes.prepared),
             time
         )?;
-        for (site, way) in artefact.tuning()?.iter() {
-            writeln!(Output, "  tuned: {way} for {site}")?;
+        for (key, variant) in artefact.tuning()?.iter() {
+            writeln!(Output, "  tuned: {variant} for {key}")?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -53,7 +53,8 @@ pub fn compile(args: &CompileArgs, json: bool) -> Result<ExitCode, Failure> {
 pub fn artefact_json(artefact: &Artefact) -> Result<Json> {
     let (target, sizes) = (artefact.target(), artefact.sizes());
     let tuning = artefact.tuning()?;
-    let tuning: Vec<Json> = tuning.iter().map(|(site, way)| json!({ "site": site, "way": way })).collect();
+    let tuning: Vec<Json> =
+        tuning.iter().map(|(key, variant)| json!({ "key": key, "variant": variant })).collect();
     Ok(json!({
         "path": artefact.path().display().to_string(), "model": artefact.name(),
         "device": target.device, "machine": target.machine, "version": target.version,

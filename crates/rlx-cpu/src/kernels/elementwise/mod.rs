@@ -76,7 +76,7 @@ pub(crate) struct Elementwise {
     /// The iteration space: rows of `inner` elements.
     rows: usize,
     inner: usize,
-    /// Elements of a tile, and how many tiles a row (or all) is cut into.
+    /// Elements of a tile, and how many tiles a row (or all) is split into.
     tile: usize,
     pieces: usize,
     by_row: bool,

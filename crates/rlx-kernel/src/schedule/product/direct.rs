@@ -4,20 +4,20 @@
 //! neighbours load neighbours. What lies beyond the last row or column is loaded from that one, which costs no
 //! branch, and not stored. Caches do what workgroup memory does in the tiled form, and nobody waits for others.
 
-use super::{Cut, Operands, Place, Product, Sums, Tile};
+use super::{Operands, Place, Product, Sums, Tile, Tiling};
 use crate::ir::Value;
 use crate::schedule::cx::Cx;
 use crate::schedule::{Launch, Scheduled};
 
 pub(super) fn launch(cx: Cx<'_>, p: &Product, tile: Tile, operands: Operands<'_>) -> Scheduled<Launch> {
     let Operands { a, b, finish } = operands;
-    Cut::launch(cx, p, tile, |cx, cut, place| {
-        let (lane_m, lane_n) = cut.lanes(cx);
+    Tiling::launch(cx, p, tile, |cx, tiling, place| {
+        let (lane_m, lane_n) = tiling.lanes(cx);
         let (m0, n0) = (cx.b.add(place.m0, lane_m), cx.b.add(place.n0, lane_n));
-        let rows = own(cx, (m0, tile.lanes_m(), tile.own_m), (cut.m_count, &cut.sizes.m));
-        let columns = own(cx, (n0, tile.lanes_n(), tile.own_n), (cut.n_count, &cut.sizes.n));
+        let rows = own(cx, (m0, tile.lanes_m(), tile.own_m), (tiling.m_count, &tiling.sizes.m));
+        let columns = own(cx, (n0, tile.lanes_n(), tile.own_n), (tiling.n_count, &tiling.sizes.n));
         let sums = Sums::new(cx, p, tile);
-        cx.for_space(&cut.sizes.k, &mut |cx, k| {
+        cx.for_space(&tiling.sizes.k, &mut |cx, k| {
             let mut x = Vec::with_capacity(rows.len());
             for m in &rows {
                 x.push(a(cx, &place.batch, m, k)?);
@@ -29,7 +29,7 @@ pub(super) fn launch(cx: Cx<'_>, p: &Product, tile: Tile, operands: Operands<'_>
             sums.add(cx, &x, &y);
             Ok(())
         })?;
-        store(cx, cut, &Place { batch: place.batch.clone(), m0, n0 }, &sums, finish)
+        store(cx, tiling, &Place { batch: place.batch.clone(), m0, n0 }, &sums, finish)
     })
 }
 
@@ -51,15 +51,21 @@ fn own(
 }
 
 /// Stores the sums, one after the other.
-fn store(cx: &mut Cx<'_>, cut: &Cut, place: &Place, sums: &Sums, finish: super::Finish<'_>) -> Scheduled<()> {
-    let (tile, count) = (cut.tile, cx.b.int(sums.vars.len() as i32));
+fn store(
+    cx: &mut Cx<'_>,
+    tiling: &Tiling,
+    place: &Place,
+    sums: &Sums,
+    finish: super::Finish<'_>,
+) -> Scheduled<()> {
+    let (tile, count) = (tiling.tile, cx.b.int(sums.vars.len() as i32));
     cx.for_each(count, |cx, i| {
         let own_n = cx.b.int(tile.own_n);
         let [i_m, i_n] = [cx.b.div(i, own_n), cx.b.rem(i, own_n)];
         let (lanes_m, lanes_n) = (cx.b.int(tile.lanes_m()), cx.b.int(tile.lanes_n()));
         let (away_m, away_n) = (cx.b.mul(i_m, lanes_m), cx.b.mul(i_n, lanes_n));
         let at = [cx.b.add(place.m0, away_m), cx.b.add(place.n0, away_n)];
-        cut.finish(cx, &place.batch, at, finish, |cx| {
+        tiling.finish(cx, &place.batch, at, finish, |cx| {
             let first = cx.b.get(sums.vars[0]);
             let chosen = cx.b.var(first);
             for (j, &sum) in sums.vars.iter().enumerate().skip(1) {

@@ -95,8 +95,8 @@ impl Sizes {
     }
 }
 
-/// A product cut into tiles, one for each workgroup.
-struct Cut {
+/// A matmul split into tiles, one for each workgroup.
+struct Tiling {
     tile: Tile,
     sizes: Sizes,
     /// How many rows, steps of the sum, and columns.
@@ -115,13 +115,13 @@ struct Place {
     n0: Value,
 }
 
-impl Cut {
+impl Tiling {
     /// Runs `f` in every workgroup that has a tile; gives the launch.
     fn launch(
         mut cx: Cx<'_>,
         p: &Product,
         tile: Tile,
-        f: impl FnOnce(&mut Cx<'_>, &Cut, &Place) -> Scheduled<()>,
+        f: impl FnOnce(&mut Cx<'_>, &Tiling, &Place) -> Scheduled<()>,
     ) -> Scheduled<Launch> {
         let sizes = Sizes::new(&mut cx, p);
         let [rows, columns] = p.tiles(tile);
@@ -131,14 +131,14 @@ impl Cut {
         let tiles = cx.b.mul(m_tiles, n_tiles);
         let groups = cx.b.mul(batches, tiles);
         let (group, lane) = (cx.b.inst(Inst::GroupId), cx.b.inst(Inst::LocalId));
-        let cut = Cut { tile, sizes, m_count, k_count, n_count, lane };
+        let tiling = Tiling { tile, sizes, m_count, k_count, n_count, lane };
         let inside = cx.b.lt(group, groups);
         cx.if_then(inside, |cx| {
             let at = cx.unflatten(group, &[batches, m_tiles, n_tiles]);
-            let batch = cx.unflatten(at[0], &cut.sizes.batch);
+            let batch = cx.unflatten(at[0], &tiling.sizes.batch);
             let (m, n) = (cx.b.int(tile.m), cx.b.int(tile.n));
             let place = Place { batch, m0: cx.b.mul(at[1], m), n0: cx.b.mul(at[2], n) };
-            f(cx, &cut, &place)
+            f(cx, &tiling, &place)
         })?;
         Ok(cx.finish(elements(&p.batch) * rows * columns))
     }

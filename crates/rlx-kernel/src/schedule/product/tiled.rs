@@ -4,7 +4,7 @@
 //! sums of a few neighbouring rows and columns. The finished tile goes through the same memory, some rows of every
 //! invocation at a time, so that what follows is written once and neighbours store side by side.
 
-use super::{Cut, Finish, Operands, Place, Product, Sums, Tile};
+use super::{Finish, Operands, Place, Product, Sums, Tile, Tiling};
 use crate::ir::{Const, Shared, Ty, Value};
 use crate::schedule::cx::Cx;
 use crate::schedule::product::Form;
@@ -31,22 +31,22 @@ pub(super) fn launch(
     let Operands { a, b, finish } = operands;
     let len = Form::Tiled(tile, depth).shared_len();
     let shared = cx.b.shared(Ty::of(p.dtype), len);
-    Cut::launch(cx, p, tile, |cx, cut, place| {
-        let (lane_m, lane_n) = cut.lanes(cx);
+    Tiling::launch(cx, p, tile, |cx, tiling, place| {
+        let (lane_m, lane_n) = tiling.lanes(cx);
         let (per_m, per_n) = (cx.b.int(tile.own_m), cx.b.int(tile.own_n));
         let (own_m, own_n) = (cx.b.mul(lane_m, per_m), cx.b.mul(lane_n, per_n));
         let memory = Memory { shared, len: len as i32, depth, lane_m, own_m, own_n };
         let sums = Sums::new(cx, p, tile);
         let start = cx.b.int(0);
-        cx.for_step((start, cut.k_count, depth), |cx, k0| {
-            memory.fill_left(cx, (cut, place, k0), p, a)?;
-            memory.fill_right(cx, (cut, place, k0), p, b)?;
+        cx.for_step((start, tiling.k_count, depth), |cx, k0| {
+            memory.fill_left(cx, (tiling, place, k0), p, a)?;
+            memory.fill_right(cx, (tiling, place, k0), p, b)?;
             cx.b.barrier();
             memory.multiply(cx, tile, &sums)?;
             cx.b.barrier();
             Ok(())
         })?;
-        memory.store(cx, cut, place, &sums, finish)
+        memory.store(cx, tiling, place, &sums, finish)
     })
 }
 
@@ -58,18 +58,18 @@ impl Memory {
     fn fill_left(
         &self,
         cx: &mut Cx<'_>,
-        (cut, place, k0): (&Cut, &Place, Value),
+        (tiling, place, k0): (&Tiling, &Place, Value),
         p: &Product,
         a: super::Load<'_>,
     ) -> Scheduled<()> {
         let ty = Ty::of(p.dtype);
         let pad = if ty.is_float() { cx.b.constant(Const::float(ty, -0.0)) } else { p.zero(cx) };
-        self.each(cx, cut, cut.tile.m * self.depth, |cx, flat| {
-            let (depth, size) = (cx.b.int(self.depth), cx.b.int(cut.tile.m));
+        self.each(cx, tiling, tiling.tile.m * self.depth, |cx, flat| {
+            let (depth, size) = (cx.b.int(self.depth), cx.b.int(tiling.tile.m));
             let (k, m) = (cx.b.rem(flat, depth), cx.b.div(flat, depth));
             let (at_m, at_k) = (cx.b.add(place.m0, m), cx.b.add(k0, k));
-            let v = element_or(cx, [(at_m, cut.m_count), (at_k, cut.k_count)], pad, |cx| {
-                let (m, k) = (cx.unflatten(at_m, &cut.sizes.m), cx.unflatten(at_k, &cut.sizes.k));
+            let v = element_or(cx, [(at_m, tiling.m_count), (at_k, tiling.k_count)], pad, |cx| {
+                let (m, k) = (cx.unflatten(at_m, &tiling.sizes.m), cx.unflatten(at_k, &tiling.sizes.k));
                 a(cx, &place.batch, &m, &k)
             })?;
             let row = cx.b.mul(k, size);
@@ -83,17 +83,17 @@ impl Memory {
     fn fill_right(
         &self,
         cx: &mut Cx<'_>,
-        (cut, place, k0): (&Cut, &Place, Value),
+        (tiling, place, k0): (&Tiling, &Place, Value),
         p: &Product,
         b: super::Load<'_>,
     ) -> Scheduled<()> {
         let pad = p.zero(cx);
-        self.each(cx, cut, cut.tile.n * self.depth, |cx, flat| {
-            let (size, before) = (cx.b.int(cut.tile.n), cx.b.int(cut.tile.m * self.depth));
+        self.each(cx, tiling, tiling.tile.n * self.depth, |cx, flat| {
+            let (size, before) = (cx.b.int(tiling.tile.n), cx.b.int(tiling.tile.m * self.depth));
             let (k, n) = (cx.b.div(flat, size), cx.b.rem(flat, size));
             let (at_k, at_n) = (cx.b.add(k0, k), cx.b.add(place.n0, n));
-            let v = element_or(cx, [(at_k, cut.k_count), (at_n, cut.n_count)], pad, |cx| {
-                let (k, n) = (cx.unflatten(at_k, &cut.sizes.k), cx.unflatten(at_n, &cut.sizes.n));
+            let v = element_or(cx, [(at_k, tiling.k_count), (at_n, tiling.n_count)], pad, |cx| {
+                let (k, n) = (cx.unflatten(at_k, &tiling.sizes.k), cx.unflatten(at_n, &tiling.sizes.n));
                 b(cx, &place.batch, &k, &n)
             })?;
             let at = cx.b.add(before, flat);
@@ -130,12 +130,12 @@ impl Memory {
     fn store(
         &self,
         cx: &mut Cx<'_>,
-        cut: &Cut,
+        tiling: &Tiling,
         place: &Place,
         sums: &Sums,
         finish: Finish<'_>,
     ) -> Scheduled<()> {
-        let tile = cut.tile;
+        let tile = tiling.tile;
         // As many rows of each invocation as there is room for; sizes are powers of two.
         let mut per = tile.own_m;
         while tile.lanes_m() * per * tile.n > self.len {
@@ -144,11 +144,11 @@ impl Memory {
         let slabs = tile.own_m / per;
         if slabs == 1 {
             let first = cx.b.int(0);
-            return self.store_slab(cx, (cut, place), (first, per), sums, finish);
+            return self.store_slab(cx, (tiling, place), (first, per), sums, finish);
         }
         let count = cx.b.int(slabs);
         cx.for_each(count, |cx, slab| {
-            self.store_slab(cx, (cut, place), (slab, per), sums, finish)?;
+            self.store_slab(cx, (tiling, place), (slab, per), sums, finish)?;
             cx.b.barrier();
             Ok(())
         })
@@ -158,12 +158,12 @@ impl Memory {
     fn store_slab(
         &self,
         cx: &mut Cx<'_>,
-        (cut, place): (&Cut, &Place),
+        (tiling, place): (&Tiling, &Place),
         (slab, per): (Value, i32),
         sums: &Sums,
         finish: Finish<'_>,
     ) -> Scheduled<()> {
-        let tile = cut.tile;
+        let tile = tiling.tile;
         let (rows, own_rows, width) = (cx.b.int(per), cx.b.int(tile.own_m), cx.b.int(tile.n));
         for (own_slab, sums) in sums.vars.chunks((per * tile.own_n) as usize).enumerate() {
             let own_slab = cx.b.int(own_slab as i32);
@@ -182,7 +182,7 @@ impl Memory {
         }
         cx.b.barrier();
         let before = cx.b.mul(slab, rows);
-        self.each(cx, cut, tile.lanes_m() * per * tile.n, |cx, flat| {
+        self.each(cx, tiling, tile.lanes_m() * per * tile.n, |cx, flat| {
             let (row, n) = (cx.b.div(flat, width), cx.b.rem(flat, width));
             // Of each invocation there are `per` rows here, of the `own_m` that lie side by side in the tile.
             let m = if per == tile.own_m {
@@ -193,7 +193,7 @@ impl Memory {
                 cx.b.add(first, i)
             };
             let at = [cx.b.add(place.m0, m), cx.b.add(place.n0, n)];
-            cut.finish(cx, &place.batch, at, finish, |cx| cx.b.load_shared(self.shared, flat))
+            tiling.finish(cx, &place.batch, at, finish, |cx| cx.b.load_shared(self.shared, flat))
         })
     }
 
@@ -201,12 +201,12 @@ impl Memory {
     fn each(
         &self,
         cx: &mut Cx<'_>,
-        cut: &Cut,
+        tiling: &Tiling,
         all: i32,
         f: impl FnOnce(&mut Cx<'_>, Value) -> Scheduled<()>,
     ) -> Scheduled<()> {
         let all = cx.b.int(all);
-        cx.for_step((cut.lane, all, cut.tile.lanes_m() * cut.tile.lanes_n()), f)
+        cx.for_step((tiling.lane, all, tiling.tile.lanes_m() * tiling.tile.lanes_n()), f)
     }
 }
 

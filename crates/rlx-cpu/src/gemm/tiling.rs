@@ -1,13 +1,13 @@
-//! How a product is cut into tiles, blocks and tasks.
+//! How a matmul is split into tiles, blocks and tasks.
 //!
-//! Each element of the result is one chain of multiply-adds, so every [`Cut`] gives the same bits. Which is fastest
-//! depends on the shape, the caches and the number of threads: [`Cut::DEFAULT`] is good on the machines we know, and
-//! measurement may find a better one among [`Cut::ways`] (see `rlx_backend::tuning`).
+//! Each element of the result is one chain of multiply-adds, so every [`TileSizes`] gives the same bits. Which is fastest
+//! depends on the shape, the caches and the number of threads: [`TileSizes::DEFAULT`] is good on the machines we know, and
+//! measurement may find a better one among [`TileSizes::variants`] (see `rlx_backend::tuning`).
 //!
 //! ```
-//! use rlx_cpu::{gemm::Cut, isa::Isa};
-//! let ways = Cut::ways(Isa::detect());
-//! assert_eq!(ways[0], ("default".to_string(), Cut::DEFAULT));
+//! use rlx_cpu::{gemm::TileSizes, isa::Isa};
+//! let variants = TileSizes::variants(Isa::detect());
+//! assert_eq!(variants[0], ("default".to_string(), TileSizes::DEFAULT));
 //! ```
 
 use std::ops::Range;
@@ -15,33 +15,35 @@ use std::ops::Range;
 use super::{max_rows, panels};
 use crate::isa::Isa;
 
-/// How a product is cut up. Every way gives the same bits: each element is one chain of multiply-adds.
+/// The tile sizes of a matmul. Every variant gives the same bits: each element is one chain of multiply-adds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Cut {
+pub struct TileSizes {
     /// The most rows of a tile, where the instruction set has registers for that many.
     pub height: usize,
-    /// Above this many bytes of A, rows are cut into blocks that are reused for every panel.
+    /// Above this many bytes of A, rows are split into blocks that are reused for every panel.
     pub block_bytes: usize,
 }
 
-impl Cut {
-    /// The way that is taken where nothing was measured.
-    pub const DEFAULT: Cut = Cut { height: usize::MAX, block_bytes: 1 << 20 };
+impl TileSizes {
+    /// The variant that is taken where nothing was measured.
+    pub const DEFAULT: TileSizes = TileSizes { height: usize::MAX, block_bytes: 1 << 20 };
 
-    /// All ways for an instruction set, each with its name; the first is the default.
-    pub fn ways(isa: Isa) -> Vec<(String, Cut)> {
+    /// All variants for an instruction set, each with its name; the first is the default.
+    pub fn variants(isa: Isa) -> Vec<(String, TileSizes)> {
         let full = max_rows(isa);
         let heights = [8, 6, 4, 3, 1].into_iter().filter(|&h| h < full && 3 * h >= full);
         let blocks = [("256k", 256 << 10), ("4m", 4 << 20)];
-        let default = [("default".to_owned(), Cut::DEFAULT)].into_iter();
-        let heights = heights.map(|height| (format!("rows{height}"), Cut { height, ..Cut::DEFAULT }));
-        let blocks =
-            blocks.map(|(name, block_bytes)| (format!("block{name}"), Cut { block_bytes, ..Cut::DEFAULT }));
+        let default = [("default".to_owned(), TileSizes::DEFAULT)].into_iter();
+        let heights =
+            heights.map(|height| (format!("rows{height}"), TileSizes { height, ..TileSizes::DEFAULT }));
+        let blocks = blocks.map(|(name, block_bytes)| {
+            (format!("block{name}"), TileSizes { block_bytes, ..TileSizes::DEFAULT })
+        });
         default.chain(heights).chain(blocks).collect()
     }
 }
 
-/// How a product is cut up: rows into balanced tiles, tiles into blocks, columns into panels.
+/// The tiling of a matmul: rows into balanced tiles, tiles into blocks, columns into panels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Tiling {
     pub(super) tiles: usize,
@@ -50,14 +52,14 @@ pub(super) struct Tiling {
 }
 
 impl Tiling {
-    pub(super) fn new(m: usize, n: usize, depth: usize, max_rows: usize, cut: Cut) -> Tiling {
+    pub(super) fn new(m: usize, n: usize, depth: usize, max_rows: usize, tile_sizes: TileSizes) -> Tiling {
         // Equal heights beat full tiles with a low remainder.
-        let tiles = match max_rows.min(cut.height) {
+        let tiles = match max_rows.min(tile_sizes.height) {
             9 if m.is_multiple_of(8) => m / 8,
             height => m.div_ceil(height.max(1)),
         };
         let bytes = m.saturating_mul(depth).saturating_mul(4);
-        let most = cut.block_bytes.max(2);
+        let most = tile_sizes.block_bytes.max(2);
         let blocks = if bytes > most { bytes.div_ceil(most / 2) } else { 1 };
         // A block of fewer tiles would re-read the panels too often.
         let tiles_per_block = tiles.div_ceil(blocks.max(1)).max(8).min(tiles.max(1));

@@ -1,18 +1,18 @@
-//! How long each way of a step takes, on Vulkan and OpenGL: products and convolutions of common models.
+//! How long each variant of a step takes, on Vulkan and OpenGL: products and convolutions of common models.
 //!
 //! ```sh
-//! cargo run --release -p rlx-wgpu --example bench_ways [vulkan|opengl] [ROUNDS] [PART_OF_A_NAME]
+//! cargo run --release -p rlx-wgpu --example bench_variants [vulkan|opengl] [ROUNDS] [PART_OF_A_NAME]
 //! ```
 //!
-//! A row for each step: the least time of a run in the way that is taken unmeasured, then how many times that each other
-//! way takes. A run uploads the input, computes, and downloads the result. The ways take turns, and their results
+//! A row for each step: the least time of a run by the variant that is taken unmeasured, then how many times that each other
+//! variant takes. A run uploads the input, computes, and downloads the result. The variants take turns, and their results
 //! are compared bit by bit.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rlx_backend::tuning::Tuning;
-use rlx_backend::{Backend, ExecutableGraph, Kept};
+use rlx_backend::{Backend, CompileCache, ExecutableGraph};
 use rlx_driver::Device;
 use rlx_ir::op::{BinaryOp, DataFormat};
 use rlx_ir::{DType, Error, ErrorKind, Graph, LirModule, Op, Result, Shape, Weight};
@@ -83,20 +83,20 @@ fn module(case: &Case, backend: &WgpuBackend, options: &CompileOptions) -> Resul
     Ok(Arc::new(CompilePipeline::new(backend.target(options)?, options.clone()).compile(&graph)?.lir))
 }
 
-/// The least time of each way of a case, first the one taken unmeasured.
+/// The least time of each variant of a case, first the one taken unmeasured.
 fn measure(case: &Case, backend: &WgpuBackend, rounds: usize) -> Result<Vec<(String, Duration)>> {
     let options = CompileOptions::default();
     let lir = module(case, backend, &options)?;
-    let no_ways = || Error::new(ErrorKind::Internal, format!("{} has one way only", case.name));
+    let no_ways = || Error::new(ErrorKind::Internal, format!("{} has one variant only", case.name));
     let step = lir.steps.first().ok_or_else(no_ways)?;
-    let site = backend.site(&lir, step)?.ok_or_else(no_ways)?;
+    let key = backend.tuning_key(&lir, step)?.ok_or_else(no_ways)?;
     let (x, w) = (values(&case.x), Arc::new(Weight::owned(DType::F32, &case.w, values(&case.w))?));
     let mut executables: Vec<Box<dyn ExecutableGraph>> = Vec::new();
-    for way in 0..site.ways.len() {
+    for variant in 0..key.variants.len() {
         let mut tuning = Tuning::default();
-        tuning.choose(&site, way);
-        let kept = Kept { tuning, ..Kept::default() };
-        let mut executable = backend.compile_kept(Arc::clone(&lir), &options, &kept)?;
+        tuning.choose(&key, variant);
+        let kept = CompileCache { tuning, ..CompileCache::default() };
+        let mut executable = backend.compile_cached(Arc::clone(&lir), &options, &kept)?;
         executable.set_param(0, Arc::clone(&w))?;
         executables.push(executable);
     }
@@ -112,12 +112,15 @@ fn measure(case: &Case, backend: &WgpuBackend, rounds: usize) -> Result<Vec<(Str
         }
     }
     let first = executables[0].output(0)?;
-    for (executable, way) in executables.iter().zip(&site.ways) {
+    for (executable, variant) in executables.iter().zip(&key.variants) {
         if executable.output(0)? != first {
-            return Err(Error::new(ErrorKind::Internal, format!("{}: {way} gives other bits", case.name)));
+            return Err(Error::new(
+                ErrorKind::Internal,
+                format!("{}: {variant} gives other bits", case.name),
+            ));
         }
     }
-    Ok(site.ways.into_iter().zip(least).collect())
+    Ok(key.variants.into_iter().zip(least).collect())
 }
 
 fn main() -> Result<()> {
@@ -139,12 +142,12 @@ fn main() -> Result<()> {
             let times = measure(&case, &backend, rounds)?;
             let (first, base) = (&times[0].0, times[0].1.as_secs_f64());
             let mut ranked: Vec<(&str, f64)> =
-                times.iter().map(|(way, t)| (way.as_str(), t.as_secs_f64() / base)).collect();
+                times.iter().map(|(variant, t)| (variant.as_str(), t.as_secs_f64() / base)).collect();
             ranked.sort_by(|a, b| a.1.total_cmp(&b.1));
             let others: Vec<String> = ranked[1..]
                 .iter()
-                .filter(|(way, _)| way != first)
-                .map(|(way, x)| format!("{way} {x:.2}"))
+                .filter(|(variant, _)| variant != first)
+                .map(|(variant, x)| format!("{variant} {x:.2}"))
                 .collect();
             let (fastest, x) = ranked[0];
             let others = others.join(", ");

@@ -1,4 +1,4 @@
-//! Ways of one step: they give the same bits on any shape, are those that the device has room for, and differ.
+//! Variants of one step: they give the same bits on any shape, are those that the device has room for, and differ.
 
 mod common;
 
@@ -11,24 +11,24 @@ use rlx_ir::oracle::{self, Bindings};
 use rlx_ir::testing::{Gen, difference, tolerance};
 use rlx_ir::{DType, Dim, Graph, LirModule, Op, Shape, Value, sym};
 use rlx_kernel::interp::Executable;
-use rlx_kernel::{KernelTarget, compile_step, step_ways};
+use rlx_kernel::{KernelTarget, compile_step, step_variants};
 
-/// The module's steps, each by number `way` of its ways or the last there is.
-fn by(module: &Arc<LirModule>, target: &KernelTarget, way: usize) -> Executable {
-    let choose = |ways: &[String]| way.min(ways.len() - 1);
+/// The module's steps, each by number `variant` of its variants or the last there is.
+fn by(module: &Arc<LirModule>, target: &KernelTarget, variant: usize) -> Executable {
+    let choose = |variants: &[String]| variant.min(variants.len() - 1);
     Executable::choosing(Arc::clone(module), target, choose).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// The most ways that a step has, with their names.
-fn most_ways(module: &LirModule, target: &KernelTarget) -> Vec<String> {
-    let ways = module.steps.iter().map(|s| step_ways(s, module, target).unwrap());
-    ways.max_by_key(Vec::len).unwrap_or_default()
+/// The most variants that a step has, with their names.
+fn most_variants(module: &LirModule, target: &KernelTarget) -> Vec<String> {
+    let variants = module.steps.iter().map(|s| step_variants(s, module, target).unwrap());
+    variants.max_by_key(Vec::len).unwrap_or_default()
 }
 
-/// Runs every way on all of these values: the first must agree with the oracle, the others give its bits. Gives the names.
+/// Runs every variant on all of these values: the first must agree with the oracle, the others give its bits. Gives the names.
 fn same_bits(graph: &Graph, cases: &[Bindings], target: &KernelTarget) -> Vec<String> {
     let module = try_module(graph, target).unwrap_or_else(|e| panic!("{e}\n{graph}"));
-    let names = most_ways(&module, target);
+    let names = most_variants(&module, target);
     let first = by(&module, target, 0);
     let bits = |executable: &Executable, case: &Bindings| -> (Vec<Value>, Vec<Vec<u8>>) {
         let values = executable.run(case).unwrap_or_else(|e| panic!("{}: {e}\n{graph}", target.name));
@@ -41,8 +41,8 @@ fn same_bits(graph: &Graph, cases: &[Bindings], target: &KernelTarget) -> Vec<St
         let differs = oracle.iter().zip(values).find_map(|(o, v)| difference(o, v, tolerance(o.dtype)));
         assert_eq!(differs, None, "{}\n{graph}", target.name);
     }
-    for (way, name) in names.iter().enumerate().skip(1) {
-        let executable = by(&module, target, way);
+    for (variant, name) in names.iter().enumerate().skip(1) {
+        let executable = by(&module, target, variant);
         for (case, (_, wanted)) in cases.iter().zip(&wanted) {
             assert!(
                 bits(&executable, case).1 == *wanted,
@@ -134,7 +134,7 @@ fn vectors_and_repeated_batches_have_forms() {
         let y = g.try_add(Op::MatMul, &ids).unwrap();
         g.set_outputs(vec![y]);
         let names = same_bits(&g, &[values], &words());
-        // Of two vectors there is one result, and one way to it.
+        // Of two vectors there is one result, and one variant to it.
         assert_eq!(names.len() == 1, a.len() + b.len() == 2, "{a:?}×{b:?}: {names:?}");
     }
 }
@@ -203,22 +203,25 @@ fn every_form_of_a_transposed_convolution_gives_the_same_bits() {
 fn a_device_is_offered_what_it_has_room_for() {
     let graph = open_product(false, DType::F32);
     let mut small = KernelTarget::webgpu("small");
-    let webgpu = most_ways(&try_module(&graph, &small).unwrap(), &small);
+    let webgpu = most_variants(&try_module(&graph, &small).unwrap(), &small);
     assert_eq!(webgpu.len(), 14, "every form of f32 is within what WebGPU promises: {webgpu:?}");
     (small.limits.max_workgroup, small.limits.max_shared_bytes) = (64, 4096);
     let module = try_module(&graph, &small).unwrap();
-    let ways = most_ways(&module, &small);
-    assert_eq!(ways[0], "tile32x32x16.4x4");
+    let variants = most_variants(&module, &small);
+    assert_eq!(variants[0], "tile32x32x16.4x4");
     assert!(
-        ways.contains(&"direct16x64.4x4".into()) && ways.contains(&"tile16x16x16.2x2".into()),
-        "{ways:?}"
+        variants.contains(&"direct16x64.4x4".into()) && variants.contains(&"tile16x16x16.2x2".into()),
+        "{variants:?}"
     );
-    assert!(ways.iter().all(|way| !way.contains("64x64") && !way.contains("128")), "{ways:?}");
-    (0..ways.len()).for_each(|way| _ = by(&module, &small, way));
+    assert!(
+        variants.iter().all(|variant| !variant.contains("64x64") && !variant.contains("128")),
+        "{variants:?}"
+    );
+    (0..variants.len()).for_each(|variant| _ = by(&module, &small, variant));
     // Elements twice as large take twice the room.
     let wide = open_product(false, DType::I64);
     let module = try_module(&wide, &small).unwrap();
-    assert_eq!(most_ways(&module, &small)[0], "tile16x16x16.2x2");
+    assert_eq!(most_variants(&module, &small)[0], "tile16x16x16.2x2");
 }
 
 #[test]
@@ -226,13 +229,13 @@ fn ways_are_different_kernels_and_no_others_are_there() {
     let (graph, device) = (open_product(false, DType::F32), words());
     let module = try_module(&graph, &device).unwrap();
     let step = &module.steps[0];
-    let ways = step_ways(step, &module, &device).unwrap();
-    let hash = |way: usize| compile_step(step, &module, &device, way).unwrap()[0].kernel.hash();
-    assert_eq!((0..ways.len()).map(hash).collect::<HashSet<_>>().len(), ways.len());
-    assert_eq!(ways.iter().collect::<HashSet<_>>().len(), ways.len(), "names are different too");
-    let e = compile_step(step, &module, &device, ways.len()).unwrap_err();
+    let variants = step_variants(step, &module, &device).unwrap();
+    let hash = |variant: usize| compile_step(step, &module, &device, variant).unwrap()[0].kernel.hash();
+    assert_eq!((0..variants.len()).map(hash).collect::<HashSet<_>>().len(), variants.len());
+    assert_eq!(variants.iter().collect::<HashSet<_>>().len(), variants.len(), "names are different too");
+    let e = compile_step(step, &module, &device, variants.len()).unwrap_err();
     assert_eq!(e.kind(), rlx_ir::ErrorKind::Unsupported);
-    assert!(e.to_string().contains("no way 14"), "{e}");
+    assert!(e.to_string().contains("no variant 14"), "{e}");
 }
 
 #[test]
@@ -272,6 +275,6 @@ fn few_elements_and_open_sizes_are_spread_in_one_way() {
         let x = g.input("x", shape.clone());
         let y = g.activation(Activation::Relu, x, shape);
         g.set_outputs(vec![y]);
-        assert_eq!(most_ways(&try_module(&g, &words()).unwrap(), &words()), ["map64x1"]);
+        assert_eq!(most_variants(&try_module(&g, &words()).unwrap(), &words()), ["map64x1"]);
     }
 }

@@ -1,7 +1,7 @@
-//! Ways to do a step: kernels of different shape that give the same bits.
+//! Variants of a step: kernels of different shape that give the same bits.
 //!
-//! [`ways`] lists those of a step, first the one that is taken where nothing was measured, which follows from the
-//! step's shape alone. A device keeps those that fit it ([`crate::KernelTarget::ways`]), and whoever measures chooses
+//! [`variants`] lists those of a step, first the one that is taken where nothing was measured, which follows from the
+//! step's shape alone. A device keeps those that fit it ([`crate::KernelTarget::variants`]), and whoever measures chooses
 //! one by its number; names are for what is kept about the choice.
 
 use std::fmt;
@@ -14,10 +14,10 @@ use super::{Scheduled, StepDesc, anchor_of, matmul, window};
 use crate::ir::Ty;
 use crate::target::DeviceLimits;
 
-/// One of the ways to do a step.
+/// One of the variants of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Way {
-    /// Where there is one way only.
+pub enum Variant {
+    /// Where there is one variant only.
     Only,
     /// A product in this form, computed in this type.
     Product(Form, Ty),
@@ -25,42 +25,42 @@ pub enum Way {
     Map(Spread),
 }
 
-impl Way {
+impl Variant {
     /// Whether workgroups of this kind are within a device's limits.
     pub fn fits(self, limits: &DeviceLimits) -> bool {
         match self {
-            Way::Only => true,
-            Way::Map(spread) => spread.workgroup <= limits.max_workgroup,
-            Way::Product(form, ty) => {
+            Variant::Only => true,
+            Variant::Map(spread) => spread.workgroup <= limits.max_workgroup,
+            Variant::Product(form, ty) => {
                 form.workgroup() <= limits.max_workgroup && form.shared_bytes(ty) <= limits.max_shared_bytes
             }
         }
     }
 }
 
-impl fmt::Display for Way {
+impl fmt::Display for Variant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Way::Only => f.write_str("only"),
-            Way::Product(form, _) => form.fmt(f),
-            Way::Map(spread) => spread.fmt(f),
+            Variant::Only => f.write_str("only"),
+            Variant::Product(form, _) => form.fmt(f),
+            Variant::Map(spread) => spread.fmt(f),
         }
     }
 }
 
-/// The ways to do a step, on a device of any size; at least one.
+/// The variants of a step, on a device of any size; at least one.
 ///
 /// # Errors
 /// Why no schedule takes it, where that is known without making a kernel.
-pub fn ways(step: &StepDesc) -> Scheduled<Vec<Way>> {
+pub fn variants(step: &StepDesc) -> Scheduled<Vec<Variant>> {
     let Some(anchor) = anchor_of(step)? else {
-        return Ok(map::spreads(step).into_iter().map(Way::Map).collect());
+        return Ok(map::spreads(step).into_iter().map(Variant::Map).collect());
     };
     let product = match &anchor.op {
         Op::MatMul => matmul::product(step, anchor)?,
         Op::Conv { .. } | Op::ConvTranspose { .. } => window::product(step, anchor)?,
-        _ => return Ok(vec![Way::Only]),
+        _ => return Ok(vec![Variant::Only]),
     };
     let ty = Ty::of(product.dtype);
-    Ok(product::forms(&product).into_iter().map(|form| Way::Product(form, ty)).collect())
+    Ok(product::forms(&product).into_iter().map(|form| Variant::Product(form, ty)).collect())
 }

@@ -1,9 +1,9 @@
-//! Ways of a step on the devices: every one gives the same bits, and the one that a tuning names is taken.
+//! Variants of a step on the devices: every one gives the same bits, and the one that a tuning names is taken.
 
 use std::sync::Arc;
 
-use rlx_backend::tuning::{Site, Tuning};
-use rlx_backend::{Backend, Kept};
+use rlx_backend::tuning::{Tuning, TuningKey};
+use rlx_backend::{Backend, CompileCache};
 use rlx_driver::Device;
 use rlx_ir::op::{Activation, BinaryOp, DataFormat};
 use rlx_ir::oracle::Bindings;
@@ -33,15 +33,15 @@ fn module(graph: &Graph, backend: &WgpuBackend) -> Arc<LirModule> {
     Arc::new(pipeline.compile(graph).unwrap().lir)
 }
 
-/// The sites of a module's steps.
-fn sites(backend: &WgpuBackend, lir: &LirModule) -> Vec<Site> {
-    lir.steps.iter().filter_map(|step| backend.site(lir, step).unwrap()).collect()
+/// The keys of a module's steps.
+fn keys(backend: &WgpuBackend, lir: &LirModule) -> Vec<TuningKey> {
+    lir.steps.iter().filter_map(|step| backend.tuning_key(lir, step).unwrap()).collect()
 }
 
-/// The module compiled so that its only site is done in way `way`, and run.
+/// The module compiled so that its only key is done in variant `variant`, and run.
 fn outputs(backend: &WgpuBackend, lir: &Arc<LirModule>, values: &Bindings, tuning: Tuning) -> Vec<Vec<u8>> {
-    let kept = Kept { tuning, ..Kept::default() };
-    let mut exec = backend.compile_kept(Arc::clone(lir), &CompileOptions::default(), &kept).unwrap();
+    let kept = CompileCache { tuning, ..CompileCache::default() };
+    let mut exec = backend.compile_cached(Arc::clone(lir), &CompileOptions::default(), &kept).unwrap();
     common::set_params(&mut *exec, values).unwrap();
     common::run(&mut *exec, values).unwrap()
 }
@@ -65,16 +65,16 @@ fn every_way_gives_the_same_bits() {
             let (graph, values) = step(op, x, w);
             common::check(&graph, &values, &backend).unwrap();
             let lir = module(&graph, &backend);
-            let site = sites(&backend, &lir).pop().expect("it has several ways");
+            let key = keys(&backend, &lir).pop().expect("it has several variants");
             let before = backend.pipeline_count().unwrap();
             let first = outputs(&backend, &lir, &values, Tuning::default());
-            for way in 1..site.ways.len() {
+            for variant in 1..key.variants.len() {
                 let mut tuning = Tuning::default();
-                tuning.choose(&site, way);
+                tuning.choose(&key, variant);
                 let other = outputs(&backend, &lir, &values, tuning);
-                assert!(other == first, "{}: {} of {site:?}", backend.name(), site.ways[way]);
+                assert!(other == first, "{}: {} of {key:?}", backend.name(), key.variants[variant]);
             }
-            assert!(backend.pipeline_count().unwrap() > before, "other ways are other kernels");
+            assert!(backend.pipeline_count().unwrap() > before, "other variants are other kernels");
         }
     }
 }
@@ -88,14 +88,14 @@ fn a_site_is_one_line_that_does_not_depend_on_the_device_or_the_names() {
             (g.input(name, Shape::new(x, DType::F32)), g.input("w", Shape::new(&[40, 24], DType::F32)));
         let y = g.try_add(Op::MatMul, &[a, b]).unwrap();
         g.set_outputs(vec![y]);
-        let site = sites(&backend, &module(&g, &backend)).remove(0);
-        assert!(site.ways.len() > 1 && site.ways.iter().all(|w| !w.contains(' ')), "{site:?}");
-        site.what
+        let key = keys(&backend, &module(&g, &backend)).remove(0);
+        assert!(key.variants.len() > 1 && key.variants.iter().all(|w| !w.contains(' ')), "{key:?}");
+        key.what
     };
-    let site = what("a", &[30, 40]);
-    assert_eq!(site, what("b", &[30, 40]));
-    assert_ne!(site, what("a", &[31, 40]));
-    assert!(site.contains("MatMul") && site.contains("f32[30, 40]") && !site.contains('\n'), "{site}");
+    let key = what("a", &[30, 40]);
+    assert_eq!(key, what("b", &[30, 40]));
+    assert_ne!(key, what("a", &[31, 40]));
+    assert!(key.contains("MatMul") && key.contains("f32[30, 40]") && !key.contains('\n'), "{key}");
 }
 
 #[test]
@@ -105,5 +105,5 @@ fn what_has_one_way_is_no_site() {
     let x = g.input("x", Shape::new(&[4, 8], DType::F32));
     let y = g.try_add(Op::Softmax { axis: -1 }, &[x]).unwrap();
     g.set_outputs(vec![y]);
-    assert_eq!(sites(&backend, &module(&g, &backend)), []);
+    assert_eq!(keys(&backend, &module(&g, &backend)), []);
 }
