@@ -31,7 +31,7 @@ impl Temporary {
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        // What is left in the temporary folder harms nobody.
+        // What is left in the temporary folder harms no one.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -137,7 +137,7 @@ fn a_graph_is_compiled_once(device: Device) {
     assert_eq!(cache.get_lir("dense").unwrap(), *stored.lir());
 }
 
-rlx_contract::on_every_device!(a_graph_is_compiled_once, damaged_and_foreign_entries_are_compiled_anew);
+rlx_contract::on_every_device!(a_graph_is_compiled_once, damaged_and_foreign_entries_are_compiled_again);
 
 #[test]
 fn blocks_are_compiled_once() {
@@ -215,7 +215,7 @@ fn keys_hold_all_that_the_code_depends_on() {
     assert!(matches!(cache.get_lir("model"), Err(AotCacheError::Missing(_))), "which one?");
 }
 
-fn damaged_and_foreign_entries_are_compiled_anew(device: Device) {
+fn damaged_and_foreign_entries_are_compiled_again(device: Device) {
     register();
     let temporary = Temporary::new(&format!("damaged-{device}"));
     let (cache, options) = (temporary.cache(), CompileOptions::new());

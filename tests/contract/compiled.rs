@@ -295,7 +295,7 @@ fn an_active_extent_computes_the_first_rows(d: Device) {
     for symbol in [sym::ROWS, sym::SEQ] {
         let mut c = compile(d, rows(symbol));
         c.set_active_extent(Some((1, 3)));
-        // What lies behind the actual rows is not read: it may be anything.
+        // What is behind the actual rows is not read: it may be anything.
         let out = c.run(&[("x", &[1.0, 2.0, f32::NAN, 4.0, 5.0, 6.0])]);
         assert_eq!((out[1].len(), &out[1][..2]), (6, &[1.0, 4.0][..]));
         let slots = c.run_slots(&[&[3.0, 2.0, 0.0, 0.0, 0.0, 0.0]]).to_vec();

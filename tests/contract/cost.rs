@@ -99,8 +99,8 @@ fn the_cpu_is_calibrated_at_first_need_and_the_prices_are_kept() {
 }
 
 #[test]
-fn what_was_kept_is_read_and_what_is_damaged_is_measured_anew() {
-    let name = "what_was_kept_is_read_and_what_is_damaged_is_measured_anew";
+fn what_was_kept_is_read_and_what_is_damaged_is_measured_again() {
+    let name = "what_was_kept_is_read_and_what_is_damaged_is_measured_again";
     with_cache(name, || {
         let path = calibration_path(Device::Cpu).unwrap();
         calibrate(Device::Cpu).unwrap();

@@ -101,7 +101,7 @@ impl CustomOp for Changing {
     }
 }
 
-/// The least and the greatest element: two results, and a kernel for f32.
+/// The smallest and the largest element: two results, and a kernel for f32.
 struct MinMax;
 
 impl CustomOp for MinMax {
@@ -186,23 +186,23 @@ fn the_verifier_knows_the_ops_rule() {
     let graph = scaled(PLAIN, &rows(), DType::F32);
     assert_eq!(verify(&graph), []);
     assert_eq!(graph.shape(graph.outputs[0]).to_string(), "[rows, 2] f32");
-    // A declared shape that is not the rule's, a type it refuses, a missing attribute, too many inputs.
+    // A declared shape that is not the rule's, a type it rejects, a missing attribute, too many inputs.
     let mut wrong = Graph::new("wrong");
     let x = wrong.input("x", Shape::new(&[3], DType::F32));
     wrong.add_node(scale(PLAIN, 1.0), vec![x], Shape::new(&[4], DType::F32));
     assert!(verify(&wrong)[0].to_string().contains("declared as [4] f32, but the op's rule gives [3] f32"));
-    let refused = |op: Op, dtype: DType, count: usize| {
-        let traced = try_trace("refused", |t| {
+    let rejected = |op: Op, dtype: DType, count: usize| {
+        let traced = try_trace("rejected", |t| {
             let x = t.input("x", Shape::new(&[3], dtype));
             vec![t.op(op, &vec![&x; count])]
         });
         traced.unwrap_err().to_string()
     };
-    assert!(refused(scale(PLAIN, 1.0), DType::I32, 1).contains("takes floats, not [3] i32"));
+    assert!(rejected(scale(PLAIN, 1.0), DType::I32, 1).contains("takes floats, not [3] i32"));
     let bare = Op::custom(PLAIN, 1, [] as [(&str, CustomAttr); 0]);
-    assert!(refused(bare, DType::F32, 1).contains("\"factor\" is missing"));
+    assert!(rejected(bare, DType::F32, 1).contains("\"factor\" is missing"));
     let two = Op::custom(PLAIN, 2, [("factor", CustomAttr::Float(1.0))]);
-    assert!(refused(two, DType::F32, 2).contains("takes 1 inputs, not 2"));
+    assert!(rejected(two, DType::F32, 2).contains("takes 1 inputs, not 2"));
 }
 
 #[test]
@@ -287,7 +287,7 @@ fn an_entry_of_the_aot_cache_is_not_used_for_an_op_that_is_made_of_something_els
     let test = "an_entry_of_the_aot_cache_is_not_used_for_an_op_that_is_made_of_something_else_now";
     // The child is started by its parent's name for the folder.
     let folder = std::env::var_os(FOLDER).map_or_else(|| empty_folder("changing"), PathBuf::from);
-    // Each in a process of its own, where the op is registered anew.
+    // Each in a process of its own, where the op is registered again.
     for (told, entries) in [("2", 1), ("3", 2), ("2.0", 2)] {
         with_env(test, &[(FACTOR, told), (FOLDER, &folder.to_string_lossy())], || {
             register_custom_op(Changing).unwrap();

@@ -251,7 +251,7 @@ fn a_fault_at_the_tenth_run() {
         }
         assert_eq!(devices.run_try(&chain, X), Ok((Device::Cpu, vec![vec![13.0, 28.0]])));
         one_attempt(&devices, device, how);
-        // After the fault the device is opened anew, with the parameters it had.
+        // After the fault the device is opened again, with the parameters it had.
         assert_eq!(devices.run_try(&chain, X), Ok((device, vec![vec![13.0, 28.0]])));
     }
 }
@@ -276,7 +276,7 @@ fn a_wrong_input_does_not_cost_the_executable() {
     let mut devices = with_params();
     devices.compile(Device::Cpu).unwrap().bind_handle("x", &[0.0, 1.0]);
     assert!(devices.run(Device::Cpu, &[("x", &[1.0])]).unwrap_err().contains("\"x\""));
-    // The handle is the executable's: had it been made anew, "x" would be missing.
+    // The handle is the executable's: had it been made again, "x" would be missing.
     assert_eq!(devices.run(Device::Cpu, &[]), Ok(vec![vec![10.0, 22.0]]));
 }
 

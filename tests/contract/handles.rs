@@ -16,7 +16,7 @@ rlx_contract::on_every_device!(
     clones_go_their_own_ways,
     feeds_under_an_active_extent_keep_the_upper_extent,
     integers_stay_exact,
-    feeds_that_do_not_fit_are_refused,
+    feeds_that_do_not_fit_are_rejected,
 );
 
 fn f32s(dims: &[usize]) -> Shape {
@@ -69,7 +69,7 @@ fn pair(d: Device) -> CompiledGraph {
 
 fn a_handle_stands_in_for_its_input_and_a_feed_refreshes_it(d: Device) {
     let mut c = counter(d);
-    assert!(!c.bind_handle("nobody", &[1.0]));
+    assert!(!c.bind_handle("no one", &[1.0]));
     assert_eq!(c.read_handle("x"), None);
     assert!(!c.has_gpu_handle("x") && !c.set_gpu_handle_feed("x", 0));
     assert_eq!(c.run_feed_gpu_handle(&[], "x", 0), None);
@@ -266,7 +266,7 @@ fn integers_stay_exact(d: Device) {
     assert!(text(c.try_read_handle("x")).contains(&((1i64 << 41) + 2).to_string()));
 }
 
-fn feeds_that_do_not_fit_are_refused(d: Device) {
+fn feeds_that_do_not_fit_are_rejected(d: Device) {
     let mut g = Graph::new("casts");
     let x = g.input("x", f32s(&[2]));
     let long = g.input("long", f32s(&[4]));

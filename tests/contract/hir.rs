@@ -267,8 +267,8 @@ fn lower_errors_carry_what_the_compiler_and_the_device_say() {
     assert!(matches!(error, hir::LowerError::Compile(_)), "{error}");
     assert_eq!(error.error().kind(), ErrorKind::Unsupported);
     assert!(std::error::Error::source(&error).is_some());
-    let misfit = module(Op::Transpose { perm: vec![1, 0] });
-    let error = session.compile_hir(misfit).unwrap_err();
+    let shape_mismatch = module(Op::Transpose { perm: vec![1, 0] });
+    let error = session.compile_hir(shape_mismatch).unwrap_err();
     assert!(matches!(error, hir::LowerError::Lower(_)) && error.to_string().contains("%1"), "{error}");
 }
 

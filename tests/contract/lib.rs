@@ -1,6 +1,6 @@
 //! What the contract's tests share: on which devices they run, and a backend from outside.
 //!
-//! The tests lie beside this file, one for each section of the public contract, and use public names only. The
+//! The tests are beside this file, one for each section of the public contract, and use public names only. The
 //! outside backend computes by the oracle and claims every op but `Custom`: registered for a device that has no
 //! backend of its own, it shows that the contract's calls work with any backend, and lets the runtime be tested
 //! apart from the CPU's kernels.

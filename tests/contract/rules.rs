@@ -68,8 +68,8 @@ fn types_derive_what_the_contract_says() {
 }
 
 /// The name of a graph whose product cannot be: [2, 3] by [5, 4].
-fn misfit() -> Graph {
-    let mut g = Graph::new("misfit");
+fn shape_mismatch() -> Graph {
+    let mut g = Graph::new("shape_mismatch");
     let a = g.input("a", Shape::new(&[2, 3], DType::F32));
     let b = g.input("b", Shape::new(&[5, 4], DType::F32));
     let y = g.matmul(a, b, Shape::new(&[2, 4], DType::F32));
@@ -80,16 +80,16 @@ fn misfit() -> Graph {
 #[test]
 fn a_panicking_form_panics_with_the_text_of_its_twins_error() {
     let session = Session::new(Device::Cpu);
-    let want = session.try_compile(misfit()).expect_err("3 is not 5").to_string();
+    let want = session.try_compile(shape_mismatch()).expect_err("3 is not 5").to_string();
     assert!(want.contains("[2, 3] f32") && want.contains("[5, 4] f32"), "{want}");
-    let panic = catch_unwind(AssertUnwindSafe(|| session.compile(misfit()))).expect_err("it panics");
+    let panic = catch_unwind(AssertUnwindSafe(|| session.compile(shape_mismatch()))).expect_err("it panics");
     let text = panic.downcast_ref::<String>().map(String::as_str).unwrap_or_default();
     assert!(text.contains(&want), "{text:?} says less than {want:?}");
 }
 
 #[test]
 fn builders_keep_their_fault_for_verify() {
-    let g = misfit();
+    let g = shape_mismatch();
     assert!(!verify(&g).is_empty());
     assert!(rlx_ir::Graph::new("fine").nodes().is_empty());
 }

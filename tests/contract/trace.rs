@@ -189,7 +189,7 @@ fn tensors_of_two_recordings_do_not_mix() {
 }
 
 #[test]
-fn numbers_take_the_element_type_or_are_refused() {
+fn numbers_take_the_element_type_or_are_rejected() {
     let half = try_trace("half", |t| vec![t.input("x", Shape::new(&[2], DType::F16)) * 0.5]).unwrap();
     assert_eq!(half.shape(half.outputs[0]).dtype(), DType::F16);
     let error = try_trace("int", |t| vec![t.input("x", Shape::new(&[2], DType::I64)) * 0.5]).unwrap_err();

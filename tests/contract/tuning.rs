@@ -183,8 +183,8 @@ fn ways_are_told_apart_by_name_where_fixed_sizes_have_fewer() {
 }
 
 #[test]
-fn a_way_that_is_gone_is_measured_anew() {
-    with_cache("a_way_that_is_gone_is_measured_anew", || {
+fn a_way_that_is_gone_is_measured_again() {
+    with_cache("a_way_that_is_gone_is_measured_again", || {
         compile(&session(&["slow", "fast"]), Tune::Measure);
         let fewer = session(&["slow", "other"]);
         assert_eq!(variants_of(compile(&fewer, Tune::Cached).tuned_steps()), ["slow"]);

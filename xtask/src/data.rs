@@ -24,7 +24,7 @@ pub fn fetch(set: &DataSet) -> Result<PathBuf, String> {
     }
     let python = python().ok_or("no Python (3) to fetch test data with")?;
     let folder = set.folder().ok_or("no folder for test data: set RLX_CACHE_DIR")?;
-    let parent = folder.parent().expect("a data set lies in the cache folder");
+    let parent = folder.parent().expect("a data set is in the cache folder");
     let work = parent.join(format!(".{}-{}", set.name, std::process::id()));
     let _ = fs::remove_dir_all(&work);
     fs::create_dir_all(&work).map_err(|e| format!("{}: {e}", work.display()))?;

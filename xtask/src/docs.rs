@@ -25,7 +25,7 @@ const CASES: u64 = 40;
 
 pub fn write() -> Result<(), String> {
     let path = crate::root().join(PAGE);
-    fs::create_dir_all(path.parent().expect("it lies in a folder")).map_err(|e| e.to_string())?;
+    fs::create_dir_all(path.parent().expect("it is in a folder")).map_err(|e| e.to_string())?;
     fs::write(&path, ops_page()?).map_err(|e| format!("{}: {e}", path.display()))
 }
 

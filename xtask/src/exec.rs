@@ -35,7 +35,7 @@ impl Run {
     }
 
     fn begin_log(&self) -> std::io::Result<()> {
-        fs::create_dir_all(self.log().parent().expect("the log lies in a folder"))?;
+        fs::create_dir_all(self.log().parent().expect("the log is in a folder"))?;
         fs::write(self.log(), "")
     }
 

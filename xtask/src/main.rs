@@ -11,12 +11,12 @@ mod docs;
 mod drivers;
 mod exec;
 mod fuzz;
+mod images;
 mod miri;
 mod neon;
 mod nvrtc;
 mod outcome;
 mod packages;
-mod pictures;
 #[cfg(feature = "proto")]
 mod proto;
 mod record;
@@ -31,7 +31,7 @@ const HELP: &str = "\
 cargo xtask test [--all] [--suite NAME]...   run the suites (with --all, also the heavy ones); --suite runs only those named
 cargo xtask test --list                      list the suites
 cargo xtask data                             fetch the test data into RLX_CACHE_DIR (default: the user's cache folder)
-cargo xtask pictures                         make docs/pictures again: measures on this machine, with a release build
+cargo xtask images                         make docs/images again: measures on this machine, with a release build
 cargo xtask docs                             make docs/ops.md and the table of docs/testing.md again
 cargo xtask proto                            make crates/rlx-onnx/src/proto/generated.rs again (needs `protoc`)";
 
@@ -42,7 +42,7 @@ fn main() -> ExitCode {
         ["test", flags @ ..] => test(flags),
         ["data"] => fetch_all(),
         ["docs"] => docs::write().and_then(|()| record::write_table()).map(|()| true),
-        ["pictures"] => pictures::write().map(|()| true),
+        ["images"] => images::write().map(|()| true),
         ["proto"] => make_proto(),
         [] | ["help" | "--help" | "-h"] => {
             println!("{HELP}");
@@ -62,7 +62,7 @@ fn main() -> ExitCode {
 
 /// The workspace's root folder.
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace").to_path_buf()
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is in the workspace").to_path_buf()
 }
 
 fn test(flags: &[&str]) -> Result<bool, String> {
@@ -96,7 +96,7 @@ fn make_proto() -> Result<bool, String> {
     proto::generate().map(|()| true)
 }
 
-/// Without its feature the task starts itself again with it, so that nobody else pays for the code generator.
+/// Without its feature the task starts itself again with it, so that no one else pays for the code generator.
 #[cfg(not(feature = "proto"))]
 fn make_proto() -> Result<bool, String> {
     let status = std::process::Command::new(exec::cargo())

@@ -36,7 +36,7 @@ const PARTS: &[(&str, &[&str])] = &[
             "programs",
             "--",
             "a_changed_parameter_is_packed_again_and_clones_keep_theirs",
-            "open_dimensions_bind_anew_and_give_the_bits_of_fixed_ones",
+            "open_dimensions_bind_again_and_give_the_bits_of_fixed_ones",
             "dimensions_that_must_agree_are_checked",
             "a_missing_parameter_is_named",
         ],

@@ -25,7 +25,7 @@ pub fn generate() -> Result<(), String> {
     config.compile_protos(&[include.join("onnx-ml.proto")], &[include]).map_err(|e| e.to_string())?;
     let made = fs::read_to_string(out.join("onnx.rs")).map_err(|e| e.to_string())?;
     let target = crate::root().join("crates/rlx-onnx/src/proto/generated.rs");
-    fs::create_dir_all(target.parent().expect("it lies in a folder")).map_err(|e| e.to_string())?;
+    fs::create_dir_all(target.parent().expect("it is in a folder")).map_err(|e| e.to_string())?;
     fs::write(&target, format!("{HEADER}{made}")).map_err(|e| e.to_string())?;
     let formatted = std::process::Command::new("rustfmt").args(["--edition", "2024"]).arg(&target).status();
     match formatted {

@@ -178,7 +178,7 @@ mod tests {
         for suite in SUITES.iter().filter(|s| s.heavy) {
             let nothing = hash(&["no/such/folder"]).unwrap();
             for path in suite.covers {
-                assert_ne!(hash(&[path]).unwrap(), nothing, "{}: nothing lies at {path}", suite.name);
+                assert_ne!(hash(&[path]).unwrap(), nothing, "{}: nothing is at {path}", suite.name);
             }
             assert!(!suite.covers.is_empty(), "{} covers nothing", suite.name);
         }

@@ -73,7 +73,7 @@ const GPU_CODE: &[&str] = &["crates/rlx-kernel", "crates/rlx-wgpu", "crates/rlx-
 const DEVICE_FEATURES: &str = "rlx-contract/all-devices,rlx/vulkan,rlx/opengl";
 
 /// Every suite, in the order they run. A new test target is claimed by a suite with one line here;
-/// a target that nobody claims runs with `unit`.
+/// a target that no one claims runs with `unit`.
 pub const SUITES: &[Suite] = &[
     suite("fmt", "formatting", 30, What::Cargo { args: &["fmt", "--all", "--check"], env: &[] }),
     suite(
@@ -253,7 +253,7 @@ pub const SUITES: &[Suite] = &[
         3600,
         &["crates/rlx-runtime/src/cost/model.rs"],
     ),
-    fuzz("fuzz-png", "fuzzing: pictures", "png", 3600, &["crates/rlx/src/inputs/picture.rs"]),
+    fuzz("fuzz-png", "fuzzing: images", "png", 3600, &["crates/rlx/src/inputs/image.rs"]),
     fuzz("fuzz-json", "fuzzing: inputs as JSON", "json", 3600, &["crates/rlx/src/inputs/json.rs"]),
     fuzz(
         "fuzz-lines",

@@ -1,6 +1,6 @@
 //! The `toy-op` suite: adds an op to a copy of the workspace by the steps of CONTRIBUTING.md and tests it there.
 //!
-//! The copy lies under `target/toy-op/`; its build folder is kept, so later runs build little. Only files whose
+//! The copy is under `target/toy-op/`; its build folder is kept, so later runs build little. Only files whose
 //! contents changed are written, for the same reason.
 
 use crate::exec::{Run, cargo};

@@ -84,7 +84,7 @@ pub struct Work {
     pub bytes: f64,
     /// Of these, bytes of parameters, constants, and what is made of them alone.
     pub held: f64,
-    /// Bytes that one whole run touches: what lies between two uses of a parameter.
+    /// Bytes that one whole run touches: what is between two uses of a parameter.
     pub resident: f64,
 }
 

@@ -4,10 +4,10 @@
 //! parameters and runs. What only some devices have are traits of their own that an executable may offer:
 //! handles that stay on the device are [`DeviceHandles`], times of steps a [`StepProfiler`].
 //!
-//! What executables of every device need stands here too: extents as numbers ([`extents`]), the relations
+//! What executables of every device need is here too: extents as numbers ([`extents`]), the relations
 //! between dimensions that a run must keep ([`checks`]), memory for a run's dimensions ([`plans`]), what the init program runs when ([`init`]), what it made that
 //! others can use ([`prepared`]), what drivers made of kernels ([`pipelines`]), and which variant of a step was measured to be the fastest
-//! ([`tuning`]). What each must refuse are checks for their tests (`testing`, a feature).
+//! ([`tuning`]). What each must reject are checks for their tests (`testing`, a feature).
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
@@ -177,7 +177,7 @@ pub trait Backend: Send + Sync {
         None
     }
 
-    /// Waits until the device has nothing left to do, whoever gave it the work. A device that computes within
+    /// Waits until the device has nothing left to do, anyone who gave it the work. A device that computes within
     /// each call never has.
     ///
     /// # Errors
@@ -243,7 +243,7 @@ pub trait ExecutableGraph: Send {
         &[]
     }
 
-    /// The memory that outputs lie in, and the byte offset of output `index` in it, where the device has
+    /// The memory that outputs are in, and the byte offset of output `index` in it, where the device has
     /// such memory in reach of the host.
     fn arena(&self) -> Option<&[u8]> {
         None

@@ -37,13 +37,13 @@ pub fn bytes_of<'p>(
     wanted: &[(usize, usize)],
     given: &[(BufferId, &'p [u8])],
 ) -> Result<Vec<(usize, &'p [u8])>> {
-    let misfit = |what: String| Error::new(ErrorKind::Malformed, what);
+    let shape_mismatch = |what: String| Error::new(ErrorKind::Malformed, what);
     if given.len() != wanted.len() {
-        return Err(misfit(format!("{} prepared buffers for {}", given.len(), wanted.len())));
+        return Err(shape_mismatch(format!("{} prepared buffers for {}", given.len(), wanted.len())));
     }
     let one = |&(b, size): &(usize, usize)| {
         let found = given.iter().find(|(id, bytes)| id.index() == b && bytes.len() == size);
-        let missing = || misfit(format!("prepared buffer {b} is missing or not of {size} bytes"));
+        let missing = || shape_mismatch(format!("prepared buffer {b} is missing or not of {size} bytes"));
         found.map(|&(_, bytes)| (b, bytes)).ok_or_else(missing)
     };
     wanted.iter().map(one).collect()
@@ -84,7 +84,7 @@ impl<B> Prepared<B> {
         made.get(&key)?.iter().filter(same).find_map(|m| m.buffer.upgrade())
     }
 
-    /// Notes a result for others to find, and forgets those that nobody has any more.
+    /// Notes a result for others to find, and forgets those that no one has any more.
     pub fn insert(&self, key: PreparedKey, weights: Vec<Weak<Weight>>, buffer: &Arc<B>) {
         let mut made = self.locked();
         // Growth is when to look for what can go: it costs nothing on average.

@@ -1,4 +1,4 @@
-//! What every backend must refuse, as checks that its tests call.
+//! What every backend must reject, as checks that its tests call.
 //!
 //! Anybody can make a module and hand any bytes to an executable, in safe code. A backend gives an error or a result for
 //! each of them; what it must not do is crash, read memory that is not the module's, or take bytes for more than they are.
@@ -52,8 +52,8 @@ pub fn some_graph(seed: u64) -> (Graph, Bindings) {
 pub struct Damage {
     /// How many ran, damage or not.
     pub ran: usize,
-    /// How many were refused, by kind of error.
-    pub refused: BTreeMap<&'static str, usize>,
+    /// How many were rejected, by kind of error.
+    pub rejected: BTreeMap<&'static str, usize>,
 }
 
 /// Compiles and runs modules of random graphs, made of `seeds`, each with `each` different damages.
@@ -80,7 +80,7 @@ pub fn damaged_modules(backend: &dyn Backend, seeds: std::ops::Range<u64>, each:
             let damaged = mended.unwrap_or(damaged);
             match attempt(backend, damaged, &bindings, &dims) {
                 Ok(()) => found.ran += 1,
-                Err(e) => *found.refused.entry(e.kind().name()).or_default() += 1,
+                Err(e) => *found.rejected.entry(e.kind().name()).or_default() += 1,
             }
         }
     }
@@ -161,20 +161,20 @@ fn kind(result: Result<()>) -> Option<ErrorKind> {
 ///
 /// # Panics
 /// When the backend takes one.
-pub fn refuses_inputs_of_another_size(backend: &dyn Backend) {
+pub fn rejects_inputs_of_another_size(backend: &dyn Backend) {
     for open in [false, true] {
         let mut exec = sum(backend, open);
         let dims: &[i64] = if open { &[4] } else { &[] };
         exec.set_param(0, weight(DType::F32, 32)).expect("a weight that fits");
         for bytes in [0, 1, 127, 129, 4096] {
-            let refused = exec.run(&Liar::of(bytes), dims);
-            let e = refused.expect_err("the input needs 128 bytes");
+            let rejected = exec.run(&Liar::of(bytes), dims);
+            let e = rejected.expect_err("the input needs 128 bytes");
             assert_eq!(e.kind(), ErrorKind::Binding, "{bytes}: {e}");
             assert!(e.to_string().contains("\"x\"") && e.to_string().contains("128"), "{e}");
         }
         exec.run(&Liar::of(128), dims).expect("an input that fits");
         if exec.handles_mut().is_some() {
-            refuses_handles_of_another_size(&mut *exec, dims);
+            rejects_handles_of_another_size(&mut *exec, dims);
         }
         if open {
             // The same bytes no longer do for more rows.
@@ -183,15 +183,15 @@ pub fn refuses_inputs_of_another_size(backend: &dyn Backend) {
     }
 }
 
-fn refuses_handles_of_another_size(exec: &mut dyn ExecutableGraph, dims: &[i64]) {
+fn rejects_handles_of_another_size(exec: &mut dyn ExecutableGraph, dims: &[i64]) {
     let set = |exec: &mut dyn ExecutableGraph, bytes: usize| {
         let handles = exec.handles_mut().expect("handles");
         handles.set(0, &vec![0; bytes]).expect("a handle's value");
     };
     set(exec, 16);
     for handle in [0, 16, 128, 1 << 40] {
-        let refused = exec.run(&Liar { bytes: Vec::new(), handle: Some(handle) }, dims);
-        assert_eq!(kind(refused), Some(ErrorKind::Binding), "a handle said to have {handle} bytes");
+        let rejected = exec.run(&Liar { bytes: Vec::new(), handle: Some(handle) }, dims);
+        assert_eq!(kind(rejected), Some(ErrorKind::Binding), "a handle said to have {handle} bytes");
     }
     set(exec, 128);
     exec.run(&Liar { bytes: Vec::new(), handle: Some(128) }, dims).expect("a handle that fits");
@@ -202,7 +202,7 @@ fn refuses_handles_of_another_size(exec: &mut dyn ExecutableGraph, dims: &[i64])
 ///
 /// # Panics
 /// When the backend takes one.
-pub fn refuses_parameters_of_another_size(backend: &dyn Backend) {
+pub fn rejects_parameters_of_another_size(backend: &dyn Backend) {
     let mut exec = sum(backend, false);
     for (dtype, elements) in
         [(DType::F32, 31), (DType::F32, 0), (DType::F32, 33), (DType::I32, 32), (DType::F64, 16)]

@@ -3,7 +3,7 @@
 //! Where a device can do a step by several variants that give the same bits, which one is fastest depends on the machine:
 //! its caches, its driver. Such a step is a [`TuningKey`]: a text that says what is computed, and the names of the
 //! variants, first the one that is taken unmeasured. A [`Tuning`] is what was found: the variant by key. It changes times alone:
-//! with any tuning, or none, results have the same bits, and whoever measures checks that.
+//! with any tuning, or none, results have the same bits, and anyone who measures checks that.
 //!
 //! Keys are found again by their text, so one measurement serves every step of every model that computes the same.
 //!

@@ -18,7 +18,7 @@ use memmap2::{MmapMut, MmapOptions};
 /// Every buffer starts at a multiple of this: a cache line, and a whole vector.
 pub const ALIGN: usize = 64;
 
-/// The size of a huge page, and the least size of a buffer that asks for them. (Miri has no pages, and looks at each byte.)
+/// The size of a huge page, and the smallest size of a buffer that asks for them. (Miri has no pages, and looks at each byte.)
 const HUGE: usize = if cfg!(miri) { 1 << 10 } else { 2 << 20 };
 
 /// Owned bytes, zero at first, aligned to [`ALIGN`].
@@ -62,7 +62,7 @@ impl Buffer {
     /// A buffer of `len` zero bytes.
     ///
     /// # Errors
-    /// [`AllocError`] if the system refuses.
+    /// [`AllocError`] if the system rejects.
     pub fn zeroed(len: usize) -> Result<Buffer, AllocError> {
         Self::zeroed_aligned(len, ALIGN)
     }
@@ -70,28 +70,28 @@ impl Buffer {
     /// A buffer of `len` zero bytes that starts at a multiple of `align`, a power of two, besides the usual alignment.
     ///
     /// # Errors
-    /// [`AllocError`] if the system refuses.
+    /// [`AllocError`] if the system rejects.
     pub fn zeroed_aligned(len: usize, align: usize) -> Result<Buffer, AllocError> {
-        let refused = AllocError { bytes: len };
+        let rejected = AllocError { bytes: len };
         let align = align.max(ALIGN);
         if len == 0 {
-            let ptr = NonNull::new(std::ptr::without_provenance_mut(align)).ok_or(refused)?;
+            let ptr = NonNull::new(std::ptr::without_provenance_mut(align)).ok_or(rejected)?;
             return Ok(Buffer { ptr, len, memory: Memory::None });
         }
         // Miri knows no advice about pages.
         if len >= HUGE && align <= HUGE && !cfg!(miri) {
-            return Self::mapped(len).ok_or(refused);
+            return Self::mapped(len).ok_or(rejected);
         }
-        let layout = Layout::from_size_align(len, align).map_err(|_| refused.clone())?;
+        let layout = Layout::from_size_align(len, align).map_err(|_| rejected.clone())?;
         // SAFETY: the layout's size is not zero.
-        let ptr = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(refused)?;
+        let ptr = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(rejected)?;
         Ok(Buffer { ptr, len, memory: Memory::Heap(layout) })
     }
 
     /// A buffer for `len` f32.
     ///
     /// # Errors
-    /// [`AllocError`] if the system refuses, or the size overflows.
+    /// [`AllocError`] if the system rejects, or the size overflows.
     pub fn zeroed_f32(len: usize) -> Result<Buffer, AllocError> {
         Self::zeroed(len.checked_mul(4).ok_or(AllocError { bytes: usize::MAX })?)
     }
@@ -99,7 +99,7 @@ impl Buffer {
     fn mapped(len: usize) -> Option<Buffer> {
         // Room to start at a huge page; what is left over is never touched.
         let mut map = MmapOptions::new().len(len.checked_add(HUGE)?).map_anon().ok()?;
-        // Advice may be refused (a kernel without huge pages); ordinary pages are right too, only slower.
+        // Advice may be rejected (a kernel without huge pages); ordinary pages are right too, only slower.
         #[cfg(target_os = "linux")]
         let _ = map.advise(memmap2::Advice::HugePage);
         let offset = map.as_ptr().align_offset(HUGE).min(HUGE);
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "Miri ends the process where a system refuses")]
+    #[cfg_attr(miri, ignore = "Miri ends the process where a system rejects")]
     fn absurd_sizes_are_errors() {
         assert!(Buffer::zeroed(usize::MAX).is_err());
         assert!(Buffer::zeroed(usize::MAX / 2 - 64).is_err());

@@ -36,7 +36,7 @@ fn rows_are_flat(view: &View) -> bool {
     (1..rank.saturating_sub(1)).all(|i| view.strides[i - 1] == view.strides[i] * view.dims[i])
 }
 
-/// Whether the rows of each step of `[steps, rows, …]` lie in their order (or are one row).
+/// Whether the rows of each step of `[steps, rows, …]` are in their order (or are one row).
 fn rows_run_forwards(view: &View) -> bool {
     let row = view.strides.get(1).copied().unwrap_or(Extent::Const(0));
     row.range(&|_| SymRange::DIM).min >= 0
@@ -57,7 +57,7 @@ fn reads(op: &Op, input: usize, view: &View) -> bool {
         Op::MatMul | Op::Pack { .. } | Op::Reduce { .. } => true,
         Op::GroupedMatMul => input == 1,
         Op::Recurrent { .. } if input == 0 => last_is_contiguous(view) && rows_run_forwards(view),
-        // Weights are packed and states copied, however they lie; vectors are read in place.
+        // Weights are packed and states copied, however they are; vectors are read in place.
         Op::Recurrent { .. } => view.dims.len() == 2,
         Op::Attention { .. } => input != 0 || last_is_contiguous(view),
         Op::Rope { .. } if input == 0 => last_is_contiguous(view),

@@ -37,7 +37,7 @@ impl Windows {
         self.images * self.out[0]
     }
 
-    /// The kernel positions of the window at output position `o` of axis `d` that lie within the image.
+    /// The kernel positions of the window at output position `o` of axis `d` that are within the image.
     #[inline(always)]
     pub(crate) fn inside(&self, d: usize, o: usize) -> Range<usize> {
         let (start, step) = (o * self.stride[d], self.dilation[d]);
@@ -133,7 +133,7 @@ impl<T: Packed> Kernel for Lines<'_, T> {
     }
 }
 
-/// An output position, and the kernel positions of its window that lie within the image.
+/// An output position, and the kernel positions of its window that are within the image.
 struct Place {
     image: usize,
     y: usize,
@@ -155,7 +155,7 @@ unsafe fn positions<S: Simd, T: Packed, const N: usize>(
     let mut ch = 0;
     while ch < c {
         let lanes = (c - ch).min(LANES);
-        // SAFETY: the caller's promise; all pixels lie within the image and ch + lanes ≤ c.
+        // SAFETY: the caller's promise; all pixels are within the image and ch + lanes ≤ c.
         unsafe {
             let start = match pass.bias {
                 Some(b) => T::load(s, b.add(ch), lanes),

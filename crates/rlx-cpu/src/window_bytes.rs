@@ -1,7 +1,7 @@
 //! Depthwise convolution of NHWC images of bytes with zero points, exact in i32.
 //!
 //! Bytes are widened to f32, where products of differences of bytes and sums of up to [`MOST_TAPS`] of them are exact: so it is
-//! the loop of [`window`](crate::window), and no rounding depends on the instruction set. A window that lies within the image as a
+//! the loop of [`window`](crate::window), and no rounding depends on the instruction set. A window that is within the image as a
 //! whole begins with what the zero point takes from all of it; elsewhere it is subtracted from each pixel.
 
 use std::ops::Range;
@@ -142,7 +142,7 @@ impl Kernel for Lines<'_> {
     }
 }
 
-/// An output position, and the kernel positions of its window that lie within the image.
+/// An output position, and the kernel positions of its window that are within the image.
 struct Place {
     image: usize,
     y: usize,
@@ -151,7 +151,7 @@ struct Place {
     columns: Range<usize>,
 }
 
-/// Computes N neighbouring output positions, all channels; `WHOLE`: of windows that lie within the image.
+/// Computes N neighbouring output positions, all channels; `WHOLE`: of windows that are within the image.
 #[inline(always)]
 unsafe fn positions<S: Simd, const SIGNED: bool, const WHOLE: bool, const N: usize>(
     s: S,
@@ -164,7 +164,7 @@ unsafe fn positions<S: Simd, const SIGNED: bool, const WHOLE: bool, const N: usi
     let out = ((at.image * w.out[0] + at.y) * w.out[1] + at.x) * c;
     for ch in (0..c).step_by(LANES) {
         let lanes = (c - ch).min(LANES);
-        // SAFETY: the caller's promise; all pixels lie within the image and ch + lanes ≤ c.
+        // SAFETY: the caller's promise; all pixels are within the image and ch + lanes ≤ c.
         unsafe {
             let start =
                 if WHOLE { s.load_upto(pass.weights.wrapping_add(taps * c + ch), lanes) } else { s.zero() };

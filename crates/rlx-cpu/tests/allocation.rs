@@ -92,7 +92,7 @@ fn counting_graph() -> Graph {
     g
 }
 
-/// As [`allocations`], with numbers that each run finds out anew.
+/// As [`allocations`], with numbers that each run finds out again.
 fn allocations_of_counting(threads: usize) -> Result<(), String> {
     let backend = CpuBackend::new().with_threads(threads).expect("a pool");
     let mut exec = compile(&counting_graph(), &backend, &CompileOptions::default()).expect("it compiles");

@@ -28,18 +28,21 @@ fn lir_of(graph: &Graph) -> LirModule {
 fn damaged_modules_are_errors_or_run() {
     let found = testing::damaged_modules(&backend(), 0..60, 60);
     println!("{found:?}");
-    assert!(found.ran > 20 && found.refused["invalid graph"] > 1000 && found.refused.len() > 2, "{found:?}");
-    assert!(!found.refused.contains_key("internal"), "{found:?}");
+    assert!(
+        found.ran > 20 && found.rejected["invalid graph"] > 1000 && found.rejected.len() > 2,
+        "{found:?}"
+    );
+    assert!(!found.rejected.contains_key("internal"), "{found:?}");
 }
 
 #[test]
 fn inputs_and_handles_of_another_size_are_binding_errors() {
-    testing::refuses_inputs_of_another_size(&backend());
+    testing::rejects_inputs_of_another_size(&backend());
 }
 
 #[test]
 fn parameters_of_another_size_or_type_are_binding_errors() {
-    testing::refuses_parameters_of_another_size(&backend());
+    testing::rejects_parameters_of_another_size(&backend());
 }
 
 fn f32s(dims: &[usize]) -> Shape {

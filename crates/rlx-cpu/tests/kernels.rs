@@ -247,7 +247,7 @@ fn oracle_or_none(graph: &Graph, bindings: &Bindings) -> Option<Vec<Value>> {
 
 #[test]
 fn a_scalar_of_a_half_float_is_read_for_every_element() {
-    // Widened, it lies in a slot that the choice writes.
+    // Widened, it is in a slot that the choice writes.
     for dtype in [DType::F16, DType::BF16, DType::F32, DType::I8] {
         let choices = Value::bools(&[100], (0..100).map(|i| i % 3 == 2));
         let scalar = |v: f64| match dtype.is_float() {

@@ -149,7 +149,7 @@ fn convolutions_take_every_route() {
         // Groups, one spatial dimension.
         (&[1, 6, 6, 12], &[8, 3, 3, 3], [v(&[1, 1]), v(&[1; 4]), v(&[1, 1])], 4),
         (&[2, 15, 9], &[7, 9, 4], [v(&[2]), v(&[1, 2]), v(&[2])], 1),
-        // Taps far apart: most lie in the padding.
+        // Taps far apart: most are in the padding.
         (&[1, 12, 16, 20], &[50, 20, 3, 3], [v(&[1, 1]), v(&[10; 4]), v(&[10, 10])], 1),
         // Groups that fill packed panels.
         (&[1, 6, 5, 10], &[96, 5, 3, 3], [v(&[1, 1]), v(&[1; 4]), v(&[1, 1])], 2),
@@ -244,7 +244,7 @@ fn open_graph() -> Graph {
 }
 
 #[test]
-fn open_dimensions_bind_anew_and_give_the_bits_of_fixed_ones() {
+fn open_dimensions_bind_again_and_give_the_bits_of_fixed_ones() {
     let g = open_graph();
     let backend = CpuBackend::new().with_threads(2).unwrap();
     let mut open = compile(&g, &backend, &CompileOptions::default()).unwrap();
@@ -407,7 +407,7 @@ fn a_count_is_bound_once_and_before_it_is_mentioned() {
     assert!(rlx_ir::verify_ok(&g).unwrap_err().to_string().contains("bound by another"));
 }
 
-/// What stands between a quantised product and the next one.
+/// What is between a quantised product and the next one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Between {
     Nothing,

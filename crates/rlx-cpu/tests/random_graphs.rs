@@ -46,7 +46,7 @@ fn outputs(
 #[test]
 fn fixed_graphs_agree_with_the_oracle_on_every_instruction_set_and_number_of_threads() {
     let backends = backends();
-    let (ran, refused) = (Cell::new(0), RefCell::new(Vec::new()));
+    let (ran, rejected) = (Cell::new(0), RefCell::new(Vec::new()));
     for_random_graphs(5, 600, 1..=36, |seed, size| {
         let (graph, bindings) = random_graph(seed, size);
         let want = oracle(&graph, &bindings);
@@ -55,7 +55,7 @@ fn fixed_graphs_agree_with_the_oracle_on_every_instruction_set_and_number_of_thr
             match outputs(&graph, &bindings, &want, backend) {
                 Ok(got) => all.push(got),
                 Err(e) if e.kind() == ErrorKind::Unsupported => {
-                    refused.borrow_mut().push(format!("seed {seed}, {name}: {e}"));
+                    rejected.borrow_mut().push(format!("seed {seed}, {name}: {e}"));
                     return Ok(());
                 }
                 Err(e) => return Err(format!("{name}: {e}\n{graph}")),
@@ -66,7 +66,7 @@ fn fixed_graphs_agree_with_the_oracle_on_every_instruction_set_and_number_of_thr
         ran.set(ran.get() + 1);
         if one == two { Ok(()) } else { Err(format!("one thread and two differ\n{graph}")) }
     });
-    assert!(ran.get() >= 500, "only {} graphs ran; refused:\n{}", ran.get(), refused.borrow().join("\n"));
+    assert!(ran.get() >= 500, "only {} graphs ran; rejected:\n{}", ran.get(), rejected.borrow().join("\n"));
 }
 
 #[test]

@@ -85,7 +85,7 @@ impl fmt::Display for Device {
     }
 }
 
-/// A device name that nobody uses; its `Display` lists the names that are understood.
+/// A device name that no one uses; its `Display` lists the names that are understood.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParseDeviceError {
     /// What was given.

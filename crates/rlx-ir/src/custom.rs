@@ -105,15 +105,15 @@ static OPS: LazyLock<RwLock<BTreeMap<String, Arc<dyn CustomOp>>>> = LazyLock::ne
 /// [`ErrorKind::InvalidGraph`] for a name that is empty, taken, or reserved (`rlx.…`).
 pub fn register_custom_op(op: impl CustomOp + 'static) -> Result<()> {
     let name = op.name().to_string();
-    let refuse = |why: &str| {
+    let reject = |why: &str| {
         Err(Error::new(ErrorKind::InvalidGraph, format!("custom op {name:?} cannot be registered: {why}")))
     };
     if name.is_empty() || name.starts_with(RESERVED) {
-        return refuse("the name is empty, or one of the language's own");
+        return reject("the name is empty, or one of the language's own");
     }
     let mut ops = OPS.write().unwrap_or_else(|e| e.into_inner());
     if ops.contains_key(&name) {
-        return refuse("the name is taken");
+        return reject("the name is taken");
     }
     ops.insert(name, Arc::new(op));
     Ok(())

@@ -133,7 +133,7 @@ impl DType {
         matches!(self.class(), DTypeClass::Signed)
     }
 
-    /// The least and greatest value of an integer or bool type; `None` for other types.
+    /// The smallest and largest value of an integer or bool type; `None` for other types.
     pub const fn int_range(self) -> Option<(i128, i128)> {
         let bits = self.bits() as u32;
         match self.class() {

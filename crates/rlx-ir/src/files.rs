@@ -1,9 +1,9 @@
 //! Files from outside opened, read and mapped into memory, and files that appear whole or not at all: the one place of
 //! this crate that needs `unsafe`.
 //!
-//! Whoever opens a path that a user or a file names does it here: [`open_file`], [`read_file`], [`read_text`],
+//! Anyone who opens a path that a user or a file names does it here: [`open_file`], [`read_file`], [`read_text`],
 //! [`map_file`]. They take regular files alone, because a named pipe or a device may never answer, or never end. What is
-//! written appears whole or not at all ([`write_whole`]), and what is kept for later lies in the user's own folder
+//! written appears whole or not at all ([`write_whole`]), and what is kept for later is in the user's own folder
 //! ([`cache_dir`], [`make_own`]).
 //!
 //! ```
@@ -174,7 +174,7 @@ fn irregular(path: &Path, kind: FileType) -> Error {
 pub fn open_file(path: impl AsRef<Path>) -> Result<File> {
     let path = path.as_ref();
     let failed = |e: std::io::Error| io_error(path, e);
-    // Opening a device can do something already, so it is asked for first; whoever swaps the file after this only meets
+    // Opening a device can do something already, so it is asked for first; anyone who swaps the file after this only meets
     // an open that does not wait.
     let kind = std::fs::metadata(path).map_err(failed)?.file_type();
     if !kind.is_file() {
@@ -310,7 +310,7 @@ mod tests {
             (&folder, "a folder"),
         ];
         for (path, what) in paths {
-            // Nobody writes to the pipe: without care, these would wait for ever.
+            // No one writes to the pipe: without care, these would wait for ever.
             let errors = [
                 open_file(path).map(drop).unwrap_err(),
                 read_file(path).map(drop).unwrap_err(),

@@ -148,7 +148,7 @@ pub enum LowerError {
     /// A block or op does not fit; the error names it.
     #[error("cannot lower to a graph: {0}")]
     Lower(#[source] Error),
-    /// The graph was made, but the compiler or the backend refused it.
+    /// The graph was made, but the compiler or the backend rejected it.
     #[error("cannot compile: {0}")]
     Compile(#[source] Error),
 }
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_of_another_module_are_refused() {
+    fn ids_of_another_module_are_rejected() {
         let (mut a, mut b) = (HirModule::new("a"), HirModule::new("b"));
         let (x, _) = (a.input("x", f32s(&[2])), b.input("x", f32s(&[2])));
         b.set_outputs(vec![x]);

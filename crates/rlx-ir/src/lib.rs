@@ -1,7 +1,7 @@
 //! The graph language of RLX.
 //!
 //! A model is a [`Graph`] (the MIR): a list of [`Node`]s in topological order over symbolic [`Shape`]s.
-//! What an op is stands in one place, the `ops!` table of [`ops`] and the [`ops::OpDef`] behind each line:
+//! All about an op is in one place, the `ops!` table of [`ops`] and the [`ops::OpDef`] behind each line:
 //! arity, shape rule, reference semantics, decomposition, cost and a generator of random cases. From it come
 //! the text form ([`text`]), the verifier ([`verify()`]), the oracle ([`oracle`]) and the support tables.
 //!

@@ -88,7 +88,7 @@ impl View {
         View { offset: Extent::Const(0), dims, strides }
     }
 
-    /// Whether the elements lie row-major without gaps (dimensions of 1 may have any stride).
+    /// Whether the elements are row-major without gaps (dimensions of 1 may have any stride).
     pub fn is_dense(&self) -> bool {
         let dense = View::dense_extents(self.dims.clone());
         let same = |i: usize| self.dims[i] == Extent::Const(1) || self.strides[i] == dense.strides[i];
@@ -447,7 +447,7 @@ impl LirModule {
         scoped(|| self.bound(binding).hold_extents())
     }
 
-    /// The module, whose graph keeps the expressions that it mentions: whoever makes a module calls this.
+    /// The module, whose graph keeps the expressions that it mentions: anyone who makes a module calls this.
     pub fn hold_extents(self) -> LirModule {
         let held = self.graph.held();
         let slots = || self.inputs.iter().chain(&self.params).chain(&self.outputs);

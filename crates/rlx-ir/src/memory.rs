@@ -1,4 +1,4 @@
-//! Memory whose size a file or a dimension decides: had, or refused by an error instead of the end of the process.
+//! Memory whose size a file or a dimension decides: had, or rejected by an error instead of the end of the process.
 //!
 //! [`zeroed`] and [`copy`] allocate it. Where code allocates by other means (iterators, decoders, the standard library's
 //! conversions), [`ensure`] asks beforehand whether there is room. That is no promise: another thread may be
@@ -27,7 +27,7 @@ const RESERVE: usize = 2 << 20;
 
 /// The error of memory that cannot be had; `what` is what it was for.
 #[cold]
-pub fn refused(bytes: usize, what: impl std::fmt::Display) -> Error {
+pub fn failed(bytes: usize, what: impl std::fmt::Display) -> Error {
     let amount = match bytes {
         usize::MAX => "more bytes than there are addresses".to_owned(),
         _ => format!("{bytes} bytes"),
@@ -51,9 +51,9 @@ pub fn ensure(bytes: usize, what: impl FnOnce() -> String) -> Result<()> {
 fn probe(bytes: usize, what: impl FnOnce() -> String) -> Result<()> {
     let mut room: Vec<u8> = Vec::new();
     let found = room.try_reserve_exact(bytes.saturating_add(RESERVE));
-    // Without this, the compiler may leave out an allocation that nobody uses.
+    // Without this, the compiler may leave out an allocation that no one uses.
     black_box(&room);
-    found.map_err(|_| refused(bytes, what()))
+    found.map_err(|_| failed(bytes, what()))
 }
 
 /// [`ensure`] for `count` elements of `size` bytes.

@@ -74,8 +74,8 @@ impl Format {
         if negative { -magnitude } else { magnitude }
     }
 
-    /// The code nearest to `x`, ties to even; beyond the greatest finite value: infinity where the
-    /// format has one, else NaN, else the greatest finite value.
+    /// The code nearest to `x`, ties to even; beyond the largest finite value: infinity where the
+    /// format has one, else NaN, else the largest finite value.
     pub(crate) fn encode(self, x: f64) -> u8 {
         let sign = if x.is_sign_negative() { self.sign_bit() } else { 0 };
         let nan = if self.unsigned_zero { self.sign_bit() } else { self.sign_bit() - 1 };
@@ -90,7 +90,7 @@ impl Format {
                 best = code;
             }
         }
-        // Half a step beyond the greatest value rounds up to the next power that is not there.
+        // Half a step beyond the largest value rounds up to the next power that is not there.
         let greatest = self.magnitude(self.max_code);
         let step = greatest - self.magnitude(self.max_code - 1);
         let beyond = x >= greatest + step / 2.0 && (x > greatest + step / 2.0 || self.max_code % 2 == 1);

@@ -205,17 +205,17 @@ pub fn bind_dims(graph: &Graph, bindings: &Bindings) -> Result<DimBinding> {
 pub fn bind_shapes<'a>(given: impl Iterator<Item = (&'a Node, &'a [usize])> + Clone) -> Result<DimBinding> {
     let mut binding = DimBinding::new();
     for (node, dims) in given.clone() {
-        let misfit = || {
+        let shape_mismatch = || {
             let found = Shape::new(dims, node.shape.dtype());
             let message = format!("{} is declared as {}, but was given {found}", node.describe(), node.shape);
             Error::new(ErrorKind::Binding, message)
         };
         if node.shape.rank() != dims.len() {
-            return Err(misfit());
+            return Err(shape_mismatch());
         }
         for (&declared, &n) in node.shape.dims().iter().zip(dims) {
             match declared {
-                Dim::Static(want) if want != n => return Err(misfit()),
+                Dim::Static(want) if want != n => return Err(shape_mismatch()),
                 Dim::Dynamic(s) => match binding.get(s) {
                     Some(other) if other != n => {
                         let name = crate::dim::sym::name(s);

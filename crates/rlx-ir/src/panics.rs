@@ -1,6 +1,6 @@
 //! Panics of code that is not ours (kernels' bugs, custom ops, callbacks) as texts, so that they can be reported as errors.
 //!
-//! What a panic carries is foreign, too: its destructor may panic again. Whoever catches one therefore gets its text, and
+//! What a panic carries is foreign, too: its destructor may panic again. Anyone who catches one therefore gets its text, and
 //! what it carried is dropped by [`discard`], which never unwinds.
 //!
 //! ```

@@ -1,12 +1,12 @@
 //! How long calls are watched and stopped: a [`Cancel`] stops them, a [`Progress`] hears how far they are.
 //!
-//! Whoever reads, imports, compiles or runs takes a `&Progress` in the form of its call that ends in
+//! Anyone who reads, imports, compiles or runs takes a `&Progress` in the form of its call that ends in
 //! `_with_progress`, and goes through [`Progress::step`] between its parts: weights, nodes, passes, steps. A cancelled
 //! call gives [`ErrorKind::Cancelled`], writes no file, and leaves what it worked on as usable as before. A deadline is a
 //! cancel that fires by time.
 //!
 //! What is asked is one relaxed load of a flag (and the clock, where there is a deadline), so that it can be asked before
-//! every step of a run. What lies between two steps, such as one large product, is not interrupted.
+//! every step of a run. What is between two steps, such as one large product, is not interrupted.
 //!
 //! ```
 //! use std::time::Duration;
@@ -133,7 +133,7 @@ pub struct Event<'a> {
     pub stage: Stage,
     /// How many parts of the stage are done.
     pub done: usize,
-    /// How many there are; 0 where nobody knows.
+    /// How many there are; 0 where no one knows.
     pub total: usize,
     /// What comes next: a node, a pass, a file. May be empty.
     pub text: &'a str,
@@ -173,7 +173,7 @@ impl From<&Cancel> for Progress {
 }
 
 impl Progress {
-    /// Nobody watches, nothing stops.
+    /// No one watches, nothing stops.
     pub const fn none() -> Self {
         Progress { cancel: None, report: None }
     }
@@ -183,12 +183,12 @@ impl Progress {
         Progress { report: Some(Arc::new(report)), ..self }
     }
 
-    /// The same without the reporter, for the steps of a part of the work: they can be stopped, and nobody hears of them.
+    /// The same without the reporter, for the steps of a part of the work: they can be stopped, and no one hears of them.
     pub fn silent(&self) -> Self {
         Progress { cancel: self.cancel.clone(), report: None }
     }
 
-    /// Asks whether to go on, and reports: of `total` parts of the stage (0: nobody knows), `done` are done, and `text` is
+    /// Asks whether to go on, and reports: of `total` parts of the stage (0: no one knows), `done` are done, and `text` is
     /// next. The text is made only where somebody hears it.
     ///
     /// # Errors
@@ -285,6 +285,6 @@ mod tests {
         progress.step(Stage::Import, 1, 2, || "Conv").unwrap();
         progress.step(Stage::Read, 0, 0, || "").unwrap();
         assert_eq!(*heard.lock().unwrap(), ["importing 1/2 Conv", "reading"]);
-        Progress::none().step(Stage::Run, 0, 1, || unreachable!("nobody listens")).unwrap();
+        Progress::none().step(Stage::Run, 0, 1, || unreachable!("no one listens")).unwrap();
     }
 }

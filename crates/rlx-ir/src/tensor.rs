@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_byte_count_is_refused() {
+    fn a_wrong_byte_count_is_rejected() {
         assert!(ConstData::new(DType::F32, &[2], vec![0u8; 7]).is_err());
     }
 }

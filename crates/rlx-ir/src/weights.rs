@@ -61,7 +61,7 @@ impl Weight {
     /// A weight that is bytes `range` of `source`, such as a mapped file; nothing is copied.
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`] when the range does not fit dimensions and type, or lies outside `source`.
+    /// [`ErrorKind::Shape`] when the range does not fit dimensions and type, or is outside `source`.
     pub fn mapped(
         dtype: DType,
         dims: &[usize],

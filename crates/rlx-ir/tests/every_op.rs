@@ -89,8 +89,8 @@ fn mutated(text: &str, g: &mut Gen) -> String {
 }
 
 #[test]
-fn mutated_graphs_are_refused_or_run_but_never_panic() {
-    let (mut refused, mut ran) = (0, 0);
+fn mutated_graphs_are_rejected_or_run_but_never_panic() {
+    let (mut rejected, mut ran) = (0, 0);
     for (kind, seed, case) in cases().filter(|(kind, ..)| *kind != OpKind::Custom) {
         let (graph, _) = case.graph();
         let blobs = text::blobs(&graph);
@@ -103,7 +103,7 @@ fn mutated_graphs_are_refused_or_run_but_never_panic() {
             let graph = match text::parse_with_blobs(&changed, &blobs) {
                 Ok(graph) if verify(&graph).is_empty() => graph,
                 _ => {
-                    refused += 1;
+                    rejected += 1;
                     continue;
                 }
             };
@@ -131,5 +131,5 @@ fn mutated_graphs_are_refused_or_run_but_never_panic() {
         }
     }
     // Both happen often, or the test looks at nothing.
-    assert!(refused > 1000 && ran > 1000, "{refused} refused, {ran} ran");
+    assert!(rejected > 1000 && ran > 1000, "{rejected} rejected, {ran} ran");
 }

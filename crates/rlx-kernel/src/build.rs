@@ -32,12 +32,12 @@ use crate::ir::{
 };
 use crate::simplify::{self, Simplified};
 
-/// The least and greatest value an `i32` may have.
+/// The smallest and largest value an `i32` may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Range {
-    /// The least.
+    /// The smallest.
     pub min: i64,
-    /// The greatest.
+    /// The largest.
     pub max: i64,
 }
 
@@ -98,7 +98,7 @@ impl Builder {
         Buffer((self.kernel.buffers.len() - 1) as u32)
     }
 
-    /// Declares the next uniform, known to lie in `min..=max`.
+    /// Declares the next uniform, known to be in `min..=max`.
     pub fn uniform(&mut self, name: impl Into<String>, min: i32, max: i32) -> Value {
         self.kernel.uniforms.push(name.into());
         let v = self.inst(Inst::Uniform((self.kernel.uniforms.len() - 1) as u32));

@@ -344,7 +344,7 @@ pub enum Stmt {
         value: Value,
     },
     /// Replaces the bits of a word that `mask` has by those of `bits` (a subset of the mask), leaving the
-    /// others to whoever changes them at the same time.
+    /// others to anyone who changes them at the same time.
     MergeBits {
         /// Where to; an [`Access::Atomic`] buffer.
         buffer: Buffer,

@@ -76,7 +76,7 @@ fn binary(b: &mut Builder, op: BinOp, x: Value, y: Value) -> Simplified {
     }
     let commutes =
         matches!(op, BinOp::Add | BinOp::Mul | BinOp::And | BinOp::Or | BinOp::Xor | BinOp::Min | BinOp::Max);
-    // Constants stand on the right.
+    // Constants are on the right.
     if commutes && cx.is_some() && cy.is_none() {
         return binary(b, op, y, x);
     }

@@ -4,7 +4,7 @@
 //! kernel is held to ([`crate::verify`], the device's limits), and rendered as own ones are: no file brings a line of
 //! code of its own. What it saves is scheduling, emulation and simplification.
 //!
-//! Bytes are not trusted. Statements lie in a flat list, so that no nesting in a file is a recursion here; counts are
+//! Bytes are not trusted. Statements are in a flat list, so that no nesting in a file is a recursion here; counts are
 //! limited; every kernel carries its hash, which is made of its text and so notices when numbers mean something else
 //! than when they were written; launches must fit the steps they stand for: inputs are read, outputs written, uniforms
 //! made of the module's symbols.
@@ -118,14 +118,14 @@ impl Launches {
     /// # Errors
     /// [`ErrorKind::Unsupported`] for kernels beyond what is read back.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
-        let refused =
+        let rejected =
             |what: &str| Error::new(ErrorKind::Unsupported, format!("kernels cannot be stored: {what}"));
         let kernels = self.kernels.iter().map(|(hash, kernel)| KernelRecord::of(*hash, kernel));
         let kernels: Vec<KernelRecord> = kernels.collect();
         for ((hash, _), record) in self.kernels.iter().zip(&kernels) {
-            let back = record.kernel().map_err(|e| refused(e.message()))?;
+            let back = record.kernel().map_err(|e| rejected(e.message()))?;
             if back.hash() != *hash {
-                return Err(refused("one does not come back equal"));
+                return Err(rejected("one does not come back equal"));
             }
         }
         let mut extents = Extents::default();
@@ -136,7 +136,7 @@ impl Launches {
         };
         let (init, run) = (steps(&self.init, &mut extents), steps(&self.run, &mut extents));
         let record = CodeRecord { format: FORMAT, extents: extents.texts, kernels, init, run };
-        postcard::to_allocvec(&record).map_err(|e| refused(&e.to_string()))
+        postcard::to_allocvec(&record).map_err(|e| rejected(&e.to_string()))
     }
 
     /// The launches that [`Launches::to_bytes`] made these bytes of, where they fit the module and the device.
@@ -313,7 +313,7 @@ impl Reader<'_> {
                 Arg::Input(i) => (step.inputs[i].dtype, true),
                 Arg::Output(i) => (step.outputs[i].dtype, false),
             };
-            // What a device has no elements of lies in words.
+            // What a device has no elements of is in words.
             if buffer.dtype.bits() != own.bits() && buffer.dtype != DType::U32 {
                 return Err(fault("a buffer of other elements than its operand"));
             }
@@ -372,7 +372,7 @@ impl KernelRecord {
     /// The kernel, not yet verified.
     fn kernel(&self) -> Result<Kernel> {
         let fault = |what: &str| malformed(format!("kernel {:?}: {what}", self.name));
-        // A name stands in a comment of the rendered text: it must not end the line.
+        // A name is in a comment of the rendered text: it must not end the line.
         if self.name.chars().count() > MOST_NAME || !self.name.chars().all(is_plain) {
             return Err(malformed("a kernel's name is none"));
         }
@@ -397,7 +397,7 @@ impl KernelRecord {
     }
 }
 
-/// Whether a character may stand in a name.
+/// Whether a character may be in a name.
 fn is_plain(c: char) -> bool {
     c.is_ascii_graphic() || c == ' '
 }

@@ -9,7 +9,7 @@ use rlx_opt::{Claim, PoolSpec, Target};
 
 use crate::emulate;
 use crate::ir::Kernel;
-use crate::schedule::{self, Launch, Scheduled, StepDesc, Unscheduled, Variant, refuse};
+use crate::schedule::{self, Launch, Scheduled, StepDesc, Unscheduled, Variant, reject};
 use crate::verify;
 
 /// Which types and functions a device's language has. What it lacks is emulated.
@@ -17,7 +17,7 @@ use crate::verify;
 pub struct TypeSupport {
     /// 64-bit integers.
     pub int64: bool,
-    /// binary64. There is no emulation: without it, kernels that compute in it are refused.
+    /// binary64. There is no emulation: without it, kernels that compute in it are rejected.
     pub float64: bool,
     /// Buffers of 8-bit and 16-bit elements, half precision among them.
     pub narrow: bool,
@@ -46,7 +46,7 @@ pub struct DeviceLimits {
 }
 
 impl Default for DeviceLimits {
-    /// The least that WebGPU promises.
+    /// The smallest that WebGPU promises.
     fn default() -> Self {
         DeviceLimits { max_bindings: 8, max_workgroup: 256, max_shared_bytes: 16 << 10, max_groups: 65_535 }
     }
@@ -74,7 +74,7 @@ impl KernelTarget {
         KernelTarget { name: name.into(), types, limits, pool }
     }
 
-    /// A device with the least that WebGPU promises.
+    /// A device with the smallest that WebGPU promises.
     pub fn webgpu(name: impl Into<String>) -> Self {
         Self::new(name, TypeSupport::WGSL, DeviceLimits::default())
     }
@@ -99,7 +99,7 @@ impl KernelTarget {
         if variants.iter().any(|variant| variant.fits(&self.limits)) {
             variants.retain(|variant| variant.fits(&self.limits));
         } else {
-            // Its kernel is refused with the reason.
+            // Its kernel is rejected with the reason.
             variants.truncate(1);
         }
         Ok(variants)
@@ -112,7 +112,7 @@ impl KernelTarget {
     pub fn launches(&self, step: &StepDesc, variant: usize) -> Scheduled<Vec<Launch>> {
         let variants = self.variants(step)?;
         let Some(&variant) = variants.get(variant) else {
-            return refuse(format!("there is no variant {variant}, only {}", variants.len()));
+            return reject(format!("there is no variant {variant}, only {}", variants.len()));
         };
         let launches = schedule::schedule(step, variant)?;
         launches.into_iter().map(|launch| self.fitted(launch)).collect()
@@ -132,16 +132,16 @@ impl KernelTarget {
         let bindings = kernel.buffers.len() + usize::from(kernel.can_fail());
         let limits = &self.limits;
         if bindings > limits.max_bindings {
-            return refuse(format!("{bindings} buffers, the device binds {}", limits.max_bindings));
+            return reject(format!("{bindings} buffers, the device binds {}", limits.max_bindings));
         }
         if !(1..=limits.max_workgroup).contains(&kernel.workgroup) {
-            return refuse(format!(
+            return reject(format!(
                 "a workgroup of {}, the device has {}",
                 kernel.workgroup, limits.max_workgroup
             ));
         }
         if kernel.shared_bytes() > limits.max_shared_bytes {
-            return refuse(format!(
+            return reject(format!(
                 "{} bytes of workgroup memory, the device has {}",
                 kernel.shared_bytes(),
                 limits.max_shared_bytes

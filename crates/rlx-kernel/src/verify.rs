@@ -2,7 +2,7 @@
 //!
 //! Values are defined once, before their use, in a block that encloses it; operands have the types their
 //! instruction asks for; constant indices into workgroup memory are within it; barriers and loops around
-//! them stand in uniform control flow, which means that no condition or bound on the way there depends on
+//! them are in uniform control flow, which means that no condition or bound on the way there depends on
 //! the invocation (its number in the workgroup, or memory that invocations write).
 
 use rlx_ir::{Error, ErrorKind, Result};

@@ -32,7 +32,7 @@ const COVERED: [usize; 2] = [422, 394];
 enum Outcome {
     Right,
     /// The report says that nothing computes it, and compiling says so too.
-    Refused(String),
+    Rejected(String),
 }
 
 fn check(case: &Case, target: &KernelTarget) -> Result<Outcome, String> {
@@ -52,7 +52,7 @@ fn check(case: &Case, target: &KernelTarget) -> Result<Outcome, String> {
             disagreement(&graph, &bindings, &executable).map_or(Ok(Outcome::Right), Err)
         }
         Err(e) if e.kind() == ErrorKind::Unsupported && !report.compile_ready => {
-            Ok(Outcome::Refused(e.to_string()))
+            Ok(Outcome::Rejected(e.to_string()))
         }
         Err(e) => Err(format!("{e}\n{report}")),
     }
@@ -100,14 +100,14 @@ fn every_op_agrees_in_every_element_type() {
         for seed in 0..SEEDS {
             let case = Case::random(kind, seed);
             let dtype = dtype_of(&case).name();
-            let refused = seen.entry(dtype).or_default();
+            let rejected = seen.entry(dtype).or_default();
             for (t, target) in targets.iter().enumerate() {
-                if right.contains(&(dtype, t)) || refused[t].len() >= TRIES {
+                if right.contains(&(dtype, t)) || rejected[t].len() >= TRIES {
                     continue;
                 }
                 match check(&case, target) {
                     Ok(Outcome::Right) => _ = right.insert((dtype, t)),
-                    Ok(Outcome::Refused(why)) => refused[t].push(why),
+                    Ok(Outcome::Rejected(why)) => rejected[t].push(why),
                     Err(e) => {
                         wrong.push(format!("{} {kind} of {dtype}, seed {seed}: {e}", target.name));
                         right.insert((dtype, t));
@@ -115,13 +115,13 @@ fn every_op_agrees_in_every_element_type() {
                 }
             }
         }
-        for (dtype, refused) in &seen {
+        for (dtype, rejected) in &seen {
             made += 1;
             for (t, target) in targets.iter().enumerate() {
                 if right.contains(&(*dtype, t)) {
                     covered[t] += 1;
                 } else {
-                    println!("{}: {kind} of {dtype}: {}", target.name, refused[t][0]);
+                    println!("{}: {kind} of {dtype}: {}", target.name, rejected[t][0]);
                 }
             }
         }

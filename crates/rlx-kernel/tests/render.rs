@@ -1,5 +1,5 @@
 //! The renderers: every kernel the schedules make is valid WGSL, and a few are compared with golden files in both
-//! languages. `RLX_BLESS=1 cargo test -p rlx-kernel --test render` writes the files anew.
+//! languages. `RLX_BLESS=1 cargo test -p rlx-kernel --test render` writes the files again.
 
 mod common;
 
@@ -155,7 +155,7 @@ fn compare(file: &str, text: &str) {
         return;
     }
     let want = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    assert!(want == text, "{file} is out of date; RLX_BLESS=1 writes it anew:\n{text}");
+    assert!(want == text, "{file} is out of date; RLX_BLESS=1 writes it again:\n{text}");
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn golden_files_hold() {
 }
 
 #[test]
-fn a_renderer_refuses_what_its_language_lacks() {
+fn a_renderer_rejects_what_its_language_lacks() {
     let (_, graph) = examples().remove(2);
     let kernel = kernels(&graph, &native()).remove(0);
     let e = wgsl(&kernel, WgslOptions::default()).unwrap_err();

@@ -470,13 +470,17 @@ fn arguments(method: &Method, args: &[Checked], at: &Ident) -> Result<(Vec<Arg>,
 /// One argument of the kind that is asked for.
 fn argument(e: &Checked, kind: ArgKind) -> Result<(Arg, TokenStream)> {
     let code = &e.code;
-    let misfit = || Error::new(e.span, format!("expected {}, this is {}", kind.describe(), e.describe()));
+    let shape_mismatch =
+        || Error::new(e.span, format!("expected {}, this is {}", kind.describe(), e.describe()));
     let list = || match &e.value {
         Value::List(items) => Ok(items),
-        _ => Err(misfit()),
+        _ => Err(shape_mismatch()),
     };
     let ints = || -> Result<Vec<i64>> {
-        list()?.iter().map(|i| if let Value::Int(n) = i.value { Ok(n) } else { Err(misfit()) }).collect()
+        list()?
+            .iter()
+            .map(|i| if let Value::Int(n) = i.value { Ok(n) } else { Err(shape_mismatch()) })
+            .collect()
     };
     Ok(match (kind, &e.value) {
         (ArgKind::Tensor | ArgKind::Operand, Value::Tensor(t)) => (Arg::Tensor(t.clone()), quote!(&#code)),
@@ -494,25 +498,27 @@ fn argument(e: &Checked, kind: ArgKind) -> Result<(Arg, TokenStream)> {
         (ArgKind::Tensors, _) => {
             let mut tensors = Vec::new();
             for item in list()? {
-                let Value::Tensor(t) = &item.value else { return Err(misfit()) };
+                let Value::Tensor(t) = &item.value else { return Err(shape_mismatch()) };
                 tensors.push(t.clone());
             }
             let codes = list()?.iter().map(|i| &i.code);
             (Arg::Tensors(tensors), quote!([#(&#codes),*]))
         }
         (ArgKind::Axis, Value::Int(n)) => {
-            let axis = i32::try_from(*n).map_err(|_| misfit())?;
+            let axis = i32::try_from(*n).map_err(|_| shape_mismatch())?;
             (Arg::Int(*n), quote!(#axis))
         }
         (ArgKind::Size, Value::Int(n)) => {
-            let size = usize::try_from(*n).map_err(|_| misfit())?;
+            let size = usize::try_from(*n).map_err(|_| shape_mismatch())?;
             (Arg::Int(*n), quote!(#size))
         }
         (ArgKind::Flag, Value::Flag(b)) => (Arg::Flag(*b), quote!(#b)),
         (ArgKind::DType, Value::DType(d)) => (Arg::DType(*d), quote!(#code)),
         (ArgKind::Axes, _) => {
-            let axes: Vec<i32> =
-                ints()?.iter().map(|&n| i32::try_from(n).map_err(|_| misfit())).collect::<Result<_>>()?;
+            let axes: Vec<i32> = ints()?
+                .iter()
+                .map(|&n| i32::try_from(n).map_err(|_| shape_mismatch()))
+                .collect::<Result<_>>()?;
             (Arg::Ints(ints()?), quote!(&[#(#axes),*] as &[i32]))
         }
         (ArgKind::Dims, _) => {
@@ -520,8 +526,10 @@ fn argument(e: &Checked, kind: ArgKind) -> Result<(Arg, TokenStream)> {
             (Arg::Ints(dims.clone()), quote!(&[#(#dims),*] as &[i64]))
         }
         (ArgKind::Permutation, _) => {
-            let axes: Vec<usize> =
-                ints()?.iter().map(|&n| usize::try_from(n).map_err(|_| misfit())).collect::<Result<_>>()?;
+            let axes: Vec<usize> = ints()?
+                .iter()
+                .map(|&n| usize::try_from(n).map_err(|_| shape_mismatch()))
+                .collect::<Result<_>>()?;
             (Arg::Ints(ints()?), quote!(&[#(#axes),*] as &[usize]))
         }
         (ArgKind::Extents, _) => {
@@ -540,7 +548,7 @@ fn argument(e: &Checked, kind: ArgKind) -> Result<(Arg, TokenStream)> {
             let values = dims.iter().map(|d| Dim::from(d.extent)).collect();
             (Arg::Dims(values), quote!(&[#(#codes),*] as &[__rlx::Dim]))
         }
-        _ => return Err(misfit()),
+        _ => return Err(shape_mismatch()),
     })
 }
 

@@ -44,7 +44,7 @@ use syn::parse_macro_input;
 ///
 /// **Dimensions.** A type parameter (`Batch`) is an open dimension, whose value each run gives; `Batch`, `Seq`,
 /// `PastSeq` and `Rows` are the well-known symbols. A const parameter needs its value and is a name for it. In a
-/// type, arithmetic stands in braces: `Tensor<f32, Batch, {HIDDEN * 4}>`. A tensor without dimensions is
+/// type, arithmetic is in braces: `Tensor<f32, Batch, {HIDDEN * 4}>`. A tensor without dimensions is
 /// `Tensor<f32>`.
 ///
 /// **Tensors.** `Tensor` is given at every run, `Param` is set once. Each must be used.

@@ -132,21 +132,21 @@ impl Signature {
 /// What a function may have that a model cannot.
 fn check_form(function: &syn::ItemFn) -> Result<()> {
     let sig = &function.sig;
-    let refuse = |span: Span, what: &str| Err(Error::new(span, format!("a model {what}")));
+    let reject = |span: Span, what: &str| Err(Error::new(span, format!("a model {what}")));
     if let Some(token) = &sig.asyncness {
-        return refuse(token.span, "is not async");
+        return reject(token.span, "is not async");
     }
     if let Some(token) = &sig.unsafety {
-        return refuse(token.span, "is not unsafe");
+        return reject(token.span, "is not unsafe");
     }
     if let Some(token) = &sig.constness {
-        return refuse(token.span, "is not const");
+        return reject(token.span, "is not const");
     }
     if let Some(clause) = &sig.generics.where_clause {
-        return refuse(clause.span(), "has no where clause");
+        return reject(clause.span(), "has no where clause");
     }
     match function.attrs.iter().find(|a| !a.path().is_ident("doc")) {
-        Some(attr) => refuse(attr.span(), "takes no attributes besides its documentation"),
+        Some(attr) => reject(attr.span(), "takes no attributes besides its documentation"),
         None => Ok(()),
     }
 }
@@ -223,17 +223,17 @@ fn result(ty: &syn::Type, names: &Names) -> Result<TensorType> {
 /// Reads `Tensor<f32, Batch, 64>` or `Param<…>`; gives whether it is a parameter.
 pub fn tensor_type(ty: &syn::Type, names: &Names) -> Result<(bool, TensorType)> {
     let expected = "expected `Tensor<f32, …dimensions>` or `Param<f32, …dimensions>`";
-    let misfit = || Error::new(ty.span(), expected);
-    let syn::Type::Path(path) = ty else { return Err(misfit()) };
-    let segment = path.path.segments.last().ok_or_else(misfit)?;
+    let shape_mismatch = || Error::new(ty.span(), expected);
+    let syn::Type::Path(path) = ty else { return Err(shape_mismatch()) };
+    let segment = path.path.segments.last().ok_or_else(shape_mismatch)?;
     let is_param = match segment.ident.to_string().as_str() {
         "Tensor" => false,
         "Param" => true,
-        _ => return Err(misfit()),
+        _ => return Err(shape_mismatch()),
     };
-    let syn::PathArguments::AngleBracketed(args) = &segment.arguments else { return Err(misfit()) };
+    let syn::PathArguments::AngleBracketed(args) = &segment.arguments else { return Err(shape_mismatch()) };
     let mut args = args.args.iter();
-    let (element, dtype) = element(args.next().ok_or_else(misfit)?)?;
+    let (element, dtype) = element(args.next().ok_or_else(shape_mismatch)?)?;
     let (mut dims, mut tokens) = (Vec::new(), Vec::new());
     for arg in args {
         let (dim, code) = dimension(arg, names)?;

@@ -133,7 +133,7 @@ pub(crate) struct Decoded {
 }
 
 impl Decoded {
-    /// Of a model's bytes. Where they are damaged, of what stands before the damage.
+    /// Of a model's bytes. Where they are damaged, of what is before the damage.
     pub fn of(model: &[u8]) -> Decoded {
         let mut total = Decoded::default();
         total.add(Kind::Model, model, MOST_LEVELS);

@@ -1,7 +1,7 @@
 //! Tensor data in files beside the model.
 //!
 //! A model file is not trusted: the location it names must be a regular file inside the model's own folder,
-//! after following symbolic links, and offset and length must lie inside that file.
+//! after following symbolic links, and offset and length must be inside that file.
 
 use crate::proto::tensor_proto::DataLocation;
 use crate::proto::{StringStringEntryProto, TensorProto};
@@ -50,7 +50,7 @@ impl SharedFile {
         Ok(SharedFile { bytes: Bytes::from_owner(Held(Arc::clone(&file))), file })
     }
 
-    /// Whether these bytes lie in it.
+    /// Whether these bytes are in it.
     pub(crate) fn holds(&self, bytes: &Bytes) -> bool {
         !bytes.is_empty() && self.bytes.as_ptr_range().contains(&bytes.as_ptr())
     }
@@ -137,7 +137,7 @@ impl ExternalFiles {
         read.by_path.values().find(|file| file.holds(bytes)).map(|file| Arc::clone(&file.file))
     }
 
-    /// The real path of a location, which must lie in the model's folder.
+    /// The real path of a location, which must be in the model's folder.
     fn resolve(&self, location: &str) -> Result<PathBuf, Error> {
         let Some(folder) = &self.folder else {
             let message = format!("external data \"{location}\" of a model that was not read from a folder");
@@ -162,7 +162,7 @@ impl ExternalFiles {
         let path = folder.join(relative);
         if matches!(path.try_exists(), Ok(false)) {
             let message =
-                format!("its data lies in the file \"{location}\", which the model's folder does not have");
+                format!("its data is in the file \"{location}\", which the model's folder does not have");
             return Err(Error::new(ErrorKind::Io, message).with_hint(format!(
                 "put \"{location}\" beside the model: large weights are exported to files of their own"
             )));
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_lies_outside_the_folder_or_the_file() {
+    fn rejects_what_lies_outside_the_folder_or_the_file() {
         let base = folder("outside");
         let files = ExternalFiles::new(Some(base.join("model")));
         let secret = base.join("secret").display().to_string();

@@ -13,10 +13,10 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-/// An ONNX model, decoded; its tensors still lie in the file's map.
+/// An ONNX model, decoded; its tensors still are in the file's map.
 ///
 /// Files are not trusted: nesting is bounded (the decoder stops at 100 levels), so is the memory that the structure takes,
-/// every size is checked against the bytes that are there, and tensor data outside the file must lie in the model's folder.
+/// every size is checked against the bytes that are there, and tensor data outside the file must be in the model's folder.
 ///
 /// ```
 /// use rlx_onnx::OnnxFile;
@@ -68,7 +68,7 @@ impl OnnxFile {
         Self::explained(bytes.into(), ExternalFiles::new(None))
     }
 
-    /// The same for a model whose external data lies in `folder`.
+    /// The same for a model whose external data is in `folder`.
     ///
     /// # Errors
     /// Bytes that are not an ONNX model.
@@ -266,7 +266,7 @@ mod tests {
         assert_eq!(missing.kind(), ErrorKind::Io);
     }
 
-    /// A folder with a model whose constant's data lies beside it, in a file that is large enough to be mapped.
+    /// A folder with a model whose constant's data is beside it, in a file that is large enough to be mapped.
     fn folder_with_data(name: &str) -> std::path::PathBuf {
         let folder = std::env::temp_dir().join(format!("rlx-onnx-file-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();

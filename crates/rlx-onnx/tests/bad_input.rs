@@ -46,7 +46,7 @@ fn damaged_files_are_errors_or_run() {
             for i in 0..EACH {
                 let mut random = Choices::seeded(0x5eed + (i as u64) * 7919);
                 let bytes = damaged(&whole, damage, &mut random);
-                let folder = path.parent().expect("a file lies in a folder");
+                let folder = path.parent().expect("a file is in a folder");
                 count += 1;
                 match catch_unwind(AssertUnwindSafe(|| attempt(&bytes, folder, &inputs))) {
                     Ok(Ok(reached)) => {

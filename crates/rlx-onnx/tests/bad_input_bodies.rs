@@ -48,7 +48,7 @@ fn imported(model: &ModelProto) -> Result<Imported, Error> {
 }
 
 #[track_caller]
-fn refused(model: &ModelProto, why: &str) {
+fn rejected(model: &ModelProto, why: &str) {
     let e = imported(model).expect_err("the model must not import");
     assert!(e.to_string().contains(why), "{e}");
     assert!(!matches!(e.kind(), ErrorKind::Internal), "{e}");
@@ -75,7 +75,7 @@ fn run(imported: &Imported, go: bool) -> Result<Vec<f32>, Error> {
 
 #[test]
 fn huge_and_negative_numbers_of_times_cost_nothing() {
-    // Nothing is stacked: the loop may run for ever, and whoever gave a deadline is told.
+    // Nothing is stacked: the loop may run for ever, and anyone who gave a deadline is told.
     for limit in [i64::MAX, 1 << 40] {
         let endless = imported(&doubling(limit, false)).expect("such loops are legal");
         assert_eq!(run(&endless, false).expect("it never runs"), [1.0, -3.0]);
@@ -115,8 +115,8 @@ fn bodies_within_bodies_are_bounded() {
     let most = imported(&nested(8, choice)).expect("as many levels as there may be");
     assert_eq!(run(&most, true).expect("it runs"), [-1.0, 3.0]);
     assert!(started.elapsed() < MOST, "{:?}", started.elapsed());
-    refused(&nested(9, choice), "nest too deep");
-    refused(&nested(20, choice), "nest too deep");
+    rejected(&nested(9, choice), "nest too deep");
+    rejected(&nested(20, choice), "nest too deep");
     // Each of these loops would be unrolled: 32 to the power of their number.
     let again = |inner: GraphProto| {
         let mut inner = inner;
@@ -136,12 +136,12 @@ fn names_from_outside_are_those_that_are_there() {
     let branch = |name: &str| graph(&[], &[node("Neg", &[name], &["y"])], &[], &named(&["y"]));
     for unknown in ["nothing", "later", "y"] {
         let nodes = [choice(branch(unknown)), node("Abs", &["x"], &["later"])];
-        refused(&of(&nodes, &[]), unknown);
+        rejected(&of(&nodes, &[]), unknown);
     }
     // A body gives what it does not have.
     let mut empty = branch("x");
     empty.output = named(&["absent"]);
-    refused(&of(&[choice(empty)], &[]), "absent");
+    rejected(&of(&[choice(empty)], &[]), "absent");
     // What a body defines stays in it.
     let leak = node("Neg", &["hidden"], &["z"]);
     let hides = graph(
@@ -150,16 +150,16 @@ fn names_from_outside_are_those_that_are_there() {
         &[],
         &named(&["y"]),
     );
-    refused(&of(&[choice(hides), leak], &[]), "hidden");
+    rejected(&of(&[choice(hides), leak], &[]), "hidden");
 }
 
 #[test]
-fn bodies_that_do_not_fit_are_refused() {
+fn bodies_that_do_not_fit_are_rejected() {
     let lone = of(&[node("If", &["go"], &["y"])], &[]);
-    refused(&lone, "then_branch");
-    refused(&of(&[node("Loop", &["", "go", "x"], &["y"])], &[]), "body");
+    rejected(&lone, "then_branch");
+    rejected(&of(&[node("Loop", &["", "go", "x"], &["y"])], &[]), "body");
     let mut untyped_body = of(&[with(node("Loop", &["", "go", "x"], &["y"]), int("body", 3))], &[]);
-    refused(&untyped_body, "body");
+    rejected(&untyped_body, "body");
     untyped_body.graph = None;
     assert!(rlx_onnx::OnnxFile::from_bytes(prost::Message::encode_to_vec(&untyped_body)).is_err());
 
@@ -190,7 +190,7 @@ fn bodies_that_do_not_fit_are_refused() {
 }
 
 #[test]
-fn scans_with_absurd_attributes_are_refused() {
+fn scans_with_absurd_attributes_are_rejected() {
     let scan = |scanned: i64, extra: &[(&str, &[i64])]| {
         let inner =
             graph(&named(&["s", "e"]), &[node("Add", &["s", "e"], &["s2"])], &[], &named(&["s2", "e"]));

@@ -87,18 +87,18 @@ fn maps_and_strings_are_errors_that_tell_what_to_do() {
     use rlx_onnx::proto::{AttributeProto, ModelProto};
     let bytes = std::fs::read(folder().join("label_encoder.onnx")).expect("the case is there");
     let model = ModelProto::decode(bytes.as_slice()).expect("the case is a model");
-    let refused = |change: &dyn Fn(&mut ModelProto)| {
+    let rejected = |change: &dyn Fn(&mut ModelProto)| {
         let mut model = model.clone();
         change(&mut model);
         let file = OnnxFile::from_bytes(model.encode_to_vec()).expect("it decodes");
-        let error = import(&file, &ImportOptions::default()).expect_err("it is refused");
+        let error = import(&file, &ImportOptions::default()).expect_err("it is rejected");
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
         (error.to_string(), error.hint().unwrap_or_default().to_owned())
     };
-    let (message, hint) = refused(&|m| m.graph.as_mut().unwrap().node[0].op_type = Some("ZipMap".into()));
+    let (message, hint) = rejected(&|m| m.graph.as_mut().unwrap().node[0].op_type = Some("ZipMap".into()));
     assert!(message.contains("ai.onnx.ml.ZipMap is not built"), "{message}");
     assert!(hint.contains("{\"zipmap\": False}"), "{hint}");
-    let (message, hint) = refused(&|m| {
+    let (message, hint) = rejected(&|m| {
         let strings = AttributeProto {
             name: Some("values_strings".into()),
             r#type: Some(AttributeType::Strings as i32),

@@ -182,7 +182,7 @@ fn functions_are_inlined_with_attributes_and_operands_left_out() {
 }
 
 #[test]
-fn functions_that_call_themselves_are_refused() {
+fn functions_that_call_themselves_are_rejected() {
     let body = vec![NodeProto { domain: Some("test".to_owned()), ..node("Scaled", &["v"], &["out"]) }];
     let e = error(&scaled(body));
     assert_eq!(e.kind(), ErrorKind::Malformed);
@@ -190,7 +190,7 @@ fn functions_that_call_themselves_are_refused() {
 }
 
 #[test]
-fn functions_that_grow_without_bound_are_refused() {
+fn functions_that_grow_without_bound_are_rejected() {
     // Each of 30 functions calls the next one twice: a thousand million nodes from a small file.
     let mut model = scaled(vec![node("Identity", &["v"], &["out"])]);
     let template = model.functions[0].clone();
@@ -333,7 +333,7 @@ fn ops_of_contributed_domains_are_the_programs_own() {
     let of = |scale: NodeProto| {
         model(&[value("x", FLOAT, &["batch", "2"])], &[scale, node("Relu", &["y"], &["out"])], &[], "out")
     };
-    // Nobody knows it yet.
+    // No one knows it yet.
     let imported = |m: &ModelProto| import(&file(m), &ImportOptions::default());
     let known = of(with(scale("Scale"), float("factor", 0.5)));
     let e = imported(&known).unwrap_err();
@@ -345,14 +345,14 @@ fn ops_of_contributed_domains_are_the_programs_own() {
     let mut bindings = Bindings::default();
     bindings.set_input("x", Value::float(DType::F32, &[2, 2], vec![2.0, -4.0, 6.0, 1.0]));
     assert_eq!(evaluate(&graph, &bindings).unwrap()[0].to_f64(), [1.0, 0.0, 3.0, 0.5]);
-    // What its own rule refuses names the node; another op of the domain is still unknown.
+    // What its own rule rejects names the node; another op of the domain is still unknown.
     let e = imported(&of(scale("Scale"))).unwrap_err();
     assert!(e.to_string().contains("\"factor\" is missing") && e.origin() == Some("/y/Scale"), "{e}");
     assert!(imported(&of(scale("Other"))).unwrap_err().to_string().contains("com.example.Other"));
 }
 
 #[test]
-fn sizes_that_explode_are_refused_at_their_node() {
+fn sizes_that_explode_are_rejected_at_their_node() {
     let names: Vec<String> = (0..8).map(|i| format!("s{i}")).collect();
     let inputs: Vec<ValueInfoProto> = names.iter().map(|name| value(name, FLOAT, &[name])).collect();
     let mut nodes: Vec<NodeProto> = names.iter().map(|n| node("Shape", &[n], &[&format!("{n}d")])).collect();

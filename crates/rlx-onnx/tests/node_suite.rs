@@ -4,7 +4,7 @@
 //! Every case of the pinned `onnx` package is imported and run; its outputs must have the expected type, shape and
 //! values (the backend test's own tolerance for floats, equality for integers). A case that needs what is not built is
 //! counted as such from the error that the importer or the compiler gives; anything else that fails must stand in
-//! `tests/node_suite/expected.txt` (or for the CPU alone in `cpu.txt`) with its reason, and a case that stands there must
+//! `tests/node_suite/expected.txt` (or for the CPU alone in `cpu.txt`) with its reason, and a case that is there must
 //! fail.
 //!
 //! `RLX_NODE_CASE=part_of_name` runs the cases whose name contains it and prints what happened to each.

@@ -2,7 +2,7 @@
 //!
 //! What the format defines: a float is divided by a scale, rounded to the nearest integer and shifted; integers are
 //! multiplied exactly; products are scaled back in floats. The float on which a rounding hinges may come out a last bit
-//! apart in two right implementations (a sum in another order, `x·(a·b)` for `x·a·b`), and where it lies in the middle between two
+//! apart in two right implementations (a sum in another order, `x·(a·b)` for `x·a·b`), and where it is in the middle between two
 //! integers, they go apart by one. So each tensor that the graph rounds (`NAME_steps.npz` has what ONNX Runtime, every op as
 //! it stands, gave for it) may differ by **at most one step**, and only few elements may. Between the CPU and the oracle, which
 //! share every definition, integers made of integers must be equal.
@@ -64,7 +64,7 @@ fn check(model: &Model, golden: &Golden, steps: &Tensors) -> Result<String, Stri
     if apart as f64 > MOST_APART * count as f64 {
         return Err(format!("{apart} of {count} roundings are a step apart"));
     }
-    // No float but scales and one product stands between the integers.
+    // No float but scales and one product is between the integers.
     let whole = model.name.contains("_qop");
     if whole && from_oracle > 0 {
         return Err(format!("{from_oracle} of {count} integers differ from the oracle's"));

@@ -41,7 +41,7 @@ pub fn fixed_nodes(graph: &Graph) -> Vec<bool> {
     fixed
 }
 
-/// The nodes that use each node, ascending; a node that uses another twice stands there twice.
+/// The nodes that use each node, ascending; a node that uses another twice is there twice.
 pub fn users(graph: &Graph) -> Vec<Vec<NodeId>> {
     let mut users = vec![Vec::new(); graph.len()];
     for node in graph.nodes() {

@@ -271,7 +271,7 @@ impl CompilePipeline {
     }
 }
 
-/// Whether every value of `binding` lies within its symbol's range.
+/// Whether every value of `binding` is within its symbol's range.
 fn check_ranges(lir: &LirModule, binding: &DimBinding) -> Result<()> {
     for &symbol in &lir.symbols {
         let (range, value) = (lir.graph.symbol_range(symbol), binding.get(symbol));

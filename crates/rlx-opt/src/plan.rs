@@ -8,7 +8,7 @@
 //!
 //! Host memory is one pool. A device may limit a pool's size, or forbid that one step reads and writes the
 //! same pool ([`PoolSpec::exclusive_usage`]); a buffer then goes to the pool that grows least among those
-//! where it may lie, and to a new one when there is none. A chain of steps needs two pools, a value that
+//! where it may be, and to a new one when there is none. A chain of steps needs two pools, a value that
 //! skips over a step three. Outputs may be kept apart from all else ([`PoolSpec::outputs_apart`]).
 
 mod sweep;
@@ -77,11 +77,11 @@ fn lasts(range: LiveRange, steps: usize) -> u128 {
     (range.last.min(steps) - range.first.min(steps)) as u128 + 1
 }
 
-/// Pools, and which of them a buffer may lie in.
+/// Pools, and which of them a buffer may be in.
 struct Rules {
     steps: usize,
     buffers: usize,
-    /// For each buffer, those that may not lie in its pool.
+    /// For each buffer, those that may not be in its pool.
     apart: Vec<Vec<usize>>,
     is_output: Vec<bool>,
     spec: PoolSpec,
@@ -203,7 +203,7 @@ fn too_large(module: &LirModule, range: LiveRange, bytes: usize, spec: PoolSpec)
     writer.map_or(error.clone(), |step| error.with_node(module.graph.node(step.node).describe()))
 }
 
-/// For each buffer: those that may not lie in its pool, because a step reads the one and writes the other.
+/// For each buffer: those that may not be in its pool, because a step reads the one and writes the other.
 fn exclusions(module: &LirModule) -> Result<Vec<Vec<usize>>> {
     let arena = |b: usize| module.buffers[b].kind == BufferKind::Arena;
     let mut apart = vec![Vec::new(); module.buffers.len()];

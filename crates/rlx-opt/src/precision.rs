@@ -1,7 +1,7 @@
 //! Which arithmetic a compiled graph really uses.
 //!
 //! A precision or policy is a wish: an op runs short only where the device has a kernel for that type, and the
-//! others stay f32. [`analyze`] reads from the compiled graph what became of it, so that nobody has to guess.
+//! others stay f32. [`analyze`] reads from the compiled graph what became of it, so that no one has to guess.
 //!
 //! ```
 //! use rlx_ir::{DType, Graph, Shape};

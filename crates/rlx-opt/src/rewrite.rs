@@ -115,7 +115,7 @@ impl<'g> Rewriter<'g> {
     /// Copies an old node, inputs replaced by what stands for them, and records it as its own stand-in.
     ///
     /// # Errors
-    /// When the op's rule refuses the new inputs: a fault of an earlier rewrite.
+    /// When the op's rule rejects the new inputs: a fault of an earlier rewrite.
     pub fn keep(&mut self, node: &Node) -> Result<NodeId> {
         if self.new.is_none() && node.id.index() == self.kept {
             self.map[self.kept] = Some(node.id);

@@ -1,7 +1,7 @@
 //! The verifier of compiled modules: what must hold of a [`LirModule`] so that a device may run it.
 //!
 //! Anybody can make a module, or read one from a file, and kernels read and write through their operands' views without
-//! looking again. So a backend verifies what it is to compile, whoever made it: there is no way around these rules.
+//! looking again. So a backend verifies what it is to compile, anyone who made it: there is no way around these rules.
 //! They hold for all values that the symbols can have. What depends on those values (a view may stay within its buffer
 //! for some) is rejected here where it is wrong for all of them, and else checked each time that symbols get values
 //! ([`rlx_ir::lir::place_view`]).
@@ -16,7 +16,7 @@
 //! - a packed buffer has one view, all of it, and is written and read by what knows its format;
 //! - a symbol that a step binds is mentioned by later steps only, and buffers are large enough for what it is at most;
 //! - the device claims every op and can use every view;
-//! - the plan has room for every buffer, and buffers alive at once lie apart.
+//! - the plan has room for every buffer, and buffers alive at once are apart.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -411,7 +411,7 @@ fn verify_plan(lir: &LirModule, plan: &MemoryPlan, align: usize) -> Result<()> {
     if sum != Some(plan.arena_bytes) || plan.largest_live_set > plan.arena_bytes {
         return Err(invalid("the arena is not the sum of its pools"));
     }
-    // Each of these has a place; what has none is not in the arena, and lies where its own memory is.
+    // Each of these has a place; what has none is not in the arena, and is where its own memory is.
     if plan.offsets.iter().flatten().count() != lir.live_ranges.len() {
         return Err(invalid("the plan places what is not in the arena"));
     }
@@ -436,7 +436,7 @@ fn verify_plan(lir: &LirModule, plan: &MemoryPlan, align: usize) -> Result<()> {
         let meets = before.is_some_and(|(&(p, _), &end)| p == pool && end > at)
             || after.is_some_and(|(&(p, start), _)| p == pool && start < at + bytes);
         if meets {
-            return Err(invalid(format!("buffer {} lies on another", range.buffer.index())));
+            return Err(invalid(format!("buffer {} is on another", range.buffer.index())));
         }
         alive.insert((pool, at), at + bytes);
         ends.push(Reverse((range.last, pool, at)));
@@ -444,7 +444,7 @@ fn verify_plan(lir: &LirModule, plan: &MemoryPlan, align: usize) -> Result<()> {
     Ok(())
 }
 
-/// Pool, offset and size of a buffer, which must lie within the pool.
+/// Pool, offset and size of a buffer, which must be within the pool.
 fn place(lir: &LirModule, plan: &MemoryPlan, range: &LiveRange) -> Result<(u32, usize, usize)> {
     let index = range.buffer.index();
     let buffer = &lir.buffers[index];
@@ -456,6 +456,6 @@ fn place(lir: &LirModule, plan: &MemoryPlan, range: &LiveRange) -> Result<(u32, 
         (Some(at), Some(&room)) if at.checked_add(bytes).is_some_and(|end| end <= room) => {
             Ok((pool, at, bytes))
         }
-        _ => Err(invalid(format!("buffer {index} does not lie in its pool"))),
+        _ => Err(invalid(format!("buffer {index} is not in its pool"))),
     }
 }

@@ -109,7 +109,7 @@ fn outputs_can_have_a_pool_to_themselves() {
             assert_eq!(plan.pool_of[range.buffer.index()] == 0, is_output, "{lir}");
         }
         assert!(plan.pools.len() <= 2);
-        // What lies in the first pool lies where the manifest says.
+        // What is in the first pool is where the manifest says.
         let first = lir.outputs.iter().map(|slot| plan.arena_offset(slot.operand.buffer).unwrap());
         assert!(first.into_iter().all(|at| at < plan.pools[0].max(1)), "{lir}");
     }

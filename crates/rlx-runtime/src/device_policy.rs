@@ -190,7 +190,7 @@ impl DevicePolicy {
     }
 }
 
-/// A device, and what stands in its way.
+/// A device, and what is in its way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceCandidate {
     /// The device.

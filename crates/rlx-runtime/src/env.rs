@@ -22,7 +22,7 @@ pub(crate) const BENCHMARK: &str = "RLX_BENCHMARK_PICK";
 /// The devices to try one after the other.
 pub(crate) const CHAIN: &str = "RLX_DEVICE_CHAIN";
 
-fn refuse(name: &str, why: impl std::fmt::Display) -> Error {
+fn reject(name: &str, why: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Config, format!("{name}: {why}"))
 }
 
@@ -31,19 +31,19 @@ fn setting(name: &str) -> Result<Option<String>> {
     match std::env::var(name) {
         Ok(value) => Ok(Some(value.trim().to_string()).filter(|v| !v.is_empty())),
         Err(std::env::VarError::NotPresent) => Ok(None),
-        Err(e) => Err(refuse(name, e)),
+        Err(e) => Err(reject(name, e)),
     }
 }
 
 /// The devices that `text` names, separated by commas.
 fn parse_list(name: &str, text: &str) -> Result<Vec<Device>> {
-    text.split(',').map(|item| item.parse().map_err(|e| refuse(name, e))).collect()
+    text.split(',').map(|item| item.parse().map_err(|e| reject(name, e))).collect()
 }
 
 fn parse_runs(name: &str, text: &str) -> Result<usize> {
     match text.parse() {
         Ok(runs) if runs > 0 => Ok(runs),
-        _ => Err(refuse(name, format_args!("\"{text}\" is no number of runs; use 1 or more"))),
+        _ => Err(reject(name, format_args!("\"{text}\" is no number of runs; use 1 or more"))),
     }
 }
 
@@ -54,7 +54,7 @@ pub(crate) fn list(name: &str) -> Result<Option<Vec<Device>>> {
 
 /// What `RLX_DEVICE` names.
 pub(crate) fn device() -> Result<Option<Device>> {
-    setting(DEVICE)?.map(|text| text.parse().map_err(|e| refuse(DEVICE, e))).transpose()
+    setting(DEVICE)?.map(|text| text.parse().map_err(|e| reject(DEVICE, e))).transpose()
 }
 
 /// How many runs `RLX_BENCHMARK_PICK` asks for.

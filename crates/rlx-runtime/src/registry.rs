@@ -10,7 +10,7 @@ use rlx_backend::Backend;
 use rlx_driver::Device;
 use rlx_ir::{Error, ErrorKind, Result};
 
-use crate::edge;
+use crate::panic_guard;
 
 type Make = fn() -> Box<dyn Backend>;
 
@@ -111,7 +111,7 @@ const WRITTEN: [Device; 4] = [Device::Cpu, Device::Vulkan, Device::OpenGl, Devic
 /// # Errors
 /// [`ErrorKind::DeviceUnavailable`] naming the device, its feature and [`register_backend`].
 pub(crate) fn require_backend(device: Device) -> Result<Box<dyn Backend>> {
-    edge::call(device, "being made", || Ok(backend_for(device)))?.ok_or_else(|| {
+    panic_guard::call(device, "being made", || Ok(backend_for(device)))?.ok_or_else(|| {
         let feature = device.feature();
         let message =
             format!("{device}: no backend in this build (Cargo feature \"{feature}\" of rlx-runtime)");

@@ -12,8 +12,8 @@ use rlx_opt::pipeline::PassContext;
 use rlx_opt::{CompileOptions, CompilePipeline, CompileResult, Precision, PrecisionPolicy, Target};
 
 use crate::compiled::CompiledGraph;
-use crate::edge;
 use crate::error::{CompileError, or_panic};
+use crate::panic_guard;
 use crate::registry::{require_backend, threads_from_env, with_threads};
 use crate::tuning::{Tuned, tuned};
 
@@ -99,7 +99,7 @@ impl Session {
     /// As [`Session::try_new`].
     pub fn try_new_with_precision(device: Device, precision: Precision) -> Result<Self> {
         let backend = require_backend(device)?;
-        edge::call(device, "being probed", || backend.probe()).map_err(|e| {
+        panic_guard::call(device, "being probed", || backend.probe()).map_err(|e| {
             let message = format!("{device} (feature \"{}\") cannot be used: {e}", device.feature());
             Error::new(ErrorKind::DeviceUnavailable, message).with_device(device.name()).with_source(e)
         })?;
@@ -378,11 +378,11 @@ impl Session {
     ) -> Result<CompiledGraph> {
         check_options(options)?;
         let pipeline = CompilePipeline::new(self.target(options)?, options.clone());
-        let result = edge::call(self.device, "answering the compiler", || {
+        let result = panic_guard::call(self.device, "answering the compiler", || {
             pipeline.compile_with_progress(graph, progress)
         })?;
         if std::env::var("RLX_DISPATCH_REPORT").is_ok_and(|v| v == "1") {
-            // Where nobody can read it, the compiled graph is there all the same.
+            // Where no one can read it, the compiled graph is there all the same.
             let _ = writeln!(std::io::stderr(), "{}", result.report);
         }
         let compiled = self.compile_result_with_progress(result, options, progress)?;
@@ -393,7 +393,7 @@ impl Session {
 
     /// What code depends on besides module and options.
     pub(crate) fn machine(&self) -> Result<String> {
-        edge::call(self.device, "describing the machine", || self.backend.machine())
+        panic_guard::call(self.device, "describing the machine", || self.backend.machine())
     }
 
     /// A graph that runs what the compiler made for this device.
@@ -419,7 +419,7 @@ impl Session {
     }
 
     pub(crate) fn target(&self, options: &CompileOptions) -> Result<Arc<dyn Target>> {
-        edge::call(self.device, "describing the device", || self.backend.target(options))
+        panic_guard::call(self.device, "describing the device", || self.backend.target(options))
     }
 
     /// The device's compiler.
@@ -436,11 +436,11 @@ impl Session {
         progress: &Progress,
     ) -> Result<Built> {
         let tuned = tuned(self, &lir, options, &cache.tuning, progress)?;
-        // Code was made by what was known then; where more is known now, it is made anew.
+        // Code was made by what was known then; where more is known now, it is made again.
         let code = if tuned.tuning == cache.tuning { cache.code.clone() } else { Vec::new() };
         let cache = CompileCache { tuning: tuned.tuning.clone(), code };
         let compile = || self.backend.compile_cached(Arc::new(lir), options, &cache);
-        Ok(Built { exec: edge::call(self.device, "compiling", compile)?, tuned })
+        Ok(Built { exec: panic_guard::call(self.device, "compiling", compile)?, tuned })
     }
 }
 

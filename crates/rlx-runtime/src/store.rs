@@ -12,7 +12,7 @@ use rlx_ir::files::{
 };
 use rlx_ir::{Error, ErrorKind, Result};
 
-/// The version of everything that is kept: another one of RLX measures anew.
+/// The version of everything that is kept: another one of RLX measures again.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 const CHECK: &str = "check ";
@@ -46,7 +46,7 @@ pub(crate) fn write(path: &Path, text: &str) -> Result<()> {
 /// What [`write`] wrote; `None` when there is no such file.
 ///
 /// # Errors
-/// [`ErrorKind::Io`] when it cannot be read or lies in a folder that is not the user's own, [`ErrorKind::Malformed`] when
+/// [`ErrorKind::Io`] when it cannot be read or is in a folder that is not the user's own, [`ErrorKind::Malformed`] when
 /// it is not as it was written.
 pub(crate) fn read(path: &Path) -> Result<Option<String>> {
     path.parent().map_or(Ok(()), check_own)?;
@@ -97,8 +97,8 @@ mod tests {
         let path = folder.join("a.txt");
         write(&path, "planted\n").unwrap();
         std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o777)).unwrap();
-        for refused in [read(&path).map(drop), write(&path, "own\n")] {
-            let e = refused.unwrap_err();
+        for rejected in [read(&path).map(drop), write(&path, "own\n")] {
+            let e = rejected.unwrap_err();
             assert!(e.kind() == ErrorKind::Io && e.to_string().contains("other users"), "{e}");
         }
         std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o700)).unwrap();

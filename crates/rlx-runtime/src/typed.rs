@@ -94,7 +94,7 @@ impl<T: Nested, const N: usize> Nested for [T; N] {
     }
 }
 
-fn misfit<T: Nested>(count: usize) -> Error {
+fn shape_mismatch<T: Nested>(count: usize) -> Error {
     let message = format!("{count} elements do not make {}", std::any::type_name::<T>());
     Error::new(ErrorKind::Shape, message)
 }
@@ -106,7 +106,7 @@ fn misfit<T: Nested>(count: usize) -> Error {
 pub fn nested<T: Nested>(flat: &[T::Element]) -> Result<&T> {
     match T::group(flat) {
         Some([one]) => Ok(one),
-        _ => Err(misfit::<T>(flat.len())),
+        _ => Err(shape_mismatch::<T>(flat.len())),
     }
 }
 
@@ -115,7 +115,7 @@ pub fn nested<T: Nested>(flat: &[T::Element]) -> Result<&T> {
 /// # Errors
 /// [`ErrorKind::Shape`] when elements are left over.
 pub fn nested_rows<T: Nested>(flat: &[T::Element]) -> Result<&[T]> {
-    T::group(flat).ok_or_else(|| misfit::<T>(flat.len()))
+    T::group(flat).ok_or_else(|| shape_mismatch::<T>(flat.len()))
 }
 
 /// The bytes of a nested array.

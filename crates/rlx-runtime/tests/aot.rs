@@ -141,7 +141,7 @@ fn parameters_can_be_set_after_loading_also_those_that_were_packed(device: Devic
 }
 
 #[test]
-fn another_machine_device_or_version_is_refused() {
+fn another_machine_device_or_version_is_rejected() {
     let folder = Folder::new("foreign");
     let (graph, bindings) = convolutional();
     let (path, _) = saved(&folder, &graph, &weights_of(&graph, &bindings), false);
@@ -186,8 +186,8 @@ fn damaged_artefacts_are_errors_or_right(device: Device) {
     let want = bits(&mut compiled, &bindings);
     let whole = std::fs::read(&path).unwrap();
     let mut g = Gen::new(3);
-    let (mut right, mut refused) = (0, 0);
-    let mut count = |ok: bool| if ok { right += 1 } else { refused += 1 };
+    let (mut right, mut rejected) = (0, 0);
+    let mut count = |ok: bool| if ok { right += 1 } else { rejected += 1 };
     for _ in 0..as_many(device, 150) {
         let len = g.size(0..=whole.len() - 1);
         std::fs::write(&path, &whole[..len]).unwrap();
@@ -201,9 +201,9 @@ fn damaged_artefacts_are_errors_or_right(device: Device) {
         std::fs::write(&path, &bytes).unwrap();
         count(survives(device, &path, &want, &bindings));
     }
-    println!("{refused} damaged artefacts refused, {right} right all the same");
+    println!("{rejected} damaged artefacts rejected, {right} right all the same");
     // Elsewhere nearly all of the file is checked when it is opened.
-    assert!(refused > as_many(device, 200) && (right > 0 || device != Device::Cpu));
+    assert!(rejected > as_many(device, 200) && (right > 0 || device != Device::Cpu));
     std::fs::write(&path, &whole).unwrap();
     assert!(survives(device, &path, &want, &bindings));
 }

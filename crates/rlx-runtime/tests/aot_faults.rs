@@ -1,5 +1,5 @@
 //! Four processes write one cache and are killed at random points: whatever is there afterwards is right, or is
-//! compiled anew.
+//! compiled again.
 //!
 //! The writers are this test binary itself, asked by `RLX_AOT_WRITER` for the cache's folder.
 
@@ -125,7 +125,7 @@ fn writers_may_be_killed_at_any_point() {
         let parts = |e: &std::fs::DirEntry| e.file_name().to_string_lossy().ends_with(".part");
         unfinished += std::fs::read_dir(folder.path()).unwrap().flatten().filter(parts).count();
         served += check(&cache, &session, &right);
-        // Whoever writes next removes what they left.
+        // Anyone who writes next removes what they left.
         cache.put_lir("last", session.try_compile(graph(0)).unwrap().lir()).unwrap();
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().flatten().filter(parts).count(), 0);
         if round % 4 != 3 {

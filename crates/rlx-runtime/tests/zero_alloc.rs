@@ -48,7 +48,7 @@ fn allocations(mut work: impl FnMut()) -> usize {
     (0..3).map(|_| once()).min().unwrap_or(0)
 }
 
-/// Two layers over `batch` rows, and the rows' greatest element as integers.
+/// Two layers over `batch` rows, and the rows' largest element as integers.
 fn network(batch: Dim) -> CompiledGraph {
     let shape = |n: usize| Shape::from_dims(&[batch, Dim::Static(n)], DType::F32);
     let mut g = Graph::new("mlp");

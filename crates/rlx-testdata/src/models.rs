@@ -168,7 +168,7 @@ impl Golden {
         let graph = graph.bind(&self.binding());
         let one = |node: &rlx_ir::Node| {
             let inputs: Vec<_> = node.inputs.iter().map(|&id| graph.shape(id)).collect();
-            // Where the elements lie is found anew for each group of a convolution, and each window of a pool.
+            // Where the elements lie is found again for each group of a convolution, and each window of a pool.
             let slower = match &node.op {
                 Op::Conv { groups: 1, .. } | Op::ConvInteger { groups: 1, .. } => 5.0,
                 Op::Conv { .. } | Op::ConvInteger { .. } | Op::ConvTranspose { .. } | Op::Pool { .. } => 60.0,

@@ -1,6 +1,6 @@
 //! Tensors in files: safetensors, NumPy's npy and npz, and weights made by formula.
 //!
-//! Weights are large and mapped: [`safetensors::open`] gives a [`rlx_ir::WeightStore`] whose tensors lie in the file's
+//! Weights are large and mapped: [`safetensors::open`] gives a [`rlx_ir::WeightStore`] whose tensors are in the file's
 //! map. Inputs and outputs are small and read: [`npz`] and [`npy`] give [`rlx_ir::ConstData`]. [`formula`] makes the
 //! weights of the models kept in this repository.
 //!

@@ -37,7 +37,7 @@ pub struct Header {
     pub dtype: DType,
     /// The dimensions, outermost first. They are claimed: whether there are so many elements is another question.
     pub dims: Vec<usize>,
-    /// Whether the elements lie in column-major order.
+    /// Whether the elements are in column-major order.
     transposed: bool,
 }
 
@@ -123,7 +123,7 @@ pub fn to_bytes(array: &ConstData) -> Result<Vec<u8>, Error> {
     Ok([&header, array.bytes().as_ref()].concat())
 }
 
-/// What stands before the elements.
+/// What is before the elements.
 ///
 /// # Errors
 /// [`ErrorKind::Unsupported`] for an element type that NumPy does not have.

@@ -79,7 +79,7 @@ pub fn write(path: impl AsRef<Path>, arrays: &[(&str, &ConstData)]) -> Result<()
 /// # Errors
 /// An element type that NumPy does not have, or more than 4 GiB; [`ErrorKind::OutOfMemory`].
 pub fn to_bytes(arrays: &[(&str, &ConstData)]) -> Result<Vec<u8>, Error> {
-    // Names stand in the file twice; headers of arrays and of the archive are shorter than this.
+    // Names are in the file twice; headers of arrays and of the archive are shorter than this.
     let most = |(name, array): &(&str, &ConstData)| (array.bytes().len(), 2 * name.len() + 1024);
     let sum = |(a, b): (usize, usize), (c, d)| (a.saturating_add(c), b.saturating_add(d));
     let (elements, rest) = arrays.iter().map(most).fold((0, 1024), sum);
@@ -234,7 +234,7 @@ impl Entry {
         Ok(header)
     }
 
-    /// The entry's bytes as they lie in the archive.
+    /// The entry's bytes as they are in the archive.
     fn packed<'b>(&self, bytes: &'b [u8]) -> Result<&'b [u8], Error> {
         let at = place(self.offset)?;
         if word(bytes, at)? != u64::from(LOCAL) {
@@ -312,7 +312,7 @@ mod tests {
         assert_eq!(entry.contents(&file).unwrap(), plain);
     }
 
-    /// A small archive of a large array: whoever looks at the header need not unpack it.
+    /// A small archive of a large array: anyone who looks at the header need not unpack it.
     #[test]
     fn claims_are_checked_before_anything_is_unpacked() {
         let zeros = ConstData::new(rlx_ir::DType::U8, &[64 << 20], vec![0; 64 << 20]).unwrap();

@@ -34,7 +34,7 @@ fn tensors(source: Arc<dyn AsRef<[u8]> + Send + Sync>, check: Option<Check>) -> 
     let bytes: &[u8] = (*source).as_ref();
     let (header, metadata) = SafeTensors::read_metadata(bytes)
         .map_err(|e| malformed(format!("not a safetensors file: {e}")).with_source(e))?;
-    // The table's length stands in the first eight bytes.
+    // The table's length is in the first eight bytes.
     let first = header + 8;
     let mut store = WeightStore::new();
     for (name, info) in metadata.tensors() {

@@ -4,7 +4,7 @@
 //! cargo run -p rlx-wgpu --example bench_startup -- vulkan minilm resnet18
 //! ```
 //!
-//! Each model is compiled as it comes, then again by the kernels that the first executable left; each on a device opened anew, so
+//! Each model is compiled as it comes, then again by the kernels that the first executable left; each on a device opened again, so
 //! that no pipeline is there already. Mesa keeps what it compiled on disk: `MESA_SHADER_CACHE_DISABLE=true` for its
 //! compiler's own time. `RLX_CACHE_DIR` names another folder for what RLX keeps of drivers.
 
@@ -62,8 +62,8 @@ fn ms(since: Instant) -> f64 {
     since.elapsed().as_secs_f64() * 1e3
 }
 
-/// A device opened anew, in the same way but for a limit that no model here reaches.
-fn anew(backend: &WgpuBackend, number: u64) -> WgpuBackend {
+/// A device opened again, in the same way but for a limit that no model here reaches.
+fn again(backend: &WgpuBackend, number: u64) -> WgpuBackend {
     let fresh = backend
         .clone()
         .with_limits(Lowered { max_memory_bytes: Some((1 << 40) + number), ..Lowered::default() });
@@ -107,8 +107,8 @@ fn measure(backend: &WgpuBackend, name: &str, number: u64) {
     let start = Instant::now();
     Launches::from_bytes(&bytes, &lir, &target).unwrap();
     let read = ms(start);
-    let (fresh, by, kept) = compile(&anew(backend, 2 * number), &lir, &CompileCache::default());
-    let (stored, again, _) = compile(&anew(backend, 2 * number + 1), &lir, &kept);
+    let (fresh, by, kept) = compile(&again(backend, 2 * number), &lir, &CompileCache::default());
+    let (stored, again, _) = compile(&again(backend, 2 * number + 1), &lir, &kept);
     println!(
         "{name}: {} kernels, {} bytes; passes {optimised:.1}, kernels made {made:.1}, written {written:.1}, read {read:.1}",
         launches.kernels.len(),

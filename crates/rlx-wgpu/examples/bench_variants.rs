@@ -4,7 +4,7 @@
 //! cargo run --release -p rlx-wgpu --example bench_variants [vulkan|opengl] [ROUNDS] [PART_OF_A_NAME]
 //! ```
 //!
-//! A row for each step: the least time of a run by the variant that is taken unmeasured, then how many times that each other
+//! A row for each step: the smallest time of a run by the variant that is taken unmeasured, then how many times that each other
 //! variant takes. A run uploads the input, computes, and downloads the result. The variants take turns, and their results
 //! are compared bit by bit.
 
@@ -83,7 +83,7 @@ fn module(case: &Case, backend: &WgpuBackend, options: &CompileOptions) -> Resul
     Ok(Arc::new(CompilePipeline::new(backend.target(options)?, options.clone()).compile(&graph)?.lir))
 }
 
-/// The least time of each variant of a case, first the one taken unmeasured.
+/// The smallest time of each variant of a case, first the one taken unmeasured.
 fn measure(case: &Case, backend: &WgpuBackend, rounds: usize) -> Result<Vec<(String, Duration)>> {
     let options = CompileOptions::default();
     let lir = module(case, backend, &options)?;
@@ -136,7 +136,7 @@ fn main() -> Result<()> {
             println!("{device}: {missing}");
             continue;
         }
-        println!("\n{device}: {}, least of {rounds}\n", backend.adapter_name()?);
+        println!("\n{device}: {}, smallest of {rounds}\n", backend.adapter_name()?);
         println!("| step | unmeasured | ms | fastest | × | others, × |\n|---|---|---|---|---|---|");
         for case in cases().into_iter().filter(|case| case.name.contains(part)) {
             let times = measure(&case, &backend, rounds)?;

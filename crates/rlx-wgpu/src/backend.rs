@@ -96,7 +96,7 @@ impl WgpuBackend {
     }
 
     /// Closes the device in this process and frees its memory. Executables that use it report that it is lost;
-    /// what is compiled later opens it anew.
+    /// what is compiled later opens it again.
     ///
     /// # Errors
     /// As [`Backend::probe`].
@@ -106,7 +106,7 @@ impl WgpuBackend {
     }
 
     /// Compiles as [`Backend::compile`] does, but for a device as `target` describes it. Where it promises more than
-    /// there is, the driver refuses kernels.
+    /// there is, the driver rejects kernels.
     ///
     /// # Errors
     /// As [`Backend::compile`].
@@ -192,9 +192,9 @@ fn compile_stored(
     tracing::debug!(module = %lir.name, kernels = count, ?took, "read kernels");
     let program = Program::new(Arc::clone(&gpu), target, lir, launches, Origin::Stored).map_err(|e| {
         // Kernels that are made here compile: it is the file's fault, unless the device is gone.
-        let refused = matches!(e.kind(), ErrorKind::Device | ErrorKind::Internal) && gpu.alive().is_ok();
+        let rejected = matches!(e.kind(), ErrorKind::Device | ErrorKind::Internal) && gpu.alive().is_ok();
         let message = || format!("stored kernels: {}", e.message());
-        if refused { gpu.error(ErrorKind::Malformed, message()).with_source(e) } else { e }
+        if rejected { gpu.error(ErrorKind::Malformed, message()).with_source(e) } else { e }
     })?;
     Ok(Box::new(WgpuExecutable::new(Arc::new(program))?))
 }

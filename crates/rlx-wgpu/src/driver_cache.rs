@@ -1,13 +1,13 @@
 //! What the driver made of kernels, kept in the user's cache folder.
 //!
-//! A driver's compiler may take longer than all that stands before it. Vulkan gives its result as bytes that only the
+//! A driver's compiler may take longer than all that is before it. Vulkan gives its result as bytes that only the
 //! same driver understands ([`wgpu::PipelineCache`]). Each kernel has a file of its own, in a folder for its adapter and
-//! driver: `pipelines/ADAPTER/KERNEL.bin`. Files appear whole or not at all, those of one kernel mean the same whoever
+//! driver: `pipelines/ADAPTER/KERNEL.bin`. Files appear whole or not at all, those of one kernel mean the same anyone who
 //! wrote them, and none grows: so processes need no lock.
 //!
-//! **Trust.** No driver checks these bytes as it checks code; they must be what it gave. That is why they never lie in
-//! artefacts, which people exchange, but only in a folder of the user's own that nobody else may write. A hash seals
-//! each file against damage; one that does not match is written anew.
+//! **Trust.** No driver checks these bytes as it checks code; they must be what it gave. That is why they never are in
+//! artefacts, which people exchange, but only in a folder of the user's own that no one else may write. A hash seals
+//! each file against damage; one that does not match is written again.
 
 use std::path::{Path, PathBuf};
 use std::sync::Once;
@@ -35,7 +35,7 @@ pub(crate) struct DriverCache {
 }
 
 impl DriverCache {
-    /// The pipelines of the device's adapter; `None` where its driver gives none, or nobody can keep them.
+    /// The pipelines of the device's adapter; `None` where its driver gives none, or no one can keep them.
     pub(crate) fn open(device: &wgpu::Device, info: &wgpu::AdapterInfo) -> Option<Self> {
         if !device.features().contains(wgpu::Features::PIPELINE_CACHE) {
             return None;
@@ -89,7 +89,7 @@ impl DriverCache {
 fn create(device: &wgpu::Device, data: Option<&[u8]>) -> wgpu::PipelineCache {
     let description = wgpu::PipelineCacheDescriptor { label: None, data, fallback: true };
     // SAFETY: `data` is what `PipelineCache::get_data` gave: `read` takes it from a file that `write` sealed with a hash,
-    // in a folder that belongs to this user and that nobody else may write (`make_own`), named for this adapter and
+    // in a folder that belongs to this user and that no one else may write (`make_own`), named for this adapter and
     // driver. wgpu compares its own header with the adapter, the driver and the length, and takes an empty cache where
     // they differ.
     unsafe { device.create_pipeline_cache(&description) }
@@ -163,7 +163,7 @@ mod tests {
         assert_eq!(std::fs::read(&path).unwrap(), first, "what was taken is not written again");
         std::fs::write(&path, b"damaged").unwrap();
         cache.compile(&gpu.device, "kernel", compile).unwrap();
-        assert_eq!(std::fs::read(&path).unwrap().len(), first.len(), "what was damaged is written anew");
+        assert_eq!(std::fs::read(&path).unwrap().len(), first.len(), "what was damaged is written again");
         std::fs::remove_dir_all(&cache.root).unwrap();
     }
 

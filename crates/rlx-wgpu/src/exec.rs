@@ -158,7 +158,7 @@ impl WgpuExecutable {
         }
     }
 
-    /// Refuses parameters that were never set, where they are needed.
+    /// Rejects parameters that were never set, where they are needed.
     fn check_params(&self, needed: impl Fn(usize) -> bool) -> Result<()> {
         let unset = |&(i, param): &(usize, &Option<Param>)| param.is_none() && needed(i);
         match self.params.iter().enumerate().find(unset) {
@@ -417,7 +417,7 @@ impl WgpuExecutable {
         Ok(())
     }
 
-    /// Where an output of the present binding lies on the device: as many bytes as it has.
+    /// Where an output of the present binding is on the device: as many bytes as it has.
     fn output_range(&self, output: usize) -> Result<Range<'_>> {
         let buffer = self.program.lir.outputs[output].operand.buffer.index();
         Ok(Range { bytes: whole_words(self.outputs[output].1 as u64), ..self.range(buffer)? })

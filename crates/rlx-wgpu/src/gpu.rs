@@ -1,7 +1,7 @@
 //! An opened device: its queue, limits and pipelines, and every driver fault as a typed error.
 //!
 //! A process opens each device once for each set of limits ([`Gpu::open`]); executables share it. A device that
-//! is lost stays lost: its executables report that, and the next one compiled opens it anew.
+//! is lost stays lost: its executables report that, and the next one compiled opens it again.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -169,7 +169,7 @@ impl Gpu {
         if let Some(reason) = self.lost.get() {
             return Err(self
                 .error(ErrorKind::Device, format!("the device was lost ({reason})"))
-                .with_hint("compile again: the device is then opened anew"));
+                .with_hint("compile again: the device is then opened again"));
         }
         match locked(&self.stray).take() {
             Some(what) => Err(self.error(ErrorKind::Device, what)),

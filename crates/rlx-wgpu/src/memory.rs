@@ -132,7 +132,7 @@ impl DeviceBuffer {
         let range = 0..out.len() as u64;
         gpu.checked(&|| "mapping the outputs".to_string(), || {
             self.raw.map_async(wgpu::MapMode::Read, range.clone(), move |mapped| {
-                // Nobody listens any more when waiting failed.
+                // No one listens any more when waiting failed.
                 let _ = sender.send(mapped);
             });
         })?;

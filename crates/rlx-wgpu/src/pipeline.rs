@@ -37,7 +37,7 @@ fn micros(time: std::time::Duration) -> u64 {
 }
 
 /// A kernel that cannot be compiled, by its place, and why.
-pub(crate) type Refused = (usize, Error);
+pub(crate) type Rejected = (usize, Error);
 
 /// A kernel to be compiled, guarded or not.
 struct Job<'k> {
@@ -59,12 +59,12 @@ impl Gpu {
     /// The pipelines of distinct kernels, in their order; what is not there yet is compiled.
     ///
     /// # Errors
-    /// [`ErrorKind::Device`] for a kernel that the driver refuses, and which one.
+    /// [`ErrorKind::Device`] for a kernel that the driver rejects, and which one.
     pub(crate) fn pipelines(
         &self,
         kernels: &[(KernelHash, Arc<Kernel>)],
         origin: Origin,
-    ) -> std::result::Result<Vec<Arc<Pipeline>>, Refused> {
+    ) -> std::result::Result<Vec<Arc<Pipeline>>, Rejected> {
         let mut found: Vec<Option<Arc<Pipeline>>> = {
             let known = locked(&self.pipelines);
             // The same kernel made here is known to be harmless.
@@ -107,7 +107,7 @@ impl Gpu {
     }
 
     /// Compiles on as many threads as the driver makes use of; an OpenGL context serves one at a time.
-    fn compile_all(&self, jobs: &[Job<'_>]) -> std::result::Result<Vec<Arc<Pipeline>>, Refused> {
+    fn compile_all(&self, jobs: &[Job<'_>]) -> std::result::Result<Vec<Arc<Pipeline>>, Rejected> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = if self.is_opengl() { 1 } else { cores.min(jobs.len()) };
         let started = std::time::Instant::now();
@@ -122,7 +122,7 @@ impl Gpu {
         };
         rlx_ir::threads::share(threads, work);
         tracing::debug!(device = %self.name, count = jobs.len(), took = ?started.elapsed(), "compiled pipelines");
-        let lost = || Err(self.error(ErrorKind::Internal, "a pipeline that nobody compiled"));
+        let lost = || Err(self.error(ErrorKind::Internal, "a pipeline that no one compiled"));
         let compiled = done.into_iter().map(|slot| locked(&slot).take().unwrap_or_else(lost));
         compiled.zip(jobs).map(|(made, job)| made.map_err(|e| (job.place, e))).collect()
     }

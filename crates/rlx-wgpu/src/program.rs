@@ -94,7 +94,7 @@ impl Program {
     /// Compiles a pipeline for every kernel and copies the constants to the device.
     ///
     /// # Errors
-    /// A kernel that the driver refuses, memory that cannot be had.
+    /// A kernel that the driver rejects, memory that cannot be had.
     pub(crate) fn new(
         gpu: Arc<Gpu>,
         target: KernelTarget,
@@ -102,9 +102,9 @@ impl Program {
         launches: Launches,
         origin: Origin,
     ) -> Result<Program> {
-        let pipelines = gpu.pipelines(&launches.kernels, origin).map_err(|(refused, e)| {
+        let pipelines = gpu.pipelines(&launches.kernels, origin).map_err(|(rejected, e)| {
             let steps = lir.init.iter().zip(&launches.init).chain(lir.steps.iter().zip(&launches.run));
-            let has = |(_, launches): &(&Step, &StepLaunches)| launches.iter().any(|&(at, _)| at == refused);
+            let has = |(_, launches): &(&Step, &StepLaunches)| launches.iter().any(|&(at, _)| at == rejected);
             match { steps }.find(has) {
                 Some((step, _)) => placed(&lir, &gpu, step.node, e),
                 None => e,

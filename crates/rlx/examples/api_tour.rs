@@ -44,7 +44,7 @@ fn session() -> Outcome {
     let error = layer.try_run(&[("y", &[2.0, 1.0])]).unwrap_err();
     println!("{error}");
 
-    // Nothing is copied or allocated here: outputs are read where they lie.
+    // Nothing is copied or allocated here: outputs are read where they are.
     let slots = layer.run_slots(&[&[0.0, 4.0]]).to_vec();
     println!("output 0 is {} elements at byte {}", slots[0].1, slots[0].0);
     for view in layer.output_views() {

@@ -1,8 +1,8 @@
 //! How well the cost model predicts: every kept model at the sizes of its goldens, predicted and measured.
 //!
-//! `cargo run -p rlx --example bench_cost_model [-- DEVICE [MODEL…]]` calibrates the device (CPU) anew, prints one line
-//! for each model and size, and how many predictions are within a factor of two. The measured time is the least of at
-//! least five runs. Calibrated prices and measured times come from the same build, so that any profile will do.
+//! `cargo run -p rlx --example bench_cost_model [-- DEVICE [MODEL…]]` calibrates the device (CPU) again, prints one line
+//! for each model and size, and how many predictions are within a factor of two. The measured time is the smallest of at
+//! smallest five runs. Calibrated prices and measured times come from the same build, so that any profile will do.
 
 use std::time::{Duration, Instant};
 

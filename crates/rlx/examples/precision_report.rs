@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release -p rlx --example precision_report [-- speed]` compares every policy with f32 on the CPU for
 //! three models: MiniLM with its real weights over the kept sentences (where the package was fetched), ResNet-18 over
-//! seeded pictures, and a decoder in the manner of Llama, built from HIR blocks with seeded weights. With `speed` it
+//! seeded images, and a decoder in the manner of Llama, built from HIR blocks with seeded weights. With `speed` it
 //! times MiniLM at a sequence of 128, all policies interleaved, minima over the rounds.
 
 use std::time::Instant;
@@ -21,7 +21,7 @@ fn main() -> Result<()> {
     }
     for (name, outputs) in [
         ("MiniLM-L6 (sentence embeddings)", minilm as fn(&CompileOptions) -> Result<Option<Outputs>>),
-        ("ResNet-18 (logits of 32 pictures)", resnet),
+        ("ResNet-18 (logits of 32 images)", resnet),
         ("Llama-style decoder (logits of 64 positions)", llama),
     ] {
         let Some(exact) = outputs(&CompileOptions::default())? else {
@@ -29,7 +29,9 @@ fn main() -> Result<()> {
             continue;
         };
         println!("\n{name}\n");
-        println!("| policy | used | max abs | mean abs | least cosine | top-1 |\n|---|---|---|---|---|---|");
+        println!(
+            "| policy | used | max abs | mean abs | smallest cosine | top-1 |\n|---|---|---|---|---|---|"
+        );
         for options in policies() {
             if let Some(found) = outputs(&options)? {
                 println!("{}", row(&options, &exact, &found));
@@ -118,9 +120,9 @@ fn resnet(options: &CompileOptions) -> Result<Option<Outputs>> {
     let Some(path) = model("resnet18").graph_file() else { return Ok(None) };
     let mut runner = runner(&path, &[], options)?;
     let pixels: Vec<f32> = formula::values("pictures", 1 << 20, 0).take(32 * 3 * 64 * 64).collect();
-    let pictures = ConstData::from_f32(&[32, 3, 64, 64], &pixels)?;
+    let images = ConstData::from_f32(&[32, 3, 64, 64], &pixels)?;
     let name = runner.inputs()?[0].name.clone();
-    let given = [(name.as_str(), &pictures)];
+    let given = [(name.as_str(), &images)];
     let used = runner.prepare(&given)?.compiled.precision();
     let logits = runner.run(&given)?.remove(0).1;
     let rows = logits.value().to_f64().chunks(logits.dims()[1]).map(<[f64]>::to_vec).collect();

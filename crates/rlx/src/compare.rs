@@ -12,7 +12,7 @@
 use rlx_ir::tensor::Elements;
 use rlx_ir::{ConstData, DType, Value};
 
-/// What counts as the same: `|got - want| ≤ rtol·|want| + atol·max|want|`, and next to 0 a few of the type's least steps
+/// What counts as the same: `|got - want| ≤ rtol·|want| + atol·max|want|`, and next to 0 a few of the type's smallest steps
 /// (unless `atol` is 0). Integers must be equal.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Tolerance {
@@ -147,7 +147,7 @@ fn floats(dtype: DType, want: &[f64], got: &[f64], tolerance: Tolerance) -> Diff
     let scale = want.iter().filter(|w| w.is_finite()).fold(0.0f64, |m, w| m.max(w.abs()));
     let mut d = Difference { count: want.len(), ..Difference::NONE };
     let mut ulps = 0.0;
-    // Near 0 the type's numbers lie apart by the same distance, however small they are.
+    // Near 0 the type's numbers are apart by the same distance, however small they are.
     let floor = if tolerance.atol > 0.0 { 4.0 * ulp_size(dtype, 0.0) } else { 0.0 };
     for (i, (&w, &g)) in want.iter().zip(got).enumerate() {
         if w == g || (w.is_nan() && g.is_nan()) {
@@ -173,7 +173,7 @@ fn floats(dtype: DType, want: &[f64], got: &[f64], tolerance: Tolerance) -> Diff
     d
 }
 
-/// Bits of the fraction, and the exponent of the least normal number.
+/// Bits of the fraction, and the exponent of the smallest normal number.
 fn format_of(dtype: DType) -> (i32, i32) {
     match dtype {
         DType::F64 => (52, -1022),

@@ -1,4 +1,4 @@
-//! Inputs from files: arrays of NumPy, pictures, JSON, lines of JSON.
+//! Inputs from files: arrays of NumPy, images, JSON, lines of JSON.
 //!
 //! What a file claims is checked against what the model declares, and against an [`InputLimit`] where that is open, before
 //! anything is decoded. Elements are converted to the declared type where all of them survive.
@@ -12,9 +12,9 @@
 //! ```
 
 mod elements;
+pub mod image;
 pub mod json;
 pub mod lines;
-pub mod picture;
 
 use std::borrow::Borrow;
 use std::io::Read;
@@ -58,7 +58,7 @@ pub fn read(path: &Path, info: &TensorInfo, limit: InputLimit) -> Result<ConstDa
             let check = |header: &Header| limit.allows(info, &header.dims, "the array");
             converted(info, rlx_weights::npy::read_checked(path, check)?)
         }
-        "png" => picture::read(path, info, limit),
+        "png" => image::read(path, info, limit),
         "json" => {
             let text = text_of(path, limit)?;
             json::tensor(&text, info, limit).map_err(|e| e.with_origin(path.display().to_string()))
@@ -70,7 +70,7 @@ pub fn read(path: &Path, info: &TensorInfo, limit: InputLimit) -> Result<ConstDa
         _ => {
             let message = format!("{}: inputs are .npy, .png or .json files", path.display());
             Err(Error::new(ErrorKind::Unsupported, message).with_hint(match ending.as_str() {
-                "jpg" | "jpeg" | "webp" | "gif" | "bmp" | "tif" | "tiff" => "save the picture as PNG",
+                "jpg" | "jpeg" | "webp" | "gif" | "bmp" | "tif" | "tiff" => "save the image as PNG",
                 "npz" => "give an archive of several inputs by --inputs",
                 _ => "NumPy writes .npy files by numpy.save",
             }))
@@ -99,7 +99,7 @@ pub fn converted(info: &TensorInfo, data: ConstData) -> Result<ConstData> {
         return Ok(data);
     }
     let from = data.dtype();
-    let refused = || {
+    let rejected = || {
         let message =
             format!("input \"{}\" is {}, and {from} does not convert to it exactly", info.name, info.shape);
         Error::new(ErrorKind::DType, message).with_hint(format!("store it as {}", info.dtype))
@@ -112,7 +112,7 @@ pub fn converted(info: &TensorInfo, data: ConstData) -> Result<ConstData> {
         let count = left.min(PART);
         left -= count;
         let value = Value::decode(from, &[count], part);
-        bytes.extend(value_as(&value, info.dtype).ok_or_else(refused)?.encode());
+        bytes.extend(value_as(&value, info.dtype).ok_or_else(rejected)?.encode());
     }
     ConstData::new(info.dtype, data.dims(), bytes)
 }

@@ -3,7 +3,7 @@
 //!
 //! [`Runner`] goes from a model file to outputs; underneath are [`Model`] (an ONNX file and its imports) and the
 //! sessions of `rlx-runtime`, which compile graphs built by hand just as well. [`verify`](mod@verify) compares a
-//! device with the oracle, [`diagram`] draws graphs, and `inputs` reads pictures, arrays and JSON.
+//! device with the oracle, [`diagram`] draws graphs, and `inputs` reads images, arrays and JSON.
 //!
 //! ```no_run
 //! use rlx::prelude::*;

@@ -1,12 +1,12 @@
-//! The pieces of SVG that pictures share: escaped text, the frame with its style, estimates of how wide text is.
+//! The pieces of SVG that diagrams share: escaped text, the frame with its style, estimates of how wide text is.
 //!
-//! Pictures are dark on light, or light on dark where the reader's `prefers-color-scheme` says so. Colours are classes with a
+//! Diagrams are dark on light, or light on dark where the reader's `prefers-color-scheme` says so. Colours are classes with a
 //! rule for each scheme, not variables, since converters know only the former.
 //!
 //! ```
 //! use rlx::svg;
-//! let picture = svg::document(120.0, 40.0, "", &svg::text(10.0, 24.0, "t", "a < b"));
-//! assert!(picture.contains("a &lt; b") && picture.ends_with("</svg>\n"));
+//! let diagram = svg::document(120.0, 40.0, "", &svg::text(10.0, 24.0, "t", "a < b"));
+//! assert!(diagram.contains("a &lt; b") && diagram.ends_with("</svg>\n"));
 //! ```
 
 use std::fmt::Write;
@@ -67,7 +67,7 @@ pub fn shortened(name: &str, most: usize) -> String {
     format!("{}…{}", part(&chars[..head]), part(&chars[chars.len() - tail..]))
 }
 
-/// The classes that every picture knows: `t` a title, `s` small text, `q` quiet text, and the page `bg`.
+/// The classes that every diagram knows: `t` a title, `s` small text, `q` quiet text, and the page `bg`.
 const COMMON: &str = "\
 text{font-family:ui-sans-serif,'Segoe UI','DejaVu Sans',Helvetica,Arial,sans-serif;fill:#1c2128}\
 .t{font-size:13px;font-weight:600}\
@@ -76,7 +76,7 @@ text{font-family:ui-sans-serif,'Segoe UI','DejaVu Sans',Helvetica,Arial,sans-ser
 .bg{fill:#ffffff}";
 const COMMON_DARK: &str = "text{fill:#e6edf3}.q{fill:#9198a1}.bg{fill:#0d1117}";
 
-/// A picture of this size. `style` holds more rules: those for light, then, behind `@dark`, those for dark.
+/// A diagram of this size. `style` holds more rules: those for light, then, behind `@dark`, those for dark.
 pub fn document(width: f64, height: f64, style: &str, body: &str) -> String {
     let (light, dark) = style.split_once("@dark").unwrap_or((style, ""));
     let (w, h) = (short(width.ceil()), short(height.ceil()));

@@ -48,7 +48,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What is left in the temporary folder harms nobody.
+        // What is left in the temporary folder harms no one.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -129,8 +129,8 @@ fn what_was_measured_is_in_the_artefact_and_serves_later_commands() {
 }
 
 #[test]
-fn foreign_damaged_and_misused_artefacts_are_refused_with_a_reason() {
-    let scratch = Scratch::new("refused");
+fn foreign_damaged_and_misused_artefacts_are_rejected_with_a_reason() {
+    let scratch = Scratch::new("rejected");
     let file = scratch.file("digits.rlx");
     scratch.done(&["compile", DIGITS, "-o", &file]);
     let portable = [("RLX_CPU_ISA", "portable")];
@@ -176,7 +176,7 @@ fn the_cache_keeps_models_until_their_files_change() {
     // Other options and a changed file are other entries.
     scratch.done(&["run", &copy, SAMPLE, "--cache", "--numerics", "strict"]);
     assert_eq!(entries(&scratch).len(), 2);
-    // The same model in another file is the same; a field that nobody knows makes it another.
+    // The same model in another file is the same; a field that no one knows makes it another.
     std::fs::copy(folder().join(DIGITS), &copy).unwrap();
     assert_eq!(run(), want);
     assert_eq!(entries(&scratch).len(), 2);

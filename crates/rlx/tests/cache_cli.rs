@@ -19,7 +19,7 @@ const BOOL: i32 = 9;
 /// Elements of the data beside the models: so many that the file is mapped, not copied.
 const MANY: usize = 300_000;
 
-/// A constant whose data lies in `w.bin`.
+/// A constant whose data is in `w.bin`.
 fn constant(name: &str, dims: &[i64]) -> NodeProto {
     let tensor = AttributeProto {
         t: Some(Box::new(external(name, dims, "w.bin"))),
@@ -229,7 +229,7 @@ fn a_folder_of_others_or_that_others_may_write_is_not_used() {
     let entry = aot.join(&kept(&folder)[0]);
     let used = || std::fs::metadata(&entry).unwrap().modified().unwrap();
     let before = used();
-    let refused = |why: &str| {
+    let rejected = |why: &str| {
         let (right, said) = run(&folder, &["--cache"]);
         assert_eq!(right, ONES);
         assert!(said.contains(why) && said.contains("not kept"), "{said}");
@@ -244,12 +244,12 @@ fn a_folder_of_others_or_that_others_may_write_is_not_used() {
     };
     for others in [0o777, 0o720, 0o702, 0o1777] {
         mode(others);
-        refused("may be written by other users");
+        rejected("may be written by other users");
     }
     mode(0o700);
     // Only root can give folders away; what is asked of owners is tested with `rlx_ir::files`.
     if std::os::unix::fs::chown(&aot, Some(54_321), None).is_ok() {
-        refused("belongs to another user");
+        rejected("belongs to another user");
         std::os::unix::fs::chown(&aot, Some(0), None).unwrap();
     }
     // A link leads where its owner likes; one of the user's own is fine.

@@ -95,7 +95,7 @@ fn digits_are_named_in_one_batch() {
 }
 
 #[test]
-fn one_picture_is_a_batch_of_one_and_gives_what_the_batch_gave() {
+fn one_image_is_a_batch_of_one_and_gives_what_the_batch_gave() {
     let all = json(&run_samples(&samples(), &["--json"]));
     let one = json(&run_samples(&samples()[3..4], &["--json"]));
     assert_eq!(all["predictions"][3]["top"][0]["label"], one["predictions"][0]["top"][0]["label"]);
@@ -215,8 +215,8 @@ fn png(path: &Path, (width, height): (u32, u32), color: png::ColorType) {
 }
 
 #[test]
-fn pictures_that_do_not_fit_are_refused() {
-    let folder = scratch("pictures");
+fn images_that_do_not_fit_are_rejected() {
+    let folder = scratch("images");
     let path = |name: &str| folder.join(name);
     png(&path("grey.png"), (8, 8), png::ColorType::Grayscale);
     png(&path("wide.png"), (9, 8), png::ColorType::Grayscale);

@@ -1,7 +1,7 @@
 //! What people read when they make one of ten common mistakes: the command's answer and the library's, kept word for word
 //! in `tests/errors/`. Each must tell what to do.
 //!
-//! `RLX_UPDATE_SNAPSHOTS=1 cargo test --workspace --test errors` writes them anew; read what changed before committing it.
+//! `RLX_UPDATE_SNAPSHOTS=1 cargo test --workspace --test errors` writes them again; read what changed before committing it.
 
 mod common;
 

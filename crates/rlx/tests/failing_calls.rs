@@ -1,6 +1,6 @@
 //! The command while a call of the system fails: each call in turn, and from each one on as on a full disk.
 //!
-//! A library that `cc` makes of `faults/shim.c` stands between the command and the C library. Whatever fails, the command
+//! A library that `cc` makes of `faults/shim.c` is between the command and the C library. Whatever fails, the command
 //! ends by itself, right or with a message, and leaves nothing that a later command would take for whole: the same command
 //! without faults is right afterwards, from the same cache. A command that only keeps something for later does its job also
 //! where nothing can be written.

@@ -70,7 +70,7 @@ fn runners(
         let mut plain = Runner::new(model, session.clone(), CompileOptions::try_new()?);
         let artefact = plain.compile_to(folder.join(format!("{}.rlx", case.name)), &[], slim)?;
         artefact.verify()?;
-        // Opened anew, as another process would.
+        // Opened again, as another process would.
         let again = Runner::from_artefact(Artefact::open(artefact.path())?, session)?;
         Ok([plain, again])
     };

@@ -144,7 +144,7 @@ fn a_cache_in_handles_of_graph_devices_gives_the_tokens() {
 }
 
 #[test]
-fn a_mask_that_is_not_as_long_as_past_and_tokens_is_refused() {
+fn a_mask_that_is_not_as_long_as_past_and_tokens_is_rejected() {
     let task = tasks().next().unwrap();
     let mut runner = Runner::open(task.case.graph_file().unwrap()).unwrap();
     let cache: Tensors = cache_names(&task.case).iter().map(|(n, _)| (n.clone(), empty(&task, n))).collect();

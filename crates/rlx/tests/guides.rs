@@ -44,7 +44,7 @@ fn appears(pattern: &str, line: &str) -> bool {
 
 /// Runs a block of shell; gives what it printed.
 fn run(script: &str, folder: &Folder) -> String {
-    let binary = Path::new(env!("CARGO_BIN_EXE_rlx")).parent().expect("it lies in a folder");
+    let binary = Path::new(env!("CARGO_BIN_EXE_rlx")).parent().expect("it is in a folder");
     let path = std::env::var("PATH").unwrap_or_default();
     let mut command = Command::new("sh");
     command.args(["-e", "-c", script]).current_dir(folder.path());

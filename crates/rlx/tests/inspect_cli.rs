@@ -94,7 +94,7 @@ fn titles(svg: &str) -> Vec<String> {
 }
 
 #[test]
-fn pictures_name_every_node_and_draw_layers_once() {
+fn diagrams_name_every_node_and_draw_layers_once() {
     for (name, layers) in [("bert_static", 2), ("gpt2_dynamic", 2), ("resnet18", 2), ("mlp", 1)] {
         let Some(file) = model(name).graph_file() else { continue };
         let file = file.to_str().unwrap();
@@ -130,7 +130,7 @@ fn pictures_name_every_node_and_draw_layers_once() {
 }
 
 #[test]
-fn a_picture_of_digits_is_a_file_of_dot_svg_or_json() {
+fn a_diagram_of_digits_is_a_file_of_dot_svg_or_json() {
     let folder = scratch("formats");
     let path = folder.join("digits.svg");
     let file = path.to_str().unwrap();
@@ -138,7 +138,7 @@ fn a_picture_of_digits_is_a_file_of_dot_svg_or_json() {
     let svg = std::fs::read_to_string(&path).unwrap();
     assert!(svg.contains("image") && svg.contains("[batch, 1, 8, 8] f32") && svg.contains("probabilities"));
     titles(&svg);
-    // The same model makes the same picture.
+    // The same model makes the same diagram.
     assert_eq!(done(&["inspect", DIGITS, "--format", "svg"]), svg);
     let dot = done(&["inspect", DIGITS, "--format", "dot"]);
     assert!(dot.starts_with("digraph \"digits\" {") && dot.contains("Conv + Relu") && dot.ends_with("}\n"));

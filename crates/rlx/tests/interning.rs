@@ -26,7 +26,7 @@ fn dropped_models_leave_no_names_and_expressions() {
             for golden in &case.goldens {
                 let (inputs, _) = golden.read();
                 let given: Vec<(&str, &ConstData)> = inputs.iter().map(|(n, d)| (n.as_str(), d)).collect();
-                // Whoever needs a name or an expression owns it.
+                // Anyone who needs a name or an expression owns it.
                 release_unused();
                 let results = imported.run(&given).unwrap();
                 if stored.is_none() {

@@ -57,7 +57,7 @@ fn run(folder: &Folder, args: &[&str], output: Stdio) -> (Option<i32>, String) {
 /// Each command as it is, and for programs.
 fn forms() -> impl Iterator<Item = Vec<&'static str>> {
     let json = |args: &&[&'static str]| [args, ["--json"].as_slice()].concat();
-    // Pictures and help are the same for programs.
+    // Diagrams and help are the same for programs.
     let is_json =
         |args: &&&[&str]| !args.iter().any(|a| ["--format", "--help", "--version", "help"].contains(a));
     COMMANDS.iter().map(|args| args.to_vec()).chain(COMMANDS.iter().filter(is_json).map(json))
@@ -89,7 +89,7 @@ fn a_full_disk_is_an_error_of_every_command() {
     }
 }
 
-/// Messages that nobody can read change nothing.
+/// Messages that no one can read change nothing.
 #[test]
 fn messages_that_cannot_be_written_do_not_matter() {
     let folder = folder("mute");

@@ -1,4 +1,4 @@
-//! Named pipes and devices where the command takes a file: an error at once, whoever never writes to the pipe.
+//! Named pipes and devices where the command takes a file: an error at once, anyone who never writes to the pipe.
 #![cfg(unix)]
 
 mod common;
@@ -30,8 +30,8 @@ fn pipes_and_devices_given_as_files_are_errors_at_once() {
     let own = Folder::new("special-files");
     let model = folder().join("digits/digits.onnx");
     let model = model.to_str().expect("text");
-    let picture = folder().join("digits/samples/0_a.png");
-    let picture = picture.to_str().expect("text");
+    let image = folder().join("digits/samples/0_a.png");
+    let image = image.to_str().expect("text");
     for name in ["pipe", "pipe.onnx", "pipe.rlx", "pipe.npy", "pipe.npz", "pipe.png", "pipe.json", "pipe.txt"]
     {
         let made = Command::new("mkfifo").arg(own.path().join(name)).status();
@@ -49,7 +49,7 @@ fn pipes_and_devices_given_as_files_are_errors_at_once() {
         &["run", model, "pipe.png"],
         &["run", model, "--inputs", "pipe.npz"],
         &["run", model, "--input", "image=pipe.json"],
-        &["run", model, picture, "--labels", "pipe.txt"],
+        &["run", model, image, "--labels", "pipe.txt"],
     ];
     for args in cases {
         let (code, message) = ends(&own, args);
@@ -57,6 +57,6 @@ fn pipes_and_devices_given_as_files_are_errors_at_once() {
         assert!(message.contains("a named pipe") || message.contains("a device"), "{args:?}: {message}");
     }
     // A tuning or calibration that is a pipe is a warning at most.
-    let (code, message) = ends(&own, &["run", model, picture]);
+    let (code, message) = ends(&own, &["run", model, image]);
     assert_eq!(code, Some(0), "{message}");
 }

@@ -18,23 +18,23 @@ fn err(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// The digits model, and its samples in a folder `pictures`.
+/// The digits model, and its samples in a folder `images`.
 fn digits(name: &str) -> Folder {
     let (folder, from) = (Folder::new(name), rlx_testdata::models::folder().join("digits"));
     for file in ["digits.onnx", "labels.txt"] {
         std::fs::copy(from.join(file), folder.path().join(file)).unwrap();
     }
-    let pictures = folder.path().join("pictures");
-    std::fs::create_dir_all(&pictures).unwrap();
+    let images = folder.path().join("images");
+    std::fs::create_dir_all(&images).unwrap();
     for entry in std::fs::read_dir(from.join("samples")).unwrap() {
         let entry = entry.unwrap();
-        std::fs::copy(entry.path(), pictures.join(entry.file_name())).unwrap();
+        std::fs::copy(entry.path(), images.join(entry.file_name())).unwrap();
     }
     folder
 }
 
-fn pictures(folder: &Folder) -> Vec<String> {
-    let entries = std::fs::read_dir(folder.path().join("pictures")).unwrap();
+fn images(folder: &Folder) -> Vec<String> {
+    let entries = std::fs::read_dir(folder.path().join("images")).unwrap();
     let mut names: Vec<String> =
         entries.map(|e| e.unwrap().file_name().to_string_lossy().into_owned()).collect();
     names.retain(|n| n.ends_with(".png"));
@@ -43,12 +43,12 @@ fn pictures(folder: &Folder) -> Vec<String> {
 }
 
 #[test]
-fn a_folder_runs_in_batches_and_bad_pictures_are_named() {
+fn a_folder_runs_in_batches_and_bad_images_are_named() {
     let folder = digits("stream-folder");
-    let good = pictures(&folder);
-    folder.write("pictures/2_broken.png", "no picture");
-    folder.write("pictures/5_photo.JPG", [0xff, 0xd8, 0xff]);
-    let args = ["run", "digits.onnx", "pictures", "--batch", "4", "--labels", "labels.txt"];
+    let good = images(&folder);
+    folder.write("images/2_broken.png", "no image");
+    folder.write("images/5_photo.JPG", [0xff, 0xd8, 0xff]);
+    let args = ["run", "digits.onnx", "images", "--batch", "4", "--labels", "labels.txt"];
     let output = folder.rlx(&args);
     assert_eq!(output.status.code(), Some(1), "{}", err(&output));
     let (printed, told) = (out(&output), err(&output));
@@ -59,7 +59,7 @@ fn a_folder_runs_in_batches_and_bad_pictures_are_named() {
         assert!(Path::new(words.next().unwrap()).ends_with(name), "{line}, not {name}");
         assert_eq!(words.next(), name.get(..1), "{line}");
     }
-    for (bad, why) in [("2_broken.png", "not a PNG"), ("5_photo.JPG", "save the picture as PNG")] {
+    for (bad, why) in [("2_broken.png", "not a PNG"), ("5_photo.JPG", "save the image as PNG")] {
         assert!(told.contains(bad) && told.contains(why), "{told}");
     }
     assert!(told.contains(&format!("{} done, 2 failed", good.len())) && told.contains("items/s"), "{told}");
@@ -73,14 +73,14 @@ fn a_folder_runs_in_batches_and_bad_pictures_are_named() {
 #[test]
 fn batches_give_what_one_batch_gives() {
     let folder = digits("stream-same");
-    let files: Vec<String> = pictures(&folder).iter().map(|n| format!("pictures/{n}")).collect();
+    let files: Vec<String> = images(&folder).iter().map(|n| format!("images/{n}")).collect();
     let whole: Vec<&str> = ["run", "digits.onnx"]
         .into_iter()
         .chain(files.iter().map(String::as_str))
         .chain(["--outputs", "whole.npz"])
         .collect();
     assert!(folder.rlx(&whole).status.success());
-    let args = ["run", "digits.onnx", "pictures", "--batch", "3", "--outputs", "parts.npz", "--json"];
+    let args = ["run", "digits.onnx", "images", "--batch", "3", "--outputs", "parts.npz", "--json"];
     let output = folder.rlx(&args);
     assert!(output.status.success(), "{}", err(&output));
     let report: Json = serde_json::from_slice(&output.stdout).expect("one JSON value");
@@ -176,7 +176,7 @@ fn what_cannot_be_streamed_is_said() {
         assert_eq!(output.status.code(), Some(code), "{args:?}: {}", err(&output));
         assert!(err(&output).contains(part), "{args:?}: {}", err(&output));
     };
-    failed(1, &["run", "sum.onnx", "empty", "--input", "mask=random", "--dim", "seq=1"], "has no pictures");
+    failed(1, &["run", "sum.onnx", "empty", "--input", "mask=random", "--dim", "seq=1"], "has no images");
     failed(1, &["run", "sum.onnx", "empty"], "input \"mask\" was not given");
     failed(1, &["run", "sum.onnx", "--lines", "none.jsonl"], "none.jsonl");
     failed(2, &["run", "sum.onnx", "empty", "--lines", "items.jsonl"], "--lines");

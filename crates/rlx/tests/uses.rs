@@ -2,7 +2,7 @@
 //! panics, none hangs.
 //!
 //! The table is `tests/uses.txt`. `RLX_UPDATE_SNAPSHOTS=1 cargo test -p rlx --test uses` writes what does not hold any
-//! more anew; read what changed before committing it.
+//! more again; read what changed before committing it.
 
 #![cfg(target_os = "linux")]
 
@@ -95,12 +95,12 @@ fn folder() -> Folder {
         folder.write(name, bytes);
     }
     inputs(&folder);
-    for name in ["nothing", "saved", "models", "pictures", "config"] {
+    for name in ["nothing", "saved", "models", "images", "config"] {
         std::fs::create_dir(folder.path().join(name)).expect("a folder");
     }
     folder.write("saved/saved_model.pb", "");
     folder.write("config/config.json", "{}");
-    folder.write("pictures/a.png", "no picture");
+    folder.write("images/a.png", "no image");
     std::fs::copy(folder.path().join("relu.onnx"), folder.path().join("models/relu.onnx")).expect("a copy");
     std::os::unix::fs::symlink("relu.onnx", folder.path().join("link.npz")).expect("a link");
     std::os::unix::fs::symlink("loop.onnx", folder.path().join("loop.onnx")).expect("a link");
@@ -123,9 +123,9 @@ fn models(folder: &Folder) {
     let product = [node("MatMul", &["x", "w"], &["y"])];
     let w = weight("w", &[3, 2], &[1.0; 6]);
     folder.write("product.onnx", model(&[x()], &product, &[w], &[value("y", FLOAT, &["n", "k"])]));
-    let picture = [value("image", FLOAT, &["n", "1", "h", "w"])];
+    let image = [value("image", FLOAT, &["n", "1", "h", "w"])];
     let same = [node("Relu", &["image"], &["y"])];
-    folder.write("picture.onnx", model(&picture, &same, &[], &[value("y", FLOAT, &["n", "1", "h", "w"])]));
+    folder.write("image.onnx", model(&image, &same, &[], &[value("y", FLOAT, &["n", "1", "h", "w"])]));
     let mut newest = rlx_onnx::testing::model(&[x()], &two[..1], &[], &outputs[..1]);
     newest.opset_import[0].version = Some(99);
     folder.write("newest.onnx", prost::Message::encode_to_vec(&newest));
@@ -156,7 +156,7 @@ fn inputs(folder: &Folder) {
     folder.write("deep.jsonl", "[".repeat(100_000));
     folder.write("long.json", format!("[[0{}]]", ",0".repeat(2000)));
     folder.write("huge.npy", huge_array());
-    folder.write("huge.png", huge_picture());
+    folder.write("huge.png", huge_image());
 }
 
 /// An array of a header alone, which claims 3.6 GB.
@@ -165,8 +165,8 @@ fn huge_array() -> Vec<u8> {
     [b"\x93NUMPY\x01\x00".as_slice(), &118u16.to_le_bytes(), header.as_bytes()].concat()
 }
 
-/// The start of a grey picture of 30,000 × 30,000 points; what is claimed there is checked before what follows is read.
-fn huge_picture() -> Vec<u8> {
+/// The start of a grey image of 30,000 × 30,000 points; what is claimed there is checked before what follows is read.
+fn huge_image() -> Vec<u8> {
     let mut file = b"\x89PNG\r\n\x1a\n".to_vec();
     let side = 30_000u32.to_be_bytes();
     for (kind, data) in [(b"IHDR", [&side[..], &side, &[8, 0, 0, 0, 0]].concat()), (b"IDAT", vec![0; 64])] {
@@ -278,7 +278,7 @@ fn uses_end_as_the_table_says() {
     });
     let found = found.into_inner().expect("no panic");
     let mut wrong = String::new();
-    let mut anew = text.clone();
+    let mut again = text.clone();
     for (line, did) in uses.iter().zip(found) {
         let (code, says) = did.expect("every use ran");
         let holds = code == line.code && matches(&line.says, &says);
@@ -291,11 +291,11 @@ fn uses_end_as_the_table_says() {
                 format!("{} | {} | {}", line.code, line.words, line.says),
                 format!("{code} | {} | {says}", line.words),
             );
-            anew = anew.replace(&old, &new);
+            again = again.replace(&old, &new);
         }
     }
     if std::env::var_os("RLX_UPDATE_SNAPSHOTS").is_some() {
-        std::fs::write(table(), anew).expect("the table can be written");
+        std::fs::write(table(), again).expect("the table can be written");
         return;
     }
     assert!(wrong.is_empty(), "{wrong}");

@@ -27,10 +27,10 @@ fn an_op_from_outside_is_like_any_other() {
         assert_eq!(got[0].iter().map(|&y| f64::from(y)).collect::<Vec<_>>(), want);
         assert!(want.contains(&0.0) && want.contains(&1.0));
     }
-    // Its own rule refuses what does not fit, with the line where it was written.
-    let refused =
+    // Its own rule rejects what does not fit, with the line where it was written.
+    let rejected =
         try_trace("scalar", |t| vec![t.op(custom_op::op(), &[&t.input("x", Shape::scalar(DType::F32))])]);
-    let error = refused.unwrap_err();
+    let error = rejected.unwrap_err();
     assert!(
         error.to_string().contains("not [] f32") && error.origin().unwrap().contains("outside.rs"),
         "{error}"

@@ -11,7 +11,7 @@ rlx_contract::on_every_device!(
     buckets_take_sizes_up_to_their_upper,
     padded_runs_equal_exact_compiles,
     padded_runs_of_fixed_graphs_cut_rows,
-    padded_runs_refuse_what_does_not_fit,
+    padded_runs_reject_what_does_not_fit,
 );
 
 /// `y = x·factor` over two elements.
@@ -137,7 +137,7 @@ fn padded_runs_of_fixed_graphs_cut_rows(d: Device) {
     assert_eq!(slice_rows(&[1.0, 2.0, 0.0, 0.0], 1, 2), [1.0, 2.0]);
 }
 
-fn padded_runs_refuse_what_does_not_fit(d: Device) {
+fn padded_runs_reject_what_does_not_fit(d: Device) {
     rlx_contract::register();
     let mut cache = BucketedCompileCache::power_of_two_ladder(d, 1, 8);
     let (x, t) = ([0.0f32; 6], [0.0f32; 2]);

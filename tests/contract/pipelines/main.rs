@@ -115,7 +115,7 @@ rlx_contract::on_every_device!(
     manifests_tell_what_is_known,
     components_are_variants_under_their_key,
     errors_of_blocks_compiler_and_device_come_as_lower_errors,
-    sizes_out_of_range_are_refused,
+    sizes_out_of_range_are_rejected,
     results_specialize_by_themselves,
     outputs_outlive_other_variants_runs,
     variants_run_at_the_same_time,
@@ -330,7 +330,7 @@ fn manifests_tell_what_is_known(d: Device) {
     assert_eq!(names(&bound.params), names(&template.params));
     let output = &bound.outputs[0];
     assert_eq!((output.elem_count, output.byte_size), (Some(2 * 3 * WIDTH), Some(2 * 3 * WIDTH * 4)));
-    let end = output.arena_offset.expect("outputs lie in the arena") + output.byte_size.unwrap();
+    let end = output.arena_offset.expect("outputs are in the arena") + output.byte_size.unwrap();
     assert!(bound.arena_size.unwrap() >= end);
     assert!(
         bound.alignment.is_power_of_two() && output.arena_offset.unwrap().is_multiple_of(bound.alignment)
@@ -405,7 +405,7 @@ fn errors_of_blocks_compiler_and_device_come_as_lower_errors(d: Device) {
     assert_eq!(error.error().kind(), ErrorKind::DeviceUnavailable);
 }
 
-fn sizes_out_of_range_are_refused(d: Device) {
+fn sizes_out_of_range_are_rejected(d: Device) {
     let options = options().dim_ranges(vec![(sym::SEQ, SymRange::new(1, 8))]);
     let mut pipeline = ModelCompilePipeline::new(d);
     pipeline.get_or_compile(1, &sizes(1, 8), linear, &options).unwrap();

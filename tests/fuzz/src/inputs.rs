@@ -1,8 +1,8 @@
-//! Inputs of models: pictures, JSON, lines of JSON.
+//! Inputs of models: images, JSON, lines of JSON.
 
 use std::io::Cursor;
 
-use rlx::inputs::{InputLimit, json as json_file, lines as json_lines, picture};
+use rlx::inputs::{InputLimit, image, json as json_file, lines as json_lines};
 use rlx_ir::{ConstData, DType, Dim, Shape, sym};
 use rlx_runtime::TensorInfo;
 use serde_json::Value as Json;
@@ -43,7 +43,7 @@ pub fn png(data: &[u8]) {
     let sealed = with_checksums(data);
     for info in &inputs {
         for bytes in [data, &sealed] {
-            let Some(found) = accepted(picture::decode(Cursor::new(bytes), info, LIMIT)) else { continue };
+            let Some(found) = accepted(image::decode(Cursor::new(bytes), info, LIMIT)) else { continue };
             check(info, &found);
             let fits = |(have, want): (&usize, &Dim)| want.as_static().is_none_or(|n| n == *have);
             let dims = info.shape.dims();

@@ -45,7 +45,7 @@ struct Tensor {
     chunks: Vec<[u8; 16]>,
 }
 
-/// The artefact `bytes` with every hash as its contents want it, and made for `target`, so that whoever loads it goes on to
+/// The artefact `bytes` with every hash as its contents want it, and made for `target`, so that anyone who loads it goes on to
 /// what it says. `None` for bytes whose sections cannot be told apart.
 pub fn sealed(bytes: &[u8], target: &ArtefactTarget) -> Option<Vec<u8>> {
     if !bytes.starts_with(MAGIC) {

@@ -104,7 +104,7 @@ fn run(compiled: &mut CompiledGraph, sample: &Sample) -> Result<Vec<ConstData>> 
 /// How closely results of the CPU are compared with the oracle's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compare {
-    /// Shapes alone, where rounding may decide what is right.
+    /// Shapes alone, where rounding or the range of f32 may decide what is right.
     Shapes,
     /// By the tolerance for chains of ops.
     Values,

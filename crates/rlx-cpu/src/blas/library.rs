@@ -145,7 +145,7 @@ impl Blas {
     /// The operands are readable and `c` writable in these extents, and `c` overlaps neither.
     pub unsafe fn multiply(&self, a: Matrix, b: Matrix, [m, k, n]: [usize; 3], c: *mut f32, c_stride: usize) {
         let (Some((ta, lda)), Some((tb, ldb))) = (a.layout([m, k]), b.layout([k, n])) else {
-            debug_assert!(false, "operands that `takes` refuses");
+            debug_assert!(false, "operands that `takes` rejects");
             return;
         };
         let int = |x: usize| x as c_int;
@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn odd_strides_are_refused() {
+    fn odd_strides_are_rejected() {
         let m = |rows, columns| Matrix { ptr: std::ptr::null(), strides: [rows, columns] };
         assert!(Blas::takes(m(3, 1), m(4, 1), [2, 3, 4], 4));
         assert!(Blas::takes(m(1, 2), m(1, 3), [2, 3, 4], 9));

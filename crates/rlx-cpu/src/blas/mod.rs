@@ -2,7 +2,7 @@
 //!
 //! The Cargo features `blas-accelerate`, `blas-mkl` and `blas-openblas` choose one, in that precedence; nothing is
 //! linked, the library is looked for when the backend is first used. With such a feature a library that is absent is
-//! an error, never the packed kernel in its place: whoever asked for a BLAS wants to know.
+//! an error, never the packed kernel in its place: anyone who asked for a BLAS wants to know.
 //!
 //! A BLAS gets plain products of matrices whose rows or columns are contiguous. Matmuls are split into blocks by shape
 //! alone and each block is one call on one thread, so results do not depend on the number of threads here either.

@@ -6,7 +6,7 @@ use super::kernel::{AnyRows, Rows};
 /// position. An image is a volume of one frame.
 ///
 /// Row `((volume · out_d + z) · out_h + y) · out_w + x` is the window of output (z, y, x). Its tap
-/// `(kz · kernel_h + ky) · kernel_w + kx` is the `k` channels of one pixel, or zeros where that lies in the padding. The
+/// `(kz · kernel_h + ky) · kernel_w + kx` is the `k` channels of one pixel, or zeros where that is in the padding. The
 /// packed matrix has the kernel as `[kernel_d · kernel_h · kernel_w · channels, out_channels]`. A group of channels is
 /// chosen by offsetting `input`.
 #[derive(Debug, Clone, Copy)]
@@ -33,7 +33,7 @@ pub struct ConvRows<T = f32> {
     pub pad: [usize; 3],
 }
 
-// SAFETY: plain addresses; whoever reads through them (`Gemm::run`) was promised that it may.
+// SAFETY: plain addresses; anyone who reads through them (`Gemm::run`) was promised that it may.
 unsafe impl<T> Send for ConvRows<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for ConvRows<T> {}
@@ -41,7 +41,7 @@ unsafe impl<T> Sync for ConvRows<T> {}
 /// The corner of one window.
 #[derive(Debug, Clone, Copy)]
 pub struct Window<T> {
-    /// Its first frame, or where that would lie if it is padding.
+    /// Its first frame, or where that would be if it is padding.
     frame: *const T,
     z: isize,
     y: isize,
@@ -68,7 +68,7 @@ impl<T: Copy + Send + Sync + 'static> Rows for ConvRows<T> {
         AnyRows::Windows(*self)
     }
 
-    /// Where the taps lie far apart, many lie in the padding: of a kernel that spans the whole image only its middle is inside.
+    /// Where the taps are far apart, many are in the padding: of a kernel that spans the whole image only its middle is inside.
     #[inline(always)]
     fn are_zeros<const N: usize>(&self, pieces: &[*const T; N]) -> bool {
         self.dilation != [1; 3] && pieces.iter().all(|&p| std::ptr::eq(p, self.zeros))

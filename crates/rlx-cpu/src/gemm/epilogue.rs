@@ -72,7 +72,7 @@ impl<T> Epilogue<T> {
 /// A tile's sums, one row of whole vectors behind the other.
 pub(super) type Sums<const R: usize, const V: usize> = [[[f32; LANES]; V]; R];
 
-/// The least and the greatest result of an activation that does nothing else.
+/// The smallest and the largest result of an activation that does nothing else.
 #[inline(always)]
 pub(crate) fn bounds(activation: Unary) -> Option<(f32, f32)> {
     match activation {

@@ -71,7 +71,7 @@ pub unsafe fn pack_bytes(
     let rows = k.div_ceil(GROUP) + 1;
     for panel in which {
         let first = panel * PANEL;
-        // SAFETY: the caller's promises; the panel lies within `out`.
+        // SAFETY: the caller's promises; the panel is within `out`.
         unsafe {
             let from = b.wrapping_offset(first as isize * strides[1]);
             let source = Columns { ptr: from, strides, signed, depth: k, width: PANEL.min(n - first) };
@@ -118,7 +118,7 @@ pub(crate) unsafe fn pack_byte_panel(
                     *byte = unsafe { *from.wrapping_offset(at) } ^ flip;
                     sums[column] = sums[column].wrapping_add(i32::from(*byte as i8));
                 }
-                // SAFETY: the caller's promise; the line lies within the panel.
+                // SAFETY: the caller's promise; the line is within the panel.
                 unsafe { *line.add(column) = u32::from_le_bytes(word) };
             }
         }
@@ -170,7 +170,7 @@ pub struct ByteGemm {
     pub n: usize,
     /// Contiguous bytes of a row of A (per tap).
     pub k: usize,
-    /// How many of a row's bytes count, of all taps: others lie between them, multiply zeros of B, and are 0 as they are
+    /// How many of a row's bytes count, of all taps: others are between them, multiply zeros of B, and are 0 as they are
     /// multiplied (−128 if A's bytes are i8).
     pub terms: usize,
     /// Where the rows of A lie.

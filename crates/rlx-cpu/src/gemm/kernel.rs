@@ -49,7 +49,7 @@ pub struct Strided<T = f32> {
     pub row_stride: isize,
 }
 
-// SAFETY: a plain address; whoever reads through it (`Gemm::run`) was promised that it may.
+// SAFETY: a plain address; anyone who reads through it (`Gemm::run`) was promised that it may.
 unsafe impl<T> Send for Strided<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for Strided<T> {}

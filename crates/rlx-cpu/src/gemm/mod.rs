@@ -150,7 +150,7 @@ impl<R: Rows<Element: Packed>> Gemm<R> {
     /// operands, in bounds. C may be the same memory as an [`Epilogue::combine`] with equal strides that
     /// comes before the activation, and must not overlap anything else. No two threads may run the same task at once.
     pub unsafe fn run(&self, isa: Isa, tasks: Range<usize>) {
-        // Compiled once for all sources of rows: where they lie is asked once for a tile and a tap.
+        // Compiled once for all sources of rows: where they are is asked once for a tile and a tap.
         let Gemm { m, n, k, b, c, c_stride, epilogue, tile_sizes, next, .. } = *self;
         let any = Gemm { m, n, k, rows: self.rows.any(), b, c, c_stride, epilogue, tile_sizes, next };
         R::Element::run(isa, RunTasks { gemm: &any, tasks });

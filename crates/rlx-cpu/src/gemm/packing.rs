@@ -48,7 +48,7 @@ pub unsafe fn pack<T: Packed>(
     for panel in which {
         let j0 = panel * PANEL;
         let width = PANEL.min(n - j0);
-        // SAFETY: the caller's promises; j0 + width ≤ n and the panel lies within `out`.
+        // SAFETY: the caller's promises; j0 + width ≤ n and the panel is within `out`.
         unsafe {
             let src = b.wrapping_offset(j0 as isize * col_stride);
             let dst = out.add(j0 * groups::<T>(k));

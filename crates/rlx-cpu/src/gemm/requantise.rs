@@ -71,7 +71,7 @@ pub struct ByteEpilogue {
     pub quantiser: Option<Quantiser>,
 }
 
-// SAFETY: plain addresses; whoever reads through them was promised that it may.
+// SAFETY: plain addresses; anyone who reads through them was promised that it may.
 unsafe impl Send for ByteEpilogue {}
 // SAFETY: as above.
 unsafe impl Sync for ByteEpilogue {}

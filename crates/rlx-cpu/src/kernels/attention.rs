@@ -57,12 +57,12 @@ impl Heads {
         if let (&[d0, d1, d2, d3], &[s0, s1, s2, s3]) = (d, s) {
             return Ok(Heads { at: b.at, dims: [d0, d1, d2, d3], strides: [s0, s1, s2, s3] });
         }
-        let misfit = || mismatch(format!("attention over {d:?}"));
-        let (&[d0, d1, d2], &[s0, s1, s2]) = (d, s) else { return Err(misfit()) };
+        let shape_mismatch = || mismatch(format!("attention over {d:?}"));
+        let (&[d0, d1, d2], &[s0, s1, s2]) = (d, s) else { return Err(shape_mismatch()) };
         let size = match (heads, size) {
             (_, Some(size)) => size,
-            (Some(heads), None) => d2.checked_div(heads).ok_or_else(misfit)?,
-            (None, None) => return Err(misfit()),
+            (Some(heads), None) => d2.checked_div(heads).ok_or_else(shape_mismatch)?,
+            (None, None) => return Err(shape_mismatch()),
         };
         let heads = d2.checked_div(size).unwrap_or(0);
         Ok(Heads { at: b.at, dims: [d0, heads, d1, size], strides: [s0, size as isize * s2, s1, s2] })
@@ -161,7 +161,7 @@ impl StepKernel for Attention {
             let mut packed = None;
             for unit in range {
                 let (head, block) = (unit / blocks, unit % blocks);
-                // SAFETY: views lie within their buffers, scratch has room for the parts, and each task
+                // SAFETY: views are within their buffers, scratch has room for the parts, and each task
                 // writes rows of its own.
                 unsafe {
                     self.task(
@@ -181,7 +181,7 @@ impl StepKernel for Attention {
 }
 
 impl Attention {
-    /// One block of queries of one head. `packed` is the key head whose keys and values lie in scratch.
+    /// One block of queries of one head. `packed` is the key head whose keys and values are in scratch.
     #[allow(clippy::too_many_arguments)]
     unsafe fn task(
         &self,
@@ -282,7 +282,7 @@ impl Attention {
         }
     }
 
-    /// Rows of f32: where they lie, or widened into `wide`.
+    /// Rows of f32: where they are, or widened into `wide`.
     unsafe fn rows(
         &self,
         isa: Isa,

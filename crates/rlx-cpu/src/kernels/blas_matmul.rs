@@ -70,7 +70,7 @@ impl StepKernel for BlasMatMul {
                     let (m, n) = (BLOCK[0].min(s.m - row), BLOCK[1].min(s.n - column));
                     let a = part(Matrix { ptr: a.get().cast_const(), strides: s.a_strides }, row, 0);
                     let b = part(Matrix { ptr: b.get().cast_const(), strides: s.b_strides }, 0, column);
-                    // SAFETY: the caller's promise; blocks lie within the operands and are disjoint in C.
+                    // SAFETY: the caller's promise; blocks are within the operands and are disjoint in C.
                     unsafe {
                         let c = c.get().add(row * s.c_stride + column);
                         self.blas.multiply(a, b, [m, s.k, n], c, s.c_stride);

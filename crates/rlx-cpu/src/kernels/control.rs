@@ -33,30 +33,30 @@ fn lowered(body: &Graph, isa: Isa) -> Result<LirModule> {
 
 /// Why bodies cannot be run, by their hash. Compiling a body asks for those in it: without this, bodies within bodies
 /// would take time that grows with the power of their depth.
-static REFUSALS: LazyLock<Mutex<HashMap<GraphHash, Option<String>>>> = LazyLock::new(Mutex::default);
+static REJECTIONS: LazyLock<Mutex<HashMap<GraphHash, Option<String>>>> = LazyLock::new(Mutex::default);
 
 /// How many are remembered before all are forgotten.
-const MOST_REFUSALS: usize = 1024;
+const MOST_REJECTIONS: usize = 1024;
 
-fn refusal(body: &Graph) -> Option<String> {
+fn rejection(body: &Graph) -> Option<String> {
     if body.params().next().is_some() {
         return Some("a body has parameters of its own".into());
     }
     let hash = graph_hash(body);
-    let known = || REFUSALS.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(refusal) = known().get(&hash) {
-        return refusal.clone();
+    let known = || REJECTIONS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(rejection) = known().get(&hash) {
+        return rejection.clone();
     }
-    let refusal = lowered(body, Isa::detect()).err().map(|e| format!("a body cannot be compiled: {e}"));
+    let rejection = lowered(body, Isa::detect()).err().map(|e| format!("a body cannot be compiled: {e}"));
     if asks_outside(body) {
-        return refusal;
+        return rejection;
     }
     let mut known = known();
-    if known.len() >= MOST_REFUSALS {
+    if known.len() >= MOST_REJECTIONS {
         known.clear();
     }
-    known.insert(hash, refusal.clone());
-    refusal
+    known.insert(hash, rejection.clone());
+    rejection
 }
 
 /// Whether there are ops whose kernels may still be registered.
@@ -68,7 +68,7 @@ fn asks_outside(body: &Graph) -> bool {
 
 /// What the bodies compile to, the CPU runs.
 pub(crate) fn claim(node: &Node, _: &Graph) -> Claim {
-    match node.op.bodies().into_iter().find_map(|body| refusal(&body.graph)) {
+    match node.op.bodies().into_iter().find_map(|body| rejection(&body.graph)) {
         Some(why) => Claim::No(why),
         None => Claim::Native,
     }

@@ -23,8 +23,8 @@ use super::matmul::{is_packed, packed_bytes, run_gemm};
 use super::pack::pack_conv;
 use super::region::Anchored;
 use super::{
-    BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, Upcoming, WORTH_NANOS, mismatch, no_kernel,
-    packed_type, window_generic,
+    BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, Upcoming, WORTH_NANOS, conv_pool_generic, mismatch,
+    no_kernel, packed_type,
 };
 use crate::alloc::Buffer;
 use crate::gemm::{self, Bias, ConvRows, Epilogue, Gemm, Next, PANEL, Packed, Strided, TileSizes};
@@ -59,7 +59,7 @@ pub(crate) fn anchors(node: &Node, graph: &Graph) -> bool {
 
 /// Whether there is a kernel for this form.
 pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
-    if anchors(node, graph) { Claim::Native } else { window_generic::claim(node, graph) }
+    if anchors(node, graph) { Claim::Native } else { conv_pool_generic::claim(node, graph) }
 }
 
 /// The format a convolution wants its weights in.
@@ -86,7 +86,7 @@ pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
         return depthwise::boxed(&node.op, node.shape.dtype(), inputs, None);
     }
     if !is_fast(&node.op, cx.module.graph.shape(node.inputs[0])) {
-        return window_generic::compile(cx);
+        return conv_pool_generic::compile(cx);
     }
     let inputs = (0..node.inputs.len()).collect();
     Conv::boxed(&node.op, node.shape.dtype(), inputs, Tail::NONE)
@@ -203,17 +203,17 @@ impl Conv {
 
     /// Dimensions and strides of the volume as `[n, d, h, w, c]`.
     fn volume(x: &Bound) -> Result<([usize; 5], [usize; 4])> {
-        let misfit = || mismatch(format!("a convolution over {:?}", x.dims()));
+        let shape_mismatch = || mismatch(format!("a convolution over {:?}", x.dims()));
         let (d, s) = (x.layout.dims(), x.layout.strides());
         let (dims, strides) = match (d, s) {
             (&[n, d, h, w, c], &[sn, sd, sh, sw, _]) => ([n, d, h, w, c], [sn, sd, sh, sw]),
             (&[n, h, w, c], &[sn, sh, sw, _]) => ([n, 1, h, w, c], [sn, 0, sh, sw]),
             (&[n, w, c], &[sn, sw, _]) => ([n, 1, 1, w, c], [sn, 0, 0, sw]),
-            _ => return Err(misfit()),
+            _ => return Err(shape_mismatch()),
         };
         let mut unsigned = [0; 4];
         for (u, s) in unsigned.iter_mut().zip(strides) {
-            *u = usize::try_from(s).map_err(|_| misfit())?;
+            *u = usize::try_from(s).map_err(|_| shape_mismatch())?;
         }
         Ok((dims, unsigned))
     }
@@ -225,22 +225,22 @@ impl Conv {
         let (size, out) = ([frames, h, width], [od, oh, ow]);
         let wd = w.layout.dims();
         let (kernel, g) = (triple(&wd[2..], 1), self.groups);
-        let misfit = || mismatch(format!("a convolution of {:?} with weights {wd:?}", x.dims()));
+        let shape_mismatch = || mismatch(format!("a convolution of {:?} with weights {wd:?}", x.dims()));
         if wd[0] != o || wd[1] * g != c || o % g != 0 || result.dims()[0] != batch {
-            return Err(misfit());
+            return Err(shape_mismatch());
         }
         for (i, (size, out)) in size.into_iter().zip(out).enumerate() {
             let reach = kernel[i].saturating_sub(1) * self.window.dilation[i] + 1;
             let padded = size + self.window.before[i] + self.window.after[i];
             if kernel[i] == 0 || padded < reach || (padded - reach) / self.window.stride[i] + 1 != out {
-                return Err(misfit());
+                return Err(shape_mismatch());
             }
         }
         let rows = result.layout.range(0, result.layout.rank() - 1);
-        let (_, c_stride) = rows.flat().ok_or_else(misfit)?;
+        let (_, c_stride) = rows.flat().ok_or_else(shape_mismatch)?;
         let bias = self.inputs.get(2).map(|&i| &cx.inputs[i]);
         if bias.is_some_and(|b| b.dims() != [o] || !b.layout.is_dense()) {
-            return Err(misfit());
+            return Err(shape_mismatch());
         }
         let c_stride = if rows.elements() == 1 { o as isize } else { c_stride };
         Ok(Shape {
@@ -256,7 +256,7 @@ impl Conv {
             filters: o / g,
             strides,
             weights: w.layout,
-            c_stride: usize::try_from(c_stride).map_err(|_| misfit())?,
+            c_stride: usize::try_from(c_stride).map_err(|_| shape_mismatch())?,
             route: self.route(x, kernel, c / g),
             packed: cx.packed[self.inputs[1]],
             worth: false,
@@ -306,7 +306,7 @@ impl StepKernel for Conv {
         let nanos = rows as f64 * (depth * s.filters * self.groups) as f64 / F32_PER_NANO;
         s.worth = nanos > WORTH_NANOS;
         needs.nanos += nanos;
-        // What a tap reads that lies outside.
+        // What a tap reads that is outside.
         let tap = match s.route {
             Route::Bordered => s.kernel[2] * self.bordered_pixel(&s),
             _ => s.channels,
@@ -380,7 +380,7 @@ impl Conv {
         }
     }
 
-    /// Where the packed weights are; packs them now if nobody has.
+    /// Where the packed weights are; packs them now if no one has.
     unsafe fn weights_at<T: Packed>(&self, cx: &mut RunCx<'_, '_>, s: &Shape) -> Shared<f32> {
         if s.packed {
             return cx.shared(s.w);
@@ -394,7 +394,7 @@ impl Conv {
                 let (group, panel) = (unit / panels, unit % panels);
                 let to = to.get().wrapping_add(group * per_group);
                 let rows = group * s.filters..(group + 1) * s.filters;
-                // SAFETY: the view lies within its buffer; panels are disjoint.
+                // SAFETY: the view is within its buffer; panels are disjoint.
                 unsafe { pack_conv(from.get().cast_const(), &s.weights, rows, to, panel..panel + 1) }
             }
         });
@@ -501,7 +501,7 @@ impl Conv {
             tile_sizes: self.tile_sizes,
             next,
         };
-        // SAFETY: the caller's promise: windows lie within the image or read the zeros.
+        // SAFETY: the caller's promise: windows are within the image or read the zeros.
         unsafe {
             match s.route {
                 Route::Windows => run_gemm(cx, isa, s.worth, &plain),

@@ -8,9 +8,9 @@ use std::ops::Range;
 use rlx_ir::{DType, Graph, Node, Op, Result};
 use rlx_opt::Claim;
 
+use super::conv_pool_generic::{WIDTH, multiplies};
 use super::scalar::wrapping;
-use super::slide::{Attributes, SPATIAL, Slide};
-use super::window_generic::{WIDTH, multiplies};
+use super::window::{Attributes, SPATIAL, WindowAxis};
 use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound};
 use crate::gemm::Element;
 use crate::program::layout::At;
@@ -61,16 +61,17 @@ struct Plan {
     /// From input channel to input channel, and from result channel to result channel.
     w_steps: [isize; 2],
     tap_steps: [isize; SPATIAL],
-    slides: [Slide; SPATIAL],
+    slides: [WindowAxis; SPATIAL],
     worth: bool,
 }
 
 impl StepKernel for ConvTranspose {
     fn bind(&mut self, cx: &BindCx<'_>) -> Result<Needs> {
         let (x, w, out) = (&cx.inputs[0], &cx.inputs[1], &cx.outputs[0]);
-        let misfit = || mismatch(format!("{:?} spread by {:?} makes {:?}", x.dims(), w.dims(), out.dims()));
+        let shape_mismatch =
+            || mismatch(format!("{:?} spread by {:?} makes {:?}", x.dims(), w.dims(), out.dims()));
         if w.layout.rank() < 3 || w.layout.rank() != x.layout.rank() {
-            return Err(misfit());
+            return Err(shape_mismatch());
         }
         let kernel = &w.dims()[2..];
         let slides = self.attributes.slides(&out.layout, &x.layout, 2, kernel)?;
@@ -82,7 +83,7 @@ impl StepKernel for ConvTranspose {
             && channels == w.dims()[1] * self.groups
             && bias.is_none_or(|b| b.dims() == [channels]);
         if !fits {
-            return Err(misfit());
+            return Err(shape_mismatch());
         }
         let mut tap_steps = [0; SPATIAL];
         tap_steps[SPATIAL - kernel.len()..].copy_from_slice(&w.layout.strides()[2..]);

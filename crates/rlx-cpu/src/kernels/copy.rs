@@ -97,7 +97,7 @@ impl Copy {
                 let n = if pieces == 1 { inner } else { 4096.min(inner - start) };
                 let source = source.outer_at(row) + start as isize * from_step;
                 let target = target.outer_at(row) + start as isize * to_step;
-                // SAFETY: both views lie within their buffers (checked when bound); rows are disjoint.
+                // SAFETY: both views are within their buffers (checked when bound); rows are disjoint.
                 unsafe {
                     gather_any(
                         from.get().wrapping_offset(source * size as isize),
@@ -130,7 +130,7 @@ impl Copy {
                 let (outer, y0) = (unit / bands, unit % bands * SQUARE);
                 let (source, target) = (outer_from.at(outer), outer_to.at(outer));
                 let y1 = (y0 + SQUARE).min(height);
-                // SAFETY: both views lie within their buffers (checked when bound); bands are disjoint.
+                // SAFETY: both views are within their buffers (checked when bound); bands are disjoint.
                 unsafe {
                     sized!(size, T => {
                         let from = from.get().cast::<T>().wrapping_offset(source);

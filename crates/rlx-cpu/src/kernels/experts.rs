@@ -1,7 +1,7 @@
 //! Grouped products: each row times the matrix of the expert it chose.
 //!
 //! Rows are sorted by expert, then one product runs for each expert that was chosen. Each element is the same
-//! chain of multiply-adds wherever the expert's matrix is and whoever else chose it, so neither residency nor the
+//! chain of multiply-adds wherever the expert's matrix is and anyone else who chose it, so neither residency nor the
 //! other rows change a bit.
 //!
 //! **Residency.** A resident expert has its matrix in memory of the executable (f32: packed), made once and shared
@@ -96,7 +96,7 @@ impl Shared {
 }
 
 impl State {
-    /// The weights changed: resident matrices must be made anew.
+    /// The weights changed: resident matrices must be made again.
     pub(crate) fn forget(&mut self) {
         self.matrices.clear();
         self.ready = false;
@@ -227,12 +227,13 @@ impl StepKernel for Grouped {
     fn bind(&mut self, cx: &BindCx<'_>) -> Result<Needs> {
         let [x, w, choices] = cx.inputs else { return Err(mismatch("a grouped product has three operands")) };
         let &[experts, k, n] = w.dims() else { return Err(mismatch("the matrices are not [experts, k, n]")) };
-        let misfit = || mismatch(format!("{:?} by {:?} chosen by {:?}", x.dims(), w.dims(), choices.dims()));
-        let lead = x.layout.rank().checked_sub(1).ok_or_else(misfit)?;
+        let shape_mismatch =
+            || mismatch(format!("{:?} by {:?} chosen by {:?}", x.dims(), w.dims(), choices.dims()));
+        let lead = x.layout.rank().checked_sub(1).ok_or_else(shape_mismatch)?;
         if x.dims()[lead] != k {
-            return Err(misfit());
+            return Err(shape_mismatch());
         }
-        let x_rows = x.layout.range(0, lead).broadcast_to(choices.dims()).ok_or_else(misfit)?;
+        let x_rows = x.layout.range(0, lead).broadcast_to(choices.dims()).ok_or_else(shape_mismatch)?;
         let rows = choices.layout.elements();
         u32::try_from(rows).map_err(|_| mismatch(format!("{rows} rows are too many")))?;
         let s = w.layout.strides();
@@ -258,7 +259,7 @@ impl StepKernel for Grouped {
         self.shape = Some(shape);
         let mut needs = Needs::time(nanos + rows as f64);
         if self.dtype == DType::F32 {
-            let packed = gemm::packed_len(k, n).ok_or_else(misfit)?;
+            let packed = gemm::packed_len(k, n).ok_or_else(shape_mismatch)?;
             needs.shared_scratch = aligned(rows * k) + aligned(rows * n) + aligned(packed);
         }
         Ok(needs)
@@ -381,7 +382,7 @@ impl Grouped {
                 tile_sizes: TileSizes::DEFAULT,
                 next: None,
             };
-            // SAFETY: the rows lie in scratch, which nothing else uses; the matrix is packed.
+            // SAFETY: the rows are in scratch, which nothing else uses; the matrix is packed.
             unsafe { run_gemm(cx, cx.isa, worth, &g) };
         }
         cx.parallel(s.worth, s.rows, &|range, _| {

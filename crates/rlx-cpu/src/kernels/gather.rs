@@ -230,7 +230,7 @@ impl Elements {
     };
 }
 
-/// The dimensions of indices with the strides of `x`, 0 along `axis`; refuses indices that leave `x`.
+/// The dimensions of indices with the strides of `x`, 0 along `axis`; rejects indices that leave `x`.
 pub(crate) fn walk_elements(x: &Bound, indices: &Bound, axis: usize) -> Result<Layout> {
     let fits = |i: usize| i == axis || indices.dims()[i] <= x.dims()[i];
     if indices.layout.rank() != x.layout.rank() || !(0..x.layout.rank()).all(fits) {

@@ -157,7 +157,7 @@ impl StepKernel for MatMulInteger {
 impl MatMulInteger {
     /// All threads pack one right-hand side into scratch.
     unsafe fn pack(&self, cx: &mut RunCx<'_, '_>, s: &Shape, zeros: &Zeros, batch: usize) -> *const f32 {
-        // The product itself may lie in front.
+        // The product itself may be in front.
         let to = Shared::new(cx.shared_scratch.wrapping_add(self.tail.scratch_bytes()).cast::<f32>());
         let from = Shared::new(cx.ptr::<u8>(s.b).wrapping_offset(s.batch[2].at(batch)));
         cx.parallel(s.worth, gemm::panels(s.n), &|range, _| {

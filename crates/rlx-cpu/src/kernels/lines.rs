@@ -60,7 +60,7 @@ impl<T: Copy> Line<T> {
     }
 
     /// # Safety
-    /// The line must have an element `i`, and nobody else may use it meanwhile.
+    /// The line must have an element `i`, and no one else may use it meanwhile.
     #[inline(always)]
     pub(crate) unsafe fn set(&self, i: usize, value: T) {
         // SAFETY: the caller's promise.

@@ -153,15 +153,15 @@ impl Shape {
         let c_batch = c.layout.range(0, batch_rank);
         let c_tail = &c.layout.strides()[batch_rank..];
         let c_stride = if a_vector { n as isize } else { c_tail[0] };
-        let misfit = || mismatch(format!("cannot multiply {:?} by {:?}", a.dims(), b.dims()));
+        let shape_mismatch = || mismatch(format!("cannot multiply {:?} by {:?}", a.dims(), b.dims()));
         if k != b_k {
-            return Err(misfit());
+            return Err(shape_mismatch());
         }
         let dims = c_batch.dims();
         let mut batch = [
             c_batch,
-            a_batch.broadcast_to(dims).ok_or_else(misfit)?,
-            b_batch.broadcast_to(dims).ok_or_else(misfit)?,
+            a_batch.broadcast_to(dims).ok_or_else(shape_mismatch)?,
+            b_batch.broadcast_to(dims).ok_or_else(shape_mismatch)?,
         ];
         collapse(&mut batch);
         let mut shape = Shape {
@@ -173,7 +173,7 @@ impl Shape {
             c: c.at,
             a_strides,
             b_strides,
-            c_stride: usize::try_from(c_stride).map_err(|_| misfit())?,
+            c_stride: usize::try_from(c_stride).map_err(|_| shape_mismatch())?,
             batch,
             packed,
             worth: false,
@@ -340,7 +340,7 @@ impl MatMul {
     /// All threads pack one right-hand side, then multiply by it.
     unsafe fn run_packing<T: Packed>(&self, cx: &mut RunCx<'_, '_>, isa: Isa, batch: usize) {
         let s = self.shape();
-        // The product itself may lie in front.
+        // The product itself may be in front.
         let offset = self.tail.scratch_bytes();
         let packed = Shared::new(cx.shared_scratch.wrapping_add(offset).cast::<f32>());
         let from = Shared::new(cx.ptr::<T>(s.b).wrapping_offset(s.batch[2].at(batch)));

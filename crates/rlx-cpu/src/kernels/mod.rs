@@ -9,6 +9,7 @@ mod attention;
 mod blas_matmul;
 mod control;
 pub(crate) mod conv;
+pub(crate) mod conv_pool_generic;
 mod conv_transpose;
 pub(crate) mod copy;
 mod cumulative;
@@ -23,9 +24,9 @@ pub(crate) mod integer;
 mod iota;
 mod lines;
 pub(crate) mod matmul;
+mod non_max_suppression;
 mod non_zero;
 pub(crate) mod norm;
-mod order;
 pub(crate) mod pack;
 mod pad;
 pub(crate) mod pool;
@@ -37,9 +38,8 @@ pub(crate) mod requantise;
 mod rope;
 mod scalar;
 mod scatter;
-mod slide;
-mod suppress;
-pub(crate) mod window_generic;
+mod top_k;
+mod window;
 
 use std::ops::Range;
 
@@ -162,7 +162,7 @@ pub(crate) struct RunCx<'a, 'p> {
     pub(crate) progress: &'a Progress,
 }
 
-/// A pointer that threads share; whoever uses it says why that is right.
+/// A pointer that threads share; anyone who uses it says why that is right.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shared<T>(*mut T);
 
@@ -269,7 +269,7 @@ static TABLE: &[Entry] = table! {
     Recurrent => recurrent;
     Reduce => reduce;
     NonZero => non_zero;
-    NonMaxSuppression => suppress;
+    NonMaxSuppression => non_max_suppression;
     Softmax => norm;
     LogSoftmax => norm;
     LayerNorm => norm;
@@ -288,8 +288,8 @@ static TABLE: &[Entry] = table! {
     ScatterNd => scatter;
     Iota => iota;
     Pad => pad;
-    ArgReduce => order;
-    TopK => order;
+    ArgReduce => top_k;
+    TopK => top_k;
     Cumulative => cumulative;
     Quantize => quant;
     Dequantize => quant;

@@ -141,7 +141,7 @@ impl Pack {
             PackFormat::MatMulRhs => {
                 let (k, n, strides) = (dims[0], dims[1], [strides[0], strides[1]]);
                 cx.parallel(true, gemm::panels(n), &|range, _| {
-                    // SAFETY: the view lies within its buffer, the packed buffer was sized for (k, n), and
+                    // SAFETY: the view is within its buffer, the packed buffer was sized for (k, n), and
                     // every panel is written once.
                     unsafe {
                         gemm::pack_bytes(from.get().cast_const(), signed, strides, k, n, to.get(), range)
@@ -172,7 +172,7 @@ impl Pack {
             PackFormat::MatMulRhs => {
                 let (k, n, rows, columns) = (dims[0], dims[1], strides[0], strides[1]);
                 cx.parallel(true, gemm::panels(n), &|range, _| {
-                    // SAFETY: the view lies within its buffer, the packed buffer was sized for (k, n), and
+                    // SAFETY: the view is within its buffer, the packed buffer was sized for (k, n), and
                     // every panel is written once.
                     unsafe { gemm::pack(from.get().cast_const(), rows, columns, k, n, to.get(), range) }
                 });

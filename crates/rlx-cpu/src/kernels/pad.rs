@@ -67,7 +67,7 @@ struct Plan {
     worth: bool,
 }
 
-/// The place within `size` elements that stands at `place`, which may lie outside; `None` is the border of
+/// The position within `size` elements that `place` maps to, which may be outside; `None` is the border of
 /// constant mode.
 fn source(mode: PadMode, place: isize, size: usize) -> Option<usize> {
     let n = size as isize;

@@ -1,5 +1,5 @@
-//! Pooling of channels-last images of f32, f16 or bf16, and the greatest of bytes, over one or two spatial dimensions: channels
-//! run in vectors. All other forms go to [`window_generic`](super::window_generic).
+//! Pooling of channels-last images of f32, f16 or bf16, and the largest of bytes, over one or two spatial dimensions: channels
+//! run in vectors. All other forms go to [`conv_pool_generic`](super::conv_pool_generic).
 
 use rlx_ir::op::{DataFormat, PoolKind};
 use rlx_ir::{DType, Graph, Node, Op, Result, Shape};
@@ -8,8 +8,8 @@ use rlx_opt::Claim;
 use super::integer::is_byte;
 use super::matmul::is_packed;
 use super::{
-    BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel, packed_type,
-    window_generic,
+    BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, conv_pool_generic, mismatch, no_kernel,
+    packed_type,
 };
 use crate::gemm::Packed;
 use crate::isa::Kernel;
@@ -29,14 +29,14 @@ pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
     if is_fast(&node.op, x) {
         return Claim::Native;
     }
-    window_generic::claim(node, graph)
+    conv_pool_generic::claim(node, graph)
 }
 
 /// The kernel of a pooling.
 pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
     let node = cx.node();
     if !is_fast(&node.op, cx.module.graph.shape(node.inputs[0])) {
-        return window_generic::compile(cx);
+        return conv_pool_generic::compile(cx);
     }
     let op = &node.op;
     let Op::Pool { kind, kernel, strides, pads, dilations, count_include_pad, .. } = op else {
@@ -201,7 +201,7 @@ struct Line<'a, T> {
     y: *mut T,
 }
 
-/// The taps of a window that lie within `0..n`, and how many lie within the padded input.
+/// The taps of a window that are within `0..n`, and how many are within the padded input.
 fn taps(pool: &Pool, axis: usize, out: usize, n: usize) -> (std::ops::Range<usize>, usize) {
     let (step, dilation, before) = (pool.stride[axis], pool.dilation[axis], pool.before[axis]);
     let start = out * step;

@@ -156,16 +156,16 @@ impl Recurrent {
 
     fn plan(&self, cx: &BindCx<'_>) -> Result<(Plan, Needs)> {
         let (at, x) = (&self.operands, &cx.inputs[0]);
-        let misfit = || mismatch(format!("a recurrent layer of {:?}", x.dims()));
+        let shape_mismatch = || mismatch(format!("a recurrent layer of {:?}", x.dims()));
         let (&[steps, batch, wide], &[by_step, by_row, _]) = (x.layout.dims(), x.layout.strides()) else {
-            return Err(misfit());
+            return Err(shape_mismatch());
         };
         let first = &cx.inputs[at.h];
-        let hidden = *first.dims().last().ok_or_else(misfit)?;
+        let hidden = *first.dims().last().ok_or_else(shape_mismatch)?;
         let state = [batch, hidden];
         let states = [Some(at.h), at.c].map(|i| i.map(|i| cx.inputs[i]));
         if wide != hidden * self.cell.gates() || states.iter().flatten().any(|s| s.dims() != state) {
-            return Err(misfit());
+            return Err(shape_mismatch());
         }
         let mut room = Room::default();
         let columns = hidden * self.cell.gates_of_state();
@@ -175,7 +175,7 @@ impl Recurrent {
             None => None,
         };
         let vector = |i: Option<usize>, n: usize| match i.map(|i| &cx.inputs[i]) {
-            Some(v) if v.dims() != [n] || !v.layout.is_dense() => Err(misfit()),
+            Some(v) if v.dims() != [n] || !v.layout.is_dense() => Err(shape_mismatch()),
             v => Ok(v.map(|v| v.at)),
         };
         let rows = batch * hidden * 4;
@@ -370,7 +370,7 @@ impl Recurrent {
                             sums,
                             x: x.get().wrapping_offset(row as isize * plan.x_strides[1]),
                             bias: bias.map_or(std::ptr::null(), |b| b.get().cast_const()),
-                            // The product of the reset state stands in the place of the reset gate.
+                            // The product of the reset state is in the place of the reset gate.
                             candidate: if gates == Gates::Reset {
                                 state(reset)
                             } else {

@@ -154,7 +154,7 @@ impl Reduce {
                 let x = from.get().wrapping_offset(x.outer_at(row)).wrapping_add(start);
                 let out = to.get().wrapping_offset(y.outer_at(row)).wrapping_add(start);
                 let columns = Columns { x, step, lines, columns: BLOCK.min(width - start) };
-                // SAFETY: the views lie within their buffers; each result is written once.
+                // SAFETY: the views are within their buffers; each result is written once.
                 unsafe { rows::reduce_columns(isa, how, columns, out) };
             }
         });
@@ -166,7 +166,7 @@ impl Reduce {
         cx.parallel(self.worth, self.kept[0].elements(), &|range, _| {
             for row in range {
                 let [y, x] = self.kept.map(|l| l.at(row));
-                // SAFETY: the views lie within their buffers; each result is written once.
+                // SAFETY: the views are within their buffers; each result is written once.
                 unsafe {
                     let row = std::slice::from_raw_parts(from.get().wrapping_offset(x), n);
                     let out = std::slice::from_raw_parts_mut(to.get().wrapping_offset(y), 1);
@@ -193,7 +193,7 @@ impl Reduce {
                 let n = BLOCK.min(width - start);
                 let mut sums = [T::identity(self.op); BLOCK];
                 let at = x.outer_at(row) + start as isize * x_step;
-                // SAFETY: the views lie within their buffers; each result is written once.
+                // SAFETY: the views are within their buffers; each result is written once.
                 unsafe {
                     let line = from.get().wrapping_offset(at);
                     for i in 0..count {

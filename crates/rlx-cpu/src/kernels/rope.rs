@@ -204,7 +204,7 @@ impl<T: Packed> Kernel for Row<T> {
         let mut j = 0;
         while j < self.half {
             let n = (self.half - j).min(LANES);
-            // SAFETY: whoever made the row promised its memory; j + n ≤ half.
+            // SAFETY: anyone who made the row promised its memory; j + n ≤ half.
             unsafe {
                 let (a, b) = (T::load(s, self.x.add(j), n), T::load(s, self.x.add(self.half + j), n));
                 let (c, t) = (T::load(s, self.cos.add(j), n), T::load(s, self.sin.add(j), n));

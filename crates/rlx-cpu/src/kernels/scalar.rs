@@ -1,6 +1,6 @@
 //! Elements of every type as numbers: what kernels are generic over that compute more than they move.
 //!
-//! A [`Number`] is an element as it lies in memory; it is widened to compute and narrowed to be stored, so
+//! A [`Number`] is an element as it is in memory; it is widened to compute and narrowed to be stored, so
 //! that f32 sums are kept in f64 and those of half floats in f32. Integers wrap around, NaN is contagious.
 
 use std::cmp::Ordering;
@@ -14,9 +14,9 @@ pub(crate) trait Number: Copy + PartialEq + Send + Sync + 'static {
     type Wide: Copy + Send + Sync;
     const ZERO: Self::Wide;
     const ONE: Self::Wide;
-    /// The greatest of no elements.
+    /// The largest of no elements.
     const LEAST: Self::Wide;
-    /// The least of no elements.
+    /// The smallest of no elements.
     const GREATEST: Self::Wide;
     fn widen(self) -> Self::Wide;
     fn narrow(x: Self::Wide) -> Self;
@@ -29,7 +29,7 @@ pub(crate) trait Number: Copy + PartialEq + Send + Sync + 'static {
     fn min(a: Self::Wide, b: Self::Wide) -> Self::Wide;
     /// The order of two elements; NaN is greater than any number, and equal to NaN.
     fn order(self, other: Self) -> Ordering;
-    /// Where it stands in that order, as a number: what sorts or selects is compiled once for all types.
+    /// Where it is in that order, as a number: what sorts or selects is compiled once for all types.
     fn rank(self) -> u64;
     fn is_nan(self) -> bool;
     /// The nearest element (integers: the lowest bits) to a count.
@@ -53,7 +53,7 @@ macro_rules! integers {
             fn min(a: $t, b: $t) -> $t { Ord::min(a, b) }
             fn order(self, other: $t) -> Ordering { self.cmp(&other) }
             fn rank(self) -> u64 {
-                // The least of the signed is 0.
+                // The smallest of the signed is 0.
                 (self as u64) ^ if <$t>::MIN == 0 { 0 } else { 1 << 63 }
             }
             fn is_nan(self) -> bool { false }
@@ -94,7 +94,7 @@ floats! {
     bf16: f32, bf16::to_f32, bf16::from_f32, bf16::from_f64;
 }
 
-/// [`Number::rank`] of floats: both zeros are equal, and NaN is the greatest.
+/// [`Number::rank`] of floats: both zeros are equal, and NaN is the largest.
 fn rank_of_float(x: f64) -> u64 {
     if x.is_nan() {
         return u64::MAX;

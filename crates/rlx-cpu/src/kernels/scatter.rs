@@ -110,7 +110,7 @@ impl Lines {
 impl StepKernel for Scatter {
     fn bind(&mut self, cx: &BindCx<'_>) -> Result<Needs> {
         let (x, indices, updates, out) = (cx.inputs[0], cx.inputs[1], cx.inputs[2], cx.outputs[0]);
-        let misfit = || {
+        let shape_mismatch = || {
             mismatch(format!(
                 "updates {:?} of {:?} by indices {:?}",
                 updates.dims(),
@@ -121,26 +121,26 @@ impl StepKernel for Scatter {
         let to = match self.axis {
             Some(axis) => {
                 if updates.dims() != indices.dims() {
-                    return Err(misfit());
+                    return Err(shape_mismatch());
                 }
                 Places::Elements(Lines::new(&x, &indices, axis)?)
             }
             None => {
                 let rank = indices.layout.rank();
-                let count = *indices.dims().last().ok_or_else(misfit)?;
+                let count = *indices.dims().last().ok_or_else(shape_mismatch)?;
                 if count > x.layout.rank() {
-                    return Err(misfit());
+                    return Err(shape_mismatch());
                 }
                 let rows = indices.layout.range(0, rank - 1).elements();
                 let addresses = Addresses::new(&x, 0, count, rows, true);
                 if updates.layout.elements() != rows * addresses.len {
-                    return Err(misfit());
+                    return Err(shape_mismatch());
                 }
                 Places::Slices(addresses)
             }
         };
         if out.dims() != x.dims() {
-            return Err(misfit());
+            return Err(shape_mismatch());
         }
         let moved = (x.layout.elements() * x.dtype.size_bytes()) as f64 * 0.1;
         let nanos = moved + updates.layout.elements() as f64 * 1.5;

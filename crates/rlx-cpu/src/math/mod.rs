@@ -1,6 +1,6 @@
 //! Vector functions of f32, written once over [`Simd`].
 //!
-//! Each function states its greatest error in units in the last place (ULP) where the processor fuses
+//! Each function states its largest error in units in the last place (ULP) where the processor fuses
 //! multiply and add; [`Portable`](crate::simd::Portable) may be one or two ULP worse. NaN gives NaN,
 //! infinities and denormals are handled. [`Unary`] lists them for callers that pick one at run time.
 //!
@@ -68,9 +68,9 @@ pub enum Unary {
     },
     /// min(max(x, lo), hi).
     Clip {
-        /// The least result.
+        /// The smallest result.
         lo: f32,
-        /// The greatest result.
+        /// The largest result.
         hi: f32,
     },
     /// min(max(α·x + β, 0), 1).

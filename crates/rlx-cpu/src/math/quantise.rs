@@ -25,7 +25,7 @@ pub struct Quantiser {
 }
 
 impl Quantiser {
-    /// Integers `least ..= greatest`, of which `zero` stands for 0 and neighbours are `scale` apart.
+    /// Integers `smallest ..= greatest`, of which `zero` stands for 0 and neighbours are `scale` apart.
     pub fn new(scale: f32, zero: f32, least: f32, greatest: f32) -> Quantiser {
         // Quotients beyond the range saturate either way.
         let largest = greatest - least + zero.abs() + 2.0;

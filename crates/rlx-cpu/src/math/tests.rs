@@ -78,7 +78,7 @@ fn run(isa: Isa, op: Unary, x: &[f32]) -> Vec<f32> {
     y
 }
 
-/// The greatest error in ULP over evenly and logarithmically spread arguments; where it occurs.
+/// The largest error in ULP over evenly and logarithmically spread arguments; where it occurs.
 fn worst(isa: Isa, op: Unary, lo: f32, hi: f32) -> (f64, f32) {
     let mut rng = Rng::new(11);
     let mut x: Vec<f32> = (0..200_000).map(|_| rng.uniform(lo, hi)).collect();

@@ -89,7 +89,7 @@ struct Job {
 /// What a helper and the caller share about one thread's part of the current job.
 #[repr(align(128))]
 struct Slot {
-    /// The last job whose part someone took; whoever changes it runs the part.
+    /// The last job whose part someone took; anyone who changes it runs the part.
     claimed: AtomicU64,
     /// The last job whose part is finished.
     done: AtomicU64,
@@ -118,7 +118,7 @@ struct Shared {
     slots: Box<[Slot]>,
 }
 
-// SAFETY: `job` is written before `epoch` is advanced (release) and read only by whoever claimed a part of
+// SAFETY: `job` is written before `epoch` is advanced (release) and read only by anyone who claimed a part of
 // that epoch (after an acquire of it); the owner waits for all claimed parts before it writes again.
 // What `data` points to is `Sync` and outlives the job for the same reason.
 unsafe impl Sync for Shared {}
@@ -342,7 +342,7 @@ impl Shared {
         at(t)..at(t + 1)
     }
 
-    /// Called by the owner: publishes the job, does the caller's part and those nobody took, waits.
+    /// Called by the owner: publishes the job, does the caller's part and those no one took, waits.
     fn fork_join(&self, job: Job) {
         let epoch = self.epoch.0.load(Ordering::Relaxed) + 1;
         // SAFETY: this run owns the pool, and all parts of the previous job are finished.
@@ -417,7 +417,7 @@ impl Shared {
 }
 
 impl Slot {
-    /// Takes this part of job `epoch`, if nobody has.
+    /// Takes this part of job `epoch`, if no one has.
     fn try_claim(&self, epoch: u64) -> bool {
         self.claimed.compare_exchange(epoch - 1, epoch, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }

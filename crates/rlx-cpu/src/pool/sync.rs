@@ -52,7 +52,7 @@ impl<T: Copy> Cell<T> {
     }
 
     /// # Safety
-    /// Nobody writes meanwhile.
+    /// No one writes meanwhile.
     pub unsafe fn read(&self) -> T {
         #[cfg(not(loom))]
         // SAFETY: the caller keeps writers away.
@@ -63,7 +63,7 @@ impl<T: Copy> Cell<T> {
     }
 
     /// # Safety
-    /// Nobody reads or writes meanwhile.
+    /// No one reads or writes meanwhile.
     pub unsafe fn write(&self, value: T) {
         #[cfg(not(loom))]
         // SAFETY: the caller keeps all others away.

@@ -64,7 +64,7 @@ pub(crate) struct CpuExecutable {
     /// With whom the scratch is used by turns; it is here during a run alone then.
     turns: Option<Arc<Turns>>,
     plan: Option<Arc<MemoryPlan>>,
-    /// How often the arena had to be planned anew for larger dimensions.
+    /// How often the arena had to be planned again for larger dimensions.
     replans: usize,
     thread_stride: usize,
     /// Aligned copies of inputs that came unaligned.
@@ -93,7 +93,7 @@ pub(crate) struct CpuExecutable {
 }
 
 // SAFETY: the pointers are into memory that the executable owns or shares read-only (weights, constants,
-// prepared buffers); those of inputs are set anew at every run.
+// prepared buffers); those of inputs are set again at every run.
 unsafe impl Send for CpuExecutable {}
 
 impl CpuExecutable {

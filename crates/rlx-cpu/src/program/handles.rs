@@ -112,7 +112,7 @@ impl CpuExecutable {
     }
 }
 
-/// Memory of at least `bytes` that nobody else reads.
+/// Memory of at least `bytes` that no one else reads.
 fn room(memory: &mut Option<Arc<Buffer>>, bytes: usize) -> Result<*mut u8> {
     let own = memory.as_mut().and_then(Arc::get_mut).filter(|m| m.len() >= bytes);
     if let Some(own) = own {

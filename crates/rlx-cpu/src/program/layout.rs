@@ -75,7 +75,7 @@ impl Layout {
         Layout::new(&self.dims[from..to], &self.strides[from..to])
     }
 
-    /// Whether the elements lie row-major without gaps.
+    /// Whether the elements are row-major without gaps.
     pub(crate) fn is_dense(&self) -> bool {
         let mut want = 1;
         for i in (0..self.rank).rev() {

@@ -3,6 +3,7 @@
 //! A [`Program`] is immutable and shared by clones. An executable ([`exec`]) binds it to dimensions, owns the
 //! arena, and runs the list. The init program ([`init`]) makes what depends on parameters alone.
 
+mod data_dependent;
 pub(crate) mod exec;
 mod handles;
 pub(crate) mod init;
@@ -11,7 +12,6 @@ mod moe;
 pub(crate) mod params;
 mod profile;
 pub(crate) mod scratch;
-mod stages;
 pub(crate) mod tuned;
 
 use std::sync::Arc;
@@ -24,10 +24,10 @@ use rlx_opt::PoolSpec;
 pub(crate) use rlx_backend::{checks, extents};
 
 use self::checks::ShapeRules;
+use self::data_dependent::Stage;
 use self::extents::{Ex, ExtentTable, SlotSizes, Values};
 use self::init::InitPlan;
 use self::layout::{Bound, SymOperand};
-use self::stages::Stage;
 use crate::alloc::Buffer;
 use crate::gemm::TileSizes;
 use crate::isa::Isa;
@@ -109,7 +109,7 @@ pub(crate) struct Program {
     output_elements: Vec<Ex>,
     /// How many elements each input and each parameter must have.
     pub(crate) given: [SlotSizes; 2],
-    /// Copies of constants that do not lie aligned, by buffer.
+    /// Copies of constants that do not be aligned, by buffer.
     pub(crate) constants: Vec<Option<Buffer>>,
     pub(crate) isa: Isa,
     pub(crate) threads: Threads,
@@ -143,7 +143,7 @@ impl Program {
         let output_elements =
             lir.outputs.iter().map(|slot| table.add(slot.operand.view.elements())).collect();
         let given = [&lir.inputs, &lir.params].map(|slots| SlotSizes::new(slots, &lir, &mut table));
-        let stages = stages::of(&lir, &table)?;
+        let stages = data_dependent::of(&lir, &table)?;
         let init = InitPlan::new(&lir, init, &format!("cpu {isa}"));
         let constants = aligned_constants(&lir)?;
         Ok(Program {
@@ -172,7 +172,7 @@ impl Program {
         }
     }
 
-    /// What whoever watches a run is told of a step.
+    /// What anyone who watches a run is told of a step.
     pub(crate) fn op_name(&self, node: NodeId) -> &'static str {
         self.lir.graph.node(node).op.kind().name()
     }
@@ -237,7 +237,7 @@ fn aligned_constants(lir: &LirModule) -> Result<Vec<Option<Buffer>>> {
     Ok(copies)
 }
 
-/// Whether bytes can be read as elements of this size where they lie.
+/// Whether bytes can be read as elements of this size where they are.
 pub(crate) fn is_aligned(bytes: &[u8], size: usize) -> bool {
     (bytes.as_ptr() as usize).is_multiple_of(size)
 }
@@ -272,5 +272,5 @@ pub(crate) fn allocate(bytes: usize, what: &str) -> Result<Buffer> {
 /// As [`allocate`], at a multiple of `align` (a power of two) at least.
 pub(crate) fn allocate_aligned(bytes: usize, align: usize, what: &str) -> Result<Buffer> {
     Buffer::zeroed_aligned(bytes, align)
-        .map_err(|e| memory::refused(bytes, what).with_source(e).with_device("cpu"))
+        .map_err(|e| memory::failed(bytes, what).with_source(e).with_device("cpu"))
 }

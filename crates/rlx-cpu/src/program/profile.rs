@@ -34,12 +34,12 @@ pub(crate) fn report(name: &str, steps: &[StepProfile]) {
     ran.sort_by_key(|s| std::cmp::Reverse(s.least));
     let all: Duration = ran.iter().map(|s| s.least).sum();
     let (mut out, count) = (std::io::stderr().lock(), ran.len());
-    // Where nobody can read it, the run goes on.
+    // Where no one can read it, the run goes on.
     let _ =
         writeln!(out, "{name}: {count} steps, {:.1} µs as the sum of each step's shortest run", micros(all));
     for step in ran {
         let mean = micros(step.mean());
-        let _ = writeln!(out, "{:>10.2} µs least {mean:>10.2} µs mean  {}", micros(step.least), step.name);
+        let _ = writeln!(out, "{:>10.2} µs smallest {mean:>10.2} µs mean  {}", micros(step.least), step.name);
     }
 }
 

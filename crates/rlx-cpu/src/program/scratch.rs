@@ -57,7 +57,7 @@ impl Scratch {
     }
 }
 
-/// Scratch that is free, for whoever runs next.
+/// Scratch that is free, for anyone who runs next.
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
     free: Mutex<Vec<Scratch>>,
@@ -83,7 +83,7 @@ impl Turns {
         free.map_or_else(Scratch::empty, Ok)
     }
 
-    /// Gives scratch to whoever runs next.
+    /// Gives scratch to anyone who runs next.
     pub(crate) fn give(&self, scratch: Scratch) {
         self.locked().push(scratch);
     }

@@ -26,7 +26,7 @@ pub struct GateRow {
     pub gates: Gates,
     /// The functions of the gates, of the candidate and of the cell.
     pub functions: [Unary; 3],
-    /// The greatest magnitude of a gate before its function.
+    /// The largest magnitude of a gate before its function.
     pub clip: Option<f32>,
     /// Whether the forget gate is one less the input gate.
     pub coupled: bool,

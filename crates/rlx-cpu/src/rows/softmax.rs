@@ -137,6 +137,6 @@ pub unsafe fn softmax(isa: Isa, rows: &Softmax) -> f32 {
 pub fn softmax_in_place(isa: Isa, x: &mut [f32], columns: usize) {
     let rows = x.len().checked_div(columns).unwrap_or(0);
     let y = x.as_mut_ptr();
-    // SAFETY: the rows lie within the slice.
+    // SAFETY: the rows are within the slice.
     unsafe { softmax(isa, &Softmax { x: y, y, rows, columns, scale: 1.0, mask: None, log: false }) };
 }

@@ -271,7 +271,7 @@ pub trait Simd: Copy + Send + Sync + 'static {
         let odd = self.and_i(self.shr_i::<13>(magnitude), self.splat_i(1));
         let rounded = self.add_i(self.add_i(magnitude, self.splat_i(0xfff - (112 << 23))), odd);
         let normal = self.shr_i::<13>(rounded);
-        // Below the least normal number, adding ½ leaves the digits that stay at the end.
+        // Below the smallest normal number, adding ½ leaves the digits that stay at the end.
         let half = self.splat(0.5);
         let denormal = self.sub_i(self.bits(self.add(size, half)), self.bits(half));
         let small = self.lt(size, self.splat(f32::from_bits((127 - 14) << 23)));

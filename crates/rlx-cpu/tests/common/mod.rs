@@ -86,5 +86,5 @@ pub fn against_oracle_within(
 
 /// The oracle's outputs.
 pub fn oracle(graph: &Graph, bindings: &Bindings) -> Vec<Value> {
-    oracle::evaluate(graph, bindings).unwrap_or_else(|e| panic!("the oracle refuses the case: {e}\n{graph}"))
+    oracle::evaluate(graph, bindings).unwrap_or_else(|e| panic!("the oracle rejects the case: {e}\n{graph}"))
 }

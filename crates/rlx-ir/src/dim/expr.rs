@@ -134,7 +134,7 @@ impl Extent {
         }
     }
 
-    /// `⌊self / d⌋` in its normal form: the number added to what is divided lies in `0..d`, and a quotient's quotient
+    /// `⌊self / d⌋` in its normal form: the number added to what is divided is in `0..d`, and a quotient's quotient
     /// is one quotient. Lengths after several windows are equal, then, however they are written.
     fn floor_div_number(self, d: i64) -> Extent {
         let added = poly::constant(&terms_of(self));

@@ -3,7 +3,7 @@
 //! A [`super::Dim`] is a number that refers to a table of the process, so that shapes are small and can be compared by
 //! comparing numbers. An entry of the table lives as long as it has an owner:
 //!
-//! - a [`Held`], which a graph has for what its nodes mention, and whoever else keeps dimensions;
+//! - a [`Held`], which a graph has for what its nodes mention, and anyone else who keeps dimensions;
 //! - an expression that it occurs in;
 //! - the stretch of work that made it: what is made inside [`scoped`] belongs to the outermost call until that returns;
 //! - the process, for what is made elsewhere.

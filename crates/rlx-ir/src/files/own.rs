@@ -1,7 +1,7 @@
-//! Folders in which RLX keeps what it may need again: the user's own, and nobody else's.
+//! Folders in which RLX keeps what it may need again: the user's own, and no one else's.
 //!
-//! What lies there is believed: a compiled model gives the results of a model, and a driver runs what it once made. So such
-//! a folder belongs to the user (or to root), and nobody else may write it; the system's temporary folder, which
+//! What is there is believed: a compiled model gives the results of a model, and a driver runs what it once made. So such
+//! a folder belongs to the user (or to root), and no one else may write it; the system's temporary folder, which
 //! everybody may write, is never taken unasked. Files of a folder that fails this are neither read nor written.
 
 use std::path::{Path, PathBuf};
@@ -33,11 +33,11 @@ fn cache_dir_of(var: impl Fn(&str) -> Option<PathBuf>) -> Result<PathBuf> {
     };
     user.filter(|dir| dir.is_absolute()).map(|dir| dir.join("rlx")).ok_or_else(|| {
         Error::new(ErrorKind::Config, "the user has no folder for caches, so nothing is kept")
-            .with_hint("set RLX_CACHE_DIR to a folder that nobody else may write")
+            .with_hint("set RLX_CACHE_DIR to a folder that no one else may write")
     })
 }
 
-/// Whether a folder, if it is there, is the user's or root's, and nobody else may write it.
+/// Whether a folder, if it is there, is the user's or root's, and no one else may write it.
 ///
 /// # Errors
 /// [`ErrorKind::Io`] naming the folder, and what would mend it.
@@ -91,11 +91,11 @@ impl Fault {
 fn fault(user: u32, owners: [u32; 2], mode: u32) -> Option<Fault> {
     if owners.iter().any(|&owner| owner != user && owner != 0) {
         return Some(Fault {
-            what: "belongs to another user: what lies there is not used",
+            what: "belongs to another user: what is there is not used",
             others_write: false,
         });
     }
-    let what = "may be written by other users: what lies there is not used";
+    let what = "may be written by other users: what is there is not used";
     (mode & 0o022 != 0).then_some(Fault { what, others_write: true })
 }
 
@@ -143,7 +143,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn folders_of_others_or_that_others_may_write_are_refused() {
+    fn folders_of_others_or_that_others_may_write_are_rejected() {
         for (user, owners, mode, ok) in [
             (1000, [1000, 1000], 0o40700, true),
             (1000, [0, 0], 0o40755, true),
@@ -171,8 +171,8 @@ mod tests {
             assert_eq!(std::fs::metadata(made).unwrap().permissions().mode() & 0o777, 0o700);
         }
         std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o777)).unwrap();
-        for refused in [make_own(&folder), check_own(&folder)] {
-            let e = refused.unwrap_err();
+        for rejected in [make_own(&folder), check_own(&folder)] {
+            let e = rejected.unwrap_err();
             assert!(e.kind() == ErrorKind::Io && e.hint().unwrap().contains("chmod"), "{e}");
         }
         std::fs::remove_dir_all(top).unwrap();

@@ -1,6 +1,6 @@
 //! Files that appear whole or not at all: written as a *part*, a neighbour that is then renamed.
 //!
-//! A part is made exclusively under a name that nobody can guess, so that no link that somebody placed is followed. Its
+//! A part is made exclusively under a name that no one can guess, so that no link that somebody placed is followed. Its
 //! writer holds a lock on it; the system drops the lock when the process ends, however it ends. A part without one was
 //! left by a writer that was killed, and the next one removes it.
 
@@ -20,10 +20,10 @@ const ABANDONED: Duration = Duration::from_secs(3600);
 /// What names of parts end in, behind a dot.
 const ENDING: &str = "part";
 
-/// How often a part is made anew when somebody took it for abandoned.
+/// How often a part is made again when somebody took it for abandoned.
 const ATTEMPTS: usize = 16;
 
-/// Hexadecimal digits that nobody can guess in a part's name.
+/// Hexadecimal digits that no one can guess in a part's name.
 const DIGITS: usize = 16;
 
 /// Writes a file whole or not at all: into a neighbour first, which is then renamed. What an earlier writer of the same
@@ -38,7 +38,7 @@ pub fn write_whole(path: impl AsRef<Path>, write: impl FnOnce(&mut File) -> Resu
         .ok_or_else(|| Error::new(ErrorKind::Io, format!("{} does not name a file", path.display())))?;
     sweep(folder_of(path), |part| is_part_of(part, name));
     let (part, mut file) = create(path, name).map_err(|e| io_error(path, e))?;
-    // The lock is held until the file has its name: nobody takes it for abandoned before.
+    // The lock is held until the file has its name: no one takes it for abandoned before.
     let written = write(&mut file).and_then(|()| std::fs::rename(&part, path).map_err(|e| io_error(path, e)));
     if written.is_err() {
         // Nothing more can be done about it where that fails.
@@ -76,7 +76,7 @@ fn create(path: &Path, name: &OsStr) -> std::io::Result<(PathBuf, File)> {
         };
         // Where files cannot be locked, its age tells.
         let locked = !matches!(file.try_lock(), Err(TryLockError::WouldBlock));
-        // Whoever looked for abandoned ones before the lock was there took this for one.
+        // Anyone who looked for abandoned ones before the lock was there took this for one.
         if locked && part.symlink_metadata().is_ok() {
             return Ok((part, file));
         }
@@ -87,7 +87,7 @@ fn create(path: &Path, name: &OsStr) -> std::io::Result<(PathBuf, File)> {
 
 /// A name for a part of this file: `.NAME.0123456789abcdef.part`.
 fn part_name(name: &OsStr) -> OsString {
-    // Keyed by the system's random numbers, anew for each.
+    // Keyed by the system's random numbers, again for each.
     let unguessable = RandomState::new().build_hasher().finish();
     let mut part = OsString::from(".");
     part.push(name);
@@ -109,7 +109,7 @@ fn is_part_of(part: &OsStr, name: &OsStr) -> bool {
 
 /// Removes the parts of a folder whose writers are gone, of those names that are `wanted`.
 fn sweep(folder: &Path, wanted: impl Fn(&OsStr) -> bool) {
-    // It is a service to whoever needs the room: the write that follows says what is wrong with the folder.
+    // It is a service to anyone who needs the room: the write that follows says what is wrong with the folder.
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         if wanted(&entry.file_name()) && entry.file_type().is_ok_and(|kind| kind.is_file()) {
             remove_if_abandoned(&entry.path());
@@ -117,7 +117,7 @@ fn sweep(folder: &Path, wanted: impl Fn(&OsStr) -> bool) {
     }
 }
 
-/// Removes a part that nobody writes any more. It stays locked until it is gone: a writer that has just made it finds it
+/// Removes a part that no one writes any more. It stays locked until it is gone: a writer that has just made it finds it
 /// locked, or gone, and never takes it for its own.
 fn remove_if_abandoned(part: &Path) {
     let mut options = OpenOptions::new();
@@ -227,7 +227,7 @@ mod tests {
         write_whole(&path, |_| {
             assert!(!folder.join(&own).exists() && folder.join(&others).exists());
             let before = names(&folder);
-            // Whoever cleans meanwhile leaves what this call writes.
+            // Anyone who cleans meanwhile leaves what this call writes.
             remove_abandoned(&folder);
             assert!(!folder.join(&others).exists());
             assert_eq!(names(&folder).len(), before.len() - 1);

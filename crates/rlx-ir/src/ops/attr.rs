@@ -1,4 +1,4 @@
-//! Attribute values: how each type that may stand in the op table is written, read, and bound.
+//! Attribute values: how each type that may be in the op table is written, read, and bound.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::text::{Lexer, TextWriter};
 
-/// A type that may stand in the op table.
+/// A type that may be in the op table.
 pub trait Attr: Sized + Clone + PartialEq {
     /// Whether two values are the same attribute. Unlike `==`, a float that is no number is the same as another one, and 0
     /// is another one than -0: an op is equal to its copy, and equal ops compute the same.
@@ -230,7 +230,7 @@ impl<T: Attr> Attr for Arc<T> {
 /// What the op table says of one attribute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AttrInfo {
-    /// Its name; empty for the one that stands behind the op's name, as in `Binary.Add`.
+    /// Its name; empty for the one that is behind the op's name, as in `Binary.Add`.
     pub name: &'static str,
     /// Its Rust type.
     pub ty: &'static str,

@@ -205,22 +205,22 @@ impl OpDef for LoopDef {
         let Some((condition, rest)) = found.split_first() else {
             return Err(Error::new(ErrorKind::InvalidGraph, "a loop's body gives no condition"));
         };
-        let misfit = |why: String| Error::new(ErrorKind::Shape, why);
+        let shape_mismatch = |why: String| Error::new(ErrorKind::Shape, why);
         if !is_scalar(condition, DType::Bool) || rest.len() < *carried {
-            return Err(misfit(format!(
+            return Err(shape_mismatch(format!(
                 "a loop's body gives the condition {condition} and {} values",
                 rest.len()
             )));
         }
         let (state, stacked) = rest.split_at(*carried);
         if let Some((before, after)) = parts.carried.iter().zip(state).find(|(b, a)| **b != *a) {
-            return Err(misfit(format!("a loop's body turns {before} into {after}")));
+            return Err(shape_mismatch(format!("a loop's body turns {before} into {after}")));
         }
         let length = count.unwrap_or(*trips);
         let stack = |s: &Shape| s.with_dims([length].into_iter().chain(s.dims().iter().copied()).collect());
         let results: Vec<Shape> = state.iter().cloned().chain(stacked.iter().map(stack)).collect();
         if results.is_empty() {
-            return Err(misfit("a loop without results".into()));
+            return Err(shape_mismatch("a loop without results".into()));
         }
         Ok(results)
     }

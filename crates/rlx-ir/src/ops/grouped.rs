@@ -19,21 +19,23 @@ pub struct GroupedMatMulDef;
 
 /// What a grouped product is of: rows `x` `[…, k]`, matrices `w` `[experts, k, n]`, choices `[…]`.
 fn result(x: &Shape, w: &Shape, chosen: &Shape) -> Result<Shape> {
-    let misfit = |why: &str| {
+    let shape_mismatch = |why: &str| {
         let message = format!("cannot multiply rows of {x} by matrices of {w} chosen by {chosen}: {why}");
         Error::new(ErrorKind::Shape, message)
     };
     if w.rank() != 3 {
-        return Err(misfit("the matrices are [experts, k, n]"));
+        return Err(shape_mismatch("the matrices are [experts, k, n]"));
     }
-    let Some((&k, lead)) = x.dims().split_last() else { return Err(misfit("there are no rows")) };
-    agreed_dim(k, w.dim(1)).ok_or_else(|| misfit("a row has not as many elements as a matrix has rows"))?;
+    let Some((&k, lead)) = x.dims().split_last() else { return Err(shape_mismatch("there are no rows")) };
+    agreed_dim(k, w.dim(1))
+        .ok_or_else(|| shape_mismatch("a row has not as many elements as a matrix has rows"))?;
     let lead = x.with_dims(lead.to_vec());
-    let rows = broadcast(&[&lead, chosen]).map_err(|_| misfit("the rows do not broadcast to the choices"))?;
+    let rows = broadcast(&[&lead, chosen])
+        .map_err(|_| shape_mismatch("the rows do not broadcast to the choices"))?;
     if rows.len() != chosen.rank()
         || rows.iter().zip(chosen.dims()).any(|(&a, &b)| agreed_dim(a, b).is_none())
     {
-        return Err(misfit("the rows do not broadcast to the choices"));
+        return Err(shape_mismatch("the rows do not broadcast to the choices"));
     }
     let mut dims: Vec<Dim> = chosen.dims().to_vec();
     dims.push(w.dim(2));
@@ -153,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn misfits_name_all_three_shapes() {
+    fn mismatches_name_all_three_shapes() {
         let s = |dims: &[usize]| Shape::new(dims, DType::F32);
         let chosen = Shape::new(&[4], DType::I32);
         let infer = |x: &Shape, w: &Shape| GroupedMatMulDef.infer(&Op::GroupedMatMul, &[x, w, &chosen], &[]);

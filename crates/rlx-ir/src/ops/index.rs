@@ -41,7 +41,7 @@ fn resolve_index(index: i128, size: usize) -> Result<usize> {
     Err(Error::new(ErrorKind::Value, format!("index {index} is outside a dimension of {size}")))
 }
 
-/// Whether the indices of an elementwise gather or scatter lie within `x` in all dimensions but `axis`.
+/// Whether the indices of an elementwise gather or scatter are within `x` in all dimensions but `axis`.
 fn check_within(kind: OpKind, axis: usize, x: &Shape, indices: &Shape) -> Result<()> {
     check_indices(kind, indices)?;
     check_axis(kind, axis, x)?;
@@ -72,17 +72,17 @@ fn element_places(x_dims: &[usize], axis: usize, indices: &Value) -> Result<Vec<
 /// dimension.
 fn addressed_dims(kind: OpKind, x: &Shape, indices: &Shape, batch_dims: usize) -> Result<usize> {
     check_indices(kind, indices)?;
-    let refuse =
+    let reject =
         |why: &str| Error::new(ErrorKind::Shape, format!("{kind} of {x} by indices {indices}: {why}"));
     let Some(&last) = indices.dims().last() else {
-        return Err(refuse("the indices need a dimension"));
+        return Err(reject("the indices need a dimension"));
     };
     if batch_dims >= indices.rank() || batch_dims >= x.rank() {
-        return Err(refuse("there are not that many batch dimensions"));
+        return Err(reject("there are not that many batch dimensions"));
     }
-    let count = last.as_static().ok_or_else(|| refuse("their last dimension must be fixed"))?;
+    let count = last.as_static().ok_or_else(|| reject("their last dimension must be fixed"))?;
     if count == 0 || count > x.rank() - batch_dims {
-        return Err(refuse("their last dimension must be from 1 to the number of dimensions to address"));
+        return Err(reject("their last dimension must be from 1 to the number of dimensions to address"));
     }
     Ok(count)
 }

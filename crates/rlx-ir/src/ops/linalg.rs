@@ -45,21 +45,21 @@ impl MatMulDims {
     /// # Errors
     /// [`ErrorKind::Shape`] naming both shapes.
     pub fn of(a: &Shape, b: &Shape) -> Result<MatMulDims> {
-        let misfit = || {
+        let shape_mismatch = || {
             Error::new(ErrorKind::Shape, format!("cannot multiply {a} by {b}"))
                 .with_hint("the last dimension of the left must equal the last but one of the right")
         };
         if a.rank() == 0 || b.rank() == 0 {
-            return Err(misfit());
+            return Err(shape_mismatch());
         }
         let (a_is_vector, b_is_vector) = (a.rank() == 1, b.rank() == 1);
         let k = a.dim(a.rank() - 1);
         let b_k = b.dim(b.rank().saturating_sub(2));
         if !inner_fits(k, b_k) {
-            return Err(misfit());
+            return Err(shape_mismatch());
         }
         let lead = |s: &Shape| s.with_dims(s.dims()[..s.rank().saturating_sub(2)].to_vec());
-        let batch = broadcast(&[&lead(a), &lead(b)]).map_err(|_| misfit())?;
+        let batch = broadcast(&[&lead(a), &lead(b)]).map_err(|_| shape_mismatch())?;
         let one = Dim::Static(1);
         let m = if a_is_vector { one } else { a.dim(a.rank() - 2) };
         let n = if b_is_vector { one } else { b.dim(b.rank() - 1) };
@@ -247,15 +247,16 @@ impl OpDef for DotGeneralDef {
         Takes::Numbers.check(OpKind::DotGeneral, a)?;
         same_dtype(OpKind::DotGeneral, a, b)?;
         let (of_a, of_b) = Roles::both(op, a, b)?;
-        let misfit = |what: &str| {
+        let shape_mismatch = |what: &str| {
             Error::new(ErrorKind::Shape, format!("DotGeneral of {a} with {b}: the {what} do not pair up"))
         };
         let paired = |x: &[usize], y: &[usize], what: &str| -> Result<Vec<Dim>> {
             if x.len() != y.len() {
-                return Err(misfit(what));
+                return Err(shape_mismatch(what));
             }
-            let agree =
-                |(&i, &j): (&usize, &usize)| agreed_dim(a.dim(i), b.dim(j)).ok_or_else(|| misfit(what));
+            let agree = |(&i, &j): (&usize, &usize)| {
+                agreed_dim(a.dim(i), b.dim(j)).ok_or_else(|| shape_mismatch(what))
+            };
             x.iter().zip(y).map(agree).collect()
         };
         paired(&of_a.contract, &of_b.contract, "dimensions to sum over")?;
@@ -375,15 +376,15 @@ mod tests {
     }
 
     #[test]
-    fn axes_that_do_not_pair_up_are_refused() {
+    fn axes_that_do_not_pair_up_are_rejected() {
         let x = Shape::new(&[2, 3], DType::F32);
-        let refuse = |lhs: Vec<usize>, rhs: Vec<usize>| {
+        let reject = |lhs: Vec<usize>, rhs: Vec<usize>| {
             let op =
                 Op::DotGeneral { lhs_contract: lhs, rhs_contract: rhs, lhs_batch: vec![], rhs_batch: vec![] };
             DotGeneralDef.infer(&op, &[&x, &x], &[]).is_err()
         };
-        assert!(refuse(vec![0], vec![1]) && refuse(vec![0], vec![]) && refuse(vec![0, 0], vec![0, 0]));
-        assert!(refuse(vec![2], vec![2]) && !refuse(vec![1], vec![1]));
+        assert!(reject(vec![0], vec![1]) && reject(vec![0], vec![]) && reject(vec![0, 0], vec![0, 0]));
+        assert!(reject(vec![2], vec![2]) && !reject(vec![1], vec![1]));
     }
 
     #[test]

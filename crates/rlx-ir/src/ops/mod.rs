@@ -2,7 +2,7 @@
 //!
 //! From a line `Softmax { axis: i32 } => nn::SoftmaxDef` the `ops!` macro (`derive.rs`) derives the [`Op`] variant, its
 //! [`OpKind`], its printing and parsing, hashing, binding of symbolic attributes, and its place in
-//! [`OPS`]; everything else about the op comes from the [`OpDef`] that stands behind the arrow. To add an
+//! [`OPS`]; everything else about the op comes from the [`OpDef`] that is behind the arrow. To add an
 //! op: write its `OpDef` in the family's file (see [`def`]) and add its line.
 
 pub mod attr;
@@ -16,9 +16,9 @@ pub mod index;
 pub mod linalg;
 pub mod movement;
 pub mod nn;
-pub mod order;
 pub mod reduce;
 pub mod structural;
+pub mod top_k;
 pub mod types;
 
 use std::sync::Arc;
@@ -231,7 +231,7 @@ ops! {
     Trilu {
         /// Whether the part above the diagonal stays, not that below.
         upper: bool,
-        /// How far the diagonal lies above the main one; below when negative.
+        /// How far the diagonal is above the main one; below when negative.
         k: Extent,
     } => index::TriluDef;
     /// For each index a row of `depth` elements along a new axis: `values[1]` at the index,
@@ -286,7 +286,7 @@ ops! {
         /// Whether the last element is the first.
         reverse: bool,
     } => reduce::CumulativeDef;
-    /// Where the greatest or least element along an axis is, as i64. NaN is more extreme than any number.
+    /// Where the largest or smallest element along an axis is, as i64. NaN is more extreme than any number.
     ArgReduce {
         /// Which element.
         op: ArgOp,
@@ -296,19 +296,19 @@ ops! {
         keep_dim: bool,
         /// Whether the last of equal elements counts, not the first.
         last: bool,
-    } => order::ArgReduceDef;
-    /// The `k` greatest or least elements along an axis, and (as result 1) where they are, as i64. Of
+    } => top_k::ArgReduceDef;
+    /// The `k` largest or smallest elements along an axis, and (as result 1) where they are, as i64. Of
     /// equal elements the first comes first; NaN is greater than any number.
     TopK {
         /// How many.
         k: Dim,
         /// The axis.
         axis: usize,
-        /// Whether the greatest are wanted, not the least.
+        /// Whether the largest are wanted, not the smallest.
         largest: bool,
         /// Whether they must come in order; without it any order is right.
         sorted: bool,
-    } => order::TopKDef;
+    } => top_k::TopKDef;
 
     /// Convolution over 1 to 3 spatial dimensions: `x`, `w` (`[O, I/groups, k…]` in both formats) and an
     /// optional bias `[O]`. Outside of the input is 0.
@@ -338,7 +338,7 @@ ops! {
         /// Into how many independent groups the channels are split.
         groups: usize,
     } => nn::conv::ConvTransposeDef;
-    /// The greatest or mean element of a window sliding over 1 to 3 spatial dimensions.
+    /// The largest or mean element of a window sliding over 1 to 3 spatial dimensions.
     Pool {
         /// How the window's elements combine.
         kind: PoolKind,
@@ -346,7 +346,7 @@ ops! {
         kernel: Vec<usize>,
         /// The step of the window along each spatial dimension.
         strides: Vec<usize>,
-        /// The padding before each spatial dimension, then that after each; it is never the greatest.
+        /// The padding before each spatial dimension, then that after each; it is never the largest.
         pads: Vec<usize>,
         /// The distance between neighbouring taps of the window.
         dilations: Vec<usize>,
@@ -365,7 +365,7 @@ ops! {
         cell: RecurrentCell,
         /// The function of the gates, then those of the candidate and the cell.
         functions: Vec<GateFunction>,
-        /// The greatest magnitude of a gate before its function.
+        /// The largest magnitude of a gate before its function.
         clip: Option<f32>,
         /// Of an LSTM: whether the forget gate is one less the input gate.
         coupled: bool,

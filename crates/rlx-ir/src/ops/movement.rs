@@ -35,7 +35,7 @@ pub fn resolve_reshape(from: &Shape, to: &[i64], allow_zero: bool) -> Result<Vec
 /// # Errors
 /// As [`resolve_reshape`].
 pub fn resolve_reshape_extents(from: &Shape, to: &[Extent], allow_zero: bool) -> Result<Vec<Dim>> {
-    let refuse = |why: &str| {
+    let reject = |why: &str| {
         let target: Vec<String> = to.iter().map(Extent::to_string).collect();
         Err(Error::new(ErrorKind::Shape, format!("cannot reshape {from} to [{}]: {why}", target.join(", "))))
     };
@@ -45,19 +45,19 @@ pub fn resolve_reshape_extents(from: &Shape, to: &[Extent], allow_zero: bool) ->
             Extent::Const(-1) => None,
             Extent::Const(0) if !allow_zero => match from.dims().get(i) {
                 Some(own) => Some(own.extent()),
-                None => return refuse("0 copies a dimension that is not there"),
+                None => return reject("0 copies a dimension that is not there"),
             },
-            Extent::Const(n) if n < 0 => return refuse("a dimension is not negative"),
+            Extent::Const(n) if n < 0 => return reject("a dimension is not negative"),
             d => Some(d),
         });
     }
     if dims.iter().filter(|d| d.is_none()).count() > 1 {
-        return refuse("only one dimension can be -1");
+        return reject("only one dimension can be -1");
     }
     let known = dims.iter().flatten().fold(Extent::Const(1), |n, &d| n * d);
     let total = from.elements();
     if dims.contains(&None) && known == Extent::Const(0) {
-        return refuse("-1 next to a dimension of 0 means nothing");
+        return reject("-1 next to a dimension of 0 means nothing");
     }
     let rest = total.floor_div(known);
     let even = !dims.contains(&None)
@@ -66,7 +66,7 @@ pub fn resolve_reshape_extents(from: &Shape, to: &[Extent], allow_zero: bool) ->
             _ => true,
         };
     if !even {
-        return refuse("the element count does not come out even");
+        return reject("the element count does not come out even");
     }
     Ok(dims.into_iter().map(|d| Dim::from(d.unwrap_or(rest))).collect())
 }

@@ -147,16 +147,16 @@ named_variants! {
 }
 
 named_variants! {
-    /// How a reduction combines elements. Of no elements: 0, NaN (integers: 0), the type's least value,
-    /// its greatest value, 1; the least and greatest float are the infinities.
+    /// How a reduction combines elements. Of no elements: 0, NaN (integers: 0), the type's smallest value,
+    /// its largest value, 1; the smallest and largest float are the infinities.
     ReduceOp, "reduction" {
         /// The sum.
         Sum,
         /// The mean; integers truncate.
         Mean,
-        /// The greatest; NaN if any is NaN.
+        /// The largest; NaN if any is NaN.
         Max,
-        /// The least; NaN if any is NaN.
+        /// The smallest; NaN if any is NaN.
         Min,
         /// The product.
         Prod,
@@ -178,7 +178,7 @@ named_variants! {
 }
 
 named_variants! {
-    /// What stands in the border a pad adds.
+    /// What is in the border a pad adds.
     PadMode, "pad mode" {
         /// The scalar input; 0 without one.
         Constant,
@@ -210,9 +210,9 @@ named_variants! {
 named_variants! {
     /// Which element's place an arg-reduction gives.
     ArgOp, "arg-reduction" {
-        /// The greatest.
+        /// The largest.
         Max,
-        /// The least.
+        /// The smallest.
         Min,
     }
 }
@@ -255,7 +255,7 @@ named_variants! {
 named_variants! {
     /// How pooling combines the elements of a window.
     PoolKind, "pooling" {
-        /// The greatest; NaN if any is NaN.
+        /// The largest; NaN if any is NaN.
         Max,
         /// The mean.
         Average,

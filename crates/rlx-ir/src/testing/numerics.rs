@@ -102,7 +102,7 @@ fn chosen(shape: &Shape, body: Graph) -> (Graph, NodeId, NodeId) {
     (g, x, y)
 }
 
-/// Floats of many bits, or multiples of 1/8, which lie next to ties.
+/// Floats of many bits, or multiples of 1/8, which are next to ties.
 fn uneven(r: &mut Gen, dims: &[usize]) -> Value {
     let mut value = r.value(DType::F32, dims, -4.0..4.0);
     if let (Elements::Float(v), true) = (&mut value.elements, r.chance(0.6)) {

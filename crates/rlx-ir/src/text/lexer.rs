@@ -265,7 +265,7 @@ impl<'a> Lexer<'a> {
     fn product(&mut self, negative: bool) -> Result<Extent> {
         self.skip();
         let mut product = match self.number() {
-            // The least number has no positive counterpart.
+            // The smallest number has no positive counterpart.
             Some(n) => self.within_64_bits(if negative { -n? } else { n? })?,
             None if negative => -self.factor()?,
             None => self.factor()?,

@@ -156,9 +156,9 @@ impl<'a> Arguments<'a> {
     fn next<T>(&mut self, kind: ArgKind, f: impl FnOnce(&Arg) -> Option<T>) -> Result<T> {
         let position = self.taken;
         self.taken += 1;
-        let misfit =
+        let shape_mismatch =
             || Error::new(ErrorKind::Value, format!("argument {} must be {}", position + 1, kind.describe()));
-        self.args.get(position).and_then(f).ok_or_else(misfit)
+        self.args.get(position).and_then(f).ok_or_else(shape_mismatch)
     }
 
     pub(super) fn end(&self) -> Result<()> {

@@ -207,9 +207,9 @@ methods! {
     sum(axes: axes, keep_dim: flag) => |g, x| g.try_reduce(x, ReduceOp::Sum, &axes, keep_dim);
     /// The mean over `axes` (none: over all).
     mean(axes: axes, keep_dim: flag) => |g, x| g.try_reduce(x, ReduceOp::Mean, &axes, keep_dim);
-    /// The greatest over `axes` (none: over all).
+    /// The largest over `axes` (none: over all).
     max(axes: axes, keep_dim: flag) => |g, x| g.try_reduce(x, ReduceOp::Max, &axes, keep_dim);
-    /// The least over `axes` (none: over all).
+    /// The smallest over `axes` (none: over all).
     min(axes: axes, keep_dim: flag) => |g, x| g.try_reduce(x, ReduceOp::Min, &axes, keep_dim);
 
     /// The same elements with other dimensions; one may be -1 (what is left), 0 copies the tensor's own.
@@ -271,7 +271,7 @@ methods! {
         };
         g.try_emit(op, &[x, w])
     };
-    /// The greatest of each window of an image `[N, C, H, W]`.
+    /// The largest of each window of an image `[N, C, H, W]`.
     max_pool2d(kernel: size, stride: size) => |g, x| g.try_emit(pool(PoolKind::Max, kernel, stride), &[x]);
     /// The mean of each window of an image `[N, C, H, W]`.
     avg_pool2d(kernel: size, stride: size) => |g, x| g.try_emit(pool(PoolKind::Average, kernel, stride), &[x]);

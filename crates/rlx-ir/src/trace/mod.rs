@@ -224,7 +224,7 @@ impl TracedTensor {
         self
     }
 
-    /// The `k` greatest elements along `axis`, and where they are (i64). Of equal elements the first comes first.
+    /// The `k` largest elements along `axis`, and where they are (i64). Of equal elements the first comes first.
     #[track_caller]
     pub fn top_k(&self, k: usize, axis: i32) -> (TracedTensor, TracedTensor) {
         let at = Location::caller();

@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::graph::{Graph, GraphExt, NodeId};
 use crate::ops::BinaryOp;
 
-/// What stands on the other side of an operator: a tensor, or a number, which takes the tensor's element type.
+/// What is on the other side of an operator: a tensor, or a number, which takes the tensor's element type.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Operand {

@@ -1,13 +1,13 @@
 //! Emulation: the same kernel in terms of what a device has.
 //!
-//! A kernel is written anew with [`TypeSupport`] in mind:
+//! A kernel is written again with [`TypeSupport`] in mind:
 //! - 64-bit integers become pairs of `u32`, their arithmetic exact (`int64.rs`);
-//! - elements of less than 32 bits lie in `u32` words: loads extract, stores change their bits of the word
+//! - elements of less than 32 bits are in `u32` words: loads extract, stores change their bits of the word
 //!   atomically, so that neighbours may write at the same time (`narrow.rs`);
 //! - functions of the mathematical library become polynomials, so that they are as accurate on every device
 //!   (`math.rs`).
 //!
-//! binary64 is not emulated: a kernel that computes in it is refused. Elements of 4 bits are packed into
+//! binary64 is not emulated: a kernel that computes in it is rejected. Elements of 4 bits are packed into
 //! words on every device.
 
 mod int64;
@@ -18,7 +18,7 @@ use rlx_ir::DType;
 
 use crate::build::Builder;
 use crate::ir::{Access, BinOp, Buffer, Inst, Kernel, Shared, Stmt, Ty, UnOp, Value, Var};
-use crate::schedule::{Scheduled, refuse};
+use crate::schedule::{Scheduled, reject};
 use crate::target::TypeSupport;
 
 /// What stands for a value.
@@ -60,10 +60,10 @@ struct Emulator<'k> {
 /// A type that can neither be had nor emulated.
 pub fn emulate(kernel: &Kernel, types: TypeSupport) -> Scheduled<Kernel> {
     if !types.float64 && kernel.values.contains(&Ty::F64) {
-        return refuse("it computes in f64, which the device does not have");
+        return reject("it computes in f64, which the device does not have");
     }
     if !types.int64 && types.float64 && kernel.values.iter().any(|t| matches!(t, Ty::I64 | Ty::U64)) {
-        return refuse("64-bit integers beside f64, of which the device has only the latter");
+        return reject("64-bit integers beside f64, of which the device has only the latter");
     }
     let mut e = Emulator {
         old: kernel,

@@ -5,7 +5,7 @@ use rlx_ir::DType;
 use crate::build::Builder;
 use crate::ir::{Buffer, Cmp, Ty, UnOp, Value};
 
-/// The word an element lies in, and how far its lowest bit is from the word's.
+/// The word an element is in, and how far its lowest bit is from the word's.
 fn place(b: &mut Builder, dtype: DType, index: Value) -> (Value, Value) {
     let bits = dtype.bits() as u32;
     let per_word = 32 / bits;
@@ -107,7 +107,7 @@ fn to_half(b: &mut Builder, x: Value) -> Value {
     let bias = b.word(112 << 23);
     let normal = b.sub(up, bias);
     let normal = b.shr(normal, 13);
-    // Subnormal ones: at 1/2, a unit in the last place of binary32 is the least binary16.
+    // Subnormal ones: at 1/2, a unit in the last place of binary32 is the smallest binary16.
     let (half, half_bits) = (b.number(Ty::F32, 0.5), b.word(0x3F00_0000));
     let small = b.bitcast(Ty::F32, magnitude);
     let small = b.add(small, half);

@@ -18,7 +18,7 @@ pub struct Binding {
 }
 
 impl Binding {
-    /// Element `index` of type `dtype`, when it lies within the range.
+    /// Element `index` of type `dtype`, when it is within the range.
     pub(super) fn element(&self, index: i32, dtype: DType) -> Result<usize, String> {
         let elements = self.len * 8 / dtype.bits();
         match usize::try_from(index) {

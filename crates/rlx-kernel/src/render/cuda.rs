@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use rlx_ir::{DType, Result};
 
-use super::{Dialect, Names, comparison, float_literal, operator, refuse, var_name, write_body};
+use super::{Dialect, Names, comparison, float_literal, operator, reject, var_name, write_body};
 use crate::ir::{Access, BinOp, Buffer, Const, Inst, Kernel, MathFn, Ty, UnOp, Value};
 
 /// Half and brain precision by the conversions of the instruction set.
@@ -34,7 +34,7 @@ pub fn cuda(kernel: &Kernel, entry: &str) -> Result<String> {
     );
     for (i, b) in kernel.buffers.iter().enumerate() {
         let Some(element) = element(b.dtype) else {
-            return refuse(kernel, "CUDA C", format!("buffer of {}", b.dtype));
+            return reject(kernel, "CUDA C", format!("buffer of {}", b.dtype));
         };
         let constant = if b.access == Access::Read { "const " } else { "" };
         let _ = write!(out, ",\n    {constant}{element}* __restrict__ b{i} /* {} */", b.name);

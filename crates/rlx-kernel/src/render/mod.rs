@@ -1,7 +1,7 @@
 //! Renderers: a kernel in a device's language.
 //!
 //! Both languages share the walk over statements (`write_body`); a `Dialect` says how types, instructions and
-//! stores are written. Renderers refuse what their language lacks: run [`crate::emulate`] first.
+//! stores are written. Renderers reject what their language lacks: run [`crate::emulate`] first.
 //!
 //! **Bindings.** Binding 0 (CUDA: the first argument) is the array of uniforms, `i32` each, in the order of
 //! [`crate::Launch::uniforms`], behind them the *step number* that a fault reports; see [`uniform_bytes`]. The kernel's
@@ -77,7 +77,7 @@ fn var_name(v: Var) -> String {
     format!("m{}", v.0)
 }
 
-fn refuse<T>(kernel: &Kernel, language: &str, what: impl std::fmt::Display) -> Result<T> {
+fn reject<T>(kernel: &Kernel, language: &str, what: impl std::fmt::Display) -> Result<T> {
     let message = format!("kernel {:?}: {language} has no {what}", kernel.name);
     Err(Error::new(ErrorKind::Internal, message).with_hint("expand it by rlx_kernel::emulate"))
 }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use rlx_ir::{DType, Result};
 
-use super::{Dialect, Names, comparison, float_literal, operator, refuse, var_name, write_body};
+use super::{Dialect, Names, comparison, float_literal, operator, reject, var_name, write_body};
 use crate::ir::{Access, BinOp, Buffer, Const, Inst, Kernel, Shared, Ty, UnOp, Value};
 
 /// How to write a kernel in WGSL.
@@ -12,13 +12,13 @@ use crate::ir::{Access, BinOp, Buffer, Const, Inst, Kernel, Shared, Ty, UnOp, Va
 pub struct WgslOptions {
     /// Declare every buffer for reading and writing, so that ranges of one pool can be bound for both.
     pub read_write: bool,
-    /// Keep every index within its buffer or workgroup memory: for kernels that nobody vouches for, on devices that do not
+    /// Keep every index within its buffer or workgroup memory: for kernels that no one vouches for, on devices that do not
     /// see to it themselves.
     pub checked: bool,
 }
 
 /// Functions whose own forms leave NaN and what is out of range to the device. `zero` is a 0 that no compiler
-/// knows: constants that are no finite numbers are refused otherwise.
+/// knows: constants that are no finite numbers are rejected otherwise.
 const PRELUDE: &str = "\
 var<private> zero: u32 = 0u;
 fn f32_bits(bits: u32) -> f32 { return bitcast<f32>(bits | zero); }
@@ -52,7 +52,7 @@ pub fn wgsl(kernel: &Kernel, options: WgslOptions) -> Result<String> {
             (DType::U32, _) => "u32",
             (DType::I32, _) => "i32",
             (DType::F32, _) => "f32",
-            (other, _) => return refuse(kernel, "WGSL", format!("buffer of {other}")),
+            (other, _) => return reject(kernel, "WGSL", format!("buffer of {other}")),
         };
         let binding = i + 1;
         let _ = writeln!(
@@ -72,7 +72,7 @@ pub fn wgsl(kernel: &Kernel, options: WgslOptions) -> Result<String> {
         let _ = writeln!(out, "var<workgroup> s{i}: array<{}, {}>;", d.ty(s.ty), s.len);
     }
     if let Some(wide) = kernel.values.iter().find(|t| t.bits() > 32) {
-        return refuse(kernel, "WGSL", wide.name());
+        return reject(kernel, "WGSL", wide.name());
     }
     out.push_str(PRELUDE);
     let _ = writeln!(out, "@compute @workgroup_size({})", kernel.workgroup);
@@ -126,7 +126,7 @@ impl Wgsl<'_> {
             UnOp::Sqrt => "sqrt",
             UnOp::LeadingZeros => "countLeadingZeros",
             UnOp::RoundF16 | UnOp::RoundBF16 | UnOp::Math(_) => {
-                return refuse(self.kernel, "WGSL", format!("{op:?} of known accuracy"));
+                return reject(self.kernel, "WGSL", format!("{op:?} of known accuracy"));
             }
         };
         Ok(format!("{function}({x})"))
@@ -139,7 +139,7 @@ impl Wgsl<'_> {
             (_, Some(operator)) => Ok(format!("({x} {operator} {y})")),
             (BinOp::Min, _) => Ok(format!("min({x}, {y})")),
             (BinOp::Max, _) => Ok(format!("max({x}, {y})")),
-            _ => refuse(self.kernel, "WGSL", format!("{op:?} of known accuracy")),
+            _ => reject(self.kernel, "WGSL", format!("{op:?} of known accuracy")),
         }
     }
 

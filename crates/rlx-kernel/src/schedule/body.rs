@@ -8,7 +8,7 @@ use rlx_ir::op::PadMode;
 use rlx_ir::{Dim, Extent, Node, NodeId, Op};
 
 use super::cx::{Arg, Cx};
-use super::{Scheduled, elementwise, refuse};
+use super::{Scheduled, elementwise, reject};
 use crate::ir::{Const, Ty, Value};
 
 /// Whether an element of the result is an element of an input at another index.
@@ -53,7 +53,7 @@ impl Cx<'_> {
             op if op.is_elementwise() => self.elementwise(node, index)?,
             op if super::index::is_indexed(op) => self.indexed(node, index)?,
             op if is_index_map(op) => self.moved(node, index)?,
-            op => return refuse(format!("{} within a region, at an index of its own", op.kind())),
+            op => return reject(format!("{} within a region, at an index of its own", op.kind())),
         };
         self.made.insert(key, value);
         Ok(value)
@@ -100,12 +100,12 @@ impl Cx<'_> {
                 rlx_ir::tensor::Elements::Int(v) => v.windows(2).all(|w| w[0] == w[1]),
             };
         if !uniform || data.num_elements() > 1 << 16 {
-            return refuse(format!("a constant {} of several values within a region", data.shape()));
+            return reject(format!("a constant {} of several values within a region", data.shape()));
         }
         let c = match &value.elements {
             rlx_ir::tensor::Elements::Float(v) if ty.is_float() => Const::float(ty, v[0]),
             rlx_ir::tensor::Elements::Int(v) => Const::int(ty, v[0] as i64),
-            _ => return refuse(format!("a constant of {}", data.dtype())),
+            _ => return reject(format!("a constant of {}", data.dtype())),
         };
         Ok(self.b.constant(c))
     }
@@ -146,12 +146,12 @@ impl Cx<'_> {
             }
             Op::Pad { before, mode, .. } => return self.padded(node, before, *mode, index),
             Op::Concat { axis } => return self.joined(node, *axis, index),
-            op => return refuse(format!("{} is no index map", op.kind())),
+            op => return reject(format!("{} is no index map", op.kind())),
         };
         self.element(source, &index)
     }
 
-    /// Where `place`, which may lie outside, is in a dimension of `size` elements.
+    /// Where `place`, which may be outside, is in a dimension of `size` elements.
     fn border(&mut self, place: Value, size: Value, mode: PadMode) -> Value {
         let (zero, one) = (self.b.int(0), self.b.int(1));
         match mode {

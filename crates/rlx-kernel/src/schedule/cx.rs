@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rlx_ir::lir::{BufferId, Operand};
 use rlx_ir::{DType, Extent, Graph, NodeId, Op};
 
-use super::{Launch, Scheduled, StepDesc, UniformArg, refuse};
+use super::{Launch, Scheduled, StepDesc, UniformArg, reject};
 use crate::build::Builder;
 use crate::ir::{Access, Buffer, Stmt, Value};
 
@@ -156,7 +156,7 @@ impl<'a> Cx<'a> {
         if self.step.outputs.iter().all(|o| o.view.dims == space) {
             return Ok(space);
         }
-        refuse("results of different dimensions")
+        reject("results of different dimensions")
     }
 
     /// Computes every result at `index` and stores it.

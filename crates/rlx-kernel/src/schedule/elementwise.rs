@@ -6,7 +6,7 @@
 use rlx_ir::op::{Activation, BinaryOp, CmpOp, Predicate};
 use rlx_ir::{DType, DTypeClass, Op};
 
-use super::{Scheduled, refuse};
+use super::{Scheduled, reject};
 use crate::build::Builder;
 use crate::ir::{BinOp, Cmp, Const, MathFn, Ty, UnOp, Value};
 
@@ -27,7 +27,7 @@ pub fn computes(dtype: DType) -> bool {
 pub fn apply(b: &mut Builder, op: &Op, args: &[Value], from: DType, to: DType) -> Scheduled<Value> {
     for dtype in [from, to] {
         if !computes(dtype) {
-            return refuse(format!("{} of {dtype}", op.kind()));
+            return reject(format!("{} of {dtype}", op.kind()));
         }
     }
     let value = match (op, args) {
@@ -40,7 +40,7 @@ pub fn apply(b: &mut Builder, op: &Op, args: &[Value], from: DType, to: DType) -
         (Op::Predicate(f), &[x]) => predicate(b, *f, x)?,
         (Op::Where, &[c, x, y]) => b.select(c, x, y),
         (Op::Cast { .. }, &[x]) => return Ok(cast(b, x, from, to)),
-        _ => return refuse(format!("{} has no instructions", op.kind())),
+        _ => return reject(format!("{} has no instructions", op.kind())),
     };
     Ok(narrowed(b, value, to))
 }
@@ -185,7 +185,7 @@ fn activation(b: &mut Builder, f: Activation, x: Value) -> Scheduled<Value> {
             let v = b.min(v, one);
             b.mul(x, v)
         }
-        other => return refuse(format!("Activation.{other} of floats")),
+        other => return reject(format!("Activation.{other} of floats")),
     })
 }
 
@@ -274,7 +274,7 @@ fn binary_float(b: &mut Builder, f: BinaryOp, x: Value, y: Value) -> Scheduled<V
             let zero = b.number(ty, 0.0);
             with_sign_of_divisor(b, r, y, zero)
         }
-        other => return refuse(format!("Binary.{other} of floats")),
+        other => return reject(format!("Binary.{other} of floats")),
     })
 }
 
@@ -293,7 +293,7 @@ fn binary_bool(b: &mut Builder, f: BinaryOp, x: Value, y: Value) -> Scheduled<Va
         B::And | B::Min => b.and(x, y),
         B::Or | B::Max => b.or(x, y),
         B::Xor => b.xor(x, y),
-        other => return refuse(format!("Binary.{other} of bools")),
+        other => return reject(format!("Binary.{other} of bools")),
     })
 }
 
@@ -326,7 +326,7 @@ fn binary_int(b: &mut Builder, f: BinaryOp, x: Value, y: Value, dtype: DType) ->
             b.select(inside, v, zero)
         }
         B::Pow => power(b, x, y, dtype),
-        other => return refuse(format!("Binary.{other} of integers")),
+        other => return reject(format!("Binary.{other} of integers")),
     })
 }
 
@@ -340,7 +340,7 @@ fn divided(b: &mut Builder, op: BinOp, x: Value, y: Value) -> Value {
         let v = b.binary(op, x, safe);
         return b.select(by_zero, zero, v);
     }
-    // Division by −1 is negation, also of the least value, which wraps.
+    // Division by −1 is negation, also of the smallest value, which wraps.
     let minus = b.constant(Const::int(ty, -1));
     let by_minus = b.eq(y, minus);
     let safe = b.select(by_minus, one, safe);
@@ -396,7 +396,7 @@ fn compare(b: &mut Builder, f: CmpOp, x: Value, y: Value) -> Scheduled<Value> {
         CmpOp::Le => Cmp::Le,
         CmpOp::Gt => Cmp::Gt,
         CmpOp::Ge => Cmp::Ge,
-        other => return refuse(format!("Compare.{other}")),
+        other => return reject(format!("Compare.{other}")),
     };
     Ok(b.compare(op, x, y))
 }
@@ -417,6 +417,6 @@ fn predicate(b: &mut Builder, f: Predicate, x: Value) -> Scheduled<Value> {
         Predicate::IsInf => b.or(is_plus, is_minus),
         Predicate::IsPosInf => is_plus,
         Predicate::IsNegInf => is_minus,
-        other => return refuse(format!("Predicate.{other}")),
+        other => return reject(format!("Predicate.{other}")),
     })
 }

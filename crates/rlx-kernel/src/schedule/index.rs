@@ -1,6 +1,6 @@
 //! Index: elements at positions that are data.
 //!
-//! Gathers compute one element of their result at a time (`Cx::indexed`), so they stand in map kernels like
+//! Gathers compute one element of their result at a time (`Cx::indexed`), so they are in map kernels like
 //! movement does: a gather asks its table for the element the index means.
 //!
 //! An index out of range reports a fault with its axis and value; nothing is clamped into range.
@@ -9,7 +9,7 @@ use rlx_ir::op::ArgOp;
 use rlx_ir::{Extent, Node, NodeId, Op};
 
 use super::cx::{Arg, Cx};
-use super::{Launch, Scheduled, StepDesc, elementwise, refuse};
+use super::{Launch, Scheduled, StepDesc, elementwise, reject};
 use crate::build::Builder;
 use crate::ir::{Const, Ty, Value, Var};
 
@@ -48,7 +48,7 @@ impl Cx<'_> {
             Op::GatherNd { batch_dims } => self.gathered_slice(node, *batch_dims, index),
             Op::Iota { axis, dtype, .. } => {
                 if !elementwise::computes(*dtype) {
-                    return refuse(format!("Iota of {dtype}"));
+                    return reject(format!("Iota of {dtype}"));
                 }
                 let v = self.b.convert(Ty::of(*dtype), index[*axis]);
                 Ok(elementwise::narrowed(&mut self.b, v, *dtype))
@@ -66,7 +66,7 @@ impl Cx<'_> {
                 let place = self.b.get(place);
                 Ok(self.b.convert(Ty::I64, place))
             }
-            op => refuse(format!("{} is not indexed", op.kind())),
+            op => reject(format!("{} is not indexed", op.kind())),
         }
     }
 
@@ -141,7 +141,7 @@ impl Cx<'_> {
         // Diagonals far beyond the matrix are all the same; the bound keeps the difference in range.
         let limit = Extent::Const(1 << 30);
         let k = self.extent("k", k.max(-limit).min(limit));
-        let [.., row, column] = index else { return refuse("a triangle of no matrix") };
+        let [.., row, column] = index else { return reject("a triangle of no matrix") };
         let above = self.b.sub(*column, *row);
         let stays = if upper { self.b.ge(above, k) } else { self.b.le(above, k) };
         Ok(self.b.select(stays, v, zero))
@@ -152,7 +152,7 @@ impl Cx<'_> {
 #[derive(Debug, Clone, Copy)]
 struct Order {
     largest: bool,
-    /// Whether NaN comes before all numbers; else it is the greatest of them.
+    /// Whether NaN comes before all numbers; else it is the largest of them.
     nan_wins: bool,
     /// Whether the last of equal elements counts.
     last: bool,
@@ -192,7 +192,7 @@ impl Cx<'_> {
     ) -> Scheduled<(Var, Var)> {
         let ty = Ty::of(self.dtype(source));
         if !elementwise::computes(self.dtype(source)) {
-            return refuse(format!("an order of {}", self.dtype(source)));
+            return reject(format!("an order of {}", self.dtype(source)));
         }
         let zero = self.b.constant(Const { ty, bits: 0 });
         let none = self.b.int(-1);
@@ -235,7 +235,7 @@ const WORKGROUP: u32 = 64;
 /// # Errors
 /// An element type without an order.
 pub fn top_k(step: &StepDesc, anchor: &Node) -> Scheduled<Vec<Launch>> {
-    let Op::TopK { k, axis, largest, .. } = anchor.op else { return refuse("not a TopK") };
+    let Op::TopK { k, axis, largest, .. } = anchor.op else { return reject("not a TopK") };
     let mut cx = Cx::new("topk", WORKGROUP, step);
     let x = anchor.inputs[0];
     let order = Order { largest, nan_wins: false, last: false };

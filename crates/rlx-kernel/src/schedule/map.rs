@@ -17,7 +17,7 @@ use crate::ir::{Inst, Value};
 pub struct Spread {
     /// Invocations of a workgroup.
     pub workgroup: u32,
-    /// Elements of an invocation; they lie a workgroup apart, so that neighbours load neighbours.
+    /// Elements of an invocation; they are a workgroup apart, so that neighbours load neighbours.
     pub each: i32,
 }
 
@@ -29,7 +29,7 @@ const SPREADS: [Spread; 4] = [
     Spread { workgroup: 256, each: 4 },
 ];
 
-/// How many elements there must be for the spread to matter, and may be: the last workgroup's numbers, which may lie
+/// How many elements there must be for the spread to matter, and may be: the last workgroup's numbers, which may be
 /// beyond the last element, are to be counted too.
 const WORTH_SPREADING: std::ops::RangeInclusive<i64> = 1 << 14..=1 << 30;
 

@@ -5,7 +5,7 @@ use rlx_ir::{Dim, Node, NodeId};
 
 use super::cx::Cx;
 use super::product::{Form, Operands, Product};
-use super::{Launch, Scheduled, StepDesc, elementwise, refuse};
+use super::{Launch, Scheduled, StepDesc, elementwise, reject};
 use crate::ir::Value;
 
 impl Cx<'_> {
@@ -32,7 +32,7 @@ impl Cx<'_> {
 pub(super) fn product(step: &StepDesc, anchor: &Node) -> Scheduled<Product> {
     let (lhs, rhs, dtype) = (anchor.inputs[0], anchor.inputs[1], anchor.shape.dtype());
     if !elementwise::computes(dtype) {
-        return refuse(format!("a matrix product of {dtype}"));
+        return reject(format!("a matrix product of {dtype}"));
     }
     let dims = MatMulDims::of(step.graph.shape(lhs), step.graph.shape(rhs));
     let dims = dims.map_err(|e| super::Unscheduled(e.to_string()))?;

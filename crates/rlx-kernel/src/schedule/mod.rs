@@ -1,7 +1,7 @@
 //! Schedules: how a step of LIR becomes kernels.
 //!
 //! One module for each family, each a function from a [`StepDesc`] to [`Launch`]es or the reason why it has
-//! none. What a device claims is what [`schedule`] does not refuse.
+//! none. What a device claims is what [`schedule`] does not reject.
 //!
 //! | family | what runs | index space |
 //! |---|---|---|
@@ -13,12 +13,13 @@
 //! | [`index`] | gather, orders | one invocation for each result element, or row |
 //! | [`scatter`] | scatter: a copy, then the updates | one invocation for each row that updates may share |
 //!
-//! What stands before the op in a region (its *prologue*) is computed where its operands are loaded, what
+//! What is before the op in a region (its *prologue*) is computed where its operands are loaded, what
 //! stands after it (its *epilogue*) where the result is stored.
 //!
 //! Where a step can be done by several variants that give the same bits ([`mod@variant`]), [`schedule`] is told which.
 
 mod body;
+pub mod conv_pool;
 pub(crate) mod cx;
 pub mod elementwise;
 pub mod index;
@@ -29,7 +30,6 @@ pub mod reduce;
 pub mod rows;
 pub mod scatter;
 pub mod variant;
-pub mod window;
 
 use std::sync::Arc;
 
@@ -54,8 +54,8 @@ impl std::fmt::Display for Unscheduled {
 /// What schedules give.
 pub type Scheduled<T> = Result<T, Unscheduled>;
 
-/// Refuses.
-pub(crate) fn refuse<T>(why: impl Into<String>) -> Scheduled<T> {
+/// Rejects.
+pub(crate) fn reject<T>(why: impl Into<String>) -> Scheduled<T> {
     Err(Unscheduled(why.into()))
 }
 
@@ -110,7 +110,7 @@ impl StepDesc {
 
     fn copy(inputs: Vec<Operand>, outputs: Vec<Operand>) -> Scheduled<StepDesc> {
         let mut graph = Graph::new("copy");
-        let Some(input) = inputs.first() else { return refuse("a copy of nothing") };
+        let Some(input) = inputs.first() else { return reject("a copy of nothing") };
         let x = graph.input("x0", shape_of(input));
         graph.set_outputs(vec![x]);
         Ok(StepDesc { name: "copy".into(), graph, inputs, outputs, raw: true })
@@ -158,7 +158,7 @@ fn shape_of(operand: &Operand) -> Shape {
 pub enum UniformArg {
     /// A number.
     Extent(Extent),
-    /// Where the operand's element 0 lies in its binding, counted in elements of its type: `offset` (from
+    /// Where the operand's element 0 is in its binding, counted in elements of its type: `offset` (from
     /// the start of its buffer) plus where the buffer starts within the range that is bound.
     Base {
         /// Which operand.
@@ -185,12 +185,12 @@ pub struct Launch {
 fn anchor_of(step: &StepDesc) -> Scheduled<Option<&Node>> {
     // An input asked about by itself is no computation: its body would have one operand too many.
     if step.graph.inputs().count() != step.inputs.len() || step.graph.outputs.len() != step.outputs.len() {
-        return refuse("its operands are not those of its body");
+        return reject("its operands are not those of its body");
     }
     let mut anchors = step.graph.nodes().iter().filter(|n| is_anchor(&n.op));
     let anchor = anchors.next();
     match anchors.next() {
-        Some(second) => refuse(format!("a region with two anchors, one of them {}", second.op.kind())),
+        Some(second) => reject(format!("a region with two anchors, one of them {}", second.op.kind())),
         None => Ok(anchor),
     }
 }
@@ -202,22 +202,24 @@ fn anchor_of(step: &StepDesc) -> Scheduled<Option<&Node>> {
 pub fn schedule(step: &StepDesc, variant: Variant) -> Scheduled<Vec<Launch>> {
     let Some(anchor) = anchor_of(step)? else {
         let Variant::Map(spread) = variant else {
-            return refuse(format!("{variant} is no variant to go by elements"));
+            return reject(format!("{variant} is no variant to go by elements"));
         };
         return map::schedule(step, spread);
     };
     match (&anchor.op, variant) {
         (Op::MatMul, Variant::Product(form, _)) => matmul::schedule(step, anchor, form),
-        (Op::Conv { .. }, Variant::Product(form, _)) => window::conv(step, anchor, form),
-        (Op::ConvTranspose { .. }, Variant::Product(form, _)) => window::conv_transpose(step, anchor, form),
-        (Op::Pool { .. }, _) => window::pool(step, anchor),
+        (Op::Conv { .. }, Variant::Product(form, _)) => conv_pool::conv(step, anchor, form),
+        (Op::ConvTranspose { .. }, Variant::Product(form, _)) => {
+            conv_pool::conv_transpose(step, anchor, form)
+        }
+        (Op::Pool { .. }, _) => conv_pool::pool(step, anchor),
         (Op::Reduce { .. }, _) => reduce::schedule(step, anchor),
         (Op::Softmax { .. } | Op::LogSoftmax { .. }, _) => rows::schedule(step, anchor),
         (Op::LayerNorm { .. } | Op::RmsNorm { .. }, _) => rows::schedule(step, anchor),
         (Op::Cumulative { .. }, _) => reduce::running(step, anchor),
         (Op::TopK { .. }, _) => index::top_k(step, anchor),
         (Op::ScatterElements { .. } | Op::ScatterNd { .. }, _) => scatter::schedule(step, anchor),
-        (op, _) => refuse(format!("there is no schedule for {}", op.kind())),
+        (op, _) => reject(format!("there is no schedule for {}", op.kind())),
     }
 }
 

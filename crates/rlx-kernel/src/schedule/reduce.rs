@@ -1,6 +1,6 @@
 //! Reduce: one number for each row, where a row is all elements along the reduced axes.
 //!
-//! Short rows, and rows whose elements do not lie side by side while those of neighbouring rows do, are done
+//! Short rows, and rows whose elements are not side by side while those of neighbouring rows are, are done
 //! by one invocation each, in order. Other rows are done by one workgroup each: every invocation takes each
 //! `WORKGROUP`-th element in order, and a tree in workgroup memory joins the parts. Which of the two is
 //! decided by the step's shape alone, and both have a fixed order, so bits never depend on the device's.
@@ -11,7 +11,7 @@ use rlx_ir::op::ReduceOp;
 use rlx_ir::{DType, Extent, Node, Op};
 
 use super::cx::Cx;
-use super::{Launch, Scheduled, StepDesc, elementwise, refuse};
+use super::{Launch, Scheduled, StepDesc, elementwise, reject};
 use crate::build::Builder;
 use crate::ir::{BinOp, Const, Inst, Shared, Ty, Value, Var};
 
@@ -35,7 +35,7 @@ impl Combine {
     /// An element type without arithmetic.
     pub fn new(op: ReduceOp, dtype: DType) -> Scheduled<Self> {
         if !elementwise::computes(dtype) {
-            return refuse(format!("a reduction of {dtype}"));
+            return reject(format!("a reduction of {dtype}"));
         }
         let ty = match Ty::of(dtype) {
             // The sum behind an integer mean may exceed the element type.
@@ -147,7 +147,7 @@ impl Rows {
 /// # Errors
 /// An element type without arithmetic, or an epilogue of other dimensions.
 pub fn schedule(step: &StepDesc, anchor: &Node) -> Scheduled<Vec<Launch>> {
-    let Op::Reduce { op, axes, keep_dim } = &anchor.op else { return refuse("not a reduction") };
+    let Op::Reduce { op, axes, keep_dim } = &anchor.op else { return reject("not a reduction") };
     let combine = Combine::new(*op, anchor.shape.dtype())?;
     let x = step.graph.shape(anchor.inputs[0]);
     let rows = Rows::new(x.rank(), axes, *keep_dim);
@@ -256,7 +256,7 @@ pub(super) fn join_parts(b: &mut Builder, combine: Combine, parts: Shared, lane:
 /// An element type without arithmetic, or an epilogue.
 pub fn running(step: &StepDesc, anchor: &Node) -> Scheduled<Vec<Launch>> {
     let Op::Cumulative { op, axis, exclusive, reverse } = anchor.op else {
-        return refuse("not a running reduction");
+        return reject("not a running reduction");
     };
     let combine = Combine::new(op, anchor.shape.dtype())?;
     let mut cx = Cx::new("running", WORKGROUP, step);

@@ -9,7 +9,7 @@ use rlx_ir::{Extent, Node, Op};
 
 use super::cx::Cx;
 use super::reduce::{Combine, WORKGROUP, join_parts};
-use super::{Launch, Scheduled, StepDesc, Unscheduled, elementwise, refuse};
+use super::{Launch, Scheduled, StepDesc, Unscheduled, elementwise, reject};
 use crate::ir::{Inst, MathFn, Shared, Ty, UnOp, Value};
 
 /// Where the invocations of a workgroup are in their row.
@@ -64,13 +64,13 @@ pub fn schedule(step: &StepDesc, anchor: &Node) -> Scheduled<Vec<Launch>> {
     let axis = match anchor.op {
         Op::Softmax { axis } | Op::LogSoftmax { axis } => axis,
         Op::LayerNorm { axis, .. } | Op::RmsNorm { axis, .. } => axis,
-        ref op => return refuse(format!("{} is not of rows", op.kind())),
+        ref op => return reject(format!("{} is not of rows", op.kind())),
     };
     let first = x.axis(i64::from(axis)).map_err(|e| Unscheduled(e.to_string()))?;
     let alone = matches!(anchor.op, Op::Softmax { .. } | Op::LogSoftmax { .. });
     let axes: Vec<usize> = if alone { vec![first] } else { (first..x.rank()).collect() };
     if !elementwise::computes(x.dtype()) {
-        return refuse(format!("{} of {}", anchor.op.kind(), x.dtype()));
+        return reject(format!("{} of {}", anchor.op.kind(), x.dtype()));
     }
     let mut cx = Cx::new(&format!("rows.{}", step.name), WORKGROUP, step);
     let space = cx.result_space()?;
@@ -98,7 +98,7 @@ fn store(cx: &mut Cx<'_>, anchor: &Node, index: &[Value], v: Value) -> Scheduled
     cx.store_results(index)
 }
 
-/// `exp(x − m) / Σ exp(x − m)` with the greatest element `m`, or its logarithm.
+/// `exp(x − m) / Σ exp(x − m)` with the largest element `m`, or its logarithm.
 fn softmax(cx: &mut Cx<'_>, anchor: &Node, row: &Row<'_>) -> Scheduled<()> {
     let (x, dtype) = (anchor.inputs[0], anchor.shape.dtype());
     let (greatest, sum) = (Combine::new(ReduceOp::Max, dtype)?, Combine::new(ReduceOp::Sum, dtype)?);
@@ -127,7 +127,7 @@ fn softmax(cx: &mut Cx<'_>, anchor: &Node, row: &Row<'_>) -> Scheduled<()> {
 fn norm(cx: &mut Cx<'_>, anchor: &Node, row: &Row<'_>) -> Scheduled<()> {
     let (x, dtype) = (anchor.inputs[0], anchor.shape.dtype());
     let (Op::LayerNorm { eps, .. } | Op::RmsNorm { eps, .. }) = anchor.op else {
-        return refuse("not a norm");
+        return reject("not a norm");
     };
     let sum = Combine::new(ReduceOp::Sum, dtype)?;
     let ty = Ty::of(dtype);

@@ -10,7 +10,7 @@ use rlx_ir::{Extent, Node, NodeId, Op};
 use super::cx::{Arg, Cx};
 use super::map::{self, Spread};
 use super::reduce::Combine;
-use super::{Launch, Scheduled, StepDesc, elementwise, refuse};
+use super::{Launch, Scheduled, StepDesc, elementwise, reject};
 use crate::ir::{Const, Value};
 
 /// Invocations of a workgroup.
@@ -36,12 +36,12 @@ impl Join {
         };
         let combine = reduction.map(|op| Combine::new(op, dtype)).transpose()?;
         if combine.is_none() && !elementwise::computes(dtype) {
-            return refuse(format!("a scatter of {dtype}"));
+            return reject(format!("a scatter of {dtype}"));
         }
         let ids: Vec<NodeId> = step.graph.inputs().map(|n| n.id).collect();
         match (anchor.inputs[..].try_into(), ids == anchor.inputs) {
             (Ok(inputs), true) => Ok(Join { combine, inputs }),
-            _ => refuse("a scatter of computed values"),
+            _ => reject("a scatter of computed values"),
         }
     }
 
@@ -70,7 +70,7 @@ pub fn schedule(step: &StepDesc, anchor: &Node) -> Scheduled<Vec<Launch>> {
             elements(step, axis, &Join::new(step, anchor, reduction)?)?
         }
         Op::ScatterNd { reduction } => slices(step, &Join::new(step, anchor, reduction)?)?,
-        ref op => return refuse(format!("{} is no scatter", op.kind())),
+        ref op => return reject(format!("{} is no scatter", op.kind())),
     };
     let copy = StepDesc::copy(vec![step.inputs[0].clone()], step.outputs.clone())?;
     let mut launches = map::schedule(&copy, Spread::default())?;

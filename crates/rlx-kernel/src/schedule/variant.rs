@@ -1,7 +1,7 @@
 //! Variants of a step: kernels of different shape that give the same bits.
 //!
 //! [`variants`] lists those of a step, first the one that is taken where nothing was measured, which follows from the
-//! step's shape alone. A device keeps those that fit it ([`crate::KernelTarget::variants`]), and whoever measures chooses
+//! step's shape alone. A device keeps those that fit it ([`crate::KernelTarget::variants`]), and anyone who measures chooses
 //! one by its number; names are for what is kept about the choice.
 
 use std::fmt;
@@ -10,7 +10,7 @@ use rlx_ir::Op;
 
 use super::map::{self, Spread};
 use super::product::{self, Form};
-use super::{Scheduled, StepDesc, anchor_of, matmul, window};
+use super::{Scheduled, StepDesc, anchor_of, conv_pool, matmul};
 use crate::ir::Ty;
 use crate::target::DeviceLimits;
 
@@ -58,7 +58,7 @@ pub fn variants(step: &StepDesc) -> Scheduled<Vec<Variant>> {
     };
     let product = match &anchor.op {
         Op::MatMul => matmul::product(step, anchor)?,
-        Op::Conv { .. } | Op::ConvTranspose { .. } => window::product(step, anchor)?,
+        Op::Conv { .. } | Op::ConvTranspose { .. } => conv_pool::product(step, anchor)?,
         _ => return Ok(vec![Variant::Only]),
     };
     let ty = Ty::of(product.dtype);

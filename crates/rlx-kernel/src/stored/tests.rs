@@ -63,7 +63,7 @@ fn launches_of_random_graphs_come_back() {
 
 #[test]
 fn damaged_launches_are_errors_or_keep_every_rule() {
-    let (mut kept, mut refused) = (0, 0);
+    let (mut kept, mut rejected) = (0, 0);
     let mut g = Gen::new(9);
     for module in modules().take(20) {
         let bytes = Launches::of(&module, &target(), &|_| Ok(0)).unwrap().to_bytes().unwrap();
@@ -83,14 +83,14 @@ fn damaged_launches_are_errors_or_keep_every_rule() {
                     launches.kernels.iter().for_each(|(_, k)| verify::verify(k).unwrap());
                 }
                 Err(e) => {
-                    refused += 1;
+                    rejected += 1;
                     assert_eq!(e.kind(), ErrorKind::Malformed, "{e}");
                 }
             }
         }
     }
-    println!("{refused} refused, {kept} kept");
-    assert!(refused > 1000, "{refused} refused, {kept} kept");
+    println!("{rejected} rejected, {kept} kept");
+    assert!(rejected > 1000, "{rejected} rejected, {kept} kept");
 }
 
 /// A record of a module with one product, to be changed.
@@ -108,11 +108,11 @@ fn product() -> (LirModule, CodeRecord) {
 }
 
 #[test]
-fn what_breaks_a_rule_is_refused_by_name() {
-    let refused = |change: &dyn Fn(&mut CodeRecord), why: &str| {
+fn what_breaks_a_rule_is_rejected_by_name() {
+    let rejected = |change: &dyn Fn(&mut CodeRecord), why: &str| {
         let (module, mut record) = product();
         change(&mut record);
-        // Whoever changes a kernel on purpose makes its hash right again.
+        // Anyone who changes a kernel on purpose makes its hash right again.
         for kernel in &mut record.kernels {
             if let Ok(changed) = kernel.kernel() {
                 kernel.hash = changed.hash().0;
@@ -123,28 +123,28 @@ fn what_breaks_a_rule_is_refused_by_name() {
         assert_eq!(e.kind(), ErrorKind::Malformed);
         assert!(e.to_string().contains(why), "{e}, not {why}");
     };
-    refused(&|r| r.format += 1, "format");
-    refused(&|r| r.run.push(Vec::new()), "steps");
-    refused(&|r| r.init.push(Vec::new()), "steps");
-    refused(&|r| r.run[0][0].kernel = 9, "kernel 9 of 1");
-    refused(&|r| r.run[0][0].groups = 1 << 20, "extent");
-    refused(&|r| r.run[0][0].bindings[0] = ArgRecord::Input(7), "operand 7 of 2");
-    refused(&|r| r.run[0][0].bindings[0] = ArgRecord::Output(0), "inputs are read");
-    refused(&|r| r.run[0][0].bindings.truncate(1), "as many bindings");
-    refused(&|r| r.run[0][0].uniforms.truncate(1), "as many bindings and uniforms");
-    refused(&|r| r.extents[0] = "strange + 1".to_owned(), "symbol");
-    refused(&|r| r.extents[0] = "1 +".to_owned(), "stored kernels");
-    refused(&|r| r.kernels[0].name = "x\nfn y() {}".to_owned(), "name");
-    refused(&|r| r.kernels[0].workgroup = 1 << 20, "workgroup");
-    refused(&|r| r.kernels[0].workgroup = 0, "workgroup");
-    refused(&|r| r.kernels[0].buffers[0].0 = "f16".to_owned(), "elements");
-    refused(&|r| r.kernels[0].buffers[0].0 = "word".to_owned(), "unknown type");
-    refused(&|r| r.kernels[0].buffers[0].1 = Access::Write, "inputs are read");
-    refused(&|r| r.kernels[0].uniforms = u32::MAX, "too large");
-    refused(&|r| r.kernels[0].values[0] = Ty::Bool, "declared");
-    refused(&|r| r.kernels[0].shared[0].len = 1 << 20, "workgroup memory");
-    refused(&|r| r.kernels[0].body.push(Line::End), "nest");
-    refused(&|r| r.kernels[0].body.push(Line::Set(Var(1 << 20), Value(0))), "variable");
+    rejected(&|r| r.format += 1, "format");
+    rejected(&|r| r.run.push(Vec::new()), "steps");
+    rejected(&|r| r.init.push(Vec::new()), "steps");
+    rejected(&|r| r.run[0][0].kernel = 9, "kernel 9 of 1");
+    rejected(&|r| r.run[0][0].groups = 1 << 20, "extent");
+    rejected(&|r| r.run[0][0].bindings[0] = ArgRecord::Input(7), "operand 7 of 2");
+    rejected(&|r| r.run[0][0].bindings[0] = ArgRecord::Output(0), "inputs are read");
+    rejected(&|r| r.run[0][0].bindings.truncate(1), "as many bindings");
+    rejected(&|r| r.run[0][0].uniforms.truncate(1), "as many bindings and uniforms");
+    rejected(&|r| r.extents[0] = "strange + 1".to_owned(), "symbol");
+    rejected(&|r| r.extents[0] = "1 +".to_owned(), "stored kernels");
+    rejected(&|r| r.kernels[0].name = "x\nfn y() {}".to_owned(), "name");
+    rejected(&|r| r.kernels[0].workgroup = 1 << 20, "workgroup");
+    rejected(&|r| r.kernels[0].workgroup = 0, "workgroup");
+    rejected(&|r| r.kernels[0].buffers[0].0 = "f16".to_owned(), "elements");
+    rejected(&|r| r.kernels[0].buffers[0].0 = "word".to_owned(), "unknown type");
+    rejected(&|r| r.kernels[0].buffers[0].1 = Access::Write, "inputs are read");
+    rejected(&|r| r.kernels[0].uniforms = u32::MAX, "too large");
+    rejected(&|r| r.kernels[0].values[0] = Ty::Bool, "declared");
+    rejected(&|r| r.kernels[0].shared[0].len = 1 << 20, "workgroup memory");
+    rejected(&|r| r.kernels[0].body.push(Line::End), "nest");
+    rejected(&|r| r.kernels[0].body.push(Line::Set(Var(1 << 20), Value(0))), "variable");
     let deep = |r: &mut CodeRecord| {
         let body = &mut r.kernels[0].body;
         let Some(Line::Let(first, _)) = body.first() else { panic!("a value") };
@@ -152,5 +152,5 @@ fn what_breaks_a_rule_is_refused_by_name() {
         body.extend((0..100_000).map(|_| Line::If(first)));
         body.extend((0..100_000).map(|_| Line::End));
     };
-    refused(&deep, "nest");
+    rejected(&deep, "nest");
 }

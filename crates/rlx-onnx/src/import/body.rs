@@ -16,7 +16,7 @@ const MOST_BODIES: usize = 8;
 pub(crate) struct OpenBody {
     /// The graph around it.
     around: Graph,
-    /// The nodes that stand in it for slots from outside.
+    /// The nodes that are in it for slots from outside.
     pub(super) here: HashMap<SlotId, NodeId>,
     /// What it uses from outside, in the order of its inputs.
     captures: Vec<SlotId>,

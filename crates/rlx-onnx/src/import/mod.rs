@@ -141,7 +141,7 @@ fn import_scoped(file: &OnnxFile, options: &ImportOptions, progress: &Progress) 
 }
 
 impl Importer<'_> {
-    /// Names an output's node after it, so that whoever runs the graph sees the model's own names.
+    /// Names an output's node after it, so that anyone who runs the graph sees the model's own names.
     fn name_output(&mut self, node: NodeId, name: &str) {
         let named = self.graph.node(node);
         let outside = matches!(named.op, Op::Input { .. } | Op::Param { .. });

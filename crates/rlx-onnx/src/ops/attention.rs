@@ -227,7 +227,7 @@ fn add_masks(cx: Cx, heads: &Heads, scores: NodeId) -> Result<NodeId, Error> {
     let keys = heads.key_length(cx);
     let column = |cx: Cx| cx.add(Op::Iota { to: vec![keys], axis: 0, dtype: DType::I64 }, &[]);
     if cx.attrs.flag("is_causal", false)? {
-        // Query i stands at position past + i: a part of one count over everything.
+        // Query i is at position past + i: a part of one count over everything.
         let queries = heads.query_length(cx);
         let end = Dim::from(heads.past + queries.extent());
         let all = cx.add(Op::Iota { to: vec![end], axis: 0, dtype: DType::I64 }, &[])?;

@@ -147,7 +147,7 @@ fn slice(cx: Cx) -> Nodes {
 }
 
 /// Slicing a table of fixed length up to a symbol (position embeddings, causal masks): the symbol cannot be larger in
-/// a run that means something, and stating it keeps a clamp out of every shape that follows. A run beyond is refused.
+/// a run that means something, and stating it keeps a clamp out of every shape that follows. A run beyond is rejected.
 fn narrow_symbol(cx: Cx, end: Extent, dim: Dim) {
     if let (Some(symbol), Some(most)) = (end.as_sym(), dim.as_static()) {
         let range = cx.importer.graph.symbol_range(symbol);
@@ -157,7 +157,7 @@ fn narrow_symbol(cx: Cx, end: Extent, dim: Dim) {
 }
 
 /// Slicing what a window left of a symbol (`[:-1]` of the length after a convolution) up to some elements before its end: in
-/// a run that means something there are as many, so the symbol is at least what makes it so; a run below is refused.
+/// a run that means something there are as many, so the symbol is at least what makes it so; a run below is rejected.
 fn raise_symbol(cx: Cx, end: Extent, dim: Dim) {
     let (Dim::Expr(_), Some(short)) = (dim, end.as_const().and_then(i64::checked_neg)) else { return };
     let symbols = dim.extent().symbols();
@@ -175,7 +175,7 @@ fn raise_symbol(cx: Cx, end: Extent, dim: Dim) {
     cx.importer.graph.set_symbol_range(symbol, SymRange::new(low, range.max));
 }
 
-/// Cuts and least values beyond these are not looked for.
+/// Cuts and smallest values beyond these are not looked for.
 const MOST_CUT: i64 = 1 << 20;
 const MOST_LEAST: i64 = 1 << 32;
 

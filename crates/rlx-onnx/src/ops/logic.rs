@@ -84,7 +84,7 @@ fn convert(cx: Cx, to: DType) -> Nodes {
     Ok(vec![cx.add(Op::Cast { to }, &[x])?])
 }
 
-/// The greatest finite number of a float type of 8 bits or fewer.
+/// The largest finite number of a float type of 8 bits or fewer.
 pub(super) fn greatest_of_small_float(dtype: DType) -> Option<f64> {
     match dtype {
         DType::F8E4M3FN => Some(448.0),

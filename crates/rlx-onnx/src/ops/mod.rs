@@ -5,6 +5,7 @@
 
 mod attention;
 mod control;
+mod conv_pool;
 pub(crate) mod custom;
 mod data;
 mod einsum;
@@ -22,7 +23,6 @@ mod recurrent;
 mod reduce;
 mod resize;
 mod shape;
-mod window;
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -88,7 +88,7 @@ static FAMILIES: &[&[Entry]] = &[
     reduce::OPS,
     linear::OPS,
     einsum::OPS,
-    window::OPS,
+    conv_pool::OPS,
     resize::OPS,
     norm::OPS,
     attention::OPS,

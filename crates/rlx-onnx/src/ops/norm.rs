@@ -51,7 +51,7 @@ fn log_softmax(cx: Cx) -> Nodes {
     along_axis(cx, |cx, x, axis| cx.add(Op::LogSoftmax { axis: axis as i32 }, &[x]))
 }
 
-/// 1 at the first greatest element, else 0.
+/// 1 at the first largest element, else 0.
 fn hardmax(cx: Cx) -> Nodes {
     along_axis(cx, |cx, x, axis| {
         let shape = cx.shape_of(x);

@@ -1,6 +1,6 @@
 //! Quantisation, and products of quantised matrices.
 
-use super::window::Window;
+use super::conv_pool::Window;
 use super::{Entry, nodes};
 use crate::import::NodeCx;
 use crate::tensor;

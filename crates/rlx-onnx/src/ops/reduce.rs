@@ -1,4 +1,4 @@
-//! Reductions, positions of extremes, running sums, and the k greatest.
+//! Reductions, positions of extremes, running sums, and the k largest.
 
 use super::movement::{axes_of, to_dim};
 use super::{Entry, nodes};
@@ -116,7 +116,7 @@ fn log_sum(cx: Cx) -> Nodes {
     Ok(vec![cx.activation(A::Log, x)?])
 }
 
-/// `m + ln Σ e^(x − m)` with `m` the greatest element, or 0 where that is infinite.
+/// `m + ln Σ e^(x − m)` with `m` the largest element, or 0 where that is infinite.
 fn log_sum_exp(cx: Cx) -> Nodes {
     let (axes, keep) = axes(cx)?;
     let x = cx.x(0)?;

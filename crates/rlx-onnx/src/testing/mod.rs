@@ -160,7 +160,7 @@ pub fn model(
 /// The model as a file.
 ///
 /// # Panics
-/// When the file is refused, as one that is nested too deeply is.
+/// When the file is rejected, as one that is nested too deeply is.
 pub fn file(model: &ModelProto) -> OnnxFile {
     OnnxFile::from_bytes(model.encode_to_vec()).expect("the model decodes")
 }

@@ -82,7 +82,7 @@ pub fn plan_within_bounds(module: &LirModule, context: &PassContext<'_>) -> Resu
     bounds.map(|bounds| plan::plan_memory(module, &bounds, spec)).transpose()
 }
 
-/// The greatest values of the module's symbols, if all are bounded.
+/// The largest values of the module's symbols, if all are bounded.
 fn upper_bounds(module: &LirModule) -> Option<DimBinding> {
     let mut bounds = DimBinding::new();
     for &symbol in &module.symbols {
@@ -271,7 +271,7 @@ impl<'g> Lowering<'g> {
         }
     }
 
-    /// Where input `index` of concatenation `id` lies in its buffer.
+    /// Where input `index` of concatenation `id` is in its buffer.
     fn concat_slice(&mut self, id: NodeId, index: usize) -> Operand {
         let node = self.graph.node(id);
         let Op::Concat { axis } = node.op else { return self.value(id).clone() };
@@ -353,7 +353,7 @@ impl<'g> Lowering<'g> {
         outputs
     }
 
-    /// Outputs lie dense and whole in arena buffers of their own; what does not is copied there.
+    /// Outputs are dense and whole in arena buffers of their own; what does not is copied there.
     fn outputs(&mut self) -> Result<Vec<IoSlot>> {
         let mut slots: Vec<IoSlot> = Vec::new();
         let mut given: HashSet<BufferId> = HashSet::new();

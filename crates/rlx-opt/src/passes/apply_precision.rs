@@ -28,7 +28,7 @@ use crate::precision;
 /// Runs the pass.
 ///
 /// # Errors
-/// [`rlx_ir::ErrorKind::Internal`] when the rewritten op is refused.
+/// [`rlx_ir::ErrorKind::Internal`] when the rewritten op is rejected.
 pub fn run(graph: &Graph, context: &PassContext<'_>) -> Result<Graph> {
     let policy = Policy::of(context.options);
     if matches!(policy, Policy::Named(PrecisionPolicy::AlwaysF32)) {
@@ -136,7 +136,7 @@ fn shortened(
 }
 
 /// `id` in the short type. Finite constants beyond its range (masks, see [`range`]) become its largest numbers: they are
-/// written with the least f32, which would become −∞, and 0 · −∞ is NaN.
+/// written with the smallest f32, which would become −∞, and 0 · −∞ is NaN.
 fn short_input(id: NodeId, dtype: DType, s: &mut Simplifier<'_>) -> Result<NodeId> {
     let (_, most) = range::normal_range(dtype);
     let within = facts::constant(s.graph(), id).and_then(|data| {

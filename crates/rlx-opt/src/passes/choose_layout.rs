@@ -36,7 +36,7 @@ fn to_first(rank: usize) -> Vec<usize> {
 /// Runs the pass.
 ///
 /// # Errors
-/// [`rlx_ir::ErrorKind::Internal`] when the rewritten op is refused.
+/// [`rlx_ir::ErrorKind::Internal`] when the rewritten op is rejected.
 pub fn run(graph: &Graph, context: &PassContext<'_>) -> Result<Graph> {
     let windows =
         graph.nodes().iter().any(|n| channels_last(n).is_some() || matches!(n.op, Op::ConvTranspose { .. }));

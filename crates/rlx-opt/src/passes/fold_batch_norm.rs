@@ -26,7 +26,7 @@ const MAX_DEPTH: usize = 4;
 /// Runs the pass.
 ///
 /// # Errors
-/// [`rlx_ir::ErrorKind::Internal`] when the folded op is refused.
+/// [`rlx_ir::ErrorKind::Internal`] when the folded op is rejected.
 pub fn run(graph: &Graph, context: &PassContext<'_>) -> Result<Graph> {
     if context.options.numerics != Numerics::Fast {
         return Ok(graph.clone());

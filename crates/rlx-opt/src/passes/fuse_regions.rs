@@ -96,7 +96,7 @@ impl<'g> Groups<'g> {
             return;
         }
         let mut members = vec![anchor.id];
-        // Taking the nearest first means: what else a node needs of the region is in it already, and whoever
+        // Taking the nearest first means: what else a node needs of the region is in it already, and anyone who
         // else uses a member comes after all of them.
         let mut next: BTreeSet<NodeId> = self.users[anchor.id.index()].iter().copied().collect();
         while let Some(id) = next.pop_first() {
@@ -119,7 +119,7 @@ impl<'g> Groups<'g> {
         self.members.push(members);
     }
 
-    /// From the last node to the first: a node whose uses all lie in one group joins it, else it starts one.
+    /// From the last node to the first: a node whose uses all are in one group joins it, else it starts one.
     fn group_elementwise(&mut self) {
         let first = self.members.len();
         for node in self.graph.nodes().iter().rev() {
@@ -210,7 +210,7 @@ fn body_of(graph: &Graph, members: &[NodeId], results: &[NodeId]) -> (Graph, Vec
     let mut body = Graph::new(names.join("+"));
     graph.symbol_ranges().iter().for_each(|(&s, &range)| body.set_symbol_range(s, range));
     let (mut inside, mut inputs) = (HashMap::new(), Vec::new());
-    // Inputs stand before all else in the body, in the order of their first use.
+    // Inputs are before all else in the body, in the order of their first use.
     let mut scalars = Vec::new();
     for &m in members {
         for &id in &graph.node(m).inputs {

@@ -33,7 +33,7 @@ const MOST_TERMS: usize = 33_000;
 /// Runs the pass.
 ///
 /// # Errors
-/// [`rlx_ir::ErrorKind::Internal`] when a rewritten op is refused.
+/// [`rlx_ir::ErrorKind::Internal`] when a rewritten op is rejected.
 pub fn run(graph: &Graph, context: &PassContext<'_>) -> Result<Graph> {
     let dequantizes = graph.nodes().iter().any(|n| matches!(n.op, Op::Dequantize { .. }));
     if context.options.numerics != Numerics::Fast || !dequantizes {

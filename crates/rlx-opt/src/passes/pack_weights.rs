@@ -20,7 +20,7 @@ use crate::rewrite::Rewriter;
 /// Runs the pass.
 ///
 /// # Errors
-/// [`rlx_ir::ErrorKind::Internal`] when a rewritten node is refused.
+/// [`rlx_ir::ErrorKind::Internal`] when a rewritten node is rejected.
 pub fn run(graph: &Graph, context: &PassContext<'_>) -> Result<Graph> {
     let fixed = facts::fixed_nodes(graph);
     let mut r = Rewriter::new(graph);

@@ -2,7 +2,7 @@
 //!
 //! Comparing each buffer with all that are alive with it takes the square of their number, where very many are. Here each
 //! takes the smallest hole that fits when it is written, and leaves one when it was last read: a logarithm for each
-//! buffer. Such plans are larger, by what lies in holes that are too small.
+//! buffer. Such plans are larger, by what is in holes that are too small.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};

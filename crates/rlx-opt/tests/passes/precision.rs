@@ -73,7 +73,7 @@ fn delicate_ops_stay_long_and_neighbours_stay_short() {
 
 #[test]
 fn constants_beyond_the_range_do_not_become_infinite() {
-    // A mask as exporters write it: 0 where something may be seen, the least f32 elsewhere.
+    // A mask as exporters write it: 0 where something may be seen, the smallest f32 elsewhere.
     let mut before = rlx_ir::Graph::new("mask");
     let shape = Shape::new(&[3], DType::F32);
     let x = before.input("x", shape.clone());

@@ -193,7 +193,7 @@ fn softmax() {
         return y",
         &wanted,
     );
-    // The greatest of one axis, the sum of the other.
+    // The largest of one axis, the sum of the other.
     expect_none(
         "x: [batch, 4] f32
         m = Reduce(x) {op=Max, axes=[0], keep_dim=true}

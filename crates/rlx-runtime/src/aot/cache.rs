@@ -26,11 +26,11 @@ type Result<T, E = AotCacheError> = std::result::Result<T, E>;
 ///
 /// An entry is found by the caller's name and a hash of all that its code depends on: the graph with the shapes of its
 /// weights, the binding, device, driver and instruction set, the options, the version of RLX and of the format. One
-/// that does not fit is never used: a changed graph under an old name is compiled anew. Entries are written to a
-/// temporary file and renamed, so any number of processes may share a cache; one that is damaged is compiled anew with
+/// that does not fit is never used: a changed graph under an old name is compiled again. Entries are written to a
+/// temporary file and renamed, so any number of processes may share a cache; one that is damaged is compiled again with
 /// a warning. When the cache grows beyond its limit, entries used longest ago go.
 ///
-/// Its folder must be the user's own (or root's), and nobody else may write it, because what lies there is believed: of
+/// Its folder must be the user's own (or root's), and no one else may write it, because what is there is believed: of
 /// another folder no entry is taken, and writing one is an error.
 ///
 /// ```
@@ -491,7 +491,7 @@ fn model_digest(parts: &[&str], target: &ArtefactTarget) -> Digest {
 
 /// Says that an entry is not used.
 fn warn(path: &Path, e: &Error) {
-    tracing::warn!(path = %path.display(), error = %e, "a cache entry is not used; compiling anew");
+    tracing::warn!(path = %path.display(), error = %e, "a cache entry is not used; compiling again");
 }
 
 #[cfg(test)]

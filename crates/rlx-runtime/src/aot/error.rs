@@ -8,7 +8,7 @@ use crate::error::CompileError;
 
 /// Why the AOT cache could not give what was asked for.
 ///
-/// A damaged or foreign entry is no error of the calls that can compile: they warn and compile anew.
+/// A damaged or foreign entry is no error of the calls that can compile: they warn and compile again.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum AotCacheError {

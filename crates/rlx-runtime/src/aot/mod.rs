@@ -29,7 +29,7 @@
 //! Files are not trusted. Head, module and table are checked against their hashes when a file is opened, tensors when
 //! they are first used; every size and index is checked besides, and the module by [`rlx_opt::verify_lir()`], so that
 //! not even a file with the right hashes makes a kernel leave its buffers. An artefact of another device, instruction
-//! set, driver or version of RLX is refused.
+//! set, driver or version of RLX is rejected.
 
 mod artefact;
 mod cache;
@@ -58,7 +58,7 @@ use serde::de::DeserializeOwned;
 /// A record as bytes.
 fn write_record<T: Serialize>(record: &T) -> Result<Vec<u8>> {
     postcard::to_allocvec(record)
-        .map_err(|e| Error::new(ErrorKind::Internal, format!("postcard refuses a record: {e}")))
+        .map_err(|e| Error::new(ErrorKind::Internal, format!("postcard rejects a record: {e}")))
 }
 
 /// The record that all of `bytes` are.

@@ -94,7 +94,7 @@ struct PlanRecord {
     largest_live_set: u64,
 }
 
-/// The module as bytes, and the constants that do not stand in its text.
+/// The module as bytes, and the constants that do not are in its text.
 ///
 /// # Errors
 /// [`ErrorKind::Unsupported`] for a module that does not come back equal: one not made by the compiler.

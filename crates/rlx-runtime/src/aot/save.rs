@@ -204,7 +204,7 @@ impl Session {
         Ok(compiled)
     }
 
-    /// The module of an artefact as an executable, by the code that lies there. The module is verified before anything
+    /// The module of an artefact as an executable, by the code that is there. The module is verified before anything
     /// uses it; the code is the device's to check.
     pub(super) fn compile_stored(
         &self,

@@ -58,7 +58,7 @@ impl<'a> NewTensor<'a> {
     }
 }
 
-/// The table of these tensors, as they lie one behind the other.
+/// The table of these tensors, as they are one behind the other.
 pub(super) fn table(tensors: &[NewTensor<'_>], progress: &Progress) -> Result<Vec<u8>> {
     let (places, _) = place_tensors(tensors.iter().map(|t| t.bytes.len()))?;
     let record = |(t, at): (&NewTensor<'_>, usize)| {
@@ -85,11 +85,11 @@ pub(super) struct Tensor {
     chunks: Arc<[ChunkDigest]>,
 }
 
-/// Reads the table; every tensor must lie within `section`.
+/// Reads the table; every tensor must be within `section`.
 pub(super) fn read_table(bytes: &[u8], section: &Range<usize>) -> Result<Vec<Tensor>> {
     let records: Vec<TensorRecord> = super::read_record(bytes, "the table of tensors")?;
     let tensor = |record: TensorRecord| {
-        let outside = || malformed(format!("{:?} lies outside of the artefact", record.role));
+        let outside = || malformed(format!("{:?} is outside of the artefact", record.role));
         let dtype: DType = record.dtype.parse()?;
         let dims: Option<Vec<usize>> = record.dims.iter().map(|&d| usize::try_from(d).ok()).collect();
         let dims = dims.ok_or_else(outside)?;

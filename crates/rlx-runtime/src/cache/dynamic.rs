@@ -99,7 +99,7 @@ impl DynamicDimCompileCache {
     /// As [`DynamicDimCompileCache::get_or_compile`].
     ///
     /// # Errors
-    /// What the compiler refuses, sizes that do not fit, a device that is not there.
+    /// What the compiler rejects, sizes that do not fit, a device that is not there.
     pub fn try_get_or_compile(&mut self, binding: &DimBinding) -> Result<&mut CompiledGraph, CompileError> {
         let options = CompileOptions::try_new()?;
         self.try_get_or_compile_with(binding, &options)

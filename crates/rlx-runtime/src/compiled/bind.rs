@@ -311,24 +311,24 @@ impl Binder {
     /// Takes the symbols' values from dimensions the caller states.
     fn unify(&mut self, i: usize, dims: &[usize]) -> Result<()> {
         let slot = &self.inputs[i];
-        let misfit = |why: String| {
+        let shape_mismatch = |why: String| {
             let given = Shape::new(dims, slot.dtype);
             let message = format!("input {:?} is {}, but was given {given}", slot.name, slot.shape);
             Err(Error::new(ErrorKind::Binding, message).with_hint(why))
         };
         if dims.len() != slot.forms.len() {
-            return misfit(format!("it takes {} dimensions, not {}", slot.forms.len(), dims.len()));
+            return shape_mismatch(format!("it takes {} dimensions, not {}", slot.forms.len(), dims.len()));
         }
         for (d, (form, &n)) in slot.forms.iter().zip(dims).enumerate() {
             match *form {
                 DimForm::Fixed(want) if want != n => {
-                    return misfit(format!("dimension {d} must be {want}, not {n}"));
+                    return shape_mismatch(format!("dimension {d} must be {want}, not {n}"));
                 }
                 DimForm::Symbol(s) => {
                     let value = i64::try_from(n).unwrap_or(i64::MAX);
                     if self.full[s] != UNKNOWN && self.full[s] != value {
                         let (name, known) = (sym::name(self.symbols[s]), self.full[s]);
-                        return misfit(format!(
+                        return shape_mismatch(format!(
                             "dimension {d}, {name}, is {known} everywhere else: it has one size in a run"
                         ));
                     }
@@ -435,7 +435,7 @@ impl Binder {
         let whole_bytes = slot.bytes().unwrap_or(0);
         let staging = &mut self.staging[i];
         let convert = matches!(data, Data::F32(_)) && !matches!(slot.dtype, DType::F32 | DType::C64);
-        // Device kernels read elements where they lie; unaligned ones only come from byte slices.
+        // Device kernels read elements where they are; unaligned ones only come from byte slices.
         let aligned = matches!(data, Data::Resident(..))
             || data.bytes().as_ptr().addr().is_multiple_of(slot.dtype.size_bytes().min(8));
         let prefix = !slot.cropped() || slot.dims.get(1..) == slot.run_dims.get(1..);

@@ -4,7 +4,7 @@
 //! becomes the handle's next value: the state of a recurrence, a cache that grows. The contract names them
 //! twice (`bind_handle`, `bind_gpu_handle`): they are the same thing here.
 //!
-//! Where the device keeps handles ([`rlx_backend::DeviceHandles`]) the value lies there, and a fed output stays there
+//! Where the device keeps handles ([`rlx_backend::DeviceHandles`]) the value is there, and a fed output stays there
 //! too; only under an active extent does it come by way of the host, which puts it into the upper extent. For other
 //! devices the value lies here.
 
@@ -16,8 +16,8 @@ use super::CompiledGraph;
 use super::bind::Data;
 use super::bytes::AlignedBytes;
 use crate::convert;
-use crate::edge;
 use crate::error::or_panic;
+use crate::panic_guard;
 
 /// A handle of an input; its value is in the input's declared type.
 #[derive(Debug, Clone)]
@@ -68,7 +68,7 @@ impl Handle {
 /// The value of a handle that the device keeps.
 pub(super) fn read_kept(device: Device, exec: &dyn ExecutableGraph, input: usize) -> Result<Vec<u8>> {
     let none = || Error::new(ErrorKind::Internal, "the device keeps no handles");
-    edge::call(device, "giving a handle", || exec.handles().ok_or_else(none)?.read(input))
+    panic_guard::call(device, "giving a handle", || exec.handles().ok_or_else(none)?.read(input))
 }
 
 fn room_for(name: &str) -> String {
@@ -122,7 +122,7 @@ impl CompiledGraph {
         let room = bytes.resize(size, || room_for(name))?;
         convert::from_f32(info.dtype, values, room)
             .map_err(|e| Error::new(e.kind(), format!("handle {name:?}: {}", e.message())).with_source(e))?;
-        let kept = self.edge.call("taking a handle", || match self.exec.handles_mut() {
+        let kept = self.guard.call("taking a handle", || match self.exec.handles_mut() {
             Some(device) => device.set(i, bytes.as_slice()).map(|()| true),
             None => Ok(false),
         })?;
@@ -356,7 +356,7 @@ impl CompiledGraph {
             let whole = |output: &usize| !self.outputs.slots[*output].cropped();
             let wanted = handle.next_feed().filter(whole);
             if wanted != handle.steered {
-                self.edge.call("feeding a handle", || device.feed(i, wanted))?;
+                self.guard.call("feeding a handle", || device.feed(i, wanted))?;
                 handle.steered = wanted;
             }
         }
@@ -376,7 +376,7 @@ impl CompiledGraph {
                     None => {
                         let bytes = memory::copy(bytes, || room_for(&from.name))?;
                         if let Some(device) = self.exec.handles_mut() {
-                            self.edge.call("taking a handle", || device.set(i, &bytes))?;
+                            self.guard.call("taking a handle", || device.set(i, &bytes))?;
                         }
                     }
                 }

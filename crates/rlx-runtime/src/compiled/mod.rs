@@ -23,9 +23,9 @@ use rlx_driver::Device;
 use rlx_ir::{DimBinding, LirModule, Result};
 use rlx_opt::{CompileOptions, KernelDispatchReport, PassRecord, Precision};
 
-use crate::edge::Edge;
 use crate::error::or_panic;
 use crate::model_pipeline::params::ParamBook;
+use crate::panic_guard::PanicGuard;
 use crate::session::Built;
 use crate::tuning::{Tuned, TunedStep};
 use bind::Binder;
@@ -63,7 +63,7 @@ pub struct CompiledGraph {
     device: Device,
     exec: Box<dyn ExecutableGraph>,
     /// What every call into `exec` goes through.
-    edge: Edge,
+    guard: PanicGuard,
     record: Arc<Record>,
     inputs: Vec<TensorInfo>,
     params: Vec<TensorInfo>,
@@ -72,7 +72,7 @@ pub struct CompiledGraph {
     param_set: Vec<bool>,
     binder: Binder,
     outputs: Outputs,
-    /// By input: the value that stands in when the caller gives none.
+    /// By input: the value that is in when the caller gives none.
     handles: Vec<Option<Handle>>,
     /// Which experts are resident.
     moe: Masks,
@@ -116,7 +116,7 @@ impl CompiledGraph {
         CompiledGraph {
             device,
             exec,
-            edge: Edge::new(device),
+            guard: PanicGuard::new(device),
             record: Arc::new(Record { report, passes, tuned, fixed }),
             inputs: infos(&lir.inputs),
             params: infos(&lir.params),
@@ -137,8 +137,8 @@ impl CompiledGraph {
     pub fn try_clone(&self) -> Result<Self> {
         Ok(CompiledGraph {
             device: self.device,
-            exec: self.edge.clone().call("cloning", || self.exec.try_clone())?,
-            edge: self.edge.clone(),
+            exec: self.guard.clone().call("cloning", || self.exec.try_clone())?,
+            guard: self.guard.clone(),
             record: Arc::clone(&self.record),
             inputs: self.inputs.clone(),
             params: self.params.clone(),
@@ -295,6 +295,6 @@ impl CompiledGraph {
     /// # Errors
     /// A fault of the device.
     pub fn drain(&mut self) -> Result<()> {
-        self.edge.call("waiting", || self.exec.drain())
+        self.guard.call("waiting", || self.exec.drain())
     }
 }

@@ -146,7 +146,7 @@ impl CompiledGraph {
         let Some(moe) = self.exec.moe() else { return Ok(()) };
         let layers = moe.routers().len();
         let masks = per_layer.or_else(|| merged.map(|mask| vec![mask; layers]));
-        self.edge.call("placing experts", || moe.set_resident(masks.as_deref()))
+        self.guard.call("placing experts", || moe.set_resident(masks.as_deref()))
     }
 
     /// Keeps which experts the routers over `num_experts` experts choose, from now on; `false` when the graph has

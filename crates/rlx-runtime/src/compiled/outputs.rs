@@ -10,8 +10,8 @@ use super::bytes::{AlignedBytes, copy_block};
 use super::slot::Slot;
 use super::tensor::TensorView;
 use crate::convert;
-use crate::edge;
 use crate::error::or_panic;
+use crate::panic_guard;
 
 /// What is known of the last run's outputs.
 #[derive(Debug)]
@@ -78,7 +78,7 @@ impl Outputs {
     pub(super) fn finish(&mut self, exec: &dyn ExecutableGraph, binder: &Binder) -> Result<()> {
         self.find(exec.found(), binder)?;
         for (i, slot) in self.slots.iter().enumerate().filter(|(_, slot)| slot.cropped()) {
-            let bytes = edge::call(self.device, "giving an output", || exec.output(i))?;
+            let bytes = panic_guard::call(self.device, "giving an output", || exec.output(i))?;
             let size = slot.bytes().ok_or_else(|| too_large(slot))?;
             let whole = self.expanded[i].resize(size, || room_for(slot))?;
             if !bytes.is_empty() {
@@ -113,7 +113,7 @@ impl Outputs {
         if self.slots[i].cropped() {
             return Ok(self.expanded[i].as_slice());
         }
-        edge::call(self.device, "giving an output", || exec.output(i))
+        panic_guard::call(self.device, "giving an output", || exec.output(i))
     }
 
     /// How many f32 output `i` takes.
@@ -138,7 +138,7 @@ impl Outputs {
         Ok(out)
     }
 
-    /// Works out where each output is, as f32, from one base: in the arena when all lie there as f32, else
+    /// Works out where each output is, as f32, from one base: in the arena when all are there as f32, else
     /// in copies.
     fn locate(&mut self, exec: &dyn ExecutableGraph) -> Result<()> {
         let arena = exec.arena().map(|a| (a.as_ptr().addr(), a.len()));
@@ -231,7 +231,7 @@ impl CompiledGraph {
         self.outputs.read_into(&*self.exec, index, out)
     }
 
-    /// The outputs of the last run where they lie; nothing is copied. Nothing before the first run.
+    /// The outputs of the last run where they are; nothing is copied. Nothing before the first run.
     ///
     /// # Panics
     /// Only if the device lost its outputs since that run.

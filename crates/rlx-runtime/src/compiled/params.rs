@@ -13,9 +13,9 @@ use super::CompiledGraph;
 use super::bind::unknown_name;
 use super::tensor::TensorInfo;
 use crate::convert;
-use crate::edge;
 use crate::error::or_panic;
 use crate::model_pipeline::params::ParamBook;
+use crate::panic_guard;
 
 /// What the init program left, by buffer.
 type Prepared<'a> = Vec<(BufferId, Cow<'a, [u8]>)>;
@@ -155,7 +155,7 @@ impl CompiledGraph {
     pub(crate) fn prepared(&mut self, progress: &Progress) -> Result<(Vec<bool>, Prepared<'_>)> {
         self.check_params()?;
         let (exec, count) = (&mut self.exec, self.params.len());
-        self.edge.call("giving its weights", move || {
+        self.guard.call("giving its weights", move || {
             let Some(weights) = exec.prepared_weights() else { return Ok((vec![false; count], Vec::new())) };
             let spent = weights.spent_params();
             let prepared = weights.prepare(progress)?;
@@ -165,26 +165,26 @@ impl CompiledGraph {
 
     /// The code that the device generated, where it can take it back.
     pub(crate) fn code(&self) -> Result<Vec<CodePart>> {
-        edge::call(self.device, "giving its code", || self.exec.code())
+        panic_guard::call(self.device, "giving its code", || self.exec.code())
     }
 
     /// For each parameter: whether nothing reads it once the init program ran.
     pub(crate) fn spent_params(&mut self) -> Result<Vec<bool>> {
         let (device, exec) = (self.device, &mut self.exec);
-        self.edge.call("telling its parameters", move || Ok(taking_prepared(device, exec)?.spent_params()))
+        self.guard.call("telling its parameters", move || Ok(taking_prepared(device, exec)?.spent_params()))
     }
 
     /// Takes what [`CompiledGraph::prepared`] gave; all parameters then have a value.
     pub(crate) fn restore(&mut self, prepared: &[(BufferId, &[u8])]) -> Result<()> {
         let (device, exec) = (self.device, &mut self.exec);
-        self.edge.call("taking its weights", move || taking_prepared(device, exec)?.restore(prepared))?;
+        self.guard.call("taking its weights", move || taking_prepared(device, exec)?.restore(prepared))?;
         self.param_set.fill(true);
         Ok(())
     }
 
     fn set_weight(&mut self, index: usize, weight: Arc<Weight>) -> Result<()> {
         let noted = self.book.is_some().then(|| Arc::clone(&weight));
-        self.edge.call("taking a parameter", || self.exec.set_param(index, weight))?;
+        self.guard.call("taking a parameter", || self.exec.set_param(index, weight))?;
         self.param_set[index] = true;
         if let (Some(book), Some(weight)) = (&self.book, noted) {
             book.note(&self.params[index].name, &weight);

@@ -23,7 +23,7 @@ use super::CompiledGraph;
 impl CompiledGraph {
     /// Asks the device's profiler.
     fn profiler<T>(&mut self, ask: impl FnOnce(&mut dyn StepProfiler) -> T) -> Result<T> {
-        self.edge.call("timing its steps", || match self.exec.profiler() {
+        self.guard.call("timing its steps", || match self.exec.profiler() {
             Some(profiler) => Ok(ask(profiler)),
             None => Err(Error::new(ErrorKind::Unsupported, "this device does not time its steps")
                 .with_hint("profile on the CPU, or time whole runs")),

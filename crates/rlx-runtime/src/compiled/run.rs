@@ -275,7 +275,7 @@ impl CompiledGraph {
     /// # let mut compiled = Session::new(Device::Cpu).compile(g);
     /// # compiled.set_param("w", &[10.0, 20.0]);
     /// let (offset, len) = compiled.run_slots(&[&[1.0, 2.0]])[0];
-    /// // SAFETY: the slot lies in the arena and is valid until the next run.
+    /// // SAFETY: the slot is in the arena and is valid until the next run.
     /// let y = unsafe { std::slice::from_raw_parts(compiled.arena_ptr().add(offset).cast::<f32>(), len) };
     /// assert_eq!(y, [11.0, 22.0]);
     /// ```
@@ -410,7 +410,7 @@ impl CompiledGraph {
         self.outputs.place(&self.binder)?;
         self.steer_feeds()?;
         let source = BoundInputs { given, handles: &self.handles, binder: &self.binder };
-        self.edge.call("running", || self.exec.run_with_progress(&source, &self.binder.run, progress))?;
+        self.guard.call("running", || self.exec.run_with_progress(&source, &self.binder.run, progress))?;
         self.outputs.finish(&*self.exec, &self.binder)?;
         self.feed_handles()
     }

@@ -1,7 +1,7 @@
 //! Measuring a device's prices.
 //!
 //! Every price is the time of a small graph, compiled and run as any other, so the same code measures every device.
-//! A graph repeats one op, each reading the result before it; the least of several runs counts, since all that
+//! A graph repeats one op, each reading the result before it; the smallest of several runs counts, since all that
 //! disturbs a measurement makes it longer. Families of measurements go from small to large and stop where a run would
 //! take too long for what it tells, or where the time for all of them is spent: a slow device is measured at small sizes.
 
@@ -123,7 +123,7 @@ fn filling(n: usize, scale: f32) -> Vec<f32> {
     (0..n).map(|i| ((i * 7 % 17) as f32 - 8.0) / 8.0 * scale).collect()
 }
 
-/// The least time of some runs, in nanoseconds.
+/// The smallest time of some runs, in nanoseconds.
 fn least(compiled: &mut CompiledGraph, progress: &Progress) -> Result<f64> {
     let count = |info: &crate::TensorInfo| info.shape.num_elements().unwrap_or(0);
     let inputs: Vec<Vec<f32>> = compiled.inputs().iter().map(|i| filling(count(i), 1.0)).collect();
@@ -156,12 +156,12 @@ impl Bench<'_> {
         Ok(compiled)
     }
 
-    /// The least time of a graph.
+    /// The smallest time of a graph.
     fn time(&self, graph: Graph) -> Result<f64> {
         least(&mut self.compile(graph)?, self.progress)
     }
 
-    /// The least time of a graph's steps alone, without work.
+    /// The smallest time of a graph's steps alone, without work.
     fn time_of_work(&self, graph: Graph) -> Result<f64> {
         let mut compiled = self.compile(graph)?;
         let lir = compiled.lir();

@@ -3,7 +3,7 @@
 //! A device's [`BackendCostModel`] prices the steps that the compiler would make of a graph. Unless a backend brings
 //! its own, the prices are measured on this machine at first need ([`Calibration`]; within two seconds on the CPU) and
 //! kept in the cache folder (`RLX_CACHE_DIR`) by device, machine, threads and version; [`calibrate`] and
-//! `rlx devices --calibrate` measure anew. A file that was damaged is a warning and a new measurement.
+//! `rlx devices --calibrate` measure again. A file that was damaged is a warning and a new measurement.
 //!
 //! ```no_run
 //! use rlx_ir::{DType, Graph, GraphExt, Shape};
@@ -36,9 +36,9 @@ use crate::device_policy::{DeviceFallbackError, DevicePolicy, devices_for_with_p
 use crate::error::or_panic;
 use crate::registry::{require_backend, threads_from_env};
 use crate::session::Session;
-use crate::{edge, store};
+use crate::{panic_guard, store};
 
-/// Where calibrations lie in the cache folder.
+/// Where calibrations are in the cache folder.
 const FOLDER: &str = "calibration";
 
 /// The one of `usable` that is expected to run `graph` fastest; `None` when there is none. One device alone needs no
@@ -215,7 +215,7 @@ pub fn cost_model(device: Device) -> Result<Arc<dyn BackendCostModel>> {
 /// As [`cost_model`], and [`ErrorKind::Cancelled`].
 pub fn cost_model_with_progress(device: Device, progress: &Progress) -> Result<Arc<dyn BackendCostModel>> {
     let backend = require_backend(device)?;
-    if let Some(own) = edge::call(device, "describing its prices", || Ok(backend.cost_model()))? {
+    if let Some(own) = panic_guard::call(device, "describing its prices", || Ok(backend.cost_model()))? {
         return Ok(own);
     }
     let subject = subject(device)?;
@@ -232,7 +232,7 @@ pub fn cost_model_with_progress(device: Device, progress: &Progress) -> Result<A
     Ok(made)
 }
 
-/// Measures `device` anew and keeps what was found.
+/// Measures `device` again and keeps what was found.
 ///
 /// # Errors
 /// A device that cannot be used, or that fails at what is measured. (A folder that cannot be written is a warning.)
@@ -284,7 +284,7 @@ pub(crate) fn subject(device: Device) -> Result<String> {
 
 fn subject_with(device: Device, threads: Option<usize>) -> Result<String> {
     let backend = require_backend(device)?;
-    let machine = edge::call(device, "naming its machine", || backend.machine())?;
+    let machine = panic_guard::call(device, "naming its machine", || backend.machine())?;
     let threads = threads.map_or_else(String::new, |n| format!(", threads {n}"));
     Ok(format!("{}, {machine}, {}{threads}, rlx {}", device.feature(), processor(), store::VERSION))
 }
@@ -310,7 +310,7 @@ fn kept(device: Device, subject: &str) -> Option<Calibration> {
         // Digests are short: another subject may have had the same.
         Ok(found) => found.filter(|prices| prices.subject == subject),
         Err(e) => {
-            tracing::warn!(%device, error = %e, "the calibration is measured anew");
+            tracing::warn!(%device, error = %e, "the calibration is measured again");
             None
         }
     }
@@ -333,6 +333,7 @@ fn measured_on(session: &Session, subject: String, progress: &Progress) -> Resul
 
 fn calibrated(device: Device, prices: Calibration) -> Result<Arc<model::Calibrated>> {
     let backend = require_backend(device)?;
-    let target = edge::call(device, "describing the device", || backend.target(&CompileOptions::default()))?;
+    let target =
+        panic_guard::call(device, "describing the device", || backend.target(&CompileOptions::default()))?;
     Ok(Arc::new(model::Calibrated { name: device.name().to_string(), prices, target }))
 }

@@ -1,7 +1,7 @@
 //! What measurements decided, and where that is kept.
 //!
 //! A verdict holds for one graph (by its hash), one class of input sizes and one set of devices, each by its machine,
-//! threads and the version of RLX. It lies in the cache folder; a file that was damaged, or that speaks of something
+//! threads and the version of RLX. It is in the cache folder; a file that was damaged, or that speaks of something
 //! else, counts as none.
 
 use std::fmt::Write;
@@ -62,7 +62,7 @@ impl Verdicts {
         let (path, subject) = self.place(graph, devices, sizes).ok()?;
         let kept = store::read(&path).and_then(|t| t.map(|t| from_text(&t, &subject, sizes)).transpose());
         let kept = kept.unwrap_or_else(|e| {
-            tracing::warn!(error = %e, graph = %graph.name, "a verdict is measured anew");
+            tracing::warn!(error = %e, graph = %graph.name, "a verdict is measured again");
             None
         });
         let verdict = kept.filter(|v| holds(&v))?;

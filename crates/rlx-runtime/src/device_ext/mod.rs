@@ -42,8 +42,8 @@ use rlx_opt::passes::legalize;
 use rlx_opt::pipeline::PassContext;
 use rlx_opt::{CompileOptions, KernelDispatchReport, Target, report};
 
-use crate::edge;
 use crate::error::or_panic;
+use crate::panic_guard;
 use crate::registry::{registered, require_backend};
 
 /// Whether `device` can be used now: a backend in this build and a live probe of the driver, or a backend
@@ -62,7 +62,7 @@ pub fn unavailable_reason(device: Device) -> Option<Error> {
     if registered(device).is_some() {
         return None;
     }
-    let probe = |backend: Box<dyn Backend>| edge::call(device, "being probed", || backend.probe());
+    let probe = |backend: Box<dyn Backend>| panic_guard::call(device, "being probed", || backend.probe());
     require_backend(device).and_then(probe).err()
 }
 
@@ -168,7 +168,7 @@ pub fn supports_run_slots(device: Device) -> bool {
     is_available(device)
 }
 
-/// Blocks until `device` has nothing left to do, whoever gave it the work. The CPU computes within each call and a
+/// Blocks until `device` has nothing left to do, anyone who gave it the work. The CPU computes within each call and a
 /// device without a backend was given nothing, so they never have. [`crate::CompiledGraph::drain`] waits for one
 /// graph's work.
 ///
@@ -190,7 +190,7 @@ pub fn drain_device(device: Device) {
 /// A fault of the device.
 pub fn try_drain_device(device: Device) -> Result<()> {
     match require_backend(device) {
-        Ok(backend) => edge::call(device, "waiting", || backend.drain()),
+        Ok(backend) => panic_guard::call(device, "waiting", || backend.drain()),
         Err(_) => Ok(()),
     }
 }
@@ -205,7 +205,7 @@ struct Query {
 impl Query {
     fn new(device: Device, options: &CompileOptions) -> Result<Self> {
         let backend = require_backend(device)?;
-        let target = edge::call(device, "describing the device", || backend.target(options))?;
+        let target = panic_guard::call(device, "describing the device", || backend.target(options))?;
         Ok(Query { device, target, options: options.clone() })
     }
 
@@ -221,12 +221,12 @@ impl Query {
     /// The graph in ops that the device has kernels for, as the compiler makes it.
     fn legal(&self, graph: &Graph) -> Result<Graph> {
         let run = || legalize::run_before_layout(graph, &self.context());
-        edge::call(self.device, "answering the compiler", run)
+        panic_guard::call(self.device, "answering the compiler", run)
     }
 
     fn report(&self, graph: &Graph) -> Result<KernelDispatchReport> {
         let run = || Ok(report::analyze(graph, &self.context()));
-        edge::call(self.device, "answering the compiler", run)
+        panic_guard::call(self.device, "answering the compiler", run)
     }
 }
 

@@ -32,7 +32,7 @@ impl GraphDevices {
     ///
     /// # Errors
     /// What [`GraphDevices::try_compile`] or [`CompiledGraph::try_run`] report. After a fault of the device (lost,
-    /// out of memory, a panic) the next use compiles anew.
+    /// out of memory, a panic) the next use compiles again.
     pub fn try_run(&mut self, device: Device, inputs: &[(&str, &[f32])]) -> Result<Vec<Vec<f32>>> {
         self.begin();
         self.attempt(device, inputs)

@@ -44,7 +44,7 @@ use crate::device_policy::{
 };
 use crate::error::or_panic;
 use crate::session::Session;
-use crate::{edge, env};
+use crate::{env, panic_guard};
 pub use choice::{Choice, ChoiceReason};
 
 /// Inputs of a run: f32 values by name.
@@ -338,7 +338,7 @@ impl GraphDevices {
         Ok(device_bench::try_benchmark_devices(self, inputs, runs)?)
     }
 
-    /// Drops every executable and what benchmarks found for this graph, and looks for devices anew. Parameters stay.
+    /// Drops every executable and what benchmarks found for this graph, and looks for devices again. Parameters stay.
     ///
     /// ```
     /// # use rlx_runtime::*;
@@ -354,7 +354,7 @@ impl GraphDevices {
     /// ```
     pub fn invalidate_cache(&mut self) {
         while let Some((device, compiled)) = self.compiled.pop_first() {
-            edge::drop_quietly(device, compiled);
+            panic_guard::drop_quietly(device, compiled);
         }
         self.verdicts.forget(&self.graph);
         self.cheapest = OnceLock::new();
@@ -442,7 +442,7 @@ impl GraphDevices {
     /// Drops the executable of `device`, if there is one.
     pub(crate) fn drop_executable(&mut self, device: Device) {
         if let Some(compiled) = self.compiled.remove(&device) {
-            edge::drop_quietly(device, compiled);
+            panic_guard::drop_quietly(device, compiled);
         }
     }
 }

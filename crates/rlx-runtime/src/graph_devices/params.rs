@@ -33,7 +33,7 @@ impl GraphDevices {
         or_panic(self.try_set_param(name, values));
     }
 
-    /// As [`GraphDevices::set_param`]. A device that fails to take it is recorded, traced, and compiled anew at its
+    /// As [`GraphDevices::set_param`]. A device that fails to take it is recorded, traced, and compiled again at its
     /// next use; the value is kept.
     ///
     /// # Errors
@@ -131,7 +131,7 @@ impl GraphDevices {
     /// As [`GraphDevices::sync_params_to_all`].
     ///
     /// # Errors
-    /// The devices that failed to take a parameter, which are compiled anew at their next use.
+    /// The devices that failed to take a parameter, which are compiled again at their next use.
     pub fn try_sync_params_to_all(&mut self) -> Result<(), DeviceFallbackError> {
         self.begin();
         let all: Vec<(String, Arc<Weight>)> =

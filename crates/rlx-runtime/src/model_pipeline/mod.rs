@@ -177,7 +177,7 @@ impl ModelCompilePipeline {
     /// ```
     ///
     /// # Errors
-    /// A block that does not fit, or what the compiler refuses.
+    /// A block that does not fit, or what the compiler rejects.
     pub fn build_template<F>(
         &mut self,
         build: F,
@@ -291,7 +291,7 @@ impl ModelCompilePipeline {
     /// As [`ModelCompilePipeline::compile_lir`].
     ///
     /// # Errors
-    /// A device that is not there, or refuses the module.
+    /// A device that is not there, or rejects the module.
     pub fn try_compile_lir(
         &self,
         result: CompileResult,
@@ -427,7 +427,7 @@ impl ModelCompilePipeline {
     /// `options.dim_binding`; `build` runs only where there is no template under these options yet.
     ///
     /// # Errors
-    /// A block that does not fit, what the compiler refuses, sizes that do not fit, a device that is not there.
+    /// A block that does not fit, what the compiler rejects, sizes that do not fit, a device that is not there.
     ///
     /// ```
     /// # use rlx_runtime::*;

@@ -171,7 +171,7 @@ impl Variants {
     /// A graph that runs `result`, with the parameters that other variants have.
     ///
     /// # Errors
-    /// A device that is not there or refuses the module.
+    /// A device that is not there or rejects the module.
     pub(crate) fn compile(&self, result: CompileResult, options: &CompileOptions) -> Result<CompiledGraph> {
         let shared = options.clone().with_shared_arena(true);
         let mut graph = Session::try_new(self.device)?.compile_result(result, &shared)?;

@@ -7,7 +7,7 @@ use rlx_ir::{Dim, DimBinding, Extent, Graph, LirModule, Result, Shape};
 use rlx_opt::PoolSpec;
 use rlx_opt::plan::plan_memory;
 
-/// How often the step stands in its module: one run is then long against what every run costs, whatever it does.
+/// How often the step is in its module: one run is then long against what every run costs, whatever it does.
 const REPEATS: usize = 4;
 
 /// Step number `at` of a module without open dimensions, several times over. What it reads of the arena are inputs,

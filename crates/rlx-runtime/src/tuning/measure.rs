@@ -11,7 +11,7 @@ use rlx_opt::CompileOptions;
 
 use super::isolate::isolated;
 use crate::session::Session;
-use crate::{convert, edge};
+use crate::{convert, panic_guard};
 
 /// How long all variants of a step are timed together, roughly.
 const BUDGET: Duration = Duration::from_millis(60);
@@ -40,7 +40,7 @@ pub(super) fn fastest(
     let device = session.device();
     let Some(module) = isolated(bound, at, session.target(options)?.pool_spec())? else { return Ok(None) };
     let module = Arc::new(module);
-    let key = edge::call(device, "naming the variants of a step", || {
+    let key = panic_guard::call(device, "naming the variants of a step", || {
         session.backend().tuning_key(&module, &module.steps[0])
     })?;
     let Some(key) = key else { return Ok(None) };
@@ -50,7 +50,7 @@ pub(super) fn fastest(
         let mut tuning = Tuning::default();
         tuning.choose(&key, variant);
         let cache = CompileCache { tuning, ..CompileCache::default() };
-        edge::call(device, "compiling", || {
+        panic_guard::call(device, "compiling", || {
             let mut exec = session.backend().compile_cached(Arc::clone(&module), options, &cache)?;
             for (i, weight) in weights.iter().enumerate() {
                 exec.set_param(i, Arc::clone(weight))?;
@@ -73,7 +73,7 @@ pub(super) fn fastest(
             tracing::warn!(key = %key.what, variant = %key.variants[variant], "not taken: it failed, or its bits differ");
         }
     }
-    edge::call(device, "running", || race(&mut trials, &inputs))?;
+    panic_guard::call(device, "running", || race(&mut trials, &inputs))?;
     let times: Vec<_> = trials.iter().map(|t| t.as_ref().map(|t| t.least)).collect();
     let variant = key.variants[choice(&times)].clone();
     Ok(Some((variant, key.variants.into_iter().zip(times).collect())))

@@ -3,7 +3,7 @@
 //! A device may know several variants of a step that give the same bits, of which another is fastest on every machine:
 //! tiles of a matrix product, say ([`rlx_backend::tuning`]). Under [`Tune::Measure`] compiling tries them: each such step
 //! is made a module of its own, with made-up parameters and inputs, compiled in every variant, and timed. A variant
-//! whose results differ in a single bit from the first one's is refused with a warning. What was found is kept in
+//! whose results differ in a single bit from the first one's is rejected with a warning. What was found is kept in
 //! the cache folder (`RLX_CACHE_DIR`) by device and machine, and serves every later compilation there
 //! ([`Tune::Cached`], the default), and in artefacts.
 //!
@@ -37,9 +37,9 @@ use rlx_ir::{Error, ErrorKind, LirModule, Progress, Result};
 use rlx_opt::{CompileOptions, Tune};
 
 use crate::session::Session;
-use crate::{cost, edge, store};
+use crate::{cost, panic_guard, store};
 
-/// Where tunings lie in the cache folder.
+/// Where tunings are in the cache folder.
 const FOLDER: &str = "tuning";
 
 /// A step that can be done by several variants, and the one that was taken.
@@ -51,7 +51,7 @@ pub struct TunedStep {
     pub steps: usize,
     /// The variant that was taken.
     pub variant: String,
-    /// The least time of each variant, where they were measured by this compilation; `None` for a variant that failed.
+    /// The smallest time of each variant, where they were measured by this compilation; `None` for a variant that failed.
     pub times: Vec<(String, Option<Duration>)>,
 }
 
@@ -130,7 +130,7 @@ pub(crate) fn tuned(
 fn keys(session: &Session, lir: &LirModule) -> Result<Vec<(TuningKey, Vec<usize>)>> {
     let mut found: Vec<(TuningKey, Vec<usize>)> = Vec::new();
     for (at, step) in lir.steps.iter().enumerate() {
-        let key = edge::call(session.device(), "naming the variants of a step", || {
+        let key = panic_guard::call(session.device(), "naming the variants of a step", || {
             session.backend().tuning_key(lir, step)
         })?;
         let Some(key) = key.filter(|key| key.variants.len() > 1) else { continue };
@@ -142,7 +142,7 @@ fn keys(session: &Session, lir: &LirModule) -> Result<Vec<(TuningKey, Vec<usize>
     Ok(found)
 }
 
-/// What was measured of a key: the variant to take, and the least time of each.
+/// What was measured of a key: the variant to take, and the smallest time of each.
 struct Measured<'s> {
     key: &'s TuningKey,
     variant: usize,

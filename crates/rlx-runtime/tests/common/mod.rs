@@ -25,7 +25,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What is left in the temporary folder harms nobody.
+        // What is left in the temporary folder harms no one.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

@@ -124,7 +124,7 @@ fn the_best_adapter_serves_gpu() {
 }
 
 #[test]
-fn other_devices_are_refused_by_name() {
+fn other_devices_are_rejected_by_name() {
     let error = rlx_wgpu::WgpuBackend::new(Device::Cuda).probe().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::DeviceUnavailable);
     assert!(error.to_string().contains("CUDA"), "{error}");

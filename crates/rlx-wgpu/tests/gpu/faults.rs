@@ -95,7 +95,7 @@ fn a_value_larger_than_the_device_binds_is_out_of_memory_and_smaller_runs_go_on(
 }
 
 #[test]
-fn a_kernel_that_the_driver_refuses_is_a_typed_error_that_names_the_node() {
+fn a_kernel_that_the_driver_rejects_is_a_typed_error_that_names_the_node() {
     let limits = Lowered { max_workgroup: Some(32), ..Lowered::default() };
     for of in [Device::Vulkan, Device::OpenGl] {
         let Some(backend) = device(of).map(|b| b.with_limits(limits)) else { continue };
@@ -115,7 +115,7 @@ fn a_kernel_that_the_driver_refuses_is_a_typed_error_that_names_the_node() {
 }
 
 #[test]
-fn a_lost_device_is_a_typed_error_and_the_next_compile_opens_it_anew() {
+fn a_lost_device_is_a_typed_error_and_the_next_compile_opens_it_again() {
     for of in [Device::Vulkan, Device::OpenGl] {
         // Limits of its own, so that other tests' device stays.
         let limits = Lowered { max_memory_bytes: Some(1 << 30), ..Lowered::default() };

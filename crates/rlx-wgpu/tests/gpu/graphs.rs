@@ -107,7 +107,7 @@ fn random_graphs_agree_with_the_oracle() {
 }
 
 #[test]
-fn what_cannot_be_computed_is_refused_with_the_reason() {
+fn what_cannot_be_computed_is_rejected_with_the_reason() {
     let Some(backend) = vulkan() else { return };
     let graph = rlx_ir::text::parse(
         r#"graph "wide" {

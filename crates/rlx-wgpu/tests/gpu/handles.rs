@@ -46,7 +46,7 @@ fn first(bytes: &[u8]) -> f32 {
 #[test]
 fn a_fed_output_never_passes_through_the_host() {
     for of in [Device::Vulkan, Device::OpenGl] {
-        // Limits of its own, so that nobody else's bytes are counted.
+        // Limits of its own, so that no one else's bytes are counted.
         let limits = Lowered { max_memory_bytes: Some(1 << 29), ..Lowered::default() };
         let Some(backend) = device(of).map(|backend| backend.with_limits(limits)) else { continue };
         let mut exec = compile(&counter(), &backend).unwrap();

@@ -95,7 +95,7 @@ fn restored_weights_stand_in_for_the_init_program(backend: &WgpuBackend) {
     let (_, again) = prepare(&mut *third);
     assert_eq!(again, twice, "the init program ran");
 
-    // A parameter that is set afterwards makes the buffers that depend on it anew, with the others' values as
+    // A parameter that is set afterwards makes the buffers that depend on it again, with the others' values as
     // they were given. Those that are gone must be given again.
     for exec in [&mut second, &mut third] {
         let other = all.iter().enumerate().map(|(i, w)| match i {
@@ -120,7 +120,7 @@ fn restored_weights_stand_in_for_the_init_program_on_opengl() {
 }
 
 #[test]
-fn buffers_that_are_missing_or_of_another_size_are_refused() {
+fn buffers_that_are_missing_or_of_another_size_are_rejected() {
     let Some(backend) = device(Device::Vulkan) else { return };
     let (graph, bindings) = folded();
     let mut first = compile(&graph, &backend).unwrap();
@@ -128,17 +128,17 @@ fn buffers_that_are_missing_or_of_another_size_are_refused() {
     set(&mut *first, &all, |_| true);
     let (spent, prepared) = prepare(&mut *first);
     let mut exec = compile(&graph, &backend).unwrap();
-    let mut refused = |change: &dyn Fn(&mut Prepared)| {
+    let mut rejected = |change: &dyn Fn(&mut Prepared)| {
         let mut changed = prepared.clone();
         change(&mut changed);
         let e = restore(&mut *exec, &changed).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Malformed, "{e}");
     };
-    refused(&|p| drop(p.pop()));
-    refused(&|p| p[0].1.truncate(3));
-    refused(&|p| p[0].1.extend([0; 4]));
-    refused(&|p| p[0].0 = BufferId(u32::MAX));
-    refused(&|p| p.push((BufferId(0), vec![0; 4])));
+    rejected(&|p| drop(p.pop()));
+    rejected(&|p| p[0].1.truncate(3));
+    rejected(&|p| p[0].1.extend([0; 4]));
+    rejected(&|p| p[0].0 = BufferId(u32::MAX));
+    rejected(&|p| p.push((BufferId(0), vec![0; 4])));
     // One that is read in place must be set.
     if let Some(kept) = spent.iter().position(|spent| !spent) {
         set(&mut *exec, &all, |i| !spent[i] && i != kept);

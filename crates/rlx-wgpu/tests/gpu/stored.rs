@@ -65,7 +65,7 @@ fn stored_kernels_give_the_same_bits(backend: &WgpuBackend) {
     let pipelines = backend.pipeline_count().unwrap();
     let mut here = by(backend, own.lir(), code.clone()).unwrap();
     assert_eq!(backend.pipeline_count().unwrap(), pipelines, "the same kernels need no new pipelines");
-    // A device opened anew, which has none of them.
+    // A device opened again, which has none of them.
     let lowered = Lowered { max_memory_bytes: Some(1 << 30), ..Lowered::default() };
     let fresh = backend.clone().with_limits(lowered);
     let mut there = by(&fresh, own.lir(), code.clone()).unwrap();
@@ -106,7 +106,7 @@ fn stored_kernels_are_taken_and_not_made_again() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_and_the_device_goes_on() {
+fn what_does_not_fit_is_rejected_and_the_device_goes_on() {
     for backend in [Device::Vulkan, Device::OpenGl].into_iter().filter_map(device) {
         let (abs, mixed) =
             (compile(&elementwise(Activation::Abs), &backend).unwrap(), compile(&mixed(), &backend));
@@ -250,7 +250,7 @@ fn what_the_driver_made_is_kept_on_disk() {
     }
     in_a_process_of_its_own(&folder);
     for (path, want) in first.iter().zip(&want) {
-        assert_eq!(std::fs::read(path).unwrap().len(), want.len(), "a damaged file was not written anew");
+        assert_eq!(std::fs::read(path).unwrap().len(), want.len(), "a damaged file was not written again");
     }
     // A folder that others may write is left alone.
     #[cfg(unix)]

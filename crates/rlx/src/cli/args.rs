@@ -25,7 +25,7 @@ Environment:
   RLX_CACHE_DIR        where compiled models, calibrations, tunings, verdicts, test data and made files are kept
   RLX_CACHE_LIMIT      how large the cache of compiled models grows, as in 8G (default: 16G)
 
-Exit codes: 0 done, 1 the job failed, 2 the arguments make no sense, 130 stopped by Ctrl-C, 141 nobody reads the output any
+Exit codes: 0 done, 1 the job failed, 2 the arguments make no sense, 130 stopped by Ctrl-C, 141 no one reads the output any
 more (as behind `| head`).
 Ctrl-C stops a command that works on a model before its next step and leaves no half-written file; a second one ends it
 at once.";
@@ -98,13 +98,13 @@ pub enum Command {
 
 const RUN_EXAMPLES: &str = "\
 Examples:
-  Name the digits in pictures, all in one batch:
+  Name the digits in images, all in one batch:
     rlx run models/digits/digits.onnx models/digits/samples/*.png --labels models/digits/labels.txt
   Read inputs by name from a NumPy archive, write outputs to another:
     rlx run bert.onnx --inputs sentence.npz --outputs hidden.npz
   Give inputs one by one:
     rlx run bert.onnx --input input_ids=ids.npy --input attention_mask='mask.json'
-  All pictures of a folder, 16 at a time; those that cannot be read are named, and the rest goes on:
+  All images of a folder, 16 at a time; those that cannot be read are named, and the rest goes on:
     rlx run classifier.onnx photos/ --batch 16 --labels labels.txt
   A line of JSON for each line of JSON, such as {\"input_ids\": [101, 7592, 102]}:
     rlx run bert.onnx --lines sentences.jsonl > hidden.jsonl
@@ -116,7 +116,7 @@ Examples:
   rlx compile model.onnx -o model.rlx
   rlx run model.rlx --inputs sentence.npz
   rlx compile bert.onnx -o bert.rlx --dim batch=1 --slim
-The file is for this device, instruction set, driver and version of RLX; elsewhere it is refused.";
+The file is for this device, instruction set, driver and version of RLX; elsewhere it is rejected.";
 
 const CACHE_EXAMPLES: &str = "\
 Examples:
@@ -130,11 +130,11 @@ const INSPECT_EXAMPLES: &str = "\
 Examples:
   rlx inspect model.onnx
   rlx inspect model.onnx --dim batch=1 --dim seq=128    costs and memory for these sizes
-  rlx inspect model.onnx --format svg -o model.svg      a picture: layers that repeat are drawn once
+  rlx inspect model.onnx --format svg -o model.svg      a diagram: layers that repeat are drawn once
   rlx inspect model.onnx --format dot | dot -Tpdf -o model.pdf
   rlx inspect model.onnx --passes                       the graph after every pass
   rlx inspect model.onnx --passes=legalize..fuse-regions    what each of these passes changed
-  rlx inspect model.onnx --passes=legalize --format svg     the picture after this pass";
+  rlx inspect model.onnx --passes=legalize --format svg     the diagram after this pass";
 
 const VERIFY_EXAMPLES: &str = "\
 Examples:
@@ -153,7 +153,7 @@ Inputs that are not given are random.";
 const DEVICES_EXAMPLES: &str = "\
 Examples:
   rlx devices --json
-  rlx devices --calibrate                                measure every device's prices anew
+  rlx devices --calibrate                                measure every device's prices again
   rlx devices bert.onnx --dim batch=1 --dim seq=128      the time expected on each device, and the choice
   rlx devices bert.onnx --dim batch=1 --dim seq=128 --measure 10
 Dimensions that are not given count as 1 for a batch and 128 for all else.
@@ -240,7 +240,7 @@ pub struct RunArgs {
     #[arg(long)]
     pub cache: bool,
     /// Files for the first input that is not given otherwise; several run as one batch. A folder stands for the PNG
-    /// pictures in it, which run one after the other; pictures must have the size and colours that the model takes
+    /// images in it, which run one after the other; images must have the size and colours that the model takes
     pub files: Vec<PathBuf>,
     /// Read inputs from the lines of a file (`-`: standard input), each a JSON object of inputs by name or the value
     /// of the one input; print a line of JSON for each. Text is not tokenised: lines hold numbers
@@ -350,7 +350,7 @@ pub enum InspectFormat {
     Text,
     /// The graph for Graphviz.
     Dot,
-    /// The graph as a picture.
+    /// The graph as a diagram.
     Svg,
     /// Everything, for programs.
     Json,

@@ -211,7 +211,7 @@ fn environment() -> Json {
     all.into_iter().collect()
 }
 
-/// What the tests read; nobody else needs it.
+/// What the tests read; no one else needs it.
 fn test_data() -> Json {
     let set = |set: &&rlx_testdata::DataSet| json!({ "name": set.name, "folder": set.folder().map(|folder| folder.display().to_string()), "present": set.path().is_some() });
     rlx_testdata::ALL.iter().map(set).collect()
@@ -337,7 +337,7 @@ fn print_caches(caches: &Json, bytes: impl Fn(&Json) -> String) -> Result<(), Fa
         )?;
         if models["stale"].as_u64().unwrap_or(0) > 0 {
             help(&json!(
-                "stale ones are compiled anew when they are asked for; `rlx cache rm --all` removes them"
+                "stale ones are compiled again when they are asked for; `rlx cache rm --all` removes them"
             ))?;
         }
     }

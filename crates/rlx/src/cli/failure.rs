@@ -10,7 +10,7 @@ use super::watch;
 
 /// What shells report of a process that SIGPIPE (13) ended, as it ends other tools of Unix.
 const PIPE_CLOSED: u8 = 128 + 13;
-const CLOSED: &str = "nobody reads standard output";
+const CLOSED: &str = "no one reads standard output";
 
 /// Why a command did not do its job.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub enum Failure {
     Misuse(Error),
     /// The job failed: exit code 1.
     Job(Error),
-    /// Nobody reads standard output any more, as behind `| head`: nothing is said, and the exit code is that of a process
+    /// No one reads standard output any more, as behind `| head`: nothing is said, and the exit code is that of a process
     /// which SIGPIPE ends.
     OutputClosed,
 }
@@ -38,7 +38,7 @@ impl Failure {
     /// error.
     pub fn report(self, json: bool) -> ExitCode {
         if matches!(self, Failure::OutputClosed) {
-            // Nobody wants to hear of it.
+            // No one wants to hear of it.
         } else if json {
             let object = self.to_json();
             // What is wrong may be that nothing can be written there.

@@ -103,12 +103,12 @@ fn stacked(
     items: &[ConstData],
     limit: InputLimit,
 ) -> Result<ConstData> {
-    let misfit = |message: String| Error::new(ErrorKind::Shape, message);
+    let shape_mismatch = |message: String| Error::new(ErrorKind::Shape, message);
     let first = &items[0];
     if info.shape.dims().first().is_none_or(|d| d.as_static().is_some_and(|n| n != items.len())) {
         let message =
             format!("{} files do not fit into input \"{}\", {}", items.len(), info.name, info.shape);
-        return Err(misfit(message));
+        return Err(shape_mismatch(message));
     }
     let mut dims = first.dims().to_vec();
     if let Some(rows) = dims.first_mut() {
@@ -129,7 +129,7 @@ fn stacked(
                 first.shape(),
                 files[0].display()
             );
-            return Err(misfit(message));
+            return Err(shape_mismatch(message));
         }
         bytes.extend_from_slice(item.bytes());
     }

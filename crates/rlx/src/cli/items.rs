@@ -1,6 +1,6 @@
-//! Many inputs one after the other: the pictures of folders, or the lines of a file.
+//! Many inputs one after the other: the images of folders, or the lines of a file.
 //!
-//! An item that cannot be read keeps its error, so that whoever goes through them can report it and go on.
+//! An item that cannot be read keeps its error, so that anyone who goes through them can report it and go on.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -28,10 +28,10 @@ pub struct Items<'a> {
     pub each: Box<dyn Iterator<Item = Item> + 'a>,
 }
 
-/// Endings of pictures. Those of kinds that are not read are items too, and bad ones: nothing is left out silently.
-const PICTURES: [&str; 8] = ["png", "jpg", "jpeg", "webp", "gif", "bmp", "tif", "tiff"];
+/// Endings of images. Those of kinds that are not read are items too, and bad ones: nothing is left out silently.
+const IMAGES: [&str; 8] = ["png", "jpg", "jpeg", "webp", "gif", "bmp", "tif", "tiff"];
 
-/// The files, and in place of each folder its pictures by name.
+/// The files, and in place of each folder its images by name.
 pub fn files<'a>(paths: &[PathBuf], free: &'a TensorInfo, limit: InputLimit) -> Result<Items<'a>, Failure> {
     let mut found = Vec::new();
     for path in paths {
@@ -44,15 +44,15 @@ pub fn files<'a>(paths: &[PathBuf], free: &'a TensorInfo, limit: InputLimit) -> 
         for entry in entries {
             let file = entry.map_err(|e| io_error(path, e))?.path();
             let ending = file.extension().map(|e| e.to_string_lossy().to_lowercase()).unwrap_or_default();
-            if PICTURES.contains(&ending.as_str()) && file.is_file() {
+            if IMAGES.contains(&ending.as_str()) && file.is_file() {
                 found.push(file);
             }
         }
         sort(&mut found[before..]);
         if found.len() == before {
-            let message = format!("the folder {} has no pictures ({})", path.display(), PICTURES.join(", "));
+            let message = format!("the folder {} has no images ({})", path.display(), IMAGES.join(", "));
             return Err(Error::new(ErrorKind::Io, message)
-                .with_hint("pictures are looked for in the folder itself")
+                .with_hint("images are looked for in the folder itself")
                 .into());
         }
     }
@@ -64,7 +64,7 @@ pub fn files<'a>(paths: &[PathBuf], free: &'a TensorInfo, limit: InputLimit) -> 
 }
 
 /// The lines of a JSON Lines file (`-`: standard input): an object of inputs by name, or the value of the one input that
-/// is free. Empty lines are skipped. What is no regular file is read once, so nobody knows how many lines there are.
+/// is free. Empty lines are skipped. What is no regular file is read once, so no one knows how many lines there are.
 pub fn of_lines<'a>(
     path: &'a Path,
     free: &'a [&'a TensorInfo],

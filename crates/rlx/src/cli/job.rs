@@ -83,7 +83,7 @@ fn open_artefact(common: &Common, start: Instant, progress: &Progress) -> Result
     let artefact = Artefact::open(&common.model)?;
     let compiled_in = artefact.target().precision.clone();
     if common.precision != Precision::F32 && common.precision.to_string() != compiled_in {
-        return Err(Failure::Usage(format!("the model was compiled in {compiled_in}; compile it anew")));
+        return Err(Failure::Usage(format!("the model was compiled in {compiled_in}; compile it again")));
     }
     if matches!(common.numerics, NumericsArg::Strict) || common.policy.is_some() || common.tune.is_some() {
         let message = "numerics, policy and tuning are decided by rlx compile";

@@ -19,7 +19,7 @@ impl Output {
     /// What `write!` and `writeln!` call.
     ///
     /// # Errors
-    /// [`Failure::OutputClosed`] when nobody reads any more; else the error of the system.
+    /// [`Failure::OutputClosed`] when no one reads any more; else the error of the system.
     pub fn write_fmt(self, text: Arguments<'_>) -> Result<(), Failure> {
         stdout().lock().write_fmt(text).map_err(output_error)
     }
@@ -41,7 +41,7 @@ pub fn output_error(e: std::io::Error) -> Failure {
     }
 }
 
-/// Standard error: messages for people, as in `writeln!(Messages, "{message}")`. There is nobody left to tell when they
+/// Standard error: messages for people, as in `writeln!(Messages, "{message}")`. There is no one left to tell when they
 /// cannot be written, so that is no failure: the exit code says how the command ended.
 #[derive(Debug, Clone, Copy)]
 pub struct Messages;

@@ -16,11 +16,11 @@ pub fn ms(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-/// Whether what is written to `stream` may have colours: a terminal that knows them, and nobody objects (`NO_COLOR`).
+/// Whether what is written to `stream` may have colours: a terminal that knows them, and no one objects (`NO_COLOR`).
 pub fn colours(stream: &impl IsTerminal) -> bool {
-    let refused = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty());
+    let rejected = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty());
     let dumb = std::env::var_os("TERM").is_some_and(|v| v == "dumb");
-    stream.is_terminal() && !refused && !dumb
+    stream.is_terminal() && !rejected && !dumb
 }
 
 /// Writes a text file, whole or not at all.

@@ -222,7 +222,7 @@ impl Stream<'_> {
         Ok(items)
     }
 
-    /// Gives an item's outputs to whoever wants them.
+    /// Gives an item's outputs to anyone who wants them.
     fn deliver(&mut self, name: &str, outputs: Outputs) -> Result<(), Failure> {
         let top = match &self.labels {
             Some(labels) => classify(&outputs, labels, self.args.top)?.items.into_iter().next(),
@@ -332,7 +332,7 @@ impl Stream<'_> {
     }
 }
 
-/// Whether items can lie behind each other in a batch.
+/// Whether items can be behind each other in a batch.
 fn same_dims(a: &Inputs, b: &Inputs) -> bool {
     let alike = |((an, a), (bn, b)): (&(String, ConstData), &(String, ConstData))| {
         an == bn && a.dims() == b.dims() && a.dims().first() == Some(&1)

@@ -15,7 +15,7 @@ use super::output::Messages;
 
 /// Shows warnings from now on.
 pub fn show(json: bool) {
-    // Whoever has set another one before wants them there.
+    // Anyone who has set another one before wants them there.
     let _ = tracing::subscriber::set_global_default(Warnings { json });
 }
 

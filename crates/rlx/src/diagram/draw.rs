@@ -1,6 +1,6 @@
 //! A diagram as SVG.
 //!
-//! Each level (the whole picture, and the inside of each block that repeats) is laid out by itself. A block is one
+//! Each level (the whole diagram, and the inside of each block that repeats) is laid out by itself. A block is one
 //! large box in the level around it; edges that cross its frame pass through ports at its top and bottom.
 
 use std::fmt::Write;
@@ -29,7 +29,7 @@ const MARGIN: f64 = 20.0;
 /// Below the top of a block's frame.
 const HEAD: f64 = 6.0;
 
-/// The picture.
+/// The diagram.
 pub(super) fn svg(diagram: &Diagram) -> String {
     let scene = Level::new(diagram, 0..diagram.boxes.len(), None).draw();
     let drawn = diagram.boxes.len();
@@ -82,7 +82,7 @@ struct Scene {
     outs: Vec<((usize, usize), f64)>,
 }
 
-/// What stands at a level.
+/// What is at a level.
 enum Item {
     Box(usize),
     Block(usize, Scene),
@@ -102,7 +102,7 @@ impl<'a> Level<'a> {
         let (mut items, mut item_of) = (Vec::new(), Vec::new());
         let mut at = range.start;
         while at < range.end {
-            // Outer blocks come first, and blocks within a level lie behind their own.
+            // Outer blocks come first, and blocks within a level are behind their own.
             let inner = own.map_or(0, |own| own + 1);
             let blocks = diagram.blocks.iter().enumerate().skip(inner);
             let starts =

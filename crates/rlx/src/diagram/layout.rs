@@ -16,7 +16,7 @@ pub(super) struct Cell {
     pub(super) end: Option<End>,
 }
 
-/// Cells at the border of the picture.
+/// Cells at the border of the diagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
     Top,

@@ -1,4 +1,4 @@
-//! Graphs as pictures: boxes and edges, with repeated blocks drawn once.
+//! Graphs as diagrams: boxes and edges, with repeated blocks drawn once.
 //!
 //! A [`Diagram`] is what a reader wants to see of a graph: one box for each op, fused region or recognised composite;
 //! weights as lines in the boxes that use them; shapes on the edges; and a frame with `× 12` around a block that comes
@@ -90,7 +90,7 @@ pub struct ParamLine {
 }
 
 impl ParamLine {
-    /// The line as pictures have it: name, shape, size where that is known.
+    /// The line as diagrams have it: name, shape, size where that is known.
     fn label(&self) -> String {
         let more = if self.more > 0 { format!(" and {} more", self.more) } else { String::new() };
         let size = if self.bytes > 0 { format!(" · {}", units::bytes(self.bytes)) } else { String::new() };
@@ -163,7 +163,7 @@ pub struct Diagram {
     pub parameter_bytes: usize,
 }
 
-/// Pictures of more boxes are refused: nobody could read them, and they take minutes to place.
+/// Diagrams of more boxes are rejected: no one could read them, and they take minutes to place.
 const MOST_DRAWN: usize = 1500;
 
 impl Diagram {
@@ -201,20 +201,20 @@ impl Diagram {
         }
     }
 
-    /// The picture as SVG.
+    /// The diagram as SVG.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] for more boxes than a picture can show.
+    /// [`ErrorKind::Unsupported`] for more boxes than a diagram can show.
     pub fn svg(&self) -> Result<String> {
         if self.boxes.len() > MOST_DRAWN {
             let message =
-                format!("{} boxes are more than the {MOST_DRAWN} a picture can show", self.boxes.len());
+                format!("{} boxes are more than the {MOST_DRAWN} a diagram can show", self.boxes.len());
             return Err(Error::new(ErrorKind::Unsupported, message).with_hint("ask for dot or json"));
         }
         Ok(draw::svg(self))
     }
 
-    /// The picture in Graphviz's language.
+    /// The diagram in Graphviz's language.
     pub fn dot(&self) -> String {
         dot::dot(self)
     }

@@ -1,6 +1,6 @@
 //! Elements of an input as they come from a file, and how many there may be.
 //!
-//! What claims to be huge is refused before it is decoded: a picture of a megabyte unpacks to gigabytes, and so does an
+//! What claims to be huge is rejected before it is decoded: an image of a megabyte unpacks to gigabytes, and so does an
 //! array in an archive. An input is as large as the model fixes it; where it leaves dimensions open, at most the
 //! [`InputLimit`].
 

@@ -8,7 +8,7 @@ use rlx_runtime::TensorInfo;
 use super::elements::InputLimit;
 use super::{Inputs, find, json};
 
-/// The lines' inputs in order, `None` for an empty line. A line that cannot be read keeps its error, so that whoever goes
+/// The lines' inputs in order, `None` for an empty line. A line that cannot be read keeps its error, so that anyone who goes
 /// through them can report it and go on; one that is longer than the limit is skipped without being kept.
 pub fn read<'a>(
     reader: impl BufRead + 'a,

@@ -20,7 +20,7 @@ impl Runner {
             Ok((graph, outputs)) => Ok(Some(Compiled { of: None, graph, outputs, decided: Vec::new() })),
             Err(e) if e.kind() == ErrorKind::Cancelled => Err(e),
             Err(e) => {
-                tracing::warn!(model = name, error = %e, "the cached model is not used; compiling anew");
+                tracing::warn!(model = name, error = %e, "the cached model is not used; compiling again");
                 Ok(None)
             }
         }

@@ -8,7 +8,7 @@ use crate::compare::{Difference, Tolerances, compare};
 use crate::runner::views;
 
 /// Runs `compiled`, which was compiled from `case` earlier, and compares its outputs with the reference's. Where they
-/// diverge, the case is compiled and verified anew to find the first node that does.
+/// diverge, the case is compiled and verified again to find the first node that does.
 ///
 /// # Errors
 /// A case that does not run on the reference or on the device at all; [`rlx_ir::ErrorKind::Cancelled`].
@@ -31,19 +31,19 @@ pub fn verify_compiled(
         outputs.push(compare(result(&values, id)?, got, tolerances[id.index()]));
     }
     let ok = outputs.iter().all(|d| d.ok);
-    let anew = if ok {
+    let again = if ok {
         None
     } else {
-        say(progress, "compiling anew to find where it diverges")?;
+        say(progress, "compiling again to find where it diverges")?;
         Some(verify(session, reference, options, case, tolerance, progress)?)
     };
     Ok(Verification {
         ok,
-        first_divergence: anew.as_ref().and_then(|found| found.first_divergence.clone()),
-        first_overflow: anew.as_ref().and_then(|found| found.first_overflow.clone()),
+        first_divergence: again.as_ref().and_then(|found| found.first_divergence.clone()),
+        first_overflow: again.as_ref().and_then(|found| found.first_overflow.clone()),
         overall: outputs.iter().copied().fold(Difference::NONE, Difference::merge),
         outputs,
-        values: anew.map_or(0, |found| found.values),
+        values: again.map_or(0, |found| found.values),
         tolerance: widest(case.graph, &tolerances),
     })
 }

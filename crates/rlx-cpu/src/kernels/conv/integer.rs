@@ -1,6 +1,6 @@
 //! Convolution of channels-last images (rows, volumes) of bytes with zero points, by [`ByteGemm`].
 //!
-//! Windows are read where they lie; what lies in the padding are pixels of the zero point. The geometry is that of the
+//! Windows are read where they are; what is in the padding are pixels of the zero point. The geometry is that of the
 //! float convolution, whose code it uses.
 
 use rlx_ir::op::{DataFormat, PackFormat};
@@ -165,7 +165,7 @@ impl ConvInteger {
         }
     }
 
-    /// Where the packed weights are; packs them now if nobody has.
+    /// Where the packed weights are; packs them now if no one has.
     unsafe fn weights(&self, cx: &mut RunCx<'_, '_>, s: &Shape, zeros: &Zeros) -> *const f32 {
         if s.packed {
             return cx.ptr(s.w);
@@ -178,7 +178,7 @@ impl ConvInteger {
                 let (group, panel) = (unit / panels, unit % panels);
                 let filters = group * s.filters..(group + 1) * s.filters;
                 let to = to.get().wrapping_add(group * bytes).cast();
-                // SAFETY: the view lies within its buffer; panels are disjoint.
+                // SAFETY: the view is within its buffer; panels are disjoint.
                 unsafe { pack_conv_bytes(from.get(), signed, &s.weights, filters, to, panel..panel + 1) }
             }
         });

@@ -2,7 +2,7 @@
 //!
 //! The region's iteration space is the shape of its result; operands are broadcast onto it, and dimensions
 //! that all operands step through alike become one. If what is innermost then is long, a tile is a piece of
-//! one row: operands are read where they lie, or are one value. If it is short, a tile runs across rows, and
+//! one row: operands are read where they are, or are one value. If it is short, a tile runs across rows, and
 //! what is not contiguous is gathered into a slot.
 
 pub(crate) mod halves;
@@ -258,7 +258,7 @@ impl Elementwise {
                 Mode::Uniform => Source { ptr: at, step: 0 },
                 Mode::Strided => {
                     let slot = slots.wrapping_add((self.program.slots + i) * self.program.slot_bytes);
-                    // SAFETY: the view lies within its buffer (checked when bound), the slot holds a tile.
+                    // SAFETY: the view is within its buffer (checked when bound), the slot holds a tile.
                     unsafe {
                         if self.by_row {
                             let stride = walk.layout.strides()[walk.layout.rank() - 1];

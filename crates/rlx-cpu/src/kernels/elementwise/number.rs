@@ -137,7 +137,7 @@ pub(super) fn softplus_f64(x: f64) -> f64 {
 
 /// 1 − erf(x) for x ≥ 2, by Lentz's method on the continued fraction (DLMF 7.9.1).
 fn erfc_tail(x: f64) -> f64 {
-    // Below the least f64 from here on; and the fraction has no value at infinity.
+    // Below the smallest f64 from here on; and the fraction has no value at infinity.
     if x > 30.0 {
         return 0.0;
     }

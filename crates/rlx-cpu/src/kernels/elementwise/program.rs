@@ -261,7 +261,7 @@ fn is_immediate(node: &Node) -> bool {
     matches!(&node.op, Op::Constant { data } if data.num_elements() == 1)
 }
 
-/// The program of a region's elementwise nodes; `anchor` is what stands before them.
+/// The program of a region's elementwise nodes; `anchor` is what is before them.
 pub(crate) fn of_body(body: &Graph, anchor: Option<NodeId>) -> Result<TileProgram, String> {
     let mut b = Builder::default();
     let mut values: Vec<Option<Typed>> = vec![None; body.len()];

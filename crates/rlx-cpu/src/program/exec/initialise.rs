@@ -17,7 +17,7 @@ use crate::program::{Program, allocate};
 const PREPARED: &str = "prepared weights";
 
 impl CpuExecutable {
-    /// Refuses parameters that were never set.
+    /// Rejects parameters that were never set.
     pub(super) fn check_params(&self) -> Result<()> {
         let Some(i) = self.params.iter().position(Option::is_none) else { return Ok(()) };
         let message = format!("parameter {:?} was never set", self.program.lir.params[i].name);

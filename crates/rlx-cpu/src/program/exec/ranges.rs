@@ -1,4 +1,4 @@
-//! Debug builds: every operand of every step lies within the memory that its base points to.
+//! Debug builds: every operand of every step is within the memory that its base points to.
 //!
 //! Views are checked against their buffers when they are bound, and buffers are placed by the plan. This checks the sum
 //! of it all with addresses, just before a kernel gets them: that the base is set, and that the bytes between the first

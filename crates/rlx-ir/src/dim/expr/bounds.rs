@@ -19,7 +19,7 @@ impl Extent {
         self.limit(bound, true)
     }
 
-    /// The greatest or the least value.
+    /// The largest or the smallest value.
     fn limit(self, bound: Bound<'_>, upper: bool) -> Extent {
         if !self.symbols().into_iter().any(|s| bound(s).is_some()) {
             return self;

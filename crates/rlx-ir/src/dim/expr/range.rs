@@ -2,12 +2,12 @@
 
 use super::{Atom, Extent, Term, sum, terms_of};
 
-/// The least and the greatest value something can take, both included.
+/// The smallest and the largest value something can take, both included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SymRange {
-    /// The least value.
+    /// The smallest value.
     pub min: i64,
-    /// The greatest value; `i64::MAX` when nothing is known.
+    /// The largest value; `i64::MAX` when nothing is known.
     pub max: i64,
 }
 
@@ -143,7 +143,7 @@ mod tests {
         assert_eq!(s.modulo(b + 1).range(&of), SymRange::new(0, 8));
     }
 
-    /// Random expressions: whatever they evaluate to lies within their range, at the ends of `i64` too.
+    /// Random expressions: whatever they evaluate to is within their range, at the ends of `i64` too.
     #[test]
     fn values_lie_within_ranges_also_where_arithmetic_overflows() {
         let mut state = 7u64;

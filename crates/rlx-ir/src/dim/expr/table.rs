@@ -13,7 +13,7 @@ struct Entry {
     terms: Arc<[Term]>,
     /// Products, symbols and functions, those of inner expressions counted wherever they occur.
     parts: u32,
-    /// How deep functions lie in functions.
+    /// How deep functions are in functions.
     depth: u32,
     owners: Owners,
 }

@@ -22,25 +22,25 @@ impl OpDef for ConcatDef {
 
     fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
         attrs!(op => Concat { axis });
-        let misfit = |other: &Shape, why: &str| {
+        let shape_mismatch = |other: &Shape, why: &str| {
             let message = format!("cannot concatenate {} and {other} along axis {axis}: {why}", inputs[0]);
             Error::new(ErrorKind::Shape, message)
         };
         if *axis >= inputs[0].rank() {
-            return Err(misfit(inputs[0], "there is no such axis"));
+            return Err(shape_mismatch(inputs[0], "there is no such axis"));
         }
         let mut dims = inputs[0].dims().to_vec();
         for other in &inputs[1..] {
             elementwise::same_dtype(OpKind::Concat, inputs[0], other)?;
             if other.rank() != dims.len() {
-                return Err(misfit(other, "the ranks differ"));
+                return Err(shape_mismatch(other, "the ranks differ"));
             }
             for (i, slot) in dims.iter_mut().enumerate() {
                 *slot = if i == *axis {
                     Dim::from(slot.extent() + other.dim(i).extent())
                 } else {
                     let agreed = agreed_dim(*slot, other.dim(i));
-                    agreed.ok_or_else(|| misfit(other, &format!("dimension {i} differs")))?
+                    agreed.ok_or_else(|| shape_mismatch(other, &format!("dimension {i} differs")))?
                 };
             }
         }

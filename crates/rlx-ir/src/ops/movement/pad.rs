@@ -15,7 +15,7 @@ use crate::testing::{Case, Gen};
 /// [`Op::Pad`].
 pub struct PadDef;
 
-/// The place in a dimension of `size` elements that stands at `place`, which may lie outside; `None` is
+/// The position in a dimension of `size` elements that `place` maps to, which may be outside; `None` is
 /// the border of constant mode. `size` is not 0 where something else than a constant is wanted.
 fn source(place: i64, size: i64, mode: PadMode) -> Option<i64> {
     if (0..size).contains(&place) {
@@ -45,23 +45,23 @@ impl OpDef for PadDef {
     fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
         attrs!(op => Pad { before, after, mode });
         let x = inputs[0];
-        let refuse = |why: String| Err(Error::new(ErrorKind::Shape, format!("cannot pad {x}: {why}")));
+        let reject = |why: String| Err(Error::new(ErrorKind::Shape, format!("cannot pad {x}: {why}")));
         if [before.len(), after.len()] != [x.rank(); 2] {
-            return refuse("pads must be given before and after each dimension".to_string());
+            return reject("pads must be given before and after each dimension".to_string());
         }
         let negative = |e: &Extent| e.as_const().is_some_and(|c| c < 0);
         if let Some(pad) = before.iter().chain(after).find(|e| negative(e)) {
-            return refuse(format!("a pad of {pad} is negative; a Slice removes elements"));
+            return reject(format!("a pad of {pad} is negative; a Slice removes elements"));
         }
         let padded = |axis: usize| before[axis] != Extent::Const(0) || after[axis] != Extent::Const(0);
         if *mode != PadMode::Constant
             && let Some(axis) = (0..x.rank()).find(|&i| x.dim(i) == Dim::Static(0) && padded(i))
         {
-            return refuse(format!("dimension {axis} has nothing to repeat"));
+            return reject(format!("dimension {axis} has nothing to repeat"));
         }
         if let Some(value) = inputs.get(1) {
             if value.rank() != 0 {
-                return refuse(format!("its value {value} is not a scalar"));
+                return reject(format!("its value {value} is not a scalar"));
             }
             elementwise::same_dtype(OpKind::Pad, x, value)?;
         }

@@ -19,7 +19,7 @@ const FAR: i64 = i32::MAX as i64;
 
 /// Where Python's `[start:end:step]` of a dimension starts, and how many elements it has.
 ///
-/// Negative `start` and `end` count from the end of the dimension, and what lies outside is clamped.
+/// Negative `start` and `end` count from the end of the dimension, and what is outside is clamped.
 /// Symbols stay symbols; `range` says what is known of them, so that `[:-1]` of a dimension of at least
 /// 1 is just `n - 1`. Starts and ends beyond ±(2³¹ − 1) mean the ends of a symbolic dimension, as in the
 /// files that exporters write.
@@ -53,7 +53,7 @@ pub fn resolve_slice(
     };
     let (start, end) = (place(start), place(end));
     let (low, high) = if step > 0 { (start, end) } else { (end, start) };
-    // Where the lower end lies above `last`, or the upper one below `first`, there is nothing between them anyway. So one
+    // Where the lower end is above `last`, or the upper one below `first`, there is nothing between them anyway. So one
     // bound for each is enough, and slices of slices stay short.
     let high = high.min_within(last, range);
     let span = above(high, low, first, range);
@@ -95,13 +95,13 @@ impl OpDef for SliceDef {
     fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
         attrs!(op => Slice { starts, steps, to });
         let x = inputs[0];
-        let refuse = |why: String| Err(Error::new(ErrorKind::Shape, format!("cannot slice {x}: {why}")));
+        let reject = |why: String| Err(Error::new(ErrorKind::Shape, format!("cannot slice {x}: {why}")));
         if [starts.len(), steps.len(), to.len()] != [x.rank(); 3] {
-            return refuse("starts, steps and dimensions must be one for each dimension".to_string());
+            return reject("starts, steps and dimensions must be one for each dimension".to_string());
         }
         for (axis, ((&start, &step), &to)) in starts.iter().zip(steps).zip(to).enumerate() {
             if step == 0 {
-                return refuse(format!("step 0 in dimension {axis}"));
+                return reject(format!("step 0 in dimension {axis}"));
             }
             // What is symbolic here is checked when it has its value.
             let (Extent::Const(start), Some(n), Some(size)) =
@@ -112,7 +112,7 @@ impl OpDef for SliceDef {
             let last = i128::from(start) + (n as i128 - 1) * i128::from(step);
             let inside = |place: i128| (0..size as i128).contains(&place);
             if n > 0 && !(inside(start.into()) && inside(last)) {
-                return refuse(format!("{n} elements from {start} by {step} leave dimension {axis}"));
+                return reject(format!("{n} elements from {start} by {step} leave dimension {axis}"));
             }
         }
         Ok(vec![x.with_dims(to.clone())])
@@ -288,15 +288,15 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_that_leaves_the_tensor_is_refused() {
+    fn a_slice_that_leaves_the_tensor_is_rejected() {
         let x = Shape::new(&[5], crate::DType::F32);
-        let refuse = |start: i64, step: i64, n: usize| {
+        let reject = |start: i64, step: i64, n: usize| {
             let op = Op::Slice { starts: vec![Extent::Const(start)], steps: vec![step], to: vec![n.into()] };
             SliceDef.infer(&op, &[&x], &[]).is_err()
         };
         assert!(
-            refuse(0, 1, 6) && refuse(-1, 1, 2) && refuse(4, -1, 6) && refuse(0, 0, 1) && refuse(5, 1, 1)
+            reject(0, 1, 6) && reject(-1, 1, 2) && reject(4, -1, 6) && reject(0, 0, 1) && reject(5, 1, 1)
         );
-        assert!(!refuse(4, -1, 5) && !refuse(9, 1, 0));
+        assert!(!reject(4, -1, 5) && !reject(9, 1, 0));
     }
 }

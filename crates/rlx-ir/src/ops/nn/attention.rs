@@ -51,35 +51,35 @@ impl AttentionDims {
     /// # Errors
     /// [`ErrorKind::Shape`] naming the shapes and the rule.
     pub fn of(num_heads: usize, head_dim: usize, q: &Shape, k: &Shape, v: &Shape) -> Result<Self> {
-        let refuse = |why: &str| {
+        let reject = |why: &str| {
             let message = format!("Attention of {num_heads} heads of {head_dim} over {q}, {k}, {v}: {why}");
             Err(Error::new(ErrorKind::Shape, message))
         };
         if [q, k, v].iter().any(|s| s.rank() != 3 && s.rank() != 4) {
-            return refuse("each is [batch, seq, heads·size] or [batch, heads, seq, size]");
+            return reject("each is [batch, seq, heads·size] or [batch, heads, seq, size]");
         }
         if num_heads == 0 || head_dim == 0 {
-            return refuse("heads have a number and a size");
+            return reject("heads have a number and a size");
         }
         if heads_and_size(q, Some(num_heads), Some(head_dim)) != Some((num_heads, head_dim)) {
-            return refuse("the queries do not have these heads");
+            return reject("the queries do not have these heads");
         }
         let Some((kv_heads, _)) = heads_and_size(k, None, Some(head_dim)) else {
-            return refuse("the keys do not have heads of this size");
+            return reject("the keys do not have heads of this size");
         };
         let Some((_, value_dim)) = heads_and_size(v, Some(kv_heads), None) else {
-            return refuse("the values do not have the keys' heads");
+            return reject("the values do not have the keys' heads");
         };
         if kv_heads == 0 || !num_heads.is_multiple_of(kv_heads) {
-            return refuse("the heads of the keys must divide those of the queries");
+            return reject("the heads of the keys must divide those of the queries");
         }
         let seq = |s: &Shape| s.dim(s.rank() - 2);
         let differ = |a: Dim, b: Dim| a.is_static() && b.is_static() && a != b;
         if differ(seq(k), seq(v)) {
-            return refuse("there must be as many values as keys");
+            return reject("there must be as many values as keys");
         }
         if differ(q.dim(0), k.dim(0)) || differ(q.dim(0), v.dim(0)) {
-            return refuse("the batches differ");
+            return reject("the batches differ");
         }
         let (batch, queries, keys) = (q.dim(0), seq(q), seq(k));
         Ok(AttentionDims { batch, heads: num_heads, kv_heads, queries, keys, head_dim, value_dim })
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn misfits_are_named() {
+    fn mismatches_are_named() {
         let f = |d: &[usize]| Shape::new(d, DType::F32);
         let fails = |heads, q: &[usize], k: &[usize], v: &[usize]| {
             AttentionDims::of(heads, 4, &f(q), &f(k), &f(v)).unwrap_err().to_string()

@@ -25,7 +25,7 @@ use super::window::RandomWindow;
 #[cfg(feature = "testing")]
 use crate::testing::{Case, Gen};
 
-fn refuse<T>(kind: OpKind, message: String) -> Result<T> {
+fn reject<T>(kind: OpKind, message: String) -> Result<T> {
     Err(Error::new(ErrorKind::Shape, format!("{kind}: {message}")))
 }
 
@@ -42,7 +42,7 @@ fn check_operands(kind: OpKind, inputs: &[&Shape], out_channels: Extent) -> Resu
     }
     let Some(bias) = inputs.get(2) else { return Ok(()) };
     let fits = bias.rank() == 1 && !differ(bias.dim(0).extent(), out_channels);
-    if fits { Ok(()) } else { refuse(kind, format!("a bias {bias} for {out_channels} channels")) }
+    if fits { Ok(()) } else { reject(kind, format!("a bias {bias} for {out_channels} channels")) }
 }
 
 /// Whether two extents are known and unequal.
@@ -52,20 +52,20 @@ fn differ(a: Extent, b: Extent) -> bool {
 
 fn check_ranks(kind: OpKind, x: &Shape, w: &Shape) -> Result<usize> {
     if x.rank() < 3 || x.rank() != w.rank() {
-        return refuse(
+        return reject(
             kind,
             format!("an input {x} with weights {w}: both need two dimensions and the spatial ones"),
         );
     }
     if w.dims()[2..].contains(&Dim::Static(0)) {
-        return refuse(kind, format!("weights {w} have a kernel without elements"));
+        return reject(kind, format!("weights {w} have a kernel without elements"));
     }
     Ok(x.rank() - 2)
 }
 
 fn check_groups(kind: OpKind, groups: usize, channels: Dim, what: &str) -> Result<()> {
     let divides = groups > 0 && channels.as_static().is_none_or(|c| c % groups == 0);
-    if divides { Ok(()) } else { refuse(kind, format!("{groups} groups do not divide {channels} {what}")) }
+    if divides { Ok(()) } else { reject(kind, format!("{groups} groups do not divide {channels} {what}")) }
 }
 
 /// One product of the sum: where in `x` and where in `w`.
@@ -146,17 +146,17 @@ impl OpDef for ConvDef {
         check_groups(kind, *groups, channels, "input channels")?;
         check_groups(kind, *groups, w.dim(0), "output channels")?;
         if differ(channels.extent(), w.dim(1).extent() * *groups as i64) {
-            return refuse(kind, format!("{channels} channels of {x} with weights {w} in {groups} groups"));
+            return reject(kind, format!("{channels} channels of {x} with weights {w} in {groups} groups"));
         }
         check_operands(kind, inputs, w.dim(0).extent())?;
         let mut out = Vec::with_capacity(spatial);
         for (i, slide) in slides.iter().enumerate() {
             let (n, k) = (x.dim(format.first_spatial_axis() + i).extent(), w.dim(2 + i).extent());
             let windows = slide.windows(n, k);
-            let misfit = || {
+            let shape_mismatch = || {
                 format!("a kernel reaching over {} does not fit into {x} with pads {pads:?}", slide.reach(k))
             };
-            out.push(Dim::from(at_least_one(kind, windows, misfit)?));
+            out.push(Dim::from(at_least_one(kind, windows, shape_mismatch)?));
         }
         Ok(vec![x.with_dims(format.arrange(x.dim(0), w.dim(0), &out))])
     }
@@ -251,14 +251,14 @@ impl OpDef for ConvTransposeDef {
         let spatial = check_ranks(kind, x, w)?;
         let slides = slides(kind, spatial, strides, pads, dilations)?;
         if output_padding.len() != spatial || output_padding.iter().any(|&p| p > i32::MAX as usize) {
-            return refuse(
+            return reject(
                 kind,
                 format!("output_padding {output_padding:?} for {spatial} spatial dimensions"),
             );
         }
         check_groups(kind, *groups, x.dim(1), "input channels")?;
         if differ(x.dim(1).extent(), w.dim(0).extent()) {
-            return refuse(kind, format!("{} channels of {x} with weights {w}", x.dim(1)));
+            return reject(kind, format!("{} channels of {x} with weights {w}", x.dim(1)));
         }
         let out_channels = w.dim(1).extent() * *groups as i64;
         check_operands(kind, inputs, out_channels)?;
@@ -266,8 +266,9 @@ impl OpDef for ConvTransposeDef {
         for (i, slide) in slides.iter().enumerate() {
             let reach = slide.reach(w.dim(2 + i).extent());
             let n = (x.dim(2 + i).extent() - 1) * slide.stride + reach + output_padding[i] as i64;
-            let misfit = || format!("pads {pads:?} leave nothing of the result of {x} with weights {w}");
-            out.push(Dim::from(at_least_one(kind, n - slide.before - slide.after, misfit)?));
+            let shape_mismatch =
+                || format!("pads {pads:?} leave nothing of the result of {x} with weights {w}");
+            out.push(Dim::from(at_least_one(kind, n - slide.before - slide.after, shape_mismatch)?));
         }
         Ok(vec![x.with_dims(out)])
     }
@@ -422,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn misfits_are_errors_that_name_the_shapes() {
+    fn mismatches_are_errors_that_name_the_shapes() {
         let x = Shape::new(&[1, 4, 5], DType::F32);
         let fails = |w: &[usize], op: &Op| {
             ConvDef.infer(op, &[&x, &Shape::new(w, DType::F32)], &[]).unwrap_err().to_string()

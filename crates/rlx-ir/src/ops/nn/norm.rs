@@ -191,14 +191,14 @@ impl OpDef for RmsNormDef {
 /// The parameters of a norm with one value for each channel: their names, element type and length.
 fn check_channels(kind: OpKind, x: &Shape, names: &[&str], params: &[&Shape]) -> Result<()> {
     check_float(kind, x)?;
-    let refuse = |message: String| Err(Error::new(ErrorKind::Shape, format!("{kind} of {x}: {message}")));
+    let reject = |message: String| Err(Error::new(ErrorKind::Shape, format!("{kind} of {x}: {message}")));
     if x.rank() < 2 {
-        return refuse("the input needs a batch and a channel dimension".to_string());
+        return reject("the input needs a batch and a channel dimension".to_string());
     }
     for (what, shape) in names.iter().zip(params) {
         let differs = matches!((x.dim(1), shape.dims()), (Dim::Static(c), [Dim::Static(n)]) if c != *n);
         if shape.rank() != 1 || differs {
-            return refuse(format!("{what} {shape} is not one value for each of {} channels", x.dim(1)));
+            return reject(format!("{what} {shape} is not one value for each of {} channels", x.dim(1)));
         }
         if shape.dtype() != x.dtype() {
             let message = format!("{kind} of {x} with {what} {shape}: element types differ");

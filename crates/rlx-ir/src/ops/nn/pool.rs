@@ -1,11 +1,11 @@
-//! Pooling: the greatest or the mean element of a window that slides over the spatial dimensions.
+//! Pooling: the largest or the mean element of a window that slides over the spatial dimensions.
 //!
 //! [`Op::Pool`] (ONNX `MaxPool` and `AveragePool`): `y[n, c, p] = ⊕_t x[n, c, p·stride + t·dilation − pad]`
 //! over the taps `t` that fall into the input. With `ceil_mode` a last window may reach beyond the padding.
 //!
 //! The mean divides by the number of taps that fall into the input or, with `count_include_pad`, into the
-//! padded input (taps beyond the padding, which `ceil_mode` allows, never count). A window that lies in the
-//! padding alone gives the least value of the type as greatest, and 0 as mean.
+//! padded input (taps beyond the padding, which `ceil_mode` allows, never count). A window that is in the
+//! padding alone gives the smallest value of the type as largest, and 0 as mean.
 
 use super::window::{Slide, at_least_one, place, results_have_elements, slides};
 use crate::dim::{Dim, Extent};
@@ -59,8 +59,8 @@ impl OpDef for PoolDef {
             let n = x.dim(first + i).extent();
             let k = Extent::Const(i64::try_from(kernel[i]).unwrap_or(i64::MAX));
             let windows = if *ceil_mode { slide.windows_ceil(n, k) } else { slide.windows(n, k) };
-            let misfit = || format!("kernel {kernel:?} does not fit into {x} with pads {pads:?}");
-            out.push(Dim::from(at_least_one(OpKind::Pool, windows, misfit)?));
+            let shape_mismatch = || format!("kernel {kernel:?} does not fit into {x} with pads {pads:?}");
+            out.push(Dim::from(at_least_one(OpKind::Pool, windows, shape_mismatch)?));
         }
         Ok(vec![x.with_dims(format.arrange(x.dim(0), x.dim(format.channel_axis(x.rank())), &out))])
     }
@@ -112,7 +112,7 @@ impl OpDef for PoolDef {
     fn generate(&self, _: OpKind, g: &mut Gen) -> Case {
         let spatial = g.pick(&[1, 2, 2, 2, 3]);
         let RandomWindow { strides, mut pads, dilations, kernel, input } = RandomWindow::new(g, spatial);
-        // Pads of at most half the window, so that no window lies in the padding alone.
+        // Pads of at most half the window, so that no window is in the padding alone.
         for i in 0..2 * spatial {
             pads[i] = pads[i].min(kernel[i % spatial] / 2);
         }
@@ -135,7 +135,7 @@ fn max_or_nan(a: f64, b: f64) -> f64 {
 struct Taps {
     /// Where they are in the input.
     from: Vec<usize>,
-    /// How many taps lie in the padded input.
+    /// How many taps are in the padded input.
     padded: usize,
 }
 

@@ -162,7 +162,7 @@ mod tests {
         assert_eq!(run(&[1e30, 1e30]), [0.5, 0.5]);
         assert_eq!(run(&[f64::NEG_INFINITY, 3.0]), [0.0, 1.0]);
         assert!(run(&[f64::NEG_INFINITY; 2])[0].is_nan());
-        let refused = SoftmaxDef.infer(&Op::Softmax { axis: 2 }, &[&Shape::new(&[2, 3], DType::F32)], &[]);
-        assert!(refused.unwrap_err().to_string().contains("[2, 3] f32"));
+        let rejected = SoftmaxDef.infer(&Op::Softmax { axis: 2 }, &[&Shape::new(&[2, 3], DType::F32)], &[]);
+        assert!(rejected.unwrap_err().to_string().contains("[2, 3] f32"));
     }
 }

@@ -9,7 +9,7 @@ use crate::shape::Shape;
 #[cfg(feature = "testing")]
 use crate::testing::Gen;
 
-/// Attributes above this are refused: sizes made from them stay far from overflow.
+/// Attributes above this are rejected: sizes made from them stay far from overflow.
 const LARGEST: usize = 1 << 31;
 
 /// The most spatial dimensions there are kernels for.
@@ -73,20 +73,20 @@ pub(super) fn slides(
     pads: &[usize],
     dilations: &[usize],
 ) -> Result<Vec<Slide>> {
-    let refuse = |message: String| Err(Error::new(ErrorKind::Shape, format!("{kind}: {message}")));
+    let reject = |message: String| Err(Error::new(ErrorKind::Shape, format!("{kind}: {message}")));
     if !(1..=MAX_SPATIAL).contains(&spatial) {
-        return refuse(format!("{spatial} spatial dimensions; there are 1 to {MAX_SPATIAL}"));
+        return reject(format!("{spatial} spatial dimensions; there are 1 to {MAX_SPATIAL}"));
     }
     for (name, list, want) in
         [("strides", strides, spatial), ("dilations", dilations, spatial), ("pads", pads, 2 * spatial)]
     {
         if list.len() != want {
-            return refuse(format!(
+            return reject(format!(
                 "{want} {name} are needed for {spatial} spatial dimensions, not {list:?}"
             ));
         }
         if list.iter().any(|&v| v > LARGEST || (name != "pads" && v == 0)) {
-            return refuse(format!("{name} {list:?} are not all between 1 (pads: 0) and {LARGEST}"));
+            return reject(format!("{name} {list:?} are not all between 1 (pads: 0) and {LARGEST}"));
         }
     }
     let slide = |i: usize| Slide {

@@ -1,8 +1,8 @@
 //! Tiles without workgroup memory: each invocation loads the rows and columns that its own results need.
 //!
-//! An invocation's columns lie as far apart as there are invocations along a row, and its rows likewise, so that
+//! An invocation's columns are as far apart as there are invocations along a row, and its rows likewise, so that
 //! neighbours load neighbours. What lies beyond the last row or column is loaded from that one, which costs no
-//! branch, and not stored. Caches do what workgroup memory does in the tiled form, and nobody waits for others.
+//! branch, and not stored. Caches do what workgroup memory does in the tiled form, and no one waits for others.
 
 use super::{Operands, Place, Product, Sums, Tile, Tiling};
 use crate::ir::Value;

@@ -1,7 +1,7 @@
 //! Ops of the format joined into one by ONNX Runtime's optimiser, taken apart again.
 
 use crate::import::NodeCx;
-use crate::ops::window::Window;
+use crate::ops::conv_pool::Window;
 use crate::ops::{Entry, microsoft};
 use rlx_ir::op::{Activation as A, BinaryOp as B, CmpOp};
 use rlx_ir::{Error, NodeId, Op};

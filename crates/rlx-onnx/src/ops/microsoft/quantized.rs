@@ -4,8 +4,8 @@
 //! and zero point. Products are exact in integers, and their scales are multiplied in behind.
 
 use crate::import::NodeCx;
+use crate::ops::conv_pool::Window;
 use crate::ops::quant::{self, Quantized, along, integer_product, quantize_by_range, requantize};
-use crate::ops::window::Window;
 use crate::ops::{Entry, microsoft};
 use rlx_ir::op::{Activation as A, BinaryOp as B, CmpOp, DataFormat, PoolKind, ReduceOp};
 use rlx_ir::{DType, Error, NodeId, Op};

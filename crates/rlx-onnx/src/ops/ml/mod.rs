@@ -88,7 +88,7 @@ fn post_transform(cx: Cx, scores: NodeId, name: &str) -> Result<NodeId, Error> {
     }
 }
 
-/// The label of the greatest score of each row; of equal ones the first.
+/// The label of the largest score of each row; of equal ones the first.
 fn winners(cx: Cx, scores: NodeId, labels: &[i64]) -> Result<NodeId, Error> {
     let best = cx.add(Op::ArgReduce { op: ArgOp::Max, axis: 1, keep_dim: false, last: false }, &[scores])?;
     if labels.iter().enumerate().all(|(i, &label)| label == i as i64) {

@@ -1,6 +1,6 @@
 //! Trees and forests, walked level by level: all rows in all trees at once.
 //!
-//! The nodes of all trees lie in one table of features, thresholds and children, a leaf being its own child. The place of
+//! The nodes of all trees are in one table of features, thresholds and children, a leaf being its own child. The place of
 //! every row in every tree starts at the roots; one step gathers the nodes' features and thresholds, compares, and gathers
 //! the children. After as many steps as the deepest tree has levels all places are leaves, whose weights are gathered
 //! and summed over the trees:

@@ -2,7 +2,7 @@
 //!
 //! Interpolation is separable: along each axis an output element is a weighted sum of a few input elements, with
 //! weights that depend on sizes only. Where sizes are numbers the weights are computed here; an axis where each output
-//! takes one input becomes a gather, one where it lies between two becomes two gathers and a step between them, any other
+//! takes one input becomes a gather, one where it is between two becomes two gathers and a step between them, any other
 //! a product with the matrix of weights. Where sizes are open, [`open`] writes the places as arithmetic over them.
 
 mod open;
@@ -79,7 +79,7 @@ struct Axis {
     roi: (f64, f64),
 }
 
-/// What one output element is made of; `None` where it lies outside and is extrapolated.
+/// What one output element is made of; `None` where it is outside and is extrapolated.
 type Taps = Option<Vec<(usize, f64)>>;
 
 impl Method {
@@ -280,7 +280,7 @@ fn by_scales(cx: &NodeCx<'_, '_>, axes: &[usize], scales: &[f64]) -> Result<Vec<
     Ok(resized)
 }
 
-/// Sizes are exact, unless the aspect ratio is to be kept: then the least or greatest scale holds for all axes.
+/// Sizes are exact, unless the aspect ratio is to be kept: then the smallest or largest scale holds for all axes.
 fn by_sizes(cx: &NodeCx<'_, '_>, axes: &[usize]) -> Result<Vec<Wanted>, Error> {
     let sizes = cx.extents(3)?;
     if sizes.len() != axes.len() {

@@ -20,7 +20,7 @@ use crate::passes::simplify::arithmetic::holds;
 /// Constants of at least this magnitude forbid something; how large they are exactly does not count.
 const MASK: f64 = 1e9;
 
-/// The least normal and the largest number of a short type.
+/// The smallest normal and the largest number of a short type.
 pub(super) fn normal_range(dtype: DType) -> (f64, f64) {
     match dtype {
         DType::F16 => (2f64.powi(-14), 65504.0),

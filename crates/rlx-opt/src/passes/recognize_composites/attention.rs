@@ -1,6 +1,6 @@
 //! Attention: `softmax(scale·q·kᵀ + mask)·v`, with everything exporters put in between.
 //!
-//! The scale may stand on the queries, the keys (as roots on both) or the scores. The mask may be added, or choose
+//! The scale may be on the queries, the keys (as roots on both) or the scores. The mask may be added, or choose
 //! between the scores and −∞. Keys and values may be repeated for groups of heads. The weights may be guarded
 //! against NaN, which is what a query gets that may see nothing.
 
@@ -34,7 +34,7 @@ enum Mask {
     Stay(NodeId, f64),
     /// Where this is true they become the number.
     Become(NodeId, f64),
-    /// This is added to the scores seen as groups of items, as windows of a picture are: the sum, and what it is
+    /// This is added to the scores seen as groups of items, as windows of an image are: the sum, and what it is
     /// reshaped to.
     Grouped { mask: NodeId, sum: NodeId, items: NodeId },
 }
@@ -257,7 +257,7 @@ fn build(view: &View<'_>, node: &Node, parts: &Parts, s: &mut Simplifier<'_>) ->
     s.reshape(y, node.shape.dims().to_vec()).map(Some)
 }
 
-/// `id` without the multiplication by a constant that stands below its movement, and that constant.
+/// `id` without the multiplication by a constant that is below its movement, and that constant.
 fn without_scale(view: &View<'_>, id: NodeId, s: &mut Simplifier<'_>) -> Result<(f64, NodeId)> {
     let (mut at, mut movement) = (id, Vec::new());
     let scale = loop {

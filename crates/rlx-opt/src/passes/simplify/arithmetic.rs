@@ -29,7 +29,7 @@ fn commutes(op: B) -> bool {
     matches!(op, Add | Mul | Max | Min | And | Or | Xor | BitAnd | BitOr | BitXor)
 }
 
-/// `c + x → x + c`: constants, and what is known before a run, stand last.
+/// `c + x → x + c`: constants, and what is known before a run, are last.
 fn constants_last(s: &mut Simplifier<'_>, op: &Op, inputs: &[NodeId]) -> Found {
     let &Op::Binary(f) = op else { return Ok(None) };
     let rank = |s: &mut Simplifier<'_>, id: NodeId| match s.op(id) {

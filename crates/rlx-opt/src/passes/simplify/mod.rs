@@ -16,10 +16,10 @@
 
 pub(crate) mod arithmetic;
 pub(crate) mod dims;
+mod gather_pad;
 mod movement;
 mod scalars;
 mod sink;
-mod windows;
 
 use std::sync::Arc;
 
@@ -44,7 +44,8 @@ pub struct Rule {
 }
 
 /// All rules, in the order they are tried.
-const RULES: &[&[Rule]] = &[arithmetic::RULES, scalars::RULES, movement::RULES, windows::RULES, sink::RULES];
+const RULES: &[&[Rule]] =
+    &[arithmetic::RULES, scalars::RULES, movement::RULES, gather_pad::RULES, sink::RULES];
 
 /// Rules call rules; deeper than this they stop, and the op is built as it is.
 const MAX_DEPTH: usize = 48;

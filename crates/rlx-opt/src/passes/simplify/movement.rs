@@ -153,7 +153,7 @@ fn slice_of_slice(s: &mut Simplifier<'_>, op: &Op, inputs: &[NodeId]) -> Found {
     s.build(slice, &[s.input(inputs[0], 0)]).map(Some)
 }
 
-/// A slice that lies within one input of a concatenation.
+/// A slice that is within one input of a concatenation.
 fn slice_of_concat(s: &mut Simplifier<'_>, op: &Op, inputs: &[NodeId]) -> Found {
     let (Op::Slice { starts, steps, to }, &Op::Concat { axis }) = (op, s.op(inputs[0])) else {
         return Ok(None);

@@ -130,7 +130,7 @@ fn attention_of_grouped_heads() {
 
 #[test]
 fn attention_of_windows() {
-    // Swin: a mask for each window of a picture, and a bias for each head.
+    // Swin: a mask for each window of an image, and a bias for each head.
     let graph = |mask: &str| {
         format!(
             "all: [batch, 8, seq, 4] f32

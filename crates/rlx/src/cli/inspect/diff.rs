@@ -1,6 +1,6 @@
 //! What a pass changed: the text forms of two graphs, compared node by node.
 //!
-//! A pass numbers the nodes anew, so lines are compared without their numbers: nodes match that compute the same with the
+//! A pass numbers the nodes again, so lines are compared without their numbers: nodes match that compute the same with the
 //! same name and shape, in order (by lines that occur once, then by the longest common subsequence). A node that
 //! matches but reads something else has *changed*. Lines show the numbers of the graph after; `%7'` is node 7 of the graph
 //! before, which is no more.
@@ -199,7 +199,7 @@ fn matches([a, b]: &[Vec<u32>; 2]) -> Vec<(usize, usize)> {
         let (from_a, from_b) = (a0, b0);
         for (i, j) in anchors {
             let (i, j) = (from_a + i, from_b + j);
-            // What lies between the anchor before and this one.
+            // What is between the anchor before and this one.
             open.push((a0, i, b0, j));
             pairs.push((i, j));
             (a0, b0) = (i + 1, j + 1);
@@ -228,7 +228,7 @@ fn once_in_both(a: &[u32], b: &[u32]) -> Vec<(usize, usize)> {
 
 /// The longest part of `pairs` that ascends in the second number, too.
 fn ascending(pairs: &[(usize, usize)]) -> Vec<(usize, usize)> {
-    // By length: the pair that such a part ends with, the least possible; and for each pair the one before it.
+    // By length: the pair that such a part ends with, the smallest possible; and for each pair the one before it.
     let mut ends: Vec<usize> = Vec::new();
     let mut before = vec![None; pairs.len()];
     for (p, &(_, j)) in pairs.iter().enumerate() {

@@ -69,7 +69,7 @@ fn power(decade: i32) -> String {
     }
 }
 
-/// The picture.
+/// The diagram.
 pub fn roofline(profile: &Profile) -> String {
     let shown: Vec<&Row> = profile
         .by_time()

@@ -97,11 +97,11 @@ fn the_roofline_has_a_dot_for_each_step_that_computes() {
     let svg = roofline(&profile);
     assert_eq!(svg.matches("<circle class=\"dot").count(), profile.rows.len() + 3, "{svg}");
     assert!(svg.contains("100.0 GFLOP/s peak") && svg.contains("layer &amp; &lt;more&gt;"));
-    // A machine without measurements makes no picture of NaNs.
+    // A machine without measurements makes no diagram of NaNs.
     assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
 }
 
-/// The boxes of all text in a picture, by its own positions: text that is turned as parts along it.
+/// The boxes of all text in a diagram, by its own positions: text that is turned as parts along it.
 fn text_boxes(svg: &str) -> Vec<(String, Vec<places::Box>)> {
     let mut found = Vec::new();
     for part in svg.split("<text ").skip(1) {

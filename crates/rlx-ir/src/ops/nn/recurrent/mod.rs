@@ -119,15 +119,17 @@ impl<'a> Layer<'a> {
         self.check()?;
         let (x, first) = (inputs[0], inputs[self.operands.h]);
         check_float(OpKind::Recurrent, x)?;
-        let misfit = |i: usize, want: &str| {
+        let shape_mismatch = |i: usize, want: &str| {
             let message = format!("input {i} of {} is {want}, not {}", self.cell, inputs[i]);
             Error::new(ErrorKind::Shape, message)
         };
         if x.rank() != 3 {
-            return Err(misfit(0, "[steps, batch, gates·hidden]"));
+            return Err(shape_mismatch(0, "[steps, batch, gates·hidden]"));
         }
         let hidden = (first.rank() == 2).then(|| first.dim(1).as_static()).flatten();
-        let Some(hidden) = hidden else { return Err(misfit(self.operands.h, "[batch, hidden], fixed")) };
+        let Some(hidden) = hidden else {
+            return Err(shape_mismatch(self.operands.h, "[batch, hidden], fixed"));
+        };
         let gates = |n: usize| Dim::Static(hidden.saturating_mul(n));
         let (batch, one) = (x.dim(1), gates(1));
         let mut want = vec![
@@ -148,14 +150,14 @@ impl<'a> Layer<'a> {
                 && shape.rank() == dims.len()
                 && shape.dims().iter().zip(dims).all(|(&a, &b)| agreed_dim(a, b).is_some());
             if !fits {
-                return Err(misfit(*i, &x.with_dims(dims.clone()).to_string()));
+                return Err(shape_mismatch(*i, &x.with_dims(dims.clone()).to_string()));
             }
         }
         if let Some(i) = self.operands.lengths {
             let shape = inputs[i];
             let fits = shape.rank() == 1 && agreed_dim(shape.dim(0), batch).is_some();
             if !fits || shape.dtype() != DType::I32 {
-                return Err(misfit(i, "[batch] i32"));
+                return Err(shape_mismatch(i, "[batch] i32"));
             }
         }
         let state = x.with_dims(vec![batch, one]);
@@ -296,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn misfits_name_the_input_and_what_it_must_be() {
+    fn mismatches_name_the_input_and_what_it_must_be() {
         let s = |dims: &[usize]| Shape::new(dims, DType::F32);
         let (x, r, h) = (s(&[5, 2, 9]), s(&[3, 9]), s(&[2, 3]));
         let linear = op(RecurrentCell::GruLinear, false, false);

@@ -13,7 +13,7 @@ use super::lines::{Line, Lines};
 use super::scalar::{Number, is_number, number};
 use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound};
 
-/// The least room for candidates of `TopK`, so that small `k` seldom select.
+/// The smallest room for candidates of `TopK`, so that small `k` seldom select.
 const CANDIDATES: usize = 64;
 
 /// Numbers and truth values have an order.
@@ -133,7 +133,7 @@ struct TopPlan {
     worth: bool,
 }
 
-/// An element by its rank, the first one wanted the least, and where it is.
+/// An element by its rank, the first one wanted the smallest, and where it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Candidate {
     rank: u64,

@@ -1,5 +1,5 @@
 //! Dimensions that steps find out: a run is split behind each step that counts, the symbol gets its value, and the later
-//! steps that mention it are bound anew, in place.
+//! steps that mention it are bound again, in place.
 //!
 //! Memory is planned for what a symbol is at most, so nothing moves. Steps that mention no such symbol are bound once for
 //! the run's dimensions, as ever.

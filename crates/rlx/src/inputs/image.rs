@@ -1,4 +1,4 @@
-//! Pictures as tensors.
+//! Images as tensors.
 //!
 //! The rule: bytes are read as they are, and a float input gets byte / 255. Nothing is resized, and colours are
 //! neither made nor thrown away: what does not fit is an error that says what would.
@@ -40,7 +40,7 @@ impl Layout {
 /// Reads a PNG as one item for an input (leading dimensions become 1).
 ///
 /// # Errors
-/// A file that is no PNG, a picture whose size or colours the input does not take, or one that is larger than the limit.
+/// A file that is no PNG, an image whose size or colours the input does not take, or one that is larger than the limit.
 pub fn read(path: &Path, info: &TensorInfo, limit: InputLimit) -> Result<ConstData> {
     let read = || decode(BufReader::new(open_file(path)?), info, limit);
     read().map_err(|e| e.with_origin(path.display().to_string()))
@@ -52,17 +52,18 @@ pub fn read(path: &Path, info: &TensorInfo, limit: InputLimit) -> Result<ConstDa
 /// As [`read`].
 pub fn decode(file: impl BufRead + Seek, info: &TensorInfo, limit: InputLimit) -> Result<ConstData> {
     let shape = &info.shape;
-    let misfit = |message: String| Error::new(ErrorKind::Shape, message);
-    let layout = Layout::of(shape).ok_or_else(|| misfit(format!("{shape} is no input for a picture")))?;
+    let shape_mismatch = |message: String| Error::new(ErrorKind::Shape, message);
+    let layout =
+        Layout::of(shape).ok_or_else(|| shape_mismatch(format!("{shape} is no input for an image")))?;
     let is_taken = shape.dtype() == DType::U8 || shape.dtype().is_float();
     if !is_taken {
-        return Err(misfit(format!("an input of {} takes no picture", shape.dtype())));
+        return Err(shape_mismatch(format!("an input of {} takes no image", shape.dtype())));
     }
-    let picture = Picture::open(file)?;
-    let (dims, channels) = fitted(&picture, &layout, shape)?;
-    // What a picture says of itself is checked before its pixels are.
+    let image = Image::open(file)?;
+    let (dims, channels) = fitted(&image, &layout, shape)?;
+    // What an image says of itself is checked before its pixels are.
     limit.allows(info, &dims, "the image")?;
-    let pixels = picture.pixels()?;
+    let pixels = image.pixels()?;
     let planar = layout.channels.is_some_and(|c| c < layout.height);
     let each = if planar { channels } else { 1 };
     let ordered = (0..each).flat_map(|c| pixels.iter().skip(c).step_by(each).copied());
@@ -70,33 +71,33 @@ pub fn decode(file: impl BufRead + Seek, info: &TensorInfo, limit: InputLimit) -
         return ConstData::new(DType::U8, &dims, ordered.collect::<Vec<u8>>());
     }
     let mut packed = Packed::of(info, limit);
-    // Divided in f32, as programs that prepare pictures do.
+    // Divided in f32, as programs that prepare images do.
     for b in ordered {
         packed.push_float(f64::from(f32::from(b) / 255.0))?;
     }
     packed.finish(&dims)
 }
 
-/// The dimensions of the picture as an input of this shape, and its channels.
+/// The dimensions of the image as an input of this shape, and its channels.
 fn fitted<R: BufRead + Seek>(
-    picture: &Picture<R>,
+    image: &Image<R>,
     layout: &Layout,
     shape: &Shape,
 ) -> Result<(Vec<usize>, usize)> {
-    let misfit = |message: String| Error::new(ErrorKind::Shape, message);
-    let [height, width, channels] = picture.dims;
+    let shape_mismatch = |message: String| Error::new(ErrorKind::Shape, message);
+    let [height, width, channels] = image.dims;
     let mut dims = vec![1; shape.rank()];
     for (axis, size) in [(layout.height, height), (layout.width, width)] {
         if shape.dim(axis).as_static().is_some_and(|want| want != size) {
-            return Err(misfit(format!("the picture is {width}×{height}, the input {shape}")));
+            return Err(shape_mismatch(format!("the image is {width}×{height}, the input {shape}")));
         }
         dims[axis] = size;
     }
     let wanted = layout.channels.map_or(1, |c| shape.dim(c).as_static().unwrap_or(channels));
     if channels != wanted {
         let what = |n: usize| if n == 1 { "grey".to_owned() } else { format!("{n}-channel") };
-        return Err(misfit(format!(
-            "the picture is {}, the input takes {} ones",
+        return Err(shape_mismatch(format!(
+            "the image is {}, the input takes {} ones",
             what(channels),
             what(wanted)
         )));
@@ -108,14 +109,14 @@ fn fitted<R: BufRead + Seek>(
 }
 
 /// A PNG file of which what it says of itself was read.
-struct Picture<R: BufRead + Seek> {
+struct Image<R: BufRead + Seek> {
     reader: png::Reader<R>,
     /// Height, width, channels.
     dims: [usize; 3],
 }
 
-impl<R: BufRead + Seek> Picture<R> {
-    fn open(file: R) -> Result<Picture<R>> {
+impl<R: BufRead + Seek> Image<R> {
+    fn open(file: R) -> Result<Image<R>> {
         let mut decoder = png::Decoder::new(file);
         decoder.set_transformations(png::Transformations::EXPAND | png::Transformations::STRIP_16);
         let reader = decoder.read_info().map_err(|e| bad(&e))?;
@@ -123,20 +124,19 @@ impl<R: BufRead + Seek> Picture<R> {
             png::ColorType::Grayscale => 1,
             png::ColorType::Rgb => 3,
             other => {
-                let message =
-                    format!("pictures of kind {other:?} are not read: save it without transparency");
+                let message = format!("images of kind {other:?} are not read: save it without transparency");
                 return Err(Error::new(ErrorKind::Unsupported, message));
             }
         };
         let info = reader.info();
         let dims = [info.height as usize, info.width as usize, channels];
-        Ok(Picture { reader, dims })
+        Ok(Image { reader, dims })
     }
 
     fn pixels(mut self) -> Result<Vec<u8>> {
         let size = self.reader.output_buffer_size();
-        let size = size.ok_or_else(|| Error::new(ErrorKind::Malformed, "the picture is too large"))?;
-        let mut pixels: Vec<u8> = memory::zeroed(size, || "the picture's pixels".to_owned())?;
+        let size = size.ok_or_else(|| Error::new(ErrorKind::Malformed, "the image is too large"))?;
+        let mut pixels: Vec<u8> = memory::zeroed(size, || "the image's pixels".to_owned())?;
         let info = self.reader.next_frame(&mut pixels).map_err(|e| bad(&e))?;
         pixels.truncate(info.buffer_size());
         Ok(pixels)
@@ -144,7 +144,7 @@ impl<R: BufRead + Seek> Picture<R> {
 }
 
 fn bad(e: &png::DecodingError) -> Error {
-    Error::new(ErrorKind::Malformed, format!("not a PNG picture: {e}"))
+    Error::new(ErrorKind::Malformed, format!("not a PNG image: {e}"))
 }
 
 #[cfg(test)]

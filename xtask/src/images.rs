@@ -1,7 +1,7 @@
-//! `cargo xtask pictures`: makes `docs/pictures/` again, from the command itself.
+//! `cargo xtask images`: makes `docs/images/` again, from the command itself.
 //!
 //! Two of them hold measurements of the machine that makes them, so this is no part of `cargo xtask docs`, and no test compares
-//! them with what is made anew.
+//! them with what is made again.
 
 use std::fmt::Write;
 use std::fs;
@@ -12,10 +12,10 @@ use rlx_testdata::models::model;
 
 use crate::exec::cargo_command;
 
-const FOLDER: &str = "docs/pictures";
+const FOLDER: &str = "docs/images";
 const DIGITS: &str = "models/digits/digits.onnx";
 
-/// Builds the command for release and makes all pictures.
+/// Builds the command for release and makes all images.
 pub fn write() -> Result<(), String> {
     let built = cargo_command(&["build", "--release", "--package", "rlx", "--quiet"]).status();
     if !built.map_err(|e| format!("cargo: {e}"))?.success() {
@@ -111,9 +111,9 @@ mod tests {
     }
 
     #[test]
-    fn committed_pictures_are_small_and_the_readme_shows_them() {
+    fn committed_images_are_small_and_the_readme_shows_them() {
         let readme = fs::read_to_string(crate::root().join("README.md")).expect("the README is there");
-        let shown = readme.split("docs/pictures/").skip(1).filter_map(|l| l.split([')', '"']).next());
+        let shown = readme.split("docs/images/").skip(1).filter_map(|l| l.split([')', '"']).next());
         let shown: Vec<&str> = shown.collect();
         assert!(shown.len() >= 2, "{shown:?}");
         for name in shown {

@@ -48,7 +48,7 @@ fn gather_is_slice(s: &mut Simplifier<'_>, op: &Op, inputs: &[NodeId]) -> Found 
     s.reshape(slice, to).map(Some)
 }
 
-/// Zeros around the picture are the convolution's own padding.
+/// Zeros around the image are the convolution's own padding.
 fn pad_into_convolution(s: &mut Simplifier<'_>, op: &Op, inputs: &[NodeId]) -> Found {
     let Op::Conv { strides, pads, dilations, groups, format } = op else { return Ok(None) };
     let Op::Pad { before, after, mode: PadMode::Constant } = s.op(inputs[0]).clone() else { return Ok(None) };

@@ -167,7 +167,7 @@ fn pad_to_output(
         let full =
             (size.max(1) - 1).saturating_mul(w.strides[i]).saturating_add(w.reach(i)).saturating_add(*extra);
         let target = match wanted {
-            // Batch and channels may stand in front.
+            // Batch and channels may be in front.
             Some(wanted) => {
                 let given = wanted.get((wanted.len() + i).saturating_sub(spatial.len())).copied();
                 given.and_then(|t| usize::try_from(t).ok()).unwrap_or(0)

@@ -1,4 +1,4 @@
-//! The backend's edge: the one place where a panic in a device's code becomes an error.
+//! A guard around the backend: the one place where a panic in a device's code becomes an error.
 //!
 //! A backend is someone else's code: a driver's wrapper, a vendor's library, a test. Whatever it does, the caller
 //! must be able to go on to the next device, so every call into one goes through here. What a panic leaves behind
@@ -34,7 +34,7 @@ pub(crate) fn drop_quietly<T>(device: Device, value: T) {
 
 /// As [`call`], with the panic apart: the outer error is a panic, the inner one the call's own.
 fn caught<T>(device: Device, doing: &str, f: impl FnOnce() -> Result<T>) -> Result<Result<T>> {
-    // What the call may have left half done is the executable's, which its `Edge` takes out of use.
+    // What the call may have left half done is the executable's, which its `PanicGuard` takes out of use.
     let result = catch(|| scoped(f)).map_err(|text| {
         let message = format!("its backend panicked while {doing}: {text}");
         Error::new(ErrorKind::Device, message).with_device(device.name())
@@ -42,17 +42,17 @@ fn caught<T>(device: Device, doing: &str, f: impl FnOnce() -> Result<T>) -> Resu
     Ok(result.map_err(|e| on_device(e, device)))
 }
 
-/// The edge of one executable: remembers a panic.
+/// The guard of one executable: remembers a panic.
 #[derive(Debug, Clone)]
-pub(crate) struct Edge {
+pub(crate) struct PanicGuard {
     device: Device,
     panicked: Option<Error>,
 }
 
-impl Edge {
+impl PanicGuard {
     /// Of an executable on `device` that has not panicked.
     pub(crate) fn new(device: Device) -> Self {
-        Edge { device, panicked: None }
+        PanicGuard { device, panicked: None }
     }
 
     /// Calls into the executable.
@@ -84,12 +84,12 @@ mod tests {
 
     #[test]
     fn an_executable_that_panicked_stays_out_of_use() {
-        let mut edge = Edge::new(Device::Cpu);
+        let mut guard = PanicGuard::new(Device::Cpu);
         let plain = || Err::<(), _>(Error::new(ErrorKind::Value, "index 9"));
-        assert_eq!(edge.call("running", plain).unwrap_err().kind(), ErrorKind::Value);
-        assert!(edge.call("running", || Ok(())).is_ok());
-        assert!(edge.call::<()>("running", || panic!("gone")).is_err());
-        let e = edge.call("running", || Ok(())).unwrap_err();
+        assert_eq!(guard.call("running", plain).unwrap_err().kind(), ErrorKind::Value);
+        assert!(guard.call("running", || Ok(())).is_ok());
+        assert!(guard.call::<()>("running", || panic!("gone")).is_err());
+        let e = guard.call("running", || Ok(())).unwrap_err();
         assert!(e.to_string().contains("gone") && e.to_string().contains("out of use"), "{e}");
     }
 }

@@ -11,7 +11,7 @@ use rlx_ir::{Extent, Node, NodeId, Op};
 use super::cx::Cx;
 use super::product::{Form, Operands, Product};
 use super::reduce::Combine;
-use super::{Launch, Scheduled, StepDesc, elementwise, refuse};
+use super::{Launch, Scheduled, StepDesc, elementwise, reject};
 use crate::ir::{Const, Ty, Value};
 
 /// Invocations of a workgroup that pools.
@@ -38,7 +38,7 @@ impl Slides {
         }
     }
 
-    /// Where `tap` of window `out` lies along spatial dimension `i`.
+    /// Where `tap` of window `out` is along spatial dimension `i`.
     fn position(&self, cx: &mut Cx<'_>, i: usize, out: Value, tap: Value) -> Value {
         let (p, q) = (cx.b.mul(out, self.strides[i]), cx.b.mul(tap, self.dilations[i]));
         let sum = cx.b.add(p, q);
@@ -104,7 +104,7 @@ impl Cx<'_> {
 pub(super) fn product(step: &StepDesc, anchor: &Node) -> Scheduled<Product> {
     let (w, dtype) = (anchor.inputs[1], anchor.shape.dtype());
     if !elementwise::computes(dtype) {
-        return refuse(format!("a convolution of {dtype}"));
+        return reject(format!("a convolution of {dtype}"));
     }
     let weights: Vec<Extent> = step.graph.shape(w).dims().iter().map(|d| d.extent()).collect();
     let (groups, format, m, k) = match &anchor.op {
@@ -115,7 +115,7 @@ pub(super) fn product(step: &StepDesc, anchor: &Node) -> Scheduled<Product> {
             let in_per_group = weights[0].floor_div(*groups as i64);
             (*groups, DataFormat::ChannelsFirst, weights[1], [&[in_per_group], &weights[2..]].concat())
         }
-        op => return refuse(format!("{} is no convolution", op.kind())),
+        op => return reject(format!("{} is no convolution", op.kind())),
     };
     Ok(Product {
         batch: vec![anchor.shape.dim(0).extent(), Extent::Const(groups as i64)],
@@ -132,7 +132,7 @@ pub(super) fn product(step: &StepDesc, anchor: &Node) -> Scheduled<Product> {
 /// An element type without arithmetic, or an epilogue of other dimensions.
 pub fn conv(step: &StepDesc, anchor: &Node, form: Form) -> Scheduled<Vec<Launch>> {
     let Op::Conv { strides, pads, dilations, format, .. } = &anchor.op else {
-        return refuse("not a Conv");
+        return reject("not a Conv");
     };
     let (x, w, dtype, format) = (anchor.inputs[0], anchor.inputs[1], anchor.shape.dtype(), *format);
     let product = product(step, anchor)?;
@@ -173,7 +173,7 @@ pub fn conv(step: &StepDesc, anchor: &Node, form: Form) -> Scheduled<Vec<Launch>
 /// An element type without arithmetic, or an epilogue of other dimensions.
 pub fn conv_transpose(step: &StepDesc, anchor: &Node, form: Form) -> Scheduled<Vec<Launch>> {
     let Op::ConvTranspose { strides, pads, dilations, .. } = &anchor.op else {
-        return refuse("not a ConvTranspose");
+        return reject("not a ConvTranspose");
     };
     let (x, w, dtype) = (anchor.inputs[0], anchor.inputs[1], anchor.shape.dtype());
     let (product, format) = (product(step, anchor)?, DataFormat::ChannelsFirst);
@@ -229,13 +229,13 @@ pub fn conv_transpose(step: &StepDesc, anchor: &Node, form: Form) -> Scheduled<V
 pub fn pool(step: &StepDesc, anchor: &Node) -> Scheduled<Vec<Launch>> {
     let Op::Pool { kind, kernel, strides, pads, dilations, count_include_pad, format, .. } = &anchor.op
     else {
-        return refuse("not a Pool");
+        return reject("not a Pool");
     };
     let (x, format, spatial) = (anchor.inputs[0], *format, kernel.len());
     let op = match kind {
         PoolKind::Max => ReduceOp::Max,
         PoolKind::Average => ReduceOp::Mean,
-        other => return refuse(format!("{other} pooling")),
+        other => return reject(format!("{other} pooling")),
     };
     let combine = Combine::new(op, anchor.shape.dtype())?;
     let mut cx = Cx::new(&format!("pool.{}", step.name), WORKGROUP, step);

@@ -25,14 +25,14 @@ pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
 pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
     match cx.node().op {
         Op::NonMaxSuppression { count, most, overlap, score, centre } => {
-            Ok(Box::new(Suppress { count, most, overlap, score, centre, plan: None }))
+            Ok(Box::new(NonMaxSuppression { count, most, overlap, score, centre, plan: None }))
         }
         ref op => Err(no_kernel(op, "it suppresses nothing")),
     }
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Suppress {
+struct NonMaxSuppression {
     count: Dim,
     most: u64,
     overlap: f32,
@@ -93,18 +93,19 @@ impl Corners {
     }
 }
 
-impl StepKernel for Suppress {
+impl StepKernel for NonMaxSuppression {
     fn bind(&mut self, cx: &BindCx<'_>) -> Result<Needs> {
         let (places, scores) = (&cx.inputs[0], &cx.inputs[1]);
-        let misfit = || mismatch(format!("boxes {:?} with scores {:?}", places.dims(), scores.dims()));
-        let &[batch, classes, boxes] = scores.dims() else { return Err(misfit()) };
+        let shape_mismatch =
+            || mismatch(format!("boxes {:?} with scores {:?}", places.dims(), scores.dims()));
+        let &[batch, classes, boxes] = scores.dims() else { return Err(shape_mismatch()) };
         if places.dims() != [batch, boxes, 4] || !places.layout.is_dense() || !scores.layout.is_dense() {
-            return Err(misfit());
+            return Err(shape_mismatch());
         }
         u32::try_from(boxes).map_err(|_| mismatch(format!("{boxes} boxes are too many")))?;
         let most = usize::try_from(self.most).unwrap_or(usize::MAX).min(boxes);
-        let tasks = batch.checked_mul(classes).ok_or_else(misfit)?;
-        let stay = tasks.checked_mul(most + 1).and_then(|n| n.checked_mul(4)).ok_or_else(misfit)?;
+        let tasks = batch.checked_mul(classes).ok_or_else(shape_mismatch)?;
+        let stay = tasks.checked_mul(most + 1).and_then(|n| n.checked_mul(4)).ok_or_else(shape_mismatch)?;
         let nanos = (tasks * boxes) as f64 * 40.0;
         self.plan = Some(Plan {
             batch,
@@ -159,7 +160,7 @@ impl StepKernel for Suppress {
     }
 }
 
-impl Suppress {
+impl NonMaxSuppression {
     /// Fills `kept` with the boxes that stay, the best first; gives their number.
     fn choose(&self, places: &[[f32; 4]], scores: &[f32], order: &mut [u32], kept: &mut [u32]) -> usize {
         let mut candidates = 0;

@@ -10,7 +10,7 @@ use rlx_ir::{DType, Graph, Node, Op, Result};
 use rlx_opt::Claim;
 
 use super::scalar::{Number, is_float, is_number, number, wrapping};
-use super::slide::{Attributes, SPATIAL, Slide};
+use super::window::{Attributes, SPATIAL, WindowAxis};
 use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound};
 use crate::gemm::Element;
 use crate::program::layout::{At, Bound};
@@ -77,7 +77,7 @@ struct Frame {
     /// Distances from batch to batch and from channel to channel.
     x_steps: [isize; 2],
     out_steps: [isize; 2],
-    slides: [Slide; SPATIAL],
+    slides: [WindowAxis; SPATIAL],
     worth: bool,
 }
 
@@ -197,10 +197,10 @@ struct ConvPlan {
 impl StepKernel for Conv {
     fn bind(&mut self, cx: &BindCx<'_>) -> Result<Needs> {
         let (x, w, out) = (&cx.inputs[0], &cx.inputs[1], &cx.outputs[0]);
-        let misfit =
+        let shape_mismatch =
             || mismatch(format!("{:?} convolved with {:?} makes {:?}", x.dims(), w.dims(), out.dims()));
         if w.layout.rank() < 3 || w.layout.rank() != x.layout.rank() {
-            return Err(misfit());
+            return Err(shape_mismatch());
         }
         let kernel = &w.dims()[2..];
         let mut frame = Frame::new(x, out, &self.attributes, kernel, self.format)?;
@@ -209,7 +209,7 @@ impl StepKernel for Conv {
         let fits = self.groups > 0 && outputs % self.groups == 0 && channels == inputs * self.groups;
         let bias = cx.inputs.get(2);
         if !fits || outputs != frame.channels || bias.is_some_and(|b| b.dims() != [outputs]) {
-            return Err(misfit());
+            return Err(shape_mismatch());
         }
         let mut tap_steps = [0; SPATIAL];
         tap_steps[SPATIAL - kernel.len()..].copy_from_slice(&w.layout.strides()[2..]);
@@ -340,7 +340,7 @@ impl StepKernel for Pool {
     }
 }
 
-/// The greatest element of each window.
+/// The largest element of each window.
 unsafe fn greatest<T: Number>(cx: &mut RunCx<'_, '_>, f: &Frame) {
     // SAFETY: the caller's promise.
     unsafe { pool::<T>(cx, f, T::LEAST, T::max, |x, _| x) }
@@ -391,7 +391,7 @@ unsafe fn pool<T: Number>(
                     let x = x.wrapping_offset(offset);
                     for tap in 0..last.taps {
                         f.along(tap, start, n, |i, at| {
-                            // SAFETY: the caller's promise; the tap lies inside.
+                            // SAFETY: the caller's promise; the tap is inside.
                             results[i] = join(results[i], unsafe { *x.wrapping_offset(at) }.widen());
                         });
                     }

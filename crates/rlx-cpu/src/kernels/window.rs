@@ -1,6 +1,6 @@
 //! A window sliding over one spatial dimension, for the plain kernels of convolution and pooling.
 //!
-//! Tap `t` of window `o` lies at `o·stride + t·dilation − before` of the dimension it slides over. All ranges
+//! Tap `t` of window `o` is at `o·stride + t·dilation − before` of the dimension it slides over. All ranges
 //! of taps and windows are found by arithmetic, so loops within them check nothing.
 
 use std::ops::Range;
@@ -14,7 +14,7 @@ pub(crate) const SPATIAL: usize = 3;
 
 /// Windows along one dimension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Slide {
+pub(crate) struct WindowAxis {
     /// Elements that the window slides over, and how far apart they are.
     pub(crate) size: usize,
     pub(crate) step: isize,
@@ -28,8 +28,8 @@ pub(crate) struct Slide {
     pub(crate) after: usize,
 }
 
-impl Slide {
-    const ONE: Slide = Slide {
+impl WindowAxis {
+    const ONE: WindowAxis = WindowAxis {
         size: 1,
         step: 0,
         windows: 1,
@@ -47,7 +47,7 @@ impl Slide {
         (window * self.stride + tap * self.dilation) as isize - self.before as isize
     }
 
-    /// The taps of a window that lie before `end` elements, without those before the first one.
+    /// The taps of a window that are before `end` elements, without those before the first one.
     #[inline(always)]
     fn taps_before(&self, window: usize, end: usize) -> Range<usize> {
         let first = self.position(window, 0);
@@ -56,20 +56,20 @@ impl Slide {
         from..left.div_ceil(self.dilation).clamp(from, self.taps.max(from))
     }
 
-    /// The taps of a window that lie inside.
+    /// The taps of a window that are inside.
     #[inline(always)]
     pub(crate) fn taps_inside(&self, window: usize) -> Range<usize> {
         let r = self.taps_before(window, self.size);
         r.start.min(self.taps)..r.end.min(self.taps)
     }
 
-    /// How many taps of a window lie inside or in the padding.
+    /// How many taps of a window are inside or in the padding.
     pub(crate) fn taps_padded(&self, window: usize) -> usize {
         let left = (self.size + self.after) as isize - self.position(window, 0);
         (left.max(0) as usize).div_ceil(self.dilation).min(self.taps)
     }
 
-    /// The windows whose tap `tap` lies in `place`.
+    /// The windows whose tap `tap` is in `place`.
     #[inline(always)]
     pub(crate) fn windows_at(&self, tap: usize, place: Range<usize>) -> Range<usize> {
         let first = self.position(0, tap);
@@ -79,7 +79,7 @@ impl Slide {
         from..to.max(from)
     }
 
-    /// The window whose tap `tap` lies at `place`.
+    /// The window whose tap `tap` is at `place`.
     #[inline(always)]
     pub(crate) fn window_at(&self, tap: usize, place: usize) -> Option<usize> {
         let range = self.windows_at(tap, place..place + 1);
@@ -103,15 +103,15 @@ impl Attributes {
         windows: &Layout,
         first: usize,
         kernel: &[usize],
-    ) -> Result<[Slide; SPATIAL]> {
+    ) -> Result<[WindowAxis; SPATIAL]> {
         let n = kernel.len();
         let known = [self.strides.len(), self.dilations.len()] == [n; 2] && self.pads.len() == 2 * n;
         if !known || n > SPATIAL || over.rank() != n + 2 || windows.rank() != n + 2 {
             return Err(mismatch(format!("a kernel {kernel:?} over {:?}", over.dims())));
         }
-        let mut slides = [Slide::ONE; SPATIAL];
+        let mut slides = [WindowAxis::ONE; SPATIAL];
         for (i, slide) in slides[SPATIAL - n..].iter_mut().enumerate() {
-            *slide = Slide {
+            *slide = WindowAxis {
                 size: over.dims()[first + i],
                 step: over.strides()[first + i],
                 windows: windows.dims()[first + i],
@@ -137,7 +137,7 @@ mod tests {
             for dilation in 1..4 {
                 for before in 0..4 {
                     for size in 0..6 {
-                        let s = Slide {
+                        let s = WindowAxis {
                             size,
                             windows: 5,
                             taps: 3,
@@ -145,7 +145,7 @@ mod tests {
                             dilation,
                             before,
                             after: 1,
-                            ..Slide::ONE
+                            ..WindowAxis::ONE
                         };
                         check(&s);
                     }
@@ -154,7 +154,7 @@ mod tests {
         }
     }
 
-    fn check(s: &Slide) {
+    fn check(s: &WindowAxis) {
         let inside = |place: isize, end: usize| place >= 0 && place < end as isize;
         for o in 0..5 {
             let want: Vec<usize> = (0..3).filter(|&t| inside(s.position(o, t), s.size)).collect();
