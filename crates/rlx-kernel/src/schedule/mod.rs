@@ -9,7 +9,7 @@
 //! | [`reduce`] | reductions over rows or everything | one workgroup (or, short rows, invocation) for each row |
 //! | [`rows`] | softmax, norms of rows | one workgroup for each row |
 //! | [`matmul`] | matrix products | a [`product`]: tiles, in one of several forms |
-//! | [`window`] | convolution, pooling | an index map into a [`product`]; pooling one invocation per element |
+//! | [`conv_pool`] | convolution, pooling | an index map into a [`product`]; pooling one invocation per element |
 //! | [`index`] | gather, orders | one invocation for each result element, or row |
 //! | [`scatter`] | scatter: a copy, then the updates | one invocation for each row that updates may share |
 //!
