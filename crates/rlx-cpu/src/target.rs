@@ -125,6 +125,16 @@ impl Target for CpuTarget {
         }
     }
 
+    fn writes_in_place(&self, node: &Node, input: usize, graph: &Graph) -> bool {
+        match &node.op {
+            Op::Region { body } => region::writes_in_place(&body.graph, input),
+            Op::Softmax { .. } | Op::LogSoftmax { .. } | Op::LayerNorm { .. } | Op::RmsNorm { .. } => {
+                input == 0
+            }
+            op => op.is_elementwise() && kernels::claim(node, graph).is_native(),
+        }
+    }
+
     fn pack_format(&self, node: &Node, input: usize, graph: &Graph) -> Option<PackFormat> {
         match &node.op {
             Op::MatMul => matmul::pack_format(node, input, graph),

@@ -19,18 +19,22 @@ fn looser(t: Tolerance) -> Tolerance {
     if exact { t } else { Tolerance { rtol: t.rtol.max(1e-3), atol: t.atol.max(1e-3) } }
 }
 
-/// What a graph computes on one backend: fused, unfused and run again, all within tolerance of `want`.
+/// What a graph computes on one backend: fused, unfused and run again, all within tolerance of `want`. `in_place` counts the
+/// steps that write over an operand.
 fn outputs(
     graph: &Graph,
     bindings: &Bindings,
     want: &[Value],
     backend: &CpuBackend,
+    in_place: &Cell<usize>,
 ) -> Result<Vec<Vec<Vec<u8>>>, Error> {
     let mut all = Vec::new();
     for options in [CompileOptions::default(), unfused()] {
         let mut exec = compile(graph, backend, &options)?;
         let got = run(&mut *exec, bindings, &DimBinding::new())?;
         let lir = exec.lir().clone();
+        let over = lir.steps.iter().filter(|step| step.in_place().next().is_some()).count();
+        in_place.set(in_place.get() + over);
         let wrong = |what: String| Error::new(ErrorKind::Value, format!("{what}\n{graph}\n{lir}"));
         if let Some(difference) = against_oracle_within(want, &got, looser) {
             return Err(wrong(difference));
@@ -47,12 +51,13 @@ fn outputs(
 fn fixed_graphs_agree_with_the_oracle_on_every_instruction_set_and_number_of_threads() {
     let backends = backends();
     let (ran, rejected) = (Cell::new(0), RefCell::new(Vec::new()));
+    let in_place = Cell::new(0);
     for_random_graphs(5, 600, 1..=36, |seed, size| {
         let (graph, bindings) = random_graph(seed, size);
         let want = oracle(&graph, &bindings);
         let mut all = Vec::new();
         for (name, backend) in &backends {
-            match outputs(&graph, &bindings, &want, backend) {
+            match outputs(&graph, &bindings, &want, backend, &in_place) {
                 Ok(got) => all.push(got),
                 Err(e) if e.kind() == ErrorKind::Unsupported => {
                     rejected.borrow_mut().push(format!("seed {seed}, {name}: {e}"));
@@ -66,6 +71,7 @@ fn fixed_graphs_agree_with_the_oracle_on_every_instruction_set_and_number_of_thr
         ran.set(ran.get() + 1);
         if one == two { Ok(()) } else { Err(format!("one thread and two differ\n{graph}")) }
     });
+    assert!(in_place.get() > 10 * ran.get(), "only {} steps wrote in place", in_place.get());
     assert!(ran.get() >= 500, "only {} graphs ran; rejected:\n{}", ran.get(), rejected.borrow().join("\n"));
 }
 

@@ -292,6 +292,13 @@ pub struct Operand {
     pub dtype: DType,
 }
 
+impl Operand {
+    /// Whether both are the same elements of one buffer, in the same order.
+    pub fn is_same_as(&self, other: &Operand) -> bool {
+        self.buffer == other.buffer && (Arc::ptr_eq(&self.view, &other.view) || self.view == other.view)
+    }
+}
+
 /// What a step does.
 #[derive(Debug, Clone, PartialEq)]
 pub enum StepKind {
@@ -329,9 +336,18 @@ impl Step {
         self.inputs.get(at).or_else(|| self.outputs.get(at.checked_sub(self.inputs.len())?))
     }
 
-    /// Pairs of operands (see [`Step::operand`]) that use one buffer and of which the step writes at least one: their views
-    /// must be apart ([`views_apart`]), because kernels read and write in any order, and use indices after they were
-    /// checked.
+    /// Which inputs the step writes over, each with the output that does: they have one buffer and one view. A device takes such
+    /// steps where its kernel reads all that it needs of an element before it writes it.
+    pub fn in_place(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
+        self.outputs.iter().enumerate().flat_map(move |(j, output)| {
+            let over = move |(i, input): (usize, &Operand)| input.is_same_as(output).then_some((i, j));
+            self.inputs.iter().enumerate().filter_map(over)
+        })
+    }
+
+    /// Pairs of operands (see [`Step::operand`]) that use one buffer and of which the step writes at least one, but for those
+    /// that are written [in place](Step::in_place): their views must be apart ([`views_apart`]), because kernels read and
+    /// write in any order, and use indices after they were checked.
     pub fn shared_buffers(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
         let operands = self.inputs.iter().chain(&self.outputs).enumerate();
         let mut users: Vec<(BufferId, usize)> = operands.map(|(at, o)| (o.buffer, at)).collect();
@@ -341,6 +357,11 @@ impl Step {
             let same = users[..i].iter().rev().take_while(move |user| user.0 == buffer);
             same.map(move |&(_, other)| (other, at))
         });
+        let in_place = |a: usize, b: usize| {
+            a < self.inputs.len()
+                && self.operand(a).zip(self.operand(b)).is_some_and(|(a, b)| a.is_same_as(b))
+        };
+        let pairs = pairs.filter(|&(a, b)| !in_place(a, b));
         pairs.collect::<Vec<_>>().into_iter()
     }
 

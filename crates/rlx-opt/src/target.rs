@@ -100,6 +100,13 @@ pub trait Target: Send + Sync {
     /// Whether a step of `op` can write its results through strided views (destination placement).
     fn writes_view(&self, op: &Op, view: &View) -> bool;
 
+    /// Whether a step of `node` may write its result over its input number `input`, when both have one type and one view: its
+    /// kernel reads all that it needs of an element before it writes it. No, unless the device says so.
+    fn writes_in_place(&self, node: &Node, input: usize, graph: &Graph) -> bool {
+        let _ = (node, input, graph);
+        false
+    }
+
     /// The memory format the device wants input number `input` of `node` in, when that input is known
     /// before the run (a parameter or constant).
     fn pack_format(&self, node: &Node, input: usize, graph: &Graph) -> Option<PackFormat>;

@@ -9,7 +9,9 @@
 //! - the graph verifies; every id is in its list;
 //! - a step's operands have the dimensions and types of its node's inputs and results;
 //! - no view leaves its buffer, and no size overflows;
-//! - what a step writes it neither reads nor writes in another operand (an index that was checked stays what it was);
+//! - what a step writes it neither reads nor writes in another operand (an index that was checked stays what it was), but for
+//!   operands of the same view that the device can write in place;
+//! - what was written over is not read as what it was before;
 //! - inputs, parameters and constants are exactly as large as they are declared;
 //! - init steps read parameters, constants and prepared buffers, and write prepared ones; a run writes the arena;
 //! - nothing is read before it is written;
@@ -17,6 +19,8 @@
 //! - a symbol that a step binds is mentioned by later steps only, and buffers are large enough for what it is at most;
 //! - the device claims every op and can use every view;
 //! - the plan has room for every buffer, and buffers alive at once are apart.
+
+mod overwritten;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -32,7 +36,8 @@ use rlx_ir::{
     DataSymbol, Error, ErrorKind, Extent, Node, NodeId, Op, Result, Shape, SymRange, bound_of, sym, verify_ok,
 };
 
-use crate::lower::{live_ranges, used_symbols};
+use self::overwritten::Overwritten;
+use crate::lower::used_symbols;
 use crate::plan::buffer_bytes;
 use crate::target::{Claim, Target};
 
@@ -75,6 +80,7 @@ pub fn verify_program(lir: &LirModule, target: &dyn Target) -> Result<()> {
         target,
         written: vec![false; lir.buffers.len()],
         packed: vec![None; lir.buffers.len()],
+        overwritten: Overwritten::new(lir),
         data: lir.graph.data_symbols(),
         found: Vec::new(),
     };
@@ -85,9 +91,7 @@ pub fn verify_program(lir: &LirModule, target: &dyn Target) -> Result<()> {
     if lir.symbols != used_symbols(&lir.inputs, &lir.buffers, &lir.steps, &lir.rules) {
         return Err(invalid("the symbols are not those that occur"));
     }
-    if lir.live_ranges != live_ranges(&lir.buffers, &lir.steps, &lir.outputs) {
-        return Err(invalid("the live ranges are not those of the steps"));
-    }
+    verify_live_ranges(lir)?;
     match &lir.plan {
         Some(plan) => verify_plan(lir, plan, target.pool_spec().align),
         None => Ok(()),
@@ -112,6 +116,7 @@ struct Verifier<'a> {
     written: Vec<bool>,
     /// The one view of a packed buffer.
     packed: Vec<Option<&'a View>>,
+    overwritten: Overwritten<'a>,
     /// The symbols that nodes bind, and those of them that steps bound so far.
     data: Vec<DataSymbol>,
     found: Vec<u32>,
@@ -206,6 +211,8 @@ impl<'a> Verifier<'a> {
             StepKind::Op(op) => self.op(step, op, node)?,
         }
         self.apart(step)?;
+        self.in_place(step, node)?;
+        self.overwritten.step(step, node)?;
         self.counted(step, program)?;
         step.outputs.iter().for_each(|o| self.written[o.buffer.index()] = true);
         Ok(())
@@ -300,6 +307,20 @@ impl<'a> Verifier<'a> {
         Ok(())
     }
 
+    /// Whether the device can write over the inputs that the step writes over.
+    fn in_place(&self, step: &Step, node: &Node) -> Result<()> {
+        let can = |(i, _): (usize, usize)| {
+            matches!(step.kind, StepKind::Op(_)) && self.target.writes_in_place(node, i, &self.lir.graph)
+        };
+        match step.in_place().find(|&pair| !can(pair)) {
+            None => Ok(()),
+            Some((i, _)) => Err(invalid(format!(
+                "writes over its input {i}, for which {} has no kernel",
+                self.target.name()
+            ))),
+        }
+    }
+
     /// What is known of a symbol's value.
     fn range(&self, symbol: u32) -> SymRange {
         let declared = self.lir.graph.symbol_range(symbol);
@@ -365,7 +386,8 @@ impl<'a> Verifier<'a> {
                 return Err(invalid(format!("output {:?} is not a whole buffer that is written", slot.name)));
             }
         }
-        Ok(())
+        let outputs = self.lir.outputs.iter().zip(&self.lir.graph.outputs);
+        { outputs }.try_for_each(|(slot, &id)| self.overwritten.read(&slot.operand, id))
     }
 }
 
@@ -399,6 +421,24 @@ fn is_whole_within(operand: &Operand, buffer: &Buffer, shape: &Shape, data: &[Da
 /// Whether a view is of a tensor of this shape, for all values of symbols.
 fn is_of(view: &View, dtype: rlx_ir::DType, shape: &Shape) -> bool {
     dtype == shape.dtype() && view.dims.iter().copied().eq(shape.dims().iter().map(|d| d.extent()))
+}
+
+/// Whether the live ranges are those of the steps: from the first step that uses a buffer of the arena to the last one, or to
+/// the next run for outputs.
+fn verify_live_ranges(lir: &LirModule) -> Result<()> {
+    let mut uses: BTreeMap<usize, (usize, usize)> = BTreeMap::new();
+    for (at, step) in lir.steps.iter().enumerate() {
+        for operand in step.inputs.iter().chain(&step.outputs) {
+            let (_, last) = uses.entry(operand.buffer.index()).or_insert((at, at));
+            *last = at;
+        }
+    }
+    for slot in &lir.outputs {
+        uses.entry(slot.operand.buffer.index()).and_modify(|(_, last)| *last = usize::MAX);
+    }
+    uses.retain(|&buffer, _| lir.buffers[buffer].kind == BufferKind::Arena);
+    let ranges = lir.live_ranges.iter().map(|r| (r.buffer.index(), (r.first, r.last)));
+    if ranges.eq(uses) { Ok(()) } else { Err(invalid("the live ranges are not those of the steps")) }
 }
 
 /// Room for every buffer of the arena, and buffers alive at once apart.

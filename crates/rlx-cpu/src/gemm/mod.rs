@@ -72,7 +72,7 @@ pub const PANEL: usize = 48;
 
 /// Deeper matmuls are split into blocks of at most this depth, so that a panel's block stays in the
 /// second-level cache while the rows pass by; the partial sums wait in C.
-const MAX_DEPTH: usize = 4096;
+pub(crate) const MAX_DEPTH: usize = 4096;
 
 /// One product; see the [module](self).
 ///

@@ -62,7 +62,9 @@ impl Tail {
             }
         }
         let mut result = out;
-        if out.dtype != dtype || behind.region.keeps_anchor || !out.layout.is_dense() {
+        // The anchor's result may not go where the program still reads an operand.
+        let over_operand = cx.inputs.iter().any(|input| input.at == out.at);
+        if out.dtype != dtype || behind.region.keeps_anchor || over_operand || !out.layout.is_dense() {
             behind.scratch = (out.layout.elements() * dtype.size_bytes()).next_multiple_of(64);
             let at = At { buffer: cx.scratch, offset: 0 };
             result = Bound { at, dtype, layout: Layout::dense(out.dims()) };

@@ -14,7 +14,7 @@ use super::elementwise::instr::as_unary;
 use super::elementwise::program::{self, TileProgram};
 use super::requantise::{self, ByteSpec};
 use super::{CompileCx, StepKernel, conv, integer, matmul, no_kernel};
-use crate::gemm::BinaryOp as Joint;
+use crate::gemm::{BinaryOp as Joint, MAX_DEPTH};
 use crate::math::Unary;
 
 /// The kinds that may anchor a region.
@@ -106,6 +106,30 @@ fn form(body: &Body) -> std::result::Result<Form, String> {
     let integers = anchor.shape.dtype() == DType::I32;
     let bytes = integers.then(|| requantise::of_region(graph, anchor)).flatten();
     Ok(Form::Anchored(Anchored { anchor: anchor.id, inputs, program, keeps_anchor, epilogue, bytes }))
+}
+
+/// Whether a region's result may be written over its input number `input`: elementwise, or the operand that a matmul's epilogue
+/// combines with each sum just before it is stored.
+pub(crate) fn writes_in_place(body: &Graph, input: usize) -> bool {
+    let is_input = |id: &NodeId| matches!(body.node(*id).op, Op::Input { .. });
+    if body.outputs.iter().any(is_input) {
+        return false;
+    }
+    let Some(anchor) = anchor_of(body) else { return true };
+    let own = anchor_inputs(body, anchor).is_some_and(|inputs| inputs.contains(&input));
+    let combined = epilogue(body, anchor).and_then(|spec| spec.combine);
+    !own && combined.is_some_and(|(i, _, after)| i == input && !after) && is_one_block(anchor, body)
+}
+
+/// Whether the matmul adds up each result in one block, so that it needs no partial sums in the place of the result.
+fn is_one_block(anchor: &Node, body: &Graph) -> bool {
+    match &anchor.op {
+        Op::MatMul => {
+            let depth = body.shape(anchor.inputs[0]).dims().last().and_then(|d| d.as_static());
+            depth.is_some_and(|k| k <= MAX_DEPTH)
+        }
+        op => matches!(op, Op::Conv { .. }),
+    }
 }
 
 /// Whether a region can be run.

@@ -3,7 +3,8 @@
 //! One walk over the nodes keeps, for each value, the [`Operand`] it can be read through. Movement ops only
 //! change that operand; a reshape that no strides can express, and an operand the device cannot read, put a
 //! copy step in front. Producers of a concatenation write straight into its buffer where the device can
-//! (*destination placement*); the others are copied. Nodes that depend on parameters and constants alone
+//! (*destination placement*); the others are copied. At the end, results are written over operands that die there
+//! (`in_place.rs`). Nodes that depend on parameters and constants alone
 //! make init steps.
 //!
 //! ```text
@@ -12,6 +13,7 @@
 //!     →  arena.2[2, 3] f32 = MatMul(input.0[2, 4] f32, param.0[4, 3; strides 1, 4; at 0] f32)
 //! ```
 
+mod in_place;
 mod view;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -44,6 +46,8 @@ pub fn to_lir(graph: &Graph, source: &Graph, context: &PassContext<'_>) -> Resul
     }
     let outputs = lowering.outputs()?;
     let mut module = lowering.into_module(outputs, rules_of_run(source, graph)).hold_extents();
+    in_place::write_in_place(&mut module, context.target);
+    module.live_ranges = live_ranges(&module.buffers, &module.steps, &module.outputs);
     module.plan = plan_within_bounds(&module, context)?;
     if cfg!(debug_assertions) {
         crate::verify_lir::verify_lir(&module, context.target).map_err(|e| match e.kind() {
@@ -385,8 +389,8 @@ impl<'g> Lowering<'g> {
         Ok(slots)
     }
 
+    /// The module, without live ranges and plan.
     fn into_module(self, outputs: Vec<IoSlot>, rules: Graph) -> LirModule {
-        let live_ranges = live_ranges(&self.buffers, &self.steps, &outputs);
         let symbols = used_symbols(&self.inputs, &self.buffers, &self.steps, &rules);
         LirModule {
             name: self.graph.name.clone(),
@@ -396,7 +400,7 @@ impl<'g> Lowering<'g> {
             buffers: self.buffers,
             init: self.init,
             steps: self.steps,
-            live_ranges,
+            live_ranges: Vec::new(),
             inputs: self.inputs,
             params: self.params,
             outputs,

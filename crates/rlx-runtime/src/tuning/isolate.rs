@@ -11,13 +11,14 @@ use rlx_opt::plan::plan_memory;
 const REPEATS: usize = 4;
 
 /// Step number `at` of a module without open dimensions, several times over. What it reads of the arena are inputs,
-/// what it writes are outputs; parameters, constants and the init steps it needs come along. `None` for a step that
-/// writes where it reads, or whose sizes are not known before the run.
+/// what it writes are outputs, also where the whole module writes in place; parameters, constants and the init steps it
+/// needs come along. `None` for a step that writes other parts of what it reads, or whose sizes are not known before the run.
 ///
 /// # Errors
 /// A step too large for the device.
 pub(super) fn isolated(lir: &LirModule, at: usize, pool: PoolSpec) -> Result<Option<LirModule>> {
-    let step = &lir.steps[at];
+    let (step, copied) = apart(lir, &lir.steps[at]);
+    let step = &step;
     let init = init_for(lir, step);
     let read = |steps: &[&Step]| -> BTreeSet<BufferId> {
         steps.iter().flat_map(|s| &s.inputs).map(|o| o.buffer).collect()
@@ -28,8 +29,14 @@ pub(super) fn isolated(lir: &LirModule, at: usize, pool: PoolSpec) -> Result<Opt
     if all.iter().any(open) || !written.is_disjoint(&read(&[step])) {
         return Ok(None);
     }
-    let mut extract =
-        Extract { lir, buffers: Vec::new(), places: BTreeMap::new(), inputs: Vec::new(), params: Vec::new() };
+    let mut extract = Extract {
+        lir,
+        copied,
+        buffers: Vec::new(),
+        places: BTreeMap::new(),
+        inputs: Vec::new(),
+        params: Vec::new(),
+    };
     let used = all.iter().flat_map(|s| s.inputs.iter().chain(&s.outputs));
     used.for_each(|operand| extract.take(operand.buffer, written.contains(&operand.buffer)));
     let outputs =
@@ -53,6 +60,18 @@ pub(super) fn isolated(lir: &LirModule, at: usize, pool: PoolSpec) -> Result<Opt
     Ok(Some(module.hold_extents()))
 }
 
+/// The step with outputs of their own where it writes in place, and which buffers those are like, by position after the
+/// module's own.
+fn apart(lir: &LirModule, step: &Step) -> (Step, Vec<BufferId>) {
+    let (mut apart, mut copied) = (step.clone(), Vec::new());
+    for (_, j) in step.in_place() {
+        let own = BufferId((lir.buffers.len() + copied.len()) as u32);
+        copied.push(step.outputs[j].buffer);
+        apart.outputs[j].buffer = own;
+    }
+    (apart, copied)
+}
+
 /// The init steps that `step` needs, in order.
 fn init_for<'l>(lir: &'l LirModule, step: &Step) -> Vec<&'l Step> {
     let mut needed: BTreeSet<BufferId> = step.inputs.iter().map(|o| o.buffer).collect();
@@ -70,6 +89,8 @@ fn init_for<'l>(lir: &'l LirModule, step: &Step) -> Vec<&'l Step> {
 /// A module in the making: its buffers, by what they are called in the whole one.
 struct Extract<'l> {
     lir: &'l LirModule,
+    /// What buffers beyond the module's own are like.
+    copied: Vec<BufferId>,
     buffers: Vec<Buffer>,
     places: BTreeMap<BufferId, BufferId>,
     inputs: Vec<IoSlot>,
@@ -77,13 +98,19 @@ struct Extract<'l> {
 }
 
 impl Extract<'_> {
+    /// A buffer of the whole module, or one like it.
+    fn buffer(&self, id: BufferId) -> &Buffer {
+        let own = self.copied.get(id.index().wrapping_sub(self.lir.buffers.len())).unwrap_or(&id);
+        &self.lir.buffers[own.index()]
+    }
+
     /// Takes a buffer over, once.
     fn take(&mut self, id: BufferId, is_output: bool) {
         if self.places.contains_key(&id) {
             return;
         }
         self.places.insert(id, BufferId(self.buffers.len() as u32));
-        let buffer = self.lir.buffers[id.index()].clone();
+        let buffer = self.buffer(id).clone();
         let kind = match buffer.kind {
             BufferKind::Arena if is_output => BufferKind::Arena,
             BufferKind::Input(_) | BufferKind::Arena => BufferKind::Input(self.inputs.len()),
@@ -105,7 +132,7 @@ impl Extract<'_> {
 
     /// The border's view of a whole buffer.
     fn slot(&self, name: String, id: BufferId) -> IoSlot {
-        let buffer = &self.lir.buffers[id.index()];
+        let buffer = self.buffer(id);
         let elements = buffer.elements.as_const().map_or(0, |n| usize::try_from(n).unwrap_or(0));
         let view = View::dense_extents(vec![Extent::Const(elements as i64)]);
         let operand = Operand { buffer: self.places[&id], view: view.into(), dtype: buffer.dtype };

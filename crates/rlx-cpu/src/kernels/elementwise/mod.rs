@@ -64,6 +64,14 @@ struct Walk {
     size: usize,
     layout: Layout,
     mode: Mode,
+    /// Of an output: whether its instruction may write it to memory at once, because no later one reads an input there.
+    early: bool,
+}
+
+impl Walk {
+    fn new(at: At, size: usize) -> Walk {
+        Walk { at, size, layout: Layout::SCALAR, mode: Mode::Direct, early: true }
+    }
 }
 
 /// A bound tile program: a step of its own, or what follows an anchor.
@@ -80,7 +88,6 @@ pub(crate) struct Elementwise {
     tile: usize,
     pieces: usize,
     by_row: bool,
-    in_place: bool,
     worth: bool,
 }
 
@@ -96,12 +103,11 @@ impl Elementwise {
             tile: TILE,
             pieces: 0,
             by_row: true,
-            in_place: false,
             worth: false,
         }
     }
 
-    /// Binds to operands; `anchor` is where the anchor's result lies.
+    /// Binds to operands; `anchor` is where the anchor's result is. An output may have the place and the view of an input.
     pub(crate) fn bind_with(
         &mut self,
         inputs: &[Bound],
@@ -117,12 +123,7 @@ impl Elementwise {
                 return Err(mismatch(format!("the results of a region are {dims:?} and {:?}", bound.dims())));
             }
             self.layouts.push(bound.layout);
-            self.outputs.push(Walk {
-                at: bound.at,
-                size: out.size,
-                layout: Layout::SCALAR,
-                mode: Mode::Direct,
-            });
+            self.outputs.push(Walk::new(bound.at, out.size));
         }
         for input in &self.program.inputs {
             let bound = match (input.kind, anchor) {
@@ -136,9 +137,11 @@ impl Elementwise {
                 .ok_or_else(|| mismatch(format!("cannot broadcast {:?} to {dims:?}", bound.dims())))?;
             self.layouts.push(layout);
             let size = input.dtype.size_bytes();
-            self.inputs.push(Walk { at: bound.at, size, layout: Layout::SCALAR, mode: Mode::Direct });
+            self.inputs.push(Walk::new(bound.at, size));
+            for (walk, out) in self.outputs.iter_mut().zip(&self.program.outputs) {
+                walk.early &= walk.at != bound.at || out.made_at.is_some_and(|at| at >= input.last_use);
+            }
         }
-        self.in_place = anchor.is_some_and(|a| outputs.iter().any(|o| o.at == a.at));
         self.shape(dims.iter().product());
         let nanos = self.program.nanos * (self.rows * self.inner) as f64;
         self.worth = nanos > WORTH_NANOS;
@@ -294,7 +297,7 @@ impl Elementwise {
                 if step == 1
                     && let Some(i) = program.outputs.iter().position(|o| o.value == instr.out)
                     && self.outputs[i].mode == Mode::Direct
-                    && (program.outputs[i].in_place || !self.in_place)
+                    && self.outputs[i].early
                 {
                     out = self.place(bases, &self.outputs[i], row, start);
                 }

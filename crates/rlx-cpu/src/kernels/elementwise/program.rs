@@ -43,6 +43,8 @@ pub(crate) enum InputKind {
 pub(crate) struct Input {
     pub(crate) kind: InputKind,
     pub(crate) dtype: DType,
+    /// The last instruction that reads it.
+    pub(crate) last_use: usize,
 }
 
 /// A result of the program.
@@ -50,8 +52,8 @@ pub(crate) struct Input {
 pub(crate) struct Output {
     pub(crate) value: ValueId,
     pub(crate) size: usize,
-    /// Whether its instruction may write it to memory that also holds the anchor's result.
-    pub(crate) in_place: bool,
+    /// The instruction that makes it; `None` for what no instruction makes.
+    pub(crate) made_at: Option<usize>,
 }
 
 /// The instructions; see the [module](self).
@@ -168,15 +170,10 @@ impl Builder {
         }
         let last_use = self.last_uses(&results);
         let slots = self.assign_slots(&last_use);
-        let anchor = self.inputs.iter().position(|i| i.kind == InputKind::Anchor);
-        let anchor_use = anchor.map_or(0, |i| last_use[i]);
+        self.inputs.iter_mut().zip(&last_use).for_each(|(input, &at)| input.last_use = at);
         let made_at = |id: ValueId| self.instrs.iter().position(|i| i.out == id);
-        let outputs = results.iter().map(|&(value, size)| Output {
-            value,
-            size,
-            in_place: made_at(value).is_some_and(|at| at >= anchor_use),
-        });
-        let outputs = outputs.collect();
+        let output = |&(value, size)| Output { value, size, made_at: made_at(value) };
+        let outputs = results.iter().map(output).collect();
         let traffic = 0.05 * (self.inputs.len() + results.len()) as f64;
         let nanos = traffic + self.instrs.iter().map(|i| i.code.nanos()).sum::<f64>();
         let widest = self.sizes.iter().copied().max().unwrap_or(1);
@@ -249,7 +246,7 @@ pub(crate) fn of_node(op: &Op, inputs: &[DType], result: DType) -> Result<TilePr
     let mut args = Vec::new();
     for (i, &dtype) in inputs.iter().enumerate() {
         let id = b.value(dtype.size_bytes())?;
-        b.inputs.push(Input { kind: InputKind::Step(i), dtype });
+        b.inputs.push(Input { kind: InputKind::Step(i), dtype, last_use: 0 });
         args.push(Typed { id, dtype, widened: false });
     }
     let out = b.op(op, &args, result)?;
@@ -282,7 +279,7 @@ pub(crate) fn of_body(body: &Graph, anchor: Option<NodeId>) -> Result<TileProgra
         }
         let dtype = node.shape.dtype();
         let id = b.value(dtype.size_bytes())?;
-        b.inputs.push(Input { kind, dtype });
+        b.inputs.push(Input { kind, dtype, last_use: 0 });
         values[node.id.index()] = Some(Typed { id, dtype, widened: false });
     }
     for node in body.nodes().iter().filter(|n| matches!(n.op, Op::Constant { .. }) && wanted[n.id.index()]) {
