@@ -131,6 +131,7 @@ impl Target for CpuTarget {
             Op::Softmax { .. } | Op::LogSoftmax { .. } | Op::LayerNorm { .. } | Op::RmsNorm { .. } => {
                 input == 0
             }
+            op if op.def().updates().is_some() => op.def().updates() == Some(input),
             op => op.is_elementwise() && kernels::claim(node, graph).is_native(),
         }
     }

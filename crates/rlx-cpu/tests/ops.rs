@@ -81,6 +81,7 @@ ops! {
     gather_nd: GatherNd, 150, 300;
     scatter_elements: ScatterElements, 200, 400;
     scatter_nd: ScatterNd, 200, 400;
+    update_slice: UpdateSlice, 200, 400;
     iota: Iota, 60, 100;
     pad: Pad, 200, 400;
     arg_reduce: ArgReduce, 150, 300;

@@ -231,6 +231,11 @@ impl Target for KernelTarget {
         true
     }
 
+    /// Updates alone: their kernels write the result and never look at the operand.
+    fn writes_in_place(&self, node: &Node, input: usize, _: &Graph) -> bool {
+        node.op.def().updates() == Some(input)
+    }
+
     fn pack_format(&self, _: &Node, _: usize, _: &Graph) -> Option<PackFormat> {
         None
     }

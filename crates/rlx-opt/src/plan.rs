@@ -203,13 +203,21 @@ fn too_large(module: &LirModule, range: LiveRange, bytes: usize, spec: PoolSpec)
     writer.map_or(error.clone(), |step| error.with_node(module.graph.node(step.node).describe()))
 }
 
-/// For each buffer: those that may not be in its pool, because a step reads the one and writes the other.
+/// For each buffer: those that may not be in its pool, because a step reads the one and writes the other. What a step writes in
+/// place, its kernels use once.
 fn exclusions(module: &LirModule) -> Result<Vec<Vec<usize>>> {
     let arena = |b: usize| module.buffers[b].kind == BufferKind::Arena;
     let mut apart = vec![Vec::new(); module.buffers.len()];
     for step in &module.steps {
-        for output in step.outputs.iter().map(|o| o.buffer.index()).filter(|&b| arena(b)) {
-            for input in step.inputs.iter().map(|o| o.buffer.index()).filter(|&b| arena(b)) {
+        for (j, output) in
+            step.outputs.iter().map(|o| o.buffer.index()).enumerate().filter(|&(_, b)| arena(b))
+        {
+            for (i, input) in
+                step.inputs.iter().map(|o| o.buffer.index()).enumerate().filter(|&(_, b)| arena(b))
+            {
+                if input == output && step.in_place().any(|pair| pair == (i, j)) {
+                    continue;
+                }
                 if input == output {
                     let message = "a step reads the buffer it writes, which the device forbids";
                     let node = module.graph.node(step.node).describe();

@@ -3,7 +3,7 @@
 //! `cargo run --release -p rlx --example bench_compile [-- MODEL…]` prints a line for each model (full size, too, whose
 //! weights are made at first use) with the sizes of its first golden: nodes of the file's graph and steps of the program,
 //! milliseconds to import, to compile with open and with fixed dimensions, and until the first run is done (weights
-//! packed), and the arena against the most bytes alive at once. Least of three times, the first run apart.
+//! packed), and the arena: its size, and against the most bytes alive at once. Smallest of three times, the first run apart.
 
 use std::time::Instant;
 
@@ -14,9 +14,9 @@ use rlx_testdata::models::{Model as Case, all};
 fn main() -> Result<()> {
     let only: Vec<String> = std::env::args().skip(1).collect();
     println!(
-        "| model | nodes | steps | import | compile, open | compile, fixed | first run | arena / alive |"
+        "| model | nodes | steps | import | compile, open | compile, fixed | first run | arena KB | arena / alive |"
     );
-    println!("|---|---|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|---|---|");
     for case in all().iter().filter(|c| only.is_empty() || only.contains(&c.name)) {
         line(case)?;
     }
@@ -58,8 +58,12 @@ fn line(case: &Case) -> Result<()> {
     let (memory, steps) = (prepared.compiled.memory(), prepared.compiled.lir().steps.len());
     let waste = memory.arena_bytes as f64 / memory.largest_live_set.max(1) as f64;
     println!(
-        "| {} | {nodes} | {steps} | {:.1} | {:.1} | {:.1} | {first:.0} | {waste:.3} |",
-        case.name, open[0], open[1], fixed[1]
+        "| {} | {nodes} | {steps} | {:.1} | {:.1} | {:.1} | {first:.0} | {:.1} | {waste:.3} |",
+        case.name,
+        open[0],
+        open[1],
+        fixed[1],
+        memory.arena_bytes as f64 / 1e3
     );
     Ok(())
 }

@@ -39,6 +39,7 @@ mod rope;
 mod scalar;
 mod scatter;
 mod top_k;
+mod update;
 mod window;
 
 use std::ops::Range;
@@ -53,6 +54,7 @@ use crate::isa::Isa;
 use crate::pool::Run;
 use crate::program::Threads;
 use crate::program::extents::{Ex, ExtentTable, Values};
+use crate::program::journal::Journal;
 use crate::program::layout::{At, Bound};
 
 /// What compiling a step may look at.
@@ -118,6 +120,15 @@ pub(crate) trait StepKernel: Send + Sync + CloneKernel {
     /// # Safety
     /// The bases must cover every bound operand of the step, and nothing else may use them meanwhile.
     unsafe fn run(&self, cx: &mut RunCx<'_, '_>) -> Result<()>;
+
+    /// Saves what the step is about to replace in an operand that it updates in place; an error where it would report one.
+    ///
+    /// # Safety
+    /// As [`StepKernel::run`].
+    unsafe fn journal(&self, cx: &RunCx<'_, '_>, journal: &mut Journal) -> Result<()> {
+        let _ = (cx, journal);
+        Err(Error::new(ErrorKind::Internal, "a step that replaces no part of an operand"))
+    }
 
     /// The packed weights it reads: place, depth and panels.
     fn weights(&self) -> Upcoming {
@@ -286,6 +297,7 @@ static TABLE: &[Entry] = table! {
     GatherNd => gather;
     ScatterElements => scatter;
     ScatterNd => scatter;
+    UpdateSlice => update;
     Iota => iota;
     Pad => pad;
     ArgReduce => top_k;

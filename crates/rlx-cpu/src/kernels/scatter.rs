@@ -12,6 +12,7 @@ use super::gather::{Addresses, walk_elements};
 use super::indices::{self, Indices, Misses};
 use super::scalar::{Number, is_number, number};
 use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound};
+use crate::program::journal::Journal;
 use crate::program::layout::{Bound, Layout, collapse};
 
 /// Bytes that a task of the copy takes.
@@ -156,7 +157,7 @@ impl StepKernel for Scatter {
         }
         // SAFETY: the caller's promise; the types are those of the operands.
         unsafe {
-            plan.copy(cx);
+            carry_over(cx, &plan.x, &plan.out, plan.worth);
             match (self.reduction, plan.x.dtype) {
                 (ScatterOp::Set, dtype) => match dtype.size_bytes() {
                     1 => plan.put::<u8>(cx, ScatterOp::Set),
@@ -168,6 +169,41 @@ impl StepKernel for Scatter {
             }
         }
     }
+
+    unsafe fn journal(&self, cx: &RunCx<'_, '_>, journal: &mut Journal) -> Result<()> {
+        let Some(plan) = &self.plan else { return Err(unbound()) };
+        if plan.x.layout.elements() == 0 {
+            return Ok(());
+        }
+        let indices = Indices::new(cx.ptr(plan.indices.at), plan.indices.dtype);
+        // SAFETY: the caller's promise; places are within the result.
+        unsafe {
+            match &plan.to {
+                Places::Elements(lines) => plan.journal_elements(cx, &indices, lines, journal),
+                Places::Slices(addresses) => plan.journal_slices(cx, &indices, addresses, journal),
+            }
+        }
+    }
+}
+
+/// What no update reaches: copied, unless the result is written in place.
+///
+/// # Safety
+/// Both must be there, dense and of one size.
+pub(super) unsafe fn carry_over(cx: &mut RunCx<'_, '_>, x: &Bound, out: &Bound, worth: bool) {
+    if x.at == out.at {
+        return;
+    }
+    let bytes = x.layout.elements() * x.dtype.size_bytes();
+    let (from, to) = (cx.shared::<u8>(x.at), cx.shared::<u8>(out.at));
+    cx.parallel(worth, bytes.div_ceil(COPY_BYTES), &|range, _| {
+        let (start, end) = (range.start * COPY_BYTES, (range.end * COPY_BYTES).min(bytes));
+        // SAFETY: the caller's promise; ranges are disjoint.
+        unsafe {
+            let to = to.get().wrapping_add(start);
+            std::ptr::copy_nonoverlapping(from.get().wrapping_add(start), to, end - start);
+        }
+    });
 }
 
 /// What is there, joined with an update.
@@ -184,18 +220,57 @@ fn joined<T: Number>(op: ScatterOp, old: T, new: T) -> T {
 }
 
 impl Plan {
-    /// What no update reaches.
-    unsafe fn copy(&self, cx: &mut RunCx<'_, '_>) {
-        let bytes = self.x.layout.elements() * self.x.dtype.size_bytes();
-        let (from, to) = (cx.shared::<u8>(self.x.at), cx.shared::<u8>(self.out.at));
-        cx.parallel(self.worth, bytes.div_ceil(COPY_BYTES), &|range, _| {
-            let (start, end) = (range.start * COPY_BYTES, (range.end * COPY_BYTES).min(bytes));
-            // SAFETY: the caller's promise; ranges are disjoint.
-            unsafe {
-                let to = to.get().wrapping_add(start);
-                std::ptr::copy_nonoverlapping(from.get().wrapping_add(start), to, end - start);
+    /// Saves the elements that updates reach.
+    unsafe fn journal_elements(
+        &self,
+        cx: &RunCx<'_, '_>,
+        indices: &Indices,
+        l: &Lines,
+        journal: &mut Journal,
+    ) -> Result<()> {
+        let (size, inner, misses) = (self.x.dtype.size_bytes(), l.behind.elements(), Misses::none());
+        let out = cx.ptr::<u8>(self.out.at);
+        for line in 0..l.before.elements() * inner {
+            let (block, j) = (line / inner, line % inner);
+            for i in 0..l.count {
+                let index = (block * l.count + i) * inner + j;
+                // SAFETY: the caller's promise.
+                unsafe {
+                    let Some(place) = indices.place(index, l.size) else {
+                        misses.note(index);
+                        return misses.check(indices, |_| (l.axis, l.size));
+                    };
+                    let at = l.before.at(block) + l.behind.at(j) + place as isize * l.along;
+                    journal.save(out.wrapping_offset(at * size as isize), size)?;
+                }
             }
-        });
+        }
+        Ok(())
+    }
+
+    /// Saves the slices that updates reach.
+    unsafe fn journal_slices(
+        &self,
+        cx: &RunCx<'_, '_>,
+        indices: &Indices,
+        a: &Addresses,
+        journal: &mut Journal,
+    ) -> Result<()> {
+        let (size, misses) = (self.x.dtype.size_bytes() as isize, Misses::none());
+        let out = cx.ptr::<u8>(self.out.at);
+        for row in 0..a.rows {
+            // SAFETY: the caller's promise.
+            unsafe {
+                match a.place(indices, row) {
+                    Ok(place) => journal.save(out.wrapping_offset(place * size), a.len * size as usize)?,
+                    Err(miss) => {
+                        misses.note(miss);
+                        return misses.check(indices, |i| a.axis_of(i));
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 
     unsafe fn put<T: Number>(&self, cx: &mut RunCx<'_, '_>, op: ScatterOp) -> Result<()> {

@@ -7,6 +7,7 @@ mod data_dependent;
 pub(crate) mod exec;
 mod handles;
 pub(crate) mod init;
+pub(crate) mod journal;
 pub(crate) mod layout;
 mod moe;
 pub(crate) mod params;

@@ -145,6 +145,12 @@ pub trait OpDef: Sync {
         Extent::Const(i64::MAX)
     }
 
+    /// The input that the result is, with some elements replaced. Where nothing reads that input later, a device may replace
+    /// them in its memory and move nothing else.
+    fn updates(&self) -> Option<usize> {
+        None
+    }
+
     /// Whether each result element depends only on the input elements at its own position.
     fn is_elementwise(&self) -> bool {
         false

@@ -3,10 +3,12 @@
 mod gather;
 mod positions;
 mod scatter;
+mod update;
 
 pub use gather::{GatherDef, GatherElementsDef, GatherNdDef};
 pub use positions::{IotaDef, OneHotDef, TriluDef};
 pub use scatter::{ScatterElementsDef, ScatterNdDef};
+pub use update::UpdateSliceDef;
 
 use crate::dim::Dim;
 use crate::dtype::DType;

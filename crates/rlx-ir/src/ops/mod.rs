@@ -217,6 +217,13 @@ ops! {
         /// How an update joins with what is there.
         reduction: ScatterOp,
     } => index::ScatterNdDef;
+    /// `x` with a range of one axis replaced, such as the next rows of a cache. Inputs `x`, an update of the same other
+    /// dimensions, and where it begins: an i32 or i64 for all, or one for each element of dimension 0. A negative start
+    /// counts from the end; an update that leaves `x` is an error of the run.
+    UpdateSlice {
+        /// The dimension whose range is replaced.
+        axis: usize,
+    } => index::UpdateSliceDef;
     /// Counts from 0 along one axis.
     Iota {
         /// The dimensions.

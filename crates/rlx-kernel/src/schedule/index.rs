@@ -84,6 +84,18 @@ impl Cx<'_> {
         table: NodeId,
         axis: usize,
     ) -> Scheduled<(Value, Value)> {
+        self.start(indices, at, table, None, axis)
+    }
+
+    /// As [`Cx::resolved`], of the first of `len` elements (one without it) that must all be there.
+    pub(super) fn start(
+        &mut self,
+        indices: NodeId,
+        at: &[Value],
+        table: NodeId,
+        len: Option<Value>,
+        axis: usize,
+    ) -> Scheduled<(Value, Value)> {
         let raw = self.element(indices, at)?;
         let size = self.axis_size(table, axis);
         let ty = self.b.ty(raw);
@@ -91,7 +103,15 @@ impl Cx<'_> {
         let from_end = self.b.add(raw, wide);
         let negative = self.b.lt(raw, zero);
         let place = self.b.select(negative, from_end, raw);
-        let (low, high) = (self.b.ge(place, zero), self.b.lt(place, wide));
+        let low = self.b.ge(place, zero);
+        let high = match len {
+            None => self.b.lt(place, wide),
+            Some(len) => {
+                let last = self.b.sub(size, len);
+                let last = self.b.convert(ty, last);
+                self.b.le(place, last)
+            }
+        };
         let inside = self.b.and(low, high);
         let outside = self.b.not(inside);
         let reported = self.b.convert(Ty::I32, raw);

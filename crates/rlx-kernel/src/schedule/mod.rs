@@ -11,7 +11,7 @@
 //! | [`matmul`] | matrix products | a [`product`]: tiles, in one of several forms |
 //! | [`conv_pool`] | convolution, pooling | an index map into a [`product`]; pooling one invocation per element |
 //! | [`index`] | gather, orders | one invocation for each result element, or row |
-//! | [`scatter`] | scatter: a copy, then the updates | one invocation for each row that updates may share |
+//! | [`scatter`] | scatter, updated slices: a copy, then the updates | one invocation for each row that updates may share |
 //!
 //! What is before the op in a region (its *prologue*) is computed where its operands are loaded, what
 //! stands after it (its *epilogue*) where the result is stored.
@@ -218,7 +218,9 @@ pub fn schedule(step: &StepDesc, variant: Variant) -> Scheduled<Vec<Launch>> {
         (Op::LayerNorm { .. } | Op::RmsNorm { .. }, _) => rows::schedule(step, anchor),
         (Op::Cumulative { .. }, _) => reduce::running(step, anchor),
         (Op::TopK { .. }, _) => index::top_k(step, anchor),
-        (Op::ScatterElements { .. } | Op::ScatterNd { .. }, _) => scatter::schedule(step, anchor),
+        (Op::ScatterElements { .. } | Op::ScatterNd { .. } | Op::UpdateSlice { .. }, _) => {
+            scatter::schedule(step, anchor)
+        }
         (op, _) => reject(format!("there is no schedule for {}", op.kind())),
     }
 }

@@ -1,4 +1,4 @@
-//! Scatter: a copy, and then the updates in their order, one launch each.
+//! Scatters and updated slices: a copy, and then the updates in their order, one launch each. In place, there is no copy.
 //!
 //! Updates that may meet in one element are applied by one invocation, one after the other, so that the result does
 //! not depend on the device: for [`Op::ScatterElements`] all updates of a row along the axis, for [`Op::ScatterNd`] the
@@ -60,7 +60,7 @@ impl Join {
     }
 }
 
-/// Makes the kernels of a scatter.
+/// Makes the kernels of a scatter, or of an [`Op::UpdateSlice`].
 ///
 /// # Errors
 /// An element type without arithmetic, rows of indices of unknown length, or operands that are computed.
@@ -70,8 +70,12 @@ pub fn schedule(step: &StepDesc, anchor: &Node) -> Scheduled<Vec<Launch>> {
             elements(step, axis, &Join::new(step, anchor, reduction)?)?
         }
         Op::ScatterNd { reduction } => slices(step, &Join::new(step, anchor, reduction)?)?,
+        Op::UpdateSlice { axis } => range(step, anchor, axis)?,
         ref op => return reject(format!("{} is no scatter", op.kind())),
     };
+    if step.inputs[0].is_same_as(&step.outputs[0]) {
+        return Ok(vec![updates]);
+    }
     let copy = StepDesc::copy(vec![step.inputs[0].clone()], step.outputs.clone())?;
     let mut launches = map::schedule(&copy, Spread::default())?;
     launches.push(updates);
@@ -142,5 +146,38 @@ fn slices(step: &StepDesc, join: &Join) -> Scheduled<Launch> {
         })
     })?;
     let elements = slice.iter().fold(Extent::Const(1), |n, &d| n * d);
+    Ok(cx.finish(elements.ceil_div(i64::from(WORKGROUP))))
+}
+
+/// One invocation for each element of an update that goes to a range of the axis.
+fn range(step: &StepDesc, anchor: &Node, axis: usize) -> Scheduled<Launch> {
+    let [update, starts, x] = [anchor.inputs[1], anchor.inputs[2], anchor.inputs[0]];
+    if !elementwise::computes(anchor.shape.dtype()) {
+        return reject(format!("an update of {}", anchor.shape.dtype()));
+    }
+    let ids: Vec<NodeId> = step.graph.inputs().map(|n| n.id).collect();
+    if ids != anchor.inputs {
+        return reject("an update of computed values");
+    }
+    let mut cx = Cx::new("update.slice", WORKGROUP, step);
+    let space: Vec<Extent> = step.graph.shape(update).dims().iter().map(|d| d.extent()).collect();
+    let each = step.graph.shape(starts).rank() == 1;
+    let dims = cx.sizes("dim", &space);
+    let n = cx.product(&dims);
+    let i = cx.b.global_id();
+    let inside = cx.b.lt(i, n);
+    cx.if_then(inside, |cx| {
+        let at = cx.unflatten(i, &dims);
+        let start = if each { vec![at[0]] } else { Vec::new() };
+        let (place, fits) = cx.start(starts, &start, x, Some(dims[axis]), axis)?;
+        cx.if_then(fits, |cx| {
+            let value = cx.element(update, &at)?;
+            let mut to = at.clone();
+            to[axis] = cx.b.add(place, at[axis]);
+            cx.store(Arg::Output(0), &to, value);
+            Ok(())
+        })
+    })?;
+    let elements = space.iter().fold(Extent::Const(1), |n, &d| n * d);
     Ok(cx.finish(elements.ceil_div(i64::from(WORKGROUP))))
 }

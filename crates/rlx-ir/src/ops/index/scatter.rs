@@ -88,6 +88,10 @@ impl OpDef for ScatterElementsDef {
         Ok(vec![scattered(inputs[0], inputs[2], &places, *reduction)?])
     }
 
+    fn updates(&self) -> Option<usize> {
+        Some(0)
+    }
+
     fn flops(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> f64 {
         let Op::ScatterElements { reduction, .. } = op else { return 0.0 };
         scatter_flops(*reduction, inputs[2])
@@ -144,6 +148,10 @@ impl OpDef for ScatterNdDef {
         let (slices, len) = slice_places(&inputs[0].dims, inputs[1], 0)?;
         let places: Vec<usize> = slices.into_iter().flat_map(|p| p..p + len).collect();
         Ok(vec![scattered(inputs[0], inputs[2], &places, *reduction)?])
+    }
+
+    fn updates(&self) -> Option<usize> {
+        Some(0)
     }
 
     fn flops(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> f64 {
