@@ -18,10 +18,10 @@ pub trait DeviceHandles {
     fn set(&mut self, input: usize, bytes: &[u8]) -> Result<()>;
 
     /// From the next run on, output `output` becomes the value of the handle of `input`, each time a run succeeds;
-    /// `None`: it keeps its value.
+    /// `None`: it keeps its value. An input whose memory an output takes ([`rlx_ir::LirModule::donated`]) is always fed by it.
     ///
     /// # Errors
-    /// An input without a handle, or no such output.
+    /// An input without a handle, no such output, or one that takes the memory of another input.
     fn feed(&mut self, input: usize, output: Option<usize>) -> Result<()>;
 
     /// Copies the value of the handle of `input` to the host.

@@ -40,9 +40,7 @@ pub fn decompose_nodes(graph: &Graph, chosen: impl Fn(&Node, &Graph) -> bool) ->
 }
 
 fn decompose_once(graph: &Graph, chosen: &impl Fn(&Node, &Graph) -> bool) -> Result<Option<Graph>> {
-    let mut out = Graph::new(graph.name.clone());
-    graph.symbol_ranges().iter().for_each(|(&s, &r)| out.set_symbol_range(s, r));
-    *out.origins_mut() = graph.origins().clone();
+    let mut out = graph.successor();
     let mut changed = false;
     // For each old node, the new ids of its results.
     let mut map: Vec<Vec<NodeId>> = Vec::with_capacity(graph.len());

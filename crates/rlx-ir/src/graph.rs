@@ -17,6 +17,7 @@
 
 mod builders;
 pub(crate) mod data;
+pub mod donations;
 mod ext;
 pub(crate) mod fault;
 mod rules;
@@ -193,6 +194,8 @@ pub struct Graph {
     /// Shared with copies until one of them is changed: compiling keeps the graph as it was beside what becomes of it.
     nodes: Arc<Vec<Node>>,
     symbol_ranges: BTreeMap<u32, SymRange>,
+    /// See [`Graph::donate`].
+    donations: BTreeMap<usize, String>,
     origins: Origins,
     /// Distinguishes this graph's ids from another's.
     tag: u32,
@@ -215,6 +218,7 @@ impl PartialEq for Graph {
             && self.outputs == other.outputs
             && self.nodes == other.nodes
             && self.symbol_ranges == other.symbol_ranges
+            && self.donations == other.donations
     }
 }
 
@@ -226,11 +230,21 @@ impl Graph {
             outputs: Vec::new(),
             nodes: Arc::default(),
             symbol_ranges: BTreeMap::new(),
+            donations: BTreeMap::new(),
             origins: Origins::default(),
             tag: new_tag(),
             held: Held::default(),
             canonical: false,
         }
+    }
+
+    /// A graph without nodes for what this one becomes: its name, what is known of its symbols, its donations and origins.
+    pub fn successor(&self) -> Graph {
+        let mut graph = Graph::new(self.name.clone());
+        self.symbol_ranges.iter().for_each(|(&s, &range)| graph.set_symbol_range(s, range));
+        graph.donations.clone_from(&self.donations);
+        graph.origins.clone_from(&self.origins);
+        graph
     }
 
     /// The nodes, each after the nodes it uses.

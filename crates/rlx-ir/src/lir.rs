@@ -37,7 +37,7 @@ impl BufferId {
 /// Whose memory a buffer is.
 #[derive(Debug, Clone, PartialEq)]
 pub enum BufferKind {
-    /// The caller's input number `.0`: read only.
+    /// The caller's input number `.0`: read only, unless an output [takes its memory](LirModule::donated).
     Input(usize),
     /// Parameter number `.0`: read only.
     Param(usize),
@@ -331,6 +331,14 @@ impl Step {
         }
     }
 
+    /// The operand that a step copies whole because it replaces some elements of it elsewhere than [in
+    /// place](Step::in_place): something reads the old value later, or the device cannot.
+    pub fn copied(&self) -> Option<&Operand> {
+        let StepKind::Op(op) = &self.kind else { return None };
+        let of = op.def().updates().filter(|&i| !self.in_place().any(|(input, _)| input == i))?;
+        self.inputs.get(of)
+    }
+
     /// Its inputs and then its outputs, by position.
     pub fn operand(&self, at: usize) -> Option<&Operand> {
         self.inputs.get(at).or_else(|| self.outputs.get(at.checked_sub(self.inputs.len())?))
@@ -507,6 +515,14 @@ impl LirModule {
         }
     }
 
+    /// The input whose memory an output takes: the steps of a run update it in place.
+    pub fn donated(&self, output: usize) -> Option<usize> {
+        match self.buffers[self.outputs[output].operand.buffer.index()].kind {
+            BufferKind::Input(input) => Some(input),
+            _ => None,
+        }
+    }
+
     /// The symbols that steps bind, in the order of the steps.
     pub fn data_symbols(&self) -> Vec<u32> {
         self.steps.iter().filter_map(Step::data_symbol).collect()
@@ -528,15 +544,19 @@ impl LirModule {
     }
 }
 
+fn write_buffer(f: &mut fmt::Formatter<'_>, module: &LirModule, id: BufferId) -> fmt::Result {
+    match &module.buffers[id.index()].kind {
+        BufferKind::Input(i) => write!(f, "input.{i}"),
+        BufferKind::Param(i) => write!(f, "param.{i}"),
+        BufferKind::Constant(_) => write!(f, "const.{}", id.0),
+        BufferKind::Prepared => write!(f, "prepared.{}", id.0),
+        BufferKind::Arena => write!(f, "arena.{}", id.0),
+    }
+}
+
 fn write_operand(f: &mut fmt::Formatter<'_>, module: &LirModule, operand: &Operand) -> fmt::Result {
     let buffer = &module.buffers[operand.buffer.index()];
-    match &buffer.kind {
-        BufferKind::Input(i) => write!(f, "input.{i}")?,
-        BufferKind::Param(i) => write!(f, "param.{i}")?,
-        BufferKind::Constant(_) => write!(f, "const.{}", operand.buffer.0)?,
-        BufferKind::Prepared => write!(f, "prepared.{}", operand.buffer.0)?,
-        BufferKind::Arena => write!(f, "arena.{}", operand.buffer.0)?,
-    }
+    write_buffer(f, module, operand.buffer)?;
     if let Some(format) = buffer.format {
         write!(f, ":{format}")?;
     }
@@ -557,7 +577,12 @@ fn write_step(f: &mut fmt::Formatter<'_>, module: &LirModule, step: &Step) -> fm
         f.write_str(if i == 0 { "" } else { ", " })?;
         write_operand(f, module, operand)?;
     }
-    writeln!(f, ")  // {}", module.graph.node(step.node).describe())
+    write!(f, ")  // {}", module.graph.node(step.node).describe())?;
+    if let Some(copied) = step.copied() {
+        f.write_str("; copies ")?;
+        write_buffer(f, module, copied.buffer)?;
+    }
+    writeln!(f)
 }
 
 impl fmt::Display for LirModule {

@@ -55,6 +55,10 @@ fn faults_of(graph: &Graph) -> Vec<VerifyError> {
             faults.push(VerifyError { node: Some(node.id), error: place(graph, node, e) });
         }
         for body in node.op.bodies() {
+            if !body.graph.donations().is_empty() {
+                let error = invalid("a body donates an input, whose memory is not its own".into());
+                faults.push(VerifyError { node: Some(node.id), error: place(graph, node, error) });
+            }
             faults.extend(
                 verify(&body.graph)
                     .into_iter()
@@ -69,6 +73,9 @@ fn faults_of(graph: &Graph) -> Vec<VerifyError> {
         if let Err(error) = graph.check_id(id) {
             faults.push(VerifyError { node: None, error: error.with_node("the outputs") });
         }
+    }
+    if let (true, Err(error)) = (faults.is_empty(), graph.check_donations()) {
+        faults.push(VerifyError { node: None, error });
     }
     faults
 }

@@ -55,12 +55,7 @@ struct New {
 impl<'g> Rewriter<'g> {
     /// A rewriter of `old` that has made nothing yet.
     pub fn new(old: &'g Graph) -> Self {
-        let new = (!old.is_canonical()).then(|| {
-            let mut graph = Graph::new(old.name.clone());
-            old.symbol_ranges().iter().for_each(|(&s, &r)| graph.set_symbol_range(s, r));
-            *graph.origins_mut() = old.origins().clone();
-            New { graph, made: HashMap::new() }
-        });
+        let new = (!old.is_canonical()).then(|| New { graph: old.successor(), made: HashMap::new() });
         Rewriter { old, new, map: vec![None; old.len()], kept: 0, origin: OriginId::NONE }
     }
 

@@ -193,11 +193,12 @@ impl<'a> Verifier<'a> {
                 return Err(invalid(format!("reads buffer {} before it is there", operand.buffer.index())));
             }
         }
-        for operand in &step.outputs {
+        for (j, operand) in step.outputs.iter().enumerate() {
             let buffer = self.operand(operand)?;
-            let allowed = match program {
-                Program::Init => buffer.kind == BufferKind::Prepared,
-                Program::Run => buffer.kind == BufferKind::Arena,
+            let allowed = match (program, &buffer.kind) {
+                (Program::Init, kind) => *kind == BufferKind::Prepared,
+                (Program::Run, BufferKind::Input(i)) => self.is_donated(*i) && replaces(step, j),
+                (Program::Run, kind) => *kind == BufferKind::Arena,
             };
             if !allowed {
                 return Err(invalid(format!(
@@ -216,6 +217,13 @@ impl<'a> Verifier<'a> {
         self.counted(step, program)?;
         step.outputs.iter().for_each(|o| self.written[o.buffer.index()] = true);
         Ok(())
+    }
+
+    /// Whether the graph lets an output take the memory of input `i`, and that output does.
+    fn is_donated(&self, i: usize) -> bool {
+        let output = self.lir.inputs.get(i).and_then(|slot| self.lir.graph.donated_to(&slot.name));
+        let slot = output.and_then(|output| self.lir.outputs.get(output));
+        slot.is_some_and(|slot| slot.operand.buffer == self.lir.inputs[i].operand.buffer)
     }
 
     /// Symbols that steps bind: each by one step of a run, before any other mentions it.
@@ -382,13 +390,23 @@ impl<'a> Verifier<'a> {
             let buffer = self.buffer(&slot.operand)?;
             let written = self.written[slot.operand.buffer.index()];
             let whole = is_whole_within(&slot.operand, buffer, &slot.shape, &self.data);
-            if buffer.kind != BufferKind::Arena || !written || !whole {
+            let own = match buffer.kind {
+                BufferKind::Input(i) => self.is_donated(i),
+                ref kind => *kind == BufferKind::Arena,
+            };
+            if !own || !written || !whole {
                 return Err(invalid(format!("output {:?} is not a whole buffer that is written", slot.name)));
             }
         }
         let outputs = self.lir.outputs.iter().zip(&self.lir.graph.outputs);
         { outputs }.try_for_each(|(slot, &id)| self.overwritten.read(&slot.operand, id))
     }
+}
+
+/// Whether a step replaces some elements of what its output `j` has before: what it replaces can be put back.
+fn replaces(step: &Step, j: usize) -> bool {
+    let StepKind::Op(op) = &step.kind else { return false };
+    step.in_place().any(|(i, output)| output == j && op.def().updates() == Some(i))
 }
 
 /// The offset of a view and its dimensions with their strides, if all are numbers.

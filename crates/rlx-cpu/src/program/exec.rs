@@ -21,6 +21,7 @@ use rlx_ir::{Error, ErrorKind, LirModule, NodeId, Progress, Result, Weight};
 
 use self::ranges::Ranges;
 use super::handles::Handles;
+use super::journal::Journal;
 use super::layout::Bound;
 use super::moe::Routers;
 use super::params::Param;
@@ -81,6 +82,8 @@ pub(crate) struct CpuExecutable {
     /// Place and length of each output in the arena.
     pub(super) outputs: Vec<(usize, usize)>,
     pub(super) handles: Handles,
+    /// What the present run replaced in inputs that it updates in place.
+    journal: Journal,
     /// In debug builds: what steps touch, to be checked.
     ranges: Ranges,
     nanos: f64,
@@ -133,7 +136,8 @@ impl CpuExecutable {
             staged: vec![None; program.stages.len()],
             operands: Default::default(),
             outputs: vec![(0, 0); lir.outputs.len()],
-            handles: Handles::new(lir.inputs.len(), lir.outputs.len()),
+            handles: Handles::new(lir.inputs.len(), &program.donated),
+            journal: Journal::default(),
             ranges: Ranges::new(program.steps.len(), lir.inputs.len()),
             nanos: 0.0,
             ran: false,
@@ -159,7 +163,8 @@ impl CpuExecutable {
         }
     }
 
-    /// Sets the addresses of the inputs, each as large as it must be; those that are not aligned are copied.
+    /// Sets the addresses of the inputs, each as large as it must be; those that are not aligned, or updated in place, are
+    /// copied.
     fn load_inputs(&mut self, inputs: &dyn InputSource) -> Result<()> {
         let [sizes, _] = &self.program.given;
         for (i, slot) in self.program.lir.inputs.iter().enumerate() {
@@ -167,13 +172,16 @@ impl CpuExecutable {
             if let Some(want) = inputs.handle(i) {
                 sizes.check(i, want, size)?;
                 let address = self.handles.address(i, &slot.name, size)?;
+                self.handles.supply(i, true);
                 self.bases[slot.operand.buffer.index()] = address;
                 self.ranges.note_input(i, address, want);
                 continue;
             }
             let bytes = inputs.bytes(i);
             sizes.check(i, bytes.len(), size)?;
-            self.bases[slot.operand.buffer.index()] = if is_aligned(bytes, slot.operand.dtype.size_bytes()) {
+            self.handles.supply(i, false);
+            let in_place = is_aligned(bytes, slot.operand.dtype.size_bytes()) && !self.handles.is_updated(i);
+            self.bases[slot.operand.buffer.index()] = if in_place {
                 bytes.as_ptr().cast_mut()
             } else {
                 let room = self.staging[i].as_ref().is_some_and(|s| s.len() >= bytes.len());
@@ -197,13 +205,19 @@ impl CpuExecutable {
     /// names the node. By then every helper has finished its part, and the executable is as after any other error.
     fn run_guarded(&mut self, inputs: &dyn InputSource, dims: &[i64], progress: &Progress) -> Result<()> {
         self.busy_with = None;
-        catch(|| self.run_with_scratch(inputs, dims, progress)).unwrap_or_else(|text| {
+        let ran = catch(|| self.run_with_scratch(inputs, dims, progress)).unwrap_or_else(|text| {
             let error = Error::new(ErrorKind::Panic, format!("it panicked: {text}"));
             Err(match self.busy_with {
                 Some(node) => self.program.place(node, error),
                 None => error.with_device("cpu"),
             })
-        })
+        });
+        if ran.is_err() {
+            // SAFETY: what was saved is in handles and copies of inputs, which nothing replaced since, and no kernel runs.
+            unsafe { self.journal.restore() };
+        }
+        self.journal.clear();
+        ran
     }
 
     /// A run that may panic.
@@ -231,7 +245,7 @@ impl CpuExecutable {
         if counts {
             self.place_outputs(true)?;
         }
-        self.handles.finish(|output| self.outputs[output].1);
+        self.handles.finish(|output| self.outputs[output].1, |input| self.staging[input].as_ref())?;
         self.ran = true;
         Ok(())
     }
@@ -289,6 +303,11 @@ impl CpuExecutable {
                         self.check_ranges(i).map_err(|e| program.place(program.steps[i].node, e))?;
                     }
                     self.busy_with = Some(program.steps[i].node);
+                    if program.steps[i].updates_input {
+                        // SAFETY: as below.
+                        unsafe { kernel.journal(&cx, &mut self.journal) }
+                            .map_err(|e| program.place(program.steps[i].node, e))?;
+                    }
                     // SAFETY: every base is set and covers its buffer: the bytes of inputs were counted when they were
                     // loaded, those of parameters when they were set or bound, views were checked when bound, in a
                     // module that was verified; steps run one after the other.
@@ -301,6 +320,11 @@ impl CpuExecutable {
                     go_on(i)?;
                     self.busy_with = Some(program.steps[i].node);
                     let start = Instant::now();
+                    if program.steps[i].updates_input {
+                        // SAFETY: as below.
+                        unsafe { kernel.journal(&cx, &mut self.journal) }
+                            .map_err(|e| program.place(program.steps[i].node, e))?;
+                    }
                     // SAFETY: as above.
                     unsafe { kernel.run(&mut cx) }.map_err(|e| program.place(program.steps[i].node, e))?;
                     times[i].add(start - run, start.elapsed());
@@ -360,8 +384,12 @@ impl ExecutableGraph for CpuExecutable {
         let Some(&(offset, bytes)) = place else {
             return Err(Error::new(ErrorKind::Binding, format!("there is no output {index} before a run")));
         };
+        let copied = || {
+            let copy = self.staging.get(self.program.donated[index]?)?.as_ref()?;
+            Some(&copy.as_slice()[..bytes])
+        };
         let in_arena = || &self.arena.as_slice()[offset..offset + bytes];
-        Ok(self.handles.output(index).unwrap_or_else(in_arena))
+        Ok(self.handles.output(index).or_else(copied).unwrap_or_else(in_arena))
     }
 
     fn found(&self) -> &[i64] {

@@ -5,6 +5,9 @@
 //! before the run   handle: A   room: B   the output's base is B
 //! after it         handle: B   room: A
 //! ```
+//!
+//! Where the output takes the memory of the handle's input ([`rlx_ir::LirModule::donated`]), the run updates the value where it
+//! is; a value that clones share is copied first.
 
 use std::sync::Arc;
 
@@ -12,8 +15,8 @@ use rlx_backend::DeviceHandles;
 use rlx_backend::handles::{check_size, no_handle};
 use rlx_ir::{Error, ErrorKind, Result, memory};
 
-use super::allocate;
 use super::exec::CpuExecutable;
+use super::{allocate, copy_of};
 use crate::alloc::Buffer;
 
 #[derive(Clone)]
@@ -35,21 +38,30 @@ pub(super) struct Handles {
     redirected: Vec<bool>,
     /// By output: its value of the last run, where it fed a handle.
     fed: Vec<Option<(Arc<Buffer>, usize)>>,
+    /// By output: the input whose memory it takes.
+    donated: Vec<Option<usize>>,
+    /// By input: whether a run updates it in place, and whether the run takes it from its handle.
+    updated: Vec<bool>,
+    supplied: Vec<bool>,
 }
 
 impl Handles {
-    pub(super) fn new(inputs: usize, outputs: usize) -> Handles {
+    pub(super) fn new(inputs: usize, donated: &[Option<usize>]) -> Handles {
+        let outputs = donated.len();
         Handles {
             of: vec![None; inputs],
             room: vec![None; outputs],
             redirected: vec![false; outputs],
             fed: vec![None; outputs],
+            donated: donated.to_vec(),
+            updated: (0..inputs).map(|input| donated.contains(&Some(input))).collect(),
+            supplied: vec![false; inputs],
         }
     }
 
     /// The same values, for a clone of the executable.
     pub(super) fn values(&self) -> Handles {
-        Handles { of: self.of.clone(), ..Handles::new(0, self.room.len()) }
+        Handles { of: self.of.clone(), ..Handles::new(self.of.len(), &self.donated) }
     }
 
     /// The memory that fed outputs may be written into.
@@ -57,22 +69,62 @@ impl Handles {
         self.room.iter().flatten().map(|b| &**b)
     }
 
-    /// Where the `want` bytes of input `index` are.
-    pub(super) fn address(&self, index: usize, name: &str, want: usize) -> Result<*mut u8> {
-        let handle = self.of[index].as_ref().ok_or_else(|| no_handle(name))?;
+    /// Where the `want` bytes of input `index` are. What the run updates is no one else's: a value that others have is copied.
+    pub(super) fn address(&mut self, index: usize, name: &str, want: usize) -> Result<*mut u8> {
+        let handle = self.of[index].as_mut().ok_or_else(|| no_handle(name))?;
         check_size(name, handle.bytes, want)?;
-        Ok(handle.value.as_ptr().cast_mut())
+        if !self.updated[index] {
+            return Ok(handle.value.as_ptr().cast_mut());
+        }
+        if Arc::get_mut(&mut handle.value).is_none() {
+            let mut own = allocate(handle.bytes, "a handle's values")?;
+            own.as_mut_slice()[..handle.bytes].copy_from_slice(&handle.value.as_slice()[..handle.bytes]);
+            handle.value = Arc::new(own);
+        }
+        let own = Arc::get_mut(&mut handle.value);
+        own.map(Buffer::as_mut_ptr).ok_or_else(|| Error::new(ErrorKind::Internal, "a value that is shared"))
     }
 
-    /// Output `index` of the last run, where it fed a handle.
+    /// Whether a run updates input `index` in place.
+    pub(super) fn is_updated(&self, index: usize) -> bool {
+        self.updated[index]
+    }
+
+    /// Notes whether the run takes input `index` from its handle.
+    pub(super) fn supply(&mut self, index: usize, handle: bool) {
+        self.supplied[index] = handle;
+    }
+
+    /// The handle whose memory output `index` took in the last run.
+    fn updated_by(&self, index: usize) -> Option<&Handle> {
+        let input = self.donated[index].filter(|&input| self.supplied[input])?;
+        self.of[input].as_ref()
+    }
+
+    /// Output `index` of the last run, where it fed a handle or took its memory.
     pub(super) fn output(&self, index: usize) -> Option<&[u8]> {
+        if let Some(handle) = self.updated_by(index) {
+            return Some(&handle.value.as_slice()[..handle.bytes]);
+        }
         self.fed[index].as_ref().map(|(value, bytes)| &value.as_slice()[..*bytes])
     }
 
-    /// The fed outputs become the handles' values.
-    pub(super) fn finish(&mut self, bytes: impl Fn(usize) -> usize) {
-        for handle in self.of.iter_mut().flatten() {
+    /// The fed outputs become the handles' values. `copied` is what the run updated of an input that was given.
+    pub(super) fn finish<'b>(
+        &mut self,
+        bytes: impl Fn(usize) -> usize,
+        copied: impl Fn(usize) -> Option<&'b Buffer>,
+    ) -> Result<()> {
+        for (input, handle) in self.of.iter_mut().enumerate() {
+            let Some(handle) = handle else { continue };
             let Some(output) = handle.feed else { continue };
+            if self.donated[output] == Some(input) {
+                if let (false, Some(copied)) = (self.supplied[input], copied(input)) {
+                    handle.bytes = bytes(output);
+                    handle.value = Arc::new(copy_of(&copied.as_slice()[..handle.bytes])?);
+                }
+                continue;
+            }
             let new = match (&self.fed[output], &mut self.room[output]) {
                 // One output may feed several handles.
                 (Some((value, _)), _) => Arc::clone(value),
@@ -86,6 +138,7 @@ impl Handles {
             handle.value = Arc::clone(&new);
             self.fed[output] = Some((new, handle.bytes));
         }
+        Ok(())
     }
 }
 
@@ -94,6 +147,10 @@ impl CpuExecutable {
     pub(super) fn redirect_outputs(&mut self) -> Result<()> {
         for output in 0..self.outputs.len() {
             self.handles.fed[output] = None;
+            // What a run updates in place is where the input is.
+            if self.handles.donated[output].is_some() {
+                continue;
+            }
             let feeds = self.handles.of.iter().flatten().any(|h| h.feed == Some(output));
             let (offset, bytes) = self.outputs[output];
             let buffer = self.program.lir.outputs[output].operand.buffer.index();
@@ -141,6 +198,11 @@ impl DeviceHandles for CpuExecutable {
     fn feed(&mut self, input: usize, output: Option<usize>) -> Result<()> {
         if let Some(missing) = output.filter(|&o| o >= self.outputs.len()) {
             return Err(Error::new(ErrorKind::Binding, format!("there is no output {missing}")));
+        }
+        if let Some(taken) = output.and_then(|o| self.handles.donated[o]).filter(|&taken| taken != input) {
+            let (taken, input) = (self.input_name(taken), self.input_name(input));
+            let message = format!("an output that takes the memory of {taken:?} cannot feed {input:?}, too");
+            return Err(Error::new(ErrorKind::Binding, message));
         }
         match self.handles.of.get_mut(input) {
             Some(Some(handle)) => handle.feed = output,

@@ -52,9 +52,4 @@ impl Journal {
         self.pieces.clear();
         self.bytes.clear();
     }
-
-    /// How many bytes are saved.
-    pub(crate) fn len(&self) -> usize {
-        self.bytes.len()
-    }
 }

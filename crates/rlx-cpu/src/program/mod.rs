@@ -45,6 +45,8 @@ pub(crate) struct ProgramStep {
     /// Operands (inputs, then outputs) that must not overlap and depend on symbols.
     apart: Vec<(usize, usize)>,
     pub(crate) node: NodeId,
+    /// Whether it replaces elements of an input that the caller gave.
+    pub(crate) updates_input: bool,
     /// Whether it has something to do even where no output has an element: it counts, or packs.
     always: bool,
 }
@@ -108,6 +110,8 @@ pub(crate) struct Program {
     stages: Vec<Stage>,
     /// How many elements each output has.
     output_elements: Vec<Ex>,
+    /// The input whose memory each output takes.
+    pub(crate) donated: Vec<Option<usize>>,
     /// How many elements each input and each parameter must have.
     pub(crate) given: [SlotSizes; 2],
     /// Copies of constants that do not be aligned, by buffer.
@@ -143,6 +147,7 @@ impl Program {
         let rules = ShapeRules::new(&lir);
         let output_elements =
             lir.outputs.iter().map(|slot| table.add(slot.operand.view.elements())).collect();
+        let donated = (0..lir.outputs.len()).map(|output| lir.donated(output)).collect();
         let given = [&lir.inputs, &lir.params].map(|slots| SlotSizes::new(slots, &lir, &mut table));
         let stages = data_dependent::of(&lir, &table)?;
         let init = InitPlan::new(&lir, init, &format!("cpu {isa}"));
@@ -154,6 +159,7 @@ impl Program {
             rules,
             stages,
             output_elements,
+            donated,
             given,
             constants,
             lir,
@@ -221,7 +227,10 @@ fn program_step(
     let apart = step.shared_buffers().filter(|&(a, b)| open(a) || open(b)).collect();
     let counts = matches!(&step.kind, StepKind::Op(op) if op.def().counted(op).is_some());
     let always = counts || outputs.iter().any(|out| out.packed);
-    Ok(ProgramStep { prototype, inputs, outputs, packed, apart, node: step.node, always })
+    let is_input =
+        |o: &rlx_ir::lir::Operand| matches!(lir.buffers[o.buffer.index()].kind, BufferKind::Input(_));
+    let updates_input = step.outputs.iter().any(is_input);
+    Ok(ProgramStep { prototype, inputs, outputs, packed, apart, node: step.node, updates_input, always })
 }
 
 /// Kernels read constants in place, so they must be aligned to their elements.

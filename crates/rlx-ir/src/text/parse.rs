@@ -42,6 +42,12 @@ pub(super) fn graph(lexer: &mut Lexer<'_>) -> Result<Graph> {
         let max = range_end(lexer)?;
         graph.set_symbol_range(symbol, SymRange::new(min, max));
     }
+    while lexer.eat_word("donate") {
+        let input = lexer.string()?;
+        lexer.expect_word("to")?;
+        let output = usize::try_from(lexer.integer()?).map_err(|_| lexer.error("the number of an output"))?;
+        graph.set_donation(output, input);
+    }
     while lexer.at("%") {
         node(lexer, &mut graph)?;
     }

@@ -74,6 +74,12 @@ impl TextWriter {
             let name = crate::dim::sym::quoted_name(symbol);
             self.push(&format!("range {name} {}..={}", range.min, range.max));
         }
+        for (output, input) in graph.donations() {
+            self.line();
+            self.push("donate ");
+            input.write(self);
+            self.push(&format!(" to {output}"));
+        }
         for node in graph.nodes() {
             self.line();
             self.node(node);

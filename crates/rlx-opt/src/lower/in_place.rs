@@ -23,11 +23,55 @@ pub(super) fn write_in_place(module: &mut LirModule, target: &dyn Target) {
     for (at, step) in steps.iter_mut().enumerate() {
         in_place.step(at, step);
     }
-    let moved_to = in_place.moved_to;
+    let mut moved_to = in_place.moved_to;
     for slot in outputs.iter_mut() {
         slot.operand.buffer = moved_to[slot.operand.buffer.index()];
     }
+    take_donations(module, target, &mut moved_to);
     remove_unused(module, &moved_to);
+}
+
+/// Lets outputs take the memory of the inputs that the graph donates to them, where only some elements of it are replaced and
+/// nothing reads the old value later. Elsewhere the output has memory of its own, which costs a copy.
+fn take_donations(module: &mut LirModule, target: &dyn Target, moved_to: &mut [BufferId]) {
+    if module.graph.donations().is_empty() {
+        return;
+    }
+    let LirModule { graph, buffers, steps, outputs, inputs, .. } = &mut *module;
+    let uses = InPlace::new(graph, target, buffers, steps, outputs);
+    // Buffers that some step writes otherwise than by replacing elements of what is there.
+    let mut whole = vec![false; buffers.len()];
+    for (at, step) in steps.iter().enumerate() {
+        for (j, output) in step.outputs.iter().enumerate() {
+            let again = uses.first[output.buffer.index()] < at;
+            whole[output.buffer.index()] |=
+                again && !step.in_place().any(|(i, o)| o == j && replaces(step) == Some(i));
+        }
+    }
+    let mut taken = Vec::new();
+    for (&output, name) in graph.donations() {
+        let from = inputs.iter().find(|slot| slot.name == *name).map(|slot| slot.operand.buffer);
+        let to = outputs[output].operand.buffer;
+        let fits = |from: BufferId| {
+            let first = uses.first[to.index()];
+            !whole[to.index()] && steps.get(first).is_some_and(|step| uses.may_take(first, step, from, to))
+        };
+        taken.extend(from.filter(|&from| fits(from)).map(|from| (to, from)));
+    }
+    for &(to, from) in &taken {
+        moved_to[to.index()] = from;
+    }
+    let operands = steps.iter_mut().flat_map(|s| s.inputs.iter_mut().chain(&mut s.outputs));
+    let operands = operands.chain(outputs.iter_mut().map(|slot| &mut slot.operand));
+    operands.for_each(|operand| operand.buffer = moved_to[operand.buffer.index()]);
+}
+
+/// The input of a step that its only result is, with some elements replaced.
+fn replaces(step: &Step) -> Option<usize> {
+    match &step.kind {
+        StepKind::Op(op) => op.def().updates(),
+        StepKind::Copy => None,
+    }
 }
 
 /// Removes the buffers that have moved; the others are numbered without gaps.
@@ -125,6 +169,21 @@ impl<'a> InPlace<'a> {
             && self.last[from.buffer.index()] == at
             && step.outputs[..j].iter().all(|o| o.buffer != from.buffer)
             && self.may_write_over(step, from)
+    }
+
+    /// Whether buffer `to`, which the step writes first, may be the input `from`, of which the step replaces some elements.
+    fn may_take(&self, at: usize, step: &Step, from: BufferId, to: BufferId) -> bool {
+        let Some(operand) = replaces(step).and_then(|i| step.inputs.get(i)) else { return false };
+        let [result] = &step.outputs[..] else { return false };
+        let (old, new) = (&self.buffers[from.index()], &self.buffers[to.index()]);
+        let whole = operand.view.is_dense() && operand.view.elements() == old.elements;
+        operand.buffer == from
+            && result.buffer == to
+            && operand.view == result.view
+            && (old.elements, old.dtype) == (new.elements, new.dtype)
+            && whole
+            && self.last[from.index()] == at
+            && self.may_write_over(step, operand)
     }
 
     /// Whether the kernel may write over the operand, in whatever positions it is read.

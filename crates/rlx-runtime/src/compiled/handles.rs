@@ -127,7 +127,8 @@ impl CompiledGraph {
             None => Ok(false),
         })?;
         let host = (!kept).then_some(bytes);
-        let (feed, steered) = self.handles[i].as_ref().map_or((None, None), |h| (h.feed, h.steered));
+        let donated = self.exec.lir().graph.donated_to(name);
+        let (feed, steered) = self.handles[i].as_ref().map_or((donated, None), |h| (h.feed, h.steered));
         let dims_known = fixed.is_some();
         let dims = fixed.unwrap_or_default();
         let handle = Handle { host, len: size, elements, dims, dims_known, feed, once: None, steered };
@@ -325,6 +326,14 @@ impl CompiledGraph {
     /// Whether output `output` can become input `input`: same type, and dimensions that can be equal.
     fn check_feed(&self, input: usize, output: usize) -> Result<()> {
         self.check_outputs(&[output])?;
+        let lir = self.exec.lir();
+        let taken = (0..lir.outputs.len()).find(|&o| lir.donated(o) == Some(input)).filter(|&o| o != output);
+        if let Some(taken) = taken {
+            let (name, taken) = (&self.inputs[input].name, &self.output_infos[taken].name);
+            let message =
+                format!("input {name:?} is donated to output {taken:?}: no other output can feed it");
+            return Err(Error::new(ErrorKind::Binding, message));
+        }
         let (to, from) = (&self.inputs[input], &self.output_infos[output]);
         let may_equal = |a: &Shape, b: &Shape| {
             let pairs = a.dims().iter().zip(b.dims());

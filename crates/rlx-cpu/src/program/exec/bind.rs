@@ -182,7 +182,8 @@ impl CpuExecutable {
             let extent = if ran { self.program.output_elements[i] } else { operand.elements() };
             let elements = Values(&self.values).size(extent)?;
             let bytes = slot.operand.dtype.storage_bytes(elements).unwrap_or(usize::MAX);
-            if offset.checked_add(bytes).is_none_or(|end| end > self.arena.len()) {
+            let in_arena = self.program.donated[i].is_none();
+            if in_arena && offset.checked_add(bytes).is_none_or(|end| end > self.arena.len()) {
                 return Err(Error::new(
                     ErrorKind::Internal,
                     format!("output {:?} leaves the arena", slot.name),
