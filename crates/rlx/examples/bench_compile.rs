@@ -14,7 +14,7 @@ use rlx_testdata::models::{Model as Case, all};
 fn main() -> Result<()> {
     let only: Vec<String> = std::env::args().skip(1).collect();
     println!(
-        "| model | nodes | steps | import | compile, open | compile, fixed | first run | arena / alive |"
+        "| model | nodes | steps | import | compile, dynamic | compile, fixed | first run | arena / alive |"
     );
     println!("|---|---|---|---|---|---|---|---|");
     for case in all().iter().filter(|c| only.is_empty() || only.contains(&c.name)) {
