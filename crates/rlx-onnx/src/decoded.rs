@@ -1,7 +1,7 @@
-//! How much memory a model takes once it is decoded, counted before it is.
+//! How much memory a model takes once it is decoded, computed before decoding.
 //!
-//! An empty message takes two bytes of a file and hundreds in memory, so a small file could ask for a lot of it. Lists of
-//! numbers and texts grow, too, but by a factor that is known. Raw bytes of tensors stay in the file.
+//! An empty message takes two bytes in the file and hundreds in memory, so a small file could need a lot of memory. Lists of
+//! numbers and strings grow too, but by a known factor. Raw bytes of tensors stay in the file.
 
 use crate::proto::tensor_shape_proto::Dimension;
 use crate::proto::*;

@@ -1,4 +1,4 @@
-//! Tensor data in files beside the model.
+//! Tensor data in external files next to the model.
 //!
 //! A model file is not trusted: the location it names must be a regular file inside the model's own folder,
 //! after following symbolic links, and offset and length must be inside that file.
@@ -162,9 +162,9 @@ impl ExternalFiles {
         let path = folder.join(relative);
         if matches!(path.try_exists(), Ok(false)) {
             let message =
-                format!("its data is in the file \"{location}\", which the model's folder does not have");
+                format!("its data is in the file \"{location}\", which is not in the model's folder");
             return Err(Error::new(ErrorKind::Io, message).with_hint(format!(
-                "put \"{location}\" beside the model: large weights are exported to files of their own"
+                "put \"{location}\" next to the model: exporters write large weights to separate files"
             )));
         }
         let (folder, path) = (real(folder)?, real(&path)?);

@@ -187,7 +187,7 @@ fn not_a_model(bytes: &Bytes, e: prost::DecodeError) -> Error {
     let malformed = |message: String| Error::new(ErrorKind::Malformed, message);
     let n = bytes.len();
     let error = if e.to_string().contains("underflow") && starts_like_a_model(bytes) {
-        malformed(format!("not an ONNX model: it is cut short, or damaged; the file has {n} bytes"))
+        malformed(format!("not an ONNX model: it is truncated or damaged; the file has {n} bytes"))
             .with_hint("compare its size with the original's, and copy or download it again")
     } else {
         malformed(format!("not an ONNX model: {e}"))

@@ -1,5 +1,5 @@
-//! Files that are no ONNX models: what they are, by their first bytes, what an archive holds, or their name; and how their
-//! model becomes one.
+//! Files that are not ONNX models: recognised by their first bytes, the contents of an archive, or their name, with advice on how to
+//! get an ONNX model.
 
 use std::path::Path;
 
@@ -159,8 +159,8 @@ pub(crate) fn explain(error: Error, path: Option<&Path>, bytes: &[u8]) -> Error 
     let Some(format) = broken.then(|| by_contents(bytes).or_else(|| by_name(path?))).flatten() else {
         return error;
     };
-    // A model that is merely cut short says so itself, whatever it is called.
-    if format.starts.is_empty() && format.endings.contains(&"pb") && error.message().contains("cut short") {
+    // A model that is merely truncated says so itself, whatever it is called.
+    if format.starts.is_empty() && format.endings.contains(&"pb") && error.message().contains("truncated") {
         return error;
     }
     not_onnx(format.what, format.way).with_source(error)

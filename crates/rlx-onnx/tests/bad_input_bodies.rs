@@ -1,5 +1,5 @@
-//! Hostile `If`, `Loop` and `Scan`: a typed error that says what is wrong, or the right result; never a panic, never
-//! more time or memory than the file is worth.
+//! Hostile `If`, `Loop` and `Scan`: a typed error or the correct result; never a panic, never
+//! disproportionate time or memory.
 
 use std::time::{Duration, Instant};
 

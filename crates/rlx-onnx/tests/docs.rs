@@ -1,4 +1,4 @@
-//! Keeps `docs/onnx.md` equal to the importer's own table; `RLX_WRITE_DOCS=1 cargo test -p rlx-onnx --test docs` makes it again.
+//! Checks that `docs/onnx.md` matches the importer's table; `RLX_WRITE_DOCS=1 cargo test -p rlx-onnx --test docs` regenerates it.
 
 use std::collections::BTreeMap;
 use std::path::Path;

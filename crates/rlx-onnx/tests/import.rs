@@ -1,5 +1,5 @@
-//! What the importer promises beyond single ops: symbolic shapes, specialisation on values, functions, branches, weights
-//! in place, origins, and errors that say what is missing where.
+//! The importer beyond single ops: symbolic shapes, specialisation on values, functions, branches, weights
+//! used in place, origins, and errors that say what is missing and where.
 
 use rlx_ir::custom::{CustomOp, register_custom_op};
 use rlx_ir::op::{Arity, CustomAttrs};

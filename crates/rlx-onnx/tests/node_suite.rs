@@ -1,10 +1,10 @@
-//! The ONNX backend's node cases, on the oracle and on the CPU: the outside referee of importer, graph language and
+//! The ONNX backend's node cases, on the oracle and on the CPU: an independent reference for importer, graph language and
 //! device.
 //!
 //! Every case of the pinned `onnx` package is imported and run; its outputs must have the expected type, shape and
-//! values (the backend test's own tolerance for floats, equality for integers). A case that needs what is not built is
-//! counted as such from the error that the importer or the compiler gives; anything else that fails must stand in
-//! `tests/node_suite/expected.txt` (or for the CPU alone in `cpu.txt`) with its reason, and a case that is there must
+//! values (the backend test's own tolerance for floats, equality for integers). A case that needs an unsupported feature is
+//! counted by the error of the importer or compiler; any other failing case must be listed in
+//! `tests/node_suite/expected.txt` (or in `cpu.txt` for the CPU alone) with its reason, and a listed case must
 //! fail.
 //!
 //! `RLX_NODE_CASE=part_of_name` runs the cases whose name contains it and prints what happened to each.
@@ -30,7 +30,7 @@ const ATOL: f64 = 1e-7;
 #[derive(Debug, Clone, PartialEq)]
 enum Outcome {
     Pass,
-    /// What is not built: usually the op's name.
+    /// The unsupported feature: usually the op's name.
     NotBuilt(String),
     Failed(String),
 }
@@ -207,7 +207,7 @@ fn run_set(runner: &Runner, file: &OnnxFile, set: &Path) -> Outcome {
     Outcome::Pass
 }
 
-/// What is missing, in few words: the op as the file names it, or as the graph does when the device lacks it.
+/// The missing feature: the op's name in the file, or in the graph if the device does not support it.
 fn not_built(e: &rlx_ir::Error) -> Outcome {
     let node = e.node().unwrap_or("model");
     if node.starts_with('%') {

@@ -1,8 +1,8 @@
 //! The f32 boundary: f32 slices to and from the bytes of a declared element type.
 //!
-//! Floats are rounded to what the type holds; integers and truth values must be held exactly, or the conversion
-//! is an error that names the element. Common types go straight through; the small floats and packed integers
-//! take the way over [`Value`].
+//! Floats are rounded to the type; integers and booleans must be representable exactly, otherwise the conversion
+//! is an error that names the element. Common types are converted directly; small floats and packed integers
+//! are converted through [`Value`].
 
 use half::{bf16, f16};
 use rlx_ir::{DType, DTypeClass, Error, ErrorKind, Result, Value, memory};

@@ -1,17 +1,17 @@
-//! Which devices a program may use, which it likes best, and why a device is not used.
+//! Which devices a program may use, which it prefers, and why a device is not used.
 //!
 //! A [`DevicePolicy`] allows, denies and prefers devices, and says how the rest are ranked
-//! ([`DevicePickStrategy`]). The order of what counts: a hint of the caller; `RLX_DEVICE`; the policy's preferred
+//! ([`DevicePickStrategy`]). The order of precedence: a hint of the caller; `RLX_DEVICE`; the policy's preferred
 //! devices; the cost model, or a measurement ([`crate::GraphDevices::resolve_with_inputs`]).
 //!
-//! | variable | is |
+//! | variable | meaning |
 //! |---|---|
 //! | `RLX_DEVICE` | the device where the caller gives no hint; an error if it cannot be used |
 //! | `RLX_DEVICES`, `RLX_DENY_DEVICES`, `RLX_PREFER_DEVICES` | the lists of [`DevicePolicy::from_env`]; devices that cannot be used are ignored |
-//! | `RLX_BENCHMARK_PICK` | how many runs [`DevicePolicy::from_env`] measures each device by |
+//! | `RLX_BENCHMARK_PICK` | the number of runs by which [`DevicePolicy::from_env`] measures each device |
 //! | `RLX_DEVICE_CHAIN` | the chain of [`crate::GraphDevices::run_chain`]; a device that cannot be used is a recorded attempt |
 //!
-//! A variable set to nothing is not set. A value that does not parse is an error everywhere.
+//! An empty variable counts as not set. A value that does not parse is an error everywhere.
 //!
 //! ```
 //! use rlx_ir::{DType, Graph, Shape, op::Activation};
@@ -215,7 +215,7 @@ pub struct DeviceCandidate {
 /// use rlx_runtime::{Device, DeviceFallbackError};
 /// let attempts = vec![(Device::Cuda, "no driver".to_string()), (Device::Cpu, "out of memory".to_string())];
 /// let text = DeviceFallbackError { attempts }.to_string();
-/// assert_eq!(text, "no device did it: CUDA: no driver; CPU: out of memory");
+/// assert_eq!(text, "no device succeeded: CUDA: no driver; CPU: out of memory");
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceFallbackError {
@@ -225,7 +225,7 @@ pub struct DeviceFallbackError {
 
 impl fmt::Display for DeviceFallbackError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("no device did it")?;
+        f.write_str("no device succeeded")?;
         for (i, (device, reason)) in self.attempts.iter().enumerate() {
             write!(f, "{}{device}: {reason}", if i == 0 { ": " } else { "; " })?;
         }

@@ -1,8 +1,8 @@
 //! Sessions and compiled graphs: compile a graph for a device, set its parameters, run it.
 //!
-//! A [`Session`] is a device and an arithmetic; [`Session::compile`] makes a [`CompiledGraph`], which runs as
-//! often as one likes and holds its parameters. Devices come from the [`registry`]: those whose Cargo feature is
-//! on, and those that [`register_backend`] adds; [`device_ext`] answers what each can do.
+//! A [`Session`] is a device and a precision; [`Session::compile`] returns a [`CompiledGraph`], which holds its
+//! parameters and can be run any number of times. The [`registry`] has the devices whose Cargo feature is
+//! on and those added by [`register_backend`]; [`device_ext`] says what each can do.
 //!
 //! ```
 //! use rlx_ir::{DType, Graph, Shape, op::BinaryOp};

@@ -1,7 +1,7 @@
 //! Which devices have a backend in this process.
 //!
-//! Backends whose Cargo feature is on are always there; [`register_backend`] adds one from outside (a vendor's,
-//! a test's), which then also counts as available and wins over the built-in one.
+//! Backends whose Cargo feature is on are always registered; [`register_backend`] adds an external one (a vendor's,
+//! a test's), which then counts as available and takes precedence over the built-in one.
 
 use std::collections::BTreeMap;
 use std::sync::{LazyLock, RwLock};
@@ -88,7 +88,7 @@ pub(crate) fn with_threads(device: Device, threads: usize) -> Result<Box<dyn Bac
             Ok(Box::new(rlx_cpu::CpuBackend::new().with_threads(threads)?))
         }
         _ => {
-            let message = format!("{device} does not run on threads of ours, so {threads} cannot be chosen");
+            let message = format!("{device} does not use RLX's thread pool, so {threads} cannot be chosen");
             Err(Error::new(ErrorKind::Unsupported, message).with_device(device.name()))
         }
     }
@@ -116,9 +116,9 @@ pub(crate) fn require_backend(device: Device) -> Result<Box<dyn Backend>> {
         let message =
             format!("{device}: no backend in this build (Cargo feature \"{feature}\" of rlx-runtime)");
         let hint = if WRITTEN.contains(&device) {
-            format!("enable the feature \"{feature}\", or give a backend to register_backend")
+            format!("enable the feature \"{feature}\", or add a backend with register_backend")
         } else {
-            "RLX has none for it yet; give one to register_backend".to_string()
+            "RLX has none for it yet; add one with register_backend".to_string()
         };
         Error::new(ErrorKind::DeviceUnavailable, message).with_device(device.name()).with_hint(hint)
     })

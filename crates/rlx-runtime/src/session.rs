@@ -1,4 +1,4 @@
-//! A [`Session`]: a device, an arithmetic, and the path from a graph to a [`CompiledGraph`].
+//! A [`Session`]: a device, a precision, and the compilation of a graph to a [`CompiledGraph`].
 
 use std::io::Write;
 use std::sync::Arc;

@@ -252,7 +252,7 @@ pub mod read {
         let view = given(view)?;
         match decode::<T>(&view)?[..] {
             [one] => Ok(Box::new(one)),
-            _ => Err(Error::new(ErrorKind::Internal, format!("output {:?} is no scalar", view.name))),
+            _ => Err(Error::new(ErrorKind::Internal, format!("output {:?} is not a scalar", view.name))),
         }
     }
 

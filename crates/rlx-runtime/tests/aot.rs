@@ -1,4 +1,4 @@
-//! Artefacts: what is saved comes back with the same bits, and what is damaged or foreign never does.
+//! Artefacts: a saved model gives the same bits after loading; a damaged or foreign file is rejected.
 
 mod common;
 

@@ -1,7 +1,7 @@
-//! Four processes write one cache and are killed at random points: whatever is there afterwards is right, or is
+//! Four processes write one cache and are killed at random points: every entry read afterwards is correct, or is
 //! compiled again.
 //!
-//! The writers are this test binary itself, asked by `RLX_AOT_WRITER` for the cache's folder.
+//! The writers are this test binary itself; `RLX_AOT_WRITER` passes the cache folder.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! Every option either is part of what caches find compiled code by, or changes neither code nor bits.
+//! Every option is either part of the keys of the caches, or changes neither code nor bits.
 
 mod common;
 

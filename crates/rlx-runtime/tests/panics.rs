@@ -1,5 +1,5 @@
-//! Panics in the caller's code (custom ops, progress callbacks): errors of the call that name the node, after which
-//! the executable, the threads and everybody else who uses them go on as if nothing had been.
+//! Panics in the caller's code (custom ops, progress callbacks): the call returns an error that names the node, and
+//! the executable, the threads and their other users keep working.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! Calls that are watched: at whichever event they are stopped, nothing is half done, and the next call is as right as if
-//! nothing had been.
+//! Calls with progress: cancelled at any event, they leave nothing half done, and the next call gives the correct
+//! result.
 
 mod common;
 

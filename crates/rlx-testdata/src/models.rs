@@ -1,8 +1,8 @@
 //! The models of the folder `models/`: graphs, weights made by formula, goldens.
 //!
-//! `models/README.md` describes the files. A graph refers to its weights as ordinary external data that is not kept;
-//! [`Model::graph_file`] makes it once, beside a copy of the graph, in the cache folder, so that the ordinary importer
-//! loads it.
+//! `models/README.md` describes the files. A graph refers to its weights as ordinary external data, which is not in the repository;
+//! [`Model::graph_file`] generates it once, next to a copy of the graph, in the cache folder, so that the ordinary importer
+//! can load it.
 //!
 //! ```
 //! for model in rlx_testdata::models::wanted() {
@@ -14,7 +14,7 @@
 //! ```
 //!
 //! # Panics
-//! The files are part of the repository: what is missing or wrong in them is a panic that names it, as in any test.
+//! The files are part of the repository: a missing or invalid file is a panic that names it, as in any test.
 
 use crate::{MINILM, cache_dir};
 use rlx_ir::{ConstData, DimBinding, Graph, Op, sym};

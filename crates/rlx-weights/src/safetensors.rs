@@ -1,4 +1,4 @@
-//! Hugging Face's safetensors: a table of names, types and places, then the tensors.
+//! Hugging Face's safetensors: a table of names, types and offsets, then the tensors.
 
 use crate::malformed;
 use rlx_ir::files::map_file;

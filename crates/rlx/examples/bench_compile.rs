@@ -1,9 +1,9 @@
-//! How long the kept models take from file to ready, and how much memory their runs take.
+//! How long the models in `models/` take from file to ready, and how much memory their runs take.
 //!
 //! `cargo run --release -p rlx --example bench_compile [-- MODEL…]` prints a line for each model (full size, too, whose
 //! weights are made at first use) with the sizes of its first golden: nodes of the file's graph and steps of the program,
-//! milliseconds to import, to compile with open and with fixed dimensions, and until the first run is done (weights
-//! packed), and the arena against the most bytes alive at once. Least of three times, the first run apart.
+//! milliseconds to import, to compile with dynamic and with fixed dimensions, and to finish the first run (which packs the
+//! weights), and the arena relative to the maximum of bytes alive at once. Minimum of three, except for the first run.
 
 use std::time::Instant;
 

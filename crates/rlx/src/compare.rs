@@ -1,4 +1,4 @@
-//! How far two tensors are apart: absolute, relative, and in units in the last place.
+//! The difference between two tensors: absolute, relative, and in units in the last place (ULP).
 //!
 //! ```
 //! use rlx::compare::{Tolerance, compare};

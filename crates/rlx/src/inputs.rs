@@ -1,7 +1,7 @@
-//! Inputs from files: arrays of NumPy, images, JSON, lines of JSON.
+//! Inputs from files: NumPy arrays, images, JSON, JSON lines.
 //!
-//! What a file claims is checked against what the model declares, and against an [`InputLimit`] where that is open, before
-//! anything is decoded. Elements are converted to the declared type where all of them survive.
+//! The size stated in a file is checked against the model's declared shape, and against an [`InputLimit`] if that is dynamic, before
+//! anything is decoded. Elements are converted to the declared type if all of them are representable in it.
 //!
 //! ```no_run
 //! use rlx::inputs::{InputLimit, read};

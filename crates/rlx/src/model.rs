@@ -1,7 +1,7 @@
-//! A [`Model`]: an ONNX file, and the graphs it was imported as.
+//! A [`Model`]: an ONNX file, and the graphs imported from it.
 //!
-//! Some models decide shapes by the *value* of an input (a target size, a length). Their import asks for it, and
-//! the graph then holds for that value only; such imports are kept by value.
+//! In some models shapes depend on the *value* of an input (a target size, a length). Their import needs the value, and
+//! the graph is valid for that value only; such imports are cached by value.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -212,7 +212,7 @@ pub fn check_dims(inputs: &[TensorInfo], dims: &[(String, usize)]) -> Result<()>
     known.dedup();
     let Some((name, _)) = dims.iter().find(|(name, _)| !known.contains(name)) else { return Ok(()) };
     let all = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-    let message = format!("the model's inputs have no dimension \"{name}\"; open dimensions: {all}");
+    let message = format!("the model's inputs have no dimension \"{name}\"; dynamic dimensions: {all}");
     let error = Error::new(ErrorKind::Dimension, message);
     Err(match nearest(name, known.iter().map(String::as_str)) {
         Some(close) => error.with_hint(format!("did you mean \"{close}\"?")),

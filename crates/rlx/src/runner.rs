@@ -282,7 +282,7 @@ impl Runner {
         progress: &Progress,
     ) -> Result<Artefact> {
         if let Source::Artefact(artefact) = &self.source {
-            let message = format!("{} is compiled already", artefact.path().display());
+            let message = format!("{} is already compiled", artefact.path().display());
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
         let imported = self.import_with_progress(inputs, progress)?;

@@ -1,12 +1,12 @@
-//! Whether a device computes what the oracle (or another device) computes, and if not, where it first goes wrong.
+//! Compares the results of a device with those of the oracle (or another device), and finds the first op that diverges.
 //!
-//! The outputs are compared first. Then every value that survives fusion (what some step of the compiled module
-//! writes) is asked for as an output and compared, in order. For the first value that is off, the nodes behind
-//! it since the last good one are run one by one on the oracle's values: the first that is off by itself is the
-//! culprit.
+//! The outputs are compared first. Then every value that remains after fusion (that some step of the compiled module
+//! writes) is made an output and compared, in order. For the first value that diverges, the nodes between
+//! it and the last correct value are run one by one on the oracle's values: the first that diverges by itself is the
+//! cause.
 //!
-//! In a shorter type, values may leave its range. The first op whose result is infinite or NaN where the reference is
-//! finite is looked for in the same way, and named even where small errors made another node diverge before.
+//! In a 16-bit type, values may overflow. The first op whose result is infinite or NaN where the reference is
+//! finite is found in the same way, and reported even if small errors made another node diverge earlier.
 
 mod rounding;
 mod stored;
@@ -34,7 +34,7 @@ pub struct Divergence {
     pub op: &'static str,
     /// Where the node came from, if known.
     pub origin: Option<String>,
-    /// Whether the node is off by itself, or only together with those fused into it.
+    /// Whether the node diverges by itself, or only together with those fused into it.
     pub alone: bool,
     /// How far.
     pub difference: Difference,
@@ -292,7 +292,7 @@ impl Run<'_> {
         self.locate(bad, difference, &good, values, off).map(Some)
     }
 
-    /// The first node behind `bad` that is off by itself, else `bad`.
+    /// The first node behind `bad` that diverges by itself, else `bad`.
     fn locate(
         &self,
         bad: NodeId,

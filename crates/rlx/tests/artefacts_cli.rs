@@ -156,7 +156,7 @@ fn foreign_damaged_and_misused_artefacts_are_rejected_with_a_reason() {
         assert!(e.contains(why) && e.contains("digits.rlx"), "{e}");
     }
     std::fs::write(&file, &whole[..100]).unwrap();
-    assert!(scratch.failed(1, &[], &["run", &file, SAMPLE]).contains("cut short"));
+    assert!(scratch.failed(1, &[], &["run", &file, SAMPLE]).contains("truncated"));
 }
 
 fn entries(scratch: &Scratch) -> Vec<Json> {

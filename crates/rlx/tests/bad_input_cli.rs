@@ -1,6 +1,6 @@
 //! Damaged models through the whole command: an error or an answer, never a panic.
 //!
-//! The importer's own test does this by the thousand; these few go from the file to the exit code.
+//! The importer's test covers thousands of damaged models; these few go from the file to the exit code.
 
 use std::process::Command;
 

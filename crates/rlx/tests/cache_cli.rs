@@ -1,5 +1,5 @@
-//! `--cache`: it never answers for another model, takes nothing from folders that others may write, and where it cannot be
-//! written the run goes on.
+//! `--cache`: it never returns another model, does not use folders that others can write to, and if it is not
+//! writable the run continues.
 
 mod common;
 
@@ -186,7 +186,7 @@ fn where_nothing_can_be_kept_the_run_goes_on_and_says_so() {
         let output = command.output().expect("the command starts");
         let (text, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         assert!(output.status.success() && text.contains("y [4] f32: 1, 1, 1, 1"), "{text}{said}");
-        assert!(said.contains("warning: the compiled model is not kept: ") && said.contains(why), "{said}");
+        assert!(said.contains("warning: the compiled model is not cached: ") && said.contains(why), "{said}");
     };
     let args = ["run", "m.onnx", "--input", "x=x.json", "--cache"];
     folder.write("file", "a file where the folder should be");
@@ -213,7 +213,7 @@ fn where_nothing_can_be_kept_the_run_goes_on_and_says_so() {
     let output =
         folder.command(&[&args[..], &["--json"]].concat()).env("RLX_CACHE_DIR", "/proc/x").output().unwrap();
     let warning: serde_json::Value = serde_json::from_slice(&output.stderr).expect("one JSON value");
-    assert_eq!(warning["warning"]["message"], "the compiled model is not kept");
+    assert_eq!(warning["warning"]["message"], "the compiled model is not cached");
 }
 
 #[cfg(unix)]

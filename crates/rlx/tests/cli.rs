@@ -148,7 +148,7 @@ fn integer_inputs_are_read_and_checked() {
     flags.iter().for_each(|f| args.extend(["--input", f]));
     assert_eq!(json(&args)["outputs"][0]["shape"], serde_json::json!([2, 9, 128]));
     let wrong = input("input_ids", &bad);
-    assert!(failed(1, &["run", text(&path), "--input", &wrong]).contains("1.5 is no i64"));
+    assert!(failed(1, &["run", text(&path), "--input", &wrong]).contains("takes i64, but was given 1.5"));
     std::fs::remove_dir_all(folder).unwrap();
 }
 

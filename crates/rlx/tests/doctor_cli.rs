@@ -1,4 +1,4 @@
-//! `rlx doctor`: what it finds, and when it says that something is wrong.
+//! `rlx doctor`: its report, and when it reports a fault.
 
 mod common;
 

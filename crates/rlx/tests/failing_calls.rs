@@ -1,9 +1,9 @@
-//! The command while a call of the system fails: each call in turn, and from each one on as on a full disk.
+//! The command while a system call fails: each call in turn, and all calls from each one on, as on a full disk.
 //!
-//! A library that `cc` makes of `faults/shim.c` is between the command and the C library. Whatever fails, the command
-//! ends by itself, right or with a message, and leaves nothing that a later command would take for whole: the same command
-//! without faults is right afterwards, from the same cache. A command that only keeps something for later does its job also
-//! where nothing can be written.
+//! A library that `cc` builds from `faults/shim.c` is preloaded between the command and the C library. Whatever fails, the command
+//! ends by itself, correctly or with a message, and leaves no incomplete file that a later command would accept: the same command
+//! without faults succeeds afterwards, with the same cache. A command that only caches something for later succeeds even
+//! if nothing can be written.
 #![cfg(all(target_os = "linux", target_env = "gnu"))]
 
 mod common;

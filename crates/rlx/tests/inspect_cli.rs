@@ -1,4 +1,4 @@
-//! What `rlx` draws, compares and profiles, and what it tells shells and `man`.
+//! Diagrams, pass differences and profiles of `rlx`, shell completions and manual pages.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;

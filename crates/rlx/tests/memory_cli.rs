@@ -1,5 +1,5 @@
-//! The command under a limit of its address space (`ulimit -v`): with too little memory for a model it says so, and never
-//! ends by a signal. The limits go from what the command itself barely starts in to more than enough.
+//! The command under a limit of its address space (`ulimit -v`): with too little memory for a model it reports that, and is never
+//! killed by a signal. The limits go from barely enough to start the command to more than enough.
 #![cfg(target_os = "linux")]
 
 mod common;

@@ -1,4 +1,4 @@
-//! `rlx run` over folders and over lines: every good item has its result, every bad one its reason.
+//! `rlx run` over folders and JSON lines: every valid item gives a result, every invalid one an error.
 
 mod common;
 

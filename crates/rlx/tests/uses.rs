@@ -1,8 +1,8 @@
-//! Uses of the command, right and wrong, from a table: arguments, exit code, and the first line of what it says. None
-//! panics, none hangs.
+//! Valid and invalid invocations of the command, from a table: arguments, exit code, and the first line of the output. None
+//! may panic or hang.
 //!
-//! The table is `tests/uses.txt`. `RLX_UPDATE_SNAPSHOTS=1 cargo test -p rlx --test uses` writes what does not hold any
-//! more again; read what changed before committing it.
+//! The table is `tests/uses.txt`. `RLX_UPDATE_SNAPSHOTS=1 cargo test -p rlx --test uses` updates the lines that no
+//! longer match; review the changes before committing.
 
 #![cfg(target_os = "linux")]
 

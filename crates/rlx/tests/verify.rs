@@ -1,4 +1,4 @@
-//! `rlx::verify` finds the op at which a device goes wrong: a device that computes tanh as sine.
+//! `rlx::verify` finds the op that diverges, on a device that computes tanh as sine.
 
 use std::sync::Arc;
 

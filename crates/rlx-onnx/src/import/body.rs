@@ -1,8 +1,8 @@
-//! Bodies of control flow: subgraphs as graphs of their own.
+//! Bodies of control flow: subgraphs as separate graphs.
 //!
-//! A body sees the names around it, but a graph of its own cannot use other graphs' nodes: what it uses from outside
-//! becomes an input of the body, and the op is given the value ([`Importer::materialize`] does so where a slot's node is
-//! another graph's).
+//! A body sees the names around it, but a graph cannot use nodes of another graph. A value used from outside
+//! becomes an input of the body and an operand of the op ([`Importer::materialize`] does so if a slot's node belongs to
+//! another graph).
 
 use super::slot::{Importer, NODES_OF_BODY, SlotId};
 use crate::proto::GraphProto;

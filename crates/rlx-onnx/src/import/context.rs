@@ -1,4 +1,4 @@
-//! What an op's importer works with: one node, its operands and attributes, and the graph being built.
+//! The context of an op's importer: one node, its operands and attributes, and the graph being built.
 
 use super::attrs::Attrs;
 use super::known::Known;

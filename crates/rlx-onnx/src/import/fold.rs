@@ -1,7 +1,7 @@
-//! ONNX ops on known integers (see [`Known`]): the arithmetic of shapes, done while importing.
+//! ONNX ops on known integers (see [`Known`]): shape computations, folded while importing.
 //!
 //! Every rule returns `None` when it is not certain of the result (an unknown operand, a comparison that depends on
-//! the dimensions' values, a number that would wrap around); the node is then imported like any other.
+//! the dimensions' values, an overflow); the node is then imported like any other.
 
 use super::attrs::Attrs;
 use super::known::{Known, broadcast_dims, equal, less, range};

@@ -93,7 +93,7 @@ impl Importer<'_> {
         let outputs = emit(&mut cx, emitter).map_err(|e| self.with_dtypes(e, node, opset, &inputs))?;
         let wanted = node.output.iter().rposition(|name| !name.is_empty()).map_or(0, |i| i + 1);
         if outputs.len() < wanted {
-            let message = format!("output {wanted} of {} is not built", op_label(node));
+            let message = format!("output {wanted} of {} is not supported", op_label(node));
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
         Ok(outputs)
@@ -138,12 +138,13 @@ impl Importer<'_> {
         let domain = normal_domain(node.domain());
         let hint = match (domain, ops::instead_of(domain, node.op_type())) {
             (_, Some(instead)) => instead.to_owned(),
-            ("", None) => "docs/onnx.md lists what is built; export the model with other ops, or with a lower opset that \
-                   writes it out"
+            ("", None) => "docs/onnx.md lists the supported ops; export the model with other ops, or with a lower opset that \
+                   decomposes it"
                 .to_owned(),
-            (_, None) => format!("give it a meaning by register_custom_op under the name \"{label}\" (see examples/custom_op)"),
+            (_, None) => format!("define it with register_custom_op under the name \"{label}\" (see examples/custom_op)"),
         };
-        let error = Error::new(ErrorKind::Unsupported, format!("op {label} is not built")).with_hint(hint);
+        let error =
+            Error::new(ErrorKind::Unsupported, format!("op {label} is not supported")).with_hint(hint);
         self.with_dtypes(error, node, opset, inputs)
     }
 

@@ -1,7 +1,7 @@
 //! Integer tensors whose elements are known while importing, as numbers or as expressions over dimensions.
 //!
 //! Exporters compute shapes with ordinary ops: `Shape → Gather → Concat → Reshape`. Carrying such small tensors as
-//! [`Extent`]s turns them back into what they mean (the target `[batch, seq, 12, 64]`), and none of these nodes
+//! [`Extent`]s recovers the shape they compute (the target `[batch, seq, 12, 64]`), and none of these nodes
 //! reaches the graph.
 
 use super::slot::MOST_DIMS;

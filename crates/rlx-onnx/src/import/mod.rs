@@ -1,13 +1,13 @@
-//! From a decoded file to a [`Graph`] with its weights.
+//! Imports a decoded file as a [`Graph`] with its weights.
 //!
-//! Nodes are imported in file order. A name stands for a *slot*: a node of the graph, or something that is not in the
-//! graph yet, because a use may never come: known integers ([`known::Known`], the arithmetic of shapes) and constant
-//! data. Each node first tries the rules for known integers ([`fold`]), then its op's importer
-//! ([`crate::ops::REGISTRY`]); what that builds from small constants alone is computed at once by the oracle.
+//! Nodes are imported in file order. A name refers to a *slot*: a node of the graph, or a value that is added to the
+//! graph only when it is used: known integers ([`known::Known`], shape computations) and constant
+//! data. For each node, the rules for known integers ([`fold`]) are tried first, then its op's importer
+//! ([`crate::ops::REGISTRY`]); nodes built from small constants only are computed immediately by the oracle.
 //!
-//! Where a shape, an axis or a count hangs on the *value* of a graph input, the import stops with
-//! [`ErrorKind::NeedsInputValue`]; [`needed_input`] tells which, and the caller imports again with that value in
-//! [`ImportOptions::input_values`]. The graph then holds for that value only.
+//! If a shape, an axis or a count depends on the *value* of a graph input, the import stops with
+//! [`ErrorKind::NeedsInputValue`]; [`needed_input`] returns its name, and the caller imports again with that value in
+//! [`ImportOptions::input_values`]. The graph is then valid for that value only.
 
 mod attrs;
 mod body;

@@ -1,4 +1,4 @@
-//! Names and what they stand for.
+//! Names and the values they refer to.
 
 use super::ImportOptions;
 use super::body::OpenBody;

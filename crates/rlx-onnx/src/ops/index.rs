@@ -1,4 +1,4 @@
-//! Parts of tensors: taking, joining, padding, and writing them.
+//! Slicing, concatenating, padding, gathering and scattering.
 
 use super::movement::{axes_of, to_dim};
 use super::{Entry, nodes};

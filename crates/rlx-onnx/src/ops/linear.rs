@@ -1,4 +1,4 @@
-//! Matrix products.
+//! Matmuls.
 
 use super::{Entry, nodes};
 use crate::import::NodeCx;

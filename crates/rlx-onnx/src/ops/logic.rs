@@ -1,4 +1,4 @@
-//! Truth values, comparisons, choices, and conversions between types.
+//! Booleans, comparisons, `Where`, and casts.
 
 use super::{Emit, Entry, nodes};
 use crate::import::NodeCx;

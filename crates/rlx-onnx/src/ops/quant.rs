@@ -1,4 +1,4 @@
-//! Quantisation, and products of quantised matrices.
+//! Quantisation, and matmuls of quantised matrices.
 
 use super::conv_pool::Window;
 use super::{Entry, nodes};

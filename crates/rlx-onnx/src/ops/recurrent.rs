@@ -1,7 +1,7 @@
 //! Recurrent layers: RNN, GRU, LSTM.
 //!
-//! The input's product with its weights, for all steps at once, becomes an ordinary `MatMul` with the biases added;
-//! each direction is one `Recurrent` behind it. With `layout` 1 it is that product which is transposed.
+//! The matmul of the input with its weights, for all time steps at once, becomes an ordinary `MatMul` with the biases added,
+//! followed by one `Recurrent` for each direction. With `layout` 1 the result of that matmul is transposed.
 
 use super::{Entry, nodes};
 use crate::import::NodeCx;

@@ -1,4 +1,4 @@
-//! Reductions, positions of extremes, running sums, and the k largest.
+//! Reductions, argmin and argmax, cumulative sums, and top-k.
 
 use super::movement::{axes_of, to_dim};
 use super::{Entry, nodes};

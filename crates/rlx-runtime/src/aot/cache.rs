@@ -1,4 +1,4 @@
-//! The [`AotCache`]: compiled modules on disk, by name and by all that their code depends on.
+//! The [`AotCache`]: compiled modules on disk, keyed by name and by everything that their code depends on.
 
 use std::path::{Path, PathBuf};
 
@@ -95,7 +95,8 @@ impl AotCache {
         match std::env::var("RLX_CACHE_LIMIT") {
             Ok(text) if !text.trim().is_empty() => {
                 let limit = parse_size(text.trim()).ok_or_else(|| {
-                    let message = format!("RLX_CACHE_LIMIT: {text:?} is no size; write bytes, or 800M, 8G");
+                    let message =
+                        format!("RLX_CACHE_LIMIT: {text:?} is not a size; write bytes, or 800M, 8G");
                     Error::new(ErrorKind::Config, message)
                 })?;
                 Ok(cache.with_limit(limit))
@@ -374,7 +375,7 @@ impl AotCache {
         })
     }
 
-    /// All entries, the last used first.
+    /// All entries, the most recently used first.
     ///
     /// # Errors
     /// A folder that cannot be read.
@@ -416,7 +417,7 @@ impl AotCache {
             warn(&path, &e);
             return None;
         }
-        let foreign = || Error::new(ErrorKind::Unsupported, "it is an entry for something else");
+        let foreign = || Error::new(ErrorKind::Unsupported, "it is an entry with another key");
         let found = Artefact::open(&path).and_then(|artefact| {
             let own = artefact.key() == digest && artefact.name() == name && artefact.target() == target;
             if own { Ok(artefact) } else { Err(foreign()) }

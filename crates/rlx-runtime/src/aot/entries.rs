@@ -1,4 +1,4 @@
-//! The files of a cache: their names, what there is, what has to go.
+//! The files of a cache: naming, listing and evicting entries.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -78,7 +78,7 @@ fn is_entry(path: &Path) -> bool {
     path.extension().is_some_and(|e| e == ENDING)
 }
 
-/// All entries, the last used first.
+/// All entries, the most recently used first.
 pub(super) fn list(root: &Path) -> Result<Vec<CacheEntry>> {
     let entry = |(path, bytes, used): (PathBuf, u64, SystemTime)| {
         let file = path.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
@@ -97,7 +97,7 @@ pub(super) fn list(root: &Path) -> Result<Vec<CacheEntry>> {
     Ok(found)
 }
 
-/// The files of entries of this name, the last used first.
+/// The files of entries of this name, the most recently used first.
 pub(super) fn of_name(root: &Path, name: &str) -> Result<Vec<PathBuf>> {
     let stem = stem(name);
     let is_one = |path: &Path| {
@@ -114,7 +114,7 @@ pub(super) fn touch(path: &Path) {
     let noted =
         open_file(path).and_then(|f| f.set_modified(SystemTime::now()).map_err(|e| io_error(path, e)));
     if let Err(e) = noted {
-        tracing::debug!(path = %path.display(), error = %e, "the use of a cache entry was not noted");
+        tracing::debug!(path = %path.display(), error = %e, "the time of use of a cache entry was not updated");
     }
 }
 
@@ -139,7 +139,7 @@ pub(super) fn evict(root: &Path, limit: u64, kept: &Path) -> Result<()> {
             break;
         }
         if path != kept {
-            tracing::debug!(path = %path.display(), bytes, "the cache is full: the entry used longest ago goes");
+            tracing::debug!(path = %path.display(), bytes, "the cache is full: removing the least recently used entry");
             remove(&path)?;
             total = total.saturating_sub(bytes);
         }

@@ -124,7 +124,8 @@ impl Tensor {
     /// Its bytes, once they are what was written.
     pub(super) fn bytes<'f>(&self, file: &'f MappedFile) -> Result<&'f [u8]> {
         file.check_whole()?;
-        let bytes = file.as_ref().get(self.range.clone()).ok_or_else(|| malformed("the artefact was cut"))?;
+        let bytes =
+            file.as_ref().get(self.range.clone()).ok_or_else(|| malformed("the artefact was truncated"))?;
         check(bytes, &self.chunks, &self.describe())?;
         Ok(bytes)
     }

@@ -1,4 +1,4 @@
-//! Files whose hashes are right and whose contents are not: what an attacker writes, or a bug.
+//! Files with correct hashes and invalid contents, as an attacker or a bug would write them.
 
 use std::collections::HashMap;
 use std::sync::Arc;

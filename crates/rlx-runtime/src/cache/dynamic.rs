@@ -1,4 +1,4 @@
-//! [`DynamicDimCompileCache`]: one graph, its variants by sizes.
+//! [`DynamicDimCompileCache`]: one graph, with a variant for each choice of dimension sizes.
 
 use rlx_driver::Device;
 use rlx_ir::{DimBinding, Graph, LowerError, Result, WeightStore};

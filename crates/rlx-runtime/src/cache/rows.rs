@@ -1,4 +1,4 @@
-//! Rows: filling up to a bucket's size, and cutting back.
+//! Rows: padding to a bucket's size, and slicing back.
 
 use rlx_ir::{Error, ErrorKind, Result, memory};
 

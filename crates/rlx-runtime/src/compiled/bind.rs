@@ -1,7 +1,7 @@
 //! Binding a run: which bytes each input comes from, and what the symbols' values are.
 //!
 //! A symbol's value comes from dimensions the caller states ([`super::CompiledGraph::set_dims`], tensors with
-//! dimensions, an active extent), else from the one open dimension of an input whose length is known. Every
+//! dimensions, an active extent), otherwise from an input whose length is known and that has one dynamic dimension. Every
 //! length is then checked against the declared shape at these values.
 
 use rlx_ir::{DType, DimBinding, Error, ErrorKind, LirModule, Result, Shape, SymRange, memory, sym};
@@ -419,7 +419,7 @@ impl Binder {
         {
             let message = format!("input {:?} is {}, but was given {dtype}", slot.name, slot.shape);
             let hint = format!(
-                "give {} elements; the forms of a run that take f32 convert it where nothing is lost",
+                "give {} elements; the variants of run that take f32 convert it where that is exact",
                 slot.dtype
             );
             return Err(Error::new(ErrorKind::DType, message).with_hint(hint));

@@ -1,12 +1,12 @@
-//! Handles: values that stay with the executable and stand in for inputs.
+//! Handles: values stored with the executable that supply inputs.
 //!
-//! A handle supplies the input of its name whenever the caller gives none. With a *feed*, each run's output
-//! becomes the handle's next value: the state of a recurrence, a cache that grows. The contract names them
-//! twice (`bind_handle`, `bind_gpu_handle`): they are the same thing here.
+//! A handle supplies the input of its name whenever the caller does not pass one. With a *feed*, an output of each run
+//! becomes the handle's next value: the state of a recurrence, or a growing cache. The API has two names for them
+//! (`bind_handle`, `bind_gpu_handle`), which mean the same here.
 //!
-//! Where the device keeps handles ([`rlx_backend::DeviceHandles`]) the value is there, and a fed output stays there
-//! too; only under an active extent does it come by way of the host, which puts it into the upper extent. For other
-//! devices the value lies here.
+//! If the device supports handles ([`rlx_backend::DeviceHandles`]), the value is stored on the device, and so is a fed output.
+//! Only with an active extent does the output pass through the host, which pads it to the upper extent. For other
+//! devices the value is stored here.
 
 use rlx_backend::ExecutableGraph;
 use rlx_driver::Device;

@@ -1,8 +1,8 @@
 //! A [`CompiledGraph`]: parameters are set, inputs go in, outputs come out.
 //!
 //! One run has three parts: *bind* (which bytes each input comes from, and what the symbols' values are; see
-//! `bind.rs`), the executable's own run, and *finish* (outputs' extents, handles that outputs feed). None of them
-//! allocates once buffers have their size; the forms that return vectors allocate what they return.
+//! `bind.rs`), the executable's own run, and *finish* (outputs' extents, handles fed by outputs). None of them
+//! allocates once the buffers have their size; variants that return vectors allocate only those.
 
 mod bind;
 mod bytes;

@@ -1,8 +1,8 @@
-//! Mixture of experts: which experts stay resident, which were chosen.
+//! Mixture of experts: which experts stay resident, and which were chosen.
 //!
-//! A *router* is a value of choices that grouped products use ([`rlx_ir::Op::GroupedMatMul`]); a layer of a mixture
-//! has one router and, as a rule, three products. Residency decides where an expert's matrices lie and never what
-//! comes out; [`MoeResidencyStats`] counts what really ran where.
+//! A *router* is a value of expert indices that grouped matmuls use ([`rlx_ir::Op::GroupedMatMul`]); a layer of a mixture
+//! has one router and usually three grouped matmuls. Residency decides where an expert's matrices are stored and never affects
+//! the result; [`MoeResidencyStats`] counts what ran where.
 //!
 //! ```
 //! use rlx_runtime::{DType, Device, Session, Shape, trace};

@@ -245,7 +245,7 @@ pub(crate) fn wrong_parameter(name: &str, known: &[String]) -> Error {
 
 fn param_dims(info: &TensorInfo) -> Result<Vec<usize>> {
     info.shape.static_dims().ok_or_else(|| {
-        let message = format!("parameter {:?} has open dimensions: {}", info.name, info.shape);
+        let message = format!("parameter {:?} has dynamic dimensions: {}", info.name, info.shape);
         Error::new(ErrorKind::Dimension, message).with_hint("compile with dim_binding")
     })
 }

@@ -1,10 +1,10 @@
-//! The run family. Every form binds, executes and finishes in the same way; they differ in how inputs come
-//! and how outputs go.
+//! The `run` methods. All variants bind, execute and finish in the same way; they differ in how inputs are passed
+//! and how outputs are returned.
 //!
-//! The forms that end in `_with_progress` can be watched and stopped: on the CPU before every step of the run and of
-//! what prepares weights at the first one; on a device that is given the whole run at once, before it (a run that has begun
-//! there is finished, and gives its outputs). A run that was stopped leaves no outputs and changes no handle; the graph
-//! runs again as if nothing had been.
+//! The variants that end in `_with_progress` report progress and can be cancelled: on the CPU before every step of the run and of
+//! the weight preparation in the first run; on a device that is given the whole run at once, before the run (a run that has begun
+//! there finishes and returns its outputs). A cancelled run leaves no outputs and changes no handle; the graph
+//! can be run again.
 
 use rlx_ir::{ConstData, DType, Error, ErrorKind, Progress, Result, memory};
 

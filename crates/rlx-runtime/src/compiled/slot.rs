@@ -1,4 +1,4 @@
-//! A tensor at the border with its dimensions in the form a run needs them.
+//! An input, parameter or output with its dimensions prepared for a run.
 
 use rlx_ir::lir::IoSlot;
 use rlx_ir::{DType, Dim, Extent, Shape};

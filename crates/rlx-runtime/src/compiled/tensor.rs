@@ -1,4 +1,4 @@
-//! Tensors at the border: what is declared, and views of bytes.
+//! Inputs, parameters and outputs: their declarations, and views of their bytes.
 
 use rlx_ir::lir::IoSlot;
 use rlx_ir::{ConstData, DType, Error, ErrorKind, Result, Shape, memory};

@@ -1,9 +1,9 @@
-//! Measuring a device's prices.
+//! Calibrating a device's cost model.
 //!
-//! Every price is the time of a small graph, compiled and run as any other, so the same code measures every device.
-//! A graph repeats one op, each reading the result before it; the smallest of several runs counts, since all that
-//! disturbs a measurement makes it longer. Families of measurements go from small to large and stop where a run would
-//! take too long for what it tells, or where the time for all of them is spent: a slow device is measured at small sizes.
+//! Every cost is the time of a small graph, compiled and run like any other, so the same code measures every device.
+//! A graph repeats one op, each reading the previous result. The minimum of several runs is used, since
+//! disturbances only make a run longer. Each series of measurements goes from small to large sizes and stops when a run would
+//! take too long or when the time budget is spent, so a slow device is measured at small sizes only.
 
 use std::time::{Duration, Instant};
 

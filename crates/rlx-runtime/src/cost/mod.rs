@@ -1,9 +1,9 @@
-//! What a graph is expected to take on each device, and which one is expected to be the fastest.
+//! Predicting the time of a graph on each device, and choosing the fastest device.
 //!
-//! A device's [`BackendCostModel`] prices the steps that the compiler would make of a graph. Unless a backend brings
-//! its own, the prices are measured on this machine at first need ([`Calibration`]; within two seconds on the CPU) and
-//! kept in the cache folder (`RLX_CACHE_DIR`) by device, machine, threads and version; [`calibrate`] and
-//! `rlx devices --calibrate` measure again. A file that was damaged is a warning and a new measurement.
+//! A device's [`BackendCostModel`] estimates the time of the steps that the compiler would make of a graph. Unless a backend has
+//! its own, the cost model is calibrated on this machine at first use ([`Calibration`]; within two seconds on the CPU) and
+//! stored in the cache folder (`RLX_CACHE_DIR`) by device, machine, threads and version; [`calibrate`] and
+//! `rlx devices --calibrate` measure again. If the file is damaged, a warning is logged and the device is measured again.
 //!
 //! ```no_run
 //! use rlx_ir::{DType, Graph, GraphExt, Shape};

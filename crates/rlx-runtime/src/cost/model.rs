@@ -1,4 +1,4 @@
-//! A device's prices as they were measured, and how a step's time follows from them.
+//! The measured costs of a device, and the predicted time of a step.
 
 use std::fmt;
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 //!
 //! [`benchmark_devices`] times a graph on each of its devices. Under [`DevicePickStrategy::Benchmark`] the result is a
 //! [`Verdict`], which holds for one graph, one set of devices and one class of input sizes: each input's length, rounded
-//! up to a power of two. It is kept in the cache folder (`RLX_CACHE_DIR`).
+//! up to a power of two. It is stored in the cache folder (`RLX_CACHE_DIR`).
 //!
 //! ```
 //! use rlx_ir::{DType, Graph, Shape, op::Activation};

@@ -1,8 +1,8 @@
-//! What measurements decided, and where that is kept.
+//! Results of device benchmarks, and their storage.
 //!
-//! A verdict holds for one graph (by its hash), one class of input sizes and one set of devices, each by its machine,
-//! threads and the version of RLX. It is in the cache folder; a file that was damaged, or that speaks of something
-//! else, counts as none.
+//! A verdict holds for one graph (by its hash), one class of input sizes and one set of devices, each with its machine,
+//! threads and the version of RLX. It is stored in the cache folder; a file that is damaged or has another subject
+//! is ignored.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -76,7 +76,7 @@ impl Verdicts {
             .place(graph, devices, &verdict.sizes)
             .and_then(|(path, subject)| store::write(&path, &to_text(&verdict, &subject)));
         if let Err(e) = written {
-            tracing::warn!(error = %e, graph = %graph.name, "a verdict was not kept");
+            tracing::warn!(error = %e, graph = %graph.name, "a verdict was not cached");
         }
         self.keep(verdict);
     }
@@ -150,7 +150,7 @@ fn from_text(text: &str, subject: &str, sizes: &[(String, usize)]) -> Result<Ver
     };
     value("rlx-verdict")?;
     if value("subject ")? != subject {
-        return Err(wrong("it is about something else"));
+        return Err(wrong("it is for another graph or machine"));
     }
     let runs = value("runs ")?.parse().map_err(|_| wrong("runs"))?;
     let device = value("winner ")?.parse().map_err(|_| wrong("winner"))?;

@@ -1,7 +1,7 @@
-//! A small graph around an op, so that questions about the op alone can be put to a backend, whose claims are
-//! about nodes.
+//! A small graph around an op, used to ask a backend about an op alone, since backends answer for
+//! nodes.
 //!
-//! The op's own shape rule decides what fits: candidates are tried until it accepts one, f32 first.
+//! Candidate input shapes are tried until the op's shape rule accepts one, f32 first.
 
 use rlx_ir::op::{DataFormat, MaskKind};
 use rlx_ir::ops::def;

@@ -6,7 +6,7 @@
 //! assert_eq!(full_name(Device::Vulkan), "Vulkan");
 //! ```
 //!
-//! Questions about a graph need no outputs; legalising and reports need only the backend, not the device:
+//! Support queries accept graphs without outputs; legalising and reports need only the backend, not the device:
 //!
 //! ```
 //! use rlx_ir::{DType, Graph, GraphExt, Op, Shape};

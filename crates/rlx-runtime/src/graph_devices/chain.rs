@@ -1,4 +1,4 @@
-//! Running, on one device or along a chain of them.
+//! Running on one device or on a chain of devices.
 
 use rlx_driver::Device;
 use rlx_ir::{Error, ErrorKind, Result};
@@ -263,7 +263,7 @@ impl GraphDevices {
     fn trace_step(&self, from: Device, to: Option<&Device>) {
         match to {
             Some(to) => tracing::warn!(%from, %to, graph = %self.graph.name, "the chain moves on"),
-            None => tracing::warn!(%from, graph = %self.graph.name, "the chain has ended"),
+            None => tracing::warn!(%from, graph = %self.graph.name, "no device of the chain is left"),
         }
     }
 

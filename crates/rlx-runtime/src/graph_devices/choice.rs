@@ -1,4 +1,4 @@
-//! Which device to use, and why that one.
+//! Choosing a device, and the reason for the choice.
 
 use std::fmt;
 

@@ -1,9 +1,9 @@
-//! One graph on whichever devices there are: [`GraphDevices`].
+//! One graph on several devices, with fallback: [`GraphDevices`].
 //!
 //! It keeps the graph, its parameters and one executable for each device that was used, chooses a device
-//! ([`crate::device_policy`] says by what), and moves on along a chain when a device fails. Falling back is an
-//! event: each failed attempt is kept ([`GraphDevices::last_attempts`]) and traced as a warning. The parameters are
-//! the object's own, so whatever happens to a device's executable, they are intact.
+//! (see [`crate::device_policy`]), and tries the next device of a chain if one fails. A fallback is never silent:
+//! each failed attempt is recorded ([`GraphDevices::last_attempts`]) and logged as a warning. The parameters are stored
+//! in this object, so they stay intact whatever happens to a device's executable.
 //!
 //! ```
 //! use rlx_ir::{DType, Graph, Shape, op::BinaryOp};

@@ -1,4 +1,4 @@
-//! The parameters, which belong to the graph and not to any device.
+//! The parameters, which are stored with the graph and not with a device.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Variants that are kept on disk.
+//! Variants cached on disk.
 
 use std::sync::Arc;
 

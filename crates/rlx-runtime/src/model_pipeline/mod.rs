@@ -1,9 +1,9 @@
-//! A model compiled once with its sizes open, and the variants for the sizes that come.
+//! A model compiled once with dynamic sizes, and its variants for concrete sizes.
 //!
-//! The *template* is compiled once for each set of options, from blocks that a closure builds. A *variant* is
-//! the template with values put in for its symbols: no pass runs again, no weight is packed again, and the
-//! memory for intermediate values is used by turns. Parameters that were set on one variant carry over to each
-//! new one; setting a parameter never changes a variant that exists.
+//! The *template* is compiled once for each set of options, from a module that a closure builds. A *variant* is
+//! the template with numbers for its symbols: no pass runs again, no weight is packed again, and all variants share the
+//! memory for intermediate values. Parameters that were set on one variant carry over to each
+//! new one; setting a parameter never changes an existing variant.
 //!
 //! ```
 //! use rlx_ir::{DType, Dim, DimBinding, HirModule, Shape, sym};
@@ -424,7 +424,7 @@ impl ModelCompilePipeline {
     }
 
     /// The variant of `key` at these sizes, compiled if it is not there. `binding` wins over
-    /// `options.dim_binding`; `build` runs only where there is no template under these options yet.
+    /// `options.dim_binding`; `build` runs only where there is no template for these options yet.
     ///
     /// # Errors
     /// A block that does not fit, what the compiler rejects, sizes that do not fit, a device that is not there.

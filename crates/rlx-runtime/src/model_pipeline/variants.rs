@@ -1,4 +1,4 @@
-//! Templates and the variants made of them: what [`super::ModelCompilePipeline`] and the caches share.
+//! Templates and their variants, shared by [`super::ModelCompilePipeline`] and the caches.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -112,7 +112,7 @@ impl Variants {
         let found = self.templates.iter().find(|t| t.options.shapes_same_code(options));
         found.map(|t| &t.result).ok_or_else(|| match self.templates.len() {
             0 => no_template(),
-            _ => Error::new(ErrorKind::Config, "there is no template under these options")
+            _ => Error::new(ErrorKind::Config, "there is no template for these options")
                 .with_hint("call build_template with them first"),
         })
     }

@@ -1,4 +1,4 @@
-//! Times the variants of one step.
+//! Measures the variants of one step.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -70,7 +70,7 @@ pub(super) fn fastest(
             None
         }));
         if trials[variant].is_none() {
-            tracing::warn!(key = %key.what, variant = %key.variants[variant], "not taken: it failed, or its bits differ");
+            tracing::warn!(key = %key.what, variant = %key.variants[variant], "rejected: it failed, or its bits differ");
         }
     }
     panic_guard::call(device, "running", || race(&mut trials, &inputs))?;

@@ -1,10 +1,10 @@
 //! Choosing between variants of a step by measurement.
 //!
-//! A device may know several variants of a step that give the same bits, of which another is fastest on every machine:
-//! tiles of a matrix product, say ([`rlx_backend::tuning`]). Under [`Tune::Measure`] compiling tries them: each such step
-//! is made a module of its own, with made-up parameters and inputs, compiled in every variant, and timed. A variant
-//! whose results differ in a single bit from the first one's is rejected with a warning. What was found is kept in
-//! the cache folder (`RLX_CACHE_DIR`) by device and machine, and serves every later compilation there
+//! A device may have several variants of a step that give the same bits, such as the tile sizes of a matmul; which one is
+//! fastest depends on the machine ([`rlx_backend::tuning`]). With [`Tune::Measure`] compiling measures them: each such step
+//! becomes a separate module with random parameters and inputs, which is compiled in every variant and timed. A variant
+//! whose results differ in a single bit from the first one's is rejected with a warning. The results are stored in
+//! the cache folder (`RLX_CACHE_DIR`) by device and machine, where later compilations read them
 //! ([`Tune::Cached`], the default), and in artefacts.
 //!
 //! ```no_run
@@ -220,6 +220,6 @@ fn keep(session: &Session, fresh: &Tuning) {
     let written = subject(session)
         .and_then(|s| path_of(session, &s).and_then(|path| store::write(&path, &format!("{s}\n{all}"))));
     if let Err(e) = written {
-        tracing::warn!(device = %session.device(), error = %e, "a tuning was not kept");
+        tracing::warn!(device = %session.device(), error = %e, "a tuning was not cached");
     }
 }

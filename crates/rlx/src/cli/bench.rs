@@ -1,4 +1,4 @@
-//! `rlx bench`: how long a model takes, and what it needs.
+//! `rlx bench`: the time and memory that a model takes.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! `rlx cache`: the compiled models that `--cache` keeps, those of programs that use the user's cache, and what drivers made
-//! of kernels.
+//! `rlx cache`: the compiled models cached by `--cache`, those of other programs that use the user's cache, and pipeline caches of
+//! drivers.
 
 use std::process::ExitCode;
 use std::time::Duration;

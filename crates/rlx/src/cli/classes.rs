@@ -1,4 +1,4 @@
-//! Scores as named classes.
+//! Output scores as named classes.
 
 use std::io::Read;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! `rlx devices`: what can be used here and why the rest cannot; what each device costs; which one a model is given, and
+//! `rlx devices`: which devices can be used and why the others cannot; the calibration of each; which one is chosen for a model, and
 //! why.
 
 use std::path::Path;

@@ -1,8 +1,8 @@
-//! `rlx doctor`: what this machine and this build have, what is missing and how to get it, and whether everything that
-//! the user set can be honoured.
+//! `rlx doctor`: what this machine and this build support, what is missing and how to get it, and whether all environment
+//! variables that are set can be honoured.
 //!
-//! All is gathered into one JSON value, from which the text is printed. The exit code is 1 when the CPU does not work,
-//! or when something that was set cannot be honoured; a device that is merely absent is no fault.
+//! Everything is collected in one JSON value, from which the text is printed. The exit code is 1 if the CPU does not work
+//! or if a variable that was set cannot be honoured; an absent device is not a fault.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -80,7 +80,7 @@ fn machine() -> Json {
         "memory_available_bytes": bytes("MemAvailable"),
         "huge_pages": pages,
         "huge_pages_hint": (pages == Some("never")).then_some(
-            "packed weights are read more slowly without: echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled"
+            "packed weights are read faster with huge pages: echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled"
         ),
         "cpu_fault": cpu_works().err().map(|e| e.to_string()),
     })
@@ -206,7 +206,7 @@ fn environment() -> Json {
         let close = nearest(&name, known.iter().map(|v| v.name));
         let hint = close.map(|c| format!("did you mean {c}?"));
         let value = std::env::var(&name).ok();
-        all.push(json!({ "name": name, "value": value, "fault": "RLX heeds no variable of this name", "hint": hint }));
+        all.push(json!({ "name": name, "value": value, "fault": "RLX has no variable of this name", "hint": hint }));
     }
     all.into_iter().collect()
 }
@@ -221,7 +221,7 @@ fn test_data() -> Json {
 fn faults(found: &Json) -> Vec<String> {
     let mut faults = Vec::new();
     if let Some(why) = found["machine"]["cpu_fault"].as_str() {
-        faults.push(format!("the CPU does not compute: {why}"));
+        faults.push(format!("the CPU does not work: {why}"));
     }
     let list = |v: &Json| v.as_array().cloned().unwrap_or_default();
     for v in list(&found["environment"]).iter().filter(|v| v["fault"].is_string()) {
@@ -314,7 +314,7 @@ fn print_caches(caches: &Json, bytes: impl Fn(&Json) -> String) -> Result<(), Fa
     let state = match (caches["exists"].as_bool(), caches["not_writable"].as_str()) {
         (_, Some(why)) => format!("not writable: {why}"),
         (Some(true), None) => "writable".to_owned(),
-        _ => "not there yet, can be made".to_owned(),
+        _ => "does not exist yet, can be created".to_owned(),
     };
     writeln!(Output, "  {:<16} {}, {state}", "folder", caches["folder"].as_str().unwrap_or("none"))?;
     help(&caches["hint"])?;
@@ -337,7 +337,7 @@ fn print_caches(caches: &Json, bytes: impl Fn(&Json) -> String) -> Result<(), Fa
         )?;
         if models["stale"].as_u64().unwrap_or(0) > 0 {
             help(&json!(
-                "stale ones are compiled again when they are asked for; `rlx cache rm --all` removes them"
+                "stale ones are compiled again when they are used; `rlx cache rm --all` removes them"
             ))?;
         }
     }

@@ -1,4 +1,4 @@
-//! How a command fails: one readable message, and an exit code that says whose fault it was.
+//! How a command fails: one readable message, and an exit code that tells wrong usage from other failures.
 
 use std::process::ExitCode;
 
@@ -79,9 +79,9 @@ impl Failure {
         }
         let general = match error.kind() {
             ErrorKind::DeviceUnavailable => {
-                Some("`rlx doctor` tells what each device lacks and how to get it")
+                Some("`rlx doctor` says what each device lacks and how to get it")
             }
-            ErrorKind::Internal => Some("this is a fault of RLX: please report it with the model"),
+            ErrorKind::Internal => Some("this is a bug in RLX: please report it with the model"),
             _ => None,
         };
         for help in error.hint().into_iter().chain(general) {

@@ -1,6 +1,6 @@
 //! Many inputs one after the other: the images of folders, or the lines of a file.
 //!
-//! An item that cannot be read keeps its error, so that anyone who goes through them can report it and go on.
+//! An item that cannot be read holds its error, so that the caller can report it and continue.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -52,7 +52,7 @@ pub fn files<'a>(paths: &[PathBuf], free: &'a TensorInfo, limit: InputLimit) -> 
         if found.len() == before {
             let message = format!("the folder {} has no images ({})", path.display(), IMAGES.join(", "));
             return Err(Error::new(ErrorKind::Io, message)
-                .with_hint("images are looked for in the folder itself")
+                .with_hint("only the folder itself is searched, not the folders in it")
                 .into());
         }
     }

@@ -37,7 +37,7 @@ impl Job {
             return Ok(self);
         }
         if let Err(e) = cache_dir() {
-            tracing::warn!(error = %e, "the compiled model is not kept");
+            tracing::warn!(error = %e, "the compiled model is not cached");
             return Ok(self);
         }
         Ok(Job { runner: self.runner.with_cache(AotCache::from_env()?), ..self })

@@ -115,7 +115,8 @@ fn print_text(found: &Verification, names: &[String]) -> Result<(), Failure> {
         None => writeln!(Output, "ok"),
         Some(f) => {
             let origin = f.origin.as_ref().map_or_else(String::new, |o| format!(" (from {o})"));
-            let how = if f.alone { "is off by itself" } else { "is off together with what is fused into it" };
+            let how =
+                if f.alone { "diverges by itself" } else { "diverges together with the ops fused into it" };
             writeln!(
                 Output,
                 "first divergence: {}{origin} {how}: max abs {:.3e}",

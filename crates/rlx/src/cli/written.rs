@@ -1,4 +1,4 @@
-//! Files that commands write: in the format that their name says, and never over a file that the command reads.
+//! Files that commands write: in the format given by their extension, and never over a file that the command reads.
 
 use std::path::{Path, PathBuf};
 

@@ -1,7 +1,7 @@
 //! From a graph to boxes: one for each node that a run computes.
 //!
-//! What depends on parameters and constants alone is no box: it becomes lines in the boxes that use it. Reshapes and
-//! transposes that follow each other become one small box.
+//! Nodes that depend on parameters and constants only get no box; they become lines in the boxes that use them. Consecutive
+//! reshapes and transposes become one small box.
 
 use std::collections::BTreeMap;
 

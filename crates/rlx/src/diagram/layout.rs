@@ -1,9 +1,9 @@
-//! Places for boxes, layer by layer (after Sugiyama): ranks along the edges, an order in each rank with few crossings,
-//! and places that keep edges straight.
+//! Layered layout of boxes (after Sugiyama): ranks along the edges, an order within each rank with few crossings,
+//! and positions that keep edges straight.
 //!
-//! Long edges run through a waypoint in each rank they pass; edges of one value share theirs. Orders come from
-//! barycentres, swept down and up. Places are least squares: each cell wants to stand where its neighbours are, and none
-//! may overlap, which for one rank is isotonic regression.
+//! Long edges have a waypoint in each rank they cross; edges of the same value share waypoints. The order is found by the
+//! barycentre method, sweeping down and up. Positions minimise the squared distance of each cell to its neighbours without
+//! overlap, which for one rank is isotonic regression.
 
 use rlx_ir::sort::{sort_by, sort_by_key};
 

@@ -1,8 +1,8 @@
 //! Graphs as diagrams: boxes and edges, with repeated blocks drawn once.
 //!
-//! A [`Diagram`] is what a reader wants to see of a graph: one box for each op, fused region or recognised composite;
-//! weights as lines in the boxes that use them; shapes on the edges; and a frame with `× 12` around a block that comes
-//! twelve times. It draws itself as SVG ([`Diagram::svg`]) and as Graphviz's DOT ([`Diagram::dot`]).
+//! A [`Diagram`] has one box for each op, fused region or recognised composite,
+//! weights as lines in the boxes that use them, shapes on the edges, and a frame with `× 12` around a block that
+//! repeats twelve times. It is drawn as SVG ([`Diagram::svg`]) and as Graphviz's DOT ([`Diagram::dot`]).
 //!
 //! ```
 //! use rlx::diagram::Diagram;
@@ -21,8 +21,8 @@
 //! # Ok::<(), rlx::prelude::Error>(())
 //! ```
 //!
-//! How it is made: `boxes` folds fixed operands and chains of views away, `order` brings equal blocks one behind
-//! another, `repeats` finds them, `layout` gives boxes ranks, orders and places, `draw` and `dot` write.
+//! The steps: `boxes` folds fixed operands and chains of views, `order` puts equal blocks one after
+//! another, `repeats` finds them, `layout` assigns ranks, orders and positions, `draw` and `dot` write the output.
 
 mod boxes;
 mod dot;
@@ -209,7 +209,7 @@ impl Diagram {
         if self.boxes.len() > MOST_DRAWN {
             let message =
                 format!("{} boxes are more than the {MOST_DRAWN} a diagram can show", self.boxes.len());
-            return Err(Error::new(ErrorKind::Unsupported, message).with_hint("ask for dot or json"));
+            return Err(Error::new(ErrorKind::Unsupported, message).with_hint("use --format dot or json"));
         }
         Ok(draw::svg(self))
     }

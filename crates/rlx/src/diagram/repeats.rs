@@ -1,8 +1,8 @@
-//! Blocks that repeat: found in the order of [`super::order`], drawn once.
+//! Repeated blocks: found in the order of [`super::order`], drawn once.
 //!
-//! A block of `p` boxes repeats `r` times when the boxes that follow compute the same as those `p` before them, on the
-//! same or on what the repetition before gave ("carried"), or on an input of their own of the same shape. The blocks
-//! that save the most boxes are taken first; what is left before, behind and inside them is searched again.
+//! A block of `p` boxes repeats `r` times if each following box computes the same as the box `p` before it, on the
+//! same operands, on results of the previous repetition ("carried"), or on separate inputs of the same shape. The blocks
+//! that save the most boxes are taken first; the boxes before, after and inside them are searched again.
 
 use std::collections::HashMap;
 

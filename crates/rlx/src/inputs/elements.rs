@@ -1,7 +1,7 @@
-//! Elements of an input as they come from a file, and how many there may be.
+//! Elements of an input read from a file, and the limit on their number.
 //!
-//! What claims to be huge is rejected before it is decoded: an image of a megabyte unpacks to gigabytes, and so does an
-//! array in an archive. An input is as large as the model fixes it; where it leaves dimensions open, at most the
+//! Files that state a huge size are rejected before they are decoded: an image of a megabyte can unpack to gigabytes, and so can an
+//! array in an archive. The model decides the size of an input; with dynamic dimensions it is at most the
 //! [`InputLimit`].
 
 use rlx_ir::{ConstData, DType, Error, ErrorKind, Result, Value, memory};

@@ -1,7 +1,7 @@
 //! Images as tensors.
 //!
-//! The rule: bytes are read as they are, and a float input gets byte / 255. Nothing is resized, and colours are
-//! neither made nor thrown away: what does not fit is an error that says what would.
+//! Integer inputs get the bytes unchanged, float inputs get byte / 255. Nothing is resized, and colour channels are
+//! neither added nor dropped: an image that does not match is an error that states what would.
 
 use std::io::{BufRead, BufReader, Seek};
 use std::path::Path;
@@ -53,11 +53,11 @@ pub fn read(path: &Path, info: &TensorInfo, limit: InputLimit) -> Result<ConstDa
 pub fn decode(file: impl BufRead + Seek, info: &TensorInfo, limit: InputLimit) -> Result<ConstData> {
     let shape = &info.shape;
     let shape_mismatch = |message: String| Error::new(ErrorKind::Shape, message);
-    let layout =
-        Layout::of(shape).ok_or_else(|| shape_mismatch(format!("{shape} is no input for an image")))?;
+    let layout = Layout::of(shape)
+        .ok_or_else(|| shape_mismatch(format!("an input of {shape} does not take images")))?;
     let is_taken = shape.dtype() == DType::U8 || shape.dtype().is_float();
     if !is_taken {
-        return Err(shape_mismatch(format!("an input of {} takes no image", shape.dtype())));
+        return Err(shape_mismatch(format!("an input of {} does not take images", shape.dtype())));
     }
     let image = Image::open(file)?;
     let (dims, channels) = fitted(&image, &layout, shape)?;
@@ -124,7 +124,8 @@ impl<R: BufRead + Seek> Image<R> {
             png::ColorType::Grayscale => 1,
             png::ColorType::Rgb => 3,
             other => {
-                let message = format!("images of kind {other:?} are not read: save it without transparency");
+                let message =
+                    format!("images of kind {other:?} are not supported: save it without transparency");
                 return Err(Error::new(ErrorKind::Unsupported, message));
             }
         };

@@ -1,4 +1,4 @@
-//! Lines of JSON as inputs: each line an object of inputs by name, or the value of the one input that is free.
+//! JSON lines as inputs: each line is an object of inputs by name, or the value of the only input not given otherwise.
 
 use std::io::{BufRead, Read};
 
@@ -74,7 +74,7 @@ fn parse(line: &[u8], free: &[&TensorInfo], limit: InputLimit) -> Result<Inputs>
             let names: Vec<&str> = free.iter().map(|i| i.name.as_str()).collect();
             let message = format!("the model takes {} inputs: {}", names.len(), names.join(", "));
             return Err(Error::new(ErrorKind::Binding, message)
-                .with_hint("make each line an object of inputs by name"));
+                .with_hint("each line must be an object of inputs by name"));
         };
         let data = json::tensor(line, only, limit).map_err(not_json)?;
         return Ok(vec![(only.name.clone(), batched(data, only)?)]);
@@ -90,7 +90,7 @@ fn parse(line: &[u8], free: &[&TensorInfo], limit: InputLimit) -> Result<Inputs>
         Some(missing) => {
             let message = format!("input \"{}\" is not in the line; it is {}", missing.name, missing.shape);
             Err(Error::new(ErrorKind::Binding, message)
-                .with_hint("every input that is not given otherwise is named"))
+                .with_hint("the line must name every input that is not given otherwise"))
         }
     }
 }

@@ -54,7 +54,7 @@ impl Runner {
         match kept.map_err(Error::from) {
             Err(e) if e.kind() == ErrorKind::Cancelled => Err(e),
             Err(e) => {
-                tracing::warn!(model = name, error = %e, "the compiled model is not kept");
+                tracing::warn!(model = name, error = %e, "the compiled model is not cached");
                 Ok(())
             }
             Ok(()) => Ok(()),

@@ -1,4 +1,4 @@
-//! Verifying a graph that is compiled already: an artefact.
+//! Verifying a graph that is already compiled: an artefact.
 
 use rlx_ir::{Progress, Result};
 use rlx_runtime::{CompileOptions, CompiledGraph, Session};

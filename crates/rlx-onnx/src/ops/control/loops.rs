@@ -1,4 +1,4 @@
-//! `Loop` and `Scan`: unrolled where the number of times is known and small, else a body that runs.
+//! `Loop` and `Scan`: unrolled if the trip count is known and small, otherwise imported as a body.
 
 use super::Cx;
 use super::branches::{add, captured, known_instead};

@@ -1,4 +1,4 @@
-//! Ops of the format joined into one by ONNX Runtime's optimiser, taken apart again.
+//! Standard ops fused by ONNX Runtime's optimiser, decomposed again.
 
 use crate::import::NodeCx;
 use crate::ops::conv_pool::Window;

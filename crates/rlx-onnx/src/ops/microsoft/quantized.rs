@@ -1,7 +1,7 @@
 //! Ops on 8-bit integers with scales and zero points, as ONNX Runtime's quantiser writes them.
 //!
-//! An elementwise op is what it says on the floats that its operands stand for, quantised again with the result's scale
-//! and zero point. Products are exact in integers, and their scales are multiplied in behind.
+//! An elementwise op is computed on the dequantised floats, and the result is quantised again with its scale
+//! and zero point. Matmuls are exact in integers, and their scales are applied afterwards.
 
 use crate::import::NodeCx;
 use crate::ops::conv_pool::Window;

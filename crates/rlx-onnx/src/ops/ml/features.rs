@@ -1,4 +1,4 @@
-//! Columns made ready for a model: scaled, filled in, encoded, selected.
+//! Feature preprocessing: scaling, imputing, encoding and selecting columns.
 
 use super::{Cx, Nodes, no_strings, table};
 use crate::import::NodeCx;

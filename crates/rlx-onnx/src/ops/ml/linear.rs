@@ -1,4 +1,4 @@
-//! Linear models: a product with the coefficients.
+//! Linear models: a matmul with the coefficients.
 
 use super::{Cx, Nodes, features, no_strings, post_transform, rows, table, winners};
 use crate::ops::{Entry, ml};

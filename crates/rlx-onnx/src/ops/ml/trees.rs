@@ -1,12 +1,12 @@
 //! Trees and forests, walked level by level: all rows in all trees at once.
 //!
-//! The nodes of all trees are in one table of features, thresholds and children, a leaf being its own child. The place of
-//! every row in every tree starts at the roots; one step gathers the nodes' features and thresholds, compares, and gathers
-//! the children. After as many steps as the deepest tree has levels all places are leaves, whose weights are gathered
+//! The nodes of all trees are in one table of features, thresholds and children; a leaf is its own child. The current node of
+//! every row in every tree starts at the root. One step gathers the nodes' features and thresholds, compares, and gathers
+//! the children. After as many steps as the deepest tree has levels, all current nodes are leaves, whose weights are gathered
 //! and summed over the trees:
 //!
 //! ```text
-//! place = roots;  repeat depth times { place = x[feature[place]] ≤ threshold[place] ? yes[place] : no[place] }
+//! node = roots;  repeat depth times { node = x[feature[node]] ≤ threshold[node] ? yes[node] : no[node] }
 //! ```
 
 use super::{Cx, Nodes, no_strings, numbers, post_transform, rows, table, winners};

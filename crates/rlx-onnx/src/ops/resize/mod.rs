@@ -1,9 +1,9 @@
 //! Resizing by interpolation.
 //!
 //! Interpolation is separable: along each axis an output element is a weighted sum of a few input elements, with
-//! weights that depend on sizes only. Where sizes are numbers the weights are computed here; an axis where each output
-//! takes one input becomes a gather, one where it is between two becomes two gathers and a step between them, any other
-//! a product with the matrix of weights. Where sizes are open, [`open`] writes the places as arithmetic over them.
+//! weights that depend on sizes only. If the sizes are numbers, the weights are computed here: an axis where each output
+//! takes one input becomes a gather, one where it takes two becomes two gathers and a linear interpolation, any other
+//! a matmul with the matrix of weights. If sizes are dynamic, [`open`] computes the positions by ops of the graph.
 
 mod open;
 

@@ -1,8 +1,8 @@
-//! Resizing by nearest and linear interpolation where a size is open.
+//! Resizing by nearest and linear interpolation with dynamic sizes.
 //!
-//! Where output `i` lies among the inputs is a fraction of whole numbers: of `i` and the two sizes, which the run
-//! knows. It is computed exactly, in 64-bit integers, so that a place that falls on an element, or just between two,
-//! is found as it is for sizes that are numbers.
+//! The position of output `i` among the inputs is a fraction of integers: of `i` and the two sizes, which are known at
+//! run time. It is computed exactly, in 64-bit integers, so that a position exactly on an element or halfway between two
+//! gives the same result as with fixed sizes.
 
 use super::{Coordinates, Cx, Kind, Method, Nearest, Wanted, between};
 use rlx_ir::op::BinaryOp as B;

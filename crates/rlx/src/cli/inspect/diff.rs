@@ -1,9 +1,9 @@
 //! What a pass changed: the text forms of two graphs, compared node by node.
 //!
-//! A pass numbers the nodes again, so lines are compared without their numbers: nodes match that compute the same with the
-//! same name and shape, in order (by lines that occur once, then by the longest common subsequence). A node that
-//! matches but reads something else has *changed*. Lines show the numbers of the graph after; `%7'` is node 7 of the graph
-//! before, which is no more.
+//! A pass renumbers the nodes, so lines are compared without their numbers: nodes match if they are the same op with the
+//! same name and shape, in order (first lines that occur once, then the longest common subsequence). A node that
+//! matches but has other operands has *changed*. Lines show the numbers of the graph after the pass; `%7'` is node 7 of the
+//! graph before, which was removed.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! What is known of a model, as text and as JSON.
+//! Everything `rlx inspect` shows of a model, as text and as JSON.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -147,7 +147,7 @@ impl Facts {
     }
 
     fn write_cost(&self, out: &mut String) -> std::fmt::Result {
-        let open = "depends on open dimensions (give --dim NAME=VALUE)";
+        let open = "depends on dynamic dimensions (give --dim NAME=VALUE)";
         writeln!(out, "\ncost")?;
         let flops = self.flops.map_or_else(|| open.to_owned(), |f| format!("{}FLOP", print::scaled(f)));
         writeln!(out, "  {:<24} {flops}", "arithmetic")?;

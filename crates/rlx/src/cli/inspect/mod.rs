@@ -1,4 +1,4 @@
-//! `rlx inspect`: what a model is, and what the compiler makes of it.
+//! `rlx inspect`: a model's inputs, outputs, ops and cost, and how the compiler transforms it.
 
 mod diff;
 mod facts;
@@ -128,7 +128,7 @@ fn artefact_facts(
     progress: &Progress,
 ) -> Result<Facts, Failure> {
     if passes {
-        let message = "an artefact went through all passes already; inspect the model it was compiled from";
+        let message = "an artefact has no passes left to show; inspect the model it was compiled from";
         return Err(Failure::Usage(message.to_owned()));
     }
     let (about, device) = match job.runner.artefact() {

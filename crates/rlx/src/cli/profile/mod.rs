@@ -1,9 +1,9 @@
 //! `rlx bench --profile`: where the time of a run goes, step by step.
 //!
-//! Each step's time is held against what it computes and moves (`rlx_backend::cost`, read from the compiled module) and
-//! against what this machine was measured to do (the calibration that the cost model uses). What a step is *bound by* is
-//! the longest of three times it cannot go below: its arithmetic at the peak, its bytes at the bandwidth for that many,
-//! and the price of starting a step at all.
+//! Each step's time is compared with its work (FLOP and bytes, by `rlx_backend::cost` from the compiled module) and
+//! with the measured peak of this machine (the calibration of the cost model). A step is *bound by* the
+//! longest of three lower bounds: its arithmetic at the peak rate, its bytes at the bandwidth for that size,
+//! and the fixed cost of launching a step.
 
 mod places;
 mod roofline;
@@ -71,7 +71,7 @@ impl Machine {
         let [m, n, k] = self.peak_dims;
         let size = |bytes: f64| super::print::bytes(bytes as usize);
         format!(
-            "{:.1} GFLOP/s (f32 product {m} × {n} × {k}), {:.1} GB/s from memory ({}), {:.1} GB/s from caches \
+            "{:.1} GFLOP/s (f32 matmul {m} × {n} × {k}), {:.1} GB/s from memory ({}), {:.1} GB/s from caches \
              ({}), {:.2} µs a step",
             self.peak_gflops,
             self.memory.0,

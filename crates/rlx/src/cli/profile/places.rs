@@ -1,4 +1,4 @@
-//! Room for text in a diagram: what is taken stays taken, so that no text covers another.
+//! Placement of text in a diagram, so that no text covers another.
 
 /// A box: left, top, right, bottom.
 pub(super) type Box = [f64; 4];

@@ -1,4 +1,4 @@
-//! The roofline: each step's arithmetic in a second over its arithmetic for each byte, below what the machine can do.
+//! The roofline plot: each step's FLOP per second over its FLOP per byte, and the limits of the machine.
 
 use std::fmt::Write;
 
@@ -285,7 +285,7 @@ fn legend(profile: &Profile, shown: &[&Row], raised: bool) -> String {
     let [m, n, k] = machine.peak_dims;
     let size = |bytes: f64| print::bytes(bytes as usize);
     let mut note = format!(
-        "measured: {:.1} GFLOP/s, f32 product {m} × {n} × {k}; {:.1} GB/s over {}, {:.1} GB/s over {}",
+        "measured: {:.1} GFLOP/s, f32 matmul {m} × {n} × {k}; {:.1} GB/s over {}, {:.1} GB/s over {}",
         machine.peak_gflops,
         machine.memory.0,
         size(machine.memory.1),
@@ -293,7 +293,7 @@ fn legend(profile: &Profile, shown: &[&Row], raised: bool) -> String {
         size(machine.cache.1)
     );
     if !(machine.memory.0.is_finite() && machine.cache.0.is_finite()) {
-        note = format!("measured: {:.1} GFLOP/s, f32 product {m} × {n} × {k}", machine.peak_gflops);
+        note = format!("measured: {:.1} GFLOP/s, f32 matmul {m} × {n} × {k}", machine.peak_gflops);
     }
     let mut out = out + &text(LEFT, y + 20.0, "q", &note);
     let mut more = Vec::new();

@@ -29,7 +29,7 @@ fn write(out: &mut String, profile: &Profile) -> std::fmt::Result {
     let more = 100.0 * (micros(profile.profiled) / micros(profile.plain) - 1.0);
     writeln!(
         out,
-        "\nprofile: {steps}, the shortest of {runs} of each; {:.1} µs together, {:.1} µs a run while they were timed \
+        "\nprofile: {steps}, the minimum of {runs} for each; {:.1} µs in total, {:.1} µs a run while profiling \
          ({more:+.1} %)",
         micros(profile.total()),
         micros(profile.profiled)
