@@ -467,7 +467,7 @@ fn arguments(method: &Method, args: &[Checked], at: &Ident) -> Result<(Vec<Arg>,
     Ok(pairs.collect::<Result<Vec<_>>>()?.into_iter().unzip())
 }
 
-/// One argument of the kind that is asked for.
+/// One argument of the expected kind.
 fn argument(e: &Checked, kind: ArgKind) -> Result<(Arg, TokenStream)> {
     let code = &e.code;
     let shape_mismatch =

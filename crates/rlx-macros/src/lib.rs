@@ -61,8 +61,8 @@ use syn::parse_macro_input;
 /// - `set_NAME`/`try_set_NAME` for each parameter, `load(&WeightStore)` for all;
 /// - `compiled()` and `compiled_mut()`, the `CompiledGraph` underneath.
 ///
-/// Fixed dimensions are arrays, checked by the compiler: `[Batch, 64]` is `&[[f32; 64]]` on the way in and
-/// `Vec<[f32; 64]>` on the way out, `[2, 3]` is `&[[f32; 3]; 2]` and `Box<[[f32; 3]; 2]>`; with several
+/// Fixed dimensions are arrays, checked by the compiler: `[Batch, 64]` is `&[[f32; 64]]` as an input and
+/// `Vec<[f32; 64]>` as an output, `[2, 3]` is `&[[f32; 3]; 2]` and `Box<[[f32; 3]; 2]>`; with several
 /// dynamic dimensions `[Batch, Seq, 64]` is a `DenseView<[f32; 64], 2>` and a `Dense<[f32; 64], 2>`.
 ///
 /// `#[rlx_model(crate = path)]` names the crate whose items the generated code uses, for crates that re-export it.

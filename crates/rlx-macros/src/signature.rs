@@ -27,7 +27,7 @@ impl Parse for Options {
     }
 }
 
-/// What names stand for in dimensions.
+/// The meaning of names in dimensions.
 #[derive(Default)]
 pub struct Names {
     /// Open dimensions, with their symbol's name.

@@ -145,7 +145,7 @@ impl Decoded {
         self.structure.saturating_add(self.lists.saturating_mul(GROWTH))
     }
 
-    /// Adds a message of this kind; `None` at a damaged place.
+    /// Adds a message of this kind; `None` if it is damaged.
     fn add(&mut self, kind: Kind, mut bytes: &[u8], levels: usize) -> Option<()> {
         self.structure = self.structure.saturating_add(kind.size());
         while !bytes.is_empty() {

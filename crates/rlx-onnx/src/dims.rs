@@ -50,7 +50,7 @@ impl<'a> DimNames<'a> {
         Self::new(names, sizes)
     }
 
-    /// What a name stands for: the size it was given, an expression over other names, or a symbol.
+    /// The meaning of a name: the size it was given, an expression over other names, or a symbol.
     pub fn dim(&self, name: &str) -> Dim {
         if let Some(&size) = self.sizes.get(name) {
             return Dim::Static(size);

@@ -56,7 +56,7 @@ impl SharedFile {
     }
 }
 
-/// Where a tensor's data lies, when that is in a file beside the model's.
+/// The location of a tensor's data in an external file.
 pub(crate) fn entries(tensor: &TensorProto) -> Option<&[StringStringEntryProto]> {
     (tensor.data_location == Some(DataLocation::External as i32)).then_some(&*tensor.external_data)
 }
@@ -66,7 +66,7 @@ pub(crate) fn location(entries: &[StringStringEntryProto]) -> Option<&str> {
     entries.iter().find(|e| e.key() == "location").map(|e| e.value())
 }
 
-/// Where one tensor's bytes lie.
+/// The location of one tensor's bytes.
 #[derive(Debug, PartialEq, Eq)]
 struct Place<'a> {
     location: &'a str,
@@ -98,7 +98,7 @@ impl ExternalFiles {
         Ok(file.slice(place.offset as usize..end as usize))
     }
 
-    /// The file at a location: the one that was found there first.
+    /// The file at a location: the one that was opened there first.
     fn file(&self, location: &str) -> Result<SharedFile, Error> {
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(file) = read.by_location.get(location) {
@@ -131,7 +131,7 @@ impl ExternalFiles {
         }
     }
 
-    /// The file in which these bytes of a tensor lie.
+    /// The file that contains these bytes of a tensor.
     pub(crate) fn holding(&self, bytes: &Bytes) -> Option<Arc<MappedFile>> {
         let read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         read.by_path.values().find(|file| file.holds(bytes)).map(|file| Arc::clone(&file.file))

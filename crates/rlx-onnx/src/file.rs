@@ -126,7 +126,7 @@ impl OnnxFile {
         self.model.opset_import.iter().find(|o| normal(o.domain()) == normal(domain)).map(|o| o.version())
     }
 
-    /// The names of the files beside the model that hold data of its tensors, wherever those stand (initialisers,
+    /// The names of the files beside the model that hold data of its tensors, wherever those are (initialisers,
     /// constants, bodies, functions), as the model gives them.
     pub fn external_files(&self) -> Vec<String> {
         self.locations().into_iter().map(str::to_owned).collect()
@@ -165,7 +165,7 @@ impl OnnxFile {
         beside.is_ok_and(|files| self.own.iter().chain(&files).all(|file| file.file.is_unchanged()))
     }
 
-    /// The file in which a tensor's bytes lie; `None` where they were copied.
+    /// The file that contains a tensor's bytes; `None` if they were copied.
     pub(crate) fn holding(&self, bytes: &Bytes) -> Option<Arc<MappedFile>> {
         let own = self.own.iter().find(|own| own.holds(bytes)).map(|own| Arc::clone(&own.file));
         own.or_else(|| self.files.holding(bytes))
@@ -175,7 +175,7 @@ impl OnnxFile {
     ///
     /// # Errors
     /// Extents, type and data that do not agree, data outside the model's folder, an element type not built here; a file
-    /// that was cut short since it was mapped.
+    /// that was truncated after it was mapped.
     pub fn tensor(&self, proto: &TensorProto) -> Result<RawTensor, Error> {
         self.own.iter().try_for_each(|own| own.file.check_whole())?;
         RawTensor::read(proto, &self.files)
@@ -201,7 +201,7 @@ fn starts_like_a_model(bytes: &[u8]) -> bool {
     matches!(bytes, [0x08, 1..=64, ..])
 }
 
-/// Decodes one `TensorProto` that is a file of its own (the `.pb` files of the ONNX test cases).
+/// Decodes one `TensorProto` in a separate file (the `.pb` files of the ONNX test cases).
 ///
 /// # Errors
 /// As [`OnnxFile::tensor`]; external data is not followed.
@@ -321,7 +321,7 @@ mod tests {
         let (file, same) = (open(), open());
         let known = file.identity().unwrap().expect("they were written a while ago");
         assert_eq!((known.len(), Some(&known)), (2, same.identity().unwrap().as_ref()));
-        // Replaced by another file, what was mapped stays as it was; written in place, it does not.
+        // Renaming another file over it leaves the map unchanged; writing in place does not.
         std::fs::write(folder.join("new"), 1.5f32.to_le_bytes().repeat(400_000)).unwrap();
         std::fs::rename(folder.join("new"), folder.join("w.bin")).unwrap();
         assert_eq!(file.identity().unwrap(), Some(known.clone()));

@@ -9,7 +9,7 @@ use rlx_ir::{Error, ErrorKind};
 struct Format {
     /// What a file of it is.
     what: &'static str,
-    /// How it begins: bytes at a place.
+    /// How it begins: bytes at an offset.
     starts: &'static [(usize, &'static [u8])],
     /// What its name ends in, behind the last dot.
     endings: &'static [&'static str],
@@ -32,7 +32,7 @@ const UNPACK: &str = "unpack it, and give the .onnx file in it";
 const PICKLE: &str = "skl2onnx.to_onnx(model, X) writes ONNX for scikit-learn, torch.onnx.export for PyTorch";
 const INPUT: &str = "the model comes first, inputs follow it: rlx run MODEL.onnx FILE";
 
-/// In the order in which they are looked for: those that begin in a way of their own first.
+/// In the order in which they are tried: those with a distinctive beginning first.
 const FORMATS: &[Format] = &[
     format(
         "a pointer to a file that Git LFS keeps",
@@ -193,7 +193,7 @@ fn not_onnx(what: &str, way: &str) -> Error {
 
 fn by_contents(bytes: &[u8]) -> Option<&'static Format> {
     if bytes.starts_with(b"PK\x03\x04") || bytes.starts_with(b"PK\x05\x06") {
-        // The names stand together at the end.
+        // The names are stored together at the end.
         let names = &bytes[bytes.len().saturating_sub(1 << 16)..];
         let holds = |name: &[u8]| name.is_empty() || names.windows(name.len()).any(|part| part == name);
         return ARCHIVES.iter().find(|(name, _)| holds(name)).map(|(_, format)| format);

@@ -85,7 +85,7 @@ fn huge_and_negative_numbers_of_times_cost_nothing() {
         let never = imported(&doubling(limit, false)).expect("such loops are legal");
         assert_eq!(run(&never, true).expect("it never runs"), [1.0, -3.0]);
     }
-    // What would be stacked has no room anywhere.
+    // The stacked outputs would not fit in any memory.
     for limit in [i64::MAX, i64::MIN, -1, 1 << 60, 1 << 40] {
         let e = imported(&doubling(limit, true)).and_then(|large| run(&large, true)).expect_err("no room");
         assert!(!e.message().is_empty() && e.kind() != ErrorKind::Internal, "{limit}: {e}");

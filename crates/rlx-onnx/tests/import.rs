@@ -43,7 +43,7 @@ fn floats(dims: &[usize], values: &[f64]) -> Value {
     Value::float(rlx_ir::DType::F32, dims, values.to_vec())
 }
 
-/// `[batch, seq, 768]` to `[batch, seq, 12, 64]` the way exporters write it.
+/// `[batch, seq, 768]` to `[batch, seq, 12, 64]` as exporters write it.
 fn split_heads() -> ModelProto {
     let nodes = [
         node("Shape", &["x"], &["shape"]),

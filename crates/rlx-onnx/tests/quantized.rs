@@ -64,7 +64,7 @@ fn check(model: &Model, golden: &Golden, steps: &Tensors) -> Result<String, Stri
     if apart as f64 > MOST_APART * count as f64 {
         return Err(format!("{apart} of {count} roundings are a step apart"));
     }
-    // No float but scales and one product is between the integers.
+    // There are no floats between the integers except scales and one multiplication.
     let whole = model.name.contains("_qop");
     if whole && from_oracle > 0 {
         return Err(format!("{from_oracle} of {count} integers differ from the oracle's"));

@@ -7,7 +7,7 @@
 use half::{bf16, f16};
 use rlx_ir::{DType, DTypeClass, Error, ErrorKind, Result, Value, memory};
 
-/// How many f32 stand for one element.
+/// How many f32 values encode one element.
 pub(crate) fn floats_per_element(dtype: DType) -> usize {
     if dtype == DType::C64 { 2 } else { 1 }
 }

@@ -190,7 +190,7 @@ impl DevicePolicy {
     }
 }
 
-/// A device, and what is in its way.
+/// A device, and the reason why it cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceCandidate {
     /// The device.
@@ -308,7 +308,7 @@ pub fn devices_for_with_policy(graph: &Graph, policy: &DevicePolicy) -> Vec<Devi
     usable
 }
 
-/// Every device: whether it can run `graph` under `policy`, what is in its way, and which one would be taken.
+/// Every device: whether it can run `graph` under `policy`, why not, and which one would be chosen.
 ///
 /// ```
 /// # use rlx_runtime::*;
@@ -363,14 +363,14 @@ pub(crate) fn pick(graph: &Graph, usable: &[Device], policy: &DevicePolicy) -> R
     }
 }
 
-/// The error that names what is in every device's way.
+/// The error that says for every device why it cannot be used.
 pub(crate) fn nothing_usable(graph: &Graph, policy: &DevicePolicy) -> DeviceFallbackError {
     let reason = |&d: &Device| check_usable(graph, d, policy).err().map(|e| (d, e.message().to_string()));
     DeviceFallbackError { attempts: Device::all().iter().filter_map(reason).collect() }
 }
 
 /// The device to run `graph` on: `hint`, else what `RLX_DEVICE` names, else what `policy` picks. (A benchmark needs
-/// inputs: [`crate::GraphDevices::resolve_with_inputs`]; here the cost model stands in.)
+/// inputs: [`crate::GraphDevices::resolve_with_inputs`]; here the cost model is used instead.)
 ///
 /// # Errors
 /// As [`try_resolve_device`].

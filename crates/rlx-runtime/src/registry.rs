@@ -76,7 +76,7 @@ fn built_in(device: Device) -> Option<Make> {
     }
 }
 
-/// The built-in backend of `device` with this many threads of its own.
+/// The built-in backend of `device` with its own pool of this many threads.
 ///
 /// # Errors
 /// [`ErrorKind::Config`] for a number that makes no sense, [`ErrorKind::Unsupported`] for a device whose threads

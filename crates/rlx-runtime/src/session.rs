@@ -111,7 +111,7 @@ impl Session {
         Session { device, precision: Precision::F32, policy: None, backend, threads: None }
     }
 
-    /// The same session with a pool of its own of this many threads, where the device is the CPU.
+    /// The same session with its own pool of this many threads, if the device is the CPU.
     ///
     /// # Errors
     /// A number that makes no sense, or a device without threads of ours.
@@ -149,7 +149,7 @@ impl Session {
         self.device
     }
 
-    /// The arithmetic asked for; [`CompiledGraph::precision`] tells what was used.
+    /// The requested precision; [`CompiledGraph::precision`] is the one that was used.
     pub fn precision(&self) -> Precision {
         self.precision
     }
@@ -427,7 +427,7 @@ impl Session {
         &*self.backend
     }
 
-    /// What the device makes of a module, with what is kept of it and of this machine.
+    /// Compiles a module for the device, with its cached kernels and tuning results.
     pub(crate) fn executable(
         &self,
         lir: LirModule,

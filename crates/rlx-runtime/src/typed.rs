@@ -262,7 +262,7 @@ pub mod read {
     /// An output of another type or shape.
     pub fn fixed<T: Nested, const N: usize>(view: Option<TensorView<'_>>) -> Result<Box<[T; N]>> {
         let view = given(view)?;
-        // By way of a vector: a large array is never on the stack.
+        // Through a vector, so that a large array is never on the stack.
         decode::<T>(&view)?.try_into().map_err(|rows: Vec<T>| {
             let message = format!("output {:?} has {} rows, not {N}", view.name, rows.len());
             Error::new(ErrorKind::Internal, message)

@@ -36,7 +36,7 @@ struct Row {
     effect: Effect,
 }
 
-/// A row for each way to change an option. A field without a row does not compile.
+/// A row for each possible change of an option. A field without a row does not compile.
 macro_rules! rows {
     ($($field:ident: $effect:ident { $($value:expr),+ $(,)? })+) => {
         fn rows() -> Vec<Row> {
@@ -156,7 +156,7 @@ fn every_cache_finds_code_by_every_option_that_counts() {
         cache.try_get_or_compile(3, |_| dense()).unwrap();
         assert_eq!(cache.with_options(options.clone()).is_empty(), counts, "BucketedCompileCache, {what}");
 
-        // The sizes are the same, and memory is always shared by turns here.
+        // The sizes are the same, and scratch memory is always shared here.
         let template = row.effect == Effect::Template;
         let mut cache = DynamicDimCompileCache::new(Device::Cpu, dense());
         for options in [&plain, &options, &plain, &options] {

@@ -21,7 +21,7 @@ struct Fussy(&'static str);
 
 const WITH_KERNEL: &str = "panics.Kernel";
 const BY_REFERENCE: &str = "panics.Reference";
-/// Panics where its shape is asked for.
+/// Panics when its shape is inferred.
 const SHAPELESS: &str = "panics.Shape";
 
 impl CustomOp for Fussy {

@@ -74,7 +74,7 @@ impl DataSet {
         self.folder().filter(|folder| folder.is_dir())
     }
 
-    /// Where it lies once fetched (it appears there whole or not at all); `None` where the user has no cache folder.
+    /// The folder once fetched (it appears completely or not at all); `None` if the user has no cache folder.
     pub fn folder(&self) -> Option<PathBuf> {
         Some(cache_dir().ok()?.join("test-data").join(self.name))
     }

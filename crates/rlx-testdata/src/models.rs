@@ -163,12 +163,12 @@ impl Golden {
     }
 
     /// How much work this run of `graph` is for the oracle, which is slow on purpose: floating-point operations, each of
-    /// a convolution for as many as the oracle does in a product meanwhile.
+    /// a convolution as that many, since the oracle is slower there than in a matmul.
     pub fn oracle_work(&self, graph: &Graph) -> f64 {
         let graph = graph.bind(&self.binding());
         let one = |node: &rlx_ir::Node| {
             let inputs: Vec<_> = node.inputs.iter().map(|&id| graph.shape(id)).collect();
-            // Where the elements lie is found again for each group of a convolution, and each window of a pool.
+            // The indices of the elements are computed again for each group of a convolution, and each window of a pool.
             let slower = match &node.op {
                 Op::Conv { groups: 1, .. } | Op::ConvInteger { groups: 1, .. } => 5.0,
                 Op::Conv { .. } | Op::ConvInteger { .. } | Op::ConvTranspose { .. } | Op::Pool { .. } => 60.0,

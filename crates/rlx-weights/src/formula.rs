@@ -85,7 +85,7 @@ pub struct PlannedTensor {
     pub shift: i64,
 }
 
-/// More than any model kept here has: a plan that asks for more is broken.
+/// More than any model of the repository has: a plan with more is invalid.
 const MOST_BYTES: u64 = 1 << 32;
 
 impl Plan {
@@ -149,7 +149,7 @@ impl Plan {
 /// some plans ask for.
 ///
 /// # Errors
-/// Files that cannot be read or written, a broken plan, real weights that are asked for and missing.
+/// Files that cannot be read or written, an invalid plan, missing real weights.
 pub fn materialise(
     graph: &Path,
     plan: Option<&Path>,

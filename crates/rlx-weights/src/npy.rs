@@ -106,7 +106,7 @@ pub fn from_bytes(bytes: &[u8]) -> Result<ConstData, Error> {
     if transposed && dims.len() > 1 {
         let reversed: Vec<usize> = dims.iter().rev().copied().collect();
         let columns = ConstData::new(dtype, &reversed, data)?.try_value()?;
-        // The values in the other order, and the places they come from.
+        // The values in the other order, and their source indices.
         memory::ensure_elements(columns.len(), 32, || format!("an array of {dims:?} in another order"))?;
         return columns.pick(&dims, &fortran_order(&dims)).try_to_const();
     }

@@ -220,7 +220,7 @@ impl Entry {
         Ok(())
     }
 
-    /// The array's header, of which no more is unpacked than it takes.
+    /// The array's header; only its own bytes are unpacked.
     fn header(&self, bytes: &[u8]) -> Result<npy::Header, Error> {
         let start = self.unpack(self.packed(bytes)?, npy::MOST_HEADER)?;
         let (header, data) = npy::Header::split(&start)?;

@@ -83,7 +83,7 @@ fn runner(path: &std::path::Path, dims: &[(&str, usize)], options: &CompileOptio
     Ok(Runner::new(Model::open(path)?.with_dims(dims), Session::try_new(Device::Cpu)?, options.clone()))
 }
 
-/// The mean of the last hidden state over the tokens of each kept sentence.
+/// The mean of the last hidden state over the tokens of each sentence.
 fn minilm(options: &CompileOptions) -> Result<Option<Outputs>> {
     let Some(path) = model("minilm").graph_file() else { return Ok(None) };
     let arrays = rlx_weights::npz::read(folder().join("minilm/embeddings.npz"))?;

@@ -30,7 +30,7 @@ impl Default for Tolerance {
 }
 
 impl Tolerance {
-    /// What arithmetic keeps that rounds to `dtype`: some units in the last place, of the element and of the largest one.
+    /// The accuracy of arithmetic that rounds to `dtype`: some units in the last place, of the element and of the largest one.
     pub fn of(dtype: DType) -> Tolerance {
         let both = |unit| Tolerance { rtol: unit, atol: unit };
         match fraction_bits(dtype) {

@@ -15,7 +15,7 @@ use rlx_onnx::proto::type_proto::Value as TypeValue;
 use rlx_onnx::{DimNames, ImportOptions, Imported, OnnxFile, import_with_progress, needed_input};
 use rlx_runtime::TensorInfo;
 
-/// Imports kept per model; the oldest goes first.
+/// Maximum number of cached imports per model; the oldest is dropped first.
 const MOST_IMPORTS: usize = 8;
 
 /// An ONNX model.
@@ -148,7 +148,7 @@ impl Model {
     }
 
     /// The graph and its weights; `values` are what is known of the inputs, for models that need an input's
-    /// value to have a shape. Imports are kept: the same values give the same import.
+    /// value to have a shape. Imports are cached: the same values give the same import.
     ///
     /// # Errors
     /// What the importer reports; [`rlx_ir::ErrorKind::NeedsInputValue`] when it needs a value that is not

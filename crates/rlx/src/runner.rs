@@ -50,7 +50,7 @@ pub struct Prepared<'a> {
     pub outputs: &'a [String],
 }
 
-/// Compiled forms kept per model; the oldest goes first.
+/// Maximum number of cached compilations per model; the oldest is dropped first.
 const MOST_COMPILED: usize = 8;
 
 impl Runner {
@@ -121,8 +121,8 @@ impl Runner {
     }
 
     /// The same runner with a cache of compiled models: a model whose files did not change since it was compiled with
-    /// these options on this machine is loaded from there, and one that is compiled is kept there. Models that decide
-    /// shapes by the values of inputs are not kept.
+    /// these options on this machine is loaded from there, and a newly compiled one is stored there. Models that decide
+    /// shapes by the values of inputs are not cached.
     pub fn with_cache(self, cache: AotCache) -> Self {
         Runner { cache: Some(cache), ..self }
     }

@@ -44,7 +44,7 @@ pub fn title_width(text: &str) -> f64 {
     text.chars().count() as f64 * TITLE
 }
 
-/// Text of a class that starts at a place.
+/// Text with a CSS class that starts at a point.
 pub fn text(x: f64, y: f64, class: &str, content: &str) -> String {
     format!("<text class=\"{class}\" x=\"{}\" y=\"{}\">{}</text>\n", short(x), short(y), escape(content))
 }

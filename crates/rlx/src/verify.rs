@@ -40,7 +40,7 @@ pub struct Divergence {
     pub difference: Difference,
 }
 
-/// What a verification found.
+/// The result of a verification.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Verification {
     /// Whether every value compared is within the tolerance.

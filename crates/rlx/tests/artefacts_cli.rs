@@ -185,7 +185,7 @@ fn the_cache_keeps_models_until_their_files_change() {
     assert_eq!(entries(&scratch).len(), 3);
     let listed = scratch.done(&["cache", "ls"]);
     assert!(listed.contains("copy") && listed.contains("3 entries"), "{listed}");
-    // A damaged entry is found, and mended by the next run.
+    // A damaged entry is detected, and replaced by the next run.
     let path = entries(&scratch)[0]["path"].as_str().unwrap().to_owned();
     let mut bytes = std::fs::read(&path).unwrap();
     let middle = bytes.len() / 2;

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use rlx_testdata::models::folder;
 
-/// Damage that is the same every time: cuts, flipped bits, bytes that make lengths absurd.
+/// Reproducible damage: truncation, flipped bits, bytes that make lengths absurd.
 fn damaged(whole: &[u8], seed: usize) -> Vec<u8> {
     let at = seed.wrapping_mul(2_654_435_761) % whole.len();
     let mut bytes = whole.to_vec();

@@ -276,7 +276,7 @@ fn what_killed_writers_left_is_removed_by_the_next_one() {
     folder.write(other, "half");
     run(&folder, &["--cache", "--outputs", "out.npz"]);
     assert!(kept(&folder).iter().all(|name| name.ends_with(".rlx")), "{:?}", kept(&folder));
-    // Beside outputs, only what stands for the same file is the command's to remove.
+    // Besides outputs, the command may remove only temporary files of the same file.
     let names = folder.names();
     assert!(!names.contains(&own.to_owned()) && names.contains(&other.to_owned()), "{names:?}");
     assert!(names.contains(&"out.npz".to_owned()));

@@ -42,7 +42,7 @@ fn failed(code: i32, args: &[&str]) -> String {
     err(&output)
 }
 
-/// A folder of its own for a test's files.
+/// A separate folder for a test's files.
 fn scratch(name: &str) -> PathBuf {
     let path = std::env::temp_dir().join(format!("rlx-cli-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&path).expect("a temporary folder");
@@ -316,7 +316,7 @@ fn devices_explain_what_a_model_takes_and_which_is_chosen() {
     let told = ask(&[DIGITS, "--dim", "batch=2", "--measure", "3"]);
     assert!(of_cpu(&told)["measured_ms"].as_f64().unwrap() > 0.0);
     assert_eq!(told["verdict"]["runs"], 3);
-    // The verdict is kept: for this model and these sizes, not for others.
+    // The verdict is stored for this model and these sizes only.
     assert_eq!(ask(&[DIGITS, "--dim", "batch=2"])["verdict"]["runs"], 3);
     assert!(ask(&[DIGITS, "--dim", "batch=9"])["verdict"].is_null());
     std::fs::remove_dir_all(cache).unwrap();

@@ -16,7 +16,7 @@ use common::{FLOAT, Folder, external, model, node, value};
 use rlx_runtime::{AotCache, Artefact};
 use serde_json::Value as Json;
 
-/// `ENOSPC`, `EIO`, `EACCES`, `EMFILE`, by turns.
+/// `ENOSPC`, `EIO`, `EACCES`, `EMFILE`, in turn.
 const ERRORS: [&str; 4] = ["28", "5", "13", "24"];
 
 /// More calls than this no command makes.
@@ -148,7 +148,7 @@ impl Scenario<'_> {
         }
     }
 
-    /// Without faults all is right, whatever was left.
+    /// Without faults everything works, whatever files were left.
     fn right(&self, folder: &Folder) {
         let output =
             folder.command(self.args).env("RLX_NUM_THREADS", "2").output().expect("the command starts");

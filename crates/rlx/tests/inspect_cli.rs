@@ -36,7 +36,7 @@ fn failed(code: i32, args: &[&str]) -> String {
     message
 }
 
-/// A folder of its own for a test's files.
+/// A separate folder for a test's files.
 fn scratch(name: &str) -> PathBuf {
     let path = std::env::temp_dir().join(format!("rlx-inspect-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&path).expect("a temporary folder");

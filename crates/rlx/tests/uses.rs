@@ -31,7 +31,7 @@ struct Use {
     code: i32,
     /// Variables before the arguments, then the arguments.
     words: String,
-    /// `*` stands for anything.
+    /// `*` matches anything.
     says: String,
 }
 
@@ -44,7 +44,7 @@ impl Use {
     }
 }
 
-/// Whether `text` is what `pattern` says, in which `*` stands for anything.
+/// Whether `text` is what `pattern` says, in which `*` matches anything.
 fn matches(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(mut rest) = text.strip_prefix(parts.next().unwrap_or_default()) else { return false };

@@ -201,7 +201,7 @@ fn what_is_infinite_in_f32_anyway_is_no_overflow() {
     }
 }
 
-/// A net whose own type is `dtype`: layers of attention, product, tanh and norm with their matrices in the graph.
+/// A model of type `dtype`: layers of attention, matmul, tanh and norm with their matrices in the graph.
 fn short_net(dtype: DType, seed: u64) -> (Graph, ConstData) {
     let mut r = Gen::new(seed);
     let mut g = Graph::new("short");

@@ -192,7 +192,7 @@ impl<'a, 'f> NodeCx<'a, 'f> {
     }
 
     fn fold_constants(&self, op: &Op, inputs: &[NodeId]) -> Result<Option<ConstData>, Error> {
-        // Quantised weights stay integers: whether a product takes them so is for the compiler to say.
+        // Quantised weights stay integers; the compiler decides whether a matmul uses them directly.
         if matches!(op, Op::Dequantize { .. }) {
             return Ok(None);
         }

@@ -245,7 +245,7 @@ impl Folding<'_> {
         let dims =
             self.numbers(0)?.into_iter().map(|d| usize::try_from(d).ok()).collect::<Option<Vec<_>>>()?;
         let value = self.attrs.tensor("value").ok()??;
-        // Values inside the file only: this is shape arithmetic, external data has no place here.
+        // Values inside the file only: shape computations do not use external data.
         let value = tensor::RawTensor::read(value, &crate::external::ExternalFiles::new(None)).ok()?;
         let value = Known::from_const(&value.to_const().ok()?)?;
         let [v] = value.values[..] else { return None };

@@ -209,7 +209,7 @@ impl Importer<'_> {
         }
         for node in &f.node {
             if refers(node) {
-                // Every call has a copy of its own.
+                // Every call has its own copy.
                 self.spend(node.encoded_len() / size_of::<i64>())?;
                 self.node(&with_attributes(node, given))?;
             } else {

@@ -104,7 +104,7 @@ pub(crate) fn broadcast_dims(a: &[usize], b: &[usize]) -> Option<Vec<usize>> {
     (0..rank).map(join).collect()
 }
 
-/// What is certain of an expression over dimensions, each of which is at least 0.
+/// The known range of an expression over dimensions, each of which is at least 0.
 pub(crate) fn range(e: Extent) -> SymRange {
     e.range(&|_| SymRange::DIM)
 }

@@ -173,7 +173,7 @@ impl Importer<'_> {
         Ok(())
     }
 
-    /// The shape an input declares; a dimension without a size or name gets a symbol of its own.
+    /// The shape an input declares; a dimension without a size or name gets a new symbol.
     fn declared_shape(&self, info: &ValueInfoProto, names: &DimNames<'_>) -> Result<Shape, Error> {
         let tensor = match info.r#type.as_ref().and_then(|t| t.value.as_ref()) {
             Some(TypeValue::TensorType(tensor)) => tensor,

@@ -42,7 +42,7 @@ pub(crate) enum Emit {
     Compare(CmpOp),
     /// Builds one node for each output.
     Nodes(fn(&mut NodeCx<'_, '_>) -> Result<Vec<NodeId>, Error>),
-    /// Gives what each output stands for, which need not be a node.
+    /// Returns a slot for each output, which need not be a node.
     Slots(fn(&mut NodeCx<'_, '_>) -> Result<Vec<SlotId>, Error>),
 }
 

@@ -201,7 +201,7 @@ impl Quantized {
         cx.binary(B::Sub, x, zero)
     }
 
-    /// The floats that the integers stand for.
+    /// The dequantised floats.
     pub fn dequantized(&self, cx: Cx, scale: NodeId) -> Result<NodeId, Error> {
         let scale = cx.reshape(scale, vec![])?;
         let mut operands = vec![self.x, scale];
@@ -257,7 +257,7 @@ fn byte_operands(
     Ok(Some([a.x, b.x, zeros[0], zeros[1]]))
 }
 
-/// The product of two matrices of integers, exact.
+/// The exact matmul of two integer matrices.
 pub(super) fn integer_product(cx: Cx, a: Quantized, b: Quantized) -> Result<NodeId, Error> {
     let columns = cx.shape_of(b.x).dims().get(1..).and_then(|rest| rest.last().copied());
     if let Some(operands) = byte_operands(cx, a, b, columns)? {
@@ -274,7 +274,7 @@ fn matmul_integer(cx: Cx) -> Nodes {
     Ok(vec![integer_product(cx, a, b)?])
 }
 
-/// The product, rescaled: `round(y·sₐ·s_b / s_y) + z_y`, saturated.
+/// The matmul, rescaled: `round(y·sₐ·s_b / s_y) + z_y`, saturated.
 fn quantized_matmul(cx: Cx) -> Nodes {
     let (a, b) = (Quantized::operand(cx, 0, 2)?, Quantized::operand(cx, 3, 5)?);
     let product = integer_product(cx, a, b)?;

@@ -127,7 +127,7 @@ fn weights(count: usize) -> ModelProto {
     model(&given, &nodes, &tensors, &[untyped("y")])
 }
 
-/// Inputs with dimensions of their own.
+/// Inputs with separate dimensions.
 fn inputs(count: usize) -> ModelProto {
     let count = count / 2;
     let given: Vec<ValueInfoProto> =

@@ -29,7 +29,7 @@ pub(super) struct Contents {
 /// what is the same for the same input.
 #[derive(Serialize, Deserialize)]
 struct Found {
-    /// [`Tuning`]'s text form.
+    /// The text form of [`Tuning`].
     tuning: String,
     /// Names and bytes of [`CodePart`]s.
     code: Vec<(String, Vec<u8>)>,
@@ -106,7 +106,7 @@ impl Artefact {
         &self.layout.head.target
     }
 
-    /// Where it lies.
+    /// The path of its file.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -155,8 +155,8 @@ impl Artefact {
         text::parse_with_blobs(&source, &self.blobs()?).map(Some).map_err(|e| self.named(e))
     }
 
-    /// Parameters as they were given: all, or in a slim artefact those that packed weights do not stand for. They lie
-    /// in the file's map; bytes are checked when they are first asked for.
+    /// Parameters as they were set: all, or in a slim artefact those that packed weights do not replace. They are
+    /// in the mapped file; their bytes are checked at first use.
     ///
     /// # Errors
     /// As [`Artefact::lir`].
@@ -238,7 +238,7 @@ impl Artefact {
         Ok(found)
     }
 
-    /// Whether weights are kept as the init program left them.
+    /// Whether weights are stored as the init program made them.
     pub(super) fn has_prepared(&self) -> bool {
         self.tensors.iter().any(|t| matches!(t.role, Role::Prepared(_)))
     }

@@ -24,13 +24,13 @@ type Result<T, E = AotCacheError> = std::result::Result<T, E>;
 
 /// Compiled modules on disk.
 ///
-/// An entry is found by the caller's name and a hash of all that its code depends on: the graph with the shapes of its
+/// The key of an entry is the caller's name and a hash of everything that its code depends on: the graph with the shapes of its
 /// weights, the binding, device, driver and instruction set, the options, the version of RLX and of the format. One
 /// that does not fit is never used: a changed graph under an old name is compiled again. Entries are written to a
 /// temporary file and renamed, so any number of processes may share a cache; one that is damaged is compiled again with
 /// a warning. When the cache grows beyond its limit, entries used longest ago go.
 ///
-/// Its folder must be the user's own (or root's), and no one else may write it, because what is there is believed: of
+/// Its folder must belong to the user (or root) and must not be writable by others, because its contents are trusted: of
 /// another folder no entry is taken, and writing one is an error.
 ///
 /// ```

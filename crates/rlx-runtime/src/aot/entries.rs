@@ -22,7 +22,7 @@ pub struct CacheEntry {
     pub name: String,
     /// What tells it from others of its name: the start of its key.
     pub key: String,
-    /// Where it lies.
+    /// The path of its file.
     pub path: PathBuf,
     /// Its size.
     pub bytes: u64,
@@ -47,13 +47,13 @@ fn stem(name: &str) -> String {
     format!("{}-{}.", readable.trim_start_matches('.'), hex(&blake3::hash(name.as_bytes()).as_bytes()[..6]))
 }
 
-/// Where the entry of this name and key lies.
+/// The path of the entry with this name and key.
 pub(super) fn path_of(root: &Path, name: &str, key: &Digest) -> PathBuf {
     root.join(format!("{}{}.{ENDING}", stem(name), hex(&key[..16])))
 }
 
 /// The entries' files with their sizes and last uses; an absent folder has none. One that is not the user's own is an
-/// error: what others placed there is not believed, and not removed.
+/// error: files of other users are neither trusted nor removed.
 fn files(root: &Path) -> Result<Vec<(PathBuf, u64, SystemTime)>> {
     check_own(root)?;
     let listing = match std::fs::read_dir(root) {
@@ -126,7 +126,7 @@ pub(super) fn remove(path: &Path) -> Result<()> {
     }
 }
 
-/// Removes what was used longest ago until at most `limit` bytes are left, and what abandoned writers left; `kept`
+/// Removes the least recently used entries until at most `limit` bytes are left, and the files of abandoned writers; `kept`
 /// stays.
 pub(super) fn evict(root: &Path, limit: u64, kept: &Path) -> Result<()> {
     remove_abandoned(root);

@@ -25,7 +25,7 @@ pub(super) const MAGIC: [u8; 8] = *b"\x8eRLXAOT\n";
 /// Raised whenever the file, a packed format, or what a module means changes.
 pub(super) const FORMAT: u32 = 4;
 
-/// Bytes of a tensor that one hash stands for.
+/// Bytes of a tensor that one hash covers.
 pub(super) const CHUNK: usize = 1 << 20;
 
 /// Sections and tensors start at multiples of this, in the file and so in its map.
@@ -48,7 +48,7 @@ pub struct ArtefactTarget {
     pub machine: String,
     /// The version of RLX.
     pub version: String,
-    /// The arithmetic asked for.
+    /// The requested precision.
     pub precision: String,
     /// All options that shape code: [`rlx_opt::CompileOptions::code_key`].
     pub options: String,
@@ -165,7 +165,7 @@ pub(super) struct Parts<'a> {
     pub(super) key: Digest,
     pub(super) module: Vec<u8>,
     pub(super) table: Vec<u8>,
-    /// Each at its place in the tensors' section: see [`place_tensors`].
+    /// Each at its offset in the tensors' section: see [`place_tensors`].
     pub(super) tensors: Vec<&'a [u8]>,
     pub(super) tuning: Vec<u8>,
 }

@@ -32,8 +32,8 @@ pub struct NewArtefact<'a> {
     pub outputs: Vec<String>,
     /// Inputs whose values decided a shape.
     pub decided: Vec<(String, ConstData)>,
-    /// The graph it was compiled from. With it all parameters are kept as they were given, so that the artefact can be
-    /// compared with the oracle; without it those alone that packed weights do not stand for: the artefact is *slim*.
+    /// The graph it was compiled from. With it, all parameters are stored as they were set, so that the artefact can be
+    /// compared with the oracle; without it, only those that packed weights do not replace: the artefact is *slim*.
     pub source: Option<&'a Graph>,
 }
 

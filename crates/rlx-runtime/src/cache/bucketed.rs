@@ -12,7 +12,7 @@ use crate::error::{CompileError, or_panic};
 use crate::model_pipeline::params::ParamBook;
 use crate::session::Session;
 
-/// What a padded run gives: the bucket's upper size, and the outputs cut to the actual rows.
+/// The result of a padded run: the bucket's upper size, and the outputs sliced to the actual rows.
 pub type PaddedRun = (u64, Vec<Vec<f32>>);
 
 /// One compiled graph for each range of sizes, made when a size of the range first comes. A bucket's graph is

@@ -60,7 +60,7 @@ pub(super) struct Item<'a> {
     pub(super) dims: Option<&'a [usize]>,
 }
 
-/// The forms a caller's inputs come in.
+/// The types in which a caller passes inputs.
 pub(super) trait Inputs {
     fn count(&self) -> usize;
     fn item(&self, i: usize) -> Item<'_>;
@@ -496,7 +496,7 @@ fn check_length(slot: &Slot, data: Data<'_>) -> Result<()> {
     Err(Error::new(ErrorKind::Binding, message))
 }
 
-/// An error that names what there is no such thing as, the closest name there is, and all of them.
+/// An error for an unknown name, with the closest name and all known names.
 pub(super) fn unknown_name<'a>(
     what: &str,
     name: &str,

@@ -39,7 +39,7 @@ pub(super) struct Handle {
 }
 
 impl Handle {
-    /// The value, where it lies here.
+    /// The value, if it is stored here.
     pub(super) fn host_bytes(&self) -> &[u8] {
         self.host.as_ref().map_or(&[], AlignedBytes::as_slice)
     }

@@ -153,13 +153,13 @@ impl CompiledGraph {
         })
     }
 
-    /// The steps that the device can do in several ways, where it was asked which is fastest, here or earlier: see
+    /// The steps with several variants that were measured, here or earlier: see
     /// [`crate::tuning`]. Empty where nothing was ever measured.
     pub fn tuned_steps(&self) -> &[TunedStep] {
         &self.record.tuned.steps
     }
 
-    /// The ways that were chosen by measurement.
+    /// The variants that were chosen by measurement.
     pub(crate) fn tuning(&self) -> &Tuning {
         &self.record.tuned.tuning
     }

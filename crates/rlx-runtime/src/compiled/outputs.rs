@@ -73,7 +73,7 @@ impl Outputs {
         Ok(())
     }
 
-    /// Works out the dimensions that the run found and, under an active extent, puts the outputs into the caller's
+    /// Computes the data-dependent dimensions and, under an active extent, pads the outputs to the caller's
     /// extents.
     pub(super) fn finish(&mut self, exec: &dyn ExecutableGraph, binder: &Binder) -> Result<()> {
         self.find(exec.found(), binder)?;
@@ -89,7 +89,7 @@ impl Outputs {
         Ok(())
     }
 
-    /// The dimensions of outputs that have some of those that the run found.
+    /// The dimensions of outputs with data-dependent dimensions.
     fn find(&mut self, found: &[i64], binder: &Binder) -> Result<()> {
         let data = &self.data;
         let value = |s: u32| match data.iter().position(|&d| d == s) {

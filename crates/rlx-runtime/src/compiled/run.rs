@@ -228,7 +228,7 @@ impl CompiledGraph {
         outputs.iter_mut().enumerate().try_for_each(|(i, out)| self.read_output_into(i, out))
     }
 
-    /// Runs and gives where each output lies: a pointer and how many f32. Valid until the next run.
+    /// Runs and returns a pointer to each output and its number of f32 elements. Valid until the next run.
     ///
     /// # Panics
     /// With the text of [`CompiledGraph::try_run_raw`]'s error.
@@ -241,15 +241,15 @@ impl CompiledGraph {
     /// # g.set_outputs(vec![y]);
     /// # let mut compiled = Session::new(Device::Cpu).compile(g);
     /// # compiled.set_param("w", &[10.0, 20.0]);
-    /// let places = compiled.run_raw(&[("x", &[1.0, 2.0])]);
-    /// assert_eq!(places[0].1, 2);
+    /// let outputs = compiled.run_raw(&[("x", &[1.0, 2.0])]);
+    /// assert_eq!(outputs[0].1, 2);
     /// ```
     #[track_caller]
     pub fn run_raw(&mut self, inputs: &[(&str, &[f32])]) -> Vec<(*const f32, usize)> {
         or_panic(self.try_run_raw(inputs))
     }
 
-    /// As [`CompiledGraph::run_raw`]; [`CompiledGraph::output_views`] is the form without pointers.
+    /// As [`CompiledGraph::run_raw`]; [`CompiledGraph::output_views`] is the safe variant.
     ///
     /// # Errors
     /// As [`CompiledGraph::try_run`].

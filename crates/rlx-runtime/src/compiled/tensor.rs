@@ -45,7 +45,7 @@ pub struct TensorView<'a> {
 }
 
 impl TensorView<'_> {
-    /// The tensor with bytes of its own.
+    /// The tensor with a copy of its bytes.
     ///
     /// # Errors
     /// Bytes that do not fit type and dimensions.

@@ -67,7 +67,7 @@ const WINDOWS: [[usize; 3]; 9] = [
     [7, 512, 3],
     [56, 64, 3],
 ];
-/// Of these, how many are measured before the larger products.
+/// The number of these that are measured before the larger matmuls.
 const FIRST_WINDOWS: usize = 5;
 
 /// Measures the device of `session`; `progress` may stop it before any run.
@@ -93,7 +93,7 @@ pub(super) fn measure(session: &Session, subject: String, progress: &Progress) -
     Ok(bench.prices)
 }
 
-/// A measurement under way.
+/// A measurement in progress.
 struct Bench<'a> {
     session: &'a Session,
     progress: &'a Progress,
@@ -112,13 +112,13 @@ fn chain(dims: &[usize], repeats: usize, mut op: impl FnMut(&mut Graph, NodeId) 
     graph
 }
 
-/// A parameter of its own for each call.
+/// A new parameter for each call.
 fn param(graph: &mut Graph, dims: &[usize]) -> NodeId {
     let name = format!("p{}", graph.len());
     graph.param(name, Shape::new(dims, DType::F32))
 }
 
-/// Small numbers of both signs that keep chains of products away from infinity and from denormals.
+/// Small numbers of both signs that keep chains of matmuls away from infinity and from denormals.
 fn filling(n: usize, scale: f32) -> Vec<f32> {
     (0..n).map(|i| ((i * 7 % 17) as f32 - 8.0) / 8.0 * scale).collect()
 }
@@ -310,7 +310,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Attention, where the device has a kernel of its own for it; elsewhere it is products and softmax.
+    /// Attention, if the device has a kernel for it; otherwise it is matmuls and softmax.
     fn attention(&mut self) -> Result<()> {
         let (heads, head_dim, repeats) = (4, 32, 2);
         let mut last = 0.0;

@@ -86,7 +86,7 @@ pub(crate) fn cheapest(graph: &Graph, usable: &[Device]) -> Result<Option<Device
 /// // One device needs no prices.
 /// let policy = DevicePolicy::only([Device::Cpu]);
 /// assert_eq!(fastest_device_for_with_policy(&g, &policy), Device::Cpu);
-/// // Otherwise prices are measured on first need, and kept.
+/// // Otherwise the costs are measured at first use and stored.
 /// # let measured = || {
 /// println!("{}", fastest_device_for(&g));
 /// # };
@@ -209,7 +209,7 @@ pub fn cost_model(device: Device) -> Result<Arc<dyn BackendCostModel>> {
     cost_model_with_progress(device, &Progress::none())
 }
 
-/// As [`cost_model`]; a measurement can be stopped, and then nothing of it is kept.
+/// As [`cost_model`]; a measurement can be cancelled; then nothing is stored.
 ///
 /// # Errors
 /// As [`cost_model`], and [`ErrorKind::Cancelled`].
@@ -232,7 +232,7 @@ pub fn cost_model_with_progress(device: Device, progress: &Progress) -> Result<A
     Ok(made)
 }
 
-/// Measures `device` again and keeps what was found.
+/// Measures `device` again and stores the result.
 ///
 /// # Errors
 /// A device that cannot be used, or that fails at what is measured. (A folder that cannot be written is a warning.)
@@ -240,7 +240,7 @@ pub fn calibrate(device: Device) -> Result<Calibration> {
     calibrate_with_progress(device, &Progress::none())
 }
 
-/// As [`calibrate`]; it can be stopped, and then nothing of it is kept.
+/// As [`calibrate`]; it can be cancelled; then nothing is stored.
 ///
 /// # Errors
 /// As [`calibrate`], and [`ErrorKind::Cancelled`].
@@ -252,7 +252,7 @@ pub fn calibrate_with_progress(device: Device, progress: &Progress) -> Result<Ca
     Ok(prices)
 }
 
-/// What was measured of the device of `session` with its threads: kept from before, or measured now.
+/// The calibration of the device of `session` with its threads: stored earlier, or measured now.
 ///
 /// # Errors
 /// As [`calibrate`].
@@ -265,7 +265,7 @@ pub fn calibration_of(session: &Session) -> Result<Calibration> {
     }
 }
 
-/// The file that a device's calibration is kept in.
+/// The file of a device's calibration.
 ///
 /// # Errors
 /// A device that is not there; a user who has no folder for caches.
@@ -301,9 +301,9 @@ pub(crate) fn processor() -> &'static str {
     &NAME
 }
 
-/// What was kept of an earlier measurement. A file that makes no sense is a warning.
+/// The stored result of an earlier measurement. An invalid file is a warning.
 fn kept(device: Device, subject: &str) -> Option<Calibration> {
-    // Where there is no folder for caches, nothing was kept.
+    // Without a cache folder, nothing was stored.
     let path = path_of(device, subject).ok()?;
     let found = store::read(&path).and_then(|text| text.map(|t| Calibration::parse(&t)).transpose());
     match found {

@@ -50,7 +50,7 @@ impl Curve {
     }
 }
 
-/// What a product took: its dimensions, and nanoseconds for each operation.
+/// The measured time of a matmul: its dimensions, and nanoseconds per operation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ProductPoint {
     /// Rows, columns, common dimension.
@@ -59,7 +59,7 @@ pub struct ProductPoint {
     pub ns_per_flop: f64,
 }
 
-/// The price of a product between those that were measured: nearer ones count more, by the logarithms of the dimensions.
+/// The cost of a matmul of any size, interpolated from the measured ones: nearer ones, by the logarithms of the dimensions, weigh more.
 fn between(points: &[ProductPoint], dims: [f64; 3]) -> Option<f64> {
     let (mut sum, mut weights) = (0.0, 0.0);
     for point in points {
@@ -89,7 +89,7 @@ pub struct Calibration {
     pub costly_ns: f64,
     /// Products.
     pub products: Vec<ProductPoint>,
-    /// Convolutions, as products.
+    /// Convolutions, as matmuls.
     pub windows: Vec<ProductPoint>,
     /// Each operation of a window that slides over channels, by bytes.
     pub slides: Curve,
@@ -101,7 +101,7 @@ pub struct Calibration {
     pub norms: Curve,
     /// Each byte of one pass over memory, by bytes.
     pub passes: Curve,
-    /// Each byte of parameters that a product of one row reads, by the bytes between two uses of it.
+    /// Each byte of parameters that a matmul of one row reads, by the bytes read between two uses of it.
     pub streams: Curve,
 }
 
@@ -122,7 +122,7 @@ impl Calibration {
         };
         let anchor = match work.kind {
             WorkKind::Pass => pass(work.bytes),
-            // Where a kind was not measured: as a product of middling size.
+            // For a kind that was not measured: like a matmul of medium size.
             _ => work.flops * per_flop.or_else(|| between(&self.products, [64.0; 3])).unwrap_or(0.0),
         };
         // Parameters come from wherever a whole run leaves them: a cache, or memory.
@@ -207,7 +207,7 @@ impl Calibration {
     }
 }
 
-/// The lines of the file it is kept in.
+/// The lines of its file.
 impl fmt::Display for Calibration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "rlx-calibration\nsubject {}", self.subject)?;

@@ -47,7 +47,7 @@ pub(crate) struct Verdicts {
 }
 
 impl Verdicts {
-    /// The verdict for these sizes by at least `runs` runs, if there is one here or on disk.
+    /// The verdict for these sizes from at least `runs` runs, if there is one in memory or on disk.
     pub(crate) fn find(
         &mut self,
         graph: &Graph,
@@ -175,7 +175,7 @@ mod tests {
         let text = to_text(&verdict, "a test");
         assert_eq!(from_text(&text, "a test", &sizes).unwrap(), verdict);
         assert!(from_text(&text, "another test", &sizes).is_err());
-        // A file that is cut short is noticed by its own check; what is left here is lines that make no sense.
+        // A truncated file is caught by a check of its own; these are the lines that make no sense.
         for wrong in ["", "rlx-verdict\n", "rlx-verdict\nsubject a test\nruns many\nwinner cpu\n"] {
             assert!(from_text(wrong, "a test", &sizes).is_err(), "{wrong}");
         }

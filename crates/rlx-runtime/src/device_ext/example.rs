@@ -54,7 +54,7 @@ fn bytes_with_zeros(operands: [Vec<usize>; 2]) -> Vec<Shape> {
     vec![a, b, a_zero, b_zero]
 }
 
-/// Ops whose inputs must fit their attributes in ways a search does not find.
+/// Ops whose inputs must match their attributes in ways that a search does not find.
 fn special(op: &Op) -> Option<Vec<Shape>> {
     match op {
         Op::Region { body } => Some(body.graph.inputs().map(|n| n.shape.clone()).collect()),

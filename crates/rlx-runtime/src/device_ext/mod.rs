@@ -195,7 +195,7 @@ pub fn try_drain_device(device: Device) -> Result<()> {
     }
 }
 
-/// A device's target with the options it was asked for.
+/// A device's target for some options.
 struct Query {
     device: Device,
     target: Arc<dyn Target>,
@@ -428,7 +428,7 @@ pub fn legalize_graph_for_device_with_report(
     Ok(try_legalize(&graph, device, &CompileOptions::try_new()?)?)
 }
 
-/// The typed form of the legalising calls.
+/// The legalising calls with typed errors.
 ///
 /// # Errors
 /// As [`legalize_graph_for_device`].

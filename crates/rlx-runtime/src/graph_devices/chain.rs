@@ -285,7 +285,7 @@ impl GraphDevices {
     /// Whether `device` can run the graph under the policy now.
     ///
     /// # Errors
-    /// What is in its way.
+    /// Why it cannot be used.
     pub fn check(&self, device: Device) -> Result<()> {
         check_usable(&self.graph, device, &self.policy)
     }

@@ -30,7 +30,7 @@ pub enum ChoiceReason {
     Preferred,
     /// No other device can be used.
     OnlyOne,
-    /// A measurement found it the fastest.
+    /// It was measured as the fastest.
     Measured,
     /// The cost models expect it to be the fastest.
     Estimated,
@@ -50,7 +50,7 @@ impl fmt::Display for ChoiceReason {
 }
 
 impl GraphDevices {
-    /// Every device: what is in its way, and which one would be taken.
+    /// Every device: why it cannot be used, and which one would be chosen.
     ///
     /// ```
     /// # use rlx_runtime::*;

@@ -160,7 +160,7 @@ impl GraphDevices {
         &self.graph
     }
 
-    /// The devices that can run the graph under the policy, as they were found when this was made (or at the last
+    /// The devices that can run the graph under the policy, determined when this was created (or at the last
     /// [`GraphDevices::invalidate_cache`] or [`GraphDevices::set_policy`]).
     pub fn devices(&self) -> &[Device] {
         &self.devices
@@ -338,7 +338,7 @@ impl GraphDevices {
         Ok(device_bench::try_benchmark_devices(self, inputs, runs)?)
     }
 
-    /// Drops every executable and what benchmarks found for this graph, and looks for devices again. Parameters stay.
+    /// Drops every executable and the benchmark results of this graph, and probes the devices again. Parameters stay.
     ///
     /// ```
     /// # use rlx_runtime::*;
@@ -349,7 +349,7 @@ impl GraphDevices {
     /// # let mut devices = GraphDevices::with_policy(g, DevicePolicy::only([Device::Cpu]));
     /// # devices.set_param("w", &[10.0, 20.0]);
     /// devices.invalidate_cache();
-    /// assert_eq!(devices.run(Device::Cpu, &[("x", &[1.0, 2.0])])?, [[11.0, 22.0]], "parameters are kept");
+    /// assert_eq!(devices.run(Device::Cpu, &[("x", &[1.0, 2.0])])?, [[11.0, 22.0]], "parameters stay");
     /// # Ok::<(), String>(())
     /// ```
     pub fn invalidate_cache(&mut self) {
@@ -384,13 +384,13 @@ impl GraphDevices {
         gone.into_iter().for_each(|device| self.drop_executable(device));
     }
 
-    /// What measurements found about this graph, the latest last: those made here, and those of earlier processes
-    /// that were asked for here.
+    /// The benchmark results of this graph, the latest last: those measured here, and those of earlier processes
+    /// that were used here.
     pub fn verdicts(&self) -> &[Verdict] {
         self.verdicts.all()
     }
 
-    /// The verdict for these sizes by at least `runs` runs, if there is one.
+    /// The verdict for these sizes from at least `runs` runs, if there is one.
     pub(crate) fn known_verdict(&mut self, sizes: &[(String, usize)], runs: usize) -> Option<Verdict> {
         self.verdicts.find(&self.graph, &self.devices, sizes, runs)
     }
@@ -447,7 +447,7 @@ impl GraphDevices {
     }
 }
 
-/// The environment's chain, which must parse wherever a chain is asked for.
+/// The environment's chain, which must parse wherever a chain is used.
 fn env_chain() -> Result<Vec<Device>> {
     Ok(env::list(env::CHAIN)?.unwrap_or_default())
 }

@@ -167,7 +167,7 @@ impl GraphDevices {
     fn send(&mut self, name: &str, weight: &Arc<Weight>) {
         let mut faults: Vec<(Device, Error)> = Vec::new();
         for (&device, compiled) in &mut self.compiled {
-            // The compiler may have found that nothing depends on it.
+            // The compiler may have removed it because nothing depends on it.
             let known = compiled.graph.params().iter().any(|p| p.name == name);
             if known && let Err(e) = compiled.graph.try_set_weight(name, weight) {
                 faults.push((device, e));

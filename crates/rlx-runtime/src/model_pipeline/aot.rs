@@ -62,7 +62,7 @@ impl ModelCompilePipeline {
             None => Arc::new(graph_of(build)?),
         };
         let (device, variants) = (self.variants.device(), &mut self.variants);
-        // As all variants, it uses memory for intermediate values by turns.
+        // Like all variants, it shares the memory for intermediate values with the others.
         let shared = options.clone().with_shared_arena(true);
         let mut compiled =
             cache.specialized(disk_base, &[&key.to_le_bytes()], &sizes, device, &graph, &shared, || {

@@ -96,7 +96,7 @@ impl ModelCompilePipeline {
         self.variants.device()
     }
 
-    /// How many variants there is room for.
+    /// The maximum number of variants.
     pub fn capacity(&self) -> usize {
         self.variants.capacity()
     }
@@ -137,7 +137,7 @@ impl ModelCompilePipeline {
         self.variants.contains(key)
     }
 
-    /// The template that was built or asked for last.
+    /// The template that was built or used last.
     ///
     /// ```
     /// # use rlx_runtime::*;

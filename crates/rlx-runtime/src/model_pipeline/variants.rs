@@ -54,7 +54,7 @@ pub(crate) fn effective<'b>(binding: &'b DimBinding, options: &CompileOptions) -
 
 impl Variants {
     /// # Errors
-    /// [`ErrorKind::Config`] for no room at all.
+    /// [`ErrorKind::Config`] for a capacity of 0.
     pub(crate) fn new(device: Device, capacity: usize) -> Result<Self> {
         if capacity == 0 {
             let message = "a cache of compiled variants needs a capacity of at least 1";
@@ -87,7 +87,7 @@ impl Variants {
         self.variants.iter().any(|v| v.key == key)
     }
 
-    /// The place of the variant, if it is there.
+    /// The index of the variant, if it exists.
     pub(crate) fn find(&self, key: u64, binding: &DimBinding, options: &CompileOptions) -> Option<usize> {
         let binding = effective(binding, options);
         let is_one =
@@ -149,7 +149,7 @@ impl Variants {
         self.variants.iter_mut().try_for_each(|v| v.graph.try_set_weights(weights).map(|_| ()))
     }
 
-    /// Variants use memory for intermediate values by turns.
+    /// All variants share the memory for intermediate values.
     fn pipeline(&self, options: &CompileOptions) -> Result<CompilePipeline> {
         try_pipeline_for(self.device, &options.clone().with_shared_arena(true))
     }
@@ -187,7 +187,7 @@ impl Variants {
         self.book.attach(graph)
     }
 
-    /// Keeps a variant, which must not be there yet, and drops the oldest where there is no room.
+    /// Stores a variant, which must not exist yet, and drops the oldest if the capacity is reached.
     pub(crate) fn insert(
         &mut self,
         key: u64,
@@ -203,7 +203,7 @@ impl Variants {
         self.variants.len() - 1
     }
 
-    /// The place of the variant, made if it is not there.
+    /// The index of the variant, which is created if it does not exist.
     ///
     /// # Errors
     /// What `build` and the compiler report, or sizes that do not fit.

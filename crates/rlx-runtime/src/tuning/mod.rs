@@ -111,7 +111,7 @@ pub(crate) fn tuned(
             fresh.choose(key, variant);
             times.insert(key.what.clone(), variants);
         }
-        // Also where somebody stopped it: what was found need not be measured again.
+        // Also after a cancellation: finished measurements need not be repeated.
         keep(session, &fresh);
         ended?;
         known.extend(&fresh);
@@ -189,11 +189,11 @@ fn path_of(session: &Session, subject: &str) -> Result<PathBuf> {
     store::path(FOLDER, &format!("{}-{}", session.device().feature(), store::digest(subject)))
 }
 
-/// What was found on this machine so far. A file that makes no sense is a warning, and none.
+/// The results measured on this machine so far. An invalid file is a warning and counts as empty.
 fn read(session: &Session) -> Tuning {
     let read = || -> Result<Option<Tuning>> {
         let subject = subject(session)?;
-        // Where there is no folder for caches, nothing was kept.
+        // Without a cache folder, nothing was stored.
         let Ok(path) = path_of(session, &subject) else { return Ok(None) };
         let Some(text) = store::read(&path)? else { return Ok(None) };
         let malformed = || Error::new(ErrorKind::Malformed, "a tuning without its subject");
@@ -209,7 +209,7 @@ fn read(session: &Session) -> Tuning {
         .unwrap_or_default()
 }
 
-/// Adds to what is kept. (A folder that cannot be written is a warning.)
+/// Adds to the stored results. (A folder that is not writable is a warning.)
 fn keep(session: &Session, fresh: &Tuning) {
     if fresh.is_empty() {
         return;

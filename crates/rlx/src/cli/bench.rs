@@ -106,7 +106,7 @@ fn timed(
     (0..runs).map(run).collect()
 }
 
-/// Runs again with the steps timed, and writes the files that were asked for. `plain` is the median without.
+/// Runs again with timed steps, and writes the requested files. `plain` is the median without profiling.
 fn profile(
     args: &BenchArgs,
     session: &Session,

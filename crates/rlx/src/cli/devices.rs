@@ -85,7 +85,7 @@ fn calibrate_all(json: bool, watch: &Watch) -> Result<Vec<Json>, Failure> {
     Ok(found)
 }
 
-/// The figures that people compare: rates of products by size, bandwidths, what a run and a step cost.
+/// The main figures: matmul rates by size, bandwidths, the cost of a run and of a step.
 fn figures(device: Device, prices: &Calibration, seconds: f64) -> Json {
     let product = |p: &rlx_runtime::ProductPoint| {
         let [m, n, k] = p.dims;

@@ -31,7 +31,7 @@ pub struct Items<'a> {
 /// Endings of images. Those of kinds that are not read are items too, and bad ones: nothing is left out silently.
 const IMAGES: [&str; 8] = ["png", "jpg", "jpeg", "webp", "gif", "bmp", "tif", "tiff"];
 
-/// The files, and in place of each folder its images by name.
+/// The files, with each folder replaced by its images in order of name.
 pub fn files<'a>(paths: &[PathBuf], free: &'a TensorInfo, limit: InputLimit) -> Result<Items<'a>, Failure> {
     let mut found = Vec::new();
     for path in paths {
@@ -90,7 +90,7 @@ pub fn of_lines<'a>(
     Ok(Items { count, each: Box::new(each) })
 }
 
-/// How many lines are not empty. No line is kept.
+/// The number of lines that are not empty.
 fn count_lines(mut reader: impl BufRead) -> std::io::Result<usize> {
     let (mut count, mut is_empty) = (0, true);
     loop {

@@ -46,7 +46,7 @@ pub fn verify(args: &VerifyArgs, json: bool) -> Result<ExitCode, Failure> {
     Ok(if found.ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// What the user says counts; otherwise it goes by type.
+/// The user's tolerance takes precedence; otherwise it depends on the type.
 fn tolerances(args: &VerifyArgs, precision: Precision) -> Tolerances {
     let asked = match args.common.policy {
         Some(PrecisionPolicy::AlwaysF32) => DType::F32,

@@ -81,7 +81,7 @@ fn is_fixed(op: &Op) -> bool {
     matches!(op, Op::Param { .. } | Op::Constant { .. })
 }
 
-/// Ops that only look at the same elements in another way.
+/// Ops that only view the same elements differently.
 fn is_view(op: &Op) -> bool {
     matches!(op, Op::Reshape { .. } | Op::Transpose { .. } | Op::Expand { .. } | Op::Slice { .. })
 }

@@ -42,7 +42,7 @@ pub use boxes::{op_family, op_name};
 use crate::svg::shortened;
 use crate::units;
 
-/// What a box stands for.
+/// What a box represents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BoxKind {
     /// What the caller gives at every run.
@@ -51,7 +51,7 @@ pub enum BoxKind {
     Output,
     /// A weight that is given back as it is; other weights are lines in the boxes that use them.
     Parameter,
-    /// Ops that look at the same elements in another way.
+    /// Ops that view the same elements differently.
     View,
     /// An op, a composite or a fused region.
     Op,
@@ -85,7 +85,7 @@ pub struct ParamLine {
     pub param: bool,
     /// Whether it is transformed once before the first run: folded, transposed, packed.
     pub prepared: bool,
-    /// The nodes it stands for, as messages call them.
+    /// The nodes it represents, as messages name them.
     pub nodes: Vec<String>,
 }
 
@@ -101,7 +101,7 @@ impl ParamLine {
 /// A box.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiagramBox {
-    /// What it stands for.
+    /// What it represents.
     pub kind: BoxKind,
     /// The op's name, or that of the input or output.
     pub title: String,
@@ -113,7 +113,7 @@ pub struct DiagramBox {
     pub results: Vec<String>,
     /// How often it comes: once, or as often as the blocks around it.
     pub times: usize,
-    /// The nodes it stands for, as messages call them, of all repetitions.
+    /// The nodes it represents in all repetitions, as messages name them.
     pub nodes: Vec<String>,
     /// Where the first of them came from.
     pub origin: Option<String>,
@@ -163,7 +163,7 @@ pub struct Diagram {
     pub parameter_bytes: usize,
 }
 
-/// Diagrams of more boxes are rejected: no one could read them, and they take minutes to place.
+/// Diagrams of more boxes are rejected: they are unreadable, and their layout takes minutes.
 const MOST_DRAWN: usize = 1500;
 
 impl Diagram {
@@ -173,7 +173,7 @@ impl Diagram {
         let repeats = repeats::find(&flat);
         let mut stand_in = repeats::stand_ins(flat.boxes.len(), &repeats);
         join_borders(&flat, &mut stand_in);
-        // Where the boxes that are drawn come to stand.
+        // The positions of the boxes that are drawn.
         let mut place = vec![0; stand_in.len()];
         let mut drawn = 0;
         for (b, &by) in stand_in.iter().enumerate() {
@@ -242,7 +242,7 @@ fn short_shape(shape: &str) -> String {
     format!("[{}] {dtype}", parts.iter().map(short).collect::<Vec<_>>().join(", "))
 }
 
-/// Inputs that each repetition has of its own stand together, and so do outputs.
+/// Separate inputs of each repetition are grouped, and so are outputs.
 fn join_borders(flat: &Flat, stand_in: &mut [usize]) {
     for b in 0..flat.boxes.len() {
         for (this, that) in flat.inputs[b].iter().zip(&flat.inputs[stand_in[b]]) {
@@ -258,7 +258,7 @@ fn join_borders(flat: &Flat, stand_in: &mut [usize]) {
     }
 }
 
-/// The boxes that are drawn, each with the nodes of all that it stands for.
+/// The boxes that are drawn, each with all nodes that it represents.
 fn joined(flat: Flat, stand_in: &[usize]) -> Vec<DiagramBox> {
     let mut boxes: Vec<Option<DiagramBox>> = flat.boxes.into_iter().map(Some).collect();
     for b in 0..boxes.len() {

@@ -18,7 +18,7 @@ pub(super) fn in_blocks(flat: Flat) -> Flat {
     let is = |b: usize, kind| flat.boxes[b].kind == kind;
     let mut roots: Vec<usize> = all.clone().filter(|&b| is(b, BoxKind::Input)).collect();
     roots.extend(all.clone().filter(|&b| shared(&flat, b)));
-    // From the shallowest output on, so that what leads to a block's own output stands with its block.
+    // From the shallowest output on, so that nodes leading to a block's own output are in the block.
     let outputs = all.clone().filter(|&b| is(b, BoxKind::Output));
     let mut ends: Vec<usize> = outputs.map(|b| flat.inputs[b][0].from).collect();
     sort_by_key(&mut ends, |&b| depth[b]);

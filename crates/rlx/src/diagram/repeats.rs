@@ -106,7 +106,7 @@ impl Search<'_> {
             }
             times += 1;
         }
-        // What stands side by side is no repetition.
+        // Parallel boxes are not a repetition.
         let goes_on = carried.iter().any(|(a, b)| a != b && b.from >= start);
         if !goes_on {
             return 1;
@@ -140,7 +140,7 @@ impl Search<'_> {
                 if this != that && !own_input && !first.contains(&this.from) {
                     return false;
                 }
-                // An input of its own is another one each time.
+                // A separate input for each repetition.
                 own_input && this != that || *carried.entry(*that).or_insert(*this) == *this
             })
     }
@@ -163,10 +163,10 @@ impl Search<'_> {
     }
 }
 
-/// The box that stands for each: itself, or its like in the first repetition of the blocks around it.
+/// The box that represents each: itself, or the corresponding one in the first repetition of the blocks around it.
 pub(super) fn stand_ins(boxes: usize, repeats: &[Repeat]) -> Vec<usize> {
     let mut stand_in: Vec<usize> = (0..boxes).collect();
-    // Outer blocks come first, so what stands in for a box may be folded again.
+    // Outer blocks come first, so a representing box may be folded again.
     for repeat in repeats {
         for place in &mut stand_in {
             if (repeat.start..repeat.end()).contains(place) {

@@ -96,7 +96,7 @@ impl Packed {
         self.count
     }
 
-    /// One more; `false` where the limit allows no more. The type is a float's.
+    /// Adds an element; `false` if the limit is reached. The type must be a float type.
     ///
     /// # Errors
     /// [`ErrorKind::OutOfMemory`].
@@ -105,7 +105,7 @@ impl Packed {
         self.counted()
     }
 
-    /// One more; `false` where the limit allows no more. The type is an integer's, or bool.
+    /// Adds an element; `false` if the limit is reached. The type must be an integer type or bool.
     ///
     /// # Errors
     /// [`ErrorKind::OutOfMemory`].

@@ -153,7 +153,7 @@ mod tests {
     use super::*;
     use rlx_ir::testing::Gen;
 
-    /// Damaged images are errors or images of the size that is asked for, never a panic, and never larger than the limit.
+    /// Damaged images are errors or images of the expected size, never a panic, and never larger than the limit.
     #[test]
     fn damaged_images_are_errors_or_images() {
         let whole = std::fs::read(rlx_testdata::models::folder().join("digits/samples/0_a.png")).unwrap();

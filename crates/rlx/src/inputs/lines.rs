@@ -9,7 +9,7 @@ use super::elements::InputLimit;
 use super::{Inputs, find, json};
 
 /// The lines' inputs in order, `None` for an empty line. A line that cannot be read keeps its error, so that anyone who goes
-/// through them can report it and go on; one that is longer than the limit is skipped without being kept.
+/// the caller can report it and continue; one that is longer than the limit is skipped without being stored.
 pub fn read<'a>(
     reader: impl BufRead + 'a,
     free: &'a [&'a TensorInfo],
@@ -34,7 +34,7 @@ struct Lines<R> {
 }
 
 impl<R: BufRead> Lines<R> {
-    /// The next line without its end; `None` in place of one that is too long, which is skipped.
+    /// The next line without its newline; `None` for one that is too long, which is skipped.
     fn next(&mut self) -> Option<std::io::Result<Option<Vec<u8>>>> {
         if self.ended {
             return None;

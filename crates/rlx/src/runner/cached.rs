@@ -26,7 +26,7 @@ impl Runner {
         }
     }
 
-    /// Keeps a compiled model, unless it holds only for some values of its inputs. Where it cannot be kept (a full disk, a
+    /// Caches a compiled model, unless it is valid only for some values of its inputs. If it cannot be stored (a full disk, a
     /// folder that cannot be written, files that changed meanwhile) that is a warning: the model is there.
     ///
     /// # Errors

@@ -121,7 +121,7 @@ fn concat(cx: Cx) -> Nodes {
     Ok(vec![requantize(cx, y, 0, Some(1))?])
 }
 
-/// An exact product times the scales of both operands; that of B may be one for each column.
+/// An exact matmul times the scales of both operands; B may have one scale per column.
 fn scaled_product(cx: Cx, a: Quantized, b: Quantized, scales: [NodeId; 2]) -> Result<NodeId, Error> {
     let product = integer_product(cx, a, b)?;
     let rank = cx.shape_of(product).rank();

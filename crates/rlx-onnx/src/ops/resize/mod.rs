@@ -21,7 +21,7 @@ const MOST_PLACES: usize = 1 << 18;
 
 pub(super) const OPS: &[Entry] = &[nodes("Resize", resize), nodes("Upsample", upsample)];
 
-/// How positions and weights are found.
+/// How positions and weights are computed.
 struct Method {
     kind: Kind,
     coordinates: Coordinates,
@@ -121,7 +121,7 @@ impl Method {
         })
     }
 
-    /// Where output `i` lies among the inputs; `None` outside the part that is cropped.
+    /// The position of output `i` among the inputs; `None` outside of the cropped part.
     fn position(&self, i: usize, axis: &Axis) -> Option<f64> {
         let (x, from) = (i as f64, axis.from as f64);
         let width = axis.scale * from;
@@ -189,7 +189,7 @@ impl Method {
         let ratio = if at.fract() == 0.0 { 1.0 } else { at - at.floor() };
         let mut weights = self.weights(ratio, axis.scale);
         let count = weights.len() as i64;
-        // The nearest `count` places, of a row that is continued by half as many at either end.
+        // The nearest `count` positions, in a row that is extended by half as many at either end.
         let (pad, last) = ((count + 1) / 2, axis.from as i64 - 1);
         let first = (at.ceil() as i64 - count / 2).clamp(-pad, last + pad - count + 1);
         let places: Vec<i64> = (first..first + count).collect();
@@ -377,7 +377,7 @@ fn places_node(cx: Cx, places: &[usize]) -> NodeId {
     cx.constant(Value::int(DType::I64, &[places.len()], places.iter().map(|&p| p as i128).collect()))
 }
 
-/// Along `axis`, from the elements at the first places towards those at the second ones, by `step` (0 … 1) of the way.
+/// Interpolates along `axis` between the elements at the first and at the second positions, by `step` (0 … 1).
 fn between(cx: Cx, x: NodeId, axis: usize, places: [NodeId; 2], step: NodeId) -> Result<NodeId, Error> {
     let mut dims = vec![Dim::Static(1); cx.shape_of(x).rank()];
     dims[axis] = cx.shape_of(step).dim(0);

@@ -88,7 +88,7 @@ fn plus(cx: Cx, x: NodeId, summand: Extent) -> Result<NodeId, Error> {
     cx.binary(B::Add, x, summand)
 }
 
-/// At most the last place.
+/// At most the last position.
 fn within(cx: Cx, place: NodeId, from: Extent) -> Result<NodeId, Error> {
     let last = cx.extent(from - 1)?;
     cx.binary(B::Min, place, last)

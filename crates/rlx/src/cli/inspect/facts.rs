@@ -59,7 +59,7 @@ impl Module {
 /// A pass and what it did.
 pub struct Pass {
     pub record: PassRecord,
-    /// What it changed, where that was asked for.
+    /// What it changed, if requested.
     pub difference: Option<Difference>,
 }
 
@@ -72,7 +72,7 @@ impl Pass {
     }
 }
 
-/// The arithmetic asked for and used.
+/// The requested and the used precision.
 fn precision_json(report: &PrecisionReport) -> Json {
     let kinds: Json = report
         .kinds

@@ -24,7 +24,7 @@ use serde_json::{Value as Json, json};
 pub use roofline::roofline;
 pub use trace::trace;
 
-/// The peak is that of products of at least as many multiplications; caches that of passes over at least as many bytes.
+/// The peak is measured by matmuls with at least this many multiplications; the cache bandwidth by passes over at least this many bytes.
 const LEAST_PRODUCT: f64 = 500e3;
 const LEAST_PASS: f64 = 256e3;
 
@@ -33,7 +33,7 @@ const LEAST_PASS: f64 = 256e3;
 pub struct Machine {
     /// Device, processor, threads, version.
     pub subject: String,
-    /// The fastest product that was measured, and its dimensions.
+    /// The fastest measured matmul, and its dimensions.
     pub peak_gflops: f64,
     pub peak_dims: [f64; 3],
     /// Passes over the most bytes that were measured, and how many these were.

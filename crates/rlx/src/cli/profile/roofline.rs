@@ -191,7 +191,7 @@ fn roofs(machine: &Limits, x: Axis, y: Axis, places: &mut Places) -> String {
     out
 }
 
-/// The name of a roof along it, where there is room; `below` is the side that is tried first.
+/// The name of a roof along it, if there is space; `below` is the side that is tried first.
 fn roof_label(label: &str, from: [f64; 2], to: [f64; 2], below: f64, places: &mut Places) -> String {
     let (dx, dy) = (to[0] - from[0], to[1] - from[1]);
     let (angle, length, width) = (dy.atan2(dx), dx.hypot(dy), small_width(label));
@@ -247,7 +247,7 @@ fn labels(
         let width = small_width(&name);
         let (at, level) = place(row);
         let beside = radius(profile, row) + 8.0;
-        // To the left of the dot where the right has no room.
+        // To the left of the dot if there is no space on the right.
         let start = if at + beside + width > LEFT + WIDTH { at - beside - width } else { at + beside };
         let inside = |y: &f64| (TOP + 12.0..TOP + HEIGHT - 4.0).contains(y);
         let near = (0..60).flat_map(|i| [f64::from(i), -f64::from(i)]).map(|i| level + 4.0 + i * MOVE);

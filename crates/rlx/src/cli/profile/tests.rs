@@ -48,7 +48,7 @@ fn steps_are_counted_with_what_they_compute_and_move() {
     assert_eq!((profile.runs, profile.rows.len()), (4, 2));
     let product = &profile.rows[0];
     assert_eq!((product.family, product.title.as_str()), ("MatMul", "MatMul + Relu"));
-    // The product, and one operation for each element of the relu.
+    // The matmul, and one operation for each element of the relu.
     assert_eq!(product.flops, 2.0 * 32.0 * 64.0 * 64.0 + 32.0 * 64.0);
     assert_eq!(product.bytes, 4.0 * (32.0 * 64.0 * 2.0 + 64.0 * 64.0));
     assert_eq!((product.bound, profile.rows[1].bound), (Bound::Compute, Bound::Launch));
