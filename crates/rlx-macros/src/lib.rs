@@ -47,7 +47,7 @@ use syn::parse_macro_input;
 /// type, arithmetic is in braces: `Tensor<f32, Batch, {HIDDEN * 4}>`. A tensor without dimensions is
 /// `Tensor<f32>`.
 ///
-/// **Tensors.** `Tensor` is given at every run, `Param` is set once. Each must be used.
+/// **Tensors.** A `Tensor` is an input of every run, a `Param` is set once. Each must be used.
 ///
 /// **The body** is `let` statements and, at its end, the result or a tuple of results: operators, numbers, and the
 /// methods of `TracedTensor` by name. `let` may state a shape, which is then checked:

@@ -174,7 +174,7 @@ impl OnnxFile {
     /// Reads one of its tensors; data in the file or beside it is shared, not copied.
     ///
     /// # Errors
-    /// Extents, type and data that do not agree, data outside the model's folder, an element type not built here; a file
+    /// Extents, type and data that do not agree, data outside the model's folder, an unsupported element type; a file
     /// that was truncated after it was mapped.
     pub fn tensor(&self, proto: &TensorProto) -> Result<RawTensor, Error> {
         self.own.iter().try_for_each(|own| own.file.check_whole())?;

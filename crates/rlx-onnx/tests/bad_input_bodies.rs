@@ -75,7 +75,7 @@ fn run(imported: &Imported, go: bool) -> Result<Vec<f32>, Error> {
 
 #[test]
 fn huge_and_negative_numbers_of_times_cost_nothing() {
-    // Nothing is stacked: the loop may run for ever, and anyone who gave a deadline is told.
+    // Nothing is stacked: the loop may run forever, until a deadline passes.
     for limit in [i64::MAX, 1 << 40] {
         let endless = imported(&doubling(limit, false)).expect("such loops are legal");
         assert_eq!(run(&endless, false).expect("it never runs"), [1.0, -3.0]);

@@ -71,7 +71,7 @@ fn whole_numbers(dtype: DType, range: (i128, i128), values: &[f32], out: &mut [u
 /// allocate for the types of 8 bits and more.
 ///
 /// # Errors
-/// [`ErrorKind::Value`] for an integer that f32 cannot hold exactly.
+/// [`ErrorKind::Value`] for an integer that is not exact in f32.
 pub(crate) fn to_f32(dtype: DType, bytes: &[u8], count: usize, out: &mut [f32]) -> Result<()> {
     match dtype {
         DType::F32 | DType::C64 => bytemuck::cast_slice_mut(out).copy_from_slice(bytes),

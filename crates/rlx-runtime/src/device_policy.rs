@@ -40,20 +40,20 @@ use crate::error::or_panic;
 use crate::registry::registered_devices;
 use crate::{cost, env};
 
-/// How devices that the policy treats alike are ranked.
+/// How devices of equal preference are ranked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DevicePickStrategy {
     /// By the time that the calibrated cost models predict.
     #[default]
     CostModel,
-    /// By the median of `runs` measured runs, where there are inputs to run on; else as `CostModel`.
+    /// By the median of `runs` measured runs, if there are inputs to run on; otherwise as `CostModel`.
     Benchmark {
         /// How many runs are timed on each device.
         runs: usize,
     },
 }
 
-/// Which devices may be used, and which are liked best.
+/// Which devices may be used, and which are preferred.
 ///
 /// ```
 /// use rlx_runtime::{Device, DevicePickStrategy, DevicePolicy};
@@ -92,8 +92,8 @@ impl DevicePolicy {
         DevicePolicy { allow: Some(devices.into_iter().collect()), ..Self::default() }
     }
 
-    /// What `RLX_DEVICES` (all, where not set), `RLX_DENY_DEVICES`, `RLX_PREFER_DEVICES` and
-    /// `RLX_BENCHMARK_PICK` say.
+    /// The policy of `RLX_DEVICES` (all, if not set), `RLX_DENY_DEVICES`, `RLX_PREFER_DEVICES` and
+    /// `RLX_BENCHMARK_PICK`.
     ///
     /// # Panics
     /// When a value does not parse; [`DevicePolicy::try_from_env`] reports it.
@@ -126,7 +126,7 @@ impl DevicePolicy {
         })
     }
 
-    /// Rules out these devices, besides those ruled out before.
+    /// Denies these devices, in addition to those denied before.
     ///
     /// ```
     /// # use rlx_runtime::*;
@@ -137,7 +137,7 @@ impl DevicePolicy {
         self
     }
 
-    /// Takes these devices first, in this order, after those preferred before.
+    /// Prefers these devices, in this order, after those preferred before.
     ///
     /// ```
     /// # use rlx_runtime::*;
@@ -148,7 +148,7 @@ impl DevicePolicy {
         self
     }
 
-    /// Ranks devices by the median of this many runs. A measurement by 0 runs is an error when it is made.
+    /// Ranks devices by the median of this many runs. 0 runs is an error when measuring.
     ///
     /// ```
     /// # use rlx_runtime::*;
@@ -203,13 +203,13 @@ pub struct DeviceCandidate {
     pub registered: bool,
     /// Whether it is available and computes every node of the graph.
     pub supports_graph: bool,
-    /// Whether it is the one that would be taken.
+    /// Whether it is the one that would be chosen.
     pub recommended: bool,
-    /// Why it cannot be taken; `None` when it can.
+    /// Why it cannot be used; `None` if it can.
     pub blocker: Option<String>,
 }
 
-/// No device of a chain did the job.
+/// No device of a chain succeeded.
 ///
 /// ```
 /// use rlx_runtime::{Device, DeviceFallbackError};
@@ -286,7 +286,7 @@ fn check_supported(graph: &Graph, device: Device) -> Result<()> {
 /// The devices that can run `graph` under `policy`: the preferred ones first, then in [`Device::all`]'s order.
 ///
 /// # Panics
-/// When `RLX_KERNEL_DISPATCH` makes no sense; [`device_report`] says so for each device.
+/// When `RLX_KERNEL_DISPATCH` is invalid; [`device_report`] says so for each device.
 ///
 /// ```
 /// # use rlx_runtime::*;
@@ -324,7 +324,7 @@ pub fn device_report(graph: &Graph, policy: &DevicePolicy) -> Vec<DeviceCandidat
     report_with(graph, policy, |usable| pick(graph, usable, policy).ok())
 }
 
-/// The report where `choose` says which of the usable devices would be taken.
+/// The report, with `choose` choosing among the usable devices.
 pub(crate) fn report_with(
     graph: &Graph,
     policy: &DevicePolicy,
@@ -352,7 +352,7 @@ pub(crate) fn report_with(
     candidates
 }
 
-/// The one of `usable` to take without a measurement of `graph` itself: a preferred one, else the cheapest.
+/// The one of `usable` to use without a measurement of `graph` itself: a preferred one, else the cheapest.
 ///
 /// # Errors
 /// None is usable, or the cost models fail.
@@ -369,7 +369,7 @@ pub(crate) fn nothing_usable(graph: &Graph, policy: &DevicePolicy) -> DeviceFall
     DeviceFallbackError { attempts: Device::all().iter().filter_map(reason).collect() }
 }
 
-/// The device to run `graph` on: `hint`, else what `RLX_DEVICE` names, else what `policy` picks. (A benchmark needs
+/// The device to run `graph` on: `hint`, else the device named by `RLX_DEVICE`, else the choice of `policy`. (A benchmark needs
 /// inputs: [`crate::GraphDevices::resolve_with_inputs`]; here the cost model is used instead.)
 ///
 /// # Errors
@@ -470,7 +470,7 @@ pub(crate) fn failed(mut attempts: Vec<(Device, String)>) -> DeviceFallbackError
     DeviceFallbackError { attempts }
 }
 
-/// The devices of `RLX_DEVICE_CHAIN`, in order; none where it is not set.
+/// The devices of `RLX_DEVICE_CHAIN`, in order; empty if it is not set.
 ///
 /// # Panics
 /// When the value does not parse; [`try_device_chain_from_env`] reports it.

@@ -53,7 +53,7 @@ pub mod backend {
     };
 }
 
-/// Ops from outside: their rules, and their kernels for the CPU. `examples/custom_op` is a whole one.
+/// Custom ops: their rules and their CPU kernels. `examples/custom_op` is a complete example.
 pub mod custom {
     #[cfg(feature = "cpu")]
     pub use rlx_cpu::custom::{CpuCall, CpuKernel, register_cpu_kernel};
@@ -61,7 +61,7 @@ pub mod custom {
     pub use rlx_ir::op::{Arity, CustomAttr, CustomAttrs};
 }
 
-/// The arithmetic of a session, and which ops keep f32.
+/// The precision of a session, and the policies that decide which ops stay f32.
 pub mod precision {
     pub use rlx_opt::{Precision, PrecisionPolicy};
 }

@@ -16,7 +16,7 @@ type Make = fn() -> Box<dyn Backend>;
 
 static REGISTERED: LazyLock<RwLock<BTreeMap<Device, Make>>> = LazyLock::new(RwLock::default);
 
-/// Makes `make` the backend of `device` for this process.
+/// Registers `make` as the backend of `device` for this process.
 ///
 /// ```
 /// # use rlx_runtime::*;
@@ -44,8 +44,8 @@ pub fn backend_for(device: Device) -> Option<Box<dyn Backend>> {
     }
 }
 
-/// The devices that have a backend, in [`Device::all`]'s order. Whether the device itself is there is
-/// [`crate::is_available`]'s question.
+/// The devices that have a backend, in [`Device::all`]'s order. [`crate::is_available`] says whether the device itself
+/// is available.
 ///
 /// ```
 /// # use rlx_runtime::*;
@@ -56,7 +56,7 @@ pub fn registered_devices() -> Vec<Device> {
     Device::all().iter().copied().filter(known).collect()
 }
 
-/// What [`register_backend`] was given for `device`.
+/// The backend registered by [`register_backend`] for `device`.
 pub(crate) fn registered(device: Device) -> Option<Make> {
     REGISTERED.read().unwrap_or_else(|e| e.into_inner()).get(&device).copied()
 }
@@ -79,8 +79,8 @@ fn built_in(device: Device) -> Option<Make> {
 /// The built-in backend of `device` with its own pool of this many threads.
 ///
 /// # Errors
-/// [`ErrorKind::Config`] for a number that makes no sense, [`ErrorKind::Unsupported`] for a device whose threads
-/// are not ours to choose.
+/// [`ErrorKind::Config`] for an invalid number, [`ErrorKind::Unsupported`] for a device that does not use
+/// RLX's thread pool.
 pub(crate) fn with_threads(device: Device, threads: usize) -> Result<Box<dyn Backend>> {
     match device {
         #[cfg(feature = "cpu")]
@@ -94,7 +94,7 @@ pub(crate) fn with_threads(device: Device, threads: usize) -> Result<Box<dyn Bac
     }
 }
 
-/// How many threads the environment gives the built-in backend of `device`.
+/// The number of threads that the environment sets for the built-in backend of `device`.
 pub(crate) fn threads_from_env(device: Device) -> Option<usize> {
     match device {
         #[cfg(feature = "cpu")]

@@ -92,7 +92,7 @@ impl Plan {
     /// Reads a plan.
     ///
     /// # Errors
-    /// Text that is no plan, or one whose sizes do not fit together.
+    /// Invalid text, or a plan with inconsistent sizes.
     pub fn parse(text: &str) -> Result<Plan, Error> {
         let plan: Plan = serde_json::from_str(text).map_err(|e| malformed(format!("weights plan: {e}")))?;
         if plan.bytes > MOST_BYTES || plan.file.contains(['/', '\\']) {
@@ -142,11 +142,11 @@ impl Plan {
     }
 }
 
-/// Writes a model's graph and its data file side by side into `folder`, and gives the graph's path. What is
-/// already there and up to date stays.
+/// Writes a model's graph and its data file side by side into `folder`, and returns the graph's path. Files that
+/// exist and are up to date are not written again.
 ///
 /// `plan` is the path of `NAME.weights.json`, if the graph has one; `safetensors` the file with real weights that
-/// some plans ask for.
+/// some plans need.
 ///
 /// # Errors
 /// Files that cannot be read or written, an invalid plan, missing real weights.

@@ -30,12 +30,12 @@ const TYPES: &[(&str, DType)] = &[
     ("<c8", DType::C64),
 ];
 
-/// What an array says of itself before its elements.
+/// The header of an array, before its elements.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header {
     /// The element type.
     pub dtype: DType,
-    /// The dimensions, outermost first. They are claimed: whether there are so many elements is another question.
+    /// The dimensions, outermost first. They are not yet checked against the number of elements.
     pub dims: Vec<usize>,
     /// Whether the elements are in column-major order.
     transposed: bool,

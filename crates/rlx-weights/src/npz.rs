@@ -46,7 +46,7 @@ pub fn from_bytes(bytes: &[u8]) -> Result<Vec<(String, ConstData)>, Error> {
     arrays(bytes, &mut |_, _| Ok(()))
 }
 
-/// What sees a name and a header before the array is unpacked.
+/// A check of a name and a header before the array is unpacked.
 type Check<'a> = dyn FnMut(&str, &npy::Header) -> Result<(), Error> + 'a;
 
 fn arrays(bytes: &[u8], check: &mut Check<'_>) -> Result<Vec<(String, ConstData)>, Error> {
@@ -312,7 +312,7 @@ mod tests {
         assert_eq!(entry.contents(&file).unwrap(), plain);
     }
 
-    /// A small archive of a large array: anyone who looks at the header need not unpack it.
+    /// A small archive of a large array: reading the header does not unpack it.
     #[test]
     fn claims_are_checked_before_anything_is_unpacked() {
         let zeros = ConstData::new(rlx_ir::DType::U8, &[64 << 20], vec![0; 64 << 20]).unwrap();

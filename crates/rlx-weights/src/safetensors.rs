@@ -27,7 +27,7 @@ pub fn from_source(source: Arc<dyn AsRef<[u8]> + Send + Sync>) -> Result<WeightS
     tensors(source, None)
 }
 
-/// Asked before a tensor's bytes are first used.
+/// Checked before a tensor's bytes are first used.
 type Check = Arc<dyn Fn() -> Result<(), Error> + Send + Sync>;
 
 fn tensors(source: Arc<dyn AsRef<[u8]> + Send + Sync>, check: Option<Check>) -> Result<WeightStore, Error> {

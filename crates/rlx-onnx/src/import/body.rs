@@ -22,14 +22,14 @@ pub(crate) struct OpenBody {
     captures: Vec<SlotId>,
 }
 
-/// An imported body, and what it must be given behind its own inputs.
+/// An imported body, and the values passed after its own inputs.
 pub(crate) struct ImportedBody {
     pub graph: Graph,
     pub captures: Vec<SlotId>,
 }
 
 impl Importer<'_> {
-    /// Imports a subgraph as a body: first come its own inputs, by their shapes. `outputs` chooses what it gives, from
+    /// Imports a subgraph as a body: first come its own inputs, by their shapes. `outputs` chooses its outputs, from
     /// those inputs and the subgraph's outputs.
     pub fn body(
         &mut self,

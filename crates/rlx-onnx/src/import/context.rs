@@ -314,7 +314,7 @@ impl<'a, 'f> NodeCx<'a, 'f> {
         self.unsupported(message).with_hint("give the dimension a size (--dim NAME=VALUE)")
     }
 
-    /// An attribute string or number with a meaning that is not built.
+    /// An attribute string or number with an unsupported meaning.
     pub fn bad_attr(&self, name: &str, value: impl std::fmt::Display) -> Error {
         self.unsupported(format!("{name} = {value}"))
     }

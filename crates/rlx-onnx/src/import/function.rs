@@ -108,7 +108,7 @@ impl Importer<'_> {
         Folding { attrs: Attrs(&node.attribute), operands, outputs: node.output.len() }
     }
 
-    /// The version of a domain's operator set in force, which must be one this importer knows.
+    /// The version of a domain's operator set, which must be one this importer knows.
     fn opset(&self, domain: &str) -> Result<i64, Error> {
         let in_force = self.opsets.last().and_then(|sets| sets.get(domain)).copied();
         let Some(version) = in_force else {
@@ -148,7 +148,7 @@ impl Importer<'_> {
         self.with_dtypes(error, node, opset, inputs)
     }
 
-    /// Adds domain, opset and operands to an error about what is not built.
+    /// Adds domain, opset and operands to an error about an unsupported feature.
     fn with_dtypes(&self, error: Error, node: &NodeProto, opset: i64, inputs: &[Option<SlotId>]) -> Error {
         if error.kind() != ErrorKind::Unsupported {
             return error;

@@ -92,7 +92,7 @@ pub fn needed_input(error: &Error) -> Option<&str> {
 /// Imports a model.
 ///
 /// # Errors
-/// [`ErrorKind::Unsupported`] naming node, op, domain, opset and dtypes for what is not built;
+/// [`ErrorKind::Unsupported`] naming node, op, domain, opset and dtypes for unsupported features;
 /// [`ErrorKind::NeedsInputValue`] as described at the top of this module; [`ErrorKind::Malformed`] and the shape
 /// rules' errors for models that break the format or do not fit together.
 pub fn import(file: &OnnxFile, options: &ImportOptions) -> Result<Imported, Error> {
@@ -141,7 +141,7 @@ fn import_scoped(file: &OnnxFile, options: &ImportOptions, progress: &Progress) 
 }
 
 impl Importer<'_> {
-    /// Names an output's node after it, so that anyone who runs the graph sees the model's own names.
+    /// Names an output's node after it, so that the graph has the model's own names.
     fn name_output(&mut self, node: NodeId, name: &str) {
         let named = self.graph.node(node);
         let outside = matches!(named.op, Op::Input { .. } | Op::Param { .. });

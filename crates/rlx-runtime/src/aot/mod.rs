@@ -61,7 +61,7 @@ fn write_record<T: Serialize>(record: &T) -> Result<Vec<u8>> {
         .map_err(|e| Error::new(ErrorKind::Internal, format!("postcard rejects a record: {e}")))
 }
 
-/// The record that all of `bytes` are.
+/// The record stored in all of `bytes`.
 fn read_record<T: DeserializeOwned>(bytes: &[u8], what: &str) -> Result<T> {
     match postcard::take_from_bytes(bytes) {
         Ok((record, [])) => Ok(record),

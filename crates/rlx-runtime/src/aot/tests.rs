@@ -113,7 +113,7 @@ fn modules_changed_behind_right_hashes_are_errors_or_run() {
     }
     println!("{found:?}");
     assert!(found["ran"] > 10 && found.len() > 4, "{found:?}");
-    // A panic at the backend's edge would be a fault of the device.
+    // A panic at the backend's edge would be a device error.
     assert!(!found.contains_key("internal") && !found.contains_key("device"), "{found:?}");
 }
 

@@ -13,12 +13,12 @@ use super::tensor::TensorView;
 use crate::convert;
 use rlx_ir::nearest;
 
-/// What a caller gives for one input.
+/// What a caller passes for one input.
 #[derive(Clone, Copy)]
 pub(super) enum Data<'a> {
     F32(&'a [f32]),
     Bytes(&'a [u8], DType),
-    /// A handle that the device keeps: how many bytes.
+    /// A handle stored on the device: its number of bytes.
     Resident(usize, DType),
 }
 
@@ -31,7 +31,7 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// How many elements of `dtype` there are; `None` when the bytes end within one.
+    /// The number of elements of `dtype`; `None` if the bytes end within one.
     fn count(self, dtype: DType) -> Option<usize> {
         let (len, given) = match self {
             Data::F32(values) => {
@@ -50,7 +50,7 @@ impl<'a> Data<'a> {
     }
 }
 
-/// Brings the value of an input's handle from the device that keeps it.
+/// Copies the value of an input's handle from the device that stores it.
 pub(super) type Kept<'a> = dyn Fn(usize) -> Result<Vec<u8>> + 'a;
 
 /// One of the caller's inputs: by name, or by position where there is none.
@@ -111,15 +111,15 @@ impl Inputs for &[TensorView<'_>] {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Source {
     Missing,
-    /// The caller's item of this number, as it is.
+    /// The caller's item of this index, used directly.
     Given(usize),
-    /// The input's handle, as it is.
+    /// The input's handle, used directly.
     Handle,
     /// Converted or cropped into the input's staging buffer.
     Staged,
 }
 
-/// The bytes of a bound run, as the device asks for them.
+/// The bytes of a bound run, as the device reads them.
 pub(super) struct BoundInputs<'a> {
     pub(super) given: &'a dyn Inputs,
     pub(super) handles: &'a [Option<Handle>],
@@ -150,9 +150,9 @@ impl rlx_backend::InputSource for BoundInputs<'_> {
 pub(super) struct Binder {
     pub(super) symbols: Vec<u32>,
     ranges: Vec<SymRange>,
-    /// What [`super::CompiledGraph::set_dims`] said.
+    /// The dimensions set by [`super::CompiledGraph::set_dims`].
     fixed: Vec<i64>,
-    /// Which symbol the active extent is about, actual and upper value.
+    /// The symbol of the active extent, its actual and upper value.
     active: Option<(usize, i64, i64)>,
     pub(super) inputs: Vec<Slot>,
     sources: Vec<Source>,
@@ -340,7 +340,7 @@ impl Binder {
         Ok(())
     }
 
-    /// Takes what symbols are left from inputs' lengths: where one input has one unknown symbol.
+    /// Derives the remaining symbols from the inputs' lengths: for each input with one unknown symbol.
     fn solve(&mut self, given: &dyn Inputs, handles: &[Option<Handle>]) {
         loop {
             let mut progress = false;

@@ -22,9 +22,9 @@ use crate::panic_guard;
 /// A handle of an input; its value is in the input's declared type.
 #[derive(Debug, Clone)]
 pub(super) struct Handle {
-    /// The value; `None`: the device has it.
+    /// The value; `None` if it is stored on the device.
     host: Option<AlignedBytes>,
-    /// How many bytes the value has.
+    /// The size of the value in bytes.
     len: usize,
     elements: usize,
     /// Known once an output fed it, or when the declared shape is fixed.
@@ -32,7 +32,7 @@ pub(super) struct Handle {
     dims_known: bool,
     /// The output that refreshes it after every run.
     feed: Option<usize>,
-    /// The output that refreshes it after the run to come, whatever `feed` says.
+    /// The output that refreshes it after the next run only, instead of `feed`.
     once: Option<usize>,
     /// The output by which the device itself refreshes it.
     steered: Option<usize>,
@@ -59,13 +59,13 @@ impl Handle {
         self.dims_known.then_some(&self.dims[..])
     }
 
-    /// The output that refreshes it after the run to come.
+    /// The output that refreshes it after the next run.
     fn next_feed(&self) -> Option<usize> {
         self.once.or(self.feed)
     }
 }
 
-/// The value of a handle that the device keeps.
+/// The value of a handle stored on the device.
 pub(super) fn read_kept(device: Device, exec: &dyn ExecutableGraph, input: usize) -> Result<Vec<u8>> {
     let none = || Error::new(ErrorKind::Internal, "the device keeps no handles");
     panic_guard::call(device, "giving a handle", || exec.handles().ok_or_else(none)?.read(input))
@@ -76,10 +76,10 @@ fn room_for(name: &str) -> String {
 }
 
 impl CompiledGraph {
-    /// Gives input `name` a value that stays across runs; `false` when there is no such input.
+    /// Sets a value for input `name` that stays across runs; `false` if there is no such input.
     ///
     /// # Panics
-    /// With the text of [`CompiledGraph::try_bind_handle`]'s error.
+    /// If [`CompiledGraph::try_bind_handle`] fails, with its error as the message.
     ///
     /// ```
     /// # use rlx_runtime::*;
@@ -101,7 +101,7 @@ impl CompiledGraph {
     /// As [`CompiledGraph::bind_handle`].
     ///
     /// # Errors
-    /// A wrong length, a value that the input's type cannot hold exactly, or memory that cannot be had.
+    /// A wrong length, a value that is not exact in the input's type, or memory that cannot be had.
     pub fn try_bind_handle(&mut self, name: &str, values: &[f32]) -> Result<bool> {
         let Some(i) = self.inputs.iter().position(|info| info.name == name) else { return Ok(false) };
         let info = &self.inputs[i];
@@ -135,10 +135,10 @@ impl CompiledGraph {
         Ok(true)
     }
 
-    /// The present value of a handle; `None` when that input has none.
+    /// The current value of a handle; `None` if that input has none.
     ///
     /// # Panics
-    /// When f32 cannot hold an integer of it exactly; [`CompiledGraph::try_read_handle`] reports it.
+    /// If an integer of it is not exact in f32; [`CompiledGraph::try_read_handle`] returns that error.
     ///
     /// ```
     /// # use rlx_runtime::*;
@@ -159,7 +159,7 @@ impl CompiledGraph {
     /// As [`CompiledGraph::read_handle`].
     ///
     /// # Errors
-    /// [`ErrorKind::Value`] for an integer that f32 cannot hold exactly, or a fault of the device.
+    /// [`ErrorKind::Value`] for an integer that is not exact in f32, or a device error.
     pub fn try_read_handle(&self, name: &str) -> Result<Option<Vec<f32>>> {
         let Some(i) = self.inputs.iter().position(|info| info.name == name) else { return Ok(None) };
         let Some(handle) = &self.handles[i] else { return Ok(None) };
@@ -175,7 +175,7 @@ impl CompiledGraph {
         Ok(Some(values))
     }
 
-    /// The same as [`CompiledGraph::bind_handle`]: the value lives where the device computes.
+    /// The same as [`CompiledGraph::bind_handle`]: the value is stored on the device.
     ///
     /// # Panics
     /// As [`CompiledGraph::bind_handle`].
@@ -236,7 +236,7 @@ impl CompiledGraph {
     /// handle.
     ///
     /// # Panics
-    /// With the text of [`CompiledGraph::try_set_gpu_handle_feed`]'s error.
+    /// If [`CompiledGraph::try_set_gpu_handle_feed`] fails, with its error as the message.
     ///
     /// ```
     /// # use rlx_runtime::*;
@@ -259,7 +259,7 @@ impl CompiledGraph {
     /// As [`CompiledGraph::set_gpu_handle_feed`].
     ///
     /// # Errors
-    /// No such output, or one that does not fit the input.
+    /// An unknown output, or one whose shape or type does not match the input.
     pub fn try_set_gpu_handle_feed(&mut self, name: &str, output_index: usize) -> Result<bool> {
         let Some(i) = self.inputs.iter().position(|info| info.name == name) else { return Ok(false) };
         if self.handles[i].is_none() {
@@ -272,11 +272,11 @@ impl CompiledGraph {
         Ok(true)
     }
 
-    /// Runs, feeds output `output_index` to handle `name` once, and gives that output; `None` when that input
-    /// has no handle (nothing runs then).
+    /// Runs, feeds output `output_index` to handle `name` once, and returns that output; `None` if that input
+    /// has no handle (then nothing runs).
     ///
     /// # Panics
-    /// With the text of [`CompiledGraph::try_run_feed_gpu_handle`]'s error.
+    /// If [`CompiledGraph::try_run_feed_gpu_handle`] fails, with its error as the message.
     ///
     /// ```
     /// # use rlx_runtime::*;
@@ -303,7 +303,7 @@ impl CompiledGraph {
     /// As [`CompiledGraph::run_feed_gpu_handle`].
     ///
     /// # Errors
-    /// What [`CompiledGraph::try_run`] reports, or an output that does not fit the input.
+    /// What [`CompiledGraph::try_run`] reports, or an output whose shape or type does not match the input.
     pub fn try_run_feed_gpu_handle(
         &mut self,
         inputs: &[(&str, &[f32])],
@@ -347,7 +347,7 @@ impl CompiledGraph {
         }
     }
 
-    /// Tells the device which outputs of the run to come refresh which handles.
+    /// Tells the device which outputs of the next run refresh which handles.
     pub(super) fn steer_feeds(&mut self) -> Result<()> {
         let Some(device) = self.exec.handles_mut() else { return Ok(()) };
         for (i, slot) in self.handles.iter_mut().enumerate() {
@@ -363,7 +363,7 @@ impl CompiledGraph {
         Ok(())
     }
 
-    /// Refreshes every handle that an output of the run just done feeds.
+    /// Refreshes every handle that is fed by an output of the last run.
     pub(super) fn feed_handles(&mut self) -> Result<()> {
         for (i, slot) in self.handles.iter_mut().enumerate() {
             let Some(handle) = slot else { continue };

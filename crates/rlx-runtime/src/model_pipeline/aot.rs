@@ -13,7 +13,7 @@ use crate::compiled::CompiledGraph;
 impl ModelCompilePipeline {
     /// As [`ModelCompilePipeline::get_or_compile`], with a cache on disk behind the pipeline: a variant that an earlier
     /// process made, of the same model, sizes, options and machine, is loaded from there under the name `disk_base`.
-    /// `build` runs to know which model it is; the template is compiled only where the cache does not have the variant.
+    /// `build` runs to identify the model; the template is compiled only if the cache does not have the variant.
     ///
     /// ```
     /// use rlx_ir::{DType, Dim, DimBinding, HirModule, Shape, sym};

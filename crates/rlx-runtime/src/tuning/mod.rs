@@ -42,14 +42,14 @@ use crate::{cost, panic_guard, store};
 /// Where tunings are in the cache folder.
 const FOLDER: &str = "tuning";
 
-/// A step that can be done by several variants, and the one that was taken.
+/// A step with several variants, and the one that was chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TunedStep {
     /// What is computed.
     pub what: String,
     /// How many steps of the module compute it.
     pub steps: usize,
-    /// The variant that was taken.
+    /// The chosen variant.
     pub variant: String,
     /// The smallest time of each variant, where they were measured by this compilation; `None` for a variant that failed.
     pub times: Vec<(String, Option<Duration>)>,
@@ -71,7 +71,7 @@ impl fmt::Display for TunedStep {
     }
 }
 
-/// What is known of a module's steps.
+/// The tuning of a module's steps.
 #[derive(Debug, Default)]
 pub(crate) struct Tuned {
     /// For the backend.
@@ -80,11 +80,11 @@ pub(crate) struct Tuned {
     pub(crate) steps: Vec<TunedStep>,
 }
 
-/// The variants to do the steps of `lir`: those that were found earlier on this machine, or that `given` says; under
-/// [`Tune::Measure`] what neither knows is measured now.
+/// The variants for the steps of `lir`: those measured earlier on this machine, or those of `given`; with
+/// [`Tune::Measure`] all others are measured now.
 ///
 /// # Errors
-/// A backend that does not answer; [`ErrorKind::Cancelled`]. A measurement that fails is a warning.
+/// An error of the backend; [`ErrorKind::Cancelled`]. A measurement that fails is a warning.
 pub(crate) fn tuned(
     session: &Session,
     lir: &LirModule,
@@ -142,14 +142,14 @@ fn keys(session: &Session, lir: &LirModule) -> Result<Vec<(TuningKey, Vec<usize>
     Ok(found)
 }
 
-/// What was measured of a key: the variant to take, and the smallest time of each.
+/// The result for a key: the variant to use, and the minimum time of each.
 struct Measured<'s> {
     key: &'s TuningKey,
     variant: usize,
     variants: Vec<(String, Option<Duration>)>,
 }
 
-/// Measures these keys, at the sizes that open dimensions are usually of.
+/// Measures these keys, at typical sizes of dynamic dimensions.
 fn measure_all<'s>(
     session: &Session,
     lir: &LirModule,
@@ -167,7 +167,7 @@ fn measure_all<'s>(
         match measure::fastest(session, &bound, steps[0], options) {
             Ok(Some((name, variants))) => {
                 tracing::debug!(key = %key.what, variant = %name, "tuned");
-                // A variant that is only there at the sizes it was measured at is no variant of the step.
+                // A variant that exists only for the measured sizes is not a variant of the step.
                 let variant = key.variants.iter().position(|variant| *variant == name).unwrap_or(0);
                 found.push(Measured { key, variant, variants });
             }
@@ -198,7 +198,7 @@ fn read(session: &Session) -> Tuning {
         let Some(text) = store::read(&path)? else { return Ok(None) };
         let malformed = || Error::new(ErrorKind::Malformed, "a tuning without its subject");
         let (first, rest) = text.split_once('\n').ok_or_else(malformed)?;
-        // Digests are short: another subject may have had the same.
+        // Digests are short, so another subject may have the same.
         if first == subject { Tuning::parse(rest).map(Some) } else { Ok(None) }
     };
     read()

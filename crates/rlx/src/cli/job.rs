@@ -22,7 +22,7 @@ pub struct Job {
     pub session: Session,
     /// How to compile.
     pub options: CompileOptions,
-    /// What the model declares as its inputs.
+    /// The inputs that the model declares.
     pub declared: Vec<TensorInfo>,
     /// The model's files: it, and those that hold its weights.
     pub files: Vec<PathBuf>,

@@ -222,7 +222,7 @@ impl Stream<'_> {
         Ok(items)
     }
 
-    /// Gives an item's outputs to anyone who wants them.
+    /// Prints or collects an item's outputs.
     fn deliver(&mut self, name: &str, outputs: Outputs) -> Result<(), Failure> {
         let top = match &self.labels {
             Some(labels) => classify(&outputs, labels, self.args.top)?.items.into_iter().next(),

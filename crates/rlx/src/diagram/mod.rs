@@ -45,11 +45,11 @@ use crate::units;
 /// What a box represents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BoxKind {
-    /// What the caller gives at every run.
+    /// An input of the graph.
     Input,
-    /// What a run gives back.
+    /// An output of the graph.
     Output,
-    /// A weight that is given back as it is; other weights are lines in the boxes that use them.
+    /// A weight that is an output itself; other weights are lines in the boxes that use them.
     Parameter,
     /// Ops that view the same elements differently.
     View,
@@ -90,7 +90,7 @@ pub struct ParamLine {
 }
 
 impl ParamLine {
-    /// The line as diagrams have it: name, shape, size where that is known.
+    /// The line in diagrams: name, shape, and size if known.
     fn label(&self) -> String {
         let more = if self.more > 0 { format!(" and {} more", self.more) } else { String::new() };
         let size = if self.bytes > 0 { format!(" · {}", units::bytes(self.bytes)) } else { String::new() };
@@ -105,13 +105,13 @@ pub struct DiagramBox {
     pub kind: BoxKind,
     /// The op's name, or that of the input or output.
     pub title: String,
-    /// What else a reader wants to know of the op.
+    /// Further details of the op.
     pub detail: Option<String>,
     /// Its fixed operands.
     pub params: Vec<ParamLine>,
     /// The shapes of its results.
     pub results: Vec<String>,
-    /// How often it comes: once, or as often as the blocks around it.
+    /// How often it repeats: once, or as often as the blocks around it.
     pub times: usize,
     /// The nodes it represents in all repetitions, as messages name them.
     pub nodes: Vec<String>,
@@ -126,14 +126,14 @@ impl DiagramBox {
     }
 }
 
-/// A value that goes from one box to another.
+/// A value passed from one box to another.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Edge {
-    /// The box that gives it: its position in [`Diagram::boxes`].
+    /// The box that produces it: its position in [`Diagram::boxes`].
     pub from: usize,
     /// The box that reads it.
     pub to: usize,
-    /// Which of the giver's results it is.
+    /// The index among that box's results.
     pub result: usize,
 }
 

@@ -12,7 +12,7 @@ use rlx_runtime::TensorInfo;
 
 use super::elements::{InputLimit, Packed};
 
-/// Where an input's dimensions have height, width and channels.
+/// The positions of height, width and channels among an input's dimensions.
 struct Layout {
     channels: Option<usize>,
     height: usize,
@@ -40,7 +40,7 @@ impl Layout {
 /// Reads a PNG as one item for an input (leading dimensions become 1).
 ///
 /// # Errors
-/// A file that is no PNG, an image whose size or colours the input does not take, or one that is larger than the limit.
+/// A file that is not a PNG image, an image whose size or colours do not match the input, or one that is larger than the limit.
 pub fn read(path: &Path, info: &TensorInfo, limit: InputLimit) -> Result<ConstData> {
     let read = || decode(BufReader::new(open_file(path)?), info, limit);
     read().map_err(|e| e.with_origin(path.display().to_string()))
@@ -61,7 +61,7 @@ pub fn decode(file: impl BufRead + Seek, info: &TensorInfo, limit: InputLimit) -
     }
     let image = Image::open(file)?;
     let (dims, channels) = fitted(&image, &layout, shape)?;
-    // What an image says of itself is checked before its pixels are.
+    // The header of an image is checked before its pixels are decoded.
     limit.allows(info, &dims, "the image")?;
     let pixels = image.pixels()?;
     let planar = layout.channels.is_some_and(|c| c < layout.height);
@@ -108,7 +108,7 @@ fn fitted<R: BufRead + Seek>(
     Ok((dims, channels))
 }
 
-/// A PNG file of which what it says of itself was read.
+/// A PNG file whose header was read.
 struct Image<R: BufRead + Seek> {
     reader: png::Reader<R>,
     /// Height, width, channels.

@@ -8,7 +8,7 @@ use rlx_runtime::TensorInfo;
 use super::elements::InputLimit;
 use super::{Inputs, find, json};
 
-/// The lines' inputs in order, `None` for an empty line. A line that cannot be read keeps its error, so that anyone who goes
+/// The lines' inputs in order, `None` for an empty line. A line that cannot be read holds its error, so that
 /// the caller can report it and continue; one that is longer than the limit is skipped without being stored.
 pub fn read<'a>(
     reader: impl BufRead + 'a,

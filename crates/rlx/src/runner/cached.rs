@@ -8,7 +8,7 @@ use super::{Compiled, Runner, Source};
 
 impl Runner {
     /// The model as an earlier process compiled it, if its files did not change since. An entry that cannot be used is
-    /// as good as none; the cache says why.
+    /// ignored; the cache logs why.
     pub(super) fn load_cached(&self, progress: &Progress) -> Result<Option<Compiled>> {
         let Some((cache, name, parts)) = self.place_in_cache() else { return Ok(None) };
         let parts: Vec<&str> = parts.iter().map(String::as_str).collect();

@@ -128,7 +128,7 @@ pub struct Row {
     pub title: String,
     /// What kind of work that is.
     pub family: &'static str,
-    /// The node, as messages call it.
+    /// The node, as named in messages.
     pub node: String,
     /// The nodes of the model it comes from.
     pub origin: Option<String>,
