@@ -68,7 +68,7 @@ pub(crate) fn location(entries: &[StringStringEntryProto]) -> Option<&str> {
 
 /// The location of one tensor's bytes.
 #[derive(Debug, PartialEq, Eq)]
-struct Place<'a> {
+struct DataRange<'a> {
     location: &'a str,
     offset: u64,
     length: Option<u64>,
@@ -81,7 +81,7 @@ impl ExternalFiles {
 
     /// The `size` bytes that the entries of a tensor's `external_data` point to.
     pub(crate) fn read(&self, entries: &[StringStringEntryProto], size: usize) -> Result<Bytes, Error> {
-        let place = Place::parse(entries)?;
+        let place = DataRange::parse(entries)?;
         if place.length.is_some_and(|length| length != size as u64) {
             let length = place.length.unwrap_or_default();
             return Err(malformed(format!("external data of {length} bytes for a tensor of {size}")));
@@ -172,7 +172,7 @@ impl ExternalFiles {
     }
 }
 
-impl<'a> Place<'a> {
+impl<'a> DataRange<'a> {
     fn parse(entries: &'a [StringStringEntryProto]) -> Result<Self, Error> {
         let find = |key: &str| entries.iter().find(|e| e.key() == key).map(|e| e.value());
         let number = |key: &str| {
@@ -184,7 +184,7 @@ impl<'a> Place<'a> {
             find(key).map(parse).transpose()
         };
         let location = location(entries).ok_or_else(|| malformed("external data without a location"))?;
-        Ok(Place { location, offset: number("offset")?.unwrap_or(0), length: number("length")? })
+        Ok(DataRange { location, offset: number("offset")?.unwrap_or(0), length: number("length")? })
     }
 }
 

@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_model_is_an_error() {
+    fn files_that_are_not_models_are_errors() {
         for bytes in [&b""[..], b"\x08\x07", b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", b"\x3a\x05abc"]
         {
             assert_eq!(OnnxFile::from_bytes(bytes).unwrap_err().kind(), ErrorKind::Malformed);
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_data_file_that_was_cut_short_is_an_error_before_a_tensor_is_used() {
+    fn a_truncated_data_file_is_an_error_before_a_tensor_is_used() {
         let folder = folder_with_data("cut");
         let file = OnnxFile::open(folder.join("m.onnx")).unwrap();
         let tensor = || file.tensor(&file.graph().initializer[0]);

@@ -68,7 +68,7 @@ fn shape_arithmetic_leaves_no_nodes() {
 }
 
 #[test]
-fn a_cut_before_the_end_of_a_window_s_result_needs_no_clamp() {
+fn a_slice_before_the_end_of_a_window_result_needs_no_clamp() {
     // Every second element, then all but the last: a run has at least one before that.
     let nodes = [
         node("Slice", &["x", "from", "far", "axis", "two"], &["h"]),
@@ -274,7 +274,7 @@ fn weights_stay_where_the_file_has_them() {
 }
 
 #[test]
-fn what_is_not_built_is_named_with_all_that_matters() {
+fn unsupported_ops_are_named_with_domain_and_types() {
     let unknown = model(&[value("x", FLOAT, &["2"])], &[node("NoSuchOp", &["x"], &["y"])], &[], "y");
     let e = error(&unknown);
     assert_eq!(e.kind(), ErrorKind::Unsupported);

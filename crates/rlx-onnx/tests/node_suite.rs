@@ -93,10 +93,10 @@ fn report(device: &Runner, outcomes: &BTreeMap<String, Outcome>) {
     }
     let gone = expected.reasons.keys().filter(|name| !outcomes.contains_key(**name));
     faults.extend(gone.map(|name| format!("{name} is listed, but there is no such case")));
-    if passed < expected.least {
-        let least = expected.least;
+    if passed < expected.min_passed {
+        let min_passed = expected.min_passed;
         faults
-            .push(format!("{passed} cases pass; there were {least}: something that was built no longer is"));
+            .push(format!("{passed} cases pass; there were {min_passed}: a feature is no longer supported"));
     }
     let names: Vec<String> = not_built.iter().map(|(what, n)| format!("{what} {n}")).collect();
     let (count, device) = (not_built.values().sum::<usize>(), device.name);
@@ -118,20 +118,20 @@ fn report(device: &Runner, outcomes: &BTreeMap<String, Outcome>) {
 /// The data file of expectations.
 struct Expected<'a> {
     /// How many cases pass at least.
-    least: usize,
+    min_passed: usize,
     /// Case → reason of the three allowed.
     reasons: BTreeMap<&'a str, &'a str>,
 }
 
 impl<'a> Expected<'a> {
     fn read(texts: &[&'a str]) -> Expected<'a> {
-        let mut expected = Expected { least: 0, reasons: BTreeMap::new() };
+        let mut expected = Expected { min_passed: 0, reasons: BTreeMap::new() };
         let lines = texts.iter().flat_map(|text| text.lines());
         for line in lines.filter(|line| !line.trim().is_empty() && !line.starts_with('#')) {
             let mut words = line.split_whitespace();
             let (name, reason) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
             if name == "at-least" {
-                expected.least = reason.parse().expect("at-least has a number");
+                expected.min_passed = reason.parse().expect("at-least has a number");
                 continue;
             }
             let allowed = ["random", "wrong-expectation", "not-built"];

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_integer_cannot_hold_is_an_error() {
+    fn a_value_not_exact_in_an_integer_type_is_an_error() {
         for (dtype, value) in [
             (DType::I64, 1.5),
             (DType::U8, -1.0),

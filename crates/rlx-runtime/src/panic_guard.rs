@@ -83,13 +83,13 @@ mod tests {
     }
 
     #[test]
-    fn an_executable_that_panicked_stays_out_of_use() {
+    fn an_executable_that_panicked_does_not_run_again() {
         let mut guard = PanicGuard::new(Device::Cpu);
         let plain = || Err::<(), _>(Error::new(ErrorKind::Value, "index 9"));
         assert_eq!(guard.call("running", plain).unwrap_err().kind(), ErrorKind::Value);
         assert!(guard.call("running", || Ok(())).is_ok());
         assert!(guard.call::<()>("running", || panic!("gone")).is_err());
         let e = guard.call("running", || Ok(())).unwrap_err();
-        assert!(e.to_string().contains("gone") && e.to_string().contains("out of use"), "{e}");
+        assert!(e.to_string().contains("gone") && e.to_string().contains("no longer run"), "{e}");
     }
 }

@@ -91,7 +91,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn what_others_may_have_written_is_not_read_and_not_replaced() {
+    fn entries_that_others_can_write_are_neither_read_nor_replaced() {
         use std::os::unix::fs::PermissionsExt;
         let folder = std::env::temp_dir().join(format!("rlx-store-others-{}", std::process::id()));
         let path = folder.join("a.txt");

@@ -209,7 +209,7 @@ fn damaged_artefacts_are_errors_or_right(device: Device) {
 }
 
 #[test]
-fn a_damaged_weight_that_packed_ones_stand_for_is_found_by_verify() {
+fn verify_finds_a_damaged_weight_that_is_also_packed() {
     let folder = Folder::new("verify");
     let shape = |dims: &[usize]| Shape::new(dims, DType::F32);
     let mut graph = Graph::new("product");

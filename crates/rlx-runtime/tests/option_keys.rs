@@ -311,7 +311,7 @@ fn what_cannot_be_fixed_is_an_error() {
 }
 
 #[test]
-fn an_artefact_keeps_what_was_fixed() {
+fn an_artefact_keeps_fixed_parameters() {
     let (folder, session) = (Folder::new("fixed-artefact"), Session::new(Device::Cpu));
     let options = CompileOptions { param_bindings: fix("w", 3.0), ..CompileOptions::default() };
     let mut compiled = session.try_compile_with(dense(), &options).unwrap();

@@ -174,7 +174,7 @@ fn a_body_that_panics_can_run_again() {
 }
 
 #[test]
-fn an_op_that_panics_where_its_shape_is_asked_for_is_an_error_of_the_graph() {
+fn an_op_that_panics_in_its_shape_rule_is_an_error_of_the_graph() {
     register();
     let mut g = Graph::new("shapeless");
     let x = g.input("x", square());

@@ -129,7 +129,7 @@ fn a_run_stopped_anywhere_leaves_an_executable_that_gives_the_same_bits() {
 }
 
 #[test]
-fn a_stopped_run_leaves_what_feeds_itself_as_it_was() {
+fn a_stopped_run_leaves_fed_handles_unchanged() {
     let shape = Shape::new(&[2], DType::F32);
     let mut g = Graph::new("walk");
     let x = g.input("x", shape.clone());

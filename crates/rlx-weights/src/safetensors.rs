@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_cut_short_before_a_tensor_is_used_is_an_error() {
+    fn a_file_truncated_before_a_tensor_is_used_is_an_error() {
         let (header, data) =
             (r#"{"a":{"dtype":"U8","shape":[2000000],"data_offsets":[0,2000000]}}"#, vec![7; 2_000_000]);
         let path = std::env::temp_dir().join(format!("rlx-cut-{}.safetensors", std::process::id()));

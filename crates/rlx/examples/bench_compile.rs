@@ -36,16 +36,16 @@ fn line(case: &Case) -> Result<()> {
     let options = CompileOptions::try_new()?;
     // Import, compile.
     let timed = |dims: &[(String, usize)]| -> Result<[f64; 2]> {
-        let mut least = [f64::MAX; 2];
+        let mut min = [f64::MAX; 2];
         for _ in 0..3 {
             let start = Instant::now();
             let imported = Model::open(&path)?.with_dims(dims.iter().cloned()).import(&inputs)?;
-            least[0] = least[0].min(since(start));
+            min[0] = min[0].min(since(start));
             let start = Instant::now();
             session.try_compile_with(imported.graph.clone(), &options)?;
-            least[1] = least[1].min(since(start));
+            min[1] = min[1].min(since(start));
         }
-        Ok(least)
+        Ok(min)
     };
     let (open, fixed) = (timed(&[])?, timed(&golden.dims)?);
     let model = Model::open(&path)?.with_dims(golden.dims.iter().cloned());

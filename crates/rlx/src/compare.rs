@@ -197,8 +197,8 @@ pub(crate) fn shorter(a: DType, b: DType) -> DType {
 
 /// The distance between neighbouring numbers of `dtype` around `x`.
 fn ulp_size(dtype: DType, x: f64) -> f64 {
-    let (fraction, least) = format_of(dtype);
-    let exponent = if x == 0.0 { least } else { (x.abs().log2().floor() as i32).max(least) };
+    let (fraction, min_exponent) = format_of(dtype);
+    let exponent = if x == 0.0 { min_exponent } else { (x.abs().log2().floor() as i32).max(min_exponent) };
     2f64.powi(exponent - fraction)
 }
 

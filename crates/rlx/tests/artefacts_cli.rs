@@ -106,7 +106,7 @@ fn compiling_twice_gives_the_same_bytes_and_slim_ones_are_smaller() {
 }
 
 #[test]
-fn what_was_measured_is_in_the_artefact_and_serves_later_commands() {
+fn tuning_results_are_in_the_artefact_and_used_by_later_commands() {
     let scratch = Scratch::new("tune");
     let [plain, tuned, later] = ["plain.rlx", "tuned.rlx", "later.rlx"].map(|name| scratch.file(name));
     let mlp = model("mlp").graph_file().unwrap();
@@ -139,14 +139,14 @@ fn foreign_damaged_and_misused_artefacts_are_rejected_with_a_reason() {
     for (args, why) in [
         (vec!["run", &file, SAMPLE, "--precision", "bf16"], "compiled in f32"),
         (vec!["run", &file, SAMPLE, "--numerics", "strict"], "rlx compile"),
-        (vec!["inspect", &file, "--passes"], "went through all passes"),
+        (vec!["inspect", &file, "--passes"], "has no passes left"),
         (vec!["bench", &file, "--dim", "btch=1"], "did you mean \"batch\""),
     ] {
         let e = scratch.failed(2, &[], &args);
         assert!(e.contains(why), "{e}");
     }
     let e = scratch.failed(1, &[], &["compile", &file, "-o", &scratch.file("again.rlx")]);
-    assert!(e.contains("compiled already"), "{e}");
+    assert!(e.contains("already compiled"), "{e}");
     let whole = std::fs::read(&file).unwrap();
     for (at, why) in [(30, "head"), (whole.len() / 2, "damaged")] {
         let mut bytes = whole.clone();

@@ -138,7 +138,7 @@ fn caching(folder: &Path) -> Runner {
 }
 
 #[test]
-fn a_model_that_changes_while_it_compiles_is_not_kept_as_what_it_became() {
+fn a_model_that_changes_while_it_compiles_is_not_cached() {
     type Change = fn(&Folder);
     fn model_replaced(folder: &Folder) {
         folder.write("new", adding(2.0));
@@ -180,7 +180,7 @@ fn a_model_that_changes_while_it_compiles_is_not_kept_as_what_it_became() {
 }
 
 #[test]
-fn where_nothing_can_be_kept_the_run_goes_on_and_says_so() {
+fn an_unwritable_cache_is_a_warning() {
     let folder = adds("cache-nowhere", 1.0);
     let warned = |command: &mut std::process::Command, why: &str| {
         let output = command.output().expect("the command starts");
@@ -232,7 +232,7 @@ fn a_folder_of_others_or_that_others_may_write_is_not_used() {
     let rejected = |why: &str| {
         let (right, said) = run(&folder, &["--cache"]);
         assert_eq!(right, ONES);
-        assert!(said.contains(why) && said.contains("not kept"), "{said}");
+        assert!(said.contains(why) && said.contains("not cached"), "{said}");
         assert_eq!((used(), kept(&folder).len()), (before, 1), "the entry was neither used nor replaced");
         for args in [&["cache", "ls"][..], &["cache", "rm", "--all"]] {
             let output = folder.rlx(args);
@@ -264,7 +264,7 @@ fn a_folder_of_others_or_that_others_may_write_is_not_used() {
 }
 
 #[test]
-fn what_killed_writers_left_is_removed_by_the_next_one() {
+fn files_of_killed_writers_are_removed_by_the_next_one() {
     let folder = adds("cache-killed", 1.0);
     std::fs::create_dir_all(folder.path().join("cache/aot")).unwrap();
     // Of a writer of another model, too; of an older version, too.

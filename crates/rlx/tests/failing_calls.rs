@@ -184,7 +184,7 @@ fn run_that_keeps_the_model() {
 }
 
 #[test]
-fn run_from_a_kept_model() {
+fn run_from_a_cached_model() {
     let args = [RUN, &["--cache"]].concat();
     Scenario { name: "warm", args: &args, warm: true, keeps_only: true, check: right_report }.run();
 }

@@ -182,7 +182,7 @@ fn the_op_that_overflows_is_named_in_f16_and_none_is_in_bf16() {
 }
 
 #[test]
-fn what_is_infinite_in_f32_anyway_is_no_overflow() {
+fn a_value_that_is_infinite_in_f32_is_no_overflow() {
     let shape = Shape::new(&[3], DType::F32);
     let mut g = Graph::new("exp");
     let x = g.input("x", shape.clone());

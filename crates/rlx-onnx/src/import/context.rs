@@ -345,8 +345,8 @@ impl Importer<'_> {
         if let Some(number) = e.as_const() {
             return Ok(self.constant(Value::int(DType::I64, &[1], vec![i128::from(number)]).to_const()));
         }
-        let least = e.range(&|s| self.graph.symbol_range(s)).min;
-        let offset = least.checked_neg().map_or(0, |n| n.max(0));
+        let min = e.range(&|s| self.graph.symbol_range(s)).min;
+        let offset = min.checked_neg().map_or(0, |n| n.max(0));
         if offset > i64::from(i32::MAX) {
             let message = format!("the value of {e}, which may be any negative number, used as data");
             return Err(Error::new(ErrorKind::Unsupported, message));

@@ -9,7 +9,7 @@ use crate::tensor;
 use rlx_ir::{DType, Extent, Shape};
 use std::rc::Rc;
 
-/// What a rule sees of one operand.
+/// One operand, as seen by a rule.
 pub(crate) struct Operand {
     pub shape: Shape,
     pub known: Option<Rc<Known>>,

@@ -176,7 +176,7 @@ impl Importer<'_> {
                 format!("function {label} calls itself or nests too deep"),
             ));
         }
-        // What every call costs, whatever is in the body.
+        // The cost of every call, independent of the body.
         let attributes: usize =
             node.attribute.iter().chain(&f.attribute_proto).map(Message::encoded_len).sum();
         self.spend(attributes / size_of::<i64>())?;
@@ -219,7 +219,7 @@ impl Importer<'_> {
         f.output.iter().map(|name| self.lookup(name)).collect()
     }
 
-    /// Imports a body in place, its inputs given: it sees the names around it, and its outputs are given back.
+    /// Imports a body in place, with the given inputs: it sees the names around it; returns its outputs.
     pub fn inlined(&mut self, graph: &GraphProto, inputs: &[SlotId]) -> Result<Vec<SlotId>, Error> {
         if graph.input.len() != inputs.len() {
             let message = format!("a body of {} inputs is given {}", graph.input.len(), inputs.len());
@@ -236,7 +236,7 @@ impl Importer<'_> {
         outputs
     }
 
-    /// Imports a branch in place: it sees the names around it, and its outputs are given back.
+    /// Imports a branch in place: it sees the names around it; returns its outputs.
     pub fn branch(&mut self, graph: &GraphProto) -> Result<Vec<SlotId>, Error> {
         self.enter(true);
         let outputs = self.branch_body(graph);
@@ -253,7 +253,7 @@ impl Importer<'_> {
     }
 }
 
-/// Builds what a table entry says.
+/// Runs the importer of a table entry.
 fn emit(cx: &mut NodeCx<'_, '_>, how: Emit) -> Result<Vec<SlotId>, Error> {
     let operands =
         |cx: &mut NodeCx<'_, '_>, count: usize| (0..count).map(|i| cx.x(i)).collect::<Result<Vec<_>, _>>();

@@ -21,8 +21,8 @@ pub(crate) struct Known {
 impl Known {
     /// `None` when a number does not fit the type (the op would wrap around) or there are too many elements.
     pub fn new(dtype: DType, dims: Vec<usize>, values: Vec<Extent>) -> Option<Known> {
-        let (least, greatest) = dtype.int_range()?;
-        let fits = |v: &Extent| v.as_const().is_none_or(|c| (least..=greatest).contains(&i128::from(c)));
+        let (min, max) = dtype.int_range()?;
+        let fits = |v: &Extent| v.as_const().is_none_or(|c| (min..=max).contains(&i128::from(c)));
         let count = dims.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
         let whole = count == Some(values.len()) && values.len() <= MOST_ELEMENTS && dims.len() <= MOST_DIMS;
         // No elements, but other dimensions of any size.

@@ -34,7 +34,7 @@ use slot::Importer;
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 
-/// What the importer may take as given.
+/// The options of an import.
 ///
 /// ```
 /// let mut options = rlx_onnx::ImportOptions::default();
@@ -77,7 +77,7 @@ impl fmt::Display for NeedsInputValue {
 
 impl std::error::Error for NeedsInputValue {}
 
-/// The input whose value an import asks for, when that is what went wrong.
+/// The input whose value an import needs, if that is the error.
 pub fn needed_input(error: &Error) -> Option<&str> {
     let mut source = std::error::Error::source(error);
     while let Some(e) = source {

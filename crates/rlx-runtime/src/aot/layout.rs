@@ -94,13 +94,13 @@ pub(super) fn malformed(what: impl Into<String>) -> Error {
     Error::new(ErrorKind::Malformed, what)
 }
 
-fn cut_short() -> Error {
+fn truncated() -> Error {
     malformed("the artefact is truncated")
 }
 
 /// The next multiple of the alignment.
 fn aligned(at: usize) -> Result<usize> {
-    at.checked_next_multiple_of(ALIGN).ok_or_else(cut_short)
+    at.checked_next_multiple_of(ALIGN).ok_or_else(truncated)
 }
 
 impl Layout {
@@ -110,7 +110,7 @@ impl Layout {
             return Err(malformed("not an artefact of rlx compile"));
         }
         let word = |at: usize| -> Result<u32> {
-            let found = bytes.get(at..at + 4).and_then(|b| b.try_into().ok()).ok_or_else(cut_short)?;
+            let found = bytes.get(at..at + 4).and_then(|b| b.try_into().ok()).ok_or_else(truncated)?;
             Ok(u32::from_le_bytes(found))
         };
         let format = word(8)?;
@@ -118,9 +118,9 @@ impl Layout {
             let message = format!("an artefact of format {format}; this RLX reads format {FORMAT}");
             return Err(Error::new(ErrorKind::Unsupported, message).with_hint("compile the model again"));
         }
-        let head_end = FIXED.checked_add(word(12)? as usize).ok_or_else(cut_short)?;
-        let head = bytes.get(FIXED..head_end).ok_or_else(cut_short)?;
-        let sealed = bytes.get(head_end..head_end + HASH).ok_or_else(cut_short)?;
+        let head_end = FIXED.checked_add(word(12)? as usize).ok_or_else(truncated)?;
+        let head = bytes.get(FIXED..head_end).ok_or_else(truncated)?;
+        let sealed = bytes.get(head_end..head_end + HASH).ok_or_else(truncated)?;
         if blake3::hash(&bytes[..head_end]).as_bytes() != sealed {
             return Err(malformed("the artefact's head is damaged"));
         }
@@ -129,7 +129,7 @@ impl Layout {
         let mut section = |len: u64| -> Result<Range<usize>> {
             let start = aligned(at)?;
             let end = usize::try_from(len).ok().and_then(|len| start.checked_add(len));
-            let end = end.filter(|&end| end <= bytes.len()).ok_or_else(cut_short)?;
+            let end = end.filter(|&end| end <= bytes.len()).ok_or_else(truncated)?;
             at = end;
             Ok(start..end)
         };
@@ -137,7 +137,7 @@ impl Layout {
         let tensors = section(head.tensors)?;
         let tuning = aligned(tensors.end)?..bytes.len();
         if tuning.end < tuning.start.saturating_add(HASH) {
-            return Err(cut_short());
+            return Err(truncated());
         }
         for (what, range, span) in [("module", &module, head.module), ("table", &table, head.table)] {
             if *blake3::hash(&bytes[range.clone()]).as_bytes() != span.hash {

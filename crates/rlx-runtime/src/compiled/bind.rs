@@ -51,7 +51,7 @@ impl<'a> Data<'a> {
 }
 
 /// Copies the value of an input's handle from the device that stores it.
-pub(super) type Kept<'a> = dyn Fn(usize) -> Result<Vec<u8>> + 'a;
+pub(super) type DeviceHandle<'a> = dyn Fn(usize) -> Result<Vec<u8>> + 'a;
 
 /// One of the caller's inputs: by name, or by position where there is none.
 pub(super) struct Item<'a> {
@@ -212,7 +212,7 @@ impl Binder {
         &mut self,
         given: &dyn Inputs,
         handles: &[Option<Handle>],
-        kept: &Kept<'_>,
+        device_handle: &DeviceHandle<'_>,
     ) -> Result<()> {
         self.match_items(given, handles)?;
         self.start_symbols();
@@ -228,7 +228,7 @@ impl Binder {
             self.run[rows] = actual;
         }
         for i in 0..self.inputs.len() {
-            self.place(i, given, handles, kept)?;
+            self.place(i, given, handles, device_handle)?;
         }
         Ok(())
     }
@@ -402,7 +402,7 @@ impl Binder {
         i: usize,
         given: &dyn Inputs,
         handles: &[Option<Handle>],
-        kept: &Kept<'_>,
+        device_handle: &DeviceHandle<'_>,
     ) -> Result<()> {
         let (data, stated) = (self.data(i, given, handles), self.stated_dims(i, given, handles));
         let slot = &mut self.inputs[i];
@@ -444,13 +444,13 @@ impl Binder {
         }
         self.sources[i] = Source::Staged;
         if let Data::Resident(..) = data {
-            return crop(slot, &kept(i)?, staging);
+            return crop(slot, &device_handle(i)?, staging);
         }
         if let (Data::F32(values), true) = (data, convert) {
-            let converted = staging.resize(whole_bytes, || room_for(slot))?;
+            let converted = staging.resize(whole_bytes, || allocation_label(slot))?;
             convert::from_f32(slot.dtype, values, converted).map_err(|e| named(e, slot))?;
             if !prefix {
-                let whole = memory::copy(staging.as_slice(), || room_for(slot))?;
+                let whole = memory::copy(staging.as_slice(), || allocation_label(slot))?;
                 crop(slot, &whole, staging)?;
             }
             return Ok(());
@@ -466,7 +466,7 @@ fn crop(slot: &Slot, whole: &[u8], staging: &mut AlignedBytes) -> Result<()> {
             format!("input {:?}: an active extent within packed {} elements", slot.name, slot.dtype);
         return Err(Error::new(ErrorKind::Unsupported, message));
     }
-    let out = staging.resize(slot.run_bytes().unwrap_or(0), || room_for(slot))?;
+    let out = staging.resize(slot.run_bytes().unwrap_or(0), || allocation_label(slot))?;
     if !slot.cropped() {
         out.copy_from_slice(&whole[..out.len()]);
     } else if !out.is_empty() {
@@ -475,7 +475,7 @@ fn crop(slot: &Slot, whole: &[u8], staging: &mut AlignedBytes) -> Result<()> {
     Ok(())
 }
 
-fn room_for(slot: &Slot) -> String {
+fn allocation_label(slot: &Slot) -> String {
     format!("a copy of input {:?}, {}", slot.name, slot.shape)
 }
 

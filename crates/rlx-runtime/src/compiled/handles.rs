@@ -66,12 +66,16 @@ impl Handle {
 }
 
 /// The value of a handle stored on the device.
-pub(super) fn read_kept(device: Device, exec: &dyn ExecutableGraph, input: usize) -> Result<Vec<u8>> {
+pub(super) fn read_device_handle(
+    device: Device,
+    exec: &dyn ExecutableGraph,
+    input: usize,
+) -> Result<Vec<u8>> {
     let none = || Error::new(ErrorKind::Internal, "the device keeps no handles");
     panic_guard::call(device, "giving a handle", || exec.handles().ok_or_else(none)?.read(input))
 }
 
-fn room_for(name: &str) -> String {
+fn allocation_label(name: &str) -> String {
     format!("a copy of handle {name:?}")
 }
 
@@ -119,14 +123,14 @@ impl CompiledGraph {
         let elements = values.len() / per;
         let mut bytes = AlignedBytes::default();
         let size = info.dtype.storage_bytes(elements).unwrap_or(0);
-        let room = bytes.resize(size, || room_for(name))?;
+        let room = bytes.resize(size, || allocation_label(name))?;
         convert::from_f32(info.dtype, values, room)
             .map_err(|e| Error::new(e.kind(), format!("handle {name:?}: {}", e.message())).with_source(e))?;
-        let kept = self.guard.call("taking a handle", || match self.exec.handles_mut() {
+        let stored = self.guard.call("taking a handle", || match self.exec.handles_mut() {
             Some(device) => device.set(i, bytes.as_slice()).map(|()| true),
             None => Ok(false),
         })?;
-        let host = (!kept).then_some(bytes);
+        let host = (!stored).then_some(bytes);
         let (feed, steered) = self.handles[i].as_ref().map_or((None, None), |h| (h.feed, h.steered));
         let dims_known = fixed.is_some();
         let dims = fixed.unwrap_or_default();
@@ -165,9 +169,9 @@ impl CompiledGraph {
         let Some(handle) = &self.handles[i] else { return Ok(None) };
         let dtype = self.inputs[i].dtype;
         let count = handle.elements * convert::floats_per_element(dtype);
-        let mut values = memory::zeroed(count, || room_for(name))?;
+        let mut values = memory::zeroed(count, || allocation_label(name))?;
         if handle.is_resident() {
-            let bytes = read_kept(self.device, &*self.exec, i)?;
+            let bytes = read_device_handle(self.device, &*self.exec, i)?;
             convert::to_f32(dtype, &bytes, handle.elements, &mut values)?;
         } else {
             convert::to_f32(dtype, handle.host_bytes(), handle.elements, &mut values)?;
@@ -372,9 +376,11 @@ impl CompiledGraph {
             if handle.steered != Some(output) {
                 let bytes = self.outputs.bytes(&*self.exec, output)?;
                 match &mut handle.host {
-                    Some(host) => host.resize(bytes.len(), || room_for(&from.name))?.copy_from_slice(bytes),
+                    Some(host) => {
+                        host.resize(bytes.len(), || allocation_label(&from.name))?.copy_from_slice(bytes)
+                    }
                     None => {
-                        let bytes = memory::copy(bytes, || room_for(&from.name))?;
+                        let bytes = memory::copy(bytes, || allocation_label(&from.name))?;
                         if let Some(device) = self.exec.handles_mut() {
                             self.guard.call("taking a handle", || device.set(i, &bytes))?;
                         }

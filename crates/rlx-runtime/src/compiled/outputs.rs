@@ -80,7 +80,7 @@ impl Outputs {
         for (i, slot) in self.slots.iter().enumerate().filter(|(_, slot)| slot.cropped()) {
             let bytes = panic_guard::call(self.device, "giving an output", || exec.output(i))?;
             let size = slot.bytes().ok_or_else(|| too_large(slot))?;
-            let whole = self.expanded[i].resize(size, || room_for(slot))?;
+            let whole = self.expanded[i].resize(size, || allocation_label(slot))?;
             if !bytes.is_empty() {
                 copy_block(bytes, &slot.run_dims, whole, &slot.dims, slot.dtype.size_bytes());
             }
@@ -133,7 +133,7 @@ impl Outputs {
     }
 
     fn read(&self, exec: &dyn ExecutableGraph, i: usize) -> Result<Vec<f32>> {
-        let mut out = memory::zeroed(self.floats(i)?, || room_for(&self.slots[i]))?;
+        let mut out = memory::zeroed(self.floats(i)?, || allocation_label(&self.slots[i]))?;
         self.read_into(exec, i, &mut out)?;
         Ok(out)
     }
@@ -180,7 +180,7 @@ impl Outputs {
     }
 }
 
-fn room_for(slot: &Slot) -> String {
+fn allocation_label(slot: &Slot) -> String {
     format!("output {:?}, {}", slot.name, slot.shape)
 }
 

@@ -10,7 +10,7 @@ use rlx_ir::{ConstData, DType, Error, ErrorKind, Progress, Result, memory};
 
 use super::CompiledGraph;
 use super::bind::{BoundInputs, Inputs};
-use super::handles::read_kept;
+use super::handles::read_device_handle;
 use super::tensor::TensorView;
 use crate::error::or_panic;
 
@@ -405,8 +405,8 @@ impl CompiledGraph {
     fn execute_watched(&mut self, given: &dyn Inputs, progress: &Progress) -> Result<()> {
         self.outputs.invalidate();
         self.check_params()?;
-        let kept = |input| read_kept(self.device, &*self.exec, input);
-        self.binder.bind(given, &self.handles, &kept)?;
+        let device_handle = |input| read_device_handle(self.device, &*self.exec, input);
+        self.binder.bind(given, &self.handles, &device_handle)?;
         self.outputs.place(&self.binder)?;
         self.steer_feeds()?;
         let source = BoundInputs { given, handles: &self.handles, binder: &self.binder };

@@ -12,7 +12,7 @@ use rlx_driver::Device;
 use rlx_ir::progress::Stage;
 use rlx_ir::{DType, Graph, GraphExt, NodeId, Op, Progress, Result, Shape};
 
-use super::model::{Calibration, Curve, ProductPoint};
+use super::model::{Calibration, Curve, GemmPoint};
 use crate::compiled::CompiledGraph;
 use crate::session::Session;
 
@@ -25,7 +25,7 @@ const BUDGET: Duration = Duration::from_millis(1500);
 const BUDGET_ELSEWHERE: Duration = Duration::from_secs(30);
 
 /// Products that are measured: rows, then the two dimensions of a square or of a pair of matrices there and back.
-const PRODUCTS: [[usize; 3]; 26] = [
+const GEMMS: [[usize; 3]; 26] = [
     [1, 32, 32],
     [1, 64, 64],
     [1, 128, 128],
@@ -54,7 +54,7 @@ const PRODUCTS: [[usize; 3]; 26] = [
     [512, 512, 512],
 ];
 /// Of these, how many are measured before anything else, since every model needs them.
-const FIRST_PRODUCTS: usize = 12;
+const FIRST_GEMMS: usize = 12;
 /// Convolutions: height and width, channels, window.
 const WINDOWS: [[usize; 3]; 9] = [
     [8, 8, 3],
@@ -83,12 +83,12 @@ pub(super) fn measure(session: &Session, subject: String, progress: &Progress) -
     // What all models need comes first, in case the time does not suffice for everything.
     bench.passes()?;
     bench.elementwise()?;
-    bench.products(&PRODUCTS[..FIRST_PRODUCTS])?;
+    bench.gemms(&GEMMS[..FIRST_GEMMS])?;
     bench.rows()?;
     bench.windows(&WINDOWS[..FIRST_WINDOWS])?;
     bench.attention()?;
     bench.slides()?;
-    bench.products(&PRODUCTS[FIRST_PRODUCTS..])?;
+    bench.gemms(&GEMMS[FIRST_GEMMS..])?;
     bench.windows(&WINDOWS[FIRST_WINDOWS..])?;
     Ok(bench.prices)
 }
@@ -124,7 +124,7 @@ fn filling(n: usize, scale: f32) -> Vec<f32> {
 }
 
 /// The smallest time of some runs, in nanoseconds.
-fn least(compiled: &mut CompiledGraph, progress: &Progress) -> Result<f64> {
+fn min_time(compiled: &mut CompiledGraph, progress: &Progress) -> Result<f64> {
     let count = |info: &crate::TensorInfo| info.shape.num_elements().unwrap_or(0);
     let inputs: Vec<Vec<f32>> = compiled.inputs().iter().map(|i| filling(count(i), 1.0)).collect();
     let inputs: Vec<&[f32]> = inputs.iter().map(Vec::as_slice).collect();
@@ -158,7 +158,7 @@ impl Bench<'_> {
 
     /// The smallest time of a graph.
     fn time(&self, graph: Graph) -> Result<f64> {
-        least(&mut self.compile(graph)?, self.progress)
+        min_time(&mut self.compile(graph)?, self.progress)
     }
 
     /// The smallest time of a graph's steps alone, without work.
@@ -168,7 +168,7 @@ impl Bench<'_> {
         let fixed = self.prices.run_ns
             + border_bytes(lir) * self.prices.transfer_ns
             + lir.steps.len() as f64 * self.prices.step_ns;
-        let time = least(&mut compiled, self.progress)?;
+        let time = min_time(&mut compiled, self.progress)?;
         // Noise in what is taken off must not make work cheaper than it can be.
         Ok((time - fixed).max(0.05 * time))
     }
@@ -234,7 +234,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    fn products(&mut self, shapes: &[[usize; 3]]) -> Result<()> {
+    fn gemms(&mut self, shapes: &[[usize; 3]]) -> Result<()> {
         let mut longest = 0.0;
         for &[m, a, b] in shapes {
             if !self.prices.products.is_empty() && !self.goes_on(longest) {
@@ -256,7 +256,7 @@ impl Bench<'_> {
             }
             for (k, n) in [(a, b), (b, a)] {
                 let dims = [m as f64, n as f64, k as f64];
-                self.prices.products.push(ProductPoint { dims, ns_per_flop });
+                self.prices.products.push(GemmPoint { dims, ns_per_flop });
                 if a == b {
                     break;
                 }
@@ -283,7 +283,7 @@ impl Bench<'_> {
             let time = ((three - one) / 2.0 - self.prices.step_ns).max(0.05 * one);
             let (m, k) = ((side * side) as f64, (channels * window * window) as f64);
             let ns_per_flop = time / (2.0 * m * k * channels as f64);
-            self.prices.windows.push(ProductPoint { dims: [m, channels as f64, k], ns_per_flop });
+            self.prices.windows.push(GemmPoint { dims: [m, channels as f64, k], ns_per_flop });
         }
         Ok(())
     }

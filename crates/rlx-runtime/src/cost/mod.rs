@@ -25,7 +25,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
-pub use model::{Calibration, Curve, ProductPoint};
+pub use model::{Calibration, Curve, GemmPoint};
 pub use rlx_backend::cost::{BackendCostModel, Work, WorkKind};
 use rlx_backend::cost::{border_bytes, works, works_of_graph};
 use rlx_driver::Device;
@@ -56,7 +56,7 @@ pub(crate) fn cheapest(graph: &Graph, usable: &[Device]) -> Result<Option<Device
         match cost_model(device).and_then(|model| try_estimate_graph_cost(graph, &*model)) {
             Ok(ns) => {
                 tracing::debug!(%device, ns, graph = %graph.name, "estimated");
-                if best.is_none_or(|(least, _)| ns < least) {
+                if best.is_none_or(|(fastest, _)| ns < fastest) {
                     best = Some((ns, device));
                 }
             }
@@ -223,7 +223,7 @@ pub fn cost_model_with_progress(device: Device, progress: &Progress) -> Result<A
     if let Some(known) = models.get(&subject) {
         return Ok(Arc::clone(known) as Arc<dyn BackendCostModel>);
     }
-    let prices = match kept(device, &subject) {
+    let prices = match stored(device, &subject) {
         Some(prices) => prices,
         None => measured(device, subject.clone(), progress)?,
     };
@@ -259,7 +259,7 @@ pub fn calibrate_with_progress(device: Device, progress: &Progress) -> Result<Ca
 pub fn calibration_of(session: &Session) -> Result<Calibration> {
     let device = session.device();
     let subject = subject_with(device, session.threads())?;
-    match kept(device, &subject) {
+    match stored(device, &subject) {
         Some(prices) => Ok(prices),
         None => measured_on(session, subject, &Progress::none()),
     }
@@ -302,7 +302,7 @@ pub(crate) fn processor() -> &'static str {
 }
 
 /// The stored result of an earlier measurement. An invalid file is a warning.
-fn kept(device: Device, subject: &str) -> Option<Calibration> {
+fn stored(device: Device, subject: &str) -> Option<Calibration> {
     // Without a cache folder, nothing was stored.
     let path = path_of(device, subject).ok()?;
     let found = store::read(&path).and_then(|text| text.map(|t| Calibration::parse(&t)).transpose());
@@ -326,7 +326,7 @@ fn measured_on(session: &Session, subject: String, progress: &Progress) -> Resul
     tracing::info!(%device, took = ?start.elapsed(), "calibrated");
     if let Err(e) = path_of(device, &prices.subject).and_then(|path| store::write(&path, &prices.to_string()))
     {
-        tracing::warn!(%device, error = %e, "the calibration was not kept");
+        tracing::warn!(%device, error = %e, "the calibration was not stored");
     }
     Ok(prices)
 }

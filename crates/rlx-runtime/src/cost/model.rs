@@ -52,7 +52,7 @@ impl Curve {
 
 /// The measured time of a matmul: its dimensions, and nanoseconds per operation.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct ProductPoint {
+pub struct GemmPoint {
     /// Rows, columns, common dimension.
     pub dims: [f64; 3],
     /// Nanoseconds for each operation.
@@ -60,7 +60,7 @@ pub struct ProductPoint {
 }
 
 /// The cost of a matmul of any size, interpolated from the measured ones: nearer ones, by the logarithms of the dimensions, weigh more.
-fn between(points: &[ProductPoint], dims: [f64; 3]) -> Option<f64> {
+fn between(points: &[GemmPoint], dims: [f64; 3]) -> Option<f64> {
     let (mut sum, mut weights) = (0.0, 0.0);
     for point in points {
         let distance: f64 =
@@ -88,9 +88,9 @@ pub struct Calibration {
     /// Each element of an exponential or the like.
     pub costly_ns: f64,
     /// Products.
-    pub products: Vec<ProductPoint>,
+    pub products: Vec<GemmPoint>,
     /// Convolutions, as matmuls.
-    pub windows: Vec<ProductPoint>,
+    pub windows: Vec<GemmPoint>,
     /// Each operation of a window that slides over channels, by bytes.
     pub slides: Curve,
     /// Each operation of attention, by keys.
@@ -190,10 +190,10 @@ impl Calibration {
             // Points are compared by their logarithms.
             (_, numbers) if numbers.contains(&0.0) => return None,
             ("products", &[m, n, k, ns_per_flop]) => {
-                self.products.push(ProductPoint { dims: [m, n, k], ns_per_flop });
+                self.products.push(GemmPoint { dims: [m, n, k], ns_per_flop });
             }
             ("windows", &[m, n, k, ns_per_flop]) => {
-                self.windows.push(ProductPoint { dims: [m, n, k], ns_per_flop });
+                self.windows.push(GemmPoint { dims: [m, n, k], ns_per_flop });
             }
             ("slides", &[size, price]) => self.slides.extend(size, price)?,
             ("attention", &[size, price]) => self.attention.extend(size, price)?,
@@ -215,7 +215,7 @@ impl fmt::Display for Calibration {
             writeln!(f, "{name} {value:e}")?;
         }
         for (name, points) in [("products", &self.products), ("windows", &self.windows)] {
-            for ProductPoint { dims: [m, n, k], ns_per_flop } in points {
+            for GemmPoint { dims: [m, n, k], ns_per_flop } in points {
                 writeln!(f, "{name} {m} {n} {k} {ns_per_flop:e}")?;
             }
         }
@@ -258,7 +258,7 @@ mod tests {
     use super::*;
 
     fn sample() -> Calibration {
-        let point = |dims, ns_per_flop| ProductPoint { dims, ns_per_flop };
+        let point = |dims, ns_per_flop| GemmPoint { dims, ns_per_flop };
         Calibration {
             subject: "cpu of a test".into(),
             run_ns: 400.0,

@@ -60,12 +60,12 @@ impl Verdicts {
             return Some(known.clone());
         }
         let (path, subject) = self.place(graph, devices, sizes).ok()?;
-        let kept = store::read(&path).and_then(|t| t.map(|t| from_text(&t, &subject, sizes)).transpose());
-        let kept = kept.unwrap_or_else(|e| {
+        let stored = store::read(&path).and_then(|t| t.map(|t| from_text(&t, &subject, sizes)).transpose());
+        let stored = stored.unwrap_or_else(|e| {
             tracing::warn!(error = %e, graph = %graph.name, "a verdict is measured again");
             None
         });
-        let verdict = kept.filter(|v| holds(&v))?;
+        let verdict = stored.filter(|v| holds(&v))?;
         self.keep(verdict.clone());
         Some(verdict)
     }

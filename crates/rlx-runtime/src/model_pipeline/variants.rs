@@ -112,7 +112,7 @@ impl Variants {
         let found = self.templates.iter().find(|t| t.options.shapes_same_code(options));
         found.map(|t| &t.result).ok_or_else(|| match self.templates.len() {
             0 => no_template(),
-            _ => Error::new(ErrorKind::Config, "there is no template for these options")
+            _ => Error::new(ErrorKind::Config, "there is no template under these options")
                 .with_hint("call build_template with them first"),
         })
     }

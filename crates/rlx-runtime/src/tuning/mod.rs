@@ -76,7 +76,7 @@ impl fmt::Display for TunedStep {
 pub(crate) struct Tuned {
     /// For the backend.
     pub(crate) tuning: Tuning,
-    /// For people.
+    /// As text.
     pub(crate) steps: Vec<TunedStep>,
 }
 

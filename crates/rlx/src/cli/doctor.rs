@@ -123,7 +123,7 @@ fn caches() -> Json {
     };
     let part = |name: &&str| {
         let path = folder.join(name);
-        // Files of a folder that others may write are not used.
+        // Files in a folder that others can write to are not used.
         let fault = check_own(&path).err();
         let hint = fault.as_ref().and_then(Error::hint);
         json!({
@@ -186,7 +186,7 @@ fn writable(folder: &Path) -> std::io::Result<()> {
     std::fs::remove_file(&probe)
 }
 
-/// The variables that RLX heeds, and those that are set and look as if it should.
+/// The variables that RLX reads, and others that are set and start with `RLX_`.
 fn environment() -> Json {
     let known = variables();
     let mut all: Vec<Json> = known
@@ -199,7 +199,7 @@ fn environment() -> Json {
         .collect();
     let set = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
     let strangers = set.filter(|name| {
-        // Those of the tests are no concern of the command's.
+        // Variables of the tests are ignored.
         name.starts_with("RLX_") && !name.starts_with("RLX_TEST_") && known.iter().all(|v| v.name != name)
     });
     for name in strangers {
@@ -211,13 +211,13 @@ fn environment() -> Json {
     all.into_iter().collect()
 }
 
-/// What the tests read; no one else needs it.
+/// The test data, needed only by the tests.
 fn test_data() -> Json {
     let set = |set: &&rlx_testdata::DataSet| json!({ "name": set.name, "folder": set.folder().map(|folder| folder.display().to_string()), "present": set.path().is_some() });
     rlx_testdata::ALL.iter().map(set).collect()
 }
 
-/// What was set and cannot be honoured, and a CPU that does not work.
+/// Variables that cannot be honoured, and a CPU that does not work.
 fn faults(found: &Json) -> Vec<String> {
     let mut faults = Vec::new();
     if let Some(why) = found["machine"]["cpu_fault"].as_str() {
@@ -241,7 +241,7 @@ fn print_text(found: &Json) -> Result<(), Failure> {
     let bytes = |v: &Json| v.as_u64().map_or_else(|| "unknown".to_owned(), |n| print::bytes(n as usize));
     let list = |v: &Json| v.as_array().cloned().unwrap_or_default();
     let names = |v: &Json| list(v).iter().map(text).collect::<Vec<_>>().join(", ");
-    // Left out where it is not known.
+    // Left out if unknown.
     let count = |v: &Json, one: &str, many: &str| {
         v.as_u64().map_or_else(String::new, |n| format!(", {}", print::counted(n as usize, one, many)))
     };
@@ -347,7 +347,7 @@ fn print_caches(caches: &Json, bytes: impl Fn(&Json) -> String) -> Result<(), Fa
     Ok(())
 }
 
-/// What to do, where there is something.
+/// Prints a hint, if there is one.
 fn help(hint: &Json) -> Result<(), Failure> {
     if let Some(hint) = hint.as_str() {
         writeln!(Output, "  {:<16} help: {hint}", "")?;

@@ -19,7 +19,7 @@ impl Output {
     /// What `write!` and `writeln!` call.
     ///
     /// # Errors
-    /// [`Failure::OutputClosed`] when no one reads any more; else the error of the system.
+    /// [`Failure::OutputClosed`] if the reader is gone; otherwise the system's error.
     pub fn write_fmt(self, text: Arguments<'_>) -> Result<(), Failure> {
         stdout().lock().write_fmt(text).map_err(output_error)
     }

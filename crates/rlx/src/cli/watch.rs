@@ -14,7 +14,7 @@ use signal_hook::flag;
 use super::args::Limits;
 use super::job::Spinner;
 
-/// The signal that asked this process to stop; 0 for none.
+/// The signal that requested this process to stop; 0 for none.
 static SIGNAL: OnceLock<Arc<AtomicUsize>> = OnceLock::new();
 
 /// The exit code of a process that a signal stopped, where one did.

@@ -155,7 +155,7 @@ impl<'a> Builder<'a> {
         }
         for (i, &id) in self.graph.outputs.iter().enumerate() {
             let (at, result) = resolve(self.graph, id);
-            // A weight that is given back is drawn as what it is.
+            // A weight that is an output is drawn as a weight.
             if self.box_of[at].is_none() {
                 self.add(&self.graph.nodes()[at]);
             }

@@ -24,7 +24,7 @@ pub fn tensor(text: &[u8], info: &TensorInfo, limit: InputLimit) -> Result<Const
     reading.tensor(read)
 }
 
-/// The inputs that an object gives by name: each once, and of those that are free.
+/// The inputs of a JSON object by name: each once, and only those not given otherwise.
 ///
 /// # Errors
 /// As [`tensor`]; a name that is not free, or comes twice.
@@ -78,7 +78,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Notes a fault, and gives what ends the reading.
+    /// Records an error, and returns the value that ends parsing.
     fn fail<E: serde::de::Error>(&mut self, fault: Error) -> E {
         self.fault.get_or_insert(fault);
         E::custom("no tensor")
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_tensor_is_a_typed_error() {
+    fn invalid_tensors_are_typed_errors() {
         let deep = "[".repeat(100_000);
         for (text, dtype, message) in [
             ("[[1], [2, 3]]", DType::F32, "not all of the same length"),
@@ -289,7 +289,7 @@ mod tests {
             ("[\"a\"]", DType::F32, "\"a\" is not a number"),
             ("[{\"a\": 1}]", DType::F32, "an object is not a number"),
             ("[1.5]", DType::I64, "takes i64, but was given 1.5"),
-            ("[300]", DType::U8, "300 is no u8"),
+            ("[300]", DType::U8, "takes u8, but was given 300"),
             ("[1] 2", DType::F32, "trailing characters"),
             ("", DType::F32, "EOF"),
             (&deep, DType::F32, "recursion limit"),

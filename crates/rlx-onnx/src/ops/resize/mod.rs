@@ -17,7 +17,7 @@ type Cx<'a, 'b, 'f> = &'a mut NodeCx<'b, 'f>;
 type Nodes = Result<Vec<NodeId>, Error>;
 
 /// Along an axis there are at most this many outputs, and as many inputs, whose weights are computed while importing.
-const MOST_PLACES: usize = 1 << 18;
+const MAX_POSITIONS: usize = 1 << 18;
 
 pub(super) const OPS: &[Entry] = &[nodes("Resize", resize), nodes("Upsample", upsample)];
 
@@ -330,7 +330,7 @@ fn run(cx: Cx, method: &Method, axes: &[Wanted]) -> Nodes {
         let size = |e: Extent| e.as_const().and_then(|n| usize::try_from(n).ok());
         x = match (size(axis.from), size(axis.to), axis.scale) {
             (Some(from), Some(to), Some(scale)) => {
-                if [from, to].iter().any(|n| !(1..=MOST_PLACES).contains(n)) {
+                if [from, to].iter().any(|n| !(1..=MAX_POSITIONS).contains(n)) {
                     return Err(cx.unsupported(format!("resizing {from} elements to {to}")));
                 }
                 let axis = Axis { axis: axis.axis, from, to, scale, roi: axis.roi };
@@ -351,7 +351,7 @@ fn apply(cx: Cx, x: NodeId, method: &Method, axis: &Axis, taps: &[Taps]) -> Resu
         _ => None,
     };
     if let Some(places) = taps.iter().map(single).collect::<Option<Vec<_>>>() {
-        let index = places_node(cx, &places);
+        let index = index_node(cx, &places);
         return cx.add(Op::Gather { axis: axis.axis }, &[x, index]);
     }
     let shape = cx.shape_of(x);
@@ -364,8 +364,8 @@ fn apply(cx: Cx, x: NodeId, method: &Method, axis: &Axis, taps: &[Taps]) -> Resu
         _ => None,
     };
     if let (Kind::Linear, Some(pairs)) = (method.kind, taps.iter().map(two).collect::<Option<Vec<_>>>()) {
-        let first = places_node(cx, &pairs.iter().map(|p| p.0).collect::<Vec<_>>());
-        let second = places_node(cx, &pairs.iter().map(|p| p.1).collect::<Vec<_>>());
+        let first = index_node(cx, &pairs.iter().map(|p| p.0).collect::<Vec<_>>());
+        let second = index_node(cx, &pairs.iter().map(|p| p.1).collect::<Vec<_>>());
         let steps = pairs.iter().map(|p| p.2).collect();
         let step = cx.constant(Value::float(shape.dtype(), &[axis.to], steps));
         return between(cx, x, axis.axis, [first, second], step);
@@ -373,7 +373,7 @@ fn apply(cx: Cx, x: NodeId, method: &Method, axis: &Axis, taps: &[Taps]) -> Resu
     by_matrix(cx, x, axis, taps, method.extrapolation)
 }
 
-fn places_node(cx: Cx, places: &[usize]) -> NodeId {
+fn index_node(cx: Cx, places: &[usize]) -> NodeId {
     cx.constant(Value::int(DType::I64, &[places.len()], places.iter().map(|&p| p as i128).collect()))
 }
 
@@ -384,8 +384,8 @@ fn between(cx: Cx, x: NodeId, axis: usize, places: [NodeId; 2], step: NodeId) ->
     let step = cx.reshape(step, dims)?;
     let first = cx.add(Op::Gather { axis }, &[x, places[0]])?;
     let second = cx.add(Op::Gather { axis }, &[x, places[1]])?;
-    let way = cx.binary(B::Sub, second, first)?;
-    let part = cx.binary(B::Mul, way, step)?;
+    let difference = cx.binary(B::Sub, second, first)?;
+    let part = cx.binary(B::Mul, difference, step)?;
     cx.binary(B::Add, first, part)
 }
 

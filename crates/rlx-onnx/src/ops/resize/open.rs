@@ -64,7 +64,7 @@ fn position(cx: Cx, coordinates: Coordinates, axis: &Wanted) -> Result<Position,
         }
         _ => return Err(not_built(cx, axis)),
     };
-    // Before the first element is as good as on it.
+    // A position before the first element is clamped to it.
     let zero = cx.scalar(DType::I64, 0.0);
     let over = cx.binary(B::Max, over, zero)?;
     let divisor = match coordinates {

@@ -112,7 +112,7 @@ fn diagram_json(diagram: &Diagram) -> Json {
 }
 
 impl Facts {
-    /// For people.
+    /// As text.
     pub fn text(&self, colours: bool) -> String {
         let mut out = String::new();
         // Writing to a string does not fail.
@@ -188,7 +188,7 @@ impl Facts {
         Ok(())
     }
 
-    /// For programs.
+    /// As JSON.
     pub fn json(&self) -> Json {
         let tensors = |list: &[(String, String)]| -> Json {
             list.iter().map(|(name, shape)| json!({ "name": name, "shape": shape })).collect()
