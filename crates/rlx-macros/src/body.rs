@@ -48,7 +48,7 @@ impl Checked {
             Value::Float(_) => "a number",
             Value::Flag(_) => "true or false",
             Value::DType(_) => "an element type",
-            Value::Dim(_) => "an open dimension",
+            Value::Dim(_) => "a dynamic dimension",
             Value::List(_) => "a list",
             Value::Tuple(_) => "a tuple",
         }
@@ -76,7 +76,7 @@ pub fn record(signature: &Signature, block: &syn::Block) -> Result<Body> {
             tracer.input(&name, tensor.ty.shape.clone())
         };
         if recorder.vars.insert(name.clone(), Value::Tensor(traced.clone())).is_some() {
-            return Err(Error::new(tensor.name.span(), format!("`{name}` is there twice")));
+            return Err(Error::new(tensor.name.span(), format!("`{name}` is declared twice")));
         }
         sources.push((tensor, traced));
     }
@@ -90,7 +90,7 @@ pub fn record(signature: &Signature, block: &syn::Block) -> Result<Body> {
         .filter(|(_, traced)| !live[traced.id().index()])
         .map(|(tensor, _)| {
             let what = if tensor.is_param { "parameter" } else { "input" };
-            let message = format!("{what} `{}` has no part in the result", tensor.name);
+            let message = format!("{what} `{}` is not used in the result", tensor.name);
             Error::new(tensor.name.span(), message)
         })
         .reduce(|mut all, next| {
@@ -133,7 +133,7 @@ impl Recorder<'_> {
                 syn::Stmt::Expr(e, None) if last => return Ok((statements, self.expr(e)?)),
                 syn::Stmt::Expr(e, Some(semicolon)) if last => {
                     self.expr(e)?;
-                    let message = "the model gives nothing back: remove this semicolon";
+                    let message = "the model returns nothing: remove this semicolon";
                     return Err(Error::new(semicolon.span, message));
                 }
                 other => {
@@ -142,7 +142,7 @@ impl Recorder<'_> {
                 }
             }
         }
-        let message = "the model gives nothing back: end it with the result";
+        let message = "the model returns nothing: end it with the result";
         Err(Error::new(block.brace_token.span.close(), message))
     }
 
@@ -173,7 +173,7 @@ impl Recorder<'_> {
         match (pat, value.value) {
             (syn::Pat::Ident(pat), bound) if pat.subpat.is_none() && pat.by_ref.is_none() => {
                 if matches!(bound, Value::Tuple(_)) {
-                    return Err(Error::new(pat.span(), "take the tuple apart: `let (a, b) = …`"));
+                    return Err(Error::new(pat.span(), "destructure the tuple: `let (a, b) = …`"));
                 }
                 if matches!(&bound, Value::List(items) if items.iter().any(|i| matches!(i.value, Value::Tensor(_))))
                 {
@@ -467,7 +467,7 @@ fn arguments(method: &Method, args: &[Checked], at: &Ident) -> Result<(Vec<Arg>,
     Ok(pairs.collect::<Result<Vec<_>>>()?.into_iter().unzip())
 }
 
-/// One argument of the kind that is asked for.
+/// One argument of the expected kind.
 fn argument(e: &Checked, kind: ArgKind) -> Result<(Arg, TokenStream)> {
     let code = &e.code;
     let shape_mismatch =
@@ -539,7 +539,7 @@ fn argument(e: &Checked, kind: ArgKind) -> Result<(Arg, TokenStream)> {
                     Value::Int(n) if *n >= 0 => dims.push(Dimension::fixed(*n)),
                     Value::Dim(d) => dims.push(d.clone()),
                     _ => {
-                        let message = "beside an open dimension, every dimension is a size or a name";
+                        let message = "next to a dynamic dimension, every dimension must be a size or a name";
                         return Err(Error::new(item.span, message));
                     }
                 }

@@ -93,7 +93,7 @@ fn inputs_struct(signature: &Signature, name: &Ident, root: &TokenStream) -> Tok
         quote!(#[doc = #doc] pub #field: #ty)
     });
     let (vis, inputs) = (&signature.vis, format_ident!("{name}Inputs"));
-    let doc = format!("What a run of [`{name}`] takes.");
+    let doc = format!("The inputs of a run of [`{name}`].");
     quote! {
         #[doc = #doc]
         #[derive(Debug, Clone, Copy)]
@@ -115,7 +115,7 @@ fn outputs_struct(signature: &Signature, body: &Body, name: &Ident, root: &Token
         quote!(#[doc = #doc] pub #field: #ty)
     });
     let (vis, outputs) = (&signature.vis, format_ident!("{name}Outputs"));
-    let doc = format!("What a run of [`{name}`] gives.");
+    let doc = format!("The outputs of a run of [`{name}`].");
     quote! {
         #[doc = #doc]
         #[derive(Debug, Clone, PartialEq)]
@@ -239,7 +239,7 @@ fn run_fns(signature: &Signature, body: &Body, name: &Ident, root: &TokenStream)
         /// Runs the model.
         ///
         /// # Errors
-        /// A parameter never set, open dimensions that do not agree, a value an op forbids, a fault of the device.
+        /// A parameter that was never set, inconsistent dynamic dimensions, a value an op does not allow, a device error.
         pub fn try_run(&mut self #param) -> ::std::result::Result<#outputs, #root::Error> {
             use #root as __rlx;
             self.compiled.try_run_views(&[#(#views),*])?;
@@ -270,7 +270,7 @@ fn setter(param: &Tensor, root: &TokenStream) -> TokenStream {
     let (name, row, dtype) = (param.name.to_string(), row(&param.ty, root), dtype(&param.ty));
     let (set, try_set) = (format_ident!("set_{}", param.name), format_ident!("try_set_{}", param.name));
     let doc = format!("Sets parameter `{name}`, `{}`.", param.ty.shape);
-    let panics = format!("With the text of `{try_set}`'s error.");
+    let panics = format!("With the message of `{try_set}`'s error.");
     quote! {
         #[doc = #doc]
         ///

@@ -1,6 +1,6 @@
 //! `#[rlx_model]`: a model as a function, its shapes checked while the user's crate compiles.
 //!
-//! The macro reads the function's signature (which tensors come in, of which shapes, what goes out) and *records
+//! The macro reads the function's signature (the tensors it takes and returns, and their shapes) and *records
 //! its body* with [`rlx_ir::trace`](mod@rlx_ir::trace), just as a running program would: the shape rules are the op table's own, and a
 //! fault becomes a compile error at the operation that made it. What it generates is ordinary code: a struct of
 //! the model's name whose `graph()` traces the same body, and whose inputs and outputs are typed.
@@ -42,12 +42,12 @@ use syn::parse_macro_input;
 /// }
 /// ```
 ///
-/// **Dimensions.** A type parameter (`Batch`) is an open dimension, whose value each run gives; `Batch`, `Seq`,
+/// **Dimensions.** A type parameter (`Batch`) is a dynamic dimension, whose value each run determines; `Batch`, `Seq`,
 /// `PastSeq` and `Rows` are the well-known symbols. A const parameter needs its value and is a name for it. In a
 /// type, arithmetic is in braces: `Tensor<f32, Batch, {HIDDEN * 4}>`. A tensor without dimensions is
 /// `Tensor<f32>`.
 ///
-/// **Tensors.** `Tensor` is given at every run, `Param` is set once. Each must be used.
+/// **Tensors.** A `Tensor` is an input of every run, a `Param` is set once. Each must be used.
 ///
 /// **The body** is `let` statements and, at its end, the result or a tuple of results: operators, numbers, and the
 /// methods of `TracedTensor` by name. `let` may state a shape, which is then checked:
@@ -61,9 +61,9 @@ use syn::parse_macro_input;
 /// - `set_NAME`/`try_set_NAME` for each parameter, `load(&WeightStore)` for all;
 /// - `compiled()` and `compiled_mut()`, the `CompiledGraph` underneath.
 ///
-/// Fixed dimensions are arrays, checked by the compiler: `[Batch, 64]` is `&[[f32; 64]]` on the way in and
-/// `Vec<[f32; 64]>` on the way out, `[2, 3]` is `&[[f32; 3]; 2]` and `Box<[[f32; 3]; 2]>`; with several
-/// open dimensions `[Batch, Seq, 64]` is a `DenseView<[f32; 64], 2>` and a `Dense<[f32; 64], 2>`.
+/// Fixed dimensions are arrays, checked by the compiler: `[Batch, 64]` is `&[[f32; 64]]` as an input and
+/// `Vec<[f32; 64]>` as an output, `[2, 3]` is `&[[f32; 3]; 2]` and `Box<[[f32; 3]; 2]>`; with several
+/// dynamic dimensions `[Batch, Seq, 64]` is a `DenseView<[f32; 64], 2>` and a `Dense<[f32; 64], 2>`.
 ///
 /// `#[rlx_model(crate = path)]` names the crate whose items the generated code uses, for crates that re-export it.
 #[proc_macro_attribute]

@@ -27,7 +27,7 @@ impl Parse for Options {
     }
 }
 
-/// What names stand for in dimensions.
+/// The meaning of names in dimensions.
 #[derive(Default)]
 pub struct Names {
     /// Open dimensions, with their symbol's name.
@@ -169,7 +169,7 @@ fn names(generics: &syn::Generics) -> Result<Names> {
         match param {
             syn::GenericParam::Type(ty) => {
                 if let Some(bound) = ty.bounds.first() {
-                    return Err(Error::new(bound.span(), "an open dimension has no bounds"));
+                    return Err(Error::new(bound.span(), "a dynamic dimension has no bounds"));
                 }
                 names.open.push((ty.ident.clone(), snake_case(&ty.ident.to_string())));
             }
@@ -177,8 +177,8 @@ fn names(generics: &syn::Generics) -> Result<Names> {
                 let name = &constant.ident;
                 let Some(default) = &constant.default else {
                     let message = format!(
-                        "the constant `{name}` has no value: write `const {name}: usize = …`, or make it an \
-                         open dimension (`{name}` without `const`)"
+                        "the constant `{name}` has no value: write `const {name}: usize = …`, or make it a \
+                         dynamic dimension (`{name}` without `const`)"
                     );
                     return Err(Error::new(constant.span(), message));
                 };
@@ -197,7 +197,7 @@ fn tensor(arg: &syn::FnArg, names: &Names) -> Result<Tensor> {
     let typed = match arg {
         syn::FnArg::Typed(typed) => typed,
         syn::FnArg::Receiver(receiver) => {
-            return Err(Error::new(receiver.span(), "a model is a function of its own, without `self`"));
+            return Err(Error::new(receiver.span(), "a model is a free function, without `self`"));
         }
     };
     let syn::Pat::Ident(pat) = &*typed.pat else {
@@ -206,7 +206,7 @@ fn tensor(arg: &syn::FnArg, names: &Names) -> Result<Tensor> {
     let (is_param, ty) = tensor_type(&typed.ty, names)?;
     if is_param && !ty.shape.is_static() {
         let message =
-            format!("parameter `{}` has an open dimension; it is set once, for all runs", pat.ident);
+            format!("parameter `{}` has a dynamic dimension, but it is set once, for all runs", pat.ident);
         return Err(Error::new(typed.ty.span(), message));
     }
     Ok(Tensor { name: pat.ident.clone(), is_param, ty })
@@ -272,7 +272,7 @@ fn element(arg: &syn::GenericArgument) -> Result<(Ident, DType)> {
     found.ok_or_else(|| {
         let names: Vec<&str> = ELEMENTS.iter().map(|d| d.name()).collect();
         let given = path.to_token_stream().to_string();
-        let message = format!("`{given}` is no element type; there are {}", names.join(", "));
+        let message = format!("`{given}` is not an element type; use one of {}", names.join(", "));
         Error::new(arg.span(), message)
     })
 }
@@ -294,7 +294,7 @@ fn dimension(arg: &syn::GenericArgument, names: &Names) -> Result<(Dim, TokenStr
     Ok((Dim::from(value.extent), value.tokens))
 }
 
-/// The message for a name that is neither an open dimension nor a constant.
+/// The message for a name that is neither a dynamic dimension nor a constant.
 pub fn unknown_dimension(ident: &Ident, names: &Names) -> Error {
     let name = ident.to_string();
     let known: Vec<String> = names.open.iter().map(|(i, _)| i.to_string()).collect();
@@ -303,7 +303,7 @@ pub fn unknown_dimension(ident: &Ident, names: &Names) -> Error {
     let hint = match nearest(&name, known.iter().map(String::as_str)) {
         Some(close) => format!("did you mean `{close}`?"),
         None => format!(
-            "declare it in the signature: `fn model<{name}>(…)` for an open dimension, \
+            "declare it in the signature: `fn model<{name}>(…)` for a dynamic dimension, \
              `fn model<const {name}: usize = …>(…)` for a constant"
         ),
     };

@@ -1,6 +1,6 @@
-//! What a model that does not fit says: each case of `ui/` must fail to compile with the text beside it.
+//! Compile errors of invalid models: each case of `ui/` must fail to compile with the message in its `.stderr` file.
 //!
-//! `TRYBUILD=overwrite cargo test -p rlx-macros` writes the texts again.
+//! `TRYBUILD=overwrite cargo test -p rlx-macros` updates those files.
 
 #[test]
 fn models_that_do_not_fit_say_why() {

@@ -1,7 +1,7 @@
 //! How long importing and compiling for the CPU take, and how much memory:
 //! `cargo run --release -p rlx-onnx --example import_time [NODES [FAMILY [passes]] | FILE.onnx]`.
 //!
-//! Without a file each family of large models is measured, in a process of its own.
+//! Without a file each family of large models is measured, in a separate process.
 
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,7 @@
-//! How much memory a model takes once it is decoded, counted before it is.
+//! How much memory a model takes once it is decoded, computed before decoding.
 //!
-//! An empty message takes two bytes of a file and hundreds in memory, so a small file could ask for a lot of it. Lists of
-//! numbers and texts grow, too, but by a factor that is known. Raw bytes of tensors stay in the file.
+//! An empty message takes two bytes in the file and hundreds in memory, so a small file could need a lot of memory. Lists of
+//! numbers and strings grow too, but by a known factor. Raw bytes of tensors stay in the file.
 
 use crate::proto::tensor_shape_proto::Dimension;
 use crate::proto::*;
@@ -145,7 +145,7 @@ impl Decoded {
         self.structure.saturating_add(self.lists.saturating_mul(GROWTH))
     }
 
-    /// Adds a message of this kind; `None` at a damaged place.
+    /// Adds a message of this kind; `None` if it is damaged.
     fn add(&mut self, kind: Kind, mut bytes: &[u8], levels: usize) -> Option<()> {
         self.structure = self.structure.saturating_add(kind.size());
         while !bytes.is_empty() {

@@ -1,8 +1,8 @@
-//! What a model's dimension names stand for.
+//! The meaning of a model's dimension names.
 //!
 //! A name that an input declares for a dimension is a symbol. Exporters also write sums of such names where one input is
-//! longer than another, `past_sequence_length + sequence_length` for the mask of a decoder with a cache; read as what they say, shapes
-//! that meet these inputs are known to fit, and a run does not have to state them.
+//! longer than another, such as `past_sequence_length + sequence_length` for the mask of a decoder with a cache. Parsing these sums
+//! lets the importer prove that shapes match, and a run does not have to pass them.
 //!
 //! ```
 //! use rlx_onnx::DimNames;
@@ -11,7 +11,7 @@
 //! let names = DimNames::new(["batch", "past", "seq", "past + seq"], &sizes);
 //! assert_eq!(names.dim("batch").as_static(), Some(2));
 //! assert_eq!(names.dim("past + seq").extent(), names.dim("past").extent() + names.dim("seq").extent());
-//! // Nothing tells what `width` is: the whole text is a name.
+//! // `width` is not declared anywhere, so the whole text is one name.
 //! assert_eq!(names.dim("past + width").to_string(), "\"past + width\"");
 //! ```
 
@@ -50,7 +50,7 @@ impl<'a> DimNames<'a> {
         Self::new(names, sizes)
     }
 
-    /// What a name stands for: the size it was given, an expression over other names, or a symbol.
+    /// The meaning of a name: the size it was given, an expression over other names, or a symbol.
     pub fn dim(&self, name: &str) -> Dim {
         if let Some(&size) = self.sizes.get(name) {
             return Dim::Static(size);

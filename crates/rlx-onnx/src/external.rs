@@ -1,4 +1,4 @@
-//! Tensor data in files beside the model.
+//! Tensor data in external files next to the model.
 //!
 //! A model file is not trusted: the location it names must be a regular file inside the model's own folder,
 //! after following symbolic links, and offset and length must be inside that file.
@@ -56,7 +56,7 @@ impl SharedFile {
     }
 }
 
-/// Where a tensor's data lies, when that is in a file beside the model's.
+/// The location of a tensor's data in an external file.
 pub(crate) fn entries(tensor: &TensorProto) -> Option<&[StringStringEntryProto]> {
     (tensor.data_location == Some(DataLocation::External as i32)).then_some(&*tensor.external_data)
 }
@@ -66,9 +66,9 @@ pub(crate) fn location(entries: &[StringStringEntryProto]) -> Option<&str> {
     entries.iter().find(|e| e.key() == "location").map(|e| e.value())
 }
 
-/// Where one tensor's bytes lie.
+/// The location of one tensor's bytes.
 #[derive(Debug, PartialEq, Eq)]
-struct Place<'a> {
+struct DataRange<'a> {
     location: &'a str,
     offset: u64,
     length: Option<u64>,
@@ -81,7 +81,7 @@ impl ExternalFiles {
 
     /// The `size` bytes that the entries of a tensor's `external_data` point to.
     pub(crate) fn read(&self, entries: &[StringStringEntryProto], size: usize) -> Result<Bytes, Error> {
-        let place = Place::parse(entries)?;
+        let place = DataRange::parse(entries)?;
         if place.length.is_some_and(|length| length != size as u64) {
             let length = place.length.unwrap_or_default();
             return Err(malformed(format!("external data of {length} bytes for a tensor of {size}")));
@@ -98,7 +98,7 @@ impl ExternalFiles {
         Ok(file.slice(place.offset as usize..end as usize))
     }
 
-    /// The file at a location: the one that was found there first.
+    /// The file at a location: the one that was opened there first.
     fn file(&self, location: &str) -> Result<SharedFile, Error> {
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(file) = read.by_location.get(location) {
@@ -131,7 +131,7 @@ impl ExternalFiles {
         }
     }
 
-    /// The file in which these bytes of a tensor lie.
+    /// The file that contains these bytes of a tensor.
     pub(crate) fn holding(&self, bytes: &Bytes) -> Option<Arc<MappedFile>> {
         let read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         read.by_path.values().find(|file| file.holds(bytes)).map(|file| Arc::clone(&file.file))
@@ -162,9 +162,9 @@ impl ExternalFiles {
         let path = folder.join(relative);
         if matches!(path.try_exists(), Ok(false)) {
             let message =
-                format!("its data is in the file \"{location}\", which the model's folder does not have");
+                format!("its data is in the file \"{location}\", which is not in the model's folder");
             return Err(Error::new(ErrorKind::Io, message).with_hint(format!(
-                "put \"{location}\" beside the model: large weights are exported to files of their own"
+                "put \"{location}\" next to the model: exporters write large weights to separate files"
             )));
         }
         let (folder, path) = (real(folder)?, real(&path)?);
@@ -172,7 +172,7 @@ impl ExternalFiles {
     }
 }
 
-impl<'a> Place<'a> {
+impl<'a> DataRange<'a> {
     fn parse(entries: &'a [StringStringEntryProto]) -> Result<Self, Error> {
         let find = |key: &str| entries.iter().find(|e| e.key() == key).map(|e| e.value());
         let number = |key: &str| {
@@ -184,7 +184,7 @@ impl<'a> Place<'a> {
             find(key).map(parse).transpose()
         };
         let location = location(entries).ok_or_else(|| malformed("external data without a location"))?;
-        Ok(Place { location, offset: number("offset")?.unwrap_or(0), length: number("length")? })
+        Ok(DataRange { location, offset: number("offset")?.unwrap_or(0), length: number("length")? })
     }
 }
 

@@ -126,7 +126,7 @@ impl OnnxFile {
         self.model.opset_import.iter().find(|o| normal(o.domain()) == normal(domain)).map(|o| o.version())
     }
 
-    /// The names of the files beside the model that hold data of its tensors, wherever those stand (initialisers,
+    /// The names of the files beside the model that hold data of its tensors, wherever those are (initialisers,
     /// constants, bodies, functions), as the model gives them.
     pub fn external_files(&self) -> Vec<String> {
         self.locations().into_iter().map(str::to_owned).collect()
@@ -165,7 +165,7 @@ impl OnnxFile {
         beside.is_ok_and(|files| self.own.iter().chain(&files).all(|file| file.file.is_unchanged()))
     }
 
-    /// The file in which a tensor's bytes lie; `None` where they were copied.
+    /// The file that contains a tensor's bytes; `None` if they were copied.
     pub(crate) fn holding(&self, bytes: &Bytes) -> Option<Arc<MappedFile>> {
         let own = self.own.iter().find(|own| own.holds(bytes)).map(|own| Arc::clone(&own.file));
         own.or_else(|| self.files.holding(bytes))
@@ -174,8 +174,8 @@ impl OnnxFile {
     /// Reads one of its tensors; data in the file or beside it is shared, not copied.
     ///
     /// # Errors
-    /// Extents, type and data that do not agree, data outside the model's folder, an element type not built here; a file
-    /// that was cut short since it was mapped.
+    /// Extents, type and data that do not agree, data outside the model's folder, an unsupported element type; a file
+    /// that was truncated after it was mapped.
     pub fn tensor(&self, proto: &TensorProto) -> Result<RawTensor, Error> {
         self.own.iter().try_for_each(|own| own.file.check_whole())?;
         RawTensor::read(proto, &self.files)
@@ -187,7 +187,7 @@ fn not_a_model(bytes: &Bytes, e: prost::DecodeError) -> Error {
     let malformed = |message: String| Error::new(ErrorKind::Malformed, message);
     let n = bytes.len();
     let error = if e.to_string().contains("underflow") && starts_like_a_model(bytes) {
-        malformed(format!("not an ONNX model: it is cut short, or damaged; the file has {n} bytes"))
+        malformed(format!("not an ONNX model: it is truncated or damaged; the file has {n} bytes"))
             .with_hint("compare its size with the original's, and copy or download it again")
     } else {
         malformed(format!("not an ONNX model: {e}"))
@@ -201,7 +201,7 @@ fn starts_like_a_model(bytes: &[u8]) -> bool {
     matches!(bytes, [0x08, 1..=64, ..])
 }
 
-/// Decodes one `TensorProto` that is a file of its own (the `.pb` files of the ONNX test cases).
+/// Decodes one `TensorProto` in a separate file (the `.pb` files of the ONNX test cases).
 ///
 /// # Errors
 /// As [`OnnxFile::tensor`]; external data is not followed.
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_model_is_an_error() {
+    fn files_that_are_not_models_are_errors() {
         for bytes in [&b""[..], b"\x08\x07", b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", b"\x3a\x05abc"]
         {
             assert_eq!(OnnxFile::from_bytes(bytes).unwrap_err().kind(), ErrorKind::Malformed);
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_data_file_that_was_cut_short_is_an_error_before_a_tensor_is_used() {
+    fn a_truncated_data_file_is_an_error_before_a_tensor_is_used() {
         let folder = folder_with_data("cut");
         let file = OnnxFile::open(folder.join("m.onnx")).unwrap();
         let tensor = || file.tensor(&file.graph().initializer[0]);
@@ -321,7 +321,7 @@ mod tests {
         let (file, same) = (open(), open());
         let known = file.identity().unwrap().expect("they were written a while ago");
         assert_eq!((known.len(), Some(&known)), (2, same.identity().unwrap().as_ref()));
-        // Replaced by another file, what was mapped stays as it was; written in place, it does not.
+        // Renaming another file over it leaves the map unchanged; writing in place does not.
         std::fs::write(folder.join("new"), 1.5f32.to_le_bytes().repeat(400_000)).unwrap();
         std::fs::rename(folder.join("new"), folder.join("w.bin")).unwrap();
         assert_eq!(file.identity().unwrap(), Some(known.clone()));

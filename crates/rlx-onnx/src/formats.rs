@@ -1,5 +1,5 @@
-//! Files that are no ONNX models: what they are, by their first bytes, what an archive holds, or their name; and how their
-//! model becomes one.
+//! Files that are not ONNX models: recognised by their first bytes, the contents of an archive, or their name, with advice on how to
+//! get an ONNX model.
 
 use std::path::Path;
 
@@ -9,12 +9,12 @@ use rlx_ir::{Error, ErrorKind};
 struct Format {
     /// What a file of it is.
     what: &'static str,
-    /// How it begins: bytes at a place.
+    /// How it begins: bytes at an offset.
     starts: &'static [(usize, &'static [u8])],
     /// What its name ends in, behind the last dot.
     endings: &'static [&'static str],
     /// What to do.
-    way: &'static str,
+    hint: &'static str,
 }
 
 const TORCH: &str = "torch.onnx.export(model, inputs, \"model.onnx\") in the program that builds the model writes ONNX; \
@@ -32,10 +32,10 @@ const UNPACK: &str = "unpack it, and give the .onnx file in it";
 const PICKLE: &str = "skl2onnx.to_onnx(model, X) writes ONNX for scikit-learn, torch.onnx.export for PyTorch";
 const INPUT: &str = "the model comes first, inputs follow it: rlx run MODEL.onnx FILE";
 
-/// In the order in which they are looked for: those that begin in a way of their own first.
+/// In the order in which they are tried: those with a distinctive beginning first.
 const FORMATS: &[Format] = &[
     format(
-        "a pointer to a file that Git LFS keeps",
+        "a Git LFS pointer",
         &[(0, b"version https://git-lfs")],
         &[],
         "run `git lfs pull` where it comes from",
@@ -148,22 +148,22 @@ const fn format(
     what: &'static str,
     starts: &'static [(usize, &'static [u8])],
     endings: &'static [&'static str],
-    way: &'static str,
+    hint: &'static str,
 ) -> Format {
-    Format { what, starts, endings, way }
+    Format { what, starts, endings, hint }
 }
 
-/// The error of a file that is no model, saying what it is where that can be told; else `error`.
+/// The error of a file that is not a model, with its format if recognised; otherwise `error`.
 pub(crate) fn explain(error: Error, path: Option<&Path>, bytes: &[u8]) -> Error {
     let broken = error.kind() == ErrorKind::Malformed;
     let Some(format) = broken.then(|| by_contents(bytes).or_else(|| by_name(path?))).flatten() else {
         return error;
     };
-    // A model that is merely cut short says so itself, whatever it is called.
-    if format.starts.is_empty() && format.endings.contains(&"pb") && error.message().contains("cut short") {
+    // A model that is only truncated has its own error, whatever its name.
+    if format.starts.is_empty() && format.endings.contains(&"pb") && error.message().contains("truncated") {
         return error;
     }
-    not_onnx(format.what, format.way).with_source(error)
+    not_onnx(format.what, format.hint).with_source(error)
 }
 
 /// The error of a folder that is given as a model.
@@ -173,7 +173,7 @@ pub(crate) fn folder(path: &Path) -> Error {
         return not_onnx("a SavedModel folder of TensorFlow", TENSORFLOW);
     }
     if let Some(format) = by_name(path) {
-        return not_onnx(format.what, format.way);
+        return not_onnx(format.what, format.hint);
     }
     let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
     let names = entries.map(|e| e.file_name().to_string_lossy().into_owned());
@@ -187,13 +187,13 @@ pub(crate) fn folder(path: &Path) -> Error {
     }
 }
 
-fn not_onnx(what: &str, way: &str) -> Error {
-    Error::new(ErrorKind::Malformed, format!("not an ONNX model, but {what}")).with_hint(way)
+fn not_onnx(what: &str, hint: &str) -> Error {
+    Error::new(ErrorKind::Malformed, format!("not an ONNX model, but {what}")).with_hint(hint)
 }
 
 fn by_contents(bytes: &[u8]) -> Option<&'static Format> {
     if bytes.starts_with(b"PK\x03\x04") || bytes.starts_with(b"PK\x05\x06") {
-        // The names stand together at the end.
+        // The names are stored together at the end.
         let names = &bytes[bytes.len().saturating_sub(1 << 16)..];
         let holds = |name: &[u8]| name.is_empty() || names.windows(name.len()).any(|part| part == name);
         return ARCHIVES.iter().find(|(name, _)| holds(name)).map(|(_, format)| format);
@@ -236,7 +236,7 @@ mod tests {
                 let bytes = [vec![1; at], magic.to_vec(), vec![1; 300]].concat();
                 let error = named("model.onnx", &bytes);
                 assert!(error.message().ends_with(format.what), "{}: {error}", format.what);
-                assert_eq!(error.hint(), Some(format.way));
+                assert_eq!(error.hint(), Some(format.hint));
             }
         }
         let zip = |name: &str| [b"PK\x03\x04....".as_slice(), name.as_bytes(), b"PK\x05\x06"].concat();

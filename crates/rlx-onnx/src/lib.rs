@@ -1,10 +1,10 @@
 //! ONNX files as RLX graphs.
 //!
-//! Reading comes in layers: [`proto`] is the format's messages, decoded over a mapped file without copying a tensor;
-//! [`OnnxFile`] is a whole model with the files beside it; [`RawTensor`] is one tensor, whichever of the format's
-//! encodings holds it.
+//! Reading has three layers: [`proto`] has the format's messages, decoded from a mapped file without copying tensors;
+//! [`OnnxFile`] is a whole model with its external data files; [`RawTensor`] is one tensor in any of the format's
+//! encodings.
 //!
-//! Model files are hostile until proven otherwise: see [`OnnxFile`] for what is checked.
+//! Model files are not trusted: see [`OnnxFile`] for what is checked.
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 

@@ -18,7 +18,7 @@ compile_error!(
 /// A tensor as the file holds it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RawTensor {
-    /// Its name; empty where the file gives none.
+    /// Its name; empty if the file has none.
     pub name: String,
     /// Type of its elements.
     pub dtype: DType,
@@ -174,11 +174,11 @@ fn pack<T: Copy, const N: usize>(
 /// of packed pairs may be written signed or unsigned.
 fn narrow(value: i32, dtype: DType) -> Result<i32, Error> {
     let bits = dtype.size_bytes() as u32 * 8;
-    let (least, greatest) = match dtype.int_range() {
-        Some((least, greatest)) if dtype.bits() >= 8 => (least as i64, greatest as i64),
+    let (min, max) = match dtype.int_range() {
+        Some((min, max)) if dtype.bits() >= 8 => (min as i64, max as i64),
         _ => (-(1 << (bits - 1)), (1 << bits) - 1),
     };
-    let fits = (least..=greatest).contains(&i64::from(value));
+    let fits = (min..=max).contains(&i64::from(value));
     if fits { Ok(value) } else { Err(outside(value, dtype)) }
 }
 

@@ -1,8 +1,8 @@
-//! Damaged model files: a typed error, or a graph that runs as the file now reads; no panic, memory bounded.
+//! Damaged model files: a typed error, or a graph that runs; no panic, bounded memory.
 //!
-//! The committed models are cut short, have bits flipped and bytes overwritten, and are changed in their structure
-//! ([`rlx_onnx::testing::mutate`]). Each result is opened, imported, verified, and where that works and the
-//! sizes allow it, evaluated. All choices follow from a fixed seed; a failure names the model, kind and number.
+//! The committed models are truncated, get flipped bits and overwritten bytes, and their structure is mutated
+//! ([`rlx_onnx::testing::mutate`]). Each file is opened, imported, verified, and evaluated if it is valid and small
+//! enough. All choices derive from a fixed seed; a failure names the model, kind and number.
 
 mod common;
 

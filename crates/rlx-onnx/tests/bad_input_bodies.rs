@@ -1,5 +1,5 @@
-//! Hostile `If`, `Loop` and `Scan`: a typed error that says what is wrong, or the right result; never a panic, never
-//! more time or memory than the file is worth.
+//! Hostile `If`, `Loop` and `Scan`: a typed error or the correct result; never a panic, never
+//! disproportionate time or memory.
 
 use std::time::{Duration, Instant};
 
@@ -75,7 +75,7 @@ fn run(imported: &Imported, go: bool) -> Result<Vec<f32>, Error> {
 
 #[test]
 fn huge_and_negative_numbers_of_times_cost_nothing() {
-    // Nothing is stacked: the loop may run for ever, and anyone who gave a deadline is told.
+    // Nothing is stacked: the loop may run forever, until a deadline passes.
     for limit in [i64::MAX, 1 << 40] {
         let endless = imported(&doubling(limit, false)).expect("such loops are legal");
         assert_eq!(run(&endless, false).expect("it never runs"), [1.0, -3.0]);
@@ -85,7 +85,7 @@ fn huge_and_negative_numbers_of_times_cost_nothing() {
         let never = imported(&doubling(limit, false)).expect("such loops are legal");
         assert_eq!(run(&never, true).expect("it never runs"), [1.0, -3.0]);
     }
-    // What would be stacked has no room anywhere.
+    // The stacked outputs would not fit in any memory.
     for limit in [i64::MAX, i64::MIN, -1, 1 << 60, 1 << 40] {
         let e = imported(&doubling(limit, true)).and_then(|large| run(&large, true)).expect_err("no room");
         assert!(!e.message().is_empty() && e.kind() != ErrorKind::Internal, "{limit}: {e}");

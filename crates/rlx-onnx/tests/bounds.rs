@@ -1,5 +1,5 @@
-//! Files of at most 1 MB that ask for more than they are worth: each imports and compiles, or is rejected, within two
-//! seconds and 64 MB and ten times its size of memory.
+//! Files of at most 1 MB that demand disproportionate time or memory: each imports and compiles, or is rejected, within two
+//! seconds, and within 64 MB plus ten times its size of memory.
 
 mod common;
 

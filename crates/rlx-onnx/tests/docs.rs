@@ -1,4 +1,4 @@
-//! Keeps `docs/onnx.md` equal to the importer's own table; `RLX_WRITE_DOCS=1 cargo test -p rlx-onnx --test docs` makes it again.
+//! Checks that `docs/onnx.md` matches the importer's table; `RLX_WRITE_DOCS=1 cargo test -p rlx-onnx --test docs` regenerates it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -56,7 +56,7 @@ fn wrapped(words: &[String]) -> String {
 }
 
 #[test]
-fn the_page_says_what_is_built() {
+fn the_page_lists_the_supported_ops() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/onnx.md");
     if std::env::var_os("RLX_WRITE_DOCS").is_some() {
         std::fs::write(&path, page()).expect("docs/ can be written");

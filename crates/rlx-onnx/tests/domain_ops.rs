@@ -1,6 +1,6 @@
-//! Every op of `com.microsoft` and `ai.onnx.ml` against ONNX Runtime, which defined it or runs it the most.
+//! Every op of `com.microsoft` and `ai.onnx.ml` compared with ONNX Runtime, the reference for these domains.
 //!
-//! `tests/domain_ops/` has a model of one node and what ONNX Runtime gave for each (`models/domain_ops.py` makes them).
+//! `tests/domain_ops/` has a single-node model and ONNX Runtime's outputs for each (made by `models/domain_ops.py`).
 //! Floats must be close; an integer that was rounded may be one step apart, as `quantized.rs` explains.
 
 use rlx_ir::oracle::{Bindings, evaluate};
@@ -96,7 +96,7 @@ fn maps_and_strings_are_errors_that_tell_what_to_do() {
         (error.to_string(), error.hint().unwrap_or_default().to_owned())
     };
     let (message, hint) = rejected(&|m| m.graph.as_mut().unwrap().node[0].op_type = Some("ZipMap".into()));
-    assert!(message.contains("ai.onnx.ml.ZipMap is not built"), "{message}");
+    assert!(message.contains("ai.onnx.ml.ZipMap is not supported"), "{message}");
     assert!(hint.contains("{\"zipmap\": False}"), "{hint}");
     let (message, hint) = rejected(&|m| {
         let strings = AttributeProto {

@@ -1,7 +1,7 @@
-//! Whole models on the oracle, against what PyTorch gave: does the importer say what the file means?
+//! Whole models on the oracle, compared with PyTorch's outputs: a test of the importer.
 //!
-//! Every model of `models/` is imported as it is, with symbolic dimensions, and its largest golden that the oracle, slow
-//! on purpose, can evaluate in a moment is compared. Larger ones are left to the devices' tests.
+//! Every model of `models/` is imported with symbolic dimensions, and compared on its largest golden that the oracle, which is slow
+//! by design, can evaluate quickly. Larger ones are covered by the devices' tests.
 
 use rlx_ir::oracle::{Bindings, evaluate};
 use rlx_onnx::{ImportOptions, Imported, OnnxFile, import};

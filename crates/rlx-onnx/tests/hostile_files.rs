@@ -1,4 +1,4 @@
-//! Files that once made the importer or the compiler panic, hang, or blame itself.
+//! Files that once made the importer or the compiler panic, hang, or report an internal error.
 
 mod common;
 

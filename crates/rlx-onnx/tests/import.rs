@@ -1,5 +1,5 @@
-//! What the importer promises beyond single ops: symbolic shapes, specialisation on values, functions, branches, weights
-//! in place, origins, and errors that say what is missing where.
+//! The importer beyond single ops: symbolic shapes, specialisation on values, functions, branches, weights
+//! used in place, origins, and errors that say what is missing and where.
 
 use rlx_ir::custom::{CustomOp, register_custom_op};
 use rlx_ir::op::{Arity, CustomAttrs};
@@ -43,7 +43,7 @@ fn floats(dims: &[usize], values: &[f64]) -> Value {
     Value::float(rlx_ir::DType::F32, dims, values.to_vec())
 }
 
-/// `[batch, seq, 768]` to `[batch, seq, 12, 64]` the way exporters write it.
+/// `[batch, seq, 768]` to `[batch, seq, 12, 64]` as exporters write it.
 fn split_heads() -> ModelProto {
     let nodes = [
         node("Shape", &["x"], &["shape"]),
@@ -68,7 +68,7 @@ fn shape_arithmetic_leaves_no_nodes() {
 }
 
 #[test]
-fn a_cut_before_the_end_of_a_window_s_result_needs_no_clamp() {
+fn a_slice_before_the_end_of_a_window_result_needs_no_clamp() {
     // Every second element, then all but the last: a run has at least one before that.
     let nodes = [
         node("Slice", &["x", "from", "far", "axis", "two"], &["h"]),
@@ -274,7 +274,7 @@ fn weights_stay_where_the_file_has_them() {
 }
 
 #[test]
-fn what_is_not_built_is_named_with_all_that_matters() {
+fn unsupported_ops_are_named_with_domain_and_types() {
     let unknown = model(&[value("x", FLOAT, &["2"])], &[node("NoSuchOp", &["x"], &["y"])], &[], "y");
     let e = error(&unknown);
     assert_eq!(e.kind(), ErrorKind::Unsupported);

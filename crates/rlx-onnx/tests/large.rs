@@ -1,4 +1,4 @@
-//! What importing and compiling take grows as the model does, whatever it is large in.
+//! Time and memory of importing and compiling are proportional to the size of the model, for every family of models.
 
 mod common;
 

@@ -1,8 +1,8 @@
-//! Models changed in their structure (see [`rlx_onnx::testing::Mutator`]): an error that says what is wrong, or a graph that
+//! Models with mutated structure (see [`rlx_onnx::testing::Mutator`]): a typed error, or a graph that
 //! compiles and runs.
 //!
-//! `RLX_MUTATE_CASES=100000` tries more of them, `RLX_MUTATE_SEED=7` others, and `RLX_MUTATE_CASE=7:812` one alone; its file
-//! is written to the folder of temporary files.
+//! `RLX_MUTATE_CASES=100000` sets the number of cases, `RLX_MUTATE_SEED=7` the seed, and `RLX_MUTATE_CASE=7:812` runs one case and
+//! writes its file to the temporary folder.
 
 mod common;
 

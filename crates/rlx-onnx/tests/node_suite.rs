@@ -1,10 +1,10 @@
-//! The ONNX backend's node cases, on the oracle and on the CPU: the outside referee of importer, graph language and
+//! The ONNX backend's node cases, on the oracle and on the CPU: an independent reference for importer, graph language and
 //! device.
 //!
 //! Every case of the pinned `onnx` package is imported and run; its outputs must have the expected type, shape and
-//! values (the backend test's own tolerance for floats, equality for integers). A case that needs what is not built is
-//! counted as such from the error that the importer or the compiler gives; anything else that fails must stand in
-//! `tests/node_suite/expected.txt` (or for the CPU alone in `cpu.txt`) with its reason, and a case that is there must
+//! values (the backend test's own tolerance for floats, equality for integers). A case that needs an unsupported feature is
+//! counted by the error of the importer or compiler; any other failing case must be listed in
+//! `tests/node_suite/expected.txt` (or in `cpu.txt` for the CPU alone) with its reason, and a listed case must
 //! fail.
 //!
 //! `RLX_NODE_CASE=part_of_name` runs the cases whose name contains it and prints what happened to each.
@@ -30,7 +30,7 @@ const ATOL: f64 = 1e-7;
 #[derive(Debug, Clone, PartialEq)]
 enum Outcome {
     Pass,
-    /// What is not built: usually the op's name.
+    /// The unsupported feature: usually the op's name.
     NotBuilt(String),
     Failed(String),
 }
@@ -93,10 +93,10 @@ fn report(device: &Runner, outcomes: &BTreeMap<String, Outcome>) {
     }
     let gone = expected.reasons.keys().filter(|name| !outcomes.contains_key(**name));
     faults.extend(gone.map(|name| format!("{name} is listed, but there is no such case")));
-    if passed < expected.least {
-        let least = expected.least;
+    if passed < expected.min_passed {
+        let min_passed = expected.min_passed;
         faults
-            .push(format!("{passed} cases pass; there were {least}: something that was built no longer is"));
+            .push(format!("{passed} cases pass; there were {min_passed}: a feature is no longer supported"));
     }
     let names: Vec<String> = not_built.iter().map(|(what, n)| format!("{what} {n}")).collect();
     let (count, device) = (not_built.values().sum::<usize>(), device.name);
@@ -118,20 +118,20 @@ fn report(device: &Runner, outcomes: &BTreeMap<String, Outcome>) {
 /// The data file of expectations.
 struct Expected<'a> {
     /// How many cases pass at least.
-    least: usize,
+    min_passed: usize,
     /// Case → reason of the three allowed.
     reasons: BTreeMap<&'a str, &'a str>,
 }
 
 impl<'a> Expected<'a> {
     fn read(texts: &[&'a str]) -> Expected<'a> {
-        let mut expected = Expected { least: 0, reasons: BTreeMap::new() };
+        let mut expected = Expected { min_passed: 0, reasons: BTreeMap::new() };
         let lines = texts.iter().flat_map(|text| text.lines());
         for line in lines.filter(|line| !line.trim().is_empty() && !line.starts_with('#')) {
             let mut words = line.split_whitespace();
             let (name, reason) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
             if name == "at-least" {
-                expected.least = reason.parse().expect("at-least has a number");
+                expected.min_passed = reason.parse().expect("at-least has a number");
                 continue;
             }
             let allowed = ["random", "wrong-expectation", "not-built"];
@@ -207,7 +207,7 @@ fn run_set(runner: &Runner, file: &OnnxFile, set: &Path) -> Outcome {
     Outcome::Pass
 }
 
-/// What is missing, in few words: the op as the file names it, or as the graph does when the device lacks it.
+/// The missing feature: the op's name in the file, or in the graph if the device does not support it.
 fn not_built(e: &rlx_ir::Error) -> Outcome {
     let node = e.node().unwrap_or("model");
     if node.starts_with('%') {

@@ -1,11 +1,11 @@
 //! Quantised models against ONNX Runtime at every place where they round to integers, on the oracle and on the CPU.
 //!
-//! What the format defines: a float is divided by a scale, rounded to the nearest integer and shifted; integers are
-//! multiplied exactly; products are scaled back in floats. The float on which a rounding hinges may come out a last bit
-//! apart in two right implementations (a sum in another order, `x·(a·b)` for `x·a·b`), and where it is in the middle between two
-//! integers, they go apart by one. So each tensor that the graph rounds (`NAME_steps.npz` has what ONNX Runtime, every op as
-//! it stands, gave for it) may differ by **at most one step**, and only few elements may. Between the CPU and the oracle, which
-//! share every definition, integers made of integers must be equal.
+//! The format defines: a float is divided by a scale, rounded to the nearest integer and shifted; integers are
+//! multiplied exactly; accumulators are scaled back in floats. The float before rounding may differ in its last bit
+//! between two correct implementations (a sum in another order, `x·(a·b)` for `x·a·b`), and if it is halfway between two
+//! integers, the results differ by one. So each tensor that the graph rounds (`NAME_steps.npz` has ONNX Runtime's values, without
+//! fusion) may differ by **at most one step**, in few elements only. Between the CPU and the oracle, which
+//! share every definition, integers computed from integers must be equal.
 
 use prost::Message;
 use rlx_ir::oracle::{Bindings, evaluate};
@@ -64,7 +64,7 @@ fn check(model: &Model, golden: &Golden, steps: &Tensors) -> Result<String, Stri
     if apart as f64 > MOST_APART * count as f64 {
         return Err(format!("{apart} of {count} roundings are a step apart"));
     }
-    // No float but scales and one product is between the integers.
+    // There are no floats between the integers except scales and one multiplication.
     let whole = model.name.contains("_qop");
     if whole && from_oracle > 0 {
         return Err(format!("{from_oracle} of {count} integers differ from the oracle's"));

@@ -7,7 +7,7 @@
 //!
 //! Weights are seeded (12 layers of 768, 12 heads, 110 million parameters). Heap is counted by the allocator; larger
 //! blocks come from the system and show in the resident set, so both are given. The eight sizes are measured in a
-//! process of their own, beside one with the largest alone.
+//! separate process, next to one with the largest alone.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::hint::black_box;
@@ -243,7 +243,7 @@ fn held(sizes: impl Iterator<Item = usize>) -> Result<(), Error> {
     Ok(())
 }
 
-/// What a process of its own says that it holds.
+/// The memory that a separate process reports.
 fn held_by(what: &str) -> Result<Vec<usize>, Error> {
     let output = std::process::Command::new(std::env::current_exe()?).arg(what).output()?;
     let text = String::from_utf8(output.stdout)?;

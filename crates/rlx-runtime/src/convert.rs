@@ -1,13 +1,13 @@
 //! The f32 boundary: f32 slices to and from the bytes of a declared element type.
 //!
-//! Floats are rounded to what the type holds; integers and truth values must be held exactly, or the conversion
-//! is an error that names the element. Common types go straight through; the small floats and packed integers
-//! take the way over [`Value`].
+//! Floats are rounded to the type; integers and booleans must be representable exactly, otherwise the conversion
+//! is an error that names the element. Common types are converted directly; small floats and packed integers
+//! are converted through [`Value`].
 
 use half::{bf16, f16};
 use rlx_ir::{DType, DTypeClass, Error, ErrorKind, Result, Value, memory};
 
-/// How many f32 stand for one element.
+/// How many f32 values encode one element.
 pub(crate) fn floats_per_element(dtype: DType) -> usize {
     if dtype == DType::C64 { 2 } else { 1 }
 }
@@ -71,7 +71,7 @@ fn whole_numbers(dtype: DType, range: (i128, i128), values: &[f32], out: &mut [u
 /// allocate for the types of 8 bits and more.
 ///
 /// # Errors
-/// [`ErrorKind::Value`] for an integer that f32 cannot hold exactly.
+/// [`ErrorKind::Value`] for an integer that is not exact in f32.
 pub(crate) fn to_f32(dtype: DType, bytes: &[u8], count: usize, out: &mut [f32]) -> Result<()> {
     match dtype {
         DType::F32 | DType::C64 => bytemuck::cast_slice_mut(out).copy_from_slice(bytes),
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_integer_cannot_hold_is_an_error() {
+    fn a_value_not_exact_in_an_integer_type_is_an_error() {
         for (dtype, value) in [
             (DType::I64, 1.5),
             (DType::U8, -1.0),

@@ -1,17 +1,17 @@
-//! Which devices a program may use, which it likes best, and why a device is not used.
+//! Which devices a program may use, which it prefers, and why a device is not used.
 //!
 //! A [`DevicePolicy`] allows, denies and prefers devices, and says how the rest are ranked
-//! ([`DevicePickStrategy`]). The order of what counts: a hint of the caller; `RLX_DEVICE`; the policy's preferred
+//! ([`DevicePickStrategy`]). The order of precedence: a hint of the caller; `RLX_DEVICE`; the policy's preferred
 //! devices; the cost model, or a measurement ([`crate::GraphDevices::resolve_with_inputs`]).
 //!
-//! | variable | is |
+//! | variable | meaning |
 //! |---|---|
 //! | `RLX_DEVICE` | the device where the caller gives no hint; an error if it cannot be used |
 //! | `RLX_DEVICES`, `RLX_DENY_DEVICES`, `RLX_PREFER_DEVICES` | the lists of [`DevicePolicy::from_env`]; devices that cannot be used are ignored |
-//! | `RLX_BENCHMARK_PICK` | how many runs [`DevicePolicy::from_env`] measures each device by |
+//! | `RLX_BENCHMARK_PICK` | the number of runs by which [`DevicePolicy::from_env`] measures each device |
 //! | `RLX_DEVICE_CHAIN` | the chain of [`crate::GraphDevices::run_chain`]; a device that cannot be used is a recorded attempt |
 //!
-//! A variable set to nothing is not set. A value that does not parse is an error everywhere.
+//! An empty variable counts as not set. A value that does not parse is an error everywhere.
 //!
 //! ```
 //! use rlx_ir::{DType, Graph, Shape, op::Activation};
@@ -40,20 +40,20 @@ use crate::error::or_panic;
 use crate::registry::registered_devices;
 use crate::{cost, env};
 
-/// How devices that the policy treats alike are ranked.
+/// How devices of equal preference are ranked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DevicePickStrategy {
     /// By the time that the calibrated cost models predict.
     #[default]
     CostModel,
-    /// By the median of `runs` measured runs, where there are inputs to run on; else as `CostModel`.
+    /// By the median of `runs` measured runs, if there are inputs to run on; otherwise as `CostModel`.
     Benchmark {
         /// How many runs are timed on each device.
         runs: usize,
     },
 }
 
-/// Which devices may be used, and which are liked best.
+/// Which devices may be used, and which are preferred.
 ///
 /// ```
 /// use rlx_runtime::{Device, DevicePickStrategy, DevicePolicy};
@@ -92,8 +92,8 @@ impl DevicePolicy {
         DevicePolicy { allow: Some(devices.into_iter().collect()), ..Self::default() }
     }
 
-    /// What `RLX_DEVICES` (all, where not set), `RLX_DENY_DEVICES`, `RLX_PREFER_DEVICES` and
-    /// `RLX_BENCHMARK_PICK` say.
+    /// The policy of `RLX_DEVICES` (all, if not set), `RLX_DENY_DEVICES`, `RLX_PREFER_DEVICES` and
+    /// `RLX_BENCHMARK_PICK`.
     ///
     /// # Panics
     /// When a value does not parse; [`DevicePolicy::try_from_env`] reports it.
@@ -126,7 +126,7 @@ impl DevicePolicy {
         })
     }
 
-    /// Rules out these devices, besides those ruled out before.
+    /// Denies these devices, in addition to those denied before.
     ///
     /// ```
     /// # use rlx_runtime::*;
@@ -137,7 +137,7 @@ impl DevicePolicy {
         self
     }
 
-    /// Takes these devices first, in this order, after those preferred before.
+    /// Prefers these devices, in this order, after those preferred before.
     ///
     /// ```
     /// # use rlx_runtime::*;
@@ -148,7 +148,7 @@ impl DevicePolicy {
         self
     }
 
-    /// Ranks devices by the median of this many runs. A measurement by 0 runs is an error when it is made.
+    /// Ranks devices by the median of this many runs. 0 runs is an error when measuring.
     ///
     /// ```
     /// # use rlx_runtime::*;
@@ -190,7 +190,7 @@ impl DevicePolicy {
     }
 }
 
-/// A device, and what is in its way.
+/// A device, and the reason why it cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceCandidate {
     /// The device.
@@ -203,19 +203,19 @@ pub struct DeviceCandidate {
     pub registered: bool,
     /// Whether it is available and computes every node of the graph.
     pub supports_graph: bool,
-    /// Whether it is the one that would be taken.
+    /// Whether it is the one that would be chosen.
     pub recommended: bool,
-    /// Why it cannot be taken; `None` when it can.
+    /// Why it cannot be used; `None` if it can.
     pub blocker: Option<String>,
 }
 
-/// No device of a chain did the job.
+/// No device of a chain succeeded.
 ///
 /// ```
 /// use rlx_runtime::{Device, DeviceFallbackError};
 /// let attempts = vec![(Device::Cuda, "no driver".to_string()), (Device::Cpu, "out of memory".to_string())];
 /// let text = DeviceFallbackError { attempts }.to_string();
-/// assert_eq!(text, "no device did it: CUDA: no driver; CPU: out of memory");
+/// assert_eq!(text, "no device succeeded: CUDA: no driver; CPU: out of memory");
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceFallbackError {
@@ -225,7 +225,7 @@ pub struct DeviceFallbackError {
 
 impl fmt::Display for DeviceFallbackError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("no device did it")?;
+        f.write_str("no device succeeded")?;
         for (i, (device, reason)) in self.attempts.iter().enumerate() {
             write!(f, "{}{device}: {reason}", if i == 0 { ": " } else { "; " })?;
         }
@@ -286,7 +286,7 @@ fn check_supported(graph: &Graph, device: Device) -> Result<()> {
 /// The devices that can run `graph` under `policy`: the preferred ones first, then in [`Device::all`]'s order.
 ///
 /// # Panics
-/// When `RLX_KERNEL_DISPATCH` makes no sense; [`device_report`] says so for each device.
+/// When `RLX_KERNEL_DISPATCH` is invalid; [`device_report`] says so for each device.
 ///
 /// ```
 /// # use rlx_runtime::*;
@@ -308,7 +308,7 @@ pub fn devices_for_with_policy(graph: &Graph, policy: &DevicePolicy) -> Vec<Devi
     usable
 }
 
-/// Every device: whether it can run `graph` under `policy`, what is in its way, and which one would be taken.
+/// Every device: whether it can run `graph` under `policy`, why not, and which one would be chosen.
 ///
 /// ```
 /// # use rlx_runtime::*;
@@ -324,7 +324,7 @@ pub fn device_report(graph: &Graph, policy: &DevicePolicy) -> Vec<DeviceCandidat
     report_with(graph, policy, |usable| pick(graph, usable, policy).ok())
 }
 
-/// The report where `choose` says which of the usable devices would be taken.
+/// The report, with `choose` choosing among the usable devices.
 pub(crate) fn report_with(
     graph: &Graph,
     policy: &DevicePolicy,
@@ -352,7 +352,7 @@ pub(crate) fn report_with(
     candidates
 }
 
-/// The one of `usable` to take without a measurement of `graph` itself: a preferred one, else the cheapest.
+/// The one of `usable` to use without a measurement of `graph` itself: a preferred one, else the cheapest.
 ///
 /// # Errors
 /// None is usable, or the cost models fail.
@@ -363,14 +363,14 @@ pub(crate) fn pick(graph: &Graph, usable: &[Device], policy: &DevicePolicy) -> R
     }
 }
 
-/// The error that names what is in every device's way.
+/// The error that says for every device why it cannot be used.
 pub(crate) fn nothing_usable(graph: &Graph, policy: &DevicePolicy) -> DeviceFallbackError {
     let reason = |&d: &Device| check_usable(graph, d, policy).err().map(|e| (d, e.message().to_string()));
     DeviceFallbackError { attempts: Device::all().iter().filter_map(reason).collect() }
 }
 
-/// The device to run `graph` on: `hint`, else what `RLX_DEVICE` names, else what `policy` picks. (A benchmark needs
-/// inputs: [`crate::GraphDevices::resolve_with_inputs`]; here the cost model stands in.)
+/// The device to run `graph` on: `hint`, else the device named by `RLX_DEVICE`, else the choice of `policy`. (A benchmark needs
+/// inputs: [`crate::GraphDevices::resolve_with_inputs`]; here the cost model is used instead.)
 ///
 /// # Errors
 /// As [`try_resolve_device`].
@@ -470,7 +470,7 @@ pub(crate) fn failed(mut attempts: Vec<(Device, String)>) -> DeviceFallbackError
     DeviceFallbackError { attempts }
 }
 
-/// The devices of `RLX_DEVICE_CHAIN`, in order; none where it is not set.
+/// The devices of `RLX_DEVICE_CHAIN`, in order; empty if it is not set.
 ///
 /// # Panics
 /// When the value does not parse; [`try_device_chain_from_env`] reports it.

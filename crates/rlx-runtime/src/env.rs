@@ -1,4 +1,4 @@
-//! What the environment says about devices. A variable that is set to nothing counts as not set; one whose value
+//! The environment variables about devices. An empty variable counts as not set; a value that
 //! does not parse is an error wherever it is read.
 
 use rlx_driver::Device;
@@ -43,7 +43,7 @@ fn parse_list(name: &str, text: &str) -> Result<Vec<Device>> {
 fn parse_runs(name: &str, text: &str) -> Result<usize> {
     match text.parse() {
         Ok(runs) if runs > 0 => Ok(runs),
-        _ => Err(reject(name, format_args!("\"{text}\" is no number of runs; use 1 or more"))),
+        _ => Err(reject(name, format_args!("\"{text}\" is not a number of runs; use 1 or more"))),
     }
 }
 
@@ -87,20 +87,20 @@ type Row = (&'static str, &'static str, fn() -> Result<()>);
 /// ```
 pub fn variables() -> Vec<Variable> {
     let table: [Row; 14] = [
-        (DEVICE, "the device, where none is asked for", usable_device),
+        (DEVICE, "the device, where none is given", usable_device),
         (ALLOW, "devices that may be chosen", || list(ALLOW).map(drop)),
-        (DENY, "devices that may not", || list(DENY).map(drop)),
+        (DENY, "devices that may not be chosen", || list(DENY).map(drop)),
         (PREFER, "devices to take first", || list(PREFER).map(drop)),
-        (BENCHMARK, "choose by so many measured runs", || benchmark_runs().map(drop)),
+        (BENCHMARK, "choose by this many measured runs", || benchmark_runs().map(drop)),
         (CHAIN, "devices to try one after the other", || list(CHAIN).map(drop)),
         ("RLX_NUM_THREADS", "threads of the CPU", usable_threads),
         ("RLX_CPU_ISA", "the CPU's instruction set", usable_isa),
         ("RLX_KERNEL_DISPATCH", "how ops are computed", || KernelDispatchPolicy::from_env().map(drop)),
         ("RLX_TUNE", "whether steps are tuned", || Tune::from_env().map(drop)),
-        ("RLX_DISPATCH_REPORT", "1 prints how, at every compilation", || Ok(())),
+        ("RLX_DISPATCH_REPORT", "1 prints how each op is computed, at every compilation", || Ok(())),
         ("RLX_PROFILE", "1 prints each step's time at the end", || Ok(())),
-        ("RLX_CACHE_DIR", "where things are kept", || Ok(())),
-        ("RLX_CACHE_LIMIT", "how large the cache of compiled models grows", || {
+        ("RLX_CACHE_DIR", "where caches and test data are stored", || Ok(())),
+        ("RLX_CACHE_LIMIT", "maximum size of the cache of compiled models", || {
             AotCache::from_env().map(drop)
         }),
     ];

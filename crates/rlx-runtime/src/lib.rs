@@ -1,8 +1,8 @@
 //! Sessions and compiled graphs: compile a graph for a device, set its parameters, run it.
 //!
-//! A [`Session`] is a device and an arithmetic; [`Session::compile`] makes a [`CompiledGraph`], which runs as
-//! often as one likes and holds its parameters. Devices come from the [`registry`]: those whose Cargo feature is
-//! on, and those that [`register_backend`] adds; [`device_ext`] answers what each can do.
+//! A [`Session`] is a device and a precision; [`Session::compile`] returns a [`CompiledGraph`], which holds its
+//! parameters and can be run any number of times. The [`registry`] has the devices whose Cargo feature is
+//! on and those added by [`register_backend`]; [`device_ext`] says what each can do.
 //!
 //! ```
 //! use rlx_ir::{DType, Graph, Shape, op::BinaryOp};
@@ -53,7 +53,7 @@ pub mod backend {
     };
 }
 
-/// Ops from outside: their rules, and their kernels for the CPU. `examples/custom_op` is a whole one.
+/// Custom ops: their rules and their CPU kernels. `examples/custom_op` is a complete example.
 pub mod custom {
     #[cfg(feature = "cpu")]
     pub use rlx_cpu::custom::{CpuCall, CpuKernel, register_cpu_kernel};
@@ -61,7 +61,7 @@ pub mod custom {
     pub use rlx_ir::op::{Arity, CustomAttr, CustomAttrs};
 }
 
-/// The arithmetic of a session, and which ops keep f32.
+/// The precision of a session, and the policies that decide which ops stay f32.
 pub mod precision {
     pub use rlx_opt::{Precision, PrecisionPolicy};
 }

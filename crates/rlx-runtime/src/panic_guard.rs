@@ -1,10 +1,10 @@
 //! A guard around the backend: the one place where a panic in a device's code becomes an error.
 //!
-//! A backend is someone else's code: a driver's wrapper, a vendor's library, a test. Whatever it does, the caller
-//! must be able to go on to the next device, so every call into one goes through here. What a panic leaves behind
-//! is not to be trusted: an executable that panicked reports that from then on and computes nothing more. (The CPU's
-//! executables catch panics of their steps themselves, know the node, and can go on.) Names and expressions of dimensions that a
-//! call makes and nothing holds go with it.
+//! A backend is external code: a driver's wrapper, a vendor's library, a test. Whatever it does, the caller
+//! must be able to continue with the next device, so every call into a backend goes through this module. The state after a panic
+//! is not trusted: an executable that panicked returns that error from then on and does not run again. (The CPU's
+//! executables catch panics of their steps themselves, know the node, and keep working.) Names and expressions of dimensions that
+//! a call creates and nothing holds are freed with it.
 
 use rlx_driver::Device;
 use rlx_ir::dim::scoped;
@@ -61,7 +61,7 @@ impl PanicGuard {
     /// The call's own; the panic's text, now and at every later call.
     pub(crate) fn call<T>(&mut self, doing: &str, f: impl FnOnce() -> Result<T>) -> Result<T> {
         if let Some(earlier) = &self.panicked {
-            return Err(earlier.clone().with_hint("compile again: this executable is out of use"));
+            return Err(earlier.clone().with_hint("compile again: this executable can no longer run"));
         }
         caught(self.device, doing, f).unwrap_or_else(|panic| {
             self.panicked = Some(panic.clone());
@@ -83,13 +83,13 @@ mod tests {
     }
 
     #[test]
-    fn an_executable_that_panicked_stays_out_of_use() {
+    fn an_executable_that_panicked_does_not_run_again() {
         let mut guard = PanicGuard::new(Device::Cpu);
         let plain = || Err::<(), _>(Error::new(ErrorKind::Value, "index 9"));
         assert_eq!(guard.call("running", plain).unwrap_err().kind(), ErrorKind::Value);
         assert!(guard.call("running", || Ok(())).is_ok());
         assert!(guard.call::<()>("running", || panic!("gone")).is_err());
         let e = guard.call("running", || Ok(())).unwrap_err();
-        assert!(e.to_string().contains("gone") && e.to_string().contains("out of use"), "{e}");
+        assert!(e.to_string().contains("gone") && e.to_string().contains("no longer run"), "{e}");
     }
 }

@@ -1,7 +1,7 @@
 //! Which devices have a backend in this process.
 //!
-//! Backends whose Cargo feature is on are always there; [`register_backend`] adds one from outside (a vendor's,
-//! a test's), which then also counts as available and wins over the built-in one.
+//! Backends whose Cargo feature is on are always registered; [`register_backend`] adds an external one (a vendor's,
+//! a test's), which then counts as available and takes precedence over the built-in one.
 
 use std::collections::BTreeMap;
 use std::sync::{LazyLock, RwLock};
@@ -16,7 +16,7 @@ type Make = fn() -> Box<dyn Backend>;
 
 static REGISTERED: LazyLock<RwLock<BTreeMap<Device, Make>>> = LazyLock::new(RwLock::default);
 
-/// Makes `make` the backend of `device` for this process.
+/// Registers `make` as the backend of `device` for this process.
 ///
 /// ```
 /// # use rlx_runtime::*;
@@ -44,8 +44,8 @@ pub fn backend_for(device: Device) -> Option<Box<dyn Backend>> {
     }
 }
 
-/// The devices that have a backend, in [`Device::all`]'s order. Whether the device itself is there is
-/// [`crate::is_available`]'s question.
+/// The devices that have a backend, in [`Device::all`]'s order. [`crate::is_available`] says whether the device itself
+/// is available.
 ///
 /// ```
 /// # use rlx_runtime::*;
@@ -56,7 +56,7 @@ pub fn registered_devices() -> Vec<Device> {
     Device::all().iter().copied().filter(known).collect()
 }
 
-/// What [`register_backend`] was given for `device`.
+/// The backend registered by [`register_backend`] for `device`.
 pub(crate) fn registered(device: Device) -> Option<Make> {
     REGISTERED.read().unwrap_or_else(|e| e.into_inner()).get(&device).copied()
 }
@@ -76,11 +76,11 @@ fn built_in(device: Device) -> Option<Make> {
     }
 }
 
-/// The built-in backend of `device` with this many threads of its own.
+/// The built-in backend of `device` with its own pool of this many threads.
 ///
 /// # Errors
-/// [`ErrorKind::Config`] for a number that makes no sense, [`ErrorKind::Unsupported`] for a device whose threads
-/// are not ours to choose.
+/// [`ErrorKind::Config`] for an invalid number, [`ErrorKind::Unsupported`] for a device that does not use
+/// RLX's thread pool.
 pub(crate) fn with_threads(device: Device, threads: usize) -> Result<Box<dyn Backend>> {
     match device {
         #[cfg(feature = "cpu")]
@@ -88,13 +88,13 @@ pub(crate) fn with_threads(device: Device, threads: usize) -> Result<Box<dyn Bac
             Ok(Box::new(rlx_cpu::CpuBackend::new().with_threads(threads)?))
         }
         _ => {
-            let message = format!("{device} does not run on threads of ours, so {threads} cannot be chosen");
+            let message = format!("{device} does not use RLX's thread pool, so {threads} cannot be chosen");
             Err(Error::new(ErrorKind::Unsupported, message).with_device(device.name()))
         }
     }
 }
 
-/// How many threads the environment gives the built-in backend of `device`.
+/// The number of threads that the environment sets for the built-in backend of `device`.
 pub(crate) fn threads_from_env(device: Device) -> Option<usize> {
     match device {
         #[cfg(feature = "cpu")]
@@ -116,9 +116,9 @@ pub(crate) fn require_backend(device: Device) -> Result<Box<dyn Backend>> {
         let message =
             format!("{device}: no backend in this build (Cargo feature \"{feature}\" of rlx-runtime)");
         let hint = if WRITTEN.contains(&device) {
-            format!("enable the feature \"{feature}\", or give a backend to register_backend")
+            format!("enable the feature \"{feature}\", or add a backend with register_backend")
         } else {
-            "RLX has none for it yet; give one to register_backend".to_string()
+            "RLX has none for it yet; add one with register_backend".to_string()
         };
         Error::new(ErrorKind::DeviceUnavailable, message).with_device(device.name()).with_hint(hint)
     })

@@ -1,4 +1,4 @@
-//! A [`Session`]: a device, an arithmetic, and the path from a graph to a [`CompiledGraph`].
+//! A [`Session`]: a device, a precision, and the compilation of a graph to a [`CompiledGraph`].
 
 use std::io::Write;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ impl Session {
     /// A session on `device` in f32.
     ///
     /// # Panics
-    /// When the device has no backend in this build or is not there; [`Session::try_new`] reports it.
+    /// If the device has no backend in this build or is not available; [`Session::try_new`] returns that error.
     ///
     /// ```
     /// # use rlx_runtime::*;
@@ -106,22 +106,22 @@ impl Session {
         Ok(Session { device, precision, policy: None, backend: backend.into(), threads: None })
     }
 
-    /// A session on a backend of the caller's own, which need not be registered.
+    /// A session on a backend passed by the caller, which need not be registered.
     pub fn with_backend(device: Device, backend: Arc<dyn Backend>) -> Self {
         Session { device, precision: Precision::F32, policy: None, backend, threads: None }
     }
 
-    /// The same session with a pool of its own of this many threads, where the device is the CPU.
+    /// The same session with its own pool of this many threads, if the device is the CPU.
     ///
     /// # Errors
-    /// A number that makes no sense, or a device without threads of ours.
+    /// An invalid number, or a device that does not use RLX's thread pool.
     pub fn try_with_threads(mut self, threads: usize) -> Result<Self> {
         self.backend = with_threads(self.device, threads)?.into();
         self.threads = Some(threads);
         Ok(self)
     }
 
-    /// How many threads the device computes with, where that is known.
+    /// The number of threads the device computes with, if known.
     pub fn threads(&self) -> Option<usize> {
         self.threads.or_else(|| threads_from_env(self.device))
     }
@@ -132,7 +132,7 @@ impl Session {
         self
     }
 
-    /// The same session with a policy for which ops keep f32.
+    /// The same session with a policy that decides which ops stay f32.
     ///
     /// ```
     /// # use rlx_runtime::*;
@@ -149,12 +149,12 @@ impl Session {
         self.device
     }
 
-    /// The arithmetic asked for; [`CompiledGraph::precision`] tells what was used.
+    /// The requested precision; [`CompiledGraph::precision`] is the one that was used.
     pub fn precision(&self) -> Precision {
         self.precision
     }
 
-    /// Which ops keep f32, if that was said.
+    /// The policy that decides which ops stay f32, if set.
     pub fn policy(&self) -> Option<&PrecisionPolicy> {
         self.policy.as_ref()
     }
@@ -162,7 +162,7 @@ impl Session {
     /// Compiles a graph.
     ///
     /// # Panics
-    /// With the text of [`Session::try_compile`]'s error.
+    /// If [`Session::try_compile`] fails, with its error as the message.
     ///
     /// ```
     /// # use rlx_runtime::*;
@@ -212,7 +212,7 @@ impl Session {
     /// Compiles a graph.
     ///
     /// # Errors
-    /// What the verifier finds, an op the device cannot compute, a plan too large for it.
+    /// An invalid graph, an op the device does not support, a memory plan too large for it.
     ///
     /// ```
     /// # use rlx_runtime::*;
@@ -244,7 +244,7 @@ impl Session {
         self.try_compile_with_progress(graph, options, &Progress::none())
     }
 
-    /// As [`Session::try_compile_with`], watched: `progress` hears of every pass, and may stop before the next one.
+    /// As [`Session::try_compile_with`], with progress: `progress` is called for every pass, and may cancel before the next one.
     ///
     /// ```
     /// # use rlx_runtime::{Cancel, CompileOptions, DType, Device, ErrorKind, Graph, GraphExt, Progress, Session, Shape};
@@ -274,10 +274,10 @@ impl Session {
         Ok(compiled.map_err(|e| on_device(e, self.device))?)
     }
 
-    /// Lowers blocks to a graph and compiles it.
+    /// Lowers an HIR module to a graph and compiles it.
     ///
     /// # Errors
-    /// A block that does not fit, or what [`Session::try_compile`] reports.
+    /// A block whose shapes do not match, or an error of [`Session::try_compile`].
     ///
     /// ```
     /// # use rlx_runtime::*;
@@ -347,7 +347,7 @@ impl Session {
         })
     }
 
-    /// The environment's options with this session's arithmetic.
+    /// The environment's options with this session's precision.
     fn options(&self) -> Result<CompileOptions, LowerError> {
         let options = CompileOptions::try_new().map_err(LowerError::Compile)?;
         Ok(CompileOptions { precision: self.precision, policy: self.policy.clone(), ..options })
@@ -382,16 +382,16 @@ impl Session {
             pipeline.compile_with_progress(graph, progress)
         })?;
         if std::env::var("RLX_DISPATCH_REPORT").is_ok_and(|v| v == "1") {
-            // Where no one can read it, the compiled graph is there all the same.
+            // If standard error cannot be written, the compiled graph is returned anyway.
             let _ = writeln!(std::io::stderr(), "{}", result.report);
         }
         let compiled = self.compile_result_with_progress(result, options, progress)?;
-        // The device's own compiler was not asked.
+        // The device's own compiler did not run.
         progress.check(Stage::Compile)?;
         Ok(compiled)
     }
 
-    /// What code depends on besides module and options.
+    /// The cached inputs of code generation, besides module and options.
     pub(crate) fn machine(&self) -> Result<String> {
         panic_guard::call(self.device, "describing the machine", || self.backend.machine())
     }
@@ -427,7 +427,7 @@ impl Session {
         &*self.backend
     }
 
-    /// What the device makes of a module, with what is kept of it and of this machine.
+    /// Compiles a module for the device, with its cached kernels and tuning results.
     pub(crate) fn executable(
         &self,
         lir: LirModule,
@@ -436,7 +436,7 @@ impl Session {
         progress: &Progress,
     ) -> Result<Built> {
         let tuned = tuned(self, &lir, options, &cache.tuning, progress)?;
-        // Code was made by what was known then; where more is known now, it is made again.
+        // The code was generated with the tuning results of that time; with newer results, it is generated again.
         let code = if tuned.tuning == cache.tuning { cache.code.clone() } else { Vec::new() };
         let cache = CompileCache { tuning: tuned.tuning.clone(), code };
         let compile = || self.backend.compile_cached(Arc::new(lir), options, &cache);
@@ -444,7 +444,7 @@ impl Session {
     }
 }
 
-/// An executable, and how its steps are done.
+/// An executable, and the variants of its steps.
 pub(crate) struct Built {
     pub(crate) exec: Box<dyn ExecutableGraph>,
     pub(crate) tuned: Tuned,
@@ -460,7 +460,7 @@ fn check_options(options: &CompileOptions) -> Result<()> {
 
 /// The error, naming the device if it does not yet.
 pub(crate) fn on_device(error: Error, device: Device) -> Error {
-    // That somebody stopped has nothing to do with where.
+    // A cancellation does not depend on the device.
     if error.device().is_some() || error.kind() == ErrorKind::Cancelled {
         error
     } else {

@@ -1,4 +1,4 @@
-//! The compiler's stages for a device, for callers that walk them one by one.
+//! The compiler's stages for a device, for callers that run them one by one.
 
 use rlx_driver::Device;
 use rlx_ir::Result;

@@ -1,8 +1,8 @@
-//! What was measured and is kept on disk: small text files in the cache folder that appear whole or not at all and
+//! Measurements stored on disk: small text files in the cache folder that appear whole or not at all and
 //! carry their own check.
 //!
 //! The first line says what the file is; the last is the hash of all before it. A file that does not match was
-//! damaged, or is someone else's: it is not believed.
+//! damaged, or belongs to another user: it is not used.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use rlx_ir::files::{
 };
 use rlx_ir::{Error, ErrorKind, Result};
 
-/// The version of everything that is kept: another one of RLX measures again.
+/// The version of all stored files: another version of RLX measures again.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 const CHECK: &str = "check ";
@@ -91,7 +91,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn what_others_may_have_written_is_not_read_and_not_replaced() {
+    fn entries_that_others_can_write_are_neither_read_nor_replaced() {
         use std::os::unix::fs::PermissionsExt;
         let folder = std::env::temp_dir().join(format!("rlx-store-others-{}", std::process::id()));
         let path = folder.join("a.txt");

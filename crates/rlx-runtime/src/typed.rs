@@ -128,7 +128,7 @@ pub fn bytes_of_rows<T: Nested>(rows: &[T]) -> &[u8] {
     bytemuck::cast_slice(T::flatten(rows))
 }
 
-/// A tensor of `N` leading dimensions that the run decides, over rows of fixed dimensions; borrowed.
+/// A tensor with `N` leading dynamic dimensions over rows of fixed dimensions; borrowed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DenseView<'a, T, const N: usize> {
     rows: &'a [T],
@@ -156,7 +156,7 @@ impl<'a, T: Nested, const N: usize> DenseView<'a, T, N> {
     }
 }
 
-/// A tensor of `N` leading dimensions that the run decided, over rows of fixed dimensions.
+/// A tensor with `N` leading dynamic dimensions over rows of fixed dimensions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Dense<T, const N: usize> {
     rows: Vec<T>,
@@ -204,7 +204,7 @@ fn check_rows<const N: usize>(count: usize, dims: [usize; N]) -> Result<()> {
 /// Sets all of a model's parameters.
 ///
 /// # Errors
-/// A parameter without weights, or weights that do not fit.
+/// A parameter without weights, or weights of the wrong shape or type.
 pub fn load(compiled: &mut CompiledGraph, weights: &WeightStore) -> Result<()> {
     let missing = compiled.try_set_weights(weights)?;
     if missing.is_empty() {
@@ -252,7 +252,7 @@ pub mod read {
         let view = given(view)?;
         match decode::<T>(&view)?[..] {
             [one] => Ok(Box::new(one)),
-            _ => Err(Error::new(ErrorKind::Internal, format!("output {:?} is no scalar", view.name))),
+            _ => Err(Error::new(ErrorKind::Internal, format!("output {:?} is not a scalar", view.name))),
         }
     }
 
@@ -262,14 +262,14 @@ pub mod read {
     /// An output of another type or shape.
     pub fn fixed<T: Nested, const N: usize>(view: Option<TensorView<'_>>) -> Result<Box<[T; N]>> {
         let view = given(view)?;
-        // By way of a vector: a large array is never on the stack.
+        // Through a vector, so that a large array is never on the stack.
         decode::<T>(&view)?.try_into().map_err(|rows: Vec<T>| {
             let message = format!("output {:?} has {} rows, not {N}", view.name, rows.len());
             Error::new(ErrorKind::Internal, message)
         })
     }
 
-    /// A tensor whose first dimension the run decides.
+    /// A tensor whose first dimension is dynamic.
     ///
     /// # Errors
     /// An output of another type or shape.
@@ -277,7 +277,7 @@ pub mod read {
         decode(&given(view)?)
     }
 
-    /// A tensor with several dimensions that the run decides.
+    /// A tensor with several dynamic dimensions.
     ///
     /// # Errors
     /// An output of another type or shape.

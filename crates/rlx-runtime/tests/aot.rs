@@ -1,4 +1,4 @@
-//! Artefacts: what is saved comes back with the same bits, and what is damaged or foreign never does.
+//! Artefacts: a saved model gives the same bits after loading; a damaged or foreign file is rejected.
 
 mod common;
 
@@ -155,7 +155,7 @@ fn another_machine_device_or_version_is_rejected() {
         assert!(e.to_string().contains(&format!("another {what}")) && e.hint().is_some(), "{e}");
         assert!(e.to_string().contains("model.rlx"), "{e}");
     }
-    // The same instruction set by another way is the same machine.
+    // The same instruction set selected otherwise is the same machine.
     let same = Session::with_backend(Device::Cpu, Arc::new(CpuBackend::new().with_threads(1).unwrap()));
     assert!(same.load(&artefact).is_ok());
 }
@@ -209,7 +209,7 @@ fn damaged_artefacts_are_errors_or_right(device: Device) {
 }
 
 #[test]
-fn a_damaged_weight_that_packed_ones_stand_for_is_found_by_verify() {
+fn verify_finds_a_damaged_weight_that_is_also_packed() {
     let folder = Folder::new("verify");
     let shape = |dims: &[usize]| Shape::new(dims, DType::F32);
     let mut graph = Graph::new("product");
@@ -229,7 +229,7 @@ fn a_damaged_weight_that_packed_ones_stand_for_is_found_by_verify() {
     let e = artefact.verify().unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Malformed);
     assert!(e.to_string().contains("parameter \"w\" is damaged"), "{e}");
-    // What runs is right, and what would use the damaged bytes says so.
+    // Undamaged parts give correct results, and uses of the damaged bytes are errors.
     assert!(session(Device::Cpu).load(&artefact).is_ok());
     assert!(artefact.weights().unwrap().get("w").unwrap().bytes().is_err());
 }

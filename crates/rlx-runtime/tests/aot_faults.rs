@@ -1,7 +1,7 @@
-//! Four processes write one cache and are killed at random points: whatever is there afterwards is right, or is
+//! Four processes write one cache and are killed at random points: every entry read afterwards is correct, or is
 //! compiled again.
 //!
-//! The writers are this test binary itself, asked by `RLX_AOT_WRITER` for the cache's folder.
+//! The writers are this test binary itself; `RLX_AOT_WRITER` passes the cache folder.
 
 mod common;
 
@@ -19,7 +19,7 @@ const WRITER: &str = "RLX_AOT_WRITER";
 /// How many graphs the writers share.
 const GRAPHS: usize = 6;
 
-/// Graph `i`: a table large enough that writing it takes a while, and a product.
+/// Graph `i`: a table large enough that writing it takes a while, and a matmul.
 fn graph(i: usize) -> Graph {
     let mut g = Graph::new(format!("graph{i}"));
     let x = g.input("x", Shape::new(&[4], DType::F32));
@@ -71,7 +71,7 @@ fn writer(root: &Path) -> Child {
         .unwrap()
 }
 
-/// Reads every entry in every way; says how many were served by the cache.
+/// Reads every entry by every call; returns how many the cache had.
 fn check(cache: &AotCache, session: &Session, right: &[Vec<Vec<f32>>]) -> usize {
     let mut served = 0;
     for (i, right) in right.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Every option either is part of what caches find compiled code by, or changes neither code nor bits.
+//! Every option is either part of the keys of the caches, or changes neither code nor bits.
 
 mod common;
 
@@ -36,7 +36,7 @@ struct Row {
     effect: Effect,
 }
 
-/// A row for each way to change an option. A field without a row does not compile.
+/// A row for each possible change of an option. A field without a row does not compile.
 macro_rules! rows {
     ($($field:ident: $effect:ident { $($value:expr),+ $(,)? })+) => {
         fn rows() -> Vec<Row> {
@@ -156,7 +156,7 @@ fn every_cache_finds_code_by_every_option_that_counts() {
         cache.try_get_or_compile(3, |_| dense()).unwrap();
         assert_eq!(cache.with_options(options.clone()).is_empty(), counts, "BucketedCompileCache, {what}");
 
-        // The sizes are the same, and memory is always shared by turns here.
+        // The sizes are the same, and scratch memory is always shared here.
         let template = row.effect == Effect::Template;
         let mut cache = DynamicDimCompileCache::new(Device::Cpu, dense());
         for options in [&plain, &options, &plain, &options] {
@@ -311,7 +311,7 @@ fn what_cannot_be_fixed_is_an_error() {
 }
 
 #[test]
-fn an_artefact_keeps_what_was_fixed() {
+fn an_artefact_keeps_fixed_parameters() {
     let (folder, session) = (Folder::new("fixed-artefact"), Session::new(Device::Cpu));
     let options = CompileOptions { param_bindings: fix("w", 3.0), ..CompileOptions::default() };
     let mut compiled = session.try_compile_with(dense(), &options).unwrap();

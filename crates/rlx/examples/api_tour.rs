@@ -1,4 +1,4 @@
-//! The program that `docs/api-tour.md` walks through: a small model on one device, on whichever device serves, for
+//! The program that `docs/api-tour.md` walks through: a small model on one device, on several devices with fallback, for
 //! many sizes, with state that stays on the device, and from the cache.
 //!
 //! `cargo run --release --example api_tour`
@@ -7,7 +7,7 @@ use rlx::prelude::*;
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
-/// Every part in turn.
+/// Runs every part.
 pub fn main() -> Outcome {
     session()?;
     devices()?;
@@ -40,11 +40,11 @@ fn session() -> Outcome {
     let outputs = layer.try_run(&[("x", &[2.0, 1.0])])?;
     assert_eq!(outputs, [[2.5, 1.0, 0.0]]);
 
-    // What went wrong is said with the name that was meant.
+    // The error suggests the input that was probably meant.
     let error = layer.try_run(&[("y", &[2.0, 1.0])]).unwrap_err();
     println!("{error}");
 
-    // Nothing is copied or allocated here: outputs are read where they are.
+    // Nothing is copied or allocated here: outputs are read in place.
     let slots = layer.run_slots(&[&[0.0, 4.0]]).to_vec();
     println!("output 0 is {} elements at byte {}", slots[0].1, slots[0].0);
     for view in layer.output_views() {
@@ -53,13 +53,13 @@ fn session() -> Outcome {
     Ok(())
 }
 
-/// Whichever device serves: chosen by policy and cost, falling back when one fails.
+/// Several devices: chosen by policy and cost, falling back when one fails.
 fn devices() -> Outcome {
     let mut devices = GraphDevices::new(layer());
     devices.set_param("w", &[1.0, 0.0, -1.0, 0.0, 1.0, 1.0]);
     devices.set_param("b", &[0.5, 0.0, 0.0]);
 
-    // CUDA is not in this build: the chain moves on, and says why.
+    // CUDA is not in this build: the next device is tried, and the reason is recorded.
     let (device, outputs) = devices.run_try(&[Device::Cuda, Device::Cpu], &[("x", &[2.0, 1.0])])?;
     assert_eq!((device, outputs), (Device::Cpu, vec![vec![2.5, 1.0, 0.0]]));
     for (device, why) in devices.last_attempts() {
@@ -96,7 +96,7 @@ fn pipeline() -> Outcome {
     Ok(())
 }
 
-/// State between runs: an input that an output of the run before feeds, on the device.
+/// State between runs: an input that reads an output of the previous run, on the device.
 fn handles() -> Outcome {
     let shape = Shape::new(&[2], DType::F32);
     let mut g = Graph::new("total");
@@ -114,7 +114,7 @@ fn handles() -> Outcome {
     Ok(())
 }
 
-/// What cost time is kept: the second process starts with what the first one compiled.
+/// The compile cache: a second process loads what the first one compiled.
 fn cache() -> Outcome {
     let root = std::env::temp_dir().join(format!("rlx-tour-{}", std::process::id()));
     let (cache, options) = (AotCache::new(&root), CompileOptions::new());

@@ -1,9 +1,10 @@
-//! How long the kept models take from file to ready, and how much memory their runs take.
+//! How long the models in `models/` take from file to ready, and how much memory their runs take.
 //!
 //! `cargo run --release -p rlx --example bench_compile [-- MODEL…]` prints a line for each model (full size, too, whose
 //! weights are made at first use) with the sizes of its first golden: nodes of the file's graph and steps of the program,
-//! milliseconds to import, to compile with open and with fixed dimensions, and until the first run is done (weights
-//! packed), and the arena: its size, and against the most bytes alive at once. Smallest of three times, the first run apart.
+//! milliseconds to import, to compile with dynamic and with fixed dimensions, and to finish the first run (which packs the
+//! weights), and the arena: its size, and relative to the maximum of bytes alive at once. Minimum of three, except for the
+//! first run.
 
 use std::time::Instant;
 
@@ -14,7 +15,7 @@ use rlx_testdata::models::{Model as Case, all};
 fn main() -> Result<()> {
     let only: Vec<String> = std::env::args().skip(1).collect();
     println!(
-        "| model | nodes | steps | import | compile, open | compile, fixed | first run | arena KB | arena / alive |"
+        "| model | nodes | steps | import | compile, dynamic | compile, fixed | first run | arena KB | arena / alive |"
     );
     println!("|---|---|---|---|---|---|---|---|---|");
     for case in all().iter().filter(|c| only.is_empty() || only.contains(&c.name)) {
@@ -36,16 +37,16 @@ fn line(case: &Case) -> Result<()> {
     let options = CompileOptions::try_new()?;
     // Import, compile.
     let timed = |dims: &[(String, usize)]| -> Result<[f64; 2]> {
-        let mut least = [f64::MAX; 2];
+        let mut min = [f64::MAX; 2];
         for _ in 0..3 {
             let start = Instant::now();
             let imported = Model::open(&path)?.with_dims(dims.iter().cloned()).import(&inputs)?;
-            least[0] = least[0].min(since(start));
+            min[0] = min[0].min(since(start));
             let start = Instant::now();
             session.try_compile_with(imported.graph.clone(), &options)?;
-            least[1] = least[1].min(since(start));
+            min[1] = min[1].min(since(start));
         }
-        Ok(least)
+        Ok(min)
     };
     let (open, fixed) = (timed(&[])?, timed(&golden.dims)?);
     let model = Model::open(&path)?.with_dims(golden.dims.iter().cloned());

@@ -1,8 +1,8 @@
-//! How well the cost model predicts: every kept model at the sizes of its goldens, predicted and measured.
+//! How well the cost model predicts: the predicted and measured time of every model in `models/`, at the sizes of its golden tests.
 //!
 //! `cargo run -p rlx --example bench_cost_model [-- DEVICE [MODEL…]]` calibrates the device (CPU) again, prints one line
-//! for each model and size, and how many predictions are within a factor of two. The measured time is the smallest of at
-//! smallest five runs. Calibrated prices and measured times come from the same build, so that any profile will do.
+//! for each model and size, and how many predictions are within a factor of two. The measured time is the minimum of at
+//! least five runs. Calibration and measurement use the same build, so any build profile works.
 
 use std::time::{Duration, Instant};
 

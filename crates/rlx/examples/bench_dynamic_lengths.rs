@@ -1,9 +1,9 @@
-//! What open dimensions cost: one module for every sequence length, beside one compiled for each.
+//! The cost of dynamic dimensions: one module for every sequence length, compared with one compiled for each.
 //!
 //! `cargo run --release -p rlx --example bench_dynamic_lengths [MODEL.onnx [MOST]]` runs lengths 1 to MOST (128) in
-//! turn through one compiled module whose `seq` is open, and each length also through a module compiled for it;
-//! both in the same loop, minima compared. Without a model it takes the kept small BERT. Prints the median and
-//! the worst ratio, and fails when the arena was planned again or weights packed again.
+//! turn through one compiled module with a dynamic `seq`, and each length also through a module compiled for it;
+//! both in the same loop, minima compared. Without a model it uses the small BERT in `models/`. Prints the median and
+//! the worst ratio, and fails if the arena was planned again or weights were packed again.
 
 use std::time::Instant;
 

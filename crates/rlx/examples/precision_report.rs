@@ -1,8 +1,8 @@
-//! What each precision policy costs in accuracy and gives in speed: the tables of `docs/precision.md`.
+//! The accuracy and speed of each precision policy: the tables of `docs/precision.md`.
 //!
 //! `cargo run --release -p rlx --example precision_report [-- speed]` compares every policy with f32 on the CPU for
-//! three models: MiniLM with its real weights over the kept sentences (where the package was fetched), ResNet-18 over
-//! seeded images, and a decoder in the manner of Llama, built from HIR blocks with seeded weights. With `speed` it
+//! three models: MiniLM with its real weights over the sentences in `models/minilm` (if the package was fetched), ResNet-18 over
+//! seeded images, and a Llama-style decoder, built from HIR blocks with seeded weights. With `speed` it
 //! times MiniLM at a sequence of 128, all policies interleaved, minima over the rounds.
 
 use std::time::Instant;
@@ -83,7 +83,7 @@ fn runner(path: &std::path::Path, dims: &[(&str, usize)], options: &CompileOptio
     Ok(Runner::new(Model::open(path)?.with_dims(dims), Session::try_new(Device::Cpu)?, options.clone()))
 }
 
-/// The mean of the last hidden state over the tokens of each kept sentence.
+/// The mean of the last hidden state over the tokens of each sentence.
 fn minilm(options: &CompileOptions) -> Result<Option<Outputs>> {
     let Some(path) = model("minilm").graph_file() else { return Ok(None) };
     let arrays = rlx_weights::npz::read(folder().join("minilm/embeddings.npz"))?;

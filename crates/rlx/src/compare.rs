@@ -1,4 +1,4 @@
-//! How far two tensors are apart: absolute, relative, and in units in the last place.
+//! The difference between two tensors: absolute, relative, and in units in the last place (ULP).
 //!
 //! ```
 //! use rlx::compare::{Tolerance, compare};
@@ -12,7 +12,7 @@
 use rlx_ir::tensor::Elements;
 use rlx_ir::{ConstData, DType, Value};
 
-/// What counts as the same: `|got - want| ≤ rtol·|want| + atol·max|want|`, and next to 0 a few of the type's smallest steps
+/// The tolerance: `|got - want| ≤ rtol·|want| + atol·max|want|`, and next to 0 a few of the type's smallest steps
 /// (unless `atol` is 0). Integers must be equal.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Tolerance {
@@ -23,14 +23,14 @@ pub struct Tolerance {
 }
 
 impl Default for Tolerance {
-    /// What f32 arithmetic in another order keeps.
+    /// The tolerance for f32 arithmetic in another order.
     fn default() -> Self {
         Tolerance { rtol: 1e-3, atol: 1e-4 }
     }
 }
 
 impl Tolerance {
-    /// What arithmetic keeps that rounds to `dtype`: some units in the last place, of the element and of the largest one.
+    /// The accuracy of arithmetic that rounds to `dtype`: some units in the last place, of the element and of the largest one.
     pub fn of(dtype: DType) -> Tolerance {
         let both = |unit| Tolerance { rtol: unit, atol: unit };
         match fraction_bits(dtype) {
@@ -42,14 +42,14 @@ impl Tolerance {
     }
 }
 
-/// What counts as the same, tensor by tensor: by the type that a tensor was rounded to, unless a number is given.
+/// The tolerance per tensor: by the type that the tensor was rounded to, unless a number is given.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Tolerances {
     /// [`Tolerance::rtol`] of every tensor, whatever its type.
     pub rtol: Option<f64>,
     /// [`Tolerance::atol`] of every tensor, whatever its type.
     pub atol: Option<f64>,
-    /// The type that the device was asked to compute in, where that is shorter than the tensors' own.
+    /// The type in which the device computes, if it is narrower than the tensors' own.
     pub asked: Option<DType>,
 }
 
@@ -67,18 +67,18 @@ impl Tolerances {
     }
 }
 
-/// How far a tensor is from what it should be.
+/// The difference between a tensor and its expected value.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Difference {
     /// Whether every element is within the tolerance.
     pub ok: bool,
     /// The largest absolute error.
     pub max_abs: f64,
-    /// The largest error relative to its element (elements of 0 apart).
+    /// The largest error relative to its element (except elements of 0).
     pub max_rel: f64,
     /// The largest error in units in the last place of the tensor's type.
     pub max_ulp: f64,
-    /// The mean of those.
+    /// The mean error in units in the last place.
     pub mean_ulp: f64,
     /// The element with the largest absolute error.
     pub worst: usize,
@@ -101,7 +101,7 @@ impl Difference {
         overflowed: 0,
     };
 
-    /// Both together.
+    /// The combination of both.
     pub fn merge(self, other: Difference) -> Difference {
         let count = self.count + other.count;
         let sum = self.mean_ulp * self.count as f64 + other.mean_ulp * other.count as f64;
@@ -118,7 +118,7 @@ impl Difference {
     }
 }
 
-/// Compares a tensor with what it should be.
+/// Compares a tensor with its expected value.
 pub fn compare(want: &Value, got: &ConstData, tolerance: Tolerance) -> Difference {
     let failed = Difference { ok: false, max_abs: f64::INFINITY, ..Difference::NONE };
     if want.dtype != got.dtype() || want.dims != got.dims() {
@@ -197,8 +197,8 @@ pub(crate) fn shorter(a: DType, b: DType) -> DType {
 
 /// The distance between neighbouring numbers of `dtype` around `x`.
 fn ulp_size(dtype: DType, x: f64) -> f64 {
-    let (fraction, least) = format_of(dtype);
-    let exponent = if x == 0.0 { least } else { (x.abs().log2().floor() as i32).max(least) };
+    let (fraction, min_exponent) = format_of(dtype);
+    let exponent = if x == 0.0 { min_exponent } else { (x.abs().log2().floor() as i32).max(min_exponent) };
     2f64.powi(exponent - fraction)
 }
 

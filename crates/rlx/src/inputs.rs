@@ -1,7 +1,7 @@
-//! Inputs from files: arrays of NumPy, images, JSON, lines of JSON.
+//! Inputs from files: NumPy arrays, images, JSON, JSON lines.
 //!
-//! What a file claims is checked against what the model declares, and against an [`InputLimit`] where that is open, before
-//! anything is decoded. Elements are converted to the declared type where all of them survive.
+//! The size stated in a file is checked against the model's declared shape, and against an [`InputLimit`] if that is dynamic, before
+//! anything is decoded. Elements are converted to the declared type if all of them are representable in it.
 //!
 //! ```no_run
 //! use rlx::inputs::{InputLimit, read};
@@ -50,7 +50,7 @@ pub fn find<'a, I: Borrow<TensorInfo>>(declared: &'a [I], name: &str) -> Result<
 /// One input from a file, by its ending: `.npy`, `.png` or `.json`.
 ///
 /// # Errors
-/// A file that cannot be read, or whose contents the input does not take.
+/// A file that cannot be read, or whose contents do not match the input.
 pub fn read(path: &Path, info: &TensorInfo, limit: InputLimit) -> Result<ConstData> {
     let ending = path.extension().map(|e| e.to_string_lossy().to_lowercase()).unwrap_or_default();
     match ending.as_str() {
@@ -89,7 +89,7 @@ fn text_of(path: &Path, limit: InputLimit) -> Result<Vec<u8>> {
     }
 }
 
-/// `data` in the declared type, where every element survives.
+/// `data` in the declared type, if every element is exact in it.
 ///
 /// # Errors
 /// [`ErrorKind::DType`] where one does not.

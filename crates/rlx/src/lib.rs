@@ -1,9 +1,9 @@
-//! RLX compiles a model once into one graph language and runs it, with the same answer, on whatever the machine
-//! has.
+//! RLX compiles a model once into one intermediate representation and runs it, with the same results up to rounding, on any
+//! supported device.
 //!
-//! [`Runner`] goes from a model file to outputs; underneath are [`Model`] (an ONNX file and its imports) and the
-//! sessions of `rlx-runtime`, which compile graphs built by hand just as well. [`verify`](mod@verify) compares a
-//! device with the oracle, [`diagram`] draws graphs, and `inputs` reads images, arrays and JSON.
+//! [`Runner`] loads and runs a model file. It is built on [`Model`] (an ONNX file and its imports) and the
+//! sessions of `rlx-runtime`, which also compile graphs built by hand. [`verify`](mod@verify) compares a
+//! device with the oracle (the reference interpreter), [`diagram`] draws graphs, and `inputs` reads images, arrays and JSON.
 //!
 //! ```no_run
 //! use rlx::prelude::*;

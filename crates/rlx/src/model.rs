@@ -1,7 +1,7 @@
-//! A [`Model`]: an ONNX file, and the graphs it was imported as.
+//! A [`Model`]: an ONNX file, and the graphs imported from it.
 //!
-//! Some models decide shapes by the *value* of an input (a target size, a length). Their import asks for it, and
-//! the graph then holds for that value only; such imports are kept by value.
+//! In some models shapes depend on the *value* of an input (a target size, a length). Their import needs the value, and
+//! the graph is valid for that value only; such imports are cached by value.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use rlx_onnx::proto::type_proto::Value as TypeValue;
 use rlx_onnx::{DimNames, ImportOptions, Imported, OnnxFile, import_with_progress, needed_input};
 use rlx_runtime::TensorInfo;
 
-/// Imports kept per model; the oldest goes first.
+/// Maximum number of cached imports per model; the oldest is dropped first.
 const MOST_IMPORTS: usize = 8;
 
 /// An ONNX model.
@@ -42,7 +42,7 @@ impl Model {
     /// Opens a model file.
     ///
     /// # Errors
-    /// A file that cannot be read or is no ONNX model.
+    /// A file that cannot be read or is not an ONNX model.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::open_with_progress(path, &Progress::none())
     }
@@ -76,7 +76,7 @@ impl Model {
     /// As [`Model::with_dims`], where a name that no input has is an error.
     ///
     /// # Errors
-    /// [`ErrorKind::Dimension`] naming the dimensions that are open; as [`Model::inputs`].
+    /// [`ErrorKind::Dimension`] naming the dynamic dimensions; as [`Model::inputs`].
     pub fn try_with_dims(self, dims: impl IntoIterator<Item = (String, usize)>) -> Result<Self> {
         let dims: Vec<(String, usize)> = dims.into_iter().collect();
         check_dims(&self.inputs()?, &dims)?;
@@ -96,11 +96,11 @@ impl Model {
         std::iter::once(path.clone()).chain(external).collect()
     }
 
-    /// What tells this model from any other: the contents of its files as they are read here, whatever their paths name
-    /// meanwhile, and its fixed dimensions. `None` for a model that does not come from a file, whose files cannot be read,
+    /// The identity of this model: the contents of its files as they were opened, even if other files have replaced
+    /// them since, and its fixed dimensions. `None` for a model that does not come from a file, whose files cannot be read,
     /// or where one of them was just being written.
     pub(crate) fn identity(&self) -> Option<Vec<String>> {
-        // What cannot be read is the importer's to report.
+        // The importer reports files that cannot be read.
         let mut parts = self.file.identity().ok()??;
         parts.extend(self.dims.iter().map(|(name, value)| format!("{name:?}={value}")));
         Some(parts)
@@ -117,11 +117,11 @@ impl Model {
         Err(Error::new(ErrorKind::Io, "a file of the model changed while it was compiled"))
     }
 
-    /// What the model declares as its inputs (initialisers apart), with the fixed dimensions put in. An input
-    /// whose rank is not declared counts as a scalar here; its import asks for a value.
+    /// The inputs that the model declares (without initialisers), with fixed dimensions replaced by their sizes. An input
+    /// whose rank is not declared is a scalar here; its import needs a value.
     ///
     /// # Errors
-    /// An input without a tensor type, or of an element type not built here.
+    /// An input without a tensor type, or with an unsupported element type.
     pub fn inputs(&self) -> Result<Vec<TensorInfo>> {
         let graph = self.file.graph();
         let is_weight = |name: &str| graph.initializer.iter().any(|t| t.name() == name);
@@ -147,11 +147,11 @@ impl Model {
         Ok(infos)
     }
 
-    /// The graph and its weights; `values` are what is known of the inputs, for models that need an input's
-    /// value to have a shape. Imports are kept: the same values give the same import.
+    /// The graph and its weights; `values` are known input values, for models whose shapes depend on
+    /// them. Imports are cached: the same values give the same import.
     ///
     /// # Errors
-    /// What the importer reports; [`rlx_ir::ErrorKind::NeedsInputValue`] when it needs a value that is not
+    /// An error of the importer; [`rlx_ir::ErrorKind::NeedsInputValue`] if it needs a value that is not
     /// among `values`.
     pub fn import(&mut self, values: &[(&str, &ConstData)]) -> Result<Arc<Imported>> {
         self.import_with_progress(values, &Progress::none())
@@ -198,10 +198,10 @@ impl Model {
     }
 }
 
-/// Whether every name is that of an open dimension of these inputs: any other is a slip of the pen.
+/// Checks that every name is a dynamic dimension of these inputs.
 ///
 /// # Errors
-/// [`ErrorKind::Dimension`] naming those that there are, and the closest.
+/// [`ErrorKind::Dimension`] with the existing names, and the closest one.
 pub fn check_dims(inputs: &[TensorInfo], dims: &[(String, usize)]) -> Result<()> {
     let open = |dim: &Dim| match *dim {
         Dim::Dynamic(symbol) => Some(sym::name(symbol)),
@@ -212,7 +212,7 @@ pub fn check_dims(inputs: &[TensorInfo], dims: &[(String, usize)]) -> Result<()>
     known.dedup();
     let Some((name, _)) = dims.iter().find(|(name, _)| !known.contains(name)) else { return Ok(()) };
     let all = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-    let message = format!("the model's inputs have no dimension \"{name}\"; open dimensions: {all}");
+    let message = format!("the model's inputs have no dimension \"{name}\"; dynamic dimensions: {all}");
     let error = Error::new(ErrorKind::Dimension, message);
     Err(match nearest(name, known.iter().map(String::as_str)) {
         Some(close) => error.with_hint(format!("did you mean \"{close}\"?")),

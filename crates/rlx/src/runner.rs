@@ -14,7 +14,7 @@ use rlx_runtime::{
 use crate::Model;
 
 /// Runs a model: imports and compiles it at first use, and again for each new value of an input that decides a
-/// shape. An artefact of `rlx compile` is loaded, and needs neither.
+/// shape. An artefact of `rlx compile` is loaded without either.
 #[derive(Debug)]
 pub struct Runner {
     source: Source,
@@ -37,7 +37,7 @@ struct Compiled {
     of: Option<Arc<Imported>>,
     graph: CompiledGraph,
     outputs: Vec<String>,
-    /// Inputs for whose values alone an artefact holds.
+    /// The input values for which an artefact is valid.
     decided: Vec<(String, ConstData)>,
 }
 
@@ -50,19 +50,19 @@ pub struct Prepared<'a> {
     pub outputs: &'a [String],
 }
 
-/// Compiled forms kept per model; the oldest goes first.
+/// Maximum number of cached compilations per model; the oldest is dropped first.
 const MOST_COMPILED: usize = 8;
 
 impl Runner {
     /// A model file on the CPU, with default options: an ONNX model, or an artefact of `rlx compile`.
     ///
     /// # Errors
-    /// A file that cannot be read or is no model.
+    /// A file that cannot be read or is not a model.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::open_with_progress(path, &Progress::none())
     }
 
-    /// As [`Runner::open`], watched.
+    /// As [`Runner::open`], with progress and cancellation.
     ///
     /// ```no_run
     /// use std::time::Duration;
@@ -121,8 +121,8 @@ impl Runner {
     }
 
     /// The same runner with a cache of compiled models: a model whose files did not change since it was compiled with
-    /// these options on this machine is loaded from there, and one that is compiled is kept there. Models that decide
-    /// shapes by the values of inputs are not kept.
+    /// these options on this machine is loaded from there, and a newly compiled one is stored there. Models that decide
+    /// shapes by the values of inputs are not cached.
     pub fn with_cache(self, cache: AotCache) -> Self {
         Runner { cache: Some(cache), ..self }
     }
@@ -135,7 +135,7 @@ impl Runner {
         }
     }
 
-    /// What the model declares as its inputs.
+    /// The inputs that the model declares.
     ///
     /// # Errors
     /// As [`Model::inputs`].
@@ -162,7 +162,7 @@ impl Runner {
         self.import_with_progress(inputs, &Progress::none())
     }
 
-    /// As [`Runner::import`], watched.
+    /// As [`Runner::import`], with progress and cancellation.
     ///
     /// # Errors
     /// As [`Runner::import`]; [`ErrorKind::Cancelled`].
@@ -187,16 +187,16 @@ impl Runner {
         }
     }
 
-    /// The model, compiled for these inputs (their values matter only to models that decide shapes by them), with its
+    /// The model, compiled for these inputs (their values matter only if shapes depend on them), with its
     /// weights set.
     ///
     /// # Errors
-    /// What importing and compiling report, or a weight that the file does not have.
+    /// An error of importing or compiling, or a weight that the file does not have.
     pub fn prepare(&mut self, inputs: &[(&str, &ConstData)]) -> Result<Prepared<'_>> {
         self.prepare_with_progress(inputs, &Progress::none())
     }
 
-    /// As [`Runner::prepare`], watched. Stopped, it keeps what was finished: an import is not made again.
+    /// As [`Runner::prepare`], with progress and cancellation. Stopped, it keeps what was finished: an import is not made again.
     ///
     /// # Errors
     /// As [`Runner::prepare`]; [`ErrorKind::Cancelled`].
@@ -234,7 +234,7 @@ impl Runner {
         Ok(self.ready.len() - 1)
     }
 
-    /// Runs on named inputs; gives the outputs with the model's names for them.
+    /// Runs on named inputs; returns the outputs with the model's names for them.
     ///
     /// # Errors
     /// As [`Runner::prepare`], or what the run reports.
@@ -257,7 +257,7 @@ impl Runner {
     }
 
     /// Writes the model, compiled for these inputs, to an artefact at `path`. A slim one holds only what running needs:
-    /// it is smaller, and cannot be compared with the oracle. Gives the artefact.
+    /// it is smaller, but cannot be compared with the oracle. Returns the artefact.
     ///
     /// # Errors
     /// As [`Runner::prepare`] and [`Session::save`]; [`ErrorKind::Unsupported`] for a runner of an artefact.
@@ -270,7 +270,7 @@ impl Runner {
         self.compile_to_with_progress(path, inputs, slim, &Progress::none())
     }
 
-    /// As [`Runner::compile_to`], watched. Stopped, it leaves no file.
+    /// As [`Runner::compile_to`], with progress and cancellation. Stopped, it leaves no file.
     ///
     /// # Errors
     /// As [`Runner::compile_to`]; [`ErrorKind::Cancelled`].
@@ -282,7 +282,7 @@ impl Runner {
         progress: &Progress,
     ) -> Result<Artefact> {
         if let Source::Artefact(artefact) = &self.source {
-            let message = format!("{} is compiled already", artefact.path().display());
+            let message = format!("{} is already compiled", artefact.path().display());
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
         let imported = self.import_with_progress(inputs, progress)?;
@@ -329,7 +329,7 @@ fn compile(
     }
 }
 
-/// Whether the inputs have the values for which alone an artefact holds.
+/// Whether the inputs have the values for which an artefact is valid.
 fn check_decided(decided: &[(String, ConstData)], inputs: &[(&str, &ConstData)]) -> Result<()> {
     for (name, value) in decided {
         let given = inputs.iter().find(|(given, _)| given == name).map(|&(_, data)| data);

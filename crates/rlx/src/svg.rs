@@ -1,7 +1,7 @@
-//! The pieces of SVG that diagrams share: escaped text, the frame with its style, estimates of how wide text is.
+//! SVG helpers shared by all diagrams: escaped text, the document with its style sheet, estimates of text width.
 //!
 //! Diagrams are dark on light, or light on dark where the reader's `prefers-color-scheme` says so. Colours are classes with a
-//! rule for each scheme, not variables, since converters know only the former.
+//! rule for each scheme and not CSS variables, which SVG converters do not support.
 //!
 //! ```
 //! use rlx::svg;
@@ -44,7 +44,7 @@ pub fn title_width(text: &str) -> f64 {
     text.chars().count() as f64 * TITLE
 }
 
-/// Text of a class that starts at a place.
+/// Text with a CSS class that starts at a point.
 pub fn text(x: f64, y: f64, class: &str, content: &str) -> String {
     format!("<text class=\"{class}\" x=\"{}\" y=\"{}\">{}</text>\n", short(x), short(y), escape(content))
 }

@@ -1,12 +1,12 @@
-//! Whether a device computes what the oracle (or another device) computes, and if not, where it first goes wrong.
+//! Compares the results of a device with those of the oracle (or another device), and finds the first op that diverges.
 //!
-//! The outputs are compared first. Then every value that survives fusion (what some step of the compiled module
-//! writes) is asked for as an output and compared, in order. For the first value that is off, the nodes behind
-//! it since the last good one are run one by one on the oracle's values: the first that is off by itself is the
-//! culprit.
+//! The outputs are compared first. Then every value that remains after fusion (that some step of the compiled module
+//! writes) is made an output and compared, in order. For the first value that diverges, the nodes between
+//! it and the last correct value are run one by one on the oracle's values: the first that diverges by itself is the
+//! cause.
 //!
-//! In a shorter type, values may leave its range. The first op whose result is infinite or NaN where the reference is
-//! finite is looked for in the same way, and named even where small errors made another node diverge before.
+//! In a 16-bit type, values may overflow. The first op whose result is infinite or NaN where the reference is
+//! finite is found in the same way, and reported even if small errors made another node diverge earlier.
 
 mod rounding;
 mod stored;
@@ -25,41 +25,41 @@ use rounding::rounded_to;
 
 pub use stored::verify_compiled;
 
-/// The first value at which a device leaves the oracle.
+/// The first value at which a device diverges from the reference.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Divergence {
-    /// The node, as messages call it.
+    /// The node, as named in messages.
     pub node: String,
     /// The op.
     pub op: &'static str,
     /// Where the node came from, if known.
     pub origin: Option<String>,
-    /// Whether the node is off by itself, or only together with those fused into it.
+    /// Whether the node diverges by itself, or only together with those fused into it.
     pub alone: bool,
-    /// How far.
+    /// The difference.
     pub difference: Difference,
 }
 
-/// What a verification found.
+/// The result of a verification.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Verification {
     /// Whether every value compared is within the tolerance.
     pub ok: bool,
-    /// Where the device first leaves the oracle.
+    /// Where the device first diverges from the reference.
     pub first_divergence: Option<Divergence>,
-    /// Where a result is first infinite or NaN though it should be finite.
+    /// Where a result is first infinite or NaN and the reference finite.
     pub first_overflow: Option<Divergence>,
-    /// By output.
+    /// The difference of each output.
     pub outputs: Vec<Difference>,
-    /// How many inner values were compared besides.
+    /// The number of inner values compared.
     pub values: usize,
-    /// Over the outputs.
+    /// The difference over all outputs.
     pub overall: Difference,
-    /// What counted as the same: the widest among the outputs, as each type has its own.
+    /// The tolerance: the widest among the outputs, since each type has its own.
     pub tolerance: Tolerance,
 }
 
-/// A graph with all it takes to run it.
+/// A graph with everything needed to run it.
 #[derive(Debug, Clone, Copy)]
 pub struct Case<'a> {
     /// The graph.
@@ -70,23 +70,23 @@ pub struct Case<'a> {
     pub inputs: &'a [(&'a str, &'a ConstData)],
 }
 
-/// What decides which values are right.
+/// The reference to compare with.
 #[derive(Debug, Clone, Copy, Default)]
 pub enum Reference<'a> {
     /// The oracle: slow and exact.
     #[default]
     Oracle,
-    /// A device that is trusted. It computes in f32 and with strict numerics, whatever is verified, and every value
+    /// A device that is trusted. It computes in f32 with strict numerics, and every value
     /// of the graph is an output there.
     Device(&'a Session),
 }
 
 /// Runs `case` on the session's device and on the reference, and compares. `Tolerances::default()` goes by each tensor's
-/// type; a [`Tolerance`] counts for all. `progress` hears what is being done, and may
-/// stop it between two nodes of the oracle, passes, steps and comparisons.
+/// type; a [`Tolerance`] applies to all. `progress` reports each phase, and may
+/// cancel between two nodes of the oracle, passes, steps and comparisons.
 ///
 /// # Errors
-/// A case that does not run on the reference or on the device at all; [`ErrorKind::Cancelled`].
+/// A case that fails on the reference or on the device; [`ErrorKind::Cancelled`].
 pub fn verify(
     session: &Session,
     reference: Reference<'_>,
@@ -126,7 +126,7 @@ pub fn verify(
     })
 }
 
-/// What counts as the same for each node of the graph.
+/// The tolerance of each node of the graph.
 fn by_node(graph: &Graph, tolerances: Tolerances) -> Vec<Tolerance> {
     rounded_to(graph).into_iter().map(|dtype| tolerances.of(dtype)).collect()
 }
@@ -165,7 +165,7 @@ fn reference_values(
 
 type Values = [Option<Vec<Value>>];
 
-/// Tells what comes next, and asks whether to go on.
+/// Reports the next phase, and checks for cancellation.
 fn say(progress: &Progress, what: &str) -> Result<()> {
     progress.step(Stage::Verify, 0, 0, || what)
 }
@@ -193,7 +193,7 @@ fn bindings(case: Case<'_>) -> Result<Bindings> {
 /// The nodes of `graph` whose values some step of the compiled module writes, in order.
 ///
 /// A step knows the source nodes it was made from by their origins; the last of those is the one whose value it
-/// writes. Where origins say nothing, every node counts.
+/// writes. Without origins, every node is included.
 fn survivors(graph: &Graph, compiled: &CompiledGraph, values: &Values) -> Vec<NodeId> {
     let lir = compiled.lir();
     let mut found: Vec<NodeId> = Vec::new();
@@ -227,7 +227,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// What counts as the same for a node of the case's graph.
+    /// The tolerance of a node of the case's graph.
     fn tolerance(&self, id: NodeId) -> Tolerance {
         self.tolerances.get(id.index()).copied().unwrap_or_default()
     }
@@ -280,7 +280,7 @@ impl Run<'_> {
         pairs.map(|(&id, got)| Ok(compare(result(values, id)?, got, self.tolerance(id)))).collect()
     }
 
-    /// The first node that is off, where `off` says what that means; `judged` are the values compared, in order.
+    /// The first node for which `off` is true; `judged` are the values compared, in order.
     fn first(
         &self,
         judged: &[(NodeId, Difference)],
@@ -292,7 +292,7 @@ impl Run<'_> {
         self.locate(bad, difference, &good, values, off).map(Some)
     }
 
-    /// The first node behind `bad` that is off by itself, else `bad`.
+    /// The first node behind `bad` that diverges by itself, else `bad`.
     fn locate(
         &self,
         bad: NodeId,

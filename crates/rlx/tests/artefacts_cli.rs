@@ -106,7 +106,7 @@ fn compiling_twice_gives_the_same_bytes_and_slim_ones_are_smaller() {
 }
 
 #[test]
-fn what_was_measured_is_in_the_artefact_and_serves_later_commands() {
+fn tuning_results_are_in_the_artefact_and_used_by_later_commands() {
     let scratch = Scratch::new("tune");
     let [plain, tuned, later] = ["plain.rlx", "tuned.rlx", "later.rlx"].map(|name| scratch.file(name));
     let mlp = model("mlp").graph_file().unwrap();
@@ -139,14 +139,14 @@ fn foreign_damaged_and_misused_artefacts_are_rejected_with_a_reason() {
     for (args, why) in [
         (vec!["run", &file, SAMPLE, "--precision", "bf16"], "compiled in f32"),
         (vec!["run", &file, SAMPLE, "--numerics", "strict"], "rlx compile"),
-        (vec!["inspect", &file, "--passes"], "went through all passes"),
+        (vec!["inspect", &file, "--passes"], "has no passes left"),
         (vec!["bench", &file, "--dim", "btch=1"], "did you mean \"batch\""),
     ] {
         let e = scratch.failed(2, &[], &args);
         assert!(e.contains(why), "{e}");
     }
     let e = scratch.failed(1, &[], &["compile", &file, "-o", &scratch.file("again.rlx")]);
-    assert!(e.contains("compiled already"), "{e}");
+    assert!(e.contains("already compiled"), "{e}");
     let whole = std::fs::read(&file).unwrap();
     for (at, why) in [(30, "head"), (whole.len() / 2, "damaged")] {
         let mut bytes = whole.clone();
@@ -156,7 +156,7 @@ fn foreign_damaged_and_misused_artefacts_are_rejected_with_a_reason() {
         assert!(e.contains(why) && e.contains("digits.rlx"), "{e}");
     }
     std::fs::write(&file, &whole[..100]).unwrap();
-    assert!(scratch.failed(1, &[], &["run", &file, SAMPLE]).contains("cut short"));
+    assert!(scratch.failed(1, &[], &["run", &file, SAMPLE]).contains("truncated"));
 }
 
 fn entries(scratch: &Scratch) -> Vec<Json> {
@@ -185,7 +185,7 @@ fn the_cache_keeps_models_until_their_files_change() {
     assert_eq!(entries(&scratch).len(), 3);
     let listed = scratch.done(&["cache", "ls"]);
     assert!(listed.contains("copy") && listed.contains("3 entries"), "{listed}");
-    // A damaged entry is found, and mended by the next run.
+    // A damaged entry is detected, and replaced by the next run.
     let path = entries(&scratch)[0]["path"].as_str().unwrap().to_owned();
     let mut bytes = std::fs::read(&path).unwrap();
     let middle = bytes.len() / 2;

@@ -1,12 +1,12 @@
 //! Damaged models through the whole command: an error or an answer, never a panic.
 //!
-//! The importer's own test does this by the thousand; these few go from the file to the exit code.
+//! The importer's test covers thousands of damaged models; these few go from the file to the exit code.
 
 use std::process::Command;
 
 use rlx_testdata::models::folder;
 
-/// Damage that is the same every time: cuts, flipped bits, bytes that make lengths absurd.
+/// Reproducible damage: truncation, flipped bits, bytes that make lengths absurd.
 fn damaged(whole: &[u8], seed: usize) -> Vec<u8> {
     let at = seed.wrapping_mul(2_654_435_761) % whole.len();
     let mut bytes = whole.to_vec();

@@ -1,5 +1,5 @@
-//! `--cache`: it never answers for another model, takes nothing from folders that others may write, and where it cannot be
-//! written the run goes on.
+//! `--cache`: it never returns another model, does not use folders that others can write to, and if it is not
+//! writable the run continues.
 
 mod common;
 
@@ -138,7 +138,7 @@ fn caching(folder: &Path) -> Runner {
 }
 
 #[test]
-fn a_model_that_changes_while_it_compiles_is_not_kept_as_what_it_became() {
+fn a_model_that_changes_while_it_compiles_is_not_cached() {
     type Change = fn(&Folder);
     fn model_replaced(folder: &Folder) {
         folder.write("new", adding(2.0));
@@ -180,13 +180,13 @@ fn a_model_that_changes_while_it_compiles_is_not_kept_as_what_it_became() {
 }
 
 #[test]
-fn where_nothing_can_be_kept_the_run_goes_on_and_says_so() {
+fn an_unwritable_cache_is_a_warning() {
     let folder = adds("cache-nowhere", 1.0);
     let warned = |command: &mut std::process::Command, why: &str| {
         let output = command.output().expect("the command starts");
         let (text, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         assert!(output.status.success() && text.contains("y [4] f32: 1, 1, 1, 1"), "{text}{said}");
-        assert!(said.contains("warning: the compiled model is not kept: ") && said.contains(why), "{said}");
+        assert!(said.contains("warning: the compiled model is not cached: ") && said.contains(why), "{said}");
     };
     let args = ["run", "m.onnx", "--input", "x=x.json", "--cache"];
     folder.write("file", "a file where the folder should be");
@@ -213,7 +213,7 @@ fn where_nothing_can_be_kept_the_run_goes_on_and_says_so() {
     let output =
         folder.command(&[&args[..], &["--json"]].concat()).env("RLX_CACHE_DIR", "/proc/x").output().unwrap();
     let warning: serde_json::Value = serde_json::from_slice(&output.stderr).expect("one JSON value");
-    assert_eq!(warning["warning"]["message"], "the compiled model is not kept");
+    assert_eq!(warning["warning"]["message"], "the compiled model is not cached");
 }
 
 #[cfg(unix)]
@@ -232,7 +232,7 @@ fn a_folder_of_others_or_that_others_may_write_is_not_used() {
     let rejected = |why: &str| {
         let (right, said) = run(&folder, &["--cache"]);
         assert_eq!(right, ONES);
-        assert!(said.contains(why) && said.contains("not kept"), "{said}");
+        assert!(said.contains(why) && said.contains("not cached"), "{said}");
         assert_eq!((used(), kept(&folder).len()), (before, 1), "the entry was neither used nor replaced");
         for args in [&["cache", "ls"][..], &["cache", "rm", "--all"]] {
             let output = folder.rlx(args);
@@ -264,7 +264,7 @@ fn a_folder_of_others_or_that_others_may_write_is_not_used() {
 }
 
 #[test]
-fn what_killed_writers_left_is_removed_by_the_next_one() {
+fn files_of_killed_writers_are_removed_by_the_next_one() {
     let folder = adds("cache-killed", 1.0);
     std::fs::create_dir_all(folder.path().join("cache/aot")).unwrap();
     // Of a writer of another model, too; of an older version, too.
@@ -276,7 +276,7 @@ fn what_killed_writers_left_is_removed_by_the_next_one() {
     folder.write(other, "half");
     run(&folder, &["--cache", "--outputs", "out.npz"]);
     assert!(kept(&folder).iter().all(|name| name.ends_with(".rlx")), "{:?}", kept(&folder));
-    // Beside outputs, only what stands for the same file is the command's to remove.
+    // Besides outputs, the command may remove only temporary files of the same file.
     let names = folder.names();
     assert!(!names.contains(&own.to_owned()) && names.contains(&other.to_owned()), "{names:?}");
     assert!(names.contains(&"out.npz".to_owned()));

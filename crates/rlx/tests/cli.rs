@@ -42,7 +42,7 @@ fn failed(code: i32, args: &[&str]) -> String {
     err(&output)
 }
 
-/// A folder of its own for a test's files.
+/// A separate folder for a test's files.
 fn scratch(name: &str) -> PathBuf {
     let path = std::env::temp_dir().join(format!("rlx-cli-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&path).expect("a temporary folder");
@@ -148,7 +148,7 @@ fn integer_inputs_are_read_and_checked() {
     flags.iter().for_each(|f| args.extend(["--input", f]));
     assert_eq!(json(&args)["outputs"][0]["shape"], serde_json::json!([2, 9, 128]));
     let wrong = input("input_ids", &bad);
-    assert!(failed(1, &["run", text(&path), "--input", &wrong]).contains("1.5 is no i64"));
+    assert!(failed(1, &["run", text(&path), "--input", &wrong]).contains("takes i64, but was given 1.5"));
     std::fs::remove_dir_all(folder).unwrap();
 }
 
@@ -316,7 +316,7 @@ fn devices_explain_what_a_model_takes_and_which_is_chosen() {
     let told = ask(&[DIGITS, "--dim", "batch=2", "--measure", "3"]);
     assert!(of_cpu(&told)["measured_ms"].as_f64().unwrap() > 0.0);
     assert_eq!(told["verdict"]["runs"], 3);
-    // The verdict is kept: for this model and these sizes, not for others.
+    // The verdict is stored for this model and these sizes only.
     assert_eq!(ask(&[DIGITS, "--dim", "batch=2"])["verdict"]["runs"], 3);
     assert!(ask(&[DIGITS, "--dim", "batch=9"])["verdict"].is_null());
     std::fs::remove_dir_all(cache).unwrap();

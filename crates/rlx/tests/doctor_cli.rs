@@ -1,4 +1,4 @@
-//! `rlx doctor`: what it finds, and when it says that something is wrong.
+//! `rlx doctor`: its report, and when it reports a fault.
 
 mod common;
 
@@ -36,7 +36,7 @@ fn a_machine_that_works_is_well() {
 }
 
 #[test]
-fn what_is_set_and_cannot_be_honoured_is_a_fault() {
+fn variables_that_cannot_be_honoured_are_faults() {
     let folder = Folder::new("doctor-faults");
     let cases = [
         ("RLX_CPU_ISA", "abacus", "names no instruction set"),

@@ -1,7 +1,7 @@
-//! What people read when they make one of ten common mistakes: the command's answer and the library's, kept word for word
-//! in `tests/errors/`. Each must tell what to do.
+//! The messages for ten common mistakes, from the command and from the library, compared word for word with
+//! `tests/errors/`. Each must say what to do.
 //!
-//! `RLX_UPDATE_SNAPSHOTS=1 cargo test --workspace --test errors` writes them again; read what changed before committing it.
+//! `RLX_UPDATE_SNAPSHOTS=1 cargo test --workspace --test errors` updates them; review the changes before committing.
 
 mod common;
 

@@ -1,9 +1,9 @@
-//! The command while a call of the system fails: each call in turn, and from each one on as on a full disk.
+//! The command while a system call fails: each call in turn, and all calls from each one on, as on a full disk.
 //!
-//! A library that `cc` makes of `faults/shim.c` is between the command and the C library. Whatever fails, the command
-//! ends by itself, right or with a message, and leaves nothing that a later command would take for whole: the same command
-//! without faults is right afterwards, from the same cache. A command that only keeps something for later does its job also
-//! where nothing can be written.
+//! A library that `cc` builds from `faults/shim.c` is preloaded between the command and the C library. Whatever fails, the command
+//! ends by itself, correctly or with a message, and leaves no incomplete file that a later command would accept: the same command
+//! without faults succeeds afterwards, with the same cache. A command that only caches something for later succeeds even
+//! if nothing can be written.
 #![cfg(all(target_os = "linux", target_env = "gnu"))]
 
 mod common;
@@ -16,7 +16,7 @@ use common::{FLOAT, Folder, external, model, node, value};
 use rlx_runtime::{AotCache, Artefact};
 use serde_json::Value as Json;
 
-/// `ENOSPC`, `EIO`, `EACCES`, `EMFILE`, by turns.
+/// `ENOSPC`, `EIO`, `EACCES`, `EMFILE`, in turn.
 const ERRORS: [&str; 4] = ["28", "5", "13", "24"];
 
 /// More calls than this no command makes.
@@ -148,7 +148,7 @@ impl Scenario<'_> {
         }
     }
 
-    /// Without faults all is right, whatever was left.
+    /// Without faults everything works, whatever files were left.
     fn right(&self, folder: &Folder) {
         let output =
             folder.command(self.args).env("RLX_NUM_THREADS", "2").output().expect("the command starts");
@@ -184,7 +184,7 @@ fn run_that_keeps_the_model() {
 }
 
 #[test]
-fn run_from_a_kept_model() {
+fn run_from_a_cached_model() {
     let args = [RUN, &["--cache"]].concat();
     Scenario { name: "warm", args: &args, warm: true, keeps_only: true, check: right_report }.run();
 }

@@ -1,4 +1,4 @@
-//! Whole models on the CPU, against what PyTorch gave: at one and two threads, with open dimensions and with bound
+//! Whole models on the CPU, against what PyTorch gave: at one and two threads, with dynamic dimensions and with fixed
 //! ones.
 //!
 //! One thread and two must give the same bits. The tolerance is 1e-3 relative and 1e-4 of the golden's largest

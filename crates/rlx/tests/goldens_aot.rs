@@ -1,6 +1,6 @@
 //! Models through artefacts: the bits are those of the model imported and compiled in this process.
 //!
-//! Digits, MLP, BERT, the detector and the loop always, all models with `RLX_TEST_ALL=1`; open dimensions, bound ones, and slim artefacts.
+//! Digits, MLP, BERT, the detector and the loop always, all models with `RLX_TEST_ALL=1`; dynamic dimensions, fixed ones, and slim artefacts.
 
 use std::path::Path;
 

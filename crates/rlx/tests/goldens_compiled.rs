@@ -1,8 +1,8 @@
-//! What the compiler makes of the models: plans that waste no memory, and values that are the oracle's at every step
-//! that survives fusion.
+//! Compiled models: memory plans without waste, and the oracle's values at every step
+//! that remains after fusion.
 //!
-//! With `RLX_TEST_ALL=1` every model is compared with the oracle, of which the largest take it minutes; else those that take
-//! it a moment.
+//! With `RLX_TEST_ALL=1` every model is compared with the oracle, which takes minutes for the largest; otherwise only those that
+//! the oracle runs quickly.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Decoders with a cache: eight tokens, each from the keys and values of those before it, are the tokens that PyTorch's
 //! decoder without a cache gives (`greedy.npz`).
 //!
-//! The cache goes back in three ways: by the caller, through handles of a compiled graph that outputs feed, and
-//! through handles of a graph that [`GraphDevices`] compiled. The first step's cache is empty.
+//! The cache is passed back in three ways: by the caller, through handles of a compiled graph fed by its outputs, and
+//! through handles of a graph compiled by [`GraphDevices`]. The first step's cache is empty.
 
 use rlx::{Model, Runner};
 use rlx_ir::{ConstData, DType};

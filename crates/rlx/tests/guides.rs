@@ -1,8 +1,8 @@
-//! The guides in `docs/guide/`: what their shell blocks show is what the command does.
+//! The guides in `docs/guide/`: runs their shell blocks and compares the output with the page.
 //!
-//! Every block ```` ```sh ```` runs, all of a page one after the other in one folder beside a link to `models/`, with `rlx`
-//! being the command that was just built. Each line of the block ```` ```text ```` that follows must appear in what was
-//! printed, in order; `…` stands for anything. A block must succeed, so one that shows a failure says so itself
+//! The ```` ```sh ```` blocks of a page run one after the other in one folder with a link to `models/`, where `rlx`
+//! is the command that was just built. Each line of the following ```` ```text ```` block must appear in the
+//! output, in order; `…` matches anything. A block must succeed, so one that shows a failure handles it
 //! (`|| echo "exit code $?"`). The Rust blocks are documentation tests of `crates/rlx`.
 #![cfg(unix)]
 

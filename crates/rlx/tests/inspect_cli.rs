@@ -1,4 +1,4 @@
-//! What `rlx` draws, compares and profiles, and what it tells shells and `man`.
+//! Diagrams, pass differences and profiles of `rlx`, shell completions and manual pages.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -36,7 +36,7 @@ fn failed(code: i32, args: &[&str]) -> String {
     message
 }
 
-/// A folder of its own for a test's files.
+/// A separate folder for a test's files.
 fn scratch(name: &str) -> PathBuf {
     let path = std::env::temp_dir().join(format!("rlx-inspect-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&path).expect("a temporary folder");

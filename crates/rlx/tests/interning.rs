@@ -1,5 +1,5 @@
-//! Names and expressions of dimensions go with the models that mention them: a process that loads models for ever needs no
-//! more memory for them than for those that it has at one time.
+//! Names and expressions of dimensions are freed with the models that use them: a process that keeps loading models needs
+//! memory for those loaded at one time only.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! The command under a limit of its address space (`ulimit -v`): with too little memory for a model it says so, and never
-//! ends by a signal. The limits go from what the command itself barely starts in to more than enough.
+//! The command under a limit of its address space (`ulimit -v`): with too little memory for a model it reports that, and is never
+//! killed by a signal. The limits go from barely enough to start the command to more than enough.
 #![cfg(target_os = "linux")]
 
 mod common;
@@ -26,7 +26,7 @@ fn limited(folder: &Folder, kib: u64, args: &[&str]) -> Output {
 
 /// What the command needs to say its version, in steps of a mebibyte, and one more for small allocations, which are not
 /// asked for one by one.
-fn least(folder: &Folder) -> u64 {
+fn min_limit(folder: &Folder) -> u64 {
     let starts = |mib: &u64| limited(folder, mib << 10, &["--version"]).status.success();
     1 + (8..512).find(starts).expect("half a gibibyte is enough")
 }
@@ -50,7 +50,7 @@ fn write_models(folder: &Folder) {
 fn too_little_memory_is_an_error_that_says_so() {
     let folder = Folder::new("memory");
     write_models(&folder);
-    let least = least(&folder);
+    let min_limit = min_limit(&folder);
     let commands: [&[&str]; 5] = [
         &["run", "inline.onnx", "--input", "x=random", "--outputs", "out.npz"],
         &["run", "external.onnx", "--input", "x=random", "--outputs", "out.npz"],
@@ -61,9 +61,9 @@ fn too_little_memory_is_an_error_that_says_so() {
     for args in commands {
         let (mut enough, mut too_little) = (0, 0);
         for more in [0, 2, 4, 6, 9, 12, 16, 20, 26, 34, 44, 60, 80, 110, 160, 400] {
-            let output = limited(&folder, (least + more) << 10, args);
+            let output = limited(&folder, (min_limit + more) << 10, args);
             let err = String::from_utf8_lossy(&output.stderr);
-            let at = format!("{args:?} in {} MiB: {err}", least + more);
+            let at = format!("{args:?} in {} MiB: {err}", min_limit + more);
             assert_eq!(output.status.signal(), None, "{at}");
             let made = folder.names().iter().filter(|name| name.contains("out.")).count();
             match output.status.code() {

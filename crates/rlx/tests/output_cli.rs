@@ -1,5 +1,5 @@
-//! Where the command's output cannot go: a reader that went away ends it quietly, a full disk is an error. Every command,
-//! for people and for programs.
+//! Output that cannot be written: a closed reader ends the command quietly, a full disk is an error. Every command,
+//! as text and as JSON.
 
 #![cfg(target_os = "linux")]
 

@@ -1,4 +1,4 @@
-//! Named pipes and devices where the command takes a file: an error at once, anyone who never writes to the pipe.
+//! Named pipes and devices where the command takes a file: an immediate error, even if no other process ever writes to the pipe.
 #![cfg(unix)]
 
 mod common;

@@ -102,7 +102,9 @@ fn a_deadline_that_is_not_reached_changes_nothing() {
     assert!(output.status.success(), "{}", err(&output));
     assert!(String::from_utf8_lossy(&output.stdout).contains("0, 0, 2"));
     assert_eq!(folder.names(), ["relu.onnx", "x.json", "y.npz"]);
-    for (wrong, why) in [("5 parsecs", "no unit of time"), ("soon", "no unit of time"), ("s", "no time")] {
+    for (wrong, why) in
+        [("5 parsecs", "not a unit of time"), ("soon", "not a unit of time"), ("s", "not a time")]
+    {
         let output = folder.rlx(&[&args[..], &["--deadline", wrong]].concat());
         assert_eq!(output.status.code(), Some(2));
         assert!(err(&output).contains(why), "{}", err(&output));

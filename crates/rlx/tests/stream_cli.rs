@@ -1,4 +1,4 @@
-//! `rlx run` over folders and over lines: every good item has its result, every bad one its reason.
+//! `rlx run` over folders and JSON lines: every valid item gives a result, every invalid one an error.
 
 mod common;
 
@@ -167,7 +167,7 @@ fn lines_come_from_standard_input_and_inputs_may_be_shared() {
 }
 
 #[test]
-fn what_cannot_be_streamed_is_said() {
+fn inputs_that_cannot_be_streamed_are_errors() {
     let folder = sum("stream-wrong");
     std::fs::create_dir_all(folder.path().join("empty")).unwrap();
     folder.write("items.jsonl", "[1]");

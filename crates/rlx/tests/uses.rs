@@ -1,8 +1,8 @@
-//! Uses of the command, right and wrong, from a table: arguments, exit code, and the first line of what it says. None
-//! panics, none hangs.
+//! Valid and invalid invocations of the command, from a table: arguments, exit code, and the first line of the output. None
+//! may panic or hang.
 //!
-//! The table is `tests/uses.txt`. `RLX_UPDATE_SNAPSHOTS=1 cargo test -p rlx --test uses` writes what does not hold any
-//! more again; read what changed before committing it.
+//! The table is `tests/uses.txt`. `RLX_UPDATE_SNAPSHOTS=1 cargo test -p rlx --test uses` updates the lines that no
+//! longer match; review the changes before committing.
 
 #![cfg(target_os = "linux")]
 
@@ -31,7 +31,7 @@ struct Use {
     code: i32,
     /// Variables before the arguments, then the arguments.
     words: String,
-    /// `*` stands for anything.
+    /// `*` matches anything.
     says: String,
 }
 
@@ -44,7 +44,7 @@ impl Use {
     }
 }
 
-/// Whether `text` is what `pattern` says, in which `*` stands for anything.
+/// Whether `text` is what `pattern` says, in which `*` matches anything.
 fn matches(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(mut rest) = text.strip_prefix(parts.next().unwrap_or_default()) else { return false };

@@ -1,4 +1,4 @@
-//! `rlx::verify` finds the op at which a device goes wrong: a device that computes tanh as sine.
+//! `rlx::verify` finds the op that diverges, on a device that computes tanh as sine.
 
 use std::sync::Arc;
 
@@ -182,7 +182,7 @@ fn the_op_that_overflows_is_named_in_f16_and_none_is_in_bf16() {
 }
 
 #[test]
-fn what_is_infinite_in_f32_anyway_is_no_overflow() {
+fn a_value_that_is_infinite_in_f32_is_no_overflow() {
     let shape = Shape::new(&[3], DType::F32);
     let mut g = Graph::new("exp");
     let x = g.input("x", shape.clone());
@@ -201,7 +201,7 @@ fn what_is_infinite_in_f32_anyway_is_no_overflow() {
     }
 }
 
-/// A net whose own type is `dtype`: layers of attention, product, tanh and norm with their matrices in the graph.
+/// A model of type `dtype`: layers of attention, matmul, tanh and norm with their matrices in the graph.
 fn short_net(dtype: DType, seed: u64) -> (Graph, ConstData) {
     let mut r = Gen::new(seed);
     let mut g = Graph::new("short");

@@ -1,8 +1,8 @@
-//! An op from outside of RLX: `example.Hysteresis`, a comparator with memory along the last dimension.
+//! A custom op defined outside of RLX: `example.Hysteresis`, a comparator with memory along the last dimension.
 //!
 //! The output switches to 1 where the input rises above `high`, back to 0 where it falls below `low`, and keeps its
-//! last state in between: a scan that the language has no op for. The op states its shape rule and its reference
-//! semantics; that alone is enough to verify, print, evaluate and run it. [`Kernel`] makes it fast on the CPU.
+//! last state in between: a scan that RLX has no op for. The op defines its shape rule and its reference
+//! semantics, which is enough to verify, print, evaluate and run it. [`Kernel`] makes it fast on the CPU.
 //!
 //! ```
 //! use rlx_runtime::{Device, Session};
@@ -26,7 +26,7 @@ pub const NAME: &str = "example.Hysteresis";
 /// The op: its rules.
 pub struct Hysteresis;
 
-/// One line of the input, from the state 0 on. The arithmetic is comparisons alone, so any float type will do.
+/// One line of the input, starting in state 0. There are only comparisons, so any float type works.
 fn line(x: impl Iterator<Item = f64>, low: f64, high: f64) -> impl Iterator<Item = f64> {
     x.scan(0.0, move |state, x| {
         if x > high {
@@ -67,7 +67,7 @@ impl CustomOp for Hysteresis {
     }
 }
 
-/// The op's kernel for f32 on the CPU; other types go by the reference.
+/// The op's kernel for f32 on the CPU; other types use the reference.
 pub struct Kernel;
 
 impl CpuKernel for Kernel {
@@ -82,7 +82,7 @@ impl CpuKernel for Kernel {
         for (x, y) in x.chunks(size).zip(y.chunks_mut(size)) {
             let mut state = 0.0;
             for (x, y) in x.iter().zip(y) {
-                // Without a branch: both comparisons decide at once.
+                // Compiles to selects, without a branch.
                 state = if *x > high {
                     1.0
                 } else if *x < low {
@@ -97,10 +97,10 @@ impl CpuKernel for Kernel {
     }
 }
 
-/// Makes op and kernel known to this process; once.
+/// Registers the op and its kernel in this process, once.
 ///
 /// # Errors
-/// When the names are taken by something else.
+/// If another op or kernel has the name.
 pub fn register() -> Result<()> {
     register_custom_op(Hysteresis)?;
     register_cpu_kernel(NAME, Kernel)
@@ -111,7 +111,7 @@ pub fn op() -> Op {
     Op::custom(NAME, 1, [("low", CustomAttr::Float(0.2)), ("high", CustomAttr::Float(0.8))])
 }
 
-/// A graph that uses it as any other op.
+/// A graph that uses it like any other op.
 pub fn graph(rows: usize, size: usize) -> Graph {
     typed_graph(&[rows, size], DType::F32)
 }

@@ -1,6 +1,6 @@
 //! Typed reading of a node's attributes.
 //!
-//! A missing attribute is the caller's default; one of another type than the op defines is an error.
+//! For a missing attribute the caller's default is used; an attribute of the wrong type is an error.
 
 use crate::proto::attribute_proto::AttributeType;
 use crate::proto::{AttributeProto, GraphProto, NodeProto, TensorProto};

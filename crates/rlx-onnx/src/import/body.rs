@@ -1,8 +1,8 @@
-//! Bodies of control flow: subgraphs as graphs of their own.
+//! Bodies of control flow: subgraphs as separate graphs.
 //!
-//! A body sees the names around it, but a graph of its own cannot use other graphs' nodes: what it uses from outside
-//! becomes an input of the body, and the op is given the value ([`Importer::materialize`] does so where a slot's node is
-//! another graph's).
+//! A body sees the names around it, but a graph cannot use nodes of another graph. A value used from outside
+//! becomes an input of the body and an operand of the op ([`Importer::materialize`] does so if a slot's node belongs to
+//! another graph).
 
 use super::slot::{Importer, NODES_OF_BODY, SlotId};
 use crate::proto::GraphProto;
@@ -22,14 +22,14 @@ pub(crate) struct OpenBody {
     captures: Vec<SlotId>,
 }
 
-/// An imported body, and what it must be given behind its own inputs.
+/// An imported body, and the values passed after its own inputs.
 pub(crate) struct ImportedBody {
     pub graph: Graph,
     pub captures: Vec<SlotId>,
 }
 
 impl Importer<'_> {
-    /// Imports a subgraph as a body: first come its own inputs, by their shapes. `outputs` chooses what it gives, from
+    /// Imports a subgraph as a body: first come its own inputs, by their shapes. `outputs` chooses its outputs, from
     /// those inputs and the subgraph's outputs.
     pub fn body(
         &mut self,
@@ -43,7 +43,7 @@ impl Importer<'_> {
         self.visit_many(NODES_OF_BODY)?;
         let mut graph = Graph::new(proto.name());
         self.graph.symbol_ranges().iter().for_each(|(&s, &r)| graph.set_symbol_range(s, r));
-        // A table of origins of its own: with a copy of the outer one, many bodies would take the square of their number.
+        // A separate table of origins: with a copy of the outer one, memory would be quadratic in the number of bodies.
         let outer = self.origin;
         let described = self.graph.origins().describe(outer);
         self.origin = described.map_or(OriginId::NONE, |text| graph.origins_mut().source(text));
@@ -79,13 +79,13 @@ impl Importer<'_> {
         Ok((own, found))
     }
 
-    /// A node of whichever graph it stands in: the one being imported, or one around it.
+    /// A node of the graph being imported, or of one around it.
     pub(super) fn node_of(&self, id: NodeId) -> Option<&Node> {
         let around = self.bodies.iter().rev().map(|body| &body.around);
         std::iter::once(&self.graph).chain(around).find_map(|graph| graph.try_node(id).ok())
     }
 
-    /// The input of the body being imported that stands for a slot from outside.
+    /// The input of the body being imported that carries a slot from outside.
     pub(super) fn capture(&mut self, id: SlotId) -> NodeId {
         let shape = self.slot(id).shape.clone();
         let count = self.bodies.last().map_or(0, |body| body.captures.len());

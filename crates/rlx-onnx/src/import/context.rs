@@ -1,4 +1,4 @@
-//! What an op's importer works with: one node, its operands and attributes, and the graph being built.
+//! The context of an op's importer: one node, its operands and attributes, and the graph being built.
 
 use super::attrs::Attrs;
 use super::known::Known;
@@ -192,7 +192,7 @@ impl<'a, 'f> NodeCx<'a, 'f> {
     }
 
     fn fold_constants(&self, op: &Op, inputs: &[NodeId]) -> Result<Option<ConstData>, Error> {
-        // Quantised weights stay integers: whether a product takes them so is for the compiler to say.
+        // Quantised weights stay integers; the compiler decides whether a matmul uses them directly.
         if matches!(op, Op::Dequantize { .. }) {
             return Ok(None);
         }
@@ -314,7 +314,7 @@ impl<'a, 'f> NodeCx<'a, 'f> {
         self.unsupported(message).with_hint("give the dimension a size (--dim NAME=VALUE)")
     }
 
-    /// An attribute string or number with a meaning that is not built.
+    /// An attribute string or number with an unsupported meaning.
     pub fn bad_attr(&self, name: &str, value: impl std::fmt::Display) -> Error {
         self.unsupported(format!("{name} = {value}"))
     }
@@ -345,8 +345,8 @@ impl Importer<'_> {
         if let Some(number) = e.as_const() {
             return Ok(self.constant(Value::int(DType::I64, &[1], vec![i128::from(number)]).to_const()));
         }
-        let least = e.range(&|s| self.graph.symbol_range(s)).min;
-        let offset = least.checked_neg().map_or(0, |n| n.max(0));
+        let min = e.range(&|s| self.graph.symbol_range(s)).min;
+        let offset = min.checked_neg().map_or(0, |n| n.max(0));
         if offset > i64::from(i32::MAX) {
             let message = format!("the value of {e}, which may be any negative number, used as data");
             return Err(Error::new(ErrorKind::Unsupported, message));

@@ -1,7 +1,7 @@
-//! ONNX ops on known integers (see [`Known`]): the arithmetic of shapes, done while importing.
+//! ONNX ops on known integers (see [`Known`]): shape computations, folded while importing.
 //!
 //! Every rule returns `None` when it is not certain of the result (an unknown operand, a comparison that depends on
-//! the dimensions' values, a number that would wrap around); the node is then imported like any other.
+//! the dimensions' values, an overflow); the node is then imported like any other.
 
 use super::attrs::Attrs;
 use super::known::{Known, broadcast_dims, equal, less, range};
@@ -9,7 +9,7 @@ use crate::tensor;
 use rlx_ir::{DType, Extent, Shape};
 use std::rc::Rc;
 
-/// What a rule sees of one operand.
+/// One operand, as seen by a rule.
 pub(crate) struct Operand {
     pub shape: Shape,
     pub known: Option<Rc<Known>>,
@@ -245,7 +245,7 @@ impl Folding<'_> {
         let dims =
             self.numbers(0)?.into_iter().map(|d| usize::try_from(d).ok()).collect::<Option<Vec<_>>>()?;
         let value = self.attrs.tensor("value").ok()??;
-        // Values inside the file only: this is shape arithmetic, external data has no place here.
+        // Values inside the file only: shape computations do not use external data.
         let value = tensor::RawTensor::read(value, &crate::external::ExternalFiles::new(None)).ok()?;
         let value = Known::from_const(&value.to_const().ok()?)?;
         let [v] = value.values[..] else { return None };

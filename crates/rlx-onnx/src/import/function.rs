@@ -93,7 +93,7 @@ impl Importer<'_> {
         let outputs = emit(&mut cx, emitter).map_err(|e| self.with_dtypes(e, node, opset, &inputs))?;
         let wanted = node.output.iter().rposition(|name| !name.is_empty()).map_or(0, |i| i + 1);
         if outputs.len() < wanted {
-            let message = format!("output {wanted} of {} is not built", op_label(node));
+            let message = format!("output {wanted} of {} is not supported", op_label(node));
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
         Ok(outputs)
@@ -108,7 +108,7 @@ impl Importer<'_> {
         Folding { attrs: Attrs(&node.attribute), operands, outputs: node.output.len() }
     }
 
-    /// The version of a domain's operator set in force, which must be one this importer knows.
+    /// The version of a domain's operator set, which must be one this importer knows.
     fn opset(&self, domain: &str) -> Result<i64, Error> {
         let in_force = self.opsets.last().and_then(|sets| sets.get(domain)).copied();
         let Some(version) = in_force else {
@@ -138,16 +138,17 @@ impl Importer<'_> {
         let domain = normal_domain(node.domain());
         let hint = match (domain, ops::instead_of(domain, node.op_type())) {
             (_, Some(instead)) => instead.to_owned(),
-            ("", None) => "docs/onnx.md lists what is built; export the model with other ops, or with a lower opset that \
-                   writes it out"
+            ("", None) => "docs/onnx.md lists the supported ops; export the model with other ops, or with a lower opset that \
+                   decomposes it"
                 .to_owned(),
-            (_, None) => format!("give it a meaning by register_custom_op under the name \"{label}\" (see examples/custom_op)"),
+            (_, None) => format!("define it with register_custom_op under the name \"{label}\" (see examples/custom_op)"),
         };
-        let error = Error::new(ErrorKind::Unsupported, format!("op {label} is not built")).with_hint(hint);
+        let error =
+            Error::new(ErrorKind::Unsupported, format!("op {label} is not supported")).with_hint(hint);
         self.with_dtypes(error, node, opset, inputs)
     }
 
-    /// Adds domain, opset and operands to an error about what is not built.
+    /// Adds domain, opset and operands to an error about an unsupported feature.
     fn with_dtypes(&self, error: Error, node: &NodeProto, opset: i64, inputs: &[Option<SlotId>]) -> Error {
         if error.kind() != ErrorKind::Unsupported {
             return error;
@@ -175,7 +176,7 @@ impl Importer<'_> {
                 format!("function {label} calls itself or nests too deep"),
             ));
         }
-        // What every call costs, whatever is in the body.
+        // The cost of every call, independent of the body.
         let attributes: usize =
             node.attribute.iter().chain(&f.attribute_proto).map(Message::encoded_len).sum();
         self.spend(attributes / size_of::<i64>())?;
@@ -208,7 +209,7 @@ impl Importer<'_> {
         }
         for node in &f.node {
             if refers(node) {
-                // Every call has a copy of its own.
+                // Every call has its own copy.
                 self.spend(node.encoded_len() / size_of::<i64>())?;
                 self.node(&with_attributes(node, given))?;
             } else {
@@ -218,7 +219,7 @@ impl Importer<'_> {
         f.output.iter().map(|name| self.lookup(name)).collect()
     }
 
-    /// Imports a body in place, its inputs given: it sees the names around it, and its outputs are given back.
+    /// Imports a body in place, with the given inputs: it sees the names around it; returns its outputs.
     pub fn inlined(&mut self, graph: &GraphProto, inputs: &[SlotId]) -> Result<Vec<SlotId>, Error> {
         if graph.input.len() != inputs.len() {
             let message = format!("a body of {} inputs is given {}", graph.input.len(), inputs.len());
@@ -235,7 +236,7 @@ impl Importer<'_> {
         outputs
     }
 
-    /// Imports a branch in place: it sees the names around it, and its outputs are given back.
+    /// Imports a branch in place: it sees the names around it; returns its outputs.
     pub fn branch(&mut self, graph: &GraphProto) -> Result<Vec<SlotId>, Error> {
         self.enter(true);
         let outputs = self.branch_body(graph);
@@ -252,7 +253,7 @@ impl Importer<'_> {
     }
 }
 
-/// Builds what a table entry says.
+/// Runs the importer of a table entry.
 fn emit(cx: &mut NodeCx<'_, '_>, how: Emit) -> Result<Vec<SlotId>, Error> {
     let operands =
         |cx: &mut NodeCx<'_, '_>, count: usize| (0..count).map(|i| cx.x(i)).collect::<Result<Vec<_>, _>>();

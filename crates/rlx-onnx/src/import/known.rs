@@ -1,7 +1,7 @@
 //! Integer tensors whose elements are known while importing, as numbers or as expressions over dimensions.
 //!
 //! Exporters compute shapes with ordinary ops: `Shape → Gather → Concat → Reshape`. Carrying such small tensors as
-//! [`Extent`]s turns them back into what they mean (the target `[batch, seq, 12, 64]`), and none of these nodes
+//! [`Extent`]s recovers the shape they compute (the target `[batch, seq, 12, 64]`), and none of these nodes
 //! reaches the graph.
 
 use super::slot::MOST_DIMS;
@@ -21,8 +21,8 @@ pub(crate) struct Known {
 impl Known {
     /// `None` when a number does not fit the type (the op would wrap around) or there are too many elements.
     pub fn new(dtype: DType, dims: Vec<usize>, values: Vec<Extent>) -> Option<Known> {
-        let (least, greatest) = dtype.int_range()?;
-        let fits = |v: &Extent| v.as_const().is_none_or(|c| (least..=greatest).contains(&i128::from(c)));
+        let (min, max) = dtype.int_range()?;
+        let fits = |v: &Extent| v.as_const().is_none_or(|c| (min..=max).contains(&i128::from(c)));
         let count = dims.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
         let whole = count == Some(values.len()) && values.len() <= MOST_ELEMENTS && dims.len() <= MOST_DIMS;
         // No elements, but other dimensions of any size.
@@ -104,7 +104,7 @@ pub(crate) fn broadcast_dims(a: &[usize], b: &[usize]) -> Option<Vec<usize>> {
     (0..rank).map(join).collect()
 }
 
-/// What is certain of an expression over dimensions, each of which is at least 0.
+/// The known range of an expression over dimensions, each of which is at least 0.
 pub(crate) fn range(e: Extent) -> SymRange {
     e.range(&|_| SymRange::DIM)
 }

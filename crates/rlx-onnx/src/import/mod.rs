@@ -1,13 +1,13 @@
-//! From a decoded file to a [`Graph`] with its weights.
+//! Imports a decoded file as a [`Graph`] with its weights.
 //!
-//! Nodes are imported in file order. A name stands for a *slot*: a node of the graph, or something that is not in the
-//! graph yet, because a use may never come: known integers ([`known::Known`], the arithmetic of shapes) and constant
-//! data. Each node first tries the rules for known integers ([`fold`]), then its op's importer
-//! ([`crate::ops::REGISTRY`]); what that builds from small constants alone is computed at once by the oracle.
+//! Nodes are imported in file order. A name refers to a *slot*: a node of the graph, or a value that is added to the
+//! graph only when it is used: known integers ([`known::Known`], shape computations) and constant
+//! data. For each node, the rules for known integers ([`fold`]) are tried first, then its op's importer
+//! ([`crate::ops::REGISTRY`]); nodes built from small constants only are computed immediately by the oracle.
 //!
-//! Where a shape, an axis or a count hangs on the *value* of a graph input, the import stops with
-//! [`ErrorKind::NeedsInputValue`]; [`needed_input`] tells which, and the caller imports again with that value in
-//! [`ImportOptions::input_values`]. The graph then holds for that value only.
+//! If a shape, an axis or a count depends on the *value* of a graph input, the import stops with
+//! [`ErrorKind::NeedsInputValue`]; [`needed_input`] returns its name, and the caller imports again with that value in
+//! [`ImportOptions::input_values`]. The graph is then valid for that value only.
 
 mod attrs;
 mod body;
@@ -34,7 +34,7 @@ use slot::Importer;
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 
-/// What the importer may take as given.
+/// The options of an import.
 ///
 /// ```
 /// let mut options = rlx_onnx::ImportOptions::default();
@@ -77,7 +77,7 @@ impl fmt::Display for NeedsInputValue {
 
 impl std::error::Error for NeedsInputValue {}
 
-/// The input whose value an import asks for, when that is what went wrong.
+/// The input whose value an import needs, if that is the error.
 pub fn needed_input(error: &Error) -> Option<&str> {
     let mut source = std::error::Error::source(error);
     while let Some(e) = source {
@@ -92,7 +92,7 @@ pub fn needed_input(error: &Error) -> Option<&str> {
 /// Imports a model.
 ///
 /// # Errors
-/// [`ErrorKind::Unsupported`] naming node, op, domain, opset and dtypes for what is not built;
+/// [`ErrorKind::Unsupported`] naming node, op, domain, opset and dtypes for unsupported features;
 /// [`ErrorKind::NeedsInputValue`] as described at the top of this module; [`ErrorKind::Malformed`] and the shape
 /// rules' errors for models that break the format or do not fit together.
 pub fn import(file: &OnnxFile, options: &ImportOptions) -> Result<Imported, Error> {
@@ -141,7 +141,7 @@ fn import_scoped(file: &OnnxFile, options: &ImportOptions, progress: &Progress) 
 }
 
 impl Importer<'_> {
-    /// Names an output's node after it, so that anyone who runs the graph sees the model's own names.
+    /// Names an output's node after it, so that the graph has the model's own names.
     fn name_output(&mut self, node: NodeId, name: &str) {
         let named = self.graph.node(node);
         let outside = matches!(named.op, Op::Input { .. } | Op::Param { .. });
@@ -173,7 +173,7 @@ impl Importer<'_> {
         Ok(())
     }
 
-    /// The shape an input declares; a dimension without a size or name gets a symbol of its own.
+    /// The shape an input declares; a dimension without a size or name gets a new symbol.
     fn declared_shape(&self, info: &ValueInfoProto, names: &DimNames<'_>) -> Result<Shape, Error> {
         let tensor = match info.r#type.as_ref().and_then(|t| t.value.as_ref()) {
             Some(TypeValue::TensorType(tensor)) => tensor,

@@ -1,4 +1,4 @@
-//! Names and what they stand for.
+//! Names and the values they refer to.
 
 use super::ImportOptions;
 use super::body::OpenBody;
@@ -36,7 +36,7 @@ const LARGE_CONSTANT: usize = 1024;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct SlotId(usize);
 
-/// What a name stands for.
+/// What a name refers to.
 #[derive(Debug, Clone)]
 pub(crate) struct Slot {
     pub shape: Shape,
@@ -313,7 +313,7 @@ impl<'f> Importer<'f> {
             }
             (Some(Data::File { tensor, weight }), _) if tensor.is_weight(*weight) => self.param(tensor)?,
             (Some(Data::File { tensor, .. }), _) => {
-                // Every body has a copy of its own.
+                // Every body has its own copy.
                 self.spend(if inside { tensor.num_elements() } else { 0 })?;
                 self.constant(tensor.to_const()?)
             }

@@ -148,7 +148,7 @@ fn conv_transpose(cx: Cx) -> Nodes {
     Ok(vec![cx.add(op, &operands)?])
 }
 
-/// Chooses a transposed convolution's pads such that its result has the size asked for.
+/// Chooses a transposed convolution's pads such that its result has the requested size.
 fn pad_to_output(
     cx: &NodeCx<'_, '_>,
     w: &mut Window,
@@ -204,7 +204,7 @@ fn average_pool(cx: Cx) -> Nodes {
     pool(cx, PoolKind::Average)
 }
 
-/// The second output, where each maximum lies, is not built.
+/// The second output, the indices of the maxima, is not supported.
 fn max_pool(cx: Cx) -> Nodes {
     pool(cx, PoolKind::Max)
 }

@@ -1,6 +1,6 @@
-//! Ops whose results have as many elements as they find: `NonZero`, `Compress`, `NonMaxSuppression`.
+//! Ops whose results have a data-dependent dimension: `NonZero`, `Compress`, `NonMaxSuppression`.
 //!
-//! The dimension becomes a symbol that the graph binds itself (`rlx_ir::ops::data`), named after the output.
+//! The dimension becomes a symbol that the node binds at run time (`rlx_ir::ops::data`), named after the output.
 
 use super::{Entry, nodes};
 use crate::import::NodeCx;

@@ -1,7 +1,7 @@
 //! Einstein summation: `bij,bjk->bik`.
 //!
-//! Operands are joined from left to right: labels that nothing needs any more are summed as soon as possible, so each
-//! join is one general dot product. A label twice in one operand takes its diagonal.
+//! Operands are joined from left to right: labels that are not used later are summed as soon as possible, so each
+//! join is one general dot product. A repeated label in one operand takes the diagonal.
 
 use super::{Entry, nodes};
 use crate::import::NodeCx;

@@ -1,4 +1,4 @@
-//! Parts of tensors: taking, joining, padding, and writing them.
+//! Slicing, concatenating, padding, gathering and scattering.
 
 use super::movement::{axes_of, to_dim};
 use super::{Entry, nodes};
@@ -163,8 +163,8 @@ fn raise_symbol(cx: Cx, end: Extent, dim: Dim) {
     let symbols = dim.extent().symbols();
     let (Some(&symbol), 1, 1..=MOST_CUT) = (symbols.first(), symbols.len(), short) else { return };
     let range = cx.importer.graph.symbol_range(symbol);
-    let enough = |least: i64| dim.extent().range(&|_| SymRange::new(least, range.max)).min >= short;
-    let (mut low, mut high) = (range.min, range.min.saturating_add(MOST_LEAST).min(range.max));
+    let enough = |min: i64| dim.extent().range(&|_| SymRange::new(min, range.max)).min >= short;
+    let (mut low, mut high) = (range.min, range.min.saturating_add(MAX_MINIMUM).min(range.max));
     if !enough(high) {
         return;
     }
@@ -177,7 +177,7 @@ fn raise_symbol(cx: Cx, end: Extent, dim: Dim) {
 
 /// Cuts and smallest values beyond these are not looked for.
 const MOST_CUT: i64 = 1 << 20;
-const MOST_LEAST: i64 = 1 << 32;
+const MAX_MINIMUM: i64 = 1 << 32;
 
 fn at_least_zero(e: Extent) -> Extent {
     if e.range(&|_| SymRange::DIM).min >= 0 { e } else { e.max(0) }

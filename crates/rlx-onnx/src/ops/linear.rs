@@ -1,4 +1,4 @@
-//! Matrix products.
+//! Matmuls.
 
 use super::{Entry, nodes};
 use crate::import::NodeCx;
@@ -15,7 +15,7 @@ fn matmul(cx: Cx) -> Nodes {
     Ok(vec![cx.add(Op::MatMul, &[a, b])?])
 }
 
-/// `α·A′·B′ + β·C`, A′ and B′ transposed where asked; factors of 1 leave no trace.
+/// `α·A′·B′ + β·C`, A′ and B′ transposed if requested; factors of 1 add no nodes.
 pub(super) fn gemm(cx: Cx) -> Nodes {
     let (alpha, beta) = (cx.attrs.float("alpha", 1.0)?, cx.attrs.float("beta", 1.0)?);
     let (mut a, mut b) = (cx.x(0)?, cx.x(1)?);

@@ -1,4 +1,4 @@
-//! Truth values, comparisons, choices, and conversions between types.
+//! Booleans, comparisons, `Where`, and casts.
 
 use super::{Emit, Entry, nodes};
 use crate::import::NodeCx;
@@ -72,20 +72,20 @@ fn convert(cx: Cx, to: DType) -> Nodes {
     if to.is_int() && to.bits() < 8 && from.is_float() {
         x = cx.cast(x, DType::I32)?;
     }
-    if let Some(greatest) = greatest_of_small_float(to)
+    if let Some(max) = max_of_small_float(to)
         && cx.attrs.flag("saturate", true)?
     {
         if from.bits() < 16 || !from.is_float() {
             x = cx.cast(x, DType::F32)?;
         }
-        x = cx.with_scalar(BinaryOp::Min, x, greatest)?;
-        x = cx.with_scalar(BinaryOp::Max, x, -greatest)?;
+        x = cx.with_scalar(BinaryOp::Min, x, max)?;
+        x = cx.with_scalar(BinaryOp::Max, x, -max)?;
     }
     Ok(vec![cx.add(Op::Cast { to }, &[x])?])
 }
 
 /// The largest finite number of a float type of 8 bits or fewer.
-pub(super) fn greatest_of_small_float(dtype: DType) -> Option<f64> {
+pub(super) fn max_of_small_float(dtype: DType) -> Option<f64> {
     match dtype {
         DType::F8E4M3FN => Some(448.0),
         DType::F8E4M3FNUZ => Some(240.0),

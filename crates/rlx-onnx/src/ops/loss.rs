@@ -1,4 +1,4 @@
-//! Losses of classifiers.
+//! Classification losses.
 
 use super::{Entry, nodes};
 use crate::import::NodeCx;

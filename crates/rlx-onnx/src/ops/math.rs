@@ -1,4 +1,4 @@
-//! Arithmetic: functions of elements, and formulas made of them.
+//! Arithmetic: elementwise functions, and ops composed of them.
 
 use super::{Emit, Entry, nodes};
 use crate::import::NodeCx;

@@ -1,4 +1,4 @@
-//! The ops of the format: one table, filled by family.
+//! The supported ONNX ops: one table, filled by family.
 //!
 //! An entry says which domain and op it imports, for which versions of the operator set, and how. Adding an op is one
 //! line in its family's table and a function that reads operands and attributes from a [`NodeCx`] and adds nodes.
@@ -42,7 +42,7 @@ pub(crate) enum Emit {
     Compare(CmpOp),
     /// Builds one node for each output.
     Nodes(fn(&mut NodeCx<'_, '_>) -> Result<Vec<NodeId>, Error>),
-    /// Gives what each output stands for, which need not be a node.
+    /// Returns a slot for each output, which need not be a node.
     Slots(fn(&mut NodeCx<'_, '_>) -> Result<Vec<SlotId>, Error>),
 }
 

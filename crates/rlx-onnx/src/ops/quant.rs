@@ -1,4 +1,4 @@
-//! Quantisation, and products of quantised matrices.
+//! Quantisation, and matmuls of quantised matrices.
 
 use super::conv_pool::Window;
 use super::{Entry, nodes};
@@ -109,11 +109,11 @@ fn flat_scale(cx: Cx, v: NodeId, axis: Option<usize>) -> Result<NodeId, Error> {
 
 /// Clamped into the range of a type and converted.
 fn saturate(cx: Cx, x: NodeId, to: DType) -> Result<NodeId, Error> {
-    let integers = to.int_range().map(|(least, greatest)| (least as f64, greatest as f64));
-    let floats = super::logic::greatest_of_small_float(to).map(|greatest| (-greatest, greatest));
-    let Some((least, greatest)) = integers.or(floats) else { return cx.cast(x, to) };
-    let x = cx.with_scalar(B::Max, x, least)?;
-    let x = cx.with_scalar(B::Min, x, greatest)?;
+    let integers = to.int_range().map(|(min, max)| (min as f64, max as f64));
+    let floats = super::logic::max_of_small_float(to).map(|max| (-max, max));
+    let Some((min, max)) = integers.or(floats) else { return cx.cast(x, to) };
+    let x = cx.with_scalar(B::Max, x, min)?;
+    let x = cx.with_scalar(B::Min, x, max)?;
     cx.cast(x, to)
 }
 
@@ -164,13 +164,13 @@ fn dynamic_quantize(cx: Cx) -> Nodes {
 /// A float tensor as u8 whose zero point and scale come from its own range, and that scale.
 pub(super) fn quantize_by_range(cx: Cx, x: NodeId) -> Result<(Quantized, NodeId), Error> {
     let axes: Vec<usize> = (0..cx.shape_of(x).rank()).collect();
-    let greatest = cx.reduce(x, ReduceOp::Max, &axes, false)?;
-    let greatest = cx.with_scalar(B::Max, greatest, 0.0)?;
-    let least = cx.reduce(x, ReduceOp::Min, &axes, false)?;
-    let least = cx.with_scalar(B::Min, least, 0.0)?;
-    let range = cx.binary(B::Sub, greatest, least)?;
+    let max = cx.reduce(x, ReduceOp::Max, &axes, false)?;
+    let max = cx.with_scalar(B::Max, max, 0.0)?;
+    let min = cx.reduce(x, ReduceOp::Min, &axes, false)?;
+    let min = cx.with_scalar(B::Min, min, 0.0)?;
+    let range = cx.binary(B::Sub, max, min)?;
     let scale = cx.with_scalar(B::Div, range, 255.0)?;
-    let zero = cx.binary(B::Div, least, scale)?;
+    let zero = cx.binary(B::Div, min, scale)?;
     let zero = cx.activation(A::Neg, zero)?;
     let zero = cx.activation(A::Round, zero)?;
     let zero = saturate(cx, zero, DType::U8)?;
@@ -201,7 +201,7 @@ impl Quantized {
         cx.binary(B::Sub, x, zero)
     }
 
-    /// The floats that the integers stand for.
+    /// The dequantised floats.
     pub fn dequantized(&self, cx: Cx, scale: NodeId) -> Result<NodeId, Error> {
         let scale = cx.reshape(scale, vec![])?;
         let mut operands = vec![self.x, scale];
@@ -257,8 +257,8 @@ fn byte_operands(
     Ok(Some([a.x, b.x, zeros[0], zeros[1]]))
 }
 
-/// The product of two matrices of integers, exact.
-pub(super) fn integer_product(cx: Cx, a: Quantized, b: Quantized) -> Result<NodeId, Error> {
+/// The exact matmul of two integer matrices.
+pub(super) fn integer_matmul(cx: Cx, a: Quantized, b: Quantized) -> Result<NodeId, Error> {
     let columns = cx.shape_of(b.x).dims().get(1..).and_then(|rest| rest.last().copied());
     if let Some(operands) = byte_operands(cx, a, b, columns)? {
         return cx.add(Op::MatMulInteger, &operands);
@@ -271,16 +271,16 @@ pub(super) fn integer_product(cx: Cx, a: Quantized, b: Quantized) -> Result<Node
 
 fn matmul_integer(cx: Cx) -> Nodes {
     let (a, b) = (Quantized::operand(cx, 0, 2)?, Quantized::operand(cx, 1, 3)?);
-    Ok(vec![integer_product(cx, a, b)?])
+    Ok(vec![integer_matmul(cx, a, b)?])
 }
 
-/// The product, rescaled: `round(y·sₐ·s_b / s_y) + z_y`, saturated.
+/// The matmul, rescaled: `round(y·sₐ·s_b / s_y) + z_y`, saturated.
 fn quantized_matmul(cx: Cx) -> Nodes {
     let (a, b) = (Quantized::operand(cx, 0, 2)?, Quantized::operand(cx, 3, 5)?);
-    let product = integer_product(cx, a, b)?;
-    let rank = cx.shape_of(product).rank();
+    let matmul = integer_matmul(cx, a, b)?;
+    let rank = cx.shape_of(matmul).rank();
     let scales = (scale(cx, 1, rank, rank.saturating_sub(2))?, scale(cx, 4, rank, rank.saturating_sub(1))?);
-    let y = cx.cast(product, DType::F32)?;
+    let y = cx.cast(matmul, DType::F32)?;
     let y = cx.binary(B::Mul, y, scales.0)?;
     let y = cx.binary(B::Mul, y, scales.1)?;
     Ok(vec![requantize(cx, y, 6, Some(7))?])

@@ -1,7 +1,7 @@
 //! Recurrent layers: RNN, GRU, LSTM.
 //!
-//! The input's product with its weights, for all steps at once, becomes an ordinary `MatMul` with the biases added;
-//! each direction is one `Recurrent` behind it. With `layout` 1 it is that product which is transposed.
+//! The matmul of the input with its weights, for all time steps at once, becomes an ordinary `MatMul` with the biases added,
+//! followed by one `Recurrent` for each direction. With `layout` 1 the result of that matmul is transposed.
 
 use super::{Entry, nodes};
 use crate::import::NodeCx;
@@ -134,7 +134,7 @@ impl Layer {
         cx.transpose(w, &[1, 0])
     }
 
-    /// What is added to the product of the input, and the candidate's own bias of a linear GRU.
+    /// The bias added to the input's matmul, and the separate candidate bias of a linear GRU.
     fn bias(&self, cx: Cx, d: usize) -> Result<(Option<NodeId>, Option<NodeId>), Error> {
         let linear = self.cell == RecurrentCell::GruLinear;
         let (n, all) = (self.hidden, self.hidden * self.cell.gates());
@@ -157,7 +157,7 @@ impl Layer {
         Ok((Some(joined), Some(self.part(cx, both, 0, all + 2 * n, 2 * all)?)))
     }
 
-    /// The product of all steps' inputs, `[steps, batch, gates·hidden]`, and the candidate's own bias.
+    /// The matmul of all steps' inputs, `[steps, batch, gates·hidden]`, and the candidate's separate bias.
     fn input(&self, cx: Cx, d: usize) -> Result<(NodeId, Option<NodeId>), Error> {
         let (x, w) = (cx.x(0)?, self.weights(cx, 1, d)?);
         let product = cx.add(Op::MatMul, &[x, w])?;

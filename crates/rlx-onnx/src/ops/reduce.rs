@@ -1,4 +1,4 @@
-//! Reductions, positions of extremes, running sums, and the k largest.
+//! Reductions, argmin and argmax, cumulative sums, and top-k.
 
 use super::movement::{axes_of, to_dim};
 use super::{Entry, nodes};
@@ -122,9 +122,9 @@ fn log_sum_exp(cx: Cx) -> Nodes {
     let x = cx.x(0)?;
     let dtype = cx.dtype(0)?;
     let zero = cx.scalar(dtype, 0.0);
-    let greatest = cx.reduce(x, ReduceOp::Max, &axes, true)?;
-    let infinite = cx.add(Op::Predicate(Predicate::IsInf), &[greatest])?;
-    let offset = cx.select(infinite, zero, greatest)?;
+    let max = cx.reduce(x, ReduceOp::Max, &axes, true)?;
+    let infinite = cx.add(Op::Predicate(Predicate::IsInf), &[max])?;
+    let offset = cx.select(infinite, zero, max)?;
     let shifted = cx.binary(B::Sub, x, offset)?;
     let powers = cx.activation(A::Exp, shifted)?;
     let total = cx.reduce(powers, ReduceOp::Sum, &axes, keep)?;

@@ -1,4 +1,4 @@
-//! Ops that make tensors from shapes and counts.
+//! Ops that create tensors from shapes and counts.
 
 use super::movement::to_dim;
 use super::{Entry, nodes};

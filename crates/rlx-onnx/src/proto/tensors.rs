@@ -1,7 +1,7 @@
-//! Every tensor of a model, wherever it stands.
+//! Every tensor of a model, wherever it is stored.
 //!
-//! Initialisers, sparse ones, attributes of nodes, and the same again in the bodies that attributes hold, in functions and
-//! in what is there for training. The decoder bounds how deep that nests.
+//! Initialisers, sparse initialisers and attributes of nodes, also in the bodies of control flow, in functions and
+//! in the training part of a model. The decoder limits the nesting depth.
 
 use super::{AttributeProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto};
 

@@ -1,4 +1,4 @@
-//! Where a search takes its decisions from: a seed, or the bytes that a fuzzer gives.
+//! The source of a mutator's decisions: a seed, or a fuzzer's bytes.
 
 /// Decisions, one after the other.
 ///

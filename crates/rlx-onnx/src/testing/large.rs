@@ -1,5 +1,5 @@
-//! Models of as many nodes as asked for, each family long or wide in another way: what takes time in proportion to the
-//! square of something shows in one of them.
+//! Models with any number of nodes. Each family is long or wide in a different way, so that quadratic
+//! algorithms show in one of them.
 
 use super::{FLOAT, INT64, body, float, graph, int, ints, model, node, untyped, value, weight, with};
 use crate::proto::{FunctionProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto, ValueInfoProto};
@@ -127,7 +127,7 @@ fn weights(count: usize) -> ModelProto {
     model(&given, &nodes, &tensors, &[untyped("y")])
 }
 
-/// Inputs with dimensions of their own.
+/// Inputs with separate dimensions.
 fn inputs(count: usize) -> ModelProto {
     let count = count / 2;
     let given: Vec<ValueInfoProto> =

@@ -1,4 +1,4 @@
-//! Small models made on the spot, for tests: a function for each kind of message, without its optional fields.
+//! Builders of small models for tests: a function for each kind of message, without its optional fields.
 //!
 //! ```
 //! use rlx_onnx::testing::{FLOAT, file, model, node, value};
@@ -7,7 +7,7 @@
 //! assert_eq!(relu.opset(""), Some(17));
 //! ```
 //!
-//! For searches there are damaged ones: [`mutate`] changes a model in its structure, [`seeds`] are models to begin with.
+//! For fuzzing, [`mutate`] changes the structure of a model; [`seeds`] has the models to start from.
 
 mod choices;
 mod large;

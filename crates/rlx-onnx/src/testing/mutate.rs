@@ -1,4 +1,4 @@
-//! Models changed in their structure: what a fuzzer of bytes finds late or never.
+//! Mutations of a model's structure, which a byte-level fuzzer finds late or never.
 
 use super::Choices;
 use super::mutate_graph::{reshape_nodes, rewire};

@@ -45,7 +45,7 @@ pub(super) fn rewire(graph: &mut GraphProto, choices: &mut Choices<'_>) {
     }
 }
 
-/// Nodes go, come, change places, or move into a body.
+/// Nodes are removed, added, swapped, or moved into a body.
 pub(super) fn reshape_nodes(
     graph: &mut GraphProto,
     stock: &[NodeProto],

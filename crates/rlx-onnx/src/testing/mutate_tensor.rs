@@ -9,7 +9,7 @@ use crate::proto::{GraphProto, TensorProto, TensorShapeProto, type_proto};
 const TYPES: [i32; 30] =
     [1, 1, 1, 1, 1, 7, 7, 7, 6, 6, 9, 9, 10, 10, 11, 11, 2, 2, 3, 3, 4, 5, 12, 13, 14, 16, 17, 18, 21, 22];
 
-/// Some that are not built, and some that there are not.
+/// Some that are not supported, and some that do not exist.
 const NOT_BUILT: [i32; 5] = [8, 15, 0, 99, -1];
 
 fn any_type(choices: &mut Choices<'_>) -> i32 {

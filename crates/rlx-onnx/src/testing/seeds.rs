@@ -1,4 +1,4 @@
-//! Models of one node for every op that is built: what a search begins with where the node cases are not at hand.
+//! Single-node models for every supported op: the start of a mutation run if the ONNX node cases are not available.
 
 use super::{BOOL, FLOAT, INT64, attr, body, graph, int, ints, model, node, untyped, value, weight, with};
 use crate::ops::built;

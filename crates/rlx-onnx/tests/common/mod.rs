@@ -58,7 +58,7 @@ pub fn measured<T>(f: impl FnOnce() -> T) -> (T, usize) {
     (made, PEAK.load(Ordering::Relaxed).saturating_sub(before))
 }
 
-/// What `f` gives, and how many bytes it asked for in all, whether it gave them back or not: a measure of work that does
+/// The result of `f`, and the total number of bytes it allocated, freed or not: a measure of work that does
 /// not depend on the machine.
 pub fn allocated<T>(f: impl FnOnce() -> T) -> (T, usize) {
     let before = TOTAL.load(Ordering::Relaxed);
@@ -76,7 +76,7 @@ pub fn most_bytes(file: usize) -> usize {
 pub enum Reached {
     /// It was rejected by an error of this kind.
     Rejected(ErrorKind),
-    /// The device was asked for what it does not have.
+    /// The device does not support this.
     Imported,
     /// It is too large to run here, or its run ended in an error.
     Compiled,
@@ -204,7 +204,7 @@ fn compiled(bytes: &[u8]) -> Result<Result<Compiled, Reached>, String> {
     }
 }
 
-/// Imports, giving the value of each input that is asked for.
+/// Imports, passing the value of each input that is needed.
 fn import_with_values(file: &OnnxFile) -> Result<Imported, Error> {
     let mut options = ImportOptions::default();
     loop {

@@ -1,4 +1,4 @@
-//! The [`AotCache`]: compiled modules on disk, by name and by all that their code depends on.
+//! The [`AotCache`]: compiled modules on disk, keyed by name and by everything that their code depends on.
 
 use std::path::{Path, PathBuf};
 
@@ -24,14 +24,14 @@ type Result<T, E = AotCacheError> = std::result::Result<T, E>;
 
 /// Compiled modules on disk.
 ///
-/// An entry is found by the caller's name and a hash of all that its code depends on: the graph with the shapes of its
-/// weights, the binding, device, driver and instruction set, the options, the version of RLX and of the format. One
-/// that does not fit is never used: a changed graph under an old name is compiled again. Entries are written to a
+/// The key of an entry is the caller's name and a hash of everything that its code depends on: the graph with the shapes of its
+/// weights, the binding, device, driver and instruction set, the options, the version of RLX and of the format. An entry
+/// with another key is never used: a changed graph with an old name is compiled again. Entries are written to a
 /// temporary file and renamed, so any number of processes may share a cache; one that is damaged is compiled again with
-/// a warning. When the cache grows beyond its limit, entries used longest ago go.
+/// a warning. When the cache exceeds its limit, the least recently used entries are removed.
 ///
-/// Its folder must be the user's own (or root's), and no one else may write it, because what is there is believed: of
-/// another folder no entry is taken, and writing one is an error.
+/// Its folder must belong to the user (or root) and must not be writable by others, because its contents are trusted: from
+/// any other folder no entry is read, and writing one is an error.
 ///
 /// ```
 /// use rlx_ir::{DType, Graph, Shape, op::Activation};
@@ -70,7 +70,7 @@ fn compile(e: Error) -> AotCacheError {
 }
 
 impl AotCache {
-    /// The most bytes a cache holds unless told otherwise: 16 GiB.
+    /// The default limit of a cache: 16 GiB.
     pub const DEFAULT_LIMIT: u64 = 16 << 30;
 
     /// A cache in the folder `root`, which is made when the first entry is written.
@@ -89,13 +89,14 @@ impl AotCache {
     /// at most `RLX_CACHE_LIMIT` bytes (`800M`, `8G`).
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] for a limit that is no size, and where the user has no folder for caches.
+    /// [`ErrorKind::Config`] for an invalid limit, and if there is no cache folder.
     pub fn from_env() -> rlx_ir::Result<Self> {
         let cache = Self::new(cache_dir()?.join("aot"));
         match std::env::var("RLX_CACHE_LIMIT") {
             Ok(text) if !text.trim().is_empty() => {
                 let limit = parse_size(text.trim()).ok_or_else(|| {
-                    let message = format!("RLX_CACHE_LIMIT: {text:?} is no size; write bytes, or 800M, 8G");
+                    let message =
+                        format!("RLX_CACHE_LIMIT: {text:?} is not a size; write bytes, or 800M, 8G");
                     Error::new(ErrorKind::Config, message)
                 })?;
                 Ok(cache.with_limit(limit))
@@ -114,12 +115,12 @@ impl AotCache {
         &self.root
     }
 
-    /// The most bytes it holds.
+    /// Its limit in bytes.
     pub fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// Stores a module under `key` alone, replacing what was there.
+    /// Stores a module under `key` alone, replacing an existing one.
     ///
     /// # Errors
     /// A module that cannot be stored, or a folder that cannot be written.
@@ -374,7 +375,7 @@ impl AotCache {
         })
     }
 
-    /// All entries, the last used first.
+    /// All entries, the most recently used first.
     ///
     /// # Errors
     /// A folder that cannot be read.
@@ -416,7 +417,7 @@ impl AotCache {
             warn(&path, &e);
             return None;
         }
-        let foreign = || Error::new(ErrorKind::Unsupported, "it is an entry for something else");
+        let foreign = || Error::new(ErrorKind::Unsupported, "it is an entry with another key");
         let found = Artefact::open(&path).and_then(|artefact| {
             let own = artefact.key() == digest && artefact.name() == name && artefact.target() == target;
             if own { Ok(artefact) } else { Err(foreign()) }

@@ -1,4 +1,4 @@
-//! The files of a cache: their names, what there is, what has to go.
+//! The files of a cache: naming, listing and evicting entries.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ pub struct CacheEntry {
     pub name: String,
     /// What tells it from others of its name: the start of its key.
     pub key: String,
-    /// Where it lies.
+    /// The path of its file.
     pub path: PathBuf,
     /// Its size.
     pub bytes: u64,
@@ -47,13 +47,13 @@ fn stem(name: &str) -> String {
     format!("{}-{}.", readable.trim_start_matches('.'), hex(&blake3::hash(name.as_bytes()).as_bytes()[..6]))
 }
 
-/// Where the entry of this name and key lies.
+/// The path of the entry with this name and key.
 pub(super) fn path_of(root: &Path, name: &str, key: &Digest) -> PathBuf {
     root.join(format!("{}{}.{ENDING}", stem(name), hex(&key[..16])))
 }
 
 /// The entries' files with their sizes and last uses; an absent folder has none. One that is not the user's own is an
-/// error: what others placed there is not believed, and not removed.
+/// error: files of other users are neither trusted nor removed.
 fn files(root: &Path) -> Result<Vec<(PathBuf, u64, SystemTime)>> {
     check_own(root)?;
     let listing = match std::fs::read_dir(root) {
@@ -78,7 +78,7 @@ fn is_entry(path: &Path) -> bool {
     path.extension().is_some_and(|e| e == ENDING)
 }
 
-/// All entries, the last used first.
+/// All entries, the most recently used first.
 pub(super) fn list(root: &Path) -> Result<Vec<CacheEntry>> {
     let entry = |(path, bytes, used): (PathBuf, u64, SystemTime)| {
         let file = path.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
@@ -97,7 +97,7 @@ pub(super) fn list(root: &Path) -> Result<Vec<CacheEntry>> {
     Ok(found)
 }
 
-/// The files of entries of this name, the last used first.
+/// The files of entries of this name, the most recently used first.
 pub(super) fn of_name(root: &Path, name: &str) -> Result<Vec<PathBuf>> {
     let stem = stem(name);
     let is_one = |path: &Path| {
@@ -114,7 +114,7 @@ pub(super) fn touch(path: &Path) {
     let noted =
         open_file(path).and_then(|f| f.set_modified(SystemTime::now()).map_err(|e| io_error(path, e)));
     if let Err(e) = noted {
-        tracing::debug!(path = %path.display(), error = %e, "the use of a cache entry was not noted");
+        tracing::debug!(path = %path.display(), error = %e, "the time of use of a cache entry was not updated");
     }
 }
 
@@ -126,7 +126,7 @@ pub(super) fn remove(path: &Path) -> Result<()> {
     }
 }
 
-/// Removes what was used longest ago until at most `limit` bytes are left, and what abandoned writers left; `kept`
+/// Removes the least recently used entries until at most `limit` bytes are left, and the files of abandoned writers; `kept`
 /// stays.
 pub(super) fn evict(root: &Path, limit: u64, kept: &Path) -> Result<()> {
     remove_abandoned(root);
@@ -139,7 +139,7 @@ pub(super) fn evict(root: &Path, limit: u64, kept: &Path) -> Result<()> {
             break;
         }
         if path != kept {
-            tracing::debug!(path = %path.display(), bytes, "the cache is full: the entry used longest ago goes");
+            tracing::debug!(path = %path.display(), bytes, "the cache is full: removing the least recently used entry");
             remove(&path)?;
             total = total.saturating_sub(bytes);
         }

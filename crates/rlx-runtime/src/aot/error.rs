@@ -6,7 +6,7 @@ use rlx_ir::{Error, LowerError};
 
 use crate::error::CompileError;
 
-/// Why the AOT cache could not give what was asked for.
+/// Why a call of the AOT cache failed.
 ///
 /// A damaged or foreign entry is no error of the calls that can compile: they warn and compile again.
 #[derive(Debug, Clone)]

@@ -1,4 +1,4 @@
-//! Keys of cache entries: a hash of all that an entry's code depends on.
+//! Keys of cache entries: a hash of everything that an entry's code depends on.
 
 use rlx_ir::decompose::{can_decompose, decompose_nodes};
 use rlx_ir::{Graph, Node, Op, graph_hash};

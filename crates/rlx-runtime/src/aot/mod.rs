@@ -1,8 +1,8 @@
 //! Ahead-of-time compilation: [`Artefact`], a compiled model in a file, and [`AotCache`], compiled modules on disk.
 //!
-//! An artefact holds what costs time to make: the plan (the compiled module), the weights as the device wants them,
-//! and what was found by measuring. [`Session::save`](crate::Session::save) writes one, and
-//! [`Session::load`](crate::Session::load) maps it and starts without importer, optimiser or packing:
+//! An artefact holds what takes time to make: the plan (the compiled module), the packed weights
+//! and the tuning results. [`Session::save`](crate::Session::save) writes one, and
+//! [`Session::load`](crate::Session::load) maps it and runs it without importing, optimising or packing again:
 //!
 //! ```
 //! use rlx_ir::{DType, Graph, Shape, WeightStore, Weight};
@@ -27,8 +27,8 @@
 //! ```
 //!
 //! Files are not trusted. Head, module and table are checked against their hashes when a file is opened, tensors when
-//! they are first used; every size and index is checked besides, and the module by [`rlx_opt::verify_lir()`], so that
-//! not even a file with the right hashes makes a kernel leave its buffers. An artefact of another device, instruction
+//! they are first used. Every size and index is checked as well, and the module by [`rlx_opt::verify_lir()`], so that
+//! a malicious file with correct hashes cannot make a kernel access memory outside of its buffers. An artefact for another device, instruction
 //! set, driver or version of RLX is rejected.
 
 mod artefact;
@@ -61,7 +61,7 @@ fn write_record<T: Serialize>(record: &T) -> Result<Vec<u8>> {
         .map_err(|e| Error::new(ErrorKind::Internal, format!("postcard rejects a record: {e}")))
 }
 
-/// The record that all of `bytes` are.
+/// The record stored in all of `bytes`.
 fn read_record<T: DeserializeOwned>(bytes: &[u8], what: &str) -> Result<T> {
     match postcard::take_from_bytes(bytes) {
         Ok((record, [])) => Ok(record),

@@ -1,12 +1,12 @@
 //! A compiled module as bytes: the graph in its text form, everything else as a table of numbers.
 //!
-//! The text form is what the op table derives for every op, and it names symbols and writes expressions out, so a new
-//! op is stored without a line here and interned ids never leave the process. Steps, buffers and the memory plan are
-//! `serde` records in postcard, which refer to extents by their place in one list. What follows from the rest (shapes
-//! of inputs, live ranges, the order of symbols) is not stored but derived again.
+//! The text form is derived from the op table for every op, so a new op needs no code here. It writes symbols by name and
+//! expressions in full, so interned ids never leave the process. Steps, buffers and the memory plan are
+//! `serde` records in postcard, which refer to extents by index into one list. Everything derivable (shapes
+//! of inputs, live ranges, the order of symbols) is not stored but computed again.
 //!
-//! Writing reads back what it wrote and compares; reading checks every index. Whether the module makes sense for a
-//! device is [`rlx_opt::verify_lir`]'s question.
+//! The writer reads its output back and compares; the reader checks every index. [`rlx_opt::verify_lir`] checks whether the
+//! module is valid for a device.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -223,7 +223,7 @@ impl Writer {
                 StepKind::Copy => false,
                 StepKind::Op(op) if node.is_some_and(|n| n.op == *op) => true,
                 StepKind::Op(op) => {
-                    return Err(unfaithful(&format!("a step's {} is not its node's", op.kind())));
+                    return Err(unfaithful(&format!("the {} of a step differs from its node's", op.kind())));
                 }
             };
             Ok(StepRecord {
@@ -258,7 +258,7 @@ fn constant(data: &Arc<ConstData>, graph: &Graph, constants: &HashMap<*const Con
     let same = |n: &&rlx_ir::Node| matches!(&n.op, Op::Constant { data: other } if other == data);
     let by_value = || graph.nodes().iter().find(same).map(|n| n.id.index() as u32);
     let found = constants.get(&Arc::as_ptr(data)).copied().or_else(by_value);
-    found.ok_or_else(|| unfaithful("a constant is not its graph's"))
+    found.ok_or_else(|| unfaithful("a constant differs from its graph's"))
 }
 
 fn plan_record(plan: &MemoryPlan) -> PlanRecord {
@@ -330,7 +330,7 @@ impl Reader {
             KindRecord::Param(i) => BufferKind::Param(i as usize),
             KindRecord::Constant(node) => match self.graph.nodes().get(node as usize).map(|n| &n.op) {
                 Some(Op::Constant { data }) => BufferKind::Constant(Arc::clone(data)),
-                _ => return Err(malformed(format!("node {node} is no constant"))),
+                _ => return Err(malformed(format!("node {node} is not a constant"))),
             },
             KindRecord::Prepared => BufferKind::Prepared,
             KindRecord::Arena => BufferKind::Arena,

@@ -19,7 +19,7 @@ use crate::compiled::CompiledGraph;
 use crate::graph_devices::graph_param_names;
 use crate::session::{Session, on_device};
 
-/// What is to be written beside the compiled graph.
+/// What is stored with the compiled graph.
 #[derive(Debug, Clone)]
 pub struct NewArtefact<'a> {
     /// The model's name.
@@ -32,8 +32,8 @@ pub struct NewArtefact<'a> {
     pub outputs: Vec<String>,
     /// Inputs whose values decided a shape.
     pub decided: Vec<(String, ConstData)>,
-    /// The graph it was compiled from. With it all parameters are kept as they were given, so that the artefact can be
-    /// compared with the oracle; without it those alone that packed weights do not stand for: the artefact is *slim*.
+    /// The graph it was compiled from. With it, all parameters are stored as they were set, so that the artefact can be
+    /// compared with the oracle; without it, only those that packed weights do not replace: the artefact is *slim*.
     pub source: Option<&'a Graph>,
 }
 
@@ -64,7 +64,7 @@ impl NewArtefact<'_> {
 }
 
 impl Session {
-    /// Writes `compiled`, whose parameters are set, to an artefact, whole or not at all. The same graph, weights and
+    /// Writes `compiled`, whose parameters are set, to an artefact, completely or not at all. The same graph, weights and
     /// options make the same bytes.
     ///
     /// # Errors
@@ -114,7 +114,7 @@ impl Session {
         let (spent, prepared) = compiled.prepared(progress)?;
         let kept = names.iter().zip(&spent).filter(|&(_, &s)| new.source.is_some() || !s);
         let mut kept: Vec<String> = kept.map(|(name, _)| name.clone()).collect();
-        // Of parameters that the options fixed, the compiled graph has none; the one that was given still does.
+        // The compiled graph does not have parameters that the options fixed; the original graph does.
         let fixed = new.source.map(graph_param_names).unwrap_or_default();
         kept.extend(fixed.into_iter().filter(|name| !names.contains(name)));
         let kept = kept.into_iter().map(|name| new.weight(&name).map(|weight| (name, weight)));
@@ -166,7 +166,7 @@ impl Session {
     }
 
     /// The compiled graph of an artefact, its parameters set. Packed weights are copied from the file, the others stay
-    /// in its map; [`CompiledGraph::try_set_param`] changes any parameter as ever.
+    /// in its map; [`CompiledGraph::try_set_param`] changes parameters as usual.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] for an artefact of another device, machine or version of RLX;
@@ -204,8 +204,8 @@ impl Session {
         Ok(compiled)
     }
 
-    /// The module of an artefact as an executable, by the code that is there. The module is verified before anything
-    /// uses it; the code is the device's to check.
+    /// The module of an artefact as an executable, with the stored code. The module is verified before it is
+    /// used; the device checks the code.
     pub(super) fn compile_stored(
         &self,
         artefact: &Artefact,
@@ -221,7 +221,7 @@ impl Session {
         Ok(CompiledGraph::new(self.device(), built, report, Vec::new(), options))
     }
 
-    /// Whether an artefact is of this session's device, on this machine.
+    /// Whether an artefact is for this session's device, on this machine.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] naming what differs.

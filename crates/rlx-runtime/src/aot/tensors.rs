@@ -124,7 +124,8 @@ impl Tensor {
     /// Its bytes, once they are what was written.
     pub(super) fn bytes<'f>(&self, file: &'f MappedFile) -> Result<&'f [u8]> {
         file.check_whole()?;
-        let bytes = file.as_ref().get(self.range.clone()).ok_or_else(|| malformed("the artefact was cut"))?;
+        let bytes =
+            file.as_ref().get(self.range.clone()).ok_or_else(|| malformed("the artefact was truncated"))?;
         check(bytes, &self.chunks, &self.describe())?;
         Ok(bytes)
     }
@@ -134,7 +135,7 @@ impl Tensor {
         ConstData::new(self.dtype, &self.dims, self.bytes(file)?)
     }
 
-    /// The tensor where it lies; its bytes are checked when they are first asked for.
+    /// The tensor in the mapped file; its bytes are checked at first use.
     pub(super) fn weight(&self, file: &Arc<MappedFile>) -> Result<Weight> {
         let (chunks, what) = (Arc::clone(&self.chunks), self.describe());
         let (source, whole) = (Arc::clone(file), Arc::clone(file));
@@ -161,7 +162,7 @@ fn check(bytes: &[u8], chunks: &[ChunkDigest], what: &str) -> Result<()> {
     }
 }
 
-/// Calls `f` on every chunk and its place, on all processors when there is much to do.
+/// Calls `f` on every chunk and its index, on all processors if there is much to do.
 fn in_parallel(bytes: &[u8], digests: &mut [ChunkDigest], f: &(dyn Fn(&[u8], &mut ChunkDigest) + Sync)) {
     let all = |bytes: &[u8], digests: &mut [ChunkDigest]| {
         bytes.chunks(CHUNK).zip(digests).for_each(|(chunk, digest)| f(chunk, digest));

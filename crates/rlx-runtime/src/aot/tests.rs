@@ -1,4 +1,4 @@
-//! Files whose hashes are right and whose contents are not: what an attacker writes, or a bug.
+//! Files with correct hashes and invalid contents, as an attacker or a bug would write them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -113,7 +113,7 @@ fn modules_changed_behind_right_hashes_are_errors_or_run() {
     }
     println!("{found:?}");
     assert!(found["ran"] > 10 && found.len() > 4, "{found:?}");
-    // A panic at the backend's edge would be a fault of the device.
+    // A panic at the backend's edge would be a device error.
     assert!(!found.contains_key("internal") && !found.contains_key("device"), "{found:?}");
 }
 
@@ -129,7 +129,7 @@ fn modules_with_forged_numbers_behind_right_hashes_are_errors_or_run() {
         let inputs = inputs_of(&graph, &bindings);
         for _ in 0..40 {
             let damaged = consistent(damaged_module(compiled.lir(), &mut g));
-            // Where the file's form cannot express it, there is none.
+            // None if the file format cannot express it.
             let Some((bytes, blobs)) = damaged.and_then(|lir| module::encode(&lir).ok()) else { continue };
             let kind = match load_and_run(&session, bytes, &blobs, &inputs) {
                 Ok(()) => "ran",
@@ -143,7 +143,7 @@ fn modules_with_forged_numbers_behind_right_hashes_are_errors_or_run() {
     assert!(!found.contains_key("internal") && !found.contains_key("device"), "{found:?}");
 }
 
-/// Copies whose numbers of elements and places wrap around to small ones: they read and wrote memory of their choice.
+/// Copies whose element counts and offsets overflow to small numbers: they read and wrote arbitrary memory.
 #[test]
 fn a_forged_copy_behind_right_hashes_is_rejected() {
     let session = Session::try_new(Device::Cpu).unwrap();

@@ -12,14 +12,14 @@ use crate::error::{CompileError, or_panic};
 use crate::model_pipeline::params::ParamBook;
 use crate::session::Session;
 
-/// What a padded run gives: the bucket's upper size, and the outputs cut to the actual rows.
+/// The result of a padded run: the bucket's upper size, and the outputs sliced to the actual rows.
 pub type PaddedRun = (u64, Vec<Vec<f32>>);
 
-/// One compiled graph for each range of sizes, made when a size of the range first comes. A bucket's graph is
-/// built for its upper size, the range's end − 1; smaller inputs are filled up with rows of zeros.
+/// One compiled graph for each range of sizes, compiled when a size of the range is first used. A bucket's graph is
+/// built for its upper size, the range's end − 1; smaller inputs are padded with rows of zeros.
 ///
-/// A graph whose rows are open ([`sym::ROWS`], else [`sym::SEQ`]) computes the actual rows only, and exactly. One
-/// with a fixed number of rows computes the filled rows too: there, no row may depend on another.
+/// A graph with a dynamic number of rows ([`sym::ROWS`], else [`sym::SEQ`]) computes the actual rows only, exactly. One
+/// with a fixed number of rows computes the padding rows too, so no row may depend on another.
 /// Parameters that are set on one bucket's graph carry over to buckets made later.
 ///
 /// ```
@@ -53,7 +53,7 @@ struct Bucket {
 }
 
 impl BucketedCompileCache {
-    /// A cache with these ranges. Where ranges overlap, the first one wins; an empty one takes no size.
+    /// A cache with these ranges. If ranges overlap, the first one is used; an empty range contains no size.
     ///
     /// ```
     /// # use rlx_runtime::*;
@@ -95,7 +95,7 @@ impl BucketedCompileCache {
     }
 
     /// The same cache with these options instead of the environment's. Graphs that were compiled with others are dropped;
-    /// what their parameters were set to carries over.
+    /// the values of their parameters carry over.
     ///
     /// ```
     /// # use rlx_runtime::*;
@@ -148,11 +148,11 @@ impl BucketedCompileCache {
         self.buckets.iter().position(|b| b.sizes.contains(&key))
     }
 
-    /// The upper size of the bucket that takes `key`, and its graph, which `build` makes for that size if it is
-    /// not there. `None` outside every bucket.
+    /// The upper size of the bucket that takes `key`, and its graph, which `build` makes for that size if it does
+    /// not exist. `None` outside every bucket.
     ///
     /// # Panics
-    /// With the text of [`BucketedCompileCache::try_get_or_compile`]'s error.
+    /// If [`BucketedCompileCache::try_get_or_compile`] fails, with its error as the message.
     ///
     /// ```
     /// # use rlx_runtime::*;
@@ -194,7 +194,7 @@ impl BucketedCompileCache {
                 Some(options) => options.clone(),
                 None => CompileOptions::try_new()?,
             };
-            // All buckets are of the same options, whatever becomes of the environment.
+            // All buckets use the same options, even if the environment changes.
             let options = self.options.insert(options).clone().with_shared_arena(true);
             let mut graph = Session::try_new(self.device)?.try_compile_with(build(upper), &options)?;
             self.book.attach(&mut graph)?;
@@ -203,12 +203,12 @@ impl BucketedCompileCache {
         Ok(self.buckets[at].graph.as_mut().map(|graph| (upper, graph)))
     }
 
-    /// Runs the bucket that takes `key` on `actual_rows` rows; gives its upper size and the outputs' actual rows.
+    /// Runs the bucket that takes `key` on `actual_rows` rows; returns its upper size and the outputs' actual rows.
     /// Each input is its name, its data, and how many elements a row has; each output likewise has an entry in
-    /// `output_inners`. With 0, a tensor goes in or comes out as it is, not by rows. `None` outside every bucket.
+    /// `output_inners`. With 0, a tensor is passed unchanged, without padding. `None` outside every bucket.
     ///
     /// # Panics
-    /// With the text of [`BucketedCompileCache::try_run_padded`]'s error.
+    /// If [`BucketedCompileCache::try_run_padded`] fails, with its error as the message.
     ///
     /// ```
     /// # use rlx_runtime::*;
@@ -283,7 +283,7 @@ impl BucketedCompileCache {
         Ok(Some((upper, outputs.collect::<Result<_>>()?)))
     }
 
-    /// Sets the parameters that `weights` has by name, in every bucket that is there and those to come.
+    /// Sets the parameters that `weights` has by name, in all existing and later buckets.
     ///
     /// # Errors
     /// As [`CompiledGraph::try_set_weight`].

@@ -1,4 +1,4 @@
-//! [`DynamicDimCompileCache`]: one graph, its variants by sizes.
+//! [`DynamicDimCompileCache`]: one graph, with a variant for each choice of dimension sizes.
 
 use rlx_driver::Device;
 use rlx_ir::{DimBinding, Graph, LowerError, Result, WeightStore};
@@ -11,7 +11,7 @@ use crate::model_pipeline::variants::Variants;
 /// How many variants [`DynamicDimCompileCache::new`] keeps.
 const CAPACITY: usize = 8;
 
-/// One graph with open dimensions, compiled once, and a variant for each choice of them: first in, first out.
+/// One graph with dynamic dimensions, compiled once, and a variant for each choice of sizes: first in, first out.
 /// Parameters carry over from variant to variant.
 ///
 /// ```
@@ -61,7 +61,7 @@ impl DynamicDimCompileCache {
         self.variants.device()
     }
 
-    /// The graph with its dimensions open.
+    /// The graph with dynamic dimensions.
     pub fn graph(&self) -> &Graph {
         &self.graph
     }
@@ -76,10 +76,10 @@ impl DynamicDimCompileCache {
         self.len() == 0
     }
 
-    /// The variant for these sizes, made if it is not there. Symbols that the binding does not name stay open.
+    /// The variant for these sizes, compiled if it does not exist. Symbols that the binding does not name stay dynamic.
     ///
     /// # Panics
-    /// With the text of [`DynamicDimCompileCache::try_get_or_compile`]'s error.
+    /// If [`DynamicDimCompileCache::try_get_or_compile`] fails, with its error as the message.
     ///
     /// ```
     /// # use rlx_runtime::*;
@@ -99,13 +99,13 @@ impl DynamicDimCompileCache {
     /// As [`DynamicDimCompileCache::get_or_compile`].
     ///
     /// # Errors
-    /// What the compiler rejects, sizes that do not fit, a device that is not there.
+    /// An error of the compiler, sizes outside the graph's ranges, a device that is not available.
     pub fn try_get_or_compile(&mut self, binding: &DimBinding) -> Result<&mut CompiledGraph, CompileError> {
         let options = CompileOptions::try_new()?;
         self.try_get_or_compile_with(binding, &options)
     }
 
-    /// The variant for these sizes under `options`; `binding` wins over `options.dim_binding`.
+    /// The variant for these sizes under `options`; `binding` takes precedence over `options.dim_binding`.
     ///
     /// # Errors
     /// As [`DynamicDimCompileCache::try_get_or_compile`].
@@ -120,7 +120,7 @@ impl DynamicDimCompileCache {
         Ok(self.variants.variant(at))
     }
 
-    /// Sets the parameters that `weights` has by name, in every variant that is there and those to come.
+    /// Sets the parameters that `weights` has by name, in all existing and later variants.
     ///
     /// # Errors
     /// As [`CompiledGraph::try_set_weight`].

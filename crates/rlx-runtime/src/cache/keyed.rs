@@ -13,8 +13,8 @@ use crate::session::Session;
 /// How many graphs [`CompileCache::new`] keeps.
 const CAPACITY: usize = 8;
 
-/// One compiled graph for each key (and options): first in, first out. The graphs have nothing to do with
-/// each other.
+/// One compiled graph for each key (and options): first in, first out. The graphs are
+/// independent of each other.
 ///
 /// ```
 /// use rlx_ir::{DType, Graph, Shape, op::Activation};
@@ -98,10 +98,10 @@ impl CompileCache {
         self.entries.iter().any(|e| e.key == key)
     }
 
-    /// The graph of `key`; `build` makes it if it is not there.
+    /// The graph of `key`; `build` makes it if it does not exist.
     ///
     /// # Panics
-    /// With the text of [`CompileCache::try_get_or_compile`]'s error.
+    /// If [`CompileCache::try_get_or_compile`] fails, with its error as the message.
     ///
     /// ```
     /// # use rlx_runtime::*;

@@ -1,10 +1,10 @@
-//! Caches of compiled graphs: by key, by size class, by sizes.
+//! Caches of compiled graphs: by key, by size range, by sizes.
 //!
 //! - [`CompileCache`]: one graph for each key, whatever the graphs are.
-//! - [`BucketedCompileCache`]: one graph for each range of sizes, run on inputs filled up to the range's end.
-//! - [`DynamicDimCompileCache`]: one graph with open dimensions, and a variant for each choice of them.
+//! - [`BucketedCompileCache`]: one graph for each range of sizes, run on inputs padded to the end of the range.
+//! - [`DynamicDimCompileCache`]: one graph with dynamic dimensions, and a variant for each choice of sizes.
 //!
-//! Blocks instead of graphs, manifests and components are [`crate::ModelCompilePipeline`]'s.
+//! For HIR modules, binding manifests and model components, see [`crate::ModelCompilePipeline`].
 
 mod bucketed;
 mod dynamic;

@@ -1,4 +1,4 @@
-//! Rows: filling up to a bucket's size, and cutting back.
+//! Rows: padding to a bucket's size, and slicing back.
 
 use rlx_ir::{Error, ErrorKind, Result, memory};
 
@@ -7,7 +7,7 @@ use crate::error::or_panic;
 /// `rows` rows of `inner` elements each, with zeros up to `upper` rows.
 ///
 /// # Panics
-/// With the text of [`try_pad_rows`]'s error.
+/// If [`try_pad_rows`] fails, with its error as the message.
 ///
 /// ```
 /// assert_eq!(rlx_runtime::pad_rows(&[1.0, 2.0], 1, 3, 2), [1.0, 2.0, 0.0, 0.0, 0.0, 0.0]);
@@ -43,7 +43,7 @@ pub fn try_pad_rows(data: &[f32], rows: usize, upper: usize, inner: usize) -> Re
 /// The first `rows` rows of `inner` elements each.
 ///
 /// # Panics
-/// With the text of [`try_slice_rows`]'s error.
+/// If [`try_slice_rows`] fails, with its error as the message.
 ///
 /// ```
 /// assert_eq!(rlx_runtime::slice_rows(&[1.0, 2.0, 0.0, 0.0], 1, 2), [1.0, 2.0]);

@@ -1,7 +1,7 @@
 //! Binding a run: which bytes each input comes from, and what the symbols' values are.
 //!
 //! A symbol's value comes from dimensions the caller states ([`super::CompiledGraph::set_dims`], tensors with
-//! dimensions, an active extent), else from the one open dimension of an input whose length is known. Every
+//! dimensions, an active extent), otherwise from an input whose length is known and that has one dynamic dimension. Every
 //! length is then checked against the declared shape at these values.
 
 use rlx_ir::{DType, DimBinding, Error, ErrorKind, LirModule, Result, Shape, SymRange, memory, sym};
@@ -13,12 +13,12 @@ use super::tensor::TensorView;
 use crate::convert;
 use rlx_ir::nearest;
 
-/// What a caller gives for one input.
+/// What a caller passes for one input.
 #[derive(Clone, Copy)]
 pub(super) enum Data<'a> {
     F32(&'a [f32]),
     Bytes(&'a [u8], DType),
-    /// A handle that the device keeps: how many bytes.
+    /// A handle stored on the device: its number of bytes.
     Resident(usize, DType),
 }
 
@@ -31,7 +31,7 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// How many elements of `dtype` there are; `None` when the bytes end within one.
+    /// The number of elements of `dtype`; `None` if the bytes end within one.
     fn count(self, dtype: DType) -> Option<usize> {
         let (len, given) = match self {
             Data::F32(values) => {
@@ -50,8 +50,8 @@ impl<'a> Data<'a> {
     }
 }
 
-/// Brings the value of an input's handle from the device that keeps it.
-pub(super) type Kept<'a> = dyn Fn(usize) -> Result<Vec<u8>> + 'a;
+/// Copies the value of an input's handle from the device that stores it.
+pub(super) type DeviceHandle<'a> = dyn Fn(usize) -> Result<Vec<u8>> + 'a;
 
 /// One of the caller's inputs: by name, or by position where there is none.
 pub(super) struct Item<'a> {
@@ -60,7 +60,7 @@ pub(super) struct Item<'a> {
     pub(super) dims: Option<&'a [usize]>,
 }
 
-/// The forms a caller's inputs come in.
+/// The types in which a caller passes inputs.
 pub(super) trait Inputs {
     fn count(&self) -> usize;
     fn item(&self, i: usize) -> Item<'_>;
@@ -111,15 +111,15 @@ impl Inputs for &[TensorView<'_>] {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Source {
     Missing,
-    /// The caller's item of this number, as it is.
+    /// The caller's item of this index, used directly.
     Given(usize),
-    /// The input's handle, as it is.
+    /// The input's handle, used directly.
     Handle,
     /// Converted or cropped into the input's staging buffer.
     Staged,
 }
 
-/// The bytes of a bound run, as the device asks for them.
+/// The bytes of a bound run, as the device reads them.
 pub(super) struct BoundInputs<'a> {
     pub(super) given: &'a dyn Inputs,
     pub(super) handles: &'a [Option<Handle>],
@@ -150,9 +150,9 @@ impl rlx_backend::InputSource for BoundInputs<'_> {
 pub(super) struct Binder {
     pub(super) symbols: Vec<u32>,
     ranges: Vec<SymRange>,
-    /// What [`super::CompiledGraph::set_dims`] said.
+    /// The dimensions set by [`super::CompiledGraph::set_dims`].
     fixed: Vec<i64>,
-    /// Which symbol the active extent is about, actual and upper value.
+    /// The symbol of the active extent, its actual and upper value.
     active: Option<(usize, i64, i64)>,
     pub(super) inputs: Vec<Slot>,
     sources: Vec<Source>,
@@ -212,7 +212,7 @@ impl Binder {
         &mut self,
         given: &dyn Inputs,
         handles: &[Option<Handle>],
-        kept: &Kept<'_>,
+        device_handle: &DeviceHandle<'_>,
     ) -> Result<()> {
         self.match_items(given, handles)?;
         self.start_symbols();
@@ -228,7 +228,7 @@ impl Binder {
             self.run[rows] = actual;
         }
         for i in 0..self.inputs.len() {
-            self.place(i, given, handles, kept)?;
+            self.place(i, given, handles, device_handle)?;
         }
         Ok(())
     }
@@ -340,7 +340,7 @@ impl Binder {
         Ok(())
     }
 
-    /// Takes what symbols are left from inputs' lengths: where one input has one unknown symbol.
+    /// Derives the remaining symbols from the inputs' lengths: for each input with one unknown symbol.
     fn solve(&mut self, given: &dyn Inputs, handles: &[Option<Handle>]) {
         loop {
             let mut progress = false;
@@ -402,7 +402,7 @@ impl Binder {
         i: usize,
         given: &dyn Inputs,
         handles: &[Option<Handle>],
-        kept: &Kept<'_>,
+        device_handle: &DeviceHandle<'_>,
     ) -> Result<()> {
         let (data, stated) = (self.data(i, given, handles), self.stated_dims(i, given, handles));
         let slot = &mut self.inputs[i];
@@ -419,7 +419,7 @@ impl Binder {
         {
             let message = format!("input {:?} is {}, but was given {dtype}", slot.name, slot.shape);
             let hint = format!(
-                "give {} elements; the forms of a run that take f32 convert it where nothing is lost",
+                "give {} elements; the variants of run that take f32 convert it where that is exact",
                 slot.dtype
             );
             return Err(Error::new(ErrorKind::DType, message).with_hint(hint));
@@ -444,13 +444,13 @@ impl Binder {
         }
         self.sources[i] = Source::Staged;
         if let Data::Resident(..) = data {
-            return crop(slot, &kept(i)?, staging);
+            return crop(slot, &device_handle(i)?, staging);
         }
         if let (Data::F32(values), true) = (data, convert) {
-            let converted = staging.resize(whole_bytes, || room_for(slot))?;
+            let converted = staging.resize(whole_bytes, || allocation_label(slot))?;
             convert::from_f32(slot.dtype, values, converted).map_err(|e| named(e, slot))?;
             if !prefix {
-                let whole = memory::copy(staging.as_slice(), || room_for(slot))?;
+                let whole = memory::copy(staging.as_slice(), || allocation_label(slot))?;
                 crop(slot, &whole, staging)?;
             }
             return Ok(());
@@ -466,7 +466,7 @@ fn crop(slot: &Slot, whole: &[u8], staging: &mut AlignedBytes) -> Result<()> {
             format!("input {:?}: an active extent within packed {} elements", slot.name, slot.dtype);
         return Err(Error::new(ErrorKind::Unsupported, message));
     }
-    let out = staging.resize(slot.run_bytes().unwrap_or(0), || room_for(slot))?;
+    let out = staging.resize(slot.run_bytes().unwrap_or(0), || allocation_label(slot))?;
     if !slot.cropped() {
         out.copy_from_slice(&whole[..out.len()]);
     } else if !out.is_empty() {
@@ -475,7 +475,7 @@ fn crop(slot: &Slot, whole: &[u8], staging: &mut AlignedBytes) -> Result<()> {
     Ok(())
 }
 
-fn room_for(slot: &Slot) -> String {
+fn allocation_label(slot: &Slot) -> String {
     format!("a copy of input {:?}, {}", slot.name, slot.shape)
 }
 
@@ -496,7 +496,7 @@ fn check_length(slot: &Slot, data: Data<'_>) -> Result<()> {
     Err(Error::new(ErrorKind::Binding, message))
 }
 
-/// An error that names what there is no such thing as, the closest name there is, and all of them.
+/// An error for an unknown name, with the closest name and all known names.
 pub(super) fn unknown_name<'a>(
     what: &str,
     name: &str,

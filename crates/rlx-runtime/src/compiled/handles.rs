@@ -1,12 +1,12 @@
-//! Handles: values that stay with the executable and stand in for inputs.
+//! Handles: values stored with the executable that supply inputs.
 //!
-//! A handle supplies the input of its name whenever the caller gives none. With a *feed*, each run's output
-//! becomes the handle's next value: the state of a recurrence, a cache that grows. The contract names them
-//! twice (`bind_handle`, `bind_gpu_handle`): they are the same thing here.
+//! A handle supplies the input of its name whenever the caller does not pass one. With a *feed*, an output of each run
+//! becomes the handle's next value: the state of a recurrence, or a growing cache. The API has two names for them
+//! (`bind_handle`, `bind_gpu_handle`), which mean the same here.
 //!
-//! Where the device keeps handles ([`rlx_backend::DeviceHandles`]) the value is there, and a fed output stays there
-//! too; only under an active extent does it come by way of the host, which puts it into the upper extent. For other
-//! devices the value lies here.
+//! If the device supports handles ([`rlx_backend::DeviceHandles`]), the value is stored on the device, and so is a fed output.
+//! Only with an active extent does the output pass through the host, which pads it to the upper extent. For other
+//! devices the value is stored here.
 
 use rlx_backend::ExecutableGraph;
 use rlx_driver::Device;
@@ -22,9 +22,9 @@ use crate::panic_guard;
 /// A handle of an input; its value is in the input's declared type.
 #[derive(Debug, Clone)]
 pub(super) struct Handle {
-    /// The value; `None`: the device has it.
+    /// The value; `None` if it is stored on the device.
     host: Option<AlignedBytes>,
-    /// How many bytes the value has.
+    /// The size of the value in bytes.
     len: usize,
     elements: usize,
     /// Known once an output fed it, or when the declared shape is fixed.
@@ -32,14 +32,14 @@ pub(super) struct Handle {
     dims_known: bool,
     /// The output that refreshes it after every run.
     feed: Option<usize>,
-    /// The output that refreshes it after the run to come, whatever `feed` says.
+    /// The output that refreshes it after the next run only, instead of `feed`.
     once: Option<usize>,
     /// The output by which the device itself refreshes it.
     steered: Option<usize>,
 }
 
 impl Handle {
-    /// The value, where it lies here.
+    /// The value, if it is stored here.
     pub(super) fn host_bytes(&self) -> &[u8] {
         self.host.as_ref().map_or(&[], AlignedBytes::as_slice)
     }
@@ -59,27 +59,31 @@ impl Handle {
         self.dims_known.then_some(&self.dims[..])
     }
 
-    /// The output that refreshes it after the run to come.
+    /// The output that refreshes it after the next run.
     fn next_feed(&self) -> Option<usize> {
         self.once.or(self.feed)
     }
 }
 
-/// The value of a handle that the device keeps.
-pub(super) fn read_kept(device: Device, exec: &dyn ExecutableGraph, input: usize) -> Result<Vec<u8>> {
+/// The value of a handle stored on the device.
+pub(super) fn read_device_handle(
+    device: Device,
+    exec: &dyn ExecutableGraph,
+    input: usize,
+) -> Result<Vec<u8>> {
     let none = || Error::new(ErrorKind::Internal, "the device keeps no handles");
     panic_guard::call(device, "giving a handle", || exec.handles().ok_or_else(none)?.read(input))
 }
 
-fn room_for(name: &str) -> String {
+fn allocation_label(name: &str) -> String {
     format!("a copy of handle {name:?}")
 }
 
 impl CompiledGraph {
-    /// Gives input `name` a value that stays across runs; `false` when there is no such input.
+    /// Sets a value for input `name` that stays across runs; `false` if there is no such input.
     ///
     /// # Panics
-    /// With the text of [`CompiledGraph::try_bind_handle`]'s error.
+    /// If [`CompiledGraph::try_bind_handle`] fails, with its error as the message.
     ///
     /// ```
     /// # use rlx_runtime::*;
@@ -101,7 +105,7 @@ impl CompiledGraph {
     /// As [`CompiledGraph::bind_handle`].
     ///
     /// # Errors
-    /// A wrong length, a value that the input's type cannot hold exactly, or memory that cannot be had.
+    /// A wrong length, a value that is not exact in the input's type, or memory that cannot be had.
     pub fn try_bind_handle(&mut self, name: &str, values: &[f32]) -> Result<bool> {
         let Some(i) = self.inputs.iter().position(|info| info.name == name) else { return Ok(false) };
         let info = &self.inputs[i];
@@ -119,14 +123,14 @@ impl CompiledGraph {
         let elements = values.len() / per;
         let mut bytes = AlignedBytes::default();
         let size = info.dtype.storage_bytes(elements).unwrap_or(0);
-        let room = bytes.resize(size, || room_for(name))?;
+        let room = bytes.resize(size, || allocation_label(name))?;
         convert::from_f32(info.dtype, values, room)
             .map_err(|e| Error::new(e.kind(), format!("handle {name:?}: {}", e.message())).with_source(e))?;
-        let kept = self.guard.call("taking a handle", || match self.exec.handles_mut() {
+        let stored = self.guard.call("taking a handle", || match self.exec.handles_mut() {
             Some(device) => device.set(i, bytes.as_slice()).map(|()| true),
             None => Ok(false),
         })?;
-        let host = (!kept).then_some(bytes);
+        let host = (!stored).then_some(bytes);
         let donated = self.exec.lir().graph.donated_to(name);
         let (feed, steered) = self.handles[i].as_ref().map_or((donated, None), |h| (h.feed, h.steered));
         let dims_known = fixed.is_some();
@@ -136,10 +140,10 @@ impl CompiledGraph {
         Ok(true)
     }
 
-    /// The present value of a handle; `None` when that input has none.
+    /// The current value of a handle; `None` if that input has none.
     ///
     /// # Panics
-    /// When f32 cannot hold an integer of it exactly; [`CompiledGraph::try_read_handle`] reports it.
+    /// If an integer of it is not exact in f32; [`CompiledGraph::try_read_handle`] returns that error.
     ///
     /// ```
     /// # use rlx_runtime::*;
@@ -160,15 +164,15 @@ impl CompiledGraph {
     /// As [`CompiledGraph::read_handle`].
     ///
     /// # Errors
-    /// [`ErrorKind::Value`] for an integer that f32 cannot hold exactly, or a fault of the device.
+    /// [`ErrorKind::Value`] for an integer that is not exact in f32, or a device error.
     pub fn try_read_handle(&self, name: &str) -> Result<Option<Vec<f32>>> {
         let Some(i) = self.inputs.iter().position(|info| info.name == name) else { return Ok(None) };
         let Some(handle) = &self.handles[i] else { return Ok(None) };
         let dtype = self.inputs[i].dtype;
         let count = handle.elements * convert::floats_per_element(dtype);
-        let mut values = memory::zeroed(count, || room_for(name))?;
+        let mut values = memory::zeroed(count, || allocation_label(name))?;
         if handle.is_resident() {
-            let bytes = read_kept(self.device, &*self.exec, i)?;
+            let bytes = read_device_handle(self.device, &*self.exec, i)?;
             convert::to_f32(dtype, &bytes, handle.elements, &mut values)?;
         } else {
             convert::to_f32(dtype, handle.host_bytes(), handle.elements, &mut values)?;
@@ -176,7 +180,7 @@ impl CompiledGraph {
         Ok(Some(values))
     }
 
-    /// The same as [`CompiledGraph::bind_handle`]: the value lives where the device computes.
+    /// The same as [`CompiledGraph::bind_handle`]: the value is stored on the device.
     ///
     /// # Panics
     /// As [`CompiledGraph::bind_handle`].
@@ -237,7 +241,7 @@ impl CompiledGraph {
     /// handle.
     ///
     /// # Panics
-    /// With the text of [`CompiledGraph::try_set_gpu_handle_feed`]'s error.
+    /// If [`CompiledGraph::try_set_gpu_handle_feed`] fails, with its error as the message.
     ///
     /// ```
     /// # use rlx_runtime::*;
@@ -260,7 +264,7 @@ impl CompiledGraph {
     /// As [`CompiledGraph::set_gpu_handle_feed`].
     ///
     /// # Errors
-    /// No such output, or one that does not fit the input.
+    /// An unknown output, or one whose shape or type does not match the input.
     pub fn try_set_gpu_handle_feed(&mut self, name: &str, output_index: usize) -> Result<bool> {
         let Some(i) = self.inputs.iter().position(|info| info.name == name) else { return Ok(false) };
         if self.handles[i].is_none() {
@@ -273,11 +277,11 @@ impl CompiledGraph {
         Ok(true)
     }
 
-    /// Runs, feeds output `output_index` to handle `name` once, and gives that output; `None` when that input
-    /// has no handle (nothing runs then).
+    /// Runs, feeds output `output_index` to handle `name` once, and returns that output; `None` if that input
+    /// has no handle (then nothing runs).
     ///
     /// # Panics
-    /// With the text of [`CompiledGraph::try_run_feed_gpu_handle`]'s error.
+    /// If [`CompiledGraph::try_run_feed_gpu_handle`] fails, with its error as the message.
     ///
     /// ```
     /// # use rlx_runtime::*;
@@ -304,7 +308,7 @@ impl CompiledGraph {
     /// As [`CompiledGraph::run_feed_gpu_handle`].
     ///
     /// # Errors
-    /// What [`CompiledGraph::try_run`] reports, or an output that does not fit the input.
+    /// What [`CompiledGraph::try_run`] reports, or an output whose shape or type does not match the input.
     pub fn try_run_feed_gpu_handle(
         &mut self,
         inputs: &[(&str, &[f32])],
@@ -356,7 +360,7 @@ impl CompiledGraph {
         }
     }
 
-    /// Tells the device which outputs of the run to come refresh which handles.
+    /// Tells the device which outputs of the next run refresh which handles.
     pub(super) fn steer_feeds(&mut self) -> Result<()> {
         let Some(device) = self.exec.handles_mut() else { return Ok(()) };
         for (i, slot) in self.handles.iter_mut().enumerate() {
@@ -372,7 +376,7 @@ impl CompiledGraph {
         Ok(())
     }
 
-    /// Refreshes every handle that an output of the run just done feeds.
+    /// Refreshes every handle that is fed by an output of the last run.
     pub(super) fn feed_handles(&mut self) -> Result<()> {
         for (i, slot) in self.handles.iter_mut().enumerate() {
             let Some(handle) = slot else { continue };
@@ -381,9 +385,11 @@ impl CompiledGraph {
             if handle.steered != Some(output) {
                 let bytes = self.outputs.bytes(&*self.exec, output)?;
                 match &mut handle.host {
-                    Some(host) => host.resize(bytes.len(), || room_for(&from.name))?.copy_from_slice(bytes),
+                    Some(host) => {
+                        host.resize(bytes.len(), || allocation_label(&from.name))?.copy_from_slice(bytes)
+                    }
                     None => {
-                        let bytes = memory::copy(bytes, || room_for(&from.name))?;
+                        let bytes = memory::copy(bytes, || allocation_label(&from.name))?;
                         if let Some(device) = self.exec.handles_mut() {
                             self.guard.call("taking a handle", || device.set(i, &bytes))?;
                         }

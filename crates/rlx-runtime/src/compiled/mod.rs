@@ -1,8 +1,8 @@
 //! A [`CompiledGraph`]: parameters are set, inputs go in, outputs come out.
 //!
 //! One run has three parts: *bind* (which bytes each input comes from, and what the symbols' values are; see
-//! `bind.rs`), the executable's own run, and *finish* (outputs' extents, handles that outputs feed). None of them
-//! allocates once buffers have their size; the forms that return vectors allocate what they return.
+//! `bind.rs`), the executable's own run, and *finish* (outputs' extents, handles fed by outputs). None of them
+//! allocates once the buffers have their size; variants that return vectors allocate only those.
 
 mod bind;
 mod bytes;
@@ -36,7 +36,7 @@ pub(crate) use params::{weight_of_bytes, weight_of_f32, wrong_parameter};
 pub use rlx_backend::moe::MoeResidencyStats;
 pub use tensor::{TensorInfo, TensorView};
 
-/// What compiling had to say, shared by clones.
+/// The reports of the compilation, shared by clones.
 #[derive(Debug)]
 struct Record {
     report: KernelDispatchReport,
@@ -62,7 +62,7 @@ struct Record {
 pub struct CompiledGraph {
     device: Device,
     exec: Box<dyn ExecutableGraph>,
-    /// What every call into `exec` goes through.
+    /// Every call into `exec` goes through this guard.
     guard: PanicGuard,
     record: Arc<Record>,
     inputs: Vec<TensorInfo>,
@@ -72,11 +72,11 @@ pub struct CompiledGraph {
     param_set: Vec<bool>,
     binder: Binder,
     outputs: Outputs,
-    /// By input: the value that is in when the caller gives none.
+    /// By input: the value used if the caller passes none.
     handles: Vec<Option<Handle>>,
     /// Which experts are resident.
     moe: Masks,
-    /// Where a variant of a pipeline notes what its parameters are set to, for variants to come.
+    /// Where a variant of a pipeline records the values of its parameters, for later variants.
     book: Option<ParamBook>,
 }
 
@@ -95,7 +95,7 @@ impl Clone for CompiledGraph {
     /// Shares the parameters, copy on write, and nothing else.
     ///
     /// # Panics
-    /// With the text of [`CompiledGraph::try_clone`]'s error.
+    /// If [`CompiledGraph::try_clone`] fails, with its error as the message.
     fn clone(&self) -> Self {
         or_panic(self.try_clone())
     }
@@ -148,18 +148,18 @@ impl CompiledGraph {
             outputs: Outputs::new(self.device, self.exec.lir()),
             handles: self.handles.clone(),
             moe: self.moe.clone(),
-            // What a clone is given concerns the clone alone.
+            // The inputs of a clone belong to the clone only.
             book: None,
         })
     }
 
-    /// The steps that the device can do in several ways, where it was asked which is fastest, here or earlier: see
-    /// [`crate::tuning`]. Empty where nothing was ever measured.
+    /// The steps with several variants that were measured, here or earlier: see
+    /// [`crate::tuning`]. Empty if nothing was measured.
     pub fn tuned_steps(&self) -> &[TunedStep] {
         &self.record.tuned.steps
     }
 
-    /// The ways that were chosen by measurement.
+    /// The variants that were chosen by measurement.
     pub(crate) fn tuning(&self) -> &Tuning {
         &self.record.tuned.tuning
     }
@@ -169,8 +169,8 @@ impl CompiledGraph {
         self.device
     }
 
-    /// The arithmetic really used: the type most of it is done in. Where the device has no kernels for what was asked
-    /// for, this says so; [`KernelDispatchReport::precision`] tells it of each kind of op.
+    /// The precision that was used: the type in which most of the arithmetic is done. It differs from the request if the device
+    /// has no kernels for that type; [`KernelDispatchReport::precision`] has the type of each op kind.
     ///
     /// ```
     /// # use rlx_runtime::*;
@@ -207,7 +207,7 @@ impl CompiledGraph {
         &self.params
     }
 
-    /// What a run gives back, in the order of the graph's outputs.
+    /// The outputs of a run, in the order of the graph's outputs.
     pub fn outputs(&self) -> &[TensorInfo] {
         &self.output_infos
     }
@@ -234,7 +234,7 @@ impl CompiledGraph {
         self.exec.lir()
     }
 
-    /// How each op kind of the graph gets computed.
+    /// How each op kind of the graph is computed.
     pub fn dispatch_report(&self) -> &KernelDispatchReport {
         &self.record.report
     }
@@ -244,9 +244,9 @@ impl CompiledGraph {
         &self.record.passes
     }
 
-    /// Gives symbolic dimensions their values for the runs to come, where the inputs' lengths do not tell
-    /// them (two open dimensions in one input). Later runs check lengths against these; an empty binding
-    /// forgets them.
+    /// Sets the values of symbolic dimensions for later runs, if they do not follow from the lengths of the inputs
+    /// (two dynamic dimensions in one input). Later runs check lengths against these; an empty binding
+    /// clears them.
     ///
     /// ```no_run
     /// # fn example(compiled: &mut rlx_runtime::CompiledGraph) {
@@ -258,12 +258,12 @@ impl CompiledGraph {
         self.binder.set_fixed(dims);
     }
 
-    /// Computes only the first `actual` of `upper` rows in the runs to come: the caller still gives and gets
-    /// tensors of `upper` rows, of which those after `actual` are neither read nor meaningful. Rows are the
+    /// Computes only the first `actual` of `upper` rows in later runs: the caller still passes and receives
+    /// tensors of `upper` rows, of which those after `actual` are not read and unspecified, respectively. Rows are the
     /// dimension [`rlx_ir::sym::ROWS`], or else [`rlx_ir::sym::SEQ`]. `None` clears.
     ///
     /// # Panics
-    /// With the text of [`CompiledGraph::try_set_active_extent`]'s error.
+    /// If [`CompiledGraph::try_set_active_extent`] fails, with its error as the message.
     ///
     /// ```
     /// # use rlx_runtime::*;
@@ -285,7 +285,7 @@ impl CompiledGraph {
     /// As [`CompiledGraph::set_active_extent`].
     ///
     /// # Errors
-    /// A graph without an open dimension of rows, or more actual rows than the upper bound.
+    /// A graph without a dynamic dimension of rows, or more actual rows than the upper bound.
     pub fn try_set_active_extent(&mut self, extent: Option<(usize, usize)>) -> Result<()> {
         self.binder.set_active(extent)
     }
@@ -293,7 +293,7 @@ impl CompiledGraph {
     /// Waits until the device has nothing left to do.
     ///
     /// # Errors
-    /// A fault of the device.
+    /// A device error.
     pub fn drain(&mut self) -> Result<()> {
         self.guard.call("waiting", || self.exec.drain())
     }

@@ -1,8 +1,8 @@
-//! Mixture of experts: which experts stay resident, which were chosen.
+//! Mixture of experts: which experts stay resident, and which were chosen.
 //!
-//! A *router* is a value of choices that grouped products use ([`rlx_ir::Op::GroupedMatMul`]); a layer of a mixture
-//! has one router and, as a rule, three products. Residency decides where an expert's matrices lie and never what
-//! comes out; [`MoeResidencyStats`] counts what really ran where.
+//! A *router* is a value of expert indices that grouped matmuls use ([`rlx_ir::Op::GroupedMatMul`]); a layer of a mixture
+//! has one router and usually three grouped matmuls. Residency decides where an expert's matrices are stored and never affects
+//! the result; [`MoeResidencyStats`] counts what ran where.
 //!
 //! ```
 //! use rlx_runtime::{DType, Device, Session, Shape, trace};
@@ -54,11 +54,11 @@ impl CompiledGraph {
         self.exec.moe().ok_or_else(|| no_router(self.device))
     }
 
-    /// Says which experts are resident, for all layers: `mask[e]` = resident. An empty mask forgets it. Masks by
-    /// layer win over this one; without any, all experts are resident.
+    /// Sets which experts are resident, for all layers: `mask[e]` = resident. An empty mask clears it. Masks per
+    /// layer take precedence; without any mask, all experts are resident.
     ///
     /// # Panics
-    /// With the text of [`CompiledGraph::try_set_moe_resident_experts`]'s error.
+    /// If [`CompiledGraph::try_set_moe_resident_experts`] fails, with its error as the message.
     ///
     /// ```
     /// # use rlx_runtime::*;
@@ -93,10 +93,10 @@ impl CompiledGraph {
         self.apply_masks()
     }
 
-    /// Says which experts are resident, layer by layer in forward order. No masks forget them.
+    /// Sets which experts are resident, layer by layer in forward order. An empty list clears them.
     ///
     /// # Panics
-    /// With the text of [`CompiledGraph::try_set_moe_resident_experts_per_layer`]'s error.
+    /// If [`CompiledGraph::try_set_moe_resident_experts_per_layer`] fails, with its error as the message.
     ///
     /// ```
     /// # use rlx_runtime::*;
@@ -140,7 +140,7 @@ impl CompiledGraph {
         self.apply_masks()
     }
 
-    /// Puts the masks that count into the executable.
+    /// Passes the effective masks to the executable.
     fn apply_masks(&mut self) -> Result<()> {
         let Masks { merged, per_layer } = self.moe.clone();
         let Some(moe) = self.exec.moe() else { return Ok(()) };
@@ -149,7 +149,7 @@ impl CompiledGraph {
         self.guard.call("placing experts", || moe.set_resident(masks.as_deref()))
     }
 
-    /// Keeps which experts the routers over `num_experts` experts choose, from now on; `false` when the graph has
+    /// Captures from now on which experts the routers over `num_experts` experts choose; `false` if the graph has
     /// no such router.
     ///
     /// ```
@@ -172,8 +172,8 @@ impl CompiledGraph {
         true
     }
 
-    /// The experts that the last forward chose: for each captured router, in router order, the choices of all rows.
-    /// `None` when nothing ran since they were last taken, or nothing is captured.
+    /// The experts that the last run chose: for each captured router, in router order, the choices of all rows.
+    /// `None` if there was no run since the last call, or nothing is captured.
     ///
     /// ```
     /// # use rlx_runtime::*;
@@ -189,7 +189,7 @@ impl CompiledGraph {
         self.exec.moe()?.take_captured()
     }
 
-    /// How often experts ran where since this was last taken; `None` when the graph has no router.
+    /// How often experts ran on which device since the last call; `None` if the graph has no router.
     ///
     /// ```
     /// # use rlx_runtime::*;

@@ -13,19 +13,19 @@ use crate::convert;
 use crate::error::or_panic;
 use crate::panic_guard;
 
-/// What is known of the last run's outputs.
+/// The state of the last run's outputs.
 #[derive(Debug)]
 pub(super) struct Outputs {
     device: Device,
     pub(super) slots: Vec<Slot>,
-    /// The symbols that a run binds itself, and which outputs have them.
+    /// The symbols that a run binds, and the outputs that have them.
     data: Vec<u32>,
     counted: Vec<bool>,
-    /// Whether anything ran yet.
+    /// Whether a run has finished.
     ran: bool,
     /// Under an active extent: the outputs in the caller's extents.
     expanded: Vec<AlignedBytes>,
-    /// Outputs as f32 where the arena does not hold them so.
+    /// Outputs as f32, if the arena does not store them as f32.
     copies: Vec<f32>,
     in_copies: bool,
     /// Byte offset from the base and element count.
@@ -56,7 +56,7 @@ impl Outputs {
         self.ran = false;
     }
 
-    /// Works out the dimensions of the outputs of the run to come.
+    /// Computes the dimensions of the outputs of the next run.
     pub(super) fn place(&mut self, binder: &Binder) -> Result<()> {
         for (slot, _) in self.slots.iter_mut().zip(&self.counted).filter(|(_, counted)| !**counted) {
             if !slot.evaluate(&binder.symbols, &binder.full, &binder.run) {
@@ -73,14 +73,14 @@ impl Outputs {
         Ok(())
     }
 
-    /// Works out the dimensions that the run found and, under an active extent, puts the outputs into the caller's
+    /// Computes the data-dependent dimensions and, under an active extent, pads the outputs to the caller's
     /// extents.
     pub(super) fn finish(&mut self, exec: &dyn ExecutableGraph, binder: &Binder) -> Result<()> {
         self.find(exec.found(), binder)?;
         for (i, slot) in self.slots.iter().enumerate().filter(|(_, slot)| slot.cropped()) {
             let bytes = panic_guard::call(self.device, "giving an output", || exec.output(i))?;
             let size = slot.bytes().ok_or_else(|| too_large(slot))?;
-            let whole = self.expanded[i].resize(size, || room_for(slot))?;
+            let whole = self.expanded[i].resize(size, || allocation_label(slot))?;
             if !bytes.is_empty() {
                 copy_block(bytes, &slot.run_dims, whole, &slot.dims, slot.dtype.size_bytes());
             }
@@ -89,7 +89,7 @@ impl Outputs {
         Ok(())
     }
 
-    /// The dimensions of outputs that have some of those that the run found.
+    /// The dimensions of outputs with data-dependent dimensions.
     fn find(&mut self, found: &[i64], binder: &Binder) -> Result<()> {
         let data = &self.data;
         let value = |s: u32| match data.iter().position(|&d| d == s) {
@@ -116,14 +116,14 @@ impl Outputs {
         panic_guard::call(self.device, "giving an output", || exec.output(i))
     }
 
-    /// How many f32 output `i` takes.
+    /// The number of f32 values of output `i`.
     fn floats(&self, i: usize) -> Result<usize> {
         let slot = &self.slots[i];
         let n = slot.elements().and_then(|n| n.checked_mul(convert::floats_per_element(slot.dtype)));
         n.ok_or_else(|| too_large(slot))
     }
 
-    /// Output `i` as f32 into `out`, which has as many as it takes.
+    /// Output `i` as f32 into `out`, which has that length.
     fn read_into(&self, exec: &dyn ExecutableGraph, i: usize, out: &mut [f32]) -> Result<()> {
         let slot = &self.slots[i];
         let count = slot.elements().ok_or_else(|| too_large(slot))?;
@@ -133,12 +133,12 @@ impl Outputs {
     }
 
     fn read(&self, exec: &dyn ExecutableGraph, i: usize) -> Result<Vec<f32>> {
-        let mut out = memory::zeroed(self.floats(i)?, || room_for(&self.slots[i]))?;
+        let mut out = memory::zeroed(self.floats(i)?, || allocation_label(&self.slots[i]))?;
         self.read_into(exec, i, &mut out)?;
         Ok(out)
     }
 
-    /// Works out where each output is, as f32, from one base: in the arena when all are there as f32, else
+    /// Computes the position of each output as f32, relative to one base: in the arena if all are stored as f32, otherwise
     /// in copies.
     fn locate(&mut self, exec: &dyn ExecutableGraph) -> Result<()> {
         let arena = exec.arena().map(|a| (a.as_ptr().addr(), a.len()));
@@ -180,7 +180,7 @@ impl Outputs {
     }
 }
 
-fn room_for(slot: &Slot) -> String {
+fn allocation_label(slot: &Slot) -> String {
     format!("output {:?}, {}", slot.name, slot.shape)
 }
 
@@ -205,7 +205,7 @@ impl CompiledGraph {
     /// Output `index` of the last run as f32.
     ///
     /// # Errors
-    /// No such output, nothing ran yet, or an integer that f32 cannot hold exactly.
+    /// An unknown output, no run yet, or an integer that is not exact in f32.
     pub fn try_read_output(&self, index: usize) -> Result<Vec<f32>> {
         self.check_output(index)?;
         self.outputs.read(&*self.exec, index)
@@ -231,7 +231,7 @@ impl CompiledGraph {
         self.outputs.read_into(&*self.exec, index, out)
     }
 
-    /// The outputs of the last run where they are; nothing is copied. Nothing before the first run.
+    /// The outputs of the last run in place, without copying. Empty before the first run.
     ///
     /// # Panics
     /// Only if the device lost its outputs since that run.
@@ -259,10 +259,10 @@ impl CompiledGraph {
     }
 
     /// Elements `row * row_inner ..` of output `out` of the last run, `row_inner` of them; `None` out of range
-    /// or when nothing ran.
+    /// or before the first run.
     ///
     /// # Panics
-    /// When f32 cannot hold an integer of that row exactly; [`CompiledGraph::try_read_output_row`] reports it.
+    /// If an integer of that row is not exact in f32; [`CompiledGraph::try_read_output_row`] returns that error.
     ///
     /// ```
     /// # use rlx_runtime::*;
@@ -284,7 +284,7 @@ impl CompiledGraph {
     /// As [`CompiledGraph::read_output_row`].
     ///
     /// # Errors
-    /// [`ErrorKind::Value`] for an integer that f32 cannot hold exactly.
+    /// [`ErrorKind::Value`] for an integer that is not exact in f32.
     pub fn try_read_output_row(&self, out: usize, row: usize, row_inner: usize) -> Result<Option<Vec<f32>>> {
         if !self.outputs.ran || out >= self.outputs.slots.len() {
             return Ok(None);

@@ -17,14 +17,14 @@ use crate::error::or_panic;
 use crate::model_pipeline::params::ParamBook;
 use crate::panic_guard;
 
-/// What the init program left, by buffer.
+/// The results of the init program, by buffer.
 type Prepared<'a> = Vec<(BufferId, Cow<'a, [u8]>)>;
 
 impl CompiledGraph {
-    /// Sets a parameter from f32 values, converted to its declared type. Clones keep what they have.
+    /// Sets a parameter from f32 values, converted to its declared type. Clones keep their values.
     ///
     /// # Panics
-    /// With the text of [`CompiledGraph::try_set_param`]'s error.
+    /// If [`CompiledGraph::try_set_param`] fails, with its error as the message.
     ///
     /// ```
     /// # use rlx_runtime::*;
@@ -45,7 +45,7 @@ impl CompiledGraph {
     /// Sets a parameter from the bytes of `dtype` elements.
     ///
     /// # Panics
-    /// With the text of [`CompiledGraph::try_set_param_typed`]'s error.
+    /// If [`CompiledGraph::try_set_param_typed`] fails, with its error as the message.
     ///
     /// ```
     /// # use rlx_runtime::*;
@@ -67,7 +67,7 @@ impl CompiledGraph {
     /// Sets a parameter from f32 values, converted to its declared type.
     ///
     /// # Errors
-    /// An unknown name, a wrong count, a value the declared type cannot hold exactly.
+    /// An unknown name, a wrong count, a value that is not exact in the declared type.
     ///
     /// ```
     /// # use rlx_runtime::*;
@@ -115,7 +115,7 @@ impl CompiledGraph {
         self.try_set_param_typed(name, &weight.bytes()?, weight.dtype())
     }
 
-    /// Sets every parameter that `weights` has by name; gives the names of parameters it does not have.
+    /// Sets every parameter that `weights` has by name; returns the names of parameters it does not have.
     ///
     /// # Errors
     /// As [`CompiledGraph::try_set_weight`].
@@ -123,7 +123,7 @@ impl CompiledGraph {
         self.try_set_weights_with_progress(weights, &Progress::none())
     }
 
-    /// As [`CompiledGraph::try_set_weights`], watched. Those that were set before it was stopped stay set.
+    /// As [`CompiledGraph::try_set_weights`], with progress and cancellation. Those that were set before a cancellation stay set.
     ///
     /// # Errors
     /// As [`CompiledGraph::try_set_weight`]; [`ErrorKind::Cancelled`].
@@ -150,8 +150,8 @@ impl CompiledGraph {
         set || self.record.fixed.iter().any(|fixed| fixed == name)
     }
 
-    /// For each parameter whether nothing reads it once the init program ran; and what that left, where the device
-    /// gives it away.
+    /// For each parameter whether it is unused after the init program; and the results of the init program, if the device
+    /// exports them.
     pub(crate) fn prepared(&mut self, progress: &Progress) -> Result<(Vec<bool>, Prepared<'_>)> {
         self.check_params()?;
         let (exec, count) = (&mut self.exec, self.params.len());
@@ -163,18 +163,18 @@ impl CompiledGraph {
         })
     }
 
-    /// The code that the device generated, where it can take it back.
+    /// The code that the device generated, if it can load it again.
     pub(crate) fn code(&self) -> Result<Vec<CodePart>> {
         panic_guard::call(self.device, "giving its code", || self.exec.code())
     }
 
-    /// For each parameter: whether nothing reads it once the init program ran.
+    /// For each parameter: whether it is unused after the init program.
     pub(crate) fn spent_params(&mut self) -> Result<Vec<bool>> {
         let (device, exec) = (self.device, &mut self.exec);
         self.guard.call("telling its parameters", move || Ok(taking_prepared(device, exec)?.spent_params()))
     }
 
-    /// Takes what [`CompiledGraph::prepared`] gave; all parameters then have a value.
+    /// Restores the result of [`CompiledGraph::prepared`]; all parameters then have a value.
     pub(crate) fn restore(&mut self, prepared: &[(BufferId, &[u8])]) -> Result<()> {
         let (device, exec) = (self.device, &mut self.exec);
         self.guard.call("taking its weights", move || taking_prepared(device, exec)?.restore(prepared))?;
@@ -192,14 +192,14 @@ impl CompiledGraph {
         Ok(())
     }
 
-    /// Sets a parameter to what another graph was given, if it is declared alike here.
+    /// Sets a parameter to the value of another graph, if both declare it alike.
     pub(crate) fn take_over(&mut self, name: &str, weight: &Arc<Weight>) -> Result<()> {
         let shape = |p: &TensorInfo| p.shape.with_dtype(weight.dtype());
         let alike = self.params.iter().any(|p| p.name == name && shape(p) == weight.shape());
         if alike { self.try_set_weight(name, weight) } else { Ok(()) }
     }
 
-    /// Notes in `book` what parameters are set to from now on.
+    /// Records in `book` the values of parameters from now on.
     pub(crate) fn set_book(&mut self, book: ParamBook) {
         self.book = Some(book);
     }
@@ -245,7 +245,7 @@ pub(crate) fn wrong_parameter(name: &str, known: &[String]) -> Error {
 
 fn param_dims(info: &TensorInfo) -> Result<Vec<usize>> {
     info.shape.static_dims().ok_or_else(|| {
-        let message = format!("parameter {:?} has open dimensions: {}", info.name, info.shape);
+        let message = format!("parameter {:?} has dynamic dimensions: {}", info.name, info.shape);
         Error::new(ErrorKind::Dimension, message).with_hint("compile with dim_binding")
     })
 }
@@ -253,7 +253,7 @@ fn param_dims(info: &TensorInfo) -> Result<Vec<usize>> {
 /// The weight of f32 values, converted to the declared type.
 ///
 /// # Errors
-/// A wrong count, a value the declared type cannot hold exactly.
+/// A wrong count, a value that is not exact in the declared type.
 pub(crate) fn weight_of_f32(info: &TensorInfo, values: &[f32]) -> Result<Weight> {
     let dims = param_dims(info)?;
     let want = dims.iter().product::<usize>() * convert::floats_per_element(info.dtype);

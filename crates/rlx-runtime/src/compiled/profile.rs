@@ -21,7 +21,7 @@ use rlx_ir::{Error, ErrorKind, Result};
 use super::CompiledGraph;
 
 impl CompiledGraph {
-    /// Asks the device's profiler.
+    /// Calls the device's profiler.
     fn profiler<T>(&mut self, ask: impl FnOnce(&mut dyn StepProfiler) -> T) -> Result<T> {
         self.guard.call("timing its steps", || match self.exec.profiler() {
             Some(profiler) => Ok(ask(profiler)),
@@ -30,8 +30,8 @@ impl CompiledGraph {
         })
     }
 
-    /// Times each step of the runs to come, and forgets earlier times. Runs take a little longer meanwhile: two readings
-    /// of the clock for each step.
+    /// Times each step of later runs, and clears earlier times. This makes runs slightly slower: two clock readings
+    /// for each step.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] on a device that does not time its steps.
@@ -47,7 +47,7 @@ impl CompiledGraph {
         self.profiler(|p| p.steps().to_vec())
     }
 
-    /// Stops timing steps, and forgets the times.
+    /// Stops timing steps, and clears the times.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] on a device that does not time its steps.

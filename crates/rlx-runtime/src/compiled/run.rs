@@ -1,24 +1,24 @@
-//! The run family. Every form binds, executes and finishes in the same way; they differ in how inputs come
-//! and how outputs go.
+//! The `run` methods. All variants bind, execute and finish in the same way; they differ in how inputs are passed
+//! and how outputs are returned.
 //!
-//! The forms that end in `_with_progress` can be watched and stopped: on the CPU before every step of the run and of
-//! what prepares weights at the first one; on a device that is given the whole run at once, before it (a run that has begun
-//! there is finished, and gives its outputs). A run that was stopped leaves no outputs and changes no handle; the graph
-//! runs again as if nothing had been.
+//! The variants that end in `_with_progress` report progress and can be cancelled: on the CPU before every step of the run and of
+//! the weight preparation in the first run; on a device that is given the whole run at once, before the run (a run that has begun
+//! there finishes and returns its outputs). A cancelled run leaves no outputs and changes no handle; the graph
+//! can be run again.
 
 use rlx_ir::{ConstData, DType, Error, ErrorKind, Progress, Result, memory};
 
 use super::CompiledGraph;
 use super::bind::{BoundInputs, Inputs};
-use super::handles::read_kept;
+use super::handles::read_device_handle;
 use super::tensor::TensorView;
 use crate::error::or_panic;
 
 impl CompiledGraph {
-    /// Runs on f32 inputs by name, converted to their declared types; gives all outputs as f32.
+    /// Runs on f32 inputs by name, converted to their declared types; returns all outputs as f32.
     ///
     /// # Panics
-    /// With the text of [`CompiledGraph::try_run`]'s error.
+    /// If [`CompiledGraph::try_run`] fails, with its error as the message.
     ///
     /// ```
     /// # use rlx_runtime::*;
@@ -38,8 +38,8 @@ impl CompiledGraph {
     /// As [`CompiledGraph::run`].
     ///
     /// # Errors
-    /// A missing, unknown or misshapen input, a parameter never set, a value that a type cannot hold
-    /// exactly, a value an op forbids (named), a fault of the device.
+    /// A missing or unknown input or one of the wrong shape, a parameter that was never set, a value that is not exact in the
+    /// declared type, a value an op does not allow (which is named), a device error.
     ///
     /// ```
     /// # use rlx_runtime::*;
@@ -57,7 +57,7 @@ impl CompiledGraph {
         self.read_all()
     }
 
-    /// As [`CompiledGraph::try_run`], watched.
+    /// As [`CompiledGraph::try_run`], with progress and cancellation.
     ///
     /// # Errors
     /// As [`CompiledGraph::try_run`]; [`ErrorKind::Cancelled`].
@@ -70,10 +70,10 @@ impl CompiledGraph {
         self.read_all()
     }
 
-    /// Runs on the bytes of inputs in their declared types; gives the outputs' bytes and types.
+    /// Runs on the bytes of inputs in their declared types; returns the outputs' bytes and types.
     ///
     /// # Panics
-    /// With the text of [`CompiledGraph::try_run_typed`]'s error.
+    /// If [`CompiledGraph::try_run_typed`] fails, with its error as the message.
     ///
     /// ```
     /// # use rlx_runtime::*;
@@ -106,8 +106,8 @@ impl CompiledGraph {
         (0..self.output_infos.len()).map(output).collect()
     }
 
-    /// Runs on tensors that know their dimensions, which decides open dimensions even where lengths do not;
-    /// gives the outputs with theirs.
+    /// Runs on tensors with dimensions, which determine all dynamic dimensions even if the lengths do not;
+    /// returns the outputs with their dimensions.
     ///
     /// # Errors
     /// As [`CompiledGraph::try_run`].
@@ -115,7 +115,7 @@ impl CompiledGraph {
         self.try_run_tensors_with_progress(inputs, &Progress::none())
     }
 
-    /// As [`CompiledGraph::try_run_tensors`], watched.
+    /// As [`CompiledGraph::try_run_tensors`], with progress and cancellation.
     ///
     /// # Errors
     /// As [`CompiledGraph::try_run`]; [`ErrorKind::Cancelled`].
@@ -128,7 +128,7 @@ impl CompiledGraph {
         self.output_views().map(|view| view.to_const()).collect()
     }
 
-    /// Runs on tensors that know their dimensions; the outputs are then read by [`CompiledGraph::output_views`].
+    /// Runs on tensors with dimensions; the outputs are then read by [`CompiledGraph::output_views`].
     /// Allocates nothing (after the first run).
     ///
     /// # Errors
@@ -137,7 +137,7 @@ impl CompiledGraph {
         self.execute(&inputs)
     }
 
-    /// As [`CompiledGraph::try_run_views`], watched.
+    /// As [`CompiledGraph::try_run_views`], with progress and cancellation.
     ///
     /// # Errors
     /// As [`CompiledGraph::try_run`]; [`ErrorKind::Cancelled`].
@@ -149,10 +149,10 @@ impl CompiledGraph {
         self.execute_watched(&inputs, progress)
     }
 
-    /// Runs and gives the outputs of these indices in their order; `None`: all.
+    /// Runs and returns the outputs of these indices in their order; `None`: all.
     ///
     /// # Panics
-    /// With the text of [`CompiledGraph::try_run_read_outputs`]'s error.
+    /// If [`CompiledGraph::try_run_read_outputs`] fails, with its error as the message.
     ///
     /// ```
     /// # use rlx_runtime::*;
@@ -177,7 +177,7 @@ impl CompiledGraph {
     /// As [`CompiledGraph::run_read_outputs`].
     ///
     /// # Errors
-    /// No such output (nothing runs then), or as [`CompiledGraph::try_run`].
+    /// An index without an output (then nothing runs), or as [`CompiledGraph::try_run`].
     pub fn try_run_read_outputs(
         &mut self,
         inputs: &[(&str, &[f32])],
@@ -192,7 +192,7 @@ impl CompiledGraph {
     /// Runs and writes the outputs into the caller's buffers, which must have their lengths.
     ///
     /// # Panics
-    /// With the text of [`CompiledGraph::try_run_into`]'s error.
+    /// If [`CompiledGraph::try_run_into`] fails, with its error as the message.
     ///
     /// ```
     /// # use rlx_runtime::*;
@@ -214,7 +214,7 @@ impl CompiledGraph {
     /// As [`CompiledGraph::run_into`]. Allocates nothing.
     ///
     /// # Errors
-    /// A buffer too few, too many or of another length, or as [`CompiledGraph::try_run`].
+    /// A wrong number or length of buffers, or as [`CompiledGraph::try_run`].
     pub fn try_run_into(&mut self, inputs: &[(&str, &[f32])], outputs: &mut [&mut [f32]]) -> Result<()> {
         if outputs.len() != self.output_infos.len() {
             let message = format!(
@@ -228,10 +228,10 @@ impl CompiledGraph {
         outputs.iter_mut().enumerate().try_for_each(|(i, out)| self.read_output_into(i, out))
     }
 
-    /// Runs and gives where each output lies: a pointer and how many f32. Valid until the next run.
+    /// Runs and returns a pointer to each output and its number of f32 elements. Valid until the next run.
     ///
     /// # Panics
-    /// With the text of [`CompiledGraph::try_run_raw`]'s error.
+    /// If [`CompiledGraph::try_run_raw`] fails, with its error as the message.
     ///
     /// ```
     /// # use rlx_runtime::*;
@@ -241,15 +241,15 @@ impl CompiledGraph {
     /// # g.set_outputs(vec![y]);
     /// # let mut compiled = Session::new(Device::Cpu).compile(g);
     /// # compiled.set_param("w", &[10.0, 20.0]);
-    /// let places = compiled.run_raw(&[("x", &[1.0, 2.0])]);
-    /// assert_eq!(places[0].1, 2);
+    /// let outputs = compiled.run_raw(&[("x", &[1.0, 2.0])]);
+    /// assert_eq!(outputs[0].1, 2);
     /// ```
     #[track_caller]
     pub fn run_raw(&mut self, inputs: &[(&str, &[f32])]) -> Vec<(*const f32, usize)> {
         or_panic(self.try_run_raw(inputs))
     }
 
-    /// As [`CompiledGraph::run_raw`]; [`CompiledGraph::output_views`] is the form without pointers.
+    /// As [`CompiledGraph::run_raw`]; [`CompiledGraph::output_views`] is the safe variant.
     ///
     /// # Errors
     /// As [`CompiledGraph::try_run`].
@@ -260,11 +260,11 @@ impl CompiledGraph {
         Ok(places.into_iter().map(|(offset, count)| (base.wrapping_add(offset).cast(), count)).collect())
     }
 
-    /// Runs on inputs in declaration order; gives each output's byte offset from
-    /// [`CompiledGraph::arena_ptr`] and how many f32. Allocates nothing (after the first run).
+    /// Runs on inputs in declaration order; returns each output's byte offset from
+    /// [`CompiledGraph::arena_ptr`] and its number of f32 elements. Allocates nothing (after the first run).
     ///
     /// # Panics
-    /// With the text of [`CompiledGraph::try_run_slots`]'s error.
+    /// If [`CompiledGraph::try_run_slots`] fails, with its error as the message.
     ///
     /// ```
     /// # use rlx_runtime::*;
@@ -293,7 +293,7 @@ impl CompiledGraph {
         self.locate_outputs()
     }
 
-    /// As [`CompiledGraph::try_run_slots`], watched. Allocates nothing (after the first run).
+    /// As [`CompiledGraph::try_run_slots`], with progress and cancellation. Allocates nothing (after the first run).
     ///
     /// # Errors
     /// As [`CompiledGraph::try_run`]; [`ErrorKind::Cancelled`].
@@ -309,7 +309,7 @@ impl CompiledGraph {
     /// Starts a run; its outputs overwrite earlier ones. Synchronous on the CPU.
     ///
     /// # Panics
-    /// With the text of [`CompiledGraph::try_commit_no_wait`]'s error.
+    /// If [`CompiledGraph::try_commit_no_wait`] fails, with its error as the message.
     ///
     /// ```
     /// # use rlx_runtime::*;
@@ -340,7 +340,7 @@ impl CompiledGraph {
     /// Waits for every run that [`CompiledGraph::commit_no_wait`] started.
     ///
     /// # Panics
-    /// With the text of [`CompiledGraph::try_sync_pending`]'s error.
+    /// If [`CompiledGraph::try_sync_pending`] fails, with its error as the message.
     ///
     /// ```
     /// # use rlx_runtime::*;
@@ -362,15 +362,15 @@ impl CompiledGraph {
     /// As [`CompiledGraph::sync_pending`].
     ///
     /// # Errors
-    /// A fault of the device.
+    /// A device error.
     pub fn try_sync_pending(&mut self) -> Result<()> {
         self.drain()
     }
 
-    /// Runs one after the other; gives each run's own outputs.
+    /// Runs one after the other; returns the outputs of each run.
     ///
     /// # Panics
-    /// With the text of [`CompiledGraph::try_run_pipelined`]'s error.
+    /// If [`CompiledGraph::try_run_pipelined`] fails, with its error as the message.
     ///
     /// ```
     /// # use rlx_runtime::*;
@@ -392,7 +392,7 @@ impl CompiledGraph {
     /// As [`CompiledGraph::run_pipelined`].
     ///
     /// # Errors
-    /// The first run's fault, as [`CompiledGraph::try_run`].
+    /// The first error of a run, as [`CompiledGraph::try_run`].
     pub fn try_run_pipelined(&mut self, runs: &[Vec<(&str, &[f32])>]) -> Result<Vec<Vec<Vec<f32>>>> {
         runs.iter().map(|inputs| self.try_run(inputs)).collect()
     }
@@ -405,8 +405,8 @@ impl CompiledGraph {
     fn execute_watched(&mut self, given: &dyn Inputs, progress: &Progress) -> Result<()> {
         self.outputs.invalidate();
         self.check_params()?;
-        let kept = |input| read_kept(self.device, &*self.exec, input);
-        self.binder.bind(given, &self.handles, &kept)?;
+        let device_handle = |input| read_device_handle(self.device, &*self.exec, input);
+        self.binder.bind(given, &self.handles, &device_handle)?;
         self.outputs.place(&self.binder)?;
         self.steer_feeds()?;
         let source = BoundInputs { given, handles: &self.handles, binder: &self.binder };

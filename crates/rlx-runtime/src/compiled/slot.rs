@@ -1,4 +1,4 @@
-//! A tensor at the border with its dimensions in the form a run needs them.
+//! An input, parameter or output with its dimensions prepared for a run.
 
 use rlx_ir::lir::IoSlot;
 use rlx_ir::{DType, Dim, Extent, Shape};
@@ -73,8 +73,8 @@ impl Slot {
         true
     }
 
-    /// Works out the dimensions of a tensor that has some the run itself found; `false` when a symbol is unknown.
-    /// Such a tensor is as the device computed it: what it found under an active extent says nothing of the rest.
+    /// Computes the dimensions of a tensor with data-dependent dimensions; `false` if a symbol is unknown.
+    /// Such a tensor is returned as the device computed it, without padding to the upper extent.
     pub(super) fn evaluate_found(&mut self, value: &dyn Fn(u32) -> Option<i64>) -> bool {
         for i in 0..self.forms.len() {
             let dim = self.shape.dim(i).eval(value).and_then(|n| usize::try_from(n).ok());

@@ -1,11 +1,11 @@
-//! Tensors at the border: what is declared, and views of bytes.
+//! Inputs, parameters and outputs: their declarations, and views of their bytes.
 
 use rlx_ir::lir::IoSlot;
 use rlx_ir::{ConstData, DType, Error, ErrorKind, Result, Shape, memory};
 
 use crate::convert;
 
-/// A named tensor that a graph takes or gives.
+/// A named input, parameter or output of a graph.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TensorInfo {
     /// The caller's name.
@@ -22,7 +22,7 @@ impl TensorInfo {
     }
 }
 
-/// A tensor in someone else's memory: row-major, little-endian, sub-byte elements packed.
+/// A view of a tensor in borrowed memory: row-major, little-endian, sub-byte elements packed.
 ///
 /// ```
 /// use rlx_ir::DType;
@@ -45,10 +45,10 @@ pub struct TensorView<'a> {
 }
 
 impl TensorView<'_> {
-    /// The tensor with bytes of its own.
+    /// The tensor with a copy of its bytes.
     ///
     /// # Errors
-    /// Bytes that do not fit type and dimensions.
+    /// Bytes that do not match type and dimensions.
     pub fn to_const(&self) -> Result<ConstData> {
         ConstData::new(self.dtype, self.dims, self.bytes)
     }
@@ -56,7 +56,7 @@ impl TensorView<'_> {
     /// The elements as f32.
     ///
     /// # Errors
-    /// Bytes that do not fit type and dimensions, or an integer that f32 cannot hold exactly.
+    /// Bytes that do not match type and dimensions, or an integer that is not exact in f32.
     pub fn to_f32(&self) -> Result<Vec<f32>> {
         let shape = Shape::new(self.dims, self.dtype);
         let elements = shape.num_elements().filter(|_| shape.size_bytes() == Some(self.bytes.len()));

@@ -1,9 +1,9 @@
-//! Measuring a device's prices.
+//! Calibrating a device's cost model.
 //!
-//! Every price is the time of a small graph, compiled and run as any other, so the same code measures every device.
-//! A graph repeats one op, each reading the result before it; the smallest of several runs counts, since all that
-//! disturbs a measurement makes it longer. Families of measurements go from small to large and stop where a run would
-//! take too long for what it tells, or where the time for all of them is spent: a slow device is measured at small sizes.
+//! Every cost is the time of a small graph, compiled and run like any other, so the same code measures every device.
+//! A graph repeats one op, each reading the previous result. The minimum of several runs is used, since
+//! disturbances only make a run longer. Each series of measurements goes from small to large sizes and stops when a run would
+//! take too long or when the time budget is spent, so a slow device is measured at small sizes only.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use rlx_driver::Device;
 use rlx_ir::progress::Stage;
 use rlx_ir::{DType, Graph, GraphExt, NodeId, Op, Progress, Result, Shape};
 
-use super::model::{Calibration, Curve, ProductPoint};
+use super::model::{Calibration, Curve, GemmPoint};
 use crate::compiled::CompiledGraph;
 use crate::session::Session;
 
@@ -25,7 +25,7 @@ const BUDGET: Duration = Duration::from_millis(1500);
 const BUDGET_ELSEWHERE: Duration = Duration::from_secs(30);
 
 /// Products that are measured: rows, then the two dimensions of a square or of a pair of matrices there and back.
-const PRODUCTS: [[usize; 3]; 26] = [
+const GEMMS: [[usize; 3]; 26] = [
     [1, 32, 32],
     [1, 64, 64],
     [1, 128, 128],
@@ -54,7 +54,7 @@ const PRODUCTS: [[usize; 3]; 26] = [
     [512, 512, 512],
 ];
 /// Of these, how many are measured before anything else, since every model needs them.
-const FIRST_PRODUCTS: usize = 12;
+const FIRST_GEMMS: usize = 12;
 /// Convolutions: height and width, channels, window.
 const WINDOWS: [[usize; 3]; 9] = [
     [8, 8, 3],
@@ -67,7 +67,7 @@ const WINDOWS: [[usize; 3]; 9] = [
     [7, 512, 3],
     [56, 64, 3],
 ];
-/// Of these, how many are measured before the larger products.
+/// The number of these that are measured before the larger matmuls.
 const FIRST_WINDOWS: usize = 5;
 
 /// Measures the device of `session`; `progress` may stop it before any run.
@@ -83,17 +83,17 @@ pub(super) fn measure(session: &Session, subject: String, progress: &Progress) -
     // What all models need comes first, in case the time does not suffice for everything.
     bench.passes()?;
     bench.elementwise()?;
-    bench.products(&PRODUCTS[..FIRST_PRODUCTS])?;
+    bench.gemms(&GEMMS[..FIRST_GEMMS])?;
     bench.rows()?;
     bench.windows(&WINDOWS[..FIRST_WINDOWS])?;
     bench.attention()?;
     bench.slides()?;
-    bench.products(&PRODUCTS[FIRST_PRODUCTS..])?;
+    bench.gemms(&GEMMS[FIRST_GEMMS..])?;
     bench.windows(&WINDOWS[FIRST_WINDOWS..])?;
     Ok(bench.prices)
 }
 
-/// A measurement under way.
+/// A measurement in progress.
 struct Bench<'a> {
     session: &'a Session,
     progress: &'a Progress,
@@ -112,19 +112,19 @@ fn chain(dims: &[usize], repeats: usize, mut op: impl FnMut(&mut Graph, NodeId) 
     graph
 }
 
-/// A parameter of its own for each call.
+/// A new parameter for each call.
 fn param(graph: &mut Graph, dims: &[usize]) -> NodeId {
     let name = format!("p{}", graph.len());
     graph.param(name, Shape::new(dims, DType::F32))
 }
 
-/// Small numbers of both signs that keep chains of products away from infinity and from denormals.
+/// Small numbers of both signs that keep chains of matmuls away from infinity and from denormals.
 fn filling(n: usize, scale: f32) -> Vec<f32> {
     (0..n).map(|i| ((i * 7 % 17) as f32 - 8.0) / 8.0 * scale).collect()
 }
 
 /// The smallest time of some runs, in nanoseconds.
-fn least(compiled: &mut CompiledGraph, progress: &Progress) -> Result<f64> {
+fn min_time(compiled: &mut CompiledGraph, progress: &Progress) -> Result<f64> {
     let count = |info: &crate::TensorInfo| info.shape.num_elements().unwrap_or(0);
     let inputs: Vec<Vec<f32>> = compiled.inputs().iter().map(|i| filling(count(i), 1.0)).collect();
     let inputs: Vec<&[f32]> = inputs.iter().map(Vec::as_slice).collect();
@@ -158,7 +158,7 @@ impl Bench<'_> {
 
     /// The smallest time of a graph.
     fn time(&self, graph: Graph) -> Result<f64> {
-        least(&mut self.compile(graph)?, self.progress)
+        min_time(&mut self.compile(graph)?, self.progress)
     }
 
     /// The smallest time of a graph's steps alone, without work.
@@ -168,7 +168,7 @@ impl Bench<'_> {
         let fixed = self.prices.run_ns
             + border_bytes(lir) * self.prices.transfer_ns
             + lir.steps.len() as f64 * self.prices.step_ns;
-        let time = least(&mut compiled, self.progress)?;
+        let time = min_time(&mut compiled, self.progress)?;
         // Noise in what is taken off must not make work cheaper than it can be.
         Ok((time - fixed).max(0.05 * time))
     }
@@ -234,7 +234,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    fn products(&mut self, shapes: &[[usize; 3]]) -> Result<()> {
+    fn gemms(&mut self, shapes: &[[usize; 3]]) -> Result<()> {
         let mut longest = 0.0;
         for &[m, a, b] in shapes {
             if !self.prices.products.is_empty() && !self.goes_on(longest) {
@@ -256,7 +256,7 @@ impl Bench<'_> {
             }
             for (k, n) in [(a, b), (b, a)] {
                 let dims = [m as f64, n as f64, k as f64];
-                self.prices.products.push(ProductPoint { dims, ns_per_flop });
+                self.prices.products.push(GemmPoint { dims, ns_per_flop });
                 if a == b {
                     break;
                 }
@@ -283,7 +283,7 @@ impl Bench<'_> {
             let time = ((three - one) / 2.0 - self.prices.step_ns).max(0.05 * one);
             let (m, k) = ((side * side) as f64, (channels * window * window) as f64);
             let ns_per_flop = time / (2.0 * m * k * channels as f64);
-            self.prices.windows.push(ProductPoint { dims: [m, channels as f64, k], ns_per_flop });
+            self.prices.windows.push(GemmPoint { dims: [m, channels as f64, k], ns_per_flop });
         }
         Ok(())
     }
@@ -310,7 +310,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Attention, where the device has a kernel of its own for it; elsewhere it is products and softmax.
+    /// Attention, if the device has a kernel for it; otherwise it is matmuls and softmax.
     fn attention(&mut self) -> Result<()> {
         let (heads, head_dim, repeats) = (4, 32, 2);
         let mut last = 0.0;

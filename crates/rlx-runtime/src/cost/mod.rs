@@ -1,9 +1,9 @@
-//! What a graph is expected to take on each device, and which one is expected to be the fastest.
+//! Predicting the time of a graph on each device, and choosing the fastest device.
 //!
-//! A device's [`BackendCostModel`] prices the steps that the compiler would make of a graph. Unless a backend brings
-//! its own, the prices are measured on this machine at first need ([`Calibration`]; within two seconds on the CPU) and
-//! kept in the cache folder (`RLX_CACHE_DIR`) by device, machine, threads and version; [`calibrate`] and
-//! `rlx devices --calibrate` measure again. A file that was damaged is a warning and a new measurement.
+//! A device's [`BackendCostModel`] estimates the time of the steps that the compiler would make of a graph. Unless a backend has
+//! its own, the cost model is calibrated on this machine at first use ([`Calibration`]; within two seconds on the CPU) and
+//! stored in the cache folder (`RLX_CACHE_DIR`) by device, machine, threads and version; [`calibrate`] and
+//! `rlx devices --calibrate` measure again. If the file is damaged, a warning is logged and the device is measured again.
 //!
 //! ```no_run
 //! use rlx_ir::{DType, Graph, GraphExt, Shape};
@@ -25,7 +25,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
-pub use model::{Calibration, Curve, ProductPoint};
+pub use model::{Calibration, Curve, GemmPoint};
 pub use rlx_backend::cost::{BackendCostModel, Work, WorkKind};
 use rlx_backend::cost::{border_bytes, works, works_of_graph};
 use rlx_driver::Device;
@@ -42,7 +42,7 @@ use crate::{panic_guard, store};
 const FOLDER: &str = "calibration";
 
 /// The one of `usable` that is expected to run `graph` fastest; `None` when there is none. One device alone needs no
-/// estimate; a device that cannot be estimated is passed over with a warning.
+/// estimate; a device without an estimate is skipped with a warning.
 ///
 /// # Errors
 /// There are several, and none can be estimated.
@@ -56,7 +56,7 @@ pub(crate) fn cheapest(graph: &Graph, usable: &[Device]) -> Result<Option<Device
         match cost_model(device).and_then(|model| try_estimate_graph_cost(graph, &*model)) {
             Ok(ns) => {
                 tracing::debug!(%device, ns, graph = %graph.name, "estimated");
-                if best.is_none_or(|(least, _)| ns < least) {
+                if best.is_none_or(|(fastest, _)| ns < fastest) {
                     best = Some((ns, device));
                 }
             }
@@ -75,7 +75,7 @@ pub(crate) fn cheapest(graph: &Graph, usable: &[Device]) -> Result<Option<Device
 /// The device that is expected to run `graph` fastest.
 ///
 /// # Panics
-/// With the text of [`try_fastest_device_for`]'s error.
+/// If [`try_fastest_device_for`] fails, with its error as the message.
 ///
 /// ```
 /// # use rlx_runtime::*;
@@ -86,7 +86,7 @@ pub(crate) fn cheapest(graph: &Graph, usable: &[Device]) -> Result<Option<Device
 /// // One device needs no prices.
 /// let policy = DevicePolicy::only([Device::Cpu]);
 /// assert_eq!(fastest_device_for_with_policy(&g, &policy), Device::Cpu);
-/// // Otherwise prices are measured on first need, and kept.
+/// // Otherwise the costs are measured at first use and stored.
 /// # let measured = || {
 /// println!("{}", fastest_device_for(&g));
 /// # };
@@ -99,7 +99,7 @@ pub fn fastest_device_for(graph: &Graph) -> Device {
 /// As [`fastest_device_for`].
 ///
 /// # Errors
-/// No device can run the graph; each is named with its reason.
+/// If no device can run the graph; each is named with its reason.
 pub fn try_fastest_device_for(graph: &Graph) -> Result<Device> {
     try_fastest_device_for_with_policy(graph, &DevicePolicy::default())
 }
@@ -107,7 +107,7 @@ pub fn try_fastest_device_for(graph: &Graph) -> Result<Device> {
 /// The device that `policy` prefers, else the one of those it allows that is expected to run `graph` fastest.
 ///
 /// # Panics
-/// With the text of [`try_fastest_device_for_with_policy`]'s error.
+/// If [`try_fastest_device_for_with_policy`] fails, with its error as the message.
 ///
 /// ```
 /// # use rlx_runtime::*;
@@ -131,7 +131,7 @@ pub fn try_fastest_device_for_with_policy(graph: &Graph, policy: &DevicePolicy) 
 }
 
 /// Nanoseconds that one run of `graph` is expected to take; infinite where the device of `model` cannot compile it.
-/// Open dimensions count as [`typical_dims`] says.
+/// Dynamic dimensions have the sizes of [`typical_dims`].
 ///
 /// ```
 /// # use rlx_runtime::*;
@@ -152,7 +152,7 @@ pub fn estimate_graph_cost(graph: &Graph, model: &dyn BackendCostModel) -> f64 {
 /// As [`estimate_graph_cost`].
 ///
 /// # Errors
-/// What compiling the graph for the device reports.
+/// An error of compiling the graph for the device.
 pub fn try_estimate_graph_cost(graph: &Graph, model: &dyn BackendCostModel) -> Result<f64> {
     try_estimate_at(graph, &typical_dims(graph), model)
 }
@@ -160,7 +160,7 @@ pub fn try_estimate_graph_cost(graph: &Graph, model: &dyn BackendCostModel) -> R
 /// As [`estimate_graph_cost`], for these dimensions.
 ///
 /// # Errors
-/// A dimension without a value, or what compiling the graph for the device reports.
+/// A dimension without a value, or an error of compiling the graph for the device.
 pub fn try_estimate_at(graph: &Graph, dims: &DimBinding, model: &dyn BackendCostModel) -> Result<f64> {
     let bound = graph.bind(dims);
     let Some(target) = model.target() else {
@@ -181,7 +181,7 @@ fn total(works: &[Work], border: f64, model: &dyn BackendCostModel) -> f64 {
     model.run_ns(border) + works.iter().map(|w| model.step_ns(w)).sum::<f64>()
 }
 
-/// The sizes that open dimensions are taken for where nothing else is known: 1 for a batch, 128 for all else, within the
+/// The sizes assumed for dynamic dimensions: 1 for a batch, 128 for all others, within the
 /// dimension's range.
 pub fn typical_dims(graph: &Graph) -> DimBinding {
     let mut dims = DimBinding::new();
@@ -201,15 +201,15 @@ pub fn typical_dims(graph: &Graph) -> DimBinding {
 /// The models made so far in this process, by what they are measurements of.
 static MODELS: LazyLock<Mutex<BTreeMap<String, Arc<model::Calibrated>>>> = LazyLock::new(Mutex::default);
 
-/// The prices of `device`: its backend's own, else those measured on this machine, measured now if they never were.
+/// The cost model of `device`: its backend's own, or one calibrated on this machine, now if necessary.
 ///
 /// # Errors
-/// A device that cannot be used, or that fails at what is measured.
+/// A device that cannot be used, or that fails during calibration.
 pub fn cost_model(device: Device) -> Result<Arc<dyn BackendCostModel>> {
     cost_model_with_progress(device, &Progress::none())
 }
 
-/// As [`cost_model`]; a measurement can be stopped, and then nothing of it is kept.
+/// As [`cost_model`]; a measurement can be cancelled; then nothing is stored.
 ///
 /// # Errors
 /// As [`cost_model`], and [`ErrorKind::Cancelled`].
@@ -223,7 +223,7 @@ pub fn cost_model_with_progress(device: Device, progress: &Progress) -> Result<A
     if let Some(known) = models.get(&subject) {
         return Ok(Arc::clone(known) as Arc<dyn BackendCostModel>);
     }
-    let prices = match kept(device, &subject) {
+    let prices = match stored(device, &subject) {
         Some(prices) => prices,
         None => measured(device, subject.clone(), progress)?,
     };
@@ -232,15 +232,15 @@ pub fn cost_model_with_progress(device: Device, progress: &Progress) -> Result<A
     Ok(made)
 }
 
-/// Measures `device` again and keeps what was found.
+/// Measures `device` again and stores the result.
 ///
 /// # Errors
-/// A device that cannot be used, or that fails at what is measured. (A folder that cannot be written is a warning.)
+/// A device that cannot be used, or that fails during calibration. (A folder that cannot be written is a warning.)
 pub fn calibrate(device: Device) -> Result<Calibration> {
     calibrate_with_progress(device, &Progress::none())
 }
 
-/// As [`calibrate`]; it can be stopped, and then nothing of it is kept.
+/// As [`calibrate`]; it can be cancelled; then nothing is stored.
 ///
 /// # Errors
 /// As [`calibrate`], and [`ErrorKind::Cancelled`].
@@ -252,23 +252,23 @@ pub fn calibrate_with_progress(device: Device, progress: &Progress) -> Result<Ca
     Ok(prices)
 }
 
-/// What was measured of the device of `session` with its threads: kept from before, or measured now.
+/// The calibration of the device of `session` with its threads: stored earlier, or measured now.
 ///
 /// # Errors
 /// As [`calibrate`].
 pub fn calibration_of(session: &Session) -> Result<Calibration> {
     let device = session.device();
     let subject = subject_with(device, session.threads())?;
-    match kept(device, &subject) {
+    match stored(device, &subject) {
         Some(prices) => Ok(prices),
         None => measured_on(session, subject, &Progress::none()),
     }
 }
 
-/// The file that a device's calibration is kept in.
+/// The file of a device's calibration.
 ///
 /// # Errors
-/// A device that is not there; a user who has no folder for caches.
+/// A device that is not available; no cache folder.
 pub fn calibration_path(device: Device) -> Result<PathBuf> {
     path_of(device, &subject(device)?)
 }
@@ -277,7 +277,7 @@ fn path_of(device: Device, subject: &str) -> Result<PathBuf> {
     store::path(FOLDER, &format!("{}-{}", device.feature(), store::digest(subject)))
 }
 
-/// What prices depend on: device, machine, threads, version.
+/// What costs depend on: device, machine, threads, version.
 pub(crate) fn subject(device: Device) -> Result<String> {
     subject_with(device, threads_from_env(device))
 }
@@ -301,13 +301,13 @@ pub(crate) fn processor() -> &'static str {
     &NAME
 }
 
-/// What was kept of an earlier measurement. A file that makes no sense is a warning.
-fn kept(device: Device, subject: &str) -> Option<Calibration> {
-    // Where there is no folder for caches, nothing was kept.
+/// The stored result of an earlier measurement. An invalid file is a warning.
+fn stored(device: Device, subject: &str) -> Option<Calibration> {
+    // Without a cache folder, nothing was stored.
     let path = path_of(device, subject).ok()?;
     let found = store::read(&path).and_then(|text| text.map(|t| Calibration::parse(&t)).transpose());
     match found {
-        // Digests are short: another subject may have had the same.
+        // Digests are short, so another subject may have the same.
         Ok(found) => found.filter(|prices| prices.subject == subject),
         Err(e) => {
             tracing::warn!(%device, error = %e, "the calibration is measured again");
@@ -326,7 +326,7 @@ fn measured_on(session: &Session, subject: String, progress: &Progress) -> Resul
     tracing::info!(%device, took = ?start.elapsed(), "calibrated");
     if let Err(e) = path_of(device, &prices.subject).and_then(|path| store::write(&path, &prices.to_string()))
     {
-        tracing::warn!(%device, error = %e, "the calibration was not kept");
+        tracing::warn!(%device, error = %e, "the calibration was not stored");
     }
     Ok(prices)
 }

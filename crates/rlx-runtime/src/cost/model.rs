@@ -1,4 +1,4 @@
-//! A device's prices as they were measured, and how a step's time follows from them.
+//! The measured costs of a device, and the predicted time of a step.
 
 use std::fmt;
 use std::sync::Arc;
@@ -50,17 +50,17 @@ impl Curve {
     }
 }
 
-/// What a product took: its dimensions, and nanoseconds for each operation.
+/// The measured time of a matmul: its dimensions, and nanoseconds per operation.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct ProductPoint {
+pub struct GemmPoint {
     /// Rows, columns, common dimension.
     pub dims: [f64; 3],
     /// Nanoseconds for each operation.
     pub ns_per_flop: f64,
 }
 
-/// The price of a product between those that were measured: nearer ones count more, by the logarithms of the dimensions.
-fn between(points: &[ProductPoint], dims: [f64; 3]) -> Option<f64> {
+/// The cost of a matmul of any size, interpolated from the measured ones: nearer ones, by the logarithms of the dimensions, weigh more.
+fn between(points: &[GemmPoint], dims: [f64; 3]) -> Option<f64> {
     let (mut sum, mut weights) = (0.0, 0.0);
     for point in points {
         let distance: f64 =
@@ -88,9 +88,9 @@ pub struct Calibration {
     /// Each element of an exponential or the like.
     pub costly_ns: f64,
     /// Products.
-    pub products: Vec<ProductPoint>,
-    /// Convolutions, as products.
-    pub windows: Vec<ProductPoint>,
+    pub products: Vec<GemmPoint>,
+    /// Convolutions, as matmuls.
+    pub windows: Vec<GemmPoint>,
     /// Each operation of a window that slides over channels, by bytes.
     pub slides: Curve,
     /// Each operation of attention, by keys.
@@ -101,7 +101,7 @@ pub struct Calibration {
     pub norms: Curve,
     /// Each byte of one pass over memory, by bytes.
     pub passes: Curve,
-    /// Each byte of parameters that a product of one row reads, by the bytes between two uses of it.
+    /// Each byte of parameters that a matmul of one row reads, by the bytes read between two uses of it.
     pub streams: Curve,
 }
 
@@ -122,7 +122,7 @@ impl Calibration {
         };
         let anchor = match work.kind {
             WorkKind::Pass => pass(work.bytes),
-            // Where a kind was not measured: as a product of middling size.
+            // For a kind that was not measured: like a matmul of medium size.
             _ => work.flops * per_flop.or_else(|| between(&self.products, [64.0; 3])).unwrap_or(0.0),
         };
         // Parameters come from wherever a whole run leaves them: a cache, or memory.
@@ -190,10 +190,10 @@ impl Calibration {
             // Points are compared by their logarithms.
             (_, numbers) if numbers.contains(&0.0) => return None,
             ("products", &[m, n, k, ns_per_flop]) => {
-                self.products.push(ProductPoint { dims: [m, n, k], ns_per_flop });
+                self.products.push(GemmPoint { dims: [m, n, k], ns_per_flop });
             }
             ("windows", &[m, n, k, ns_per_flop]) => {
-                self.windows.push(ProductPoint { dims: [m, n, k], ns_per_flop });
+                self.windows.push(GemmPoint { dims: [m, n, k], ns_per_flop });
             }
             ("slides", &[size, price]) => self.slides.extend(size, price)?,
             ("attention", &[size, price]) => self.attention.extend(size, price)?,
@@ -207,7 +207,7 @@ impl Calibration {
     }
 }
 
-/// The lines of the file it is kept in.
+/// The lines of its file.
 impl fmt::Display for Calibration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "rlx-calibration\nsubject {}", self.subject)?;
@@ -215,7 +215,7 @@ impl fmt::Display for Calibration {
             writeln!(f, "{name} {value:e}")?;
         }
         for (name, points) in [("products", &self.products), ("windows", &self.windows)] {
-            for ProductPoint { dims: [m, n, k], ns_per_flop } in points {
+            for GemmPoint { dims: [m, n, k], ns_per_flop } in points {
                 writeln!(f, "{name} {m} {n} {k} {ns_per_flop:e}")?;
             }
         }
@@ -258,7 +258,7 @@ mod tests {
     use super::*;
 
     fn sample() -> Calibration {
-        let point = |dims, ns_per_flop| ProductPoint { dims, ns_per_flop };
+        let point = |dims, ns_per_flop| GemmPoint { dims, ns_per_flop };
         Calibration {
             subject: "cpu of a test".into(),
             run_ns: 400.0,

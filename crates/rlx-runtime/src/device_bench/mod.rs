@@ -2,7 +2,7 @@
 //!
 //! [`benchmark_devices`] times a graph on each of its devices. Under [`DevicePickStrategy::Benchmark`] the result is a
 //! [`Verdict`], which holds for one graph, one set of devices and one class of input sizes: each input's length, rounded
-//! up to a power of two. It is kept in the cache folder (`RLX_CACHE_DIR`).
+//! up to a power of two. It is stored in the cache folder (`RLX_CACHE_DIR`).
 //!
 //! ```
 //! use rlx_ir::{DType, Graph, Shape, op::Activation};
@@ -34,7 +34,7 @@ use crate::graph_devices::{GraphDevices, Inputs};
 pub use verdicts::Verdict;
 pub(crate) use verdicts::{Verdicts, size_class};
 
-/// What one device took.
+/// The times of one device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceBenchResult {
     /// The device.
@@ -76,7 +76,7 @@ pub fn benchmark_devices(
 /// As [`benchmark_devices`].
 ///
 /// # Errors
-/// No runs to time, or no device that survived.
+/// 0 runs, or no device that succeeded.
 pub fn try_benchmark_devices(
     devices: &mut GraphDevices,
     inputs: &[(&str, &[f32])],
@@ -124,7 +124,7 @@ pub fn try_benchmark_devices_with_progress(
 /// Compiles for every device that can run the graph; gives those devices.
 ///
 /// # Errors
-/// The devices that failed and why. What did compile stays.
+/// The devices that failed and why. Successful compilations stay.
 ///
 /// ```
 /// # use rlx_runtime::*;
@@ -166,7 +166,7 @@ fn time(
     })
 }
 
-/// The device that a measurement of `runs` runs finds fastest: an earlier verdict for inputs of this class, else a
+/// The fastest device by a measurement of `runs` runs: an earlier verdict for inputs of this class, else a
 /// new one. One device alone needs no measurement.
 pub(crate) fn measured_pick(devices: &mut GraphDevices, inputs: Inputs<'_>, runs: usize) -> Result<Device> {
     if runs > 0 {

@@ -1,8 +1,8 @@
-//! What measurements decided, and where that is kept.
+//! Results of device benchmarks, and their storage.
 //!
-//! A verdict holds for one graph (by its hash), one class of input sizes and one set of devices, each by its machine,
-//! threads and the version of RLX. It is in the cache folder; a file that was damaged, or that speaks of something
-//! else, counts as none.
+//! A verdict holds for one graph (by its hash), one class of input sizes and one set of devices, each with its machine,
+//! threads and the version of RLX. It is stored in the cache folder; a file that is damaged or has another subject
+//! is ignored.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -47,7 +47,7 @@ pub(crate) struct Verdicts {
 }
 
 impl Verdicts {
-    /// The verdict for these sizes by at least `runs` runs, if there is one here or on disk.
+    /// The verdict for these sizes from at least `runs` runs, if there is one in memory or on disk.
     pub(crate) fn find(
         &mut self,
         graph: &Graph,
@@ -60,12 +60,12 @@ impl Verdicts {
             return Some(known.clone());
         }
         let (path, subject) = self.place(graph, devices, sizes).ok()?;
-        let kept = store::read(&path).and_then(|t| t.map(|t| from_text(&t, &subject, sizes)).transpose());
-        let kept = kept.unwrap_or_else(|e| {
+        let stored = store::read(&path).and_then(|t| t.map(|t| from_text(&t, &subject, sizes)).transpose());
+        let stored = stored.unwrap_or_else(|e| {
             tracing::warn!(error = %e, graph = %graph.name, "a verdict is measured again");
             None
         });
-        let verdict = kept.filter(|v| holds(&v))?;
+        let verdict = stored.filter(|v| holds(&v))?;
         self.keep(verdict.clone());
         Some(verdict)
     }
@@ -76,7 +76,7 @@ impl Verdicts {
             .place(graph, devices, &verdict.sizes)
             .and_then(|(path, subject)| store::write(&path, &to_text(&verdict, &subject)));
         if let Err(e) = written {
-            tracing::warn!(error = %e, graph = %graph.name, "a verdict was not kept");
+            tracing::warn!(error = %e, graph = %graph.name, "a verdict was not cached");
         }
         self.keep(verdict);
     }
@@ -150,7 +150,7 @@ fn from_text(text: &str, subject: &str, sizes: &[(String, usize)]) -> Result<Ver
     };
     value("rlx-verdict")?;
     if value("subject ")? != subject {
-        return Err(wrong("it is about something else"));
+        return Err(wrong("it is for another graph or machine"));
     }
     let runs = value("runs ")?.parse().map_err(|_| wrong("runs"))?;
     let device = value("winner ")?.parse().map_err(|_| wrong("winner"))?;
@@ -175,7 +175,7 @@ mod tests {
         let text = to_text(&verdict, "a test");
         assert_eq!(from_text(&text, "a test", &sizes).unwrap(), verdict);
         assert!(from_text(&text, "another test", &sizes).is_err());
-        // A file that is cut short is noticed by its own check; what is left here is lines that make no sense.
+        // A truncated file is caught by a check of its own; these are the lines that make no sense.
         for wrong in ["", "rlx-verdict\n", "rlx-verdict\nsubject a test\nruns many\nwinner cpu\n"] {
             assert!(from_text(wrong, "a test", &sizes).is_err(), "{wrong}");
         }

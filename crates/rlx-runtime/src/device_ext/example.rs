@@ -1,7 +1,7 @@
-//! A small graph around an op, so that questions about the op alone can be put to a backend, whose claims are
-//! about nodes.
+//! A small graph around an op, used to ask a backend about an op alone, since backends answer for
+//! nodes.
 //!
-//! The op's own shape rule decides what fits: candidates are tried until it accepts one, f32 first.
+//! Candidate input shapes are tried until the op's shape rule accepts one, f32 first.
 
 use rlx_ir::op::{DataFormat, MaskKind};
 use rlx_ir::ops::def;
@@ -54,7 +54,7 @@ fn bytes_with_zeros(operands: [Vec<usize>; 2]) -> Vec<Shape> {
     vec![a, b, a_zero, b_zero]
 }
 
-/// Ops whose inputs must fit their attributes in ways a search does not find.
+/// Ops whose inputs must match their attributes in ways that a search does not find.
 fn special(op: &Op) -> Option<Vec<Shape>> {
     match op {
         Op::Region { body } => Some(body.graph.inputs().map(|n| n.shape.clone()).collect()),
@@ -72,6 +72,10 @@ fn special(op: &Op) -> Option<Vec<Shape>> {
             Some(body.graph.inputs().enumerate().map(whole).collect())
         }
         Op::Custom { num_inputs, .. } => Some(vec![f32s(&[4]); *num_inputs]),
+        Op::UpdateSlice { axis } => {
+            let x = f32s(&vec![4; axis + 1]);
+            Some(vec![x.clone(), x, Shape::scalar(DType::I64)])
+        }
         // The source has as many elements as the target.
         Op::Reshape { to } => {
             let dims: Vec<Dim> = to.clone();

@@ -6,7 +6,7 @@
 //! assert_eq!(full_name(Device::Vulkan), "Vulkan");
 //! ```
 //!
-//! Questions about a graph need no outputs; legalising and reports need only the backend, not the device:
+//! Support queries accept graphs without outputs; legalising and reports need only the backend, not the device:
 //!
 //! ```
 //! use rlx_ir::{DType, Graph, GraphExt, Op, Shape};
@@ -157,8 +157,8 @@ pub fn full_name(device: Device) -> &'static str {
     }
 }
 
-/// Whether [`crate::CompiledGraph::run_slots`] works on `device`: it does wherever the device can be used,
-/// through host-visible copies where it has to.
+/// Whether [`crate::CompiledGraph::run_slots`] works on `device`: true for every usable device,
+/// if necessary through host-visible copies.
 ///
 /// ```
 /// # use rlx_runtime::*;
@@ -168,12 +168,12 @@ pub fn supports_run_slots(device: Device) -> bool {
     is_available(device)
 }
 
-/// Blocks until `device` has nothing left to do, anyone who gave it the work. The CPU computes within each call and a
-/// device without a backend was given nothing, so they never have. [`crate::CompiledGraph::drain`] waits for one
+/// Blocks until `device` is idle, whichever thread or graph gave it work. The CPU computes within each call, and a
+/// device without a backend has no work, so for them the call returns at once. [`crate::CompiledGraph::drain`] waits for one
 /// graph's work.
 ///
 /// # Panics
-/// With the text of [`try_drain_device`]'s error.
+/// If [`try_drain_device`] fails, with its error as the message.
 ///
 /// ```
 /// # use rlx_runtime::*;
@@ -187,7 +187,7 @@ pub fn drain_device(device: Device) {
 /// As [`drain_device`].
 ///
 /// # Errors
-/// A fault of the device.
+/// A device error.
 pub fn try_drain_device(device: Device) -> Result<()> {
     match require_backend(device) {
         Ok(backend) => panic_guard::call(device, "waiting", || backend.drain()),
@@ -195,7 +195,7 @@ pub fn try_drain_device(device: Device) -> Result<()> {
     }
 }
 
-/// A device's target with the options it was asked for.
+/// A device's target for some options.
 struct Query {
     device: Device,
     target: Arc<dyn Target>,
@@ -239,7 +239,7 @@ fn alone(node: &Node, graph: &Graph) -> Graph {
         return single;
     }
     if let Op::Result { .. } = node.op {
-        // A result of a node with several: what counts is that node, which is asked about itself.
+        // A result of a node with several outputs: the node itself is checked separately.
         single.input("result", node.shape.clone());
         return single;
     }
@@ -254,7 +254,7 @@ fn alone(node: &Node, graph: &Graph) -> Graph {
 /// Whether `device` can be used and compute `op` in f32 or the op's natural element type.
 ///
 /// # Panics
-/// With the text of [`try_supports`]'s error.
+/// If [`try_supports`] fails, with its error as the message.
 ///
 /// ```
 /// # use rlx_runtime::*;
@@ -269,7 +269,7 @@ pub fn supports(device: Device, op: &Op) -> bool {
 /// As [`supports`].
 ///
 /// # Errors
-/// [`rlx_ir::ErrorKind::Config`] when `RLX_KERNEL_DISPATCH` makes no sense.
+/// [`rlx_ir::ErrorKind::Config`] when `RLX_KERNEL_DISPATCH` is invalid.
 pub fn try_supports(device: Device, op: &Op) -> Result<bool> {
     match example::graph_of(op) {
         Some((graph, id)) => try_supports_node(device, graph.node(id), &graph),
@@ -280,7 +280,7 @@ pub fn try_supports(device: Device, op: &Op) -> Result<bool> {
 /// Whether `device` can be used and compute `node` of `graph`, exact for its element types and attributes.
 ///
 /// # Panics
-/// With the text of [`try_supports_node`]'s error.
+/// If [`try_supports_node`] fails, with its error as the message.
 ///
 /// ```
 /// # use rlx_runtime::*;
@@ -307,7 +307,7 @@ pub fn try_supports_node(device: Device, node: &Node, graph: &Graph) -> Result<b
 /// Whether `device` can be used and compute every node of `graph`. The graph need not have outputs.
 ///
 /// # Panics
-/// When `RLX_KERNEL_DISPATCH` makes no sense; [`supports_graph_with_options`] does not read it.
+/// When `RLX_KERNEL_DISPATCH` is invalid; [`supports_graph_with_options`] does not read it.
 ///
 /// ```
 /// # use rlx_runtime::*;
@@ -342,7 +342,7 @@ pub fn supports_graph_with_options(device: Device, graph: &Graph, options: &Comp
 /// used at all, that is node 0.
 ///
 /// # Panics
-/// When `RLX_KERNEL_DISPATCH` makes no sense; [`first_unsupported_op_with_options`] does not read it.
+/// When `RLX_KERNEL_DISPATCH` is invalid; [`first_unsupported_op_with_options`] does not read it.
 ///
 /// ```
 /// # use rlx_runtime::*;
@@ -375,10 +375,10 @@ pub fn first_unsupported_op_with_options<'g>(
     graph.nodes().iter().find(|node| !query.computes(node, graph)).map(|node| (node.id.index(), &node.op))
 }
 
-/// The graph with every node that `device` has no kernel for replaced by simpler ones.
+/// The graph with every node that `device` has no kernel for replaced by simpler nodes.
 ///
 /// # Errors
-/// A device without a backend, an invalid graph, or the first node nothing can compute.
+/// A device without a backend, an invalid graph, or the first node that cannot be computed.
 ///
 /// ```
 /// # use rlx_runtime::*;
@@ -428,7 +428,7 @@ pub fn legalize_graph_for_device_with_report(
     Ok(try_legalize(&graph, device, &CompileOptions::try_new()?)?)
 }
 
-/// The typed form of the legalising calls.
+/// The legalising calls with typed errors.
 ///
 /// # Errors
 /// As [`legalize_graph_for_device`].

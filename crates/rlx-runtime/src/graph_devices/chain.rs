@@ -1,4 +1,4 @@
-//! Running, on one device or along a chain of them.
+//! Running on one device or on a chain of devices.
 
 use rlx_driver::Device;
 use rlx_ir::{Error, ErrorKind, Result};
@@ -31,7 +31,7 @@ impl GraphDevices {
     /// As [`GraphDevices::run`].
     ///
     /// # Errors
-    /// What [`GraphDevices::try_compile`] or [`CompiledGraph::try_run`] report. After a fault of the device (lost,
+    /// What [`GraphDevices::try_compile`] or [`CompiledGraph::try_run`] report. After a device error (lost,
     /// out of memory, a panic) the next use compiles again.
     pub fn try_run(&mut self, device: Device, inputs: &[(&str, &[f32])]) -> Result<Vec<Vec<f32>>> {
         self.begin();
@@ -97,11 +97,11 @@ impl GraphDevices {
         self.run(device, inputs)
     }
 
-    /// Runs on the first device of `chain` that does it. A device that is not there, cannot compute the graph, or
-    /// fails while compiling, taking parameters or running is a recorded attempt, and the chain moves on.
+    /// Runs on the first device of `chain` that succeeds. If a device is not available, cannot run the graph, or
+    /// fails while compiling, setting parameters or running, the attempt is recorded and the next device is tried.
     ///
     /// # Errors
-    /// Every device's reason; an empty chain is one attempt of the CPU that says so.
+    /// The reason of every device; an empty chain is one attempt of the CPU that says so.
     ///
     /// ```
     /// # use rlx_runtime::*;
@@ -130,12 +130,12 @@ impl GraphDevices {
         Err(self.give_up())
     }
 
-    /// Runs on `hint` only; without one along `RLX_DEVICE_CHAIN`; where that is not set, on
+    /// Runs on `hint` only; without a hint on the devices of `RLX_DEVICE_CHAIN`; if that is not set, on
     /// [`GraphDevices::resolve`]'s device.
     ///
     /// # Errors
     /// As [`GraphDevices::run_try`]; a variable that does not parse, or a device that cannot be resolved, is an
-    /// attempt of the device it is about.
+    /// attempt of the device concerned.
     ///
     /// ```
     /// # use rlx_runtime::*;
@@ -189,10 +189,10 @@ impl GraphDevices {
         Ok(crate::device_policy::try_resolve_device_chain(&self.graph, &chain, &self.policy)?)
     }
 
-    /// The graph compiled for the first device of [`GraphDevices::run_chain`]'s chain that can do it.
+    /// The graph compiled for the first device of [`GraphDevices::run_chain`]'s chain that succeeds.
     ///
     /// # Errors
-    /// Every device's reason.
+    /// The reason of every device.
     ///
     /// ```
     /// # use rlx_runtime::*;
@@ -242,7 +242,7 @@ impl GraphDevices {
         }
     }
 
-    /// One run on one device; a failure is recorded, and an executable that a fault of the device has left in
+    /// One run on one device; a failure is recorded, and an executable that a device error has left in
     /// doubt is dropped.
     fn attempt(&mut self, device: Device, inputs: Inputs<'_>) -> Result<Vec<Vec<f32>>> {
         let result = self.ensure(device).and_then(|compiled| compiled.try_run(inputs));
@@ -263,7 +263,7 @@ impl GraphDevices {
     fn trace_step(&self, from: Device, to: Option<&Device>) {
         match to {
             Some(to) => tracing::warn!(%from, %to, graph = %self.graph.name, "the chain moves on"),
-            None => tracing::warn!(%from, graph = %self.graph.name, "the chain has ended"),
+            None => tracing::warn!(%from, graph = %self.graph.name, "no device of the chain is left"),
         }
     }
 
@@ -273,7 +273,7 @@ impl GraphDevices {
         error
     }
 
-    /// The failure before any device was tried.
+    /// A failure before any device was tried.
     fn unresolved(&mut self, error: &Error) -> DeviceFallbackError {
         self.begin();
         let about = |d: &&Device| error.device() == Some(d.name());
@@ -285,7 +285,7 @@ impl GraphDevices {
     /// Whether `device` can run the graph under the policy now.
     ///
     /// # Errors
-    /// What is in its way.
+    /// Why it cannot be used.
     pub fn check(&self, device: Device) -> Result<()> {
         check_usable(&self.graph, device, &self.policy)
     }

@@ -1,4 +1,4 @@
-//! Which device to use, and why that one.
+//! Choosing a device, and the reason for the choice.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ use crate::error::or_panic;
 pub struct Choice {
     /// The device.
     pub device: Device,
-    /// Why it and no other.
+    /// The reason for the choice.
     pub reason: ChoiceReason,
 }
 
@@ -30,7 +30,7 @@ pub enum ChoiceReason {
     Preferred,
     /// No other device can be used.
     OnlyOne,
-    /// A measurement found it the fastest.
+    /// It was measured as the fastest.
     Measured,
     /// The cost models expect it to be the fastest.
     Estimated,
@@ -50,7 +50,7 @@ impl fmt::Display for ChoiceReason {
 }
 
 impl GraphDevices {
-    /// Every device: what is in its way, and which one would be taken.
+    /// Every device: why it cannot be used, and which one would be chosen.
     ///
     /// ```
     /// # use rlx_runtime::*;
@@ -70,7 +70,7 @@ impl GraphDevices {
     /// is to measure, else the cheapest by the cost models.
     ///
     /// # Panics
-    /// With the text of [`GraphDevices::try_fastest`]'s error.
+    /// If [`GraphDevices::try_fastest`] fails, with its error as the message.
     ///
     /// ```
     /// # use rlx_runtime::*;
@@ -90,7 +90,7 @@ impl GraphDevices {
     /// As [`GraphDevices::fastest`].
     ///
     /// # Errors
-    /// No device can run the graph; each is named with its reason.
+    /// If no device can run the graph; each is named with its reason.
     pub fn try_fastest(&self) -> Result<Device> {
         Ok(self.fastest_choice()?.device)
     }
@@ -115,7 +115,7 @@ impl GraphDevices {
         choice(*self.cheapest.get_or_init(|| device), ChoiceReason::Estimated)
     }
 
-    /// The device that [`GraphDevices::resolve`] gives, and why.
+    /// The device that [`GraphDevices::resolve`] returns, and why.
     ///
     /// # Errors
     /// As [`GraphDevices::try_resolve`].
@@ -126,7 +126,7 @@ impl GraphDevices {
         }
     }
 
-    /// The device that [`GraphDevices::resolve_with_inputs`] gives, and why.
+    /// The device that [`GraphDevices::resolve_with_inputs`] returns, and why.
     ///
     /// # Errors
     /// As [`GraphDevices::resolve_with_inputs`].
@@ -174,11 +174,11 @@ impl GraphDevices {
     }
 
     /// As [`GraphDevices::resolve`]; where the policy is to measure and neither hint, `RLX_DEVICE` nor a preference
-    /// decides, each device is timed on `inputs`, once for each class of input sizes. The verdict is kept, in this
+    /// decides, each device is timed on `inputs`, once for each class of input sizes. The verdict is stored in this
     /// object and in the cache folder.
     ///
     /// # Errors
-    /// As [`GraphDevices::try_resolve`], or a measurement that no device survived.
+    /// As [`GraphDevices::try_resolve`], or a measurement in which every device failed.
     ///
     /// ```
     /// # use rlx_runtime::*;

@@ -1,9 +1,9 @@
-//! One graph on whichever devices there are: [`GraphDevices`].
+//! One graph on several devices, with fallback: [`GraphDevices`].
 //!
 //! It keeps the graph, its parameters and one executable for each device that was used, chooses a device
-//! ([`crate::device_policy`] says by what), and moves on along a chain when a device fails. Falling back is an
-//! event: each failed attempt is kept ([`GraphDevices::last_attempts`]) and traced as a warning. The parameters are
-//! the object's own, so whatever happens to a device's executable, they are intact.
+//! (see [`crate::device_policy`]), and tries the next device of a chain if one fails. A fallback is never silent:
+//! each failed attempt is recorded ([`GraphDevices::last_attempts`]) and logged as a warning. The parameters are stored
+//! in this object, so they stay intact whatever happens to a device's executable.
 //!
 //! ```
 //! use rlx_ir::{DType, Graph, Shape, op::BinaryOp};
@@ -50,7 +50,7 @@ pub use choice::{Choice, ChoiceReason};
 /// Inputs of a run: f32 values by name.
 pub(crate) type Inputs<'a> = &'a [(&'a str, &'a [f32])];
 
-/// An executable and how long it took to make.
+/// An executable and its compile time.
 #[derive(Debug)]
 struct Compiled {
     graph: CompiledGraph,
@@ -68,7 +68,7 @@ pub struct GraphDevices {
     /// Every parameter that was set, in its declared type; shared with the executables.
     params: BTreeMap<String, Arc<Weight>>,
     attempts: Vec<(Device, String)>,
-    /// What the cost models chose, once they were asked.
+    /// The choice of the cost models, once computed.
     cheapest: OnceLock<Device>,
     verdicts: Verdicts,
 }
@@ -97,7 +97,7 @@ impl GraphDevices {
     /// The graph on the devices that can run it and that `policy` allows.
     ///
     /// # Panics
-    /// When `RLX_KERNEL_DISPATCH` makes no sense.
+    /// If `RLX_KERNEL_DISPATCH` is invalid.
     ///
     /// ```
     /// # use rlx_runtime::*;
@@ -125,7 +125,7 @@ impl GraphDevices {
     /// The graph under [`DevicePolicy::from_env`].
     ///
     /// # Panics
-    /// With the text of [`GraphDevices::try_from_env`]'s error.
+    /// If [`GraphDevices::try_from_env`] fails, with its error as the message.
     ///
     /// ```
     /// # use rlx_runtime::*;
@@ -160,14 +160,14 @@ impl GraphDevices {
         &self.graph
     }
 
-    /// The devices that can run the graph under the policy, as they were found when this was made (or at the last
+    /// The devices that can run the graph under the policy, determined when this was created (or at the last
     /// [`GraphDevices::invalidate_cache`] or [`GraphDevices::set_policy`]).
     pub fn devices(&self) -> &[Device] {
         &self.devices
     }
 
-    /// What was tried before the last success or failure: each device that failed, in order, and why. Empty when
-    /// the first attempt did it.
+    /// What was tried before the last success or failure: each device that failed, in order, and why. Empty if
+    /// the first attempt succeeded.
     ///
     /// ```
     /// # use rlx_runtime::*;
@@ -208,8 +208,8 @@ impl GraphDevices {
     /// As [`GraphDevices::compile`].
     ///
     /// # Errors
-    /// A device that is not there (with its Cargo feature), that the policy rules out, that cannot compute the graph,
-    /// or that fails at it.
+    /// A device that is not available (with its Cargo feature), that the policy rules out, that cannot run the graph,
+    /// or that fails to compile it.
     pub fn try_compile(&mut self, device: Device) -> Result<&mut CompiledGraph> {
         self.attempts.clear();
         if let Err(e) = self.ensure(device) {
@@ -274,10 +274,10 @@ impl GraphDevices {
         self.compile(device)
     }
 
-    /// Compiles for every one of [`GraphDevices::devices`]; gives those devices.
+    /// Compiles for all of [`GraphDevices::devices`]; returns those devices.
     ///
     /// # Errors
-    /// The devices that failed and why. What did compile stays.
+    /// The devices that failed and why. Successful compilations stay.
     ///
     /// ```
     /// # use rlx_runtime::*;
@@ -313,10 +313,10 @@ impl GraphDevices {
     }
 
     /// Times every device on `inputs`, `runs` runs each after one to warm up; fastest first. Devices that fail are
-    /// left out, recorded and traced. The winner is remembered for these sizes.
+    /// left out, recorded and logged. The winner is stored for these sizes.
     ///
     /// # Errors
-    /// No runs to time, or no device that survived.
+    /// 0 runs, or no device that succeeded.
     ///
     /// ```
     /// # use rlx_runtime::*;
@@ -338,7 +338,7 @@ impl GraphDevices {
         Ok(device_bench::try_benchmark_devices(self, inputs, runs)?)
     }
 
-    /// Drops every executable and what benchmarks found for this graph, and looks for devices again. Parameters stay.
+    /// Drops every executable and the benchmark results of this graph, and probes the devices again. Parameters stay.
     ///
     /// ```
     /// # use rlx_runtime::*;
@@ -349,7 +349,7 @@ impl GraphDevices {
     /// # let mut devices = GraphDevices::with_policy(g, DevicePolicy::only([Device::Cpu]));
     /// # devices.set_param("w", &[10.0, 20.0]);
     /// devices.invalidate_cache();
-    /// assert_eq!(devices.run(Device::Cpu, &[("x", &[1.0, 2.0])])?, [[11.0, 22.0]], "parameters are kept");
+    /// assert_eq!(devices.run(Device::Cpu, &[("x", &[1.0, 2.0])])?, [[11.0, 22.0]], "parameters stay");
     /// # Ok::<(), String>(())
     /// ```
     pub fn invalidate_cache(&mut self) {
@@ -361,7 +361,7 @@ impl GraphDevices {
         self.devices = devices_for_with_policy(&self.graph, &self.policy);
     }
 
-    /// Replaces the policy: devices and how they are ranked follow from it. Executables of devices that it rules out
+    /// Replaces the policy: the devices and their ranking are derived again. Executables of devices that it rules out
     /// are dropped.
     ///
     /// ```
@@ -384,33 +384,33 @@ impl GraphDevices {
         gone.into_iter().for_each(|device| self.drop_executable(device));
     }
 
-    /// What measurements found about this graph, the latest last: those made here, and those of earlier processes
-    /// that were asked for here.
+    /// The benchmark results of this graph, the latest last: those measured here, and those of earlier processes
+    /// that were used here.
     pub fn verdicts(&self) -> &[Verdict] {
         self.verdicts.all()
     }
 
-    /// The verdict for these sizes by at least `runs` runs, if there is one.
+    /// The verdict for these sizes from at least `runs` runs, if there is one.
     pub(crate) fn known_verdict(&mut self, sizes: &[(String, usize)], runs: usize) -> Option<Verdict> {
         self.verdicts.find(&self.graph, &self.devices, sizes, runs)
     }
 
-    /// Keeps a verdict.
+    /// Stores a verdict.
     pub(crate) fn remember(&mut self, verdict: Verdict) {
         self.verdicts.remember(&self.graph, &self.devices, verdict);
     }
 
-    /// How long compiling for `device` took, if that was done.
+    /// The compile time for `device`, if compiled.
     pub(crate) fn compile_ns(&self, device: Device) -> Option<u64> {
         self.compiled.get(&device).map(|c| c.compile_ns)
     }
 
-    /// Forgets the attempts of the call before.
+    /// Clears the attempts of the previous call.
     pub(crate) fn begin(&mut self) {
         self.attempts.clear();
     }
 
-    /// The executable of `device`, made if it is not there.
+    /// The executable of `device`, compiled if necessary.
     pub(crate) fn ensure(&mut self, device: Device) -> Result<&mut CompiledGraph> {
         match self.compiled.entry(device) {
             Entry::Occupied(entry) => {
@@ -427,7 +427,7 @@ impl GraphDevices {
         }
     }
 
-    /// Notes that `device` failed.
+    /// Records that `device` failed.
     pub(crate) fn record(&mut self, device: Device, error: &Error) {
         tracing::warn!(
             %device,
@@ -447,7 +447,7 @@ impl GraphDevices {
     }
 }
 
-/// The environment's chain, which must parse wherever a chain is asked for.
+/// The environment's chain, which must parse wherever a chain is used.
 fn env_chain() -> Result<Vec<Device>> {
     Ok(env::list(env::CHAIN)?.unwrap_or_default())
 }
@@ -460,7 +460,7 @@ fn check_allowed(policy: &DevicePolicy, device: Device) -> Result<()> {
     Err(Error::new(ErrorKind::DeviceUnavailable, message).with_device(device.name()))
 }
 
-/// Compiles the graph for a device and sets all parameters there are.
+/// Compiles the graph for a device and sets all stored parameters.
 fn build(graph: &Graph, device: Device, params: &BTreeMap<String, Arc<Weight>>) -> Result<CompiledGraph> {
     let mut compiled = Session::try_new(device)?.try_compile(graph.clone()).map_err(Error::from)?;
     let names: Vec<String> = compiled.params().iter().map(|p| p.name.clone()).collect();

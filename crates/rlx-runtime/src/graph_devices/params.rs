@@ -1,4 +1,4 @@
-//! The parameters, which belong to the graph and not to any device.
+//! The parameters, which are stored with the graph and not with a device.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use crate::device_policy::DeviceFallbackError;
 use crate::error::or_panic;
 
 impl GraphDevices {
-    /// Sets a parameter, for every device: those compiled already and those compiled later.
+    /// Sets a parameter on every device, compiled already or later.
     ///
     /// # Panics
-    /// With the text of [`GraphDevices::try_set_param`]'s error.
+    /// If [`GraphDevices::try_set_param`] fails, with its error as the message.
     ///
     /// ```
     /// # use rlx_runtime::*;
@@ -33,11 +33,11 @@ impl GraphDevices {
         or_panic(self.try_set_param(name, values));
     }
 
-    /// As [`GraphDevices::set_param`]. A device that fails to take it is recorded, traced, and compiled again at its
-    /// next use; the value is kept.
+    /// As [`GraphDevices::set_param`]. If setting it fails on a device, that is recorded and logged, and the device is compiled again at its
+    /// next use; the value is stored.
     ///
     /// # Errors
-    /// An unknown name, a wrong count, a value the declared type cannot hold exactly.
+    /// An unknown name, a wrong count, a value that is not exact in the declared type.
     pub fn try_set_param(&mut self, name: &str, values: &[f32]) -> Result<()> {
         let weight = weight_of_f32(&self.param_info(name)?, values)?;
         self.keep(name, Arc::new(weight));
@@ -47,7 +47,7 @@ impl GraphDevices {
     /// Sets a parameter from the bytes of `dtype` elements.
     ///
     /// # Panics
-    /// With the text of [`GraphDevices::try_set_param_typed`]'s error.
+    /// If [`GraphDevices::try_set_param_typed`] fails, with its error as the message.
     ///
     /// ```
     /// # use rlx_runtime::*;
@@ -77,7 +77,7 @@ impl GraphDevices {
         Ok(())
     }
 
-    /// Sets every parameter that `weights` has by name, without copying those of the declared type; gives the names
+    /// Sets every parameter that `weights` has by name, without copying those of the declared type; returns the names
     /// of parameters it does not have.
     ///
     /// # Errors
@@ -104,11 +104,11 @@ impl GraphDevices {
         Ok(missing)
     }
 
-    /// Gives every parameter to every executable again (each has them already, unless the caller set others through
+    /// Sets every parameter on every executable again (they have them already, unless the caller set others through
     /// [`GraphDevices::compile`]).
     ///
     /// # Panics
-    /// With the text of [`GraphDevices::try_sync_params_to_all`]'s error.
+    /// If [`GraphDevices::try_sync_params_to_all`] fails, with its error as the message.
     ///
     /// ```
     /// # use rlx_runtime::*;
@@ -157,7 +157,7 @@ impl GraphDevices {
         }
     }
 
-    /// Keeps a parameter and gives it to the executables there are.
+    /// Stores a parameter and sets it on all executables.
     fn keep(&mut self, name: &str, weight: Arc<Weight>) {
         self.begin();
         self.send(name, &weight);
@@ -167,7 +167,7 @@ impl GraphDevices {
     fn send(&mut self, name: &str, weight: &Arc<Weight>) {
         let mut faults: Vec<(Device, Error)> = Vec::new();
         for (&device, compiled) in &mut self.compiled {
-            // The compiler may have found that nothing depends on it.
+            // The compiler may have removed it because nothing depends on it.
             let known = compiled.graph.params().iter().any(|p| p.name == name);
             if known && let Err(e) = compiled.graph.try_set_weight(name, weight) {
                 faults.push((device, e));

@@ -1,4 +1,4 @@
-//! Variants that are kept on disk.
+//! Variants cached on disk.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::compiled::CompiledGraph;
 impl ModelCompilePipeline {
     /// As [`ModelCompilePipeline::get_or_compile`], with a cache on disk behind the pipeline: a variant that an earlier
     /// process made, of the same model, sizes, options and machine, is loaded from there under the name `disk_base`.
-    /// `build` runs to know which model it is; the template is compiled only where the cache does not have the variant.
+    /// `build` runs to identify the model; the template is compiled only if the cache does not have the variant.
     ///
     /// ```
     /// use rlx_ir::{DType, Dim, DimBinding, HirModule, Shape, sym};
@@ -62,7 +62,7 @@ impl ModelCompilePipeline {
             None => Arc::new(graph_of(build)?),
         };
         let (device, variants) = (self.variants.device(), &mut self.variants);
-        // As all variants, it uses memory for intermediate values by turns.
+        // Like all variants, it shares the memory for intermediate values with the others.
         let shared = options.clone().with_shared_arena(true);
         let mut compiled =
             cache.specialized(disk_base, &[&key.to_le_bytes()], &sizes, device, &graph, &shared, || {

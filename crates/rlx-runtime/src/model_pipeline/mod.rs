@@ -1,9 +1,9 @@
-//! A model compiled once with its sizes open, and the variants for the sizes that come.
+//! A model compiled once with dynamic sizes, and its variants for concrete sizes.
 //!
-//! The *template* is compiled once for each set of options, from blocks that a closure builds. A *variant* is
-//! the template with values put in for its symbols: no pass runs again, no weight is packed again, and the
-//! memory for intermediate values is used by turns. Parameters that were set on one variant carry over to each
-//! new one; setting a parameter never changes a variant that exists.
+//! The *template* is compiled once for each set of options, from a module that a closure builds. A *variant* is
+//! the template with numbers for its symbols: no pass runs again, no weight is packed again, and all variants share the
+//! memory for intermediate values. Parameters that were set on one variant carry over to each
+//! new one; setting a parameter never changes an existing variant.
 //!
 //! ```
 //! use rlx_ir::{DType, Dim, DimBinding, HirModule, Shape, sym};
@@ -45,12 +45,12 @@ const CAPACITY: usize = 8;
 
 /// One model on one device: its templates and a bounded number of variants.
 ///
-/// A variant is found by the caller's key, its sizes, and the options that shape the code; the closure that
-/// builds the model runs once for each template, however many variants there are. The oldest variant goes
-/// first, whether or not it was used since.
+/// The key of a variant is the caller's key, its sizes, and the options that affect the code; the closure that
+/// builds the model runs once for each template, however many variants there are. The oldest variant is dropped
+/// first, even if it was used recently.
 ///
-/// The pipeline keeps every parameter as it was set, because other options may pack it otherwise. For weights
-/// that are mapped from a file this costs no memory.
+/// The pipeline keeps every parameter as it was set, because other options may pack it differently. For weights
+/// that are mapped from a file this takes no memory.
 #[derive(Debug)]
 pub struct ModelCompilePipeline {
     pub(crate) variants: Variants,
@@ -96,12 +96,12 @@ impl ModelCompilePipeline {
         self.variants.device()
     }
 
-    /// How many variants there is room for.
+    /// The maximum number of variants.
     pub fn capacity(&self) -> usize {
         self.variants.capacity()
     }
 
-    /// Whether a template was built, under any options.
+    /// Whether a template was built, for any options.
     pub fn has_template(&self) -> bool {
         self.template_result().is_some()
     }
@@ -116,7 +116,7 @@ impl ModelCompilePipeline {
         self.len() == 0
     }
 
-    /// Whether there is a variant under `key`, whatever its options and sizes.
+    /// Whether there is a variant with `key`, for any options and sizes.
     ///
     /// ```
     /// # use rlx_runtime::*;
@@ -137,7 +137,7 @@ impl ModelCompilePipeline {
         self.variants.contains(key)
     }
 
-    /// The template that was built or asked for last.
+    /// The template that was built or used last.
     ///
     /// ```
     /// # use rlx_runtime::*;
@@ -158,7 +158,7 @@ impl ModelCompilePipeline {
         self.variants.latest()
     }
 
-    /// Compiles the template under these options, with its sizes open; where there is one already, `build`
+    /// Compiles the template for these options, with dynamic sizes; if there is one already, `build`
     /// does not run.
     ///
     /// ```
@@ -177,7 +177,7 @@ impl ModelCompilePipeline {
     /// ```
     ///
     /// # Errors
-    /// A block that does not fit, or what the compiler rejects.
+    /// A block whose shapes do not match, or an error of the compiler.
     pub fn build_template<F>(
         &mut self,
         build: F,
@@ -220,10 +220,10 @@ impl ModelCompilePipeline {
         self.build_template(build, options)
     }
 
-    /// The template for these sizes. `binding` wins over `options.dim_binding`.
+    /// The template for these sizes. `binding` takes precedence over `options.dim_binding`.
     ///
     /// # Panics
-    /// Without a template under these options, or for sizes that do not fit it;
+    /// Without a template for these options, or for sizes outside its ranges;
     /// [`ModelCompilePipeline::try_specialize_template`] reports it.
     ///
     /// ```
@@ -252,7 +252,7 @@ impl ModelCompilePipeline {
     /// As [`ModelCompilePipeline::specialize_template`].
     ///
     /// # Errors
-    /// [`rlx_ir::ErrorKind::Config`] without a template under these options; sizes that do not fit it.
+    /// [`rlx_ir::ErrorKind::Config`] without a template for these options; sizes outside its ranges.
     pub fn try_specialize_template(
         &self,
         binding: &DimBinding,
@@ -261,11 +261,11 @@ impl ModelCompilePipeline {
         self.variants.specialize(binding, options)
     }
 
-    /// A graph that runs `result`, with the parameters that variants were given before. The pipeline does not
-    /// keep it.
+    /// A graph that runs `result`, with the parameters set on earlier variants. The pipeline does not
+    /// store it.
     ///
     /// # Panics
-    /// With the text of [`ModelCompilePipeline::try_compile_lir`]'s error.
+    /// If [`ModelCompilePipeline::try_compile_lir`] fails, with its error as the message.
     ///
     /// ```
     /// # use rlx_runtime::*;
@@ -291,7 +291,7 @@ impl ModelCompilePipeline {
     /// As [`ModelCompilePipeline::compile_lir`].
     ///
     /// # Errors
-    /// A device that is not there, or rejects the module.
+    /// A device that is not available, or rejects the module.
     pub fn try_compile_lir(
         &self,
         result: CompileResult,
@@ -300,7 +300,7 @@ impl ModelCompilePipeline {
         Ok(self.variants.compile(result, options)?)
     }
 
-    /// What the template built last needs and gives; what is open while its sizes are is `None`.
+    /// The inputs, parameters and outputs of the template built last; what depends on dynamic sizes is `None`.
     ///
     /// # Panics
     /// Without a template; [`ModelCompilePipeline::try_template_binding_manifest`] reports it.
@@ -335,7 +335,7 @@ impl ModelCompilePipeline {
         Ok(BindingManifest::from_lir(&template.lir))
     }
 
-    /// What the template needs and gives at these sizes, and where. `binding` wins over
+    /// The inputs, parameters and outputs of the template at these sizes, with their offsets. `binding` takes precedence over
     /// `options.dim_binding`.
     ///
     /// # Panics
@@ -378,7 +378,7 @@ impl ModelCompilePipeline {
         Ok(BindingManifest::from_lir(&self.try_specialize_template(binding, options)?.lir))
     }
 
-    /// What the template needs and gives for a component.
+    /// The inputs, parameters and outputs of the template for a component.
     ///
     /// # Panics
     /// As [`ModelCompilePipeline::specialize_template`].
@@ -423,11 +423,11 @@ impl ModelCompilePipeline {
         )
     }
 
-    /// The variant of `key` at these sizes, compiled if it is not there. `binding` wins over
-    /// `options.dim_binding`; `build` runs only where there is no template under these options yet.
+    /// The variant of `key` at these sizes, compiled if it does not exist. `binding` takes precedence over
+    /// `options.dim_binding`; `build` runs only if there is no template for these options yet.
     ///
     /// # Errors
-    /// A block that does not fit, what the compiler rejects, sizes that do not fit, a device that is not there.
+    /// A block whose shapes do not match, an error of the compiler, sizes outside the template's ranges, a device that is not available.
     ///
     /// ```
     /// # use rlx_runtime::*;
@@ -459,7 +459,7 @@ impl ModelCompilePipeline {
         Ok(self.variants.variant(at))
     }
 
-    /// Sets the parameters that `weights` has by name, in every variant that is there and those to come.
+    /// Sets the parameters that `weights` has by name, in all existing and later variants.
     ///
     /// # Errors
     /// As [`CompiledGraph::try_set_weight`].
@@ -467,9 +467,9 @@ impl ModelCompilePipeline {
         self.variants.set_weights(weights)
     }
 
-    /// The variant of a component, under [`ModelComponent::cache_key`], and what it needs and gives. Where the
-    /// component asks for a kernel dispatch other than the default, it wins over the options'. A pipeline
-    /// compiles when it is asked, whatever the component's compilation mode: the mode only keeps variants apart.
+    /// The variant of a component, under [`ModelComponent::cache_key`], and its manifest. If the
+    /// component sets a kernel dispatch other than the default, it takes precedence over the options'. A pipeline
+    /// compiles on this call in every compilation mode; the mode is only part of the key.
     ///
     /// # Errors
     /// As [`ModelCompilePipeline::get_or_compile`].
@@ -506,12 +506,12 @@ impl ModelCompilePipeline {
     }
 }
 
-/// The graph of the blocks that `build` makes.
+/// The graph of the module that `build` returns.
 pub(crate) fn graph_of(build: impl FnOnce() -> HirModule) -> Result<rlx_ir::Graph, LowerError> {
     build().lower_to_mir().map(MirModule::into_graph)
 }
 
-/// The options with what the component says.
+/// The options with the component's settings.
 fn component_options(component: &ModelComponent, options: &CompileOptions) -> CompileOptions {
     match component.kernel_dispatch() {
         KernelDispatchPolicy::PreferNative => options.clone(),

@@ -1,4 +1,4 @@
-//! What parameters were set to: how they carry over from one variant to the next.
+//! The values of parameters, and how they carry over from one variant to the next.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,4 +1,4 @@
-//! Templates and the variants made of them: what [`super::ModelCompilePipeline`] and the caches share.
+//! Templates and their variants, shared by [`super::ModelCompilePipeline`] and the caches.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -12,7 +12,7 @@ use crate::compiled::CompiledGraph;
 use crate::session::{Session, on_device};
 use crate::stages::try_pipeline_for;
 
-/// A graph compiled with its dimensions open, under some options.
+/// A graph compiled with dynamic dimensions, for some options.
 #[derive(Debug)]
 struct Template {
     options: CompileOptions,
@@ -40,7 +40,7 @@ pub(crate) struct Variants {
     book: ParamBook,
 }
 
-/// The sizes that count: the argument's, and the options' for symbols that it does not name.
+/// The effective sizes: the argument's, and the options' for symbols that it does not name.
 pub(crate) fn effective<'b>(binding: &'b DimBinding, options: &CompileOptions) -> Cow<'b, DimBinding> {
     if options.dim_binding.iter().all(|(symbol, _)| binding.get(symbol).is_some()) {
         return Cow::Borrowed(binding);
@@ -54,7 +54,7 @@ pub(crate) fn effective<'b>(binding: &'b DimBinding, options: &CompileOptions) -
 
 impl Variants {
     /// # Errors
-    /// [`ErrorKind::Config`] for no room at all.
+    /// [`ErrorKind::Config`] for a capacity of 0.
     pub(crate) fn new(device: Device, capacity: usize) -> Result<Self> {
         if capacity == 0 {
             let message = "a cache of compiled variants needs a capacity of at least 1";
@@ -82,12 +82,12 @@ impl Variants {
         self.variants.len()
     }
 
-    /// Whether there is a variant under `key`, whatever its options and sizes.
+    /// Whether there is a variant with `key`, for any options and sizes.
     pub(crate) fn contains(&self, key: u64) -> bool {
         self.variants.iter().any(|v| v.key == key)
     }
 
-    /// The place of the variant, if it is there.
+    /// The index of the variant, if it exists.
     pub(crate) fn find(&self, key: u64, binding: &DimBinding, options: &CompileOptions) -> Option<usize> {
         let binding = effective(binding, options);
         let is_one =
@@ -104,7 +104,7 @@ impl Variants {
         self.templates.get(self.latest).map(|t| &t.result)
     }
 
-    /// The template under these options.
+    /// The template for these options.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] when there is none.
@@ -117,10 +117,10 @@ impl Variants {
         })
     }
 
-    /// The template under these options; `build` runs if there is none yet.
+    /// The template for these options; `build` runs if there is none yet.
     ///
     /// # Errors
-    /// What `build` and the compiler report.
+    /// Errors of `build` and of the compiler.
     pub(crate) fn ensure_template(
         &mut self,
         build: impl FnOnce() -> Result<Graph, LowerError>,
@@ -140,7 +140,7 @@ impl Variants {
         Ok(&self.templates[self.latest].result)
     }
 
-    /// Sets the parameters that `weights` has by name, in every variant that is there and those to come.
+    /// Sets the parameters that `weights` has by name, in all existing and later variants.
     ///
     /// # Errors
     /// As [`CompiledGraph::try_set_weight`].
@@ -149,7 +149,7 @@ impl Variants {
         self.variants.iter_mut().try_for_each(|v| v.graph.try_set_weights(weights).map(|_| ()))
     }
 
-    /// Variants use memory for intermediate values by turns.
+    /// All variants share the memory for intermediate values.
     fn pipeline(&self, options: &CompileOptions) -> Result<CompilePipeline> {
         try_pipeline_for(self.device, &options.clone().with_shared_arena(true))
     }
@@ -158,10 +158,10 @@ impl Variants {
         self.pipeline(options)?.compile(graph)
     }
 
-    /// The template under these options for these sizes.
+    /// The template for these options and sizes.
     ///
     /// # Errors
-    /// No template, or sizes that do not fit it.
+    /// No template, or sizes outside its ranges.
     pub(crate) fn specialize(&self, binding: &DimBinding, options: &CompileOptions) -> Result<CompileResult> {
         let template = self.template(options)?;
         let specialized = self.pipeline(options)?.try_specialize(template, &effective(binding, options));
@@ -171,7 +171,7 @@ impl Variants {
     /// A graph that runs `result`, with the parameters that other variants have.
     ///
     /// # Errors
-    /// A device that is not there or rejects the module.
+    /// A device that is not available or rejects the module.
     pub(crate) fn compile(&self, result: CompileResult, options: &CompileOptions) -> Result<CompiledGraph> {
         let shared = options.clone().with_shared_arena(true);
         let mut graph = Session::try_new(self.device)?.compile_result(result, &shared)?;
@@ -179,7 +179,7 @@ impl Variants {
         Ok(graph)
     }
 
-    /// Gives a graph from elsewhere the parameters that the variants have.
+    /// Sets the parameters of the variants on another graph.
     ///
     /// # Errors
     /// Memory that cannot be had.
@@ -187,7 +187,7 @@ impl Variants {
         self.book.attach(graph)
     }
 
-    /// Keeps a variant, which must not be there yet, and drops the oldest where there is no room.
+    /// Stores a variant, which must not exist yet, and drops the oldest if the capacity is reached.
     pub(crate) fn insert(
         &mut self,
         key: u64,
@@ -203,10 +203,10 @@ impl Variants {
         self.variants.len() - 1
     }
 
-    /// The place of the variant, made if it is not there.
+    /// The index of the variant, which is created if it does not exist.
     ///
     /// # Errors
-    /// What `build` and the compiler report, or sizes that do not fit.
+    /// Errors of `build` and of the compiler, or sizes outside the template's ranges.
     pub(crate) fn get_or_compile(
         &mut self,
         key: u64,
@@ -224,7 +224,7 @@ impl Variants {
     }
 }
 
-/// What calls report that need a template.
+/// The error of calls that need a template.
 pub(crate) fn no_template() -> Error {
     Error::new(ErrorKind::Config, "the pipeline has no template yet")
         .with_hint("call build_template, ensure_template or get_or_compile first")

@@ -1,4 +1,4 @@
-//! One step as a module of its own, with what it needs of the init program.
+//! One step as a separate module, with the part of the init program that it needs.
 
 use std::collections::{BTreeMap, BTreeSet};
 

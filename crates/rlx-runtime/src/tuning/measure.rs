@@ -1,4 +1,4 @@
-//! Times the variants of one step.
+//! Measures the variants of one step.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -55,7 +55,7 @@ pub(super) fn fastest(
             for (i, weight) in weights.iter().enumerate() {
                 exec.set_param(i, Arc::clone(weight))?;
             }
-            let mut trial = Trial { exec, least: Duration::MAX };
+            let mut trial = Trial { exec, min_time: Duration::MAX };
             trial.run(&inputs)?;
             Ok(trial)
         })
@@ -70,11 +70,11 @@ pub(super) fn fastest(
             None
         }));
         if trials[variant].is_none() {
-            tracing::warn!(key = %key.what, variant = %key.variants[variant], "not taken: it failed, or its bits differ");
+            tracing::warn!(key = %key.what, variant = %key.variants[variant], "rejected: it failed, or its bits differ");
         }
     }
     panic_guard::call(device, "running", || race(&mut trials, &inputs))?;
-    let times: Vec<_> = trials.iter().map(|t| t.as_ref().map(|t| t.least)).collect();
+    let times: Vec<_> = trials.iter().map(|t| t.as_ref().map(|t| t.min_time)).collect();
     let variant = key.variants[choice(&times)].clone();
     Ok(Some((variant, key.variants.into_iter().zip(times).collect())))
 }
@@ -91,7 +91,7 @@ fn choice(times: &[Option<Duration>]) -> usize {
 /// One variant, ready to run.
 struct Trial {
     exec: Box<dyn ExecutableGraph>,
-    least: Duration,
+    min_time: Duration,
 }
 
 impl Trial {
@@ -111,10 +111,11 @@ impl Trial {
 fn race(trials: &mut [Option<Trial>], inputs: &[Vec<u8>]) -> Result<()> {
     let start = Instant::now();
     for round in 1..=*ROUNDS.end() {
-        let best = trials.iter().flatten().map(|t| t.least).min().unwrap_or(Duration::MAX);
-        let hopeful = |t: &&mut Trial| t.least == Duration::MAX || t.least <= best.saturating_mul(HOPELESS);
+        let best = trials.iter().flatten().map(|t| t.min_time).min().unwrap_or(Duration::MAX);
+        let hopeful =
+            |t: &&mut Trial| t.min_time == Duration::MAX || t.min_time <= best.saturating_mul(HOPELESS);
         for trial in trials.iter_mut().flatten().filter(hopeful) {
-            trial.least = trial.run(inputs)?.min(trial.least);
+            trial.min_time = trial.run(inputs)?.min(trial.min_time);
         }
         if round >= *ROUNDS.start() && start.elapsed() > BUDGET {
             break;
@@ -153,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_way_must_be_clearly_faster() {
+    fn a_variant_must_be_clearly_faster() {
         let micros =
             |list: &[u64]| -> Vec<_> { list.iter().map(|&n| Some(Duration::from_micros(n))).collect() };
         assert_eq!(choice(&micros(&[100, 98, 99])), 0);

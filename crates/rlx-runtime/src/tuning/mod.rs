@@ -1,10 +1,10 @@
 //! Choosing between variants of a step by measurement.
 //!
-//! A device may know several variants of a step that give the same bits, of which another is fastest on every machine:
-//! tiles of a matrix product, say ([`rlx_backend::tuning`]). Under [`Tune::Measure`] compiling tries them: each such step
-//! is made a module of its own, with made-up parameters and inputs, compiled in every variant, and timed. A variant
-//! whose results differ in a single bit from the first one's is rejected with a warning. What was found is kept in
-//! the cache folder (`RLX_CACHE_DIR`) by device and machine, and serves every later compilation there
+//! A device may have several variants of a step that give the same bits, such as the tile sizes of a matmul; which one is
+//! fastest depends on the machine ([`rlx_backend::tuning`]). With [`Tune::Measure`] compiling measures them: each such step
+//! becomes a separate module with random parameters and inputs, which is compiled in every variant and timed. A variant
+//! whose results differ in a single bit from the first one's is rejected with a warning. The results are stored in
+//! the cache folder (`RLX_CACHE_DIR`) by device and machine, where later compilations read them
 //! ([`Tune::Cached`], the default), and in artefacts.
 //!
 //! ```no_run
@@ -42,14 +42,14 @@ use crate::{cost, panic_guard, store};
 /// Where tunings are in the cache folder.
 const FOLDER: &str = "tuning";
 
-/// A step that can be done by several variants, and the one that was taken.
+/// A step with several variants, and the one that was chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TunedStep {
     /// What is computed.
     pub what: String,
     /// How many steps of the module compute it.
     pub steps: usize,
-    /// The variant that was taken.
+    /// The chosen variant.
     pub variant: String,
     /// The smallest time of each variant, where they were measured by this compilation; `None` for a variant that failed.
     pub times: Vec<(String, Option<Duration>)>,
@@ -71,20 +71,20 @@ impl fmt::Display for TunedStep {
     }
 }
 
-/// What is known of a module's steps.
+/// The tuning of a module's steps.
 #[derive(Debug, Default)]
 pub(crate) struct Tuned {
     /// For the backend.
     pub(crate) tuning: Tuning,
-    /// For people.
+    /// As text.
     pub(crate) steps: Vec<TunedStep>,
 }
 
-/// The variants to do the steps of `lir`: those that were found earlier on this machine, or that `given` says; under
-/// [`Tune::Measure`] what neither knows is measured now.
+/// The variants for the steps of `lir`: those measured earlier on this machine, or those of `given`; with
+/// [`Tune::Measure`] all others are measured now.
 ///
 /// # Errors
-/// A backend that does not answer; [`ErrorKind::Cancelled`]. A measurement that fails is a warning.
+/// An error of the backend; [`ErrorKind::Cancelled`]. A measurement that fails is a warning.
 pub(crate) fn tuned(
     session: &Session,
     lir: &LirModule,
@@ -111,7 +111,7 @@ pub(crate) fn tuned(
             fresh.choose(key, variant);
             times.insert(key.what.clone(), variants);
         }
-        // Also where somebody stopped it: what was found need not be measured again.
+        // Also after a cancellation: finished measurements need not be repeated.
         keep(session, &fresh);
         ended?;
         known.extend(&fresh);
@@ -142,14 +142,14 @@ fn keys(session: &Session, lir: &LirModule) -> Result<Vec<(TuningKey, Vec<usize>
     Ok(found)
 }
 
-/// What was measured of a key: the variant to take, and the smallest time of each.
+/// The result for a key: the variant to use, and the minimum time of each.
 struct Measured<'s> {
     key: &'s TuningKey,
     variant: usize,
     variants: Vec<(String, Option<Duration>)>,
 }
 
-/// Measures these keys, at the sizes that open dimensions are usually of.
+/// Measures these keys, at typical sizes of dynamic dimensions.
 fn measure_all<'s>(
     session: &Session,
     lir: &LirModule,
@@ -167,7 +167,7 @@ fn measure_all<'s>(
         match measure::fastest(session, &bound, steps[0], options) {
             Ok(Some((name, variants))) => {
                 tracing::debug!(key = %key.what, variant = %name, "tuned");
-                // A variant that is only there at the sizes it was measured at is no variant of the step.
+                // A variant that exists only for the measured sizes is not a variant of the step.
                 let variant = key.variants.iter().position(|variant| *variant == name).unwrap_or(0);
                 found.push(Measured { key, variant, variants });
             }
@@ -189,16 +189,16 @@ fn path_of(session: &Session, subject: &str) -> Result<PathBuf> {
     store::path(FOLDER, &format!("{}-{}", session.device().feature(), store::digest(subject)))
 }
 
-/// What was found on this machine so far. A file that makes no sense is a warning, and none.
+/// The results measured on this machine so far. An invalid file is a warning and counts as empty.
 fn read(session: &Session) -> Tuning {
     let read = || -> Result<Option<Tuning>> {
         let subject = subject(session)?;
-        // Where there is no folder for caches, nothing was kept.
+        // Without a cache folder, nothing was stored.
         let Ok(path) = path_of(session, &subject) else { return Ok(None) };
         let Some(text) = store::read(&path)? else { return Ok(None) };
         let malformed = || Error::new(ErrorKind::Malformed, "a tuning without its subject");
         let (first, rest) = text.split_once('\n').ok_or_else(malformed)?;
-        // Digests are short: another subject may have had the same.
+        // Digests are short, so another subject may have the same.
         if first == subject { Tuning::parse(rest).map(Some) } else { Ok(None) }
     };
     read()
@@ -209,7 +209,7 @@ fn read(session: &Session) -> Tuning {
         .unwrap_or_default()
 }
 
-/// Adds to what is kept. (A folder that cannot be written is a warning.)
+/// Adds to the stored results. (A folder that is not writable is a warning.)
 fn keep(session: &Session, fresh: &Tuning) {
     if fresh.is_empty() {
         return;
@@ -220,6 +220,6 @@ fn keep(session: &Session, fresh: &Tuning) {
     let written = subject(session)
         .and_then(|s| path_of(session, &s).and_then(|path| store::write(&path, &format!("{s}\n{all}"))));
     if let Err(e) = written {
-        tracing::warn!(device = %session.device(), error = %e, "a tuning was not kept");
+        tracing::warn!(device = %session.device(), error = %e, "a tuning was not cached");
     }
 }

@@ -61,7 +61,7 @@ pub fn bits(compiled: &mut CompiledGraph, bindings: &Bindings) -> Vec<Vec<u8>> {
     outputs.iter().map(|o| o.bytes().to_vec()).collect()
 }
 
-/// A small network with convolutions, batch norms and products: weights that are folded, packed and read in place.
+/// A small network with convolutions, batch norms and matmuls: weights that are folded, packed and read in place.
 pub fn convolutional() -> (Graph, Bindings) {
     let graph = text::parse(
         r#"graph "net" {

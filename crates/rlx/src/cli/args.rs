@@ -14,21 +14,21 @@ const ENVIRONMENT: &str = "\
 Environment:
   RLX_DEVICE           the device, where --device is not given
   RLX_DEVICES, RLX_DENY_DEVICES, RLX_PREFER_DEVICES
-                       devices that may be chosen, may not, and are liked best (comma-separated)
-  RLX_BENCHMARK_PICK   choose by this many measured runs instead of the cost model
+                       devices to allow, to deny and to prefer (comma-separated)
+  RLX_BENCHMARK_PICK   choose the device by this many measured runs instead of the cost model
   RLX_DEVICE_CHAIN     devices to try one after the other
   RLX_NUM_THREADS      how many threads the CPU uses (default: all)
   RLX_CPU_ISA          forces an instruction set of the CPU: portable, avx2, avx512, neon
   RLX_KERNEL_DISPATCH  native (default), common (decompose wherever possible), force-native
   RLX_TUNE             off, cached (default), measure: which variant of a step is used
   RLX_DISPATCH_REPORT  1 prints how each op kind is computed whenever a model is compiled
-  RLX_CACHE_DIR        where compiled models, calibrations, tunings, verdicts, test data and made files are kept
-  RLX_CACHE_LIMIT      how large the cache of compiled models grows, as in 8G (default: 16G)
+  RLX_CACHE_DIR        where compiled models, calibrations, tuning and benchmark results and test data are stored
+  RLX_CACHE_LIMIT      maximum size of the cache of compiled models, as in 8G (default: 16G)
 
-Exit codes: 0 done, 1 the job failed, 2 the arguments make no sense, 130 stopped by Ctrl-C, 141 no one reads the output any
-more (as behind `| head`).
-Ctrl-C stops a command that works on a model before its next step and leaves no half-written file; a second one ends it
-at once.";
+Exit codes: 0 success, 1 the command failed, 2 invalid arguments, 130 stopped by Ctrl-C, 141 the reader of the output is
+gone (as with `| head`).
+Ctrl-C stops a command that works on a model before its next step and leaves no half-written file; a second Ctrl-C ends it
+immediately.";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -45,7 +45,7 @@ Examples:
 #[derive(Debug, Parser)]
 #[command(name = "rlx", version, after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{ENVIRONMENT}"))]
 pub struct Cli {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
     /// Print one JSON value on standard output instead of text
@@ -54,7 +54,7 @@ pub struct Cli {
 }
 
 impl Cli {
-    /// Whether a program reads what comes out.
+    /// Whether the output is JSON, for programs.
     pub fn wants_json(&self) -> bool {
         self.json
             || matches!(&self.command, Command::Inspect(args) if args.format == Some(InspectFormat::Json))
@@ -64,13 +64,13 @@ impl Cli {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run a model on inputs and print or store what comes out
+    /// Run a model on inputs and print or store the outputs
     #[command(after_help = RUN_EXAMPLES)]
     Run(RunArgs),
-    /// Compile a model to a file that run, bench, inspect and verify start from at once
+    /// Compile a model to a file that run, bench, inspect and verify load without compiling again
     #[command(after_help = COMPILE_EXAMPLES)]
     Compile(CompileArgs),
-    /// Show what a model takes, gives, contains and costs, and what the compiler makes of it
+    /// Show a model's inputs, outputs, ops and cost, and how the compiler transforms it
     #[command(after_help = INSPECT_EXAMPLES)]
     Inspect(InspectArgs),
     /// Compare a device with the slow, exact oracle or another device, value by value
@@ -79,10 +79,10 @@ pub enum Command {
     /// Measure how long a model takes
     #[command(after_help = BENCH_EXAMPLES)]
     Bench(BenchArgs),
-    /// List, check or remove the compiled models that --cache keeps
+    /// List, check or remove the compiled models cached by --cache
     #[command(after_help = CACHE_EXAMPLES)]
     Cache(CacheArgs),
-    /// List the devices and why some cannot be used; for a model, how long each would take and which is chosen
+    /// List the devices and why some cannot be used; for a model, predict the time on each and show the choice
     #[command(after_help = DEVICES_EXAMPLES)]
     Devices(DevicesArgs),
     /// Print a script that completes this command in a shell
@@ -91,24 +91,24 @@ pub enum Command {
     /// Print the manual page, or write the pages of all commands to a folder
     #[command(after_help = MAN_EXAMPLES)]
     Man(ManArgs),
-    /// Look at this machine and this build: what works, what is missing and how to get it, and whether what is set can be
-    /// honoured (else exit code 1)
+    /// Check this machine and this build: what works, what is missing and how to get it, and whether the environment
+    /// variables that are set can be honoured (if not, exit code 1)
     Doctor,
 }
 
 const RUN_EXAMPLES: &str = "\
 Examples:
-  Name the digits in images, all in one batch:
+  Classify images of digits, all in one batch:
     rlx run models/digits/digits.onnx models/digits/samples/*.png --labels models/digits/labels.txt
   Read inputs by name from a NumPy archive, write outputs to another:
     rlx run bert.onnx --inputs sentence.npz --outputs hidden.npz
-  Give inputs one by one:
+  Pass inputs one by one:
     rlx run bert.onnx --input input_ids=ids.npy --input attention_mask='mask.json'
-  All images of a folder, 16 at a time; those that cannot be read are named, and the rest goes on:
+  All images of a folder, 16 at a time; those that cannot be read are reported, and the others still run:
     rlx run classifier.onnx photos/ --batch 16 --labels labels.txt
-  A line of JSON for each line of JSON, such as {\"input_ids\": [101, 7592, 102]}:
+  Read JSON lines and write a JSON line for each, such as {\"input_ids\": [101, 7592, 102]}:
     rlx run bert.onnx --lines sentences.jsonl > hidden.jsonl
-  See that it runs at all:
+  Check that a model runs at all:
     rlx run model.onnx --input x=random --dim batch=1 --deadline 10s";
 
 const COMPILE_EXAMPLES: &str = "\
@@ -116,11 +116,11 @@ Examples:
   rlx compile model.onnx -o model.rlx
   rlx run model.rlx --inputs sentence.npz
   rlx compile bert.onnx -o bert.rlx --dim batch=1 --slim
-The file is for this device, instruction set, driver and version of RLX; elsewhere it is rejected.";
+The file is valid for this device, instruction set, driver and version of RLX only, and is rejected elsewhere.";
 
 const CACHE_EXAMPLES: &str = "\
 Examples:
-  rlx run model.onnx --cache --inputs x.npz     compiled at the first run, loaded at the next
+  rlx run model.onnx --cache --inputs x.npz     compiles at the first run, loads at the next
   rlx cache ls
   rlx cache verify
   rlx cache rm model
@@ -130,10 +130,10 @@ const INSPECT_EXAMPLES: &str = "\
 Examples:
   rlx inspect model.onnx
   rlx inspect model.onnx --dim batch=1 --dim seq=128    costs and memory for these sizes
-  rlx inspect model.onnx --format svg -o model.svg      a diagram: layers that repeat are drawn once
+  rlx inspect model.onnx --format svg -o model.svg      a diagram; repeated layers are drawn once
   rlx inspect model.onnx --format dot | dot -Tpdf -o model.pdf
   rlx inspect model.onnx --passes                       the graph after every pass
-  rlx inspect model.onnx --passes=legalize..fuse-regions    what each of these passes changed
+  rlx inspect model.onnx --passes=legalize..fuse-regions    the changes each of these passes made
   rlx inspect model.onnx --passes=legalize --format svg     the diagram after this pass";
 
 const VERIFY_EXAMPLES: &str = "\
@@ -153,10 +153,10 @@ Inputs that are not given are random.";
 const DEVICES_EXAMPLES: &str = "\
 Examples:
   rlx devices --json
-  rlx devices --calibrate                                measure every device's prices again
-  rlx devices bert.onnx --dim batch=1 --dim seq=128      the time expected on each device, and the choice
+  rlx devices --calibrate                                calibrate the cost model of every device again
+  rlx devices bert.onnx --dim batch=1 --dim seq=128      the predicted time on each device, and the choice
   rlx devices bert.onnx --dim batch=1 --dim seq=128 --measure 10
-Dimensions that are not given count as 1 for a batch and 128 for all else.
+Dimensions that are not given are 1 for a batch and 128 for everything else.
 The choice follows RLX_DEVICE, RLX_DEVICES, RLX_DENY_DEVICES, RLX_PREFER_DEVICES and RLX_BENCHMARK_PICK.";
 
 const COMPLETIONS_EXAMPLES: &str = "\
@@ -182,19 +182,19 @@ pub struct Common {
     /// The arithmetic: f32, f16, bf16
     #[arg(long, default_value = "f32", value_parser = PRECISION, hide_possible_values = true)]
     pub precision: Precision,
-    /// Which ops keep f32, instead of --precision: always-f32, always-f16, auto-mixed-conservative, auto-mixed,
+    /// Choose by op which type is used, instead of --precision: always-f32, always-f16, auto-mixed-conservative, auto-mixed,
     /// auto-mixed-bf16
     #[arg(long, value_name = "POLICY", value_parser = POLICY, hide_possible_values = true, conflicts_with = "precision")]
     pub policy: Option<PrecisionPolicy>,
     /// Whether optimisations may change the last bits
     #[arg(long, default_value = "fast")]
     pub numerics: NumericsArg,
-    /// Whether each step runs the variant that was measured to be the fastest on this machine: off, cached (use earlier
-    /// measurements), measure (measure now what was not measured yet) [default: RLX_TUNE, or cached]
+    /// Whether each step runs the variant measured as fastest on this machine: off, cached (use earlier
+    /// measurements), measure (also measure what was not measured yet) [default: RLX_TUNE, or cached]
     #[arg(long, value_name = "WHEN", value_parser = TUNE, hide_possible_values = true, num_args = 0..=1, default_missing_value = "measure",
         require_equals = true)]
     pub tune: Option<Tune>,
-    /// The most bytes of an input whose size the model leaves open, as in 500M or 8G: what claims more is not read
+    /// The maximum size of an input with dynamic dimensions, as in 500M or 8G; a larger one is not read
     #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = input_limit, value_hint = ValueHint::Other)]
     pub input_limit: InputLimit,
     /// How many threads the CPU uses [default: RLX_NUM_THREADS, or all]
@@ -206,7 +206,7 @@ pub struct Common {
     /// Read inputs by name from a NumPy archive
     #[arg(long, value_name = "FILE.npz")]
     pub inputs: Option<PathBuf>,
-    /// Read one input from a .npy, .png or .json file, or make it up; may be given several times
+    /// Read one input from a .npy, .png or .json file, or use random values; may be given several times
     #[arg(long = "input", value_name = "NAME=FILE|random", value_parser = named)]
     pub input: Vec<(String, String)>,
 }
@@ -236,26 +236,26 @@ pub struct RunArgs {
     /// How long it may take.
     #[command(flatten)]
     pub limits: Limits,
-    /// Load the compiled model from the user's cache, or compile it and keep it there
+    /// Load the compiled model from the user's cache, or compile it and store it there
     #[arg(long)]
     pub cache: bool,
-    /// Files for the first input that is not given otherwise; several run as one batch. A folder stands for the PNG
-    /// images in it, which run one after the other; images must have the size and colours that the model takes
+    /// Files for the first input that is not given otherwise; several run as one batch. Given a folder, the PNG
+    /// images in it run one after the other; images must have the size and colours of the model's input
     pub files: Vec<PathBuf>,
     /// Read inputs from the lines of a file (`-`: standard input), each a JSON object of inputs by name or the value
-    /// of the one input; print a line of JSON for each. Text is not tokenised: lines hold numbers
+    /// of the one input; print a line of JSON for each. Text is not tokenised; lines hold numbers
     #[arg(long, value_name = "FILE", conflicts_with_all = ["files", "labels", "outputs"])]
     pub lines: Option<PathBuf>,
-    /// Run so many files or lines at a time [default: what the model fixes, or 1]
+    /// Run this many files or lines at a time [default: the model's batch size if it is fixed, or 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), value_hint = ValueHint::Other)]
     pub batch: Option<u32>,
-    /// Stop at the first file or line that cannot be read or run, instead of reporting it and going on
+    /// Stop at the first file or line that cannot be read or run, instead of reporting it and continuing
     #[arg(long)]
     pub fail_fast: bool,
     /// Write all outputs to a NumPy archive (.npz) or as lists by name (.json), or the only one to an array (.npy)
     #[arg(long, value_name = "FILE.npz")]
     pub outputs: Option<PathBuf>,
-    /// Name classes by the lines of this file, and print the likeliest for each item of the batch
+    /// Read class names from the lines of this file, and print the most likely class of each item of the batch
     #[arg(long, value_name = "FILE")]
     pub labels: Option<PathBuf>,
     /// How many classes to print for each item
@@ -270,7 +270,7 @@ impl RunArgs {
         self.common.reads().into_iter().chain(own).collect()
     }
 
-    /// Whether items are run one after the other, and not all at once.
+    /// Whether items run one after the other instead of all at once.
     pub fn is_stream(&self) -> bool {
         self.lines.is_some()
             || !self.files.is_empty() && (self.batch.is_some() || self.files.iter().any(|f| f.is_dir()))
@@ -280,7 +280,7 @@ impl RunArgs {
 /// `rlx compile`.
 #[derive(Debug, Clone, Args)]
 pub struct CompileArgs {
-    /// The model and how to compile it; inputs matter only to models whose shapes their values decide.
+    /// The model and how to compile it; inputs matter only if their values decide shapes of the model.
     #[command(flatten)]
     pub common: Common,
     /// How long it may take.
@@ -289,7 +289,7 @@ pub struct CompileArgs {
     /// Where to write the compiled model
     #[arg(short, long, value_name = "FILE.rlx")]
     pub output: PathBuf,
-    /// Leave out what only `verify` needs: the graph as it was, and weights that packed ones stand for
+    /// Leave out what only `verify` needs: the original graph, and the original weights of packed ones
     #[arg(long)]
     pub slim: bool,
 }
@@ -305,7 +305,7 @@ pub struct CacheArgs {
 /// What can be done with the cache.
 #[derive(Debug, Clone, Subcommand)]
 pub enum CacheCommand {
-    /// List what is kept, the last used first
+    /// List the cached models, most recently used first
     Ls,
     /// Remove entries by name, or by the start of their key
     Rm {
@@ -316,7 +316,7 @@ pub enum CacheCommand {
         #[arg(long, conflicts_with = "names")]
         all: bool,
     },
-    /// Check every byte of all entries, or of these; exit code 1 when one is damaged
+    /// Check every byte of all entries, or of these; exit code 1 if one is damaged
     Verify {
         /// The entries
         names: Vec<String>,
@@ -332,7 +332,7 @@ pub struct InspectArgs {
     /// How long it may take.
     #[command(flatten)]
     pub limits: Limits,
-    /// Print the graph after each pass, or after the one named, or what changes from FIRST to LAST (`..` for all)
+    /// Print the graph after each pass, or after the one named, or the changes from FIRST to LAST (`..` for all)
     #[arg(long, value_name = "FIRST..LAST", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub passes: Option<String>,
     /// How to show it [default: text]
@@ -368,10 +368,10 @@ pub struct VerifyArgs {
     /// A device to trust instead of the oracle
     #[arg(long, value_name = "DEVICE", value_parser = DEVICE, hide_possible_values = true)]
     pub against: Option<Device>,
-    /// The error allowed relative to each element [default: by the type that a tensor is rounded to: f32 1e-3, f16 1e-2, bf16 5e-2]
+    /// The error allowed relative to each element [default, by the type that a tensor is rounded to: f32 1e-3, f16 1e-2, bf16 5e-2]
     #[arg(long, value_hint = ValueHint::Other)]
     pub rtol: Option<f64>,
-    /// The error allowed relative to a tensor's largest magnitude [default: by that type: f32 1e-4, f16 1e-2, bf16 5e-2]
+    /// The error allowed relative to a tensor's largest magnitude [default, by that type: f32 1e-4, f16 1e-2, bf16 5e-2]
     #[arg(long, value_hint = ValueHint::Other)]
     pub atol: Option<f64>,
 }
@@ -384,10 +384,10 @@ pub struct DevicesArgs {
     /// How long it may take.
     #[command(flatten)]
     pub limits: Limits,
-    /// Measure what things cost on each device that can be used, and keep it
+    /// Calibrate the cost model of each device that can be used, and store the result
     #[arg(long)]
     pub calibrate: bool,
-    /// Time the model on each device by this many runs on made-up inputs, and keep the verdict
+    /// Time the model on each device with this many runs on random inputs, and store the result
     #[arg(long, value_name = "RUNS", requires = "model", value_parser = clap::value_parser!(u32).range(1..), value_hint = ValueHint::Other)]
     pub measure: Option<u32>,
     /// Fix a named dimension; may be given several times
@@ -404,22 +404,22 @@ pub struct BenchArgs {
     /// How long it may take.
     #[command(flatten)]
     pub limits: Limits,
-    /// Load the compiled model from the user's cache, or compile it and keep it there
+    /// Load the compiled model from the user's cache, or compile it and store it there
     #[arg(long)]
     pub cache: bool,
     /// How many runs to time
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..), value_hint = ValueHint::Other)]
     pub runs: u32,
-    /// How many runs go before, untimed
+    /// How many untimed runs to make first
     #[arg(long, default_value_t = 5, value_hint = ValueHint::Other)]
     pub warmup: u32,
-    /// Time each step of as many runs more, and hold it against what this machine was measured to do
+    /// Time each step in the same number of extra runs, and compare it with the measured peak of this machine
     #[arg(long)]
     pub profile: bool,
-    /// Write the steps of a run as a trace for chrome://tracing and ui.perfetto.dev (profiles)
+    /// Write the steps of a run as a trace for chrome://tracing and ui.perfetto.dev (implies profiling)
     #[arg(long, value_name = "FILE.json")]
     pub trace: Option<PathBuf>,
-    /// Draw the steps below the machine's peak and bandwidth (profiles)
+    /// Draw a roofline plot of the steps (implies profiling)
     #[arg(long, value_name = "FILE.svg")]
     pub roofline: Option<PathBuf>,
 }
@@ -466,7 +466,7 @@ impl From<NumericsArg> for Numerics {
 
 fn input_limit(text: &str) -> Result<InputLimit, String> {
     let limit = parse_size(text).map(InputLimit);
-    limit.ok_or_else(|| format!("\"{text}\" is no size; write bytes, or 500M, 8G"))
+    limit.ok_or_else(|| format!("\"{text}\" is not a size; write bytes, or 500M, 8G"))
 }
 
 const DEVICE: Spelled<Device> = Spelled {
@@ -482,11 +482,11 @@ const POLICY: Spelled<PrecisionPolicy> = Spelled {
     parse: |text| text.parse().map_err(|e: rlx_ir::Error| e.message().to_owned()),
 };
 const TUNE: Spelled<Tune> = Spelled {
-    names: || vec!["off", "kept", "measure"],
+    names: || vec!["off", "cached", "measure"],
     parse: |text| text.parse().map_err(|e: rlx_ir::Error| e.message().to_owned()),
 };
 
-/// A value that has names: shells complete those, and other spellings are understood as well.
+/// A value with names: shells complete them, and other spellings are accepted too.
 #[derive(Clone, Copy)]
 struct Spelled<T> {
     names: fn() -> Vec<&'static str>,
@@ -515,9 +515,9 @@ fn duration(text: &str) -> Result<Duration, String> {
         "" | "s" => 1.0,
         "m" | "min" => 60.0,
         "h" => 3600.0,
-        _ => return Err(format!("\"{unit}\" is no unit of time: ms, s, m or h")),
+        _ => return Err(format!("\"{unit}\" is not a unit of time: ms, s, m or h")),
     };
-    let number: f64 = number.parse().map_err(|_| format!("\"{text}\" is no time, such as 5s or 500ms"))?;
+    let number: f64 = number.parse().map_err(|_| format!("\"{text}\" is not a time such as 5s or 500ms"))?;
     Duration::try_from_secs_f64(number * seconds).map_err(|e| e.to_string())
 }
 
@@ -525,7 +525,7 @@ fn dim(text: &str) -> Result<(String, usize), String> {
     let (name, value) = named(text)?;
     match value.parse() {
         Ok(value) => Ok((name, value)),
-        Err(_) => Err(format!("\"{value}\" is no size")),
+        Err(_) => Err(format!("\"{value}\" is not a size")),
     }
 }
 

@@ -1,4 +1,4 @@
-//! `rlx bench`: how long a model takes, and what it needs.
+//! `rlx bench`: the time and memory that a model takes.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -106,7 +106,7 @@ fn timed(
     (0..runs).map(run).collect()
 }
 
-/// Runs again with the steps timed, and writes the files that were asked for. `plain` is the median without.
+/// Runs again with timed steps, and writes the requested files. `plain` is the median without profiling.
 fn profile(
     args: &BenchArgs,
     session: &Session,
@@ -138,7 +138,7 @@ fn profile(
 fn print_text(report: &Json) -> Result<(), Failure> {
     let text = |name: &str| report[name].as_str().unwrap_or_default().to_owned();
     let number = |name: &str| report[name].as_f64();
-    // Left out where it is not known.
+    // Left out if unknown.
     let threads = report["threads"].as_u64();
     let threads = threads
         .map_or_else(String::new, |n| format!(", {}", print::counted(n as usize, "thread", "threads")));
@@ -148,7 +148,7 @@ fn print_text(report: &Json) -> Result<(), Failure> {
         writeln!(Output, "  {:<16} {asked}, {} used", "asked for", text("precision"))?;
     }
     if let Some(products) = report["products"].as_str() {
-        writeln!(Output, "  {:<16} {products}", "products")?;
+        writeln!(Output, "  {:<16} {products}", "matmuls")?;
     }
     for name in ["min_ms", "median_ms", "p95_ms", "first_run_ms", "load_ms", "compile_ms"] {
         writeln!(Output, "  {name:<16} {:.4}", number(name).unwrap_or(f64::NAN))?;

@@ -1,5 +1,5 @@
-//! `rlx cache`: the compiled models that `--cache` keeps, those of programs that use the user's cache, and what drivers made
-//! of kernels.
+//! `rlx cache`: the compiled models cached by `--cache`, those of other programs that use the user's cache, and pipeline caches of
+//! drivers.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -27,14 +27,14 @@ pub fn cache(args: &CacheArgs, json: bool) -> Result<ExitCode, Failure> {
 fn list(cache: &AotCache, json: bool) -> Result<ExitCode, Failure> {
     let entries = cache.entries().map_err(Error::from)?;
     let total: u64 = entries.iter().map(|e| e.bytes).sum();
-    let kept_in = pipelines::folder()?;
-    let kept = pipelines::list(&kept_in);
-    let kept_bytes: u64 = kept.iter().map(|pipeline| pipeline.bytes).sum();
+    let pipeline_folder = pipelines::folder()?;
+    let cached = pipelines::list(&pipeline_folder);
+    let cached_bytes: u64 = cached.iter().map(|pipeline| pipeline.bytes).sum();
     if json {
         let entries: Json = entries.iter().map(entry_json).collect();
         let (folder, limit) = (cache.root().display().to_string(), cache.limit());
         let pipelines = json!({
-            "folder": kept_in.display().to_string(), "files": kept.len(), "bytes": kept_bytes,
+            "folder": pipeline_folder.display().to_string(), "files": cached.len(), "bytes": cached_bytes,
             "limit": pipelines::LIMIT,
         });
         let report = json!({
@@ -51,18 +51,18 @@ fn list(cache: &AotCache, json: bool) -> Result<ExitCode, Failure> {
     let (total, limit) = (print::bytes(total as usize), print::bytes(cache.limit() as usize));
     let count = entries_text(entries.len());
     writeln!(Output, "{count}, {total} of at most {limit}, in {}", cache.root().display())?;
-    if !kept.is_empty() {
-        let (bytes, limit) = (print::bytes(kept_bytes as usize), print::bytes(pipelines::LIMIT as usize));
-        let count = pipelines_text(kept.len());
-        writeln!(Output, "{count}, {bytes} of at most {limit}, in {}", kept_in.display())?;
+    if !cached.is_empty() {
+        let (bytes, limit) = (print::bytes(cached_bytes as usize), print::bytes(pipelines::LIMIT as usize));
+        let count = pipelines_text(cached.len());
+        writeln!(Output, "{count}, {bytes} of at most {limit}, in {}", pipeline_folder.display())?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
 fn remove(cache: &AotCache, names: &[String], all: bool, json: bool) -> Result<ExitCode, Failure> {
-    let mut kept = 0;
+    let mut cached = 0;
     let removed = if all {
-        kept = pipelines::clear(&pipelines::folder()?)?;
+        cached = pipelines::clear(&pipelines::folder()?)?;
         cache.clear().map_err(Error::from)?
     } else {
         let chosen = chosen(cache, names)?;
@@ -70,11 +70,11 @@ fn remove(cache: &AotCache, names: &[String], all: bool, json: bool) -> Result<E
         chosen.len()
     };
     if json {
-        writeln!(Output, "{}", json!({ "removed": removed, "pipelines_removed": kept }))?;
+        writeln!(Output, "{}", json!({ "removed": removed, "pipelines_removed": cached }))?;
     } else {
         writeln!(Output, "{} removed", entries_text(removed))?;
-        if kept > 0 {
-            writeln!(Output, "{} removed", pipelines_text(kept))?;
+        if cached > 0 {
+            writeln!(Output, "{} removed", pipelines_text(cached))?;
         }
     }
     Ok(ExitCode::SUCCESS)

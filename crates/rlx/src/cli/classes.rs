@@ -1,4 +1,4 @@
-//! Scores as named classes.
+//! Output scores as named classes.
 
 use std::io::Read;
 use std::path::Path;
@@ -25,12 +25,12 @@ pub struct Classes {
 }
 
 impl Class {
-    /// For people.
+    /// As text.
     pub fn text(&self) -> String {
         format!("{} {:5.1} %", self.label, self.probability * 100.0)
     }
 
-    /// For programs.
+    /// As JSON.
     pub fn json(&self) -> Json {
         json!({ "label": self.label, "index": self.index, "probability": self.probability })
     }

@@ -1,4 +1,4 @@
-//! `rlx compile`: a model to a file that needs neither importer nor optimiser.
+//! `rlx compile`: compiles a model to a file that runs without importing or optimising again.
 
 use std::process::ExitCode;
 use std::time::Instant;

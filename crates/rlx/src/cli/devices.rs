@@ -1,4 +1,4 @@
-//! `rlx devices`: what can be used here and why the rest cannot; what each device costs; which one a model is given, and
+//! `rlx devices`: which devices can be used and why the others cannot; the calibration of each; which one is chosen for a model, and
 //! why.
 
 use std::path::Path;
@@ -59,7 +59,7 @@ fn list(json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Measures every device that can be used; gives the figures for `--json` and prints them without. A device that fails is
+/// Measures every device that can be used; returns the figures for `--json` and prints them otherwise. A device that fails is
 /// told in its place.
 fn calibrate_all(json: bool, watch: &Watch) -> Result<Vec<Json>, Failure> {
     let mut found = Vec::new();
@@ -85,9 +85,9 @@ fn calibrate_all(json: bool, watch: &Watch) -> Result<Vec<Json>, Failure> {
     Ok(found)
 }
 
-/// The figures that people compare: rates of products by size, bandwidths, what a run and a step cost.
+/// The main figures: matmul rates by size, bandwidths, the cost of a run and of a step.
 fn figures(device: Device, prices: &Calibration, seconds: f64) -> Json {
-    let product = |p: &rlx_runtime::ProductPoint| {
+    let product = |p: &rlx_runtime::GemmPoint| {
         let [m, n, k] = p.dims;
         json!({ "m": m, "n": n, "k": k, "gflops": 1.0 / p.ns_per_flop })
     };
@@ -123,7 +123,7 @@ fn print_figures(device: Device, entry: &Json) -> Result<(), Failure> {
     if let Some(rate) = entry["transfer_gb_per_s"].as_f64() {
         writeln!(Output, "  to the device and back {rate:.2} GB/s")?;
     }
-    for (title, key) in [("products", "products"), ("convolutions", "convolutions")] {
+    for (title, key) in [("matmuls", "products"), ("convolutions", "convolutions")] {
         writeln!(Output, "  {title}, GFLOP/s by m x n x k:")?;
         for p in entry[key].as_array().into_iter().flatten() {
             writeln!(

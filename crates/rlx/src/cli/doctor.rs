@@ -1,8 +1,8 @@
-//! `rlx doctor`: what this machine and this build have, what is missing and how to get it, and whether everything that
-//! the user set can be honoured.
+//! `rlx doctor`: what this machine and this build support, what is missing and how to get it, and whether all environment
+//! variables that are set can be honoured.
 //!
-//! All is gathered into one JSON value, from which the text is printed. The exit code is 1 when the CPU does not work,
-//! or when something that was set cannot be honoured; a device that is merely absent is no fault.
+//! Everything is collected in one JSON value, from which the text is printed. The exit code is 1 if the CPU does not work
+//! or if a variable that was set cannot be honoured; an absent device is not a fault.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -80,7 +80,7 @@ fn machine() -> Json {
         "memory_available_bytes": bytes("MemAvailable"),
         "huge_pages": pages,
         "huge_pages_hint": (pages == Some("never")).then_some(
-            "packed weights are read more slowly without: echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled"
+            "packed weights are read faster with huge pages: echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled"
         ),
         "cpu_fault": cpu_works().err().map(|e| e.to_string()),
     })
@@ -123,7 +123,7 @@ fn caches() -> Json {
     };
     let part = |name: &&str| {
         let path = folder.join(name);
-        // Files of a folder that others may write are not used.
+        // Files in a folder that others can write to are not used.
         let fault = check_own(&path).err();
         let hint = fault.as_ref().and_then(Error::hint);
         json!({
@@ -186,7 +186,7 @@ fn writable(folder: &Path) -> std::io::Result<()> {
     std::fs::remove_file(&probe)
 }
 
-/// The variables that RLX heeds, and those that are set and look as if it should.
+/// The variables that RLX reads, and others that are set and start with `RLX_`.
 fn environment() -> Json {
     let known = variables();
     let mut all: Vec<Json> = known
@@ -199,29 +199,29 @@ fn environment() -> Json {
         .collect();
     let set = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
     let strangers = set.filter(|name| {
-        // Those of the tests are no concern of the command's.
+        // Variables of the tests are ignored.
         name.starts_with("RLX_") && !name.starts_with("RLX_TEST_") && known.iter().all(|v| v.name != name)
     });
     for name in strangers {
         let close = nearest(&name, known.iter().map(|v| v.name));
         let hint = close.map(|c| format!("did you mean {c}?"));
         let value = std::env::var(&name).ok();
-        all.push(json!({ "name": name, "value": value, "fault": "RLX heeds no variable of this name", "hint": hint }));
+        all.push(json!({ "name": name, "value": value, "fault": "RLX has no variable of this name", "hint": hint }));
     }
     all.into_iter().collect()
 }
 
-/// What the tests read; no one else needs it.
+/// The test data, needed only by the tests.
 fn test_data() -> Json {
     let set = |set: &&rlx_testdata::DataSet| json!({ "name": set.name, "folder": set.folder().map(|folder| folder.display().to_string()), "present": set.path().is_some() });
     rlx_testdata::ALL.iter().map(set).collect()
 }
 
-/// What was set and cannot be honoured, and a CPU that does not work.
+/// Variables that cannot be honoured, and a CPU that does not work.
 fn faults(found: &Json) -> Vec<String> {
     let mut faults = Vec::new();
     if let Some(why) = found["machine"]["cpu_fault"].as_str() {
-        faults.push(format!("the CPU does not compute: {why}"));
+        faults.push(format!("the CPU does not work: {why}"));
     }
     let list = |v: &Json| v.as_array().cloned().unwrap_or_default();
     for v in list(&found["environment"]).iter().filter(|v| v["fault"].is_string()) {
@@ -241,7 +241,7 @@ fn print_text(found: &Json) -> Result<(), Failure> {
     let bytes = |v: &Json| v.as_u64().map_or_else(|| "unknown".to_owned(), |n| print::bytes(n as usize));
     let list = |v: &Json| v.as_array().cloned().unwrap_or_default();
     let names = |v: &Json| list(v).iter().map(text).collect::<Vec<_>>().join(", ");
-    // Left out where it is not known.
+    // Left out if unknown.
     let count = |v: &Json, one: &str, many: &str| {
         v.as_u64().map_or_else(String::new, |n| format!(", {}", print::counted(n as usize, one, many)))
     };
@@ -314,7 +314,7 @@ fn print_caches(caches: &Json, bytes: impl Fn(&Json) -> String) -> Result<(), Fa
     let state = match (caches["exists"].as_bool(), caches["not_writable"].as_str()) {
         (_, Some(why)) => format!("not writable: {why}"),
         (Some(true), None) => "writable".to_owned(),
-        _ => "not there yet, can be made".to_owned(),
+        _ => "does not exist yet, can be created".to_owned(),
     };
     writeln!(Output, "  {:<16} {}, {state}", "folder", caches["folder"].as_str().unwrap_or("none"))?;
     help(&caches["hint"])?;
@@ -337,7 +337,7 @@ fn print_caches(caches: &Json, bytes: impl Fn(&Json) -> String) -> Result<(), Fa
         )?;
         if models["stale"].as_u64().unwrap_or(0) > 0 {
             help(&json!(
-                "stale ones are compiled again when they are asked for; `rlx cache rm --all` removes them"
+                "stale ones are compiled again when they are used; `rlx cache rm --all` removes them"
             ))?;
         }
     }
@@ -347,7 +347,7 @@ fn print_caches(caches: &Json, bytes: impl Fn(&Json) -> String) -> Result<(), Fa
     Ok(())
 }
 
-/// What to do, where there is something.
+/// Prints a hint, if there is one.
 fn help(hint: &Json) -> Result<(), Failure> {
     if let Some(hint) = hint.as_str() {
         writeln!(Output, "  {:<16} help: {hint}", "")?;

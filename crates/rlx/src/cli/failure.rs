@@ -1,4 +1,4 @@
-//! How a command fails: one readable message, and an exit code that says whose fault it was.
+//! How a command fails: one readable message, and an exit code that tells wrong usage from other failures.
 
 use std::process::ExitCode;
 
@@ -12,17 +12,17 @@ use super::watch;
 const PIPE_CLOSED: u8 = 128 + 13;
 const CLOSED: &str = "no one reads standard output";
 
-/// Why a command did not do its job.
+/// Why a command failed.
 #[derive(Debug)]
 pub enum Failure {
-    /// The arguments make no sense: exit code 2.
+    /// Invalid arguments: exit code 2.
     Usage(String),
-    /// The arguments do not fit the model: exit code 2.
+    /// Arguments that do not match the model: exit code 2.
     Misuse(Error),
-    /// The job failed: exit code 1.
+    /// The command failed: exit code 1.
     Job(Error),
-    /// No one reads standard output any more, as behind `| head`: nothing is said, and the exit code is that of a process
-    /// which SIGPIPE ends.
+    /// The reader of standard output is gone, as with `| head`: no message, and the exit code of a process
+    /// killed by SIGPIPE.
     OutputClosed,
 }
 
@@ -33,15 +33,15 @@ impl From<Error> for Failure {
 }
 
 impl Failure {
-    /// Reports the failure: on standard error for people what is wrong, where, and what helps, a line each; with `--json`,
+    /// Reports the failure: on standard error as text (what is wrong, where, and what helps, a line each); with `--json`,
     /// the object `{"error": {kind, node, message, hint}}` on standard output as the command's result and on standard
     /// error.
     pub fn report(self, json: bool) -> ExitCode {
         if matches!(self, Failure::OutputClosed) {
-            // No one wants to hear of it.
+            // No message.
         } else if json {
             let object = self.to_json();
-            // What is wrong may be that nothing can be written there.
+            // The failure may be that standard output cannot be written.
             let _ = writeln!(Output, "{object}").and_then(|()| Output.flush());
             writeln!(Messages, "{object}");
         } else {
@@ -57,7 +57,7 @@ impl Failure {
         }
     }
 
-    /// What people read.
+    /// The message as text.
     pub fn text(&self) -> String {
         let error = match self {
             Failure::Usage(message) => return format!("error: {}", one_line(message)),
@@ -79,9 +79,9 @@ impl Failure {
         }
         let general = match error.kind() {
             ErrorKind::DeviceUnavailable => {
-                Some("`rlx doctor` tells what each device lacks and how to get it")
+                Some("`rlx doctor` says what each device lacks and how to get it")
             }
-            ErrorKind::Internal => Some("this is a fault of RLX: please report it with the model"),
+            ErrorKind::Internal => Some("this is a bug in RLX: please report it with the model"),
             _ => None,
         };
         for help in error.hint().into_iter().chain(general) {
@@ -101,7 +101,7 @@ impl Failure {
     }
 }
 
-/// One line, whatever an error underneath wrote.
+/// The text on one line, since messages of other libraries may have several.
 fn one_line(text: &str) -> String {
     text.split('\n').map(str::trim).filter(|l| !l.is_empty()).collect::<Vec<_>>().join("; ")
 }

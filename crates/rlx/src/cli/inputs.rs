@@ -1,4 +1,4 @@
-//! The inputs that a command's arguments give, from files or made up.
+//! The inputs given by a command's arguments, from files or random.
 
 use std::path::{Path, PathBuf};
 
@@ -68,7 +68,7 @@ pub fn batch(
 ) -> Result<(), Failure> {
     let free = declared.iter().find(|info| !inputs.iter().any(|(n, _)| *n == info.name));
     let Some(info) = free else {
-        let message = format!("{} is given, but every input has its value already", files[0].display());
+        let message = format!("{} is given, but every input already has a value", files[0].display());
         return Err(Failure::Usage(message));
     };
     let items = files.iter().map(|file| read(file, info, limit)).collect::<Result<Vec<_>>>()?;
@@ -164,7 +164,7 @@ fn made_up(info: &TensorInfo, sizes: &[(u32, usize)], limit: InputLimit) -> Resu
                 None => {
                     let name = sym::name(symbol);
                     let message = format!(
-                        "input \"{}\" is {}: give --dim {name}=SIZE to make one up",
+                        "input \"{}\" is {}: give --dim {name}=SIZE for random values",
                         info.name, info.shape
                     );
                     return Err(Failure::Usage(message));
@@ -176,7 +176,7 @@ fn made_up(info: &TensorInfo, sizes: &[(u32, usize)], limit: InputLimit) -> Resu
                 let size = dim.eval(&value).and_then(|n| usize::try_from(n).ok());
                 size.ok_or_else(|| {
                     let message = format!(
-                        "input \"{}\" is {}: give --dim NAME=SIZE for the names in {dim} to make one up",
+                        "input \"{}\" is {}: give --dim NAME=SIZE for the names in {dim} for random values",
                         info.name, info.shape
                     );
                     Failure::Usage(message)
@@ -193,12 +193,12 @@ fn is_batch(name: &str) -> bool {
 
 fn random(info: &TensorInfo, dims: &[usize], limit: InputLimit) -> Result<ConstData> {
     if info.dtype == DType::C64 {
-        return Err(Error::new(ErrorKind::Unsupported, "complex inputs are not made up"));
+        return Err(Error::new(ErrorKind::Unsupported, "complex inputs cannot be random"));
     }
     // Nothing bounds what a model fixes but memory, and none is made up that is larger than the limit.
     let open =
         TensorInfo { shape: Shape::from_dims(&[Dim::Dynamic(sym::BATCH)], info.dtype), ..info.clone() };
-    limit.allows(&open, dims, "the made-up input")?;
+    limit.allows(&open, dims, "the random input")?;
     let count = dims.iter().product();
     let mut packed = Packed::of(&open, limit);
     for v in rlx_weights::formula::values(&info.name, 1 << 20, 0).take(count) {

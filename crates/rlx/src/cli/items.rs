@@ -1,6 +1,6 @@
 //! Many inputs one after the other: the images of folders, or the lines of a file.
 //!
-//! An item that cannot be read keeps its error, so that anyone who goes through them can report it and go on.
+//! An item that cannot be read holds its error, so that the caller can report it and continue.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -31,7 +31,7 @@ pub struct Items<'a> {
 /// Endings of images. Those of kinds that are not read are items too, and bad ones: nothing is left out silently.
 const IMAGES: [&str; 8] = ["png", "jpg", "jpeg", "webp", "gif", "bmp", "tif", "tiff"];
 
-/// The files, and in place of each folder its images by name.
+/// The files, with each folder replaced by its images in order of name.
 pub fn files<'a>(paths: &[PathBuf], free: &'a TensorInfo, limit: InputLimit) -> Result<Items<'a>, Failure> {
     let mut found = Vec::new();
     for path in paths {
@@ -52,7 +52,7 @@ pub fn files<'a>(paths: &[PathBuf], free: &'a TensorInfo, limit: InputLimit) -> 
         if found.len() == before {
             let message = format!("the folder {} has no images ({})", path.display(), IMAGES.join(", "));
             return Err(Error::new(ErrorKind::Io, message)
-                .with_hint("images are looked for in the folder itself")
+                .with_hint("only the folder itself is searched, not the folders in it")
                 .into());
         }
     }
@@ -90,7 +90,7 @@ pub fn of_lines<'a>(
     Ok(Items { count, each: Box::new(each) })
 }
 
-/// How many lines are not empty. No line is kept.
+/// The number of lines that are not empty.
 fn count_lines(mut reader: impl BufRead) -> std::io::Result<usize> {
     let (mut count, mut is_empty) = (0, true);
     loop {

@@ -22,7 +22,7 @@ pub struct Job {
     pub session: Session,
     /// How to compile.
     pub options: CompileOptions,
-    /// What the model declares as its inputs.
+    /// The inputs that the model declares.
     pub declared: Vec<TensorInfo>,
     /// The model's files: it, and those that hold its weights.
     pub files: Vec<PathBuf>,
@@ -31,13 +31,13 @@ pub struct Job {
 }
 
 impl Job {
-    /// The same job with the user's cache of compiled models, where that is asked for. A user who has none is warned.
+    /// The same job with the user's cache of compiled models, if requested. If there is no cache folder, a warning is logged.
     pub fn caching(self, asked: bool) -> Result<Job, Failure> {
         if !asked {
             return Ok(self);
         }
         if let Err(e) = cache_dir() {
-            tracing::warn!(error = %e, "the compiled model is not kept");
+            tracing::warn!(error = %e, "the compiled model is not cached");
             return Ok(self);
         }
         Ok(Job { runner: self.runner.with_cache(AotCache::from_env()?), ..self })
@@ -68,7 +68,7 @@ pub fn open(common: &Common, progress: &Progress) -> Result<Job, Failure> {
     Ok(Job { runner, session, options, declared, files, load: start.elapsed() })
 }
 
-/// The device that was asked for.
+/// The requested device.
 fn session(common: &Common) -> Result<Session> {
     let session = Session::try_new_with_precision(common.device, common.precision)?;
     match common.threads {

@@ -1,4 +1,4 @@
-//! `rlx completions` and `rlx man`: what a shell and a packager want, made from the arguments themselves.
+//! `rlx completions` and `rlx man`: generated from the argument definitions.
 
 use std::path::Path;
 use std::process::ExitCode;

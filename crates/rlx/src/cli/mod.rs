@@ -1,4 +1,4 @@
-//! The command line: what may be said ([`args`]), and one module for each command.
+//! The command line: its arguments ([`args`]), and one module for each command.
 
 mod args;
 mod bench;

@@ -1,8 +1,8 @@
-//! Where everything that the command prints goes.
+//! Everything that the command prints goes through this module.
 //!
-//! `println!` panics when its text cannot be written. Here a reader that went away (`rlx … | head -1`) ends the command
-//! quietly, and any other error, such as a full disk, is the command's failure. Clippy denies the printing macros in this
-//! crate, so nothing gets past these types.
+//! `println!` panics when its text cannot be written. Here, a closed reader (`rlx … | head -1`) ends the command
+//! quietly, and any other error, such as a full disk, makes the command fail. Clippy denies the printing macros in this
+//! crate, so all output uses these types.
 
 use std::fmt::Arguments;
 use std::io::{ErrorKind as IoKind, Write, stderr, stdout};
@@ -19,7 +19,7 @@ impl Output {
     /// What `write!` and `writeln!` call.
     ///
     /// # Errors
-    /// [`Failure::OutputClosed`] when no one reads any more; else the error of the system.
+    /// [`Failure::OutputClosed`] if the reader is gone; otherwise the system's error.
     pub fn write_fmt(self, text: Arguments<'_>) -> Result<(), Failure> {
         stdout().lock().write_fmt(text).map_err(output_error)
     }

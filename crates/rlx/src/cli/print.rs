@@ -16,7 +16,7 @@ pub fn ms(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-/// Whether what is written to `stream` may have colours: a terminal that knows them, and no one objects (`NO_COLOR`).
+/// Whether what is written to `stream` may have colours: a terminal that supports them, and `NO_COLOR` is not set.
 pub fn colours(stream: &impl IsTerminal) -> bool {
     let rejected = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty());
     let dumb = std::env::var_os("TERM").is_some_and(|v| v == "dumb");

@@ -1,4 +1,4 @@
-//! `rlx run`: inputs in, outputs out; with labels, the likeliest classes.
+//! `rlx run`: runs a model and prints or writes its outputs; with labels, prints the most likely classes.
 
 use std::io::Write;
 use std::path::Path;

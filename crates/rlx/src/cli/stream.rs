@@ -1,9 +1,9 @@
-//! `rlx run` over many items: they run in batches, each result is given as soon as it is there, and a bad item is named
-//! while the rest goes on.
+//! `rlx run` over many items: they run in batches, each result is printed as soon as it is available, and an item that fails is
+//! reported while the others still run.
 //!
-//! Items that follow each other run together where their dimensions are the same. A batch that fails runs again item by
-//! item, so that only the bad one is reported. Where the model fixes its batch, a shorter last batch is filled up with
-//! its last item, whose other results are dropped.
+//! Consecutive items run together if their dimensions are the same. A batch that fails runs again item by
+//! item, so that only the failing one is reported. If the model has a fixed batch size, a shorter last batch is padded with
+//! copies of its last item, whose results are dropped.
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -76,7 +76,7 @@ pub fn run(
     let free: Vec<&TensorInfo> =
         declared.iter().filter(|info| !shared.iter().any(|(n, _)| *n == info.name)).collect();
     let Some(&first) = free.first() else {
-        return Err(Failure::Usage("every input has its value already".to_owned()));
+        return Err(Failure::Usage("every input already has a value".to_owned()));
     };
     let limit = args.common.input_limit;
     let items = match &args.lines {
@@ -222,7 +222,7 @@ impl Stream<'_> {
         Ok(items)
     }
 
-    /// Gives an item's outputs to anyone who wants them.
+    /// Prints or collects an item's outputs.
     fn deliver(&mut self, name: &str, outputs: Outputs) -> Result<(), Failure> {
         let top = match &self.labels {
             Some(labels) => classify(&outputs, labels, self.args.top)?.items.into_iter().next(),
@@ -348,7 +348,7 @@ fn stacked<'a>(items: impl Iterator<Item = &'a ConstData>, count: usize) -> Resu
         return Ok(first.clone());
     }
     if first.dims().first() != Some(&1) || first.dtype().bits() < 8 {
-        let message = format!("{} is no item of a batch", first.shape());
+        let message = format!("{} is not an item of a batch", first.shape());
         return Err(Error::new(ErrorKind::Shape, message)
             .with_hint("items of a batch have 1 as their first dimension"));
     }
@@ -365,7 +365,7 @@ fn part(name: &str, data: &ConstData, i: usize, count: usize) -> Result<ConstDat
         return Ok(data.clone());
     }
     if data.dims().first() != Some(&count) || data.dtype().bits() < 8 {
-        let message = format!("output \"{name}\" is {}: which part is whose is not known", data.shape());
+        let message = format!("output \"{name}\" is {}: it cannot be split into items", data.shape());
         return Err(Error::new(ErrorKind::Shape, message).with_hint("run one at a time, by --batch 1"));
     }
     let each = data.bytes().len() / count;
@@ -386,9 +386,8 @@ fn joined(kept: &[Outputs]) -> Result<Outputs> {
                 like.shape(),
                 other.shape()
             );
-            return Err(
-                Error::new(ErrorKind::Shape, message).with_hint("leave out --outputs, or run items alike")
-            );
+            return Err(Error::new(ErrorKind::Shape, message)
+                .with_hint("leave out --outputs, or give items of equal shapes"));
         }
         let mut dims = like.dims().to_vec();
         match dims.first_mut() {

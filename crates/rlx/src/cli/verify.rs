@@ -46,7 +46,7 @@ pub fn verify(args: &VerifyArgs, json: bool) -> Result<ExitCode, Failure> {
     Ok(if found.ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// What the user says counts; otherwise it goes by type.
+/// The user's tolerance takes precedence; otherwise it depends on the type.
 fn tolerances(args: &VerifyArgs, precision: Precision) -> Tolerances {
     let asked = match args.common.policy {
         Some(PrecisionPolicy::AlwaysF32) => DType::F32,
@@ -115,7 +115,8 @@ fn print_text(found: &Verification, names: &[String]) -> Result<(), Failure> {
         None => writeln!(Output, "ok"),
         Some(f) => {
             let origin = f.origin.as_ref().map_or_else(String::new, |o| format!(" (from {o})"));
-            let how = if f.alone { "is off by itself" } else { "is off together with what is fused into it" };
+            let how =
+                if f.alone { "diverges by itself" } else { "diverges together with the ops fused into it" };
             writeln!(
                 Output,
                 "first divergence: {}{origin} {how}: max abs {:.3e}",

@@ -1,6 +1,6 @@
-//! Warnings of the library, on standard error: what could not be done as it was asked for, while the command goes on.
+//! Warnings of the library, printed on standard error; the command continues.
 //!
-//! The library traces them, with what they are about as fields. People read `warning: MESSAGE: ERROR (model m)`; with
+//! The library emits them as tracing events with fields. The text form is `warning: MESSAGE: ERROR (model m)`; with
 //! `--json` each is a line `{"warning": {"message": …, "error": …, "model": …}}`.
 
 use std::fmt::Debug;

@@ -1,7 +1,7 @@
-//! What stops a command: its deadline, or Ctrl-C; and what moves on the terminal meanwhile.
+//! Stopping a command by its deadline or Ctrl-C, and the progress line on the terminal.
 //!
-//! The first Ctrl-C (or SIGTERM) asks the work to stop: it does so before its next step, and files that are being written
-//! are removed. The second one ends the process at once.
+//! The first Ctrl-C (or SIGTERM) is a graceful stop: work stops before its next step, and unfinished files
+//! are removed. The second one ends the process immediately.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ use signal_hook::flag;
 use super::args::Limits;
 use super::job::Spinner;
 
-/// The signal that asked this process to stop; 0 for none.
+/// The signal that requested this process to stop; 0 for none.
 static SIGNAL: OnceLock<Arc<AtomicUsize>> = OnceLock::new();
 
 /// The exit code of a process that a signal stopped, where one did.
@@ -34,7 +34,7 @@ impl Watch {
     /// Takes the time from now on, and listens to signals.
     pub fn start(limits: &Limits, message: &str, json: bool) -> Result<Watch> {
         let flag = listen().map_err(|e| {
-            Error::new(ErrorKind::Io, format!("signals cannot be listened to: {e}")).with_source(e)
+            Error::new(ErrorKind::Io, format!("cannot listen for signals: {e}")).with_source(e)
         })?;
         let cancel = Cancel::on_flag(flag);
         let cancel = limits.deadline.map_or(cancel.clone(), |after| cancel.with_deadline(after));

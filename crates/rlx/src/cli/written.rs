@@ -1,4 +1,4 @@
-//! Files that commands write: in the format that their name says, and never over a file that the command reads.
+//! Files that commands write: in the format given by their extension, and never over a file that the command reads.
 
 use std::path::{Path, PathBuf};
 
@@ -86,7 +86,7 @@ enum Identity {
     #[cfg(unix)]
     Node(u64, u64),
     /// Where it is, or would be.
-    Place(PathBuf),
+    Path(PathBuf),
 }
 
 impl Identity {
@@ -97,11 +97,11 @@ impl Identity {
             return Identity::Node(metadata.dev(), metadata.ino());
         }
         if let Ok(place) = path.canonicalize() {
-            return Identity::Place(place);
+            return Identity::Path(place);
         }
         let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_path_buf());
-        Identity::Place(path.file_name().map_or(folder.clone(), |name| folder.join(name)))
+        Identity::Path(path.file_name().map_or(folder.clone(), |name| folder.join(name)))
     }
 }
 

@@ -1,7 +1,7 @@
 //! From a graph to boxes: one for each node that a run computes.
 //!
-//! What depends on parameters and constants alone is no box: it becomes lines in the boxes that use it. Reshapes and
-//! transposes that follow each other become one small box.
+//! Nodes that depend on parameters and constants only get no box; they become lines in the boxes that use them. Consecutive
+//! reshapes and transposes become one small box.
 
 use std::collections::BTreeMap;
 
@@ -81,7 +81,7 @@ fn is_fixed(op: &Op) -> bool {
     matches!(op, Op::Param { .. } | Op::Constant { .. })
 }
 
-/// Ops that only look at the same elements in another way.
+/// Ops that only view the same elements differently.
 fn is_view(op: &Op) -> bool {
     matches!(op, Op::Reshape { .. } | Op::Transpose { .. } | Op::Expand { .. } | Op::Slice { .. })
 }
@@ -155,7 +155,7 @@ impl<'a> Builder<'a> {
         }
         for (i, &id) in self.graph.outputs.iter().enumerate() {
             let (at, result) = resolve(self.graph, id);
-            // A weight that is given back is drawn as what it is.
+            // A weight that is an output is drawn as a weight.
             if self.box_of[at].is_none() {
                 self.add(&self.graph.nodes()[at]);
             }

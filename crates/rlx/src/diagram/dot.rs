@@ -1,4 +1,4 @@
-//! A diagram in Graphviz's language: blocks that repeat are clusters.
+//! A diagram in Graphviz's DOT language: repeated blocks are clusters.
 
 use std::fmt::Write;
 

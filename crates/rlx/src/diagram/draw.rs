@@ -312,7 +312,7 @@ fn frame(scene: &Scene, times: usize, x: f64, y: f64) -> String {
     out + "</g>\n"
 }
 
-/// A way from box to box: straight pieces within ranks, curves between them.
+/// A path from box to box: straight within ranks, curved between them.
 fn path(route: &[(f64, f64)], arrow: bool) -> String {
     let mut d = format!("M{} {}", short(route[0].0), short(route[0].1));
     for (i, step) in route.windows(2).enumerate() {

@@ -1,13 +1,13 @@
-//! Places for boxes, layer by layer (after Sugiyama): ranks along the edges, an order in each rank with few crossings,
-//! and places that keep edges straight.
+//! Layered layout of boxes (after Sugiyama): ranks along the edges, an order within each rank with few crossings,
+//! and positions that keep edges straight.
 //!
-//! Long edges run through a waypoint in each rank they pass; edges of one value share theirs. Orders come from
-//! barycentres, swept down and up. Places are least squares: each cell wants to stand where its neighbours are, and none
-//! may overlap, which for one rank is isotonic regression.
+//! Long edges have a waypoint in each rank they cross; edges of the same value share waypoints. The order is found by the
+//! barycentre method, sweeping down and up. Positions minimise the squared distance of each cell to its neighbours without
+//! overlap, which for one rank is isotonic regression.
 
 use rlx_ir::sort::{sort_by, sort_by_key};
 
-/// Something to be placed. It reaches `left` and `right` of where it stands.
+/// An item to position. It extends `left` and `right` of its position.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cell {
     pub(super) left: f64,
@@ -23,7 +23,7 @@ pub(super) enum End {
     Bottom,
 }
 
-/// An edge. `from_dx` is how far from where the cell stands it begins; `to_dx` where it ends, if that is fixed.
+/// An edge. `from_dx` is the offset of its start from the cell's position; `to_dx` that of its end, if fixed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Link {
     pub(super) from: usize,
@@ -37,15 +37,15 @@ pub(super) struct Link {
 /// Where everything is.
 #[derive(Debug)]
 pub(super) struct Placed {
-    /// Where each cell stands, and its top.
+    /// The position of each cell, and its top.
     pub(super) at: Vec<(f64, f64)>,
-    /// Each link's way: down from its box, then in turn a curve to the next rank and straight down through it.
+    /// The path of each link: down from its box, then alternately a curve to the next rank and straight down through it.
     pub(super) routes: Vec<Vec<(f64, f64)>>,
     pub(super) width: f64,
     pub(super) height: f64,
 }
 
-/// Between ranks: room for a curve, below room for a label, beside which the way is straight.
+/// Between ranks: space for a curve, and below it space for a label, next to which the path is straight.
 const RANK_GAP: f64 = 52.0;
 const LABEL: f64 = 18.0;
 /// Between cells.
@@ -61,12 +61,12 @@ pub(super) fn place(cells: &[Cell], links: &[Link]) -> Placed {
     work.finish(links, cells.len())
 }
 
-/// The longest way from a source; sources stand right above what reads them.
+/// The longest path from a source; sources are directly above their readers.
 fn ranks(cells: &[Cell], links: &[Link]) -> Vec<usize> {
     let floor = usize::from(cells.iter().any(|c| c.end == Some(End::Top)));
     let mut rank: Vec<usize> =
         cells.iter().map(|c| if c.end == Some(End::Top) { 0 } else { floor }).collect();
-    // Links go forward, so as many rounds as the longest way; sorted by where they begin, one is enough as a rule.
+    // Links go forward, so the longest path bounds the number of rounds; sorted by start, one is usually enough.
     let mut order: Vec<&Link> = links.iter().collect();
     sort_by_key(&mut order, |l| l.from);
     let mut changed = true;
@@ -101,7 +101,7 @@ fn ranks(cells: &[Cell], links: &[Link]) -> Vec<usize> {
 struct Piece {
     upper: usize,
     lower: usize,
-    /// Where it begins and ends, from where the cells stand.
+    /// Its start and end, from the positions of the cells.
     dx: [f64; 2],
     weight: f64,
 }
@@ -206,7 +206,7 @@ impl Work {
         self.rows = best.1;
     }
 
-    /// Each cell's place in its rank, from 0 to 1.
+    /// Each cell's position in its rank, from 0 to 1.
     fn places(&self) -> Vec<f64> {
         let mut place = vec![0.0; self.cells.len()];
         for row in &self.rows {
@@ -233,7 +233,7 @@ impl Work {
         sum
     }
 
-    /// Chooses where cells stand.
+    /// Assigns positions to cells.
     fn spread(&mut self) {
         for row in 0..self.rows.len() {
             self.settle(row, |_| None);
@@ -314,7 +314,7 @@ impl Work {
         let route = |(l, link): (usize, &Link)| {
             let start = (x[link.from] + link.from_dx, at[link.from].1 + self.cells[link.from].height);
             let mut route = vec![start];
-            // Below a short box in a tall rank the way is straight.
+            // Below a short box in a tall rank the path is straight.
             let (top, tall) = tops[self.rank[link.from]];
             route.push((start.0, top + tall + LABEL));
             for &way in &self.ways[l] {
@@ -328,7 +328,7 @@ impl Work {
         Placed { at, routes, width, height }
     }
 
-    /// Where each link ends: those without a fixed place side by side, in the order they come from.
+    /// Where each link ends: those without a fixed end are side by side, in the order of their sources.
     fn ends(&self, links: &[Link], x: &[f64]) -> Vec<f64> {
         let mut ends: Vec<f64> = links.iter().map(|l| x[l.to] + l.to_dx.unwrap_or(0.0)).collect();
         let mut free: Vec<usize> = (0..links.len()).filter(|&l| links[l].to_dx.is_none()).collect();
@@ -389,7 +389,7 @@ mod tests {
 
     #[test]
     fn an_order_without_crossings_is_found() {
-        // Two chains whose second halves are written the other way round.
+        // Two chains whose second halves are in reverse order.
         let cells = [cell(30.0); 6];
         let links = [link(0, 3), link(1, 2), link(3, 4), link(2, 5)];
         let placed = place(&cells, &links);

@@ -1,8 +1,8 @@
 //! Graphs as diagrams: boxes and edges, with repeated blocks drawn once.
 //!
-//! A [`Diagram`] is what a reader wants to see of a graph: one box for each op, fused region or recognised composite;
-//! weights as lines in the boxes that use them; shapes on the edges; and a frame with `× 12` around a block that comes
-//! twelve times. It draws itself as SVG ([`Diagram::svg`]) and as Graphviz's DOT ([`Diagram::dot`]).
+//! A [`Diagram`] has one box for each op, fused region or recognised composite,
+//! weights as lines in the boxes that use them, shapes on the edges, and a frame with `× 12` around a block that
+//! repeats twelve times. It is drawn as SVG ([`Diagram::svg`]) and as Graphviz's DOT ([`Diagram::dot`]).
 //!
 //! ```
 //! use rlx::diagram::Diagram;
@@ -21,8 +21,8 @@
 //! # Ok::<(), rlx::prelude::Error>(())
 //! ```
 //!
-//! How it is made: `boxes` folds fixed operands and chains of views away, `order` brings equal blocks one behind
-//! another, `repeats` finds them, `layout` gives boxes ranks, orders and places, `draw` and `dot` write.
+//! The steps: `boxes` folds fixed operands and chains of views, `order` puts equal blocks one after
+//! another, `repeats` finds them, `layout` assigns ranks, orders and positions, `draw` and `dot` write the output.
 
 mod boxes;
 mod dot;
@@ -42,16 +42,16 @@ pub use boxes::{op_family, op_name};
 use crate::svg::shortened;
 use crate::units;
 
-/// What a box stands for.
+/// What a box represents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BoxKind {
-    /// What the caller gives at every run.
+    /// An input of the graph.
     Input,
-    /// What a run gives back.
+    /// An output of the graph.
     Output,
-    /// A weight that is given back as it is; other weights are lines in the boxes that use them.
+    /// A weight that is an output itself; other weights are lines in the boxes that use them.
     Parameter,
-    /// Ops that look at the same elements in another way.
+    /// Ops that view the same elements differently.
     View,
     /// An op, a composite or a fused region.
     Op,
@@ -85,12 +85,12 @@ pub struct ParamLine {
     pub param: bool,
     /// Whether it is transformed once before the first run: folded, transposed, packed.
     pub prepared: bool,
-    /// The nodes it stands for, as messages call them.
+    /// The nodes it represents, as messages name them.
     pub nodes: Vec<String>,
 }
 
 impl ParamLine {
-    /// The line as diagrams have it: name, shape, size where that is known.
+    /// The line in diagrams: name, shape, and size if known.
     fn label(&self) -> String {
         let more = if self.more > 0 { format!(" and {} more", self.more) } else { String::new() };
         let size = if self.bytes > 0 { format!(" · {}", units::bytes(self.bytes)) } else { String::new() };
@@ -101,19 +101,19 @@ impl ParamLine {
 /// A box.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiagramBox {
-    /// What it stands for.
+    /// What it represents.
     pub kind: BoxKind,
     /// The op's name, or that of the input or output.
     pub title: String,
-    /// What else a reader wants to know of the op.
+    /// Further details of the op.
     pub detail: Option<String>,
     /// Its fixed operands.
     pub params: Vec<ParamLine>,
     /// The shapes of its results.
     pub results: Vec<String>,
-    /// How often it comes: once, or as often as the blocks around it.
+    /// How often it repeats: once, or as often as the blocks around it.
     pub times: usize,
-    /// The nodes it stands for, as messages call them, of all repetitions.
+    /// The nodes it represents in all repetitions, as messages name them.
     pub nodes: Vec<String>,
     /// Where the first of them came from.
     pub origin: Option<String>,
@@ -126,14 +126,14 @@ impl DiagramBox {
     }
 }
 
-/// A value that goes from one box to another.
+/// A value passed from one box to another.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Edge {
-    /// The box that gives it: its position in [`Diagram::boxes`].
+    /// The box that produces it: its position in [`Diagram::boxes`].
     pub from: usize,
     /// The box that reads it.
     pub to: usize,
-    /// Which of the giver's results it is.
+    /// The index among that box's results.
     pub result: usize,
 }
 
@@ -163,7 +163,7 @@ pub struct Diagram {
     pub parameter_bytes: usize,
 }
 
-/// Diagrams of more boxes are rejected: no one could read them, and they take minutes to place.
+/// Diagrams of more boxes are rejected: they are unreadable, and their layout takes minutes.
 const MOST_DRAWN: usize = 1500;
 
 impl Diagram {
@@ -173,7 +173,7 @@ impl Diagram {
         let repeats = repeats::find(&flat);
         let mut stand_in = repeats::stand_ins(flat.boxes.len(), &repeats);
         join_borders(&flat, &mut stand_in);
-        // Where the boxes that are drawn come to stand.
+        // The positions of the boxes that are drawn.
         let mut place = vec![0; stand_in.len()];
         let mut drawn = 0;
         for (b, &by) in stand_in.iter().enumerate() {
@@ -209,7 +209,7 @@ impl Diagram {
         if self.boxes.len() > MOST_DRAWN {
             let message =
                 format!("{} boxes are more than the {MOST_DRAWN} a diagram can show", self.boxes.len());
-            return Err(Error::new(ErrorKind::Unsupported, message).with_hint("ask for dot or json"));
+            return Err(Error::new(ErrorKind::Unsupported, message).with_hint("use --format dot or json"));
         }
         Ok(draw::svg(self))
     }
@@ -242,7 +242,7 @@ fn short_shape(shape: &str) -> String {
     format!("[{}] {dtype}", parts.iter().map(short).collect::<Vec<_>>().join(", "))
 }
 
-/// Inputs that each repetition has of its own stand together, and so do outputs.
+/// Separate inputs of each repetition are grouped, and so are outputs.
 fn join_borders(flat: &Flat, stand_in: &mut [usize]) {
     for b in 0..flat.boxes.len() {
         for (this, that) in flat.inputs[b].iter().zip(&flat.inputs[stand_in[b]]) {
@@ -258,7 +258,7 @@ fn join_borders(flat: &Flat, stand_in: &mut [usize]) {
     }
 }
 
-/// The boxes that are drawn, each with the nodes of all that it stands for.
+/// The boxes that are drawn, each with all nodes that it represents.
 fn joined(flat: Flat, stand_in: &[usize]) -> Vec<DiagramBox> {
     let mut boxes: Vec<Option<DiagramBox>> = flat.boxes.into_iter().map(Some).collect();
     for b in 0..boxes.len() {

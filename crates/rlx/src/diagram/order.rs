@@ -1,8 +1,8 @@
-//! The order of boxes in which equal blocks stand one behind another.
+//! An order of boxes in which equal blocks follow one another.
 //!
-//! Depth first from the outputs, a block's boxes come together, and in the same order in every block. What all blocks share
-//! (a mask, a rotary table) would be drawn into the first one, which then differs from the others; so it goes before: a
-//! box is *shared* when two boxes that compute the same read it, and one of them comes of the other.
+//! In depth-first order from the outputs, the boxes of a block are adjacent, and in the same order in every block. A box that all
+//! blocks share (a mask, a rotary table) would become part of the first block, which would then differ from the others, so it comes
+//! first: a box is *shared* if two boxes with the same computation read it and one of them depends on the other.
 
 use std::collections::HashMap;
 
@@ -18,7 +18,7 @@ pub(super) fn in_blocks(flat: Flat) -> Flat {
     let is = |b: usize, kind| flat.boxes[b].kind == kind;
     let mut roots: Vec<usize> = all.clone().filter(|&b| is(b, BoxKind::Input)).collect();
     roots.extend(all.clone().filter(|&b| shared(&flat, b)));
-    // From the shallowest output on, so that what leads to a block's own output stands with its block.
+    // From the shallowest output on, so that nodes leading to a block's own output are in the block.
     let outputs = all.clone().filter(|&b| is(b, BoxKind::Output));
     let mut ends: Vec<usize> = outputs.map(|b| flat.inputs[b][0].from).collect();
     sort_by_key(&mut ends, |&b| depth[b]);

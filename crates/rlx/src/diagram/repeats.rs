@@ -1,8 +1,8 @@
-//! Blocks that repeat: found in the order of [`super::order`], drawn once.
+//! Repeated blocks: found in the order of [`super::order`], drawn once.
 //!
-//! A block of `p` boxes repeats `r` times when the boxes that follow compute the same as those `p` before them, on the
-//! same or on what the repetition before gave ("carried"), or on an input of their own of the same shape. The blocks
-//! that save the most boxes are taken first; what is left before, behind and inside them is searched again.
+//! A block of `p` boxes repeats `r` times if each following box computes the same as the box `p` before it, on the
+//! same operands, on results of the previous repetition ("carried"), or on separate inputs of the same shape. The blocks
+//! that save the most boxes are taken first; the boxes before, after and inside them are searched again.
 
 use std::collections::HashMap;
 
@@ -106,7 +106,7 @@ impl Search<'_> {
             }
             times += 1;
         }
-        // What stands side by side is no repetition.
+        // Parallel boxes are not a repetition.
         let goes_on = carried.iter().any(|(a, b)| a != b && b.from >= start);
         if !goes_on {
             return 1;
@@ -140,7 +140,7 @@ impl Search<'_> {
                 if this != that && !own_input && !first.contains(&this.from) {
                     return false;
                 }
-                // An input of its own is another one each time.
+                // A separate input for each repetition.
                 own_input && this != that || *carried.entry(*that).or_insert(*this) == *this
             })
     }
@@ -163,10 +163,10 @@ impl Search<'_> {
     }
 }
 
-/// The box that stands for each: itself, or its like in the first repetition of the blocks around it.
+/// The box that represents each: itself, or the corresponding one in the first repetition of the blocks around it.
 pub(super) fn stand_ins(boxes: usize, repeats: &[Repeat]) -> Vec<usize> {
     let mut stand_in: Vec<usize> = (0..boxes).collect();
-    // Outer blocks come first, so what stands in for a box may be folded again.
+    // Outer blocks come first, so a representing box may be folded again.
     for repeat in repeats {
         for place in &mut stand_in {
             if (repeat.start..repeat.end()).contains(place) {

@@ -5,7 +5,7 @@ fn f32s(dims: &[usize]) -> Shape {
     Shape::new(dims, DType::F32)
 }
 
-/// A residual block of two products, with a mask that all blocks share.
+/// A residual block of two matmuls, with a mask shared by all blocks.
 fn block(g: &mut Graph, x: NodeId, mask: NodeId, layer: usize) -> NodeId {
     let up = g.param(format!("up{layer}"), f32s(&[8, 16]));
     let down = g.param(format!("down{layer}"), f32s(&[16, 8]));

@@ -1,7 +1,7 @@
-//! Elements of an input as they come from a file, and how many there may be.
+//! Elements of an input read from a file, and the limit on their number.
 //!
-//! What claims to be huge is rejected before it is decoded: an image of a megabyte unpacks to gigabytes, and so does an
-//! array in an archive. An input is as large as the model fixes it; where it leaves dimensions open, at most the
+//! Files that state a huge size are rejected before they are decoded: an image of a megabyte can unpack to gigabytes, and so can an
+//! array in an archive. The model decides the size of an input; with dynamic dimensions it is at most the
 //! [`InputLimit`].
 
 use rlx_ir::{ConstData, DType, Error, ErrorKind, Result, Value, memory};
@@ -12,10 +12,10 @@ use crate::units;
 /// Elements that wait to be stored.
 const CHUNK: usize = 1 << 14;
 
-/// What helps against the limit.
+/// The hint for exceeding the limit.
 const RAISES: &str = "--input-limit raises the limit, as in --input-limit 8G; in Rust, a larger InputLimit";
 
-/// The most bytes that an input may have whose size the model leaves open: a gibibyte, unless said otherwise.
+/// The maximum size of an input with dynamic dimensions: 1 GiB by default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InputLimit(pub u64);
 
@@ -31,7 +31,7 @@ impl InputLimit {
         info.shape.size_bytes().map_or(self.0, |fixed| fixed as u64)
     }
 
-    /// Whether an input may have these dimensions, which `what` claims.
+    /// Checks whether an input may have the dimensions stated by `what`.
     ///
     /// # Errors
     /// [`ErrorKind::Malformed`] naming the limit and how to raise it.
@@ -48,7 +48,7 @@ impl InputLimit {
             .exceeded(info, &format!("{what} has the dimensions {dims:?}, {}", claimed(bytes, info.dtype))))
     }
 
-    /// The error of what is too large.
+    /// The error for data that is too large.
     pub fn exceeded(self, info: &TensorInfo, what: &str) -> Error {
         let name = &info.name;
         if let Some(fixed) = info.shape.size_bytes() {
@@ -71,7 +71,7 @@ fn claimed(bytes: Option<usize>, dtype: DType) -> String {
         .map_or_else(|| "more than memory can hold".to_owned(), |n| format!("{} of {dtype}", units::bytes(n)))
 }
 
-/// A tensor that grows element by element, stored as its type is: never all of it as `f64`.
+/// A tensor that grows element by element, stored in its own type, never as `f64` as a whole.
 #[derive(Debug)]
 pub struct Packed {
     dtype: DType,
@@ -96,7 +96,7 @@ impl Packed {
         self.count
     }
 
-    /// One more; `false` where the limit allows no more. The type is a float's.
+    /// Adds an element; `false` if the limit is reached. The type must be a float type.
     ///
     /// # Errors
     /// [`ErrorKind::OutOfMemory`].
@@ -105,7 +105,7 @@ impl Packed {
         self.counted()
     }
 
-    /// One more; `false` where the limit allows no more. The type is an integer's, or bool.
+    /// Adds an element; `false` if the limit is reached. The type must be an integer type or bool.
     ///
     /// # Errors
     /// [`ErrorKind::OutOfMemory`].

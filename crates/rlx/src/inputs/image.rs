@@ -1,7 +1,7 @@
 //! Images as tensors.
 //!
-//! The rule: bytes are read as they are, and a float input gets byte / 255. Nothing is resized, and colours are
-//! neither made nor thrown away: what does not fit is an error that says what would.
+//! Integer inputs get the bytes unchanged, float inputs get byte / 255. Nothing is resized, and colour channels are
+//! neither added nor dropped: an image that does not match is an error that states what would.
 
 use std::io::{BufRead, BufReader, Seek};
 use std::path::Path;
@@ -12,7 +12,7 @@ use rlx_runtime::TensorInfo;
 
 use super::elements::{InputLimit, Packed};
 
-/// Where an input's dimensions have height, width and channels.
+/// The positions of height, width and channels among an input's dimensions.
 struct Layout {
     channels: Option<usize>,
     height: usize,
@@ -40,7 +40,7 @@ impl Layout {
 /// Reads a PNG as one item for an input (leading dimensions become 1).
 ///
 /// # Errors
-/// A file that is no PNG, an image whose size or colours the input does not take, or one that is larger than the limit.
+/// A file that is not a PNG image, an image whose size or colours do not match the input, or one that is larger than the limit.
 pub fn read(path: &Path, info: &TensorInfo, limit: InputLimit) -> Result<ConstData> {
     let read = || decode(BufReader::new(open_file(path)?), info, limit);
     read().map_err(|e| e.with_origin(path.display().to_string()))
@@ -53,15 +53,15 @@ pub fn read(path: &Path, info: &TensorInfo, limit: InputLimit) -> Result<ConstDa
 pub fn decode(file: impl BufRead + Seek, info: &TensorInfo, limit: InputLimit) -> Result<ConstData> {
     let shape = &info.shape;
     let shape_mismatch = |message: String| Error::new(ErrorKind::Shape, message);
-    let layout =
-        Layout::of(shape).ok_or_else(|| shape_mismatch(format!("{shape} is no input for an image")))?;
+    let layout = Layout::of(shape)
+        .ok_or_else(|| shape_mismatch(format!("an input of {shape} does not take images")))?;
     let is_taken = shape.dtype() == DType::U8 || shape.dtype().is_float();
     if !is_taken {
-        return Err(shape_mismatch(format!("an input of {} takes no image", shape.dtype())));
+        return Err(shape_mismatch(format!("an input of {} does not take images", shape.dtype())));
     }
     let image = Image::open(file)?;
     let (dims, channels) = fitted(&image, &layout, shape)?;
-    // What an image says of itself is checked before its pixels are.
+    // The header of an image is checked before its pixels are decoded.
     limit.allows(info, &dims, "the image")?;
     let pixels = image.pixels()?;
     let planar = layout.channels.is_some_and(|c| c < layout.height);
@@ -108,7 +108,7 @@ fn fitted<R: BufRead + Seek>(
     Ok((dims, channels))
 }
 
-/// A PNG file of which what it says of itself was read.
+/// A PNG file whose header was read.
 struct Image<R: BufRead + Seek> {
     reader: png::Reader<R>,
     /// Height, width, channels.
@@ -124,7 +124,8 @@ impl<R: BufRead + Seek> Image<R> {
             png::ColorType::Grayscale => 1,
             png::ColorType::Rgb => 3,
             other => {
-                let message = format!("images of kind {other:?} are not read: save it without transparency");
+                let message =
+                    format!("images of kind {other:?} are not supported: save it without transparency");
                 return Err(Error::new(ErrorKind::Unsupported, message));
             }
         };
@@ -152,7 +153,7 @@ mod tests {
     use super::*;
     use rlx_ir::testing::Gen;
 
-    /// Damaged images are errors or images of the size that is asked for, never a panic, and never larger than the limit.
+    /// Damaged images are errors or images of the expected size, never a panic, and never larger than the limit.
     #[test]
     fn damaged_images_are_errors_or_images() {
         let whole = std::fs::read(rlx_testdata::models::folder().join("digits/samples/0_a.png")).unwrap();

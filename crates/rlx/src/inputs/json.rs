@@ -1,7 +1,7 @@
-//! Tensors from JSON: nested lists of numbers or truth values, stored while they are read.
+//! Tensors from JSON: nested lists of numbers or booleans, stored while they are read.
 //!
-//! No tree of the document is built, which would take thirty times its bytes; what is longer than the input may be is
-//! noticed at the first element too many.
+//! No tree of the document is built, which would take thirty times its size. A list that is too long is rejected
+//! at the first element beyond the limit.
 
 use std::fmt;
 
@@ -24,7 +24,7 @@ pub fn tensor(text: &[u8], info: &TensorInfo, limit: InputLimit) -> Result<Const
     reading.tensor(read)
 }
 
-/// The inputs that an object gives by name: each once, and of those that are free.
+/// The inputs of a JSON object by name: each once, and only those not given otherwise.
 ///
 /// # Errors
 /// As [`tensor`]; a name that is not free, or comes twice.
@@ -78,7 +78,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Notes a fault, and gives what ends the reading.
+    /// Records an error, and returns the value that ends parsing.
     fn fail<E: serde::de::Error>(&mut self, fault: Error) -> E {
         self.fault.get_or_insert(fault);
         E::custom("no tensor")
@@ -92,12 +92,12 @@ impl<'a> Reading<'a> {
     /// A number or truth value in so many lists.
     fn leaf<E: serde::de::Error>(&mut self, leaf: &Json, depth: usize) -> Result<(), E> {
         if self.dims.len() > depth {
-            return Err(self.bad("the lists are not all of one length"));
+            return Err(self.bad("the lists are not all of the same length"));
         }
         let fits = if self.info.dtype.is_float() {
             match leaf.as_f64() {
                 Some(x) => self.packed.push_float(x),
-                None => return Err(self.bad(&format!("{leaf} is no number"))),
+                None => return Err(self.bad(&format!("{leaf} is not a number"))),
             }
         } else {
             match self.whole(leaf) {
@@ -126,7 +126,7 @@ impl<'a> Reading<'a> {
             _ => leaf.as_i64().map(i128::from).or_else(|| leaf.as_u64().map(i128::from)),
         };
         n.filter(|n| (min..=max).contains(n)).ok_or_else(|| {
-            let message = format!("input \"{name}\" takes {dtype}, and {leaf} is no {dtype}");
+            let message = format!("input \"{name}\" takes {dtype}, but was given {leaf}");
             Error::new(ErrorKind::DType, message).with_hint(match dtype.bits() {
                 64 => "give whole numbers".to_owned(),
                 _ => format!("give whole numbers from {min} to {max}"),
@@ -182,14 +182,14 @@ impl<'de> Visitor<'de> for Nested<'_, '_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, _: A) -> Result<(), A::Error> {
-        Err(self.reading.bad("an object is no number"))
+        Err(self.reading.bad("an object is not a number"))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
         let Nested { reading, depth } = self;
         if reading.dims.len() <= depth {
             if reading.packed.count() > 0 {
-                return Err(reading.bad("the lists are not all of one length"));
+                return Err(reading.bad("the lists are not all of the same length"));
             }
             reading.dims.push(None);
         }
@@ -198,7 +198,7 @@ impl<'de> Visitor<'de> for Nested<'_, '_> {
             count += 1;
         }
         if *reading.dims[depth].get_or_insert(count) != count {
-            return Err(reading.bad("the lists are not all of one length"));
+            return Err(reading.bad("the lists are not all of the same length"));
         }
         Ok(())
     }
@@ -277,19 +277,19 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_tensor_is_a_typed_error() {
+    fn invalid_tensors_are_typed_errors() {
         let deep = "[".repeat(100_000);
         for (text, dtype, message) in [
-            ("[[1], [2, 3]]", DType::F32, "not all of one length"),
-            ("[[1], 2]", DType::F32, "not all of one length"),
-            ("[1, [2]]", DType::F32, "not all of one length"),
-            ("[[], 1]", DType::F32, "not all of one length"),
-            ("[[], [[]]]", DType::F32, "not all of one length"),
-            ("[null]", DType::F32, "null is no number"),
-            ("[\"a\"]", DType::F32, "\"a\" is no number"),
-            ("[{\"a\": 1}]", DType::F32, "an object is no number"),
-            ("[1.5]", DType::I64, "1.5 is no i64"),
-            ("[300]", DType::U8, "300 is no u8"),
+            ("[[1], [2, 3]]", DType::F32, "not all of the same length"),
+            ("[[1], 2]", DType::F32, "not all of the same length"),
+            ("[1, [2]]", DType::F32, "not all of the same length"),
+            ("[[], 1]", DType::F32, "not all of the same length"),
+            ("[[], [[]]]", DType::F32, "not all of the same length"),
+            ("[null]", DType::F32, "null is not a number"),
+            ("[\"a\"]", DType::F32, "\"a\" is not a number"),
+            ("[{\"a\": 1}]", DType::F32, "an object is not a number"),
+            ("[1.5]", DType::I64, "takes i64, but was given 1.5"),
+            ("[300]", DType::U8, "takes u8, but was given 300"),
             ("[1] 2", DType::F32, "trailing characters"),
             ("", DType::F32, "EOF"),
             (&deep, DType::F32, "recursion limit"),
@@ -345,7 +345,7 @@ mod tests {
         for (text, message) in [
             ("{\"x\": 1, \"x\": 2}", "given twice"),
             ("{\"y\": 1}", "no input \"y\""),
-            ("{\"x\": [1, [2]]}", "not all of one length"),
+            ("{\"x\": [1, [2]]}", "not all of the same length"),
             ("{\"x\": 1", "EOF"),
             ("[1]", "an object of inputs"),
         ] {

@@ -1,4 +1,4 @@
-//! Lines of JSON as inputs: each line an object of inputs by name, or the value of the one input that is free.
+//! JSON lines as inputs: each line is an object of inputs by name, or the value of the only input not given otherwise.
 
 use std::io::{BufRead, Read};
 
@@ -8,8 +8,8 @@ use rlx_runtime::TensorInfo;
 use super::elements::InputLimit;
 use super::{Inputs, find, json};
 
-/// The lines' inputs in order, `None` for an empty line. A line that cannot be read keeps its error, so that anyone who goes
-/// through them can report it and go on; one that is longer than the limit is skipped without being kept.
+/// The lines' inputs in order, `None` for an empty line. A line that cannot be read holds its error, so that
+/// the caller can report it and continue; one that is longer than the limit is skipped without being stored.
 pub fn read<'a>(
     reader: impl BufRead + 'a,
     free: &'a [&'a TensorInfo],
@@ -34,7 +34,7 @@ struct Lines<R> {
 }
 
 impl<R: BufRead> Lines<R> {
-    /// The next line without its end; `None` in place of one that is too long, which is skipped.
+    /// The next line without its newline; `None` for one that is too long, which is skipped.
     fn next(&mut self) -> Option<std::io::Result<Option<Vec<u8>>>> {
         if self.ended {
             return None;
@@ -74,7 +74,7 @@ fn parse(line: &[u8], free: &[&TensorInfo], limit: InputLimit) -> Result<Inputs>
             let names: Vec<&str> = free.iter().map(|i| i.name.as_str()).collect();
             let message = format!("the model takes {} inputs: {}", names.len(), names.join(", "));
             return Err(Error::new(ErrorKind::Binding, message)
-                .with_hint("make each line an object of inputs by name"));
+                .with_hint("each line must be an object of inputs by name"));
         };
         let data = json::tensor(line, only, limit).map_err(not_json)?;
         return Ok(vec![(only.name.clone(), batched(data, only)?)]);
@@ -90,7 +90,7 @@ fn parse(line: &[u8], free: &[&TensorInfo], limit: InputLimit) -> Result<Inputs>
         Some(missing) => {
             let message = format!("input \"{}\" is not in the line; it is {}", missing.name, missing.shape);
             Err(Error::new(ErrorKind::Binding, message)
-                .with_hint("every input that is not given otherwise is named"))
+                .with_hint("the line must name every input that is not given otherwise"))
         }
     }
 }

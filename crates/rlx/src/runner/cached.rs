@@ -8,9 +8,9 @@ use super::{Compiled, Runner, Source};
 
 impl Runner {
     /// The model as an earlier process compiled it, if its files did not change since. An entry that cannot be used is
-    /// as good as none; the cache says why.
+    /// ignored; the cache logs why.
     pub(super) fn load_cached(&self, progress: &Progress) -> Result<Option<Compiled>> {
-        let Some((cache, name, parts)) = self.place_in_cache() else { return Ok(None) };
+        let Some((cache, name, parts)) = self.cache_key() else { return Ok(None) };
         let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
         let Some(artefact) = cache.get_artefact(name, &parts, &self.session, &self.options) else {
             return Ok(None);
@@ -26,7 +26,7 @@ impl Runner {
         }
     }
 
-    /// Keeps a compiled model, unless it holds only for some values of its inputs. Where it cannot be kept (a full disk, a
+    /// Caches a compiled model, unless it is valid only for some values of its inputs. If it cannot be stored (a full disk, a
     /// folder that cannot be written, files that changed meanwhile) that is a warning: the model is there.
     ///
     /// # Errors
@@ -40,7 +40,7 @@ impl Runner {
         if !imported.specialised.is_empty() {
             return Ok(());
         }
-        let (Some((cache, name, parts)), Source::Onnx(model)) = (self.place_in_cache(), &self.source) else {
+        let (Some((cache, name, parts)), Source::Onnx(model)) = (self.cache_key(), &self.source) else {
             return Ok(());
         };
         let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
@@ -50,11 +50,11 @@ impl Runner {
             ..NewArtefact::new(name, &imported.weights)
         };
         let confirm = || model.confirm();
-        let kept = cache.put_artefact_confirmed(&parts, &self.session, graph, new, progress, &confirm);
-        match kept.map_err(Error::from) {
+        let stored = cache.put_artefact_confirmed(&parts, &self.session, graph, new, progress, &confirm);
+        match stored.map_err(Error::from) {
             Err(e) if e.kind() == ErrorKind::Cancelled => Err(e),
             Err(e) => {
-                tracing::warn!(model = name, error = %e, "the compiled model is not kept");
+                tracing::warn!(model = name, error = %e, "the compiled model is not cached");
                 Ok(())
             }
             Ok(()) => Ok(()),
@@ -62,7 +62,7 @@ impl Runner {
     }
 
     /// The cache, and what the model is called there: its name, the contents of its files, its fixed dimensions.
-    fn place_in_cache(&self) -> Option<(&AotCache, &str, Vec<String>)> {
+    fn cache_key(&self) -> Option<(&AotCache, &str, Vec<String>)> {
         match (&self.cache, &self.source) {
             (Some(cache), Source::Onnx(model)) => Some((cache, model.name(), model.identity()?)),
             _ => None,

@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_short_values_are_made_into_counts_as_short() {
+    fn values_computed_from_16_bit_values_count_as_16_bit() {
         let mut g = Graph::new("g");
         let x = g.input("x", Shape::new(&[2], DType::BF16));
         let wide = g.try_cast(x, DType::F32).unwrap();

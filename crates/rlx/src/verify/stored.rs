@@ -1,4 +1,4 @@
-//! Verifying a graph that is compiled already: an artefact.
+//! Verifying a graph that is already compiled: an artefact.
 
 use rlx_ir::{Progress, Result};
 use rlx_runtime::{CompileOptions, CompiledGraph, Session};
@@ -11,7 +11,7 @@ use crate::runner::views;
 /// diverge, the case is compiled and verified again to find the first node that does.
 ///
 /// # Errors
-/// A case that does not run on the reference or on the device at all; [`rlx_ir::ErrorKind::Cancelled`].
+/// A case that fails on the reference or on the device; [`rlx_ir::ErrorKind::Cancelled`].
 pub fn verify_compiled(
     compiled: &mut CompiledGraph,
     session: &Session,

@@ -1,4 +1,4 @@
-//! What tests of the command share: a folder of their own, the command run in it, and small ONNX models made on the spot.
+//! What tests of the command share: a temporary folder, running the command in it, and builders of small ONNX models.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! `If`: a branch imported in place where the condition is known, else both as bodies.
+//! `If`: one branch imported in place if the condition is known, otherwise both as bodies.
 
 use super::Cx;
 use crate::import::{ImportedBody, SlotId};

@@ -1,4 +1,4 @@
-//! `Loop` and `Scan`: unrolled where the number of times is known and small, else a body that runs.
+//! `Loop` and `Scan`: unrolled if the trip count is known and small, otherwise imported as a body.
 
 use super::Cx;
 use super::branches::{add, captured, known_instead};
@@ -39,7 +39,7 @@ fn carried(cx: Cx) -> Slots {
     (CARRIED..cx.proto.input.len()).map(|i| cx.slot(i)).collect()
 }
 
-/// The body once for each time, in place: what it makes of the iteration's number is known.
+/// The body once per iteration, imported in place, with the iteration number known.
 fn unrolled(cx: Cx, limit: i64, mut goes_on: bool) -> Slots {
     let proto = cx.attrs.graph("body")?;
     let mut state = carried(cx)?;
@@ -79,7 +79,7 @@ fn unrolled(cx: Cx, limit: i64, mut goes_on: bool) -> Slots {
     Ok(state)
 }
 
-/// A loop that runs: what it stacks has room for the known number of times.
+/// A loop that runs: its stacked outputs have space for the known trip count.
 fn at_run_time(cx: Cx, limit: Option<i64>) -> Slots {
     let proto = cx.attrs.graph("body")?;
     let first = carried(cx)?;

@@ -1,4 +1,4 @@
-//! Ops of the format joined into one by ONNX Runtime's optimiser, taken apart again.
+//! Standard ops fused by ONNX Runtime's optimiser, decomposed again.
 
 use crate::import::NodeCx;
 use crate::ops::conv_pool::Window;
@@ -127,7 +127,7 @@ fn skip_sum(cx: Cx, bias: usize) -> Result<NodeId, Error> {
     }
 }
 
-/// Mean and deviation, outputs 1 and 2, are for training and not built; output 3 is the sum.
+/// Mean and deviation, outputs 1 and 2, are for training and not supported; output 3 is the sum.
 fn skip_outputs(cx: Cx, y: NodeId, sum: NodeId) -> Nodes {
     if cx.wants(1) || cx.wants(2) {
         return Err(cx.unsupported("the outputs mean and inv_std_var, which are for training"));

@@ -2,7 +2,7 @@
 //!
 //! | file | ops |
 //! |---|---|
-//! | [`fused`] | ops of the format joined into one: products with a factor, norms with a residual, activations with a bias |
+//! | [`fused`] | fused standard ops: matmuls with a factor, norms with a residual, activations with a bias |
 //! | [`quantized`] | ops on 8-bit integers with scales and zero points |
 
 pub(super) mod fused;

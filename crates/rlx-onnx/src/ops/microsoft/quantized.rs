@@ -1,11 +1,11 @@
 //! Ops on 8-bit integers with scales and zero points, as ONNX Runtime's quantiser writes them.
 //!
-//! An elementwise op is what it says on the floats that its operands stand for, quantised again with the result's scale
-//! and zero point. Products are exact in integers, and their scales are multiplied in behind.
+//! An elementwise op is computed on the dequantised floats, and the result is quantised again with its scale
+//! and zero point. Matmuls are exact in integers, and their scales are applied afterwards.
 
 use crate::import::NodeCx;
 use crate::ops::conv_pool::Window;
-use crate::ops::quant::{self, Quantized, along, integer_product, quantize_by_range, requantize};
+use crate::ops::quant::{self, Quantized, along, integer_matmul, quantize_by_range, requantize};
 use crate::ops::{Entry, microsoft};
 use rlx_ir::op::{Activation as A, BinaryOp as B, CmpOp, DataFormat, PoolKind, ReduceOp};
 use rlx_ir::{DType, Error, NodeId, Op};
@@ -121,13 +121,13 @@ fn concat(cx: Cx) -> Nodes {
     Ok(vec![requantize(cx, y, 0, Some(1))?])
 }
 
-/// An exact product times the scales of both operands; that of B may be one for each column.
-fn scaled_product(cx: Cx, a: Quantized, b: Quantized, scales: [NodeId; 2]) -> Result<NodeId, Error> {
-    let product = integer_product(cx, a, b)?;
-    let rank = cx.shape_of(product).rank();
+/// An exact matmul times the scales of both operands; B may have one scale per column.
+fn scaled_matmul(cx: Cx, a: Quantized, b: Quantized, scales: [NodeId; 2]) -> Result<NodeId, Error> {
+    let matmul = integer_matmul(cx, a, b)?;
+    let rank = cx.shape_of(matmul).rank();
     let scale_a = along(cx, scales[0], rank, rank.saturating_sub(2))?;
     let scale_b = along(cx, scales[1], rank, rank.saturating_sub(1))?;
-    let y = cx.cast(product, DType::F32)?;
+    let y = cx.cast(matmul, DType::F32)?;
     let scale = cx.binary(B::Mul, scale_a, scale_b)?;
     cx.binary(B::Mul, y, scale)
 }
@@ -143,7 +143,7 @@ fn with_bias(cx: Cx, y: NodeId, at: usize) -> Nodes {
 fn matmul_integer_to_float(cx: Cx) -> Nodes {
     let (a, b) = (Quantized::operand(cx, 0, 4)?, Quantized::operand(cx, 1, 5)?);
     let scales = [cx.x(2)?, cx.x(3)?];
-    let y = scaled_product(cx, a, b, scales)?;
+    let y = scaled_matmul(cx, a, b, scales)?;
     with_bias(cx, y, 6)
 }
 
@@ -153,7 +153,7 @@ fn dynamic_quantize_matmul(cx: Cx) -> Nodes {
     let (a, scale_a) = quantize_by_range(cx, x)?;
     let b = Quantized::operand(cx, 1, 3)?;
     let scale_b = cx.x(2)?;
-    let y = scaled_product(cx, a, b, [scale_a, scale_b])?;
+    let y = scaled_matmul(cx, a, b, [scale_a, scale_b])?;
     with_bias(cx, y, 4)
 }
 
@@ -166,7 +166,7 @@ fn gemm(cx: Cx) -> Nodes {
     if cx.attrs.flag("transB", false)? {
         b.x = cx.transpose(b.x, &[1, 0])?;
     }
-    let mut y = integer_product(cx, a, b)?;
+    let mut y = integer_matmul(cx, a, b)?;
     if let Some(c) = cx.x_opt(6)? {
         y = cx.binary(B::Add, y, c)?;
     }

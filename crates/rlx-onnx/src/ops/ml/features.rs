@@ -1,4 +1,4 @@
-//! Columns made ready for a model: scaled, filled in, encoded, selected.
+//! Feature preprocessing: scaling, imputing, encoding and selecting columns.
 
 use super::{Cx, Nodes, no_strings, table};
 use crate::import::NodeCx;
@@ -100,7 +100,7 @@ fn feature_vectorizer(cx: Cx) -> Nodes {
     Ok(vec![if parts.len() == 1 { parts[0] } else { cx.add(Op::Concat { axis: 1 }, &parts)? }])
 }
 
-/// Another value in the place of what stands for a missing one.
+/// Replaces the marker of missing values by another value.
 fn imputer(cx: Cx) -> Nodes {
     let (x, dtype) = (cx.x(0)?, cx.dtype(0)?);
     let (missing, values): (f64, Vec<f64>) = if dtype.is_float() {

@@ -1,4 +1,4 @@
-//! Linear models: a product with the coefficients.
+//! Linear models: a matmul with the coefficients.
 
 use super::{Cx, Nodes, features, no_strings, post_transform, rows, table, winners};
 use crate::ops::{Entry, ml};
@@ -19,7 +19,7 @@ fn scores(cx: Cx, results: Option<usize>) -> Result<NodeId, Error> {
             format!("{} coefficients for {width} features and {results} results", coefficients.len());
         return Err(cx.malformed(message));
     }
-    // Transposed here, so that the product takes them as they are.
+    // Transposed here, so that the matmul can use them directly.
     let matrix = (0..width * results).map(|i| f64::from(coefficients[i % results * width + i / results]));
     let w = table(cx, dtype, &[width, results], matrix.collect());
     let y = cx.add(Op::MatMul, &[x, w])?;

@@ -1,6 +1,6 @@
 //! Classical machine learning (`ai.onnx.ml`, what `skl2onnx` writes) as ordinary tensor ops.
 //!
-//! Every op becomes products, comparisons and gathers over all rows at once; nothing of the domain is left in the graph.
+//! Every op becomes matmuls, comparisons and gathers over all rows at once; the graph has no ops of this domain.
 //!
 //! | file | ops |
 //! |---|---|

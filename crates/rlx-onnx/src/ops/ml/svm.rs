@@ -1,4 +1,4 @@
-//! Support vector regression: the kernel of every row with every support vector, then a product with their weights.
+//! Support vector regression: the kernel of every row with every support vector, then a matmul with their weights.
 
 use super::{Cx, Nodes, features, numbers, post_transform, rows, table};
 use crate::ops::{Entry, ml};

@@ -1,12 +1,12 @@
 //! Trees and forests, walked level by level: all rows in all trees at once.
 //!
-//! The nodes of all trees are in one table of features, thresholds and children, a leaf being its own child. The place of
-//! every row in every tree starts at the roots; one step gathers the nodes' features and thresholds, compares, and gathers
-//! the children. After as many steps as the deepest tree has levels all places are leaves, whose weights are gathered
+//! The nodes of all trees are in one table of features, thresholds and children; a leaf is its own child. The current node of
+//! every row in every tree starts at the root. One step gathers the nodes' features and thresholds, compares, and gathers
+//! the children. After as many steps as the deepest tree has levels, all current nodes are leaves, whose weights are gathered
 //! and summed over the trees:
 //!
 //! ```text
-//! place = roots;  repeat depth times { place = x[feature[place]] ≤ threshold[place] ? yes[place] : no[place] }
+//! node = roots;  repeat depth times { node = x[feature[node]] ≤ threshold[node] ? yes[node] : no[node] }
 //! ```
 
 use super::{Cx, Nodes, no_strings, numbers, post_transform, rows, table, winners};
@@ -161,7 +161,7 @@ impl Walk {
         }
     }
 
-    /// The places `[N, trees]` one level further down.
+    /// The current nodes `[N, trees]` one level further down.
     fn step(&self, cx: Cx, place: NodeId) -> Result<NodeId, Error> {
         let feature = gather(cx, self.places[0], place)?;
         let value = cx.add(Op::GatherElements { axis: 1 }, &[self.x, feature])?;
@@ -257,7 +257,7 @@ fn joined(
     cx.reduce(found, op, &[1], false)
 }
 
-/// A list of integers that names or counts something, each at least 0.
+/// A list of ids or counts, each at least 0.
 fn indices(cx: &NodeCx<'_, '_>, name: &str) -> Result<Vec<usize>, Error> {
     let list = cx.attrs.required(name, cx.attrs.ints(name)?)?;
     let index = |&i: &i64| usize::try_from(i).map_err(|_| cx.malformed(format!("{name} has {i}")));
@@ -377,7 +377,7 @@ fn regressor(cx: Cx) -> Nodes {
     Ok(vec![post_transform(cx, scores, transform)?])
 }
 
-/// With two classes whose weights are all for one of them, that score stands for both: `1 − s` and `s` where weights
+/// With two classes whose weights are all for one of them, that score determines both: `1 − s` and `s` where weights
 /// are shares (none negative), `−s` and `s` else.
 fn classifier(cx: Cx) -> Nodes {
     no_strings(cx, &["classlabels_strings"])?;
@@ -419,7 +419,7 @@ fn tensor(cx: &NodeCx<'_, '_>, name: &str) -> Result<Option<Vec<f64>>, Error> {
     Ok(Some(cx.importer.file.tensor(tensor)?.to_const()?.try_value()?.to_f64()))
 }
 
-/// The form of version 5: inner nodes and leaves in tables of their own; here leaves follow the inner nodes.
+/// The layout of version 5: inner nodes and leaves in separate tables; here leaves follow the inner nodes.
 fn split_forest(cx: &NodeCx<'_, '_>) -> Result<(Forest, usize), Error> {
     let features = indices(cx, "nodes_featureids")?;
     let splits = cx.attrs.required("nodes_splits", tensor(cx, "nodes_splits")?)?;

@@ -1,9 +1,9 @@
 //! Resizing by interpolation.
 //!
 //! Interpolation is separable: along each axis an output element is a weighted sum of a few input elements, with
-//! weights that depend on sizes only. Where sizes are numbers the weights are computed here; an axis where each output
-//! takes one input becomes a gather, one where it is between two becomes two gathers and a step between them, any other
-//! a product with the matrix of weights. Where sizes are open, [`open`] writes the places as arithmetic over them.
+//! weights that depend on sizes only. If the sizes are numbers, the weights are computed here: an axis where each output
+//! takes one input becomes a gather, one where it takes two becomes two gathers and a linear interpolation, any other
+//! a matmul with the matrix of weights. If sizes are dynamic, [`open`] computes the positions by ops of the graph.
 
 mod open;
 
@@ -17,11 +17,11 @@ type Cx<'a, 'b, 'f> = &'a mut NodeCx<'b, 'f>;
 type Nodes = Result<Vec<NodeId>, Error>;
 
 /// Along an axis there are at most this many outputs, and as many inputs, whose weights are computed while importing.
-const MOST_PLACES: usize = 1 << 18;
+const MAX_POSITIONS: usize = 1 << 18;
 
 pub(super) const OPS: &[Entry] = &[nodes("Resize", resize), nodes("Upsample", upsample)];
 
-/// How positions and weights are found.
+/// How positions and weights are computed.
 struct Method {
     kind: Kind,
     coordinates: Coordinates,
@@ -121,7 +121,7 @@ impl Method {
         })
     }
 
-    /// Where output `i` lies among the inputs; `None` outside the part that is cropped.
+    /// The position of output `i` among the inputs; `None` outside of the cropped part.
     fn position(&self, i: usize, axis: &Axis) -> Option<f64> {
         let (x, from) = (i as f64, axis.from as f64);
         let width = axis.scale * from;
@@ -189,7 +189,7 @@ impl Method {
         let ratio = if at.fract() == 0.0 { 1.0 } else { at - at.floor() };
         let mut weights = self.weights(ratio, axis.scale);
         let count = weights.len() as i64;
-        // The nearest `count` places, of a row that is continued by half as many at either end.
+        // The nearest `count` positions, in a row that is extended by half as many at either end.
         let (pad, last) = ((count + 1) / 2, axis.from as i64 - 1);
         let first = (at.ceil() as i64 - count / 2).clamp(-pad, last + pad - count + 1);
         let places: Vec<i64> = (first..first + count).collect();
@@ -330,7 +330,7 @@ fn run(cx: Cx, method: &Method, axes: &[Wanted]) -> Nodes {
         let size = |e: Extent| e.as_const().and_then(|n| usize::try_from(n).ok());
         x = match (size(axis.from), size(axis.to), axis.scale) {
             (Some(from), Some(to), Some(scale)) => {
-                if [from, to].iter().any(|n| !(1..=MOST_PLACES).contains(n)) {
+                if [from, to].iter().any(|n| !(1..=MAX_POSITIONS).contains(n)) {
                     return Err(cx.unsupported(format!("resizing {from} elements to {to}")));
                 }
                 let axis = Axis { axis: axis.axis, from, to, scale, roi: axis.roi };
@@ -351,7 +351,7 @@ fn apply(cx: Cx, x: NodeId, method: &Method, axis: &Axis, taps: &[Taps]) -> Resu
         _ => None,
     };
     if let Some(places) = taps.iter().map(single).collect::<Option<Vec<_>>>() {
-        let index = places_node(cx, &places);
+        let index = index_node(cx, &places);
         return cx.add(Op::Gather { axis: axis.axis }, &[x, index]);
     }
     let shape = cx.shape_of(x);
@@ -364,8 +364,8 @@ fn apply(cx: Cx, x: NodeId, method: &Method, axis: &Axis, taps: &[Taps]) -> Resu
         _ => None,
     };
     if let (Kind::Linear, Some(pairs)) = (method.kind, taps.iter().map(two).collect::<Option<Vec<_>>>()) {
-        let first = places_node(cx, &pairs.iter().map(|p| p.0).collect::<Vec<_>>());
-        let second = places_node(cx, &pairs.iter().map(|p| p.1).collect::<Vec<_>>());
+        let first = index_node(cx, &pairs.iter().map(|p| p.0).collect::<Vec<_>>());
+        let second = index_node(cx, &pairs.iter().map(|p| p.1).collect::<Vec<_>>());
         let steps = pairs.iter().map(|p| p.2).collect();
         let step = cx.constant(Value::float(shape.dtype(), &[axis.to], steps));
         return between(cx, x, axis.axis, [first, second], step);
@@ -373,19 +373,19 @@ fn apply(cx: Cx, x: NodeId, method: &Method, axis: &Axis, taps: &[Taps]) -> Resu
     by_matrix(cx, x, axis, taps, method.extrapolation)
 }
 
-fn places_node(cx: Cx, places: &[usize]) -> NodeId {
+fn index_node(cx: Cx, places: &[usize]) -> NodeId {
     cx.constant(Value::int(DType::I64, &[places.len()], places.iter().map(|&p| p as i128).collect()))
 }
 
-/// Along `axis`, from the elements at the first places towards those at the second ones, by `step` (0 … 1) of the way.
+/// Interpolates along `axis` between the elements at the first and at the second positions, by `step` (0 … 1).
 fn between(cx: Cx, x: NodeId, axis: usize, places: [NodeId; 2], step: NodeId) -> Result<NodeId, Error> {
     let mut dims = vec![Dim::Static(1); cx.shape_of(x).rank()];
     dims[axis] = cx.shape_of(step).dim(0);
     let step = cx.reshape(step, dims)?;
     let first = cx.add(Op::Gather { axis }, &[x, places[0]])?;
     let second = cx.add(Op::Gather { axis }, &[x, places[1]])?;
-    let way = cx.binary(B::Sub, second, first)?;
-    let part = cx.binary(B::Mul, way, step)?;
+    let difference = cx.binary(B::Sub, second, first)?;
+    let part = cx.binary(B::Mul, difference, step)?;
     cx.binary(B::Add, first, part)
 }
 

@@ -1,8 +1,8 @@
-//! Resizing by nearest and linear interpolation where a size is open.
+//! Resizing by nearest and linear interpolation with dynamic sizes.
 //!
-//! Where output `i` lies among the inputs is a fraction of whole numbers: of `i` and the two sizes, which the run
-//! knows. It is computed exactly, in 64-bit integers, so that a place that falls on an element, or just between two,
-//! is found as it is for sizes that are numbers.
+//! The position of output `i` among the inputs is a fraction of integers: of `i` and the two sizes, which are known at
+//! run time. It is computed exactly, in 64-bit integers, so that a position exactly on an element or halfway between two
+//! gives the same result as with fixed sizes.
 
 use super::{Coordinates, Cx, Kind, Method, Nearest, Wanted, between};
 use rlx_ir::op::BinaryOp as B;
@@ -64,7 +64,7 @@ fn position(cx: Cx, coordinates: Coordinates, axis: &Wanted) -> Result<Position,
         }
         _ => return Err(not_built(cx, axis)),
     };
-    // Before the first element is as good as on it.
+    // A position before the first element is clamped to it.
     let zero = cx.scalar(DType::I64, 0.0);
     let over = cx.binary(B::Max, over, zero)?;
     let divisor = match coordinates {
@@ -88,7 +88,7 @@ fn plus(cx: Cx, x: NodeId, summand: Extent) -> Result<NodeId, Error> {
     cx.binary(B::Add, x, summand)
 }
 
-/// At most the last place.
+/// At most the last position.
 fn within(cx: Cx, place: NodeId, from: Extent) -> Result<NodeId, Error> {
     let last = cx.extent(from - 1)?;
     cx.binary(B::Min, place, last)

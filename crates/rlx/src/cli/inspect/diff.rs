@@ -1,9 +1,9 @@
 //! What a pass changed: the text forms of two graphs, compared node by node.
 //!
-//! A pass numbers the nodes again, so lines are compared without their numbers: nodes match that compute the same with the
-//! same name and shape, in order (by lines that occur once, then by the longest common subsequence). A node that
-//! matches but reads something else has *changed*. Lines show the numbers of the graph after; `%7'` is node 7 of the graph
-//! before, which is no more.
+//! A pass renumbers the nodes, so lines are compared without their numbers: nodes match if they are the same op with the
+//! same name and shape, in order (first lines that occur once, then the longest common subsequence). A node that
+//! matches but has other operands has *changed*. Lines show the numbers of the graph after the pass; `%7'` is node 7 of the
+//! graph before, which was removed.
 
 use std::collections::HashMap;
 
@@ -21,7 +21,7 @@ const MOST_PAIRS: usize = 1 << 22;
 pub enum Mark {
     /// It is as before.
     Same,
-    /// It is no more.
+    /// It was removed.
     Removed,
     /// It is new.
     Added,
@@ -100,7 +100,7 @@ impl Difference {
         self.lines.iter().filter(|(m, _)| *m == mark).count()
     }
 
-    /// The changed lines with what stands around them, for a terminal that shows colours or for a file.
+    /// The changed lines with their context, in colour for a terminal or plain for a file.
     pub fn hunks(&self, colours: bool) -> String {
         let mut out = String::new();
         let mut shown_to = 0;
@@ -141,7 +141,7 @@ fn write_marked(out: &mut String, mark: Mark, text: &str, colours: bool) {
     }
 }
 
-/// A node as the text form has it, with these names for nodes.
+/// A node in the text form, with these names for nodes.
 fn line(node: &Node, name: &dyn Fn(usize) -> String) -> String {
     let attrs = attrs_key(&node.op);
     let (leading, attrs) = if attrs.starts_with('.') { (attrs.as_str(), "") } else { ("", attrs.as_str()) };
@@ -210,7 +210,7 @@ fn matches([a, b]: &[Vec<u32>; 2]) -> Vec<(usize, usize)> {
     pairs
 }
 
-/// Where keys stand that occur once in each, in the order of the first.
+/// The positions of keys that occur once in each, in the order of the first.
 fn once_in_both(a: &[u32], b: &[u32]) -> Vec<(usize, usize)> {
     let places = |list: &[u32]| {
         let mut places: HashMap<u32, Option<usize>> = HashMap::new();

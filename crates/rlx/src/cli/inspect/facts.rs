@@ -1,4 +1,4 @@
-//! What is known of a model, as text and as JSON.
+//! Everything `rlx inspect` shows of a model, as text and as JSON.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -59,7 +59,7 @@ impl Module {
 /// A pass and what it did.
 pub struct Pass {
     pub record: PassRecord,
-    /// What it changed, where that was asked for.
+    /// What it changed, if requested.
     pub difference: Option<Difference>,
 }
 
@@ -72,7 +72,7 @@ impl Pass {
     }
 }
 
-/// The arithmetic asked for and used.
+/// The requested and the used precision.
 fn precision_json(report: &PrecisionReport) -> Json {
     let kinds: Json = report
         .kinds
@@ -112,7 +112,7 @@ fn diagram_json(diagram: &Diagram) -> Json {
 }
 
 impl Facts {
-    /// For people.
+    /// As text.
     pub fn text(&self, colours: bool) -> String {
         let mut out = String::new();
         // Writing to a string does not fail.
@@ -147,7 +147,7 @@ impl Facts {
     }
 
     fn write_cost(&self, out: &mut String) -> std::fmt::Result {
-        let open = "depends on open dimensions (give --dim NAME=VALUE)";
+        let open = "depends on dynamic dimensions (give --dim NAME=VALUE)";
         writeln!(out, "\ncost")?;
         let flops = self.flops.map_or_else(|| open.to_owned(), |f| format!("{}FLOP", print::scaled(f)));
         writeln!(out, "  {:<24} {flops}", "arithmetic")?;
@@ -188,7 +188,7 @@ impl Facts {
         Ok(())
     }
 
-    /// For programs.
+    /// As JSON.
     pub fn json(&self) -> Json {
         let tensors = |list: &[(String, String)]| -> Json {
             list.iter().map(|(name, shape)| json!({ "name": name, "shape": shape })).collect()

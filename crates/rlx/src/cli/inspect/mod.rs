@@ -1,4 +1,4 @@
-//! `rlx inspect`: what a model is, and what the compiler makes of it.
+//! `rlx inspect`: a model's inputs, outputs, ops and cost, and how the compiler transforms it.
 
 mod diff;
 mod facts;
@@ -98,7 +98,7 @@ fn model_facts(
         Err(e) if e.kind() == ErrorKind::Cancelled => return Err(e.into()),
         Err(e) => (None, Some(e.to_string())),
     };
-    // The graph after the last pass that is shown, else what the device runs, else what was given.
+    // The graph after the last pass that is shown, else the compiled graph, else the original one.
     let last = shown.and_then(|shown| compiled.as_ref()?.passes.get(*shown.passes.end())?.after.as_ref());
     let drawn = last.or(compiled.as_ref().map(|result| &result.lir.graph)).unwrap_or(graph);
     let diagram = Diagram { name: job.runner.name().to_owned(), ..Diagram::of(drawn, &imported.outputs) };
@@ -128,7 +128,7 @@ fn artefact_facts(
     progress: &Progress,
 ) -> Result<Facts, Failure> {
     if passes {
-        let message = "an artefact went through all passes already; inspect the model it was compiled from";
+        let message = "an artefact has no passes left to show; inspect the model it was compiled from";
         return Err(Failure::Usage(message.to_owned()));
     }
     let (about, device) = match job.runner.artefact() {
@@ -202,7 +202,7 @@ fn shown(text: &str) -> Result<Shown, Failure> {
     Ok(Shown { passes: first..=last, changes: text.contains("..") })
 }
 
-/// The passes that are shown, with what they changed where that is wanted.
+/// The passes that are shown, with their changes if requested.
 fn chosen(graph: &Graph, passes: Vec<PassRecord>, shown: Option<&Shown>) -> Vec<Pass> {
     let differences: Vec<Option<Difference>> = (0..passes.len())
         .map(|at| {

@@ -1,9 +1,9 @@
 //! `rlx bench --profile`: where the time of a run goes, step by step.
 //!
-//! Each step's time is held against what it computes and moves (`rlx_backend::cost`, read from the compiled module) and
-//! against what this machine was measured to do (the calibration that the cost model uses). What a step is *bound by* is
-//! the longest of three times it cannot go below: its arithmetic at the peak, its bytes at the bandwidth for that many,
-//! and the price of starting a step at all.
+//! Each step's time is compared with its work (FLOP and bytes, by `rlx_backend::cost` from the compiled module) and
+//! with the measured peak of this machine (the calibration of the cost model). A step is *bound by* the
+//! longest of three lower bounds: its arithmetic at the peak rate, its bytes at the bandwidth for that size,
+//! and the fixed cost of launching a step.
 
 mod places;
 mod roofline;
@@ -18,22 +18,22 @@ use rlx_ir::lir::StepKind;
 use rlx_ir::sort::sort_by_key;
 use rlx_ir::{ConstData, Dim, DimBinding, LirModule};
 use rlx_runtime::backend::works;
-use rlx_runtime::{Calibration, CompiledGraph, ProductPoint, StepProfile, TensorInfo, Work};
+use rlx_runtime::{Calibration, CompiledGraph, GemmPoint, StepProfile, TensorInfo, Work};
 use serde_json::{Value as Json, json};
 
 pub use roofline::roofline;
 pub use trace::trace;
 
-/// The peak is that of products of at least as many multiplications; caches that of passes over at least as many bytes.
-const LEAST_PRODUCT: f64 = 500e3;
-const LEAST_PASS: f64 = 256e3;
+/// The peak is measured by matmuls with at least this many multiplications; the cache bandwidth by passes over at least this many bytes.
+const MIN_GEMM: f64 = 500e3;
+const MIN_PASS: f64 = 256e3;
 
 /// What this machine was measured to do.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Machine {
     /// Device, processor, threads, version.
     pub subject: String,
-    /// The fastest product that was measured, and its dimensions.
+    /// The fastest measured matmul, and its dimensions.
     pub peak_gflops: f64,
     pub peak_dims: [f64; 3],
     /// Passes over the most bytes that were measured, and how many these were.
@@ -48,8 +48,8 @@ impl Machine {
     /// What the calibration says.
     pub fn of(prices: &Calibration) -> Self {
         // What takes next to no time cannot be measured well.
-        let large = |p: &&ProductPoint| p.dims.iter().product::<f64>() >= LEAST_PRODUCT;
-        let cheapest = |a: &&ProductPoint, b: &&ProductPoint| a.ns_per_flop.total_cmp(&b.ns_per_flop);
+        let large = |p: &&GemmPoint| p.dims.iter().product::<f64>() >= MIN_GEMM;
+        let cheapest = |a: &&GemmPoint, b: &&GemmPoint| a.ns_per_flop.total_cmp(&b.ns_per_flop);
         let by_price = prices.products.iter().filter(large).min_by(cheapest);
         let by_price = by_price.or_else(|| prices.products.iter().min_by(cheapest));
         let (peak_dims, ns) = by_price.map_or(([0.0; 3], f64::NAN), |p| (p.dims, p.ns_per_flop));
@@ -61,7 +61,7 @@ impl Machine {
             peak_gflops: 1.0 / ns,
             peak_dims,
             memory: rate(passes.last()),
-            cache: rate(passes.iter().filter(|p| p.0 >= LEAST_PASS).min_by(|a, b| a.1.total_cmp(&b.1))),
+            cache: rate(passes.iter().filter(|p| p.0 >= MIN_PASS).min_by(|a, b| a.1.total_cmp(&b.1))),
             step_us: prices.step_ns / 1e3,
         }
     }
@@ -71,7 +71,7 @@ impl Machine {
         let [m, n, k] = self.peak_dims;
         let size = |bytes: f64| super::print::bytes(bytes as usize);
         format!(
-            "{:.1} GFLOP/s (f32 product {m} × {n} × {k}), {:.1} GB/s from memory ({}), {:.1} GB/s from caches \
+            "{:.1} GFLOP/s (f32 matmul {m} × {n} × {k}), {:.1} GB/s from memory ({}), {:.1} GB/s from caches \
              ({}), {:.2} µs a step",
             self.peak_gflops,
             self.memory.0,
@@ -128,12 +128,12 @@ pub struct Row {
     pub title: String,
     /// What kind of work that is.
     pub family: &'static str,
-    /// The node, as messages call it.
+    /// The node, as named in messages.
     pub node: String,
     /// The nodes of the model it comes from.
     pub origin: Option<String>,
     /// The shortest run: what other work on the machine did not disturb.
-    pub least: Duration,
+    pub min: Duration,
     /// The mean of all runs.
     pub mean: Duration,
     /// When it began in the last run, and how long it took there.
@@ -146,17 +146,17 @@ pub struct Row {
 
 impl Row {
     fn micros(&self) -> f64 {
-        self.least.as_secs_f64() * 1e6
+        self.min.as_secs_f64() * 1e6
     }
 
     /// Gigaflops in a second.
     pub fn gflops(&self) -> f64 {
-        rate(self.flops, self.least)
+        rate(self.flops, self.min)
     }
 
     /// Gigabytes in a second.
     pub fn gbs(&self) -> f64 {
-        rate(self.bytes, self.least)
+        rate(self.bytes, self.min)
     }
 
     /// What people know it by: the first of the model's nodes and how many more, or else the graph's node.
@@ -173,7 +173,7 @@ impl Row {
     fn json(&self, profile: &Profile) -> Json {
         json!({
             "op": self.title, "kind": self.family, "node": self.node, "origin": self.origin,
-            "us": self.micros(), "mean_us": self.mean.as_secs_f64() * 1e6, "share": profile.share(self.least),
+            "us": self.micros(), "mean_us": self.mean.as_secs_f64() * 1e6, "share": profile.share(self.min),
             "flops": self.flops, "gflops": self.gflops(), "of_peak": self.gflops() / profile.machine.peak_gflops,
             "bytes": self.bytes, "gbs": self.gbs(), "bound_by": self.bound.name(),
         })
@@ -236,7 +236,7 @@ impl Profile {
 
     /// The steps' shortest times together.
     pub fn total(&self) -> Duration {
-        self.rows.iter().map(|r| r.least).sum()
+        self.rows.iter().map(|r| r.min).sum()
     }
 
     /// The part of all steps' time that this time is.
@@ -248,7 +248,7 @@ impl Profile {
     /// The rows, the longest first.
     pub fn by_time(&self) -> Vec<&Row> {
         let mut rows: Vec<&Row> = self.rows.iter().collect();
-        sort_by_key(&mut rows, |r| std::cmp::Reverse(r.least));
+        sort_by_key(&mut rows, |r| std::cmp::Reverse(r.min));
         rows
     }
 
@@ -258,7 +258,7 @@ impl Profile {
         for row in &self.rows {
             let kind = kinds.entry(row.family).or_default();
             kind.steps += 1;
-            kind.time += row.least;
+            kind.time += row.min;
             kind.flops += row.flops;
             kind.bytes += row.bytes;
         }
@@ -267,7 +267,7 @@ impl Profile {
         kinds
     }
 
-    /// For programs.
+    /// As JSON.
     pub fn json(&self) -> Json {
         let micros = |d: Duration| d.as_secs_f64() * 1e6;
         let kinds: Json = self
@@ -287,7 +287,7 @@ impl Profile {
         })
     }
 
-    /// For people.
+    /// As text.
     pub fn text(&self) -> String {
         table::table(self)
     }
@@ -322,7 +322,7 @@ fn row(
         node: step.name.clone(),
         origin: lir.graph.origins().describe(node.origin),
         mean: step.mean(),
-        least: if step.runs > 0 { step.least } else { Duration::ZERO },
+        min: if step.runs > 0 { step.least } else { Duration::ZERO },
         last: (step.began, step.last),
         flops,
         bytes: work.bytes,

@@ -1,4 +1,4 @@
-//! Room for text in a diagram: what is taken stays taken, so that no text covers another.
+//! Placement of text in a diagram, so that no text covers another.
 
 /// A box: left, top, right, bottom.
 pub(super) type Box = [f64; 4];
@@ -24,12 +24,12 @@ impl Places {
     }
 }
 
-/// The box of text of this width whose baseline starts at a place.
+/// The bounding box of text of this width whose baseline starts at a point.
 pub(super) fn text_box(x: f64, y: f64, width: f64) -> Box {
     [x, y - 10.0, x + width, y + 4.0]
 }
 
-/// The boxes that text covers which starts at a place and is turned by an angle; `below` moves its baseline across.
+/// The boxes covered by text that starts at a point and is rotated by an angle; `below` moves its baseline to the other side.
 pub(super) fn turned_boxes([x, y]: [f64; 2], below: f64, width: f64, angle: f64) -> Vec<Box> {
     const STEP: f64 = 6.0;
     const HALF: f64 = 8.0;

@@ -1,4 +1,4 @@
-//! The roofline: each step's arithmetic in a second over its arithmetic for each byte, below what the machine can do.
+//! The roofline plot: each step's FLOP per second over its FLOP per byte, and the limits of the machine.
 
 use std::fmt::Write;
 
@@ -37,14 +37,14 @@ struct Axis {
 
 impl Axis {
     fn over(values: impl Iterator<Item = f64>, from: f64, to: f64) -> Self {
-        let (mut least, mut most) = (f64::INFINITY, 0.0f64);
+        let (mut low, mut most) = (f64::INFINITY, 0.0f64);
         for v in values.filter(|v| v.is_finite() && *v > 0.0) {
-            (least, most) = (least.min(v), most.max(v));
+            (low, most) = (low.min(v), most.max(v));
         }
         if most == 0.0 {
-            (least, most) = (1.0, 10.0);
+            (low, most) = (1.0, 10.0);
         }
-        let first = least.log10().floor() as i32;
+        let first = low.log10().floor() as i32;
         let last = (most.log10().ceil() as i32).max(first + 1);
         Axis { first, last, from, to }
     }
@@ -102,7 +102,7 @@ pub fn roofline(profile: &Profile) -> String {
     document(LEFT + WIDTH + 30.0, TOP + HEIGHT + 112.0, STYLE, &body)
 }
 
-/// What the machine can do, in gigaflops and gigabytes in a second. A step that was faster than what was measured shows
+/// The limits of the machine, in GFLOP/s and GB/s. A step that was faster than what was measured shows
 /// that the measurement was disturbed: the limit is then what the step reached.
 struct Limits {
     peak: f64,
@@ -191,7 +191,7 @@ fn roofs(machine: &Limits, x: Axis, y: Axis, places: &mut Places) -> String {
     out
 }
 
-/// The name of a roof along it, where there is room; `below` is the side that is tried first.
+/// The name of a roof along it, if there is space; `below` is the side that is tried first.
 fn roof_label(label: &str, from: [f64; 2], to: [f64; 2], below: f64, places: &mut Places) -> String {
     let (dx, dy) = (to[0] - from[0], to[1] - from[1]);
     let (angle, length, width) = (dy.atan2(dx), dx.hypot(dy), small_width(label));
@@ -211,7 +211,7 @@ fn roof_label(label: &str, from: [f64; 2], to: [f64; 2], below: f64, places: &mu
 }
 
 fn radius(profile: &Profile, row: &Row) -> f64 {
-    2.5 + 26.0 * profile.share(row.least).sqrt()
+    2.5 + 26.0 * profile.share(row.min).sqrt()
 }
 
 fn dot(profile: &Profile, row: &Row, (x, y): (f64, f64)) -> String {
@@ -220,7 +220,7 @@ fn dot(profile: &Profile, row: &Row, (x, y): (f64, f64)) -> String {
         row.title,
         row.origin.as_deref().unwrap_or(&row.node),
         row.micros(),
-        100.0 * profile.share(row.least),
+        100.0 * profile.share(row.min),
         row.gflops(),
         row.gbs(),
         row.bound.name()
@@ -243,11 +243,11 @@ fn labels(
     const MOVE: f64 = 7.0;
     let mut out = String::new();
     for row in shown.iter().take(LABELS) {
-        let name = format!("{} {:.0} %", shortened(&row.place(), 34), 100.0 * profile.share(row.least));
+        let name = format!("{} {:.0} %", shortened(&row.place(), 34), 100.0 * profile.share(row.min));
         let width = small_width(&name);
         let (at, level) = place(row);
         let beside = radius(profile, row) + 8.0;
-        // To the left of the dot where the right has no room.
+        // To the left of the dot if there is no space on the right.
         let start = if at + beside + width > LEFT + WIDTH { at - beside - width } else { at + beside };
         let inside = |y: &f64| (TOP + 12.0..TOP + HEIGHT - 4.0).contains(y);
         let near = (0..60).flat_map(|i| [f64::from(i), -f64::from(i)]).map(|i| level + 4.0 + i * MOVE);
@@ -267,8 +267,7 @@ fn legend(profile: &Profile, shown: &[&Row], raised: bool) -> String {
     let mut out = text(x, y, "q", "bound by");
     x += small_width("bound by") + 16.0;
     for bound in [Bound::Compute, Bound::Memory, Bound::Launch] {
-        let time: std::time::Duration =
-            profile.rows.iter().filter(|r| r.bound == bound).map(|r| r.least).sum();
+        let time: std::time::Duration = profile.rows.iter().filter(|r| r.bound == bound).map(|r| r.min).sum();
         let name = format!("{} {:.0} %", bound.name(), 100.0 * profile.share(time));
         let class = bound.name();
         // Writing to a string does not fail.
@@ -285,7 +284,7 @@ fn legend(profile: &Profile, shown: &[&Row], raised: bool) -> String {
     let [m, n, k] = machine.peak_dims;
     let size = |bytes: f64| print::bytes(bytes as usize);
     let mut note = format!(
-        "measured: {:.1} GFLOP/s, f32 product {m} × {n} × {k}; {:.1} GB/s over {}, {:.1} GB/s over {}",
+        "measured: {:.1} GFLOP/s, f32 matmul {m} × {n} × {k}; {:.1} GB/s over {}, {:.1} GB/s over {}",
         machine.peak_gflops,
         machine.memory.0,
         size(machine.memory.1),
@@ -293,7 +292,7 @@ fn legend(profile: &Profile, shown: &[&Row], raised: bool) -> String {
         size(machine.cache.1)
     );
     if !(machine.memory.0.is_finite() && machine.cache.0.is_finite()) {
-        note = format!("measured: {:.1} GFLOP/s, f32 product {m} × {n} × {k}", machine.peak_gflops);
+        note = format!("measured: {:.1} GFLOP/s, f32 matmul {m} × {n} × {k}", machine.peak_gflops);
     }
     let mut out = out + &text(LEFT, y + 20.0, "q", &note);
     let mut more = Vec::new();

@@ -29,7 +29,7 @@ fn write(out: &mut String, profile: &Profile) -> std::fmt::Result {
     let more = 100.0 * (micros(profile.profiled) / micros(profile.plain) - 1.0);
     writeln!(
         out,
-        "\nprofile: {steps}, the shortest of {runs} of each; {:.1} µs together, {:.1} µs a run while they were timed \
+        "\nprofile: {steps}, the minimum of {runs} for each; {:.1} µs in total, {:.1} µs a run while profiling \
          ({more:+.1} %)",
         micros(profile.total()),
         micros(profile.profiled)
@@ -45,7 +45,7 @@ fn write(out: &mut String, profile: &Profile) -> std::fmt::Result {
     let rows = profile.by_time();
     rows.iter().take(MOST_ROWS).try_for_each(|row| write_row(out, profile, row))?;
     if let Some(rest) = rows.get(MOST_ROWS..).filter(|rest| !rest.is_empty()) {
-        let time: Duration = rest.iter().map(|r| r.least).sum();
+        let time: Duration = rest.iter().map(|r| r.min).sum();
         let share = 100.0 * profile.share(time);
         writeln!(
             out,
@@ -75,7 +75,7 @@ fn write_row(out: &mut String, profile: &Profile, row: &Row) -> std::fmt::Result
         out,
         "{:>10.2} {:>5.1} % {:>9.2} {of_peak:>6.1} % {:>11} {:>8.2}  {:<8} {title:<34} {}",
         row.micros(),
-        100.0 * profile.share(row.least),
+        100.0 * profile.share(row.min),
         row.gflops(),
         print::bytes(row.bytes as usize),
         row.gbs(),

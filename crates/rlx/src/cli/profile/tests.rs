@@ -1,11 +1,11 @@
 use super::*;
 use rlx_ir::testing::Gen;
 use rlx_ir::{DType, Graph, GraphExt, Shape};
-use rlx_runtime::{Device, ProductPoint, Session, Weight, WeightStore};
+use rlx_runtime::{Device, GemmPoint, Session, Weight, WeightStore};
 
 /// A machine of round numbers: 100 GFLOP/s, no bandwidth measured.
 fn prices() -> Calibration {
-    let point = |n: f64, ns_per_flop| ProductPoint { dims: [n; 3], ns_per_flop };
+    let point = |n: f64, ns_per_flop| GemmPoint { dims: [n; 3], ns_per_flop };
     Calibration {
         subject: "a test's machine".into(),
         step_ns: 200.0,
@@ -48,14 +48,14 @@ fn steps_are_counted_with_what_they_compute_and_move() {
     assert_eq!((profile.runs, profile.rows.len()), (4, 2));
     let product = &profile.rows[0];
     assert_eq!((product.family, product.title.as_str()), ("MatMul", "MatMul + Relu"));
-    // The product, and one operation for each element of the relu.
+    // The matmul, and one operation for each element of the relu.
     assert_eq!(product.flops, 2.0 * 32.0 * 64.0 * 64.0 + 32.0 * 64.0);
     assert_eq!(product.bytes, 4.0 * (32.0 * 64.0 * 2.0 + 64.0 * 64.0));
     assert_eq!((product.bound, profile.rows[1].bound), (Bound::Compute, Bound::Launch));
-    assert!(product.least <= product.mean && product.least > Duration::ZERO);
-    let sum: f64 = profile.rows.iter().map(|r| profile.share(r.least)).sum();
+    assert!(product.min <= product.mean && product.min > Duration::ZERO);
+    let sum: f64 = profile.rows.iter().map(|r| profile.share(r.min)).sum();
     assert!((sum - 1.0).abs() < 1e-9);
-    let rate = product.gflops() * product.least.as_secs_f64() * 1e9;
+    let rate = product.gflops() * product.min.as_secs_f64() * 1e9;
     assert!((rate - product.flops).abs() < 1e-3 * product.flops);
     assert_eq!(profile.machine.peak_gflops, 100.0);
 }
@@ -66,7 +66,7 @@ fn the_table_names_every_step_and_says_what_it_is_measured_against() {
     for part in [
         "2 steps",
         "+10.0 %",
-        "100.0 GFLOP/s (f32 product 512 × 512 × 512)",
+        "100.0 GFLOP/s (f32 matmul 512 × 512 × 512)",
         "MatMul + Relu",
         "Softmax",
         "launch",
@@ -146,15 +146,15 @@ fn unit(random: &mut Gen) -> f64 {
 fn random_row(random: &mut Gen, at: usize) -> Row {
     let mut power = |from: f64, to: f64| 10f64.powf(from + (to - from) * unit(random));
     let (flops, bytes) = (power(3.0, 9.0), power(3.0, 8.0));
-    let least = Duration::from_nanos(power(2.5, 7.0) as u64);
+    let min = Duration::from_nanos(power(2.5, 7.0) as u64);
     Row {
         title: "MatMul".into(),
         family: "MatMul",
         node: format!("%{at} matmul of a name of some length"),
         origin: None,
-        least,
-        mean: least,
-        last: (Duration::ZERO, least),
+        min,
+        mean: min,
+        last: (Duration::ZERO, min),
         flops,
         bytes,
         bound: Bound::Compute,

@@ -1,6 +1,6 @@
 //! The last run as a trace that Chrome (`chrome://tracing`) and Perfetto (<https://ui.perfetto.dev>) show.
 //!
-//! Steps run one behind another, each on all threads of the pool, and which thread computed when is not recorded: there is one
+//! Steps run one after the other, each on all threads of the pool. The work of single threads is not recorded, so there is one
 //! track.
 
 use serde_json::{Value as Json, json};
