@@ -536,7 +536,7 @@ fn write_step(f: &mut fmt::Formatter<'_>, module: &LirModule, step: &Step) -> fm
         f.write_str(if i == 0 { "" } else { ", " })?;
         write_operand(f, module, operand)?;
     }
-    writeln!(f, ")  // {}", module.graph.node(step.node).describe())
+    writeln!(f, ")  // {}", module.graph.label(step.node))
 }
 
 impl fmt::Display for LirModule {
