@@ -10,8 +10,6 @@
 use rlx_ir::sort::sort;
 use rlx_ir::{Graph, NodeId, Op, OpKind, OriginId};
 
-use crate::passes::legalize::needs_no_kernel;
-
 /// What a rewriter remembers of its walk.
 pub(super) struct Walk<'r> {
     pub(super) old: &'r Graph,
@@ -80,8 +78,8 @@ impl Walk<'_> {
 fn rank(op: &Op) -> u8 {
     match op.kind() {
         _ if op.is_pointwise() => 2,
-        _ if needs_no_kernel(op) => 3,
-        OpKind::Pack | OpKind::Pad | OpKind::Tile | OpKind::Iota | OpKind::Gather => 3,
+        OpKind::Reshape | OpKind::Transpose | OpKind::Expand | OpKind::Slice | OpKind::Concat => 3,
+        OpKind::Result | OpKind::Pack | OpKind::Pad | OpKind::Tile | OpKind::Iota | OpKind::Gather => 3,
         OpKind::Reduce | OpKind::Softmax | OpKind::LogSoftmax | OpKind::BatchNorm => 1,
         _ => 0,
     }
