@@ -8,7 +8,7 @@ use std::time::Duration;
 /// How long one step took, over some runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StepProfile {
-    /// The node it computes, as messages call it.
+    /// The nodes of the model that it computes, as [`rlx_ir::Graph::label`] calls them.
     pub name: String,
     /// How often it ran.
     pub runs: u64,

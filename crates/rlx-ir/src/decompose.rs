@@ -50,7 +50,7 @@ fn decompose_once(graph: &Graph, chosen: &impl Fn(&Node, &Graph) -> bool) -> Res
         let results = match decomposed(node, graph, &inputs, &mut out, chosen) {
             Some(results) => {
                 changed = true;
-                let results = results.map_err(|e| e.with_node(node.describe()))?;
+                let results = results.map_err(|e| graph.locate(node.id, e))?;
                 for i in first_new..out.len() {
                     out.set_origin(out.nodes()[i].id, node.origin);
                 }

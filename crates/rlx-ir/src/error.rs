@@ -225,7 +225,7 @@ impl fmt::Display for Error {
             write!(f, " on {device}")?;
         }
         match (node, origin) {
-            (Some(node), Some(origin)) => write!(f, " at {node} (from {origin})")?,
+            (Some(node), Some(origin)) => write!(f, " at {origin} [{node}]")?,
             (Some(node), None) => write!(f, " at {node}")?,
             (None, Some(origin)) => write!(f, " at {origin}")?,
             (None, None) => {}

@@ -328,6 +328,49 @@ impl Graph {
         self.symbol_ranges.insert(symbol, range);
     }
 
+    /// What people call a node: the nodes of their model that it comes from, the main one first
+    /// (`/layer.0/MatMul (+ Add, Softmax)`), else [`Node::describe`].
+    ///
+    /// # Panics
+    /// When the graph has no such node.
+    pub fn label(&self, id: NodeId) -> String {
+        let node = self.node(id);
+        self.origins.label(node.origin).unwrap_or_else(|| node.describe())
+    }
+
+    /// `error` with the node where it happened, and what that comes from, unless it names a place already.
+    ///
+    /// # Panics
+    /// When the graph has no such node.
+    pub fn locate(&self, id: NodeId, error: Error) -> Error {
+        let node = self.node(id);
+        let error = error.with_node(node.describe());
+        match self.origins.label(node.origin) {
+            Some(origin) => error.with_origin(origin),
+            None => error,
+        }
+    }
+
+    /// Gives nodes that have a name but no origin the name as their origin, so that it is not lost when a pass replaces
+    /// them.
+    pub fn names_to_origins(&mut self) {
+        let named: Vec<usize> = self
+            .nodes
+            .iter()
+            .filter(|n| n.name.is_some() && n.origin == OriginId::NONE)
+            .map(|n| n.id.index())
+            .collect();
+        if named.is_empty() {
+            return;
+        }
+        let nodes = Arc::make_mut(&mut self.nodes);
+        for index in named {
+            if let Some(name) = nodes[index].name.clone() {
+                nodes[index].origin = self.origins.source(name);
+            }
+        }
+    }
+
     /// Whether `id` names a node of this graph.
     ///
     /// # Errors

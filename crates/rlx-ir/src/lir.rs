@@ -577,7 +577,7 @@ fn write_step(f: &mut fmt::Formatter<'_>, module: &LirModule, step: &Step) -> fm
         f.write_str(if i == 0 { "" } else { ", " })?;
         write_operand(f, module, operand)?;
     }
-    write!(f, ")  // {}", module.graph.node(step.node).describe())?;
+    write!(f, ")  // {}", module.graph.label(step.node))?;
     if let Some(copied) = step.copied() {
         f.write_str("; copies ")?;
         write_buffer(f, module, copied.buffer)?;

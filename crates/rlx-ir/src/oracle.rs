@@ -132,13 +132,8 @@ fn evaluate_needed(
     let mut values: Vec<Option<Vec<Value>>> = vec![None; graph.len()];
     for node in graph.nodes().iter().filter(|n| needed[n.id.index()]) {
         progress.step(Stage::Verify, node.id.index(), graph.len(), || node.op.kind().name())?;
-        let results = evaluate_node(node, bindings, &dims, &values, progress).map_err(|e| {
-            let e = e.with_node(node.describe());
-            match graph.origins().describe(node.origin) {
-                Some(origin) => e.with_origin(origin),
-                None => e,
-            }
-        })?;
+        let results =
+            evaluate_node(node, bindings, &dims, &values, progress).map_err(|e| graph.locate(node.id, e))?;
         bind_found(node, &results, &mut dims);
         values[node.id.index()] = Some(results);
     }

@@ -92,11 +92,7 @@ pub fn verify_ok(graph: &Graph) -> Result<(), Error> {
 }
 
 fn place(graph: &Graph, node: &Node, error: Error) -> Error {
-    let error = error.with_node(node.describe());
-    match graph.origins().describe(node.origin) {
-        Some(origin) => error.with_origin(origin),
-        None => error,
-    }
+    graph.locate(node.id, error)
 }
 
 fn invalid(message: String) -> Error {

@@ -153,10 +153,9 @@ impl KernelTarget {
 
 /// Why there is no kernel, as an error of a step's node.
 fn unsupported(step: &Step, module: &LirModule, target: &KernelTarget) -> impl Fn(Unscheduled) -> Error {
-    let (node, device) = (module.graph.node(step.node).describe(), target.name.clone());
     move |why| {
         let error = Error::new(ErrorKind::Unsupported, why.to_string());
-        error.with_node(node.clone()).with_device(device.clone())
+        module.graph.locate(step.node, error).with_device(target.name.clone())
     }
 }
 
@@ -174,8 +173,8 @@ pub fn compile_step(
     let launches = StepDesc::of(step, module).and_then(|desc| target.launches(&desc, variant));
     let launches = launches.map_err(unsupported(step, module, target))?;
     for launch in &launches {
-        let fail = |e: Error| e.with_node(module.graph.node(step.node).describe());
-        verify::verify(&launch.kernel).map_err(|e| fail(e).with_device(target.name.clone()))?;
+        let fail = |e: Error| module.graph.locate(step.node, e).with_device(target.name.clone());
+        verify::verify(&launch.kernel).map_err(fail)?;
     }
     Ok(launches)
 }

@@ -218,6 +218,7 @@ impl CompilePipeline {
         let _budget = ExprBudget::for_bytes(graph.len().saturating_mul(BYTES_OF_NODE));
         let context = self.context();
         let mut bound = graph.bind(binding);
+        bound.names_to_origins();
         self.options.dim_ranges.iter().for_each(|&(symbol, range)| bound.set_symbol_range(symbol, range));
         verify_ok(&bound)?;
         let mut report = report::analyze(&bound, &context);

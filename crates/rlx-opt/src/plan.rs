@@ -200,7 +200,7 @@ fn too_large(module: &LirModule, range: LiveRange, bytes: usize, spec: PoolSpec)
     let message = format!("a value of {bytes} bytes, the device takes {limit} at once");
     let error = Error::new(ErrorKind::OutOfMemory, message).with_hint("use smaller dimensions or batch");
     let writer = module.steps.get(range.first);
-    writer.map_or(error.clone(), |step| error.with_node(module.graph.node(step.node).describe()))
+    writer.map_or(error.clone(), |step| module.graph.locate(step.node, error))
 }
 
 /// For each buffer: those that may not be in its pool, because a step reads the one and writes the other. What a step writes in
@@ -220,8 +220,7 @@ fn exclusions(module: &LirModule) -> Result<Vec<Vec<usize>>> {
                 }
                 if input == output {
                     let message = "a step reads the buffer it writes, which the device forbids";
-                    let node = module.graph.node(step.node).describe();
-                    return Err(Error::new(ErrorKind::Internal, message).with_node(node));
+                    return Err(module.graph.locate(step.node, Error::new(ErrorKind::Internal, message)));
                 }
                 apart[output].push(input);
                 apart[input].push(output);

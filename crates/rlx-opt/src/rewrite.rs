@@ -3,8 +3,10 @@
 //! A pass walks the old nodes in order and, for each, either keeps it ([`Rewriter::keep`]) or builds
 //! something else ([`Rewriter::emit`]) and says what stands for it ([`Rewriter::replace`]). Building is
 //! hash-consed: the same op on the same inputs is made once, so common subexpressions vanish on the way,
-//! and [`Rewriter::finish`] drops what no output needs. A graph that a rewriter built before is copied only from the first
-//! node on that is not kept: most passes find little to do, and large graphs pass through them unchanged.
+//! and [`Rewriter::finish`] drops what no output needs. It also gives new nodes their origins: those of the old node they
+//! were made for, and of the old nodes behind it that nothing stands for any more. A graph that a rewriter built before is
+//! copied only from the first node on that is not kept: most passes find little to do, and large graphs pass through them
+//! unchanged.
 //!
 //! ```
 //! use rlx_ir::{DType, Graph, Op, Shape, op::Activation};
@@ -28,10 +30,14 @@
 //! assert_eq!(r.finish(true).len(), 1);
 //! ```
 
+mod lineage;
+
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use rlx_ir::{Error, ErrorKind, Graph, Node, NodeId, Op, OriginId, Result, Shape};
+use rlx_ir::{Error, ErrorKind, Graph, Node, NodeId, Op, Result, Shape};
+
+use lineage::Walk;
 
 /// Builds a new graph from an old one.
 #[derive(Debug)]
@@ -42,7 +48,10 @@ pub struct Rewriter<'g> {
     map: Vec<Option<NodeId>>,
     /// How many of the old nodes were kept before there was a new graph.
     kept: usize,
-    origin: OriginId,
+    /// The old nodes that new ones were made for, and where the new ones of each end. Others have the kept ones' origins.
+    made: Vec<(NodeId, usize)>,
+    /// For each old node, the one whose new nodes compute it, if any do.
+    heirs: Vec<Option<NodeId>>,
 }
 
 #[derive(Debug)]
@@ -56,7 +65,8 @@ impl<'g> Rewriter<'g> {
     /// A rewriter of `old` that has made nothing yet.
     pub fn new(old: &'g Graph) -> Self {
         let new = (!old.is_canonical()).then(|| New { graph: old.successor(), made: HashMap::new() });
-        Rewriter { old, new, map: vec![None; old.len()], kept: 0, origin: OriginId::NONE }
+        let (map, heirs) = (vec![None; old.len()], vec![None; old.len()]);
+        Rewriter { old, new, map, kept: 0, made: Vec::new(), heirs }
     }
 
     /// The new graph, to add to: a copy of what was kept so far, if there was none.
@@ -96,17 +106,6 @@ impl<'g> Rewriter<'g> {
         self.new_graph().shape(new)
     }
 
-    /// Nodes emitted from here on come from `origin` (until the next call).
-    pub fn set_origin(&mut self, origin: OriginId) {
-        self.origin = origin;
-    }
-
-    /// Nodes emitted from here on come from all of these old nodes.
-    pub fn set_origin_of(&mut self, nodes: &[NodeId]) {
-        let parts: Vec<OriginId> = nodes.iter().map(|&id| self.old.node(id).origin).collect();
-        self.origin = self.new_mut().graph.origins_mut().merge(parts);
-    }
-
     /// Copies an old node, inputs replaced by what stands for them, and records it as its own stand-in.
     ///
     /// # Errors
@@ -114,6 +113,7 @@ impl<'g> Rewriter<'g> {
     pub fn keep(&mut self, node: &Node) -> Result<NodeId> {
         if self.new.is_none() && node.id.index() == self.kept {
             self.map[self.kept] = Some(node.id);
+            self.heirs[self.kept] = Some(node.id);
             self.kept += 1;
             return Ok(node.id);
         }
@@ -126,9 +126,8 @@ impl<'g> Rewriter<'g> {
     /// # Errors
     /// As [`Rewriter::keep`].
     pub fn keep_with(&mut self, node: &Node, inputs: &[NodeId]) -> Result<NodeId> {
-        let new =
-            self.add(node.op.clone(), inputs.to_vec(), node.results(), node.name.clone(), node.origin)?;
-        self.map[node.id.index()] = Some(new);
+        let new = self.add(node.op.clone(), inputs.to_vec(), node.results(), node.name.clone())?;
+        self.replace(node.id, new);
         Ok(new)
     }
 
@@ -137,7 +136,7 @@ impl<'g> Rewriter<'g> {
     /// # Errors
     /// What the op's shape rule reports.
     pub fn emit(&mut self, op: Op, inputs: &[NodeId]) -> Result<NodeId> {
-        self.add(op, inputs.to_vec(), &[], None, self.origin)
+        self.add(op, inputs.to_vec(), &[], None)
     }
 
     /// As [`Rewriter::emit`], with result shapes declared for ops that cannot infer them.
@@ -145,7 +144,7 @@ impl<'g> Rewriter<'g> {
     /// # Errors
     /// What the op's shape rule reports.
     pub fn emit_declared(&mut self, op: Op, inputs: &[NodeId], declared: &[Shape]) -> Result<NodeId> {
-        self.add(op, inputs.to_vec(), declared, None, self.origin)
+        self.add(op, inputs.to_vec(), declared, None)
     }
 
     fn add(
@@ -154,7 +153,6 @@ impl<'g> Rewriter<'g> {
         inputs: Vec<NodeId>,
         declared: &[Shape],
         name: Option<String>,
-        origin: OriginId,
     ) -> Result<NodeId> {
         let new = self.new_mut();
         let inferred = new.graph.infer(&op, &inputs, declared)?;
@@ -165,7 +163,7 @@ impl<'g> Rewriter<'g> {
             return Err(error.with_hint("the dimensions that the model declares never fit together"));
         }
         let results = refined(declared, inferred);
-        let node = Node::new(op, inputs, results).with_name(name).with_origin(origin);
+        let node = Node::new(op, inputs, results).with_name(name);
         let key = key(&node);
         let found = key.and_then(|key| new.made.get(&key)).copied();
         // Of nodes whose hashes are equal by accident, the first is found again.
@@ -179,9 +177,22 @@ impl<'g> Rewriter<'g> {
         Ok(id)
     }
 
-    /// Says that new node `by` stands for old node `id`.
+    /// Says that new node `by` stands for old node `id`. What was made since the last call was made for `id`.
     pub fn replace(&mut self, id: NodeId, by: NodeId) {
         self.map[id.index()] = Some(by);
+        let Some(new) = &self.new else { return };
+        let (begin, end) = (self.made.last().map_or(self.kept, |made| made.1), new.graph.len());
+        if end > begin {
+            self.made.push((id, end));
+        }
+        // What was there before has an origin of its own.
+        self.heirs[id.index()] = (by.index() >= begin).then_some(id);
+    }
+
+    /// Says that the node handled last computes all of these old nodes, itself among them.
+    pub fn fused(&mut self, members: &[NodeId]) {
+        let last = self.made.last().map(|made| made.0);
+        members.iter().for_each(|m| self.heirs[m.index()] = last);
     }
 
     /// The new graph, with the old one's outputs; with `dce`, without what no output needs (inputs and
@@ -200,8 +211,11 @@ impl<'g> Rewriter<'g> {
             }
         }
         graph.set_outputs(outputs);
+        let live = live_nodes(&graph);
+        let walk = Walk { old: self.old, map: &self.map, kept: self.kept, made: &self.made };
+        walk.set_origins(self.heirs, &mut graph, &live);
         graph.set_canonical();
-        if dce { without_dead_nodes(graph) } else { graph }
+        if dce { without(graph, &live) } else { graph }
     }
 }
 
@@ -242,7 +256,15 @@ fn refined(declared: &[Shape], inferred: Vec<Shape>) -> Vec<Shape> {
 
 /// `graph` without the nodes that no output needs; inputs and parameters stay.
 pub fn without_dead_nodes(graph: Graph) -> Graph {
-    let live = rlx_ir::oracle::live_nodes(&graph, &graph.outputs).unwrap_or_else(|_| vec![true; graph.len()]);
+    let live = live_nodes(&graph);
+    without(graph, &live)
+}
+
+fn live_nodes(graph: &Graph) -> Vec<bool> {
+    rlx_ir::oracle::live_nodes(graph, &graph.outputs).unwrap_or_else(|_| vec![true; graph.len()])
+}
+
+fn without(graph: Graph, live: &[bool]) -> Graph {
     graph.without(|n| !live[n.id.index()] && !matches!(n.op, Op::Input { .. } | Op::Param { .. }))
 }
 
@@ -252,12 +274,4 @@ pub fn use_counts(graph: &Graph) -> Vec<usize> {
     let used = graph.nodes().iter().flat_map(|n| n.inputs.iter()).chain(&graph.outputs);
     used.for_each(|id| counts[id.index()] += 1);
     counts
-}
-
-/// An error of a pass, naming it and the node.
-pub fn pass_error(pass: &str, node: &Node, error: Error) -> Error {
-    let kind = if error.kind() == ErrorKind::Internal { ErrorKind::Internal } else { error.kind() };
-    Error::new(kind, format!("pass \"{pass}\": {}", error.message()))
-        .with_node(node.describe())
-        .with_source(error)
 }

@@ -175,7 +175,7 @@ impl<'a> Verifier<'a> {
     fn program(&mut self, steps: &'a [Step], program: Program) -> Result<()> {
         for step in steps {
             let node = self.node(step.node)?;
-            self.step(step, node, program).map_err(|e| e.with_node(node.describe()))?;
+            self.step(step, node, program).map_err(|e| self.lir.graph.locate(step.node, e))?;
         }
         Ok(())
     }

@@ -199,12 +199,7 @@ pub(crate) fn variant(step: &Step, lir: &LirModule, target: &KernelTarget, tunin
 }
 
 fn placed(lir: &LirModule, gpu: &Gpu, node: NodeId, error: Error) -> Error {
-    let node = lir.graph.node(node);
-    let error = error.with_node(node.describe()).with_device(gpu.name.name());
-    match lir.graph.origins().describe(node.origin) {
-        Some(origin) => error.with_origin(origin),
-        None => error,
-    }
+    lir.graph.locate(node, error).with_device(gpu.name.name())
 }
 
 fn dispatch(

@@ -192,18 +192,17 @@ fn bindings(case: Case<'_>) -> Result<Bindings> {
 
 /// The nodes of `graph` whose values some step of the compiled module writes, in order.
 ///
-/// A step knows the source nodes it was made from by their origins; the last of those is the one whose value it
+/// A step knows the source nodes it was made from by their names; the last of those is the one whose value it
 /// writes. Without origins, every node is included.
 fn survivors(graph: &Graph, compiled: &CompiledGraph, values: &Values) -> Vec<NodeId> {
     let lir = compiled.lir();
     let mut found: Vec<NodeId> = Vec::new();
-    let origin = |n: &Node| graph.origins().describe(n.origin);
     for step in &lir.steps {
         let node = lir.graph.node(step.node);
-        let Some(made_from) = lir.graph.origins().describe(node.origin) else { continue };
-        let parts: Vec<&str> = made_from.split(" + ").collect();
+        let made_from = lir.graph.origins().names(node.origin);
         let of_step = |n: &&Node| {
-            origin(n).is_some_and(|o| parts.contains(&o.as_str())) && n.shape.rank() == node.shape.rank()
+            let mut names = graph.origins().names(n.origin).into_iter();
+            n.shape.rank() == node.shape.rank() && names.any(|name| made_from.contains(&name))
         };
         found.extend(graph.nodes().iter().rev().find(of_step).map(|n| n.id));
     }

@@ -171,12 +171,7 @@ impl Program {
 
     /// An error of a step, with where it happened.
     pub(crate) fn place(&self, node: NodeId, error: Error) -> Error {
-        let node = self.lir.graph.node(node);
-        let error = error.with_node(node.describe()).with_device("cpu");
-        match self.lir.graph.origins().describe(node.origin) {
-            Some(origin) => error.with_origin(origin),
-            None => error,
-        }
+        self.lir.graph.locate(node, error).with_device("cpu")
     }
 
     /// What anyone who watches a run is told of a step.
@@ -203,7 +198,7 @@ fn program_step(
     isa: Isa,
     threads: &Threads,
 ) -> Result<ProgramStep> {
-    let located = |e: Error| e.with_node(lir.graph.node(step.node).describe());
+    let located = |e: Error| lir.graph.locate(step.node, e);
     let mut operands = |list: &[rlx_ir::lir::Operand]| {
         // As many as there are: collecting results would make room for four.
         let mut operands = Vec::with_capacity(list.len());

@@ -10,7 +10,7 @@ use super::exec::CpuExecutable;
 impl StepProfiler for CpuExecutable {
     fn start(&mut self) {
         let graph = &self.program.lir.graph;
-        let steps = self.program.steps.iter().map(|s| StepProfile::new(graph.node(s.node).describe()));
+        let steps = self.program.steps.iter().map(|s| StepProfile::new(graph.label(s.node)));
         self.profile = Some(steps.collect());
     }
 

@@ -70,7 +70,7 @@ pub(crate) fn check(graph: &Graph) -> Result<()> {
         return Ok(());
     }
     let wrong =
-        |node: &Node, why: String| Err(Error::new(ErrorKind::InvalidGraph, why).with_node(node.describe()));
+        |node: &Node, why: String| Err(graph.locate(node.id, Error::new(ErrorKind::InvalidGraph, why)));
     for (i, &(symbol, id)) in bound.iter().enumerate() {
         if bound[..i].iter().any(|&(other, _)| other == symbol) {
             let name = crate::dim::sym::name(symbol);

@@ -63,7 +63,7 @@ pub fn rule_holds(graph: &Graph, node: &Node, value: SymbolValues<'_>) -> Result
             None => node.op.kind().to_string(),
         };
         let e = e.with_node(name);
-        match graph.origins().describe(node.origin) {
+        match graph.origins().label(node.origin) {
             Some(origin) => e.with_origin(origin),
             None => e,
         }

@@ -5,7 +5,7 @@ use std::fmt;
 use crate::dim::scoped;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{Graph, Node};
-use crate::ops::Attr;
+use crate::ops::{Attr, Op};
 use crate::shape::Shape;
 use crate::tensor::{ConstData, Elements, Value};
 use crate::text::Lexer;
@@ -20,6 +20,8 @@ pub struct TextWriter {
     indent: usize,
     /// Node and origin names are for people; the stable hash leaves them out.
     without_names: bool,
+    /// Whether a comment behind each node says what it comes from.
+    with_origins: bool,
 }
 
 impl TextWriter {
@@ -83,6 +85,9 @@ impl TextWriter {
         for node in graph.nodes() {
             self.line();
             self.node(node);
+            if self.with_origins {
+                self.origin(graph, node);
+            }
         }
         self.line();
         self.push("return");
@@ -130,6 +135,16 @@ impl TextWriter {
         }
     }
 
+    /// Adds what a node comes from, as a comment.
+    fn origin(&mut self, graph: &Graph, node: &Node) {
+        if matches!(node.op, Op::Input { .. } | Op::Param { .. } | Op::Constant { .. }) {
+            return;
+        }
+        if let Some(origin) = graph.origins().describe(node.origin) {
+            self.push(&format!("  // {}", origin.replace(char::is_control, " ")));
+        }
+    }
+
     fn shape(&mut self, shape: &Shape) {
         self.push(&shape.to_string());
     }
@@ -147,6 +162,27 @@ impl fmt::Display for Graph {
         w.push("\n");
         f.write_str(&w.finish())
     }
+}
+
+/// The text form with a comment behind each node: the names of the model's nodes that it comes from.
+///
+/// ```
+/// use rlx_ir::{DType, Graph, GraphExt, Shape, text};
+/// let mut graph = Graph::new("g");
+/// let x = graph.input("x", Shape::new(&[2], DType::F32));
+/// let y = graph.relu(x);
+/// let origin = graph.origins_mut().source("/layer.0/Relu");
+/// graph.set_origin(y, origin);
+/// graph.set_outputs(vec![y]);
+/// let text = text::with_origins(&graph);
+/// assert!(text.contains("%1 = Activation.Relu(%0) : [2] f32  // /layer.0/Relu"));
+/// assert_eq!(text::parse(&text).unwrap(), graph);
+/// ```
+pub fn with_origins(graph: &Graph) -> String {
+    let mut w = TextWriter { with_origins: true, ..TextWriter::default() };
+    scoped(|| w.graph(graph));
+    w.push("\n");
+    w.finish()
 }
 
 /// The name of a constant that is too long to stand inline.

@@ -83,9 +83,8 @@ impl Executable {
                 find_slot(&self.lir.params[i].name, values.param(&self.lir.params[i].name))
             })?;
         for (step, launches) in self.init.iter().chain(&self.steps) {
-            let node = self.lir.graph.node(step.node);
             for launch in launches {
-                memory.launch(step, launch).map_err(|e| e.with_node(node.describe()))?;
+                memory.launch(step, launch).map_err(|e| self.lir.graph.locate(step.node, e))?;
             }
         }
         self.lir.outputs.iter().map(|slot| memory.read(&slot.operand, slot.shape.dtype())).collect()

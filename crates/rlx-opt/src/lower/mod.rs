@@ -42,7 +42,7 @@ use crate::target::Target;
 pub fn to_lir(graph: &Graph, source: &Graph, context: &PassContext<'_>) -> Result<LirModule> {
     let mut lowering = Lowering::new(graph, context.target);
     for node in graph.nodes() {
-        lowering.node(node).map_err(|e| e.with_node(node.describe()))?;
+        lowering.node(node).map_err(|e| graph.locate(node.id, e))?;
     }
     let outputs = lowering.outputs()?;
     let mut module = lowering.into_module(outputs, rules_of_run(source, graph)).hold_extents();

@@ -59,7 +59,6 @@ pub fn run(graph: &Graph, context: &PassContext<'_>) -> Result<Graph> {
         };
         match folded.filter(|data| data.shape() == node.shape) {
             Some(data) => {
-                r.set_origin(node.origin);
                 let constant = r.emit(Op::Constant { data: Arc::new(data) }, &[])?;
                 r.replace(node.id, constant);
             }

@@ -194,12 +194,12 @@ impl<'g> Groups<'g> {
         let results: Vec<NodeId> = members.iter().filter(used_outside).copied().collect();
         let (body, inputs) = body_of(self.graph, members, &results);
         let inputs: Vec<NodeId> = inputs.into_iter().map(|id| r.new_id(id)).collect();
-        r.set_origin_of(members);
         let region = r.emit(Op::Region { body: Arc::new(Body { graph: body }) }, &inputs)?;
         for (index, &old) in results.iter().enumerate() {
             let value = if index == 0 { region } else { r.emit(Op::Result { index }, &[region])? };
             r.replace(old, value);
         }
+        r.fused(members);
         Ok(())
     }
 }
@@ -268,7 +268,7 @@ fn check_clean(graph: &Graph, context: &PassContext<'_>) -> Result<()> {
         let same = user.shape.dims() == node.shape.dims() && fixed[user.id.index()] == fixed[node.id.index()];
         if same && fuses(user) {
             let message = format!("{} was left out of a region with {}", node.describe(), user.describe());
-            return Err(Error::new(ErrorKind::Unsupported, message).with_node(node.describe()));
+            return Err(graph.locate(node.id, Error::new(ErrorKind::Unsupported, message)));
         }
     }
     Ok(())

@@ -111,9 +111,5 @@ fn unsupported(node: &Node, graph: &Graph, context: &PassContext<'_>) -> Error {
     };
     let message =
         format!("{} has no kernel for {} : {}: {reason}", context.target.name(), node.op.kind(), node.shape);
-    let error = Error::new(ErrorKind::Unsupported, message).with_node(node.describe());
-    match graph.origins().describe(node.origin) {
-        Some(origin) => error.with_origin(origin),
-        None => error,
-    }
+    graph.locate(node.id, Error::new(ErrorKind::Unsupported, message))
 }

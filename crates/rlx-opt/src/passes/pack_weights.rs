@@ -33,7 +33,6 @@ pub fn run(graph: &Graph, context: &PassContext<'_>) -> Result<Graph> {
         let mut inputs = Vec::with_capacity(node.inputs.len());
         for (&id, format) in node.inputs.iter().zip(wanted) {
             let id = r.new_id(id);
-            r.set_origin(node.origin);
             inputs.push(match format {
                 Some(format) => r.emit(Op::Pack { format }, &[id])?,
                 None => id,

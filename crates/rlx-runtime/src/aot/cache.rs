@@ -14,6 +14,7 @@ use super::error::AotCacheError;
 use super::key::{Key, bound};
 use super::layout::{self, ArtefactTarget, Digest, Parts};
 use super::module;
+use super::origins::OriginsRecord;
 use super::save::NewArtefact;
 use super::tensors::{NewTensor, Role, table};
 use crate::compiled::CompiledGraph;
@@ -449,7 +450,8 @@ impl AotCache {
         sort_by_key(&mut blobs, |(hash, _)| *hash);
         let tensor = |(hash, data)| NewTensor::constant(Role::Blob(String::clone(hash)), data);
         let tensors: Vec<NewTensor<'_>> = blobs.into_iter().map(tensor).collect();
-        let contents = Contents { module, outputs: Vec::new(), source: None };
+        let source_origins = OriginsRecord::default();
+        let contents = Contents { module, outputs: Vec::new(), source: None, source_origins };
         let parts = Parts {
             target,
             name: name.to_owned(),

@@ -31,10 +31,12 @@ impl Key {
         self
     }
 
-    /// The key with a graph: what it computes, the shapes of its weights, and the names of its outputs, which the
-    /// graph's hash leaves out.
+    /// The key with a graph: what it computes, the shapes of its weights, and the names of its outputs and of what its
+    /// nodes come from, which the graph's hash leaves out.
     pub(super) fn graph(self, graph: &Graph, target: &dyn Target) -> Self {
         let key = self.part(graph.name.as_bytes()).part(&graph_hash(graph).0).custom(graph, target, 0);
+        let origins = graph.nodes().iter().flat_map(|node| graph.origins().names(node.origin));
+        let key = origins.fold(key, |key, name| key.part(name.as_bytes()));
         graph.outputs.iter().fold(key, |key, &id| {
             let name = graph.nodes().get(id.index()).and_then(|n| n.name.as_deref());
             key.part(name.unwrap_or_default().as_bytes())

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 pub(super) const MAGIC: [u8; 8] = *b"\x8eRLXAOT\n";
 
 /// Raised whenever the file, a packed format, or what a module means changes.
-pub(super) const FORMAT: u32 = 4;
+pub(super) const FORMAT: u32 = 5;
 
 /// Bytes of a tensor that one hash covers.
 pub(super) const CHUNK: usize = 1 << 20;

@@ -38,6 +38,7 @@ mod error;
 mod key;
 mod layout;
 mod module;
+mod origins;
 mod save;
 mod tensors;
 #[cfg(test)]

@@ -23,6 +23,7 @@ use rlx_opt::lower::{live_ranges, used_symbols};
 use serde::{Deserialize, Serialize};
 
 use super::malformed;
+use super::origins::OriginsRecord;
 
 /// Constants too long for the text form, by the hash it names them with.
 pub(super) type Blobs = HashMap<String, ConstData>;
@@ -32,6 +33,8 @@ struct ModuleRecord {
     name: String,
     graph: String,
     rules: String,
+    /// Of the nodes of both.
+    origins: [OriginsRecord; 2],
     /// Distinct extents; the others refer to them by position.
     extents: Vec<String>,
     buffers: Vec<BufferRecord>,
@@ -122,11 +125,14 @@ fn unfaithful(why: &str) -> Error {
 /// [`ErrorKind::Malformed`] for bytes that are no module.
 pub(super) fn decode(bytes: &[u8], blobs: &Blobs) -> Result<LirModule> {
     scoped(|| {
-        let record: ModuleRecord = super::read_record(bytes, "the module")?;
-        let graph = text::parse_with_blobs(&record.graph, blobs)?;
+        let mut record: ModuleRecord = super::read_record(bytes, "the module")?;
+        let mut graph = text::parse_with_blobs(&record.graph, blobs)?;
         let extents =
             record.extents.iter().map(|text| Lexer::whole_extent(text)).collect::<Result<Vec<_>>>()?;
-        let rules = text::parse_with_blobs(&record.rules, blobs)?;
+        let mut rules = text::parse_with_blobs(&record.rules, blobs)?;
+        let [of_graph, of_rules] = std::mem::take(&mut record.origins);
+        of_graph.restore(&mut graph)?;
+        of_rules.restore(&mut rules)?;
         Reader { graph, rules, extents, buffers: Vec::new() }.module(record)
     })
 }
@@ -164,6 +170,7 @@ impl Writer {
             name: name.clone(),
             graph: graph.to_string(),
             rules: rules.to_string(),
+            origins: [graph, rules].map(OriginsRecord::of),
             buffers,
             init,
             steps,

@@ -14,6 +14,7 @@ use rlx_opt::pipeline::PassContext;
 use super::artefact::{Artefact, Contents, found};
 use super::layout::{self, ArtefactTarget, Digest, Parts};
 use super::module;
+use super::origins::OriginsRecord;
 use super::tensors::{NewTensor, Role, table};
 use crate::compiled::CompiledGraph;
 use crate::graph_devices::graph_param_names;
@@ -108,7 +109,8 @@ impl Session {
             true => compiled.outputs().iter().map(|o| o.name.clone()).collect(),
             false => new.outputs.clone(),
         };
-        let contents = Contents { module, outputs, source: new.source.map(Graph::to_string) };
+        let source_origins = new.source.map(OriginsRecord::of).unwrap_or_default();
+        let contents = Contents { module, outputs, source: new.source.map(Graph::to_string), source_origins };
         let names: Vec<String> = compiled.params().iter().map(|p| p.name.clone()).collect();
         let tuning = found(compiled.tuning(), compiled.code()?)?;
         let (spent, prepared) = compiled.prepared(progress)?;

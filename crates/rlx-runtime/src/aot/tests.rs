@@ -15,6 +15,7 @@ use rlx_opt::CompileOptions;
 
 use super::artefact::Contents;
 use super::layout::{self, Digest, Parts};
+use super::origins::OriginsRecord;
 use super::tensors::{NewTensor, Role, table};
 use super::{Artefact, module};
 use crate::compiled::{CompiledGraph, TensorView};
@@ -30,7 +31,8 @@ fn load_and_run(
     // Tests of one process run at the same time.
     let thread = format!("{:?}", std::thread::current().id());
     let path = std::env::temp_dir().join(format!("rlx-hostile-{}-{thread}.rlx", std::process::id()));
-    let contents = Contents { module, outputs: Vec::new(), source: None };
+    let source_origins = OriginsRecord::default();
+    let contents = Contents { module, outputs: Vec::new(), source: None, source_origins };
     let tensors: Vec<NewTensor<'_>> =
         blobs.iter().map(|(hash, data)| NewTensor::constant(Role::Blob(hash.clone()), data)).collect();
     layout::write(

@@ -34,7 +34,7 @@ impl From<Error> for Failure {
 
 impl Failure {
     /// Reports the failure: on standard error as text (what is wrong, where, and what helps, a line each); with `--json`,
-    /// the object `{"error": {kind, node, message, hint}}` on standard output as the command's result and on standard
+    /// the object `{"error": {kind, node, origin, message, hint}}` on standard output as the command's result and on standard
     /// error.
     pub fn report(self, json: bool) -> ExitCode {
         if matches!(self, Failure::OutputClosed) {
@@ -65,10 +65,10 @@ impl Failure {
             Failure::Misuse(e) | Failure::Job(e) => e,
         };
         let mut text = format!("error: {}", one_line(error.message()));
-        let origin =
-            error.origin().map(|o| if error.node().is_some() { format!("(from {o})") } else { o.into() });
-        let node = error.node().map(str::to_owned);
-        let place: Vec<String> = [node, origin].into_iter().flatten().collect();
+        // The model's own name first.
+        let origin = error.origin().map(str::to_owned);
+        let node = error.node().map(|n| if origin.is_some() { format!("[{n}]") } else { n.to_owned() });
+        let place: Vec<String> = [origin, node].into_iter().flatten().collect();
         // Messages about a device begin with its name.
         let device = error.device().filter(|d| !error.message().starts_with(*d));
         match (place.join(" "), device) {
@@ -91,13 +91,15 @@ impl Failure {
     }
 
     fn to_json(&self) -> Value {
-        let (kind, node, hint, message) = match self {
-            Failure::Usage(message) => ("usage", None, None, message.clone()),
-            Failure::OutputClosed => (ErrorKind::Io.name(), None, None, CLOSED.to_owned()),
-            Failure::Misuse(e) => ("usage", e.node(), e.hint(), e.to_string()),
-            Failure::Job(e) => (e.kind().name(), e.node(), e.hint(), e.to_string()),
+        let (kind, error, message) = match self {
+            Failure::Usage(message) => ("usage", None, message.clone()),
+            Failure::OutputClosed => (ErrorKind::Io.name(), None, CLOSED.to_owned()),
+            Failure::Misuse(e) => ("usage", Some(e), e.to_string()),
+            Failure::Job(e) => (e.kind().name(), Some(e), e.to_string()),
         };
-        json!({ "error": { "kind": kind, "node": node, "message": one_line(&message), "hint": hint } })
+        let (node, origin) = (error.and_then(Error::node), error.and_then(Error::origin));
+        let (message, hint) = (one_line(&message), error.and_then(Error::hint));
+        json!({ "error": { "kind": kind, "node": node, "origin": origin, "message": message, "hint": hint } })
     }
 }
 

@@ -84,6 +84,14 @@ fn to_json(found: &Verification) -> Json {
     })
 }
 
+/// The model's own name of a node, and what the graph calls it.
+fn place(found: &Divergence) -> String {
+    match &found.origin {
+        Some(origin) => format!("{origin} [{}]", found.node),
+        None => found.node.clone(),
+    }
+}
+
 fn print_text(found: &Verification, names: &[String]) -> Result<(), Failure> {
     writeln!(
         Output,
@@ -103,25 +111,19 @@ fn print_text(found: &Verification, names: &[String]) -> Result<(), Failure> {
     }
     writeln!(Output, "{} compared", print::counted(found.values, "inner value", "inner values"))?;
     if let Some(f) = &found.first_overflow {
-        let origin = f.origin.as_ref().map_or_else(String::new, |o| format!(" (from {o})"));
         let (n, all) = (f.difference.overflowed, f.difference.count);
         writeln!(
             Output,
-            "first overflow: {}{origin}: {n} of {all} elements are infinite or NaN and should not be",
-            f.node
+            "first overflow: {}: {n} of {all} elements are infinite or NaN and should not be",
+            place(f)
         )?;
     }
     match &found.first_divergence {
         None => writeln!(Output, "ok"),
         Some(f) => {
-            let origin = f.origin.as_ref().map_or_else(String::new, |o| format!(" (from {o})"));
             let how =
                 if f.alone { "diverges by itself" } else { "diverges together with the ops fused into it" };
-            writeln!(
-                Output,
-                "first divergence: {}{origin} {how}: max abs {:.3e}",
-                f.node, f.difference.max_abs
-            )
+            writeln!(Output, "first divergence: {} {how}: max abs {:.3e}", place(f), f.difference.max_abs)
         }
     }
 }

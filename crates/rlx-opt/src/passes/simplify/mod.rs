@@ -99,7 +99,6 @@ impl<'g> Simplifier<'g> {
 
     /// Says that what is built from now on stands for `node`, an old one.
     pub fn begin(&mut self, node: &Node) {
-        self.rewriter.set_origin(node.origin);
         self.fast = self.loose[node.id.index()];
     }
 

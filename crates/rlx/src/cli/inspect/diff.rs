@@ -3,13 +3,14 @@
 //! A pass renumbers the nodes, so lines are compared without their numbers: nodes match if they are the same op with the
 //! same name and shape, in order (first lines that occur once, then the longest common subsequence). A node that
 //! matches but has other operands has *changed*. Lines show the numbers of the graph after the pass; `%7'` is node 7 of the
-//! graph before, which was removed.
+//! graph before, which was removed. A comment names the model's nodes that a node comes
+//! from.
 
 use std::collections::HashMap;
 
 use rlx_ir::sort::sort;
 use rlx_ir::text::attrs_key;
-use rlx_ir::{Graph, Node};
+use rlx_ir::{Graph, Node, Op};
 
 /// Lines around a change that are shown with it.
 const CONTEXT: usize = 2;
@@ -72,17 +73,16 @@ impl Difference {
         let (mut old, mut new) = (0, 0);
         for (to_old, to_new) in pairs.into_iter().chain([(before.len(), after.len())]) {
             for node in &before.nodes()[old..to_old] {
-                lines.push((Mark::Removed, line(node, &old_name)));
+                lines.push((Mark::Removed, line(before, node, &old_name, "")));
             }
             for node in &after.nodes()[new..to_new] {
-                lines.push((Mark::Added, line(node, &new_name)));
+                lines.push((Mark::Added, line(after, node, &new_name, "")));
             }
             if let (Some(was), Some(is)) = (before.nodes().get(to_old), after.nodes().get(to_new)) {
                 let (was, reads) = (list(&was.inputs, &old_name), list(&is.inputs, &new_name));
-                let text = line(is, &new_name);
                 lines.push(match was == reads {
-                    true => (Mark::Same, text),
-                    false => (Mark::Changed, format!("{text}  // was ({was})")),
+                    true => (Mark::Same, line(after, is, &new_name, "")),
+                    false => (Mark::Changed, line(after, is, &new_name, &format!("was ({was})"))),
                 });
             }
             (old, new) = (to_old + 1, to_new + 1);
@@ -141,8 +141,8 @@ fn write_marked(out: &mut String, mark: Mark, text: &str, colours: bool) {
     }
 }
 
-/// A node in the text form, with these names for nodes.
-fn line(node: &Node, name: &dyn Fn(usize) -> String) -> String {
+/// A node in the text form, with these names for nodes and this comment.
+fn line(graph: &Graph, node: &Node, name: &dyn Fn(usize) -> String, comment: &str) -> String {
     let attrs = attrs_key(&node.op);
     let (leading, attrs) = if attrs.starts_with('.') { (attrs.as_str(), "") } else { ("", attrs.as_str()) };
     let mut text = format!("{} = {}{leading}", name(node.id.index()), node.op.kind());
@@ -154,7 +154,12 @@ fn line(node: &Node, name: &dyn Fn(usize) -> String) -> String {
     if let Some(name) = &node.name {
         text += &format!(" {name:?}");
     }
-    text + " : " + &results(node)
+    let computed = !matches!(node.op, Op::Input { .. } | Op::Param { .. } | Op::Constant { .. });
+    let origin = if computed { graph.origins().label(node.origin) } else { None };
+    let comments: Vec<&str> =
+        [origin.as_deref().unwrap_or_default(), comment].into_iter().filter(|c| !c.is_empty()).collect();
+    let comments = if comments.is_empty() { String::new() } else { format!("  // {}", comments.join("; ")) };
+    format!("{text} : {}{comments}", results(node))
 }
 
 fn results(node: &Node) -> String {

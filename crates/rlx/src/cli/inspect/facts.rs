@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use rlx::diagram::Diagram;
-use rlx_ir::{Graph, LirModule};
+use rlx::diagram::{Diagram, op_name};
+use rlx_ir::LirModule;
+use rlx_ir::lir::StepKind;
+use rlx_ir::text::with_origins;
 use rlx_opt::{PassRecord, PrecisionReport};
 use rlx_runtime::KernelDispatchReport;
 use serde_json::{Value as Json, json};
@@ -40,8 +42,36 @@ pub struct Module {
     /// `None` while dimensions are open and unbounded.
     arena_bytes: Option<usize>,
     largest_live_set: Option<usize>,
-    steps: usize,
-    init_steps: usize,
+    /// Those of a run, and those that run once.
+    steps: Vec<Step>,
+    init_steps: Vec<Step>,
+}
+
+/// A step of a compiled module.
+pub struct Step {
+    /// What it computes.
+    op: String,
+    /// The node of the graph that the device runs.
+    node: String,
+    /// The nodes of the model that it comes from: in short, and all of them.
+    name: String,
+    origins: Vec<String>,
+}
+
+impl Step {
+    fn of(lir: &LirModule, step: &rlx_ir::lir::Step) -> Self {
+        let (graph, node) = (&lir.graph, lir.graph.node(step.node));
+        let op = match &step.kind {
+            StepKind::Copy => "Copy".to_owned(),
+            StepKind::Op(op) => op_name(op),
+        };
+        let origins = graph.origins().names(node.origin).into_iter().map(str::to_owned).collect();
+        Step { op, node: node.describe(), name: graph.label(step.node), origins }
+    }
+
+    fn json(&self) -> Json {
+        json!({ "op": self.op, "node": self.node, "name": self.name, "origins": self.origins })
+    }
 }
 
 impl Module {
@@ -50,8 +80,8 @@ impl Module {
         Module {
             arena_bytes: lir.plan.as_ref().map(|p| p.arena_bytes),
             largest_live_set: lir.plan.as_ref().map(|p| p.largest_live_set),
-            steps: lir.steps.len(),
-            init_steps: lir.init.len(),
+            steps: lir.steps.iter().map(|step| Step::of(lir, step)).collect(),
+            init_steps: lir.init.iter().map(|step| Step::of(lir, step)).collect(),
         }
     }
 }
@@ -160,7 +190,7 @@ impl Facts {
             _ => open.to_owned(),
         };
         writeln!(out, "  {:<24} {arena}", "arena")?;
-        writeln!(out, "  {:<24} {} each run, {} once", "steps", module.steps, module.init_steps)
+        writeln!(out, "  {:<24} {} each run, {} once", "steps", module.steps.len(), module.init_steps.len())
     }
 
     fn write_passes(&self, out: &mut String, colours: bool) -> std::fmt::Result {
@@ -181,7 +211,9 @@ impl Facts {
                     writeln!(out, "\n{}: {}", record.name, Pass::counts(difference))?;
                     out.push_str(&difference.hunks(colours));
                 }
-                (None, Some(graph)) => writeln!(out, "\nafter {}:\n{graph}", record.name)?,
+                (None, Some(graph)) => {
+                    writeln!(out, "\nafter {}:\n{}", record.name, with_origins(graph))?;
+                }
                 (None, None) => {}
             }
         }
@@ -200,6 +232,7 @@ impl Facts {
             .map(|s| json!({ "op": s.logical_name, "nodes": s.node_count, "path": s.path.to_string() }))
             .collect();
         let passes: Json = self.passes.iter().map(pass_json).collect();
+        let steps = |steps: &[Step]| steps.iter().map(Step::json).collect::<Json>();
         let precision = self.report.precision.as_ref().map(precision_json);
         let module = self.module.as_ref();
         json!({
@@ -208,7 +241,8 @@ impl Facts {
             "flops": self.flops, "parameter_bytes": self.parameter_bytes, "parameters": self.parameters,
             "arena_bytes": module.and_then(|m| m.arena_bytes),
             "largest_live_set_bytes": module.and_then(|m| m.largest_live_set),
-            "steps": module.map(|m| m.steps), "init_steps": module.map(|m| m.init_steps),
+            "steps": module.map(|m| m.steps.len()), "init_steps": module.map(|m| m.init_steps.len()),
+            "program": module.map(|m| json!({ "init": steps(&m.init_steps), "run": steps(&m.steps) })),
             "dispatch": dispatch, "precision": precision, "compile_ready": self.fault.is_none(), "fault": self.fault,
             "passes": passes, "artefact": self.artefact, "diagram": diagram_json(&self.diagram),
         })
@@ -226,6 +260,6 @@ fn pass_json(pass: &Pass) -> Json {
     });
     json!({
         "name": record.name, "before": record.nodes.0, "after": record.nodes.1, "ms": print::ms(record.time),
-        "graph": record.after.as_ref().map(Graph::to_string), "difference": difference,
+        "graph": record.after.as_ref().map(with_origins), "difference": difference,
     })
 }

@@ -130,8 +130,10 @@ pub struct Row {
     pub family: &'static str,
     /// The node, as named in messages.
     pub node: String,
-    /// The nodes of the model it comes from.
-    pub origin: Option<String>,
+    /// The nodes of the model it comes from, in short, or else [`Row::node`].
+    pub name: String,
+    /// All of them, the main one first.
+    pub origins: Vec<String>,
     /// The shortest run: what other work on the machine did not disturb.
     pub min: Duration,
     /// The mean of all runs.
@@ -159,20 +161,15 @@ impl Row {
         rate(self.bytes, self.min)
     }
 
-    /// What people know it by: the first of the model's nodes and how many more, or else the graph's node.
-    pub fn place(&self) -> String {
-        let Some(origin) = &self.origin else { return self.node.clone() };
-        let mut names = origin.split(" + ");
-        let first = names.next().unwrap_or_default();
-        match names.count() {
-            0 => first.to_owned(),
-            more => format!("{first} + {more}"),
-        }
+    /// All nodes of the model it comes from in one text.
+    fn origin(&self) -> Option<String> {
+        (!self.origins.is_empty()).then(|| self.origins.join(" + "))
     }
 
     fn json(&self, profile: &Profile) -> Json {
         json!({
-            "op": self.title, "kind": self.family, "node": self.node, "origin": self.origin,
+            "op": self.title, "kind": self.family, "node": self.node, "name": self.name,
+            "origin": self.origin(), "origins": self.origins,
             "us": self.micros(), "mean_us": self.mean.as_secs_f64() * 1e6, "share": profile.share(self.min),
             "flops": self.flops, "gflops": self.gflops(), "of_peak": self.gflops() / profile.machine.peak_gflops,
             "bytes": self.bytes, "gbs": self.gbs(), "bound_by": self.bound.name(),
@@ -315,12 +312,14 @@ fn row(
         StepKind::Op(op) => (op_name(op), op_family(op)),
     };
     let node = lir.graph.node(lir.steps[at].node);
+    let origins = lir.graph.origins().names(node.origin).into_iter().map(str::to_owned).collect();
     let flops = work.flops + work.cheap + work.costly;
     Row {
         title,
         family,
-        node: step.name.clone(),
-        origin: lir.graph.origins().describe(node.origin),
+        node: node.describe(),
+        name: step.name.clone(),
+        origins,
         mean: step.mean(),
         min: if step.runs > 0 { step.least } else { Duration::ZERO },
         last: (step.began, step.last),

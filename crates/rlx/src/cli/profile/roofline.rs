@@ -218,7 +218,7 @@ fn dot(profile: &Profile, row: &Row, (x, y): (f64, f64)) -> String {
     let told = format!(
         "{}\n{}\n{:.2} µs, {:.1} % of the time\n{:.2} GFLOP/s, {:.2} GB/s, bound by {}",
         row.title,
-        row.origin.as_deref().unwrap_or(&row.node),
+        row.origin().as_deref().unwrap_or(&row.node),
         row.micros(),
         100.0 * profile.share(row.min),
         row.gflops(),
@@ -243,7 +243,7 @@ fn labels(
     const MOVE: f64 = 7.0;
     let mut out = String::new();
     for row in shown.iter().take(LABELS) {
-        let name = format!("{} {:.0} %", shortened(&row.place(), 34), 100.0 * profile.share(row.min));
+        let name = format!("{} {:.0} %", shortened(&row.name, 34), 100.0 * profile.share(row.min));
         let width = small_width(&name);
         let (at, level) = place(row);
         let beside = radius(profile, row) + 8.0;

@@ -10,6 +10,8 @@ use crate::cli::print::{self, counted};
 
 /// Steps that are listed; `--json` has all.
 const MOST_ROWS: usize = 24;
+/// Characters of the names of a step's nodes; `--json` has all.
+const MAX_NAME: usize = 80;
 
 /// The whole report.
 pub(super) fn table(profile: &Profile) -> String {
@@ -80,6 +82,6 @@ fn write_row(out: &mut String, profile: &Profile, row: &Row) -> std::fmt::Result
         print::bytes(row.bytes as usize),
         row.gbs(),
         row.bound.name(),
-        shortened(&row.place(), 60)
+        shortened(&row.name, MAX_NAME)
     )
 }

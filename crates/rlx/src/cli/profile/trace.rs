@@ -20,7 +20,7 @@ pub fn trace(profile: &Profile) -> Json {
             "name": row.title, "cat": row.family, "ph": "X", "pid": 1, "tid": 1,
             "ts": micros(began), "dur": micros(took),
             "args": {
-                "node": row.node, "from": row.origin, "flops": row.flops, "bytes": row.bytes,
+                "node": row.node, "from": row.origin(), "flops": row.flops, "bytes": row.bytes,
                 "bound by": row.bound.name(), "mean of all runs (µs)": micros(row.mean),
             },
         })
