@@ -7,7 +7,7 @@
 //!
 //! Clones have the same values and then their own.
 
-use rlx_ir::{Error, ErrorKind, Result};
+use rlx_ir::{Error, ErrorKind, LirModule, Result};
 
 /// What an executable offers that keeps handles.
 pub trait DeviceHandles {
@@ -34,6 +34,33 @@ pub trait DeviceHandles {
 /// The error for an input that has no handle.
 pub fn no_handle(input: &str) -> Error {
     Error::new(ErrorKind::Binding, format!("input {input:?} has no handle"))
+}
+
+/// The error for a handle whose device was updating its value when the run failed.
+pub fn lost_handle(input: &str) -> Error {
+    let message =
+        format!("the run that was updating the handle of input {input:?} failed, so its value is lost");
+    Error::new(ErrorKind::Binding, message).with_hint("bind the handle again")
+}
+
+/// Whether output `output` of the module can feed the handle of `input`: it must exist, and may not take the memory of another
+/// input.
+///
+/// # Errors
+/// [`ErrorKind::Binding`].
+pub fn check_feed(lir: &LirModule, input: usize, output: usize) -> Result<()> {
+    if output >= lir.outputs.len() {
+        return Err(Error::new(ErrorKind::Binding, format!("there is no output {output}")));
+    }
+    match lir.donated(output).filter(|&taken| taken != input) {
+        None => Ok(()),
+        Some(taken) => {
+            let name = |i: usize| lir.inputs.get(i).map_or("?", |slot| &slot.name);
+            let (taken, input) = (name(taken), name(input));
+            let message = format!("an output that takes the memory of {taken:?} cannot feed {input:?}, too");
+            Err(Error::new(ErrorKind::Binding, message))
+        }
+    }
 }
 
 /// Whether a handle of `have` bytes can supply the `want` bytes of an input.

@@ -98,7 +98,7 @@ impl WgpuExecutable {
             bound_bytes: vec![0; lir.buffers.len()],
             pools: Vec::new(),
             inputs: lir.inputs.iter().map(|_| None).collect(),
-            handles: Handles::new(lir.inputs.len()),
+            handles: Handles::new(lir),
             faults,
             uniforms: Uniforms::new(gpu, program.dispatches())?,
             bound: [None, None],
@@ -359,6 +359,9 @@ impl WgpuExecutable {
                 self.unbind();
             }
             if from_handle.is_some() {
+                if self.handles.make_own(&program.gpu, i)? {
+                    self.unbind();
+                }
                 continue;
             }
             let bytes = inputs.bytes(i);
@@ -492,7 +495,10 @@ impl ExecutableGraph for WgpuExecutable {
         if !self.placed {
             self.place_outputs()?;
         }
-        self.execute()?;
+        if let Err(e) = self.execute() {
+            self.handles.lose_updated();
+            return Err(e);
+        }
         self.ran = true;
         Ok(())
     }

@@ -3,12 +3,16 @@
 //! through the host.
 //!
 //! The two buffers change places with every run; the executable keeps bind groups for both turns.
+//!
+//! Where the output takes the memory of the handle's input ([`rlx_ir::LirModule::donated`]), kernels update the value where it
+//! is; one that clones share is copied first. A fault is known when the whole submission is done, so a run that fails loses
+//! such a value, and says so when it is used again.
 
 use std::sync::Arc;
 
 use rlx_backend::DeviceHandles;
-use rlx_backend::handles::{check_size, no_handle};
-use rlx_ir::{Error, ErrorKind, Result};
+use rlx_backend::handles::{check_feed, check_size, lost_handle, no_handle};
+use rlx_ir::{Error, ErrorKind, LirModule, Result};
 
 use crate::exec::WgpuExecutable;
 use crate::gpu::Gpu;
@@ -24,6 +28,8 @@ pub(crate) struct Handle {
     spare: Option<Arc<DeviceBuffer>>,
     /// The output that becomes its value.
     feed: Option<usize>,
+    /// Whether a run that failed was updating it.
+    lost: bool,
 }
 
 /// The handles of an executable.
@@ -32,11 +38,20 @@ pub(crate) struct Handles {
     of: Vec<Option<Handle>>,
     /// By input: whether the run takes it from the handle.
     used: Vec<bool>,
+    /// By input: the output that takes its memory.
+    updated_by: Vec<Option<usize>>,
 }
 
 impl Handles {
-    pub(crate) fn new(inputs: usize) -> Handles {
-        Handles { of: vec![None; inputs], used: vec![false; inputs] }
+    pub(crate) fn new(lir: &LirModule) -> Handles {
+        let inputs = lir.inputs.len();
+        let mut updated_by = vec![None; inputs];
+        for output in 0..lir.outputs.len() {
+            if let Some(input) = lir.donated(output) {
+                updated_by[input] = Some(output);
+            }
+        }
+        Handles { of: vec![None; inputs], used: vec![false; inputs], updated_by }
     }
 
     /// The same values, for a clone of the executable.
@@ -45,6 +60,7 @@ impl Handles {
         Handles {
             of: self.of.iter().map(|slot| slot.as_ref().map(own)).collect(),
             used: vec![false; self.used.len()],
+            updated_by: self.updated_by.clone(),
         }
     }
 
@@ -58,8 +74,43 @@ impl Handles {
         if let Some(want) = want {
             let handle = self.of[index].as_ref().ok_or_else(|| no_handle(name))?;
             check_size(name, handle.bytes, want)?;
+            if handle.lost {
+                return Err(lost_handle(name));
+            }
         }
         Ok(std::mem::replace(&mut self.used[index], want.is_some()) != want.is_some())
+    }
+
+    /// Gives the handle of input `index`, if the run updates it, a value that no one else has; whether that is new.
+    pub(crate) fn make_own(&mut self, gpu: &Gpu, index: usize) -> Result<bool> {
+        let Some(handle) = self.of[index].as_mut().filter(|_| self.updated_by[index].is_some()) else {
+            return Ok(false);
+        };
+        if Arc::get_mut(&mut handle.value).is_some() {
+            return Ok(false);
+        }
+        let own = DeviceBuffer::storage(gpu, handle.value.len(), "a handle")?;
+        gpu.checked(&|| "copying a handle".to_string(), || {
+            let mut encoder = gpu.device.create_command_encoder(&Default::default());
+            encoder.copy_buffer_to_buffer(&handle.value.raw, 0, &own.raw, 0, own.len());
+            gpu.queue.submit([encoder.finish()]);
+        })?;
+        handle.value = Arc::new(own);
+        Ok(true)
+    }
+
+    /// Whether the run updates the value of input `index`'s handle where it is.
+    fn is_updated(&self, index: usize, output: usize) -> bool {
+        self.used[index] && self.updated_by[index] == Some(output)
+    }
+
+    /// A run failed: the values it was updating are lost.
+    pub(crate) fn lose_updated(&mut self) {
+        for (index, handle) in self.of.iter_mut().enumerate() {
+            if let Some(handle) = handle.as_mut().filter(|_| self.used[index]) {
+                handle.lost |= self.updated_by[index].is_some();
+            }
+        }
     }
 
     /// Whether output `output` feeds a handle.
@@ -70,8 +121,10 @@ impl Handles {
     /// Makes room for the next values, `bytes(output)` bytes each; whether any buffer is new.
     pub(crate) fn make_room(&mut self, gpu: &Gpu, bytes: impl Fn(usize) -> usize) -> Result<bool> {
         let mut fresh = false;
-        for handle in self.of.iter_mut().flatten() {
-            let Some(output) = handle.feed else { continue };
+        for input in 0..self.of.len() {
+            let Some(output) = self.of[input].as_ref().and_then(|handle| handle.feed) else { continue };
+            let updated = self.is_updated(input, output);
+            let Some(handle) = self.of[input].as_mut().filter(|_| !updated) else { continue };
             let size = whole_words(bytes(output) as u64);
             let own = handle.spare.as_mut().and_then(Arc::get_mut);
             if own.is_none_or(|spare| spare.len() < size) {
@@ -86,16 +139,24 @@ impl Handles {
 
     /// Which outputs are copied where by the run's submission.
     pub(crate) fn copies(&self) -> impl Iterator<Item = (usize, &DeviceBuffer)> {
-        self.of.iter().flatten().filter_map(|handle| Some((handle.feed?, &**handle.spare.as_ref()?)))
+        self.of.iter().enumerate().filter_map(|(input, handle)| {
+            let handle = handle.as_ref()?;
+            let output = handle.feed.filter(|&output| !self.is_updated(input, output))?;
+            Some((output, &**handle.spare.as_ref()?))
+        })
     }
 
     /// The next values become the handles'; whether there were any.
     pub(crate) fn exchange(&mut self, bytes: impl Fn(usize) -> usize) -> bool {
         let mut any = false;
-        for handle in self.of.iter_mut().flatten() {
-            if let (Some(output), Some(spare)) = (handle.feed, &mut handle.spare) {
+        for input in 0..self.of.len() {
+            let Some(output) = self.of[input].as_ref().and_then(|handle| handle.feed) else { continue };
+            let updated = self.is_updated(input, output);
+            let Some(handle) = self.of[input].as_mut().filter(|_| !updated) else { continue };
+            if let Some(spare) = &mut handle.spare {
                 std::mem::swap(&mut handle.value, spare);
                 handle.bytes = bytes(output);
+                handle.lost = false;
                 any = true;
             }
         }
@@ -120,15 +181,15 @@ impl DeviceHandles for WgpuExecutable {
         let value = DeviceBuffer::storage(&program.gpu, bytes.len() as u64, &what)?;
         value.write(&program.gpu, bytes)?;
         let feed = self.handles.of[input].as_ref().and_then(|handle| handle.feed);
-        let handle = Handle { value: Arc::new(value), bytes: bytes.len(), spare: None, feed };
+        let handle = Handle { value: Arc::new(value), bytes: bytes.len(), spare: None, feed, lost: false };
         self.handles.of[input] = Some(handle);
         self.unbind();
         Ok(())
     }
 
     fn feed(&mut self, input: usize, output: Option<usize>) -> Result<()> {
-        if let Some(missing) = output.filter(|&o| o >= self.program.lir.outputs.len()) {
-            return Err(Error::new(ErrorKind::Binding, format!("there is no output {missing}")));
+        if let Some(output) = output {
+            check_feed(&self.program.lir, input, output)?;
         }
         if self.handle(input)?.feed == output {
             return Ok(());
@@ -142,6 +203,9 @@ impl DeviceHandles for WgpuExecutable {
 
     fn read(&self, input: usize) -> Result<Vec<u8>> {
         let handle = self.handle(input)?;
+        if handle.lost {
+            return Err(lost_handle(&self.program.lir.inputs[input].name));
+        }
         let mut bytes = vec![0; whole_words(handle.bytes as u64) as usize];
         self.download(handle.value.whole(), &mut bytes)?;
         bytes.truncate(handle.bytes);

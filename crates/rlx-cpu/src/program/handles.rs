@@ -12,7 +12,7 @@
 use std::sync::Arc;
 
 use rlx_backend::DeviceHandles;
-use rlx_backend::handles::{check_size, no_handle};
+use rlx_backend::handles::{check_feed, check_size, no_handle};
 use rlx_ir::{Error, ErrorKind, Result, memory};
 
 use super::exec::CpuExecutable;
@@ -196,13 +196,8 @@ impl DeviceHandles for CpuExecutable {
     }
 
     fn feed(&mut self, input: usize, output: Option<usize>) -> Result<()> {
-        if let Some(missing) = output.filter(|&o| o >= self.outputs.len()) {
-            return Err(Error::new(ErrorKind::Binding, format!("there is no output {missing}")));
-        }
-        if let Some(taken) = output.and_then(|o| self.handles.donated[o]).filter(|&taken| taken != input) {
-            let (taken, input) = (self.input_name(taken), self.input_name(input));
-            let message = format!("an output that takes the memory of {taken:?} cannot feed {input:?}, too");
-            return Err(Error::new(ErrorKind::Binding, message));
+        if let Some(output) = output {
+            check_feed(&self.program.lir, input, output)?;
         }
         match self.handles.of.get_mut(input) {
             Some(Some(handle)) => handle.feed = output,

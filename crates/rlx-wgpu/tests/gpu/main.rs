@@ -2,6 +2,7 @@
 
 mod common;
 mod device;
+mod donation;
 mod faults;
 mod graphs;
 mod handles;
