@@ -1,4 +1,5 @@
-//! The `toy-op` suite: adds an op to a copy of the workspace by the steps of CONTRIBUTING.md and tests it there.
+//! The `toy-op` suite: adds an op and an elementary function to a copy of the workspace by the steps of CONTRIBUTING.md and
+//! tests them there.
 //!
 //! The copy is under `target/toy-op/`; its build folder is kept, so later runs build little. Only files whose
 //! contents changed are written, for the same reason.
@@ -16,7 +17,18 @@ pub fn run(run: &Run) -> Outcome {
         Ok(copy) => {
             let mut command = Command::new(cargo());
             command.args(["test", "--quiet", "-p", "rlx-runtime", "-p", "rlx-ir"]);
-            command.args(["--test", "toy_op", "--test", "every_op"]);
+            // The tests `functions` walk the table of functions.
+            command.args(["-p", "rlx-math", "-p", "rlx-cpu", "-p", "rlx-kernel"]);
+            command.args([
+                "--test",
+                "toy_op",
+                "--test",
+                "toy_function",
+                "--test",
+                "every_op",
+                "--test",
+                "functions",
+            ]);
             command.current_dir(&copy).env("CARGO_TARGET_DIR", root().join("target/toy-op/target"));
             run.tests(&mut command)
         }
@@ -35,8 +47,32 @@ fn prepare() -> Result<PathBuf, String> {
     let table = read(&root().join("crates/rlx-ir/src/ops/mod.rs"))?;
     let table = insert_before(&table, "pub mod types;", "pub mod toy;\n")?;
     let table = insert_after(&table, "\nops! {\n", &fixture("line.rs")?)?;
-    write(&copy.join("crates/rlx-ir/src/ops/mod.rs"), &table)?;
+    write(&copy.join(CHANGED[0]), &table)?;
+    add_function(&copy)?;
     Ok(copy)
+}
+
+/// The files that get lines, so that they are not copied as they are.
+const CHANGED: [&str; 4] = [
+    "crates/rlx-ir/src/ops/mod.rs",
+    "crates/rlx-ir/src/ops/elementwise/functions.rs",
+    "crates/rlx-math/src/exp.rs",
+    "crates/rlx-math/src/table.rs",
+];
+
+/// The toy function: three files changed, and a test.
+fn add_function(copy: &Path) -> Result<(), String> {
+    let fixture = |name: &str| read(&root().join("xtask/fixtures/toy_function").join(name));
+    let [_, graph, approximations, table] = CHANGED;
+    let text = read(&root().join(graph))?;
+    let text = insert_after(&text, "\n        $callback! {\n", &fixture("line.rs")?)?;
+    let text = insert_before(&text, "#[cfg(test)]", &fixture("reference.rs")?)?;
+    write(&copy.join(graph), &text)?;
+    let text = read(&root().join(approximations))? + &fixture("approximation.rs")?;
+    write(&copy.join(approximations), &text)?;
+    let text = insert_after(&read(&root().join(table))?, "\nfunctions! {\n", &fixture("math_line.rs")?)?;
+    write(&copy.join(table), &text)?;
+    write(&copy.join("crates/rlx-runtime/tests/toy_function.rs"), &fixture("toy_function.rs")?)
 }
 
 /// Copies every file that git tracks or would track; returns what was copied.
@@ -59,8 +95,8 @@ fn copy_workspace(copy: &Path) -> Result<Vec<PathBuf>, String> {
     let mut kept = Vec::new();
     for name in names.split('\0').filter(|n| !n.is_empty()) {
         let from = root().join(name);
-        // The table gets its line below; a file deleted but not yet committed is not there.
-        if name != "crates/rlx-ir/src/ops/mod.rs" && from.is_file() {
+        // Tables get their lines below; a file deleted but not yet committed is not there.
+        if !CHANGED.contains(&name) && from.is_file() {
             let bytes = fs::read(&from).map_err(|e| format!("{name}: {e}"))?;
             write_bytes(&copy.join(name), &bytes)?;
         }
@@ -68,6 +104,9 @@ fn copy_workspace(copy: &Path) -> Result<Vec<PathBuf>, String> {
     }
     if kept.is_empty() { Err("git lists no files".to_owned()) } else { Ok(kept) }
 }
+
+/// The files that only the copy has.
+const ADDED: [&str; 3] = ["ops/toy.rs", "toy_op.rs", "toy_function.rs"];
 
 /// Removes files of an older copy that the workspace no longer has.
 fn remove_others(copy: &Path, kept: &[PathBuf]) -> Result<(), String> {
@@ -77,7 +116,7 @@ fn remove_others(copy: &Path, kept: &[PathBuf]) -> Result<(), String> {
             let path = entry.path();
             if path.is_dir() {
                 folders.push(path);
-            } else if !kept.contains(&path) && !path.ends_with("ops/toy.rs") && !path.ends_with("toy_op.rs") {
+            } else if !kept.contains(&path) && !ADDED.iter().any(|added| path.ends_with(added)) {
                 fs::remove_file(&path).map_err(|e| format!("{}: {e}", path.display()))?;
             }
         }
@@ -86,12 +125,12 @@ fn remove_others(copy: &Path, kept: &[PathBuf]) -> Result<(), String> {
 }
 
 fn insert_before(text: &str, anchor: &str, new: &str) -> Result<String, String> {
-    let at = text.find(anchor).ok_or_else(|| format!("no `{anchor}` in the op table's file"))?;
+    let at = text.find(anchor).ok_or_else(|| format!("no `{anchor}` in the table's file"))?;
     Ok(format!("{}{new}{}", &text[..at], &text[at..]))
 }
 
 fn insert_after(text: &str, anchor: &str, new: &str) -> Result<String, String> {
-    let at = text.find(anchor).ok_or_else(|| format!("no `{}` in the op table's file", anchor.trim()))?;
+    let at = text.find(anchor).ok_or_else(|| format!("no `{}` in the table's file", anchor.trim()))?;
     let at = at + anchor.len();
     Ok(format!("{}{new}{}", &text[..at], &text[at..]))
 }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use rlx_cpu::alloc::Buffer;
 use rlx_cpu::gemm::{self, ConvRows, Epilogue, Gemm, Next, Rows, Strided, TileSizes};
 use rlx_cpu::isa::{Isa, Kernel};
-use rlx_cpu::math::Unary;
+use rlx_cpu::math::{Function, Unary};
 use rlx_cpu::pool::{Pool, Run, Wake};
 use rlx_cpu::simd::Simd;
 
@@ -154,7 +154,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         (128, 384, 384, false, None),
         (128, 384, 384, true, None),
         (128, 1536, 384, true, None),
-        (128, 1536, 384, true, Some(Unary::Gelu)),
+        (128, 1536, 384, true, Some(Unary::Function(Function::Gelu))),
         (128, 384, 1536, true, None),
         (16, 384, 384, true, None),
         (16, 1536, 384, true, None),

@@ -9,7 +9,7 @@ use half::{bf16, f16};
 use rlx_cpu::alloc::Buffer;
 use rlx_cpu::gemm::{self, Epilogue, Gemm, Next, Packed, Strided, TileSizes};
 use rlx_cpu::isa::{Isa, Kernel};
-use rlx_cpu::math::Unary;
+use rlx_cpu::math::{Function, Unary};
 use rlx_cpu::pool::{Pool, Run, Wake};
 use rlx_cpu::simd::Simd;
 
@@ -102,7 +102,7 @@ impl<T: Packed> Layers<T> {
             let at = |layer: usize| weights[layer % self.count * words..].as_ptr();
             let next = Next { b: at(layer + 1), depth: gemm::groups::<T>(k), panels: gemm::panels(n) };
             let epilogue = match fused {
-                true => Epilogue::bias(self.bias.as_ptr()).with(Unary::Gelu),
+                true => Epilogue::bias(self.bias.as_ptr()).with(Unary::Function(Function::Gelu)),
                 false => Epilogue::NONE,
             };
             let g = Gemm {

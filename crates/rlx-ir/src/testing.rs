@@ -15,6 +15,7 @@ use crate::shape::Shape;
 use crate::tensor::Value;
 
 mod contradictions;
+mod functions;
 mod graphs;
 mod mismatch;
 mod modules;
@@ -22,6 +23,7 @@ mod numerics;
 mod property;
 
 pub use contradictions::contradicting_graph;
+pub use functions::{exact, function_arguments, function_graph, ulps, worst_ulps};
 pub use graphs::{random_bindings, random_graph, random_symbolic_graph, symbolic_graph};
 pub use mismatch::{mismatched, mismatched_case};
 pub use modules::damaged_module;

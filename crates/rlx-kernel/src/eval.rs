@@ -2,7 +2,7 @@
 
 use half::{bf16, f16};
 
-use crate::ir::{BinOp, Cmp, MathFn, Ty, UnOp};
+use crate::ir::{BinOp, Cmp, Ty, UnOp};
 
 fn f32_of(bits: u64) -> f32 {
     f32::from_bits(bits as u32)
@@ -39,7 +39,7 @@ pub(crate) fn unary(op: UnOp, ty: Ty, v: u64) -> u64 {
         (Ty::F32, UnOp::RoundBF16) => bits32(bf16::from_f32(f32_of(v)).to_f32()),
         (Ty::F32, UnOp::Neg) => v ^ 0x8000_0000,
         (Ty::F32, UnOp::Abs) => v & 0x7FFF_FFFF,
-        (Ty::F32, UnOp::Math(f)) => bits32(math32(f, f32_of(v))),
+        (Ty::F32, UnOp::Math(f)) => bits32((f.wide())(f64::from(f32_of(v))) as f32),
         (Ty::F32, _) => {
             let x = f32_of(v);
             bits32(match op {
@@ -59,7 +59,7 @@ pub(crate) fn unary(op: UnOp, ty: Ty, v: u64) -> u64 {
                 UnOp::Ceil => x.ceil(),
                 UnOp::Trunc => x.trunc(),
                 UnOp::Round => x.round_ties_even(),
-                UnOp::Math(f) => math64(f, x),
+                UnOp::Math(f) => (f.wide())(x),
                 _ => x.sqrt(),
             }
             .to_bits()
@@ -68,70 +68,6 @@ pub(crate) fn unary(op: UnOp, ty: Ty, v: u64) -> u64 {
         (_, UnOp::LeadingZeros) => u64::from((v as u32).leading_zeros()),
         _ => wrap(ty, !int(ty, v)),
     }
-}
-
-fn math32(f: MathFn, x: f32) -> f32 {
-    match f {
-        MathFn::Exp => x.exp(),
-        MathFn::Log => x.ln(),
-        MathFn::Sin => x.sin(),
-        MathFn::Cos => x.cos(),
-        MathFn::Tan => x.tan(),
-        MathFn::Asin => x.asin(),
-        MathFn::Acos => x.acos(),
-        MathFn::Atan => x.atan(),
-        MathFn::Sinh => x.sinh(),
-        MathFn::Cosh => x.cosh(),
-        MathFn::Tanh => x.tanh(),
-        MathFn::Asinh => x.asinh(),
-        MathFn::Acosh => x.acosh(),
-        MathFn::Atanh => x.atanh(),
-        MathFn::Erf => math64(MathFn::Erf, f64::from(x)) as f32,
-    }
-}
-
-fn math64(f: MathFn, x: f64) -> f64 {
-    match f {
-        MathFn::Exp => x.exp(),
-        MathFn::Log => x.ln(),
-        MathFn::Sin => x.sin(),
-        MathFn::Cos => x.cos(),
-        MathFn::Tan => x.tan(),
-        MathFn::Asin => x.asin(),
-        MathFn::Acos => x.acos(),
-        MathFn::Atan => x.atan(),
-        MathFn::Sinh => x.sinh(),
-        MathFn::Cosh => x.cosh(),
-        MathFn::Tanh => x.tanh(),
-        MathFn::Asinh => x.asinh(),
-        MathFn::Acosh => x.acosh(),
-        MathFn::Atanh => x.atanh(),
-        MathFn::Erf => erf(x),
-    }
-}
-
-/// The error function: its alternating Maclaurin series near 0 (7.1.5 of Abramowitz and Stegun), the
-/// continued fraction of its complement beyond.
-fn erf(x: f64) -> f64 {
-    let a = x.abs();
-    if a.is_nan() || a == 0.0 {
-        return x;
-    }
-    if a > 2.5 {
-        let tail = (1..=80).rev().fold(0.0, |tail, k| 0.5 * f64::from(k) / (a + tail));
-        let complement = (-a * a).exp() / (std::f64::consts::PI.sqrt() * (a + tail));
-        return (1.0 - complement).copysign(x);
-    }
-    let (mut power, mut sum) = (a, a);
-    for n in 1..200 {
-        power *= -a * a / f64::from(n);
-        let term = power / f64::from(2 * n + 1);
-        sum += term;
-        if term.abs() < 1e-18 {
-            break;
-        }
-    }
-    (sum * std::f64::consts::FRAC_2_SQRT_PI).copysign(x)
 }
 
 /// `op(a, b)`; `None` where the language gives it no value (a division by zero, a shift by the width).

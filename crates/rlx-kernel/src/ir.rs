@@ -10,6 +10,9 @@
 use rlx_ir::DType;
 use serde::{Deserialize, Serialize};
 
+/// Elementary functions. Where a device has no good library, they are written out ([`mod@crate::emulate`]).
+pub use rlx_math::Function as MathFn;
+
 /// The type a value is computed in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Ty {
@@ -191,51 +194,23 @@ pub enum UnOp {
     RoundF16,
     /// An `f32` rounded to nearest even in bfloat16.
     RoundBF16,
-    /// A function of the mathematical library.
-    Math(MathFn),
+    /// An elementary function.
+    Math(#[serde(with = "by_name")] MathFn),
 }
 
-/// Functions of a mathematical library; devices without a good one get them expanded ([`mod@crate::emulate`]).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[allow(missing_docs)]
-pub enum MathFn {
-    Exp,
-    Log,
-    Sin,
-    Cos,
-    Tan,
-    Asin,
-    Acos,
-    Atan,
-    Sinh,
-    Cosh,
-    Tanh,
-    Asinh,
-    Acosh,
-    Atanh,
-    Erf,
-}
+/// Functions are stored by their names.
+mod by_name {
+    use super::MathFn;
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-impl MathFn {
-    /// The name of the function, as C's library has it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            MathFn::Exp => "exp",
-            MathFn::Log => "log",
-            MathFn::Sin => "sin",
-            MathFn::Cos => "cos",
-            MathFn::Tan => "tan",
-            MathFn::Asin => "asin",
-            MathFn::Acos => "acos",
-            MathFn::Atan => "atan",
-            MathFn::Sinh => "sinh",
-            MathFn::Cosh => "cosh",
-            MathFn::Tanh => "tanh",
-            MathFn::Asinh => "asinh",
-            MathFn::Acosh => "acosh",
-            MathFn::Atanh => "atanh",
-            MathFn::Erf => "erf",
-        }
+    pub(super) fn serialize<S: Serializer>(f: &MathFn, serializer: S) -> Result<S::Ok, S::Error> {
+        f.name().serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<MathFn, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        MathFn::named(&name).ok_or_else(|| D::Error::custom(format!("there is no function {name:?}")))
     }
 }
 

@@ -115,7 +115,7 @@ fn write_inst(f: &mut dyn Write, inst: &Inst) -> fmt::Result {
         Inst::LocalId => f.write_str("local"),
         Inst::GroupId => f.write_str("group"),
         Inst::Get(var) => write!(f, "m{}", var.0),
-        Inst::Unary(UnOp::Math(m), v) => write!(f, "{} {v}", m.name()),
+        Inst::Unary(UnOp::Math(m), v) => write!(f, "{} {v}", m.name().to_lowercase()),
         Inst::Unary(op, v) => write!(f, "{op:?} {v}"),
         Inst::Binary(op, a, b) => write!(f, "{op:?} {a} {b}"),
         Inst::Compare(op, a, b) => write!(f, "{op:?} {a} {b}"),

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};
 use rlx_ir::op::BinaryOp;
-use rlx_ir::trace::{Arg, ArgKind, METHODS, Method, binary, call, method, negate};
+use rlx_ir::trace::{Arg, ArgKind, Method, binary, call, method, methods, negate};
 use rlx_ir::{DType, Dim, TracedTensor, Tracer, nearest, oracle};
 use syn::spanned::Spanned;
 use syn::{Error, Ident, Result};
@@ -447,7 +447,7 @@ fn has_open_dimension(e: &Checked) -> bool {
 }
 
 fn unknown_method(name: &Ident) -> Error {
-    let names = METHODS.iter().map(|m| m.name).chain(["top_k"]);
+    let names = methods().map(|m| m.name).chain(["top_k"]);
     let hint = match nearest(&name.to_string(), names) {
         Some(close) => format!("; did you mean `{close}`?"),
         None => String::new(),

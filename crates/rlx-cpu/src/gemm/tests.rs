@@ -1,7 +1,7 @@
 //! Products against f64, on every instruction set this processor has.
 
 use super::*;
-use crate::math::Unary;
+use crate::math::{Function, Unary};
 use crate::pool::{Pool, Wake};
 use crate::testing::{Rng, assert_close};
 use half::{bf16, f16};
@@ -149,7 +149,8 @@ fn the_epilogue_does_what_it_says() {
         let want = case.want(|x, i, j| (x * at(i, j)).max(0.0));
         assert_close(&case.run(isa, &packed, e, 3), &want, 1e-5, "product, relu");
 
-        let e = Epilogue { bias: Bias::PerRow(row.as_ptr()), ..Epilogue::NONE }.with(Unary::Silu);
+        let e = Epilogue { bias: Bias::PerRow(row.as_ptr()), ..Epilogue::NONE }
+            .with(Unary::Function(Function::Silu));
         let e = Epilogue { combine: combine(BinaryOp::Mul, true), ..e };
         let silu = |x: f64| x / (1.0 + (-x).exp());
         let want = case.want(|x, i, j| silu(x + f64::from(row[i])) * at(i, j));
@@ -198,7 +199,7 @@ fn every_cut_gives_the_same_bits() {
     for (m, n, k) in [(1, 48, 9), (23, 100, 70), (600, 49, 700), (31, 60, 6000)] {
         let case = Case::new(&mut rng, m, n, k);
         let (packed, row) = (case.packed(), rng.vec(n));
-        let epilogue = Epilogue::bias(row.as_ptr()).with(Unary::Gelu);
+        let epilogue = Epilogue::bias(row.as_ptr()).with(Unary::Function(Function::Gelu));
         for isa in Isa::available() {
             let expected = case.run(isa, &packed, epilogue, 1);
             let ways = TileSizes::variants(isa);

@@ -3,7 +3,7 @@
 use half::{bf16, f16};
 
 use super::*;
-use crate::math::Unary;
+use crate::math::{Function, Unary};
 use crate::testing::Rng;
 
 /// What a 16-bit float loses: half a unit in its last place, relative.
@@ -158,7 +158,7 @@ fn epilogues_round_like_single_ops<T: Half>(seed: u64) {
             assert_eq!(got.widen(), want, "element {x} on {isa:?}");
         }
         let after = Some(Combine { ptr: other.as_ptr(), row_stride: n, op: BinaryOp::Mul, after: true });
-        let e = Epilogue { combine: after, ..Epilogue::NONE }.with(Unary::Silu);
+        let e = Epilogue { combine: after, ..Epilogue::NONE }.with(Unary::Function(Function::Silu));
         let got = case.run(isa, &packed, e, 1);
         for (x, (got, plain)) in got.iter().zip(&plain).enumerate() {
             let p = plain.widen();

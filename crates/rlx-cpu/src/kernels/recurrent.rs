@@ -14,7 +14,7 @@ use super::matmul::{packed_bytes, run_gemm};
 use super::{BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound};
 use crate::alloc::ALIGN;
 use crate::gemm::{self, BinaryOp, Combine, Epilogue, Gemm, Strided, TileSizes};
-use crate::math::Unary;
+use crate::math::{Function, Unary};
 use crate::program::layout::{At, Bound};
 use crate::rows::{GateRow, Gates, gate_row};
 
@@ -50,10 +50,10 @@ pub(crate) fn reads_packed(op: &Op, input: usize) -> bool {
 
 fn unary(f: GateFunction) -> Option<Unary> {
     Some(match f {
-        GateFunction::Sigmoid => Unary::Sigmoid,
-        GateFunction::Tanh => Unary::Tanh,
+        GateFunction::Sigmoid => Unary::Function(Function::Sigmoid),
+        GateFunction::Tanh => Unary::Function(Function::Tanh),
         GateFunction::Relu => Unary::Relu,
-        GateFunction::Softplus => Unary::Softplus,
+        GateFunction::Softplus => Unary::Function(Function::Softplus),
         GateFunction::LeakyRelu { alpha } => Unary::LeakyRelu { alpha },
         GateFunction::HardSigmoid { alpha, beta } => Unary::HardSigmoid { alpha, beta },
         _ => return None,
@@ -66,7 +66,7 @@ pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
     let Op::Recurrent { cell, functions, clip, coupled, reverse, peepholes, lengths } = op else {
         return Err(no_kernel(op, "it is not recurrent"));
     };
-    let mut all = [Unary::Tanh; 3];
+    let mut all = [Unary::Function(Function::Tanh); 3];
     for (to, &f) in all.iter_mut().zip(functions) {
         *to = unary(f).ok_or_else(|| no_kernel(op, "it has a gate function without code"))?;
     }

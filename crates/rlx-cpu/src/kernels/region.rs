@@ -259,6 +259,7 @@ impl<'g> Chain<'g> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::math::Function;
 
     #[test]
     fn bounds_join_to_one_function() {
@@ -270,7 +271,7 @@ mod tests {
         // The second bound wins over the first.
         assert_eq!(clipped(clip(0.0, 6.0), BinaryOp::Max, 7.0), clip(7.0, 7.0));
         assert_eq!(clipped(clip(0.0, 6.0), BinaryOp::Min, -1.0), clip(-1.0, -1.0));
-        assert_eq!(clipped(Some(Unary::Tanh), BinaryOp::Min, 0.5), None);
+        assert_eq!(clipped(Some(Unary::Function(Function::Tanh)), BinaryOp::Min, 0.5), None);
         assert_eq!(clipped(None, BinaryOp::Max, f32::NAN), None);
     }
 }

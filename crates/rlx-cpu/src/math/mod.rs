@@ -1,29 +1,28 @@
-//! Vector functions of f32, written once over [`Simd`].
+//! Functions of f32 over memory, in vectors.
 //!
-//! Each function states its largest error in units in the last place (ULP) where the processor fuses
-//! multiply and add; [`Portable`](crate::simd::Portable) may be one or two ULP worse. NaN gives NaN,
-//! infinities and denormals are handled. [`Unary`] lists them for callers that pick one at run time.
+//! The elementary functions are those of [`rlx_math`], compiled for each instruction set: what they compute and how far they
+//! may be off is said there. [`Portable`](crate::simd::Portable) rounds a multiply-add twice. [`Unary`] lists them, with
+//! what takes an instruction or two, for callers that pick one at run time.
 //!
 //! ```
-//! use rlx_cpu::{isa::Isa, math::{self, Unary}};
+//! use rlx_cpu::{isa::Isa, math::{self, Function, Unary}};
 //! let mut x = [0.0f32, 1.0];
-//! math::apply_in_place(Isa::detect(), Unary::Exp, &mut x);
+//! math::apply_in_place(Isa::detect(), Unary::Function(Function::Exp), &mut x);
 //! assert_eq!(x, [1.0, std::f32::consts::E]);
 //! ```
 
-mod erf;
-mod exp;
 mod pow;
 mod quantise;
 #[cfg(test)]
 mod tests;
-mod trig;
 
-pub use erf::{erf, gelu, gelu_tanh};
-pub use exp::{exp, log, sigmoid, silu, softplus, tanh};
 pub use pow::{pow, pow_slices};
 pub use quantise::Quantiser;
-pub use trig::{cos, sin};
+pub use rlx_math::{Function, clip, exp, log};
+
+use std::marker::PhantomData;
+
+use rlx_math::{Approximation, OnCpu, Visitor};
 
 use crate::isa::{Isa, Kernel};
 use crate::simd::{LANES, Simd};
@@ -31,28 +30,8 @@ use crate::simd::{LANES, Simd};
 /// A function of one f32.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Unary {
-    /// eˣ.
-    Exp,
-    /// The natural logarithm; NaN below zero.
-    Log,
-    /// The error function.
-    Erf,
-    /// The hyperbolic tangent.
-    Tanh,
-    /// 1 / (1 + e⁻ˣ).
-    Sigmoid,
-    /// x · Φ(x), by the error function.
-    Gelu,
-    /// x · Φ(x), approximated by a hyperbolic tangent.
-    GeluTanh,
-    /// x · sigmoid(x).
-    Silu,
-    /// log(1 + eˣ).
-    Softplus,
-    /// The sine.
-    Sin,
-    /// The cosine.
-    Cos,
+    /// An elementary function.
+    Function(Function),
     /// The square root.
     Sqrt,
     /// 1 / √x.
@@ -80,8 +59,6 @@ pub enum Unary {
         /// The value at zero.
         beta: f32,
     },
-    /// x · min(max(x/6 + 1/2, 0), 1).
-    HardSwish,
     /// |x|.
     Abs,
     /// −x.
@@ -94,30 +71,45 @@ pub enum Unary {
     Ceil,
 }
 
-/// `min(max(x, lo), hi)`; NaN stays NaN.
-#[inline(always)]
-pub fn clip<S: Simd>(s: S, x: S::F, lo: f32, hi: f32) -> S::F {
-    // The raw operations return their second operand on NaN, which is always `x` here.
-    s.min_raw(s.splat(hi), s.max_raw(s.splat(lo), x))
-}
-
 #[inline(always)]
 fn hard_sigmoid<S: Simd>(s: S, x: S::F, alpha: f32, beta: f32) -> S::F {
     clip(s, s.mul_add(x, s.splat(alpha), s.splat(beta)), 0.0, 1.0)
 }
 
 /// A function as a type, so that each gets a loop compiled for it alone.
-trait Function: Copy {
+trait Lanewise: Copy {
     fn eval<S: Simd>(self, s: S, x: S::F) -> S::F;
 }
 
-/// Says once what each function of [`Unary`] computes; makes its type, its loop and [`apply_vector`].
+/// An elementary function.
+#[derive(Clone, Copy)]
+struct Elementary<A>(PhantomData<A>);
+
+impl<A: Approximation> Lanewise for Elementary<A> {
+    #[inline(always)]
+    fn eval<S: Simd>(self, s: S, x: S::F) -> S::F {
+        A::lanes(s, x)
+    }
+}
+
+/// Runs the loop of an elementary function.
+struct Enter<S>(S, Apply);
+
+impl<S: Simd> Visitor for Enter<S> {
+    type Output = ();
+    #[inline(always)]
+    fn visit<A: Approximation>(self) {
+        self.0.enter(Each { f: Elementary::<A>(PhantomData), of: self.1 })
+    }
+}
+
+/// Says once what each other function of [`Unary`] computes; makes its type and its loop.
 macro_rules! functions {
     ($($name:ident $({ $($field:ident),* })? |$s:ident, $x:ident| $body:expr;)*) => {
         $(
             #[derive(Clone, Copy)]
             struct $name { $($($field: f32),*)? }
-            impl Function for $name {
+            impl Lanewise for $name {
                 #[inline(always)]
                 fn eval<S: Simd>(self, $s: S, $x: S::F) -> S::F {
                     $(let Self { $($field),* } = self;)?
@@ -126,21 +118,13 @@ macro_rules! functions {
             }
         )*
 
-        /// Applies `op` to one vector.
-        ///
-        /// All functions are compiled into the place where this is called; for many elements see [`apply`].
-        #[inline(always)]
-        pub fn apply_vector<S: Simd>(s: S, op: Unary, x: S::F) -> S::F {
-            match op {
-                $(Unary::$name $({ $($field),* })? => $name { $($($field),*)? }.eval(s, x),)*
-            }
-        }
-
         impl Kernel for Apply {
             type Output = ();
             #[inline(always)]
             fn run<S: Simd>(self, s: S) {
                 match self.op {
+                    Unary::Function(f) if f.on_cpu() == OnCpu::Double => in_double(self, f.wide()),
+                    Unary::Function(f) => f.visit(Enter(s, self)),
                     $(Unary::$name $({ $($field),* })? => {
                         s.enter(Each { f: $name { $($($field),*)? }, of: self })
                     })*
@@ -151,17 +135,6 @@ macro_rules! functions {
 }
 
 functions! {
-    Exp |s, x| exp(s, x);
-    Log |s, x| log(s, x);
-    Erf |s, x| erf(s, x);
-    Tanh |s, x| tanh(s, x);
-    Sigmoid |s, x| sigmoid(s, x);
-    Gelu |s, x| gelu(s, x);
-    GeluTanh |s, x| gelu_tanh(s, x);
-    Silu |s, x| silu(s, x);
-    Softplus |s, x| softplus(s, x);
-    Sin |s, x| sin(s, x);
-    Cos |s, x| cos(s, x);
     Sqrt |s, x| s.sqrt(x);
     Rsqrt |s, x| s.div(s.splat(1.0), s.sqrt(x));
     Recip |s, x| s.div(s.splat(1.0), x);
@@ -169,7 +142,6 @@ functions! {
     LeakyRelu { alpha } |s, x| s.select(s.lt(x, s.zero()), s.mul(x, s.splat(alpha)), x);
     Clip { lo, hi } |s, x| clip(s, x, lo, hi);
     HardSigmoid { alpha, beta } |s, x| hard_sigmoid(s, x, alpha, beta);
-    HardSwish |s, x| s.mul(x, hard_sigmoid(s, x, 1.0 / 6.0, 0.5));
     Abs |s, x| s.abs(x);
     Neg |s, x| s.neg(x);
     Round |s, x| s.round(x);
@@ -185,13 +157,22 @@ struct Apply {
     len: usize,
 }
 
+/// The function in f64, element by element.
+#[inline(never)]
+fn in_double(of: Apply, f: fn(f64) -> f64) {
+    for i in 0..of.len {
+        // SAFETY: `apply` was promised `len` readable and writable elements.
+        unsafe { *of.dst.add(i) = f(f64::from(*of.src.add(i))) as f32 };
+    }
+}
+
 /// The loop of one function.
 struct Each<F> {
     f: F,
     of: Apply,
 }
 
-impl<F: Function> Kernel for Each<F> {
+impl<F: Lanewise> Kernel for Each<F> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {

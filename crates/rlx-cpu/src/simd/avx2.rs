@@ -2,6 +2,8 @@
 
 use std::arch::x86_64::*;
 
+use rlx_math::Lanes;
+
 use super::{LANES, Simd};
 use crate::isa::Kernel;
 
@@ -75,14 +77,54 @@ pub(super) unsafe fn sum8(v: __m256) -> f32 {
     }
 }
 
-impl Simd for Avx2 {
+impl Lanes for Avx2 {
     type F = F;
     type I = I;
     /// All bits of a lane set, or none.
     type M = F;
     const FUSED: bool = true;
-    const GEMM_ROWS: usize = 6;
-    const GEMM_VECS: usize = 1;
+
+    halves! {
+        add(a: F, b: F) -> F = _mm256_add_ps(a, b);
+        sub(a: F, b: F) -> F = _mm256_sub_ps(a, b);
+        mul(a: F, b: F) -> F = _mm256_mul_ps(a, b);
+        div(a: F, b: F) -> F = _mm256_div_ps(a, b);
+        mul_add(a: F, b: F, c: F) -> F = _mm256_fmadd_ps(a, b, c);
+        neg_mul_add(a: F, b: F, c: F) -> F = _mm256_fnmadd_ps(a, b, c);
+        sqrt(a: F) -> F = _mm256_sqrt_ps(a);
+        min_raw(a: F, b: F) -> F = _mm256_min_ps(a, b);
+        max_raw(a: F, b: F) -> F = _mm256_max_ps(a, b);
+        round(a: F) -> F = _mm256_round_ps::<NEAREST>(a);
+        floor(a: F) -> F = _mm256_round_ps::<DOWN>(a);
+        ceil(a: F) -> F = _mm256_round_ps::<UP>(a);
+        trunc(a: F) -> F = _mm256_round_ps::<ZERO>(a);
+        lt(a: F, b: F) -> F = _mm256_cmp_ps::<_CMP_LT_OQ>(a, b);
+        le(a: F, b: F) -> F = _mm256_cmp_ps::<_CMP_LE_OQ>(a, b);
+        eq(a: F, b: F) -> F = _mm256_cmp_ps::<_CMP_EQ_OQ>(a, b);
+        select(m: F, a: F, b: F) -> F = _mm256_blendv_ps(b, a, m);
+        mask_and(a: F, b: F) -> F = _mm256_and_ps(a, b);
+        mask_or(a: F, b: F) -> F = _mm256_or_ps(a, b);
+        mask_not(a: F) -> F = _mm256_xor_ps(a, _mm256_castsi256_ps(_mm256_set1_epi32(-1)));
+        to_int(a: F) -> I = _mm256_cvtps_epi32(a);
+        from_int(a: I) -> F = _mm256_cvtepi32_ps(a);
+        bits(a: F) -> I = _mm256_castps_si256(a);
+        from_bits(a: I) -> F = _mm256_castsi256_ps(a);
+        add_i(a: I, b: I) -> I = _mm256_add_epi32(a, b);
+        sub_i(a: I, b: I) -> I = _mm256_sub_epi32(a, b);
+        and_i(a: I, b: I) -> I = _mm256_and_si256(a, b);
+        or_i(a: I, b: I) -> I = _mm256_or_si256(a, b);
+        xor_i(a: I, b: I) -> I = _mm256_xor_si256(a, b);
+        eq_i(a: I, b: I) -> F = _mm256_castsi256_ps(_mm256_cmpeq_epi32(a, b));
+        // Two factors reach every exponent without overflowing on the way; only the last rounds.
+        scale2(a: F, n: F) -> F = {
+            let n = _mm256_cvtps_epi32(n);
+            let half = _mm256_srai_epi32::<1>(n);
+            let bias = _mm256_set1_epi32(127);
+            let f1 = _mm256_slli_epi32::<23>(_mm256_add_epi32(half, bias));
+            let f2 = _mm256_slli_epi32::<23>(_mm256_add_epi32(_mm256_sub_epi32(n, half), bias));
+            _mm256_mul_ps(_mm256_mul_ps(a, _mm256_castsi256_ps(f1)), _mm256_castsi256_ps(f2))
+        };
+    }
 
     #[inline(always)]
     fn splat(self, x: f32) -> F {
@@ -90,6 +132,32 @@ impl Simd for Avx2 {
         let v = unsafe { _mm256_set1_ps(x) };
         Pair(v, v)
     }
+    #[inline(always)]
+    fn splat_i(self, x: i32) -> I {
+        // SAFETY: the token proves the features.
+        let v = unsafe { _mm256_set1_epi32(x) };
+        Pair(v, v)
+    }
+    #[inline(always)]
+    fn shl_i<const N: i32>(self, a: I) -> I {
+        // SAFETY: the token proves the features.
+        unsafe { Pair(_mm256_slli_epi32::<N>(a.0), _mm256_slli_epi32::<N>(a.1)) }
+    }
+    #[inline(always)]
+    fn shr_i<const N: i32>(self, a: I) -> I {
+        // SAFETY: the token proves the features.
+        unsafe { Pair(_mm256_srai_epi32::<N>(a.0), _mm256_srai_epi32::<N>(a.1)) }
+    }
+    #[inline(always)]
+    fn by_scalar_code(self, fast: Self::M, x: Self::F, f: fn(f32) -> f32) -> Option<Self::F> {
+        super::by_scalar_code(self, fast, x, f)
+    }
+}
+
+impl Simd for Avx2 {
+    const GEMM_ROWS: usize = 6;
+    const GEMM_VECS: usize = 1;
+
     #[inline(always)]
     fn enter<K: Kernel>(self, kernel: K) -> K::Output {
         // SAFETY: `self` exists only where the processor has the features.
@@ -127,35 +195,6 @@ impl Simd for Avx2 {
     }
 
     halves! {
-        add(a: F, b: F) -> F = _mm256_add_ps(a, b);
-        sub(a: F, b: F) -> F = _mm256_sub_ps(a, b);
-        mul(a: F, b: F) -> F = _mm256_mul_ps(a, b);
-        div(a: F, b: F) -> F = _mm256_div_ps(a, b);
-        mul_add(a: F, b: F, c: F) -> F = _mm256_fmadd_ps(a, b, c);
-        neg_mul_add(a: F, b: F, c: F) -> F = _mm256_fnmadd_ps(a, b, c);
-        sqrt(a: F) -> F = _mm256_sqrt_ps(a);
-        min_raw(a: F, b: F) -> F = _mm256_min_ps(a, b);
-        max_raw(a: F, b: F) -> F = _mm256_max_ps(a, b);
-        round(a: F) -> F = _mm256_round_ps::<NEAREST>(a);
-        floor(a: F) -> F = _mm256_round_ps::<DOWN>(a);
-        ceil(a: F) -> F = _mm256_round_ps::<UP>(a);
-        trunc(a: F) -> F = _mm256_round_ps::<ZERO>(a);
-        lt(a: F, b: F) -> F = _mm256_cmp_ps::<_CMP_LT_OQ>(a, b);
-        le(a: F, b: F) -> F = _mm256_cmp_ps::<_CMP_LE_OQ>(a, b);
-        eq(a: F, b: F) -> F = _mm256_cmp_ps::<_CMP_EQ_OQ>(a, b);
-        select(m: F, a: F, b: F) -> F = _mm256_blendv_ps(b, a, m);
-        mask_and(a: F, b: F) -> F = _mm256_and_ps(a, b);
-        mask_or(a: F, b: F) -> F = _mm256_or_ps(a, b);
-        mask_not(a: F) -> F = _mm256_xor_ps(a, _mm256_castsi256_ps(_mm256_set1_epi32(-1)));
-        to_int(a: F) -> I = _mm256_cvtps_epi32(a);
-        from_int(a: I) -> F = _mm256_cvtepi32_ps(a);
-        bits(a: F) -> I = _mm256_castps_si256(a);
-        from_bits(a: I) -> F = _mm256_castsi256_ps(a);
-        add_i(a: I, b: I) -> I = _mm256_add_epi32(a, b);
-        sub_i(a: I, b: I) -> I = _mm256_sub_epi32(a, b);
-        and_i(a: I, b: I) -> I = _mm256_and_si256(a, b);
-        or_i(a: I, b: I) -> I = _mm256_or_si256(a, b);
-        xor_i(a: I, b: I) -> I = _mm256_xor_si256(a, b);
         mul_i(a: I, b: I) -> I = _mm256_mullo_epi32(a, b);
         // Even and odd bytes as 16 bits: products in pairs never saturate there, as they would in 8 by 8.
         dot_bytes(acc: I, a: I, b: I) -> I = {
@@ -165,34 +204,8 @@ impl Simd for Avx2 {
             let even = _mm256_add_epi32(acc, _mm256_madd_epi16(a_even, b_even));
             _mm256_add_epi32(even, _mm256_madd_epi16(a_odd, b_odd))
         };
-        eq_i(a: I, b: I) -> F = _mm256_castsi256_ps(_mm256_cmpeq_epi32(a, b));
-        // Two factors reach every exponent without overflowing on the way; only the last rounds.
-        scale2(a: F, n: F) -> F = {
-            let n = _mm256_cvtps_epi32(n);
-            let half = _mm256_srai_epi32::<1>(n);
-            let bias = _mm256_set1_epi32(127);
-            let f1 = _mm256_slli_epi32::<23>(_mm256_add_epi32(half, bias));
-            let f2 = _mm256_slli_epi32::<23>(_mm256_add_epi32(_mm256_sub_epi32(n, half), bias));
-            _mm256_mul_ps(_mm256_mul_ps(a, _mm256_castsi256_ps(f1)), _mm256_castsi256_ps(f2))
-        };
     }
 
-    #[inline(always)]
-    fn splat_i(self, x: i32) -> I {
-        // SAFETY: the token proves the features.
-        let v = unsafe { _mm256_set1_epi32(x) };
-        Pair(v, v)
-    }
-    #[inline(always)]
-    fn shl_i<const N: i32>(self, a: I) -> I {
-        // SAFETY: the token proves the features.
-        unsafe { Pair(_mm256_slli_epi32::<N>(a.0), _mm256_slli_epi32::<N>(a.1)) }
-    }
-    #[inline(always)]
-    fn shr_i<const N: i32>(self, a: I) -> I {
-        // SAFETY: the token proves the features.
-        unsafe { Pair(_mm256_srai_epi32::<N>(a.0), _mm256_srai_epi32::<N>(a.1)) }
-    }
     #[inline(always)]
     fn mask_bits(self, a: F) -> u16 {
         // SAFETY: the token proves the features.

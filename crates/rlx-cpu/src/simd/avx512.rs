@@ -2,6 +2,8 @@
 
 use std::arch::x86_64::*;
 
+use rlx_math::Lanes;
+
 use super::{LANES, Simd};
 use crate::isa::Kernel;
 
@@ -62,11 +64,74 @@ fn first(n: usize) -> __mmask16 {
     ((1u32 << n) - 1) as __mmask16
 }
 
-impl<const BF16: bool, const VNNI: bool> Simd for Avx512<BF16, VNNI> {
+impl<const BF16: bool, const VNNI: bool> Lanes for Avx512<BF16, VNNI> {
     type F = __m512;
     type I = __m512i;
     type M = __mmask16;
     const FUSED: bool = true;
+
+    intrinsics! {
+        splat(x: f32) -> __m512 = _mm512_set1_ps(x);
+        add(a: __m512, b: __m512) -> __m512 = _mm512_add_ps(a, b);
+        sub(a: __m512, b: __m512) -> __m512 = _mm512_sub_ps(a, b);
+        mul(a: __m512, b: __m512) -> __m512 = _mm512_mul_ps(a, b);
+        div(a: __m512, b: __m512) -> __m512 = _mm512_div_ps(a, b);
+        mul_add(a: __m512, b: __m512, c: __m512) -> __m512 = _mm512_fmadd_ps(a, b, c);
+        neg_mul_add(a: __m512, b: __m512, c: __m512) -> __m512 = _mm512_fnmadd_ps(a, b, c);
+        sqrt(a: __m512) -> __m512 = _mm512_sqrt_ps(a);
+        min_raw(a: __m512, b: __m512) -> __m512 = _mm512_min_ps(a, b);
+        max_raw(a: __m512, b: __m512) -> __m512 = _mm512_max_ps(a, b);
+        round(a: __m512) -> __m512 = _mm512_roundscale_ps::<NEAREST>(a);
+        floor(a: __m512) -> __m512 = _mm512_roundscale_ps::<DOWN>(a);
+        ceil(a: __m512) -> __m512 = _mm512_roundscale_ps::<UP>(a);
+        trunc(a: __m512) -> __m512 = _mm512_roundscale_ps::<ZERO>(a);
+        lt(a: __m512, b: __m512) -> __mmask16 = _mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b);
+        le(a: __m512, b: __m512) -> __mmask16 = _mm512_cmp_ps_mask::<_CMP_LE_OQ>(a, b);
+        eq(a: __m512, b: __m512) -> __mmask16 = _mm512_cmp_ps_mask::<_CMP_EQ_OQ>(a, b);
+        select(m: __mmask16, a: __m512, b: __m512) -> __m512 = _mm512_mask_blend_ps(m, b, a);
+        splat_i(x: i32) -> __m512i = _mm512_set1_epi32(x);
+        to_int(a: __m512) -> __m512i = _mm512_cvtps_epi32(a);
+        from_int(a: __m512i) -> __m512 = _mm512_cvtepi32_ps(a);
+        bits(a: __m512) -> __m512i = _mm512_castps_si512(a);
+        from_bits(a: __m512i) -> __m512 = _mm512_castsi512_ps(a);
+        add_i(a: __m512i, b: __m512i) -> __m512i = _mm512_add_epi32(a, b);
+        sub_i(a: __m512i, b: __m512i) -> __m512i = _mm512_sub_epi32(a, b);
+        and_i(a: __m512i, b: __m512i) -> __m512i = _mm512_and_si512(a, b);
+        or_i(a: __m512i, b: __m512i) -> __m512i = _mm512_or_si512(a, b);
+        xor_i(a: __m512i, b: __m512i) -> __m512i = _mm512_xor_si512(a, b);
+        eq_i(a: __m512i, b: __m512i) -> __mmask16 = _mm512_cmpeq_epi32_mask(a, b);
+        scale2(a: __m512, n: __m512) -> __m512 = _mm512_scalef_ps(a, n);
+    }
+
+    #[inline(always)]
+    fn mask_and(self, a: __mmask16, b: __mmask16) -> __mmask16 {
+        a & b
+    }
+    #[inline(always)]
+    fn mask_or(self, a: __mmask16, b: __mmask16) -> __mmask16 {
+        a | b
+    }
+    #[inline(always)]
+    fn mask_not(self, a: __mmask16) -> __mmask16 {
+        !a
+    }
+    #[inline(always)]
+    fn shl_i<const N: i32>(self, a: __m512i) -> __m512i {
+        // SAFETY: the token proves the features.
+        unsafe { _mm512_sll_epi32(a, _mm_cvtsi32_si128(N)) }
+    }
+    #[inline(always)]
+    fn shr_i<const N: i32>(self, a: __m512i) -> __m512i {
+        // SAFETY: the token proves the features.
+        unsafe { _mm512_sra_epi32(a, _mm_cvtsi32_si128(N)) }
+    }
+    #[inline(always)]
+    fn by_scalar_code(self, fast: Self::M, x: Self::F, f: fn(f32) -> f32) -> Option<Self::F> {
+        super::by_scalar_code(self, fast, x, f)
+    }
+}
+
+impl<const BF16: bool, const VNNI: bool> Simd for Avx512<BF16, VNNI> {
     const GEMM_ROWS: usize = 9;
     const GEMM_VECS: usize = 3;
 
@@ -110,34 +175,6 @@ impl<const BF16: bool, const VNNI: bool> Simd for Avx512<BF16, VNNI> {
     }
 
     intrinsics! {
-        splat(x: f32) -> __m512 = _mm512_set1_ps(x);
-        add(a: __m512, b: __m512) -> __m512 = _mm512_add_ps(a, b);
-        sub(a: __m512, b: __m512) -> __m512 = _mm512_sub_ps(a, b);
-        mul(a: __m512, b: __m512) -> __m512 = _mm512_mul_ps(a, b);
-        div(a: __m512, b: __m512) -> __m512 = _mm512_div_ps(a, b);
-        mul_add(a: __m512, b: __m512, c: __m512) -> __m512 = _mm512_fmadd_ps(a, b, c);
-        neg_mul_add(a: __m512, b: __m512, c: __m512) -> __m512 = _mm512_fnmadd_ps(a, b, c);
-        sqrt(a: __m512) -> __m512 = _mm512_sqrt_ps(a);
-        min_raw(a: __m512, b: __m512) -> __m512 = _mm512_min_ps(a, b);
-        max_raw(a: __m512, b: __m512) -> __m512 = _mm512_max_ps(a, b);
-        round(a: __m512) -> __m512 = _mm512_roundscale_ps::<NEAREST>(a);
-        floor(a: __m512) -> __m512 = _mm512_roundscale_ps::<DOWN>(a);
-        ceil(a: __m512) -> __m512 = _mm512_roundscale_ps::<UP>(a);
-        trunc(a: __m512) -> __m512 = _mm512_roundscale_ps::<ZERO>(a);
-        lt(a: __m512, b: __m512) -> __mmask16 = _mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b);
-        le(a: __m512, b: __m512) -> __mmask16 = _mm512_cmp_ps_mask::<_CMP_LE_OQ>(a, b);
-        eq(a: __m512, b: __m512) -> __mmask16 = _mm512_cmp_ps_mask::<_CMP_EQ_OQ>(a, b);
-        select(m: __mmask16, a: __m512, b: __m512) -> __m512 = _mm512_mask_blend_ps(m, b, a);
-        splat_i(x: i32) -> __m512i = _mm512_set1_epi32(x);
-        to_int(a: __m512) -> __m512i = _mm512_cvtps_epi32(a);
-        from_int(a: __m512i) -> __m512 = _mm512_cvtepi32_ps(a);
-        bits(a: __m512) -> __m512i = _mm512_castps_si512(a);
-        from_bits(a: __m512i) -> __m512 = _mm512_castsi512_ps(a);
-        add_i(a: __m512i, b: __m512i) -> __m512i = _mm512_add_epi32(a, b);
-        sub_i(a: __m512i, b: __m512i) -> __m512i = _mm512_sub_epi32(a, b);
-        and_i(a: __m512i, b: __m512i) -> __m512i = _mm512_and_si512(a, b);
-        or_i(a: __m512i, b: __m512i) -> __m512i = _mm512_or_si512(a, b);
-        xor_i(a: __m512i, b: __m512i) -> __m512i = _mm512_xor_si512(a, b);
         mul_i(a: __m512i, b: __m512i) -> __m512i = _mm512_mullo_epi32(a, b);
         // Without the instruction, even and odd bytes as 16 bits, as on AVX2.
         dot_bytes(acc: __m512i, a: __m512i, b: __m512i) -> __m512i = if VNNI {
@@ -149,8 +186,6 @@ impl<const BF16: bool, const VNNI: bool> Simd for Avx512<BF16, VNNI> {
             let even = _mm512_add_epi32(acc, _mm512_madd_epi16(a_even, b_even));
             _mm512_add_epi32(even, _mm512_madd_epi16(a_odd, b_odd))
         };
-        eq_i(a: __m512i, b: __m512i) -> __mmask16 = _mm512_cmpeq_epi32_mask(a, b);
-        scale2(a: __m512, n: __m512) -> __m512 = _mm512_scalef_ps(a, n);
         to_array(a: __m512) -> [f32; LANES] = std::mem::transmute::<__m512, [f32; LANES]>(a);
         sum(a: __m512) -> f32 = {
             let h = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps::<1>(a));
@@ -158,28 +193,6 @@ impl<const BF16: bool, const VNNI: bool> Simd for Avx512<BF16, VNNI> {
         };
     }
 
-    #[inline(always)]
-    fn shl_i<const N: i32>(self, a: __m512i) -> __m512i {
-        // SAFETY: the token proves the features.
-        unsafe { _mm512_sll_epi32(a, _mm_cvtsi32_si128(N)) }
-    }
-    #[inline(always)]
-    fn shr_i<const N: i32>(self, a: __m512i) -> __m512i {
-        // SAFETY: the token proves the features.
-        unsafe { _mm512_sra_epi32(a, _mm_cvtsi32_si128(N)) }
-    }
-    #[inline(always)]
-    fn mask_and(self, a: __mmask16, b: __mmask16) -> __mmask16 {
-        a & b
-    }
-    #[inline(always)]
-    fn mask_or(self, a: __mmask16, b: __mmask16) -> __mmask16 {
-        a | b
-    }
-    #[inline(always)]
-    fn mask_not(self, a: __mmask16) -> __mmask16 {
-        !a
-    }
     #[inline(always)]
     fn mask_bits(self, a: __mmask16) -> u16 {
         a

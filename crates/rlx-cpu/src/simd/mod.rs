@@ -20,26 +20,20 @@ mod tests;
 
 pub use portable::Portable;
 
+use rlx_math::Lanes;
+
 use crate::isa::Kernel;
 
 /// Logical lanes of a vector, on every instruction set.
 pub const LANES: usize = 16;
 
-/// The operations kernels are written in; lanes are independent unless a method says otherwise.
+/// The operations kernels are written in beside those of [`Lanes`]: memory, conversions, and what crosses lanes. Each of the
+/// associated types has sixteen lanes.
 ///
-/// Floating-point comparisons are false on NaN. `load*`/`store*` need no alignment.
+/// `load*`/`store*` need no alignment.
 // `self` is the token that proves the instruction set is there, in conversions too.
 #[allow(clippy::wrong_self_convention)]
-pub trait Simd: Copy + Send + Sync + 'static {
-    /// Sixteen f32.
-    type F: Copy;
-    /// Sixteen i32.
-    type I: Copy;
-    /// Sixteen booleans.
-    type M: Copy;
-
-    /// Whether [`mul_add`](Simd::mul_add) rounds once.
-    const FUSED: bool;
+pub trait Simd: Lanes + Send + Sync + 'static {
     /// Rows of the GEMM micro-kernel that fit the register file …
     const GEMM_ROWS: usize;
     /// … next to this many vectors of columns (1 or 3).
@@ -56,8 +50,6 @@ pub trait Simd: Copy + Send + Sync + 'static {
         self.enter(kernel)
     }
 
-    /// All lanes `x`.
-    fn splat(self, x: f32) -> Self::F;
     /// Reads sixteen lanes.
     /// # Safety
     /// `p` must be readable for 16 elements.
@@ -75,80 +67,9 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// `p` must be writable for `n` elements, `n ≤ 16`.
     unsafe fn store_n(self, p: *mut f32, n: usize, x: Self::F);
 
-    /// `a + b`.
-    fn add(self, a: Self::F, b: Self::F) -> Self::F;
-    /// `a − b`.
-    fn sub(self, a: Self::F, b: Self::F) -> Self::F;
-    /// `a · b`.
-    fn mul(self, a: Self::F, b: Self::F) -> Self::F;
-    /// `a / b`.
-    fn div(self, a: Self::F, b: Self::F) -> Self::F;
-    /// `a · b + c`, rounded once where [`FUSED`](Simd::FUSED).
-    fn mul_add(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
-    /// `c − a · b`, rounded once where [`FUSED`](Simd::FUSED).
-    fn neg_mul_add(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
-    /// The square root, correctly rounded.
-    fn sqrt(self, a: Self::F) -> Self::F;
-    /// The smaller one; `b` if either is NaN.
-    fn min_raw(self, a: Self::F, b: Self::F) -> Self::F;
-    /// The larger one; `b` if either is NaN.
-    fn max_raw(self, a: Self::F, b: Self::F) -> Self::F;
-    /// Rounds to the nearest integer, ties to even.
-    fn round(self, a: Self::F) -> Self::F;
-    /// Rounds towards −∞.
-    fn floor(self, a: Self::F) -> Self::F;
-    /// Rounds towards +∞.
-    fn ceil(self, a: Self::F) -> Self::F;
-    /// Rounds towards zero.
-    fn trunc(self, a: Self::F) -> Self::F;
-
-    /// `a < b`.
-    fn lt(self, a: Self::F, b: Self::F) -> Self::M;
-    /// `a ≤ b`.
-    fn le(self, a: Self::F, b: Self::F) -> Self::M;
-    /// `a = b`.
-    fn eq(self, a: Self::F, b: Self::F) -> Self::M;
-    /// `a` where `m`, else `b`.
-    fn select(self, m: Self::M, a: Self::F, b: Self::F) -> Self::F;
-    /// Both.
-    fn mask_and(self, a: Self::M, b: Self::M) -> Self::M;
-    /// Either.
-    fn mask_or(self, a: Self::M, b: Self::M) -> Self::M;
-    /// The opposite.
-    fn mask_not(self, a: Self::M) -> Self::M;
     /// One bit per lane, lane 0 lowest.
     fn mask_bits(self, a: Self::M) -> u16;
 
-    /// All lanes `x`.
-    fn splat_i(self, x: i32) -> Self::I;
-    /// The integer value of integral floats within i32's range.
-    fn to_int(self, a: Self::F) -> Self::I;
-    /// The nearest float.
-    fn from_int(self, a: Self::I) -> Self::F;
-    /// The same bits as integers.
-    fn bits(self, a: Self::F) -> Self::I;
-    /// The same bits as floats.
-    fn from_bits(self, a: Self::I) -> Self::F;
-    /// `a + b`, wrapping.
-    fn add_i(self, a: Self::I, b: Self::I) -> Self::I;
-    /// `a − b`, wrapping.
-    fn sub_i(self, a: Self::I, b: Self::I) -> Self::I;
-    /// Bitwise and.
-    fn and_i(self, a: Self::I, b: Self::I) -> Self::I;
-    /// Bitwise or.
-    fn or_i(self, a: Self::I, b: Self::I) -> Self::I;
-    /// Bitwise exclusive or.
-    fn xor_i(self, a: Self::I, b: Self::I) -> Self::I;
-    /// Shifts left.
-    fn shl_i<const N: i32>(self, a: Self::I) -> Self::I;
-    /// Shifts right, keeping the sign.
-    fn shr_i<const N: i32>(self, a: Self::I) -> Self::I;
-    /// `a = b`.
-    fn eq_i(self, a: Self::I, b: Self::I) -> Self::M;
-
-    /// `a · 2ⁿ` for integral `n` in −200 … 200, with overflow to ±∞ and gradual underflow; rounds once if
-    /// 2⁻²⁰ ≤ |a| ≤ 2²⁰.
-    fn scale2(self, a: Self::F, n: Self::F) -> Self::F;
     /// The lanes as an array.
     fn to_array(self, a: Self::F) -> [f32; LANES];
     /// Sum in a fixed order: lanes 8 apart, then 4, 2 and 1.
@@ -304,43 +225,6 @@ pub trait Simd: Copy + Send + Sync + 'static {
         // SAFETY: the array has sixteen elements.
         unsafe { self.load(a.as_ptr()) }
     }
-    /// All lanes zero.
-    #[inline(always)]
-    fn zero(self) -> Self::F {
-        self.splat(0.0)
-    }
-    /// `|a|`, also of NaN.
-    #[inline(always)]
-    fn abs(self, a: Self::F) -> Self::F {
-        self.from_bits(self.and_i(self.bits(a), self.splat_i(i32::MAX)))
-    }
-    /// `−a`, also of zero and NaN.
-    #[inline(always)]
-    fn neg(self, a: Self::F) -> Self::F {
-        self.from_bits(self.xor_i(self.bits(a), self.splat_i(i32::MIN)))
-    }
-    /// The magnitude of `a` with the sign of `b`.
-    #[inline(always)]
-    fn copysign(self, a: Self::F, b: Self::F) -> Self::F {
-        let sign = self.splat_i(i32::MIN);
-        let mag = self.and_i(self.bits(a), self.splat_i(i32::MAX));
-        self.from_bits(self.or_i(mag, self.and_i(self.bits(b), sign)))
-    }
-    /// Where a lane is NaN.
-    #[inline(always)]
-    fn is_nan(self, a: Self::F) -> Self::M {
-        self.mask_not(self.eq(a, a))
-    }
-    /// The larger one; NaN if either is NaN.
-    #[inline(always)]
-    fn max(self, a: Self::F, b: Self::F) -> Self::F {
-        self.select(self.is_nan(a), a, self.max_raw(a, b))
-    }
-    /// The smaller one; NaN if either is NaN.
-    #[inline(always)]
-    fn min(self, a: Self::F, b: Self::F) -> Self::F {
-        self.select(self.is_nan(a), a, self.min_raw(a, b))
-    }
     /// The largest lane; NaN if any lane is NaN.
     #[inline(always)]
     fn reduce_max(self, a: Self::F) -> f32 {
@@ -366,6 +250,25 @@ pub trait Simd: Copy + Send + Sync + 'static {
     unsafe fn store_upto(self, p: *mut f32, n: usize, x: Self::F) {
         // SAFETY: the caller's promise.
         unsafe { if n == LANES { self.store(p, x) } else { self.store_n(p, n, x) } }
+    }
+}
+
+/// [`Lanes::by_scalar_code`] of every instruction set.
+#[inline(always)]
+fn by_scalar_code<S: Simd>(s: S, fast: S::M, x: S::F, f: fn(f32) -> f32) -> Option<S::F> {
+    if s.mask_bits(fast) == u16::MAX {
+        return None;
+    }
+    let mut lanes = s.to_array(x);
+    each_lane(&mut lanes, f);
+    Some(s.from_array(&lanes))
+}
+
+#[cold]
+#[inline(never)]
+fn each_lane(lanes: &mut [f32; LANES], f: fn(f32) -> f32) {
+    for v in lanes {
+        *v = f(*v);
     }
 }
 

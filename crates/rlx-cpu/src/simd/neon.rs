@@ -2,6 +2,8 @@
 
 use std::arch::aarch64::*;
 
+use rlx_math::Lanes;
+
 use super::{LANES, Simd};
 use crate::isa::Kernel;
 
@@ -41,54 +43,11 @@ macro_rules! quarters {
     };
 }
 
-impl Simd for Neon {
+impl Lanes for Neon {
     type F = F;
     type I = I;
     type M = M;
     const FUSED: bool = true;
-    const GEMM_ROWS: usize = 6;
-    const GEMM_VECS: usize = 1;
-
-    #[inline(always)]
-    fn splat(self, x: f32) -> F {
-        // SAFETY: the token proves the features.
-        [unsafe { vdupq_n_f32(x) }; 4]
-    }
-    #[inline(always)]
-    fn enter<K: Kernel>(self, kernel: K) -> K::Output {
-        // SAFETY: `self` exists only where the processor has the features.
-        unsafe { run(kernel) }
-    }
-    #[inline(always)]
-    unsafe fn load(self, p: *const f32) -> F {
-        // SAFETY: the caller promises sixteen readable elements.
-        unsafe { [vld1q_f32(p), vld1q_f32(p.add(4)), vld1q_f32(p.add(8)), vld1q_f32(p.add(12))] }
-    }
-    #[inline(always)]
-    unsafe fn load_n(self, p: *const f32, n: usize) -> F {
-        let mut out = [0.0; LANES];
-        // SAFETY: the caller promises `n ≤ 16` readable elements.
-        unsafe {
-            std::ptr::copy_nonoverlapping(p, out.as_mut_ptr(), n);
-            self.load(out.as_ptr())
-        }
-    }
-    #[inline(always)]
-    unsafe fn store(self, p: *mut f32, x: F) {
-        // SAFETY: the caller promises sixteen writable elements.
-        unsafe {
-            vst1q_f32(p, x[0]);
-            vst1q_f32(p.add(4), x[1]);
-            vst1q_f32(p.add(8), x[2]);
-            vst1q_f32(p.add(12), x[3]);
-        }
-    }
-    #[inline(always)]
-    unsafe fn store_n(self, p: *mut f32, n: usize, x: F) {
-        let tmp = self.to_array(x);
-        // SAFETY: the caller promises `n ≤ 16` writable elements.
-        unsafe { std::ptr::copy_nonoverlapping(tmp.as_ptr(), p, n) }
-    }
 
     quarters! {
         add(a: F, b: F) -> F = vaddq_f32(a, b);
@@ -136,6 +95,11 @@ impl Simd for Neon {
     }
 
     #[inline(always)]
+    fn splat(self, x: f32) -> F {
+        // SAFETY: the token proves the features.
+        [unsafe { vdupq_n_f32(x) }; 4]
+    }
+    #[inline(always)]
     fn splat_i(self, x: i32) -> I {
         // SAFETY: the token proves the features.
         [unsafe { vdupq_n_s32(x) }; 4]
@@ -156,6 +120,52 @@ impl Simd for Neon {
             [vshlq_s32(a[0], by), vshlq_s32(a[1], by), vshlq_s32(a[2], by), vshlq_s32(a[3], by)]
         }
     }
+    #[inline(always)]
+    fn by_scalar_code(self, fast: Self::M, x: Self::F, f: fn(f32) -> f32) -> Option<Self::F> {
+        super::by_scalar_code(self, fast, x, f)
+    }
+}
+
+impl Simd for Neon {
+    const GEMM_ROWS: usize = 6;
+    const GEMM_VECS: usize = 1;
+
+    #[inline(always)]
+    fn enter<K: Kernel>(self, kernel: K) -> K::Output {
+        // SAFETY: `self` exists only where the processor has the features.
+        unsafe { run(kernel) }
+    }
+    #[inline(always)]
+    unsafe fn load(self, p: *const f32) -> F {
+        // SAFETY: the caller promises sixteen readable elements.
+        unsafe { [vld1q_f32(p), vld1q_f32(p.add(4)), vld1q_f32(p.add(8)), vld1q_f32(p.add(12))] }
+    }
+    #[inline(always)]
+    unsafe fn load_n(self, p: *const f32, n: usize) -> F {
+        let mut out = [0.0; LANES];
+        // SAFETY: the caller promises `n ≤ 16` readable elements.
+        unsafe {
+            std::ptr::copy_nonoverlapping(p, out.as_mut_ptr(), n);
+            self.load(out.as_ptr())
+        }
+    }
+    #[inline(always)]
+    unsafe fn store(self, p: *mut f32, x: F) {
+        // SAFETY: the caller promises sixteen writable elements.
+        unsafe {
+            vst1q_f32(p, x[0]);
+            vst1q_f32(p.add(4), x[1]);
+            vst1q_f32(p.add(8), x[2]);
+            vst1q_f32(p.add(12), x[3]);
+        }
+    }
+    #[inline(always)]
+    unsafe fn store_n(self, p: *mut f32, n: usize, x: F) {
+        let tmp = self.to_array(x);
+        // SAFETY: the caller promises `n ≤ 16` writable elements.
+        unsafe { std::ptr::copy_nonoverlapping(tmp.as_ptr(), p, n) }
+    }
+
     #[inline(always)]
     fn mask_bits(self, a: M) -> u16 {
         let mut lanes = [0u32; LANES];

@@ -1,5 +1,7 @@
 //! Sixteen lanes as plain arrays: runs everywhere, and the reference for the other instruction sets.
 
+use rlx_math::Lanes;
+
 use super::{LANES, Simd};
 use crate::isa::Kernel;
 
@@ -32,44 +34,11 @@ type F = [f32; LANES];
 type I = [i32; LANES];
 type M = [bool; LANES];
 
-impl Simd for Portable {
+impl Lanes for Portable {
     type F = F;
     type I = I;
     type M = M;
     const FUSED: bool = false;
-    const GEMM_ROWS: usize = 2;
-    const GEMM_VECS: usize = 1;
-
-    #[inline(always)]
-    fn enter<K: Kernel>(self, kernel: K) -> K::Output {
-        run(kernel)
-    }
-    #[inline(always)]
-    fn splat(self, x: f32) -> F {
-        [x; LANES]
-    }
-    #[inline(always)]
-    unsafe fn load(self, p: *const f32) -> F {
-        // SAFETY: the caller promises sixteen readable elements; no alignment is assumed beyond f32's.
-        unsafe { p.cast::<F>().read_unaligned() }
-    }
-    #[inline(always)]
-    unsafe fn load_n(self, p: *const f32, n: usize) -> F {
-        let mut out = [0.0; LANES];
-        // SAFETY: the caller promises `n ≤ 16` readable elements.
-        unsafe { std::ptr::copy_nonoverlapping(p, out.as_mut_ptr(), n) };
-        out
-    }
-    #[inline(always)]
-    unsafe fn store(self, p: *mut f32, x: F) {
-        // SAFETY: the caller promises sixteen writable elements.
-        unsafe { p.cast::<F>().write_unaligned(x) }
-    }
-    #[inline(always)]
-    unsafe fn store_n(self, p: *mut f32, n: usize, x: F) {
-        // SAFETY: the caller promises `n ≤ 16` writable elements.
-        unsafe { std::ptr::copy_nonoverlapping(x.as_ptr(), p, n) }
-    }
 
     lanewise! {
         #[inline(always)]
@@ -117,6 +86,10 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
+    fn splat(self, x: f32) -> F {
+        [x; LANES]
+    }
+    #[inline(always)]
     fn splat_i(self, x: i32) -> I {
         [x; LANES]
     }
@@ -128,6 +101,43 @@ impl Simd for Portable {
     fn shr_i<const N: i32>(self, a: I) -> I {
         a.map(|x| x >> N)
     }
+    #[inline(always)]
+    fn by_scalar_code(self, fast: Self::M, x: Self::F, f: fn(f32) -> f32) -> Option<Self::F> {
+        super::by_scalar_code(self, fast, x, f)
+    }
+}
+
+impl Simd for Portable {
+    const GEMM_ROWS: usize = 2;
+    const GEMM_VECS: usize = 1;
+
+    #[inline(always)]
+    fn enter<K: Kernel>(self, kernel: K) -> K::Output {
+        run(kernel)
+    }
+    #[inline(always)]
+    unsafe fn load(self, p: *const f32) -> F {
+        // SAFETY: the caller promises sixteen readable elements; no alignment is assumed beyond f32's.
+        unsafe { p.cast::<F>().read_unaligned() }
+    }
+    #[inline(always)]
+    unsafe fn load_n(self, p: *const f32, n: usize) -> F {
+        let mut out = [0.0; LANES];
+        // SAFETY: the caller promises `n ≤ 16` readable elements.
+        unsafe { std::ptr::copy_nonoverlapping(p, out.as_mut_ptr(), n) };
+        out
+    }
+    #[inline(always)]
+    unsafe fn store(self, p: *mut f32, x: F) {
+        // SAFETY: the caller promises sixteen writable elements.
+        unsafe { p.cast::<F>().write_unaligned(x) }
+    }
+    #[inline(always)]
+    unsafe fn store_n(self, p: *mut f32, n: usize, x: F) {
+        // SAFETY: the caller promises `n ≤ 16` writable elements.
+        unsafe { std::ptr::copy_nonoverlapping(x.as_ptr(), p, n) }
+    }
+
     #[inline(always)]
     fn mask_bits(self, a: M) -> u16 {
         a.iter().rev().fold(0, |acc, &b| (acc << 1) | u16::from(b))

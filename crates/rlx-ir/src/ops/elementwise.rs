@@ -1,11 +1,12 @@
 //! Elementwise ops: functions of one, two or three elements at the same (broadcast) position.
 
+pub(crate) mod functions;
 mod reference;
 
 use crate::dtype::{DType, DTypeClass};
 use crate::error::Result;
 use crate::ops::def::{Arity, OpDef, Ranges, dtype_error};
-use crate::ops::{Activation, BinaryOp, Op, OpKind, Predicate, attrs};
+use crate::ops::{BinaryOp, Op, OpKind, Predicate, attrs};
 use crate::oracle::broadcast_offsets;
 use crate::shape::{Shape, always_broadcasts, broadcast};
 use crate::tensor::{Elements, Value};
@@ -13,8 +14,8 @@ use crate::{Error, ErrorKind};
 
 #[cfg(feature = "testing")]
 use crate::{
-    ops::CmpOp,
     ops::attr::NamedVariant,
+    ops::{Activation, CmpOp},
     testing::{Case, Gen},
 };
 
@@ -58,17 +59,6 @@ impl Takes {
     }
 }
 
-fn activation_takes(op: Activation) -> Takes {
-    use Activation as A;
-    match op {
-        A::Not => Takes::Bools,
-        A::BitNot => Takes::Integers,
-        A::Neg | A::Abs | A::Sign | A::Relu => Takes::Numbers,
-        A::Floor | A::Ceil | A::Trunc | A::Round => Takes::Numbers,
-        _ => Takes::Floats,
-    }
-}
-
 fn binary_takes(op: BinaryOp) -> Takes {
     use BinaryOp as B;
     match op {
@@ -84,7 +74,7 @@ fn binary_takes(op: BinaryOp) -> Takes {
 /// The element types [`Op::Activation`] and [`Op::Binary`] with this function compute on.
 pub fn accepts(op: &Op, dtype: DType) -> bool {
     match op {
-        Op::Activation(a) => activation_takes(*a).accepts(dtype),
+        Op::Activation(a) => a.takes().accepts(dtype),
         Op::Binary(b) => binary_takes(*b).accepts(dtype),
         _ => true,
     }
@@ -112,7 +102,7 @@ impl OpDef for ActivationDef {
 
     fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
         attrs!(op => Activation(f));
-        activation_takes(*f).check(OpKind::Activation, inputs[0])?;
+        f.takes().check(OpKind::Activation, inputs[0])?;
         Ok(vec![inputs[0].clone()])
     }
 
@@ -124,9 +114,7 @@ impl OpDef for ActivationDef {
         attrs!(op => Activation(f));
         let x = inputs[0];
         let elements = match &x.elements {
-            Elements::Float(v) => {
-                Elements::Float(v.iter().map(|&x| reference::activation_f64(*f, x)).collect())
-            }
+            Elements::Float(v) => Elements::Float(v.iter().copied().map(f.reference()).collect()),
             Elements::Int(v) => {
                 Elements::Int(v.iter().map(|&i| reference::activation_int(*f, i, x.dtype)).collect())
             }
@@ -137,15 +125,9 @@ impl OpDef for ActivationDef {
     #[cfg(feature = "testing")]
     fn generate(&self, _: OpKind, g: &mut Gen) -> Case {
         let f = g.pick(Activation::ALL);
-        let dtype = g.dtype_where(|d| activation_takes(f).accepts(d));
+        let dtype = g.dtype_where(|d| f.takes().accepts(d));
         let dims = g.dims(0..=4, 1..=6);
-        let range = match f {
-            Activation::Log | Activation::Sqrt | Activation::Rsqrt | Activation::Recip => 0.25..4.0,
-            Activation::Acosh => 1.125..4.0,
-            Activation::Asin | Activation::Acos | Activation::Atanh => -0.875..0.875,
-            Activation::Tan => -1.25..1.25,
-            _ => -3.0..3.0,
-        };
+        let range = f.tested_over();
         let x = if matches!(f, Activation::Round) {
             g.untied_value(dtype, &dims)
         } else {

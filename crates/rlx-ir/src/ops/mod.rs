@@ -27,6 +27,7 @@ pub use attr::{Attr, AttrInfo};
 pub use def::{Arity, Cost, OpDef};
 pub(crate) use derive::attrs;
 use derive::{field_pattern, ops};
+pub use elementwise::functions::Activation;
 pub use types::*;
 
 use crate::dim::{Dim, DimBinding, Extent};

@@ -96,7 +96,7 @@ pub struct Method {
 
 /// The method called `name`.
 pub fn method(name: &str) -> Option<&'static Method> {
-    super::METHODS.iter().find(|m| m.name == name)
+    super::methods().find(|m| m.name == name)
 }
 
 /// Calls method `name` of `x`.

@@ -10,6 +10,7 @@ use crate::dim::{Dim, Extent};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{Graph, GraphExt, NodeId};
+use crate::ops::elementwise::functions::function_table;
 use crate::ops::{Activation, CmpOp, DataFormat, MaskKind, Op, PoolKind, ReduceOp};
 
 /// The Rust type of a method's argument of this kind.
@@ -114,8 +115,7 @@ macro_rules! methods {
             )*
         }
 
-        /// Every method of [`TracedTensor`] that gives one tensor.
-        pub const METHODS: &[Method] = &[$(
+        const METHODS: &[Method] = &[$(
             Method {
                 name: stringify!($name),
                 doc: concat!($($doc),*),
@@ -130,6 +130,43 @@ macro_rules! methods {
             },
         )*];
     };
+}
+
+/// The methods of the functions of one element.
+macro_rules! function_methods {
+    ($(
+        $(#[doc = $doc:literal])*
+        $name:ident.$method:ident of $takes:ident = $reference:expr, $range:expr $(, $delicate:ident)?;
+    )*) => {
+        /// The functions of one element, each its own method.
+        impl TracedTensor {
+            $(
+                $(#[doc = $doc])*
+                #[track_caller]
+                pub fn $method(&self) -> TracedTensor {
+                    self.then(Location::caller(), |g, x| g.try_act(Activation::$name, x))
+                }
+            )*
+        }
+
+        const FUNCTIONS: &[Method] = &[$(
+            Method {
+                name: stringify!($method),
+                doc: concat!($($doc),*),
+                args: &[],
+                build: |g: &mut Graph, x: NodeId, args: &[Arg]| -> Result<NodeId> {
+                    Arguments::new(args).end()?;
+                    g.try_act(Activation::$name, x)
+                },
+            },
+        )*];
+    };
+}
+function_table!(function_methods);
+
+/// Every method of [`TracedTensor`] that gives one tensor.
+pub fn methods() -> impl Iterator<Item = &'static Method> {
+    METHODS.iter().chain(FUNCTIONS)
 }
 
 methods! {
@@ -164,42 +201,6 @@ methods! {
     /// Where this (bool) tensor is true the element of `a`, else that of `b`.
     where_(a: tensor, b: operand) => |g, x| { let b = b.node(g, a)?; g.try_where(x, a, b) };
 
-    /// `max(x, 0)`.
-    relu() => |g, x| g.try_relu(x);
-    /// `x·Φ(x)`, exact.
-    gelu() => |g, x| g.try_gelu(x);
-    /// `x·Φ(x)` by the tanh approximation.
-    gelu_approx() => |g, x| g.try_gelu_approx(x);
-    /// `x·sigmoid(x)`.
-    silu() => |g, x| g.try_silu(x);
-    /// `1 / (1 + e⁻ˣ)`.
-    sigmoid() => |g, x| g.try_sigmoid(x);
-    /// Hyperbolic tangent.
-    tanh() => |g, x| g.try_tanh(x);
-    /// `eˣ`.
-    exp() => |g, x| g.try_exp(x);
-    /// Natural logarithm.
-    ln() => |g, x| g.try_ln(x);
-    /// Square root.
-    sqrt() => |g, x| g.try_sqrt(x);
-    /// `1 / √x`.
-    rsqrt() => |g, x| g.try_rsqrt(x);
-    /// `1 / x`.
-    recip() => |g, x| g.try_act(Activation::Recip, x);
-    /// `|x|`.
-    abs() => |g, x| g.try_abs(x);
-    /// Sine.
-    sin() => |g, x| g.try_sin(x);
-    /// Cosine.
-    cos() => |g, x| g.try_cos(x);
-    /// The error function.
-    erf() => |g, x| g.try_act(Activation::Erf, x);
-    /// To the integer below.
-    floor() => |g, x| g.try_act(Activation::Floor, x);
-    /// To the integer above.
-    ceil() => |g, x| g.try_act(Activation::Ceil, x);
-    /// To the nearest integer, ties to even.
-    round() => |g, x| g.try_act(Activation::Round, x);
     /// Another element type.
     cast(to: dtype) => |g, x| g.try_cast(x, to);
 

@@ -34,7 +34,7 @@ mod methods;
 mod operators;
 
 pub use dynamic::{Arg, ArgKind, Method, binary, call, method, negate};
-pub use methods::METHODS;
+pub use methods::methods;
 pub use operators::Operand;
 
 use std::cell::RefCell;

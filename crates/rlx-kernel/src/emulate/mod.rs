@@ -4,22 +4,26 @@
 //! - 64-bit integers become pairs of `u32`, their arithmetic exact (`int64.rs`);
 //! - elements of less than 32 bits are in `u32` words: loads extract, stores change their bits of the word
 //!   atomically, so that neighbours may write at the same time (`narrow.rs`);
-//! - functions of the mathematical library become polynomials, so that they are as accurate on every device
-//!   (`math.rs`).
+//! - elementary functions that the device has not become those of [`rlx_math`] (`lanes.rs`, `math.rs`), so that they are as
+//!   accurate on every device.
 //!
 //! binary64 is not emulated: a kernel that computes in it is rejected. Elements of 4 bits are packed into
 //! words on every device.
 
 mod int64;
+mod lanes;
 mod math;
 mod narrow;
 
 use rlx_ir::DType;
+use rlx_math::Form;
 
 use crate::build::Builder;
-use crate::ir::{Access, BinOp, Buffer, Inst, Kernel, Shared, Stmt, Ty, UnOp, Value, Var};
+use crate::ir::{Access, BinOp, Buffer, Inst, Kernel, MathFn, Shared, Stmt, Ty, UnOp, Value, Var};
 use crate::schedule::{Scheduled, reject};
 use crate::target::TypeSupport;
+
+pub use math::expand;
 
 /// What stands for a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,6 +109,11 @@ impl Emulator<'_> {
 
     fn is_pair(&self, ty: Ty) -> bool {
         matches!(ty, Ty::I64 | Ty::U64) && !self.types.int64
+    }
+
+    /// Whether the device has the function in this type.
+    fn has(&self, f: MathFn, ty: Ty) -> bool {
+        (self.types.math || ty == Ty::F64) && matches!(f.form(), Form::Library(_))
     }
 
     fn declare_state(&mut self) {
@@ -230,9 +239,12 @@ impl Emulator<'_> {
         }
         let one = |v: Value| self.one(v);
         let same = match *inst {
-            Inst::Unary(UnOp::Math(f), v) if !self.types.math && self.ty(v) == Ty::F32 => {
+            Inst::Unary(UnOp::Math(f), v) if !self.has(f, self.ty(v)) => {
+                if self.ty(v) == Ty::F64 && f.form() == Form::Own {
+                    return reject(format!("there is no {} of f64", f.name()));
+                }
                 let x = self.one(v);
-                return Ok(Rep::One(math::unary(&mut self.b, f, x)));
+                return Ok(Rep::One(math::unary(&mut self.b, f, x, self.types.math)));
             }
             Inst::Binary(op @ (BinOp::Pow | BinOp::Fmod | BinOp::Atan2), x, y)
                 if !self.types.math && self.ty(x) == Ty::F32 =>

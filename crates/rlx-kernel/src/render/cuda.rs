@@ -3,9 +3,10 @@
 use std::fmt::Write;
 
 use rlx_ir::{DType, Result};
+use rlx_math::Form;
 
 use super::{Dialect, Names, comparison, float_literal, operator, reject, var_name, write_body};
-use crate::ir::{Access, BinOp, Buffer, Const, Inst, Kernel, MathFn, Ty, UnOp, Value};
+use crate::ir::{Access, BinOp, Buffer, Const, Inst, Kernel, Ty, UnOp, Value};
 
 /// Half and brain precision by the conversions of the instruction set.
 const PRELUDE: &str = r#"typedef unsigned char u8; typedef unsigned short u16; typedef unsigned int u32;
@@ -91,11 +92,11 @@ impl Cuda<'_> {
         self.kernel.buffers[b.index()].dtype
     }
 
-    fn unary(&self, op: UnOp, v: Value) -> String {
+    fn unary(&self, op: UnOp, v: Value) -> Result<String> {
         let (x, ty) = (self.name(v), self.ty_of(v));
         // The functions of f32 end in f.
         let f = if ty == Ty::F64 { "" } else { "f" };
-        match op {
+        Ok(match op {
             UnOp::Neg if ty == Ty::I32 => format!("(int)(0u - (u32){x})"),
             UnOp::Neg if ty == Ty::I64 => format!("(i64)(0ull - (u64){x})"),
             UnOp::Neg => format!("(-{x})"),
@@ -110,8 +111,11 @@ impl Cuda<'_> {
             UnOp::LeadingZeros => format!("(u32)__clz((int){x})"),
             UnOp::RoundF16 => format!("from_half(to_half({x}))"),
             UnOp::RoundBF16 => format!("from_brain(to_brain({x}))"),
-            UnOp::Math(m) => format!("{}{f}({x})", MathFn::name(m)),
-        }
+            UnOp::Math(m) => match m.form() {
+                Form::Library(name) => format!("{name}{f}({x})"),
+                _ => return reject(self.kernel, "CUDA C", format!("function {}", m.name())),
+            },
+        })
     }
 
     fn binary(&self, op: BinOp, a: Value, b: Value) -> String {
@@ -206,7 +210,7 @@ impl Dialect for Cuda<'_> {
             Inst::LocalId => "(int)threadIdx.x".to_string(),
             Inst::GroupId => "(int)(blockIdx.y * gridDim.x + blockIdx.x)".to_string(),
             Inst::Get(var) => var_name(var),
-            Inst::Unary(op, v) => self.unary(op, v),
+            Inst::Unary(op, v) => self.unary(op, v)?,
             Inst::Binary(op, a, b) => self.binary(op, a, b),
             Inst::Compare(op, a, b) => format!("({} {} {})", self.name(a), comparison(op), self.name(b)),
             Inst::Select(c, a, b) => format!("({} ? {} : {})", self.name(c), self.name(a), self.name(b)),

@@ -4,6 +4,7 @@
 //! narrow integers by wrapping, so that casts, floors and comparisons decide as they should.
 
 use rlx_ir::op::{Activation, BinaryOp, CmpOp, Predicate};
+use rlx_ir::ops::attr::NamedVariant;
 use rlx_ir::{DType, DTypeClass, Op};
 
 use super::{Scheduled, reject};
@@ -105,23 +106,8 @@ pub(crate) fn float_choice(b: &mut Builder, op: BinOp, x: Value, y: Value) -> Va
 fn activation(b: &mut Builder, f: Activation, x: Value) -> Scheduled<Value> {
     use Activation as A;
     let ty = b.ty(x);
-    let (zero, half, one) = (b.number(ty, 0.0), b.number(ty, 0.5), b.number(ty, 1.0));
+    let (zero, one) = (b.number(ty, 0.0), b.number(ty, 1.0));
     Ok(match f {
-        A::Exp => b.math(MathFn::Exp, x),
-        A::Log => b.math(MathFn::Log, x),
-        A::Sin => b.math(MathFn::Sin, x),
-        A::Cos => b.math(MathFn::Cos, x),
-        A::Tan => b.math(MathFn::Tan, x),
-        A::Asin => b.math(MathFn::Asin, x),
-        A::Acos => b.math(MathFn::Acos, x),
-        A::Atan => b.math(MathFn::Atan, x),
-        A::Sinh => b.math(MathFn::Sinh, x),
-        A::Cosh => b.math(MathFn::Cosh, x),
-        A::Tanh => b.math(MathFn::Tanh, x),
-        A::Asinh => b.math(MathFn::Asinh, x),
-        A::Acosh => b.math(MathFn::Acosh, x),
-        A::Atanh => b.math(MathFn::Atanh, x),
-        A::Erf => b.math(MathFn::Erf, x),
         A::Sqrt => b.unary(UnOp::Sqrt, x),
         A::Neg => b.neg(x),
         A::Abs => b.unary(UnOp::Abs, x),
@@ -145,85 +131,11 @@ fn activation(b: &mut Builder, f: Activation, x: Value) -> Scheduled<Value> {
             let v = b.select(negative, minus, x);
             b.select(positive, one, v)
         }
-        A::Gelu => {
-            let scale = b.number(ty, std::f64::consts::FRAC_1_SQRT_2);
-            let scaled = b.mul(x, scale);
-            let erf = b.math(MathFn::Erf, scaled);
-            gate(b, x, erf)
-        }
-        A::GeluApprox => {
-            let (c, k) = (b.number(ty, (2.0 / std::f64::consts::PI).sqrt()), b.number(ty, 0.044715));
-            let square = b.mul(x, x);
-            let cube = b.mul(square, x);
-            let cube = b.mul(cube, k);
-            let inner = b.add(x, cube);
-            let inner = b.mul(inner, c);
-            let tanh = b.math(MathFn::Tanh, inner);
-            gate(b, x, tanh)
-        }
-        A::Sigmoid => sigmoid(b, x),
-        A::Silu => {
-            let s = sigmoid(b, x);
-            b.mul(x, s)
-        }
-        A::Softplus => softplus(b, x),
-        A::Softsign => {
-            let a = b.unary(UnOp::Abs, x);
-            let d = b.add(one, a);
-            b.div(x, d)
-        }
-        A::Mish => {
-            let s = softplus(b, x);
-            let t = b.math(MathFn::Tanh, s);
-            b.mul(x, t)
-        }
-        A::HardSwish => {
-            let six = b.number(ty, 6.0);
-            let v = b.div(x, six);
-            let v = b.add(v, half);
-            let v = b.max(v, zero);
-            let v = b.min(v, one);
-            b.mul(x, v)
-        }
-        other => return reject(format!("Activation.{other} of floats")),
+        other => match MathFn::named(other.name()) {
+            Some(f) => b.math(f, x),
+            None => return reject(format!("Activation.{other} of floats")),
+        },
     })
-}
-
-/// `x/2 · (1 + v)`.
-fn gate(b: &mut Builder, x: Value, v: Value) -> Value {
-    let ty = b.ty(x);
-    let (half, one) = (b.number(ty, 0.5), b.number(ty, 1.0));
-    let (h, s) = (b.mul(x, half), b.add(one, v));
-    b.mul(h, s)
-}
-
-/// `e^−|x|`, which never overflows.
-fn decayed(b: &mut Builder, x: Value) -> Value {
-    let a = b.unary(UnOp::Abs, x);
-    let minus = b.neg(a);
-    b.math(MathFn::Exp, minus)
-}
-
-fn sigmoid(b: &mut Builder, x: Value) -> Value {
-    let ty = b.ty(x);
-    let (zero, one) = (b.number(ty, 0.0), b.number(ty, 1.0));
-    let e = decayed(b, x);
-    let d = b.add(one, e);
-    let upper = b.div(one, d);
-    let lower = b.mul(e, upper);
-    let positive = b.ge(x, zero);
-    b.select(positive, upper, lower)
-}
-
-fn softplus(b: &mut Builder, x: Value) -> Value {
-    let ty = b.ty(x);
-    let (zero, one) = (b.number(ty, 0.0), b.number(ty, 1.0));
-    let e = decayed(b, x);
-    let d = b.add(one, e);
-    let log = b.math(MathFn::Log, d);
-    let positive = b.gt(x, zero);
-    let linear = b.select(positive, x, zero);
-    b.add(linear, log)
 }
 
 fn activation_int(b: &mut Builder, f: Activation, x: Value) -> Value {

@@ -20,14 +20,19 @@ extern "C" __global__ void __launch_bounds__(64) gelu(const int* __restrict__ u,
   const int v7 = (int)((u32)v6 + (u32)v4);
   const bool v8 = (v7 < v2);
   if (v8) {
-    const int v12 = (int)((u32)v0 + (u32)v7);
-    const float v13 = b0[v12];
-    const float v14 = (v13 * 0.70710677f);
-    const float v15 = erff(v14);
-    const float v16 = (v13 * 0.5f);
-    const float v17 = (1.0f + v15);
-    const float v18 = (v16 * v17);
-    const int v19 = (int)((u32)v1 + (u32)v7);
-    b1[v19] = v18;
+    const int v14 = (int)((u32)v0 + (u32)v7);
+    const float v15 = b0[v14];
+    const u32 v16 = __float_as_uint(v15);
+    const u32 v17 = (v16 & 2147483647u);
+    const bool v18 = (v17 > 2139095040u);
+    const float v19 = (v18 ? 0.0f : v15);
+    const float v20 = (v19 * 0.5f);
+    const float v21 = (v19 * 0.70710677f);
+    const float v22 = erff(v21);
+    const float v23 = (v20 * v22);
+    const float v24 = (v23 + v20);
+    const float v25 = (v18 ? v15 : v24);
+    const int v26 = (int)((u32)v1 + (u32)v7);
+    b1[v26] = v25;
   }
 }

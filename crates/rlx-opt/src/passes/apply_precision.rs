@@ -15,7 +15,7 @@
 
 mod range;
 
-use rlx_ir::op::{Activation as A, BinaryOp as B};
+use rlx_ir::op::BinaryOp as B;
 use rlx_ir::{DType, Graph, Node, NodeId, Op, OpKind, Result, Value};
 
 use crate::facts;
@@ -99,7 +99,7 @@ fn is_delicate(op: &Op) -> bool {
         Op::Reduce { .. } | Op::Cumulative { .. } | Op::Softmax { .. } | Op::LogSoftmax { .. } => true,
         Op::LayerNorm { .. } | Op::RmsNorm { .. } | Op::GroupNorm { .. } | Op::BatchNorm { .. } => true,
         Op::Binary(f) => matches!(f, B::Pow),
-        Op::Activation(f) => matches!(f, A::Exp | A::Log | A::Softplus | A::Sinh | A::Cosh | A::Mish),
+        Op::Activation(f) => f.is_delicate(),
         _ => false,
     }
 }

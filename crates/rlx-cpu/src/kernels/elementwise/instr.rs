@@ -4,13 +4,15 @@
 //! element, or by 0 when it is one value for the whole tile.
 
 use rlx_ir::op::{Activation, BinaryOp, CmpOp};
+use rlx_ir::ops::attr::NamedVariant;
 use rlx_ir::{DType, Op};
+use rlx_math::OnCpu;
 
 use super::halves::{self, Conversion};
 use super::number::*;
 use super::quantised::{Dequantise, Quantise};
 use crate::isa::{Isa, Kernel};
-use crate::math::{self, Unary};
+use crate::math::{self, Function, Unary};
 use crate::simd::{LANES, Simd};
 
 /// Where a source is, and by how many elements it steps (0 or 1).
@@ -37,6 +39,8 @@ pub(crate) enum Code {
     Quantise(DType, bool),
     /// Bytes of this type to f32 by a scale and, if so, a zero point.
     Dequantise(DType, bool),
+    /// A function of f64.
+    Double(fn(f64) -> f64),
     /// Anything of one operand.
     Map1(F1),
     /// Anything of two operands.
@@ -76,6 +80,12 @@ impl Code {
                 Code::Dequantise(from, zero) => {
                     isa.run(Dequantise { from, sources: *sources, zero, out: out.cast(), n });
                 }
+                Code::Double(f) => {
+                    let (x, out) = (a.ptr.cast::<f64>(), out.cast::<f64>());
+                    for i in 0..n {
+                        *out.add(i) = f(*x.add(i * a.step));
+                    }
+                }
                 Code::Map1(f) => f(a, out, n),
                 Code::Map2(f) => f(a, b, out, n),
                 Code::Map3(f) => f(a, b, c, out, n),
@@ -86,6 +96,7 @@ impl Code {
     /// Nanoseconds for one element, roughly.
     pub(crate) fn nanos(&self) -> f64 {
         match self {
+            Code::Unary32(Unary::Function(f)) if f.on_cpu() == OnCpu::Double => 1.0,
             Code::Unary32(_) => 0.3,
             Code::Binary32(Binary32::Pow) => 5.0,
             Code::Binary32(_) | Code::Half(..) | Code::Dequantise(..) => 0.06,
@@ -260,31 +271,25 @@ pub(crate) fn has_register(dtype: DType) -> bool {
     float || dtype == DType::Bool || (dtype.is_int() && dtype.bits() >= 8)
 }
 
+/// The elementary function that an activation is.
+fn elementary(f: Activation) -> Option<Function> {
+    Function::named(f.name())
+}
+
+/// What computes an activation of f32 in vectors.
 fn vector_unary(f: Activation) -> Option<Unary> {
     use Activation as A;
     Some(match f {
-        A::Gelu => Unary::Gelu,
-        A::GeluApprox => Unary::GeluTanh,
-        A::Silu => Unary::Silu,
         A::Relu => Unary::Relu,
-        A::Sigmoid => Unary::Sigmoid,
-        A::Tanh => Unary::Tanh,
-        A::Exp => Unary::Exp,
-        A::Log => Unary::Log,
         A::Sqrt => Unary::Sqrt,
         A::Rsqrt => Unary::Rsqrt,
         A::Neg => Unary::Neg,
         A::Abs => Unary::Abs,
-        A::Sin => Unary::Sin,
-        A::Cos => Unary::Cos,
         A::Round => Unary::Round,
         A::Floor => Unary::Floor,
         A::Ceil => Unary::Ceil,
         A::Recip => Unary::Recip,
-        A::Erf => Unary::Erf,
-        A::Softplus => Unary::Softplus,
-        A::HardSwish => Unary::HardSwish,
-        _ => return None,
+        _ => Unary::Function(elementary(f).filter(|f| f.on_cpu() == OnCpu::Vector)?),
     })
 }
 
@@ -313,41 +318,24 @@ fn float_activation(f: Activation, dtype: DType) -> Option<Code> {
     {
         return Some(Code::Unary32(unary));
     }
+    if let Some(function) = elementary(f) {
+        return Some(match dtype {
+            DType::F32 => Code::Unary32(Unary::Function(function)),
+            _ => Code::Double(function.wide()),
+        });
+    }
     Some(match f {
-        A::Gelu => floats!(dtype, |x| gelu_f64(x)),
-        A::GeluApprox => floats!(dtype, |x| gelu_tanh_f64(x)),
-        A::Silu => floats!(dtype, |x| x * sigmoid_f64(x)),
         A::Relu => floats!(dtype, |x| if x > 0.0 || x.is_nan() { x } else { 0.0 }),
-        A::Sigmoid => floats!(dtype, |x| sigmoid_f64(x)),
-        A::Tanh => floats!(dtype, |x| x.tanh()),
-        A::Exp => floats!(dtype, |x| x.exp()),
-        A::Log => floats!(dtype, |x| x.ln()),
         A::Sqrt => floats!(dtype, |x| x.sqrt()),
         A::Rsqrt => floats!(dtype, |x| 1.0 / x.sqrt()),
         A::Neg => floats!(dtype, |x| -x),
         A::Abs => floats!(dtype, |x| x.abs()),
-        A::Sin => floats!(dtype, |x| x.sin()),
-        A::Cos => floats!(dtype, |x| x.cos()),
-        A::Tan => floats!(dtype, |x| x.tan()),
-        A::Atan => floats!(dtype, |x| x.atan()),
         A::Round => floats!(dtype, |x| x.round_ties_even()),
         A::Floor => floats!(dtype, |x| x.floor()),
         A::Ceil => floats!(dtype, |x| x.ceil()),
         A::Trunc => floats!(dtype, |x| x.trunc()),
         A::Sign => floats!(dtype, |x| sign_f64(x)),
         A::Recip => floats!(dtype, |x| 1.0 / x),
-        A::Erf => floats!(dtype, |x| erf_f64(x)),
-        A::Asin => floats!(dtype, |x| x.asin()),
-        A::Acos => floats!(dtype, |x| x.acos()),
-        A::Sinh => floats!(dtype, |x| x.sinh()),
-        A::Cosh => floats!(dtype, |x| x.cosh()),
-        A::Asinh => floats!(dtype, |x| x.asinh()),
-        A::Acosh => floats!(dtype, |x| x.acosh()),
-        A::Atanh => floats!(dtype, |x| x.atanh()),
-        A::Softplus => floats!(dtype, |x| softplus_f64(x)),
-        A::Softsign => floats!(dtype, |x| x / (1.0 + x.abs())),
-        A::Mish => floats!(dtype, |x| x * softplus_f64(x).tanh()),
-        A::HardSwish => floats!(dtype, |x| x * (x / 6.0 + 0.5).clamp(0.0, 1.0)),
         _ => return None,
     })
 }

@@ -125,81 +125,9 @@ pub(super) fn sign_f64(x: f64) -> f64 {
     }
 }
 
-pub(super) fn sigmoid_f64(x: f64) -> f64 {
-    // e^−|x| never overflows.
-    let e = (-x.abs()).exp();
-    if x < 0.0 { e / (1.0 + e) } else { 1.0 / (1.0 + e) }
-}
-
-pub(super) fn softplus_f64(x: f64) -> f64 {
-    if x.is_nan() { x } else { x.max(0.0) + (-x.abs()).exp().ln_1p() }
-}
-
-/// 1 − erf(x) for x ≥ 2, by Lentz's method on the continued fraction (DLMF 7.9.1).
-fn erfc_tail(x: f64) -> f64 {
-    // Below the smallest f64 from here on; and the fraction has no value at infinity.
-    if x > 30.0 {
-        return 0.0;
-    }
-    const TINY: f64 = 1e-300;
-    let (mut f, mut c, mut d) = (x, x, 0.0);
-    for k in 1..200 {
-        let a = f64::from(k) / 2.0;
-        d = x + a * d;
-        d = 1.0 / if d == 0.0 { TINY } else { d };
-        c = x + a / c;
-        let step = c * d;
-        f *= step;
-        if (step - 1.0).abs() < 1e-16 {
-            break;
-        }
-    }
-    (-x * x).exp() / (f * std::f64::consts::PI.sqrt())
-}
-
-/// The error function, to about 1e-15: its power series near 0, the continued fraction beyond.
-pub(super) fn erf_f64(x: f64) -> f64 {
-    if x.is_nan() {
-        return x;
-    }
-    if x.abs() >= 2.0 {
-        return (1.0 - erfc_tail(x.abs())).copysign(x);
-    }
-    let (mut power, mut sum) = (x, x);
-    for n in 1..60 {
-        power *= -x * x / f64::from(n);
-        let term = power / f64::from(2 * n + 1);
-        sum += term;
-        if term.abs() < 1e-18 {
-            break;
-        }
-    }
-    sum * std::f64::consts::FRAC_2_SQRT_PI
-}
-
-/// x·Φ(x), without cancellation on the left.
-pub(super) fn gelu_f64(x: f64) -> f64 {
-    let t = x * std::f64::consts::FRAC_1_SQRT_2;
-    if t <= -2.0 { x * 0.5 * erfc_tail(-t) } else { x * 0.5 * (1.0 + erf_f64(t)) }
-}
-
-pub(super) fn gelu_tanh_f64(x: f64) -> f64 {
-    let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x);
-    0.5 * x * (1.0 + inner.tanh())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn erf_meets_its_two_halves_and_the_tables() {
-        assert!((erf_f64(0.5) - 0.520_499_877_813_046_5).abs() < 1e-15);
-        assert!((erf_f64(1.999_999_999) - erf_f64(2.000_000_001)).abs() < 1e-10);
-        assert!((erf_f64(2.5) - 0.999_593_047_982_555).abs() < 1e-14);
-        assert!((gelu_f64(-6.0) / -5.919_526_3e-9 - 1.0).abs() < 1e-5);
-        assert_eq!(erf_f64(f64::INFINITY), 1.0);
-    }
 
     #[test]
     fn integers_wrap_and_never_trap() {

@@ -5,64 +5,6 @@ use std::cmp::Ordering;
 use crate::dtype::{DType, DTypeClass};
 use crate::ops::{Activation, BinaryOp, CmpOp};
 
-/// `f(x)` in `f64`.
-pub(super) fn activation_f64(f: Activation, x: f64) -> f64 {
-    use Activation as A;
-    match f {
-        A::Gelu => x * 0.5 * erfc(-x / std::f64::consts::SQRT_2),
-        A::GeluApprox => {
-            let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x);
-            0.5 * x * (1.0 + inner.tanh())
-        }
-        A::Silu => x * sigmoid(x),
-        A::Relu => {
-            if x > 0.0 || x.is_nan() {
-                x
-            } else {
-                0.0
-            }
-        }
-        A::Sigmoid => sigmoid(x),
-        A::Tanh => x.tanh(),
-        A::Exp => x.exp(),
-        A::Log => x.ln(),
-        A::Sqrt => x.sqrt(),
-        A::Rsqrt => 1.0 / x.sqrt(),
-        A::Neg => -x,
-        A::Abs => x.abs(),
-        A::Sin => x.sin(),
-        A::Cos => x.cos(),
-        A::Tan => x.tan(),
-        A::Atan => x.atan(),
-        A::Round => x.round_ties_even(),
-        A::Floor => x.floor(),
-        A::Ceil => x.ceil(),
-        A::Trunc => x.trunc(),
-        A::Sign => {
-            if x == 0.0 || x.is_nan() {
-                x
-            } else {
-                x.signum()
-            }
-        }
-        A::Recip => 1.0 / x,
-        A::Erf => erf(x),
-        A::Asin => x.asin(),
-        A::Acos => x.acos(),
-        A::Sinh => x.sinh(),
-        A::Cosh => x.cosh(),
-        A::Asinh => x.asinh(),
-        A::Acosh => x.acosh(),
-        A::Atanh => x.atanh(),
-        A::Softplus => softplus(x),
-        A::Softsign => x / (1.0 + x.abs()),
-        A::Mish => x * softplus(x).tanh(),
-        A::HardSwish => x * (x / 6.0 + 0.5).clamp(0.0, 1.0),
-        // The dtype rule keeps these from floats.
-        A::Not | A::BitNot => f64::NAN,
-    }
-}
-
 /// `f(x)` for an integer or bool; functions of floats only never come here.
 pub(super) fn activation_int(f: Activation, x: i128, dtype: DType) -> i128 {
     use Activation as A;
@@ -196,61 +138,9 @@ pub(super) fn float_to_int(x: f64, to: DType) -> i128 {
     }
 }
 
-fn sigmoid(x: f64) -> f64 {
-    if x >= 0.0 { 1.0 / (1.0 + (-x).exp()) } else { x.exp() / (1.0 + x.exp()) }
-}
-
-fn softplus(x: f64) -> f64 {
-    x.max(0.0) + (-x.abs()).exp().ln_1p() + if x.is_nan() { x } else { 0.0 }
-}
-
-/// The error function by its Maclaurin series near 0 and by [`erfc`]'s continued fraction beyond
-/// (Abramowitz and Stegun 7.1.6 and 7.1.14), to about 1e-15.
-pub(super) fn erf(x: f64) -> f64 {
-    if x.is_nan() {
-        return x;
-    }
-    if x.abs() > 3.0 {
-        return (1.0 - erfc(x.abs())).copysign(x);
-    }
-    // 7.1.6: erf(x) = 2/√π · e^(−x²) · Σ 2ⁿ x^(2n+1) / (2n+1)!!
-    let (mut term, mut sum, mut n) = (x, x, 1.0);
-    while term.abs() > 1e-18 * sum.abs() {
-        term *= 2.0 * x * x / (2.0 * n + 1.0);
-        sum += term;
-        n += 1.0;
-    }
-    2.0 / std::f64::consts::PI.sqrt() * (-x * x).exp() * sum
-}
-
-/// `1 − erf(x)` without cancellation for large `x`.
-fn erfc(x: f64) -> f64 {
-    if x < 3.0 {
-        return 1.0 - erf(x);
-    }
-    // 7.1.14: √π·e^(x²)·erfc(x) = 1/(x+ (1/2)/(x+ 1/(x+ (3/2)/(x+ …)))), from the far end.
-    let fraction = (1..=60).rev().fold(0.0, |tail, k| f64::from(k) / 2.0 / (x + tail));
-    (-x * x).exp() / (std::f64::consts::PI.sqrt() * (x + fraction))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn erf_at_known_points() {
-        for (x, y) in [
-            (0.5, 0.5204998778130465),
-            (1.0, 0.8427007929497149),
-            (2.5, 0.999593047982555),
-            (3.5, 0.9999992569016276),
-        ] {
-            assert!((erf(x) - y).abs() < 1e-14, "{x}: {}", erf(x));
-            assert_eq!(erf(-x), -erf(x));
-        }
-        assert!((erfc(5.0) / 1.537_459_794_428_035e-12 - 1.0).abs() < 1e-12);
-        assert_eq!(erf(0.0), 0.0);
-    }
 
     #[test]
     fn remainders_differ_in_sign() {

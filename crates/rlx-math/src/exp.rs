@@ -1,0 +1,95 @@
+//! The exponential and the hyperbolic functions.
+//!
+//! The argument is reduced as Cody and Waite do ("Software Manual for the Elementary Functions", 1980): x = n·ln 2 + f with
+//! ln 2 in two parts, of which the first is short enough that n times it is exact.
+
+use crate::lanes::{Lanes, polynomial};
+
+/// ln 2 with enough trailing zeros that n·LN2_HI is exact for |n| < 2⁹ …
+pub(crate) const LN2_HI: f32 = 6.931_457_5e-1;
+/// … and the rest of it.
+pub(crate) const LN2_LO: f32 = 1.428_606_8e-6;
+
+/// `x = n·ln 2 + f` with |f| ≤ ln 2 / 2: `(n, f)`.
+#[inline(always)]
+fn reduced<L: Lanes>(l: L, x: L::F) -> (L::F, L::F) {
+    let n = l.round(l.mul(x, l.splat(std::f32::consts::LOG2_E)));
+    let f = l.neg_mul_add(n, l.splat(LN2_HI), x);
+    (n, l.neg_mul_add(n, l.splat(LN2_LO), f))
+}
+
+/// eˣ: e^f by a minimax polynomial of degree six, times 2ⁿ.
+#[inline(always)]
+pub fn exp<L: Lanes>(l: L, x: L::F) -> L::F {
+    // Beyond these bounds the result is 0 or ∞ already. The raw operations keep a NaN in `x`.
+    let x = l.max_raw(l.splat(-105.0), l.min_raw(l.splat(90.0), x));
+    let (n, f) = reduced(l, x);
+    let r = polynomial(
+        l,
+        f,
+        [1.378_059_4e-3, 8.373_124_5e-3, 4.166_953_6e-2, 1.666_647_2e-1, 4.999_998_5e-1, 1.0, 1.0],
+    );
+    l.scale2(r, n)
+}
+
+/// eˣ − 1, also where eˣ is next to 1: 2ⁿ·(e^f − 1) + (2ⁿ − 1), as in fdlibm's `s_expm1.c`.
+#[inline(always)]
+pub fn expm1<L: Lanes>(l: L, x: L::F) -> L::F {
+    // Beyond these bounds the result is −1 or ∞ already. The raw operations keep a NaN in `x`.
+    let v = l.max_raw(l.splat(-18.0), l.min_raw(l.splat(89.0), x));
+    let (n, f) = reduced(l, v);
+    let p = polynomial(l, f, [1.394_653e-3, 8.366_631e-3, 4.166_628e-2, 1.666_654_2e-1, 0.5]);
+    let p = l.mul_add(l.mul(f, f), p, f);
+    // Half of the result, so that n = 128 has its power of two.
+    let half_power = l.from_bits(l.shl_i::<23>(l.add_i(l.to_int(n), l.splat_i(126))));
+    let half = l.mul_add(p, half_power, l.sub(half_power, l.splat(0.5)));
+    // Halving would take a digit of the smallest numbers, whose result is themselves.
+    let tiny = l.lt(l.abs(x), l.splat(f32::EPSILON / 4.0));
+    l.select(tiny, x, l.add(half, half))
+}
+
+/// The hyperbolic tangent: an odd polynomial near zero, by the exponential beyond.
+#[inline(always)]
+pub fn tanh<L: Lanes>(l: L, x: L::F) -> L::F {
+    let a = l.abs(x);
+    let e = exp(l, l.add(a, a));
+    let one = l.splat(1.0);
+    let big = l.sub(one, l.div(l.splat(2.0), l.add(e, one)));
+    let z = l.mul(x, x);
+    let r =
+        polynomial(l, z, [-6.272_607_5e-3, 2.107_025_4e-2, -5.385_186_5e-2, 1.333_258_1e-1, -3.333_331_7e-1]);
+    // The sign is put back for zero, where an unfused sum loses it.
+    let small = l.copysign(l.mul_add(l.mul(r, z), x, x), x);
+    l.select(l.lt(a, l.splat(0.55)), small, l.copysign(big, x))
+}
+
+/// Half of e^a, also where e^a itself is too large: (e^(a/2) / 2) · e^(a/2).
+#[inline(always)]
+fn half_exp<L: Lanes>(l: L, a: L::F) -> L::F {
+    let root = exp(l, l.mul(a, l.splat(0.5)));
+    l.mul(l.mul(root, l.splat(0.5)), root)
+}
+
+/// From here on e^−a changes no digit of e^a.
+const FAR: f32 = 9.5;
+
+/// The hyperbolic sine: (t + t / (t + 1)) / 2 with t = e^|x| − 1, as in fdlibm's `e_sinh.c`.
+#[inline(always)]
+pub fn sinh<L: Lanes>(l: L, x: L::F) -> L::F {
+    let a = l.abs(x);
+    let t = expm1(l, l.min_raw(l.splat(FAR), a));
+    let near = l.mul(l.add(t, l.div(t, l.add(t, l.splat(1.0)))), l.splat(0.5));
+    // Half of twice the smallest numbers is not always themselves.
+    let near = l.select(l.lt(a, l.splat(1e-4)), a, near);
+    l.copysign(l.select(l.lt(a, l.splat(FAR)), near, half_exp(l, a)), x)
+}
+
+/// The hyperbolic cosine: (e^|x| + e^−|x|) / 2.
+#[inline(always)]
+pub fn cosh<L: Lanes>(l: L, x: L::F) -> L::F {
+    let a = l.abs(x);
+    let e = exp(l, l.min_raw(l.splat(FAR), a));
+    let half = l.splat(0.5);
+    let near = l.add(l.mul(e, half), l.div(half, e));
+    l.select(l.lt(a, l.splat(FAR)), near, half_exp(l, a))
+}
