@@ -9,25 +9,11 @@
 //! assert_eq!("d3d12".parse::<Device>(), Ok(Device::DirectX));
 //! assert_eq!(Device::Cpu.to_string(), "CPU");
 //! ```
-//!
-//! A device from outside has a name of its own, which is declared once ([`CustomDevice`]):
-//!
-//! ```
-//! use rlx_driver::Device;
-//! let acme = Device::declare("acme")?;
-//! assert_eq!((acme.name(), "acme".parse()), ("acme", Ok(acme)));
-//! assert!(Device::declare("vulkan").is_err());
-//! # Ok::<(), rlx_driver::DeviceNameError>(())
-//! ```
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
-mod custom;
-
 use std::fmt;
 use std::str::FromStr;
-
-pub use custom::{CustomDevice, DeviceNameError};
 
 /// Declares each device once: variant, printed name, Cargo feature, accepted spellings.
 macro_rules! devices {
@@ -36,8 +22,6 @@ macro_rules! devices {
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Device {
             $($(#[$doc])* $variant,)*
-            /// A device from outside, under its own name.
-            Custom(CustomDevice),
         }
 
         const ALL: &[Device] = &[$(Device::$variant),*];
@@ -45,28 +29,17 @@ macro_rules! devices {
         impl Device {
             /// The name people read: `CPU`, `CUDA`, `Vulkan`, …
             pub const fn name(self) -> &'static str {
-                match self {
-                    $(Device::$variant => $name,)*
-                    Device::Custom(device) => device.name(),
-                }
+                match self { $(Device::$variant => $name,)* }
             }
 
             /// The Cargo feature of `rlx-runtime` that brings this device's backend into a build;
-            /// it is also the name the command line, the environment variables and files use. A device from outside has
-            /// no feature, only that name.
+            /// it is also the name the command line and the environment variables use.
             pub const fn feature(self) -> &'static str {
-                match self {
-                    $(Device::$variant => $feature,)*
-                    Device::Custom(device) => device.name(),
-                }
+                match self { $(Device::$variant => $feature,)* }
             }
 
             fn spellings(self) -> &'static [&'static str] {
-                match self {
-                    $(Device::$variant => &[$feature, $($alias),*],)*
-                    // Those that were declared are looked up in their table.
-                    Device::Custom(_) => &[],
-                }
+                match self { $(Device::$variant => &[$feature, $($alias),*],)* }
             }
         }
     };
@@ -100,29 +73,9 @@ devices! {
 }
 
 impl Device {
-    /// Every device that RLX itself knows, in declaration order.
+    /// Every device, in declaration order.
     pub const fn all() -> &'static [Device] {
         ALL
-    }
-
-    /// Every device: those of [`Device::all`], then those from outside by name.
-    pub fn known() -> Vec<Device> {
-        ALL.iter().copied().chain(custom::declared().into_iter().map(Device::Custom)).collect()
-    }
-
-    /// The device from outside with this name, which is understood from now on.
-    ///
-    /// # Errors
-    /// As [`CustomDevice::declare`].
-    pub fn declare(name: &str) -> Result<Device, DeviceNameError> {
-        CustomDevice::declare(name).map(Device::Custom)
-    }
-}
-
-impl Device {
-    /// The device of RLX's own that is spelt so, in lower case.
-    fn with_spelling(text: &str) -> Option<Device> {
-        ALL.iter().copied().find(|d| d.spellings().contains(&text))
     }
 }
 
@@ -142,7 +95,7 @@ pub struct ParseDeviceError {
 impl fmt::Display for ParseDeviceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "unknown device \"{}\"; known devices: ", self.given)?;
-        for (i, device) in Device::known().iter().enumerate() {
+        for (i, device) in ALL.iter().enumerate() {
             write!(f, "{}{}", if i == 0 { "" } else { ", " }, device.feature())?;
         }
         Ok(())
@@ -154,11 +107,12 @@ impl std::error::Error for ParseDeviceError {}
 impl FromStr for Device {
     type Err = ParseDeviceError;
 
-    /// Accepts every device's feature name and its aliases and the names that were declared, in any letter case.
+    /// Accepts every device's feature name and its aliases, in any letter case.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let wanted = text.trim().to_ascii_lowercase().replace('_', "-");
-        Device::with_spelling(&wanted)
-            .or_else(|| custom::find(&wanted).map(Device::Custom))
+        ALL.iter()
+            .copied()
+            .find(|d| d.spellings().contains(&wanted.as_str()))
             .ok_or_else(|| ParseDeviceError { given: text.to_string() })
     }
 }

@@ -283,7 +283,7 @@ fn check_supported(graph: &Graph, device: Device) -> Result<()> {
     })
 }
 
-/// The devices that can run `graph` under `policy`: the preferred ones first, then in [`Device::known`]'s order.
+/// The devices that can run `graph` under `policy`: the preferred ones first, then in [`Device::all`]'s order.
 ///
 /// # Panics
 /// When `RLX_KERNEL_DISPATCH` is invalid; [`device_report`] says so for each device.
@@ -298,10 +298,9 @@ fn check_supported(graph: &Graph, device: Device) -> Result<()> {
 /// ```
 pub fn devices_for_with_policy(graph: &Graph, policy: &DevicePolicy) -> Vec<Device> {
     or_panic(CompileOptions::try_new());
-    let others = Device::known().into_iter().filter(|d| !policy.prefer.contains(d));
-    let order = policy.prefer.iter().copied().chain(others);
+    let order = policy.prefer.iter().chain(Device::all().iter().filter(|d| !policy.prefer.contains(d)));
     let mut usable: Vec<Device> = Vec::new();
-    for device in order {
+    for &device in order {
         if !usable.contains(&device) && check_usable(graph, device, policy).is_ok() {
             usable.push(device);
         }
@@ -332,9 +331,9 @@ pub(crate) fn report_with(
     choose: impl FnOnce(&[Device]) -> Option<Device>,
 ) -> Vec<DeviceCandidate> {
     let registered = registered_devices();
-    let mut candidates: Vec<DeviceCandidate> = Device::known()
-        .into_iter()
-        .map(|device| {
+    let mut candidates: Vec<DeviceCandidate> = Device::all()
+        .iter()
+        .map(|&device| {
             let available = unavailable_reason(device).is_none();
             DeviceCandidate {
                 device,
@@ -366,8 +365,8 @@ pub(crate) fn pick(graph: &Graph, usable: &[Device], policy: &DevicePolicy) -> R
 
 /// The error that says for every device why it cannot be used.
 pub(crate) fn nothing_usable(graph: &Graph, policy: &DevicePolicy) -> DeviceFallbackError {
-    let reason = |d: Device| check_usable(graph, d, policy).err().map(|e| (d, e.message().to_string()));
-    DeviceFallbackError { attempts: Device::known().into_iter().filter_map(reason).collect() }
+    let reason = |&d: &Device| check_usable(graph, d, policy).err().map(|e| (d, e.message().to_string()));
+    DeviceFallbackError { attempts: Device::all().iter().filter_map(reason).collect() }
 }
 
 /// The device to run `graph` on: `hint`, else the device named by `RLX_DEVICE`, else the choice of `policy`. (A benchmark needs

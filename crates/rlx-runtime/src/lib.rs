@@ -83,8 +83,8 @@ pub use error::CompileError;
 pub use graph_devices::{Choice, ChoiceReason, GraphDevices, graph_param_names};
 pub use model_pipeline::ModelCompilePipeline;
 pub use precision::{Precision, PrecisionPolicy};
-pub use registry::{backend_for, register_backend, register_device, registered_devices};
-pub use rlx_driver::{CustomDevice, Device, DeviceNameError, ParseDeviceError};
+pub use registry::{backend_for, register_backend, registered_devices};
+pub use rlx_driver::{Device, ParseDeviceError};
 pub use rlx_ir::{
     BindingManifest, Cancel, CompilationMode, ConstData, DType, Dim, DimBinding, Error, ErrorKind, Graph,
     GraphExt, GraphModule, GraphStage, HirModule, HirMut, HirNodeId, IoBindingEntry, LirModule, LowerError,

@@ -1,8 +1,7 @@
 //! Which devices have a backend in this process.
 //!
-//! Backends whose Cargo feature is on are always registered. [`register_device`] adds an external device (a vendor's, a
-//! test's) under its own name; [`register_backend`] adds a backend for a known device, which takes precedence over the
-//! built-in one. Both then also count as available.
+//! Backends whose Cargo feature is on are always registered; [`register_backend`] adds an external one (a vendor's,
+//! a test's), which then counts as available and takes precedence over the built-in one.
 
 use std::collections::BTreeMap;
 use std::sync::{LazyLock, RwLock};
@@ -32,31 +31,6 @@ pub fn register_backend(device: Device, make: fn() -> Box<dyn Backend>) {
     REGISTERED.write().unwrap_or_else(|e| e.into_inner()).insert(device, make);
 }
 
-/// Makes `make` the backend of a device called `name` for this process, and gives the device. From now on its name is
-/// understood wherever devices are named: `RLX_DEVICE` and the other variables, `--device`, artefacts and their caches.
-///
-/// ```
-/// # use rlx_runtime::*;
-/// fn plug_in() -> Box<dyn Backend> {
-///     backend_for(Device::Cpu).expect("the CPU is built in")
-/// }
-/// let acme = register_device("acme", plug_in)?;
-/// assert_eq!(acme.to_string(), "acme");
-/// assert!(available_devices().contains(&acme));
-/// assert_eq!(Session::try_new("acme".parse().unwrap())?.device(), acme);
-/// # Ok::<(), Error>(())
-/// ```
-///
-/// # Errors
-/// [`ErrorKind::Config`] with a [`rlx_driver::DeviceNameError`] for a name that is not made of lower-case letters, digits
-/// and `-`, or is a spelling of a device that RLX knows.
-pub fn register_device(name: &str, make: fn() -> Box<dyn Backend>) -> Result<Device> {
-    let device =
-        Device::declare(name).map_err(|e| Error::new(ErrorKind::Config, e.to_string()).with_source(e))?;
-    register_backend(device, make);
-    Ok(device)
-}
-
 /// A backend for `device`: a registered one, else the one in this build.
 ///
 /// ```
@@ -70,7 +44,7 @@ pub fn backend_for(device: Device) -> Option<Box<dyn Backend>> {
     }
 }
 
-/// The devices that have a backend, in [`Device::known`]'s order. [`crate::is_available`] says whether the device itself
+/// The devices that have a backend, in [`Device::all`]'s order. [`crate::is_available`] says whether the device itself
 /// is available.
 ///
 /// ```
@@ -79,7 +53,7 @@ pub fn backend_for(device: Device) -> Option<Box<dyn Backend>> {
 /// ```
 pub fn registered_devices() -> Vec<Device> {
     let known = |&d: &Device| registered(d).is_some() || built_in(d).is_some();
-    Device::known().into_iter().filter(known).collect()
+    Device::all().iter().copied().filter(known).collect()
 }
 
 /// The backend registered by [`register_backend`] for `device`.
@@ -138,11 +112,6 @@ const WRITTEN: [Device; 4] = [Device::Cpu, Device::Vulkan, Device::OpenGl, Devic
 /// [`ErrorKind::DeviceUnavailable`] naming the device, its feature and [`register_backend`].
 pub(crate) fn require_backend(device: Device) -> Result<Box<dyn Backend>> {
     panic_guard::call(device, "being made", || Ok(backend_for(device)))?.ok_or_else(|| {
-        if let Device::Custom(_) = device {
-            let message = format!("{device}: no backend was registered under this name");
-            let error = Error::new(ErrorKind::DeviceUnavailable, message).with_device(device.name());
-            return error.with_hint("give one to register_device");
-        }
         let feature = device.feature();
         let message =
             format!("{device}: no backend in this build (Cargo feature \"{feature}\" of rlx-runtime)");

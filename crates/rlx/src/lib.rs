@@ -16,8 +16,6 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
-#[cfg(feature = "cli")]
-mod cli;
 pub mod compare;
 pub mod diagram;
 #[cfg(feature = "inputs")]
@@ -39,12 +37,6 @@ struct Readme;
 #[doc = include_str!("../../../docs/guide/why-numbers-differ.md")]
 struct Guides;
 
-// Modules of the command call the library by its name.
-#[cfg(feature = "cli")]
-extern crate self as rlx;
-
-#[cfg(feature = "cli")]
-pub use cli::command;
 pub use model::{Model, check_dims};
 pub use runner::{Prepared, Runner};
 

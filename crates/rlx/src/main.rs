@@ -2,8 +2,10 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+mod cli;
+
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    rlx::command(std::env::args_os())
+    cli::main()
 }

@@ -73,7 +73,7 @@ pub fn unavailable_reason(device: Device) -> Option<Error> {
 /// assert!(available_devices().contains(&Device::Cpu));
 /// ```
 pub fn available_devices() -> Vec<Device> {
-    Device::known().into_iter().filter(|&d| is_available(d)).collect()
+    Device::all().iter().copied().filter(|&d| is_available(d)).collect()
 }
 
 /// Of Metal, MLX and GPU, those that can be used now; none elsewhere than on Apple's systems.
@@ -103,8 +103,8 @@ pub fn devices_for(graph: &Graph) -> Vec<Device> {
     available_devices().into_iter().filter(|&d| supports_graph(d, graph)).collect()
 }
 
-/// The static order of preference, fastest first. Devices from outside are before the CPU.
-const PRIORITY: [Device; 11] = [
+/// The static order of preference, fastest first.
+const PRIORITY: [Device; 12] = [
     Device::Tpu,
     Device::Cuda,
     Device::Rocm,
@@ -116,6 +116,7 @@ const PRIORITY: [Device; 11] = [
     Device::DirectX,
     Device::OpenGl,
     Device::WebGpu,
+    Device::Cpu,
 ];
 
 /// The available device that is first in the static order of preference.
@@ -136,9 +137,7 @@ pub fn fastest_device() -> Device {
 /// assert_eq!(fastest_among(&[]), Device::Cpu);
 /// ```
 pub fn fastest_among(devices: &[Device]) -> Device {
-    let known = PRIORITY.into_iter().find(|d| devices.contains(d));
-    let custom = || devices.iter().copied().filter(|d| matches!(d, Device::Custom(_))).min();
-    known.or_else(custom).unwrap_or(Device::Cpu)
+    PRIORITY.into_iter().find(|d| devices.contains(d)).unwrap_or(Device::Cpu)
 }
 
 /// The device's name; for the CPU with the BLAS it uses, if it uses one.

@@ -276,8 +276,8 @@ impl GraphDevices {
     /// A failure before any device was tried.
     fn unresolved(&mut self, error: &Error) -> DeviceFallbackError {
         self.begin();
-        let about = |d: &Device| error.device() == Some(d.name());
-        let device = Device::known().into_iter().find(about).unwrap_or(Device::Cpu);
+        let about = |d: &&Device| error.device() == Some(d.name());
+        let device = Device::all().iter().find(about).copied().unwrap_or(Device::Cpu);
         self.record(device, error);
         self.give_up()
     }

@@ -470,7 +470,7 @@ fn input_limit(text: &str) -> Result<InputLimit, String> {
 }
 
 const DEVICE: Spelled<Device> = Spelled {
-    names: || Device::known().iter().map(|d| d.feature()).collect(),
+    names: || Device::all().iter().map(|d| d.feature()).collect(),
     parse: |text| text.parse().map_err(|e: rlx_runtime::ParseDeviceError| e.to_string()),
 };
 const PRECISION: Spelled<Precision> = Spelled {

@@ -40,7 +40,7 @@ pub fn devices(args: &DevicesArgs, json: bool) -> Result<ExitCode, Failure> {
 
 fn list(json: bool) -> Result<(), Failure> {
     let reason = |d: Device| unavailable_reason(d).map(|e| e.message().to_owned());
-    let all: Vec<(Device, Option<String>)> = Device::known().into_iter().map(|d| (d, reason(d))).collect();
+    let all: Vec<(Device, Option<String>)> = Device::all().iter().map(|&d| (d, reason(d))).collect();
     if json {
         let entry = |(d, reason): &(Device, Option<String>)| {
             json!({
@@ -63,7 +63,7 @@ fn list(json: bool) -> Result<(), Failure> {
 /// told in its place.
 fn calibrate_all(json: bool, watch: &Watch) -> Result<Vec<Json>, Failure> {
     let mut found = Vec::new();
-    for device in Device::known().into_iter().filter(|&d| unavailable_reason(d).is_none()) {
+    for &device in Device::all().iter().filter(|&&d| unavailable_reason(d).is_none()) {
         watch.say(&format!("measuring {device}"));
         let start = Instant::now();
         let prices = match calibrate_with_progress(device, watch.quiet()) {

@@ -37,7 +37,7 @@ pub fn doctor(json: bool) -> Result<ExitCode, Failure> {
         "version": env!("CARGO_PKG_VERSION"),
         "machine": machine(),
         "features": FEATURES.iter().map(|&(name, on)| (name.to_owned(), Json::from(on))).collect::<serde_json::Map<_, _>>(),
-        "devices": Device::known().into_iter().map(device).collect::<Json>(),
+        "devices": Device::all().iter().map(|&d| device(d)).collect::<Json>(),
         "caches": caches(),
         "environment": environment(),
         "test_data": test_data(),

@@ -23,7 +23,6 @@ mod warnings;
 mod watch;
 mod written;
 
-use std::ffi::OsString;
 use std::process::ExitCode;
 
 use args::{Cli, Command};
@@ -32,21 +31,11 @@ use clap::error::ErrorKind as ClapKind;
 use failure::Failure;
 use output::{Output, output_error};
 
-/// Runs the `rlx` command with these arguments, the program's name first. A program that has devices of its own makes
-/// them known and calls it:
-///
-/// ```no_run
-/// # fn acme() -> Box<dyn rlx_runtime::Backend> { unimplemented!() }
-/// fn main() -> std::process::ExitCode {
-///     rlx_runtime::register_device("acme", acme).expect("a name that is free");
-///     rlx::command(std::env::args_os())
-/// }
-/// ```
-pub fn command(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let args: Vec<OsString> = args.into_iter().collect();
-    let cli = match Cli::try_parse_from(&args) {
+/// Runs the command that the process's arguments say.
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(e) => return wrong_arguments(&e, &args),
+        Err(e) => return wrong_arguments(&e),
     };
     warnings::show(cli.wants_json());
     match dispatch(&cli).and_then(|code| Output.flush().map(|()| code)) {
@@ -71,14 +60,14 @@ fn dispatch(cli: &Cli) -> Result<ExitCode, Failure> {
 }
 
 /// Help and version are no failure; all else is wrong usage.
-fn wrong_arguments(e: &clap::Error, args: &[OsString]) -> ExitCode {
+fn wrong_arguments(e: &clap::Error) -> ExitCode {
     if matches!(e.kind(), ClapKind::DisplayHelp | ClapKind::DisplayVersion) {
         return match e.print().map_err(output_error).and_then(|()| Output.flush()) {
             Ok(()) => ExitCode::SUCCESS,
             Err(failure) => failure.report(false),
         };
     }
-    if args.iter().any(|a| a == "--json") {
+    if std::env::args_os().any(|a| a == "--json") {
         let text = e.render().to_string();
         let line = text.lines().find(|l| !l.trim().is_empty()).unwrap_or("wrong usage");
         return Failure::Usage(line.trim_start_matches("error: ").to_owned()).report(true);
