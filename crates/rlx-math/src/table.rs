@@ -204,7 +204,7 @@ functions! {
     Gamma = gamma::gamma, wide::gamma, Library("tgamma"), Vector, Bounds::ulps(10.0, 10.0);
     /// The logarithm of the gamma function's magnitude.
     Lgamma = gamma::lgamma, wide::lgamma, Library("lgamma"), Vector, Bounds::ulps(8.0, 8.0).below_zero(4.0);
-    /// The derivative of [`Lgamma`](Function::Lgamma).
+    /// The digamma function, the derivative of `Lgamma`.
     Digamma = gamma::digamma, wide::digamma, Own, Vector, Bounds::ulps(8.0, 8.0).below_zero(4.0);
     /// `1 / (1 + e⁻ˣ)`.
     Sigmoid = gates::sigmoid, wide::sigmoid, Formula, Vector, Bounds::ulps(2.5, 3.0);
