@@ -9,7 +9,9 @@ use common::{against_oracle_within, backends, compile, oracle, run, run_again, u
 use rlx_backend::Backend;
 use rlx_cpu::CpuBackend;
 use rlx_ir::oracle::{self, Bindings};
-use rlx_ir::testing::{Tolerance, for_random_graphs, random_graph, random_symbolic_graph};
+use rlx_ir::testing::{
+    Tolerance, for_random_graphs, random_donating_graph, random_graph, random_symbolic_graph,
+};
 use rlx_ir::{DimBinding, Error, ErrorKind, Graph, LirModule, Value};
 use rlx_opt::{CompileOptions, CompilePipeline};
 
@@ -152,4 +154,42 @@ fn variants_of_a_template_agree_with_the_oracle_and_with_the_open_module() {
         Ok(())
     });
     assert!(ran.get() >= 100, "only {} variants ran", ran.get());
+}
+
+#[test]
+fn donating_graphs_agree_with_the_oracle_and_update_where_they_can() {
+    let backends = backends();
+    let (ran, taken, copied) = (Cell::new(0), Cell::new(0), Cell::new(0));
+    for_random_graphs(11, 1000, 1..=24, |seed, size| {
+        let (graph, bindings) = random_donating_graph(seed, size);
+        let want = oracle(&graph, &bindings);
+        let mut all = Vec::new();
+        // The best instruction set on one thread and on two.
+        for (name, backend) in &backends[backends.len() - 2..] {
+            let mut exec = match compile(&graph, backend, &CompileOptions::default()) {
+                Ok(exec) => exec,
+                Err(e) if e.kind() == ErrorKind::Unsupported => return Ok(()),
+                Err(e) => return Err(format!("{name}: {e}\n{graph}")),
+            };
+            let lir = exec.lir().clone();
+            for &output in graph.donations().keys() {
+                let count = if lir.donated(output).is_some() { &taken } else { &copied };
+                count.set(count.get() + 1);
+            }
+            let got = run(&mut *exec, &bindings, &DimBinding::new())
+                .map_err(|e| format!("{name}: {e}\n{graph}"))?;
+            if let Some(difference) = against_oracle_within(&want, &got, looser) {
+                return Err(format!("{name}: {difference}\n{graph}\n{lir}"));
+            }
+            // What the caller gave is as it was.
+            match run_again(&mut *exec, &bindings, &DimBinding::new()) {
+                Ok(again) if again == got => all.push(got),
+                _ => return Err(format!("{name}: a second run differs\n{graph}\n{lir}")),
+            }
+        }
+        ran.set(ran.get() + 1);
+        if all[0] == all[1] { Ok(()) } else { Err(format!("one thread and two differ\n{graph}")) }
+    });
+    let counts = (ran.get(), taken.get(), copied.get());
+    assert!(counts.0 >= 800 && counts.1 >= 400 && counts.2 >= 200, "{counts:?} ran, updated, copied");
 }

@@ -1,5 +1,5 @@
 //! The program that `docs/api-tour.md` walks through: a small model on one device, on several devices with fallback, for
-//! many sizes, with state that stays on the device, and from the cache.
+//! many sizes, with state that stays on the device, with a cache that is updated where it is, and from the compile cache.
 //!
 //! `cargo run --release --example api_tour`
 
@@ -13,6 +13,7 @@ pub fn main() -> Outcome {
     devices()?;
     pipeline()?;
     handles()?;
+    donation()?;
     cache()
 }
 
@@ -111,6 +112,25 @@ fn handles() -> Outcome {
         running.try_run(&[("x", &[1.0, step as f32])])?;
     }
     assert_eq!(running.read_gpu_handle("total"), Some(vec![3.0, 6.0]));
+    Ok(())
+}
+
+/// A cache that each run extends by a row: nothing else moves.
+fn donation() -> Outcome {
+    let mut g = Graph::new("append");
+    let cache = g.input("cache", Shape::new(&[1024, 2], DType::F32));
+    let row = g.input("row", Shape::new(&[1, 2], DType::F32));
+    let at = g.input("at", Shape::new(&[], DType::I64));
+    let next = g.try_add(Op::UpdateSlice { axis: 0 }, &[cache, row, at])?;
+    g.set_outputs(vec![next]);
+    g.donate("cache", 0)?;
+
+    let mut running = Session::try_new(Device::Cpu)?.try_compile(g)?;
+    assert!(running.bind_gpu_handle("cache", &[0.0; 2048]));
+    for step in 0..3 {
+        running.try_run(&[("row", &[1.0, step as f32]), ("at", &[step as f32])])?;
+    }
+    assert_eq!(running.read_gpu_handle("cache").unwrap()[..6], [1.0, 0.0, 1.0, 1.0, 1.0, 2.0]);
     Ok(())
 }
 

@@ -11,9 +11,10 @@ use crate::dim::{Dim, DimBinding, sym};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{Graph, GraphExt, NodeId};
-use crate::ops::Op;
+use crate::ops::{Activation, Op};
 use crate::oracle::Bindings;
 use crate::shape::Shape;
+use crate::tensor::Value;
 
 /// A random graph of about `size` steps with fixed dimensions, and values for it.
 pub fn random_graph(seed: u64, size: usize) -> (Graph, Bindings) {
@@ -22,6 +23,64 @@ pub fn random_graph(seed: u64, size: usize) -> (Graph, Bindings) {
     let (graph, _) = Builder::new(g, &dims, false).graph(size);
     let bindings = random_bindings(&graph, &DimBinding::new(), seed);
     (graph, bindings)
+}
+
+/// A random graph that replaces parts of some inputs, donates those inputs to the results, and sometimes reads the old value
+/// once more; with values for it.
+pub fn random_donating_graph(seed: u64, size: usize) -> (Graph, Bindings) {
+    let (mut graph, _) = random_graph(seed, size);
+    let mut g = Gen::new(seed ^ 0xD0_4A7E);
+    let candidates: Vec<NodeId> = graph
+        .inputs()
+        .filter(|n| n.shape.dtype() == DType::F32 && n.shape.rank() > 0)
+        .map(|n| n.id)
+        .collect();
+    let mut outputs = graph.outputs.clone();
+    let mut donated = Vec::new();
+    for (i, &x) in candidates.iter().enumerate().take(3) {
+        let Ok((next, more)) = replaced(&mut g, &mut graph, x, i) else { continue };
+        let Op::Input { name } = &graph.node(x).op else { continue };
+        donated.push((name.clone(), outputs.len()));
+        outputs.push(next);
+        outputs.extend(more);
+    }
+    graph.set_outputs(outputs);
+    for (input, output) in donated {
+        if let Err(e) = graph.donate(&input, output) {
+            graph.keep_fault(e);
+        }
+    }
+    let mut bindings = random_bindings(&graph, &DimBinding::new(), seed);
+    // Starts that every dimension has.
+    let starts = graph.inputs().filter(|n| n.shape.dtype() == DType::I64 && n.shape.rank() == 0);
+    for node in starts {
+        if let Op::Input { name } = &node.op {
+            bindings.set_input(name.clone(), Value::int(DType::I64, &[], vec![-i128::from(g.chance(0.5))]));
+        }
+    }
+    (graph, bindings)
+}
+
+/// `x` with a part replaced, once or twice, and what else is computed of it.
+fn replaced(g: &mut Gen, graph: &mut Graph, x: NodeId, number: usize) -> Result<(NodeId, Vec<NodeId>)> {
+    let shape = graph.shape(x).clone();
+    let axis = g.size(0..=shape.rank() - 1);
+    let mut next = x;
+    for round in 0..g.size(1..=2) {
+        let mut part = shape.dims().to_vec();
+        part[axis] = Dim::Static(1);
+        let update = graph.input(format!("update{number}.{round}"), shape.with_dims(part));
+        let at = graph.input(format!("at{number}.{round}"), Shape::scalar(DType::I64));
+        next = graph.try_add(Op::UpdateSlice { axis }, &[next, update, at])?;
+    }
+    let mut more = Vec::new();
+    // Of the new value, or of the old one, which then must not be gone.
+    for source in [next, x] {
+        if g.chance(0.4) {
+            more.push(graph.try_add(Op::Activation(Activation::Abs), &[source])?);
+        }
+    }
+    Ok((next, more))
 }
 
 /// A random graph whose batch and sequence are symbols, and values for it at several sizes of them.

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use rlx_backend::Backend;
-use rlx_ir::testing::{Case, random_graph, random_symbolic_graph};
+use rlx_ir::testing::{Case, random_donating_graph, random_graph, random_symbolic_graph};
 use rlx_ir::{DType, ErrorKind, Graph, OpKind};
 use rlx_opt::pipeline::PassContext;
 use rlx_opt::{CompileOptions, KernelDispatchReport};
@@ -84,7 +84,8 @@ fn random_graphs_agree_with_the_oracle() {
         let (graph, many) = if seed % 3 == 0 {
             random_symbolic_graph(seed, 10)
         } else {
-            let (graph, bindings) = random_graph(seed, 10);
+            let make = if seed % 3 == 1 { random_donating_graph } else { random_graph };
+            let (graph, bindings) = make(seed, 10);
             (graph, vec![bindings])
         };
         seed += 1;
