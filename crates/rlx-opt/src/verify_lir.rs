@@ -23,7 +23,7 @@
 mod overwritten;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BinaryHeap, HashSet};
 
 use rlx_ir::dim::scoped;
 use rlx_ir::graph::rule_may_hold;
@@ -81,6 +81,7 @@ pub fn verify_program(lir: &LirModule, target: &dyn Target) -> Result<()> {
         written: vec![false; lir.buffers.len()],
         packed: vec![None; lir.buffers.len()],
         overwritten: Overwritten::new(lir),
+        donated: donated(lir),
         data: lir.graph.data_symbols(),
         found: Vec::new(),
     };
@@ -102,6 +103,18 @@ fn invalid(what: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidGraph, format!("not a valid module: {}", what.into()))
 }
 
+/// The inputs whose memory the graph lets outputs take, where they do.
+fn donated(lir: &LirModule) -> HashSet<usize> {
+    let taken = |(&output, name): (&usize, &String)| {
+        let BufferKind::Input(i) = lir.buffers.get(lir.outputs.get(output)?.operand.buffer.index())?.kind
+        else {
+            return None;
+        };
+        lir.inputs.get(i).filter(|slot| slot.name == *name).map(|_| i)
+    };
+    lir.graph.donations().iter().filter_map(taken).collect()
+}
+
 /// Which list of steps.
 #[derive(Clone, Copy, PartialEq)]
 enum Program {
@@ -117,6 +130,8 @@ struct Verifier<'a> {
     /// The one view of a packed buffer.
     packed: Vec<Option<&'a View>>,
     overwritten: Overwritten<'a>,
+    /// The inputs whose memory outputs take, as the graph lets them.
+    donated: HashSet<usize>,
     /// The symbols that nodes bind, and those of them that steps bound so far.
     data: Vec<DataSymbol>,
     found: Vec<u32>,
@@ -219,11 +234,9 @@ impl<'a> Verifier<'a> {
         Ok(())
     }
 
-    /// Whether the graph lets an output take the memory of input `i`, and that output does.
+    /// Whether an output takes the memory of input `i`, as the graph lets it.
     fn is_donated(&self, i: usize) -> bool {
-        let output = self.lir.inputs.get(i).and_then(|slot| self.lir.graph.donated_to(&slot.name));
-        let slot = output.and_then(|output| self.lir.outputs.get(output));
-        slot.is_some_and(|slot| slot.operand.buffer == self.lir.inputs[i].operand.buffer)
+        self.donated.contains(&i)
     }
 
     /// Symbols that steps bind: each by one step of a run, before any other mentions it.

@@ -17,11 +17,12 @@
 //! # Ok::<(), rlx_ir::Error>(())
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
-use super::Graph;
+use super::{Graph, Node};
 use crate::error::{Error, ErrorKind, Result};
-use crate::shape::agreed_dim;
+use crate::ops::Op;
+use crate::shape::{Shape, agreed_dim};
 
 impl Graph {
     /// States that output number `output` may take the memory of the input of that name: they are of one element type and
@@ -30,7 +31,9 @@ impl Graph {
     /// # Errors
     /// [`ErrorKind::InvalidGraph`] for a donation that breaks this; nothing has changed then.
     pub fn donate(&mut self, input: &str, output: usize) -> Result<()> {
-        self.check_donation(output, input)?;
+        let named = |node: &&Node| matches!(&node.op, Op::Input { name } if name == input);
+        let given = self.inputs().find(named).map(|node| &node.shape);
+        self.check_donation(output, input, given)?;
         if let Some(other) = self.donated_to(input).filter(|&other| other != output) {
             return Err(invalid(input, output, &format!("it is donated to output {other} already")));
         }
@@ -62,24 +65,33 @@ impl Graph {
 
     /// Whether all donations are right.
     pub(crate) fn check_donations(&self) -> Result<()> {
+        if self.donations.is_empty() {
+            return Ok(());
+        }
+        let mut inputs = HashMap::new();
+        for node in self.nodes() {
+            if let Op::Input { name } = &node.op {
+                inputs.insert(name, &node.shape);
+            }
+        }
+        let mut given = HashMap::with_capacity(self.donations.len());
         for (&output, input) in &self.donations {
-            self.check_donation(output, input)?;
-            if let Some(other) = self.donated_to(input).filter(|&other| other != output) {
+            self.check_donation(output, input, inputs.get(input).copied())?;
+            if let Some(other) = given.insert(input, output) {
                 return Err(invalid(input, output, &format!("it is donated to output {other} already")));
             }
         }
         Ok(())
     }
 
-    fn check_donation(&self, output: usize, input: &str) -> Result<()> {
-        let named = |node: &&super::Node| matches!(&node.op, crate::Op::Input { name } if name == input);
-        let Some(given) = self.inputs().find(named) else {
+    fn check_donation(&self, output: usize, input: &str, given: Option<&Shape>) -> Result<()> {
+        let Some(have) = given else {
             return Err(invalid(input, output, "there is no such input"));
         };
         let Some(&id) = self.outputs.get(output) else {
             return Err(invalid(input, output, &format!("there are {} outputs", self.outputs.len())));
         };
-        let (have, want) = (&given.shape, self.shape(id));
+        let want = self.shape(id);
         let same = |(&a, &b)| agreed_dim(a, b).is_some();
         let alike = have.dtype() == want.dtype() && have.rank() == want.rank();
         if alike && have.dims().iter().zip(want.dims()).all(same) {
@@ -99,8 +111,8 @@ fn invalid(input: &str, output: usize, why: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::{Activation, Op};
-    use crate::{DType, Shape, text, verify_ok};
+    use crate::ops::Activation;
+    use crate::{DType, text, verify_ok};
 
     fn graph() -> Graph {
         let mut g = Graph::new("g");

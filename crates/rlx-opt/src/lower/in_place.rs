@@ -11,6 +11,8 @@
 //! arena.3 = Add(arena.2, arena.1)              arena.1 = Add(arena.2, arena.1)
 //! ```
 
+use std::collections::HashMap;
+
 use rlx_ir::Graph;
 use rlx_ir::lir::{Buffer, BufferId, BufferKind, IoSlot, LirModule, Operand, Step, StepKind};
 
@@ -48,9 +50,11 @@ fn take_donations(module: &mut LirModule, target: &dyn Target, moved_to: &mut [B
                 again && !step.in_place().any(|(i, o)| o == j && replaces(step) == Some(i));
         }
     }
+    let of_input: HashMap<&str, BufferId> =
+        inputs.iter().map(|slot| (slot.name.as_str(), slot.operand.buffer)).collect();
     let mut taken = Vec::new();
     for (&output, name) in graph.donations() {
-        let from = inputs.iter().find(|slot| slot.name == *name).map(|slot| slot.operand.buffer);
+        let from = of_input.get(name.as_str()).copied();
         let to = outputs[output].operand.buffer;
         let fits = |from: BufferId| {
             let first = uses.first[to.index()];
