@@ -145,3 +145,38 @@ impl Extract<'_> {
         Step { inputs: list(&step.inputs), outputs: list(&step.outputs), ..step.clone() }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rlx_driver::Device;
+    use rlx_ir::text;
+
+    use super::*;
+    use crate::{CompileOptions, Session};
+
+    #[test]
+    fn a_step_that_writes_in_place_is_measured_with_an_output_of_its_own() {
+        // The matmul adds the residual, which is not read again, in its epilogue.
+        let graph = text::parse(
+            r#"graph "residual" {
+              %0 = Input {name="x"} : [64, 64] f32
+              %1 = Param {name="w"} : [64, 64] f32
+              %2 = Activation.Exp(%0) : [64, 64] f32
+              %3 = MatMul(%0, %1) : [64, 64] f32
+              %4 = Binary.Add(%3, %2) : [64, 64] f32
+              return %4
+            }"#,
+        );
+        let session = Session::new(Device::Cpu);
+        let options = CompileOptions::default();
+        let compiled = session.compile_with(graph.unwrap(), &options);
+        let lir = compiled.lir();
+        let at = lir.steps.iter().position(|step| step.in_place().next().is_some()).expect("a step in place");
+        let target = session.target(&options).unwrap();
+        let module = isolated(lir, at, target.pool_spec()).unwrap().expect("a module of one step");
+        assert!(module.steps.iter().all(|step| step.in_place().next().is_none()), "{module}");
+        rlx_opt::verify_lir::verify_program(&module, &*target).unwrap();
+        let key = |lir: &LirModule, at: usize| session.backend().tuning_key(lir, &lir.steps[at]).unwrap();
+        assert!(key(lir, at).is_some() && key(lir, at) == key(&module, 0));
+    }
+}
