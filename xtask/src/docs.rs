@@ -131,4 +131,15 @@ mod tests {
         assert_eq!(Facts::of(OpKind::Pad).unwrap().inputs, "by its attributes");
         assert_eq!(Facts::of(OpKind::Concat).unwrap().inputs, "at least 1");
     }
+
+    #[test]
+    fn the_files_that_contributors_are_sent_to_exist() {
+        let page = fs::read_to_string(crate::root().join("CONTRIBUTING.md")).unwrap();
+        let quoted = page.split('`').skip(1).step_by(2);
+        let paths: Vec<&str> =
+            quoted.filter(|text| text.starts_with("crates/") || text.starts_with("docs/")).collect();
+        assert!(paths.len() > 20, "{paths:?}");
+        let missing: Vec<&&str> = paths.iter().filter(|path| !crate::root().join(path).exists()).collect();
+        assert!(missing.is_empty(), "{missing:?}");
+    }
 }
