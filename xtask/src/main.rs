@@ -21,6 +21,7 @@ mod packages;
 mod proto;
 mod record;
 mod report;
+mod structure;
 mod suites;
 mod toy_op;
 
@@ -31,7 +32,8 @@ const HELP: &str = "\
 cargo xtask test [--all] [--suite NAME]...   run the suites (with --all, also the heavy ones); --suite runs only those named
 cargo xtask test --list                      list the suites
 cargo xtask data                             fetch the test data into RLX_CACHE_DIR (default: the user's cache folder)
-cargo xtask images                         make docs/images again: measures on this machine, with a release build
+cargo xtask images                           make docs/images again: measures on this machine, with a release build
+cargo xtask structure [--write]              print the cycles of modules; with --write, list them in xtask/structure.txt
 cargo xtask docs                             make docs/ops.md and the table of docs/testing.md again
 cargo xtask proto                            make crates/rlx-onnx/src/proto/generated.rs again (needs `protoc`)";
 
@@ -42,6 +44,8 @@ fn main() -> ExitCode {
         ["test", flags @ ..] => test(flags),
         ["data"] => fetch_all(),
         ["docs"] => docs::write().and_then(|()| record::write_table()).map(|()| true),
+        ["structure"] => structure::task(false),
+        ["structure", "--write"] => structure::task(true),
         ["images"] => images::write().map(|()| true),
         ["proto"] => make_proto(),
         [] | ["help" | "--help" | "-h"] => {

@@ -45,6 +45,8 @@ pub enum What {
     Fuzz { target: &'static str, least_s: u64 },
     /// Licences, sources and advisories of what we depend on.
     Deny,
+    /// No cycles of modules but those listed.
+    Structure,
     /// The CPU's products by OpenBLAS.
     Blas,
     /// The external crates that the library packages pull in are within budget.
@@ -117,6 +119,7 @@ pub const SUITES: &[Suite] = &[
         20,
         What::CrateCount { packages: &["rlx-runtime", "rlx-cpu", "rlx-onnx"], most: 45 },
     ),
+    suite("structure", "no new cycles of modules", 20, What::Structure),
     suite("unit", "unit and text-form tests", 140, What::Unit),
     suite("doctest", "documentation examples", 60, What::DocTests),
     Suite {
@@ -313,6 +316,7 @@ impl What {
             What::Miri => crate::miri::run(run),
             What::Fuzz { target, least_s } => crate::fuzz::run(run, target, *least_s),
             What::Deny => crate::deny::run(run),
+            What::Structure => crate::structure::run(),
             What::Blas => crate::blas::run(run),
             What::Tests { args, env } => run.tests(cargo_command(args).envs(env.iter().copied())),
             What::CrateCount { packages, most } => crate_count(packages, *most),
