@@ -7,6 +7,7 @@ use rlx_opt::{Claim, Target};
 
 use crate::isa::Isa;
 use crate::kernels::{self, conv, integer, matmul, quant, recurrent, region};
+use crate::program::layout::MAX_RANK;
 
 /// Answers the compiler's questions about CPU kernels; see [`Target`].
 #[derive(Debug, Clone, Copy)]
@@ -76,6 +77,14 @@ impl Target for CpuTarget {
         kernels::claim(node, graph)
     }
 
+    fn max_rank(&self) -> usize {
+        MAX_RANK
+    }
+
+    fn moves(&self, dtype: DType) -> bool {
+        !dtype.is_packed()
+    }
+
     fn fuses(&self, anchor: Option<&Node>, op: &Node, graph: &Graph) -> bool {
         let fits = match anchor {
             None => true,
@@ -89,8 +98,11 @@ impl Target for CpuTarget {
                     && !(a.shape.dtype() == DType::I32 && matches!(op.op, Op::Dequantize { .. }))
             }
         };
+        // Regions compute in whole bytes.
+        let packed = |id: &rlx_ir::NodeId| graph.shape(*id).dtype().is_packed();
         let known = if op.op.is_elementwise() {
-            kernels::claim(op, graph).is_native()
+            let whole = !op.shape.dtype().is_packed() && !op.inputs.iter().any(packed);
+            whole && kernels::claim(op, graph).is_native()
         } else {
             quant::fuses(op, graph)
         };

@@ -1,5 +1,7 @@
 //! Rewriting composites into simpler ops by their own decompositions.
 
+mod whole_bytes;
+
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{Graph, Node, NodeId};
 use crate::ops::{Op, OpKind};
@@ -21,7 +23,7 @@ pub fn can_decompose(graph: &Graph, node: &Node) -> bool {
     let mut scratch = Graph::new("scratch");
     let inputs: Vec<NodeId> =
         node.inputs.iter().map(|&id| scratch.input(format!("x{id}"), graph.shape(id).clone())).collect();
-    matches!(node.op.def().decompose(&node.op, &inputs, &mut scratch), Some(Ok(_)))
+    matches!(parts(node, graph, &inputs, &mut scratch), Some(Ok(_)))
 }
 
 /// As [`decompose_all`], choosing by node (of the graph as far as it is decomposed).
@@ -74,7 +76,13 @@ fn decomposed(
     if !chosen(node, graph) {
         return None;
     }
-    node.op.def().decompose(&node.op, inputs, out)
+    parts(node, graph, inputs, out)
+}
+
+/// What a node becomes: of packed elements the same in whole bytes, where that is possible, else the op's decomposition.
+fn parts(node: &Node, graph: &Graph, inputs: &[NodeId], out: &mut Graph) -> Option<Result<Vec<NodeId>>> {
+    whole_bytes::in_whole_bytes(node, graph, inputs, out)
+        .or_else(|| node.op.def().decompose(&node.op, inputs, out))
 }
 
 /// The node as it is; a `Result` of a decomposed node becomes the value itself.

@@ -45,7 +45,7 @@ macro_rules! dtypes {
                 match self { $(DType::$variant => $name,)* }
             }
 
-            /// Bits one element takes; sub-byte types are packed, low nibble first.
+            /// Bits one element takes; sub-byte types are packed, low bits first.
             pub const fn bits(self) -> usize {
                 match self { $(DType::$variant => $bits,)* }
             }
@@ -101,6 +101,12 @@ dtypes! {
     U4 = "u4", 4, Unsigned;
     /// FP4, 2 exponent and 1 mantissa bits, two in a byte.
     F4E2M1 = "f4e2m1", 4, Float;
+    /// A power of two from 2⁻¹²⁷ to 2¹²⁷, or NaN: the scale of a block in the OCP microscaling formats.
+    F8E8M0 = "f8e8m0", 8, Float;
+    /// Signed 2-bit integer, four in a byte.
+    I2 = "i2", 2, Signed;
+    /// Unsigned 2-bit integer, four in a byte.
+    U2 = "u2", 2, Unsigned;
 }
 
 impl DType {
@@ -116,6 +122,28 @@ impl DType {
             Some(bits) => Some(bits.div_ceil(8)),
             None => None,
         }
+    }
+
+    /// The type of whole bytes that holds every value of a type of less than a byte: what devices without kernels for packed
+    /// elements compute in. Any other type is itself.
+    ///
+    /// ```
+    /// use rlx_ir::DType;
+    /// assert_eq!(DType::I4.in_whole_bytes(), DType::I8);
+    /// assert_eq!(DType::F4E2M1.in_whole_bytes(), DType::F8E4M3FN);
+    /// ```
+    pub const fn in_whole_bytes(self) -> DType {
+        match self {
+            DType::I2 | DType::I4 => DType::I8,
+            DType::U2 | DType::U4 => DType::U8,
+            DType::F4E2M1 => DType::F8E4M3FN,
+            other => other,
+        }
+    }
+
+    /// Whether several elements share a byte.
+    pub const fn is_packed(self) -> bool {
+        self.bits() < 8
     }
 
     /// Whether this is a floating-point type (complex is not).
@@ -173,6 +201,8 @@ mod tests {
             assert_eq!(d.name().parse::<DType>().unwrap(), d);
         }
         assert_eq!(DType::I4.storage_bytes(3), Some(2));
+        assert_eq!(DType::U2.storage_bytes(5), Some(2));
+        assert_eq!(DType::I2.int_range(), Some((-2, 1)));
         assert_eq!(DType::F32.storage_bytes(usize::MAX), None);
         assert_eq!(DType::I8.int_range(), Some((-128, 127)));
         assert_eq!(DType::U64.int_range(), Some((0, u64::MAX as i128)));

@@ -2,7 +2,8 @@
 //!
 //! One generic decoder of (exponent bits, mantissa bits, bias, special values) covers the FP8 formats of
 //! "FP8 Formats for Deep Learning" (2022), their FNUZ variants, and OCP's FP4 E2M1. Encoding searches the
-//! at most 128 magnitudes: slow, obvious, and by construction round-to-nearest-even.
+//! at most 128 magnitudes: slow, obvious, and by construction round-to-nearest-even. OCP's E8M0, the powers of two
+//! without a sign, has code of its own.
 
 use crate::dtype::DType;
 
@@ -42,6 +43,19 @@ impl Format {
             DType::F4E2M1 => f(2, 1, 1, 0x7, false, false, false),
             _ => None,
         }
+    }
+
+    /// [`DType::F8E8M0`]: the power of two of a code.
+    pub(crate) fn decode_power(code: u8) -> f64 {
+        if code == 0xFF { f64::NAN } else { 2f64.powi(i32::from(code) - 127) }
+    }
+
+    /// The power of two nearest to the magnitude of `x`, of two the larger; what is smaller than all is the smallest, and
+    /// what is half a step above the largest is NaN, as infinity is.
+    pub(crate) fn encode_power(x: f64) -> u8 {
+        let x = x.abs();
+        let above = |code: &u8| x < 1.5 * Self::decode_power(*code);
+        (0..=0xFE).find(above).unwrap_or(0xFF)
     }
 
     fn sign_bit(self) -> u8 {
@@ -123,6 +137,19 @@ mod tests {
         let fp4 = Format::of(DType::F4E2M1).unwrap();
         let values: Vec<f64> = (0..8).map(|c| fp4.decode(c)).collect();
         assert_eq!(values, [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]);
+    }
+
+    #[test]
+    fn powers_of_two_are_the_nearest() {
+        for code in 0..=0xFE {
+            assert_eq!(Format::encode_power(Format::decode_power(code)), code);
+        }
+        let cases =
+            [(0.0, 0), (1.0, 127), (1.49, 127), (1.5, 128), (-3.0, 129), (1.5 * 2f64.powi(127), 0xFF)];
+        for (x, code) in cases {
+            assert_eq!(Format::encode_power(x), code, "{x}");
+        }
+        assert!(Format::decode_power(Format::encode_power(f64::NAN)).is_nan());
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::memory;
 use crate::minifloat;
 use crate::shape::Shape;
 
-/// A tensor as stored bytes: row-major, little-endian, sub-byte elements packed low nibble first.
+/// A tensor as stored bytes: row-major, little-endian, sub-byte elements packed low bits first.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct ConstData {
     dtype: DType,
@@ -322,6 +322,7 @@ pub fn round_float(dtype: DType, x: f64) -> f64 {
         DType::F32 | DType::C64 => f64::from(x as f32),
         DType::F16 => f16::from_f64(x).to_f64(),
         DType::BF16 => bf16::from_f64(x).to_f64(),
+        DType::F8E8M0 => minifloat::Format::decode_power(minifloat::Format::encode_power(x)),
         _ => match minifloat::Format::of(dtype) {
             Some(format) => format.decode(format.encode(x)),
             None => x,
@@ -347,8 +348,16 @@ fn chunk<const N: usize>(bytes: &[u8], i: usize) -> [u8; N] {
     out
 }
 
-fn nibble(bytes: &[u8], i: usize) -> u8 {
-    (bytes[i / 2] >> (4 * (i % 2))) & 0xF
+/// The bits of element `i` of a type of at most a byte: several to a byte, the first one lowest.
+fn code_at(dtype: DType, bytes: &[u8], i: usize) -> u8 {
+    let (bits, per_byte) = (dtype.bits(), 8 / dtype.bits());
+    (bytes[i / per_byte] >> (bits * (i % per_byte))) & (0xFF >> (8 - bits))
+}
+
+/// Puts the low bits of `code` where element `i` is, whose bits are 0 so far.
+fn put_code(dtype: DType, code: u8, out: &mut [u8], i: usize) {
+    let (bits, per_byte) = (dtype.bits(), 8 / dtype.bits());
+    out[i / per_byte] |= (code & (0xFF >> (8 - bits))) << (bits * (i % per_byte));
 }
 
 fn decode_float(dtype: DType, bytes: &[u8], i: usize) -> f64 {
@@ -357,10 +366,8 @@ fn decode_float(dtype: DType, bytes: &[u8], i: usize) -> f64 {
         DType::F32 => f64::from(f32::from_le_bytes(chunk(bytes, i))),
         DType::F16 => f16::from_le_bytes(chunk(bytes, i)).to_f64(),
         DType::BF16 => bf16::from_le_bytes(chunk(bytes, i)).to_f64(),
-        _ => {
-            let code = if dtype.bits() == 4 { nibble(bytes, i) } else { bytes[i] };
-            minifloat::Format::of(dtype).map_or(f64::NAN, |f| f.decode(code))
-        }
+        DType::F8E8M0 => minifloat::Format::decode_power(bytes[i]),
+        _ => minifloat::Format::of(dtype).map_or(f64::NAN, |f| f.decode(code_at(dtype, bytes, i))),
     }
 }
 
@@ -371,10 +378,8 @@ fn encode_float(dtype: DType, x: f64, out: &mut [u8], i: usize) {
         DType::F32 => out[i * size..(i + 1) * size].copy_from_slice(&(x as f32).to_le_bytes()),
         DType::F16 => out[i * size..(i + 1) * size].copy_from_slice(&f16::from_f64(x).to_le_bytes()),
         DType::BF16 => out[i * size..(i + 1) * size].copy_from_slice(&bf16::from_f64(x).to_le_bytes()),
-        _ => {
-            let code = minifloat::Format::of(dtype).map_or(0, |f| f.encode(x));
-            if dtype.bits() == 4 { out[i / 2] |= code << (4 * (i % 2)) } else { out[i] = code }
-        }
+        DType::F8E8M0 => out[i] = minifloat::Format::encode_power(x),
+        _ => put_code(dtype, minifloat::Format::of(dtype).map_or(0, |f| f.encode(x)), out, i),
     }
 }
 
@@ -388,17 +393,17 @@ fn decode_int(dtype: DType, bytes: &[u8], i: usize) -> i128 {
         DType::I32 => i128::from(i32::from_le_bytes(chunk(bytes, i))),
         DType::U32 => i128::from(u32::from_le_bytes(chunk(bytes, i))),
         DType::U64 => i128::from(u64::from_le_bytes(chunk(bytes, i))),
-        DType::I4 => i128::from(((nibble(bytes, i) << 4) as i8) >> 4),
-        DType::U4 => i128::from(nibble(bytes, i)),
+        DType::I4 | DType::I2 | DType::U4 | DType::U2 => {
+            wrap_int(dtype, i128::from(code_at(dtype, bytes, i)))
+        }
         _ => i128::from(i64::from_le_bytes(chunk(bytes, i))),
     }
 }
 
 fn encode_int(dtype: DType, x: i128, out: &mut [u8], i: usize) {
     let x = wrap_int(dtype, x);
-    if dtype.bits() == 4 {
-        out[i / 2] |= ((x as u8) & 0xF) << (4 * (i % 2));
-        return;
+    if dtype.is_packed() {
+        return put_code(dtype, x as u8, out, i);
     }
     let size = dtype.size_bytes();
     out[i * size..(i + 1) * size].copy_from_slice(&x.to_le_bytes()[..size]);
@@ -413,9 +418,10 @@ mod tests {
         for &dtype in DType::ALL {
             let value = match dtype.class() {
                 DTypeClass::Complex => Value::float(dtype, &[2], vec![1.0, -2.0, 0.5, 3.0]),
+                _ if dtype == DType::F8E8M0 => Value::float(dtype, &[3], vec![1.0, 0.5, 2.0]),
                 DTypeClass::Float => Value::float(dtype, &[3], vec![1.0, -0.5, 2.0]),
-                DTypeClass::Signed => Value::int(dtype, &[3], vec![1, -3, 7]),
-                DTypeClass::Unsigned => Value::int(dtype, &[3], vec![1, 3, 15]),
+                DTypeClass::Signed => Value::int(dtype, &[5], vec![1, -3, 7, -1, 0]).rounded(),
+                DTypeClass::Unsigned => Value::int(dtype, &[5], vec![1, 3, 15, 0, 2]).rounded(),
                 DTypeClass::Bool => Value::bools(&[3], [true, false, true]),
             };
             assert_eq!(value.to_const().value(), value, "{dtype}");

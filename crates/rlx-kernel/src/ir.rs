@@ -76,7 +76,7 @@ impl Ty {
         match dtype {
             DType::F32 | DType::F16 | DType::BF16 => Ty::F32,
             DType::F64 => Ty::F64,
-            DType::I8 | DType::I16 | DType::I32 | DType::I4 => Ty::I32,
+            DType::I8 | DType::I16 | DType::I32 | DType::I4 | DType::I2 => Ty::I32,
             DType::I64 => Ty::I64,
             DType::U64 | DType::C64 => Ty::U64,
             DType::Bool => Ty::Bool,

@@ -32,7 +32,7 @@ pub struct RawTensor {
 /// The element type of an ONNX type code.
 ///
 /// # Errors
-/// [`ErrorKind::Unsupported`] for strings, complex128, E8M0 and 2-bit types; [`ErrorKind::Malformed`] for codes
+/// [`ErrorKind::Unsupported`] for strings and complex128; [`ErrorKind::Malformed`] for codes
 /// that the format does not define.
 pub fn dtype(code: i32) -> Result<DType, Error> {
     use DataType as T;
@@ -60,9 +60,10 @@ pub fn dtype(code: i32) -> Result<DType, Error> {
         Ok(T::Int4) => DType::I4,
         Ok(T::Uint4) => DType::U4,
         Ok(T::Float4e2m1) => DType::F4E2M1,
-        Ok(other @ (T::String | T::Complex128 | T::Float8e8m0 | T::Uint2 | T::Int2)) => {
-            return unsupported(other.as_str_name());
-        }
+        Ok(T::Float8e8m0) => DType::F8E8M0,
+        Ok(T::Int2) => DType::I2,
+        Ok(T::Uint2) => DType::U2,
+        Ok(other @ (T::String | T::Complex128)) => return unsupported(other.as_str_name()),
         Ok(T::Undefined) | Err(_) => return Err(malformed(format!("element type code {code}"))),
     })
 }
@@ -130,7 +131,7 @@ fn content(
     if let Some(raw) = &t.raw_data {
         return Ok(raw.clone());
     }
-    // How many entries the typed list must have; complex numbers take two, packed 4-bit pairs share one.
+    // How many entries the typed list must have; complex numbers take two, packed elements share one.
     let entries = match dtype {
         DType::C64 => elements.checked_mul(2).ok_or_else(|| malformed("too many elements"))?,
         _ if dtype.bits() < 8 => size,
@@ -244,6 +245,8 @@ mod tests {
             (ints(T::Float8e4m3fn, &[1], &[0x88]), vec![0x88]),
             (ints(T::Int4, &[3], &[0x21, 0x03]), vec![0x21, 3]),
             (ints(T::Float4e2m1, &[2, 1], &[0xf1]), vec![0xf1]),
+            (ints(T::Uint2, &[5], &[0xe4, 0x02]), vec![0xe4, 2]),
+            (ints(T::Float8e8m0, &[1], &[0xfe]), vec![0xfe]),
             (TensorProto { int64_data: vec![-1], ..tensor(T::Int64, &[]) }, vec![0xff; 8]),
             (TensorProto { uint64_data: vec![7], ..tensor(T::Uint64, &[1]) }, vec![7, 0, 0, 0, 0, 0, 0, 0]),
             (TensorProto { uint64_data: vec![7], ..tensor(T::Uint32, &[1]) }, vec![7, 0, 0, 0]),

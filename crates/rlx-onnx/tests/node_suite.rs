@@ -250,22 +250,12 @@ fn run_on_oracle(imported: &Imported, inputs: &Inputs) -> Result<Vec<Value>, rlx
     evaluate(&imported.graph, &bindings)
 }
 
-/// Whether the node moves elements of less than a byte. Movement is a view and needs no claim; that the CPU holds no such
-/// elements is found when its program is made, unless the compiler computed them before.
-fn moves_parts_of_bytes(node: &Node) -> bool {
-    let moves = matches!(
-        node.op,
-        Op::Reshape { .. } | Op::Transpose { .. } | Op::Expand { .. } | Op::Slice { .. } | Op::Concat { .. }
-    );
-    moves && node.shape.dtype().bits() < 8
-}
-
 /// An error unless `supports_node` says of every node of the graph what compiling it alone does.
 fn supports_what_compiles(graph: &Graph) -> Result<(), rlx_ir::Error> {
     let session = Session::new(Device::Cpu);
     let native = CompileOptions::new().kernel_dispatch(KernelDispatchPolicy::ForceNative);
     let border = |n: &Node| n.inputs.is_empty() || matches!(n.op, Op::Result { .. });
-    for node in graph.nodes().iter().filter(|n| !border(n) && !moves_parts_of_bytes(n)) {
+    for node in graph.nodes().iter().filter(|n| !border(n)) {
         let mut alone = Graph::new("alone");
         let inputs = node.inputs.iter().enumerate();
         let inputs = inputs.map(|(i, &id)| alone.input(format!("x{i}"), graph.shape(id).clone())).collect();

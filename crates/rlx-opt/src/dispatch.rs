@@ -21,6 +21,7 @@ use rlx_ir::sort::sort;
 use rlx_ir::{Graph, Node, NodeId, OpKind, decompose};
 
 use crate::options::KernelDispatchPolicy;
+use crate::passes::legalize::needs_no_kernel;
 use crate::report::{Kernel, KernelDispatchReport, analyze_with, is_common};
 
 /// Which ops run on the device's own kernels.
@@ -42,7 +43,8 @@ pub fn analyze_dispatch(
     config: KernelDispatchConfig,
 ) -> KernelDispatchReport {
     let kernel = |node: &Node, _: &Graph| {
-        if supported.contains(&node.op.kind()) { Kernel::Own } else { Kernel::None }
+        let own = needs_no_kernel(&node.op) || supported.contains(&node.op.kind());
+        if own { Kernel::Own } else { Kernel::None }
     };
     let mut report = analyze_with(graph, backend_name, &kernel, config);
     let mut kinds = supported.to_vec();
@@ -61,7 +63,9 @@ pub fn prepare_graph_for_backend_with_report(
     config: KernelDispatchConfig,
 ) -> (Graph, KernelDispatchReport) {
     let report = analyze_dispatch(&graph, backend_name, supported, config);
-    let wanted = |node: &Node, _: &Graph| is_common(node, supported.contains(&node.op.kind()), config);
+    let wanted = |node: &Node, _: &Graph| {
+        is_common(node, needs_no_kernel(&node.op) || supported.contains(&node.op.kind()), config)
+    };
     // A decomposition that fails leaves the graph as it was; the report names its node as unsupported.
     match decompose::decompose_nodes(&graph, wanted) {
         Ok(Some(legal)) => (legal, report),

@@ -7,7 +7,7 @@ use rlx_ir::{Graph, Node, NodeId, Op, OpKind, decompose};
 
 use crate::dispatch::KernelDispatchConfig;
 use crate::options::{KernelDispatchPolicy, Precision};
-use crate::passes::legalize::{needs_no_kernel, runs_by_reference, will_run_natively};
+use crate::passes::legalize::{needs_no_kernel, no_movement, runs_by_reference, will_run_natively};
 use crate::pipeline::PassContext;
 use crate::precision::{self, PrecisionReport};
 
@@ -93,6 +93,10 @@ impl fmt::Display for KernelDispatchReport {
 pub fn analyze(graph: &Graph, context: &PassContext<'_>) -> KernelDispatchReport {
     let config = KernelDispatchConfig { policy: context.options.kernel_dispatch, ..Default::default() };
     let kernel = |node: &Node, graph: &Graph| match () {
+        () if needs_no_kernel(&node.op) => match no_movement(node, context.target) {
+            None => Kernel::Own,
+            Some(_) => Kernel::None,
+        },
         () if will_run_natively(node, graph, context) => Kernel::Own,
         () if runs_by_reference(node, graph, context) => Kernel::Reference,
         () => Kernel::None,
@@ -171,7 +175,7 @@ pub(crate) fn analyze_with(
 /// Whether the configuration asks for this node's decomposition, where there is one.
 pub(crate) fn is_common(node: &Node, native: bool, config: KernelDispatchConfig) -> bool {
     let kind = node.op.kind();
-    if needs_no_kernel(&node.op) || config.force_native_kinds.contains(&kind) {
+    if (native && needs_no_kernel(&node.op)) || config.force_native_kinds.contains(&kind) {
         return false;
     }
     config.force_common_kinds.contains(&kind)
@@ -190,7 +194,7 @@ fn path_of(
     config: KernelDispatchConfig,
 ) -> (DispatchPath, &'static str) {
     let name = node.op.kind().name();
-    let has = if needs_no_kernel(&node.op) { Kernel::Own } else { kernel(node, graph) };
+    let has = kernel(node, graph);
     let common = is_common(node, has == Kernel::Own, config) && decompose::can_decompose(graph, node);
     match (common, has) {
         (true, _) if decomposes_into_kernels(node, graph, kernel, config) => (DispatchPath::CommonIr, name),
@@ -227,7 +231,7 @@ fn decomposes_into_kernels(
     match decompose::decompose_nodes(&alone, wanted) {
         Ok(parts) => {
             let parts = parts.unwrap_or(alone);
-            parts.nodes().iter().all(|n| needs_no_kernel(&n.op) || kernel(n, &parts) != Kernel::None)
+            parts.nodes().iter().all(|n| kernel(n, &parts) != Kernel::None)
         }
         Err(_) => false,
     }

@@ -83,6 +83,18 @@ pub trait Target: Send + Sync {
     /// Whether the device has a kernel for `node`, exact for its element types and attributes.
     fn claim(&self, node: &Node, graph: &Graph) -> Claim;
 
+    /// The most dimensions of a tensor that steps and copies may have.
+    fn max_rank(&self) -> usize {
+        usize::MAX
+    }
+
+    /// Whether views and copies of elements of this type can be made. Where they cannot, movement of packed elements is done
+    /// in whole bytes, between two casts.
+    fn moves(&self, dtype: DType) -> bool {
+        let _ = dtype;
+        true
+    }
+
     /// The memory it plans for.
     fn pool_spec(&self) -> PoolSpec {
         PoolSpec::default()

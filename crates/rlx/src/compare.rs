@@ -182,6 +182,7 @@ fn format_of(dtype: DType) -> (i32, i32) {
         DType::F8E4M3FN | DType::F8E4M3FNUZ => (3, -6),
         DType::F8E5M2 | DType::F8E5M2FNUZ => (2, -14),
         DType::F4E2M1 => (1, 0),
+        DType::F8E8M0 => (0, -127),
         _ => (23, -126),
     }
 }

@@ -50,7 +50,12 @@ impl StepKernel for Copy {
         }
         let mut pair = [to.layout, from.layout];
         collapse(&mut pair);
-        let elements = to.layout.elements();
+        let mut elements = to.layout.elements();
+        if to.dtype.is_packed() {
+            // Dense: the bytes are copied, however many elements share one.
+            elements = to.dtype.storage_bytes(elements).unwrap_or(usize::MAX);
+            pair = [Layout::dense(&[elements]); 2];
+        }
         (self.from, self.to, self.size) = (from.at, to.at, to.dtype.size_bytes());
         [self.target, self.source] = pair;
         if self.target.rank() == 0 {

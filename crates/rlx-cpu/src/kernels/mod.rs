@@ -7,6 +7,7 @@
 mod attention;
 #[cfg(feature = "blas")]
 mod blas_matmul;
+mod cast;
 mod control;
 pub(crate) mod conv;
 pub(crate) mod conv_pool_generic;
@@ -272,7 +273,7 @@ static TABLE: &[Entry] = table! {
     Compare => elementwise;
     Predicate => elementwise;
     Where => elementwise;
-    Cast => elementwise;
+    Cast => cast;
     Region => region;
     Pack => pack;
     MatMul => matmul;
@@ -327,7 +328,7 @@ pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
                 crate::program::layout::MAX_RANK
             ));
         }
-        if shape.dtype().bits() < 8 {
+        if shape.dtype().is_packed() && !matches!(node.op, Op::Cast { .. }) {
             return Claim::No(format!("kernels take whole bytes, not {}", shape.dtype()));
         }
     }

@@ -13,6 +13,7 @@
 
 mod pow;
 mod quantise;
+pub(crate) mod small_floats;
 #[cfg(test)]
 mod tests;
 

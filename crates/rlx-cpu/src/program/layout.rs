@@ -182,9 +182,11 @@ impl SymOperand {
             let message = format!("an operand of {rank} dimensions; there are at most {MAX_RANK}");
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
-        if operand.dtype.bits() < 8 {
-            let message = format!("operands of {} elements are not built", operand.dtype);
-            return Err(Error::new(ErrorKind::Unsupported, message).with_hint("cast them to i8 or f32"));
+        // Packed elements are moved in whole bytes, and the casts between the two are dense.
+        let dense = operand.view.is_dense() && operand.view.offset == rlx_ir::Extent::Const(0);
+        if operand.dtype.is_packed() && !dense {
+            let message = format!("a view of packed elements: {} of {}", operand.dtype, operand.buffer.0);
+            return Err(Error::new(ErrorKind::Internal, message));
         }
         Ok(SymOperand {
             buffer: operand.buffer.0,

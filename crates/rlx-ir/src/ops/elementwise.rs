@@ -400,9 +400,16 @@ impl OpDef for CastDef {
 
     #[cfg(feature = "testing")]
     fn generate(&self, _: OpKind, g: &mut Gen) -> Case {
-        let from = g.dtype_where(|d| Takes::NumbersAndBools.accepts(d));
-        let to = g.dtype_where(|d| Takes::NumbersAndBools.accepts(d));
+        let usual = |g: &mut Gen| g.dtype_where(|d| Takes::NumbersAndBools.accepts(d));
+        let (mut from, mut to) = (usual(g), usual(g));
         let dims = g.dims(0..=3, 1..=6);
-        Case::new(Op::Cast { to }, vec![g.value(from, &dims, 0.0..3.0)])
+        // Small floats and packed elements are among one type in three, in both directions.
+        let small: Vec<DType> =
+            DType::ALL.iter().copied().filter(|d| d.is_packed() || d.is_float()).collect();
+        if g.chance(0.5) {
+            (from, to) = if g.chance(0.5) { (g.pick(&small), to) } else { (from, g.pick(&small)) };
+        }
+        let range = if to.is_float() || to.is_signed_int() { -9.0..9.0 } else { 0.0..3.0 };
+        Case::new(Op::Cast { to }, vec![g.value(from, &dims, range)])
     }
 }

@@ -34,7 +34,7 @@ pub(super) fn load(b: &mut Builder, buffer: Buffer, dtype: DType, index: Value) 
             b.bitcast(Ty::F32, up)
         }
         DType::Bool => b.convert(Ty::Bool, bits),
-        DType::I4 | DType::I8 | DType::I16 => {
+        DType::I2 | DType::I4 | DType::I8 | DType::I16 => {
             let unused = 32 - dtype.bits() as u32;
             let up = b.shl(bits, unused);
             let signed = b.bitcast(Ty::I32, up);

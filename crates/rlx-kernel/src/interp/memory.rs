@@ -48,10 +48,11 @@ impl Pools {
 
     /// The element (already checked), as the bits of a value of its type of computation.
     pub(super) fn load(&self, b: &Binding, element: usize, dtype: DType) -> u64 {
-        if dtype.bits() == 4 {
-            let code = self.0[b.pool][b.offset + element / 2] >> (4 * (element % 2)) & 0xF;
-            let signed = u64::from(((code << 4) as i8 >> 4) as i32 as u32);
-            return if dtype == DType::I4 { signed } else { u64::from(code) };
+        if dtype.is_packed() {
+            let (bits, per_byte) = (dtype.bits(), 8 / dtype.bits());
+            let up = self.0[b.pool][b.offset + element / per_byte] << (8 - bits * (element % per_byte + 1));
+            let signed = u64::from((up as i8 >> (8 - bits)) as i32 as u32);
+            return if dtype.is_signed_int() { signed } else { u64::from(up >> (8 - bits)) };
         }
         match dtype {
             DType::F16 => u64::from(f16::from_le_bytes(self.bytes(b, element)).to_f32().to_bits()),
@@ -71,9 +72,11 @@ impl Pools {
     /// Writes the element (already checked), rounding to its type.
     pub(super) fn store(&mut self, b: &Binding, element: usize, dtype: DType, bits: u64) {
         let pool = &mut self.0[b.pool];
-        if dtype.bits() == 4 {
-            let (byte, shift) = (&mut pool[b.offset + element / 2], 4 * (element % 2));
-            *byte = *byte & !(0xF << shift) | ((bits as u8 & 0xF) << shift);
+        if dtype.is_packed() {
+            let (width, per_byte) = (dtype.bits(), 8 / dtype.bits());
+            let (byte, shift) = (&mut pool[b.offset + element / per_byte], width * (element % per_byte));
+            let mask = 0xFF >> (8 - width);
+            *byte = *byte & !(mask << shift) | ((bits as u8 & mask) << shift);
             return;
         }
         let stored = match dtype {

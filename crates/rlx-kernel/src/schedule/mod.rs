@@ -139,6 +139,7 @@ impl StepDesc {
             return dtype;
         }
         match dtype.bits() {
+            2 => DType::U2,
             4 => DType::U4,
             8 => DType::U8,
             16 => DType::U16,

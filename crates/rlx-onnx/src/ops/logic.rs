@@ -62,7 +62,7 @@ fn cast_like(cx: Cx) -> Nodes {
     convert(cx, to)
 }
 
-/// Small floats saturate unless `saturate` is 0; floats wrap around into 4-bit integers, as the test cases have it.
+/// Small floats saturate unless `saturate` is 0; floats wrap around into packed integers, as the test cases have it.
 fn convert(cx: Cx, to: DType) -> Nodes {
     let mut x = cx.x(0)?;
     let from = cx.shape_of(x).dtype();
@@ -71,6 +71,9 @@ fn convert(cx: Cx, to: DType) -> Nodes {
     }
     if to.is_int() && to.bits() < 8 && from.is_float() {
         x = cx.cast(x, DType::I32)?;
+    }
+    if to == DType::F8E8M0 {
+        return Ok(vec![power_of_two(cx, x)?]);
     }
     if let Some(max) = max_of_small_float(to)
         && cx.attrs.flag("saturate", true)?
@@ -82,6 +85,32 @@ fn convert(cx: Cx, to: DType) -> Nodes {
         x = cx.with_scalar(BinaryOp::Max, x, -max)?;
     }
     Ok(vec![cx.add(Op::Cast { to }, &[x])?])
+}
+
+/// The magnitude as a power of two, which `round_mode` chooses: the next one up, down, or the nearest.
+fn power_of_two(cx: Cx, x: NodeId) -> Result<NodeId, Error> {
+    const LARGEST: f64 = 170_141_183_460_469_231_731_687_303_715_884_105_728.0;
+    let x = cx.cast(x, DType::F32)?;
+    let mut x = cx.activation(Activation::Abs, x)?;
+    let saturate = cx.attrs.flag("saturate", true)?;
+    if saturate {
+        // Infinity is NaN all the same.
+        let infinite = cx.add(Op::Predicate(Predicate::IsInf), &[x])?;
+        let largest = cx.with_scalar(BinaryOp::Min, x, LARGEST)?;
+        x = cx.select(infinite, x, largest)?;
+    }
+    let nearest = cx.cast(x, DType::F8E8M0)?;
+    let (test, by) = match cx.attrs.text("round_mode", "up")? {
+        "nearest" => return Ok(nearest),
+        "up" => (CmpOp::Lt, 2.0),
+        "down" => (CmpOp::Gt, 0.5),
+        other => return Err(cx.bad_attr("round_mode", other)),
+    };
+    let back = cx.cast(nearest, DType::F32)?;
+    let next = cx.with_scalar(BinaryOp::Mul, back, by)?;
+    let wrong = cx.compare(test, back, x)?;
+    let y = cx.select(wrong, next, back)?;
+    cx.cast(y, DType::F8E8M0)
 }
 
 /// The largest finite number of a float type of 8 bits or fewer.

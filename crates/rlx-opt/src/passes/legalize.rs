@@ -13,6 +13,7 @@ use rlx_ir::{Error, ErrorKind, Graph, Node, Op, Result, decompose};
 use crate::options::KernelDispatchPolicy;
 use crate::passes::choose_layout;
 use crate::pipeline::PassContext;
+use crate::target::Target;
 
 /// Whether a node is computed by no kernel of its own on any device: it is a view, a copy, or a border.
 pub fn needs_no_kernel(op: &Op) -> bool {
@@ -28,6 +29,20 @@ pub fn needs_no_kernel(op: &Op) -> bool {
             | Op::Slice { .. }
             | Op::Concat { .. }
     )
+}
+
+/// Why a node without a kernel cannot be on the device: its tensor has too many dimensions, or elements that are not moved.
+pub fn no_movement(node: &Node, target: &dyn Target) -> Option<String> {
+    let (shape, border) = (&node.shape, node.inputs.is_empty() || matches!(node.op, Op::Result { .. }));
+    if shape.rank() > target.max_rank() {
+        return Some(format!("tensors have at most {} dimensions", target.max_rank()));
+    }
+    (!border && !target.moves(shape.dtype())).then(|| format!("elements of {} are not moved", shape.dtype()))
+}
+
+/// Whether the device has the node without a kernel.
+fn is_moved(node: &Node, context: &PassContext<'_>) -> bool {
+    needs_no_kernel(&node.op) && no_movement(node, context.target).is_none()
 }
 
 fn is_allowed(node: &Node, context: &PassContext<'_>) -> bool {
@@ -77,7 +92,7 @@ fn legal(
 ) -> Result<Graph> {
     let policy = context.options.kernel_dispatch;
     let wanted = |node: &Node, graph: &Graph| {
-        !needs_no_kernel(&node.op)
+        !is_moved(node, context)
             && match policy {
                 KernelDispatchPolicy::PreferNative => !natively(node, graph, context),
                 KernelDispatchPolicy::ForceCommon => true,
@@ -89,7 +104,7 @@ fn legal(
     }
     let legal = decompose::decompose_nodes(graph, wanted)?.unwrap_or_else(|| graph.clone());
     for node in legal.nodes() {
-        let runs = needs_no_kernel(&node.op)
+        let runs = is_moved(node, context)
             || natively(node, &legal, context)
             || runs_by_reference(node, &legal, context);
         if !runs {
@@ -100,7 +115,8 @@ fn legal(
 }
 
 fn unsupported(node: &Node, graph: &Graph, context: &PassContext<'_>) -> Error {
-    let reason = match context.target.claim(node, graph) {
+    let moved = needs_no_kernel(&node.op).then(|| no_movement(node, context.target)).flatten();
+    let reason = match moved.map_or_else(|| context.target.claim(node, graph), crate::Claim::No) {
         crate::Claim::No(reason) => reason,
         crate::Claim::Reference if context.options.kernel_dispatch == KernelDispatchPolicy::ForceNative => {
             "there is a reference, but no kernel".to_string()

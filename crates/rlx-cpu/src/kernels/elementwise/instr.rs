@@ -12,6 +12,7 @@ use super::halves::{self, Conversion};
 use super::number::*;
 use super::quantised::{Dequantise, Quantise};
 use crate::isa::{Isa, Kernel};
+use crate::math::small_floats::{SmallFloat, nearest_power_of_two, power_of_two, to_odd};
 use crate::math::{self, Function, Unary};
 use crate::simd::{LANES, Simd};
 
@@ -257,17 +258,24 @@ macro_rules! for_bits {
     };
 }
 
-/// The element type that values of `dtype` are computed in: 16-bit floats in f32.
+/// Whether it is a float that is computed in f32.
+fn is_short(dtype: DType) -> bool {
+    matches!(dtype, DType::F16 | DType::BF16) || is_small(dtype)
+}
+
+/// Whether it is a float of a byte.
+fn is_small(dtype: DType) -> bool {
+    dtype.is_float() && dtype.bits() == 8
+}
+
+/// The element type that values of `dtype` are computed in: shorter floats in f32.
 pub(crate) fn register(dtype: DType) -> DType {
-    match dtype {
-        DType::F16 | DType::BF16 => DType::F32,
-        d => d,
-    }
+    if is_short(dtype) { DType::F32 } else { dtype }
 }
 
 /// Whether there are registers for this type.
 pub(crate) fn has_register(dtype: DType) -> bool {
-    let float = matches!(dtype, DType::F32 | DType::F64 | DType::F16 | DType::BF16);
+    let float = matches!(dtype, DType::F32 | DType::F64) || is_short(dtype);
     float || dtype == DType::Bool || (dtype.is_int() && dtype.bits() >= 8)
 }
 
@@ -539,20 +547,54 @@ pub(crate) fn convert(from: DType, to: DType) -> Option<Code> {
 }
 
 fn half(conversion: Conversion, dtype: DType) -> Option<Code> {
-    matches!(dtype, DType::F16 | DType::BF16).then_some(Code::Half(conversion, dtype))
+    match dtype {
+        DType::F16 | DType::BF16 => Some(Code::Half(conversion, dtype)),
+        DType::F8E8M0 => Some(match conversion {
+            Conversion::Widen => map1!(u8 => f32, |x| power_of_two(x)),
+            Conversion::Narrow => map1!(f32 => u8, |x| nearest_power_of_two(x)),
+            Conversion::Round => map1!(f32 => f32, |x| power_of_two(nearest_power_of_two(x))),
+        }),
+        _ => small(conversion, dtype),
+    }
 }
 
-/// The code that reads a 16-bit float into its f32 register.
+fn small(conversion: Conversion, dtype: DType) -> Option<Code> {
+    macro_rules! of {
+        ($format:ident) => {
+            match conversion {
+                Conversion::Widen => map1!(u8 => f32, |x| SmallFloat::$format.decode(x)),
+                Conversion::Narrow => map1!(f32 => u8, |x| SmallFloat::$format.encode(x)),
+                Conversion::Round => {
+                    map1!(f32 => f32, |x| SmallFloat::$format.decode(SmallFloat::$format.encode(x)))
+                }
+            }
+        };
+    }
+    Some(match dtype {
+        DType::F8E4M3FN => of!(E4M3FN),
+        DType::F8E4M3FNUZ => of!(E4M3FNUZ),
+        DType::F8E5M2 => of!(E5M2),
+        DType::F8E5M2FNUZ => of!(E5M2FNUZ),
+        _ => return None,
+    })
+}
+
+/// The code that brings f64 into the f32 register of a shorter float, which is rounded once more.
+pub(crate) fn double_to_short(from: DType, to: DType) -> Option<Code> {
+    (from == DType::F64 && is_short(to)).then(|| map1!(f64 => f32, |x| to_odd(x)))
+}
+
+/// The code that reads a shorter float into its f32 register.
 pub(crate) fn widen(dtype: DType) -> Option<Code> {
     half(Conversion::Widen, dtype)
 }
 
-/// The code that stores an f32 register as a 16-bit float.
+/// The code that stores an f32 register as a shorter float.
 pub(crate) fn narrow(dtype: DType) -> Option<Code> {
     half(Conversion::Narrow, dtype)
 }
 
-/// The code that rounds an f32 register to what a 16-bit float can hold.
+/// The code that rounds an f32 register to what a shorter float can hold.
 pub(crate) fn round_to(dtype: DType) -> Option<Code> {
     half(Conversion::Round, dtype)
 }

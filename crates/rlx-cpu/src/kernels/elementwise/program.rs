@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Values are the program's inputs, its constants, and the results of instructions. Results live in slots of
-//! one tile each; a slot is reused as soon as its value is dead. 16-bit floats are computed in f32 and
+//! one tile each; a slot is reused as soon as its value is dead. Shorter floats are computed in f32 and
 //! rounded after every op, as the graph language asks.
 
 use rlx_ir::{ConstData, DType, Graph, Node, NodeId, Op};
@@ -137,7 +137,9 @@ impl Builder {
             Op::Compare(f) => instr::compare(*f, reg),
             Op::Predicate(f) => instr::predicate(*f, reg),
             Op::Where => Some(instr::select(instr::register(result))),
-            Op::Cast { .. } => match instr::convert(reg, instr::register(result)) {
+            Op::Cast { .. } => match instr::double_to_short(args[0].dtype, result)
+                .or_else(|| instr::convert(reg, instr::register(result)))
+            {
                 Some(code) => Some(code),
                 None => return self.rounded(registers[0], result, args[0].dtype != result),
             },

@@ -22,6 +22,11 @@ pub(super) struct Touched {
 impl Touched {
     fn of(operand: &Bound) -> Touched {
         let (mut low, mut high) = (operand.at.offset as isize, operand.at.offset as isize);
+        if operand.dtype.is_packed() {
+            let bytes =
+                operand.dtype.storage_bytes(operand.layout.elements()).map_or(isize::MAX, |n| n as isize);
+            return Touched { buffer: operand.at.buffer as usize, bytes: 0..bytes };
+        }
         let size = operand.dtype.size_bytes() as isize;
         for (&d, &stride) in operand.layout.dims().iter().zip(operand.layout.strides()) {
             let reach = (d as isize - 1) * stride * size;

@@ -179,7 +179,8 @@ impl OpDef for QuantizeDef {
 }
 
 #[cfg(feature = "testing")]
-const QUANTIZED: &[DType] = &[DType::I8, DType::U8, DType::I16, DType::U16, DType::I4, DType::U4];
+const QUANTIZED: &[DType] =
+    &[DType::I8, DType::U8, DType::I16, DType::U16, DType::I4, DType::U4, DType::I2, DType::U2];
 
 #[cfg(feature = "testing")]
 fn random_params(g: &mut Gen) -> (Option<usize>, Vec<usize>, Vec<usize>) {
