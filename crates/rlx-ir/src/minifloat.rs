@@ -96,7 +96,9 @@ impl Format {
         if x.is_nan() {
             return if self.has_nan { nan } else { 0 };
         }
-        let x = x.abs();
+        // Far beyond the largest number, differences from all of them would be equal.
+        let greatest = self.magnitude(self.max_code);
+        let x = x.abs().min(2.0 * greatest);
         let mut best = 0u8;
         for code in 1..=self.max_code {
             let (old, new) = ((x - self.magnitude(best)).abs(), (x - self.magnitude(code)).abs());
@@ -105,7 +107,6 @@ impl Format {
             }
         }
         // Half a step beyond the largest value rounds up to the next power that is not there.
-        let greatest = self.magnitude(self.max_code);
         let step = greatest - self.magnitude(self.max_code - 1);
         let beyond = x >= greatest + step / 2.0 && (x > greatest + step / 2.0 || self.max_code % 2 == 1);
         if beyond && self.has_infinity {
@@ -137,6 +138,7 @@ mod tests {
         let fp4 = Format::of(DType::F4E2M1).unwrap();
         let values: Vec<f64> = (0..8).map(|c| fp4.decode(c)).collect();
         assert_eq!(values, [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]);
+        assert_eq!([fp4.encode(1e17), fp4.encode(f64::NEG_INFINITY)], [0x7, 0xF]);
     }
 
     #[test]

@@ -13,7 +13,7 @@ it; model-local functions (inlined); branches and loops, chosen or unrolled wher
 arithmetic (`Shape`, `Gather`, `Concat`, `Slice`, …) is done while importing and leaves no nodes.
 
 Where the value of an input decides a shape or an axis, the import asks for that value (`NeedsInputValue`), and the graph
-then holds for that value. Not read: sequences, optionals, strings, sparse initialisers, 2-bit and E8M0 elements. What is not built is an error that names node, op, domain, opset and operands.
+then holds for that value. Not read: sequences, optionals, strings, sparse initialisers. What is not built is an error that names node, op, domain, opset and operands.
 
 Of ONNX Runtime's own domain `com.microsoft` what its quantiser and its optimiser write most is read, and of `ai.onnx.ml` what
 scikit-learn's models become without strings and maps (`to_onnx(model, X, options={id(model): {\"zipmap\": False}})`): both as ordinary

@@ -1,8 +1,8 @@
 //! Ops on elements of less than a byte, as ops on elements of whole bytes between two casts.
 //!
 //! Every value of a packed type has an equal one in [`DType::in_whole_bytes`], and a cast back wraps around integers as the
-//! packed type does. So what only chooses elements, and integer arithmetic that wraps around, is the same there. A device
-//! needs two kernels for packed elements, the casts, whatever else it computes.
+//! packed type does. So what only chooses elements, and integer arithmetic that wraps around, is the same there. Casts are the
+//! only kernels of packed elements that a device needs, whatever else it computes.
 //!
 //! ```text
 //! %1 = Transpose(%0) : [3, 2] i4    →    Cast to i8, Transpose, Cast to i4
@@ -30,7 +30,7 @@ pub(super) fn in_whole_bytes(
         return None;
     }
     match &node.op {
-        Op::Cast { to } => cast(graph.shape(node.inputs[0]).dtype(), *to, inputs[0], out),
+        Op::Cast { .. } => None,
         Op::Quantize { axis, to } => Some(quantize(*axis, *to, inputs, out)),
         op if keeps_values(op, types().any(|d| d.is_packed() && d.is_float())) => {
             Some(between_casts(op.clone(), inputs, node, out))
@@ -62,36 +62,6 @@ fn keeps_values(op: &Op, floats: bool) -> bool {
         Op::Activation(_) => !floats,
         _ => false,
     }
-}
-
-/// A cast that is no kernel's own: between packed elements and the whole bytes that hold them, or from f32 and f64 to packed
-/// floats, which must round once.
-fn cast(from: DType, to: DType, x: NodeId, out: &mut Graph) -> Option<Result<Vec<NodeId>>> {
-    let (wide_from, wide_to) = (from.in_whole_bytes(), to.in_whole_bytes());
-    let through = |out: &mut Graph, wide: DType| {
-        let x = out.try_cast(x, wide)?;
-        Ok(vec![out.try_cast(x, to)?])
-    };
-    if from.is_packed() {
-        return (to != wide_from).then(|| through(out, wide_from));
-    }
-    if from == wide_to || (to.is_float() && matches!(from, DType::F32 | DType::F64)) {
-        return None;
-    }
-    if to.is_float() {
-        // Integers too large for f32 are far beyond the largest packed float.
-        return Some(through(out, DType::F32));
-    }
-    if !from.is_float() {
-        return Some(through(out, wide_to));
-    }
-    // Floats saturate.
-    let saturated = |out: &mut Graph| {
-        let x = out.try_cast(x, wide_to)?;
-        let x = clamped(x, to, out)?;
-        Ok(vec![out.try_cast(x, to)?])
-    };
-    Some(saturated(out))
 }
 
 /// Whole bytes within the range of a packed integer.
@@ -175,17 +145,13 @@ mod tests {
 
     /// Everything but the casts that devices have, decomposed.
     fn checked(graph: &Graph, x: Value) {
-        let own = |n: &Node, g: &Graph| {
-            let Op::Cast { to } = n.op else { return false };
-            let from = g.shape(n.inputs[0]).dtype();
-            from.in_whole_bytes() == to || from == to.in_whole_bytes()
-        };
+        let own = |n: &Node| matches!(n.op, Op::Cast { .. });
         let border = |n: &Node| n.inputs.is_empty();
         let whole =
-            decompose_nodes(graph, |n, g| !border(n) && !own(n, g)).unwrap().expect("it has packed elements");
+            decompose_nodes(graph, |n, _| !border(n) && !own(n)).unwrap().expect("it has packed elements");
         for node in whole.nodes() {
             let packed = node.results().iter().any(|s| s.dtype().is_packed());
-            assert!(!packed || border(node) || own(node, &whole), "{whole}");
+            assert!(!packed || border(node) || own(node), "{whole}");
         }
         let mut bindings = Bindings::default();
         bindings.set_input("x", x);
@@ -208,13 +174,15 @@ mod tests {
     }
 
     #[test]
-    fn floats_saturate_into_packed_integers() {
+    fn quantised_floats_saturate_in_packed_integers() {
         let mut g = Graph::new("packed");
-        let x = g.input("x", Shape::new(&[4], DType::F32));
-        let y = g.try_cast(x, DType::I4).unwrap();
-        let half = g.try_cast(x, DType::F16).unwrap();
-        let z = g.try_cast(half, DType::U2).unwrap();
-        g.set_outputs(vec![y, z]);
-        checked(&g, Value::float(DType::F32, &[4], vec![-300.0, 100.0, 6.9, f64::NAN]));
+        let x = g.input("x", Shape::new(&[5], DType::F32));
+        let scale = g.constant(Value::float(DType::F32, &[], vec![2.0]).to_const());
+        for dtype in [DType::I4, DType::U2] {
+            let zero = g.constant(Value::int(dtype, &[], vec![1]).to_const());
+            let y = g.try_add(Op::Quantize { axis: None, to: dtype }, &[x, scale, zero]).unwrap();
+            g.outputs.push(y);
+        }
+        checked(&g, Value::float(DType::F32, &[5], vec![-300.0, 500.0, 6.9, -3.0, f64::NAN]));
     }
 }
