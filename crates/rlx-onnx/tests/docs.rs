@@ -15,7 +15,8 @@ arithmetic (`Shape`, `Gather`, `Concat`, `Slice`, …) is done while importing a
 Where the value of an input decides a shape or an axis, the import asks for that value (`NeedsInputValue`), and the graph
 then holds for that value. Not read: sequences, optionals, strings, sparse initialisers. What is not built is an error that names node, op, domain, opset and operands.
 
-Of ONNX Runtime's own domain `com.microsoft` what its quantiser and its optimiser write most is read, and of `ai.onnx.ml` what
+Of ONNX Runtime's own domain `com.microsoft` what its quantiser, its optimiser and its model builder write is read (weights of 2, 4 and 8
+bits in blocks stay packed in the model; attention's caches are ordinary inputs and outputs), and of `ai.onnx.ml` what
 scikit-learn's models become without strings and maps (`to_onnx(model, X, options={id(model): {\"zipmap\": False}})`): both as ordinary
 tensor ops. Ops of other domains are the program's own: `com.example.Scale` is the custom op that it registered by that name.
 

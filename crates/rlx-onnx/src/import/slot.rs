@@ -86,6 +86,8 @@ pub(crate) struct Importer<'f> {
     scopes: Vec<Scope>,
     /// The bodies being imported, outermost first; `graph` is the innermost one's.
     pub bodies: Vec<OpenBody>,
+    /// Constants of the file taken for another element type.
+    views: HashMap<(SlotId, DType), SlotId>,
     param_names: HashSet<String>,
     visited: usize,
     /// What may still be computed while importing.
@@ -130,6 +132,7 @@ impl<'f> Importer<'f> {
             slots: Vec::new(),
             scopes: vec![Scope::default()],
             bodies: Vec::new(),
+            views: HashMap::new(),
             param_names: HashSet::new(),
             visited: 0,
             allowance: Cell::new(Allowance::for_bytes(file.size().saturating_add(given))),
@@ -242,6 +245,28 @@ impl<'f> Importer<'f> {
         let shape = Shape::scalar(DType::F32);
         let slot = self.add_slot(Slot { shape, node: None, known: None, data: None, absent: true });
         self.define(name, slot)
+    }
+
+    /// A constant of the file with the bytes of its last dimension taken for elements of another type: bytes for packed
+    /// 4-bit integers, or the reverse. Nothing is copied. `None` for what is no constant of the file, or whose rows are no
+    /// whole elements of that type.
+    pub fn reinterpreted(&mut self, id: SlotId, dtype: DType) -> Result<Option<SlotId>, Error> {
+        if let Some(&view) = self.views.get(&(id, dtype)) {
+            return Ok(Some(view));
+        }
+        let Some(Data::File { tensor, weight }) = &self.slot(id).data else { return Ok(None) };
+        let (tensor, weight) = (tensor.clone(), *weight);
+        let Some((&last, lead)) = tensor.dims.split_last() else { return Ok(None) };
+        let bits = last.checked_mul(tensor.dtype.bits());
+        let bits = bits.filter(|bits| bits % 8 == 0 && bits % dtype.bits() == 0);
+        let Some(bits) = bits else { return Ok(None) };
+        let mut dims = lead.to_vec();
+        dims.push(bits / dtype.bits());
+        Shape::new(&dims, dtype).check_size()?;
+        let view = RawTensor { name: tensor.name.clone(), dtype, dims, bytes: tensor.bytes.clone() };
+        let view = self.tensor_slot(view, weight);
+        self.views.insert((id, dtype), view);
+        Ok(Some(view))
     }
 
     /// Opens the scope of a subgraph or function body.

@@ -31,6 +31,10 @@ pub(super) struct Window {
 /// An attribute with one number per spatial dimension.
 fn sizes(cx: &NodeCx<'_, '_>, name: &str, count: usize, default: usize) -> Result<Vec<usize>, Error> {
     let Some(given) = cx.attrs.ints(name)? else { return Ok(vec![default; count]) };
+    one_for_each(cx, name, given, count)
+}
+
+fn one_for_each(cx: &NodeCx<'_, '_>, name: &str, given: &[i64], count: usize) -> Result<Vec<usize>, Error> {
     let sizes = given.iter().map(|&v| usize::try_from(v).ok().filter(|&v| v <= i32::MAX as usize));
     match sizes.collect::<Option<Vec<_>>>() {
         Some(sizes) if sizes.len() == count => Ok(sizes),
@@ -42,7 +46,12 @@ impl Window {
     /// The window of an op whose operand 0 is the input; the kernel's size comes from the attribute or the weights.
     pub fn read(cx: &NodeCx<'_, '_>, weights: Option<&[Dim]>) -> Result<Window, Error> {
         let shape = cx.shape(0)?;
-        let spatial = shape.dims().get(2..).unwrap_or_default();
+        Window::over(cx, weights, shape.dims().get(2..).unwrap_or_default())
+    }
+
+    /// The same over spatial dimensions that are elsewhere in operand 0.
+    pub fn over(cx: &NodeCx<'_, '_>, weights: Option<&[Dim]>, spatial: &[Dim]) -> Result<Window, Error> {
+        let shape = cx.shape(0)?;
         if spatial.is_empty() {
             return Err(cx.malformed(format!("{shape} has no spatial dimensions")));
         }
@@ -124,6 +133,11 @@ impl NodeCx<'_, '_> {
 
 /// `output_shape` and `auto_pad` choose the pads; else they are given.
 fn conv_transpose(cx: Cx) -> Nodes {
+    conv_transpose_padded(cx, None)
+}
+
+/// With pads from elsewhere than the attribute.
+pub(super) fn conv_transpose_padded(cx: Cx, given: Option<&[i64]>) -> Nodes {
     let (x, weights) = (cx.shape(0)?, cx.shape(1)?);
     let spatial = x.rank().saturating_sub(2);
     let mut output_padding = sizes(cx, "output_padding", spatial, 0)?;
@@ -136,6 +150,9 @@ fn conv_transpose(cx: Cx) -> Nodes {
         pads: sizes(cx, "pads", 2 * spatial, 0)?,
         dilations: sizes(cx, "dilations", spatial, 1)?,
     };
+    if let Some(given) = given {
+        w.pads = one_for_each(cx, "pads", given, 2 * spatial)?;
+    }
     pad_to_output(cx, &mut w, x.dims().get(2..).unwrap_or_default(), &mut output_padding)?;
     let op = Op::ConvTranspose {
         strides: w.strides,

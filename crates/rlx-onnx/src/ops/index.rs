@@ -45,7 +45,7 @@ fn gather_elements(cx: Cx) -> Nodes {
     Ok(vec![cx.add(Op::GatherElements { axis }, &[x, indices])?])
 }
 
-fn gather_nd(cx: Cx) -> Nodes {
+pub(super) fn gather_nd(cx: Cx) -> Nodes {
     let batch_dims =
         usize::try_from(cx.attrs.int("batch_dims", 0)?).map_err(|_| cx.malformed("batch_dims < 0"))?;
     let (x, indices) = (cx.x(0)?, cx.x(1)?);
@@ -179,11 +179,12 @@ fn raise_symbol(cx: Cx, end: Extent, dim: Dim) {
 const MOST_CUT: i64 = 1 << 20;
 const MAX_MINIMUM: i64 = 1 << 32;
 
-fn at_least_zero(e: Extent) -> Extent {
+/// A length that is 0 where the expression is less.
+pub(super) fn at_least_zero(e: Extent) -> Extent {
     if e.range(&|_| SymRange::DIM).min >= 0 { e } else { e.max(0) }
 }
 
-fn pad(cx: Cx) -> Nodes {
+pub(super) fn pad(cx: Cx) -> Nodes {
     let shape = cx.shape(0)?;
     let rank = shape.rank();
     let pads = match cx.has(1) {

@@ -42,7 +42,7 @@ fn granularity(cx: &NodeCx<'_, '_>) -> Result<Granularity, Error> {
 }
 
 /// A scale or zero point given for blocks, repeated to one for each element.
-fn widen(cx: Cx, v: NodeId, like: &[Dim], axis: usize, size: i64) -> Result<NodeId, Error> {
+pub(super) fn widen(cx: Cx, v: NodeId, like: &[Dim], axis: usize, size: i64) -> Result<NodeId, Error> {
     let shape = cx.shape_of(v);
     if shape.rank() != like.len() {
         return Err(cx.malformed(format!("blocks of {shape} for {} dimensions", like.len())));
@@ -192,7 +192,7 @@ impl Quantized {
     }
 
     /// The elements minus the zero point as i32. A vector of zero points runs along `axis`.
-    fn centred(&self, cx: Cx, axis: usize) -> Result<NodeId, Error> {
+    pub fn centred(&self, cx: Cx, axis: usize) -> Result<NodeId, Error> {
         let x = cx.cast(self.x, DType::I32)?;
         let Some(zero) = self.zero else { return Ok(x) };
         let zero = cx.cast(zero, DType::I32)?;
@@ -312,10 +312,14 @@ pub(super) fn requantize(
 }
 
 /// A convolution of small integers, exact in i32.
-fn integer_conv(cx: Cx, x: Quantized, w: Quantized) -> Result<NodeId, Error> {
+/// The spatial dimensions are operand 0's from the third on, unless they are given.
+fn integer_conv(cx: Cx, x: Quantized, w: Quantized, spatial: Option<&[Dim]>) -> Result<NodeId, Error> {
     let weights = cx.shape_of(w.x);
-    let Window { strides, pads, dilations, .. } =
-        Window::read(cx, Some(weights.dims().get(2..).unwrap_or_default()))?;
+    let kernel = Some(weights.dims().get(2..).unwrap_or_default());
+    let Window { strides, pads, dilations, .. } = match spatial {
+        Some(spatial) => Window::over(cx, kernel, spatial)?,
+        None => Window::read(cx, kernel)?,
+    };
     let groups = usize::try_from(cx.attrs.int("group", 1)?).map_err(|_| cx.malformed("group < 0"))?;
     let format = DataFormat::ChannelsFirst;
     if let Some(operands) = byte_operands(cx, x, w, weights.dims().first().copied())? {
@@ -327,12 +331,18 @@ fn integer_conv(cx: Cx, x: Quantized, w: Quantized) -> Result<NodeId, Error> {
 
 fn conv_integer(cx: Cx) -> Nodes {
     let (x, w) = (Quantized::operand(cx, 0, 2)?, Quantized::operand(cx, 1, 3)?);
-    Ok(vec![integer_conv(cx, x, w)?])
+    Ok(vec![integer_conv(cx, x, w, None)?])
 }
 
 fn quantized_conv(cx: Cx) -> Nodes {
-    let (x, w) = (Quantized::operand(cx, 0, 2)?, Quantized::operand(cx, 3, 5)?);
-    let mut y = integer_conv(cx, x, w)?;
+    let x = Quantized::operand(cx, 0, 2)?;
+    quantized_conv_of(cx, x, None)
+}
+
+/// The convolution of `x`, whose channels come first, with the other operands of a `QLinearConv`.
+pub(super) fn quantized_conv_of(cx: Cx, x: Quantized, spatial: Option<&[Dim]>) -> Nodes {
+    let w = Quantized::operand(cx, 3, 5)?;
+    let mut y = integer_conv(cx, x, w, spatial)?;
     let rank = cx.shape_of(y).rank();
     if let Some(bias) = cx.x_opt(8)? {
         let bias = along(cx, bias, rank, 1)?;

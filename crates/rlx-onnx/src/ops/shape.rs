@@ -39,7 +39,7 @@ fn constant_of_shape(cx: Cx) -> Nodes {
 }
 
 /// `start + i·delta` for as many steps as stay before `limit`.
-fn range(cx: Cx) -> Nodes {
+pub(super) fn range(cx: Cx) -> Nodes {
     let dtype = cx.dtype(0)?;
     if dtype.is_float() {
         return float_range(cx, dtype);
@@ -99,7 +99,7 @@ fn eye_like(cx: Cx) -> Nodes {
     Ok(vec![cx.cast(eye, dtype)?])
 }
 
-fn trilu(cx: Cx) -> Nodes {
+pub(super) fn trilu(cx: Cx) -> Nodes {
     let upper = cx.attrs.flag("upper", true)?;
     let k = match cx.has(1) {
         false => Extent::Const(0),

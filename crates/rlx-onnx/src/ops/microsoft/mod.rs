@@ -1,9 +1,22 @@
-//! ONNX Runtime's own ops (`com.microsoft`), which its quantiser and its optimiser write, by their definitions.
+//! ONNX Runtime's own ops (`com.microsoft`), which its quantiser, its optimiser and its model builder write, by their
+//! definitions.
 //!
 //! | file | ops |
 //! |---|---|
-//! | [`fused`] | fused standard ops: matmuls with a factor, norms with a residual, activations with a bias |
+//! | [`attention`] | attentions with their caches, masks and rotary embeddings |
+//! | [`blocks`] | matmuls and tables whose weights are 2, 4 or 8 bits in blocks with a scale each |
+//! | [`fused`] | fused standard ops: matmuls with a factor, activations with a bias, convolutions with a residual |
+//! | [`mixture`] | mixtures of experts |
+//! | [`norm`] | norms with embeddings, residuals or an activation |
 //! | [`quantized`] | ops on 8-bit integers with scales and zero points |
+//! | [`tensors`] | copies of the default domain's ops, distances, inverses, transforms, hashes |
+//! | [`tokens`] | padding of tokens, biases of their distances |
 
+pub(super) mod attention;
+pub(super) mod blocks;
 pub(super) mod fused;
+pub(super) mod mixture;
+pub(super) mod norm;
 pub(super) mod quantized;
+pub(super) mod tensors;
+pub(super) mod tokens;

@@ -5,9 +5,11 @@
 
 use crate::import::NodeCx;
 use crate::ops::conv_pool::Window;
+use crate::ops::microsoft::fused::{channels_first, channels_last};
 use crate::ops::quant::{self, Quantized, along, integer_matmul, quantize_by_range, requantize};
 use crate::ops::{Entry, microsoft};
 use rlx_ir::op::{Activation as A, BinaryOp as B, CmpOp, DataFormat, PoolKind, ReduceOp};
+use rlx_ir::sort::sort;
 use rlx_ir::{DType, Error, NodeId, Op};
 
 type Cx<'a, 'b, 'f> = &'a mut NodeCx<'b, 'f>;
@@ -17,16 +19,21 @@ pub(in crate::ops) const OPS: &[Entry] = &[
     microsoft("DequantizeLinear", quant::dequantize),
     microsoft("DynamicQuantizeMatMul", dynamic_quantize_matmul),
     microsoft("MatMulIntegerToFloat", matmul_integer_to_float),
+    microsoft("MulInteger", mul_integer),
     microsoft("QGemm", gemm),
     microsoft("QLinearAdd", add),
     microsoft("QLinearAveragePool", average_pool),
     microsoft("QLinearConcat", concat),
+    microsoft("QLinearConv", conv),
     microsoft("QLinearGlobalAveragePool", global_average_pool),
     microsoft("QLinearLeakyRelu", leaky_relu),
     microsoft("QLinearMul", mul),
+    microsoft("QLinearReduceMean", reduce_mean),
     microsoft("QLinearSigmoid", sigmoid),
     microsoft("QLinearSoftmax", softmax),
+    microsoft("QLinearWhere", select),
     microsoft("QuantizeLinear", quant::quantize),
+    microsoft("ReduceSumInteger", reduce_sum_integer),
 ];
 
 /// The floats of operand `i`, whose scale and zero point are the next two operands.
@@ -82,19 +89,27 @@ fn softmax(cx: Cx) -> Nodes {
     unary(cx, |cx, x| cx.add(Op::Softmax { axis: axis as i32 }, &[x]))
 }
 
-fn channels_first(cx: &NodeCx<'_, '_>) -> Result<(), Error> {
-    if cx.attrs.flag("channels_last", false)? { Err(cx.bad_attr("channels_last", 1)) } else { Ok(()) }
+/// A function of floats with their channels first, whatever the node's own have.
+fn with_channels_first(cx: Cx, f: impl Fn(&mut NodeCx<'_, '_>, NodeId) -> Result<NodeId, Error>) -> Nodes {
+    let last = cx.attrs.flag("channels_last", false)?;
+    unary(cx, |cx, x| {
+        let x = if last { channels_first(cx, x)? } else { x };
+        let y = f(cx, x)?;
+        if last { channels_last(cx, y) } else { Ok(y) }
+    })
 }
 
 fn global_average_pool(cx: Cx) -> Nodes {
-    channels_first(cx)?;
     let axes: Vec<usize> = (2..cx.rank(0)?).collect();
-    unary(cx, |cx, x| cx.reduce(x, ReduceOp::Mean, &axes, true))
+    with_channels_first(cx, |cx, x| cx.reduce(x, ReduceOp::Mean, &axes, true))
 }
 
 fn average_pool(cx: Cx) -> Nodes {
-    channels_first(cx)?;
-    let w = Window::read(cx, None)?;
+    let shape = cx.shape(0)?;
+    let last = cx.attrs.flag("channels_last", false)?;
+    let end = shape.rank().saturating_sub(usize::from(last));
+    let spatial = shape.dims().get(2 - usize::from(last)..end).unwrap_or_default();
+    let w = Window::over(cx, None, spatial)?;
     let op = Op::Pool {
         kind: PoolKind::Average,
         kernel: w.kernel,
@@ -105,7 +120,59 @@ fn average_pool(cx: Cx) -> Nodes {
         count_include_pad: cx.attrs.flag("count_include_pad", false)?,
         format: DataFormat::ChannelsFirst,
     };
-    unary(cx, |cx, x| cx.add(op.clone(), &[x]))
+    with_channels_first(cx, |cx, x| cx.add(op.clone(), &[x]))
+}
+
+/// As in the default domain, also with the channels of input and result last.
+fn conv(cx: Cx) -> Nodes {
+    let x = Quantized::operand(cx, 0, 2)?;
+    if !cx.attrs.flag("channels_last", false)? {
+        return quant::quantized_conv_of(cx, x, None);
+    }
+    let first = channels_first(cx, x.x)?;
+    let spatial = cx.shape_of(first).dims()[2..].to_vec();
+    let y = quant::quantized_conv_of(cx, Quantized { x: first, ..x }, Some(&spatial))?[0];
+    Ok(vec![channels_last(cx, y)?])
+}
+
+/// `data, data_scale, data_zero_point, reduced_scale, reduced_zero_point`
+fn reduce_mean(cx: Cx) -> Nodes {
+    let (axes, keep) = reduced(cx)?;
+    unary(cx, |cx, x| cx.reduce(x, ReduceOp::Mean, &axes, keep))
+}
+
+/// The axes that an attribute names, all of them by default, and whether they stay as dimensions of 1.
+fn reduced(cx: &NodeCx<'_, '_>) -> Result<(Vec<usize>, bool), Error> {
+    let rank = cx.rank(0)?;
+    let mut axes = match cx.attrs.ints("axes")? {
+        None | Some([]) => (0..rank).collect(),
+        Some(axes) => crate::ops::movement::axes_of(cx, axes, rank)?,
+    };
+    sort(&mut axes);
+    Ok((axes, cx.attrs.flag("keepdims", true)?))
+}
+
+fn reduce_sum_integer(cx: Cx) -> Nodes {
+    let (axes, keep) = reduced(cx)?;
+    let to = if cx.dtype(0)? == DType::U8 { DType::U32 } else { DType::I32 };
+    let x = cx.x(0)?;
+    let x = cx.cast(x, to)?;
+    Ok(vec![cx.reduce(x, ReduceOp::Sum, &axes, keep)?])
+}
+
+/// `A, A_zero_point, B, B_zero_point`
+fn mul_integer(cx: Cx) -> Nodes {
+    let (a, b) = (Quantized::operand(cx, 0, 1)?, Quantized::operand(cx, 2, 3)?);
+    let (a, b) = (a.centred(cx, 0)?, b.centred(cx, 0)?);
+    Ok(vec![cx.binary(B::Mul, a, b)?])
+}
+
+/// `condition`, then tensor, scale and zero point of both choices, then those of the result.
+fn select(cx: Cx) -> Nodes {
+    let condition = cx.x(0)?;
+    let (a, b) = (floats(cx, 1)?, floats(cx, 4)?);
+    let y = cx.select(condition, a, b)?;
+    Ok(vec![requantize(cx, y, 7, Some(8))?])
 }
 
 /// `y_scale, y_zero_point`, then tensor, scale and zero point of each part.
