@@ -30,6 +30,7 @@ import cases_vision
 import classical
 import keras_net
 import minilm
+import model_builder
 import nets
 import quantize
 import weights
@@ -122,7 +123,7 @@ CASES = [
 ]  # fmt: skip
 
 # Models that are not PyTorch's; their modules say what to install.
-OTHERS = {name: module for module in (classical, keras_net, quantize) for name in module.CASES}
+OTHERS = {name: module for module in (classical, keras_net, quantize, model_builder) for name in module.CASES}
 
 # Re-made by digits/train.py; listed here so that one loop tests all models.
 DIGITS = {
