@@ -132,7 +132,7 @@ pub const SUITES: &[Suite] = &[
             "goldens",
             "whole models against committed outputs",
             60,
-            What::Targets(&["goldens*", "quantized", "domain_ops"]),
+            What::Targets(&["goldens*", "quantized", "domain_ops", "default_ops"]),
         )
     },
     suite(

@@ -134,22 +134,32 @@ fn evaluate_needed(
         progress.step(Stage::Verify, node.id.index(), graph.len(), || node.op.kind().name())?;
         let results =
             evaluate_node(node, bindings, &dims, &values, progress).map_err(|e| graph.locate(node.id, e))?;
-        bind_found(node, &results, &mut dims);
+        bind_found(node, &results, &values, &mut dims, progress)?;
         values[node.id.index()] = Some(results);
     }
     Ok(values)
 }
 
 /// Binds the symbol that `node` counted, if it is one that counts.
-fn bind_found(node: &Node, results: &[Value], dims: &mut DimBinding) {
-    let Some(symbol) = node.op.data_symbol() else { return };
-    for (declared, found) in node.results().iter().zip(results) {
-        for (&d, &n) in declared.dims().iter().zip(&found.dims) {
-            if d == Dim::Dynamic(symbol) {
-                dims.set(symbol, n);
-            }
-        }
+fn bind_found(
+    node: &Node,
+    results: &[Value],
+    values: &[Option<Vec<Value>>],
+    dims: &mut DimBinding,
+    progress: &Progress,
+) -> Result<()> {
+    let Some(symbol) = node.op.data_symbol() else { return Ok(()) };
+    let mut pairs = node.results().iter().zip(results).flat_map(|(s, v)| s.dims().iter().zip(&v.dims));
+    if let Some((_, &found)) = pairs.find(|&(&d, _)| d == Dim::Dynamic(symbol)) {
+        dims.set(symbol, found);
+        return Ok(());
     }
+    // Results mention it in expressions only, or not at all.
+    let inputs: Option<Vec<&Value>> =
+        node.inputs.iter().map(|id| values[id.index()].as_ref().and_then(|v| v.first())).collect();
+    let inputs = inputs.ok_or_else(|| Error::new(ErrorKind::Internal, "an operand was not computed"))?;
+    dims.set(symbol, node.op.def().count(&node.op.bind(dims), &inputs, progress)?);
+    Ok(())
 }
 
 /// Which nodes `wanted` depends on, itself included; through a dimension that a node counts, too.
@@ -277,11 +287,9 @@ fn evaluate_node(
     let declared: Vec<Shape> = node.results().iter().map(|s| s.bind(dims)).collect();
     let results = evaluate_op_with_progress(&op, &inputs, &declared, progress)?;
     // The symbol that the op counts is open until now.
-    let own = op.data_symbol().map(Dim::Dynamic);
-    results
-        .iter()
-        .zip(&declared)
-        .try_for_each(|(value, shape)| check_declared(value, shape, |d| Some(d) == own))?;
+    let own = op.data_symbol();
+    let is_open = |d: Dim| own.is_some_and(|own| d.extent().symbols().contains(&own));
+    results.iter().zip(&declared).try_for_each(|(value, shape)| check_declared(value, shape, is_open))?;
     Ok(results)
 }
 

@@ -153,7 +153,7 @@ fn a_body_that_panics_can_run_again() {
     let mut g = Graph::new("choice");
     let x = g.input("x", square());
     let flag = g.input("flag", Shape::scalar(DType::Bool));
-    let op = Op::If { then: branch(Some(WITH_KERNEL)), otherwise: branch(None) };
+    let op = Op::If { then: branch(Some(WITH_KERNEL)), otherwise: branch(None), count: None, chosen: false };
     let y = g.try_add(op, &[flag, x, x]).unwrap();
     g.set_outputs(vec![y]);
     let mut compiled = session().compile(g);

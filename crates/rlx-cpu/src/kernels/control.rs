@@ -10,6 +10,7 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use rlx_backend::tuning::Tuning;
 use rlx_backend::{ExecutableGraph, InputSource};
 use rlx_ir::op::Body;
+use rlx_ir::ops::control::differing_dim;
 use rlx_ir::progress::{Progress, Stage};
 use rlx_ir::{Error, ErrorKind, Extent, Graph, GraphHash, LirModule, Node, Op, Result, graph_hash};
 use rlx_opt::{Claim, CompileOptions, CompilePipeline, PoolSpec};
@@ -77,10 +78,30 @@ pub(crate) fn claim(node: &Node, _: &Graph) -> Claim {
 /// The kernel of a choice or a loop.
 pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
     match cx.node().op.clone() {
-        Op::If { then, otherwise } => {
+        Op::If { then, otherwise, count, chosen } => {
             let inputs = 1 + then.graph.inputs().count();
+            let found = match count {
+                None => Found::Nothing,
+                Some(_) if chosen => Found::Choice,
+                Some(_) => differing_dim(&then, &otherwise)?.map_or(Found::Choice, Found::Dim),
+            };
+            let elements = match found {
+                Found::Choice => [elements_of(&then, cx), elements_of(&otherwise, cx)],
+                _ => [Vec::new(), Vec::new()],
+            };
             let branches = [Nested::new(&then, cx)?, Nested::new(&otherwise, cx)?];
-            Ok(Box::new(If { branches, first: [1, inputs], operands: Operands::default() }))
+            let outputs = cx.step.outputs.iter();
+            let room = outputs.map(|o| cx.module.buffers[o.buffer.index()].elements).collect::<Vec<_>>();
+            let room = room.into_iter().map(|elements| cx.extent(elements)).collect();
+            Ok(Box::new(If {
+                branches,
+                first: [1, inputs],
+                found,
+                elements,
+                room,
+                bytes: Default::default(),
+                operands: Operands::default(),
+            }))
         }
         Op::Loop { body, count, carried, scanned, .. } => Ok(Box::new(Loop {
             body: Nested::new(&body, cx)?,
@@ -224,11 +245,35 @@ unsafe fn copy(exec: &CpuExecutable, from: usize, to: *mut u8, bytes: usize) -> 
     Ok(())
 }
 
+/// How many elements each output of a branch has.
+fn elements_of(branch: &Body, cx: &mut CompileCx<'_>) -> Vec<Ex> {
+    let graph = &branch.graph;
+    graph.outputs.iter().map(|&id| cx.extent(graph.shape(id).elements())).collect()
+}
+
+/// What a choice binds a symbol to.
+#[derive(Debug, Clone, Copy)]
+enum Found {
+    /// It binds none: both branches give the same shapes.
+    Nothing,
+    /// Which branch was taken.
+    Choice,
+    /// A dimension of a result.
+    Dim((usize, usize)),
+}
+
 #[derive(Clone)]
 struct If {
     branches: [Nested; 2],
     /// The first input of each.
     first: [usize; 2],
+    found: Found,
+    /// Elements of each branch's outputs, where the branches' shapes are known and differ.
+    elements: [Vec<Ex>; 2],
+    /// The same as bytes.
+    bytes: [Vec<usize>; 2],
+    /// Elements of the buffers that the outputs are in.
+    room: Vec<Ex>,
     operands: Operands,
 }
 
@@ -236,6 +281,17 @@ impl StepKernel for If {
     fn bind(&mut self, cx: &BindCx<'_>) -> Result<Needs> {
         self.operands.bind(cx)?;
         self.branches.iter_mut().try_for_each(|b| b.bind(cx))?;
+        for (bytes, elements) in self.bytes.iter_mut().zip(&self.elements) {
+            bytes.clear();
+            for ((&elements, &room), out) in elements.iter().zip(&self.room).zip(cx.outputs) {
+                let size_of =
+                    |e: Ex| usize::try_from(cx.values.get(e)).ok()?.checked_mul(out.dtype.size_bytes());
+                let (size, room) = (size_of(elements), size_of(room));
+                let fits = size.zip(room).filter(|(size, room)| out.at.offset.saturating_add(*size) <= *room);
+                let (size, _) = fits.ok_or_else(|| mismatch("a branch's result has no room"))?;
+                bytes.push(size);
+            }
+        }
         Ok(Needs::time(NANOS))
     }
 
@@ -247,16 +303,32 @@ impl StepKernel for If {
         let inputs = &self.operands.inputs[self.first[own]..end];
         let places = |list: &mut Places| list.extend(inputs.iter().map(|b| Operands::place(cx, b)));
         let progress = cx.progress.silent();
+        // Results whose shape the branch decides have room for the larger one. What a branch finds out is no more than that; what
+        // is known of it is exact.
+        let own_bytes = &self.bytes[own];
         // SAFETY: as above; operands cover their views, and results are apart from inputs.
-        unsafe {
+        let dim = unsafe {
             self.branches[own].run(places, &progress, |exec| {
-                self.operands
-                    .outputs
-                    .iter()
-                    .enumerate()
-                    .try_for_each(|(i, out)| copy(exec, i, cx.ptr(out.at), size(out)))
-            })
-        }
+                for (i, out) in self.operands.outputs.iter().enumerate() {
+                    let bytes = match self.found {
+                        Found::Nothing => size(out),
+                        Found::Choice => own_bytes.get(i).copied().unwrap_or(0),
+                        Found::Dim(_) => exec.output(i)?.len().min(size(out)),
+                    };
+                    copy(exec, i, cx.ptr(out.at), bytes)?;
+                }
+                match self.found {
+                    Found::Dim((result, axis)) => exec.output_dim(result, axis).map(Some),
+                    _ => Ok(None),
+                }
+            })?
+        };
+        cx.found = match self.found {
+            Found::Nothing => cx.found,
+            Found::Choice => Some(usize::from(holds)),
+            Found::Dim(_) => dim,
+        };
+        Ok(())
     }
 }
 

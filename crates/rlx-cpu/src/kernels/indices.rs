@@ -66,6 +66,11 @@ impl Misses {
         self.0.fetch_min(i, Ordering::Relaxed);
     }
 
+    /// The first miss.
+    pub(crate) fn first(self) -> Option<usize> {
+        Some(self.0.into_inner()).filter(|&first| first != usize::MAX)
+    }
+
     /// The error of the first miss; `axis_of` says which axis of what size an index is for.
     ///
     /// # Safety
@@ -75,10 +80,7 @@ impl Misses {
         indices: &Indices,
         axis_of: impl Fn(usize) -> (usize, usize),
     ) -> Result<()> {
-        let first = self.0.into_inner();
-        if first == usize::MAX {
-            return Ok(());
-        }
+        let Some(first) = self.first() else { return Ok(()) };
         // SAFETY: an index that was found out of range was read before.
         let index = unsafe { indices.raw(first) };
         Err(out_of_range(index, first, axis_of(first)))

@@ -88,6 +88,19 @@ impl Program {
 }
 
 impl CpuExecutable {
+    /// A dimension of an output, as the last run had it.
+    pub(crate) fn output_dim(&self, output: usize, axis: usize) -> Result<usize> {
+        let (program, dims) = (&self.program, self.dims.as_deref().unwrap_or_default());
+        let value = |s: u32| match program.stages.iter().position(|stage| stage.symbol == s) {
+            Some(i) => self.found.get(i).copied(),
+            None => program.lir.symbols.binary_search(&s).ok().and_then(|i| dims.get(i).copied()),
+        };
+        let graph = &program.lir.graph;
+        let dim = graph.outputs.get(output).and_then(|&id| graph.shape(id).dims().get(axis));
+        let size = dim.and_then(|d| d.extent().eval(&value)).and_then(|n| usize::try_from(n).ok());
+        size.ok_or_else(|| Error::new(ErrorKind::Internal, "a dimension of an output has no value"))
+    }
+
     /// Puts in what stage `at` found, and binds what waited for it. `changed`: whether an earlier stage found something
     /// else than in the last run.
     pub(super) fn found(

@@ -6,7 +6,7 @@ use rlx_ir::{DType, Error, ErrorKind, Result};
 use super::extents::{Ex, ExtentTable, Values, ViewCheck};
 
 /// The most dimensions an operand may have.
-pub(crate) const MAX_RANK: usize = 8;
+pub(crate) const MAX_RANK: usize = 16;
 
 /// Dimensions and strides (in elements; may be zero or negative), outermost first.
 #[derive(Debug, Clone, Copy, Eq)]

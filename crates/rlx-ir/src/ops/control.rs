@@ -6,7 +6,7 @@
 use crate::dim::{Dim, Extent};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
-use crate::graph::Graph;
+use crate::graph::{DataSymbol, Graph, bound_of};
 use crate::ops::def::{Arity, OpDef};
 use crate::ops::elementwise::static_dims;
 use crate::ops::{Body, Op, OpKind, attrs};
@@ -65,13 +65,86 @@ fn run(body: &Body, inputs: &[Value], progress: &Progress) -> Result<Vec<Value>>
     oracle::evaluate_with_progress(&body.graph, &bindings, progress)
 }
 
+/// Two branches' dimensions that are not the same, or that a branch finds out when it runs.
+struct Differing {
+    /// Which result, and which dimension of it.
+    place: (usize, usize),
+    then: Dim,
+    otherwise: Dim,
+}
+
+/// The dimensions in which two branches differ; an error where they differ in more than dimensions.
+fn differing(then: &Body, otherwise: &Body) -> Result<Vec<Differing>> {
+    let (a, b) = (outputs(then)?, outputs(otherwise)?);
+    let alike = |(a, b): (&Shape, &Shape)| a.dtype() == b.dtype() && a.rank() == b.rank();
+    if a.len() != b.len() || a.is_empty() || !a.iter().zip(&b).all(alike) {
+        let list = |s: &[Shape]| s.iter().map(Shape::to_string).collect::<Vec<_>>().join(", ");
+        let message = format!("the branches give {} and {}, which do not fit together", list(&a), list(&b));
+        return Err(Error::new(ErrorKind::Shape, message));
+    }
+    let data = [then, otherwise].map(|body| body.graph.data_symbols());
+    let found = |dim: Dim, own: usize| {
+        dim.extent().symbols().iter().any(|s| data[own].iter().any(|d| d.symbol == *s))
+    };
+    let mut all = Vec::new();
+    for (i, (a, b)) in a.iter().zip(&b).enumerate() {
+        for (axis, (&then, &otherwise)) in a.dims().iter().zip(b.dims()).enumerate() {
+            if then != otherwise || found(then, 0) || found(otherwise, 1) {
+                all.push(Differing { place: (i, axis), then, otherwise });
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// Where a result of the branches has the dimension that `count` of an [`Op::If`] stands for: the result and the dimension.
+/// `None` where the branches have the same shapes.
+///
+/// # Errors
+/// [`ErrorKind::Shape`] where the branches do not fit together.
+pub fn differing_dim(then: &Body, otherwise: &Body) -> Result<Option<(usize, usize)>> {
+    Ok(differing(then, otherwise)?.first().map(|d| d.place))
+}
+
+/// How a symbol can stand for what differs in shape between two branches: `chosen` of [`Op::If`]. `None` where nothing differs.
+///
+/// # Errors
+/// [`ErrorKind::Shape`] where the branches do not fit together, or differ in more than one dimension that one of them finds out.
+pub fn shapes_joined(then: &Body, otherwise: &Body) -> Result<Option<bool>> {
+    let all = differing(then, otherwise)?;
+    let Some(first) = all.first() else { return Ok(None) };
+    if all.iter().all(|d| (d.then, d.otherwise) == (first.then, first.otherwise)) {
+        return Ok(Some(false));
+    }
+    let data = [then, otherwise].map(|body| body.graph.data_symbols());
+    known_to_both(&all, &data)?;
+    Ok(Some(true))
+}
+
+/// Whether all dimensions that differ are known before a branch runs.
+fn known_to_both(all: &[Differing], data: &[Vec<DataSymbol>; 2]) -> Result<()> {
+    let own = |dim: Dim, own: usize| {
+        dim.extent().symbols().iter().any(|s| data[own].iter().any(|d| d.symbol == *s))
+    };
+    match all.iter().find(|d| own(d.then, 0) || own(d.otherwise, 1)) {
+        None => Ok(()),
+        Some(d) => Err(Error::new(
+            ErrorKind::Shape,
+            format!(
+                "the branches differ in several dimensions, and one of them ({} or {}) is found out when a branch runs",
+                d.then, d.otherwise
+            ),
+        )),
+    }
+}
+
 /// [`Op::If`].
 pub struct IfDef;
 
 impl OpDef for IfDef {
     fn arity(&self, op: &Op) -> Arity {
         match op {
-            Op::If { then, otherwise } => {
+            Op::If { then, otherwise, .. } => {
                 Arity::Exact(1 + then.graph.inputs().count() + otherwise.graph.inputs().count())
             }
             _ => Arity::AtLeast(1),
@@ -79,7 +152,7 @@ impl OpDef for IfDef {
     }
 
     fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
-        attrs!(op => If { then, otherwise });
+        attrs!(op => If { then, otherwise, count, chosen });
         if !is_scalar(inputs[0], DType::Bool) {
             return Err(Error::new(
                 ErrorKind::Shape,
@@ -90,13 +163,65 @@ impl OpDef for IfDef {
         let (first, second) = given.split_at(then.graph.inputs().count().min(given.len()));
         takes(OpKind::If, &then.graph, first)?;
         takes(OpKind::If, &otherwise.graph, second)?;
-        let (a, b) = (outputs(then)?, outputs(otherwise)?);
-        if a != b || a.is_empty() {
-            let list = |s: &[Shape]| s.iter().map(Shape::to_string).collect::<Vec<_>>().join(", ");
-            let message = format!("the branches give {} and {}, which are not the same", list(&a), list(&b));
-            return Err(Error::new(ErrorKind::Shape, message));
+        let mut results = outputs(then)?;
+        let all = differing(then, otherwise)?;
+        match count {
+            _ if all.is_empty() => {}
+            None => {
+                let list = |b: &Body| {
+                    Ok::<_, Error>(outputs(b)?.iter().map(Shape::to_string).collect::<Vec<_>>().join(", "))
+                };
+                let message = format!(
+                    "the branches give {} and {}, which are not the same",
+                    list(then)?,
+                    list(otherwise)?
+                );
+                return Err(Error::new(ErrorKind::Shape, message));
+            }
+            Some(Dim::Expr(_)) => {
+                return Err(Error::new(ErrorKind::Shape, "a choice binds one symbol, not an expression"));
+            }
+            Some(count) => {
+                if *chosen {
+                    let data = [then, otherwise].map(|body| body.graph.data_symbols());
+                    known_to_both(&all, &data)?;
+                }
+                for d in &all {
+                    let (a, b) = (d.then.extent(), d.otherwise.extent());
+                    let dim = if *chosen { Dim::from(b + count.extent() * (a - b)) } else { *count };
+                    let mut dims = results[d.place.0].dims().to_vec();
+                    dims[d.place.1] = dim;
+                    results[d.place.0] = results[d.place.0].with_dims(dims);
+                }
+            }
         }
-        Ok(a)
+        Ok(results)
+    }
+
+    fn counted(&self, op: &Op) -> Option<Dim> {
+        let Op::If { count, .. } = op else { return None };
+        *count
+    }
+
+    fn count(&self, op: &Op, inputs: &[&Value], progress: &Progress) -> Result<usize> {
+        attrs!(op => If { then, otherwise, chosen });
+        if *chosen {
+            return Ok(usize::from(inputs[0].ints()?.first().is_some_and(|&c| c != 0)));
+        }
+        let Some((result, axis)) = differing_dim(then, otherwise)? else { return Ok(0) };
+        let values = self.reference_with_progress(op, inputs, &[], progress)?;
+        Ok(values.get(result).and_then(|v| v.dims.get(axis)).copied().unwrap_or(0))
+    }
+
+    fn bound(&self, op: &Op, _: &[&Shape]) -> Extent {
+        let Op::If { then, otherwise, chosen, .. } = op else { return Extent::Const(i64::MAX) };
+        if *chosen {
+            return Extent::Const(1);
+        }
+        let most = |body: &Body, dim: Dim| dim.extent().upper(&bound_of(&body.graph.data_symbols()));
+        let all = differing(then, otherwise).unwrap_or_default();
+        let bounds = all.iter().map(|d| most(then, d.then).max(most(otherwise, d.otherwise)));
+        bounds.reduce(|a, b| a.max(b)).unwrap_or(Extent::Const(0))
     }
 
     fn reference(&self, op: &Op, inputs: &[&Value], results: &[Shape]) -> Result<Vec<Value>> {
@@ -118,7 +243,7 @@ impl OpDef for IfDef {
     }
 
     fn flops(&self, op: &Op, _: &[&Shape], _: &[Shape]) -> f64 {
-        let Op::If { then, otherwise } = op else { return 0.0 };
+        let Op::If { then, otherwise, .. } = op else { return 0.0 };
         let cost = |b: &Body| crate::cost::graph_cost(&b.graph).flops;
         cost(then).max(cost(otherwise))
     }
@@ -128,20 +253,45 @@ impl OpDef for IfDef {
         let dims = g.dims(1..=2, 1..=5);
         let shape = Shape::new(&dims, DType::F32);
         let (first, second, two) = (g.size(1..=3), g.size(1..=2), g.chance(0.5));
-        let branch = |f: Activation, inputs: usize, two: bool| {
+        let kind = g.size(0..=2);
+        let branch = |f: Activation, inputs: usize, two: bool, kind: usize| {
             let mut graph = Graph::new("branch");
             let ids: Vec<_> = (0..inputs).map(|i| graph.input(format!("x{i}"), shape.clone())).collect();
             let sum = graph.binary(BinaryOp::Add, ids[0], ids[inputs - 1], shape.clone());
             let out = graph.activation(f, sum, shape.clone());
-            graph.set_outputs(if two { vec![out, sum] } else { vec![out] });
+            let extra = match kind {
+                0 => None,
+                // Twice as long in the first dimension.
+                1 => Some(graph.try_add(Op::Concat { axis: 0 }, &[out, sum])),
+                _ => Some(graph.try_add(Op::NonZero { count: Dim::Dynamic(sym::named("places")) }, &[out])),
+            };
+            let places: Vec<_> = extra.into_iter().flatten().collect();
+            graph.set_outputs([out, sum].into_iter().take(1 + usize::from(two)).chain(places).collect());
             std::sync::Arc::new(Body { graph })
         };
-        let then = branch(Activation::Tanh, first, two);
-        let otherwise = branch(Activation::Neg, second, two);
+        let then = branch(Activation::Tanh, first, two, kind);
+        // Of the same shapes, or of others: a sum that is not twice as long, or another number of places.
+        let otherwise = branch(Activation::Relu, second, two, kind);
+        let otherwise = if kind == 1 && g.chance(0.7) { shortened(&otherwise) } else { otherwise };
+        let joined = shapes_joined(&then, &otherwise).ok().flatten();
+        let count = joined.map(|_| Dim::Dynamic(sym::named("differs")));
+        let chosen = joined.unwrap_or(false) || (kind == 1 && joined.is_some() && g.chance(0.5));
         let mut inputs = vec![Value::bools(&[], [g.chance(0.5)])];
         inputs.extend((0..first + second).map(|_| g.value(DType::F32, &dims, -2.0..2.0)));
-        Case::new(Op::If { then, otherwise }, inputs)
+        Case::new(Op::If { then, otherwise, count, chosen }, inputs)
     }
+}
+
+/// The branch with its second result in the place of its last one.
+#[cfg(feature = "testing")]
+fn shortened(branch: &Body) -> std::sync::Arc<Body> {
+    let mut graph = branch.graph.clone();
+    let mut outputs = graph.outputs.clone();
+    if let Some(last) = outputs.last_mut() {
+        *last = branch.graph.outputs[0];
+    }
+    graph.set_outputs(outputs);
+    std::sync::Arc::new(Body { graph })
 }
 
 /// [`Op::Loop`].

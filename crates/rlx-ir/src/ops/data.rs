@@ -35,7 +35,7 @@ use crate::{
 };
 
 /// A count that is neither a symbol nor a number has no one who could work it out.
-fn check_count(kind: OpKind, count: Dim) -> Result<()> {
+pub(super) fn check_count(kind: OpKind, count: Dim) -> Result<()> {
     match count {
         Dim::Expr(_) => {
             Err(Error::new(ErrorKind::Shape, format!("{kind} binds one symbol, not an expression: {count}")))
@@ -115,6 +115,68 @@ impl OpDef for NonZeroDef {
             Elements::Int(v) => v.iter_mut().for_each(|x| *x = if g.chance(most) { 0 } else { *x }),
         }
         Case::new(Op::NonZero { count: Dim::Dynamic(sym::named("found")) }, vec![x])
+    }
+}
+
+/// [`Op::CountUp`].
+pub struct CountUpDef;
+
+impl OpDef for CountUpDef {
+    fn arity(&self, _: &Op) -> Arity {
+        Arity::Exact(1)
+    }
+
+    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
+        attrs!(op => CountUp { count });
+        if inputs[0].dtype() != DType::I64 {
+            return Err(dtype_error(OpKind::CountUp, inputs[0], "an i64"));
+        }
+        if inputs[0].elements() != Extent::Const(1) {
+            return Err(Error::new(
+                ErrorKind::Shape,
+                format!("CountUp to {}, which is not one number", inputs[0]),
+            ));
+        }
+        check_count(OpKind::CountUp, *count)?;
+        Ok(vec![Shape::from_dims(&[*count], DType::I64)])
+    }
+
+    fn holds_for_all(&self, _: &Op, _: &[&Shape], _: Ranges<'_>) -> bool {
+        true
+    }
+
+    fn counted(&self, op: &Op) -> Option<Dim> {
+        let Op::CountUp { count, .. } = op else { return None };
+        Some(*count)
+    }
+
+    fn count(&self, op: &Op, inputs: &[&Value], _: &Progress) -> Result<usize> {
+        attrs!(op => CountUp { most });
+        let number = inputs[0].ints()?.first().copied().unwrap_or(0);
+        let found = usize::try_from(number).ok().filter(|&n| most.as_static().is_none_or(|most| n <= most));
+        found.ok_or_else(|| {
+            Error::new(ErrorKind::Value, format!("{number} as a size, which is from 0 to {most}"))
+        })
+    }
+
+    fn bound(&self, op: &Op, _: &[&Shape]) -> Extent {
+        let Op::CountUp { most, .. } = op else { return Extent::Const(i64::MAX) };
+        most.extent()
+    }
+
+    fn reference(&self, _: &Op, _: &[&Value], results: &[Shape]) -> Result<Vec<Value>> {
+        let dims = static_dims(&results[0])?;
+        let numbers = (0..dims.iter().product()).map(|i: usize| i as i128).collect();
+        Ok(vec![Value::int(DType::I64, &dims, numbers)])
+    }
+
+    #[cfg(feature = "testing")]
+    fn generate(&self, _: OpKind, g: &mut Gen) -> Case {
+        let most = g.size(0..=9);
+        let number = g.size(0..=most);
+        let dims = g.pick(&[[].as_slice(), &[1], &[1, 1]]);
+        let op = Op::CountUp { count: Dim::Dynamic(sym::named("number")), most: Dim::Static(most) };
+        Case::new(op, vec![Value::int(DType::I64, dims, vec![number as i128])])
     }
 }
 

@@ -10,6 +10,7 @@ pub mod control;
 pub mod data;
 pub mod def;
 mod derive;
+pub mod det;
 pub mod elementwise;
 pub mod grouped;
 pub mod index;
@@ -20,6 +21,7 @@ pub mod reduce;
 pub mod structural;
 pub mod top_k;
 pub mod types;
+pub mod unique;
 
 use std::sync::Arc;
 
@@ -79,12 +81,18 @@ ops! {
     } => structural::PackDef;
 
     /// One of two graphs, chosen by a bool: what the chosen one gives. The inputs are the condition, what `then` takes,
-    /// and what `otherwise` takes; both give tensors of the same shapes.
+    /// and what `otherwise` takes; both give tensors of the same types and ranks, and of the same shapes unless there is a
+    /// symbol for what differs.
     If {
         /// What is computed where the condition holds; isolated from the graph around it.
         then: Arc<Body>,
         /// What is computed where it does not.
         otherwise: Arc<Body>,
+        /// The symbol for what differs in shape, which the op binds.
+        count: Option<Dim>,
+        /// Whether that symbol is 1 where the condition holds and else 0, so that any number of known dimensions may differ, by
+        /// expressions over it. Otherwise it is the only dimension that differs, and may be one that a branch finds out.
+        chosen: bool,
     } => control::IfDef;
     /// A graph that runs as long as its condition holds, at most `limit` times. Inputs: limit (i64), condition (bool),
     /// carried values, scanned tensors, captured ones. The body takes the number of the iteration, the condition, the
@@ -136,6 +144,8 @@ ops! {
         /// The right's batch dimensions, paired with the left's.
         rhs_batch: Vec<usize>,
     } => linalg::DotGeneralDef;
+    /// The determinants of the square matrices in the last two dimensions.
+    Det => det::DetDef;
     /// Rows `[…, k]`, each times the one of the matrices `[experts, k, n]` that its index `[…]` (i32 or i64,
     /// as for `Gather`) chooses: the experts of a mixture. Rows broadcast to the indices.
     GroupedMatMul => grouped::GroupedMatMulDef;
@@ -273,6 +283,22 @@ ops! {
         /// Whether boxes are centre and size: `x, y, width, height`.
         centre: bool,
     } => data::NonMaxSuppressionDef;
+    /// Counts from 0 up to a number that is data, the one element of an i64 input: `0, 1, …`, as many as it says, `[count]` as
+    /// i64. So a dimension can be computed from data.
+    CountUp {
+        /// The symbol that stands for the number, which the op binds.
+        count: Dim,
+        /// What the number is at most; a larger or a negative one is an error of the run.
+        most: Dim,
+    } => data::CountUpDef;
+    /// The distinct rows of a matrix. Results, all of i64: where each is first `[count]`, which of them each row is `[rows]`,
+    /// and how often each occurs `[count]`. All NaN are equal, and greater than any number.
+    Unique {
+        /// The symbol that stands for the number of distinct rows, which the op binds.
+        count: Dim,
+        /// Whether they come in ascending order, by the first elements that differ; else by where they are first.
+        sorted: bool,
+    } => unique::UniqueDef;
 
     /// One number for all elements along some axes.
     Reduce {
@@ -365,6 +391,32 @@ ops! {
         /// Where the channels are.
         format: DataFormat,
     } => nn::pool::PoolDef;
+    /// Regions of images read at points between the pixels: images `[N, C, H, W]`, regions `x₁, y₁, x₂, y₂` `[R, 4]`, and the number
+    /// of each one's image `[R]`; `[R, C, height, width]`.
+    RoiAlign {
+        /// Bins of a region along its height.
+        height: usize,
+        /// Bins of a region along its width.
+        width: usize,
+        /// Points of a bin along each dimension; 0: about one for each pixel.
+        samples: usize,
+        /// What the regions' coordinates are multiplied by to be pixels.
+        scale: f32,
+        /// Whether the first pixel's centre is at 0.5; else it is at 0, and regions are at least one pixel large.
+        half_pixel: bool,
+        /// Whether the largest weighted pixel of a bin's points is wanted, not the points' mean.
+        max: bool,
+    } => nn::roi::RoiAlignDef;
+    /// The largest pixel of each bin of regions: images `[N, C, H, W]`, regions (number of the image, `x₁, y₁, x₂, y₂`) `[R, 5]`;
+    /// `[R, C, height, width]`.
+    RoiMaxPool {
+        /// Bins of a region along its height.
+        height: usize,
+        /// Bins of a region along its width.
+        width: usize,
+        /// What the regions' coordinates are multiplied by to be pixels.
+        scale: f32,
+    } => nn::roi::RoiMaxPoolDef;
     /// One direction of a recurrent layer: `x` `[steps, batch, gates·hidden]` already multiplied by the input
     /// weights, recurrent weights, then the operands of [`nn::recurrent::Operands`]. Results: every step's state
     /// `[steps, batch, hidden]`, the last state and, of an LSTM, the last cell.
@@ -485,7 +537,7 @@ impl Op {
     pub fn bodies(&self) -> Vec<&Arc<Body>> {
         match self {
             Op::Region { body } | Op::Loop { body, .. } => vec![body],
-            Op::If { then, otherwise } => vec![then, otherwise],
+            Op::If { then, otherwise, .. } => vec![then, otherwise],
             _ => Vec::new(),
         }
     }

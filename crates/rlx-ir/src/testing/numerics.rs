@@ -97,7 +97,7 @@ fn chosen(shape: &Shape, body: Graph) -> (Graph, NodeId, NodeId) {
     let mut g = Graph::new("choice");
     let (flag, x) = (g.input("flag", Shape::scalar(DType::Bool)), g.input("x", shape.clone()));
     let body = Arc::new(Body { graph: body });
-    let op = Op::If { then: Arc::clone(&body), otherwise: body };
+    let op = Op::If { then: Arc::clone(&body), otherwise: body, count: None, chosen: false };
     let y = g.try_emit(op, &[flag, x, x]).expect("branches alike");
     (g, x, y)
 }

@@ -81,8 +81,12 @@ impl Importer<'_> {
 
     /// A node of the graph being imported, or of one around it.
     pub(super) fn node_of(&self, id: NodeId) -> Option<&Node> {
-        let around = self.bodies.iter().rev().map(|body| &body.around);
-        std::iter::once(&self.graph).chain(around).find_map(|graph| graph.try_node(id).ok())
+        self.graphs().find_map(|graph| graph.try_node(id).ok())
+    }
+
+    /// The graph being imported and those around it, innermost first.
+    pub fn graphs(&self) -> impl Iterator<Item = &Graph> {
+        std::iter::once(&self.graph).chain(self.bodies.iter().rev().map(|body| &body.around))
     }
 
     /// The input of the body being imported that carries a slot from outside.

@@ -164,6 +164,18 @@ impl<'a, 'f> NodeCx<'a, 'f> {
         }
     }
 
+    /// Whether operand `i` is computed from numbers that a caller can be asked for: an input of a few integers.
+    pub fn decided_by_a_caller(&self, i: usize) -> bool {
+        let few = |name: &str| {
+            let mut inputs = self.importer.graph.inputs();
+            inputs.any(|n| {
+                let small = n.shape.dtype().int_range().is_some() && n.shape.rank() <= 1;
+                small && matches!(&n.op, Op::Input { name: own } if own == name)
+            })
+        };
+        self.slot(i).ok().and_then(|slot| self.first_input_behind(slot)).is_some_and(|name| few(&name))
+    }
+
     /// The first graph input the slot's value depends on that has no value given.
     fn first_input_behind(&self, slot: SlotId) -> Option<String> {
         // The inputs of a body are not the model's.

@@ -16,7 +16,7 @@ use std::collections::HashMap;
 const MOST_CALLS: usize = 64;
 
 /// The newest version of the default operator set whose ops were read for this importer.
-pub(crate) const NEWEST_OPSET: i64 = 25;
+pub(crate) const NEWEST_OPSET: i64 = 28;
 /// The oldest.
 pub(crate) const OLDEST_OPSET: i64 = 7;
 

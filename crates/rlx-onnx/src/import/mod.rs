@@ -11,6 +11,7 @@
 
 mod attrs;
 mod body;
+mod computed;
 pub(crate) mod context;
 mod fold;
 mod function;

@@ -46,19 +46,28 @@ fn identity(cx: Cx) -> Result<Vec<SlotId>, Error> {
     Ok(vec![cx.slot(0)?])
 }
 
-/// Inference passes through; the mask output is all true. In training mode it is random.
+/// Inference passes through, and the mask is all true. In training mode, which may be chosen at run time, the mask is random.
 fn dropout(cx: Cx) -> Result<Vec<NodeId>, Error> {
-    let training = cx.has(2) && cx.number(2)? != 0;
-    let ratio = if cx.has(1) { cx.floats(1)?.first().copied().unwrap_or(0.5) } else { 0.5 };
-    if training && ratio != 0.0 {
-        return Err(cx.unsupported("dropout in training mode, which is random"));
+    let training = if cx.has(2) { cx.number(2).map(|n| n != 0) } else { Ok(false) };
+    let none = |cx: &NodeCx<'_, '_>| cx.has(1) && cx.floats(1).is_ok_and(|ratio| ratio.first() == Some(&0.0));
+    if training.as_ref().is_ok_and(|&t| !t) || none(cx) {
+        let x = cx.x(0)?;
+        let mut outputs = vec![x];
+        if cx.wants(1) {
+            let truth = cx.constant(Value::bools(&[], [true]));
+            let dims = cx.shape_of(x).dims().to_vec();
+            outputs.push(cx.expand(truth, dims)?);
+        }
+        return Ok(outputs);
     }
-    let x = cx.x(0)?;
-    let mut outputs = vec![x];
-    if cx.wants(1) {
-        let truth = cx.constant(Value::bools(&[], [true]));
-        let dims = cx.shape_of(x).dims().to_vec();
-        outputs.push(cx.expand(truth, dims)?);
+    let mut ratio = match cx.x_opt(1)? {
+        Some(ratio) => ratio,
+        None => cx.scalar(DType::F32, 0.5),
+    };
+    if training.is_err() {
+        // Nothing is dropped in a run that is no training.
+        let (training, zero) = (cx.x(2)?, cx.scalar(cx.shape_of(ratio).dtype(), 0.0));
+        ratio = cx.select(training, ratio, zero)?;
     }
-    Ok(outputs)
+    super::random::dropout(cx, ratio)
 }

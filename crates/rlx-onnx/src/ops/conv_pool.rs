@@ -1,5 +1,6 @@
 //! Convolution and pooling: windows that slide over the spatial dimensions of `[N, C, …]`.
 
+use super::unpool::indices_of_maxima;
 use super::{Entry, nodes};
 use crate::import::NodeCx;
 use rlx_ir::op::{Activation as A, BinaryOp as B, DataFormat, PoolKind, ReduceOp};
@@ -29,7 +30,12 @@ pub(super) struct Window {
 }
 
 /// An attribute with one number per spatial dimension.
-fn sizes(cx: &NodeCx<'_, '_>, name: &str, count: usize, default: usize) -> Result<Vec<usize>, Error> {
+pub(super) fn sizes(
+    cx: &NodeCx<'_, '_>,
+    name: &str,
+    count: usize,
+    default: usize,
+) -> Result<Vec<usize>, Error> {
     let Some(given) = cx.attrs.ints(name)? else { return Ok(vec![default; count]) };
     one_for_each(cx, name, given, count)
 }
@@ -105,7 +111,7 @@ impl Window {
     }
 }
 
-fn groups(cx: &NodeCx<'_, '_>) -> Result<usize, Error> {
+pub(super) fn groups(cx: &NodeCx<'_, '_>) -> Result<usize, Error> {
     let groups = cx.attrs.int("group", 1)?;
     usize::try_from(groups).map_err(|_| cx.malformed(format!("group = {groups}")))
 }
@@ -203,27 +209,37 @@ fn pad_to_output(
 
 fn pool(cx: Cx, kind: PoolKind) -> Nodes {
     let w = Window::read(cx, None)?;
+    Ok(vec![pool_by(cx, kind, &w)?])
+}
+
+fn pool_by(cx: Cx, kind: PoolKind, w: &Window) -> Result<NodeId, Error> {
     let op = Op::Pool {
         kind,
-        kernel: w.kernel,
-        strides: w.strides,
-        pads: w.pads,
-        dilations: w.dilations,
+        kernel: w.kernel.clone(),
+        strides: w.strides.clone(),
+        pads: w.pads.clone(),
+        dilations: w.dilations.clone(),
         ceil_mode: cx.attrs.flag("ceil_mode", false)?,
         count_include_pad: cx.attrs.flag("count_include_pad", false)?,
         format: DataFormat::ChannelsFirst,
     };
     let x = cx.x(0)?;
-    Ok(vec![cx.add(op, &[x])?])
+    cx.add(op, &[x])
 }
 
 fn average_pool(cx: Cx) -> Nodes {
     pool(cx, PoolKind::Average)
 }
 
-/// The second output, the indices of the maxima, is not supported.
+/// The maxima and, where they are wanted, their indices.
 fn max_pool(cx: Cx) -> Nodes {
-    pool(cx, PoolKind::Max)
+    let w = Window::read(cx, None)?;
+    let y = pool_by(cx, PoolKind::Max, &w)?;
+    if !cx.wants(1) {
+        return Ok(vec![y]);
+    }
+    let (x, pooled) = (cx.x(0)?, cx.shape_of(y));
+    Ok(vec![y, indices_of_maxima(cx, x, &w, &pooled)?])
 }
 
 /// `(Σ |x|^p)^(1/p)` over each window: a convolution of each channel with ones.

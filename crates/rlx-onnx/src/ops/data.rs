@@ -1,10 +1,10 @@
-//! Ops whose results have a data-dependent dimension: `NonZero`, `Compress`, `NonMaxSuppression`.
+//! Ops whose results have a data-dependent dimension: `NonZero`, `Compress`, `NonMaxSuppression`, `Unique`.
 //!
 //! The dimension becomes a symbol that the node binds at run time (`rlx_ir::ops::data`), named after the output.
 
 use super::{Entry, nodes};
 use crate::import::NodeCx;
-use rlx_ir::{DType, Dim, Error, NodeId, Op, sym};
+use rlx_ir::{DType, Dim, Error, Extent, NodeId, Op, sym};
 
 type Cx<'a, 'b, 'f> = &'a mut NodeCx<'b, 'f>;
 type Nodes = Result<Vec<NodeId>, Error>;
@@ -13,12 +13,15 @@ pub(super) const OPS: &[Entry] = &[
     nodes("Compress", compress),
     nodes("NonMaxSuppression", non_max_suppression),
     nodes("NonZero", non_zero),
+    nodes("Unique", unique),
 ];
 
-/// A symbol for what this node counts, with a name that nothing in the graph has yet.
-pub(super) fn fresh(cx: &NodeCx<'_, '_>) -> Dim {
+/// A symbol for what this node counts, with a name that nothing in the graph, or around it, has yet.
+pub(crate) fn fresh(cx: &NodeCx<'_, '_>) -> Dim {
     let base = cx.proto.output.first().map_or("result", String::as_str);
-    let taken = cx.importer.graph.nodes().iter().flat_map(|n| n.symbols()).collect::<Vec<_>>();
+    // A body may yet capture what is around it.
+    let graphs = cx.importer.graphs();
+    let taken = graphs.flat_map(|g| g.nodes()).flat_map(|n| n.symbols()).collect::<Vec<_>>();
     let names =
         (1..).map(|i| if i == 1 { format!("count of {base}") } else { format!("count {i} of {base}") });
     let symbol = names.map(|name| sym::named(&name)).find(|s| !taken.contains(s));
@@ -70,4 +73,27 @@ fn non_max_suppression(cx: Cx) -> Nodes {
     let op = Op::NonMaxSuppression { count, most: u64::try_from(most).unwrap_or(0), overlap, score, centre };
     let kept = cx.add(op, &[boxes, scores])?;
     Ok(vec![cx.cast(kept, DType::I64)?])
+}
+
+/// The distinct elements, or slices along an axis: where each is first, which of them each element is, and how often it occurs.
+fn unique(cx: Cx) -> Nodes {
+    let sorted = cx.attrs.flag("sorted", true)?;
+    let shape = cx.shape(0)?;
+    let mut x = cx.x(0)?;
+    let axis = match cx.attrs.int_opt("axis")? {
+        Some(axis) => shape.axis(axis)?,
+        None => {
+            x = cx.reshape(x, vec![Dim::from(shape.elements())])?;
+            0
+        }
+    };
+    let shape = cx.shape_of(x);
+    let perm: Vec<usize> = [axis].into_iter().chain((0..shape.rank()).filter(|&i| i != axis)).collect();
+    let rows = cx.transpose(x, &perm)?;
+    let width = perm[1..].iter().fold(Extent::Const(1), |n, &i| n * shape.dim(i).extent());
+    let rows = cx.reshape(rows, vec![shape.dim(axis), Dim::from(width)])?;
+    let count = fresh(cx);
+    let found = cx.add_many(Op::Unique { count, sorted }, &[rows], 3)?;
+    let y = cx.add(Op::Gather { axis }, &[x, found[0]])?;
+    Ok([y].into_iter().chain(found).collect())
 }

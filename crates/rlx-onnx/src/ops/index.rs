@@ -23,6 +23,7 @@ pub(super) const OPS: &[Entry] = &[
     nodes("ScatterND", scatter_nd),
     nodes("Slice", slice),
     nodes("Split", split),
+    nodes("TensorScatter", tensor_scatter),
     nodes("Tile", tile),
 ];
 
@@ -75,8 +76,45 @@ fn scatter_nd(cx: Cx) -> Nodes {
     Ok(vec![cx.add(op, &operands)?])
 }
 
+/// A range of one axis replaced, each batch element's beginning where the operand says; a circular cache goes on at its start.
+fn tensor_scatter(cx: Cx) -> Nodes {
+    let axis = cx.axis("axis", -2, 0)?;
+    let (shape, update_shape) = (cx.shape(0)?, cx.shape(1)?);
+    let circular = match cx.attrs.text("mode", "linear")? {
+        "linear" => false,
+        "circular" => true,
+        other => return Err(cx.malformed(format!("mode = \"{other}\""))),
+    };
+    if axis == 0 || update_shape.rank() != shape.rank() {
+        return Err(cx.malformed(format!("an update {update_shape} of {shape} along axis {axis}")));
+    }
+    let (cache, update) = (cx.x(0)?, cx.x(1)?);
+    let start = match cx.x_opt(2)? {
+        Some(start) => start,
+        None => cx.scalar(DType::I64, 0.0),
+    };
+    if !circular {
+        return Ok(vec![cx.add(Op::UpdateSlice { axis }, &[cache, update, start])?]);
+    }
+    let start = cx.cast(start, DType::I64)?;
+    let mut along = vec![Dim::Static(1); shape.rank()];
+    if cx.has(2) {
+        along[0] = shape.dim(0);
+    }
+    let start = cx.reshape(start, along)?;
+    let mut to = vec![Dim::Static(1); shape.rank()];
+    to[axis] = update_shape.dim(axis);
+    let step = cx.add(Op::Iota { to, axis, dtype: DType::I64 }, &[])?;
+    let place = cx.binary(BinaryOp::Add, start, step)?;
+    let size = cx.extent(shape.dim(axis).extent())?;
+    let place = cx.binary(BinaryOp::Mod, place, size)?;
+    let place = cx.expand(place, update_shape.dims().to_vec())?;
+    let op = Op::ScatterElements { axis, reduction: ScatterOp::Set };
+    Ok(vec![cx.add(op, &[cache, place, update])?])
+}
+
 fn tile(cx: Cx) -> Nodes {
-    let repeats = cx.extents(1)?.into_iter().map(|e| to_dim(cx, e)).collect::<Result<_, _>>()?;
+    let repeats = cx.found_extents(1)?.into_iter().map(|e| to_dim(cx, e)).collect::<Result<_, _>>()?;
     let x = cx.x(0)?;
     Ok(vec![cx.add(Op::Tile { repeats }, &[x])?])
 }
@@ -113,6 +151,11 @@ fn split(cx: Cx) -> Nodes {
 
 /// Starts and ends clamp as in Python. Operands from opset 10 on, attributes before.
 fn slice(cx: Cx) -> Nodes {
+    let computed =
+        |cx: &NodeCx<'_, '_>, i: usize| cx.has(i) && cx.extents(i).is_err() && !cx.decided_by_a_caller(i);
+    if computed(cx, 1) || computed(cx, 2) {
+        return super::slice_by_data::slice(cx);
+    }
     let shape = cx.shape(0)?;
     let list = |i: usize, name: &str| -> Result<Option<Vec<Extent>>, Error> {
         match cx.has(i) {

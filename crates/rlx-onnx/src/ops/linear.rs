@@ -1,4 +1,4 @@
-//! Matmuls.
+//! Matmuls and determinants.
 
 use super::{Entry, nodes};
 use crate::import::NodeCx;
@@ -8,7 +8,12 @@ use rlx_ir::{Error, NodeId, Op};
 type Cx<'a, 'b, 'f> = &'a mut NodeCx<'b, 'f>;
 type Nodes = Result<Vec<NodeId>, Error>;
 
-pub(super) const OPS: &[Entry] = &[nodes("MatMul", matmul), nodes("Gemm", gemm)];
+pub(super) const OPS: &[Entry] = &[nodes("Det", det), nodes("MatMul", matmul), nodes("Gemm", gemm)];
+
+fn det(cx: Cx) -> Nodes {
+    let x = cx.x(0)?;
+    Ok(vec![cx.add(Op::Det, &[x])?])
+}
 
 fn matmul(cx: Cx) -> Nodes {
     let (a, b) = (cx.x(0)?, cx.x(1)?);

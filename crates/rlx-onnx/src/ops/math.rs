@@ -70,6 +70,7 @@ pub(super) const OPS: &[Entry] = &[
     nodes("Selu", selu),
     nodes("Shrink", shrink),
     nodes("Sum", sum),
+    nodes("SwiGLU", swiglu),
     nodes("Swish", swish),
     nodes("ThresholdedRelu", thresholded_relu),
 ];
@@ -235,6 +236,13 @@ fn swish(cx: Cx) -> Nodes {
     let gate = cx.with_scalar(B::Mul, x, f64::from(alpha))?;
     let gate = cx.activation(A::Sigmoid, gate)?;
     Ok(vec![cx.binary(B::Mul, x, gate)?])
+}
+
+/// `swish(a)·b`, without broadcasting.
+fn swiglu(cx: Cx) -> Nodes {
+    let gate = swish(cx)?[0];
+    let b = cx.x(1)?;
+    Ok(vec![cx.binary(B::Mul, gate, b)?])
 }
 
 fn thresholded_relu(cx: Cx) -> Nodes {

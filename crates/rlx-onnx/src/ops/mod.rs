@@ -19,10 +19,20 @@ mod ml;
 mod movement;
 mod norm;
 mod quant;
+mod random;
 mod recurrent;
 mod reduce;
+mod regions;
 mod resize;
+mod sampling;
 mod shape;
+mod signal;
+mod slice_by_data;
+mod state;
+mod training;
+mod unpool;
+
+pub(crate) use data::fresh;
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -89,15 +99,22 @@ static FAMILIES: &[&[Entry]] = &[
     linear::OPS,
     einsum::OPS,
     conv_pool::OPS,
+    unpool::OPS,
+    regions::OPS,
+    sampling::OPS,
     resize::OPS,
     norm::OPS,
     attention::OPS,
+    state::OPS,
     quant::OPS,
     recurrent::OPS,
     loss::OPS,
     control::OPS,
     microsoft::attention::OPS,
     microsoft::blocks::OPS,
+    signal::OPS,
+    random::OPS,
+    training::OPS,
     microsoft::fused::OPS,
     microsoft::mixture::OPS,
     microsoft::norm::OPS,

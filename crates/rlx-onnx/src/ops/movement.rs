@@ -40,7 +40,7 @@ pub(super) fn axes_of(cx: &NodeCx<'_, '_>, axes: &[i64], rank: usize) -> Result<
 }
 
 fn reshape(cx: Cx) -> Nodes {
-    let target = cx.extents(1)?;
+    let target = cx.found_extents(1)?;
     let to = resolve_reshape_extents(&cx.shape(0)?, &target, cx.attrs.flag("allowzero", false)?)?;
     let x = cx.x(0)?;
     Ok(vec![cx.reshape(x, to)?])
@@ -92,7 +92,7 @@ fn transpose(cx: Cx) -> Nodes {
 
 /// The target broadcasts with the operand: a 1 in it keeps the operand's dimension.
 fn expand(cx: Cx) -> Nodes {
-    let (shape, target) = (cx.shape(0)?, cx.extents(1)?);
+    let (shape, target) = (cx.shape(0)?, cx.found_extents(1)?);
     let target = target.into_iter().map(|e| to_dim(cx, e)).collect::<Result<Vec<_>, _>>()?;
     let to = broadcast(&[&shape, &Shape::from_dims(&target, shape.dtype())])?;
     let x = cx.x(0)?;

@@ -13,6 +13,7 @@ type Nodes = Result<Vec<NodeId>, Error>;
 pub(super) const OPS: &[Entry] = &[
     nodes("ArgMax", arg_max),
     nodes("ArgMin", arg_min),
+    nodes("CumProd", cum_prod),
     nodes("CumSum", cum_sum),
     nodes("ReduceL1", l1),
     nodes("ReduceL2", l2),
@@ -149,18 +150,26 @@ fn arg_min(cx: Cx) -> Nodes {
     arg(cx, ArgOp::Min)
 }
 
-fn cum_sum(cx: Cx) -> Nodes {
+fn cumulative(cx: Cx, op: ReduceOp) -> Nodes {
     let axis = cx.shape(0)?.axis(cx.number(1)?)?;
     let (exclusive, reverse) = (cx.attrs.flag("exclusive", false)?, cx.attrs.flag("reverse", false)?);
     let x = cx.x(0)?;
-    Ok(vec![cx.add(Op::Cumulative { op: ReduceOp::Sum, axis, exclusive, reverse }, &[x])?])
+    Ok(vec![cx.add(Op::Cumulative { op, axis, exclusive, reverse }, &[x])?])
+}
+
+fn cum_sum(cx: Cx) -> Nodes {
+    cumulative(cx, ReduceOp::Sum)
+}
+
+fn cum_prod(cx: Cx) -> Nodes {
+    cumulative(cx, ReduceOp::Prod)
 }
 
 /// `k` is an attribute before opset 10, an operand from then on.
 fn top_k(cx: Cx) -> Nodes {
     let axis = cx.axis("axis", -1, 0)?;
     let k = match (cx.has(1), cx.attrs.int_opt("k")?) {
-        (true, _) => match cx.extents(1)?[..] {
+        (true, _) => match cx.found_extents(1)?[..] {
             [k] => to_dim(cx, k)?,
             _ => return Err(cx.malformed("k must be one number")),
         },

@@ -26,7 +26,7 @@ pub(super) const OPS: &[Entry] = &[
 ];
 
 fn constant_of_shape(cx: Cx) -> Nodes {
-    let to = cx.extents(0)?.into_iter().map(|e| to_dim(cx, e)).collect::<Result<Vec<_>, _>>()?;
+    let to = cx.found_extents(0)?.into_iter().map(|e| to_dim(cx, e)).collect::<Result<Vec<_>, _>>()?;
     let value = match cx.attrs.tensor("value")? {
         Some(proto) => cx.importer.file.tensor(proto)?.to_const()?,
         None => Value::float(DType::F32, &[1], vec![0.0]).to_const(),
@@ -44,11 +44,15 @@ pub(super) fn range(cx: Cx) -> Nodes {
     if dtype.is_float() {
         return float_range(cx, dtype);
     }
-    let one = |cx: &NodeCx<'_, '_>, i: usize| match cx.extents(i)?[..] {
+    let one = |cx: Cx, i: usize| match cx.found_extents(i)?[..] {
         [e] => Ok(e),
         _ => Err(cx.malformed("start, limit and delta must be scalars")),
     };
-    let (start, limit, delta) = (one(cx, 0)?, one(cx, 1)?, one(cx, 2)?);
+    let delta = match cx.extents(2)?[..] {
+        [e] => e,
+        _ => return Err(cx.malformed("start, limit and delta must be scalars")),
+    };
+    let (start, limit) = (one(cx, 0)?, one(cx, 1)?);
     let count = match delta.as_const() {
         Some(d) if d > 0 => (limit - start).ceil_div(d),
         Some(d) if d < 0 => (start - limit).ceil_div(d.saturating_neg()),
@@ -69,6 +73,13 @@ pub(super) fn range(cx: Cx) -> Nodes {
 }
 
 fn float_range(cx: Cx, dtype: DType) -> Nodes {
+    // Small floats are too coarse to count in.
+    let small = matches!(dtype, DType::F16 | DType::BF16);
+    let wide = if small {
+        tensor::dtype(i32::try_from(cx.attrs.int("stash_type", 1)?).unwrap_or(0))?
+    } else {
+        dtype
+    };
     let (start, limit, delta) = (cx.floats(0)?, cx.floats(1)?, cx.floats(2)?);
     let ([start], [limit], [delta]) = (&start[..], &limit[..], &delta[..]) else {
         return Err(cx.malformed("start, limit and delta must be scalars"));
@@ -78,9 +89,10 @@ fn float_range(cx: Cx, dtype: DType) -> Nodes {
         return Err(cx.malformed(format!("a range from {start} to {limit} by {delta}")));
     }
     let to = vec![Dim::Static(count as usize)];
-    let steps = cx.add(Op::Iota { to, axis: 0, dtype }, &[])?;
+    let steps = cx.add(Op::Iota { to, axis: 0, dtype: wide }, &[])?;
     let scaled = cx.with_scalar(BinaryOp::Mul, steps, *delta)?;
-    Ok(vec![cx.with_scalar(BinaryOp::Add, scaled, *start)?])
+    let moved = cx.with_scalar(BinaryOp::Add, scaled, *start)?;
+    Ok(vec![cx.cast(moved, dtype)?])
 }
 
 /// Ones where `column = row + k`.

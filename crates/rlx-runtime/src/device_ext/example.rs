@@ -58,7 +58,7 @@ fn bytes_with_zeros(operands: [Vec<usize>; 2]) -> Vec<Shape> {
 fn special(op: &Op) -> Option<Vec<Shape>> {
     match op {
         Op::Region { body } => Some(body.graph.inputs().map(|n| n.shape.clone()).collect()),
-        Op::If { then, otherwise } => {
+        Op::If { then, otherwise, .. } => {
             let taken = then.graph.inputs().chain(otherwise.graph.inputs()).map(|n| n.shape.clone());
             Some([Shape::scalar(DType::Bool)].into_iter().chain(taken).collect())
         }

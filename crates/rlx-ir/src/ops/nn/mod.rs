@@ -15,6 +15,7 @@
 //! | [`integer`] | products and convolutions of 8-bit integers |
 //! | [`quant`] | quantisation to integers and back |
 //! | [`recurrent`] | recurrent layers |
+//! | [`roi`] | pooling of regions of interest |
 
 pub mod attention;
 pub mod conv;
@@ -23,6 +24,7 @@ pub mod norm;
 pub mod pool;
 pub mod quant;
 pub mod recurrent;
+pub mod roi;
 pub mod rope;
 mod rows;
 pub mod softmax;

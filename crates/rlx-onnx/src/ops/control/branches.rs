@@ -2,14 +2,16 @@
 
 use super::Cx;
 use crate::import::{ImportedBody, SlotId};
+use crate::ops::data::fresh;
 use rlx_ir::op::Body;
+use rlx_ir::ops::control::shapes_joined;
 use rlx_ir::{Error, ErrorKind, NodeId, Op};
 use std::sync::Arc;
 
 type Slots = Result<Vec<SlotId>, Error>;
 
-/// A condition that is known takes its branch; any other chooses when the graph runs. Where branches do not fit together
-/// the condition must be known.
+/// A condition that is known takes its branch; any other chooses when the graph runs. Where branches differ in shape, the
+/// op binds a symbol for it; where they differ in rank or type, the condition must be known.
 pub(super) fn if_(cx: Cx) -> Slots {
     let unknown = match cx.number(0) {
         Ok(condition) => {
@@ -64,6 +66,13 @@ fn at_run_time(cx: Cx) -> Slots {
     }
     let [then, otherwise] = &bodies[..] else { return Err(cx.malformed("a choice has two branches")) };
     let results = then.graph.outputs.len();
-    let op = Op::If { then: Arc::clone(then), otherwise: Arc::clone(otherwise) };
+    let joined = shapes_joined(then, otherwise).map_err(|e| cx.unsupported(e.message().to_owned()))?;
+    let count = joined.map(|_| fresh(cx));
+    let op = Op::If {
+        then: Arc::clone(then),
+        otherwise: Arc::clone(otherwise),
+        count,
+        chosen: joined.unwrap_or(false),
+    };
     add(cx, op, &inputs, results)
 }

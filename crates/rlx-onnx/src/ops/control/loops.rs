@@ -5,7 +5,7 @@ use super::branches::{add, captured, known_instead};
 use crate::import::{ImportedBody, SlotId};
 use crate::ops::data::fresh;
 use rlx_ir::op::Body;
-use rlx_ir::{DType, Dim, Error, ErrorKind, Extent, NodeId, Op, Shape, Value};
+use rlx_ir::{DType, Dim, Error, ErrorKind, Extent, Graph, NodeId, Op, Shape, Value};
 use std::sync::Arc;
 
 type Slots = Result<Vec<SlotId>, Error>;
@@ -27,7 +27,14 @@ pub(super) fn loop_(cx: Cx) -> Slots {
             done => return done,
         }
     }
-    let built = at_run_time(cx, limit.as_ref().ok().copied());
+    // How often it may run can be an expression over dimensions.
+    let trips = match cx.has(LIMIT).then(|| cx.extents(LIMIT)) {
+        Some(Ok(trips)) => {
+            trips.first().map(|&e| Dim::from(if e.as_const().is_some() { e.max(0) } else { e }))
+        }
+        _ => None,
+    };
+    let built = at_run_time(cx, trips);
     match [limit.map(drop), condition.map(drop)].into_iter().find_map(Result::err) {
         Some(unknown) => known_instead(built, unknown),
         None => built,
@@ -79,19 +86,14 @@ fn unrolled(cx: Cx, limit: i64, mut goes_on: bool) -> Slots {
     Ok(state)
 }
 
-/// A loop that runs: its stacked outputs have space for the known trip count.
-fn at_run_time(cx: Cx, limit: Option<i64>) -> Slots {
+/// A loop that runs: its stacked outputs have space for the known trip count. A tensor that every time appends to is stacked
+/// too, and joined behind the loop.
+fn at_run_time(cx: Cx, limit: Option<Dim>) -> Slots {
     let proto = cx.attrs.graph("body")?;
     let first = carried(cx)?;
-    let stacks = proto.output.len().checked_sub(1 + first.len());
-    let stacks = stacks.ok_or_else(|| cx.malformed("a loop's body gives fewer values than it takes"))?;
-    let trips = match limit.map(usize::try_from) {
-        Some(Ok(limit)) if stacks > 0 && cx.has(LIMIT) => limit,
-        _ if stacks > 0 => {
-            return Err(cx.unsupported("stacking in a loop whose number of times has no bound"));
-        }
-        _ => 0,
-    };
+    if proto.output.len() < 1 + first.len() {
+        return Err(cx.malformed("a loop's body gives fewer values than it takes"));
+    }
     let mut inputs = Vec::with_capacity(CARRIED + first.len());
     inputs.push(if cx.has(LIMIT) {
         cx.x(LIMIT)?
@@ -105,18 +107,69 @@ fn at_run_time(cx: Cx, limit: Option<i64>) -> Slots {
         own.push(cx.shape_of(node));
         inputs.push(node);
     }
-    let body = body(cx, own, |_, found| found)?;
+    let mut body = body(cx, own, |_, found| found)?;
     captured(cx, &body, &mut inputs)?;
-    let count = (stacks > 0 && !runs_to_the_end(cx, &body)).then(|| fresh(cx));
     let carried = own_len(&inputs, &body);
-    let op = Op::Loop {
-        body: Arc::new(Body { graph: body.graph }),
-        trips: Dim::Static(trips),
-        count,
-        carried,
-        scanned: 0,
+    let appended = appended(&mut body.graph, carried);
+    let stacks = body.graph.outputs.len() - 1 - carried;
+    let trips = match limit {
+        _ if stacks == 0 => Dim::Static(0),
+        Some(limit) => limit,
+        None => return Err(cx.unsupported("stacking in a loop whose number of times has no bound")),
     };
-    add(cx, op, &inputs, carried + stacks)
+    let count = (stacks > 0 && !runs_to_the_end(cx, &body)).then(|| fresh(cx));
+    let op = Op::Loop { body: Arc::new(Body { graph: body.graph }), trips, count, carried, scanned: 0 };
+    let mut slots = add(cx, op, &inputs, carried + stacks)?;
+    let made = slots.split_off(carried + stacks - appended.len());
+    for (&Appended { carried, axis }, stack) in appended.iter().zip(made) {
+        slots[carried] = joined(cx, slots[carried], stack, axis)?;
+    }
+    Ok(slots)
+}
+
+/// A carried value that every time puts something behind, along an axis.
+struct Appended {
+    carried: usize,
+    axis: usize,
+}
+
+/// The carried values whose next value is `Concat` of the value, which nothing else reads, and of something. They change their
+/// shape every time; what is put behind has the same one. Such a value stays as it is in the loop instead, and what would be
+/// put behind it becomes a stack, behind the others.
+fn appended(body: &mut Graph, carried: usize) -> Vec<Appended> {
+    let own: Vec<NodeId> = body.inputs().map(|node| node.id).collect();
+    let mut outputs = body.outputs.clone();
+    let mut all = Vec::new();
+    for k in 0..carried {
+        let (Some(&value), Some(&next)) = (own.get(CARRIED + k), outputs.get(1 + k)) else { continue };
+        let node = body.node(next);
+        let (&Op::Concat { axis }, &[first, more]) = (&node.op, &node.inputs[..]) else { continue };
+        let reads =
+            body.nodes().iter().flat_map(|n| &n.inputs).chain(&outputs).filter(|&&id| id == value).count();
+        let others =
+            body.nodes().iter().flat_map(|n| &n.inputs).chain(&outputs).filter(|&&id| id == next).count();
+        if first == value && reads == 1 && others == 1 {
+            outputs[1 + k] = value;
+            outputs.push(more);
+            all.push(Appended { carried: k, axis });
+        }
+    }
+    body.set_outputs(outputs);
+    all
+}
+
+/// A tensor with all parts of a stack behind it along an axis.
+fn joined(cx: Cx, first: SlotId, stack: SlotId, axis: usize) -> Result<SlotId, Error> {
+    let (first, stack) = (cx.importer.materialize(first)?, cx.importer.materialize(stack)?);
+    let shape = cx.shape_of(stack);
+    let mut perm: Vec<usize> = (1..shape.rank()).collect();
+    perm.insert(axis, 0);
+    let parts = cx.transpose(stack, &perm)?;
+    let mut to = shape.dims()[1..].to_vec();
+    to[axis] = Dim::from(shape.dim(0).extent() * to[axis].extent());
+    let parts = cx.reshape(parts, to)?;
+    let whole = cx.add(Op::Concat { axis }, &[first, parts])?;
+    Ok(cx.importer.node_slot(whole))
 }
 
 /// The carried values among a loop's inputs.

@@ -281,8 +281,8 @@ fn by_scales(cx: &NodeCx<'_, '_>, axes: &[usize], scales: &[f64]) -> Result<Vec<
 }
 
 /// Sizes are exact, unless the aspect ratio is to be kept: then the smallest or largest scale holds for all axes.
-fn by_sizes(cx: &NodeCx<'_, '_>, axes: &[usize]) -> Result<Vec<Wanted>, Error> {
-    let sizes = cx.extents(3)?;
+fn by_sizes(cx: Cx, axes: &[usize]) -> Result<Vec<Wanted>, Error> {
+    let sizes = cx.found_extents(3)?;
     if sizes.len() != axes.len() {
         return Err(cx.malformed(format!("{} sizes for {} axes", sizes.len(), axes.len())));
     }

@@ -1,0 +1,131 @@
+//! Distinct rows: sorted by one thread, so that the result does not depend on how many there are.
+
+use std::cmp::Ordering;
+
+use rlx_ir::{DType, Dim, Graph, Node, Op, Result};
+use rlx_opt::Claim;
+
+use super::scalar::{Number, is_number, number};
+use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, check_count, mismatch, no_kernel, unbound};
+use crate::program::layout::At;
+
+/// Numbers and truth values have an order.
+pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
+    let dtype = node.inputs.first().map_or(DType::C64, |&id| graph.shape(id).dtype());
+    if is_number(dtype) {
+        Claim::Native
+    } else {
+        Claim::No(format!("there is no kernel that orders {dtype}"))
+    }
+}
+
+/// The kernel.
+pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
+    match cx.node().op {
+        Op::Unique { count, sorted } => {
+            Ok(Box::new(Unique { count, sorted, dtype: cx.step.inputs[0].dtype, plan: None }))
+        }
+        ref op => Err(no_kernel(op, "it finds no distinct rows")),
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Unique {
+    count: Dim,
+    sorted: bool,
+    dtype: DType,
+    plan: Option<Plan>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Plan {
+    x: At,
+    rows: usize,
+    width: usize,
+    first: At,
+    which: At,
+    counts: At,
+}
+
+/// What each row takes of the scratch: its place in the order, and the place and the new number of a group.
+const WORDS: usize = 3;
+
+impl StepKernel for Unique {
+    fn bind(&mut self, cx: &BindCx<'_>) -> Result<Needs> {
+        let x = &cx.inputs[0];
+        let [first, which, counts] = cx.outputs else {
+            return Err(mismatch("distinct rows have three results"));
+        };
+        let &[rows, width] = x.dims() else { return Err(mismatch(format!("the rows of {:?}", x.dims()))) };
+        if which.dims() != [rows] || !x.layout.is_dense() {
+            return Err(mismatch(format!("the rows of {:?} are {:?}", x.dims(), which.dims())));
+        }
+        u32::try_from(rows).map_err(|_| mismatch(format!("{rows} rows are too many")))?;
+        self.plan = Some(Plan { x: x.at, rows, width, first: first.at, which: which.at, counts: counts.at });
+        let nanos = rows as f64 * (rows as f64).max(2.0).log2() * (4.0 + width as f64);
+        Ok(Needs { thread_scratch: 0, shared_scratch: rows * WORDS * 4, nanos })
+    }
+
+    unsafe fn run(&self, cx: &mut RunCx<'_, '_>) -> Result<()> {
+        let Some(plan) = &self.plan else { return Err(unbound()) };
+        // SAFETY: the caller's promise; the type is that of the input.
+        cx.found = Some(unsafe { number!(self.dtype, T => self.find::<T>(cx, plan)) }?);
+        Ok(())
+    }
+}
+
+impl Unique {
+    /// Writes the three results; gives the number of distinct rows.
+    ///
+    /// # Safety
+    /// As [`StepKernel::run`]; `T` is the input's type.
+    unsafe fn find<T: Number>(&self, cx: &RunCx<'_, '_>, plan: &Plan) -> Result<usize> {
+        let n = plan.rows;
+        // SAFETY: the caller's promise; the scratch has room for three words for each row.
+        let (x, order, groups, numbers) = unsafe {
+            let scratch = cx.shared_scratch.cast::<u32>();
+            let part = |i: usize| std::slice::from_raw_parts_mut(scratch.add(i * n), n);
+            let x = std::slice::from_raw_parts(cx.ptr::<T>(plan.x).cast_const(), n * plan.width);
+            (x, part(0), part(1), part(2))
+        };
+        let row = |i: u32| &x[i as usize * plan.width..][..plan.width];
+        let compare = |a: u32, b: u32| {
+            let mut pairs = row(a).iter().zip(row(b));
+            pairs.find_map(|(&a, &b)| Some(a.order(b)).filter(|o| o.is_ne())).unwrap_or(Ordering::Equal)
+        };
+        order.iter_mut().enumerate().for_each(|(i, o)| *o = i as u32);
+        order.sort_unstable_by(|&a, &b| compare(a, b).then(a.cmp(&b)));
+        // The first row of each group stands where the group begins.
+        let mut found = 0;
+        for i in 0..n {
+            if i == 0 || compare(order[i - 1], order[i]).is_ne() {
+                groups[found] = i as u32;
+                found += 1;
+            }
+        }
+        check_count(found, self.count)?;
+        let groups = &mut groups[..found];
+        if !self.sorted {
+            groups.sort_unstable_by_key(|&start| order[start as usize]);
+        }
+        for (number, &start) in groups.iter().enumerate() {
+            numbers[start as usize] = number as u32;
+        }
+        // SAFETY: as above; there are `found` groups, as many as are declared, or there is room for all rows.
+        unsafe {
+            let (first, which, counts) =
+                (cx.ptr::<i64>(plan.first), cx.ptr::<i64>(plan.which), cx.ptr::<i64>(plan.counts));
+            let mut number = 0;
+            for i in 0..n {
+                if i == 0 || compare(order[i - 1], order[i]).is_ne() {
+                    number = numbers[i] as usize;
+                    *first.add(number) = i64::from(order[i]);
+                    *counts.add(number) = 0;
+                }
+                *counts.add(number) += 1;
+                *which.add(order[i] as usize) = number as i64;
+            }
+        }
+        Ok(found)
+    }
+}

@@ -1,0 +1,45 @@
+//! Ops that read an image between its pixels: `GridSample`, `AffineGrid`, `DeformConv`.
+//!
+//! All come down to one [`Sampler`]: positions in pixels go in, interpolated values come out. It is made of gathers of whole
+//! pixels (all channels at once) and of elementwise ops, which devices fuse, so it runs on each of them.
+
+mod deform;
+mod grid;
+mod sampler;
+
+use super::{Entry, nodes};
+use crate::import::NodeCx;
+use rlx_ir::{DType, Dim, Error, NodeId, Op};
+
+type Cx<'a, 'b, 'f> = &'a mut NodeCx<'b, 'f>;
+type Nodes = Result<Vec<NodeId>, Error>;
+
+pub(super) const OPS: &[Entry] = &[
+    nodes("AffineGrid", grid::affine_grid),
+    nodes("DeformConv", deform::deform_conv),
+    nodes("GridSample", grid::grid_sample),
+];
+
+/// A dimension as a number of type `dtype`, of one element.
+fn size_of(cx: Cx, dim: Dim, dtype: DType) -> Result<NodeId, Error> {
+    match dim.as_static() {
+        Some(size) => Ok(cx.scalar(dtype, size as f64)),
+        None => {
+            let size = cx.extent(dim.extent())?;
+            cx.cast(size, dtype)
+        }
+    }
+}
+
+/// Counts along dimension `axis` of a tensor of `rank` dimensions, the others being 1.
+fn count(cx: Cx, dim: Dim, axis: usize, rank: usize, dtype: DType) -> Result<NodeId, Error> {
+    let mut to = vec![Dim::Static(1); rank];
+    to[axis] = dim;
+    let count = cx.add(Op::Iota { to, axis, dtype: DType::I64 }, &[])?;
+    cx.cast(count, dtype)
+}
+
+/// The type that positions are computed in: f32, unless the operands are f64.
+fn position_type(dtype: DType) -> DType {
+    if dtype == DType::F64 { DType::F64 } else { DType::F32 }
+}
