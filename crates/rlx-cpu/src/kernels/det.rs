@@ -3,7 +3,7 @@
 use rlx_ir::{DType, Graph, Node, Op, Result};
 use rlx_opt::Claim;
 
-use super::scalar::{float, is_float};
+use super::scalar::{Real, float, is_float};
 use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound};
 use crate::program::layout::At;
 
@@ -66,40 +66,15 @@ impl StepKernel for Det {
                         let matrix = std::slice::from_raw_parts_mut(scratch.cast::<f64>(), n * n);
                         let from = x.get().add(i * n * n);
                         for (at, to) in matrix.iter_mut().enumerate() {
-                            *to = f64::from(*from.add(at));
+                            *to = (*from.add(at)).to_f64();
                         }
-                        *out.get().add(i) = narrowed::<T>(determinant(matrix, n));
+                        *out.get().add(i) = T::from_f64(determinant(matrix, n));
                     }
                 }
             });
         });
         Ok(())
     }
-}
-
-/// A float type's nearest value.
-fn narrowed<T: FromF64>(x: f64) -> T {
-    T::from_f64(x)
-}
-
-trait FromF64 {
-    fn from_f64(x: f64) -> Self;
-}
-
-macro_rules! from_f64 {
-    ($($t:ty: $f:expr;)*) => {$(
-        impl FromF64 for $t {
-            fn from_f64(x: f64) -> $t {
-                $f(x)
-            }
-        }
-    )*};
-}
-from_f64! {
-    f64: std::convert::identity;
-    f32: |x| x as f32;
-    half::f16: half::f16::from_f64;
-    half::bf16: half::bf16::from_f64;
 }
 
 /// Eliminates column by column, the largest element on top; the determinant is the product of these.

@@ -9,7 +9,7 @@ use rlx_ir::{Graph, Node, Op, Result};
 use rlx_opt::Claim;
 
 use super::indices::{Indices, Misses};
-use super::scalar::{float, is_float};
+use super::scalar::{Real, float, is_float};
 use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound};
 use crate::program::layout::{At, Bound};
 use rlx_ir::{DType, Error, ErrorKind};
@@ -130,10 +130,10 @@ impl StepKernel for Regions {
                         let numbers = std::slice::from_raw_parts(regions.get().add(r * plan.numbers), plan.numbers);
                         let image = match &indices {
                             Some(indices) => indices.place(r, plan.batch),
-                            None => place_of(f64::from(numbers[0]), plan.batch),
+                            None => place_of(numbers[0].to_f64(), plan.batch),
                         };
                         let Some(image) = image else { return misses.note(r) };
-                        let corner = |i: usize| f64::from(numbers[plan.numbers - 4 + i]) * self.scale;
+                        let corner = |i: usize| numbers[plan.numbers - 4 + i].to_f64() * self.scale;
                         let corners = [[corner(1), corner(3)], [corner(0), corner(2)]];
                         let elements = plan.channels * plan.size[0] * plan.size[1];
                         let image = std::slice::from_raw_parts(x.get().add(image * elements), elements);

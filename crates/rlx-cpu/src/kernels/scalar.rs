@@ -288,6 +288,32 @@ macro_rules! float {
 }
 pub(crate) use float;
 
+/// A float that is computed with in f64.
+pub(crate) trait Real: Copy + Send + Sync + 'static {
+    fn to_f64(self) -> f64;
+    /// The nearest value.
+    fn from_f64(x: f64) -> Self;
+}
+
+macro_rules! reals {
+    ($($t:ty: $to:expr, $from:expr;)*) => {$(
+        impl Real for $t {
+            fn to_f64(self) -> f64 {
+                $to(self)
+            }
+            fn from_f64(x: f64) -> $t {
+                $from(x)
+            }
+        }
+    )*};
+}
+reals! {
+    f64: std::convert::identity, std::convert::identity;
+    f32: f64::from, |x| x as f32;
+    f16: f64::from, f16::from_f64;
+    bf16: f64::from, bf16::from_f64;
+}
+
 /// Whether [`float!`] has code for elements of this type.
 pub(crate) fn is_float(dtype: DType) -> bool {
     matches!(dtype, DType::F32 | DType::F64 | DType::F16 | DType::BF16)
