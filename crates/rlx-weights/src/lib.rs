@@ -1,4 +1,4 @@
-//! Tensors in files: safetensors, NumPy's npy and npz, and weights made by formula.
+//! Tensors in files: safetensors, NumPy's npy and npz, and weights made by formula; [`listing`] lists what files of weights hold.
 //!
 //! Weights are large and mapped: [`safetensors::open`] gives a [`rlx_ir::WeightStore`] whose tensors are in the file's
 //! map. Inputs and outputs are small and read: [`npz`] and [`npy`] give [`rlx_ir::ConstData`]. [`formula`] makes the
@@ -19,6 +19,8 @@
 
 mod crc;
 pub mod formula;
+mod gguf;
+pub mod listing;
 pub mod npy;
 pub mod npz;
 pub mod safetensors;
