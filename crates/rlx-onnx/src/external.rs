@@ -98,6 +98,11 @@ impl ExternalFiles {
         Ok(file.slice(place.offset as usize..end as usize))
     }
 
+    /// Why the file at a location cannot be read; it is not read here, nor counted as read.
+    pub(crate) fn fault(&self, location: &str) -> Option<String> {
+        self.resolve(location).err().map(|e| e.message().to_owned())
+    }
+
     /// The file at a location: the one that was opened there first.
     fn file(&self, location: &str) -> Result<SharedFile, Error> {
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);

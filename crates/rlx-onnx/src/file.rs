@@ -132,6 +132,11 @@ impl OnnxFile {
         self.locations().into_iter().map(str::to_owned).collect()
     }
 
+    /// Why the file beside the model cannot be read; `None` where it can.
+    pub(crate) fn external_fault(&self, location: &str) -> Option<String> {
+        self.files.fault(location)
+    }
+
     fn locations(&self) -> Vec<&str> {
         let mut names = BTreeSet::new();
         each_tensor(&self.model, &mut |tensor| {

@@ -19,7 +19,7 @@ struct Format {
 
 const TORCH: &str = "torch.onnx.export(model, inputs, \"model.onnx\") in the program that builds the model writes ONNX; \
     for models of Hugging Face, `optimum-cli export onnx --model NAME FOLDER` does";
-const WEIGHTS: &str = "it holds weights and no graph: export the model to ONNX where it is built, by torch.onnx.export or \
+const WEIGHTS: &str = "it holds weights and no graph (`rlx inspect` lists them): export the model to ONNX where it is built, by torch.onnx.export or \
     `optimum-cli export onnx --model NAME FOLDER`";
 const KERAS: &str = "model.export(\"model.onnx\", format=\"onnx\") in Keras 3 writes ONNX; for a .h5 file, \
     `python -m tf2onnx.convert --keras FILE.h5 --output model.onnx`";
@@ -78,6 +78,8 @@ const FORMATS: &[Format] = &[
     format("an ncnn model", &[(0, b"7767517")], &["ncnn"], SOURCE),
     format("an image", &[(0, b"\x89PNG\r\n\x1a\n")], &["png"], INPUT),
     format("an image", &[(0, b"\xff\xd8\xff")], &["jpg", "jpeg"], INPUT),
+    format("an image", &[(8, b"WEBPVP8")], &["webp"], INPUT),
+    format("a TensorRT engine", &[(0, b"ftrt")], &["engine", "plan", "trt"], SOURCE),
     format("a NumPy array", &[(0, b"\x93NUMPY")], &["npy"], INPUT),
     format("a compressed archive", &[(0, b"\x1f\x8b")], &["gz", "tgz"], UNPACK),
     format("a compressed archive", &[(0, b"\xfd7zXZ\0")], &["xz"], UNPACK),
@@ -106,7 +108,6 @@ const FORMATS: &[Format] = &[
         "export the original model to ONNX; onnxmltools.convert_coreml converts old ones",
     ),
     format("an OpenVINO model", &[], &["xml"], SOURCE),
-    format("a TensorRT engine", &[], &["engine", "plan", "trt"], SOURCE),
     format("an MNN model", &[], &["mnn"], SOURCE),
     format("a Caffe model", &[], &["caffemodel", "prototxt"], SOURCE),
     format("a TensorFlow graph", &[], &["pb", "pbtxt", "meta"], TENSORFLOW),
@@ -201,7 +202,12 @@ fn by_contents(bytes: &[u8]) -> Option<&'static Format> {
     let starts = |f: &&Format| {
         f.starts.iter().any(|&(at, magic)| bytes.get(at..).is_some_and(|rest| rest.starts_with(magic)))
     };
-    FORMATS.iter().find(starts).or_else(|| is_safetensors(bytes).then(|| by_ending("safetensors")).flatten())
+    let otherwise = match bytes {
+        _ if is_safetensors(bytes) => "safetensors",
+        _ if is_openvino(bytes) => "xml",
+        _ => return FORMATS.iter().find(starts),
+    };
+    FORMATS.iter().find(starts).or_else(|| by_ending(otherwise))
 }
 
 /// Whether a length and a JSON header of that length come first.
@@ -209,6 +215,12 @@ fn is_safetensors(bytes: &[u8]) -> bool {
     let Some((length, rest)) = bytes.split_first_chunk::<8>() else { return false };
     let length = u64::from_le_bytes(*length);
     (2..=100 << 20).contains(&length) && length <= rest.len() as u64 && rest.starts_with(b"{\"")
+}
+
+/// Whether it is XML that describes a net.
+fn is_openvino(bytes: &[u8]) -> bool {
+    let start = &bytes[..bytes.len().min(512)];
+    start.starts_with(b"<?xml") && start.windows(5).any(|part| part == b"<net ")
 }
 
 fn by_name(path: &Path) -> Option<&'static Format> {
@@ -252,6 +264,8 @@ mod tests {
         let header = b"{\"__metadata__\":{}}";
         let safetensors = [&(header.len() as u64).to_le_bytes()[..], header].concat();
         assert!(named("m.bin", &safetensors).message().contains("safetensors"));
+        let xml = b"<?xml version=\"1.0\"?>\n<net name=\"n\" version=\"11\">";
+        assert!(named("m.bin", xml).message().contains("OpenVINO"));
     }
 
     #[test]

@@ -20,8 +20,8 @@ mod slot;
 
 pub(crate) use body::ImportedBody;
 pub(crate) use context::NodeCx;
-pub(crate) use function::op_label;
-pub(crate) use slot::SlotId;
+pub(crate) use function::{NEWEST_OPSET, OLDEST_OPSET, op_label};
+pub(crate) use slot::{SlotId, normal_domain};
 
 use crate::dims::DimNames;
 use crate::file::OnnxFile;
