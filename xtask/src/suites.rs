@@ -256,7 +256,7 @@ pub const SUITES: &[Suite] = &[
         3600,
         &["crates/rlx-runtime/src/cost/model.rs"],
     ),
-    fuzz("fuzz-png", "fuzzing: images", "png", 3600, &["crates/rlx/src/inputs/image.rs"]),
+    fuzz("fuzz-image", "fuzzing: images", "image", 3600, &["crates/rlx/src/image"]),
     fuzz("fuzz-json", "fuzzing: inputs as JSON", "json", 3600, &["crates/rlx/src/inputs/json.rs"]),
     fuzz(
         "fuzz-lines",

@@ -9,10 +9,14 @@
 //! assert!(d.ok && d.max_ulp == 1.0);
 //! ```
 
+mod outputs;
+
 use rlx_ir::tensor::Elements;
 use rlx_ir::{ConstData, DType, Value};
 
-/// The tolerance: `|got - want| ≤ rtol·|want| + atol·max|want|`, and next to 0 a few of the type's smallest steps
+pub use outputs::{OutputDifference, Worst, compare_outputs};
+
+/// The tolerance: `|got - want| ≤ rtol·|want| + atol·max|want| + floor`, and next to 0 a few of the type's smallest steps
 /// (unless `atol` is 0). Integers must be equal.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Tolerance {
@@ -20,19 +24,21 @@ pub struct Tolerance {
     pub rtol: f64,
     /// Relative to the largest magnitude of the tensor.
     pub atol: f64,
+    /// Absolute, whatever the tensor's magnitude.
+    pub floor: f64,
 }
 
 impl Default for Tolerance {
     /// The tolerance for f32 arithmetic in another order.
     fn default() -> Self {
-        Tolerance { rtol: 1e-3, atol: 1e-4 }
+        Tolerance { rtol: 1e-3, atol: 1e-4, floor: 0.0 }
     }
 }
 
 impl Tolerance {
     /// The accuracy of arithmetic that rounds to `dtype`: some units in the last place, of the element and of the largest one.
     pub fn of(dtype: DType) -> Tolerance {
-        let both = |unit| Tolerance { rtol: unit, atol: unit };
+        let both = |unit| Tolerance { rtol: unit, atol: unit, floor: 0.0 };
         match fraction_bits(dtype) {
             23.. => Tolerance::default(),
             10.. => both(1e-2),
@@ -49,13 +55,15 @@ pub struct Tolerances {
     pub rtol: Option<f64>,
     /// [`Tolerance::atol`] of every tensor, whatever its type.
     pub atol: Option<f64>,
+    /// [`Tolerance::floor`] of every tensor.
+    pub floor: f64,
     /// The type in which the device computes, if it is narrower than the tensors' own.
     pub asked: Option<DType>,
 }
 
 impl From<Tolerance> for Tolerances {
     fn from(t: Tolerance) -> Self {
-        Tolerances { rtol: Some(t.rtol), atol: Some(t.atol), asked: None }
+        Tolerances { rtol: Some(t.rtol), atol: Some(t.atol), floor: t.floor, asked: None }
     }
 }
 
@@ -63,7 +71,8 @@ impl Tolerances {
     /// That of a tensor that was rounded to `dtype`.
     pub fn of(&self, dtype: DType) -> Tolerance {
         let usual = Tolerance::of(self.asked.map_or(dtype, |asked| shorter(asked, dtype)));
-        Tolerance { rtol: self.rtol.unwrap_or(usual.rtol), atol: self.atol.unwrap_or(usual.atol) }
+        let (rtol, atol) = (self.rtol.unwrap_or(usual.rtol), self.atol.unwrap_or(usual.atol));
+        Tolerance { rtol, atol, floor: self.floor }
     }
 }
 
@@ -86,6 +95,8 @@ pub struct Difference {
     pub count: usize,
     /// How many elements are infinite or NaN where they should be finite.
     pub overflowed: usize,
+    /// The cosine of the angle between both tensors, over the elements that are finite in both; 1 for zeros.
+    pub cosine: f64,
 }
 
 impl Difference {
@@ -99,6 +110,7 @@ impl Difference {
         worst: 0,
         count: 0,
         overflowed: 0,
+        cosine: 1.0,
     };
 
     /// The combination of both.
@@ -114,6 +126,7 @@ impl Difference {
             worst: if other.max_abs > self.max_abs { other.worst } else { self.worst },
             count,
             overflowed: self.overflowed + other.overflowed,
+            cosine: self.cosine.min(other.cosine),
         }
     }
 }
@@ -128,14 +141,29 @@ pub fn compare(want: &Value, got: &ConstData, tolerance: Tolerance) -> Differenc
         (Elements::Float(want_all), Elements::Float(got_all)) => {
             floats(want.dtype, want_all, got_all, tolerance)
         }
-        (Elements::Int(want_all), Elements::Int(got_all)) => {
-            let far = |(&w, &g): (&i128, &i128)| (w as f64 - g as f64).abs();
-            let pairs = || want_all.iter().zip(got_all);
-            let (worst, max_abs) = largest(pairs().map(far));
-            let ok = want_all == got_all;
-            Difference { ok, max_abs, worst, count: want_all.len(), ..Difference::NONE }
-        }
+        (Elements::Int(want_all), Elements::Int(got_all)) => integers(want_all, got_all),
         _ => failed,
+    }
+}
+
+/// Integers must be equal.
+fn integers(want: &[i128], got: &[i128]) -> Difference {
+    let pairs = || want.iter().zip(got).map(|(&w, &g)| (w as f64, g as f64));
+    let (worst, max_abs) = largest(pairs().map(|(w, g)| (w - g).abs()));
+    let relative = |(w, g): (f64, f64)| if w == 0.0 { 0.0 } else { (w - g).abs() / w.abs() };
+    let max_rel = pairs().map(relative).fold(0.0, f64::max);
+    let cosine = cosine(pairs());
+    Difference { ok: want == got, max_abs, max_rel, worst, count: want.len(), cosine, ..Difference::NONE }
+}
+
+fn cosine(pairs: impl Iterator<Item = (f64, f64)>) -> f64 {
+    let finite = pairs.filter(|(w, g)| w.is_finite() && g.is_finite());
+    let (ww, gg, wg) =
+        finite.fold((0.0, 0.0, 0.0), |(ww, gg, wg), (w, g)| (ww + w * w, gg + g * g, wg + w * g));
+    match (ww > 0.0, gg > 0.0) {
+        (true, true) => (wg / (ww.sqrt() * gg.sqrt())).clamp(-1.0, 1.0),
+        (false, false) => 1.0,
+        _ => 0.0,
     }
 }
 
@@ -156,7 +184,7 @@ fn floats(dtype: DType, want: &[f64], got: &[f64], tolerance: Tolerance) -> Diff
         let finite = w.is_finite() && g.is_finite();
         d.overflowed += usize::from(w.is_finite() && !g.is_finite());
         let abs = if finite { (g - w).abs() } else { f64::INFINITY };
-        d.ok &= finite && abs <= tolerance.rtol * w.abs() + tolerance.atol * scale + floor;
+        d.ok &= finite && abs <= tolerance.rtol * w.abs() + tolerance.atol * scale + floor + tolerance.floor;
         if abs > d.max_abs {
             (d.max_abs, d.worst) = (abs, i);
         }
@@ -167,6 +195,7 @@ fn floats(dtype: DType, want: &[f64], got: &[f64], tolerance: Tolerance) -> Diff
         d.max_ulp = d.max_ulp.max(ulp);
         ulps += ulp;
     }
+    d.cosine = cosine(want.iter().copied().zip(got.iter().copied()));
     if !want.is_empty() {
         d.mean_ulp = ulps / want.len() as f64;
     }
@@ -192,7 +221,7 @@ fn fraction_bits(dtype: DType) -> i32 {
 }
 
 /// The coarser of two float types.
-pub(crate) fn shorter(a: DType, b: DType) -> DType {
+pub fn shorter(a: DType, b: DType) -> DType {
     if fraction_bits(a) < fraction_bits(b) { a } else { b }
 }
 
@@ -254,8 +283,8 @@ mod tests {
         assert_eq!(asked.of(DType::F32), Tolerance::of(DType::F16));
         assert_eq!(asked.of(DType::BF16), Tolerance::of(DType::BF16));
         let given = Tolerances { rtol: Some(0.5), ..asked };
-        assert_eq!(given.of(DType::F32), Tolerance { rtol: 0.5, atol: Tolerance::of(DType::F16).atol });
-        let exact = Tolerance { rtol: 0.0, atol: 0.0 };
+        assert_eq!(given.of(DType::F32), Tolerance { rtol: 0.5, ..Tolerance::of(DType::F16) });
+        let exact = Tolerance { rtol: 0.0, atol: 0.0, floor: 0.0 };
         assert_eq!(Tolerances::from(exact).of(DType::BF16), exact);
     }
 
@@ -266,7 +295,7 @@ mod tests {
         let got = |x: f64| Value::float(DType::F16, &[1], vec![x]).to_const();
         assert!(compare(&want, &got(3.0 * tiny), Tolerance::of(DType::F16)).ok);
         assert!(!compare(&want, &got(9.0 * tiny), Tolerance::of(DType::F16)).ok);
-        assert!(!compare(&want, &got(3.0 * tiny), Tolerance { rtol: 0.0, atol: 0.0 }).ok);
+        assert!(!compare(&want, &got(3.0 * tiny), Tolerance { rtol: 0.0, atol: 0.0, floor: 0.0 }).ok);
     }
 
     #[test]

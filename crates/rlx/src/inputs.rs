@@ -1,5 +1,9 @@
 //! Inputs from files: NumPy arrays, images, JSON, JSON lines.
 //!
+//! Images are prepared as a [`Preprocess`] says. Without one, bytes are divided by 255 for float inputs and are as they are for
+//! `u8` inputs. **Arrays are never scaled**: a `u8` array for a float input keeps its numbers, 0 to 255, with a warning
+//! where the input looks like one for images.
+//!
 //! The size stated in a file is checked against the model's declared shape, and against an [`InputLimit`] if that is dynamic, before
 //! anything is decoded. Elements are converted to the declared type if all of them are representable in it.
 //!
@@ -12,12 +16,11 @@
 //! ```
 
 mod elements;
-pub mod image;
 pub mod json;
 pub mod lines;
 
 use std::borrow::Borrow;
-use std::io::Read;
+use std::io::{BufReader, Read};
 use std::path::Path;
 
 use rlx_ir::files::{io_error, open_file};
@@ -25,6 +28,8 @@ use rlx_ir::tensor::Elements;
 use rlx_ir::{ConstData, DType, DTypeClass, Error, ErrorKind, Result, Value};
 use rlx_runtime::{TensorInfo, nearest};
 use rlx_weights::npy::Header;
+
+use crate::image::{Preprocess, Source, looks_like_images};
 
 pub use elements::{InputLimit, Packed};
 
@@ -47,18 +52,40 @@ pub fn find<'a, I: Borrow<TensorInfo>>(declared: &'a [I], name: &str) -> Result<
     })
 }
 
-/// One input from a file, by its ending: `.npy`, `.png` or `.json`.
+/// Endings of image files that are read.
+pub const IMAGES: [&str; 4] = ["png", "jpg", "jpeg", "webp"];
+
+/// One input from a file, by its ending: `.npy`, `.json`, or an image (`.png`, `.jpg`, `.jpeg`, `.webp`), which is neither resized
+/// nor normalised.
 ///
 /// # Errors
 /// A file that cannot be read, or whose contents do not match the input.
 pub fn read(path: &Path, info: &TensorInfo, limit: InputLimit) -> Result<ConstData> {
+    read_prepared(path, info, limit, || Ok(Preprocess::default()))
+}
+
+/// As [`read`], with images prepared as `preprocess` says; it is called for images only.
+///
+/// # Errors
+/// As [`read`], and those of `preprocess`.
+pub fn read_prepared(
+    path: &Path,
+    info: &TensorInfo,
+    limit: InputLimit,
+    preprocess: impl FnOnce() -> Result<Preprocess>,
+) -> Result<ConstData> {
     let ending = path.extension().map(|e| e.to_string_lossy().to_lowercase()).unwrap_or_default();
     match ending.as_str() {
         "npy" => {
             let check = |header: &Header| limit.allows(info, &header.dims, "the array");
             converted(info, rlx_weights::npy::read_checked(path, check)?)
         }
-        "png" => image::read(path, info, limit),
+        image if IMAGES.contains(&image) => {
+            let file = BufReader::new(open_file(path)?);
+            let preprocess = preprocess()?;
+            let read = || preprocess.read(Source::open(file)?, info, limit);
+            read().map_err(|e| e.with_origin(path.display().to_string()))
+        }
         "json" => {
             let text = text_of(path, limit)?;
             json::tensor(&text, info, limit).map_err(|e| e.with_origin(path.display().to_string()))
@@ -68,9 +95,10 @@ pub fn read(path: &Path, info: &TensorInfo, limit: InputLimit) -> Result<ConstDa
             Err(Error::new(ErrorKind::Io, message))
         }
         _ => {
-            let message = format!("{}: inputs are .npy, .png or .json files", path.display());
+            let message =
+                format!("{}: inputs are images (.png, .jpg, .webp), .npy or .json files", path.display());
             Err(Error::new(ErrorKind::Unsupported, message).with_hint(match ending.as_str() {
-                "jpg" | "jpeg" | "webp" | "gif" | "bmp" | "tif" | "tiff" => "save the image as PNG",
+                "gif" | "bmp" | "tif" | "tiff" | "heic" | "avif" => "save the image as PNG or JPEG",
                 "npz" => "give an archive of several inputs by --inputs",
                 _ => "NumPy writes .npy files by numpy.save",
             }))
@@ -99,6 +127,12 @@ pub fn converted(info: &TensorInfo, data: ConstData) -> Result<ConstData> {
         return Ok(data);
     }
     let from = data.dtype();
+    if from == DType::U8 && info.dtype.is_float() && looks_like_images(&info.shape) {
+        tracing::warn!(
+            input = %info.name,
+            "an array of u8 is given for a float input, which gets 0 to 255; image files would be divided by 255"
+        );
+    }
     let rejected = || {
         let message =
             format!("input \"{}\" is {}, and {from} does not convert to it exactly", info.name, info.shape);

@@ -3,7 +3,8 @@
 //!
 //! [`Runner`] loads and runs a model file. It is built on [`Model`] (an ONNX file and its imports) and the
 //! sessions of `rlx-runtime`, which also compile graphs built by hand. [`verify`](mod@verify) compares a
-//! device with the oracle (the reference interpreter), [`diagram`] draws graphs, and `inputs` reads images, arrays and JSON.
+//! device with the oracle (the reference interpreter), [`diagram`] draws graphs, `inputs` reads arrays and JSON, and `image`
+//! decodes and prepares photographs.
 //!
 //! ```no_run
 //! use rlx::prelude::*;
@@ -18,6 +19,8 @@
 
 pub mod compare;
 pub mod diagram;
+#[cfg(feature = "inputs")]
+pub mod image;
 #[cfg(feature = "inputs")]
 pub mod inputs;
 mod model;

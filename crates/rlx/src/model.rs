@@ -96,6 +96,17 @@ impl Model {
         std::iter::once(path.clone()).chain(external).collect()
     }
 
+    /// The entries of the file's own metadata, as exporters and their users wrote them.
+    pub fn metadata(&self) -> Vec<(String, String)> {
+        let entries = self.file.model().metadata_props.iter();
+        entries.map(|entry| (entry.key().to_owned(), entry.value().to_owned())).collect()
+    }
+
+    /// What the file holds: ops, tensors, metadata. Nothing is imported.
+    pub fn survey(&self) -> rlx_onnx::Survey {
+        rlx_onnx::Survey::of(&self.file)
+    }
+
     /// The identity of this model: the contents of its files as they were opened, even if other files have replaced
     /// them since, and its fixed dimensions. `None` for a model that does not come from a file, whose files cannot be read,
     /// or where one of them was just being written.

@@ -146,6 +146,14 @@ impl Runner {
         }
     }
 
+    /// The model, where it runs one that is not compiled ahead of time.
+    pub fn model(&self) -> Option<&Model> {
+        match &self.source {
+            Source::Onnx(model) => Some(model),
+            Source::Artefact(_) => None,
+        }
+    }
+
     /// The artefact, where it runs one.
     pub fn artefact(&self) -> Option<&Artefact> {
         match &self.source {

@@ -16,7 +16,9 @@ use std::sync::Arc;
 use rlx_ir::oracle::{self, Bindings};
 use rlx_ir::progress::Stage;
 use rlx_ir::sort::{sort, sort_by_key};
-use rlx_ir::{ConstData, Error, ErrorKind, Graph, Node, NodeId, Op, Progress, Result, Value, WeightStore};
+use rlx_ir::{
+    ConstData, DType, Error, ErrorKind, Graph, Node, NodeId, Op, Progress, Result, Value, WeightStore,
+};
 use rlx_runtime::{CompileOptions, CompiledGraph, Numerics, Precision, Session};
 
 use crate::compare::{Difference, Tolerance, Tolerances, compare};
@@ -131,10 +133,20 @@ fn by_node(graph: &Graph, tolerances: Tolerances) -> Vec<Tolerance> {
     rounded_to(graph).into_iter().map(|dtype| tolerances.of(dtype)).collect()
 }
 
+/// The shortest float type that each output of a graph was rounded to on its way: what its accuracy can be.
+pub fn output_types(graph: &Graph) -> Vec<DType> {
+    let types = rounded_to(graph);
+    graph.outputs.iter().map(|id| types[id.index()]).collect()
+}
+
 /// The widest tolerance of an output.
 fn widest(graph: &Graph, tolerances: &[Tolerance]) -> Tolerance {
     let of_outputs = graph.outputs.iter().map(|id| tolerances[id.index()]);
-    let wider = |a: Tolerance, b: Tolerance| Tolerance { rtol: a.rtol.max(b.rtol), atol: a.atol.max(b.atol) };
+    let wider = |a: Tolerance, b: Tolerance| Tolerance {
+        rtol: a.rtol.max(b.rtol),
+        atol: a.atol.max(b.atol),
+        floor: a.floor.max(b.floor),
+    };
     of_outputs.reduce(wider).unwrap_or_default()
 }
 

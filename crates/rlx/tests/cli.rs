@@ -170,7 +170,7 @@ fn faults_of_the_job_exit_with_1_and_say_what_where_and_what_helps() {
         (&["run", DIGITS], "input \"image\" was not given"),
         (&["run", DIGITS, "--inputs", text(&narrow)], "[1, 1, 8, 7] f32"),
         (&["run", DIGITS, "--inputs", text(&other)], "did you mean \"image\""),
-        (&["run", DIGITS, "digits/labels.txt"], ".npy, .png or .json"),
+        (&["run", DIGITS, "digits/labels.txt"], ".npy or .json"),
         (&["run", DIGITS, "digits/samples/0_a.png", "--labels", "digits/README.md"], "labels"),
         (&["run", DIGITS, "--device", "tpu"], "no backend"),
     ];
@@ -224,14 +224,14 @@ fn images_that_do_not_fit_are_rejected() {
     png(&path("clear.png"), (8, 8), png::ColorType::GrayscaleAlpha);
     let whole = std::fs::read(path("grey.png")).unwrap();
     std::fs::write(path("cut.png"), &whole[..whole.len() / 2]).unwrap();
-    done(&["run", DIGITS, text(&path("grey.png"))]);
-    for (name, part) in [
-        ("wide.png", "9×8"),
-        ("red.png", "3-channel"),
-        ("clear.png", "transparency"),
-        ("cut.png", "not a PNG"),
-        ("none.png", "No such file"),
-    ] {
+    let grey = done(&["run", DIGITS, text(&path("grey.png")), "--json"]);
+    let probabilities = |report: &str| serde_json::from_str::<Json>(report).unwrap()["outputs"].clone();
+    // The same grey, in colours and with alpha.
+    for name in ["red.png", "clear.png"] {
+        let found = done(&["run", DIGITS, text(&path(name)), "--json"]);
+        assert_eq!(probabilities(&found), probabilities(&grey), "{name}");
+    }
+    for (name, part) in [("wide.png", "9×8"), ("cut.png", "not a PNG"), ("none.png", "No such file")] {
         let message = failed(1, &["run", DIGITS, text(&path(name))]);
         assert!(message.contains(part) && message.contains(name), "{message}");
     }

@@ -59,7 +59,7 @@ fn a_folder_runs_in_batches_and_bad_images_are_named() {
         assert!(Path::new(words.next().unwrap()).ends_with(name), "{line}, not {name}");
         assert_eq!(words.next(), name.get(..1), "{line}");
     }
-    for (bad, why) in [("2_broken.png", "not a PNG"), ("5_photo.JPG", "save the image as PNG")] {
+    for (bad, why) in [("2_broken.png", "not a PNG"), ("5_photo.JPG", "not a JPEG image")] {
         assert!(told.contains(bad) && told.contains(why), "{told}");
     }
     assert!(told.contains(&format!("{} done, 2 failed", good.len())) && told.contains("items/s"), "{told}");

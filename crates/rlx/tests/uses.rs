@@ -91,9 +91,12 @@ fn folder() -> Folder {
         ("page.onnx", b"<!DOCTYPE html><html></html>"),
         ("lfs.onnx", b"version https://git-lfs.github.com/spec/v1\n"),
         ("m.rlx", b"damaged"),
+        ("m.engine", b"ftrt\0\0\0\0"),
+        ("m.xml", b"<?xml version=\"1.0\"?><net name=\"m\">"),
     ] {
         folder.write(name, bytes);
     }
+    folder.write("w.gguf", gguf());
     inputs(&folder);
     for name in ["nothing", "saved", "models", "images", "config"] {
         std::fs::create_dir(folder.path().join(name)).expect("a folder");
@@ -126,9 +129,68 @@ fn models(folder: &Folder) {
     let image = [value("image", FLOAT, &["n", "1", "h", "w"])];
     let same = [node("Relu", &["image"], &["y"])];
     folder.write("image.onnx", model(&image, &same, &[], &[value("y", FLOAT, &["n", "1", "h", "w"])]));
+    photos(folder);
+    let negative = [node("Neg", &["x"], &["y"])];
+    folder.write("negative.onnx", model(&[x()], &negative, &[], &[value("y", FLOAT, &["n", "m"])]));
     let mut newest = rlx_onnx::testing::model(&[x()], &two[..1], &[], &outputs[..1]);
     newest.opset_import[0].version = Some(99);
     folder.write("newest.onnx", prost::Message::encode_to_vec(&newest));
+}
+
+/// Models that take photographs, with what they declare of them.
+fn photos(folder: &Folder) {
+    let dims = ["1", "3", "8", "8"];
+    let same = |dtype: i32| {
+        let nodes = [node("Identity", &["x"], &["y"])];
+        rlx_onnx::testing::model(&[value("x", dtype, &dims)], &nodes, &[], &[value("y", dtype, &dims)])
+    };
+    let plain = prost::Message::encode_to_vec(&same(FLOAT));
+    folder.write("photo.onnx", &plain);
+    folder.write("bytes.onnx", prost::Message::encode_to_vec(&same(2)));
+    let mut yolo = same(FLOAT);
+    for (key, value) in [("imgsz", "[8, 8]"), ("stride", "32"), ("task", "detect")] {
+        let (key, value) = (Some(key.to_owned()), Some(value.to_owned()));
+        yolo.metadata_props.push(rlx_onnx::proto::StringStringEntryProto { key, value });
+    }
+    folder.write("yolo.onnx", prost::Message::encode_to_vec(&yolo));
+    for (name, config) in [
+        (
+            "hf",
+            r#"{"image_processor_type": "ViTImageProcessor", "do_resize": true, "size": {"height": 8, "width": 8}, "resample": 3,
+                "do_rescale": true, "rescale_factor": 0.00392156862745098, "do_normalize": true,
+                "image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}"#,
+        ),
+        (
+            "tiles",
+            r#"{"image_processor_type": "Idefics3ImageProcessor", "do_resize": true, "do_image_splitting": true}"#,
+        ),
+    ] {
+        std::fs::create_dir_all(folder.path().join(name)).expect("a folder");
+        folder.write(&format!("{name}/photo.onnx"), &plain);
+        folder.write(&format!("{name}/preprocessor_config.json"), config);
+    }
+    let pictures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/image/pictures");
+    let read = |name: &str| std::fs::read(pictures.join(name)).expect("a committed picture");
+    folder.write("photo.webp", read("rgba.webp"));
+    folder.write("turned.jpg", read("turned6.jpg"));
+    let photo = read("420.jpg");
+    folder.write("cut.jpg", &photo[..photo.len() / 2]);
+    folder.write("photo.jpg", photo);
+    let mut huge = read("grey.jpg");
+    let frame = huge.windows(2).position(|w| w == [0xff, 0xc0]).expect("a frame header");
+    huge[frame + 5..frame + 9].copy_from_slice(&[0xff; 4]);
+    folder.write("huge.jpg", huge);
+    let bytes = ConstData::new(rlx_ir::DType::U8, &[1, 3, 8, 8], vec![7; 192]).expect("bytes");
+    folder.write("bytes.npy", rlx_weights::npy::to_bytes(&bytes).expect("an array"));
+}
+
+/// A GGUF file of a tensor.
+fn gguf() -> Vec<u8> {
+    let counts = [3u32.to_le_bytes().to_vec(), 1u64.to_le_bytes().to_vec(), 0u64.to_le_bytes().to_vec()];
+    let name = [&1u64.to_le_bytes()[..], b"w"].concat();
+    let dims = [&2u32.to_le_bytes()[..], &32u64.to_le_bytes(), &2u64.to_le_bytes()].concat();
+    let data = [&2u32.to_le_bytes()[..], &0u64.to_le_bytes()].concat();
+    [b"GGUF".to_vec(), counts.concat(), name, dims, data, vec![0; 64]].concat()
 }
 
 fn inputs(folder: &Folder) {
@@ -137,6 +199,12 @@ fn inputs(folder: &Folder) {
     folder.write("x.npz", rlx_weights::npz::to_bytes(&[("x", &x)]).expect("an archive"));
     folder.write("twice.npz", rlx_weights::npz::to_bytes(&[("x", &x), ("x", &x)]).expect("an archive"));
     folder.write("other.npz", rlx_weights::npz::to_bytes(&[("z", &x)]).expect("an archive"));
+    let y = |last: f32| {
+        let y = ConstData::from_f32(&[2, 3], &[1.0, 0.0, 3.0, 0.0, last, 0.0]).expect("six numbers");
+        rlx_weights::npz::to_bytes(&[("y", &y)]).expect("an archive")
+    };
+    folder.write("y-right.npz", y(0.1));
+    folder.write("y-wrong.npz", y(0.2));
     for (name, text) in [
         ("x.json", "[[1, 2], [3, 4]]"),
         ("ragged.json", "[[1, 2], [3]]"),

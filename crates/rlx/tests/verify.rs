@@ -163,7 +163,7 @@ fn overflowing() -> (Graph, WeightStore, ConstData) {
 fn the_op_that_overflows_is_named_in_f16_and_none_is_in_bf16() {
     let (graph, weights, x) = overflowing();
     let case = Case { graph: &graph, weights: &weights, inputs: &[("x", &x)] };
-    let loose = Tolerance { rtol: 5e-2, atol: 5e-2 };
+    let loose = Tolerance { rtol: 5e-2, atol: 5e-2, floor: 0.0 };
     let cpu = Session::new(Device::Cpu);
     let run = |precision| {
         let options = CompileOptions::default().precision(precision);
@@ -194,7 +194,7 @@ fn a_value_that_is_infinite_in_f32_is_no_overflow() {
     let cpu = Session::new(Device::Cpu);
     for (precision, overflowed) in [(Precision::F32, 0), (Precision::BF16, 0), (Precision::F16, 1)] {
         let options = CompileOptions::default().precision(precision);
-        let loose = Tolerance { rtol: 5e-2, atol: 5e-2 };
+        let loose = Tolerance { rtol: 5e-2, atol: 5e-2, floor: 0.0 };
         let found = verify(&cpu, Reference::Oracle, &options, case, loose, &Progress::none()).unwrap();
         let count = found.first_overflow.map_or(0, |f| f.difference.overflowed);
         assert_eq!(count, overflowed, "{precision}");

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use rlx_backend::tuning::Tuning;
 use rlx_ir::ConstData;
 use rlx_runtime::cost::{Calibration, Work, WorkKind};
+use rlx_weights::listing::Listing;
 use rlx_weights::{npy as npy_file, npz as npz_file, safetensors as safetensors_file};
 
 use crate::accepted;
@@ -30,11 +31,14 @@ pub fn npz(data: &[u8]) {
     assert_eq!(npz_file::from_bytes(&written).expect("it was just written"), arrays);
 }
 
-/// Every tensor of a safetensors file can be read, or is an error.
+/// Every tensor of a safetensors file can be read, or is an error; and so is the list of what a safetensors or GGUF file holds.
 ///
 /// # Panics
 /// Where a promise is broken.
 pub fn safetensors(data: &[u8]) {
+    if let Some(listing) = accepted(Listing::of(data)).flatten() {
+        assert!(listing.tensors.len() <= data.len() && listing.metadata.len() <= data.len());
+    }
     let Some(store) = accepted(safetensors_file::from_source(Arc::new(data.to_vec()))) else { return };
     for (name, weight) in store.iter() {
         if let Some(value) = accepted(weight.to_const()) {

@@ -2,7 +2,8 @@
 
 use std::io::Cursor;
 
-use rlx::inputs::{InputLimit, image, json as json_file, lines as json_lines};
+use rlx::image::{Crop, Filter, Preprocess, Resize, Source};
+use rlx::inputs::{InputLimit, json as json_file, lines as json_lines};
 use rlx_ir::{ConstData, DType, Dim, Shape, sym};
 use rlx_runtime::TensorInfo;
 use serde_json::Value as Json;
@@ -27,12 +28,12 @@ fn check(info: &TensorInfo, data: &ConstData) {
     assert!(data.bytes().len() as u64 <= LIMIT.of(info), "{} of {}", data.shape(), info.shape);
 }
 
-/// A PNG file is decoded for inputs of several layouts, as it is and with the checksums of its chunks made right: a tensor of
-/// as many dimensions as the input has, or an error.
+/// An image file is decoded and prepared for inputs of several layouts, as it is and, if it is a PNG, with the checksums of its
+/// chunks made right: a tensor of as many dimensions as the input has, or an error.
 ///
 /// # Panics
 /// Where a promise is broken.
-pub fn png(data: &[u8]) {
+pub fn image(data: &[u8]) {
     let [n, h, w] = ["n", "h", "w"].map(open);
     let inputs = [
         input("grey", &[n, Dim::Static(1), h, w], DType::F32),
@@ -40,14 +41,30 @@ pub fn png(data: &[u8]) {
         input("fixed", &[1, 3, 8, 8].map(Dim::Static), DType::F16),
         input("flat", &[h, w], DType::U8),
     ];
+    let resized = Preprocess {
+        resize: Some(Resize::Input),
+        filter: Filter::Bicubic,
+        mean: vec![0.5],
+        std: vec![0.25],
+        ..Preprocess::default()
+    };
+    let cropped = Preprocess {
+        resize: Some(Resize::Shortest { edge: 9, longest: Some(20) }),
+        crop: Some(Crop::center(8, 8)),
+        ..Preprocess::default()
+    };
     let sealed = with_checksums(data);
+    let files = if sealed == data { vec![data] } else { vec![data, &sealed] };
     for info in &inputs {
-        for bytes in [data, &sealed] {
-            let Some(found) = accepted(image::decode(Cursor::new(bytes), info, LIMIT)) else { continue };
-            check(info, &found);
-            let fits = |(have, want): (&usize, &Dim)| want.as_static().is_none_or(|n| n == *have);
-            let dims = info.shape.dims();
-            assert!(found.dims().len() == dims.len() && found.dims().iter().zip(dims).all(fits));
+        for by in [&Preprocess::default(), &resized, &cropped] {
+            for bytes in &files {
+                let read = || by.read(Source::open(Cursor::new(bytes))?, info, LIMIT);
+                let Some(found) = accepted(read()) else { continue };
+                check(info, &found);
+                let fits = |(have, want): (&usize, &Dim)| want.as_static().is_none_or(|n| n == *have);
+                let dims = info.shape.dims();
+                assert!(found.dims().len() == dims.len() && found.dims().iter().zip(dims).all(fits));
+            }
         }
     }
 }

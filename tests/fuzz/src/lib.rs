@@ -42,7 +42,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "safetensors", run: files::safetensors },
     Target { name: "tuning", run: files::tuning },
     Target { name: "calibration", run: files::calibration },
-    Target { name: "png", run: inputs::png },
+    Target { name: "image", run: inputs::image },
     Target { name: "json", run: inputs::json },
     Target { name: "lines", run: inputs::lines },
 ];

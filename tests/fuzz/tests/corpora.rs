@@ -68,7 +68,7 @@ replayed!(
     safetensors,
     tuning,
     calibration,
-    png,
+    image,
     json,
     lines
 );

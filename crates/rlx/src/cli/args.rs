@@ -10,6 +10,8 @@ use rlx::inputs::InputLimit;
 use rlx_ir::files::parse_size;
 use rlx_runtime::{Device, Numerics, Precision, PrecisionPolicy, Tune};
 
+use super::image::ImageArgs;
+
 const ENVIRONMENT: &str = "\
 Environment:
   RLX_DEVICE           the device, where --device is not given
@@ -37,6 +39,7 @@ Examples:
   rlx compile model.onnx -o model.rlx
   rlx inspect model.onnx --dim batch=1
   rlx verify model.onnx --input x=random --dim batch=2
+  rlx compare model.onnx quantized.onnx --inputs x.npz
   rlx bench model.onnx --dim batch=1 --dim seq=128 --threads 2 --json
   rlx devices
   rlx doctor";
@@ -70,12 +73,16 @@ pub enum Command {
     /// Compile a model to a file that run, bench, inspect and verify load without compiling again
     #[command(after_help = COMPILE_EXAMPLES)]
     Compile(CompileArgs),
-    /// Show a model's inputs, outputs, ops and cost, and how the compiler transforms it
+    /// Show a model's inputs, outputs, ops and cost, and how the compiler transforms it; or what any ONNX, safetensors or GGUF
+    /// file holds
     #[command(after_help = INSPECT_EXAMPLES)]
     Inspect(InspectArgs),
-    /// Compare a device with the slow, exact oracle or another device, value by value
+    /// Compare a device with the slow, exact oracle or another device, value by value; or outputs with those of another program
     #[command(after_help = VERIFY_EXAMPLES)]
     Verify(VerifyArgs),
+    /// Compare the outputs of two models for the same inputs
+    #[command(after_help = COMPARE_EXAMPLES)]
+    Compare(CompareArgs),
     /// Measure how long a model takes
     #[command(after_help = BENCH_EXAMPLES)]
     Bench(BenchArgs),
@@ -108,6 +115,9 @@ Examples:
     rlx run classifier.onnx photos/ --batch 16 --labels labels.txt
   Read JSON lines and write a JSON line for each, such as {\"input_ids\": [101, 7592, 102]}:
     rlx run bert.onnx --lines sentences.jsonl > hidden.jsonl
+  Prepare photographs as the model was trained (a preprocessor_config.json beside the model does the same):
+    rlx run resnet18.onnx photo.jpg --preset imagenet --labels imagenet.txt
+    rlx run model.onnx photo.jpg --resize 256 --crop 224 --mean 0.5 --std 0.5 --colors bgr
   Check that a model runs at all:
     rlx run model.onnx --input x=random --dim batch=1 --deadline 10s";
 
@@ -130,17 +140,28 @@ const INSPECT_EXAMPLES: &str = "\
 Examples:
   rlx inspect model.onnx
   rlx inspect model.onnx --dim batch=1 --dim seq=128    costs and memory for these sizes
+  rlx inspect weights.safetensors                       the tensors of a file, also of a .gguf
   rlx inspect model.onnx --format svg -o model.svg      a diagram; repeated layers are drawn once
   rlx inspect model.onnx --format dot | dot -Tpdf -o model.pdf
   rlx inspect model.onnx --passes                       the graph after every pass
   rlx inspect model.onnx --passes=legalize..fuse-regions    the changes each of these passes made
-  rlx inspect model.onnx --passes=legalize --format svg     the diagram after this pass";
+  rlx inspect model.onnx --passes=legalize --format svg     the diagram after this pass
+Of a model that cannot be run, its file is shown: ops with all that are not supported, tensors, metadata, and the reason.";
 
 const VERIFY_EXAMPLES: &str = "\
 Examples:
   rlx verify model.onnx --inputs golden.npz
   rlx verify model.onnx --device vulkan --against cpu
-  rlx verify model.onnx --dim batch=2 --precision bf16 --rtol 0.02";
+  rlx verify model.onnx --dim batch=2 --precision bf16 --rtol 0.02
+  rlx verify model.onnx --inputs x.npz --expect y.npz   outputs of another program for these inputs, by numpy.savez
+The exit code is 1 where something diverges.";
+
+const COMPARE_EXAMPLES: &str = "\
+Examples:
+  rlx compare model.onnx quantized.onnx --inputs x.npz
+  rlx compare old.onnx new.onnx --dim batch=2           inputs that are not given are made up, the same every time
+  rlx compare model.onnx model_fp16.onnx --json
+Inputs and outputs are matched by name, or else by their order. The exit code is 1 where an output differs.";
 
 const BENCH_EXAMPLES: &str = "\
 Examples:
@@ -206,12 +227,21 @@ pub struct Common {
     /// Read inputs by name from a NumPy archive
     #[arg(long, value_name = "FILE.npz")]
     pub inputs: Option<PathBuf>,
-    /// Read one input from a .npy, .png or .json file, or use random values; may be given several times
+    /// Read one input from an image (.png, .jpg, .webp), a .npy or a .json file, or use random values; may be given several
+    /// times
     #[arg(long = "input", value_name = "NAME=FILE|random", value_parser = named)]
     pub input: Vec<(String, String)>,
+    /// How images are prepared.
+    #[command(flatten)]
+    pub images: ImageArgs,
 }
 
 impl Common {
+    /// Whether inputs are given.
+    pub fn has_inputs(&self) -> bool {
+        self.inputs.is_some() || !self.input.is_empty()
+    }
+
     /// The files that are read besides the model's own.
     pub fn reads(&self) -> Vec<PathBuf> {
         let single = self.input.iter().filter(|(_, file)| file != "random").map(|(_, file)| file.into());
@@ -239,8 +269,8 @@ pub struct RunArgs {
     /// Load the compiled model from the user's cache, or compile it and store it there
     #[arg(long)]
     pub cache: bool,
-    /// Files for the first input that is not given otherwise; several run as one batch. Given a folder, the PNG
-    /// images in it run one after the other; images must have the size and colours of the model's input
+    /// Files for the first input that is not given otherwise; several run as one batch. Given a folder, the images in it run
+    /// one after the other
     pub files: Vec<PathBuf>,
     /// Read inputs from the lines of a file (`-`: standard input), each a JSON object of inputs by name or the value
     /// of the one input; print a line of JSON for each. Text is not tokenised; lines hold numbers
@@ -368,12 +398,42 @@ pub struct VerifyArgs {
     /// A device to trust instead of the oracle
     #[arg(long, value_name = "DEVICE", value_parser = DEVICE, hide_possible_values = true)]
     pub against: Option<Device>,
+    /// Compare the outputs with these arrays of another program, by name or else by order (.npz, or .npy for one output)
+    #[arg(long, value_name = "FILE.npz", conflicts_with = "against")]
+    pub expect: Option<PathBuf>,
+    /// What may differ.
+    #[command(flatten)]
+    pub allowed: Allowed,
+}
+
+/// What may differ.
+#[derive(Debug, Clone, Args)]
+pub struct Allowed {
     /// The error allowed relative to each element [default, by the type that a tensor is rounded to: f32 1e-3, f16 1e-2, bf16 5e-2]
     #[arg(long, value_hint = ValueHint::Other)]
     pub rtol: Option<f64>,
     /// The error allowed relative to a tensor's largest magnitude [default, by that type: f32 1e-4, f16 1e-2, bf16 5e-2]
     #[arg(long, value_hint = ValueHint::Other)]
     pub atol: Option<f64>,
+    /// The absolute error allowed whatever the magnitude [default: 0; 1e-5 for --expect and compare]
+    #[arg(long, value_hint = ValueHint::Other)]
+    pub floor: Option<f64>,
+}
+
+/// `rlx compare`.
+#[derive(Debug, Clone, Args)]
+pub struct CompareArgs {
+    /// The first model, which is right, and how to run both.
+    #[command(flatten)]
+    pub common: Common,
+    /// The second model
+    pub other: PathBuf,
+    /// How long it may take.
+    #[command(flatten)]
+    pub limits: Limits,
+    /// What may differ.
+    #[command(flatten)]
+    pub allowed: Allowed,
 }
 
 /// `rlx devices`.
@@ -488,9 +548,11 @@ const TUNE: Spelled<Tune> = Spelled {
 
 /// A value with names: shells complete them, and other spellings are accepted too.
 #[derive(Clone, Copy)]
-struct Spelled<T> {
-    names: fn() -> Vec<&'static str>,
-    parse: fn(&str) -> Result<T, String>,
+pub struct Spelled<T> {
+    /// Its names.
+    pub names: fn() -> Vec<&'static str>,
+    /// Reads any spelling.
+    pub parse: fn(&str) -> Result<T, String>,
 }
 
 impl<T: Clone + Send + Sync + 'static> TypedValueParser for Spelled<T> {

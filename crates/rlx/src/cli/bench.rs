@@ -12,6 +12,7 @@ use serde_json::{Value as Json, json};
 
 use super::args::BenchArgs;
 use super::failure::Failure;
+use super::image::Images;
 use super::job::{self, Job, borrowed};
 use super::output::Output;
 use super::profile::{Profile, Runs, roofline, trace};
@@ -26,7 +27,8 @@ pub fn bench(args: &BenchArgs, json: bool) -> Result<ExitCode, Failure> {
     let written = [("--trace", &args.trace), ("--roofline", &args.roofline)];
     let written = written.into_iter().filter_map(|(option, path)| Some((option, path.as_deref()?)));
     keep_apart(&written.collect::<Vec<_>>(), &[args.common.reads(), job.files.clone()].concat())?;
-    let inputs = inputs::gather(&args.common, &job.declared, true)?;
+    let inputs =
+        inputs::gather(&args.common, &Images::of(&args.common, &job.metadata, json), &job.declared, true)?;
     let given = borrowed(&inputs);
     let (model, load) = (job.runner.name().to_owned(), job.load);
     let start = Instant::now();

@@ -7,6 +7,7 @@ use serde_json::{Value as Json, json};
 
 use super::args::CompileArgs;
 use super::failure::Failure;
+use super::image::Images;
 use super::job::{self, borrowed};
 use super::output::Output;
 use super::watch::Watch;
@@ -20,7 +21,8 @@ pub fn compile(args: &CompileArgs, json: bool) -> Result<ExitCode, Failure> {
     let watch = Watch::start(&args.limits, "reading", json)?;
     let mut job = job::open(&args.common, watch.progress())?;
     keep_apart(&[("--output", &args.output)], &[args.common.reads(), job.files.clone()].concat())?;
-    let given = inputs::gather(&args.common, &job.declared, false)?;
+    let given =
+        inputs::gather(&args.common, &Images::of(&args.common, &job.metadata, json), &job.declared, false)?;
     let start = Instant::now();
     let (output, given) = (&args.output, borrowed(&given));
     let artefact = job.runner.compile_to_with_progress(output, &given, args.slim, watch.progress())?;

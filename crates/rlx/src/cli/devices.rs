@@ -17,6 +17,7 @@ use serde_json::{Value as Json, json};
 
 use super::args::{Common, DevicesArgs, NumericsArg};
 use super::failure::Failure;
+use super::image::{ImageArgs, Images};
 use super::output::{Messages, Output};
 use super::watch::Watch;
 use super::{inputs, job};
@@ -257,11 +258,12 @@ fn open(path: &Path, args: &DevicesArgs, progress: &Progress) -> Result<(GraphDe
         tune: None,
         threads: None,
         input_limit: InputLimit::default(),
+        images: ImageArgs::default(),
         dims: args.dims.clone(),
         inputs: None,
         input: Vec::new(),
     };
-    let values = inputs::gather(&common, &model.inputs()?, true)?;
+    let values = inputs::gather(&common, &Images::none(&common), &model.inputs()?, true)?;
     let imported = model.import_with_progress(&job::borrowed(&values), progress)?;
     let mut devices = GraphDevices::try_from_env(imported.graph.clone())?;
     if let Some(name) = devices.try_set_weights(&imported.weights)?.first() {

@@ -90,7 +90,8 @@ impl Failure {
         text
     }
 
-    fn to_json(&self) -> Value {
+    /// The message for programs.
+    pub fn to_json(&self) -> Value {
         let (kind, error, message) = match self {
             Failure::Usage(message) => ("usage", None, message.clone()),
             Failure::OutputClosed => (ErrorKind::Io.name(), None, CLOSED.to_owned()),

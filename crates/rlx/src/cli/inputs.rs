@@ -2,15 +2,21 @@
 
 use std::path::{Path, PathBuf};
 
-use rlx::inputs::{InputLimit, Inputs, Packed, converted, find, read};
+use rlx::inputs::{InputLimit, Inputs, Packed, converted, find, read_prepared};
 use rlx_ir::{ConstData, DType, Dim, Error, ErrorKind, Result, Shape, memory, sym};
 use rlx_runtime::TensorInfo;
 
 use super::args::Common;
 use super::failure::Failure;
+use super::image::Images;
 
 /// What the arguments give, for the inputs a model declares; with `fill`, the others are made up.
-pub fn gather(common: &Common, declared: &[TensorInfo], fill: bool) -> Result<Inputs, Failure> {
+pub fn gather(
+    common: &Common,
+    images: &Images<'_>,
+    declared: &[TensorInfo],
+    fill: bool,
+) -> Result<Inputs, Failure> {
     let limit = common.input_limit;
     let mut inputs = match &common.inputs {
         Some(path) => archive(path, declared, limit)?,
@@ -25,7 +31,8 @@ pub fn gather(common: &Common, declared: &[TensorInfo], fill: bool) -> Result<In
         if file == "random" {
             random.push(info);
         } else {
-            inputs.push((name.clone(), read(Path::new(file), info, limit)?));
+            let data = read_prepared(Path::new(file), info, limit, || images.preprocess(info))?;
+            inputs.push((name.clone(), data));
         }
     }
     if fill {
@@ -62,6 +69,7 @@ fn archive(path: &Path, declared: &[TensorInfo], limit: InputLimit) -> Result<In
 /// The files of the command line as one batch for the first input that is not given yet.
 pub fn batch(
     files: &[PathBuf],
+    images: &Images<'_>,
     declared: &[TensorInfo],
     inputs: &mut Inputs,
     limit: InputLimit,
@@ -71,7 +79,8 @@ pub fn batch(
         let message = format!("{} is given, but every input already has a value", files[0].display());
         return Err(Failure::Usage(message));
     };
-    let items = files.iter().map(|file| read(file, info, limit)).collect::<Result<Vec<_>>>()?;
+    let read = |file: &PathBuf| read_prepared(file, info, limit, || images.preprocess(info));
+    let items = files.iter().map(read).collect::<Result<Vec<_>>>()?;
     let data = match items.as_slice() {
         [one] => one.clone(),
         _ => stacked(info, files, &items, limit)?,
@@ -92,7 +101,7 @@ pub fn check_complete(declared: &[TensorInfo], inputs: &Inputs) -> Result<()> {
     };
     let message = format!("input \"{}\" was not given{others}; it is {}", first.name, first.shape);
     let hint = missing.iter().map(|i| format!("--input {}=FILE", i.name)).collect::<Vec<_>>().join(" ");
-    let hint = format!("add {hint} (.npy, .png, .json, or the word random), or all by --inputs FILE.npz");
+    let hint = format!("add {hint} (an image, .npy, .json, or the word random), or all by --inputs FILE.npz");
     Err(Error::new(ErrorKind::Binding, message).with_hint(hint))
 }
 

@@ -13,6 +13,7 @@ use rlx_ir::{Error, ErrorKind, Result};
 use rlx_runtime::TensorInfo;
 
 use super::failure::Failure;
+use super::image::Images;
 
 /// One input of the model by name, or why there is none.
 pub struct Item {
@@ -32,7 +33,12 @@ pub struct Items<'a> {
 const IMAGES: [&str; 8] = ["png", "jpg", "jpeg", "webp", "gif", "bmp", "tif", "tiff"];
 
 /// The files, with each folder replaced by its images in order of name.
-pub fn files<'a>(paths: &[PathBuf], free: &'a TensorInfo, limit: InputLimit) -> Result<Items<'a>, Failure> {
+pub fn files<'a>(
+    paths: &[PathBuf],
+    images: &'a Images<'_>,
+    free: &'a TensorInfo,
+    limit: InputLimit,
+) -> Result<Items<'a>, Failure> {
     let mut found = Vec::new();
     for path in paths {
         if !path.is_dir() {
@@ -58,7 +64,8 @@ pub fn files<'a>(paths: &[PathBuf], free: &'a TensorInfo, limit: InputLimit) -> 
     }
     let item = move |file: PathBuf| Item {
         name: file.display().to_string(),
-        inputs: inputs::read(&file, free, limit).map(|data| vec![(free.name.clone(), data)]),
+        inputs: inputs::read_prepared(&file, free, limit, || images.preprocess(free))
+            .map(|data| vec![(free.name.clone(), data)]),
     };
     Ok(Items { count: Some(found.len()), each: Box::new(found.into_iter().map(item)) })
 }

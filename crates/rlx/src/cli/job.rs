@@ -26,6 +26,8 @@ pub struct Job {
     pub declared: Vec<TensorInfo>,
     /// The model's files: it, and those that hold its weights.
     pub files: Vec<PathBuf>,
+    /// What the model's file says of itself; nothing for an artefact.
+    pub metadata: Vec<(String, String)>,
     /// How long opening took.
     pub load: Duration,
 }
@@ -52,7 +54,7 @@ pub fn open(common: &Common, progress: &Progress) -> Result<Job, Failure> {
     }
     let plain = Model::open_with_progress(&common.model, progress)?;
     check_dims(&plain.inputs()?, &common.dims)?;
-    let files = plain.files();
+    let (files, metadata) = (plain.files(), plain.metadata());
     let model = plain.with_dims(common.dims.iter().cloned());
     let session = session(common)?;
     let usual = CompileOptions::try_new()?;
@@ -65,7 +67,7 @@ pub fn open(common: &Common, progress: &Progress) -> Result<Job, Failure> {
     };
     let declared = model.inputs()?;
     let runner = Runner::new(model, session.clone(), options.clone());
-    Ok(Job { runner, session, options, declared, files, load: start.elapsed() })
+    Ok(Job { runner, session, options, declared, files, metadata, load: start.elapsed() })
 }
 
 /// The requested device.
@@ -100,8 +102,8 @@ fn open_artefact(common: &Common, start: Instant, progress: &Progress) -> Result
     }
     let bound = |info: TensorInfo| TensorInfo { shape: info.shape.bind(&dims), ..info };
     let declared = open.into_iter().map(bound).collect();
-    let files = vec![common.model.clone()];
-    Ok(Job { runner, session, options, declared, files, load: start.elapsed() })
+    let (files, metadata) = (vec![common.model.clone()], Vec::new());
+    Ok(Job { runner, session, options, declared, files, metadata, load: start.elapsed() })
 }
 
 /// A dimension that the model does not have is wrong usage, and so is one that is given twice.

@@ -4,10 +4,12 @@ mod args;
 mod bench;
 mod cache;
 mod classes;
+mod compare;
 mod compile;
 mod devices;
 mod doctor;
 mod failure;
+mod image;
 mod inputs;
 mod inspect;
 mod items;
@@ -51,6 +53,7 @@ fn dispatch(cli: &Cli) -> Result<ExitCode, Failure> {
         Command::Cache(args) => cache::cache(args, cli.json),
         Command::Inspect(args) => inspect::inspect(args, cli.json),
         Command::Verify(args) => verify::verify(args, cli.json),
+        Command::Compare(args) => compare::compare(args, cli.json),
         Command::Bench(args) => bench::bench(args, cli.json),
         Command::Devices(args) => devices::devices(args, cli.json),
         Command::Completions(args) => manual::completions(args, cli.json),

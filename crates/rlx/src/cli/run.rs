@@ -15,6 +15,7 @@ use serde_json::{Value as Json, json};
 use super::args::RunArgs;
 use super::classes::{Class, Classes, classify, read_labels};
 use super::failure::Failure;
+use super::image::Images;
 use super::job::{self, borrowed};
 use super::output::Output;
 use super::watch::Watch;
@@ -54,12 +55,14 @@ pub fn run(args: &RunArgs, json: bool) -> Result<ExitCode, Failure> {
     let mut job = job::open(&args.common, watch.progress())?.caching(args.cache)?;
     let outputs = args.outputs.iter().map(|path| ("--outputs", path.as_path()));
     keep_apart(&outputs.collect::<Vec<_>>(), &[args.reads(), job.files.clone()].concat())?;
-    let mut inputs = inputs::gather(&args.common, &job.declared, false)?;
+    let metadata = std::mem::take(&mut job.metadata);
+    let images = Images::of(&args.common, &metadata, json);
+    let mut inputs = inputs::gather(&args.common, &images, &job.declared, false)?;
     if args.is_stream() {
-        return stream::run(args, json, job, &inputs, &watch);
+        return stream::run(args, json, job, &images, &inputs, &watch);
     }
     if !args.files.is_empty() {
-        inputs::batch(&args.files, &job.declared, &mut inputs, args.common.input_limit)?;
+        inputs::batch(&args.files, &images, &job.declared, &mut inputs, args.common.input_limit)?;
     }
     inputs::check_complete(&job.declared, &inputs)?;
     let labels = args.labels.as_deref().map(read_labels).transpose()?;
@@ -77,7 +80,7 @@ pub fn run(args: &RunArgs, json: bool) -> Result<ExitCode, Failure> {
         Some(labels) => Some(classify(&outcome.outputs, labels, args.top)?),
         None => None,
     };
-    let report = Report { args, model: job.runner.name(), outcome: &outcome, classes };
+    let report = Report { args, model: job.runner.name(), images: &images, outcome: &outcome, classes };
     match json {
         true => report.print_json()?,
         false => report.print_text()?,
@@ -155,6 +158,7 @@ fn widened(data: &ConstData) -> ConstData {
 struct Report<'a> {
     args: &'a RunArgs,
     model: &'a str,
+    images: &'a Images<'a>,
     outcome: &'a Outcome,
     classes: Option<Classes>,
 }
@@ -201,6 +205,7 @@ impl Report<'_> {
             "precision": self.outcome.precision.to_string(),
             "time_ms": time,
             "includes_packing": self.outcome.packs,
+            "images": self.images.to_json(),
             "outputs": outputs,
         });
         if let Some(classes) = &self.classes {

@@ -20,6 +20,7 @@ use serde_json::{Value as Json, json};
 use super::args::RunArgs;
 use super::classes::{Class, classify, read_labels};
 use super::failure::Failure;
+use super::image::Images;
 use super::inputs;
 use super::items::{self, Item, Items};
 use super::job::{Job, borrowed};
@@ -42,6 +43,7 @@ struct Good {
 struct Stream<'a> {
     args: &'a RunArgs,
     json: bool,
+    images: &'a Images<'a>,
     runner: Runner,
     declared: &'a [TensorInfo],
     /// Inputs that all items have in common.
@@ -69,6 +71,7 @@ pub fn run(
     args: &RunArgs,
     json: bool,
     job: Job,
+    images: &Images<'_>,
     shared: &Inputs,
     watch: &Watch,
 ) -> Result<ExitCode, Failure> {
@@ -84,7 +87,7 @@ pub fn run(
         None => {
             let others: Vec<TensorInfo> = declared.iter().filter(|i| i.name != first.name).cloned().collect();
             inputs::check_complete(&others, shared)?;
-            items::files(&args.files, first, limit)?
+            items::files(&args.files, images, first, limit)?
         }
     };
     let fixed = first.shape.dims().first().and_then(|d| d.as_static());
@@ -93,6 +96,7 @@ pub fn run(
     let mut stream = Stream {
         args,
         json,
+        images,
         runner,
         declared: &declared,
         shared,
@@ -323,7 +327,7 @@ impl Stream<'_> {
                 "{}",
                 json!({
                     "model": self.runner.name(), "device": self.args.common.device.feature(),
-                    "items": self.report, "done": self.done, "failed": self.failed,
+                    "images": self.images.to_json(), "items": self.report, "done": self.done, "failed": self.failed,
                     "seconds": busy, "items_per_s": rate, "compile_ms": print::ms(self.preparing),
                 })
             )?;

@@ -8,25 +8,30 @@ use rlx_ir::DType;
 use rlx_runtime::{Precision, PrecisionPolicy, Session};
 use serde_json::{Value as Json, json};
 
-use super::args::VerifyArgs;
+use super::args::{Allowed, Common, VerifyArgs};
 use super::failure::Failure;
+use super::image::Images;
 use super::job::{self, borrowed};
 use super::output::Output;
 use super::watch::Watch;
-use super::{inputs, print};
+use super::{compare, inputs, print};
 
 /// Verifies a model; exit code 1 when it diverges.
 pub fn verify(args: &VerifyArgs, json: bool) -> Result<ExitCode, Failure> {
+    if let Some(path) = &args.expect {
+        return compare::expected(args, path, json);
+    }
     let watch = Watch::start(&args.limits, "reading", json)?;
     let progress = watch.progress();
     let mut job = job::open(&args.common, progress)?;
-    let inputs = inputs::gather(&args.common, &job.declared, true)?;
+    let inputs =
+        inputs::gather(&args.common, &Images::of(&args.common, &job.metadata, json), &job.declared, true)?;
     let given = borrowed(&inputs);
     if let Some(artefact) = job.runner.artefact() {
         artefact.verify_with_progress(progress)?;
     }
     let imported = job.runner.import_with_progress(&given, progress)?;
-    let tolerance = tolerances(args, job.options.precision);
+    let tolerance = tolerances(&args.common, &args.allowed, job.options.precision);
     let trusted = args.against.map(Session::try_new).transpose()?;
     let reference = trusted.as_ref().map_or(Reference::Oracle, Reference::Device);
     let (session, options) = (&job.session, &job.options);
@@ -47,18 +52,23 @@ pub fn verify(args: &VerifyArgs, json: bool) -> Result<ExitCode, Failure> {
 }
 
 /// The user's tolerance takes precedence; otherwise it depends on the type.
-fn tolerances(args: &VerifyArgs, precision: Precision) -> Tolerances {
-    let asked = match args.common.policy {
+pub fn tolerances(common: &Common, allowed: &Allowed, precision: Precision) -> Tolerances {
+    let asked = match common.policy {
         Some(PrecisionPolicy::AlwaysF32) => DType::F32,
         Some(PrecisionPolicy::AutoMixedBf16) => DType::BF16,
         Some(_) => DType::F16,
         None => precision.dtype(),
     };
-    Tolerances { rtol: args.rtol, atol: args.atol, asked: Some(asked) }
+    Tolerances {
+        rtol: allowed.rtol,
+        atol: allowed.atol,
+        floor: allowed.floor.unwrap_or(0.0),
+        asked: Some(asked),
+    }
 }
 
 /// A number for JSON, which has no infinity.
-fn number(x: f64) -> Json {
+pub fn number(x: f64) -> Json {
     if x.is_finite() { json!(x) } else { json!("inf") }
 }
 

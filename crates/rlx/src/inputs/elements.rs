@@ -55,14 +55,25 @@ impl InputLimit {
             let message = format!("{what}; input \"{name}\" is {}: {}", info.shape, units::bytes(fixed));
             return Error::new(ErrorKind::Malformed, message);
         }
-        let limit = units::bytes(usize::try_from(self.0).unwrap_or(usize::MAX));
+        let limit = self.bytes();
         let message = format!("{what}; input \"{name}\" may have at most {limit}");
         Error::new(ErrorKind::Malformed, message).with_hint(RAISES)
     }
+
     /// The error of text that is longer than the limit.
     pub fn too_long(self, what: &str) -> Error {
-        let limit = units::bytes(usize::try_from(self.0).unwrap_or(usize::MAX));
-        Error::new(ErrorKind::Malformed, format!("{what} is longer than {limit}")).with_hint(RAISES)
+        let message = format!("{what} is longer than {}", self.bytes());
+        Error::new(ErrorKind::Malformed, message).with_hint(RAISES)
+    }
+
+    /// The error of an image that takes more memory than the limit, before it has the input's size.
+    pub(crate) fn too_large(self, what: &str) -> Error {
+        let message = format!("{what}, more than {} of pixels", self.bytes());
+        Error::new(ErrorKind::Malformed, message).with_hint(RAISES)
+    }
+
+    fn bytes(self) -> String {
+        units::bytes(usize::try_from(self.0).unwrap_or(usize::MAX))
     }
 }
 

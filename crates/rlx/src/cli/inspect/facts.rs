@@ -7,11 +7,13 @@ use rlx::diagram::{Diagram, op_name};
 use rlx_ir::LirModule;
 use rlx_ir::lir::StepKind;
 use rlx_ir::text::with_origins;
+use rlx_onnx::Survey;
 use rlx_opt::{PassRecord, PrecisionReport};
 use rlx_runtime::KernelDispatchReport;
 use serde_json::{Value as Json, json};
 
 use super::diff::{Difference, Mark};
+use super::file;
 use crate::cli::print;
 
 /// What is known of a model.
@@ -35,6 +37,8 @@ pub struct Facts {
     pub diagram: Diagram,
     /// What an artefact says of itself.
     pub artefact: Option<Json>,
+    /// What an ONNX file holds.
+    pub file: Option<Survey>,
 }
 
 /// What is known of a compiled module.
@@ -169,6 +173,9 @@ impl Facts {
         writeln!(out, "\nops")?;
         self.ops.iter().try_for_each(|(op, n)| writeln!(out, "  {op:<24} {n}"))?;
         self.write_cost(out)?;
+        if let Some(survey) = &self.file {
+            file::write_file(out, survey)?;
+        }
         writeln!(out, "\ndispatch: {}", self.report)?;
         if let Some(fault) = &self.fault {
             writeln!(out, "{fault}")?;
@@ -244,7 +251,8 @@ impl Facts {
             "steps": module.map(|m| m.steps.len()), "init_steps": module.map(|m| m.init_steps.len()),
             "program": module.map(|m| json!({ "init": steps(&m.init_steps), "run": steps(&m.steps) })),
             "dispatch": dispatch, "precision": precision, "compile_ready": self.fault.is_none(), "fault": self.fault,
-            "passes": passes, "artefact": self.artefact, "diagram": diagram_json(&self.diagram),
+            "passes": passes, "artefact": self.artefact, "file": self.file.as_ref().map(file::survey_json),
+            "diagram": diagram_json(&self.diagram),
         })
     }
 }

@@ -1,12 +1,14 @@
-//! `rlx inspect`: a model's inputs, outputs, ops and cost, and how the compiler transforms it.
+//! `rlx inspect`: a model's inputs, outputs, ops and cost, and how the compiler transforms it; of a model that cannot be run what
+//! its file holds, and of files of weights their tensors.
 
 mod diff;
 mod facts;
+mod file;
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::ops::RangeInclusive;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use rlx::Prepared;
@@ -17,9 +19,12 @@ use rlx_onnx::Imported;
 use rlx_opt::PassRecord;
 use rlx_opt::pipeline::PASSES;
 use rlx_runtime::{TensorInfo, dispatch_report_for_device_with_options, stages};
+use rlx_weights::listing::Listing;
+use serde_json::json;
 
 use super::args::{InspectArgs, InspectFormat};
 use super::failure::Failure;
+use super::image::Images;
 use super::job::{self, Job, borrowed};
 use super::output::{Messages, Output};
 use super::watch::Watch;
@@ -37,7 +42,8 @@ struct Shown {
     changes: bool,
 }
 
-/// Shows a model. A graph that the device cannot compile is shown as well, with the reason.
+/// Shows a model. A graph that the device cannot compile is shown as well, with the reason; so is a model file that cannot be
+/// imported, and a file of weights.
 pub fn inspect(args: &InspectArgs, json: bool) -> Result<ExitCode, Failure> {
     let format = match (args.format, json) {
         (None | Some(InspectFormat::Json), true) => InspectFormat::Json,
@@ -47,27 +53,98 @@ pub fn inspect(args: &InspectArgs, json: bool) -> Result<ExitCode, Failure> {
         (format, false) => format.unwrap_or(InspectFormat::Text),
     };
     let shown = args.passes.as_deref().map(shown).transpose()?;
-    let watch = Watch::start(&args.limits, "reading", format == InspectFormat::Json)?;
-    let mut job = job::open(&args.common, watch.progress())?;
-    let output = args.output.iter().map(|path| ("--output", path.as_path()));
-    keep_apart(&output.collect::<Vec<_>>(), &[args.common.reads(), job.files.clone()].concat())?;
-    let given = inputs::gather(&args.common, &job.declared, false)?;
-    let facts = match job.runner.artefact() {
-        Some(_) => artefact_facts(&mut job, &borrowed(&given), shown.is_some(), watch.progress())?,
-        None => model_facts(args, &mut job, &borrowed(&given), shown.as_ref(), watch.progress())?,
-    };
-    drop(watch);
-    let text = match format {
-        InspectFormat::Text => facts.text(args.output.is_none() && print::colours(&std::io::stdout())),
-        InspectFormat::Json => format!("{}\n", facts.json()),
-        InspectFormat::Dot => facts.diagram.dot(),
-        InspectFormat::Svg => facts.diagram.svg()?,
+    let is_list = shown.is_none() && matches!(format, InspectFormat::Text | InspectFormat::Json);
+    let text = match Listing::open(&args.common.model)?.filter(|_| is_list) {
+        Some(listing) => listed(args, format, &listing)?,
+        None => match examined(args, format, shown.as_ref()) {
+            Ok(text) => text,
+            Err(failure) => unrunnable(args, format, failure, is_list)?,
+        },
     };
     match &args.output {
         Some(path) => write(path, &text, format == InspectFormat::Json)?,
         None => write!(Output, "{text}")?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What is known of a model that can be imported.
+fn examined(args: &InspectArgs, format: InspectFormat, shown: Option<&Shown>) -> Result<String, Failure> {
+    let json = format == InspectFormat::Json;
+    let watch = Watch::start(&args.limits, "reading", json)?;
+    let mut job = job::open(&args.common, watch.progress())?;
+    keep_output_apart(args, &job.files)?;
+    let images = Images::of(&args.common, &job.metadata, json);
+    let given = inputs::gather(&args.common, &images, &job.declared, false)?;
+    let facts = match job.runner.artefact() {
+        Some(_) => artefact_facts(&mut job, &borrowed(&given), shown.is_some(), watch.progress())?,
+        None => model_facts(args, &mut job, &borrowed(&given), shown, watch.progress())?,
+    };
+    drop(watch);
+    Ok(match format {
+        InspectFormat::Text => facts.text(args.output.is_none() && print::colours(&std::io::stdout())),
+        InspectFormat::Json => format!("{}\n", facts.json()),
+        InspectFormat::Dot => facts.diagram.dot(),
+        InspectFormat::Svg => facts.diagram.svg()?,
+    })
+}
+
+fn keep_output_apart(args: &InspectArgs, files: &[PathBuf]) -> Result<(), Failure> {
+    let output = args.output.iter().map(|path| ("--output", path.as_path()));
+    keep_apart(&output.collect::<Vec<_>>(), &[args.common.reads(), files.to_vec()].concat())
+}
+
+/// The name of the model's file.
+fn file_name(args: &InspectArgs) -> String {
+    let name = args.common.model.file_name().unwrap_or(args.common.model.as_os_str());
+    name.to_string_lossy().into_owned()
+}
+
+/// A file of weights.
+fn listed(args: &InspectArgs, format: InspectFormat, listing: &Listing) -> Result<String, Failure> {
+    keep_output_apart(args, std::slice::from_ref(&args.common.model))?;
+    let name = file_name(args);
+    Ok(match format {
+        InspectFormat::Json => format!("{}\n", file::listing_json(&name, listing)),
+        _ => file::listing_text(&name, listing),
+    })
+}
+
+/// What the file of a model holds that cannot be imported, and the reason; the failure itself where that is no reason of the
+/// model's.
+fn unrunnable(
+    args: &InspectArgs,
+    format: InspectFormat,
+    failure: Failure,
+    is_list: bool,
+) -> Result<String, Failure> {
+    let is_model_s = match &failure {
+        Failure::Job(e) => {
+            use ErrorKind::*;
+            matches!(e.kind(), Unsupported | Malformed | Shape | DType | NeedsInputValue | Io)
+        }
+        _ => false,
+    };
+    let found = if is_model_s && is_list { file::survey(&args.common) } else { None };
+    let Some(survey) =
+        found.filter(|survey| !args.common.has_inputs() || survey.unsupported().next().is_some())
+    else {
+        return Err(failure);
+    };
+    let folder = args.common.model.parent().unwrap_or(Path::new(""));
+    let external = survey.external.iter().map(|e| folder.join(&e.location));
+    keep_output_apart(args, &std::iter::once(args.common.model.clone()).chain(external).collect::<Vec<_>>())?;
+    let name = file_name(args);
+    Ok(match format {
+        InspectFormat::Json => {
+            let fault = failure.to_json();
+            let report = json!({
+                "model": name, "compile_ready": false, "fault": fault["error"], "file": file::survey_json(&survey),
+            });
+            format!("{report}\n")
+        }
+        _ => file::survey_text(&name, &survey, &failure.text()),
+    })
 }
 
 /// Writes a file whole or not at all, and says so.
@@ -117,6 +194,7 @@ fn model_facts(
         diagram,
         passes: compiled.map_or_else(Vec::new, |result| chosen(graph, result.passes, shown)),
         artefact: None,
+        file: job.runner.model().map(rlx::Model::survey),
     })
 }
 
@@ -155,6 +233,7 @@ fn artefact_facts(
         fault: None,
         passes: Vec::new(),
         artefact: about,
+        file: None,
     })
 }
 
