@@ -148,6 +148,10 @@ impl Target for CpuTarget {
         }
     }
 
+    fn columns_are_independent(&self, matmul: &Node) -> bool {
+        !matmul::by_blas(matmul)
+    }
+
     fn pack_format(&self, node: &Node, input: usize, graph: &Graph) -> Option<PackFormat> {
         match &node.op {
             Op::MatMul => matmul::pack_format(node, input, graph),

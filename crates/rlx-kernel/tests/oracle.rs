@@ -8,9 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use common::{disagreement, native, report, try_compiled, try_module, words};
 use rlx_ir::op::{Activation, MaskKind, Unseen};
+use rlx_ir::oracle::Bindings;
 use rlx_ir::testing::{
-    Case, random_graph, random_masked_attention, random_masked_rows, random_rounding_graph,
-    random_symbolic_graph,
+    Case, random_graph, random_masked_attention, random_masked_rows, random_projection_graph,
+    random_rounding_graph, random_symbolic_graph,
 };
 use rlx_ir::{DType, ErrorKind, Graph, Op, OpKind, Shape};
 use rlx_kernel::KernelTarget;
@@ -163,10 +164,10 @@ fn target_for(graph: &Graph, seed: u64) -> KernelTarget {
     }
 }
 
-#[test]
-fn random_graphs_agree_with_the_oracle() {
-    for seed in 0..GRAPHS {
-        let (graph, bindings) = random_graph(seed, 12);
+/// Random graphs of `make`, each on one of the devices.
+fn agree(seeds: u64, size: usize, make: fn(u64, usize) -> (Graph, Bindings)) {
+    for seed in 0..seeds {
+        let (graph, bindings) = make(seed, size);
         let target = target_for(&graph, seed);
         let executable =
             try_compiled(&graph, &target).unwrap_or_else(|e| panic!("seed {seed}: {e}\n{graph}"));
@@ -174,6 +175,16 @@ fn random_graphs_agree_with_the_oracle() {
             panic!("{} seed {seed}: {what}\n{graph}", target.name);
         }
     }
+}
+
+#[test]
+fn random_graphs_agree_with_the_oracle() {
+    agree(GRAPHS, 12, random_graph);
+}
+
+#[test]
+fn projections_norms_and_gates_agree_with_the_oracle() {
+    agree(1000, 5, random_projection_graph);
 }
 
 #[test]

@@ -50,6 +50,7 @@ pub const PASSES: &[Pass] = &[
     Pass { name: "multiply-integers", run: passes::multiply_integers::run },
     Pass { name: "legalize", run: passes::legalize::run },
     Pass { name: "simplify-legal", run: passes::simplify::run },
+    Pass { name: "merge-matmuls", run: passes::merge_matmuls::run },
     Pass { name: "pack-weights", run: passes::pack_weights::run },
     Pass { name: "fuse-regions", run: passes::fuse_regions::run },
 ];

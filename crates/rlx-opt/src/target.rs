@@ -119,6 +119,13 @@ pub trait Target: Send + Sync {
         false
     }
 
+    /// Whether every column of `matmul` has the same bits whatever the other columns are, so that matmuls may be merged
+    /// under strict numerics, too. Kernels promise it; libraries do not.
+    fn columns_are_independent(&self, matmul: &Node) -> bool {
+        let _ = matmul;
+        true
+    }
+
     /// The memory format the device wants input number `input` of `node` in, when that input is known
     /// before the run (a parameter or constant).
     fn pack_format(&self, node: &Node, input: usize, graph: &Graph) -> Option<PackFormat>;

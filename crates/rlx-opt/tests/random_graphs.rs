@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use common::Anything;
 use rlx_ir::oracle::{self, Bindings};
-use rlx_ir::testing::{Case, Tolerance, difference, for_random_graphs, random_graph, random_symbolic_graph};
+use rlx_ir::testing::{Case, Tolerance, difference, for_random_graphs, random_graph};
+use rlx_ir::testing::{random_projection_graph, random_symbolic_graph};
 use rlx_ir::{Graph, Node, OpKind, verify_ok};
 use rlx_opt::{CompileOptions, CompilePipeline, KernelDispatchPolicy, Numerics};
 
@@ -85,6 +86,17 @@ fn optimised_graphs_give_the_same_results() {
 fn strict_numerics_change_no_bit() {
     let strict = CompileOptions { numerics: Numerics::Strict, ..CompileOptions::default() };
     for_random_graphs(2, 200, 1..=32, check(fixed, &strict));
+}
+
+#[test]
+fn projections_norms_and_gates_give_the_same_results() {
+    let projections = |seed, size| {
+        let (graph, bindings) = random_projection_graph(seed, size);
+        (graph, vec![bindings])
+    };
+    for_random_graphs(8, 200, 1..=12, check(projections, &CompileOptions::default()));
+    let strict = CompileOptions { numerics: Numerics::Strict, ..CompileOptions::default() };
+    for_random_graphs(9, 100, 1..=12, check(projections, &strict));
 }
 
 #[test]

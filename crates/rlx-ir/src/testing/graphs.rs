@@ -5,6 +5,7 @@
 
 mod layers;
 mod primitives;
+mod projections;
 
 use super::Gen;
 use crate::dim::{Dim, DimBinding, sym};
@@ -20,7 +21,17 @@ use crate::tensor::Value;
 pub fn random_graph(seed: u64, size: usize) -> (Graph, Bindings) {
     let mut g = Gen::new(seed);
     let dims = DimBinding::batch_seq(g.size(1..=3), g.size(1..=5));
-    let (graph, _) = Builder::new(g, &dims, false).graph(size);
+    let (graph, _) = Builder::new(g, &dims, false).graph(STEPS, size);
+    let bindings = random_bindings(&graph, &DimBinding::new(), seed);
+    (graph, bindings)
+}
+
+/// A random graph of the steps that matmuls are fused and merged with: norms before matmuls, several matmuls of the same
+/// rows, gates; with values for it.
+pub fn random_projection_graph(seed: u64, size: usize) -> (Graph, Bindings) {
+    let mut g = Gen::new(seed ^ 0x9407);
+    let dims = DimBinding::batch_seq(g.size(1..=3), g.size(1..=9));
+    let (graph, _) = Builder::new(g, &dims, false).graph(PROJECTIONS, size);
     let bindings = random_bindings(&graph, &DimBinding::new(), seed);
     (graph, bindings)
 }
@@ -94,7 +105,7 @@ pub fn random_symbolic_graph(seed: u64, size: usize) -> (Graph, Vec<Bindings>) {
 /// The graph of [`random_symbolic_graph`] by the choices of `g`.
 pub fn symbolic_graph(g: &mut Gen, size: usize) -> Graph {
     let own = std::mem::replace(g, Gen::new(0));
-    let (graph, own) = Builder::new(own, &DimBinding::new(), true).graph(size);
+    let (graph, own) = Builder::new(own, &DimBinding::new(), true).graph(STEPS, size);
     *g = own;
     graph
 }
@@ -111,6 +122,9 @@ pub fn random_bindings(graph: &Graph, dims: &DimBinding, seed: u64) -> Bindings 
             // Scales and variances are positive.
             Op::Param { name } if name.starts_with("pos") => {
                 _ = bindings.set_param(name.clone(), g.value(shape.dtype(), &fixed, 0.5..1.5));
+            }
+            Op::Param { name } if name.starts_with("small") => {
+                _ = bindings.set_param(name.clone(), g.value(shape.dtype(), &fixed, -0.25..0.25));
             }
             Op::Param { name } => _ = bindings.set_param(name.clone(), value),
             _ => {}
@@ -169,6 +183,24 @@ const STEPS: &[Step] = &[
     Builder::pool,
 ];
 
+/// The kinds of steps of [`random_projection_graph`].
+const PROJECTIONS: &[Step] = &[
+    Builder::projected_attention,
+    Builder::projected_attention,
+    Builder::gated_linear,
+    Builder::gated_linear,
+    Builder::normed_linear,
+    Builder::normed_linear,
+    Builder::normed_linear,
+    Builder::several_linears,
+    Builder::norm,
+    Builder::linear,
+    Builder::binary,
+    Builder::unary,
+    Builder::transpose,
+    Builder::softmax,
+];
+
 impl Builder {
     fn new(g: Gen, dims: &DimBinding, symbolic: bool) -> Self {
         let dim = |s: u32| if symbolic { Dim::Dynamic(s) } else { Dim::Static(dims.get(s).unwrap_or(1)) };
@@ -187,13 +219,13 @@ impl Builder {
     }
 
     /// The graph, and the generator as it is left.
-    fn graph(mut self, size: usize) -> (Graph, Gen) {
+    fn graph(mut self, steps: &[Step], size: usize) -> (Graph, Gen) {
         let given = self.values.len();
         for _ in 0..size {
             // The newest values are taken more often, so that graphs become deep.
             let from = if self.g.chance(0.6) { self.values.len().saturating_sub(3) } else { 0 };
             let x = self.values[self.g.size(from..=self.values.len() - 1)];
-            let step = self.g.pick(STEPS);
+            let step = self.g.pick(steps);
             if let Ok(id) = step(&mut self, x) {
                 self.values.push(id);
             }

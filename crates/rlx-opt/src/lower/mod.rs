@@ -14,7 +14,7 @@
 //! ```
 
 mod in_place;
-mod view;
+pub(crate) mod view;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;

@@ -4,7 +4,7 @@ use rlx_ir::lir::View;
 use rlx_ir::{Extent, Op, Shape};
 
 /// Whether the op only moves elements, so that a view (or a copy) can stand for it.
-pub(super) fn is_movement(op: &Op) -> bool {
+pub(crate) fn is_movement(op: &Op) -> bool {
     matches!(
         op,
         Op::Reshape { .. }
@@ -22,7 +22,7 @@ fn extents_of(shape: &Shape) -> Vec<Extent> {
 }
 
 /// The view a movement op makes of its input; `None` when the op is none that a view can express.
-pub(super) fn moved(op: &Op, inputs: &[View], result: &Shape) -> Option<View> {
+pub(crate) fn moved(op: &Op, inputs: &[View], result: &Shape) -> Option<View> {
     let source = inputs.first()?;
     match op {
         Op::Transpose { perm } => Some(View {
@@ -59,7 +59,7 @@ fn expanded(source: &View, result: &Shape) -> View {
 ///
 /// Both sides are cut into groups of dimensions with equal products; within a group the source's dimensions
 /// must be contiguous with each other.
-pub(super) fn reshaped(source: &View, to: &[Extent]) -> Option<View> {
+pub(crate) fn reshaped(source: &View, to: &[Extent]) -> Option<View> {
     let one = Extent::Const(1);
     if source.is_dense() {
         return Some(View { offset: source.offset, ..View::dense_extents(to.to_vec()) });

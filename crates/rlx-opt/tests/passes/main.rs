@@ -4,6 +4,7 @@ mod common;
 mod dispatch;
 mod fuse_regions;
 mod layout;
+mod merge_matmuls;
 mod multiply_integers;
 mod pack_weights;
 mod precision;

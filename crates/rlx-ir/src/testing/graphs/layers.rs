@@ -139,7 +139,7 @@ impl Builder {
         self.graph.try_emit(Op::Gather { axis }, &[x, index])
     }
 
-    fn sequences(&self) -> Vec<NodeId> {
+    pub(super) fn sequences(&self) -> Vec<NodeId> {
         let want = [self.batch, self.seq, Dim::Static(WIDTH)];
         self.values.iter().copied().filter(|&v| self.dims(v) == want).collect()
     }

@@ -1,0 +1,106 @@
+//! Steps around matmuls by fixed weights: several of the same rows, gates, norms before them.
+
+use super::{Builder, WIDTH};
+use crate::dim::Dim;
+use crate::error::Result;
+use crate::graph::{GraphExt, NodeId};
+use crate::ops::{Activation, MaskKind, Op};
+
+impl Builder {
+    /// `x · W`, with a bias at times.
+    fn projection(&mut self, x: NodeId, columns: usize) -> Result<NodeId> {
+        let k = self.last(x)?;
+        // Small weights: what follows multiplies results with each other, and adds up many of them.
+        let w = self.param("small", &[k, columns]);
+        let y = self.graph.try_mm(x, w)?;
+        if self.g.chance(0.4) {
+            return Ok(y);
+        }
+        let bias = self.param("small", &[columns]);
+        if self.g.chance(0.5) { self.graph.try_add_(bias, y) } else { self.graph.try_add_(y, bias) }
+    }
+
+    /// Attention whose query, key and value are matmuls of one value, with heads as they are or split and transposed.
+    pub(super) fn projected_attention(&mut self, _: NodeId) -> Result<NodeId> {
+        let sequences = self.sequences();
+        let mut x = self.g.pick(&sequences);
+        if self.g.chance(0.5) {
+            x = self.norm(x)?;
+        }
+        let split = self.g.chance(0.5);
+        let mut heads = Vec::new();
+        for _ in 0..3 {
+            let y = self.projection(x, WIDTH)?;
+            heads.push(match split {
+                true => {
+                    let to = [self.batch, self.seq, Dim::Static(2), Dim::Static(WIDTH / 2)];
+                    let y = self.graph.try_reshape_to(y, &to)?;
+                    self.graph.try_transpose(y, &[0, 2, 1, 3])?
+                }
+                false => y,
+            });
+        }
+        let kind = self.g.pick(&[MaskKind::None, MaskKind::Causal]);
+        let op = Op::Attention {
+            num_heads: 2,
+            head_dim: WIDTH / 2,
+            mask: kind,
+            scale: None,
+            unseen: crate::ops::Unseen::Zero,
+        };
+        let y = self.graph.try_emit(op, &heads)?;
+        if !split {
+            return Ok(y);
+        }
+        let y = self.graph.try_transpose(y, &[0, 2, 1, 3])?;
+        self.graph.try_reshape_to(y, &[self.batch, self.seq, Dim::Static(WIDTH)])
+    }
+
+    /// `f(x · W) · (x · V)`, of rows that were normalised at times.
+    pub(super) fn gated_linear(&mut self, x: NodeId) -> Result<NodeId> {
+        let x = if self.g.chance(0.5) { self.norm(x)? } else { x };
+        let columns = self.g.pick(&[WIDTH, 5, 100]);
+        let gate = self.projection(x, columns)?;
+        let up = self.projection(x, columns)?;
+        let f = self.g.pick(&[Activation::Silu, Activation::Relu, Activation::Gelu]);
+        let gate = self.graph.try_act(f, gate)?;
+        let y =
+            if self.g.chance(0.5) { self.graph.try_mul(gate, up)? } else { self.graph.try_mul(up, gate)? };
+        let y = self.projection(y, WIDTH)?;
+        self.tamed(y)
+    }
+
+    /// A norm and a matmul, with a residual at times; the norm has another user at times.
+    pub(super) fn normed_linear(&mut self, x: NodeId) -> Result<NodeId> {
+        let normed = if self.g.chance(0.7) { self.norm(x)? } else { self.written_out_norm(x)? };
+        let columns = self.g.pick(&[WIDTH, 4, 50]);
+        let mut y = self.projection(normed, columns)?;
+        if self.g.chance(0.5) {
+            y = self.graph.try_act(Activation::Gelu, y)?;
+            y = self.projection(y, WIDTH)?;
+        }
+        if self.g.chance(0.2) {
+            self.values.push(normed);
+        }
+        if self.dims(x) == self.dims(y) && self.g.chance(0.5) {
+            y = self.graph.try_add_(x, y)?;
+        }
+        self.tamed(y)
+    }
+
+    /// Several matmuls of one value, which are reduced and come together, or are used on their own.
+    pub(super) fn several_linears(&mut self, x: NodeId) -> Result<NodeId> {
+        let (mut last, mut before) = (x, None);
+        for _ in 0..self.g.size(2..=4) {
+            let columns = self.g.pick(&[WIDTH, 3]);
+            let y = self.projection(x, columns)?;
+            let summed = self.graph.try_sum(y, &[-1], true)?;
+            last = self.tamed(summed)?;
+            if let Some(before) = before.replace(last).filter(|_| self.g.chance(0.7)) {
+                last = self.graph.try_sub(before, last)?;
+            }
+            self.values.push(last);
+        }
+        Ok(last)
+    }
+}
