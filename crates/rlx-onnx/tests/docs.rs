@@ -8,7 +8,7 @@ const INTRODUCTION: &str = "\
 
 Made by `RLX_WRITE_DOCS=1 cargo test -p rlx-onnx --test docs` from the importer's table; do not edit.
 
-What `rlx-onnx` reads: operator sets 7 to 28 of the default domain; every encoding of tensor data, in the file or beside
+What `rlx-onnx` reads: operator sets 1 to 28 of the default domain; every encoding of tensor data, in the file or beside
 it; model-local functions (inlined); branches and loops, chosen or unrolled where that is known before a run; symbolic dimensions, which stay symbolic. Shape
 arithmetic (`Shape`, `Gather`, `Concat`, `Slice`, …) is done while importing and leaves no nodes.
 

@@ -6,7 +6,7 @@
 use crate::dim::{Dim, Extent};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
-use crate::graph::{DataSymbol, Graph, bound_of};
+use crate::graph::{Graph, bound_of};
 use crate::ops::def::{Arity, OpDef};
 use crate::ops::elementwise::static_dims;
 use crate::ops::{Body, Op, OpKind, attrs};
@@ -73,6 +73,16 @@ struct Differing {
     otherwise: Dim,
 }
 
+/// The symbols that a body binds itself.
+fn symbols_found(body: &Body) -> Vec<u32> {
+    body.graph.nodes().iter().filter_map(|node| node.op.data_symbol()).collect()
+}
+
+/// Whether a dimension is one that a body with these symbols finds out.
+fn finds(own: &[u32], dim: Dim) -> bool {
+    dim.extent().symbols().iter().any(|s| own.contains(s))
+}
+
 /// The dimensions in which two branches differ; an error where they differ in more than dimensions.
 fn differing(then: &Body, otherwise: &Body) -> Result<Vec<Differing>> {
     let (a, b) = (outputs(then)?, outputs(otherwise)?);
@@ -82,10 +92,8 @@ fn differing(then: &Body, otherwise: &Body) -> Result<Vec<Differing>> {
         let message = format!("the branches give {} and {}, which do not fit together", list(&a), list(&b));
         return Err(Error::new(ErrorKind::Shape, message));
     }
-    let data = [then, otherwise].map(|body| body.graph.data_symbols());
-    let found = |dim: Dim, own: usize| {
-        dim.extent().symbols().iter().any(|s| data[own].iter().any(|d| d.symbol == *s))
-    };
+    let data = [then, otherwise].map(symbols_found);
+    let found = |dim: Dim, own: usize| finds(&data[own], dim);
     let mut all = Vec::new();
     for (i, (a, b)) in a.iter().zip(&b).enumerate() {
         for (axis, (&then, &otherwise)) in a.dims().iter().zip(b.dims()).enumerate() {
@@ -116,17 +124,14 @@ pub fn shapes_joined(then: &Body, otherwise: &Body) -> Result<Option<bool>> {
     if all.iter().all(|d| (d.then, d.otherwise) == (first.then, first.otherwise)) {
         return Ok(Some(false));
     }
-    let data = [then, otherwise].map(|body| body.graph.data_symbols());
-    known_to_both(&all, &data)?;
+    known_to_both(&all, [then, otherwise])?;
     Ok(Some(true))
 }
 
 /// Whether all dimensions that differ are known before a branch runs.
-fn known_to_both(all: &[Differing], data: &[Vec<DataSymbol>; 2]) -> Result<()> {
-    let own = |dim: Dim, own: usize| {
-        dim.extent().symbols().iter().any(|s| data[own].iter().any(|d| d.symbol == *s))
-    };
-    match all.iter().find(|d| own(d.then, 0) || own(d.otherwise, 1)) {
+fn known_to_both(all: &[Differing], branches: [&Body; 2]) -> Result<()> {
+    let data = branches.map(symbols_found);
+    match all.iter().find(|d| finds(&data[0], d.then) || finds(&data[1], d.otherwise)) {
         None => Ok(()),
         Some(d) => Err(Error::new(
             ErrorKind::Shape,
@@ -183,8 +188,7 @@ impl OpDef for IfDef {
             }
             Some(count) => {
                 if *chosen {
-                    let data = [then, otherwise].map(|body| body.graph.data_symbols());
-                    known_to_both(&all, &data)?;
+                    known_to_both(&all, [then, otherwise])?;
                 }
                 for d in &all {
                     let (a, b) = (d.then.extent(), d.otherwise.extent());
@@ -218,9 +222,10 @@ impl OpDef for IfDef {
         if *chosen {
             return Extent::Const(1);
         }
-        let most = |body: &Body, dim: Dim| dim.extent().upper(&bound_of(&body.graph.data_symbols()));
+        let data = [then, otherwise].map(|body| body.graph.data_symbols());
         let all = differing(then, otherwise).unwrap_or_default();
-        let bounds = all.iter().map(|d| most(then, d.then).max(most(otherwise, d.otherwise)));
+        let most = |dim: Dim, own: usize| dim.extent().upper(&bound_of(&data[own]));
+        let bounds = all.iter().map(|d| most(d.then, 0).max(most(d.otherwise, 1)));
         bounds.reduce(|a, b| a.max(b)).unwrap_or(Extent::Const(0))
     }
 

@@ -9,9 +9,10 @@ use crate::ops::fresh;
 use rlx_ir::op::{Activation, BinaryOp as B, ReduceOp};
 use rlx_ir::tensor::Elements;
 use rlx_ir::{DType, Dim, Error, Extent, Node, NodeId, Op};
+use std::cell::Cell;
 
-/// How far back the walk goes.
-const MOST_STEPS: usize = 48;
+/// How many nodes the walk back from one element looks at.
+const MOST_STEPS: usize = 512;
 
 /// Longer operands are no shapes.
 const MOST_FOUND: usize = 64;
@@ -37,7 +38,7 @@ impl NodeCx<'_, '_> {
         let mut elements = Vec::with_capacity(count);
         for at in 0..count {
             // All are looked at before anything is built.
-            elements.push(match self.element(x, at, 0) {
+            elements.push(match self.element(x, at, &Cell::new(MOST_STEPS)) {
                 Element::Known(n) => (Extent::Const(n), false),
                 Element::Computed(most) => (most.ok_or_else(|| error.clone())?, true),
             });
@@ -65,11 +66,11 @@ impl NodeCx<'_, '_> {
     }
 
     /// Element `at` of a tensor of integers: what it is, or what it is at most.
-    fn element(&self, x: NodeId, at: usize, steps: usize) -> Element {
-        let Some(node) = self.importer.node_of(x) else { return Element::Computed(None) };
-        let inner = |i: usize, at: usize| self.element(node.inputs[i], at, steps + 1);
+    fn element(&self, x: NodeId, at: usize, steps: &Cell<usize>) -> Element {
+        let node = self.importer.node_of(x).filter(|_| took(steps));
+        let Some(node) = node else { return Element::Computed(None) };
+        let inner = |i: usize, at: usize| self.element(node.inputs[i], at, steps);
         match &node.op {
-            _ if steps > MOST_STEPS => Element::Computed(None),
             Op::Constant { data } => match &data.value().elements {
                 Elements::Int(v) => match v.get(at).and_then(|&n| i64::try_from(n).ok()) {
                     Some(n) => Element::Known(n),
@@ -96,14 +97,11 @@ impl NodeCx<'_, '_> {
     }
 
     /// What no element of a node exceeds; of floats, rounded up.
-    fn bound(&self, x: NodeId, steps: usize) -> Option<Extent> {
-        let node = self.importer.node_of(x)?;
-        if steps > MOST_STEPS {
-            return None;
-        }
-        let of = |i: usize| self.bound(*node.inputs.get(i)?, steps + 1);
+    fn bound(&self, x: NodeId, steps: &Cell<usize>) -> Option<Extent> {
+        let node = self.importer.node_of(x).filter(|_| took(steps))?;
+        let of = |i: usize| self.bound(*node.inputs.get(i)?, steps);
         let largest = |list: &[NodeId]| {
-            list.iter().map(|&id| self.bound(id, steps + 1)).reduce(|a, b| Some(a?.max(b?))).flatten()
+            list.iter().map(|&id| self.bound(id, steps)).reduce(|a, b| Some(a?.max(b?))).flatten()
         };
         let dim = |of: usize, axis: usize| {
             let shape = &self.importer.node_of(*node.inputs.get(of)?)?.shape;
@@ -146,16 +144,23 @@ impl NodeCx<'_, '_> {
         }
     }
 
-    fn bound_of_result(&self, node: &Node, index: usize, steps: usize) -> Option<Extent> {
+    fn bound_of_result(&self, node: &Node, index: usize, steps: &Cell<usize>) -> Option<Extent> {
         let of = self.importer.node_of(*node.inputs.first()?)?;
         match (&of.op, index) {
             (Op::TopK { axis, .. }, 1) => {
                 Some(self.importer.node_of(*of.inputs.first()?)?.shape.dims().get(*axis)?.extent() - 1)
             }
-            (Op::Unique { .. }, _) => self.bound(of.id, steps + 1),
+            (Op::Unique { .. }, _) => self.bound(of.id, steps),
             _ => None,
         }
     }
+}
+
+/// Takes a step, if one is left.
+fn took(steps: &Cell<usize>) -> bool {
+    let left = steps.get();
+    steps.set(left.saturating_sub(1));
+    left > 0
 }
 
 /// An element of an operand.

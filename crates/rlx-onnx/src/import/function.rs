@@ -5,7 +5,7 @@ use super::attrs::{Attrs, refers, with_attributes};
 use super::context::NodeCx;
 use super::fold::{Folding, Operand, fold};
 use super::slot::{Importer, SlotId, normal_domain};
-use crate::ops::{self, Emit};
+use crate::ops::{self, Emit, legacy};
 use crate::proto::{AttributeProto, FunctionProto, GraphProto, NodeProto, OperatorSetIdProto};
 use prost::Message;
 use rlx_ir::custom::custom_op;
@@ -18,7 +18,7 @@ const MOST_CALLS: usize = 64;
 /// The newest version of the default operator set whose ops were read for this importer.
 pub(crate) const NEWEST_OPSET: i64 = 28;
 /// The oldest.
-pub(crate) const OLDEST_OPSET: i64 = 7;
+pub(crate) const OLDEST_OPSET: i64 = 1;
 
 /// Domain → version.
 pub(crate) fn opsets(imports: &[OperatorSetIdProto]) -> HashMap<String, i64> {
@@ -90,6 +90,9 @@ impl Importer<'_> {
             None => return Err(self.not_built(node, opset, &inputs)),
         };
         let mut cx = NodeCx::new(self, node, opset, inputs.clone());
+        if domain.is_empty() && opset < legacy::NUMPY_BROADCASTS {
+            legacy::align(&mut cx)?;
+        }
         let outputs = emit(&mut cx, emitter).map_err(|e| self.with_dtypes(e, node, opset, &inputs))?;
         let wanted = node.output.iter().rposition(|name| !name.is_empty()).map_or(0, |i| i + 1);
         if outputs.len() < wanted {

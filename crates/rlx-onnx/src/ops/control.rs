@@ -16,6 +16,7 @@ pub(super) const OPS: &[Entry] = &[
     nodes("Dropout", dropout),
     Entry::op("If", Emit::Slots(branches::if_)),
     Entry::op("Loop", Emit::Slots(loops::loop_)),
+    Entry { domain: "", op: "Scan", since: 8, until: 8, emit: Emit::Slots(loops::scan_of_batches) },
     Entry { domain: "", op: "Scan", since: 9, until: i64::MAX, emit: Emit::Slots(loops::scan) },
 ];
 

@@ -28,7 +28,10 @@ pub(super) const OPS: &[Entry] = &[
 ];
 
 fn concat(cx: Cx) -> Nodes {
-    let axis = cx.attrs.int_opt("axis")?;
+    let axis = match cx.attrs.int_opt("axis")? {
+        None if cx.opset < 4 => Some(1),
+        axis => axis,
+    };
     let axis = cx.shape(0)?.axis(cx.attrs.required("axis", axis)?)?;
     let all = cx.all()?;
     Ok(vec![if all.len() == 1 { all[0] } else { cx.add(Op::Concat { axis }, &all)? }])
@@ -233,7 +236,7 @@ pub(super) fn pad(cx: Cx) -> Nodes {
     let pads = match cx.has(1) {
         true => cx.extents(1)?,
         false => {
-            let pads = cx.attrs.ints("pads")?;
+            let pads = cx.attrs.ints(if cx.opset < 2 { "paddings" } else { "pads" })?;
             cx.attrs.required("pads", pads)?.iter().map(|&p| Extent::Const(p)).collect()
         }
     };

@@ -2,6 +2,7 @@
 
 use super::{Emit, Entry, nodes};
 use crate::import::NodeCx;
+use crate::proto::tensor_proto::DataType;
 use crate::tensor;
 use rlx_ir::op::{Activation, BinaryOp, CmpOp, Predicate};
 use rlx_ir::{DType, Error, NodeId, Op, Value};
@@ -51,6 +52,11 @@ fn is_inf(cx: Cx) -> Nodes {
 }
 
 fn cast(cx: Cx) -> Nodes {
+    if cx.opset < 6 {
+        let name = cx.attrs.text("to", "")?;
+        let to = DataType::from_str_name(name).ok_or_else(|| cx.malformed(format!("to = \"{name}\"")))?;
+        return convert(cx, tensor::dtype(to as i32)?);
+    }
     let code = cx.attrs.int_opt("to")?;
     let code = cx.attrs.required("to", code)?;
     let to = tensor::dtype(i32::try_from(code).unwrap_or(0))?;

@@ -10,6 +10,7 @@ pub(crate) mod custom;
 mod data;
 mod einsum;
 mod index;
+pub(crate) mod legacy;
 mod linear;
 mod logic;
 mod loss;

@@ -40,7 +40,10 @@ pub(super) fn axes_of(cx: &NodeCx<'_, '_>, axes: &[i64], rank: usize) -> Result<
 }
 
 fn reshape(cx: Cx) -> Nodes {
-    let target = cx.found_extents(1)?;
+    let target = match cx.attrs.ints("shape")? {
+        Some(shape) if cx.opset < 5 => shape.iter().map(|&n| Extent::Const(n)).collect(),
+        _ => cx.found_extents(1)?,
+    };
     let to = resolve_reshape_extents(&cx.shape(0)?, &target, cx.attrs.flag("allowzero", false)?)?;
     let x = cx.x(0)?;
     Ok(vec![cx.reshape(x, to)?])

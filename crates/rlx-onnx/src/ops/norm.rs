@@ -152,7 +152,7 @@ fn batch_norm(cx: Cx) -> Nodes {
     if operands.len() != 5 || shape.rank() < 2 {
         return Err(cx.malformed(format!("{} operands for {shape}", operands.len())));
     }
-    if cx.attrs.flag("training_mode", false)? {
+    if cx.attrs.flag("training_mode", false)? || (cx.opset < 7 && !cx.attrs.flag("is_test", false)?) {
         return batch_norm_training(cx, &operands, eps);
     }
     for operand in &mut operands[1..] {

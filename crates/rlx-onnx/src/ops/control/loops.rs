@@ -245,18 +245,86 @@ pub(super) fn scan(cx: Cx) -> Slots {
     };
     let stacks = proto.output.len().checked_sub(carried);
     let stacks = stacks.ok_or_else(|| cx.malformed("a scan's body gives fewer values than it takes"))?;
-    let (axes, backwards) =
-        (list(&cx, "scan_input_axes", scanned)?, list(&cx, "scan_input_directions", scanned)?);
-    let (out_axes, out_backwards) =
-        (list(&cx, "scan_output_axes", stacks)?, list(&cx, "scan_output_directions", stacks)?);
+    let ways = Ways {
+        axes: list(&cx, "scan_input_axes", scanned)?,
+        backwards: list(&cx, "scan_input_directions", scanned)?,
+        out_axes: list(&cx, "scan_output_axes", stacks)?,
+        out_backwards: list(&cx, "scan_output_directions", stacks)?,
+    };
+    let operands = cx.all()?;
+    scan_by(cx, operands, carried, &ways)
+}
+
+/// How the slices of a scan lie.
+struct Ways {
+    axes: Vec<i64>,
+    backwards: Vec<i64>,
+    out_axes: Vec<i64>,
+    out_backwards: Vec<i64>,
+}
+
+/// `Scan` of opset 8: over each element of a batch by itself, the dimension behind the batch's.
+pub(super) fn scan_of_batches(cx: Cx) -> Slots {
+    let scanned = cx.attrs.required("num_scan_inputs", cx.attrs.int_opt("num_scan_inputs")?)?;
+    let given = cx.operands().saturating_sub(1);
+    let scanned = usize::try_from(scanned).ok().filter(|&n| (1..=given).contains(&n));
+    let scanned =
+        scanned.ok_or_else(|| cx.malformed("num_scan_inputs is not the number of some operands"))?;
+    if cx.has(0) {
+        return Err(cx.unsupported("lengths for each element of a batch"));
+    }
+    let carried = given - scanned;
+    let stacks = cx.attrs.graph("body")?.output.len().checked_sub(carried);
+    let stacks = stacks.ok_or_else(|| cx.malformed("a scan's body gives fewer values than it takes"))?;
+    let backwards = cx.attrs.ints("directions")?.map_or_else(|| vec![0; scanned], <[i64]>::to_vec);
+    let shape = cx.shape(1)?;
+    let batch = shape.dims().first().and_then(|d| d.as_static());
+    let batch = batch.filter(|n| (1..=MOST_UNROLLED as usize).contains(n));
+    let batch = batch.ok_or_else(|| cx.open_dimension(format!("a batch as that of {shape}")))?;
+    for i in 1..=given {
+        if cx.shape(i)?.dims().first() != shape.dims().first() {
+            return Err(
+                cx.malformed(format!("operand {i}, {}, is of another batch than {shape}", cx.shape(i)?))
+            );
+        }
+    }
+    if backwards.len() != scanned {
+        return Err(cx.malformed("directions for another number of operands"));
+    }
+    let ways =
+        Ways { axes: vec![0; scanned], backwards, out_axes: vec![0; stacks], out_backwards: vec![0; stacks] };
+    let mut results: Vec<Vec<NodeId>> = vec![Vec::with_capacity(batch); carried + stacks];
+    for n in 0..batch {
+        let mut operands = Vec::with_capacity(given);
+        for i in 1..=given {
+            let x = cx.x(i)?;
+            let one = cx.slice_axis(x, 0, Extent::Const(n as i64), Extent::Const(1))?;
+            let dims = cx.shape_of(one).dims().get(1..).unwrap_or_default().to_vec();
+            operands.push(cx.reshape(one, dims)?);
+        }
+        for (list, slot) in results.iter_mut().zip(scan_by(cx, operands, carried, &ways)?) {
+            let value = cx.importer.materialize(slot)?;
+            list.push(cx.unsqueeze(value, &[0])?);
+        }
+    }
+    let mut slots = Vec::with_capacity(results.len());
+    for list in results {
+        let whole = if let [one] = list[..] { one } else { cx.add(Op::Concat { axis: 0 }, &list)? };
+        slots.push(cx.importer.node_slot(whole));
+    }
+    Ok(slots)
+}
+
+/// A scan of these operands: the values that are carried, then what is scanned.
+fn scan_by(cx: Cx, given: Vec<NodeId>, carried: usize, ways: &Ways) -> Slots {
+    let (scanned, stacks) = (ways.axes.len(), ways.out_axes.len());
     let mut own = vec![Shape::scalar(DType::I64), Shape::scalar(DType::Bool)];
-    let mut operands = Vec::with_capacity(given);
-    for i in 0..given {
-        let mut x = cx.x(i)?;
+    let mut operands = Vec::with_capacity(given.len());
+    for (i, mut x) in given.into_iter().enumerate() {
         let mut shape = cx.shape_of(x);
         if let Some(k) = i.checked_sub(carried) {
-            x = moved(cx, x, axes[k], false)?;
-            x = if backwards[k] != 0 { reversed(cx, x)? } else { x };
+            x = moved(cx, x, ways.axes[k], false)?;
+            x = if ways.backwards[k] != 0 { reversed(cx, x)? } else { x };
             shape = cx.shape_of(x);
             shape = shape.with_dims(shape.dims()[1..].to_vec());
         }
@@ -273,8 +341,8 @@ pub(super) fn scan(cx: Cx) -> Slots {
     let mut slots = add(cx, op, &inputs, carried + stacks)?;
     for k in 0..stacks {
         let mut x = cx.importer.materialize(slots[carried + k])?;
-        x = if out_backwards[k] != 0 { reversed(cx, x)? } else { x };
-        x = moved(cx, x, out_axes[k], true)?;
+        x = if ways.out_backwards[k] != 0 { reversed(cx, x)? } else { x };
+        x = moved(cx, x, ways.out_axes[k], true)?;
         slots[carried + k] = cx.importer.node_slot(x);
     }
     Ok(slots)
