@@ -365,6 +365,10 @@ case("qlinear_reduce_mean", "QLinearReduceMean", [u8(2, 3, 4), f(0.02), np.uint8
 case("reduce_sum_integer", "ReduceSumInteger", [i8(2, 3, 4)], {"axes": [2, 1], "keepdims": 1}, reference=lambda x: [x.astype(np.int32).sum((1, 2), keepdims=True).astype(np.int32)])
 case("mul_integer", "MulInteger", [u8(2, 3), np.uint8(120), u8(3), np.uint8(7)], inputs=(0, 2), reference=lambda a, za, b, zb: [(a.astype(np.int32) - za) * (b.astype(np.int32) - zb)])
 
+LSTM = [floats(5, 3, 6), i8(2, 6, 16), i8(2, 4, 16), floats(2, 32) * f(0.1), None, floats(2, 3, 4), floats(2, 3, 4), None]
+case("quantized_lstm", "DynamicQuantizeLSTM", [LSTM[0], LSTM[1][:1], LSTM[2][:1], LSTM[3][:1], *[None] * 4, f([0.01]), np.array([3], np.int8), f([0.008]), np.array([-2], np.int8)], {"hidden_size": 4}, 3)
+case("quantized_lstm_both", "DynamicQuantizeLSTM", [*LSTM, f(RANDOM.uniform(0.005, 0.01, (2, 16))), np.zeros((2, 16), np.int8), f([0.008, 0.007]), np.array([-2, 1], np.int8)], {"hidden_size": 4, "direction": "bidirectional"}, 3, (0, 5, 6))
+
 # Experts
 
 EXPERTS = [floats(5, 8), floats(5, 4), floats(4, 6, 8), floats(4, 6), floats(4, 8, 6), floats(4, 8)]

@@ -63,7 +63,9 @@ fn check(name: &str, seen: &mut BTreeSet<String>) -> Result<(), String> {
 
 fn on_oracle(imported: &Imported, inputs: &[(&str, &ConstData)]) -> Result<Vec<Value>, String> {
     let mut bindings = Bindings::default();
-    inputs.iter().for_each(|(name, value)| bindings.set_input(*name, value.value()));
+    for (name, value) in inputs {
+        bindings.set_input(*name, value.value());
+    }
     for (name, weight) in imported.weights.iter() {
         bindings.set_param(name, weight.to_const().map_err(|e| e.to_string())?.value());
     }
@@ -74,13 +76,10 @@ fn on_cpu(imported: &Imported, inputs: &[(&str, &ConstData)]) -> rlx_ir::Result<
     let session = Session::try_new(Device::Cpu)?.try_with_threads(1)?;
     let mut compiled = session.try_compile_with(imported.graph.clone(), &CompileOptions::default())?;
     compiled.try_set_weights(&imported.weights)?;
-    let view = |(name, x): &(_, &'_ ConstData)| TensorView {
-        name,
-        dtype: x.dtype(),
-        dims: x.dims(),
-        bytes: x.bytes(),
-    };
-    let views: Vec<TensorView<'_>> = inputs.iter().map(view).collect();
+    let views: Vec<TensorView<'_>> = inputs
+        .iter()
+        .map(|(name, x)| TensorView { name, dtype: x.dtype(), dims: x.dims(), bytes: x.bytes() })
+        .collect();
     compiled.try_run_tensors(&views)
 }
 

@@ -37,11 +37,47 @@ impl Importer<'_> {
         inputs: &[(String, Shape)],
         outputs: impl FnOnce(&[NodeId], Vec<NodeId>) -> Vec<NodeId>,
     ) -> Result<ImportedBody, Error> {
+        self.in_body(proto.name(), |importer| {
+            importer.enter(true);
+            let made = importer.body_outputs(proto, inputs);
+            importer.leave();
+            let (own, found) = made?;
+            Ok(outputs(&own, found))
+        })
+    }
+
+    /// A body that `build` makes of its inputs, which have these shapes. It uses nothing from outside.
+    pub fn made_body(
+        &mut self,
+        name: &str,
+        shapes: &[Shape],
+        build: impl FnOnce(&mut Self, &[NodeId]) -> Result<Vec<NodeId>, Error>,
+    ) -> Result<Graph, Error> {
+        let body = self.in_body(name, |importer| {
+            let input =
+                |(i, shape): (usize, &Shape)| importer.graph.input(format!("input {i}"), shape.clone());
+            let own: Vec<NodeId> = shapes.iter().enumerate().map(input).collect();
+            build(importer, &own)
+        })?;
+        match body.captures.is_empty() {
+            true => Ok(body.graph),
+            false => {
+                Err(Error::new(ErrorKind::Internal, "a body that is made here used a value from outside"))
+            }
+        }
+    }
+
+    /// A body with the outputs that `build` gives, while the graph being imported is the body's.
+    fn in_body(
+        &mut self,
+        name: &str,
+        build: impl FnOnce(&mut Self) -> Result<Vec<NodeId>, Error>,
+    ) -> Result<ImportedBody, Error> {
         if self.bodies.len() >= MOST_BODIES {
             return Err(Error::new(ErrorKind::Malformed, "bodies of control flow nest too deep"));
         }
         self.visit_many(NODES_OF_BODY)?;
-        let mut graph = Graph::new(proto.name());
+        let mut graph = Graph::new(name);
         self.graph.symbol_ranges().iter().for_each(|(&s, &r)| graph.set_symbol_range(s, r));
         // A separate table of origins: with a copy of the outer one, memory would be quadratic in the number of bodies.
         let outer = self.origin;
@@ -49,16 +85,13 @@ impl Importer<'_> {
         self.origin = described.map_or(OriginId::NONE, |text| graph.origins_mut().source(text));
         let around = std::mem::replace(&mut self.graph, graph);
         self.bodies.push(OpenBody { around, here: HashMap::new(), captures: Vec::new() });
-        self.enter(true);
-        let made = self.body_outputs(proto, inputs);
-        self.leave();
+        let made = build(self);
         let Some(open) = self.bodies.pop() else {
             return Err(Error::new(ErrorKind::Internal, "a body was closed twice"));
         };
         let mut graph = std::mem::replace(&mut self.graph, open.around);
         self.origin = outer;
-        let (own, found) = made?;
-        graph.set_outputs(outputs(&own, found));
+        graph.set_outputs(made?);
         Ok(ImportedBody { graph, captures: open.captures })
     }
 

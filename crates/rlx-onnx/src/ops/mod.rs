@@ -120,6 +120,8 @@ static FAMILIES: &[&[Entry]] = &[
     microsoft::mixture::OPS,
     microsoft::norm::OPS,
     microsoft::quantized::OPS,
+    microsoft::recurrent::OPS,
+    microsoft::regions::OPS,
     microsoft::tensors::OPS,
     microsoft::tokens::OPS,
     ml::features::OPS,

@@ -9,6 +9,8 @@
 //! | [`mixture`] | mixtures of experts |
 //! | [`norm`] | norms with embeddings, residuals or an activation |
 //! | [`quantized`] | ops on 8-bit integers with scales and zero points |
+//! | [`recurrent`] | an LSTM of quantised states |
+//! | [`regions`] | regions of pictures, words of characters |
 //! | [`tensors`] | copies of the default domain's ops, distances, inverses, transforms, hashes |
 //! | [`tokens`] | padding of tokens, biases of their distances |
 
@@ -18,5 +20,7 @@ pub(super) mod fused;
 pub(super) mod mixture;
 pub(super) mod norm;
 pub(super) mod quantized;
+pub(super) mod recurrent;
+pub(super) mod regions;
 pub(super) mod tensors;
 pub(super) mod tokens;
