@@ -3,7 +3,11 @@
 //! `ConstData` is what a constant, an input or a weight is: an element type, dimensions, little-endian
 //! bytes. `Value` is what the oracle computes with: every float as `f64`, every integer as `i128`,
 //! rounded to the declared element type by [`Value::rounded`]. Conversions between the two live here
-//! and are exact.
+//! and are exact. Tensors of Rust values are made and read by the methods in `tensor/typed.rs`.
+
+mod typed;
+
+pub use typed::{Element, slice_of, vec_of};
 
 use std::fmt;
 use std::sync::Arc;
@@ -37,22 +41,6 @@ impl ConstData {
             return Err(Error::new(ErrorKind::Shape, format!("{} bytes do not make {shape}", bytes.len())));
         }
         Ok(ConstData { dtype, dims: dims.to_vec(), bytes })
-    }
-
-    /// A tensor of f32 values.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Shape`] when the count does not fit the dimensions.
-    pub fn from_f32(dims: &[usize], values: &[f32]) -> Result<Self> {
-        Self::new(DType::F32, dims, bytemuck::cast_slice(values).to_vec())
-    }
-
-    /// A tensor of i64 values.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Shape`] when the count does not fit the dimensions.
-    pub fn from_i64(dims: &[usize], values: &[i64]) -> Result<Self> {
-        Self::new(DType::I64, dims, bytemuck::cast_slice(values).to_vec())
     }
 
     /// The element type.

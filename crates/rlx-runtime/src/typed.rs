@@ -14,25 +14,15 @@
 
 pub use half::{bf16, f16};
 
-use std::fmt::Debug;
-
-use bytemuck::{CheckedBitPattern, NoUninit};
-use rlx_ir::{DType, Error, ErrorKind, Result, Shape, WeightStore};
+use rlx_ir::tensor::vec_of;
+use rlx_ir::{Error, ErrorKind, Result, Shape, WeightStore};
 
 use crate::compiled::{CompiledGraph, TensorView};
 
-/// A Rust type that tensors have as elements.
-pub trait Element: NoUninit + CheckedBitPattern + Debug + PartialEq {
-    /// The element type.
-    const DTYPE: DType;
-}
+pub use rlx_ir::tensor::Element;
 
 macro_rules! elements {
-    ($($ty:ty => $dtype:ident;)*) => {$(
-        impl Element for $ty {
-            const DTYPE: DType = DType::$dtype;
-        }
-
+    ($($ty:ty),*) => {$(
         impl Nested for $ty {
             type Element = $ty;
 
@@ -59,21 +49,7 @@ pub trait Nested: Copy {
     fn group(flat: &[Self::Element]) -> Option<&[Self]>;
 }
 
-elements! {
-    f32 => F32;
-    f64 => F64;
-    f16 => F16;
-    bf16 => BF16;
-    i8 => I8;
-    i16 => I16;
-    i32 => I32;
-    i64 => I64;
-    u8 => U8;
-    u16 => U16;
-    u32 => U32;
-    u64 => U64;
-    bool => Bool;
-}
+elements!(f32, f64, f16, bf16, i8, i16, i32, i64, u8, u16, u32, u64, bool);
 
 impl<T: Nested, const N: usize> Nested for [T; N] {
     type Element = T::Element;
@@ -216,7 +192,7 @@ pub fn load(compiled: &mut CompiledGraph, weights: &WeightStore) -> Result<()> {
 
 /// Outputs as typed values.
 pub mod read {
-    use super::{CheckedBitPattern, Dense, Element, Error, ErrorKind, Nested, Result, Shape, TensorView};
+    use super::{Dense, Element, Error, ErrorKind, Nested, Result, Shape, TensorView, vec_of};
 
     /// The rows of an output.
     fn decode<T: Nested>(view: &TensorView<'_>) -> Result<Vec<T>> {
@@ -228,16 +204,8 @@ pub mod read {
         if view.dtype != T::Element::DTYPE {
             return Err(wrong());
         }
-        let size = std::mem::size_of::<T::Element>();
-        let element = |bytes: &[u8]| {
-            let bits: <T::Element as CheckedBitPattern>::Bits =
-                bytemuck::try_pod_read_unaligned(bytes).ok()?;
-            T::Element::is_valid_bit_pattern(&bits)
-                .then(|| bytemuck::checked::try_pod_read_unaligned(bytes).ok())
-                .flatten()
-        };
-        let flat: Option<Vec<T::Element>> = view.bytes.chunks_exact(size).map(element).collect();
-        Ok(T::group(&flat.ok_or_else(wrong)?).ok_or_else(wrong)?.to_vec())
+        let flat: Vec<T::Element> = vec_of(view.dtype, view.dims, view.bytes).map_err(|_| wrong())?;
+        Ok(T::group(&flat).ok_or_else(wrong)?.to_vec())
     }
 
     fn given<'a>(view: Option<TensorView<'a>>) -> Result<TensorView<'a>> {

@@ -1,6 +1,7 @@
 //! Methods of traced tensors by name, for callers that have source code instead of types: `#[rlx_model]`
 //! records a model with this while the user's crate compiles.
 
+use std::fmt::Display;
 use std::panic::Location;
 
 use super::{Operand, TracedTensor, add};
@@ -103,28 +104,47 @@ pub fn method(name: &str) -> Option<&'static Method> {
 ///
 /// # Errors
 /// No such method, arguments of other kinds, or what the op's shape rule reports.
+#[track_caller]
 pub fn call(name: &str, x: &TracedTensor, args: &[Arg]) -> Result<TracedTensor> {
+    call_at(Location::caller(), name, x, args)
+}
+
+/// As [`call`], from the line `at` of a program of whatever language.
+///
+/// # Errors
+/// As [`call`].
+pub fn call_at(at: &dyn Display, name: &str, x: &TracedTensor, args: &[Arg]) -> Result<TracedTensor> {
     let Some(method) = method(name) else {
         return Err(Error::new(ErrorKind::Unsupported, format!("a tensor has no method {name:?}")));
     };
-    report(add(&x.graph, Location::caller(), |g| (method.build)(g, x.id, args)))
+    add(&x.graph, at, |g| (method.build)(g, x.id, args)).checked()
 }
 
 /// `a op b`; one of them at least must be a tensor.
 ///
 /// # Errors
 /// Two numbers, or what the op's shape rule reports.
+#[track_caller]
 pub fn binary(op: BinaryOp, a: &Arg, b: &Arg) -> Result<TracedTensor> {
+    binary_at(Location::caller(), op, a, b)
+}
+
+/// As [`binary`], from the line `at` of a program of whatever language.
+///
+/// # Errors
+/// As [`binary`].
+pub fn binary_at(at: &dyn Display, op: BinaryOp, a: &Arg, b: &Arg) -> Result<TracedTensor> {
     let operand = |arg: &Arg| Arguments::new(std::slice::from_ref(arg)).operand();
     let (a, b) = (operand(a)?, operand(b)?);
     let ((Operand::Tensor(like), _) | (_, Operand::Tensor(like))) = (&a, &b) else {
         return Err(Error::new(ErrorKind::InvalidGraph, "an operator of two numbers makes no tensor"));
     };
     let (graph, like) = (like.graph.clone(), like.id);
-    report(add(&graph, Location::caller(), |g| {
+    let build = |g: &mut crate::Graph| {
         let (a, b) = (a.node(g, like)?, b.node(g, like)?);
         crate::GraphExt::try_bin(g, op, a, b)
-    }))
+    };
+    add(&graph, at, build).checked()
 }
 
 /// `-x`.
@@ -132,14 +152,7 @@ pub fn binary(op: BinaryOp, a: &Arg, b: &Arg) -> Result<TracedTensor> {
 /// # Errors
 /// What the op's shape rule reports.
 pub fn negate(x: &TracedTensor) -> Result<TracedTensor> {
-    report(-x)
-}
-
-fn report(tensor: TracedTensor) -> Result<TracedTensor> {
-    match tensor.fault() {
-        Some(error) => Err(error),
-        None => Ok(tensor),
-    }
+    (-x).checked()
 }
 
 /// Takes a method's arguments one by one.

@@ -33,34 +33,41 @@ mod dynamic;
 mod methods;
 mod operators;
 
-pub use dynamic::{Arg, ArgKind, Method, binary, call, method, negate};
+pub use dynamic::{Arg, ArgKind, Method, binary, binary_at, call, call_at, method, negate};
 pub use methods::methods;
 pub use operators::Operand;
 
-use std::cell::RefCell;
 use std::fmt;
 use std::panic::Location;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::dim::Dim;
 use crate::dtype::DType;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{Graph, GraphExt, NodeId, fault};
 use crate::ops::Op;
 use crate::shape::Shape;
 use crate::tensor::ConstData;
 use crate::verify::verify_ok;
 
+/// The graph that a tracer and its tensors share. They may be used by several threads, one after the other.
+type Recording = Arc<Mutex<Graph>>;
+
+/// The graph, also after a call that panicked: each call adds whole nodes.
+fn lock(graph: &Mutex<Graph>) -> MutexGuard<'_, Graph> {
+    graph.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Records a graph; see the [module](self).
 #[derive(Debug)]
 pub struct Tracer {
-    graph: Rc<RefCell<Graph>>,
+    graph: Recording,
 }
 
 /// A tensor of a graph that is being recorded. Cloning it copies nothing.
 #[derive(Clone)]
 pub struct TracedTensor {
-    graph: Rc<RefCell<Graph>>,
+    graph: Recording,
     id: NodeId,
 }
 
@@ -100,18 +107,31 @@ where
 impl Tracer {
     /// Records a new graph called `name`. [`trace`] is the usual way.
     pub fn new(name: impl Into<String>) -> Self {
-        Tracer { graph: Rc::new(RefCell::new(Graph::new(name))) }
+        Tracer { graph: Arc::new(Mutex::new(Graph::new(name))) }
     }
 
     /// The graph recorded so far, with these outputs.
     pub fn finish(self, outputs: &[TracedTensor]) -> Graph {
         // Tensors that outlive the recording keep it alive; they must not keep the caller from its graph.
-        let mut graph = match Rc::try_unwrap(self.graph) {
-            Ok(graph) => graph.into_inner(),
-            Err(shared) => shared.borrow().clone(),
+        let mut graph = match Arc::try_unwrap(self.graph) {
+            Ok(graph) => graph.into_inner().unwrap_or_else(PoisonError::into_inner),
+            Err(shared) => lock(&shared).clone(),
         };
         graph.set_outputs(outputs.iter().map(|t| t.id).collect());
         graph
+    }
+
+    /// The graph recorded so far, with these outputs; recording may go on.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidGraph`] for a tensor of another recording.
+    pub fn snapshot(&self, outputs: &[TracedTensor]) -> Result<Graph> {
+        if outputs.iter().any(|t| !Arc::ptr_eq(&t.graph, &self.graph)) {
+            return Err(Error::new(ErrorKind::InvalidGraph, "an output is a tensor of another graph"));
+        }
+        let mut graph = lock(&self.graph).clone();
+        graph.set_outputs(outputs.iter().map(|t| t.id).collect());
+        Ok(graph)
     }
 
     /// A tensor the caller gives at every run.
@@ -163,6 +183,15 @@ impl Tracer {
         self.add(Location::caller(), |g| g.try_emit(op, &ids))
     }
 
+    /// Adds what `f` builds. It comes from `at`, a line of a program, of whatever language: for bindings.
+    pub fn record(
+        &self,
+        at: &dyn fmt::Display,
+        f: impl FnOnce(&mut Graph) -> Result<NodeId>,
+    ) -> TracedTensor {
+        add(&self.graph, at, f)
+    }
+
     fn add(&self, at: &Location<'_>, f: impl FnOnce(&mut Graph) -> Result<NodeId>) -> TracedTensor {
         add(&self.graph, at, f)
     }
@@ -170,11 +199,11 @@ impl Tracer {
 
 /// Adds what `f` builds, at the line `at`.
 fn add(
-    graph: &Rc<RefCell<Graph>>,
-    at: &Location<'_>,
+    graph: &Recording,
+    at: &dyn fmt::Display,
     f: impl FnOnce(&mut Graph) -> Result<NodeId>,
 ) -> TracedTensor {
-    let mut g = graph.borrow_mut();
+    let mut g = lock(graph);
     let first = g.len();
     let line = at.to_string();
     let id = match f(&mut g) {
@@ -186,7 +215,7 @@ fn add(
         let added: Vec<NodeId> = g.nodes()[first..].iter().map(|n| n.id).collect();
         added.into_iter().for_each(|id| g.set_origin(id, origin));
     }
-    TracedTensor { graph: Rc::clone(graph), id }
+    TracedTensor { graph: Arc::clone(graph), id }
 }
 
 impl TracedTensor {
@@ -197,7 +226,7 @@ impl TracedTensor {
 
     /// Its shape. Of a kept fault it means nothing; [`TracedTensor::try_shape`] reports that.
     pub fn shape(&self) -> Shape {
-        self.graph.borrow().shape(self.id).clone()
+        lock(&self.graph).shape(self.id).clone()
     }
 
     /// Its shape.
@@ -205,7 +234,7 @@ impl TracedTensor {
     /// # Errors
     /// The fault that it stands for.
     pub fn try_shape(&self) -> Result<Shape> {
-        self.graph.borrow().try_shape(self.id).cloned()
+        lock(&self.graph).try_shape(self.id).cloned()
     }
 
     /// Its element type.
@@ -220,7 +249,7 @@ impl TracedTensor {
 
     /// The same tensor, named for reports and messages.
     pub fn named(self, name: impl Into<String>) -> TracedTensor {
-        self.graph.borrow_mut().set_name(self.id, name);
+        lock(&self.graph).set_name(self.id, name);
         self
     }
 
@@ -240,9 +269,34 @@ impl TracedTensor {
     }
 
     /// The fault that it stands for, if it is one.
-    pub(crate) fn fault(&self) -> Option<crate::Error> {
-        let graph = self.graph.borrow();
+    pub(crate) fn fault(&self) -> Option<Error> {
+        let graph = lock(&self.graph);
         fault::error(&graph.node(self.id).op)
+    }
+
+    /// Whether both belong to the same recording.
+    pub fn is_beside(&self, other: &TracedTensor) -> bool {
+        Arc::ptr_eq(&self.graph, &other.graph)
+    }
+
+    /// Adds what `f` builds to the same graph; see [`Tracer::record`].
+    pub fn beside(
+        &self,
+        at: &dyn fmt::Display,
+        f: impl FnOnce(&mut Graph) -> Result<NodeId>,
+    ) -> TracedTensor {
+        add(&self.graph, at, f)
+    }
+
+    /// Itself.
+    ///
+    /// # Errors
+    /// The fault that it stands for.
+    pub fn checked(self) -> Result<Self> {
+        match self.fault() {
+            Some(error) => Err(error),
+            None => Ok(self),
+        }
     }
 
     fn then(&self, at: &Location<'_>, f: impl FnOnce(&mut Graph, NodeId) -> Result<NodeId>) -> TracedTensor {
@@ -252,7 +306,7 @@ impl TracedTensor {
 
 impl fmt::Debug for TracedTensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let graph = self.graph.borrow();
+        let graph = lock(&self.graph);
         match fault::error(&graph.node(self.id).op) {
             Some(error) => write!(f, "TracedTensor({error})"),
             None => write!(f, "TracedTensor({}: {})", self.id, graph.shape(self.id)),
