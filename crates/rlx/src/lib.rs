@@ -11,7 +11,7 @@
 //! let mut digits = rlx::Runner::open("models/digits/digits.onnx")?;
 //! let image = ConstData::from_f32(&[1, 1, 8, 8], &[0.5; 64])?;
 //! let outputs = digits.run(&[("image", &image)])?;
-//! println!("{}: {:?}", outputs[0].0, outputs[0].1.value().to_f64());
+//! println!("{}: {:?}", outputs[0].0, outputs[0].1.as_f32()?);
 //! # Ok::<(), rlx::prelude::Error>(())
 //! ```
 #![forbid(unsafe_code)]
@@ -23,8 +23,11 @@ pub mod diagram;
 pub mod image;
 #[cfg(feature = "inputs")]
 pub mod inputs;
+mod metadata;
 mod model;
+mod open;
 mod runner;
+mod shared;
 pub mod svg;
 pub mod units;
 pub mod verify;
@@ -40,12 +43,17 @@ struct Readme;
 #[doc = include_str!("../../../docs/guide/why-numbers-differ.md")]
 struct Guides;
 
+pub use metadata::Metadata;
 pub use model::{Model, check_dims};
+pub use open::OpenOptions;
 pub use runner::{Prepared, Runner};
+pub use shared::{Finished, SharedRunner};
 
 /// Everything most programs need: `use rlx::prelude::*;`.
 pub mod prelude {
-    pub use crate::{Model, Runner};
+    pub use crate::{Model, Runner, SharedRunner};
+    /// `Result<T>` is with [`Error`]; another error type is the second parameter, as in the standard library.
+    pub use rlx_ir::Result;
     // The macro's own path for users of this crate; it wins over the one among `rlx_runtime`'s items.
     #[doc(inline)]
     pub use rlx_macros::rlx_model_of_rlx as rlx_model;

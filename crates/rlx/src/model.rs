@@ -10,10 +10,13 @@ use std::sync::Arc;
 use rlx_ir::progress::Stage;
 use rlx_ir::sort::sort;
 use rlx_ir::{ConstData, Dim, Error, ErrorKind, Progress, Result, Shape, nearest, sym};
+use rlx_onnx::proto::ValueInfoProto;
 use rlx_onnx::proto::tensor_shape_proto::dimension::Value as DimValue;
 use rlx_onnx::proto::type_proto::Value as TypeValue;
 use rlx_onnx::{DimNames, ImportOptions, Imported, OnnxFile, import_with_progress, needed_input};
 use rlx_runtime::TensorInfo;
+
+use crate::Metadata;
 
 /// Maximum number of cached imports per model; the oldest is dropped first.
 const MOST_IMPORTS: usize = 8;
@@ -137,25 +140,29 @@ impl Model {
         let graph = self.file.graph();
         let is_weight = |name: &str| graph.initializer.iter().any(|t| t.name() == name);
         let names = DimNames::of_inputs(graph, &self.dims);
-        let mut infos = Vec::new();
-        for input in graph.input.iter().filter(|i| !is_weight(i.name())) {
-            let Some(TypeValue::TensorType(tensor)) = input.r#type.as_ref().and_then(|t| t.value.as_ref())
-            else {
-                let message = format!("input \"{}\" is not a plain tensor", input.name());
-                return Err(Error::new(ErrorKind::Unsupported, message));
-            };
-            let dtype = rlx_onnx::dtype(tensor.elem_type())?;
-            let dim = |(i, d): (usize, &rlx_onnx::proto::tensor_shape_proto::Dimension)| match &d.value {
-                Some(DimValue::DimValue(v)) => Dim::Static(usize::try_from(*v).unwrap_or(0)),
-                Some(DimValue::DimParam(name)) if !name.is_empty() => names.dim(name),
-                _ => names.dim(&format!("{}.{i}", input.name())),
-            };
-            let dims: Vec<Dim> =
-                tensor.shape.iter().flat_map(|s| s.dim.iter()).enumerate().map(dim).collect();
-            let shape = Shape::from_dims(&dims, dtype);
-            infos.push(TensorInfo { name: input.name().to_owned(), dtype, shape });
-        }
-        Ok(infos)
+        let inputs = graph.input.iter().filter(|i| !is_weight(i.name()));
+        inputs.map(|input| tensor_info(input, &names, "input")).collect()
+    }
+
+    /// The outputs that the model declares, with fixed dimensions replaced by their sizes. What the graph computes may be
+    /// more precise: exporters leave dimensions open. An output whose rank is not declared is a scalar here.
+    ///
+    /// # Errors
+    /// An output without a tensor type, or with an unsupported element type.
+    pub fn outputs(&self) -> Result<Vec<TensorInfo>> {
+        let graph = self.file.graph();
+        let names = DimNames::of_inputs(graph, &self.dims);
+        graph.output.iter().map(|output| tensor_info(output, &names, "output")).collect()
+    }
+
+    /// What the file says about itself.
+    pub fn metadata(&self) -> Metadata {
+        Metadata::of(&self.file)
+    }
+
+    /// The inputs whose values decided a shape in an earlier import.
+    pub(crate) fn deciding(&self) -> &[String] {
+        &self.deciding
     }
 
     /// The graph and its weights; `values` are known input values, for models whose shapes depend on
@@ -207,6 +214,23 @@ impl Model {
             }
         }
     }
+}
+
+/// What the model declares of an input or output.
+fn tensor_info(value: &ValueInfoProto, names: &DimNames<'_>, what: &str) -> Result<TensorInfo> {
+    let name = value.name();
+    let Some(TypeValue::TensorType(tensor)) = value.r#type.as_ref().and_then(|t| t.value.as_ref()) else {
+        let message = format!("{what} \"{name}\" is not a plain tensor");
+        return Err(Error::new(ErrorKind::Unsupported, message));
+    };
+    let dtype = rlx_onnx::dtype(tensor.elem_type())?;
+    let dim = |(i, d): (usize, &rlx_onnx::proto::tensor_shape_proto::Dimension)| match &d.value {
+        Some(DimValue::DimValue(v)) => Dim::Static(usize::try_from(*v).unwrap_or(0)),
+        Some(DimValue::DimParam(param)) if !param.is_empty() => names.dim(param),
+        _ => names.dim(&format!("{name}.{i}")),
+    };
+    let dims: Vec<Dim> = tensor.shape.iter().flat_map(|s| s.dim.iter()).enumerate().map(dim).collect();
+    Ok(TensorInfo { name: name.to_owned(), dtype, shape: Shape::from_dims(&dims, dtype) })
 }
 
 /// Checks that every name is a dynamic dimension of these inputs.

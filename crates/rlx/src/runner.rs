@@ -5,13 +5,13 @@ mod cached;
 use std::path::Path;
 use std::sync::Arc;
 
-use rlx_ir::{ConstData, Error, ErrorKind, Progress, Result};
+use rlx_ir::{ConstData, Error, ErrorKind, Graph, Node, Op, Progress, Result, Shape, WeightStore};
 use rlx_onnx::Imported;
 use rlx_runtime::{
     AotCache, Artefact, CompileOptions, CompiledGraph, Device, NewArtefact, Session, TensorInfo, TensorView,
 };
 
-use crate::Model;
+use crate::{Metadata, Model};
 
 /// Runs a model: imports and compiles it at first use, and again for each new value of an input that decides a
 /// shape. An artefact of `rlx compile` is loaded without either.
@@ -21,6 +21,8 @@ pub struct Runner {
     session: Session,
     options: CompileOptions,
     ready: Vec<Compiled>,
+    /// How many variants were compiled or loaded so far.
+    variants: u64,
     cache: Option<AotCache>,
 }
 
@@ -28,15 +30,20 @@ pub struct Runner {
 #[derive(Debug)]
 enum Source {
     Onnx(Box<Model>),
+    Graph(Arc<Imported>),
     Artefact(Box<Artefact>),
 }
 
 #[derive(Debug)]
-struct Compiled {
+pub(crate) struct Compiled {
     /// What it was compiled from; `None` for an artefact.
     of: Option<Arc<Imported>>,
-    graph: CompiledGraph,
-    outputs: Vec<String>,
+    pub(crate) graph: CompiledGraph,
+    pub(crate) outputs: Vec<String>,
+    /// No other variant of the model has it, also later.
+    pub(crate) id: u64,
+    /// Whether an executable of it ran, so that its weights are prepared.
+    pub(crate) warm: bool,
     /// The input values for which an artefact is valid.
     decided: Vec<(String, ConstData)>,
 }
@@ -88,7 +95,37 @@ impl Runner {
 
     /// A model on a session's device, compiled with `options`.
     pub fn new(model: Model, session: Session, options: CompileOptions) -> Self {
-        Runner { source: Source::Onnx(Box::new(model)), session, options, ready: Vec::new(), cache: None }
+        Runner {
+            source: Source::Onnx(Box::new(model)),
+            session,
+            options,
+            ready: Vec::new(),
+            variants: 0,
+            cache: None,
+        }
+    }
+
+    /// A graph that was written or traced in a program, with the values of its parameters and the names of its outputs.
+    ///
+    /// ```
+    /// use rlx::prelude::*;
+    /// let graph = trace("double", |t| vec![t.input("x", Shape::new(&[2], DType::F32)) * 2.0]);
+    /// let mut double = Runner::from_graph(graph, WeightStore::new(), ["y"], Session::try_new(Device::Cpu)?, CompileOptions::default());
+    /// let outputs = double.run(&[("x", &ConstData::from_f32(&[2], &[1.0, 3.0])?)])?;
+    /// assert_eq!((outputs[0].0.as_str(), outputs[0].1.as_f32()?), ("y", &[2.0, 6.0][..]));
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn from_graph(
+        graph: Graph,
+        weights: WeightStore,
+        outputs: impl IntoIterator<Item = impl Into<String>>,
+        session: Session,
+        options: CompileOptions,
+    ) -> Self {
+        let outputs = outputs.into_iter().map(Into::into).collect();
+        let imported = Imported { graph, weights, outputs, specialised: Vec::new() };
+        let source = Source::Graph(Arc::new(imported));
+        Runner { source, session, options, ready: Vec::new(), variants: 0, cache: None }
     }
 
     /// An artefact, loaded on the device it was compiled for.
@@ -115,9 +152,11 @@ impl Runner {
             graph: session.load_with_progress(&artefact, progress)?,
             outputs: artefact.outputs()?,
             decided: artefact.decided()?,
+            id: 0,
+            warm: false,
         };
         let source = Source::Artefact(Box::new(artefact));
-        Ok(Runner { source, session, options, ready: vec![loaded], cache: None })
+        Ok(Runner { source, session, options, ready: vec![loaded], variants: 1, cache: None })
     }
 
     /// The same runner with a cache of compiled models: a model whose files did not change since it was compiled with
@@ -131,6 +170,7 @@ impl Runner {
     pub fn name(&self) -> &str {
         match &self.source {
             Source::Onnx(model) => model.name(),
+            Source::Graph(imported) => &imported.graph.name,
             Source::Artefact(artefact) => artefact.name(),
         }
     }
@@ -142,6 +182,13 @@ impl Runner {
     pub fn inputs(&self) -> Result<Vec<TensorInfo>> {
         match &self.source {
             Source::Onnx(model) => model.inputs(),
+            Source::Graph(imported) => {
+                let of = |node: &Node| match &node.op {
+                    Op::Input { name } => Some(tensor_info(name, &node.shape)),
+                    _ => None,
+                };
+                Ok(imported.graph.nodes().iter().filter_map(of).collect())
+            }
             Source::Artefact(_) => Ok(self.ready.iter().flat_map(|c| c.graph.inputs().to_vec()).collect()),
         }
     }
@@ -150,14 +197,77 @@ impl Runner {
     pub fn model(&self) -> Option<&Model> {
         match &self.source {
             Source::Onnx(model) => Some(model),
-            Source::Artefact(_) => None,
+            Source::Graph(_) | Source::Artefact(_) => None,
         }
+    }
+
+    /// The outputs that the model declares.
+    ///
+    /// # Errors
+    /// As [`Model::outputs`].
+    pub fn outputs(&self) -> Result<Vec<TensorInfo>> {
+        let named = |c: &Compiled| {
+            let infos = c.graph.outputs().iter().zip(&c.outputs);
+            infos.map(|(info, name)| TensorInfo { name: name.clone(), ..info.clone() }).collect::<Vec<_>>()
+        };
+        match &self.source {
+            Source::Onnx(model) => model.outputs(),
+            Source::Graph(imported) => {
+                let pairs = imported.outputs.iter().zip(&imported.graph.outputs);
+                Ok(pairs.map(|(name, &id)| tensor_info(name, imported.graph.shape(id))).collect())
+            }
+            Source::Artefact(_) => Ok(self.ready.iter().flat_map(named).collect()),
+        }
+    }
+
+    /// What the file says about itself; `None` for a graph, and for an artefact, which does not keep it.
+    pub fn metadata(&self) -> Option<Metadata> {
+        match &self.source {
+            Source::Onnx(model) => Some(model.metadata()),
+            Source::Graph(_) | Source::Artefact(_) => None,
+        }
+    }
+
+    /// The device and how it computes.
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// How the model is compiled.
+    pub fn options(&self) -> &CompileOptions {
+        &self.options
+    }
+
+    /// The inputs whose values are known to decide shapes.
+    pub(crate) fn deciding(&self) -> Vec<String> {
+        match &self.source {
+            Source::Onnx(model) => model.deciding().to_vec(),
+            Source::Graph(_) => Vec::new(),
+            Source::Artefact(_) => {
+                self.ready.iter().flat_map(|c| &c.decided).map(|(n, _)| n.clone()).collect()
+            }
+        }
+    }
+
+    /// The variant at a position that [`Runner::find_or_compile`] gave.
+    pub(crate) fn variant(&mut self, at: usize) -> &mut Compiled {
+        &mut self.ready[at]
+    }
+
+    /// The variants that are kept.
+    pub(crate) fn variant_ids(&self) -> Vec<u64> {
+        self.ready.iter().map(|c| c.id).collect()
+    }
+
+    fn next_id(&mut self) -> u64 {
+        self.variants += 1;
+        self.variants - 1
     }
 
     /// The artefact, where it runs one.
     pub fn artefact(&self) -> Option<&Artefact> {
         match &self.source {
-            Source::Onnx(_) => None,
+            Source::Onnx(_) | Source::Graph(_) => None,
             Source::Artefact(artefact) => Some(artefact),
         }
     }
@@ -181,6 +291,7 @@ impl Runner {
     ) -> Result<Arc<Imported>> {
         match &mut self.source {
             Source::Onnx(model) => model.import_with_progress(inputs, progress),
+            Source::Graph(imported) => Ok(Arc::clone(imported)),
             Source::Artefact(artefact) => {
                 let Some(graph) = artefact.source()? else {
                     let message = "a slim artefact does not hold the graph it was compiled from";
@@ -218,13 +329,19 @@ impl Runner {
         Ok(Prepared { compiled: graph, outputs })
     }
 
-    fn find_or_compile(&mut self, inputs: &[(&str, &ConstData)], progress: &Progress) -> Result<usize> {
+    /// The position of the variant for these inputs, compiled first if need be.
+    pub(crate) fn find_or_compile(
+        &mut self,
+        inputs: &[(&str, &ConstData)],
+        progress: &Progress,
+    ) -> Result<usize> {
         if let Some(at) = self.ready.iter().position(|c| c.of.is_none()) {
             check_decided(&self.ready[at].decided, inputs)?;
             return Ok(at);
         }
         if let Some(cached) = self.load_cached(progress)? {
-            self.ready.push(cached);
+            let id = self.next_id();
+            self.ready.push(Compiled { id, ..cached });
             return Ok(self.ready.len() - 1);
         }
         let imported = self.import_with_progress(inputs, progress)?;
@@ -237,8 +354,9 @@ impl Runner {
         if self.ready.len() == MOST_COMPILED {
             self.ready.remove(0);
         }
-        let outputs = imported.outputs.clone();
-        self.ready.push(Compiled { of: Some(imported), graph, outputs, decided: Vec::new() });
+        let (outputs, id) = (imported.outputs.clone(), self.next_id());
+        let of = Some(imported);
+        self.ready.push(Compiled { of, graph, outputs, id, warm: false, decided: Vec::new() });
         Ok(self.ready.len() - 1)
     }
 
@@ -312,15 +430,13 @@ impl Runner {
     }
 }
 
+fn tensor_info(name: &str, shape: &Shape) -> TensorInfo {
+    TensorInfo { name: name.to_owned(), dtype: shape.dtype(), shape: shape.clone() }
+}
+
 /// Views of named tensors.
 pub(crate) fn views<'a>(inputs: &[(&'a str, &'a ConstData)]) -> Vec<TensorView<'a>> {
-    let view = |&(name, data): &(&'a str, &'a ConstData)| TensorView {
-        name,
-        dtype: data.dtype(),
-        dims: data.dims(),
-        bytes: data.bytes(),
-    };
-    inputs.iter().map(view).collect()
+    inputs.iter().map(|&input| input.into()).collect()
 }
 
 fn compile(

@@ -17,7 +17,9 @@ impl Runner {
         };
         let loaded = self.session.load_with_progress(&artefact, progress);
         match loaded.and_then(|graph| Ok((graph, artefact.outputs()?))) {
-            Ok((graph, outputs)) => Ok(Some(Compiled { of: None, graph, outputs, decided: Vec::new() })),
+            Ok((graph, outputs)) => {
+                Ok(Some(Compiled { of: None, graph, outputs, id: 0, warm: false, decided: Vec::new() }))
+            }
             Err(e) if e.kind() == ErrorKind::Cancelled => Err(e),
             Err(e) => {
                 tracing::warn!(model = name, error = %e, "the cached model is not used; compiling again");
