@@ -39,7 +39,8 @@ pub fn fetch(set: &DataSet) -> Result<PathBuf, String> {
     result.map(|()| folder)
 }
 
-fn python() -> Option<&'static str> {
+/// A Python (3) with pip.
+pub fn python() -> Option<&'static str> {
     ["python3", "python"].into_iter().find(|name| {
         let probe = Command::new(name)
             .args(["-m", "pip", "--version"])

@@ -74,6 +74,11 @@ impl Run {
     ///
     /// The whole workspace is named, so that features are those of the `build` suite and nothing is compiled twice.
     pub fn test_targets(&self, targets: &[&str]) -> Outcome {
+        self.test_targets_with(targets, &[])
+    }
+
+    /// As [`Run::test_targets`], with these in the tests' environment.
+    pub fn test_targets_with(&self, targets: &[&str], env: &[(&str, &Path)]) -> Outcome {
         let mut build = cargo_command(&["test", "--workspace", "--no-run", "--quiet"]);
         build.arg("--message-format=json-render-diagnostics");
         targets.iter().for_each(|target| {
@@ -91,6 +96,7 @@ impl Run {
             // As cargo would set it: what xtask inherited names its own folder.
             let mut command = Command::new(binary);
             command.arg("--nocapture").env("CARGO_MANIFEST_DIR", &folder).current_dir(&folder);
+            command.envs(env.iter().copied());
             outcome.add(self.tests(&mut command));
         }
         if found < targets.len() {

@@ -19,6 +19,7 @@ mod outcome;
 mod packages;
 #[cfg(feature = "proto")]
 mod proto;
+mod python;
 mod record;
 mod report;
 mod structure;

@@ -49,6 +49,8 @@ pub enum What {
     Structure,
     /// The CPU's products by OpenBLAS.
     Blas,
+    /// The Python package's tests; or, with `wheel`, its wheel in a fresh environment.
+    Python { wheel: bool },
     /// The external crates that the library packages pull in are within budget.
     CrateCount { packages: &'static [&'static str], most: usize },
 }
@@ -142,6 +144,17 @@ pub const SUITES: &[Suite] = &[
         What::Targets(&["random_graphs*", "ops", "every_op"]),
     ),
     suite("contract", "the public contract", 60, What::Targets(&["contract*"])),
+    suite("python", "the Python package", 60, What::Python { wheel: false }),
+    Suite {
+        heavy: true,
+        covers: &["crates/rlx-python"],
+        ..suite(
+            "python-wheel",
+            "a script for ONNX Runtime on the wheel, in a fresh environment",
+            900,
+            What::Python { wheel: true },
+        )
+    },
     Suite {
         needs: &[&MINILM],
         ..suite("gpu", "Vulkan and OpenGL, on software where there is no GPU", 250, What::Gpu { all: false })
@@ -318,6 +331,8 @@ impl What {
             What::Deny => crate::deny::run(run),
             What::Structure => crate::structure::run(),
             What::Blas => crate::blas::run(run),
+            What::Python { wheel: false } => crate::python::tests(run),
+            What::Python { wheel: true } => crate::python::wheel(run),
             What::Tests { args, env } => run.tests(cargo_command(args).envs(env.iter().copied())),
             What::CrateCount { packages, most } => crate_count(packages, *most),
         }
@@ -330,7 +345,8 @@ fn unit(run: &Run) -> Outcome {
         Err(e) => return Outcome::fail(e),
     };
     let claimed = |name: &str| {
-        name == "gpu" || SUITES.iter().any(|s| matches!(s.what, What::Targets(p) if matches(p, name)))
+        ["gpu", "pytest"].contains(&name)
+            || SUITES.iter().any(|s| matches!(s.what, What::Targets(p) if matches(p, name)))
     };
     let nextest = has_cargo_tool("nextest");
     let mut command = cargo_command(if nextest { &["nextest", "run"] } else { &["test"] });

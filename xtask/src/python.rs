@@ -1,0 +1,102 @@
+//! The suites of the Python package: its tests on the build of the workspace, and its wheel in a fresh environment.
+
+use crate::data::python;
+use crate::exec::Run;
+use crate::outcome::Outcome;
+use crate::root;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What the tests import, pinned; with the number, the name of their environment.
+const PACKAGES: &[&str] = &["numpy==2.2.6", "onnx==1.20.0", "ml_dtypes==0.5.4", "pytest==8.4.2"];
+const ENVIRONMENT: &str = "python-tests-1";
+
+/// The largest wheel that is accepted.
+const MOST_BYTES: u64 = 8 << 20;
+
+/// `crates/rlx-python/tests` by pytest, on the extension module that the suite `build` made.
+pub fn tests(run: &Run) -> Outcome {
+    match environment() {
+        Ok(python) => run.test_targets_with(&["pytest"], &[("RLX_TEST_PYTHON", &python)]),
+        Err(why) => absent(&why),
+    }
+}
+
+/// The wheel as users build it, and the script for ONNX Runtime in an environment that has nothing else.
+pub fn wheel(run: &Run) -> Outcome {
+    let Some(python) = python() else { return absent("no Python (3)") };
+    match built_and_used(run, python) {
+        Ok(outcome) => outcome,
+        Err(note) => Outcome::fail(note),
+    }
+}
+
+fn absent(why: &str) -> Outcome {
+    let note = format!("the environment of Python's tests: {why}");
+    if rlx_testdata::in_ci() { Outcome::fail(note) } else { Outcome::skip(note) }
+}
+
+/// The interpreter of the environment for tests, which is made first when it is not there.
+fn environment() -> Result<PathBuf, String> {
+    let folder = rlx_testdata::cache_dir().map_err(|e| e.to_string())?.join(ENVIRONMENT);
+    let complete = folder.join("complete");
+    let interpreter = interpreter(&folder);
+    if complete.is_file() {
+        return Ok(interpreter);
+    }
+    let python = python().ok_or("no Python (3) with pip")?;
+    finish(Command::new(python).args(["-m", "venv", "--clear"]).arg(&folder), "making an environment")?;
+    let mut pip = Command::new(&interpreter);
+    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary=:all:"])
+        .args(PACKAGES);
+    finish(&mut pip, "installing what the tests import")?;
+    fs::write(&complete, PACKAGES.join("\n")).map_err(|e| format!("{}: {e}", complete.display()))?;
+    Ok(interpreter)
+}
+
+fn interpreter(environment: &Path) -> PathBuf {
+    if cfg!(windows) { environment.join("Scripts/python.exe") } else { environment.join("bin/python") }
+}
+
+fn finish(command: &mut Command, what: &str) -> Result<(), String> {
+    let output = command.output().map_err(|e| format!("{what}: {e}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let last = errors.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no message");
+    Err(format!("{what}: {last}"))
+}
+
+fn built_and_used(run: &Run, python: &str) -> Result<Outcome, String> {
+    let (package, folder) = (root().join("crates/rlx-python"), root().join("target/xtask/wheel"));
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    let mut build = Command::new(python);
+    build
+        .args(["-m", "pip", "wheel", "--no-deps", "--disable-pip-version-check", "-w"])
+        .arg(&folder)
+        .arg(&package);
+    // The folder of release builds, so that what is there already is used.
+    let built = run.check(build.env("CARGO_TARGET_DIR", root().join("target")));
+    if built.failed > 0 {
+        return Ok(built);
+    }
+    let wheels = fs::read_dir(&folder).map_err(|e| e.to_string())?.flatten().map(|entry| entry.path());
+    let wheel =
+        wheels.into_iter().find(|p| p.extension().is_some_and(|e| e == "whl")).ok_or("pip left no wheel")?;
+    let size = fs::metadata(&wheel).map_err(|e| e.to_string())?.len();
+    if size > MOST_BYTES {
+        return Err(format!("{} has {size} bytes, more than {MOST_BYTES}", wheel.display()));
+    }
+    let fresh = folder.join("environment");
+    finish(Command::new(python).args(["-m", "venv"]).arg(&fresh), "making an environment")?;
+    let python = interpreter(&fresh);
+    let mut install = Command::new(&python);
+    install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]).arg(&wheel);
+    finish(&mut install, "installing the wheel")?;
+    let mut outcome = run.check(Command::new(&python).arg(package.join("tests/fresh_environment.py")));
+    outcome.detail = format!("wheel of {:.1} MB", size as f64 / 1e6);
+    Ok(outcome)
+}
