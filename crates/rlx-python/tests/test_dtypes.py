@@ -53,9 +53,10 @@ class Exported:
 def test_dlpack_tensors_are_read_where_they_are(digits, image):
     want = digits(image)
     np.testing.assert_array_equal(digits(Exported(image)), want)
-    fixed = image.copy()
-    fixed.flags.writeable = False
-    np.testing.assert_array_equal(digits(Exported(fixed)), want)
+    if tuple(map(int, np.__version__.split(".")[:2])) >= (2, 1):  # older ones export no read-only memory
+        fixed = image.copy()
+        fixed.flags.writeable = False
+        np.testing.assert_array_equal(digits(Exported(fixed)), want)
     # One that is not contiguous is copied by NumPy first.
     strided = np.zeros((1, 1, 8, 16), np.float32)[..., ::2]
     strided[...] = image
