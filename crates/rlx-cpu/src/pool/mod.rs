@@ -8,8 +8,10 @@
 //!   idle process costs nothing.
 //! * Waking parked helpers costs the caller microseconds, so a run says whether it is long enough
 //!   ([`Wake`]). The caller never waits for a helper that has not started: it takes that range itself.
-//! * A pool serves one run at a time. If it is busy (another thread's run, or a run within a task), the
-//!   new run is done alone by its caller. Since tasks do not depend on who runs them, the bits are the same.
+//! * Runs at the same time divide the pool: with r of them each has T/r threads, its caller counted. A run that began when
+//!   there were fewer gives helpers back, and one that ended leaves them to the others, whenever a run says that it
+//!   is between two steps ([`Run::rebalance`]). Where no helper is free, as for a run within a task, the caller works
+//!   alone. Since tasks do not depend on who runs them, the bits are the same.
 //! * `parallel_for` allocates nothing. A panic in a task reaches the caller after all tasks have ended,
 //!   and the pool stays usable; of several panics, the one with the lowest number of a part.
 //! * A system that starts no more threads (a limit on processes or on memory) means fewer of them, not an error: which
@@ -78,15 +80,18 @@ pub enum Wake {
     No,
 }
 
-/// One job: a function over a range of tasks, with its environment.
+/// One thread's part of a job: a function over a range of tasks, with its environment.
 #[derive(Clone, Copy)]
 struct Job {
     call: unsafe fn(*const (), usize, Range<usize>),
     data: *const (),
     tasks: usize,
+    /// Which part, of how many.
+    part: usize,
+    parts: usize,
 }
 
-/// What a helper and the caller share about one thread's part of the current job.
+/// What a helper and the caller share about the helper's part of the current job.
 #[repr(align(128))]
 struct Slot {
     /// The last job whose part someone took; anyone who changes it runs the part.
@@ -101,26 +106,37 @@ struct Slot {
     panic: Mutex<Option<Payload>>,
 }
 
-/// A value on cache lines of its own.
+/// What a run tells one helper.
 #[repr(align(128))]
-struct Padded<T>(T);
-
-struct Shared {
-    /// Number of the current job.
-    epoch: Padded<AtomicU64>,
-    /// Whether a run is in progress that wants helpers to spin.
-    hot: Padded<AtomicBool>,
-    stop: AtomicBool,
-    /// Whether a run owns the pool.
+struct Mail {
+    /// Number of the helper's current job.
+    epoch: AtomicU64,
+    /// Whether a run is in progress that wants the helper to spin.
+    hot: AtomicBool,
+    /// Whether a run owns the helper.
     owned: AtomicBool,
-    /// Written by the owner only, while no part of the previous job is unfinished.
+    /// Written by the owner only, while the helper's part of the previous job is finished.
     job: sync::Cell<Job>,
-    slots: Box<[Slot]>,
 }
 
-// SAFETY: `job` is written before `epoch` is advanced (release) and read only by anyone who claimed a part of
-// that epoch (after an acquire of it); the owner waits for all claimed parts before it writes again.
-// What `data` points to is `Sync` and outlives the job for the same reason.
+/// A helper, as it and the run that owns it see it.
+struct Helper {
+    mail: Mail,
+    slot: Slot,
+}
+
+struct Shared {
+    stop: AtomicBool,
+    /// How many runs are in progress.
+    runs: AtomicU64,
+    /// Counts whatever may let a run have other helpers: runs that begin or end, helpers that are given back.
+    changes: AtomicU64,
+    helpers: Box<[Helper]>,
+}
+
+// SAFETY: a `job` is written before its `epoch` is advanced (release) and read only by anyone who claimed that
+// epoch (after an acquire of it); the owner waits for all claimed parts before it writes again, or gives the helper
+// back (release), which the next owner acquires. What `data` points to is `Sync` and outlives the job for the same reason.
 unsafe impl Sync for Shared {}
 // SAFETY: as above.
 unsafe impl Send for Shared {}
@@ -192,27 +208,32 @@ impl Pool {
 
     /// How many threads it has, the caller of a run counted.
     pub fn threads(&self) -> usize {
-        self.shared.slots.len() + 1
+        self.shared.helpers.len() + 1
     }
 
-    /// Begins a run. If the pool is busy, the run's jobs are done by the caller alone.
+    /// Begins a run, with its share of the helpers that are free.
     pub fn enter(&self, wake: Wake) -> Run<'_> {
         let s = &self.shared;
-        let alone = s.slots.is_empty()
-            || s.owned.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err();
-        if alone {
-            return Run { shared: None };
+        if s.helpers.is_empty() {
+            return Run::alone();
         }
-        if wake == Wake::Yes {
-            // Sequentially consistent against the helper's store of `parked` and load of `hot`.
-            s.hot.0.store(true, Ordering::SeqCst);
-            for (slot, thread) in s.slots.iter().zip(&self.threads) {
-                if slot.parked.load(Ordering::SeqCst) {
-                    thread.unpark();
-                }
-            }
+        s.runs.fetch_add(1, Ordering::AcqRel);
+        let seen = s.changes.fetch_add(1, Ordering::AcqRel);
+        let mut run = Run { pool: Some(self), held: 0..0, wake, seen };
+        run.take_share();
+        run
+    }
+}
+
+impl Pool {
+    /// Has a helper that the caller owns spin.
+    fn wake(&self, helper: usize) {
+        let of = &self.shared.helpers[helper];
+        // Sequentially consistent against the helper's store of `parked` and load of `hot`.
+        of.mail.hot.store(true, Ordering::SeqCst);
+        if of.slot.parked.load(Ordering::SeqCst) {
+            self.threads[helper].unpark();
         }
-        Run { shared: Some(s) }
     }
 }
 
@@ -250,7 +271,12 @@ pub fn threads_from_setting(text: &str) -> Result<usize, PoolError> {
 /// A run in progress; its helpers spin until it is dropped.
 pub struct Run<'p> {
     /// None if the run is done alone.
-    shared: Option<&'p Shared>,
+    pool: Option<&'p Pool>,
+    /// The helpers that it owns.
+    held: Range<usize>,
+    wake: Wake,
+    /// The changes that it knows of.
+    seen: u64,
 }
 
 impl fmt::Debug for Run<'_> {
@@ -262,12 +288,65 @@ impl fmt::Debug for Run<'_> {
 impl Run<'_> {
     /// A run of its caller alone.
     pub const fn alone() -> Run<'static> {
-        Run { shared: None }
+        Run { pool: None, held: 0..0, wake: Wake::No, seen: 0 }
     }
 
-    /// How many threads share a job.
+    /// How many threads share a job. It changes in [`rebalance`](Self::rebalance) alone.
+    #[inline]
     pub fn threads(&self) -> usize {
-        self.shared.map_or(1, |s| s.slots.len() + 1)
+        self.held.len() + 1
+    }
+
+    /// Between two jobs: gives helpers to runs that began meanwhile, or takes those that others gave back.
+    #[inline]
+    pub fn rebalance(&mut self) {
+        if let Some(pool) = self.pool
+            && pool.shared.changes.load(Ordering::Relaxed) != self.seen
+        {
+            self.take_share();
+        }
+    }
+
+    #[cold]
+    fn take_share(&mut self) {
+        let Some(pool) = self.pool else { return };
+        let s = &*pool.shared;
+        self.seen = s.changes.load(Ordering::Acquire);
+        let runs = s.runs.load(Ordering::Acquire).max(1);
+        let share = (pool.threads() / usize::try_from(runs).unwrap_or(usize::MAX)).saturating_sub(1);
+        if self.held.len() > share {
+            self.give_back(self.held.start + share);
+            return;
+        }
+        if self.held.is_empty() && share > 0 {
+            let start = s.free_stretch(share);
+            self.held = start..start;
+        }
+        while self.held.len() < share && s.helpers.get(self.held.end).is_some_and(Helper::try_own) {
+            if self.wake == Wake::Yes {
+                pool.wake(self.held.end);
+            }
+            self.held.end += 1;
+        }
+        while self.held.len() < share
+            && self.held.start.checked_sub(1).is_some_and(|below| s.helpers[below].try_own())
+        {
+            self.held.start -= 1;
+            if self.wake == Wake::Yes {
+                pool.wake(self.held.start);
+            }
+        }
+    }
+
+    /// Gives the helpers from number `from` on back.
+    fn give_back(&mut self, from: usize) {
+        let Some(pool) = self.pool.filter(|_| from < self.held.end) else { return };
+        for helper in &pool.shared.helpers[from..self.held.end] {
+            helper.mail.hot.store(false, Ordering::Relaxed);
+            helper.mail.owned.store(false, Ordering::Release);
+        }
+        self.held.end = from;
+        pool.shared.changes.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Runs `f` over the tasks `0..tasks`, in contiguous ranges, and returns when all are done.
@@ -290,9 +369,11 @@ impl Run<'_> {
             // SAFETY: `data` is the `&F` below, which outlives the job.
             unsafe { (*data.cast::<F>())(part, range) }
         }
-        match self.shared {
-            Some(shared) if tasks > 1 => {
-                shared.fork_join(Job { call: call::<F>, data: std::ptr::from_ref(f).cast(), tasks });
+        match self.pool {
+            Some(pool) if tasks > 1 && !self.held.is_empty() => {
+                let (data, parts) = (std::ptr::from_ref(f).cast(), self.threads());
+                let job = Job { call: call::<F>, data, tasks, part: 0, parts };
+                fork_join(&pool.shared.helpers[self.held.clone()], job);
             }
             _ if tasks > 0 => f(0, 0..tasks),
             _ => {}
@@ -302,9 +383,10 @@ impl Run<'_> {
 
 impl Drop for Run<'_> {
     fn drop(&mut self) {
-        if let Some(s) = self.shared {
-            s.hot.0.store(false, Ordering::Relaxed);
-            s.owned.store(false, Ordering::Release);
+        if let Some(pool) = self.pool {
+            self.give_back(self.held.start);
+            pool.shared.runs.fetch_sub(1, Ordering::AcqRel);
+            pool.shared.changes.fetch_add(1, Ordering::AcqRel);
         }
     }
 }
@@ -317,70 +399,42 @@ fn start(index: usize, shared: &Arc<Shared>) -> io::Result<JoinHandle<()>> {
 
 impl Shared {
     fn new(threads: usize) -> Shared {
-        let slot = |_| Slot {
-            claimed: AtomicU64::new(0),
-            done: AtomicU64::new(0),
-            parked: AtomicBool::new(false),
-            panicked: AtomicBool::new(false),
-            panic: Mutex::new(None),
-        };
         Shared {
-            epoch: Padded(AtomicU64::new(0)),
-            hot: Padded(AtomicBool::new(false)),
             stop: AtomicBool::new(false),
-            owned: AtomicBool::new(false),
-            job: sync::Cell::new(Job { call: |_, _, _| {}, data: std::ptr::null(), tasks: 0 }),
-            slots: (1..threads).map(slot).collect(),
+            runs: AtomicU64::new(0),
+            changes: AtomicU64::new(0),
+            helpers: (1..threads).map(|_| Helper::new()).collect(),
         }
     }
 
-    /// The part of thread `t`.
-    fn part(&self, tasks: usize, t: usize) -> Range<usize> {
-        let n = self.slots.len() + 1;
-        // In 128 bits, because an absurd number of tasks must not wrap into a wrong range.
-        let at = |t: usize| (tasks as u128 * t as u128 / n as u128) as usize;
-        at(t)..at(t + 1)
-    }
-
-    /// Called by the owner: publishes the job, does the caller's part and those no one took, waits.
-    fn fork_join(&self, job: Job) {
-        let epoch = self.epoch.0.load(Ordering::Relaxed) + 1;
-        // SAFETY: this run owns the pool, and all parts of the previous job are finished.
-        unsafe { self.job.write(job) };
-        self.epoch.0.store(epoch, Ordering::Release);
-        let mut panic = run_part(&job, 0, self.part(job.tasks, 0));
-        for (i, slot) in self.slots.iter().enumerate() {
-            if slot.try_claim(epoch) {
-                slot.finish(epoch, run_part(&job, i + 1, self.part(job.tasks, i + 1)));
+    /// Where `wanted` free helpers begin that are next to each other, or as many as there are.
+    fn free_stretch(&self, wanted: usize) -> usize {
+        let (mut best, mut at) = (0..0, 0);
+        while at < self.helpers.len() && best.len() < wanted {
+            let free =
+                self.helpers[at..].iter().take_while(|h| !h.mail.owned.load(Ordering::Relaxed)).count();
+            if free > best.len() {
+                best = at..at + free;
             }
+            at += free + 1;
         }
-        // Nothing in this loop may unwind: parts that are not waited for still use the job's data.
-        for slot in &self.slots {
-            match slot.wait(epoch) {
-                Some(another) if panic.is_some() => panics::discard(another),
-                Some(first) => panic = Some(first),
-                None => {}
-            }
-        }
-        if let Some(p) = panic {
-            resume_unwind(p);
-        }
+        best.start
     }
 
     /// A helper's life.
     fn help(&self, index: usize) {
-        let slot = &self.slots[index];
+        let Helper { mail, slot } = &self.helpers[index];
         let mut seen = 0;
         let mut last_use = Instant::now();
         let mut spins = 0u32;
         while !self.stop.load(Ordering::Relaxed) {
-            let epoch = self.epoch.0.load(Ordering::Acquire);
+            let epoch = mail.epoch.load(Ordering::Acquire);
             if epoch != seen {
                 seen = epoch;
                 if slot.try_claim(epoch) {
                     // SAFETY: the part is claimed, so the owner waits before it writes the job again.
-                    let job = unsafe { self.job.read() };
-                    slot.finish(epoch, run_part(&job, index + 1, self.part(job.tasks, index + 1)));
+                    let job = unsafe { mail.job.read() };
+                    slot.finish(epoch, run_part(&job));
                 }
                 (spins, last_use) = (0, Instant::now());
                 continue;
@@ -388,31 +442,86 @@ impl Shared {
             sync::look_again();
             spins = spins.wrapping_add(1);
             if spins.is_multiple_of(sync::LOOKS) {
-                self.idle(slot, seen, &mut last_use);
+                self.idle(&self.helpers[index], seen, &mut last_use);
             }
         }
     }
 
     /// Between jobs: gives way if others need the core, and parks when the run is over.
-    fn idle(&self, slot: &Slot, seen: u64, last_use: &mut Instant) {
+    fn idle(&self, Helper { mail, slot }: &Helper, seen: u64, last_use: &mut Instant) {
         let waited = last_use.elapsed();
         if waited < LINGER && !cfg!(loom) {
             return;
         }
-        if self.hot.0.load(Ordering::Relaxed) {
+        if mail.hot.load(Ordering::Relaxed) {
             // A long serial stretch: stay ready, but let other threads of this core pass.
             sync::yield_now();
             return;
         }
         slot.parked.store(true, Ordering::SeqCst);
-        while !self.hot.0.load(Ordering::SeqCst)
+        while !mail.hot.load(Ordering::SeqCst)
             && !self.stop.load(Ordering::SeqCst)
-            && self.epoch.0.load(Ordering::Relaxed) == seen
+            && mail.epoch.load(Ordering::Relaxed) == seen
         {
             sync::park();
         }
         slot.parked.store(false, Ordering::Relaxed);
         *last_use = Instant::now();
+    }
+}
+
+impl Helper {
+    fn new() -> Helper {
+        let none = Job { call: |_, _, _| {}, data: std::ptr::null(), tasks: 0, part: 0, parts: 1 };
+        Helper {
+            mail: Mail {
+                epoch: AtomicU64::new(0),
+                hot: AtomicBool::new(false),
+                owned: AtomicBool::new(false),
+                job: sync::Cell::new(none),
+            },
+            slot: Slot {
+                claimed: AtomicU64::new(0),
+                done: AtomicU64::new(0),
+                parked: AtomicBool::new(false),
+                panicked: AtomicBool::new(false),
+                panic: Mutex::new(None),
+            },
+        }
+    }
+
+    /// Makes it the caller's, if it is no other run's.
+    fn try_own(&self) -> bool {
+        self.mail.owned.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+}
+
+/// Called by the run that owns the helpers: gives each its part, does the caller's part and those no one took, waits.
+fn fork_join(helpers: &[Helper], job: Job) {
+    let part = |i: usize| Job { part: i + 1, ..job };
+    // Only the owner advances an epoch.
+    let epoch = |helper: &Helper| helper.mail.epoch.load(Ordering::Relaxed);
+    for (i, helper) in helpers.iter().enumerate() {
+        // SAFETY: this run owns the helper, and its part of the previous job is finished.
+        unsafe { helper.mail.job.write(part(i)) };
+        helper.mail.epoch.store(epoch(helper) + 1, Ordering::Release);
+    }
+    let mut panic = run_part(&job);
+    for (i, helper) in helpers.iter().enumerate() {
+        if helper.slot.try_claim(epoch(helper)) {
+            helper.slot.finish(epoch(helper), run_part(&part(i)));
+        }
+    }
+    // Nothing in this loop may unwind: parts that are not waited for still use the job's data.
+    for helper in helpers {
+        match helper.slot.wait(epoch(helper)) {
+            Some(another) if panic.is_some() => panics::discard(another),
+            Some(first) => panic = Some(first),
+            None => {}
+        }
+    }
+    if let Some(p) = panic {
+        resume_unwind(p);
     }
 }
 
@@ -449,13 +558,16 @@ impl Slot {
     }
 }
 
-fn run_part(job: &Job, part: usize, range: Range<usize>) -> Option<Payload> {
+fn run_part(job: &Job) -> Option<Payload> {
+    // In 128 bits, because an absurd number of tasks must not wrap into a wrong range.
+    let at = |t: usize| (job.tasks as u128 * t as u128 / job.parts as u128) as usize;
+    let range = at(job.part)..at(job.part + 1);
     if range.is_empty() {
         return None;
     }
     // SAFETY: the job's data is alive until `fork_join` returns. A panic is handed to the caller, who sees
     // the same state as after a panic in a loop of its own.
-    catch_unwind(AssertUnwindSafe(|| unsafe { (job.call)(job.data, part, range) })).err()
+    catch_unwind(AssertUnwindSafe(|| unsafe { (job.call)(job.data, job.part, range) })).err()
 }
 
 #[cfg(all(test, not(loom)))]
@@ -531,6 +643,62 @@ mod tests {
         });
         drop(outer);
         assert_eq!(pool.enter(Wake::No).threads(), 2);
+    }
+
+    #[test]
+    fn runs_at_the_same_time_divide_the_threads() {
+        let pool = Pool::new(6).unwrap();
+        let mut first = pool.enter(Wake::Yes);
+        assert_eq!(first.threads(), 6);
+        let mut second = pool.enter(Wake::Yes);
+        assert_eq!(second.threads(), 1, "all helpers are the first one's, until it is between two steps");
+        first.rebalance();
+        second.rebalance();
+        assert_eq!((first.threads(), second.threads()), (3, 3));
+        counts(&mut first, 40);
+        counts(&mut second, 40);
+        let mut third = pool.enter(Wake::No);
+        [&mut first, &mut second, &mut third].into_iter().for_each(Run::rebalance);
+        third.rebalance();
+        assert_eq!([&first, &second, &third].map(|run| run.threads()), [2, 2, 2]);
+        counts(&mut third, 9);
+        drop((first, third));
+        second.rebalance();
+        assert_eq!(second.threads(), 6, "it has what the others gave back");
+        drop(second);
+        assert_eq!(pool.enter(Wake::No).threads(), 6);
+    }
+
+    #[test]
+    fn more_runs_than_threads_are_done_by_their_callers() {
+        let pool = Pool::new(2).unwrap();
+        let mut runs: Vec<Run<'_>> = (0..5).map(|_| pool.enter(Wake::Yes)).collect();
+        runs.iter_mut().for_each(Run::rebalance);
+        assert!(runs.iter().all(|run| run.threads() == 1));
+        runs.iter_mut().for_each(|run| counts(run, 11));
+        runs.truncate(1);
+        runs[0].rebalance();
+        assert_eq!(runs[0].threads(), 2);
+    }
+
+    #[test]
+    fn runs_that_come_and_go_on_many_threads_lose_no_task() {
+        let pool = Pool::new(4).unwrap();
+        std::thread::scope(|scope| {
+            for caller in 0..4 {
+                let pool = &pool;
+                scope.spawn(move || {
+                    for round in 0..200 {
+                        let mut run = pool.enter(if round % 2 == 0 { Wake::Yes } else { Wake::No });
+                        for tasks in 0..caller + 9 {
+                            run.rebalance();
+                            counts(&mut run, tasks);
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(pool.enter(Wake::No).threads(), 4);
     }
 
     #[test]

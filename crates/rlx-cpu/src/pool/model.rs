@@ -71,7 +71,7 @@ fn a_helper_that_went_to_sleep_is_woken_or_not_needed() {
 }
 
 #[test]
-fn of_two_callers_at_once_one_has_the_pool_and_both_get_their_results() {
+fn two_callers_at_once_both_get_their_results() {
     check(|| {
         let pool = loom::sync::Arc::new(Pool::new(2).unwrap());
         let other = loom::sync::Arc::clone(&pool);
@@ -83,6 +83,26 @@ fn of_two_callers_at_once_one_has_the_pool_and_both_get_their_results() {
         let cells = [loom::cell::UnsafeCell::new(0), loom::cell::UnsafeCell::new(0)];
         job(&mut pool.enter(Wake::No), &cells);
         assert_eq!(sum(&cells), [1, 1]);
+        caller.join().unwrap();
+    });
+}
+
+#[test]
+fn two_callers_that_divide_the_pool_between_jobs_both_get_their_results() {
+    check(|| {
+        let pool = loom::sync::Arc::new(Pool::new(2).unwrap());
+        let other = loom::sync::Arc::clone(&pool);
+        let twice = |pool: &Pool| {
+            let cells = [loom::cell::UnsafeCell::new(0), loom::cell::UnsafeCell::new(0)];
+            let mut run = pool.enter(Wake::No);
+            job(&mut run, &cells);
+            run.rebalance();
+            job(&mut run, &cells);
+            drop(run);
+            assert_eq!(sum(&cells), [2, 2]);
+        };
+        let caller = loom::thread::spawn(move || twice(&other));
+        twice(&pool);
         caller.join().unwrap();
     });
 }
