@@ -7,6 +7,7 @@ use std::collections::HashMap;
 
 use rlx_ir::dim::Held;
 use rlx_ir::lir::{Buffer, IoSlot, Operand, place_view};
+use rlx_ir::sort::sort;
 use rlx_ir::{DType, Error, ErrorKind, Extent, LirModule, Result, Weight, sym};
 
 /// A number that is known, or a slot of the [`ExtentTable`].
@@ -24,6 +25,8 @@ pub struct ExtentTable {
     exprs: Vec<Extent>,
     ids: HashMap<Extent, u32>,
     held: Held,
+    /// The places that were asked for since [`ExtentTable::forget_asked`].
+    asked: Vec<u32>,
 }
 
 impl ExtentTable {
@@ -38,7 +41,20 @@ impl ExtentTable {
             self.exprs.push(e);
             self.held.extent(e);
         }
+        self.asked.push(id);
         Ex::Slot(id)
+    }
+
+    /// Begins to note which places are asked for.
+    pub fn forget_asked(&mut self) {
+        self.asked.clear();
+    }
+
+    /// The places that were asked for since, ascending: what binding a step reads whose extents were added.
+    pub fn asked(&mut self) -> Box<[u32]> {
+        sort(&mut self.asked);
+        self.asked.dedup();
+        self.asked.as_slice().into()
     }
 
     /// Evaluates every expression for `dims`, the values of `symbols` (as many, ascending).

@@ -52,6 +52,13 @@ pub struct InitPlan<S> {
     pub shareable: Vec<Option<(PreparedKey, Vec<usize>)>>,
 }
 
+impl<S> InitStep<S> {
+    /// The buffers that it reads and writes.
+    pub fn buffers(&self) -> impl Iterator<Item = usize> + '_ {
+        self.inputs.iter().chain(&self.outputs).copied()
+    }
+}
+
 impl<S> InitPlan<S> {
     /// The plan of `lir.init`, whose steps the device compiled to `steps`. `device` names whatever the bytes
     /// that steps make depend on besides the module, such as the instruction set.

@@ -4,7 +4,8 @@
 //! parameters and runs. What only some devices have are traits of their own that an executable may offer:
 //! handles that stay on the device are [`DeviceHandles`], times of steps a [`StepProfiler`].
 //!
-//! What executables of every device need is here too: extents as numbers ([`extents`]), the relations
+//! One [`Executor`] runs modules on every device that implements [`DeviceApi`]: memory, steps bound to numbers, and runs of
+//! them. What it is made of is here too: extents as numbers ([`extents`]), the relations
 //! between dimensions that a run must keep ([`checks`]), memory for a run's dimensions ([`plans`]), what the init program runs when ([`init`]), what it made that
 //! others can use ([`prepared`]), what drivers made of kernels ([`pipelines`]), and which variant of a step was measured to be the fastest
 //! ([`tuning`]). What each must reject are checks for their tests (`testing`, a feature).
@@ -13,6 +14,7 @@
 
 pub mod checks;
 pub mod cost;
+pub mod executor;
 pub mod extents;
 pub mod handles;
 pub mod init;
@@ -29,6 +31,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 pub use cost::BackendCostModel;
+pub use executor::{BindingStats, DeviceApi, Executor};
 pub use handles::DeviceHandles;
 pub use profile::{StepProfile, StepProfiler};
 use rlx_ir::lir::{BufferId, Step};
@@ -205,8 +208,9 @@ pub trait ExecutableGraph: Send {
     /// on symbols, the next run reports it); memory that cannot be had.
     fn set_param(&mut self, index: usize, weight: Arc<Weight>) -> Result<()>;
 
-    /// Runs on `inputs`; `dims` are the values of [`LirModule::symbols`], in that order. Allocates nothing once it ran
-    /// with these or larger `dims`.
+    /// Runs on `inputs`; `dims` are the values of [`LirModule::symbols`], in that order. Allocates nothing with `dims` that it
+    /// keeps a binding for ([`executor::BINDINGS`] of them, those of the last runs), and none with others that need no more
+    /// memory than those before, once it has all its bindings.
     ///
     /// # Errors
     /// An input of another size ([`extents::SlotSizes`]), a parameter never set, a value an op forbids (an index out of range), a fault of the device; each
@@ -232,10 +236,44 @@ pub trait ExecutableGraph: Send {
         self.run(inputs, dims)
     }
 
-    /// The row-major bytes of output `index` of the last run.
+    /// Starts a run as [`ExecutableGraph::run`] does, and does not wait for it where the device computes by itself: up to
+    /// [`ExecutableGraph::max_in_flight`] runs are under way then, and for one more the oldest is waited for. They compute in
+    /// the order they were started, each with the handles as the one before left them. Inputs are read before this returns.
+    ///
+    /// What only the device finds out (an index out of range) is reported by the call that waits for the run: this one for an
+    /// earlier run, [`ExecutableGraph::collect`], [`ExecutableGraph::output`], [`ExecutableGraph::drain`]. The handles that a
+    /// failed run fed or updated are lost then.
     ///
     /// # Errors
-    /// When nothing ran yet.
+    /// As [`ExecutableGraph::run`].
+    fn submit(&mut self, inputs: &dyn InputSource, dims: &[i64]) -> Result<()> {
+        self.run(inputs, dims)
+    }
+
+    /// How many runs may be under way. One: every run is over when its call returns.
+    fn max_in_flight(&self) -> usize {
+        1
+    }
+
+    /// How many runs are under way.
+    fn in_flight(&self) -> usize {
+        0
+    }
+
+    /// Waits for the oldest run that is under way, and lets [`ExecutableGraph::output`] give its outputs until the next run
+    /// starts; those that feed handles are always the newest run's. Does nothing where none is under way.
+    ///
+    /// # Errors
+    /// What the run reports.
+    fn collect(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    /// The row-major bytes of output `index` of the last run, which is waited for; or of the one that was
+    /// [collected](ExecutableGraph::collect) since.
+    ///
+    /// # Errors
+    /// When nothing ran yet, or what the run reports.
     fn output(&self, index: usize) -> Result<&[u8]>;
 
     /// What the last run found for each of [`LirModule::data_symbols`]; devices that claim no op that counts have none.
@@ -251,6 +289,11 @@ pub trait ExecutableGraph: Send {
 
     /// Memory held at present.
     fn memory(&self) -> MemoryInfo;
+
+    /// What binding dimensions cost so far, where the device keeps account of it.
+    fn binding_stats(&self) -> BindingStats {
+        BindingStats::default()
+    }
 
     /// The handles, where the device keeps them itself.
     fn handles(&self) -> Option<&dyn DeviceHandles> {

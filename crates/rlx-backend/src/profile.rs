@@ -3,6 +3,7 @@
 //! A device without it says so: there is no profile of zeros. Measuring is off until [`StepProfiler::start`], since reading the
 //! clock costs more than a short step, and an executable that does not measure must not pay for it.
 
+use std::io::Write;
 use std::time::Duration;
 
 /// How long one step took, over some runs.
@@ -53,6 +54,30 @@ pub trait StepProfiler {
 
     /// The times since measuring began, one for each of [`rlx_ir::LirModule::steps`] in their order; empty when it is off.
     fn steps(&self) -> &[StepProfile];
+}
+
+/// Whether `RLX_PROFILE` asks for the steps' times.
+pub(crate) fn profiling_asked() -> bool {
+    std::env::var_os("RLX_PROFILE").is_some_and(|v| !v.is_empty() && v != "0")
+}
+
+/// Prints the steps that ran, the longest first.
+pub(crate) fn report(name: &str, steps: &[StepProfile]) {
+    let mut ran: Vec<&StepProfile> = steps.iter().filter(|s| s.runs > 0).collect();
+    ran.sort_by_key(|s| std::cmp::Reverse(s.least));
+    let all: Duration = ran.iter().map(|s| s.least).sum();
+    let (mut out, count) = (std::io::stderr().lock(), ran.len());
+    // Where no one can read it, the run goes on.
+    let _ =
+        writeln!(out, "{name}: {count} steps, {:.1} µs as the sum of each step's shortest run", micros(all));
+    for step in ran {
+        let mean = micros(step.mean());
+        let _ = writeln!(out, "{:>10.2} µs smallest {mean:>10.2} µs mean  {}", micros(step.least), step.name);
+    }
+}
+
+fn micros(d: Duration) -> f64 {
+    d.as_secs_f64() * 1e6
 }
 
 #[cfg(test)]

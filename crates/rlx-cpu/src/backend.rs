@@ -10,8 +10,7 @@ use rlx_opt::{CompileOptions, PoolSpec, Target};
 
 use crate::isa::Isa;
 use crate::pool::Pool;
-use crate::program::exec::CpuExecutable;
-use crate::program::{Program, Threads, tuned};
+use crate::program::{CpuExecutable, Threads, program, tuned};
 use crate::target::CpuTarget;
 
 /// The processor as a device.
@@ -109,7 +108,7 @@ impl Backend for CpuBackend {
         let (isa, threads) = (self.isa()?, self.threads()?);
         rlx_opt::verify_lir::verify_program(&lir, &CpuTarget::new(isa))?;
         let pool = PoolSpec::default().for_options(options);
-        let program = Program::new(lir, isa, threads, pool, &cache.tuning)?;
+        let program = program(lir, isa, threads, pool, &cache.tuning)?;
         Ok(Box::new(CpuExecutable::new(Arc::new(program))?))
     }
 

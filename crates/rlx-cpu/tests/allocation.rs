@@ -1,4 +1,5 @@
-//! A run allocates nothing once it ran with the same or larger dimensions.
+//! A run allocates nothing with dimensions that it has a binding for; nor with smaller ones than before, once it has all the
+//! bindings that it keeps.
 
 mod common;
 
@@ -6,6 +7,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::{compile, run};
+use rlx_backend::executor::BINDINGS;
 use rlx_cpu::CpuBackend;
 use rlx_ir::op::{Activation, BinaryOp, ReduceOp};
 use rlx_ir::oracle::Bindings;
@@ -66,9 +68,15 @@ fn allocations(threads: usize) -> Result<(), String> {
     b.set_param("gamma", Gen::new(3).value(DType::F32, &[64], 0.5..1.0));
     run(&mut *exec, &b, &DimBinding::batch_seq(4, 30)).expect("it runs");
     let input = vec![0u8; 4 * 30 * 64 * 4];
-    let inputs = [vec![0u8; 2 * 7 * 64 * 4], input];
-    for (dims, which) in [([4, 30], 1), ([2, 7], 0), ([4, 30], 1), ([4, 30], 1)] {
-        let source = &inputs[which..which + 1];
+    let of = |dims: &[i64; 2]| vec![vec![0u8; dims[0] as usize * dims[1] as usize * 64 * 4]];
+    for seq in 1..=BINDINGS as i64 {
+        exec.run(&&of(&[4, seq])[..], &[4, seq]).expect("it runs");
+    }
+    exec.run(&&[input][..], &[4, 30]).expect("it runs");
+    // Sizes that are kept, and such that it never ran with, which take the memory of the oldest.
+    for dims in [[4, 30], [2, 7], [4, 30], [4, 30], [3, 29], [1, 1], [2, 7], [4, 28]] {
+        let inputs = of(&dims);
+        let source = &inputs[..];
         let before = ALLOCATIONS.load(Ordering::Relaxed);
         exec.run(&source, &dims).expect("it ran before");
         let count = ALLOCATIONS.load(Ordering::Relaxed) - before;

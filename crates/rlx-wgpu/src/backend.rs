@@ -11,10 +11,9 @@ use rlx_ir::{DType, ErrorKind, Graph, LirModule, Result, Shape};
 use rlx_kernel::{DeviceLimits, KernelTarget, Launches, TypeSupport};
 use rlx_opt::{CompileOptions, CompilePipeline, PoolSpec, Target};
 
-use crate::exec::WgpuExecutable;
 use crate::gpu::{Gpu, Lowered, Transfers, locked};
 use crate::pipeline::Origin;
-use crate::program::{self, Program};
+use crate::program::{self, WgpuExecutable, program};
 
 /// Kernels count elements with 32 bits, so no buffer may be larger.
 const MOST_BYTES: u64 = i32::MAX as u64 & !0xff;
@@ -174,7 +173,7 @@ fn compile_for(
     let launches = Launches::of(&lir, &target, &|step| program::variant(step, &lir, &target, tuning))?;
     let (count, took) = (launches.kernels.len(), started.elapsed());
     tracing::debug!(module = %lir.name, kernels = count, ?took, "made kernels");
-    let program = Program::new(gpu, target, lir, launches, Origin::Scheduled)?;
+    let program = program(gpu, target, lir, launches, Origin::Scheduled)?;
     Ok(Box::new(WgpuExecutable::new(Arc::new(program))?))
 }
 
@@ -190,7 +189,7 @@ fn compile_stored(
     let launches = Launches::from_bytes(kernels, &lir, &target)?;
     let (count, took) = (launches.kernels.len(), started.elapsed());
     tracing::debug!(module = %lir.name, kernels = count, ?took, "read kernels");
-    let program = Program::new(Arc::clone(&gpu), target, lir, launches, Origin::Stored).map_err(|e| {
+    let program = program(Arc::clone(&gpu), target, lir, launches, Origin::Stored).map_err(|e| {
         // Kernels that are made here compile: it is the file's fault, unless the device is gone.
         let rejected = matches!(e.kind(), ErrorKind::Device | ErrorKind::Internal) && gpu.alive().is_ok();
         let message = || format!("stored kernels: {}", e.message());

@@ -231,7 +231,19 @@ impl Gpu {
     /// # Errors
     /// [`ErrorKind::Device`].
     pub(crate) fn wait(&self) -> Result<()> {
-        let polled = self.device.poll(wgpu::PollType::wait_indefinitely());
+        self.poll(wgpu::PollType::wait_indefinitely())
+    }
+
+    /// Waits until a submission is done, and those before it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Device`].
+    pub(crate) fn wait_for(&self, submission: wgpu::SubmissionIndex) -> Result<()> {
+        self.poll(wgpu::PollType::Wait { submission_index: Some(submission), timeout: None })
+    }
+
+    fn poll(&self, what: wgpu::PollType) -> Result<()> {
+        let polled = self.device.poll(what);
         self.alive()?;
         polled
             .map(|_| ())

@@ -21,16 +21,16 @@
 
 mod adapter;
 mod backend;
-mod dispatch;
+mod device;
 // The only unsafe code here: no driver can check the bytes that it once gave.
 #[allow(unsafe_code)]
 mod driver_cache;
-mod exec;
+mod flights;
 mod gpu;
-mod handles;
 mod memory;
 mod pipeline;
 mod program;
+mod sequence;
 
 pub use backend::WgpuBackend;
 pub use gpu::{Lowered, Transfers};

@@ -20,19 +20,19 @@ pub(crate) struct DeviceBuffer {
 }
 
 /// A part of a buffer.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Range<'a> {
-    pub(crate) buffer: &'a DeviceBuffer,
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Range {
+    pub(crate) buffer: wgpu::Buffer,
     pub(crate) offset: u64,
     /// A multiple of four, at least four.
     pub(crate) bytes: u64,
 }
 
-impl<'a> Range<'a> {
+impl Range {
     /// As wgpu binds it.
-    pub(crate) fn entry(self, binding: u32) -> wgpu::BindGroupEntry<'a> {
+    pub(crate) fn entry(&self, binding: u32) -> wgpu::BindGroupEntry<'_> {
         let size = wgpu::BufferSize::new(self.bytes);
-        let part = wgpu::BufferBinding { buffer: &self.buffer.raw, offset: self.offset, size };
+        let part = wgpu::BufferBinding { buffer: &self.buffer, offset: self.offset, size };
         wgpu::BindGroupEntry { binding, resource: wgpu::BindingResource::Buffer(part) }
     }
 }
@@ -94,8 +94,13 @@ impl DeviceBuffer {
     }
 
     /// All of it.
-    pub(crate) fn whole(&self) -> Range<'_> {
-        Range { buffer: self, offset: 0, bytes: self.len() }
+    pub(crate) fn whole(&self) -> Range {
+        self.part(0, self.len())
+    }
+
+    /// `bytes` bytes at `offset`.
+    pub(crate) fn part(&self, offset: u64, bytes: u64) -> Range {
+        Range { buffer: self.raw.clone(), offset, bytes }
     }
 
     /// Copies `bytes` to its start, before anything submitted later.
@@ -119,39 +124,88 @@ impl DeviceBuffer {
         })
     }
 
-    /// Waits for the device and copies the first bytes of a [`DeviceBuffer::readback`] buffer to `out`, whose
-    /// length is a multiple of four.
+    /// Asks for the first `bytes` bytes of a [`DeviceBuffer::readback`] buffer, a multiple of four, as the submission `after`
+    /// leaves them.
     ///
     /// # Errors
     /// [`ErrorKind::Device`].
-    pub(crate) fn read(&self, gpu: &Gpu, out: &mut [u8]) -> Result<()> {
-        if out.is_empty() {
-            return gpu.wait();
-        }
-        let (sender, receiver) = std::sync::mpsc::channel();
-        let range = 0..out.len() as u64;
+    pub(crate) fn map(&self, gpu: &Gpu, bytes: usize, after: wgpu::SubmissionIndex) -> Result<Mapping> {
+        let (sender, mapped) = std::sync::mpsc::channel();
         gpu.checked(&|| "mapping the outputs".to_string(), || {
-            self.raw.map_async(wgpu::MapMode::Read, range.clone(), move |mapped| {
+            self.raw.map_async(wgpu::MapMode::Read, 0..bytes as u64, move |mapped| {
                 // No one listens any more when waiting failed.
                 let _ = sender.send(mapped);
             });
         })?;
-        gpu.wait()?;
-        let failed = |e: &dyn std::fmt::Display| -> Error {
-            gpu.error(ErrorKind::Device, format!("reading the outputs: {e}"))
-        };
+        Ok(Mapping { buffer: self.raw.clone(), after, mapped })
+    }
+
+    /// The first `bytes` bytes, behind everything that was submitted.
+    ///
+    /// # Errors
+    /// Memory that cannot be had, or a fault of the device.
+    pub(crate) fn download(&self, gpu: &Gpu, bytes: usize) -> Result<Vec<u8>> {
+        if bytes == 0 {
+            return gpu.wait().map(|()| Vec::new());
+        }
+        let size = whole_words(bytes as u64);
+        let to = DeviceBuffer::readback(gpu, size)?;
+        let index = gpu.checked(&|| "reading from the device".to_string(), || {
+            let mut encoder = gpu.device.create_command_encoder(&Default::default());
+            encoder.copy_buffer_to_buffer(&self.raw, 0, &to.raw, 0, size);
+            gpu.queue.submit([encoder.finish()])
+        })?;
+        let mapping = to.map(gpu, size as usize, index)?;
+        mapping.wait(gpu)?;
+        let mut out = rlx_ir::memory::zeroed(size as usize, || "a copy of device memory".to_string())?;
+        mapping.copy(gpu, 0, &mut out)?;
+        out.truncate(bytes);
+        Ok(out)
+    }
+}
+
+/// Bytes of a buffer that the host can read once what writes them is done; the buffer can be written again when this is
+/// dropped.
+pub(crate) struct Mapping {
+    buffer: wgpu::Buffer,
+    after: wgpu::SubmissionIndex,
+    mapped: std::sync::mpsc::Receiver<std::result::Result<(), wgpu::BufferAsyncError>>,
+}
+
+impl Mapping {
+    fn failed(gpu: &Gpu, e: &dyn std::fmt::Display) -> Error {
+        gpu.error(ErrorKind::Device, format!("reading the outputs: {e}"))
+    }
+
+    /// Waits for the bytes.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Device`].
+    pub(crate) fn wait(&self, gpu: &Gpu) -> Result<()> {
+        gpu.wait_for(self.after.clone())?;
         // Another thread that waits for the device may be the one that is about to call back.
-        match receiver.recv_timeout(CALL_BACK) {
-            Ok(Ok(())) => {}
-            Ok(Err(e)) => return Err(failed(&e)),
-            Err(e) => return Err(failed(&e)),
+        match self.mapped.recv_timeout(CALL_BACK) {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(e)) => Err(Self::failed(gpu, &e)),
+            Err(e) => Err(Self::failed(gpu, &e)),
         }
-        {
-            let view = self.raw.get_mapped_range(range).map_err(|e| failed(&e))?;
-            out.copy_from_slice(&view);
-        }
+    }
+
+    /// Copies bytes that were waited for: as many as `out` has (a multiple of four) from `at` on (a multiple of eight).
+    ///
+    /// # Errors
+    /// [`ErrorKind::Device`].
+    pub(crate) fn copy(&self, gpu: &Gpu, at: usize, out: &mut [u8]) -> Result<()> {
+        let range = at as u64..(at + out.len()) as u64;
+        let view = self.buffer.get_mapped_range(range).map_err(|e| Self::failed(gpu, &e))?;
+        out.copy_from_slice(&view);
         gpu.moved[1].fetch_add(out.len() as u64, Ordering::Relaxed);
-        self.raw.unmap();
         Ok(())
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        self.buffer.unmap();
     }
 }

@@ -1,17 +1,15 @@
 //! The executable form of a module: for each step its launches, with pipelines, and what stays the same
 //! between runs.
 //!
-//! A [`Program`] is immutable and shared by clones. Sizes are entries of a table that every run evaluates, so
+//! A [`Program`] is immutable and shared by clones. Sizes are entries of a table that every binding evaluates, so
 //! one program serves all dimensions.
 
 use std::sync::Arc;
 
-use rlx_backend::checks::ShapeRules;
-use rlx_backend::extents::{Ex, ExtentTable, SlotSizes, Values, ViewCheck};
-use rlx_backend::init::InitPlan;
+use rlx_backend::extents::{Ex, ExtentTable, Values, ViewCheck};
 use rlx_backend::tuning::{Tuning, TuningKey};
 use rlx_ir::lir::{BufferKind, LirModule, Step};
-use rlx_ir::{Error, ErrorKind, NodeId, Result};
+use rlx_ir::{Error, ErrorKind, Result};
 use rlx_kernel::stored::StepLaunches;
 use rlx_kernel::{Arg, KernelTarget, Launch, Launches, UniformArg, render, step_variants};
 
@@ -53,133 +51,77 @@ impl Dispatch {
     }
 }
 
-/// A step with its dispatches.
-pub(crate) struct ProgramStep {
+/// A step's dispatches.
+pub(crate) struct Kernel {
     pub(crate) dispatches: Vec<Dispatch>,
     pub(crate) views: Vec<ViewCheck>,
-    /// The buffers it writes, with their sizes.
-    pub(crate) outputs: Vec<(usize, Ex)>,
-    pub(crate) node: NodeId,
+    /// The elements of the buffers it writes.
+    outputs: Vec<Ex>,
 }
 
-impl ProgramStep {
+impl Kernel {
     /// Whether there is nothing to compute for these values, whatever the dimensions of an empty result multiply to.
     pub(crate) fn is_idle(&self, values: &Values<'_>) -> bool {
-        self.outputs.iter().all(|&(_, elements)| values.get(elements) == 0)
+        self.outputs.iter().all(|&elements| values.get(elements) == 0)
     }
 }
 
 /// A constant on the device: which buffer, where in it, how many bytes.
 pub(crate) type ConstantPlace = (usize, u64, u64);
 
-/// A module with pipelines for every step.
-pub(crate) struct Program {
+/// The device, with what it keeps of a module.
+pub(crate) struct Wgpu {
     pub(crate) gpu: Arc<Gpu>,
     pub(crate) target: KernelTarget,
-    pub(crate) lir: Arc<LirModule>,
-    pub(crate) table: ExtentTable,
     /// What the dispatches were made of, to be saved.
     pub(crate) launches: Launches,
-    pub(crate) steps: Vec<ProgramStep>,
-    pub(crate) init: InitPlan<ProgramStep>,
-    pub(crate) rules: ShapeRules,
-    /// How large inputs and parameters must be.
-    pub(crate) given: [SlotSizes; 2],
-    pub(crate) output_elements: Vec<Ex>,
     pub(crate) constant_pools: Vec<DeviceBuffer>,
     pub(crate) constants: Vec<Option<ConstantPlace>>,
 }
 
-impl Program {
-    /// Compiles a pipeline for every kernel and copies the constants to the device.
-    ///
-    /// # Errors
-    /// A kernel that the driver rejects, memory that cannot be had.
-    pub(crate) fn new(
-        gpu: Arc<Gpu>,
-        target: KernelTarget,
-        lir: Arc<LirModule>,
-        launches: Launches,
-        origin: Origin,
-    ) -> Result<Program> {
-        let pipelines = gpu.pipelines(&launches.kernels, origin).map_err(|(rejected, e)| {
-            let steps = lir.init.iter().zip(&launches.init).chain(lir.steps.iter().zip(&launches.run));
-            let has = |(_, launches): &(&Step, &StepLaunches)| launches.iter().any(|&(at, _)| at == rejected);
-            match { steps }.find(has) {
-                Some((step, _)) => placed(&lir, &gpu, step.node, e),
-                None => e,
-            }
-        })?;
-        let mut table = ExtentTable::default();
-        let mut link = |steps: &[Step], launches: &[StepLaunches]| -> Vec<ProgramStep> {
-            let mut number = 0;
-            let step = |(step, launches): (&Step, &StepLaunches)| {
-                let mut dispatches = Vec::with_capacity(launches.len());
-                for (at, launch) in launches {
-                    dispatches.push(dispatch(step, launch, Arc::clone(&pipelines[*at]), number, &mut table));
-                    number += 1;
-                }
-                program_step(step, &lir, dispatches, &mut table)
-            };
-            steps.iter().zip(launches).map(step).collect()
-        };
-        let (init, steps) = (link(&lir.init, &launches.init), link(&lir.steps, &launches.run));
-        let output_elements =
-            lir.outputs.iter().map(|o| table.add(lir.buffers[o.operand.buffer.index()].elements)).collect();
-        let rules = ShapeRules::new(&lir);
-        let given = [&lir.inputs, &lir.params].map(|slots| SlotSizes::new(slots, &lir, &mut table));
-        let init = InitPlan::new(&lir, init, gpu.name.name());
-        let (constant_pools, constants) = upload_constants(&gpu, &target, &lir)?;
-        Ok(Program {
-            table,
-            launches,
-            steps,
-            init,
-            rules,
-            given,
-            output_elements,
-            constant_pools,
-            constants,
-            gpu,
-            target,
-            lir,
-        })
-    }
+/// A module with pipelines for every step.
+pub(crate) type Program = rlx_backend::executor::Program<Wgpu>;
 
-    /// An error of a node, with where it happened.
-    pub(crate) fn place(&self, node: NodeId, error: Error) -> Error {
-        placed(&self.lir, &self.gpu, node, error)
-    }
+/// A module on a device.
+pub(crate) type WgpuExecutable = rlx_backend::Executor<Wgpu>;
 
-    /// The dispatches of the run, in order.
-    pub(crate) fn dispatches(&self) -> impl Iterator<Item = &Dispatch> {
-        self.steps.iter().flat_map(|s| &s.dispatches)
-    }
-
-    /// What a fault record (see [`rlx_kernel::render`]) of a run of `steps` says, if it says anything.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Value`] naming the node.
-    pub(crate) fn fault<'a>(
-        &self,
-        record: &[u8],
-        steps: impl IntoIterator<Item = &'a ProgramStep>,
-    ) -> Result<()> {
-        let word = |i: usize| {
-            let bytes = record.get(4 * i..4 * i + 4).and_then(|b| b.try_into().ok());
-            bytes.map_or(0, u32::from_le_bytes)
-        };
-        if word(0) == 0 {
-            return Ok(());
+/// Compiles a pipeline for every kernel and copies the constants to the device.
+///
+/// # Errors
+/// A kernel that the driver rejects, memory that cannot be had.
+pub(crate) fn program(
+    gpu: Arc<Gpu>,
+    target: KernelTarget,
+    lir: Arc<LirModule>,
+    launches: Launches,
+    origin: Origin,
+) -> Result<Program> {
+    let pipelines = gpu.pipelines(&launches.kernels, origin).map_err(|(rejected, e)| {
+        let steps = lir.init.iter().zip(&launches.init).chain(lir.steps.iter().zip(&launches.run));
+        let has = |(_, launches): &(&Step, &StepLaunches)| launches.iter().any(|&(at, _)| at == rejected);
+        match { steps }.find(has) {
+            Some((step, _)) => lir.graph.locate(step.node, e).with_device(gpu.name.name()),
+            None => e,
         }
-        let message = format!("index {} is out of range on axis {}", word(3) as i32, word(2));
-        let error = Error::new(ErrorKind::Value, message);
-        let failed = |s: &&ProgramStep| s.dispatches.iter().any(|d| d.number == word(1));
-        Err(match steps.into_iter().find(failed) {
-            Some(step) => self.place(step.node, error),
-            None => error.with_device(self.gpu.name.name()),
-        })
-    }
+    })?;
+    let (constant_pools, constants) = upload_constants(&gpu, &target, &lir)?;
+    let machine = gpu.name.name();
+    let device = Wgpu { gpu, target, launches, constant_pools, constants };
+    // What a fault of a dispatch is reported as: its place among those of the init program, or of the run.
+    let mut numbers = [0, 0];
+    Program::new(lir, device, machine, |device, lir, at, step, table| {
+        let launches = if at.init { &device.launches.init } else { &device.launches.run };
+        let mut dispatches = Vec::with_capacity(launches[at.index].len());
+        for (kernel, launch) in &launches[at.index] {
+            let number = &mut numbers[usize::from(at.init)];
+            dispatches.push(dispatch(step, launch, Arc::clone(&pipelines[*kernel]), *number, table));
+            *number += 1;
+        }
+        let operands = step.inputs.iter().chain(&step.outputs);
+        let views = operands.map(|o| ViewCheck::new(o, &lir.buffers[o.buffer.index()], table)).collect();
+        let elements = step.outputs.iter().map(|o| table.add(lir.buffers[o.buffer.index()].elements));
+        Ok(Arc::new(Kernel { dispatches, views, outputs: elements.collect() }))
+    })
 }
 
 /// The variants that the device has for a step, where there are several.
@@ -196,10 +138,6 @@ pub(crate) fn variant(step: &Step, lir: &LirModule, target: &KernelTarget, tunin
         return Ok(0);
     }
     Ok(tuning_key(step, lir, target)?.map_or(0, |key| tuning.variant(&key)))
-}
-
-fn placed(lir: &LirModule, gpu: &Gpu, node: NodeId, error: Error) -> Error {
-    lir.graph.locate(node, error).with_device(gpu.name.name())
 }
 
 fn dispatch(
@@ -224,23 +162,6 @@ fn dispatch(
         groups: table.add(launch.groups),
         can_fail: launch.kernel.can_fail(),
         number,
-    }
-}
-
-fn program_step(
-    step: &Step,
-    lir: &LirModule,
-    dispatches: Vec<Dispatch>,
-    table: &mut ExtentTable,
-) -> ProgramStep {
-    let operands = step.inputs.iter().chain(&step.outputs);
-    ProgramStep {
-        dispatches,
-        views: operands.map(|o| ViewCheck::new(o, &lir.buffers[o.buffer.index()], table)).collect(),
-        outputs: (step.outputs.iter())
-            .map(|o| (o.buffer.index(), table.add(lir.buffers[o.buffer.index()].elements)))
-            .collect(),
-        node: step.node,
     }
 }
 

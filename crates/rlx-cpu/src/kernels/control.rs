@@ -17,10 +17,9 @@ use rlx_opt::{Claim, CompileOptions, CompilePipeline, PoolSpec};
 
 use super::{BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, mismatch, no_kernel, unbound};
 use crate::isa::Isa;
-use crate::program::Program;
-use crate::program::exec::CpuExecutable;
 use crate::program::extents::Ex;
 use crate::program::layout::Bound;
+use crate::program::{CpuExecutable, Program, program};
 use crate::target::CpuTarget;
 
 /// A body's cost is not known before it runs; this keeps the pool awake.
@@ -117,7 +116,7 @@ pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
 /// The bytes of a body's inputs, in order.
 type Places = Vec<(Shared<u8>, usize)>;
 
-/// A body's program, with an executable from the first binding on.
+/// A body's program, with an executable from the first run on.
 struct Nested {
     program: Arc<Program>,
     /// What the body's symbols are in the outer program.
@@ -134,12 +133,13 @@ struct State {
 }
 
 impl Clone for Nested {
-    /// The same program; an executable of its own.
+    /// The same program, bound alike; an executable of its own.
     fn clone(&self) -> Nested {
+        let dims = self.lock().dims.clone();
         Nested {
             program: Arc::clone(&self.program),
             symbols: self.symbols.clone(),
-            state: Mutex::new(State::default()),
+            state: Mutex::new(State { dims, ..State::default() }),
         }
     }
 }
@@ -159,7 +159,7 @@ impl Nested {
     fn new(body: &Body, cx: &mut CompileCx<'_>) -> Result<Nested> {
         let lir = Arc::new(lowered(&body.graph, cx.isa)?);
         let symbols = lir.symbols.iter().map(|&s| cx.extent(Extent::sym(s))).collect();
-        let program = Program::new(lir, cx.isa, cx.threads.clone(), PoolSpec::default(), &Tuning::default())?;
+        let program = program(lir, cx.isa, cx.threads.clone(), PoolSpec::default(), &Tuning::default())?;
         Ok(Nested { program: Arc::new(program), symbols, state: Mutex::default() })
     }
 
@@ -167,14 +167,10 @@ impl Nested {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn bind(&mut self, cx: &BindCx<'_>) -> Result<()> {
+    fn bind(&mut self, cx: &BindCx<'_>) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if state.exec.is_none() {
-            state.exec = Some(CpuExecutable::new(Arc::clone(&self.program))?);
-        }
         state.dims.clear();
         state.dims.extend(self.symbols.iter().map(|&s| cx.values.get(s)));
-        Ok(())
     }
 
     /// Runs the body on what `places` puts in its list, and hands its executable to `then`.
@@ -195,7 +191,10 @@ impl Nested {
         if list.len() != inputs.len() {
             return Err(Error::new(ErrorKind::Internal, "a body was given other inputs than it has"));
         }
-        let exec = exec.as_mut().ok_or_else(unbound)?;
+        let exec = match exec {
+            Some(exec) => exec,
+            None => exec.insert(CpuExecutable::new(Arc::clone(&self.program))?),
+        };
         exec.run_with_progress(&Inputs(list), dims, progress)?;
         then(exec)
     }
@@ -280,7 +279,7 @@ struct If {
 impl StepKernel for If {
     fn bind(&mut self, cx: &BindCx<'_>) -> Result<Needs> {
         self.operands.bind(cx)?;
-        self.branches.iter_mut().try_for_each(|b| b.bind(cx))?;
+        self.branches.iter_mut().for_each(|b| b.bind(cx));
         for (bytes, elements) in self.bytes.iter_mut().zip(&self.elements) {
             bytes.clear();
             for ((&elements, &room), out) in elements.iter().zip(&self.room).zip(cx.outputs) {
@@ -351,7 +350,7 @@ fn slice(cx: &RunCx<'_, '_>, of: &Bound, i: usize) -> (Shared<u8>, usize) {
 impl StepKernel for Loop {
     fn bind(&mut self, cx: &BindCx<'_>) -> Result<Needs> {
         self.operands.bind(cx)?;
-        self.body.bind(cx)?;
+        self.body.bind(cx);
         Ok(Needs::time(NANOS))
     }
 

@@ -12,6 +12,7 @@ use rlx_opt::Claim;
 
 use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, no_kernel};
 use crate::custom::{self, CpuCall, CpuKernel};
+use crate::program::Place;
 use crate::program::layout::Bound;
 
 /// An op that has a kernel, or is known at least.
@@ -53,7 +54,7 @@ pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
 /// The operands of a running step as bytes: inputs to read, each result given out once to be written.
 #[derive(Debug)]
 pub(crate) struct Operands<'a> {
-    bases: &'a [*mut u8],
+    bases: &'a [Place],
     inputs: &'a [Bound],
     outputs: &'a [Bound],
     /// Which results were given out, by bit.
@@ -66,7 +67,7 @@ impl<'a> Operands<'a> {
     /// # Safety
     /// The bases must cover all operands, which are dense, and nothing else may use them for `'a`; results overlap
     /// neither inputs nor each other.
-    unsafe fn new(bases: &'a [*mut u8], inputs: &'a [Bound], outputs: &'a [Bound]) -> Self {
+    unsafe fn new(bases: &'a [Place], inputs: &'a [Bound], outputs: &'a [Bound]) -> Self {
         Operands { bases, inputs, outputs, taken: 0 }
     }
 
@@ -81,7 +82,7 @@ impl<'a> Operands<'a> {
     /// Where an operand lies, and how many bytes it has.
     fn place(&self, operand: &Bound) -> (*mut u8, usize) {
         let len = operand.layout.elements() * operand.dtype.size_bytes();
-        (self.bases[operand.at.buffer as usize].wrapping_add(operand.at.offset), len)
+        (self.bases[operand.at.buffer as usize].address().wrapping_add(operand.at.offset), len)
     }
 
     pub(crate) fn input(&self, i: usize) -> Option<&'a [u8]> {

@@ -47,9 +47,9 @@ pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
     Ok(Box::new(Grouped { dtype, kept, shape: None, state: Shared::default() }))
 }
 
-/// What a grouped product keeps between runs; the kernel and its executable both use it.
+/// What a grouped product keeps between runs; its executable and the kernels of all bindings use it.
 #[derive(Debug, Default)]
-pub(crate) struct Shared(Mutex<State>);
+pub(crate) struct Shared(Arc<Mutex<State>>);
 
 /// What a grouped product keeps between runs.
 #[derive(Debug, Default)]
@@ -60,6 +60,8 @@ pub(crate) struct State {
     matrices: Vec<Option<Arc<Buffer>>>,
     /// Whether `matrices` are those of the present weights and mask.
     ready: bool,
+    /// The experts, rows and columns of those matrices.
+    made_for: [usize; 3],
     /// Whether choices are kept, and those of the last run.
     pub(crate) capture: bool,
     pub(crate) captured: Option<Vec<u32>>,
@@ -73,13 +75,14 @@ impl Clone for Shared {
     /// Shares the matrices and the mask; counts and choices are each one's own.
     fn clone(&self) -> Self {
         let state = self.lock();
-        Shared(Mutex::new(State {
+        Shared(Arc::new(Mutex::new(State {
             resident: state.resident.clone(),
             matrices: state.matrices.clone(),
             ready: state.ready,
             capture: state.capture,
+            made_for: state.made_for,
             ..State::default()
-        }))
+        })))
     }
 }
 
@@ -88,10 +91,9 @@ impl Shared {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes over what `other` shares.
-    pub(crate) fn copy_from(&self, other: &Shared) {
-        let copy = other.clone();
-        *self.lock() = copy.0.into_inner().unwrap_or_else(PoisonError::into_inner);
+    /// The same state, not a copy.
+    fn same(&self) -> Shared {
+        Shared(Arc::clone(&self.0))
     }
 }
 
@@ -253,9 +255,6 @@ impl StepKernel for Grouped {
             out: cx.outputs[0].at,
             worth: nanos > WORTH_NANOS,
         };
-        if self.shape.is_some_and(|old| (old.k, old.n, old.experts) != (k, n, experts)) {
-            self.state.lock().forget();
-        }
         self.shape = Some(shape);
         let mut needs = Needs::time(nanos + rows as f64);
         if self.dtype == DType::F32 {
@@ -300,6 +299,10 @@ impl StepKernel for Grouped {
     fn experts(&self) -> Option<&Shared> {
         Some(&self.state)
     }
+
+    fn share_experts(&mut self, of: &Shared) {
+        self.state = of.same();
+    }
 }
 
 impl Grouped {
@@ -311,6 +314,11 @@ impl Grouped {
         bytes: usize,
         mut make: impl FnMut(usize, *mut u8),
     ) -> Result<()> {
+        let made_for = [s.experts, s.k, s.n];
+        if state.made_for != made_for {
+            state.forget();
+            state.made_for = made_for;
+        }
         if state.ready || !self.kept {
             return Ok(());
         }

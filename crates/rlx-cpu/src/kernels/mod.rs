@@ -57,10 +57,10 @@ use rlx_opt::Claim;
 use crate::gemm::TileSizes;
 use crate::isa::Isa;
 use crate::pool::Run;
-use crate::program::Threads;
 use crate::program::extents::{Ex, ExtentTable, Values};
 use crate::program::journal::Journal;
 use crate::program::layout::{At, Bound};
+use crate::program::{Place, Threads};
 
 /// What compiling a step may look at.
 pub(crate) struct CompileCx<'a> {
@@ -150,6 +150,9 @@ pub(crate) trait StepKernel: Send + Sync + CloneKernel {
     fn experts(&self) -> Option<&experts::Shared> {
         None
     }
+
+    /// Uses the state `of` from now on, if it has experts.
+    fn share_experts(&mut self, _of: &experts::Shared) {}
 }
 
 /// Cloning behind a box: each executable has its own bound state.
@@ -166,7 +169,7 @@ impl<T: StepKernel + Clone + 'static> CloneKernel for T {
 
 /// What a running step uses.
 pub(crate) struct RunCx<'a, 'p> {
-    pub(crate) bases: &'a [*mut u8],
+    pub(crate) bases: &'a [Place],
     pub(crate) shared_scratch: *mut u8,
     pub(crate) thread_scratch: *mut u8,
     pub(crate) thread_stride: usize,
@@ -201,7 +204,7 @@ impl RunCx<'_, '_> {
     /// The address of a place.
     #[inline]
     pub(crate) fn ptr<T>(&self, at: At) -> *mut T {
-        self.bases[at.buffer as usize].wrapping_add(at.offset).cast()
+        self.bases[at.buffer as usize].address().wrapping_add(at.offset).cast()
     }
 
     /// As [`RunCx::ptr`], to hand to threads.

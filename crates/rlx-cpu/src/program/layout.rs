@@ -3,7 +3,7 @@
 use rlx_ir::lir::{Buffer, Operand, views_apart};
 use rlx_ir::{DType, Error, ErrorKind, Result};
 
-use super::extents::{Ex, ExtentTable, Values, ViewCheck};
+use super::extents::{ExtentTable, Values, ViewCheck};
 
 /// The most dimensions an operand may have.
 pub(crate) const MAX_RANK: usize = 16;
@@ -194,11 +194,6 @@ impl SymOperand {
             packed: buffer.format.is_some(),
             view: ViewCheck::new(operand, buffer, table),
         })
-    }
-
-    /// How many elements the buffer holds.
-    pub(crate) fn elements(&self) -> Ex {
-        self.view.elements()
     }
 
     /// The operand for these values, or the error of a view that leaves its buffer.

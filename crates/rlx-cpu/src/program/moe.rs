@@ -2,17 +2,18 @@
 
 use rlx_backend::moe::{MixtureOfExperts, MoeResidencyStats};
 use rlx_ir::lir::StepKind;
-use rlx_ir::{LirModule, Op, Result};
+use rlx_ir::{LirModule, NodeId, Op, Result};
 
-use super::exec::CpuExecutable;
+use crate::kernels::experts::Shared;
 
-/// The grouped products of a module by the value that chooses their experts, in forward order.
-#[derive(Debug, Default)]
+/// The grouped matmuls of a module by the value that chooses their experts, in forward order, with what each keeps between
+/// runs. Every binding of the executable uses the same.
+#[derive(Debug, Default, Clone)]
 pub(crate) struct Routers {
     /// How many experts each chooses from.
     experts: Vec<usize>,
     /// The steps of each.
-    steps: Vec<Vec<usize>>,
+    steps: Vec<Vec<(NodeId, Shared)>>,
     /// What the last capture asked for.
     wanted: Vec<bool>,
 }
@@ -22,7 +23,7 @@ impl Routers {
         let mut routers = Routers::default();
         // What chooses is known by its place: buffer and view of the choices.
         let mut choices = Vec::new();
-        for (i, step) in lir.steps.iter().enumerate() {
+        for step in &lir.steps {
             if !matches!(step.kind, StepKind::Op(Op::GroupedMatMul)) {
                 continue;
             }
@@ -35,7 +36,7 @@ impl Routers {
                 routers.steps.push(Vec::new());
                 choices.len() - 1
             });
-            routers.steps[router].push(i);
+            routers.steps[router].push((step.node, Shared::default()));
         }
         routers
     }
@@ -43,18 +44,36 @@ impl Routers {
     pub(crate) fn is_empty(&self) -> bool {
         self.experts.is_empty()
     }
+
+    /// What the grouped matmul of this node keeps.
+    pub(super) fn experts_of(&self, node: NodeId) -> Option<&Shared> {
+        self.all().find(|(of, _)| *of == node).map(|(_, state)| state)
+    }
+
+    fn all(&self) -> impl Iterator<Item = &(NodeId, Shared)> {
+        self.steps.iter().flatten()
+    }
+
+    /// Weights changed, so what grouped matmuls keep of them is old.
+    pub(super) fn forget(&self) {
+        self.all().for_each(|(_, state)| state.lock().forget());
+    }
+
+    /// Bytes of the resident experts' matrices.
+    pub(super) fn bytes(&self) -> usize {
+        self.all().map(|(_, state)| state.lock().bytes()).sum()
+    }
 }
 
-impl MixtureOfExperts for CpuExecutable {
+impl MixtureOfExperts for Routers {
     fn routers(&self) -> &[usize] {
-        &self.routers.experts
+        &self.experts
     }
 
     fn set_resident(&mut self, masks: Option<&[Vec<bool>]>) -> Result<()> {
-        self.make_kernels();
-        for (router, steps) in self.routers.steps.iter().enumerate() {
+        for (router, steps) in self.steps.iter().enumerate() {
             let mask = masks.and_then(|masks| masks.get(router));
-            for state in steps.iter().filter_map(|&i| self.kernels[i].experts()) {
+            for (_, state) in steps {
                 state.lock().set_resident(mask.cloned());
             }
         }
@@ -62,11 +81,10 @@ impl MixtureOfExperts for CpuExecutable {
     }
 
     fn capture(&mut self, wanted: &[bool]) {
-        self.make_kernels();
-        self.routers.wanted = wanted.to_vec();
-        for (router, steps) in self.routers.steps.iter().enumerate() {
-            // The first product of a router sees the choices that all of them see.
-            if let Some(state) = steps.first().and_then(|&i| self.kernels[i].experts()) {
+        self.wanted = wanted.to_vec();
+        for (router, steps) in self.steps.iter().enumerate() {
+            // The first matmul of a router sees the choices that all of them see.
+            if let Some((_, state)) = steps.first() {
                 let mut state = state.lock();
                 state.capture = wanted.get(router) == Some(&true);
                 state.captured = None;
@@ -76,9 +94,9 @@ impl MixtureOfExperts for CpuExecutable {
 
     fn take_captured(&mut self) -> Option<Vec<Vec<u32>>> {
         let mut all = Vec::new();
-        for (router, steps) in self.routers.steps.iter().enumerate() {
-            if self.routers.wanted.get(router) == Some(&true) {
-                let state = steps.first().and_then(|&i| self.kernels.get(i)?.experts())?;
+        for (router, steps) in self.steps.iter().enumerate() {
+            if self.wanted.get(router) == Some(&true) {
+                let (_, state) = steps.first()?;
                 all.push(state.lock().captured.take()?);
             }
         }
@@ -87,7 +105,7 @@ impl MixtureOfExperts for CpuExecutable {
 
     fn take_stats(&mut self) -> MoeResidencyStats {
         let mut sum = MoeResidencyStats::default();
-        for state in self.kernels.iter().filter_map(|k| k.experts()) {
+        for (_, state) in self.all() {
             let one = std::mem::take(&mut state.lock().stats);
             sum.gpu_expert_calls += one.gpu_expert_calls;
             sum.cpu_expert_calls += one.cpu_expert_calls;

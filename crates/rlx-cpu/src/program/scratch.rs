@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use rlx_ir::Result;
 
-use super::{allocate, allocate_aligned};
+use super::memory::{allocate, allocate_aligned};
 use crate::alloc::Buffer;
 
 /// The parts of scratch, in bytes.

@@ -185,6 +185,11 @@ impl Binder {
         }
     }
 
+    /// Whether only a part of an axis is computed.
+    pub(super) fn has_active(&self) -> bool {
+        self.active.is_some()
+    }
+
     pub(super) fn set_active(&mut self, extent: Option<(usize, usize)>) -> Result<()> {
         let Some((actual, upper)) = extent else {
             self.active = None;

@@ -60,7 +60,7 @@ impl Handle {
     }
 
     /// The output that refreshes it after the next run.
-    fn next_feed(&self) -> Option<usize> {
+    pub(super) fn next_feed(&self) -> Option<usize> {
         self.once.or(self.feed)
     }
 }

@@ -6,6 +6,7 @@
 //! there finishes and returns its outputs). A cancelled run leaves no outputs and changes no handle; the graph
 //! can be run again.
 
+use rlx_backend::{ExecutableGraph, InputSource};
 use rlx_ir::{ConstData, DType, Error, ErrorKind, Progress, Result, memory};
 
 use super::CompiledGraph;
@@ -306,7 +307,9 @@ impl CompiledGraph {
         self.locate_outputs()
     }
 
-    /// Starts a run; its outputs overwrite earlier ones. Synchronous on the CPU.
+    /// Starts a run; its outputs overwrite earlier ones. Synchronous on the CPU. On a GPU up to three runs are under way at one
+    /// time (for another one the oldest is waited for); reading an output waits for them, as [`CompiledGraph::sync_pending`] does.
+    /// What only the device finds out (an index out of range) is an error of the call that waits.
     ///
     /// # Panics
     /// If [`CompiledGraph::try_commit_no_wait`] fails, with its error as the message.
@@ -334,7 +337,7 @@ impl CompiledGraph {
     /// # Errors
     /// As [`CompiledGraph::try_run`].
     pub fn try_commit_no_wait(&mut self, inputs: &[(&str, &[f32])]) -> Result<()> {
-        self.execute(&inputs)
+        self.execute_with(&inputs, &mut |exec, source, dims| exec.submit(source, dims))
     }
 
     /// Waits for every run that [`CompiledGraph::commit_no_wait`] started.
@@ -367,7 +370,8 @@ impl CompiledGraph {
         self.drain()
     }
 
-    /// Runs one after the other; returns the outputs of each run.
+    /// Runs one after the other; returns the outputs of each run. On a GPU the next runs are under way while the outputs of one
+    /// are read, except where handles are fed or an active extent is set.
     ///
     /// # Panics
     /// If [`CompiledGraph::try_run_pipelined`] fails, with its error as the message.
@@ -394,7 +398,45 @@ impl CompiledGraph {
     /// # Errors
     /// The first error of a run, as [`CompiledGraph::try_run`].
     pub fn try_run_pipelined(&mut self, runs: &[Vec<(&str, &[f32])>]) -> Result<Vec<Vec<Vec<f32>>>> {
-        runs.iter().map(|inputs| self.try_run(inputs)).collect()
+        let most = self.exec.max_in_flight();
+        let feeds = self.handles.iter().flatten().any(|handle| handle.next_feed().is_some());
+        if most <= 1 || feeds || self.binder.has_active() {
+            return runs.iter().map(|inputs| self.try_run(inputs)).collect();
+        }
+        let outputs = self.pipeline(runs, most);
+        if outputs.is_err() {
+            // What else is under way ends before the error is reported, which is the first.
+            let _ = self.drain();
+        }
+        outputs
+    }
+
+    /// The runs, `most` of them under way at one time.
+    fn pipeline(&mut self, runs: &[Vec<(&str, &[f32])>], most: usize) -> Result<Vec<Vec<Vec<f32>>>> {
+        self.drain()?;
+        let mut outputs = Vec::with_capacity(runs.len());
+        let mut dims = Vec::new();
+        for inputs in runs {
+            let given = &inputs[..];
+            self.bind(&given)?;
+            // Outputs are read by the extents of the last run that was started.
+            let room = if self.binder.run == dims { most - 1 } else { 0 };
+            while self.exec.in_flight() > room {
+                outputs.push(self.collect()?);
+            }
+            dims.clone_from(&self.binder.run);
+            self.try_commit_no_wait(inputs)?;
+        }
+        while self.exec.in_flight() > 0 {
+            outputs.push(self.collect()?);
+        }
+        Ok(outputs)
+    }
+
+    /// Waits for the oldest run, and reads its outputs.
+    fn collect(&mut self) -> Result<Vec<Vec<f32>>> {
+        self.guard.call("waiting", || self.exec.collect())?;
+        self.read_all()
     }
 
     /// One run: bind, execute, finish.
@@ -403,15 +445,28 @@ impl CompiledGraph {
     }
 
     fn execute_watched(&mut self, given: &dyn Inputs, progress: &Progress) -> Result<()> {
-        self.outputs.invalidate();
+        self.execute_with(given, &mut |exec, source, dims| exec.run_with_progress(source, dims, progress))
+    }
+
+    /// Binds the inputs of a run.
+    fn bind(&mut self, given: &dyn Inputs) -> Result<()> {
         self.check_params()?;
         let device_handle = |input| read_device_handle(self.device, &*self.exec, input);
-        self.binder.bind(given, &self.handles, &device_handle)?;
+        self.binder.bind(given, &self.handles, &device_handle)
+    }
+
+    /// One run, which `run` does or starts.
+    fn execute_with(&mut self, given: &dyn Inputs, run: &mut RunOf<'_>) -> Result<()> {
+        self.outputs.invalidate();
+        self.bind(given)?;
         self.outputs.place(&self.binder)?;
         self.steer_feeds()?;
         let source = BoundInputs { given, handles: &self.handles, binder: &self.binder };
-        self.guard.call("running", || self.exec.run_with_progress(&source, &self.binder.run, progress))?;
+        self.guard.call("running", || run(&mut *self.exec, &source, &self.binder.run))?;
         self.outputs.finish(&*self.exec, &self.binder)?;
         self.feed_handles()
     }
 }
+
+/// How an executable is run on some inputs and dimensions.
+type RunOf<'f> = dyn FnMut(&mut dyn ExecutableGraph, &dyn InputSource, &[i64]) -> Result<()> + 'f;

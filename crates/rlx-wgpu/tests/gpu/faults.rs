@@ -11,7 +11,7 @@ use rlx_wgpu::Lowered;
 
 use crate::common::{compile, device, lowered};
 
-fn gather() -> Graph {
+pub fn gather() -> Graph {
     text::parse(
         r#"graph "lookup" {
           %0 = Input {name="x"} : [4, 2] f32
@@ -23,7 +23,7 @@ fn gather() -> Graph {
     .expect("the test's graph")
 }
 
-fn gather_inputs(last: i64) -> Vec<Vec<u8>> {
+pub fn gather_inputs(last: i64) -> Vec<Vec<u8>> {
     let table: Vec<u8> = (0..8).flat_map(|v| (v as f32).to_le_bytes()).collect();
     vec![table, [1i64, 3, last].iter().flat_map(|v| v.to_le_bytes()).collect()]
 }

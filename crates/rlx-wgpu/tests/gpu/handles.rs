@@ -10,12 +10,12 @@ use std::sync::Arc;
 use crate::common::{compile, device};
 
 /// Elements of the state.
-const N: usize = 1 << 16;
+pub const N: usize = 1 << 16;
 /// What every run reads back: the small output, and whether it failed, each at a multiple of 64 bytes.
 const SMALL: u64 = 128;
 
 /// `out = [x + one, max(x)]`.
-fn counter() -> Graph {
+pub fn counter() -> Graph {
     let mut graph = Graph::new("counter");
     let shape = Shape::new(&[N], DType::F32);
     let x = graph.input("x", shape.clone());
@@ -27,7 +27,7 @@ fn counter() -> Graph {
 }
 
 /// The handle supplies everything.
-struct Kept;
+pub struct Kept;
 
 impl InputSource for Kept {
     fn bytes(&self, _: usize) -> &[u8] {

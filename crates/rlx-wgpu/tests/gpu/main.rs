@@ -4,6 +4,7 @@ mod common;
 mod device;
 mod donation;
 mod faults;
+mod flights;
 mod graphs;
 mod handles;
 mod hostile;

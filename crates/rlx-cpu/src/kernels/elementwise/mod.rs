@@ -19,8 +19,9 @@ use rlx_opt::Claim;
 
 use self::instr::Source;
 use self::program::{InputKind, TILE, TileProgram};
-use super::{BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, WORTH_NANOS, mismatch, no_kernel};
+use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel};
 use crate::isa::Isa;
+use crate::program::Place;
 use crate::program::layout::{At, Bound, Layout, collapse};
 
 pub(crate) use strided::{gather, gather_any, scatter, sized};
@@ -345,15 +346,10 @@ impl StepKernel for Elementwise {
 
 /// The bases, to hand to threads.
 #[derive(Clone, Copy)]
-struct Bases<'a>(&'a [*mut u8]);
-
-// SAFETY: addresses alone; every use is unsafe and has its reason.
-unsafe impl Send for Bases<'_> {}
-// SAFETY: as above.
-unsafe impl Sync for Bases<'_> {}
+struct Bases<'a>(&'a [Place]);
 
 impl Bases<'_> {
     fn at(self, at: At) -> *mut u8 {
-        Shared::new(self.0[at.buffer as usize].wrapping_add(at.offset)).get()
+        self.0[at.buffer as usize].address().wrapping_add(at.offset)
     }
 }

@@ -6,16 +6,15 @@
 
 use rlx_ir::{Error, ErrorKind, Extent, LirModule, Result, bound_of};
 
-use super::Program;
-use super::exec::CpuExecutable;
-use super::extents::ExtentTable;
-use crate::kernels::Needs;
+use super::bindings::Binding;
+use super::{DeviceApi, Executor, Program};
+use crate::extents::{ExtentTable, Values};
 
 /// What follows from one step that counts.
 #[derive(Debug)]
-pub(crate) struct Stage {
+pub(super) struct Stage {
     /// The step.
-    pub(crate) step: usize,
+    pub(super) step: usize,
     /// The symbol that it binds.
     symbol: u32,
     /// What that is at most, over the symbols that a run is given.
@@ -23,11 +22,11 @@ pub(crate) struct Stage {
     /// The places of the table that mention it.
     slots: Vec<u32>,
     /// The later steps whose last unknown it is.
-    later: Vec<usize>,
+    pub(super) later: Vec<usize>,
 }
 
 /// The stages of a module, in the order of their steps.
-pub(crate) fn of(lir: &LirModule, table: &ExtentTable) -> Result<Vec<Stage>> {
+pub(super) fn stages(lir: &LirModule, table: &ExtentTable) -> Result<Vec<Stage>> {
     let data = lir.graph.data_symbols();
     let mut stages = Vec::new();
     for (step, symbol) in lir.steps.iter().enumerate().filter_map(|(i, s)| Some((i, s.data_symbol()?))) {
@@ -50,12 +49,7 @@ pub(crate) fn of(lir: &LirModule, table: &ExtentTable) -> Result<Vec<Stage>> {
     Ok(stages)
 }
 
-impl Program {
-    /// Whether a step is bound within a run, not before it.
-    pub(super) fn waits(&self, step: usize) -> bool {
-        self.stages.iter().any(|s| s.later.contains(&step))
-    }
-
+impl<D: DeviceApi> Program<D> {
     /// Evaluates the table for a run's dimensions, the symbols that steps bind at their bounds. `found` becomes the
     /// values of those.
     pub(super) fn evaluate(&self, dims: &[i64], found: &mut Vec<i64>, values: &mut Vec<i64>) -> Result<()> {
@@ -70,66 +64,67 @@ impl Program {
             })?;
             found.push(most);
         }
-        let all = |s: u32| match self.stages.iter().position(|stage| stage.symbol == s) {
-            Some(i) => Some(found[i]),
-            None => given(s),
-        };
-        self.table.eval_by(&all, values)
+        self.table.eval_by(&|s| self.value(dims, found, s), values)
     }
 
     /// Whether the shape rules hold for a run's dimensions, the symbols that steps bind at their bounds.
     pub(super) fn hold_rules(&self, dims: &[i64], found: &[i64]) -> Result<()> {
-        let value = |s: u32| match self.stages.iter().position(|stage| stage.symbol == s) {
-            Some(i) => found.get(i).copied(),
-            None => self.lir.symbols.binary_search(&s).ok().and_then(|i| dims.get(i).copied()),
-        };
-        self.rules.hold(None, &value).map_err(|e| e.with_device("cpu"))
+        self.rules.hold(None, &|s| self.value(dims, found, s)).map_err(|e| e.with_device(self.device.name()))
     }
-}
 
-impl CpuExecutable {
-    /// A dimension of an output, as the last run had it.
-    pub(crate) fn output_dim(&self, output: usize, axis: usize) -> Result<usize> {
-        let (program, dims) = (&self.program, self.dims.as_deref().unwrap_or_default());
-        let value = |s: u32| match program.stages.iter().position(|stage| stage.symbol == s) {
-            Some(i) => self.found.get(i).copied(),
-            None => program.lir.symbols.binary_search(&s).ok().and_then(|i| dims.get(i).copied()),
-        };
-        let graph = &program.lir.graph;
-        let dim = graph.outputs.get(output).and_then(|&id| graph.shape(id).dims().get(axis));
-        let size = dim.and_then(|d| d.extent().eval(&value)).and_then(|n| usize::try_from(n).ok());
-        size.ok_or_else(|| Error::new(ErrorKind::Internal, "a dimension of an output has no value"))
+    /// The value of a symbol.
+    fn value(&self, dims: &[i64], found: &[i64], symbol: u32) -> Option<i64> {
+        match self.stages.iter().position(|stage| stage.symbol == symbol) {
+            Some(i) => found.get(i).copied(),
+            None => self.lir.symbols.binary_search(&symbol).ok().and_then(|i| dims.get(i).copied()),
+        }
     }
 
     /// Puts in what stage `at` found, and binds what waited for it. `changed`: whether an earlier stage found something
     /// else than in the last run.
     pub(super) fn found(
-        &mut self,
-        program: &Program,
+        &self,
+        queue: &mut D::Queue,
+        binding: &mut Binding<D>,
         at: usize,
         found: usize,
         changed: bool,
     ) -> Result<bool> {
-        let (stage, dims) = (&program.stages[at], self.dims.as_deref().unwrap_or_default());
+        let stage = &self.stages[at];
         let found = i64::try_from(found).unwrap_or(i64::MAX);
-        if !changed && self.staged[at] == Some(found) {
+        if !changed && binding.staged[at] == Some(found) {
             return Ok(false);
         }
-        self.staged[at] = None;
-        self.found[at] = found;
-        let (symbols, all) = (&program.lir.symbols, &self.found);
-        let value = |s: u32| match program.stages.iter().position(|stage| stage.symbol == s) {
-            Some(i) => Some(all[i]),
-            None => symbols.binary_search(&s).ok().map(|i| dims[i]),
-        };
-        program.table.eval_again(&stage.slots, &value, &mut self.values)?;
-        program.rules.hold(Some(stage.symbol), &value).map_err(|e| e.with_device("cpu"))?;
-        let mut total = Needs::default();
+        binding.staged[at] = None;
+        binding.found[at] = found;
+        let value = |s: u32| self.value(&binding.dims, &binding.found, s);
+        self.table.eval_again(&stage.slots, &value, &mut binding.values)?;
+        self.rules.hold(Some(stage.symbol), &value).map_err(|e| e.with_device(self.device.name()))?;
+        let values = Values(&binding.values);
         for &step in &stage.later {
-            self.bind_step(program, step, &mut total)?;
+            let of = &self.steps[step];
+            let bound = self.device.bind(&mut binding.sequence, step, of, &values);
+            bound.map_err(|e| self.locate(of.node, e))?;
         }
-        self.make_room(&total)?;
-        self.staged[at] = Some(found);
+        self.device.seal(queue, &mut binding.sequence)?;
+        binding.staged[at] = Some(found);
         Ok(true)
+    }
+}
+
+impl<D: DeviceApi> Executor<D> {
+    /// A dimension of an output, as the last run had it.
+    ///
+    /// # Errors
+    /// No such output or axis, or nothing ran.
+    pub fn output_dim(&self, output: usize, axis: usize) -> Result<usize> {
+        let program = &self.program;
+        let graph = &program.lir.graph;
+        let dim = graph.outputs.get(output).and_then(|&id| graph.shape(id).dims().get(axis));
+        let size = self.present.as_ref().zip(dim).and_then(|(binding, dim)| {
+            dim.extent().eval(&|s| program.value(&binding.dims, &binding.found, s))
+        });
+        let size = size.and_then(|n| usize::try_from(n).ok());
+        size.ok_or_else(|| Error::new(ErrorKind::Internal, "a dimension of an output has no value"))
     }
 }

@@ -10,11 +10,10 @@ use rlx_backend::tuning::Tuning;
 use rlx_ir::{DType, ErrorKind, Graph, Result, Shape};
 use rlx_opt::{CompileOptions, CompilePipeline, PoolSpec};
 
-use super::CpuExecutable;
+use super::{CpuExecutable, Program, Threads, program as compile};
 use crate::isa::Isa;
 use crate::kernels::{BindCx, Needs, RunCx, StepKernel};
 use crate::pool::Pool;
-use crate::program::{Program, Threads};
 use crate::target::CpuTarget;
 
 /// What a faulty kernel does, and what became of it.
@@ -65,7 +64,7 @@ impl StepKernel for Faulty {
     }
 }
 
-fn program(pool: &Arc<Pool>) -> Arc<Program> {
+fn compiled(pool: &Arc<Pool>) -> Program {
     let shape = Shape::new(&[64, 64], DType::F32);
     let mut g = Graph::new("faulty");
     let x = g.input("x", shape.clone());
@@ -75,21 +74,21 @@ fn program(pool: &Arc<Pool>) -> Arc<Program> {
     let target = Arc::new(CpuTarget::new(Isa::detect()));
     let lir = CompilePipeline::new(target, CompileOptions::default()).compile(&g).expect("it compiles").lir;
     let threads = Threads::Own(Arc::clone(pool));
-    Arc::new(
-        Program::new(Arc::new(lir), Isa::detect(), threads, PoolSpec::default(), &Tuning::default())
-            .expect("kernels"),
-    )
+    compile(Arc::new(lir), Isa::detect(), threads, PoolSpec::default(), &Tuning::default()).expect("kernels")
+}
+
+fn program(pool: &Arc<Pool>) -> Arc<Program> {
+    Arc::new(compiled(pool))
 }
 
 /// An executable whose last step's kernel is faulty.
-fn faulty(program: &Arc<Program>, fault: &Arc<Fault>) -> CpuExecutable {
-    let mut exec = CpuExecutable::new(Arc::clone(program)).expect("memory");
-    let of = Arc::clone(program);
-    let inner = move || of.steps[of.steps.len() - 1].prototype.boxed();
-    exec.make_kernels();
-    let last = exec.kernels.len() - 1;
-    exec.kernels[last] = Box::new(Faulty { fault: Arc::clone(fault), inner: Arc::new(inner), bound: None });
-    exec
+fn faulty(pool: &Arc<Pool>, fault: &Arc<Fault>) -> CpuExecutable {
+    let (sound, mut program) = (program(pool), compiled(pool));
+    let last = program.steps.len() - 1;
+    let inner = move || sound.steps[last].kernel.prototype.boxed();
+    program.steps[last].kernel.prototype =
+        Box::new(Faulty { fault: Arc::clone(fault), inner: Arc::new(inner), bound: None });
+    CpuExecutable::new(Arc::new(program)).expect("memory")
 }
 
 fn input() -> Vec<Vec<u8>> {
@@ -107,7 +106,7 @@ fn a_kernel_that_panics_on_any_thread_fails_its_run_alone() {
     let program = program(&pool);
     let want = run(&mut CpuExecutable::new(Arc::clone(&program)).expect("memory")).expect("a run");
     let fault = Arc::new(Fault::default());
-    let mut exec = faulty(&program, &fault);
+    let mut exec = faulty(&pool, &fault);
     for round in 0..20 {
         for parts in 1..8 {
             fault.parts.store(parts, Ordering::SeqCst);
@@ -132,7 +131,7 @@ fn executables_that_share_the_threads_are_not_disturbed() {
     let want = run(&mut sound).expect("a run");
     let (fault, start) = (Arc::new(Fault::default()), Barrier::new(2));
     fault.parts.store(3, Ordering::SeqCst);
-    let mut broken = faulty(&program, &fault);
+    let mut broken = faulty(&pool, &fault);
     thread::scope(|scope| {
         scope.spawn(|| {
             start.wait();

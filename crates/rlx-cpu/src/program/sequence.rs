@@ -1,0 +1,199 @@
+//! Steps bound to numbers, and the walk over them that a run is.
+
+use std::ops::Range;
+use std::time::Instant;
+
+use rlx_backend::executor::{Run, Step};
+use rlx_ir::progress::{Progress, Stage};
+use rlx_ir::{ErrorKind, NodeId, Result};
+
+use super::device::{Cpu, Queue};
+use super::extents::Values;
+use super::kernel::Kernel;
+use super::layout::Bound;
+use super::ranges::{Touched, check_ranges};
+use super::scratch::Room;
+use crate::kernels::{BindCx, Needs, RunCx, StepKernel, Upcoming, WORTH_NANOS};
+use crate::pool::{Run as Helpers, Wake};
+
+/// Runs longer than this wake parked helpers.
+const WAKE_NANOS: f64 = 150_000.0;
+
+/// A step bound to numbers.
+struct BoundStep {
+    kernel: Box<dyn StepKernel>,
+    node: NodeId,
+    updates_input: bool,
+    /// Whether there is nothing to compute.
+    idle: bool,
+    needs: Needs,
+    /// In debug builds: what it touches, to be checked.
+    touched: Vec<Touched>,
+}
+
+/// The steps of a program, bound to the same dimensions.
+pub(crate) struct Sequence {
+    steps: Vec<BoundStep>,
+    /// The number of the shared scratch's place.
+    scratch: u32,
+    /// The operands of the step that is being bound.
+    operands: (Vec<Bound>, Vec<Bound>),
+    /// What each thread needs for itself, and the threads of one step share.
+    thread_stride: usize,
+    shared: usize,
+    nanos: f64,
+}
+
+impl Sequence {
+    /// Kernels for these steps: those of `like`, bound as they are there, or such that are not bound yet.
+    pub(super) fn new<'s>(
+        queue: &Queue,
+        steps: impl Iterator<Item = &'s Step<Kernel>>,
+        like: Option<&Sequence>,
+    ) -> Sequence {
+        let one = |(at, step): (usize, &Step<Kernel>)| {
+            let like = like.and_then(|like| like.steps.get(at));
+            let mut kernel = like.map_or(&step.kernel.prototype, |like| &like.kernel).boxed();
+            if kernel.experts().is_some()
+                && let Some(experts) = queue.routers.experts_of(step.node)
+            {
+                kernel.share_experts(experts);
+            }
+            BoundStep {
+                kernel,
+                node: step.node,
+                updates_input: step.updates_input,
+                idle: like.is_some_and(|like| like.idle),
+                needs: like.map_or_else(Needs::default, |like| like.needs),
+                touched: like.map_or_else(Vec::new, |like| like.touched.clone()),
+            }
+        };
+        Sequence {
+            steps: steps.enumerate().map(one).collect(),
+            scratch: queue.scratch_place,
+            operands: Default::default(),
+            thread_stride: 0,
+            shared: 0,
+            nanos: 0.0,
+        }
+    }
+
+    pub(super) fn bind(&mut self, at: usize, step: &Kernel, values: &Values<'_>) -> Result<()> {
+        let bound = &mut self.steps[at];
+        let (inputs, outputs) = &mut self.operands;
+        step.operands(values, inputs, outputs)?;
+        if cfg!(debug_assertions) {
+            let plain = inputs.iter().zip(&step.packed).filter(|(_, packed)| !**packed).map(|(o, _)| o);
+            bound.touched.clear();
+            bound.touched.extend(plain.chain(outputs.iter()).map(Touched::of));
+        }
+        (bound.idle, bound.needs) = (step.is_idle(outputs), Needs::default());
+        if bound.idle {
+            return Ok(());
+        }
+        let cx = BindCx { inputs, outputs, packed: &step.packed, values: *values, scratch: self.scratch };
+        bound.needs = bound.kernel.bind(&cx)?;
+        Ok(())
+    }
+
+    /// Adds up what the steps need, and tells each matmul which packed weights the next one reads.
+    pub(super) fn seal(&mut self) {
+        let (mut thread, mut next): (usize, Upcoming) = (0, None);
+        (self.shared, self.nanos) = (0, 0.0);
+        for step in &self.steps {
+            thread = thread.max(step.needs.thread_scratch);
+            self.shared = self.shared.max(step.needs.shared_scratch);
+            self.nanos += step.needs.nanos;
+        }
+        self.thread_stride = thread.next_multiple_of(128);
+        for step in self.steps.iter_mut().rev().filter(|step| !step.idle) {
+            step.kernel.set_next(next);
+            next = step.kernel.weights().or(next);
+        }
+    }
+
+    /// The scratch that its steps use on this many threads, besides `plan`'s.
+    pub(super) fn room(&self, plan: Room, threads: usize) -> Room {
+        Room { threads: self.thread_stride * threads, shared: self.shared, ..plan }
+    }
+}
+
+/// Runs a part of a sequence; gives what the last step that counts found.
+pub(super) fn run(cpu: &Cpu, queue: &mut Queue, run: Run<'_, Cpu>) -> Result<Option<usize>> {
+    let Run { program, sequence, steps, places, stage, progress, busy_with, times, .. } = run;
+    queue.fit(&sequence.room(queue.room, cpu.threads.pool().threads()), places)?;
+    let mut pool = if sequence.nanos < WORTH_NANOS {
+        Helpers::alone()
+    } else {
+        cpu.threads.pool().enter(if sequence.nanos > WAKE_NANOS { Wake::Yes } else { Wake::No })
+    };
+    let mut cx = RunCx {
+        bases: places,
+        shared_scratch: queue.scratch.shared.as_mut_ptr(),
+        thread_scratch: queue.scratch.threads.as_mut_ptr(),
+        thread_stride: sequence.thread_stride,
+        isa: cpu.isa,
+        pool: &mut pool,
+        found: None,
+        progress,
+    };
+    let go_on = |i: usize, node: NodeId| match stage {
+        Some(stage) => may_go_on(progress, stage, i, program, node),
+        None => Ok(()),
+    };
+    let located = |step: &BoundStep| {
+        let node = step.node;
+        move |e| program.locate(node, e)
+    };
+    let part: Range<usize> = steps;
+    let busy = part.clone().zip(&sequence.steps[part]).filter(|(_, step)| !step.idle);
+    match times {
+        None => {
+            for (i, step) in busy {
+                go_on(i, step.node)?;
+                if cfg!(debug_assertions) {
+                    check_ranges(cx.bases, &step.touched).map_err(located(step))?;
+                }
+                *busy_with = Some(step.node);
+                if step.updates_input {
+                    // SAFETY: as below.
+                    unsafe { step.kernel.journal(&cx, &mut queue.journal) }.map_err(located(step))?;
+                }
+                cx.pool.rebalance();
+                // SAFETY: every base is set and covers its buffer: the bytes of inputs were counted when they were
+                // loaded, those of parameters when they were set or bound, views were checked when bound, in a
+                // module that was verified; steps run one after the other.
+                unsafe { step.kernel.run(&mut cx) }.map_err(located(step))?;
+            }
+        }
+        Some((times, run)) => {
+            for (i, step) in busy {
+                go_on(i, step.node)?;
+                *busy_with = Some(step.node);
+                let start = Instant::now();
+                if step.updates_input {
+                    // SAFETY: as below.
+                    unsafe { step.kernel.journal(&cx, &mut queue.journal) }.map_err(located(step))?;
+                }
+                cx.pool.rebalance();
+                // SAFETY: as above.
+                unsafe { step.kernel.run(&mut cx) }.map_err(located(step))?;
+                times[i].add(start - run, start.elapsed());
+            }
+        }
+    }
+    Ok(cx.found)
+}
+
+/// Reports a step, and asks whether to go on.
+#[inline]
+fn may_go_on(
+    progress: &Progress,
+    stage: Stage,
+    step: usize,
+    program: &super::Program,
+    node: NodeId,
+) -> Result<()> {
+    let going = progress.step(stage, step, program.steps.len(), || program.op_name(node));
+    going.map_err(|e| if e.kind() == ErrorKind::Panic { program.locate(node, e) } else { e })
+}
