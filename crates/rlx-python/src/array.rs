@@ -120,13 +120,14 @@ fn of_array(array: &Bound<'_, PyUntypedArray>) -> PyResult<Input> {
     }
     let dims = array.shape().to_vec();
     let elements: usize = dims.iter().product();
-    if dtype.bits() < 8 {
+    if dtype.is_packed() {
         // NumPy has a byte for each element.
-        // SAFETY: a contiguous array of `elements` bytes.
-        let loose = if elements == 0 { &[][..] } else { unsafe { std::slice::from_raw_parts(at, elements) } };
-        let pair = |pair: &[u8]| (pair[0] & 0xF) | (pair.get(1).copied().unwrap_or(0) << 4);
-        let packed = loose.chunks(2).map(pair).collect();
-        return Ok(Input { dtype, dims, memory: Memory::Owned(packed) });
+        let loose = match elements {
+            0 => &[],
+            // SAFETY: a contiguous array of `elements` bytes.
+            n => unsafe { std::slice::from_raw_parts(at, n) },
+        };
+        return Ok(Input { dtype, dims, memory: Memory::Owned(packed(dtype, loose)) });
     }
     if dtype == DType::Bool && elements > 0 {
         // SAFETY: a contiguous array of `elements` bytes.
@@ -142,6 +143,24 @@ fn of_array(array: &Bound<'_, PyUntypedArray>) -> PyResult<Input> {
     let owner = array.clone().into_any().unbind();
     // SAFETY: a contiguous, aligned array has its elements one after the other; it lives as long as its object.
     Ok(unsafe { Input::borrowed(dtype, dims, at, len, owner) })
+}
+
+/// Elements of a byte each, several to a byte, low bits first.
+fn packed(dtype: DType, loose: &[u8]) -> Vec<u8> {
+    let (bits, mask) = (dtype.bits(), (1u8 << dtype.bits()) - 1);
+    let byte = |part: &[u8]| {
+        part.iter().enumerate().fold(0, |byte, (i, &code)| byte | ((code & mask) << (i * bits)))
+    };
+    loose.chunks(8 / bits).map(byte).collect()
+}
+
+/// Element `i` of several to a byte, as NumPy's byte for it.
+fn unpacked(dtype: DType, bytes: &[u8], i: usize) -> u8 {
+    let (bits, each) = (dtype.bits(), 8 / dtype.bits());
+    let above = 8 - bits;
+    // Shifted up and down again, by which the sign fills the byte.
+    let up = (bytes[i / each] >> (i % each * bits)) << above;
+    if matches!(dtype, DType::I2 | DType::I4) { ((up as i8) >> above) as u8 } else { up >> above }
 }
 
 /// The element types that NumPy has by itself, by kind and size.
@@ -179,6 +198,9 @@ const EXTENSIONS: &[(&str, DType)] = &[
     ("float8_e4m3fnuz", DType::F8E4M3FNUZ),
     ("float8_e5m2", DType::F8E5M2),
     ("float8_e5m2fnuz", DType::F8E5M2FNUZ),
+    ("float8_e8m0fnu", DType::F8E8M0),
+    ("int2", DType::I2),
+    ("uint2", DType::U2),
     ("int4", DType::I4),
     ("uint4", DType::U4),
     ("float4_e2m1fn", DType::F4E2M1),
@@ -259,7 +281,7 @@ impl Lease {
         let py = lease.py();
         lease.get().read(i, |view| {
             let aligned = view.bytes.as_ptr().addr().is_multiple_of(view.dtype.size_bytes().min(8));
-            if view.dtype.bits() < 8 || view.bytes.is_empty() || !aligned {
+            if view.dtype.is_packed() || view.bytes.is_empty() || !aligned {
                 return copied(py, view);
             }
             let at = view.bytes.as_ptr().cast_mut();
@@ -335,13 +357,10 @@ fn fill(array: &Bound<'_, PyUntypedArray>, view: TensorView<'_>) {
     let raw: *mut PyArrayObject = array.as_array_ptr();
     // SAFETY: a NumPy array's header.
     let at = unsafe { (*raw).fields.data.cast::<u8>() };
-    if view.dtype.bits() < 8 {
+    if view.dtype.is_packed() {
         for i in 0..elements {
-            let code = (view.bytes[i / 2] >> (4 * (i % 2))) & 0xF;
-            // The sign fills NumPy's byte.
-            let code = if view.dtype == DType::I4 { (((code << 4) as i8) >> 4) as u8 } else { code };
             // SAFETY: the array has a byte for each of its `elements` elements.
-            unsafe { at.add(i).write(code) };
+            unsafe { at.add(i).write(unpacked(view.dtype, view.bytes, i)) };
         }
         return;
     }

@@ -161,6 +161,7 @@ fn dtype_of(t: &DlDataType) -> PyResult<DType> {
         (11, 8, 1) => DType::F8E4M3FNUZ,
         (12, 8, 1) => DType::F8E5M2,
         (13, 8, 1) => DType::F8E5M2FNUZ,
+        (14, 8, 1) => DType::F8E8M0,
         (code, bits, lanes) => {
             let message = format!("a tensor of DLPack type code {code}, {bits} bits, {lanes} lanes");
             return Err(PyTypeError::new_err(message));

@@ -5,7 +5,7 @@ import pytest
 import rlx
 
 PLAIN = ["f16", "f32", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "bool"]
-EXTENDED = ["bf16", "f8e4m3fn", "f8e5m2"]
+EXTENDED = ["bf16", "f8e4m3fn", "f8e5m2", "i4", "u4", "i2", "u2"]
 
 
 def identity(dtype, shape=("n",)):
@@ -25,6 +25,8 @@ def test_numpy_types_go_through_unchanged(dtype):
 def test_types_of_ml_dtypes_go_through_unchanged(dtype):
     pytest.importorskip("ml_dtypes")
     values = np.array([0, 1, 3, 2, 5]).astype(rlx.numpy_dtype(dtype))
+    if dtype[0] == "i":  # negative ones too
+        values = (np.array([0, 1, 3, 2, 1]) - 2).astype(values.dtype)
     y = identity(dtype)(values)
     assert y.dtype == values.dtype
     np.testing.assert_array_equal(y.astype(np.float32), values.astype(np.float32))

@@ -99,12 +99,6 @@ impl Model {
         std::iter::once(path.clone()).chain(external).collect()
     }
 
-    /// The entries of the file's own metadata, as exporters and their users wrote them.
-    pub fn metadata(&self) -> Vec<(String, String)> {
-        let entries = self.file.model().metadata_props.iter();
-        entries.map(|entry| (entry.key().to_owned(), entry.value().to_owned())).collect()
-    }
-
     /// What the file holds: ops, tensors, metadata. Nothing is imported.
     pub fn survey(&self) -> rlx_onnx::Survey {
         rlx_onnx::Survey::of(&self.file)

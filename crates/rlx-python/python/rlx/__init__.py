@@ -148,7 +148,7 @@ _NUMPY = {
 }  # fmt: skip
 _ML_DTYPES = {
     "bf16": "bfloat16", "f8e4m3fn": "float8_e4m3fn", "f8e4m3fnuz": "float8_e4m3fnuz", "f8e5m2": "float8_e5m2",
-    "f8e5m2fnuz": "float8_e5m2fnuz", "i4": "int4", "u4": "uint4", "f4e2m1": "float4_e2m1fn",
+    "f8e5m2fnuz": "float8_e5m2fnuz", "f8e8m0": "float8_e8m0fnu", "i2": "int2", "u2": "uint2", "i4": "int4", "u4": "uint4", "f4e2m1": "float4_e2m1fn",
 }  # fmt: skip
 
 

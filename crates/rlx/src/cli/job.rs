@@ -54,7 +54,7 @@ pub fn open(common: &Common, progress: &Progress) -> Result<Job, Failure> {
     }
     let plain = Model::open_with_progress(&common.model, progress)?;
     check_dims(&plain.inputs()?, &common.dims)?;
-    let (files, metadata) = (plain.files(), plain.metadata());
+    let (files, metadata) = (plain.files(), plain.metadata().properties);
     let model = plain.with_dims(common.dims.iter().cloned());
     let session = session(common)?;
     let usual = CompileOptions::try_new()?;

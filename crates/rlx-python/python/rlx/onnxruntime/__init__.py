@@ -48,6 +48,7 @@ _TYPES = {
     "bool": "tensor(bool)", "c64": "tensor(complex64)", "i4": "tensor(int4)", "u4": "tensor(uint4)",
     "f8e4m3fn": "tensor(float8e4m3fn)", "f8e4m3fnuz": "tensor(float8e4m3fnuz)", "f8e5m2": "tensor(float8e5m2)",
     "f8e5m2fnuz": "tensor(float8e5m2fnuz)", "f4e2m1": "tensor(float4e2m1)",
+    "f8e8m0": "tensor(float8e8m0)", "i2": "tensor(int2)", "u2": "tensor(uint2)",
 }  # fmt: skip
 
 
