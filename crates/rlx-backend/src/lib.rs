@@ -31,7 +31,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 pub use cost::BackendCostModel;
-pub use executor::{BindingStats, DeviceApi, Executor};
+pub use executor::{DeviceApi, Executor};
 pub use handles::DeviceHandles;
 pub use profile::{StepProfile, StepProfiler};
 use rlx_ir::lir::{BufferId, Step};
@@ -87,6 +87,19 @@ pub struct MemoryInfo {
     pub weight_bytes: usize,
     /// The most bytes live at one step: what no plan can go below.
     pub largest_live_set: usize,
+}
+
+/// What binding cost an executable so far: what runs with new dimensions pay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct BindingStats {
+    /// How many bindings it keeps at present, [`executor::BINDINGS`] at most.
+    pub kept: usize,
+    /// How often dimensions were bound that had no binding.
+    pub bound: u64,
+    /// How many steps were bound in that.
+    pub steps: u64,
+    /// How often memory was planned again for larger dimensions.
+    pub planned: u64,
 }
 
 /// What an earlier compilation measured and generated, for the next one to use.

@@ -10,8 +10,7 @@ use rlx_ir::progress::Stage;
 use rlx_ir::{LirModule, NodeId, Progress, Result, Weight};
 use rlx_opt::PoolSpec;
 
-use super::Program;
-use super::program::Step;
+use super::program::{Program, Step};
 use crate::extents::Values;
 use crate::moe::MixtureOfExperts;
 use crate::prepared::Prepared;

@@ -6,8 +6,9 @@
 
 use rlx_ir::{Error, ErrorKind, Extent, LirModule, Result, bound_of};
 
-use super::bindings::Binding;
-use super::{DeviceApi, Executor, Program};
+use super::api::DeviceApi;
+use super::binding::Binding;
+use super::program::Program;
 use crate::extents::{ExtentTable, Values};
 
 /// What follows from one step that counts.
@@ -73,7 +74,7 @@ impl<D: DeviceApi> Program<D> {
     }
 
     /// The value of a symbol.
-    fn value(&self, dims: &[i64], found: &[i64], symbol: u32) -> Option<i64> {
+    pub(super) fn value(&self, dims: &[i64], found: &[i64], symbol: u32) -> Option<i64> {
         match self.stages.iter().position(|stage| stage.symbol == symbol) {
             Some(i) => found.get(i).copied(),
             None => self.lir.symbols.binary_search(&symbol).ok().and_then(|i| dims.get(i).copied()),
@@ -109,22 +110,5 @@ impl<D: DeviceApi> Program<D> {
         self.device.seal(queue, &mut binding.sequence)?;
         binding.staged[at] = Some(found);
         Ok(true)
-    }
-}
-
-impl<D: DeviceApi> Executor<D> {
-    /// A dimension of an output, as the last run had it.
-    ///
-    /// # Errors
-    /// No such output or axis, or nothing ran.
-    pub fn output_dim(&self, output: usize, axis: usize) -> Result<usize> {
-        let program = &self.program;
-        let graph = &program.lir.graph;
-        let dim = graph.outputs.get(output).and_then(|&id| graph.shape(id).dims().get(axis));
-        let size = self.present.as_ref().zip(dim).and_then(|(binding, dim)| {
-            dim.extent().eval(&|s| program.value(&binding.dims, &binding.found, s))
-        });
-        let size = size.and_then(|n| usize::try_from(n).ok());
-        size.ok_or_else(|| Error::new(ErrorKind::Internal, "a dimension of an output has no value"))
     }
 }

@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use rlx_ir::{Error, ErrorKind, LirModule, Progress, Result, Weight};
 
+use super::api::DeviceApi;
 use super::params::Param;
-use super::{BindingStats, DeviceApi, Executor};
+use super::run::Executor;
 use crate::moe::MixtureOfExperts;
 use crate::profile::{profiling_asked, report};
 use crate::{
-    CodePart, DeviceHandles, ExecutableGraph, InputSource, MemoryInfo, PreparedWeights, StepProfile,
-    StepProfiler,
+    BindingStats, CodePart, DeviceHandles, ExecutableGraph, InputSource, MemoryInfo, PreparedWeights,
+    StepProfile, StepProfiler,
 };
 
 impl<D: DeviceApi> ExecutableGraph for Executor<D> {

@@ -10,23 +10,15 @@
 
 use std::sync::Arc;
 
-use rlx_ir::{Error, ErrorKind, Result, memory};
-
-use super::{DeviceApi, Executor};
-use crate::DeviceHandles;
-use crate::handles::{check_feed, check_size, lost_handle, no_handle};
-
-/// What handles' memory is for.
-const VALUES: &str = "a handle's values";
-
-struct Handle<M> {
+/// A handle.
+pub(super) struct Handle<M> {
     /// Shared by clones, so it is only read.
-    value: Arc<M>,
-    bytes: usize,
+    pub(super) value: Arc<M>,
+    pub(super) bytes: usize,
     /// The output that becomes its value.
-    feed: Option<usize>,
+    pub(super) feed: Option<usize>,
     /// Whether a run that failed was updating it.
-    lost: bool,
+    pub(super) lost: bool,
 }
 
 impl<M> Clone for Handle<M> {
@@ -38,18 +30,18 @@ impl<M> Clone for Handle<M> {
 /// The handles of an executable, and where outputs that feed them go.
 pub(super) struct Handles<M> {
     /// By input.
-    of: Vec<Option<Handle<M>>>,
+    pub(super) of: Vec<Option<Handle<M>>>,
     /// By output: what it is written into when it feeds a handle.
-    room: Vec<Option<Arc<M>>>,
+    pub(super) room: Vec<Option<Arc<M>>>,
     /// By output: whether its place is `room`.
-    redirected: Vec<bool>,
+    pub(super) redirected: Vec<bool>,
     /// By output: its value of the last run, where it fed a handle.
-    fed: Vec<Option<(Arc<M>, usize)>>,
+    pub(super) fed: Vec<Option<(Arc<M>, usize)>>,
     /// By output: the input whose memory it takes.
-    donated: Vec<Option<usize>>,
+    pub(super) donated: Vec<Option<usize>>,
     /// By input: whether a run updates it in place, and whether the run takes it from its handle.
-    updated: Vec<bool>,
-    supplied: Vec<bool>,
+    pub(super) updated: Vec<bool>,
+    pub(super) supplied: Vec<bool>,
 }
 
 impl<M> Handles<M> {
@@ -97,138 +89,6 @@ impl<M> Handles<M> {
             let Some(handle) = handle else { continue };
             let updated = self.supplied[index] && self.updated[index];
             handle.lost |= updated || fed && handle.feed.is_some();
-        }
-    }
-}
-
-impl<D: DeviceApi> Executor<D> {
-    /// Where the `want` bytes of input `index` are, which its handle supplies. What the run updates is no one else's: a value
-    /// that others have is copied.
-    pub(super) fn handle_place(&mut self, index: usize, want: usize) -> Result<D::Place> {
-        let name = &self.program.lir.inputs[index].name;
-        let handle = self.handles.of[index].as_mut().ok_or_else(|| no_handle(name))?;
-        check_size(name, handle.bytes, want)?;
-        if handle.lost {
-            return Err(lost_handle(name));
-        }
-        if self.handles.updated[index] && Arc::get_mut(&mut handle.value).is_none() {
-            let own = self.program.device.duplicate(&handle.value, handle.bytes, VALUES)?;
-            handle.value = Arc::new(own);
-        }
-        Ok(D::place(&handle.value))
-    }
-
-    /// Lets outputs that feed handles be written into memory of their own, the others into the arena.
-    pub(super) fn redirect_outputs(&mut self) -> Result<()> {
-        let (program, handles) = (&self.program, &mut self.handles);
-        for (output, slot) in self.outputs.iter_mut().enumerate() {
-            handles.fed[output] = None;
-            // What a run updates in place is where the input is.
-            if let Some(input) = handles.donated[output] {
-                slot.stays = handles.supplied[input];
-                continue;
-            }
-            let feeds = handles.of.iter().flatten().any(|h| h.feed == Some(output));
-            if feeds {
-                let room = &mut handles.room[output];
-                self.places[slot.buffer] = room_of(&program.device, room, slot.bytes)?;
-            } else if handles.redirected[output] {
-                self.places[slot.buffer] = self.homes[output].clone();
-            }
-            slot.stays = feeds;
-            handles.redirected[output] = feeds;
-        }
-        Ok(())
-    }
-
-    /// The fed outputs become the handles' values.
-    pub(super) fn feed_handles(&mut self) -> Result<()> {
-        let (handles, outputs) = (&mut self.handles, &self.outputs);
-        for (input, handle) in handles.of.iter_mut().enumerate() {
-            let Some(handle) = handle else { continue };
-            let Some(output) = handle.feed else { continue };
-            if handles.donated[output] == Some(input) {
-                // What was given instead of the handle was updated in the copy of it.
-                if let (false, Some(copied)) = (handles.supplied[input], &self.inputs[input]) {
-                    handle.bytes = outputs[output].bytes;
-                    let own = self.program.device.duplicate(copied, handle.bytes, VALUES)?;
-                    (handle.value, handle.lost) = (Arc::new(own), false);
-                }
-                continue;
-            }
-            let new = match (&handles.fed[output], &mut handles.room[output]) {
-                // One output may feed several handles.
-                (Some((value, _)), _) => Arc::clone(value),
-                (None, Some(room)) => {
-                    std::mem::swap(&mut handle.value, room);
-                    Arc::clone(&handle.value)
-                }
-                (None, None) => continue,
-            };
-            handle.bytes = outputs[output].bytes;
-            (handle.value, handle.lost) = (Arc::clone(&new), false);
-            handles.fed[output] = Some((new, handle.bytes));
-        }
-        Ok(())
-    }
-
-    fn input_name(&self, input: usize) -> &str {
-        self.program.lir.inputs.get(input).map_or("?", |slot| &slot.name)
-    }
-}
-
-/// Memory of at least `bytes` that no one else reads.
-fn room_of<D: DeviceApi>(device: &D, memory: &mut Option<Arc<D::Memory>>, bytes: usize) -> Result<D::Place> {
-    let own = memory.as_mut().and_then(Arc::get_mut).filter(|m| D::size(m) >= bytes);
-    if let Some(own) = own {
-        return Ok(D::place(own));
-    }
-    // Outputs that grow from run to run need not have new memory each time.
-    let fresh = Arc::new(device.allocate(device.with_room(bytes), VALUES)?);
-    let place = D::place(&fresh);
-    *memory = Some(fresh);
-    Ok(place)
-}
-
-impl<D: DeviceApi> DeviceHandles for Executor<D> {
-    fn set(&mut self, input: usize, bytes: &[u8]) -> Result<()> {
-        let device = &self.program.device;
-        let Some(slot) = self.handles.of.get_mut(input) else {
-            return Err(Error::new(ErrorKind::Binding, format!("there is no input {input}")));
-        };
-        let (old, feed) = slot.take().map_or((None, None), |h| (Some(h.value), h.feed));
-        let own = old.and_then(|value| Arc::try_unwrap(value).ok()).filter(|v| D::size(v) >= bytes.len());
-        let mut value = own.map_or_else(|| device.allocate(bytes.len(), VALUES), Ok)?;
-        device.upload(&mut value, bytes)?;
-        *slot = Some(Handle { value: Arc::new(value), bytes: bytes.len(), feed, lost: false });
-        self.forget_places();
-        Ok(())
-    }
-
-    fn feed(&mut self, input: usize, output: Option<usize>) -> Result<()> {
-        if let Some(output) = output {
-            check_feed(&self.program.lir, input, output)?;
-        }
-        match self.handles.of.get_mut(input) {
-            Some(Some(handle)) => handle.feed = output,
-            _ => return Err(no_handle(self.input_name(input))),
-        }
-        Ok(())
-    }
-
-    fn read(&self, input: usize) -> Result<Vec<u8>> {
-        let Some(Some(handle)) = self.handles.of.get(input) else {
-            return Err(no_handle(self.input_name(input)));
-        };
-        self.settle()?;
-        let touched = handle.feed.is_some() || self.handles.is_updated(input);
-        if handle.lost || self.lost.get() && touched {
-            return Err(lost_handle(self.input_name(input)));
-        }
-        let label = || format!("a copy of handle {:?}", self.input_name(input));
-        match self.program.device.download(&handle.value, handle.bytes)? {
-            std::borrow::Cow::Owned(bytes) => Ok(bytes),
-            std::borrow::Cow::Borrowed(bytes) => memory::copy(bytes, label),
         }
     }
 }

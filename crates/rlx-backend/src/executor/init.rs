@@ -8,10 +8,11 @@ use rlx_ir::lir::BufferId;
 use rlx_ir::progress::Stage;
 use rlx_ir::{Error, ErrorKind, Progress, Result};
 
-use super::bindings::Binding;
+use super::api::{DeviceApi, Run};
+use super::binding::Binding;
 use super::params::Param;
-use super::program::Step;
-use super::{DeviceApi, Executor, Program, Run};
+use super::program::{Program, Step};
+use super::run::Executor;
 use crate::PreparedWeights;
 use crate::extents::Values;
 use crate::prepared::bytes_of;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rlx_ir::lir::{BufferKind, Operand, Step as LirStep};
 use rlx_ir::{Error, LirModule, NodeId, Result};
 
-use super::DeviceApi;
+use super::api::DeviceApi;
 use super::data_dependent::{Stage, stages};
 use crate::checks::ShapeRules;
 use crate::extents::{Ex, ExtentTable, SlotSizes};

@@ -102,12 +102,9 @@ fn between_casts(op: Op, inputs: &[NodeId], node: &Node, out: &mut Graph) -> Res
 fn with_bodies_in_whole_bytes(op: &Op) -> Option<Op> {
     let body = |body: &Arc<Body>| Some(Arc::new(Body { graph: body_in_whole_bytes(&body.graph).ok()? }));
     match op {
-        Op::If { then, otherwise, count, chosen } => Some(Op::If {
-            then: body(then)?,
-            otherwise: body(otherwise)?,
-            count: *count,
-            chosen: *chosen,
-        }),
+        Op::If { then, otherwise, count, chosen } => {
+            Some(Op::If { then: body(then)?, otherwise: body(otherwise)?, count: *count, chosen: *chosen })
+        }
         Op::Loop { body: of, trips, count, carried, scanned } => Some(Op::Loop {
             body: body(of)?,
             trips: *trips,

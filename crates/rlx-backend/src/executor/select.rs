@@ -9,43 +9,13 @@ use std::sync::Arc;
 use rlx_ir::lir::MemoryPlan;
 use rlx_ir::{Error, ErrorKind, LirModule, Progress, Result, sym};
 
-use super::{DeviceApi, Executor, Program};
+use super::api::DeviceApi;
+use super::binding::{BINDINGS, Binding};
+use super::program::Program;
+use super::run::Executor;
 use crate::checks;
 use crate::extents::Values;
 use crate::plans::{is_enough, plan_for_run};
-
-/// How many bindings an executable keeps.
-pub const BINDINGS: usize = 8;
-
-/// What binding cost an executable so far: what runs with new dimensions pay.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct BindingStats {
-    /// How many bindings it keeps at present, [`BINDINGS`] at most.
-    pub kept: usize,
-    /// How often dimensions were bound that had no binding.
-    pub bound: u64,
-    /// How many steps were bound in that.
-    pub steps: u64,
-    /// How often memory was planned again for larger dimensions.
-    pub planned: u64,
-}
-
-/// An executable's steps, bound to some dimensions.
-pub(super) struct Binding<D: DeviceApi> {
-    pub(super) dims: Vec<i64>,
-    pub(super) values: Vec<i64>,
-    /// What the steps that count found in the last run, and what their followers are bound to.
-    pub(super) found: Vec<i64>,
-    pub(super) staged: Vec<Option<i64>>,
-    pub(super) sequence: D::Sequence,
-    /// What init steps made that depend on symbols.
-    pub(super) prepared: Vec<(usize, Arc<D::Memory>)>,
-    /// The bytes of each input.
-    pub(super) input_bytes: Vec<usize>,
-    /// Whether all steps are bound to `values`.
-    whole: bool,
-    used: u64,
-}
 
 impl<D: DeviceApi> Executor<D> {
     /// Makes the binding of these dimensions the present one. An error leaves none, and no plan for dimensions that there is no
