@@ -5,6 +5,7 @@
 //! when the dimensions change, and then run any number of times without looking anything up.
 
 mod attention;
+mod bit_cast;
 #[cfg(feature = "blas")]
 mod blas_matmul;
 mod cast;
@@ -281,6 +282,7 @@ static TABLE: &[Entry] = table! {
     Predicate => elementwise;
     Where => elementwise;
     Cast => cast;
+    BitCast => bit_cast;
     Region => region;
     Pack => pack;
     MatMul => matmul;

@@ -6,6 +6,7 @@
 //! op: write its `OpDef` in the family's file (see [`def`]) and add its line.
 
 pub mod attr;
+pub mod bit_cast;
 pub mod control;
 pub mod data;
 pub mod def;
@@ -129,6 +130,12 @@ ops! {
         /// The new element type.
         to: DType,
     } => elementwise::CastDef;
+
+    /// The same bits as another element type of the same width.
+    BitCast {
+        /// The new element type.
+        to: DType,
+    } => bit_cast::BitCastDef;
 
     /// Matrix product with NumPy's rules: 1-D operands are vectors, leading dimensions broadcast.
     MatMul => linalg::MatMulDef;

@@ -3,7 +3,7 @@
 use super::{Entry, nodes};
 use crate::import::NodeCx;
 use crate::tensor;
-use rlx_ir::op::{Activation as A, BinaryOp as B, CmpOp, MaskKind, PadMode, Unseen};
+use rlx_ir::op::{Activation as A, BinaryOp as B, CmpOp, MaskKind, PadMode, ReduceOp, Unseen};
 use rlx_ir::{DType, Dim, Error, Extent, NodeId, Op};
 
 type Cx<'a, 'b, 'f> = &'a mut NodeCx<'b, 'f>;
@@ -28,7 +28,9 @@ struct Heads {
 fn attention(cx: Cx) -> Nodes {
     let heads = Heads::read(cx)?;
     let softcap = cx.attrs.float("softcap", 0.0)?;
-    let plain = softcap == 0.0 && !cx.wants(3) && !cx.has(6) && same_type(cx)?;
+    let windowed = |name: &str| Ok::<_, Error>(cx.attrs.int(name, -1)? != -1);
+    let windowed = windowed("left_window_size")? || windowed("right_window_size")?;
+    let plain = softcap == 0.0 && !windowed && !cx.wants(3) && !cx.has(6) && same_type(cx)?;
     let y = match plain.then(|| mask_kind(cx, &heads)).transpose()?.flatten() {
         Some((kind, mask)) => composite(cx, &heads, kind, mask)?,
         None => return taken_apart(cx, &heads, softcap),
@@ -162,7 +164,8 @@ fn whole_mask(cx: Cx, heads: &Heads) -> Result<NodeId, Error> {
     cx.pad(&[mask, fill], before, after, PadMode::Constant)
 }
 
-/// The definition, step by step: for soft caps, intermediate outputs, and masks of several kinds at once.
+/// The definition, step by step: for soft caps, intermediate outputs, and masks of several kinds at once. The soft cap comes before
+/// the masks, so that what is masked stays so.
 fn taken_apart(cx: Cx, heads: &Heads, softcap: f32) -> Nodes {
     let dtype = cx.dtype(0)?;
     let scale = cx.attrs.float_opt("scale")?.map_or(1.0 / (heads.size as f64).sqrt(), f64::from).sqrt();
@@ -171,23 +174,30 @@ fn taken_apart(cx: Cx, heads: &Heads, softcap: f32) -> Nodes {
     let k = cx.transpose(k, &[0, 1, 3, 2])?;
     let k = cx.with_scalar(B::Mul, k, scale)?;
     let raw = cx.add(Op::MatMul, &[q, k])?;
-    let biased = add_masks(cx, heads, raw)?;
-    let mut scores = biased;
+    let mut capped = raw;
     if softcap != 0.0 {
-        scores = cx.with_scalar(B::Div, scores, f64::from(softcap))?;
-        scores = cx.activation(A::Tanh, scores)?;
-        scores = cx.with_scalar(B::Mul, scores, f64::from(softcap))?;
+        capped = cx.with_scalar(B::Div, capped, f64::from(softcap))?;
+        capped = cx.activation(A::Tanh, capped)?;
+        capped = cx.with_scalar(B::Mul, capped, f64::from(softcap))?;
     }
-    let capped = scores;
+    let bias = bias(cx, heads, cx.shape_of(raw).dtype())?;
+    let biased = match bias {
+        Some(bias) => cx.binary(B::Add, capped, bias)?,
+        None => capped,
+    };
+    let mut scores = biased;
     if let Some(code) = cx.attrs.int_opt("softmax_precision")? {
         let precision = tensor::dtype(i32::try_from(code).unwrap_or(0))?;
         scores = cx.cast(scores, precision)?;
     }
-    let weights = cx.add(Op::Softmax { axis: 3 }, &[scores])?;
+    let mut weights = cx.add(Op::Softmax { axis: 3 }, &[scores])?;
+    if let Some(bias) = bias {
+        weights = without_empty_rows(cx, weights, bias)?;
+    }
     let shown = match cx.attrs.int("qk_matmul_output_mode", 0)? {
         0 => raw,
-        1 => biased,
-        2 => capped,
+        1 => capped,
+        2 => biased,
         3 => weights,
         other => return Err(cx.malformed(format!("qk_matmul_output_mode = {other}"))),
     };
@@ -196,6 +206,16 @@ fn taken_apart(cx: Cx, heads: &Heads, softcap: f32) -> Nodes {
     let y = cx.add(Op::MatMul, &[weights, v])?;
     let y = cx.cast(y, dtype)?;
     Ok(vec![heads.merge(cx, y)?, heads.k, heads.v, shown])
+}
+
+/// Weights of 0 for queries that may see no key.
+fn without_empty_rows(cx: Cx, weights: NodeId, bias: NodeId) -> Result<NodeId, Error> {
+    let last = cx.shape_of(bias).rank() - 1;
+    let most = cx.reduce(bias, ReduceOp::Max, &[last], true)?;
+    let low = cx.scalar(cx.shape_of(bias).dtype(), f64::NEG_INFINITY);
+    let empty = cx.compare(CmpOp::Eq, most, low)?;
+    let zero = cx.scalar(cx.shape_of(weights).dtype(), 0.0);
+    cx.select(empty, zero, weights)
 }
 
 /// Each key head repeated for the query heads that share it.
@@ -210,41 +230,83 @@ fn repeat_heads(cx: Cx, heads: &Heads, x: NodeId) -> Result<NodeId, Error> {
     cx.reshape(x, vec![batch, Dim::Static(heads.query_heads), length, size])
 }
 
-/// The scores with everything that masks them added.
-fn add_masks(cx: Cx, heads: &Heads, scores: NodeId) -> Result<NodeId, Error> {
-    let dtype = cx.shape_of(scores).dtype();
-    let low = cx.scalar(dtype, f64::NEG_INFINITY);
-    let mut y = scores;
+/// Everything that masks the scores, to be added to them: 0 or the operand's number where a key may be seen, else −∞.
+fn bias(cx: Cx, heads: &Heads, dtype: DType) -> Result<Option<NodeId>, Error> {
+    let (low, zero) = (cx.scalar(dtype, f64::NEG_INFINITY), cx.scalar(dtype, 0.0));
+    let mut y = None;
     if cx.has(3) {
         let mask = whole_mask(cx, heads)?;
-        y = if cx.shape_of(mask).dtype() == DType::Bool {
-            cx.select(mask, y, low)?
+        y = Some(if cx.shape_of(mask).dtype() == DType::Bool {
+            cx.select(mask, zero, low)?
         } else {
-            let mask = cx.cast(mask, dtype)?;
-            cx.binary(B::Add, y, mask)?
-        };
+            cx.cast(mask, dtype)?
+        });
     }
-    let keys = heads.key_length(cx);
-    let column = |cx: Cx| cx.add(Op::Iota { to: vec![keys], axis: 0, dtype: DType::I64 }, &[]);
+    for allowed in allowed(cx, heads)? {
+        y = Some(cx.select(allowed, y.unwrap_or(zero), low)?);
+    }
+    // As many dimensions as the scores have, so that the last is that of the keys.
+    y.map(|y| {
+        let missing = 4usize.saturating_sub(cx.shape_of(y).rank());
+        cx.unsqueeze(y, &(0..missing).collect::<Vec<_>>())
+    })
+    .transpose()
+}
+
+/// Which keys each query may see, by causality, by the window, and by how many keys there are.
+fn allowed(cx: Cx, heads: &Heads) -> Result<Vec<NodeId>, Error> {
+    let side = |name: &str| match cx.attrs.int(name, -1)? {
+        -1 => Ok(None),
+        size @ 0.. => Ok(Some(size)),
+        other => Err(cx.malformed(format!("{name} = {other}"))),
+    };
+    let (left, mut right) = (side("left_window_size")?, side("right_window_size")?);
     if cx.attrs.flag("is_causal", false)? {
-        // Query i is at position past + i: a part of one count over everything.
-        let queries = heads.query_length(cx);
-        let end = Dim::from(heads.past + queries.extent());
-        let all = cx.add(Op::Iota { to: vec![end], axis: 0, dtype: DType::I64 }, &[])?;
-        let row = cx.slice_axis(all, 0, heads.past, queries.extent())?;
-        let row = cx.reshape(row, vec![queries, Dim::Static(1)])?;
-        let column = column(cx)?;
-        let allowed = cx.compare(CmpOp::Le, column, row)?;
-        y = cx.select(allowed, y, low)?;
+        right = Some(right.map_or(0, |r| r.min(0)));
+    }
+    let mut all = Vec::new();
+    if left.is_some() || right.is_some() {
+        let keys = heads.key_length(cx);
+        let column = cx.add(Op::Iota { to: vec![keys], axis: 0, dtype: DType::I64 }, &[])?;
+        let row = positions(cx, heads)?;
+        // How far the key is behind the query's own.
+        let ahead = cx.binary(B::Sub, column, row)?;
+        for (limit, f, sign) in [(right, CmpOp::Le, 1), (left, CmpOp::Ge, -1)] {
+            let Some(limit) = limit else { continue };
+            let limit = cx.extent(Extent::Const(limit * sign))?;
+            all.push(cx.compare(f, ahead, limit)?);
+        }
     }
     if let Some(lengths) = cx.x_opt(6)? {
         let lengths = cx.cast(lengths, DType::I64)?;
         let lengths = cx.unsqueeze(lengths, &[1, 2, 3])?;
-        let column = column(cx)?;
-        let allowed = cx.compare(CmpOp::Lt, column, lengths)?;
-        y = cx.select(allowed, y, low)?;
+        let keys = heads.key_length(cx);
+        let column = cx.add(Op::Iota { to: vec![keys], axis: 0, dtype: DType::I64 }, &[])?;
+        all.push(cx.compare(CmpOp::Lt, column, lengths)?);
     }
-    Ok(y)
+    Ok(all)
+}
+
+/// The positions of the queries among the keys, `[…, queries, 1]`: behind those from before; if the keys are a cache of which the
+/// first ones count, the last of these.
+fn positions(cx: Cx, heads: &Heads) -> Result<NodeId, Error> {
+    let queries = heads.query_length(cx);
+    let count =
+        |cx: Cx, end: Extent| cx.add(Op::Iota { to: vec![Dim::from(end)], axis: 0, dtype: DType::I64 }, &[]);
+    if cx.has(6) && !cx.has(4) {
+        let row = count(cx, queries.extent())?;
+        let row = cx.reshape(row, vec![queries, Dim::Static(1)])?;
+        let lengths = cx.x(6)?;
+        let lengths = cx.cast(lengths, DType::I64)?;
+        let lengths = cx.unsqueeze(lengths, &[1, 2, 3])?;
+        let all = cx.extent(queries.extent())?;
+        let before = cx.binary(B::Sub, lengths, all)?;
+        return cx.binary(B::Add, row, before);
+    }
+    // A part of one count over everything.
+    let all = count(cx, heads.past + queries.extent())?;
+    let row = cx.slice_axis(all, 0, heads.past, queries.extent())?;
+    cx.reshape(row, vec![queries, Dim::Static(1)])
 }
 
 /// Positions pick rows of the cosine and sine tables, where they are given.

@@ -23,6 +23,7 @@ pub(super) const OPS: &[Entry] = &[
     nodes("Where", select),
     nodes("IsNaN", is_nan),
     nodes("IsInf", is_inf),
+    nodes("BitCast", bit_cast),
     nodes("Cast", cast),
     nodes("CastLike", cast_like),
 ];
@@ -61,6 +62,14 @@ fn cast(cx: Cx) -> Nodes {
     let code = cx.attrs.required("to", code)?;
     let to = tensor::dtype(i32::try_from(code).unwrap_or(0))?;
     convert(cx, to)
+}
+
+fn bit_cast(cx: Cx) -> Nodes {
+    let code = cx.attrs.int_opt("to")?;
+    let code = cx.attrs.required("to", code)?;
+    let to = tensor::dtype(i32::try_from(code).unwrap_or(0))?;
+    let x = cx.x(0)?;
+    Ok(vec![if cx.dtype(0)? == to { x } else { cx.add(Op::BitCast { to }, &[x])? }])
 }
 
 fn cast_like(cx: Cx) -> Nodes {

@@ -81,8 +81,32 @@ fn bit_shift(cx: Cx) -> Nodes {
         "RIGHT" => B::Shr,
         other => return Err(cx.malformed(format!("direction = \"{other}\""))),
     };
-    let (a, b) = (cx.x(0)?, cx.x(1)?);
-    Ok(vec![cx.binary(f, a, b)?])
+    let (a, b, dtype) = (cx.x(0)?, cx.x(1)?, cx.dtype(0)?);
+    let unsigned = match dtype {
+        DType::I8 => DType::U8,
+        DType::I16 => DType::U16,
+        DType::I32 => DType::U32,
+        DType::I64 => DType::U64,
+        _ => return Ok(vec![cx.binary(f, a, b)?]),
+    };
+    // A negative number of places is a huge one.
+    let places = cx.cast(b, unsigned)?;
+    let shifted = |cx: Cx, a: NodeId| {
+        let bits = cx.cast(a, unsigned)?;
+        let y = cx.binary(f, bits, places)?;
+        cx.cast(y, dtype)
+    };
+    if f == B::Shl {
+        return Ok(vec![shifted(cx, a)?]);
+    }
+    // Copies of the sign come in from the left.
+    let zero = cx.scalar(dtype, 0.0);
+    let negative = cx.compare(CmpOp::Lt, a, zero)?;
+    let flipped = cx.activation(A::BitNot, a)?;
+    let a = cx.select(negative, flipped, a)?;
+    let y = shifted(cx, a)?;
+    let flipped = cx.activation(A::BitNot, y)?;
+    Ok(vec![cx.select(negative, flipped, y)?])
 }
 
 /// `max(0, x) + min(0, α·(e^(x/α) − 1))`

@@ -136,6 +136,11 @@ fn space_to_depth(cx: Cx) -> Nodes {
     let (s, rows, columns) = (Extent::Const(size), h.floor_div(size), w.floor_div(size));
     let x = cx.x(0)?;
     let x = cx.reshape(x, [n, c, rows, s, columns, s].map(Dim::from).to_vec())?;
-    let x = cx.transpose(x, &[0, 3, 5, 1, 2, 4])?;
+    let perm = match cx.attrs.text("mode", "DCR")? {
+        "DCR" => [0, 3, 5, 1, 2, 4],
+        "CRD" => [0, 1, 3, 5, 2, 4],
+        other => return Err(cx.malformed(format!("mode = \"{other}\""))),
+    };
+    let x = cx.transpose(x, &perm)?;
     Ok(vec![cx.reshape(x, [n, c * size * size, rows, columns].map(Dim::from).to_vec())?])
 }

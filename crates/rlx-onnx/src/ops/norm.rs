@@ -227,6 +227,10 @@ fn lp_norm(cx: Cx) -> Nodes {
         }
         other => return Err(cx.malformed(format!("p = {other}"))),
     };
+    // What has no length stays zero.
+    let (zero, one) = (cx.scalar(cx.dtype(0)?, 0.0), cx.scalar(cx.dtype(0)?, 1.0));
+    let empty = cx.compare(CmpOp::Eq, norm, zero)?;
+    let norm = cx.select(empty, one, norm)?;
     Ok(vec![cx.binary(B::Div, x, norm)?])
 }
 
