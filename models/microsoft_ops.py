@@ -493,6 +493,7 @@ def run(model, feeds):
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 3
+    options.intra_op_num_threads = 1  # the states of a quantised LSTM are quantised by each thread on its own
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     if model.graph.node[0].op_type != "SparseAttention":
         return session.run(None, feeds)
