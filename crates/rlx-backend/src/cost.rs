@@ -245,6 +245,10 @@ fn kind_of(op: &Op, shapes: &[&Shape], results: &[Shape], flops: f64) -> WorkKin
             let m = if shapes[1].rank() > 2 { dim(shapes[0], 2) } else { elements / n };
             WorkKind::Product { batch: (elements / (m * n)).max(1.0), m, n, k }
         }
+        Op::MatMulBlocks => {
+            let n = dim(&results[0], 1);
+            WorkKind::Product { batch: 1.0, m: elements / n, n, k: dim(shapes[0], 1) }
+        }
         Op::DotGeneral { .. } => {
             let k = (flops / (2.0 * elements)).max(1.0);
             let n = dim(&results[0], 1);

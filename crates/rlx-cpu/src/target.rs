@@ -6,7 +6,7 @@ use rlx_ir::{DType, Extent, Graph, Node, Op, SymRange};
 use rlx_opt::{Claim, Target};
 
 use crate::isa::Isa;
-use crate::kernels::{self, conv, integer, matmul, quant, recurrent, region};
+use crate::kernels::{self, conv, integer, matmul, matmul_blocks, quant, recurrent, region};
 use crate::program::layout::MAX_RANK;
 
 /// Answers the compiler's questions about CPU kernels; see [`Target`].
@@ -55,6 +55,7 @@ fn reads(op: &Op, input: usize, view: &View) -> bool {
             1 => true,
             _ => false,
         },
+        Op::Pack { format: PackFormat::BlockWeights } => false,
         Op::MatMul | Op::Pack { .. } | Op::Reduce { .. } => true,
         Op::GroupedMatMul => input == 1,
         Op::Recurrent { .. } if input == 0 => last_is_contiguous(view) && rows_run_forwards(view),
@@ -156,6 +157,7 @@ impl Target for CpuTarget {
         match &node.op {
             Op::MatMul => matmul::pack_format(node, input, graph),
             Op::MatMulInteger => integer::pack_format(node, input, graph),
+            Op::MatMulBlocks => matmul_blocks::pack_format(node, input, graph),
             Op::Conv { .. } => conv::pack_format(node, input, graph),
             Op::Recurrent { .. } => recurrent::pack_format(node, input, graph),
             Op::ConvInteger { .. } => conv::integer::pack_format(node, input, graph),

@@ -63,7 +63,8 @@ fn is_exactly_rounded(node: &Node, graph: &Graph) -> bool {
         Op::ScatterElements { reduction, .. } | Op::ScatterNd { reduction } => {
             !matches!(reduction, ScatterOp::Add | ScatterOp::Mul)
         }
-        Op::MatMul | Op::DotGeneral { .. } | Op::GroupedMatMul | Op::Conv { .. } => false,
+        Op::MatMul | Op::MatMulBlocks | Op::DotGeneral { .. } => false,
+        Op::GroupedMatMul | Op::Conv { .. } => false,
         Op::ConvTranspose { .. } | Op::Recurrent { .. } | Op::Attention { .. } | Op::Rope { .. } => false,
         Op::Softmax { .. } | Op::LogSoftmax { .. } | Op::LayerNorm { .. } | Op::RmsNorm { .. } => false,
         Op::GroupNorm { .. } | Op::BatchNorm { .. } => false,

@@ -48,6 +48,7 @@ pub const PASSES: &[Pass] = &[
     Pass { name: "apply-precision", run: passes::apply_precision::run },
     Pass { name: "choose-layout", run: passes::choose_layout::run },
     Pass { name: "multiply-integers", run: passes::multiply_integers::run },
+    Pass { name: "multiply-blocks", run: passes::multiply_blocks::run },
     Pass { name: "legalize", run: passes::legalize::run },
     Pass { name: "simplify-legal", run: passes::simplify::run },
     Pass { name: "merge-matmuls", run: passes::merge_matmuls::run },

@@ -32,6 +32,7 @@
 //! assert_eq!(c, [4.0, 5.0, 10.0, 11.0]);
 //! ```
 
+mod blocks;
 mod conv;
 mod element;
 mod epilogue;
@@ -46,6 +47,7 @@ mod tests;
 mod tests_short;
 mod tiling;
 
+pub use blocks::{BlockElement, BlockGemm, block_bytes, pack_blocks};
 pub use conv::ConvRows;
 pub use element::Packed;
 pub(crate) use epilogue::bounds;

@@ -28,6 +28,7 @@ pub(crate) mod integer;
 mod iota;
 mod lines;
 pub(crate) mod matmul;
+pub(crate) mod matmul_blocks;
 mod non_max_suppression;
 mod non_zero;
 pub(crate) mod norm;
@@ -302,6 +303,7 @@ static TABLE: &[Entry] = table! {
     RmsNorm => norm;
     Attention => attention;
     MatMulInteger => integer;
+    MatMulBlocks => matmul_blocks;
     Conv => conv;
     ConvInteger => conv::integer;
     Pool => pool;
@@ -342,11 +344,16 @@ pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
                 crate::program::layout::MAX_RANK
             ));
         }
-        if shape.dtype().is_packed() && !matches!(node.op, Op::Cast { .. }) {
+        if shape.dtype().is_packed() && !takes_packed(node.op.kind()) {
             return Claim::No(format!("kernels take whole bytes, not {}", shape.dtype()));
         }
     }
     (entry.claim)(node, graph)
+}
+
+/// Whether some kernels of a kind read or write packed elements; each claims which.
+fn takes_packed(kind: OpKind) -> bool {
+    matches!(kind, OpKind::Cast | OpKind::Pack | OpKind::MatMulBlocks | OpKind::Region)
 }
 
 /// The kernel of a step.

@@ -3,14 +3,14 @@
 use std::ops::Range;
 
 use rlx_ir::op::PackFormat;
-use rlx_ir::{DType, Error, ErrorKind, Graph, Node, NodeId, Op, Result};
+use rlx_ir::{DType, Error, ErrorKind, Graph, Node, NodeId, Op, Result, Shape};
 use rlx_opt::Claim;
 
 use super::integer::is_byte;
 use super::matmul::{self, is_packed};
 use super::{
-    BindCx, CompileCx, Needs, RunCx, StepKernel, depthwise, mismatch, no_kernel, packed_type, recurrent,
-    region,
+    BindCx, CompileCx, Needs, RunCx, StepKernel, depthwise, matmul_blocks, mismatch, no_kernel, packed_type,
+    recurrent, region,
 };
 use crate::gemm::{self, PANEL, Packed};
 use crate::program::layout::{At, Bound, Layout};
@@ -32,8 +32,14 @@ pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
         PackFormat::DepthwiseWeights if multiplies(shape.dtype()) && matches!(shape.rank(), 3 | 4) => {
             Claim::Native
         }
+        PackFormat::BlockWeights if packs_blocks(shape) => Claim::Native,
         _ => Claim::No(format!("{format:?} cannot be made of {shape}")),
     }
+}
+
+/// Whether a tensor is weights in blocks.
+fn packs_blocks(shape: &Shape) -> bool {
+    shape.static_dims().is_some_and(|dims| matmul_blocks::packed_bytes(shape.dtype(), &dims).is_some())
 }
 
 /// Whether there are products of packed matrices of this type.
@@ -61,7 +67,8 @@ fn is_fixed(graph: &Graph, id: NodeId) -> bool {
 pub(crate) fn reads_packed(op: &Op, input: usize) -> bool {
     match op {
         Op::Recurrent { .. } => recurrent::reads_packed(op, input),
-        Op::MatMul | Op::MatMulInteger | Op::Conv { .. } | Op::ConvInteger { .. } => input == 1,
+        Op::MatMul | Op::MatMulInteger | Op::MatMulBlocks => input == 1,
+        Op::Conv { .. } | Op::ConvInteger { .. } => input == 1,
         Op::Region { body } => {
             let Some(anchor) = region::anchor_of(&body.graph) else { return false };
             let own = region::anchor_inputs(&body.graph, anchor)
@@ -88,6 +95,7 @@ pub(crate) fn packed_bytes(format: PackFormat, dtype: DType, dims: &[usize]) -> 
     let product = |dims: &[usize]| dims.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
     let words = |n: Option<usize>| n.and_then(|n| n.checked_mul(4));
     let bytes = match (format, dims) {
+        (PackFormat::BlockWeights, dims) => matmul_blocks::packed_bytes(dtype, dims),
         (PackFormat::MatMulRhs, &[k, n]) if is_byte(dtype) => words(gemm::byte_words(1, k, n)),
         (PackFormat::ConvWeights, &[o, channels, ref window @ ..]) if is_byte(dtype) => {
             words(product(window).and_then(|taps| gemm::byte_words(taps, channels, o)))
@@ -123,6 +131,9 @@ impl StepKernel for Pack {
 
     unsafe fn run(&self, cx: &mut RunCx<'_, '_>) -> Result<()> {
         let Some(input) = &self.input else { return Err(mismatch("a step that was not bound")) };
+        if self.format == PackFormat::BlockWeights {
+            return self.pack_blocks(cx, input);
+        }
         if is_byte(self.dtype) {
             return self.pack_bytes(cx, input);
         }
@@ -133,6 +144,21 @@ impl StepKernel for Pack {
 }
 
 impl Pack {
+    fn pack_blocks(&self, cx: &mut RunCx<'_, '_>, input: &Bound) -> Result<()> {
+        let (from, to) = (cx.shared::<u8>(input.at), cx.shared::<u8>(self.to));
+        let (&[n, blocks, size], Some(element)) = (input.dims(), matmul_blocks::element(self.dtype)) else {
+            return Err(mismatch(format!("nothing packs blocks of {:?}", input.dims())));
+        };
+        if !input.layout.is_dense() {
+            return Err(mismatch("weights in blocks are packed from dense ones"));
+        }
+        cx.parallel(true, gemm::panels(n), &|range, _| {
+            // SAFETY: the weights are dense, the packed buffer was sized for them, and every panel is written once.
+            unsafe { gemm::pack_blocks(from.get(), element, blocks * size, n, to.get(), range) }
+        });
+        Ok(())
+    }
+
     fn pack_bytes(&self, cx: &mut RunCx<'_, '_>, input: &Bound) -> Result<()> {
         let (from, to) = (cx.shared::<u8>(input.at), cx.shared::<f32>(self.to));
         let (layout, signed) = (input.layout, self.dtype == DType::I8);

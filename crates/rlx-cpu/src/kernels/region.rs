@@ -13,13 +13,16 @@ use super::elementwise::Elementwise;
 use super::elementwise::instr::as_unary;
 use super::elementwise::program::{self, TileProgram};
 use super::requantise::{self, ByteSpec};
-use super::{CompileCx, StepKernel, conv, integer, matmul, no_kernel};
+use super::{CompileCx, StepKernel, conv, integer, matmul, matmul_blocks, no_kernel};
 use crate::gemm::{BinaryOp as Joint, MAX_DEPTH};
 use crate::math::Unary;
 
 /// The kinds that may anchor a region.
 pub(crate) fn can_anchor(kind: OpKind) -> bool {
-    matches!(kind, OpKind::MatMul | OpKind::MatMulInteger | OpKind::Conv | OpKind::ConvInteger)
+    matches!(
+        kind,
+        OpKind::MatMul | OpKind::MatMulInteger | OpKind::MatMulBlocks | OpKind::Conv | OpKind::ConvInteger
+    )
 }
 
 /// What an epilogue of a matrix product does, by the region's inputs.
@@ -83,6 +86,11 @@ fn form(body: &Body) -> std::result::Result<Form, String> {
     let space = graph.shape(*first);
     if graph.outputs.iter().any(|&id| graph.shape(id).dims() != space.dims()) {
         return Err("the results of a region have different dimensions".into());
+    }
+    // Packed elements are read by matmuls alone.
+    let packed = |id: &NodeId| graph.shape(*id).dtype().is_packed();
+    if graph.nodes().iter().any(|n| !matches!(n.op, Op::MatMulBlocks) && n.inputs.iter().any(packed)) {
+        return Err("packed elements are read in no region".into());
     }
     let Some(anchor) = anchor_of(graph) else {
         return Ok(Form::Elementwise(program::of_body(graph, None)?));
@@ -152,6 +160,7 @@ pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
             match &anchor.op {
                 Op::MatMul => Ok(matmul::anchored(anchor.shape.dtype(), region)),
                 Op::MatMulInteger => Ok(integer::anchored(region)),
+                Op::MatMulBlocks => Ok(matmul_blocks::anchored(region)),
                 Op::Conv { .. } => conv::anchored(anchor, &body.graph, region),
                 Op::ConvInteger { .. } => conv::integer::anchored(anchor, &body.graph, region),
                 other => Err(no_kernel(other, "it anchors no region")),
@@ -168,7 +177,8 @@ fn epilogue(body: &Graph, anchor: &Node) -> Option<EpilogueSpec> {
         return None;
     }
     // A convolution's own bias takes the place of one.
-    let (dtype, biased) = (anchor.shape.dtype(), anchor.inputs.len() != 2);
+    let biased = anchor.inputs.len() != 2 && !matches!(anchor.op, Op::MatMulBlocks);
+    let dtype = anchor.shape.dtype();
     let chain = Chain { body, dims: anchor.shape.dims(), dtype, biased };
     let (mut spec, mut at) = (EpilogueSpec::NONE, anchor.id);
     while at != result {

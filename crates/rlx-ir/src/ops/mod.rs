@@ -504,6 +504,10 @@ ops! {
     /// The exact product of two matrices of i8 or u8 as i32: `Σ (a − a_zero)·(b − b_zero)`, shapes as for `MatMul`. Inputs
     /// `a`, `b`, `a_zero` (one) and `b_zero` (one, or one for each column).
     MatMulInteger => nn::integer::MatMulIntegerDef;
+    /// Rows by the transpose of a matrix that is quantised in blocks: `x · Wᵀ`, `W = (w − zero) · scale`. Inputs `x` `[…, k]`; `w`
+    /// `[n, blocks, size]`, integers of at most 8 bits, of which the first `k` of each row count; `scale` and, if any, `zero`,
+    /// floats `[blocks, n]`.
+    MatMulBlocks => nn::blocks::MatMulBlocksDef;
     /// The exact convolution of i8 or u8 as i32. Inputs `x`, `w` (as for `Conv`), `x_zero` (one) and `w_zero` (one, or one for
     /// each output channel); outside of the input is `x_zero`.
     ConvInteger {

@@ -193,6 +193,8 @@ named_variants! {
         ConvWeights,
         /// The weights `[C, 1, k…]` of a depthwise convolution, as `[k…, C]`.
         DepthwiseWeights,
+        /// The weights `[n, blocks, size]` of a matmul by quantised blocks, in panels of columns, as they are.
+        BlockWeights,
     }
 }
 

@@ -126,6 +126,9 @@ pub fn random_bindings(graph: &Graph, dims: &DimBinding, seed: u64) -> Bindings 
             Op::Param { name } if name.starts_with("small") => {
                 _ = bindings.set_param(name.clone(), g.value(shape.dtype(), &fixed, -0.25..0.25));
             }
+            Op::Param { name } if shape.dtype().is_int() => {
+                _ = bindings.set_param(name.clone(), g.value(shape.dtype(), &fixed, 0.0..15.0));
+            }
             Op::Param { name } => _ = bindings.set_param(name.clone(), value),
             _ => {}
         }
@@ -193,6 +196,7 @@ const PROJECTIONS: &[Step] = &[
     Builder::normed_linear,
     Builder::normed_linear,
     Builder::several_linears,
+    Builder::dequantized_linear,
     Builder::norm,
     Builder::linear,
     Builder::binary,

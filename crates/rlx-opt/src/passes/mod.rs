@@ -8,6 +8,7 @@ pub mod fold_constants;
 pub mod fuse_regions;
 pub mod legalize;
 pub mod merge_matmuls;
+pub mod multiply_blocks;
 pub mod multiply_integers;
 pub mod pack_weights;
 pub mod recognize_composites;

@@ -5,6 +5,7 @@ mod dispatch;
 mod fuse_regions;
 mod layout;
 mod merge_matmuls;
+mod multiply_blocks;
 mod multiply_integers;
 mod pack_weights;
 mod precision;

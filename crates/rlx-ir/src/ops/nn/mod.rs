@@ -6,6 +6,7 @@
 //!
 //! | file | ops |
 //! |---|---|
+//! | [`blocks`] | matmuls by weights quantised in blocks |
 //! | [`conv`] | convolution and its transpose |
 //! | [`pool`] | pooling |
 //! | [`softmax`] | softmax and its logarithm |
@@ -18,6 +19,7 @@
 //! | [`roi`] | pooling of regions of interest |
 
 pub mod attention;
+pub mod blocks;
 pub mod conv;
 pub mod integer;
 pub mod norm;

@@ -1,10 +1,12 @@
 //! Steps around matmuls by fixed weights: several of the same rows, gates, norms before them.
 
 use super::{Builder, WIDTH};
-use crate::dim::Dim;
+use crate::dim::{Dim, Extent};
+use crate::dtype::DType;
 use crate::error::Result;
 use crate::graph::{GraphExt, NodeId};
 use crate::ops::{Activation, MaskKind, Op};
+use crate::shape::Shape;
 
 impl Builder {
     /// `x · W`, with a bias at times.
@@ -85,6 +87,30 @@ impl Builder {
         if self.dims(x) == self.dims(y) && self.g.chance(0.5) {
             y = self.graph.try_add_(x, y)?;
         }
+        self.tamed(y)
+    }
+
+    /// `x · Wᵀ` by weights that are dequantised in blocks, of which the last is longer than what is left.
+    pub(super) fn dequantized_linear(&mut self, x: NodeId) -> Result<NodeId> {
+        let (k, columns) = (self.last(x)?, self.g.pick(&[WIDTH, 50]));
+        let (size, dtype) = (self.g.pick(&[2, 4, 16]), self.g.pick(&[DType::U8, DType::I8]));
+        let count = columns * k.div_ceil(size);
+        let name = format!("q{}", self.graph.len());
+        let w = self.graph.param(name, Shape::new(&[count, size], dtype));
+        let mut inputs = vec![w, self.param("pos", &[count])];
+        if self.g.chance(0.5) {
+            let name = format!("q{}", self.graph.len());
+            inputs.push(self.graph.param(name, Shape::new(&[count], dtype)));
+        }
+        let w = self.graph.try_emit(Op::Dequantize { axis: Some(0), to: DType::F32 }, &inputs)?;
+        let w = self.graph.try_reshape_to(w, &[columns, k.next_multiple_of(size)].map(Dim::Static))?;
+        let to = [columns, k].map(Dim::Static).to_vec();
+        let cut = Op::Slice { starts: vec![Extent::Const(0); 2], steps: vec![1; 2], to };
+        let w = self.graph.try_emit(cut, &[w])?;
+        let w = self.graph.try_transpose(w, &[1, 0])?;
+        let y = self.graph.try_mm(x, w)?;
+        let small = self.number(0.01)?;
+        let y = self.graph.try_mul(y, small)?;
         self.tamed(y)
     }
 

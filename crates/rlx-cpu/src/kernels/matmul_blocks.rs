@@ -1,0 +1,180 @@
+//! Matmuls by weights quantised in blocks ([`BlockGemm`]), alone or with the region they anchor.
+//!
+//! Weights known before the run are packed once, still quantised; others are packed during the step.
+
+use rlx_ir::op::PackFormat;
+use rlx_ir::{DType, Graph, Node, Result};
+use rlx_opt::Claim;
+
+use super::epilogue::Tail;
+use super::region::Anchored;
+use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, unbound};
+use crate::gemm::{self, BlockElement, BlockGemm, Strided};
+use crate::program::layout::At;
+
+/// Multiply-adds in a nanosecond, roughly, and weights that become floats.
+const PER_NANO: [f64; 2] = [40.0, 8.0];
+
+/// How weights of this type are stored, if they are multiplied here.
+pub(crate) fn element(dtype: DType) -> Option<BlockElement> {
+    let (bits, signed) = match dtype {
+        DType::U4 => (4, false),
+        DType::I4 => (4, true),
+        DType::U8 => (8, false),
+        DType::I8 => (8, true),
+        _ => return None,
+    };
+    Some(BlockElement { bits, signed })
+}
+
+/// Floats of 32 bits by whole bytes of weights.
+pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
+    let shape = |i: usize| graph.shape(node.inputs[i]);
+    if let Some(other) =
+        (0..node.inputs.len()).filter(|&i| i != 1).map(|i| shape(i).dtype()).find(|&d| d != DType::F32)
+    {
+        return Claim::No(format!("there is no matmul of {other} by quantised blocks"));
+    }
+    let Some(element) = element(shape(1).dtype()) else {
+        return Claim::No(format!("there is no matmul by blocks of {}", shape(1).dtype()));
+    };
+    let even = shape(1).dims().last().and_then(|d| d.as_static()).is_some_and(|n| element.bytes(n).is_some());
+    if !even {
+        return Claim::No("two weights share a byte, and blocks begin within one".into());
+    }
+    Claim::Native
+}
+
+/// The format of the weights, when they are known before the run.
+pub(crate) fn pack_format(node: &Node, input: usize, graph: &Graph) -> Option<PackFormat> {
+    (input == 1 && claim(node, graph).is_native()).then_some(PackFormat::BlockWeights)
+}
+
+/// Bytes of packed weights `[n, blocks, size]`.
+pub(crate) fn packed_bytes(dtype: DType, dims: &[usize]) -> Option<usize> {
+    let &[n, blocks, size] = dims else { return None };
+    gemm::block_bytes(element(dtype)?, blocks.checked_mul(size)?, n)
+}
+
+/// The kernel of a matmul of its own.
+pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
+    let inputs = (0..cx.step.inputs.len()).collect();
+    Ok(Box::new(MatMulBlocks { inputs, tail: Tail::NONE, bound: None }))
+}
+
+/// The kernel of a matmul with the region behind it.
+pub(crate) fn anchored(region: Anchored) -> Box<dyn StepKernel> {
+    Box::new(MatMulBlocks { inputs: region.inputs.clone(), tail: Tail::of(region), bound: None })
+}
+
+#[derive(Debug, Clone)]
+struct MatMulBlocks {
+    /// Which of the step's inputs the operands are.
+    inputs: Vec<usize>,
+    tail: Tail,
+    bound: Option<Bindings>,
+}
+
+/// A bound matmul.
+#[derive(Debug, Clone, Copy)]
+struct Bindings {
+    m: usize,
+    n: usize,
+    k: usize,
+    blocks: usize,
+    size: usize,
+    element: BlockElement,
+    /// Rows, weights, scales, result.
+    a: At,
+    w: At,
+    scale: At,
+    zero: Option<At>,
+    c: At,
+    packed: bool,
+    worth: bool,
+}
+
+impl StepKernel for MatMulBlocks {
+    fn bind(&mut self, cx: &BindCx<'_>) -> Result<Needs> {
+        let (product, mut needs) = self.tail.bind(cx, DType::F32, &|_| true)?;
+        let operand = |i: usize| &cx.inputs[self.inputs[i]];
+        let (a, w, scale) = (operand(0), operand(1), operand(2));
+        let zero = (self.inputs.len() > 3).then(|| operand(3));
+        let shape_mismatch = || mismatch(format!("cannot multiply {:?} by blocks {:?}", a.dims(), w.dims()));
+        let (&[n, blocks, size], Some(&k), Some(element)) = (w.dims(), a.dims().last(), element(w.dtype))
+        else {
+            return Err(shape_mismatch());
+        };
+        let depth = blocks.checked_mul(size).filter(|&d| k <= d && element.bytes(d).is_some());
+        let dense = [a, scale, &product].into_iter().chain(zero).all(|b| b.layout.is_dense());
+        let params = [Some(scale), zero].into_iter().flatten().all(|p| p.dims() == [blocks, n]);
+        let m = a.layout.range(0, a.layout.rank() - 1).elements();
+        let packed = cx.packed[self.inputs[1]];
+        let fits = dense && params && product.layout.elements() == m * n && (packed || w.layout.is_dense());
+        let (Some(depth), true) = (depth, fits) else { return Err(shape_mismatch()) };
+        let work = [m as f64 * n as f64 * k as f64, n as f64 * k as f64];
+        let nanos = work[0] / PER_NANO[0] + work[1] / PER_NANO[1];
+        needs.nanos += nanos;
+        if !packed {
+            needs.shared_scratch += gemm::block_bytes(element, depth, n).ok_or_else(shape_mismatch)?;
+        }
+        self.bound = Some(Bindings {
+            m,
+            n,
+            k,
+            blocks,
+            size,
+            element,
+            a: a.at,
+            w: w.at,
+            scale: scale.at,
+            zero: zero.map(|z| z.at),
+            c: product.at,
+            packed,
+            worth: nanos > WORTH_NANOS,
+        });
+        Ok(needs)
+    }
+
+    unsafe fn run(&self, cx: &mut RunCx<'_, '_>) -> Result<()> {
+        let Some(s) = &self.bound else { return Err(unbound()) };
+        let isa = cx.isa;
+        let weights = if s.packed { cx.ptr::<u8>(s.w) } else { self.pack(cx, s) };
+        let g = BlockGemm {
+            m: s.m,
+            n: s.n,
+            k: s.k,
+            rows: Strided { ptr: cx.ptr(s.a), row_stride: s.k as isize },
+            weights,
+            element: s.element,
+            depth: s.blocks * s.size,
+            size: s.size,
+            scale: cx.ptr(s.scale),
+            zero: s.zero.map(|at| cx.ptr::<f32>(at).cast_const()),
+            c: cx.ptr(s.c),
+            c_stride: s.n,
+            epilogue: self.tail.epilogue(cx),
+        };
+        // SAFETY: the caller's promise; all operands were sized when they were bound.
+        unsafe {
+            cx.parallel(s.worth, g.tasks(isa), &|range, _| g.run(isa, range));
+            self.tail.finish(cx);
+        }
+        Ok(())
+    }
+}
+
+impl MatMulBlocks {
+    /// Packs weights that were not known before the run.
+    fn pack(&self, cx: &mut RunCx<'_, '_>, s: &Bindings) -> *mut u8 {
+        // The matmul's own result may be in front.
+        let to = super::Shared::new(cx.shared_scratch.wrapping_add(self.tail.scratch_bytes()));
+        let from = cx.shared::<u8>(s.w);
+        let (element, depth, n) = (s.element, s.blocks * s.size, s.n);
+        cx.parallel(s.worth, gemm::panels(n), &|range, _| {
+            // SAFETY: the weights are dense, scratch was asked for, and each panel is written once.
+            unsafe { gemm::pack_blocks(from.get(), element, depth, n, to.get(), range) }
+        });
+        to.get()
+    }
+}

@@ -1,0 +1,126 @@
+//! Matmuls by weights that stay quantised in blocks: the bits of dequantising first, and the memory of not doing so.
+
+mod common;
+
+use common::{compile, run};
+use rlx_cpu::CpuBackend;
+use rlx_ir::oracle::{Bindings, evaluate_op};
+use rlx_ir::testing::Gen;
+use rlx_ir::{DType, DimBinding, Graph, GraphExt, NodeId, Op, Shape, Value};
+use rlx_opt::CompileOptions;
+
+/// Weights of `n` columns in blocks, with values.
+struct Weights {
+    n: usize,
+    k: usize,
+    size: usize,
+    /// `[n·blocks, size]`, `[n·blocks]`, and zero points, if any.
+    operands: Vec<Value>,
+}
+
+impl Weights {
+    fn new(g: &mut Gen, dtype: DType, [n, k, size]: [usize; 3], zeros: bool) -> Weights {
+        let count = n * k.div_ceil(size);
+        let scales = (0..count).map(|_| 0.01 + 0.001 * g.size(0..=20) as f64).collect();
+        let mut operands = vec![
+            g.value(dtype, &[count, size], -128.0..255.0),
+            Value::float(DType::F32, &[count], scales).rounded(),
+        ];
+        if zeros {
+            operands.push(g.value(dtype, &[count], 0.0..15.0));
+        }
+        Weights { n, k, size, operands }
+    }
+
+    fn width(&self) -> usize {
+        self.k.next_multiple_of(self.size)
+    }
+
+    /// As importers write them: `x · Wᵀ`, the weights dequantised.
+    fn graph(&self, rows: usize) -> (Graph, Bindings) {
+        let (mut g, mut bindings) = (Graph::new("blocks"), Bindings::default());
+        let x = g.input("x", Shape::new(&[rows, self.k], DType::F32));
+        let mut ids = Vec::new();
+        for (i, value) in self.operands.iter().enumerate() {
+            ids.push(g.param(format!("w{i}"), value.shape()));
+            bindings.set_param(format!("w{i}"), value.clone());
+        }
+        let w = g.try_add(Op::Dequantize { axis: Some(0), to: DType::F32 }, &ids).unwrap();
+        let w = transposed(&mut g, w, self);
+        let y = g.try_add(Op::MatMul, &[x, w]).unwrap();
+        let b = g.param("b", Shape::new(&[self.n], DType::F32));
+        let y = g.try_add_(y, b).unwrap();
+        g.set_outputs(vec![y]);
+        (g, bindings)
+    }
+
+    /// The same matmul by floats.
+    fn dequantized(&self, rows: usize) -> (Graph, Bindings) {
+        let op = Op::Dequantize { axis: Some(0), to: DType::F32 };
+        let operands: Vec<&Value> = self.operands.iter().collect();
+        let floats = evaluate_op(&op, &operands, &[]).unwrap().swap_remove(0);
+        let (mut g, mut bindings) = (Graph::new("floats"), Bindings::default());
+        let x = g.input("x", Shape::new(&[rows, self.k], DType::F32));
+        let w = g.param("w", floats.shape());
+        bindings.set_param("w", floats);
+        let w = transposed(&mut g, w, self);
+        let y = g.try_add(Op::MatMul, &[x, w]).unwrap();
+        let b = g.param("b", Shape::new(&[self.n], DType::F32));
+        let y = g.try_add_(y, b).unwrap();
+        g.set_outputs(vec![y]);
+        (g, bindings)
+    }
+}
+
+fn transposed(g: &mut Graph, w: NodeId, of: &Weights) -> NodeId {
+    let w = g.try_reshape_to(w, &[of.n, of.width()].map(rlx_ir::Dim::Static)).unwrap();
+    let to = [of.n, of.k].map(rlx_ir::Dim::Static).to_vec();
+    let slice = Op::Slice { starts: vec![rlx_ir::Extent::Const(0); 2], steps: vec![1; 2], to };
+    let w = g.try_add(slice, &[w]).unwrap();
+    g.try_transpose(w, &[1, 0]).unwrap()
+}
+
+#[test]
+fn quantised_weights_give_the_bits_of_dequantised_ones() {
+    let mut g = Gen::new(7);
+    let types = [DType::U4, DType::I4, DType::U8, DType::I8];
+    // Partial panels, several chunks of the depth, cut blocks, blocks larger than a chunk.
+    let sizes = [[1, 2, 2], [50, 40, 16], [48, 300, 32], [97, 129, 128], [20, 600, 256], [3, 70, 64]];
+    for (i, size) in sizes.into_iter().enumerate() {
+        for dtype in types {
+            let weights = Weights::new(&mut g, dtype, size, i % 2 == 0);
+            for rows in [1, 5, 70] {
+                let x = g.value(DType::F32, &[rows, weights.k], -1.0..1.0);
+                let b = g.value(DType::F32, &[weights.n], -1.0..1.0);
+                let mut all = Vec::new();
+                for threads in [1, 2] {
+                    let backend = CpuBackend::new().with_threads(threads).expect("a pool");
+                    for (graph, mut bindings) in [weights.graph(rows), weights.dequantized(rows)] {
+                        bindings.set_input("x", x.clone());
+                        bindings.set_param("b", b.clone());
+                        let mut exec = compile(&graph, &backend, &CompileOptions::default()).unwrap();
+                        all.push(run(&mut *exec, &bindings, &DimBinding::new()).unwrap());
+                    }
+                }
+                assert!(all.iter().all(|y| *y == all[0]), "{dtype} {size:?} {rows} rows");
+            }
+        }
+    }
+}
+
+#[test]
+fn weights_of_four_bits_are_never_floats_in_memory() {
+    let weights = Weights::new(&mut Gen::new(1), DType::U4, [480, 512, 32], true);
+    let (graph, _) = weights.graph(1);
+    let backend = CpuBackend::new().with_threads(1).expect("a pool of one thread");
+    let exec = compile(&graph, &backend, &CompileOptions::default()).unwrap();
+    let lir = exec.lir();
+    let elements = 480 * 512;
+    let bytes =
+        |b: &rlx_ir::lir::Buffer| b.elements.as_const().map_or(0, |n| n as usize * b.dtype.bits() / 8);
+    let largest = lir.buffers.iter().map(bytes).max().unwrap();
+    // The weights themselves, as they are stored and as they are packed.
+    assert_eq!(largest, elements / 2, "{lir}");
+    let all: usize = lir.buffers.iter().map(bytes).sum();
+    assert!(all < 2 * elements, "{all} bytes for {elements} weights\n{lir}");
+}
