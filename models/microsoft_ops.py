@@ -290,6 +290,8 @@ EMBED = [ids(2, 4, end=9).astype(np.int32), ids(2, 4, end=2).astype(np.int32), f
 case("embed_layer_norm", "EmbedLayerNormalization", [*EMBED, np.array([[1, 1, 1, 0], [1, 1, 0, 0]], np.int32)], {"epsilon": 1e-5}, ["y", "mask", "sum"], (0, 1, 7))
 case("embed_layer_norm_plain", "EmbedLayerNormalization", [EMBED[0], None, EMBED[2], EMBED[3], None, EMBED[5], EMBED[6]], {}, ["y", "mask"])
 case("embed_layer_norm_positions", "EmbedLayerNormalization", [EMBED[0], None, EMBED[2], EMBED[3], None, EMBED[5], EMBED[6], None, ids(2, 4, end=6).astype(np.int32)], {}, 2, (0, 8))
+SCALES, ZEROS = [f(0.02), f(0.01), f(0.03), f(0.02), f(0.01)], [np.uint8(n) for n in (120, 130, 128, 3, 110)]
+case("quantized_embed_layer_norm", "QEmbedLayerNormalization", [*EMBED[:2], u8(9, 8), u8(6, 8), u8(2, 8), u8(8), u8(8), np.array([[1, 1, 1, 0], [1, 1, 0, 0]], np.int32), *SCALES, *ZEROS], {"epsilon": 1e-5}, 2, (0, 1, 7))
 
 
 def statistics(x, skip, gamma, beta, bias):
@@ -405,6 +407,10 @@ case("unfold", "UnfoldTensor", [floats(2, 7, 3)], {"dim": 1, "size": 3, "step": 
 case("murmur_32", "MurmurHash3", [ids(2, 5, end=2**31).astype(np.int32)], {"seed": 42})
 case("murmur_64", "MurmurHash3", [(ids(2, 5, end=2**62) - 2**61).astype(np.int64)], {"positive": 0})
 case("ngram_repeat_block", "NGramRepeatBlock", [i64([1, 2, 3, 1, 2], [4, 4, 4, 4, 4]), floats(2, 6)], {"ngram_size": 3}, inputs=(0, 1))
+
+case("unique", "Unique", [f([2, 1, 1, 3, 4, 3])], {}, 3)
+case("grid_sample", "GridSample", [floats(2, 3, 4, 5), f(RANDOM.uniform(-1.2, 1.2, (2, 3, 4, 2)))], {"mode": "bicubic", "padding_mode": "border"}, inputs=(0, 1))
+case("grid_sample_reflection", "GridSample", [floats(1, 2, 4, 5), f(RANDOM.uniform(-1.5, 1.5, (1, 3, 4, 2)))], {"padding_mode": "reflection", "align_corners": 1}, inputs=(0, 1))
 
 # Regions and words
 

@@ -2,7 +2,7 @@
 //!
 //! The dimension becomes a symbol that the node binds at run time (`rlx_ir::ops::data`), named after the output.
 
-use super::{Entry, nodes};
+use super::{Entry, microsoft, nodes};
 use crate::import::NodeCx;
 use rlx_ir::{DType, Dim, Error, Extent, NodeId, Op, sym};
 
@@ -14,6 +14,7 @@ pub(super) const OPS: &[Entry] = &[
     nodes("NonMaxSuppression", non_max_suppression),
     nodes("NonZero", non_zero),
     nodes("Unique", unique),
+    microsoft("Unique", first_seen),
 ];
 
 /// A symbol for what this node counts, with a name that nothing in the graph, or around it, has yet.
@@ -78,6 +79,17 @@ fn non_max_suppression(cx: Cx) -> Nodes {
 /// The distinct elements, or slices along an axis: where each is first, which of them each element is, and how often it occurs.
 fn unique(cx: Cx) -> Nodes {
     let sorted = cx.attrs.flag("sorted", true)?;
+    unique_in_order(cx, sorted)
+}
+
+/// ONNX Runtime's own: elements in the order in which they are first seen, without the places of those.
+fn first_seen(cx: Cx) -> Nodes {
+    let mut found = unique_in_order(cx, false)?;
+    found.remove(1);
+    Ok(found)
+}
+
+fn unique_in_order(cx: Cx, sorted: bool) -> Nodes {
     let shape = cx.shape(0)?;
     let mut x = cx.x(0)?;
     let axis = match cx.attrs.int_opt("axis")? {

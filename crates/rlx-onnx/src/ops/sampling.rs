@@ -7,7 +7,7 @@ mod deform;
 mod grid;
 mod sampler;
 
-use super::{Entry, nodes};
+use super::{Entry, microsoft, nodes};
 use crate::import::NodeCx;
 use rlx_ir::{DType, Dim, Error, NodeId, Op};
 
@@ -18,6 +18,7 @@ pub(super) const OPS: &[Entry] = &[
     nodes("AffineGrid", grid::affine_grid),
     nodes("DeformConv", deform::deform_conv),
     nodes("GridSample", grid::grid_sample),
+    microsoft("GridSample", grid::grid_sample),
 ];
 
 /// A dimension as a number of type `dtype`, of one element.

@@ -182,6 +182,9 @@ impl Blocks {
         let per_row = Dim::Static(self.per_row());
         let (rows, depth) = (Dim::Static(self.rows), Dim::Static(self.depth));
         let index = cx.x(groups)?;
+        if cx.rank(groups)? != 1 {
+            return Err(cx.malformed(format!("groups {}", cx.shape(groups)?)));
+        }
         let index = cx.slice_axis(index, 0, Extent::Const(0), depth.extent())?;
         let elements = unpacked(cx, self.packed, self.bits)?;
         let dtype = cx.shape_of(elements).dtype();

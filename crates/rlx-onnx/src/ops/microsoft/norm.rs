@@ -2,6 +2,7 @@
 
 use super::fused::{channels_first, channels_last};
 use crate::import::NodeCx;
+use crate::ops::quant::Quantized;
 use crate::ops::{Entry, microsoft};
 use rlx_ir::op::{Activation as A, BinaryOp as B, CmpOp, ReduceOp};
 use rlx_ir::{DType, Dim, Error, NodeId, Op};
@@ -12,6 +13,7 @@ type Nodes = Result<Vec<NodeId>, Error>;
 pub(in crate::ops) const OPS: &[Entry] = &[
     microsoft("EmbedLayerNormalization", embed_layer_norm),
     microsoft("GroupNorm", group_norm),
+    microsoft("QEmbedLayerNormalization", quantized_embed_layer_norm),
     microsoft("SkipGroupNorm", skip_group_norm),
     microsoft("SkipLayerNormalization", skip_layer_norm),
     microsoft("SkipSimplifiedLayerNormalization", skip_rms_norm),
@@ -63,36 +65,70 @@ fn skip_rms_norm(cx: Cx) -> Nodes {
     skip_outputs(cx, y, sum, eps, false)
 }
 
+/// The tables of words, positions and segments, and the norm's two operands.
+struct Embedding {
+    tables: [Option<NodeId>; 3],
+    gamma: NodeId,
+    beta: NodeId,
+    mask: usize,
+    positions: usize,
+}
+
 /// `input_ids, segment_ids, word, position and segment embedding, gamma, beta, mask, position_ids`
 fn embed_layer_norm(cx: Cx) -> Nodes {
-    let (ids, words, shape) = (cx.x(0)?, cx.x(2)?, cx.shape(0)?);
+    let tables = [Some(cx.x(2)?), Some(cx.x(3)?), cx.x_opt(4)?];
+    let (gamma, beta) = (cx.x(5)?, cx.x(6)?);
+    embedded(cx, &Embedding { tables, gamma, beta, mask: 7, positions: 8 })
+}
+
+/// The same of tables of bytes: after the mask a scale for each of the five, then a zero point for each.
+fn quantized_embed_layer_norm(cx: Cx) -> Nodes {
+    let mut floats = [None; 5];
+    for (i, float) in floats.iter_mut().enumerate() {
+        if !cx.has(2 + i) {
+            continue;
+        }
+        let q = Quantized::operand(cx, 2 + i, 13 + i)?;
+        let scale = cx.x(8 + i)?;
+        *float = Some(q.dequantized(cx, scale)?);
+    }
+    let [words, places, segments, Some(gamma), Some(beta)] = floats else {
+        return Err(cx.malformed("a norm without gamma and beta"));
+    };
+    let positions = usize::MAX;
+    embedded(cx, &Embedding { tables: [words, places, segments], gamma, beta, mask: 7, positions })
+}
+
+/// The norm of the sum of all embeddings, how many words each row has, and the sum.
+fn embedded(cx: Cx, e: &Embedding) -> Nodes {
+    let (ids, shape) = (cx.x(0)?, cx.shape(0)?);
     let &[_, length] = shape.dims() else { return Err(cx.malformed(format!("ids {shape}"))) };
+    let [Some(words), Some(places), segments] = e.tables else {
+        return Err(cx.malformed("embeddings of words and positions are missing"));
+    };
     let words = cx.add(Op::Gather { axis: 0 }, &[words, ids])?;
-    let positions = match cx.x_opt(8)? {
+    let positions = match cx.x_opt(e.positions)? {
         Some(positions) => positions,
         None => {
             let op = Op::Iota { to: vec![Dim::Static(1), length], axis: 1, dtype: DType::I64 };
             cx.add(op, &[])?
         }
     };
-    let table = cx.x(3)?;
-    let places = cx.add(Op::Gather { axis: 0 }, &[table, positions])?;
+    let places = cx.add(Op::Gather { axis: 0 }, &[places, positions])?;
     let mut sum = cx.binary(B::Add, words, places)?;
-    if cx.has(1) && cx.has(4) {
-        let (segments, table) = (cx.x(1)?, cx.x(4)?);
+    if let (Some(table), Some(segments)) = (segments, cx.x_opt(1)?) {
         let segments = cx.add(Op::Gather { axis: 0 }, &[table, segments])?;
         sum = cx.binary(B::Add, sum, segments)?;
     }
-    let (gamma, beta) = (cx.x(5)?, cx.x(6)?);
     let eps = cx.attrs.float("epsilon", 1e-12)?;
-    let y = cx.add(Op::LayerNorm { axis: -1, eps }, &[sum, gamma, beta])?;
-    let count = if cx.wants(1) { mask_index(cx, shape.dim(0))? } else { y };
+    let y = cx.add(Op::LayerNorm { axis: -1, eps }, &[sum, e.gamma, e.beta])?;
+    let count = if cx.wants(1) { mask_index(cx, e.mask, shape.dim(0))? } else { y };
     Ok(vec![y, count, sum])
 }
 
 /// How many words of each row there are: where the mask has its first 0; none without a mask.
-fn mask_index(cx: Cx, batch: Dim) -> Result<NodeId, Error> {
-    let Some(mask) = cx.x_opt(7)? else {
+fn mask_index(cx: Cx, mask: usize, batch: Dim) -> Result<NodeId, Error> {
+    let Some(mask) = cx.x_opt(mask)? else {
         let zero = cx.scalar(DType::I32, 0.0);
         return cx.expand(zero, vec![batch]);
     };

@@ -135,6 +135,9 @@ impl Layer {
         let mut gates = scaled_product(cx, input, weights, scale, own)?;
         if cx.has(BIAS) {
             let both = self.of_direction(cx, BIAS, d)?;
+            if cx.shape_of(both).rank() != 1 {
+                return Err(cx.malformed(format!("a bias {}", cx.shape(BIAS)?)));
+            }
             let width = Dim::Static(4 * self.hidden).extent();
             let of_input = cx.slice_axis(both, 0, Extent::Const(0), width)?;
             let of_state = cx.slice_axis(both, 0, width, width)?;

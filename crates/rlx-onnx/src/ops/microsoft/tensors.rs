@@ -204,13 +204,13 @@ fn rfft(cx: Cx) -> Nodes {
     let n = last.as_static().ok_or_else(|| cx.open_dimension("a transform of symbolic length"))?;
     let kept = n / 2 + 1;
     let step = std::f64::consts::TAU / n.max(1) as f64;
-    let matrix = table(cx, shape.dtype(), n, kept * 2, |i, j| {
+    let matrix = table(cx, shape.dtype(), n, kept.saturating_mul(2), |i, j| {
         let angle = step * (i * (j / 2) % n.max(1)) as f64;
         if j % 2 == 0 { angle.cos() } else { -angle.sin() }
     })?;
     let y = cx.add(Op::MatMul, &[x, matrix])?;
     let mut to = lead.to_vec();
-    to.extend([Dim::Static(kept), Dim::Static(2)]);
+    to.extend([kept, 2].map(Dim::Static));
     Ok(vec![cx.reshape(y, to)?])
 }
 

@@ -48,6 +48,14 @@ impl Grouped {
         let q = cx.x(0)?;
         let of = |q, k, v, size| Grouped { q, k, v, heads, key_heads, size, batch, length };
         if cx.has(1) {
+            for i in [1, 2] {
+                if cx.rank(i)? != 3 {
+                    return Err(cx.malformed(format!(
+                        "operand {i}, {}, is not [batch, length, heads·size]",
+                        cx.shape(i)?
+                    )));
+                }
+            }
             return Ok(of(q, cx.x(1)?, cx.x(2)?, parts(cx, width, heads)?));
         }
         let size = parts(cx, width, heads.saturating_add(key_heads.saturating_mul(2)))?;

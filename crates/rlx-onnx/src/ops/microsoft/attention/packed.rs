@@ -65,7 +65,6 @@ fn all_in_one(cx: Cx) -> Result<[NodeId; 3], Error> {
 }
 
 fn attend(cx: Cx, all: [NodeId; 3], heads: usize, cumulative: usize) -> Nodes {
-    let tokens = cx.shape_of(all[0]).dim(0);
     let mut flat = all;
     for x in &mut flat {
         if cx.shape_of(*x).rank() != 2 {
@@ -73,6 +72,7 @@ fn attend(cx: Cx, all: [NodeId; 3], heads: usize, cumulative: usize) -> Nodes {
         }
         *x = cx.unsqueeze(*x, &[0])?;
     }
+    let tokens = cx.shape_of(all[0]).dim(0);
     let [q, k, v] = flat;
     let size = parts(cx, fixed(cx, cx.shape_of(q).dim(2), "heads")?, heads)?;
     let (sequence, place) = places(cx, cumulative, tokens)?;
