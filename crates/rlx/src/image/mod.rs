@@ -110,7 +110,7 @@ impl Image {
         &self.pixels
     }
 
-    /// The image at another size, byte for byte as Pillow's `Image.resize`.
+    /// The image at another size, byte for byte as by `Image.resize` of Pillow 13.
     ///
     /// # Errors
     /// An image or a size without pixels; [`ErrorKind::OutOfMemory`].

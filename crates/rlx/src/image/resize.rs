@@ -1,8 +1,8 @@
 //! Resizing that equals Pillow's, byte for byte.
 //!
 //! The algorithm is that of Pillow's `Resample.c` (python-pillow, `src/libImaging`, since 2.7): convolution with a filter whose support grows
-//! with the factor by which the image shrinks ("antialias"), in two passes, first along rows, then along columns, rounded to
-//! bytes after each. Weights are computed in `f64`, normalised and rounded to 22 fractional bits; sums are integers.
+//! with the factor by which the image shrinks ("antialias"), in two passes, along rows and along columns, rounded to bytes after
+//! each. Weights are computed in `f64`, normalised and rounded to 22 fractional bits; sums are integers.
 //! `nearest` samples the centre of each pixel, as `Image.resize` does. `reducing_gap` is none.
 
 use std::f64::consts::PI;
@@ -151,9 +151,17 @@ pub(super) fn resize(image: &Image, width: usize, height: usize, filter: Filter)
     if filter == Filter::Nearest {
         return nearest(image, width, height);
     }
-    let wide = if width == image.width { None } else { Some(rows(image, width, filter)?) };
-    let wide = wide.as_ref().unwrap_or(image);
-    if height == image.height { Ok(wide.clone()) } else { columns(wide, height, filter) }
+    // Pillow's rule (since 13.0; older versions always begin with the rows, which differs by one level here and there).
+    let (lost_rows, lost_columns) = (image.height as i64 - height as i64, image.width as i64 - width as i64);
+    let is_columns_first = lost_rows > 0 && lost_rows > 2 * lost_columns;
+    let pass = |image: &Image, is_along_columns: bool| match is_along_columns {
+        true if height != image.height => columns(image, height, filter).map(Some),
+        false if width != image.width => rows(image, width, filter).map(Some),
+        _ => Ok(None),
+    };
+    let first = pass(image, is_columns_first)?;
+    let second = pass(first.as_ref().unwrap_or(image), !is_columns_first)?;
+    Ok(second.or(first).unwrap_or_else(|| image.clone()))
 }
 
 fn empty(like: &Image, width: usize, height: usize) -> Result<Image> {
