@@ -11,6 +11,7 @@ mod array;
 mod dlpack;
 mod errors;
 mod graph;
+mod image;
 mod inspect;
 mod model;
 mod options;

@@ -6,6 +6,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 use rlx::compare::{Difference, Tolerances};
+use rlx::inputs::InputLimit;
 use rlx::verify::{Case, Divergence, Reference, Verification, verify_compiled, verify_imported};
 use rlx::{Finished, Runner, SharedRunner};
 use rlx_ir::{ConstData, Dim, Error, ErrorKind, sym};
@@ -13,9 +14,9 @@ use rlx_runtime::{PrecisionPolicy, Session, TensorInfo, TensorView, nearest};
 
 use crate::array::{self, Input, Lease};
 use crate::errors::OrRaise;
-use crate::inspect;
 use crate::options::{self, Source};
 use crate::watch::{Cancel, Watch};
+use crate::{image, inspect};
 
 /// An input or output of a model: ``name``, ``dtype`` (as in ``"f32"``), and ``shape``, whose dynamic dimensions are strings.
 #[pyclass(frozen, eq, module = "rlx")]
@@ -406,7 +407,7 @@ impl Model {
     }
 
     /// Compares the device with the oracle, or with a trusted device; `rlx.verify` has the arguments.
-    #[pyo3(signature = (inputs, *, against=None, rtol=None, atol=None, progress=None, timeout=None, cancel=None))]
+    #[pyo3(signature = (inputs, *, against=None, rtol=None, atol=None, floor=0.0, progress=None, timeout=None, cancel=None))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn verify<'py>(
         &self,
@@ -415,6 +416,7 @@ impl Model {
         against: Option<&str>,
         rtol: Option<f64>,
         atol: Option<f64>,
+        floor: f64,
         progress: Option<Py<PyAny>>,
         timeout: Option<f64>,
         cancel: Option<&Bound<'_, Cancel>>,
@@ -443,7 +445,7 @@ impl Model {
                     Some(_) => rlx_ir::DType::F16,
                     None => options.precision.dtype(),
                 };
-                let tolerance = Tolerances { rtol, atol, asked: Some(asked) };
+                let tolerance = Tolerances { rtol, atol, floor, asked: Some(asked) };
                 let found = if runner.artefact().is_some() {
                     let case = Case { graph: &imported.graph, weights: &imported.weights, inputs: &given };
                     let compiled = runner.prepare_with_progress(&given, progress)?.compiled;
@@ -512,6 +514,44 @@ impl Model {
             shared.with(|runner| inspect::Facts::of(runner, &borrowed(&inputs), progress))
         })?;
         facts.to_dict(py)
+    }
+
+    /// The tensor that an input gets for a picture: ``model.run({"image": model.image("photo.jpg")})``.
+    ///
+    /// Args:
+    ///     source: The path or the bytes of a JPEG, PNG or WebP file, or an array of bytes ``[height, width]`` or
+    ///         ``[height, width, channels]``.
+    ///     input: The name of the input; the first by default.
+    ///     preset: ``"imagenet"``, ``"clip"``, ``"yolo-letterbox"``, or ``"none"``. By default what the model's metadata or a
+    ///         ``preprocessor_config.json`` beside it says.
+    ///     resize: The shorter side, ``(width, height)``, ``"input"``, ``"letterbox"`` or ``("letterbox", width, height)``; as Pillow does.
+    ///     filter: ``"nearest"``, ``"box"``, ``"bilinear"``, ``"hamming"``, ``"bicubic"``, ``"lanczos"``.
+    ///     crop: The part in the middle that is kept: a number or ``(width, height)``.
+    ///     scale, mean, std: An element is ``(byte * scale - mean) / std``; ``scale`` is 1/255 for float inputs by default.
+    ///     colors: ``"rgb"`` or ``"bgr"``.
+    ///     layout: ``"nchw"`` or ``"nhwc"``, where the shape does not tell.
+    ///
+    /// Returns:
+    ///     A NumPy array of one item, ``[1, channels, height, width]`` or as the input has it.
+    #[pyo3(signature = (source, input=None, **options))]
+    fn image<'py>(
+        &self,
+        py: Python<'py>,
+        source: &Bound<'py, PyAny>,
+        input: Option<&str>,
+        options: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let info = match input {
+            Some(name) => rlx::inputs::find(&self.inputs, name).or_raise(py)?,
+            None => self.inputs.first().ok_or_else(|| PyValueError::new_err("the model has no inputs"))?,
+        };
+        let shared = &self.shared;
+        let properties = py.detach(|| shared.metadata()).map(|m| m.properties).unwrap_or_default();
+        let path = self.path.as_ref().map(|path| path.extract::<std::path::PathBuf>(py)).transpose()?;
+        let preprocess = image::preprocess(py, path.as_deref(), &properties, info, options)?;
+        let picture = image::open(source)?;
+        let tensor = py.detach(|| preprocess.apply(&picture, info, InputLimit::default())).or_raise(py)?;
+        array::copied(py, (info.name.as_str(), &tensor).into())
     }
 
     /// Models are pickled by path and options, and loaded again.
@@ -585,5 +625,6 @@ fn verification<'py>(
     dict.set_item("first_overflow", place(&found.first_overflow)?)?;
     dict.set_item("rtol", found.tolerance.rtol)?;
     dict.set_item("atol", found.tolerance.atol)?;
+    dict.set_item("floor", found.tolerance.floor)?;
     Ok(dict)
 }

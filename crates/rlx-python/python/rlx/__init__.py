@@ -185,13 +185,14 @@ class Verification:
     first_overflow: Optional[Dict[str, Any]]
     rtol: float
     atol: float
+    floor: float
 
     def __bool__(self) -> bool:
         return self.ok
 
 
 def verify(
-    model, inputs=None, *, against: Optional[str] = None, rtol=None, atol=None, dims=None, progress=None, timeout=None,
+    model, inputs=None, *, against: Optional[str] = None, rtol=None, atol=None, floor: float = 0.0, dims=None, progress=None, timeout=None,
     cancel=None, **options,
 ) -> Verification:  # fmt: skip
     """Compares the device with the oracle, an exact reference interpreter, on every value of the graph that remains after fusion.
@@ -201,13 +202,14 @@ def verify(
         inputs: Arrays by name; random ones by default.
         against: A device to trust instead of the oracle.
         rtol, atol: The error allowed relative to each element, and to the largest of its tensor; by default, by element type.
+        floor: An error that is allowed everywhere.
         dims: Sizes of dynamic dimensions for random inputs.
         **options: As of `load`.
     """
     model = _model(model, options)
     given = random_inputs(model, dims) if inputs is None else inputs
     found = model.verify(
-        given, against=against, rtol=rtol, atol=atol, progress=progress, timeout=timeout, cancel=cancel
+        given, against=against, rtol=rtol, atol=atol, floor=floor, progress=progress, timeout=timeout, cancel=cancel
     )
     return Verification(**found)
 

@@ -88,6 +88,7 @@ class Model:
         against: Optional[str] = None,
         rtol: Optional[float] = None,
         atol: Optional[float] = None,
+        floor: float = 0.0,
         progress: Optional[_Progress] = None,
         timeout: Optional[float] = None,
         cancel: Optional[Cancel] = None,
@@ -109,6 +110,22 @@ class Model:
         timeout: Optional[float] = None,
         cancel: Optional[Cancel] = None,
     ) -> Dict[str, Any]: ...
+
+    def image(
+        self,
+        source: Union[str, PathLike[str], bytes, NDArray[np.uint8]],
+        input: Optional[str] = None,
+        *,
+        preset: Optional[str] = None,
+        resize: Union[int, Tuple[int, int], Tuple[str, int, int], str, None] = None,
+        filter: Optional[str] = None,
+        crop: Union[int, Tuple[int, int], None] = None,
+        scale: Optional[float] = None,
+        mean: Union[float, Sequence[float], None] = None,
+        std: Union[float, Sequence[float], None] = None,
+        colors: Optional[str] = None,
+        layout: Optional[str] = None,
+    ) -> NDArray[Any]: ...
 
 class Graph:
     def __init__(self, name: str = "graph") -> None: ...
