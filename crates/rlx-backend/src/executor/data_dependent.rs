@@ -4,51 +4,12 @@
 //! Memory is planned for what a symbol is at most, so nothing moves. Steps that mention no such symbol are bound once for
 //! the run's dimensions, as ever.
 
-use rlx_ir::{Error, ErrorKind, Extent, LirModule, Result, bound_of};
+use rlx_ir::{Error, ErrorKind, Result};
 
 use super::api::DeviceApi;
 use super::binding::Binding;
 use super::program::Program;
-use crate::extents::{ExtentTable, Values};
-
-/// What follows from one step that counts.
-#[derive(Debug)]
-pub(super) struct Stage {
-    /// The step.
-    pub(super) step: usize,
-    /// The symbol that it binds.
-    symbol: u32,
-    /// What that is at most, over the symbols that a run is given.
-    bound: Extent,
-    /// The places of the table that mention it.
-    slots: Vec<u32>,
-    /// The later steps whose last unknown it is.
-    pub(super) later: Vec<usize>,
-}
-
-/// The stages of a module, in the order of their steps.
-pub(super) fn stages(lir: &LirModule, table: &ExtentTable) -> Result<Vec<Stage>> {
-    let data = lir.graph.data_symbols();
-    let mut stages = Vec::new();
-    for (step, symbol) in lir.steps.iter().enumerate().filter_map(|(i, s)| Some((i, s.data_symbol()?))) {
-        let bound = bound_of(&data)(symbol)
-            .ok_or_else(|| Error::new(ErrorKind::Internal, "a step counts what no node of the graph does"))?;
-        let slots = table.mentioning(symbol);
-        stages.push(Stage { step, symbol, bound, slots, later: Vec::new() });
-    }
-    if stages.is_empty() {
-        return Ok(stages);
-    }
-    for (at, step) in lir.steps.iter().enumerate() {
-        let symbols = step.symbols();
-        // What a step binds itself it does not wait for.
-        let last = stages.iter_mut().rev().find(|s| s.step != at && symbols.contains(&s.symbol));
-        if let Some(stage) = last {
-            stage.later.push(at);
-        }
-    }
-    Ok(stages)
-}
+use crate::extents::Values;
 
 impl<D: DeviceApi> Program<D> {
     /// Evaluates the table for a run's dimensions, the symbols that steps bind at their bounds. `found` becomes the

@@ -26,6 +26,7 @@ mod params;
 mod program;
 mod run;
 mod select;
+mod stage;
 
 pub use api::{DeviceApi, Output, Run};
 pub use binding::BINDINGS;

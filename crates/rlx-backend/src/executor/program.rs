@@ -6,7 +6,7 @@ use rlx_ir::lir::{BufferKind, Operand, Step as LirStep};
 use rlx_ir::{Error, LirModule, NodeId, Result};
 
 use super::api::DeviceApi;
-use super::data_dependent::{Stage, stages};
+use super::stage::{Stage, stages};
 use crate::checks::ShapeRules;
 use crate::extents::{Ex, ExtentTable, SlotSizes};
 use crate::init::InitPlan;
