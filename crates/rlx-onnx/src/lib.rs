@@ -16,6 +16,7 @@ mod formats;
 mod import;
 mod ops;
 pub mod proto;
+mod structure;
 mod survey;
 mod tensor;
 #[cfg(feature = "testing")]
@@ -25,5 +26,6 @@ pub use dims::DimNames;
 pub use file::{OnnxFile, read_tensor_file};
 pub use import::{ImportOptions, Imported, NeedsInputValue, import, import_with_progress, needed_input};
 pub use ops::built;
+pub use structure::{FileValue, MapKeys, StringTable, StringTensor, Structure, read_value_file};
 pub use survey::{ExternalData, LargeTensor, OpCount, Survey, TensorCount};
 pub use tensor::{RawTensor, dtype};

@@ -109,7 +109,7 @@ impl RawTensor {
     }
 }
 
-fn extents(dims: &[i64]) -> Result<Vec<usize>, Error> {
+pub(crate) fn extents(dims: &[i64]) -> Result<Vec<usize>, Error> {
     let extent = |&d: &i64| usize::try_from(d).map_err(|_| malformed(format!("extent {d}")));
     dims.iter().map(extent).collect()
 }

@@ -13,11 +13,11 @@ it; model-local functions (inlined); branches and loops, chosen or unrolled wher
 arithmetic (`Shape`, `Gather`, `Concat`, `Slice`, …) is done while importing and leaves no nodes.
 
 Where the value of an input decides a shape or an axis, the import asks for that value (`NeedsInputValue`), and the graph
-then holds for that value. Not read: sequences, optionals, strings, sparse initialisers. What is not built is an error that names node, op, domain, opset and operands.
+then holds for that value. Sequences, optionals, strings and maps are taken apart while importing (`rlx_onnx::Structure` says how). Not read:
+sparse initialisers. What is not built is an error that names node, op, domain, opset and operands.
 
 Of ONNX Runtime's own domain `com.microsoft` what its quantiser, its optimiser and its model builder write is read (weights of 2, 4 and 8
-bits in blocks stay packed in the model; attention's caches are ordinary inputs and outputs), and of `ai.onnx.ml` what
-scikit-learn's models become without strings and maps (`to_onnx(model, X, options={id(model): {\"zipmap\": False}})`): both as ordinary
+bits in blocks stay packed in the model; attention's caches are ordinary inputs and outputs), and `ai.onnx.ml` whole: both as ordinary
 tensor ops. Ops of other domains are the program's own: `com.example.Scale` is the custom op that it registered by that name.
 
 `cargo xtask test --suite onnx-node` runs the format's own node cases on the oracle and on the CPU and prints how many pass.

@@ -13,7 +13,11 @@
 use rlx_ir::oracle::{Bindings, evaluate};
 use rlx_ir::tensor::Elements;
 use rlx_ir::{ConstData, ErrorKind, Graph, Node, Op, Value};
-use rlx_onnx::{ImportOptions, Imported, OnnxFile, import, needed_input, read_tensor_file};
+use rlx_onnx::proto::TypeProto;
+use rlx_onnx::{
+    FileValue, ImportOptions, Imported, OnnxFile, StringTable, StringTensor, import, needed_input,
+    read_value_file,
+};
 use rlx_runtime::{
     CompileOptions, Device, KernelDispatchPolicy, Session, TensorView, supports_graph_with_options,
     supports_node,
@@ -191,34 +195,33 @@ fn run_case(runner: &Runner, folder: &Path) -> Outcome {
 }
 
 fn run_set(runner: &Runner, file: &OnnxFile, set: &Path) -> Outcome {
-    let mut inputs = BTreeMap::new();
+    let mut given = Given::default();
     for (i, input) in file.graph().input.iter().enumerate() {
-        match read_tensor(&set.join(format!("input_{i}.pb"))) {
-            Ok(value) => inputs.insert(input.name().to_owned(), value),
-            // Sequences, optionals and strings are no tensors: the importer says what it thinks of them.
-            Err(why) => match import(file, &ImportOptions::default()) {
-                Err(e) if e.kind() == ErrorKind::Unsupported => return not_built(&e),
-                _ => return Outcome::Failed(why),
-            },
-        };
+        let path = set.join(format!("input_{i}.pb"));
+        let declared = input.r#type.clone().unwrap_or_default();
+        match read_value(&path, &declared) {
+            Ok(value) => given.add(input.name(), value),
+            Err(why) => return Outcome::Failed(why),
+        }
     }
-    let imported = match import_with_values(file, &inputs) {
+    let imported = match import_with_values(file, &given) {
         Ok(imported) => imported,
         Err(e) if e.kind() == ErrorKind::Unsupported => return not_built(&e),
         Err(e) => return Outcome::Failed(e.to_string()),
+    };
+    let inputs = match given.of_graph(&imported) {
+        Ok(inputs) => inputs,
+        Err(why) => return Outcome::Failed(why),
     };
     let outputs = match (runner.run)(&imported, &inputs) {
         Ok(outputs) => outputs,
         Err(e) if e.kind() == ErrorKind::Unsupported => return not_built(&e),
         Err(e) => return Outcome::Failed(e.to_string()),
     };
-    for (i, found) in outputs.iter().enumerate() {
-        let want = read_tensor(&set.join(format!("output_{i}.pb")));
-        if let Err(why) = want.and_then(|want| compare(found, &want.value())) {
-            return Outcome::Failed(format!("output {i}: {why}"));
-        }
+    match compare_outputs(file, set, &imported, &outputs) {
+        Ok(()) => Outcome::Pass,
+        Err(why) => Outcome::Failed(why),
     }
-    Outcome::Pass
 }
 
 /// The missing feature: the op's name in the file, or in the graph if the device does not support it.
@@ -232,21 +235,98 @@ fn not_built(e: &rlx_ir::Error) -> Outcome {
     Outcome::NotBuilt(if whole { node.to_owned() } else { format!("{node} ({detail})") })
 }
 
+/// What a case gives for the model's inputs.
+#[derive(Default)]
+struct Given {
+    tensors: Inputs,
+    strings: BTreeMap<String, StringTensor>,
+    options: ImportOptions,
+}
+
+impl Given {
+    fn add(&mut self, name: &str, value: FileValue) {
+        match value {
+            FileValue::Tensor(raw) => {
+                self.tensors.insert(name.to_owned(), raw.to_const().expect("the case's tensor fits"));
+            }
+            FileValue::Strings(strings) => _ = self.strings.insert(name.to_owned(), strings),
+            FileValue::Sequence(elements) => {
+                self.options.sequence_lengths.insert(name.to_owned(), elements.len());
+                elements.into_iter().enumerate().for_each(|(i, e)| self.add(&format!("{name}.{i}"), e));
+            }
+            FileValue::Nothing => _ = self.options.absent.insert(name.to_owned()),
+        }
+    }
+
+    /// The inputs that the graph has: strings as codes.
+    fn of_graph(&self, imported: &Imported) -> Result<Inputs, String> {
+        let mut inputs = self.tensors.clone();
+        for (name, strings) in &self.strings {
+            let table = imported.structure.strings.get(name).ok_or(format!("{name} has no strings"))?;
+            inputs.insert(name.clone(), table.encode(strings).map_err(|e| e.to_string())?);
+        }
+        Ok(inputs)
+    }
+}
+
 /// Imports, specialising on the value of every input that turns out to decide a shape.
-fn import_with_values(file: &OnnxFile, inputs: &Inputs) -> Result<Imported, rlx_ir::Error> {
-    let mut options = ImportOptions::default();
+fn import_with_values(file: &OnnxFile, given: &Given) -> Result<Imported, rlx_ir::Error> {
+    let mut options = given.options.clone();
     loop {
         let error = match import(file, &options) {
             Ok(imported) => return Ok(imported),
             Err(error) => error,
         };
-        let value = needed_input(&error).and_then(|name| Some((name.to_owned(), inputs.get(name)?.clone())));
-        match value {
-            Some((name, value)) if !options.input_values.contains_key(&name) => {
-                options.input_values.insert(name, value);
-            }
-            _ => return Err(error),
+        let Some(name) = needed_input(&error).map(str::to_owned) else { return Err(error) };
+        let tensor = given.tensors.get(&name).filter(|_| !options.input_values.contains_key(&name));
+        let strings = given.strings.get(&name).filter(|_| !options.input_strings.contains_key(&name));
+        match (tensor, strings) {
+            (Some(value), _) => _ = options.input_values.insert(name, value.clone()),
+            (_, Some(value)) => _ = options.input_strings.insert(name, value.clone()),
+            (None, None) => return Err(error),
         }
+    }
+}
+
+/// Every output of the model against the case's, a sequence element by element.
+fn compare_outputs(file: &OnnxFile, set: &Path, imported: &Imported, found: &[Value]) -> Result<(), String> {
+    let mut at = 0;
+    for (i, output) in file.graph().output.iter().enumerate() {
+        let want =
+            read_value(&set.join(format!("output_{i}.pb")), &output.r#type.clone().unwrap_or_default())?;
+        let mut all = Vec::new();
+        flattened(output.name().to_owned(), want, &mut all);
+        for (name, want) in all {
+            let values = found.get(at).filter(|_| imported.outputs.get(at) == Some(&name));
+            let value = values.ok_or(format!("there is no output {name}"))?;
+            compare_value(value, &want, imported.structure.strings.get(&name))
+                .map_err(|e| format!("{name}: {e}"))?;
+            at += 1;
+        }
+    }
+    if at == found.len() { Ok(()) } else { Err(format!("{} outputs, not {at}", found.len())) }
+}
+
+fn flattened(name: String, value: FileValue, all: &mut Vec<(String, FileValue)>) {
+    match value {
+        FileValue::Sequence(elements) => {
+            elements.into_iter().enumerate().for_each(|(i, e)| flattened(format!("{name}.{i}"), e, all));
+        }
+        FileValue::Nothing => {}
+        other => all.push((name, other)),
+    }
+}
+
+fn compare_value(found: &Value, want: &FileValue, table: Option<&StringTable>) -> Result<(), String> {
+    match (want, table) {
+        (FileValue::Tensor(want), None) => {
+            compare(found, &want.to_const().map_err(|e| e.to_string())?.value())
+        }
+        (FileValue::Strings(want), Some(table)) => {
+            let found = table.decode(&found.to_const()).map_err(|e| e.to_string())?;
+            if found == *want { Ok(()) } else { Err(format!("{found:?}, not {want:?}")) }
+        }
+        _ => Err("another kind of value".to_owned()),
     }
 }
 
@@ -304,9 +384,9 @@ fn run_on_cpu(imported: &Imported, inputs: &Inputs) -> Result<Vec<Value>, rlx_ir
     Ok(compiled.try_run_tensors(&views)?.iter().map(ConstData::value).collect())
 }
 
-fn read_tensor(path: &Path) -> Result<ConstData, String> {
+fn read_value(path: &Path, declared: &TypeProto) -> Result<FileValue, String> {
     let bytes = std::fs::read(path).map_err(|e| format!("{}: {e}", path.display()))?;
-    read_tensor_file(bytes).and_then(|raw| raw.to_const()).map_err(|e| e.to_string())
+    read_value_file(bytes, declared).map_err(|e| e.to_string())
 }
 
 /// Type, shape and values must agree.

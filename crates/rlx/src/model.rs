@@ -187,7 +187,11 @@ impl Model {
             if let Some((_, imported)) = self.imports.iter().find(|(values, _)| *values == key) {
                 return Ok(Arc::clone(imported));
             }
-            let options = ImportOptions { dims: self.dims.clone(), input_values: key.clone() };
+            let options = ImportOptions {
+                dims: self.dims.clone(),
+                input_values: key.clone(),
+                ..ImportOptions::default()
+            };
             match import_with_progress(&self.file, &options, progress) {
                 Ok(imported) => {
                     let imported = Arc::new(imported);

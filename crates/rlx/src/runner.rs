@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rlx_ir::{ConstData, Error, ErrorKind, Graph, Node, Op, Progress, Result, Shape, WeightStore};
-use rlx_onnx::Imported;
+use rlx_onnx::{Imported, Structure};
 use rlx_runtime::{
     AotCache, Artefact, CompileOptions, CompiledGraph, Device, NewArtefact, Session, TensorInfo, TensorView,
 };
@@ -123,7 +123,8 @@ impl Runner {
         options: CompileOptions,
     ) -> Self {
         let outputs = outputs.into_iter().map(Into::into).collect();
-        let imported = Imported { graph, weights, outputs, specialised: Vec::new() };
+        let (specialised, structure) = (Vec::new(), Structure::default());
+        let imported = Imported { graph, weights, outputs, specialised, structure };
         let source = Source::Graph(Arc::new(imported));
         Runner { source, session, options, ready: Vec::new(), variants: 0, cache: None }
     }
@@ -301,7 +302,9 @@ impl Runner {
                 };
                 let specialised = artefact.decided()?.into_iter().map(|(name, _)| name).collect();
                 let (weights, outputs) = (artefact.weights()?, artefact.outputs()?);
-                Ok(Arc::new(Imported { graph, weights, outputs, specialised }))
+                // An artefact has tensors alone, of strings the codes.
+                let structure = Structure::default();
+                Ok(Arc::new(Imported { graph, weights, outputs, specialised, structure }))
             }
         }
     }

@@ -18,6 +18,8 @@ pub(crate) struct NodeCx<'a, 'f> {
     pub attrs: Attrs<'a>,
     pub opset: i64,
     pub inputs: Vec<Option<SlotId>>,
+    /// The operands as they are given: an optional that holds nothing is one of them.
+    pub given: Vec<Option<SlotId>>,
 }
 
 impl<'a, 'f> NodeCx<'a, 'f> {
@@ -27,8 +29,9 @@ impl<'a, 'f> NodeCx<'a, 'f> {
         opset: i64,
         inputs: Vec<Option<SlotId>>,
     ) -> Self {
-        let inputs = inputs.into_iter().map(|id| id.filter(|&id| !importer.slot(id).absent)).collect();
-        NodeCx { importer, proto, attrs: Attrs(&proto.attribute), opset, inputs }
+        let there = |id: &Option<SlotId>| id.filter(|&id| !importer.slot(id).absent);
+        let (given, inputs) = (inputs.clone(), inputs.iter().map(there).collect());
+        NodeCx { importer, proto, attrs: Attrs(&proto.attribute), opset, inputs, given }
     }
 
     // Operands
@@ -89,17 +92,7 @@ impl<'a, 'f> NodeCx<'a, 'f> {
 
     /// The constant data of operand `i`, if it has any.
     fn constant_value(&self, i: usize) -> Result<Option<Value>, Error> {
-        let slot = self.importer.slot(self.slot(i)?);
-        Ok(match (&slot.data, &slot.known, slot.node) {
-            (Some(Data::Value(v)), ..) => Some(v.value()),
-            (Some(Data::File { tensor, .. }), ..) => Some(tensor.to_const()?.try_value()?),
-            (_, Some(known), _) => known.to_const().map(|c| c.value()),
-            (_, _, Some(node)) => match self.importer.node_of(node).map(|node| &node.op) {
-                Some(Op::Constant { data }) => Some(data.try_value()?),
-                _ => None,
-            },
-            _ => None,
-        })
+        self.importer.constant_value(self.slot(i)?)
     }
 
     /// The elements of operand `i`, an integer tensor that decides a shape.
@@ -152,7 +145,7 @@ impl<'a, 'f> NodeCx<'a, 'f> {
     }
 
     /// Says which graph input's value would make operand `i` known, or that none would.
-    fn not_known(&self, i: usize) -> Error {
+    pub fn not_known(&self, i: usize) -> Error {
         let why = format!("operand {i} of {}", self.proto.op_type());
         match self.slot(i).ok().and_then(|slot| self.first_input_behind(slot)) {
             Some(name) => needs_value(&name, &why),
@@ -177,7 +170,7 @@ impl<'a, 'f> NodeCx<'a, 'f> {
     }
 
     /// The first graph input the slot's value depends on that has no value given.
-    fn first_input_behind(&self, slot: SlotId) -> Option<String> {
+    pub(super) fn first_input_behind(&self, slot: SlotId) -> Option<String> {
         // The inputs of a body are not the model's.
         if !self.importer.bodies.is_empty() {
             return None;
@@ -186,9 +179,7 @@ impl<'a, 'f> NodeCx<'a, 'f> {
         let graph = &self.importer.graph;
         let live = oracle::live_nodes(graph, &[node]).ok()?;
         graph.inputs().filter(|n| live[n.id.index()]).find_map(|n| match &n.op {
-            Op::Input { name } if !self.importer.options.input_values.contains_key(name) => {
-                Some(name.clone())
-            }
+            Op::Input { name } if !self.importer.options.gives(name) => Some(name.clone()),
             _ => None,
         })
     }
@@ -333,6 +324,21 @@ impl<'a, 'f> NodeCx<'a, 'f> {
 }
 
 impl Importer<'_> {
+    /// The constant data of a slot, if it has any.
+    pub fn constant_value(&self, slot: SlotId) -> Result<Option<Value>, Error> {
+        let slot = self.slot(slot);
+        Ok(match (&slot.data, &slot.known, slot.node) {
+            (Some(Data::Value(v)), ..) => Some(v.value()),
+            (Some(Data::File { tensor, .. }), ..) => Some(tensor.to_const()?.try_value()?),
+            (_, Some(known), _) => known.to_const().map(|c| c.value()),
+            (_, _, Some(node)) => match self.node_of(node).map(|node| &node.op) {
+                Some(Op::Constant { data }) => Some(data.try_value()?),
+                _ => None,
+            },
+            _ => None,
+        })
+    }
+
     /// Known integers as a node: a constant, or numbers that the run's dimensions give.
     pub fn known_node(&mut self, known: &Known) -> Result<NodeId, Error> {
         if let Some(value) = known.to_const() {

@@ -4,6 +4,7 @@
 use super::attrs::{Attrs, refers, with_attributes};
 use super::context::NodeCx;
 use super::fold::{Folding, Operand, fold};
+use super::held::Held;
 use super::slot::{Importer, SlotId, normal_domain};
 use crate::ops::{self, Emit, legacy};
 use crate::proto::{AttributeProto, FunctionProto, GraphProto, NodeProto, OperatorSetIdProto};
@@ -77,15 +78,29 @@ impl Importer<'_> {
             return self.call(node, function, &inputs);
         }
         let opset = self.opset(domain)?;
+        let tensors = inputs.iter().flatten().all(|&id| self.slot(id).is_tensor());
+        let shapes = matches!(node.op_type(), "Shape" | "Size") && self.first_no_strings(&inputs).is_none();
         if domain.is_empty()
+            && (tensors || shapes)
             && let Some(known) = fold(node.op_type(), &self.folding(node, &inputs))
         {
             check_extents(known.iter().flat_map(|k| k.values.iter().copied()))?;
             self.spend(known.iter().map(|k| k.values.len()).sum())?;
             return Ok(known.into_iter().map(|k| self.known_slot(k)).collect());
         }
+        let mut moves_strings = false;
         let emitter = match ops::find(domain, node.op_type(), opset) {
-            Some(entry) => entry.emit,
+            Some(entry) if tensors || entry.takes_any => entry.emit,
+            Some(entry) => {
+                moves_strings = true;
+                let held =
+                    if entry.moves { self.first_no_strings(&inputs) } else { self.first_held(&inputs) };
+                if let Some(what) = held {
+                    let message = format!("{} of {what} is not supported", op_label(node));
+                    return Err(Error::new(ErrorKind::Unsupported, message));
+                }
+                entry.emit
+            }
             None if custom_op(&op_label(node)).is_some() => Emit::Nodes(ops::custom::import),
             None => return Err(self.not_built(node, opset, &inputs)),
         };
@@ -93,13 +108,30 @@ impl Importer<'_> {
         if domain.is_empty() && opset < legacy::NUMPY_BROADCASTS {
             legacy::align(&mut cx)?;
         }
-        let outputs = emit(&mut cx, emitter).map_err(|e| self.with_dtypes(e, node, opset, &inputs))?;
+        let outputs = if moves_strings { moved_strings(&mut cx, emitter) } else { emit(&mut cx, emitter) };
+        let outputs = outputs.map_err(|e| self.with_dtypes(e, node, opset, &inputs))?;
         let wanted = node.output.iter().rposition(|name| !name.is_empty()).map_or(0, |i| i + 1);
         if outputs.len() < wanted {
             let message = format!("output {wanted} of {} is not supported", op_label(node));
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
         Ok(outputs)
+    }
+
+    /// The first operand that is no tensor, as errors call it.
+    fn first_held(&self, inputs: &[Option<SlotId>]) -> Option<&'static str> {
+        inputs
+            .iter()
+            .flatten()
+            .map(|&id| self.slot(id))
+            .find(|slot| !slot.is_tensor())
+            .map(|slot| slot.held.name())
+    }
+
+    /// The first operand that is neither a tensor nor strings.
+    fn first_no_strings(&self, inputs: &[Option<SlotId>]) -> Option<&'static str> {
+        let other = |held: &&Held| !matches!(held, Held::Tensor | Held::Strings(_));
+        inputs.iter().flatten().map(|&id| &self.slot(id).held).find(other).map(Held::name)
     }
 
     fn folding<'n>(&self, node: &'n NodeProto, inputs: &[Option<SlotId>]) -> Folding<'n> {
@@ -139,12 +171,11 @@ impl Importer<'_> {
     fn not_built(&self, node: &NodeProto, opset: i64, inputs: &[Option<SlotId>]) -> Error {
         let label = op_label(node);
         let domain = normal_domain(node.domain());
-        let hint = match (domain, ops::instead_of(domain, node.op_type())) {
-            (_, Some(instead)) => instead.to_owned(),
-            ("", None) => "docs/onnx.md lists the supported ops; export the model with other ops, or with a lower opset that \
+        let hint = match domain {
+            "" => "docs/onnx.md lists the supported ops; export the model with other ops, or with a lower opset that \
                    decomposes it"
                 .to_owned(),
-            (_, None) => format!("define it with register_custom_op under the name \"{label}\" (see examples/custom_op)"),
+            _ => format!("define it with register_custom_op under the name \"{label}\" (see examples/custom_op)"),
         };
         let error =
             Error::new(ErrorKind::Unsupported, format!("op {label} is not supported")).with_hint(hint);
@@ -156,7 +187,11 @@ impl Importer<'_> {
         if error.kind() != ErrorKind::Unsupported {
             return error;
         }
-        let shape = |id: &Option<SlotId>| id.map_or("none".to_owned(), |id| self.slot(id).shape.to_string());
+        let shown = |id: SlotId| match &self.slot(id).held {
+            Held::Tensor => self.slot(id).shape.to_string(),
+            held => held.name().to_owned(),
+        };
+        let shape = |id: &Option<SlotId>| id.map_or("none".to_owned(), shown);
         let operands = inputs.iter().map(shape).collect::<Vec<_>>().join(", ");
         let domain = if normal_domain(node.domain()).is_empty() { "ai.onnx" } else { node.domain() };
         let message = format!("{}; domain {domain}, opset {opset}, operands: {operands}", error.message());
@@ -254,6 +289,14 @@ impl Importer<'_> {
         }
         graph.output.iter().map(|o| self.lookup(o.name())).collect()
     }
+}
+
+/// Moves strings: their codes, among common words.
+fn moved_strings(cx: &mut NodeCx<'_, '_>, how: Emit) -> Result<Vec<SlotId>, Error> {
+    let (inputs, words) = cx.in_common_words()?;
+    cx.inputs = inputs;
+    let outputs = emit(cx, how)?;
+    Ok(outputs.into_iter().map(|codes| cx.importer.strings_slot(codes, words.clone())).collect())
 }
 
 /// Runs the importer of a table entry.

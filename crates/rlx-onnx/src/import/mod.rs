@@ -15,6 +15,8 @@ mod computed;
 pub(crate) mod context;
 mod fold;
 mod function;
+pub(crate) mod held;
+mod inputs;
 pub(crate) mod known;
 mod slot;
 
@@ -23,16 +25,14 @@ pub(crate) use context::NodeCx;
 pub(crate) use function::{NEWEST_OPSET, OLDEST_OPSET, op_label};
 pub(crate) use slot::{SlotId, normal_domain};
 
-use crate::dims::DimNames;
 use crate::file::OnnxFile;
-use crate::proto::type_proto::Value as TypeValue;
-use crate::proto::{GraphProto, ValueInfoProto};
-use crate::tensor;
+use crate::structure::{StringTensor, Structure};
+use inputs::Outputs;
 use rlx_ir::dim::scoped;
 use rlx_ir::progress::Stage;
-use rlx_ir::{ConstData, Dim, Error, ErrorKind, ExprBudget, Graph, NodeId, Op, Progress, Shape, WeightStore};
+use rlx_ir::{ConstData, Error, ErrorKind, ExprBudget, Graph, Progress, WeightStore};
 use slot::Importer;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// The options of an import.
@@ -48,6 +48,19 @@ pub struct ImportOptions {
     /// Values of inputs the graph is specialised on. Such an input stays an input of the graph, so that callers feed
     /// what the model declares, but the graph holds only for this value.
     pub input_values: BTreeMap<String, ConstData>,
+    /// As `input_values`, of inputs that are strings.
+    pub input_strings: BTreeMap<String, StringTensor>,
+    /// How many elements the inputs that are sequences have.
+    pub sequence_lengths: BTreeMap<String, usize>,
+    /// The inputs of optional type that hold nothing.
+    pub absent: BTreeSet<String>,
+}
+
+impl ImportOptions {
+    /// Whether the value of an input is given.
+    fn gives(&self, name: &str) -> bool {
+        self.input_values.contains_key(name) || self.input_strings.contains_key(name)
+    }
 }
 
 /// An imported model.
@@ -61,6 +74,8 @@ pub struct Imported {
     pub outputs: Vec<String>,
     /// The inputs on whose values the graph was specialised.
     pub specialised: Vec<String>,
+    /// What inputs and outputs are that the model does not declare as tensors of numbers.
+    pub structure: Structure,
 }
 
 /// The input whose value the import asks for (the source of an [`ErrorKind::NeedsInputValue`] error).
@@ -122,83 +137,22 @@ fn import_scoped(file: &OnnxFile, options: &ImportOptions, progress: &Progress) 
         progress.step(Stage::Import, i, proto.node.len(), || node.op_type())?;
         importer.node(node)?;
     }
-    let mut outputs = Vec::with_capacity(proto.output.len());
-    let mut names = Vec::with_capacity(proto.output.len());
+    let mut outputs = Outputs::default();
     for output in &proto.output {
         let slot = importer.lookup(output.name())?;
-        let node = importer.materialize(slot)?;
-        importer.name_output(node, output.name());
-        outputs.push(node);
-        names.push(output.name().to_owned());
+        importer.output(output.name(), slot, output.r#type.as_ref(), &mut outputs)?;
     }
-    importer.graph.set_outputs(outputs);
-    let specialised = options.input_values.keys().filter(|k| proto.input.iter().any(|i| i.name() == **k));
+    importer.graph.set_outputs(outputs.nodes);
+    let given = options.input_values.keys().chain(options.input_strings.keys());
+    let specialised = given.filter(|k| proto.input.iter().any(|i| i.name() == **k)).cloned().collect();
+    importer.note_vocabulary();
     Ok(Imported {
-        specialised: specialised.cloned().collect(),
+        specialised,
         graph: importer.graph,
         weights: importer.weights,
-        outputs: names,
+        outputs: outputs.names,
+        structure: importer.structure,
     })
-}
-
-impl Importer<'_> {
-    /// Names an output's node after it, so that the graph has the model's own names.
-    fn name_output(&mut self, node: NodeId, name: &str) {
-        let named = self.graph.node(node);
-        let outside = matches!(named.op, Op::Input { .. } | Op::Param { .. });
-        if !outside && named.name.is_none() {
-            self.graph.set_name(node, name);
-        }
-    }
-
-    /// Declares the graph's inputs; an input that has an initialiser is a weight (files before version 4).
-    fn inputs(&mut self, proto: &GraphProto) -> Result<(), Error> {
-        let names = DimNames::of_inputs(proto, &self.options.dims);
-        let weights: HashSet<&str> = proto.initializer.iter().map(|t| t.name()).collect();
-        for input in proto.input.iter().filter(|input| !weights.contains(input.name())) {
-            let name = input.name();
-            let shape =
-                self.declared_shape(input, &names).map_err(|e| e.with_origin(format!("input \"{name}\"")))?;
-            let given = self.options.input_values.get(name);
-            if let Some(value) = given {
-                check_given(name, &shape, value)?;
-            }
-            let shape = given.map_or(shape, ConstData::shape);
-            let node = self.graph.input(name, shape);
-            let slot = match given {
-                Some(value) => self.constant_slot(value.clone()),
-                None => self.node_slot(node),
-            };
-            self.define(name, slot)?;
-        }
-        Ok(())
-    }
-
-    /// The shape an input declares; a dimension without a size or name gets a new symbol.
-    fn declared_shape(&self, info: &ValueInfoProto, names: &DimNames<'_>) -> Result<Shape, Error> {
-        let tensor = match info.r#type.as_ref().and_then(|t| t.value.as_ref()) {
-            Some(TypeValue::TensorType(tensor)) => tensor,
-            Some(_) => return Err(Error::new(ErrorKind::Unsupported, "inputs that are not plain tensors")),
-            None => return Err(Error::new(ErrorKind::Malformed, "no type is declared")),
-        };
-        let dtype = tensor::dtype(tensor.elem_type())?;
-        let Some(shape) = &tensor.shape else {
-            return match self.options.input_values.get(info.name()) {
-                Some(value) => Ok(value.shape()),
-                None => Err(needs_value(info.name(), "its rank is not declared")),
-            };
-        };
-        use crate::proto::tensor_shape_proto::dimension::Value;
-        self.check_rank(shape.dim.len())?;
-        let dim = |(i, d): (usize, &crate::proto::tensor_shape_proto::Dimension)| match &d.value {
-            Some(Value::DimValue(v)) if *v >= 0 => Dim::Static(*v as usize),
-            Some(Value::DimParam(name)) if !name.is_empty() => names.dim(name),
-            _ => names.dim(&format!("{}.{i}", info.name())),
-        };
-        let shape = Shape::from_dims(&shape.dim.iter().enumerate().map(dim).collect::<Vec<_>>(), dtype);
-        shape.check_size()?;
-        Ok(shape)
-    }
 }
 
 /// An error that says which input's value is needed and why.
@@ -207,17 +161,4 @@ pub(crate) fn needs_value(input: &str, why: &str) -> Error {
     Error::new(ErrorKind::NeedsInputValue, format!("{need}: {why}"))
         .with_hint("import again with that input's value")
         .with_source(need)
-}
-
-/// A value the caller gives for an input must have the declared type, rank and fixed sizes.
-fn check_given(name: &str, declared: &Shape, value: &ConstData) -> Result<(), Error> {
-    let given = value.shape();
-    let fits = declared.dtype() == given.dtype()
-        && declared.rank() == given.rank()
-        && declared.dims().iter().zip(given.dims()).all(|(d, g)| !d.is_static() || d == g);
-    if fits {
-        return Ok(());
-    }
-    let message = format!("input \"{name}\" is {declared}, the value given for it {given}");
-    Err(Error::new(ErrorKind::Binding, message))
 }

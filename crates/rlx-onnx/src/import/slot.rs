@@ -2,9 +2,11 @@
 
 use super::ImportOptions;
 use super::body::OpenBody;
+use super::held::{Held, Strings, Vocabulary, Words};
 use super::known::{Known, MOST_ELEMENTS};
 use crate::file::OnnxFile;
 use crate::proto::{FunctionProto, GraphProto};
+use crate::structure::{Structure, is_strings, strings_of};
 use crate::tensor::RawTensor;
 use rlx_ir::oracle::Allowance;
 use rlx_ir::progress::Stage;
@@ -46,8 +48,20 @@ pub(crate) struct Slot {
     pub known: Option<Rc<Known>>,
     /// Its constant data.
     pub data: Option<Data>,
-    /// An optional operand of a function that the caller left out.
+    /// An optional operand of a function that the caller left out, or an optional that holds nothing.
     pub absent: bool,
+    /// What it holds if that is no plain tensor. The shape of strings is their codes'; of the rest it says nothing.
+    pub held: Held,
+}
+
+impl Slot {
+    fn tensor(shape: Shape) -> Slot {
+        Slot { shape, node: None, known: None, data: None, absent: false, held: Held::Tensor }
+    }
+
+    pub fn is_tensor(&self) -> bool {
+        matches!(self.held, Held::Tensor)
+    }
 }
 
 /// Constant data that is not in the graph yet.
@@ -89,6 +103,11 @@ pub(crate) struct Importer<'f> {
     /// Constants of the file taken for another element type.
     views: HashMap<(SlotId, DType), SlotId>,
     param_names: HashSet<String>,
+    /// The strings that the model asks its inputs for.
+    pub vocabulary: Vocabulary,
+    /// The inputs whose codes are in it.
+    pub open_strings: Vec<String>,
+    pub structure: Structure,
     visited: usize,
     /// What may still be computed while importing.
     pub(super) allowance: Cell<Allowance>,
@@ -134,6 +153,9 @@ impl<'f> Importer<'f> {
             bodies: Vec::new(),
             views: HashMap::new(),
             param_names: HashSet::new(),
+            vocabulary: Vocabulary::default(),
+            open_strings: Vec::new(),
+            structure: Structure::default(),
             visited: 0,
             allowance: Cell::new(Allowance::for_bytes(file.size().saturating_add(given))),
         })
@@ -212,19 +234,19 @@ impl<'f> Importer<'f> {
 
     pub fn node_slot(&mut self, node: NodeId) -> SlotId {
         let shape = self.graph.shape(node).clone();
-        self.add_slot(Slot { shape, node: Some(node), known: None, data: None, absent: false })
+        self.add_slot(Slot { node: Some(node), ..Slot::tensor(shape) })
     }
 
     pub fn known_slot(&mut self, known: Known) -> SlotId {
         let shape = Shape::new(&known.dims, known.dtype);
-        self.add_slot(Slot { shape, node: None, known: Some(Rc::new(known)), data: None, absent: false })
+        self.add_slot(Slot { known: Some(Rc::new(known)), ..Slot::tensor(shape) })
     }
 
     pub fn constant_slot(&mut self, value: ConstData) -> SlotId {
         let known = Known::from_const(&value).map(Rc::new);
         let shape = value.shape();
         let data = Some(Data::Value(Rc::new(value)));
-        self.add_slot(Slot { shape, node: None, known, data, absent: false })
+        self.add_slot(Slot { known, data, ..Slot::tensor(shape) })
     }
 
     /// A tensor of the file: known at once when it is a small integer tensor.
@@ -237,13 +259,17 @@ impl<'f> Importer<'f> {
         };
         let shape = Shape::new(&tensor.dims, tensor.dtype);
         let data = Some(Data::File { tensor: Rc::new(tensor), weight });
-        self.add_slot(Slot { shape, node: None, known, data, absent: false })
+        self.add_slot(Slot { known, data, ..Slot::tensor(shape) })
+    }
+
+    /// What is left out.
+    pub fn absent_slot(&mut self) -> SlotId {
+        self.add_slot(Slot { absent: true, ..Slot::tensor(Shape::scalar(DType::F32)) })
     }
 
     /// Defines a function's optional operand that the caller left out.
     pub fn define_absent(&mut self, name: &str) -> Result<(), Error> {
-        let shape = Shape::scalar(DType::F32);
-        let slot = self.add_slot(Slot { shape, node: None, known: None, data: None, absent: true });
+        let slot = self.absent_slot();
         self.define(name, slot)
     }
 
@@ -267,6 +293,21 @@ impl<'f> Importer<'f> {
         let view = self.tensor_slot(view, weight);
         self.views.insert((id, dtype), view);
         Ok(Some(view))
+    }
+
+    /// Strings by the tensor of their codes.
+    pub fn strings_slot(&mut self, codes: SlotId, words: Words) -> SlotId {
+        let shape = self.slot(codes).shape.clone();
+        self.add_slot(Slot { held: Held::Strings(Strings { codes, words }), ..Slot::tensor(shape) })
+    }
+
+    pub fn sequence_slot(&mut self, elements: Vec<SlotId>) -> SlotId {
+        self.held_slot(Held::Sequence(elements.into()))
+    }
+
+    /// A value that has no shape.
+    pub fn held_slot(&mut self, held: Held) -> SlotId {
+        self.add_slot(Slot { held, ..Slot::tensor(Shape::scalar(DType::F32)) })
     }
 
     /// Opens the scope of a subgraph or function body.
@@ -305,6 +346,11 @@ impl<'f> Importer<'f> {
             return Err(Error::new(ErrorKind::Unsupported, format!("sparse initialiser \"{name}\"")));
         }
         for tensor in &proto.initializer {
+            if is_strings(tensor) {
+                let slot = self.known_strings_slot(&strings_of(tensor)?)?;
+                self.define(tensor.name(), slot)?;
+                continue;
+            }
             let raw = self.file.tensor(tensor)?;
             self.check_rank(raw.dims.len())?;
             // A body's initialisers are read every time that it is imported.
@@ -321,6 +367,10 @@ impl<'f> Importer<'f> {
             return Ok(node);
         }
         let slot = self.slot(id).clone();
+        if !slot.is_tensor() {
+            let message = format!("{} where a tensor of numbers is needed", slot.held.name());
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
         let inside = !self.bodies.is_empty();
         let is_weight =
             matches!(&slot.data, Some(Data::File { tensor, weight }) if tensor.is_weight(*weight));
@@ -348,8 +398,8 @@ impl<'f> Importer<'f> {
             }
             (None, None) => {
                 return Err(Error::new(
-                    ErrorKind::Malformed,
-                    "an optional operand that is left out is used as an output",
+                    ErrorKind::Unsupported,
+                    "an optional operand that is left out, or an optional that holds nothing, where a tensor is needed",
                 ));
             }
         };

@@ -3,26 +3,30 @@
 mod branches;
 mod loops;
 
-use super::{Emit, Entry, nodes};
+use super::{Emit, Entry, any, nodes};
 use crate::import::{NodeCx, SlotId};
 use crate::proto::TensorProto;
+use crate::structure::{StringTensor, is_strings, strings_of};
 use rlx_ir::{DType, Error, NodeId, Value};
 
 type Cx<'a, 'b, 'f> = &'a mut NodeCx<'b, 'f>;
 
 pub(super) const OPS: &[Entry] = &[
-    Entry::op("Constant", Emit::Slots(constant)),
-    Entry::op("Identity", Emit::Slots(identity)),
+    any("Constant", constant),
+    any("Identity", identity),
     nodes("Dropout", dropout),
-    Entry::op("If", Emit::Slots(branches::if_)),
-    Entry::op("Loop", Emit::Slots(loops::loop_)),
-    Entry { domain: "", op: "Scan", since: 8, until: 8, emit: Emit::Slots(loops::scan_of_batches) },
-    Entry { domain: "", op: "Scan", since: 9, until: i64::MAX, emit: Emit::Slots(loops::scan) },
+    any("If", branches::if_),
+    any("Loop", loops::loop_),
+    Entry { since: 8, until: 8, ..Entry::op("Scan", Emit::Slots(loops::scan_of_batches)) },
+    Entry { since: 9, ..Entry::op("Scan", Emit::Slots(loops::scan)) },
 ];
 
 /// One of several attributes holds the value.
 fn constant(cx: Cx) -> Result<Vec<SlotId>, Error> {
     if let Some(proto) = cx.attrs.tensor("value")? {
+        if is_strings(proto) {
+            return Ok(vec![cx.importer.known_strings_slot(&strings_of(proto)?)?]);
+        }
         // Its name is the output's, so that a large one has a name worth reading.
         let name = cx.proto.output.first().cloned().unwrap_or_default();
         let tensor = TensorProto { name: Some(name), ..proto.clone() };
@@ -37,14 +41,26 @@ fn constant(cx: Cx) -> Result<Vec<SlotId>, Error> {
         Value::float(DType::F32, &[], vec![f64::from(v)])
     } else if let Some(v) = cx.attrs.floats("value_floats")? {
         Value::float(DType::F32, &[v.len()], v.iter().map(|&v| f64::from(v)).collect())
+    } else if cx.attrs.has("value_string") {
+        let elements = vec![cx.attrs.text("value_string", "")?.to_owned()];
+        return Ok(vec![cx.importer.known_strings_slot(&StringTensor { dims: vec![], elements })?]);
+    } else if let Some(list) = cx.attrs.texts("value_strings")? {
+        let elements: Vec<String> = list.into_iter().map(str::to_owned).collect();
+        let strings = StringTensor { dims: vec![elements.len()], elements };
+        return Ok(vec![cx.importer.known_strings_slot(&strings)?]);
     } else {
-        return Err(cx.unsupported("a constant of strings or a sparse constant"));
+        return Err(cx.unsupported("a sparse constant"));
     };
     Ok(vec![cx.importer.constant_slot(value.to_const())])
 }
 
 fn identity(cx: Cx) -> Result<Vec<SlotId>, Error> {
-    Ok(vec![cx.slot(0)?])
+    cx.given
+        .first()
+        .copied()
+        .flatten()
+        .map(|slot| vec![slot])
+        .ok_or_else(|| cx.malformed("operand 0 is missing"))
 }
 
 /// Inference passes through, and the mask is all true. In training mode, which may be chosen at run time, the mask is random.

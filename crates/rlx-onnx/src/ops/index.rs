@@ -1,7 +1,7 @@
 //! Slicing, concatenating, padding, gathering and scattering.
 
 use super::movement::{axes_of, to_dim};
-use super::{Entry, nodes};
+use super::{Entry, moves, nodes};
 use crate::import::NodeCx;
 use rlx_ir::op::{BinaryOp, CmpOp, PadMode, ScatterOp};
 use rlx_ir::ops::movement::resolve_slice;
@@ -12,19 +12,19 @@ type Nodes = Result<Vec<NodeId>, Error>;
 
 pub(super) const OPS: &[Entry] = &[
     nodes("CenterCropPad", center_crop_pad),
-    nodes("Concat", concat),
-    nodes("Gather", gather),
-    nodes("GatherElements", gather_elements),
-    nodes("GatherND", gather_nd),
+    moves("Concat", concat),
+    moves("Gather", gather),
+    moves("GatherElements", gather_elements),
+    moves("GatherND", gather_nd),
     nodes("Pad", pad),
     nodes("ReverseSequence", reverse_sequence),
     nodes("Scatter", scatter_elements),
     nodes("ScatterElements", scatter_elements),
     nodes("ScatterND", scatter_nd),
-    nodes("Slice", slice),
-    nodes("Split", split),
+    moves("Slice", slice),
+    moves("Split", split),
     nodes("TensorScatter", tensor_scatter),
-    nodes("Tile", tile),
+    moves("Tile", tile),
 ];
 
 fn concat(cx: Cx) -> Nodes {

@@ -1,6 +1,6 @@
 //! Booleans, comparisons, `Where`, and casts.
 
-use super::{Emit, Entry, nodes};
+use super::{Emit, Entry, any, moves, nodes};
 use crate::import::NodeCx;
 use crate::proto::tensor_proto::DataType;
 use crate::tensor;
@@ -15,16 +15,16 @@ pub(super) const OPS: &[Entry] = &[
     Entry::op("Or", Emit::Binary(BinaryOp::Or)),
     Entry::op("Xor", Emit::Binary(BinaryOp::Xor)),
     Entry::op("Not", Emit::Activation(Activation::Not)),
-    Entry::op("Equal", Emit::Compare(CmpOp::Eq)),
+    any("Equal", super::strings::equal),
     Entry::op("Less", Emit::Compare(CmpOp::Lt)),
     Entry::op("LessOrEqual", Emit::Compare(CmpOp::Le)),
     Entry::op("Greater", Emit::Compare(CmpOp::Gt)),
     Entry::op("GreaterOrEqual", Emit::Compare(CmpOp::Ge)),
-    nodes("Where", select),
+    moves("Where", select),
     nodes("IsNaN", is_nan),
     nodes("IsInf", is_inf),
     nodes("BitCast", bit_cast),
-    nodes("Cast", cast),
+    any("Cast", super::strings::cast),
     nodes("CastLike", cast_like),
 ];
 
@@ -52,15 +52,21 @@ fn is_inf(cx: Cx) -> Nodes {
     Ok(vec![cx.add(Op::Predicate(predicate), &[x])?])
 }
 
-fn cast(cx: Cx) -> Nodes {
+/// The type that a cast names: by ONNX's code, in words before opset 6.
+pub(super) fn cast_to(cx: &NodeCx<'_, '_>) -> Result<i32, Error> {
     if cx.opset < 6 {
         let name = cx.attrs.text("to", "")?;
         let to = DataType::from_str_name(name).ok_or_else(|| cx.malformed(format!("to = \"{name}\"")))?;
-        return convert(cx, tensor::dtype(to as i32)?);
+        return Ok(to as i32);
     }
     let code = cx.attrs.int_opt("to")?;
     let code = cx.attrs.required("to", code)?;
-    let to = tensor::dtype(i32::try_from(code).unwrap_or(0))?;
+    Ok(i32::try_from(code).unwrap_or(0))
+}
+
+/// A cast between numbers.
+pub(super) fn cast(cx: Cx, to: i32) -> Nodes {
+    let to = tensor::dtype(to)?;
     convert(cx, to)
 }
 

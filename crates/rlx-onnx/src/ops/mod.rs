@@ -26,10 +26,13 @@ mod reduce;
 mod regions;
 mod resize;
 mod sampling;
+mod sequence;
 mod shape;
 mod signal;
 mod slice_by_data;
 mod state;
+mod strings;
+mod tf_idf;
 mod training;
 mod unpool;
 
@@ -64,18 +67,37 @@ pub(crate) struct Entry {
     since: i64,
     until: i64,
     pub emit: Emit,
+    /// Whether its importer takes strings, sequences and maps; else operands are tensors of numbers.
+    pub takes_any: bool,
+    /// Whether it only moves elements, so that strings are moved as their codes.
+    pub moves: bool,
 }
 
 impl Entry {
     /// An op of the default domain, in all versions of the operator set that are built.
     const fn op(op: &'static str, emit: Emit) -> Entry {
-        Entry { domain: "", op, since: 1, until: i64::MAX, emit }
+        Entry { domain: "", op, since: 1, until: i64::MAX, emit, takes_any: false, moves: false }
     }
 }
 
 /// An op of the domain for classical machine learning, whose importer builds nodes.
 const fn ml(op: &'static str, emit: fn(&mut NodeCx<'_, '_>) -> Result<Vec<NodeId>, Error>) -> Entry {
     Entry { domain: "ai.onnx.ml", ..nodes(op, emit) }
+}
+
+/// An op whose importer takes operands of any kind.
+const fn any(op: &'static str, emit: fn(&mut NodeCx<'_, '_>) -> Result<Vec<SlotId>, Error>) -> Entry {
+    Entry { takes_any: true, ..Entry::op(op, Emit::Slots(emit)) }
+}
+
+/// As [`any`], of the domain for classical machine learning.
+const fn any_ml(op: &'static str, emit: fn(&mut NodeCx<'_, '_>) -> Result<Vec<SlotId>, Error>) -> Entry {
+    Entry { domain: "ai.onnx.ml", ..any(op, emit) }
+}
+
+/// An op that only moves elements, numbers or strings.
+const fn moves(op: &'static str, emit: fn(&mut NodeCx<'_, '_>) -> Result<Vec<NodeId>, Error>) -> Entry {
+    Entry { moves: true, ..nodes(op, emit) }
 }
 
 /// An op of ONNX Runtime's own domain, whose importer builds nodes.
@@ -116,6 +138,8 @@ static FAMILIES: &[&[Entry]] = &[
     signal::OPS,
     random::OPS,
     training::OPS,
+    sequence::OPS,
+    strings::OPS,
     microsoft::fused::OPS,
     microsoft::mixture::OPS,
     microsoft::norm::OPS,
@@ -126,6 +150,7 @@ static FAMILIES: &[&[Entry]] = &[
     microsoft::tokens::OPS,
     ml::features::OPS,
     ml::linear::OPS,
+    ml::maps::OPS,
     ml::svm::OPS,
     ml::trees::OPS,
 ];
@@ -142,11 +167,6 @@ static BY_NAME: LazyLock<HashMap<&'static str, Vec<&'static Entry>>> = LazyLock:
 pub(crate) fn find(domain: &str, op: &str, opset: i64) -> Option<&'static Entry> {
     let mut entries = BY_NAME.get(op)?.iter().copied();
     entries.find(|e| e.domain == domain && (e.since..=e.until).contains(&opset))
-}
-
-/// How to export a model without an op that can never be built.
-pub(crate) fn instead_of(domain: &str, op: &str) -> Option<&'static str> {
-    if domain == "ai.onnx.ml" { ml::hint(op) } else { None }
 }
 
 /// The ops that are built, as (domain, op); the default domain is `""`. `Shape` and `Size` are among them although they

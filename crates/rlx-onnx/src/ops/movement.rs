@@ -1,6 +1,6 @@
 //! Ops that rearrange elements.
 
-use super::{Entry, nodes};
+use super::{Entry, moves, nodes};
 use crate::import::NodeCx;
 use rlx_ir::ops::movement::resolve_reshape_extents;
 use rlx_ir::shape::{broadcast, normalize_axis};
@@ -11,13 +11,13 @@ type Nodes = Result<Vec<NodeId>, Error>;
 
 pub(super) const OPS: &[Entry] = &[
     nodes("DepthToSpace", depth_to_space),
-    nodes("Expand", expand),
-    nodes("Flatten", flatten),
-    nodes("Reshape", reshape),
+    moves("Expand", expand),
+    moves("Flatten", flatten),
+    moves("Reshape", reshape),
     nodes("SpaceToDepth", space_to_depth),
-    nodes("Squeeze", squeeze),
-    nodes("Transpose", transpose),
-    nodes("Unsqueeze", unsqueeze),
+    moves("Squeeze", squeeze),
+    moves("Transpose", transpose),
+    moves("Unsqueeze", unsqueeze),
 ];
 
 /// As a dimension; a negative number is an error.

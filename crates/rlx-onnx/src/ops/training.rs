@@ -4,7 +4,7 @@
 //! Operands are the learning rate, the number of steps so far, then for any number of tensors: all tensors, all gradients, and
 //! each kind of state. Results are all new tensors and each kind of new state.
 
-use super::{Emit, Entry};
+use super::{Entry, nodes};
 use crate::import::NodeCx;
 use rlx_ir::op::{Activation as A, BinaryOp as B, CmpOp};
 use rlx_ir::{DType, Error, NodeId};
@@ -13,7 +13,7 @@ type Cx<'a, 'b, 'f> = &'a mut NodeCx<'b, 'f>;
 type Nodes = Result<Vec<NodeId>, Error>;
 
 const fn training(op: &'static str, emit: fn(&mut NodeCx<'_, '_>) -> Nodes) -> Entry {
-    Entry { domain: "ai.onnx.preview.training", op, since: 1, until: i64::MAX, emit: Emit::Nodes(emit) }
+    Entry { domain: "ai.onnx.preview.training", ..nodes(op, emit) }
 }
 
 pub(super) const OPS: &[Entry] =

@@ -43,7 +43,9 @@ pub(super) fn loop_(cx: Cx) -> Slots {
 
 /// The values carried into the loop.
 fn carried(cx: Cx) -> Slots {
-    (CARRIED..cx.proto.input.len()).map(|i| cx.slot(i)).collect()
+    let given = |i: usize| cx.given.get(i).copied().flatten();
+    let slot = |i: usize| given(i).ok_or_else(|| cx.malformed(format!("operand {i} is missing")));
+    (CARRIED..cx.proto.input.len()).map(slot).collect()
 }
 
 /// The body once per iteration, imported in place, with the iteration number known.

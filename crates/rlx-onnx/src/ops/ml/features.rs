@@ -1,19 +1,23 @@
 //! Feature preprocessing: scaling, imputing, encoding and selecting columns.
 
-use super::{Cx, Nodes, no_strings, table};
+use super::{Cx, Nodes, Slots, table};
 use crate::import::NodeCx;
-use crate::ops::{Entry, ml};
+use crate::ops::strings::words;
+use crate::ops::{Entry, any_ml, ml};
+use crate::structure::{is_strings, strings_of};
 use rlx_ir::op::{ArgOp, BinaryOp as B, CmpOp, Predicate, ReduceOp};
 use rlx_ir::{DType, Dim, Error, NodeId, Op, Value};
+use std::rc::Rc;
 
 pub(in crate::ops) const OPS: &[Entry] = &[
-    ml("ArrayFeatureExtractor", array_feature_extractor),
+    Entry { moves: true, ..ml("ArrayFeatureExtractor", array_feature_extractor) },
     ml("Binarizer", binarizer),
+    any_ml("CategoryMapper", category_mapper),
     ml("FeatureVectorizer", feature_vectorizer),
     ml("Imputer", imputer),
-    ml("LabelEncoder", label_encoder),
+    any_ml("LabelEncoder", label_encoder),
     ml("Normalizer", normalizer),
-    ml("OneHotEncoder", one_hot_encoder),
+    any_ml("OneHotEncoder", one_hot_encoder),
     ml("Scaler", scaler),
 ];
 
@@ -132,32 +136,96 @@ fn imputer(cx: Cx) -> Nodes {
     Ok(vec![cx.select(hit, values, x)?])
 }
 
-/// A list of keys, values or one default: as floats, integers or a tensor.
-fn list(cx: &NodeCx<'_, '_>, name: &str) -> Result<Option<Value>, Error> {
-    if let Some(tensor) = cx.attrs.tensor(&format!("{name}_tensor"))? {
-        return Ok(Some(cx.importer.file.tensor(tensor)?.to_const()?.try_value()?));
+/// A list of keys, values or categories.
+enum List {
+    Numbers(Value),
+    Strings(Vec<Rc<str>>),
+}
+
+impl List {
+    /// As strings, floats, integers or a tensor, whichever attribute is given.
+    fn read(cx: &NodeCx<'_, '_>, name: &str) -> Result<Option<List>, Error> {
+        if let Some(tensor) = cx.attrs.tensor(&format!("{name}_tensor"))? {
+            if is_strings(tensor) {
+                let elements = strings_of(tensor)?.elements;
+                return Ok(Some(List::Strings(elements.iter().map(|s| Rc::from(s.as_str())).collect())));
+            }
+            return Ok(Some(List::Numbers(cx.importer.file.tensor(tensor)?.to_const()?.try_value()?)));
+        }
+        if let Some(strings) = words(cx, &format!("{name}_strings"))? {
+            return Ok(Some(List::Strings(strings)));
+        }
+        if let Some(floats) = cx.attrs.floats(&format!("{name}_floats"))? {
+            let values = floats.iter().map(|&x| f64::from(x)).collect();
+            return Ok(Some(List::Numbers(Value::float(DType::F32, &[floats.len()], values))));
+        }
+        let ints = cx.attrs.ints(&format!("{name}_int64s"))?;
+        Ok(ints.map(|ints| List::Numbers(ints_value(ints))))
     }
-    if let Some(floats) = cx.attrs.floats(&format!("{name}_floats"))? {
-        let values = floats.iter().map(|&x| f64::from(x)).collect();
-        return Ok(Some(Value::float(DType::F32, &[floats.len()], values)));
+
+    fn required(cx: &NodeCx<'_, '_>, name: &str) -> Result<List, Error> {
+        cx.attrs.required(&format!("{name}_*"), List::read(cx, name)?)
     }
-    let ints = cx.attrs.ints(&format!("{name}_int64s"))?;
-    Ok(ints.map(|ints| Value::int(DType::I64, &[ints.len()], ints.iter().map(|&x| i128::from(x)).collect())))
+
+    fn len(&self) -> usize {
+        match self {
+            List::Numbers(value) => value.len(),
+            List::Strings(list) => list.len(),
+        }
+    }
+
+    fn of_strings(&self) -> bool {
+        matches!(self, List::Strings(_))
+    }
+}
+
+fn ints_value(ints: &[i64]) -> Value {
+    Value::int(DType::I64, &[ints.len()], ints.iter().map(|&x| i128::from(x)).collect())
+}
+
+/// Operand 0 and the keys to compare it with: numbers, or both as codes.
+fn comparable(cx: Cx, keys: List) -> Result<(NodeId, Value), Error> {
+    match keys {
+        List::Strings(list) => {
+            let strings = cx.strings(0)?;
+            let codes = cx.codes(&strings.words, &list);
+            Ok((cx.codes_node(&strings)?, ints_value(&codes)))
+        }
+        List::Numbers(keys) => {
+            let x = cx.x(0)?;
+            Ok((x, keys))
+        }
+    }
 }
 
 /// Each element is compared with every key; the last key that fits chooses the value.
-fn label_encoder(cx: Cx) -> Nodes {
-    no_strings(cx, &["keys_strings", "values_strings", "classes_strings"])?;
-    let (keys, values) = (list(cx, "keys")?, list(cx, "values")?);
-    let keys = cx.attrs.required("keys_*", keys)?;
-    let values = cx.attrs.required("values_*", values)?;
-    if keys.len() != values.len() || keys.is_empty() || keys.dtype != cx.dtype(0)? {
-        let message = format!("keys {} and values {} for {}", keys.shape(), values.shape(), cx.shape(0)?);
-        return Err(cx.malformed(message));
+fn label_encoder(cx: Cx) -> Slots {
+    if let Some(classes) = words(cx, "classes_strings")? {
+        return by_place(cx, classes);
     }
-    let default = default_label(cx, values.dtype)?;
+    let (keys, values) = (List::required(cx, "keys")?, List::required(cx, "values")?);
+    mapped(cx, keys, values)
+}
+
+/// The first version: the classes to their places, or places to the classes.
+fn by_place(cx: Cx, classes: Vec<Rc<str>>) -> Slots {
+    let places = List::Numbers(ints_value(&(0..classes.len() as i64).collect::<Vec<_>>()));
+    if cx.is_strings(0) {
+        mapped(cx, List::Strings(classes), places)
+    } else {
+        mapped(cx, places, List::Strings(classes))
+    }
+}
+
+fn mapped(cx: Cx, keys: List, values: List) -> Slots {
+    if keys.len() != values.len() || keys.len() == 0 || keys.of_strings() != cx.is_strings(0) {
+        return Err(cx.malformed(format!("{} keys and {} values", keys.len(), values.len())));
+    }
     let rank = cx.rank(0)?;
-    let x = cx.x(0)?;
+    let (x, keys) = comparable(cx, keys)?;
+    if keys.dtype != cx.shape_of(x).dtype() {
+        return Err(cx.malformed(format!("keys {} for {}", keys.shape(), cx.shape_of(x))));
+    }
     let x = cx.unsqueeze(x, &[rank])?;
     let nan_key = keys.to_f64().iter().rposition(|k| k.is_nan());
     let count = keys.len();
@@ -173,9 +241,34 @@ fn label_encoder(cx: Cx) -> Nodes {
     let place = cx.add(Op::ArgReduce { op: ArgOp::Max, axis: rank, keep_dim: false, last: true }, &[hits])?;
     let found = cx.reduce(hits, ReduceOp::Max, &[rank], false)?;
     let found = cx.cast(found, DType::Bool)?;
-    let values = cx.constant(values.with_dims(&[count]));
-    let y = cx.add(Op::Gather { axis: 0 }, &[values, place])?;
-    Ok(vec![cx.select(found, y, default)?])
+    match values {
+        List::Numbers(values) => {
+            let default = default_label(cx, values.dtype)?;
+            let values = cx.constant(values.with_dims(&[count]));
+            let y = cx.add(Op::Gather { axis: 0 }, &[values, place])?;
+            let y = cx.select(found, y, default)?;
+            Ok(vec![cx.importer.node_slot(y)])
+        }
+        List::Strings(mut list) => {
+            // The default is behind all values.
+            list.push(default_string(cx)?);
+            let place = cx.cast(place, DType::I64)?;
+            let default = cx.scalar(DType::I64, count as f64);
+            let place = cx.select(found, place, default)?;
+            Ok(vec![cx.labelled(place, &list)?])
+        }
+    }
+}
+
+fn default_string(cx: &NodeCx<'_, '_>) -> Result<Rc<str>, Error> {
+    if let Some(tensor) = cx.attrs.tensor("default_tensor")? {
+        let elements = if is_strings(tensor) { strings_of(tensor)?.elements } else { Vec::new() };
+        return match &elements[..] {
+            [one] => Ok(Rc::from(one.as_str())),
+            _ => Err(cx.malformed("default_tensor is not one string")),
+        };
+    }
+    Ok(Rc::from(cx.attrs.text("default_string", "_Unused")?))
 }
 
 fn default_label(cx: Cx, dtype: DType) -> Result<NodeId, Error> {
@@ -193,17 +286,28 @@ fn default_label(cx: Cx, dtype: DType) -> Result<NodeId, Error> {
     Ok(cx.scalar(dtype, default))
 }
 
+/// Strings to integers or integers to strings, by two lists of equal length.
+fn category_mapper(cx: Cx) -> Slots {
+    let ints = cx.attrs.required("cats_int64s", cx.attrs.ints("cats_int64s")?)?;
+    let strings = cx.attrs.required("cats_strings", words(cx, "cats_strings")?)?;
+    let ints = List::Numbers(ints_value(ints));
+    let strings = List::Strings(strings);
+    if cx.is_strings(0) { mapped(cx, strings, ints) } else { mapped(cx, ints, strings) }
+}
+
 /// A row of zeros with a 1 at the category. What is no category gives zeros, whether `zeros` allows that or not: a
 /// graph cannot fail on data.
-fn one_hot_encoder(cx: Cx) -> Nodes {
-    no_strings(cx, &["cats_strings"])?;
-    let cats = cx.attrs.required("cats_int64s", cx.attrs.ints("cats_int64s")?)?;
+fn one_hot_encoder(cx: Cx) -> Slots {
+    let cats = List::required(cx, "cats")?;
+    if cats.of_strings() != cx.is_strings(0) {
+        return Err(cx.malformed("categories of another type than the operand's"));
+    }
     let rank = cx.rank(0)?;
-    let x = cx.x(0)?;
+    let (x, cats) = comparable(cx, cats)?;
     let x = cx.cast(x, DType::I64)?;
     let x = cx.unsqueeze(x, &[rank])?;
-    let count = cats.len();
-    let cats = cx.constant(Value::int(DType::I64, &[count], cats.iter().map(|&c| i128::from(c)).collect()));
+    let cats = cx.constant(cats);
     let hits = cx.compare(CmpOp::Eq, x, cats)?;
-    Ok(vec![cx.cast(hits, DType::F32)?])
+    let y = cx.cast(hits, DType::F32)?;
+    Ok(vec![cx.importer.node_slot(y)])
 }

@@ -1,12 +1,12 @@
 //! Linear models: a matmul with the coefficients.
 
-use super::{Cx, Nodes, features, no_strings, post_transform, rows, table, winners};
-use crate::ops::{Entry, ml};
-use rlx_ir::op::BinaryOp as B;
-use rlx_ir::{Error, NodeId, Op};
+use super::{Cx, Labels, Nodes, Slots, both_scores, features, post_transform, rows, table, winner};
+use crate::ops::{Entry, any_ml, ml};
+use rlx_ir::op::{BinaryOp as B, CmpOp};
+use rlx_ir::{DType, Error, NodeId, Op};
 
 pub(in crate::ops) const OPS: &[Entry] =
-    &[ml("LinearClassifier", linear_classifier), ml("LinearRegressor", linear_regressor)];
+    &[any_ml("LinearClassifier", linear_classifier), ml("LinearRegressor", linear_regressor)];
 
 /// `X·Wᵀ + b` with one row of `coefficients` for each result.
 fn scores(cx: Cx, results: Option<usize>) -> Result<NodeId, Error> {
@@ -38,15 +38,28 @@ fn linear_regressor(cx: Cx) -> Nodes {
     Ok(vec![post_transform(cx, y, transform)?])
 }
 
-/// Labels are chosen by the scores before the transform, which keeps their order.
-fn linear_classifier(cx: Cx) -> Nodes {
-    no_strings(cx, &["classlabels_strings"])?;
-    let labels = cx.attrs.required("classlabels_ints", cx.attrs.ints("classlabels_ints")?)?;
-    let y = scores(cx, None)?;
+/// Labels are chosen by the scores before the transform, which keeps their order. One score of two classes is the second
+/// one's; as ONNX Runtime has it, the first one's share is the rest.
+fn linear_classifier(cx: Cx) -> Slots {
+    let labels = Labels::read(cx, "classlabels_ints", "classlabels_strings")?;
+    let mut y = scores(cx, None)?;
     let classes = cx.shape_of(y).dim(1).as_static();
-    if classes != Some(labels.len()) {
+    let transform = cx.attrs.text("post_transform", "NONE")?;
+    let single = classes == Some(1) && labels.len() == 2;
+    if !single && classes != Some(labels.len()) {
         return Err(cx.unsupported(format!("{} labels for {classes:?} rows of coefficients", labels.len())));
     }
-    let transform = cx.attrs.text("post_transform", "NONE")?;
-    Ok(vec![winners(cx, y, labels)?, post_transform(cx, y, transform)?])
+    let (label, scores) = if single {
+        let zero = cx.scalar(cx.shape_of(y).dtype(), 0.0);
+        let second = cx.compare(CmpOp::Gt, y, zero)?;
+        let rows = cx.shape_of(y).dim(0);
+        let second = cx.reshape(second, vec![rows])?;
+        // Any softmax of one score is left out.
+        y = if transform == "LOGISTIC" { post_transform(cx, y, transform)? } else { y };
+        (cx.cast(second, DType::I64)?, both_scores(cx, y, true)?)
+    } else {
+        (winner(cx, y)?, post_transform(cx, y, transform)?)
+    };
+    let label = labels.at(cx, label)?;
+    Ok(vec![label, cx.importer.node_slot(scores)])
 }

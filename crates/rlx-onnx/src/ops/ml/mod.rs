@@ -6,45 +6,28 @@
 //! |---|---|
 //! | [`features`] | scaling, imputing, encoding and selecting of columns |
 //! | [`linear`] | linear classifiers and regressors |
-//! | [`svm`] | support vector regression |
+//! | [`svm`] | support vector machines |
+//! | [`maps`] | maps of keys to values, as tensors with a column for each key |
 //! | [`trees`] | trees and forests, level by level |
 //!
-//! Strings and maps are not tensors: ops that make or need them are errors whose hint says how to export without.
+//! Labels and categories may be strings: codes in a table, as [`crate::import::held`] has it.
 
+mod coupling;
 pub(super) mod features;
 pub(super) mod linear;
+pub(super) mod maps;
 pub(super) mod svm;
 pub(super) mod trees;
 
-use crate::import::NodeCx;
-use rlx_ir::op::{Activation as A, ArgOp};
+use super::strings::words;
+use crate::import::{NodeCx, SlotId};
+use rlx_ir::op::{Activation as A, ArgOp, BinaryOp as B, CmpOp, ReduceOp};
 use rlx_ir::{DType, Error, NodeId, Op, Value};
+use std::rc::Rc;
 
 type Cx<'a, 'b, 'f> = &'a mut NodeCx<'b, 'f>;
 type Nodes = Result<Vec<NodeId>, Error>;
-
-/// What to do instead of exporting an op that makes or takes what is no tensor.
-pub(super) fn hint(op: &str) -> Option<&'static str> {
-    Some(match op {
-        "ZipMap" => {
-            "maps are no tensors: export the probabilities as one, to_onnx(model, X, options={id(model): {\"zipmap\": False}})"
-        }
-        "CategoryMapper" | "CastMap" | "DictVectorizer" => {
-            "strings and maps are no tensors: encode them as numbers before the exported part of the pipeline"
-        }
-        _ => return None,
-    })
-}
-
-/// An error where the attribute `name`, which would hold strings, is there.
-fn no_strings(cx: &NodeCx<'_, '_>, names: &[&str]) -> Result<(), Error> {
-    match names.iter().find(|name| cx.attrs.has(name)) {
-        Some(name) => Err(cx
-            .unsupported(format!("{name}: strings"))
-            .with_hint("encode labels and categories as integers before fitting, e.g. by LabelEncoder().fit_transform(y)")),
-        None => Ok(()),
-    }
-}
+type Slots = Result<Vec<SlotId>, Error>;
 
 /// The numbers of an attribute that is a list of floats, or under the name `NAME_as_tensor` a tensor of doubles.
 fn numbers(cx: &NodeCx<'_, '_>, name: &str) -> Result<Option<Vec<f64>>, Error> {
@@ -84,17 +67,84 @@ fn post_transform(cx: Cx, scores: NodeId, name: &str) -> Result<NodeId, Error> {
         "NONE" => Ok(scores),
         "LOGISTIC" => cx.activation(A::Sigmoid, scores),
         "SOFTMAX" => cx.add(Op::Softmax { axis: -1 }, &[scores]),
+        // What is 0 stays 0.
+        "SOFTMAX_ZERO" => {
+            let dtype = cx.shape_of(scores).dtype();
+            let size = cx.activation(A::Abs, scores)?;
+            let bound = cx.scalar(dtype, 1e-7);
+            let there = cx.compare(CmpOp::Gt, size, bound)?;
+            let max = cx.reduce(scores, ReduceOp::Max, &[1], true)?;
+            let below = cx.binary(B::Sub, scores, max)?;
+            let e = cx.activation(A::Exp, below)?;
+            let zero = cx.scalar(dtype, 0.0);
+            let e = cx.select(there, e, zero)?;
+            let sum = cx.reduce(e, ReduceOp::Sum, &[1], true)?;
+            let any = cx.compare(CmpOp::Gt, sum, zero)?;
+            let one = cx.scalar(dtype, 1.0);
+            let sum = cx.select(any, sum, one)?;
+            cx.binary(B::Div, e, sum)
+        }
+        // The quantile of the normal distribution.
+        "PROBIT" => {
+            let twice = cx.with_scalar(B::Mul, scores, 2.0)?;
+            let centred = cx.with_scalar(B::Sub, twice, 1.0)?;
+            let y = cx.activation(A::Erfinv, centred)?;
+            cx.with_scalar(B::Mul, y, std::f64::consts::SQRT_2)
+        }
         other => Err(cx.bad_attr("post_transform", other)),
     }
 }
 
-/// The label of the largest score of each row; of equal ones the first.
-fn winners(cx: Cx, scores: NodeId, labels: &[i64]) -> Result<NodeId, Error> {
-    let best = cx.add(Op::ArgReduce { op: ArgOp::Max, axis: 1, keep_dim: false, last: false }, &[scores])?;
-    if labels.iter().enumerate().all(|(i, &label)| label == i as i64) {
-        return Ok(best);
+/// The labels of a classifier.
+pub(super) enum Labels {
+    Ints(Vec<i64>),
+    Strings(Vec<Rc<str>>),
+}
+
+impl Labels {
+    /// Those of the attributes with these names, one of which is given.
+    fn read(cx: &NodeCx<'_, '_>, ints: &str, strings: &str) -> Result<Labels, Error> {
+        if let Some(list) = words(cx, strings)?.filter(|list| !list.is_empty()) {
+            return Ok(Labels::Strings(list));
+        }
+        Ok(Labels::Ints(cx.attrs.required(ints, cx.attrs.ints(ints)?)?.to_vec()))
     }
-    let labels = labels.iter().map(|&l| i128::from(l)).collect::<Vec<_>>();
-    let table = cx.constant(Value::int(DType::I64, &[labels.len()], labels));
-    cx.add(Op::Gather { axis: 0 }, &[table, best])
+
+    fn len(&self) -> usize {
+        match self {
+            Labels::Ints(list) => list.len(),
+            Labels::Strings(list) => list.len(),
+        }
+    }
+
+    /// The label at each place.
+    fn at(&self, cx: Cx, place: NodeId) -> Result<SlotId, Error> {
+        match self {
+            Labels::Strings(list) => cx.labelled(place, list),
+            Labels::Ints(list) => {
+                let mut y = cx.cast(place, DType::I64)?;
+                if list.iter().enumerate().any(|(i, &label)| label != i as i64) {
+                    y = cx.by_code(y, list.clone())?;
+                }
+                Ok(cx.importer.node_slot(y))
+            }
+        }
+    }
+}
+
+/// The place of the largest score of each row; of equal ones the first.
+fn winner(cx: Cx, scores: NodeId) -> Result<NodeId, Error> {
+    cx.add(Op::ArgReduce { op: ArgOp::Max, axis: 1, keep_dim: false, last: false }, &[scores])
+}
+
+/// The two scores of a binary classifier that has one: `1 − s` and `s`, or `−s` and `s`.
+fn both_scores(cx: Cx, score: NodeId, shares: bool) -> Result<NodeId, Error> {
+    let dtype = cx.shape_of(score).dtype();
+    let other = if shares {
+        let one = cx.scalar(dtype, 1.0);
+        cx.binary(B::Sub, one, score)?
+    } else {
+        cx.activation(A::Neg, score)?
+    };
+    cx.add(Op::Concat { axis: 1 }, &[other, score])
 }

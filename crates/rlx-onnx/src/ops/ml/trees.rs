@@ -9,9 +9,9 @@
 //! node = roots;  repeat depth times { node = x[feature[node]] ≤ threshold[node] ? yes[node] : no[node] }
 //! ```
 
-use super::{Cx, Nodes, no_strings, numbers, post_transform, rows, table, winners};
+use super::{Cx, Labels, Nodes, Slots, both_scores, numbers, post_transform, rows, table, winner};
 use crate::import::NodeCx;
-use crate::ops::{Entry, ml};
+use crate::ops::{Entry, any_ml, ml};
 use rlx_ir::op::{Activation as A, BinaryOp as B, CmpOp, Predicate, ReduceOp};
 use rlx_ir::sort::sort;
 use rlx_ir::{DType, Dim, Error, NodeId, Op, Value};
@@ -19,7 +19,7 @@ use std::collections::{HashMap, HashSet};
 
 pub(in crate::ops) const OPS: &[Entry] = &[
     ml("TreeEnsemble", tree_ensemble),
-    ml("TreeEnsembleClassifier", classifier),
+    any_ml("TreeEnsembleClassifier", classifier),
     ml("TreeEnsembleRegressor", regressor),
 ];
 
@@ -379,9 +379,8 @@ fn regressor(cx: Cx) -> Nodes {
 
 /// With two classes whose weights are all for one of them, that score determines both: `1 − s` and `s` where weights
 /// are shares (none negative), `−s` and `s` else.
-fn classifier(cx: Cx) -> Nodes {
-    no_strings(cx, &["classlabels_strings"])?;
-    let labels = cx.attrs.required("classlabels_int64s", cx.attrs.ints("classlabels_int64s")?)?;
+fn classifier(cx: Cx) -> Slots {
+    let labels = Labels::read(cx, "classlabels_int64s", "classlabels_strings")?;
     let (forest, places) = listed_forest(cx)?;
     let which = indices(cx, "class_ids")?;
     let binary = labels.len() == 2 && which.iter().all(|&c| Some(&c) == which.first());
@@ -398,18 +397,13 @@ fn classifier(cx: Cx) -> Nodes {
     scores = with_base(cx, scores, classes)?;
     let transform = cx.attrs.text("post_transform", "NONE")?;
     if binary {
-        let other = match shares && transform == "NONE" {
-            true => {
-                let one = cx.scalar(dtype, 1.0);
-                cx.binary(B::Sub, one, scores)?
-            }
-            false => cx.activation(A::Neg, scores)?,
-        };
-        scores = cx.add(Op::Concat { axis: 1 }, &[other, scores])?;
+        scores = both_scores(cx, scores, shares && transform == "NONE")?;
     }
-    let label = winners(cx, scores, labels)?;
+    let label = winner(cx, scores)?;
+    let label = labels.at(cx, label)?;
     let scores = cx.cast(scores, DType::F32)?;
-    Ok(vec![label, post_transform(cx, scores, transform)?])
+    let scores = post_transform(cx, scores, transform)?;
+    Ok(vec![label, cx.importer.node_slot(scores)])
 }
 
 const MODES: [Mode; 7] = [Mode::Le, Mode::Lt, Mode::Ge, Mode::Gt, Mode::Eq, Mode::Ne, Mode::Member];
