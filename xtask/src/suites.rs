@@ -144,7 +144,7 @@ pub const SUITES: &[Suite] = &[
         What::Targets(&["random_graphs*", "ops", "every_op"]),
     ),
     suite("contract", "the public contract", 60, What::Targets(&["contract*"])),
-    suite("python", "the Python package", 60, What::Python { wheel: false }),
+    suite("python", "the Python package", 50, What::Python { wheel: false }),
     Suite {
         heavy: true,
         covers: &["crates/rlx-python"],
