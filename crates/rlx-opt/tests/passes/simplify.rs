@@ -265,6 +265,20 @@ fn a_transposed_operand_beside_one_that_is_not_stays() {
 }
 
 #[test]
+fn packed_elements_are_moved_in_whole_bytes() {
+    check_unchanged(
+        simplify::run,
+        r#"graph "g" {
+          %0 = Input {name="x"} : [3, 4] u4
+          %1 = Cast(%0) {to=u8} : [3, 4] u8
+          %2 = Transpose(%1) {perm=[1, 0]} : [4, 3] u8
+          %3 = Cast(%2) {to=u4} : [4, 3] u4
+          return %3
+        }"#,
+    );
+}
+
+#[test]
 fn gathers_of_places_in_a_row_are_slices_where_they_are_in_range() {
     let text = |range: &str| {
         format!(

@@ -29,7 +29,9 @@ fn sink_transpose(s: &mut Simplifier<'_>, op: &Op, inputs: &[NodeId]) -> Found {
     }) else {
         return Ok(None);
     };
-    if s.infer(op, inputs)?.rank() != perm.len() {
+    let result = s.infer(op, inputs)?;
+    // Packed elements are moved in whole bytes, before the cast that packs them.
+    if result.rank() != perm.len() || result.dtype().is_packed() {
         return Ok(None);
     }
     let mut from = Vec::with_capacity(inputs.len());
