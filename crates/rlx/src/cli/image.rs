@@ -99,9 +99,9 @@ enum Size {
 
 fn size(text: &str) -> Result<Size, String> {
     const MOST: usize = u16::MAX as usize;
-    let side = |text: &str| match text.parse() {
+    let side = |side: &str| match side.parse() {
         Ok(n @ 1..=MOST) => Ok(n),
-        _ => Err(format!("\"{text}\" is not a length in pixels, 1 to {MOST}")),
+        _ => Err(format!("\"{text}\" is not a size in pixels, such as 224 or 640x480 (1 to {MOST})")),
     };
     match text.split_once(['x', '×']) {
         Some((width, height)) => Ok(Size::Both(side(width)?, side(height)?)),
