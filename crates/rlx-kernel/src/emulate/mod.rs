@@ -100,7 +100,7 @@ impl Emulator<'_> {
     /// Whether elements of `dtype` are not elements of a buffer of this device.
     fn in_words(&self, dtype: DType) -> bool {
         match dtype.bits() {
-            4 => true,
+            2 | 4 => true,
             8 | 16 => !self.types.narrow,
             64 => dtype != DType::F64 && !self.types.int64,
             _ => false,

@@ -43,8 +43,9 @@ fn image(number: i128, x: &Value) -> Result<usize> {
 /// [`Op::RoiAlign`].
 pub struct RoiAlignDef;
 
-/// Points of a bin that attributes ask for, along one dimension.
-const MOST_SAMPLES: usize = 1 << 16;
+/// The most points of a bin that attributes may ask for, along one dimension: detectors use up to 14, and the work of a bin grows
+/// with the square.
+const MOST_SAMPLES: usize = 64;
 
 /// A region with more points than this, which is far larger than any image, has none in it.
 const MOST_POINTS: f64 = 1e9;

@@ -63,6 +63,10 @@ fn drop_expand(s: &mut Simplifier<'_>, op: &Op, inputs: &[NodeId]) -> Found {
 fn expand_after(s: &mut Simplifier<'_>, op: &Op, inputs: &[NodeId]) -> Found {
     let (true, [x]) = (op.is_elementwise(), inputs) else { return Ok(None) };
     let Op::Expand { to } = s.op(*x).clone() else { return Ok(None) };
+    // Packed elements are broadcast in whole bytes, before the cast that packs them.
+    if s.infer(op, inputs)?.dtype().is_packed() {
+        return Ok(None);
+    }
     let before = s.build(op.clone(), &[s.input(*x, 0)])?;
     s.expand(before, to).map(Some)
 }
