@@ -8,7 +8,7 @@ use rlx_ir::{DType, DimBinding, Error, ErrorKind, LirModule, Result, Shape, SymR
 
 use super::bytes::{AlignedBytes, copy_block};
 use super::handles::Handle;
-use super::slot::{DimForm, Slot, UNKNOWN};
+use super::slot::{DimForm, Infos, Slot, UNKNOWN};
 use super::tensor::TensorView;
 use crate::convert;
 use rlx_ir::nearest;
@@ -164,14 +164,14 @@ pub(super) struct Binder {
 }
 
 impl Binder {
-    pub(super) fn new(lir: &LirModule) -> Self {
+    pub(super) fn new(lir: &LirModule, inputs: &Infos) -> Self {
         let open = vec![UNKNOWN; lir.symbols.len()];
         Binder {
             symbols: lir.symbols.clone(),
             ranges: lir.symbols.iter().map(|&s| lir.graph.symbol_range(s)).collect(),
             fixed: open.clone(),
             active: None,
-            inputs: lir.inputs.iter().map(|slot| Slot::new(slot, &lir.symbols)).collect(),
+            inputs: Slot::all(inputs, &lir.symbols),
             sources: vec![Source::Missing; lir.inputs.len()],
             staging: vec![AlignedBytes::default(); lir.inputs.len()],
             full: open.clone(),
@@ -248,7 +248,7 @@ impl Binder {
                 None => return Err(self.too_many(given.count())),
             };
             if self.sources[input] != Source::Missing {
-                let message = format!("input {:?} was given twice", self.inputs[input].name);
+                let message = format!("input {:?} was given twice", self.inputs[input].name());
                 return Err(Error::new(ErrorKind::Binding, message));
             }
             self.sources[input] = Source::Given(item);
@@ -261,8 +261,8 @@ impl Binder {
         match self.sources.iter().position(|s| *s == Source::Missing) {
             Some(i) => {
                 let slot = &self.inputs[i];
-                let message = format!("input {:?} was not given; it is {}", slot.name, slot.shape);
-                let names: Vec<String> = self.inputs.iter().map(|s| format!("{:?}", s.name)).collect();
+                let message = format!("input {:?} was not given; it is {}", slot.name(), slot.shape());
+                let names: Vec<String> = self.inputs.iter().map(|s| format!("{:?}", s.name())).collect();
                 let hint = format!("a run takes a value for every input: {}", names.join(", "));
                 Err(Error::new(ErrorKind::Binding, message).with_hint(hint))
             }
@@ -272,14 +272,14 @@ impl Binder {
 
     /// The position of the input called `name`.
     pub(super) fn position(&self, name: &str) -> Result<usize> {
-        self.inputs.iter().position(|s| s.name == name).ok_or_else(|| {
-            let names = self.inputs.iter().map(|s| s.name.as_str());
+        self.inputs.iter().position(|s| s.name() == name).ok_or_else(|| {
+            let names = self.inputs.iter().map(|s| s.name());
             unknown_name("input", name, names)
         })
     }
 
     fn too_many(&self, count: usize) -> Error {
-        let names: Vec<&str> = self.inputs.iter().map(|s| s.name.as_str()).collect();
+        let names: Vec<&str> = self.inputs.iter().map(|s| s.name()).collect();
         let message =
             format!("{count} inputs were given, the graph takes {}: {}", names.len(), names.join(", "));
         Error::new(ErrorKind::Binding, message)
@@ -318,14 +318,14 @@ impl Binder {
         let slot = &self.inputs[i];
         let shape_mismatch = |why: String| {
             let given = Shape::new(dims, slot.dtype);
-            let message = format!("input {:?} is {}, but was given {given}", slot.name, slot.shape);
+            let message = format!("input {:?} is {}, but was given {given}", slot.name(), slot.shape());
             Err(Error::new(ErrorKind::Binding, message).with_hint(why))
         };
-        if dims.len() != slot.forms.len() {
-            return shape_mismatch(format!("it takes {} dimensions, not {}", slot.forms.len(), dims.len()));
+        if dims.len() != slot.rank() {
+            return shape_mismatch(format!("it takes {} dimensions, not {}", slot.rank(), dims.len()));
         }
-        for (d, (form, &n)) in slot.forms.iter().zip(dims).enumerate() {
-            match *form {
+        for (d, &n) in dims.iter().enumerate() {
+            match slot.form(d) {
                 DimForm::Fixed(want) if want != n => {
                     return shape_mismatch(format!("dimension {d} must be {want}, not {n}"));
                 }
@@ -366,8 +366,8 @@ impl Binder {
     fn solve_one(&self, i: usize, count: usize) -> Option<(usize, i64)> {
         let slot = &self.inputs[i];
         let (mut unknown, mut times, mut rest) = (None, 0u32, 1usize);
-        for (d, form) in slot.forms.iter().enumerate() {
-            match (*form, slot.dim_at(d, &self.symbols, &self.full)) {
+        for d in 0..slot.rank() {
+            match (slot.form(d), slot.dim_at(d, &self.symbols, &self.full)) {
                 (_, Some(n)) => rest = rest.checked_mul(n)?,
                 (DimForm::Symbol(s), None) if unknown.is_none_or(|u| u == s) => {
                     unknown = Some(s);
@@ -413,16 +413,16 @@ impl Binder {
         let slot = &mut self.inputs[i];
         let evaluated = slot.evaluate(&self.symbols, &self.full, &self.run);
         let (Some(data), true) = (data, evaluated) else {
-            let message = format!("input {:?} has dimensions without a value: {}", slot.name, slot.shape);
+            let message = format!("input {:?} has dimensions without a value: {}", slot.name(), slot.shape());
             return Err(Error::new(ErrorKind::Dimension, message));
         };
         let named = |e: Error, slot: &Slot| {
-            Error::new(e.kind(), format!("input {:?}: {}", slot.name, e.message())).with_source(e)
+            Error::new(e.kind(), format!("input {:?}: {}", slot.name(), e.message())).with_source(e)
         };
         if let Data::Bytes(_, dtype) | Data::Resident(_, dtype) = data
             && dtype != slot.dtype
         {
-            let message = format!("input {:?} is {}, but was given {dtype}", slot.name, slot.shape);
+            let message = format!("input {:?} is {}, but was given {dtype}", slot.name(), slot.shape());
             let hint = format!(
                 "give {} elements; the variants of run that take f32 convert it where that is exact",
                 slot.dtype
@@ -430,10 +430,10 @@ impl Binder {
             return Err(Error::new(ErrorKind::DType, message).with_hint(hint));
         }
         // Dimensions that are expressions were not looked at before the symbols had values.
-        if let Some(dims) = stated.filter(|dims| **dims != slot.dims[..]) {
-            let (here, given) = (Shape::new(&slot.dims, slot.dtype), Shape::new(dims, slot.dtype));
+        if let Some(dims) = stated.filter(|dims| *dims != slot.dims()) {
+            let (here, given) = (Shape::new(slot.dims(), slot.dtype), Shape::new(dims, slot.dtype));
             let message =
-                format!("input {:?} is {}, here {here}, but was given {given}", slot.name, slot.shape);
+                format!("input {:?} is {}, here {here}, but was given {given}", slot.name(), slot.shape());
             return Err(Error::new(ErrorKind::Binding, message));
         }
         check_length(slot, data)?;
@@ -443,7 +443,7 @@ impl Binder {
         // Device kernels read elements where they are; unaligned ones only come from byte slices.
         let aligned = matches!(data, Data::Resident(..))
             || data.bytes().as_ptr().addr().is_multiple_of(slot.dtype.size_bytes().min(8));
-        let prefix = !slot.cropped() || slot.dims.get(1..) == slot.run_dims.get(1..);
+        let prefix = !slot.cropped() || slot.dims().get(1..) == slot.run_dims().get(1..);
         if !convert && aligned && prefix {
             return Ok(());
         }
@@ -468,20 +468,20 @@ impl Binder {
 fn crop(slot: &Slot, whole: &[u8], staging: &mut AlignedBytes) -> Result<()> {
     if slot.dtype.bits() < 8 && slot.cropped() {
         let message =
-            format!("input {:?}: an active extent within packed {} elements", slot.name, slot.dtype);
+            format!("input {:?}: an active extent within packed {} elements", slot.name(), slot.dtype);
         return Err(Error::new(ErrorKind::Unsupported, message));
     }
     let out = staging.resize(slot.run_bytes().unwrap_or(0), || allocation_label(slot))?;
     if !slot.cropped() {
         out.copy_from_slice(&whole[..out.len()]);
     } else if !out.is_empty() {
-        copy_block(whole, &slot.dims, out, &slot.run_dims, slot.dtype.size_bytes());
+        copy_block(whole, slot.dims(), out, slot.run_dims(), slot.dtype.size_bytes());
     }
     Ok(())
 }
 
 fn allocation_label(slot: &Slot) -> String {
-    format!("a copy of input {:?}, {}", slot.name, slot.shape)
+    format!("a copy of input {:?}, {}", slot.name(), slot.shape())
 }
 
 fn check_length(slot: &Slot, data: Data<'_>) -> Result<()> {
@@ -495,9 +495,9 @@ fn check_length(slot: &Slot, data: Data<'_>) -> Result<()> {
     if want == Some(found) {
         return Ok(());
     }
-    let shape = Shape::new(&slot.dims, slot.dtype);
+    let shape = Shape::new(slot.dims(), slot.dtype);
     let want = want.map_or_else(|| "more than there can be".to_string(), |n| n.to_string());
-    let message = format!("input {:?} is {shape}: {want} {unit}, but {found} were given", slot.name);
+    let message = format!("input {:?} is {shape}: {want} {unit}, but {found} were given", slot.name());
     Err(Error::new(ErrorKind::Binding, message))
 }
 

@@ -386,10 +386,10 @@ impl CompiledGraph {
                 let bytes = self.outputs.bytes(&*self.exec, output)?;
                 match &mut handle.host {
                     Some(host) => {
-                        host.resize(bytes.len(), || allocation_label(&from.name))?.copy_from_slice(bytes)
+                        host.resize(bytes.len(), || allocation_label(from.name()))?.copy_from_slice(bytes)
                     }
                     None => {
-                        let bytes = memory::copy(bytes, || allocation_label(&from.name))?;
+                        let bytes = memory::copy(bytes, || allocation_label(from.name()))?;
                         if let Some(device) = self.exec.handles_mut() {
                             self.guard.call("taking a handle", || device.set(i, &bytes))?;
                         }
@@ -399,7 +399,7 @@ impl CompiledGraph {
             handle.len = from.bytes().unwrap_or(0);
             handle.elements = from.elements().unwrap_or(0);
             handle.dims.clear();
-            handle.dims.extend_from_slice(&from.dims);
+            handle.dims.extend_from_slice(from.dims());
             handle.dims_known = true;
         }
         Ok(())

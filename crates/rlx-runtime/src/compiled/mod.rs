@@ -34,6 +34,7 @@ use moe::Masks;
 use outputs::Outputs;
 pub(crate) use params::{weight_of_bytes, weight_of_f32, wrong_parameter};
 pub use rlx_backend::moe::MoeResidencyStats;
+use slot::Infos;
 pub use tensor::{TensorInfo, TensorView};
 
 /// The reports of the compilation, shared by clones.
@@ -65,9 +66,9 @@ pub struct CompiledGraph {
     /// Every call into `exec` goes through this guard.
     guard: PanicGuard,
     record: Arc<Record>,
-    inputs: Vec<TensorInfo>,
-    params: Vec<TensorInfo>,
-    output_infos: Vec<TensorInfo>,
+    inputs: Infos,
+    params: Infos,
+    output_infos: Infos,
     /// Which parameters have a value.
     param_set: Vec<bool>,
     binder: Binder,
@@ -112,18 +113,19 @@ impl CompiledGraph {
         let Built { exec, tuned } = built;
         let fixed = options.param_bindings.keys().cloned().collect();
         let lir = Arc::clone(exec.lir());
-        let infos = |slots: &[rlx_ir::lir::IoSlot]| slots.iter().map(TensorInfo::of).collect::<Vec<_>>();
+        let infos = |slots: &[rlx_ir::lir::IoSlot]| -> Infos { slots.iter().map(TensorInfo::of).collect() };
+        let (inputs, outputs) = (infos(&lir.inputs), infos(&lir.outputs));
         CompiledGraph {
             device,
             exec,
             guard: PanicGuard::new(device),
             record: Arc::new(Record { report, passes, tuned, fixed }),
-            inputs: infos(&lir.inputs),
             params: infos(&lir.params),
-            output_infos: infos(&lir.outputs),
             param_set: vec![false; lir.params.len()],
-            binder: Binder::new(&lir),
-            outputs: Outputs::new(device, &lir),
+            binder: Binder::new(&lir, &inputs),
+            outputs: Outputs::new(device, &lir, &outputs),
+            inputs,
+            output_infos: outputs,
             handles: lir.inputs.iter().map(|_| None).collect(),
             moe: Masks::default(),
             book: None,
@@ -140,12 +142,12 @@ impl CompiledGraph {
             exec: self.guard.clone().call("cloning", || self.exec.try_clone())?,
             guard: self.guard.clone(),
             record: Arc::clone(&self.record),
-            inputs: self.inputs.clone(),
-            params: self.params.clone(),
-            output_infos: self.output_infos.clone(),
+            inputs: Arc::clone(&self.inputs),
+            params: Arc::clone(&self.params),
+            output_infos: Arc::clone(&self.output_infos),
             param_set: self.param_set.clone(),
             binder: self.binder.clone(),
-            outputs: Outputs::new(self.device, self.exec.lir()),
+            outputs: Outputs::new(self.device, self.exec.lir(), &self.output_infos),
             handles: self.handles.clone(),
             moe: self.moe.clone(),
             // The inputs of a clone belong to the clone only.

@@ -7,7 +7,7 @@ use rlx_ir::{Dim, Error, ErrorKind, LirModule, Result, memory};
 use super::CompiledGraph;
 use super::bind::Binder;
 use super::bytes::{AlignedBytes, copy_block};
-use super::slot::Slot;
+use super::slot::{Infos, Slot};
 use super::tensor::TensorView;
 use crate::convert;
 use crate::error::or_panic;
@@ -33,11 +33,11 @@ pub(super) struct Outputs {
 }
 
 impl Outputs {
-    pub(super) fn new(device: Device, lir: &LirModule) -> Self {
-        let slots: Vec<Slot> = lir.outputs.iter().map(|slot| Slot::new(slot, &lir.symbols)).collect();
+    pub(super) fn new(device: Device, lir: &LirModule, infos: &Infos) -> Self {
+        let slots = Slot::all(infos, &lir.symbols);
         let data = lir.data_symbols();
         let mentions = |d: &Dim| d.extent().symbols().iter().any(|s| data.contains(s));
-        let counted = slots.iter().map(|slot| slot.shape.dims().iter().any(mentions)).collect();
+        let counted = slots.iter().map(|slot| slot.shape().dims().iter().any(mentions)).collect();
         Outputs {
             device,
             expanded: vec![AlignedBytes::default(); slots.len()],
@@ -61,12 +61,12 @@ impl Outputs {
         for (slot, _) in self.slots.iter_mut().zip(&self.counted).filter(|(_, counted)| !**counted) {
             if !slot.evaluate(&binder.symbols, &binder.full, &binder.run) {
                 let message =
-                    format!("output {:?} has dimensions without a value: {}", slot.name, slot.shape);
+                    format!("output {:?} has dimensions without a value: {}", slot.name(), slot.shape());
                 return Err(Error::new(ErrorKind::Dimension, message));
             }
             if slot.cropped() && slot.dtype.bits() < 8 {
                 let message =
-                    format!("output {:?}: an active extent within packed {}", slot.name, slot.dtype);
+                    format!("output {:?}: an active extent within packed {}", slot.name(), slot.dtype);
                 return Err(Error::new(ErrorKind::Unsupported, message));
             }
         }
@@ -82,7 +82,7 @@ impl Outputs {
             let size = slot.bytes().ok_or_else(|| too_large(slot))?;
             let whole = self.expanded[i].resize(size, || allocation_label(slot))?;
             if !bytes.is_empty() {
-                copy_block(bytes, &slot.run_dims, whole, &slot.dims, slot.dtype.size_bytes());
+                copy_block(bytes, slot.run_dims(), whole, slot.dims(), slot.dtype.size_bytes());
             }
         }
         self.ran = true;
@@ -98,7 +98,8 @@ impl Outputs {
         };
         for (slot, _) in self.slots.iter_mut().zip(&self.counted).filter(|(_, counted)| **counted) {
             if !slot.evaluate_found(&value) {
-                let message = format!("output {:?}: the run found no value for {}", slot.name, slot.shape);
+                let message =
+                    format!("output {:?}: the run found no value for {}", slot.name(), slot.shape());
                 return Err(Error::new(ErrorKind::Internal, message));
             }
         }
@@ -128,7 +129,7 @@ impl Outputs {
         let slot = &self.slots[i];
         let count = slot.elements().ok_or_else(|| too_large(slot))?;
         convert::to_f32(slot.dtype, self.bytes(exec, i)?, count, out).map_err(|e| {
-            Error::new(e.kind(), format!("output {:?}: {}", slot.name, e.message())).with_source(e)
+            Error::new(e.kind(), format!("output {:?}: {}", slot.name(), e.message())).with_source(e)
         })
     }
 
@@ -181,11 +182,11 @@ impl Outputs {
 }
 
 fn allocation_label(slot: &Slot) -> String {
-    format!("output {:?}, {}", slot.name, slot.shape)
+    format!("output {:?}, {}", slot.name(), slot.shape())
 }
 
 fn too_large(slot: &Slot) -> Error {
-    Error::new(ErrorKind::OutOfMemory, format!("output {:?} is too large: {}", slot.name, slot.shape))
+    Error::new(ErrorKind::OutOfMemory, format!("output {:?} is too large: {}", slot.name(), slot.shape()))
 }
 
 impl CompiledGraph {
@@ -224,8 +225,11 @@ impl CompiledGraph {
         let want = self.outputs.floats(index)?;
         if want != out.len() {
             let slot = &self.outputs.slots[index];
-            let message =
-                format!("output {:?} has {want} elements, the buffer given for it {}", slot.name, out.len());
+            let message = format!(
+                "output {:?} has {want} elements, the buffer given for it {}",
+                slot.name(),
+                out.len()
+            );
             return Err(Error::new(ErrorKind::Binding, message));
         }
         self.outputs.read_into(&*self.exec, index, out)
@@ -254,7 +258,7 @@ impl CompiledGraph {
         (0..count).map(|i| {
             let slot = &self.outputs.slots[i];
             let bytes = or_panic(self.outputs.bytes(&*self.exec, i));
-            TensorView { name: &slot.name, dtype: slot.dtype, dims: &slot.dims, bytes }
+            TensorView { name: slot.name(), dtype: slot.dtype, dims: slot.dims(), bytes }
         })
     }
 

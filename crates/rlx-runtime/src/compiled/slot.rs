@@ -1,7 +1,13 @@
 //! An input, parameter or output with its dimensions prepared for a run.
 
-use rlx_ir::lir::IoSlot;
+use std::sync::Arc;
+
 use rlx_ir::{DType, Dim, Extent, Shape};
+
+use super::tensor::TensorInfo;
+
+/// What is declared of all inputs, parameters or outputs: a graph and its clones share it.
+pub(super) type Infos = Arc<[TensorInfo]>;
 
 /// The value of a symbol that is not known (yet).
 pub(super) const UNKNOWN: i64 = -1;
@@ -17,18 +23,22 @@ pub(super) enum DimForm {
 /// An input or output, and its dimensions in the current run.
 #[derive(Debug, Clone)]
 pub(super) struct Slot {
-    pub(super) name: String,
+    infos: Infos,
+    at: usize,
     pub(super) dtype: DType,
-    pub(super) shape: Shape,
-    pub(super) forms: Vec<DimForm>,
-    /// As the caller sees them.
-    pub(super) dims: Vec<usize>,
-    /// As the device computes them: less than `dims` under an active extent.
-    pub(super) run_dims: Vec<usize>,
+    /// Empty where all dimensions are fixed.
+    forms: Box<[DimForm]>,
+    /// First as the caller sees them, then as the device computes them, which is less under an active extent.
+    numbers: Box<[usize]>,
 }
 
 impl Slot {
-    pub(super) fn new(slot: &IoSlot, symbols: &[u32]) -> Self {
+    /// One slot for each tensor of the list.
+    pub(super) fn all(infos: &Infos, symbols: &[u32]) -> Vec<Slot> {
+        (0..infos.len()).map(|at| Slot::new(infos, at, symbols)).collect()
+    }
+
+    fn new(infos: &Infos, at: usize, symbols: &[u32]) -> Self {
         let form = |d: &Dim| match *d {
             Dim::Static(n) => DimForm::Fixed(n),
             Dim::Dynamic(s) => match symbols.binary_search(&s) {
@@ -37,21 +47,46 @@ impl Slot {
             },
             _ => DimForm::Expr(d.extent()),
         };
-        let rank = slot.shape.rank();
-        Slot {
-            name: slot.name.clone(),
-            dtype: slot.shape.dtype(),
-            shape: slot.shape.clone(),
-            forms: slot.shape.dims().iter().map(form).collect(),
-            dims: vec![0; rank],
-            run_dims: vec![0; rank],
-        }
+        let shape = &infos[at].shape;
+        let fixed: Option<Vec<usize>> = shape.dims().iter().map(|d| d.as_static()).collect();
+        let (forms, numbers) = match fixed {
+            Some(dims) => (Box::default(), [&dims[..], &dims[..]].concat()),
+            None => (shape.dims().iter().map(form).collect(), vec![0; 2 * shape.rank()]),
+        };
+        Slot { infos: Arc::clone(infos), at, dtype: shape.dtype(), forms, numbers: numbers.into() }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.infos[self.at].name
+    }
+
+    /// As declared.
+    pub(super) fn shape(&self) -> &Shape {
+        &self.infos[self.at].shape
+    }
+
+    /// The dimensions as the caller sees them.
+    pub(super) fn dims(&self) -> &[usize] {
+        &self.numbers[..self.numbers.len() / 2]
+    }
+
+    /// The dimensions as the device computes them.
+    pub(super) fn run_dims(&self) -> &[usize] {
+        &self.numbers[self.numbers.len() / 2..]
+    }
+
+    pub(super) fn rank(&self) -> usize {
+        self.numbers.len() / 2
+    }
+
+    pub(super) fn form(&self, i: usize) -> DimForm {
+        self.forms.get(i).copied().unwrap_or_else(|| DimForm::Fixed(self.numbers[i]))
     }
 
     /// Dimension `i` when the symbols have these values; `None` when one is unknown or makes no sense.
     pub(super) fn dim_at(&self, i: usize, symbols: &[u32], values: &[i64]) -> Option<usize> {
         let known = |v: i64| (v != UNKNOWN).then_some(v);
-        match self.forms[i] {
+        match self.form(i) {
             DimForm::Fixed(n) => Some(n),
             DimForm::Symbol(s) => usize::try_from(known(values[s])?).ok(),
             DimForm::Expr(e) => {
@@ -68,7 +103,7 @@ impl Slot {
             else {
                 return false;
             };
-            (self.dims[i], self.run_dims[i]) = (full, run);
+            self.set(i, full, run);
         }
         true
     }
@@ -77,16 +112,21 @@ impl Slot {
     /// Such a tensor is returned as the device computed it, without padding to the upper extent.
     pub(super) fn evaluate_found(&mut self, value: &dyn Fn(u32) -> Option<i64>) -> bool {
         for i in 0..self.forms.len() {
-            let dim = self.shape.dim(i).eval(value).and_then(|n| usize::try_from(n).ok());
+            let dim = self.shape().dim(i).eval(value).and_then(|n| usize::try_from(n).ok());
             let Some(dim) = dim else { return false };
-            (self.dims[i], self.run_dims[i]) = (dim, dim);
+            self.set(i, dim, dim);
         }
         true
     }
 
+    fn set(&mut self, i: usize, full: usize, run: usize) {
+        let rank = self.rank();
+        (self.numbers[i], self.numbers[rank + i]) = (full, run);
+    }
+
     /// How many elements the caller's tensor has; `None` on overflow.
     pub(super) fn elements(&self) -> Option<usize> {
-        self.dims.iter().try_fold(1usize, |n, &d| n.checked_mul(d))
+        self.dims().iter().try_fold(1usize, |n, &d| n.checked_mul(d))
     }
 
     /// Bytes of the caller's tensor.
@@ -96,11 +136,11 @@ impl Slot {
 
     /// Bytes of the device's tensor.
     pub(super) fn run_bytes(&self) -> Option<usize> {
-        self.dtype.storage_bytes(self.run_dims.iter().try_fold(1usize, |n, &d| n.checked_mul(d))?)
+        self.dtype.storage_bytes(self.run_dims().iter().try_fold(1usize, |n, &d| n.checked_mul(d))?)
     }
 
     /// Whether the device's tensor is smaller than the caller's.
     pub(super) fn cropped(&self) -> bool {
-        self.dims != self.run_dims
+        self.dims() != self.run_dims()
     }
 }

@@ -59,11 +59,11 @@ pub(crate) struct Output {
 /// The instructions; see the [module](self).
 #[derive(Debug)]
 pub(crate) struct TileProgram {
-    pub(crate) inputs: Vec<Input>,
+    pub(crate) inputs: Box<[Input]>,
     /// Values `inputs.len()..` are these.
-    pub(crate) constants: Vec<[u64; 1]>,
-    pub(crate) instrs: Vec<Instr>,
-    pub(crate) outputs: Vec<Output>,
+    pub(crate) constants: Box<[[u64; 1]]>,
+    pub(crate) instrs: Box<[Instr]>,
+    pub(crate) outputs: Box<[Output]>,
     /// Slots of results; each input may need one more to be gathered in.
     pub(crate) slots: usize,
     pub(crate) slot_bytes: usize,
@@ -182,8 +182,8 @@ impl Builder {
         Ok(TileProgram {
             values: self.sizes.len(),
             constants: self.constants.iter().map(|(c, _)| [scalar_bits(c)]).collect(),
-            inputs: self.inputs,
-            instrs: self.instrs,
+            inputs: self.inputs.into(),
+            instrs: self.instrs.into(),
             outputs,
             slots,
             slot_bytes: widest * TILE,
