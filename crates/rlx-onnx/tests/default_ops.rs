@@ -138,7 +138,7 @@ mod random {
         let output = ValueInfoProto { name: Some("y".into()), ..Default::default() };
         let graph = GraphProto { node: vec![node], output: vec![output], ..Default::default() };
         let opset = OperatorSetIdProto { version: Some(17), ..Default::default() };
-        let model = ModelProto { graph: Some(graph.into()), opset_import: vec![opset], ..Default::default() };
+        let model = ModelProto { graph: Some(graph), opset_import: vec![opset], ..Default::default() };
         let file = OnnxFile::from_bytes(model.encode_to_vec()).expect("it decodes");
         let graph: Graph = import(&file, &ImportOptions::default()).expect("it is imported").graph;
         let mut compiled = Session::new(Device::Cpu).try_compile(graph).expect("it compiles");

@@ -103,12 +103,12 @@ fn close(found: &Value, want: &ConstData, (relative, of_largest): (f64, f64)) ->
     let (found, wanted) = (found.to_f64(), want.value().to_f64());
     let largest = wanted.iter().filter(|v| v.is_finite()).fold(0f64, |m, v| m.max(v.abs()));
     let bytes = want.dtype().is_int() && want.dtype().bits() == 8;
-    let off = |(a, b): (&f64, &f64)| match bytes {
-        true => (a - b).abs() > 1.0,
-        false if b.is_finite() => !((a - b).abs() <= relative * b.abs() + of_largest * largest),
-        false => a != b && !(a.is_nan() && b.is_nan()),
+    let near = |(a, b): (&f64, &f64)| match bytes {
+        true => (a - b).abs() <= 1.0,
+        false if b.is_finite() => (a - b).abs() <= relative * b.abs() + of_largest * largest,
+        false => a == b || (a.is_nan() && b.is_nan()),
     };
-    match found.iter().zip(&wanted).position(off) {
+    match found.iter().zip(&wanted).position(|pair| !near(pair)) {
         Some(i) => Err(format!("{} at {i}, not {}", found[i], wanted[i])),
         None => Ok(()),
     }

@@ -16,8 +16,8 @@ fn network(batch: Dim) -> CompiledGraph {
     let mut g = Graph::new("mlp");
     let mut x = g.input("x", shape(64));
     for (layer, (from, to)) in [(64, 128), (128, 64)].into_iter().enumerate() {
-        let w = g.param(&format!("w{layer}"), Shape::new(&[from, to], DType::F32));
-        let b = g.param(&format!("b{layer}"), Shape::new(&[to], DType::F32));
+        let w = g.param(format!("w{layer}"), Shape::new(&[from, to], DType::F32));
+        let b = g.param(format!("b{layer}"), Shape::new(&[to], DType::F32));
         x = g.matmul(x, w, shape(to));
         x = g.binary(BinaryOp::Add, x, b, shape(to));
         x = g.activation(Activation::Relu, x, shape(to));

@@ -97,7 +97,7 @@ impl<'a> Reader<'a> {
                 let count = self.count()?;
                 match scalar_size(kind) {
                     Some(size) => {
-                        let bytes = count.checked_mul(size).unwrap_or(u64::MAX);
+                        let bytes = count.saturating_mul(size);
                         self.take(bytes)?;
                     }
                     // Every element has a length of its own, so there are no more than bytes.

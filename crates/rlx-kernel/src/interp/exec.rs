@@ -128,7 +128,7 @@ impl Memory<'_> {
             };
             let skew = buffer.dtype.storage_bytes(SKEW_ELEMENTS as usize).unwrap_or(0);
             // What nothing wrote is no zero.
-            let mut pool = vec![0xA5; skew + bytes.next_multiple_of(4)];
+            let mut pool = vec![0xA5; (skew + bytes).next_multiple_of(4)];
             if let Some(given) = given {
                 pool[skew..skew + bytes].copy_from_slice(&given[..bytes]);
             }

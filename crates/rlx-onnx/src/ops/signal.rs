@@ -123,7 +123,7 @@ fn mel_weight_matrix(cx: Cx) -> Nodes {
     let dtype = tensor::dtype(i32::try_from(cx.attrs.int("output_datatype", 1)?).unwrap_or(0))?;
     let (bands, length, rate) = (cx.number(0)?, cx.number(1)?, cx.number(2)?);
     let edge = |cx: &NodeCx<'_, '_>, i: usize| match cx.floats(i)?[..] {
-        [hertz] if hertz >= 0.0 && hertz < 1e12 => Ok(hertz),
+        [hertz] if (0.0..1e12).contains(&hertz) => Ok(hertz),
         _ => Err(cx.malformed(format!("operand {i} is no frequency"))),
     };
     let (low, high) = (edge(cx, 3)?, edge(cx, 4)?);

@@ -192,8 +192,8 @@ fn col2im(cx: Cx) -> Nodes {
     };
     let padded: Vec<Extent> = (0..rank).map(|i| image[i] + (w.pads[i] + w.pads[rank + i]) as i64).collect();
     let mut blocks = Vec::with_capacity(rank);
-    for i in 0..rank {
-        blocks.push(to_dim(cx, (padded[i] - w.reach(i) as i64).floor_div(w.strides[i].max(1) as i64) + 1)?);
+    for (i, &size) in padded.iter().enumerate() {
+        blocks.push(to_dim(cx, (size - w.reach(i) as i64).floor_div(w.strides[i].max(1) as i64) + 1)?);
     }
     let columns = Dim::Static(channels.unwrap_or(0) / taps);
     let y = added_up(cx, &w, &padded, &blocks, columns)?;

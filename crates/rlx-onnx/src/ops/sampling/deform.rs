@@ -1,6 +1,6 @@
 //! `DeformConv`: a convolution whose taps are moved by data, and weighted by data if there is a mask.
 //!
-//! The moved taps are sampled into columns, which a matrix product multiplies by the weights, as im2col does for an ordinary
+//! The moved taps are sampled into columns, which a matmul multiplies by the weights, as im2col does for an ordinary
 //! convolution (Dai et al. 2017, Zhu et al. 2019).
 
 use super::super::conv_pool::{Window, groups};
@@ -20,7 +20,7 @@ pub(super) fn deform_conv(cx: Cx) -> Nodes {
     let (Some(channels), Some(outputs)) = (channels, outputs) else {
         return Err(cx.open_dimension(format!("the channels of {shape} and {weights}")));
     };
-    let divides = |n: usize, by: usize| by > 0 && n % by == 0;
+    let divides = |n: usize, by: usize| by > 0 && n.is_multiple_of(by);
     let fits = divides(channels, groups) && divides(outputs, groups) && divides(channels, offset_groups);
     if !fits || offsets.rank() != shape.rank() {
         return Err(

@@ -1,4 +1,4 @@
-//! Discrete Fourier transforms of any length, as graphs of matrix products.
+//! Discrete Fourier transforms of any length, as graphs of matmuls.
 //!
 //! A length that is a product `a·b` is transformed by Cooley and Tukey's steps: transforms of length `a`, factors of their own for
 //! each element, transforms of length `b`. Short transforms are products with a fixed matrix, so a length of 1,024 is two
@@ -193,7 +193,7 @@ fn forward(cx: Cx, x: Complex, n: usize) -> Result<Complex, Error> {
 
 /// The divisor of `n` that is nearest to its root, if it has any.
 fn factor(n: usize) -> Option<usize> {
-    (2..=n.isqrt()).rev().find(|d| n % d == 0)
+    (2..=n.isqrt()).rev().find(|&d| n.is_multiple_of(d))
 }
 
 /// The transform of length `a·b`: of `x[j·b + i]` along `j`, factors, and along `i`.
