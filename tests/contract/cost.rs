@@ -77,8 +77,8 @@ fn a_backend_may_bring_its_own_prices() {
 }
 
 #[test]
-fn the_cpu_is_calibrated_at_first_need_and_the_prices_are_kept() {
-    with_cache("the_cpu_is_calibrated_at_first_need_and_the_prices_are_kept", || {
+fn the_cpu_is_calibrated_at_first_need_and_the_prices_are_cached() {
+    with_cache("the_cpu_is_calibrated_at_first_need_and_the_prices_are_cached", || {
         let path = calibration_path(Device::Cpu).unwrap();
         assert!(!path.exists());
         let start = std::time::Instant::now();
@@ -99,8 +99,8 @@ fn the_cpu_is_calibrated_at_first_need_and_the_prices_are_kept() {
 }
 
 #[test]
-fn what_was_kept_is_read_and_what_is_damaged_is_measured_again() {
-    let name = "what_was_kept_is_read_and_what_is_damaged_is_measured_again";
+fn what_was_cached_is_read_and_what_is_damaged_is_measured_again() {
+    let name = "what_was_cached_is_read_and_what_is_damaged_is_measured_again";
     with_cache(name, || {
         let path = calibration_path(Device::Cpu).unwrap();
         calibrate(Device::Cpu).unwrap();
@@ -211,8 +211,8 @@ fn sleepy(graph: Graph, policy: fn(DevicePolicy) -> DevicePolicy) -> GraphDevice
 }
 
 #[test]
-fn a_measurement_overrules_the_estimate_and_its_verdict_is_kept() {
-    with_cache("a_measurement_overrules_the_estimate_and_its_verdict_is_kept", || {
+fn a_measurement_overrules_the_estimate_and_its_verdict_is_cached() {
+    with_cache("a_measurement_overrules_the_estimate_and_its_verdict_is_cached", || {
         let g = product(Dim::Dynamic(sym::SEQ));
         let (few, many) = ([1.0; 3 * 64], [1.0; 100 * 64]);
         let (few, many): (&[_], &[_]) = (&[("x", &few[..])], &[("x", &many[..])]);

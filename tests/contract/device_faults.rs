@@ -30,7 +30,7 @@ enum How {
     Panic,
 }
 
-const EVERY_WAY: [How; 3] = [How::OutOfMemory, How::Lost, How::Panic];
+const EVERY_VARIANT: [How; 3] = [How::OutOfMemory, How::Lost, How::Panic];
 
 /// What each device is to do; every test has a device of its own.
 static PLANS: Mutex<BTreeMap<Device, (At, How)>> = Mutex::new(BTreeMap::new());
@@ -170,7 +170,7 @@ fn one_attempt(devices: &GraphDevices, device: Device, how: How) {
 
 /// A fault that every use of the device meets again.
 fn survives(device: Device, at: At) {
-    for how in EVERY_WAY {
+    for how in EVERY_VARIANT {
         plan(device, at, how);
         let mut devices = with_params();
         let chain = [device, Device::Cpu];
@@ -222,7 +222,7 @@ fn a_fault_at_the_first_run_and_at_an_output() {
 #[test]
 fn a_fault_at_a_parameter_that_changes_later() {
     let device = Device::Metal;
-    for how in EVERY_WAY {
+    for how in EVERY_VARIANT {
         plan(device, At::SetParam(3), how);
         let mut devices = with_params();
         let chain = [device, Device::Cpu];
@@ -241,7 +241,7 @@ fn a_fault_at_a_parameter_that_changes_later() {
 #[test]
 fn a_fault_at_the_tenth_run() {
     let device = Device::Ane;
-    for how in EVERY_WAY {
+    for how in EVERY_VARIANT {
         plan(device, At::Run(10), how);
         let mut devices = with_params();
         let chain = [device, Device::Cpu];

@@ -108,7 +108,7 @@ fn a_mixture_is_right(device: Device) {
 
 on_every_device!(a_mixture_is_right);
 
-/// What should be counted: each expert of each layer that was chosen runs three products.
+/// What should be counted: each expert of each layer that was chosen runs three matmuls.
 fn counted(choices: &[Vec<u32>], masks: &[Vec<bool>]) -> MoeResidencyStats {
     let mut stats = MoeResidencyStats::default();
     for (choices, mask) in choices.iter().zip(masks) {

@@ -15,7 +15,7 @@ use rlx_runtime::{
     CompileOptions, CompiledGraph, Device, ModelCompilePipeline, Precision, PrecisionPolicy, Session,
 };
 
-/// softmax(gelu(x·w + b)·v): products, elementwise ops, and a softmax.
+/// softmax(gelu(x·w + b)·v): matmuls, elementwise ops, and a softmax.
 fn graph() -> Graph {
     let f = |d: &[usize]| Shape::new(d, DType::F32);
     let mut g = Graph::new("two-layers");

@@ -67,7 +67,7 @@ fn types_derive_what_the_contract_says() {
     error::<ParseDeviceError>();
 }
 
-/// The name of a graph whose product cannot be: [2, 3] by [5, 4].
+/// The name of a graph whose matmul cannot be: [2, 3] by [5, 4].
 fn shape_mismatch() -> Graph {
     let mut g = Graph::new("shape_mismatch");
     let a = g.input("a", Shape::new(&[2, 3], DType::F32));

@@ -147,8 +147,8 @@ fn run(compiled: &mut CompiledGraph) -> Vec<Vec<f32>> {
 }
 
 #[test]
-fn the_fastest_way_of_the_same_bits_is_taken_and_kept() {
-    with_cache("the_fastest_way_of_the_same_bits_is_taken_and_kept", || {
+fn the_fastest_variant_of_the_same_bits_is_taken_and_kept() {
+    with_cache("the_fastest_variant_of_the_same_bits_is_taken_and_kept", || {
         let session = session(&["slow", "wrong", "broken", "fast"]);
         let mut first = compile(&session, Tune::Cached);
         assert!(first.tuned_steps().is_empty(), "nothing was measured yet");
@@ -173,8 +173,8 @@ fn the_fastest_way_of_the_same_bits_is_taken_and_kept() {
 }
 
 #[test]
-fn ways_are_told_apart_by_name_where_fixed_sizes_have_fewer() {
-    with_cache("ways_are_told_apart_by_name_where_fixed_sizes_have_fewer", || {
+fn variants_are_told_apart_by_name_where_fixed_sizes_have_fewer() {
+    with_cache("variants_are_told_apart_by_name_where_fixed_sizes_have_fewer", || {
         let measured = compile(&session(&["open", "slow", "open-too", "fast"]), Tune::Measure);
         let [key] = measured.tuned_steps() else { panic!("{:?}", measured.tuned_steps()) };
         let timed: Vec<_> = key.times.iter().map(|(variant, _)| variant.as_str()).collect();
@@ -183,8 +183,8 @@ fn ways_are_told_apart_by_name_where_fixed_sizes_have_fewer() {
 }
 
 #[test]
-fn a_way_that_is_gone_is_measured_again() {
-    with_cache("a_way_that_is_gone_is_measured_again", || {
+fn a_variant_that_is_gone_is_measured_again() {
+    with_cache("a_variant_that_is_gone_is_measured_again", || {
         compile(&session(&["slow", "fast"]), Tune::Measure);
         let fewer = session(&["slow", "other"]);
         assert_eq!(variants_of(compile(&fewer, Tune::Cached).tuned_steps()), ["slow"]);
@@ -193,8 +193,8 @@ fn a_way_that_is_gone_is_measured_again() {
 }
 
 #[test]
-fn a_first_way_that_fails_is_a_warning_and_stays() {
-    with_cache("a_first_way_that_fails_is_a_warning_and_stays", || {
+fn a_first_variant_that_fails_is_a_warning_and_stays() {
+    with_cache("a_first_variant_that_fails_is_a_warning_and_stays", || {
         let broken = session(&["broken", "fast"]);
         assert!(broken.try_compile_with(product(), &options(Tune::Off)).is_err());
         let wrong = session(&["wrong", "fast"]);
@@ -278,7 +278,7 @@ fn entries_of_the_aot_cache_keep_the_tuning() {
     });
 }
 
-/// A product large enough to be worth measuring, with what follows it, and a convolution.
+/// A matmul large enough to be worth measuring, with what follows it, and a convolution.
 fn wide() -> Graph {
     let mut g = Graph::new("wide");
     let x = g.input("x", Shape::from_dims(&[Dim::Dynamic(sym::SEQ), Dim::Static(96)], DType::F32));

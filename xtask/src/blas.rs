@@ -1,4 +1,4 @@
-//! The `blas` suite: the CPU's products by OpenBLAS, the one BLAS that every system's packages have.
+//! The `blas` suite: the CPU's matmuls by OpenBLAS, the one BLAS that every system's packages have.
 
 use crate::exec::{Run, cargo_command};
 use crate::outcome::Outcome;

@@ -34,7 +34,7 @@ pub fn run_all(suites: &[&Suite]) -> bool {
         }
         print_row(suite, &outcome, seconds);
         if let Err(e) = record::keep(suite, &outcome, seconds) {
-            println!("the result is not kept: {e}");
+            println!("the result is not recorded: {e}");
         }
         if outcome.failed > 0 {
             failed_suites.push((suite.name, outcome.notes.clone()));

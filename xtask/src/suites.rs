@@ -47,7 +47,7 @@ pub enum What {
     Deny,
     /// No cycles of modules but those listed.
     Structure,
-    /// The CPU's products by OpenBLAS.
+    /// The CPU's matmuls by OpenBLAS.
     Blas,
     /// The Python package's tests; or, with `wheel`, its wheel in a fresh environment.
     Python { wheel: bool },
@@ -261,10 +261,10 @@ pub const SUITES: &[Suite] = &[
         3600,
         &["crates/rlx-weights/src/safetensors.rs"],
     ),
-    fuzz("fuzz-tuning", "fuzzing: kept tunings", "tuning", 3600, &["crates/rlx-backend/src/tuning.rs"]),
+    fuzz("fuzz-tuning", "fuzzing: cached tunings", "tuning", 3600, &["crates/rlx-backend/src/tuning.rs"]),
     fuzz(
         "fuzz-calibration",
-        "fuzzing: kept calibrations",
+        "fuzzing: cached calibrations",
         "calibration",
         3600,
         &["crates/rlx-runtime/src/cost/model.rs"],

@@ -1,6 +1,6 @@
 //! What a run takes, before it is run: a module's steps as [`Work`], and the trait that prices them.
 //!
-//! [`works`] describes each step of a compiled module by what decides its time: the dimensions of a product, the
+//! [`works`] describes each step of a compiled module by what decides its time: the dimensions of a matmul, the
 //! arithmetic of a convolution, the bytes that pass through. A [`BackendCostModel`] knows what that costs on one
 //! device. The models that `rlx-runtime` uses are measured on the machine; a backend may bring its own
 //! ([`crate::Backend::cost_model`]).
@@ -20,8 +20,8 @@
 //!         0.0
 //!     }
 //! }
-//! let product = WorkKind::Product { batch: 1.0, m: 2.0, n: 3.0, k: 4.0 };
-//! assert_eq!(Slow.step_ns(&Work { flops: 48.0, ..Work::of(product) }), 48.0);
+//! let matmul = WorkKind::MatMul { batch: 1.0, m: 2.0, n: 3.0, k: 4.0 };
+//! assert_eq!(Slow.step_ns(&Work { flops: 48.0, ..Work::of(matmul) }), 48.0);
 //! ```
 
 use std::sync::Arc;
@@ -34,8 +34,8 @@ use rlx_opt::Target;
 /// What kind of work a step is: which measurement its time follows from.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum WorkKind {
-    /// `batch` products of an `m × k` with a `k × n` matrix.
-    Product {
+    /// `batch` matmuls of an `m × k` with a `k × n` matrix.
+    MatMul {
         /// How many.
         batch: f64,
         /// Rows of the left.
@@ -45,7 +45,7 @@ pub enum WorkKind {
         /// The common dimension.
         k: f64,
     },
-    /// A convolution, seen as a product: `m` positions, `n` channels of the result, `k` values under the window.
+    /// A convolution, seen as a matmul: `m` positions, `n` channels of the result, `k` values under the window.
     Window {
         /// Positions of the result.
         m: f64,
@@ -55,7 +55,7 @@ pub enum WorkKind {
         k: f64,
     },
     /// A window that slides over each channel alone: depthwise convolution, pooling.
-    Slide,
+    SlidingWindow,
     /// Attention over this many queries.
     Attention {
         /// How many keys each query sees.
@@ -74,7 +74,7 @@ pub enum WorkKind {
 pub struct Work {
     /// What kind of work it is.
     pub kind: WorkKind,
-    /// Arithmetic operations of the anchor: the product, convolution, reduction, …; 0 where all is elementwise.
+    /// Arithmetic operations of the anchor: the matmul, convolution, reduction, …; 0 where all is elementwise.
     pub flops: f64,
     /// Elementwise operations of an instruction or few, counted for each element.
     pub cheap: f64,
@@ -220,7 +220,7 @@ fn of_op(node: &Node, graph: &Graph) -> Work {
         };
     }
     let flops = ops::def::cost(&node.op, &shapes, node.results()).flops;
-    // Gates are functions of each element of the products; rounding to integers and lookups are
+    // Gates are functions of each element of the matmuls; rounding to integers and lookups are
     // done one by one.
     let costly = match &node.op {
         Op::Recurrent { .. } => shapes[0].num_elements().unwrap_or(0) as f64,
@@ -241,18 +241,18 @@ fn kind_of(op: &Op, shapes: &[&Shape], results: &[Shape], flops: f64) -> WorkKin
         // Bytes multiply about as fast as floats do.
         Op::MatMul | Op::MatMulInteger => {
             let (k, n) = (dim(shapes[0], 1), if shapes[1].rank() > 1 { dim(shapes[1], 1) } else { 1.0 });
-            // A right side without batch dimensions is one product with more rows.
+            // A right side without batch dimensions is one matmul with more rows.
             let m = if shapes[1].rank() > 2 { dim(shapes[0], 2) } else { elements / n };
-            WorkKind::Product { batch: (elements / (m * n)).max(1.0), m, n, k }
+            WorkKind::MatMul { batch: (elements / (m * n)).max(1.0), m, n, k }
         }
         Op::MatMulBlocks => {
             let n = dim(&results[0], 1);
-            WorkKind::Product { batch: 1.0, m: elements / n, n, k: dim(shapes[0], 1) }
+            WorkKind::MatMul { batch: 1.0, m: elements / n, n, k: dim(shapes[0], 1) }
         }
         Op::DotGeneral { .. } => {
             let k = (flops / (2.0 * elements)).max(1.0);
             let n = dim(&results[0], 1);
-            WorkKind::Product { batch: 1.0, m: elements / n, n, k }
+            WorkKind::MatMul { batch: 1.0, m: elements / n, n, k }
         }
         Op::Conv { .. } | Op::ConvTranspose { .. } | Op::ConvInteger { .. } => {
             let w = shapes[1];
@@ -260,14 +260,14 @@ fn kind_of(op: &Op, shapes: &[&Shape], results: &[Shape], flops: f64) -> WorkKin
             let n = w.dims().first().and_then(|d| d.as_static()).unwrap_or(1).max(1) as f64;
             let depthwise = matches!(op, Op::Conv { groups, .. } | Op::ConvInteger { groups, .. } if *groups > 1)
                 && dim(w, w.rank() - 1) == 1.0;
-            if depthwise { WorkKind::Slide } else { WorkKind::Window { m: elements / n, n, k } }
+            if depthwise { WorkKind::SlidingWindow } else { WorkKind::Window { m: elements / n, n, k } }
         }
-        // A product of all rows at each step.
+        // A matmul of all rows at each step.
         Op::Recurrent { .. } => {
             let (steps, rows) = (dim(shapes[0], 3), dim(shapes[0], 2));
-            WorkKind::Product { batch: steps, m: rows, n: dim(shapes[1], 1), k: dim(shapes[1], 2) }
+            WorkKind::MatMul { batch: steps, m: rows, n: dim(shapes[1], 1), k: dim(shapes[1], 2) }
         }
-        Op::Pool { .. } => WorkKind::Slide,
+        Op::Pool { .. } => WorkKind::SlidingWindow,
         Op::Attention { .. } => {
             let keys = dim(shapes[1], 2);
             WorkKind::Attention { keys }
@@ -322,8 +322,8 @@ mod tests {
         let z = g.mm(y, t);
         g.set_outputs(vec![z]);
         let works = works_of_graph(&g);
-        assert_eq!(works[0].kind, WorkKind::Product { batch: 1.0, m: 16.0, n: 32.0, k: 16.0 });
-        assert_eq!(works[1].kind, WorkKind::Product { batch: 2.0, m: 8.0, n: 4.0, k: 32.0 });
+        assert_eq!(works[0].kind, WorkKind::MatMul { batch: 1.0, m: 16.0, n: 32.0, k: 16.0 });
+        assert_eq!(works[1].kind, WorkKind::MatMul { batch: 2.0, m: 8.0, n: 4.0, k: 32.0 });
         assert_eq!((works[0].flops, works[0].held), (16384.0, 2048.0));
         assert_eq!(works[1].held, 0.0);
     }
@@ -336,7 +336,7 @@ mod tests {
         let zeros = [g.input("a_zero", bytes(&[])), g.input("b_zero", bytes(&[]))];
         let y = g.try_add(Op::MatMulInteger, &[a, b, zeros[0], zeros[1]]).unwrap();
         g.set_outputs(vec![y]);
-        assert_eq!(works_of_graph(&g)[0].kind, WorkKind::Product { batch: 1.0, m: 8.0, n: 32.0, k: 16.0 });
+        assert_eq!(works_of_graph(&g)[0].kind, WorkKind::MatMul { batch: 1.0, m: 8.0, n: 32.0, k: 16.0 });
         let shapes = [f32s(&[5, 2, 12]), f32s(&[3, 12])];
         let lstm = Op::Recurrent {
             cell: rlx_ir::op::RecurrentCell::Lstm,
@@ -348,7 +348,7 @@ mod tests {
             lengths: false,
         };
         let kind = kind_of(&lstm, &[&shapes[0], &shapes[1]], &[f32s(&[5, 2, 3])], 0.0);
-        assert_eq!(kind, WorkKind::Product { batch: 5.0, m: 2.0, n: 12.0, k: 3.0 });
+        assert_eq!(kind, WorkKind::MatMul { batch: 5.0, m: 2.0, n: 12.0, k: 3.0 });
     }
 
     #[test]

@@ -127,7 +127,7 @@ pub trait Backend: Send + Sync {
     fn name(&self) -> &str;
 
     /// What compiled code and packed weights depend on besides the module and the options: instruction set,
-    /// adapter, driver. Two machines that say the same can use each other's; what is kept on disk (artefacts,
+    /// adapter, driver. Two machines that say the same can use each other's; what is cached on disk (artefacts,
     /// calibrations) is kept by it.
     ///
     /// # Errors

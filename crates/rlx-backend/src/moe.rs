@@ -1,6 +1,6 @@
 //! Mixtures of experts: what an executable offers whose graph chooses experts.
 //!
-//! A *router* is a value of choices that grouped products ([`rlx_ir::Op::GroupedMatMul`]) use; routers are numbered
+//! A *router* is a value of choices that grouped matmuls ([`rlx_ir::Op::GroupedMatMul`]) use; routers are numbered
 //! in forward order. An expert is *resident* when the device holds its matrices in memory of its own; the others
 //! stay where their weights are (a mapped file, as a rule) and are read from there whenever they are chosen. Where
 //! an expert is never changes a result.
@@ -10,9 +10,9 @@ use rlx_ir::Result;
 /// How often experts ran where, since the last time this was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MoeResidencyStats {
-    /// Products of a resident expert's matrix with the rows that chose it.
+    /// Matmuls of a resident expert's matrix with the rows that chose it.
     pub gpu_expert_calls: u64,
-    /// Products of an expert's matrix that was read from host memory.
+    /// Matmuls of an expert's matrix that was read from host memory.
     pub cpu_expert_calls: u64,
     /// Rows that went through resident experts' matrices.
     pub gpu_tokens: u64,

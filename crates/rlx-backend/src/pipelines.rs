@@ -12,12 +12,12 @@ use rlx_ir::files::{cache_dir, check_own, io_error, is_part, remove_abandoned};
 /// How many bytes the folder may hold: beyond it, what was used longest ago goes.
 pub const LIMIT: u64 = 256 << 20;
 
-/// A kept pipeline.
+/// A cached pipeline.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CachedPipeline {
     /// When it was last used.
     pub used: SystemTime,
-    /// Where it lies.
+    /// Where it is.
     pub path: PathBuf,
     /// Its size.
     pub bytes: u64,

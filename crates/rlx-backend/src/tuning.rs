@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_way_that_is_gone_is_not_taken() {
+    fn a_variant_that_is_gone_is_not_taken() {
         let (before, now) = (key("a product", &["plain", "tiled"]), key("a product", &["plain", "other"]));
         let mut tuning = Tuning::default();
         tuning.choose(&before, 1);

@@ -1,4 +1,4 @@
-//! Speed of the packed product beside a measured multiply-add peak, in one interleaved run.
+//! Speed of the packed GEMM beside a measured multiply-add peak, in one interleaved run.
 //!
 //! `cargo run --release -p rlx-cpu --example gemm_bench [-- ROUNDS]`
 

@@ -1,4 +1,4 @@
-//! Speed of the product of bytes beside that of f32, interleaved, on every instruction set and on one thread.
+//! Speed of the matmul of bytes beside that of f32, interleaved, on every instruction set and on one thread.
 //!
 //! `cargo run --release -p rlx-cpu --example gemm_bytes_bench [-- ROUNDS]`
 

@@ -1,4 +1,4 @@
-//! Speed of the packed product in f32, bf16 and f16, interleaved, beside the measured peaks of multiply-adds of f32
+//! Speed of the packed GEMM in f32, bf16 and f16, interleaved, beside the measured peaks of multiply-adds of f32
 //! and of dot products of bf16.
 //!
 //! `cargo run --release -p rlx-cpu --example gemm_short_bench [-- ROUNDS]`
@@ -154,7 +154,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 (0..3).for_each(|t| best[t] = best[t].max(rates[t]));
             }
         }
-        let how = isa.products_of(rlx_ir::DType::BF16);
+        let how = isa.matmul_instructions(rlx_ir::DType::BF16);
         println!("{threads} threads, {}, bf16 by {how}; GFLOP/s, best of {rounds}", isa.kind());
         println!("  {:34} {:7.1} {:17.1}", "peak", peaks[0], peaks[1]);
         println!("  {:34} {:>7} {:>17} {:>8}", "M×N×K", "f32", "bf16", "f16");

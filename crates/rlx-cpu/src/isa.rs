@@ -191,7 +191,7 @@ impl Isa {
     }
 
     /// How products of these 16-bit floats are computed, for reports.
-    pub fn products_of(self, dtype: DType) -> &'static str {
+    pub fn matmul_instructions(self, dtype: DType) -> &'static str {
         match dtype {
             DType::BF16 if self.bf16 => "VDPBF16PS (AVX512-BF16), sums in f32",
             DType::BF16 | DType::F16 if self.kind == IsaKind::Portable => "widened to f32, sums in f32",

@@ -7,7 +7,7 @@
 //! | [`isa`] | which instruction set: [`Isa`](isa::Isa), found once, passed explicitly, forced by `RLX_CPU_ISA` |
 //! | [`simd`] | sixteen logical f32 lanes on every instruction set; kernels are written once over it |
 //! | [`math`] | vector functions (exp, log, erf, tanh, …) and [`math::Unary`], their list |
-//! | [`gemm`] | packed matrix product with fused epilogue; the same kernel as convolution |
+//! | [`gemm`] | packed matmul with fused epilogue; the same kernel as convolution |
 //! | [`rows`] | reductions, softmax and normalisation along the last axis |
 //! | [`window`] | depthwise convolution |
 //! | [`pool`] | fork and join over fixed ranges; idle costs nothing |

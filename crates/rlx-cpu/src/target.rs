@@ -170,8 +170,8 @@ impl Target for CpuTarget {
         }
     }
 
-    fn products_of(&self, dtype: DType) -> Option<String> {
-        Some(self.isa.products_of(dtype).to_owned())
+    fn matmul_instructions(&self, dtype: DType) -> Option<String> {
+        Some(self.isa.matmul_instructions(dtype).to_owned())
     }
 
     fn prefers_channels_last(&self) -> bool {

@@ -36,7 +36,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// A bit of everything: packed and unpacked products, a region, a softmax, a norm, copies, reductions.
+/// A bit of everything: packed and unpacked matmuls, a region, a softmax, a norm, copies, reductions.
 fn graph() -> Graph {
     let mut g = Graph::new("all");
     let add = |g: &mut Graph, op: Op, inputs: &[_]| g.try_add(op, inputs).expect("a valid op");

@@ -1,4 +1,4 @@
-//! Products by a BLAS (features `blas-…`): right, the same on any number of threads, and an error where it is absent.
+//! Matmuls by a BLAS (features `blas-…`): right, the same on any number of threads, and an error where it is absent.
 #![cfg(feature = "blas")]
 
 mod common;

@@ -1,6 +1,6 @@
 //! The bits of the vector functions, as they were before their statement was shared with the kernels.
 //!
-//! A change of a bit is a change of every model's results: whoever means it puts the new sums here.
+//! A change of a bit is a change of every model's results: a deliberate change updates the sums here.
 
 use rlx_cpu::isa::{Isa, IsaKind};
 use rlx_cpu::math::{Function, Unary, apply_in_place};

@@ -66,7 +66,7 @@ fn epilogues_of_every_form_match_the_oracle() {
         let relu = |g: &mut Graph, y| g.try_add(Op::Activation(Activation::Relu), &[y]).unwrap();
         let gelu = |g: &mut Graph, y| g.try_add(Op::Activation(Activation::Gelu), &[y]).unwrap();
         let both = |g: &mut Graph, y| {
-            // Used twice: a tile program follows the product.
+            // Used twice: a tile program follows the matmul.
             let t = g.try_add(Op::Activation(Activation::Sigmoid), &[y]).unwrap();
             g.try_add(Op::Binary(BinaryOp::Mul), &[t, y]).unwrap()
         };
@@ -138,7 +138,7 @@ fn convolutions_take_every_route() {
     let v = |a: &[usize]| a.to_vec();
     type Case<'a> = (&'a [usize], &'a [usize], [Vec<usize>; 3], usize);
     let cases: [Case<'_>; 11] = [
-        // One pixel: a product.
+        // One pixel: a matmul.
         (&[2, 5, 4, 20], &[30, 20, 1, 1], [v(&[1, 1]), v(&[0; 4]), v(&[1, 1])], 1),
         // One pixel with steps: windows.
         (&[1, 7, 7, 20], &[50, 20, 1, 1], [v(&[2, 2]), v(&[0; 4]), v(&[1, 1])], 1),
@@ -407,7 +407,7 @@ fn a_count_is_bound_once_and_before_it_is_mentioned() {
     assert!(rlx_ir::verify_ok(&g).unwrap_err().to_string().contains("bound by another"));
 }
 
-/// What is between a quantised product and the next one.
+/// What is between a quantised matmul and the next one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Between {
     Nothing,

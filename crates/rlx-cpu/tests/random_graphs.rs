@@ -126,7 +126,7 @@ fn open_graphs_agree_with_the_oracle_for_every_binding() {
     assert!(ran.get() >= 150, "only {} bindings ran", ran.get());
 }
 
-/// All variants of a template live at once and use scratch by turns; each runs after all others ran.
+/// All variants of a template live at once and share scratch; each runs after all others ran.
 #[test]
 fn variants_of_a_template_agree_with_the_oracle_and_with_the_open_module() {
     let backend = CpuBackend::new().with_threads(1).expect("a pool of one thread");

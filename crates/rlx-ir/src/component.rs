@@ -45,7 +45,7 @@ pub enum CompilationMode {
     Eager,
     /// At its first run.
     Lazy,
-    /// Beforehand, kept on disk.
+    /// Beforehand, cached on disk.
     Aot,
 }
 

@@ -119,7 +119,7 @@ impl MappedFile {
     }
 
     /// Whether all of the file is still there: asked before a part is used for the first time, so that a file that was
-    /// cut short meanwhile is an error and not the end of the process.
+    /// truncated meanwhile is an error and not the end of the process.
     ///
     /// # Errors
     /// [`ErrorKind::Io`] naming the file.
@@ -129,7 +129,8 @@ impl MappedFile {
         if now >= map.len() as u64 {
             return Ok(());
         }
-        let message = format!("{} was cut from {} bytes to {now} while in use", path.display(), map.len());
+        let message =
+            format!("{} was truncated from {} bytes to {now} while in use", path.display(), map.len());
         Err(Error::new(ErrorKind::Io, message)
             .with_hint("write a new file and rename it over the old one instead of writing into it"))
     }
@@ -290,7 +291,7 @@ mod tests {
         // What was copied does not see it.
         assert!(few.check_whole().is_ok() && few.as_ref() == [1; 4096]);
         let e = many.check_whole().unwrap_err();
-        assert!(e.kind() == ErrorKind::Io && e.to_string().contains("was cut"), "{e}");
+        assert!(e.kind() == ErrorKind::Io && e.to_string().contains("was truncated"), "{e}");
         std::fs::remove_dir_all(folder).unwrap();
     }
 

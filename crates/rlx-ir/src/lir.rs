@@ -317,7 +317,7 @@ pub struct MemoryPlan {
 }
 
 impl MemoryPlan {
-    /// Where a buffer lies when the pools stand one after the other.
+    /// Where a buffer is when the pools stand one after the other.
     pub fn arena_offset(&self, buffer: BufferId) -> Option<usize> {
         let offset = (*self.offsets.get(buffer.index())?)?;
         let before = self.pools.get(..*self.pool_of.get(buffer.index())? as usize)?;
@@ -444,7 +444,7 @@ pub struct IoBindingEntry {
     pub elem_count: Option<usize>,
     /// How many bytes; `None` while a symbol is open.
     pub byte_size: Option<usize>,
-    /// Where in the arena, for outputs; `None` for what lies elsewhere or is not planned.
+    /// Where in the arena, for outputs; `None` for what is elsewhere or is not planned.
     pub arena_offset: Option<usize>,
 }
 

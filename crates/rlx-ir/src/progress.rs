@@ -100,7 +100,7 @@ pub enum Stage {
     Compile,
     /// Weights are read, checked and packed.
     Prepare,
-    /// Ways to do a step are timed.
+    /// Variants of a step are timed.
     Tune,
     /// Steps of a run.
     Run,

@@ -70,7 +70,7 @@ fn large_sum() -> Graph {
     g
 }
 
-/// A product of sizes known only at the run, which has every form.
+/// A product of sizes known only at the run, which has every variant.
 fn open_product() -> Graph {
     let [m, k, n] = ["m", "k", "n"].map(|name| Dim::Dynamic(rlx_ir::sym::named(name)));
     let mut g = Graph::new("open");

@@ -253,7 +253,7 @@ fn low_limits_give_smaller_regions_or_a_typed_error() {
     assert_eq!(common::compiled(&g, &small).launches().count(), 2);
     agree(&g, &bindings, &small);
 
-    // With little workgroup memory products take a form without it; workgroups too small for any are an error.
+    // With little workgroup memory products take a variant without it; workgroups too small for any are an error.
     let mut tiny = small.clone();
     tiny.limits.max_shared_bytes = 1024;
     let (product, values) = with_epilogue(Op::MatMul, &[&[40, 40], &[40, 40]], DType::F32, 7);

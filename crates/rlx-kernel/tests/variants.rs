@@ -68,7 +68,7 @@ fn with_epilogue(g: &mut Graph, y: rlx_ir::NodeId) {
     g.set_outputs(vec![v, y]);
 }
 
-/// A product of open sizes, so that every form is tried on every size.
+/// A product of open sizes, so that every variant is tried on every size.
 fn open_product(batch: bool, dtype: DType) -> Graph {
     let mut g = Graph::new("product");
     let [b, m, k, n] = ["b", "m", "k", "n"].map(open);
@@ -204,7 +204,7 @@ fn a_device_is_offered_what_it_has_room_for() {
     let graph = open_product(false, DType::F32);
     let mut small = KernelTarget::webgpu("small");
     let webgpu = most_variants(&try_module(&graph, &small).unwrap(), &small);
-    assert_eq!(webgpu.len(), 14, "every form of f32 is within what WebGPU promises: {webgpu:?}");
+    assert_eq!(webgpu.len(), 14, "every variant of f32 is within what WebGPU promises: {webgpu:?}");
     (small.limits.max_workgroup, small.limits.max_shared_bytes) = (64, 4096);
     let module = try_module(&graph, &small).unwrap();
     let variants = most_variants(&module, &small);
@@ -225,7 +225,7 @@ fn a_device_is_offered_what_it_has_room_for() {
 }
 
 #[test]
-fn ways_are_different_kernels_and_no_others_are_there() {
+fn variants_are_different_kernels_and_no_others_are_there() {
     let (graph, device) = (open_product(false, DType::F32), words());
     let module = try_module(&graph, &device).unwrap();
     let step = &module.steps[0];

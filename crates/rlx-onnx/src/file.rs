@@ -313,7 +313,7 @@ mod tests {
         tensor().unwrap();
         std::fs::OpenOptions::new().write(true).open(folder.join("w.bin")).unwrap().set_len(10).unwrap();
         let e = tensor().unwrap_err();
-        assert!(e.kind() == ErrorKind::Io && e.to_string().contains("was cut"), "{e}");
+        assert!(e.kind() == ErrorKind::Io && e.to_string().contains("was truncated"), "{e}");
         std::fs::remove_dir_all(folder).unwrap();
     }
 

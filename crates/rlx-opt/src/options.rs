@@ -60,7 +60,7 @@ pub enum PrecisionPolicy {
     AlwaysF32,
     /// Everything in f16.
     AlwaysF16,
-    /// Matrix products and convolutions in f16, all else in f32.
+    /// Matmuls and convolutions in f16, all else in f32.
     AutoMixedConservative,
     /// Everything in f16 but reductions, norms, softmax and exponentials.
     AutoMixed,
@@ -115,7 +115,7 @@ pub enum Numerics {
     Fast,
 }
 
-/// Whether steps that can be done in several ways, all of the same bits, are done in the one that is fastest here. It
+/// Whether steps that have several variants, all of the same bits, are done in the one that is fastest here. It
 /// changes times alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Tune {
@@ -171,7 +171,7 @@ impl std::str::FromStr for Tune {
 pub struct FusionOptions {
     /// Elementwise ops with each other.
     pub elementwise: bool,
-    /// Elementwise ops into the matrix product, convolution or reduction before them.
+    /// Elementwise ops into the matmul, convolution or reduction before them.
     pub epilogue: bool,
     /// Exporters' patterns into composites (layer norm, attention, …).
     pub composites: bool,

@@ -42,7 +42,7 @@ pub struct PrecisionReport {
     pub requested: String,
     /// The type most of the arithmetic is done in: see [`used`].
     pub used: Precision,
-    /// The instructions that products of that type run on, where the device tells.
+    /// The instructions that matmuls of that type run on, where the device tells.
     pub products: Option<String>,
     /// One line for each kind and type of the ops that run at every call; casts are not counted.
     pub kinds: Vec<KindPrecision>,
@@ -79,7 +79,7 @@ pub fn is_short(options: &CompileOptions) -> bool {
     }
 }
 
-/// Reads from a compiled graph what arithmetic it uses. `products` names the device's instructions for a type.
+/// Reads from a compiled graph what arithmetic it uses. `matmuls` names the device's instructions for a type.
 pub fn analyze(
     graph: &Graph,
     options: &CompileOptions,
@@ -101,7 +101,7 @@ pub fn analyze(
     }
 }
 
-/// The type that most of a graph's arithmetic is done in: of its products (matrix products, convolutions,
+/// The type that most of a graph's arithmetic is done in: of its sums of products (matmuls, convolutions,
 /// attention) where it has any, of all its float ops otherwise. Nodes weigh by their FLOPs, and alike where
 /// dimensions are open.
 pub fn used(graph: &Graph) -> Precision {

@@ -35,14 +35,14 @@ impl fmt::Display for DispatchPath {
     }
 }
 
-/// The nodes of one kind that go one way.
+/// The nodes of one kind that run the same way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KindDispatchSummary {
     /// The op.
     pub kind: OpKind,
     /// How many nodes.
     pub node_count: usize,
-    /// Which way they go.
+    /// How they run.
     pub path: DispatchPath,
     /// The op's name; `Custom (reference)` for ops from outside that are computed by their reference semantics.
     pub logical_name: &'static str,
@@ -108,7 +108,7 @@ pub fn analyze(graph: &Graph, context: &PassContext<'_>) -> KernelDispatchReport
 
 /// What arithmetic the compiled `graph` uses. A wish for a shorter one that came to nothing is logged.
 pub fn precision_of(graph: &Graph, context: &PassContext<'_>) -> PrecisionReport {
-    let report = precision::analyze(graph, context.options, Some(&|d| context.target.products_of(d)));
+    let report = precision::analyze(graph, context.options, Some(&|d| context.target.matmul_instructions(d)));
     if precision::is_short(context.options) && report.used == Precision::F32 {
         let (asked, device) = (&report.requested, context.target.name());
         tracing::warn!(graph = graph.name, asked, device, "most of the arithmetic stays f32");
@@ -186,7 +186,7 @@ pub(crate) fn is_common(node: &Node, native: bool, config: KernelDispatchConfig)
         }
 }
 
-/// Which way a node goes, and what that way calls it.
+/// How a node runs, and what the device calls it.
 fn path_of(
     node: &Node,
     graph: &Graph,

@@ -44,7 +44,7 @@ pub struct PoolSpec {
     /// The most buffers one step may bind.
     pub max_bindings: usize,
     /// Whether outputs have pool 0 to themselves: the other pools then hold nothing between runs, and
-    /// executables that run by turns can share them.
+    /// executables that run alternately can share them.
     pub outputs_apart: bool,
 }
 
@@ -132,7 +132,7 @@ pub trait Target: Send + Sync {
 
     /// The instructions that sums of products of this element type run on, for reports; `None` where the device
     /// does not tell.
-    fn products_of(&self, dtype: DType) -> Option<String> {
+    fn matmul_instructions(&self, dtype: DType) -> Option<String> {
         let _ = dtype;
         None
     }

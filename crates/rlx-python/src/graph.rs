@@ -240,7 +240,7 @@ impl Tensor {
 
     fn __rmatmul__(&self, other: &Bound<'_, PyAny>) -> PyResult<Tensor> {
         let Arg::Tensor(other_tensor) = self.operand(other, true)? else {
-            return Err(PyTypeError::new_err("a matrix product takes tensors and arrays"));
+            return Err(PyTypeError::new_err("a matmul takes tensors and arrays"));
         };
         Tensor { inner: other_tensor }.call("matmul", &[Arg::Tensor(self.inner.clone())], other.py())
     }

@@ -130,7 +130,7 @@ def test_threads_run_one_model_at_once(digits):
 
 
 def slow_model():
-    """Many matrix products, one after the other."""
+    """Many matmuls, one after the other."""
     g = rlx.Graph("slow")
     w = g.param("w", np.eye(SIZE, dtype=np.float32))
     x = y = g.input("x", [SIZE, SIZE])

@@ -134,27 +134,27 @@ fn word(bytes: &[u8], at: usize) -> Result<u64, Error> {
 }
 
 fn number<const N: usize>(bytes: &[u8], at: usize) -> Result<u64, Error> {
-    let end = at.checked_add(N).ok_or_else(cut)?;
+    let end = at.checked_add(N).ok_or_else(truncated)?;
     let mut wide = [0; 8];
-    wide[..N].copy_from_slice(bytes.get(at..end).ok_or_else(cut)?);
+    wide[..N].copy_from_slice(bytes.get(at..end).ok_or_else(truncated)?);
     Ok(u64::from_le_bytes(wide))
 }
 
-fn cut() -> Error {
+fn truncated() -> Error {
     malformed("not a whole zip archive")
 }
 
 fn place(at: u64) -> Result<usize, Error> {
-    usize::try_from(at).map_err(|_| cut())
+    usize::try_from(at).map_err(|_| truncated())
 }
 
 /// How many entries there are and where their directory starts.
 fn directory(bytes: &[u8]) -> Result<(u64, usize), Error> {
     // The end record is 22 bytes and a comment of at most 64 KiB.
-    let last = bytes.len().checked_sub(22).ok_or_else(cut)?;
+    let last = bytes.len().checked_sub(22).ok_or_else(truncated)?;
     let first = last.saturating_sub(0xFFFF);
     let found = (first..=last).rev().find(|&at| word(bytes, at).is_ok_and(|w| w == u64::from(END)));
-    let end = found.ok_or_else(cut)?;
+    let end = found.ok_or_else(truncated)?;
     let (count, start) = (half(bytes, end + 10)?, word(bytes, end + 16)?);
     let wide = count == 0xFFFF || start == 0xFFFF_FFFF;
     let locator = end.checked_sub(20).filter(|&at| word(bytes, at).is_ok_and(|w| w == u64::from(LOCATOR_64)));
@@ -162,9 +162,9 @@ fn directory(bytes: &[u8]) -> Result<(u64, usize), Error> {
         Some(locator) if wide => {
             let end = place(number::<8>(bytes, locator + 8)?)?;
             if word(bytes, end)? != u64::from(END_64) {
-                return Err(cut());
+                return Err(truncated());
             }
-            let field = |offset: usize| number::<8>(bytes, end.checked_add(offset).ok_or_else(cut)?);
+            let field = |offset: usize| number::<8>(bytes, end.checked_add(offset).ok_or_else(truncated)?);
             Ok((field(32)?, place(field(48)?)?))
         }
         _ => Ok((count, place(start)?)),
@@ -184,13 +184,13 @@ struct Entry {
 impl Entry {
     /// The entry at `at`, and where the next one starts.
     fn read(bytes: &[u8], at: usize) -> Result<(Entry, usize), Error> {
-        let field = |offset: usize| at.checked_add(offset).ok_or_else(cut);
+        let field = |offset: usize| at.checked_add(offset).ok_or_else(truncated);
         if word(bytes, at)? != u64::from(CENTRAL) {
-            return Err(cut());
+            return Err(truncated());
         }
         let [name, extra, comment] = [28, 30, 32].map(|o| half(bytes, at.saturating_add(o)));
         let (name, extra, comment) = (name? as usize, extra? as usize, comment? as usize);
-        let text = bytes.get(field(46)?..field(46 + name)?).ok_or_else(cut)?;
+        let text = bytes.get(field(46)?..field(46 + name)?).ok_or_else(truncated)?;
         let mut entry = Entry {
             name: String::from_utf8(text.to_vec()).map_err(|_| malformed("a name that is not UTF-8"))?,
             method: half(bytes, field(10)?)?,
@@ -199,7 +199,7 @@ impl Entry {
             size: word(bytes, field(24)?)?,
             offset: word(bytes, field(42)?)?,
         };
-        entry.widen(bytes.get(field(46 + name)?..field(46 + name + extra)?).ok_or_else(cut)?)?;
+        entry.widen(bytes.get(field(46 + name)?..field(46 + name + extra)?).ok_or_else(truncated)?)?;
         Ok((entry, field(46 + name + extra + comment)?))
     }
 
@@ -207,7 +207,7 @@ impl Entry {
     fn widen(&mut self, mut extra: &[u8]) -> Result<(), Error> {
         while extra.len() >= 4 {
             let (id, length) = (half(extra, 0)?, half(extra, 2)? as usize);
-            let body = extra.get(4..4 + length).ok_or_else(cut)?;
+            let body = extra.get(4..4 + length).ok_or_else(truncated)?;
             if id == 1 {
                 let wide = [&mut self.size, &mut self.packed, &mut self.offset];
                 let open = wide.into_iter().filter(|v| **v == 0xFFFF_FFFF);
@@ -238,12 +238,12 @@ impl Entry {
     fn packed<'b>(&self, bytes: &'b [u8]) -> Result<&'b [u8], Error> {
         let at = place(self.offset)?;
         if word(bytes, at)? != u64::from(LOCAL) {
-            return Err(cut());
+            return Err(truncated());
         }
         let [name, extra] = [26, 28].map(|o| half(bytes, at.saturating_add(o)));
-        let start = at.checked_add(30 + name? as usize + extra? as usize).ok_or_else(cut)?;
-        let end = start.checked_add(place(self.packed)?).ok_or_else(cut)?;
-        bytes.get(start..end).ok_or_else(cut)
+        let start = at.checked_add(30 + name? as usize + extra? as usize).ok_or_else(truncated)?;
+        let end = start.checked_add(place(self.packed)?).ok_or_else(truncated)?;
+        bytes.get(start..end).ok_or_else(truncated)
     }
 
     /// The entry's bytes, unpacked and checked.

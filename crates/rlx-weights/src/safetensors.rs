@@ -106,7 +106,7 @@ mod tests {
         assert_eq!(used.get("a").unwrap().bytes().unwrap().as_ref(), data);
         std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(5000).unwrap();
         let e = unused.get("a").unwrap().bytes().map(drop).unwrap_err();
-        assert!(e.kind() == ErrorKind::Io && e.to_string().contains("was cut"), "{e}");
+        assert!(e.kind() == ErrorKind::Io && e.to_string().contains("was truncated"), "{e}");
         std::fs::remove_file(path).unwrap();
     }
 

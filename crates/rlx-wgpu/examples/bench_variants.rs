@@ -1,4 +1,4 @@
-//! How long each variant of a step takes, on Vulkan and OpenGL: products and convolutions of common models.
+//! How long each variant of a step takes, on Vulkan and OpenGL: matmuls and convolutions of common models.
 //!
 //! ```sh
 //! cargo run --release -p rlx-wgpu --example bench_variants [vulkan|opengl] [ROUNDS] [PART_OF_A_NAME]
@@ -87,9 +87,9 @@ fn module(case: &Case, backend: &WgpuBackend, options: &CompileOptions) -> Resul
 fn measure(case: &Case, backend: &WgpuBackend, rounds: usize) -> Result<Vec<(String, Duration)>> {
     let options = CompileOptions::default();
     let lir = module(case, backend, &options)?;
-    let no_ways = || Error::new(ErrorKind::Internal, format!("{} has one variant only", case.name));
-    let step = lir.steps.first().ok_or_else(no_ways)?;
-    let key = backend.tuning_key(&lir, step)?.ok_or_else(no_ways)?;
+    let no_variants = || Error::new(ErrorKind::Internal, format!("{} has one variant only", case.name));
+    let step = lir.steps.first().ok_or_else(no_variants)?;
+    let key = backend.tuning_key(&lir, step)?.ok_or_else(no_variants)?;
     let (x, w) = (values(&case.x), Arc::new(Weight::owned(DType::F32, &case.w, values(&case.w))?));
     let mut executables: Vec<Box<dyn ExecutableGraph>> = Vec::new();
     for variant in 0..key.variants.len() {

@@ -18,7 +18,7 @@ use crate::program::{self, WgpuExecutable, program};
 /// Kernels count elements with 32 bits, so no buffer may be larger.
 const MOST_BYTES: u64 = i32::MAX as u64 & !0xff;
 
-/// What the kept kernels are called.
+/// What the cached kernels are called.
 pub(crate) const KERNELS: &str = "kernels";
 
 /// A device that wgpu drives: [`Device::Vulkan`], [`Device::OpenGl`] or, as [`Device::Gpu`], the best adapter.

@@ -1,4 +1,4 @@
-//! What the driver made of kernels, kept in the user's cache folder.
+//! What the driver made of kernels, cached in the user's cache folder.
 //!
 //! A driver's compiler may take longer than all that is before it. Vulkan gives its result as bytes that only the
 //! same driver understands ([`wgpu::PipelineCache`]). Each kernel has a file of its own, in a folder for its adapter and
@@ -23,7 +23,7 @@ const HASH: usize = 32;
 /// The largest file that is read.
 const MOST_BYTES: u64 = 64 << 20;
 
-/// The kept pipelines of one adapter.
+/// The cached pipelines of one adapter.
 #[derive(Debug)]
 pub(crate) struct DriverCache {
     /// Of all adapters.
@@ -45,7 +45,7 @@ impl DriverCache {
         let key = blake3::hash(parts.join("\n").as_bytes()).to_hex();
         let empty = create(device, None).get_data()?.len();
         let made = pipelines::folder().and_then(|root| make_own(&root).map(|()| root));
-        let root = made.map_err(|e| tracing::warn!(error = %e, "compiled pipelines are not kept")).ok()?;
+        let root = made.map_err(|e| tracing::warn!(error = %e, "compiled pipelines are not cached")).ok()?;
         let folder = root.join(format!("{adapter}-{}", &key[..16]));
         Some(DriverCache { root, folder, empty, cleaned: Once::new() })
     }
@@ -62,7 +62,7 @@ impl DriverCache {
     ) -> Result<T> {
         let path = self.folder.join(format!("{kernel}.bin"));
         let known = read(&path).unwrap_or_else(|e| {
-            tracing::warn!(path = %path.display(), error = %e, "a kept pipeline is not used");
+            tracing::warn!(path = %path.display(), error = %e, "a cached pipeline is not used");
             None
         });
         let cache = create(device, known.as_deref());

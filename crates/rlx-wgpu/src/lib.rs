@@ -8,7 +8,7 @@
 //! | `gpu` | an opened device: limits, queue, driver faults as typed errors |
 //! | `memory` | buffers on the device, uploads and readbacks |
 //! | `pipeline` | kernels compiled, several at a time, kept by hash |
-//! | `driver_cache` | what the driver made of kernels, kept in the user's cache folder |
+//! | `driver_cache` | what the driver made of kernels, cached in the user's cache folder |
 //! | `program` | a module's launches with everything that runs share |
 //! | `dispatch` | extents, bind groups, and the one submission of a run |
 //! | `exec` | the executable: pools, parameters, inputs, outputs; prepared weights shared, kept and restored |

@@ -1,6 +1,6 @@
 //! Compute pipelines: made from kernels, several at a time, and kept by the kernel's hash for as long as the
 //! device is open. Sizes are no part of a kernel, so new dimensions need no new pipeline. What the driver made of
-//! a kernel is kept on disk, where the driver gives it ([`crate::driver_cache`]).
+//! a kernel is cached on disk, where the driver gives it ([`crate::driver_cache`]).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};

@@ -41,7 +41,7 @@ pub struct OpenOptions {
     pub threads: Option<usize>,
     /// Sizes of named dynamic dimensions.
     pub dims: Vec<(String, usize)>,
-    /// Whether compiled models are kept in the user's cache.
+    /// Whether compiled models are cached in the user's cache.
     pub cache: bool,
 }
 

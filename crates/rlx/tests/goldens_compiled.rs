@@ -16,7 +16,7 @@ use rlx_onnx::Imported;
 use rlx_opt::plan::plan_memory;
 use rlx_opt::{CompilePipeline, PoolSpec};
 use rlx_runtime::{CompileOptions, Device, Session, backend_for};
-use rlx_testdata::models::{Golden, Model as Kept, everything, wanted};
+use rlx_testdata::models::{Golden, Model as TestModel, everything, wanted};
 
 /// The arena, against the most bytes that are alive at once.
 const MOST_WASTE: f64 = 1.05;
@@ -29,7 +29,7 @@ fn text<T>(result: rlx_ir::Result<T>) -> Result<T, String> {
 }
 
 /// The model, with what its first golden says of inputs whose values decide shapes.
-fn import(kept: &Kept, path: &Path) -> Result<Arc<Imported>, String> {
+fn import(kept: &TestModel, path: &Path) -> Result<Arc<Imported>, String> {
     let (inputs, _) = kept.goldens.first().ok_or("it has no golden")?.read();
     let inputs: Vec<(&str, &ConstData)> = inputs.iter().map(|(n, d)| (n.as_str(), d)).collect();
     text(Model::open(path).and_then(|mut model| model.import(&inputs)))
@@ -50,7 +50,7 @@ fn arenas_are_hardly_larger_than_what_is_alive_at_once() {
 }
 
 /// Plans for each golden's sizes, of the module with open dimensions and of one compiled for these sizes.
-fn plans(kept: &Kept, path: &Path) -> Result<usize, String> {
+fn plans(kept: &TestModel, path: &Path) -> Result<usize, String> {
     let imported = import(kept, path)?;
     let backend = backend_for(Device::Cpu).ok_or("there is no CPU")?;
     let compile = |dims: DimBinding| {
@@ -106,7 +106,7 @@ fn values_that_survive_fusion_are_the_oracles() {
 }
 
 /// How many inner values were compared for the smallest golden; none where that takes more than `most` work.
-fn compared(kept: &Kept, path: &Path, most: f64) -> Result<Option<usize>, String> {
+fn compared(kept: &TestModel, path: &Path, most: f64) -> Result<Option<usize>, String> {
     let imported = import(kept, path)?;
     let size = |golden: &&Golden| golden.oracle_work(&imported.graph) as u64;
     let golden = kept.goldens.iter().min_by_key(size).ok_or("it has no golden")?;

@@ -11,7 +11,7 @@ use rlx_ir::{ConstData, Op};
 use rlx_onnx::proto::{AttributeProto, FunctionProto, GraphProto, NodeProto};
 use rlx_opt::CompilePipeline;
 use rlx_runtime::{CompileOptions, Device, KernelDispatchPolicy, Session, backend_for};
-use rlx_testdata::models::{Model as Kept, wanted};
+use rlx_testdata::models::{Model as TestModel, wanted};
 use serde_json::Value as Json;
 
 /// A gather, whose index may be out of range; a matmul that takes in what follows; a softmax.
@@ -169,7 +169,7 @@ fn unnamed(lir: &LirModule, names: &BTreeSet<String>) -> Vec<String> {
         .collect()
 }
 
-fn check(kept: &Kept) -> Result<Vec<String>, String> {
+fn check(kept: &TestModel) -> Result<Vec<String>, String> {
     let Some(path) = kept.graph_file() else { return Ok(Vec::new()) };
     let (inputs, _) = kept.goldens.first().ok_or("it has no golden")?.read();
     let inputs: Vec<(&str, &ConstData)> = inputs.iter().map(|(n, d)| (n.as_str(), d)).collect();
@@ -184,7 +184,7 @@ fn check(kept: &Kept) -> Result<Vec<String>, String> {
 }
 
 #[test]
-fn every_step_of_the_kept_models_is_named_by_a_node_of_the_file() {
+fn every_step_of_the_test_models_is_named_by_a_node_of_the_file() {
     let mut faults = Vec::new();
     for kept in wanted() {
         match check(&kept) {

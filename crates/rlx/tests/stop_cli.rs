@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use common::{FLOAT, Folder, external, model, node, value};
 
-/// Products one after the other: a run of some seconds, in many steps.
+/// Matmuls one after the other: a run of some seconds, in many steps.
 fn write_long(folder: &Folder) {
     let shape = ["1024", "1024"];
     let names: Vec<String> =

@@ -1,4 +1,4 @@
-//! The contract's section "pipelines, caches, registry" but for what is kept on disk, by public names only.
+//! The contract's section "pipelines, caches, registry" but for what is cached on disk, by public names only.
 
 mod caches;
 

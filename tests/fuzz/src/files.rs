@@ -66,9 +66,9 @@ pub fn calibration(data: &[u8]) {
     let Some(prices) = accepted(Calibration::parse(text)) else { return };
     assert_eq!(Calibration::parse(&prices.to_string()).expect("it was just printed"), prices);
     for kind in [
-        WorkKind::Product { batch: 1.0, m: 8.0, n: 64.0, k: 64.0 },
+        WorkKind::MatMul { batch: 1.0, m: 8.0, n: 64.0, k: 64.0 },
         WorkKind::Window { m: 64.0, n: 8.0, k: 72.0 },
-        WorkKind::Slide,
+        WorkKind::SlidingWindow,
         WorkKind::Attention { keys: 32.0 },
         WorkKind::Softmax,
         WorkKind::Norm,

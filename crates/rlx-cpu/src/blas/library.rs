@@ -55,7 +55,7 @@ pub struct Blas {
     _library: Library,
 }
 
-/// One operand: where it lies, and the strides of its rows and columns, one of which is 1.
+/// One operand: where it is, and the strides of its rows and columns, one of which is 1.
 #[derive(Debug, Clone, Copy)]
 pub struct Matrix {
     /// The first element.

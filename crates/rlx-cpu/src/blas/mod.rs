@@ -1,13 +1,13 @@
-//! BLAS libraries as providers of f32 matrix products, loaded at run time.
+//! BLAS libraries as providers of f32 matmuls, loaded at run time.
 //!
 //! The Cargo features `blas-accelerate`, `blas-mkl` and `blas-openblas` choose one, in that precedence; nothing is
 //! linked, the library is looked for when the backend is first used. With such a feature a library that is absent is
 //! an error, never the packed kernel in its place: anyone who asked for a BLAS wants to know.
 //!
-//! A BLAS gets plain products of matrices whose rows or columns are contiguous. Matmuls are split into blocks by shape
+//! A BLAS gets plain matmuls whose rows or columns are contiguous. Matmuls are split into blocks by shape
 //! alone and each block is one call on one thread, so results do not depend on the number of threads here either.
-//! Everything else (convolutions, products of odd views, other types) stays with the kernels of this crate, and
-//! the compiler neither packs weights for a BLAS nor fuses into its products.
+//! Everything else (convolutions, matmuls of odd views, other types) stays with the kernels of this crate, and
+//! the compiler neither packs weights for a BLAS nor fuses into its matmuls.
 
 #[cfg(feature = "blas")]
 mod library;
@@ -81,7 +81,7 @@ impl Provider {
         }
     }
 
-    /// The call that sets how many threads one product uses, where there is one.
+    /// The call that sets how many threads one matmul uses, where there is one.
     #[cfg(feature = "blas")]
     const fn set_threads(self) -> Option<&'static [u8]> {
         match self {

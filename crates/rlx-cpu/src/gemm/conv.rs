@@ -1,4 +1,4 @@
-//! Convolution as a matrix product: the rows are the windows of NHWC images, or of NDHWC volumes.
+//! Convolution as a matmul: the rows are the windows of NHWC images, or of NDHWC volumes.
 
 use super::kernel::{AnyRows, Rows};
 

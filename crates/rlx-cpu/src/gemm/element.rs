@@ -1,4 +1,4 @@
-//! The element types of packed products: f32, and the 16-bit floats, whose sums are kept in f32.
+//! The element types of packed matmuls: f32, and the 16-bit floats, whose sums are kept in f32.
 //!
 //! A packed panel is made of 32-bit words, 48 to a row. A row holds one step of depth of f32, and two of 16-bit
 //! floats: bf16 as pairs in one word, the form that VDPBF16PS multiplies (elsewhere the two halves are widened by
@@ -10,7 +10,7 @@ use super::PANEL;
 use crate::isa::{Isa, Kernel};
 use crate::simd::{LANES, Simd};
 
-/// An element type that packed products take.
+/// An element type that packed matmuls take.
 ///
 /// # Safety
 /// [`place`](Packed::place) must stay below `PANEL · 4 / size_of::<Self>()`: packing writes there.

@@ -1,4 +1,4 @@
-//! What is done to each element of the product before it is written.
+//! What is done to each element of the matmul before it is written.
 
 use super::PANEL;
 use super::element::Packed;
@@ -52,7 +52,7 @@ pub enum BinaryOp {
 }
 
 impl<T> Epilogue<T> {
-    /// The product as it is.
+    /// The matmul as it is.
     pub const NONE: Self = Epilogue { alpha: 1.0, bias: Bias::None, combine: None, activation: None };
 
     /// With one bias per column.
@@ -82,7 +82,7 @@ pub(crate) fn bounds(activation: Unary) -> Option<(f32, f32)> {
     }
 }
 
-/// Whether [`finish_in_registers`] takes this epilogue: what most products end with.
+/// Whether [`finish_in_registers`] takes this epilogue: what most matmuls end with.
 #[inline(always)]
 pub(super) fn is_light<O: Packed>(e: &Epilogue<O>) -> bool {
     let bias = matches!(e.bias, Bias::None | Bias::PerColumn(_));

@@ -1,4 +1,4 @@
-//! The plain matrix product of every other element type: any strides, no packing.
+//! The plain matmul of every other element type: any strides, no packing.
 
 use half::{bf16, f16};
 

@@ -1,4 +1,4 @@
-//! Products of bytes with zero points, exact in i32: `C = (A − za) · (B − zb)`; what follows on the sums is a [`ByteEpilogue`].
+//! Matmuls of bytes with zero points, exact in i32: `C = (A − za) · (B − zb)`; what follows on the sums is a [`ByteEpilogue`].
 //!
 //! The instruction that multiplies bytes (VPDPBUSD: AVX-512 VNNI) takes four unsigned bytes by four signed ones in each
 //! 32-bit lane and adds the products to the lane, exactly. So A is read as unsigned and B packed as signed: bytes of the
@@ -161,7 +161,7 @@ impl ZeroPoints {
     }
 }
 
-/// One product, as the module says.
+/// One matmul, as the module says.
 #[derive(Debug, Clone, Copy)]
 pub struct ByteGemm {
     /// Rows of A and C.

@@ -26,7 +26,7 @@ pub trait Rows: Copy + Send + Sync {
     /// Works it out for the rows `row .. row + N`.
     fn tile<const N: usize>(&self, row: usize) -> Self::Tile<N>;
 
-    /// The same rows without their own type: products are compiled once for all sources.
+    /// The same rows without their own type: matmuls are compiled once for all sources.
     fn any(&self) -> AnyRows<Self::Element>;
 
     /// Where piece `tap` of each of those rows starts.

@@ -1,4 +1,4 @@
-//! Matrix product with a packed right-hand side: `C = epilogue(A · B)`, of f32, or of 16-bit floats with sums in f32
+//! Matrix multiplication with a packed right-hand side: `C = epilogue(A · B)`, of f32, or of 16-bit floats with sums in f32
 //! ([`Packed`]).
 //!
 //! B is packed once into panels of [`PANEL`] = 48 columns ([`pack`]), zero-padded; A is read where it
@@ -6,7 +6,7 @@
 //! an NHWC image (convolution without im2col). A tile of a few rows × 48 columns stays in registers over
 //! the whole depth, then the [`Epilogue`] is applied and the tile is written.
 //!
-//! Products of 8-bit integers are [`ByteGemm`]s: the same rows and panels, other words.
+//! Matmuls of 8-bit integers are [`ByteGemm`]s: the same rows and panels, other words.
 //!
 //! **Same bits always.** Each element of C is one chain of multiply-adds in ascending depth. Splitting
 //! over threads, tiles of other heights and blocking of the depth do not change it.
@@ -76,7 +76,7 @@ pub const PANEL: usize = 48;
 /// second-level cache while the rows pass by; the partial sums wait in C.
 pub(crate) const MAX_DEPTH: usize = 4096;
 
-/// One product; see the [module](self).
+/// One matmul; see the [module](self).
 ///
 /// The depth of B is `rows.taps() · k`; each tap begins a new row of words.
 #[derive(Debug, Clone, Copy)]
@@ -109,7 +109,7 @@ unsafe impl<R: Rows> Send for Gemm<R> {}
 // SAFETY: as above.
 unsafe impl<R: Rows> Sync for Gemm<R> {}
 
-/// Packed weights of the product that runs next.
+/// Packed weights of the matmul that runs next.
 #[derive(Debug, Clone, Copy)]
 pub struct Next {
     /// Its packed panels.
@@ -189,7 +189,7 @@ impl<R: Rows<Element: Packed>> Kernel for RunTasks<'_, R> {
 }
 
 /// What to prefetch while one panel is computed: the panel of the task that follows, or this thread's
-/// first panel of the next product.
+/// first panel of the next matmul.
 #[inline(always)]
 unsafe fn prefetch_target<R: Rows<Element: Packed>>(
     g: &Gemm<R>,

@@ -1,4 +1,4 @@
-//! Products against f64, on every instruction set this processor has.
+//! Matmuls against f64, on every instruction set this processor has.
 
 use super::*;
 use crate::math::{Function, Unary};
@@ -6,7 +6,7 @@ use crate::pool::{Pool, Wake};
 use crate::testing::{Rng, assert_close};
 use half::{bf16, f16};
 
-/// A product with strides: `a` at (i, k) is `a[i·lda + k]`, `b` at (k, j) is `b[k·rs + j·cs]`.
+/// A matmul with strides: `a` at (i, k) is `a[i·lda + k]`, `b` at (k, j) is `b[k·rs + j·cs]`.
 struct Case {
     m: usize,
     n: usize,
@@ -366,7 +366,7 @@ fn convolution_is_a_product_over_windows() {
     }
 }
 
-/// One generic product of 3×4 by 4×5 with a transposed left side, through i128 or f64.
+/// One generic matmul of 3×4 by 4×5 with a transposed left side, through i128 or f64.
 fn generic_case<T: Element>(make: impl Fn(i64) -> T) -> Vec<T> {
     let a: Vec<T> = (0..12).map(|i| make(i * 37 % 19 - 7)).collect();
     let b: Vec<T> = (0..20).map(|i| make(i * 53 % 23 - 11)).collect();

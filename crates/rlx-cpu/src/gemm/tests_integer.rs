@@ -1,4 +1,4 @@
-//! Products of bytes against sums in i64, on every instruction set with and without its extensions: equal to the bit.
+//! Matmuls of bytes against sums in i64, on every instruction set with and without its extensions: equal to the bit.
 
 use super::*;
 use crate::gemm::Strided;
@@ -27,7 +27,7 @@ fn every_isa() -> Vec<Isa> {
     Isa::available().into_iter().flat_map(|isa| [isa, isa.without_extensions()]).collect()
 }
 
-/// One product, in `pieces` ranges of tasks, against the definition.
+/// One matmul, in `pieces` ranges of tasks, against the definition.
 fn check(isa: Isa, [m, k, n]: [usize; 3], signed: [bool; 2], each: bool, pieces: usize) {
     let (a, b) = (bytes(m * k, 1 + m as u32), bytes(k * n, 7 + n as u32));
     let zeros = bytes(if each { n } else { 1 }, 3);

@@ -1,4 +1,4 @@
-//! Products of 16-bit floats against f64, with tolerances that follow from how they round.
+//! Matmuls of 16-bit floats against f64, with tolerances that follow from how they round.
 
 use half::{bf16, f16};
 
@@ -54,7 +54,7 @@ impl<T: Half> Case<T> {
         if self.transposed { self.b[j * self.k + p] } else { self.b[p * self.n + j] }
     }
 
-    /// The exact product of the rounded operands, and the sum of the magnitudes of its terms.
+    /// The exact result for the rounded operands, and the sum of the magnitudes of its terms.
     fn product(&self, i: usize, j: usize) -> (f64, f64) {
         (0..self.k).fold((0.0, 0.0), |(sum, size), p| {
             let term = f64::from(self.a[i * self.k + p].widen()) * f64::from(self.b_at(p, j).widen());
@@ -138,7 +138,7 @@ fn f16_products_are_right_and_tile_sizes_do_not_change_bits() {
     products_are_right::<f16>(12);
 }
 
-/// The epilogue must give the very numbers that the product followed by single ops gives.
+/// The epilogue must give the very numbers that the matmul followed by single ops gives.
 fn epilogues_round_like_single_ops<T: Half>(seed: u64) {
     let mut rng = Rng::new(seed);
     let case = Case::<T>::new(&mut rng, 13, 75, 21);

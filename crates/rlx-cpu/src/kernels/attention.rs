@@ -1,7 +1,7 @@
 //! Attention: for each head and block of queries, scores, softmax and the weighted sum of the values.
 //!
 //! A task packs the keys and values of its head into its thread's scratch and multiplies on the packed
-//! kernel; the scores of a block of queries stay in the cache between the two products. Operands of 16-bit floats
+//! kernel; the scores of a block of queries stay in the cache between the two matmuls. Operands of 16-bit floats
 //! are widened as they are packed, and everything within is f32: scores and weights are not rounded. Heads are found
 //! through strides, so `[B, S, H·D]` and `[B, H, S, D]` are the same to it. A query that may see nothing
 //! gives 0.

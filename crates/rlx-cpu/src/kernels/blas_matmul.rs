@@ -1,4 +1,4 @@
-//! f32 products computed by a BLAS, where this build chose one.
+//! f32 matmuls computed by a BLAS, where this build chose one.
 //!
 //! A matmul is split into blocks of rows and columns by its shape alone, and each block is one call on one thread, so
 //! the bits do not depend on the number of threads. Views that a BLAS cannot read in place go through the packed
@@ -13,7 +13,7 @@ use crate::blas::{Blas, Matrix};
 /// Rows and columns of a block.
 const BLOCK: [usize; 2] = [128, 1024];
 
-/// A product on a BLAS.
+/// A matmul on a BLAS.
 #[derive(Debug, Clone)]
 pub(super) struct BlasMatMul {
     blas: &'static Blas,

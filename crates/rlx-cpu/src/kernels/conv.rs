@@ -1,10 +1,10 @@
-//! Convolution of channels-last images or volumes of f32, f16 or bf16 as a matrix product: the rows are the windows, read where they
+//! Convolution of channels-last images or volumes of f32, f16 or bf16 as a matmul: the rows are the windows, read where they
 //! lie ([`ConvRows`]), the columns the output channels.
 //!
-//! * A kernel of one pixel is a plain product.
+//! * A kernel of one pixel is a plain matmul.
 //! * With few input channels a window's line (kernel width × channels) is contiguous once the image has its
 //!   border, so the image is copied into scratch with zeros around it, and a line is one tap.
-//! * Groups are products of their own.
+//! * Groups are matmuls of their own.
 //!
 //! Weights known before the run are packed by the init program, others during the step.
 
@@ -119,11 +119,11 @@ fn triple(v: &[usize], fill: usize) -> [usize; 3] {
     all
 }
 
-/// How the rows of the product are found.
+/// How the rows of the matmul are found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Route {
     /// A kernel of one pixel: rows of a matrix, this far apart.
-    Product(isize),
+    Matmul(isize),
     /// Windows of the image.
     Windows,
     /// Windows of a copy with its border.
@@ -269,7 +269,7 @@ impl Conv {
         let zero = [0; 3];
         let pointwise = kernel == [1; 3] && w.stride == [1; 3] && w.before == zero && w.after == zero;
         if let (true, Some((_, stride))) = (pointwise, x.layout.range(0, x.layout.rank() - 1).flat()) {
-            return Route::Product(stride);
+            return Route::Matmul(stride);
         }
         let few = channels <= FEW_CHANNELS && self.groups == 1 && kernel[2] > 1;
         if few && w.dilation[2] == 1 { Route::Bordered } else { Route::Windows }
@@ -505,7 +505,7 @@ impl Conv {
         unsafe {
             match s.route {
                 Route::Windows => run_gemm(cx, isa, s.worth, &plain),
-                Route::Product(row_stride) => {
+                Route::Matmul(row_stride) => {
                     let Gemm { m, n, k, b, c, c_stride, epilogue, tile_sizes, next, .. } = plain;
                     let rows = Strided { ptr: input, row_stride };
                     run_gemm(

@@ -343,7 +343,7 @@ impl StepKernel for Pool {
 /// The largest element of each window.
 unsafe fn greatest<T: Number>(cx: &mut RunCx<'_, '_>, f: &Frame) {
     // SAFETY: the caller's promise.
-    unsafe { pool::<T>(cx, f, T::LEAST, T::max, |x, _| x) }
+    unsafe { pool::<T>(cx, f, T::LOWEST, T::max, |x, _| x) }
 }
 
 /// The mean of each window.

@@ -71,8 +71,8 @@ impl Cumulative {
         type Join<W> = fn(W, W) -> W;
         let (first, join): (T::Wide, Join<T::Wide>) = match self.op {
             ReduceOp::Prod => (T::ONE, T::mul),
-            ReduceOp::Max => (T::LEAST, T::max),
-            ReduceOp::Min => (T::GREATEST, T::min),
+            ReduceOp::Max => (T::LOWEST, T::max),
+            ReduceOp::Min => (T::HIGHEST, T::min),
             _ => (T::ZERO, T::add),
         };
         let (x, out, p) = (cx.shared::<T>(plan.from.at), cx.shared::<T>(plan.to.at), *plan);

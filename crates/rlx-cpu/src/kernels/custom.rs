@@ -79,7 +79,7 @@ impl<'a> Operands<'a> {
         self.outputs
     }
 
-    /// Where an operand lies, and how many bytes it has.
+    /// Where an operand is, and how many bytes it has.
     fn place(&self, operand: &Bound) -> (*mut u8, usize) {
         let len = operand.layout.elements() * operand.dtype.size_bytes();
         (self.bases[operand.at.buffer as usize].address().wrapping_add(operand.at.offset), len)

@@ -1,6 +1,6 @@
-//! Grouped products: each row times the matrix of the expert it chose.
+//! Grouped matmuls: each row times the matrix of the expert it chose.
 //!
-//! Rows are sorted by expert, then one product runs for each expert that was chosen. Each element is the same
+//! Rows are sorted by expert, then one matmul runs for each expert that was chosen. Each element is the same
 //! chain of multiply-adds wherever the expert's matrix is and anyone else who chose it, so neither residency nor the
 //! other rows change a bit.
 //!
@@ -27,7 +27,7 @@ use crate::program::layout::{At, Layout};
 /// Multiply-adds of f32 in a nanosecond, roughly.
 const F32_PER_NANO: f64 = 40.0;
 
-/// Whether there is a grouped product of this node's types.
+/// Whether there is a grouped matmul of this node's types.
 pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
     let dtype = node.shape.dtype();
     if !(dtype.is_int() || matches!(dtype, DType::F32 | DType::F64 | DType::F16 | DType::BF16)) {
@@ -39,7 +39,7 @@ pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
     }
 }
 
-/// The kernel of a grouped product.
+/// The kernel of a grouped matmul.
 pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
     let weights = &cx.module.buffers[cx.step.inputs[1].buffer.index()];
     let kept = !matches!(weights.kind, BufferKind::Arena | BufferKind::Input(_));
@@ -47,11 +47,11 @@ pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
     Ok(Box::new(Grouped { dtype, kept, shape: None, state: Shared::default() }))
 }
 
-/// What a grouped product keeps between runs; its executable and the kernels of all bindings use it.
+/// What a grouped matmul keeps between runs; its executable and the kernels of all bindings use it.
 #[derive(Debug, Default)]
 pub(crate) struct Shared(Arc<Mutex<State>>);
 
-/// What a grouped product keeps between runs.
+/// What a grouped matmul keeps between runs.
 #[derive(Debug, Default)]
 pub(crate) struct State {
     /// Which experts are resident; `None`: all.
@@ -194,7 +194,7 @@ struct Grouped {
     state: Shared,
 }
 
-/// The numbers of a grouped product.
+/// The numbers of a grouped matmul.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Shape {
     experts: usize,
@@ -214,7 +214,7 @@ struct Shape {
 }
 
 impl Shape {
-    /// Where an expert's matrix lies, in elements from the first one.
+    /// Where an expert's matrix is, in elements from the first one.
     fn matrix(&self, expert: usize) -> isize {
         expert as isize * self.w_strides[0]
     }
@@ -283,7 +283,7 @@ impl StepKernel for Grouped {
                 DType::F64 => self.generic::<f64>(cx, s, &mut state),
                 DType::F16 => self.generic::<half::f16>(cx, s, &mut state),
                 DType::BF16 => self.generic::<half::bf16>(cx, s, &mut state),
-                // Integers wrap around: signed and unsigned products are the same bits.
+                // Integers wrap around: signed and unsigned matmuls are the same bits.
                 DType::I8 | DType::U8 => self.generic::<u8>(cx, s, &mut state),
                 DType::I16 | DType::U16 => self.generic::<u16>(cx, s, &mut state),
                 DType::I32 | DType::U32 => self.generic::<u32>(cx, s, &mut state),

@@ -1,4 +1,4 @@
-//! Products of 8-bit integers with zero points ([`ByteGemm`]), alone or with the region they anchor.
+//! Matmuls of 8-bit integers with zero points ([`ByteGemm`]), alone or with the region they anchor.
 //!
 //! Weights known before the run are packed once by the init program; any other right-hand side is packed during the
 //! step. The result is i32 and exact, so a region behind it computes what the nodes apart would.
@@ -27,19 +27,19 @@ pub(crate) fn claim(_: &Node, _: &Graph) -> Claim {
     Claim::Native
 }
 
-/// The format a product wants its input in when that is known before the run.
+/// The format a matmul wants its input in when that is known before the run.
 pub(crate) fn pack_format(node: &Node, input: usize, graph: &Graph) -> Option<PackFormat> {
     let fits = input == 1 && graph.shape(*node.inputs.get(1)?).rank() == 2;
     fits.then_some(PackFormat::MatMulRhs)
 }
 
-/// The kernel of a product of its own.
+/// The kernel of a matmul of its own.
 pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
     let inputs = (0..cx.step.inputs.len()).collect();
     Ok(Box::new(MatMulInteger { inputs, tail: Tail::NONE, bound: None }))
 }
 
-/// The kernel of a product with the region behind it.
+/// The kernel of a matmul with the region behind it.
 pub(crate) fn anchored(region: Anchored) -> Box<dyn StepKernel> {
     Box::new(MatMulInteger { inputs: region.inputs.clone(), tail: Tail::of(region), bound: None })
 }
@@ -85,7 +85,7 @@ impl Zeros {
     }
 }
 
-/// A bound product.
+/// A bound matmul.
 #[derive(Debug, Clone)]
 struct MatMulInteger {
     /// Which of the step's inputs the operands are.
@@ -98,7 +98,7 @@ impl StepKernel for MatMulInteger {
     fn bind(&mut self, cx: &BindCx<'_>) -> Result<Needs> {
         let (a, b) = (&cx.inputs[self.inputs[0]], &cx.inputs[self.inputs[1]]);
         let packed = cx.packed[self.inputs[1]];
-        // An epilogue's operands have the rows of one product with columns.
+        // An epilogue's operands have the rows of one matmul with columns.
         let single = b.layout.rank() == 2;
         let (mut product, mut needs) = self.tail.bind_bytes(cx, &|_| single)?;
         let mut s = Shape::of(a, b, &product, packed)?;
@@ -124,7 +124,7 @@ impl StepKernel for MatMulInteger {
     unsafe fn run(&self, cx: &mut RunCx<'_, '_>) -> Result<()> {
         let Some((s, zeros)) = &self.bound else { return Err(unbound()) };
         let isa = cx.isa;
-        // SAFETY: the caller's promise, for every product; scratch was asked for when the step was bound.
+        // SAFETY: the caller's promise, for every matmul; scratch was asked for when the step was bound.
         unsafe {
             let a_zero = zeros.number(zeros.left(cx));
             let epilogue = self.tail.byte_epilogue(cx);
@@ -157,7 +157,7 @@ impl StepKernel for MatMulInteger {
 impl MatMulInteger {
     /// All threads pack one right-hand side into scratch.
     unsafe fn pack(&self, cx: &mut RunCx<'_, '_>, s: &Shape, zeros: &Zeros, batch: usize) -> *const f32 {
-        // The product itself may be in front.
+        // The matmul itself may be in front.
         let to = Shared::new(cx.shared_scratch.wrapping_add(self.tail.scratch_bytes()).cast::<f32>());
         let from = Shared::new(cx.ptr::<u8>(s.b).wrapping_offset(s.batch[2].at(batch)));
         cx.parallel(s.worth, gemm::panels(s.n), &|range, _| {

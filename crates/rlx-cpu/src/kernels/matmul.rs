@@ -1,8 +1,8 @@
-//! Matrix products, alone or with the region they anchor.
+//! Matmuls, alone or with the region they anchor.
 //!
 //! f32, f16 and bf16 run on the packed kernel: weights are packed once by the init program, any other right-hand
 //! side into scratch during the step (one batch per task where there are many). Other element types take the
-//! plain product. Vectors are matrices of one row or column.
+//! plain matmul. Vectors are matrices of one row or column.
 
 use rlx_ir::op::PackFormat;
 use rlx_ir::{DType, Graph, Node, Op, Result};
@@ -24,14 +24,14 @@ const F32_PER_NANO: f64 = 40.0;
 /// Batches at least this many are one task each.
 const MANY_BATCHES: usize = 4;
 
-/// Whether there is a product of these element types.
+/// Whether there is a matmul of these element types.
 pub(crate) fn claim(node: &Node, _: &Graph) -> Claim {
     let dtype = node.shape.dtype();
     let known = dtype.is_int() || matches!(dtype, DType::F32 | DType::F64 | DType::F16 | DType::BF16);
     if known { Claim::Native } else { Claim::No(format!("there is no product of {dtype} matrices")) }
 }
 
-/// Whether products of this type run on the packed kernel.
+/// Whether matmuls of this type run on the packed kernel.
 pub(crate) fn is_packed(dtype: DType) -> bool {
     packed_type!(dtype, T => size_of::<T>() > 0, _ => false)
 }
@@ -42,19 +42,19 @@ pub(crate) fn packed_bytes(dtype: DType, k: usize, n: usize) -> Option<usize> {
     words.and_then(|n| n.checked_mul(4))
 }
 
-/// The format a product wants its input in when that is known before the run.
+/// The format a matmul wants its input in when that is known before the run.
 pub(crate) fn pack_format(node: &Node, input: usize, graph: &Graph) -> Option<PackFormat> {
     let shape = graph.shape(*node.inputs.get(input)?);
     let fits = input == 1 && shape.rank() == 2 && is_packed(shape.dtype()) && !by_blas(node);
     fits.then_some(PackFormat::MatMulRhs)
 }
 
-/// Whether this build has a BLAS compute the product, which then takes its operands as they are and nothing fused.
+/// Whether this build has a BLAS compute the matmul, which then takes its operands as they are and nothing fused.
 pub(crate) fn by_blas(node: &Node) -> bool {
     matches!(node.op, Op::MatMul) && node.shape.dtype() == DType::F32 && Provider::chosen().is_some()
 }
 
-/// The kernel of a product of its own.
+/// The kernel of a matmul of its own.
 pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
     let own = MatMul::new(cx.step.outputs[0].dtype, vec![0, 1], Tail::NONE);
     #[cfg(feature = "blas")]
@@ -67,12 +67,12 @@ pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
     Ok(Box::new(own))
 }
 
-/// The kernel of a product with the region behind it.
+/// The kernel of a matmul with the region behind it.
 pub(crate) fn anchored(dtype: DType, region: Anchored) -> Box<dyn StepKernel> {
     Box::new(MatMul::new(dtype, region.inputs.clone(), Tail::of(region)))
 }
 
-/// A bound product.
+/// A bound matmul.
 #[derive(Debug, Clone)]
 pub(super) struct MatMul {
     dtype: DType,
@@ -85,7 +85,7 @@ pub(super) struct MatMul {
     next: Upcoming,
 }
 
-/// The numbers of a product: batches of `m`×`k` · `k`×`n`.
+/// The numbers of a matmul: batches of `m`×`k` · `k`×`n`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shape {
     pub(super) m: usize,
@@ -126,7 +126,7 @@ fn split(l: &Layout, vector_is_row: bool) -> (Layout, [usize; 2], [isize; 2]) {
 }
 
 impl Shape {
-    /// Of a product that was never bound.
+    /// Of a matmul that was never bound.
     const NONE: Shape = Shape {
         m: 0,
         k: 0,
@@ -265,7 +265,7 @@ impl MatMul {
         self.shape.as_deref().unwrap_or(&Shape::NONE)
     }
 
-    /// The product of one batch, with B already packed at `b`.
+    /// The matmul of one batch, with B already packed at `b`.
     fn gemm<T: Packed>(&self, cx: &RunCx<'_, '_>, batch: usize, b: *const f32) -> Gemm<Strided<T>> {
         let s = self.shape();
         let [c_at, a_at, _] = s.batch.map(|l| l.at(batch));
@@ -290,7 +290,7 @@ impl MatMul {
     unsafe fn run_packed<T: Packed>(&self, cx: &mut RunCx<'_, '_>) {
         let s = self.shape();
         let isa = cx.isa;
-        // SAFETY: the caller's promise, for every product below.
+        // SAFETY: the caller's promise, for every matmul below.
         unsafe {
             if s.packed {
                 let next = self.next.map(|(at, depth, panels)| Next { b: cx.ptr(at), depth, panels });
@@ -340,7 +340,7 @@ impl MatMul {
     /// All threads pack one right-hand side, then multiply by it.
     unsafe fn run_packing<T: Packed>(&self, cx: &mut RunCx<'_, '_>, isa: Isa, batch: usize) {
         let s = self.shape();
-        // The product itself may be in front.
+        // The matmul itself may be in front.
         let offset = self.tail.scratch_bytes();
         let packed = Shared::new(cx.shared_scratch.wrapping_add(offset).cast::<f32>());
         let from = Shared::new(cx.ptr::<T>(s.b).wrapping_offset(s.batch[2].at(batch)));
@@ -358,7 +358,7 @@ impl MatMul {
         unsafe {
             match self.dtype {
                 DType::F64 => self.generic::<f64>(cx),
-                // Integers wrap around: signed and unsigned products are the same bits.
+                // Integers wrap around: signed and unsigned matmuls are the same bits.
                 DType::I8 | DType::U8 => self.generic::<u8>(cx),
                 DType::I16 | DType::U16 => self.generic::<u16>(cx),
                 DType::I32 | DType::U32 => self.generic::<u32>(cx),
@@ -399,7 +399,7 @@ impl MatMul {
     }
 }
 
-/// What the tasks of a batched product share.
+/// What the tasks of a batched matmul share.
 struct BatchPlan<T: Packed> {
     gemm: Gemm<Strided<T>>,
     a: *const T,
@@ -409,7 +409,7 @@ struct BatchPlan<T: Packed> {
 // SAFETY: addresses alone; the tasks that use them write disjoint results.
 unsafe impl<T: Packed> Sync for BatchPlan<T> {}
 
-/// Runs a product on all threads.
+/// Runs a matmul on all threads.
 ///
 /// # Safety
 /// As [`Gemm::run`].

@@ -42,7 +42,7 @@ fn packs_blocks(shape: &Shape) -> bool {
     shape.static_dims().is_some_and(|dims| matmul_blocks::packed_bytes(shape.dtype(), &dims).is_some())
 }
 
-/// Whether there are products of packed matrices of this type.
+/// Whether there are matmuls of packed matrices of this type.
 fn multiplies(dtype: DType) -> bool {
     is_packed(dtype) || is_byte(dtype)
 }

@@ -153,7 +153,7 @@ impl Pool {
 /// Elements that are pooled in lanes of f32.
 trait Lanes: Copy + Send + Sync + 'static {
     /// What is less than any other or equal to it.
-    const LEAST: f32;
+    const LOWEST: f32;
 
     /// Reads `n ≤ 16` elements.
     /// # Safety
@@ -169,7 +169,7 @@ trait Lanes: Copy + Send + Sync + 'static {
 macro_rules! lanes {
     ($($t:ty: $least:expr, |$s:ident, $p:ident, $n:ident| $load:expr, |$x:ident| $store:expr;)*) => {$(
         impl Lanes for $t {
-            const LEAST: f32 = $least;
+            const LOWEST: f32 = $least;
             #[inline(always)]
             unsafe fn load<S: Simd>($s: S, $p: *const $t, $n: usize) -> S::F {
                 // SAFETY: the caller's promise.
@@ -227,7 +227,7 @@ impl<T: Lanes> Kernel for Line<'_, T> {
             let mut i = 0;
             while i < c {
                 let n = LANES.min(c - i);
-                let mut acc = simd.splat(if pool.largest { T::LEAST } else { 0.0 });
+                let mut acc = simd.splat(if pool.largest { T::LOWEST } else { 0.0 });
                 for ky in rows.clone() {
                     let y = self.row * pool.stride[0] + ky * pool.dilation[0] - pool.before[0];
                     for kx in columns.clone() {

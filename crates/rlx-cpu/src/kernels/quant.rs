@@ -128,8 +128,8 @@ impl StepKernel for Quant {
 
 /// An integer type that floats are quantised to.
 trait Whole: Copy + Send + Sync + 'static {
-    const LEAST: i32;
-    const GREATEST: i32;
+    const LOWEST: i32;
+    const HIGHEST: i32;
     fn to_i64(self) -> i64;
     /// The lowest bits.
     fn from_i32(x: i32) -> Self;
@@ -138,8 +138,8 @@ trait Whole: Copy + Send + Sync + 'static {
 macro_rules! whole {
     ($($t:ty)*) => {$(
         impl Whole for $t {
-            const LEAST: i32 = <$t>::MIN as i32;
-            const GREATEST: i32 = <$t>::MAX as i32;
+            const LOWEST: i32 = <$t>::MIN as i32;
+            const HIGHEST: i32 = <$t>::MAX as i32;
             fn to_i64(self) -> i64 { i64::from(self) }
             fn from_i32(x: i32) -> $t { x as $t }
         }
@@ -224,7 +224,7 @@ trait Real: Number {
 #[inline(always)]
 fn saturated<Q: Whole>(x: f64) -> Q {
     let x = if x.is_nan() { 0.0 } else { x };
-    Q::from_i32(x.clamp(f64::from(Q::LEAST), f64::from(Q::GREATEST)) as i32)
+    Q::from_i32(x.clamp(f64::from(Q::LOWEST), f64::from(Q::HIGHEST)) as i32)
 }
 
 impl Real for f64 {
@@ -274,7 +274,7 @@ impl Real for f32 {
             }
             return;
         }
-        let by = Quantiser::new(scale, p.zero as f32, Q::LEAST as f32, Q::GREATEST as f32);
+        let by = Quantiser::new(scale, p.zero as f32, Q::LOWEST as f32, Q::HIGHEST as f32);
         isa.run(Quantize32 { x, out, n, by });
     }
 }

@@ -1,8 +1,8 @@
-//! Recurrent layers: at each step one product of all rows' states with the packed recurrent weights, then the gates
+//! Recurrent layers: at each step one matmul of all rows' states with the packed recurrent weights, then the gates
 //! row by row.
 //!
 //! A step's matmul is split into tasks as any matmul is, and each row of gates is one task: bits do not depend on
-//! the threads. The input was multiplied before, for all steps at once; its rows are added as the product is
+//! the threads. The input was multiplied before, for all steps at once; its rows are added as the matmul is
 //! written.
 
 use rlx_ir::op::{GateFunction, PackFormat, RecurrentCell};
@@ -122,7 +122,7 @@ struct Plan {
     last: [Option<At>; 2],
     /// Byte offsets of gates, state, cell and candidate in the scratch.
     scratch: [usize; 4],
-    worth_product: bool,
+    worth_threads: bool,
     worth_gates: bool,
 }
 
@@ -202,7 +202,7 @@ impl Recurrent {
             y: cx.outputs[0].at,
             last: [cx.outputs.get(1), cx.outputs.get(2)].map(|o| o.map(|o| o.at)),
             scratch,
-            worth_product: product > WORTH_NANOS,
+            worth_threads: product > WORTH_NANOS,
             worth_gates: gates > WORTH_NANOS && batch > 1,
         };
         let nanos = (product + gates) * steps as f64;
@@ -244,7 +244,7 @@ unsafe fn pack(cx: &mut RunCx<'_, '_>, plan: &Plan, weights: &Weights) -> Shared
     }
     let (from, to) = (cx.shared::<f32>(weights.at), scratch(cx, weights.scratch));
     let ([a, b], k, n) = (weights.strides, plan.hidden, weights.columns);
-    cx.parallel(plan.worth_product, gemm::panels(n), &|range, _| {
+    cx.parallel(plan.worth_threads, gemm::panels(n), &|range, _| {
         // SAFETY: the caller's promise; each panel is written once.
         unsafe { gemm::pack(from.get().cast_const(), a, b, k, n, to.get(), range) }
     });
@@ -293,14 +293,14 @@ impl Recurrent {
             RecurrentCell::GruLinear => Gates::Linear,
             _ => Gates::Lstm,
         };
-        // The product of a linear GRU stays apart from the input until it was reset.
+        // The matmul of a linear GRU stays apart from the input until it was reset.
         let added = (gates != Gates::Linear).then_some(x);
         // SAFETY: the caller's promise, here and below.
         unsafe {
             self.product(cx, plan, h, weights, sums, plan.weights.columns, added);
             self.rows(cx, plan, t, x, gates);
             if let (Some(weights), Some(_)) = (candidate, plan.candidate) {
-                // The reset state is read while its product is written, so the product goes to a gate that is
+                // The reset state is read while its matmul is written, so the matmul goes to a gate that is
                 // no longer needed: that of the reset itself.
                 let columns = plan.hidden;
                 let to = Shared::new(sums.get().wrapping_add(columns));
@@ -312,7 +312,7 @@ impl Recurrent {
     }
 
     /// `to = from · weights + x`; rows of `to` are as far apart as those of the gates.
-    #[allow(clippy::too_many_arguments)] // the operands of a product
+    #[allow(clippy::too_many_arguments)] // the operands of a matmul
     unsafe fn product(
         &self,
         cx: &mut RunCx<'_, '_>,
@@ -338,7 +338,7 @@ impl Recurrent {
             next: None,
         };
         // SAFETY: the caller's promise; states, gates and weights do not overlap.
-        unsafe { run_gemm(cx, cx.isa, plan.worth_product, &g) };
+        unsafe { run_gemm(cx, cx.isa, plan.worth_threads, &g) };
     }
 
     /// The gates of all rows that still run.
@@ -370,7 +370,7 @@ impl Recurrent {
                             sums,
                             x: x.get().wrapping_offset(row as isize * plan.x_strides[1]),
                             bias: bias.map_or(std::ptr::null(), |b| b.get().cast_const()),
-                            // The product of the reset state is in the place of the reset gate.
+                            // The matmul of the reset state is in the place of the reset gate.
                             candidate: if gates == Gates::Reset {
                                 state(reset)
                             } else {

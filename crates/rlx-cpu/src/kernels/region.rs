@@ -1,6 +1,6 @@
 //! Regions: elementwise nodes alone, or behind an anchor.
 //!
-//! The anchor's own kernel runs the region: a matrix product or convolution applies what its epilogue can
+//! The anchor's own kernel runs the region: a matmul or convolution applies what its epilogue can
 //! express before it writes an element; for the rest, the region's tile program follows in place.
 
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub(crate) fn can_anchor(kind: OpKind) -> bool {
     )
 }
 
-/// What an epilogue of a matrix product does, by the region's inputs.
+/// What an epilogue of a matmul does, by the region's inputs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct EpilogueSpec {
     pub(crate) alpha: f32,

@@ -211,8 +211,8 @@ impl Places {
                 };
                 (*scale.numbers::<f32>(cx).ptr, zero)
             };
-            let (least, greatest) = byte_range(*to).unwrap_or((0.0, 0.0));
-            Quantiser::new(scale, zero, least, greatest)
+            let (low, high) = byte_range(*to).unwrap_or((0.0, 0.0));
+            Quantiser::new(scale, zero, low, high)
         });
         let offset = self.offset.as_ref().map(|o| o.numbers::<i32>(cx));
         ByteEpilogue { offset, scale: self.scale.numbers(cx), floats, quantiser }

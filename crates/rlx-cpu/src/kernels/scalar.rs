@@ -15,9 +15,9 @@ pub(crate) trait Number: Copy + PartialEq + Send + Sync + 'static {
     const ZERO: Self::Wide;
     const ONE: Self::Wide;
     /// The largest of no elements.
-    const LEAST: Self::Wide;
+    const LOWEST: Self::Wide;
     /// The smallest of no elements.
-    const GREATEST: Self::Wide;
+    const HIGHEST: Self::Wide;
     fn widen(self) -> Self::Wide;
     fn narrow(x: Self::Wide) -> Self;
     fn add(a: Self::Wide, b: Self::Wide) -> Self::Wide;
@@ -42,8 +42,8 @@ macro_rules! integers {
             type Wide = $t;
             const ZERO: $t = 0;
             const ONE: $t = 1;
-            const LEAST: $t = <$t>::MIN;
-            const GREATEST: $t = <$t>::MAX;
+            const LOWEST: $t = <$t>::MIN;
+            const HIGHEST: $t = <$t>::MAX;
             fn widen(self) -> $t { self }
             fn narrow(x: $t) -> $t { x }
             fn add(a: $t, b: $t) -> $t { a.wrapping_add(b) }
@@ -69,8 +69,8 @@ macro_rules! floats {
             type Wide = $wide;
             const ZERO: $wide = 0.0;
             const ONE: $wide = 1.0;
-            const LEAST: $wide = <$wide>::NEG_INFINITY;
-            const GREATEST: $wide = <$wide>::INFINITY;
+            const LOWEST: $wide = <$wide>::NEG_INFINITY;
+            const HIGHEST: $wide = <$wide>::INFINITY;
             fn widen(self) -> $wide { $widen(self) }
             fn narrow(x: $wide) -> $t { $narrow(x) }
             fn add(a: $wide, b: $wide) -> $wide { a + b }
@@ -113,8 +113,8 @@ impl Number for Truth {
     type Wide = u8;
     const ZERO: u8 = 0;
     const ONE: u8 = 1;
-    const LEAST: u8 = 0;
-    const GREATEST: u8 = 1;
+    const LOWEST: u8 = 0;
+    const HIGHEST: u8 = 1;
     fn widen(self) -> u8 {
         self.0
     }

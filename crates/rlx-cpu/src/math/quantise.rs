@@ -18,26 +18,26 @@ pub struct Quantiser {
     scale: f32,
     inverse: f32,
     zero: f32,
-    least: f32,
-    greatest: f32,
+    low: f32,
+    high: f32,
     /// How far a quotient may be from its integer to be sure of that.
     sure: f32,
 }
 
 impl Quantiser {
-    /// Integers `smallest ..= greatest`, of which `zero` stands for 0 and neighbours are `scale` apart.
-    pub fn new(scale: f32, zero: f32, least: f32, greatest: f32) -> Quantiser {
+    /// Integers `smallest ..= high`, of which `zero` stands for 0 and neighbours are `scale` apart.
+    pub fn new(scale: f32, zero: f32, low: f32, high: f32) -> Quantiser {
         // Quotients beyond the range saturate either way.
-        let largest = greatest - least + zero.abs() + 2.0;
+        let largest = high - low + zero.abs() + 2.0;
         let ordinary = (2.0f32.powi(-100)..2.0f32.powi(100)).contains(&scale.abs());
         let sure = if ordinary { 0.5 - largest * 2.0f32.powi(-21) } else { -1.0 };
-        Quantiser { scale, inverse: 1.0 / scale, zero, least, greatest, sure }
+        Quantiser { scale, inverse: 1.0 / scale, zero, low, high, sure }
     }
 
     /// One element.
     pub fn one(&self, x: f32) -> i32 {
         let y = (x / self.scale).round_ties_even() + self.zero;
-        if y.is_nan() { 0 } else { y.clamp(self.least, self.greatest) as i32 }
+        if y.is_nan() { 0 } else { y.clamp(self.low, self.high) as i32 }
     }
 
     /// Sixteen elements.
@@ -53,7 +53,7 @@ impl Quantiser {
             let y = s.add(s.round(s.div(x, s.splat(self.scale))), zero);
             s.select(s.is_nan(y), s.zero(), y)
         };
-        s.to_int(s.min_raw(s.max_raw(y, s.splat(self.least)), s.splat(self.greatest)))
+        s.to_int(s.min_raw(s.max_raw(y, s.splat(self.low)), s.splat(self.high)))
     }
 }
 
@@ -80,8 +80,8 @@ mod tests {
         let mut rng = Rng::new(77);
         let ranges = [(0.0, 255.0), (-128.0, 127.0), (0.0, 65535.0), (-32768.0, 32767.0)];
         for round in 0..20_000 {
-            let (least, greatest) = ranges[round % 4];
-            let zero = (least + rng.uniform(0.0, 1.0) * (greatest - least)).round();
+            let (low, high) = ranges[round % 4];
+            let zero = (low + rng.uniform(0.0, 1.0) * (high - low)).round();
             let scale = match round % 7 {
                 0 => 2.0f32.powi(rng.below(250) as i32 - 125),
                 1 => f32::from_bits(1 + rng.below(1 << 20) as u32),
@@ -89,9 +89,9 @@ mod tests {
                 3 => f32::INFINITY,
                 _ => rng.uniform(1e-4, 3.0),
             };
-            let q = Quantiser::new(scale, zero, least, greatest);
+            let q = Quantiser::new(scale, zero, low, high);
             let middle = |rng: &mut Rng| {
-                let x = (least - zero + rng.uniform(-0.1, 1.1) * (greatest - least)).round() + 0.5;
+                let x = (low - zero + rng.uniform(-0.1, 1.1) * (high - low)).round() + 0.5;
                 f32::from_bits(((x * scale).to_bits() as i64 + rng.below(7) as i64 - 3) as u32)
             };
             let x: [f32; LANES] = std::array::from_fn(|i| match i {

@@ -16,7 +16,7 @@ use super::journal::Journal;
 use super::kernel::Kernel;
 use super::memory::{self, Memory, Place, allocate, allocate_aligned, copy_of, is_aligned};
 use super::moe::Routers;
-use super::scratch::{Room, Scratch, Turns};
+use super::scratch::{Scratch, ScratchSizes, SharedScratch};
 use super::sequence::{self, Sequence};
 use super::{Program, Threads};
 use crate::alloc::Buffer;
@@ -26,7 +26,7 @@ use crate::isa::Isa;
 pub(crate) struct Cpu {
     pub(crate) isa: Isa,
     pub(crate) threads: Threads,
-    /// How memory is planned. Where outputs are apart, executables use scratch by turns with those of other programs.
+    /// How memory is planned. Where outputs are apart, executables share scratch with those of other programs.
     pool: PoolSpec,
     lir: Arc<LirModule>,
     /// Copies of constants that would not be aligned, by buffer.
@@ -54,15 +54,15 @@ pub(crate) struct Queue {
     /// The plan's other pool, and what kernels need besides.
     pub(super) scratch: Scratch,
     /// How much of it the plan needs.
-    pub(super) room: Room,
+    pub(super) scratch_sizes: ScratchSizes,
     /// The buffers in it, with their offsets.
     lent: Vec<(usize, usize)>,
     /// Where it was when their places were set.
     pointed: *const u8,
     /// The number of the shared scratch's place.
     pub(super) scratch_place: u32,
-    /// With whom the scratch is used by turns; it is here during a run alone then.
-    turns: Option<Arc<Turns>>,
+    /// The scratch shared with other executables; it is here during a run alone then.
+    shared_scratch: Option<Arc<SharedScratch>>,
     /// What the present run replaced in inputs that it updates in place.
     pub(super) journal: Journal,
     /// The grouped matmuls by what chooses their experts.
@@ -74,8 +74,8 @@ unsafe impl Send for Queue {}
 
 impl Queue {
     /// Sees that the scratch at hand has room, and points the places at it.
-    pub(super) fn fit(&mut self, room: &Room, places: &mut [Place]) -> Result<()> {
-        self.scratch.fit(room)?;
+    pub(super) fn fit(&mut self, sizes: &ScratchSizes, places: &mut [Place]) -> Result<()> {
+        self.scratch.fit(sizes)?;
         if let Some(last) = places.last_mut() {
             *last = Place::of(&self.scratch.shared);
         }
@@ -170,15 +170,15 @@ impl DeviceApi for Cpu {
 
     fn queue(&self, program: &Program, like: Option<&Queue>) -> Result<Queue> {
         // Clones are for running at the same time.
-        let by_turns = like.is_none() && self.pool.outputs_apart;
+        let is_shared = like.is_none() && self.pool.outputs_apart;
         Ok(Queue {
             arena: allocate(0, "an arena")?,
             scratch: Scratch::empty()?,
-            room: Room::default(),
+            scratch_sizes: ScratchSizes::default(),
             lent: Vec::new(),
             pointed: std::ptr::null(),
             scratch_place: program.lir.buffers.len() as u32,
-            turns: by_turns.then(Turns::join),
+            shared_scratch: is_shared.then(SharedScratch::join),
             journal: Journal::default(),
             routers: like.map_or_else(|| Routers::of(&program.lir), |like| like.routers.clone()),
         })
@@ -220,7 +220,8 @@ impl DeviceApi for Cpu {
         if *own > queue.arena.len() {
             queue.arena = allocate_aligned(*own, plan.alignment, "the arena")?;
         }
-        queue.room = Room { arena: rest.iter().sum(), align: plan.alignment, ..Room::default() };
+        queue.scratch_sizes =
+            ScratchSizes { arena: rest.iter().sum(), align: plan.alignment, ..ScratchSizes::default() };
         queue.pointed = std::ptr::null();
         queue.lent.clear();
         let start = Place::of(&queue.arena);
@@ -236,15 +237,15 @@ impl DeviceApi for Cpu {
 
     fn begin(&self, queue: &mut Queue) -> Result<()> {
         queue.journal.clear();
-        if let Some(turns) = &queue.turns {
-            queue.scratch = turns.take()?;
+        if let Some(shared) = &queue.shared_scratch {
+            queue.scratch = shared.take()?;
         }
         Ok(())
     }
 
     fn end(&self, queue: &mut Queue) {
-        if let (Some(turns), Ok(none)) = (&queue.turns, Scratch::empty()) {
-            turns.give(std::mem::replace(&mut queue.scratch, none));
+        if let (Some(shared), Ok(none)) = (&queue.shared_scratch, Scratch::empty()) {
+            shared.give(std::mem::replace(&mut queue.scratch, none));
         }
     }
 

@@ -17,7 +17,7 @@ pub(crate) struct Layout {
 }
 
 impl PartialEq for Layout {
-    /// What lies beyond the rank does not count.
+    /// What is beyond the rank does not count.
     fn eq(&self, other: &Self) -> bool {
         self.dims() == other.dims() && self.strides() == other.strides()
     }

@@ -1,4 +1,4 @@
-//! Memory that is used during a run alone, and the turns by which executables share it.
+//! Memory that is used during a run alone, and how executables share it.
 //!
 //! An executable of its own keeps its scratch from run to run. Graphs compiled with
 //! [`shared_arena`](rlx_opt::CompileOptions::shared_arena) take scratch before a run and give it back after, so
@@ -14,7 +14,7 @@ use crate::alloc::Buffer;
 
 /// The parts of scratch, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Room {
+pub(crate) struct ScratchSizes {
     /// Values between steps.
     pub(crate) arena: usize,
     /// At a multiple of what they start.
@@ -41,11 +41,11 @@ impl Scratch {
 
     /// Makes each part at least this large. What is there is lost where a part grows; the old part is freed
     /// first, so that the two are never there at once.
-    pub(crate) fn fit(&mut self, room: &Room) -> Result<()> {
+    pub(crate) fn fit(&mut self, sizes: &ScratchSizes) -> Result<()> {
         let parts = [
-            (&mut self.arena, room.arena, room.align.max(1), "the values between steps"),
-            (&mut self.threads, room.threads, 1, "the threads' scratch"),
-            (&mut self.shared, room.shared, 1, "the scratch of a step"),
+            (&mut self.arena, sizes.arena, sizes.align.max(1), "the values between steps"),
+            (&mut self.threads, sizes.threads, 1, "the threads' scratch"),
+            (&mut self.shared, sizes.shared, 1, "the scratch of a step"),
         ];
         for (part, bytes, align, what) in parts {
             if part.len() < bytes || !part.as_ptr().addr().is_multiple_of(align) {
@@ -59,21 +59,21 @@ impl Scratch {
 
 /// Scratch that is free, for anyone who runs next.
 #[derive(Debug, Default)]
-pub(crate) struct Turns {
+pub(crate) struct SharedScratch {
     free: Mutex<Vec<Scratch>>,
 }
 
-/// The turns of the process, while an executable takes part.
-static TURNS: Mutex<Weak<Turns>> = Mutex::new(Weak::new());
+/// The scratch that the process shares, while an executable takes part.
+static SHARED: Mutex<Weak<SharedScratch>> = Mutex::new(Weak::new());
 
-impl Turns {
-    /// The turns that all executables of the process take part in; the memory goes with the last of them.
-    pub(crate) fn join() -> Arc<Turns> {
-        let mut present = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
+impl SharedScratch {
+    /// The scratch that all executables of the process share; the memory goes with the last of them.
+    pub(crate) fn join() -> Arc<SharedScratch> {
+        let mut present = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
         present.upgrade().unwrap_or_else(|| {
-            let turns = Arc::new(Turns::default());
-            *present = Arc::downgrade(&turns);
-            turns
+            let shared = Arc::new(SharedScratch::default());
+            *present = Arc::downgrade(&shared);
+            shared
         })
     }
 
@@ -99,28 +99,28 @@ mod tests {
 
     #[test]
     fn turns_share_one_scratch_unless_they_overlap() {
-        let turns = Turns::default();
-        let mut first = turns.take().unwrap();
-        first.fit(&Room { arena: 100, shared: 10, ..Room::default() }).unwrap();
+        let shared = SharedScratch::default();
+        let mut first = shared.take().unwrap();
+        first.fit(&ScratchSizes { arena: 100, shared: 10, ..ScratchSizes::default() }).unwrap();
         let at = first.arena.as_ptr();
-        turns.give(first);
-        let first = turns.take().unwrap();
+        shared.give(first);
+        let first = shared.take().unwrap();
         assert_eq!((first.arena.as_ptr(), first.arena.len()), (at, 100));
-        let second = turns.take().unwrap();
+        let second = shared.take().unwrap();
         assert_ne!(second.arena.as_ptr(), at);
-        turns.give(second);
-        turns.give(first);
-        assert_eq!(turns.locked().len(), 2);
+        shared.give(second);
+        shared.give(first);
+        assert_eq!(shared.locked().len(), 2);
     }
 
     #[test]
     fn memory_goes_with_the_last_who_takes_part() {
-        let turns = Arc::new(Turns::default());
-        turns.give(Scratch::empty().unwrap());
-        let weak = Arc::downgrade(&turns);
-        drop(turns);
+        let shared = Arc::new(SharedScratch::default());
+        shared.give(Scratch::empty().unwrap());
+        let weak = Arc::downgrade(&shared);
+        drop(shared);
         assert!(weak.upgrade().is_none());
-        let (a, b) = (Turns::join(), Turns::join());
+        let (a, b) = (SharedScratch::join(), SharedScratch::join());
         assert!(Arc::ptr_eq(&a, &b));
     }
 }

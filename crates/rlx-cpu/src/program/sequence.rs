@@ -12,7 +12,7 @@ use super::extents::Values;
 use super::kernel::Kernel;
 use super::layout::Bound;
 use super::ranges::{Touched, check_ranges};
-use super::scratch::Room;
+use super::scratch::ScratchSizes;
 use crate::kernels::{BindCx, Needs, RunCx, StepKernel, Upcoming, WORTH_NANOS};
 use crate::pool::{Run as Helpers, Wake};
 
@@ -113,15 +113,15 @@ impl Sequence {
     }
 
     /// The scratch that its steps use on this many threads, besides `plan`'s.
-    pub(super) fn room(&self, plan: Room, threads: usize) -> Room {
-        Room { threads: self.thread_stride * threads, shared: self.shared, ..plan }
+    pub(super) fn scratch_sizes(&self, plan: ScratchSizes, threads: usize) -> ScratchSizes {
+        ScratchSizes { threads: self.thread_stride * threads, shared: self.shared, ..plan }
     }
 }
 
 /// Runs a part of a sequence; gives what the last step that counts found.
 pub(super) fn run(cpu: &Cpu, queue: &mut Queue, run: Run<'_, Cpu>) -> Result<Option<usize>> {
     let Run { program, sequence, steps, places, stage, progress, busy_with, times, .. } = run;
-    queue.fit(&sequence.room(queue.room, cpu.threads.pool().threads()), places)?;
+    queue.fit(&sequence.scratch_sizes(queue.scratch_sizes, cpu.threads.pool().threads()), places)?;
     let mut pool = if sequence.nanos < WORTH_NANOS {
         Helpers::alone()
     } else {

@@ -12,7 +12,7 @@ use crate::kernels::conv::is_fast;
 use crate::kernels::matmul::{by_blas, is_packed};
 use crate::kernels::region::anchor_of;
 
-/// Products of fewer multiply-adds than this take less time than measuring tells apart.
+/// Matmuls of fewer multiply-adds than this take less time than measuring tells apart.
 const WORTH_MEASURING: usize = 100_000;
 
 /// The key of a step, if its matmul has several tilings.
@@ -44,7 +44,7 @@ fn is_tiled(anchor: &Node, graph: &Graph) -> bool {
     }
 }
 
-/// Whether it is known to be a small product: one of open dimensions may be large.
+/// Whether it is known to be a small matmul: one of open dimensions may be large.
 fn is_small(anchor: &Node, graph: &Graph) -> bool {
     let weights = anchor.inputs.get(1).and_then(|&id| graph.shape(id).num_elements());
     let results = anchor.shape.num_elements();

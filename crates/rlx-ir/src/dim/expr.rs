@@ -59,15 +59,15 @@ enum Atom {
 /// Which of two numbers.
 #[derive(Clone, Copy, PartialEq)]
 enum End {
-    Least,
-    Greatest,
+    Min,
+    Max,
 }
 
 impl End {
     fn atom(self, a: Extent, b: Extent) -> Atom {
         match self {
-            End::Least => Atom::Min(a, b),
-            End::Greatest => Atom::Max(a, b),
+            End::Min => Atom::Min(a, b),
+            End::Max => Atom::Max(a, b),
         }
     }
 }
@@ -184,12 +184,12 @@ impl Extent {
 
     /// The lesser of the two.
     pub fn min(self, other: impl Into<Extent>) -> Extent {
-        self.either(other.into(), End::Least)
+        self.either(other.into(), End::Min)
     }
 
     /// The greater of the two.
     pub fn max(self, other: impl Into<Extent>) -> Extent {
-        self.either(other.into(), End::Greatest)
+        self.either(other.into(), End::Max)
     }
 
     fn either(self, other: Extent, end: End) -> Extent {
@@ -197,7 +197,7 @@ impl Extent {
             return Extent::TOO_LARGE;
         }
         match constant_difference(&terms_of(self), &terms_of(other)) {
-            Some(d) if (d < 0) == (end == End::Least) => self,
+            Some(d) if (d < 0) == (end == End::Min) => self,
             Some(_) => other,
             None => self.flat(other, end).unwrap_or_else(|| {
                 let (a, b) = if self <= other { (self, other) } else { (other, self) };
@@ -215,8 +215,8 @@ impl Extent {
         };
         let d = poly::constant(&terms_of(e));
         match ((e - d).as_atom()?, end) {
-            (Atom::Min(Extent::Const(l), inner), End::Least)
-            | (Atom::Max(Extent::Const(l), inner), End::Greatest) => {
+            (Atom::Min(Extent::Const(l), inner), End::Min)
+            | (Atom::Max(Extent::Const(l), inner), End::Max) => {
                 let number = Extent::Const(k).either(Extent::Const(l.checked_add(d)?), end);
                 Some((inner + d).either(number, end))
             }

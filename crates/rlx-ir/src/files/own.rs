@@ -40,7 +40,7 @@ fn cache_dir_of(var: impl Fn(&str) -> Option<PathBuf>) -> Result<PathBuf> {
 /// Whether a folder, if it is there, is the user's or root's, and no one else may write it.
 ///
 /// # Errors
-/// [`ErrorKind::Io`] naming the folder, and what would mend it.
+/// [`ErrorKind::Io`] naming the folder, and what would fix it.
 pub fn check_own(folder: impl AsRef<Path>) -> Result<()> {
     let folder = folder.as_ref();
     #[cfg(unix)]

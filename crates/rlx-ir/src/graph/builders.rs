@@ -39,7 +39,7 @@ impl Graph {
         self.add_node(Op::Activation(op), vec![x], shape)
     }
 
-    /// The matrix product.
+    /// The matmul.
     pub fn matmul(&mut self, a: NodeId, b: NodeId, shape: Shape) -> NodeId {
         self.add_node(Op::MatMul, vec![a, b], shape)
     }

@@ -2,7 +2,7 @@
 //!
 //! A graph is a function and stays one; a donation only says that the caller will not need the input again once the output
 //! is there, as with XLA's input–output aliasing. A cache that each run extends by a row then stays where it is, and only
-//! the row moves. Where something reads the old value later, the device copies it, and nobody sees a difference.
+//! the row moves. Where something reads the old value later, the device copies it, and no reader sees a difference.
 //!
 //! ```
 //! use rlx_ir::{DType, Graph, Op, Shape};

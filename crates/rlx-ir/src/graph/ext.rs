@@ -93,7 +93,7 @@ pub trait GraphExt {
     }
 
     short_forms! {
-        /// The matrix product.
+        /// The matmul.
         mm / try_mm(a: Self::Id, b: Self::Id) => |g| g.try_emit(Op::MatMul, &[a, b]);
 
         /// A function of two elements, broadcast as NumPy does.

@@ -1,6 +1,6 @@
 //! Shape rules that only the values of symbols decide.
 //!
-//! Where dimensions are expressions, a shape rule accepts what may fit: a product of `[a, 8]` and `[8, 4]` that is
+//! Where dimensions are expressions, a shape rule accepts what may fit: a matmul of `[a, 8]` and `[8, 4]` that is
 //! declared as `[b, 4]` is right where `a = b`. Kernels rely on such relations, so a run must not begin before they
 //! hold. [`open_rules`] collects the nodes whose rule is not proved for all values, and [`rule_holds`] evaluates the rule
 //! of one of them on numbers. No op has a list of relations: both ask [`crate::ops::def::OpDef`].

@@ -1,4 +1,4 @@
-//! Products of rows with matrices chosen for each row: the experts of a mixture.
+//! Matmuls of rows with matrices chosen for each row: the experts of a mixture.
 
 use crate::dim::Dim;
 use crate::dtype::{DType, DTypeClass};
@@ -17,7 +17,7 @@ use crate::testing::{Case, Gen};
 /// [`Op::GroupedMatMul`].
 pub struct GroupedMatMulDef;
 
-/// What a grouped product is of: rows `x` `[…, k]`, matrices `w` `[experts, k, n]`, choices `[…]`.
+/// What a grouped matmul is of: rows `x` `[…, k]`, matrices `w` `[experts, k, n]`, choices `[…]`.
 fn result(x: &Shape, w: &Shape, chosen: &Shape) -> Result<Shape> {
     let shape_mismatch = |why: &str| {
         let message = format!("cannot multiply rows of {x} by matrices of {w} chosen by {chosen}: {why}");
@@ -97,7 +97,7 @@ impl OpDef for GroupedMatMulDef {
         }])
     }
 
-    /// Every row's own matrix, gathered, and a batch of products of one row each.
+    /// Every row's own matrix, gathered, and a batch of matmuls of one row each.
     fn decompose(&self, _: &Op, inputs: &[NodeId], graph: &mut Graph) -> Option<Result<Vec<NodeId>>> {
         Some(decompose(inputs, graph))
     }

@@ -1,4 +1,4 @@
-//! Matrix products.
+//! Matmuls.
 
 use crate::dim::{Dim, Extent};
 use crate::dtype::DTypeClass;
@@ -22,7 +22,7 @@ fn inner_fits(a: Dim, b: Dim) -> bool {
     a == b || !(a.is_static() && b.is_static())
 }
 
-/// A matrix product seen as batches of `m×k · k×n`, vectors made into matrices.
+/// A matmul seen as batches of `m×k · k×n`, vectors made into matrices.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MatMulDims {
     /// The broadcast leading dimensions.
@@ -80,7 +80,7 @@ impl MatMulDims {
     }
 }
 
-/// Adds the product of an `m×k` and a `k×n` matrix to `out`, row by row.
+/// Adds the matmul of an `m×k` and a `k×n` matrix to `out`, row by row.
 fn add_product<T: Copy>(
     out: &mut [T],
     (a, b): (&[T], &[T]),
@@ -96,7 +96,7 @@ fn add_product<T: Copy>(
     }
 }
 
-/// The products of all batches; `places` says where each batch's matrices are.
+/// The matmuls of all batches; `places` says where each batch's matrices are.
 fn products<T: Copy>(
     (a, b): (&[T], &[T]),
     places: &[(usize, usize)],

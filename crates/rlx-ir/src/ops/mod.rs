@@ -137,7 +137,7 @@ ops! {
         to: DType,
     } => bit_cast::BitCastDef;
 
-    /// Matrix product with NumPy's rules: 1-D operands are vectors, leading dimensions broadcast.
+    /// Matrix multiplication with NumPy's rules: 1-D operands are vectors, leading dimensions broadcast.
     MatMul => linalg::MatMulDef;
     /// The general product of two tensors: sums over paired dimensions, runs along paired batch
     /// dimensions. The result has the batch dimensions, then the left's others, then the right's.

@@ -187,9 +187,9 @@ named_variants! {
 named_variants! {
     /// Memory formats of packed operands; the device defines the bytes.
     PackFormat, "pack format" {
-        /// The right operand of a matrix product, in panels of columns.
+        /// The right operand of a matmul, in panels of columns.
         MatMulRhs,
-        /// The weights `[O, I, k…]` of a convolution, as the right operand `[k…·I, O]` of a matrix product.
+        /// The weights `[O, I, k…]` of a convolution, as the right operand `[k…·I, O]` of a matmul.
         ConvWeights,
         /// The weights `[C, 1, k…]` of a depthwise convolution, as `[k…, C]`.
         DepthwiseWeights,

@@ -170,7 +170,7 @@ pub fn methods() -> impl Iterator<Item = &'static Method> {
 }
 
 methods! {
-    /// The matrix product.
+    /// The matmul.
     matmul(other: tensor) => |g, x| g.try_mm(x, other);
     /// `x · w + b`: a layer of weights `[in, out]` and bias `[out]`.
     linear(w: tensor, b: tensor) => |g, x| {

@@ -1,6 +1,6 @@
 //! Window: convolutions and pooling.
 //!
-//! A convolution is a product of matrices after an index map: for each image and group, the weights
+//! A convolution is a matmul after an index map: for each image and group, the weights
 //! `[channels out, channels in × taps]` times the input's elements `[channels in × taps, positions]` that each
 //! tap falls on, 0 outside. The map is computed as the strips are loaded; no copy of the input is made.
 //! Pooling and the transposed convolution are done by one invocation for each result element.
@@ -9,7 +9,7 @@ use rlx_ir::op::{DataFormat, PoolKind, ReduceOp};
 use rlx_ir::{Extent, Node, NodeId, Op};
 
 use super::cx::Cx;
-use super::product::{Form, Operands, Product};
+use super::gemm::{Gemm, GemmVariant, Operands};
 use super::reduce::Combine;
 use super::{Launch, Scheduled, StepDesc, elementwise, reject};
 use crate::ir::{Const, Ty, Value};
@@ -97,11 +97,11 @@ impl Cx<'_> {
     }
 }
 
-/// The product that a body around [`Op::Conv`] or [`Op::ConvTranspose`] computes.
+/// The matmul that a body around [`Op::Conv`] or [`Op::ConvTranspose`] computes.
 ///
 /// # Errors
 /// An element type without arithmetic.
-pub(super) fn product(step: &StepDesc, anchor: &Node) -> Scheduled<Product> {
+pub(super) fn gemm(step: &StepDesc, anchor: &Node) -> Scheduled<Gemm> {
     let (w, dtype) = (anchor.inputs[1], anchor.shape.dtype());
     if !elementwise::computes(dtype) {
         return reject(format!("a convolution of {dtype}"));
@@ -117,7 +117,7 @@ pub(super) fn product(step: &StepDesc, anchor: &Node) -> Scheduled<Product> {
         }
         op => return reject(format!("{} is no convolution", op.kind())),
     };
-    Ok(Product {
+    Ok(Gemm {
         batch: vec![anchor.shape.dim(0).extent(), Extent::Const(groups as i64)],
         m: vec![m],
         k,
@@ -126,22 +126,21 @@ pub(super) fn product(step: &StepDesc, anchor: &Node) -> Scheduled<Product> {
     })
 }
 
-/// Makes the kernel of a body around [`Op::Conv`], in this form.
+/// Makes the kernel of a body around [`Op::Conv`], in this variant.
 ///
 /// # Errors
 /// An element type without arithmetic, or an epilogue of other dimensions.
-pub fn conv(step: &StepDesc, anchor: &Node, form: Form) -> Scheduled<Vec<Launch>> {
+pub fn conv(step: &StepDesc, anchor: &Node, variant: GemmVariant) -> Scheduled<Vec<Launch>> {
     let Op::Conv { strides, pads, dilations, format, .. } = &anchor.op else {
         return reject("not a Conv");
     };
     let (x, w, dtype, format) = (anchor.inputs[0], anchor.inputs[1], anchor.shape.dtype(), *format);
-    let product = product(step, anchor)?;
-    let mut cx = Cx::new(&format!("conv.{}", step.name), form.workgroup(), step);
+    let gemm = gemm(step, anchor)?;
+    let mut cx = Cx::new(&format!("conv.{}", step.name), variant.workgroup(), step);
     cx.result_space()?;
     let slides = Slides::new(&mut cx, strides, dilations, pads);
     let size = cx.sizes("size", &spatial_dims(step, x, format));
-    let (per_group, channels) =
-        (cx.size("out_per_group", product.m[0]), cx.size("in_per_group", product.k[0]));
+    let (per_group, channels) = (cx.size("out_per_group", gemm.m[0]), cx.size("in_per_group", gemm.k[0]));
     let mut load_w = |cx: &mut Cx<'_>, batch: &[Value], m: &[Value], k: &[Value]| {
         let first = cx.b.mul(batch[1], per_group);
         let mut index = vec![cx.b.add(first, m[0])];
@@ -164,25 +163,24 @@ pub fn conv(step: &StepDesc, anchor: &Node, form: Form) -> Scheduled<Vec<Launch>
         cx.finish_channel(anchor, &index, channel, sum)
     };
     let operands = Operands { a: &mut load_w, b: &mut load_x, finish: &mut finish };
-    product.launch(cx, form, operands).map(|launch| vec![launch])
+    gemm.launch(cx, variant, operands).map(|launch| vec![launch])
 }
 
-/// Makes the kernel of a body around [`Op::ConvTranspose`], in this form.
+/// Makes the kernel of a body around [`Op::ConvTranspose`], in this variant.
 ///
 /// # Errors
 /// An element type without arithmetic, or an epilogue of other dimensions.
-pub fn conv_transpose(step: &StepDesc, anchor: &Node, form: Form) -> Scheduled<Vec<Launch>> {
+pub fn conv_transpose(step: &StepDesc, anchor: &Node, variant: GemmVariant) -> Scheduled<Vec<Launch>> {
     let Op::ConvTranspose { strides, pads, dilations, .. } = &anchor.op else {
         return reject("not a ConvTranspose");
     };
     let (x, w, dtype) = (anchor.inputs[0], anchor.inputs[1], anchor.shape.dtype());
-    let (product, format) = (product(step, anchor)?, DataFormat::ChannelsFirst);
-    let mut cx = Cx::new(&format!("conv_transpose.{}", step.name), form.workgroup(), step);
+    let (gemm, format) = (gemm(step, anchor)?, DataFormat::ChannelsFirst);
+    let mut cx = Cx::new(&format!("conv_transpose.{}", step.name), variant.workgroup(), step);
     cx.result_space()?;
     let slides = Slides::new(&mut cx, strides, dilations, pads);
     let size = cx.sizes("size", &spatial_dims(step, x, format));
-    let (per_group, channels) =
-        (cx.size("out_per_group", product.m[0]), cx.size("in_per_group", product.k[0]));
+    let (per_group, channels) = (cx.size("out_per_group", gemm.m[0]), cx.size("in_per_group", gemm.k[0]));
     let mut load_w = |cx: &mut Cx<'_>, batch: &[Value], m: &[Value], k: &[Value]| {
         let first = cx.b.mul(batch[1], channels);
         let mut index = vec![cx.b.add(first, k[0]), m[0]];
@@ -219,7 +217,7 @@ pub fn conv_transpose(step: &StepDesc, anchor: &Node, form: Form) -> Scheduled<V
         cx.finish_channel(anchor, &index, channel, sum)
     };
     let operands = Operands { a: &mut load_w, b: &mut load_x, finish: &mut finish };
-    product.launch(cx, form, operands).map(|launch| vec![launch])
+    gemm.launch(cx, variant, operands).map(|launch| vec![launch])
 }
 
 /// Makes the kernel of a body around [`Op::Pool`].

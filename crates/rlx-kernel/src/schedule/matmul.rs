@@ -1,10 +1,10 @@
-//! Matrix products: [`rlx_ir::Op::MatMul`] as a `Product` of its operands (see [`super::product`]).
+//! Matmuls: [`rlx_ir::Op::MatMul`] as a `Gemm` of its operands (see [`super::gemm`]).
 
 use rlx_ir::ops::linalg::MatMulDims;
 use rlx_ir::{Dim, Node, NodeId};
 
 use super::cx::Cx;
-use super::product::{Form, Operands, Product};
+use super::gemm::{Gemm, GemmVariant, Operands};
 use super::{Launch, Scheduled, StepDesc, elementwise, reject};
 use crate::ir::Value;
 
@@ -25,20 +25,20 @@ impl Cx<'_> {
     }
 }
 
-/// The product that a body around [`rlx_ir::Op::MatMul`] computes.
+/// The matmul that a body around [`rlx_ir::Op::MatMul`] computes.
 ///
 /// # Errors
 /// An element type without arithmetic.
-pub(super) fn product(step: &StepDesc, anchor: &Node) -> Scheduled<Product> {
+pub(super) fn gemm(step: &StepDesc, anchor: &Node) -> Scheduled<Gemm> {
     let (lhs, rhs, dtype) = (anchor.inputs[0], anchor.inputs[1], anchor.shape.dtype());
     if !elementwise::computes(dtype) {
-        return reject(format!("a matrix product of {dtype}"));
+        return reject(format!("a matmul of {dtype}"));
     }
     let dims = MatMulDims::of(step.graph.shape(lhs), step.graph.shape(rhs));
     let dims = dims.map_err(|e| super::Unscheduled(e.to_string()))?;
     // A vector has no row (or column) dimension: its index is empty.
     let one = |vector: bool, d: Dim| if vector { vec![] } else { vec![d.extent()] };
-    Ok(Product {
+    Ok(Gemm {
         batch: dims.batch.iter().map(|d| d.extent()).collect(),
         m: one(dims.a_is_vector, dims.m),
         k: vec![dims.k.extent()],
@@ -47,16 +47,16 @@ pub(super) fn product(step: &StepDesc, anchor: &Node) -> Scheduled<Product> {
     })
 }
 
-/// Makes the kernel of a body around [`rlx_ir::Op::MatMul`], in this form.
+/// Makes the kernel of a body around [`rlx_ir::Op::MatMul`], in this variant.
 ///
 /// # Errors
 /// An element type without arithmetic, or an epilogue of other dimensions.
-pub fn schedule(step: &StepDesc, anchor: &Node, form: Form) -> Scheduled<Vec<Launch>> {
+pub fn schedule(step: &StepDesc, anchor: &Node, variant: GemmVariant) -> Scheduled<Vec<Launch>> {
     let (lhs, rhs, dtype) = (anchor.inputs[0], anchor.inputs[1], anchor.shape.dtype());
-    let product = product(step, anchor)?;
-    let cx = Cx::new(&format!("matmul.{}", step.name), form.workgroup(), step);
+    let gemm = gemm(step, anchor)?;
+    let cx = Cx::new(&format!("matmul.{}", step.name), variant.workgroup(), step);
     cx.result_space()?;
-    let lead = &anchor.shape.dims()[..product.batch.len()];
+    let lead = &anchor.shape.dims()[..gemm.batch.len()];
     let operands = Operands {
         a: &mut |cx, batch, m, k| cx.matrix_element(lhs, lead, batch, m, k),
         b: &mut |cx, batch, k, n| cx.matrix_element(rhs, lead, batch, k, n),
@@ -67,5 +67,5 @@ pub fn schedule(step: &StepDesc, anchor: &Node, form: Form) -> Scheduled<Vec<Lau
             cx.store_results(&index)
         },
     };
-    product.launch(cx, form, operands).map(|launch| vec![launch])
+    gemm.launch(cx, variant, operands).map(|launch| vec![launch])
 }

@@ -8,8 +8,8 @@
 //! | [`map`] | elementwise ops, casts, movement by index maps | one invocation for each result element |
 //! | [`reduce`] | reductions over rows or everything | one workgroup (or, short rows, invocation) for each row |
 //! | [`rows`] | softmax, norms of rows | one workgroup for each row |
-//! | [`matmul`] | matrix products | a [`product`]: tiles, in one of several forms |
-//! | [`conv_pool`] | convolution, pooling | an index map into a [`product`]; pooling one invocation per element |
+//! | [`matmul`] | matmuls | a [`gemm`]: tiles, in one of several variants |
+//! | [`conv_pool`] | convolution, pooling | an index map into a [`gemm`]; pooling one invocation per element |
 //! | [`index`] | gather, orders | one invocation for each result element, or row |
 //! | [`scatter`] | scatter, updated slices: a copy, then the updates | one invocation for each row that updates may share |
 //!
@@ -22,10 +22,10 @@ mod body;
 pub mod conv_pool;
 pub(crate) mod cx;
 pub mod elementwise;
+pub mod gemm;
 pub mod index;
 pub mod map;
 pub mod matmul;
-pub mod product;
 pub mod reduce;
 pub mod rows;
 pub mod scatter;
@@ -208,11 +208,9 @@ pub fn schedule(step: &StepDesc, variant: Variant) -> Scheduled<Vec<Launch>> {
         return map::schedule(step, spread);
     };
     match (&anchor.op, variant) {
-        (Op::MatMul, Variant::Product(form, _)) => matmul::schedule(step, anchor, form),
-        (Op::Conv { .. }, Variant::Product(form, _)) => conv_pool::conv(step, anchor, form),
-        (Op::ConvTranspose { .. }, Variant::Product(form, _)) => {
-            conv_pool::conv_transpose(step, anchor, form)
-        }
+        (Op::MatMul, Variant::Gemm(gemm, _)) => matmul::schedule(step, anchor, gemm),
+        (Op::Conv { .. }, Variant::Gemm(gemm, _)) => conv_pool::conv(step, anchor, gemm),
+        (Op::ConvTranspose { .. }, Variant::Gemm(gemm, _)) => conv_pool::conv_transpose(step, anchor, gemm),
         (Op::Pool { .. }, _) => conv_pool::pool(step, anchor),
         (Op::Reduce { .. }, _) => reduce::schedule(step, anchor),
         (Op::Softmax { .. } | Op::LogSoftmax { .. }, _) => rows::schedule(step, anchor),

@@ -8,8 +8,8 @@ use std::fmt;
 
 use rlx_ir::Op;
 
+use super::gemm::{self, GemmVariant};
 use super::map::{self, Spread};
-use super::product::{self, Form};
 use super::{Scheduled, StepDesc, anchor_of, conv_pool, matmul};
 use crate::ir::Ty;
 use crate::target::DeviceLimits;
@@ -19,8 +19,8 @@ use crate::target::DeviceLimits;
 pub enum Variant {
     /// Where there is one variant only.
     Only,
-    /// A product in this form, computed in this type.
-    Product(Form, Ty),
+    /// A matmul in this form, computed in this type.
+    Gemm(GemmVariant, Ty),
     /// Element by element, spread so.
     Map(Spread),
 }
@@ -31,8 +31,8 @@ impl Variant {
         match self {
             Variant::Only => true,
             Variant::Map(spread) => spread.workgroup <= limits.max_workgroup,
-            Variant::Product(form, ty) => {
-                form.workgroup() <= limits.max_workgroup && form.shared_bytes(ty) <= limits.max_shared_bytes
+            Variant::Gemm(gemm, ty) => {
+                gemm.workgroup() <= limits.max_workgroup && gemm.shared_bytes(ty) <= limits.max_shared_bytes
             }
         }
     }
@@ -42,7 +42,7 @@ impl fmt::Display for Variant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Variant::Only => f.write_str("only"),
-            Variant::Product(form, _) => form.fmt(f),
+            Variant::Gemm(gemm, _) => gemm.fmt(f),
             Variant::Map(spread) => spread.fmt(f),
         }
     }
@@ -56,11 +56,11 @@ pub fn variants(step: &StepDesc) -> Scheduled<Vec<Variant>> {
     let Some(anchor) = anchor_of(step)? else {
         return Ok(map::spreads(step).into_iter().map(Variant::Map).collect());
     };
-    let product = match &anchor.op {
-        Op::MatMul => matmul::product(step, anchor)?,
-        Op::Conv { .. } | Op::ConvTranspose { .. } => conv_pool::product(step, anchor)?,
+    let problem = match &anchor.op {
+        Op::MatMul => matmul::gemm(step, anchor)?,
+        Op::Conv { .. } | Op::ConvTranspose { .. } => conv_pool::gemm(step, anchor)?,
         _ => return Ok(vec![Variant::Only]),
     };
-    let ty = Ty::of(product.dtype);
-    Ok(product::forms(&product).into_iter().map(|form| Variant::Product(form, ty)).collect())
+    let ty = Ty::of(problem.dtype);
+    Ok(gemm::variants(&problem).into_iter().map(|gemm| Variant::Gemm(gemm, ty)).collect())
 }

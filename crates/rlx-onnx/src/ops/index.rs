@@ -207,7 +207,7 @@ fn narrow_symbol(cx: Cx, end: Extent, dim: Dim) {
 fn raise_symbol(cx: Cx, end: Extent, dim: Dim) {
     let (Dim::Expr(_), Some(short)) = (dim, end.as_const().and_then(i64::checked_neg)) else { return };
     let symbols = dim.extent().symbols();
-    let (Some(&symbol), 1, 1..=MOST_CUT) = (symbols.first(), symbols.len(), short) else { return };
+    let (Some(&symbol), 1, 1..=MAX_CUT) = (symbols.first(), symbols.len(), short) else { return };
     let range = cx.importer.graph.symbol_range(symbol);
     let enough = |min: i64| dim.extent().range(&|_| SymRange::new(min, range.max)).min >= short;
     let (mut low, mut high) = (range.min, range.min.saturating_add(MAX_MINIMUM).min(range.max));
@@ -222,7 +222,7 @@ fn raise_symbol(cx: Cx, end: Extent, dim: Dim) {
 }
 
 /// Cuts and smallest values beyond these are not looked for.
-const MOST_CUT: i64 = 1 << 20;
+const MAX_CUT: i64 = 1 << 20;
 const MAX_MINIMUM: i64 = 1 << 32;
 
 /// A length that is 0 where the expression is less.

@@ -337,7 +337,7 @@ impl<'g> Lowering<'g> {
                 let slice = self.concat_slice(concat, index);
                 // Init steps and runs must not share a buffer that both write.
                 let same_program = self.fixed[concat.index()] == fixed;
-                // Where the slice lies must be known when the step runs.
+                // Where the slice is must be known when the step runs.
                 let counts = |e: Extent| e.symbols().iter().any(|s| bound_of(&self.data)(*s).is_some());
                 let placed = !slice.view.extents().any(counts);
                 if same_program

@@ -88,7 +88,7 @@ impl<'o> Policy<'o> {
     }
 }
 
-/// Attention is more than a product: it has a softmax inside.
+/// Attention is more than a matmul: it has a softmax inside.
 fn is_product(kind: OpKind) -> bool {
     precision::is_product(kind) && kind != OpKind::Attention
 }

@@ -1,7 +1,7 @@
 //! Folds batch norms, and other factors known before a run, into the weights in front of them.
 //!
-//! Matches: a batch norm with fixed statistics, after a convolution or matrix product with fixed weights, or
-//! alone; a product with fixed weights times a fixed factor for each column. Makes: the same op with scaled
+//! Matches: a batch norm with fixed statistics, after a convolution or matmul with fixed weights, or
+//! alone; a matmul with fixed weights times a fixed factor for each column. Makes: the same op with scaled
 //! weights and bias, computed by graph algebra over the parameters, which becomes part of the init program. So
 //! setting a parameter later is never forbidden. Legal within rounding error, so only under [`Numerics::Fast`].
 //!
@@ -20,7 +20,7 @@ use crate::options::Numerics;
 use crate::passes::simplify::Simplifier;
 use crate::pipeline::PassContext;
 
-/// How many sums between a product and its factor are looked through.
+/// How many sums between a matmul and its factor are looked through.
 const MAX_DEPTH: usize = 4;
 
 /// Runs the pass.

@@ -100,7 +100,7 @@ fn bound(node: &Node, data: &ConstData) -> Result<ConstData> {
 ///
 /// What the reference semantics reject (an index out of range) is left for the run to report.
 pub fn fold(op: &Op, inputs: &[NodeId], graph: &Graph, allowance: &mut Allowance) -> Option<ConstData> {
-    // Dequantised weights stay what they are: products take the integers, and floats would be four times their size.
+    // Dequantised weights stay what they are: matmuls take the integers, and floats would be four times their size.
     let stays = matches!(op, Op::Custom { .. } | Op::Pack { .. } | Op::Result { .. } | Op::Dequantize { .. });
     let foldable = !stays && op.bodies().is_empty();
     if !foldable || inputs.is_empty() || inputs.iter().any(|&id| facts::constant(graph, id).is_none()) {

@@ -1,6 +1,6 @@
 //! Fuses elementwise ops with each other and with the op before them into regions.
 //!
-//! Matches: an *anchor* (a matrix product, a convolution, a reduction: whatever the device says) and the
+//! Matches: an *anchor* (a matmul, a convolution, a reduction: whatever the device says) and the
 //! elementwise ops after it that have its dimensions; then, of the ops that are left, maximal groups of
 //! elementwise ops with the same dimensions. Quantisation by one scale counts as elementwise ([`Op::is_pointwise`]). Makes: one [`Op::Region`] for each group of two or more, whose
 //! body computes the same ops. Operands that broadcast are inputs of the region; scalar constants stand inside, but for

@@ -1,12 +1,12 @@
-//! Products and convolutions of dequantised operands, computed in integers.
+//! Matmuls and convolutions of dequantised operands, computed in integers.
 //!
-//! Matches: a matrix product or convolution in f32 whose operands are both [`Op::Dequantize`] of 8-bit integers (seen
+//! Matches: a matmul or convolution in f32 whose operands are both [`Op::Dequantize`] of 8-bit integers (seen
 //! through transposes, and reshapes where one scale serves all), the left with one scale, the right with one or one for
 //! each column or output channel, when the device claims the integer form; that is the form (`QDQ`) in which quantised
-//! models are usually exported. Makes: the exact integer product, converted and multiplied by both scales; a bias is
+//! models are usually exported. Makes: the exact integer matmul, converted and multiplied by both scales; a bias is
 //! added behind. Quantising the result again is left as it is.
 //!
-//! Legal within rounding error, so only under [`Numerics::Fast`]: the float product rounds every term and every sum,
+//! Legal within rounding error, so only under [`Numerics::Fast`]: the float matmul rounds every term and every sum,
 //! this one is exact before the scales. Sums of more terms than i32 can hold are left alone.
 //!
 //! ```text
@@ -27,7 +27,7 @@ use crate::passes::legalize::runs_natively;
 use crate::passes::simplify::Simplifier;
 use crate::pipeline::PassContext;
 
-/// Terms of a sum up to which no product of bytes with zero points leaves i32: 255 · 255 · 33,000 < 2³¹.
+/// Terms of a sum up to which no matmul of bytes with zero points leaves i32: 255 · 255 · 33,000 < 2³¹.
 const MOST_TERMS: usize = 33_000;
 
 /// Runs the pass.

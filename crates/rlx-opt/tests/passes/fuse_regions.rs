@@ -60,7 +60,7 @@ fn a_value_used_later_becomes_a_second_result() {
 
 #[test]
 fn no_path_may_leave_a_region_and_come_back() {
-    // The sum needs the second product, which needs the first: both cannot be one region.
+    // The sum needs the second matmul, which needs the first: both cannot be one region.
     let before = parse(
         r#"graph "g" {
           %0 = Input {name="x"} : [4, 4] f32

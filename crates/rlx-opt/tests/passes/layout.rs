@@ -138,7 +138,7 @@ fn check_transposed(text: &str, kernel: &[usize]) {
 
 #[test]
 fn a_transposed_convolution_is_a_convolution_dealt_out() {
-    // As large as its stride: one product.
+    // As large as its stride: one matmul.
     check_transposed(
         "x: [batch, 3, height, width] f32
         w: param [3, 5, 2, 2] f32

@@ -1,4 +1,4 @@
-//! Products of dequantised operands: exact integers where that is claimed, allowed and certain not to overflow.
+//! Matmuls of dequantised operands: exact integers where that is claimed, allowed and certain not to overflow.
 
 use crate::common::{Anything, apply, apply_with, assert_same_results, count, short, strict};
 use rlx_ir::{DimBinding, Graph, OpKind, sym};

@@ -24,7 +24,7 @@ const LONG: Duration = Duration::from_millis(60);
 const BUDGET: Duration = Duration::from_millis(1500);
 const BUDGET_ELSEWHERE: Duration = Duration::from_secs(30);
 
-/// Products that are measured: rows, then the two dimensions of a square or of a pair of matrices there and back.
+/// Matmuls that are measured: rows, then the two dimensions of a square or of a pair of matrices there and back.
 const GEMMS: [[usize; 3]; 26] = [
     [1, 32, 32],
     [1, 64, 64],

@@ -87,7 +87,7 @@ pub struct Calibration {
     pub cheap_ns: f64,
     /// Each element of an exponential or the like.
     pub costly_ns: f64,
-    /// Products.
+    /// Matmuls.
     pub products: Vec<GemmPoint>,
     /// Convolutions, as matmuls.
     pub windows: Vec<GemmPoint>,
@@ -110,11 +110,11 @@ impl Calibration {
     pub fn price(&self, work: &Work) -> f64 {
         let pass = |bytes: f64| bytes * self.passes.at(bytes).unwrap_or(0.0);
         let per_flop = match work.kind {
-            WorkKind::Product { m, n, k, .. } => between(&self.products, [m, n, k]),
+            WorkKind::MatMul { m, n, k, .. } => between(&self.products, [m, n, k]),
             WorkKind::Window { m, n, k } => {
                 between(&self.windows, [m, n, k]).or_else(|| between(&self.products, [m, n, k]))
             }
-            WorkKind::Slide => self.slides.at(work.bytes),
+            WorkKind::SlidingWindow => self.slides.at(work.bytes),
             WorkKind::Attention { keys } => self.attention.at(keys),
             WorkKind::Softmax => self.softmax.at(work.bytes),
             WorkKind::Norm => self.norms.at(work.bytes),
@@ -311,7 +311,7 @@ mod tests {
 
     #[test]
     fn parameters_that_no_cache_holds_are_streamed() {
-        let kind = WorkKind::Product { batch: 1.0, m: 64.0, n: 64.0, k: 64.0 };
+        let kind = WorkKind::MatMul { batch: 1.0, m: 64.0, n: 64.0, k: 64.0 };
         let small = Work { flops: 1e3, held: 1e6, resident: 1e3, ..Work::of(kind) };
         let large = Work { resident: 1e9, ..small };
         assert!(sample().price(&large) > 5.0 * sample().price(&small));

@@ -106,7 +106,7 @@ impl Trial {
     }
 }
 
-/// Runs all by turns, so that what disturbs one disturbs all, until the budget is spent; but what the first rounds show to be
+/// Runs all alternately, so that what disturbs one disturbs all, until the budget is spent; but what the first rounds show to be
 /// far behind no more.
 fn race(trials: &mut [Option<Trial>], inputs: &[Vec<u8>]) -> Result<()> {
     let start = Instant::now();

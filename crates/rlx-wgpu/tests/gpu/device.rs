@@ -9,7 +9,7 @@ use rlx_ir::{DType, ErrorKind, Graph, Shape, Value, Weight, text};
 
 use crate::common::{check, compile, device, disagreement, set_params, vulkan};
 
-/// x·w + b, then relu: a product with an epilogue and a parameter that the init program prepares.
+/// x·w + b, then relu: a matmul with an epilogue and a parameter that the init program prepares.
 fn linear() -> Graph {
     text::parse(
         r#"graph "linear" {

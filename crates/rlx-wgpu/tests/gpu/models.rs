@@ -1,4 +1,4 @@
-//! The kept models on Vulkan and OpenGL, against what PyTorch gave: with open dimensions, one executable for
+//! The test models on Vulkan and OpenGL, against what PyTorch gave: with open dimensions, one executable for
 //! every golden, and with fixed ones.
 
 use std::sync::Arc;

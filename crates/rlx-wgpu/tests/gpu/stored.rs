@@ -1,5 +1,5 @@
 //! Kernels that another executable left: taken instead of made, checked as a stranger's, and what the driver made of
-//! kernels kept on disk.
+//! kernels cached on disk.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use rlx_wgpu::{Lowered, WgpuBackend};
 
 use crate::common::{compile, device, run, set_params};
 
-/// A product with workgroup memory, rows, an index that may fail, and open dimensions.
+/// A matmul with workgroup memory, rows, an index that may fail, and open dimensions.
 fn mixed() -> Graph {
     text::parse(
         r#"graph "mixed" {

@@ -99,7 +99,7 @@ fn a_site_is_one_line_that_does_not_depend_on_the_device_or_the_names() {
 }
 
 #[test]
-fn what_has_one_way_is_no_site() {
+fn what_has_one_variant_is_not_tuned() {
     let Some(backend) = common::vulkan() else { return };
     let mut g = Graph::new("softmax");
     let x = g.input("x", Shape::new(&[4, 8], DType::F32));

@@ -185,7 +185,7 @@ impl ConvInteger {
         to.get().cast_const().cast()
     }
 
-    /// The product of one group; `zero` is the image's zero point.
+    /// The matmul of one group; `zero` is the image's zero point.
     unsafe fn product(
         &self,
         cx: &RunCx<'_, '_>,
@@ -213,7 +213,7 @@ impl ConvInteger {
         let size = if epilogue.is_some_and(|e| e.quantiser.is_some()) { 1 } else { 4 };
         let mut k = s.channels;
         let rows = match s.route {
-            Route::Product(row_stride) => AnyRows::Matrix(Strided { ptr: input, row_stride }),
+            Route::Matmul(row_stride) => AnyRows::Matrix(Strided { ptr: input, row_stride }),
             Route::Windows => AnyRows::Windows(windows),
             Route::Bordered => {
                 let ([h, w], c) = (self.conv.bordered(s), pixel_bytes(s));

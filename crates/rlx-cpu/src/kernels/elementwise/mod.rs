@@ -50,7 +50,7 @@ pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
 /// How an operand is read or written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
-    /// Where it lies.
+    /// Where it is.
     Direct,
     /// One value for the whole tile.
     Uniform,

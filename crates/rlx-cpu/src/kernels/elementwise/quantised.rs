@@ -37,12 +37,12 @@ impl Kernel for Quantise {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let [x, scale, zero] = self.sources;
-        let (least, greatest) = byte_range(self.to).unwrap_or((0.0, 0.0));
+        let (low, high) = byte_range(self.to).unwrap_or((0.0, 0.0));
         // SAFETY: `Code::run` was promised the memory; i < n.
         unsafe {
             let quantiser = |i: usize| {
                 let zero = if self.zero { number(*zero.ptr.add(i * zero.step), self.to) as f32 } else { 0.0 };
-                Quantiser::new(*scale.ptr.cast::<f32>().add(i * scale.step), zero, least, greatest)
+                Quantiser::new(*scale.ptr.cast::<f32>().add(i * scale.step), zero, low, high)
             };
             let x_at = x.ptr.cast::<f32>();
             if scale.step == 0 && (!self.zero || zero.step == 0) && x.step == 1 {

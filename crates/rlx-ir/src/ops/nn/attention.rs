@@ -217,7 +217,7 @@ impl OpDef for AttentionDef {
             return 0.0;
         };
         let scores: f64 = d.scores().iter().map(|n| n.as_static().unwrap_or(0) as f64).product();
-        // Two products over the scores, and a softmax.
+        // Two matmuls over the scores, and a softmax.
         scores * (2.0 * d.head_dim as f64 + 2.0 * d.value_dim as f64 + 5.0)
     }
 

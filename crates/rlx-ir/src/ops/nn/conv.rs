@@ -10,7 +10,7 @@
 //!
 //! `y[n, o, p·stride + t·dilation − pad] += x[n, i, p] · w[i, o', t]`, what falls outside is dropped.
 
-use super::window::{Slide, at_least_one, inside, place, results_have_elements, slides};
+use super::window::{WindowAxis, at_least_one, inside, place, results_have_elements, slides};
 use crate::dim::{Dim, Extent};
 use crate::dtype::DTypeClass;
 use crate::error::{Error, ErrorKind, Result};
@@ -216,7 +216,7 @@ fn conv_terms(
     index: &[usize],
     x: &Value,
     w: &Value,
-    slides: &[Slide],
+    slides: &[WindowAxis],
     format: DataFormat,
     group: usize,
 ) -> Vec<Term> {
@@ -335,7 +335,13 @@ impl OpDef for ConvTransposeDef {
 }
 
 /// The products that fall on `index`: input `p` and tap `t` with `p·stride + t·dilation − pad = index`.
-fn transpose_terms(index: &[usize], x: &Value, w: &Value, slides: &[Slide], per_group: usize) -> Vec<Term> {
+fn transpose_terms(
+    index: &[usize],
+    x: &Value,
+    w: &Value,
+    slides: &[WindowAxis],
+    per_group: usize,
+) -> Vec<Term> {
     let (group, o) = (index[1] / w.dims[1], index[1] % w.dims[1]);
     let mut terms = Vec::new();
     for_each_index(&w.dims[2..], |tap| {

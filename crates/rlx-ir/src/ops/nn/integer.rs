@@ -1,4 +1,4 @@
-//! Products and convolutions of 8-bit integers, exact in i32 (ONNX `MatMulInteger`, `ConvInteger`).
+//! Matmuls and convolutions of 8-bit integers, exact in i32 (ONNX `MatMulInteger`, `ConvInteger`).
 //!
 //! Both subtract the operands' zero points and compute with 32-bit integers, which wrap as every i32 does:
 //! `y = Σ (a − a_zero) · (b − b_zero)`. The left operand has one zero point, the right one has one, or one for each

@@ -1,6 +1,6 @@
 //! Ops of neural networks.
 //!
-//! Convolutions and pooling are primitives; softmax, norms, attention, rotary embedding, quantisation and integer products
+//! Convolutions and pooling are primitives; softmax, norms, attention, rotary embedding, quantisation and integer matmuls
 //! are composites: each has its own reference semantics **and** a decomposition into simpler ops, and a test
 //! holds the two against each other.
 //!
@@ -13,7 +13,7 @@
 //! | [`norm`] | layer, root-mean-square, group and batch norm |
 //! | [`attention`] | scaled dot-product attention |
 //! | [`rope`] | rotary embedding |
-//! | [`integer`] | products and convolutions of 8-bit integers |
+//! | [`integer`] | matmuls and convolutions of 8-bit integers |
 //! | [`quant`] | quantisation to integers and back |
 //! | [`recurrent`] | recurrent layers |
 //! | [`roi`] | pooling of regions of interest |

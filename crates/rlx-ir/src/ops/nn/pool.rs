@@ -7,7 +7,7 @@
 //! padded input (taps beyond the padding, which `ceil_mode` allows, never count). A window that is in the
 //! padding alone gives the smallest value of the type as largest, and 0 as mean.
 
-use super::window::{Slide, at_least_one, place, results_have_elements, slides};
+use super::window::{WindowAxis, at_least_one, place, results_have_elements, slides};
 use crate::dim::{Dim, Extent};
 use crate::dtype::{DType, DTypeClass};
 use crate::error::{Error, ErrorKind, Result};
@@ -139,7 +139,7 @@ struct Taps {
     padded: usize,
 }
 
-fn taps(index: &[usize], x: &Value, kernel: &[usize], slides: &[Slide], format: DataFormat) -> Taps {
+fn taps(index: &[usize], x: &Value, kernel: &[usize], slides: &[WindowAxis], format: DataFormat) -> Taps {
     let (first, channel) = (format.first_spatial_axis(), index[format.channel_axis(index.len())]);
     let along = |d: usize| slides[d].taps(index[first + d], kernel[d], x.dims[first + d]);
     let (positions, padded): (Vec<Vec<usize>>, Vec<usize>) = (0..kernel.len()).map(along).unzip();

@@ -121,13 +121,13 @@ impl OpDef for QuantizeDef {
         attrs!(op => Quantize { axis, to });
         let (x, scale, zero) = (inputs[0].floats()?, inputs[1].floats()?, zero_points(inputs)?);
         let quotient_type = wide(inputs[0].dtype);
-        let (least, greatest) = to.int_range().unwrap_or((0, 0));
+        let (low, high) = to.int_range().unwrap_or((0, 0));
         let mut out = Vec::with_capacity(x.len());
         for_each_element(&inputs[0].dims, *axis, |at, param| {
             let quotient = round_float(quotient_type, x[at] / scale[param]).round_ties_even();
             let shifted = quotient + zero.as_ref().map_or(0.0, |z| z[param]);
             // `as` saturates, and NaN becomes 0.
-            out.push((shifted as i128).clamp(least, greatest));
+            out.push((shifted as i128).clamp(low, high));
         });
         Ok(vec![Value::int(*to, &inputs[0].dims, out)])
     }
@@ -146,11 +146,10 @@ impl OpDef for QuantizeDef {
                 let zero = along(g, zero, axis, shape.rank())?;
                 y = g.try_add_(y, zero)?;
             }
-            let (least, greatest) = to.int_range().unwrap_or((0, 0));
-            let (least, greatest) =
-                (g.try_scalar(least as f64, float)?, g.try_scalar(greatest as f64, float)?);
-            let y = g.try_maximum(y, least)?;
-            let y = g.try_minimum(y, greatest)?;
+            let (low, high) = to.int_range().unwrap_or((0, 0));
+            let (low, high) = (g.try_scalar(low as f64, float)?, g.try_scalar(high as f64, float)?);
+            let y = g.try_maximum(y, low)?;
+            let y = g.try_minimum(y, high)?;
             Ok(vec![g.try_cast(y, to)?])
         };
         Some(build())

@@ -17,14 +17,14 @@ const MAX_SPATIAL: usize = 3;
 
 /// How a window moves along one spatial dimension.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Slide {
+pub(super) struct WindowAxis {
     pub stride: i64,
     pub dilation: i64,
     pub before: i64,
     pub after: i64,
 }
 
-impl Slide {
+impl WindowAxis {
     /// The distance from the window's first element to just behind its last.
     pub fn reach(self, kernel: Extent) -> Extent {
         (kernel - 1) * self.dilation + 1
@@ -35,7 +35,7 @@ impl Slide {
         (n + self.before + self.after - self.reach(kernel)).floor_div(self.stride) + 1
     }
 
-    /// As [`Slide::windows`], but a last window may reach beyond the padding, as long as it starts within
+    /// As [`WindowAxis::windows`], but a last window may reach beyond the padding, as long as it starts within
     /// the input or the padding before it.
     pub fn windows_ceil(self, n: Extent, kernel: Extent) -> Extent {
         let all = (n + self.before + self.after - self.reach(kernel)).ceil_div(self.stride) + 1;
@@ -72,7 +72,7 @@ pub(super) fn slides(
     strides: &[usize],
     pads: &[usize],
     dilations: &[usize],
-) -> Result<Vec<Slide>> {
+) -> Result<Vec<WindowAxis>> {
     let reject = |message: String| Err(Error::new(ErrorKind::Shape, format!("{kind}: {message}")));
     if !(1..=MAX_SPATIAL).contains(&spatial) {
         return reject(format!("{spatial} spatial dimensions; there are 1 to {MAX_SPATIAL}"));
@@ -89,7 +89,7 @@ pub(super) fn slides(
             return reject(format!("{name} {list:?} are not all between 1 (pads: 0) and {LARGEST}"));
         }
     }
-    let slide = |i: usize| Slide {
+    let slide = |i: usize| WindowAxis {
         stride: strides[i] as i64,
         dilation: dilations[i] as i64,
         before: pads[i] as i64,
@@ -194,12 +194,12 @@ mod tests {
 
     #[test]
     fn counts_follow_the_formula_also_for_symbols() {
-        let s = Slide { stride: 2, dilation: 1, before: 1, after: 1 };
+        let s = WindowAxis { stride: 2, dilation: 1, before: 1, after: 1 };
         assert_eq!(s.windows(Extent::Const(7), Extent::Const(3)), Extent::Const(4));
         let n = s.windows(Extent::sym(sym::SEQ) * 2, Extent::Const(3));
         assert_eq!(n, Extent::sym(sym::SEQ), "⌊(2s − 1) / 2⌋ + 1 = s");
         // The last window would start in the padding behind the input: it does not count.
-        let s = Slide { stride: 2, dilation: 1, before: 1, after: 1 };
+        let s = WindowAxis { stride: 2, dilation: 1, before: 1, after: 1 };
         assert_eq!(s.windows_ceil(Extent::Const(5), Extent::Const(1)), Extent::Const(3));
         assert_eq!(s.windows_ceil(Extent::Const(6), Extent::Const(3)), Extent::Const(4));
     }

@@ -3,7 +3,7 @@
 //! - *Scales and zero points*: what the parameters of `Quantize` and `Dequantize` are made of. They are small (a maximum
 //!   divided by 255, the product of two scales), and a step of theirs moves every element.
 //! - *Sums of integers*: an `i32` has no place in 16 bits until its scale has been applied.
-//! - *Products of dequantised bytes*, which `multiply-integers` computes in integers.
+//! - *Matmuls of dequantised bytes*, which `multiply-integers` computes in integers.
 //! - *Constants outside the type's range*: an epsilon of 10⁻⁸ is 0 in f16, and what is divided by it infinite. (Masks are the
 //!   exception: beyond [`MASK`] only the sign counts, and the type's largest number says the same.)
 //!
@@ -61,7 +61,7 @@ fn carries(op: &Op) -> bool {
     op.is_elementwise() || needs_no_kernel(op)
 }
 
-/// What scales and zero points are made of, up to the reductions and products that they are computed from.
+/// What scales and zero points are made of, up to the reductions and matmuls that they are computed from.
 fn scales(graph: &Graph) -> Vec<bool> {
     let mut found = vec![false; graph.len()];
     for node in graph.nodes().iter().rev() {
@@ -96,7 +96,7 @@ fn sum_of_integers(graph: &Graph, node: &Node, dtype: DType) -> bool {
     to.is_float() && node.inputs.iter().map(from).any(|from| from.is_int() && !holds(dtype, from))
 }
 
-/// Whether the node is a product of dequantised bytes.
+/// Whether the node is a matmul of dequantised bytes.
 fn multiplies_bytes(graph: &Graph, node: &Node) -> bool {
     matches!(node.op.kind(), OpKind::MatMul | OpKind::Conv)
         && node.inputs[..2].iter().all(|&id| is_dequantised_bytes(graph, id))

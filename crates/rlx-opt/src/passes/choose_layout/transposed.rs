@@ -3,7 +3,7 @@
 //! With stride `s`, the elements of the result at `i`, `i + s`, `i + 2s`, … are a convolution of the input by every
 //! `s`-th element of the kernel, backwards. So all `s` of these phases are one convolution with `s` times as many
 //! filters, each of `⌈k/s⌉` elements (zeros fill up), and its results are dealt out: filter by filter to neighbouring
-//! places. Pads cut off the ends. Each dimension alike; a kernel as large as its stride is a plain matrix product.
+//! places. Pads cut off the ends. Each dimension alike; a kernel as large as its stride is a plain matmul.
 //!
 //! ```text
 //! x [N, C, H, W], w [C, O, kh, kw]

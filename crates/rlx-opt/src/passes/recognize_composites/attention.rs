@@ -127,16 +127,16 @@ fn softmax_below<'v>(view: &'v View<'_>, node: &Node) -> Option<(&'v Node, Unsee
 
 /// Which of the two leads to the product of queries and keys; the other one is the mask.
 fn scores_and_other(view: &View<'_>, a: NodeId, b: NodeId) -> Option<(NodeId, NodeId)> {
-    if leads_to_product(view, a) {
+    if leads_to_matmul(view, a) {
         Some((a, b))
-    } else if leads_to_product(view, b) {
+    } else if leads_to_matmul(view, b) {
         Some((b, a))
     } else {
         None
     }
 }
 
-fn leads_to_product(view: &View<'_>, mut id: NodeId) -> bool {
+fn leads_to_matmul(view: &View<'_>, mut id: NodeId) -> bool {
     // Scale, masks: a few steps at most.
     for _ in 0..6 {
         let node = view.node(id);

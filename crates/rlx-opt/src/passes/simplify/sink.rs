@@ -1,6 +1,6 @@
 //! Rules that move transposes and reshapes from the inputs of computing ops to their results.
 //!
-//! Legal because these ops compute each element by itself (or, for the matrix product, each row): moving the
+//! Legal because these ops compute each element by itself (or, for the matmul, each row): moving the
 //! operands first or the result afterwards is the same. It is done when the other operands can be moved back
 //! for nothing: scalars, the same movement, dimensions of 1, and what is known before a run.
 
@@ -13,7 +13,7 @@ use super::{Rule, Simplifier};
 pub(super) const RULES: &[Rule] = &[
     Rule { name: "sink-transpose", fast: false, apply: sink_transpose },
     Rule { name: "sink-reshape", fast: false, apply: sink_reshape },
-    Rule { name: "rows-of-product", fast: false, apply: rows_of_product },
+    Rule { name: "rows-of-matmul", fast: false, apply: rows_of_matmul },
 ];
 
 type Found = Result<Option<NodeId>>;
@@ -109,8 +109,8 @@ fn reshaped_back(s: &mut Simplifier<'_>, y: NodeId, from: &[Dim], to: &[Dim]) ->
     s.reshape(y, dims[dims.len() - own..].to_vec()).map(Some)
 }
 
-/// A product whose left rows were merged into one dimension: merged afterwards instead.
-fn rows_of_product(s: &mut Simplifier<'_>, op: &Op, inputs: &[NodeId]) -> Found {
+/// A matmul whose left rows were merged into one dimension: merged afterwards instead.
+fn rows_of_matmul(s: &mut Simplifier<'_>, op: &Op, inputs: &[NodeId]) -> Found {
     let (Op::MatMul, Op::Reshape { to }) = (op, s.op(inputs[0])) else { return Ok(None) };
     let (x, w) = (s.input(inputs[0], 0), inputs[1]);
     let (before, after) = (s.dims(x), to);

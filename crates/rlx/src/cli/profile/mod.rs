@@ -84,7 +84,7 @@ impl Machine {
 
     fn json(&self) -> Json {
         json!({
-            "subject": self.subject, "peak_gflops": self.peak_gflops, "peak_product": self.peak_dims,
+            "subject": self.subject, "peak_gflops": self.peak_gflops, "peak_matmul": self.peak_dims,
             "memory_gbs": self.memory.0, "memory_bytes": self.memory.1,
             "cache_gbs": self.cache.0, "cache_bytes": self.cache.1, "step_us": self.step_us,
         })

@@ -1,6 +1,6 @@
 //! Recurrent layers (ONNX `RNN`, `GRU`, `LSTM`): one direction of one layer.
 //!
-//! The product of all steps' inputs with the input weights is no part of the op: it is an ordinary matrix product in
+//! The product of all steps' inputs with the input weights is no part of the op: it is an ordinary matmul in
 //! front of it, which is packed, fused and cast like any other. What is left is the part that cannot be done for all
 //! steps at once: at each step, the product of the state with the recurrent weights and the functions of the gates.
 //!

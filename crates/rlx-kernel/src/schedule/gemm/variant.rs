@@ -1,17 +1,17 @@
-//! The forms of a product: what each is, which suit a product, and which of those fit a device.
+//! The variants of a matmul: what each is, which suit a matmul, and which of those fit a device.
 //!
-//! All forms give the same bits: every result is one chain of sums in order of `k`, and only who computes it, and how its
+//! All variants give the same bits: every result is one chain of sums in order of `k`, and only who computes it, and how its
 //! operands reach it, differ. Which one is fastest depends on the device, so it may be found by measurement; what is
-//! taken unmeasured (the first of `forms`) depends on the shape alone.
+//! taken unmeasured (the first of `variants`) depends on the shape alone.
 
 use std::fmt;
 
 use rlx_ir::Extent;
 
-use super::Product;
+use super::Gemm;
 use crate::ir::Ty;
 
-/// Products with fewer rows or columns than this are done serially unless measured.
+/// Matmuls with fewer rows or columns than this are done serially unless measured.
 const THIN: i64 = 8;
 
 /// The results that one workgroup makes, and how many of them each invocation does.
@@ -42,7 +42,7 @@ impl Tile {
         self.n / self.own_n
     }
 
-    /// Whether a product of `m` rows and `n` columns, where they are known, fills a good part of such tiles, and does not
+    /// Whether a matmul of `m` rows and `n` columns, where they are known, fills a good part of such tiles, and does not
     /// need too many of them.
     fn suits(self, [m, n]: [Option<i64>; 2], least: i64) -> bool {
         let along = |tile: i32, count: Option<i64>| {
@@ -53,10 +53,10 @@ impl Tile {
     }
 }
 
-/// How a product is computed.
+/// How a matmul is computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Form {
-    /// An invocation for each result, through the flat space of all results: for products too thin to fill tiles.
+pub enum GemmVariant {
+    /// An invocation for each result, through the flat space of all results: for matmuls too thin to fill tiles.
     Serial,
     /// A workgroup for each tile; each invocation loads what its own results need, and keeps their sums.
     Direct(Tile),
@@ -64,35 +64,37 @@ pub enum Form {
     Tiled(Tile, i32),
 }
 
-/// The forms there are, but for the serial one; the first is taken unmeasured.
-const FORMS: [Form; 13] = [
-    Form::Tiled(Tile::new(32, 32, 4, 4), 16),
-    Form::Tiled(Tile::new(64, 64, 4, 4), 16),
-    Form::Tiled(Tile::new(64, 64, 8, 8), 16),
-    Form::Tiled(Tile::new(128, 128, 8, 8), 8),
-    Form::Tiled(Tile::new(16, 16, 2, 2), 16),
-    Form::Tiled(Tile::new(16, 64, 4, 4), 16),
-    Form::Tiled(Tile::new(64, 16, 4, 4), 16),
-    Form::Tiled(Tile::new(8, 64, 2, 4), 16),
-    Form::Tiled(Tile::new(64, 8, 4, 2), 16),
-    Form::Direct(Tile::new(16, 64, 4, 4)),
-    Form::Direct(Tile::new(4, 64, 4, 1)),
-    Form::Direct(Tile::new(1, 256, 1, 4)),
-    Form::Direct(Tile::new(256, 1, 4, 1)),
+/// The variants there are, but for the serial one; the first is taken unmeasured.
+const VARIANTS: [GemmVariant; 13] = [
+    GemmVariant::Tiled(Tile::new(32, 32, 4, 4), 16),
+    GemmVariant::Tiled(Tile::new(64, 64, 4, 4), 16),
+    GemmVariant::Tiled(Tile::new(64, 64, 8, 8), 16),
+    GemmVariant::Tiled(Tile::new(128, 128, 8, 8), 8),
+    GemmVariant::Tiled(Tile::new(16, 16, 2, 2), 16),
+    GemmVariant::Tiled(Tile::new(16, 64, 4, 4), 16),
+    GemmVariant::Tiled(Tile::new(64, 16, 4, 4), 16),
+    GemmVariant::Tiled(Tile::new(8, 64, 2, 4), 16),
+    GemmVariant::Tiled(Tile::new(64, 8, 4, 2), 16),
+    GemmVariant::Direct(Tile::new(16, 64, 4, 4)),
+    GemmVariant::Direct(Tile::new(4, 64, 4, 1)),
+    GemmVariant::Direct(Tile::new(1, 256, 1, 4)),
+    GemmVariant::Direct(Tile::new(256, 1, 4, 1)),
 ];
 
-impl Form {
+impl GemmVariant {
     /// Invocations of a workgroup.
     pub const fn workgroup(self) -> u32 {
         match self {
-            Form::Serial => 64,
-            Form::Direct(tile) | Form::Tiled(tile, _) => (tile.lanes_m() * tile.lanes_n()) as u32,
+            GemmVariant::Serial => 64,
+            GemmVariant::Direct(tile) | GemmVariant::Tiled(tile, _) => {
+                (tile.lanes_m() * tile.lanes_n()) as u32
+            }
         }
     }
 
     /// Elements of workgroup memory.
     pub const fn shared_len(self) -> u32 {
-        let Form::Tiled(tile, depth) = self else { return 0 };
+        let GemmVariant::Tiled(tile, depth) = self else { return 0 };
         let (strips, row) = ((tile.m + tile.n) * depth, tile.lanes_m() * tile.n);
         if strips > row { strips as u32 } else { row as u32 }
     }
@@ -102,26 +104,26 @@ impl Form {
         self.shared_len() as usize * ty.bits().div_ceil(8) as usize
     }
 
-    /// Whether it is worth trying for a product of these sizes.
+    /// Whether it is worth trying for a matmul of these sizes.
     fn suits(self, sizes: [Option<i64>; 2]) -> bool {
         match self {
-            Form::Serial => true,
-            Form::Direct(tile) => tile.suits(sizes, 1),
-            Form::Tiled(tile, _) => tile.suits(sizes, THIN),
+            GemmVariant::Serial => true,
+            GemmVariant::Direct(tile) => tile.suits(sizes, 1),
+            GemmVariant::Tiled(tile, _) => tile.suits(sizes, THIN),
         }
     }
 }
 
-/// The forms worth trying for a product; the first is the one taken unmeasured.
-pub(in crate::schedule) fn forms(product: &Product) -> Vec<Form> {
-    let sizes = [&product.m, &product.n].map(|dims| super::elements(dims).as_const());
+/// The variants worth trying for a matmul; the first is the one taken unmeasured.
+pub(in crate::schedule) fn variants(problem: &Gemm) -> Vec<GemmVariant> {
+    let sizes = [&problem.m, &problem.n].map(|dims| super::elements(dims).as_const());
     let thin = sizes.iter().flatten().any(|&n| n < THIN);
-    let first = if thin { Form::Serial } else { FORMS[0] };
-    let others = FORMS.into_iter().chain([Form::Serial]).filter(|&f| f != first && f.suits(sizes));
+    let first = if thin { GemmVariant::Serial } else { VARIANTS[0] };
+    let others = VARIANTS.into_iter().chain([GemmVariant::Serial]).filter(|&f| f != first && f.suits(sizes));
     [first].into_iter().chain(others).collect()
 }
 
-impl Product {
+impl Gemm {
     /// How many workgroups of `tile` it takes, along rows and columns.
     pub(super) fn tiles(&self, tile: Tile) -> [Extent; 2] {
         let along = |dims: &[Extent], size: i32| super::elements(dims).ceil_div(i64::from(size));
@@ -129,13 +131,13 @@ impl Product {
     }
 }
 
-impl fmt::Display for Form {
+impl fmt::Display for GemmVariant {
     /// `serial`, `direct16x64.4x4`, `tile32x32x16.4x4`: the tile, its depth, what each invocation does.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Form::Serial => f.write_str("serial"),
-            Form::Direct(Tile { m, n, own_m, own_n }) => write!(f, "direct{m}x{n}.{own_m}x{own_n}"),
-            Form::Tiled(Tile { m, n, own_m, own_n }, depth) => {
+            GemmVariant::Serial => f.write_str("serial"),
+            GemmVariant::Direct(Tile { m, n, own_m, own_n }) => write!(f, "direct{m}x{n}.{own_m}x{own_n}"),
+            GemmVariant::Tiled(Tile { m, n, own_m, own_n }, depth) => {
                 write!(f, "tile{m}x{n}x{depth}.{own_m}x{own_n}")
             }
         }
@@ -148,19 +150,24 @@ mod tests {
 
     fn names(m: Extent, n: Extent) -> Vec<String> {
         let dtype = rlx_ir::DType::F32;
-        let product = Product { batch: vec![], m: vec![m], k: vec![Extent::Const(32)], n: vec![n], dtype };
-        forms(&product).iter().map(Form::to_string).collect()
+        let problem = Gemm { batch: vec![], m: vec![m], k: vec![Extent::Const(32)], n: vec![n], dtype };
+        variants(&problem).iter().map(GemmVariant::to_string).collect()
     }
 
     #[test]
     fn tiles_divide_evenly_and_fit_what_every_device_has() {
-        for form in FORMS {
-            assert!((32..=256).contains(&form.workgroup()), "{form}");
-            assert!(form.shared_bytes(Ty::F32) <= 16 << 10, "{form}");
-            let (Form::Direct(tile) | Form::Tiled(tile, _)) = form else { panic!("{form}") };
-            assert!(tile.m % tile.own_m == 0 && tile.n % tile.own_n == 0, "{form}");
+        for variant in VARIANTS {
+            assert!((32..=256).contains(&variant.workgroup()), "{variant}");
+            assert!(variant.shared_bytes(Ty::F32) <= 16 << 10, "{variant}");
+            let (GemmVariant::Direct(tile) | GemmVariant::Tiled(tile, _)) = variant else {
+                panic!("{variant}")
+            };
+            assert!(tile.m % tile.own_m == 0 && tile.n % tile.own_n == 0, "{variant}");
             let sizes = [tile.m, tile.n, tile.own_m, tile.own_n];
-            assert!(sizes.iter().all(|n| n.count_ones() == 1), "{form}: index arithmetic should be shifts");
+            assert!(
+                sizes.iter().all(|n| n.count_ones() == 1),
+                "{variant}: index arithmetic should be shifts"
+            );
         }
     }
 
@@ -172,7 +179,7 @@ mod tests {
         assert_eq!(names(n(384), n(7))[0], "serial");
         let open = Extent::sym(rlx_ir::sym::SEQ);
         assert_eq!(names(open, n(384))[0], "tile32x32x16.4x4");
-        assert_eq!(names(open, open).len(), FORMS.len() + 1, "any may suit sizes known only at the run");
+        assert_eq!(names(open, open).len(), VARIANTS.len() + 1, "any may suit sizes known only at the run");
     }
 
     #[test]

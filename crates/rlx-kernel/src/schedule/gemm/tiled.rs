@@ -4,10 +4,10 @@
 //! sums of a few neighbouring rows and columns. The finished tile goes through the same memory, some rows of every
 //! invocation at a time, so that what follows is written once and neighbours store side by side.
 
-use super::{Finish, Operands, Place, Product, Sums, Tile, Tiling};
+use super::{Finish, Gemm, Operands, Place, Sums, Tile, Tiling};
 use crate::ir::{Const, Shared, Ty, Value};
 use crate::schedule::cx::Cx;
-use crate::schedule::product::Form;
+use crate::schedule::gemm::GemmVariant;
 use crate::schedule::{Launch, Scheduled};
 
 /// The kernel's workgroup memory: the strips, and later slabs of the finished tile.
@@ -24,12 +24,12 @@ struct Memory {
 
 pub(super) fn launch(
     mut cx: Cx<'_>,
-    p: &Product,
+    p: &Gemm,
     (tile, depth): (Tile, i32),
     operands: Operands<'_>,
 ) -> Scheduled<Launch> {
     let Operands { a, b, finish } = operands;
-    let len = Form::Tiled(tile, depth).shared_len();
+    let len = GemmVariant::Tiled(tile, depth).shared_len();
     let shared = cx.b.shared(Ty::of(p.dtype), len);
     Tiling::launch(cx, p, tile, |cx, tiling, place| {
         let (lane_m, lane_n) = tiling.lanes(cx);
@@ -53,13 +53,13 @@ pub(super) fn launch(
 impl Memory {
     /// The left strip: neighbouring invocations load neighbours along `k`.
     ///
-    /// What lies beyond the end of `k` is -0 here and 0 in the right strip: that adds -0, which changes no sum, not even
+    /// What is beyond the end of `k` is -0 here and 0 in the right strip: that adds -0, which changes no sum, not even
     /// one that is -0 itself because a driver joined product and sum without rounding between them.
     fn fill_left(
         &self,
         cx: &mut Cx<'_>,
         (tiling, place, k0): (&Tiling, &Place, Value),
-        p: &Product,
+        p: &Gemm,
         a: super::Load<'_>,
     ) -> Scheduled<()> {
         let ty = Ty::of(p.dtype);
@@ -84,7 +84,7 @@ impl Memory {
         &self,
         cx: &mut Cx<'_>,
         (tiling, place, k0): (&Tiling, &Place, Value),
-        p: &Product,
+        p: &Gemm,
         b: super::Load<'_>,
     ) -> Scheduled<()> {
         let pad = p.zero(cx);

@@ -1,15 +1,15 @@
 //! Tiles without workgroup memory: each invocation loads the rows and columns that its own results need.
 //!
 //! An invocation's columns are as far apart as there are invocations along a row, and its rows likewise, so that
-//! neighbours load neighbours. What lies beyond the last row or column is loaded from that one, which costs no
-//! branch, and not stored. Caches do what workgroup memory does in the tiled form, and no one waits for others.
+//! neighbours load neighbours. What is beyond the last row or column is loaded from that one, which costs no
+//! branch, and not stored. Caches do what workgroup memory does in the tiled variant, and no one waits for others.
 
-use super::{Operands, Place, Product, Sums, Tile, Tiling};
+use super::{Gemm, Operands, Place, Sums, Tile, Tiling};
 use crate::ir::Value;
 use crate::schedule::cx::Cx;
 use crate::schedule::{Launch, Scheduled};
 
-pub(super) fn launch(cx: Cx<'_>, p: &Product, tile: Tile, operands: Operands<'_>) -> Scheduled<Launch> {
+pub(super) fn launch(cx: Cx<'_>, p: &Gemm, tile: Tile, operands: Operands<'_>) -> Scheduled<Launch> {
     let Operands { a, b, finish } = operands;
     Tiling::launch(cx, p, tile, |cx, tiling, place| {
         let (lane_m, lane_n) = tiling.lanes(cx);

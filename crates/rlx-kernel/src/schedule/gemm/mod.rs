@@ -1,33 +1,33 @@
-//! Products of matrices, and everything that is one after an index map.
+//! Matmuls, and everything that is one after an index map.
 //!
-//! A `Product` says how large the matrices are; `Operands` how to get an element of each, and where the
-//! results go. It is computed in one of the forms of `form`, each with a module of its own:
+//! A `Gemm` says how large the matrices are; `Operands` how to get an element of each, and where the
+//! results go. It is computed in one of the variants of `form`, each with a module of its own:
 //!
-//! | form | what an invocation does |
+//! | variant | what an invocation does |
 //! |---|---|
 //! | `serial` | one result |
 //! | `direct` | some rows and columns of a tile, loading what they need |
 //! | `tiled` | the same, from strips that the workgroup loads together into its memory |
 //!
-//! Every result is one chain of sums in order of `k` that starts at 0, so all forms give the same bits.
+//! Every result is one chain of sums in order of `k` that starts at 0, so all variants give the same bits.
 
 mod direct;
-mod form;
 mod serial;
 mod tiled;
+mod variant;
 
 use rlx_ir::{DType, Extent};
 
-pub(super) use form::forms;
-pub use form::{Form, Tile};
+pub(super) use variant::variants;
+pub use variant::{GemmVariant, Tile};
 
 use super::cx::Cx;
 use super::{Launch, Scheduled};
 use crate::ir::{Const, Inst, Ty, Value, Var};
 
-/// The sizes of a product: `Σ_k a[m, k]·b[k, n]` for every batch.
-pub(super) struct Product {
-    /// Dimensions along which products repeat.
+/// The sizes of a matmul: `Σ_k a[m, k]·b[k, n]` for every batch.
+pub(super) struct Gemm {
+    /// Dimensions along which matmuls repeat.
     pub batch: Vec<Extent>,
     /// Dimensions of a row index.
     pub m: Vec<Extent>,
@@ -44,7 +44,7 @@ type Load<'f> = &'f mut dyn FnMut(&mut Cx<'_>, &[Value], &[Value], &[Value]) -> 
 /// Stores a finished sum at `(batch, m, n)`.
 type Finish<'f> = &'f mut dyn FnMut(&mut Cx<'_>, &[Value], &[Value], &[Value], Value) -> Scheduled<()>;
 
-/// Where a product's elements come from and go.
+/// Where a matmul's elements come from and go.
 pub(super) struct Operands<'f> {
     /// An element of the left matrix.
     pub a: Load<'f>,
@@ -58,16 +58,16 @@ fn elements(dims: &[Extent]) -> Extent {
     dims.iter().fold(Extent::Const(1), |n, &d| n * d)
 }
 
-impl Product {
-    /// The kernel of this product in `form`, for whose workgroups `cx` was made.
+impl Gemm {
+    /// The kernel of this matmul in `variant`, for whose workgroups `cx` was made.
     ///
     /// # Errors
     /// What loading and storing report.
-    pub fn launch(&self, cx: Cx<'_>, form: Form, operands: Operands<'_>) -> Scheduled<Launch> {
-        match form {
-            Form::Serial => serial::launch(cx, self, operands),
-            Form::Direct(tile) => direct::launch(cx, self, tile, operands),
-            Form::Tiled(tile, depth) => tiled::launch(cx, self, (tile, depth), operands),
+    pub fn launch(&self, cx: Cx<'_>, variant: GemmVariant, operands: Operands<'_>) -> Scheduled<Launch> {
+        match variant {
+            GemmVariant::Serial => serial::launch(cx, self, operands),
+            GemmVariant::Direct(tile) => direct::launch(cx, self, tile, operands),
+            GemmVariant::Tiled(tile, depth) => tiled::launch(cx, self, (tile, depth), operands),
         }
     }
 
@@ -76,7 +76,7 @@ impl Product {
     }
 }
 
-/// A product's dimensions as values.
+/// A matmul's dimensions as values.
 struct Sizes {
     batch: Vec<Value>,
     m: Vec<Value>,
@@ -85,7 +85,7 @@ struct Sizes {
 }
 
 impl Sizes {
-    fn new(cx: &mut Cx<'_>, p: &Product) -> Self {
+    fn new(cx: &mut Cx<'_>, p: &Gemm) -> Self {
         Sizes {
             batch: cx.sizes("batch", &p.batch),
             m: cx.sizes("m", &p.m),
@@ -119,7 +119,7 @@ impl Tiling {
     /// Runs `f` in every workgroup that has a tile; gives the launch.
     fn launch(
         mut cx: Cx<'_>,
-        p: &Product,
+        p: &Gemm,
         tile: Tile,
         f: impl FnOnce(&mut Cx<'_>, &Tiling, &Place) -> Scheduled<()>,
     ) -> Scheduled<Launch> {
@@ -149,7 +149,7 @@ impl Tiling {
         (cx.b.div(self.lane, per_row), cx.b.rem(self.lane, per_row))
     }
 
-    /// Stores the result at a row and column, if the product has them.
+    /// Stores the result at a row and column, if the matmul has them.
     fn finish(
         &self,
         cx: &mut Cx<'_>,
@@ -175,7 +175,7 @@ struct Sums {
 }
 
 impl Sums {
-    fn new(cx: &mut Cx<'_>, p: &Product, tile: Tile) -> Self {
+    fn new(cx: &mut Cx<'_>, p: &Gemm, tile: Tile) -> Self {
         let zero = p.zero(cx);
         let vars = (0..tile.own_m * tile.own_n).map(|_| cx.b.var(zero)).collect();
         Sums { vars, columns: tile.own_n as usize }

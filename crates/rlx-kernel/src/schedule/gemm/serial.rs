@@ -2,11 +2,11 @@
 
 use rlx_ir::Extent;
 
-use super::{Operands, Product, Sizes, elements};
+use super::{Gemm, Operands, Sizes, elements};
 use crate::schedule::cx::Cx;
 use crate::schedule::{Launch, Scheduled};
 
-pub(super) fn launch(mut cx: Cx<'_>, p: &Product, operands: Operands<'_>) -> Scheduled<Launch> {
+pub(super) fn launch(mut cx: Cx<'_>, p: &Gemm, operands: Operands<'_>) -> Scheduled<Launch> {
     let Operands { a, b, finish } = operands;
     let sizes = Sizes::new(&mut cx, p);
     let space = [&sizes.batch[..], &sizes.m, &sizes.n].concat();
