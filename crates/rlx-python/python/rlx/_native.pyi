@@ -160,7 +160,7 @@ class Tensor:
     def __ge__(self, other: _Operand) -> Tensor: ...
     # methods: made by tools/stubs.py, do not edit
     def matmul(self, other: Union["Tensor", ArrayLike]) -> Tensor:
-        """The matrix product."""
+        """The matmul."""
     def linear(self, w: Union["Tensor", ArrayLike], b: Union["Tensor", ArrayLike]) -> Tensor:
         """`x · w + b`: a layer of weights `[in, out]` and bias `[out]`."""
     def grouped_matmul(self, matrices: Union["Tensor", ArrayLike], chosen: Union["Tensor", ArrayLike]) -> Tensor:
