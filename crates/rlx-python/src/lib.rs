@@ -1,7 +1,7 @@
 //! The extension module behind the Python package `rlx`.
 //!
-//! The package (in `python/rlx/`) is what users import; this module, `rlx._native`, has what needs Rust: [`model`] runs
-//! models, [`graph`] records graphs, [`tools`] answers questions about devices. [`array`] and [`dlpack`] turn Python's
+//! The package (in `python/rlx/`) is what users import; this module, `rlx._native`, has what needs Rust: `model` runs
+//! models, `graph` records graphs, `tools` answers questions about devices. `array` and `dlpack` turn Python's
 //! arrays into tensors and back without copying where the memory allows; all `unsafe` code is there.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
