@@ -83,7 +83,7 @@ pub unsafe fn pack_blocks(
     }
 }
 
-/// One matmul by quantised weights; see the [module](self).
+/// One matmul by quantised weights; the module says how.
 #[derive(Debug, Clone, Copy)]
 pub struct BlockGemm {
     /// Rows of A and C.
