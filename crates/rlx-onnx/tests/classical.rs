@@ -4,34 +4,19 @@
 //! `tests/classical/` has the models with inputs and outputs (made by `models/classical_models.py`, which says how strings
 //! and maps are stored).
 
-use rlx_ir::oracle::{Bindings, evaluate};
+mod reference;
+
+use reference::{Arrays, Tolerance, check_all, close, folder, names, on_cpu, on_oracle, read};
 use rlx_ir::{ConstData, Value};
 use rlx_onnx::{ImportOptions, Imported, MapKeys, OnnxFile, StringTensor, import, needed_input};
-use rlx_runtime::{Device, Session, TensorView};
-use rlx_weights::npz;
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 
-type Arrays = BTreeMap<String, ConstData>;
-
-fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/classical")
-}
+const TOLERANCE: Tolerance = Tolerance { relative: 1e-5, absolute: 2e-6, of_largest: 0.0, steps: 0.0 };
 
 #[test]
 fn models_give_what_onnx_runtime_gives() {
-    let mut names: Vec<String> = std::fs::read_dir(folder())
-        .expect("the folder is readable")
-        .map(|entry| entry.expect("a readable entry").path())
-        .filter(|path| path.extension().is_some_and(|e| e == "onnx"))
-        .map(|path| path.file_stem().expect("a file has a name").to_string_lossy().into_owned())
-        .collect();
-    names.sort();
-    assert!(names.len() >= 32, "{} models", names.len());
-    let faults: Vec<String> =
-        names.iter().filter_map(|name| check(name).err().map(|why| format!("{name}: {why}"))).collect();
-    println!("@counts passed={} failed={}", names.len() - faults.len(), faults.len());
-    assert!(faults.is_empty(), "{}", faults.join("\n"));
+    let folder = folder("classical");
+    assert!(names(&folder).len() >= 32, "{} models", names(&folder).len());
+    check_all(&folder, check);
 }
 
 /// Strings stored as text and dimensions.
@@ -44,8 +29,7 @@ fn strings(arrays: &Arrays, prefix: &str, name: &str) -> Option<StringTensor> {
 
 fn check(name: &str) -> Result<(), String> {
     let text = |e: rlx_ir::Error| e.to_string();
-    let file = OnnxFile::open(folder().join(format!("{name}.onnx"))).map_err(text)?;
-    let arrays: Arrays = npz::read(folder().join(format!("{name}.npz"))).map_err(text)?.into_iter().collect();
+    let (file, arrays) = read(&folder("classical"), name).map_err(text)?;
     let mut options = ImportOptions::default();
     let imported = loop {
         match import(&file, &options) {
@@ -69,34 +53,11 @@ fn check(name: &str) -> Result<(), String> {
         };
         inputs.insert(input.name().to_owned(), value);
     }
-    for (device, found) in [("oracle", on_oracle(&imported, &inputs)?), ("cpu", on_cpu(&imported, &inputs)?)]
-    {
+    for (device, found) in [("oracle", on_oracle(&imported, &inputs)), ("cpu", on_cpu(&imported, &inputs))] {
+        let found = found.map_err(|e| format!("{device}: {e}"))?;
         compare(&imported, &found, &arrays).map_err(|why| format!("{device}: {why}"))?;
     }
     Ok(())
-}
-
-fn on_oracle(imported: &Imported, inputs: &Arrays) -> Result<Vec<Value>, String> {
-    let mut bindings = Bindings::default();
-    for (name, value) in inputs {
-        bindings.set_input(name, value.value());
-    }
-    for (name, weight) in imported.weights.iter() {
-        bindings.set_param(name, weight.to_const().map_err(|e| e.to_string())?.value());
-    }
-    evaluate(&imported.graph, &bindings).map_err(|e| e.to_string())
-}
-
-fn on_cpu(imported: &Imported, inputs: &Arrays) -> Result<Vec<Value>, String> {
-    let compiled = Session::new(Device::Cpu).try_compile(imported.graph.clone());
-    let mut compiled = compiled.map_err(|e| e.to_string())?;
-    compiled.try_set_weights(&imported.weights).map_err(|e| e.to_string())?;
-    let views: Vec<TensorView<'_>> = inputs
-        .iter()
-        .map(|(name, x)| TensorView { name, dtype: x.dtype(), dims: x.dims(), bytes: x.bytes() })
-        .collect();
-    let outputs = compiled.try_run_tensors(&views).map_err(|e| e.to_string())?;
-    Ok(outputs.iter().map(ConstData::value).collect())
 }
 
 fn compare(imported: &Imported, found: &[Value], arrays: &Arrays) -> Result<(), String> {
@@ -110,7 +71,7 @@ fn compare(imported: &Imported, found: &[Value], arrays: &Arrays) -> Result<(), 
             continue;
         }
         let want = arrays.get(&format!("out_{name}")).ok_or(format!("no value of {name}"))?;
-        close(value, want).map_err(|why| format!("{name}: {why}"))?;
+        close(value, want, &TOLERANCE).map_err(|why| format!("{name}: {why}"))?;
         let keys = match imported.structure.maps.get(name) {
             Some(MapKeys::Ints(keys)) => Some(keys.iter().map(i64::to_string).collect::<Vec<_>>()),
             Some(MapKeys::Strings(keys)) => Some(keys.clone()),
@@ -131,18 +92,6 @@ fn compare(imported: &Imported, found: &[Value], arrays: &Arrays) -> Result<(), 
         }
     }
     Ok(())
-}
-
-fn close(found: &Value, want: &ConstData) -> Result<(), String> {
-    if found.shape() != want.shape() {
-        return Err(format!("{}, not {}", found.shape(), want.shape()));
-    }
-    let (found, wanted) = (found.to_f64(), want.value().to_f64());
-    let off = |(a, b): (&f64, &f64)| (a - b).abs() > 1e-5 * b.abs() + 2e-6 || a.is_nan() != b.is_nan();
-    match found.iter().zip(&wanted).position(off) {
-        Some(i) => Err(format!("{} at {i}, not {}", found[i], wanted[i])),
-        None => Ok(()),
-    }
 }
 
 /// Inputs that are maps are rows of values for the op's keys.

@@ -3,108 +3,33 @@
 //!
 //! `tests/default_ops/` has small models and ONNX Runtime's outputs (made by `models/default_ops.py`).
 
-use rlx_ir::oracle::{Bindings, evaluate};
-use rlx_ir::{ConstData, Graph, Value};
+mod reference;
+
+use reference::{Arrays, Tolerance, compare, folder, inputs, on_cpu, on_oracle, read};
+use rlx_ir::{Graph, Result, Value};
 use rlx_onnx::{ImportOptions, Imported, OnnxFile, import};
-use rlx_runtime::{Device, Session, TensorView};
-use rlx_weights::npz;
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use rlx_runtime::{Device, Session};
 
-type Arrays = BTreeMap<String, ConstData>;
-
-fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/default_ops")
-}
-
-fn names() -> Vec<String> {
-    let mut names: Vec<String> = std::fs::read_dir(folder())
-        .expect("the folder is readable")
-        .map(|entry| entry.expect("a readable entry").path())
-        .filter(|path| path.extension().is_some_and(|e| e == "onnx"))
-        .map(|path| path.file_stem().expect("a file has a name").to_string_lossy().into_owned())
-        .collect();
-    names.sort();
-    names
-}
+const TOLERANCE: Tolerance = Tolerance { relative: 0.0, absolute: 0.0, of_largest: 2e-5, steps: 0.0 };
 
 #[test]
 fn ops_give_what_onnx_runtime_gives_on_the_oracle() {
-    check_all(|imported, inputs| {
-        if let Some(fault) = rlx_ir::verify(&imported.graph).into_iter().next() {
-            return Err(fault.error);
-        }
-        let mut bindings = Bindings::default();
-        for (name, value) in inputs {
-            bindings.set_input(name, value.value());
-        }
-        for (name, weight) in imported.weights.iter() {
-            bindings.set_param(name, weight.to_const()?.value());
-        }
-        evaluate(&imported.graph, &bindings)
-    });
+    check_all(on_oracle);
 }
 
 #[test]
 fn ops_give_what_onnx_runtime_gives_on_the_cpu() {
-    check_all(|imported, inputs| {
-        let mut compiled = Session::new(Device::Cpu).try_compile(imported.graph.clone())?;
-        compiled.try_set_weights(&imported.weights)?;
-        let views: Vec<TensorView<'_>> = inputs
-            .iter()
-            .map(|(name, x)| TensorView { name, dtype: x.dtype(), dims: x.dims(), bytes: x.bytes() })
-            .collect();
-        // Twice: a run must leave nothing behind that the next one sees.
-        compiled.try_run_tensors(&views)?;
-        Ok(compiled.try_run_tensors(&views)?.iter().map(ConstData::value).collect())
+    check_all(on_cpu);
+}
+
+fn check_all(run: fn(&Imported, &Arrays) -> Result<Vec<Value>>) {
+    let folder = folder("default_ops");
+    reference::check_all(&folder, |name| {
+        let text = |e: rlx_ir::Error| e.to_string();
+        let (file, arrays) = read(&folder, name).map_err(text)?;
+        let imported = import(&file, &ImportOptions::default()).map_err(text)?;
+        compare(&imported, &run(&imported, &inputs(&arrays)).map_err(text)?, &arrays, &TOLERANCE)
     });
-}
-
-fn check_all(run: impl Fn(&Imported, &Arrays) -> Result<Vec<Value>, rlx_ir::Error>) {
-    let names = names();
-    assert!(!names.is_empty(), "there are no cases");
-    let check = |name: &String| check(name, &run).err().map(|why| format!("{name}: {why}"));
-    let faults: Vec<String> = names.iter().filter_map(check).collect();
-    println!("@counts passed={} failed={}", names.len() - faults.len(), faults.len());
-    assert!(faults.is_empty(), "{}", faults.join("\n"));
-}
-
-fn read(name: &str) -> (OnnxFile, Arrays) {
-    let file = OnnxFile::open(folder().join(format!("{name}.onnx"))).expect("the case is a model");
-    (
-        file,
-        npz::read(folder().join(format!("{name}.npz"))).expect("the case has arrays").into_iter().collect(),
-    )
-}
-
-fn check(
-    name: &str,
-    run: &impl Fn(&Imported, &Arrays) -> Result<Vec<Value>, rlx_ir::Error>,
-) -> Result<(), String> {
-    let (file, arrays) = read(name);
-    let imported = import(&file, &ImportOptions::default()).map_err(|e| e.to_string())?;
-    let inputs = arrays.iter().filter_map(|(n, v)| Some((n.strip_prefix("in_")?.to_owned(), v.clone())));
-    let found = run(&imported, &inputs.collect()).map_err(|e| e.to_string())?;
-    for (name, want) in &arrays {
-        let Some(output) = name.strip_prefix("out_") else { continue };
-        let at = imported.outputs.iter().position(|o| o == output).ok_or(format!("no output {output}"))?;
-        close(&found[at], want).map_err(|why| format!("{output}: {why}"))?;
-    }
-    Ok(())
-}
-
-fn close(found: &Value, want: &ConstData) -> Result<(), String> {
-    if found.shape() != want.shape() {
-        return Err(format!("{}, not {}", found.shape(), want.shape()));
-    }
-    let (found, wanted) = (found.to_f64(), want.value().to_f64());
-    let largest = wanted.iter().fold(0f64, |m, v| m.max(v.abs()));
-    let tolerance = if want.dtype().is_float() { 2e-5 } else { 0.0 };
-    let off = |(a, b): (&f64, &f64)| (a - b).abs() > tolerance * largest || a.is_nan() != b.is_nan();
-    match found.iter().zip(&wanted).position(off) {
-        Some(i) => Err(format!("{} at {i}, not {}", found[i], wanted[i])),
-        None => Ok(()),
-    }
 }
 
 /// A graph of one node without operands or with zeros, in ONNX's binary form.

@@ -10,17 +10,18 @@
 //! `RLX_NODE_CASE=part_of_name` runs the cases whose name contains it and prints what happened to each. `RLX_NODE_FOLDER=folder` runs
 //! those of another folder, such as the cases that a newer `onnx` generates, and prints what happened to those that do not pass.
 
-use rlx_ir::oracle::{Bindings, evaluate};
+mod reference;
+
+use reference::Arrays as Inputs;
 use rlx_ir::tensor::Elements;
-use rlx_ir::{ConstData, ErrorKind, Graph, Node, Op, Value};
+use rlx_ir::{ErrorKind, Graph, Node, Op, Value};
 use rlx_onnx::proto::TypeProto;
 use rlx_onnx::{
     FileValue, ImportOptions, Imported, OnnxFile, StringTable, StringTensor, import, needed_input,
     read_value_file,
 };
 use rlx_runtime::{
-    CompileOptions, Device, KernelDispatchPolicy, Session, TensorView, supports_graph_with_options,
-    supports_node,
+    CompileOptions, Device, KernelDispatchPolicy, Session, supports_graph_with_options, supports_node,
 };
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -40,9 +41,6 @@ enum Outcome {
     Failed(String),
 }
 
-/// Inputs by name.
-type Inputs = BTreeMap<String, ConstData>;
-
 /// What runs the cases.
 struct Runner {
     name: &'static str,
@@ -54,7 +52,7 @@ struct Runner {
 #[test]
 fn node_cases_pass_on_the_oracle() {
     let expected = &[include_str!("node_suite/oracle.txt"), include_str!("node_suite/expected.txt")];
-    check(&Runner { name: "oracle", run: run_on_oracle, expected });
+    check(&Runner { name: "oracle", run: reference::on_oracle, expected });
 }
 
 #[test]
@@ -330,20 +328,6 @@ fn compare_value(found: &Value, want: &FileValue, table: Option<&StringTable>) -
     }
 }
 
-fn run_on_oracle(imported: &Imported, inputs: &Inputs) -> Result<Vec<Value>, rlx_ir::Error> {
-    if let Some(fault) = rlx_ir::verify(&imported.graph).into_iter().next() {
-        return Err(fault.error);
-    }
-    let mut bindings = Bindings::default();
-    for (name, value) in inputs {
-        bindings.set_input(name, value.value());
-    }
-    for (name, weight) in imported.weights.iter() {
-        bindings.set_param(name, weight.to_const()?.value());
-    }
-    evaluate(&imported.graph, &bindings)
-}
-
 /// An error unless `supports_node` says of every node of the graph what compiling it alone does.
 fn supports_what_compiles(graph: &Graph) -> Result<(), rlx_ir::Error> {
     let session = Session::new(Device::Cpu);
@@ -375,13 +359,7 @@ fn supports_what_compiles(graph: &Graph) -> Result<(), rlx_ir::Error> {
 
 fn run_on_cpu(imported: &Imported, inputs: &Inputs) -> Result<Vec<Value>, rlx_ir::Error> {
     supports_what_compiles(&imported.graph)?;
-    let mut compiled = Session::new(Device::Cpu).try_compile(imported.graph.clone())?;
-    compiled.try_set_weights(&imported.weights)?;
-    let views: Vec<TensorView<'_>> = inputs
-        .iter()
-        .map(|(name, x)| TensorView { name, dtype: x.dtype(), dims: x.dims(), bytes: x.bytes() })
-        .collect();
-    Ok(compiled.try_run_tensors(&views)?.iter().map(ConstData::value).collect())
+    reference::on_cpu(imported, inputs)
 }
 
 fn read_value(path: &Path, declared: &TypeProto) -> Result<FileValue, String> {
