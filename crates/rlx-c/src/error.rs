@@ -138,6 +138,7 @@ pub(crate) unsafe fn text<'a>(p: *const c_char, what: &str) -> rlx_ir::Result<&'
 }
 
 /// The message of the last call of this thread that failed; empty if none did. It is valid until the thread's next call that fails.
+// SAFETY: names that begin with `rlx_` are this library's alone.
 #[unsafe(no_mangle)]
 pub extern "C" fn rlx_last_error() -> *const c_char {
     // The text is on the heap, where the cell's next value does not move it.
@@ -145,6 +146,7 @@ pub extern "C" fn rlx_last_error() -> *const c_char {
 }
 
 /// The version of RLX, as in "0.1.0".
+// SAFETY: names that begin with `rlx_` are this library's alone.
 #[unsafe(no_mangle)]
 pub extern "C" fn rlx_version() -> *const c_char {
     const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");

@@ -71,6 +71,7 @@ impl Declared {
 ///
 /// # Safety
 /// `options` is null or may be written to.
+// SAFETY: names that begin with `rlx_` are this library's alone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rlx_options_new(options: *mut *mut RlxOptions) -> RlxStatus {
     guarded(|| {
@@ -88,6 +89,7 @@ pub unsafe extern "C" fn rlx_options_new(options: *mut *mut RlxOptions) -> RlxSt
 ///
 /// # Safety
 /// `options` is null or came from `rlx_options_new`; `name` and `value` are null or end with a zero.
+// SAFETY: names that begin with `rlx_` are this library's alone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rlx_options_set(
     options: *mut RlxOptions,
@@ -107,6 +109,7 @@ pub unsafe extern "C" fn rlx_options_set(
 ///
 /// # Safety
 /// `options` is null or came from `rlx_options_new`, and is not used again.
+// SAFETY: names that begin with `rlx_` are this library's alone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rlx_options_free(options: *mut RlxOptions) {
     // SAFETY: promised by the caller.
@@ -118,6 +121,7 @@ pub unsafe extern "C" fn rlx_options_free(options: *mut RlxOptions) {
 ///
 /// # Safety
 /// `path` is null or ends with a zero; `options` is null or came from `rlx_options_new`; `model` is null or may be written to.
+// SAFETY: names that begin with `rlx_` are this library's alone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rlx_load(
     path: *const c_char,
@@ -139,6 +143,7 @@ pub unsafe extern "C" fn rlx_load(
 ///
 /// # Safety
 /// `bytes` is null or has `size` bytes; `options` is null or came from `rlx_options_new`; `model` is null or may be written to.
+// SAFETY: names that begin with `rlx_` are this library's alone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rlx_load_bytes(
     bytes: *const u8,
@@ -177,6 +182,7 @@ fn boxed(runner: rlx::Runner) -> Result<*mut RlxModel> {
 ///
 /// # Safety
 /// `model` is null or came from `rlx_load` or `rlx_load_bytes`, and is not used again.
+// SAFETY: names that begin with `rlx_` are this library's alone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rlx_model_free(model: *mut RlxModel) {
     // SAFETY: promised by the caller.
@@ -187,6 +193,7 @@ pub unsafe extern "C" fn rlx_model_free(model: *mut RlxModel) {
 ///
 /// # Safety
 /// `model` is null or a model.
+// SAFETY: names that begin with `rlx_` are this library's alone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rlx_input_count(model: *const RlxModel) -> usize {
     // SAFETY: promised by the caller.
@@ -197,6 +204,7 @@ pub unsafe extern "C" fn rlx_input_count(model: *const RlxModel) -> usize {
 ///
 /// # Safety
 /// `model` is null or a model.
+// SAFETY: names that begin with `rlx_` are this library's alone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rlx_output_count(model: *const RlxModel) -> usize {
     // SAFETY: promised by the caller.
@@ -207,6 +215,7 @@ pub unsafe extern "C" fn rlx_output_count(model: *const RlxModel) -> usize {
 ///
 /// # Safety
 /// `model` is null or a model; `info` is null or may be written to.
+// SAFETY: names that begin with `rlx_` are this library's alone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rlx_input_info(
     model: *const RlxModel,
@@ -221,6 +230,7 @@ pub unsafe extern "C" fn rlx_input_info(
 ///
 /// # Safety
 /// `model` is null or a model; `info` is null or may be written to.
+// SAFETY: names that begin with `rlx_` are this library's alone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rlx_output_info(
     model: *const RlxModel,

@@ -71,6 +71,7 @@ unsafe fn view<'a>(tensor: &'a RlxTensor) -> Result<TensorView<'a>> {
 ///
 /// # Safety
 /// `model` is null or a model; `inputs` is null or has `count` tensors, whose memory is as they say; `run` is null or may be written to.
+// SAFETY: names that begin with `rlx_` are this library's alone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rlx_run(
     model: *const RlxModel,
@@ -124,6 +125,7 @@ impl RlxRun {
 ///
 /// # Safety
 /// `run` is null or a run.
+// SAFETY: names that begin with `rlx_` are this library's alone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rlx_run_output_count(run: *const RlxRun) -> usize {
     // SAFETY: promised by the caller.
@@ -134,6 +136,7 @@ pub unsafe extern "C" fn rlx_run_output_count(run: *const RlxRun) -> usize {
 ///
 /// # Safety
 /// `run` is null or a run; `output` is null or may be written to.
+// SAFETY: names that begin with `rlx_` are this library's alone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rlx_run_output(
     run: *const RlxRun,
@@ -155,6 +158,7 @@ pub unsafe extern "C" fn rlx_run_output(
 ///
 /// # Safety
 /// `run` is null or a run; `name` is null or ends with a zero; `output` is null or may be written to.
+// SAFETY: names that begin with `rlx_` are this library's alone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rlx_run_find(
     run: *const RlxRun,
@@ -178,6 +182,7 @@ pub unsafe extern "C" fn rlx_run_find(
 ///
 /// # Safety
 /// `run` is null or came from `rlx_run`, and is not used again.
+// SAFETY: names that begin with `rlx_` are this library's alone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rlx_run_free(run: *mut RlxRun) {
     // SAFETY: promised by the caller.

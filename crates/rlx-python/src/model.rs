@@ -483,7 +483,7 @@ impl Model {
                 times.push(start.elapsed().as_secs_f64());
                 last = Some(finished);
             }
-            let compiled = last.as_ref().map(Finished::compiled);
+            let compiled = last.as_ref().and_then(Finished::compiled);
             let memory = compiled.map(|c| c.memory());
             Ok((times, memory, compiled.map(|c| c.precision().to_string())))
         })?;

@@ -232,11 +232,8 @@ impl Finished {
     }
 
     /// The graph that ran.
-    ///
-    /// # Panics
-    /// Never: it is there until the run is dropped.
-    pub fn compiled(&self) -> &CompiledGraph {
-        &self.executable.as_ref().expect("it is there until the run is dropped").graph
+    pub fn compiled(&self) -> Option<&CompiledGraph> {
+        self.executable.as_ref().map(|executable| &executable.graph)
     }
 }
 

@@ -222,6 +222,9 @@ impl Kernel for Unpack<'_> {
 
 impl Unpack<'_> {
     /// Scales and zero points of a block for one vector of columns.
+    ///
+    /// # Safety
+    /// As [`BlockGemm::run`]; the block is one of the weights', and the panel has columns.
     #[inline(always)]
     unsafe fn params<S: Simd>(&self, s: S, block: usize, v: usize) -> (S::F, S::F) {
         let g = self.of;
@@ -245,6 +248,10 @@ impl Unpack<'_> {
         (from, self.to.wrapping_add((step - self.k.start) * PANEL + v * LANES))
     }
 
+    /// Makes floats of steps of 4 bits, two to a byte.
+    ///
+    /// # Safety
+    /// As [`BlockGemm::run`]; `k` begins at an even step of the weights, and `to` has room for its steps, up to an even number.
     #[inline(always)]
     unsafe fn halves<S: Simd>(&self, s: S, k: Range<usize>, v: usize, (scale, zero): (S::F, S::F)) {
         let low = s.splat_i(15);
@@ -261,6 +268,10 @@ impl Unpack<'_> {
         }
     }
 
+    /// Makes floats of steps of 8 bits.
+    ///
+    /// # Safety
+    /// As [`BlockGemm::run`]; `k` is of steps of the weights, and `to` has room for them.
     #[inline(always)]
     unsafe fn bytes<S: Simd, const SIGNED: bool>(
         &self,
