@@ -250,7 +250,12 @@ pub const SUITES: &[Suite] = &[
         "fuzzing: artefacts, as they are and with hashes made right",
         "artefact",
         10800,
-        &["crates/rlx-runtime/src/aot", "crates/rlx-opt/src/verify_lir.rs", "tests/fuzz/src"],
+        &[
+            "crates/rlx-artifact/src",
+            "crates/rlx-runtime/src/aot",
+            "crates/rlx-opt/src/verify_lir.rs",
+            "tests/fuzz/src",
+        ],
     ),
     fuzz("fuzz-npy", "fuzzing: npy files", "npy", 3600, &["crates/rlx-weights/src/npy.rs"]),
     fuzz("fuzz-npz", "fuzzing: npz files", "npz", 3600, &["crates/rlx-weights/src"]),

@@ -1,22 +1,18 @@
 //! The [`AotCache`]: compiled modules on disk, keyed by name and by everything that their code depends on.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use rlx_artifact::{
+    Artefact, ArtefactTarget, CacheEntry, Digest, EncodedModule, EntryStore, Key, Lookup, NewFile,
+};
+use rlx_backend::CodePart;
+use rlx_backend::tuning::Tuning;
 use rlx_driver::Device;
-use rlx_ir::files::{cache_dir, check_own, make_own, parse_size};
-use rlx_ir::sort::sort_by_key;
-use rlx_ir::{ConstData, DimBinding, Error, ErrorKind, Graph, GraphModule, HirModule, LirModule, Progress};
+use rlx_ir::{DimBinding, Error, ErrorKind, Graph, GraphModule, HirModule, LirModule, Progress};
 use rlx_opt::{CompileOptions, CompileResult};
 
-use super::artefact::{Artefact, Contents, found};
-use super::entries::{self, CacheEntry};
 use super::error::AotCacheError;
-use super::key::{Key, bound};
-use super::layout::{self, ArtefactTarget, Digest, Parts};
-use super::module;
-use super::origins::OriginsRecord;
 use super::save::NewArtefact;
-use super::tensors::{NewTensor, Role, table};
 use crate::compiled::CompiledGraph;
 use crate::session::Session;
 use crate::stages::try_pipeline_for;
@@ -54,8 +50,7 @@ type Result<T, E = AotCacheError> = std::result::Result<T, E>;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AotCache {
-    root: PathBuf,
-    limit: u64,
+    store: EntryStore,
 }
 
 fn io(e: Error) -> AotCacheError {
@@ -72,7 +67,7 @@ fn compile(e: Error) -> AotCacheError {
 
 impl AotCache {
     /// The default limit of a cache: 16 GiB.
-    pub const DEFAULT_LIMIT: u64 = 16 << 30;
+    pub const DEFAULT_LIMIT: u64 = EntryStore::DEFAULT_LIMIT;
 
     /// A cache in the folder `root`, which is made when the first entry is written.
     ///
@@ -82,8 +77,8 @@ impl AotCache {
     /// let cache = AotCache::new(&folder);
     /// assert!(!cache.contains("model"));
     /// ```
-    pub fn new(root: impl Into<PathBuf>) -> Self {
-        AotCache { root: root.into(), limit: Self::DEFAULT_LIMIT }
+    pub fn new(root: impl Into<std::path::PathBuf>) -> Self {
+        AotCache { store: EntryStore::new(root) }
     }
 
     /// The user's cache: the folder `aot` in `RLX_CACHE_DIR`, or in the folder `rlx` of the user's cache folder; with
@@ -92,33 +87,22 @@ impl AotCache {
     /// # Errors
     /// [`ErrorKind::Config`] for an invalid limit, and if there is no cache folder.
     pub fn from_env() -> rlx_ir::Result<Self> {
-        let cache = Self::new(cache_dir()?.join("aot"));
-        match std::env::var("RLX_CACHE_LIMIT") {
-            Ok(text) if !text.trim().is_empty() => {
-                let limit = parse_size(text.trim()).ok_or_else(|| {
-                    let message =
-                        format!("RLX_CACHE_LIMIT: {text:?} is not a size; write bytes, or 800M, 8G");
-                    Error::new(ErrorKind::Config, message)
-                })?;
-                Ok(cache.with_limit(limit))
-            }
-            _ => Ok(cache),
-        }
+        EntryStore::from_env().map(|store| AotCache { store })
     }
 
     /// The same cache with at most this many bytes, of which the entry written last may take more.
     pub fn with_limit(self, bytes: u64) -> Self {
-        AotCache { limit: bytes, ..self }
+        AotCache { store: self.store.with_limit(bytes) }
     }
 
     /// The folder.
     pub fn root(&self) -> &Path {
-        &self.root
+        self.store.root()
     }
 
     /// Its limit in bytes.
     pub fn limit(&self) -> u64 {
-        self.limit
+        self.store.limit()
     }
 
     /// Stores a module under `key` alone, replacing an existing one.
@@ -142,7 +126,7 @@ impl AotCache {
     /// # Ok::<(), AotCacheError>(())
     /// ```
     pub fn put_lir(&self, key: &str, lir: &LirModule) -> Result<()> {
-        self.write_lir(key, &Self::own_digest(key), Self::any_target(), lir, Vec::new())
+        self.write_lir(key, &Self::own_digest(key), Self::any_target(), lir, &Tuning::default(), Vec::new())
     }
 
     /// The module stored under `key` by [`AotCache::put_lir`], or else the only compiled one of that name. It was
@@ -151,35 +135,19 @@ impl AotCache {
     /// # Errors
     /// [`AotCacheError::Missing`] when there is none (or several compiled ones), [`AotCacheError::Damaged`].
     pub fn get_lir(&self, key: &str) -> Result<LirModule> {
-        let missing = |why: String| {
-            let message = format!("the cache in {} has {why} {key:?}", self.root.display());
-            AotCacheError::Missing(Error::new(ErrorKind::Io, message))
-        };
-        let own = entries::path_of(&self.root, key, &Self::own_digest(key));
-        check_own(&self.root).map_err(io)?;
-        let path = match (own.is_file(), entries::of_name(&self.root, key).map_err(io)?.as_slice()) {
-            (true, _) => own,
-            (false, [one]) => one.clone(),
-            (false, []) => return Err(missing("no entry".to_owned())),
-            (false, several) => {
-                return Err(missing(format!("{} entries, none put by itself, called", several.len())));
+        match self.store.find(key, &Self::own_digest(key)).map_err(io)? {
+            Lookup::Found(artefact) => artefact.lir().map_err(AotCacheError::Damaged),
+            Lookup::Damaged(e) => Err(AotCacheError::Damaged(e)),
+            Lookup::Missing(why) => {
+                let message = format!("the cache in {} has {why} {key:?}", self.root().display());
+                Err(AotCacheError::Missing(Error::new(ErrorKind::Io, message)))
             }
-        };
-        let artefact = Artefact::open(&path).map_err(|e| match e.kind() {
-            ErrorKind::Io => missing("no entry".to_owned()),
-            _ => AotCacheError::Damaged(e),
-        })?;
-        if artefact.name() != key {
-            return Err(missing("an entry of another name where it keeps".to_owned()));
         }
-        entries::touch(&path);
-        artefact.lir().map_err(AotCacheError::Damaged)
     }
 
     /// Whether there is an entry of this name that opens: put by itself, or compiled for any device and options.
     pub fn contains(&self, key: &str) -> bool {
-        let of_name = entries::of_name(&self.root, key).unwrap_or_default();
-        of_name.iter().any(|path| Artefact::open(path).is_ok_and(|a| a.name() == key))
+        self.store.contains(key)
     }
 
     /// Compiles a graph, or takes what an earlier call with the same graph, device and options compiled. Parameters
@@ -287,17 +255,16 @@ impl AotCache {
         options: &CompileOptions,
         make: impl FnOnce() -> Result<CompileResult>,
     ) -> Result<CompiledGraph> {
-        let stored = self.open(name, digest, &target).and_then(|artefact| {
+        let stored = self.store.get(name, digest, &target).and_then(|artefact| {
             let compiled = session.compile_stored(&artefact, options, &Progress::none());
-            compiled.map_err(|e| warn(artefact.path(), &e)).ok()
+            compiled.map_err(|e| EntryStore::not_used(artefact.path(), &e)).ok()
         });
         match stored {
             Some(compiled) => Ok(compiled),
             None => {
                 let compiled = session.compile_result(make()?, options).map_err(compile)?;
                 let code = compiled.code().map_err(compile)?;
-                let found = found(compiled.tuning(), code).map_err(store)?;
-                self.write_lir(name, digest, target, compiled.lir(), found)?;
+                self.write_lir(name, digest, target, compiled.lir(), compiled.tuning(), code)?;
                 Ok(compiled)
             }
         }
@@ -313,7 +280,7 @@ impl AotCache {
         options: &CompileOptions,
     ) -> Option<Artefact> {
         let target = session.artefact_target(options).ok()?;
-        self.open(name, &model_digest(parts, &target), &target)
+        self.store.get(name, &model_digest(parts, &target), &target)
     }
 
     /// Stores a whole artefact.
@@ -371,9 +338,8 @@ impl AotCache {
     ) -> Result<()> {
         let target = session.artefact_target(&new.options).map_err(compile)?;
         let digest = model_digest(parts, &target);
-        self.write(&new.name, &digest, |path| {
-            session.save_keyed(path, compiled, &new, digest, progress, confirm)
-        })
+        let save = |path: &Path| session.save_keyed(path, compiled, &new, digest, progress, confirm);
+        self.store.put(&new.name, &digest, save).map_err(store)
     }
 
     /// All entries, the most recently used first.
@@ -381,7 +347,7 @@ impl AotCache {
     /// # Errors
     /// A folder that cannot be read.
     pub fn entries(&self) -> Result<Vec<CacheEntry>> {
-        entries::list(&self.root).map_err(io)
+        self.store.entries().map_err(io)
     }
 
     /// Checks every byte of an entry.
@@ -397,7 +363,7 @@ impl AotCache {
     /// # Errors
     /// A file that cannot be removed.
     pub fn remove_entry(&self, entry: &CacheEntry) -> Result<()> {
-        entries::remove(&entry.path).map_err(io)
+        self.store.remove(entry).map_err(io)
     }
 
     /// Removes all entries; says how many.
@@ -405,75 +371,21 @@ impl AotCache {
     /// # Errors
     /// A file that cannot be removed.
     pub fn clear(&self) -> Result<usize> {
-        entries::clear(&self.root).map_err(io)
-    }
-
-    /// The entry, if it is there, whole, and what its name says.
-    fn open(&self, name: &str, digest: &Digest, target: &ArtefactTarget) -> Option<Artefact> {
-        let path = entries::path_of(&self.root, name, digest);
-        if !path.exists() {
-            return None;
-        }
-        if let Err(e) = check_own(&self.root) {
-            warn(&path, &e);
-            return None;
-        }
-        let foreign = || Error::new(ErrorKind::Unsupported, "it is an entry with another key");
-        let found = Artefact::open(&path).and_then(|artefact| {
-            let own = artefact.key() == digest && artefact.name() == name && artefact.target() == target;
-            if own { Ok(artefact) } else { Err(foreign()) }
-        });
-        match found {
-            Ok(artefact) => {
-                entries::touch(&path);
-                Some(artefact)
-            }
-            // It went between the two looks.
-            Err(e) if e.kind() == ErrorKind::Io => None,
-            Err(e) => {
-                warn(&path, &e);
-                None
-            }
-        }
+        self.store.clear().map_err(io)
     }
 
     fn write_lir(
         &self,
         name: &str,
-        digest: &Digest,
+        key: &Digest,
         target: ArtefactTarget,
         lir: &LirModule,
-        tuning: Vec<u8>,
+        tuning: &Tuning,
+        code: Vec<CodePart>,
     ) -> Result<()> {
-        let (module, blobs) = module::encode(lir).map_err(store)?;
-        let mut blobs: Vec<(&String, &ConstData)> = blobs.iter().collect();
-        sort_by_key(&mut blobs, |(hash, _)| *hash);
-        let tensor = |(hash, data)| NewTensor::constant(Role::Blob(String::clone(hash)), data);
-        let tensors: Vec<NewTensor<'_>> = blobs.into_iter().map(tensor).collect();
-        let source_origins = OriginsRecord::default();
-        let contents = Contents { module, outputs: Vec::new(), source: None, source_origins };
-        let parts = Parts {
-            target,
-            name: name.to_owned(),
-            key: *digest,
-            module: super::write_record(&contents).map_err(store)?,
-            table: table(&tensors, &Progress::none()).map_err(store)?,
-            tensors: tensors.iter().map(|t| t.bytes).collect(),
-            tuning,
-        };
-        self.write(name, digest, |path| layout::write(path, &parts, &Progress::none(), &|| Ok(())))
-    }
-
-    fn write(
-        &self,
-        name: &str,
-        digest: &Digest,
-        write: impl FnOnce(&Path) -> rlx_ir::Result<()>,
-    ) -> Result<()> {
-        make_own(&self.root).map_err(io)?;
-        let path = entries::path_of(&self.root, name, digest);
-        write(&path).map_err(store)?;
-        entries::evict(&self.root, self.limit, &path).map_err(io)
+        let module = EncodedModule::of(lir).map_err(store)?;
+        let file = NewFile { code, ..NewFile::of_module(target, name, *key, module, tuning) };
+        self.store.put(name, key, |path| file.write(path, &Progress::none(), &|| Ok(()))).map_err(store)
     }
 
     /// The digest of what [`AotCache::put_lir`] stores: the caller's key is all there is.
@@ -492,24 +404,7 @@ fn model_digest(parts: &[&str], target: &ArtefactTarget) -> Digest {
     parts.iter().fold(Key::new("model", target), |key, part| key.part(part.as_bytes())).digest()
 }
 
-/// Says that an entry is not used.
-fn warn(path: &Path, e: &Error) {
-    tracing::warn!(path = %path.display(), error = %e, "a cache entry is not used; compiling again");
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn limits_are_read_as_people_write_them() {
-        for (text, bytes) in
-            [("0", 0), ("4096", 4096), ("800M", 800 << 20), ("8g", 8 << 30), ("2 T", 2 << 40)]
-        {
-            assert_eq!(parse_size(text).unwrap(), bytes, "{text}");
-        }
-        for text in ["", "G", "-1", "8GB", "1.5G", "99999999999T", "é"] {
-            assert_eq!(parse_size(text), None, "{text}");
-        }
-    }
+/// The target's options with this binding.
+fn bound(options: &CompileOptions, binding: &DimBinding) -> CompileOptions {
+    CompileOptions { dim_binding: binding.clone(), ..options.clone() }
 }

@@ -26,47 +26,17 @@
 //! # Ok::<(), rlx_ir::Error>(())
 //! ```
 //!
-//! Files are not trusted. Head, module and table are checked against their hashes when a file is opened, tensors when
-//! they are first used. Every size and index is checked as well, and the module by [`rlx_opt::verify_lir()`], so that
-//! a malicious file with correct hashes cannot make a kernel access memory outside of its buffers. An artefact for another device, instruction
-//! set, driver or version of RLX is rejected.
+//! The file itself, what is checked when it is read, and the cache's folder are in [`rlx_artifact`]. The module is
+//! verified by [`rlx_opt::verify_lir()`] before anything runs. An artefact for another device, instruction set, driver or
+//! version of RLX is rejected.
 
-mod artefact;
 mod cache;
-mod entries;
 mod error;
-mod key;
-mod layout;
-mod module;
-mod origins;
 mod save;
-mod tensors;
 #[cfg(test)]
 mod tests;
 
-pub use artefact::{Artefact, ArtefactSizes};
 pub use cache::AotCache;
-pub use entries::CacheEntry;
 pub use error::AotCacheError;
-pub use layout::ArtefactTarget;
+pub use rlx_artifact::{Artefact, ArtefactSizes, ArtefactTarget, CacheEntry};
 pub use save::NewArtefact;
-
-use layout::malformed;
-use rlx_ir::{Error, ErrorKind, Result};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
-
-/// A record as bytes.
-fn write_record<T: Serialize>(record: &T) -> Result<Vec<u8>> {
-    postcard::to_allocvec(record)
-        .map_err(|e| Error::new(ErrorKind::Internal, format!("postcard rejects a record: {e}")))
-}
-
-/// The record stored in all of `bytes`.
-fn read_record<T: DeserializeOwned>(bytes: &[u8], what: &str) -> Result<T> {
-    match postcard::take_from_bytes(bytes) {
-        Ok((record, [])) => Ok(record),
-        Ok((_, rest)) => Err(malformed(format!("{} bytes after {what}", rest.len()))),
-        Err(e) => Err(malformed(format!("{what} cannot be read: {e}"))),
-    }
-}

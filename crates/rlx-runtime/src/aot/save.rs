@@ -3,19 +3,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use rlx_artifact::{Artefact, ArtefactTarget, Digest, EncodedModule, NewFile};
 use rlx_ir::dim::scoped;
-use rlx_ir::lir::BufferId;
 use rlx_ir::progress::Stage;
-use rlx_ir::sort::sort_by_key;
-use rlx_ir::{ConstData, DType, Error, ErrorKind, Graph, Progress, Result, Weight, WeightStore, text};
+use rlx_ir::{ConstData, Error, ErrorKind, Graph, Progress, Result, Weight, WeightStore};
 use rlx_opt::CompileOptions;
 use rlx_opt::pipeline::PassContext;
 
-use super::artefact::{Artefact, Contents, found};
-use super::layout::{self, ArtefactTarget, Digest, Parts};
-use super::module;
-use super::origins::OriginsRecord;
-use super::tensors::{NewTensor, Role, table};
 use crate::compiled::CompiledGraph;
 use crate::graph_devices::graph_param_names;
 use crate::session::{Session, on_device};
@@ -103,16 +97,13 @@ impl Session {
         progress: &Progress,
         confirm: &dyn Fn() -> Result<()>,
     ) -> Result<()> {
-        let (module, mut blobs) = module::encode(compiled.lir())?;
-        blobs.extend(new.source.map(text::blobs).unwrap_or_default());
+        let module = EncodedModule::of(compiled.lir())?;
         let outputs = match new.outputs.is_empty() {
             true => compiled.outputs().iter().map(|o| o.name.clone()).collect(),
             false => new.outputs.clone(),
         };
-        let source_origins = new.source.map(OriginsRecord::of).unwrap_or_default();
-        let contents = Contents { module, outputs, source: new.source.map(Graph::to_string), source_origins };
         let names: Vec<String> = compiled.params().iter().map(|p| p.name.clone()).collect();
-        let tuning = found(compiled.tuning(), compiled.code()?)?;
+        let (tuning, code) = (compiled.tuning().clone(), compiled.code()?);
         let (spent, prepared) = compiled.prepared(progress)?;
         let kept = names.iter().zip(&spent).filter(|&(_, &s)| new.source.is_some() || !s);
         let mut kept: Vec<String> = kept.map(|(name, _)| name.clone()).collect();
@@ -120,40 +111,21 @@ impl Session {
         let fixed = new.source.map(graph_param_names).unwrap_or_default();
         kept.extend(fixed.into_iter().filter(|name| !names.contains(name)));
         let kept = kept.into_iter().map(|name| new.weight(&name).map(|weight| (name, weight)));
-        let kept: Vec<(String, Arc<Weight>)> = kept.collect::<Result<_>>()?;
-        let mut bytes = Vec::with_capacity(kept.len());
-        for (i, (name, weight)) in kept.iter().enumerate() {
-            progress.step(Stage::Read, i, kept.len(), || name)?;
-            bytes.push(weight.bytes()?);
-        }
-        let mut blobs: Vec<(&String, &ConstData)> = blobs.iter().collect();
-        sort_by_key(&mut blobs, |(hash, _)| *hash);
-        let mut tensors: Vec<NewTensor<'_>> = Vec::new();
-        for (hash, data) in blobs {
-            tensors.push(NewTensor::constant(Role::Blob(hash.clone()), data));
-        }
-        for (name, data) in &new.decided {
-            tensors.push(NewTensor::constant(Role::Decided(name.clone()), data));
-        }
-        for (BufferId(buffer), bytes) in &prepared {
-            let dims = vec![bytes.len()];
-            tensors.push(NewTensor { role: Role::Prepared(*buffer), dtype: DType::U8, dims, bytes });
-        }
-        for ((name, weight), bytes) in kept.iter().zip(&bytes) {
-            let role = Role::Param(name.clone());
-            let dims = weight.dims().to_vec();
-            tensors.push(NewTensor { role, dtype: weight.dtype(), dims, bytes });
-        }
-        let parts = Parts {
+        let params: Vec<(String, Arc<Weight>)> = kept.collect::<Result<_>>()?;
+        let file = NewFile {
             target: self.artefact_target(&new.options)?,
             name: new.name.clone(),
             key,
-            module: super::write_record(&contents)?,
-            table: table(&tensors, progress)?,
-            tensors: tensors.iter().map(|t| t.bytes).collect(),
-            tuning,
+            module,
+            outputs,
+            source: new.source,
+            decided: &new.decided,
+            prepared: &prepared,
+            params: &params,
+            tuning: &tuning,
+            code,
         };
-        layout::write(path, &parts, progress, confirm)
+        file.write(path, progress, confirm)
     }
 
     /// What an artefact of this session is compiled for.

@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use rlx_artifact::{Artefact, Digest, EncodedModule, NewFile};
 use rlx_backend::testing::{consistent, some_graph};
+use rlx_backend::tuning::Tuning;
 use rlx_driver::Device;
 use rlx_ir::lir::StepKind;
 use rlx_ir::op::Activation;
@@ -13,42 +15,18 @@ use rlx_ir::{
 };
 use rlx_opt::CompileOptions;
 
-use super::artefact::Contents;
-use super::layout::{self, Digest, Parts};
-use super::origins::OriginsRecord;
-use super::tensors::{NewTensor, Role, table};
-use super::{Artefact, module};
 use crate::compiled::{CompiledGraph, TensorView};
 use crate::session::Session;
 
 /// Loads an artefact of this module, whose hashes are right, and runs it with `inputs`.
-fn load_and_run(
-    session: &Session,
-    module: Vec<u8>,
-    blobs: &module::Blobs,
-    inputs: &[(String, ConstData)],
-) -> Result<()> {
+fn load_and_run(session: &Session, module: EncodedModule, inputs: &[(String, ConstData)]) -> Result<()> {
     // Tests of one process run at the same time.
     let thread = format!("{:?}", std::thread::current().id());
     let path = std::env::temp_dir().join(format!("rlx-hostile-{}-{thread}.rlx", std::process::id()));
-    let source_origins = OriginsRecord::default();
-    let contents = Contents { module, outputs: Vec::new(), source: None, source_origins };
-    let tensors: Vec<NewTensor<'_>> =
-        blobs.iter().map(|(hash, data)| NewTensor::constant(Role::Blob(hash.clone()), data)).collect();
-    layout::write(
-        &path,
-        &Parts {
-            target: session.artefact_target(&CompileOptions::default())?,
-            name: "hostile".to_owned(),
-            key: Digest::default(),
-            module: super::write_record(&contents)?,
-            table: table(&tensors, &Progress::none())?,
-            tensors: tensors.iter().map(|t| t.bytes).collect(),
-            tuning: Vec::new(),
-        },
-        &Progress::none(),
-        &|| Ok(()),
-    )?;
+    let target = session.artefact_target(&CompileOptions::default())?;
+    let tuning = Tuning::default();
+    let file = NewFile::of_module(target, "hostile", Digest::default(), module, &tuning);
+    file.write(&path, &Progress::none(), &|| Ok(()))?;
     let artefact = Artefact::open(&path)?;
     std::fs::remove_file(&path).unwrap();
     let mut compiled = session.compile_stored(&artefact, &CompileOptions::default(), &Progress::none())?;
@@ -95,10 +73,11 @@ fn modules_changed_behind_right_hashes_are_errors_or_run() {
         let (graph, bindings) = some_graph(seed);
         let compiled = session.try_compile(graph.clone()).unwrap();
         let inputs = inputs_of(&graph, &bindings);
-        let (bytes, blobs) = module::encode(compiled.lir()).unwrap();
-        load_and_run(&session, bytes.clone(), &blobs, &inputs).unwrap_or_else(|e| panic!("{e}\n{graph}"));
+        let module = EncodedModule::of(compiled.lir()).unwrap();
+        load_and_run(&session, module.clone(), &inputs).unwrap_or_else(|e| panic!("{e}\n{graph}"));
         for _ in 0..20 {
-            let mut changed = bytes.clone();
+            let mut module = module.clone();
+            let changed = module.bytes_mut();
             // Digits of the text and numbers of the records: most changes leave something that can be read.
             let at = g.size(0..=changed.len() - 1);
             changed[at] = match changed[at] {
@@ -106,7 +85,7 @@ fn modules_changed_behind_right_hashes_are_errors_or_run() {
                 other if g.chance(0.5) => other.wrapping_add(1),
                 other => other ^ (1 << g.size(0..=7)),
             };
-            let kind = match load_and_run(&session, changed, &blobs, &inputs) {
+            let kind = match load_and_run(&session, module, &inputs) {
                 Ok(()) => "ran",
                 Err(e) => e.kind().name(),
             };
@@ -132,8 +111,8 @@ fn modules_with_forged_numbers_behind_right_hashes_are_errors_or_run() {
         for _ in 0..40 {
             let damaged = consistent(damaged_module(compiled.lir(), &mut g));
             // None if the file format cannot express it.
-            let Some((bytes, blobs)) = damaged.and_then(|lir| module::encode(&lir).ok()) else { continue };
-            let kind = match load_and_run(&session, bytes, &blobs, &inputs) {
+            let Some(module) = damaged.and_then(|lir| EncodedModule::of(&lir).ok()) else { continue };
+            let kind = match load_and_run(&session, module, &inputs) {
                 Ok(()) => "ran",
                 Err(e) => e.kind().name(),
             };
@@ -175,8 +154,8 @@ fn a_forged_copy_behind_right_hashes_is_rejected() {
         }
         lir.steps.push(copy);
         let lir = consistent(lir).expect("buffers that are there");
-        let (bytes, blobs) = module::encode(&lir).expect("the file's form can express it");
-        let e = load_and_run(&session, bytes, &blobs, &inputs).unwrap_err();
+        let module = EncodedModule::of(&lir).expect("the file's form can express it");
+        let e = load_and_run(&session, module, &inputs).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::InvalidGraph, "{e}");
     }
 }

@@ -22,11 +22,11 @@ use rlx_ir::{ConstData, DType, DimBinding, Error, ErrorKind, Extent, Graph, Op, 
 use rlx_opt::lower::{live_ranges, used_symbols};
 use serde::{Deserialize, Serialize};
 
-use super::malformed;
-use super::origins::OriginsRecord;
+use crate::layout::malformed;
+use crate::origins::OriginsRecord;
 
 /// Constants too long for the text form, by the hash it names them with.
-pub(super) type Blobs = HashMap<String, ConstData>;
+pub(crate) type Blobs = HashMap<String, ConstData>;
 
 #[derive(Serialize, Deserialize)]
 struct ModuleRecord {
@@ -97,35 +97,50 @@ struct PlanRecord {
     largest_live_set: u64,
 }
 
-/// The module as bytes, and the constants that do not are in its text.
-///
-/// # Errors
-/// [`ErrorKind::Unsupported`] for a module that does not come back equal: one not made by the compiler.
-pub(super) fn encode(lir: &LirModule) -> Result<(Vec<u8>, Blobs)> {
-    scoped(|| {
-        let record = Writer::default().module(lir)?;
-        let bytes = super::write_record(&record)?;
-        let mut blobs = text::blobs(&lir.graph);
-        blobs.extend(text::blobs(&lir.rules));
-        let back = decode(&bytes, &blobs)?;
-        if back != *lir {
-            return Err(unfaithful("it does not come back equal"));
-        }
-        Ok((bytes, blobs))
-    })
+/// A module as bytes, and the constants that are too long for its text.
+#[derive(Debug, Clone)]
+pub struct EncodedModule {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) blobs: Blobs,
+}
+
+impl EncodedModule {
+    /// Encodes `lir`, and checks that it comes back equal.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] for a module that does not come back equal: one not made by the compiler.
+    pub fn of(lir: &LirModule) -> Result<Self> {
+        scoped(|| {
+            let record = Writer::default().module(lir)?;
+            let bytes = crate::write_record(&record)?;
+            let mut blobs = text::blobs(&lir.graph);
+            blobs.extend(text::blobs(&lir.rules));
+            let back = decode(&bytes, &blobs)?;
+            if back != *lir {
+                return Err(unfaithful("it does not come back equal"));
+            }
+            Ok(EncodedModule { bytes, blobs })
+        })
+    }
+
+    /// Its bytes, to damage them: the file's hashes will be right nevertheless.
+    #[cfg(feature = "testing")]
+    pub fn bytes_mut(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
+    }
 }
 
 fn unfaithful(why: &str) -> Error {
     Error::new(ErrorKind::Unsupported, format!("this module cannot be stored: {why}"))
 }
 
-/// The module that [`encode`] made these bytes of.
+/// The module that [`EncodedModule::of`] made these bytes of.
 ///
 /// # Errors
 /// [`ErrorKind::Malformed`] for bytes that are no module.
-pub(super) fn decode(bytes: &[u8], blobs: &Blobs) -> Result<LirModule> {
+pub(crate) fn decode(bytes: &[u8], blobs: &Blobs) -> Result<LirModule> {
     scoped(|| {
-        let mut record: ModuleRecord = super::read_record(bytes, "the module")?;
+        let mut record: ModuleRecord = crate::read_record(bytes, "the module")?;
         let mut graph = text::parse_with_blobs(&record.graph, blobs)?;
         let extents =
             record.extents.iter().map(|text| Lexer::whole_extent(text)).collect::<Result<Vec<_>>>()?;

@@ -2,19 +2,20 @@
 
 use rlx_ir::decompose::{can_decompose, decompose_nodes};
 use rlx_ir::{Graph, Node, Op, graph_hash};
-use rlx_opt::{CompileOptions, Target};
+use rlx_opt::Target;
 
-use super::layout::{ArtefactTarget, Digest, FORMAT};
+use crate::layout::{ArtefactTarget, Digest, FORMAT};
 
 /// Decompositions whose bodies have custom ops that decompose: more levels than this do not end.
 const MAX_DEPTH: usize = 16;
 
-/// What a key is the hash of, part by part.
-pub(super) struct Key(blake3::Hasher);
+/// The key of an entry, part by part: a hash of everything that its code depends on.
+#[derive(Debug, Clone)]
+pub struct Key(blake3::Hasher);
 
 impl Key {
     /// A key of an entry of this `kind`, compiled for `target`.
-    pub(super) fn new(kind: &str, target: &ArtefactTarget) -> Self {
+    pub fn new(kind: &str, target: &ArtefactTarget) -> Self {
         // Every field is named, so that a new one cannot be forgotten.
         let ArtefactTarget { device, machine, version, precision, options } = target;
         [kind, device, machine, version, precision, options]
@@ -25,7 +26,7 @@ impl Key {
     }
 
     /// The key with another part; parts cannot run into each other.
-    pub(super) fn part(mut self, bytes: &[u8]) -> Self {
+    pub fn part(mut self, bytes: &[u8]) -> Self {
         self.0.update(&(bytes.len() as u64).to_le_bytes());
         self.0.update(bytes);
         self
@@ -33,7 +34,7 @@ impl Key {
 
     /// The key with a graph: what it computes, the shapes of its weights, and the names of its outputs and of what its
     /// nodes come from, which the graph's hash leaves out.
-    pub(super) fn graph(self, graph: &Graph, target: &dyn Target) -> Self {
+    pub fn graph(self, graph: &Graph, target: &dyn Target) -> Self {
         let key = self.part(graph.name.as_bytes()).part(&graph_hash(graph).0).custom(graph, target, 0);
         let origins = graph.nodes().iter().flat_map(|node| graph.origins().names(node.origin));
         let key = origins.fold(key, |key, name| key.part(name.as_bytes()));
@@ -67,12 +68,8 @@ impl Key {
         }
     }
 
-    pub(super) fn digest(&self) -> Digest {
+    /// The hash of all parts so far.
+    pub fn digest(&self) -> Digest {
         *self.0.finalize().as_bytes()
     }
-}
-
-/// The target's options with this binding.
-pub(super) fn bound(options: &CompileOptions, binding: &rlx_ir::DimBinding) -> CompileOptions {
-    CompileOptions { dim_binding: binding.clone(), ..options.clone() }
 }

@@ -20,13 +20,13 @@ use rlx_ir::{Error, ErrorKind, Progress, Result};
 use serde::{Deserialize, Serialize};
 
 /// The first bytes of an artefact; the first is no text, so that no other tool takes it for one.
-pub(super) const MAGIC: [u8; 8] = *b"\x8eRLXAOT\n";
+pub(crate) const MAGIC: [u8; 8] = *b"\x8eRLXAOT\n";
 
 /// Raised whenever the file, a packed format, or what a module means changes.
-pub(super) const FORMAT: u32 = 5;
+pub(crate) const FORMAT: u32 = 5;
 
 /// Bytes of a tensor that one hash covers.
-pub(super) const CHUNK: usize = 1 << 20;
+pub(crate) const CHUNK: usize = 1 << 20;
 
 /// Sections and tensors start at multiples of this, in the file and so in its map.
 const ALIGN: usize = 64;
@@ -36,8 +36,8 @@ const FIXED: usize = 16;
 
 const HASH: usize = 32;
 
-/// A BLAKE3 hash.
-pub(super) type Digest = [u8; HASH];
+/// A BLAKE3 hash: what an entry of a store is found by.
+pub type Digest = [u8; HASH];
 
 /// What an artefact was compiled for: all that its code and packed weights depend on besides the model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,12 +55,12 @@ pub struct ArtefactTarget {
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Head {
-    pub(super) target: ArtefactTarget,
+pub(crate) struct Head {
+    pub(crate) target: ArtefactTarget,
     /// What people call it.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// Under which key a cache keeps it; zero outside of caches.
-    pub(super) key: Digest,
+    pub(crate) key: Digest,
     module: Span,
     table: Span,
     /// Bytes of all tensors.
@@ -82,15 +82,15 @@ impl Span {
 
 /// Where everything is in an artefact's bytes.
 #[derive(Debug, Clone)]
-pub(super) struct Layout {
-    pub(super) head: Head,
-    pub(super) module: Range<usize>,
-    pub(super) table: Range<usize>,
-    pub(super) tensors: Range<usize>,
-    pub(super) tuning: Range<usize>,
+pub(crate) struct Layout {
+    pub(crate) head: Head,
+    pub(crate) module: Range<usize>,
+    pub(crate) table: Range<usize>,
+    pub(crate) tensors: Range<usize>,
+    pub(crate) tuning: Range<usize>,
 }
 
-pub(super) fn malformed(what: impl Into<String>) -> Error {
+pub(crate) fn malformed(what: impl Into<String>) -> Error {
     Error::new(ErrorKind::Malformed, what)
 }
 
@@ -105,7 +105,7 @@ fn aligned(at: usize) -> Result<usize> {
 
 impl Layout {
     /// Reads the head and checks it, the module and the table against their hashes.
-    pub(super) fn read(bytes: &[u8]) -> Result<Layout> {
+    pub(crate) fn read(bytes: &[u8]) -> Result<Layout> {
         if !bytes.starts_with(&MAGIC) {
             return Err(malformed("not an artefact of rlx compile"));
         }
@@ -124,7 +124,7 @@ impl Layout {
         if blake3::hash(&bytes[..head_end]).as_bytes() != sealed {
             return Err(malformed("the artefact's head is damaged"));
         }
-        let head: Head = super::read_record(head, "the head")?;
+        let head: Head = crate::read_record(head, "the head")?;
         let mut at = head_end + HASH;
         let mut section = |len: u64| -> Result<Range<usize>> {
             let start = aligned(at)?;
@@ -152,26 +152,26 @@ impl Layout {
     }
 
     /// The tuning section's contents, or `None` when it is damaged.
-    pub(super) fn tuning<'b>(&self, bytes: &'b [u8]) -> Option<&'b [u8]> {
+    pub(crate) fn tuning<'b>(&self, bytes: &'b [u8]) -> Option<&'b [u8]> {
         let (contents, hash) = bytes.get(self.tuning.clone())?.split_last_chunk::<HASH>()?;
         (blake3::hash(contents).as_bytes() == hash).then_some(contents)
     }
 }
 
 /// What goes into an artefact's file.
-pub(super) struct Parts<'a> {
-    pub(super) target: ArtefactTarget,
-    pub(super) name: String,
-    pub(super) key: Digest,
-    pub(super) module: Vec<u8>,
-    pub(super) table: Vec<u8>,
+pub(crate) struct Parts<'a> {
+    pub(crate) target: ArtefactTarget,
+    pub(crate) name: String,
+    pub(crate) key: Digest,
+    pub(crate) module: Vec<u8>,
+    pub(crate) table: Vec<u8>,
     /// Each at its offset in the tensors' section: see [`place_tensors`].
-    pub(super) tensors: Vec<&'a [u8]>,
-    pub(super) tuning: Vec<u8>,
+    pub(crate) tensors: Vec<&'a [u8]>,
+    pub(crate) tuning: Vec<u8>,
 }
 
 /// Where tensors of these lengths are in their section, and how long it is.
-pub(super) fn place_tensors(lengths: impl Iterator<Item = usize>) -> Result<(Vec<usize>, usize)> {
+pub(crate) fn place_tensors(lengths: impl Iterator<Item = usize>) -> Result<(Vec<usize>, usize)> {
     let (mut places, mut end) = (Vec::new(), 0usize);
     for len in lengths {
         let at = aligned(end)?;
@@ -182,7 +182,7 @@ pub(super) fn place_tensors(lengths: impl Iterator<Item = usize>) -> Result<(Vec
 }
 
 /// Writes an artefact, whole or not at all: stopped at the last byte, or not confirmed then, it leaves nothing.
-pub(super) fn write(
+pub(crate) fn write(
     path: &Path,
     parts: &Parts<'_>,
     progress: &Progress,
@@ -197,7 +197,7 @@ pub(super) fn write(
         table: Span::of(&parts.table),
         tensors: tensors as u64,
     };
-    let head = super::write_record(&head)?;
+    let head = crate::write_record(&head)?;
     let length = u32::try_from(head.len()).map_err(|_| malformed("a head of more than 4 GiB"))?;
     let mut start = MAGIC.to_vec();
     start.extend(FORMAT.to_le_bytes());

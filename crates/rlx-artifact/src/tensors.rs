@@ -10,8 +10,8 @@ use rlx_ir::{ConstData, DType, Progress, Result, Shape, Weight};
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::layout::{CHUNK, place_tensors};
-use super::malformed;
+use crate::layout::malformed;
+use crate::layout::{CHUNK, place_tensors};
 
 /// Tensors larger than this are hashed on several threads.
 const WORTH_THREADS: usize = 4 * CHUNK;
@@ -23,7 +23,7 @@ type ChunkDigest = [u8; 16];
 
 /// What a tensor of an artefact is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Role {
+pub(crate) enum Role {
     /// A constant that the text form names by this hash.
     Blob(String),
     /// The value of the parameter of this name.
@@ -45,21 +45,21 @@ struct TensorRecord {
 }
 
 /// A tensor to be written.
-pub(super) struct NewTensor<'a> {
-    pub(super) role: Role,
-    pub(super) dtype: DType,
-    pub(super) dims: Vec<usize>,
-    pub(super) bytes: &'a [u8],
+pub(crate) struct NewTensor<'a> {
+    pub(crate) role: Role,
+    pub(crate) dtype: DType,
+    pub(crate) dims: Vec<usize>,
+    pub(crate) bytes: &'a [u8],
 }
 
 impl<'a> NewTensor<'a> {
-    pub(super) fn constant(role: Role, data: &'a ConstData) -> Self {
+    pub(crate) fn constant(role: Role, data: &'a ConstData) -> Self {
         NewTensor { role, dtype: data.dtype(), dims: data.dims().to_vec(), bytes: data.bytes() }
     }
 }
 
 /// The table of these tensors, as they are one behind the other.
-pub(super) fn table(tensors: &[NewTensor<'_>], progress: &Progress) -> Result<Vec<u8>> {
+pub(crate) fn table(tensors: &[NewTensor<'_>], progress: &Progress) -> Result<Vec<u8>> {
     let (places, _) = place_tensors(tensors.iter().map(|t| t.bytes.len()))?;
     let record = |(t, at): (&NewTensor<'_>, usize)| {
         progress.check(Stage::Write)?;
@@ -71,23 +71,23 @@ pub(super) fn table(tensors: &[NewTensor<'_>], progress: &Progress) -> Result<Ve
             chunks: digests(t.bytes),
         })
     };
-    super::write_record(&tensors.iter().zip(places).map(record).collect::<Result<Vec<_>>>()?)
+    crate::write_record(&tensors.iter().zip(places).map(record).collect::<Result<Vec<_>>>()?)
 }
 
 /// A tensor of an artefact.
 #[derive(Debug, Clone)]
-pub(super) struct Tensor {
-    pub(super) role: Role,
-    pub(super) dtype: DType,
-    pub(super) dims: Vec<usize>,
+pub(crate) struct Tensor {
+    pub(crate) role: Role,
+    pub(crate) dtype: DType,
+    pub(crate) dims: Vec<usize>,
     /// In the file.
     range: Range<usize>,
     chunks: Arc<[ChunkDigest]>,
 }
 
 /// Reads the table; every tensor must be within `section`.
-pub(super) fn read_table(bytes: &[u8], section: &Range<usize>) -> Result<Vec<Tensor>> {
-    let records: Vec<TensorRecord> = super::read_record(bytes, "the table of tensors")?;
+pub(crate) fn read_table(bytes: &[u8], section: &Range<usize>) -> Result<Vec<Tensor>> {
+    let records: Vec<TensorRecord> = crate::read_record(bytes, "the table of tensors")?;
     let tensor = |record: TensorRecord| {
         let outside = || malformed(format!("{:?} is outside of the artefact", record.role));
         let dtype: DType = record.dtype.parse()?;
@@ -107,7 +107,7 @@ pub(super) fn read_table(bytes: &[u8], section: &Range<usize>) -> Result<Vec<Ten
 
 impl Tensor {
     /// What messages call it.
-    pub(super) fn describe(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         match &self.role {
             Role::Blob(hash) => format!("constant {hash}"),
             Role::Param(name) => format!("parameter {name:?}"),
@@ -117,12 +117,12 @@ impl Tensor {
     }
 
     /// How many bytes it has.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.range.len()
     }
 
     /// Its bytes, once they are what was written.
-    pub(super) fn bytes<'f>(&self, file: &'f MappedFile) -> Result<&'f [u8]> {
+    pub(crate) fn bytes<'f>(&self, file: &'f MappedFile) -> Result<&'f [u8]> {
         file.check_whole()?;
         let bytes =
             file.as_ref().get(self.range.clone()).ok_or_else(|| malformed("the artefact was truncated"))?;
@@ -131,12 +131,12 @@ impl Tensor {
     }
 
     /// The tensor as a constant.
-    pub(super) fn to_const(&self, file: &MappedFile) -> Result<ConstData> {
+    pub(crate) fn to_const(&self, file: &MappedFile) -> Result<ConstData> {
         ConstData::new(self.dtype, &self.dims, self.bytes(file)?)
     }
 
     /// The tensor in the mapped file; its bytes are checked at first use.
-    pub(super) fn weight(&self, file: &Arc<MappedFile>) -> Result<Weight> {
+    pub(crate) fn weight(&self, file: &Arc<MappedFile>) -> Result<Weight> {
         let (chunks, what) = (Arc::clone(&self.chunks), self.describe());
         let (source, whole) = (Arc::clone(file), Arc::clone(file));
         Weight::mapped_checked(self.dtype, &self.dims, source, self.range.clone(), move |bytes| {

@@ -8,8 +8,8 @@ use rlx_ir::files::{check_own, io_error, is_part, open_file, remove_abandoned};
 use rlx_ir::sort::{sort, sort_by, sort_by_key};
 use rlx_ir::{ErrorKind, Result};
 
-use super::artefact::Artefact;
-use super::layout::Digest;
+use crate::artefact::Artefact;
+use crate::layout::Digest;
 
 /// What entries' names end in.
 const ENDING: &str = "rlx";
@@ -48,7 +48,7 @@ fn stem(name: &str) -> String {
 }
 
 /// The path of the entry with this name and key.
-pub(super) fn path_of(root: &Path, name: &str, key: &Digest) -> PathBuf {
+pub(crate) fn path_of(root: &Path, name: &str, key: &Digest) -> PathBuf {
     root.join(format!("{}{}.{ENDING}", stem(name), hex(&key[..16])))
 }
 
@@ -79,7 +79,7 @@ fn is_entry(path: &Path) -> bool {
 }
 
 /// All entries, the most recently used first.
-pub(super) fn list(root: &Path) -> Result<Vec<CacheEntry>> {
+pub(crate) fn list(root: &Path) -> Result<Vec<CacheEntry>> {
     let entry = |(path, bytes, used): (PathBuf, u64, SystemTime)| {
         let file = path.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
         let key = file.rsplit('.').next().unwrap_or_default().to_owned();
@@ -98,7 +98,7 @@ pub(super) fn list(root: &Path) -> Result<Vec<CacheEntry>> {
 }
 
 /// The files of entries of this name, the most recently used first.
-pub(super) fn of_name(root: &Path, name: &str) -> Result<Vec<PathBuf>> {
+pub(crate) fn of_name(root: &Path, name: &str) -> Result<Vec<PathBuf>> {
     let stem = stem(name);
     let is_one = |path: &Path| {
         is_entry(path) && path.file_name().is_some_and(|f| f.to_string_lossy().starts_with(&stem))
@@ -110,7 +110,7 @@ pub(super) fn of_name(root: &Path, name: &str) -> Result<Vec<PathBuf>> {
 
 /// Notes that an entry is used now. A cache that cannot be written still serves; its entries then leave in another
 /// order.
-pub(super) fn touch(path: &Path) {
+pub(crate) fn touch(path: &Path) {
     let noted =
         open_file(path).and_then(|f| f.set_modified(SystemTime::now()).map_err(|e| io_error(path, e)));
     if let Err(e) = noted {
@@ -119,7 +119,7 @@ pub(super) fn touch(path: &Path) {
 }
 
 /// Removes a file; one that is gone already is as good.
-pub(super) fn remove(path: &Path) -> Result<()> {
+pub(crate) fn remove(path: &Path) -> Result<()> {
     match std::fs::remove_file(path) {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(io_error(path, e)),
         _ => Ok(()),
@@ -128,7 +128,7 @@ pub(super) fn remove(path: &Path) -> Result<()> {
 
 /// Removes the least recently used entries until at most `limit` bytes are left, and the files of abandoned writers; `kept`
 /// stays.
-pub(super) fn evict(root: &Path, limit: u64, kept: &Path) -> Result<()> {
+pub(crate) fn evict(root: &Path, limit: u64, kept: &Path) -> Result<()> {
     remove_abandoned(root);
     let found = files(root)?.into_iter().filter(|(path, ..)| is_entry(path));
     let mut entries: Vec<_> = found.map(|(path, bytes, used)| (used, path, bytes)).collect();
@@ -148,7 +148,7 @@ pub(super) fn evict(root: &Path, limit: u64, kept: &Path) -> Result<()> {
 }
 
 /// Removes everything the cache wrote.
-pub(super) fn clear(root: &Path) -> Result<usize> {
+pub(crate) fn clear(root: &Path) -> Result<usize> {
     let mut removed = 0;
     for (path, ..) in files(root)? {
         let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();

@@ -7,11 +7,11 @@ use std::collections::HashMap;
 use rlx_ir::{Graph, NodeId, OriginId, Result};
 use serde::{Deserialize, Serialize};
 
-use super::malformed;
+use crate::layout::malformed;
 
 /// The origins of a graph's nodes: each name and each set of names once.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct OriginsRecord {
+pub(crate) struct OriginsRecord {
     names: Vec<String>,
     /// Positions in `names`.
     sets: Vec<Vec<u32>>,
@@ -21,7 +21,7 @@ pub(super) struct OriginsRecord {
 
 impl OriginsRecord {
     /// Those of `graph`.
-    pub(super) fn of(graph: &Graph) -> Self {
+    pub(crate) fn of(graph: &Graph) -> Self {
         let mut record = OriginsRecord::default();
         let (mut sets, mut places) = (HashMap::new(), HashMap::new());
         for node in graph.nodes() {
@@ -45,7 +45,7 @@ impl OriginsRecord {
     ///
     /// # Errors
     /// [`rlx_ir::ErrorKind::Malformed`] for a record that is not of a graph of this size.
-    pub(super) fn restore(self, graph: &mut Graph) -> Result<()> {
+    pub(crate) fn restore(self, graph: &mut Graph) -> Result<()> {
         if self.nodes.len() != graph.len() {
             return Err(malformed(format!("origins of {} nodes for {}", self.nodes.len(), graph.len())));
         }
@@ -79,7 +79,7 @@ fn record_name<'g>(names: &mut Vec<String>, places: &mut HashMap<&'g str, u32>, 
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::*;
     use rlx_ir::{DType, GraphExt, Shape};
 
     fn relu_twice() -> Graph {
