@@ -272,7 +272,7 @@ pub const SUITES: &[Suite] = &[
         "fuzzing: cached calibrations",
         "calibration",
         3600,
-        &["crates/rlx-runtime/src/cost/model.rs"],
+        &["crates/rlx-select/src/cost/model.rs"],
     ),
     fuzz("fuzz-image", "fuzzing: images", "image", 3600, &["crates/rlx/src/image"]),
     fuzz("fuzz-json", "fuzzing: inputs as JSON", "json", 3600, &["crates/rlx/src/inputs/json.rs"]),

@@ -79,7 +79,7 @@ fn record_name<'g>(names: &mut Vec<String>, places: &mut HashMap<&'g str, u32>, 
 
 #[cfg(test)]
 mod tests {
-    use crate::*;
+    use super::*;
     use rlx_ir::{DType, GraphExt, Shape};
 
     fn relu_twice() -> Graph {

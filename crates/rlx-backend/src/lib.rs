@@ -13,6 +13,7 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod checks;
+pub mod convert;
 pub mod cost;
 pub mod executor;
 pub mod extents;

@@ -1,67 +1,11 @@
-//! The environment variables about devices. An empty variable counts as not set; a value that
-//! does not parse is an error wherever it is read.
+//! Every environment variable that RLX heeds.
 
-use rlx_driver::Device;
-use rlx_ir::KernelDispatchPolicy;
-use rlx_ir::{Error, ErrorKind, Result};
+use rlx_ir::{Error, ErrorKind, KernelDispatchPolicy, Result};
 use rlx_opt::Tune;
+use rlx_select::device_ext::unavailable_reason;
+use rlx_select::env::{ALLOW, BENCHMARK, CHAIN, DENY, DEVICE, PREFER, benchmark_runs, device, list};
 
 use crate::aot::AotCache;
-use crate::device_ext::unavailable_reason;
-
-/// The one device to use.
-pub(crate) const DEVICE: &str = "RLX_DEVICE";
-/// The devices that may be used.
-pub(crate) const ALLOW: &str = "RLX_DEVICES";
-/// The devices that may not.
-pub(crate) const DENY: &str = "RLX_DENY_DEVICES";
-/// The devices to take first.
-pub(crate) const PREFER: &str = "RLX_PREFER_DEVICES";
-/// How many runs to measure each device by.
-pub(crate) const BENCHMARK: &str = "RLX_BENCHMARK_PICK";
-/// The devices to try one after the other.
-pub(crate) const CHAIN: &str = "RLX_DEVICE_CHAIN";
-
-fn reject(name: &str, why: impl std::fmt::Display) -> Error {
-    Error::new(ErrorKind::Config, format!("{name}: {why}"))
-}
-
-/// The value of a variable, trimmed; `None` when it is not set or empty.
-fn setting(name: &str) -> Result<Option<String>> {
-    match std::env::var(name) {
-        Ok(value) => Ok(Some(value.trim().to_string()).filter(|v| !v.is_empty())),
-        Err(std::env::VarError::NotPresent) => Ok(None),
-        Err(e) => Err(reject(name, e)),
-    }
-}
-
-/// The devices that `text` names, separated by commas.
-fn parse_list(name: &str, text: &str) -> Result<Vec<Device>> {
-    text.split(',').map(|item| item.parse().map_err(|e| reject(name, e))).collect()
-}
-
-fn parse_runs(name: &str, text: &str) -> Result<usize> {
-    match text.parse() {
-        Ok(runs) if runs > 0 => Ok(runs),
-        _ => Err(reject(name, format_args!("\"{text}\" is not a number of runs; use 1 or more"))),
-    }
-}
-
-/// The devices that a variable lists; `None` when it is not set.
-pub(crate) fn list(name: &str) -> Result<Option<Vec<Device>>> {
-    setting(name)?.map(|text| parse_list(name, &text)).transpose()
-}
-
-/// What `RLX_DEVICE` names.
-pub(crate) fn device() -> Result<Option<Device>> {
-    setting(DEVICE)?.map(|text| text.parse().map_err(|e| reject(DEVICE, e))).transpose()
-}
-
-/// How many runs `RLX_BENCHMARK_PICK` asks for.
-pub(crate) fn benchmark_runs() -> Result<Option<usize>> {
-    setting(BENCHMARK)?.map(|text| parse_runs(BENCHMARK, &text)).transpose()
-}
-
 /// An environment variable that RLX heeds.
 #[derive(Debug, Clone)]
 pub struct Variable {
@@ -149,27 +93,4 @@ pub fn cpu_instruction_sets() -> Vec<String> {
     return rlx_cpu::isa::Isa::available().iter().map(ToString::to_string).collect();
     #[cfg(not(feature = "cpu"))]
     Vec::new()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lists_are_separated_by_commas_and_every_item_must_parse() {
-        assert_eq!(parse_list(ALLOW, "vk, CPU").unwrap(), [Device::Vulkan, Device::Cpu]);
-        for wrong in ["cpu,", "cpu vulkan", "quantum"] {
-            let e = parse_list(DENY, wrong).unwrap_err();
-            assert_eq!(e.kind(), ErrorKind::Config);
-            assert!(e.to_string().contains(DENY), "{e}");
-        }
-    }
-
-    #[test]
-    fn a_number_of_runs_is_at_least_one() {
-        assert_eq!(parse_runs(BENCHMARK, "3").unwrap(), 3);
-        for wrong in ["0", "-1", "many", "1.5"] {
-            assert!(parse_runs(BENCHMARK, wrong).unwrap_err().to_string().contains(wrong));
-        }
-    }
 }

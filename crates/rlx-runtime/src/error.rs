@@ -49,12 +49,3 @@ impl From<CompileError> for String {
         error.to_string()
     }
 }
-
-/// The value, or a panic with the error's text: what every panicking call is.
-#[track_caller]
-pub(crate) fn or_panic<T, E: fmt::Display>(result: Result<T, E>) -> T {
-    match result {
-        Ok(value) => value,
-        Err(e) => panic!("{e}"),
-    }
-}

@@ -25,22 +25,48 @@
 pub mod aot;
 mod cache;
 pub mod compiled;
-mod convert;
-pub mod cost;
 pub mod device_bench;
-pub mod device_ext;
-pub mod device_policy;
 mod env;
 mod error;
 pub mod graph_devices;
 pub mod model_pipeline;
-mod panic_guard;
-pub mod registry;
 pub mod session;
 pub mod stages;
-mod store;
-pub mod tuning;
 pub mod typed;
+
+pub use rlx_select::device_ext;
+
+/// Predicting the time of a graph on each device, and choosing the fastest device.
+pub mod cost {
+    pub use rlx_select::cost::*;
+
+    /// The calibration of the device of `session` with its threads: stored earlier, or measured now.
+    ///
+    /// # Errors
+    /// As [`calibrate`].
+    pub fn calibration_of(session: &crate::Session) -> rlx_ir::Result<Calibration> {
+        rlx_select::cost::calibration_of(session.on())
+    }
+}
+
+/// Which devices a program may use, which it prefers, and why a device is not used.
+pub mod device_policy {
+    pub use rlx_select::device_policy::{
+        DeviceCandidate, DeviceFallbackError, DevicePickStrategy, DevicePolicy, device_chain_from_env,
+        device_report, devices_for_with_policy, resolve_device, resolve_device_chain,
+        try_device_chain_from_env, try_resolve_device, try_resolve_device_chain,
+    };
+}
+
+/// Which devices have a backend in this process.
+pub mod registry {
+    pub use rlx_select::registry::{backend_for, register_backend, registered_devices};
+}
+
+/// Choosing between variants of a step by measurement.
+pub mod tuning {
+    pub use rlx_select::tuning::TunedStep;
+}
 
 /// What a device implements.
 pub mod backend {

@@ -3,20 +3,19 @@
 use std::io::Write;
 use std::sync::Arc;
 
-use rlx_backend::{Backend, CompileCache, ExecutableGraph};
+use rlx_backend::{Backend, CompileCache};
 use rlx_driver::Device;
 use rlx_ir::dim::scoped;
 use rlx_ir::progress::Stage;
 use rlx_ir::{Error, ErrorKind, Graph, GraphModule, HirModule, LirModule, LowerError, Progress, Result};
 use rlx_opt::pipeline::PassContext;
-use rlx_opt::{CompileOptions, CompilePipeline, CompileResult, Precision, PrecisionPolicy, Target};
+use rlx_opt::{CompileOptions, CompilePipeline, CompileResult, Precision, PrecisionPolicy};
+use rlx_select::DeviceBackend;
+use rlx_select::or_panic;
+use rlx_select::panic_guard::{self, on_device};
 
 use crate::compiled::CompiledGraph;
-use crate::error::{CompileError, or_panic};
-use crate::panic_guard;
-use crate::registry::{require_backend, threads_from_env, with_threads};
-use crate::tuning::{Tuned, tuned};
-
+use crate::error::CompileError;
 /// Compiles graphs for one device.
 ///
 /// ```
@@ -26,18 +25,15 @@ use crate::tuning::{Tuned, tuned};
 /// ```
 #[derive(Clone)]
 pub struct Session {
-    device: Device,
+    on: DeviceBackend,
     precision: Precision,
     policy: Option<PrecisionPolicy>,
-    backend: Arc<dyn Backend>,
-    /// Chosen by [`Session::try_with_threads`].
-    threads: Option<usize>,
 }
 
 impl std::fmt::Debug for Session {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Session")
-            .field("device", &self.device)
+            .field("device", &self.device())
             .field("precision", &self.precision)
             .field("policy", &self.policy)
             .finish_non_exhaustive()
@@ -98,17 +94,12 @@ impl Session {
     /// # Errors
     /// As [`Session::try_new`].
     pub fn try_new_with_precision(device: Device, precision: Precision) -> Result<Self> {
-        let backend = require_backend(device)?;
-        panic_guard::call(device, "being probed", || backend.probe()).map_err(|e| {
-            let message = format!("{device} (feature \"{}\") cannot be used: {e}", device.feature());
-            Error::new(ErrorKind::DeviceUnavailable, message).with_device(device.name()).with_source(e)
-        })?;
-        Ok(Session { device, precision, policy: None, backend: backend.into(), threads: None })
+        Ok(Session { on: DeviceBackend::try_new(device)?, precision, policy: None })
     }
 
     /// A session on a backend passed by the caller, which need not be registered.
     pub fn with_backend(device: Device, backend: Arc<dyn Backend>) -> Self {
-        Session { device, precision: Precision::F32, policy: None, backend, threads: None }
+        Session { on: DeviceBackend::with_backend(device, backend), precision: Precision::F32, policy: None }
     }
 
     /// The same session with its own pool of this many threads, if the device is the CPU.
@@ -116,14 +107,13 @@ impl Session {
     /// # Errors
     /// An invalid number, or a device that does not use RLX's thread pool.
     pub fn try_with_threads(mut self, threads: usize) -> Result<Self> {
-        self.backend = with_threads(self.device, threads)?.into();
-        self.threads = Some(threads);
+        self.on = self.on.try_with_threads(threads)?;
         Ok(self)
     }
 
     /// The number of threads the device computes with, if known.
     pub fn threads(&self) -> Option<usize> {
-        self.threads.or_else(|| threads_from_env(self.device))
+        self.on.threads()
     }
 
     /// The same session in `precision`.
@@ -146,7 +136,7 @@ impl Session {
 
     /// The device.
     pub fn device(&self) -> Device {
-        self.device
+        self.on.device()
     }
 
     /// The requested precision; [`CompiledGraph::precision`] is the one that was used.
@@ -271,7 +261,7 @@ impl Session {
         progress: &Progress,
     ) -> Result<CompiledGraph, CompileError> {
         let compiled = scoped(|| self.compile_graph_with(&graph, options, progress));
-        Ok(compiled.map_err(|e| on_device(e, self.device))?)
+        Ok(compiled.map_err(|e| on_device(e, self.device()))?)
     }
 
     /// Lowers an HIR module to a graph and compiles it.
@@ -343,7 +333,7 @@ impl Session {
                     self.compile_graph_with(&graph, options, &Progress::none())
                 }
             };
-            compiled.map_err(|e| LowerError::Compile(on_device(e, self.device)))
+            compiled.map_err(|e| LowerError::Compile(on_device(e, self.device())))
         })
     }
 
@@ -360,14 +350,14 @@ impl Session {
             return Err(Error::new(ErrorKind::Config, message)
                 .with_hint("set them, or compile the graph with `param_bindings`"));
         }
-        let target = self.target(options)?;
+        let target = self.on.target(options)?;
         // Reports and tuning read the module before the backend, which verifies it for itself, sees it.
         rlx_opt::verify_lir(&lir, &*target)?;
         let context = PassContext { target: &*target, options, is_body: false };
         let mut report = rlx_opt::report::analyze(&lir.graph, &context);
         report.precision = Some(rlx_opt::report::precision_of(&lir.graph, &context));
-        let built = self.executable(lir, options, &CompileCache::default(), &Progress::none())?;
-        Ok(CompiledGraph::new(self.device, built, report, Vec::new(), options))
+        let built = self.on.executable(lir, options, &CompileCache::default(), &Progress::none())?;
+        Ok(CompiledGraph::new(self.device(), built, report, Vec::new(), options))
     }
 
     fn compile_graph_with(
@@ -377,8 +367,8 @@ impl Session {
         progress: &Progress,
     ) -> Result<CompiledGraph> {
         check_options(options)?;
-        let pipeline = CompilePipeline::new(self.target(options)?, options.clone());
-        let result = panic_guard::call(self.device, "answering the compiler", || {
+        let pipeline = CompilePipeline::new(self.on.target(options)?, options.clone());
+        let result = panic_guard::call(self.device(), "answering the compiler", || {
             pipeline.compile_with_progress(graph, progress)
         })?;
         if std::env::var("RLX_DISPATCH_REPORT").is_ok_and(|v| v == "1") {
@@ -391,9 +381,9 @@ impl Session {
         Ok(compiled)
     }
 
-    /// The cached inputs of code generation, besides module and options.
-    pub(crate) fn machine(&self) -> Result<String> {
-        panic_guard::call(self.device, "describing the machine", || self.backend.machine())
+    /// The device as graphs are compiled for it.
+    pub(crate) fn on(&self) -> &DeviceBackend {
+        &self.on
     }
 
     /// A graph that runs what the compiler made for this device.
@@ -413,41 +403,10 @@ impl Session {
     ) -> Result<CompiledGraph> {
         result.check_options(options)?;
         scoped(|| {
-            let built = self.executable(result.lir, options, &CompileCache::default(), progress)?;
-            Ok(CompiledGraph::new(self.device, built, result.report, result.passes, options))
+            let built = self.on.executable(result.lir, options, &CompileCache::default(), progress)?;
+            Ok(CompiledGraph::new(self.device(), built, result.report, result.passes, options))
         })
     }
-
-    pub(crate) fn target(&self, options: &CompileOptions) -> Result<Arc<dyn Target>> {
-        panic_guard::call(self.device, "describing the device", || self.backend.target(options))
-    }
-
-    /// The device's compiler.
-    pub(crate) fn backend(&self) -> &dyn Backend {
-        &*self.backend
-    }
-
-    /// Compiles a module for the device, with its cached kernels and tuning results.
-    pub(crate) fn executable(
-        &self,
-        lir: LirModule,
-        options: &CompileOptions,
-        cache: &CompileCache,
-        progress: &Progress,
-    ) -> Result<Built> {
-        let tuned = tuned(self, &lir, options, &cache.tuning, progress)?;
-        // The code was generated with the tuning results of that time; with newer results, it is generated again.
-        let code = if tuned.tuning == cache.tuning { cache.code.clone() } else { Vec::new() };
-        let cache = CompileCache { tuning: tuned.tuning.clone(), code };
-        let compile = || self.backend.compile_cached(Arc::new(lir), options, &cache);
-        Ok(Built { exec: panic_guard::call(self.device, "compiling", compile)?, tuned })
-    }
-}
-
-/// An executable, and the variants of its steps.
-pub(crate) struct Built {
-    pub(crate) exec: Box<dyn ExecutableGraph>,
-    pub(crate) tuned: Tuned,
 }
 
 fn check_options(options: &CompileOptions) -> Result<()> {
@@ -456,14 +415,4 @@ fn check_options(options: &CompileOptions) -> Result<()> {
         return Err(Error::new(ErrorKind::Config, message));
     }
     Ok(())
-}
-
-/// The error, naming the device if it does not yet.
-pub(crate) fn on_device(error: Error, device: Device) -> Error {
-    // A cancellation does not depend on the device.
-    if error.device().is_some() || error.kind() == ErrorKind::Cancelled {
-        error
-    } else {
-        error.with_device(device.name())
-    }
 }

@@ -3,10 +3,8 @@
 use rlx_driver::Device;
 use rlx_ir::Result;
 use rlx_opt::{CompileOptions, CompilePipeline};
-
-use crate::error::or_panic;
-use crate::registry::require_backend;
-
+use rlx_select::or_panic;
+use rlx_select::registry::require_backend;
 /// The pipeline that compiles for `device`.
 ///
 /// ```

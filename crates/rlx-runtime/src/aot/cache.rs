@@ -180,7 +180,7 @@ impl AotCache {
     ) -> Result<CompiledGraph> {
         let session = Session::try_new(device).map_err(compile)?;
         let target = session.artefact_target(options).map_err(compile)?;
-        let compiler = session.target(options).map_err(compile)?;
+        let compiler = session.on().target(options).map_err(compile)?;
         let digest = Key::new("graph", &target).graph(&graph, &*compiler).digest();
         self.lir_or(key, &digest, &session, target, options, || {
             try_pipeline_for(device, options).and_then(|p| p.compile(&graph)).map_err(compile)
@@ -239,7 +239,7 @@ impl AotCache {
     ) -> Result<CompiledGraph> {
         let session = Session::try_new(device).map_err(compile)?;
         let target = session.artefact_target(&bound(options, binding)).map_err(compile)?;
-        let compiler = session.target(options).map_err(compile)?;
+        let compiler = session.on().target(options).map_err(compile)?;
         let key = Key::new("variant", &target).graph(graph, &*compiler);
         let digest = parts.iter().fold(key, |key, part| key.part(part)).digest();
         self.lir_or(base, &digest, &session, target, options, make)

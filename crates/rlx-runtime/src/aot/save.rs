@@ -9,11 +9,11 @@ use rlx_ir::progress::Stage;
 use rlx_ir::{ConstData, Error, ErrorKind, Graph, Progress, Result, Weight, WeightStore};
 use rlx_opt::CompileOptions;
 use rlx_opt::pipeline::PassContext;
+use rlx_select::panic_guard::on_device;
 
 use crate::compiled::CompiledGraph;
 use crate::graph_devices::graph_param_names;
-use crate::session::{Session, on_device};
-
+use crate::session::Session;
 /// What is stored with the compiled graph.
 #[derive(Debug, Clone)]
 pub struct NewArtefact<'a> {
@@ -132,7 +132,7 @@ impl Session {
     pub(super) fn artefact_target(&self, options: &CompileOptions) -> Result<ArtefactTarget> {
         Ok(ArtefactTarget {
             device: self.device().feature().to_owned(),
-            machine: self.machine()?,
+            machine: self.on().machine()?,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             precision: options.precision.to_string(),
             options: options.code_key(),
@@ -187,11 +187,11 @@ impl Session {
         progress: &Progress,
     ) -> Result<CompiledGraph> {
         let (lir, cache) = (artefact.lir()?, artefact.compile_cache()?);
-        let target = self.target(options)?;
+        let target = self.on().target(options)?;
         rlx_opt::verify_lir(&lir, &*target)?;
         let report =
             rlx_opt::report::analyze(&lir.graph, &PassContext { target: &*target, options, is_body: false });
-        let built = self.executable(lir, options, &cache, progress)?;
+        let built = self.on().executable(lir, options, &cache, progress)?;
         Ok(CompiledGraph::new(self.device(), built, report, Vec::new(), options))
     }
 
@@ -200,7 +200,7 @@ impl Session {
     /// # Errors
     /// [`ErrorKind::Unsupported`] naming what differs.
     fn check_target(&self, target: &ArtefactTarget) -> Result<()> {
-        let machine = self.machine()?;
+        let machine = self.on().machine()?;
         let differs = [
             ("device", target.device.as_str(), self.device().feature()),
             ("machine", target.machine.as_str(), machine.as_str()),

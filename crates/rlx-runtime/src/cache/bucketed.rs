@@ -5,13 +5,13 @@ use std::ops::Range;
 use rlx_driver::Device;
 use rlx_ir::{Error, ErrorKind, Graph, Result, WeightStore, sym};
 use rlx_opt::CompileOptions;
+use rlx_select::or_panic;
 
 use super::rows::{try_pad_rows, try_slice_rows};
 use crate::compiled::CompiledGraph;
-use crate::error::{CompileError, or_panic};
+use crate::error::CompileError;
 use crate::model_pipeline::params::ParamBook;
 use crate::session::Session;
-
 /// The result of a padded run: the bucket's upper size, and the outputs sliced to the actual rows.
 pub type PaddedRun = (u64, Vec<Vec<f32>>);
 

@@ -3,11 +3,11 @@
 use rlx_driver::Device;
 use rlx_ir::{DimBinding, Graph, LowerError, Result, WeightStore};
 use rlx_opt::CompileOptions;
+use rlx_select::or_panic;
 
 use crate::compiled::CompiledGraph;
-use crate::error::{CompileError, or_panic};
+use crate::error::CompileError;
 use crate::model_pipeline::variants::Variants;
-
 /// How many variants [`DynamicDimCompileCache::new`] keeps.
 const CAPACITY: usize = 8;
 

@@ -5,11 +5,11 @@ use std::collections::VecDeque;
 use rlx_driver::Device;
 use rlx_ir::{Error, ErrorKind, Graph, Result};
 use rlx_opt::CompileOptions;
+use rlx_select::or_panic;
 
 use crate::compiled::CompiledGraph;
-use crate::error::{CompileError, or_panic};
+use crate::error::CompileError;
 use crate::session::Session;
-
 /// How many graphs [`CompileCache::new`] keeps.
 const CAPACITY: usize = 8;
 

@@ -1,9 +1,7 @@
 //! Rows: padding to a bucket's size, and slicing back.
 
 use rlx_ir::{Error, ErrorKind, Result, memory};
-
-use crate::error::or_panic;
-
+use rlx_select::or_panic;
 /// `rows` rows of `inner` elements each, with zeros up to `upper` rows.
 ///
 /// # Panics

@@ -10,7 +10,7 @@ use super::bytes::{AlignedBytes, copy_block};
 use super::handles::Handle;
 use super::slot::{DimForm, Infos, Slot, UNKNOWN};
 use super::tensor::TensorView;
-use crate::convert;
+use rlx_backend::convert;
 use rlx_ir::nearest;
 
 /// What a caller passes for one input.

@@ -9,16 +9,15 @@
 //! devices the value is stored here.
 
 use rlx_backend::ExecutableGraph;
+use rlx_backend::convert;
 use rlx_driver::Device;
 use rlx_ir::{DType, Error, ErrorKind, Result, Shape, memory};
+use rlx_select::or_panic;
+use rlx_select::panic_guard;
 
 use super::CompiledGraph;
 use super::bind::Data;
 use super::bytes::AlignedBytes;
-use crate::convert;
-use crate::error::or_panic;
-use crate::panic_guard;
-
 /// A handle of an input; its value is in the input's declared type.
 #[derive(Debug, Clone)]
 pub(super) struct Handle {

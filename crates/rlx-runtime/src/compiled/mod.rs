@@ -17,26 +17,25 @@ mod tensor;
 
 use std::sync::Arc;
 
-use rlx_backend::tuning::Tuning;
-use rlx_backend::{ExecutableGraph, MemoryInfo};
-use rlx_driver::Device;
-use rlx_ir::{DimBinding, LirModule, Result};
-use rlx_opt::{CompileOptions, KernelDispatchReport, PassRecord, Precision};
-
-use crate::error::or_panic;
-use crate::model_pipeline::params::ParamBook;
-use crate::panic_guard::PanicGuard;
-use crate::session::Built;
-use crate::tuning::{Tuned, TunedStep};
 use bind::Binder;
 use handles::Handle;
 use moe::Masks;
 use outputs::Outputs;
 pub(crate) use params::{weight_of_bytes, weight_of_f32, wrong_parameter};
 pub use rlx_backend::moe::MoeResidencyStats;
+use rlx_backend::tuning::Tuning;
+use rlx_backend::{ExecutableGraph, MemoryInfo};
+use rlx_driver::Device;
+use rlx_ir::{DimBinding, LirModule, Result};
+use rlx_opt::{CompileOptions, KernelDispatchReport, PassRecord, Precision};
+use rlx_select::Built;
+use rlx_select::or_panic;
+use rlx_select::panic_guard::PanicGuard;
+use rlx_select::tuning::{Tuned, TunedStep};
 use slot::Infos;
 pub use tensor::{TensorInfo, TensorView};
 
+use crate::model_pipeline::params::ParamBook;
 /// The reports of the compilation, shared by clones.
 #[derive(Debug)]
 struct Record {

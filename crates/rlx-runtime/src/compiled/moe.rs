@@ -28,10 +28,9 @@
 use rlx_backend::moe::{MixtureOfExperts, MoeResidencyStats};
 use rlx_driver::Device;
 use rlx_ir::{Error, ErrorKind, Result};
+use rlx_select::or_panic;
 
 use super::CompiledGraph;
-use crate::error::or_panic;
-
 /// The masks that were set.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Masks {

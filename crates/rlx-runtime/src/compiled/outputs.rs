@@ -1,18 +1,17 @@
 //! The outputs of the last run: where they are, and reading them.
 
 use rlx_backend::ExecutableGraph;
+use rlx_backend::convert;
 use rlx_driver::Device;
 use rlx_ir::{Dim, Error, ErrorKind, LirModule, Result, memory};
+use rlx_select::or_panic;
+use rlx_select::panic_guard;
 
 use super::CompiledGraph;
 use super::bind::Binder;
 use super::bytes::{AlignedBytes, copy_block};
 use super::slot::{Infos, Slot};
 use super::tensor::TensorView;
-use crate::convert;
-use crate::error::or_panic;
-use crate::panic_guard;
-
 /// The state of the last run's outputs.
 #[derive(Debug)]
 pub(super) struct Outputs {

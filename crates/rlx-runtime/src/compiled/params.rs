@@ -3,20 +3,19 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use rlx_backend::convert;
 use rlx_backend::{CodePart, ExecutableGraph, PreparedWeights};
 use rlx_driver::Device;
 use rlx_ir::lir::BufferId;
 use rlx_ir::progress::Stage;
 use rlx_ir::{DType, Error, ErrorKind, Progress, Result, Weight, WeightStore, memory};
+use rlx_select::or_panic;
+use rlx_select::panic_guard;
 
 use super::CompiledGraph;
 use super::bind::unknown_name;
 use super::tensor::TensorInfo;
-use crate::convert;
-use crate::error::or_panic;
 use crate::model_pipeline::params::ParamBook;
-use crate::panic_guard;
-
 /// The results of the init program, by buffer.
 type Prepared<'a> = Vec<(BufferId, Cow<'a, [u8]>)>;
 

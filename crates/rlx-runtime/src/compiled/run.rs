@@ -8,13 +8,12 @@
 
 use rlx_backend::{ExecutableGraph, InputSource};
 use rlx_ir::{ConstData, DType, Error, ErrorKind, Progress, Result, memory};
+use rlx_select::or_panic;
 
 use super::CompiledGraph;
 use super::bind::{BoundInputs, Inputs};
 use super::handles::read_device_handle;
 use super::tensor::TensorView;
-use crate::error::or_panic;
-
 impl CompiledGraph {
     /// Runs on f32 inputs by name, converted to their declared types; returns all outputs as f32.
     ///

@@ -4,7 +4,7 @@ use rlx_ir::lir::IoSlot;
 use rlx_ir::tensor::{Element, slice_of, vec_of};
 use rlx_ir::{ConstData, DType, Error, ErrorKind, Result, Shape, memory};
 
-use crate::convert;
+use rlx_backend::convert;
 
 /// A named input, parameter or output of a graph.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,11 +2,10 @@
 
 use rlx_driver::Device;
 use rlx_ir::{Error, ErrorKind, Result};
+use rlx_select::device_policy::{DeviceFallbackError, check_usable, failed};
 
 use super::{GraphDevices, Inputs, env_chain};
 use crate::compiled::CompiledGraph;
-use crate::device_policy::{DeviceFallbackError, check_usable, failed};
-
 impl GraphDevices {
     /// Runs on `device`, compiled at the first call.
     ///
@@ -186,7 +185,7 @@ impl GraphDevices {
     /// Every device of the chain and why it cannot be used, or a variable that does not parse.
     pub fn try_resolve_chain(&self, hint: Option<Device>) -> Result<Device> {
         let chain = self.chain(hint)?;
-        Ok(crate::device_policy::try_resolve_device_chain(&self.graph, &chain, &self.policy)?)
+        Ok(rlx_select::device_policy::try_resolve_device_chain(&self.graph, &chain, &self.policy)?)
     }
 
     /// The graph compiled for the first device of [`GraphDevices::run_chain`]'s chain that succeeds.

@@ -4,12 +4,12 @@ use std::fmt;
 
 use rlx_driver::Device;
 use rlx_ir::Result;
+use rlx_select::device_policy::{DeviceCandidate, DevicePickStrategy, named_device, pick, report_with};
+use rlx_select::or_panic;
+use rlx_select::verdicts::size_class;
 
 use super::{GraphDevices, Inputs};
-use crate::device_bench::{self, Verdict, size_class};
-use crate::device_policy::{DeviceCandidate, DevicePickStrategy, named_device, pick, report_with};
-use crate::error::or_panic;
-
+use crate::device_bench::{self, Verdict};
 /// A device that was chosen, and why.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Choice {

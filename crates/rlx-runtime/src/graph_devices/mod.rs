@@ -1,7 +1,7 @@
 //! One graph on several devices, with fallback: [`GraphDevices`].
 //!
 //! It keeps the graph, its parameters and one executable for each device that was used, chooses a device
-//! (see [`crate::device_policy`]), and tries the next device of a chain if one fails. A fallback is never silent:
+//! (see [`rlx_select::device_policy`]), and tries the next device of a chain if one fails. A fallback is never silent:
 //! each failed attempt is recorded ([`GraphDevices::last_attempts`]) and logged as a warning. The parameters are stored
 //! in this object, so they stay intact whatever happens to a device's executable.
 //!
@@ -34,19 +34,19 @@ use std::collections::btree_map::Entry;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+pub use choice::{Choice, ChoiceReason};
 use rlx_driver::Device;
 use rlx_ir::{Error, ErrorKind, Graph, Op, Result, Weight};
-
-use crate::compiled::CompiledGraph;
-use crate::device_bench::{self, DeviceBenchResult, Verdict, Verdicts};
-use crate::device_policy::{
+use rlx_select::device_policy::{
     DeviceFallbackError, DevicePolicy, check_usable, devices_for_with_policy, nothing_usable,
 };
-use crate::error::or_panic;
-use crate::session::Session;
-use crate::{env, panic_guard};
-pub use choice::{Choice, ChoiceReason};
+use rlx_select::or_panic;
+use rlx_select::verdicts::Verdicts;
+use rlx_select::{env, panic_guard};
 
+use crate::compiled::CompiledGraph;
+use crate::device_bench::{self, DeviceBenchResult, Verdict};
+use crate::session::Session;
 /// Inputs of a run: f32 values by name.
 pub(crate) type Inputs<'a> = &'a [(&'a str, &'a [f32])];
 

@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use rlx_driver::Device;
 use rlx_ir::{DType, Error, ErrorKind, Op, Result, Weight, WeightStore};
+use rlx_select::device_policy::DeviceFallbackError;
+use rlx_select::or_panic;
 
 use super::GraphDevices;
 use crate::compiled::{TensorInfo, weight_of_bytes, weight_of_f32, wrong_parameter};
-use crate::device_policy::DeviceFallbackError;
-use crate::error::or_panic;
-
 impl GraphDevices {
     /// Sets a parameter on every device, compiled already or later.
     ///

@@ -35,11 +35,11 @@ use rlx_ir::{
     Result, WeightStore,
 };
 use rlx_opt::{CompileOptions, CompileResult};
-
-use crate::compiled::CompiledGraph;
-use crate::error::{CompileError, or_panic};
+use rlx_select::or_panic;
 use variants::{Variants, no_template};
 
+use crate::compiled::CompiledGraph;
+use crate::error::CompileError;
 /// How many variants [`ModelCompilePipeline::new`] keeps.
 const CAPACITY: usize = 8;
 

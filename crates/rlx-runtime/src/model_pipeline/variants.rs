@@ -6,12 +6,12 @@ use std::collections::VecDeque;
 use rlx_driver::Device;
 use rlx_ir::{DimBinding, Error, ErrorKind, Graph, LowerError, Result, WeightStore};
 use rlx_opt::{CompileOptions, CompilePipeline, CompileResult};
+use rlx_select::panic_guard::on_device;
 
 use super::params::ParamBook;
 use crate::compiled::CompiledGraph;
-use crate::session::{Session, on_device};
+use crate::session::Session;
 use crate::stages::try_pipeline_for;
-
 /// A graph compiled with dynamic dimensions, for some options.
 #[derive(Debug)]
 struct Template {

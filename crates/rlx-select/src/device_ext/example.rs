@@ -7,7 +7,6 @@ use rlx_ir::op::{DataFormat, MaskKind};
 use rlx_ir::ops::def;
 use rlx_ir::ops::nn::recurrent::Operands;
 use rlx_ir::{DType, Dim, Extent, Graph, NodeId, Op, Shape};
-
 /// The element types tried for one input, f32 first.
 const TYPES: [DType; 6] = [DType::F32, DType::I64, DType::Bool, DType::I32, DType::U8, DType::I8];
 

@@ -19,21 +19,18 @@
 //!
 //! [`DevicePickStrategy::Benchmark`]: crate::DevicePickStrategy::Benchmark
 
-mod verdicts;
-
 use std::time::Instant;
 
 use rlx_driver::Device;
 use rlx_ir::progress::Stage;
 use rlx_ir::sort::{sort, sort_by_key};
 use rlx_ir::{Error, ErrorKind, Progress, Result};
+use rlx_select::device_ext::full_name;
+use rlx_select::device_policy::{DeviceFallbackError, nothing_usable};
+pub use rlx_select::verdicts::Verdict;
+use rlx_select::verdicts::size_class;
 
-use crate::device_ext::full_name;
-use crate::device_policy::{DeviceFallbackError, nothing_usable};
 use crate::graph_devices::{GraphDevices, Inputs};
-pub use verdicts::Verdict;
-pub(crate) use verdicts::{Verdicts, size_class};
-
 /// The times of one device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceBenchResult {

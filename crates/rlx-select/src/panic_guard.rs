@@ -10,25 +10,32 @@ use rlx_driver::Device;
 use rlx_ir::dim::scoped;
 use rlx_ir::panics::catch;
 use rlx_ir::{Error, ErrorKind, Result};
-
-use crate::session::on_device;
-
 /// Calls into the backend of `device`; `doing` completes "panicked while". Errors name the device.
 ///
 /// # Errors
 /// The call's own, or [`ErrorKind::Device`] with the panic's text.
-pub(crate) fn call<T>(device: Device, doing: &str, f: impl FnOnce() -> Result<T>) -> Result<T> {
+pub fn call<T>(device: Device, doing: &str, f: impl FnOnce() -> Result<T>) -> Result<T> {
     caught(device, doing, f).unwrap_or_else(Err)
 }
 
 /// Drops what belongs to the backend of `device`; a panic in its destructor is reported and goes no further.
-pub(crate) fn drop_quietly<T>(device: Device, value: T) {
+pub fn drop_quietly<T>(device: Device, value: T) {
     let free = || {
         drop(value);
         Ok(())
     };
     if let Err(e) = call(device, "freeing an executable", free) {
         tracing::warn!(%device, error = %e, "an executable did not free its memory");
+    }
+}
+
+/// The error, naming the device if it does not yet.
+pub fn on_device(error: Error, device: Device) -> Error {
+    // A cancellation does not depend on the device.
+    if error.device().is_some() || error.kind() == ErrorKind::Cancelled {
+        error
+    } else {
+        error.with_device(device.name())
     }
 }
 
@@ -44,14 +51,14 @@ fn caught<T>(device: Device, doing: &str, f: impl FnOnce() -> Result<T>) -> Resu
 
 /// The guard of one executable: remembers a panic.
 #[derive(Debug, Clone)]
-pub(crate) struct PanicGuard {
+pub struct PanicGuard {
     device: Device,
     panicked: Option<Error>,
 }
 
 impl PanicGuard {
     /// Of an executable on `device` that has not panicked.
-    pub(crate) fn new(device: Device) -> Self {
+    pub fn new(device: Device) -> Self {
         PanicGuard { device, panicked: None }
     }
 
@@ -59,7 +66,7 @@ impl PanicGuard {
     ///
     /// # Errors
     /// The call's own; the panic's text, now and at every later call.
-    pub(crate) fn call<T>(&mut self, doing: &str, f: impl FnOnce() -> Result<T>) -> Result<T> {
+    pub fn call<T>(&mut self, doing: &str, f: impl FnOnce() -> Result<T>) -> Result<T> {
         if let Some(earlier) = &self.panicked {
             return Err(earlier.clone().with_hint("compile again: this executable can no longer run"));
         }

@@ -6,7 +6,6 @@ use rlx_ir::lir::{Buffer, BufferId, BufferKind, IoSlot, LiveRange, Operand, Step
 use rlx_ir::{Dim, DimBinding, Extent, Graph, LirModule, Result, Shape};
 use rlx_opt::PoolSpec;
 use rlx_opt::plan::plan_memory;
-
 /// How often the step is in its module: one run is then long against what every run costs, whatever it does.
 const REPEATS: usize = 4;
 
@@ -150,9 +149,10 @@ impl Extract<'_> {
 mod tests {
     use rlx_driver::Device;
     use rlx_ir::text;
+    use rlx_opt::{CompileOptions, CompilePipeline};
 
     use super::*;
-    use crate::{CompileOptions, Session};
+    use crate::device::DeviceBackend;
 
     #[test]
     fn a_step_that_writes_in_place_is_measured_with_an_output_of_its_own() {
@@ -167,16 +167,16 @@ mod tests {
               return %4
             }"#,
         );
-        let session = Session::new(Device::Cpu);
+        let device = DeviceBackend::try_new(Device::Cpu).unwrap();
         let options = CompileOptions::default();
-        let compiled = session.compile_with(graph.unwrap(), &options);
-        let lir = compiled.lir();
+        let target = device.target(&options).unwrap();
+        let lir = CompilePipeline::new(target.clone(), options).compile(&graph.unwrap()).unwrap().lir;
+        let lir = &lir;
         let at = lir.steps.iter().position(|step| step.in_place().next().is_some()).expect("a step in place");
-        let target = session.target(&options).unwrap();
         let module = isolated(lir, at, target.pool_spec()).unwrap().expect("a module of one step");
         assert!(module.steps.iter().all(|step| step.in_place().next().is_none()), "{module}");
         rlx_opt::verify_lir::verify_program(&module, &*target).unwrap();
-        let key = |lir: &LirModule, at: usize| session.backend().tuning_key(lir, &lir.steps[at]).unwrap();
+        let key = |lir: &LirModule, at: usize| device.backend().tuning_key(lir, &lir.steps[at]).unwrap();
         assert!(key(lir, at).is_some() && key(lir, at) == key(&module, 0));
     }
 }

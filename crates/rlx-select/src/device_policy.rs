@@ -2,14 +2,14 @@
 //!
 //! A [`DevicePolicy`] allows, denies and prefers devices, and says how the rest are ranked
 //! ([`DevicePickStrategy`]). The order of precedence: a hint of the caller; `RLX_DEVICE`; the policy's preferred
-//! devices; the cost model, or a measurement ([`crate::GraphDevices::resolve_with_inputs`]).
+//! devices; the cost model, or a measurement (`GraphDevices::resolve_with_inputs`).
 //!
 //! | variable | meaning |
 //! |---|---|
 //! | `RLX_DEVICE` | the device where the caller gives no hint; an error if it cannot be used |
 //! | `RLX_DEVICES`, `RLX_DENY_DEVICES`, `RLX_PREFER_DEVICES` | the lists of [`DevicePolicy::from_env`]; devices that cannot be used are ignored |
 //! | `RLX_BENCHMARK_PICK` | the number of runs by which [`DevicePolicy::from_env`] measures each device |
-//! | `RLX_DEVICE_CHAIN` | the chain of [`crate::GraphDevices::run_chain`]; a device that cannot be used is a recorded attempt |
+//! | `RLX_DEVICE_CHAIN` | the chain of `GraphDevices::run_chain`; a device that cannot be used is a recorded attempt |
 //!
 //! An empty variable counts as not set. A value that does not parse is an error everywhere.
 //!
@@ -36,10 +36,8 @@ use rlx_ir::{Error, ErrorKind, Graph, Result, verify_ok};
 use rlx_opt::CompileOptions;
 
 use crate::device_ext::{first_unsupported_op_with_options, full_name, try_legalize, unavailable_reason};
-use crate::error::or_panic;
 use crate::registry::registered_devices;
-use crate::{cost, env};
-
+use crate::{cost, env, or_panic};
 /// How devices of equal preference are ranked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DevicePickStrategy {
@@ -185,7 +183,7 @@ impl DevicePolicy {
     }
 
     /// The first of the preferred devices that is among `usable`.
-    pub(crate) fn preferred_of(&self, usable: &[Device]) -> Option<Device> {
+    pub fn preferred_of(&self, usable: &[Device]) -> Option<Device> {
         self.prefer.iter().copied().find(|d| usable.contains(d))
     }
 }
@@ -251,7 +249,7 @@ impl From<DeviceFallbackError> for String {
 ///
 /// # Errors
 /// Why not: the policy, the device (with its Cargo feature), or the node it has no kernel for.
-pub(crate) fn check_usable(graph: &Graph, device: Device, policy: &DevicePolicy) -> Result<()> {
+pub fn check_usable(graph: &Graph, device: Device, policy: &DevicePolicy) -> Result<()> {
     if let Some(objection) = policy.objection(device) {
         let message = format!("{device} is {objection}");
         return Err(Error::new(ErrorKind::DeviceUnavailable, message).with_device(device.name()));
@@ -325,7 +323,7 @@ pub fn device_report(graph: &Graph, policy: &DevicePolicy) -> Vec<DeviceCandidat
 }
 
 /// The report, with `choose` choosing among the usable devices.
-pub(crate) fn report_with(
+pub fn report_with(
     graph: &Graph,
     policy: &DevicePolicy,
     choose: impl FnOnce(&[Device]) -> Option<Device>,
@@ -356,7 +354,7 @@ pub(crate) fn report_with(
 ///
 /// # Errors
 /// None is usable, or the cost models fail.
-pub(crate) fn pick(graph: &Graph, usable: &[Device], policy: &DevicePolicy) -> Result<Device> {
+pub fn pick(graph: &Graph, usable: &[Device], policy: &DevicePolicy) -> Result<Device> {
     match policy.preferred_of(usable) {
         Some(device) => Ok(device),
         None => cost::cheapest(graph, usable)?.ok_or_else(|| nothing_usable(graph, policy).into()),
@@ -364,13 +362,13 @@ pub(crate) fn pick(graph: &Graph, usable: &[Device], policy: &DevicePolicy) -> R
 }
 
 /// The error that says for every device why it cannot be used.
-pub(crate) fn nothing_usable(graph: &Graph, policy: &DevicePolicy) -> DeviceFallbackError {
+pub fn nothing_usable(graph: &Graph, policy: &DevicePolicy) -> DeviceFallbackError {
     let reason = |&d: &Device| check_usable(graph, d, policy).err().map(|e| (d, e.message().to_string()));
     DeviceFallbackError { attempts: Device::all().iter().filter_map(reason).collect() }
 }
 
 /// The device to run `graph` on: `hint`, else the device named by `RLX_DEVICE`, else the choice of `policy`. (A benchmark needs
-/// inputs: [`crate::GraphDevices::resolve_with_inputs`]; here the cost model is used instead.)
+/// inputs: `GraphDevices::resolve_with_inputs`; here the cost model is used instead.)
 ///
 /// # Errors
 /// As [`try_resolve_device`].
@@ -404,11 +402,7 @@ pub fn try_resolve_device(graph: &Graph, hint: Option<Device>, policy: &DevicePo
 ///
 /// # Errors
 /// It cannot be used, or the variable does not parse (whatever the hint).
-pub(crate) fn named_device(
-    graph: &Graph,
-    hint: Option<Device>,
-    policy: &DevicePolicy,
-) -> Result<Option<Device>> {
+pub fn named_device(graph: &Graph, hint: Option<Device>, policy: &DevicePolicy) -> Result<Option<Device>> {
     let from_env = env::device()?;
     if let Some(device) = hint {
         return check_usable(graph, device, policy).map(|()| Some(device));
@@ -463,7 +457,7 @@ pub fn try_resolve_device_chain(
 }
 
 /// The error of a chain after these attempts.
-pub(crate) fn failed(mut attempts: Vec<(Device, String)>) -> DeviceFallbackError {
+pub fn failed(mut attempts: Vec<(Device, String)>) -> DeviceFallbackError {
     if attempts.is_empty() {
         attempts.push((Device::Cpu, "the chain is empty: it names no device to try".to_string()));
     }

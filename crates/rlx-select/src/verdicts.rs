@@ -11,9 +11,7 @@ use rlx_driver::Device;
 use rlx_ir::sort::sort;
 use rlx_ir::{Error, ErrorKind, Graph, Result, graph_hash};
 
-use crate::graph_devices::Inputs;
 use crate::{cost, store};
-
 const FOLDER: &str = "verdicts";
 
 /// What a measurement decided.
@@ -30,7 +28,7 @@ pub struct Verdict {
 }
 
 /// The class of these inputs.
-pub(crate) fn size_class(inputs: Inputs<'_>) -> Vec<(String, usize)> {
+pub fn size_class(inputs: &[(&str, &[f32])]) -> Vec<(String, usize)> {
     let class = |&(name, values): &(&str, &[f32])| (name.to_string(), values.len().next_power_of_two());
     let mut classes: Vec<_> = inputs.iter().map(class).collect();
     sort(&mut classes);
@@ -39,7 +37,7 @@ pub(crate) fn size_class(inputs: Inputs<'_>) -> Vec<(String, usize)> {
 
 /// The verdicts about one graph.
 #[derive(Debug, Default)]
-pub(crate) struct Verdicts {
+pub struct Verdicts {
     /// The latest last.
     found: Vec<Verdict>,
     /// The graph's hash, once it was needed.
@@ -48,7 +46,7 @@ pub(crate) struct Verdicts {
 
 impl Verdicts {
     /// The verdict for these sizes from at least `runs` runs, if there is one in memory or on disk.
-    pub(crate) fn find(
+    pub fn find(
         &mut self,
         graph: &Graph,
         devices: &[Device],
@@ -71,7 +69,7 @@ impl Verdicts {
     }
 
     /// Keeps a verdict here and on disk. (A folder that cannot be written is a warning.)
-    pub(crate) fn remember(&mut self, graph: &Graph, devices: &[Device], verdict: Verdict) {
+    pub fn remember(&mut self, graph: &Graph, devices: &[Device], verdict: Verdict) {
         let written = self
             .place(graph, devices, &verdict.sizes)
             .and_then(|(path, subject)| store::write(&path, &to_text(&verdict, &subject)));
@@ -87,12 +85,12 @@ impl Verdicts {
     }
 
     /// All there are, the latest last.
-    pub(crate) fn all(&self) -> &[Verdict] {
+    pub fn all(&self) -> &[Verdict] {
         &self.found
     }
 
     /// Drops every verdict about the graph, on disk too.
-    pub(crate) fn forget(&mut self, graph: &Graph) {
+    pub fn forget(&mut self, graph: &Graph) {
         self.found.clear();
         let prefix = self.hash(graph);
         let file = store::path(FOLDER, "any").ok();

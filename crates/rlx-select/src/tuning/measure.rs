@@ -4,15 +4,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rlx_backend::tuning::Tuning;
-use rlx_backend::{CompileCache, ExecutableGraph};
+use rlx_backend::{CompileCache, ExecutableGraph, convert};
 use rlx_ir::lir::IoSlot;
 use rlx_ir::{DType, LirModule, Result, Weight, memory};
 use rlx_opt::CompileOptions;
 
 use super::isolate::isolated;
-use crate::session::Session;
-use crate::{convert, panic_guard};
-
+use crate::device::DeviceBackend;
+use crate::panic_guard;
 /// How long all variants of a step are timed together, roughly.
 const BUDGET: Duration = Duration::from_millis(60);
 /// The fewest and the most rounds of runs, one of each variant.
@@ -32,16 +31,16 @@ pub(super) type Times = Vec<(String, Option<Duration>)>;
 /// # Errors
 /// The first variant fails.
 pub(super) fn fastest(
-    session: &Session,
+    on: &DeviceBackend,
     bound: &LirModule,
     at: usize,
     options: &CompileOptions,
 ) -> Result<Option<(String, Times)>> {
-    let device = session.device();
-    let Some(module) = isolated(bound, at, session.target(options)?.pool_spec())? else { return Ok(None) };
+    let device = on.device();
+    let Some(module) = isolated(bound, at, on.target(options)?.pool_spec())? else { return Ok(None) };
     let module = Arc::new(module);
     let key = panic_guard::call(device, "naming the variants of a step", || {
-        session.backend().tuning_key(&module, &module.steps[0])
+        on.backend().tuning_key(&module, &module.steps[0])
     })?;
     let Some(key) = key else { return Ok(None) };
     let weights = module.params.iter().map(made_up).collect::<Result<Vec<_>>>()?;
@@ -51,7 +50,7 @@ pub(super) fn fastest(
         tuning.choose(&key, variant);
         let cache = CompileCache { tuning, ..CompileCache::default() };
         panic_guard::call(device, "compiling", || {
-            let mut exec = session.backend().compile_cached(Arc::clone(&module), options, &cache)?;
+            let mut exec = on.backend().compile_cached(Arc::clone(&module), options, &cache)?;
             for (i, weight) in weights.iter().enumerate() {
                 exec.set_param(i, Arc::clone(weight))?;
             }

@@ -5,17 +5,20 @@
 //! disturbances only make a run longer. Each series of measurements goes from small to large sizes and stops when a run would
 //! take too long or when the time budget is spent, so a slow device is measured at small sizes only.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rlx_backend::cost::{WorkKind, border_bytes, works};
+use rlx_backend::{CompileCache, ExecutableGraph};
 use rlx_driver::Device;
+use rlx_ir::lir::IoSlot;
 use rlx_ir::progress::Stage;
-use rlx_ir::{DType, Graph, GraphExt, NodeId, Op, Progress, Result, Shape};
+use rlx_ir::{DType, Graph, GraphExt, LirModule, NodeId, Op, Progress, Result, Shape, Weight};
+use rlx_opt::{CompileOptions, CompilePipeline};
 
 use super::model::{Calibration, Curve, GemmPoint};
-use crate::compiled::CompiledGraph;
-use crate::session::Session;
-
+use crate::device::DeviceBackend;
+use crate::panic_guard;
 /// How long a measurement repeats runs.
 const REPEAT: Duration = Duration::from_millis(3);
 /// A run that takes longer is not repeated often, and nothing larger of its kind is measured.
@@ -70,14 +73,13 @@ const WINDOWS: [[usize; 3]; 9] = [
 /// The number of these that are measured before the larger matmuls.
 const FIRST_WINDOWS: usize = 5;
 
-/// Measures the device of `session`; `progress` may stop it before any run.
+/// Measures the device of `on`; `progress` may stop it before any run.
 ///
 /// # Errors
 /// What compiling or running the smallest graphs reports, or being stopped.
-pub(super) fn measure(session: &Session, subject: String, progress: &Progress) -> Result<Calibration> {
-    let budget = if session.device() == Device::Cpu { BUDGET } else { BUDGET_ELSEWHERE };
-    let mut bench =
-        Bench { session, progress, until: Instant::now() + budget, prices: Calibration::default() };
+pub(super) fn measure(on: &DeviceBackend, subject: String, progress: &Progress) -> Result<Calibration> {
+    let budget = if on.device() == Device::Cpu { BUDGET } else { BUDGET_ELSEWHERE };
+    let mut bench = Bench { on, progress, until: Instant::now() + budget, prices: Calibration::default() };
     bench.prices.subject = subject;
     bench.fixed_costs()?;
     // What all models need comes first, in case the time does not suffice for everything.
@@ -95,7 +97,7 @@ pub(super) fn measure(session: &Session, subject: String, progress: &Progress) -
 
 /// A measurement in progress.
 struct Bench<'a> {
-    session: &'a Session,
+    on: &'a DeviceBackend,
     progress: &'a Progress,
     until: Instant,
     prices: Calibration,
@@ -123,42 +125,75 @@ fn filling(n: usize, scale: f32) -> Vec<f32> {
     (0..n).map(|i| ((i * 7 % 17) as f32 - 8.0) / 8.0 * scale).collect()
 }
 
-/// The smallest time of some runs, in nanoseconds.
-fn min_time(compiled: &mut CompiledGraph, progress: &Progress) -> Result<f64> {
-    let count = |info: &crate::TensorInfo| info.shape.num_elements().unwrap_or(0);
-    let inputs: Vec<Vec<f32>> = compiled.inputs().iter().map(|i| filling(count(i), 1.0)).collect();
-    let inputs: Vec<&[f32]> = inputs.iter().map(Vec::as_slice).collect();
-    let mut timed = || {
-        progress.check(Stage::Run)?;
-        let start = Instant::now();
-        compiled.try_run_slots(&inputs).map(|_| start.elapsed())
-    };
-    timed()?;
-    let start = Instant::now();
-    let mut best = timed()?;
-    for run in 1..200 {
-        if run >= 3 && start.elapsed() > REPEAT || best > LONG {
-            break;
-        }
-        best = best.min(timed()?);
+/// The values as bytes of f32.
+fn bytes_of(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|v| v.to_le_bytes()).collect()
+}
+
+/// A compiled graph of fixed dimensions, its parameters set.
+struct Small {
+    device: Device,
+    exec: Box<dyn ExecutableGraph>,
+}
+
+impl Small {
+    fn lir(&self) -> &LirModule {
+        self.exec.lir()
     }
-    Ok(best.as_nanos() as f64)
+
+    /// The smallest time of some runs, outputs included, in nanoseconds.
+    fn min_time(&mut self, progress: &Progress) -> Result<f64> {
+        let count = |slot: &IoSlot| slot.shape.num_elements().unwrap_or(0);
+        let inputs: Vec<Vec<u8>> =
+            self.lir().inputs.iter().map(|slot| bytes_of(&filling(count(slot), 1.0))).collect();
+        let (device, outputs, exec) = (self.device, self.lir().outputs.len(), &mut self.exec);
+        let mut timed = || {
+            progress.check(Stage::Run)?;
+            panic_guard::call(device, "running", || {
+                let start = Instant::now();
+                exec.run(&inputs.as_slice(), &[])?;
+                (0..outputs).try_for_each(|i| exec.output(i).map(drop))?;
+                Ok(start.elapsed())
+            })
+        };
+        timed()?;
+        let start = Instant::now();
+        let mut best = timed()?;
+        for run in 1..200 {
+            if run >= 3 && start.elapsed() > REPEAT || best > LONG {
+                break;
+            }
+            best = best.min(timed()?);
+        }
+        Ok(best.as_nanos() as f64)
+    }
 }
 
 impl Bench<'_> {
-    fn compile(&self, graph: Graph) -> Result<CompiledGraph> {
-        let mut compiled = self.session.try_compile(graph)?;
-        let params = compiled.params().to_vec();
-        for info in params {
-            let n = info.shape.num_elements().unwrap_or(0);
-            compiled.try_set_param(&info.name, &filling(n, 0.1))?;
-        }
-        Ok(compiled)
+    fn compile(&self, graph: Graph) -> Result<Small> {
+        let options = CompileOptions::try_new()?;
+        let device = self.on.device();
+        let pipeline = CompilePipeline::new(self.on.target(&options)?, options.clone());
+        let lir = panic_guard::call(device, "answering the compiler", || pipeline.compile(&graph))?.lir;
+        let mut exec = self.on.executable(lir, &options, &CompileCache::default(), &Progress::none())?.exec;
+        let weights = exec.lir().params.iter().map(|slot| {
+            let n = slot.shape.num_elements().unwrap_or(0);
+            Weight::owned(
+                DType::F32,
+                &slot.shape.static_dims().unwrap_or_default(),
+                bytes_of(&filling(n, 0.1)),
+            )
+        });
+        let weights: Vec<Weight> = weights.collect::<Result<_>>()?;
+        panic_guard::call(device, "taking a parameter", || {
+            weights.into_iter().enumerate().try_for_each(|(i, weight)| exec.set_param(i, Arc::new(weight)))
+        })?;
+        Ok(Small { device, exec })
     }
 
     /// The smallest time of a graph.
     fn time(&self, graph: Graph) -> Result<f64> {
-        min_time(&mut self.compile(graph)?, self.progress)
+        self.compile(graph)?.min_time(self.progress)
     }
 
     /// The smallest time of a graph's steps alone, without work.
@@ -168,7 +203,7 @@ impl Bench<'_> {
         let fixed = self.prices.run_ns
             + border_bytes(lir) * self.prices.transfer_ns
             + lir.steps.len() as f64 * self.prices.step_ns;
-        let time = min_time(&mut compiled, self.progress)?;
+        let time = compiled.min_time(self.progress)?;
         // Noise in what is taken off must not make work cheaper than it can be.
         Ok((time - fixed).max(0.05 * time))
     }
@@ -184,7 +219,7 @@ impl Bench<'_> {
         let (one, many) = (self.time(steps(1))?, self.time(steps(25))?);
         self.prices.step_ns = ((many - one) / 24.0).max(1.0);
         self.prices.run_ns = (one - self.prices.step_ns).max(1.0);
-        if self.session.device() != Device::Cpu {
+        if self.on.device() != Device::Cpu {
             // The CPU reads inputs and gives outputs in place.
             let relu = |n| chain(&[n], 1, |g, x| g.relu(x));
             let (few, many) = (4096, 1 << 20);
@@ -329,9 +364,8 @@ impl Bench<'_> {
                 let shape = g.shape(x).clone();
                 g.add_node(op.clone(), vec![x, x, x], shape)
             });
-            let native = |c: &CompiledGraph| {
-                works(c.lir()).iter().any(|w| matches!(w.kind, WorkKind::Attention { .. }))
-            };
+            let native =
+                |c: &Small| works(c.lir()).iter().any(|w| matches!(w.kind, WorkKind::Attention { .. }));
             if !native(&self.compile(graph.clone())?) {
                 break;
             }

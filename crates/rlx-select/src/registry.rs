@@ -11,7 +11,6 @@ use rlx_driver::Device;
 use rlx_ir::{Error, ErrorKind, Result};
 
 use crate::panic_guard;
-
 type Make = fn() -> Box<dyn Backend>;
 
 static REGISTERED: LazyLock<RwLock<BTreeMap<Device, Make>>> = LazyLock::new(RwLock::default);
@@ -44,7 +43,7 @@ pub fn backend_for(device: Device) -> Option<Box<dyn Backend>> {
     }
 }
 
-/// The devices that have a backend, in [`Device::all`]'s order. [`crate::is_available`] says whether the device itself
+/// The devices that have a backend, in [`Device::all`]'s order. [`crate::device_ext::is_available`] says whether the device itself
 /// is available.
 ///
 /// ```
@@ -81,7 +80,7 @@ fn built_in(device: Device) -> Option<Make> {
 /// # Errors
 /// [`ErrorKind::Config`] for an invalid number, [`ErrorKind::Unsupported`] for a device that does not use
 /// RLX's thread pool.
-pub(crate) fn with_threads(device: Device, threads: usize) -> Result<Box<dyn Backend>> {
+pub fn with_threads(device: Device, threads: usize) -> Result<Box<dyn Backend>> {
     match device {
         #[cfg(feature = "cpu")]
         Device::Cpu if registered(device).is_none() => {
@@ -95,7 +94,7 @@ pub(crate) fn with_threads(device: Device, threads: usize) -> Result<Box<dyn Bac
 }
 
 /// The number of threads that the environment sets for the built-in backend of `device`.
-pub(crate) fn threads_from_env(device: Device) -> Option<usize> {
+pub fn threads_from_env(device: Device) -> Option<usize> {
     match device {
         #[cfg(feature = "cpu")]
         Device::Cpu if registered(device).is_none() => rlx_cpu::pool::threads_from_env().ok(),
@@ -110,7 +109,7 @@ const WRITTEN: [Device; 4] = [Device::Cpu, Device::Vulkan, Device::OpenGl, Devic
 ///
 /// # Errors
 /// [`ErrorKind::DeviceUnavailable`] naming the device, its feature and [`register_backend`].
-pub(crate) fn require_backend(device: Device) -> Result<Box<dyn Backend>> {
+pub fn require_backend(device: Device) -> Result<Box<dyn Backend>> {
     panic_guard::call(device, "being made", || Ok(backend_for(device)))?.ok_or_else(|| {
         let feature = device.feature();
         let message =

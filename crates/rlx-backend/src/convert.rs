@@ -8,7 +8,7 @@ use half::{bf16, f16};
 use rlx_ir::{DType, DTypeClass, Error, ErrorKind, Result, Value, memory};
 
 /// How many f32 values encode one element.
-pub(crate) fn floats_per_element(dtype: DType) -> usize {
+pub fn floats_per_element(dtype: DType) -> usize {
     if dtype == DType::C64 { 2 } else { 1 }
 }
 
@@ -17,7 +17,7 @@ pub(crate) fn floats_per_element(dtype: DType) -> usize {
 ///
 /// # Errors
 /// [`ErrorKind::Value`] for a value that an integer or bool type cannot hold exactly.
-pub(crate) fn from_f32(dtype: DType, values: &[f32], out: &mut [u8]) -> Result<()> {
+pub fn from_f32(dtype: DType, values: &[f32], out: &mut [u8]) -> Result<()> {
     match dtype {
         DType::F32 | DType::C64 => out.copy_from_slice(bytemuck::cast_slice(values)),
         DType::F64 => each(values, out, |v| f64::from(v).to_le_bytes()),
@@ -72,7 +72,7 @@ fn whole_numbers(dtype: DType, range: (i128, i128), values: &[f32], out: &mut [u
 ///
 /// # Errors
 /// [`ErrorKind::Value`] for an integer that is not exact in f32.
-pub(crate) fn to_f32(dtype: DType, bytes: &[u8], count: usize, out: &mut [f32]) -> Result<()> {
+pub fn to_f32(dtype: DType, bytes: &[u8], count: usize, out: &mut [f32]) -> Result<()> {
     match dtype {
         DType::F32 | DType::C64 => bytemuck::cast_slice_mut(out).copy_from_slice(bytes),
         DType::F64 => floats(bytes, out, |b| f64::from_le_bytes(b) as f32),
@@ -117,7 +117,7 @@ fn exact<const N: usize>(bytes: &[u8], out: &mut [f32], f: impl Fn([u8; N]) -> i
 ///
 /// # Errors
 /// [`ErrorKind::DType`] for any other pair.
-pub(crate) fn widen(wanted: DType, given: DType, bytes: &[u8]) -> Result<std::borrow::Cow<'_, [u8]>> {
+pub fn widen(wanted: DType, given: DType, bytes: &[u8]) -> Result<std::borrow::Cow<'_, [u8]>> {
     if wanted == given {
         return Ok(bytes.into());
     }

@@ -42,12 +42,10 @@ use rlx_opt::passes::legalize;
 use rlx_opt::pipeline::PassContext;
 use rlx_opt::{CompileOptions, KernelDispatchReport, Target, report};
 
-use crate::error::or_panic;
-use crate::panic_guard;
 use crate::registry::{registered, require_backend};
-
+use crate::{or_panic, panic_guard};
 /// Whether `device` can be used now: a backend in this build and a live probe of the driver, or a backend
-/// given to [`crate::register_backend`].
+/// given to [`crate::registry::register_backend`].
 ///
 /// ```
 /// # use rlx_runtime::*;
@@ -157,7 +155,7 @@ pub fn full_name(device: Device) -> &'static str {
     }
 }
 
-/// Whether [`crate::CompiledGraph::run_slots`] works on `device`: true for every usable device,
+/// Whether `CompiledGraph::run_slots` works on `device`: true for every usable device,
 /// if necessary through host-visible copies.
 ///
 /// ```
@@ -169,7 +167,7 @@ pub fn supports_run_slots(device: Device) -> bool {
 }
 
 /// Blocks until `device` is idle, whichever thread or graph gave it work. The CPU computes within each call, and a
-/// device without a backend has no work, so for them the call returns at once. [`crate::CompiledGraph::drain`] waits for one
+/// device without a backend has no work, so for them the call returns at once. `CompiledGraph::drain` waits for one
 /// graph's work.
 ///
 /// # Panics

@@ -11,14 +11,13 @@ use rlx_ir::files::{
     cache_dir, check_own, io_error, is_missing, make_own, read_file, remove_abandoned, write_whole,
 };
 use rlx_ir::{Error, ErrorKind, Result};
-
 /// The version of all stored files: another version of RLX measures again.
-pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 const CHECK: &str = "check ";
 
 /// A short name for a text, of letters a file name may have.
-pub(crate) fn digest(text: &str) -> String {
+pub fn digest(text: &str) -> String {
     blake3::hash(text.as_bytes()).to_hex()[..16].to_string()
 }
 
@@ -26,7 +25,7 @@ pub(crate) fn digest(text: &str) -> String {
 ///
 /// # Errors
 /// As [`cache_dir`].
-pub(crate) fn path(kind: &str, name: &str) -> Result<PathBuf> {
+pub fn path(kind: &str, name: &str) -> Result<PathBuf> {
     Ok(cache_dir()?.join(kind).join(format!("{name}.txt")))
 }
 
@@ -34,7 +33,7 @@ pub(crate) fn path(kind: &str, name: &str) -> Result<PathBuf> {
 ///
 /// # Errors
 /// [`ErrorKind::Io`] naming the file, or a folder that is not the user's own.
-pub(crate) fn write(path: &Path, text: &str) -> Result<()> {
+pub fn write(path: &Path, text: &str) -> Result<()> {
     if let Some(folder) = path.parent() {
         make_own(folder)?;
         remove_abandoned(folder);
@@ -48,7 +47,7 @@ pub(crate) fn write(path: &Path, text: &str) -> Result<()> {
 /// # Errors
 /// [`ErrorKind::Io`] when it cannot be read or is in a folder that is not the user's own, [`ErrorKind::Malformed`] when
 /// it is not as it was written.
-pub(crate) fn read(path: &Path) -> Result<Option<String>> {
+pub fn read(path: &Path) -> Result<Option<String>> {
     path.parent().map_or(Ok(()), check_own)?;
     let bytes = match read_file(path) {
         Err(e) if is_missing(&e) => return Ok(None),

@@ -36,9 +36,8 @@ use rlx_ir::progress::Stage;
 use rlx_ir::{Error, ErrorKind, LirModule, Progress, Result};
 use rlx_opt::{CompileOptions, Tune};
 
-use crate::session::Session;
+use crate::device::DeviceBackend;
 use crate::{cost, panic_guard, store};
-
 /// Where tunings are in the cache folder.
 const FOLDER: &str = "tuning";
 
@@ -73,11 +72,11 @@ impl fmt::Display for TunedStep {
 
 /// The tuning of a module's steps.
 #[derive(Debug, Default)]
-pub(crate) struct Tuned {
+pub struct Tuned {
     /// For the backend.
-    pub(crate) tuning: Tuning,
+    pub tuning: Tuning,
     /// As text.
-    pub(crate) steps: Vec<TunedStep>,
+    pub steps: Vec<TunedStep>,
 }
 
 /// The variants for the steps of `lir`: those measured earlier on this machine, or those of `given`; with
@@ -85,8 +84,8 @@ pub(crate) struct Tuned {
 ///
 /// # Errors
 /// An error of the backend; [`ErrorKind::Cancelled`]. A measurement that fails is a warning.
-pub(crate) fn tuned(
-    session: &Session,
+pub fn tuned(
+    device: &DeviceBackend,
     lir: &LirModule,
     options: &CompileOptions,
     given: &Tuning,
@@ -95,24 +94,24 @@ pub(crate) fn tuned(
     if options.tune == Tune::Off {
         return Ok(Tuned::default());
     }
-    let mut known = read(session);
+    let mut known = read(device);
     known.extend(given);
     if known.is_empty() && options.tune == Tune::Cached {
         return Ok(Tuned::default());
     }
-    let keys = keys(session, lir)?;
+    let keys = keys(device, lir)?;
     let mut times = BTreeMap::new();
     if options.tune == Tune::Measure {
         let unknown: Vec<_> = keys.iter().filter(|(key, _)| !known.knows(key)).collect();
         let mut found = Vec::new();
-        let ended = measure_all(session, lir, options, &unknown, progress, &mut found);
+        let ended = measure_all(device, lir, options, &unknown, progress, &mut found);
         let mut fresh = Tuning::default();
         for Measured { key, variant, variants } in found {
             fresh.choose(key, variant);
             times.insert(key.what.clone(), variants);
         }
         // Also after a cancellation: finished measurements need not be repeated.
-        keep(session, &fresh);
+        keep(device, &fresh);
         ended?;
         known.extend(&fresh);
     }
@@ -127,11 +126,11 @@ pub(crate) fn tuned(
 }
 
 /// The keys of a module, each with the steps that are of it.
-fn keys(session: &Session, lir: &LirModule) -> Result<Vec<(TuningKey, Vec<usize>)>> {
+fn keys(device: &DeviceBackend, lir: &LirModule) -> Result<Vec<(TuningKey, Vec<usize>)>> {
     let mut found: Vec<(TuningKey, Vec<usize>)> = Vec::new();
     for (at, step) in lir.steps.iter().enumerate() {
-        let key = panic_guard::call(session.device(), "naming the variants of a step", || {
-            session.backend().tuning_key(lir, step)
+        let key = panic_guard::call(device.device(), "naming the variants of a step", || {
+            device.backend().tuning_key(lir, step)
         })?;
         let Some(key) = key.filter(|key| key.variants.len() > 1) else { continue };
         match found.iter_mut().find(|(known, _)| *known == key) {
@@ -151,7 +150,7 @@ struct Measured<'s> {
 
 /// Measures these keys, at typical sizes of dynamic dimensions.
 fn measure_all<'s>(
-    session: &Session,
+    device: &DeviceBackend,
     lir: &LirModule,
     options: &CompileOptions,
     keys: &[&'s (TuningKey, Vec<usize>)],
@@ -164,7 +163,7 @@ fn measure_all<'s>(
     let bound = lir.bind(&cost::typical_dims(&lir.graph));
     for (i, (key, steps)) in keys.iter().enumerate() {
         progress.step(Stage::Tune, i, keys.len(), || &key.what)?;
-        match measure::fastest(session, &bound, steps[0], options) {
+        match measure::fastest(device, &bound, steps[0], options) {
             Ok(Some((name, variants))) => {
                 tracing::debug!(key = %key.what, variant = %name, "tuned");
                 // A variant that exists only for the measured sizes is not a variant of the step.
@@ -180,21 +179,21 @@ fn measure_all<'s>(
 }
 
 /// What measurements depend on besides the key.
-fn subject(session: &Session) -> Result<String> {
-    let (device, machine) = (session.device().feature(), session.machine()?);
+fn subject(device: &DeviceBackend) -> Result<String> {
+    let (device, machine) = (device.device().feature(), device.machine()?);
     Ok(format!("{device}, {machine}, {}, rlx {}", cost::processor(), store::VERSION))
 }
 
-fn path_of(session: &Session, subject: &str) -> Result<PathBuf> {
-    store::path(FOLDER, &format!("{}-{}", session.device().feature(), store::digest(subject)))
+fn path_of(device: &DeviceBackend, subject: &str) -> Result<PathBuf> {
+    store::path(FOLDER, &format!("{}-{}", device.device().feature(), store::digest(subject)))
 }
 
 /// The results measured on this machine so far. An invalid file is a warning and counts as empty.
-fn read(session: &Session) -> Tuning {
+fn read(device: &DeviceBackend) -> Tuning {
     let read = || -> Result<Option<Tuning>> {
-        let subject = subject(session)?;
+        let subject = subject(device)?;
         // Without a cache folder, nothing was stored.
-        let Ok(path) = path_of(session, &subject) else { return Ok(None) };
+        let Ok(path) = path_of(device, &subject) else { return Ok(None) };
         let Some(text) = store::read(&path)? else { return Ok(None) };
         let malformed = || Error::new(ErrorKind::Malformed, "a tuning without its subject");
         let (first, rest) = text.split_once('\n').ok_or_else(malformed)?;
@@ -203,23 +202,23 @@ fn read(session: &Session) -> Tuning {
     };
     read()
         .unwrap_or_else(|e| {
-            tracing::warn!(device = %session.device(), error = %e, "the tuning is not used");
+            tracing::warn!(device = %device.device(), error = %e, "the tuning is not used");
             None
         })
         .unwrap_or_default()
 }
 
 /// Adds to the stored results. (A folder that is not writable is a warning.)
-fn keep(session: &Session, fresh: &Tuning) {
+fn keep(device: &DeviceBackend, fresh: &Tuning) {
     if fresh.is_empty() {
         return;
     }
     // Another process may have added something meanwhile.
-    let mut all = read(session);
+    let mut all = read(device);
     all.extend(fresh);
-    let written = subject(session)
-        .and_then(|s| path_of(session, &s).and_then(|path| store::write(&path, &format!("{s}\n{all}"))));
+    let written = subject(device)
+        .and_then(|s| path_of(device, &s).and_then(|path| store::write(&path, &format!("{s}\n{all}"))));
     if let Err(e) = written {
-        tracing::warn!(device = %session.device(), error = %e, "a tuning was not cached");
+        tracing::warn!(device = %device.device(), error = %e, "a tuning was not cached");
     }
 }

@@ -32,12 +32,10 @@ use rlx_driver::Device;
 use rlx_ir::{Dim, DimBinding, Error, ErrorKind, Graph, Op, Progress, Result, sym};
 use rlx_opt::{CompileOptions, CompilePipeline};
 
+use crate::device::DeviceBackend;
 use crate::device_policy::{DeviceFallbackError, DevicePolicy, devices_for_with_policy, pick};
-use crate::error::or_panic;
 use crate::registry::{require_backend, threads_from_env};
-use crate::session::Session;
-use crate::{panic_guard, store};
-
+use crate::{or_panic, panic_guard, store};
 /// Where calibrations are in the cache folder.
 const FOLDER: &str = "calibration";
 
@@ -252,16 +250,16 @@ pub fn calibrate_with_progress(device: Device, progress: &Progress) -> Result<Ca
     Ok(prices)
 }
 
-/// The calibration of the device of `session` with its threads: stored earlier, or measured now.
+/// The calibration of this device with its threads: stored earlier, or measured now.
 ///
 /// # Errors
 /// As [`calibrate`].
-pub fn calibration_of(session: &Session) -> Result<Calibration> {
-    let device = session.device();
-    let subject = subject_with(device, session.threads())?;
+pub fn calibration_of(on: &DeviceBackend) -> Result<Calibration> {
+    let device = on.device();
+    let subject = subject_with(device, on.threads())?;
     match stored(device, &subject) {
         Some(prices) => Ok(prices),
-        None => measured_on(session, subject, &Progress::none()),
+        None => measured_on(on, subject, &Progress::none()),
     }
 }
 
@@ -317,12 +315,12 @@ fn stored(device: Device, subject: &str) -> Option<Calibration> {
 }
 
 fn measured(device: Device, subject: String, progress: &Progress) -> Result<Calibration> {
-    measured_on(&Session::try_new(device)?, subject, progress)
+    measured_on(&DeviceBackend::try_new(device)?, subject, progress)
 }
 
-fn measured_on(session: &Session, subject: String, progress: &Progress) -> Result<Calibration> {
-    let (device, start) = (session.device(), std::time::Instant::now());
-    let prices = calibrate::measure(session, subject, progress)?;
+fn measured_on(on: &DeviceBackend, subject: String, progress: &Progress) -> Result<Calibration> {
+    let (device, start) = (on.device(), std::time::Instant::now());
+    let prices = calibrate::measure(on, subject, progress)?;
     tracing::info!(%device, took = ?start.elapsed(), "calibrated");
     if let Err(e) = path_of(device, &prices.subject).and_then(|path| store::write(&path, &prices.to_string()))
     {

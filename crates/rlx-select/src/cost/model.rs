@@ -6,7 +6,6 @@ use std::sync::Arc;
 use rlx_backend::cost::{BackendCostModel, Work, WorkKind};
 use rlx_ir::{Error, ErrorKind, Result};
 use rlx_opt::Target;
-
 /// No size and no price is larger: what a file says beyond it was not measured.
 const MAX_NUMBER: f64 = 1e18;
 

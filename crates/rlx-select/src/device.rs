@@ -1,0 +1,119 @@
+//! A device as graphs are compiled for it: its backend, and the threads it was given.
+
+use std::sync::Arc;
+
+use rlx_backend::{Backend, CompileCache, ExecutableGraph};
+use rlx_driver::Device;
+use rlx_ir::{Error, ErrorKind, LirModule, Progress, Result};
+use rlx_opt::{CompileOptions, Target};
+
+use crate::panic_guard;
+use crate::registry::{require_backend, threads_from_env, with_threads};
+use crate::tuning::{Tuned, tuned};
+/// A device, its backend and its threads: what measurements are made on, and what a session compiles for.
+///
+/// ```
+/// use rlx_driver::Device;
+/// use rlx_opt::CompileOptions;
+/// use rlx_select::DeviceBackend;
+/// # #[cfg(feature = "cpu")] {
+/// let cpu = DeviceBackend::try_new(Device::Cpu)?;
+/// println!("{}: {} threads", cpu.machine()?, cpu.threads().unwrap_or(1));
+/// assert_eq!(cpu.target(&CompileOptions::default())?.name(), "CPU");
+/// # }
+/// # Ok::<(), rlx_ir::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct DeviceBackend {
+    device: Device,
+    backend: Arc<dyn Backend>,
+    /// Chosen by [`DeviceBackend::try_with_threads`].
+    threads: Option<usize>,
+}
+
+/// An executable, and the variants of its steps.
+pub struct Built {
+    /// The executable.
+    pub exec: Box<dyn ExecutableGraph>,
+    /// What was measured of its steps.
+    pub tuned: Tuned,
+}
+
+impl DeviceBackend {
+    /// The device with the backend of this process.
+    ///
+    /// # Errors
+    /// [`ErrorKind::DeviceUnavailable`] naming device, Cargo feature and what is missing.
+    pub fn try_new(device: Device) -> Result<Self> {
+        let backend = require_backend(device)?;
+        panic_guard::call(device, "being probed", || backend.probe()).map_err(|e| {
+            let message = format!("{device} (feature \"{}\") cannot be used: {e}", device.feature());
+            Error::new(ErrorKind::DeviceUnavailable, message).with_device(device.name()).with_source(e)
+        })?;
+        Ok(Self::with_backend(device, backend.into()))
+    }
+
+    /// The device with a backend of the caller's, which need not be registered.
+    pub fn with_backend(device: Device, backend: Arc<dyn Backend>) -> Self {
+        DeviceBackend { device, backend, threads: None }
+    }
+
+    /// The same device with its own pool of this many threads, if it is the CPU.
+    ///
+    /// # Errors
+    /// An invalid number, or a device that does not use RLX's thread pool.
+    pub fn try_with_threads(self, threads: usize) -> Result<Self> {
+        let backend = with_threads(self.device, threads)?.into();
+        Ok(DeviceBackend { backend, threads: Some(threads), ..self })
+    }
+
+    /// The device.
+    pub fn device(&self) -> Device {
+        self.device
+    }
+
+    /// Its compiler.
+    pub fn backend(&self) -> &dyn Backend {
+        &*self.backend
+    }
+
+    /// The number of threads it computes with, if known.
+    pub fn threads(&self) -> Option<usize> {
+        self.threads.or_else(|| threads_from_env(self.device))
+    }
+
+    /// Instruction set, adapter, driver: what generated code depends on besides module and options.
+    ///
+    /// # Errors
+    /// A device error.
+    pub fn machine(&self) -> Result<String> {
+        panic_guard::call(self.device, "describing the machine", || self.backend.machine())
+    }
+
+    /// What the compiler asks about the device.
+    ///
+    /// # Errors
+    /// Options that make no sense for the device.
+    pub fn target(&self, options: &CompileOptions) -> Result<Arc<dyn Target>> {
+        panic_guard::call(self.device, "describing the device", || self.backend.target(options))
+    }
+
+    /// Compiles a module for the device, with its cached kernels and tuning results.
+    ///
+    /// # Errors
+    /// What the device's compiler reports; [`ErrorKind::Cancelled`].
+    pub fn executable(
+        &self,
+        lir: LirModule,
+        options: &CompileOptions,
+        cache: &CompileCache,
+        progress: &Progress,
+    ) -> Result<Built> {
+        let tuned = tuned(self, &lir, options, &cache.tuning, progress)?;
+        // The code was generated with the tuning results of that time; with newer results, it is generated again.
+        let code = if tuned.tuning == cache.tuning { cache.code.clone() } else { Vec::new() };
+        let cache = CompileCache { tuning: tuned.tuning.clone(), code };
+        let compile = || self.backend.compile_cached(Arc::new(lir), options, &cache);
+        Ok(Built { exec: panic_guard::call(self.device, "compiling", compile)?, tuned })
+    }
+}
