@@ -39,6 +39,10 @@ pub use rlx_select::device_ext;
 /// Predicting the time of a graph on each device, and choosing the fastest device.
 pub mod cost {
     pub use rlx_select::cost::*;
+    pub use rlx_select::device_policy::{
+        fastest_device_for, fastest_device_for_with_policy, try_fastest_device_for,
+        try_fastest_device_for_with_policy,
+    };
 
     /// The calibration of the device of `session` with its threads: stored earlier, or measured now.
     ///

@@ -350,6 +350,95 @@ pub fn report_with(
     candidates
 }
 
+/// The one of `usable` that is expected to run `graph` fastest; `None` when there is none. One device alone needs no
+/// estimate; a device without an estimate is skipped with a warning.
+///
+/// # Errors
+/// There are several, and none can be estimated.
+fn cheapest(graph: &Graph, usable: &[Device]) -> Result<Option<Device>> {
+    if let [] | [_] = usable {
+        return Ok(usable.first().copied());
+    }
+    let mut best: Option<(f64, Device)> = None;
+    let mut failures = Vec::new();
+    for &device in usable {
+        match cost::cost_model(device).and_then(|model| cost::try_estimate_graph_cost(graph, &*model)) {
+            Ok(ns) => {
+                tracing::debug!(%device, ns, graph = %graph.name, "estimated");
+                if best.is_none_or(|(fastest, _)| ns < fastest) {
+                    best = Some((ns, device));
+                }
+            }
+            Err(e) => {
+                tracing::warn!(%device, reason = %e, graph = %graph.name, "no estimate: the device is passed over");
+                failures.push((device, e.to_string()));
+            }
+        }
+    }
+    match best {
+        Some((_, device)) => Ok(Some(device)),
+        None => Err(DeviceFallbackError { attempts: failures }.into()),
+    }
+}
+
+/// The device that is expected to run `graph` fastest.
+///
+/// # Panics
+/// If [`try_fastest_device_for`] fails, with its error as the message.
+///
+/// ```
+/// # use rlx_runtime::*;
+/// # let mut g = Graph::new("sum");
+/// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+/// # let y = g.add(x, w);
+/// # g.set_outputs(vec![y]);
+/// // One device needs no prices.
+/// let policy = DevicePolicy::only([Device::Cpu]);
+/// assert_eq!(fastest_device_for_with_policy(&g, &policy), Device::Cpu);
+/// // Otherwise the costs are measured at first use and stored.
+/// # let measured = || {
+/// println!("{}", fastest_device_for(&g));
+/// # };
+/// ```
+#[track_caller]
+pub fn fastest_device_for(graph: &Graph) -> Device {
+    or_panic(try_fastest_device_for(graph))
+}
+
+/// As [`fastest_device_for`].
+///
+/// # Errors
+/// If no device can run the graph; each is named with its reason.
+pub fn try_fastest_device_for(graph: &Graph) -> Result<Device> {
+    try_fastest_device_for_with_policy(graph, &DevicePolicy::default())
+}
+
+/// The device that `policy` prefers, else the one of those it allows that is expected to run `graph` fastest.
+///
+/// # Panics
+/// If [`try_fastest_device_for_with_policy`] fails, with its error as the message.
+///
+/// ```
+/// # use rlx_runtime::*;
+/// # let mut g = Graph::new("sum");
+/// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+/// # let y = g.add(x, w);
+/// # g.set_outputs(vec![y]);
+/// assert_eq!(fastest_device_for_with_policy(&g, &DevicePolicy::only([Device::Cpu])), Device::Cpu);
+/// ```
+#[track_caller]
+pub fn fastest_device_for_with_policy(graph: &Graph, policy: &DevicePolicy) -> Device {
+    or_panic(try_fastest_device_for_with_policy(graph, policy))
+}
+
+/// As [`fastest_device_for_with_policy`].
+///
+/// # Errors
+/// No device can run the graph under the policy; each is named with its reason.
+pub fn try_fastest_device_for_with_policy(graph: &Graph, policy: &DevicePolicy) -> Result<Device> {
+    pick(graph, &devices_for_with_policy(graph, policy), policy)
+}
+
 /// The one of `usable` to use without a measurement of `graph` itself: a preferred one, else the cheapest.
 ///
 /// # Errors
@@ -357,7 +446,7 @@ pub fn report_with(
 pub fn pick(graph: &Graph, usable: &[Device], policy: &DevicePolicy) -> Result<Device> {
     match policy.preferred_of(usable) {
         Some(device) => Ok(device),
-        None => cost::cheapest(graph, usable)?.ok_or_else(|| nothing_usable(graph, policy).into()),
+        None => cheapest(graph, usable)?.ok_or_else(|| nothing_usable(graph, policy).into()),
     }
 }
 

@@ -18,6 +18,7 @@ mod device;
 pub mod device_ext;
 pub mod device_policy;
 pub mod env;
+mod machine;
 pub mod panic_guard;
 pub mod registry;
 pub mod store;

@@ -29,104 +29,16 @@ pub use model::{Calibration, Curve, GemmPoint};
 pub use rlx_backend::cost::{BackendCostModel, Work, WorkKind};
 use rlx_backend::cost::{border_bytes, works, works_of_graph};
 use rlx_driver::Device;
-use rlx_ir::{Dim, DimBinding, Error, ErrorKind, Graph, Op, Progress, Result, sym};
+use rlx_ir::{DimBinding, Error, ErrorKind, Graph, Op, Progress, Result, sym};
 use rlx_opt::{CompileOptions, CompilePipeline};
 
 use crate::device::DeviceBackend;
-use crate::device_policy::{DeviceFallbackError, DevicePolicy, devices_for_with_policy, pick};
+use crate::machine::processor;
+pub use crate::machine::typical_dims;
 use crate::registry::{require_backend, threads_from_env};
-use crate::{or_panic, panic_guard, store};
+use crate::{panic_guard, store};
 /// Where calibrations are in the cache folder.
 const FOLDER: &str = "calibration";
-
-/// The one of `usable` that is expected to run `graph` fastest; `None` when there is none. One device alone needs no
-/// estimate; a device without an estimate is skipped with a warning.
-///
-/// # Errors
-/// There are several, and none can be estimated.
-pub(crate) fn cheapest(graph: &Graph, usable: &[Device]) -> Result<Option<Device>> {
-    if let [] | [_] = usable {
-        return Ok(usable.first().copied());
-    }
-    let mut best: Option<(f64, Device)> = None;
-    let mut failures = Vec::new();
-    for &device in usable {
-        match cost_model(device).and_then(|model| try_estimate_graph_cost(graph, &*model)) {
-            Ok(ns) => {
-                tracing::debug!(%device, ns, graph = %graph.name, "estimated");
-                if best.is_none_or(|(fastest, _)| ns < fastest) {
-                    best = Some((ns, device));
-                }
-            }
-            Err(e) => {
-                tracing::warn!(%device, reason = %e, graph = %graph.name, "no estimate: the device is passed over");
-                failures.push((device, e.to_string()));
-            }
-        }
-    }
-    match best {
-        Some((_, device)) => Ok(Some(device)),
-        None => Err(DeviceFallbackError { attempts: failures }.into()),
-    }
-}
-
-/// The device that is expected to run `graph` fastest.
-///
-/// # Panics
-/// If [`try_fastest_device_for`] fails, with its error as the message.
-///
-/// ```
-/// # use rlx_runtime::*;
-/// # let mut g = Graph::new("sum");
-/// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
-/// # let y = g.add(x, w);
-/// # g.set_outputs(vec![y]);
-/// // One device needs no prices.
-/// let policy = DevicePolicy::only([Device::Cpu]);
-/// assert_eq!(fastest_device_for_with_policy(&g, &policy), Device::Cpu);
-/// // Otherwise the costs are measured at first use and stored.
-/// # let measured = || {
-/// println!("{}", fastest_device_for(&g));
-/// # };
-/// ```
-#[track_caller]
-pub fn fastest_device_for(graph: &Graph) -> Device {
-    or_panic(try_fastest_device_for(graph))
-}
-
-/// As [`fastest_device_for`].
-///
-/// # Errors
-/// If no device can run the graph; each is named with its reason.
-pub fn try_fastest_device_for(graph: &Graph) -> Result<Device> {
-    try_fastest_device_for_with_policy(graph, &DevicePolicy::default())
-}
-
-/// The device that `policy` prefers, else the one of those it allows that is expected to run `graph` fastest.
-///
-/// # Panics
-/// If [`try_fastest_device_for_with_policy`] fails, with its error as the message.
-///
-/// ```
-/// # use rlx_runtime::*;
-/// # let mut g = Graph::new("sum");
-/// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
-/// # let y = g.add(x, w);
-/// # g.set_outputs(vec![y]);
-/// assert_eq!(fastest_device_for_with_policy(&g, &DevicePolicy::only([Device::Cpu])), Device::Cpu);
-/// ```
-#[track_caller]
-pub fn fastest_device_for_with_policy(graph: &Graph, policy: &DevicePolicy) -> Device {
-    or_panic(try_fastest_device_for_with_policy(graph, policy))
-}
-
-/// As [`fastest_device_for_with_policy`].
-///
-/// # Errors
-/// No device can run the graph under the policy; each is named with its reason.
-pub fn try_fastest_device_for_with_policy(graph: &Graph, policy: &DevicePolicy) -> Result<Device> {
-    pick(graph, &devices_for_with_policy(graph, policy), policy)
-}
 
 /// Nanoseconds that one run of `graph` is expected to take; infinite where the device of `model` cannot compile it.
 /// Dynamic dimensions have the sizes of [`typical_dims`].
@@ -177,23 +89,6 @@ pub fn try_estimate_at(graph: &Graph, dims: &DimBinding, model: &dyn BackendCost
 
 fn total(works: &[Work], border: f64, model: &dyn BackendCostModel) -> f64 {
     model.run_ns(border) + works.iter().map(|w| model.step_ns(w)).sum::<f64>()
-}
-
-/// The sizes assumed for dynamic dimensions: 1 for a batch, 128 for all others, within the
-/// dimension's range.
-pub fn typical_dims(graph: &Graph) -> DimBinding {
-    let mut dims = DimBinding::new();
-    for node in graph.inputs() {
-        for dim in node.shape.dims() {
-            if let Dim::Dynamic(symbol) = *dim {
-                let range = graph.symbol_range(symbol);
-                let usual = if sym::name(symbol).contains("batch") { 1 } else { 128 };
-                let size = usual.max(range.min).min(range.max.max(range.min));
-                dims.set(symbol, usize::try_from(size).unwrap_or(1));
-            }
-        }
-    }
-    dims
 }
 
 /// The models made so far in this process, by what they are measurements of.
@@ -285,18 +180,6 @@ fn subject_with(device: Device, threads: Option<usize>) -> Result<String> {
     let machine = panic_guard::call(device, "naming its machine", || backend.machine())?;
     let threads = threads.map_or_else(String::new, |n| format!(", threads {n}"));
     Ok(format!("{}, {machine}, {}{threads}, rlx {}", device.feature(), processor(), store::VERSION))
-}
-
-/// The processor's name, where the system tells it. Devices in software depend on it as much as the CPU.
-pub(crate) fn processor() -> &'static str {
-    // Where there are many cores, the system takes milliseconds to tell.
-    static NAME: LazyLock<String> = LazyLock::new(|| {
-        let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        let line = info.lines().find(|line| line.starts_with("model name"));
-        let name = line.and_then(|line| line.split_once(':'));
-        name.map_or_else(|| std::env::consts::ARCH.to_string(), |(_, name)| name.trim().to_string())
-    });
-    &NAME
 }
 
 /// The stored result of an earlier measurement. An invalid file is a warning.

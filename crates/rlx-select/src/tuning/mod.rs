@@ -37,7 +37,8 @@ use rlx_ir::{Error, ErrorKind, LirModule, Progress, Result};
 use rlx_opt::{CompileOptions, Tune};
 
 use crate::device::DeviceBackend;
-use crate::{cost, panic_guard, store};
+use crate::machine::{processor, typical_dims};
+use crate::{panic_guard, store};
 /// Where tunings are in the cache folder.
 const FOLDER: &str = "tuning";
 
@@ -160,7 +161,7 @@ fn measure_all<'s>(
     if keys.is_empty() {
         return Ok(());
     }
-    let bound = lir.bind(&cost::typical_dims(&lir.graph));
+    let bound = lir.bind(&typical_dims(&lir.graph));
     for (i, (key, steps)) in keys.iter().enumerate() {
         progress.step(Stage::Tune, i, keys.len(), || &key.what)?;
         match measure::fastest(device, &bound, steps[0], options) {
@@ -181,7 +182,7 @@ fn measure_all<'s>(
 /// What measurements depend on besides the key.
 fn subject(device: &DeviceBackend) -> Result<String> {
     let (device, machine) = (device.device().feature(), device.machine()?);
-    Ok(format!("{device}, {machine}, {}, rlx {}", cost::processor(), store::VERSION))
+    Ok(format!("{device}, {machine}, {}, rlx {}", processor(), store::VERSION))
 }
 
 fn path_of(device: &DeviceBackend, subject: &str) -> Result<PathBuf> {
