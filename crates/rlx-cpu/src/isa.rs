@@ -16,7 +16,7 @@ use std::str::FromStr;
 
 use rlx_ir::DType;
 
-use crate::simd::Simd;
+pub use crate::simd::Kernel;
 
 /// The environment variable that forces an instruction set.
 pub const ISA_VAR: &str = "RLX_CPU_ISA";
@@ -255,17 +255,6 @@ impl fmt::Display for Isa {
         f.write_str(if self.vnni { " vnni" } else { "" })?;
         f.write_str(if self.bf16 { " bf16" } else { "" })
     }
-}
-
-/// A computation written once for every instruction set.
-///
-/// `run` and everything generic it calls must be `#[inline(always)]`, and must not pass closures:
-/// only what is inlined into the entry point is compiled with the instruction set's features.
-pub trait Kernel {
-    /// What it returns.
-    type Output;
-    /// The body; `s` is the proof that `S`'s instructions may be used.
-    fn run<S: Simd>(self, s: S) -> Self::Output;
 }
 
 #[cfg(test)]

@@ -40,6 +40,7 @@ mod generic;
 mod integer;
 mod kernel;
 mod packing;
+mod panels;
 mod requantise;
 #[cfg(test)]
 mod tests;
@@ -57,24 +58,20 @@ pub use integer::{ByteGemm, ZeroPoints, byte_words, pack_bytes};
 pub(crate) use integer::{Columns, pack_byte_panel};
 pub use kernel::{AnyRows, Rows, Strided};
 pub(crate) use packing::pack_panel;
-pub use packing::{copy_strided, groups, pack, packed_len, packed_words, panels};
+pub use packing::{copy_strided, groups, pack, packed_len, packed_words};
+pub(crate) use panels::MAX_DEPTH;
+pub use panels::{PANEL, panels};
 pub(crate) use requantise::Column;
 pub use requantise::{ByteEpilogue, PerColumn};
 pub use tiling::TileSizes;
+pub(crate) use tiling::max_rows;
 
 use std::ops::Range;
 
-use crate::isa::{Isa, IsaKind, Kernel};
+use crate::isa::{Isa, Kernel};
 use crate::simd::Simd;
 use kernel::Prefetch;
 use tiling::Tiling;
-
-/// Columns of a packed panel.
-pub const PANEL: usize = 48;
-
-/// Deeper matmuls are split into blocks of at most this depth, so that a panel's block stays in the
-/// second-level cache while the rows pass by; the partial sums wait in C.
-pub(crate) const MAX_DEPTH: usize = 4096;
 
 /// One matmul; see the [module](self).
 ///
@@ -118,15 +115,6 @@ pub struct Next {
     pub depth: usize,
     /// Its number of panels.
     pub panels: usize,
-}
-
-/// Rows and vectors of the micro-kernel; the same numbers as `Simd::GEMM_ROWS`.
-pub(crate) fn max_rows(isa: Isa) -> usize {
-    match isa.kind() {
-        IsaKind::Portable => 2,
-        IsaKind::Avx2 | IsaKind::Neon => 6,
-        IsaKind::Avx512 => 9,
-    }
 }
 
 impl<R: Rows<Element: Packed>> Gemm<R> {

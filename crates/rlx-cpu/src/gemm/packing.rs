@@ -2,13 +2,8 @@
 
 use std::ops::Range;
 
-use super::PANEL;
 use super::element::Packed;
-
-/// Panels of a matrix of `n` columns.
-pub const fn panels(n: usize) -> usize {
-    n.div_ceil(PANEL)
-}
+use super::panels::{PANEL, panels};
 
 /// Words (f32) of a packed `k`×`n` matrix of f32; `None` if that overflows.
 pub const fn packed_len(k: usize, n: usize) -> Option<usize> {

@@ -12,8 +12,17 @@
 
 use std::ops::Range;
 
-use super::{max_rows, panels};
-use crate::isa::Isa;
+use super::panels::panels;
+use crate::isa::{Isa, IsaKind};
+
+/// Rows and vectors of the micro-kernel; the same numbers as `Simd::GEMM_ROWS`.
+pub(crate) fn max_rows(isa: Isa) -> usize {
+    match isa.kind() {
+        IsaKind::Portable => 2,
+        IsaKind::Avx2 | IsaKind::Neon => 6,
+        IsaKind::Avx512 => 9,
+    }
+}
 
 /// The tile sizes of a matmul. Every variant gives the same bits: each element is one chain of multiply-adds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

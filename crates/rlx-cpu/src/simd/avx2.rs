@@ -4,8 +4,7 @@ use std::arch::x86_64::*;
 
 use rlx_math::Lanes;
 
-use super::{LANES, Simd};
-use crate::isa::Kernel;
+use super::{Kernel, LANES, Simd};
 
 /// The proof that AVX2, FMA and F16C may be used.
 #[derive(Debug, Clone, Copy)]

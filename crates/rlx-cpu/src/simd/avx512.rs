@@ -4,8 +4,7 @@ use std::arch::x86_64::*;
 
 use rlx_math::Lanes;
 
-use super::{LANES, Simd};
-use crate::isa::Kernel;
+use super::{Kernel, LANES, Simd};
 
 /// The proof that AVX-512 F, BW, DQ and VL (with AVX2 and FMA) may be used, with `BF16` its bf16 products, and with `VNNI` its
 /// products of bytes.

@@ -22,10 +22,19 @@ pub use portable::Portable;
 
 use rlx_math::Lanes;
 
-use crate::isa::Kernel;
-
 /// Logical lanes of a vector, on every instruction set.
 pub const LANES: usize = 16;
+
+/// A computation written once for every instruction set.
+///
+/// `run` and everything generic it calls must be `#[inline(always)]`, and must not pass closures:
+/// only what is inlined into the entry point is compiled with the instruction set's features.
+pub trait Kernel {
+    /// What it returns.
+    type Output;
+    /// The body; `s` is the proof that `S`'s instructions may be used.
+    fn run<S: Simd>(self, s: S) -> Self::Output;
+}
 
 /// The operations kernels are written in beside those of [`Lanes`]: memory, conversions, and what crosses lanes. Each of the
 /// associated types has sixteen lanes.

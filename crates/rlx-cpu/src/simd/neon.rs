@@ -4,8 +4,7 @@ use std::arch::aarch64::*;
 
 use rlx_math::Lanes;
 
-use super::{LANES, Simd};
-use crate::isa::Kernel;
+use super::{Kernel, LANES, Simd};
 
 /// The proof that Advanced SIMD may be used.
 #[derive(Debug, Clone, Copy)]

@@ -2,8 +2,7 @@
 
 use rlx_math::Lanes;
 
-use super::{LANES, Simd};
-use crate::isa::Kernel;
+use super::{Kernel, LANES, Simd};
 
 /// The proof needed for plain Rust: none.
 #[derive(Debug, Clone, Copy)]

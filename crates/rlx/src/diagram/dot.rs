@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{BoxKind, Diagram, DiagramBox, short_shape};
+use super::parts::{BoxKind, Diagram, DiagramBox, short_shape};
 
 /// The whole file.
 pub(super) fn dot(diagram: &Diagram) -> String {

@@ -6,7 +6,7 @@
 use std::fmt::Write;
 
 use super::layout::{Cell, End, Link, place};
-use super::{BoxKind, Diagram, DiagramBox, short_shape};
+use super::parts::{BoxKind, Diagram, DiagramBox, short_shape};
 use crate::svg::{document, escape, short, shortened, small_width, text, title_width};
 use crate::units;
 

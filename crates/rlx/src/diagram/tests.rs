@@ -1,3 +1,4 @@
+use super::parts::short_shape;
 use super::*;
 use rlx_ir::{DType, GraphExt, NodeId, Shape};
 

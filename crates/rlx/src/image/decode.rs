@@ -1,19 +1,41 @@
 //! JPEG, PNG and WebP files: first their header, whose size is checked, then their pixels.
 
-use std::io::{BufRead, Seek, SeekFrom};
+use std::io::{BufRead, BufReader, Seek, SeekFrom};
+use std::path::Path;
 
 use image_webp::WebPDecoder;
+use rlx_ir::files::open_file;
 use rlx_ir::{Error, ErrorKind, Result, memory};
 use zune_core::colorspace::ColorSpace;
 use zune_core::options::DecoderOptions;
 use zune_jpeg::JpegDecoder;
 
-use super::Image;
 use super::exif::Orientation;
+use super::pixels::Image;
 use crate::inputs::InputLimit;
 
 /// The most bytes of a WebP file's metadata that are read.
 const METADATA: usize = 16 << 20;
+
+impl Image {
+    /// Decodes a file.
+    ///
+    /// # Errors
+    /// A file that cannot be read, is not an image of a supported format, is damaged, or has more pixels than the limit.
+    pub fn open(path: impl AsRef<Path>, limit: InputLimit) -> Result<Image> {
+        let path = path.as_ref();
+        let read = || Image::decode(BufReader::new(open_file(path)?), limit);
+        read().map_err(|e| e.with_origin(path.display().to_string()))
+    }
+
+    /// As [`Image::open`], of a file that is open, or bytes in a [`std::io::Cursor`].
+    ///
+    /// # Errors
+    /// As [`Image::open`].
+    pub fn decode(file: impl BufRead + Seek, limit: InputLimit) -> Result<Image> {
+        Source::open(file)?.pixels(limit)
+    }
+}
 
 /// An image file whose header was read.
 pub struct Source<R: BufRead + Seek> {

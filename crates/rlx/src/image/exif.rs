@@ -1,7 +1,7 @@
 //! The orientation that a camera stored: tag 0x0112 of the first directory of an EXIF block (EXIF 2.32, section 4.6.4), a TIFF
 //! file of its own. Everything else in the block is skipped; what is damaged counts as upright, as in other programs.
 
-use super::Image;
+use super::pixels::Image;
 
 /// How the stored rows and columns become the image: one of the eight symmetries of a rectangle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -5,8 +5,9 @@ use std::io::{BufRead, Seek};
 use rlx_ir::{ConstData, Error, ErrorKind, Result, Shape};
 use rlx_runtime::{TensorInfo, nearest};
 
+use super::pixels::Image;
 use super::tensor::{Axes, takes_pixels, tensor};
-use super::{Filter, Image, Layout, Source};
+use super::{Filter, Layout, Source};
 use crate::inputs::InputLimit;
 
 /// How an image becomes a tensor: resized, cropped, scaled, normalised, and put in order. What is not said is not done,

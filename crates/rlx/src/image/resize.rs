@@ -9,10 +9,20 @@ use std::f64::consts::PI;
 
 use rlx_ir::{Error, ErrorKind, Result, memory};
 
-use super::Image;
+use super::pixels::Image;
 
 /// Fractional bits of the weights: what 8-bit samples leave of 32 bits, and 2 for filters that overshoot.
 const PRECISION: u32 = 32 - 8 - 2;
+
+impl Image {
+    /// The image at another size, byte for byte as by `Image.resize` of Pillow 13.
+    ///
+    /// # Errors
+    /// An image or a size without pixels; [`ErrorKind::OutOfMemory`].
+    pub fn resized(&self, width: usize, height: usize, filter: Filter) -> Result<Image> {
+        resize(self, width, height, filter)
+    }
+}
 
 /// How pixels between pixels are computed; the names are Pillow's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
