@@ -8,9 +8,8 @@ use rlx_opt::CompileOptions;
 use rlx_select::or_panic;
 
 use super::rows::{try_pad_rows, try_slice_rows};
-use crate::compiled::CompiledGraph;
+use crate::compiled::{CompiledGraph, ParamBook};
 use crate::error::CompileError;
-use crate::model_pipeline::params::ParamBook;
 use crate::session::Session;
 /// The result of a padded run: the bucket's upper size, and the outputs sliced to the actual rows.
 pub type PaddedRun = (u64, Vec<Vec<f32>>);
@@ -197,7 +196,7 @@ impl BucketedCompileCache {
             // All buckets use the same options, even if the environment changes.
             let options = self.options.insert(options).clone().with_shared_arena(true);
             let mut graph = Session::try_new(self.device)?.try_compile_with(build(upper), &options)?;
-            self.book.attach(&mut graph)?;
+            graph.share_params(&self.book)?;
             self.buckets[at].graph = Some(graph);
         }
         Ok(self.buckets[at].graph.as_mut().map(|graph| (upper, graph)))

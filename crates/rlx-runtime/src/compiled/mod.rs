@@ -5,6 +5,7 @@
 //! allocates once the buffers have their size; variants that return vectors allocate only those.
 
 mod bind;
+mod book;
 mod bytes;
 mod handles;
 mod moe;
@@ -18,6 +19,7 @@ mod tensor;
 use std::sync::Arc;
 
 use bind::Binder;
+pub(crate) use book::ParamBook;
 use handles::Handle;
 use moe::Masks;
 use outputs::Outputs;
@@ -35,7 +37,6 @@ use rlx_select::tuning::{Tuned, TunedStep};
 use slot::Infos;
 pub use tensor::{TensorInfo, TensorView};
 
-use crate::model_pipeline::params::ParamBook;
 /// The reports of the compilation, shared by clones.
 #[derive(Debug)]
 struct Record {

@@ -14,8 +14,8 @@ use rlx_select::panic_guard;
 
 use super::CompiledGraph;
 use super::bind::unknown_name;
+use super::book::ParamBook;
 use super::tensor::TensorInfo;
-use crate::model_pipeline::params::ParamBook;
 /// The results of the init program, by buffer.
 type Prepared<'a> = Vec<(BufferId, Cow<'a, [u8]>)>;
 
@@ -191,16 +191,20 @@ impl CompiledGraph {
         Ok(())
     }
 
-    /// Sets a parameter to the value of another graph, if both declare it alike.
-    pub(crate) fn take_over(&mut self, name: &str, weight: &Arc<Weight>) -> Result<()> {
-        let shape = |p: &TensorInfo| p.shape.with_dtype(weight.dtype());
-        let alike = self.params.iter().any(|p| p.name == name && shape(p) == weight.shape());
-        if alike { self.try_set_weight(name, weight) } else { Ok(()) }
-    }
-
-    /// Records in `book` the values of parameters from now on.
-    pub(crate) fn set_book(&mut self, book: ParamBook) {
-        self.book = Some(book);
+    /// Sets the parameters to their values in `book`, and records there what they are set to from now on. A parameter
+    /// that is declared otherwise in this graph stays without a value.
+    ///
+    /// # Errors
+    /// Memory that cannot be had.
+    pub(crate) fn share_params(&mut self, book: &ParamBook) -> Result<()> {
+        for (name, weight) in &book.values() {
+            let shape = |p: &TensorInfo| p.shape.with_dtype(weight.dtype());
+            if self.params.iter().any(|p| p.name == *name && shape(p) == weight.shape()) {
+                self.try_set_weight(name, weight)?;
+            }
+        }
+        self.book = Some(book.clone());
+        Ok(())
     }
 
     fn param_position(&self, name: &str) -> Result<usize> {

@@ -26,7 +26,6 @@
 //! ```
 
 mod aot;
-pub(crate) mod params;
 pub(crate) mod variants;
 
 use rlx_driver::Device;

@@ -8,8 +8,7 @@ use rlx_ir::{DimBinding, Error, ErrorKind, Graph, LowerError, Result, WeightStor
 use rlx_opt::{CompileOptions, CompilePipeline, CompileResult};
 use rlx_select::panic_guard::on_device;
 
-use super::params::ParamBook;
-use crate::compiled::CompiledGraph;
+use crate::compiled::{CompiledGraph, ParamBook};
 use crate::session::Session;
 use crate::stages::try_pipeline_for;
 /// A graph compiled with dynamic dimensions, for some options.
@@ -184,7 +183,7 @@ impl Variants {
     /// # Errors
     /// Memory that cannot be had.
     pub(crate) fn adopt(&self, graph: &mut CompiledGraph) -> Result<()> {
-        self.book.attach(graph)
+        graph.share_params(&self.book)
     }
 
     /// Stores a variant, which must not exist yet, and drops the oldest if the capacity is reached.

@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rlx_ir::{Result, Weight, WeightStore};
-
-use crate::compiled::CompiledGraph;
+use rlx_ir::{Weight, WeightStore};
 
 /// The value that each parameter was last given in any of the graphs that keep the same book, by name.
 ///
@@ -33,17 +31,8 @@ impl ParamBook {
         weights.iter().for_each(|(name, weight)| self.note(name, weight));
     }
 
-    /// Gives `graph` the values of its parameters, and has it note what it is given from now on. A parameter
-    /// that is declared otherwise in this graph stays without a value.
-    ///
-    /// # Errors
-    /// Memory that cannot be had.
-    pub(crate) fn attach(&self, graph: &mut CompiledGraph) -> Result<()> {
-        let known = self.values.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        for (name, weight) in &known {
-            graph.take_over(name, weight)?;
-        }
-        graph.set_book(self.clone());
-        Ok(())
+    /// All values, by name.
+    pub(crate) fn values(&self) -> BTreeMap<String, Arc<Weight>> {
+        self.values.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
