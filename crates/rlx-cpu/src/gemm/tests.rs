@@ -1,6 +1,7 @@
 //! Matmuls against f64, on every instruction set this processor has.
 
 use super::*;
+use crate::isa::IsaKind;
 use crate::math::{Function, Unary};
 use crate::pool::{Pool, Wake};
 use crate::testing::{Rng, assert_close};
