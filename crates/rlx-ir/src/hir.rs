@@ -178,19 +178,23 @@ pub struct HirModule {
     /// What a run gives back, in order.
     pub outputs: Vec<HirNodeId>,
     nodes: Vec<HirNode>,
+    /// Outputs that may take the memory of an input, with that input's name.
+    donations: Vec<(String, usize)>,
     tag: u32,
 }
 
 impl PartialEq for HirModule {
     fn eq(&self, other: &Self) -> bool {
-        self.name == other.name && self.outputs == other.outputs && self.nodes == other.nodes
+        (&self.name, &self.outputs, &self.donations) == (&other.name, &other.outputs, &other.donations)
+            && self.nodes == other.nodes
     }
 }
 
 impl HirModule {
     /// A module without blocks.
     pub fn new(name: impl Into<String>) -> Self {
-        HirModule { name: name.into(), outputs: Vec::new(), nodes: Vec::new(), tag: new_tag() }
+        let (outputs, nodes, donations) = (Vec::new(), Vec::new(), Vec::new());
+        HirModule { name: name.into(), outputs, nodes, donations, tag: new_tag() }
     }
 
     /// The blocks, each after the blocks it uses.
@@ -220,6 +224,25 @@ impl HirModule {
     /// Sets what a run gives back.
     pub fn set_outputs(&mut self, outputs: Vec<HirNodeId>) {
         self.outputs = outputs;
+    }
+
+    /// States that output number `output` may take the memory of the input of that name, as [`crate::Graph::donate`] does.
+    /// Checked when the module is lowered.
+    ///
+    /// ```
+    /// use rlx_ir::{DType, HirModule, Op, Shape};
+    /// let mut m = HirModule::new("append");
+    /// let cache = m.input("cache", Shape::new(&[1024, 64], DType::F32));
+    /// let row = m.input("row", Shape::new(&[1, 64], DType::F32));
+    /// let at = m.input("at", Shape::new(&[], DType::I64));
+    /// let next = m.mir(Op::UpdateSlice { axis: 0 }, vec![cache, row, at], Shape::new(&[1024, 64], DType::F32));
+    /// m.set_outputs(vec![next]);
+    /// m.donate("cache", 0);
+    /// assert_eq!(m.lower_to_mir()?.graph().donated_to("cache"), Some(0));
+    /// # Ok::<(), rlx_ir::hir::LowerError>(())
+    /// ```
+    pub fn donate(&mut self, input: impl Into<String>, output: usize) {
+        self.donations.push((input.into(), output));
     }
 
     /// The module as ops of the graph language, every shape inferred and compared with the declared one.
@@ -380,6 +403,9 @@ impl fmt::Display for HirModule {
                 block => write!(f, "{} {block:?}", block.name())?,
             }
             writeln!(f, "({}) : {}", list(&node.inputs), shapes.join(", "))?;
+        }
+        for (input, output) in &self.donations {
+            writeln!(f, "  donate {input:?} to {output}")?;
         }
         writeln!(f, "  return {}", list(&self.outputs))?;
         f.write_str("}\n")

@@ -27,6 +27,7 @@ pub(super) fn lower(module: &HirModule) -> Result<Graph> {
     });
     let outputs = outputs.collect::<Result<_>>()?;
     graph.set_outputs(outputs);
+    module.donations.iter().try_for_each(|(input, output)| graph.donate(input, *output))?;
     verify_ok(&graph)?;
     Ok(graph)
 }

@@ -183,6 +183,25 @@ impl Tracer {
         self.add(Location::caller(), |g| g.try_emit(op, &ids))
     }
 
+    /// States that output number `output` (of what the traced function returns) may take the memory of the input of that name,
+    /// as [`Graph::donate`] does: a cache that each run extends stays where it is. Checked with the graph.
+    ///
+    /// ```
+    /// use rlx_ir::{DType, Op, Shape, trace};
+    /// let graph = trace("append", |t| {
+    ///     let cache = t.input("cache", Shape::new(&[1024, 64], DType::F32));
+    ///     let row = t.input("row", Shape::new(&[1, 64], DType::F32));
+    ///     let at = t.input("at", Shape::new(&[], DType::I64));
+    ///     t.donate("cache", 0);
+    ///     vec![t.op(Op::UpdateSlice { axis: 0 }, &[&cache, &row, &at])]
+    /// });
+    /// assert_eq!(graph.donated_to("cache"), Some(0));
+    /// assert!(rlx_ir::verify(&graph).is_empty());
+    /// ```
+    pub fn donate(&self, input: impl Into<String>, output: usize) {
+        lock(&self.graph).set_donation(output, input.into());
+    }
+
     /// Adds what `f` builds. It comes from `at`, a line of a program, of whatever language: for bindings.
     pub fn record(
         &self,
