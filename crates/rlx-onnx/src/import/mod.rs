@@ -13,6 +13,7 @@ mod attrs;
 mod body;
 mod computed;
 pub(crate) mod context;
+mod donations;
 mod fold;
 mod function;
 pub(crate) mod held;
@@ -143,6 +144,7 @@ fn import_scoped(file: &OnnxFile, options: &ImportOptions, progress: &Progress) 
         importer.output(output.name(), slot, output.r#type.as_ref(), &mut outputs)?;
     }
     importer.graph.set_outputs(outputs.nodes);
+    donations::declare(&mut importer.graph, &outputs.names);
     let given = options.input_values.keys().chain(options.input_strings.keys());
     let specialised = given.filter(|k| proto.input.iter().any(|i| i.name() == **k)).cloned().collect();
     importer.note_vocabulary();
