@@ -25,8 +25,8 @@ mod property;
 pub use contradictions::contradicting_graph;
 pub use functions::{exact, function_arguments, function_graph, ulps, worst_ulps};
 pub use graphs::{
-    random_bindings, random_donating_graph, random_graph, random_projection_graph, random_symbolic_graph,
-    symbolic_graph,
+    lengthened, random_bindings, random_decoder, random_donating_graph, random_graph,
+    random_projection_graph, random_symbolic_graph, symbolic_graph,
 };
 pub use mismatch::{mismatched, mismatched_case};
 pub use modules::damaged_module;

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+pub mod caches;
 pub mod dispatch;
 pub(crate) mod exact;
 pub mod facts;

@@ -3,6 +3,7 @@
 //! Values are kept within a few units, so that rounding differences stay small; nothing hinges on a comparison
 //! of computed values. A smaller `size` gives a prefix of the same graph, which is how a failing seed is shrunk.
 
+mod decoders;
 mod layers;
 mod primitives;
 mod projections;
@@ -16,6 +17,8 @@ use crate::ops::{Activation, Op};
 use crate::oracle::Bindings;
 use crate::shape::Shape;
 use crate::tensor::Value;
+
+pub use decoders::{lengthened, random_decoder};
 
 /// A random graph of about `size` steps with fixed dimensions, and values for it.
 pub fn random_graph(seed: u64, size: usize) -> (Graph, Bindings) {
