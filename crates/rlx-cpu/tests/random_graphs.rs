@@ -11,11 +11,11 @@ use rlx_backend::Backend;
 use rlx_cpu::CpuBackend;
 use rlx_ir::oracle::{self, Bindings};
 use rlx_ir::testing::{
-    Tolerance, for_random_graphs, random_donating_graph, random_graph, random_projection_graph,
-    random_symbolic_graph,
+    Tolerance, for_random_graphs, lengthened, random_decoder, random_donating_graph, random_graph,
+    random_projection_graph, random_symbolic_graph,
 };
-use rlx_ir::{DimBinding, Error, ErrorKind, Graph, LirModule, Value};
-use rlx_opt::{CompileOptions, CompilePipeline};
+use rlx_ir::{DType, DimBinding, Error, ErrorKind, Graph, LirModule, Value};
+use rlx_opt::{CompileOptions, CompilePipeline, caches};
 
 /// Errors of 32-bit floats grow along a chain of ops, and with optimisations that change bits.
 fn looser(t: Tolerance) -> Tolerance {
@@ -210,4 +210,46 @@ fn donating_graphs_agree_with_the_oracle_and_update_where_they_can() {
     });
     let counts = (ran.get(), taken.get(), copied.get());
     assert!(counts.0 >= 800 && counts.1 >= 400 && counts.2 >= 200, "{counts:?} ran, updated, copied");
+}
+
+#[test]
+fn decoders_with_caches_of_a_capacity_agree_with_the_oracle_at_every_length() {
+    const CAPACITY: usize = 12;
+    let backends = backends();
+    let (ran, taken, all) = (Cell::new(0), Cell::new(0), Cell::new(0));
+    for_random_graphs(23, 300, 1..=1, |seed, _| {
+        let (graph, sizes) = random_decoder(seed);
+        let bounded = caches::with_capacity(&graph, CAPACITY).map_err(|e| format!("{e}\n{graph}"))?;
+        let graph = &bounded.graph;
+        let mut results = Vec::new();
+        // The best instruction set on one thread and on two, and the oldest one.
+        for (name, backend) in [&backends[0], &backends[backends.len() - 2], &backends[backends.len() - 1]] {
+            let wrong = |e: String| format!("{name}: {e}\n{graph}");
+            let mut exec =
+                compile(graph, backend, &CompileOptions::default()).map_err(|e| wrong(e.to_string()))?;
+            let lir = exec.lir().clone();
+            all.set(all.get() + bounded.caches.len());
+            taken
+                .set(taken.get() + bounded.caches.iter().filter(|c| lir.donated(c.output).is_some()).count());
+            for (past, bindings) in &sizes {
+                let mut given = lengthened(graph, bindings, seed);
+                given.set_input(bounded.length.clone(), Value::int(DType::I64, &[], vec![*past as i128]));
+                let dims = oracle::bind_dims(graph, &given).expect("the generator's bindings fit");
+                let want = oracle(graph, &given);
+                let got = run(&mut *exec, &given, &dims).map_err(|e| wrong(e.to_string()))?;
+                if let Some(difference) = against_oracle_within(&want, &got, looser) {
+                    return Err(wrong(format!("{past} past rows: {difference}\n{lir}")));
+                }
+                results.push(got);
+            }
+            // A new length is data: only the number of new rows was ever bound.
+            if exec.binding_stats().bound > 1 {
+                return Err(wrong(format!("{:?}", exec.binding_stats())));
+            }
+        }
+        ran.set(ran.get() + 1);
+        let (one, two) = (&results[sizes.len()..2 * sizes.len()], &results[2 * sizes.len()..]);
+        if one == two { Ok(()) } else { Err(format!("one thread and two differ\n{graph}")) }
+    });
+    assert_eq!((ran.get(), taken.get()), (300, all.get()), "ran, updated in place");
 }

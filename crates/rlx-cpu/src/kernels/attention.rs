@@ -4,7 +4,11 @@
 //! kernel; the scores of a block of queries stay in the cache between the two matmuls. Operands of 16-bit floats
 //! are widened as they are packed, and everything within is f32: scores and weights are not rounded. Heads are found
 //! through strides, so `[B, S, H·D]` and `[B, H, S, D]` are the same to it. A query that may see nothing
-//! gives 0.
+//! gives 0. A few queries, as of a decoder with a cache, read keys and values where they are ([`direct`]).
+
+mod direct;
+
+use std::ops::Range;
 
 use rlx_ir::op::{MaskKind, Unseen};
 use rlx_ir::{DType, Graph, Node, Op, Result};
@@ -85,6 +89,8 @@ struct Bindings {
     /// Elements of scratch for packed keys, packed values, scores, and what 16-bit operands are widened into:
     /// queries, keys or values, the mask's row.
     parts: [usize; 6],
+    /// Whether keys and values are read where they are.
+    direct: bool,
     worth: bool,
 }
 
@@ -136,16 +142,19 @@ impl StepKernel for Attention {
             sq.min(BLOCK).checked_mul(sk).ok_or_else(|| mismatch("an attention that is too large"))?;
         let wide = |n: usize| if self.dtype == DType::F32 { 0 } else { n.next_multiple_of(16) };
         let block = sq.min(BLOCK);
+        let direct = sq <= direct::FEW && (k.strides[3] == 1 || d == 1) && (v.strides[3] == 1 || dv == 1);
+        let packed = |k: usize, n: usize| if direct { Ok(0) } else { size(k, n) };
         let parts = [
-            size(d, sk)?,
-            size(sk, dv)?,
+            packed(d, sk)?,
+            packed(sk, dv)?,
             scores.next_multiple_of(16),
             wide(block * d.max(dv)),
-            wide(sk * d.max(dv)),
+            // Direct, keys and values are there at one time.
+            wide(sk * if direct { d + dv } else { d.max(dv) }),
             sk.next_multiple_of(16),
         ];
         let nanos = (b * h * sq) as f64 * sk as f64 * ((d + dv) as f64 / 30.0 + 0.35);
-        self.bound = Some(Bindings { q, k, v, y, mask, parts, worth: nanos > WORTH_NANOS });
+        self.bound = Some(Bindings { q, k, v, y, mask, parts, direct, worth: nanos > WORTH_NANOS });
         Ok(Needs { thread_scratch: parts.iter().sum::<usize>() * 4, shared_scratch: 0, nanos })
     }
 
@@ -206,6 +215,12 @@ impl Attention {
         };
         // SAFETY: the caller's promise.
         unsafe {
+            if s.direct {
+                let queries = self.rows(isa, at(q, &s.q, h, 0), s.q.strides[2], [sq, d], wide);
+                let heads = [at(k, &s.k, kv, 0).cast_const(), at(v, &s.v, kv, 0).cast_const()];
+                let y = at(y, &s.y, h, 0);
+                return self.few(s, isa, queries, heads, y, mask, [scores, wide, wide_row], (b, h));
+            }
             if *packed != Some((b, kv)) {
                 let turned = wide.wrapping_add(s.parts[3]);
                 let [_, _, row, column] = s.k.strides;
@@ -229,8 +244,10 @@ impl Attention {
             };
             to_scores.run(isa, 0..to_scores.tasks(isa));
             for row in 0..rows {
-                let place = (b, h, first + row);
-                self.weigh(s, isa, mask, scores.wrapping_add(row * sk), wide_row, place);
+                let (place, row) = ((b, h, first + row), scores.wrapping_add(row * sk));
+                let visible = self.visible(s, place.2);
+                std::slice::from_raw_parts_mut(row, sk)[visible..].fill(self.nothing(visible));
+                self.weigh(s, isa, mask, row, wide_row, place, 0..visible);
             }
             let c = at(y, &s.y, h, first);
             let narrow = self.dtype != DType::F32;
@@ -303,7 +320,114 @@ impl Attention {
         Strided { ptr: wide, row_stride: columns as isize }
     }
 
-    /// Turns the scores of one query into weights.
+    /// All queries of a head, with the head's keys and values where they are.
+    #[allow(clippy::too_many_arguments)]
+    unsafe fn few(
+        &self,
+        s: &Bindings,
+        isa: Isa,
+        queries: Strided,
+        [k, v]: [*const u8; 2],
+        y: *mut u8,
+        mask: Option<Shared<u8>>,
+        [scores, wide, wide_row]: [*mut f32; 3],
+        (b, h): (usize, usize),
+    ) {
+        let ([_, _, sq, d], sk, dv) = (s.q.dims, s.k.dims[2], s.v.dims[3]);
+        let size = self.dtype.size_bytes() as isize;
+        let turned = wide.wrapping_add(s.parts[3]);
+        // SAFETY: the caller's promise: rows of keys and values are contiguous, and scratch has room for all of them.
+        unsafe {
+            let used = (0..sq).map(|query| self.seen(s, mask, (b, h, query)).end).max().unwrap_or(0);
+            let keys = self.rows(isa, k, s.k.strides[2], [used, d], turned);
+            let values = self.rows(isa, v, s.v.strides[2], [used, dv], turned.wrapping_add(sk * d));
+            // The last query first: a widened result is written where the queries from its own on were.
+            for query in (0..sq).rev() {
+                let (place, row) = ((b, h, query), scores.wrapping_add(query * sk));
+                let seen = self.seen(s, mask, place);
+                let (from, rows) = (seen.start as isize, seen.len());
+                isa.run(direct::Scores {
+                    query: queries.ptr.wrapping_offset(query as isize * queries.row_stride),
+                    keys: keys.ptr.wrapping_offset(from * keys.row_stride),
+                    stride: keys.row_stride,
+                    rows,
+                    d,
+                    scale: self.scale,
+                    out: row.wrapping_add(seen.start),
+                });
+                self.weigh(s, isa, mask, row, wide_row, place, seen.clone());
+                let to = y.wrapping_offset(query as isize * s.y.strides[2] * size);
+                let narrow = self.dtype != DType::F32;
+                let out = if narrow { wide.wrapping_add(query * dv.max(d)) } else { to.cast() };
+                isa.run(direct::Weighted {
+                    weights: row.wrapping_add(seen.start),
+                    values: values.ptr.wrapping_offset(from * values.row_stride),
+                    stride: values.row_stride,
+                    rows,
+                    width: dv,
+                    out,
+                });
+                if seen.is_empty() {
+                    std::slice::from_raw_parts_mut(out, dv).fill(self.nothing(0));
+                }
+                if narrow {
+                    convert(isa, Conversion::Narrow, self.dtype, out.cast(), to, dv);
+                }
+            }
+        }
+    }
+
+    /// How many keys a query may see, before any mask of its own.
+    fn visible(&self, s: &Bindings, query: usize) -> usize {
+        let (sq, sk) = (s.q.dims[2], s.k.dims[2]);
+        match self.kind {
+            MaskKind::Causal => (query + 1 + sk).saturating_sub(sq).min(sk),
+            _ => sk,
+        }
+    }
+
+    /// The weight of a key that is not seen by a query that sees `visible` keys.
+    fn nothing(&self, visible: usize) -> f32 {
+        if self.unseen == Unseen::Nan && visible == 0 { f32::NAN } else { 0.0 }
+    }
+
+    /// Where the keys are that a query sees.
+    ///
+    /// # Safety
+    /// The mask must be readable.
+    unsafe fn seen(
+        &self,
+        s: &Bindings,
+        mask: Option<Shared<u8>>,
+        place: (usize, usize, usize),
+    ) -> Range<usize> {
+        let visible = self.visible(s, place.2);
+        match self.mask_row(s, mask, place) {
+            // SAFETY: the caller's promise: the mask broadcasts onto all scores.
+            Some(row) => unsafe { row.seen(visible) },
+            None => 0..visible,
+        }
+    }
+
+    /// The mask of one query.
+    fn mask_row(
+        &self,
+        s: &Bindings,
+        mask: Option<Shared<u8>>,
+        (b, h, query): (usize, usize, usize),
+    ) -> Option<direct::MaskRow> {
+        let (Some(mask), Some((_, layout)), MaskKind::Custom) = (mask, &s.mask, self.kind) else {
+            return None;
+        };
+        let stride = layout.strides();
+        let at = b as isize * stride[0] + h as isize * stride[1] + query as isize * stride[2];
+        let dtype = if self.bool_mask { DType::Bool } else { self.dtype };
+        let first = mask.get().wrapping_offset(at * dtype.size_bytes() as isize).cast_const();
+        Some(direct::MaskRow { first, stride: stride[3], dtype })
+    }
+
+    /// Turns the scores of one query into weights, in these columns.
+    #[allow(clippy::too_many_arguments)]
     unsafe fn weigh(
         &self,
         s: &Bindings,
@@ -311,32 +435,23 @@ impl Attention {
         mask: Option<Shared<u8>>,
         scores: *mut f32,
         wide: *mut f32,
-        (b, h, query): (usize, usize, usize),
+        place: (usize, usize, usize),
+        columns: Range<usize>,
     ) {
-        let (sq, sk) = (s.q.dims[2], s.k.dims[2]);
         // SAFETY: the caller's promise: a row of scores, and a mask that broadcasts onto all of them.
         unsafe {
-            let row = std::slice::from_raw_parts_mut(scores, sk);
-            let visible = match self.kind {
-                MaskKind::Causal => (query + 1 + sk).saturating_sub(sq).min(sk),
-                _ => sk,
-            };
-            let nothing = if self.unseen == Unseen::Nan && visible == 0 { f32::NAN } else { 0.0 };
-            row[visible..].fill(nothing);
-            let row = &mut row[..visible];
-            if let (Some(mask), Some((_, layout)), MaskKind::Custom) = (mask, &s.mask, self.kind) {
-                let stride = layout.strides();
-                let at = b as isize * stride[0] + h as isize * stride[1] + query as isize * stride[2];
+            let row = std::slice::from_raw_parts_mut(scores.wrapping_add(columns.start), columns.len());
+            if let Some(mask) = self.mask_row(s, mask, place) {
+                let size = mask.dtype.size_bytes() as isize;
+                let from = mask.first.wrapping_offset(columns.start as isize * mask.stride * size);
                 if self.bool_mask {
-                    apply_mask(row, mask.get().wrapping_offset(at), stride[3]);
+                    apply_mask(row, from, mask.stride);
                 } else {
-                    let size = self.dtype.size_bytes() as isize;
-                    let from = mask.get().wrapping_offset(at * size);
-                    let direct = self.dtype == DType::F32 && stride[3] == 1;
+                    let direct = self.dtype == DType::F32 && mask.stride == 1;
                     if !direct {
-                        widen_strided(isa, self.dtype, from, stride[3], wide, row.len());
+                        widen_strided(isa, self.dtype, from, mask.stride, wide, row.len());
                     }
-                    let mask = if direct { from.cast::<f32>() } else { wide }.cast_const();
+                    let mask = if direct { from.cast::<f32>() } else { wide.cast_const() };
                     isa.run(AddMask { row: &mut *row, mask });
                 }
             }
