@@ -79,7 +79,8 @@ pub mod backend {
     pub use rlx_backend::pipelines;
     pub use rlx_backend::tuning::{Tuning, TuningKey};
     pub use rlx_backend::{
-        Backend, CodePart, CompileCache, ExecutableGraph, InputSource, MemoryInfo, StepProfile, StepProfiler,
+        Backend, BindingStats, CodePart, CompileCache, ExecutableGraph, InputSource, MemoryInfo, StepProfile,
+        StepProfiler,
     };
 }
 
@@ -91,13 +92,18 @@ pub mod custom {
     pub use rlx_ir::op::{Arity, CustomAttr, CustomAttrs};
 }
 
+/// Decoders whose caches have a fixed capacity, so that a run neither binds nor allocates nor moves what past runs left.
+pub mod caches {
+    pub use rlx_opt::caches::{Bounded, Cache, find, with_capacity};
+}
+
 /// The precision of a session, and the policies that decide which ops stay f32.
 pub mod precision {
     pub use rlx_opt::{Precision, PrecisionPolicy};
 }
 
 pub use aot::{AotCache, AotCacheError, Artefact, ArtefactSizes, ArtefactTarget, CacheEntry, NewArtefact};
-pub use backend::{Backend, ExecutableGraph, InputSource, MemoryInfo, StepProfile};
+pub use backend::{Backend, BindingStats, ExecutableGraph, InputSource, MemoryInfo, StepProfile};
 pub use cache::{
     BucketedCompileCache, CompileCache, DynamicDimCompileCache, PaddedRun, pad_rows, slice_rows,
     try_pad_rows, try_slice_rows,

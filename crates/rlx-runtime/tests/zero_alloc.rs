@@ -6,8 +6,8 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rlx_ir::op::{Activation, BinaryOp};
-use rlx_ir::{DType, Dim, Graph, Shape, sym};
-use rlx_runtime::{Cancel, CompiledGraph, Device, Progress, Session};
+use rlx_ir::{DType, Dim, Graph, Op, Shape, sym};
+use rlx_runtime::{Cancel, CompiledGraph, Device, Progress, Session, TensorView};
 
 struct Counting;
 
@@ -75,6 +75,46 @@ fn integers() -> CompiledGraph {
     Session::new(Device::Cpu).compile(g)
 }
 
+/// A decoder's layer whose keys and values are put behind those of past runs, rewritten to caches of `capacity` rows.
+fn decoder(capacity: usize) -> CompiledGraph {
+    let (past, seq) = (Dim::Dynamic(sym::PAST_SEQ), Dim::Static(1));
+    let rows = |length: Dim| Shape::from_dims(&[Dim::Static(1), length, Dim::Static(32)], DType::F32);
+    let all = Dim::from(past.extent() + 1);
+    let mut g = Graph::new("decoder");
+    let x = g.input("x", rows(seq));
+    let mut keys_and_values = Vec::new();
+    for name in ["keys", "values"] {
+        let (before, w) = (g.input(name, rows(past)), g.param(name, Shape::new(&[32, 32], DType::F32)));
+        let new = g.matmul(x, w, rows(seq));
+        keys_and_values.push(g.concat(vec![before, new], 1, rows(all)));
+    }
+    let [k, v] = keys_and_values[..] else { panic!("two caches") };
+    let mask = rlx_ir::op::MaskKind::None;
+    let op =
+        Op::Attention { num_heads: 2, head_dim: 16, mask, scale: None, unseen: rlx_ir::op::Unseen::Zero };
+    let y = g.add_node(op, vec![x, k, v], rows(seq));
+    g.set_outputs(vec![y, k, v]);
+    let bounded = rlx_runtime::caches::with_capacity(&g, capacity).unwrap();
+    assert_eq!(bounded.caches.len(), 2);
+    let mut compiled = Session::new(Device::Cpu).compile(bounded.graph);
+    for name in ["keys", "values"] {
+        compiled.set_param(name, &[0.01; 32 * 32]);
+        assert!(compiled.bind_handle(name, &vec![0.0; capacity * 32]));
+    }
+    compiled
+}
+
+/// One token of [`decoder`], the `past`-th.
+fn token(compiled: &mut CompiledGraph, past: i64) {
+    let (x, past) = ([0.5f32; 32].map(f32::to_le_bytes), past.to_le_bytes());
+    let views = [
+        TensorView { name: "x", dtype: DType::F32, dims: &[1, 1, 32], bytes: x.as_flattened() },
+        TensorView { name: "past_length", dtype: DType::I64, dims: &[], bytes: &past },
+    ];
+    compiled.try_run_views(&views).unwrap();
+    assert!(compiled.output_views().next().unwrap().as_f32().unwrap()[0].is_finite());
+}
+
 #[test]
 fn runs_allocate_only_what_they_return() {
     let x = vec![0.25f32; 5 * 64];
@@ -114,4 +154,15 @@ fn runs_allocate_only_what_they_return() {
     fed.run_slots(&[]);
     fed.run_slots(&[]);
     assert_eq!(allocations(|| _ = fed.run_slots(&[])), 0);
+    // A decoder whose caches are updated in place: each token has another length, and nothing is bound again or allocated.
+    let mut decoder = decoder(64);
+    (0..3).for_each(|past| token(&mut decoder, past));
+    let before = decoder.binding_stats();
+    let mut past = 3;
+    let mut next = || {
+        token(&mut decoder, past);
+        past += 1;
+    };
+    assert_eq!((0..16).map(|_| allocations(&mut next)).max(), Some(0));
+    assert_eq!(decoder.binding_stats(), before);
 }

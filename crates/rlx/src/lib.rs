@@ -40,6 +40,7 @@ struct Readme;
 /// The guides' examples; their shell is run by `tests/guides.rs`.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/guide/run-from-rust.md")]
+#[doc = include_str!("../../../docs/guide/decoding.md")]
 #[doc = include_str!("../../../docs/guide/why-numbers-differ.md")]
 struct Guides;
 

@@ -6,7 +6,7 @@
 
 use rlx::{Model, Runner};
 use rlx_ir::{ConstData, DType};
-use rlx_runtime::{CompileOptions, CompiledGraph, Device, GraphDevices, Session, TensorView};
+use rlx_runtime::{CompileOptions, CompiledGraph, Device, GraphDevices, Session, TensorView, caches};
 use rlx_testdata::models::{Model as Case, Tensors, arrays, model};
 
 const DECODERS: [(&str, &str); 4] = [
@@ -140,6 +140,108 @@ fn a_cache_in_handles_of_graph_devices_gives_the_tokens() {
         let mut devices = GraphDevices::new(imported.graph.clone());
         assert!(devices.try_set_weights(&imported.weights).unwrap().is_empty());
         decode_with_handles(&task, devices.try_compile(Device::Cpu).unwrap());
+    }
+}
+
+/// The rows of the caches of [`bounded`].
+const CAPACITY: usize = 64;
+
+/// The task's graph with caches of [`CAPACITY`] rows, which are in handles.
+fn bounded(task: &Task) -> CompiledGraph {
+    let imported = Model::open(task.case.graph_file().unwrap()).unwrap().import(&[]).unwrap();
+    let bounded = caches::with_capacity(&imported.graph, CAPACITY).unwrap();
+    assert_eq!(bounded.length, "past_length");
+    let mut found: Vec<(String, usize)> =
+        bounded.caches.iter().map(|c| (c.input.clone(), c.output)).collect();
+    let mut names = cache_names(&task.case);
+    found.sort();
+    names.sort();
+    assert_eq!(found, names);
+    let mut graph = Session::try_new(Device::Cpu).unwrap().try_compile(bounded.graph).unwrap();
+    assert!(graph.try_set_weights(&imported.weights).unwrap().is_empty());
+    for (name, output) in names {
+        assert!(graph.lir().donated(output).is_some(), "{name} is copied");
+        let elements: usize = empty(task, &name).dims().iter().filter(|&&d| d > 0).product();
+        assert!(graph.try_bind_handle(&name, &vec![0.0; elements * CAPACITY]).unwrap());
+    }
+    graph
+}
+
+/// The logits of the last of the new tokens, `past` of which came before.
+fn bounded_step(graph: &mut CompiledGraph, given: &[i64], past: usize) -> Vec<f64> {
+    // What the mask says of rows that are not used does not count.
+    let (tokens, mask, length) = (ids(given), ids(&[1; CAPACITY]), (past as i64).to_le_bytes());
+    let view = |name, data: &'_ ConstData| (name, data.dtype(), data.dims().to_vec(), data.bytes().to_vec());
+    let given = [
+        view("input_ids", &tokens),
+        view("attention_mask", &mask),
+        ("past_length", DType::I64, vec![], length.to_vec()),
+    ];
+    let views: Vec<TensorView<'_>> = given
+        .iter()
+        .map(|(name, dtype, dims, bytes)| TensorView { name, dtype: *dtype, dims, bytes })
+        .collect();
+    graph.try_run_views(&views).unwrap();
+    let view = graph.output_views().next().unwrap();
+    last_row(&view.to_const().unwrap())
+}
+
+#[test]
+fn caches_of_a_fixed_capacity_give_the_tokens_and_bind_nothing_again() {
+    for task in tasks() {
+        let mut graph = bounded(&task);
+        let mut bound = Vec::new();
+        decode(&task, &mut |given, past| {
+            let logits = bounded_step(&mut graph, given, past);
+            let stats = graph.binding_stats();
+            bound.push((stats.bound, stats.steps, stats.planned));
+            logits
+        });
+        // The prompt, and one token at a time.
+        assert!(bound[1..].iter().all(|b| *b == bound[1]), "{}: {bound:?}", task.case.name);
+    }
+}
+
+#[test]
+fn caches_of_a_fixed_capacity_compute_what_growing_ones_do_at_every_length() {
+    for task in tasks() {
+        let model = Model::open(task.case.graph_file().unwrap()).unwrap();
+        let mut runner =
+            Runner::new(model, Session::try_new(Device::Cpu).unwrap(), CompileOptions::try_new().unwrap());
+        let growing = runner.prepare(&[]).unwrap().compiled;
+        for (name, output) in cache_names(&task.case) {
+            assert!(growing.try_bind_handle(&name, &[]).unwrap());
+            assert!(growing.try_set_gpu_handle_feed(&name, output).unwrap());
+        }
+        let (mut graph, mut past) = (bounded(&task), 0);
+        // Several new tokens at a time, and one at a time until the caches are full.
+        for count in [3, 1, 6, 2].into_iter().chain(std::iter::repeat(1)) {
+            if past + count > CAPACITY {
+                break;
+            }
+            let given: Vec<i64> = (0..count as i64).map(|i| (past as i64 * 7 + i * 3) % 300).collect();
+            let (tokens, mask) = (ids(&given), ids(&vec![1; past + count]));
+            let inputs = [("input_ids", &tokens), ("attention_mask", &mask)].map(|(name, data)| TensorView {
+                name,
+                dtype: data.dtype(),
+                dims: data.dims(),
+                bytes: data.bytes(),
+            });
+            let want = last_row(&growing.try_run_tensors(&inputs).unwrap()[0]);
+            let got = bounded_step(&mut graph, &given, past);
+            let worst = want.iter().zip(&got).map(|(w, g)| (w - g).abs()).fold(0.0, f64::max);
+            assert!(worst < 1e-3, "{} after {past}: {worst}", task.case.name);
+            past += count;
+        }
+        assert_eq!(past, CAPACITY);
+        // There is no room for another row, and the run says so.
+        let (tokens, mask, length) = (ids(&[1]), ids(&[1; CAPACITY]), (CAPACITY as i64).to_le_bytes());
+        let views = [
+            TensorView { name: "input_ids", dtype: DType::I64, dims: tokens.dims(), bytes: tokens.bytes() },
+            TensorView { name: "attention_mask", dtype: DType::I64, dims: mask.dims(), bytes: mask.bytes() },
+            TensorView { name: "past_length", dtype: DType::I64, dims: &[], bytes: &length },
+        ];
+        assert_eq!(graph.try_run_views(&views).unwrap_err().kind(), rlx_ir::ErrorKind::Value);
     }
 }
 

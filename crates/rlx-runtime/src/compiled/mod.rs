@@ -26,7 +26,7 @@ use outputs::Outputs;
 pub(crate) use params::{weight_of_bytes, weight_of_f32, wrong_parameter};
 pub use rlx_backend::moe::MoeResidencyStats;
 use rlx_backend::tuning::Tuning;
-use rlx_backend::{ExecutableGraph, MemoryInfo};
+use rlx_backend::{BindingStats, ExecutableGraph, MemoryInfo};
 use rlx_driver::Device;
 use rlx_ir::{DimBinding, LirModule, Result};
 use rlx_opt::{CompileOptions, KernelDispatchReport, PassRecord, Precision};
@@ -229,6 +229,25 @@ impl CompiledGraph {
     /// ```
     pub fn memory(&self) -> MemoryInfo {
         self.exec.memory()
+    }
+
+    /// What binding dimensions cost so far: a decoder whose caches have a fixed capacity binds once for each number of new rows.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let mut g = Graph::new("sum");
+    /// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+    /// # let y = g.add(x, w);
+    /// # g.set_outputs(vec![y]);
+    /// # let mut compiled = Session::new(Device::Cpu).compile(g);
+    /// # compiled.set_param("w", &[10.0, 20.0]);
+    /// compiled.run(&[("x", &[1.0, 2.0])]);
+    /// let bound = compiled.binding_stats().bound;
+    /// compiled.run(&[("x", &[3.0, 4.0])]);
+    /// assert_eq!(compiled.binding_stats().bound, bound);
+    /// ```
+    pub fn binding_stats(&self) -> BindingStats {
+        self.exec.binding_stats()
     }
 
     /// The compiled module: steps, buffers, plan.
