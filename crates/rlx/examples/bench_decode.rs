@@ -43,7 +43,7 @@ fn main() -> Result<()> {
     for decoder in [&mut growing, &mut fixed] {
         decoder.graph.try_set_weights(&imported.weights)?;
     }
-    for past in PASTS.into_iter().filter(|past| past + TOKENS + 1 <= capacity) {
+    for past in PASTS.into_iter().filter(|past| past + TOKENS < capacity) {
         let (a, b) = (growing.measure(past)?, fixed.measure(past)?);
         println!("{past:>6}  {a:>29}  {b:>29}");
     }
