@@ -7,7 +7,7 @@
 //! One [`Executor`] runs modules on every device that implements [`DeviceApi`]: memory, steps bound to numbers, and runs of
 //! them. What it is made of is here too: extents as numbers ([`extents`]), the relations
 //! between dimensions that a run must keep ([`checks`]), memory for a run's dimensions ([`plans`]), what the init program runs when ([`init`]), what it made that
-//! others can use ([`prepared`]), what drivers made of kernels ([`pipelines`]), and which variant of a step was measured to be the fastest
+//! others can use ([`prepared`]), weights in a device's memory ([`uploads`]), what drivers made of kernels ([`pipelines`]), and which variant of a step was measured to be the fastest
 //! ([`tuning`]). What each must reject are checks for their tests (`testing`, a feature).
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
@@ -23,10 +23,12 @@ pub mod moe;
 pub mod pipelines;
 pub mod plans;
 pub mod prepared;
+pub mod probe;
 pub mod profile;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod tuning;
+pub mod uploads;
 
 use std::borrow::Cow;
 use std::sync::Arc;

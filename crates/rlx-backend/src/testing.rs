@@ -1,4 +1,5 @@
-//! What every backend must reject, as checks that its tests call.
+//! What tests of backends share: graphs and models run and compared ([`compile`], [`run`], [`disagreement`], [`golden`]), and what
+//! every backend must reject, as checks.
 //!
 //! Anybody can make a module and hand any bytes to an executable, in safe code. A backend gives an error or a result for
 //! each of them; what it must not do is crash, read memory that is not the module's, or take bytes for more than they are.
@@ -8,8 +9,11 @@ use std::sync::Arc;
 
 use rlx_ir::lir::LirModule;
 use rlx_ir::oracle::{self, Bindings};
-use rlx_ir::testing::{Gen, damaged_module, random_graph, random_symbolic_graph};
-use rlx_ir::{DType, Dim, DimBinding, ErrorKind, Graph, GraphExt, Node, Op, Result, Shape, Weight, sym};
+use rlx_ir::testing::{Gen, damaged_module, difference, random_graph, random_symbolic_graph, tolerance};
+use rlx_ir::{
+    ConstData, DType, Dim, DimBinding, ErrorKind, Graph, GraphExt, Node, Op, Result, Shape, Value, Weight,
+    sym,
+};
 use rlx_opt::lower::{live_ranges, used_symbols};
 use rlx_opt::{CompileOptions, CompilePipeline};
 
@@ -220,4 +224,115 @@ pub fn rejects_parameters_of_another_size(backend: &dyn Backend) {
     assert_eq!(runs, [None, Some(ErrorKind::Binding), None]);
     exec.set_param(0, weight(DType::F32, 16)).expect("a size that some value of the symbol needs");
     assert_eq!([4, 2].map(|rows| run(&mut *exec, rows)), [Some(ErrorKind::Binding), None]);
+}
+
+/// Compiles with default options.
+///
+/// # Errors
+/// What the compiler or the backend reports.
+pub fn compile(graph: &Graph, backend: &dyn Backend) -> Result<Box<dyn ExecutableGraph>> {
+    backend.compile(Arc::new(lir_of(graph, backend)?), &CompileOptions::default())
+}
+
+/// Sets the parameters.
+///
+/// # Errors
+/// What the executable reports.
+///
+/// # Panics
+/// When a parameter has no value.
+pub fn set_params(exec: &mut dyn ExecutableGraph, bindings: &Bindings) -> Result<()> {
+    let lir = exec.lir().clone();
+    for (i, slot) in lir.params.iter().enumerate() {
+        let value = bindings.param(&slot.name).expect("the test gives every parameter");
+        exec.set_param(i, Arc::new(Weight::owned(value.dtype, &value.dims, value.encode())?))?;
+    }
+    Ok(())
+}
+
+/// Runs with the parameters it has; the symbols' values are taken from the inputs' dimensions.
+///
+/// # Errors
+/// What the executable reports.
+///
+/// # Panics
+/// When an input has no value.
+pub fn run(exec: &mut dyn ExecutableGraph, bindings: &Bindings) -> Result<Vec<Vec<u8>>> {
+    let lir = exec.lir().clone();
+    let value = |name: &str| bindings.input(name).expect("the test gives every input");
+    let bytes: Vec<Vec<u8>> = lir.inputs.iter().map(|slot| value(&slot.name).encode()).collect();
+    let nodes: Vec<&Node> = lir.graph.inputs().collect();
+    let given = nodes.iter().filter_map(|n| match &n.op {
+        Op::Input { name } => bindings.input(name).map(|v| (*n, v.dims.as_slice())),
+        _ => None,
+    });
+    let bound: DimBinding = oracle::bind_shapes(given)?;
+    let dims: Vec<i64> = lir.symbols.iter().map(|&s| bound.get(s).expect("every symbol") as i64).collect();
+    exec.run(&&bytes[..], &dims)?;
+    (0..lir.outputs.len()).map(|i| exec.output(i).map(<[u8]>::to_vec)).collect()
+}
+
+/// How one run differs from the oracle, or why there is none.
+///
+/// # Panics
+/// When the oracle cannot evaluate the graph.
+pub fn disagreement(graph: &Graph, bindings: &Bindings, exec: &mut dyn ExecutableGraph) -> Option<String> {
+    let want = oracle::evaluate(graph, bindings).unwrap_or_else(|e| panic!("{e}\n{graph}"));
+    let got = match run(exec, bindings) {
+        Ok(got) => got,
+        Err(e) => return Some(e.to_string()),
+    };
+    want.iter().zip(&got).find_map(|(want, got)| {
+        difference(want, &Value::decode(want.dtype, &want.dims, got), tolerance(want.dtype))
+    })
+}
+
+/// Runs on the inputs of a golden and compares with its outputs, those of the names `outputs`; `sizes` are the symbols' values. Gives
+/// the largest error relative to the output's largest magnitude.
+///
+/// # Errors
+/// What is wrong, in words.
+pub fn golden(
+    exec: &mut dyn ExecutableGraph,
+    inputs: &[(String, ConstData)],
+    expected: &[(String, ConstData)],
+    outputs: &[String],
+    sizes: &DimBinding,
+) -> std::result::Result<f64, String> {
+    let lir = Arc::clone(exec.lir());
+    let find = |list: &[(String, ConstData)], name: &str| {
+        let found = list.iter().find(|(n, _)| n == name).map(|(_, value)| value.clone());
+        found.ok_or_else(|| format!("{name} is not in the golden"))
+    };
+    let mut bytes = Vec::new();
+    for slot in &lir.inputs {
+        bytes.push(find(inputs, &slot.name)?.bytes().to_vec());
+    }
+    let size = |s: u32| sizes.get(s).map(|n| n as i64).ok_or_else(|| format!("no size for {}", sym::name(s)));
+    let dims = lir.symbols.iter().map(|&s| size(s)).collect::<std::result::Result<Vec<i64>, _>>()?;
+    exec.run(&&bytes[..], &dims).map_err(|e| e.to_string())?;
+    let mut worst = 0f64;
+    for (i, name) in outputs.iter().enumerate() {
+        let Ok(want) = find(expected, name) else { continue };
+        let want = want.value();
+        let got = Value::decode(want.dtype, &want.dims, exec.output(i).map_err(|e| e.to_string())?);
+        worst = worst.max(near(name, &want.to_f64(), &got.to_f64())?);
+    }
+    Ok(worst)
+}
+
+/// Whether each value is near what it should be, and all of them point the same way.
+fn near(name: &str, want: &[f64], got: &[f64]) -> std::result::Result<f64, String> {
+    let largest = want.iter().fold(1e-30f64, |m, v| m.max(v.abs()));
+    let mut worst = 0f64;
+    for (at, (w, g)) in want.iter().zip(got).enumerate() {
+        let error = (w - g).abs();
+        if error > 1e-3 * w.abs() + 1e-4 * largest || g.is_nan() != w.is_nan() {
+            return Err(format!("{name}[{at}] is {g}, not {w}"));
+        }
+        worst = worst.max(error / largest);
+    }
+    let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(x, y)| x * y).sum::<f64>();
+    let cosine = dot(want, got) / (dot(want, want) * dot(got, got)).sqrt();
+    if cosine < 0.9999 { Err(format!("{name} has cosine {cosine}")) } else { Ok(worst) }
 }

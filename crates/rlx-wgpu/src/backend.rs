@@ -6,14 +6,14 @@ use rlx_backend::tuning::{Tuning, TuningKey};
 use rlx_backend::{Backend, CompileCache, ExecutableGraph};
 use rlx_driver::Device;
 use rlx_ir::lir::Step;
-use rlx_ir::op::BinaryOp;
-use rlx_ir::{DType, ErrorKind, Graph, LirModule, Result, Shape};
+use rlx_ir::{ErrorKind, LirModule, Result};
+use rlx_kernel::dispatch;
 use rlx_kernel::{DeviceLimits, KernelTarget, Launches, TypeSupport};
-use rlx_opt::{CompileOptions, CompilePipeline, PoolSpec, Target};
+use rlx_opt::{CompileOptions, PoolSpec, Target};
 
 use crate::gpu::{Gpu, Lowered, Transfers, locked};
 use crate::pipeline::Origin;
-use crate::program::{self, WgpuExecutable, program};
+use crate::program::{WgpuExecutable, program};
 
 /// Kernels count elements with 32 bits, so no buffer may be larger.
 const MOST_BYTES: u64 = i32::MAX as u64 & !0xff;
@@ -142,22 +142,11 @@ impl WgpuBackend {
 
     /// Adds two numbers on the device.
     fn try_kernel(&self) -> Result<()> {
-        let shape = Shape::new(&[2], DType::F32);
-        let mut graph = Graph::new("probe");
-        let x = graph.input("x", shape.clone());
-        let sum = graph.binary(BinaryOp::Add, x, x, shape);
-        graph.set_outputs(vec![sum]);
-        let options = CompileOptions::default();
-        let compiled = CompilePipeline::new(self.target(&options)?, options.clone()).compile(&graph)?;
-        let mut executable = self.compile(Arc::new(compiled.lir), &options)?;
-        let bytes = |values: [f32; 2]| values.map(f32::to_le_bytes).concat();
-        executable.run(&&[bytes([1.5, -3.0])][..], &[])?;
-        let found = executable.output(0)?;
-        if found == bytes([3.0, -6.0]) {
+        if rlx_backend::probe::doubles(self)? {
             return Ok(());
         }
         let gpu = self.gpu()?;
-        let message = format!("{} ({}) computes wrongly: {found:?}", gpu.info.name, gpu.info.driver_info);
+        let message = format!("{} ({}) computes wrongly", gpu.info.name, gpu.info.driver_info);
         Err(gpu.error(ErrorKind::DeviceUnavailable, message).with_hint("use another driver"))
     }
 }
@@ -170,7 +159,7 @@ fn compile_for(
 ) -> Result<Box<dyn ExecutableGraph>> {
     rlx_opt::verify_lir::verify_program(&lir, &target)?;
     let started = std::time::Instant::now();
-    let launches = Launches::of(&lir, &target, &|step| program::variant(step, &lir, &target, tuning))?;
+    let launches = Launches::of(&lir, &target, &|step| dispatch::variant(step, &lir, &target, tuning))?;
     let (count, took) = (launches.kernels.len(), started.elapsed());
     tracing::debug!(module = %lir.name, kernels = count, ?took, "made kernels");
     let program = program(gpu, target, lir, launches, Origin::Scheduled)?;
@@ -245,6 +234,6 @@ impl Backend for WgpuBackend {
 
     fn tuning_key(&self, lir: &LirModule, step: &Step) -> Result<Option<TuningKey>> {
         let gpu = self.gpu()?;
-        program::tuning_key(step, lir, &self.kernel_target(&gpu))
+        dispatch::tuning_key(step, lir, &self.kernel_target(&gpu))
     }
 }

@@ -10,10 +10,11 @@ use rlx_backend::prepared::Prepared;
 use rlx_backend::{CodePart, DeviceApi};
 use rlx_ir::lir::MemoryPlan;
 use rlx_ir::{LirModule, Result, Weight};
+use rlx_kernel::dispatch::{FAULT_BYTES, fault};
 use rlx_opt::PoolSpec;
 
 use crate::backend::KERNELS;
-use crate::flights::{FAULT_BYTES, Flights, IN_FLIGHT, fault};
+use crate::flights::{Flights, IN_FLIGHT};
 use crate::memory::{DeviceBuffer, whole_words};
 use crate::program::{Kernel, Program, Wgpu};
 use crate::sequence::{Place, Sequence};
@@ -44,7 +45,7 @@ impl Wgpu {
     /// Runs init steps; waits for those that can fail.
     fn submit_init(&self, queue: &mut Queue, run: Run<'_, Wgpu>) -> Result<()> {
         let (gpu, name) = (&self.gpu, &run.program.lir.name);
-        let can_fail = Arc::clone(&run.sequence.can_fail);
+        let can_fail = Arc::clone(&run.sequence.bound.can_fail);
         if can_fail.is_empty() {
             return run.sequence.submit(gpu, name, run.places, &queue.faults, |_| {}).map(drop);
         }
@@ -146,7 +147,7 @@ impl DeviceApi for Wgpu {
         steps: impl Iterator<Item = &'s Step<Arc<Kernel>>> + Clone,
         like: Option<&Sequence>,
     ) -> Result<Sequence> {
-        Sequence::new(&self.gpu, steps, like)
+        Sequence::new(&self.gpu, self.target.limits.max_groups, steps, like)
     }
 
     fn bind(
@@ -156,7 +157,7 @@ impl DeviceApi for Wgpu {
         _: &Step<Arc<Kernel>>,
         values: &Values<'_>,
     ) -> Result<()> {
-        sequence.bind(at, &self.target, values)
+        sequence.bound.bind(at, values)
     }
 
     fn seal(&self, _: &mut Queue, sequence: &mut Sequence) -> Result<()> {
@@ -216,7 +217,7 @@ impl DeviceApi for Wgpu {
             }
             encoder.copy_buffer_to_buffer(&faults.raw, 0, &copies.to, copies.fault_at, FAULT_BYTES as u64);
         })?;
-        queue.flights.submitted(gpu, &copies, index, &run.sequence.can_fail)?;
+        queue.flights.submitted(gpu, &copies, index, &run.sequence.bound.can_fail)?;
         Ok(None)
     }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use rlx_backend::executor::Output;
 use rlx_ir::{Error, ErrorKind, NodeId, Result};
-use rlx_kernel::render::FAULT_WORDS;
+use rlx_kernel::dispatch::{FAULT_BYTES, fault};
 
 use crate::gpu::Gpu;
 use crate::memory::{DeviceBuffer, Mapping, Range};
@@ -17,8 +17,6 @@ use crate::sequence::{Place, output_range};
 
 /// How many runs may be under way.
 pub(crate) const IN_FLIGHT: usize = 3;
-/// Bytes of the fault record.
-pub(crate) const FAULT_BYTES: usize = 4 * FAULT_WORDS;
 /// Alignment of outputs in host memory.
 const HOST_ALIGN: usize = 64;
 
@@ -160,18 +158,4 @@ impl Flights {
     pub(crate) fn arena(&self, gpu: &Gpu) -> Option<&[u8]> {
         self.host(gpu).ok()
     }
-}
-
-/// What a fault record (see [`rlx_kernel::render`]) says, if it says anything.
-pub(crate) fn fault(record: &[u8], can_fail: &[(u32, NodeId)]) -> Option<(Option<NodeId>, Error)> {
-    let word = |i: usize| {
-        let bytes = record.get(4 * i..4 * i + 4).and_then(|b| b.try_into().ok());
-        bytes.map_or(0, u32::from_le_bytes)
-    };
-    if word(0) == 0 {
-        return None;
-    }
-    let message = format!("index {} is out of range on axis {}", word(3) as i32, word(2));
-    let node = can_fail.iter().find(|(number, _)| *number == word(1)).map(|&(_, node)| node);
-    Some((node, Error::new(ErrorKind::Value, message)))
 }

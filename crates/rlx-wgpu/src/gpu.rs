@@ -5,9 +5,10 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rlx_backend::prepared::Prepared;
+use rlx_backend::uploads::Uploads;
 use rlx_driver::Device;
 use rlx_ir::{Error, ErrorKind, Result, Weight};
 
@@ -38,9 +39,6 @@ pub struct Transfers {
     pub to_host: u64,
 }
 
-/// A parameter's copy on the device, for as long as either is used.
-type Upload = (Weak<Weight>, Weak<DeviceBuffer>);
-
 /// What devices by name and limits are opened as.
 type Opened = HashMap<(Device, Lowered), Arc<Gpu>>;
 
@@ -61,7 +59,7 @@ pub(crate) struct Gpu {
     pub(crate) pipelines: Mutex<HashMap<PipelineKey, Arc<Pipeline>>>,
     /// Where the driver gives what it compiled.
     pub(crate) driver_cache: Option<DriverCache>,
-    uploads: Mutex<HashMap<usize, Upload>>,
+    uploads: Uploads<DeviceBuffer>,
     /// What init programs made, for all executables of the device.
     pub(crate) prepared: Prepared<DeviceBuffer>,
     used_bytes: Arc<AtomicU64>,
@@ -148,7 +146,7 @@ impl Gpu {
             stray,
             pipelines: Mutex::default(),
             driver_cache,
-            uploads: Mutex::default(),
+            uploads: Uploads::default(),
             prepared: Prepared::new(),
             used_bytes: Arc::default(),
             moved: Default::default(),
@@ -255,23 +253,11 @@ impl Gpu {
     /// # Errors
     /// Memory that cannot be had, or bytes that cannot be read.
     pub(crate) fn upload(&self, weight: &Arc<Weight>, name: &str) -> Result<Arc<DeviceBuffer>> {
-        let key = Arc::as_ptr(weight).addr();
-        let known = locked(&self.uploads).get(&key).and_then(|(of, copy)| {
-            // The address may have been another weight's before.
-            let same = of.upgrade().is_some_and(|w| Arc::ptr_eq(&w, weight));
-            if same { copy.upgrade() } else { None }
-        });
-        if let Some(copy) = known {
-            return Ok(copy);
-        }
-        let bytes = weight.bytes()?;
-        let copy = DeviceBuffer::storage(self, bytes.len() as u64, &format!("parameter {name:?}"))?;
-        copy.write(self, &bytes)?;
-        let copy = Arc::new(copy);
-        let mut uploads = locked(&self.uploads);
-        uploads.retain(|_, (weight, copy)| weight.strong_count() > 0 && copy.strong_count() > 0);
-        uploads.insert(key, (Arc::downgrade(weight), Arc::downgrade(&copy)));
-        Ok(copy)
+        self.uploads.get(weight, |bytes| {
+            let copy = DeviceBuffer::storage(self, bytes.len() as u64, &format!("parameter {name:?}"))?;
+            copy.write(self, bytes)?;
+            Ok(copy)
+        })
     }
 
     /// Closes the device: whatever uses it reports that it was lost.

@@ -2,9 +2,9 @@
 //! device is open. Sizes are no part of a kernel, so new dimensions need no new pipeline. What the driver made of
 //! a kernel is cached on disk, where the driver gives it ([`crate::driver_cache`]).
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use rlx_backend::pipelines::in_parallel;
 use rlx_ir::{Error, ErrorKind, Result};
 use rlx_kernel::ir::Access;
 use rlx_kernel::render::{self, WgslOptions};
@@ -111,20 +111,9 @@ impl Gpu {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = if self.is_opengl() { 1 } else { cores.min(jobs.len()) };
         let started = std::time::Instant::now();
-        let next = AtomicUsize::new(0);
-        let done: Vec<Mutex<Option<Result<Arc<Pipeline>>>>> = jobs.iter().map(|_| Mutex::new(None)).collect();
-        let work = || {
-            while let Some((i, job)) =
-                Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|i| Some((i, jobs.get(i)?)))
-            {
-                *locked(&done[i]) = Some(self.compile(job).map(Arc::new));
-            }
-        };
-        rlx_ir::threads::share(threads, work);
+        let made = in_parallel(threads, jobs.len(), |i| self.compile(&jobs[i]).map(Arc::new));
         tracing::debug!(device = %self.name, count = jobs.len(), took = ?started.elapsed(), "compiled pipelines");
-        let lost = || Err(self.error(ErrorKind::Internal, "a pipeline that no one compiled"));
-        let compiled = done.into_iter().map(|slot| locked(&slot).take().unwrap_or_else(lost));
-        compiled.zip(jobs).map(|(made, job)| made.map_err(|e| (job.place, e))).collect()
+        made.into_iter().zip(jobs).map(|(made, job)| made.map_err(|e| (job.place, e))).collect()
     }
 
     fn compile(&self, job: &Job<'_>) -> Result<Pipeline> {

@@ -3,16 +3,13 @@
 use std::sync::Arc;
 
 use rlx_backend::executor::{Output, Step};
-use rlx_backend::extents::Values;
-use rlx_ir::{Error, ErrorKind, NodeId, Result};
-use rlx_kernel::KernelTarget;
+use rlx_ir::{ErrorKind, Result};
+use rlx_kernel::dispatch::{Bound, BoundLimits};
 
 use crate::gpu::Gpu;
 use crate::memory::{DeviceBuffer, Range};
-use crate::program::{Dispatch, Kernel};
-
-/// How many workgroups in two dimensions; `None` for none.
-type Grid = Option<(u32, u32)>;
+use crate::pipeline::Pipeline;
+use crate::program::Kernel;
 
 /// Where the buffers of a module are.
 pub(crate) type Place = Option<Range>;
@@ -28,23 +25,11 @@ struct Link {
 
 /// Steps bound to the same dimensions.
 pub(crate) struct Sequence {
-    steps: Vec<Arc<Kernel>>,
-    /// The first dispatch of each step.
-    first: Vec<usize>,
-    /// The workgroups of each dispatch; `None` where there is nothing to do.
-    grids: Vec<Grid>,
-    /// The uniforms of all dispatches, on the device and as they are to be there, and where each dispatch's are.
+    pub(crate) bound: Bound<Arc<Pipeline>>,
+    /// The uniforms of all dispatches.
     memory: DeviceBuffer,
-    bytes: Vec<u8>,
-    places: Vec<(u64, u64)>,
-    /// Whether `bytes` differ from what the device has.
-    changed: bool,
-    /// The buffers that dispatches use.
-    used: Vec<usize>,
     /// The last set of memory first.
     links: Vec<Link>,
-    /// The dispatches that can fail, with their nodes.
-    pub(crate) can_fail: Arc<Vec<(u32, NodeId)>>,
 }
 
 impl Sequence {
@@ -54,70 +39,19 @@ impl Sequence {
     /// More extents than the device takes, or memory that cannot be had.
     pub(crate) fn new<'s>(
         gpu: &Gpu,
+        max_groups: u32,
         steps: impl Iterator<Item = &'s Step<Arc<Kernel>>>,
         like: Option<&Sequence>,
     ) -> Result<Sequence> {
-        let align = u64::from(gpu.limits.min_uniform_buffer_offset_alignment.max(16));
-        let (mut list, mut first, mut places, mut end) = (Vec::new(), Vec::new(), Vec::new(), 0);
-        let (mut used, mut can_fail) = (Vec::new(), Vec::new());
-        for step in steps {
-            first.push(places.len());
-            for dispatch in &step.kernel.dispatches {
-                let bytes = dispatch.uniform_bytes();
-                let most = gpu.limits.max_uniform_buffer_binding_size;
-                if bytes > most {
-                    let message = format!("{bytes} bytes of extents, the device takes {most}");
-                    return Err(gpu.error(ErrorKind::Unsupported, message));
-                }
-                places.push((end, bytes));
-                end = (end + bytes).next_multiple_of(align);
-                used.extend_from_slice(&dispatch.buffers);
-                can_fail.extend(dispatch.can_fail.then_some((dispatch.number, step.node)));
-            }
-            list.push(Arc::clone(&step.kernel));
-        }
-        rlx_ir::sort::sort(&mut used);
-        used.dedup();
-        let memory = DeviceBuffer::uniforms(gpu, end)?;
-        Ok(Sequence {
-            steps: list,
-            first,
-            grids: like.map_or_else(|| vec![None; places.len()], |like| like.grids.clone()),
-            bytes: like.map_or_else(|| vec![0; memory.len() as usize], |like| like.bytes.clone()),
-            memory,
-            places,
-            changed: true,
-            used,
-            links: Vec::new(),
-            can_fail: like.map_or_else(|| Arc::new(can_fail), |like| Arc::clone(&like.can_fail)),
-        })
-    }
-
-    /// Puts numbers into a step.
-    ///
-    /// # Errors
-    /// Views that leave their buffers, sizes above what kernels count to, or more workgroups than the device dispatches.
-    pub(crate) fn bind(&mut self, at: usize, target: &KernelTarget, values: &Values<'_>) -> Result<()> {
-        let step = &self.steps[at];
-        step.views.iter().try_for_each(|view| view.holds(values))?;
-        let idle = step.is_idle(values);
-        for (dispatch, at) in step.dispatches.iter().zip(self.first[at]..) {
-            self.grids[at] = None;
-            if idle {
-                continue;
-            }
-            let (start, size) = self.places[at];
-            let numbers = dispatch.uniform_values(values)?;
-            self.bytes[start as usize..(start + size) as usize].copy_from_slice(&numbers);
-            let groups = values.get(dispatch.groups).max(0);
-            let grid = rlx_kernel::grid(groups, target.limits.max_groups).ok_or_else(|| {
-                let message = format!("{groups} workgroups, more than the device dispatches");
-                Error::new(ErrorKind::OutOfMemory, message)
-            })?;
-            self.grids[at] = (groups > 0).then_some(grid);
-        }
-        self.changed = true;
-        Ok(())
+        let limits = BoundLimits {
+            align: u64::from(gpu.limits.min_uniform_buffer_offset_alignment.max(16)),
+            most_bytes: gpu.limits.max_uniform_buffer_binding_size,
+            max_groups,
+        };
+        let bound = Bound::new(steps, limits, like.map(|like| &like.bound));
+        let bound = bound.map_err(|e| e.with_device(gpu.name.name()))?;
+        let memory = DeviceBuffer::uniforms(gpu, bound.bytes.len() as u64)?;
+        Ok(Sequence { bound, memory, links: Vec::new() })
     }
 
     /// Copies the numbers to the device, before anything submitted later.
@@ -125,8 +59,8 @@ impl Sequence {
     /// # Errors
     /// What the driver reports.
     pub(crate) fn upload(&mut self, gpu: &Gpu) -> Result<()> {
-        if std::mem::replace(&mut self.changed, false) && !self.places.is_empty() {
-            self.memory.write(gpu, &self.bytes)?;
+        if std::mem::replace(&mut self.bound.changed, false) && !self.bound.places.is_empty() {
+            self.memory.write(gpu, &self.bound.bytes)?;
         }
         Ok(())
     }
@@ -136,17 +70,13 @@ impl Sequence {
         self.links.clear();
     }
 
-    fn dispatches(&self) -> impl Iterator<Item = &Dispatch> {
-        self.steps.iter().flat_map(|step| &step.dispatches)
-    }
-
     /// Makes sure that the first link is to `places`.
     ///
     /// # Errors
     /// A buffer without memory, or what the driver reports.
     fn link(&mut self, gpu: &Gpu, places: &[Place], faults: &DeviceBuffer) -> Result<()> {
         let same = |link: &Link| {
-            let now = self.used.iter().map(|&b| places[b].as_ref());
+            let now = self.bound.used.iter().map(|&b| places[b].as_ref());
             link.places.iter().map(Some).eq(now)
         };
         if let Some(at) = self.links.iter().position(same) {
@@ -158,14 +88,14 @@ impl Sequence {
             places[b].as_ref().ok_or_else(missing)
         };
         let (faults, mut lists) = (faults.whole(), Vec::new());
-        let uniforms: Vec<Range> = self.places.iter().map(|&(at, n)| self.memory.part(at, n)).collect();
-        for (dispatch, uniforms) in self.dispatches().zip(&uniforms) {
+        let uniforms: Vec<Range> = self.bound.places.iter().map(|&(at, n)| self.memory.part(at, n)).collect();
+        for (dispatch, uniforms) in self.bound.dispatches().zip(&uniforms) {
             let mut ranges = vec![uniforms];
             for &buffer in &dispatch.buffers {
                 ranges.push(place(buffer)?);
             }
             ranges.extend(dispatch.can_fail.then_some(&faults));
-            lists.push((&dispatch.pipeline.layout, ranges));
+            lists.push((&dispatch.code.layout, ranges));
         }
         let groups = gpu.checked(&|| "binding buffers".to_string(), || {
             let group = |(layout, ranges): &(&wgpu::BindGroupLayout, Vec<&Range>)| {
@@ -175,7 +105,7 @@ impl Sequence {
             };
             lists.iter().map(group).collect()
         })?;
-        let places = self.used.iter().map(|&b| place(b).cloned()).collect::<Result<_>>()?;
+        let places = self.bound.used.iter().map(|&b| place(b).cloned()).collect::<Result<_>>()?;
         self.links.truncate(LINKS - 1);
         self.links.insert(0, Link { places, groups });
         Ok(())
@@ -200,9 +130,9 @@ impl Sequence {
             encoder.clear_buffer(&faults.raw, 0, None);
             {
                 let mut pass = encoder.begin_compute_pass(&Default::default());
-                for ((dispatch, group), grid) in self.dispatches().zip(groups).zip(&self.grids) {
+                for ((dispatch, group), grid) in self.bound.dispatches().zip(groups).zip(&self.bound.grids) {
                     if let Some((x, y)) = *grid {
-                        pass.set_pipeline(&dispatch.pipeline.raw);
+                        pass.set_pipeline(&dispatch.code.raw);
                         pass.set_bind_group(0, group, &[]);
                         pass.dispatch_workgroups(x, y, 1);
                     }

@@ -3,14 +3,11 @@
 //! `RLX_TEST_DEVICES=vulkan,opengl` says which devices must be there: their absence is then a failure. Without
 //! it, a device that is absent is a named skip.
 
-use std::sync::Arc;
-
-use rlx_backend::{Backend, ExecutableGraph};
+pub use rlx_backend::testing::{disagreement, run, set_params};
+use rlx_backend::{Backend, ExecutableGraph, testing};
 use rlx_driver::Device;
-use rlx_ir::oracle::{self, Bindings};
-use rlx_ir::testing::{difference, tolerance};
-use rlx_ir::{DimBinding, Graph, Result, Value, Weight};
-use rlx_opt::{CompileOptions, CompilePipeline};
+use rlx_ir::oracle::Bindings;
+use rlx_ir::{Graph, Result};
 use rlx_wgpu::{Lowered, WgpuBackend};
 
 /// The backend of `device`, or a named skip.
@@ -46,51 +43,7 @@ pub fn all() -> bool {
 }
 
 pub fn compile(graph: &Graph, backend: &WgpuBackend) -> Result<Box<dyn ExecutableGraph>> {
-    let options = CompileOptions::default();
-    let pipeline = CompilePipeline::new(backend.target(&options)?, options.clone());
-    backend.compile(Arc::new(pipeline.compile(graph)?.lir), &options)
-}
-
-/// Sets the parameters.
-pub fn set_params(exec: &mut dyn ExecutableGraph, bindings: &Bindings) -> Result<()> {
-    let lir = exec.lir().clone();
-    for (i, slot) in lir.params.iter().enumerate() {
-        let value = bindings.param(&slot.name).expect("the test gives every parameter");
-        exec.set_param(i, Arc::new(Weight::owned(value.dtype, &value.dims, value.encode())?))?;
-    }
-    Ok(())
-}
-
-/// Runs with the parameters it has; the symbols' values are taken from the inputs' dimensions.
-pub fn run(exec: &mut dyn ExecutableGraph, bindings: &Bindings) -> Result<Vec<Vec<u8>>> {
-    let lir = exec.lir().clone();
-    let values: Vec<&Value> = lir
-        .inputs
-        .iter()
-        .map(|slot| bindings.input(&slot.name).expect("the test gives every input"))
-        .collect();
-    let bytes: Vec<Vec<u8>> = values.iter().map(|v| v.encode()).collect();
-    let nodes: Vec<&rlx_ir::Node> = lir.graph.inputs().collect();
-    let given = nodes.iter().filter_map(|n| match &n.op {
-        rlx_ir::Op::Input { name } => bindings.input(name).map(|v| (*n, v.dims.as_slice())),
-        _ => None,
-    });
-    let bound: DimBinding = oracle::bind_shapes(given)?;
-    let dims: Vec<i64> = lir.symbols.iter().map(|&s| bound.get(s).expect("every symbol") as i64).collect();
-    exec.run(&&bytes[..], &dims)?;
-    (0..lir.outputs.len()).map(|i| exec.output(i).map(<[u8]>::to_vec)).collect()
-}
-
-/// How one run differs from the oracle.
-pub fn disagreement(graph: &Graph, bindings: &Bindings, exec: &mut dyn ExecutableGraph) -> Option<String> {
-    let want = oracle::evaluate(graph, bindings).unwrap_or_else(|e| panic!("{e}\n{graph}"));
-    let got = match run(exec, bindings) {
-        Ok(got) => got,
-        Err(e) => return Some(e.to_string()),
-    };
-    want.iter().zip(&got).find_map(|(want, got)| {
-        difference(want, &Value::decode(want.dtype, &want.dims, got), tolerance(want.dtype))
-    })
+    testing::compile(graph, backend)
 }
 
 /// Compiles, sets the parameters, runs, compares.

@@ -4,12 +4,12 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use rlx_backend::{Backend, ExecutableGraph};
+use rlx_backend::{Backend, ExecutableGraph, testing};
 use rlx_driver::Device;
-use rlx_ir::{DimBinding, Value, sym};
+use rlx_ir::{DimBinding, sym};
 use rlx_onnx::{ImportOptions, Imported, OnnxFile, import};
 use rlx_opt::{CompileOptions, CompilePipeline};
-use rlx_testdata::models::{Golden, Model, Tensors, model};
+use rlx_testdata::models::{Golden, model};
 use rlx_wgpu::WgpuBackend;
 
 use crate::common::{all, device};
@@ -35,47 +35,10 @@ fn compile(imported: &Imported, backend: &WgpuBackend, fixed: DimBinding) -> Box
 }
 
 /// Runs a golden; gives the largest error relative to the output's largest magnitude.
-fn check(
-    model: &Model,
-    exec: &mut dyn ExecutableGraph,
-    golden: &Golden,
-    outputs: &[String],
-) -> Result<f64, String> {
+fn check(exec: &mut dyn ExecutableGraph, golden: &Golden, outputs: &[String]) -> Result<f64, String> {
     let (inputs, expected) = golden.read();
-    let lir = Arc::clone(exec.lir());
-    let find = |list: &Tensors, name: &str| {
-        let found = list.iter().find(|(n, _)| n == name).map(|(_, value)| value.clone());
-        found.ok_or_else(|| format!("{}: {name} is not in {}", model.name, golden.name))
-    };
-    let mut bytes = Vec::new();
-    for slot in &lir.inputs {
-        bytes.push(find(&inputs, &slot.name)?.bytes().to_vec());
-    }
-    let sizes = binding(golden);
-    let dims: Vec<i64> =
-        lir.symbols.iter().map(|&s| sizes.get(s).expect("a golden gives its sizes") as i64).collect();
-    exec.run(&&bytes[..], &dims).map_err(|e| e.to_string())?;
-    let mut worst = 0f64;
-    for (i, name) in outputs.iter().enumerate() {
-        let Ok(want) = find(&expected, name) else { continue };
-        let want = want.value();
-        let got = Value::decode(want.dtype, &want.dims, exec.output(i).map_err(|e| e.to_string())?);
-        let (want, got) = (want.to_f64(), got.to_f64());
-        let largest = want.iter().fold(1e-30f64, |m, v| m.max(v.abs()));
-        for (at, (w, g)) in want.iter().zip(&got).enumerate() {
-            let error = (w - g).abs();
-            if error > 1e-3 * w.abs() + 1e-4 * largest || g.is_nan() != w.is_nan() {
-                return Err(format!("{}: {name}[{at}] is {g}, not {w}", golden.name));
-            }
-            worst = worst.max(error / largest);
-        }
-        let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(x, y)| x * y).sum::<f64>();
-        let cosine = dot(&want, &got) / (dot(&want, &want) * dot(&got, &got)).sqrt();
-        if cosine < 0.9999 {
-            return Err(format!("{}: {name} has cosine {cosine}", golden.name));
-        }
-    }
-    Ok(worst)
+    let compared = testing::golden(exec, &inputs, &expected, outputs, &binding(golden));
+    compared.map_err(|what| format!("{}: {what}", golden.name))
 }
 
 /// Runs a model's goldens of at most `most` positions with open dimensions, and the first with fixed ones.
@@ -93,13 +56,13 @@ fn run(on: Device, name: &str, most: usize, fixed: bool) {
     println!("{on} {name}: {} steps, ready after {:?}", open.lir().steps.len(), start.elapsed());
     for golden in &goldens {
         let start = Instant::now();
-        let worst = check(&model, &mut *open, golden, &imported.outputs)
-            .unwrap_or_else(|e| panic!("{on} {name}: {e}"));
+        let worst =
+            check(&mut *open, golden, &imported.outputs).unwrap_or_else(|e| panic!("{on} {name}: {e}"));
         println!("{on} {name} {}: error {worst:.1e}, {:?}", golden.name, start.elapsed());
     }
     if fixed {
         let mut exec = compile(&imported, &backend, binding(goldens[0]));
-        let found = check(&model, &mut *exec, goldens[0], &imported.outputs);
+        let found = check(&mut *exec, goldens[0], &imported.outputs);
         found.unwrap_or_else(|e| panic!("{on} {name}, fixed dimensions: {e}"));
     }
 }

@@ -1,0 +1,337 @@
+//! From launches to a run: what every device that dispatches generated kernels keeps of a module's steps.
+//!
+//! A device compiles each kernel to a code object of its own type `C`. [`prepare`] makes a step's [`Dispatches`] of them,
+//! [`Bound`] puts the numbers of a run's dimensions into a list of steps (uniforms, workgroups), [`ConstantLayout`] says where
+//! constants lie, and [`fault`] reads what a kernel reported. What is left to a device is memory, the binding of buffers, and
+//! submission.
+//!
+//! ```text
+//! Launches ──prepare──▶ Dispatches (one for each step) ──Bound::bind──▶ uniforms and grids ──device──▶ commands
+//! ```
+
+use std::sync::Arc;
+
+use rlx_backend::executor::Step;
+use rlx_backend::extents::{Ex, ExtentTable, Values, ViewCheck};
+use rlx_backend::tuning::{Tuning, TuningKey};
+use rlx_ir::lir::{BufferKind, LirModule, Step as LirStep};
+use rlx_ir::{Error, ErrorKind, NodeId, Result};
+
+use crate::render;
+use crate::schedule::{Arg, Launch, UniformArg};
+use crate::stored::{Launches, StepLaunches};
+use crate::target::{KernelTarget, grid, step_variants};
+
+/// One dispatch.
+#[derive(Debug)]
+pub struct Dispatch<C> {
+    /// What the device compiled of the kernel.
+    pub code: C,
+    /// Invocations of a workgroup.
+    pub workgroup: u32,
+    /// The module's buffer behind each of the kernel's.
+    pub buffers: Vec<usize>,
+    /// Its uniforms.
+    pub uniforms: Vec<Ex>,
+    /// How many workgroups.
+    pub groups: Ex,
+    /// Whether it is bound to the fault record.
+    pub can_fail: bool,
+    /// What a fault of it is reported as: its place among the dispatches of its list.
+    pub number: u32,
+}
+
+impl<C> Dispatch<C> {
+    /// Bytes of its uniforms.
+    pub fn uniform_bytes(&self) -> u64 {
+        render::uniform_bytes(&vec![0; self.uniforms.len()], 0).len() as u64
+    }
+
+    /// Its uniforms for these values.
+    ///
+    /// # Errors
+    /// [`ErrorKind::OutOfMemory`] for a size above 32 bits.
+    pub fn uniform_values(&self, values: &Values<'_>) -> Result<Vec<u8>> {
+        let number = |&e: &Ex| {
+            let n = values.get(e);
+            i32::try_from(n).map_err(|_| {
+                Error::new(ErrorKind::OutOfMemory, format!("a size of {n}: kernels count with 32 bits"))
+            })
+        };
+        let numbers = self.uniforms.iter().map(number).collect::<Result<Vec<i32>>>()?;
+        Ok(render::uniform_bytes(&numbers, self.number))
+    }
+}
+
+/// The dispatches of a step.
+#[derive(Debug)]
+pub struct Dispatches<C> {
+    /// In order.
+    pub list: Vec<Dispatch<C>>,
+    views: Vec<ViewCheck>,
+    /// The elements of the buffers it writes.
+    outputs: Vec<Ex>,
+}
+
+impl<C> Dispatches<C> {
+    /// Whether there is nothing to compute for these values, whatever the dimensions of an empty result multiply to.
+    fn is_idle(&self, values: &Values<'_>) -> bool {
+        self.outputs.iter().all(|&elements| values.get(elements) == 0)
+    }
+}
+
+/// The dispatches of a step by its launches. `codes` are those of the module's kernels; `number` counts the dispatches of a list.
+pub fn prepare<C: Clone>(
+    step: &LirStep,
+    lir: &LirModule,
+    launches: &StepLaunches,
+    codes: &[C],
+    number: &mut u32,
+    table: &mut ExtentTable,
+) -> Dispatches<C> {
+    let mut list = Vec::with_capacity(launches.len());
+    for (kernel, launch) in launches {
+        list.push(dispatch(step, launch, codes[*kernel].clone(), *number, table));
+        *number += 1;
+    }
+    let operands = step.inputs.iter().chain(&step.outputs);
+    let views = operands.map(|o| ViewCheck::new(o, &lir.buffers[o.buffer.index()], table)).collect();
+    let elements = step.outputs.iter().map(|o| table.add(lir.buffers[o.buffer.index()].elements));
+    Dispatches { list, views, outputs: elements.collect() }
+}
+
+fn dispatch<C>(
+    step: &LirStep,
+    launch: &Launch,
+    code: C,
+    number: u32,
+    table: &mut ExtentTable,
+) -> Dispatch<C> {
+    let operand = |arg: Arg| match arg {
+        Arg::Input(i) => &step.inputs[i],
+        Arg::Output(i) => &step.outputs[i],
+    };
+    // What is bound starts where the module's buffer does, so a base is the view's own offset.
+    let uniform = |u: &UniformArg| match *u {
+        UniformArg::Extent(e) | UniformArg::Base { offset: e, .. } => e,
+    };
+    Dispatch {
+        code,
+        workgroup: launch.kernel.workgroup,
+        buffers: launch.bindings.iter().map(|&arg| operand(arg).buffer.index()).collect(),
+        uniforms: launch.uniforms.iter().map(|u| table.add(uniform(u))).collect(),
+        groups: table.add(launch.groups),
+        can_fail: launch.kernel.can_fail(),
+        number,
+    }
+}
+
+/// The error of kernel `rejected` of a module, with the first step that it is for.
+pub fn rejected(launches: &Launches, lir: &LirModule, rejected: usize, error: Error, device: &str) -> Error {
+    let steps = lir.init.iter().zip(&launches.init).chain(lir.steps.iter().zip(&launches.run));
+    let has = |(_, launches): &(&LirStep, &StepLaunches)| launches.iter().any(|&(at, _)| at == rejected);
+    match { steps }.find(has) {
+        Some((step, _)) => lir.graph.locate(step.node, error).with_device(device),
+        None => error,
+    }
+}
+
+/// The variants that a device has for a step, where there are several.
+///
+/// # Errors
+/// A step without kernels.
+pub fn tuning_key(step: &LirStep, lir: &LirModule, target: &KernelTarget) -> Result<Option<TuningKey>> {
+    Ok(TuningKey::of(lir, step, "", step_variants(step, lir, target)?))
+}
+
+/// The variant by which a step of the run is to be done.
+///
+/// # Errors
+/// A step without kernels.
+pub fn variant(step: &LirStep, lir: &LirModule, target: &KernelTarget, tuning: &Tuning) -> Result<usize> {
+    if tuning.is_empty() {
+        return Ok(0);
+    }
+    Ok(tuning_key(step, lir, target)?.map_or(0, |key| tuning.variant(&key)))
+}
+
+/// How many workgroups in two dimensions; `None` for none.
+pub type Grid = Option<(u32, u32)>;
+
+/// What a device allows of uniforms and workgroups.
+#[derive(Debug, Clone, Copy)]
+pub struct BoundLimits {
+    /// Alignment of the uniforms of a dispatch, in bytes.
+    pub align: u64,
+    /// The most bytes of uniforms of a dispatch.
+    pub most_bytes: u64,
+    /// The most workgroups along one dimension.
+    pub max_groups: u32,
+}
+
+/// Steps bound to the same dimensions: the uniforms of all their dispatches, one behind the other, and their workgroups.
+#[derive(Debug)]
+pub struct Bound<C> {
+    steps: Vec<Arc<Dispatches<C>>>,
+    /// The first dispatch of each step.
+    first: Vec<usize>,
+    limits: BoundLimits,
+    /// The workgroups of each dispatch; `None` where there is nothing to do.
+    pub grids: Vec<Grid>,
+    /// The uniforms of all dispatches, as they are to be on the device.
+    pub bytes: Vec<u8>,
+    /// Where each dispatch's uniforms are in them, and how many bytes.
+    pub places: Vec<(u64, u64)>,
+    /// Whether `bytes` changed since somebody set this to `false`.
+    pub changed: bool,
+    /// The buffers that dispatches use.
+    pub used: Vec<usize>,
+    /// The dispatches that can fail, with their nodes.
+    pub can_fail: Arc<Vec<(u32, NodeId)>>,
+}
+
+impl<C> Bound<C> {
+    /// Room for these steps; with the numbers of `like`, where it is given.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] for more uniforms than the device takes.
+    pub fn new<'s>(
+        steps: impl Iterator<Item = &'s Step<Arc<Dispatches<C>>>>,
+        limits: BoundLimits,
+        like: Option<&Bound<C>>,
+    ) -> Result<Self>
+    where
+        C: 's,
+    {
+        let (mut list, mut first, mut places, mut end) = (Vec::new(), Vec::new(), Vec::new(), 0u64);
+        let (mut used, mut can_fail) = (Vec::new(), Vec::new());
+        for step in steps {
+            first.push(places.len());
+            for dispatch in &step.kernel.list {
+                let bytes = dispatch.uniform_bytes();
+                if bytes > limits.most_bytes {
+                    let message = format!("{bytes} bytes of extents, the device takes {}", limits.most_bytes);
+                    return Err(Error::new(ErrorKind::Unsupported, message));
+                }
+                places.push((end, bytes));
+                end = (end + bytes).next_multiple_of(limits.align);
+                used.extend_from_slice(&dispatch.buffers);
+                can_fail.extend(dispatch.can_fail.then_some((dispatch.number, step.node)));
+            }
+            list.push(Arc::clone(&step.kernel));
+        }
+        rlx_ir::sort::sort(&mut used);
+        used.dedup();
+        Ok(Bound {
+            steps: list,
+            first,
+            limits,
+            grids: like.map_or_else(|| vec![None; places.len()], |like| like.grids.clone()),
+            bytes: like.map_or_else(|| vec![0; end.max(4) as usize], |like| like.bytes.clone()),
+            places,
+            changed: true,
+            used,
+            can_fail: like.map_or_else(|| Arc::new(can_fail), |like| Arc::clone(&like.can_fail)),
+        })
+    }
+
+    /// Puts numbers into a step.
+    ///
+    /// # Errors
+    /// Views that leave their buffers, sizes above what kernels count to, or more workgroups than the device dispatches.
+    pub fn bind(&mut self, at: usize, values: &Values<'_>) -> Result<()> {
+        let step = &self.steps[at];
+        step.views.iter().try_for_each(|view| view.holds(values))?;
+        let idle = step.is_idle(values);
+        for (dispatch, at) in step.list.iter().zip(self.first[at]..) {
+            self.grids[at] = None;
+            if idle {
+                continue;
+            }
+            let (start, size) = self.places[at];
+            let numbers = dispatch.uniform_values(values)?;
+            self.bytes[start as usize..(start + size) as usize].copy_from_slice(&numbers);
+            let groups = values.get(dispatch.groups).max(0);
+            let grid = grid(groups, self.limits.max_groups).ok_or_else(|| {
+                let message = format!("{groups} workgroups, more than the device dispatches");
+                Error::new(ErrorKind::OutOfMemory, message)
+            })?;
+            self.grids[at] = (groups > 0).then_some(grid);
+        }
+        self.changed = true;
+        Ok(())
+    }
+
+    /// All dispatches, in order.
+    pub fn dispatches(&self) -> impl Iterator<Item = &Dispatch<C>> {
+        self.steps.iter().flat_map(|step| &step.list)
+    }
+}
+
+/// A constant on the device: which pool, where in it, how many bytes.
+pub type ConstantPlace = (usize, u64, u64);
+
+/// Where a module's constants lie: one after the other in as few pools as the device allows.
+#[derive(Debug)]
+pub struct ConstantLayout {
+    /// The bytes of each pool.
+    pub pools: Vec<u64>,
+    /// The place of each buffer of the module that is a constant.
+    pub places: Vec<Option<ConstantPlace>>,
+}
+
+impl ConstantLayout {
+    /// The layout within the limits of the target's pools; every size is a multiple of four bytes.
+    ///
+    /// # Errors
+    /// [`ErrorKind::OutOfMemory`] for a constant that the device cannot bind.
+    pub fn new(lir: &LirModule, target: &KernelTarget) -> Result<Self> {
+        let (align, most) = (target.pool.align as u64, target.pool.max_buffer_bytes as u64);
+        let (mut pools, mut places): (Vec<u64>, Vec<Option<ConstantPlace>>) = (Vec::new(), Vec::new());
+        for buffer in &lir.buffers {
+            let BufferKind::Constant(data) = &buffer.kind else {
+                places.push(None);
+                continue;
+            };
+            let bytes = (data.bytes().len() as u64).max(1).next_multiple_of(4);
+            if bytes > most {
+                let message = format!("a constant of {bytes} bytes, the device binds at most {most}");
+                return Err(Error::new(ErrorKind::OutOfMemory, message).with_device(target.name.clone()));
+            }
+            let fits = pools.last().is_some_and(|&end| end + bytes <= target.pool.max_bytes as u64);
+            if !fits {
+                pools.push(0);
+            }
+            let pool = pools.len() - 1;
+            places.push(Some((pool, pools[pool], bytes)));
+            pools[pool] = (pools[pool] + bytes).next_multiple_of(align);
+        }
+        Ok(ConstantLayout { pools, places })
+    }
+
+    /// The constants' bytes, with their places.
+    pub fn bytes<'l>(&'l self, lir: &'l LirModule) -> impl Iterator<Item = (ConstantPlace, &'l [u8])> {
+        lir.buffers.iter().zip(&self.places).filter_map(|(buffer, place)| match (&buffer.kind, place) {
+            (BufferKind::Constant(data), Some(place)) => Some((*place, &data.bytes()[..])),
+            _ => None,
+        })
+    }
+}
+
+/// Bytes of the fault record.
+pub const FAULT_BYTES: usize = 4 * render::FAULT_WORDS;
+
+/// What a fault record (see [`mod@render`]) says, if it says anything: the node, where it is known among the dispatches that can
+/// fail.
+pub fn fault(record: &[u8], can_fail: &[(u32, NodeId)]) -> Option<(Option<NodeId>, Error)> {
+    let word = |i: usize| {
+        let bytes = record.get(4 * i..4 * i + 4).and_then(|b| b.try_into().ok());
+        bytes.map_or(0, u32::from_le_bytes)
+    };
+    if word(0) == 0 {
+        return None;
+    }
+    let message = format!("index {} is out of range on axis {}", word(3) as i32, word(2));
+    let node = can_fail.iter().find(|(number, _)| *number == word(1)).map(|&(_, node)| node);
+    Some((node, Error::new(ErrorKind::Value, message)))
+}
