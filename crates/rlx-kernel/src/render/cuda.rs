@@ -1,4 +1,5 @@
-//! CUDA C, freestanding: no header is included, so that NVRTC alone compiles it.
+//! CUDA C and HIP C, freestanding: no header is included, so that NVRTC or hiprtc alone compiles it. The two differ in what
+//! stands before the kernel.
 
 use std::fmt::Write;
 
@@ -8,16 +9,38 @@ use rlx_math::Form;
 use super::{Dialect, Names, comparison, float_literal, operator, reject, var_name, write_body};
 use crate::ir::{Access, BinOp, Buffer, Const, Inst, Kernel, Ty, UnOp, Value};
 
-/// Half and brain precision by the conversions of the instruction set.
-const PRELUDE: &str = r#"typedef unsigned char u8; typedef unsigned short u16; typedef unsigned int u32;
+const TYPES: &str = "typedef unsigned char u8; typedef unsigned short u16; typedef unsigned int u32;
 typedef unsigned long long u64; typedef long long i64;
-__device__ __forceinline__ float from_half(u16 h) { float f; asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h)); return f; }
-__device__ __forceinline__ u16 to_half(float f) { u16 h; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(f)); return h; }
-__device__ __forceinline__ float from_brain(u16 h) { return __uint_as_float((u32)h << 16); }
+";
+
+/// Brain precision.
+const BRAIN: &str = r#"__device__ __forceinline__ float from_brain(u16 h) { return __uint_as_float((u32)h << 16); }
 __device__ __forceinline__ u16 to_brain(float f) {
   u32 b = __float_as_uint(f);
   return (b & 0x7fffffffu) > 0x7f800000u ? (u16)((b >> 16) | 0x40u) : (u16)((b + 0x7fffu + ((b >> 16) & 1u)) >> 16);
 }
+"#;
+
+/// Half precision by the conversions of the instruction set.
+const CUDA: &str = r#"__device__ __forceinline__ float from_half(u16 h) { float f; asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h)); return f; }
+__device__ __forceinline__ u16 to_half(float f) { u16 h; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(f)); return h; }
+"#;
+
+/// Half precision by the compiler's own type. HIP's conversions to integers are plain casts, which say nothing about values out
+/// of range; these saturate and take NaN to 0 as CUDA's do.
+const HIP: &str = r#"__device__ __forceinline__ float from_half(u16 h) { return (float)__builtin_bit_cast(_Float16, h); }
+__device__ __forceinline__ u16 to_half(float f) { return __builtin_bit_cast(u16, (_Float16)f); }
+template <class T, class F> __device__ __forceinline__ T saturated(F x, F from, F to, T least, T most) {
+  return x != x ? (T)0 : x < from ? least : x >= to ? most : (T)x;
+}
+#define __float2int_rz(x) saturated<int, float>(x, -2147483648.0f, 2147483648.0f, (int)0x80000000u, 0x7fffffff)
+#define __double2int_rz(x) saturated<int, double>(x, -2147483648.0, 2147483648.0, (int)0x80000000u, 0x7fffffff)
+#define __float2uint_rz(x) saturated<u32, float>(x, 0.0f, 4294967296.0f, 0u, 0xffffffffu)
+#define __double2uint_rz(x) saturated<u32, double>(x, 0.0, 4294967296.0, 0u, 0xffffffffu)
+#define __float2ll_rz(x) saturated<i64, float>(x, -9223372036854775808.0f, 9223372036854775808.0f, (i64)0x8000000000000000ull, 0x7fffffffffffffffll)
+#define __double2ll_rz(x) saturated<i64, double>(x, -9223372036854775808.0, 9223372036854775808.0, (i64)0x8000000000000000ull, 0x7fffffffffffffffll)
+#define __float2ull_rz(x) saturated<u64, float>(x, 0.0f, 18446744073709551616.0f, 0ull, 0xffffffffffffffffull)
+#define __double2ull_rz(x) saturated<u64, double>(x, 0.0, 18446744073709551616.0, 0ull, 0xffffffffffffffffull)
 "#;
 
 /// The kernel in CUDA C; `entry` is its name, without C++ mangling.
@@ -25,9 +48,21 @@ __device__ __forceinline__ u16 to_brain(float f) {
 /// # Errors
 /// [`rlx_ir::ErrorKind::Internal`] for an element type that buffers cannot have.
 pub fn cuda(kernel: &Kernel, entry: &str) -> Result<String> {
+    write(kernel, entry, CUDA)
+}
+
+/// The kernel in HIP C; as [`cuda`].
+///
+/// # Errors
+/// As [`cuda`].
+pub fn hip(kernel: &Kernel, entry: &str) -> Result<String> {
+    write(kernel, entry, HIP)
+}
+
+fn write(kernel: &Kernel, entry: &str, conversions: &str) -> Result<String> {
     let names = Names::new(kernel);
     let d = Cuda { kernel, names: &names };
-    let mut out = format!("// {}\n{PRELUDE}", kernel.name);
+    let mut out = format!("// {}\n{TYPES}{conversions}{BRAIN}", comment(&kernel.name));
     let _ = write!(
         out,
         "extern \"C\" __global__ void __launch_bounds__({}) {entry}(const int* __restrict__ u",
@@ -38,7 +73,7 @@ pub fn cuda(kernel: &Kernel, entry: &str) -> Result<String> {
             return reject(kernel, "CUDA C", format!("buffer of {}", b.dtype));
         };
         let constant = if b.access == Access::Read { "const " } else { "" };
-        let _ = write!(out, ",\n    {constant}{element}* __restrict__ b{i} /* {} */", b.name);
+        let _ = write!(out, ",\n    {constant}{element}* __restrict__ b{i} /* {} */", comment(&b.name));
     }
     if kernel.can_fail() {
         out.push_str(",\n    u32* __restrict__ fault");
@@ -53,6 +88,11 @@ pub fn cuda(kernel: &Kernel, entry: &str) -> Result<String> {
     write_body(&d, kernel, &names, &mut out)?;
     out.push_str("}\n");
     Ok(out)
+}
+
+/// A name for people as it may stand in a comment: names come from files, too, and no file may end a comment.
+fn comment(name: &str) -> String {
+    name.chars().map(|c| if c.is_ascii_alphanumeric() || "._-+ ".contains(c) { c } else { '_' }).collect()
 }
 
 /// The type buffers of `dtype` have.

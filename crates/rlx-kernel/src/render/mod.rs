@@ -13,7 +13,7 @@
 mod cuda;
 mod wgsl;
 
-pub use cuda::cuda;
+pub use cuda::{cuda, hip};
 pub use wgsl::{WgslOptions, wgsl};
 
 use std::fmt::Write;
