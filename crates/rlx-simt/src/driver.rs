@@ -1,0 +1,488 @@
+//! The driver's things as values that free themselves: a context with its stream, memory, events, modules, graphs.
+//!
+//! All work of a context goes through one stream, so it is done in the order in which it was given; a host that wants to see the end
+//! of it waits for an event or for the stream. What is here is safe by ownership: memory is freed after the work that was given
+//! before, handles live as long as what refers to them, and nothing of a context that was lost is used again.
+
+use std::ffi::{CStr, CString, c_int, c_void};
+use std::ptr::null_mut;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::load::Libraries;
+use crate::table::{DevicePtr, Driver, Fault, Handle, Vendor};
+
+/// What a call gives.
+pub(crate) type Outcome<T> = Result<T, Fault>;
+
+/// Streams that do not wait for the driver's own; events without times.
+const NON_BLOCKING: u32 = 1;
+const NO_TIMING: u32 = 2;
+/// While one thread records a graph, others go on.
+const THREAD_LOCAL: c_int = 1;
+
+/// What is asked of a device.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Attribute {
+    MaxWorkgroup,
+    SharedBytes,
+    Major,
+    Minor,
+}
+
+impl Attribute {
+    /// `CUdevice_attribute`, `hipDeviceAttribute_t`.
+    fn number(self, vendor: Vendor) -> c_int {
+        let [cuda, hip] = match self {
+            Attribute::MaxWorkgroup => [1, 56],
+            Attribute::SharedBytes => [8, 74],
+            Attribute::Major => [75, 23],
+            Attribute::Minor => [76, 61],
+        };
+        if vendor == Vendor::Cuda { cuda } else { hip }
+    }
+}
+
+/// A device's context and its stream.
+pub(crate) struct Context {
+    pub(crate) libraries: Arc<Libraries>,
+    device: c_int,
+    /// CUDA's context; null for HIP, whose devices have one of their own.
+    raw: Handle,
+    stream: Handle,
+    /// How much work was given, and how much of it is known to be done.
+    given: AtomicU64,
+    done: AtomicU64,
+    /// Whether the driver gave it up: then nothing of it is used or freed any more.
+    lost: AtomicBool,
+}
+
+// SAFETY: contexts, streams, memory, events, modules and graphs of both drivers may be used from any thread, also at once; each call
+// makes the context current in its thread first.
+unsafe impl Send for Context {}
+// SAFETY: as above.
+unsafe impl Sync for Context {}
+
+impl Context {
+    /// How many devices there are.
+    pub(crate) fn count(libraries: &Libraries) -> Outcome<usize> {
+        let (driver, mut count) = (&libraries.driver, 0);
+        // SAFETY: flags must be 0; `count` is written.
+        unsafe { driver.init(0).and_then(|()| driver.device_count(&mut count)) }
+            .map_err(|f| driver.explained(f))?;
+        Ok(usize::try_from(count).unwrap_or(0))
+    }
+
+    /// Opens device number `ordinal`, which is below [`Context::count`]; `again`: after it was lost, so that the driver drops what
+    /// is left of it.
+    pub(crate) fn open(libraries: &Arc<Libraries>, ordinal: usize, again: bool) -> Outcome<Arc<Context>> {
+        let driver = &libraries.driver;
+        let (mut device, mut raw, mut stream) = (0, null_mut(), null_mut());
+        let opened = (|| {
+            // SAFETY: all pointers are to variables of the types that are written; the device is one that the driver gave.
+            unsafe {
+                driver.device_get(&mut device, ordinal as c_int)?;
+                match libraries.vendor {
+                    Vendor::Cuda => {
+                        if again {
+                            driver.context_reset(device)?;
+                        }
+                        driver.context_retain(&mut raw, device)?;
+                        driver.context_enter(raw)?;
+                    }
+                    Vendor::Hip => {
+                        driver.device_enter(device)?;
+                        if again {
+                            driver.device_reset()?;
+                        }
+                    }
+                }
+                driver.stream_create(&mut stream, NON_BLOCKING)
+            }
+        })();
+        opened.map_err(|f| driver.explained(f))?;
+        let [given, done] = [AtomicU64::new(0), AtomicU64::new(0)];
+        let lost = AtomicBool::new(false);
+        Ok(Arc::new(Context { libraries: Arc::clone(libraries), device, raw, stream, given, done, lost }))
+    }
+
+    fn driver(&self) -> &Driver {
+        &self.libraries.driver
+    }
+
+    /// Calls `f` with the context current in this thread.
+    fn with<T>(&self, f: impl FnOnce(&Driver) -> Outcome<T>) -> Outcome<T> {
+        let driver = self.driver();
+        // SAFETY: the context is retained, the device is the driver's.
+        let entered = unsafe {
+            match self.libraries.vendor {
+                Vendor::Cuda => driver.context_enter(self.raw),
+                Vendor::Hip => driver.device_enter(self.device),
+            }
+        };
+        entered.and_then(|()| f(driver)).map_err(|fault| driver.explained(fault))
+    }
+
+    /// As [`Context::with`], for calls that give the stream work.
+    fn give<T>(&self, f: impl FnOnce(&Driver) -> Outcome<T>) -> Outcome<T> {
+        self.given.fetch_add(1, Ordering::AcqRel);
+        self.with(f)
+    }
+
+    /// Says that the driver gave the device up.
+    pub(crate) fn lose(&self) {
+        self.lost.store(true, Ordering::Release);
+    }
+
+    fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Acquire)
+    }
+
+    /// Waits until everything that was given is done.
+    pub(crate) fn wait(&self) -> Outcome<()> {
+        let given = self.given.load(Ordering::Acquire);
+        // SAFETY: the stream is this context's.
+        self.with(|driver| unsafe { driver.stream_wait(self.stream) })?;
+        self.done.fetch_max(given, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// Frees something, after the work that may use it; nothing is left to free of a context that is lost.
+    fn free(&self, free: impl FnOnce(&Driver) -> Outcome<()>) {
+        let idle = self.done.load(Ordering::Acquire) >= self.given.load(Ordering::Acquire);
+        let freed = if self.is_lost() {
+            Ok(())
+        } else {
+            let waited = if idle { Ok(()) } else { self.wait() };
+            waited.and_then(|()| self.with(free))
+        };
+        if let Err(fault) = freed {
+            // The next call that can report it does.
+            tracing::warn!(%fault, "freeing");
+        }
+    }
+
+    pub(crate) fn name(&self) -> Outcome<String> {
+        let mut name = [0; 256];
+        // SAFETY: as many bytes as are said are there, the last stays 0.
+        self.with(|driver| unsafe { driver.device_name(name.as_mut_ptr(), 255, self.device) })?;
+        // SAFETY: terminated, see above.
+        Ok(unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned())
+    }
+
+    pub(crate) fn driver_version(&self) -> Outcome<i32> {
+        let mut version = 0;
+        // SAFETY: `version` is written.
+        self.with(|driver| unsafe { driver.driver_version(&mut version) })?;
+        Ok(version)
+    }
+
+    pub(crate) fn attribute(&self, of: Attribute) -> Outcome<u32> {
+        let (mut value, number) = (0, of.number(self.libraries.vendor));
+        // SAFETY: `value` is written.
+        self.with(|driver| unsafe { driver.device_attribute(&mut value, number, self.device) })?;
+        Ok(u32::try_from(value).unwrap_or(0))
+    }
+
+    /// Device memory.
+    pub(crate) fn allocate(self: &Arc<Self>, bytes: usize) -> Outcome<DeviceMemory> {
+        let mut at = 0;
+        // SAFETY: `at` is written.
+        self.with(|driver| unsafe { driver.allocate(&mut at, bytes) })?;
+        Ok(DeviceMemory { context: Arc::clone(self), at, bytes })
+    }
+
+    /// Host memory that the device copies from and to by itself.
+    pub(crate) fn pinned(self: &Arc<Self>, bytes: usize) -> Outcome<Pinned> {
+        let mut at = null_mut();
+        // SAFETY: `at` is written; no flags.
+        self.with(|driver| unsafe { driver.host_allocate(&mut at, bytes, 0) })?;
+        // SAFETY: fresh memory of this size. Bytes that were never written must not be read.
+        unsafe { at.cast::<u8>().write_bytes(0, bytes) };
+        Ok(Pinned { context: Arc::clone(self), at: at.cast(), bytes })
+    }
+
+    pub(crate) fn event(self: &Arc<Self>) -> Outcome<Event> {
+        let mut raw = null_mut();
+        // SAFETY: `raw` is written.
+        self.with(|driver| unsafe { driver.event_create(&mut raw, NO_TIMING) })?;
+        Ok(Event { context: Arc::clone(self), raw })
+    }
+
+    /// Marks the end of what was given so far.
+    pub(crate) fn record(&self, event: &Event) -> Outcome<()> {
+        // SAFETY: both are this context's.
+        self.give(|driver| unsafe { driver.event_record(event.raw, self.stream) })
+    }
+
+    /// Copies the first `bytes` bytes of `from` to an address, behind what was given before. `from` stays as it is until then: the
+    /// caller waits for it.
+    pub(crate) fn to_device(&self, to: Part, from: &Pinned, bytes: usize) -> Outcome<()> {
+        let bytes = bytes.min(from.bytes).min(to.bytes);
+        // SAFETY: both ranges are inside of memory that is freed only after the stream's work.
+        self.give(|driver| unsafe { driver.to_device(to.at, from.at.cast(), bytes, self.stream) })
+    }
+
+    /// Copies bytes to `to` from `at` on, behind what was given before.
+    pub(crate) fn to_host(&self, to: &Pinned, at: usize, from: Part) -> Outcome<()> {
+        assert!(at <= to.bytes && from.bytes <= to.bytes - at, "a copy beyond the end of pinned memory");
+        // SAFETY: as for `to_device`; the range is checked above, and no one reads it before having waited.
+        self.give(|driver| unsafe { driver.to_host(to.at.add(at).cast(), from.at, from.bytes, self.stream) })
+    }
+
+    /// Copies bytes on the device, behind what was given before.
+    pub(crate) fn on_device(&self, to: Part, from: Part) -> Outcome<()> {
+        let bytes = to.bytes.min(from.bytes);
+        // SAFETY: as for `to_device`.
+        self.give(|driver| unsafe { driver.on_device(to.at, from.at, bytes, self.stream) })
+    }
+
+    /// Loads a code object and finds the function `entry` in it.
+    pub(crate) fn load(self: &Arc<Self>, image: &[u8], entry: &str) -> Outcome<Code> {
+        let (mut module, mut function) = (null_mut(), null_mut());
+        // SAFETY: the image is a whole code object that the vendor's compiler gave; `module` is written.
+        self.with(|driver| unsafe { driver.module_load(&mut module, image.as_ptr().cast()) })?;
+        let mut code = Code { context: Arc::clone(self), module, function };
+        let name = CString::new(entry).unwrap_or_default();
+        // SAFETY: a terminated name; `function` is written and lives as long as the module.
+        self.with(|driver| unsafe { driver.module_function(&mut function, module, name.as_ptr()) })?;
+        code.function = function;
+        Ok(code)
+    }
+
+    /// Gives the stream commands.
+    pub(crate) fn commands(&self, commands: &[Command<'_>]) -> Outcome<()> {
+        let vendor = self.libraries.vendor;
+        self.give(|driver| {
+            // SAFETY: the stream and what the commands refer to are this context's.
+            commands.iter().try_for_each(|command| unsafe { command.issue(driver, vendor, self.stream) })
+        })
+    }
+
+    /// Commands as a graph that is given as a whole. They are recorded on a stream of their own, so that others can go on.
+    pub(crate) fn capture(self: &Arc<Self>, commands: &[Command<'_>]) -> Outcome<Graph> {
+        let (mut stream, mut graph, mut raw) = (null_mut(), null_mut(), null_mut());
+        self.with(|driver| {
+            // SAFETY: `stream`, `graph` and `raw` are written; recording begins and ends on this thread and stream; the graph and the
+            // stream are not needed behind the executable graph.
+            unsafe {
+                driver.stream_create(&mut stream, NON_BLOCKING)?;
+                let recorded = driver.capture_begin(stream, THREAD_LOCAL).and_then(|()| {
+                    let issued =
+                        commands.iter().try_for_each(|c| c.issue(driver, self.libraries.vendor, stream));
+                    let ended = driver.capture_end(stream, &mut graph);
+                    issued.and(ended)
+                });
+                let made = recorded.and_then(|()| driver.graph_instantiate(&mut raw, graph, 0));
+                let freed = if graph.is_null() { Ok(()) } else { driver.graph_destroy(graph) };
+                let closed = driver.stream_destroy(stream);
+                let done = made.and(freed).and(closed);
+                if done.is_err() && !raw.is_null() {
+                    let _ = driver.graph_exec_destroy(raw);
+                }
+                done
+            }
+        })?;
+        Ok(Graph { context: Arc::clone(self), raw })
+    }
+
+    /// Gives the stream a graph.
+    pub(crate) fn replay(&self, graph: &Graph) -> Outcome<()> {
+        // SAFETY: both are this context's; what the graph refers to is kept by who keeps the graph.
+        self.give(|driver| unsafe { driver.graph_launch(graph.raw, self.stream) })
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // SAFETY: the stream and the context are this value's, and nothing refers to them any more.
+        self.free(|driver| unsafe {
+            driver.stream_destroy(self.stream)?;
+            match self.libraries.vendor {
+                Vendor::Cuda => driver.context_release(self.device),
+                Vendor::Hip => Ok(()),
+            }
+        });
+    }
+}
+
+/// Something to be done on the device.
+pub(crate) enum Command<'c> {
+    /// Zeros.
+    Clear(Part),
+    /// A kernel over a grid of workgroups, with the addresses of its arguments.
+    Launch { code: &'c Code, grid: (u32, u32), workgroup: u32, arguments: Vec<DevicePtr> },
+}
+
+impl Command<'_> {
+    /// # Safety
+    /// The stream is of the context that the command's memory and code are of.
+    unsafe fn issue(&self, driver: &Driver, vendor: Vendor, stream: Handle) -> Outcome<()> {
+        match self {
+            // SAFETY: memory of the context.
+            Command::Clear(part) => unsafe { driver.fill(part.at, 0, part.bytes, stream) },
+            Command::Launch { code, grid, workgroup, arguments } => {
+                let mut bytes = size_of_val(arguments.as_slice());
+                // The arguments as one buffer with its size, so that the driver can compare that with what the kernel takes.
+                let end = if vendor == Vendor::Cuda { 0 } else { 3 };
+                let key = |n: usize| std::ptr::without_provenance_mut::<c_void>(n);
+                let buffer = arguments.as_ptr().cast_mut().cast::<c_void>();
+                let mut extra = [key(1), buffer, key(2), (&raw mut bytes).cast::<c_void>(), key(end)];
+                // SAFETY: the list says where the arguments are, and is read during the call; the kernel takes that many addresses,
+                // and stays within the ranges that they begin: they hold the operands of its step.
+                unsafe {
+                    driver.launch(
+                        code.function,
+                        grid.0,
+                        grid.1,
+                        1,
+                        *workgroup,
+                        1,
+                        1,
+                        0,
+                        stream,
+                        null_mut(),
+                        extra.as_mut_ptr(),
+                    )
+                }
+            }
+        }
+    }
+}
+
+/// A range of device memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub(crate) at: DevicePtr,
+    pub(crate) bytes: usize,
+}
+
+/// Device memory.
+pub(crate) struct DeviceMemory {
+    context: Arc<Context>,
+    at: DevicePtr,
+    bytes: usize,
+}
+
+impl DeviceMemory {
+    /// `bytes` bytes at `offset`.
+    ///
+    /// # Panics
+    /// Beyond its end.
+    pub(crate) fn part(&self, offset: usize, bytes: usize) -> Part {
+        assert!(
+            offset <= self.bytes && bytes <= self.bytes - offset,
+            "a part beyond the end of device memory"
+        );
+        Part { at: self.at + offset as u64, bytes }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Drop for DeviceMemory {
+    fn drop(&mut self) {
+        // SAFETY: this value's memory; the work that uses it is done.
+        self.context.free(|driver| unsafe { driver.free(self.at) });
+    }
+}
+
+/// Pinned host memory.
+pub(crate) struct Pinned {
+    context: Arc<Context>,
+    at: *mut u8,
+    bytes: usize,
+}
+
+// SAFETY: plain memory.
+unsafe impl Send for Pinned {}
+// SAFETY: plain memory; who reads it has waited for what writes it.
+unsafe impl Sync for Pinned {}
+
+impl Pinned {
+    /// Its bytes. What the device was to copy here must have been waited for.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        // SAFETY: memory of this size that was written at least once, and no work that was given writes it now.
+        unsafe { std::slice::from_raw_parts(self.at, self.bytes) }
+    }
+
+    /// Its bytes, to be written. What the device was to copy from here must have been waited for.
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and no one else has it.
+        unsafe { std::slice::from_raw_parts_mut(self.at, self.bytes) }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        // SAFETY: this value's memory; the work that uses it is done.
+        self.context.free(|driver| unsafe { driver.host_free(self.at.cast()) });
+    }
+}
+
+/// A place in the stream.
+pub(crate) struct Event {
+    context: Arc<Context>,
+    raw: Handle,
+}
+
+// SAFETY: see `Context`.
+unsafe impl Send for Event {}
+// SAFETY: see `Context`.
+unsafe impl Sync for Event {}
+
+impl Event {
+    /// Waits until the stream is past it; an event that was never recorded is past at once.
+    pub(crate) fn wait(&self) -> Outcome<()> {
+        // SAFETY: this value's event.
+        self.context.with(|driver| unsafe { driver.event_wait(self.raw) })
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        // SAFETY: this value's event.
+        self.context.free(|driver| unsafe { driver.event_destroy(self.raw) });
+    }
+}
+
+/// A kernel that is loaded.
+pub(crate) struct Code {
+    context: Arc<Context>,
+    module: Handle,
+    function: Handle,
+}
+
+// SAFETY: see `Context`.
+unsafe impl Send for Code {}
+// SAFETY: see `Context`.
+unsafe impl Sync for Code {}
+
+impl Drop for Code {
+    fn drop(&mut self) {
+        // SAFETY: this value's module; the work that uses it is done.
+        self.context.free(|driver| unsafe { driver.module_unload(self.module) });
+    }
+}
+
+/// Commands that are given as one.
+pub(crate) struct Graph {
+    context: Arc<Context>,
+    raw: Handle,
+}
+
+// SAFETY: see `Context`.
+unsafe impl Send for Graph {}
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        // SAFETY: this value's graph; it is not under way any more.
+        self.context.free(|driver| unsafe { driver.graph_exec_destroy(self.raw) });
+    }
+}

@@ -1,0 +1,47 @@
+//! RLX on NVIDIA's and AMD's GPUs: one runtime over CUDA's driver or HIP.
+//!
+//! Kernels come from [`rlx_kernel`] as CUDA C or HIP C; this crate has them compiled, and brings them to a GPU. The vendors' libraries
+//! are loaded at run time: a program that was built with this crate starts anywhere, and says what is missing where they are not.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `table` | the functions of both vendors, a row each |
+//! | `load` | where the libraries are, and how to get them |
+//! | `driver` | the driver's things as values: context and stream, memory, events, graphs |
+//! | `compile` | C to code objects by NVRTC or hiprtc |
+//! | `gpu` | an opened GPU: kernels, weights, faults as typed errors |
+//! | `memory` | buffers with their account, copies through pinned memory |
+//! | `program`, `sequence`, `flights`, `device` | a module's steps, bound steps and their graphs, runs under way, the executor's device |
+//!
+//! [`SimtBackend`] is the door. Work of a GPU goes through one stream: uploads, runs and copies happen in the order in which they were
+//! given, and the host waits only for what it wants to see. The second run on the same memory is recorded as a graph, which later runs
+//! give to the driver as a whole.
+//!
+//! **Not yet run on hardware.** Tests run on a library with the vendors' functions that checks every call and interprets the
+//! kernels (`tests/fake-driver`); the same tests run on a GPU where there is one.
+#![deny(unsafe_code)]
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
+mod backend;
+// Calls into the vendors' compiler.
+#[allow(unsafe_code)]
+mod compile;
+mod device;
+// Calls into the vendors' driver.
+#[allow(unsafe_code)]
+mod driver;
+mod flights;
+mod gpu;
+// Loads libraries.
+#[allow(unsafe_code)]
+mod load;
+mod memory;
+mod program;
+mod sequence;
+// Signatures of what is in the libraries.
+#[allow(unsafe_code)]
+mod table;
+
+pub use backend::SimtBackend;
+pub use load::LIBRARY_PATH;
+pub use table::{COMPILER, DRIVER, Row, Vendor};

@@ -1,0 +1,138 @@
+//! Where the vendors' libraries are, and what to say where they are not.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+
+use libloading::Library;
+use rlx_driver::Device;
+use rlx_ir::{Error, ErrorKind, Result};
+
+use crate::table::{Compiler, Driver, Vendor};
+
+/// The variable that names folders to look into first, separated as in `PATH`.
+pub const LIBRARY_PATH: &str = "RLX_LIBRARY_PATH";
+
+/// A library: what it is called, and how to get it.
+struct Wanted {
+    /// For people.
+    name: &'static str,
+    /// File names, the newest version first.
+    files: &'static [&'static str],
+    hint: &'static str,
+}
+
+const CUDA_DRIVER: Wanted = Wanted {
+    name: "NVIDIA's driver",
+    files: if cfg!(windows) { &["nvcuda.dll"] } else { &["libcuda.so.1", "libcuda.so"] },
+    hint: "install NVIDIA's driver (Debian: nvidia-driver; containers: --gpus all)",
+};
+
+const NVRTC: Wanted = Wanted {
+    name: "NVRTC",
+    files: if cfg!(windows) {
+        &["nvrtc64_130_0.dll", "nvrtc64_120_0.dll", "nvrtc64_112_0.dll"]
+    } else {
+        &["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2", "libnvrtc.so"]
+    },
+    hint: "install the CUDA toolkit, or NVRTC alone (pip install nvidia-cuda-nvrtc), and name its folder in RLX_LIBRARY_PATH",
+};
+
+const HIP_DRIVER: Wanted = Wanted {
+    name: "AMD's HIP runtime",
+    files: if cfg!(windows) {
+        &["amdhip64_7.dll", "amdhip64_6.dll", "amdhip64.dll"]
+    } else {
+        &["libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"]
+    },
+    hint: "install ROCm (Debian: libamdhip64-5), or name the folder of its libraries in RLX_LIBRARY_PATH",
+};
+
+const HIPRTC: Wanted = Wanted {
+    name: "hiprtc",
+    files: if cfg!(windows) {
+        &["hiprtc0700.dll", "hiprtc0604.dll", "hiprtc.dll"]
+    } else {
+        &["libhiprtc.so.7", "libhiprtc.so.6", "libhiprtc.so.5", "libhiprtc.so"]
+    },
+    hint: "install ROCm's runtime compiler (Debian: libhiprtc-builtins5), or name its folder in RLX_LIBRARY_PATH",
+};
+
+/// A vendor's driver and compiler.
+pub(crate) struct Libraries {
+    pub(crate) vendor: Vendor,
+    pub(crate) driver: Driver,
+    pub(crate) compiler: Compiler,
+    /// Keep the functions where they are.
+    _files: [Library; 2],
+}
+
+/// The libraries that were loaded, by vendor and folders; they stay for the process, as code of theirs may run at its end.
+type Loaded = Vec<(Vendor, Vec<PathBuf>, Arc<Libraries>)>;
+
+static LOADED: LazyLock<Mutex<Loaded>> = LazyLock::new(Mutex::default);
+
+/// The folders that the environment names.
+pub(crate) fn folders() -> Vec<PathBuf> {
+    let value = std::env::var_os(LIBRARY_PATH).unwrap_or_default();
+    std::env::split_paths(&value).filter(|folder| !folder.as_os_str().is_empty()).collect()
+}
+
+/// Where a vendor's libraries are installed, apart from the loader's own folders.
+fn usual(vendor: Vendor) -> &'static [&'static str] {
+    match vendor {
+        _ if cfg!(windows) => &[],
+        Vendor::Cuda => &["/usr/local/cuda/lib64", "/usr/lib/wsl/lib"],
+        Vendor::Hip => &["/opt/rocm/lib"],
+    }
+}
+
+impl Libraries {
+    /// The libraries that serve `device`, loaded at first use.
+    ///
+    /// # Errors
+    /// [`ErrorKind::DeviceUnavailable`] naming what is missing and how to get it.
+    pub(crate) fn load(device: Device, vendor: Vendor, folders: &[PathBuf]) -> Result<Arc<Libraries>> {
+        let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((.., known)) = loaded.iter().find(|(v, f, _)| *v == vendor && f == folders) {
+            return Ok(Arc::clone(known));
+        }
+        let [driver, compiler] = match vendor {
+            Vendor::Cuda => [CUDA_DRIVER, NVRTC],
+            Vendor::Hip => [HIP_DRIVER, HIPRTC],
+        };
+        let [driver_file, compiler_file] =
+            [open(device, vendor, &driver, folders)?, open(device, vendor, &compiler, folders)?];
+        let lacks = |wanted: &Wanted, name: &str| {
+            let message = format!("{} is too old: it has no {name}", wanted.name);
+            Error::new(ErrorKind::DeviceUnavailable, message)
+                .with_device(device.name())
+                .with_hint(wanted.hint)
+        };
+        let libraries = Arc::new(Libraries {
+            vendor,
+            driver: Driver::load(&driver_file, vendor).map_err(|name| lacks(&driver, name))?,
+            compiler: Compiler::load(&compiler_file, vendor).map_err(|name| lacks(&compiler, name))?,
+            _files: [driver_file, compiler_file],
+        });
+        loaded.push((vendor, folders.to_vec(), Arc::clone(&libraries)));
+        Ok(libraries)
+    }
+}
+
+fn open(device: Device, vendor: Vendor, wanted: &Wanted, folders: &[PathBuf]) -> Result<Library> {
+    let within = |folder: &Path| wanted.files.iter().map(|file| folder.join(file)).collect::<Vec<_>>();
+    let named = folders.iter().flat_map(|folder| within(folder));
+    let usual = usual(vendor).iter().flat_map(|folder| within(Path::new(folder)));
+    // By its name alone, a file is looked for where the system's loader looks.
+    let known = wanted.files.iter().map(PathBuf::from);
+    for path in named.filter(|path| path.exists()).chain(known).chain(usual.filter(|path| path.exists())) {
+        // SAFETY: these are the vendors' libraries by their own names, in folders that the system or the user chose; they run
+        // no code at loading but their own set-up, which is safe at any time.
+        match unsafe { Library::new(&path) } {
+            Ok(library) => return Ok(library),
+            Err(e) => tracing::debug!(path = %path.display(), error = %e, "not loaded"),
+        }
+    }
+    let message = format!("{} ({}) is missing", wanted.name, wanted.files[0]);
+    Err(Error::new(ErrorKind::DeviceUnavailable, message).with_device(device.name()).with_hint(wanted.hint))
+}

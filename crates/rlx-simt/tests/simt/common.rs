@@ -1,0 +1,102 @@
+//! What the tests run on: the fake driver as CUDA and as HIP, and the machine's own GPUs.
+//!
+//! `RLX_TEST_DEVICES=cuda,rocm` says which GPUs must be there: their absence is then a failure. Without it, one that is absent
+//! is a named skip.
+
+use std::ffi::c_int;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+use libloading::Library;
+use rlx_backend::Backend;
+pub use rlx_backend::testing::{compile, disagreement, set_params};
+use rlx_driver::Device;
+use rlx_simt::SimtBackend;
+
+/// The devices that this crate serves.
+pub const DEVICES: [Device; 2] = [Device::Cuda, Device::Rocm];
+
+/// What the vendors call the libraries.
+const NAMES: [&str; 4] = ["libcuda.so.1", "libnvrtc.so.13", "libamdhip64.so.7", "libhiprtc.so.7"];
+
+/// A folder in which the fake driver has the vendors' names.
+pub fn fake_folder() -> &'static Path {
+    static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
+        let program = std::env::current_exe().expect("a test knows its program");
+        let built = program.with_file_name("librlx_fake_driver.so");
+        assert!(built.exists(), "cargo builds {} with these tests", built.display());
+        let folder =
+            PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("fake-driver-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder for tests");
+        for name in NAMES {
+            let _ = std::fs::remove_file(folder.join(name));
+            std::os::unix::fs::symlink(&built, folder.join(name)).expect("a link");
+        }
+        folder
+    });
+    &FOLDER
+}
+
+/// The fake GPU number `ordinal`.
+pub fn fake(device: Device, ordinal: usize) -> SimtBackend {
+    SimtBackend::new(device).with_library_folders(vec![fake_folder().to_owned()]).with_ordinal(ordinal)
+}
+
+/// The fake GPUs.
+pub fn fakes() -> impl Iterator<Item = SimtBackend> {
+    DEVICES.into_iter().map(|device| fake(device, 0))
+}
+
+/// The fake GPUs, and those of the machine.
+pub fn all() -> Vec<SimtBackend> {
+    let mut found: Vec<SimtBackend> = fakes().collect();
+    for device in DEVICES {
+        let own = SimtBackend::new(device);
+        match own.probe() {
+            Ok(()) => found.push(own),
+            Err(missing) => {
+                let required = std::env::var("RLX_TEST_DEVICES").unwrap_or_default();
+                let named = required.split(',').any(|name| name.parse() == Ok(device));
+                assert!(!named, "RLX_TEST_DEVICES names {device}: {missing}");
+                println!("@skip 1 a GPU for {device}: {missing}");
+            }
+        }
+    }
+    found
+}
+
+/// Whether everything runs (`RLX_TEST_ALL=1`, set by `cargo xtask test --all`), or what fits the test command.
+pub fn everything() -> bool {
+    std::env::var("RLX_TEST_ALL").is_ok_and(|v| v == "1")
+}
+
+/// The fake driver's own functions.
+pub struct Fake(pub Library);
+
+impl Fake {
+    pub fn get() -> &'static Fake {
+        static LOADED: LazyLock<Fake> = LazyLock::new(|| {
+            // SAFETY: our own library; it runs nothing at loading.
+            Fake(unsafe { Library::new(fake_folder().join(NAMES[0])) }.expect("the fake driver loads"))
+        });
+        &LOADED
+    }
+
+    /// The call number `after` of this thread from now on gives `code`; 0 takes that back.
+    pub fn fail(&self, after: u64, code: c_int) {
+        // SAFETY: the library declares it so.
+        let fail =
+            unsafe { self.0.get::<unsafe extern "C" fn(u64, c_int)>(b"rlx_fake_fail") }.expect("a function");
+        // SAFETY: any numbers will do.
+        unsafe { fail(after, code) }
+    }
+
+    /// How many calls this thread made.
+    pub fn calls(&self) -> u64 {
+        // SAFETY: the library declares it so.
+        let calls =
+            unsafe { self.0.get::<unsafe extern "C" fn() -> u64>(b"rlx_fake_calls") }.expect("a function");
+        // SAFETY: it only reads.
+        unsafe { calls() }
+    }
+}

@@ -1,0 +1,141 @@
+//! The tables against the vendors' own headers, where a package has them: each function is there under its name, with as many
+//! arguments as its row says, each passed as the row's type is.
+//!
+//! `RLX_CUDA_INCLUDE` and `RLX_HIP_INCLUDE` name the folders (with `cuda.h` and `nvrtc.h`, with `hip/hip_runtime_api.h` and
+//! `hip/hiprtc.h`); pip's `nvidia-cuda-runtime-cu12` and `nvidia-cuda-nvrtc-cu12`, and Debian's `libamdhip64-dev`, have them.
+
+use std::path::PathBuf;
+
+use rlx_simt::{COMPILER, DRIVER, Row, Vendor};
+
+/// How an argument is passed: in a register of which width.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Passed {
+    Pointer,
+    Word(u32),
+}
+
+/// A type of a row.
+fn of_row(ty: &str) -> Passed {
+    match ty {
+        "c_int" | "c_uint" | "Status" => Passed::Word(32),
+        "usize" | "u64" => Passed::Word(64),
+        // An address on the device: HIP has a pointer, CUDA a number, and both are passed alike.
+        "DevicePtr" => Passed::Word(64),
+        "u8" => Passed::Word(8),
+        _ => Passed::Pointer,
+    }
+}
+
+/// A parameter of a prototype.
+fn of_c(parameter: &str) -> Passed {
+    let words: Vec<&str> = parameter.split_whitespace().filter(|w| *w != "const").collect();
+    let handles = [
+        "CUcontext",
+        "CUstream",
+        "CUevent",
+        "CUmodule",
+        "CUfunction",
+        "CUgraph",
+        "CUgraphExec",
+        "nvrtcProgram",
+    ];
+    let hip = [
+        "hipStream_t",
+        "hipEvent_t",
+        "hipModule_t",
+        "hipFunction_t",
+        "hipGraph_t",
+        "hipGraphExec_t",
+        "hiprtcProgram",
+    ];
+    match words.first().copied().unwrap_or("") {
+        _ if parameter.contains('*') || parameter.contains('[') => Passed::Pointer,
+        "hipDeviceptr_t" => Passed::Word(64),
+        word if handles.contains(&word) || hip.contains(&word) => Passed::Pointer,
+        "CUdeviceptr" | "size_t" => Passed::Word(64),
+        "unsigned" if words.get(1) == Some(&"long") => Passed::Word(64),
+        "unsigned" if words.get(1) == Some(&"char") => Passed::Word(8),
+        // Whole numbers and enumerations.
+        _ => Passed::Word(32),
+    }
+}
+
+/// The parameters of a function in a header. The version that an application is built with is the last `#define` of its name.
+fn prototype<'h>(header: &'h str, name: &str) -> Option<Vec<&'h str>> {
+    let plain = name.strip_suffix("_v2").unwrap_or(name);
+    for candidate in [name, plain] {
+        let mut from = 0;
+        while let Some(found) = header[from..].find(&format!(" {candidate}(")).map(|at| at + from) {
+            let line = header[..found].rfind('\n').map_or(0, |at| at + 1);
+            let before = &header[line..found];
+            let open = found + candidate.len() + 2;
+            from = open;
+            let returns =
+                ["CUresult", "hipError_t", "nvrtcResult", "hiprtcResult"].iter().any(|r| before.contains(r));
+            if !returns || before.contains("typedef") {
+                continue;
+            }
+            let close = open + header[open..].find(");").or_else(|| header[open..].find(")\n"))?;
+            let inside = header[open..close].trim().trim_end_matches(')');
+            let none = inside.is_empty() || inside == "void";
+            return Some(if none { Vec::new() } else { inside.split(',').map(str::trim).collect() });
+        }
+    }
+    None
+}
+
+/// Compares a table with a header; says how many functions.
+fn compare(
+    rows: &[Row],
+    vendor: Vendor,
+    header: &str,
+    renamed: &dyn Fn(&str) -> Option<&'static str>,
+) -> usize {
+    let mut compared = 0;
+    for row in rows {
+        let Some(name) = row.name(vendor) else { continue };
+        let parameters = prototype(header, renamed(name).unwrap_or(name));
+        let parameters = parameters.unwrap_or_else(|| panic!("{name} is not in the header"));
+        let (found, said): (Vec<Passed>, Vec<Passed>) = (
+            parameters.iter().map(|p| of_c(p)).collect(),
+            row.arguments.iter().map(|ty| of_row(ty)).collect(),
+        );
+        // HIP passes addresses on the device as pointers.
+        let alike = |a: &Passed, b: &Passed| a == b || [*a, *b] == [Passed::Pointer, Passed::Word(64)];
+        let same = found.len() == said.len() && found.iter().zip(&said).all(|(a, b)| alike(a, b));
+        assert!(same, "{name}: the header has {parameters:?}, the table {:?}", row.arguments);
+        compared += 1;
+    }
+    compared
+}
+
+fn folder(variable: &str) -> Option<PathBuf> {
+    let found = std::env::var_os(variable).map(PathBuf::from);
+    if found.is_none() {
+        println!("@skip 1 {variable} names no folder with the vendor's headers");
+    }
+    found
+}
+
+#[test]
+fn cudas_headers_declare_what_is_called() {
+    let Some(folder) = folder("RLX_CUDA_INCLUDE") else { return };
+    let read = |name: &str| std::fs::read_to_string(folder.join(name));
+    let driver = read("cuda.h").unwrap();
+    // What a program calls `cuGraphInstantiate` is the function below.
+    let renamed = |name: &str| (name == "cuGraphInstantiateWithFlags").then_some("cuGraphInstantiate");
+    assert_eq!(compare(DRIVER, Vendor::Cuda, &driver, &renamed), 37);
+    match read("nvrtc.h") {
+        Ok(compiler) => assert_eq!(compare(COMPILER, Vendor::Cuda, &compiler, &|_| None), 8),
+        Err(e) => println!("@skip 1 nvrtc.h: {e}"),
+    }
+}
+
+#[test]
+fn hips_headers_declare_what_is_called() {
+    let Some(folder) = folder("RLX_HIP_INCLUDE") else { return };
+    let read = |name: &str| std::fs::read_to_string(folder.join("hip").join(name)).unwrap();
+    assert_eq!(compare(DRIVER, Vendor::Hip, &read("hip_runtime_api.h"), &|_| None), 35);
+    assert_eq!(compare(COMPILER, Vendor::Hip, &read("hiprtc.h"), &|_| None), 8);
+}

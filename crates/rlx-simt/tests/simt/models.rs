@@ -1,0 +1,86 @@
+//! The test models against what PyTorch gave: with open dimensions, one executable for every golden, and with fixed ones.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use rlx_backend::{Backend, ExecutableGraph, testing};
+use rlx_ir::{DimBinding, sym};
+use rlx_onnx::{ImportOptions, Imported, OnnxFile, import};
+use rlx_opt::{CompileOptions, CompilePipeline};
+use rlx_simt::SimtBackend;
+use rlx_testdata::models::{Golden, model};
+
+use crate::common::{all, everything};
+
+/// Sizes of a golden as a binding of the model's symbols.
+fn binding(golden: &Golden) -> DimBinding {
+    let pairs: Vec<(u32, usize)> = golden.dims.iter().map(|(name, n)| (sym::named(name), *n)).collect();
+    DimBinding::from_pairs(&pairs)
+}
+
+fn compile(imported: &Imported, backend: &SimtBackend, fixed: DimBinding) -> Box<dyn ExecutableGraph> {
+    let options = CompileOptions::default().dim_binding(fixed);
+    let pipeline = CompilePipeline::new(backend.target(&options).unwrap(), options.clone());
+    let compiled = pipeline.compile(&imported.graph).unwrap_or_else(|e| panic!("{e}"));
+    assert!(compiled.report.compile_ready, "{}", compiled.report);
+    let lir = Arc::new(compiled.lir);
+    let mut exec = backend.compile(Arc::clone(&lir), &options).unwrap_or_else(|e| panic!("{e}"));
+    for (i, slot) in lir.params.iter().enumerate() {
+        let weight = imported.weights.get(&slot.name).unwrap_or_else(|| panic!("no weight {:?}", slot.name));
+        exec.set_param(i, Arc::clone(weight)).unwrap();
+    }
+    exec
+}
+
+/// Runs a model's goldens of at most `most` positions.
+fn run(name: &str, most: usize, fixed: bool) {
+    let model = model(name);
+    let Some(path) = model.graph_file() else { return };
+    let imported = import(&OnnxFile::open(&path).unwrap(), &ImportOptions::default()).unwrap();
+    let size = |g: &&Golden| g.dims.iter().map(|(_, n)| n).product::<usize>() <= most;
+    let goldens: Vec<&Golden> = model.goldens.iter().filter(size).collect();
+    assert!(!goldens.is_empty(), "{name}: no golden of at most {most} positions");
+    for backend in all() {
+        let start = Instant::now();
+        let device = backend.name().to_owned();
+        let mut exec =
+            compile(&imported, &backend, if fixed { binding(goldens[0]) } else { DimBinding::new() });
+        println!("{device} {name}: {} steps, ready after {:?}", exec.lir().steps.len(), start.elapsed());
+        for golden in if fixed { &goldens[..1] } else { &goldens[..] } {
+            let (inputs, expected) = golden.read();
+            // The second run is a graph's.
+            for round in 0..2 {
+                let start = Instant::now();
+                let worst =
+                    testing::golden(&mut *exec, &inputs, &expected, &imported.outputs, &binding(golden));
+                let worst = worst.unwrap_or_else(|e| panic!("{device} {name} {}: {e}", golden.name));
+                println!(
+                    "{device} {name} {}, run {round}: error {worst:.1e}, {:?}",
+                    golden.name,
+                    start.elapsed()
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn digits() {
+    run("digits", usize::MAX, false);
+    run("digits", usize::MAX, true);
+}
+
+#[test]
+fn a_perceptron() {
+    run("mlp", usize::MAX, false);
+}
+
+#[test]
+fn transformers() {
+    if !everything() {
+        println!("@skip 1 BERT and GPT-2 on the fake driver: run with --all");
+        return;
+    }
+    run("bert_dynamic", 48, false);
+    run("gpt2_dynamic", 48, false);
+}

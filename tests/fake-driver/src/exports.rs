@@ -1,0 +1,430 @@
+//! The functions by the vendors' names. Both vendors have the same signatures: each is written once.
+//!
+//! Pointers are the caller's: they are null or what the function's documentation asks for, as for the vendors' own libraries.
+#![allow(missing_docs, clippy::missing_safety_doc, clippy::too_many_arguments)]
+
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::sync::Arc;
+
+use crate::calls::{self, Vendor, counted, current, driver};
+use crate::world::{Context, DEVICES, HostBytes, Outcome, Rejected, Thing, Work, World, code, reject};
+use crate::{calls::initialise, cuda_c};
+
+type Handle = *mut c_void;
+
+/// Writes a result to where the caller wants it.
+fn give<T>(to: *mut T, value: T) -> Outcome<()> {
+    if to.is_null() {
+        return reject(code::INVALID_VALUE, "a null pointer for a result");
+    }
+    // SAFETY: not null, and the caller's.
+    unsafe { to.write(value) };
+    Ok(())
+}
+
+fn id(handle: Handle) -> u64 {
+    handle.addr() as u64
+}
+
+fn handle(id: u64) -> Handle {
+    std::ptr::without_provenance_mut(id as usize)
+}
+
+/// A call on the present context.
+fn here(vendor: Vendor, call: impl FnOnce(&mut Context) -> Outcome<()>) -> c_int {
+    driver(vendor, |world| {
+        let current = current(vendor, world)?;
+        call(world.context(current)?)
+    })
+}
+
+/// A call that makes something of the present context.
+fn make(vendor: Vendor, to: *mut Handle, add: impl FnOnce(&mut Context, u64) -> Outcome<()>) -> c_int {
+    driver(vendor, |world| {
+        let current = current(vendor, world)?;
+        let new = world.handle();
+        add(world.context(current)?, new)?;
+        give(to, handle(new))
+    })
+}
+
+fn launch(
+    vendor: Vendor,
+    context: &mut Context,
+    function: Handle,
+    grid: [c_uint; 3],
+    block: [c_uint; 3],
+    stream: Handle,
+    extra: *mut *mut c_void,
+) -> Outcome<()> {
+    let Thing::Function(_, kernel) = context.thing(id(function))? else {
+        return reject(code::INVALID_HANDLE, "the handle is of something else than a function");
+    };
+    if block != [kernel.workgroup, 1, 1] {
+        return reject(
+            code::OUT_OF_RESOURCES,
+            format!("blocks of {block:?}, the kernel is for {}", kernel.workgroup),
+        );
+    }
+    if grid[0] == 0 || grid[1] == 0 || grid[2] != 1 {
+        return reject(code::INVALID_VALUE, format!("a grid of {grid:?}"));
+    }
+    let bytes = packed(vendor, extra)?;
+    let want = 8 * (1 + kernel.buffers.len() + usize::from(kernel.can_fail()));
+    if bytes.len() != want {
+        return reject(
+            code::INVALID_VALUE,
+            format!("{} bytes of arguments, the kernel takes {want}", bytes.len()),
+        );
+    }
+    let arguments =
+        bytes.chunks_exact(8).map(|b| u64::from_le_bytes(b.try_into().unwrap_or_default())).collect();
+    let groups = i64::from(grid[0]) * i64::from(grid[1]);
+    context.give(id(stream), Work::Launch { kernel, groups, arguments })
+}
+
+/// The arguments of a launch as one buffer.
+fn packed(vendor: Vendor, extra: *mut *mut c_void) -> Outcome<Vec<u8>> {
+    let end = if vendor == Vendor::Cuda { 0 } else { 3 };
+    let (mut buffer, mut size) = (std::ptr::null::<u8>(), 0usize);
+    for pair in 0..3 {
+        // SAFETY: a list of pairs that ends with `end`.
+        let (key, value) = unsafe {
+            let key = extra.add(2 * pair).read().addr();
+            if key == end {
+                break;
+            }
+            (key, extra.add(2 * pair + 1).read())
+        };
+        match key {
+            1 => buffer = value.cast_const().cast(),
+            // SAFETY: the size is behind the pointer.
+            2 => size = unsafe { value.cast::<usize>().read() },
+            _ => return reject(code::INVALID_VALUE, format!("a launch parameter {key}")),
+        }
+    }
+    if buffer.is_null() {
+        return reject(code::INVALID_VALUE, "a launch without arguments");
+    }
+    // SAFETY: as many bytes as the caller says.
+    Ok(unsafe { std::slice::from_raw_parts(buffer, size) }.to_vec())
+}
+
+/// What a code object begins with.
+const MAGIC: &[u8; 8] = b"RLXFAKE1";
+
+/// Loads a code object of this library's compilers.
+fn image(of: *const c_void) -> Outcome<cuda_c::Function> {
+    let invalid = |why: &str| Rejected { code: code::INVALID_IMAGE, why: why.into() };
+    // SAFETY: an image begins with eight bytes and its length.
+    let (magic, len) = unsafe { (of.cast::<[u8; 8]>().read(), of.cast::<[u8; 16]>().read()) };
+    if magic != *MAGIC {
+        return Err(invalid("no code object of this compiler"));
+    }
+    let len = u64::from_le_bytes(len[8..].try_into().unwrap_or_default()) as usize;
+    // SAFETY: as many bytes as it says.
+    let source = unsafe { std::slice::from_raw_parts(of.cast::<u8>().add(16), len) };
+    cuda_c::compile(&String::from_utf8_lossy(source)).map_err(|why| invalid(&why))
+}
+
+const NAME: &[u8] = b"RLX's interpreter\0";
+
+fn attribute(vendor: Vendor, number: c_int) -> Outcome<c_int> {
+    let known = match vendor {
+        Vendor::Cuda => [(1, 1024), (8, 48 << 10), (75, 9), (76, 0)],
+        Vendor::Hip => [(56, 1024), (74, 64 << 10), (23, 9), (61, 0)],
+    };
+    let found = known.iter().find(|(known, _)| *known == number);
+    found
+        .map(|(_, value)| *value)
+        .ok_or_else(|| Rejected { code: code::INVALID_VALUE, why: format!("attribute {number}") })
+}
+
+fn device_of(world: &World, device: c_int) -> Outcome<usize> {
+    let _ = world;
+    match usize::try_from(device) {
+        Ok(device) if device < DEVICES => Ok(device),
+        _ => reject(code::INVALID_DEVICE, format!("there is no device {device}")),
+    }
+}
+
+/// Both vendors' functions of the same meaning: the body is a call in which `$vendor` is the one whose function was called.
+macro_rules! exports {
+    ($( [$($which:ident $name:ident),*] $arguments:tt |$vendor:ident| $body:expr; )*) => {
+        $( exports!(@each [$($which $name),*] $arguments |$vendor| $body); )*
+    };
+    (@each [$($which:ident $name:ident),*] $arguments:tt |$vendor:ident| $body:expr) => {
+        $( exports!(@one $which $name $arguments |$vendor| $body); )*
+    };
+    (@one $which:ident $name:ident ($($arg:ident: $ty:ty),*) |$vendor:ident| $body:expr) => {
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($arg: $ty),*) -> c_int {
+            let $vendor = Vendor::$which;
+            $body
+        }
+    };
+}
+
+exports! {
+    [Cuda cuInit, Hip hipInit] (_flags: c_uint) |vendor| initialise(vendor);
+    [Cuda cuDriverGetVersion, Hip hipDriverGetVersion] (version: *mut c_int) |_vendor| counted(|| give(version, 1));
+    [Cuda cuDeviceGetCount, Hip hipGetDeviceCount] (to: *mut c_int) |vendor| driver(vendor, |_| give(to, DEVICES as c_int));
+    [Cuda cuDeviceGet, Hip hipDeviceGet] (to: *mut c_int, ordinal: c_int) |vendor|
+        driver(vendor, |world| give(to, device_of(world, ordinal)? as c_int));
+    [Cuda cuDeviceGetName, Hip hipDeviceGetName] (to: *mut c_char, len: c_int, device: c_int) |vendor| driver(vendor, |world| {
+        device_of(world, device)?;
+        let fits = NAME.len().min(usize::try_from(len).unwrap_or(0));
+        // SAFETY: the caller has room for `len` bytes.
+        unsafe { to.cast::<u8>().copy_from_nonoverlapping(NAME.as_ptr(), fits) };
+        Ok(())
+    });
+    [Cuda cuDeviceGetAttribute, Hip hipDeviceGetAttribute] (to: *mut c_int, number: c_int, device: c_int) |vendor|
+        driver(vendor, |world| { device_of(world, device)?; give(to, attribute(vendor, number)?) });
+    [Cuda cuMemAlloc_v2, Hip hipMalloc] (to: *mut u64, bytes: usize) |vendor| driver(vendor, |world| {
+        let current = current(vendor, world)?;
+        give(to, world.allocate(current, bytes)?)
+    });
+    [Cuda cuMemFree_v2, Hip hipFree] (at: u64) |vendor| here(vendor, |context| context.free(at));
+    [Cuda cuMemHostAlloc, Hip hipHostMalloc] (to: *mut *mut c_void, bytes: usize, _flags: c_uint) |vendor|
+        here(vendor, |context| give(to, std::ptr::with_exposed_provenance_mut(context.pin(bytes)? as usize)));
+    [Cuda cuMemFreeHost, Hip hipHostFree] (at: *mut c_void) |vendor| here(vendor, |context| context.unpin(id(at)));
+    [Cuda cuMemcpyHtoDAsync_v2, Hip hipMemcpyHtoDAsync] (to: u64, from: *const c_void, bytes: usize, stream: Handle) |vendor|
+        here(vendor, |context| {
+            // SAFETY: the caller's bytes.
+            let read = || unsafe { std::slice::from_raw_parts(from.cast::<u8>(), bytes) }.to_vec();
+            let from: HostBytes = context.host_bytes(from.addr() as u64, bytes, read);
+            context.give(id(stream), Work::ToDevice { to, from })
+        });
+    [Cuda cuMemcpyDtoHAsync_v2, Hip hipMemcpyDtoHAsync] (to: *mut c_void, from: u64, bytes: usize, stream: Handle) |vendor|
+        here(vendor, |context| context.give(id(stream), Work::ToHost { to: id(to), from, bytes }));
+    [Cuda cuMemcpyDtoDAsync_v2, Hip hipMemcpyDtoDAsync] (to: u64, from: u64, bytes: usize, stream: Handle) |vendor|
+        here(vendor, |context| context.give(id(stream), Work::OnDevice { to, from, bytes }));
+    [Cuda cuMemsetD8Async, Hip hipMemsetD8Async] (to: u64, value: u8, bytes: usize, stream: Handle) |vendor|
+        here(vendor, |context| context.give(id(stream), Work::Fill { to, bytes, value }));
+    [Cuda cuStreamCreate, Hip hipStreamCreateWithFlags] (to: *mut Handle, _flags: c_uint) |vendor|
+        make(vendor, to, |context, new| { context.add_stream(new); Ok(()) });
+    [Cuda cuStreamDestroy_v2, Hip hipStreamDestroy] (stream: Handle) |vendor| here(vendor, |context| context.drop_stream(id(stream)));
+    [Cuda cuStreamSynchronize, Hip hipStreamSynchronize] (stream: Handle) |vendor| here(vendor, |context| context.wait(id(stream), None));
+    [Cuda cuCtxSynchronize, Hip hipDeviceSynchronize] () |vendor| here(vendor, |context| context.wait_all());
+    [Cuda cuEventCreate, Hip hipEventCreateWithFlags] (to: *mut Handle, _flags: c_uint) |vendor|
+        make(vendor, to, |context, new| { context.add(new, Thing::Event); Ok(()) });
+    [Cuda cuEventDestroy_v2, Hip hipEventDestroy] (event: Handle) |vendor|
+        here(vendor, |context| context.remove(id(event), |thing| matches!(thing, Thing::Event)));
+    [Cuda cuEventRecord, Hip hipEventRecord] (event: Handle, stream: Handle) |vendor| here(vendor, |context| {
+        context.thing(id(event))?;
+        context.give(id(stream), Work::Event(id(event)))
+    });
+    [Cuda cuEventSynchronize, Hip hipEventSynchronize] (event: Handle) |vendor| here(vendor, |context| context.wait_event(id(event)));
+    [Cuda cuModuleLoadData, Hip hipModuleLoadData] (to: *mut Handle, from: *const c_void) |vendor| {
+        make(vendor, to, |context, new| {
+            let function = image(from)?;
+            context.add(new, Thing::Module(function.name, Arc::new(function.kernel)));
+            Ok(())
+        })
+    };
+    [Cuda cuModuleUnload, Hip hipModuleUnload] (module: Handle) |vendor|
+        here(vendor, |context| context.remove(id(module), |thing| matches!(thing, Thing::Module(..))));
+    [Cuda cuModuleGetFunction, Hip hipModuleGetFunction] (to: *mut Handle, module: Handle, name: *const c_char) |vendor| {
+        make(vendor, to, |context, new| {
+            // SAFETY: a terminated string.
+            let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
+            match context.thing(id(module))? {
+                Thing::Module(known, kernel) if known == name => {
+                    context.add(new, Thing::Function(id(module), kernel));
+                    Ok(())
+                }
+                Thing::Module(..) => reject(code::NOT_FOUND, format!("the module has no function {name:?}")),
+                _ => reject(code::INVALID_HANDLE, "the handle is of something else than a module"),
+            }
+        })
+    };
+    [Cuda cuLaunchKernel, Hip hipModuleLaunchKernel] (
+        function: Handle, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, _shared: c_uint,
+        stream: Handle, _arguments: *mut *mut c_void, extra: *mut *mut c_void
+    ) |vendor| here(vendor, |context| launch(vendor, context, function, [gx, gy, gz], [bx, by, bz], stream, extra));
+    [Cuda cuStreamBeginCapture_v2, Hip hipStreamBeginCapture] (stream: Handle, _mode: c_int) |vendor|
+        here(vendor, |context| context.begin_recording(id(stream)));
+    [Cuda cuStreamEndCapture, Hip hipStreamEndCapture] (stream: Handle, to: *mut Handle) |vendor|
+        make(vendor, to, |context, new| { let work = context.end_recording(id(stream))?; context.add(new, Thing::Graph(work)); Ok(()) });
+    [Cuda cuGraphInstantiateWithFlags, Hip hipGraphInstantiateWithFlags] (to: *mut Handle, graph: Handle, _flags: u64) |vendor|
+        make(vendor, to, |context, new| match context.thing(id(graph))? {
+            Thing::Graph(work) => { context.add(new, Thing::Executable(work)); Ok(()) }
+            _ => reject(code::INVALID_HANDLE, "the handle is of something else than a graph"),
+        });
+    [Cuda cuGraphLaunch, Hip hipGraphLaunch] (executable: Handle, stream: Handle) |vendor| here(vendor, |context| match context.thing(id(executable))? {
+        Thing::Executable(work) => work.into_iter().try_for_each(|work| context.give(id(stream), work)),
+        _ => reject(code::INVALID_HANDLE, "the handle is of something else than an executable graph"),
+    });
+    [Cuda cuGraphDestroy, Hip hipGraphDestroy] (graph: Handle) |vendor|
+        here(vendor, |context| context.remove(id(graph), |thing| matches!(thing, Thing::Graph(_))));
+    [Cuda cuGraphExecDestroy, Hip hipGraphExecDestroy] (executable: Handle) |vendor|
+        here(vendor, |context| context.remove(id(executable), |thing| matches!(thing, Thing::Executable(_))));
+    [Cuda cuDevicePrimaryCtxRetain] (to: *mut Handle, device: c_int) |vendor|
+        driver(vendor, |world| { let device = device_of(world, device)?; give(to, handle(world.primary(device)?)) });
+    [Cuda cuDevicePrimaryCtxRelease_v2] (device: c_int) |vendor| driver(vendor, |world| device_of(world, device).map(drop));
+    [Cuda cuDevicePrimaryCtxReset_v2] (device: c_int) |vendor|
+        driver(vendor, |world| { let device = device_of(world, device)?; world.reset(device) });
+    [Cuda cuCtxSetCurrent] (context: Handle) |vendor|
+        driver(vendor, |world| { world.context(id(context))?; calls::enter(id(context)); Ok(()) });
+}
+
+/// HIP's own: devices instead of contexts.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hipSetDevice(device: c_int) -> c_int {
+    driver(Vendor::Hip, |world| {
+        let device = device_of(world, device)?;
+        calls::enter_device(device);
+        let context = world.primary(device)?;
+        world.context(context).map(drop)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hipDeviceReset() -> c_int {
+    driver(Vendor::Hip, |world| world.reset(calls::device()))
+}
+
+/// The text of an error: why the last call of this thread was rejected. Never counted, as it is called after errors.
+fn text(to: *mut *const c_char) -> c_int {
+    give(to, calls::why()).map_or_else(|r| r.code, |()| 0)
+}
+
+const NAMES: [(c_int, &CStr); 10] = [
+    (code::INVALID_VALUE, c"INVALID_VALUE"),
+    (code::OUT_OF_MEMORY, c"OUT_OF_MEMORY"),
+    (code::NOT_INITIALIZED, c"NOT_INITIALIZED"),
+    (code::INVALID_DEVICE, c"INVALID_DEVICE"),
+    (code::INVALID_IMAGE, c"INVALID_IMAGE"),
+    (code::INVALID_CONTEXT, c"INVALID_CONTEXT"),
+    (code::INVALID_HANDLE, c"INVALID_HANDLE"),
+    (code::ILLEGAL_STATE, c"ILLEGAL_STATE"),
+    (code::NOT_FOUND, c"NOT_FOUND"),
+    (code::ILLEGAL_ADDRESS, c"ILLEGAL_ADDRESS"),
+];
+
+fn name(of: c_int, to: *mut *const c_char) -> c_int {
+    let known = NAMES.iter().find(|(code, _)| *code == of).map_or(c"UNKNOWN", |(_, name)| name);
+    give(to, known.as_ptr()).map_or_else(|r| r.code, |()| 0)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuGetErrorName(of: c_int, to: *mut *const c_char) -> c_int {
+    name(of, to)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuGetErrorString(_: c_int, to: *mut *const c_char) -> c_int {
+    text(to)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hipDrvGetErrorName(of: c_int, to: *mut *const c_char) -> c_int {
+    name(of, to)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hipDrvGetErrorString(_: c_int, to: *mut *const c_char) -> c_int {
+    text(to)
+}
+
+/// A program of the compilers.
+struct Program {
+    source: String,
+    log: Vec<u8>,
+    code: Vec<u8>,
+}
+
+/// The compilers' numbers for errors.
+const COMPILER_INVALID: i32 = 3;
+const INVALID_OPTION: i32 = 5;
+const COMPILATION: i32 = 6;
+
+fn program<'p>(of: Handle) -> Outcome<&'p mut Program> {
+    if of.is_null() {
+        return reject(COMPILER_INVALID, "no program");
+    }
+    // SAFETY: what `nvrtcCreateProgram` gave, until it is destroyed; a program is used by one thread at a time.
+    Ok(unsafe { &mut *of.cast::<Program>() })
+}
+
+fn compile(vendor: Vendor, of: Handle, options: &[String]) -> Outcome<()> {
+    let program = program(of)?;
+    for option in options {
+        let known = match vendor {
+            Vendor::Cuda => {
+                option == "--fmad=false"
+                    || option.strip_prefix("--gpu-architecture=sm_").is_some_and(|n| n.parse::<u32>().is_ok())
+            }
+            Vendor::Hip => option == "-O3" || option == "-ffp-contract=off",
+        };
+        if !known {
+            return reject(INVALID_OPTION, format!("option {option:?}"));
+        }
+    }
+    match cuda_c::compile(&program.source) {
+        Ok(_) => {
+            program.code = MAGIC.to_vec();
+            program.code.extend((program.source.len() as u64).to_le_bytes());
+            program.code.extend(program.source.as_bytes());
+            Ok(())
+        }
+        Err(why) => {
+            program.log = why.clone().into_bytes();
+            program.log.push(0);
+            reject(COMPILATION, why)
+        }
+    }
+}
+
+/// Copies bytes to where the caller has room for them.
+fn fill(to: *mut c_char, bytes: &[u8]) -> Outcome<()> {
+    // SAFETY: the caller asked for the size before.
+    unsafe { to.cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+    Ok(())
+}
+
+exports! {
+    [Cuda nvrtcVersion, Hip hiprtcVersion] (major: *mut c_int, minor: *mut c_int) |_vendor| counted(|| { give(major, 0)?; give(minor, 1) });
+    [Cuda nvrtcCreateProgram, Hip hiprtcCreateProgram] (
+        to: *mut Handle, source: *const c_char, _name: *const c_char, _count: c_int, _headers: *const *const c_char,
+        _names: *const *const c_char
+    ) |_vendor| counted(|| {
+        // SAFETY: a terminated string.
+        let source = unsafe { CStr::from_ptr(source) }.to_string_lossy().into_owned();
+        give(to, Box::into_raw(Box::new(Program { source, log: Vec::new(), code: Vec::new() })).cast())
+    });
+    [Cuda nvrtcCompileProgram, Hip hiprtcCompileProgram] (of: Handle, count: c_int, options: *const *const c_char) |vendor| counted(|| {
+        let option = |i: usize| {
+            // SAFETY: as many terminated strings as the caller says.
+            unsafe { CStr::from_ptr(*options.add(i)) }.to_string_lossy().into_owned()
+        };
+        let options: Vec<String> = (0..usize::try_from(count).unwrap_or(0)).map(option).collect();
+        compile(vendor, of, &options)
+    });
+    [Cuda nvrtcGetProgramLogSize, Hip hiprtcGetProgramLogSize] (of: Handle, to: *mut usize) |_vendor| counted(|| give(to, program(of)?.log.len()));
+    [Cuda nvrtcGetProgramLog, Hip hiprtcGetProgramLog] (of: Handle, to: *mut c_char) |_vendor| counted(|| fill(to, &program(of)?.log));
+    [Cuda nvrtcGetCUBINSize, Hip hiprtcGetCodeSize] (of: Handle, to: *mut usize) |_vendor| counted(|| give(to, program(of)?.code.len()));
+    [Cuda nvrtcGetCUBIN, Hip hiprtcGetCode] (of: Handle, to: *mut c_char) |_vendor| counted(|| fill(to, &program(of)?.code));
+    [Cuda nvrtcDestroyProgram, Hip hiprtcDestroyProgram] (of: *mut Handle) |_vendor| counted(|| {
+        // SAFETY: the caller's pointer to what `nvrtcCreateProgram` gave.
+        let program = unsafe { of.replace(std::ptr::null_mut()) };
+        if program.is_null() {
+            return reject(COMPILER_INVALID, "no program");
+        }
+        // SAFETY: made by `Box::into_raw`, and nobody has it any more.
+        drop(unsafe { Box::from_raw(program.cast::<Program>()) });
+        Ok(())
+    });
+}
+
+/// The call number `after` from now on, on this thread, gives `code`; 0 takes that back.
+#[unsafe(no_mangle)]
+pub extern "C" fn rlx_fake_fail(after: u64, code: c_int) {
+    calls::fail(after, code);
+}
+
+/// How many calls this thread made.
+#[unsafe(no_mangle)]
+pub extern "C" fn rlx_fake_calls() -> u64 {
+    calls::count()
+}
