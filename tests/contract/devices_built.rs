@@ -15,6 +15,12 @@ fn built() -> Vec<Device> {
     if cfg!(feature = "all-devices") {
         built.push(Device::Gpu);
     }
+    if cfg!(feature = "cuda") {
+        built.push(Device::Cuda);
+    }
+    if cfg!(feature = "rocm") {
+        built.push(Device::Rocm);
+    }
     if cfg!(feature = "vulkan") {
         built.push(Device::Vulkan);
     }

@@ -42,6 +42,10 @@ macro_rules! on_every_device {
     ($($name:ident),* $(,)?) => {
         mod cpu { $( #[test] fn $name() { super::$name(rlx_runtime::Device::Cpu); } )* }
         mod outside { $( #[test] fn $name() { super::$name($crate::DEVICE); } )* }
+        #[cfg(feature = "cuda")]
+        mod cuda { $( #[test] fn $name() { $crate::on(rlx_runtime::Device::Cuda, super::$name); } )* }
+        #[cfg(feature = "rocm")]
+        mod rocm { $( #[test] fn $name() { $crate::on(rlx_runtime::Device::Rocm, super::$name); } )* }
         #[cfg(feature = "vulkan")]
         mod vulkan { $( #[test] fn $name() { $crate::on(rlx_runtime::Device::Vulkan, super::$name); } )* }
         #[cfg(feature = "opengl")]

@@ -10,6 +10,7 @@ mod deny;
 mod docs;
 mod drivers;
 mod exec;
+mod fake_driver;
 mod fuzz;
 mod images;
 mod miri;

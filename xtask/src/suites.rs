@@ -35,7 +35,7 @@ pub enum What {
     ToyOp,
     /// Integration test targets, found by name in the workspace; `contract*` is every name that starts so.
     Targets(&'static [&'static str]),
-    /// The devices that wgpu drives, and the contract on them; with `all`, every model and more graphs.
+    /// The devices with generated kernels, and the contract on them; with `all`, every model and more graphs.
     Gpu { all: bool },
     /// The CPU backend's tests on AArch64 under QEMU.
     Neon,
@@ -70,11 +70,12 @@ const fn fuzz(
     Suite { heavy: true, covers, ..suite(name, about, budget_s, What::Fuzz { target, least_s: 0 }) }
 }
 
-/// What the devices of wgpu run on.
-const GPU_CODE: &[&str] = &["crates/rlx-kernel", "crates/rlx-wgpu", "crates/rlx-backend"];
+/// What the devices with generated kernels run on.
+const GPU_CODE: &[&str] =
+    &["crates/rlx-kernel", "crates/rlx-wgpu", "crates/rlx-simt", "crates/rlx-backend", "tests/fake-driver"];
 
 /// The features of all devices: those without a backend must stay absent in every answer.
-const DEVICE_FEATURES: &str = "rlx-contract/all-devices,rlx/vulkan,rlx/opengl";
+const DEVICE_FEATURES: &str = "rlx-contract/all-devices,rlx/cuda,rlx/rocm,rlx/vulkan,rlx/opengl";
 
 /// Every suite, in the order they run. A new test target is claimed by a suite with one line here;
 /// a target that no one claims runs with `unit`.
@@ -157,13 +158,23 @@ pub const SUITES: &[Suite] = &[
     },
     Suite {
         needs: &[&MINILM],
-        ..suite("gpu", "Vulkan and OpenGL, on software where there is no GPU", 250, What::Gpu { all: false })
+        ..suite(
+            "gpu",
+            "Vulkan and OpenGL, on software where there is no GPU; CUDA and ROCm, on a fake driver",
+            250,
+            What::Gpu { all: false },
+        )
     },
     Suite {
         heavy: true,
         needs: &[&MINILM],
         covers: GPU_CODE,
-        ..suite("gpu-all", "every op and model on Vulkan and OpenGL", 1800, What::Gpu { all: true })
+        ..suite(
+            "gpu-all",
+            "every op and model on Vulkan, OpenGL, CUDA and ROCm",
+            1800,
+            What::Gpu { all: true },
+        )
     },
     suite("model-ui", "models that do not fit say why", 100, What::Targets(&["model_ui"])),
     suite("toy-op", "an op is one file and one line", 250, What::ToyOp),
@@ -350,7 +361,7 @@ fn unit(run: &Run) -> Outcome {
         Err(e) => return Outcome::fail(e),
     };
     let claimed = |name: &str| {
-        ["gpu", "pytest"].contains(&name)
+        ["gpu", "simt", "pytest"].contains(&name)
             || SUITES.iter().any(|s| matches!(s.what, What::Targets(p) if matches(p, name)))
     };
     let nextest = has_cargo_tool("nextest");
@@ -373,12 +384,15 @@ fn gpu(run: &Run, all: bool) -> Outcome {
         outcome.notes.push(why);
     }
     // Whose tests, and which of them.
-    let parts: [(&[&str], &[&str]); 4] = [
-        (&["gpu"], &[]),
+    let parts: [(&[&str], &[&str]); 5] = [
+        (&["gpu", "simt"], &[]),
         (&["contract_devices_built"], &[]),
         (&["contract_*", "aot"], &["vulkan::", "opengl::"]),
+        (&["contract_*"], &["cuda::", "rocm::"]),
         (&["cli", "verify"], &["vulkan"]),
     ];
+    let required = std::env::var("RLX_TEST_DEVICES").unwrap_or_default();
+    let own = ["cuda", "rocm"].iter().any(|name| required.split(',').any(|device| device == *name));
     for (targets, only) in parts {
         // The whole workspace is named, so that only what these features change is compiled again.
         let mut command =
@@ -387,6 +401,16 @@ fn gpu(run: &Run, all: bool) -> Outcome {
         // One test at a time: software devices use all cores for each.
         command.args(["--", "--nocapture", "--test-threads", "1"]).args(only);
         command.env("RLX_TEST_ALL", if all { "1" } else { "0" });
+        // Whoever asks for the machine's own GPUs by name gets those.
+        if only.contains(&"cuda::") && !own {
+            match crate::fake_driver::folder() {
+                Ok(folder) => {
+                    command.env("RLX_LIBRARY_PATH", folder);
+                    command.env("RLX_TEST_DEVICES", format!("{required},cuda,rocm"));
+                }
+                Err(why) => outcome.add(Outcome::fail(why)),
+            }
+        }
         outcome.add(run.tests(&mut command));
     }
     outcome

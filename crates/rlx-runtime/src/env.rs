@@ -30,7 +30,7 @@ type Row = (&'static str, &'static str, fn() -> Result<()>);
 /// assert!(isa.fault.is_none() || isa.value.is_some());
 /// ```
 pub fn variables() -> Vec<Variable> {
-    let table: [Row; 14] = [
+    let table: [Row; 15] = [
         (DEVICE, "the device, where none is given", usable_device),
         (ALLOW, "devices that may be chosen", || list(ALLOW).map(drop)),
         (DENY, "devices that may not be chosen", || list(DENY).map(drop)),
@@ -39,6 +39,7 @@ pub fn variables() -> Vec<Variable> {
         (CHAIN, "devices to try one after the other", || list(CHAIN).map(drop)),
         ("RLX_NUM_THREADS", "threads of the CPU", usable_threads),
         ("RLX_CPU_ISA", "the CPU's instruction set", usable_isa),
+        ("RLX_LIBRARY_PATH", "folders with the libraries of CUDA and ROCm, looked into first", || Ok(())),
         ("RLX_KERNEL_DISPATCH", "how ops are computed", || KernelDispatchPolicy::from_env().map(drop)),
         ("RLX_TUNE", "whether steps are tuned", || Tune::from_env().map(drop)),
         ("RLX_DISPATCH_REPORT", "1 prints how each op is computed, at every compilation", || Ok(())),

@@ -65,6 +65,10 @@ fn built_in(device: Device) -> Option<Make> {
     match device {
         #[cfg(feature = "cpu")]
         Device::Cpu => Some(|| Box::new(rlx_cpu::CpuBackend::new())),
+        #[cfg(feature = "cuda")]
+        Device::Cuda => Some(|| Box::new(rlx_simt::SimtBackend::new(Device::Cuda))),
+        #[cfg(feature = "rocm")]
+        Device::Rocm => Some(|| Box::new(rlx_simt::SimtBackend::new(Device::Rocm))),
         #[cfg(feature = "vulkan")]
         Device::Vulkan => Some(|| Box::new(rlx_wgpu::WgpuBackend::new(Device::Vulkan))),
         #[cfg(feature = "opengl")]
@@ -103,7 +107,8 @@ pub fn threads_from_env(device: Device) -> Option<usize> {
 }
 
 /// The devices that RLX has a backend for, in some build.
-const WRITTEN: [Device; 4] = [Device::Cpu, Device::Vulkan, Device::OpenGl, Device::Gpu];
+const WRITTEN: [Device; 6] =
+    [Device::Cpu, Device::Cuda, Device::Rocm, Device::Vulkan, Device::OpenGl, Device::Gpu];
 
 /// The backend of `device`.
 ///

@@ -22,7 +22,9 @@ use super::output::Output;
 use super::print;
 
 /// The features of this build that bring devices and libraries.
-const FEATURES: [(&str, bool); 6] = [
+const FEATURES: [(&str, bool); 8] = [
+    ("cuda", cfg!(feature = "cuda")),
+    ("rocm", cfg!(feature = "rocm")),
     ("vulkan", cfg!(feature = "vulkan")),
     ("opengl", cfg!(feature = "opengl")),
     ("gpu", cfg!(feature = "gpu")),
