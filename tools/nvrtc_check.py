@@ -33,8 +33,10 @@ def compile_source(nvrtc, source, name, architecture):
         nvrtc.nvrtcCreateProgram(ctypes.byref(program), source, name.encode(), 0, None, None),
         "nvrtcCreateProgram",
     )
-    options = (ctypes.c_char_p * 1)(f"--gpu-architecture={architecture}".encode())
-    failed = nvrtc.nvrtcCompileProgram(program, 1, options)
+    # As `rlx-simt` does.
+    given = [f"--gpu-architecture={architecture}", "--fmad=false"]
+    options = (ctypes.c_char_p * len(given))(*[option.encode() for option in given])
+    failed = nvrtc.nvrtcCompileProgram(program, len(given), options)
     size = ctypes.c_size_t()
     nvrtc.nvrtcGetProgramLogSize(program, ctypes.byref(size))
     log = ctypes.create_string_buffer(size.value)

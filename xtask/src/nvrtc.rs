@@ -26,5 +26,10 @@ pub fn run(run: &Run) -> Outcome {
     };
     let mut check = Command::new("python3");
     check.arg(root().join("tools/nvrtc_check.py")).args(files);
-    run.check(check.env("RLX_NVRTC", rlx_testdata::NVRTC.folder().unwrap_or_default()))
+    let package = rlx_testdata::NVRTC.folder().unwrap_or_default();
+    let mut outcome = run.check(check.env("RLX_NVRTC", &package));
+    // And as the runtime calls it.
+    let mut own = cargo_command(&["test", "--quiet", "--workspace", "--test", "simt", "nvrtc_"]);
+    outcome.add(run.tests(own.env("RLX_NVRTC", &package)));
+    outcome
 }

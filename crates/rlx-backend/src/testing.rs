@@ -58,6 +58,8 @@ pub struct Damage {
     pub ran: usize,
     /// How many were rejected, by kind of error.
     pub rejected: BTreeMap<&'static str, usize>,
+    /// What the device reported of those that it failed on.
+    pub faults: Vec<String>,
 }
 
 /// Compiles and runs modules of random graphs, made of `seeds`, each with `each` different damages.
@@ -84,7 +86,10 @@ pub fn damaged_modules(backend: &dyn Backend, seeds: std::ops::Range<u64>, each:
             let damaged = mended.unwrap_or(damaged);
             match attempt(backend, damaged, &bindings, &dims) {
                 Ok(()) => found.ran += 1,
-                Err(e) => *found.rejected.entry(e.kind().name()).or_default() += 1,
+                Err(e) => {
+                    *found.rejected.entry(e.kind().name()).or_default() += 1;
+                    found.faults.extend((e.kind() == ErrorKind::Device).then(|| e.to_string()));
+                }
             }
         }
     }

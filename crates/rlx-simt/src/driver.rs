@@ -6,8 +6,8 @@
 
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::ptr::null_mut;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use crate::load::Libraries;
 use crate::table::{DevicePtr, Driver, Fault, Handle, Vendor};
@@ -53,8 +53,8 @@ pub(crate) struct Context {
     /// How much work was given, and how much of it is known to be done.
     given: AtomicU64,
     done: AtomicU64,
-    /// Whether the driver gave it up: then nothing of it is used or freed any more.
-    lost: AtomicBool,
+    /// Why the driver gave it up, once it did: then nothing of it is used or freed any more.
+    lost: OnceLock<String>,
 }
 
 // SAFETY: contexts, streams, memory, events, modules and graphs of both drivers may be used from any thread, also at once; each call
@@ -102,8 +102,8 @@ impl Context {
         })();
         opened.map_err(|f| driver.explained(f))?;
         let [given, done] = [AtomicU64::new(0), AtomicU64::new(0)];
-        let lost = AtomicBool::new(false);
-        Ok(Arc::new(Context { libraries: Arc::clone(libraries), device, raw, stream, given, done, lost }))
+        let (libraries, lost) = (Arc::clone(libraries), OnceLock::new());
+        Ok(Arc::new(Context { libraries, device, raw, stream, given, done, lost }))
     }
 
     fn driver(&self) -> &Driver {
@@ -129,13 +129,15 @@ impl Context {
         self.with(f)
     }
 
-    /// Says that the driver gave the device up.
-    pub(crate) fn lose(&self) {
-        self.lost.store(true, Ordering::Release);
+    /// Says that the driver gave the device up, and why.
+    pub(crate) fn lose(&self, reason: String) {
+        // The first reason is the cause.
+        let _ = self.lost.set(reason);
     }
 
-    fn is_lost(&self) -> bool {
-        self.lost.load(Ordering::Acquire)
+    /// Why the driver gave the device up, if it did.
+    pub(crate) fn lost(&self) -> Option<&str> {
+        self.lost.get().map(String::as_str)
     }
 
     /// Waits until everything that was given is done.
@@ -150,7 +152,7 @@ impl Context {
     /// Frees something, after the work that may use it; nothing is left to free of a context that is lost.
     fn free(&self, free: impl FnOnce(&Driver) -> Outcome<()>) {
         let idle = self.done.load(Ordering::Acquire) >= self.given.load(Ordering::Acquire);
-        let freed = if self.is_lost() {
+        let freed = if self.lost().is_some() {
             Ok(())
         } else {
             let waited = if idle { Ok(()) } else { self.wait() };

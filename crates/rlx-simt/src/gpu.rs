@@ -35,6 +35,9 @@ pub(crate) struct Which {
 
 static OPENED: LazyLock<Mutex<HashMap<Which, Arc<Gpu>>>> = LazyLock::new(Mutex::default);
 
+/// A device has one context in a process, whatever limits it is used under: it is lost to all of them at once.
+static CONTEXTS: LazyLock<Mutex<HashMap<Which, Arc<Context>>>> = LazyLock::new(Mutex::default);
+
 /// An opened device.
 pub(crate) struct Gpu {
     pub(crate) which: Which,
@@ -45,7 +48,6 @@ pub(crate) struct Gpu {
     architecture: String,
     pub(crate) max_workgroup: u32,
     pub(crate) shared_bytes: usize,
-    lost: OnceLock<String>,
     kernels: Mutex<HashMap<KernelHash, Arc<Code>>>,
     /// Code objects of earlier processes.
     kept: Option<Kept>,
@@ -78,18 +80,17 @@ impl Gpu {
     /// [`ErrorKind::DeviceUnavailable`] saying what is missing, [`ErrorKind::Device`] when it does not open.
     pub(crate) fn open(which: &Which) -> Result<Arc<Gpu>> {
         let mut opened = locked(&OPENED);
-        let before = opened.get(which);
-        if let Some(gpu) = before.filter(|gpu| gpu.lost.get().is_none()) {
+        if let Some(gpu) = opened.get(which).filter(|gpu| gpu.context.lost().is_none()) {
             return Ok(Arc::clone(gpu));
         }
-        let gpu = Arc::new(Gpu::new(which, before.is_some())?);
+        let gpu = Arc::new(Gpu::new(which)?);
         opened.insert(which.clone(), Arc::clone(&gpu));
         Ok(gpu)
     }
 
     /// The device, if this process has opened it and not lost it.
     pub(crate) fn opened(which: &Which) -> Option<Arc<Gpu>> {
-        locked(&OPENED).get(which).filter(|gpu| gpu.lost.get().is_none()).cloned()
+        locked(&OPENED).get(which).filter(|gpu| gpu.context.lost().is_none()).cloned()
     }
 
     fn libraries(which: &Which) -> Result<(Arc<Libraries>, usize)> {
@@ -121,7 +122,20 @@ impl Gpu {
         Ok(Self::libraries(which)?.1)
     }
 
-    fn new(which: &Which, again: bool) -> Result<Gpu> {
+    /// The device's context: the one that is open, or a new one, where there is none or it was lost.
+    fn context(which: &Which, libraries: &Arc<Libraries>) -> std::result::Result<Arc<Context>, Fault> {
+        let mut contexts = locked(&CONTEXTS);
+        let of = Which { max_memory_bytes: None, ..which.clone() };
+        let before = contexts.get(&of);
+        if let Some(context) = before.filter(|context| context.lost().is_none()) {
+            return Ok(Arc::clone(context));
+        }
+        let context = Context::open(libraries, which.ordinal, before.is_some())?;
+        contexts.insert(of, Arc::clone(&context));
+        Ok(context)
+    }
+
+    fn new(which: &Which) -> Result<Gpu> {
         let device = which.device;
         let error = |kind, message: String| Error::new(kind, message).with_device(device.name());
         let (libraries, count) = Self::libraries(which)?;
@@ -131,7 +145,7 @@ impl Gpu {
             return Err(error(ErrorKind::DeviceUnavailable, message));
         }
         let failed = |fault: Fault| error(ErrorKind::Device, format!("the GPU does not open: {fault}"));
-        let context = Context::open(&libraries, which.ordinal, again).map_err(failed)?;
+        let context = Self::context(which, &libraries).map_err(failed)?;
         let ask = |of| context.attribute(of).map_err(failed);
         let (major, minor) = (ask(Attribute::Major)?, ask(Attribute::Minor)?);
         let architecture = match vendor {
@@ -149,7 +163,6 @@ impl Gpu {
             architecture,
             max_workgroup,
             shared_bytes: shared as usize,
-            lost: OnceLock::new(),
             kernels: Mutex::default(),
             kept: Kept::of(device.feature(), &[&machine]),
             uploads: Uploads::default(),
@@ -172,7 +185,7 @@ impl Gpu {
     /// # Errors
     /// [`ErrorKind::Device`] with the driver's reason.
     pub(crate) fn alive(&self) -> Result<()> {
-        match self.lost.get() {
+        match self.context.lost() {
             None => Ok(()),
             Some(reason) => Err(self
                 .error(ErrorKind::Device, format!("the device was lost ({reason})"))
@@ -190,7 +203,7 @@ impl Gpu {
                 return self.out_of_memory(&format!("{what}: {fault}"));
             }
             if is_fatal(fault.code) {
-                self.lose(fault.to_string());
+                self.context.lose(fault.to_string());
                 return self
                     .error(ErrorKind::Device, format!("{what}: the device was lost: {fault}"))
                     .with_hint("compile again: the device is then opened again");
@@ -202,12 +215,6 @@ impl Gpu {
     fn out_of_memory(&self, what: &str) -> Error {
         self.error(ErrorKind::OutOfMemory, format!("{what}: the device has no memory left"))
             .with_hint("use smaller dimensions or batch, or drop executables that are not needed")
-    }
-
-    /// From now on the device is lost to its executables.
-    pub(crate) fn lose(&self, reason: String) {
-        let _ = self.lost.set(reason);
-        self.context.lose();
     }
 
     /// Counts `bytes` as used until the guard is dropped.
@@ -269,11 +276,8 @@ impl Gpu {
         let mut codes = known;
         for (&at, image) in missing.iter().zip(images) {
             let (hash, kernel) = &kernels[at];
-            let loaded = image.and_then(|image| {
-                self.checked(format_args!("kernel {:?}", kernel.name), self.context.load(&image, ENTRY))
-            });
-            let code = Arc::new(loaded.map_err(|e| (at, e))?);
-            codes[at] = Some(Arc::clone(locked(&self.kernels).entry(*hash).or_insert(code)));
+            let code = image.and_then(|image| self.load(kernel, image)).map_err(|e| (at, e))?;
+            codes[at] = Some(Arc::clone(locked(&self.kernels).entry(*hash).or_insert(Arc::new(code))));
         }
         let lost = |at| (at, self.error(ErrorKind::Internal, "a kernel without a code object"));
         codes.into_iter().enumerate().map(|(at, code)| code.ok_or_else(|| lost(at))).collect()
@@ -285,7 +289,7 @@ impl Gpu {
     }
 
     /// The code object of a kernel: what is kept of it, or what the compiler makes.
-    fn image(&self, kernel: &Kernel) -> Result<Vec<u8>> {
+    fn image(&self, kernel: &Kernel) -> Result<Image> {
         let libraries = &self.context.libraries;
         let source = match libraries.vendor {
             Vendor::Cuda => render::cuda(kernel, ENTRY)?,
@@ -295,14 +299,37 @@ impl Gpu {
         // By all that the compiler is given; what it is itself, the folder says.
         let name =
             hash_of([source.as_str()].into_iter().chain(options.iter().map(String::as_str))).to_string();
-        if let Some(image) = self.kept.as_ref().and_then(|kept| kept.load(&name)) {
-            return Ok(image);
-        }
-        let image = compile::compile(libraries, &options, &source).map_err(|e| self.rejected(kernel, e))?;
-        if let Some(kept) = &self.kept {
-            kept.keep(&name, &image);
+        let kept = self.kept.as_ref().and_then(|kept| kept.load(&name));
+        let is_kept = kept.is_some();
+        let mut image = Image { name, source, options, is_kept, bytes: kept.unwrap_or_default() };
+        if !is_kept {
+            image.bytes = self.compile(kernel, &image)?;
         }
         Ok(image)
+    }
+
+    fn compile(&self, kernel: &Kernel, image: &Image) -> Result<Vec<u8>> {
+        let compiled = compile::compile(&self.context.libraries, &image.options, &image.source);
+        compiled.map_err(|e| self.rejected(kernel, e))
+    }
+
+    /// Loads a code object, and keeps it where that is new. One that was kept and that the driver does not take any more is
+    /// made again.
+    fn load(&self, kernel: &Kernel, image: Image) -> Result<Code> {
+        if image.is_kept {
+            match self.context.load(&image.bytes, ENTRY) {
+                Ok(code) => return Ok(code),
+                Err(fault) => tracing::warn!(kernel = kernel.name, %fault, "a cached kernel is not used"),
+            }
+        }
+        let again = if image.is_kept { Some(self.compile(kernel, &image)?) } else { None };
+        let bytes = again.unwrap_or(image.bytes);
+        let code =
+            self.checked(format_args!("kernel {:?}", kernel.name), self.context.load(&bytes, ENTRY))?;
+        if let Some(kept) = &self.kept {
+            kept.keep(&image.name, &bytes);
+        }
+        Ok(code)
     }
 
     fn rejected(&self, kernel: &Kernel, Rejected { fault, log }: Rejected) -> Error {
@@ -317,6 +344,16 @@ impl Gpu {
             _ => self.error(ErrorKind::Device, message),
         }
     }
+}
+
+/// A kernel on its way to the device.
+struct Image {
+    /// What it is kept by.
+    name: String,
+    source: String,
+    options: Vec<String>,
+    bytes: Vec<u8>,
+    is_kept: bool,
 }
 
 /// What every kernel's function is called.

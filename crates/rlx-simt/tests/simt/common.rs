@@ -5,7 +5,7 @@
 
 use std::ffi::c_int;
 use std::path::{Path, PathBuf};
-use std::sync::LazyLock;
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use libloading::Library;
 use rlx_backend::Backend;
@@ -40,6 +40,12 @@ pub fn fake_folder() -> &'static Path {
 /// The fake GPU number `ordinal`.
 pub fn fake(device: Device, ordinal: usize) -> SimtBackend {
     SimtBackend::new(device).with_library_folders(vec![fake_folder().to_owned()]).with_ordinal(ordinal)
+}
+
+/// The second fake GPU for one test at a time: that is where GPUs are lost.
+pub fn second_gpu() -> MutexGuard<'static, ()> {
+    static TAKEN: Mutex<()> = Mutex::new(());
+    TAKEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The fake GPUs.

@@ -7,7 +7,7 @@ use rlx_driver::Device;
 use rlx_ir::{DType, ErrorKind, Graph, Op, Shape, Weight, text};
 use rlx_simt::SimtBackend;
 
-use crate::common::{DEVICES, Fake, all, compile, fake, fakes};
+use crate::common::{DEVICES, Fake, all, compile, fake, fakes, second_gpu};
 
 fn gather() -> Graph {
     text::parse(
@@ -156,6 +156,7 @@ fn each_call_is_out_of_memory_in_turn() {
 
 #[test]
 fn a_device_lost_at_each_call_is_opened_again() {
+    let _alone = second_gpu();
     for device in DEVICES {
         each_call_fails(&fake(device, 1), 700, ErrorKind::Device);
     }
@@ -163,8 +164,10 @@ fn a_device_lost_at_each_call_is_opened_again() {
 
 #[test]
 fn executables_of_a_lost_device_say_so() {
+    let _alone = second_gpu();
     let backend = fake(Device::Cuda, 1);
     let mut exec = compile(&gather(), &backend).unwrap();
+    let mut limited = compile(&gather(), &backend.clone().with_max_memory(1 << 30)).unwrap();
     exec.run(&&inputs(0)[..], &[]).unwrap();
     Fake::get().fail(3, 719);
     let lost = exec.run(&&inputs(0)[..], &[]).unwrap_err();
@@ -175,6 +178,10 @@ fn executables_of_a_lost_device_say_so() {
         assert!(error.to_string().contains("lost") && error.hint().is_some(), "{error}");
     }
     assert!(exec.try_clone().is_err());
+    // The device is lost to whoever uses it, under other limits too, and what they free does not reach the next context.
+    assert!(limited.run(&&inputs(0)[..], &[]).unwrap_err().to_string().contains("lost"));
+    assert_eq!(work(&backend).unwrap(), rows(0));
+    drop(limited);
     assert_eq!(work(&backend).unwrap(), rows(0));
     assert!(exec.run(&&inputs(0)[..], &[]).is_err(), "it is lost for good");
     drop(exec);

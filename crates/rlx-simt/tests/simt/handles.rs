@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use rlx_backend::testing;
 use rlx_ir::op::BinaryOp;
 use rlx_ir::{DType, Graph, Shape, Weight};
 
@@ -85,13 +84,5 @@ fn what_is_dropped_gives_its_memory_back_and_kernels_are_compiled_once() {
         assert!(used > 0 && backend.memory_in_use().unwrap() > used);
         drop((exec, again));
         assert_eq!(backend.memory_in_use().unwrap(), 0);
-    }
-}
-
-#[test]
-fn what_is_given_in_another_size_is_rejected() {
-    for backend in fakes() {
-        testing::rejects_inputs_of_another_size(&backend);
-        testing::rejects_parameters_of_another_size(&backend);
     }
 }

@@ -1,10 +1,13 @@
 //! CUDA and ROCm: on the fake driver in any case, and on a GPU where one is.
+#![cfg(target_os = "linux")]
 
 mod common;
 mod faults;
 mod graphs;
 mod handles;
 mod headers;
+mod hostile;
 mod missing;
 mod models;
 mod rejections;
+mod threads;

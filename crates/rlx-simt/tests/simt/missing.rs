@@ -1,11 +1,13 @@
 //! Where a library is not there: one line that says which, and how to get it.
 
+use std::path::PathBuf;
+
 use rlx_backend::Backend;
 use rlx_driver::Device;
 use rlx_ir::ErrorKind;
 use rlx_simt::SimtBackend;
 
-use crate::common::{DEVICES, fake, fake_folder};
+use crate::common::{DEVICES, fake, fake_folder, second_gpu};
 
 #[test]
 fn what_is_missing_is_named_with_how_to_get_it() {
@@ -22,29 +24,55 @@ fn what_is_missing_is_named_with_how_to_get_it() {
     }
 }
 
+/// A folder with the fake driver of CUDA, and no compiler.
+fn driver_alone(name: &str) -> PathBuf {
+    let folder = fake_folder().with_file_name(format!("{name}-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let (driver, link) = (fake_folder().join("libcuda.so.1"), folder.join("libcuda.so.1"));
+    let _ = std::fs::remove_file(&link);
+    std::os::unix::fs::symlink(std::fs::canonicalize(driver).unwrap(), &link).unwrap();
+    folder
+}
+
+fn stops(folders: Vec<PathBuf>) -> rlx_ir::Error {
+    SimtBackend::new(Device::Cuda).with_library_folders(folders).probe().unwrap_err()
+}
+
 #[test]
 fn a_driver_without_its_compiler_says_so() {
     if SimtBackend::new(Device::Cuda).probe().is_ok() {
         println!("@skip 1 the machine has NVRTC");
         return;
     }
-    let folder = fake_folder().with_file_name(format!("driver-alone-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let link = folder.join("libcuda.so.1");
-    let _ = std::fs::remove_file(&link);
-    std::os::unix::fs::symlink(std::fs::canonicalize(fake_folder().join("libcuda.so.1")).unwrap(), &link)
-        .unwrap();
-    let alone =
-        SimtBackend::new(Device::Cuda).with_library_folders(vec![folder.clone()]).probe().unwrap_err();
-    assert!(
-        alone.message().contains("NVRTC") && alone.hint().is_some_and(|h| h.contains("pip install")),
-        "{alone}"
-    );
+    let folder = driver_alone("driver-alone");
+    let error = stops(vec![folder.clone()]);
+    assert!(error.message().contains("NVRTC"), "{error}");
+    assert!(error.hint().is_some_and(|h| h.contains("pip install")), "{error}");
     std::fs::remove_dir_all(folder).unwrap();
+}
+
+/// The fake driver with NVRTC itself, from the folder of its Python package that `RLX_NVRTC` names: what it makes of a kernel comes as
+/// far as the driver, which takes code objects of the fake compiler alone.
+#[test]
+fn nvrtc_compiles_what_it_is_given() {
+    let Some(package) = std::env::var_os("RLX_NVRTC").map(PathBuf::from) else {
+        println!("@skip 1 RLX_NVRTC names no folder with NVRTC's package");
+        return;
+    };
+    // Apart: NVRTC asks a driver beside it for more than the fake one has.
+    let driver = driver_alone("beside-nvrtc");
+    let versions = std::fs::read_dir(package.join("nvidia")).unwrap().flatten();
+    let libraries = versions.map(|version| version.path().join("lib"));
+    // What the driver did not take is not kept, so it is compiled every time.
+    let error = stops(std::iter::once(driver.clone()).chain(libraries).collect());
+    assert!(error.message().contains("cuModuleLoadData"), "{error}");
+    assert!(error.message().contains("no code object of this compiler"), "{error}");
+    std::fs::remove_dir_all(driver).unwrap();
 }
 
 #[test]
 fn gpus_are_counted_and_chosen_by_number() {
+    let _alone = second_gpu();
     for device in DEVICES {
         assert_eq!(fake(device, 0).gpu_count().unwrap(), 2);
         fake(device, 1).probe().unwrap();

@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ptr::null_mut;
 
-use crate::common::Fake;
+use crate::common::{Fake, second_gpu};
 
 type Handle = *mut c_void;
 
@@ -273,6 +273,7 @@ fn copies_out_of_range() {
 
 #[test]
 fn a_kernel_that_leaves_its_buffer_takes_the_context_with_it() {
+    let _alone = second_gpu();
     for d in Driver::both() {
         // A device of its own: others go on with the first.
         d.enter(1);
@@ -309,6 +310,7 @@ fn unknown_symbols_and_images_and_sources() {
 
 #[test]
 fn use_on_another_context() {
+    let _alone = second_gpu();
     for d in Driver::both() {
         d.enter(0);
         let (stream, x, function) = (d.stream(), d.allocate(64), d.twice());
@@ -334,6 +336,7 @@ fn use_on_another_context() {
 
 #[test]
 fn missing_synchronisation() {
+    let _alone = second_gpu();
     for d in Driver::both() {
         d.enter(0);
         let (one, two, x, host) = (d.stream(), d.stream(), d.allocate(64), d.pin(64));

@@ -21,6 +21,7 @@ Environment:
   RLX_DEVICE_CHAIN     devices to try one after the other
   RLX_NUM_THREADS      how many threads the CPU uses (default: all)
   RLX_CPU_ISA          forces an instruction set of the CPU: portable, avx2, avx512, neon
+  RLX_LIBRARY_PATH     folders with the libraries of CUDA and ROCm, looked into first
   RLX_KERNEL_DISPATCH  native (default), common (decompose wherever possible), force-native
   RLX_TUNE             off, cached (default), measure: which variant of a step is used
   RLX_DISPATCH_REPORT  1 prints how each op kind is computed whenever a model is compiled

@@ -1,7 +1,5 @@
 //! Text to words.
 
-use super::Compiled;
-
 /// A word of the language.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Token {
@@ -23,7 +21,7 @@ const SIGNS: [&str; 32] = [
 ///
 /// # Errors
 /// What begins no word.
-pub(super) fn tokens(text: &str, first_line: usize) -> Compiled<Vec<(Token, usize)>> {
+pub(super) fn tokens(text: &str, first_line: usize) -> Result<Vec<(Token, usize)>, String> {
     let (mut rest, mut line, mut out) = (text, first_line, Vec::new());
     while let Some(c) = rest.chars().next() {
         let word = |ok: fn(char) -> bool| rest.find(|c| !ok(c)).unwrap_or(rest.len());
@@ -65,7 +63,7 @@ pub(super) fn tokens(text: &str, first_line: usize) -> Compiled<Vec<(Token, usiz
     Ok(out)
 }
 
-fn number(text: &str) -> Compiled<Token> {
+fn number(text: &str) -> Result<Token, String> {
     let wrong = || format!("{text:?} is no number");
     let (digits, radix) = text.strip_prefix("0x").map_or((text, 10), |hex| (hex, 16));
     if radix == 10 && (text.contains('.') || text.contains('e')) {
