@@ -342,7 +342,10 @@ impl Runner {
             check_decided(&self.ready[at].decided, inputs)?;
             return Ok(at);
         }
-        if let Some(cached) = self.load_cached(progress)? {
+        // What is ready besides an artefact was looked for there before it was compiled.
+        if self.ready.is_empty()
+            && let Some(cached) = self.load_cached(progress)?
+        {
             let id = self.next_id();
             self.ready.push(Compiled { id, ..cached });
             return Ok(self.ready.len() - 1);

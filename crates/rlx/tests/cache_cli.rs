@@ -138,6 +138,22 @@ fn caching(folder: &Path) -> Runner {
 }
 
 #[test]
+fn a_model_that_was_compiled_is_not_loaded_from_the_cache_as_well() {
+    let folder = adds("cache-once", 1.0);
+    let mut runner = caching(folder.path());
+    for (weights, right) in [(1.0, 1.0), (5.0, 5.0)] {
+        // One graph is prepared all the time: what is set in it stays.
+        runner.prepare(&[]).unwrap().compiled.set_param("w", &[weights; 4]);
+        assert_eq!(answer(&mut runner), [right; 4]);
+    }
+    assert_eq!(AotCache::new(folder.path().join("aot")).entries().unwrap().len(), 1);
+    // Another runner loads it, once also.
+    let mut other = caching(folder.path());
+    other.prepare(&[]).unwrap().compiled.set_param("w", &[7.0; 4]);
+    assert_eq!(answer(&mut other), [7.0; 4]);
+}
+
+#[test]
 fn a_model_that_changes_while_it_compiles_is_not_cached() {
     type Change = fn(&Folder);
     fn model_replaced(folder: &Folder) {
