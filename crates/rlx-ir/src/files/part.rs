@@ -38,8 +38,10 @@ pub fn write_whole(path: impl AsRef<Path>, write: impl FnOnce(&mut File) -> Resu
         .ok_or_else(|| Error::new(ErrorKind::Io, format!("{} does not name a file", path.display())))?;
     sweep(folder_of(path), |part| is_part_of(part, name));
     let (part, mut file) = create(path, name).map_err(|e| io_error(path, e))?;
-    // The lock is held until the file has its name: no one takes it for abandoned before.
-    let written = write(&mut file).and_then(|()| std::fs::rename(&part, path).map_err(|e| io_error(path, e)));
+    // Its bytes are on the disk before it has its name: else the system may stop between the two, and leave the name of a file
+    // that is empty. The lock is held until then: no one takes it for abandoned before.
+    let named = |file: &File| file.sync_all().and_then(|()| std::fs::rename(&part, path));
+    let written = write(&mut file).and_then(|()| named(&file).map_err(|e| io_error(path, e)));
     if written.is_err() {
         // Nothing more can be done about it where that fails.
         let _ = std::fs::remove_file(&part);
