@@ -530,7 +530,42 @@ impl Graph {
         }
     }
 
-    /// The graph with the bound symbols' values put in everywhere.
+    /// Whether a node of the graph has a dimension for these values that is negative.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Dimension`] naming the node and the dimension.
+    pub fn check_binding(&self, binding: &DimBinding) -> Result<()> {
+        if binding.is_empty() {
+            return Ok(());
+        }
+        scoped(|| {
+            let of = |node: &Node| node.results().iter().try_for_each(|shape| shape.check_binding(binding));
+            self.nodes.iter().try_for_each(|node| of(node).map_err(|e| self.locate(node.id, e)))
+        })
+    }
+
+    /// As [`Graph::bind`], for values that may not fit.
+    ///
+    /// ```
+    /// use rlx_ir::{DType, Dim, DimBinding, Extent, Graph, Shape, sym};
+    /// let mut g = Graph::new("tail");
+    /// let rest = Dim::from(Extent::sym(sym::SEQ) - 4);
+    /// g.input("x", Shape::from_dims(&[rest], DType::F32));
+    /// assert_eq!(g.try_bind(&DimBinding::batch_seq(1, 9))?.nodes()[0].shape, Shape::new(&[5], DType::F32));
+    /// let error = g.try_bind(&DimBinding::batch_seq(1, 3)).unwrap_err();
+    /// assert!(error.to_string().contains("would be -1"), "{error}");
+    /// # Ok::<(), rlx_ir::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Graph::check_binding`].
+    pub fn try_bind(&self, binding: &DimBinding) -> Result<Graph> {
+        self.check_binding(binding)?;
+        Ok(self.bind(binding))
+    }
+
+    /// The graph with the bound symbols' values put in everywhere; dimensions that would be negative become 0 (see
+    /// [`Graph::try_bind`]).
     pub fn bind(&self, binding: &DimBinding) -> Graph {
         let mut bound = self.clone();
         if binding.is_empty() {

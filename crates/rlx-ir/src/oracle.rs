@@ -242,8 +242,9 @@ pub fn bind_shapes<'a>(given: impl Iterator<Item = (&'a Node, &'a [usize])> + Cl
     }
     for (node, dims) in given {
         for (&declared, &n) in node.shape.dims().iter().zip(dims) {
-            if let Dim::Static(want) = declared.bind(&binding)
-                && want != n
+            // A negative size is none that could be given.
+            if let Some(want) = declared.extent().bind(&binding).as_const()
+                && usize::try_from(want) != Ok(n)
             {
                 let message =
                     format!("{}: dimension {declared} is {want}, but was given {n}", node.describe());

@@ -112,7 +112,21 @@ impl Shape {
         Err(Error::new(ErrorKind::OutOfMemory, format!("{self} has more elements than any memory holds")))
     }
 
-    /// Puts the bound symbols' values in; symbols that are bound but not used are ignored.
+    /// Whether no dimension becomes negative by these values, which [`Shape::bind`] makes 0.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Dimension`] naming the dimension.
+    pub fn check_binding(&self, binding: &DimBinding) -> Result<()> {
+        let negative = |d: &&Dim| matches!(d.extent().bind(binding), Extent::Const(c) if c < 0);
+        // Sizes and values of symbols are not negative.
+        let made = self.dims.iter().filter(|d| matches!(d, Dim::Expr(_)));
+        let Some(dim) = { made }.find(negative) else { return Ok(()) };
+        let message = format!("dimension {dim} of {self} would be {}", dim.extent().bind(binding));
+        Err(Error::new(ErrorKind::Dimension, message))
+    }
+
+    /// Puts the bound symbols' values in; symbols that are bound but not used are ignored, and what would be negative is 0
+    /// (see [`Shape::check_binding`]).
     pub fn bind(&self, binding: &DimBinding) -> Shape {
         Shape { dims: self.dims.iter().map(|d| d.bind(binding)).collect(), dtype: self.dtype }
     }

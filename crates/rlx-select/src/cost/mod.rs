@@ -72,7 +72,7 @@ pub fn try_estimate_graph_cost(graph: &Graph, model: &dyn BackendCostModel) -> R
 /// # Errors
 /// A dimension without a value, or an error of compiling the graph for the device.
 pub fn try_estimate_at(graph: &Graph, dims: &DimBinding, model: &dyn BackendCostModel) -> Result<f64> {
-    let bound = graph.bind(dims);
+    let bound = graph.try_bind(dims)?;
     let Some(target) = model.target() else {
         let io = |n: &&rlx_ir::Node| matches!(n.op, Op::Input { .. }) || bound.outputs.contains(&n.id);
         let bytes = bound.nodes().iter().filter(io).filter_map(|n| n.shape.size_bytes()).sum::<usize>();

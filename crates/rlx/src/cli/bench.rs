@@ -192,7 +192,7 @@ fn flops_of(imported: &Imported, inputs: &[(String, ConstData)]) -> Result<f64, 
             }
         }
     }
-    Ok(rlx_ir::cost::graph_cost(&imported.graph.bind(&binding)).flops)
+    Ok(rlx_ir::cost::graph_cost(&imported.graph.try_bind(&binding)?).flops)
 }
 
 /// The most memory the process had so far, where the system tells.
