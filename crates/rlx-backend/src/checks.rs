@@ -4,6 +4,8 @@
 //! not proved for all values is in [`LirModule::rules`]; a module that did not come from the compiler may lack some, so
 //! those of its scheduled graph are collected again.
 
+use std::collections::HashMap;
+
 use rlx_ir::graph::{SymbolValues, open_rules, rule_holds};
 use rlx_ir::{Error, ErrorKind, Graph, LirModule, NodeId, Result, sym};
 
@@ -11,26 +13,27 @@ use rlx_ir::{Error, ErrorKind, Graph, LirModule, NodeId, Result, sym};
 #[derive(Debug)]
 pub struct ShapeRules {
     rules: Graph,
-    /// Each with the symbol that must be found before it can be evaluated: the last of those it mentions that steps
-    /// bind, `None` where it mentions none.
-    order: Vec<(Option<u32>, NodeId)>,
+    /// By the symbol that must be found before they can be evaluated: the last of those a rule mentions that steps bind,
+    /// `None` where it mentions none.
+    by_symbol: HashMap<Option<u32>, Vec<NodeId>>,
 }
 
 impl ShapeRules {
     /// The rules of a verified module.
     pub fn new(lir: &LirModule) -> ShapeRules {
         let rules = open_rules(&[&lir.rules, &lir.graph]);
-        let found = lir.data_symbols();
+        let found: HashMap<u32, usize> = lir.data_symbols().into_iter().zip(0..).collect();
         let waits_for = |id: NodeId| {
             let node = rules.node(id);
             // What a node counts itself has its upper bound until then, which its kernel relies on.
             let own = node.op.data_symbol();
             let operands = node.inputs.iter().flat_map(|&i| rules.node(i).symbols());
-            let mentioned: Vec<u32> = operands.chain(node.symbols()).filter(|&s| Some(s) != own).collect();
-            found.iter().rev().find(|s| mentioned.contains(s)).copied()
+            let mentioned = operands.chain(node.symbols()).filter(|&s| Some(s) != own);
+            mentioned.filter_map(|s| Some((*found.get(&s)?, s))).max().map(|(_, symbol)| symbol)
         };
-        let order = rules.outputs.iter().map(|&id| (waits_for(id), id)).collect();
-        ShapeRules { rules, order }
+        let mut by_symbol: HashMap<Option<u32>, Vec<NodeId>> = HashMap::new();
+        rules.outputs.iter().for_each(|&id| by_symbol.entry(waits_for(id)).or_default().push(id));
+        ShapeRules { rules, by_symbol }
     }
 
     /// Whether the rules hold that can be evaluated once `found` is known; `None` is before a run's first step.
@@ -38,8 +41,8 @@ impl ShapeRules {
     /// # Errors
     /// [`ErrorKind::Dimension`] naming the node, the shapes and the rule.
     pub fn hold(&self, found: Option<u32>, value: SymbolValues<'_>) -> Result<()> {
-        let mut now = self.order.iter().filter(|(waits_for, _)| *waits_for == found);
-        now.try_for_each(|&(_, id)| rule_holds(&self.rules, self.rules.node(id), value))
+        let mut now = self.by_symbol.get(&found).into_iter().flatten();
+        now.try_for_each(|&id| rule_holds(&self.rules, self.rules.node(id), value))
     }
 }
 

@@ -4,9 +4,10 @@
 //! flat list and then only reads numbers.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use rlx_ir::dim::Held;
-use rlx_ir::lir::{Buffer, IoSlot, Operand, place_view};
+use rlx_ir::lir::{Buffer, IoSlot, Operand, View, place_view};
 use rlx_ir::sort::sort;
 use rlx_ir::{DType, Error, ErrorKind, Extent, LirModule, Result, Weight, sym};
 
@@ -27,6 +28,8 @@ pub struct ExtentTable {
     held: Held,
     /// The places that were asked for since [`ExtentTable::forget_asked`].
     asked: Vec<u32>,
+    /// The checks of views that are shared, by the view's address and the elements of the buffer; until all steps are prepared.
+    views: HashMap<(usize, Extent), (Arc<View>, Arc<[Ex]>)>,
 }
 
 impl ExtentTable {
@@ -43,6 +46,19 @@ impl ExtentTable {
         }
         self.asked.push(id);
         Ex::Slot(id)
+    }
+
+    /// Notes that the place was asked for.
+    fn ask(&mut self, e: Ex) {
+        if let Ex::Slot(id) = e {
+            self.asked.push(id);
+        }
+    }
+
+    /// Everything is prepared that will be: nothing is added any more.
+    pub fn seal(&mut self) {
+        (self.ids, self.views, self.asked) = (HashMap::new(), HashMap::new(), Vec::new());
+        self.exprs.shrink_to_fit();
     }
 
     /// Begins to note which places are asked for.
@@ -96,10 +112,13 @@ impl ExtentTable {
         Ok(())
     }
 
-    /// The places of the expressions that mention a symbol.
-    pub fn mentioning(&self, symbol: u32) -> Vec<u32> {
-        let mentions = |e: &Extent| e.symbols().contains(&symbol);
-        (0..).zip(&self.exprs).filter(|(_, e)| mentions(e)).map(|(slot, _)| slot).collect()
+    /// For each symbol, the places of the expressions that mention it.
+    pub fn mentioning(&self) -> HashMap<u32, Vec<u32>> {
+        let mut places: HashMap<u32, Vec<u32>> = HashMap::new();
+        for (slot, e) in (0..).zip(&self.exprs) {
+            e.symbols().into_iter().for_each(|symbol| places.entry(symbol).or_default().push(slot));
+        }
+        places
     }
 }
 
@@ -229,35 +248,42 @@ impl SlotSizes {
     }
 }
 
-/// A view whose extents are entries of a table: what must hold of it before a step may use it.
+/// A view whose extents are entries of a table: what must hold of it before a step may use it. Operands that have one view of
+/// buffers of one size share it.
 #[derive(Debug, Clone)]
 pub struct ViewCheck {
-    offset: Ex,
-    dims: Vec<Ex>,
-    strides: Vec<Ex>,
-    elements: Ex,
+    /// The offset and the buffer's elements, then a dimension and a stride in turn.
+    extents: Arc<[Ex]>,
 }
 
 impl ViewCheck {
     /// The check of an operand that looks into `buffer`.
     pub fn new(operand: &Operand, buffer: &Buffer, table: &mut ExtentTable) -> Self {
-        let view = &operand.view;
-        ViewCheck {
-            offset: table.add(view.offset),
-            dims: view.dims.iter().map(|&d| table.add(d)).collect(),
-            strides: view.strides.iter().map(|&s| table.add(s)).collect(),
-            elements: table.add(buffer.elements),
+        let key = (Arc::as_ptr(&operand.view).addr(), buffer.elements);
+        if let Some((_, known)) = table.views.get(&key) {
+            let extents = Arc::clone(known);
+            extents.iter().for_each(|&e| table.ask(e));
+            return ViewCheck { extents };
         }
+        let view = &operand.view;
+        let axes = view.dims.iter().zip(&view.strides).flat_map(|(&d, &s)| [d, s]);
+        let all = [view.offset, buffer.elements].into_iter().chain(axes);
+        let extents: Arc<[Ex]> = all.map(|e| table.add(e)).collect();
+        // Of a view that no one shares, no more would be found.
+        if Arc::strong_count(view) > 1 {
+            table.views.insert(key, (Arc::clone(view), Arc::clone(&extents)));
+        }
+        ViewCheck { extents }
     }
 
     /// How many elements the buffer holds.
     pub fn elements(&self) -> Ex {
-        self.elements
+        self.extents[1]
     }
 
     /// The dimensions and strides at these values, outermost first.
     pub fn axes<'a>(&'a self, values: &'a Values<'_>) -> impl Iterator<Item = (i64, i64)> + 'a {
-        self.dims.iter().zip(&self.strides).map(|(&d, &s)| (values.get(d), values.get(s)))
+        self.extents[2..].chunks_exact(2).map(|axis| (values.get(axis[0]), values.get(axis[1])))
     }
 
     /// Whether the view stays within its buffer at these values.
@@ -274,6 +300,6 @@ impl ViewCheck {
     /// # Errors
     /// [`ErrorKind::Dimension`] when it leaves its buffer, or an extent has no sensible value.
     pub fn place(&self, values: &Values<'_>) -> Result<Option<usize>> {
-        place_view(values.get(self.offset), self.axes(values), values.get(self.elements))
+        place_view(values.get(self.extents[0]), self.axes(values), values.get(self.extents[1]))
     }
 }

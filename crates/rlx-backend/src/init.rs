@@ -11,7 +11,7 @@
 //! What they make is known by a key (see [`crate::prepared`]), so that executables share it, whatever modules
 //! they come from.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use rlx_ir::hash::hash_of;
@@ -39,8 +39,8 @@ pub struct InitStep<S> {
 pub struct InitPlan<S> {
     /// The steps, in order.
     pub steps: Vec<InitStep<S>>,
-    /// For each buffer: the init steps that write it.
-    writers: Vec<Vec<usize>>,
+    /// For each buffer that init steps write: which.
+    writers: HashMap<usize, Vec<usize>>,
     /// For each buffer: the last init step that reads or writes it.
     pub last_use: Vec<usize>,
     /// For each buffer: whether it outlives the init program.
@@ -49,7 +49,7 @@ pub struct InitPlan<S> {
     pub forgettable: Vec<bool>,
     /// For each buffer that outlives the init program and does not depend on symbols: what it is, and the
     /// parameters it depends on, in the order of their names.
-    pub shareable: Vec<Option<(PreparedKey, Vec<usize>)>>,
+    pub shareable: BTreeMap<usize, (PreparedKey, Vec<usize>)>,
 }
 
 impl<S> InitStep<S> {
@@ -64,13 +64,13 @@ impl<S> InitPlan<S> {
     /// that steps make depend on besides the module, such as the instruction set.
     pub fn new(lir: &LirModule, steps: Vec<S>, device: &str) -> Self {
         let buffers = lir.buffers.len();
-        let mut writers: Vec<Vec<usize>> = vec![Vec::new(); buffers];
+        let mut writers: HashMap<usize, Vec<usize>> = HashMap::new();
         let mut last_use = vec![0; buffers];
         let mut kept = vec![false; buffers];
         let depends = dependencies(lir);
         for (at, step) in lir.init.iter().enumerate() {
             numbers(&step.inputs).chain(numbers(&step.outputs)).for_each(|b| last_use[b] = at);
-            numbers(&step.outputs).for_each(|output| writers[output].push(at));
+            numbers(&step.outputs).for_each(|output| writers.entry(output).or_default().push(at));
         }
         lir.steps.iter().flat_map(|s| numbers(&s.inputs)).for_each(|b| kept[b] = true);
         let of = |(step, compiled): (&Step, S)| of_step(step, compiled, lir, &depends);
@@ -106,7 +106,7 @@ impl<S> InitPlan<S> {
                 if std::mem::replace(&mut seen[buffer], true) {
                     continue;
                 }
-                for &writer in &self.writers[buffer] {
+                for &writer in self.writers.get(&buffer).into_iter().flatten() {
                     if !std::mem::replace(&mut needed[writer], true) {
                         open.push(writer);
                     }
@@ -174,6 +174,9 @@ impl<'a> AnyOf<'a> {
 
 /// For each buffer: the parameters it depends on through init steps, and whether it depends on symbols.
 fn dependencies(lir: &LirModule) -> Vec<(Params, bool)> {
+    if lir.init.is_empty() {
+        return vec![(Params::default(), false); lir.buffers.len()];
+    }
     // An exact set, or none where it would be large.
     let mut depends: Vec<(Option<BTreeSet<usize>>, bool)> =
         vec![(Some(BTreeSet::new()), false); lir.buffers.len()];
@@ -314,7 +317,10 @@ fn shareable(
     depends: &[(Params, bool)],
     kept: &[bool],
     device: &str,
-) -> Vec<Option<(PreparedKey, Vec<usize>)>> {
+) -> BTreeMap<usize, (PreparedKey, Vec<usize>)> {
+    if lir.init.is_empty() {
+        return BTreeMap::new();
+    }
     let leaf = |buffer: &rlx_ir::lir::Buffer| match &buffer.kind {
         BufferKind::Param(i) => hash_of(["param", &lir.params[*i].name, &lir.params[*i].shape.to_string()]),
         BufferKind::Constant(data) => hash_of([data.dtype().name().as_bytes(), data.bytes()]),
@@ -355,7 +361,7 @@ fn shareable(
         }
         let mut params = depends[b].0.to_vec();
         sort_by(&mut params, |&x, &y| lir.params[x].name.cmp(&lir.params[y].name));
-        Some((PreparedKey(key), params))
+        Some((b, (PreparedKey(key), params)))
     };
-    keys.iter().enumerate().map(of).collect()
+    keys.iter().enumerate().filter_map(of).collect()
 }

@@ -22,7 +22,7 @@ mod ext;
 pub(crate) mod fault;
 mod rules;
 
-pub use data::{DataSymbol, bound_of};
+pub use data::{DataSymbol, DataSymbols, bound_of};
 pub use ext::GraphExt;
 pub use rules::{SymbolValues, open_rules, rule_holds, rule_may_hold};
 
@@ -384,9 +384,26 @@ impl Graph {
         let id = NodeId::new(self.nodes.len(), self.tag);
         node.id = id;
         self.hold_node(&node);
+        // Most nodes have the shape of their first operand, or of the node before: then they share the memory of it, too.
+        let operand = node.inputs.first().and_then(|of| self.nodes.get(of.index()));
+        if let Some(alike) = operand.into_iter().chain(self.nodes.last()).find(|of| of.shape == node.shape) {
+            node.shape = alike.shape.clone();
+        }
         self.canonical = false;
         Arc::make_mut(&mut self.nodes).push(node);
         id
+    }
+
+    /// Makes room for so many more nodes.
+    pub fn reserve(&mut self, nodes: usize) {
+        Arc::make_mut(&mut self.nodes).reserve_exact(nodes);
+    }
+
+    /// Gives back room for nodes that are not there: for graphs that are kept, of which there may be many.
+    pub fn shrink_to_fit(&mut self) {
+        if let Some(nodes) = Arc::get_mut(&mut self.nodes) {
+            nodes.shrink_to_fit();
+        }
     }
 
     /// Whether it is known that no two nodes compute the same value, and that each declares what its op's rule gives, as in
@@ -503,13 +520,16 @@ impl Graph {
         let mut graph = Graph { nodes: Arc::default(), outputs: Vec::new(), tag: new_tag(), ..self };
         let canonical = self.canonical;
         let mut map: Vec<Option<NodeId>> = vec![None; self.nodes.len()];
-        let nodes = Arc::try_unwrap(self.nodes).unwrap_or_else(|shared| shared.to_vec());
-        for mut node in nodes {
+        let mut add = |mut node: Node| {
             let old = node.id.index();
-            if !drop(&node) {
-                node.inputs = node.inputs.iter().filter_map(|id| map[id.index()]).collect();
-                map[old] = Some(graph.push_node(node));
-            }
+            node.inputs.retain_mut(|id| map[id.index()].inspect(|&new| *id = new).is_some());
+            map[old] = Some(graph.push_node(node));
+        };
+        let stays = |node: &Node| !drop(node);
+        // What is shared is copied; what is dropped is not.
+        match Arc::try_unwrap(self.nodes) {
+            Ok(own) => own.into_iter().filter(stays).for_each(&mut add),
+            Err(shared) => shared.iter().filter(|node| stays(node)).cloned().for_each(&mut add),
         }
         graph.outputs = self.outputs.iter().filter_map(|id| map[id.index()]).collect();
         graph.canonical = canonical;

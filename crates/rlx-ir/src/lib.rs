@@ -59,7 +59,7 @@ pub use component::{CompilationMode, KernelDispatchPolicy, ModelComponent, Model
 pub use dim::{Dim, DimBinding, ExprBudget, Extent, SymRange, check_extents, sym};
 pub use dtype::{DType, DTypeClass};
 pub use error::{Error, ErrorKind, Result};
-pub use graph::{DataSymbol, Graph, GraphExt, Node, NodeId, bound_of};
+pub use graph::{DataSymbol, DataSymbols, Graph, GraphExt, Node, NodeId, bound_of};
 pub use hash::{GraphHash, graph_hash};
 pub use hir::{HirModule, HirMut, HirNodeId, LowerError};
 pub use lir::{BindingManifest, IoBindingEntry, LirModule};

@@ -8,6 +8,7 @@
 //! ```
 
 use std::fmt;
+use std::sync::Arc;
 
 use crate::dim::{Dim, DimBinding, Extent, check_extents};
 use crate::dtype::DType;
@@ -16,10 +17,10 @@ use crate::error::{Error, ErrorKind, Result};
 /// No tensor has more elements: bits and bytes of them can be counted in an `i64`.
 const MAX_ELEMENTS: u64 = 1 << 56;
 
-/// Dimensions, outermost first, and an element type.
+/// Dimensions, outermost first, and an element type. Copies share the dimensions.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Shape {
-    dims: Vec<Dim>,
+    dims: Arc<[Dim]>,
     dtype: DType,
 }
 
@@ -31,12 +32,12 @@ impl Shape {
 
     /// A shape of fixed or symbolic dimensions.
     pub fn from_dims(dims: &[Dim], dtype: DType) -> Self {
-        Shape { dims: dims.to_vec(), dtype }
+        Shape { dims: dims.into(), dtype }
     }
 
     /// A shape without dimensions: one element.
     pub fn scalar(dtype: DType) -> Self {
-        Shape { dims: Vec::new(), dtype }
+        Shape { dims: Arc::default(), dtype }
     }
 
     /// How many dimensions there are.
@@ -64,12 +65,12 @@ impl Shape {
 
     /// The same dimensions with another element type.
     pub fn with_dtype(&self, dtype: DType) -> Self {
-        Shape { dims: self.dims.clone(), dtype }
+        Shape { dims: Arc::clone(&self.dims), dtype }
     }
 
     /// The same element type with other dimensions.
     pub fn with_dims(&self, dims: Vec<Dim>) -> Self {
-        Shape { dims, dtype: self.dtype }
+        Shape { dims: dims.into(), dtype: self.dtype }
     }
 
     /// Whether every dimension is fixed.
@@ -128,6 +129,9 @@ impl Shape {
     /// Puts the bound symbols' values in; symbols that are bound but not used are ignored, and what would be negative is 0
     /// (see [`Shape::check_binding`]).
     pub fn bind(&self, binding: &DimBinding) -> Shape {
+        if self.is_static() {
+            return self.clone();
+        }
         Shape { dims: self.dims.iter().map(|d| d.bind(binding)).collect(), dtype: self.dtype }
     }
 

@@ -1,5 +1,6 @@
 //! What passes ask about nodes: constants, uses, what is known before a run.
 
+use std::ops::Index;
 use std::sync::Arc;
 
 use rlx_ir::{ConstData, Graph, NodeId, Op};
@@ -41,13 +42,38 @@ pub fn fixed_nodes(graph: &Graph) -> Vec<bool> {
     fixed
 }
 
-/// The nodes that use each node, ascending; a node that uses another twice is there twice.
-pub fn users(graph: &Graph) -> Vec<Vec<NodeId>> {
-    let mut users = vec![Vec::new(); graph.len()];
-    for node in graph.nodes() {
-        node.inputs.iter().for_each(|id| users[id.index()].push(node.id));
+/// The nodes that use each node, by its position: ascending; a node that uses another twice is there twice.
+#[derive(Debug)]
+pub struct Users {
+    /// Where the users of each node begin, and where those of the last one end.
+    begins: Vec<usize>,
+    all: Vec<NodeId>,
+}
+
+impl Index<usize> for Users {
+    type Output = [NodeId];
+
+    fn index(&self, node: usize) -> &[NodeId] {
+        &self.all[self.begins[node]..self.begins[node + 1]]
     }
-    users
+}
+
+/// The users of all nodes.
+pub fn users(graph: &Graph) -> Users {
+    let mut begins = vec![0; graph.len() + 1];
+    let used = || graph.nodes().iter().flat_map(|node| node.inputs.iter().map(|id| (id.index(), node.id)));
+    used().for_each(|(of, _)| begins[of + 1] += 1);
+    for node in 0..graph.len() {
+        begins[node + 1] += begins[node];
+    }
+    let Some(&count) = begins.last() else { return Users { begins, all: Vec::new() } };
+    let (mut next, mut all) =
+        (begins.clone(), graph.nodes().first().map_or(Vec::new(), |n| vec![n.id; count]));
+    for (of, user) in used() {
+        all[next[of]] = user;
+        next[of] += 1;
+    }
+    Users { begins, all }
 }
 
 /// Whether each node is an output of the graph.

@@ -30,7 +30,7 @@ pub use dispatch::{
 pub use options::{
     CompileOptions, FusionOptions, KernelDispatchPolicy, Numerics, Precision, PrecisionPolicy, Tune,
 };
-pub use pipeline::{CompilePipeline, CompileResult, PassRecord};
+pub use pipeline::{CompilePipeline, CompileResult, CompiledModule, PassRecord};
 pub use precision::{KindPrecision, PrecisionReport};
 pub use report::{DispatchPath, KernelDispatchReport, KindDispatchSummary};
 pub use target::{Claim, PoolSpec, Target};

@@ -169,7 +169,7 @@ impl Match {
     }
 
     /// Whether nothing but the root is used outside of the match, so that the rest goes when the root does.
-    pub fn is_closed(&self, root: NodeId, users: &[Vec<NodeId>], outputs: &[bool]) -> bool {
+    pub fn is_closed(&self, root: NodeId, users: &facts::Users, outputs: &[bool]) -> bool {
         let inside = |id: &NodeId| self.inner.contains(id);
         let closed = |id: &NodeId| !outputs[id.index()] && users[id.index()].iter().all(inside);
         self.inner.iter().filter(|&&id| id != root).all(closed)

@@ -72,6 +72,17 @@ pub struct PassRecord {
     pub after: Option<Graph>,
 }
 
+/// A compiled module and what is to be said about it, without the graph that it was compiled from.
+#[derive(Debug, Clone)]
+pub struct CompiledModule {
+    /// The module.
+    pub lir: LirModule,
+    /// How each op kind gets computed.
+    pub report: KernelDispatchReport,
+    /// What each pass did.
+    pub passes: Vec<PassRecord>,
+}
+
 /// What compiling gives: the module and what is to be said about it.
 #[derive(Debug, Clone)]
 pub struct CompileResult {
@@ -176,9 +187,26 @@ impl CompilePipeline {
     /// # Errors
     /// As [`CompilePipeline::compile`]; [`ErrorKind::Cancelled`].
     pub fn compile_with_progress(&self, graph: &Graph, progress: &Progress) -> Result<CompileResult> {
+        let compiled = self.compile_module(graph.clone(), progress)?;
+        let CompiledModule { lir, report, passes } = compiled;
+        Ok(CompileResult {
+            lir,
+            source: Arc::new(graph.clone()),
+            options: self.options.clone(),
+            report,
+            passes,
+        })
+    }
+
+    /// As [`CompilePipeline::compile_with_progress`], for a graph that is not needed any more: it is freed as soon as it was
+    /// rewritten, which halves what a large one takes.
+    ///
+    /// # Errors
+    /// As [`CompilePipeline::compile_with_progress`].
+    pub fn compile_module(&self, graph: Graph, progress: &Progress) -> Result<CompiledModule> {
         scoped(|| {
-            verify_ok(graph)?;
-            self.compile_bound(graph, &self.options.dim_binding, progress)
+            verify_ok(&graph)?;
+            self.compile_bound(graph, progress)
         })
     }
 
@@ -195,6 +223,8 @@ impl CompilePipeline {
     fn specialize_scoped(&self, template: &CompileResult, binding: &DimBinding) -> Result<CompileResult> {
         template.check_options(&self.options)?;
         check_ranges(&template.lir, binding)?;
+        template.lir.graph.check_binding(binding)?;
+        template.lir.rules.check_binding(binding)?;
         let mut lir = template.lir.bind(binding);
         verify_ok(&lir.graph)?;
         lir.rules.outputs.iter().try_for_each(|&id| rule_may_hold(&lir.rules, lir.rules.node(id)))?;
@@ -209,35 +239,26 @@ impl CompilePipeline {
         })
     }
 
-    fn compile_bound(
-        &self,
-        graph: &Graph,
-        binding: &DimBinding,
-        progress: &Progress,
-    ) -> Result<CompileResult> {
+    fn compile_bound(&self, graph: Graph, progress: &Progress) -> Result<CompiledModule> {
         /// What the sizes of a node may take, as if a file had so many bytes for it.
         const BYTES_OF_NODE: usize = 256;
         let _budget = ExprBudget::for_bytes(graph.len().saturating_mul(BYTES_OF_NODE));
         let context = self.context();
-        let mut bound = graph.bind(binding);
+        let mut bound = graph.try_bind(&self.options.dim_binding)?;
+        drop(graph);
         bound.names_to_origins();
         self.options.dim_ranges.iter().for_each(|&(symbol, range)| bound.set_symbol_range(symbol, range));
         verify_ok(&bound)?;
         let mut report = report::analyze(&bound, &context);
         let mut passes = Vec::with_capacity(PASSES.len());
-        let mut optimised = self.run_passes(bound.clone(), &context, &mut passes, progress)?;
+        let source = lower::SourceRules::new(&bound);
+        let mut optimised = self.run_passes(bound, &context, &mut passes, progress)?;
         optimised.align_results();
         report.precision = Some(report::precision_of(&optimised, &context));
         progress.step(Stage::Compile, PASSES.len(), PARTS, || "lower")?;
-        let lir = lower::to_lir(&optimised, &bound, &context)?;
+        let lir = lower::to_lir(&optimised, &source, &context)?;
         progress.step(Stage::Compile, PARTS, PARTS, || "")?;
-        Ok(CompileResult {
-            lir,
-            source: Arc::new(graph.clone()),
-            options: self.options.clone(),
-            report,
-            passes,
-        })
+        Ok(CompiledModule { lir, report, passes })
     }
 
     fn run_passes(

@@ -64,7 +64,11 @@ struct New {
 impl<'g> Rewriter<'g> {
     /// A rewriter of `old` that has made nothing yet.
     pub fn new(old: &'g Graph) -> Self {
-        let new = (!old.is_canonical()).then(|| New { graph: old.successor(), made: HashMap::new() });
+        let new = (!old.is_canonical()).then(|| {
+            let mut graph = old.successor();
+            graph.reserve(old.len());
+            New { graph, made: HashMap::new() }
+        });
         let (map, heirs) = (vec![None; old.len()], vec![None; old.len()]);
         Rewriter { old, new, map, kept: 0, made: Vec::new(), heirs }
     }
@@ -248,6 +252,9 @@ fn refined(declared: &[Shape], inferred: Vec<Shape>) -> Vec<Shape> {
         return inferred;
     }
     let merged = |(d, i): (&Shape, &Shape)| {
+        if d == i {
+            return d.clone();
+        }
         let dims = d.dims().iter().zip(i.dims());
         d.with_dims(dims.map(|(&d, &i)| if i.is_static() { i } else { d }).collect())
     };

@@ -33,7 +33,8 @@ use rlx_ir::lir::{
 };
 use rlx_ir::sort::sort_by_key;
 use rlx_ir::{
-    DataSymbol, Error, ErrorKind, Extent, Node, NodeId, Op, Result, Shape, SymRange, bound_of, sym, verify_ok,
+    DataSymbols, Error, ErrorKind, Extent, Node, NodeId, Op, Result, Shape, SymRange, bound_of, sym,
+    verify_ok,
 };
 
 use self::overwritten::Overwritten;
@@ -83,7 +84,7 @@ pub fn verify_program(lir: &LirModule, target: &dyn Target) -> Result<()> {
         overwritten: Overwritten::new(lir),
         donated: donated(lir),
         data: lir.graph.data_symbols(),
-        found: Vec::new(),
+        found: HashSet::new(),
     };
     verifier.borders()?;
     verifier.program(&lir.init, Program::Init)?;
@@ -133,8 +134,8 @@ struct Verifier<'a> {
     /// The inputs whose memory outputs take, as the graph lets them.
     donated: HashSet<usize>,
     /// The symbols that nodes bind, and those of them that steps bound so far.
-    data: Vec<DataSymbol>,
-    found: Vec<u32>,
+    data: DataSymbols,
+    found: HashSet<u32>,
 }
 
 impl<'a> Verifier<'a> {
@@ -243,7 +244,7 @@ impl<'a> Verifier<'a> {
     fn counted(&mut self, step: &Step, program: Program) -> Result<()> {
         let own = step.data_symbol();
         let early =
-            |s: &u32| Some(*s) != own && self.data.iter().any(|d| d.symbol == *s) && !self.found.contains(s);
+            |s: &u32| Some(*s) != own && bound_of(&self.data)(*s).is_some() && !self.found.contains(s);
         if let Some(symbol) = step.symbols().into_iter().find(early) {
             return Err(invalid(format!("mentions {} before it is bound", sym::name(symbol))));
         }
@@ -435,11 +436,11 @@ fn slots_are(slots: &[IoSlot], declared: impl Iterator<Item = (String, Shape)>) 
 
 /// Whether an operand is all of a buffer, of this shape.
 fn is_whole(operand: &Operand, buffer: &Buffer, shape: &Shape) -> bool {
-    is_whole_within(operand, buffer, shape, &[])
+    is_whole_within(operand, buffer, shape, &DataSymbols::default())
 }
 
 /// Whether an operand is all of a buffer, of this shape, when symbols that steps bind are what they are at most.
-fn is_whole_within(operand: &Operand, buffer: &Buffer, shape: &Shape, data: &[DataSymbol]) -> bool {
+fn is_whole_within(operand: &Operand, buffer: &Buffer, shape: &Shape, data: &DataSymbols) -> bool {
     let view = &operand.view;
     buffer.dtype == shape.dtype()
         && is_of(view, operand.dtype, shape)

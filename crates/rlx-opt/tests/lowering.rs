@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rlx_ir::lir::{BufferKind, StepKind, View};
 use rlx_ir::op::PackFormat;
-use rlx_ir::{DimBinding, Graph, Node, Op, text};
+use rlx_ir::{DimBinding, ErrorKind, Graph, Node, Op, text};
 use rlx_opt::pipeline::PassContext;
 use rlx_opt::{Claim, CompileOptions, CompilePipeline, CompileResult, Target, lower};
 
@@ -94,7 +94,7 @@ fn unreadable_views_are_copied_once_and_outputs_are_dense() {
     let context = PassContext { target: &Anything, options: &CompileOptions::default(), is_body: false };
     let lir = {
         let graph = graph.unwrap();
-        lower::to_lir(&graph, &graph, &context)
+        lower::to_lir(&graph, &lower::SourceRules::new(&graph), &context)
     }
     .unwrap();
     let copies = lir.steps.iter().filter(|s| s.kind == StepKind::Copy).count();
@@ -141,4 +141,31 @@ fn buffers_share_memory_when_their_lives_do_not_meet() {
     .lir;
     let plan = lir.plan().unwrap();
     assert_eq!((plan.arena_bytes, plan.largest_live_set), (512, 512), "{lir}");
+}
+
+#[test]
+fn values_that_make_a_dimension_negative_are_an_error_that_names_it() {
+    let graph = text::parse(
+        r#"graph "tail" {
+          %0 = Input {name="x"} : [seq] f32
+          %1 = Slice(%0) {starts=[4], steps=[1], to=[-4 + seq]} : [-4 + seq] f32
+          return %1
+        }"#,
+    )
+    .unwrap();
+    let dims = |n| DimBinding::batch_seq(1, n);
+    let open = CompilePipeline::new(Arc::new(Anything), CompileOptions::default());
+    let fixed = |n| CompilePipeline::new(Arc::new(Anything), CompileOptions::default().dim_binding(dims(n)));
+    let template = open.compile(&graph).unwrap();
+    assert!(open.try_specialize(&template, &dims(6)).is_ok() && fixed(6).compile(&graph).is_ok());
+    let errors =
+        [open.try_specialize(&template, &dims(3)).unwrap_err(), fixed(3).compile(&graph).unwrap_err()];
+    for error in errors {
+        assert_eq!(error.kind(), ErrorKind::Dimension);
+        let text = error.to_string();
+        assert!(
+            text.contains("-4 + seq") && text.contains("would be -1") && text.contains("Slice"),
+            "{text}"
+        );
+    }
 }

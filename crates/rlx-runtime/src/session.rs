@@ -9,13 +9,16 @@ use rlx_ir::dim::scoped;
 use rlx_ir::progress::Stage;
 use rlx_ir::{Error, ErrorKind, Graph, GraphModule, HirModule, LirModule, LowerError, Progress, Result};
 use rlx_opt::pipeline::PassContext;
-use rlx_opt::{CompileOptions, CompilePipeline, CompileResult, Precision, PrecisionPolicy};
+use rlx_opt::{
+    CompileOptions, CompilePipeline, CompileResult, CompiledModule, Precision, PrecisionPolicy,
+};
 use rlx_select::DeviceBackend;
 use rlx_select::or_panic;
 use rlx_select::panic_guard::{self, on_device};
 
 use crate::compiled::CompiledGraph;
 use crate::error::CompileError;
+
 /// Compiles graphs for one device.
 ///
 /// ```
@@ -260,7 +263,7 @@ impl Session {
         options: &CompileOptions,
         progress: &Progress,
     ) -> Result<CompiledGraph, CompileError> {
-        let compiled = scoped(|| self.compile_graph_with(&graph, options, progress));
+        let compiled = scoped(|| self.compile_graph_with(graph, options, progress));
         Ok(compiled.map_err(|e| on_device(e, self.device()))?)
     }
 
@@ -330,7 +333,7 @@ impl Session {
                 GraphModule::Lir(lir) => self.compile_lir(*lir, options),
                 other => {
                     let graph = other.into_graph()?;
-                    self.compile_graph_with(&graph, options, &Progress::none())
+                    self.compile_graph_with(graph, options, &Progress::none())
                 }
             };
             compiled.map_err(|e| LowerError::Compile(on_device(e, self.device())))
@@ -362,20 +365,20 @@ impl Session {
 
     fn compile_graph_with(
         &self,
-        graph: &Graph,
+        graph: Graph,
         options: &CompileOptions,
         progress: &Progress,
     ) -> Result<CompiledGraph> {
         check_options(options)?;
         let pipeline = CompilePipeline::new(self.on.target(options)?, options.clone());
-        let result = panic_guard::call(self.device(), "answering the compiler", || {
-            pipeline.compile_with_progress(graph, progress)
+        let module = panic_guard::call(self.device(), "answering the compiler", || {
+            pipeline.compile_module(graph, progress)
         })?;
         if std::env::var("RLX_DISPATCH_REPORT").is_ok_and(|v| v == "1") {
             // If standard error cannot be written, the compiled graph is returned anyway.
-            let _ = writeln!(std::io::stderr(), "{}", result.report);
+            let _ = writeln!(std::io::stderr(), "{}", module.report);
         }
-        let compiled = self.compile_result_with_progress(result, options, progress)?;
+        let compiled = self.finish(module, options, progress)?;
         // The device's own compiler did not run.
         progress.check(Stage::Compile)?;
         Ok(compiled)
@@ -392,19 +395,21 @@ impl Session {
         result: CompileResult,
         options: &CompileOptions,
     ) -> Result<CompiledGraph> {
-        self.compile_result_with_progress(result, options, &Progress::none())
+        result.check_options(options)?;
+        let CompileResult { lir, report, passes, .. } = result;
+        self.finish(CompiledModule { lir, report, passes }, options, &Progress::none())
     }
 
-    fn compile_result_with_progress(
+    fn finish(
         &self,
-        result: CompileResult,
+        module: CompiledModule,
         options: &CompileOptions,
         progress: &Progress,
     ) -> Result<CompiledGraph> {
-        result.check_options(options)?;
+        let CompiledModule { lir, report, passes } = module;
         scoped(|| {
-            let built = self.on.executable(result.lir, options, &CompileCache::default(), progress)?;
-            Ok(CompiledGraph::new(self.device(), built, result.report, result.passes, options))
+            let built = self.on.executable(lir, options, &CompileCache::default(), progress)?;
+            Ok(CompiledGraph::new(self.device(), built, report, passes, options))
         })
     }
 }

@@ -15,12 +15,12 @@ impl<D: DeviceApi> Program<D> {
     /// Evaluates the table for a run's dimensions, the symbols that steps bind at their bounds. `found` becomes the
     /// values of those.
     pub(super) fn evaluate(&self, dims: &[i64], found: &mut Vec<i64>, values: &mut Vec<i64>) -> Result<()> {
-        if self.stages.is_empty() {
+        if self.stages.list.is_empty() {
             return self.table.eval(&self.lir.symbols, dims, values);
         }
         found.clear();
         let given = |s: u32| Some(dims[self.lir.symbols.binary_search(&s).ok()?]);
-        for stage in &self.stages {
+        for stage in &self.stages.list {
             let most = stage.bound.eval(&given).ok_or_else(|| {
                 Error::new(ErrorKind::Dimension, format!("the bound {} has no value", stage.bound))
             })?;
@@ -36,7 +36,7 @@ impl<D: DeviceApi> Program<D> {
 
     /// The value of a symbol.
     pub(super) fn value(&self, dims: &[i64], found: &[i64], symbol: u32) -> Option<i64> {
-        match self.stages.iter().position(|stage| stage.symbol == symbol) {
+        match self.stages.by_symbol.get(&symbol).copied() {
             Some(i) => found.get(i).copied(),
             None => self.lir.symbols.binary_search(&symbol).ok().and_then(|i| dims.get(i).copied()),
         }
@@ -52,7 +52,7 @@ impl<D: DeviceApi> Program<D> {
         found: usize,
         changed: bool,
     ) -> Result<bool> {
-        let stage = &self.stages[at];
+        let stage = &self.stages.list[at];
         let found = i64::try_from(found).unwrap_or(i64::MAX);
         if !changed && binding.staged[at] == Some(found) {
             return Ok(false);

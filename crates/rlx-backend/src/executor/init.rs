@@ -105,13 +105,15 @@ impl<D: DeviceApi> Executor<D> {
 
     /// Takes over what other executables made of the same weights.
     fn find_prepared(&mut self, program: &Program<D>) {
-        for (b, shareable) in program.init.shareable.iter().enumerate() {
-            if let Some((key, params)) = shareable.as_ref().filter(|_| self.prepared[b].is_none()) {
+        for (&b, (key, params)) in &program.init.shareable {
+            if self.prepared[b].is_none() {
                 let weights = self.params.weights_of(params);
                 self.prepared[b] = weights.and_then(|weights| program.device.prepared().get(*key, &weights));
             }
-            if let Some(memory) = &self.prepared[b] {
-                self.places[b] = D::place(memory);
+        }
+        for (place, memory) in self.places.iter_mut().zip(&self.prepared) {
+            if let Some(memory) = memory {
+                *place = D::place(memory);
             }
         }
     }
@@ -119,7 +121,7 @@ impl<D: DeviceApi> Executor<D> {
     /// Keeps what an init step made, for others too.
     fn share_prepared(&mut self, program: &Program<D>, b: usize, memory: D::Memory) {
         let memory = Arc::new(memory);
-        if let Some((key, params)) = &program.init.shareable[b]
+        if let Some((key, params)) = program.init.shareable.get(&b)
             && let Some(weights) = self.params.weights_of(params)
         {
             let weights = weights.into_iter().cloned().collect();

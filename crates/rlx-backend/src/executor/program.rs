@@ -6,7 +6,7 @@ use rlx_ir::lir::{BufferKind, Operand, Step as LirStep};
 use rlx_ir::{Error, LirModule, NodeId, Result};
 
 use super::api::DeviceApi;
-use super::stage::{Stage, stages};
+use super::stage::Stages;
 use crate::checks::ShapeRules;
 use crate::extents::{Ex, ExtentTable, SlotSizes};
 use crate::init::InitPlan;
@@ -22,8 +22,8 @@ pub struct Step<K> {
     pub updates_input: bool,
     /// The places of the table that binding it reads.
     pub(super) reads: Box<[u32]>,
-    /// The buffers that it writes, with their elements.
-    pub(super) outputs: Vec<(usize, Ex)>,
+    /// Of a step of the init program: the buffers that it writes, with their elements.
+    pub(super) outputs: Box<[(usize, Ex)]>,
 }
 
 /// Which step of a module is prepared.
@@ -56,7 +56,7 @@ pub struct Program<D: DeviceApi> {
     pub(super) init: InitPlan<Step<D::Kernel>>,
     pub(super) rules: ShapeRules,
     /// Where steps find dimensions out.
-    pub(super) stages: Vec<Stage>,
+    pub(super) stages: Stages,
     /// Which steps are bound within a run, not before it.
     pub(super) waits: Vec<bool>,
     /// How large inputs and parameters must be.
@@ -90,7 +90,8 @@ impl<D: DeviceApi> Program<D> {
                     let buffer = o.buffer.index();
                     (buffer, table.add(lir.buffers[buffer].elements))
                 };
-                let outputs = step.outputs.iter().map(of).collect();
+                let written = if init { &step.outputs[..] } else { &[] };
+                let outputs = written.iter().map(of).collect();
                 let is_input =
                     |o: &Operand| matches!(lir.buffers[o.buffer.index()].kind, BufferKind::Input(_));
                 let updates_input = step.outputs.iter().any(is_input);
@@ -106,8 +107,9 @@ impl<D: DeviceApi> Program<D> {
         };
         let outputs = lir.outputs.iter().map(|slot| output(slot, &mut table)).collect();
         let given = [&lir.inputs, &lir.params].map(|slots| SlotSizes::new(slots, &lir, &mut table));
-        let stages = stages(&lir, &table)?;
-        let waits = (0..steps.len()).map(|step| stages.iter().any(|s| s.later.contains(&step))).collect();
+        table.seal();
+        let stages = Stages::new(&lir, &table)?;
+        let waits = stages.waits(steps.len());
         Ok(Program {
             init: InitPlan::new(&lir, init, machine),
             rules: ShapeRules::new(&lir),

@@ -208,7 +208,7 @@ impl<D: DeviceApi> Executor<D> {
         }
         self.select(dims, progress)?;
         self.load_inputs(inputs)?;
-        let counts = !self.program.stages.is_empty();
+        let counts = !self.program.stages.list.is_empty();
         if counts {
             self.size_outputs(false)?;
         }
@@ -243,7 +243,7 @@ impl<D: DeviceApi> Executor<D> {
             program.device.submit(queue, run)
         };
         let (mut from, mut changed) = (0, false);
-        for (at, stage) in program.stages.iter().enumerate() {
+        for (at, stage) in program.stages.list.iter().enumerate() {
             let found = part(queue, &mut binding.sequence, from..stage.step + 1)?;
             let found = found.ok_or_else(|| Error::new(ErrorKind::Internal, "a step counted nothing"))?;
             changed |= program.found(queue, binding, at, found, changed)?;

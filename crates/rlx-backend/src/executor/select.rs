@@ -92,7 +92,7 @@ impl<D: DeviceApi> Executor<D> {
             dims: Vec::new(),
             values: like.map_or_else(Vec::new, |b| b.values.clone()),
             found: Vec::new(),
-            staged: vec![None; program.stages.len()],
+            staged: vec![None; program.stages.list.len()],
             sequence: program.device.sequence(&self.queue, steps, like.map(|b| &b.sequence))?,
             prepared: Vec::new(),
             input_bytes: Vec::with_capacity(program.lir.inputs.len()),
@@ -104,7 +104,7 @@ impl<D: DeviceApi> Executor<D> {
     /// Checks, plan and steps for the dimensions of a binding.
     fn bind_all(&mut self, program: &Program<D>, b: &mut Binding<D>, progress: &Progress) -> Result<()> {
         // Steps that count leave numbers behind that they were not bound to.
-        let partly = std::mem::replace(&mut b.whole, false) && program.stages.is_empty();
+        let partly = std::mem::replace(&mut b.whole, false) && program.stages.list.is_empty();
         std::mem::swap(&mut self.values_before, &mut b.values);
         program.evaluate(&b.dims, &mut b.found, &mut b.values)?;
         b.staged.fill(None);

@@ -1,5 +1,7 @@
 //! Where a module's steps find dimensions out: see [`super::data_dependent`].
 
+use std::collections::HashMap;
+
 use rlx_ir::{Error, ErrorKind, Extent, LirModule, Result, bound_of};
 
 use crate::extents::ExtentTable;
@@ -20,25 +22,48 @@ pub(super) struct Stage {
 }
 
 /// The stages of a module, in the order of their steps.
-pub(super) fn stages(lir: &LirModule, table: &ExtentTable) -> Result<Vec<Stage>> {
-    let data = lir.graph.data_symbols();
-    let mut stages = Vec::new();
-    for (step, symbol) in lir.steps.iter().enumerate().filter_map(|(i, s)| Some((i, s.data_symbol()?))) {
-        let bound = bound_of(&data)(symbol)
-            .ok_or_else(|| Error::new(ErrorKind::Internal, "a step counts what no node of the graph does"))?;
-        let slots = table.mentioning(symbol);
-        stages.push(Stage { step, symbol, bound, slots, later: Vec::new() });
-    }
-    if stages.is_empty() {
-        return Ok(stages);
-    }
-    for (at, step) in lir.steps.iter().enumerate() {
-        let symbols = step.symbols();
-        // What a step binds itself it does not wait for.
-        let last = stages.iter_mut().rev().find(|s| s.step != at && symbols.contains(&s.symbol));
-        if let Some(stage) = last {
-            stage.later.push(at);
+#[derive(Debug, Default)]
+pub(super) struct Stages {
+    pub(super) list: Vec<Stage>,
+    /// The number of the stage that binds a symbol.
+    pub(super) by_symbol: HashMap<u32, usize>,
+}
+
+impl Stages {
+    /// Where the steps of a module find dimensions out.
+    pub(super) fn new(lir: &LirModule, table: &ExtentTable) -> Result<Stages> {
+        let mut stages = Stages::default();
+        let counting = lir.steps.iter().enumerate().filter_map(|(i, s)| Some((i, s.data_symbol()?)));
+        let (data, mut slots) = (lir.graph.data_symbols(), HashMap::new());
+        for (step, symbol) in counting {
+            if stages.list.is_empty() {
+                slots = table.mentioning();
+            }
+            let bound = bound_of(&data)(symbol).ok_or_else(|| {
+                Error::new(ErrorKind::Internal, "a step counts what no node of the graph does")
+            })?;
+            let slots = slots.remove(&symbol).unwrap_or_default();
+            stages.by_symbol.insert(symbol, stages.list.len());
+            stages.list.push(Stage { step, symbol, bound, slots, later: Vec::new() });
         }
+        if stages.list.is_empty() {
+            return Ok(stages);
+        }
+        for (at, step) in lir.steps.iter().enumerate() {
+            // What a step binds itself it does not wait for.
+            let own = step.data_symbol();
+            let symbols = step.symbols().into_iter().filter(|&symbol| Some(symbol) != own);
+            if let Some(last) = symbols.filter_map(|symbol| stages.by_symbol.get(&symbol).copied()).max() {
+                stages.list[last].later.push(at);
+            }
+        }
+        Ok(stages)
     }
-    Ok(stages)
+
+    /// Which of so many steps are bound within a run, not before it.
+    pub(super) fn waits(&self, steps: usize) -> Vec<bool> {
+        let mut waits = vec![false; steps];
+        self.list.iter().flat_map(|stage| &stage.later).for_each(|&step| waits[step] = true);
+        waits
+    }
 }

@@ -4,7 +4,7 @@ use rlx_ir::Result;
 
 use super::elementwise::gather_any;
 use super::elementwise::sized;
-use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch};
+use super::{BindCx, CloneKernel, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, unbound};
 use crate::program::layout::{At, Layout, collapse};
 
 /// The side of the squares a transposing copy moves: rows and columns stay in the first-level cache.
@@ -12,7 +12,26 @@ const SQUARE: usize = 16;
 
 /// The kernel of a copy step.
 pub(crate) fn compile(_: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
-    Ok(Box::new(Copy::default()))
+    Ok(Box::new(Unbound))
+}
+
+/// A copy before it is bound: there may be very many, and all are alike.
+struct Unbound;
+
+impl CloneKernel for Unbound {
+    fn boxed(&self) -> Box<dyn StepKernel> {
+        Box::new(Copy::default())
+    }
+}
+
+impl StepKernel for Unbound {
+    fn bind(&mut self, _: &BindCx<'_>) -> Result<Needs> {
+        Err(unbound())
+    }
+
+    unsafe fn run(&self, _: &mut RunCx<'_, '_>) -> Result<()> {
+        Err(unbound())
+    }
 }
 
 /// A bound copy.

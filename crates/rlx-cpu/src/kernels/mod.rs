@@ -51,6 +51,8 @@ mod window;
 
 use std::ops::Range;
 
+pub(crate) use elementwise::Programs;
+
 use rlx_ir::lir::{Step, StepKind};
 use rlx_ir::progress::Progress;
 use rlx_ir::{Dim, Error, ErrorKind, Graph, LirModule, Node, Op, OpKind, Result};
@@ -71,6 +73,8 @@ pub(crate) struct CompileCx<'a> {
     pub(crate) table: &'a mut ExtentTable,
     pub(crate) isa: Isa,
     pub(crate) threads: &'a Threads,
+    /// The tile programs of the steps before.
+    pub(crate) programs: &'a mut Programs,
 }
 
 impl CompileCx<'_> {

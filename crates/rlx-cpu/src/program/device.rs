@@ -1,6 +1,7 @@
 //! The CPU as the executor uses it: see [`DeviceApi`].
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use rlx_backend::DeviceApi;
@@ -30,19 +31,19 @@ pub(crate) struct Cpu {
     pool: PoolSpec,
     lir: Arc<LirModule>,
     /// Copies of constants that would not be aligned, by buffer.
-    constants: Vec<Option<Buffer>>,
+    constants: HashMap<usize, Buffer>,
 }
 
 impl Cpu {
     pub(crate) fn new(lir: &Arc<LirModule>, isa: Isa, threads: Threads, pool: PoolSpec) -> Result<Cpu> {
         // Kernels read constants in place, so they must be aligned to their elements.
-        let constant = |buffer: &rlx_ir::lir::Buffer| match &buffer.kind {
+        let constant = |(at, buffer): (usize, &rlx_ir::lir::Buffer)| match &buffer.kind {
             BufferKind::Constant(data) if !is_aligned(data.bytes(), buffer.dtype.size_bytes()) => {
-                copy_of(data.bytes()).map(Some)
+                Some(copy_of(data.bytes()).map(|copy| (at, copy)))
             }
-            _ => Ok(None),
+            _ => None,
         };
-        let constants = lir.buffers.iter().map(constant).collect::<Result<_>>()?;
+        let constants = lir.buffers.iter().enumerate().filter_map(constant).collect::<Result<_>>()?;
         Ok(Cpu { isa, threads, pool, lir: Arc::clone(lir), constants })
     }
 }
@@ -152,7 +153,7 @@ impl DeviceApi for Cpu {
 
     fn constant(&self, buffer: usize) -> Option<Place> {
         let BufferKind::Constant(data) = &self.lir.buffers[buffer].kind else { return None };
-        let bytes = self.constants[buffer].as_ref().map_or(&data.bytes()[..], Buffer::as_slice);
+        let bytes = self.constants.get(&buffer).map_or(&data.bytes()[..], Buffer::as_slice);
         Some(Place::new(bytes.as_ptr().cast_mut(), bytes.len()))
     }
 
@@ -161,7 +162,7 @@ impl DeviceApi for Cpu {
     }
 
     fn packed_bytes(&self, kernel: &Kernel, output: usize, values: &Values<'_>) -> Result<Option<usize>> {
-        let operand = &kernel.outputs[output];
+        let operand = &kernel.outputs()[output];
         let buffer = &self.lir.buffers[operand.buffer as usize];
         let Some(format) = buffer.format else { return Ok(None) };
         let bound = operand.bind(values)?;

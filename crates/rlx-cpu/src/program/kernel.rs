@@ -7,19 +7,28 @@ use super::Threads;
 use super::extents::{ExtentTable, Values};
 use super::layout::{Bound, SymOperand};
 use crate::isa::Isa;
-use crate::kernels::{self, CompileCx, StepKernel};
+use crate::kernels::{self, CompileCx, Programs, StepKernel};
 
 /// A step with its kernel, not yet bound.
 pub(crate) struct Kernel {
     /// Copied by every binding.
     pub(crate) prototype: Box<dyn StepKernel>,
-    pub(crate) inputs: Vec<SymOperand>,
-    pub(crate) outputs: Vec<SymOperand>,
-    pub(crate) packed: Vec<bool>,
-    /// Operands (inputs, then outputs) that must not overlap and depend on symbols.
-    apart: Vec<(usize, usize)>,
+    /// The inputs, then the outputs.
+    operands: Box<[SymOperand]>,
+    inputs: u32,
+    /// Operands that must not overlap and depend on symbols.
+    apart: Box<[(usize, usize)]>,
     /// Whether it has something to do even where no output has an element: it counts, or packs.
     always: bool,
+}
+
+/// The operands of a step that is being bound.
+#[derive(Debug, Default)]
+pub(crate) struct Operands {
+    pub(crate) inputs: Vec<Bound>,
+    pub(crate) outputs: Vec<Bound>,
+    /// Which inputs are in a packed format.
+    pub(crate) packed: Vec<bool>,
 }
 
 impl Kernel {
@@ -28,19 +37,27 @@ impl Kernel {
         !self.always && outputs.iter().all(|out| out.layout.elements() == 0)
     }
 
+    /// What it reads.
+    pub(crate) fn inputs(&self) -> &[SymOperand] {
+        &self.operands[..self.inputs as usize]
+    }
+
+    /// What it writes.
+    pub(crate) fn outputs(&self) -> &[SymOperand] {
+        &self.operands[self.inputs as usize..]
+    }
+
     /// The operands for these values, into lists whose room is reused.
-    pub(crate) fn operands(
-        &self,
-        values: &Values<'_>,
-        inputs: &mut Vec<Bound>,
-        outputs: &mut Vec<Bound>,
-    ) -> Result<()> {
+    pub(crate) fn operands(&self, values: &Values<'_>, bound: &mut Operands) -> Result<()> {
+        let Operands { inputs, outputs, packed } = bound;
         inputs.clear();
         outputs.clear();
-        for operand in &self.inputs {
+        packed.clear();
+        for operand in self.inputs() {
             inputs.push(operand.bind(values)?);
+            packed.push(operand.packed);
         }
-        for operand in &self.outputs {
+        for operand in self.outputs() {
             outputs.push(operand.bind(values)?);
         }
         let operand = |at: usize| inputs.get(at).unwrap_or_else(|| &outputs[at - inputs.len()]);
@@ -58,20 +75,18 @@ impl Kernel {
         table: &mut ExtentTable,
         isa: Isa,
         threads: &Threads,
+        programs: &mut Programs,
     ) -> Result<Kernel> {
-        let mut operands = |list: &[rlx_ir::lir::Operand]| {
-            // As many as there are: collecting results would make room for four.
-            let mut operands = Vec::with_capacity(list.len());
-            for operand in list {
-                operands.push(SymOperand::new(operand, &lir.buffers[operand.buffer.index()], table)?);
-            }
-            Ok::<_, Error>(operands)
+        let inputs = step.inputs.len();
+        let operand = |operand: &rlx_ir::lir::Operand| {
+            SymOperand::new(operand, &lir.buffers[operand.buffer.index()], table)
         };
-        let (inputs, outputs) = (operands(&step.inputs)?, operands(&step.outputs)?);
-        let prototype = kernels::compile(&mut CompileCx { step, module: lir, table, isa, threads })?;
-        let packed: Vec<bool> = inputs.iter().map(|o| o.packed).collect();
+        let operands: Box<[SymOperand]> =
+            step.inputs.iter().chain(&step.outputs).map(operand).collect::<Result<_>>()?;
+        let prototype =
+            kernels::compile(&mut CompileCx { step, module: lir, table, isa, threads, programs })?;
         let knows = |i: usize| matches!(&step.kind, StepKind::Op(op) if kernels::pack::reads_packed(op, i));
-        if let Some(i) = (0..packed.len()).find(|&i| packed[i] && !knows(i)) {
+        if let Some(i) = (0..inputs).find(|&i| operands[i].packed && !knows(i)) {
             let message = format!("input {i} is in a packed format, which this step does not read");
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
@@ -79,7 +94,7 @@ impl Kernel {
         let open = |at: usize| step.operand(at).is_some_and(|o| o.view.is_symbolic());
         let apart = step.shared_buffers().filter(|&(a, b)| open(a) || open(b)).collect();
         let counts = matches!(&step.kind, StepKind::Op(op) if op.def().counted(op).is_some());
-        let always = counts || outputs.iter().any(|out| out.packed);
-        Ok(Kernel { prototype, inputs, outputs, packed, apart, always })
+        let always = counts || operands[inputs..].iter().any(|out| out.packed);
+        Ok(Kernel { prototype, operands, inputs: inputs as u32, apart, always })
     }
 }

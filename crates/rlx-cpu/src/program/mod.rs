@@ -31,6 +31,7 @@ use self::kernel::Kernel;
 pub(crate) use self::memory::{Place, allocate};
 use crate::gemm::TileSizes;
 use crate::isa::Isa;
+use crate::kernels::Programs;
 use crate::pool::Pool;
 
 /// A module with a kernel for every step.
@@ -67,8 +68,9 @@ pub(crate) fn program(
 ) -> Result<Program> {
     check_pools(&lir)?;
     let cpu = Cpu::new(&lir, isa, threads, pool)?;
+    let mut programs = Programs::default();
     Program::new(lir, cpu, &format!("cpu {isa}"), |cpu, lir, at, step, table| {
-        let mut kernel = Kernel::new(step, lir, table, isa, &cpu.threads)?;
+        let mut kernel = Kernel::new(step, lir, table, isa, &cpu.threads, &mut programs)?;
         if !at.init && !tuning.is_empty() {
             let key = tuned::tuning_key(lir, step, isa, &cpu.threads);
             let tile_sizes =

@@ -9,12 +9,14 @@ use rlx_ir::{ErrorKind, NodeId, Result};
 
 use super::device::{Cpu, Queue};
 use super::extents::Values;
-use super::kernel::Kernel;
-use super::layout::Bound;
+use super::kernel::{Kernel, Operands};
 use super::ranges::{Touched, check_ranges};
 use super::scratch::ScratchSizes;
 use crate::kernels::{BindCx, Needs, RunCx, StepKernel, Upcoming, WORTH_NANOS};
 use crate::pool::{Run as Helpers, Wake};
+
+/// How many steps away a step is looked for whose weights another one prefetches, where few steps were bound.
+const NEAR: usize = 64;
 
 /// Runs longer than this wake parked helpers.
 const WAKE_NANOS: f64 = 150_000.0;
@@ -37,7 +39,9 @@ pub(crate) struct Sequence {
     /// The number of the shared scratch's place.
     scratch: u32,
     /// The operands of the step that is being bound.
-    operands: (Vec<Bound>, Vec<Bound>),
+    operands: Operands,
+    /// The steps that were bound since it was sealed.
+    unsealed: Vec<usize>,
     /// What each thread needs for itself, and the threads of one step share.
     thread_stride: usize,
     shared: usize,
@@ -71,33 +75,65 @@ impl Sequence {
         Sequence {
             steps: steps.enumerate().map(one).collect(),
             scratch: queue.scratch_place,
-            operands: Default::default(),
-            thread_stride: 0,
-            shared: 0,
-            nanos: 0.0,
+            operands: Operands::default(),
+            unsealed: Vec::new(),
+            thread_stride: like.map_or(0, |like| like.thread_stride),
+            shared: like.map_or(0, |like| like.shared),
+            nanos: like.map_or(0.0, |like| like.nanos),
         }
     }
 
     pub(super) fn bind(&mut self, at: usize, step: &Kernel, values: &Values<'_>) -> Result<()> {
         let bound = &mut self.steps[at];
-        let (inputs, outputs) = &mut self.operands;
-        step.operands(values, inputs, outputs)?;
+        step.operands(values, &mut self.operands)?;
+        let Operands { inputs, outputs, packed } = &self.operands;
         if cfg!(debug_assertions) {
-            let plain = inputs.iter().zip(&step.packed).filter(|(_, packed)| !**packed).map(|(o, _)| o);
+            let plain = inputs.iter().zip(packed).filter(|(_, packed)| !**packed).map(|(o, _)| o);
             bound.touched.clear();
             bound.touched.extend(plain.chain(outputs.iter()).map(Touched::of));
         }
+        self.unsealed.push(at);
+        self.nanos -= bound.needs.nanos;
         (bound.idle, bound.needs) = (step.is_idle(outputs), Needs::default());
         if bound.idle {
             return Ok(());
         }
-        let cx = BindCx { inputs, outputs, packed: &step.packed, values: *values, scratch: self.scratch };
+        let cx = BindCx { inputs, outputs, packed, values: *values, scratch: self.scratch };
         bound.needs = bound.kernel.bind(&cx)?;
+        self.nanos += bound.needs.nanos;
         Ok(())
     }
 
-    /// Adds up what the steps need, and tells each matmul which packed weights the next one reads.
+    /// Adds up what the steps need, and tells each matmul which packed weights the next one reads. Where few of many steps were
+    /// bound, because a step counted, only those are looked at, and their neighbours.
     pub(super) fn seal(&mut self) {
+        let mut bound = std::mem::take(&mut self.unsealed);
+        if bound.len() < self.steps.len() / (2 * NEAR) {
+            bound.iter().for_each(|&at| self.seal_one(at));
+        } else {
+            self.seal_all();
+        }
+        bound.clear();
+        self.unsealed = bound;
+    }
+
+    fn seal_one(&mut self, at: usize) {
+        let needs = self.steps[at].needs;
+        self.thread_stride = self.thread_stride.max(needs.thread_scratch.next_multiple_of(128));
+        self.shared = self.shared.max(needs.shared_scratch);
+        let busy = |step: &&BoundStep| !step.idle;
+        let mut next = self.steps[at + 1..].iter().take(NEAR).filter(busy).find_map(|s| s.kernel.weights());
+        for (i, step) in self.steps[..=at].iter_mut().enumerate().rev().take(NEAR).filter(|(_, s)| !s.idle) {
+            step.kernel.set_next(next);
+            let weights = step.kernel.weights();
+            if i < at && weights.is_some() {
+                break;
+            }
+            next = weights.or(next);
+        }
+    }
+
+    fn seal_all(&mut self) {
         let (mut thread, mut next): (usize, Upcoming) = (0, None);
         (self.shared, self.nanos) = (0, 0.0);
         for step in &self.steps {

@@ -1,5 +1,8 @@
 //! Symbols that a graph binds itself: the dimensions that its counting ops find out.
 
+use std::collections::HashMap;
+use std::ops::Deref;
+
 use super::{Graph, Node, NodeId};
 use crate::dim::{Dim, Extent};
 use crate::error::{Error, ErrorKind, Result};
@@ -17,9 +20,31 @@ pub struct DataSymbol {
     pub bound: Extent,
 }
 
+/// The symbols that nodes of a graph bind, in the order of the nodes.
+#[derive(Debug, Clone, Default)]
+pub struct DataSymbols {
+    list: Vec<DataSymbol>,
+    bounds: HashMap<u32, Extent>,
+}
+
+impl DataSymbols {
+    fn push(&mut self, symbol: DataSymbol) {
+        self.bounds.entry(symbol.symbol).or_insert(symbol.bound);
+        self.list.push(symbol);
+    }
+}
+
+impl Deref for DataSymbols {
+    type Target = [DataSymbol];
+
+    fn deref(&self) -> &[DataSymbol] {
+        &self.list
+    }
+}
+
 /// What a symbol of `data` is at most, for [`Extent::upper`].
-pub fn bound_of(data: &[DataSymbol]) -> impl Fn(u32) -> Option<Extent> + '_ {
-    |symbol| data.iter().find(|d| d.symbol == symbol).map(|d| d.bound)
+pub fn bound_of(data: &DataSymbols) -> impl Fn(u32) -> Option<Extent> + '_ {
+    |symbol| data.bounds.get(&symbol).copied()
 }
 
 impl Op {
@@ -34,8 +59,8 @@ impl Op {
 
 impl Graph {
     /// The symbols that nodes of the graph bind, in the order of the nodes. The graph owns their bounds.
-    pub fn data_symbols(&self) -> Vec<DataSymbol> {
-        let mut data: Vec<DataSymbol> = Vec::new();
+    pub fn data_symbols(&self) -> DataSymbols {
+        let mut data = DataSymbols::default();
         for node in self.nodes() {
             let Some(symbol) = node.op.data_symbol() else { continue };
             let inputs: Option<Vec<&Shape>> =
@@ -64,25 +89,25 @@ pub(crate) fn mentioned(node: &Node) -> impl Iterator<Item = u32> + '_ {
 /// The rules of symbols that nodes bind: each is bound once, by a node before those that mention it, and no input
 /// or parameter has it.
 pub(crate) fn check(graph: &Graph) -> Result<()> {
-    let bound: Vec<(u32, NodeId)> =
-        graph.nodes().iter().filter_map(|n| Some((n.op.data_symbol()?, n.id))).collect();
+    let wrong =
+        |node: &Node, why: String| Err(graph.locate(node.id, Error::new(ErrorKind::InvalidGraph, why)));
+    let mut bound: HashMap<u32, NodeId> = HashMap::new();
+    for node in graph.nodes() {
+        if let Some(symbol) = node.op.data_symbol()
+            && bound.insert(symbol, node.id).is_some()
+        {
+            let name = crate::dim::sym::name(symbol);
+            return wrong(node, format!("{name} is bound by another node already"));
+        }
+    }
     if bound.is_empty() {
         return Ok(());
     }
-    let wrong =
-        |node: &Node, why: String| Err(graph.locate(node.id, Error::new(ErrorKind::InvalidGraph, why)));
-    for (i, &(symbol, id)) in bound.iter().enumerate() {
-        if bound[..i].iter().any(|&(other, _)| other == symbol) {
-            let name = crate::dim::sym::name(symbol);
-            return wrong(graph.node(id), format!("{name} is bound by another node already"));
-        }
-    }
     for node in graph.nodes() {
-        let early = |&(symbol, by): &(u32, NodeId)| {
-            let outside = matches!(node.op, Op::Input { .. } | Op::Param { .. });
-            (outside || by >= node.id) && mentioned(node).any(|s| s == symbol)
-        };
-        if let Some(&(symbol, by)) = bound.iter().find(|b| early(b)) {
+        let outside = matches!(node.op, Op::Input { .. } | Op::Param { .. });
+        let early = |&(_, by): &(u32, NodeId)| outside || by >= node.id;
+        let binds = |symbol: u32| bound.get(&symbol).map(|&by| (symbol, by));
+        if let Some((symbol, by)) = mentioned(node).filter_map(binds).find(early) {
             let name = crate::dim::sym::name(symbol);
             return wrong(node, format!("mentions {name} before {by} binds it"));
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::dim::{DimBinding, Extent};
+use crate::dim::{Dim, DimBinding, Extent};
 use crate::error::Result;
 use crate::graph::Graph;
 use crate::ops::attr::{Attr, named_variants};
@@ -325,11 +325,14 @@ impl Attr for Body {
     fn extents(&self, found: &mut Vec<Extent>) {
         // What nodes of the body count is its own affair.
         let own: Vec<u32> = self.graph.nodes().iter().filter_map(|n| n.op.data_symbol()).collect();
+        // Neighbours mostly have the same dimensions.
+        let mut before: &[Dim] = &[];
         for node in self.graph.nodes() {
             found.extend(node.op.extents());
-            for shape in node.results() {
+            for shape in node.results().iter().filter(|shape| shape.dims() != before) {
                 found.extend(shape.dims().iter().map(|d| d.extent()));
             }
+            before = node.shape.dims();
         }
         if !own.is_empty() {
             found.retain(|e| e.symbols().iter().all(|s| !own.contains(s)));

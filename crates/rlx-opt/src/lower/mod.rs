@@ -24,7 +24,7 @@ use rlx_ir::lir::{
 };
 use rlx_ir::op::PackFormat;
 use rlx_ir::{
-    DType, DataSymbol, Dim, DimBinding, Error, ErrorKind, Extent, Graph, Node, NodeId, Op, Result, Shape,
+    DType, DataSymbols, Dim, DimBinding, Error, ErrorKind, Extent, Graph, Node, NodeId, Op, Result, Shape,
     bound_of, check_extents, graph::open_rules,
 };
 
@@ -33,13 +33,28 @@ use crate::pipeline::PassContext;
 use crate::plan;
 use crate::target::Target;
 
-/// Lowers a legal, fused graph to steps over planned memory. `source` is the graph as it was given: what it declares of
-/// its dimensions is checked at every run, also where passes removed the node that declared it.
+/// What the graph as it was given declares of its dimensions: it is checked at every run, also where passes removed the node
+/// that declared it.
+#[derive(Debug)]
+pub struct SourceRules {
+    rules: Graph,
+    /// The dimensions that nodes of the graph find out.
+    counted: BTreeSet<u32>,
+}
+
+impl SourceRules {
+    /// Those of a verified graph.
+    pub fn new(source: &Graph) -> SourceRules {
+        SourceRules { rules: open_rules(&[source]), counted: counted(source) }
+    }
+}
+
+/// Lowers a legal, fused graph to steps over planned memory. `source` is of the graph as it was given.
 ///
 /// # Errors
 /// [`ErrorKind::Internal`] for a graph that breaks the language's rules; [`ErrorKind::OutOfMemory`] when the
 /// plan exceeds the device's limits.
-pub fn to_lir(graph: &Graph, source: &Graph, context: &PassContext<'_>) -> Result<LirModule> {
+pub fn to_lir(graph: &Graph, source: &SourceRules, context: &PassContext<'_>) -> Result<LirModule> {
     let mut lowering = Lowering::new(graph, context.target);
     for node in graph.nodes() {
         lowering.node(node).map_err(|e| graph.locate(node.id, e))?;
@@ -60,10 +75,9 @@ pub fn to_lir(graph: &Graph, source: &Graph, context: &PassContext<'_>) -> Resul
 
 /// The rules of both graphs that a run checks. What depends on a dimension that only the source counts is left out: the
 /// passes found its value.
-fn rules_of_run(source: &Graph, graph: &Graph) -> Graph {
-    let mut rules = open_rules(&[source, graph]);
-    let counted = |g: &Graph| g.data_symbols().into_iter().map(|d| d.symbol).collect::<BTreeSet<_>>();
-    let gone: BTreeSet<u32> = counted(source).difference(&counted(graph)).copied().collect();
+fn rules_of_run(source: &SourceRules, graph: &Graph) -> Graph {
+    let mut rules = open_rules(&[&source.rules, graph]);
+    let gone: BTreeSet<u32> = source.counted.difference(&counted(graph)).copied().collect();
     if !gone.is_empty() {
         let mentions = |id: NodeId, rules: &Graph| {
             let node = rules.node(id);
@@ -74,6 +88,11 @@ fn rules_of_run(source: &Graph, graph: &Graph) -> Graph {
         rules.set_outputs(kept);
     }
     rules
+}
+
+/// The symbols that nodes of a graph bind.
+fn counted(graph: &Graph) -> BTreeSet<u32> {
+    graph.data_symbols().iter().map(|d| d.symbol).collect()
 }
 
 /// The memory plan for the upper bounds of the module's symbols; `None` while one has no bound.
@@ -105,7 +124,7 @@ struct Lowering<'g> {
     /// Whether a node depends on parameters and constants alone.
     fixed: Vec<bool>,
     /// The symbols that nodes bind; memory is for what they are at most.
-    data: Vec<DataSymbol>,
+    data: DataSymbols,
     /// The operands of each node's results.
     values: Vec<Vec<Operand>>,
     /// For a producer that may write into a concatenation: which one, and which of its inputs.
@@ -142,7 +161,7 @@ impl<'g> Lowering<'g> {
             dense_views: HashMap::new(),
             buffers: Vec::new(),
             init: Vec::new(),
-            steps: Vec::new(),
+            steps: Vec::with_capacity(graph.len()),
             inputs: Vec::new(),
             params: Vec::new(),
         }
@@ -299,8 +318,8 @@ impl<'g> Lowering<'g> {
         let mut at = Extent::Const(0);
         let offset = |&input: &NodeId| {
             let before = at;
-            at = at + self.graph.shape(input).dim(axis).extent();
-            before * view.strides[axis]
+            at = at + self.graph.shape(input).dim(axis).extent() * view.strides[axis];
+            before
         };
         let offsets = node.inputs.iter().map(offset).collect();
         Joined { buffer, strides: view.strides.clone(), offsets }
@@ -450,8 +469,12 @@ pub fn live_ranges(buffers: &[Buffer], steps: &[Step], outputs: &[IoSlot]) -> Ve
 
 /// The symbols that a run must give values for, ascending: not those that steps bind.
 pub fn used_symbols(inputs: &[IoSlot], buffers: &[Buffer], steps: &[Step], rules: &Graph) -> Vec<u32> {
-    let mut symbols = BTreeSet::new();
-    let mut add = |e: Extent| symbols.extend(e.symbols());
+    let (mut symbols, mut known) = (BTreeSet::new(), HashSet::new());
+    let mut add = |e: Extent| {
+        if e.as_const().is_none() && known.insert(e) {
+            symbols.extend(e.symbols());
+        }
+    };
     inputs.iter().flat_map(|s| s.shape.dims()).for_each(|d| add(d.extent()));
     buffers.iter().for_each(|b| add(b.elements));
     steps.iter().flat_map(Step::extents).for_each(&mut add);

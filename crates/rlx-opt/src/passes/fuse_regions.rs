@@ -57,7 +57,7 @@ pub fn run(graph: &Graph, context: &PassContext<'_>) -> Result<Graph> {
 struct Groups<'g> {
     graph: &'g Graph,
     context: &'g PassContext<'g>,
-    users: Vec<Vec<NodeId>>,
+    users: facts::Users,
     outputs: Vec<bool>,
     fixed: Vec<bool>,
     /// Each node's group.
@@ -241,6 +241,7 @@ fn body_of(graph: &Graph, members: &[NodeId], results: &[NodeId]) -> (Graph, Vec
         inside.insert(m, id);
     }
     body.set_outputs(results.iter().filter_map(|id| inside.get(id).copied()).collect());
+    body.shrink_to_fit();
     (body, inputs)
 }
 

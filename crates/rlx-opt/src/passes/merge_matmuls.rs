@@ -88,7 +88,7 @@ struct Group {
 struct Finder<'g> {
     graph: &'g Graph,
     context: &'g PassContext<'g>,
-    users: Vec<Vec<NodeId>>,
+    users: facts::Users,
     outputs: Vec<bool>,
     fixed: Vec<bool>,
 }
@@ -166,7 +166,7 @@ impl<'g> Finder<'g> {
 
     /// The addition of a fixed bias to the columns of `matmul`, and that bias.
     fn bias(&self, matmul: &Node, columns: usize) -> Option<(NodeId, NodeId)> {
-        let &[user] = self.users[matmul.id.index()].as_slice() else { return None };
+        let &[user] = &self.users[matmul.id.index()] else { return None };
         let add = self.graph.node(user);
         let (Op::Binary(BinaryOp::Add), &[a, b]) = (&add.op, add.inputs.as_slice()) else { return None };
         let bias = if a == matmul.id { b } else { a };

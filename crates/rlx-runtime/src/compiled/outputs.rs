@@ -1,5 +1,7 @@
 //! The outputs of the last run: where they are, and reading them.
 
+use std::collections::HashSet;
+
 use rlx_backend::ExecutableGraph;
 use rlx_backend::convert;
 use rlx_driver::Device;
@@ -35,7 +37,8 @@ impl Outputs {
     pub(super) fn new(device: Device, lir: &LirModule, infos: &Infos) -> Self {
         let slots = Slot::all(infos, &lir.symbols);
         let data = lir.data_symbols();
-        let mentions = |d: &Dim| d.extent().symbols().iter().any(|s| data.contains(s));
+        let found: HashSet<u32> = data.iter().copied().collect();
+        let mentions = |d: &Dim| !d.is_static() && d.extent().symbols().iter().any(|s| found.contains(s));
         let counted = slots.iter().map(|slot| slot.shape().dims().iter().any(mentions)).collect();
         Outputs {
             device,

@@ -12,14 +12,18 @@ pub(crate) mod program;
 pub(crate) mod quantised;
 mod strided;
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
-use rlx_ir::{DType, Graph, Node, Result};
+use rlx_ir::{DType, Graph, Node, Op, OpKind, Result};
 use rlx_opt::Claim;
 
 use self::instr::Source;
 use self::program::{InputKind, TILE, TileProgram};
-use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel};
+use super::{
+    BindCx, CloneKernel, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound,
+};
 use crate::isa::Isa;
 use crate::program::Place;
 use crate::program::layout::{At, Bound, Layout, collapse};
@@ -40,11 +44,53 @@ pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
 
 /// The kernel of a step of one op.
 pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
-    let node = cx.node();
+    let op = &cx.module.graph.node(cx.step.node).op;
     let inputs: Vec<DType> = cx.step.inputs.iter().map(|o| o.dtype).collect();
-    let program = program::of_node(&node.op, &inputs, cx.step.outputs[0].dtype)
-        .map_err(|why| no_kernel(&node.op, &why))?;
-    Ok(Box::new(Elementwise::new(Arc::new(program))))
+    let program = cx.programs.of_op(op, inputs, cx.step.outputs[0].dtype);
+    Ok(Box::new(Unbound(program.map_err(|why| no_kernel(op, &why))?)))
+}
+
+/// A step before it is bound: there may be very many.
+struct Unbound(Arc<TileProgram>);
+
+impl CloneKernel for Unbound {
+    fn boxed(&self) -> Box<dyn StepKernel> {
+        Box::new(Elementwise::new(Arc::clone(&self.0)))
+    }
+}
+
+impl StepKernel for Unbound {
+    fn bind(&mut self, _: &BindCx<'_>) -> Result<Needs> {
+        Err(unbound())
+    }
+
+    unsafe fn run(&self, _: &mut RunCx<'_, '_>) -> Result<()> {
+        Err(unbound())
+    }
+}
+
+/// The programs of single ops in a module: steps that compute the same share one.
+#[derive(Default)]
+pub(crate) struct Programs {
+    /// By the op, the types that it reads and the type that it writes.
+    known: HashMap<(OpKind, String, Vec<DType>, DType), Arc<TileProgram>>,
+}
+
+impl Programs {
+    fn of_op(
+        &mut self,
+        op: &Op,
+        inputs: Vec<DType>,
+        result: DType,
+    ) -> std::result::Result<Arc<TileProgram>, String> {
+        match self.known.entry((op.kind(), rlx_ir::text::attrs_key(op), inputs, result)) {
+            Entry::Occupied(known) => Ok(Arc::clone(known.get())),
+            Entry::Vacant(new) => {
+                let made = program::of_node(op, &new.key().2, result)?;
+                Ok(Arc::clone(new.insert(Arc::new(made))))
+            }
+        }
+    }
 }
 
 /// How an operand is read or written.

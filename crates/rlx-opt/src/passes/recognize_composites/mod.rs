@@ -71,7 +71,7 @@ fn walk(graph: &Graph, context: &PassContext<'_>, recognizers: &[Recognizer]) ->
 /// The old graph, with who uses what.
 struct View<'g> {
     graph: &'g Graph,
-    users: Vec<Vec<NodeId>>,
+    users: facts::Users,
     outputs: Vec<bool>,
 }
 
