@@ -1,5 +1,6 @@
 //! What passes ask about nodes: constants, uses, what is known before a run.
 
+use std::collections::HashSet;
 use std::ops::Index;
 use std::sync::Arc;
 
@@ -33,7 +34,7 @@ pub fn uniform(graph: &Graph, id: NodeId) -> Option<f64> {
 /// counts is known in a run only, and so is what has it as a dimension.
 pub fn fixed_nodes(graph: &Graph) -> Vec<bool> {
     let mut fixed: Vec<bool> = Vec::with_capacity(graph.len());
-    let counted: Vec<u32> = graph.nodes().iter().filter_map(|n| n.op.data_symbol()).collect();
+    let counted: HashSet<u32> = graph.nodes().iter().filter_map(|n| n.op.data_symbol()).collect();
     for node in graph.nodes() {
         let of_itself = !matches!(node.op, Op::Input { .. })
             && (counted.is_empty() || !node.symbols().iter().any(|s| counted.contains(s)));

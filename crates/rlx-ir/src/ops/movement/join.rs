@@ -1,6 +1,6 @@
 //! Tensors put together: one behind another, or one repeated.
 
-use crate::dim::Dim;
+use crate::dim::{Dim, Extent};
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{Graph, NodeId};
 use crate::ops::def::{Arity, OpDef, Ranges};
@@ -35,15 +35,15 @@ impl OpDef for ConcatDef {
             if other.rank() != dims.len() {
                 return Err(shape_mismatch(other, "the ranks differ"));
             }
-            for (i, slot) in dims.iter_mut().enumerate() {
-                *slot = if i == *axis {
-                    Dim::from(slot.extent() + other.dim(i).extent())
-                } else {
-                    let agreed = agreed_dim(*slot, other.dim(i));
-                    agreed.ok_or_else(|| shape_mismatch(other, &format!("dimension {i} differs")))?
-                };
+            for (i, slot) in dims.iter_mut().enumerate().filter(|(i, _)| i != axis) {
+                let agreed = agreed_dim(*slot, other.dim(i));
+                *slot = agreed.ok_or_else(|| shape_mismatch(other, &format!("dimension {i} differs")))?;
             }
         }
+        // Neighbours of one size are counted: the sum of very many would make as many expressions.
+        let alike = inputs.chunk_by(|a, b| a.dim(*axis) == b.dim(*axis));
+        let sizes = alike.map(|group| group[0].dim(*axis).extent() * group.len() as i64);
+        dims[*axis] = Dim::from(sizes.fold(Extent::Const(0), |sum, size| sum + size));
         Ok(vec![inputs[0].with_dims(dims)])
     }
 
