@@ -4,6 +4,7 @@ use crate::decoded::Decoded;
 use crate::external::{self, ExternalFiles, SharedFile};
 use crate::formats;
 use crate::proto::{GraphProto, ModelProto, TensorProto, tensors::each_tensor};
+use crate::shrink;
 use crate::tensor::RawTensor;
 use bytes::Bytes;
 use prost::Message;
@@ -92,7 +93,8 @@ impl OnnxFile {
             return Err(Error::new(ErrorKind::Malformed, message));
         }
         memory::ensure(room.bytes(), || format!("decoding a model of {} bytes", bytes.len()))?;
-        let model = ModelProto::decode(bytes.clone()).map_err(|e| not_a_model(&bytes, e))?;
+        let mut model = ModelProto::decode(bytes.clone()).map_err(|e| not_a_model(&bytes, e))?;
+        shrink::model(&mut model);
         if bytes.is_empty() {
             return Err(Error::new(ErrorKind::Malformed, "not an ONNX model: the file is empty"));
         }

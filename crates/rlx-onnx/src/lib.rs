@@ -16,6 +16,7 @@ mod formats;
 mod import;
 mod ops;
 pub mod proto;
+mod shrink;
 mod structure;
 mod survey;
 mod tensor;

@@ -4,7 +4,7 @@
 //! becomes an input of the body and an operand of the op ([`Importer::materialize`] does so if a slot's node belongs to
 //! another graph).
 
-use super::slot::{Importer, NODES_OF_BODY, SlotId};
+use super::slot::{Importer, Mentioned, NODES_OF_BODY, SlotId};
 use crate::proto::GraphProto;
 use rlx_ir::{Error, ErrorKind, Graph, Node, NodeId, OriginId, Shape};
 use std::collections::HashMap;
@@ -85,6 +85,7 @@ impl Importer<'_> {
         self.origin = described.map_or(OriginId::NONE, |text| graph.origins_mut().source(text));
         let around = std::mem::replace(&mut self.graph, graph);
         self.bodies.push(OpenBody { around, here: HashMap::new(), captures: Vec::new() });
+        self.mentioned.get_mut().truncate(self.bodies.len());
         let made = build(self);
         let Some(open) = self.bodies.pop() else {
             return Err(Error::new(ErrorKind::Internal, "a body was closed twice"));
@@ -118,8 +119,23 @@ impl Importer<'_> {
     }
 
     /// The graph being imported and those around it, innermost first.
-    pub fn graphs(&self) -> impl Iterator<Item = &Graph> {
+    fn graphs(&self) -> impl Iterator<Item = &Graph> {
         std::iter::once(&self.graph).chain(self.bodies.iter().rev().map(|body| &body.around))
+    }
+
+    /// Whether the graph being imported, or one around it (a body may yet capture what is there), mentions a symbol.
+    pub fn mentions(&self, symbol: u32) -> bool {
+        let mut mentioned = self.mentioned.borrow_mut();
+        mentioned.resize_with(self.bodies.len() + 1, Mentioned::default);
+        let outermost_first = self.bodies.iter().map(|body| &body.around).chain([&self.graph]);
+        let found = mentioned.iter_mut().zip(outermost_first).map(|(known, graph)| {
+            // Each node is looked at once, however often this is asked.
+            let new = graph.nodes().iter().skip(known.nodes);
+            known.symbols.extend(new.flat_map(|node| node.symbols()));
+            known.nodes = graph.len();
+            known.symbols.contains(&symbol)
+        });
+        found.fold(false, |any, found| any | found)
     }
 
     /// The input of the body being imported that carries a slot from outside.

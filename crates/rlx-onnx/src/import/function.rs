@@ -52,7 +52,7 @@ fn end_of(path: &str) -> String {
 impl Importer<'_> {
     /// Imports one node and defines its outputs.
     pub fn node(&mut self, node: &NodeProto) -> Result<(), Error> {
-        self.visit(node.input.len())?;
+        self.visit(node.input.len() + node.output.len())?;
         let label = node_label(node);
         let origin =
             if self.calls.is_empty() { label } else { end_of(&format!("{}/{label}", self.calls.join("/"))) };

@@ -13,7 +13,7 @@ use rlx_ir::progress::Stage;
 use rlx_ir::{
     ConstData, DType, Error, ErrorKind, Graph, NodeId, OriginId, Progress, Shape, Weight, WeightStore,
 };
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
@@ -22,8 +22,8 @@ use std::rc::Rc;
 const MOST_NODES: usize = 1 << 15;
 const BYTES_OF_NODE: usize = 16;
 
-/// What bodies and long lists of operands count as: each body becomes a program of its own, each operand of a concatenation
-/// a step.
+/// What bodies and long lists of operands and results count as: each body becomes a program of its own, each operand of a
+/// concatenation a step, each result of a split a node.
 pub(super) const NODES_OF_BODY: usize = 16;
 const FREE_OPERANDS: usize = 8;
 const NODES_OF_OPERAND: usize = 1;
@@ -73,10 +73,17 @@ pub(crate) enum Data {
     Value(Rc<ConstData>),
 }
 
+/// The symbols that some first nodes of a graph mention.
+#[derive(Default)]
+pub(super) struct Mentioned {
+    pub(super) nodes: usize,
+    pub(super) symbols: HashSet<u32>,
+}
+
 /// Names defined by one graph or function body.
 #[derive(Debug, Default)]
 struct Scope {
-    names: HashMap<String, SlotId>,
+    names: HashMap<Box<str>, SlotId>,
     /// A subgraph sees the names around it, a function body does not.
     sees_outer: bool,
 }
@@ -109,6 +116,8 @@ pub(crate) struct Importer<'f> {
     pub open_strings: Vec<String>,
     pub structure: Structure,
     visited: usize,
+    /// What the outermost graph mentions, the body in it, and so on, as far as that was asked for.
+    pub(super) mentioned: RefCell<Vec<Mentioned>>,
     /// What may still be computed while importing.
     pub(super) allowance: Cell<Allowance>,
 }
@@ -157,11 +166,12 @@ impl<'f> Importer<'f> {
             open_strings: Vec::new(),
             structure: Structure::default(),
             visited: 0,
+            mentioned: RefCell::default(),
             allowance: Cell::new(Allowance::for_bytes(file.size().saturating_add(given))),
         })
     }
 
-    /// Counts a node with so many operands against the limit of one import, which may be stopped here.
+    /// Counts a node with so many operands and results against the limit of one import, which may be stopped here.
     pub fn visit(&mut self, operands: usize) -> Result<(), Error> {
         self.progress.check(Stage::Import)?;
         self.visit_many(1 + operands.saturating_sub(FREE_OPERANDS).saturating_mul(NODES_OF_OPERAND))
@@ -321,7 +331,7 @@ impl<'f> Importer<'f> {
 
     pub fn define(&mut self, name: &str, slot: SlotId) -> Result<(), Error> {
         let scope = self.scopes.last_mut().expect("the main graph's scope stays open");
-        if scope.names.insert(name.to_owned(), slot).is_none() {
+        if scope.names.insert(name.into(), slot).is_none() {
             return Ok(());
         }
         Err(Error::new(ErrorKind::Malformed, format!("the name \"{name}\" is defined twice")))

@@ -20,12 +20,9 @@ pub(super) const OPS: &[Entry] = &[
 /// A symbol for what this node counts, with a name that nothing in the graph, or around it, has yet.
 pub(crate) fn fresh(cx: &NodeCx<'_, '_>) -> Dim {
     let base = cx.proto.output.first().map_or("result", String::as_str);
-    // A body may yet capture what is around it.
-    let graphs = cx.importer.graphs();
-    let taken = graphs.flat_map(|g| g.nodes()).flat_map(|n| n.symbols()).collect::<Vec<_>>();
     let names =
         (1..).map(|i| if i == 1 { format!("count of {base}") } else { format!("count {i} of {base}") });
-    let symbol = names.map(|name| sym::named(&name)).find(|s| !taken.contains(s));
+    let symbol = names.map(|name| sym::named(&name)).find(|&s| !cx.importer.mentions(s));
     Dim::Dynamic(symbol.unwrap_or_else(|| sym::named("count")))
 }
 
