@@ -27,6 +27,7 @@ pub const FAMILIES: &[Family] = &[
     ("constants", constants),
     ("reshapes", reshapes),
     ("sums of sizes", sizes),
+    ("sizes that are found out", counts),
     ("calls", calls),
     ("choices", choices),
     ("nodes that nothing uses", unused),
@@ -195,6 +196,25 @@ fn sizes(count: usize) -> ModelProto {
     nodes.push(node("Neg", &[&v(count)], &["y"]));
     let nodes: Vec<NodeProto> = nodes.into_iter().map(bare).collect();
     model(&inputs, &nodes, &[], &[untyped("y")])
+}
+
+/// Nodes that find out how many elements they have.
+fn counts(count: usize) -> ModelProto {
+    let count = count / 4;
+    let name = |part: &str, i: usize| format!("{part}{i}");
+    let sum = |i: usize| with(node("ReduceSum", &[&name("z", i)], &[&name("s", i)]), int("keepdims", 0));
+    let mut nodes = vec![node("Abs", &["x"], &["v0"]), node("NonZero", &["v0"], &["z0"]), sum(0)];
+    for i in 1..count.max(2) {
+        let before = if i == 1 { name("s", 0) } else { name("t", i - 1) };
+        nodes.extend([
+            node("Sin", &[&v(i - 1)], &[&v(i)]),
+            node("NonZero", &[&v(i)], &[&name("z", i)]),
+            sum(i),
+            node("Add", &[&before, &name("s", i)], &[&name("t", i)]),
+        ]);
+    }
+    nodes.push(node("Neg", &[&name("t", count.max(2) - 1)], &["y"]));
+    one(nodes)
 }
 
 fn calls(count: usize) -> ModelProto {
