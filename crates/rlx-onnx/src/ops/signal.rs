@@ -71,8 +71,13 @@ fn fitted(cx: Cx, x: NodeId, axis: usize, length: Extent) -> Result<NodeId, Erro
 }
 
 /// Transforms of frames of the signal `[N, samples, 1 or 2]`, which start `frame_step` samples apart: `[N, frames, bins, 2]`.
+/// A real signal may lack its last dimension; PyTorch's exporter writes it so.
 fn stft(cx: Cx) -> Nodes {
-    let shape = cx.shape(0)?;
+    let mut shape = cx.shape(0)?;
+    if shape.rank() == 2 {
+        let dims = [shape.dims(), &[Dim::Static(1)]].concat();
+        shape = shape.with_dims(dims);
+    }
     if shape.rank() != 3 {
         return Err(cx.malformed(format!("a signal {shape}, not [batch, samples, 1 or 2]")));
     }
@@ -91,6 +96,7 @@ fn stft(cx: Cx) -> Nodes {
     }
     let frames = super::movement::to_dim(cx, (samples - length).floor_div(step) + 1)?;
     let x = cx.x(0)?;
+    let x = cx.reshape(x, shape.dims().to_vec())?;
     let x = frames_of(cx, x, frames, step, length)?;
     let x = match cx.x_opt(2)? {
         None => x,
