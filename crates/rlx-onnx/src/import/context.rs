@@ -364,11 +364,17 @@ impl Importer<'_> {
             return Ok(self.constant(Value::int(DType::I64, &[1], vec![i128::from(number)]).to_const()));
         }
         let min = e.range(&|s| self.graph.symbol_range(s)).min;
-        let offset = min.checked_neg().map_or(0, |n| n.max(0));
-        if offset > i64::from(i32::MAX) {
-            let message = format!("the value of {e}, which may be any negative number, used as data");
-            return Err(Error::new(ErrorKind::Unsupported, message));
+        if min < -i64::from(i32::MAX) {
+            // Any negative number: the difference of two that are none.
+            let above = self.last_counted(e.max(0), 0)?;
+            let below = self.last_counted((Extent::Const(0) - e).max(0), 0)?;
+            return self.push(Op::Binary(BinaryOp::Sub), &[above, below]);
         }
+        self.last_counted(e, min.min(0).saturating_neg())
+    }
+
+    /// An expression that is no less than `-offset`, as the last of a count.
+    fn last_counted(&mut self, e: Extent, offset: i64) -> Result<NodeId, Error> {
         let last = e + offset;
         let count = self.push(Op::Iota { to: vec![Dim::from(last + 1)], axis: 0, dtype: DType::I64 }, &[])?;
         let op = Op::Slice { starts: vec![last], steps: vec![1], to: vec![Dim::Static(1)] };
