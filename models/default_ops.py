@@ -104,6 +104,55 @@ def cases():
         source = f'g (float[1,2,4,5] x, float[1,2,height,width] like) => (float[] y) {{ s = Shape(like)\n y = Resize<{listed}>(x, "", "", s) }}'
         yield name, text(source, x=floats(1, 2, 4, 5), like=floats(1, 2, 7, 3))
     yield from data_decides()
+    yield from loops_of_found_sizes()
+
+
+def loops_of_found_sizes():
+    """What detectors of masks and keypoints, and relative positions, come down to."""
+    paste = """g (float[n,5] masks, float[n,2] edges) => (float[k,16] y)
+    <float low = {0}, float high = {15}, bool truth = {1}, int64 first = {0}, int64 one = {1}, int64 last = {15}, int64[1] axis = {0},
+     int64[1] ones = {1}, int64[3] line = {1, 1, 5}, int64[1] flat = {-1}, int64[2] none = {0, 16}> {
+        raised = Max(edges, low)
+        clipped = Min(raised, high)
+        whole = Cast<to: int = 7>(clipped)
+        shape = Shape<start: int = 0, end: int = 1>(masks)
+        count = Squeeze(shape)
+        begin = ConstantOfShape(none)
+        y = Loop(count, truth, begin) <body: graph = b (int64 i, bool goes_on, float[r,16] rows) => (bool again, float[s,16] more) {
+            edge = Gather<axis: int = 0>(whole, i)
+            left = Gather<axis: int = 0>(edge, first)
+            right = Gather<axis: int = 0>(edge, one)
+            apart = Sub(right, left)
+            width = Add(apart, one)
+            widths = Unsqueeze(width, axis)
+            mask = Gather<axis: int = 0>(masks, i)
+            lines = Reshape(mask, line)
+            sizes = Concat<axis: int = 0>(ones, ones, widths)
+            wide = Resize<mode: string = "linear">(lines, "", "", sizes)
+            row = Reshape(wide, flat)
+            lefts = Unsqueeze(left, axis)
+            before = ConstantOfShape(lefts)
+            free = Sub(last, right)
+            frees = Unsqueeze(free, axis)
+            after = ConstantOfShape(frees)
+            whole_row = Concat<axis: int = 0>(before, row, after)
+            next = Unsqueeze(whole_row, axis)
+            more = Concat<axis: int = 0>(rows, next)
+            again = Identity(truth)
+        }>
+    }"""
+    yield "loop_pastes_rows", text(paste, masks=floats(3, 5), edges=np.array([[2.5, 9.1], [-3, 20], [7, 7.9]], np.float32))
+    positions = """g (float[seq] x) => (int64[m] y) <int64 one = {1}, int64 two = {2}> {
+        shape = Shape(x)
+        length = Squeeze(shape)
+        negative = Neg(length)
+        start = Mul(negative, two)
+        end = Mul(length, two)
+        y = Range(start, end, one)
+    }"""
+    yield "range_from_a_negative_size", text(positions, x=floats(5))
+    window = np.hanning(25).astype(np.float32)
+    yield "stft_of_a_matrix", one("STFT", 17, [floats(2, 100), ints(10)[0], window], fixed=[1, 2])
 
 
 def data_decides():

@@ -32,6 +32,27 @@ fn check_all(run: fn(&Imported, &Arrays) -> Result<Vec<Value>>) {
     });
 }
 
+#[test]
+fn a_loop_that_appends_rows_of_another_length_is_an_error() {
+    use prost::Message;
+    let folder = folder("default_ops");
+    let bytes = std::fs::read(folder.join("loop_pastes_rows.onnx")).expect("the file is there");
+    let mut model = rlx_onnx::proto::ModelProto::decode(&*bytes).expect("it decodes");
+    let (_, arrays) = read(&folder, "loop_pastes_rows").expect("the arrays are there");
+    // Rows of 15 instead of 16, and of 18.
+    for last in [14, 17] {
+        let graph = model.graph.as_mut().expect("a graph");
+        let tensor = graph.initializer.iter_mut().find(|t| t.name() == "last").expect("the last place");
+        (tensor.int64_data, tensor.raw_data) = (vec![last], None);
+        let file = OnnxFile::from_bytes(model.encode_to_vec()).expect("it decodes");
+        let imported = import(&file, &ImportOptions::default()).expect("it is imported");
+        for run in [on_oracle, on_cpu] {
+            let found = run(&imported, &inputs(&arrays));
+            assert!(found.is_err(), "{last}: {found:?}");
+        }
+    }
+}
+
 /// A graph of one node without operands or with zeros, in ONNX's binary form.
 mod random {
     use super::*;

@@ -4,7 +4,7 @@
 //! becomes an input of the body and an operand of the op ([`Importer::materialize`] does so if a slot's node belongs to
 //! another graph).
 
-use super::slot::{Importer, Mentioned, NODES_OF_BODY, SlotId};
+use super::slot::{Importer, Mentioned, NODES_OF_BODY, Slot, SlotId};
 use crate::proto::GraphProto;
 use rlx_ir::{Error, ErrorKind, Graph, Node, NodeId, OriginId, Shape};
 use std::collections::HashMap;
@@ -116,6 +116,13 @@ impl Importer<'_> {
     /// A node of the graph being imported, or of one around it.
     pub(super) fn node_of(&self, id: NodeId) -> Option<&Node> {
         self.graphs().find_map(|graph| graph.try_node(id).ok())
+    }
+
+    /// What an input of a body stands for that carries a slot from outside.
+    pub(super) fn captured(&self, input: NodeId) -> Option<&Slot> {
+        let carries =
+            |body: &OpenBody| body.here.iter().find(|&(_, &node)| node == input).map(|(&slot, _)| slot);
+        self.bodies.iter().rev().find_map(carries).map(|slot| self.slot(slot))
     }
 
     /// The graph being imported and those around it, innermost first.

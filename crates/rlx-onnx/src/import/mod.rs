@@ -19,6 +19,7 @@ mod function;
 pub(crate) mod held;
 mod inputs;
 pub(crate) mod known;
+mod ranges;
 mod slot;
 
 pub(crate) use body::ImportedBody;

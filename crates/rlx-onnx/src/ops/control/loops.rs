@@ -112,7 +112,7 @@ fn at_run_time(cx: Cx, limit: Option<Dim>) -> Slots {
     let mut body = body(cx, own, |_, found| found)?;
     captured(cx, &body, &mut inputs)?;
     let carried = own_len(&inputs, &body);
-    let appended = appended(&mut body.graph, carried);
+    let appended = appended(&mut body.graph, carried)?;
     let stacks = body.graph.outputs.len() - 1 - carried;
     let trips = match limit {
         _ if stacks == 0 => Dim::Static(0),
@@ -137,8 +137,10 @@ struct Appended {
 
 /// The carried values whose next value is `Concat` of the value, which nothing else reads, and of something. They change their
 /// shape every time; what is put behind has the same one. Such a value stays as it is in the loop instead, and what would be
-/// put behind it becomes a stack, behind the others.
-fn appended(body: &mut Graph, carried: usize) -> Vec<Appended> {
+/// put behind it becomes a stack, behind the others. Its sizes that the body finds out are those of the value, or the two would not fit.
+fn appended(body: &mut Graph, carried: usize) -> Result<Vec<Appended>, Error> {
+    let found = body.nodes().iter().filter_map(|node| node.op.data_symbol()).collect::<Vec<_>>();
+    let inside = |dim: &Dim| dim.extent().symbols().iter().any(|s| found.contains(s));
     let own: Vec<NodeId> = body.inputs().map(|node| node.id).collect();
     let mut outputs = body.outputs.clone();
     let mut all = Vec::new();
@@ -150,14 +152,17 @@ fn appended(body: &mut Graph, carried: usize) -> Vec<Appended> {
             body.nodes().iter().flat_map(|n| &n.inputs).chain(&outputs).filter(|&&id| id == value).count();
         let others =
             body.nodes().iter().flat_map(|n| &n.inputs).chain(&outputs).filter(|&&id| id == next).count();
-        if first == value && reads == 1 && others == 1 {
+        if first == value && reads == 1 && others == 1 && !inside(&body.shape(more).dim(axis)) {
+            let mut to = body.shape(value).dims().to_vec();
+            to[axis] = body.shape(more).dim(axis);
+            let fits = !body.shape(more).dims().iter().any(inside);
             outputs[1 + k] = value;
-            outputs.push(more);
+            outputs.push(if fits { more } else { body.try_add(Op::Reshape { to }, &[more])? });
             all.push(Appended { carried: k, axis });
         }
     }
     body.set_outputs(outputs);
-    all
+    Ok(all)
 }
 
 /// A tensor with all parts of a stack behind it along an axis.
