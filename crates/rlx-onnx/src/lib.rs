@@ -25,7 +25,10 @@ pub mod testing;
 
 pub use dims::DimNames;
 pub use file::{OnnxFile, read_tensor_file};
-pub use import::{ImportOptions, Imported, NeedsInputValue, import, import_with_progress, needed_input};
+pub use import::{
+    ImportOptions, Imported, NeedsInputValue, NeedsTensorValue, import, import_with_progress, needed_input,
+    needed_tensor,
+};
 pub use ops::built;
 pub use structure::{FileValue, MapKeys, StringTable, StringTensor, Structure, read_value_file};
 pub use survey::{ExternalData, LargeTensor, OpCount, Survey, TensorCount};

@@ -13,7 +13,8 @@ it; model-local functions (inlined); branches and loops, chosen or unrolled wher
 arithmetic (`Shape`, `Gather`, `Concat`, `Slice`, …) is done while importing and leaves no nodes.
 
 Where the value of an input decides a shape or an axis, the import asks for that value (`NeedsInputValue`), and the graph
-then holds for that value. Sequences, optionals, strings and maps are taken apart while importing (`rlx_onnx::Structure` says how). Not read:
+then holds for that value. Where a tensor inside the model does and nothing bounds it (a length that a net predicts), its value is enough: `rlx::Runner`, the command and
+Python run the part of the model that computes it first. Sequences, optionals, strings and maps are taken apart while importing (`rlx_onnx::Structure` says how). Not read:
 sparse initialisers. What is not built is an error that names node, op, domain, opset and operands.
 
 Of ONNX Runtime's own domain `com.microsoft` what its quantiser, its optimiser and its model builder write is read (weights of 2, 4 and 8

@@ -1,7 +1,8 @@
 //! A [`Model`]: an ONNX file, and the graphs imported from it.
 //!
 //! In some models shapes depend on the *value* of an input (a target size, a length). Their import needs the value, and
-//! the graph is valid for that value only; such imports are cached by value.
+//! the graph is valid for that value only; such imports are cached by value. The same holds for a tensor inside the model that nothing bounds, such
+//! as a length that a net predicts; a [`Runner`](crate::Runner) finds its value by running the model up to there.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,7 +14,9 @@ use rlx_ir::{ConstData, Dim, Error, ErrorKind, Progress, Result, Shape, nearest,
 use rlx_onnx::proto::ValueInfoProto;
 use rlx_onnx::proto::tensor_shape_proto::dimension::Value as DimValue;
 use rlx_onnx::proto::type_proto::Value as TypeValue;
-use rlx_onnx::{DimNames, ImportOptions, Imported, OnnxFile, import_with_progress, needed_input};
+use rlx_onnx::{
+    DimNames, ImportOptions, Imported, OnnxFile, import_with_progress, needed_input, needed_tensor,
+};
 use rlx_runtime::TensorInfo;
 
 use crate::Metadata;
@@ -38,7 +41,17 @@ pub struct Model {
     dims: BTreeMap<String, usize>,
     /// Inputs whose values decided a shape in an earlier import.
     deciding: Vec<String>,
-    imports: Vec<(BTreeMap<String, ConstData>, Arc<Imported>)>,
+    /// Tensors inside the model whose values did, in the model's order.
+    stages: Vec<String>,
+    imports: Vec<(Given, Arc<Imported>)>,
+}
+
+/// What an import is made for.
+#[derive(Debug, Clone, PartialEq)]
+struct Given {
+    inputs: BTreeMap<String, ConstData>,
+    tensors: BTreeMap<String, ConstData>,
+    only: Option<String>,
 }
 
 impl Model {
@@ -66,7 +79,15 @@ impl Model {
     /// A model of a decoded file.
     pub fn new(name: impl Into<String>, file: OnnxFile) -> Self {
         let name = name.into();
-        Model { name, path: None, file, dims: BTreeMap::new(), deciding: Vec::new(), imports: Vec::new() }
+        Model {
+            name,
+            path: None,
+            file,
+            dims: BTreeMap::new(),
+            deciding: Vec::new(),
+            stages: Vec::new(),
+            imports: Vec::new(),
+        }
     }
 
     /// Fixes named dimensions. Names that the model does not have are ignored.
@@ -159,6 +180,16 @@ impl Model {
         &self.deciding
     }
 
+    /// The tensors inside the model whose values decided a shape in an earlier import.
+    pub(crate) fn stages(&self) -> &[String] {
+        &self.stages
+    }
+
+    /// Notes such a tensor.
+    pub(crate) fn add_stage(&mut self, tensor: &str) {
+        self.stages.push(tensor.to_owned());
+    }
+
     /// The graph and its weights; `values` are known input values, for models whose shapes depend on
     /// them. Imports are cached: the same values give the same import.
     ///
@@ -178,18 +209,47 @@ impl Model {
         values: &[(&str, &ConstData)],
         progress: &Progress,
     ) -> Result<Arc<Imported>> {
+        self.import_given(values, &[], None, false, progress)
+    }
+
+    /// As [`Model::import_with_progress`], for these values of tensors inside the model; `only` is the tensor that is the graph's output. Where the
+    /// value of another tensor is enough, inputs that it is computed from are not asked for.
+    pub(crate) fn import_stage(
+        &mut self,
+        values: &[(&str, &ConstData)],
+        tensors: &[(String, ConstData)],
+        only: Option<&str>,
+        progress: &Progress,
+    ) -> Result<Arc<Imported>> {
+        self.import_given(values, tensors, only, true, progress)
+    }
+
+    fn import_given(
+        &mut self,
+        values: &[(&str, &ConstData)],
+        tensors: &[(String, ConstData)],
+        only: Option<&str>,
+        in_stages: bool,
+        progress: &Progress,
+    ) -> Result<Arc<Imported>> {
         loop {
             let known = |name: &String| {
                 let given = values.iter().find(|(given, _)| given == name);
                 given.map(|&(_, value)| (name.clone(), value.clone()))
             };
-            let key: BTreeMap<String, ConstData> = self.deciding.iter().filter_map(known).collect();
-            if let Some((_, imported)) = self.imports.iter().find(|(values, _)| *values == key) {
+            let key = Given {
+                inputs: self.deciding.iter().filter_map(known).collect(),
+                tensors: tensors.iter().cloned().collect(),
+                only: only.map(str::to_owned),
+            };
+            if let Some((_, imported)) = self.imports.iter().find(|(given, _)| *given == key) {
                 return Ok(Arc::clone(imported));
             }
             let options = ImportOptions {
                 dims: self.dims.clone(),
-                input_values: key.clone(),
+                input_values: key.inputs.clone(),
+                tensor_values: key.tensors.clone(),
+                only: key.only.clone(),
                 ..ImportOptions::default()
             };
             match import_with_progress(&self.file, &options, progress) {
@@ -201,9 +261,11 @@ impl Model {
                     self.imports.push((key, Arc::clone(&imported)));
                     return Ok(imported);
                 }
+                Err(e) if in_stages && needed_tensor(&e).is_some() => return Err(e),
                 Err(e) => match needed_input(&e) {
                     Some(name)
-                        if !key.contains_key(name) && values.iter().any(|(given, _)| *given == name) =>
+                        if !key.inputs.contains_key(name)
+                            && values.iter().any(|(given, _)| *given == name) =>
                     {
                         self.deciding.push(name.to_owned());
                     }

@@ -1,6 +1,7 @@
 //! A [`Runner`]: a model on a device.
 
 mod cached;
+mod stages;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use rlx_runtime::{
     AotCache, Artefact, CompileOptions, CompiledGraph, Device, NewArtefact, Session, TensorInfo, TensorView,
 };
 
+use self::stages::Stages;
 use crate::{Metadata, Model};
 
 /// Runs a model: imports and compiles it at first use, and again for each new value of an input that decides a
@@ -24,6 +26,8 @@ pub struct Runner {
     /// How many variants were compiled or loaded so far.
     variants: u64,
     cache: Option<AotCache>,
+    /// The parts of the model that compute what decides shapes behind them.
+    stages: Stages,
 }
 
 /// Where the compiled graph comes from.
@@ -102,6 +106,7 @@ impl Runner {
             ready: Vec::new(),
             variants: 0,
             cache: None,
+            stages: Stages::default(),
         }
     }
 
@@ -126,7 +131,15 @@ impl Runner {
         let (specialised, structure) = (Vec::new(), Structure::default());
         let imported = Imported { graph, weights, outputs, specialised, structure };
         let source = Source::Graph(Arc::new(imported));
-        Runner { source, session, options, ready: Vec::new(), variants: 0, cache: None }
+        Runner {
+            source,
+            session,
+            options,
+            ready: Vec::new(),
+            variants: 0,
+            cache: None,
+            stages: Stages::default(),
+        }
     }
 
     /// An artefact, loaded on the device it was compiled for.
@@ -157,7 +170,8 @@ impl Runner {
             warm: false,
         };
         let source = Source::Artefact(Box::new(artefact));
-        Ok(Runner { source, session, options, ready: vec![loaded], variants: 1, cache: None })
+        let stages = Stages::default();
+        Ok(Runner { source, session, options, ready: vec![loaded], variants: 1, cache: None, stages })
     }
 
     /// The same runner with a cache of compiled models: a model whose files did not change since it was compiled with
@@ -242,6 +256,10 @@ impl Runner {
     /// The inputs whose values are known to decide shapes.
     pub(crate) fn deciding(&self) -> Vec<String> {
         match &self.source {
+            // What a tensor inside the model is depends on all of them.
+            Source::Onnx(model) if !model.stages().is_empty() => {
+                model.inputs().unwrap_or_default().into_iter().map(|info| info.name).collect()
+            }
             Source::Onnx(model) => model.deciding().to_vec(),
             Source::Graph(_) => Vec::new(),
             Source::Artefact(_) => {
@@ -291,7 +309,9 @@ impl Runner {
         progress: &Progress,
     ) -> Result<Arc<Imported>> {
         match &mut self.source {
-            Source::Onnx(model) => model.import_with_progress(inputs, progress),
+            Source::Onnx(model) => {
+                stages::import(model, &mut self.stages, &self.session, &self.options, inputs, progress)
+            }
             Source::Graph(imported) => Ok(Arc::clone(imported)),
             Source::Artefact(artefact) => {
                 let Some(graph) = artefact.source()? else {
@@ -418,6 +438,14 @@ impl Runner {
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
         let imported = self.import_with_progress(inputs, progress)?;
+        if let Source::Onnx(model) = &self.source
+            && let Some(tensor) = model.stages().first()
+        {
+            let message =
+                format!("the value of tensor \"{tensor}\" decides shapes, and every run computes it anew");
+            return Err(Error::new(ErrorKind::Unsupported, message)
+                .with_hint("run the model without compiling it ahead of time"));
+        }
         let at = self.find_or_compile(inputs, progress)?;
         let decided = |name: &String| {
             let given = inputs.iter().find(|(given, _)| given == name);

@@ -7,7 +7,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rlx_ir::{ConstData, ErrorKind, Progress, Result};
-use rlx_onnx::needed_input;
+use rlx_onnx::{needed_input, needed_tensor};
 use rlx_runtime::{CompiledGraph, TensorInfo, TensorView};
 
 use crate::{Metadata, Runner};
@@ -214,6 +214,12 @@ fn find(runner: &mut Runner, inputs: &[TensorView<'_>], progress: &Progress) -> 
         match found.as_ref().err().and_then(needed_input) {
             Some(name) if !deciding.iter().any(|n| n == name) && inputs.iter().any(|v| v.name == name) => {
                 deciding.push(name.to_owned());
+            }
+            // A tensor inside the model is computed from all inputs.
+            _ if deciding.len() < inputs.len()
+                && found.as_ref().is_err_and(|e| needed_tensor(e).is_some()) =>
+            {
+                deciding = inputs.iter().map(|view| view.name.to_owned()).collect();
             }
             _ => return found,
         }

@@ -2,8 +2,8 @@
 
 use super::attrs::Attrs;
 use super::known::Known;
-use super::needs_value;
 use super::slot::{Data, Importer, SlotId};
+use super::{NeedsTensorValue, needs_value_through};
 use crate::proto::NodeProto;
 use rlx_ir::op::{Activation, BinaryOp, CmpOp};
 use rlx_ir::{ConstData, DType, DTypeClass, Dim, Error, ErrorKind, Extent, NodeId, Op, Shape, Value, oracle};
@@ -144,17 +144,32 @@ impl<'a, 'f> NodeCx<'a, 'f> {
         }
     }
 
-    /// Says which graph input's value would make operand `i` known, or that none would.
+    /// Says which graph input's value would make operand `i` known, or which tensor's.
     pub fn not_known(&self, i: usize) -> Error {
         let why = format!("operand {i} of {}", self.proto.op_type());
         match self.slot(i).ok().and_then(|slot| self.first_input_behind(slot)) {
-            Some(name) => needs_value(&name, &why),
+            Some(name) => {
+                let tensor = self.tensor_of_the_model(i).filter(|_| !self.decided_by_a_caller(i));
+                needs_value_through(tensor, &name, &why)
+            }
             None => {
                 let message =
                     format!("{why} decides a shape or an axis and depends on the model's weights or on data");
-                Error::new(ErrorKind::Unsupported, message)
+                let error = Error::new(ErrorKind::Unsupported, message);
+                match self.tensor_of_the_model(i) {
+                    Some(tensor) => error.with_source(NeedsTensorValue { tensor }),
+                    None => error,
+                }
             }
         }
+    }
+
+    /// The name of operand `i`, where the model's own nodes compute it: not of a body or a function.
+    fn tensor_of_the_model(&self, i: usize) -> Option<String> {
+        let own = self.importer.bodies.is_empty() && self.importer.calls.is_empty();
+        let name = self.proto.input.get(i).filter(|name| own && !name.is_empty())?;
+        let node = self.importer.node_of(self.importer.slot(self.slot(i).ok()?).node?)?;
+        (!matches!(node.op, Op::Input { .. } | Op::Param { .. })).then(|| name.clone())
     }
 
     /// Whether operand `i` is computed from numbers that a caller can be asked for: an input of a few integers.

@@ -6,6 +6,7 @@ use super::context::NodeCx;
 use super::fold::{Folding, Operand, fold};
 use super::held::Held;
 use super::slot::{Importer, SlotId, normal_domain};
+use super::{NeedsTensorValue, needed_tensor};
 use crate::ops::{self, Emit, legacy};
 use crate::proto::{AttributeProto, FunctionProto, GraphProto, NodeProto, OperatorSetIdProto};
 use prost::Message;
@@ -196,7 +197,10 @@ impl Importer<'_> {
         let domain = if normal_domain(node.domain()).is_empty() { "ai.onnx" } else { node.domain() };
         let message = format!("{}; domain {domain}, opset {opset}, operands: {operands}", error.message());
         let hint = error.hint().map(str::to_owned);
-        let named = Error::new(ErrorKind::Unsupported, message);
+        let mut named = Error::new(ErrorKind::Unsupported, message);
+        if let Some(tensor) = needed_tensor(&error) {
+            named = named.with_source(NeedsTensorValue { tensor: tensor.to_owned() });
+        }
         if let Some(hint) = hint { named.with_hint(hint) } else { named }
     }
 

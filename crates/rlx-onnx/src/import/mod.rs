@@ -8,6 +8,10 @@
 //! If a shape, an axis or a count depends on the *value* of a graph input, the import stops with
 //! [`ErrorKind::NeedsInputValue`]; [`needed_input`] returns its name, and the caller imports again with that value in
 //! [`ImportOptions::input_values`]. The graph is then valid for that value only.
+//!
+//! If it depends on the value of a tensor inside the model, for which no bound is found (a length that a net predicts), the value of that tensor is
+//! enough; [`needed_tensor`] returns its name. The caller imports the model up to that tensor
+//! ([`ImportOptions::only`]), runs it, and imports again with the value in [`ImportOptions::tensor_values`].
 
 mod attrs;
 mod body;
@@ -56,6 +60,10 @@ pub struct ImportOptions {
     pub sequence_lengths: BTreeMap<String, usize>,
     /// The inputs of optional type that hold nothing.
     pub absent: BTreeSet<String>,
+    /// Values of tensors that the model's own nodes compute, on which the graph is specialised: it is valid for runs that give these values.
+    pub tensor_values: BTreeMap<String, ConstData>,
+    /// The only output, instead of the model's: a tensor that one of its own nodes computes. What comes behind is not read.
+    pub only: Option<String>,
 }
 
 impl ImportOptions {
@@ -74,7 +82,7 @@ pub struct Imported {
     pub weights: WeightStore,
     /// The names of the graph's outputs, in order.
     pub outputs: Vec<String>,
-    /// The inputs on whose values the graph was specialised.
+    /// The inputs, and the tensors inside the model, on whose values the graph was specialised.
     pub specialised: Vec<String>,
     /// What inputs and outputs are that the model does not declare as tensors of numbers.
     pub structure: Structure,
@@ -85,6 +93,8 @@ pub struct Imported {
 pub struct NeedsInputValue {
     /// The input's name.
     pub input: String,
+    /// A tensor inside the model whose value is enough, where it is computed from more than a few integers of the caller's.
+    pub tensor: Option<String>,
 }
 
 impl fmt::Display for NeedsInputValue {
@@ -95,12 +105,40 @@ impl fmt::Display for NeedsInputValue {
 
 impl std::error::Error for NeedsInputValue {}
 
+/// The tensor inside the model whose value would make an import possible (a source of an [`ErrorKind::Unsupported`] error).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NeedsTensorValue {
+    /// The tensor's name.
+    pub tensor: String,
+}
+
+impl fmt::Display for NeedsTensorValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the value of tensor \"{}\" decides a shape or an axis", self.tensor)
+    }
+}
+
+impl std::error::Error for NeedsTensorValue {}
+
 /// The input whose value an import needs, if that is the error.
 pub fn needed_input(error: &Error) -> Option<&str> {
+    source_of::<NeedsInputValue>(error).map(|need| need.input.as_str())
+}
+
+/// The tensor inside the model whose value would make an import possible, if that is the error.
+pub fn needed_tensor(error: &Error) -> Option<&str> {
+    match source_of::<NeedsTensorValue>(error) {
+        Some(need) => Some(&need.tensor),
+        None => source_of::<NeedsInputValue>(error)?.tensor.as_deref(),
+    }
+}
+
+/// The first source of this type.
+fn source_of<E: std::error::Error + 'static>(error: &Error) -> Option<&E> {
     let mut source = std::error::Error::source(error);
     while let Some(e) = source {
-        if let Some(need) = e.downcast_ref::<NeedsInputValue>() {
-            return Some(&need.input);
+        if let Some(found) = e.downcast_ref() {
+            return Some(found);
         }
         source = e.source();
     }
@@ -138,16 +176,29 @@ fn import_scoped(file: &OnnxFile, options: &ImportOptions, progress: &Progress) 
     for (i, node) in proto.node.iter().enumerate() {
         progress.step(Stage::Import, i, proto.node.len(), || node.op_type())?;
         importer.node(node)?;
+        importer.take_values(node)?;
+        if options.only.as_ref().is_some_and(|only| node.output.contains(only)) {
+            break;
+        }
     }
     let mut outputs = Outputs::default();
-    for output in &proto.output {
-        let slot = importer.lookup(output.name())?;
-        importer.output(output.name(), slot, output.r#type.as_ref(), &mut outputs)?;
+    match &options.only {
+        Some(only) => {
+            let slot = importer.lookup(only)?;
+            importer.output(only, slot, None, &mut outputs)?;
+        }
+        None => {
+            for output in &proto.output {
+                let slot = importer.lookup(output.name())?;
+                importer.output(output.name(), slot, output.r#type.as_ref(), &mut outputs)?;
+            }
+        }
     }
     importer.graph.set_outputs(outputs.nodes);
     donations::declare(&mut importer.graph, &outputs.names);
     let given = options.input_values.keys().chain(options.input_strings.keys());
-    let specialised = given.filter(|k| proto.input.iter().any(|i| i.name() == **k)).cloned().collect();
+    let given = given.filter(|k| proto.input.iter().any(|i| i.name() == **k));
+    let specialised = given.chain(options.tensor_values.keys()).cloned().collect();
     importer.note_vocabulary();
     Ok(Imported {
         specialised,
@@ -160,7 +211,12 @@ fn import_scoped(file: &OnnxFile, options: &ImportOptions, progress: &Progress) 
 
 /// An error that says which input's value is needed and why.
 pub(crate) fn needs_value(input: &str, why: &str) -> Error {
-    let need = NeedsInputValue { input: input.to_owned() };
+    needs_value_through(None, input, why)
+}
+
+/// As [`needs_value`], where the value of a tensor inside the model would do.
+fn needs_value_through(tensor: Option<String>, input: &str, why: &str) -> Error {
+    let need = NeedsInputValue { input: input.to_owned(), tensor };
     Error::new(ErrorKind::NeedsInputValue, format!("{need}: {why}"))
         .with_hint("import again with that input's value")
         .with_source(need)

@@ -5,7 +5,7 @@ use super::body::OpenBody;
 use super::held::{Held, Strings, Vocabulary, Words};
 use super::known::{Known, MOST_ELEMENTS};
 use crate::file::OnnxFile;
-use crate::proto::{FunctionProto, GraphProto};
+use crate::proto::{FunctionProto, GraphProto, NodeProto};
 use crate::structure::{Structure, is_strings, strings_of};
 use crate::tensor::RawTensor;
 use rlx_ir::oracle::Allowance;
@@ -335,6 +335,24 @@ impl<'f> Importer<'f> {
             return Ok(());
         }
         Err(Error::new(ErrorKind::Malformed, format!("the name \"{name}\" is defined twice")))
+    }
+
+    /// Takes the values that the caller knows of a node's results for what the node computes.
+    pub fn take_values(&mut self, node: &NodeProto) -> Result<(), Error> {
+        for name in &node.output {
+            let Some(value) = self.options.tensor_values.get(name) else { continue };
+            let shape = self.slot(self.lookup(name)?).shape.clone();
+            if value.dtype() != shape.dtype() || value.dims().len() != shape.rank() {
+                let message =
+                    format!("the value of tensor \"{name}\" is {}, the tensor {shape}", value.shape());
+                return Err(Error::new(ErrorKind::Binding, message));
+            }
+            let slot = self.constant_slot(value.clone());
+            if let Some(scope) = self.scopes.last_mut() {
+                scope.names.insert(name.clone(), slot);
+            }
+        }
+        Ok(())
     }
 
     pub fn lookup(&self, name: &str) -> Result<SlotId, Error> {

@@ -1,7 +1,7 @@
 //! `If`: one branch imported in place if the condition is known, otherwise both as bodies.
 
 use super::Cx;
-use crate::import::{ImportedBody, SlotId};
+use crate::import::{ImportedBody, SlotId, needed_tensor};
 use crate::ops::data::fresh;
 use rlx_ir::op::Body;
 use rlx_ir::ops::control::shapes_joined;
@@ -23,12 +23,11 @@ pub(super) fn if_(cx: Cx) -> Slots {
     known_instead(at_run_time(cx), unknown)
 }
 
-/// What cannot be built for a run may be built for a value that the caller can give.
+/// What cannot be built for a run may be built for a value that the caller can give or find out.
 pub(super) fn known_instead(built: Slots, unknown: Error) -> Slots {
+    let can_be_known = unknown.kind() == ErrorKind::NeedsInputValue || needed_tensor(&unknown).is_some();
     match built {
-        Err(e) if e.kind() == ErrorKind::Unsupported && unknown.kind() == ErrorKind::NeedsInputValue => {
-            Err(unknown)
-        }
+        Err(e) if e.kind() == ErrorKind::Unsupported && can_be_known => Err(unknown),
         built => built,
     }
 }
