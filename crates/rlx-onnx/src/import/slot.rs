@@ -470,10 +470,10 @@ impl<'f> Importer<'f> {
 }
 
 impl RawTensor {
-    /// Whether it becomes a parameter: the model's float initialisers do (scalars are constants of a formula), and
-    /// anything large.
+    /// Whether it becomes a parameter: the model's float initialisers do, and anything large. One number is a constant of a formula, such as an
+    /// epsilon, whose size the compiler has to know.
     fn is_weight(&self, initializer: bool) -> bool {
         self.num_elements() > LARGE_CONSTANT
-            || (initializer && self.dtype.is_float() && !self.dims.is_empty())
+            || (initializer && self.dtype.is_float() && self.num_elements() > 1)
     }
 }

@@ -176,6 +176,28 @@ fn constants_that_the_type_has_no_number_for_stay_long() {
         assert_eq!(of_x(&after, &[1, 4], &[2.0; 4]), [0.0; 4], "{after}");
         assert!(!shortened(&after).contains(&OpKind::Activation), "{after}");
     }
+    // Rows whose variance the type has no number for, and whose squares are 0 in it.
+    let x = [1e-4, -1e-4, 3e-4, -3e-4];
+    let after = apply_with(apply_precision::run, &before("0.000000000001"), &f16);
+    for (got, want) in of_x(&after, &[1, 4], &x).iter().zip(of_x(&before("0.000000000001"), &[1, 4], &x)) {
+        assert!((got - want).abs() <= 2e-3, "{got}, not {want}: {after}");
+    }
+    assert_eq!(shortened(&after).iter().filter(|&&kind| kind == OpKind::Reduce).count(), 1, "{after}");
+    // Rows divided by their norm, as attention of cosines has them: one small, one of zeros.
+    let unit = short(
+        "x: [2, 4] f32
+        q = Binary.Mul(x, x)
+        v = Reduce(q) {op=Sum, axes=[1], keep_dim=true}
+        r = Activation.Sqrt(v)
+        n = Binary.Max(r, 0.000000000001)
+        y = Binary.Div(x, n)
+        return y",
+    );
+    let x = [1e-4, -1e-4, 3e-4, -3e-4, 0.0, 0.0, 0.0, 0.0];
+    let after = apply_with(apply_precision::run, &unit, &f16);
+    for (got, want) in of_x(&after, &[2, 4], &x).iter().zip(of_x(&unit, &[2, 4], &x)) {
+        assert!((got - want).abs() <= 2e-3, "{got}, not {want}: {after}");
+    }
     // A factor beyond the range is no mask.
     let before = short(
         "x: [2] f32

@@ -7,9 +7,13 @@
 //! - *Constants outside the type's range*: an epsilon of 10⁻⁸ is 0 in f16, and what is divided by it infinite. (Masks are the
 //!   exception: beyond [`MASK`] only the sign counts, and the type's largest number says the same.)
 //!
+//! - *What a tiny constant guards*: an epsilon is added to a variance, or a norm is raised to it, because they may be as small. In the short type the
+//!   square of a small number is 0 already, and what is divided by it would be divided by the epsilon. So the sum and the square in it stay f32, too.
+//!
 //! What is made of such values by elementwise ops and movement stays f32, too, up to the next op of another kind:
 //! there they have come back into range.
 
+use rlx_ir::op::BinaryOp as B;
 use rlx_ir::{DType, Graph, Node, NodeId, Op, OpKind};
 
 use crate::facts;
@@ -36,16 +40,18 @@ pub(super) fn long_nodes(
     short: &dyn Fn(&Op) -> Option<DType>,
 ) -> Vec<bool> {
     let scales = scales(graph);
+    let guarded = guarded(graph, short);
     // Values that must not be rounded: what is made of them is not, either.
     let mut delicate = vec![false; graph.len()];
     let mut long = vec![false; graph.len()];
     for node in graph.nodes() {
         let at = node.id.index();
         let Some(dtype) = short(&node.op) else {
-            delicate[at] = scales[at] || (carries(&node.op) && made_of(node, &delicate));
+            delicate[at] = scales[at] || guarded[at] || (carries(&node.op) && made_of(node, &delicate));
             continue;
         };
-        let fragile = scales[at] || outside(graph, node, dtype) || sum_of_integers(graph, node, dtype);
+        let fragile =
+            scales[at] || guarded[at] || outside(graph, node, dtype) || sum_of_integers(graph, node, dtype);
         delicate[at] = fragile || (carries(&node.op) && made_of(node, &delicate));
         long[at] = delicate[at] || (options.numerics == Numerics::Fast && multiplies_bytes(graph, node));
     }
@@ -74,6 +80,39 @@ fn scales(graph: &Graph) -> Vec<bool> {
         parameters.iter().for_each(|id| found[id.index()] = true);
     }
     found
+}
+
+/// What tiny constants are added to or compared with, back to the sums it is made of and the squares that are summed.
+fn guarded(graph: &Graph, short: &dyn Fn(&Op) -> Option<DType>) -> Vec<bool> {
+    let mut found = vec![false; graph.len()];
+    let mut squares = vec![false; graph.len()];
+    for node in graph.nodes().iter().rev() {
+        let guards = matches!(node.op, Op::Binary(B::Add | B::Max))
+            && short(&node.op).is_some_and(|dtype| has_tiny_operand(graph, node, normal_range(dtype).0));
+        let at = node.id.index();
+        match node.op {
+            Op::Reduce { .. } if found[at] => squares[node.inputs[0].index()] = true,
+            _ if guards || (found[at] && carries(&node.op)) => {
+                node.inputs.iter().for_each(|id| found[id.index()] = true);
+            }
+            _ => {}
+        }
+    }
+    // A square that is summed, but not what is squared.
+    let squared = graph.nodes().iter().map(|node| squares[node.id.index()] && node.op.is_elementwise());
+    let computed =
+        |node: &Node| !node.inputs.is_empty() && (carries(&node.op) || matches!(node.op, Op::Reduce { .. }));
+    let sum = |node: &Node| found[node.id.index()] && computed(node);
+    graph.nodes().iter().zip(squared).map(|(node, squared)| squared || sum(node)).collect()
+}
+
+/// Whether an operand is a constant above 0 that is smaller than this.
+fn has_tiny_operand(graph: &Graph, node: &Node, least: f64) -> bool {
+    let tiny = |&id: &NodeId| {
+        graph.shape(id).dtype() == DType::F32
+            && facts::uniform(graph, id).is_some_and(|value| value > 0.0 && value < least)
+    };
+    node.inputs.iter().any(tiny)
 }
 
 /// Whether an operand is a constant that the type has no normal number for.
