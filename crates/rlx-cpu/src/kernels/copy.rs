@@ -1,14 +1,22 @@
 //! Copies between strided views: what movement ops leave behind when no view can express them.
+//!
+//! Where both sides have the same neighbours, rows are moved as bytes. Where the source's neighbours lie along another
+//! dimension than the result's, the two are exchanged in squares that go through registers ([`transpose`]).
 
 use rlx_ir::Result;
 
 use super::elementwise::gather_any;
 use super::elementwise::sized;
+use super::transpose::{Band, transpose};
 use super::{BindCx, CloneKernel, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, unbound};
-use crate::program::layout::{At, Layout, collapse};
+use crate::program::layout::{At, Layout, Walk, collapse};
 
-/// The side of the squares a transposing copy moves: rows and columns stay in the first-level cache.
-const SQUARE: usize = 16;
+/// Rows of the result in a task of a transposing copy: each column of the source is read in runs of as many elements, and as
+/// many rows are written at once.
+const BAND: usize = 64;
+
+/// Longer rows are split into pieces of as many elements.
+const PIECE: usize = 1 << 14;
 
 /// The kernel of a copy step.
 pub(crate) fn compile(_: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
@@ -84,12 +92,15 @@ impl StepKernel for Copy {
         let contiguous = |i: &usize| self.source.strides()[*i] == 1;
         self.across =
             (0..rank - 1).rev().find(contiguous).filter(|_| self.source.strides()[rank - 1].abs() > 1);
-        let nanos = elements as f64 * if self.across.is_some() { 0.5 } else { 0.15 };
+        let nanos = elements as f64 * self.size as f64 * 0.04;
         self.worth = nanos > WORTH_NANOS;
         Ok(Needs::time(nanos))
     }
 
     unsafe fn run(&self, cx: &mut RunCx<'_, '_>) -> Result<()> {
+        if self.target.elements() == 0 {
+            return Ok(());
+        }
         // SAFETY: the caller's promise.
         unsafe {
             match self.across {
@@ -101,70 +112,159 @@ impl StepKernel for Copy {
     }
 }
 
+/// Equal rows, each as far from the one before as the strides say; everything in elements.
+#[derive(Debug, Clone, Copy)]
+struct Rows {
+    count: usize,
+    from_row: isize,
+    to_row: isize,
+    /// Elements of a row.
+    inner: usize,
+    from_step: isize,
+    to_step: isize,
+    /// Bytes of an element.
+    size: usize,
+}
+
+impl Rows {
+    /// Copies `count` rows.
+    ///
+    /// # Safety
+    /// All elements must be readable and writable, and apart.
+    unsafe fn copy(&self, from: *const u8, to: *mut u8) {
+        let bytes = self.inner * self.size;
+        let size = self.size as isize;
+        // SAFETY: the caller's promise.
+        unsafe {
+            if self.from_step == 1 && self.to_step == 1 {
+                let (from_row, to_row) = (self.from_row * size, self.to_row * size);
+                match bytes {
+                    1 => each::<u8>(self.count, from, from_row, to, to_row),
+                    2 => each::<u16>(self.count, from, from_row, to, to_row),
+                    4 => each::<u32>(self.count, from, from_row, to, to_row),
+                    8 => each::<u64>(self.count, from, from_row, to, to_row),
+                    12 => each::<[u32; 3]>(self.count, from, from_row, to, to_row),
+                    16 => each::<[u64; 2]>(self.count, from, from_row, to, to_row),
+                    32 => each::<[u64; 4]>(self.count, from, from_row, to, to_row),
+                    64 => each::<[u64; 8]>(self.count, from, from_row, to, to_row),
+                    _ => {
+                        for i in 0..self.count as isize {
+                            let (from, to) =
+                                (from.wrapping_offset(i * from_row), to.wrapping_offset(i * to_row));
+                            std::ptr::copy_nonoverlapping(from, to, bytes);
+                        }
+                    }
+                }
+                return;
+            }
+            for i in 0..self.count as isize {
+                let from = from.wrapping_offset(i * self.from_row * size);
+                let to = to.wrapping_offset(i * self.to_row * size);
+                gather_any(from, self.from_step, to, self.to_step, self.size, self.inner);
+            }
+        }
+    }
+}
+
+/// Copies `count` values, which need not be aligned, at distances in bytes.
+#[inline(always)]
+unsafe fn each<T: std::marker::Copy>(
+    count: usize,
+    from: *const u8,
+    from_row: isize,
+    to: *mut u8,
+    to_row: isize,
+) {
+    for i in 0..count as isize {
+        let (from, to) = (from.wrapping_offset(i * from_row), to.wrapping_offset(i * to_row));
+        // SAFETY: the caller's promise.
+        unsafe { to.cast::<T>().write_unaligned(from.cast::<T>().read_unaligned()) };
+    }
+}
+
 impl Copy {
     /// Row by row.
     unsafe fn rows(&self, cx: &mut RunCx<'_, '_>) {
         let rank = self.target.rank();
-        let inner = self.target.dims()[rank - 1];
-        if inner == 0 {
-            return;
-        }
-        let (from_step, to_step) = (self.source.strides()[rank - 1], self.target.strides()[rank - 1]);
-        let (from, to, size) = (cx.shared::<u8>(self.from), cx.shared::<u8>(self.to), self.size);
-        // One long row is split into pieces.
-        let pieces = if rank == 1 { inner.div_ceil(4096) } else { 1 };
-        let rows = self.target.range(0, rank - 1).elements();
-        let (source, target) = (self.source, self.target);
-        cx.parallel(self.worth, rows * pieces, &|range, _| {
-            for unit in range {
-                let (row, start) = (unit / pieces, unit % pieces * 4096);
-                let n = if pieces == 1 { inner } else { 4096.min(inner - start) };
-                let source = source.outer_at(row) + start as isize * from_step;
-                let target = target.outer_at(row) + start as isize * to_step;
-                // SAFETY: both views are within their buffers (checked when bound); rows are disjoint.
-                unsafe {
-                    gather_any(
-                        from.get().wrapping_offset(source * size as isize),
-                        from_step,
-                        to.get().wrapping_offset(target * size as isize),
-                        to_step,
-                        size,
-                        n,
-                    );
+        let (source, target, size) = (self.source, self.target, self.size);
+        let (inner, step) = (target.dims()[rank - 1], |l: &Layout| l.strides()[rank - 1]);
+        let (from_step, to_step) = (step(&source), step(&target));
+        let (from, to) = (cx.shared::<u8>(self.from), cx.shared::<u8>(self.to));
+        let place = |p: *mut u8, elements: isize| p.wrapping_offset(elements * size as isize);
+        let pieces = inner.div_ceil(PIECE);
+        if pieces > 1 {
+            let rows = target.range(0, rank - 1).elements();
+            return cx.parallel(self.worth, rows * pieces, &|range, _| {
+                for unit in range {
+                    let (row, start) = (unit / pieces, unit % pieces * PIECE);
+                    let source = source.outer_at(row) + start as isize * from_step;
+                    let target = target.outer_at(row) + start as isize * to_step;
+                    let n = PIECE.min(inner - start);
+                    let (from, to) = (place(from.get(), source), place(to.get(), target));
+                    // SAFETY: both views are within their buffers (checked when bound); pieces are disjoint.
+                    unsafe { gather_any(from, from_step, to, to_step, size, n) };
                 }
+            });
+        }
+        // The dimension before the innermost one is walked without looking at the others.
+        let split = rank.saturating_sub(2);
+        let (lines, from_row, to_row) = match rank {
+            1 => (1, 0, 0),
+            _ => (target.dims()[split], source.strides()[split], target.strides()[split]),
+        };
+        let outer = [target.range(0, split), source.range(0, split)];
+        cx.parallel(self.worth, target.elements() / inner, &|range, _| {
+            let mut walk = Walk::new(outer, range.start / lines);
+            let (mut row, mut line) = (range.start, range.start % lines);
+            while row < range.end {
+                let count = (lines - line).min(range.end - row);
+                let rows = Rows { count, from_row, to_row, inner, from_step, to_step, size };
+                let [target, source] = walk.at();
+                let from = place(from.get(), source + line as isize * from_row);
+                let to = place(to.get(), target + line as isize * to_row);
+                // SAFETY: both views are within their buffers (checked when bound); rows are disjoint.
+                unsafe { rows.copy(from, to) };
+                (row, line) = (row + count, 0);
+                walk.step();
             }
         });
     }
 
-    /// In squares: the source is contiguous along `dim`, the target along the innermost dimension.
+    /// In bands: the source is contiguous along `dim`, the target along the innermost dimension.
     unsafe fn transpose(&self, cx: &mut RunCx<'_, '_>, dim: usize) {
         let rank = self.target.rank();
         let (height, width) = (self.target.dims()[dim], self.target.dims()[rank - 1]);
         let strides = |l: &Layout| (l.strides()[dim], l.strides()[rank - 1]);
         let ((_, from_column), (to_row, to_column)) = (strides(&self.source), strides(&self.target));
-        let (mut outer_from, mut outer_to) = (Layout::SCALAR, Layout::SCALAR);
+        let mut outer = [Layout::SCALAR; 2];
         for i in (0..rank - 1).filter(|&i| i != dim) {
-            outer_from.push(self.source.dims()[i], self.source.strides()[i]);
-            outer_to.push(self.target.dims()[i], self.target.strides()[i]);
+            outer[0].push(self.target.dims()[i], self.target.strides()[i]);
+            outer[1].push(self.source.dims()[i], self.source.strides()[i]);
         }
-        let bands = height.div_ceil(SQUARE);
-        let (from, to, size) = (cx.shared::<u8>(self.from), cx.shared::<u8>(self.to), self.size);
-        cx.parallel(self.worth, outer_to.elements() * bands, &|range, _| {
+        let bands = height.div_ceil(BAND);
+        let (from, to, size, isa) = (cx.shared::<u8>(self.from), cx.shared::<u8>(self.to), self.size, cx.isa);
+        cx.parallel(self.worth, outer[0].elements() * bands, &|range, _| {
+            let mut walk = Walk::new(outer, range.start / bands);
             for unit in range {
-                let (outer, y0) = (unit / bands, unit % bands * SQUARE);
-                let (source, target) = (outer_from.at(outer), outer_to.at(outer));
-                let y1 = (y0 + SQUARE).min(height);
+                let start = unit % bands * BAND;
+                let [target, source] = walk.at();
+                if unit % bands == bands - 1 {
+                    walk.step();
+                }
+                let height = BAND.min(height - start);
                 // SAFETY: both views are within their buffers (checked when bound); bands are disjoint.
                 unsafe {
                     sized!(size, T => {
-                        let from = from.get().cast::<T>().wrapping_offset(source);
-                        let to = to.get().cast::<T>().wrapping_offset(target);
-                        for x0 in (0..width).step_by(SQUARE) {
-                            for x in x0..(x0 + SQUARE).min(width) {
-                                let column = from.wrapping_offset(x as isize * from_column);
-                                let place = to.wrapping_offset(x as isize * to_column);
-                                for y in y0..y1 {
-                                    *place.wrapping_offset(y as isize * to_row) = *column.add(y);
+                        let from = from.get().cast::<T>().wrapping_offset(source).wrapping_add(start).cast_const();
+                        let to = to.get().cast::<T>();
+                        let to = to.wrapping_offset(target + start as isize * to_row);
+                        if to_column == 1 {
+                            transpose(isa, Band { from, from_column, to, to_row, height, width });
+                        } else {
+                            for x in 0..width as isize {
+                                for y in 0..height as isize {
+                                    *to.wrapping_offset(x * to_column + y * to_row) =
+                                        *from.wrapping_offset(x * from_column + y);
                                 }
                             }
                         }

@@ -6,9 +6,15 @@ use rlx_ir::{Op, Result};
 
 use super::elementwise::sized;
 pub(crate) use super::indices::claim;
-use super::indices::{Indices, Misses};
-use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound};
-use crate::program::layout::{At, Bound, Layout};
+use super::indices::{Indices, Misses, place};
+use super::transpose::Cell;
+use super::{BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound};
+use crate::isa::{Isa, Kernel};
+use crate::program::layout::{At, Bound, Layout, collapse};
+use crate::simd::{LANES, Simd};
+
+/// Blocks of a table for which it is worth finding out first what the indices mean.
+const SEVERAL: usize = 4;
 
 /// The kernel of a gather of slices along one axis.
 pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
@@ -54,8 +60,10 @@ impl Addresses {
     pub(crate) fn new(x: &Bound, first: usize, count: usize, rows: usize, own_indices: bool) -> Addresses {
         let (l, rank) = (x.layout, x.layout.rank());
         let len = l.range(first + count, rank).elements();
+        let mut blocks = [l.range(0, first)];
+        collapse(&mut blocks);
         Addresses {
-            blocks: l.range(0, first),
+            blocks: blocks[0],
             axes: l.range(first, first + count),
             first_axis: first,
             rows,
@@ -105,6 +113,8 @@ struct Slices {
     out: At,
     addresses: Addresses,
     tasks: usize,
+    /// Whether what the indices mean is found once, in shared scratch, for several blocks.
+    shared: bool,
     worth: bool,
 }
 
@@ -117,6 +127,7 @@ impl Slices {
         out: At::NOWHERE,
         addresses: Addresses::EMPTY,
         tasks: 0,
+        shared: false,
         worth: false,
     };
 }
@@ -153,9 +164,13 @@ impl StepKernel for Slices {
             self.tasks = 0;
         }
         (self.table, self.indices, self.out) = (Some(x), Some(indices), out.at);
-        let nanos = self.tasks as f64 * (3.0 + (a.len * x.dtype.size_bytes()) as f64 * 0.05);
+        let nanos = self.tasks as f64 * (1.0 + (a.len * x.dtype.size_bytes()) as f64 * 0.05);
         self.worth = nanos > WORTH_NANOS;
-        Ok(Needs::time(nanos))
+        let size = a.axes.dims().first().copied().unwrap_or(0);
+        let shared = a.count() == 1 && !a.own_indices && u32::try_from(size).is_ok();
+        let bytes = a.rows.checked_mul(size_of::<u32>()).filter(|_| shared && a.blocks.elements() >= SEVERAL);
+        self.shared = bytes.is_some();
+        Ok(Needs { shared_scratch: bytes.unwrap_or(0), ..Needs::time(nanos) })
     }
 
     unsafe fn run(&self, cx: &mut RunCx<'_, '_>) -> Result<()> {
@@ -163,6 +178,10 @@ impl StepKernel for Slices {
         let (a, word) = (self.addresses, table.dtype.size_bytes());
         let bytes = a.len * word;
         let indices = Indices::new(cx.ptr(indices.at), indices.dtype);
+        if self.shared && self.tasks > 0 {
+            // SAFETY: the caller's promise.
+            return unsafe { self.blocks(cx, &indices, &table) };
+        }
         let (from, to, misses) = (cx.shared::<u8>(table.at), cx.shared::<u8>(self.out), Misses::none());
         cx.parallel(self.worth, self.tasks, &|range, _| {
             for row in range {
@@ -181,6 +200,160 @@ impl StepKernel for Slices {
         });
         // SAFETY: as above.
         unsafe { misses.check(&indices, |i| a.axis_of(i)) }
+    }
+}
+
+impl Slices {
+    /// Looks at each index once, and then gathers the same slices of all blocks.
+    ///
+    /// # Safety
+    /// As [`StepKernel::run`]; the shared scratch has room for a place of each index.
+    unsafe fn blocks(&self, cx: &mut RunCx<'_, '_>, indices: &Indices, table: &Bound) -> Result<()> {
+        let (a, word) = (self.addresses, table.dtype.size_bytes());
+        let (size, stride) = (a.axes.dims()[0], a.axes.strides()[0] * word as isize);
+        let places = Shared::new(cx.shared_scratch.cast::<u32>());
+        let misses = Misses::none();
+        for i in 0..a.rows {
+            // SAFETY: the caller's promise.
+            unsafe {
+                match indices.place(i, size) {
+                    Some(place) => places.get().add(i).write(place as u32),
+                    None => {
+                        misses.note(i);
+                        break;
+                    }
+                }
+            }
+        }
+        // SAFETY: as above; all places were written.
+        let times = unsafe {
+            misses.check(indices, |i| a.axis_of(i))?;
+            repeats(std::slice::from_raw_parts(places.get(), a.rows))
+        };
+        let (from, to, bytes) = (cx.shared::<u8>(table.at), cx.shared::<u8>(self.out), a.len * word);
+        let isa = cx.isa;
+        cx.parallel(self.worth, self.tasks, &|range, _| {
+            let (mut block, mut row, mut task) = (range.start / a.rows, range.start % a.rows, range.start);
+            while task < range.end {
+                let n = (a.rows - row).min(range.end - task);
+                let to = to.get().wrapping_add(task * bytes);
+                // SAFETY: places are within the table, and rows of the result are disjoint.
+                unsafe {
+                    let from = from.get().wrapping_offset(a.blocks.at(block) * word as isize).cast_const();
+                    let places = std::slice::from_raw_parts(places.get().add(row), n);
+                    match times {
+                        Some(1) => {
+                            let first = from.wrapping_offset(places[0] as isize * stride);
+                            std::ptr::copy_nonoverlapping(first, to, n * bytes);
+                        }
+                        Some(2) if bytes == stride as usize => twice(isa, from, places, row % 2, to, bytes),
+                        _ => pick(from, stride, places, to, bytes),
+                    }
+                }
+                (block, row, task) = (block + 1, 0, task + n);
+            }
+        });
+        Ok(())
+    }
+}
+
+/// How many times each place occurs, if they are neighbours that all occur as often (the last one at most as often).
+fn repeats(places: &[u32]) -> Option<usize> {
+    let &first = places.first()?;
+    let times = places.iter().take_while(|&&p| p == first).count();
+    let regular = places.iter().enumerate().all(|(i, &p)| p as usize == first as usize + i / times);
+    regular.then_some(times)
+}
+
+/// Copies neighbours that occur twice each, in vectors; `skip` copies of the first one are already there.
+///
+/// # Safety
+/// As [`pick`].
+unsafe fn twice(isa: Isa, from: *const u8, places: &[u32], skip: usize, to: *mut u8, bytes: usize) {
+    let stride = bytes as isize;
+    let (lead, rest) = places.split_at(skip.min(places.len()));
+    let (pairs, last) = rest.split_at(rest.len() / 2 * 2);
+    // SAFETY: the caller's promise; the pairs begin with the first copy of a neighbour.
+    unsafe {
+        pick(from, stride, lead, to, bytes);
+        if let Some(&first) = pairs.first() {
+            let start = from.wrapping_offset(first as isize * stride);
+            let to = to.wrapping_add(lead.len() * bytes);
+            let n = pairs.len() / 2;
+            match bytes {
+                1 => isa.run(Doubled { from: start, to, n }),
+                2 => isa.run(Doubled { from: start.cast::<u16>(), to: to.cast(), n }),
+                4 => isa.run(Doubled { from: start.cast::<u32>(), to: to.cast(), n }),
+                _ => pick(from, stride, pairs, to, bytes),
+            }
+        }
+        pick(from, stride, last, to.wrapping_add((lead.len() + pairs.len()) * bytes), bytes);
+    }
+}
+
+/// Each of `n` elements twice.
+struct Doubled<T> {
+    from: *const T,
+    to: *mut T,
+    n: usize,
+}
+
+impl<T: Cell> Kernel for Doubled<T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        for i in (0..self.n).step_by(LANES) {
+            let n = LANES.min(self.n - i);
+            // SAFETY: `twice` was promised the elements and room for two of each.
+            unsafe {
+                let x = T::load(s, self.from.add(i), n);
+                let (low, high) = s.zip(x, x);
+                let to = self.to.add(2 * i);
+                T::store(s, to, LANES.min(2 * n), low);
+                if 2 * n > LANES {
+                    T::store(s, to.add(LANES), 2 * n - LANES, high);
+                }
+            }
+        }
+    }
+}
+
+/// Copies the slices at `places`, which are `stride` bytes apart, one behind the other.
+///
+/// # Safety
+/// All slices must be readable, `to` writable for them, and apart from them.
+unsafe fn pick(from: *const u8, stride: isize, places: &[u32], to: *mut u8, bytes: usize) {
+    /// Slices of one value each, which need not be aligned.
+    #[inline(always)]
+    unsafe fn each<T: Copy>(from: *const u8, stride: isize, places: &[u32], to: *mut u8) {
+        for (i, &place) in places.iter().enumerate() {
+            let from = from.wrapping_offset(place as isize * stride).cast::<T>();
+            // SAFETY: the caller's promise.
+            unsafe { to.cast::<T>().add(i).write_unaligned(from.read_unaligned()) };
+        }
+    }
+    // SAFETY: the caller's promise.
+    unsafe {
+        match (bytes, stride) {
+            // The stride is a scale of the address.
+            (2, 2) => each::<u16>(from, 2, places, to),
+            (4, 4) => each::<u32>(from, 4, places, to),
+            (8, 8) => each::<u64>(from, 8, places, to),
+            (1, _) => each::<u8>(from, stride, places, to),
+            (2, _) => each::<u16>(from, stride, places, to),
+            (4, _) => each::<u32>(from, stride, places, to),
+            (8, _) => each::<u64>(from, stride, places, to),
+            (16, _) => each::<[u64; 2]>(from, stride, places, to),
+            (32, _) => each::<[u64; 4]>(from, stride, places, to),
+            (64, _) => each::<[u64; 8]>(from, stride, places, to),
+            _ => {
+                for (i, &place) in places.iter().enumerate() {
+                    let from = from.wrapping_offset(place as isize * stride);
+                    std::ptr::copy_nonoverlapping(from, to.wrapping_add(i * bytes), bytes);
+                }
+            }
+        }
     }
 }
 
@@ -266,22 +439,95 @@ impl StepKernel for Elements {
         let (from, to, misses) = (cx.shared::<u8>(k.x), cx.shared::<u8>(k.out), Misses::none());
         cx.parallel(k.worth, k.walk.elements().checked_div(inner).unwrap_or(0), &|range, _| {
             for row in range {
-                let base = k.walk.outer_at(row);
+                let first = row * inner;
+                let line = Picked { size: k.size, along: k.along, step, n: inner };
                 // SAFETY: indices and operands are the caller's promise; a place is within `x`, since its
                 // other coordinates were checked when bound.
-                unsafe {
+                let miss = unsafe {
                     sized!(k.word, T => {
-                        let (from, to) = (from.get().cast::<T>(), to.get().cast::<T>());
-                        for i in row * inner..(row + 1) * inner {
-                            let Some(place) = indices.place(i, k.size) else { return misses.note(i) };
-                            let at = base + (i - row * inner) as isize * step + place as isize * k.along;
-                            *to.add(i) = *from.wrapping_offset(at);
+                        let from = from.get().cast::<T>().wrapping_offset(k.walk.outer_at(row)).cast_const();
+                        let to = to.get().cast::<T>().add(first);
+                        match indices {
+                            Indices::Wide(i) => line.of(i.add(first), from, to),
+                            Indices::Narrow(i) => line.of(i.add(first), from, to),
                         }
                     })
+                };
+                if let Some(i) = miss {
+                    return misses.note(first + i);
                 }
             }
         });
         // SAFETY: as above.
         unsafe { misses.check(&indices, |_| (k.axis, k.size)) }
+    }
+}
+
+/// A line of `GatherElements`: each element is `step` further than the one before, and as far along the axis as its index says.
+#[derive(Clone, Copy)]
+struct Picked {
+    size: usize,
+    along: isize,
+    step: isize,
+    n: usize,
+}
+
+impl Picked {
+    /// Gathers the line; the number of the first index that is out of range otherwise.
+    ///
+    /// # Safety
+    /// There must be `n` indices and room for as many elements, and all that indices in range mean must be readable.
+    #[inline(always)]
+    unsafe fn of<T: Copy, I: Copy + Into<i64>>(
+        self,
+        indices: *const I,
+        from: *const T,
+        to: *mut T,
+    ) -> Option<usize> {
+        let mut from = from;
+        for i in 0..self.n {
+            // SAFETY: the caller's promise.
+            unsafe {
+                let place = place((*indices.add(i)).into(), self.size);
+                let Some(place) = place else { return Some(i) };
+                *to.add(i) = *from.wrapping_offset(place as isize * self.along);
+            }
+            from = from.wrapping_offset(self.step);
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_that_occur_alike_are_found() {
+        assert_eq!(repeats(&[]), None);
+        assert_eq!(repeats(&[3, 4, 5]), Some(1));
+        assert_eq!(repeats(&[3, 3, 4, 4, 5]), Some(2));
+        assert_eq!(repeats(&[0, 0, 0]), Some(3));
+        assert_eq!(repeats(&[0, 0, 1, 2, 2]), None);
+        assert_eq!(repeats(&[1, 0]), None);
+    }
+
+    #[test]
+    fn doubled_elements_are_those_picked_one_by_one() {
+        let table: Vec<u8> = (0..=255).collect();
+        for isa in Isa::available() {
+            for bytes in [1, 2, 4, 8] {
+                for (n, skip) in [(1, 0), (1, 1), (2, 0), (15, 1), (32, 0), (33, 0), (50, 1)] {
+                    let places: Vec<u32> = (0..n).map(|i| (2 + (i + skip) / 2) as u32).collect();
+                    let (mut got, mut want) = (vec![0u8; n * bytes + 1], vec![0u8; n * bytes + 1]);
+                    // SAFETY: the table holds all places, and there is room.
+                    unsafe {
+                        twice(isa, table.as_ptr(), &places, skip, got.as_mut_ptr(), bytes);
+                        pick(table.as_ptr(), bytes as isize, &places, want.as_mut_ptr(), bytes);
+                    }
+                    assert_eq!(got, want, "{isa} {bytes} {n} {skip}");
+                }
+            }
+        }
     }
 }

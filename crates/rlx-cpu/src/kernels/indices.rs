@@ -10,9 +10,11 @@ use rlx_opt::Claim;
 
 /// Dense indices of i32 or i64.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Indices {
-    ptr: *const u8,
-    wide: bool,
+pub(crate) enum Indices {
+    /// Of i64.
+    Wide(*const i64),
+    /// Of i32.
+    Narrow(*const i32),
 }
 
 // SAFETY: an address alone; reading through it is unsafe and has its reason there.
@@ -22,7 +24,7 @@ unsafe impl Sync for Indices {}
 
 impl Indices {
     pub(crate) fn new(ptr: *const u8, dtype: DType) -> Indices {
-        Indices { ptr, wide: dtype == DType::I64 }
+        if dtype == DType::I64 { Indices::Wide(ptr.cast()) } else { Indices::Narrow(ptr.cast()) }
     }
 
     /// Index number `i` as it is written.
@@ -33,7 +35,10 @@ impl Indices {
     pub(crate) unsafe fn raw(&self, i: usize) -> i64 {
         // SAFETY: the caller's promise.
         unsafe {
-            if self.wide { *self.ptr.cast::<i64>().add(i) } else { i64::from(*self.ptr.cast::<i32>().add(i)) }
+            match *self {
+                Indices::Wide(p) => *p.add(i),
+                Indices::Narrow(p) => i64::from(*p.add(i)),
+            }
         }
     }
 
@@ -44,11 +49,16 @@ impl Indices {
     #[inline(always)]
     pub(crate) unsafe fn place(&self, i: usize, size: usize) -> Option<usize> {
         // SAFETY: the caller's promise.
-        let index = unsafe { self.raw(i) };
-        let place = if index < 0 { index + size as i64 } else { index };
-        // What is still negative is huge as an unsigned number.
-        ((place as u64) < size as u64).then_some(place as usize)
+        place(unsafe { self.raw(i) }, size)
     }
+}
+
+/// The place that `index` means along an axis of `size`; `None` when it is out of range.
+#[inline(always)]
+pub(crate) fn place(index: i64, size: usize) -> Option<usize> {
+    let place = if index < 0 { index + size as i64 } else { index };
+    // What is still negative is huge as an unsigned number.
+    ((place as u64) < size as u64).then_some(place as usize)
 }
 
 /// The first index that is out of range, found by any number of threads.

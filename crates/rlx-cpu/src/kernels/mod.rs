@@ -45,6 +45,7 @@ mod rope;
 mod scalar;
 mod scatter;
 mod top_k;
+mod transpose;
 mod unique;
 mod update;
 mod window;

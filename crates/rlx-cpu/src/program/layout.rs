@@ -137,6 +137,53 @@ impl Layout {
     }
 }
 
+/// Walks the elements of layouts with the same dimensions side by side, in row-major order: what [`Layout::at`] finds by
+/// division, step by step.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Walk<const N: usize> {
+    layouts: [Layout; N],
+    index: [usize; MAX_RANK],
+    at: [isize; N],
+}
+
+impl<const N: usize> Walk<N> {
+    /// Begins at element `start`.
+    pub(crate) fn new(layouts: [Layout; N], mut start: usize) -> Walk<N> {
+        let at = layouts.map(|l| if l.elements() == 0 { 0 } else { l.at(start) });
+        let mut index = [0; MAX_RANK];
+        for (i, &dim) in layouts[0].dims().iter().enumerate().rev() {
+            index[i] = start % dim.max(1);
+            start /= dim.max(1);
+        }
+        Walk { layouts, index, at }
+    }
+
+    /// Where the element lies in each of the layouts.
+    #[inline(always)]
+    pub(crate) fn at(&self) -> [isize; N] {
+        self.at
+    }
+
+    /// Goes to the next element; from the last one to the first.
+    #[inline(always)]
+    pub(crate) fn step(&mut self) {
+        for i in (0..self.layouts[0].rank).rev() {
+            self.index[i] += 1;
+            let whole = self.index[i] == self.layouts[0].dims[i];
+            for (at, layout) in self.at.iter_mut().zip(&self.layouts) {
+                *at += layout.strides[i];
+                if whole {
+                    *at -= layout.strides[i] * layout.dims[i] as isize;
+                }
+            }
+            if !whole {
+                return;
+            }
+            self.index[i] = 0;
+        }
+    }
+}
+
 /// Joins neighbouring dimensions that all of `layouts` step through alike, and drops those of 1. All must
 /// have the same dimensions.
 pub(crate) fn collapse(layouts: &mut [Layout]) {
@@ -270,6 +317,22 @@ mod tests {
         collapse(&mut one);
         assert_eq!(one[0], Layout::dense(&[6]));
         assert!(Layout::dense(&[3]).broadcast_to(&[2, 4]).is_none());
+    }
+
+    #[test]
+    fn a_walk_passes_what_division_finds() {
+        let pair = [Layout::new(&[2, 3, 4], &[50, -7, 2]), Layout::new(&[2, 3, 4], &[0, 9, 100])];
+        for start in 0..24 {
+            let mut walk = Walk::new(pair, start);
+            for i in start..30 {
+                assert_eq!(walk.at(), pair.map(|l| l.at(i % 24)), "{i} from {start}");
+                walk.step();
+            }
+        }
+        let mut scalar = Walk::new([Layout::SCALAR], 0);
+        scalar.step();
+        assert_eq!(scalar.at(), [0]);
+        assert_eq!(Walk::new([Layout::dense(&[0, 3])], 0).at(), [0]);
     }
 
     #[test]

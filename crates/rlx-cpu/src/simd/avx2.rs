@@ -206,6 +206,16 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    fn zip(self, a: F, b: F) -> (F, F) {
+        // SAFETY: the token proves the features; no memory is touched.
+        let eight = |a: __m256, b: __m256| unsafe {
+            // Each instruction works on both halves of a register on their own.
+            let (low, high) = (_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));
+            Pair(_mm256_permute2f128_ps::<0x20>(low, high), _mm256_permute2f128_ps::<0x31>(low, high))
+        };
+        (eight(a.0, b.0), eight(a.1, b.1))
+    }
+    #[inline(always)]
     fn mask_bits(self, a: F) -> u16 {
         // SAFETY: the token proves the features.
         unsafe { (_mm256_movemask_ps(a.0) | (_mm256_movemask_ps(a.1) << 8)) as u16 }

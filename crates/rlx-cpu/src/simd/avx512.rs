@@ -193,6 +193,15 @@ impl<const BF16: bool, const VNNI: bool> Simd for Avx512<BF16, VNNI> {
     }
 
     #[inline(always)]
+    fn zip(self, a: __m512, b: __m512) -> (__m512, __m512) {
+        // SAFETY: the token proves the features; no memory is touched. Lanes from 16 on are those of `b`.
+        unsafe {
+            let low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+            let high = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+            (_mm512_permutex2var_ps(a, low, b), _mm512_permutex2var_ps(a, high, b))
+        }
+    }
+    #[inline(always)]
     fn mask_bits(self, a: __mmask16) -> u16 {
         a
     }

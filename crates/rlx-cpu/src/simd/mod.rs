@@ -81,6 +81,8 @@ pub trait Simd: Lanes + Send + Sync + 'static {
 
     /// The lanes as an array.
     fn to_array(self, a: Self::F) -> [f32; LANES];
+    /// The lanes of both in turn, `a₀ b₀ a₁ b₁ …`: the first sixteen of them, and the others.
+    fn zip(self, a: Self::F, b: Self::F) -> (Self::F, Self::F);
     /// Sum in a fixed order: lanes 8 apart, then 4, 2 and 1.
     fn sum(self, a: Self::F) -> f32;
     /// Starts moving the cache line at `p` into the second-level cache; any address is allowed.

@@ -166,6 +166,19 @@ impl Simd for Neon {
     }
 
     #[inline(always)]
+    fn zip(self, a: F, b: F) -> (F, F) {
+        // SAFETY: `self` exists only where the processor has the features; no memory is touched.
+        let half = |i: usize| unsafe {
+            [
+                vzip1q_f32(a[i], b[i]),
+                vzip2q_f32(a[i], b[i]),
+                vzip1q_f32(a[i + 1], b[i + 1]),
+                vzip2q_f32(a[i + 1], b[i + 1]),
+            ]
+        };
+        (half(0), half(2))
+    }
+    #[inline(always)]
     fn mask_bits(self, a: M) -> u16 {
         let mut lanes = [0u32; LANES];
         // SAFETY: four stores of four lanes fill the array.

@@ -146,6 +146,17 @@ impl Simd for Portable {
         a
     }
     #[inline(always)]
+    fn zip(self, a: F, b: F) -> (F, F) {
+        let half = |from: usize| {
+            let mut out = [0.0; LANES];
+            for i in 0..LANES / 2 {
+                (out[2 * i], out[2 * i + 1]) = (a[from + i], b[from + i]);
+            }
+            out
+        };
+        (half(0), half(LANES / 2))
+    }
+    #[inline(always)]
     fn sum(self, a: F) -> f32 {
         super::fold_tree(a, |x, y| x + y)
     }

@@ -4,7 +4,7 @@ use super::*;
 use crate::isa::{Isa, Kernel};
 use crate::testing::Rng;
 
-const COUNT: usize = 30;
+const COUNT: usize = 32;
 
 /// Each operation once; the results as bits.
 struct AllOps<'a> {
@@ -52,6 +52,8 @@ impl Kernel for AllOps<'_> {
             flag(s.mask_bits(s.eq_i(ia, ib))),
             lanes(s.scale2(s.min(s.max(a, s.splat(0.001)), s.splat(1e5)), small)),
             flag((s.sum(s.round(small)) as i32) as u16),
+            lanes(s.zip(a, b).0),
+            lanes(s.zip(a, b).1),
         ]
     }
 }

@@ -1,0 +1,235 @@
+//! Transposing through registers, in squares of sixteen by sixteen elements.
+//!
+//! Sixteen runs of sixteen neighbours are read, turned by four rounds of [`Simd::zip`], and written as sixteen runs of
+//! sixteen neighbours, so memory is read and written in whole cache lines wherever the strides are large. Elements of one
+//! and two bytes are widened to lanes on the way; those of eight are moved one by one.
+
+use crate::isa::{Isa, Kernel};
+use crate::simd::{LANES, Simd};
+
+/// A band of a matrix to transpose: `height` rows of the result, `width` elements each.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Band<T> {
+    /// The first element. Its neighbours in memory are the elements below it in the result.
+    pub(crate) from: *const T,
+    /// From one column of the result to the next, in the source.
+    pub(crate) from_column: isize,
+    pub(crate) to: *mut T,
+    /// From one row of the result to the next.
+    pub(crate) to_row: isize,
+    pub(crate) height: usize,
+    pub(crate) width: usize,
+}
+
+/// Writes a band whose rows are contiguous in the result.
+///
+/// # Safety
+/// Each element of the band must be readable in the source and writable in the result, which must not overlap.
+pub(crate) unsafe fn transpose<T: Cell>(isa: Isa, band: Band<T>) {
+    isa.run(band);
+}
+
+/// What can be moved through lanes, or is moved one by one.
+pub(crate) trait Cell: Copy {
+    /// Whether elements are moved through lanes.
+    const LANES: bool;
+
+    /// Reads `n ≤ 16` elements into the first lanes.
+    ///
+    /// # Safety
+    /// `p` must be readable for `n` elements.
+    unsafe fn load<S: Simd>(s: S, p: *const Self, n: usize) -> S::F;
+
+    /// Writes the first `n ≤ 16` lanes.
+    ///
+    /// # Safety
+    /// `p` must be writable for `n` elements.
+    unsafe fn store<S: Simd>(s: S, p: *mut Self, n: usize, x: S::F);
+}
+
+impl Cell for u32 {
+    const LANES: bool = true;
+    #[inline(always)]
+    unsafe fn load<S: Simd>(s: S, p: *const u32, n: usize) -> S::F {
+        // SAFETY: the caller's promise.
+        unsafe { s.load_upto(p.cast(), n) }
+    }
+    #[inline(always)]
+    unsafe fn store<S: Simd>(s: S, p: *mut u32, n: usize, x: S::F) {
+        // SAFETY: the caller's promise.
+        unsafe { s.store_upto(p.cast(), n, x) }
+    }
+}
+
+impl Cell for u16 {
+    const LANES: bool = true;
+    #[inline(always)]
+    unsafe fn load<S: Simd>(s: S, p: *const u16, n: usize) -> S::F {
+        // SAFETY: the caller's promise.
+        s.from_bits(unsafe { s.load_u16(p, n) })
+    }
+    #[inline(always)]
+    unsafe fn store<S: Simd>(s: S, p: *mut u16, n: usize, x: S::F) {
+        // SAFETY: the caller's promise.
+        unsafe { s.store_u16(p, n, s.bits(x)) }
+    }
+}
+
+impl Cell for u8 {
+    const LANES: bool = true;
+    #[inline(always)]
+    unsafe fn load<S: Simd>(s: S, p: *const u8, n: usize) -> S::F {
+        // SAFETY: the caller's promise.
+        s.from_bits(unsafe { s.load_bytes::<false>(p, n) })
+    }
+    #[inline(always)]
+    unsafe fn store<S: Simd>(s: S, p: *mut u8, n: usize, x: S::F) {
+        // SAFETY: the caller's promise.
+        unsafe { s.store_bytes(p, n, s.bits(x)) }
+    }
+}
+
+impl Cell for u64 {
+    const LANES: bool = false;
+    #[inline(always)]
+    unsafe fn load<S: Simd>(s: S, _: *const u64, _: usize) -> S::F {
+        s.zero()
+    }
+    #[inline(always)]
+    unsafe fn store<S: Simd>(_: S, _: *mut u64, _: usize, _: S::F) {}
+}
+
+impl<T: Cell> Kernel for Band<T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        for x in (0..self.width).step_by(LANES) {
+            let width = (self.width - x).min(LANES);
+            for y in (0..self.height).step_by(LANES) {
+                let height = (self.height - y).min(LANES);
+                let square = Band {
+                    from: self.from.wrapping_offset(x as isize * self.from_column).wrapping_add(y),
+                    to: self.to.wrapping_offset(y as isize * self.to_row).wrapping_add(x),
+                    height,
+                    width,
+                    ..self
+                };
+                // SAFETY: `transpose` was promised the memory.
+                unsafe {
+                    if !T::LANES {
+                        square.one_by_one();
+                    } else if width == LANES && height == LANES {
+                        square.whole(s);
+                    } else {
+                        square.part(s);
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl<T: Cell> Band<T> {
+    /// Column `i` of the square in the source.
+    #[inline(always)]
+    fn column(&self, i: usize) -> *const T {
+        self.from.wrapping_offset(i as isize * self.from_column)
+    }
+
+    /// Row `i` of the square in the result.
+    #[inline(always)]
+    fn row(&self, i: usize) -> *mut T {
+        self.to.wrapping_offset(i as isize * self.to_row)
+    }
+
+    #[inline(always)]
+    unsafe fn whole<S: Simd>(&self, s: S) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let rows = turned(s, std::array::from_fn(|i| T::load(s, self.column(i), LANES)));
+            for (i, row) in rows.into_iter().enumerate() {
+                T::store(s, self.row(i), LANES, row);
+            }
+        }
+    }
+
+    /// Lanes outside of the square are zeros, and not stored.
+    #[inline(always)]
+    unsafe fn part<S: Simd>(&self, s: S) {
+        let mut columns = [s.zero(); LANES];
+        // SAFETY: the caller's promise.
+        unsafe {
+            for (i, column) in columns.iter_mut().enumerate().take(self.width) {
+                *column = T::load(s, self.column(i), self.height);
+            }
+            for (i, &row) in turned(s, columns).iter().enumerate().take(self.height) {
+                T::store(s, self.row(i), self.width, row);
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn one_by_one(&self) {
+        for y in 0..self.height {
+            let row = self.row(y);
+            for x in 0..self.width {
+                // SAFETY: the caller's promise.
+                unsafe { *row.add(x) = *self.column(x).add(y) };
+            }
+        }
+    }
+}
+
+/// The transposed square. The number of a row followed by that of a lane is a number of eight bits; zipping rows that are
+/// eight apart turns it by one bit, so four times exchange its halves.
+#[inline(always)]
+fn turned<S: Simd>(s: S, mut rows: [S::F; LANES]) -> [S::F; LANES] {
+    for _ in 0..LANES.ilog2() {
+        let old = rows;
+        for i in 0..LANES / 2 {
+            (rows[2 * i], rows[2 * i + 1]) = s.zip(old[i], old[i + LANES / 2]);
+        }
+    }
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check<T: Cell + PartialEq + std::fmt::Debug>(element: impl Fn(usize) -> T) {
+        for isa in Isa::available() {
+            for (height, width) in [(1, 1), (16, 16), (3, 40), (40, 3), (17, 31), (33, 16), (5, 0)] {
+                // Columns are further apart than their elements need, and rows, too.
+                let (column, row) = (height + 3, width + 5);
+                let from: Vec<T> = (0..column * width.max(1)).map(&element).collect();
+                let nothing = element(usize::MAX);
+                let mut to = vec![nothing; row * height];
+                let band = Band {
+                    from: from.as_ptr(),
+                    from_column: column as isize,
+                    to: to.as_mut_ptr(),
+                    to_row: row as isize,
+                    height,
+                    width,
+                };
+                // SAFETY: both vectors hold all elements of the band.
+                unsafe { transpose(isa, band) };
+                for (i, &got) in to.iter().enumerate() {
+                    let (y, x) = (i / row, i % row);
+                    let want = if x < width { from[x * column + y] } else { nothing };
+                    assert_eq!(got, want, "{isa}: {y} {x} of {height} by {width}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn squares_and_their_edges_are_exchanged() {
+        check(|i| (i as u32).wrapping_mul(2_654_435_761));
+        check(|i| (i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        check(|i| (i as u16).wrapping_mul(40_503));
+        check(|i| (i as u8).wrapping_mul(167));
+    }
+}
