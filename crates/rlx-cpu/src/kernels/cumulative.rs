@@ -4,9 +4,15 @@ use rlx_ir::op::ReduceOp;
 use rlx_ir::{DType, Graph, Node, Op, Result};
 use rlx_opt::Claim;
 
-use super::lines::{Line, Lines};
+use super::lines::Lines;
 use super::scalar::{Number, is_number, number};
 use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound};
+
+/// Lines that are neighbours in memory and joined side by side.
+const BLOCK: usize = 256;
+
+/// Other lines that are joined in turn, so that none waits for its last result.
+const AT_ONCE: usize = 8;
 
 /// Numbers and truth values can be joined.
 pub(crate) fn claim(node: &Node, _: &Graph) -> Claim {
@@ -51,8 +57,8 @@ impl StepKernel for Cumulative {
         if x.dims() != out.dims() {
             return Err(mismatch(format!("running results {:?} of {:?}", out.dims(), x.dims())));
         }
-        let nanos = x.layout.elements() as f64 * 1.5;
-        let (from, to) = (Lines::new(x, self.axis)?, Lines::new(out, self.axis)?);
+        let nanos = x.layout.elements() as f64 * 0.5;
+        let [from, to] = Lines::pair(x, out, self.axis)?;
         self.plan = Some(Plan { from, to, worth: nanos > WORTH_NANOS });
         Ok(Needs::time(nanos))
     }
@@ -65,30 +71,117 @@ impl StepKernel for Cumulative {
     }
 }
 
+/// How two running results become one.
+trait Join<T: Number> {
+    /// The result of nothing.
+    const FIRST: T::Wide;
+    fn join(a: T::Wide, b: T::Wide) -> T::Wide;
+}
+
+macro_rules! joins {
+    ($($name:ident: $first:ident, $join:ident;)*) => {$(
+        struct $name;
+        impl<T: Number> Join<T> for $name {
+            const FIRST: T::Wide = T::$first;
+            #[inline(always)]
+            fn join(a: T::Wide, b: T::Wide) -> T::Wide {
+                T::$join(a, b)
+            }
+        }
+    )*};
+}
+joins! {
+    Sum: ZERO, add;
+    Product: ONE, mul;
+    Largest: LOWEST, max;
+    Smallest: HIGHEST, min;
+}
+
+/// `width` lines of `size` elements, at equal distances.
+#[derive(Clone, Copy)]
+struct Together<T> {
+    from: *const T,
+    to: *mut T,
+    width: usize,
+    /// From a line to the next one.
+    from_line: isize,
+    to_line: isize,
+    size: usize,
+    /// From an element of a line to the next one.
+    from_step: isize,
+    to_step: isize,
+}
+
+impl<T: Number> Together<T> {
+    /// The lines' running results, element by element, so that no line waits for itself.
+    ///
+    /// # Safety
+    /// The elements must be readable and writable, and the lines apart; `N ≥ width`.
+    #[inline(always)]
+    unsafe fn run<J: Join<T>, const N: usize>(self, exclusive: bool) {
+        let mut so_far = [J::FIRST; N];
+        let (mut from, mut to) = (self.from, self.to);
+        for _ in 0..self.size {
+            for (j, so_far) in so_far.iter_mut().enumerate().take(self.width) {
+                // SAFETY: the caller's promise.
+                unsafe {
+                    let x = *from.wrapping_offset(j as isize * self.from_line);
+                    let next = J::join(*so_far, x.widen());
+                    let out = if exclusive { *so_far } else { next };
+                    *to.wrapping_offset(j as isize * self.to_line) = T::narrow(out);
+                    *so_far = next;
+                }
+            }
+            (from, to) = (from.wrapping_offset(self.from_step), to.wrapping_offset(self.to_step));
+        }
+    }
+}
+
 impl Cumulative {
     unsafe fn run_as<T: Number>(&self, cx: &mut RunCx<'_, '_>, plan: &Plan) {
-        // A function that is called: one loop for each type serves all of them.
-        type Join<W> = fn(W, W) -> W;
-        let (first, join): (T::Wide, Join<T::Wide>) = match self.op {
-            ReduceOp::Prod => (T::ONE, T::mul),
-            ReduceOp::Max => (T::LOWEST, T::max),
-            ReduceOp::Min => (T::HIGHEST, T::min),
-            _ => (T::ZERO, T::add),
-        };
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self.op {
+                ReduceOp::Prod => self.join::<T, Product>(cx, plan),
+                ReduceOp::Max => self.join::<T, Largest>(cx, plan),
+                ReduceOp::Min => self.join::<T, Smallest>(cx, plan),
+                _ => self.join::<T, Sum>(cx, plan),
+            }
+        }
+    }
+
+    /// Lines that are neighbours in memory are joined in blocks, others a few at a time; in either case each line is one chain.
+    unsafe fn join<T: Number, J: Join<T>>(&self, cx: &mut RunCx<'_, '_>, plan: &Plan) {
         let (x, out, p) = (cx.shared::<T>(plan.from.at), cx.shared::<T>(plan.to.at), *plan);
-        let (exclusive, reverse) = (self.exclusive, self.reverse);
-        cx.parallel(p.worth, p.from.count, &|range, _| {
-            for i in range {
-                let from = Line { first: x.get().wrapping_offset(p.from.start(i)), step: p.from.step };
-                let to = Line { first: out.get().wrapping_offset(p.to.start(i)), step: p.to.step };
-                let mut so_far = first;
-                for i in 0..p.from.size {
-                    let i = if reverse { p.from.size - 1 - i } else { i };
-                    // SAFETY: the caller's promise; lines are disjoint.
-                    unsafe {
-                        let next = join(so_far, from.get(i).widen());
-                        to.set(i, T::narrow(if exclusive { so_far } else { next }));
-                        so_far = next;
+        let (from_line, to_line) = (p.from.line_step(), p.to.line_step());
+        let neighbours = from_line == 1 && to_line == 1;
+        let most = if neighbours { BLOCK } else { AT_ONCE };
+        let (row, exclusive, reverse) = (p.from.row(), self.exclusive, self.reverse);
+        let blocks = row.div_ceil(most).max(1);
+        let sign = if reverse { -1 } else { 1 };
+        cx.parallel(p.worth, p.from.count.checked_div(row).unwrap_or(0) * blocks, &|range, _| {
+            for unit in range {
+                let start = unit % blocks * most;
+                let line = unit / blocks * row + start;
+                let end = if reverse { p.from.size.saturating_sub(1) as isize } else { 0 };
+                let lines = Together {
+                    from: x.get().wrapping_offset(p.from.start(line) + end * p.from.step).cast_const(),
+                    to: out.get().wrapping_offset(p.to.start(line) + end * p.to.step),
+                    width: most.min(row - start),
+                    from_line,
+                    to_line,
+                    size: p.from.size,
+                    from_step: p.from.step * sign,
+                    to_step: p.to.step * sign,
+                };
+                // SAFETY: the caller's promise; lines are disjoint.
+                unsafe {
+                    if neighbours {
+                        Together { from_line: 1, to_line: 1, ..lines }.run::<J, BLOCK>(exclusive);
+                    } else if lines.width == AT_ONCE {
+                        Together { width: AT_ONCE, ..lines }.run::<J, AT_ONCE>(exclusive);
+                    } else {
+                        lines.run::<J, AT_ONCE>(exclusive);
                     }
                 }
             }

@@ -23,17 +23,41 @@ pub(crate) struct Lines {
 impl Lines {
     /// The lines of `x` along `axis`.
     pub(crate) fn new(x: &Bound, axis: usize) -> Result<Lines> {
-        let (l, rank) = (x.layout, x.layout.rank());
-        if axis >= rank {
-            return Err(mismatch(format!("{:?} has no axis {axis}", x.dims())));
-        }
-        let mut starts = [Layout::SCALAR];
-        for i in (0..rank).filter(|&i| i != axis) {
-            starts[0].push(l.dims()[i], l.strides()[i]);
+        Lines::of([x], axis).map(|[lines]| lines)
+    }
+
+    /// The lines of two tensors of the same dimensions, both in rows of the same length.
+    pub(crate) fn pair(x: &Bound, y: &Bound, axis: usize) -> Result<[Lines; 2]> {
+        Lines::of([x, y], axis)
+    }
+
+    fn of<const N: usize>(all: [&Bound; N], axis: usize) -> Result<[Lines; N]> {
+        let mut starts = [Layout::SCALAR; N];
+        for (starts, x) in starts.iter_mut().zip(all) {
+            let (l, rank) = (x.layout, x.layout.rank());
+            if axis >= rank {
+                return Err(mismatch(format!("{:?} has no axis {axis}", x.dims())));
+            }
+            for i in (0..rank).filter(|&i| i != axis) {
+                starts.push(l.dims()[i], l.strides()[i]);
+            }
         }
         collapse(&mut starts);
-        let count = starts[0].elements();
-        Ok(Lines { at: x.at, starts: starts[0], size: l.dims()[axis], step: l.strides()[axis], count })
+        Ok(std::array::from_fn(|i| {
+            let (l, starts) = (all[i].layout, starts[i]);
+            let (size, step, count) = (l.dims()[axis], l.strides()[axis], starts.elements());
+            Lines { at: all[i].at, starts, size, step, count }
+        }))
+    }
+
+    /// Lines of a row: those in a row follow each other at [`line_step`](Lines::line_step).
+    pub(crate) fn row(&self) -> usize {
+        self.starts.dims().last().copied().unwrap_or(1)
+    }
+
+    /// From a line to the next one of its row, counted in elements.
+    pub(crate) fn line_step(&self) -> isize {
+        self.starts.strides().last().copied().unwrap_or(1)
     }
 
     /// Where line `line` begins, counted in elements from `at`.

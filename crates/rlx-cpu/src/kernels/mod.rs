@@ -4,6 +4,7 @@
 //! kernel's module, so nothing is claimed that has no kernel. A compiled [`StepKernel`] is bound to numbers
 //! when the dimensions change, and then run any number of times without looking anything up.
 
+mod arg_reduce;
 mod attention;
 mod bit_cast;
 #[cfg(feature = "blas")]
@@ -32,6 +33,8 @@ pub(crate) mod matmul_blocks;
 mod non_max_suppression;
 mod non_zero;
 pub(crate) mod norm;
+mod one_hot;
+mod order;
 pub(crate) mod pack;
 mod pad;
 pub(crate) mod pool;
@@ -322,7 +325,8 @@ static TABLE: &[Entry] = table! {
     UpdateSlice => update;
     Iota => iota;
     Pad => pad;
-    ArgReduce => top_k;
+    ArgReduce => arg_reduce;
+    OneHot => one_hot;
     TopK => top_k;
     Cumulative => cumulative;
     Quantize => quant;

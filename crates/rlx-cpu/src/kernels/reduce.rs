@@ -10,7 +10,7 @@ use crate::program::layout::{At, Layout, collapse};
 use crate::rows::{self, Columns, Reduction};
 
 /// Columns that are reduced side by side.
-const BLOCK: usize = 64;
+const BLOCK: usize = 128;
 
 /// Whether there is a reduction of this element type.
 pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {

@@ -29,9 +29,6 @@ pub(crate) trait Number: Copy + PartialEq + Send + Sync + 'static {
     fn min(a: Self::Wide, b: Self::Wide) -> Self::Wide;
     /// The order of two elements; NaN is greater than any number, and equal to NaN.
     fn order(self, other: Self) -> Ordering;
-    /// Where it is in that order, as a number: what sorts or selects is compiled once for all types.
-    fn rank(self) -> u64;
-    fn is_nan(self) -> bool;
     /// The nearest element (integers: the lowest bits) to a count.
     fn from_count(n: usize) -> Self;
 }
@@ -52,11 +49,6 @@ macro_rules! integers {
             fn max(a: $t, b: $t) -> $t { Ord::max(a, b) }
             fn min(a: $t, b: $t) -> $t { Ord::min(a, b) }
             fn order(self, other: $t) -> Ordering { self.cmp(&other) }
-            fn rank(self) -> u64 {
-                // The smallest of the signed is 0.
-                (self as u64) ^ if <$t>::MIN == 0 { 0 } else { 1 << 63 }
-            }
-            fn is_nan(self) -> bool { false }
             fn from_count(n: usize) -> $t { n as $t }
         }
     )*};
@@ -81,8 +73,6 @@ macro_rules! floats {
             fn order(self, other: $t) -> Ordering {
                 self.partial_cmp(&other).unwrap_or_else(|| self.is_nan().cmp(&other.is_nan()))
             }
-            fn rank(self) -> u64 { rank_of_float(f64::from(self)) }
-            fn is_nan(self) -> bool { <$t>::is_nan(self) }
             fn from_count(n: usize) -> $t { $count(n as f64) }
         }
     )*};
@@ -92,16 +82,6 @@ floats! {
     f32: f64, f64::from, |x: f64| x as f32, |x: f64| x as f32;
     f16: f32, f16::to_f32, f16::from_f32, f16::from_f64;
     bf16: f32, bf16::to_f32, bf16::from_f32, bf16::from_f64;
-}
-
-/// [`Number::rank`] of floats: both zeros are equal, and NaN is the largest.
-fn rank_of_float(x: f64) -> u64 {
-    if x.is_nan() {
-        return u64::MAX;
-    }
-    // −0 + 0 is 0.
-    let bits = (x + 0.0).to_bits();
-    if bits >> 63 == 1 { !bits } else { bits | 1 << 63 }
 }
 
 /// A truth value: 0 or 1 in one byte. It is compared and picked, never added up.
@@ -138,12 +118,6 @@ impl Number for Truth {
     }
     fn order(self, other: Truth) -> Ordering {
         self.cmp(&other)
-    }
-    fn rank(self) -> u64 {
-        u64::from(self.0)
-    }
-    fn is_nan(self) -> bool {
-        false
     }
     fn from_count(n: usize) -> Truth {
         Truth(u8::from(n != 0))
@@ -330,21 +304,6 @@ mod tests {
         assert_eq!(Number::order(f32::NAN, f32::INFINITY), Ordering::Greater);
         assert_eq!(Number::order(f16::NAN, f16::NAN), Ordering::Equal);
         assert_eq!(Number::order(-0.0f64, 0.0), Ordering::Equal);
-        let floats =
-            [f32::NEG_INFINITY, -2.5, -1e-40, -0.0, 0.0, 1e-40, 3.0, f32::INFINITY, f32::NAN, -f32::NAN];
-        for (a, b) in floats.iter().flat_map(|a| floats.iter().map(move |b| (*a, *b))) {
-            assert_eq!(a.rank().cmp(&b.rank()), Number::order(a, b), "{a} {b}");
-            assert_eq!(
-                f16::from_f32(a).rank().cmp(&f16::from_f32(b).rank()),
-                f16::from_f32(a).order(f16::from_f32(b))
-            );
-        }
-        let integers = [i64::MIN, -3, -1, 0, 1, i64::MAX];
-        assert!(
-            integers.is_sorted_by_key(|x| x.rank())
-                && (-1i8).rank() < 0i8.rank()
-                && 200u8.rank() > 3u8.rank()
-        );
         assert_eq!(<u8 as Number>::from_count(258), 2);
         assert_eq!(<f16 as Number>::from_count(4098), f16::from_f32(4098.0));
     }

@@ -1,20 +1,29 @@
-//! Order: where the extreme elements along an axis are.
+//! The first elements along an axis in order, and where they are.
 //!
-//! NaN is more extreme than any number for `ArgReduce`, and greater than any number for `TopK`. Equal elements
-//! keep the order of their positions, so results are one and the same however they are found.
+//! NaN is greater than any number. Equal elements keep the order of their positions, so results are one and the same however
+//! they are found. A line is compared in vectors with the last of the elements kept so far, as integers in the order of the
+//! elements ([`Ordered`]); what is better becomes a candidate. A line whose elements are apart is first gathered.
 
-use std::cmp::Ordering;
-
-use rlx_ir::op::ArgOp;
 use rlx_ir::{DType, Error, ErrorKind, Graph, Node, Op, Result};
 use rlx_opt::Claim;
 
 use super::lines::{Line, Lines};
-use super::scalar::{Number, is_number, number};
+use super::order::{Key, Ordered};
+use super::scalar::{is_number, number};
 use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound};
+use crate::isa::{Isa, Kernel};
 
-/// The smallest room for candidates of `TopK`, so that small `k` seldom select.
+/// The smallest room for candidates, so that small `k` seldom select.
 const CANDIDATES: usize = 64;
+
+/// Elements that are compared at once.
+const CHUNK: usize = 64;
+
+/// Lines that are gathered together, where they are neighbours in memory.
+const TOGETHER: usize = 16;
+
+/// … unless these are more bytes than this.
+const GATHERED: usize = 1 << 20;
 
 /// Numbers and truth values have an order.
 pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
@@ -26,91 +35,12 @@ pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
     }
 }
 
-/// The kernel of an order.
+/// The kernel of the first elements in order.
 pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
     let dtype = cx.step.inputs[0].dtype;
     match cx.node().op {
-        Op::ArgReduce { op, axis, last, .. } => Ok(Box::new(ArgReduce { op, axis, last, dtype, plan: None })),
         Op::TopK { axis, largest, .. } => Ok(Box::new(TopK { axis, largest, dtype, plan: None })),
         ref op => Err(no_kernel(op, "it orders nothing")),
-    }
-}
-
-#[derive(Debug, Clone, Copy)]
-struct ArgReduce {
-    op: ArgOp,
-    axis: usize,
-    last: bool,
-    dtype: DType,
-    plan: Option<ArgPlan>,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct ArgPlan {
-    lines: Lines,
-    out: crate::program::layout::At,
-    worth: bool,
-}
-
-impl StepKernel for ArgReduce {
-    fn bind(&mut self, cx: &BindCx<'_>) -> Result<Needs> {
-        let (x, out) = (&cx.inputs[0], &cx.outputs[0]);
-        let lines = Lines::new(x, self.axis)?;
-        if lines.count != out.layout.elements() {
-            return Err(mismatch(format!("the places in {:?} are {:?}", x.dims(), out.dims())));
-        }
-        if lines.size == 0 && lines.count > 0 {
-            return Err(mismatch(format!("axis {} has no elements, so none is extreme", self.axis)));
-        }
-        let nanos = x.layout.elements() as f64;
-        self.plan = Some(ArgPlan { lines, out: out.at, worth: nanos > WORTH_NANOS });
-        Ok(Needs::time(nanos))
-    }
-
-    unsafe fn run(&self, cx: &mut RunCx<'_, '_>) -> Result<()> {
-        let Some(plan) = &self.plan else { return Err(unbound()) };
-        // SAFETY: the caller's promise; the type is that of the input.
-        unsafe { number!(self.dtype, T => self.find::<T>(cx, plan)) };
-        Ok(())
-    }
-}
-
-impl ArgReduce {
-    unsafe fn find<T: Number>(&self, cx: &mut RunCx<'_, '_>, plan: &ArgPlan) {
-        let (x, out, lines) = (cx.shared::<T>(plan.lines.at), cx.shared::<i64>(plan.out), plan.lines);
-        let wanted = if self.op == ArgOp::Max { Ordering::Greater } else { Ordering::Less };
-        let last = self.last;
-        cx.parallel(plan.worth, lines.count, &|range, _| {
-            for i in range {
-                let line = Line { first: x.get().wrapping_offset(lines.start(i)), step: lines.step };
-                // SAFETY: the caller's promise; a line is not empty.
-                unsafe { *out.get().add(i) = extreme(&line, lines.size, wanted, last) as i64 };
-            }
-        });
-    }
-}
-
-/// Where the most extreme element of a line is.
-#[inline(always)]
-unsafe fn extreme<T: Number>(line: &Line<T>, size: usize, wanted: Ordering, last: bool) -> usize {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let (mut best, mut at) = (line.get(0), 0);
-        for i in 1..size {
-            let x = line.get(i);
-            let better = match (x.is_nan(), best.is_nan()) {
-                (false, false) => {
-                    let order = x.order(best);
-                    order == wanted || (last && order == Ordering::Equal)
-                }
-                (true, true) => last,
-                (nan, _) => nan,
-            };
-            if better {
-                (best, at) = (x, i);
-            }
-        }
-        at
     }
 }
 
@@ -119,25 +49,21 @@ struct TopK {
     axis: usize,
     largest: bool,
     dtype: DType,
-    plan: Option<TopPlan>,
+    plan: Option<Plan>,
 }
 
 /// A bound `TopK`.
 #[derive(Debug, Clone, Copy)]
-struct TopPlan {
+struct Plan {
     x: Lines,
     values: Lines,
     places: Lines,
-    /// How many candidates a thread keeps.
+    /// How many candidates a thread keeps, and their bytes.
     room: usize,
+    room_bytes: usize,
+    /// How many lines are gathered together; 0 if they are contiguous.
+    gathered: usize,
     worth: bool,
-}
-
-/// An element by its rank, the first one wanted the smallest, and where it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Candidate {
-    rank: u64,
-    at: usize,
 }
 
 impl StepKernel for TopK {
@@ -146,6 +72,7 @@ impl StepKernel for TopK {
             return Err(Error::new(ErrorKind::Internal, "TopK has two results"));
         };
         let x = Lines::new(&cx.inputs[0], self.axis)?;
+        let word = values.dtype.size_bytes();
         let (values, places) = (Lines::new(values, self.axis)?, Lines::new(places, self.axis)?);
         let k = values.size;
         if k > x.size {
@@ -158,117 +85,196 @@ impl StepKernel for TopK {
             return Err(mismatch("the results of TopK differ from its input in other dimensions"));
         }
         let room = (2 * k).max(CANDIDATES).min(x.size);
-        let bytes = room.checked_mul(size_of::<Candidate>());
-        let bytes = bytes.ok_or_else(|| mismatch(format!("{room} candidates do not fit")))?;
-        let nanos = (x.count * x.size) as f64 * 1.5 + (x.count * k) as f64 * 20.0;
-        self.plan = Some(TopPlan { x, values, places, room, worth: nanos > WORTH_NANOS });
-        Ok(Needs { thread_scratch: bytes, shared_scratch: 0, nanos })
+        let gathered = match (x.step, x.line_step()) {
+            (1, _) => 0,
+            (_, 1) => (GATHERED / (x.size * word).max(1)).clamp(1, TOGETHER).min(x.row()).max(1),
+            _ => 1,
+        };
+        let bytes = |n: usize, size: usize| n.checked_mul(size)?.checked_next_multiple_of(64);
+        let sizes = number!(self.dtype, T => bytes(room, candidate_bytes::<T>()))
+            .zip(x.size.checked_mul(gathered).and_then(|n| bytes(n, word)));
+        let sizes = sizes.and_then(|(room, lines)| Some((room, room.checked_add(lines)?)));
+        let (room_bytes, scratch) = sizes.ok_or_else(|| mismatch(format!("{room} candidates do not fit")))?;
+        let nanos = (x.count * x.size) as f64 * 0.4 + (x.count * k) as f64 * 20.0;
+        let worth = nanos > WORTH_NANOS;
+        self.plan = Some(Plan { x, values, places, room, room_bytes, gathered, worth });
+        Ok(Needs { thread_scratch: scratch, shared_scratch: 0, nanos })
     }
 
     unsafe fn run(&self, cx: &mut RunCx<'_, '_>) -> Result<()> {
         let Some(plan) = &self.plan else { return Err(unbound()) };
         if plan.values.size > 0 {
             // SAFETY: the caller's promise; the type is that of the input.
-            unsafe { number!(self.dtype, T => self.find::<T>(cx, plan)) };
+            unsafe { number!(self.dtype, T => self.find::<T>(cx, plan))? };
         }
         Ok(())
     }
 }
 
+fn candidate_bytes<T: Ordered>() -> usize {
+    size_of::<<T::Key as Key>::Candidate>()
+}
+
 impl TopK {
-    unsafe fn find<T: Number>(&self, cx: &mut RunCx<'_, '_>, plan: &TopPlan) {
+    unsafe fn find<T: Ordered>(&self, cx: &mut RunCx<'_, '_>, plan: &Plan) -> Result<()> {
         let p = *plan;
-        let x = cx.shared::<T>(p.x.at);
+        if p.x.size > T::Key::LONGEST {
+            return Err(mismatch(format!("a line of {} elements is too long to be ordered", p.x.size)));
+        }
+        let (x, isa) = (cx.shared::<T>(p.x.at), cx.isa);
         let (values, places) = (cx.shared::<T>(p.values.at), cx.shared::<i64>(p.places.at));
-        let largest = self.largest;
-        cx.parallel(p.worth, p.x.count, &|range, scratch| {
-            for i in range {
-                let line = Line { first: x.get().wrapping_offset(p.x.start(i)), step: p.x.step };
-                let value =
-                    Line { first: values.get().wrapping_offset(p.values.start(i)), step: p.values.step };
-                let place =
-                    Line { first: places.get().wrapping_offset(p.places.start(i)), step: p.places.step };
-                // SAFETY: the caller's promise; scratch has room for the candidates, lines are disjoint.
+        let best = Best { isa, size: p.x.size, k: p.values.size, room: p.room, largest: self.largest };
+        let (row, together) = (p.x.row(), p.gathered.max(1));
+        let blocks = row.div_ceil(together).max(1);
+        cx.parallel(p.worth, p.x.count.checked_div(row).unwrap_or(0) * blocks, &|range, scratch| {
+            let lines = scratch.wrapping_add(p.room_bytes).cast::<T>();
+            for unit in range {
+                let start = unit % blocks * together;
+                let (from, n) = (unit / blocks * row + start, together.min(row - start));
+                let first = x.get().wrapping_offset(p.x.start(from)).cast_const();
+                // SAFETY: the caller's promise; scratch has room for the lines and the candidates, lines are disjoint.
                 unsafe {
-                    let first = first_of(&line, p.x.size, p.values.size, scratch.cast(), p.room, largest);
-                    for (i, c) in first.iter().enumerate() {
-                        value.set(i, line.get(c.at));
-                        place.set(i, c.at as i64);
+                    if p.gathered > 0 {
+                        for at in 0..p.x.size {
+                            let element = first.wrapping_offset(at as isize * p.x.step);
+                            for i in 0..n {
+                                *lines.add(i * p.x.size + at) = *element.add(i);
+                            }
+                        }
+                    }
+                    for i in 0..n {
+                        let line = if p.gathered > 0 { lines.add(i * p.x.size).cast_const() } else { first };
+                        let line = std::slice::from_raw_parts(line, p.x.size);
+                        let (value, place) = (p.values.start(from + i), p.places.start(from + i));
+                        let value = Line { first: values.get().wrapping_offset(value), step: p.values.step };
+                        let place = Line { first: places.get().wrapping_offset(place), step: p.places.step };
+                        for (i, &c) in best.of(line, scratch.cast()).iter().enumerate() {
+                            let at = T::Key::place(c);
+                            value.set(i, line[at]);
+                            place.set(i, at as i64);
+                        }
                     }
                 }
             }
         });
+        Ok(())
     }
 }
 
-/// The first `k` ≥ 1 elements of a line in order. Candidates gather in `room` > `k` places (or all that there
-/// are); when these are full, the first `k` stay, and what comes behind the last of them is passed over.
-///
-/// # Safety
-/// The line must have `size` elements, `room` of them must fit at `scratch`, and `k ≤ room`.
-unsafe fn first_of<'a, T: Number>(
-    line: &Line<T>,
+/// What is wanted of a line.
+#[derive(Debug, Clone, Copy)]
+struct Best {
+    isa: Isa,
     size: usize,
     k: usize,
-    scratch: *mut Candidate,
     room: usize,
     largest: bool,
-) -> &'a [Candidate] {
-    let flip = if largest { u64::MAX } else { 0 };
-    // SAFETY: the caller's promise; `len` candidates were written.
-    unsafe {
-        let (mut len, mut last): (usize, Option<Candidate>) = (0, None);
-        for at in 0..size {
-            let candidate = Candidate { rank: line.get(at).rank() ^ flip, at };
-            if last.is_some_and(|last| last < candidate) {
-                continue;
+}
+
+impl Best {
+    /// The first `k` ≥ 1 elements of a line in order. Candidates gather in `room` > `k` places (or all that there are); when
+    /// these are full, the first `k` stay, and what does not come before the last of them is passed over.
+    ///
+    /// # Safety
+    /// `room` candidates must fit at `scratch`, and `k ≤ room`.
+    unsafe fn of<'a, T: Ordered>(
+        &self,
+        line: &[T],
+        scratch: *mut <T::Key as Key>::Candidate,
+    ) -> &'a [<T::Key as Key>::Candidate] {
+        // The element that is wanted first has the smallest key.
+        let turn = if self.largest { T::Key::ALL } else { T::Key::NONE };
+        let mut len = 0;
+        let mut last: Option<T::Key> = None;
+        let mut at = 0;
+        // SAFETY: the caller's promise; `len` candidates were written.
+        unsafe {
+            while at < self.size {
+                let chunk = &line[at..(at + CHUNK).min(self.size)];
+                if let Some(last) = last
+                    && !self.isa.run(Any { chunk, turn, last })
+                {
+                    at += chunk.len();
+                    continue;
+                }
+                for &x in chunk {
+                    let key = x.key() ^ turn;
+                    // An equal one comes behind it.
+                    if last.is_none_or(|last| key < last) {
+                        scratch.add(len).write(key.candidate(at));
+                        len += 1;
+                        if len == self.room && at + 1 < self.size {
+                            let all = std::slice::from_raw_parts_mut(scratch, len);
+                            last = Some(T::Key::key_of(*all.select_nth_unstable(self.k - 1).1));
+                            len = self.k;
+                        }
+                    }
+                    at += 1;
+                }
             }
-            scratch.add(len).write(candidate);
-            len += 1;
-            if len == room && at + 1 < size {
-                last = Some(select(std::slice::from_raw_parts_mut(scratch, len), k));
-                len = k;
+            let all = std::slice::from_raw_parts_mut(scratch, len);
+            if len > self.k {
+                all.select_nth_unstable(self.k - 1);
             }
+            let first = &mut all[..self.k];
+            first.sort_unstable();
+            first
         }
-        sorted(std::slice::from_raw_parts_mut(scratch, len), k)
     }
 }
 
-/// Brings the first `k` ≥ 1 to the front, in any order; gives the last of them.
-fn select(all: &mut [Candidate], k: usize) -> Candidate {
-    *all.select_nth_unstable(k - 1).1
+/// Whether any element of a chunk comes before `last`.
+struct Any<'a, T: Ordered> {
+    chunk: &'a [T],
+    turn: T::Key,
+    last: T::Key,
 }
 
-/// The first `k` ≥ 1 in order.
-fn sorted(all: &mut [Candidate], k: usize) -> &[Candidate] {
-    if all.len() > k {
-        select(all, k);
+impl<T: Ordered> Kernel for Any<'_, T> {
+    type Output = bool;
+
+    #[inline(always)]
+    fn run<S: crate::simd::Simd>(self, _: S) -> bool {
+        let mut any = false;
+        for &x in self.chunk {
+            any |= x.key() ^ self.turn < self.last;
+        }
+        any
     }
-    let first = &mut all[..k];
-    first.sort_unstable();
-    first
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::scalar::Number;
     use super::*;
+
+    fn check<T: Ordered>(values: &[T]) {
+        let size = values.len();
+        for (largest, k) in [(true, 1), (true, 40), (false, 7), (false, size - 1), (true, size)] {
+            let room = (2 * k).max(CANDIDATES).min(size);
+            for isa in Isa::available() {
+                let mut scratch = vec![T::Key::NONE.candidate(0); room];
+                let best = Best { isa, size, k, room, largest };
+                // SAFETY: there is room.
+                let got = unsafe { best.of(values, scratch.as_mut_ptr()) };
+                let mut want: Vec<usize> = (0..size).collect();
+                want.sort_by(|&a, &b| {
+                    let order = Number::order(values[a], values[b]);
+                    if largest { order.reverse() } else { order }
+                });
+                let got: Vec<usize> = got.iter().map(|&c| T::Key::place(c)).collect();
+                assert_eq!(got, want[..k], "{isa} {largest} {k}");
+            }
+        }
+    }
 
     #[test]
     fn candidates_pass_through_little_room_in_order() {
-        let mut values: Vec<f32> = (0..1000).map(|i| ((i * 7919) % 500) as f32).collect();
+        let mut values: Vec<f32> = (0..1000).map(|i| ((i * 7919) % 500) as f32 - 200.0).collect();
         values[700] = f32::NAN;
-        let line = Line { first: values.as_mut_ptr(), step: 1 };
-        for (largest, k) in [(true, 1), (true, 40), (false, 7), (false, 999), (true, 1000)] {
-            let room = (2 * k).clamp(CANDIDATES, 1000);
-            let mut scratch = vec![Candidate { rank: 0, at: 0 }; room];
-            // SAFETY: the line has 1000 elements, and there is room.
-            let got = unsafe { first_of(&line, 1000, k, scratch.as_mut_ptr(), room, largest) };
-            let mut want: Vec<usize> = (0..1000).collect();
-            want.sort_by(|&a, &b| {
-                let order = Number::order(values[a], values[b]);
-                if largest { order.reverse() } else { order }
-            });
-            assert_eq!(got.iter().map(|c| c.at).collect::<Vec<_>>(), want[..k], "{largest} {k}");
-        }
+        check(&values);
+        check(&values.iter().map(|&x| x as i64).collect::<Vec<_>>());
+        check(&values.iter().map(|&x| x as i8).collect::<Vec<_>>());
+        check(&values.iter().map(|&x| half::f16::from_f32(x)).collect::<Vec<_>>());
     }
 }

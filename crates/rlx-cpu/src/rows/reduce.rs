@@ -145,7 +145,7 @@ pub fn reduce(isa: Isa, how: Reduction, x: &[f32], columns: usize, out: &mut [f3
 }
 
 /// Vectors of columns that are reduced side by side by [`reduce_columns`].
-const WIDE: usize = 4;
+const WIDE: usize = 8;
 
 /// Lines after which the partial results are put aside: sums of many lines stay as exact as a tree's.
 const STRETCH: usize = 128;

@@ -1,0 +1,218 @@
+//! Sizes around those at which kernels divide their work: squares of a transposition, lines side by side, pieces of a line,
+//! chunks of an order. Every instruction set, one and two threads, elements of one, two, four and eight bytes, views with gaps
+//! and backward strides; as the oracle has it, and with the same bits on two threads.
+
+mod common;
+
+use common::{against_oracle, backends, compile, oracle, run};
+use rlx_ir::op::{ArgOp, ReduceOp};
+use rlx_ir::oracle::Bindings;
+use rlx_ir::testing::{Case, Gen};
+use rlx_ir::{DType, Dim, DimBinding, Extent, Graph, NodeId, Op, Value};
+use rlx_opt::CompileOptions;
+
+/// One element type of each size.
+const SIZES: [DType; 4] = [DType::U8, DType::BF16, DType::F32, DType::I64];
+
+/// Runs a graph everywhere.
+fn check_graph(name: &str, graph: &Graph, bindings: &Bindings) {
+    let want = oracle(graph, bindings);
+    let mut last: Option<Vec<Vec<u8>>> = None;
+    for (on, backend) in backends() {
+        let mut exec = compile(graph, &backend, &CompileOptions::default()).unwrap();
+        let got = run(&mut *exec, bindings, &DimBinding::new()).unwrap();
+        if let Some(difference) = against_oracle(&want, &got) {
+            panic!("{name} on {on}: {difference}\n{graph}");
+        }
+        // The best instruction set ran on one thread just before it runs on two.
+        if on.contains("2 threads") {
+            assert_eq!(last.as_ref(), Some(&got), "{name}: threads change bits\n{graph}");
+        }
+        last = Some(got);
+    }
+}
+
+/// A graph of one input; `build` makes the results of it.
+fn check(name: &str, value: Value, build: impl Fn(&mut Graph, NodeId) -> Vec<NodeId>) {
+    let (mut graph, mut bindings) = (Graph::new("blocking"), Bindings::default());
+    let x = graph.input("x", value.shape());
+    bindings.set_input("x", value);
+    let outputs = build(&mut graph, x);
+    graph.set_outputs(outputs);
+    check_graph(name, &graph, &bindings);
+}
+
+/// One op on these values.
+fn one(name: &str, op: Op, values: &[Value]) {
+    let (graph, bindings) = Case::new(op, values.to_vec()).graph();
+    check_graph(name, &graph, &bindings);
+}
+
+fn value(g: &mut Gen, dtype: DType, dims: &[usize]) -> Value {
+    g.value(dtype, dims, 0.0..100.0)
+}
+
+fn slice(starts: &[i64], steps: &[i64], to: &[usize]) -> Op {
+    Op::Slice {
+        starts: starts.iter().map(|&s| Extent::Const(s)).collect(),
+        steps: steps.to_vec(),
+        to: to.iter().map(|&d| Dim::Static(d)).collect(),
+    }
+}
+
+#[test]
+fn transposes_around_squares_and_bands() {
+    let g = &mut Gen::new(1);
+    for dtype in SIZES {
+        for [rows, columns] in [[1, 40], [15, 17], [16, 16], [17, 3], [3, 200], [64, 65], [130, 31], [0, 5]] {
+            let x = value(g, dtype, &[rows, columns]);
+            one("transpose", Op::Transpose { perm: vec![1, 0] }, &[x]);
+        }
+        for perm in [vec![0, 2, 1, 3], vec![0, 2, 3, 1], vec![3, 0, 2, 1], vec![2, 1, 0, 3]] {
+            let x = value(g, dtype, &[2, 19, 5, 18]);
+            one("transpose", Op::Transpose { perm }, &[x]);
+        }
+    }
+}
+
+#[test]
+fn transposes_of_views_with_gaps_and_backwards() {
+    let g = &mut Gen::new(2);
+    for dtype in SIZES {
+        for (starts, steps, to) in [
+            ([1, 2], [1, 1], [40, 35]),
+            ([49, 0], [-1, 1], [50, 37]),
+            ([3, 39], [2, -1], [20, 40]),
+            ([0, 1], [1, 2], [33, 18]),
+        ] {
+            let x = value(g, dtype, &[50, 40]);
+            check("a transposed slice", x, |g, x| {
+                let part = g.try_add(slice(&starts, &steps, &to), &[x]).unwrap();
+                let turned = g.try_add(Op::Transpose { perm: vec![1, 0] }, &[part]).unwrap();
+                vec![turned, part]
+            });
+        }
+    }
+}
+
+#[test]
+fn rows_of_every_length() {
+    let g = &mut Gen::new(3);
+    for dtype in SIZES {
+        for inner in [1, 2, 3, 4, 8, 16, 64, 65] {
+            let x = value(g, dtype, &[5, 7, 3, inner]);
+            one("rows", Op::Transpose { perm: vec![0, 2, 1, 3] }, &[x]);
+        }
+        let x = value(g, dtype, &[7, 1, 5]);
+        let to = vec![Dim::Static(7), Dim::Static(9), Dim::Static(5)];
+        one("repeated rows", Op::Expand { to }, &[x]);
+        let long = value(g, dtype, &[3, 40_000]);
+        one("long rows", slice(&[0, 1], &[2, 1], &[2, 33_000]), &[long]);
+    }
+}
+
+#[test]
+fn running_results_side_by_side() {
+    let g = &mut Gen::new(4);
+    for dtype in [DType::F32, DType::F16, DType::I8, DType::I64, DType::F64] {
+        for (op, exclusive, reverse) in [
+            (ReduceOp::Sum, false, false),
+            (ReduceOp::Max, true, true),
+            (ReduceOp::Min, false, true),
+            (ReduceOp::Prod, true, false),
+        ] {
+            for (dims, axis) in [
+                (vec![5, 257], 0),
+                (vec![9, 20], 1),
+                (vec![3, 4, 300], 1),
+                (vec![17, 5], 1),
+                (vec![30], 0),
+                (vec![0, 4], 0),
+                (vec![4, 0], 0),
+            ] {
+                let x = g.value(dtype, &dims, 0.5..1.5);
+                one("running results", Op::Cumulative { op, axis, exclusive, reverse }, &[x]);
+            }
+        }
+        let x = g.value(dtype, &[12, 40], -1.5..1.5);
+        check("running results of a view", x, |g, x| {
+            let turned = g.try_add(Op::Transpose { perm: vec![1, 0] }, &[x]).unwrap();
+            let op = Op::Cumulative { op: ReduceOp::Sum, axis: 1, exclusive: false, reverse: false };
+            vec![g.try_add(op, &[turned]).unwrap()]
+        });
+    }
+}
+
+#[test]
+fn places_of_extremes_with_ties_and_nan() {
+    let g = &mut Gen::new(5);
+    for dtype in [DType::F32, DType::BF16, DType::U8, DType::I8, DType::I64, DType::F64, DType::U32] {
+        for (dims, axis) in [
+            (vec![20, 7], 0),
+            (vec![20, 8], 0),
+            (vec![9, 300], 0),
+            (vec![3, 127], 1),
+            (vec![3, 128], 1),
+            (vec![2, 333], 1),
+            (vec![2, 50, 20], 1),
+        ] {
+            // Few different values: most are equal to others.
+            let mut x = g.value(dtype, &dims, 0.0..4.0);
+            if dtype.is_float() {
+                let n: usize = dims.iter().product();
+                let mut all = x.to_f64();
+                for i in 0..n {
+                    all[i] = if i % 61 == 40 { f64::NAN } else { all[i].round() };
+                }
+                x = Value::float(dtype, &dims, all);
+            }
+            for (op, last) in
+                [(ArgOp::Max, false), (ArgOp::Max, true), (ArgOp::Min, false), (ArgOp::Min, true)]
+            {
+                one("an extreme", Op::ArgReduce { op, axis, keep_dim: false, last }, &[x.clone()]);
+            }
+            for largest in [true, false] {
+                for k in [1, 5, dims[axis]] {
+                    let op = Op::TopK { k: Dim::Static(k), axis, largest, sorted: true };
+                    one("the first", op, &[x.clone()]);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn gathers_of_short_and_repeated_slices() {
+    let g = &mut Gen::new(6);
+    let indices = |v: Vec<i128>| Value::int(DType::I64, &[v.len()], v);
+    for dtype in SIZES {
+        for inner in [1, 2, 4, 8, 9] {
+            let x = value(g, dtype, &[6, 40, inner]);
+            let any = g.indices(&[33], 40);
+            one("any slices", Op::Gather { axis: 1 }, &[x.clone(), any]);
+            one("slices in a row", Op::Gather { axis: 1 }, &[x.clone(), indices((3..37).collect())]);
+            for (first, times, n) in [(0, 2, 79), (5, 2, 40), (1, 3, 50), (0, 4, 160)] {
+                let repeated = indices((0..n).map(|i| first + i / times).collect());
+                one("repeated slices", Op::Gather { axis: 1 }, &[x.clone(), repeated]);
+            }
+        }
+        for (axis, dims) in [(0, [30, 20]), (1, [30, 20])] {
+            let (x, places) = (value(g, dtype, &[30, 20]), g.indices(&dims, if axis == 0 { 30 } else { 20 }));
+            one("elements", Op::GatherElements { axis }, &[x, places]);
+        }
+    }
+}
+
+#[test]
+fn one_hot_codes_along_every_axis() {
+    let g = &mut Gen::new(7);
+    for dtype in [DType::F32, DType::Bool, DType::F16, DType::I64] {
+        for (dims, axis) in
+            [(vec![50], 1), (vec![50], 0), (vec![3, 1100], 1), (vec![2, 3, 5], 1), (vec![], 0), (vec![0], 1)]
+        {
+            let index = g.indices(&dims, 9);
+            let values = g.value(dtype, &[2], 0.0..4.0);
+            one("one-hot", Op::OneHot { depth: Dim::Static(7), axis }, &[index, values]);
+        }
+    }
+}
