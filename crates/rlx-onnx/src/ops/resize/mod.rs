@@ -323,7 +323,7 @@ fn by_sizes(cx: Cx, axes: &[usize]) -> Result<Vec<Wanted>, Error> {
 fn run(cx: Cx, method: &Method, axes: &[Wanted]) -> Nodes {
     let mut x = cx.x(0)?;
     let cropped = method.coordinates == Coordinates::CropAndResize;
-    for axis in axes {
+    for axis in cheapest_first(axes) {
         if axis.scale == Some(1.0) && !cropped {
             continue;
         }
@@ -342,6 +342,16 @@ fn run(cx: Cx, method: &Method, axes: &[Wanted]) -> Nodes {
         };
     }
     Ok(vec![x])
+}
+
+/// The axes in the order that moves least: what makes the tensor smaller comes first, from the outermost axis, whose rows are long;
+/// then what makes it larger, from the innermost axis, so that only what follows works on whole rows of a larger tensor.
+fn cheapest_first(axes: &[Wanted]) -> Vec<&Wanted> {
+    let mut axes: Vec<&Wanted> = axes.iter().collect();
+    axes.sort_by_key(|axis| axis.axis);
+    let (smaller, larger): (Vec<_>, Vec<_>) =
+        axes.into_iter().partition(|axis| axis.scale.is_some_and(|scale| scale < 1.0));
+    smaller.into_iter().chain(larger.into_iter().rev()).collect()
 }
 
 /// Applies the weights of one axis.
