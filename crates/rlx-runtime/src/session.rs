@@ -9,9 +9,7 @@ use rlx_ir::dim::scoped;
 use rlx_ir::progress::Stage;
 use rlx_ir::{Error, ErrorKind, Graph, GraphModule, HirModule, LirModule, LowerError, Progress, Result};
 use rlx_opt::pipeline::PassContext;
-use rlx_opt::{
-    CompileOptions, CompilePipeline, CompileResult, CompiledModule, Precision, PrecisionPolicy,
-};
+use rlx_opt::{CompileOptions, CompilePipeline, CompileResult, CompiledModule, Precision, PrecisionPolicy};
 use rlx_select::DeviceBackend;
 use rlx_select::or_panic;
 use rlx_select::panic_guard::{self, on_device};

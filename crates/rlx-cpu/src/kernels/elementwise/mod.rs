@@ -3,7 +3,8 @@
 //! The region's iteration space is the shape of its result; operands are broadcast onto it, and dimensions
 //! that all operands step through alike become one. If what is innermost then is long, a tile is a piece of
 //! one row: operands are read where they are, or are one value. If it is short, a tile runs across rows, and
-//! what is not contiguous is gathered into a slot.
+//! what is not contiguous is gathered into a slot. An operand that is read through a transposed view is transposed on the way, a
+//! panel of the tiles of sixteen rows at a time.
 
 pub(crate) mod halves;
 pub(crate) mod instr;
@@ -21,6 +22,7 @@ use rlx_opt::Claim;
 
 use self::instr::Source;
 use self::program::{InputKind, TILE, TileProgram};
+use super::transpose::{Band, transpose};
 use super::{
     BindCx, CloneKernel, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound,
 };
@@ -29,6 +31,12 @@ use crate::program::Place;
 use crate::program::layout::{At, Bound, Layout, collapse};
 
 pub(crate) use strided::{gather, gather_any, scatter, sized};
+
+/// Rows of a panel.
+const PANEL: usize = 16;
+
+/// Elements of a tile where there are panels.
+const PANEL_TILE: usize = 256;
 
 /// Rows at least this long are walked row by row.
 const LONG_ROW: usize = 64;
@@ -102,6 +110,8 @@ enum Mode {
     Uniform,
     /// By way of a slot.
     Strided,
+    /// By way of a panel: neighbours in memory are below each other in the iteration space.
+    Transposed,
 }
 
 /// An operand on the iteration space.
@@ -121,6 +131,15 @@ impl Walk {
     }
 }
 
+/// A tile among those whose operands have panels.
+struct InPanel {
+    row: usize,
+    start: usize,
+    /// Which row of the panel it is, and how many there are from it on.
+    of_panel: usize,
+    left: usize,
+}
+
 /// A bound tile program: a step of its own, or what follows an anchor.
 #[derive(Debug, Clone)]
 pub(crate) struct Elementwise {
@@ -135,6 +154,8 @@ pub(crate) struct Elementwise {
     tile: usize,
     pieces: usize,
     by_row: bool,
+    /// Neighbouring rows that are walked in blocks of [`PANEL`], where an operand has panels; else 0.
+    height: usize,
     worth: bool,
 }
 
@@ -150,6 +171,7 @@ impl Elementwise {
             tile: TILE,
             pieces: 0,
             by_row: true,
+            height: 0,
             worth: false,
         }
     }
@@ -205,15 +227,23 @@ impl Elementwise {
         self.by_row = self.rows <= 1 || self.inner >= LONG_ROW;
         let (length, outer) =
             if self.by_row { (self.inner, rank.saturating_sub(1)) } else { (elements, rank) };
-        self.pieces = length.div_ceil(TILE);
-        self.tile = length.div_ceil(self.pieces.max(1)).next_multiple_of(16).min(TILE);
+        let outer_stride = |l: &Layout| if rank < 2 { 0 } else { l.strides()[rank - 2] };
+        let transposed = |l: &Layout| outer_stride(l) == 1 && l.strides()[rank - 1].abs() > 1;
+        let inputs = self.outputs.len();
+        let panels = self.by_row && self.layouts[inputs..].iter().any(transposed);
+        self.height = if panels { space.dims()[rank - 2] } else { 0 };
+        let most = if panels { PANEL_TILE } else { TILE };
+        self.pieces = length.div_ceil(most);
+        self.tile = length.div_ceil(self.pieces.max(1)).next_multiple_of(16).min(most);
         self.pieces = length.div_ceil(self.tile.max(1));
-        for (walk, layout) in self.outputs.iter_mut().chain(&mut self.inputs).zip(&self.layouts) {
+        let walks = self.outputs.iter_mut().chain(&mut self.inputs).zip(&self.layouts);
+        for (i, (walk, layout)) in walks.enumerate() {
             let inner = layout.strides().last().copied().unwrap_or(1);
             walk.mode = if self.by_row {
                 match inner {
                     1 => Mode::Direct,
                     0 => Mode::Uniform,
+                    _ if i >= inputs && transposed(layout) => Mode::Transposed,
                     _ => Mode::Strided,
                 }
             } else if layout.is_dense() {
@@ -235,8 +265,17 @@ impl Elementwise {
         (self.program.values * size_of::<Source>()).next_multiple_of(64)
     }
 
+    fn slots_bytes(&self) -> usize {
+        (self.program.slots + self.program.inputs.len()) * self.program.slot_bytes
+    }
+
+    /// Of one operand: the elements of a tile in each of [`PANEL`] rows.
+    fn panel_bytes(&self) -> usize {
+        if self.height > 0 { PANEL * PANEL_TILE * size_of::<u64>() } else { 0 }
+    }
+
     fn scratch_bytes(&self) -> usize {
-        self.table_bytes() + (self.program.slots + self.program.inputs.len()) * self.program.slot_bytes
+        self.table_bytes() + self.slots_bytes() + self.program.inputs.len() * self.panel_bytes()
     }
 
     /// How many tiles there are.
@@ -266,8 +305,19 @@ impl Elementwise {
             for (i, c) in program.constants.iter().enumerate() {
                 *table.add(program.inputs.len() + i) = Source { ptr: c.as_ptr().cast(), step: 0 };
             }
-            for unit in range {
-                let (row, start, n) = if self.by_row {
+            let panels = slots.wrapping_add(self.slots_bytes());
+            for unit in range.clone() {
+                let (row, start, n) = if self.height > 0 {
+                    let place = self.in_panels(unit);
+                    let n = self.tile.min(self.inner - place.start);
+                    if place.of_panel == 0 || unit == range.start {
+                        // Rows of other threads are left alone: they may be written meanwhile.
+                        let rows = place.left.min(range.end - unit);
+                        self.load_panels(isa, bases, panels, &place, (rows, n));
+                    }
+                    self.point_to_panels(table, panels, place.of_panel);
+                    (place.row, place.start, n)
+                } else if self.by_row {
                     let (row, start) = (unit / self.pieces, unit % self.pieces * self.tile);
                     (row, start, self.tile.min(self.inner - start))
                 } else {
@@ -277,6 +327,56 @@ impl Elementwise {
                 self.load_inputs(bases, table, slots, (row, start, n));
                 self.compute(isa, bases, table, slots, (row, start, n));
             }
+        }
+    }
+
+    /// The tile of a unit, where a unit's successor is the tile below it, as far as a panel reaches.
+    fn in_panels(&self, unit: usize) -> InPanel {
+        let all = self.height * self.pieces;
+        let (outer, within) = (unit / all, unit % all);
+        let (block, rest) = (within / (PANEL * self.pieces), within % (PANEL * self.pieces));
+        let rows = PANEL.min(self.height - block * PANEL);
+        let (piece, of_panel) = (rest / rows, rest % rows);
+        let row = outer * self.height + block * PANEL + of_panel;
+        InPanel { row, start: piece * self.tile, of_panel, left: rows - of_panel }
+    }
+
+    /// Fills the panels from row `of_panel` on with `rows` rows of `n` elements.
+    ///
+    /// # Safety
+    /// As [`StepKernel::run`]; `panels` has room for the panels of all inputs.
+    unsafe fn load_panels(
+        &self,
+        isa: Isa,
+        bases: Bases<'_>,
+        panels: *mut u8,
+        place: &InPanel,
+        (height, width): (usize, usize),
+    ) {
+        for (i, walk) in self.inputs.iter().enumerate().filter(|(_, walk)| walk.mode == Mode::Transposed) {
+            let from = self.place(bases, walk, place.row, place.start);
+            let to = panels.wrapping_add(i * self.panel_bytes() + place.of_panel * self.tile * walk.size);
+            let from_column = walk.layout.strides()[walk.layout.rank() - 1];
+            let to_row = self.tile as isize;
+            // SAFETY: the caller's promise; the rows are within the view, and below each other.
+            unsafe {
+                sized!(walk.size, T => {
+                    let (from, to) = (from.cast::<T>().cast_const(), to.cast::<T>());
+                    transpose(isa, Band { from, from_column, to, to_row, height, width });
+                })
+            }
+        }
+    }
+
+    /// Makes row `of_panel` of the panels the sources of their inputs.
+    ///
+    /// # Safety
+    /// The table has an entry for each input.
+    unsafe fn point_to_panels(&self, table: *mut Source, panels: *mut u8, of_panel: usize) {
+        for (i, walk) in self.inputs.iter().enumerate().filter(|(_, walk)| walk.mode == Mode::Transposed) {
+            let at = i * self.panel_bytes() + of_panel * self.tile * walk.size;
+            // SAFETY: the caller's promise.
+            unsafe { *table.add(i) = Source { ptr: panels.wrapping_add(at).cast_const(), step: 1 } };
         }
     }
 
@@ -304,6 +404,7 @@ impl Elementwise {
         for (i, walk) in self.inputs.iter().enumerate() {
             let at = self.place(bases, walk, row, start);
             let source = match walk.mode {
+                Mode::Transposed => continue,
                 Mode::Direct => Source { ptr: at, step: 1 },
                 Mode::Uniform => Source { ptr: at, step: 0 },
                 Mode::Strided => {
