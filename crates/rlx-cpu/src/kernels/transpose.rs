@@ -104,6 +104,20 @@ impl<T: Cell> Kernel for Band<T> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
+        // SAFETY: `transpose` was promised the memory.
+        unsafe {
+            match (self.height, self.width) {
+                (1, _) => return self.one_by_one(),
+                // Channels that follow each other, to planes of their own and back.
+                (2, _) if self.from_column == 2 => return self.deal::<2>(),
+                (3, _) if self.from_column == 3 => return self.deal::<3>(),
+                (4, _) if self.from_column == 4 => return self.deal::<4>(),
+                (_, 2) if self.to_row == 2 => return self.collect::<2>(),
+                (_, 3) if self.to_row == 3 => return self.collect::<3>(),
+                (_, 4) if self.to_row == 4 => return self.collect::<4>(),
+                _ => {}
+            }
+        }
         for x in (0..self.width).step_by(LANES) {
             let width = (self.width - x).min(LANES);
             for y in (0..self.height).step_by(LANES) {
@@ -143,12 +157,39 @@ impl<T: Cell> Band<T> {
         self.to.wrapping_offset(i as isize * self.to_row)
     }
 
+    /// The whole band where its `N` rows take turns in the source.
+    #[inline(always)]
+    unsafe fn deal<const N: usize>(&self) {
+        let rows: [*mut T; N] = std::array::from_fn(|i| self.row(i));
+        for x in 0..self.width {
+            for (y, row) in rows.iter().enumerate() {
+                // SAFETY: the caller's promise.
+                unsafe { *row.add(x) = *self.from.add(x * N + y) };
+            }
+        }
+    }
+
+    /// The whole band where its `N` columns take turns in the result.
+    #[inline(always)]
+    unsafe fn collect<const N: usize>(&self) {
+        let columns: [*const T; N] = std::array::from_fn(|i| self.column(i));
+        for y in 0..self.height {
+            for (x, column) in columns.iter().enumerate() {
+                // SAFETY: the caller's promise.
+                unsafe { *self.to.add(y * N + x) = *column.add(y) };
+            }
+        }
+    }
+
     #[inline(always)]
     unsafe fn whole<S: Simd>(&self, s: S) {
+        let mut columns = [s.zero(); LANES];
         // SAFETY: the caller's promise.
         unsafe {
-            let rows = turned(s, std::array::from_fn(|i| T::load(s, self.column(i), LANES)));
-            for (i, row) in rows.into_iter().enumerate() {
+            for (i, column) in columns.iter_mut().enumerate() {
+                *column = T::load(s, self.column(i), LANES);
+            }
+            for (i, &row) in turned(s, columns).iter().enumerate() {
                 T::store(s, self.row(i), LANES, row);
             }
         }
@@ -198,11 +239,23 @@ fn turned<S: Simd>(s: S, mut rows: [S::F; LANES]) -> [S::F; LANES] {
 mod tests {
     use super::*;
 
-    fn check<T: Cell + PartialEq + std::fmt::Debug>(element: impl Fn(usize) -> T) {
+    /// Columns are `gaps` further apart than their elements need, and rows, too.
+    fn check_gaps<T: Cell + PartialEq + std::fmt::Debug>(gaps: usize, element: impl Fn(usize) -> T) {
         for isa in Isa::available() {
-            for (height, width) in [(1, 1), (16, 16), (3, 40), (40, 3), (17, 31), (33, 16), (5, 0)] {
-                // Columns are further apart than their elements need, and rows, too.
-                let (column, row) = (height + 3, width + 5);
+            for (height, width) in [
+                (1, 1),
+                (16, 16),
+                (2, 33),
+                (3, 40),
+                (4, 5),
+                (40, 3),
+                (70, 2),
+                (9, 4),
+                (17, 31),
+                (33, 16),
+                (5, 0),
+            ] {
+                let (column, row) = (height + gaps, width + gaps);
                 let from: Vec<T> = (0..column * width.max(1)).map(&element).collect();
                 let nothing = element(usize::MAX);
                 let mut to = vec![nothing; row * height];
@@ -217,12 +270,17 @@ mod tests {
                 // SAFETY: both vectors hold all elements of the band.
                 unsafe { transpose(isa, band) };
                 for (i, &got) in to.iter().enumerate() {
-                    let (y, x) = (i / row, i % row);
+                    let (y, x) = (i / row.max(1), i % row.max(1));
                     let want = if x < width { from[x * column + y] } else { nothing };
                     assert_eq!(got, want, "{isa}: {y} {x} of {height} by {width}");
                 }
             }
         }
+    }
+
+    fn check<T: Cell + PartialEq + std::fmt::Debug>(element: impl Fn(usize) -> T) {
+        check_gaps(0, &element);
+        check_gaps(3, &element);
     }
 
     #[test]

@@ -76,6 +76,20 @@ pub(super) unsafe fn sum8(v: __m256) -> f32 {
     }
 }
 
+/// The lanes of both in turn.
+///
+/// # Safety
+/// The processor must have AVX.
+#[inline(always)]
+unsafe fn zip8(a: __m256, b: __m256) -> F {
+    // SAFETY: the caller's promise; no memory is touched.
+    unsafe {
+        // Each instruction works on both halves of a register on their own.
+        let (low, high) = (_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));
+        Pair(_mm256_permute2f128_ps::<0x20>(low, high), _mm256_permute2f128_ps::<0x31>(low, high))
+    }
+}
+
 impl Lanes for Avx2 {
     type F = F;
     type I = I;
@@ -207,13 +221,8 @@ impl Simd for Avx2 {
 
     #[inline(always)]
     fn zip(self, a: F, b: F) -> (F, F) {
-        // SAFETY: the token proves the features; no memory is touched.
-        let eight = |a: __m256, b: __m256| unsafe {
-            // Each instruction works on both halves of a register on their own.
-            let (low, high) = (_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));
-            Pair(_mm256_permute2f128_ps::<0x20>(low, high), _mm256_permute2f128_ps::<0x31>(low, high))
-        };
-        (eight(a.0, b.0), eight(a.1, b.1))
+        // SAFETY: the token proves the features.
+        unsafe { (zip8(a.0, b.0), zip8(a.1, b.1)) }
     }
     #[inline(always)]
     fn mask_bits(self, a: F) -> u16 {

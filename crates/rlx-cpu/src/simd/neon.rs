@@ -168,15 +168,22 @@ impl Simd for Neon {
     #[inline(always)]
     fn zip(self, a: F, b: F) -> (F, F) {
         // SAFETY: `self` exists only where the processor has the features; no memory is touched.
-        let half = |i: usize| unsafe {
-            [
-                vzip1q_f32(a[i], b[i]),
-                vzip2q_f32(a[i], b[i]),
-                vzip1q_f32(a[i + 1], b[i + 1]),
-                vzip2q_f32(a[i + 1], b[i + 1]),
-            ]
-        };
-        (half(0), half(2))
+        unsafe {
+            (
+                [
+                    vzip1q_f32(a[0], b[0]),
+                    vzip2q_f32(a[0], b[0]),
+                    vzip1q_f32(a[1], b[1]),
+                    vzip2q_f32(a[1], b[1]),
+                ],
+                [
+                    vzip1q_f32(a[2], b[2]),
+                    vzip2q_f32(a[2], b[2]),
+                    vzip1q_f32(a[3], b[3]),
+                    vzip2q_f32(a[3], b[3]),
+                ],
+            )
+        }
     }
     #[inline(always)]
     fn mask_bits(self, a: M) -> u16 {
