@@ -273,6 +273,13 @@ fn local_response_norm(cx: Cx) -> Nodes {
     }
     let scaled = cx.with_scalar(B::Mul, total, alpha / size as f64)?;
     let raised = cx.with_scalar(B::Add, scaled, bias)?;
-    let divisor = cx.with_scalar(B::Pow, raised, beta)?;
+    // The usual power is a product of roots, which cost less.
+    let divisor = if beta == 0.75 {
+        let root = cx.activation(A::Sqrt, raised)?;
+        let fourth = cx.activation(A::Sqrt, root)?;
+        cx.binary(B::Mul, root, fourth)?
+    } else {
+        cx.with_scalar(B::Pow, raised, beta)?
+    };
     Ok(vec![cx.binary(B::Div, x, divisor)?])
 }
