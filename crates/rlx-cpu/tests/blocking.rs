@@ -5,7 +5,7 @@
 mod common;
 
 use common::{against_oracle, backends, compile, oracle, run};
-use rlx_ir::op::{ArgOp, ReduceOp};
+use rlx_ir::op::{ArgOp, BinaryOp, DataFormat, PoolKind, ReduceOp};
 use rlx_ir::oracle::Bindings;
 use rlx_ir::testing::{Case, Gen};
 use rlx_ir::{DType, Dim, DimBinding, Extent, Graph, NodeId, Op, Value};
@@ -159,10 +159,9 @@ fn places_of_extremes_with_ties_and_nan() {
             // Few different values: most are equal to others.
             let mut x = g.value(dtype, &dims, 0.0..4.0);
             if dtype.is_float() {
-                let n: usize = dims.iter().product();
                 let mut all = x.to_f64();
-                for i in 0..n {
-                    all[i] = if i % 61 == 40 { f64::NAN } else { all[i].round() };
+                for (i, value) in all.iter_mut().enumerate() {
+                    *value = if i % 61 == 40 { f64::NAN } else { value.round() };
                 }
                 x = Value::float(dtype, &dims, all);
             }
@@ -213,6 +212,43 @@ fn one_hot_codes_along_every_axis() {
             let index = g.indices(&dims, 9);
             let values = g.value(dtype, &[2], 0.0..4.0);
             one("one-hot", Op::OneHot { depth: Dim::Static(7), axis }, &[index, values]);
+        }
+    }
+}
+
+#[test]
+fn elementwise_ops_on_transposed_views() {
+    let g = &mut Gen::new(8);
+    for dtype in [DType::F32, DType::F16, DType::I8, DType::I64] {
+        for (rows, columns) in [(64, 1), (64, 15), (70, 16), (300, 33), (513, 40)] {
+            let x = g.value(dtype, &[2, rows, columns], 0.0..9.0);
+            check("a sum with a transposed view", x, |g, x| {
+                let turned = g.try_add(Op::Transpose { perm: vec![0, 2, 1] }, &[x]).unwrap();
+                let row = g.try_add(slice(&[0, 0, 0], &[1, 1, 1], &[1, 1, rows]), &[turned]).unwrap();
+                let product = g.try_add(Op::Binary(BinaryOp::Mul), &[turned, row]).unwrap();
+                vec![g.try_add(Op::Binary(BinaryOp::Add), &[product, turned]).unwrap()]
+            });
+        }
+    }
+}
+
+#[test]
+fn the_largest_of_windows_over_planes() {
+    let g = &mut Gen::new(9);
+    for dtype in [DType::F32, DType::F16, DType::I8] {
+        for (kernel, stride, pad, dilation) in [(2, 2, 0, 1), (3, 1, 1, 1), (3, 2, 1, 2), (5, 3, 2, 1)] {
+            let x = g.value(dtype, &[2, 3, 19, 33], -9.0..9.0);
+            let op = Op::Pool {
+                kind: PoolKind::Max,
+                kernel: vec![kernel; 2],
+                strides: vec![stride; 2],
+                pads: vec![pad; 4],
+                dilations: vec![dilation; 2],
+                ceil_mode: false,
+                count_include_pad: false,
+                format: DataFormat::ChannelsFirst,
+            };
+            one("the largest of windows", op, &[x]);
         }
     }
 }

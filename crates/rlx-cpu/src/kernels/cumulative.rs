@@ -1,5 +1,7 @@
 //! Running sums, products, maxima and minima along an axis: one chain for each line, in order.
 
+use std::marker::PhantomData;
+
 use rlx_ir::op::ReduceOp;
 use rlx_ir::{DType, Graph, Node, Op, Result};
 use rlx_opt::Claim;
@@ -7,6 +9,8 @@ use rlx_opt::Claim;
 use super::lines::Lines;
 use super::scalar::{Number, is_number, number};
 use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound};
+use crate::isa::Kernel;
+use crate::simd::Simd;
 
 /// Lines that are neighbours in memory and joined side by side.
 const BLOCK: usize = 256;
@@ -113,13 +117,13 @@ struct Together<T> {
 }
 
 impl<T: Number> Together<T> {
-    /// The lines' running results, element by element, so that no line waits for itself.
+    /// The running results of [`AT_ONCE`] lines or fewer, element by element, so that no line waits for itself.
     ///
     /// # Safety
-    /// The elements must be readable and writable, and the lines apart; `N ≥ width`.
+    /// The elements must be readable and writable, and the lines apart.
     #[inline(always)]
-    unsafe fn run<J: Join<T>, const N: usize>(self, exclusive: bool) {
-        let mut so_far = [J::FIRST; N];
+    unsafe fn run<J: Join<T>>(self, exclusive: bool) {
+        let mut so_far = [J::FIRST; AT_ONCE];
         let (mut from, mut to) = (self.from, self.to);
         for _ in 0..self.size {
             for (j, so_far) in so_far.iter_mut().enumerate().take(self.width) {
@@ -133,6 +137,48 @@ impl<T: Number> Together<T> {
                 }
             }
             (from, to) = (from.wrapping_offset(self.from_step), to.wrapping_offset(self.to_step));
+        }
+    }
+}
+
+/// As [`Together::run`] of up to [`BLOCK`] lines that are neighbours, in vectors.
+struct Neighbours<T, J> {
+    lines: Together<T>,
+    exclusive: bool,
+    join: PhantomData<J>,
+}
+
+impl<T: Number, J: Join<T>> Kernel for Neighbours<T, J> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let lines = self.lines;
+        let mut all = [J::FIRST; BLOCK];
+        let so_far = &mut all[..lines.width.min(BLOCK)];
+        for i in 0..lines.size as isize {
+            let (from, to) = (
+                lines.from.wrapping_offset(i * lines.from_step),
+                lines.to.wrapping_offset(i * lines.to_step),
+            );
+            // SAFETY: the caller of `run` promised the elements, of operands that are apart.
+            let (from, to) = unsafe {
+                (
+                    std::slice::from_raw_parts(from, so_far.len()),
+                    std::slice::from_raw_parts_mut(to, so_far.len()),
+                )
+            };
+            if self.exclusive {
+                for ((so_far, &x), out) in so_far.iter_mut().zip(from).zip(to) {
+                    *out = T::narrow(*so_far);
+                    *so_far = J::join(*so_far, x.widen());
+                }
+            } else {
+                for ((so_far, &x), out) in so_far.iter_mut().zip(from).zip(to) {
+                    *so_far = J::join(*so_far, x.widen());
+                    *out = T::narrow(*so_far);
+                }
+            }
         }
     }
 }
@@ -156,7 +202,7 @@ impl Cumulative {
         let (from_line, to_line) = (p.from.line_step(), p.to.line_step());
         let neighbours = from_line == 1 && to_line == 1;
         let most = if neighbours { BLOCK } else { AT_ONCE };
-        let (row, exclusive, reverse) = (p.from.row(), self.exclusive, self.reverse);
+        let (row, exclusive, reverse, isa) = (p.from.row(), self.exclusive, self.reverse, cx.isa);
         let blocks = row.div_ceil(most).max(1);
         let sign = if reverse { -1 } else { 1 };
         cx.parallel(p.worth, p.from.count.checked_div(row).unwrap_or(0) * blocks, &|range, _| {
@@ -177,11 +223,11 @@ impl Cumulative {
                 // SAFETY: the caller's promise; lines are disjoint.
                 unsafe {
                     if neighbours {
-                        Together { from_line: 1, to_line: 1, ..lines }.run::<J, BLOCK>(exclusive);
+                        isa.run(Neighbours::<T, J> { lines, exclusive, join: PhantomData });
                     } else if lines.width == AT_ONCE {
-                        Together { width: AT_ONCE, ..lines }.run::<J, AT_ONCE>(exclusive);
+                        Together { width: AT_ONCE, ..lines }.run::<J>(exclusive);
                     } else {
-                        lines.run::<J, AT_ONCE>(exclusive);
+                        lines.run::<J>(exclusive);
                     }
                 }
             }

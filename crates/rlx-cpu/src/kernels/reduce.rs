@@ -163,14 +163,18 @@ impl Reduce {
     unsafe fn rows(&self, cx: &mut RunCx<'_, '_>, how: Reduction) {
         let n = self.reduced.elements();
         let (from, to, isa) = (cx.shared::<f32>(self.from), cx.shared::<f32>(self.to), cx.isa);
+        // Rows behind each other are one call.
+        let dense = |l: &Layout, row: usize| l.rank() == 1 && l.strides()[0] == row as isize;
+        let together = dense(&self.kept[0], 1) && dense(&self.kept[1], n);
         cx.parallel(self.worth, self.kept[0].elements(), &|range, _| {
-            for row in range {
+            let count = if together { range.len() } else { 1 };
+            for row in range.step_by(count.max(1)) {
                 let [y, x] = self.kept.map(|l| l.at(row));
                 // SAFETY: the views are within their buffers; each result is written once.
                 unsafe {
-                    let row = std::slice::from_raw_parts(from.get().wrapping_offset(x), n);
-                    let out = std::slice::from_raw_parts_mut(to.get().wrapping_offset(y), 1);
-                    rows::reduce(isa, how, row, n, out);
+                    let rows = std::slice::from_raw_parts(from.get().wrapping_offset(x), count * n);
+                    let out = std::slice::from_raw_parts_mut(to.get().wrapping_offset(y), count);
+                    rows::reduce(isa, how, rows, n, out);
                 }
             }
         });

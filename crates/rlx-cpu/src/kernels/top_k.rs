@@ -7,14 +7,16 @@
 use rlx_ir::{DType, Error, ErrorKind, Graph, Node, Op, Result};
 use rlx_opt::Claim;
 
+use super::elementwise::sized;
 use super::lines::{Line, Lines};
 use super::order::{Key, Ordered};
 use super::scalar::{is_number, number};
+use super::transpose::{Band, transpose};
 use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound};
 use crate::isa::{Isa, Kernel};
 
 /// The smallest room for candidates, so that small `k` seldom select.
-const CANDIDATES: usize = 64;
+const CANDIDATES: usize = 16;
 
 /// Elements that are compared at once.
 const CHUNK: usize = 64;
@@ -22,7 +24,10 @@ const CHUNK: usize = 64;
 /// Lines that are gathered together, where they are neighbours in memory.
 const TOGETHER: usize = 16;
 
-/// … unless these are more bytes than this.
+/// Elements between gathered lines, which would be in the same places of the cache if their sizes are powers of two.
+const APART: usize = 16;
+
+/// Lines are not gathered together where they are more bytes than this.
 const GATHERED: usize = 1 << 20;
 
 /// Numbers and truth values have an order.
@@ -92,7 +97,7 @@ impl StepKernel for TopK {
         };
         let bytes = |n: usize, size: usize| n.checked_mul(size)?.checked_next_multiple_of(64);
         let sizes = number!(self.dtype, T => bytes(room, candidate_bytes::<T>()))
-            .zip(x.size.checked_mul(gathered).and_then(|n| bytes(n, word)));
+            .zip(x.size.checked_add(APART).and_then(|n| bytes(n.checked_mul(gathered)?, word)));
         let sizes = sizes.and_then(|(room, lines)| Some((room, room.checked_add(lines)?)));
         let (room_bytes, scratch) = sizes.ok_or_else(|| mismatch(format!("{room} candidates do not fit")))?;
         let nanos = (x.count * x.size) as f64 * 0.4 + (x.count * k) as f64 * 20.0;
@@ -125,6 +130,7 @@ impl TopK {
         let (values, places) = (cx.shared::<T>(p.values.at), cx.shared::<i64>(p.places.at));
         let best = Best { isa, size: p.x.size, k: p.values.size, room: p.room, largest: self.largest };
         let (row, together) = (p.x.row(), p.gathered.max(1));
+        let line_step = p.x.size + APART;
         let blocks = row.div_ceil(together).max(1);
         cx.parallel(p.worth, p.x.count.checked_div(row).unwrap_or(0) * blocks, &|range, scratch| {
             let lines = scratch.wrapping_add(p.room_bytes).cast::<T>();
@@ -135,15 +141,17 @@ impl TopK {
                 // SAFETY: the caller's promise; scratch has room for the lines and the candidates, lines are disjoint.
                 unsafe {
                     if p.gathered > 0 {
-                        for at in 0..p.x.size {
-                            let element = first.wrapping_offset(at as isize * p.x.step);
-                            for i in 0..n {
-                                *lines.add(i * p.x.size + at) = *element.add(i);
-                            }
-                        }
+                        sized!(size_of::<T>(), U => transpose(isa, Band {
+                            from: first.cast::<U>(),
+                            from_column: p.x.step,
+                            to: lines.cast::<U>(),
+                            to_row: line_step as isize,
+                            height: n,
+                            width: p.x.size,
+                        }));
                     }
                     for i in 0..n {
-                        let line = if p.gathered > 0 { lines.add(i * p.x.size).cast_const() } else { first };
+                        let line = if p.gathered > 0 { lines.add(i * line_step).cast_const() } else { first };
                         let line = std::slice::from_raw_parts(line, p.x.size);
                         let (value, place) = (p.values.start(from + i), p.places.start(from + i));
                         let value = Line { first: values.get().wrapping_offset(value), step: p.values.step };

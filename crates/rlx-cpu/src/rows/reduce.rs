@@ -85,19 +85,33 @@ pub(crate) unsafe fn max_of<S: Simd>(s: S, p: *const f32, n: usize) -> f32 {
 
 #[inline(always)]
 unsafe fn extreme<S: Simd>(s: S, p: *const f32, n: usize, start: f32, largest: bool) -> S::F {
-    let mut acc = s.splat(start);
+    let mut acc = [s.splat(start); CHAINS];
     let mut i = 0;
-    while i < n {
-        let lanes = (n - i).min(LANES);
-        // SAFETY: the caller's promise; i + lanes ≤ n.
-        let mut x = unsafe { s.load_upto(p.add(i), lanes) };
-        if lanes < LANES {
-            x = fill(s, x, lanes, start);
+    // SAFETY: the caller's promise; i + lanes ≤ n.
+    unsafe {
+        while i + CHAINS * LANES <= n {
+            for (v, a) in acc.iter_mut().enumerate() {
+                *a = more(s, largest, s.load(p.add(i + v * LANES)), *a);
+            }
+            i += CHAINS * LANES;
         }
-        acc = if largest { s.max(x, acc) } else { s.min(x, acc) };
-        i += lanes;
+        while i < n {
+            let lanes = (n - i).min(LANES);
+            let mut x = s.load_upto(p.add(i), lanes);
+            if lanes < LANES {
+                x = fill(s, x, lanes, start);
+            }
+            acc[0] = more(s, largest, x, acc[0]);
+            i += lanes;
+        }
     }
-    acc
+    more(s, largest, more(s, largest, acc[0], acc[2]), more(s, largest, acc[1], acc[3]))
+}
+
+/// The greater or the lesser of two.
+#[inline(always)]
+fn more<S: Simd>(s: S, largest: bool, x: S::F, acc: S::F) -> S::F {
+    if largest { s.max(x, acc) } else { s.min(x, acc) }
 }
 
 /// Replaces the lanes from `n` on by `value`.
