@@ -16,7 +16,7 @@ use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, 
 use crate::isa::{Isa, Kernel};
 
 /// The smallest room for candidates, so that small `k` seldom select.
-const CANDIDATES: usize = 16;
+const CANDIDATES: usize = 64;
 
 /// Elements that are compared at once.
 const CHUNK: usize = 64;
