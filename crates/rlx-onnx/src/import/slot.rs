@@ -349,7 +349,7 @@ impl<'f> Importer<'f> {
             }
             let slot = self.constant_slot(value.clone());
             if let Some(scope) = self.scopes.last_mut() {
-                scope.names.insert(name.clone(), slot);
+                scope.names.insert(name.as_str().into(), slot);
             }
         }
         Ok(())
