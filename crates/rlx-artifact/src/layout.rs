@@ -126,8 +126,18 @@ impl Layout {
         }
         let head: Head = crate::read_record(head, "the head")?;
         let mut at = head_end + HASH;
+        // What is between sections is in no hash: it is zero, so that every byte of a file counts.
+        let padding = |from: usize| -> Result<usize> {
+            let to = aligned(from)?;
+            match bytes.get(from..to) {
+                Some(gap) if gap.iter().any(|&b| b != 0) => {
+                    Err(malformed("the artefact is damaged between sections"))
+                }
+                _ => Ok(to),
+            }
+        };
         let mut section = |len: u64| -> Result<Range<usize>> {
-            let start = aligned(at)?;
+            let start = padding(at)?;
             let end = usize::try_from(len).ok().and_then(|len| start.checked_add(len));
             let end = end.filter(|&end| end <= bytes.len()).ok_or_else(truncated)?;
             at = end;
@@ -135,7 +145,7 @@ impl Layout {
         };
         let (module, table) = (section(head.module.len)?, section(head.table.len)?);
         let tensors = section(head.tensors)?;
-        let tuning = aligned(tensors.end)?..bytes.len();
+        let tuning = padding(tensors.end)?..bytes.len();
         if tuning.end < tuning.start.saturating_add(HASH) {
             return Err(truncated());
         }
