@@ -41,7 +41,7 @@ pub fn reject<T>(code: i32, why: impl Into<String>) -> Outcome<T> {
 }
 
 /// How many devices there are, and how much memory each has.
-pub const DEVICES: usize = 2;
+pub const DEVICES: usize = 4;
 const MEMORY: usize = 4 << 30;
 /// Device memory begins here: no address of the host's.
 const FIRST_ADDRESS: u64 = 0x7a00_0000_0000;

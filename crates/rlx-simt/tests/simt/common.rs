@@ -42,7 +42,8 @@ pub fn fake(device: Device, ordinal: usize) -> SimtBackend {
     SimtBackend::new(device).with_library_folders(vec![fake_folder().to_owned()]).with_ordinal(ordinal)
 }
 
-/// The second fake GPU for one test at a time: that is where GPUs are lost.
+/// The fake GPUs but the first for one test at a time: that is where GPUs are lost. The runtime loses the second, damaged modules the
+/// third, and calls without the runtime the fourth, so that none finds what another one left.
 pub fn second_gpu() -> MutexGuard<'static, ()> {
     static TAKEN: Mutex<()> = Mutex::new(());
     TAKEN.lock().unwrap_or_else(PoisonError::into_inner)

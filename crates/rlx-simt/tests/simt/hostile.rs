@@ -7,7 +7,7 @@ use crate::common::{DEVICES, everything, fake, fakes, second_gpu};
 #[test]
 fn damaged_modules_are_errors_or_run() {
     let _alone = second_gpu();
-    for backend in DEVICES.map(|device| fake(device, 1)) {
+    for backend in DEVICES.map(|device| fake(device, 2)) {
         let found = testing::damaged_modules(&backend, 0..if everything() { 40 } else { 8 }, 30);
         println!("{found:?}");
         assert!(found.ran > 0 && found.rejected["invalid graph"] > 100, "{found:?}");

@@ -276,7 +276,7 @@ fn a_kernel_that_leaves_its_buffer_takes_the_context_with_it() {
     let _alone = second_gpu();
     for d in Driver::both() {
         // A device of its own: others go on with the first.
-        d.enter(1);
+        d.enter(3);
         let (stream, u, x) = (d.stream(), d.allocate(16), d.allocate(8));
         assert_eq!(d.to_device(u, [9i32, 0, 0, 0].as_ptr().cast(), 16, stream), 0);
         assert_eq!(d.fill(x, 8, stream), 0);
@@ -285,7 +285,7 @@ fn a_kernel_that_leaves_its_buffer_takes_the_context_with_it() {
         let mut at = 0u64;
         let broken = call!(d, b"cuMemAlloc_v2", b"hipMalloc", (*mut u64, usize) &mut at, 8);
         assert_eq!(broken, ILLEGAL_ADDRESS, "nothing of the context works");
-        d.reset(1);
+        d.reset(3);
         d.allocate(8);
     }
 }
@@ -314,7 +314,7 @@ fn use_on_another_context() {
     for d in Driver::both() {
         d.enter(0);
         let (stream, x, function) = (d.stream(), d.allocate(64), d.twice());
-        d.enter(1);
+        d.enter(3);
         let here = d.stream();
         assert_eq!(d.free(x), INVALID_VALUE);
         assert_eq!(d.fill(x, 8, here), INVALID_VALUE);
@@ -348,12 +348,12 @@ fn missing_synchronisation() {
         assert_eq!(d.unpin(host), ILLEGAL_STATE);
         assert_eq!(d.wait(two), 0);
         // On a device of its own, as it is lost then.
-        d.enter(1);
+        d.enter(3);
         let (stream, y, host) = (d.stream(), d.allocate(64), d.pin(64));
         assert_eq!(d.to_device(y, host, 64, stream), 0);
         // SAFETY: the test's own pinned memory.
         unsafe { host.cast::<u8>().write(1) };
         assert_eq!(d.wait(stream), ILLEGAL_STATE, "pinned memory changed under a copy");
-        d.reset(1);
+        d.reset(3);
     }
 }
