@@ -274,8 +274,8 @@ pub unsafe extern "C" fn hipSetDevice(device: c_int) -> c_int {
     driver(Vendor::Hip, |world| {
         let device = device_of(world, device)?;
         calls::enter_device(device);
-        let context = world.primary(device)?;
-        world.context(context).map(drop)
+        // Only what the thread calls is chosen: a device that is lost can be chosen, to be reset.
+        world.primary(device).map(drop)
     })
 }
 
