@@ -32,7 +32,7 @@ pub struct EntryStore {
 #[derive(Debug)]
 pub enum Lookup {
     /// The only entry, or the one whose key was asked for first.
-    Found(Artefact),
+    Found(Box<Artefact>),
     /// None that could be meant, and why: words that a name can follow.
     Missing(String),
     /// An entry that cannot be used.
@@ -140,7 +140,7 @@ impl EntryStore {
             }
             Ok(artefact) => {
                 entries::touch(&path);
-                Lookup::Found(artefact)
+                Lookup::Found(Box::new(artefact))
             }
         })
     }
