@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use rlx_backend::DeviceApi;
-use rlx_backend::executor::{Run, Step};
+use rlx_backend::executor::{Run, Step, use_pools};
 use rlx_backend::extents::Values;
 use rlx_backend::prepared::Prepared;
 use rlx_ir::lir::MemoryPlan;
@@ -130,27 +130,9 @@ impl DeviceApi for Simt {
         plan: &MemoryPlan,
         places: &mut [Place],
     ) -> Result<()> {
-        let fits = queue.pools.len() == plan.pools.len()
-            && queue.pools.iter().zip(&plan.pools).all(|(have, &want)| have.len() >= want);
-        if !fits {
-            // The old memory goes first.
-            lir.live_ranges.iter().for_each(|range| places[range.buffer.index()] = None);
-            queue.pools.clear();
-            for (i, &bytes) in plan.pools.iter().enumerate() {
-                queue.pools.push(Buffer::new(&self.gpu, bytes, &format!("the arena (pool {i})"))?);
-            }
-        }
-        for range in &lir.live_ranges {
-            let b = range.buffer.index();
-            let buffer = &lir.buffers[b];
-            let bytes = rlx_opt::plan::buffer_bytes(buffer.elements, buffer.dtype, &plan.bounds)?;
-            let pool = queue.pools.get(plan.pool_of[b] as usize);
-            places[b] = match (plan.offsets[b], pool) {
-                (Some(offset), Some(pool)) => Some(pool.part(offset, bytes)),
-                _ => None,
-            };
-        }
-        Ok(())
+        let allocate = |i, bytes| Buffer::new(&self.gpu, bytes, &format!("the arena (pool {i})"));
+        let part = |pool: &Buffer, offset, bytes| Some(pool.part(offset, bytes));
+        use_pools::<Self>(&mut queue.pools, lir, plan, places, allocate, part)
     }
 
     fn begin(&self, queue: &mut Queue) -> Result<()> {

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::cell::Cell;
 use std::sync::Arc;
 
-use rlx_backend::executor::{Run, Step};
+use rlx_backend::executor::{Run, Step, use_pools};
 use rlx_backend::extents::Values;
 use rlx_backend::prepared::Prepared;
 use rlx_backend::{CodePart, DeviceApi};
@@ -175,28 +175,10 @@ impl DeviceApi for Wgpu {
         plan: &MemoryPlan,
         places: &mut [Place],
     ) -> Result<()> {
-        let large_enough = |have: &DeviceBuffer, want: usize| have.len() >= want as u64;
-        let fits = queue.pools.len() == plan.pools.len()
-            && queue.pools.iter().zip(&plan.pools).all(|(have, &want)| large_enough(have, want));
-        if !fits {
-            // The old memory goes first.
-            lir.live_ranges.iter().for_each(|range| places[range.buffer.index()] = None);
-            queue.pools.clear();
-            for (i, &bytes) in plan.pools.iter().enumerate() {
-                queue.pools.push(DeviceBuffer::pool(&self.gpu, bytes as u64, &format!("pool {i}"))?);
-            }
-        }
-        for range in &lir.live_ranges {
-            let b = range.buffer.index();
-            let buffer = &lir.buffers[b];
-            let bytes = rlx_opt::plan::buffer_bytes(buffer.elements, buffer.dtype, &plan.bounds)?;
-            let pool = queue.pools.get(plan.pool_of[b] as usize);
-            places[b] = match (plan.offsets[b], pool) {
-                (Some(offset), Some(pool)) => Some(pool.part(offset as u64, whole_words(bytes as u64))),
-                _ => None,
-            };
-        }
-        Ok(())
+        let allocate = |i, bytes| DeviceBuffer::pool(&self.gpu, bytes as u64, &format!("pool {i}"));
+        let part =
+            |pool: &DeviceBuffer, offset, bytes| Some(pool.part(offset as u64, whole_words(bytes as u64)));
+        use_pools::<Self>(&mut queue.pools, lir, plan, places, allocate, part)
     }
 
     fn begin(&self, queue: &mut Queue) -> Result<()> {

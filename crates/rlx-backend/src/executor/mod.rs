@@ -23,6 +23,7 @@ mod feeding;
 mod handles;
 mod init;
 mod params;
+mod pools;
 mod program;
 mod run;
 mod select;
@@ -30,5 +31,6 @@ mod stage;
 
 pub use api::{DeviceApi, Output, Run};
 pub use binding::BINDINGS;
+pub use pools::use_pools;
 pub use program::{Program, Step, StepAt};
 pub use run::Executor;
