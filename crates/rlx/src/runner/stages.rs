@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use rlx_ir::dim::scoped;
 use rlx_ir::{ConstData, Error, ErrorKind, Progress, Result};
 use rlx_onnx::{Imported, needed_tensor};
 use rlx_runtime::{CompileOptions, CompiledGraph, Session};
@@ -31,7 +32,10 @@ pub(super) fn import(
     inputs: &[(&str, &ConstData)],
     progress: &Progress,
 ) -> Result<Arc<Imported>> {
-    let complete = model.inputs()?.iter().all(|info| inputs.iter().any(|(name, _)| *name == info.name));
+    // Names alone are needed: the shapes that come with them leave no names of dimensions behind.
+    let complete = scoped(|| {
+        Ok::<_, Error>(model.inputs()?.iter().all(|info| inputs.iter().any(|(name, _)| *name == info.name)))
+    })?;
     if !complete {
         // Nothing can run; the inputs that are given may be enough.
         return model.import_with_progress(inputs, progress);
