@@ -29,8 +29,11 @@ pub struct ExtentTable {
     /// The places that were asked for since [`ExtentTable::forget_asked`].
     asked: Vec<u32>,
     /// The checks of views that are shared, by the view's address and the elements of the buffer; until all steps are prepared.
-    views: HashMap<(usize, Extent), (Arc<View>, Arc<[Ex]>)>,
+    views: HashMap<(usize, Extent), CheckedView>,
 }
+
+/// A view, which keeps its address from being used again, and the extents that its check reads.
+type CheckedView = (Arc<View>, Arc<[Ex]>);
 
 impl ExtentTable {
     /// The place of `e`.

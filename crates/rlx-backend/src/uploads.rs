@@ -10,8 +10,11 @@ use rlx_ir::{Result, Weight};
 #[derive(Debug)]
 pub struct Uploads<M> {
     /// By address. A weak reference keeps it from being used again.
-    copies: Mutex<HashMap<usize, (Weak<Weight>, Weak<M>)>>,
+    copies: Mutex<HashMap<usize, Upload<M>>>,
 }
+
+/// A weight, and the device's copy of it.
+type Upload<M> = (Weak<Weight>, Weak<M>);
 
 impl<M> Default for Uploads<M> {
     fn default() -> Self {

@@ -95,6 +95,7 @@ macro_rules! functions {
                 ///
                 /// # Safety
                 /// What the vendor's documentation asks of the arguments.
+                #[allow(clippy::too_many_arguments, reason = "they are the vendor's")]
                 pub(crate) unsafe fn $name(&self, $($arg: $ty),*) -> Result<(), Fault> {
                     let function = if self.vendor == Vendor::Cuda { $cuda } else { $hip };
                     let absent = || Fault { function, code: -1, meaning: "the vendor has no such function".into() };

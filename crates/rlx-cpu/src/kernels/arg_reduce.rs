@@ -258,11 +258,8 @@ mod tests {
                 let want = unsafe { one_by_one(how, &all, 0..size, None) }.1;
                 for isa in Isa::available() {
                     // SAFETY: as above.
-                    assert_eq!(
-                        unsafe { in_pieces(isa, how, line.as_ptr(), size) },
-                        want,
-                        "{isa} {how:?} {size}"
-                    );
+                    let found = unsafe { in_pieces(isa, how, line.as_ptr(), size) };
+                    assert_eq!(found, want, "{isa} {how:?} {size}");
                 }
             }
         }
