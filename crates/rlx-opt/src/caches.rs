@@ -15,7 +15,7 @@
 //! ```
 //!
 //! **How.** The symbol that grows (`past`) goes out of the graph. A dimension of `past + c` becomes one of `capacity`, of which
-//! the first `length + c` rows count ([`Rows`]), and each op that meets such a dimension has a rule: elementwise ops and
+//! the first `length + c` rows count (`Rows`), and each op that meets such a dimension has a rule: elementwise ops and
 //! movement leave it where it is, a count along it stays a count, a slice that starts at `past` starts at the length, a sum or a
 //! matmul over it takes zeros for the rows that do not count, a softmax or an attention −∞. An op without a rule is an error that
 //! names the node: nothing is turned half.

@@ -42,7 +42,7 @@ pub fn write(path: &Path, text: &str) -> Result<()> {
     write_whole(path, |file| file.write_all(sealed.as_bytes()).map_err(|e| io_error(path, e)))
 }
 
-/// What [`write`] wrote; `None` when there is no such file.
+/// What [`write()`] wrote; `None` when there is no such file.
 ///
 /// # Errors
 /// [`ErrorKind::Io`] when it cannot be read or is in a folder that is not the user's own, [`ErrorKind::Malformed`] when
