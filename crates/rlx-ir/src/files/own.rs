@@ -6,7 +6,9 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{io_error, is_absence};
+use super::io_error;
+#[cfg(unix)]
+use super::is_absence;
 use crate::error::{Error, ErrorKind, Result};
 
 /// `RLX_CACHE_DIR`, or the folder `rlx` in the user's cache folder (`XDG_CACHE_HOME`, `~/.cache`; `~/Library/Caches` on
