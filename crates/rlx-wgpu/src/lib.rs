@@ -10,11 +10,11 @@
 //! | `pipeline` | kernels compiled, several at a time, kept by hash |
 //! | `driver_cache` | what the driver made of kernels, cached in the user's cache folder |
 //! | `program` | a module's launches with everything that runs share |
-//! | `dispatch` | extents, bind groups, and the one submission of a run |
-//! | `exec` | the executable: pools, parameters, inputs, outputs; prepared weights shared, kept and restored |
-//! | `handles` | values that stay on the device and stand in for inputs |
+//! | `device` | the device as the executor uses it ([`rlx_backend::DeviceApi`]) |
+//! | `sequence` | steps bound to numbers: bind groups, uniforms, and the one submission of a run |
+//! | `flights` | runs under way, and what comes back of each |
 //!
-//! [`WgpuBackend`] is the door. Memory is planned by the compiler within the device's limits
+//! [`WgpuBackend`] is what a session uses. Memory is planned by the compiler within the device's limits
 //! ([`rlx_opt::PoolSpec`]): no dispatch reads and writes one pool, no range is larger than the device binds.
 #![deny(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
