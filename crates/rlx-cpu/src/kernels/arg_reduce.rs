@@ -93,6 +93,10 @@ impl StepKernel for ArgReduce {
 }
 
 impl ArgReduce {
+    /// Finds the places in all lines, a task at a time.
+    ///
+    /// # Safety
+    /// As [`StepKernel::run`]; `T` must be the type of the operand.
     unsafe fn find<T: Ordered>(&self, cx: &mut RunCx<'_, '_>, plan: &Plan) {
         let (x, out, lines) = (cx.shared::<T>(plan.lines.at), cx.shared::<i64>(plan.out), plan.lines);
         let (how, isa, row) = (self.how, cx.isa, lines.row());

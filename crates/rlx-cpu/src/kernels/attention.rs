@@ -321,6 +321,10 @@ impl Attention {
     }
 
     /// All queries of a head, with the head's keys and values where they are.
+    ///
+    /// # Safety
+    /// The bindings must be those of this run: queries, keys, values and mask readable for their dimensions, `y` and the scratch writable,
+    /// and no other thread at this head.
     #[allow(clippy::too_many_arguments)]
     unsafe fn few(
         &self,

@@ -167,6 +167,9 @@ impl Rows {
 }
 
 /// Copies `count` values, which need not be aligned, at distances in bytes.
+///
+/// # Safety
+/// All values must be readable at `from` and writable at `to`, and apart.
 #[inline(always)]
 unsafe fn each<T: std::marker::Copy>(
     count: usize,

@@ -197,6 +197,9 @@ impl Cumulative {
     }
 
     /// Lines that are neighbours in memory are joined in blocks, others a few at a time; in either case each line is one chain.
+    ///
+    /// # Safety
+    /// As [`StepKernel::run`]; `T` must be the type of operand and result.
     unsafe fn join<T: Number, J: Join<T>>(&self, cx: &mut RunCx<'_, '_>, plan: &Plan) {
         let (x, out, p) = (cx.shared::<T>(plan.from.at), cx.shared::<T>(plan.to.at), *plan);
         let (from_line, to_line) = (p.from.line_step(), p.to.line_step());

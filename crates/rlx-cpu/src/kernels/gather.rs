@@ -325,6 +325,9 @@ impl<T: Cell> Kernel for Doubled<T> {
 /// All slices must be readable, `to` writable for them, and apart from them.
 unsafe fn pick(from: *const u8, stride: isize, places: &[u32], to: *mut u8, bytes: usize) {
     /// Slices of one value each, which need not be aligned.
+    ///
+    /// # Safety
+    /// As [`pick`], for slices of one `T`.
     #[inline(always)]
     unsafe fn each<T: Copy>(from: *const u8, stride: isize, places: &[u32], to: *mut u8) {
         for (i, &place) in places.iter().enumerate() {

@@ -121,6 +121,10 @@ fn candidate_bytes<T: Ordered>() -> usize {
 }
 
 impl TopK {
+    /// Finds the first elements of all lines, a task at a time.
+    ///
+    /// # Safety
+    /// As [`StepKernel::run`]; `T` must be the type of the operand.
     unsafe fn find<T: Ordered>(&self, cx: &mut RunCx<'_, '_>, plan: &Plan) -> Result<()> {
         let p = *plan;
         if p.x.size > T::Key::LONGEST {

@@ -158,6 +158,9 @@ impl<T: Cell> Band<T> {
     }
 
     /// The whole band where its `N` rows take turns in the source.
+    ///
+    /// # Safety
+    /// Every element of the band must be readable in the source and writable in the result, and they must be apart.
     #[inline(always)]
     unsafe fn deal<const N: usize>(&self) {
         let rows: [*mut T; N] = std::array::from_fn(|i| self.row(i));
@@ -170,6 +173,9 @@ impl<T: Cell> Band<T> {
     }
 
     /// The whole band where its `N` columns take turns in the result.
+    ///
+    /// # Safety
+    /// Every element of the band must be readable in the source and writable in the result, and they must be apart.
     #[inline(always)]
     unsafe fn collect<const N: usize>(&self) {
         let columns: [*const T; N] = std::array::from_fn(|i| self.column(i));
@@ -181,6 +187,10 @@ impl<T: Cell> Band<T> {
         }
     }
 
+    /// A square of 16 by 16.
+    ///
+    /// # Safety
+    /// Every element of the band must be readable in the source and writable in the result, and they must be apart.
     #[inline(always)]
     unsafe fn whole<S: Simd>(&self, s: S) {
         let mut columns = [s.zero(); LANES];
@@ -196,6 +206,9 @@ impl<T: Cell> Band<T> {
     }
 
     /// Lanes outside of the square are zeros, and not stored.
+    ///
+    /// # Safety
+    /// Every element of the band must be readable in the source and writable in the result, and they must be apart.
     #[inline(always)]
     unsafe fn part<S: Simd>(&self, s: S) {
         let mut columns = [s.zero(); LANES];
@@ -210,6 +223,10 @@ impl<T: Cell> Band<T> {
         }
     }
 
+    /// Elements that lanes do not hold.
+    ///
+    /// # Safety
+    /// Every element of the band must be readable in the source and writable in the result, and they must be apart.
     #[inline(always)]
     unsafe fn one_by_one(&self) {
         for y in 0..self.height {
