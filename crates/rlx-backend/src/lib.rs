@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+pub mod budget;
 pub mod checks;
 pub mod convert;
 pub mod cost;

@@ -6,9 +6,9 @@
 use std::collections::HashMap;
 use std::fmt::Display;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use rlx_backend::budget::{Budget, Reserved};
 use rlx_backend::pipelines::{Kept, in_parallel};
 use rlx_backend::prepared::Prepared;
 use rlx_backend::uploads::Uploads;
@@ -55,7 +55,7 @@ pub(crate) struct Gpu {
     /// What init programs made, for all executables of the device.
     pub(crate) prepared: Prepared<Buffer>,
     pub(crate) staging: Mutex<Staging>,
-    used_bytes: Arc<AtomicU64>,
+    budget: Budget,
     pub(crate) probed: OnceLock<Result<()>>,
 }
 
@@ -168,7 +168,7 @@ impl Gpu {
             uploads: Uploads::default(),
             prepared: Prepared::new(),
             staging: Mutex::default(),
-            used_bytes: Arc::default(),
+            budget: Budget::new(which.max_memory_bytes),
             probed: OnceLock::new(),
             machine,
             context,
@@ -219,17 +219,12 @@ impl Gpu {
 
     /// Counts `bytes` as used until the guard is dropped.
     pub(crate) fn reserve(&self, bytes: u64, what: &str) -> Result<Reserved> {
-        let before = self.used_bytes.fetch_add(bytes, Ordering::Relaxed);
-        let reserved = Reserved { bytes, used: Arc::clone(&self.used_bytes) };
-        match self.which.max_memory_bytes {
-            Some(most) if before + bytes > most => Err(self.out_of_memory(what)),
-            _ => Ok(reserved),
-        }
+        self.budget.reserve(bytes).ok_or_else(|| self.out_of_memory(what))
     }
 
     /// Bytes in use.
     pub(crate) fn memory_in_use(&self) -> u64 {
-        self.used_bytes.load(Ordering::Relaxed)
+        self.budget.used()
     }
 
     /// Waits until everything that was given is done.
@@ -358,16 +353,3 @@ struct Image {
 
 /// What every kernel's function is called.
 const ENTRY: &str = "rlx_kernel";
-
-/// Bytes that count as used while this exists.
-#[derive(Debug)]
-pub(crate) struct Reserved {
-    bytes: u64,
-    used: Arc<AtomicU64>,
-}
-
-impl Drop for Reserved {
-    fn drop(&mut self) {
-        self.used.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
-}

@@ -3,10 +3,11 @@
 
 use std::collections::VecDeque;
 
+use rlx_backend::budget::Reserved;
 use rlx_ir::{ErrorKind, Result, memory};
 
 use crate::driver::{DeviceMemory, Event, Part, Pinned};
-use crate::gpu::{Gpu, Reserved, locked};
+use crate::gpu::{Gpu, locked};
 
 /// The most bytes that one piece of pinned memory has.
 const PIECE: usize = 4 << 20;

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use rlx_backend::budget::{Budget, Reserved};
 use rlx_backend::prepared::Prepared;
 use rlx_backend::uploads::Uploads;
 use rlx_driver::Device;
@@ -51,7 +52,6 @@ pub(crate) struct Gpu {
     pub(crate) queue: wgpu::Queue,
     pub(crate) info: wgpu::AdapterInfo,
     pub(crate) limits: wgpu::Limits,
-    lowered: Lowered,
     /// Why the device was lost, once it was; shared with the driver's callback.
     lost: Arc<OnceLock<String>>,
     /// Errors that no scope caught.
@@ -62,7 +62,7 @@ pub(crate) struct Gpu {
     uploads: Uploads<DeviceBuffer>,
     /// What init programs made, for all executables of the device.
     pub(crate) prepared: Prepared<DeviceBuffer>,
-    used_bytes: Arc<AtomicU64>,
+    budget: Budget,
     /// [`Transfers`] to the device, and to the host.
     pub(crate) moved: [AtomicU64; 2],
     pub(crate) probed: OnceLock<Result<()>>,
@@ -141,14 +141,13 @@ impl Gpu {
             queue,
             info,
             limits,
-            lowered,
             lost,
             stray,
             pipelines: Mutex::default(),
             driver_cache,
             uploads: Uploads::default(),
             prepared: Prepared::new(),
-            used_bytes: Arc::default(),
+            budget: Budget::new(lowered.max_memory_bytes),
             moved: Default::default(),
             probed: OnceLock::new(),
         })
@@ -205,17 +204,12 @@ impl Gpu {
 
     /// Counts `bytes` as used until the guard is dropped.
     pub(crate) fn reserve(&self, bytes: u64, what: &str) -> Result<Reserved> {
-        let before = self.used_bytes.fetch_add(bytes, Ordering::Relaxed);
-        let reserved = Reserved { bytes, used: Arc::clone(&self.used_bytes) };
-        match self.lowered.max_memory_bytes {
-            Some(most) if before + bytes > most => Err(self.out_of_memory(what)),
-            _ => Ok(reserved),
-        }
+        self.budget.reserve(bytes).ok_or_else(|| self.out_of_memory(what))
     }
 
     /// Bytes in use.
     pub(crate) fn memory_in_use(&self) -> u64 {
-        self.used_bytes.load(Ordering::Relaxed)
+        self.budget.used()
     }
 
     /// What went between host and device so far.
@@ -266,18 +260,5 @@ impl Gpu {
         // The callback runs when the device is polled; an error of this poll is the loss itself.
         let _ = self.device.poll(wgpu::PollType::Poll);
         let _ = self.lost.set("Destroyed: closed by this process".to_string());
-    }
-}
-
-/// Bytes that count as used while this exists.
-#[derive(Debug)]
-pub(crate) struct Reserved {
-    bytes: u64,
-    used: Arc<AtomicU64>,
-}
-
-impl Drop for Reserved {
-    fn drop(&mut self) {
-        self.used.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }

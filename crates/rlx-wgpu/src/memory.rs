@@ -2,9 +2,10 @@
 
 use std::sync::atomic::Ordering;
 
+use rlx_backend::budget::Reserved;
 use rlx_ir::{Error, ErrorKind, Result};
 
-use crate::gpu::{Gpu, Reserved};
+use crate::gpu::Gpu;
 
 /// Copies and bindings move whole words.
 const WORD: u64 = 4;
