@@ -5,12 +5,12 @@
 //! is taken whatever was compared first, so results are one and the same however they are found.
 
 use rlx_ir::op::ArgOp;
-use rlx_ir::{DType, Graph, Node, Op, Result};
-use rlx_opt::Claim;
+use rlx_ir::{DType, Op, Result};
 
 use super::lines::{Line, Lines};
+pub(crate) use super::order::claim;
 use super::order::{Key, Ordered};
-use super::scalar::{is_number, number};
+use super::scalar::number;
 use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound};
 use crate::isa::{Isa, Kernel};
 use crate::program::layout::At;
@@ -23,16 +23,6 @@ const PIECES: usize = 64;
 
 /// Fewer neighbours than this are compared line by line.
 const FEW: usize = 8;
-
-/// Numbers and truth values have an order.
-pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
-    let dtype = node.inputs.first().map_or(DType::C64, |&id| graph.shape(id).dtype());
-    if is_number(dtype) {
-        Claim::Native
-    } else {
-        Claim::No(format!("there is no kernel that orders {dtype}"))
-    }
-}
 
 /// The kernel of places of extremes.
 pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {

@@ -3,8 +3,20 @@
 //! NaN is greater than any number and equal to NaN, both zeros are equal.
 
 use half::{bf16, f16};
+use rlx_ir::{DType, Graph, Node};
+use rlx_opt::Claim;
 
-use super::scalar::{Number, Truth};
+use super::scalar::{Number, Truth, is_number};
+
+/// Numbers and truth values have an order.
+pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
+    let dtype = node.inputs.first().map_or(DType::C64, |&id| graph.shape(id).dtype());
+    if is_number(dtype) {
+        Claim::Native
+    } else {
+        Claim::No(format!("there is no kernel that orders {dtype}"))
+    }
+}
 
 /// An element with a place in an order.
 pub(crate) trait Ordered: Number {

@@ -4,13 +4,13 @@
 //! they are found. A line is compared in vectors with the last of the elements kept so far, as integers in the order of the
 //! elements ([`Ordered`]); what is better becomes a candidate. A line whose elements are apart is first gathered.
 
-use rlx_ir::{DType, Error, ErrorKind, Graph, Node, Op, Result};
-use rlx_opt::Claim;
+use rlx_ir::{DType, Error, ErrorKind, Op, Result};
 
 use super::elementwise::sized;
 use super::lines::{Line, Lines};
+pub(crate) use super::order::claim;
 use super::order::{Key, Ordered};
-use super::scalar::{is_number, number};
+use super::scalar::number;
 use super::transpose::{Band, transpose};
 use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound};
 use crate::isa::{Isa, Kernel};
@@ -29,16 +29,6 @@ const APART: usize = 16;
 
 /// Lines are not gathered together where they are more bytes than this.
 const GATHERED: usize = 1 << 20;
-
-/// Numbers and truth values have an order.
-pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
-    let dtype = node.inputs.first().map_or(DType::C64, |&id| graph.shape(id).dtype());
-    if is_number(dtype) {
-        Claim::Native
-    } else {
-        Claim::No(format!("there is no kernel that orders {dtype}"))
-    }
-}
 
 /// The kernel of the first elements in order.
 pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {

@@ -2,22 +2,12 @@
 
 use std::cmp::Ordering;
 
-use rlx_ir::{DType, Dim, Graph, Node, Op, Result};
-use rlx_opt::Claim;
+use rlx_ir::{DType, Dim, Op, Result};
 
-use super::scalar::{Number, is_number, number};
+pub(crate) use super::order::claim;
+use super::scalar::{Number, number};
 use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, check_count, mismatch, no_kernel, unbound};
 use crate::program::layout::At;
-
-/// Numbers and truth values have an order.
-pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
-    let dtype = node.inputs.first().map_or(DType::C64, |&id| graph.shape(id).dtype());
-    if is_number(dtype) {
-        Claim::Native
-    } else {
-        Claim::No(format!("there is no kernel that orders {dtype}"))
-    }
-}
 
 /// The kernel.
 pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
