@@ -99,15 +99,13 @@ impl Runner {
 
     /// A model on a session's device, compiled with `options`.
     pub fn new(model: Model, session: Session, options: CompileOptions) -> Self {
-        Runner {
-            source: Source::Onnx(Box::new(model)),
-            session,
-            options,
-            ready: Vec::new(),
-            variants: 0,
-            cache: None,
-            stages: Stages::default(),
-        }
+        Self::of(Source::Onnx(Box::new(model)), session, options)
+    }
+
+    /// Nothing is compiled yet, and nothing cached.
+    fn of(source: Source, session: Session, options: CompileOptions) -> Self {
+        let (ready, stages) = (Vec::new(), Stages::default());
+        Runner { source, session, options, ready, variants: 0, cache: None, stages }
     }
 
     /// A graph that was written or traced in a program, with the values of its parameters and the names of its outputs.
@@ -131,15 +129,7 @@ impl Runner {
         let (specialised, structure) = (Vec::new(), Structure::default());
         let imported = Imported { graph, weights, outputs, specialised, structure };
         let source = Source::Graph(Arc::new(imported));
-        Runner {
-            source,
-            session,
-            options,
-            ready: Vec::new(),
-            variants: 0,
-            cache: None,
-            stages: Stages::default(),
-        }
+        Self::of(source, session, options)
     }
 
     /// An artefact, loaded on the device it was compiled for.
