@@ -16,7 +16,7 @@ use crate::{
 
 impl<D: DeviceApi> ExecutableGraph for Executor<D> {
     fn lir(&self) -> &Arc<LirModule> {
-        &self.program.lir
+        &self.program.shown
     }
 
     fn set_param(&mut self, index: usize, weight: Arc<Weight>) -> Result<()> {
@@ -168,7 +168,8 @@ impl<D: DeviceApi> ExecutableGraph for Executor<D> {
     }
 
     fn prepared_weights(&mut self) -> Option<&mut dyn PreparedWeights> {
-        Some(self)
+        // A file keeps them by the buffers of the module that it has.
+        if Arc::ptr_eq(&self.program.shown, &self.program.lir) { Some(self) } else { None }
     }
 
     fn code(&self) -> Result<Vec<CodePart>> {

@@ -50,6 +50,8 @@ pub struct Program<D: DeviceApi> {
     pub device: D,
     /// The module.
     pub lir: Arc<LirModule>,
+    /// The module as callers see it: the one that was compiled, also where a device runs another form of it.
+    pub(super) shown: Arc<LirModule>,
     /// The steps of a run.
     pub steps: Vec<Step<D::Kernel>>,
     pub(super) table: ExtentTable,
@@ -121,8 +123,16 @@ impl<D: DeviceApi> Program<D> {
             waits,
             given,
             outputs,
+            shown: Arc::clone(&lir),
             lir,
         })
+    }
+
+    /// The program of a module that is another form of `lir`: its inputs, parameters, outputs and symbols are the same, its steps are
+    /// not. Callers see `lir`.
+    #[must_use]
+    pub fn shown_as(self, lir: Arc<LirModule>) -> Self {
+        Program { shown: lir, ..self }
     }
 
     /// An error of a step, with where it happened.

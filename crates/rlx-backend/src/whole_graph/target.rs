@@ -1,0 +1,99 @@
+//! A graph compiler's device as RLX's compiler sees it.
+
+use rlx_ir::lir::View;
+use rlx_ir::op::PackFormat;
+use rlx_ir::{DType, Graph, Node, Op};
+use rlx_opt::{Claim, Target};
+
+/// What a device says of a node.
+type Claims = dyn Fn(&Node, &Graph) -> Claim + Send + Sync;
+
+/// The target of a device that compiles whole graphs: it claims what its table says, so that the rest is decomposed, and leaves
+/// fusion, layouts and memory to the device's own compiler.
+///
+/// Ops that find out how large their results are ([`Op::data_symbol`]) are never claimed: a program's sizes are fixed.
+pub struct GraphTarget {
+    name: String,
+    claims: Box<Claims>,
+    moves: fn(DType) -> bool,
+    max_rank: usize,
+}
+
+impl GraphTarget {
+    /// A device of this name. `claims` is asked for each node that computes something, and is exact for element types and
+    /// attributes; movement (reshapes, transposes, slices, expansions, concatenations) a graph compiler always has.
+    pub fn new(
+        name: impl Into<String>,
+        claims: impl Fn(&Node, &Graph) -> Claim + Send + Sync + 'static,
+    ) -> Self {
+        GraphTarget {
+            name: name.into(),
+            claims: Box::new(claims),
+            moves: |dtype| dtype.bits() >= 8,
+            max_rank: usize::MAX,
+        }
+    }
+
+    /// The element types that movement has; without this, those of whole bytes.
+    #[must_use]
+    pub fn with_moves(mut self, moves: fn(DType) -> bool) -> Self {
+        self.moves = moves;
+        self
+    }
+
+    /// The most dimensions of a tensor.
+    #[must_use]
+    pub fn with_max_rank(mut self, rank: usize) -> Self {
+        self.max_rank = rank;
+        self
+    }
+}
+
+impl Target for GraphTarget {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn claim(&self, node: &Node, graph: &Graph) -> Claim {
+        if node.op.data_symbol().is_some() {
+            return Claim::No("how large its result is is known in the run only".into());
+        }
+        if node.results().iter().any(|shape| shape.rank() > self.max_rank) {
+            return Claim::No(format!("tensors have at most {} dimensions", self.max_rank));
+        }
+        (self.claims)(node, graph)
+    }
+
+    fn max_rank(&self) -> usize {
+        self.max_rank
+    }
+
+    fn moves(&self, dtype: DType) -> bool {
+        (self.moves)(dtype)
+    }
+
+    fn fuses(&self, _: Option<&Node>, _: &Node, _: &Graph) -> bool {
+        false
+    }
+
+    // No step runs by itself, so views cost nothing.
+    fn reads_view(&self, _: &Op, _: usize, _: &View) -> bool {
+        true
+    }
+
+    fn writes_view(&self, _: &Op, _: &View) -> bool {
+        true
+    }
+
+    fn writes_in_place(&self, node: &Node, input: usize, _: &Graph) -> bool {
+        node.op.def().updates() == Some(input)
+    }
+
+    fn columns_are_independent(&self, _: &Node) -> bool {
+        false
+    }
+
+    fn pack_format(&self, _: &Node, _: usize, _: &Graph) -> Option<PackFormat> {
+        None
+    }
+}
