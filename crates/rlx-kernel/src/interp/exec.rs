@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use rlx_ir::lir::{BufferKind, LirModule, Operand, Step};
+use rlx_ir::lir::{Buffer, BufferKind, LirModule, Operand, Step};
 use rlx_ir::oracle::{self, Bindings};
 use rlx_ir::{DimBinding, Error, ErrorKind, Extent, Node, Op, Result, Value};
 
-use super::{Binding, Pools, dispatch};
+use super::{Binding, Counters, Pools, Sample, count, dispatch};
+use crate::KernelHash;
 use crate::schedule::{Arg, Launch, UniformArg};
 use crate::target::{KernelTarget, compile_step, step_variants};
 
@@ -77,7 +78,8 @@ impl Executable {
         };
         let given = nodes.iter().filter_map(|n| find(n).map(|v| (*n, v.dims.as_slice())));
         let dims = oracle::bind_shapes(given)?;
-        let mut memory = Memory { lir: &self.lir, dims, pools: Pools::default(), at: HashMap::new() };
+        let mut memory =
+            Memory { lir: &self.lir, dims, pools: Pools::default(), skew: SKEW_ELEMENTS, at: HashMap::new() };
         memory
             .fill(&|i| find_slot(&self.lir.inputs[i].name, values.input(&self.lir.inputs[i].name)), &|i| {
                 find_slot(&self.lir.params[i].name, values.param(&self.lir.params[i].name))
@@ -91,15 +93,60 @@ impl Executable {
     }
 }
 
+impl Executable {
+    /// Counts what each dispatch of a run (init steps are not among them) asks of a GPU's memory, at these
+    /// dimensions. No value is computed: each dispatch finds zeros in what it reads, but for constants.
+    ///
+    /// # Errors
+    /// A dimension without value, or a check of the interpreter.
+    pub fn count(&self, dims: &DimBinding, sample: Sample) -> Result<Vec<Counted>> {
+        // Devices bind buffers where a sector begins.
+        let memory = Memory {
+            lir: &self.lir,
+            dims: dims.clone(),
+            pools: Pools::default(),
+            skew: 0,
+            at: HashMap::new(),
+        };
+        let mut known: HashMap<(KernelHash, Vec<i32>, i64), Counters> = HashMap::new();
+        let mut all = Vec::new();
+        for (step, launches) in &self.steps {
+            for launch in launches {
+                let counted = memory.count(step, launch, sample, &mut known);
+                all.push(counted.map_err(|e| self.lir.graph.locate(step.node, e))?);
+            }
+        }
+        Ok(all)
+    }
+}
+
+fn operand(step: &Step, arg: Arg) -> &Operand {
+    match arg {
+        Arg::Input(i) => &step.inputs[i],
+        Arg::Output(i) => &step.outputs[i],
+    }
+}
+
 fn find_slot(name: &str, value: Option<&Value>) -> Result<Vec<u8>> {
     let missing = || Error::new(ErrorKind::Binding, format!("{name:?} was not given"));
     value.map(|v| v.encode()).ok_or_else(missing)
+}
+
+/// What a kernel of a module asks of a GPU's memory: see [`Executable::count`].
+#[derive(Debug, Clone)]
+pub struct Counted {
+    /// The kernel.
+    pub kernel: Arc<crate::Kernel>,
+    /// What its workgroups do.
+    pub counters: Counters,
 }
 
 struct Memory<'a> {
     lir: &'a LirModule,
     dims: DimBinding,
     pools: Pools,
+    /// How many elements behind the start of what is bound a buffer starts.
+    skew: i64,
     /// The range of each buffer, by its number.
     at: HashMap<u32, Binding>,
 }
@@ -110,6 +157,14 @@ impl Memory<'_> {
         e.eval(&value).ok_or_else(|| Error::new(ErrorKind::Dimension, format!("{e} has no value")))
     }
 
+    /// Where a buffer starts within its pool, and how many bytes it has.
+    fn sizes(&self, buffer: &Buffer) -> Result<(usize, usize)> {
+        let elements = self.number(buffer.elements)?;
+        let bytes = usize::try_from(elements).ok().and_then(|n| buffer.dtype.storage_bytes(n));
+        let bytes = bytes.ok_or_else(|| Error::new(ErrorKind::OutOfMemory, "a buffer is too large"))?;
+        Ok((buffer.dtype.storage_bytes(self.skew as usize).unwrap_or(0), bytes))
+    }
+
     /// Lays every buffer out, each in a pool of its own, and fills those whose contents are given.
     fn fill(
         &mut self,
@@ -117,16 +172,13 @@ impl Memory<'_> {
         param: &dyn Fn(usize) -> Result<Vec<u8>>,
     ) -> Result<()> {
         for (i, buffer) in self.lir.buffers.iter().enumerate() {
-            let elements = self.number(buffer.elements)?;
-            let bytes = usize::try_from(elements).ok().and_then(|n| buffer.dtype.storage_bytes(n));
-            let bytes = bytes.ok_or_else(|| Error::new(ErrorKind::OutOfMemory, "a buffer is too large"))?;
+            let (skew, bytes) = self.sizes(buffer)?;
             let given = match &buffer.kind {
                 BufferKind::Input(k) => Some(input(*k)?),
                 BufferKind::Param(k) => Some(param(*k)?),
                 BufferKind::Constant(data) => Some(data.bytes().to_vec()),
                 _ => None,
             };
-            let skew = buffer.dtype.storage_bytes(SKEW_ELEMENTS as usize).unwrap_or(0);
             // What nothing wrote is no zero.
             let mut pool = vec![0xA5; (skew + bytes).next_multiple_of(4)];
             if let Some(given) = given {
@@ -138,22 +190,54 @@ impl Memory<'_> {
         Ok(())
     }
 
-    fn launch(&mut self, step: &Step, launch: &Launch) -> Result<()> {
-        let operand = |arg: Arg| match arg {
-            Arg::Input(i) => &step.inputs[i],
-            Arg::Output(i) => &step.outputs[i],
-        };
+    /// The values of a launch's uniforms.
+    fn uniforms(&self, launch: &Launch) -> Result<Vec<i32>> {
         let mut uniforms = Vec::with_capacity(launch.uniforms.len());
         for u in &launch.uniforms {
             let v = match u {
                 UniformArg::Extent(e) => self.number(*e)?,
-                UniformArg::Base { offset, .. } => SKEW_ELEMENTS + self.number(*offset)?,
+                UniformArg::Base { offset, .. } => self.skew + self.number(*offset)?,
             };
             let v = i32::try_from(v);
             uniforms.push(v.map_err(|_| Error::new(ErrorKind::OutOfMemory, "a size exceeds 32 bits"))?);
         }
+        Ok(uniforms)
+    }
+
+    /// As [`Executable::count`], for one dispatch; equal dispatches are counted once.
+    fn count(
+        &self,
+        step: &Step,
+        launch: &Launch,
+        sample: Sample,
+        known: &mut HashMap<(KernelHash, Vec<i32>, i64), Counters>,
+    ) -> Result<Counted> {
+        let (kernel, uniforms, groups) =
+            (Arc::clone(&launch.kernel), self.uniforms(launch)?, self.number(launch.groups)?);
+        let key = (kernel.hash(), uniforms, groups);
+        if let Some(&counters) = known.get(&key) {
+            return Ok(Counted { kernel, counters });
+        }
+        let (mut pools, mut bindings) = (Pools::default(), Vec::new());
+        for &arg in &launch.bindings {
+            let buffer = &self.lir.buffers[operand(step, arg).buffer.index()];
+            let (skew, bytes) = self.sizes(buffer)?;
+            let mut pool = vec![0; (skew + bytes).next_multiple_of(4)];
+            if let BufferKind::Constant(data) = &buffer.kind {
+                pool[skew..skew + bytes].copy_from_slice(&data.bytes()[..bytes]);
+            }
+            bindings.push(Binding { pool: pools.0.len(), offset: 0, len: pool.len() });
+            pools.0.push(pool);
+        }
+        let counters = count(&kernel, groups, &key.1, &bindings, &mut pools, sample)?;
+        known.insert(key, counters);
+        Ok(Counted { kernel, counters })
+    }
+
+    fn launch(&mut self, step: &Step, launch: &Launch) -> Result<()> {
+        let uniforms = self.uniforms(launch)?;
         let bindings: Vec<Binding> =
-            launch.bindings.iter().map(|&arg| self.at[&operand(arg).buffer.0]).collect();
+            launch.bindings.iter().map(|&arg| self.at[&operand(step, arg).buffer.0]).collect();
         let groups = self.number(launch.groups)?;
         match dispatch(&launch.kernel, groups, &uniforms, &bindings, &mut self.pools)? {
             None => Ok(()),

@@ -6,17 +6,22 @@
 //! never written or that another one writes between the same two barriers, no two invocations of a dispatch
 //! write one element, no division by zero. A kernel that passes here may still be wrong on a device, but not
 //! for one of these reasons.
+//!
+//! How well a kernel uses a GPU's memory can be counted on the way: see [`count`](mod@count).
 
+pub mod count;
 mod exec;
 mod memory;
 
-pub use exec::Executable;
+pub use count::{Counters, Sample};
+pub use exec::{Counted, Executable};
 pub use memory::{Binding, Pools};
 
 use rlx_ir::{Error, ErrorKind, Result};
 
 use crate::eval;
-use crate::ir::{Inst, Kernel, Stmt, Ty, Value};
+use crate::ir::{Buffer, Inst, Kernel, Shared, Stmt, Ty, Value};
+use count::Counting;
 use memory::{SharedCells, Writers};
 
 /// What a [`Stmt::Fail`] reported.
@@ -39,34 +44,27 @@ pub fn dispatch(
     bindings: &[Binding],
     pools: &mut Pools,
 ) -> Result<Option<Fault>> {
-    let fault = |what: String| Error::new(ErrorKind::Internal, format!("kernel {:?}: {what}", kernel.name));
-    if uniforms.len() != kernel.uniforms.len() || bindings.len() != kernel.buffers.len() {
-        return Err(fault("wrong number of uniforms or bindings".to_string()));
-    }
-    for (b, decl) in bindings.iter().zip(&kernel.buffers) {
-        pools.check(b).map_err(|e| fault(format!("buffer {}: {e}", decl.name)))?;
-    }
-    let lanes = kernel.workgroup as usize;
-    let mut machine = Machine {
-        kernel,
-        lanes,
-        group: 0,
-        uniforms,
-        bindings,
-        pools,
-        values: vec![0; kernel.values.len() * lanes],
-        vars: vec![0; kernel.vars.len() * lanes],
-        shared: SharedCells::new(&kernel.shared),
-        writers: kernel.buffers.iter().zip(bindings).map(|(d, b)| Writers::new(d, b)).collect(),
-        fault: None,
-    };
-    let all = vec![true; lanes];
-    for group in 0..groups {
-        machine.group = group;
-        machine.shared.reset();
-        machine.block(&kernel.body, &all).map_err(|e| fault(format!("workgroup {group}: {e}")))?;
-    }
+    let mut machine = Machine::new(kernel, uniforms, bindings, pools)?;
+    machine.run(0..groups)?;
     Ok(machine.fault)
+}
+
+/// Runs the workgroups of `sample` as [`dispatch`] does; gives what all of them ask of a GPU's memory.
+///
+/// # Errors
+/// As [`dispatch`].
+pub fn count(
+    kernel: &Kernel,
+    groups: i64,
+    uniforms: &[i32],
+    bindings: &[Binding],
+    pools: &mut Pools,
+    sample: Sample,
+) -> Result<Counters> {
+    let mut machine = Machine::new(kernel, uniforms, bindings, pools)?;
+    machine.counting = Some(Counting::new(kernel));
+    machine.run(sample.of(groups))?;
+    Ok(machine.counting.map(|counting| counting.total(groups)).unwrap_or_default())
 }
 
 struct Machine<'a> {
@@ -82,12 +80,82 @@ struct Machine<'a> {
     shared: SharedCells,
     writers: Vec<Writers>,
     fault: Option<Fault>,
+    /// Where somebody counts.
+    counting: Option<Counting>,
+}
+
+/// An error of this kernel.
+fn wrong(kernel: &Kernel, what: &str) -> Error {
+    Error::new(ErrorKind::Internal, format!("kernel {:?}: {what}", kernel.name))
 }
 
 /// What a statement may report: a message, which the caller puts into an [`Error`].
 type Step = std::result::Result<(), String>;
 
-impl Machine<'_> {
+impl<'a> Machine<'a> {
+    /// # Errors
+    /// Bindings that are not the kernel's.
+    fn new(
+        kernel: &'a Kernel,
+        uniforms: &'a [i32],
+        bindings: &'a [Binding],
+        pools: &'a mut Pools,
+    ) -> Result<Self> {
+        if uniforms.len() != kernel.uniforms.len() || bindings.len() != kernel.buffers.len() {
+            return Err(wrong(kernel, "wrong number of uniforms or bindings"));
+        }
+        for (b, decl) in bindings.iter().zip(&kernel.buffers) {
+            pools.check(b).map_err(|e| wrong(kernel, &format!("buffer {}: {e}", decl.name)))?;
+        }
+        let lanes = kernel.workgroup as usize;
+        Ok(Machine {
+            kernel,
+            lanes,
+            group: 0,
+            uniforms,
+            bindings,
+            pools,
+            values: vec![0; kernel.values.len() * lanes],
+            vars: vec![0; kernel.vars.len() * lanes],
+            shared: SharedCells::new(&kernel.shared),
+            writers: kernel.buffers.iter().zip(bindings).map(|(d, b)| Writers::new(d, b)).collect(),
+            fault: None,
+            counting: None,
+        })
+    }
+
+    fn run(&mut self, groups: impl IntoIterator<Item = i64>) -> Result<()> {
+        let (kernel, all) = (self.kernel, vec![true; self.lanes]);
+        for group in groups {
+            self.group = group;
+            self.shared.reset();
+            self.counting.iter_mut().for_each(Counting::begin);
+            self.block(&kernel.body, &all).map_err(|e| wrong(kernel, &format!("workgroup {group}: {e}")))?;
+            self.counting.iter_mut().for_each(Counting::end);
+        }
+        Ok(())
+    }
+
+    /// Counts an access to a buffer, whose elements are `bits` long.
+    fn count_buffer(&mut self, buffer: Buffer, bits: usize, index: Value, mask: &[bool]) {
+        let Some(mut counting) = self.counting.take() else { return };
+        let (bits, skew) = (bits as u64, self.bindings[buffer.index()].offset as u64 * 8);
+        let at = |l: usize| {
+            let index = u64::try_from(self.int_at(index, l)).unwrap_or(0);
+            mask[l].then_some((skew + index * bits, bits))
+        };
+        counting.buffer(&(0..mask.len()).map(at).collect::<Vec<_>>());
+        self.counting = Some(counting);
+    }
+
+    /// Counts an access to workgroup memory.
+    fn count_shared(&mut self, shared: Shared, index: Value, mask: &[bool]) {
+        let Some(mut counting) = self.counting.take() else { return };
+        let at = |l: usize| mask[l].then_some(u64::try_from(self.int_at(index, l)).unwrap_or(0));
+        counting.shared(shared, &(0..mask.len()).map(at).collect::<Vec<_>>());
+        self.counting = Some(counting);
+    }
+
     fn at(&self, v: Value, lane: usize) -> u64 {
         self.values[v.index() * self.lanes + lane]
     }
@@ -126,11 +194,13 @@ impl Machine<'_> {
                     self.writers[buffer.index()].write(element, who)?;
                     self.pools.store(&self.bindings[buffer.index()], element, dtype, bits);
                 }
+                self.count_buffer(*buffer, dtype.bits(), *index, mask);
             }
             Stmt::StoreShared { shared, index, value } => {
                 for l in lanes() {
                     self.shared.store(*shared, self.int_at(*index, l), self.at(*value, l), l)?;
                 }
+                self.count_shared(*shared, *index, mask);
             }
             Stmt::MergeBits { buffer, index, mask: bit_mask, bits } => {
                 for l in lanes() {
@@ -142,6 +212,10 @@ impl Machine<'_> {
                     let element = binding.element(self.int_at(*index, l), rlx_ir::DType::U32)?;
                     let old = self.pools.load(binding, element, rlx_ir::DType::U32) as u32;
                     self.pools.store(binding, element, rlx_ir::DType::U32, u64::from(old & keep | put));
+                }
+                self.count_buffer(*buffer, 32, *index, mask);
+                if let Some(counting) = &mut self.counting {
+                    counting.counters.atomics += 2 * mask.iter().filter(|&&active| active).count() as u64;
                 }
             }
             Stmt::If { cond, then, otherwise } => {
@@ -162,6 +236,7 @@ impl Machine<'_> {
                     return Err("a barrier that not every invocation reaches".to_string());
                 }
                 self.shared.barrier();
+                self.counting.iter_mut().for_each(|counting| counting.counters.barriers += 1);
             }
             Stmt::Fail { code, value } => {
                 if let Some(l) = lanes().next() {
@@ -189,6 +264,7 @@ impl Machine<'_> {
             for (l, _) in active.iter().enumerate().filter(|&(_, &a)| a) {
                 self.values[counter.index() * self.lanes + l] = u64::from(at[l] as u32);
             }
+            self.counting.iter_mut().for_each(|counting| counting.iterate(&active));
             self.block(body, &active)?;
             at.iter_mut().for_each(|a| *a += i64::from(step));
         }
@@ -245,11 +321,13 @@ impl Machine<'_> {
                     self.writers[buffer.index()].read(element, self.invocation(l))?;
                     self.values[base + l] = self.pools.load(&self.bindings[buffer.index()], element, dtype);
                 }
+                self.count_buffer(buffer, dtype.bits(), i, mask);
             }
             Inst::LoadShared(s, i) => {
                 for l in lanes() {
                     self.values[base + l] = self.shared.load(s, self.int_at(i, l), l)?;
                 }
+                self.count_shared(s, i, mask);
             }
         }
         Ok(())

@@ -1,0 +1,201 @@
+//! What the kernels of the test models ask of a GPU's memory may not get worse.
+//!
+//! `counters.tsv` has a line for each kernel of each model (and of each variant of a matmul): how often it is dispatched in a run, and the
+//! interpreter's counters, summed over these dispatches ([`rlx_kernel::interp::count`] says what they are).
+//! `RLX_WRITE_DOCS=1 cargo test -p rlx-kernel --test counters` writes it again, unless a counter grew: a line that is worse for a good
+//! reason is deleted by hand first, so that the reason is asked for.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::PathBuf;
+
+use common::{native, try_module, words};
+use rlx_ir::{DType, DimBinding, ErrorKind, Graph, Op, Shape};
+use rlx_kernel::KernelTarget;
+use rlx_kernel::interp::{Counted, Counters, Executable, Sample};
+use rlx_onnx::{ImportOptions, OnnxFile, import};
+use rlx_opt::pipeline::CompilePipeline;
+use rlx_opt::{CompileOptions, Precision};
+use rlx_testdata::models::{self, Golden};
+
+/// Workgroups of a dispatch that are run.
+const SAMPLE: Sample = Sample(3);
+
+/// A line's key: model, device, kernel.
+type Key = [String; 3];
+
+/// The lines: dispatches and counters.
+#[derive(Default)]
+struct Table(BTreeMap<Key, (u64, Counters)>);
+
+impl Table {
+    fn add(&mut self, model: &str, target: &KernelTarget, counted: &[Counted]) {
+        for one in counted {
+            let key = [model.to_owned(), target.name.clone(), one.kernel.name.clone()];
+            let (dispatches, counters) = self.0.entry(key).or_default();
+            *dispatches += 1;
+            *counters += one.counters;
+        }
+    }
+
+    fn print(&self) -> String {
+        let mut text = String::from("model\tdevice\tkernel\tdispatches");
+        Counters::default().costs().iter().for_each(|(name, _)| _ = write!(text, "\t{name}"));
+        text.push('\n');
+        for (key, (dispatches, counters)) in &self.0 {
+            let _ = write!(text, "{}\t{dispatches}", key.join("\t"));
+            counters.costs().iter().for_each(|(_, n)| _ = write!(text, "\t{n}"));
+            text.push('\n');
+        }
+        text
+    }
+
+    /// What grew since `before` was written, and by how much.
+    fn worse(&self, before: &str) -> Vec<String> {
+        let mut lines = before.lines().map(|line| line.split('\t').collect::<Vec<_>>());
+        let names = lines.next().unwrap_or_default();
+        let (mut worse, mut dispatches) = (Vec::new(), BTreeMap::<[&str; 2], [u64; 2]>::new());
+        for line in lines {
+            let &[model, device, kernel, ..] = &line[..] else { panic!("a line without a kernel: {line:?}") };
+            let was: Vec<u64> = line[3..].iter().map(|n| n.parse().unwrap()).collect();
+            let sums = dispatches.entry([model, device]).or_default();
+            sums[0] += was[0];
+            // A kernel that is gone became another one, whose line is new.
+            let Some((count, counters)) = self.0.get(&[model, device, kernel].map(str::to_owned)) else {
+                continue;
+            };
+            sums[1] += count;
+            let now = counters.costs().map(|(_, n)| n);
+            for (i, (was, now)) in was[1..].iter().zip(now).enumerate().filter(|(_, (was, now))| now > was) {
+                worse.push(format!("{model} on {device}, {kernel}: {} {was} → {now}", names[i + 4]));
+            }
+        }
+        for ([model, device], [was, _]) in dispatches {
+            let now: u64 = self
+                .0
+                .iter()
+                .filter(|(key, _)| key[0] == model && key[1] == device)
+                .map(|(_, (n, _))| n)
+                .sum();
+            if now > was {
+                worse.push(format!("{model} on {device}: {was} dispatches → {now}"));
+            }
+        }
+        worse
+    }
+}
+
+/// Counts a graph on these devices; `false` where they have no kernels for it.
+fn add(
+    table: &mut Table,
+    (name, graph): (&str, &Graph),
+    targets: &[KernelTarget],
+    dims: &DimBinding,
+    precision: Precision,
+) -> bool {
+    targets.iter().all(|target| {
+        let options = CompileOptions::default().dim_binding(dims.clone()).precision(precision);
+        let compiled = CompilePipeline::new(std::sync::Arc::new(target.clone()), options).compile(graph);
+        let module = compiled.and_then(|c| Executable::new(std::sync::Arc::new(c.lir), target));
+        match module.and_then(|module| module.count(dims, SAMPLE)) {
+            Ok(counted) => table.add(name, target, &counted),
+            Err(e) if e.kind() == ErrorKind::Unsupported => return false,
+            Err(e) => panic!("{name} on {}: {e}", target.name),
+        }
+        true
+    })
+}
+
+/// The models of one exporter, but for those of full size or with weights from a package.
+fn kept() -> Vec<models::Model> {
+    let again = ["_dynamo", "_static", "_fused", "_eager", "_sdpa", "opset23", "_channel", "_shared"];
+    let mut kept = models::all();
+    kept.retain(|m| !m.full && !m.needs_package() && !again.iter().any(|part| m.name.contains(part)));
+    kept
+}
+
+fn largest(model: &models::Model) -> &Golden {
+    let size = |g: &&Golden| g.dims.iter().map(|(_, n)| n.max(&1)).product::<usize>();
+    // Of equals the first.
+    model.goldens.iter().rev().max_by_key(size).expect("a model has goldens")
+}
+
+fn add_models(table: &mut Table) {
+    for model in kept() {
+        let Some(path) = model.graph_file() else { continue };
+        let graph = import(&OnnxFile::open(&path).unwrap(), &ImportOptions::default()).unwrap().graph;
+        // The first of ResNet's images is small.
+        let golden = if model.name == "resnet18" { &model.goldens[0] } else { largest(&model) };
+        let dims = golden.binding();
+        if !add(table, (&model.name, &graph), &[words()], &dims, Precision::F32) {
+            println!("{}: not computed on these devices", model.name);
+        }
+        for (precision, suffix) in [(Precision::F16, "f16"), (Precision::BF16, "bf16")] {
+            if ["bert_dynamic", "resnet18"].contains(&model.name.as_str()) {
+                let name = format!("{}.{suffix}", model.name);
+                assert!(add(table, (&name, &graph), &[native(), words()], &dims, precision));
+            }
+        }
+    }
+}
+
+/// Every variant of a matmul that fills them.
+fn add_matmuls(table: &mut Table) {
+    for dtype in [DType::F32, DType::F16] {
+        let mut graph = Graph::new("matmul");
+        let x = graph.input("x", Shape::new(&[256, 64], dtype));
+        let w = graph.input("w", Shape::new(&[64, 256], dtype));
+        let y = graph.try_add(Op::MatMul, &[x, w]).unwrap();
+        graph.set_outputs(vec![y]);
+        for target in [native(), words()] {
+            let module = try_module(&graph, &target).unwrap();
+            let names = rlx_kernel::step_variants(&module.steps[0], &module, &target).unwrap();
+            for (i, name) in names.iter().enumerate() {
+                let executable = Executable::choosing(module.clone(), &target, |_| i).unwrap();
+                let counted = executable.count(&DimBinding::new(), SAMPLE).unwrap();
+                table.add(&format!("matmul {dtype} {name}"), &target, &counted);
+            }
+        }
+    }
+}
+
+#[test]
+fn counters_do_not_grow() {
+    let mut table = Table::default();
+    add_matmuls(&mut table);
+    add_models(&mut table);
+    assert!(table.0.len() > 200, "only {} kernels", table.0.len());
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/counters.tsv");
+    let written = std::fs::read_to_string(&path).unwrap_or_default();
+    let worse = table.worse(&written);
+    assert!(worse.is_empty(), "{} counters grew:\n{}", worse.len(), worse.join("\n"));
+    let now = table.print();
+    if std::env::var_os("RLX_WRITE_DOCS").is_some() {
+        std::fs::write(&path, now).unwrap();
+        return;
+    }
+    let changed: Vec<&str> =
+        now.lines().filter(|line| !written.lines().any(|w| w == *line)).take(20).collect();
+    assert!(
+        now == written,
+        "counters.tsv is out of date (RLX_WRITE_DOCS=1 cargo test -p rlx-kernel --test counters):\n{}",
+        changed.join("\n")
+    );
+}
+
+#[test]
+fn a_counter_that_grew_is_found() {
+    let mut table = Table::default();
+    let counters = Counters { groups: 1, conflicts: 5, ways: 2, ..Counters::default() };
+    table.0.insert(["m", "words", "k"].map(str::to_owned), (1, counters));
+    let text = table.print();
+    assert!(table.worse(&text).is_empty());
+    let better = text.replace("\t5\t2\t", "\t6\t3\t");
+    assert!(table.worse(&better).is_empty(), "what became better is only out of date");
+    let before = text.replace("\t5\t2\t", "\t0\t1\t");
+    assert_eq!(table.worse(&before).len(), 2, "{:?}", table.worse(&before));
+    table.0.insert(["m", "words", "another"].map(str::to_owned), (1, counters));
+    assert_eq!(table.worse(&text), ["m on words: 1 dispatches → 2"]);
+}
