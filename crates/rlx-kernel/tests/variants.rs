@@ -205,7 +205,7 @@ fn a_device_is_offered_what_it_has_room_for() {
     let mut small = KernelTarget::webgpu("small");
     let webgpu = most_variants(&try_module(&graph, &small).unwrap(), &small);
     assert_eq!(webgpu.len(), 14, "every variant of f32 is within what WebGPU promises: {webgpu:?}");
-    (small.limits.max_workgroup, small.limits.max_shared_bytes) = (64, 4096);
+    (small.limits.max_workgroup, small.limits.max_shared_bytes) = (64, 5120);
     let module = try_module(&graph, &small).unwrap();
     let variants = most_variants(&module, &small);
     assert_eq!(variants[0], "tile32x32x16.4x4");

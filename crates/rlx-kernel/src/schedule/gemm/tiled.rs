@@ -1,25 +1,68 @@
 //! Tiles through workgroup memory.
 //!
 //! A workgroup makes one tile of results. Strips of both operands go through its memory; each invocation keeps the
-//! sums of a few neighbouring rows and columns. The finished tile goes through the same memory, some rows of every
+//! sums of a few rows and columns. The finished tile goes through the same memory, some rows of every
 //! invocation at a time, so that what follows is written once and neighbours store side by side.
+//!
+//! **Banks.** Workgroup memory has 32 banks; a warp that accesses several words of one bank waits for each (`interp::count` finds that). So the
+//! rows of an invocation are neighbours, its columns are as far apart as there are invocations along a row, and rows in memory are a
+//! little longer than what they hold ([`Layout`]).
 
 use super::{Finish, Gemm, Operands, Place, Sums, Tile, Tiling};
 use crate::ir::{Const, Shared, Ty, Value};
 use crate::schedule::cx::Cx;
-use crate::schedule::gemm::GemmVariant;
 use crate::schedule::{Launch, Scheduled};
+
+/// Banks of workgroup memory, and invocations that access it at once.
+const BANKS: i32 = 32;
+
+/// Where strips and slabs are in workgroup memory, in elements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Layout {
+    /// From one row of the left strip to the next; a row is what one `k` needs.
+    left: i32,
+    /// Where the right strip begins, whose rows are dense.
+    right_at: i32,
+    /// How many rows of each invocation a slab of the finished tile has.
+    slab_rows: i32,
+    /// From one row of a slab to the next.
+    slab: i32,
+    /// How long it all is.
+    pub(super) len: i32,
+}
+
+impl Layout {
+    /// The layout for a tile with strips so deep; sizes are powers of two.
+    pub(super) const fn new(tile: Tile, depth: i32) -> Layout {
+        // A warp fills `depth` rows of a few columns each: rows begin that many banks apart.
+        let left = tile.m + if depth < BANKS { BANKS / depth } else { 1 };
+        let right_at = left * depth;
+        let strips = right_at + tile.n * depth;
+        // As many rows of each invocation as there is room for.
+        let mut slab_rows = tile.own_m;
+        while tile.lanes_m() * slab_rows * tile.n > strips {
+            slab_rows /= 2;
+        }
+        // A warp stores what several rows of invocations have: those begin as many banks apart as a row has invocations.
+        let mut slab = tile.n;
+        while tile.lanes_n() < BANKS && (slab_rows * slab) % (2 * tile.lanes_n()) != tile.lanes_n() {
+            slab += 1;
+        }
+        let rows = tile.lanes_m() * slab_rows * slab;
+        Layout { left, right_at, slab_rows, slab, len: if strips > rows { strips } else { rows } }
+    }
+}
 
 /// The kernel's workgroup memory: the strips, and later slabs of the finished tile.
 struct Memory {
     shared: Shared,
-    len: i32,
+    layout: Layout,
     /// How deep the strips are. The left one is `depth`×`tile.m`, and the right one, `depth`×`tile.n`, follows it.
     depth: i32,
-    /// Which of the invocations along the rows this is, and its first row and column within the tile.
+    /// Which of the invocations along the rows and columns this is, and its first row within the tile.
     lane_m: Value,
+    lane_n: Value,
     own_m: Value,
-    own_n: Value,
 }
 
 pub(super) fn launch(
@@ -29,13 +72,13 @@ pub(super) fn launch(
     operands: Operands<'_>,
 ) -> Scheduled<Launch> {
     let Operands { a, b, finish } = operands;
-    let len = GemmVariant::Tiled(tile, depth).shared_len();
-    let shared = cx.b.shared(Ty::of(p.dtype), len);
+    let layout = Layout::new(tile, depth);
+    let shared = cx.b.shared(Ty::of(p.dtype), layout.len as u32);
     Tiling::launch(cx, p, tile, |cx, tiling, place| {
         let (lane_m, lane_n) = tiling.lanes(cx);
-        let (per_m, per_n) = (cx.b.int(tile.own_m), cx.b.int(tile.own_n));
-        let (own_m, own_n) = (cx.b.mul(lane_m, per_m), cx.b.mul(lane_n, per_n));
-        let memory = Memory { shared, len: len as i32, depth, lane_m, own_m, own_n };
+        let per_m = cx.b.int(tile.own_m);
+        let own_m = cx.b.mul(lane_m, per_m);
+        let memory = Memory { shared, layout, depth, lane_m, lane_n, own_m };
         let sums = Sums::new(cx, p, tile);
         let start = cx.b.int(0);
         cx.for_step((start, tiling.k_count, depth), |cx, k0| {
@@ -65,7 +108,7 @@ impl Memory {
         let ty = Ty::of(p.dtype);
         let pad = if ty.is_float() { cx.b.constant(Const::float(ty, -0.0)) } else { p.zero(cx) };
         self.each(cx, tiling, tiling.tile.m * self.depth, |cx, flat| {
-            let (depth, size) = (cx.b.int(self.depth), cx.b.int(tiling.tile.m));
+            let (depth, size) = (cx.b.int(self.depth), cx.b.int(self.layout.left));
             let (k, m) = (cx.b.rem(flat, depth), cx.b.div(flat, depth));
             let (at_m, at_k) = (cx.b.add(place.m0, m), cx.b.add(k0, k));
             let v = element_or(cx, [(at_m, tiling.m_count), (at_k, tiling.k_count)], pad, |cx| {
@@ -89,7 +132,7 @@ impl Memory {
     ) -> Scheduled<()> {
         let pad = p.zero(cx);
         self.each(cx, tiling, tiling.tile.n * self.depth, |cx, flat| {
-            let (size, before) = (cx.b.int(tiling.tile.n), cx.b.int(tiling.tile.m * self.depth));
+            let (size, before) = (cx.b.int(tiling.tile.n), cx.b.int(self.layout.right_at));
             let (k, n) = (cx.b.div(flat, size), cx.b.rem(flat, size));
             let (at_k, at_n) = (cx.b.add(k0, k), cx.b.add(place.n0, n));
             let v = element_or(cx, [(at_k, tiling.k_count), (at_n, tiling.n_count)], pad, |cx| {
@@ -106,21 +149,22 @@ impl Memory {
     fn multiply(&self, cx: &mut Cx<'_>, tile: Tile, sums: &Sums) -> Scheduled<()> {
         let depth = cx.b.int(self.depth);
         cx.for_each(depth, |cx, k| {
-            let mut load = |size: i32, before: i32, own: Value, count: i32| -> Vec<Value> {
+            let mut load = |(before, size): (i32, i32), own: Value, (apart, count): (i32, i32)| -> Vec<Value> {
                 let (size, before) = (cx.b.int(size), cx.b.int(before));
                 let row = cx.b.mul(k, size);
                 let row = cx.b.add(row, before);
                 let first = cx.b.add(row, own);
                 (0..count)
                     .map(|i| {
-                        let i = cx.b.int(i);
+                        let i = cx.b.int(i * apart);
                         let at = cx.b.add(first, i);
                         cx.b.load_shared(self.shared, at)
                     })
                     .collect()
             };
-            let x = load(tile.m, 0, self.own_m, tile.own_m);
-            let y = load(tile.n, tile.m * self.depth, self.own_n, tile.own_n);
+            let Layout { left, right_at, .. } = self.layout;
+            let x = load((0, left), self.own_m, (1, tile.own_m));
+            let y = load((right_at, tile.n), self.lane_n, (tile.lanes_n(), tile.own_n));
             sums.add(cx, &x, &y);
             Ok(())
         })
@@ -135,13 +179,8 @@ impl Memory {
         sums: &Sums,
         finish: Finish<'_>,
     ) -> Scheduled<()> {
-        let tile = tiling.tile;
-        // As many rows of each invocation as there is room for; sizes are powers of two.
-        let mut per = tile.own_m;
-        while tile.lanes_m() * per * tile.n > self.len {
-            per /= 2;
-        }
-        let slabs = tile.own_m / per;
+        let per = self.layout.slab_rows;
+        let slabs = tiling.tile.own_m / per;
         if slabs == 1 {
             let first = cx.b.int(0);
             return self.store_slab(cx, (tiling, place), (first, per), sums, finish);
@@ -165,15 +204,17 @@ impl Memory {
     ) -> Scheduled<()> {
         let tile = tiling.tile;
         let (rows, own_rows, width) = (cx.b.int(per), cx.b.int(tile.own_m), cx.b.int(tile.n));
+        let stride = cx.b.int(self.layout.slab);
         for (own_slab, sums) in sums.vars.chunks((per * tile.own_n) as usize).enumerate() {
             let own_slab = cx.b.int(own_slab as i32);
             let this = cx.b.eq(slab, own_slab);
             cx.if_then(this, |cx| {
                 let first = cx.b.mul(self.lane_m, rows);
                 for (i, &sum) in sums.iter().enumerate() {
-                    let (di, dj) = (cx.b.int(i as i32 / tile.own_n), cx.b.int(i as i32 % tile.own_n));
-                    let (row, column) = (cx.b.add(first, di), cx.b.add(self.own_n, dj));
-                    let start = cx.b.mul(row, width);
+                    let (di, dj) = (i as i32 / tile.own_n, i as i32 % tile.own_n * tile.lanes_n());
+                    let (di, dj) = (cx.b.int(di), cx.b.int(dj));
+                    let (row, column) = (cx.b.add(first, di), cx.b.add(self.lane_n, dj));
+                    let start = cx.b.mul(row, stride);
                     let (at, v) = (cx.b.add(start, column), cx.b.get(sum));
                     cx.b.store_shared(self.shared, at, v);
                 }
@@ -193,7 +234,11 @@ impl Memory {
                 cx.b.add(first, i)
             };
             let at = [cx.b.add(place.m0, m), cx.b.add(place.n0, n)];
-            tiling.finish(cx, &place.batch, at, finish, |cx| cx.b.load_shared(self.shared, flat))
+            tiling.finish(cx, &place.batch, at, finish, |cx| {
+                let start = cx.b.mul(row, stride);
+                let from = cx.b.add(start, n);
+                cx.b.load_shared(self.shared, from)
+            })
         })
     }
 

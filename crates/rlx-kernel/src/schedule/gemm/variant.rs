@@ -9,6 +9,7 @@ use std::fmt;
 use rlx_ir::Extent;
 
 use super::Gemm;
+use super::tiled::Layout;
 use crate::ir::Ty;
 
 /// Matmuls with fewer rows or columns than this are done serially unless measured.
@@ -95,8 +96,7 @@ impl GemmVariant {
     /// Elements of workgroup memory.
     pub const fn shared_len(self) -> u32 {
         let GemmVariant::Tiled(tile, depth) = self else { return 0 };
-        let (strips, row) = ((tile.m + tile.n) * depth, tile.lanes_m() * tile.n);
-        if strips > row { strips as u32 } else { row as u32 }
+        Layout::new(tile, depth).len as u32
     }
 
     /// Bytes of workgroup memory for elements computed in `ty`.
