@@ -196,6 +196,19 @@ pub const SUITES: &[Suite] = &[
     },
     Suite {
         heavy: true,
+        covers: &["crates/rlx-kernel"],
+        ..suite(
+            "kernel-text",
+            "generated CUDA C and HIP C, compiled for the CPU, equal to the interpreter",
+            600,
+            What::Tests {
+                args: &["test", "--workspace", "--test", "kernel_text", "--", "--nocapture"],
+                env: &[("RLX_TEST_ALL", "1")],
+            },
+        )
+    },
+    Suite {
+        heavy: true,
         covers: &["crates/rlx-cpu/src/pool"],
         ..suite(
             "loom",

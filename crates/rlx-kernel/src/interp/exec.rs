@@ -1,13 +1,13 @@
 //! A compiled module on the interpreter.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use rlx_ir::lir::{Buffer, BufferKind, LirModule, Operand, Step};
 use rlx_ir::oracle::{self, Bindings};
-use rlx_ir::{DimBinding, Error, ErrorKind, Extent, Node, Op, Result, Value};
+use rlx_ir::{DType, DimBinding, Error, ErrorKind, Extent, Node, Op, Result, Value};
 
-use super::{Binding, Counters, Pools, Sample, count, dispatch};
+use super::{Binding, Counters, Fault, Pools, Sample, count, dispatch, run};
 use crate::KernelHash;
 use crate::schedule::{Arg, Launch, UniformArg};
 use crate::target::{KernelTarget, compile_step, step_variants};
@@ -94,6 +94,31 @@ impl Executable {
 }
 
 impl Executable {
+    /// Runs the workgroups of `sample` of every kernel of the module (init steps among them) once, by itself, in memory that
+    /// `fill` filled with elements of a type, but for constants. For comparing interpreter and rendered text.
+    ///
+    /// # Errors
+    /// A dimension without value, or a check of the interpreter.
+    pub fn record(
+        &self,
+        dims: &DimBinding,
+        sample: Sample,
+        fill: &mut dyn FnMut(DType, &mut [u8]),
+        each: &mut dyn FnMut(Recorded),
+    ) -> Result<()> {
+        let skew = SKEW_ELEMENTS;
+        let memory =
+            Memory { lir: &self.lir, dims: dims.clone(), pools: Pools::default(), skew, at: HashMap::new() };
+        let mut known = HashSet::new();
+        for (step, launches) in self.init.iter().chain(&self.steps) {
+            for launch in launches.iter().filter(|launch| known.insert(launch.kernel.hash())) {
+                let recorded = memory.record(step, launch, sample, fill);
+                each(recorded.map_err(|e| self.lir.graph.locate(step.node, e))?);
+            }
+        }
+        Ok(())
+    }
+
     /// Counts what each dispatch of a run (init steps are not among them) asks of a GPU's memory, at these
     /// dimensions. No value is computed: each dispatch finds zeros in what it reads, but for constants.
     ///
@@ -130,6 +155,25 @@ fn operand(step: &Step, arg: Arg) -> &Operand {
 fn find_slot(name: &str, value: Option<&Value>) -> Result<Vec<u8>> {
     let missing = || Error::new(ErrorKind::Binding, format!("{name:?} was not given"));
     value.map(|v| v.encode()).ok_or_else(missing)
+}
+
+/// A dispatch by itself: what it was given, and what it made of that. See [`Executable::record`].
+#[derive(Debug, Clone)]
+pub struct Recorded {
+    /// The kernel.
+    pub kernel: Arc<crate::Kernel>,
+    /// The workgroups that were run, by number.
+    pub groups: Vec<i64>,
+    /// The values of its uniforms.
+    pub uniforms: Vec<i32>,
+    /// Which memory each of its buffers is.
+    pub bindings: Vec<usize>,
+    /// All memory before.
+    pub before: Vec<Vec<u8>>,
+    /// All memory after.
+    pub after: Vec<Vec<u8>>,
+    /// The fault it reported.
+    pub fault: Option<Fault>,
 }
 
 /// What a kernel of a module asks of a GPU's memory: see [`Executable::count`].
@@ -218,20 +262,58 @@ impl Memory<'_> {
         if let Some(&counters) = known.get(&key) {
             return Ok(Counted { kernel, counters });
         }
-        let (mut pools, mut bindings) = (Pools::default(), Vec::new());
-        for &arg in &launch.bindings {
-            let buffer = &self.lir.buffers[operand(step, arg).buffer.index()];
-            let (skew, bytes) = self.sizes(buffer)?;
-            let mut pool = vec![0; (skew + bytes).next_multiple_of(4)];
-            if let BufferKind::Constant(data) = &buffer.kind {
-                pool[skew..skew + bytes].copy_from_slice(&data.bytes()[..bytes]);
-            }
-            bindings.push(Binding { pool: pools.0.len(), offset: 0, len: pool.len() });
-            pools.0.push(pool);
-        }
+        let (mut pools, bindings) = self.isolated(step, launch, &mut |_, _| {})?;
         let counters = count(&kernel, groups, &key.1, &bindings, &mut pools, sample)?;
         known.insert(key, counters);
         Ok(Counted { kernel, counters })
+    }
+
+    /// As [`Executable::record`], for one dispatch.
+    fn record(
+        &self,
+        step: &Step,
+        launch: &Launch,
+        sample: Sample,
+        fill: &mut dyn FnMut(DType, &mut [u8]),
+    ) -> Result<Recorded> {
+        let (kernel, uniforms) = (Arc::clone(&launch.kernel), self.uniforms(launch)?);
+        let groups: Vec<i64> = sample.of(self.number(launch.groups)?).collect();
+        let (mut pools, bindings) = self.isolated(step, launch, fill)?;
+        let before = pools.0.clone();
+        let fault = run(&kernel, &groups, &uniforms, &bindings, &mut pools)?;
+        let bindings = bindings.iter().map(|binding| binding.pool).collect();
+        Ok(Recorded { kernel, groups, uniforms, bindings, before, after: pools.0, fault })
+    }
+
+    /// Memory for one dispatch alone, as `fill` leaves it, but for constants; and where in it each binding is.
+    fn isolated(
+        &self,
+        step: &Step,
+        launch: &Launch,
+        fill: &mut dyn FnMut(DType, &mut [u8]),
+    ) -> Result<(Pools, Vec<Binding>)> {
+        let (mut pools, mut bindings, mut known) = (Pools::default(), Vec::new(), HashMap::new());
+        for &arg in &launch.bindings {
+            let id = operand(step, arg).buffer;
+            if let Some(&binding) = known.get(&id) {
+                bindings.push(binding);
+                continue;
+            }
+            let buffer = &self.lir.buffers[id.index()];
+            let (skew, bytes) = self.sizes(buffer)?;
+            let mut pool = vec![0; (skew + bytes).next_multiple_of(4)];
+            match &buffer.kind {
+                BufferKind::Constant(data) => {
+                    pool[skew..skew + bytes].copy_from_slice(&data.bytes()[..bytes]);
+                }
+                _ => fill(buffer.dtype, &mut pool[skew..skew + bytes]),
+            }
+            let binding = Binding { pool: pools.0.len(), offset: 0, len: pool.len() };
+            known.insert(id, binding);
+            bindings.push(binding);
+            pools.0.push(pool);
+        }
+        Ok((pools, bindings))
     }
 
     fn launch(&mut self, step: &Step, launch: &Launch) -> Result<()> {

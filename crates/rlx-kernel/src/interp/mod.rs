@@ -14,7 +14,7 @@ mod exec;
 mod memory;
 
 pub use count::{Counters, Sample};
-pub use exec::{Counted, Executable};
+pub use exec::{Counted, Executable, Recorded};
 pub use memory::{Binding, Pools};
 
 use rlx_ir::{Error, ErrorKind, Result};
@@ -46,6 +46,19 @@ pub fn dispatch(
 ) -> Result<Option<Fault>> {
     let mut machine = Machine::new(kernel, uniforms, bindings, pools)?;
     machine.run(0..groups)?;
+    Ok(machine.fault)
+}
+
+/// As [`dispatch`], of some workgroups by their numbers.
+fn run(
+    kernel: &Kernel,
+    groups: &[i64],
+    uniforms: &[i32],
+    bindings: &[Binding],
+    pools: &mut Pools,
+) -> Result<Option<Fault>> {
+    let mut machine = Machine::new(kernel, uniforms, bindings, pools)?;
+    machine.run(groups.iter().copied())?;
     Ok(machine.fault)
 }
 

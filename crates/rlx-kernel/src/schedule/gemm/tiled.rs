@@ -149,19 +149,20 @@ impl Memory {
     fn multiply(&self, cx: &mut Cx<'_>, tile: Tile, sums: &Sums) -> Scheduled<()> {
         let depth = cx.b.int(self.depth);
         cx.for_each(depth, |cx, k| {
-            let mut load = |(before, size): (i32, i32), own: Value, (apart, count): (i32, i32)| -> Vec<Value> {
-                let (size, before) = (cx.b.int(size), cx.b.int(before));
-                let row = cx.b.mul(k, size);
-                let row = cx.b.add(row, before);
-                let first = cx.b.add(row, own);
-                (0..count)
-                    .map(|i| {
-                        let i = cx.b.int(i * apart);
-                        let at = cx.b.add(first, i);
-                        cx.b.load_shared(self.shared, at)
-                    })
-                    .collect()
-            };
+            let mut load =
+                |(before, size): (i32, i32), own: Value, (apart, count): (i32, i32)| -> Vec<Value> {
+                    let (size, before) = (cx.b.int(size), cx.b.int(before));
+                    let row = cx.b.mul(k, size);
+                    let row = cx.b.add(row, before);
+                    let first = cx.b.add(row, own);
+                    (0..count)
+                        .map(|i| {
+                            let i = cx.b.int(i * apart);
+                            let at = cx.b.add(first, i);
+                            cx.b.load_shared(self.shared, at)
+                        })
+                        .collect()
+                };
             let Layout { left, right_at, .. } = self.layout;
             let x = load((0, left), self.own_m, (1, tile.own_m));
             let y = load((right_at, tile.n), self.lane_n, (tile.lanes_n(), tile.own_n));

@@ -1,0 +1,243 @@
+//! The text of kernels runs: CUDA C and HIP C, compiled unchanged by the machine's C++ compiler through a header of ours (`simt.h`), make of
+//! the same memory what the interpreter makes of it, to the bit.
+//!
+//! A kernel gets random memory, and three of its workgroups are run. NaNs count as equal whatever their bits. Functions of f64 are those of two
+//! mathematical libraries, so kernels that call them may differ in the last digits; functions of f32 are rounded from those and may not.
+//! Without a C++ compiler (`CXX`, else `c++`) the tests are skipped by name; where `CI=true` that is a failure.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod compiler;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use common::{native, try_compiled, try_module};
+use compiler::Program;
+use rlx_ir::op::{Activation, BinaryOp, ReduceOp};
+use rlx_ir::testing::{Case, Gen};
+use rlx_ir::{DType, DimBinding, ErrorKind, Graph, Op, OpKind, Shape};
+use rlx_kernel::interp::{Executable, Recorded, Sample};
+use rlx_kernel::ir::{BinOp, Inst, Stmt, Ty, UnOp};
+use rlx_kernel::render::{cuda, hip};
+use rlx_kernel::{Kernel, KernelHash, KernelTarget};
+use rlx_onnx::{ImportOptions, OnnxFile, import};
+use rlx_opt::pipeline::CompilePipeline;
+use rlx_opt::{CompileOptions, Precision};
+use rlx_testdata::models;
+
+/// Workgroups of a dispatch that are run.
+const SAMPLE: Sample = Sample(3);
+/// Kernels of one C++ file.
+const TOGETHER: usize = 60;
+
+/// A dialect: its renderer, and what the header is told.
+type Dialect = (&'static str, fn(&Kernel, &str) -> rlx_ir::Result<String>, &'static str);
+const CUDA: Dialect = ("CUDA C", cuda, "-DRLX_CUDA");
+const HIP: Dialect = ("HIP C", hip, "-DRLX_HIP");
+
+/// Elements that make sense in most places: small integers (positions, mostly), floats of both signs.
+fn fill(random: &mut Gen, dtype: DType, bytes: &mut [u8]) {
+    match dtype {
+        DType::Bool => bytes.iter_mut().for_each(|b| *b = random.int(0..=1) as u8),
+        _ if dtype.is_float() && dtype.bits() >= 16 => {
+            let value = random.value(dtype, &[bytes.len() * 8 / dtype.bits()], -3.0..3.0);
+            bytes.copy_from_slice(&value.encode());
+        }
+        _ if dtype.bits() >= 8 => {
+            let size = dtype.size_bytes();
+            for element in bytes.chunks_mut(size) {
+                element.fill(0);
+                element[0] = random.int(0..=3) as u8;
+            }
+        }
+        _ => bytes.iter_mut().for_each(|b| *b = random.int(0..=255) as u8),
+    }
+}
+
+/// What kernels made of random memory, each kernel once.
+#[derive(Default)]
+struct Records {
+    seen: HashSet<KernelHash>,
+    all: Vec<Recorded>,
+}
+
+impl Records {
+    fn add(&mut self, executable: &Executable, dims: &DimBinding, what: &str) {
+        let mut random = Gen::new(7);
+        let (seen, all) = (&mut self.seen, &mut self.all);
+        let mut fill = |dtype: DType, bytes: &mut [u8]| fill(&mut random, dtype, bytes);
+        let done = executable.record(dims, SAMPLE, &mut fill, &mut |record| {
+            if seen.insert(record.kernel.hash()) {
+                all.push(record);
+            }
+        });
+        done.unwrap_or_else(|e| panic!("{what}: {e}"));
+    }
+
+    fn add_model(&mut self, name: &str, precision: Precision) {
+        let model = models::model(name);
+        let Some(path) = model.graph_file() else { return };
+        let graph = import(&OnnxFile::open(&path).unwrap(), &ImportOptions::default()).unwrap().graph;
+        let dims = model.goldens[0].binding();
+        let options = CompileOptions::default().dim_binding(dims.clone()).precision(precision);
+        let compiled = CompilePipeline::new(Arc::new(native()), options).compile(&graph);
+        match compiled.and_then(|c| Executable::new(Arc::new(c.lir), &native())) {
+            Ok(executable) => self.add(&executable, &dims, name),
+            Err(e) if e.kind() == ErrorKind::Unsupported => println!("{name}: {e}"),
+            Err(e) => panic!("{name}: {e}"),
+        }
+    }
+
+    /// Compiles and runs the text of every kernel; panics where one makes something else than the interpreter.
+    fn check(&self, (language, render, define): Dialect) {
+        let Some(compiler) = compiler::found() else { return };
+        let (mut wrong, mut ran) = (Vec::new(), 0);
+        for records in self.all.chunks(TOGETHER) {
+            let texts: Vec<String> = (records.iter().enumerate())
+                .map(|(i, r)| render(&r.kernel, &format!("k{i}")).unwrap_or_else(|e| panic!("{e}")))
+                .collect();
+            let program = Program::new(&compiler, &texts, define);
+            for (record, made) in records.iter().zip(program.run(records)) {
+                ran += 1;
+                if let Some(what) = differs(record, &made) {
+                    wrong.push(format!("{}: {what}", record.kernel.name));
+                }
+            }
+        }
+        println!("{ran} kernels in {language}, {} wrong", wrong.len());
+        assert!(wrong.is_empty(), "{} of {ran} wrong:\n{}", wrong.len(), wrong.join("\n"));
+        assert_eq!(ran, self.all.len());
+    }
+}
+
+/// Whether a kernel calls a function of f64 that libraries do not round alike.
+fn calls_f64(kernel: &Kernel) -> bool {
+    let mut calls = false;
+    kernel.for_each_stmt(&mut |s| {
+        let Stmt::Let(_, inst) = s else { return };
+        let function = match inst {
+            Inst::Unary(UnOp::Math(_), x) | Inst::Binary(BinOp::Pow | BinOp::Atan2, x, _) => x,
+            _ => return,
+        };
+        calls |= kernel.values[function.index()] == Ty::F64;
+    });
+    calls
+}
+
+/// What is wrong with what the text made.
+fn differs(record: &Recorded, made: &compiler::Made) -> Option<String> {
+    if !made.together {
+        return Some("a barrier that not all invocations reach".into());
+    }
+    if record.fault.is_some() != (made.fault[0] > 0) {
+        return Some(format!("the interpreter's fault is {:?}, the text's {:?}", record.fault, made.fault));
+    }
+    let close = calls_f64(&record.kernel);
+    record.bindings.iter().zip(&record.kernel.buffers).find_map(|(&at, buffer)| {
+        let (want, got) = (&record.after[at], &made.memory[at]);
+        let bytes = (buffer.dtype.bits() / 8).max(1);
+        let mut pairs = want.chunks(bytes).zip(got.chunks(bytes)).enumerate();
+        let (i, (want, got)) = pairs.find(|(_, (want, got))| !same(buffer.dtype, want, got, close))?;
+        Some(format!("{}[{i}] is {got:02x?}, the interpreter's {want:02x?}", buffer.name))
+    })
+}
+
+fn same(dtype: DType, want: &[u8], got: &[u8], close: bool) -> bool {
+    if want == got {
+        return true;
+    }
+    if !dtype.is_float() || dtype.bits() < 16 || want.len() * 8 != dtype.bits() {
+        return false;
+    }
+    let float = |bytes: &[u8]| rlx_ir::Value::decode(dtype, &[1], bytes).to_f64()[0];
+    let (want, got) = (float(want), float(got));
+    want.is_nan() && got.is_nan() || close && (want - got).abs() <= 1e-13 * want.abs()
+}
+
+/// A few steps with everything that a kernel's text can have: loops, barriers, workgroup memory, faults, half precision, 64-bit integers.
+#[test]
+fn a_few_kernels_run_as_text() {
+    let mut records = Records::default();
+    let mut add = |op: Op, shapes: &[(&[usize], DType)], then: Option<Activation>| {
+        let mut g = Graph::new("step");
+        let inputs: Vec<_> = (shapes.iter().enumerate())
+            .map(|(i, (dims, dtype))| g.input(format!("x{i}"), Shape::new(dims, *dtype)))
+            .collect();
+        let mut y = g.try_add(op, &inputs).unwrap();
+        if let Some(f) = then {
+            y = g.try_add(Op::Activation(f), &[y]).unwrap();
+        }
+        g.set_outputs(vec![y]);
+        records.add(&try_compiled(&g, &native()).unwrap(), &DimBinding::new(), "a step");
+    };
+    use DType::{BF16, F16, F32, I64};
+    add(Op::MatMul, &[(&[40, 50], F32), (&[50, 60], F32)], Some(Activation::Gelu));
+    add(Op::MatMul, &[(&[33, 20], F16), (&[20, 40], F16)], Some(Activation::Relu));
+    add(Op::Softmax { axis: -1 }, &[(&[4, 100], F32)], None);
+    add(Op::Reduce { op: ReduceOp::Sum, axes: vec![1], keep_dim: false }, &[(&[4, 100], BF16)], None);
+    add(Op::Gather { axis: 0 }, &[(&[3, 6], F32), (&[5], I64)], None);
+    add(Op::Binary(BinaryOp::Mul), &[(&[40], I64), (&[40], I64)], None);
+    assert!(records.all.len() >= 6);
+    records.check(CUDA);
+}
+
+/// Whether this is the suite `kernel-text`; a skip is said otherwise.
+fn asked() -> bool {
+    let asked = models::everything();
+    if !asked {
+        println!(
+            "@skip 1 the text of every kernel: `cargo xtask test --suite kernel-text`, or RLX_TEST_ALL=1, runs it"
+        );
+    }
+    asked
+}
+
+/// Every kernel of the test models that are not of full size, in f32, and of two in short floats.
+#[test]
+fn every_kernel_of_the_models_runs_as_text() {
+    if !asked() {
+        return;
+    }
+    let mut records = Records::default();
+    for model in models::all().into_iter().filter(|m| !m.full && !m.needs_package()) {
+        records.add_model(&model.name, Precision::F32);
+    }
+    for precision in [Precision::F16, Precision::BF16] {
+        ["bert_dynamic", "resnet18"].iter().for_each(|name| records.add_model(name, precision));
+    }
+    assert!(records.all.len() > 300, "only {} kernels", records.all.len());
+    records.check(CUDA);
+    records.check(HIP);
+}
+
+/// Every variant of the kernels of random cases of every op.
+#[test]
+fn every_kernel_of_every_op_runs_as_text() {
+    if !asked() {
+        return;
+    }
+    let (mut records, target) = (Records::default(), native());
+    for &kind in OpKind::ALL {
+        for seed in 0..12 {
+            add_variants(&mut records, &Case::random(kind, seed).graph().0, &target);
+        }
+    }
+    assert!(records.all.len() > 300, "only {} kernels", records.all.len());
+    records.check(CUDA);
+    records.check(HIP);
+}
+
+fn add_variants(records: &mut Records, graph: &Graph, target: &KernelTarget) {
+    let Ok(module) = try_module(graph, target) else { return };
+    let (mut variant, most) = (0, std::cell::Cell::new(1));
+    while variant < most.get() {
+        let choose = |variants: &[String]| {
+            most.set(most.get().max(variants.len()));
+            variant.min(variants.len() - 1)
+        };
+        let Ok(executable) = Executable::choosing(Arc::clone(&module), target, choose) else { return };
+        records.add(&executable, &DimBinding::new(), &graph.to_string());
+        variant += 1;
+    }
+}
