@@ -6,7 +6,9 @@ use rlx_ir::{DType, Extent, Graph, Node, Op, SymRange};
 use rlx_opt::{Claim, Target};
 
 use crate::isa::Isa;
-use crate::kernels::{self, conv, integer, matmul, matmul_blocks, quant, recurrent, region};
+use crate::kernels::{
+    self, conv, integer, matmul, matmul_blocks, matmul_pair, producer, quant, recurrent, region,
+};
 use crate::program::layout::MAX_RANK;
 
 /// Answers the compiler's questions about CPU kernels; see [`Target`].
@@ -110,12 +112,20 @@ impl Target for CpuTarget {
         fits && known
     }
 
+    fn fuses_producer(&self, producer: &Node, anchor: &Node, graph: &Graph) -> bool {
+        producer::fuses(producer, anchor, graph)
+    }
+
+    fn fuses_pair(&self, anchor: &Node, other: &Node, graph: &Graph) -> bool {
+        matmul_pair::fuses(anchor, graph) && matmul_pair::fuses(other, graph)
+    }
+
     fn reads_view(&self, op: &Op, input: usize, view: &View) -> bool {
         let Op::Region { body } = op else { return reads(op, input, view) };
-        // Elementwise ops read any view; the anchor as it does alone.
-        let Some(anchor) = region::anchor_of(&body.graph) else { return true };
-        let Some(inputs) = region::anchor_inputs(&body.graph, anchor) else { return false };
-        inputs.iter().enumerate().filter(|&(_, &i)| i == input).all(|(own, _)| reads(&anchor.op, own, view))
+        // Elementwise ops read any view; anchors and producers as they do alone; a pair's epilogues vectors.
+        let vectors = matmul_pair::is_pair(&body.graph);
+        region::readers(&body.graph, input).all(|(reader, own)| reads(&reader.op, own, view))
+            && (!vectors || last_is_contiguous(view))
     }
 
     fn writes_view(&self, op: &Op, view: &View) -> bool {
@@ -162,9 +172,8 @@ impl Target for CpuTarget {
             Op::Recurrent { .. } => recurrent::pack_format(node, input, graph),
             Op::ConvInteger { .. } => conv::integer::pack_format(node, input, graph),
             Op::Region { body } => {
-                let anchor = region::anchor_of(&body.graph)?;
-                let own = region::anchor_inputs(&body.graph, anchor)?.iter().position(|&i| i == input)?;
-                self.pack_format(anchor, own, &body.graph)
+                let (reader, own) = region::readers(&body.graph, input).next()?;
+                self.pack_format(reader, own, &body.graph)
             }
             _ => None,
         }

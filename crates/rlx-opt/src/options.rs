@@ -173,13 +173,15 @@ pub struct FusionOptions {
     pub elementwise: bool,
     /// Elementwise ops into the matmul, convolution or reduction before them.
     pub epilogue: bool,
+    /// What makes the rows of a matmul (a norm, say) into that matmul, and matmuls whose results are multiplied into one step.
+    pub producers: bool,
     /// Exporters' patterns into composites (layer norm, attention, …).
     pub composites: bool,
 }
 
 impl Default for FusionOptions {
     fn default() -> Self {
-        FusionOptions { elementwise: true, epilogue: true, composites: true }
+        FusionOptions { elementwise: true, epilogue: true, producers: true, composites: true }
     }
 }
 

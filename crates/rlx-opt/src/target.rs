@@ -105,6 +105,20 @@ pub trait Target: Send + Sync {
     /// elementwise ops only.
     fn fuses(&self, anchor: Option<&Node>, op: &Node, graph: &Graph) -> bool;
 
+    /// Whether `producer`, which makes the first operand of `anchor`, may be computed in the region of `anchor`, some rows at a
+    /// time as its kernel reads them. No, unless the device says so; the region is claimed besides, with all that is in it.
+    fn fuses_producer(&self, producer: &Node, anchor: &Node, graph: &Graph) -> bool {
+        let _ = (producer, anchor, graph);
+        false
+    }
+
+    /// Whether the matmuls `anchor` and `other`, of the same rows, may be computed in one region, which multiplies their results
+    /// and keeps neither. No, unless the device says so; the region is claimed besides.
+    fn fuses_pair(&self, anchor: &Node, other: &Node, graph: &Graph) -> bool {
+        let _ = (anchor, other, graph);
+        false
+    }
+
     /// Whether a step of `op` can read its input number `input` through `view`; if not, the compiler puts
     /// a copy in front. Dense views at any offset are always accepted.
     fn reads_view(&self, op: &Op, input: usize, view: &View) -> bool;

@@ -66,8 +66,9 @@ rows! {
     constant_folding: Template { false }
     verbose: Nothing { true }
     fusion: Template {
-        fusion(|FusionOptions { elementwise, epilogue: _, composites: _ }| *elementwise = false),
+        fusion(|FusionOptions { elementwise, epilogue: _, producers: _, composites: _ }| *elementwise = false),
         fusion(|FusionOptions { epilogue, .. }| *epilogue = false),
+        fusion(|FusionOptions { producers, .. }| *producers = false),
         fusion(|FusionOptions { composites, .. }| *composites = false),
     }
     arena_alignment: Template { 128 }

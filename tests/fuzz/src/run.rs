@@ -46,8 +46,8 @@ pub fn options(g: &mut Gen, dims: Option<&DimBinding>) -> CompileOptions {
     let options = plain();
     match (g.size(0..=7), dims) {
         (0 | 1, _) => {
-            let off = FusionOptions { elementwise: false, epilogue: false, composites: false };
-            options.fusion_opts(off)
+            let (elementwise, epilogue, producers, composites) = (false, false, false, false);
+            options.fusion_opts(FusionOptions { elementwise, epilogue, producers, composites })
         }
         (2, _) => options.with_shared_arena(true),
         (3, Some(dims)) => options.dim_binding(dims.clone()),

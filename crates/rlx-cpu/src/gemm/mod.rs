@@ -147,6 +147,50 @@ impl<R: Rows<Element: Packed>> Gemm<R> {
     }
 }
 
+impl<T: Packed> Gemm<Strided<T>> {
+    /// The matmul of some of the rows, which are read at `from`, one behind the other.
+    pub fn of_rows(&self, rows: Range<usize>, from: *const T) -> Self {
+        let mut part = *self;
+        part.m = rows.len();
+        part.rows = Strided { ptr: from, row_stride: self.k as isize };
+        part.c = self.c.wrapping_add(rows.start * self.c_stride);
+        if let Some(combine) = &mut part.epilogue.combine {
+            combine.ptr = combine.ptr.wrapping_add(rows.start * combine.row_stride);
+        }
+        if let Bias::PerRow(bias) = &mut part.epilogue.bias {
+            *bias = bias.wrapping_add(rows.start);
+        }
+        part
+    }
+
+    /// The tasks of one panel after the other, each with those of its panel in the matmul `then` of the same extents.
+    ///
+    /// # Safety
+    /// As [`Gemm::run`] for both; `then` may read the results of this matmul, element by element.
+    pub unsafe fn run_with(&self, then: &Self, isa: Isa, tasks: Range<usize>) {
+        let tiling = self.tiling(max_rows(isa));
+        let mut task = tasks.start;
+        while task < tasks.end {
+            let (_, tile) = tiling.place(task);
+            let block_end = ((tile / tiling.tiles_per_block + 1) * tiling.tiles_per_block).min(tiling.tiles);
+            let end = (task + block_end - tile).min(tasks.end);
+            // While one panel is computed, the other matmul's is fetched.
+            let ahead = |of: &Self, panels: usize| {
+                let b = of.b.wrapping_add(panels * self.depth() * PANEL);
+                Some(Next { b, depth: self.depth(), panels: tiling.panels })
+            };
+            let first = Gemm { next: ahead(then, 0), ..*self };
+            let second = Gemm { next: if end < tasks.end { ahead(self, 1) } else { then.next }, ..*then };
+            // SAFETY: the caller's promise.
+            unsafe {
+                first.run(isa, task..end);
+                second.run(isa, task..end);
+            }
+            task = end;
+        }
+    }
+}
+
 struct RunTasks<'a, R: Rows> {
     gemm: &'a Gemm<R>,
     tasks: Range<usize>,

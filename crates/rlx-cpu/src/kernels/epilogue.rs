@@ -28,7 +28,7 @@ struct Behind {
 
 /// An epilogue's operands.
 #[derive(Debug, Clone, Copy)]
-struct Places {
+pub(crate) struct Places {
     spec: EpilogueSpec,
     bias: Option<At>,
     combine: Option<(At, usize)>,
@@ -56,7 +56,7 @@ impl Tail {
         let Some(behind) = &mut self.0 else { return Ok((out, Needs::default())) };
         (behind.bound, behind.bytes, behind.scratch) = (None, None, 0);
         if let Some(spec) = behind.region.epilogue.filter(accepts) {
-            behind.bound = places(&spec, cx);
+            behind.bound = Places::of(&spec, cx);
             if behind.bound.is_some() {
                 return Ok((out, Needs::default()));
             }
@@ -107,17 +107,7 @@ impl Tail {
 
     /// The epilogue for the anchor's kernel.
     pub(crate) fn epilogue<T>(&self, cx: &RunCx<'_, '_>) -> Epilogue<T> {
-        self.0.as_ref().and_then(|behind| behind.bound).map_or(Epilogue::NONE, |e| Epilogue {
-            alpha: e.spec.alpha,
-            bias: e.bias.map_or(Bias::None, |at| Bias::PerColumn(cx.ptr(at))),
-            combine: e.combine.zip(e.spec.combine).map(|((at, row_stride), (_, op, after))| Combine {
-                ptr: cx.ptr::<T>(at),
-                row_stride,
-                op,
-                after,
-            }),
-            activation: e.spec.activation,
-        })
+        self.0.as_ref().and_then(|behind| behind.bound).map_or(Epilogue::NONE, |bound| bound.epilogue(cx))
     }
 
     /// Runs the tile program, if the epilogue did not do everything.
@@ -135,29 +125,46 @@ impl Tail {
     }
 }
 
-/// The places of an epilogue's operands; `None` when their layout is not what it reads.
-fn places(spec: &EpilogueSpec, cx: &BindCx<'_>) -> Option<Places> {
-    let out = cx.outputs[0].layout;
-    let rank = out.rank();
-    let n = *out.dims().last()?;
-    let mut bound = Places { spec: *spec, bias: None, combine: None };
-    if let Some(i) = spec.bias {
-        let l = cx.inputs[i].layout;
-        let (&stride, &dim) = (l.strides().last()?, l.dims().last()?);
-        if dim != n || (stride != 1 && n != 1) || l.elements() != n {
-            return None;
+impl Places {
+    /// Those of `spec`; `None` when their layout is not what it reads.
+    pub(crate) fn of(spec: &EpilogueSpec, cx: &BindCx<'_>) -> Option<Places> {
+        let out = cx.outputs[0].layout;
+        let rank = out.rank();
+        let n = *out.dims().last()?;
+        let mut bound = Places { spec: *spec, bias: None, combine: None };
+        if let Some(i) = spec.bias {
+            let l = cx.inputs[i].layout;
+            let (&stride, &dim) = (l.strides().last()?, l.dims().last()?);
+            if dim != n || (stride != 1 && n != 1) || l.elements() != n {
+                return None;
+            }
+            bound.bias = Some(cx.inputs[i].at);
         }
-        bound.bias = Some(cx.inputs[i].at);
-    }
-    if let Some((i, _, _)) = spec.combine {
-        let l = cx.inputs[i].layout;
-        if l.dims() != out.dims() || (*l.strides().last()? != 1 && n != 1) {
-            return None;
+        if let Some((i, _, _)) = spec.combine {
+            let l = cx.inputs[i].layout;
+            if l.dims() != out.dims() || (*l.strides().last()? != 1 && n != 1) {
+                return None;
+            }
+            let (_, stride) = l.range(0, rank - 1).flat()?;
+            // The output's rows are walked as one matrix too.
+            out.range(0, rank - 1).flat()?;
+            bound.combine = Some((cx.inputs[i].at, usize::try_from(stride).ok()?));
         }
-        let (_, stride) = l.range(0, rank - 1).flat()?;
-        // The output's rows are walked as one matrix too.
-        out.range(0, rank - 1).flat()?;
-        bound.combine = Some((cx.inputs[i].at, usize::try_from(stride).ok()?));
+        Some(bound)
     }
-    Some(bound)
+
+    /// The epilogue that reads them.
+    pub(crate) fn epilogue<T>(&self, cx: &RunCx<'_, '_>) -> Epilogue<T> {
+        Epilogue {
+            alpha: self.spec.alpha,
+            bias: self.bias.map_or(Bias::None, |at| Bias::PerColumn(cx.ptr(at))),
+            combine: self.combine.zip(self.spec.combine).map(|((at, row_stride), (_, op, after))| Combine {
+                ptr: cx.ptr::<T>(at),
+                row_stride,
+                op,
+                after,
+            }),
+            activation: self.spec.activation,
+        }
+    }
 }

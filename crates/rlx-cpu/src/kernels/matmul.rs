@@ -9,6 +9,7 @@ use rlx_ir::{DType, Graph, Node, Op, Result};
 use rlx_opt::Claim;
 
 use super::epilogue::Tail;
+use super::producer::Producer;
 use super::region::Anchored;
 use super::{
     BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, Upcoming, WORTH_NANOS, mismatch, packed_type,
@@ -68,8 +69,9 @@ pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
 }
 
 /// The kernel of a matmul with the region behind it.
-pub(crate) fn anchored(dtype: DType, region: Anchored) -> Box<dyn StepKernel> {
-    Box::new(MatMul::new(dtype, region.inputs.clone(), Tail::of(region)))
+pub(crate) fn anchored(dtype: DType, mut region: Anchored) -> Box<dyn StepKernel> {
+    let producer = region.producer.take();
+    Box::new(MatMul { producer, ..MatMul::new(dtype, region.inputs.clone(), Tail::of(region)) })
 }
 
 /// A bound matmul.
@@ -78,6 +80,8 @@ pub(super) struct MatMul {
     dtype: DType,
     /// Which of the step's inputs the operands are.
     inputs: Vec<usize>,
+    /// What is done to the rows first.
+    producer: Option<Producer>,
     tail: Tail,
     /// Made when it is first bound.
     shape: Option<Box<Shape>>,
@@ -107,7 +111,15 @@ pub(super) struct Shape {
 
 impl MatMul {
     fn new(dtype: DType, inputs: Vec<usize>, tail: Tail) -> MatMul {
-        MatMul { dtype, inputs, tail, shape: None, tile_sizes: TileSizes::DEFAULT, next: None }
+        MatMul {
+            dtype,
+            inputs,
+            producer: None,
+            tail,
+            shape: None,
+            tile_sizes: TileSizes::DEFAULT,
+            next: None,
+        }
     }
 }
 
@@ -232,6 +244,9 @@ impl StepKernel for MatMul {
                 needs.shared_scratch += s.pack_bytes;
             }
         }
+        if let Some(producer) = &mut self.producer {
+            producer.bind(cx, s, &mut needs)?;
+        }
         Ok(needs)
     }
 
@@ -292,7 +307,13 @@ impl MatMul {
         let isa = cx.isa;
         // SAFETY: the caller's promise, for every matmul below.
         unsafe {
-            if s.packed {
+            if let Some(producer) = &self.producer {
+                let next = self.next.map(|(at, depth, panels)| Next { b: cx.ptr(at), depth, panels });
+                for batch in 0..s.batches() {
+                    let g = Gemm { next, ..self.gemm::<T>(cx, batch, cx.ptr(s.b)) };
+                    producer.for_strips(cx, &g, |cx, part| run_gemm(cx, isa, s.worth, part));
+                }
+            } else if s.packed {
                 let next = self.next.map(|(at, depth, panels)| Next { b: cx.ptr(at), depth, panels });
                 for batch in 0..s.batches() {
                     let g = Gemm { next, ..self.gemm::<T>(cx, batch, cx.ptr(s.b)) };

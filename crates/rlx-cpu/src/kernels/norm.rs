@@ -7,9 +7,9 @@ use rlx_opt::Claim;
 
 use super::elementwise::halves::{Conversion, convert};
 use super::matmul::is_packed;
-use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel};
+use super::{BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, WORTH_NANOS, mismatch, no_kernel};
 use crate::isa::Isa;
-use crate::program::layout::At;
+use crate::program::layout::{At, Bound};
 use crate::rows::{self, Norm, Softmax};
 
 /// What is computed for each row.
@@ -51,6 +51,15 @@ pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
     }
 }
 
+/// What a layer norm or RMS norm of the last dimension computes, for a matmul that computes its rows itself.
+pub(crate) fn of_last_dim(node: &Node, graph: &Graph) -> Option<RowOp> {
+    let shape = &node.shape;
+    let (kind, axis) = kind_of(&node.op, shape.rank())?;
+    let last = matches!(kind, Kind::Norm { .. }) && axis + 1 == shape.rank();
+    let columns = shape.dims().last()?.as_static()?;
+    (last && claim(node, graph).is_native()).then_some(RowOp { kind, dtype: shape.dtype(), columns })
+}
+
 /// The kernel of a softmax or norm.
 pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
     let node = cx.node();
@@ -58,15 +67,13 @@ pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
         return Err(no_kernel(&node.op, "it works on no rows"));
     };
     Ok(Box::new(Rows {
-        kind,
+        op: RowOp { kind, dtype: node.shape.dtype(), columns: 0 },
         axis,
-        dtype: node.shape.dtype(),
         x: At::NOWHERE,
         y: At::NOWHERE,
         gamma: None,
         beta: None,
         rows: 0,
-        columns: 0,
         worth: false,
     }))
 }
@@ -74,16 +81,22 @@ pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
 /// A bound step over rows.
 #[derive(Debug, Clone)]
 struct Rows {
-    kind: Kind,
+    op: RowOp,
     axis: usize,
-    dtype: DType,
     x: At,
     y: At,
     gamma: Option<At>,
     beta: Option<At>,
     rows: usize,
-    columns: usize,
     worth: bool,
+}
+
+/// What is done to each row, and the rows' type and width.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RowOp {
+    kind: Kind,
+    dtype: DType,
+    columns: usize,
 }
 
 impl StepKernel for Rows {
@@ -93,34 +106,72 @@ impl StepKernel for Rows {
             return Err(mismatch(format!("rows of {:?} to {:?}", x.dims(), y.dims())));
         }
         let count = |d: &[usize]| d.iter().product::<usize>();
-        (self.rows, self.columns) = (count(&x.dims()[..self.axis]), count(&x.dims()[self.axis..]));
+        (self.rows, self.op.columns) = (count(&x.dims()[..self.axis]), count(&x.dims()[self.axis..]));
         for p in &cx.inputs[1..] {
-            if p.layout.elements() != self.columns || !p.layout.is_dense() {
-                return Err(mismatch(format!("scale or shift {:?} for rows of {}", p.dims(), self.columns)));
-            }
+            self.op.check_vector(p)?;
         }
         (self.x, self.y) = (x.at, y.at);
         (self.gamma, self.beta) = (cx.inputs.get(1).map(|b| b.at), cx.inputs.get(2).map(|b| b.at));
-        let nanos = (self.rows * self.columns) as f64
-            * if matches!(self.kind, Kind::Softmax { .. }) { 0.35 } else { 0.15 };
-        self.worth = nanos > WORTH_NANOS;
-        // A row, its scale and its shift, as f32.
-        let wide = if self.dtype == DType::F32 { 0 } else { 3 * self.columns * 4 };
-        Ok(Needs { thread_scratch: wide, ..Needs::time(nanos) })
+        let needs = self.op.needs(self.rows);
+        self.worth = needs.nanos > WORTH_NANOS;
+        Ok(needs)
     }
 
     unsafe fn run(&self, cx: &mut RunCx<'_, '_>) -> Result<()> {
-        if self.columns == 0 {
+        let (x, y) = (cx.ptr(self.x), cx.ptr(self.y));
+        // SAFETY: all operands are dense and were sized when bound.
+        unsafe { self.op.run(cx, self.worth, x, y, [self.gamma, self.beta], self.rows) };
+        Ok(())
+    }
+}
+
+impl RowOp {
+    /// Whether `vector` can be the scale or shift of each row.
+    pub(crate) fn check_vector(&self, vector: &Bound) -> Result<()> {
+        if vector.layout.elements() == self.columns && vector.layout.is_dense() {
             return Ok(());
         }
+        Err(mismatch(format!("scale or shift {:?} for rows of {}", vector.dims(), self.columns)))
+    }
+
+    /// Elements of a row.
+    pub(crate) fn columns(&self) -> usize {
+        self.columns
+    }
+
+    /// The scratch and time that `rows` rows take.
+    pub(crate) fn needs(&self, rows: usize) -> Needs {
+        let nanos = (rows * self.columns) as f64
+            * if matches!(self.kind, Kind::Softmax { .. }) { 0.35 } else { 0.15 };
+        // A row, its scale and its shift, as f32.
+        let wide = if self.dtype == DType::F32 { 0 } else { 3 * self.columns * 4 };
+        Needs { thread_scratch: wide, ..Needs::time(nanos) }
+    }
+
+    /// Computes `rows` rows on all threads, if that is `worth` a fork.
+    ///
+    /// # Safety
+    /// `x` must be readable and `y` writable for the rows, scale and shift readable for one; `y` may be `x`.
+    pub(crate) unsafe fn run(
+        &self,
+        cx: &mut RunCx<'_, '_>,
+        worth: bool,
+        x: *mut u8,
+        y: *mut u8,
+        vectors: [Option<At>; 2],
+        rows: usize,
+    ) {
+        if self.columns == 0 {
+            return;
+        }
         let (isa, n, size) = (cx.isa, self.columns, self.dtype.size_bytes());
-        let (x, y) = (cx.shared::<u8>(self.x), cx.shared::<u8>(self.y));
-        let vectors = [self.gamma, self.beta].map(|at| at.map(|at| cx.shared::<u8>(at)));
-        cx.parallel(self.worth, self.rows, &|range, scratch| {
+        let (x, y) = (Shared::new(x), Shared::new(y));
+        let vectors = vectors.map(|at| at.map(|at| cx.shared::<u8>(at)));
+        cx.parallel(worth, rows, &|range, scratch| {
             let at = range.start * n * size;
             let (x, y) = (x.get().wrapping_add(at), y.get().wrapping_add(at));
             let vectors = vectors.map(|v| v.map(|v| v.get().cast_const()));
-            // SAFETY: all operands are dense and were sized when bound; rows are disjoint, scratch is this thread's.
+            // SAFETY: the caller's promise; rows are disjoint, scratch is this thread's.
             unsafe {
                 if self.dtype == DType::F32 {
                     let vectors = vectors.map(|v| v.map(|v| v.cast()));
@@ -130,11 +181,8 @@ impl StepKernel for Rows {
                 }
             }
         });
-        Ok(())
     }
-}
 
-impl Rows {
     /// Rows of f32.
     ///
     /// # Safety
@@ -176,7 +224,7 @@ impl Rows {
     /// Rows of 16-bit floats, one at a time by way of `wide`.
     ///
     /// # Safety
-    /// As [`Rows::rows`], and `wide` must have room for three rows.
+    /// As [`RowOp::rows`], and `wide` must have room for three rows.
     unsafe fn short_rows(
         &self,
         isa: Isa,

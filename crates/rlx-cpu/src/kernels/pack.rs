@@ -70,10 +70,8 @@ pub(crate) fn reads_packed(op: &Op, input: usize) -> bool {
         Op::MatMul | Op::MatMulInteger | Op::MatMulBlocks => input == 1,
         Op::Conv { .. } | Op::ConvInteger { .. } => input == 1,
         Op::Region { body } => {
-            let Some(anchor) = region::anchor_of(&body.graph) else { return false };
-            let own = region::anchor_inputs(&body.graph, anchor)
-                .and_then(|inputs| inputs.iter().position(|&i| i == input));
-            own.is_some_and(|own| reads_packed(&anchor.op, own))
+            let mut readers = region::readers(&body.graph, input).peekable();
+            readers.peek().is_some() && readers.all(|(reader, own)| reads_packed(&reader.op, own))
         }
         _ => false,
     }

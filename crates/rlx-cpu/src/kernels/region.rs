@@ -1,7 +1,9 @@
 //! Regions: elementwise nodes alone, or behind an anchor.
 //!
 //! The anchor's own kernel runs the region: a matmul or convolution applies what its epilogue can
-//! express before it writes an element; for the rest, the region's tile program follows in place.
+//! express before it writes an element; for the rest, the region's tile program follows in place. A norm before a
+//! matmul is computed for some rows at a time ([`producer`]), and two matmuls of the same rows whose results are multiplied are
+//! computed side by side ([`matmul_pair`]).
 
 use std::sync::Arc;
 
@@ -12,6 +14,8 @@ use rlx_opt::Claim;
 use super::elementwise::Elementwise;
 use super::elementwise::instr::as_unary;
 use super::elementwise::program::{self, TileProgram};
+use super::matmul_pair::{self, Paired};
+use super::producer::{self, Producer};
 use super::requantise::{self, ByteSpec};
 use super::{CompileCx, StepKernel, conv, integer, matmul, matmul_blocks, no_kernel};
 use crate::gemm::{BinaryOp as Joint, MAX_DEPTH};
@@ -40,8 +44,10 @@ pub(crate) struct EpilogueSpec {
 pub(crate) struct Anchored {
     /// The anchor in the body.
     pub(crate) anchor: NodeId,
-    /// Which of the region's inputs are the anchor's.
+    /// Which of the region's inputs are the anchor's; where a producer makes the first one, the rows that it reads.
     pub(crate) inputs: Vec<usize>,
+    /// What makes the anchor's rows, if that is in the region.
+    pub(crate) producer: Option<Producer>,
     /// The elementwise nodes.
     pub(crate) program: Arc<TileProgram>,
     /// Whether the anchor's result is itself a result of the region, among others.
@@ -62,6 +68,7 @@ impl EpilogueSpec {
 enum Form {
     Elementwise(TileProgram),
     Anchored(Anchored),
+    Paired(Paired),
 }
 
 /// Whether a node of a body is neither a border nor elementwise.
@@ -69,15 +76,29 @@ fn is_anchor(node: &Node) -> bool {
     !node.op.is_pointwise() && !matches!(node.op, Op::Input { .. } | Op::Constant { .. })
 }
 
-/// The anchor of a region's body, if it has one.
+/// The anchor of a region's body, if it has one: the first, of a pair.
 pub(crate) fn anchor_of(body: &Graph) -> Option<&Node> {
-    body.nodes().iter().find(|n| is_anchor(n))
+    let anchors = || body.nodes().iter().filter(|n| is_anchor(n));
+    anchors().find(|n| can_anchor(n.op.kind())).or_else(|| anchors().next())
 }
 
-/// For each input of the anchor, which of the body's inputs it is.
-pub(crate) fn anchor_inputs(body: &Graph, anchor: &Node) -> Option<Vec<usize>> {
+/// Where anchors, and producers before them, read input number `input` of a region: each with the number of its own input.
+pub(crate) fn readers(body: &Graph, input: usize) -> impl Iterator<Item = (&Node, usize)> {
+    let id = body.inputs().nth(input).map(|n| n.id);
+    let all = body.nodes().iter().filter(|n| is_anchor(n));
+    all.flat_map(|n| n.inputs.iter().enumerate().map(move |(own, &i)| (n, own, i)))
+        .filter(move |&(.., i)| Some(i) == id)
+        .map(|(n, own, _)| (n, own))
+}
+
+/// For each input of the anchor, which of the body's inputs it is; where a producer makes its rows, what that reads.
+fn anchor_inputs(body: &Graph, anchor: &Node, producer: Option<&Producer>) -> Option<Vec<usize>> {
     let inputs: Vec<NodeId> = body.inputs().map(|n| n.id).collect();
-    anchor.inputs.iter().map(|id| inputs.iter().position(|i| i == id)).collect()
+    let own = anchor.inputs.iter().enumerate().map(|(at, id)| match producer {
+        Some(producer) if at == 0 => Some(producer.rows()),
+        _ => inputs.iter().position(|i| i == id),
+    });
+    own.collect()
 }
 
 fn form(body: &Body) -> std::result::Result<Form, String> {
@@ -95,7 +116,12 @@ fn form(body: &Body) -> std::result::Result<Form, String> {
     let Some(anchor) = anchor_of(graph) else {
         return Ok(Form::Elementwise(program::of_body(graph, None)?));
     };
-    if graph.nodes().iter().filter(|n| is_anchor(n)).count() > 1 || !can_anchor(anchor.op.kind()) {
+    let producer = producer::of(graph, anchor)?;
+    let anchors = graph.nodes().iter().filter(|n| is_anchor(n)).count() - usize::from(producer.is_some());
+    if anchors == 2 && anchor.op == Op::MatMul {
+        return Ok(Form::Paired(matmul_pair::of(graph, producer)?));
+    }
+    if anchors > 1 || !can_anchor(anchor.op.kind()) {
         return Err(format!("no kernel computes {} with other ops in one region", anchor.op.kind()));
     }
     if let Claim::No(why) = super::claim(anchor, graph) {
@@ -107,13 +133,15 @@ fn form(body: &Body) -> std::result::Result<Form, String> {
     if anchor.shape.dims() != space.dims() {
         return Err("the region's results are larger than its anchor's".into());
     }
-    let inputs = anchor_inputs(graph, anchor).ok_or("something is computed before the anchor")?;
+    let inputs = anchor_inputs(graph, anchor, producer.as_ref());
+    let inputs = inputs.ok_or("something is computed before the anchor")?;
     let program = Arc::new(program::of_body(graph, Some(anchor.id))?);
     let keeps_anchor = graph.outputs.len() > 1 && graph.outputs.contains(&anchor.id);
     let epilogue = epilogue(graph, anchor);
     let integers = anchor.shape.dtype() == DType::I32;
     let bytes = integers.then(|| requantise::of_region(graph, anchor)).flatten();
-    Ok(Form::Anchored(Anchored { anchor: anchor.id, inputs, program, keeps_anchor, epilogue, bytes }))
+    let anchor = anchor.id;
+    Ok(Form::Anchored(Anchored { anchor, inputs, producer, program, keeps_anchor, epilogue, bytes }))
 }
 
 /// Whether a region's result may be written over its input number `input`: elementwise, or the operand that a matmul's epilogue
@@ -124,7 +152,7 @@ pub(crate) fn writes_in_place(body: &Graph, input: usize) -> bool {
         return false;
     }
     let Some(anchor) = anchor_of(body) else { return true };
-    let own = anchor_inputs(body, anchor).is_some_and(|inputs| inputs.contains(&input));
+    let own = readers(body, input).next().is_some();
     let combined = epilogue(body, anchor).and_then(|spec| spec.combine);
     !own && combined.is_some_and(|(i, _, after)| i == input && !after) && is_one_block(anchor, body)
 }
@@ -155,6 +183,7 @@ pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
     let Op::Region { body } = &op else { return Err(no_kernel(&op, "it is no region")) };
     match form(body).map_err(|why| no_kernel(&op, &why))? {
         Form::Elementwise(program) => Ok(Box::new(Elementwise::new(Arc::new(program)))),
+        Form::Paired(pair) => Ok(matmul_pair::kernel(pair)),
         Form::Anchored(region) => {
             let anchor = body.graph.node(region.anchor);
             match &anchor.op {
@@ -172,6 +201,15 @@ pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
 /// The region's elementwise nodes as an epilogue: a chain from the anchor to the only result.
 fn epilogue(body: &Graph, anchor: &Node) -> Option<EpilogueSpec> {
     let &[result] = body.outputs.as_slice() else { return None };
+    epilogue_until(body, anchor, |at| at == result).map(|(spec, _)| spec)
+}
+
+/// The nodes behind the anchor as an epilogue, as far as the first that `ends`; and that one.
+pub(super) fn epilogue_until(
+    body: &Graph,
+    anchor: &Node,
+    ends: impl Fn(NodeId) -> bool,
+) -> Option<(EpilogueSpec, NodeId)> {
     // Epilogues compute in f32 and round like the ops they stand for.
     if !matmul::is_packed(anchor.shape.dtype()) {
         return None;
@@ -181,12 +219,12 @@ fn epilogue(body: &Graph, anchor: &Node) -> Option<EpilogueSpec> {
     let dtype = anchor.shape.dtype();
     let chain = Chain { body, dims: anchor.shape.dims(), dtype, biased };
     let (mut spec, mut at) = (EpilogueSpec::NONE, anchor.id);
-    while at != result {
+    while !ends(at) {
         let user = chain.only_user(at)?;
         chain.extend(&mut spec, user, at)?;
         at = user.id;
     }
-    Some(spec)
+    Some((spec, at))
 }
 
 /// The function `f` with its results bounded, if that is a function too.

@@ -13,7 +13,7 @@ use rlx_opt::{CompileOptions, CompilePipeline, FusionOptions};
 
 /// Options without any fusion.
 pub fn unfused() -> CompileOptions {
-    let off = FusionOptions { elementwise: false, epilogue: false, composites: false };
+    let off = FusionOptions { elementwise: false, epilogue: false, producers: false, composites: false };
     CompileOptions::default().fusion_opts(off)
 }
 

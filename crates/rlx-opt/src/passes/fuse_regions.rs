@@ -6,6 +6,9 @@
 //! body computes the same ops. Operands that broadcast are inputs of the region; scalar constants stand inside, but for
 //! those that the anchor itself takes, whose kernel reads them like its other operands.
 //!
+//! Then regions take *producers*, the ops before their anchors, and pairs of matmuls whose results are multiplied become
+//! one region ([`producers`]).
+//!
 //! Legal because a region computes what its nodes did, and because no path leaves a region and comes back: a
 //! value that is used outside is used only by nodes that come after the region's last node. Nodes that are
 //! known before a run are never fused with those that are not.
@@ -31,6 +34,8 @@ use crate::passes::legalize::needs_no_kernel;
 use crate::pipeline::PassContext;
 use crate::rewrite::Rewriter;
 
+mod producers;
+
 /// A region has at most this many nodes, so that devices can keep all intermediate values close.
 const MAX_MEMBERS: usize = 64;
 
@@ -43,6 +48,9 @@ pub fn run(graph: &Graph, context: &PassContext<'_>) -> Result<Graph> {
     let mut groups = Groups::new(graph, context);
     if context.options.fusion.epilogue {
         graph.nodes().iter().for_each(|node| groups.grow_from_anchor(node));
+    }
+    if context.options.fusion.producers {
+        groups.take_producers();
     }
     if context.options.fusion.elementwise {
         groups.group_elementwise();
@@ -64,6 +72,8 @@ struct Groups<'g> {
     of: Vec<Option<usize>>,
     /// The members of each group, ascending.
     members: Vec<Vec<NodeId>>,
+    /// Producers that every group that uses them computes itself, so that nothing else has to.
+    absorbed: Vec<bool>,
 }
 
 impl<'g> Groups<'g> {
@@ -76,6 +86,7 @@ impl<'g> Groups<'g> {
             fixed: facts::fixed_nodes(graph),
             of: vec![None; graph.len()],
             members: Vec::new(),
+            absorbed: vec![false; graph.len()],
         }
     }
 
@@ -83,6 +94,7 @@ impl<'g> Groups<'g> {
     fn may_join(&self, anchor: Option<&Node>, node: &Node) -> bool {
         node.op.is_pointwise()
             && self.of[node.id.index()].is_none()
+            && !self.absorbed[node.id.index()]
             && anchor.is_none_or(|a| {
                 a.shape.dims() == node.shape.dims() && self.fixed[a.id.index()] == self.fixed[node.id.index()]
             })
@@ -92,7 +104,8 @@ impl<'g> Groups<'g> {
     /// Takes in the elementwise consumers of `anchor`, nearest first, as long as they may join.
     fn grow_from_anchor(&mut self, anchor: &Node) {
         let single = anchor.results().len() == 1;
-        if anchor.op.is_pointwise() || needs_no_kernel(&anchor.op) || !single {
+        let taken = self.of[anchor.id.index()].is_some();
+        if anchor.op.is_pointwise() || needs_no_kernel(&anchor.op) || !single || taken {
             return;
         }
         let mut members = vec![anchor.id];
@@ -103,6 +116,10 @@ impl<'g> Groups<'g> {
             let node = self.graph.node(id);
             let fits = members.len() < MAX_MEMBERS && self.binds_enough(&members, id);
             if !fits || !self.may_join(Some(anchor), node) {
+                break;
+            }
+            if let Some(both) = self.with_second_matmul(anchor, node, &members) {
+                members = both;
                 break;
             }
             members.push(id);
@@ -176,7 +193,7 @@ impl<'g> Groups<'g> {
     /// The graph with each group of several nodes as one region, standing where its last node stood.
     fn build(&self) -> Result<Graph> {
         let mut r = Rewriter::new(self.graph);
-        for node in self.graph.nodes() {
+        for node in self.graph.nodes().iter().filter(|n| !self.absorbed[n.id.index()]) {
             match self.of[node.id.index()].map(|g| &self.members[g]).filter(|m| m.len() > 1) {
                 None => _ = r.keep(node)?,
                 Some(members) if members.last() == Some(&node.id) => self.region(members, &mut r)?,
@@ -186,12 +203,18 @@ impl<'g> Groups<'g> {
         Ok(r.finish(false))
     }
 
-    fn region(&self, members: &[NodeId], r: &mut Rewriter<'_>) -> Result<()> {
+    /// The members whose values are used outside of their group.
+    fn results(&self, members: &[NodeId]) -> Vec<NodeId> {
         let used_outside = |m: &&NodeId| {
             let outside = |u: &NodeId| members.binary_search(u).is_err();
-            self.outputs[m.index()] || self.users[m.index()].iter().any(outside)
+            let used = self.outputs[m.index()] || self.users[m.index()].iter().any(outside);
+            used && !self.absorbed[m.index()]
         };
-        let results: Vec<NodeId> = members.iter().filter(used_outside).copied().collect();
+        members.iter().filter(used_outside).copied().collect()
+    }
+
+    fn region(&self, members: &[NodeId], r: &mut Rewriter<'_>) -> Result<()> {
+        let results = self.results(members);
         let (body, inputs) = body_of(self.graph, members, &results);
         let inputs: Vec<NodeId> = inputs.into_iter().map(|id| r.new_id(id)).collect();
         let region = r.emit(Op::Region { body: Arc::new(Body { graph: body }) }, &inputs)?;

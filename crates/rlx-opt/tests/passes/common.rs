@@ -28,6 +28,15 @@ impl Target for Anything {
         true
     }
 
+    fn fuses_producer(&self, producer: &Node, anchor: &Node, _: &Graph) -> bool {
+        let norm = matches!(producer.op, Op::LayerNorm { .. } | Op::RmsNorm { .. });
+        norm && anchor.op == Op::MatMul && anchor.inputs[0] == producer.id && anchor.inputs[1] != producer.id
+    }
+
+    fn fuses_pair(&self, anchor: &Node, other: &Node, _: &Graph) -> bool {
+        anchor.op == Op::MatMul && other.op == Op::MatMul
+    }
+
     fn reads_view(&self, _: &Op, _: usize, _: &View) -> bool {
         true
     }

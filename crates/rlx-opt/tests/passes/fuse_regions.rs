@@ -111,3 +111,103 @@ fn what_is_known_before_a_run_is_not_fused_with_what_is_not() {
         }"#,
     );
 }
+
+#[test]
+fn a_norm_becomes_part_of_the_matmul_that_reads_it() {
+    check(
+        fuse_regions::run,
+        r#"graph "g" {
+          %0 = Input {name="x"} : [batch, 4] f32
+          %1 = Param {name="gamma"} : [4] f32
+          %2 = Param {name="w"} : [4, 3] f32
+          %3 = RmsNorm(%0, %1) {axis=-1, eps=1e-5} : [batch, 4] f32
+          %4 = MatMul(%3, %2) : [batch, 3] f32
+          return %4
+        }"#,
+        r#"graph "g" {
+          %0 = Input {name="x"} : [batch, 4] f32
+          %1 = Param {name="gamma"} : [4] f32
+          %2 = Param {name="w"} : [4, 3] f32
+          %3 = Region(%0, %1, %2) {body=graph "RmsNorm+MatMul" {
+            %0 = Input {name="i0"} : [batch, 4] f32
+            %1 = Input {name="i1"} : [4] f32
+            %2 = Input {name="i2"} : [4, 3] f32
+            %3 = RmsNorm(%0, %1) {axis=-1, eps=1e-5} : [batch, 4] f32
+            %4 = MatMul(%3, %2) : [batch, 3] f32
+            return %4
+          }} : [batch, 3] f32
+          return %3
+        }"#,
+    );
+}
+
+/// `readers` matmuls of a layer norm, the first with a function behind it; the norm is a result, too, if it is `kept`.
+fn normed(readers: usize, kept: bool) -> String {
+    let mut text = r#"graph "g" {
+      %0 = Input {name="x"} : [2, 4] f32
+      %1 = Param {name="gamma"} : [4] f32
+      %2 = Param {name="w"} : [4, 3] f32
+      %3 = LayerNorm(%0, %1) {axis=-1, eps=1e-5} : [2, 4] f32
+"#
+    .to_owned();
+    let mut results = vec!["%5".to_owned()];
+    text.push_str("      %4 = MatMul(%3, %2) : [2, 3] f32\n      %5 = Activation.Relu(%4) : [2, 3] f32\n");
+    for reader in 1..readers {
+        let at = 4 + 2 * reader;
+        text.push_str(&format!("      %{at} = Param {{name=\"w{reader}\"}} : [4, 3] f32\n"));
+        text.push_str(&format!("      %{} = MatMul(%3, %{at}) : [2, 3] f32\n", at + 1));
+        results.push(format!("%{}", at + 1));
+    }
+    results.extend(kept.then(|| "%3".to_owned()));
+    text + &format!("      return {}\n}}", results.join(", "))
+}
+
+#[test]
+fn a_norm_is_computed_by_each_of_its_readers_if_that_pays() {
+    for (readers, kept, alone) in [(1, false, 0), (2, false, 0), (3, false, 1), (1, true, 1), (2, true, 1)] {
+        let before = parse(&normed(readers, kept));
+        let after = apply(fuse_regions::run, &before);
+        let norms = crate::common::count(&after, OpKind::LayerNorm);
+        assert_eq!(norms, alone, "{readers} readers, kept: {kept}\n{after}");
+        let regions = crate::common::count(&after, OpKind::Region);
+        assert_eq!(regions, if alone == 0 { readers } else { 1 }, "{after}");
+        assert_same_results(&before, &after, &DimBinding::new());
+    }
+}
+
+#[test]
+fn matmuls_of_one_norm_whose_results_are_multiplied_are_one_region() {
+    let gated = |between: &str| {
+        parse(&format!(
+            r#"graph "g" {{
+              %0 = Input {{name="x"}} : [2, 4] f32
+              %1 = Param {{name="gamma"}} : [4] f32
+              %2 = Param {{name="w"}} : [4, 3] f32
+              %3 = Param {{name="v"}} : [4, 3] f32
+              %4 = Param {{name="b"}} : [3] f32
+              %5 = RmsNorm(%0, %1) {{axis=-1, eps=1e-5}} : [2, 4] f32
+              %6 = MatMul(%5, %2) : [2, 3] f32
+              %7 = Activation.Silu(%6) : [2, 3] f32
+              %8 = MatMul(%5, %3) : [2, 3] f32
+              %9 = Binary.Add(%8, %4) : [2, 3] f32
+              {between}
+            }}"#
+        ))
+    };
+    let before = gated("%10 = Binary.Mul(%7, %9) : [2, 3] f32\nreturn %10");
+    let after = apply(fuse_regions::run, &before);
+    assert_eq!(crate::common::count(&after, OpKind::Region), 1, "{after}");
+    assert_eq!(after.nodes().len(), 6, "{after}");
+    assert_same_results(&before, &after, &DimBinding::new());
+    // A half that something else reads, too, is a step; and so is a sum.
+    for between in [
+        "%10 = Binary.Mul(%7, %9) : [2, 3] f32\nreturn %10, %9",
+        "%10 = Binary.Mul(%7, %9) : [2, 3] f32\nreturn %10, %7",
+        "%10 = Binary.Add(%7, %9) : [2, 3] f32\nreturn %10",
+    ] {
+        let before = gated(between);
+        let after = apply(fuse_regions::run, &before);
+        assert_eq!(crate::common::count(&after, OpKind::Region), 2, "{after}");
+        assert_same_results(&before, &after, &DimBinding::new());
+    }
+}
