@@ -83,6 +83,39 @@ impl<T: InputSource + ?Sized> InputSource for &T {
     }
 }
 
+/// How a run is done, besides what it computes: see [`ExecutableGraph::execute`].
+///
+/// ```
+/// use rlx_backend::RunOptions;
+/// let first_only = RunOptions { wanted: Some(&[0]), ..RunOptions::default() };
+/// assert!(first_only.wants(0) && !first_only.wants(1) && first_only.wait);
+/// ```
+#[derive(Debug, Clone, Copy)]
+pub struct RunOptions<'r> {
+    /// Who watches, and may stop the run.
+    pub progress: &'r Progress,
+    /// The outputs that come to the host with the run, by index; `None`: all. The others are fetched if somebody asks for them.
+    pub wanted: Option<&'r [usize]>,
+    /// Whether the call returns when the run is over. Otherwise it may return before, as [`ExecutableGraph::submit`] does.
+    pub wait: bool,
+}
+
+impl Default for RunOptions<'_> {
+    /// No one watches, all outputs come to the host, and the call waits.
+    fn default() -> Self {
+        const NOBODY: &Progress = &Progress::none();
+        RunOptions { progress: NOBODY, wanted: None, wait: true }
+    }
+}
+
+impl RunOptions<'_> {
+    /// Whether output `index` comes to the host with the run.
+    #[inline]
+    pub fn wants(&self, index: usize) -> bool {
+        self.wanted.is_none_or(|wanted| wanted.contains(&index))
+    }
+}
+
 /// Memory an executable holds, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MemoryInfo {
@@ -266,6 +299,20 @@ pub trait ExecutableGraph: Send {
     /// As [`ExecutableGraph::run`].
     fn submit(&mut self, inputs: &dyn InputSource, dims: &[i64]) -> Result<()> {
         self.run(inputs, dims)
+    }
+
+    /// A run as `options` say: the one call that all others are special cases of. An output that is not wanted is not copied to
+    /// the host with the run; [`ExecutableGraph::output`] fetches it if it is asked for before the next run. Executables whose
+    /// outputs are in reach of the host anyway may take no notice of what is wanted.
+    ///
+    /// # Errors
+    /// As [`ExecutableGraph::run_with_progress`].
+    fn execute(&mut self, inputs: &dyn InputSource, dims: &[i64], options: RunOptions<'_>) -> Result<()> {
+        if options.wait {
+            return self.run_with_progress(inputs, dims, options.progress);
+        }
+        options.progress.step(Stage::Run, 0, 1, || "")?;
+        self.submit(inputs, dims)
     }
 
     /// How many runs may be under way. One: every run is over when its call returns.

@@ -183,6 +183,12 @@ impl Progress {
         Progress { report: Some(Arc::new(report)), ..self }
     }
 
+    /// The same, which stops when this time from now has passed, too.
+    pub fn with_deadline(self, after: Duration) -> Self {
+        let cancel = self.cancel.unwrap_or_default().with_deadline(after);
+        Progress { cancel: Some(cancel), report: self.report }
+    }
+
     /// The same without the reporter, for the steps of a part of the work: they can be stopped, and no one hears of them.
     pub fn silent(&self) -> Self {
         Progress { cancel: self.cancel.clone(), report: None }

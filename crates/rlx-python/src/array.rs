@@ -272,8 +272,7 @@ impl Lease {
     /// Reads output `i`.
     pub fn read<R>(&self, i: usize, f: impl FnOnce(TensorView<'_>) -> PyResult<R>) -> PyResult<R> {
         let finished = self.finished.lock().unwrap_or_else(PoisonError::into_inner);
-        let view = finished.outputs().nth(i);
-        f(view.ok_or_else(|| PyValueError::new_err("there is no such output"))?)
+        f(finished.output(i).map_err(|e| PyValueError::new_err(e.to_string()))?)
     }
 
     /// A read-only array over output `i`.

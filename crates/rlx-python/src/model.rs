@@ -133,10 +133,21 @@ impl Model {
         self.inputs.iter().zip(&values).map(|(info, value)| named(info.name.clone(), value)).collect()
     }
 
-    fn execute(&self, py: Python<'_>, inputs: Option<&Bound<'_, PyAny>>, watch: Watch) -> PyResult<Finished> {
+    /// A run for the outputs of these names, or all.
+    fn execute(
+        &self,
+        py: Python<'_>,
+        inputs: Option<&Bound<'_, PyAny>>,
+        outputs: Option<&[String]>,
+        watch: Watch,
+    ) -> PyResult<Finished> {
         let inputs = self.gather(inputs)?;
         let shared = &self.shared;
-        watch.run(py, |progress| shared.run_views_with_progress(&views(&inputs), progress))
+        let outputs: Option<Vec<&str>> = outputs.map(|names| names.iter().map(String::as_str).collect());
+        watch.run(py, |progress| match &outputs {
+            Some(outputs) => shared.run_outputs(&views(&inputs), outputs, progress),
+            None => shared.run_views_with_progress(&views(&inputs), progress),
+        })
     }
 
     /// The outputs of a run as arrays: all, or those named, in that order.
@@ -148,7 +159,7 @@ impl Model {
         copy: bool,
         out: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Vec<(String, Bound<'py, PyAny>)>> {
-        let names: Vec<String> = finished.outputs().map(|view| view.name.to_owned()).collect();
+        let names: Vec<String> = finished.names().to_vec();
         let chosen: Vec<usize> = match wanted {
             None => (0..names.len()).collect(),
             Some(wanted) => wanted.iter().map(|name| position(py, &names, name)).collect::<PyResult<_>>()?,
@@ -165,11 +176,11 @@ impl Model {
         };
         let mut arrays = Vec::with_capacity(chosen.len());
         if copy {
-            let views: Vec<TensorView<'_>> = finished.outputs().collect();
             for i in chosen {
+                let view = finished.output(i).or_raise(py)?;
                 let array = match given(&names[i])? {
-                    Some(given) => into(views[i], given)?,
-                    None => array::copied(py, views[i])?,
+                    Some(given) => into(view, given)?,
+                    None => array::copied(py, view)?,
                 };
                 arrays.push((names[i].clone(), array));
             }
@@ -329,7 +340,8 @@ impl Model {
         timeout: Option<f64>,
         cancel: Option<&Bound<'_, Cancel>>,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let finished = self.execute(py, inputs, Watch::new(progress, timeout, cancel)?)?;
+        let finished =
+            self.execute(py, inputs, outputs.as_deref(), Watch::new(progress, timeout, cancel)?)?;
         let dict = PyDict::new(py);
         for (name, array) in self.arrays(py, finished, outputs.as_deref(), copy, out)? {
             dict.set_item(name, array)?;
@@ -359,7 +371,7 @@ impl Model {
             }
             inputs.set_item(name, value)?;
         }
-        let finished = self.execute(py, Some(inputs.as_any()), Watch::default())?;
+        let finished = self.execute(py, Some(inputs.as_any()), None, Watch::default())?;
         let mut arrays = self.arrays(py, finished, None, true, None)?;
         if arrays.len() == 1 {
             return Ok(arrays.remove(0).1);

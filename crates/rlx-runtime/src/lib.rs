@@ -79,8 +79,8 @@ pub mod backend {
     pub use rlx_backend::pipelines;
     pub use rlx_backend::tuning::{Tuning, TuningKey};
     pub use rlx_backend::{
-        Backend, BindingStats, CodePart, CompileCache, ExecutableGraph, InputSource, MemoryInfo, StepProfile,
-        StepProfiler,
+        Backend, BindingStats, CodePart, CompileCache, ExecutableGraph, InputSource, MemoryInfo, RunOptions,
+        StepProfile, StepProfiler,
     };
 }
 
@@ -108,7 +108,9 @@ pub use cache::{
     BucketedCompileCache, CompileCache, DynamicDimCompileCache, PaddedRun, pad_rows, slice_rows,
     try_pad_rows, try_slice_rows,
 };
-pub use compiled::{CompiledGraph, MoeResidencyStats, TensorInfo, TensorView};
+pub use compiled::{
+    CompiledGraph, MoeResidencyStats, OutputRef, RunInput, RunOutputs, RunRequest, TensorInfo, TensorView,
+};
 pub use cost::*;
 pub use custom::{CustomOp, register_custom_op};
 pub use device_bench::*;

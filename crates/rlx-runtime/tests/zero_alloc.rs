@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rlx_ir::op::{Activation, BinaryOp};
 use rlx_ir::{DType, Dim, Graph, Op, Shape, sym};
-use rlx_runtime::{Cancel, CompiledGraph, Device, Progress, Session, TensorView};
+use rlx_runtime::{Cancel, CompiledGraph, Device, Progress, RunRequest, Session, TensorView};
 
 struct Counting;
 
@@ -130,6 +130,11 @@ fn runs_allocate_only_what_they_return() {
         assert_eq!(allocations(|| _ = c.try_run_slots_with_progress(&[&x], &watched).unwrap()), 0);
         assert_eq!(allocations(|| c.run_into(&[("x", &x)], &mut [&mut out])), 0);
         assert_eq!(allocations(|| c.commit_no_wait(&[("x", &x)])), 0);
+        let inputs: &[(&str, &[f32])] = &[("x", &x)];
+        assert_eq!(allocations(|| _ = c.execute(RunRequest::from(inputs).outputs(&[0])).unwrap()), 0);
+        let request = RunRequest::new().input("x", &x).output(0).progress(&watched);
+        c.execute(&request).unwrap();
+        assert_eq!(allocations(|| _ = c.execute(&request).unwrap().get(0).unwrap()), 0);
         // The list of outputs and the one output.
         assert_eq!(allocations(|| _ = c.run(&[("x", &x)])), 2);
         assert!(out.iter().all(|v| v.is_finite()));

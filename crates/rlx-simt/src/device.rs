@@ -9,10 +9,11 @@ use rlx_backend::executor::{Run, Step, use_pools};
 use rlx_backend::extents::Values;
 use rlx_backend::prepared::Prepared;
 use rlx_ir::lir::MemoryPlan;
-use rlx_ir::{LirModule, Result, Weight};
+use rlx_ir::{ErrorKind, LirModule, Result, Weight};
 use rlx_kernel::dispatch::FAULT_BYTES;
 use rlx_opt::PoolSpec;
 
+use crate::driver::Part;
 use crate::flights::{Flights, IN_FLIGHT};
 use crate::memory::Buffer;
 use crate::program::{Kernel, Program, Simt};
@@ -37,6 +38,7 @@ impl DeviceApi for Simt {
     const IN_FLIGHT: usize = IN_FLIGHT;
     const INIT_BATCH: usize = usize::MAX;
     const LOADS_AT_ONCE: bool = true;
+    const LEAVES_OUTPUTS: bool = true;
 
     fn name(&self) -> &str {
         self.gpu.which.device.name()
@@ -172,6 +174,11 @@ impl DeviceApi for Simt {
 
     fn output<'q>(&self, queue: &'q Queue, index: usize, _: usize, _: usize) -> Result<&'q [u8]> {
         queue.flights.output(&self.gpu, index)
+    }
+
+    fn fetch(&self, place: &Place, bytes: usize) -> Result<Vec<u8>> {
+        let missing = || self.gpu.error(ErrorKind::Internal, "an output without memory");
+        Part { bytes, ..place.ok_or_else(missing)? }.read(&self.gpu)
     }
 
     fn arena<'q>(&self, queue: &'q Queue) -> Option<&'q [u8]> {

@@ -8,6 +8,7 @@ use rlx_ir::{ErrorKind, Result, memory};
 
 use crate::driver::{DeviceMemory, Event, Part, Pinned};
 use crate::gpu::{Gpu, locked};
+use crate::table::DevicePtr;
 
 /// The most bytes that one piece of pinned memory has.
 const PIECE: usize = 4 << 20;
@@ -68,20 +69,7 @@ impl Buffer {
     /// # Errors
     /// Memory that cannot be had, or what the driver reports.
     pub(crate) fn read(&self, gpu: &Gpu, bytes: usize) -> Result<Vec<u8>> {
-        gpu.alive()?;
-        let mut out = memory::zeroed(bytes, || "a copy of device memory".to_string())?;
-        if bytes == 0 {
-            gpu.wait()?;
-            return Ok(out);
-        }
-        let what = "reading from the device";
-        let pinned = gpu.checked(what, gpu.context.pinned(bytes.min(PIECE)))?;
-        for (i, piece) in out.chunks_mut(PIECE).enumerate() {
-            gpu.checked(what, gpu.context.to_host(&pinned, 0, self.part(i * PIECE, piece.len())))?;
-            gpu.wait()?;
-            piece.copy_from_slice(&pinned.bytes()[..piece.len()]);
-        }
-        Ok(out)
+        self.part(0, bytes).read(gpu)
     }
 
     /// Other memory with the same first `bytes` bytes, behind what was given before.
@@ -95,6 +83,30 @@ impl Buffer {
             gpu.checked(format_args!("copying {what}"), copied)?;
         }
         Ok(own)
+    }
+}
+
+impl Part {
+    /// Its bytes, behind everything that was given.
+    ///
+    /// # Errors
+    /// Memory that cannot be had, or what the driver reports.
+    pub(crate) fn read(self, gpu: &Gpu) -> Result<Vec<u8>> {
+        gpu.alive()?;
+        let mut out = memory::zeroed(self.bytes, || "a copy of device memory".to_string())?;
+        if self.bytes == 0 {
+            gpu.wait()?;
+            return Ok(out);
+        }
+        let what = "reading from the device";
+        let pinned = gpu.checked(what, gpu.context.pinned(self.bytes.min(PIECE)))?;
+        for (i, piece) in out.chunks_mut(PIECE).enumerate() {
+            let from = Part { at: self.at + (i * PIECE) as DevicePtr, bytes: piece.len() };
+            gpu.checked(what, gpu.context.to_host(&pinned, 0, from))?;
+            gpu.wait()?;
+            piece.copy_from_slice(&pinned.bytes()[..piece.len()]);
+        }
+        Ok(out)
     }
 }
 

@@ -9,7 +9,7 @@ use rlx_backend::extents::Values;
 use rlx_backend::prepared::Prepared;
 use rlx_backend::{CodePart, DeviceApi};
 use rlx_ir::lir::MemoryPlan;
-use rlx_ir::{LirModule, Result, Weight};
+use rlx_ir::{ErrorKind, LirModule, Result, Weight};
 use rlx_kernel::dispatch::{FAULT_BYTES, fault};
 use rlx_opt::PoolSpec;
 
@@ -71,6 +71,7 @@ impl DeviceApi for Wgpu {
     const IN_FLIGHT: usize = IN_FLIGHT;
     const INIT_BATCH: usize = usize::MAX;
     const LOADS_AT_ONCE: bool = true;
+    const LEAVES_OUTPUTS: bool = true;
 
     fn name(&self) -> &str {
         self.gpu.name.name()
@@ -214,6 +215,11 @@ impl DeviceApi for Wgpu {
 
     fn output<'q>(&self, queue: &'q Queue, index: usize, _: usize, _: usize) -> Result<&'q [u8]> {
         queue.flights.output(&self.gpu, index)
+    }
+
+    fn fetch(&self, place: &Place, bytes: usize) -> Result<Vec<u8>> {
+        let missing = || self.gpu.error(ErrorKind::Internal, "an output without memory");
+        place.as_ref().ok_or_else(missing)?.download(&self.gpu, bytes)
     }
 
     fn arena<'q>(&self, queue: &'q Queue) -> Option<&'q [u8]> {

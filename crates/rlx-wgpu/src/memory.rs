@@ -146,6 +146,16 @@ impl DeviceBuffer {
     /// # Errors
     /// Memory that cannot be had, or a fault of the device.
     pub(crate) fn download(&self, gpu: &Gpu, bytes: usize) -> Result<Vec<u8>> {
+        self.whole().download(gpu, bytes)
+    }
+}
+
+impl Range {
+    /// The first `bytes` bytes, behind everything that was submitted.
+    ///
+    /// # Errors
+    /// Memory that cannot be had, or a fault of the device.
+    pub(crate) fn download(&self, gpu: &Gpu, bytes: usize) -> Result<Vec<u8>> {
         if bytes == 0 {
             return gpu.wait().map(|()| Vec::new());
         }
@@ -153,7 +163,7 @@ impl DeviceBuffer {
         let to = DeviceBuffer::readback(gpu, size)?;
         let index = gpu.checked(&|| "reading from the device".to_string(), || {
             let mut encoder = gpu.device.create_command_encoder(&Default::default());
-            encoder.copy_buffer_to_buffer(&self.raw, 0, &to.raw, 0, size);
+            encoder.copy_buffer_to_buffer(&self.buffer, self.offset, &to.raw, 0, size);
             gpu.queue.submit([encoder.finish()])
         })?;
         let mapping = to.map(gpu, size as usize, index)?;

@@ -6,9 +6,9 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rlx_ir::{ConstData, ErrorKind, Progress, Result};
+use rlx_ir::{ConstData, Error, ErrorKind, Progress, Result, nearest};
 use rlx_onnx::{needed_input, needed_tensor};
-use rlx_runtime::{CompiledGraph, TensorInfo, TensorView};
+use rlx_runtime::{CompiledGraph, RunRequest, TensorInfo, TensorView};
 
 use crate::{Metadata, Runner};
 
@@ -110,8 +110,48 @@ impl SharedRunner {
         inputs: &[TensorView<'_>],
         progress: &Progress,
     ) -> Result<Finished> {
+        self.run_for(inputs, None, progress)
+    }
+
+    /// As [`SharedRunner::run_views_with_progress`], for the outputs of these names: only they come to the host with the run.
+    ///
+    /// ```
+    /// # use rlx::prelude::*;
+    /// let digits = Runner::open("../../models/digits/digits.onnx")?.shared();
+    /// let image = TensorView::of("image", &[1, 1, 8, 8], &[0.5f32; 64])?;
+    /// let finished = digits.run_outputs(&[image], &["probabilities"], &Progress::none())?;
+    /// assert_eq!(finished.get("probabilities").expect("an output").dims, [1, 10]);
+    /// assert!(digits.run_outputs(&[image], &["probability"], &Progress::none()).is_err());
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Runner::run`]; a name that no output has, before anything runs; [`ErrorKind::Cancelled`].
+    pub fn run_outputs(
+        &self,
+        inputs: &[TensorView<'_>],
+        outputs: &[&str],
+        progress: &Progress,
+    ) -> Result<Finished> {
+        self.run_for(inputs, Some(outputs), progress)
+    }
+
+    fn run_for(
+        &self,
+        inputs: &[TensorView<'_>],
+        outputs: Option<&[&str]>,
+        progress: &Progress,
+    ) -> Result<Finished> {
         let (mut executable, ran) = self.state.take(inputs, progress)?;
-        if !ran && let Err(e) = executable.graph.try_run_views_with_progress(inputs, progress) {
+        let done = executable.positions(outputs).and_then(|positions| {
+            let request = RunRequest::from(inputs).progress(progress);
+            match positions {
+                _ if ran => Ok(()),
+                Some(positions) => executable.graph.execute(request.outputs(&positions)).map(drop),
+                None => executable.graph.execute(request).map(drop),
+            }
+        });
+        if let Err(e) = done {
             // What failed for another reason than its inputs is not used again.
             let broken = [ErrorKind::Device, ErrorKind::Panic, ErrorKind::Internal, ErrorKind::OutOfMemory];
             if !broken.contains(&e.kind()) {
@@ -157,6 +197,22 @@ impl SharedRunner {
 impl Executable {
     fn outputs(&self) -> impl Iterator<Item = TensorView<'_>> {
         self.graph.output_views().zip(self.outputs.iter()).map(|(view, name)| TensorView { name, ..view })
+    }
+
+    /// Where the outputs of these names are.
+    fn positions(&self, names: Option<&[&str]>) -> Result<Option<Vec<usize>>> {
+        let position = |&name: &&str| {
+            self.outputs.iter().position(|known| known == name).ok_or_else(|| {
+                let message =
+                    format!("the model has no output {name:?}; its outputs: {}", self.outputs.join(", "));
+                let e = Error::new(ErrorKind::Binding, message);
+                match nearest(name, self.outputs.iter().map(String::as_str)) {
+                    Some(close) => e.with_hint(format!("did you mean {close:?}?")),
+                    None => e,
+                }
+            })
+        };
+        names.map(|names| names.iter().map(position).collect()).transpose()
     }
 }
 
@@ -234,7 +290,24 @@ impl Finished {
 
     /// The output of this name.
     pub fn get(&self, name: &str) -> Option<TensorView<'_>> {
-        self.outputs().find(|view| view.name == name)
+        let outputs = &self.executable.as_ref()?.outputs;
+        self.output(outputs.iter().position(|known| known == name)?).ok()
+    }
+
+    /// The output at this position of the model's order.
+    ///
+    /// # Errors
+    /// There is no such output, or the device lost it.
+    pub fn output(&self, index: usize) -> Result<TensorView<'_>> {
+        let none = || Error::new(ErrorKind::Binding, format!("the run has no output {index}"));
+        let executable = self.executable.as_ref().ok_or_else(none)?;
+        let name = executable.outputs.get(index).ok_or_else(none)?;
+        Ok(TensorView { name, ..executable.graph.try_output_view(index)? })
+    }
+
+    /// The model's names of the outputs.
+    pub fn names(&self) -> &[String] {
+        self.executable.as_ref().map_or(&[], |executable| &executable.outputs)
     }
 
     /// The graph that ran.

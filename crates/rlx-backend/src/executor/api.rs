@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use rlx_ir::lir::MemoryPlan;
 use rlx_ir::progress::Stage;
-use rlx_ir::{LirModule, NodeId, Progress, Result, Weight};
+use rlx_ir::{Error, ErrorKind, LirModule, NodeId, Progress, Result, Weight};
 use rlx_opt::PoolSpec;
 
 use super::program::{Program, Step};
@@ -38,6 +38,8 @@ pub trait DeviceApi: Send + Sync + Sized + 'static {
     const INIT_BATCH: usize = 1;
     /// Whether a weight is loaded when it is set, not when the first run needs it.
     const LOADS_AT_ONCE: bool = false;
+    /// Whether outputs can be left on the device until somebody asks for them: see [`DeviceApi::fetch`].
+    const LEAVES_OUTPUTS: bool = false;
     /// Whether the device can time its steps: see [`Run::times`].
     const TIMES_STEPS: bool = false;
 
@@ -232,6 +234,16 @@ pub trait DeviceApi: Send + Sync + Sized + 'static {
         bytes: usize,
     ) -> Result<&'q [u8]>;
 
+    /// The first `bytes` bytes of a place, behind everything that was submitted: an output that the run did not bring to the host
+    /// ([`Output::stays`]). Asked for only where the device [leaves outputs](DeviceApi::LEAVES_OUTPUTS).
+    ///
+    /// # Errors
+    /// A fault of the device.
+    fn fetch(&self, place: &Self::Place, bytes: usize) -> Result<Vec<u8>> {
+        let _ = (place, bytes);
+        Err(Error::new(ErrorKind::Internal, "the device leaves no outputs behind").with_device(self.name()))
+    }
+
     /// The memory that outputs are in: see [`crate::ExecutableGraph::arena`].
     fn arena<'q>(&self, queue: &'q Self::Queue) -> Option<&'q [u8]>;
 
@@ -278,8 +290,8 @@ pub struct Output {
     pub buffer: usize,
     /// Its bytes, or the room for them where a run finds the number out.
     pub bytes: usize,
-    /// Whether it is in memory of its own (a handle's, an input's), where [`DeviceApi::download`] gets it from when it is asked
-    /// for.
+    /// Whether the run leaves it where it is, because it is in memory of its own (a handle's, an input's), or because the caller did
+    /// not ask for it. [`DeviceApi::download`] or [`DeviceApi::fetch`] gets it when it is asked for.
     pub stays: bool,
 }
 

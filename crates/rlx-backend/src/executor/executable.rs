@@ -11,7 +11,7 @@ use crate::moe::MixtureOfExperts;
 use crate::profile::{profiling_asked, report};
 use crate::{
     BindingStats, CodePart, DeviceHandles, ExecutableGraph, InputSource, MemoryInfo, PreparedWeights,
-    StepProfile, StepProfiler,
+    RunOptions, StepProfile, StepProfiler,
 };
 
 impl<D: DeviceApi> ExecutableGraph for Executor<D> {
@@ -36,7 +36,7 @@ impl<D: DeviceApi> ExecutableGraph for Executor<D> {
     }
 
     fn run(&mut self, inputs: &dyn InputSource, dims: &[i64]) -> Result<()> {
-        self.run_with_progress(inputs, dims, &Progress::none())
+        self.execute(inputs, dims, RunOptions::default())
     }
 
     fn run_with_progress(
@@ -45,26 +45,28 @@ impl<D: DeviceApi> ExecutableGraph for Executor<D> {
         dims: &[i64],
         progress: &Progress,
     ) -> Result<()> {
-        self.settle()?;
-        self.start_run(inputs, dims, progress)?;
-        if let Err(e) = self.program.device.complete(&self.program, &self.queue) {
-            self.fail();
-            return Err(e);
-        }
-        self.feed_handles()?;
-        self.ran = true;
-        Ok(())
+        self.execute(inputs, dims, RunOptions { progress, ..RunOptions::default() })
     }
 
     fn submit(&mut self, inputs: &dyn InputSource, dims: &[i64]) -> Result<()> {
-        if D::IN_FLIGHT <= 1 {
-            return self.run(inputs, dims);
+        self.execute(inputs, dims, RunOptions { wait: false, ..RunOptions::default() })
+    }
+
+    fn execute(&mut self, inputs: &dyn InputSource, dims: &[i64], options: RunOptions<'_>) -> Result<()> {
+        if options.wait || D::IN_FLIGHT <= 1 {
+            self.settle()?;
+            self.start_run(inputs, dims, options)?;
+            if let Err(e) = self.program.device.complete(&self.program, &self.queue) {
+                self.fail();
+                return Err(e);
+            }
+        } else {
+            while self.in_flight.get() >= D::IN_FLIGHT {
+                self.complete_oldest()?;
+            }
+            self.start_run(inputs, dims, options)?;
+            self.in_flight.set(self.in_flight.get() + 1);
         }
-        while self.in_flight.get() >= D::IN_FLIGHT {
-            self.complete_oldest()?;
-        }
-        self.start_run(inputs, dims, &Progress::none())?;
-        self.in_flight.set(self.in_flight.get() + 1);
         self.feed_handles()?;
         self.ran = true;
         Ok(())
@@ -98,6 +100,9 @@ impl<D: DeviceApi> ExecutableGraph for Executor<D> {
                 Some(bytes) => Ok(&bytes[..output.bytes]),
                 None => self.fetch(index, memory, output.bytes),
             };
+        }
+        if output.stays && D::LEAVES_OUTPUTS {
+            return self.fetch_left(index);
         }
         let offset = self.plan.as_ref().and_then(|plan| plan.offsets[output.buffer]).unwrap_or(0);
         self.program.device.output(&self.queue, index, offset, output.bytes)

@@ -8,8 +8,8 @@ use rlx_ir::{Error, ErrorKind, Result, memory};
 use super::api::DeviceApi;
 use super::handles::Handle;
 use super::run::Executor;
-use crate::DeviceHandles;
 use crate::handles::{check_feed, check_size, lost_handle, no_handle};
+use crate::{DeviceHandles, RunOptions};
 
 /// What handles' memory is for.
 const VALUES: &str = "a handle's values";
@@ -31,14 +31,15 @@ impl<D: DeviceApi> Executor<D> {
         Ok(D::place(&handle.value))
     }
 
-    /// Lets outputs that feed handles be written into memory of their own, the others into the arena.
-    pub(super) fn redirect_outputs(&mut self) -> Result<()> {
+    /// Lets outputs that feed handles be written into memory of their own, the others into the arena; and says which come to the host.
+    pub(super) fn redirect_outputs(&mut self, options: RunOptions<'_>) -> Result<()> {
         let (program, handles) = (&self.program, &mut self.handles);
         for (output, slot) in self.outputs.iter_mut().enumerate() {
             handles.fed[output] = None;
+            let left = D::LEAVES_OUTPUTS && !options.wants(output);
             // What a run updates in place is where the input is.
             if let Some(input) = handles.donated[output] {
-                slot.stays = handles.supplied[input];
+                slot.stays = left || handles.supplied[input];
                 continue;
             }
             let feeds = handles.of.iter().flatten().any(|h| h.feed == Some(output));
@@ -48,7 +49,7 @@ impl<D: DeviceApi> Executor<D> {
             } else if handles.redirected[output] {
                 self.places[slot.buffer] = self.homes[output].clone();
             }
-            slot.stays = feeds;
+            slot.stays = left || feeds;
             handles.redirected[output] = feeds;
         }
         Ok(())

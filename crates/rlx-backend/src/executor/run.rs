@@ -17,7 +17,7 @@ use super::params::Params;
 use super::program::Program;
 use crate::extents::Values;
 use crate::profile::profiling_asked;
-use crate::{BindingStats, InputSource, StepProfile, StepProfiler};
+use crate::{BindingStats, InputSource, RunOptions, StepProfile, StepProfiler};
 
 /// A module on a device.
 pub struct Executor<D: DeviceApi> {
@@ -169,7 +169,7 @@ impl<D: DeviceApi> Executor<D> {
         &mut self,
         inputs: &dyn InputSource,
         dims: &[i64],
-        progress: &Progress,
+        options: RunOptions<'_>,
     ) -> Result<()> {
         (self.ran, self.collected) = (false, false);
         self.busy_with = None;
@@ -178,7 +178,7 @@ impl<D: DeviceApi> Executor<D> {
         }
         self.fetched.iter_mut().for_each(|fetched| _ = fetched.take());
         let started = self.program.device.alive().and_then(|()| {
-            catch(|| self.start_guarded(inputs, dims, progress)).unwrap_or_else(|text| {
+            catch(|| self.start_guarded(inputs, dims, options)).unwrap_or_else(|text| {
                 let error = Error::new(ErrorKind::Panic, format!("it panicked: {text}"));
                 Err(match self.busy_with {
                     Some(node) => self.program.locate(node, error),
@@ -201,7 +201,13 @@ impl<D: DeviceApi> Executor<D> {
     }
 
     /// A run that may panic.
-    fn start_guarded(&mut self, inputs: &dyn InputSource, dims: &[i64], progress: &Progress) -> Result<()> {
+    fn start_guarded(
+        &mut self,
+        inputs: &dyn InputSource,
+        dims: &[i64],
+        options: RunOptions<'_>,
+    ) -> Result<()> {
+        let progress = options.progress;
         self.program.device.begin(&mut self.queue)?;
         if self.params.stale {
             self.initialise_stale(progress)?;
@@ -212,7 +218,7 @@ impl<D: DeviceApi> Executor<D> {
         if counts {
             self.size_outputs(false)?;
         }
-        self.redirect_outputs()?;
+        self.redirect_outputs(options)?;
         self.run_steps(progress)?;
         if counts {
             self.size_outputs(true)?;
@@ -294,10 +300,24 @@ impl<D: DeviceApi> Executor<D> {
         Ok(self.fetched[output].get_or_init(|| copy))
     }
 
+    /// An output that the last run left on the device.
+    pub(super) fn fetch_left(&self, output: usize) -> Result<&[u8]> {
+        if let Some(known) = self.fetched[output].get() {
+            return Ok(known);
+        }
+        if self.collected && self.in_flight.get() > 0 {
+            let message = format!("output {output} was not asked for, and later runs have replaced it");
+            return Err(Error::new(ErrorKind::Binding, message));
+        }
+        let Output { buffer, bytes, .. } = self.outputs[output];
+        let copy = self.program.device.fetch(&self.places[buffer], bytes)?;
+        Ok(self.fetched[output].get_or_init(|| copy))
+    }
+
     /// The memory that an output is in, where that is its own.
     pub(super) fn output_memory(&self, index: usize) -> Option<&D::Memory> {
-        if self.outputs[index].stays {
-            return self.handles.output(index);
+        if let Some(memory) = self.handles.output(index) {
+            return Some(memory);
         }
         // An input that was given was updated in the copy of it.
         let copy = self.inputs[self.program.donated[index]?].as_ref()?;

@@ -8,104 +8,13 @@ use rlx_ir::{DType, DimBinding, Error, ErrorKind, LirModule, Result, Shape, SymR
 
 use super::bytes::{AlignedBytes, copy_block};
 use super::handles::Handle;
+use super::request::{Data, Inputs};
 use super::slot::{DimForm, Infos, Slot, UNKNOWN};
-use super::tensor::TensorView;
 use rlx_backend::convert;
 use rlx_ir::nearest;
 
-/// What a caller passes for one input.
-#[derive(Clone, Copy)]
-pub(super) enum Data<'a> {
-    F32(&'a [f32]),
-    Bytes(&'a [u8], DType),
-    /// A handle stored on the device: its number of bytes.
-    Resident(usize, DType),
-}
-
-impl<'a> Data<'a> {
-    pub(super) fn bytes(self) -> &'a [u8] {
-        match self {
-            Data::F32(values) => bytemuck::cast_slice(values),
-            Data::Bytes(bytes, _) => bytes,
-            Data::Resident(..) => &[],
-        }
-    }
-
-    /// The number of elements of `dtype`; `None` if the bytes end within one.
-    fn count(self, dtype: DType) -> Option<usize> {
-        let (len, given) = match self {
-            Data::F32(values) => {
-                let per = convert::floats_per_element(dtype);
-                return values.len().is_multiple_of(per).then_some(values.len() / per);
-            }
-            Data::Bytes(bytes, given) => (bytes.len(), given),
-            Data::Resident(len, given) => (len, given),
-        };
-        // Packed elements: the declared shape decides within the last byte.
-        if given.bits() < 8 {
-            return Some(len * (8 / given.bits()));
-        }
-        let size = given.size_bytes();
-        len.is_multiple_of(size).then_some(len / size)
-    }
-}
-
 /// Copies the value of an input's handle from the device that stores it.
 pub(super) type DeviceHandle<'a> = dyn Fn(usize) -> Result<Vec<u8>> + 'a;
-
-/// One of the caller's inputs: by name, or by position where there is none.
-pub(super) struct Item<'a> {
-    pub(super) name: Option<&'a str>,
-    pub(super) data: Data<'a>,
-    pub(super) dims: Option<&'a [usize]>,
-}
-
-/// The types in which a caller passes inputs.
-pub(super) trait Inputs {
-    fn count(&self) -> usize;
-    fn item(&self, i: usize) -> Item<'_>;
-}
-
-impl Inputs for &[(&str, &[f32])] {
-    fn count(&self) -> usize {
-        self.len()
-    }
-
-    fn item(&self, i: usize) -> Item<'_> {
-        Item { name: Some(self[i].0), data: Data::F32(self[i].1), dims: None }
-    }
-}
-
-impl Inputs for &[(&str, &[u8], DType)] {
-    fn count(&self) -> usize {
-        self.len()
-    }
-
-    fn item(&self, i: usize) -> Item<'_> {
-        Item { name: Some(self[i].0), data: Data::Bytes(self[i].1, self[i].2), dims: None }
-    }
-}
-
-impl Inputs for &[&[f32]] {
-    fn count(&self) -> usize {
-        self.len()
-    }
-
-    fn item(&self, i: usize) -> Item<'_> {
-        Item { name: None, data: Data::F32(self[i]), dims: None }
-    }
-}
-
-impl Inputs for &[TensorView<'_>] {
-    fn count(&self) -> usize {
-        self.len()
-    }
-
-    fn item(&self, i: usize) -> Item<'_> {
-        let view = &self[i];
-        Item { name: Some(view.name), data: Data::Bytes(view.bytes, view.dtype), dims: Some(view.dims) }
-    }
-}
 
 /// Where an input's bytes are in this run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,7 +30,7 @@ pub(super) enum Source {
 
 /// The bytes of a bound run, as the device reads them.
 pub(super) struct BoundInputs<'a> {
-    pub(super) given: &'a dyn Inputs,
+    pub(super) given: &'a Inputs<'a>,
     pub(super) handles: &'a [Option<Handle>],
     pub(super) binder: &'a Binder,
 }
@@ -215,7 +124,7 @@ impl Binder {
     /// Binds one run.
     pub(super) fn bind(
         &mut self,
-        given: &dyn Inputs,
+        given: &Inputs<'_>,
         handles: &[Option<Handle>],
         device_handle: &DeviceHandle<'_>,
     ) -> Result<()> {
@@ -239,7 +148,7 @@ impl Binder {
     }
 
     /// Which item or handle each input comes from.
-    fn match_items(&mut self, given: &dyn Inputs, handles: &[Option<Handle>]) -> Result<()> {
+    fn match_items(&mut self, given: &Inputs<'_>, handles: &[Option<Handle>]) -> Result<()> {
         self.sources.fill(Source::Missing);
         for item in 0..given.count() {
             let input = match given.item(item).name {
@@ -292,7 +201,7 @@ impl Binder {
         }
     }
 
-    fn data<'a>(&self, i: usize, given: &'a dyn Inputs, handles: &'a [Option<Handle>]) -> Option<Data<'a>> {
+    fn data<'a>(&self, i: usize, given: &'a Inputs<'a>, handles: &'a [Option<Handle>]) -> Option<Data<'a>> {
         match (self.sources[i], &handles[i]) {
             (Source::Given(item), _) => Some(given.item(item).data),
             (Source::Handle, Some(handle)) => Some(handle.data(self.inputs[i].dtype)),
@@ -303,7 +212,7 @@ impl Binder {
     fn stated_dims<'a>(
         &self,
         i: usize,
-        given: &'a dyn Inputs,
+        given: &'a Inputs<'a>,
         handles: &'a [Option<Handle>],
     ) -> Option<&'a [usize]> {
         match (self.sources[i], &handles[i]) {
@@ -346,7 +255,7 @@ impl Binder {
     }
 
     /// Derives the remaining symbols from the inputs' lengths: for each input with one unknown symbol.
-    fn solve(&mut self, given: &dyn Inputs, handles: &[Option<Handle>]) {
+    fn solve(&mut self, given: &Inputs<'_>, handles: &[Option<Handle>]) {
         loop {
             let mut progress = false;
             for i in 0..self.inputs.len() {
@@ -405,7 +314,7 @@ impl Binder {
     fn place(
         &mut self,
         i: usize,
-        given: &dyn Inputs,
+        given: &Inputs<'_>,
         handles: &[Option<Handle>],
         device_handle: &DeviceHandle<'_>,
     ) -> Result<()> {

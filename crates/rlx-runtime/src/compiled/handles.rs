@@ -16,8 +16,9 @@ use rlx_select::or_panic;
 use rlx_select::panic_guard;
 
 use super::CompiledGraph;
-use super::bind::Data;
 use super::bytes::AlignedBytes;
+use super::request::{Data, RunRequest};
+
 /// A handle of an input; its value is in the input's declared type.
 #[derive(Debug, Clone)]
 pub(super) struct Handle {
@@ -318,16 +319,13 @@ impl CompiledGraph {
         if self.handles[i].is_none() {
             return Ok(None);
         }
-        self.check_feed(i, output_index)?;
-        self.feed_once(i, Some(output_index));
-        let ran = self.execute(&inputs);
-        self.feed_once(i, None);
-        ran?;
-        self.try_read_output(output_index).map(Some)
+        let read = [output_index];
+        let request = RunRequest::from(inputs).feed(name, output_index).outputs(&read);
+        Ok(self.execute(request)?.to_f32()?.pop())
     }
 
     /// Whether output `output` can become input `input`: same type, and dimensions that can be equal.
-    fn check_feed(&self, input: usize, output: usize) -> Result<()> {
+    pub(super) fn check_feed(&self, input: usize, output: usize) -> Result<()> {
         self.check_outputs(&[output])?;
         let lir = self.exec.lir();
         let taken = (0..lir.outputs.len()).find(|&o| lir.donated(o) == Some(input)).filter(|&o| o != output);
@@ -353,7 +351,7 @@ impl CompiledGraph {
         Err(Error::new(ErrorKind::Binding, message))
     }
 
-    fn feed_once(&mut self, input: usize, output: Option<usize>) {
+    pub(super) fn feed_once(&mut self, input: usize, output: Option<usize>) {
         if let Some(handle) = &mut self.handles[input] {
             handle.once = output;
         }

@@ -1,17 +1,19 @@
 //! A [`CompiledGraph`]: parameters are set, inputs go in, outputs come out.
 //!
-//! One run has three parts: *bind* (which bytes each input comes from, and what the symbols' values are; see
+//! A run is a [`RunRequest`], and every form of `run` makes one. It has three parts: *bind* (which bytes each input comes from, and what the symbols' values are; see
 //! `bind.rs`), the executable's own run, and *finish* (outputs' extents, handles fed by outputs). None of them
 //! allocates once the buffers have their size; variants that return vectors allocate only those.
 
 mod bind;
 mod book;
 mod bytes;
+mod execute;
 mod handles;
 mod moe;
 mod outputs;
 mod params;
 mod profile;
+mod request;
 mod run;
 mod slot;
 mod tensor;
@@ -20,10 +22,12 @@ use std::sync::Arc;
 
 use bind::Binder;
 pub(crate) use book::ParamBook;
+pub use execute::RunOutputs;
 use handles::Handle;
 use moe::Masks;
 use outputs::Outputs;
 pub(crate) use params::{weight_of_bytes, weight_of_f32, wrong_parameter};
+pub use request::{OutputRef, RunInput, RunRequest};
 pub use rlx_backend::moe::MoeResidencyStats;
 use rlx_backend::tuning::Tuning;
 use rlx_backend::{BindingStats, ExecutableGraph, MemoryInfo};

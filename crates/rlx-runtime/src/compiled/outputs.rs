@@ -1,5 +1,6 @@
 //! The outputs of the last run: where they are, and reading them.
 
+use std::cell::{Cell, OnceCell};
 use std::collections::HashSet;
 
 use rlx_backend::ExecutableGraph;
@@ -15,7 +16,6 @@ use super::bytes::{AlignedBytes, copy_block};
 use super::slot::{Infos, Slot};
 use super::tensor::TensorView;
 /// The state of the last run's outputs.
-#[derive(Debug)]
 pub(super) struct Outputs {
     device: Device,
     pub(super) slots: Vec<Slot>,
@@ -24,8 +24,12 @@ pub(super) struct Outputs {
     counted: Vec<bool>,
     /// Whether a run has finished.
     ran: bool,
-    /// Under an active extent: the outputs in the caller's extents.
-    expanded: Vec<AlignedBytes>,
+    /// Which outputs the last run was asked for; all, where `wanted_all`.
+    wanted: Vec<usize>,
+    wanted_all: bool,
+    /// Under an active extent: the outputs in the caller's extents, once somebody reads them; and memory for that.
+    expanded: Vec<OnceCell<AlignedBytes>>,
+    spare: Vec<Cell<AlignedBytes>>,
     /// Outputs as f32, if the arena does not store them as f32.
     copies: Vec<f32>,
     in_copies: bool,
@@ -42,7 +46,10 @@ impl Outputs {
         let counted = slots.iter().map(|slot| slot.shape().dims().iter().any(mentions)).collect();
         Outputs {
             device,
-            expanded: vec![AlignedBytes::default(); slots.len()],
+            wanted: Vec::new(),
+            wanted_all: true,
+            expanded: vec![OnceCell::new(); slots.len()],
+            spare: slots.iter().map(|_| Cell::default()).collect(),
             places: vec![(0, 0); slots.len()],
             slots,
             counted,
@@ -56,6 +63,39 @@ impl Outputs {
     /// Nothing is valid until the next run is finished.
     pub(super) fn invalidate(&mut self) {
         self.ran = false;
+        for (expanded, spare) in self.expanded.iter_mut().zip(&self.spare) {
+            if let Some(bytes) = expanded.take() {
+                spare.set(bytes);
+            }
+        }
+    }
+
+    pub(super) fn want_all(&mut self) {
+        self.wanted_all = true;
+    }
+
+    pub(super) fn want(&mut self, indices: impl Iterator<Item = usize>) {
+        self.wanted_all = false;
+        self.wanted.clear();
+        self.wanted.extend(indices);
+    }
+
+    pub(super) fn want_too(&mut self, index: usize) {
+        self.wanted.push(index);
+    }
+
+    /// Which outputs the run is for; `None`: all.
+    pub(super) fn wanted(&self) -> Option<&[usize]> {
+        (!self.wanted_all).then_some(&self.wanted)
+    }
+
+    pub(super) fn count_wanted(&self) -> usize {
+        self.wanted().map_or(self.slots.len(), <[usize]>::len)
+    }
+
+    /// The index of the `at`-th output that was asked for.
+    pub(super) fn wanted_at(&self, at: usize) -> usize {
+        self.wanted().map_or(at, |wanted| wanted[at])
     }
 
     /// Computes the dimensions of the outputs of the next run.
@@ -75,20 +115,24 @@ impl Outputs {
         Ok(())
     }
 
-    /// Computes the data-dependent dimensions and, under an active extent, pads the outputs to the caller's
-    /// extents.
+    /// The run is over, or on its way: computes the data-dependent dimensions.
     pub(super) fn finish(&mut self, exec: &dyn ExecutableGraph, binder: &Binder) -> Result<()> {
         self.find(exec.found(), binder)?;
-        for (i, slot) in self.slots.iter().enumerate().filter(|(_, slot)| slot.cropped()) {
-            let bytes = panic_guard::call(self.device, "giving an output", || exec.output(i))?;
-            let size = slot.bytes().ok_or_else(|| too_large(slot))?;
-            let whole = self.expanded[i].resize(size, || allocation_label(slot))?;
-            if !bytes.is_empty() {
-                copy_block(bytes, slot.run_dims(), whole, slot.dims(), slot.dtype.size_bytes());
-            }
-        }
         self.ran = true;
         Ok(())
+    }
+
+    /// Output `i`, of which the device computed a part, in the caller's extents.
+    fn expand(&self, exec: &dyn ExecutableGraph, i: usize) -> Result<AlignedBytes> {
+        let slot = &self.slots[i];
+        let bytes = panic_guard::call(self.device, "giving an output", || exec.output(i))?;
+        let size = slot.bytes().ok_or_else(|| too_large(slot))?;
+        let mut expanded = self.spare[i].take();
+        let whole = expanded.resize(size, || allocation_label(slot))?;
+        if !bytes.is_empty() {
+            copy_block(bytes, slot.run_dims(), whole, slot.dims(), slot.dtype.size_bytes());
+        }
+        Ok(expanded)
     }
 
     /// The dimensions of outputs with data-dependent dimensions.
@@ -114,7 +158,11 @@ impl Outputs {
             return Err(Error::new(ErrorKind::Value, "nothing ran yet, so there are no outputs"));
         }
         if self.slots[i].cropped() {
-            return Ok(self.expanded[i].as_slice());
+            if let Some(known) = self.expanded[i].get() {
+                return Ok(known.as_slice());
+            }
+            let expanded = self.expand(exec, i)?;
+            return Ok(self.expanded[i].get_or_init(|| expanded).as_slice());
         }
         panic_guard::call(self.device, "giving an output", || exec.output(i))
     }
@@ -214,8 +262,28 @@ impl CompiledGraph {
         self.outputs.read(&*self.exec, index)
     }
 
-    pub(super) fn read_all(&self) -> Result<Vec<Vec<f32>>> {
-        (0..self.outputs.slots.len()).map(|i| self.outputs.read(&*self.exec, i)).collect()
+    /// Output `index` of the last run, in place. What the run did not bring to the host, because it was for other outputs, is
+    /// copied there now.
+    ///
+    /// # Errors
+    /// An unknown output, no run yet, or what a run that is waited for reports.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # let mut g = Graph::new("exp");
+    /// # let x = g.input("x", Shape::new(&[1], DType::F32));
+    /// # let y = g.exp(x);
+    /// # g.set_outputs(vec![y]);
+    /// # let mut compiled = Session::new(Device::Cpu).compile(g);
+    /// assert!(compiled.try_output_view(0).is_err(), "nothing ran yet");
+    /// compiled.execute(RunRequest::new().input("x", &[0.0]))?;
+    /// assert_eq!(compiled.try_output_view(0)?.as_f32()?, [1.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn try_output_view(&self, index: usize) -> Result<TensorView<'_>> {
+        let bytes = self.output_bytes(index)?;
+        let slot = &self.outputs.slots[index];
+        Ok(TensorView { name: slot.name(), dtype: slot.dtype, dims: slot.dims(), bytes })
     }
 
     pub(super) fn output_bytes(&self, index: usize) -> Result<&[u8]> {
@@ -257,11 +325,7 @@ impl CompiledGraph {
     /// ```
     pub fn output_views(&self) -> impl Iterator<Item = TensorView<'_>> {
         let count = if self.outputs.ran { self.outputs.slots.len() } else { 0 };
-        (0..count).map(|i| {
-            let slot = &self.outputs.slots[i];
-            let bytes = or_panic(self.outputs.bytes(&*self.exec, i));
-            TensorView { name: slot.name(), dtype: slot.dtype, dims: slot.dims(), bytes }
-        })
+        (0..count).map(|i| or_panic(self.try_output_view(i)))
     }
 
     /// Elements `row * row_inner ..` of output `out` of the last run, `row_inner` of them; `None` out of range

@@ -1,19 +1,17 @@
-//! The `run` methods. All variants bind, execute and finish in the same way; they differ in how inputs are passed
-//! and how outputs are returned.
+//! The `run` methods: one request each for [`CompiledGraph::execute`]. They differ in how inputs are passed and how outputs are returned.
 //!
 //! The variants that end in `_with_progress` report progress and can be cancelled: on the CPU before every step of the run and of
 //! the weight preparation in the first run; on a device that is given the whole run at once, before the run (a run that has begun
 //! there finishes and returns its outputs). A cancelled run leaves no outputs and changes no handle; the graph
 //! can be run again.
 
-use rlx_backend::{ExecutableGraph, InputSource};
-use rlx_ir::{ConstData, DType, Error, ErrorKind, Progress, Result, memory};
+use rlx_ir::{ConstData, DType, Error, ErrorKind, Progress, Result};
 use rlx_select::or_panic;
 
 use super::CompiledGraph;
-use super::bind::{BoundInputs, Inputs};
-use super::handles::read_device_handle;
+use super::request::RunRequest;
 use super::tensor::TensorView;
+
 impl CompiledGraph {
     /// Runs on f32 inputs by name, converted to their declared types; returns all outputs as f32.
     ///
@@ -53,8 +51,7 @@ impl CompiledGraph {
     /// assert!(error.to_string().contains("z"));
     /// ```
     pub fn try_run(&mut self, inputs: &[(&str, &[f32])]) -> Result<Vec<Vec<f32>>> {
-        self.execute(&inputs)?;
-        self.read_all()
+        self.execute(RunRequest::from(inputs))?.to_f32()
     }
 
     /// As [`CompiledGraph::try_run`], with progress and cancellation.
@@ -66,8 +63,7 @@ impl CompiledGraph {
         inputs: &[(&str, &[f32])],
         progress: &Progress,
     ) -> Result<Vec<Vec<f32>>> {
-        self.execute_watched(&inputs, progress)?;
-        self.read_all()
+        self.execute(RunRequest::from(inputs).progress(progress))?.to_f32()
     }
 
     /// Runs on the bytes of inputs in their declared types; returns the outputs' bytes and types.
@@ -97,13 +93,7 @@ impl CompiledGraph {
     /// # Errors
     /// As [`CompiledGraph::try_run`].
     pub fn try_run_typed(&mut self, inputs: &[(&str, &[u8], DType)]) -> Result<Vec<(Vec<u8>, DType)>> {
-        self.execute(&inputs)?;
-        let output = |i: usize| {
-            let info = &self.output_infos[i];
-            let bytes = memory::copy(self.output_bytes(i)?, || format!("output {:?}", info.name))?;
-            Ok((bytes, info.dtype))
-        };
-        (0..self.output_infos.len()).map(output).collect()
+        self.execute(RunRequest::from(inputs))?.to_bytes()
     }
 
     /// Runs on tensors with dimensions, which determine all dynamic dimensions even if the lengths do not;
@@ -112,7 +102,7 @@ impl CompiledGraph {
     /// # Errors
     /// As [`CompiledGraph::try_run`].
     pub fn try_run_tensors(&mut self, inputs: &[TensorView<'_>]) -> Result<Vec<ConstData>> {
-        self.try_run_tensors_with_progress(inputs, &Progress::none())
+        self.execute(RunRequest::from(inputs))?.to_tensors()
     }
 
     /// As [`CompiledGraph::try_run_tensors`], with progress and cancellation.
@@ -124,8 +114,7 @@ impl CompiledGraph {
         inputs: &[TensorView<'_>],
         progress: &Progress,
     ) -> Result<Vec<ConstData>> {
-        self.execute_watched(&inputs, progress)?;
-        self.output_views().map(|view| view.to_const()).collect()
+        self.execute(RunRequest::from(inputs).progress(progress))?.to_tensors()
     }
 
     /// Runs on tensors with dimensions; the outputs are then read by [`CompiledGraph::output_views`].
@@ -134,7 +123,7 @@ impl CompiledGraph {
     /// # Errors
     /// As [`CompiledGraph::try_run`].
     pub fn try_run_views(&mut self, inputs: &[TensorView<'_>]) -> Result<()> {
-        self.execute(&inputs)
+        self.execute(RunRequest::from(inputs)).map(drop)
     }
 
     /// As [`CompiledGraph::try_run_views`], with progress and cancellation.
@@ -146,7 +135,7 @@ impl CompiledGraph {
         inputs: &[TensorView<'_>],
         progress: &Progress,
     ) -> Result<()> {
-        self.execute_watched(&inputs, progress)
+        self.execute(RunRequest::from(inputs).progress(progress)).map(drop)
     }
 
     /// Runs and returns the outputs of these indices in their order; `None`: all.
@@ -183,10 +172,12 @@ impl CompiledGraph {
         inputs: &[(&str, &[f32])],
         read_indices: Option<&[usize]>,
     ) -> Result<Vec<Vec<f32>>> {
-        let Some(indices) = read_indices else { return self.try_run(inputs) };
-        self.check_outputs(indices)?;
-        self.execute(&inputs)?;
-        indices.iter().map(|&i| self.try_read_output(i)).collect()
+        let request = RunRequest::from(inputs);
+        self.execute(match read_indices {
+            Some(indices) => request.outputs(indices),
+            None => request,
+        })?
+        .to_f32()
     }
 
     /// Runs and writes the outputs into the caller's buffers, which must have their lengths.
@@ -224,7 +215,7 @@ impl CompiledGraph {
             );
             return Err(Error::new(ErrorKind::Binding, message));
         }
-        self.execute(&inputs)?;
+        self.execute(RunRequest::from(inputs))?;
         outputs.iter_mut().enumerate().try_for_each(|(i, out)| self.read_output_into(i, out))
     }
 
@@ -254,7 +245,7 @@ impl CompiledGraph {
     /// # Errors
     /// As [`CompiledGraph::try_run`].
     pub fn try_run_raw(&mut self, inputs: &[(&str, &[f32])]) -> Result<Vec<(*const f32, usize)>> {
-        self.execute(&inputs)?;
+        self.execute(RunRequest::from(inputs))?;
         let places = self.locate_outputs()?.to_vec();
         let base = self.arena_ptr();
         Ok(places.into_iter().map(|(offset, count)| (base.wrapping_add(offset).cast(), count)).collect())
@@ -292,7 +283,7 @@ impl CompiledGraph {
     /// # Errors
     /// As [`CompiledGraph::try_run`].
     pub fn try_run_slots(&mut self, inputs: &[&[f32]]) -> Result<&[(usize, usize)]> {
-        self.execute(&inputs)?;
+        self.execute(RunRequest::from(inputs))?;
         self.locate_outputs()
     }
 
@@ -305,7 +296,7 @@ impl CompiledGraph {
         inputs: &[&[f32]],
         progress: &Progress,
     ) -> Result<&[(usize, usize)]> {
-        self.execute_watched(&inputs, progress)?;
+        self.execute(RunRequest::from(inputs).progress(progress))?;
         self.locate_outputs()
     }
 
@@ -339,7 +330,7 @@ impl CompiledGraph {
     /// # Errors
     /// As [`CompiledGraph::try_run`].
     pub fn try_commit_no_wait(&mut self, inputs: &[(&str, &[f32])]) -> Result<()> {
-        self.execute_with(&inputs, &mut |exec, source, dims| exec.submit(source, dims))
+        self.execute(RunRequest::from(inputs).no_wait()).map(drop)
     }
 
     /// Waits for every run that [`CompiledGraph::commit_no_wait`] started.
@@ -419,56 +410,19 @@ impl CompiledGraph {
         let mut outputs = Vec::with_capacity(runs.len());
         let mut dims = Vec::new();
         for inputs in runs {
-            let given = &inputs[..];
-            self.bind(&given)?;
+            let request = RunRequest::from(&inputs[..]).no_wait();
+            self.bind(&request.inputs)?;
             // Outputs are read by the extents of the last run that was started.
             let room = if self.binder.run == dims { most - 1 } else { 0 };
             while self.exec.in_flight() > room {
                 outputs.push(self.collect()?);
             }
             dims.clone_from(&self.binder.run);
-            self.try_commit_no_wait(inputs)?;
+            self.execute(request)?;
         }
         while self.exec.in_flight() > 0 {
             outputs.push(self.collect()?);
         }
         Ok(outputs)
     }
-
-    /// Waits for the oldest run, and reads its outputs.
-    fn collect(&mut self) -> Result<Vec<Vec<f32>>> {
-        self.guard.call("waiting", || self.exec.collect())?;
-        self.read_all()
-    }
-
-    /// One run: bind, execute, finish.
-    pub(super) fn execute(&mut self, given: &dyn Inputs) -> Result<()> {
-        self.execute_watched(given, &Progress::none())
-    }
-
-    fn execute_watched(&mut self, given: &dyn Inputs, progress: &Progress) -> Result<()> {
-        self.execute_with(given, &mut |exec, source, dims| exec.run_with_progress(source, dims, progress))
-    }
-
-    /// Binds the inputs of a run.
-    fn bind(&mut self, given: &dyn Inputs) -> Result<()> {
-        self.check_params()?;
-        let device_handle = |input| read_device_handle(self.device, &*self.exec, input);
-        self.binder.bind(given, &self.handles, &device_handle)
-    }
-
-    /// One run, which `run` does or starts.
-    fn execute_with(&mut self, given: &dyn Inputs, run: &mut RunOf<'_>) -> Result<()> {
-        self.outputs.invalidate();
-        self.bind(given)?;
-        self.outputs.place(&self.binder)?;
-        self.steer_feeds()?;
-        let source = BoundInputs { given, handles: &self.handles, binder: &self.binder };
-        self.guard.call("running", || run(&mut *self.exec, &source, &self.binder.run))?;
-        self.outputs.finish(&*self.exec, &self.binder)?;
-        self.feed_handles()
-    }
 }
-
-/// How an executable is run on some inputs and dimensions.
-type RunOf<'f> = dyn FnMut(&mut dyn ExecutableGraph, &dyn InputSource, &[i64]) -> Result<()> + 'f;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use rlx_backend::RunOptions;
 use rlx_ir::op::BinaryOp;
 use rlx_ir::{DType, Graph, Shape, Weight};
 
@@ -41,6 +42,29 @@ fn three_runs_are_under_way_and_come_back_in_order() {
             assert_eq!(exec.output(0).unwrap(), bytes(&[i + 1.0, i + 2.0, i + 3.0]));
         }
         assert_eq!(exec.in_flight(), 0);
+    }
+}
+
+#[test]
+fn outputs_that_nobody_wants_can_be_read_until_the_next_run() {
+    for backend in all() {
+        let mut exec = compile(&counter(), &backend).unwrap();
+        exec.set_param(0, one()).unwrap();
+        let x = [bytes(&[5.0; 3])];
+        let nothing = RunOptions { wanted: Some(&[]), ..RunOptions::default() };
+        exec.execute(&&x[..], &[], nothing).unwrap();
+        assert_eq!(exec.arena().map(<[u8]>::len), Some(0), "nothing came back");
+        assert_eq!(exec.output(0).unwrap(), bytes(&[6.0, 7.0, 8.0]));
+        exec.run(&&x[..], &[]).unwrap();
+        assert_eq!(exec.output(0).unwrap(), bytes(&[6.0, 7.0, 8.0]));
+        let unwatched = RunOptions { wait: false, ..nothing };
+        for _ in 0..2 {
+            exec.execute(&&x[..], &[], unwatched).unwrap();
+        }
+        exec.collect().unwrap();
+        assert!(exec.output(0).unwrap_err().to_string().contains("was not asked for"));
+        exec.collect().unwrap();
+        assert_eq!(exec.output(0).unwrap(), bytes(&[6.0, 7.0, 8.0]));
     }
 }
 

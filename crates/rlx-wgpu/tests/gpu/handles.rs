@@ -1,6 +1,6 @@
 //! Handles: what an output feeds stays on the device. Bytes that go between host and device are counted.
 
-use rlx_backend::InputSource;
+use rlx_backend::{InputSource, RunOptions};
 use rlx_driver::Device;
 use rlx_ir::op::{BinaryOp, ReduceOp};
 use rlx_ir::{DType, Graph, Shape, Weight};
@@ -41,6 +41,39 @@ impl InputSource for Kept {
 
 fn first(bytes: &[u8]) -> f32 {
     f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+}
+
+#[test]
+fn outputs_that_nobody_wants_stay_on_the_device_until_they_are_read() {
+    for of in [Device::Vulkan, Device::OpenGl] {
+        let limits = Lowered { max_memory_bytes: Some(1 << 28), ..Lowered::default() };
+        let Some(backend) = device(of).map(|backend| backend.with_limits(limits)) else { continue };
+        let mut exec = compile(&counter(), &backend).unwrap();
+        let one = Weight::owned(DType::F32, &[1], 1f32.to_le_bytes().to_vec()).unwrap();
+        exec.set_param(0, Arc::new(one)).unwrap();
+        let x = [2.5f32.to_le_bytes().repeat(N)];
+        let second = RunOptions { wanted: Some(&[1]), ..RunOptions::default() };
+        exec.execute(&&x[..], &[], second).unwrap();
+        let before = backend.transfers().unwrap().to_host;
+        exec.execute(&&x[..], &[], second).unwrap();
+        assert_eq!(first(exec.output(1).unwrap()), 2.5);
+        let small = backend.transfers().unwrap().to_host;
+        assert!(small - before <= SMALL);
+        // It is fetched once, when somebody asks.
+        for _ in 0..2 {
+            assert!(exec.output(0).unwrap() == 3.5f32.to_le_bytes().repeat(N));
+        }
+        assert_eq!(backend.transfers().unwrap().to_host - small, 4 * N as u64);
+        // Of runs under way, only the newest one's are still there.
+        let unwatched = RunOptions { wait: false, ..second };
+        for _ in 0..2 {
+            exec.execute(&&x[..], &[], unwatched).unwrap();
+        }
+        exec.collect().unwrap();
+        assert!(exec.output(0).unwrap_err().to_string().contains("was not asked for"));
+        exec.collect().unwrap();
+        assert!(exec.output(0).unwrap() == 3.5f32.to_le_bytes().repeat(N));
+    }
 }
 
 #[test]

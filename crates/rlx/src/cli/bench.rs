@@ -7,7 +7,7 @@ use rlx_ir::sort::sort;
 use rlx_ir::{ConstData, Dim, DimBinding, Error, ErrorKind, Progress};
 use rlx_onnx::Imported;
 use rlx_runtime::cost::calibration_of;
-use rlx_runtime::{CompiledGraph, Session, TensorView};
+use rlx_runtime::{CompiledGraph, RunRequest, Session, TensorView};
 use serde_json::{Value as Json, json};
 
 use super::args::BenchArgs;
@@ -101,9 +101,10 @@ fn timed(
     runs: u32,
     progress: &Progress,
 ) -> rlx_ir::Result<Vec<Duration>> {
+    let request = RunRequest::from(views).progress(progress);
     let run = |_| {
         let start = Instant::now();
-        compiled.try_run_views_with_progress(views, progress).map(|()| start.elapsed())
+        compiled.execute(&request).map(|_| start.elapsed())
     };
     (0..runs).map(run).collect()
 }

@@ -9,7 +9,7 @@ use rlx::Prepared;
 use rlx_ir::files::{io_error, write_whole};
 use rlx_ir::progress::Stage;
 use rlx_ir::{ConstData, DType, Progress, Result, Value};
-use rlx_runtime::{CompiledGraph, Precision, TensorView};
+use rlx_runtime::{CompiledGraph, Precision, RunRequest, TensorView};
 use serde_json::{Value as Json, json};
 
 use super::args::RunArgs;
@@ -99,12 +99,12 @@ fn execute(
         .map(|(name, data)| TensorView { name, dtype: data.dtype(), dims: data.dims(), bytes: data.bytes() })
         .collect();
     let start = Instant::now();
-    compiled.try_run_views_with_progress(&views, watch.progress())?;
+    compiled.execute(RunRequest::from(&views[..]).progress(watch.progress()))?;
     let mut time = start.elapsed();
     let packs = time >= LONG;
     if !packs {
         let start = Instant::now();
-        compiled.try_run_views_with_progress(&views, watch.quiet())?;
+        compiled.execute(RunRequest::from(&views[..]).progress(watch.quiet()))?;
         time = start.elapsed();
     }
     let tensors = compiled.output_views().map(|v| v.to_const()).collect::<Result<Vec<_>>>()?;
