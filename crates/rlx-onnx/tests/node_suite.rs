@@ -8,13 +8,14 @@
 //! fail.
 //!
 //! `RLX_NODE_CASE=part_of_name` runs the cases whose name contains it and prints what happened to each. `RLX_NODE_FOLDER=folder` runs
-//! those of another folder, such as the cases that a newer `onnx` generates, and prints what happened to those that do not pass.
+//! those of another folder, such as the cases that a newer `onnx` generates, and prints what happened to those that do not pass; with
+//! `RLX_NODE_LIST=file` exactly the cases of that list fail (`tests/node_suite/newest.txt`: `cargo xtask test --suite onnx-newest`).
 
 mod reference;
 
 use reference::Arrays as Inputs;
 use rlx_ir::tensor::Elements;
-use rlx_ir::{ErrorKind, Graph, Node, Op, Value};
+use rlx_ir::{DType, ErrorKind, Graph, Node, Op, Value};
 use rlx_onnx::proto::TypeProto;
 use rlx_onnx::{
     FileValue, ImportOptions, Imported, OnnxFile, StringTable, StringTensor, import, needed_input,
@@ -45,7 +46,7 @@ enum Outcome {
 struct Runner {
     name: &'static str,
     run: fn(&Imported, &Inputs) -> Result<Vec<Value>, rlx_ir::Error>,
-    /// Expectations, all of them data files.
+    /// Expectations of the pinned cases, all of them data files.
     expected: &'static [&'static str],
 }
 
@@ -77,7 +78,15 @@ fn check(device: &Runner) {
         .filter(|name| filter.as_ref().is_none_or(|f| name.contains(f.as_str())))
         .collect();
     cases.sort();
-    let outcomes = run_all(device, &folder, &cases);
+    let list = std::env::var_os("RLX_NODE_LIST");
+    let list = list.map(|path| std::fs::read_to_string(path).expect("RLX_NODE_LIST is a text file"));
+    let texts = match (&other, &list) {
+        (None, _) => device.expected,
+        (Some(_), Some(list)) => &[list.as_str()][..],
+        (Some(_), None) => &[],
+    };
+    let expected = Expected::read(device.name, texts);
+    let outcomes = run_all(device, &folder, &cases, expected.bf16);
     if filter.is_some() {
         outcomes.iter().for_each(|(name, outcome)| println!("{} {name}: {outcome:?}", device.name));
         return;
@@ -87,15 +96,16 @@ fn check(device: &Runner) {
         println!("{}: {passed} of {} cases pass", device.name, outcomes.len());
         let others = outcomes.iter().filter(|(_, outcome)| **outcome != Outcome::Pass);
         others.for_each(|(name, outcome)| println!("{} {name}: {outcome:?}", device.name));
-        return;
+    } else {
+        assert_eq!(cases.len(), 1653, "the pinned package has 1,653 node cases");
     }
-    assert_eq!(cases.len(), 1653, "the pinned package has 1,653 node cases");
-    report(device, &outcomes);
+    if other.is_none() || list.is_some() {
+        report(device, &expected, &outcomes);
+    }
 }
 
 /// Compares with the expectations, prints the counts, and fails on any difference.
-fn report(device: &Runner, outcomes: &BTreeMap<String, Outcome>) {
-    let expected = Expected::read(device.expected);
+fn report(device: &Runner, expected: &Expected, outcomes: &BTreeMap<String, Outcome>) {
     let mut not_built: BTreeMap<&str, usize> = BTreeMap::new();
     let (mut passed, mut listed, mut faults) = (0, BTreeMap::<&str, usize>::new(), Vec::new());
     for (name, outcome) in outcomes {
@@ -135,40 +145,50 @@ fn report(device: &Runner, outcomes: &BTreeMap<String, Outcome>) {
 struct Expected<'a> {
     /// How many cases pass at least.
     min_passed: usize,
+    /// How far a bf16 may be from what is expected, relative to it.
+    bf16: f64,
     /// Case → reason of the three allowed.
     reasons: BTreeMap<&'a str, &'a str>,
 }
 
 impl<'a> Expected<'a> {
-    fn read(texts: &[&'a str]) -> Expected<'a> {
-        let mut expected = Expected { min_passed: 0, reasons: BTreeMap::new() };
+    /// The lines that hold on a device: `NAME@DEVICE` holds on that one alone.
+    fn read(device: &str, texts: &[&'a str]) -> Expected<'a> {
+        let mut expected = Expected { min_passed: 0, bf16: RTOL, reasons: BTreeMap::new() };
         let lines = texts.iter().flat_map(|text| text.lines());
         for line in lines.filter(|line| !line.trim().is_empty() && !line.starts_with('#')) {
             let mut words = line.split_whitespace();
             let (name, reason) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-            if name == "at-least" {
-                expected.min_passed = reason.parse().expect("at-least has a number");
-                continue;
+            let (name, on) = name.split_once('@').unwrap_or((name, device));
+            match name {
+                _ if on != device => {}
+                "at-least" => expected.min_passed = reason.parse().expect("at-least has a number"),
+                "bfloat16-relative" => expected.bf16 = reason.parse().expect("a tolerance is a number"),
+                _ => {
+                    let allowed = ["random", "wrong-expectation", "not-built"];
+                    assert!(allowed.contains(&reason), "{name}: reason \"{reason}\" is none of {allowed:?}");
+                    let evidence = words.next().is_some();
+                    assert!(
+                        evidence || reason != "wrong-expectation",
+                        "{name}: a wrong expectation needs evidence"
+                    );
+                    assert!(expected.reasons.insert(name, reason).is_none(), "{name} is listed twice");
+                }
             }
-            let allowed = ["random", "wrong-expectation", "not-built"];
-            assert!(allowed.contains(&reason), "{name}: reason \"{reason}\" is none of {allowed:?}");
-            let evidence = words.next().is_some();
-            assert!(evidence || reason != "wrong-expectation", "{name}: a wrong expectation needs evidence");
-            assert!(expected.reasons.insert(name, reason).is_none(), "{name} is listed twice");
         }
         expected
     }
 }
 
 /// Runs the cases on as many threads as there are processors.
-fn run_all(runner: &Runner, folder: &Path, cases: &[String]) -> BTreeMap<String, Outcome> {
+fn run_all(runner: &Runner, folder: &Path, cases: &[String], bf16: f64) -> BTreeMap<String, Outcome> {
     let (next, outcomes) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
                 while let Some(name) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let run = catch_unwind(AssertUnwindSafe(|| run_case(runner, &folder.join(name))));
+                    let run = catch_unwind(AssertUnwindSafe(|| run_case(runner, &folder.join(name), bf16)));
                     let outcome = run.unwrap_or_else(|_| Outcome::Failed("panicked".to_owned()));
                     outcomes.lock().expect("no holder panics").insert(name.clone(), outcome);
                 }
@@ -178,7 +198,7 @@ fn run_all(runner: &Runner, folder: &Path, cases: &[String]) -> BTreeMap<String,
     outcomes.into_inner().expect("no holder panics")
 }
 
-fn run_case(runner: &Runner, folder: &Path) -> Outcome {
+fn run_case(runner: &Runner, folder: &Path, bf16: f64) -> Outcome {
     let file = match OnnxFile::open(folder.join("model.onnx")) {
         Ok(file) => file,
         Err(e) => return Outcome::Failed(e.to_string()),
@@ -188,11 +208,11 @@ fn run_case(runner: &Runner, folder: &Path) -> Outcome {
     if sets.is_empty() {
         return Outcome::Failed("the case has no data".to_owned());
     }
-    let outcomes = sets.iter().map(|set| run_set(runner, &file, set));
+    let outcomes = sets.iter().map(|set| run_set(runner, &file, set, bf16));
     outcomes.into_iter().find(|outcome| *outcome != Outcome::Pass).unwrap_or(Outcome::Pass)
 }
 
-fn run_set(runner: &Runner, file: &OnnxFile, set: &Path) -> Outcome {
+fn run_set(runner: &Runner, file: &OnnxFile, set: &Path, bf16: f64) -> Outcome {
     let mut given = Given::default();
     for (i, input) in file.graph().input.iter().enumerate() {
         let path = set.join(format!("input_{i}.pb"));
@@ -216,7 +236,7 @@ fn run_set(runner: &Runner, file: &OnnxFile, set: &Path) -> Outcome {
         Err(e) if e.kind() == ErrorKind::Unsupported => return not_built(&e),
         Err(e) => return Outcome::Failed(e.to_string()),
     };
-    match compare_outputs(file, set, &imported, &outputs) {
+    match compare_outputs(file, set, &imported, &outputs, bf16) {
         Ok(()) => Outcome::Pass,
         Err(why) => Outcome::Failed(why),
     }
@@ -287,7 +307,13 @@ fn import_with_values(file: &OnnxFile, given: &Given) -> Result<Imported, rlx_ir
 }
 
 /// Every output of the model against the case's, a sequence element by element.
-fn compare_outputs(file: &OnnxFile, set: &Path, imported: &Imported, found: &[Value]) -> Result<(), String> {
+fn compare_outputs(
+    file: &OnnxFile,
+    set: &Path,
+    imported: &Imported,
+    found: &[Value],
+    bf16: f64,
+) -> Result<(), String> {
     let mut at = 0;
     for (i, output) in file.graph().output.iter().enumerate() {
         let want =
@@ -297,7 +323,7 @@ fn compare_outputs(file: &OnnxFile, set: &Path, imported: &Imported, found: &[Va
         for (name, want) in all {
             let values = found.get(at).filter(|_| imported.outputs.get(at) == Some(&name));
             let value = values.ok_or(format!("there is no output {name}"))?;
-            compare_value(value, &want, imported.structure.strings.get(&name))
+            compare_value(value, &want, imported.structure.strings.get(&name), bf16)
                 .map_err(|e| format!("{name}: {e}"))?;
             at += 1;
         }
@@ -315,10 +341,15 @@ fn flattened(name: String, value: FileValue, all: &mut Vec<(String, FileValue)>)
     }
 }
 
-fn compare_value(found: &Value, want: &FileValue, table: Option<&StringTable>) -> Result<(), String> {
+fn compare_value(
+    found: &Value,
+    want: &FileValue,
+    table: Option<&StringTable>,
+    bf16: f64,
+) -> Result<(), String> {
     match (want, table) {
         (FileValue::Tensor(want), None) => {
-            compare(found, &want.to_const().map_err(|e| e.to_string())?.value())
+            compare(found, &want.to_const().map_err(|e| e.to_string())?.value(), bf16)
         }
         (FileValue::Strings(want), Some(table)) => {
             let found = table.decode(&found.to_const()).map_err(|e| e.to_string())?;
@@ -367,15 +398,16 @@ fn read_value(path: &Path, declared: &TypeProto) -> Result<FileValue, String> {
     read_value_file(bytes, declared).map_err(|e| e.to_string())
 }
 
-/// Type, shape and values must agree.
-fn compare(found: &Value, want: &Value) -> Result<(), String> {
+/// Type, shape and values must agree; `bf16` is the tolerance of that type.
+fn compare(found: &Value, want: &Value, bf16: f64) -> Result<(), String> {
     if found.shape() != want.shape() {
         return Err(format!("is {}, not {}", found.shape(), want.shape()));
     }
+    let relative = if want.dtype == DType::BF16 { bf16 } else { RTOL };
     let differs = match (&found.elements, &want.elements) {
         (Elements::Float(a), Elements::Float(b)) => {
-            let close =
-                |a: f64, b: f64| a == b || a.is_nan() && b.is_nan() || (a - b).abs() <= ATOL + RTOL * b.abs();
+            let near = |a: f64, b: f64| (a - b).abs() <= ATOL + relative * b.abs();
+            let close = |a: f64, b: f64| a == b || a.is_nan() && b.is_nan() || near(a, b);
             a.iter()
                 .zip(b)
                 .position(|(&a, &b)| !close(a, b))

@@ -1,5 +1,7 @@
 //! Attention and rotary embeddings.
 
+mod flex;
+
 use super::{Entry, nodes};
 use crate::import::NodeCx;
 use crate::tensor;
@@ -9,7 +11,11 @@ use rlx_ir::{DType, Dim, Error, Extent, NodeId, Op};
 type Cx<'a, 'b, 'f> = &'a mut NodeCx<'b, 'f>;
 type Nodes = Result<Vec<NodeId>, Error>;
 
-pub(super) const OPS: &[Entry] = &[nodes("Attention", attention), nodes("RotaryEmbedding", rotary_embedding)];
+pub(super) const OPS: &[Entry] = &[
+    nodes("Attention", attention),
+    nodes("RotaryEmbedding", rotary_embedding),
+    Entry { domain: "ai.onnx.preview", ..nodes("FlexAttention", flex::flex_attention) },
+];
 
 /// Operands brought to `[batch, heads, length, size]`, past keys and values put in front.
 struct Heads {
@@ -28,9 +34,7 @@ struct Heads {
 fn attention(cx: Cx) -> Nodes {
     let heads = Heads::read(cx)?;
     let softcap = cx.attrs.float("softcap", 0.0)?;
-    let windowed = |name: &str| Ok::<_, Error>(cx.attrs.int(name, -1)? != -1);
-    let windowed = windowed("left_window_size")? || windowed("right_window_size")?;
-    let plain = softcap == 0.0 && !windowed && !cx.wants(3) && !cx.has(6) && same_type(cx)?;
+    let plain = softcap == 0.0 && !cx.wants(3) && same_type(cx)?;
     let y = match plain.then(|| mask_kind(cx, &heads)).transpose()?.flatten() {
         Some((kind, mask)) => composite(cx, &heads, kind, mask)?,
         None => return taken_apart(cx, &heads, softcap),
@@ -114,22 +118,26 @@ fn split_heads(cx: Cx, i: usize, heads: usize) -> Result<NodeId, Error> {
     cx.transpose(x, &[0, 2, 1, 3])
 }
 
-/// The composite's mask, when one of its kinds says what this node means.
+/// The composite's mask, when one of its kinds says what this node means: a mask as it is given, or everything that hides keys as one
+/// tensor.
 fn mask_kind(cx: Cx, heads: &Heads) -> Result<Option<(MaskKind, Option<NodeId>)>, Error> {
     let causal = cx.attrs.flag("is_causal", false)?;
     let aligned = heads.past + heads.query_length(cx).extent() == heads.key_length(cx).extent();
-    match (cx.has(3), causal) {
-        (false, false) => Ok(Some((MaskKind::None, None))),
-        // The composite's causal mask is aligned at the ends, ONNX's at the first key after the past.
-        (false, true) if aligned => Ok(Some((MaskKind::Causal, None))),
-        (true, false) => {
-            let mask = whole_mask(cx, heads)?;
-            let dtype = cx.shape_of(mask).dtype();
-            let takes = dtype == DType::Bool || dtype == cx.dtype(0)?;
-            Ok(takes.then_some((MaskKind::Custom, Some(mask))))
-        }
-        _ => Ok(None),
+    let windowed = |name: &str| Ok::<_, Error>(cx.attrs.int(name, -1)? != -1);
+    let windowed = windowed("left_window_size")? || windowed("right_window_size")?;
+    let dtype = cx.dtype(0)?;
+    if cx.has(3) && ![DType::Bool, dtype].contains(&cx.dtype(3)?) {
+        return Ok(None);
     }
+    match (cx.has(3), causal) {
+        _ if windowed || cx.has(6) => {}
+        (false, false) => return Ok(Some((MaskKind::None, None))),
+        // The composite's causal mask is aligned at the ends, ONNX's at the first key after the past.
+        (false, true) if aligned => return Ok(Some((MaskKind::Causal, None))),
+        (true, false) => return Ok(Some((MaskKind::Custom, Some(whole_mask(cx, heads)?)))),
+        _ => {}
+    }
+    Ok(bias(cx, heads, dtype)?.map(|bias| (MaskKind::Custom, Some(bias))))
 }
 
 fn composite(cx: Cx, heads: &Heads, mask: MaskKind, operand: Option<NodeId>) -> Result<NodeId, Error> {
@@ -169,7 +177,8 @@ fn whole_mask(cx: Cx, heads: &Heads) -> Result<NodeId, Error> {
 fn taken_apart(cx: Cx, heads: &Heads, softcap: f32) -> Nodes {
     let dtype = cx.dtype(0)?;
     let scale = cx.attrs.float_opt("scale")?.map_or(1.0 / (heads.size as f64).sqrt(), f64::from).sqrt();
-    let (k, v) = (repeat_heads(cx, heads, heads.k)?, repeat_heads(cx, heads, heads.v)?);
+    let times = heads.query_heads / heads.key_heads;
+    let (k, v) = (repeat_heads(cx, times, heads.k)?, repeat_heads(cx, times, heads.v)?);
     let q = cx.with_scalar(B::Mul, heads.q, scale)?;
     let k = cx.transpose(k, &[0, 1, 3, 2])?;
     let k = cx.with_scalar(B::Mul, k, scale)?;
@@ -219,15 +228,14 @@ fn without_empty_rows(cx: Cx, weights: NodeId, bias: NodeId) -> Result<NodeId, E
 }
 
 /// Each key head repeated for the query heads that share it.
-fn repeat_heads(cx: Cx, heads: &Heads, x: NodeId) -> Result<NodeId, Error> {
-    let times = heads.query_heads / heads.key_heads;
+fn repeat_heads(cx: Cx, times: usize, x: NodeId) -> Result<NodeId, Error> {
     if times == 1 {
         return Ok(x);
     }
     let &[batch, kept, length, size] = cx.shape_of(x).dims() else { return Ok(x) };
     let x = cx.unsqueeze(x, &[2])?;
     let x = cx.expand(x, vec![batch, kept, Dim::Static(times), length, size])?;
-    cx.reshape(x, vec![batch, Dim::Static(heads.query_heads), length, size])
+    cx.reshape(x, vec![batch, Dim::from(kept.extent() * times as i64), length, size])
 }
 
 /// Everything that masks the scores, to be added to them: 0 or the operand's number where a key may be seen, else −∞.
