@@ -18,10 +18,11 @@
 //! | [`mod@verify`], [`oracle`] | structural rules, and what the right answer is |
 //! | [`lir`] | what a device executes |
 //! | [`weights`], [`files`] | a model's tensors by name; files mapped, and written whole |
-//! | [`progress`] | long calls watched and stopped |
+//! | [`progress`], [`clock`] | long calls watched and stopped; time that passes |
 #![deny(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+pub mod clock;
 pub mod component;
 pub mod cost;
 pub mod custom;

@@ -1,8 +1,9 @@
 //! The pipeline: the list of passes in order, and the function that walks it.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use rlx_ir::clock::Instant;
 use rlx_ir::dim::scoped;
 use rlx_ir::graph::rule_may_hold;
 use rlx_ir::progress::Stage;

@@ -19,9 +19,8 @@
 //!
 //! [`DevicePickStrategy::Benchmark`]: crate::DevicePickStrategy::Benchmark
 
-use std::time::Instant;
-
 use rlx_driver::Device;
+use rlx_ir::clock::Instant;
 use rlx_ir::progress::Stage;
 use rlx_ir::sort::{sort, sort_by_key};
 use rlx_ir::{Error, ErrorKind, Progress, Result};

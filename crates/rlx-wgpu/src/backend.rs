@@ -158,7 +158,7 @@ fn compile_for(
     tuning: &Tuning,
 ) -> Result<Box<dyn ExecutableGraph>> {
     rlx_opt::verify_lir::verify_program(&lir, &target)?;
-    let started = std::time::Instant::now();
+    let started = rlx_ir::clock::Instant::now();
     let launches = Launches::of(&lir, &target, &|step| dispatch::variant(step, &lir, &target, tuning))?;
     let (count, took) = (launches.kernels.len(), started.elapsed());
     tracing::debug!(module = %lir.name, kernels = count, ?took, "made kernels");
@@ -174,7 +174,7 @@ fn compile_stored(
     kernels: &[u8],
 ) -> Result<Box<dyn ExecutableGraph>> {
     rlx_opt::verify_lir::verify_program(&lir, &target)?;
-    let started = std::time::Instant::now();
+    let started = rlx_ir::clock::Instant::now();
     let launches = Launches::from_bytes(kernels, &lir, &target)?;
     let (count, took) = (launches.kernels.len(), started.elapsed());
     tracing::debug!(module = %lir.name, kernels = count, ?took, "read kernels");

@@ -110,7 +110,7 @@ impl Gpu {
     fn compile_all(&self, jobs: &[Job<'_>]) -> std::result::Result<Vec<Arc<Pipeline>>, Rejected> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = if self.is_opengl() { 1 } else { cores.min(jobs.len()) };
-        let started = std::time::Instant::now();
+        let started = rlx_ir::clock::Instant::now();
         let made = in_parallel(threads, jobs.len(), |i| self.compile(&jobs[i]).map(Arc::new));
         tracing::debug!(device = %self.name, count = jobs.len(), took = ?started.elapsed(), "compiled pipelines");
         made.into_iter().zip(jobs).map(|(made, job)| made.map_err(|e| (job.place, e))).collect()
@@ -118,7 +118,7 @@ impl Gpu {
 
     fn compile(&self, job: &Job<'_>) -> Result<Pipeline> {
         let (kernel, (hash, guarded)) = (job.kernel, job.key);
-        let started = std::time::Instant::now();
+        let started = rlx_ir::clock::Instant::now();
         let source =
             render::wgsl(kernel, WgslOptions { checked: guarded && self.is_opengl(), ..Default::default() })?;
         tracing::trace!(kernel = kernel.name, rendered_us = micros(started.elapsed()), "rendered a kernel");
@@ -148,7 +148,7 @@ impl Gpu {
         }
         let (device, label) = (&self.device, Some(code.name));
         self.checked(&|| format!("kernel {:?}", code.name), || {
-            let started = std::time::Instant::now();
+            let started = rlx_ir::clock::Instant::now();
             let module = device.create_shader_module(wgpu::ShaderModuleDescriptor {
                 label,
                 source: wgpu::ShaderSource::Wgsl(code.source.into()),

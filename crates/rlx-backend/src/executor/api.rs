@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Instant;
 
+use rlx_ir::clock::Instant;
 use rlx_ir::lir::MemoryPlan;
 use rlx_ir::progress::Stage;
 use rlx_ir::{Error, ErrorKind, LirModule, NodeId, Progress, Result, Weight};

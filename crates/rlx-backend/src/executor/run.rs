@@ -3,8 +3,8 @@
 use std::cell::{Cell, OnceCell};
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Instant;
 
+use rlx_ir::clock::Instant;
 use rlx_ir::lir::MemoryPlan;
 use rlx_ir::panics::catch;
 use rlx_ir::progress::Stage;

@@ -40,8 +40,9 @@ use std::io;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use rlx_ir::clock::Instant;
 use rlx_ir::panics::{self, Payload};
 use sync::{Arc, AtomicBool, AtomicU64, JoinHandle, Mutex, Ordering, Thread};
 

@@ -1,9 +1,9 @@
 //! Steps bound to numbers, and the walk over them that a run is.
 
 use std::ops::Range;
-use std::time::Instant;
 
 use rlx_backend::executor::{Run, Step};
+use rlx_ir::clock::Instant;
 use rlx_ir::progress::{Progress, Stage};
 use rlx_ir::{ErrorKind, NodeId, Result};
 

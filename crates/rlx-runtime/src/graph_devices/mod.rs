@@ -32,10 +32,10 @@ mod params;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
 
 pub use choice::{Choice, ChoiceReason};
 use rlx_driver::Device;
+use rlx_ir::clock::Instant;
 use rlx_ir::{Error, ErrorKind, Graph, Op, Result, Weight};
 use rlx_select::device_policy::{
     DeviceFallbackError, DevicePolicy, check_usable, devices_for_with_policy, nothing_usable,

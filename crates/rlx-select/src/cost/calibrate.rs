@@ -6,11 +6,12 @@
 //! take too long or when the time budget is spent, so a slow device is measured at small sizes only.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rlx_backend::cost::{WorkKind, border_bytes, works};
 use rlx_backend::{CompileCache, ExecutableGraph};
 use rlx_driver::Device;
+use rlx_ir::clock::Instant;
 use rlx_ir::lir::IoSlot;
 use rlx_ir::progress::Stage;
 use rlx_ir::{DType, Graph, GraphExt, LirModule, NodeId, Op, Progress, Result, Shape, Weight};

@@ -202,7 +202,7 @@ fn measured(device: Device, subject: String, progress: &Progress) -> Result<Cali
 }
 
 fn measured_on(on: &DeviceBackend, subject: String, progress: &Progress) -> Result<Calibration> {
-    let (device, start) = (on.device(), std::time::Instant::now());
+    let (device, start) = (on.device(), rlx_ir::clock::Instant::now());
     let prices = calibrate::measure(on, subject, progress)?;
     tracing::info!(%device, took = ?start.elapsed(), "calibrated");
     if let Err(e) = path_of(device, &prices.subject).and_then(|path| store::write(&path, &prices.to_string()))

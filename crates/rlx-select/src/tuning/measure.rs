@@ -1,10 +1,11 @@
 //! Measures the variants of one step.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rlx_backend::tuning::Tuning;
 use rlx_backend::{CompileCache, ExecutableGraph, convert};
+use rlx_ir::clock::Instant;
 use rlx_ir::lir::IoSlot;
 use rlx_ir::{DType, LirModule, Result, Weight, memory};
 use rlx_opt::CompileOptions;
