@@ -21,6 +21,9 @@ pub const ALIGN: usize = 64;
 /// The size of a huge page, and the smallest size of a buffer that asks for them. (Miri has no pages, and looks at each byte.)
 const HUGE: usize = if cfg!(miri) { 1 << 10 } else { 2 << 20 };
 
+/// Whether large buffers come from the system's pages. Miri knows no advice about them, and WebAssembly's memory has no maps.
+const MAPS: bool = !cfg!(any(miri, target_family = "wasm"));
+
 /// Owned bytes, zero at first, aligned to [`ALIGN`].
 #[derive(Debug)]
 pub struct Buffer {
@@ -78,8 +81,7 @@ impl Buffer {
             let ptr = NonNull::new(std::ptr::without_provenance_mut(align)).ok_or(rejected)?;
             return Ok(Buffer { ptr, len, memory: Memory::None });
         }
-        // Miri knows no advice about pages.
-        if len >= HUGE && align <= HUGE && !cfg!(miri) {
+        if MAPS && len >= HUGE && align <= HUGE {
             return Self::mapped(len).ok_or(rejected);
         }
         let layout = Layout::from_size_align(len, align).map_err(|_| rejected.clone())?;

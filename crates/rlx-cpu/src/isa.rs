@@ -32,10 +32,13 @@ pub enum IsaKind {
     Avx512,
     /// AArch64 with Advanced SIMD.
     Neon,
+    /// WebAssembly with its fixed-width SIMD, where the build is for that; multiply and add are rounded separately.
+    Simd128,
 }
 
 impl IsaKind {
-    const ALL: [IsaKind; 4] = [IsaKind::Portable, IsaKind::Neon, IsaKind::Avx2, IsaKind::Avx512];
+    const ALL: [IsaKind; 5] =
+        [IsaKind::Portable, IsaKind::Simd128, IsaKind::Neon, IsaKind::Avx2, IsaKind::Avx512];
 
     /// The name `RLX_CPU_ISA` accepts.
     pub const fn name(self) -> &'static str {
@@ -44,6 +47,7 @@ impl IsaKind {
             IsaKind::Avx2 => "avx2",
             IsaKind::Avx512 => "avx512",
             IsaKind::Neon => "neon",
+            IsaKind::Simd128 => "simd128",
         }
     }
 
@@ -66,6 +70,7 @@ impl IsaKind {
             }
             #[cfg(target_arch = "aarch64")]
             IsaKind::Neon => std::arch::is_aarch64_feature_detected!("neon"),
+            IsaKind::Simd128 => cfg!(all(target_arch = "wasm32", target_feature = "simd128")),
             // Those of other architectures.
             #[allow(unreachable_patterns)]
             _ => false,
@@ -90,7 +95,7 @@ impl FromStr for IsaKind {
 /// Why an instruction set could not be chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IsaError {
-    /// The name is none of `portable`, `avx2`, `avx512`, `neon`.
+    /// The name is none of `portable`, `avx2`, `avx512`, `neon`, `simd128`.
     Unknown(String),
     /// The name is known, but this processor (or this build) does not have it.
     Unavailable(IsaKind),
@@ -124,7 +129,7 @@ impl Isa {
     pub fn detect() -> Isa {
         let kind = IsaKind::ALL.into_iter().filter(|k| k.is_available()).max_by_key(|k| match k {
             IsaKind::Portable => 0,
-            IsaKind::Neon | IsaKind::Avx2 => 1,
+            IsaKind::Simd128 | IsaKind::Neon | IsaKind::Avx2 => 1,
             IsaKind::Avx512 => 2,
         });
         Self::with_extensions(kind.unwrap_or(IsaKind::Portable))
@@ -192,11 +197,12 @@ impl Isa {
 
     /// How products of these 16-bit floats are computed, for reports.
     pub fn matmul_instructions(self, dtype: DType) -> &'static str {
+        let fused = !matches!(self.kind, IsaKind::Portable | IsaKind::Simd128);
         match dtype {
             DType::BF16 if self.bf16 => "VDPBF16PS (AVX512-BF16), sums in f32",
-            DType::BF16 | DType::F16 if self.kind == IsaKind::Portable => "widened to f32, sums in f32",
+            DType::BF16 | DType::F16 if !fused => "widened to f32, sums in f32",
             DType::BF16 | DType::F16 => "widened to f32 in registers, FMA, sums in f32",
-            _ if self.kind == IsaKind::Portable => "multiply and add",
+            _ if !fused => "multiply and add",
             _ => "FMA",
         }
     }
@@ -242,6 +248,8 @@ impl Isa {
             #[cfg(target_arch = "aarch64")]
             // SAFETY: as above.
             IsaKind::Neon => unsafe { crate::simd::neon::run(kernel) },
+            #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+            IsaKind::Simd128 => crate::simd::simd128::run(kernel),
             #[allow(unreachable_patterns)]
             other => unreachable!("an Isa of kind {other} cannot be made on this architecture"),
         }

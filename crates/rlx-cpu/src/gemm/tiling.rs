@@ -19,6 +19,7 @@ use crate::isa::{Isa, IsaKind};
 pub(crate) fn max_rows(isa: Isa) -> usize {
     match isa.kind() {
         IsaKind::Portable => 2,
+        IsaKind::Simd128 => 3,
         IsaKind::Avx2 | IsaKind::Neon => 6,
         IsaKind::Avx512 => 9,
     }

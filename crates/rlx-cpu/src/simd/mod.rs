@@ -2,8 +2,8 @@
 //!
 //! Kernels are written once over [`Simd`] and compiled per instruction set through
 //! [`Isa::run`](crate::isa::Isa::run). A vector always has [`LANES`] = 16 lanes (one AVX-512 register,
-//! two AVX2 registers, four NEON registers, or an array), so reduction trees have one shape and a
-//! kernel's tail handling is the same everywhere. Only [`Portable`] rounds a multiply-add twice.
+//! two AVX2 registers, four of NEON or WebAssembly, or an array), so reduction trees have one shape and a
+//! kernel's tail handling is the same everywhere. [`Portable`] and WebAssembly round a multiply-add twice.
 //!
 //! The values implementing [`Simd`] are proofs: `Avx512` can only be made (unsafely) where the
 //! processor has the features, so its methods are safe to call.
@@ -15,6 +15,8 @@ pub(crate) mod avx512;
 #[cfg(target_arch = "aarch64")]
 pub(crate) mod neon;
 pub(crate) mod portable;
+#[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+pub(crate) mod simd128;
 #[cfg(test)]
 mod tests;
 
