@@ -96,6 +96,13 @@ impl AsRef<[u8]> for MappedFile {
     }
 }
 
+impl From<Vec<u8>> for MappedFile {
+    /// Bytes that were read elsewhere: from a server, where there are no files.
+    fn from(bytes: Vec<u8>) -> Self {
+        MappedFile { bytes: FileBytes::Copied(bytes) }
+    }
+}
+
 impl MappedFile {
     /// What tells these bytes from any others that a file may have had or will have: a hash where they were copied, else
     /// what the system noted of the file before it was mapped. `None` where that cannot tell, because the file was written

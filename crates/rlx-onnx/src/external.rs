@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// The external files of one model: each is mapped once and shared by all tensors in it.
 #[derive(Debug)]
 pub(crate) struct ExternalFiles {
-    /// The model's folder; `None` for a model that came as bytes without one.
+    /// The model's folder; `None` for a model that came as bytes without one, whose files are those that were given.
     folder: Option<PathBuf>,
     read: Mutex<ReadFiles>,
 }
@@ -46,8 +46,12 @@ pub(crate) struct SharedFile {
 
 impl SharedFile {
     pub(crate) fn map(path: &Path) -> Result<Self, Error> {
-        let file = Arc::new(map_file(path)?);
-        Ok(SharedFile { bytes: Bytes::from_owner(Held(Arc::clone(&file))), file })
+        Ok(Self::of(map_file(path)?))
+    }
+
+    fn of(file: MappedFile) -> Self {
+        let file = Arc::new(file);
+        SharedFile { bytes: Bytes::from_owner(Held(Arc::clone(&file))), file }
     }
 
     /// Whether these bytes are in it.
@@ -79,6 +83,17 @@ impl ExternalFiles {
         ExternalFiles { folder, read: Mutex::default() }
     }
 
+    /// Files by location that were read elsewhere; there are no others.
+    pub(crate) fn given(files: impl IntoIterator<Item = (String, Vec<u8>)>) -> Self {
+        let mut read = ReadFiles::default();
+        for (location, bytes) in files {
+            let file = SharedFile::of(MappedFile::from(bytes));
+            read.by_path.insert(PathBuf::from(&location), file.clone());
+            read.by_location.insert(location, file);
+        }
+        ExternalFiles { folder: None, read: Mutex::new(read) }
+    }
+
     /// The `size` bytes that the entries of a tensor's `external_data` point to.
     pub(crate) fn read(&self, entries: &[StringStringEntryProto], size: usize) -> Result<Bytes, Error> {
         let place = DataRange::parse(entries)?;
@@ -100,6 +115,9 @@ impl ExternalFiles {
 
     /// Why the file at a location cannot be read; it is not read here, nor counted as read.
     pub(crate) fn fault(&self, location: &str) -> Option<String> {
+        if self.read.lock().unwrap_or_else(PoisonError::into_inner).by_location.contains_key(location) {
+            return None;
+        }
         self.resolve(location).err().map(|e| e.message().to_owned())
     }
 
@@ -146,7 +164,8 @@ impl ExternalFiles {
     fn resolve(&self, location: &str) -> Result<PathBuf, Error> {
         let Some(folder) = &self.folder else {
             let message = format!("external data \"{location}\" of a model that was not read from a folder");
-            return Err(Error::new(ErrorKind::Io, message).with_hint("open it by its path"));
+            return Err(Error::new(ErrorKind::Io, message)
+                .with_hint("open it by its path, or give the file's bytes with the model's"));
         };
         let outside = || {
             Error::new(

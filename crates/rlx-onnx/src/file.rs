@@ -77,6 +77,24 @@ impl OnnxFile {
         Self::explained(bytes.into(), ExternalFiles::new(Some(folder.as_ref().to_path_buf())))
     }
 
+    /// The same for a model whose external data was read elsewhere: the bytes of each file by its location, as the model names it.
+    ///
+    /// ```
+    /// # use rlx_onnx::OnnxFile;
+    /// # fn example(model: Vec<u8>, weights: Vec<u8>) -> rlx_ir::Result<OnnxFile> {
+    /// OnnxFile::from_bytes_with(model, [("weights.bin".to_owned(), weights)])
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Bytes that are not an ONNX model.
+    pub fn from_bytes_with(
+        bytes: impl Into<Bytes>,
+        files: impl IntoIterator<Item = (String, Vec<u8>)>,
+    ) -> Result<OnnxFile, Error> {
+        Self::explained(bytes.into(), ExternalFiles::given(files))
+    }
+
     fn explained(bytes: Bytes, files: ExternalFiles) -> Result<OnnxFile, Error> {
         Self::decode(bytes.clone(), files).map_err(|e| formats::explain(e, None, &bytes))
     }
@@ -304,6 +322,20 @@ mod tests {
         let tensor = file.tensor(&file.graph().initializer[0]).unwrap();
         assert_eq!(&tensor.bytes[..4], 2.5f32.to_le_bytes());
         assert!(file.holding(&tensor.bytes).is_some());
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn external_data_is_found_among_the_files_that_were_given() {
+        let folder = folder_with_data("given");
+        let read = |name: &str| std::fs::read(folder.join(name)).unwrap();
+        let file = OnnxFile::from_bytes_with(read("m.onnx"), [("w.bin".to_owned(), read("w.bin"))]).unwrap();
+        let tensor = file.tensor(&file.graph().initializer[0]).unwrap();
+        assert_eq!(&tensor.bytes[..4], 2.5f32.to_le_bytes());
+        assert!(file.external_fault("w.bin").is_none() && file.holding(&tensor.bytes).is_some());
+        let file = OnnxFile::from_bytes_with(read("m.onnx"), [("v.bin".to_owned(), read("w.bin"))]).unwrap();
+        let error = file.tensor(&file.graph().initializer[0]).unwrap_err();
+        assert!(error.to_string().contains("w.bin"), "{error}");
         std::fs::remove_dir_all(folder).unwrap();
     }
 
