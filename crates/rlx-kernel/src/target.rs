@@ -21,15 +21,21 @@ pub struct TypeSupport {
     pub float64: bool,
     /// Buffers of 8-bit and 16-bit elements, half precision among them.
     pub narrow: bool,
+    /// Buffers of unsigned 16-bit integers, as which all elements of 16 bits can be had; [`TypeSupport::narrow`] says more.
+    pub int16: bool,
     /// A mathematical library accurate to a few units in the last place.
     pub math: bool,
 }
 
 impl TypeSupport {
     /// Everything.
-    pub const ALL: TypeSupport = TypeSupport { int64: true, float64: true, narrow: true, math: true };
+    pub const ALL: TypeSupport =
+        TypeSupport { int64: true, float64: true, narrow: true, int16: true, math: true };
     /// What every WGSL implementation has: 32-bit types.
-    pub const WGSL: TypeSupport = TypeSupport { int64: false, float64: false, narrow: false, math: false };
+    pub const WGSL: TypeSupport =
+        TypeSupport { int64: false, float64: false, narrow: false, int16: false, math: false };
+    /// What WGSL has with the extension for 16-bit integers.
+    pub const WGSL_INT16: TypeSupport = TypeSupport { int16: true, ..TypeSupport::WGSL };
 }
 
 /// Limits of a device that decide which kernels it can run.

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::PathBuf;
 
-use common::{native, try_module, words};
+use common::{native, shorts, try_module, words};
 use rlx_ir::{DType, DimBinding, ErrorKind, Graph, Op, Shape};
 use rlx_kernel::KernelTarget;
 use rlx_kernel::interp::{Counted, Counters, Executable, Sample};
@@ -135,7 +135,7 @@ fn add_models(table: &mut Table) {
         for (precision, suffix) in [(Precision::F16, "f16"), (Precision::BF16, "bf16")] {
             if ["bert_dynamic", "resnet18"].contains(&model.name.as_str()) {
                 let name = format!("{}.{suffix}", model.name);
-                assert!(add(table, (&name, &graph), &[native(), words()], &dims, precision));
+                assert!(add(table, (&name, &graph), &[native(), words(), shorts()], &dims, precision));
             }
         }
     }
@@ -149,7 +149,7 @@ fn add_matmuls(table: &mut Table) {
         let w = graph.input("w", Shape::new(&[64, 256], dtype));
         let y = graph.try_add(Op::MatMul, &[x, w]).unwrap();
         graph.set_outputs(vec![y]);
-        for target in [native(), words()] {
+        for target in [native(), words(), shorts()] {
             let module = try_module(&graph, &target).unwrap();
             let names = rlx_kernel::step_variants(&module.steps[0], &module, &target).unwrap();
             for (i, name) in names.iter().enumerate() {

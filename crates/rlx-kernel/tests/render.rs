@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use common::{native, try_compiled, try_module, words};
+use common::{native, shorts, try_compiled, try_module, words};
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 use rlx_ir::op::{Activation, BinaryOp, CmpOp, DataFormat, ReduceOp};
 use rlx_ir::testing::{Case, random_graph};
@@ -24,7 +24,9 @@ fn invalid(kernel: &Kernel) -> Option<String> {
         Ok(module) => module,
         Err(e) => return Some(format!("{}\n{source}", e.emit_to_string(&source))),
     };
-    let checked = Validator::new(ValidationFlags::all(), Capabilities::empty()).validate(&module);
+    let shorts = kernel.buffers.iter().any(|b| b.dtype == DType::U16);
+    let capabilities = if shorts { Capabilities::SHADER_INT16 } else { Capabilities::empty() };
+    let checked = Validator::new(ValidationFlags::all(), capabilities).validate(&module);
     checked.err().map(|e| format!("{}\n{source}", e.emit_to_string(&source)))
 }
 
@@ -83,12 +85,14 @@ fn open_product() -> Graph {
 
 #[test]
 fn every_kernel_is_valid_wgsl() {
-    let count = for_every_kernel(&words(), 20, |kernel| {
-        if let Some(why) = invalid(kernel) {
-            panic!("{why}\n{kernel}");
-        }
-    });
-    assert!(count > 300, "only {count} kernels");
+    for (target, seeds, least) in [(words(), 20, 300), (shorts(), 6, 150)] {
+        let count = for_every_kernel(&target, seeds, |kernel| {
+            if let Some(why) = invalid(kernel) {
+                panic!("{why}\n{kernel}");
+            }
+        });
+        assert!(count > least, "only {count} kernels of {}", target.name);
+    }
 }
 
 /// Where `RLX_CUDA_OUT` says, every kernel is left as a file for NVRTC.

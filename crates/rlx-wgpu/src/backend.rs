@@ -129,7 +129,9 @@ impl WgpuBackend {
             max_shared_bytes: limits.max_compute_workgroup_storage_size as usize,
             max_groups: limits.max_compute_workgroups_per_dimension,
         };
-        let target = KernelTarget::new(self.device.feature(), TypeSupport::WGSL, within);
+        let int16 = gpu.device.features().contains(wgpu::Features::SHADER_I16);
+        let types = if int16 { TypeSupport::WGSL_INT16 } else { TypeSupport::WGSL };
+        let target = KernelTarget::new(self.device.feature(), types, within);
         let pool = PoolSpec {
             max_bytes: size(limits.max_buffer_size),
             max_buffer_bytes: size(limits.max_storage_buffer_binding_size),

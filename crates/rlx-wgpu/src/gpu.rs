@@ -40,6 +40,10 @@ pub struct Transfers {
     pub to_host: u64,
 }
 
+/// What is used where the adapter has it: what the driver compiled, elements of 16 bits in buffers.
+const WANTED: wgpu::Features =
+    wgpu::Features::PIPELINE_CACHE.union(wgpu::Features::TIMESTAMP_QUERY).union(wgpu::Features::SHADER_I16);
+
 /// What devices by name and limits are opened as.
 type Opened = HashMap<(Device, Lowered), Arc<Gpu>>;
 
@@ -113,7 +117,7 @@ impl Gpu {
         let description = wgpu::DeviceDescriptor {
             label: Some("rlx"),
             required_limits: limits.clone(),
-            required_features: adapter.features() & wgpu::Features::PIPELINE_CACHE,
+            required_features: adapter.features() & WANTED,
             memory_hints: wgpu::MemoryHints::MemoryUsage,
             ..Default::default()
         };

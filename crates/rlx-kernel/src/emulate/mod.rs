@@ -2,7 +2,8 @@
 //!
 //! A kernel is written again with [`TypeSupport`] in mind:
 //! - 64-bit integers become pairs of `u32`, their arithmetic exact (`int64.rs`);
-//! - elements of less than 32 bits are in `u32` words: loads extract, stores change their bits of the word
+//! - elements of 16 bits are unsigned integers where the device has those in buffers, and it is for the kernel to know what their bits mean;
+//! - other elements of less than 32 bits are in `u32` words: loads extract, stores change their bits of the word
 //!   atomically, so that neighbours may write at the same time (`narrow.rs`);
 //! - elementary functions that the device has not become those of [`rlx_math`] (`lanes.rs`, `math.rs`), so that they are as
 //!   accurate on every device.
@@ -83,7 +84,11 @@ pub fn emulate(kernel: &Kernel, types: TypeSupport) -> Scheduled<Kernel> {
             Access::Write if words && decl.dtype.bits() < 32 => Access::Atomic,
             access => access,
         };
-        let dtype = if words { DType::U32 } else { decl.dtype };
+        let dtype = match decl.dtype {
+            _ if words => DType::U32,
+            dtype if e.as_shorts(dtype) => DType::U16,
+            dtype => dtype,
+        };
         e.b.buffer(decl.name.clone(), dtype, access);
     }
     for name in &kernel.uniforms {
@@ -101,10 +106,16 @@ impl Emulator<'_> {
     fn in_words(&self, dtype: DType) -> bool {
         match dtype.bits() {
             2 | 4 => true,
-            8 | 16 => !self.types.narrow,
+            8 => !self.types.narrow,
+            16 => !self.types.narrow && !self.types.int16,
             64 => dtype != DType::F64 && !self.types.int64,
             _ => false,
         }
+    }
+
+    /// Whether elements of `dtype` are had as unsigned integers of 16 bits.
+    fn as_shorts(&self, dtype: DType) -> bool {
+        dtype.bits() == 16 && self.types.int16 && !self.types.narrow
     }
 
     fn is_pair(&self, ty: Ty) -> bool {
@@ -207,7 +218,10 @@ impl Emulator<'_> {
 
     fn store(&mut self, buffer: Buffer, index: Value, rep: Rep) -> Scheduled<()> {
         let dtype = self.old.buffers[buffer.index()].dtype;
-        if !self.in_words(dtype) {
+        if self.as_shorts(dtype) {
+            let bits = narrow::bits(&mut self.b, dtype, rep.one());
+            self.b.store(buffer, index, bits);
+        } else if !self.in_words(dtype) {
             self.b.store(buffer, index, rep.one());
         } else if let Rep::Two(low, high) = rep {
             let (first, one) = (self.b.shl(index, 1), self.b.int(1));
@@ -222,6 +236,10 @@ impl Emulator<'_> {
 
     fn load(&mut self, buffer: Buffer, index: Value) -> Rep {
         let dtype = self.old.buffers[buffer.index()].dtype;
+        if self.as_shorts(dtype) {
+            let bits = self.b.load(buffer, index);
+            return Rep::One(narrow::value(&mut self.b, dtype, bits));
+        }
         if !self.in_words(dtype) {
             return Rep::One(self.b.load(buffer, index));
         }

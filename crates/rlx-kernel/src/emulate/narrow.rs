@@ -27,6 +27,11 @@ pub(super) fn load(b: &mut Builder, buffer: Buffer, dtype: DType, index: Value) 
     let bits = b.binary(crate::ir::BinOp::Shr, word, shift);
     let mask = b.word(low_bits(dtype));
     let bits = b.and(bits, mask);
+    value(b, dtype, bits)
+}
+
+/// What the bits of an element mean; all others are 0.
+pub(super) fn value(b: &mut Builder, dtype: DType, bits: Value) -> Value {
     match dtype {
         DType::F16 => from_half(b, bits),
         DType::BF16 => {
@@ -44,17 +49,23 @@ pub(super) fn load(b: &mut Builder, buffer: Buffer, dtype: DType, index: Value) 
     }
 }
 
-/// Stores an element, leaving its neighbours alone.
-pub(super) fn store(b: &mut Builder, buffer: Buffer, dtype: DType, index: Value, value: Value) {
+/// The bits of an element; all others are 0.
+pub(super) fn bits(b: &mut Builder, dtype: DType, value: Value) -> Value {
     let bits = match b.ty(value) {
         Ty::F32 if dtype == DType::F16 => to_half(b, value),
         Ty::F32 => to_brain(b, value),
         Ty::Bool => b.convert(Ty::U32, value),
         _ => b.bitcast(Ty::U32, value),
     };
+    let mask = b.word(low_bits(dtype));
+    b.and(bits, mask)
+}
+
+/// Stores an element, leaving its neighbours alone.
+pub(super) fn store(b: &mut Builder, buffer: Buffer, dtype: DType, index: Value, value: Value) {
+    let bits = bits(b, dtype, value);
     let (word, shift) = place(b, dtype, index);
     let mask = b.word(low_bits(dtype));
-    let bits = b.and(bits, mask);
     let shl = crate::ir::BinOp::Shl;
     let (bits, mask) = (b.binary(shl, bits, shift), b.binary(shl, mask, shift));
     b.merge_bits(buffer, word, mask, bits);

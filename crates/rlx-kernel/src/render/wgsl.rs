@@ -1,4 +1,5 @@
-//! WGSL, the language of WebGPU. No extension is used: what it has not in its first version is emulated.
+//! WGSL, the language of WebGPU. What it has not in its first version is emulated; only a kernel with buffers of 16-bit integers
+//! ([`crate::TypeSupport::int16`]) enables wgpu's extension for them.
 
 use std::fmt::Write;
 
@@ -42,7 +43,9 @@ fn to_u32(x: f32) -> u32 {
 pub fn wgsl(kernel: &Kernel, options: WgslOptions) -> Result<String> {
     let names = Names::new(kernel);
     let d = Wgsl { kernel, names: &names, checked: options.checked };
-    let mut out = format!("// {}\n", kernel.name);
+    let shorts = kernel.buffers.iter().any(|b| b.dtype == DType::U16);
+    let enabled = if shorts { "enable wgpu_int16;\n" } else { "" };
+    let mut out = format!("{enabled}// {}\n", kernel.name);
     let slots = (kernel.uniforms.len() + 1).div_ceil(4);
     let _ = writeln!(out, "@group(0) @binding(0) var<uniform> u: array<vec4<i32>, {slots}>;");
     for (i, b) in kernel.buffers.iter().enumerate() {
@@ -52,6 +55,7 @@ pub fn wgsl(kernel: &Kernel, options: WgslOptions) -> Result<String> {
             (DType::U32, _) => "u32",
             (DType::I32, _) => "i32",
             (DType::F32, _) => "f32",
+            (DType::U16, Access::Read | Access::Write) => "u16",
             (other, _) => return reject(kernel, "WGSL", format!("buffer of {other}")),
         };
         let binding = i + 1;
@@ -101,6 +105,10 @@ impl Wgsl<'_> {
             true => format!("b{0}[min(u32({index}), arrayLength(&b{0}) - 1u)]", buffer.0),
             false => format!("b{}[{index}]", buffer.0),
         }
+    }
+
+    fn is_short(&self, buffer: Buffer) -> bool {
+        self.kernel.buffers[buffer.index()].dtype == DType::U16
     }
 
     fn name(&self, v: Value) -> String {
@@ -187,6 +195,7 @@ impl Dialect for Wgsl<'_> {
             Inst::Bitcast(to, v) => format!("bitcast<{}>({})", self.ty(to), self.name(v)),
             Inst::Load(b, i) => match self.kernel.buffers[b.index()].access {
                 Access::Atomic => format!("atomicLoad(&{})", self.element(b, &self.name(i))),
+                _ if self.is_short(b) => format!("u32({})", self.element(b, &self.name(i))),
                 _ => self.element(b, &self.name(i)),
             },
             Inst::LoadShared(s, i) => self.shared(s, &self.name(i)),
@@ -198,6 +207,7 @@ impl Dialect for Wgsl<'_> {
     }
 
     fn store(&self, buffer: Buffer, index: &str, value: &str) -> Result<String> {
+        let value = if self.is_short(buffer) { format!("u16({value})") } else { value.to_string() };
         Ok(format!("{} = {value};", self.element(buffer, index)))
     }
 

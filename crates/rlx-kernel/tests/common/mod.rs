@@ -21,6 +21,11 @@ pub fn words() -> KernelTarget {
     KernelTarget { types: TypeSupport::WGSL, ..KernelTarget::full("words") }
 }
 
+/// A device with 32-bit types, and 16-bit integers in buffers.
+pub fn shorts() -> KernelTarget {
+    KernelTarget { types: TypeSupport::WGSL_INT16, ..KernelTarget::full("shorts") }
+}
+
 /// The graph compiled for the target.
 pub fn try_module(graph: &Graph, target: &KernelTarget) -> Result<Arc<LirModule>, Error> {
     let pipeline = CompilePipeline::new(Arc::new(target.clone()), CompileOptions::default());

@@ -133,13 +133,13 @@ fn main(@builtin(local_invocation_index) local: u32, @builtin(workgroup_id) grou
     let v132: bool = (v115 > 2139095040u);
     let v133: u32 = select(v131, 32256u, v132);
     let v134: u32 = (v133 | v117);
-    let v135: i32 = (v113 >> 1u);
-    let v136: i32 = (v113 & 1i);
-    let v137: u32 = bitcast<u32>(v136);
-    let v138: u32 = (v137 << 4u);
-    let v139: u32 = (v134 & 65535u);
-    let v140: u32 = (v139 << v138);
-    let v141: u32 = (65535u << v138);
-    atomicAnd(&b2[v135], ~(v141)); atomicOr(&b2[v135], v140);
+    let v135: u32 = (v134 & 65535u);
+    let v136: i32 = (v113 >> 1u);
+    let v137: i32 = (v113 & 1i);
+    let v138: u32 = bitcast<u32>(v137);
+    let v139: u32 = (v138 << 4u);
+    let v140: u32 = (v135 << v139);
+    let v141: u32 = (65535u << v139);
+    atomicAnd(&b2[v136], ~(v141)); atomicOr(&b2[v136], v140);
   }
 }

@@ -47,13 +47,13 @@ fn main(@builtin(local_invocation_index) local: u32, @builtin(workgroup_id) grou
     let v32: bool = (v28 | v31);
     let v33: i32 = (v2 + v8);
     let v34: u32 = u32(v32);
-    let v35: i32 = (v33 >> 2u);
-    let v36: i32 = (v33 & 3i);
-    let v37: u32 = bitcast<u32>(v36);
-    let v38: u32 = (v37 << 3u);
-    let v39: u32 = (v34 & 255u);
-    let v40: u32 = (v39 << v38);
-    let v41: u32 = (255u << v38);
-    atomicAnd(&b2[v35], ~(v41)); atomicOr(&b2[v35], v40);
+    let v35: u32 = (v34 & 255u);
+    let v36: i32 = (v33 >> 2u);
+    let v37: i32 = (v33 & 3i);
+    let v38: u32 = bitcast<u32>(v37);
+    let v39: u32 = (v38 << 3u);
+    let v40: u32 = (v35 << v39);
+    let v41: u32 = (255u << v39);
+    atomicAnd(&b2[v36], ~(v41)); atomicOr(&b2[v36], v40);
   }
 }
