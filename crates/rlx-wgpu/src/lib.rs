@@ -8,6 +8,7 @@
 //! | `gpu` | an opened device: limits, queue, driver faults as typed errors |
 //! | `memory` | buffers on the device, uploads and readbacks |
 //! | `pipeline` | kernels compiled, several at a time, kept by hash |
+//! | `trusted` | own kernels without the checks that wgpu writes into those of files |
 //! | `driver_cache` | what the driver made of kernels, cached in the user's cache folder |
 //! | `program` | a module's launches with everything that runs share |
 //! | `device` | the device as the executor uses it ([`rlx_backend::DeviceApi`]) |
@@ -22,7 +23,7 @@
 mod adapter;
 mod backend;
 mod device;
-// The only unsafe code here: no driver can check the bytes that it once gave.
+// No driver can check the bytes that it once gave.
 #[allow(unsafe_code)]
 mod driver_cache;
 mod flights;
@@ -31,6 +32,9 @@ mod memory;
 mod pipeline;
 mod program;
 mod sequence;
+// What is compiled without checks is this process's own.
+#[allow(unsafe_code)]
+mod trusted;
 
 pub use backend::WgpuBackend;
 pub use gpu::{Lowered, Transfers};

@@ -11,6 +11,7 @@ use rlx_kernel::render::{self, WgslOptions};
 use rlx_kernel::{Kernel, KernelHash};
 
 use crate::gpu::{Gpu, locked};
+use crate::trusted;
 
 /// A kernel as the device runs it, and how its bindings are laid out: see [`rlx_kernel::render`].
 #[derive(Debug)]
@@ -29,6 +30,16 @@ pub(crate) enum Origin {
     Scheduled,
     /// Read from a file, which may be anyone's.
     Stored,
+}
+
+impl Origin {
+    /// Whether a kernel must be kept from what its rules leave open. Those of schedules stay within their buffers and write
+    /// workgroup memory before they read it; the interpreter checks that. One from a file may do neither, and an own kernel in a file
+    /// may be given numbers that no schedule gives it. wgpu bounds indices on Vulkan, the renderer on OpenGL; and workgroup memory may hold what
+    /// other programs left there.
+    fn guarded(self) -> bool {
+        self == Origin::Stored
+    }
 }
 
 /// A time as events carry it.
@@ -51,8 +62,8 @@ struct Code<'c> {
     name: &'c str,
     source: &'c str,
     read_only: &'c [bool],
-    /// Whether workgroup memory is cleared first.
-    clears: bool,
+    /// Whether its indices are bounded, and workgroup memory is cleared first.
+    guarded: bool,
 }
 
 impl Gpu {
@@ -67,22 +78,11 @@ impl Gpu {
     ) -> std::result::Result<Vec<Arc<Pipeline>>, Rejected> {
         let mut found: Vec<Option<Arc<Pipeline>>> = {
             let known = locked(&self.pipelines);
-            // The same kernel made here is known to be harmless.
-            let get = |(hash, kernel): &(KernelHash, Arc<Kernel>)| {
-                known
-                    .get(&(*hash, false))
-                    .or_else(|| known.get(&(*hash, self.guards(origin, kernel))))
-                    .cloned()
-            };
-            kernels.iter().map(get).collect()
+            kernels.iter().map(|(hash, _)| known.get(&(*hash, origin.guarded())).cloned()).collect()
         };
         let missing = found.iter().zip(kernels).enumerate().filter(|(_, (found, _))| found.is_none());
         let jobs: Vec<Job<'_>> = missing
-            .map(|(place, (_, (hash, kernel)))| Job {
-                place,
-                key: (*hash, self.guards(origin, kernel)),
-                kernel,
-            })
+            .map(|(place, (_, (hash, kernel)))| Job { place, key: (*hash, origin.guarded()), kernel })
             .collect();
         if !jobs.is_empty() {
             let made = self.compile_all(&jobs)?;
@@ -93,13 +93,6 @@ impl Gpu {
         }
         let lost = |place| (place, self.error(ErrorKind::Internal, "a kernel without a pipeline"));
         found.into_iter().enumerate().map(|(place, found)| found.ok_or_else(|| lost(place))).collect()
-    }
-
-    /// Whether a kernel must be kept from what its rules leave open. Those of schedules stay within their buffers and write
-    /// workgroup memory before they read it; the interpreter checks that. One from a file may do neither. wgpu bounds
-    /// indices on Vulkan, not on OpenGL; and workgroup memory may hold what other programs left there.
-    fn guards(&self, origin: Origin, kernel: &Kernel) -> bool {
-        origin == Origin::Stored && (self.is_opengl() || !kernel.shared.is_empty())
     }
 
     fn is_opengl(&self) -> bool {
@@ -124,7 +117,7 @@ impl Gpu {
         tracing::trace!(kernel = kernel.name, rendered_us = micros(started.elapsed()), "rendered a kernel");
         let buffers = kernel.buffers.iter().map(|b| b.access == Access::Read);
         let read_only: Vec<bool> = buffers.chain(kernel.can_fail().then_some(false)).collect();
-        let code = Code { name: &kernel.name, source: &source, read_only: &read_only, clears: guarded };
+        let code = Code { name: &kernel.name, source: &source, read_only: &read_only, guarded };
         match &self.driver_cache {
             Some(kept) => {
                 let name = format!("{hash}{}", if guarded { "-guarded" } else { "" });
@@ -149,10 +142,12 @@ impl Gpu {
         let (device, label) = (&self.device, Some(code.name));
         self.checked(&|| format!("kernel {:?}", code.name), || {
             let started = rlx_ir::clock::Instant::now();
-            let module = device.create_shader_module(wgpu::ShaderModuleDescriptor {
-                label,
-                source: wgpu::ShaderSource::Wgsl(code.source.into()),
-            });
+            let source = wgpu::ShaderSource::Wgsl(code.source.into());
+            let description = wgpu::ShaderModuleDescriptor { label, source };
+            let module = match code.guarded {
+                true => device.create_shader_module(description),
+                false => trusted::module(device, description),
+            };
             let parsed = started.elapsed();
             let layout = device
                 .create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label, entries: &entries });
@@ -167,7 +162,7 @@ impl Gpu {
                 module: &module,
                 entry_point: Some("main"),
                 compilation_options: wgpu::PipelineCompilationOptions {
-                    zero_initialize_workgroup_memory: code.clears,
+                    zero_initialize_workgroup_memory: code.guarded,
                     ..Default::default()
                 },
                 cache,

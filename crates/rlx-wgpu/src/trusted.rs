@@ -1,0 +1,16 @@
+//! Shader modules without the checks that wgpu writes into others.
+//!
+//! By default every index is clamped and every loop counts how often it went round, which costs more than many kernels compute. Own kernels keep
+//! the rules without being made to; those of files are never compiled here.
+
+/// A module of a kernel that this process made of a verified module ([`crate::pipeline::Origin::Scheduled`]).
+pub(crate) fn module(
+    device: &wgpu::Device,
+    description: wgpu::ShaderModuleDescriptor<'_>,
+) -> wgpu::ShaderModule {
+    // SAFETY: the caller's kernel was made by a schedule and holds to `rlx_kernel::verify`. Its indices stay within what it is bound to: views
+    // were checked against their buffers when they were bound (`rlx_kernel::dispatch`), positions that are data are compared
+    // with their axis before they are used, and the kernel's interpreter finds what would break either. Its loops count from one number to another in
+    // steps of at least one, below what an `i32` holds, so each of them ends.
+    unsafe { device.create_shader_module_trusted(description, wgpu::ShaderRuntimeChecks::unchecked()) }
+}
