@@ -262,6 +262,12 @@ impl<C> Bound<C> {
         Ok(())
     }
 
+    /// The numbers of the dispatches of each step.
+    pub fn steps(&self) -> impl Iterator<Item = std::ops::Range<usize>> {
+        let ends = self.first.iter().skip(1).copied().chain([self.places.len()]);
+        self.first.iter().zip(ends).map(|(&first, end)| first..end)
+    }
+
     /// All dispatches, in order.
     pub fn dispatches(&self) -> impl Iterator<Item = &Dispatch<C>> {
         self.steps.iter().flat_map(|step| &step.list)

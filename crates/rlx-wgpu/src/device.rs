@@ -47,10 +47,10 @@ impl Wgpu {
         let (gpu, name) = (&self.gpu, &run.program.lir.name);
         let can_fail = Arc::clone(&run.sequence.bound.can_fail);
         if can_fail.is_empty() {
-            return run.sequence.submit(gpu, name, run.places, &queue.faults, |_| {}).map(drop);
+            return run.sequence.submit(gpu, name, run.places, &queue.faults, None, |_| {}).map(drop);
         }
         let record = DeviceBuffer::readback(gpu, FAULT_BYTES as u64)?;
-        let index = run.sequence.submit(gpu, name, run.places, &queue.faults, |encoder| {
+        let index = run.sequence.submit(gpu, name, run.places, &queue.faults, None, |encoder| {
             encoder.copy_buffer_to_buffer(&queue.faults.raw, 0, &record.raw, 0, FAULT_BYTES as u64);
         })?;
         let mut bytes = [0; FAULT_BYTES];
@@ -79,6 +79,10 @@ impl DeviceApi for Wgpu {
 
     fn alive(&self) -> Result<()> {
         self.gpu.alive()
+    }
+
+    fn times_steps(&self) -> bool {
+        self.gpu.has_clock()
     }
 
     fn pools(&self) -> PoolSpec {
@@ -193,13 +197,20 @@ impl DeviceApi for Wgpu {
         let gpu = &self.gpu;
         let copies = queue.flights.prepare(gpu, run.outputs, run.places)?;
         queue.submitted.set(true);
-        let faults = &queue.faults;
-        let index = run.sequence.submit(gpu, &run.program.lir.name, run.places, faults, |encoder| {
-            for (from, at) in &copies.list {
-                encoder.copy_buffer_to_buffer(&from.buffer, from.offset, &copies.to, *at, from.bytes);
-            }
-            encoder.copy_buffer_to_buffer(&faults.raw, 0, &copies.to, copies.fault_at, FAULT_BYTES as u64);
-        })?;
+        let (faults, times) = (&queue.faults, run.times.map(|(times, _)| times));
+        let index =
+            run.sequence.submit(gpu, &run.program.lir.name, run.places, faults, times, |encoder| {
+                for (from, at) in &copies.list {
+                    encoder.copy_buffer_to_buffer(&from.buffer, from.offset, &copies.to, *at, from.bytes);
+                }
+                encoder.copy_buffer_to_buffer(
+                    &faults.raw,
+                    0,
+                    &copies.to,
+                    copies.fault_at,
+                    FAULT_BYTES as u64,
+                );
+            })?;
         queue.flights.submitted(gpu, &copies, index, &run.sequence.bound.can_fail)?;
         Ok(None)
     }

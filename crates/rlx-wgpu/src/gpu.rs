@@ -40,7 +40,7 @@ pub struct Transfers {
     pub to_host: u64,
 }
 
-/// What is used where the adapter has it: what the driver compiled, elements of 16 bits in buffers.
+/// What is used where the adapter has it: what the driver compiled, a clock, elements of 16 bits in buffers.
 const WANTED: wgpu::Features =
     wgpu::Features::PIPELINE_CACHE.union(wgpu::Features::TIMESTAMP_QUERY).union(wgpu::Features::SHADER_I16);
 

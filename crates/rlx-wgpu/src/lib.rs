@@ -9,6 +9,7 @@
 //! | `memory` | buffers on the device, uploads and readbacks |
 //! | `pipeline` | kernels compiled, several at a time, kept by hash |
 //! | `trusted` | own kernels without the checks that wgpu writes into those of files |
+//! | `timing` | how long steps take on the device, where it has a clock |
 //! | `driver_cache` | what the driver made of kernels, cached in the user's cache folder |
 //! | `program` | a module's launches with everything that runs share |
 //! | `device` | the device as the executor uses it ([`rlx_backend::DeviceApi`]) |
@@ -32,6 +33,7 @@ mod memory;
 mod pipeline;
 mod program;
 mod sequence;
+mod timing;
 // What is compiled without checks is this process's own.
 #[allow(unsafe_code)]
 mod trusted;

@@ -68,6 +68,11 @@ impl DeviceBuffer {
         Self::new(gpu, bytes, wgpu::BufferUsages::UNIFORM | wgpu::BufferUsages::COPY_DST, "extents")
     }
 
+    /// A buffer of notes of the device's clock.
+    pub(crate) fn queries(gpu: &Gpu, bytes: u64) -> Result<Self> {
+        Self::new(gpu, bytes, wgpu::BufferUsages::QUERY_RESOLVE | wgpu::BufferUsages::COPY_SRC, "times")
+    }
+
     /// A buffer that the host reads.
     pub(crate) fn readback(gpu: &Gpu, bytes: u64) -> Result<Self> {
         Self::new(gpu, bytes, wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST, "outputs")

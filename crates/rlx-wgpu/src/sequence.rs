@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use rlx_backend::StepProfile;
 use rlx_backend::executor::{Output, Step};
 use rlx_ir::{ErrorKind, Result};
 use rlx_kernel::dispatch::{Bound, BoundLimits};
@@ -10,6 +11,7 @@ use crate::gpu::Gpu;
 use crate::memory::{DeviceBuffer, Range};
 use crate::pipeline::Pipeline;
 use crate::program::Kernel;
+use crate::timing::{self, Timer};
 
 /// Where the buffers of a module are.
 pub(crate) type Place = Option<Range>;
@@ -111,7 +113,8 @@ impl Sequence {
         Ok(())
     }
 
-    /// Submits the dispatches and then what `after` records; the fault record is cleared first.
+    /// Submits the dispatches and then what `after` records; the fault record is cleared first. Where the steps' times are asked for, it waits for
+    /// them.
     ///
     /// # Errors
     /// A buffer without memory, or what the driver reports.
@@ -121,26 +124,45 @@ impl Sequence {
         name: &str,
         places: &[Place],
         faults: &DeviceBuffer,
+        times: Option<&mut [StepProfile]>,
         after: impl FnOnce(&mut wgpu::CommandEncoder),
     ) -> Result<wgpu::SubmissionIndex> {
         self.link(gpu, places, faults)?;
-        let groups = &self.links[0].groups;
-        gpu.checked(&|| format!("running {name:?}"), || {
+        let busy =
+            if times.is_some() { timing::busy(self.bound.steps(), &self.bound.grids) } else { Vec::new() };
+        let timer = if busy.contains(&true) { Some(Timer::new(gpu, busy.len())?) } else { None };
+        let index = gpu.checked(&|| format!("running {name:?}"), || {
             let mut encoder = gpu.device.create_command_encoder(&Default::default());
             encoder.clear_buffer(&faults.raw, 0, None);
-            {
-                let mut pass = encoder.begin_compute_pass(&Default::default());
-                for ((dispatch, group), grid) in self.bound.dispatches().zip(groups).zip(&self.bound.grids) {
-                    if let Some((x, y)) = *grid {
-                        pass.set_pipeline(&dispatch.code.raw);
-                        pass.set_bind_group(0, group, &[]);
-                        pass.dispatch_workgroups(x, y, 1);
-                    }
+            match &timer {
+                None => self.record(&mut encoder.begin_compute_pass(&Default::default()), 0..usize::MAX),
+                Some(timer) => {
+                    let steps = self.bound.steps().enumerate().filter(|(i, _)| busy[*i]);
+                    steps.for_each(|(i, dispatches)| {
+                        self.record(&mut timer.pass(&mut encoder, i), dispatches)
+                    });
+                    timer.collect(&mut encoder);
                 }
             }
             after(&mut encoder);
             gpu.queue.submit([encoder.finish()])
-        })
+        })?;
+        if let Some((timer, times)) = timer.zip(times) {
+            timer.add_to(gpu, index.clone(), &busy, times)?;
+        }
+        Ok(index)
+    }
+
+    /// Records some of the dispatches.
+    fn record(&self, pass: &mut wgpu::ComputePass<'_>, which: std::ops::Range<usize>) {
+        let all = self.bound.dispatches().zip(&self.links[0].groups).zip(&self.bound.grids);
+        for ((dispatch, group), grid) in all.take(which.end).skip(which.start) {
+            if let Some((x, y)) = *grid {
+                pass.set_pipeline(&dispatch.code.raw);
+                pass.set_bind_group(0, group, &[]);
+                pass.dispatch_workgroups(x, y, 1);
+            }
+        }
     }
 }
 

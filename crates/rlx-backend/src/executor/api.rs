@@ -40,11 +40,14 @@ pub trait DeviceApi: Send + Sync + Sized + 'static {
     const LOADS_AT_ONCE: bool = false;
     /// Whether outputs can be left on the device until somebody asks for them: see [`DeviceApi::fetch`].
     const LEAVES_OUTPUTS: bool = false;
-    /// Whether the device can time its steps: see [`Run::times`].
-    const TIMES_STEPS: bool = false;
 
     /// The name that reports use: `cpu`, `vulkan`, ….
     fn name(&self) -> &str;
+
+    /// Whether the device can time its steps: see [`Run::times`].
+    fn times_steps(&self) -> bool {
+        false
+    }
 
     /// Whether the device is still there.
     ///
@@ -313,6 +316,6 @@ pub struct Run<'r, D: DeviceApi> {
     pub progress: &'r Progress,
     /// What a panic is blamed on: the node that is at work.
     pub busy_with: &'r mut Option<NodeId>,
-    /// The times of the steps, by step, and when the run began; there only where [`DeviceApi::TIMES_STEPS`].
+    /// The times of the steps, by step, and when the run began; there only where [`DeviceApi::times_steps`].
     pub times: Option<(&'r mut [StepProfile], Instant)>,
 }

@@ -182,7 +182,7 @@ impl<D: DeviceApi> ExecutableGraph for Executor<D> {
     }
 
     fn profiler(&mut self) -> Option<&mut dyn StepProfiler> {
-        if D::TIMES_STEPS { Some(self) } else { None }
+        if self.program.device.times_steps() { Some(self) } else { None }
     }
 
     fn moe(&mut self) -> Option<&mut dyn MixtureOfExperts> {

@@ -101,7 +101,7 @@ impl<D: DeviceApi> Executor<D> {
             profile: None,
             program,
         };
-        if D::TIMES_STEPS && profiling_asked() {
+        if profiling_asked() && executor.program.device.times_steps() {
             executor.start();
         }
         executor

@@ -98,10 +98,12 @@ impl DeviceApi for Cpu {
     type Sequence = Sequence;
     type Queue = Queue;
 
-    const TIMES_STEPS: bool = true;
-
     fn name(&self) -> &str {
         "cpu"
+    }
+
+    fn times_steps(&self) -> bool {
+        true
     }
 
     fn pools(&self) -> PoolSpec {

@@ -12,4 +12,5 @@ mod limits;
 mod models;
 mod prepared;
 mod stored;
+mod timing;
 mod variants;
