@@ -15,6 +15,7 @@ pub(crate) fn backends(device: Device) -> Option<wgpu::Backends> {
     match device {
         Device::Vulkan => Some(wgpu::Backends::VULKAN),
         Device::OpenGl => Some(wgpu::Backends::GL),
+        Device::Gpu if cfg!(feature = "noop") => Some(wgpu::Backends::all()),
         Device::Gpu => Some(wgpu::Backends::VULKAN | wgpu::Backends::GL),
         _ => None,
     }
@@ -26,6 +27,9 @@ pub(crate) fn instance(backends: wgpu::Backends) -> wgpu::Instance {
     let mut description = wgpu::InstanceDescriptor::new_without_display_handle();
     description.backends = backends;
     description.flags = wgpu::InstanceFlags::empty();
+    if cfg!(feature = "noop") {
+        description.backend_options.noop = wgpu::NoopBackendOptions::from_env_or_default();
+    }
     wgpu::Instance::new(description)
 }
 
@@ -54,11 +58,13 @@ fn computes(adapter: &wgpu::Adapter) -> bool {
 
 fn rank(info: &wgpu::AdapterInfo) -> (u8, u8) {
     let kind = match info.device_type {
-        wgpu::DeviceType::DiscreteGpu => 0,
-        wgpu::DeviceType::IntegratedGpu => 1,
-        wgpu::DeviceType::VirtualGpu => 2,
-        wgpu::DeviceType::Other => 3,
-        wgpu::DeviceType::Cpu => 4,
+        // There only where somebody asked for it.
+        _ if info.backend == wgpu::Backend::Noop => 0,
+        wgpu::DeviceType::DiscreteGpu => 1,
+        wgpu::DeviceType::IntegratedGpu => 2,
+        wgpu::DeviceType::VirtualGpu => 3,
+        wgpu::DeviceType::Other => 4,
+        wgpu::DeviceType::Cpu => 5,
     };
     (kind, u8::from(info.backend == wgpu::Backend::Gl))
 }
