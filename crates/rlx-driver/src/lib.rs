@@ -1,4 +1,4 @@
-//! The devices RLX knows by name, and how people spell them.
+//! The devices RLX knows by name, and how people spell them; and [`DeviceId`], which also names those that plug-ins bring.
 //!
 //! This crate depends on nothing, so that every other crate can name a device. Whether a device
 //! is *available* is not decided here: that takes a backend and a live probe (`rlx-backend`).
@@ -12,8 +12,12 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+mod id;
+
 use std::fmt;
 use std::str::FromStr;
+
+pub use id::{DeviceId, OwnNameError};
 
 /// Declares each device once: variant, printed name, Cargo feature, accepted spellings.
 macro_rules! devices {

@@ -6,8 +6,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use rlx::Runner;
 use rlx_ir::cost::graph_cost;
-use rlx_ir::{ConstData, Error, ErrorKind, Op, Progress, Result};
-use rlx_runtime::{TensorInfo, dispatch_report_for_device_with_options};
+use rlx_ir::{ConstData, Op, Progress, Result};
+use rlx_runtime::{TensorInfo, dispatch_report_on};
 
 use crate::model::TensorSpec;
 
@@ -33,9 +33,8 @@ impl Facts {
     /// Of the model as it is imported for these inputs.
     pub fn of(runner: &mut Runner, given: &[(&str, &ConstData)], progress: &Progress) -> Result<Self> {
         let imported = runner.import_with_progress(given, progress)?;
-        let (graph, device) = (&imported.graph, runner.session().device());
-        let report = dispatch_report_for_device_with_options(graph, device, runner.options());
-        let report = report.map_err(|e| Error::new(ErrorKind::DeviceUnavailable, e))?;
+        let (graph, device) = (&imported.graph, runner.session().device_id());
+        let report = dispatch_report_on(graph, device, runner.options())?;
         let mut ops = BTreeMap::new();
         for node in graph.nodes() {
             if !matches!(node.op, Op::Input { .. } | Op::Param { .. } | Op::Constant { .. }) {

@@ -94,7 +94,7 @@ impl Model {
             Ok(outputs) => (outputs.iter().map(TensorSpec::of).collect(), None),
             Err(e) => (Vec::new(), Some(e)),
         };
-        let (name, device) = (runner.name().to_owned(), runner.session().device().feature());
+        let (name, device) = (runner.name().to_owned(), runner.session().device_id().feature());
         Ok(Model { shared: runner.shared(), name, device, inputs, outputs, no_outputs, path, options })
     }
 

@@ -3,17 +3,19 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use rlx_ir::trace;
-use rlx_runtime::{Device, device_ext};
+use rlx_runtime::{DeviceId, device_ext, device_ids};
 
 use crate::graph::python_name;
+
+/// A device, and why it cannot be used here.
+type DeviceIdAndReason = (DeviceId, Option<String>);
 
 /// The devices by name: whether each can be used here, and why not.
 #[pyfunction]
 pub fn devices(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let found = py.detach(|| {
-        let reason =
-            |&device: &Device| (device, device_ext::unavailable_reason(device).map(|e| e.to_string()));
-        Device::all().iter().map(reason).collect::<Vec<_>>()
+        let reason = |device| (device, device_ext::unavailable_reason(device).map(|e| e.to_string()));
+        device_ids().into_iter().map(reason).collect::<Vec<DeviceIdAndReason>>()
     });
     let dict = PyDict::new(py);
     for (device, reason) in found {

@@ -1,5 +1,6 @@
 //! Every environment variable that RLX heeds.
 
+use rlx_driver::DeviceId;
 use rlx_ir::{Error, ErrorKind, KernelDispatchPolicy, Result};
 use rlx_opt::Tune;
 use rlx_select::device_ext::unavailable_reason;
@@ -32,11 +33,11 @@ type Row = (&'static str, &'static str, fn() -> Result<()>);
 pub fn variables() -> Vec<Variable> {
     let table: [Row; 15] = [
         (DEVICE, "the device, where none is given", usable_device),
-        (ALLOW, "devices that may be chosen", || list(ALLOW).map(drop)),
-        (DENY, "devices that may not be chosen", || list(DENY).map(drop)),
-        (PREFER, "devices to take first", || list(PREFER).map(drop)),
+        (ALLOW, "devices that may be chosen", || list::<DeviceId>(ALLOW).map(drop)),
+        (DENY, "devices that may not be chosen", || list::<DeviceId>(DENY).map(drop)),
+        (PREFER, "devices to take first", || list::<DeviceId>(PREFER).map(drop)),
         (BENCHMARK, "choose by this many measured runs", || benchmark_runs().map(drop)),
-        (CHAIN, "devices to try one after the other", || list(CHAIN).map(drop)),
+        (CHAIN, "devices to try one after the other", || list::<DeviceId>(CHAIN).map(drop)),
         ("RLX_NUM_THREADS", "threads of the CPU", usable_threads),
         ("RLX_CPU_ISA", "the CPU's instruction set", usable_isa),
         ("RLX_LIBRARY_PATH", "folders with the libraries of CUDA and ROCm, looked into first", || Ok(())),
@@ -60,7 +61,7 @@ pub fn variables() -> Vec<Variable> {
 
 /// Whether what `RLX_DEVICE` names can be used.
 fn usable_device() -> Result<()> {
-    match device()? {
+    match device::<DeviceId>()? {
         Some(device) => unavailable_reason(device).map_or(Ok(()), Err),
         None => Ok(()),
     }

@@ -64,7 +64,9 @@ pub mod device_policy {
 
 /// Which devices have a backend in this process.
 pub mod registry {
-    pub use rlx_select::registry::{backend_for, register_backend, registered_devices};
+    pub use rlx_select::registry::{
+        backend_for, backend_of, device_ids, register_backend, register_device, registered_devices,
+    };
 }
 
 /// Choosing between variants of a step by measurement.
@@ -121,8 +123,10 @@ pub use error::CompileError;
 pub use graph_devices::{Choice, ChoiceReason, GraphDevices, graph_param_names};
 pub use model_pipeline::ModelCompilePipeline;
 pub use precision::{Precision, PrecisionPolicy};
-pub use registry::{backend_for, register_backend, registered_devices};
-pub use rlx_driver::{Device, ParseDeviceError};
+pub use registry::{
+    backend_for, backend_of, device_ids, register_backend, register_device, registered_devices,
+};
+pub use rlx_driver::{Device, DeviceId, OwnNameError, ParseDeviceError};
 pub use rlx_ir::{
     BindingManifest, Cancel, CompilationMode, ConstData, DType, Dim, DimBinding, Error, ErrorKind, Graph,
     GraphExt, GraphModule, GraphStage, HirModule, HirMut, HirNodeId, IoBindingEntry, LirModule, LowerError,

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::sync::Arc;
 
 use rlx_backend::{Backend, CompileCache};
-use rlx_driver::Device;
+use rlx_driver::{Device, DeviceId};
 use rlx_ir::dim::scoped;
 use rlx_ir::progress::Stage;
 use rlx_ir::{Error, ErrorKind, Graph, GraphModule, HirModule, LirModule, LowerError, Progress, Result};
@@ -14,7 +14,7 @@ use rlx_select::DeviceBackend;
 use rlx_select::or_panic;
 use rlx_select::panic_guard::{self, on_device};
 
-use crate::compiled::CompiledGraph;
+use crate::compiled::{CompiledGraph, known};
 use crate::error::CompileError;
 
 /// Compiles graphs for one device.
@@ -34,7 +34,7 @@ pub struct Session {
 impl std::fmt::Debug for Session {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Session")
-            .field("device", &self.device())
+            .field("device", &self.device_id())
             .field("precision", &self.precision)
             .field("policy", &self.policy)
             .finish_non_exhaustive()
@@ -95,11 +95,26 @@ impl Session {
     /// # Errors
     /// As [`Session::try_new`].
     pub fn try_new_with_precision(device: Device, precision: Precision) -> Result<Self> {
-        Ok(Session { on: DeviceBackend::try_new(device)?, precision, policy: None })
+        Ok(Session { precision, ..Self::try_on(device)? })
+    }
+
+    /// A session in f32 on any device that has a name, those of [`register_device`](crate::register_device) included.
+    ///
+    /// # Errors
+    /// As [`Session::try_new`].
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// let id: DeviceId = "cpu".parse().expect("a device of the list");
+    /// assert_eq!(Session::try_on(id)?.device_id(), Device::Cpu);
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn try_on(device: impl Into<DeviceId>) -> Result<Self> {
+        Ok(Session { on: DeviceBackend::try_new(device)?, precision: Precision::F32, policy: None })
     }
 
     /// A session on a backend passed by the caller, which need not be registered.
-    pub fn with_backend(device: Device, backend: Arc<dyn Backend>) -> Self {
+    pub fn with_backend(device: impl Into<DeviceId>, backend: Arc<dyn Backend>) -> Self {
         Session { on: DeviceBackend::with_backend(device, backend), precision: Precision::F32, policy: None }
     }
 
@@ -136,7 +151,17 @@ impl Session {
     }
 
     /// The device.
+    ///
+    /// # Panics
+    /// On a device outside of the list, which [`register_device`](crate::register_device) named; [`Session::device_id`]
+    /// gives that, too.
+    #[track_caller]
     pub fn device(&self) -> Device {
+        or_panic(known(self.on.device()))
+    }
+
+    /// The device, by name.
+    pub fn device_id(&self) -> DeviceId {
         self.on.device()
     }
 
@@ -262,7 +287,7 @@ impl Session {
         progress: &Progress,
     ) -> Result<CompiledGraph, CompileError> {
         let compiled = scoped(|| self.compile_graph_with(graph, options, progress));
-        Ok(compiled.map_err(|e| on_device(e, self.device()))?)
+        Ok(compiled.map_err(|e| on_device(e, self.device_id()))?)
     }
 
     /// Lowers an HIR module to a graph and compiles it.
@@ -334,7 +359,7 @@ impl Session {
                     self.compile_graph_with(graph, options, &Progress::none())
                 }
             };
-            compiled.map_err(|e| LowerError::Compile(on_device(e, self.device())))
+            compiled.map_err(|e| LowerError::Compile(on_device(e, self.device_id())))
         })
     }
 
@@ -358,7 +383,7 @@ impl Session {
         let mut report = rlx_opt::report::analyze(&lir.graph, &context);
         report.precision = Some(rlx_opt::report::precision_of(&lir.graph, &context));
         let built = self.on.executable(lir, options, &CompileCache::default(), &Progress::none())?;
-        Ok(CompiledGraph::new(self.device(), built, report, Vec::new(), options))
+        Ok(CompiledGraph::new(self.device_id(), built, report, Vec::new(), options))
     }
 
     fn compile_graph_with(
@@ -369,7 +394,7 @@ impl Session {
     ) -> Result<CompiledGraph> {
         check_options(options)?;
         let pipeline = CompilePipeline::new(self.on.target(options)?, options.clone());
-        let module = panic_guard::call(self.device(), "answering the compiler", || {
+        let module = panic_guard::call(self.device_id(), "answering the compiler", || {
             pipeline.compile_module(graph, progress)
         })?;
         if std::env::var("RLX_DISPATCH_REPORT").is_ok_and(|v| v == "1") {
@@ -407,7 +432,7 @@ impl Session {
         let CompiledModule { lir, report, passes } = module;
         scoped(|| {
             let built = self.on.executable(lir, options, &CompileCache::default(), progress)?;
-            Ok(CompiledGraph::new(self.device(), built, report, passes, options))
+            Ok(CompiledGraph::new(self.device_id(), built, report, passes, options))
         })
     }
 }

@@ -1,6 +1,6 @@
 //! The compiler's stages for a device, for callers that run them one by one.
 
-use rlx_driver::Device;
+use rlx_driver::{Device, DeviceId};
 use rlx_ir::Result;
 use rlx_opt::{CompileOptions, CompilePipeline};
 use rlx_select::or_panic;
@@ -32,7 +32,8 @@ pub fn pipeline_for(device: Device, options: &CompileOptions) -> CompilePipeline
 ///
 /// # Errors
 /// A device without a backend, or options that make no sense for it.
-pub fn try_pipeline_for(device: Device, options: &CompileOptions) -> Result<CompilePipeline> {
+pub fn try_pipeline_for(device: impl Into<DeviceId>, options: &CompileOptions) -> Result<CompilePipeline> {
+    let device = device.into();
     let backend = require_backend(device)?;
     Ok(CompilePipeline::new(backend.target(options)?, options.clone()))
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rlx_backend::{Backend, CompileCache, ExecutableGraph};
-use rlx_driver::Device;
+use rlx_driver::DeviceId;
 use rlx_ir::{Error, ErrorKind, LirModule, Progress, Result};
 use rlx_opt::{CompileOptions, Target};
 
@@ -25,7 +25,7 @@ use crate::tuning::{Tuned, tuned};
 /// ```
 #[derive(Clone)]
 pub struct DeviceBackend {
-    device: Device,
+    device: DeviceId,
     backend: Arc<dyn Backend>,
     /// Chosen by [`DeviceBackend::try_with_threads`].
     threads: Option<usize>,
@@ -44,18 +44,22 @@ impl DeviceBackend {
     ///
     /// # Errors
     /// [`ErrorKind::DeviceUnavailable`] naming device, Cargo feature and what is missing.
-    pub fn try_new(device: Device) -> Result<Self> {
+    pub fn try_new(device: impl Into<DeviceId>) -> Result<Self> {
+        let device = device.into();
         let backend = require_backend(device)?;
         panic_guard::call(device, "being probed", || backend.probe()).map_err(|e| {
-            let message = format!("{device} (feature \"{}\") cannot be used: {e}", device.feature());
+            let message = match device.known() {
+                Some(known) => format!("{device} (feature \"{}\") cannot be used: {e}", known.feature()),
+                None => format!("{device} cannot be used: {e}"),
+            };
             Error::new(ErrorKind::DeviceUnavailable, message).with_device(device.name()).with_source(e)
         })?;
         Ok(Self::with_backend(device, backend.into()))
     }
 
     /// The device with a backend of the caller's, which need not be registered.
-    pub fn with_backend(device: Device, backend: Arc<dyn Backend>) -> Self {
-        DeviceBackend { device, backend, threads: None }
+    pub fn with_backend(device: impl Into<DeviceId>, backend: Arc<dyn Backend>) -> Self {
+        DeviceBackend { device: device.into(), backend, threads: None }
     }
 
     /// The same device with its own pool of this many threads, if it is the CPU.
@@ -68,7 +72,7 @@ impl DeviceBackend {
     }
 
     /// The device.
-    pub fn device(&self) -> Device {
+    pub fn device(&self) -> DeviceId {
         self.device
     }
 

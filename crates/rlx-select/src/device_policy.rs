@@ -31,11 +31,11 @@
 
 use std::fmt;
 
-use rlx_driver::Device;
+use rlx_driver::{Device, DeviceId};
 use rlx_ir::{Error, ErrorKind, Graph, Result, verify_ok};
 use rlx_opt::CompileOptions;
 
-use crate::device_ext::{first_unsupported_op_with_options, full_name, try_legalize, unavailable_reason};
+use crate::device_ext::{first_unsupported, full_name, try_legalize, unavailable_reason};
 use crate::registry::registered_devices;
 use crate::{cost, env, or_panic};
 /// How devices of equal preference are ranked.
@@ -62,9 +62,9 @@ pub enum DevicePickStrategy {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DevicePolicy {
     /// `None`: all.
-    allow: Option<Vec<Device>>,
-    deny: Vec<Device>,
-    prefer: Vec<Device>,
+    allow: Option<Vec<DeviceId>>,
+    deny: Vec<DeviceId>,
+    prefer: Vec<DeviceId>,
     strategy: DevicePickStrategy,
 }
 
@@ -87,7 +87,7 @@ impl DevicePolicy {
     /// assert!(policy.allows(Device::Cpu) && !policy.allows(Device::Cuda));
     /// ```
     pub fn only(devices: impl IntoIterator<Item = Device>) -> Self {
-        DevicePolicy { allow: Some(devices.into_iter().collect()), ..Self::default() }
+        DevicePolicy { allow: Some(devices.into_iter().map(DeviceId::from).collect()), ..Self::default() }
     }
 
     /// The policy of `RLX_DEVICES` (all, if not set), `RLX_DENY_DEVICES`, `RLX_PREFER_DEVICES` and
@@ -130,8 +130,8 @@ impl DevicePolicy {
     /// # use rlx_runtime::*;
     /// assert!(!DevicePolicy::all().with_deny([Device::OpenGl]).allows(Device::OpenGl));
     /// ```
-    pub fn with_deny(mut self, devices: impl IntoIterator<Item = Device>) -> Self {
-        self.deny.extend(devices);
+    pub fn with_deny(mut self, devices: impl IntoIterator<Item = impl Into<DeviceId>>) -> Self {
+        self.deny.extend(devices.into_iter().map(Into::into));
         self
     }
 
@@ -141,8 +141,8 @@ impl DevicePolicy {
     /// # use rlx_runtime::*;
     /// assert_eq!(DevicePolicy::all().with_prefer([Device::Cpu]).preferred(), [Device::Cpu]);
     /// ```
-    pub fn with_prefer(mut self, devices: impl IntoIterator<Item = Device>) -> Self {
-        self.prefer.extend(devices);
+    pub fn with_prefer(mut self, devices: impl IntoIterator<Item = impl Into<DeviceId>>) -> Self {
+        self.prefer.extend(devices.into_iter().map(Into::into));
         self
     }
 
@@ -164,17 +164,17 @@ impl DevicePolicy {
     }
 
     /// Whether the policy lets `device` be used.
-    pub fn allows(&self, device: Device) -> bool {
-        self.objection(device).is_none()
+    pub fn allows(&self, device: impl Into<DeviceId>) -> bool {
+        self.objection(device.into()).is_none()
     }
 
     /// The preferred devices, best first.
-    pub fn preferred(&self) -> &[Device] {
+    pub fn preferred(&self) -> &[DeviceId] {
         &self.prefer
     }
 
     /// Why the policy rules `device` out.
-    fn objection(&self, device: Device) -> Option<&'static str> {
+    fn objection(&self, device: DeviceId) -> Option<&'static str> {
         if self.deny.contains(&device) {
             return Some("denied by the policy");
         }
@@ -184,7 +184,7 @@ impl DevicePolicy {
 
     /// The first of the preferred devices that is among `usable`.
     pub fn preferred_of(&self, usable: &[Device]) -> Option<Device> {
-        self.prefer.iter().copied().find(|d| usable.contains(d))
+        self.prefer.iter().filter_map(|d| d.known()).find(|d| usable.contains(d))
     }
 }
 
@@ -216,12 +216,12 @@ pub struct DeviceCandidate {
 /// assert_eq!(text, "no device succeeded: CUDA: no driver; CPU: out of memory");
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DeviceFallbackError {
+pub struct DeviceFallbackError<D = Device> {
     /// Every device that was tried, in order, and why it failed.
-    pub attempts: Vec<(Device, String)>,
+    pub attempts: Vec<(D, String)>,
 }
 
-impl fmt::Display for DeviceFallbackError {
+impl<D: fmt::Display> fmt::Display for DeviceFallbackError<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("no device succeeded")?;
         for (i, (device, reason)) in self.attempts.iter().enumerate() {
@@ -231,16 +231,16 @@ impl fmt::Display for DeviceFallbackError {
     }
 }
 
-impl std::error::Error for DeviceFallbackError {}
+impl<D: fmt::Debug + fmt::Display> std::error::Error for DeviceFallbackError<D> {}
 
-impl From<DeviceFallbackError> for Error {
-    fn from(e: DeviceFallbackError) -> Error {
+impl<D: fmt::Debug + fmt::Display + Send + Sync + 'static> From<DeviceFallbackError<D>> for Error {
+    fn from(e: DeviceFallbackError<D>) -> Error {
         Error::new(ErrorKind::DeviceUnavailable, e.to_string()).with_source(e)
     }
 }
 
-impl From<DeviceFallbackError> for String {
-    fn from(e: DeviceFallbackError) -> String {
+impl<D: fmt::Display> From<DeviceFallbackError<D>> for String {
+    fn from(e: DeviceFallbackError<D>) -> String {
         e.to_string()
     }
 }
@@ -249,14 +249,16 @@ impl From<DeviceFallbackError> for String {
 ///
 /// # Errors
 /// Why not: the policy, the device (with its Cargo feature), or the node it has no kernel for.
-pub fn check_usable(graph: &Graph, device: Device, policy: &DevicePolicy) -> Result<()> {
+pub fn check_usable(graph: &Graph, device: impl Into<DeviceId>, policy: &DevicePolicy) -> Result<()> {
+    let device = device.into();
     if let Some(objection) = policy.objection(device) {
         let message = format!("{device} is {objection}");
         return Err(Error::new(ErrorKind::DeviceUnavailable, message).with_device(device.name()));
     }
     if let Some(missing) = unavailable_reason(device) {
-        let feature = device.feature();
-        let message = format!("{device} (Cargo feature \"{feature}\") cannot be used: {}", missing.message());
+        let feature = device.known().map(|known| format!(" (Cargo feature \"{}\")", known.feature()));
+        let feature = feature.unwrap_or_default();
+        let message = format!("{device}{feature} cannot be used: {}", missing.message());
         let error = Error::new(ErrorKind::DeviceUnavailable, message).with_device(device.name());
         return Err(match missing.hint() {
             Some(hint) => error.with_hint(hint),
@@ -267,11 +269,11 @@ pub fn check_usable(graph: &Graph, device: Device, policy: &DevicePolicy) -> Res
 }
 
 /// Whether `device` has kernels for `graph`.
-fn check_supported(graph: &Graph, device: Device) -> Result<()> {
+fn check_supported(graph: &Graph, device: DeviceId) -> Result<()> {
     verify_ok(graph)?;
     let options = CompileOptions::try_new()?;
     try_legalize(graph, device, &options).map(|_| ()).map_err(|e| {
-        match first_unsupported_op_with_options(device, graph, &options) {
+        match first_unsupported(device, graph, &options) {
             Some((at, op)) => {
                 let message = format!("{device} cannot compute node {at} ({}): {}", op.kind(), e.message());
                 Error::new(e.kind(), message).with_device(device.name()).with_source(e)
@@ -296,9 +298,9 @@ fn check_supported(graph: &Graph, device: Device) -> Result<()> {
 /// ```
 pub fn devices_for_with_policy(graph: &Graph, policy: &DevicePolicy) -> Vec<Device> {
     or_panic(CompileOptions::try_new());
-    let order = policy.prefer.iter().chain(Device::all().iter().filter(|d| !policy.prefer.contains(d)));
+    let preferred = policy.prefer.iter().filter_map(|d| d.known());
     let mut usable: Vec<Device> = Vec::new();
-    for &device in order {
+    for device in preferred.chain(Device::all().iter().copied()) {
         if !usable.contains(&device) && check_usable(graph, device, policy).is_ok() {
             usable.push(device);
         }
@@ -338,7 +340,7 @@ pub fn report_with(
                 label: full_name(device),
                 available,
                 registered: registered.contains(&device),
-                supports_graph: available && check_supported(graph, device).is_ok(),
+                supports_graph: available && check_supported(graph, device.into()).is_ok(),
                 recommended: false,
                 blocker: check_usable(graph, device, policy).err().map(|e| e.to_string()),
             }
@@ -492,7 +494,11 @@ pub fn try_resolve_device(graph: &Graph, hint: Option<Device>, policy: &DevicePo
 /// # Errors
 /// It cannot be used, or the variable does not parse (whatever the hint).
 pub fn named_device(graph: &Graph, hint: Option<Device>, policy: &DevicePolicy) -> Result<Option<Device>> {
-    let from_env = env::device()?;
+    let from_env: Option<Device> = match hint {
+        // What the caller names is used, whatever the variable names.
+        Some(_) => env::device::<DeviceId>()?.and_then(DeviceId::known),
+        None => env::device()?,
+    };
     if let Some(device) = hint {
         return check_usable(graph, device, policy).map(|()| Some(device));
     }
@@ -546,9 +552,9 @@ pub fn try_resolve_device_chain(
 }
 
 /// The error of a chain after these attempts.
-pub fn failed(mut attempts: Vec<(Device, String)>) -> DeviceFallbackError {
+pub fn failed<D: From<Device>>(mut attempts: Vec<(D, String)>) -> DeviceFallbackError<D> {
     if attempts.is_empty() {
-        attempts.push((Device::Cpu, "the chain is empty: it names no device to try".to_string()));
+        attempts.push((Device::Cpu.into(), "the chain is empty: it names no device to try".to_string()));
     }
     DeviceFallbackError { attempts }
 }

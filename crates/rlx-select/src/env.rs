@@ -1,7 +1,10 @@
 //! The environment variables about devices. An empty variable counts as not set; a value that
 //! does not parse is an error wherever it is read.
 
-use rlx_driver::Device;
+use std::fmt::Display;
+use std::str::FromStr;
+
+use rlx_driver::DeviceId;
 use rlx_ir::{Error, ErrorKind, Result};
 /// The one device to use.
 pub const DEVICE: &str = "RLX_DEVICE";
@@ -30,8 +33,19 @@ fn setting(name: &str) -> Result<Option<String>> {
 }
 
 /// The devices that `text` names, separated by commas.
-fn parse_list(name: &str, text: &str) -> Result<Vec<Device>> {
-    text.split(',').map(|item| item.parse().map_err(|e| reject(name, e))).collect()
+fn parse_list<D: FromStr<Err: Display>>(name: &str, text: &str) -> Result<Vec<D>> {
+    text.split(',').map(|item| parse(name, item)).collect()
+}
+
+/// A [`Device`] or a [`DeviceId`]. Calls that have no room for a device outside of the list say so.
+fn parse<D: FromStr<Err: Display>>(name: &str, text: &str) -> Result<D> {
+    text.parse().map_err(|e| match text.parse::<DeviceId>() {
+        Ok(own) => {
+            reject(name, format_args!("this call cannot give {own}, which is not among RLX's devices"))
+                .with_hint("use the calls that end in `_on`, such as GraphDevices::run_chain_on")
+        }
+        Err(_) => reject(name, e),
+    })
 }
 
 fn parse_runs(name: &str, text: &str) -> Result<usize> {
@@ -42,13 +56,13 @@ fn parse_runs(name: &str, text: &str) -> Result<usize> {
 }
 
 /// The devices that a variable lists; `None` when it is not set.
-pub fn list(name: &str) -> Result<Option<Vec<Device>>> {
+pub fn list<D: FromStr<Err: Display>>(name: &str) -> Result<Option<Vec<D>>> {
     setting(name)?.map(|text| parse_list(name, &text)).transpose()
 }
 
 /// What `RLX_DEVICE` names.
-pub fn device() -> Result<Option<Device>> {
-    setting(DEVICE)?.map(|text| text.parse().map_err(|e| reject(DEVICE, e))).transpose()
+pub fn device<D: FromStr<Err: Display>>() -> Result<Option<D>> {
+    setting(DEVICE)?.map(|text| parse(DEVICE, &text)).transpose()
 }
 
 /// How many runs `RLX_BENCHMARK_PICK` asks for.
@@ -59,12 +73,13 @@ pub fn benchmark_runs() -> Result<Option<usize>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rlx_driver::Device;
 
     #[test]
     fn lists_are_separated_by_commas_and_every_item_must_parse() {
-        assert_eq!(parse_list(ALLOW, "vk, CPU").unwrap(), [Device::Vulkan, Device::Cpu]);
+        assert_eq!(parse_list::<Device>(ALLOW, "vk, CPU").unwrap(), [Device::Vulkan, Device::Cpu]);
         for wrong in ["cpu,", "cpu vulkan", "quantum"] {
-            let e = parse_list(DENY, wrong).unwrap_err();
+            let e = parse_list::<DeviceId>(DENY, wrong).unwrap_err();
             assert_eq!(e.kind(), ErrorKind::Config);
             assert!(e.to_string().contains(DENY), "{e}");
         }

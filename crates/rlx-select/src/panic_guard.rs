@@ -6,7 +6,7 @@
 //! executables catch panics of their steps themselves, know the node, and keep working.) Names and expressions of dimensions that
 //! a call creates and nothing holds are freed with it.
 
-use rlx_driver::Device;
+use rlx_driver::DeviceId;
 use rlx_ir::dim::scoped;
 use rlx_ir::panics::catch;
 use rlx_ir::{Error, ErrorKind, Result};
@@ -14,12 +14,13 @@ use rlx_ir::{Error, ErrorKind, Result};
 ///
 /// # Errors
 /// The call's own, or [`ErrorKind::Device`] with the panic's text.
-pub fn call<T>(device: Device, doing: &str, f: impl FnOnce() -> Result<T>) -> Result<T> {
-    caught(device, doing, f).unwrap_or_else(Err)
+pub fn call<T>(device: impl Into<DeviceId>, doing: &str, f: impl FnOnce() -> Result<T>) -> Result<T> {
+    caught(device.into(), doing, f).unwrap_or_else(Err)
 }
 
 /// Drops what belongs to the backend of `device`; a panic in its destructor is reported and goes no further.
-pub fn drop_quietly<T>(device: Device, value: T) {
+pub fn drop_quietly<T>(device: impl Into<DeviceId>, value: T) {
+    let device = device.into();
     let free = || {
         drop(value);
         Ok(())
@@ -30,17 +31,17 @@ pub fn drop_quietly<T>(device: Device, value: T) {
 }
 
 /// The error, naming the device if it does not yet.
-pub fn on_device(error: Error, device: Device) -> Error {
+pub fn on_device(error: Error, device: impl Into<DeviceId>) -> Error {
     // A cancellation does not depend on the device.
     if error.device().is_some() || error.kind() == ErrorKind::Cancelled {
         error
     } else {
-        error.with_device(device.name())
+        error.with_device(device.into().name())
     }
 }
 
 /// As [`call`], with the panic apart: the outer error is a panic, the inner one the call's own.
-fn caught<T>(device: Device, doing: &str, f: impl FnOnce() -> Result<T>) -> Result<Result<T>> {
+fn caught<T>(device: DeviceId, doing: &str, f: impl FnOnce() -> Result<T>) -> Result<Result<T>> {
     // What the call may have left half done is the executable's, which its `PanicGuard` takes out of use.
     let result = catch(|| scoped(f)).map_err(|text| {
         let message = format!("its backend panicked while {doing}: {text}");
@@ -52,14 +53,14 @@ fn caught<T>(device: Device, doing: &str, f: impl FnOnce() -> Result<T>) -> Resu
 /// The guard of one executable: remembers a panic.
 #[derive(Debug, Clone)]
 pub struct PanicGuard {
-    device: Device,
+    device: DeviceId,
     panicked: Option<Error>,
 }
 
 impl PanicGuard {
     /// Of an executable on `device` that has not panicked.
-    pub fn new(device: Device) -> Self {
-        PanicGuard { device, panicked: None }
+    pub fn new(device: impl Into<DeviceId>) -> Self {
+        PanicGuard { device: device.into(), panicked: None }
     }
 
     /// Calls into the executable.
@@ -80,6 +81,7 @@ impl PanicGuard {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rlx_driver::Device;
 
     #[test]
     fn a_panic_is_an_error_that_names_the_device_and_what_it_did() {

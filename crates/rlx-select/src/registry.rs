@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 use std::sync::{LazyLock, RwLock};
 
 use rlx_backend::Backend;
-use rlx_driver::Device;
+use rlx_driver::{Device, DeviceId};
 use rlx_ir::{Error, ErrorKind, Result};
 
 use crate::panic_guard;
 type Make = fn() -> Box<dyn Backend>;
 
-static REGISTERED: LazyLock<RwLock<BTreeMap<Device, Make>>> = LazyLock::new(RwLock::default);
+static REGISTERED: LazyLock<RwLock<BTreeMap<DeviceId, Make>>> = LazyLock::new(RwLock::default);
 
 /// Registers `make` as the backend of `device` for this process.
 ///
@@ -27,7 +27,53 @@ static REGISTERED: LazyLock<RwLock<BTreeMap<Device, Make>>> = LazyLock::new(RwLo
 /// assert!(registered_devices().contains(&Device::Tpu) && is_available(Device::Tpu));
 /// ```
 pub fn register_backend(device: Device, make: fn() -> Box<dyn Backend>) {
+    register(device.into(), make);
+}
+
+fn register(device: DeviceId, make: Make) {
     REGISTERED.write().unwrap_or_else(|e| e.into_inner()).insert(device, make);
+}
+
+/// Registers `make` as the backend of a device of its own name, for this process. Sessions, chains, environment variables, errors,
+/// reports, artefacts and caches know it by that name. It is used where it is named; the automatic choice looks at [`Device`]'s list.
+///
+/// # Errors
+/// [`ErrorKind::Config`] for a name that is none, or means a device of the list: see [`DeviceId::own`].
+///
+/// ```
+/// # use rlx_runtime::*;
+/// /// The CPU's backend, as a plug-in would offer its own.
+/// fn plug_in() -> Box<dyn Backend> {
+///     backend_for(Device::Cpu).expect("the CPU is built in")
+/// }
+/// let npu = register_device("npu-x", plug_in)?;
+/// # let mut g = Graph::new("twice");
+/// # let x = g.input("x", Shape::new(&[1], DType::F32));
+/// # let y = g.add(x, x);
+/// # g.set_outputs(vec![y]);
+/// let mut compiled = Session::try_on(npu)?.try_compile(g)?;
+/// assert_eq!(compiled.device_id().name(), "npu-x");
+/// assert_eq!(compiled.run(&[("x", &[2.0])]), [[4.0]]);
+/// assert!(register_device("cuda", plug_in).is_err(), "that is `register_backend`'s");
+/// # Ok::<(), Error>(())
+/// ```
+pub fn register_device(name: &str, make: fn() -> Box<dyn Backend>) -> Result<DeviceId> {
+    let device =
+        DeviceId::own(name).map_err(|e| Error::new(ErrorKind::Config, e.to_string()).with_source(e))?;
+    register(device, make);
+    Ok(device)
+}
+
+/// Every device that has a name here: [`Device::all`], then those of [`register_device`] by name.
+///
+/// ```
+/// # use rlx_runtime::*;
+/// assert!(device_ids().len() >= Device::all().len());
+/// ```
+pub fn device_ids() -> Vec<DeviceId> {
+    let registered = REGISTERED.read().unwrap_or_else(|e| e.into_inner());
+    let own = registered.keys().copied().filter(|device| device.known().is_none());
+    Device::all().iter().map(|&device| device.into()).chain(own).collect()
 }
 
 /// A backend for `device`: a registered one, else the one in this build.
@@ -37,6 +83,12 @@ pub fn register_backend(device: Device, make: fn() -> Box<dyn Backend>) {
 /// assert!(backend_for(Device::Cpu).is_some());
 /// ```
 pub fn backend_for(device: Device) -> Option<Box<dyn Backend>> {
+    backend_of(device)
+}
+
+/// As [`backend_for`], for any device that has a name.
+pub fn backend_of(device: impl Into<DeviceId>) -> Option<Box<dyn Backend>> {
+    let device = device.into();
     match registered(device) {
         Some(make) => Some(make()),
         None => built_in(device).map(|make| make()),
@@ -51,18 +103,18 @@ pub fn backend_for(device: Device) -> Option<Box<dyn Backend>> {
 /// assert!(registered_devices().contains(&Device::Cpu));
 /// ```
 pub fn registered_devices() -> Vec<Device> {
-    let known = |&d: &Device| registered(d).is_some() || built_in(d).is_some();
+    let known = |&d: &Device| registered(d.into()).is_some() || built_in(d.into()).is_some();
     Device::all().iter().copied().filter(known).collect()
 }
 
-/// The backend registered by [`register_backend`] for `device`.
-pub(crate) fn registered(device: Device) -> Option<Make> {
+/// The backend registered for `device`.
+pub(crate) fn registered(device: DeviceId) -> Option<Make> {
     REGISTERED.read().unwrap_or_else(|e| e.into_inner()).get(&device).copied()
 }
 
 /// The backend of `device` that its Cargo feature brings into this build.
-fn built_in(device: Device) -> Option<Make> {
-    match device {
+fn built_in(device: DeviceId) -> Option<Make> {
+    match device.known()? {
         #[cfg(feature = "cpu")]
         Device::Cpu => Some(|| Box::new(rlx_cpu::CpuBackend::new())),
         #[cfg(feature = "cuda")]
@@ -84,10 +136,11 @@ fn built_in(device: Device) -> Option<Make> {
 /// # Errors
 /// [`ErrorKind::Config`] for an invalid number, [`ErrorKind::Unsupported`] for a device that does not use
 /// RLX's thread pool.
-pub fn with_threads(device: Device, threads: usize) -> Result<Box<dyn Backend>> {
-    match device {
+pub fn with_threads(device: impl Into<DeviceId>, threads: usize) -> Result<Box<dyn Backend>> {
+    let device = device.into();
+    match device.known() {
         #[cfg(feature = "cpu")]
-        Device::Cpu if registered(device).is_none() => {
+        Some(Device::Cpu) if registered(device).is_none() => {
             Ok(Box::new(rlx_cpu::CpuBackend::new().with_threads(threads)?))
         }
         _ => {
@@ -98,10 +151,11 @@ pub fn with_threads(device: Device, threads: usize) -> Result<Box<dyn Backend>> 
 }
 
 /// The number of threads that the environment sets for the built-in backend of `device`.
-pub fn threads_from_env(device: Device) -> Option<usize> {
-    match device {
+pub fn threads_from_env(device: impl Into<DeviceId>) -> Option<usize> {
+    let device = device.into();
+    match device.known() {
         #[cfg(feature = "cpu")]
-        Device::Cpu if registered(device).is_none() => rlx_cpu::pool::threads_from_env().ok(),
+        Some(Device::Cpu) if registered(device).is_none() => rlx_cpu::pool::threads_from_env().ok(),
         _ => None,
     }
 }
@@ -114,12 +168,19 @@ const WRITTEN: [Device; 6] =
 ///
 /// # Errors
 /// [`ErrorKind::DeviceUnavailable`] naming the device, its feature and [`register_backend`].
-pub fn require_backend(device: Device) -> Result<Box<dyn Backend>> {
-    panic_guard::call(device, "being made", || Ok(backend_for(device)))?.ok_or_else(|| {
-        let feature = device.feature();
+pub fn require_backend(device: impl Into<DeviceId>) -> Result<Box<dyn Backend>> {
+    let device = device.into();
+    panic_guard::call(device, "being made", || Ok(backend_of(device)))?.ok_or_else(|| {
+        let Some(known) = device.known() else {
+            let message = format!("{device}: no backend of this name is registered");
+            return Error::new(ErrorKind::DeviceUnavailable, message)
+                .with_device(device.name())
+                .with_hint("register one with register_device");
+        };
+        let feature = known.feature();
         let message =
             format!("{device}: no backend in this build (Cargo feature \"{feature}\" of rlx-runtime)");
-        let hint = if WRITTEN.contains(&device) {
+        let hint = if WRITTEN.contains(&known) {
             format!("enable the feature \"{feature}\", or add a backend with register_backend")
         } else {
             "RLX has none for it yet; add one with register_backend".to_string()

@@ -122,7 +122,7 @@ impl Verdicts {
         let mut subject = format!("graph {hash}; sizes {sizes:?}");
         for device in devices {
             subject += "; ";
-            subject += &cost::subject(device)?;
+            subject += &cost::subject(device.into())?;
         }
         Ok((store::path(FOLDER, &format!("{hash}-{}", store::digest(&subject)))?, subject))
     }

@@ -6,7 +6,7 @@ use std::path::Path;
 use rlx_ir::{Error, ErrorKind, Progress, Result, nearest};
 use rlx_onnx::OnnxFile;
 use rlx_runtime::{
-    AotCache, Artefact, CompileOptions, Device, Numerics, Precision, PrecisionPolicy, Session, Tune,
+    AotCache, Artefact, CompileOptions, Device, DeviceId, Numerics, Precision, PrecisionPolicy, Session, Tune,
 };
 
 use crate::model::{Model, check_dims};
@@ -28,7 +28,7 @@ use crate::runner::Runner;
 #[non_exhaustive]
 pub struct OpenOptions {
     /// The device; `RLX_DEVICE` or the CPU by default.
-    pub device: Device,
+    pub device: DeviceId,
     /// The arithmetic.
     pub precision: Precision,
     /// Chooses the type by op, instead.
@@ -55,7 +55,7 @@ impl OpenOptions {
     /// [`ErrorKind::Config`] when `RLX_DEVICE` names no device.
     pub fn new() -> Result<Self> {
         let mut options = OpenOptions {
-            device: Device::Cpu,
+            device: Device::Cpu.into(),
             precision: Precision::F32,
             policy: None,
             numerics: Numerics::Fast,
@@ -112,7 +112,7 @@ impl OpenOptions {
     /// # Errors
     /// As [`Session::try_new`]; a number of threads that the device does not take.
     pub fn session(&self) -> Result<Session> {
-        let session = Session::try_new_with_precision(self.device, self.precision)?;
+        let session = Session::try_on(self.device)?.with_precision(self.precision);
         match self.threads {
             Some(threads) => session.try_with_threads(threads),
             None => Ok(session),

@@ -131,7 +131,7 @@ impl Session {
     /// What an artefact of this session is compiled for.
     pub(super) fn artefact_target(&self, options: &CompileOptions) -> Result<ArtefactTarget> {
         Ok(ArtefactTarget {
-            device: self.device().feature().to_owned(),
+            device: self.device_id().feature().to_owned(),
             machine: self.on().machine()?,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             precision: options.precision.to_string(),
@@ -156,7 +156,7 @@ impl Session {
     pub fn load_with_progress(&self, artefact: &Artefact, progress: &Progress) -> Result<CompiledGraph> {
         self.check_target(artefact.target()).map_err(|e| artefact.named(e))?;
         scoped(|| self.load_checked(artefact, progress))
-            .map_err(|e| artefact.named(on_device(e, self.device())))
+            .map_err(|e| artefact.named(on_device(e, self.device_id())))
     }
 
     fn load_checked(&self, artefact: &Artefact, progress: &Progress) -> Result<CompiledGraph> {
@@ -192,7 +192,7 @@ impl Session {
         let report =
             rlx_opt::report::analyze(&lir.graph, &PassContext { target: &*target, options, is_body: false });
         let built = self.on().executable(lir, options, &cache, progress)?;
-        Ok(CompiledGraph::new(self.device(), built, report, Vec::new(), options))
+        Ok(CompiledGraph::new(self.device_id(), built, report, Vec::new(), options))
     }
 
     /// Whether an artefact is for this session's device, on this machine.
@@ -202,7 +202,7 @@ impl Session {
     fn check_target(&self, target: &ArtefactTarget) -> Result<()> {
         let machine = self.on().machine()?;
         let differs = [
-            ("device", target.device.as_str(), self.device().feature()),
+            ("device", target.device.as_str(), self.device_id().feature()),
             ("machine", target.machine.as_str(), machine.as_str()),
             ("version of RLX", target.version.as_str(), env!("CARGO_PKG_VERSION")),
         ];

@@ -10,7 +10,7 @@
 
 use rlx_backend::ExecutableGraph;
 use rlx_backend::convert;
-use rlx_driver::Device;
+use rlx_driver::DeviceId;
 use rlx_ir::{DType, Error, ErrorKind, Result, Shape, memory};
 use rlx_select::or_panic;
 use rlx_select::panic_guard;
@@ -67,7 +67,7 @@ impl Handle {
 
 /// The value of a handle stored on the device.
 pub(super) fn read_device_handle(
-    device: Device,
+    device: DeviceId,
     exec: &dyn ExecutableGraph,
     input: usize,
 ) -> Result<Vec<u8>> {

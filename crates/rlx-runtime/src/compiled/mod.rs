@@ -31,10 +31,11 @@ pub use request::{OutputRef, RunInput, RunRequest};
 pub use rlx_backend::moe::MoeResidencyStats;
 use rlx_backend::tuning::Tuning;
 use rlx_backend::{BindingStats, ExecutableGraph, MemoryInfo};
-use rlx_driver::Device;
-use rlx_ir::{DimBinding, LirModule, Result};
+use rlx_driver::{Device, DeviceId};
+use rlx_ir::{DimBinding, Error, ErrorKind, LirModule, Result};
 use rlx_opt::{CompileOptions, KernelDispatchReport, PassRecord, Precision};
 use rlx_select::Built;
+use rlx_select::device_ext::named_report;
 use rlx_select::or_panic;
 use rlx_select::panic_guard::PanicGuard;
 use rlx_select::tuning::{Tuned, TunedStep};
@@ -65,7 +66,7 @@ struct Record {
 /// assert!(relu.try_run(&[("y", &[1.0])]).is_err());
 /// ```
 pub struct CompiledGraph {
-    device: Device,
+    device: DeviceId,
     exec: Box<dyn ExecutableGraph>,
     /// Every call into `exec` goes through this guard.
     guard: PanicGuard,
@@ -108,12 +109,13 @@ impl Clone for CompiledGraph {
 
 impl CompiledGraph {
     pub(crate) fn new(
-        device: Device,
+        device: DeviceId,
         built: Built,
         report: KernelDispatchReport,
         passes: Vec<PassRecord>,
         options: &CompileOptions,
     ) -> Self {
+        let report = named_report(report, device);
         let Built { exec, tuned } = built;
         let fixed = options.param_bindings.keys().cloned().collect();
         let lir = Arc::clone(exec.lir());
@@ -171,7 +173,17 @@ impl CompiledGraph {
     }
 
     /// The device it runs on.
+    ///
+    /// # Panics
+    /// On a device outside of the list, which [`register_device`](crate::register_device) named;
+    /// [`CompiledGraph::device_id`] gives that, too.
+    #[track_caller]
     pub fn device(&self) -> Device {
+        or_panic(known(self.device))
+    }
+
+    /// The device it runs on, by name.
+    pub fn device_id(&self) -> DeviceId {
         self.device
     }
 
@@ -322,4 +334,15 @@ impl CompiledGraph {
     pub fn drain(&mut self) -> Result<()> {
         self.guard.call("waiting", || self.exec.drain())
     }
+}
+
+/// The device of the list.
+///
+/// # Errors
+/// A device outside of it.
+pub(crate) fn known(device: DeviceId) -> Result<Device> {
+    device.known().ok_or_else(|| {
+        let message = format!("{device} is not among the devices of RLX, which `Device` lists");
+        Error::new(ErrorKind::Unsupported, message).with_device(device.name()).with_hint("call `device_id`")
+    })
 }

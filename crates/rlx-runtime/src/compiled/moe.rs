@@ -26,7 +26,7 @@
 //! ```
 
 use rlx_backend::moe::{MixtureOfExperts, MoeResidencyStats};
-use rlx_driver::Device;
+use rlx_driver::DeviceId;
 use rlx_ir::{Error, ErrorKind, Result};
 use rlx_select::or_panic;
 
@@ -38,7 +38,7 @@ pub(super) struct Masks {
     per_layer: Option<Vec<Vec<bool>>>,
 }
 
-fn no_router(device: Device) -> Error {
+fn no_router(device: DeviceId) -> Error {
     let message = "there are no experts to place: the graph has no router, or the device runs it without one";
     Error::new(ErrorKind::Unsupported, message).with_device(device.name())
 }

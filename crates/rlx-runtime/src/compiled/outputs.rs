@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use rlx_backend::ExecutableGraph;
 use rlx_backend::convert;
-use rlx_driver::Device;
+use rlx_driver::DeviceId;
 use rlx_ir::{Dim, Error, ErrorKind, LirModule, Result, memory};
 use rlx_select::or_panic;
 use rlx_select::panic_guard;
@@ -17,7 +17,7 @@ use super::slot::{Infos, Slot};
 use super::tensor::TensorView;
 /// The state of the last run's outputs.
 pub(super) struct Outputs {
-    device: Device,
+    device: DeviceId,
     pub(super) slots: Vec<Slot>,
     /// The symbols that a run binds, and the outputs that have them.
     data: Vec<u32>,
@@ -38,7 +38,7 @@ pub(super) struct Outputs {
 }
 
 impl Outputs {
-    pub(super) fn new(device: Device, lir: &LirModule, infos: &Infos) -> Self {
+    pub(super) fn new(device: DeviceId, lir: &LirModule, infos: &Infos) -> Self {
         let slots = Slot::all(infos, &lir.symbols);
         let data = lir.data_symbols();
         let found: HashSet<u32> = data.iter().copied().collect();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rlx_backend::convert;
 use rlx_backend::{CodePart, ExecutableGraph, PreparedWeights};
-use rlx_driver::Device;
+use rlx_driver::DeviceId;
 use rlx_ir::lir::BufferId;
 use rlx_ir::progress::Stage;
 use rlx_ir::{DType, Error, ErrorKind, Progress, Result, Weight, WeightStore, memory};
@@ -234,7 +234,10 @@ impl CompiledGraph {
     }
 }
 
-fn taking_prepared(device: Device, exec: &mut Box<dyn ExecutableGraph>) -> Result<&mut dyn PreparedWeights> {
+fn taking_prepared(
+    device: DeviceId,
+    exec: &mut Box<dyn ExecutableGraph>,
+) -> Result<&mut dyn PreparedWeights> {
     exec.prepared_weights().ok_or_else(|| {
         let message = format!("{device} does not take weights that were prepared before");
         Error::new(ErrorKind::Unsupported, message)

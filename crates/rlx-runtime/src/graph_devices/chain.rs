@@ -1,6 +1,6 @@
 //! Running on one device or on a chain of devices.
 
-use rlx_driver::Device;
+use rlx_driver::{Device, DeviceId};
 use rlx_ir::{Error, ErrorKind, Result};
 use rlx_select::device_policy::{DeviceFallbackError, check_usable, failed};
 
@@ -124,7 +124,7 @@ impl GraphDevices {
             if let Ok(outputs) = self.attempt(device, inputs) {
                 return Ok((device, outputs));
             }
-            self.trace_step(device, chain.get(i + 1));
+            self.trace_step(device, chain.get(i + 1).copied());
         }
         Err(self.give_up())
     }
@@ -226,7 +226,7 @@ impl GraphDevices {
                 Ok(_) => return self.ensure(device).map_err(|e| failed(vec![(device, e.to_string())])),
                 Err(e) => self.record(device, &e),
             }
-            self.trace_step(device, chain.get(i + 1));
+            self.trace_step(device, chain.get(i + 1).copied());
         }
         Err(self.give_up())
     }
@@ -243,7 +243,12 @@ impl GraphDevices {
 
     /// One run on one device; a failure is recorded, and an executable that a device error has left in
     /// doubt is dropped.
-    fn attempt(&mut self, device: Device, inputs: Inputs<'_>) -> Result<Vec<Vec<f32>>> {
+    pub(super) fn attempt(
+        &mut self,
+        device: impl Into<DeviceId>,
+        inputs: Inputs<'_>,
+    ) -> Result<Vec<Vec<f32>>> {
+        let device = device.into();
         let result = self.ensure(device).and_then(|compiled| compiled.try_run(inputs));
         if let Err(e) = &result {
             self.failed_on(device, e);
@@ -252,15 +257,17 @@ impl GraphDevices {
     }
 
     /// Records the failure and drops what cannot be trusted after it.
-    pub(crate) fn failed_on(&mut self, device: Device, error: &Error) {
+    pub(crate) fn failed_on(&mut self, device: impl Into<DeviceId>, error: &Error) {
+        let device = device.into();
         if in_doubt(error.kind()) {
             self.drop_executable(device);
         }
         self.record(device, error);
     }
 
-    fn trace_step(&self, from: Device, to: Option<&Device>) {
-        match to {
+    pub(super) fn trace_step(&self, from: impl Into<DeviceId>, to: Option<impl Into<DeviceId>>) {
+        let from = from.into();
+        match to.map(Into::<DeviceId>::into) {
             Some(to) => tracing::warn!(%from, %to, graph = %self.graph.name, "the chain moves on"),
             None => tracing::warn!(%from, graph = %self.graph.name, "no device of the chain is left"),
         }
@@ -285,7 +292,7 @@ impl GraphDevices {
     ///
     /// # Errors
     /// Why it cannot be used.
-    pub fn check(&self, device: Device) -> Result<()> {
+    pub fn check(&self, device: impl Into<DeviceId>) -> Result<()> {
         check_usable(&self.graph, device, &self.policy)
     }
 }

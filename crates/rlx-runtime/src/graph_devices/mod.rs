@@ -27,14 +27,17 @@
 
 mod chain;
 mod choice;
+mod own;
 mod params;
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::fmt;
+use std::str::FromStr;
 use std::sync::{Arc, OnceLock};
 
 pub use choice::{Choice, ChoiceReason};
-use rlx_driver::Device;
+use rlx_driver::{Device, DeviceId};
 use rlx_ir::clock::Instant;
 use rlx_ir::{Error, ErrorKind, Graph, Op, Result, Weight};
 use rlx_select::device_policy::{
@@ -64,10 +67,12 @@ pub struct GraphDevices {
     policy: DevicePolicy,
     /// Those that the policy, the machine and the graph allow.
     devices: Vec<Device>,
-    compiled: BTreeMap<Device, Compiled>,
+    compiled: BTreeMap<DeviceId, Compiled>,
     /// Every parameter that was set, in its declared type; shared with the executables.
     params: BTreeMap<String, Arc<Weight>>,
     attempts: Vec<(Device, String)>,
+    /// Those on devices outside of the list, too.
+    all_attempts: Vec<(DeviceId, String)>,
     /// The choice of the cost models, once computed.
     cheapest: OnceLock<Device>,
     verdicts: Verdicts,
@@ -117,6 +122,7 @@ impl GraphDevices {
             compiled: BTreeMap::new(),
             params: BTreeMap::new(),
             attempts: Vec::new(),
+            all_attempts: Vec::new(),
             cheapest: OnceLock::new(),
             verdicts: Verdicts::default(),
         }
@@ -211,7 +217,7 @@ impl GraphDevices {
     /// A device that is not available (with its Cargo feature), that the policy rules out, that cannot run the graph,
     /// or that fails to compile it.
     pub fn try_compile(&mut self, device: Device) -> Result<&mut CompiledGraph> {
-        self.attempts.clear();
+        self.begin();
         if let Err(e) = self.ensure(device) {
             self.record(device, &e);
             return Err(e);
@@ -299,7 +305,7 @@ impl GraphDevices {
     /// # Errors
     /// As [`GraphDevices::warm_all`].
     pub fn try_warm_all(&mut self) -> Result<Vec<Device>, DeviceFallbackError> {
-        self.attempts.clear();
+        self.begin();
         for device in self.devices.clone() {
             if let Err(e) = self.ensure(device) {
                 self.record(device, &e);
@@ -380,7 +386,7 @@ impl GraphDevices {
         self.cheapest = OnceLock::new();
         self.verdicts = Verdicts::default();
         self.devices = devices_for_with_policy(&self.graph, &self.policy);
-        let gone: Vec<Device> = self.compiled.keys().copied().filter(|&d| !self.policy.allows(d)).collect();
+        let gone: Vec<DeviceId> = self.compiled.keys().copied().filter(|&d| !self.policy.allows(d)).collect();
         gone.into_iter().for_each(|device| self.drop_executable(device));
     }
 
@@ -402,16 +408,18 @@ impl GraphDevices {
 
     /// The compile time for `device`, if compiled.
     pub(crate) fn compile_ns(&self, device: Device) -> Option<u64> {
-        self.compiled.get(&device).map(|c| c.compile_ns)
+        self.compiled.get(&DeviceId::from(device)).map(|c| c.compile_ns)
     }
 
     /// Clears the attempts of the previous call.
     pub(crate) fn begin(&mut self) {
         self.attempts.clear();
+        self.all_attempts.clear();
     }
 
     /// The executable of `device`, compiled if necessary.
-    pub(crate) fn ensure(&mut self, device: Device) -> Result<&mut CompiledGraph> {
+    pub(crate) fn ensure(&mut self, device: impl Into<DeviceId>) -> Result<&mut CompiledGraph> {
+        let device = device.into();
         match self.compiled.entry(device) {
             Entry::Occupied(entry) => {
                 check_allowed(&self.policy, device)?;
@@ -428,7 +436,8 @@ impl GraphDevices {
     }
 
     /// Records that `device` failed.
-    pub(crate) fn record(&mut self, device: Device, error: &Error) {
+    pub(crate) fn record(&mut self, device: impl Into<DeviceId>, error: &Error) {
+        let device = device.into();
         tracing::warn!(
             %device,
             kind = error.kind().name(),
@@ -436,11 +445,15 @@ impl GraphDevices {
             graph = %self.graph.name,
             "a device failed"
         );
-        self.attempts.push((device, error.to_string()));
+        self.all_attempts.push((device, error.to_string()));
+        if let Some(known) = device.known() {
+            self.attempts.push((known, error.to_string()));
+        }
     }
 
     /// Drops the executable of `device`, if there is one.
-    pub(crate) fn drop_executable(&mut self, device: Device) {
+    pub(crate) fn drop_executable(&mut self, device: impl Into<DeviceId>) {
+        let device = device.into();
         if let Some(compiled) = self.compiled.remove(&device) {
             panic_guard::drop_quietly(device, compiled);
         }
@@ -448,11 +461,11 @@ impl GraphDevices {
 }
 
 /// The environment's chain, which must parse wherever a chain is used.
-fn env_chain() -> Result<Vec<Device>> {
+fn env_chain<D: FromStr<Err: fmt::Display>>() -> Result<Vec<D>> {
     Ok(env::list(env::CHAIN)?.unwrap_or_default())
 }
 
-fn check_allowed(policy: &DevicePolicy, device: Device) -> Result<()> {
+fn check_allowed(policy: &DevicePolicy, device: DeviceId) -> Result<()> {
     if policy.allows(device) {
         return Ok(());
     }
@@ -461,8 +474,8 @@ fn check_allowed(policy: &DevicePolicy, device: Device) -> Result<()> {
 }
 
 /// Compiles the graph for a device and sets all stored parameters.
-fn build(graph: &Graph, device: Device, params: &BTreeMap<String, Arc<Weight>>) -> Result<CompiledGraph> {
-    let mut compiled = Session::try_new(device)?.try_compile(graph.clone()).map_err(Error::from)?;
+fn build(graph: &Graph, device: DeviceId, params: &BTreeMap<String, Arc<Weight>>) -> Result<CompiledGraph> {
+    let mut compiled = Session::try_on(device)?.try_compile(graph.clone()).map_err(Error::from)?;
     let names: Vec<String> = compiled.params().iter().map(|p| p.name.clone()).collect();
     for name in names {
         if let Some(weight) = params.get(&name) {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rlx_driver::Device;
+use rlx_driver::DeviceId;
 use rlx_ir::{DType, Error, ErrorKind, Op, Result, Weight, WeightStore};
 use rlx_select::device_policy::DeviceFallbackError;
 use rlx_select::or_panic;
@@ -164,7 +164,7 @@ impl GraphDevices {
     }
 
     fn send(&mut self, name: &str, weight: &Arc<Weight>) {
-        let mut faults: Vec<(Device, Error)> = Vec::new();
+        let mut faults: Vec<(DeviceId, Error)> = Vec::new();
         for (&device, compiled) in &mut self.compiled {
             // The compiler may have removed it because nothing depends on it.
             let known = compiled.graph.params().iter().any(|p| p.name == name);

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rlx_backend::cost::{WorkKind, border_bytes, works};
 use rlx_backend::{CompileCache, ExecutableGraph};
-use rlx_driver::Device;
+use rlx_driver::{Device, DeviceId};
 use rlx_ir::clock::Instant;
 use rlx_ir::lir::IoSlot;
 use rlx_ir::progress::Stage;
@@ -133,7 +133,7 @@ fn bytes_of(values: &[f32]) -> Vec<u8> {
 
 /// A compiled graph of fixed dimensions, its parameters set.
 struct Small {
-    device: Device,
+    device: DeviceId,
     exec: Box<dyn ExecutableGraph>,
 }
 

@@ -28,7 +28,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 pub use model::{Calibration, Curve, GemmPoint};
 pub use rlx_backend::cost::{BackendCostModel, Work, WorkKind};
 use rlx_backend::cost::{border_bytes, works, works_of_graph};
-use rlx_driver::Device;
+use rlx_driver::DeviceId;
 use rlx_ir::{DimBinding, Error, ErrorKind, Graph, Op, Progress, Result, sym};
 use rlx_opt::{CompileOptions, CompilePipeline};
 
@@ -98,7 +98,7 @@ static MODELS: LazyLock<Mutex<BTreeMap<String, Arc<model::Calibrated>>>> = LazyL
 ///
 /// # Errors
 /// A device that cannot be used, or that fails during calibration.
-pub fn cost_model(device: Device) -> Result<Arc<dyn BackendCostModel>> {
+pub fn cost_model(device: impl Into<DeviceId>) -> Result<Arc<dyn BackendCostModel>> {
     cost_model_with_progress(device, &Progress::none())
 }
 
@@ -106,7 +106,11 @@ pub fn cost_model(device: Device) -> Result<Arc<dyn BackendCostModel>> {
 ///
 /// # Errors
 /// As [`cost_model`], and [`ErrorKind::Cancelled`].
-pub fn cost_model_with_progress(device: Device, progress: &Progress) -> Result<Arc<dyn BackendCostModel>> {
+pub fn cost_model_with_progress(
+    device: impl Into<DeviceId>,
+    progress: &Progress,
+) -> Result<Arc<dyn BackendCostModel>> {
+    let device = device.into();
     let backend = require_backend(device)?;
     if let Some(own) = panic_guard::call(device, "describing its prices", || Ok(backend.cost_model()))? {
         return Ok(own);
@@ -129,7 +133,7 @@ pub fn cost_model_with_progress(device: Device, progress: &Progress) -> Result<A
 ///
 /// # Errors
 /// A device that cannot be used, or that fails during calibration. (A folder that cannot be written is a warning.)
-pub fn calibrate(device: Device) -> Result<Calibration> {
+pub fn calibrate(device: impl Into<DeviceId>) -> Result<Calibration> {
     calibrate_with_progress(device, &Progress::none())
 }
 
@@ -137,7 +141,8 @@ pub fn calibrate(device: Device) -> Result<Calibration> {
 ///
 /// # Errors
 /// As [`calibrate`], and [`ErrorKind::Cancelled`].
-pub fn calibrate_with_progress(device: Device, progress: &Progress) -> Result<Calibration> {
+pub fn calibrate_with_progress(device: impl Into<DeviceId>, progress: &Progress) -> Result<Calibration> {
+    let device = device.into();
     let subject = subject(device)?;
     let mut models = MODELS.lock().unwrap_or_else(PoisonError::into_inner);
     let prices = measured(device, subject.clone(), progress)?;
@@ -162,20 +167,21 @@ pub fn calibration_of(on: &DeviceBackend) -> Result<Calibration> {
 ///
 /// # Errors
 /// A device that is not available; no cache folder.
-pub fn calibration_path(device: Device) -> Result<PathBuf> {
+pub fn calibration_path(device: impl Into<DeviceId>) -> Result<PathBuf> {
+    let device = device.into();
     path_of(device, &subject(device)?)
 }
 
-fn path_of(device: Device, subject: &str) -> Result<PathBuf> {
+fn path_of(device: DeviceId, subject: &str) -> Result<PathBuf> {
     store::path(FOLDER, &format!("{}-{}", device.feature(), store::digest(subject)))
 }
 
 /// What costs depend on: device, machine, threads, version.
-pub(crate) fn subject(device: Device) -> Result<String> {
+pub(crate) fn subject(device: DeviceId) -> Result<String> {
     subject_with(device, threads_from_env(device))
 }
 
-fn subject_with(device: Device, threads: Option<usize>) -> Result<String> {
+fn subject_with(device: DeviceId, threads: Option<usize>) -> Result<String> {
     let backend = require_backend(device)?;
     let machine = panic_guard::call(device, "naming its machine", || backend.machine())?;
     let threads = threads.map_or_else(String::new, |n| format!(", threads {n}"));
@@ -183,7 +189,7 @@ fn subject_with(device: Device, threads: Option<usize>) -> Result<String> {
 }
 
 /// The stored result of an earlier measurement. An invalid file is a warning.
-fn stored(device: Device, subject: &str) -> Option<Calibration> {
+fn stored(device: DeviceId, subject: &str) -> Option<Calibration> {
     // Without a cache folder, nothing was stored.
     let path = path_of(device, subject).ok()?;
     let found = store::read(&path).and_then(|text| text.map(|t| Calibration::parse(&t)).transpose());
@@ -197,7 +203,7 @@ fn stored(device: Device, subject: &str) -> Option<Calibration> {
     }
 }
 
-fn measured(device: Device, subject: String, progress: &Progress) -> Result<Calibration> {
+fn measured(device: DeviceId, subject: String, progress: &Progress) -> Result<Calibration> {
     measured_on(&DeviceBackend::try_new(device)?, subject, progress)
 }
 
@@ -212,9 +218,25 @@ fn measured_on(on: &DeviceBackend, subject: String, progress: &Progress) -> Resu
     Ok(prices)
 }
 
-fn calibrated(device: Device, prices: Calibration) -> Result<Arc<model::Calibrated>> {
+fn calibrated(device: DeviceId, prices: Calibration) -> Result<Arc<model::Calibrated>> {
     let backend = require_backend(device)?;
     let target =
         panic_guard::call(device, "describing the device", || backend.target(&CompileOptions::default()))?;
     Ok(Arc::new(model::Calibrated { name: device.name().to_string(), prices, target }))
+}
+
+#[cfg(all(test, feature = "cpu"))]
+mod tests {
+    use super::*;
+    use crate::registry::{backend_for, register_device};
+    use rlx_driver::Device;
+
+    #[test]
+    fn what_was_measured_of_a_device_outside_of_the_list_is_its_own() {
+        let npu = register_device("npu-cost", || backend_for(Device::Cpu).expect("the CPU")).unwrap();
+        let (own, cpu) = (subject(npu).unwrap(), subject(Device::Cpu.into()).unwrap());
+        assert!(own.starts_with("npu-cost, ") && cpu.starts_with("cpu, "), "{own}; {cpu}");
+        let (own, cpu) = (calibration_path(npu).unwrap(), calibration_path(Device::Cpu).unwrap());
+        assert!(own != cpu && own.file_name().unwrap().to_string_lossy().starts_with("npu-cost-"));
+    }
 }

@@ -36,7 +36,7 @@ mod example;
 use std::sync::Arc;
 
 use rlx_backend::Backend;
-use rlx_driver::Device;
+use rlx_driver::{Device, DeviceId};
 use rlx_ir::{Error, Graph, Node, Op, Result, verify_ok};
 use rlx_opt::passes::legalize;
 use rlx_opt::pipeline::PassContext;
@@ -56,7 +56,8 @@ pub fn is_available(device: Device) -> bool {
 }
 
 /// Why `device` cannot be used; `None` when it can.
-pub fn unavailable_reason(device: Device) -> Option<Error> {
+pub fn unavailable_reason(device: impl Into<DeviceId>) -> Option<Error> {
+    let device = device.into();
     if registered(device).is_some() {
         return None;
     }
@@ -195,13 +196,14 @@ pub fn try_drain_device(device: Device) -> Result<()> {
 
 /// A device's target for some options.
 struct Query {
-    device: Device,
+    device: DeviceId,
     target: Arc<dyn Target>,
     options: CompileOptions,
 }
 
 impl Query {
-    fn new(device: Device, options: &CompileOptions) -> Result<Self> {
+    fn new(device: impl Into<DeviceId>, options: &CompileOptions) -> Result<Self> {
+        let device = device.into();
         let backend = require_backend(device)?;
         let target = panic_guard::call(device, "describing the device", || backend.target(options))?;
         Ok(Query { device, target, options: options.clone() })
@@ -362,9 +364,18 @@ pub fn first_unsupported_op_with_options<'g>(
     graph: &'g Graph,
     options: &CompileOptions,
 ) -> Option<(usize, &'g Op)> {
+    first_unsupported(device.into(), graph, options)
+}
+
+/// As [`first_unsupported_op_with_options`], for any device that has a name.
+pub(crate) fn first_unsupported<'g>(
+    device: DeviceId,
+    graph: &'g Graph,
+    options: &CompileOptions,
+) -> Option<(usize, &'g Op)> {
     let first = graph.nodes().first()?;
     let query = match Query::new(device, options) {
-        Ok(query) if is_available(device) => query,
+        Ok(query) if unavailable_reason(device).is_none() => query,
         _ => return Some((0, &first.op)),
     };
     if query.legal(graph).is_ok() {
@@ -432,7 +443,7 @@ pub fn legalize_graph_for_device_with_report(
 /// As [`legalize_graph_for_device`].
 pub fn try_legalize(
     graph: &Graph,
-    device: Device,
+    device: impl Into<DeviceId>,
     options: &CompileOptions,
 ) -> Result<(Graph, KernelDispatchReport)> {
     let query = Query::new(device, options)?;
@@ -470,5 +481,36 @@ pub fn dispatch_report_for_device_with_options(
     device: Device,
     options: &CompileOptions,
 ) -> Result<KernelDispatchReport, String> {
-    Ok(Query::new(device, options)?.report(graph)?)
+    Ok(dispatch_report_on(graph, device, options)?)
+}
+
+/// As [`dispatch_report_for_device_with_options`], for any device that has a name, with a typed error.
+///
+/// # Errors
+/// As [`dispatch_report_for_device`].
+///
+/// ```
+/// # use rlx_runtime::*;
+/// # let mut g = Graph::new("exp");
+/// # let x = g.input("x", Shape::new(&[2], DType::F32));
+/// # let y = g.exp(x);
+/// # g.set_outputs(vec![y]);
+/// assert!(dispatch_report_on(&g, Device::Cpu, &CompileOptions::new())?.compile_ready);
+/// # Ok::<(), Error>(())
+/// ```
+pub fn dispatch_report_on(
+    graph: &Graph,
+    device: impl Into<DeviceId>,
+    options: &CompileOptions,
+) -> Result<KernelDispatchReport> {
+    let query = Query::new(device, options)?;
+    Ok(named_report(query.report(graph)?, query.device))
+}
+
+/// The report under the name of a device outside of the list, whose backend may be another device's, which names itself.
+pub fn named_report(mut report: KernelDispatchReport, device: DeviceId) -> KernelDispatchReport {
+    if device.known().is_none() {
+        report.backend_name = device.feature().to_owned();
+    }
+    report
 }

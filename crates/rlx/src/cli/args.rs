@@ -8,7 +8,7 @@ use clap::builder::{PossibleValue, TypedValueParser};
 use clap::{Arg, Args, Parser, Subcommand, ValueEnum, ValueHint};
 use rlx::inputs::InputLimit;
 use rlx_ir::files::parse_size;
-use rlx_runtime::{Device, Numerics, Precision, PrecisionPolicy, Tune};
+use rlx_runtime::{DeviceId, Numerics, Precision, PrecisionPolicy, Tune};
 
 use super::image::ImageArgs;
 
@@ -200,7 +200,7 @@ pub struct Common {
     pub model: PathBuf,
     /// The device to run on
     #[arg(long, env = "RLX_DEVICE", default_value = "cpu", value_parser = DEVICE, hide_possible_values = true)]
-    pub device: Device,
+    pub device: DeviceId,
     /// The arithmetic: f32, f16, bf16
     #[arg(long, default_value = "f32", value_parser = PRECISION, hide_possible_values = true)]
     pub precision: Precision,
@@ -398,7 +398,7 @@ pub struct VerifyArgs {
     pub limits: Limits,
     /// A device to trust instead of the oracle
     #[arg(long, value_name = "DEVICE", value_parser = DEVICE, hide_possible_values = true)]
-    pub against: Option<Device>,
+    pub against: Option<DeviceId>,
     /// Compare the outputs with these arrays of another program, by name or else by order (.npz, or .npy for one output)
     #[arg(long, value_name = "FILE.npz", conflicts_with = "against")]
     pub expect: Option<PathBuf>,
@@ -530,8 +530,8 @@ fn input_limit(text: &str) -> Result<InputLimit, String> {
     limit.ok_or_else(|| format!("\"{text}\" is not a size; write bytes, or 500M, 8G"))
 }
 
-const DEVICE: Spelled<Device> = Spelled {
-    names: || Device::all().iter().map(|d| d.feature()).collect(),
+const DEVICE: Spelled<DeviceId> = Spelled {
+    names: || rlx_runtime::device_ids().iter().map(|d| d.feature()).collect(),
     parse: |text| text.parse().map_err(|e: rlx_runtime::ParseDeviceError| e.to_string()),
 };
 const PRECISION: Spelled<Precision> = Spelled {

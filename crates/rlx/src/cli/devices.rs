@@ -9,8 +9,8 @@ use rlx::Model;
 use rlx::inputs::InputLimit;
 use rlx_ir::Progress;
 use rlx_runtime::{
-    Calibration, Choice, ConstData, Device, DeviceCandidate, Error, ErrorKind, Graph, GraphDevices, Op,
-    Verdict, calibrate_with_progress, cost_model_with_progress, full_name, sym,
+    Calibration, Choice, ConstData, Device, DeviceCandidate, DeviceId, Error, ErrorKind, Graph, GraphDevices,
+    Op, Verdict, calibrate_with_progress, cost_model_with_progress, device_ids, full_name, sym,
     try_benchmark_devices_with_progress, try_estimate_graph_cost, typical_dims, unavailable_reason,
 };
 use serde_json::{Value as Json, json};
@@ -40,12 +40,12 @@ pub fn devices(args: &DevicesArgs, json: bool) -> Result<ExitCode, Failure> {
 }
 
 fn list(json: bool) -> Result<(), Failure> {
-    let reason = |d: Device| unavailable_reason(d).map(|e| e.message().to_owned());
-    let all: Vec<(Device, Option<String>)> = Device::all().iter().map(|&d| (d, reason(d))).collect();
+    let reason = |d: DeviceId| unavailable_reason(d).map(|e| e.message().to_owned());
+    let all: Vec<(DeviceId, Option<String>)> = device_ids().into_iter().map(|d| (d, reason(d))).collect();
     if json {
-        let entry = |(d, reason): &(Device, Option<String>)| {
+        let entry = |(d, reason): &(DeviceId, Option<String>)| {
             json!({
-                "device": d.feature(), "name": full_name(*d), "available": reason.is_none(), "reason": reason,
+                "device": d.feature(), "name": name(*d), "available": reason.is_none(), "reason": reason,
             })
         };
         writeln!(Output, "{}", all.iter().map(entry).collect::<Json>())?;
@@ -53,18 +53,23 @@ fn list(json: bool) -> Result<(), Failure> {
     }
     for (device, reason) in &all {
         match reason {
-            None => writeln!(Output, "{:<10} {:<8} available", device.feature(), full_name(*device))?,
-            Some(why) => writeln!(Output, "{:<10} {:<8} {why}", device.feature(), full_name(*device))?,
+            None => writeln!(Output, "{:<10} {:<8} available", device.feature(), name(*device))?,
+            Some(why) => writeln!(Output, "{:<10} {:<8} {why}", device.feature(), name(*device))?,
         }
     }
     Ok(())
+}
+
+/// The name people read, for the CPU with the BLAS it uses.
+pub fn name(device: DeviceId) -> &'static str {
+    device.known().map_or(device.name(), full_name)
 }
 
 /// Measures every device that can be used; returns the figures for `--json` and prints them otherwise. A device that fails is
 /// told in its place.
 fn calibrate_all(json: bool, watch: &Watch) -> Result<Vec<Json>, Failure> {
     let mut found = Vec::new();
-    for &device in Device::all().iter().filter(|&&d| unavailable_reason(d).is_none()) {
+    for device in device_ids().into_iter().filter(|&d| unavailable_reason(d).is_none()) {
         watch.say(&format!("measuring {device}"));
         let start = Instant::now();
         let prices = match calibrate_with_progress(device, watch.quiet()) {
@@ -87,7 +92,7 @@ fn calibrate_all(json: bool, watch: &Watch) -> Result<Vec<Json>, Failure> {
 }
 
 /// The main figures: matmul rates by size, bandwidths, the cost of a run and of a step.
-fn figures(device: Device, prices: &Calibration, seconds: f64) -> Json {
+fn figures(device: DeviceId, prices: &Calibration, seconds: f64) -> Json {
     let product = |p: &rlx_runtime::GemmPoint| {
         let [m, n, k] = p.dims;
         json!({ "m": m, "n": n, "k": k, "gflops": 1.0 / p.ns_per_flop })
@@ -107,7 +112,7 @@ fn figures(device: Device, prices: &Calibration, seconds: f64) -> Json {
     })
 }
 
-fn print_figures(device: Device, entry: &Json) -> Result<(), Failure> {
+fn print_figures(device: DeviceId, entry: &Json) -> Result<(), Failure> {
     let number = |v: &Json| v.as_f64().unwrap_or(0.0);
     writeln!(
         Output,
@@ -251,7 +256,7 @@ fn open(path: &Path, args: &DevicesArgs, progress: &Progress) -> Result<(GraphDe
     let mut model = model.with_dims(open);
     let common = Common {
         model: path.to_path_buf(),
-        device: Device::Cpu,
+        device: Device::Cpu.into(),
         precision: rlx_runtime::Precision::F32,
         policy: None,
         numerics: NumericsArg::Fast,

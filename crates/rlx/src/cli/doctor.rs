@@ -11,8 +11,8 @@ use std::time::UNIX_EPOCH;
 use rlx_ir::Error;
 use rlx_ir::files::{cache_dir, check_own};
 use rlx_runtime::{
-    AotCache, Artefact, Device, Graph, GraphExt, Session, backend_for, cpu_instruction_sets, full_name,
-    nearest, unavailable_reason, variables,
+    AotCache, Artefact, Device, DeviceId, Graph, GraphExt, Session, backend_for, backend_of,
+    cpu_instruction_sets, device_ids, nearest, unavailable_reason, variables,
 };
 use rlx_runtime::{DType, Shape};
 use serde_json::{Value as Json, json};
@@ -39,7 +39,7 @@ pub fn doctor(json: bool) -> Result<ExitCode, Failure> {
         "version": env!("CARGO_PKG_VERSION"),
         "machine": machine(),
         "features": FEATURES.iter().map(|&(name, on)| (name.to_owned(), Json::from(on))).collect::<serde_json::Map<_, _>>(),
-        "devices": Device::all().iter().map(|&d| device(d)).collect::<Json>(),
+        "devices": device_ids().into_iter().map(device).collect::<Json>(),
         "caches": caches(),
         "environment": environment(),
         "test_data": test_data(),
@@ -102,14 +102,14 @@ fn cpu_works() -> rlx_ir::Result<()> {
     Err(Error::new(rlx_ir::ErrorKind::Internal, format!("exp of 0 and 1 is {:?}", outputs[0])))
 }
 
-fn device(device: Device) -> Json {
+fn device(device: DeviceId) -> Json {
     let reason = unavailable_reason(device);
     let about = match reason {
-        None => backend_for(device).and_then(|b| b.machine().ok()),
+        None => backend_of(device).and_then(|b| b.machine().ok()),
         Some(_) => None,
     };
     json!({
-        "device": device.feature(), "name": full_name(device), "available": reason.is_none(), "about": about,
+        "device": device.feature(), "name": super::devices::name(device), "available": reason.is_none(), "about": about,
         "reason": reason.as_ref().map(|e| e.message().to_owned()),
         "hint": reason.as_ref().and_then(|e| e.hint()),
     })

@@ -72,7 +72,7 @@ pub fn open(common: &Common, progress: &Progress) -> Result<Job, Failure> {
 
 /// The requested device.
 fn session(common: &Common) -> Result<Session> {
-    let session = Session::try_new_with_precision(common.device, common.precision)?;
+    let session = Session::try_on(common.device)?.with_precision(common.precision);
     match common.threads {
         Some(threads) => session.try_with_threads(usize::from(threads)),
         None => Ok(session),

@@ -32,7 +32,7 @@ pub fn verify(args: &VerifyArgs, json: bool) -> Result<ExitCode, Failure> {
     }
     let imported = job.runner.import_with_progress(&given, progress)?;
     let tolerance = tolerances(&args.common, &args.allowed, job.options.precision);
-    let trusted = args.against.map(Session::try_new).transpose()?;
+    let trusted = args.against.map(Session::try_on).transpose()?;
     let reference = trusted.as_ref().map_or(Reference::Oracle, Reference::Device);
     let (session, options) = (&job.session, &job.options);
     let found = if job.runner.artefact().is_some() {

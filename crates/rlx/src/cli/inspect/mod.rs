@@ -14,11 +14,11 @@ use std::process::ExitCode;
 use rlx::Prepared;
 use rlx::diagram::Diagram;
 use rlx_ir::cost::graph_cost;
-use rlx_ir::{ConstData, Error, ErrorKind, Graph, Op, Progress};
+use rlx_ir::{ConstData, ErrorKind, Graph, Op, Progress};
 use rlx_onnx::Imported;
 use rlx_opt::PassRecord;
 use rlx_opt::pipeline::PASSES;
-use rlx_runtime::{TensorInfo, dispatch_report_for_device_with_options, stages};
+use rlx_runtime::{TensorInfo, dispatch_report_on, named_report, stages};
 use rlx_weights::listing::Listing;
 use serde_json::json;
 
@@ -168,8 +168,7 @@ fn model_facts(
     let graph = &imported.graph;
     let mut pipeline = stages::try_pipeline_for(args.common.device, &job.options)?;
     pipeline.keep_graphs = shown.is_some();
-    let report = dispatch_report_for_device_with_options(graph, args.common.device, &job.options);
-    let report = report.map_err(|e| Error::new(ErrorKind::DeviceUnavailable, e))?;
+    let report = dispatch_report_on(graph, args.common.device, &job.options)?;
     let (compiled, fault) = match pipeline.compile_with_progress(graph, progress) {
         Ok(result) => (Some(result), None),
         Err(e) if e.kind() == ErrorKind::Cancelled => return Err(e.into()),
@@ -189,7 +188,9 @@ fn model_facts(
         parameter_bytes: imported.weights.total_bytes(),
         parameters: graph.params().filter_map(|n| n.shape.num_elements()).sum(),
         module: compiled.as_ref().map(|result| Module::of(&result.lir)),
-        report: compiled.as_ref().map_or(report, |result| result.report.clone()),
+        report: compiled
+            .as_ref()
+            .map_or(report, |result| named_report(result.report.clone(), args.common.device)),
         fault,
         diagram,
         passes: compiled.map_or_else(Vec::new, |result| chosen(graph, result.passes, shown)),
@@ -210,8 +211,8 @@ fn artefact_facts(
         return Err(Failure::Usage(message.to_owned()));
     }
     let (about, device) = match job.runner.artefact() {
-        Some(artefact) => (Some(compile::artefact_json(artefact)?), job.session.device().feature()),
-        None => (None, job.session.device().feature()),
+        Some(artefact) => (Some(compile::artefact_json(artefact)?), job.session.device_id().feature()),
+        None => (None, job.session.device_id().feature()),
     };
     let model = job.runner.name().to_owned();
     let Prepared { compiled, outputs } = job.runner.prepare_with_progress(given, progress)?;
@@ -293,4 +294,25 @@ fn chosen(graph: &Graph, passes: Vec<PassRecord>, shown: Option<&Shown>) -> Vec<
     let all = passes.into_iter().zip(differences).enumerate();
     let wanted = all.filter(|(at, _)| shown.is_none_or(|s| s.passes.contains(at)));
     wanted.map(|(_, (record, difference))| Pass { record, difference }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::args::{Cli, Command};
+    use clap::Parser;
+    use rlx_runtime::{Device, backend_for, register_device};
+
+    #[test]
+    fn a_device_outside_of_the_list_has_its_own_name_on_the_command_line_and_in_what_is_inspected() {
+        let arguments = ["rlx", "inspect", "../../models/digits/digits.onnx", "--device", "npu-cli"];
+        assert!(Cli::try_parse_from(arguments).is_err(), "no one registered it");
+        register_device("npu-cli", || backend_for(Device::Cpu).expect("the CPU")).unwrap();
+        let Command::Inspect(args) = Cli::try_parse_from(arguments).unwrap().command else {
+            panic!("the arguments are those of inspect")
+        };
+        let mut job = job::open(&args.common, &Progress::none()).map_err(|_| "a job").unwrap();
+        let facts = model_facts(&args, &mut job, &[], None, &Progress::none()).map_err(|_| "facts").unwrap();
+        assert_eq!((facts.device, facts.report.backend_name.as_str()), ("npu-cli", "npu-cli"));
+    }
 }
