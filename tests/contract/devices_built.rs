@@ -27,6 +27,12 @@ fn built() -> Vec<Device> {
     if cfg!(feature = "opengl") {
         built.push(Device::OpenGl);
     }
+    if cfg!(feature = "metal") {
+        built.push(Device::Metal);
+    }
+    if cfg!(feature = "directx") {
+        built.push(Device::DirectX);
+    }
     built
 }
 

@@ -50,6 +50,10 @@ macro_rules! on_every_device {
         mod vulkan { $( #[test] fn $name() { $crate::on(rlx_runtime::Device::Vulkan, super::$name); } )* }
         #[cfg(feature = "opengl")]
         mod opengl { $( #[test] fn $name() { $crate::on(rlx_runtime::Device::OpenGl, super::$name); } )* }
+        #[cfg(feature = "metal")]
+        mod metal { $( #[test] fn $name() { $crate::on(rlx_runtime::Device::Metal, super::$name); } )* }
+        #[cfg(feature = "directx")]
+        mod directx { $( #[test] fn $name() { $crate::on(rlx_runtime::Device::DirectX, super::$name); } )* }
     };
 }
 

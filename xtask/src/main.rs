@@ -26,6 +26,7 @@ mod report;
 mod structure;
 mod suites;
 mod toy_op;
+mod windows;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -39,6 +39,8 @@ pub enum What {
     Gpu { all: bool },
     /// The CPU backend's tests on AArch64 under QEMU.
     Neon,
+    /// Windows programs, DirectX 12 among what they use, under Wine.
+    Windows,
     /// The CPU backend's memory and programs under Miri.
     Miri,
     /// A target of `fuzz/` under AddressSanitizer, for so many seconds at least.
@@ -245,6 +247,22 @@ pub const SUITES: &[Suite] = &[
         covers: &["crates/rlx-cpu"],
         ..suite("neon", "the CPU's kernels on AArch64, under QEMU", 900, What::Neon)
     },
+    Suite {
+        heavy: true,
+        covers: &[
+            "crates/rlx-wgpu",
+            "crates/rlx-kernel",
+            "crates/rlx-runtime",
+            "tests/contract",
+            "tools/wine.sh",
+        ],
+        ..suite(
+            "windows",
+            "the contract, DirectX 12 and the command, as Windows programs under Wine",
+            2400,
+            What::Windows,
+        )
+    },
     fuzz(
         "fuzz-importer",
         "fuzzing: ONNX files, imported, compiled and run",
@@ -355,6 +373,7 @@ impl What {
             What::ToyOp => crate::toy_op::run(run),
             What::Gpu { all } => gpu(run, *all),
             What::Neon => crate::neon::run(run),
+            What::Windows => crate::windows::run(run),
             What::Miri => crate::miri::run(run),
             What::Fuzz { target, least_s } => crate::fuzz::run(run, target, *least_s),
             What::Deny => crate::deny::run(run),

@@ -125,6 +125,10 @@ fn built_in(device: DeviceId) -> Option<Make> {
         Device::Vulkan => Some(|| Box::new(rlx_wgpu::WgpuBackend::new(Device::Vulkan))),
         #[cfg(feature = "opengl")]
         Device::OpenGl => Some(|| Box::new(rlx_wgpu::WgpuBackend::new(Device::OpenGl))),
+        #[cfg(feature = "metal")]
+        Device::Metal => Some(|| Box::new(rlx_wgpu::WgpuBackend::new(Device::Metal))),
+        #[cfg(feature = "directx")]
+        Device::DirectX => Some(|| Box::new(rlx_wgpu::WgpuBackend::new(Device::DirectX))),
         #[cfg(feature = "gpu")]
         Device::Gpu => Some(|| Box::new(rlx_wgpu::WgpuBackend::new(Device::Gpu))),
         _ => None,
@@ -161,8 +165,16 @@ pub fn threads_from_env(device: impl Into<DeviceId>) -> Option<usize> {
 }
 
 /// The devices that RLX has a backend for, in some build.
-const WRITTEN: [Device; 6] =
-    [Device::Cpu, Device::Cuda, Device::Rocm, Device::Vulkan, Device::OpenGl, Device::Gpu];
+const WRITTEN: [Device; 8] = [
+    Device::Cpu,
+    Device::Cuda,
+    Device::Rocm,
+    Device::Vulkan,
+    Device::OpenGl,
+    Device::Metal,
+    Device::DirectX,
+    Device::Gpu,
+];
 
 /// The backend of `device`.
 ///

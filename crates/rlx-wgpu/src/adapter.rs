@@ -15,8 +15,10 @@ pub(crate) fn backends(device: Device) -> Option<wgpu::Backends> {
     match device {
         Device::Vulkan => Some(wgpu::Backends::VULKAN),
         Device::OpenGl => Some(wgpu::Backends::GL),
+        Device::Metal => Some(wgpu::Backends::METAL),
+        Device::DirectX => Some(wgpu::Backends::DX12),
         Device::Gpu if cfg!(feature = "noop") => Some(wgpu::Backends::all()),
-        Device::Gpu => Some(wgpu::Backends::VULKAN | wgpu::Backends::GL),
+        Device::Gpu => Some(wgpu::Backends::PRIMARY | wgpu::Backends::GL),
         _ => None,
     }
 }
@@ -33,14 +35,15 @@ pub(crate) fn instance(backends: wgpu::Backends) -> wgpu::Instance {
     wgpu::Instance::new(description)
 }
 
-/// The best adapter for `device`: a GPU of its own before one that shares memory before software, Vulkan
-/// before OpenGL; of equals the first.
+/// The best adapter for `device`: a GPU of its own before one that shares memory before software, OpenGL
+/// last; of equals the first.
 ///
 /// # Errors
-/// [`ErrorKind::DeviceUnavailable`] saying what is missing and which packages bring it.
+/// [`ErrorKind::DeviceUnavailable`] saying what is missing and how to get it.
 pub(crate) fn choose(device: Device) -> Result<wgpu::Adapter> {
     let backends = backends(device).ok_or_else(|| {
-        let message = format!("{device} is not served through wgpu; vulkan, opengl and gpu are");
+        let message =
+            format!("{device} is not served through wgpu; vulkan, opengl, metal, directx and gpu are");
         Error::new(ErrorKind::DeviceUnavailable, message).with_device(device.name())
     })?;
     let instance = instance(backends);
@@ -69,20 +72,36 @@ fn rank(info: &wgpu::AdapterInfo) -> (u8, u8) {
     (kind, u8::from(info.backend == wgpu::Backend::Gl))
 }
 
+/// The error for a device without an adapter. Metal and DirectX 12 are parts of their systems: elsewhere there is nothing to install.
 fn missing(device: Device) -> Error {
-    let (what, packages) = match device {
+    let mesa = |packages: &str| format!("install the GPU vendor's driver, or Mesa's (Debian: {packages})");
+    let (what, hint) = match device {
         Device::Vulkan => {
-            ("the Vulkan loader (libvulkan.so.1) or a Vulkan driver", VULKAN_PACKAGES.to_string())
+            ("the Vulkan loader (libvulkan.so.1) or a Vulkan driver is missing", mesa(VULKAN_PACKAGES))
         }
         Device::OpenGl => (
-            "EGL (libEGL.so.1), OpenGL ES (libGLESv2.so.2) or a driver with compute shaders (OpenGL ES 3.1)",
-            OPENGL_PACKAGES.to_string(),
+            "EGL (libEGL.so.1), OpenGL ES (libGLESv2.so.2) or a driver with compute shaders (OpenGL ES 3.1) is missing",
+            mesa(OPENGL_PACKAGES),
         ),
-        _ => ("a Vulkan or OpenGL driver", format!("{VULKAN_PACKAGES} {OPENGL_PACKAGES}")),
+        Device::Metal if cfg!(target_vendor = "apple") => {
+            ("this machine has no Metal device", "a virtual machine needs a paravirtualised GPU".to_owned())
+        }
+        Device::Metal => ("Metal is part of macOS and iOS", elsewhere("macOS or iOS")),
+        Device::DirectX if cfg!(windows) => (
+            "a DirectX 12 driver is missing",
+            "install the GPU vendor's driver; Windows 10 and later have a software device (WARP)".to_owned(),
+        ),
+        Device::DirectX => ("DirectX 12 is part of Windows", elsewhere("Windows")),
+        _ => ("a Vulkan or OpenGL driver is missing", mesa(&format!("{VULKAN_PACKAGES} {OPENGL_PACKAGES}"))),
     };
-    Error::new(ErrorKind::DeviceUnavailable, format!("no adapter was found: {what} is missing"))
+    Error::new(ErrorKind::DeviceUnavailable, format!("no adapter was found: {what}"))
         .with_device(device.name())
-        .with_hint(format!("install the GPU vendor's driver, or Mesa's (Debian: {packages})"))
+        .with_hint(hint)
+}
+
+/// What to do about a device that only `system` has.
+fn elsewhere(system: &str) -> String {
+    format!("run RLX on {system}; GPUs of this system are vulkan, opengl and gpu")
 }
 
 #[cfg(test)]
@@ -95,6 +114,13 @@ mod tests {
         assert_eq!((e.kind(), e.device()), (ErrorKind::DeviceUnavailable, Some("Vulkan")));
         assert!(e.hint().is_some_and(|h| h.contains("mesa-vulkan-drivers libvulkan1")));
         assert!(missing(Device::OpenGl).hint().is_some_and(|h| h.contains("libegl-mesa0")));
+        if !cfg!(any(windows, target_vendor = "apple")) {
+            for (device, system) in [(Device::Metal, "macOS"), (Device::DirectX, "Windows")] {
+                let e = choose(device).unwrap_err();
+                assert_eq!((e.kind(), e.device()), (ErrorKind::DeviceUnavailable, Some(device.name())));
+                assert!(e.message().contains(system) && e.hint().is_some_and(|h| h.contains(system)), "{e}");
+            }
+        }
         let other = choose(Device::Cuda).unwrap_err();
         assert_eq!(other.kind(), ErrorKind::DeviceUnavailable);
     }

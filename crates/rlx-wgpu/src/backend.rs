@@ -21,7 +21,7 @@ const MOST_BYTES: u64 = i32::MAX as u64 & !0xff;
 /// What the cached kernels are called.
 pub(crate) const KERNELS: &str = "kernels";
 
-/// A device that wgpu drives: [`Device::Vulkan`], [`Device::OpenGl`] or, as [`Device::Gpu`], the best adapter.
+/// A device that wgpu drives: [`Device::Vulkan`], [`Device::OpenGl`], [`Device::Metal`], [`Device::DirectX`] or, as [`Device::Gpu`], the best adapter.
 ///
 /// Every process opens a device once; its memory and pipelines are shared by all backends and executables of
 /// the same device and limits.
