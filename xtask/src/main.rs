@@ -7,6 +7,7 @@
 mod blas;
 mod data;
 mod deny;
+mod devices;
 mod docs;
 mod drivers;
 mod exec;
@@ -37,7 +38,7 @@ cargo xtask test --list                      list the suites
 cargo xtask data                             fetch the test data into RLX_CACHE_DIR (default: the user's cache folder)
 cargo xtask images                           make docs/images again: measures on this machine, with a release build
 cargo xtask structure [--write]              print the cycles of modules; with --write, list them in xtask/structure.txt
-cargo xtask docs                             make docs/ops.md and the table of docs/testing.md again
+cargo xtask docs                             make docs/ops.md, docs/devices.md and the table of docs/testing.md again
 cargo xtask proto                            make crates/rlx-onnx/src/proto/generated.rs again (needs `protoc`)";
 
 fn main() -> ExitCode {
@@ -46,7 +47,7 @@ fn main() -> ExitCode {
     let result = match words.as_slice() {
         ["test", flags @ ..] => test(flags),
         ["data"] => fetch_all(),
-        ["docs"] => docs::write().and_then(|()| record::write_table()).map(|()| true),
+        ["docs"] => make_docs().map(|()| true),
         ["structure"] => structure::task(false),
         ["structure", "--write"] => structure::task(true),
         ["images"] => images::write().map(|()| true),
@@ -89,6 +90,12 @@ fn test(flags: &[&str]) -> Result<bool, String> {
     }
     let chosen = suites::choose(&named, all)?;
     Ok(report::run_all(&chosen))
+}
+
+fn make_docs() -> Result<(), String> {
+    docs::write()?;
+    record::write_table()?;
+    devices::write()
 }
 
 fn fetch_all() -> Result<bool, String> {

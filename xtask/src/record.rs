@@ -18,11 +18,11 @@ const END: &str = "<!-- end of results -->";
 
 /// The last run of one suite.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Record {
+pub struct Record {
     /// The day, in UTC.
-    date: String,
+    pub date: String,
     passed: u64,
-    failed: u64,
+    pub failed: u64,
     skipped: u64,
     seconds: u64,
     /// What else the suite says of what it did.
@@ -32,15 +32,16 @@ struct Record {
     covered: String,
 }
 
-type Records = BTreeMap<String, Record>;
+/// The last run of each heavy suite, by its name.
+pub type Records = BTreeMap<String, Record>;
 
-/// Keeps what a heavy suite did, if it ran.
+/// Keeps what a heavy suite did, if it ran; whether there is a new record.
 ///
 /// # Errors
 /// A file that cannot be read or written.
-pub fn keep(suite: &Suite, outcome: &Outcome, seconds: f64) -> Result<(), String> {
+pub fn keep(suite: &Suite, outcome: &Outcome, seconds: f64) -> Result<bool, String> {
     if !suite.heavy || outcome.passed + outcome.failed == 0 {
-        return Ok(());
+        return Ok(false);
     }
     let record = Record {
         date: time::OffsetDateTime::now_utc().date().to_string(),
@@ -55,7 +56,7 @@ pub fn keep(suite: &Suite, outcome: &Outcome, seconds: f64) -> Result<(), String
     records.insert(suite.name.to_owned(), record);
     let text = serde_json::to_string_pretty(&records).map_err(|e| e.to_string())?;
     write(FILE, &(text + "\n"))?;
-    write_table()
+    Ok(true)
 }
 
 /// Makes the table of the page again from the records.
@@ -126,7 +127,8 @@ fn table(records: &Records) -> String {
 }
 
 impl Record {
-    fn result(&self) -> String {
+    /// What it counted, in words.
+    pub fn result(&self) -> String {
         let mut text = format!("{} passed", self.passed);
         for (n, what) in [(self.failed, "failed"), (self.skipped, "skipped")] {
             if n > 0 {
@@ -146,7 +148,11 @@ fn with_table(page: &str, table: &str) -> Result<String, String> {
     Ok(format!("{}{table}{}", &page[..start], &page[end..]))
 }
 
-fn read() -> Result<Records, String> {
+/// The committed records.
+///
+/// # Errors
+/// A file that cannot be read.
+pub fn read() -> Result<Records, String> {
     serde_json::from_str(&read_file(FILE)?).map_err(|e| format!("{FILE}: {e}"))
 }
 

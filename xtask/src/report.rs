@@ -1,8 +1,8 @@
 //! Runs the chosen suites and prints the table, the skips, and the closing line.
 
 use crate::outcome::Outcome;
-use crate::record;
 use crate::suites::Suite;
+use crate::{devices, record};
 use std::io::Write;
 use std::time::Instant;
 
@@ -33,7 +33,7 @@ pub fn run_all(suites: &[&Suite]) -> bool {
             outcome.notes.push(format!("over budget: {seconds:.0} s of {} s", suite.budget_s));
         }
         print_row(suite, &outcome, seconds);
-        if let Err(e) = record::keep(suite, &outcome, seconds) {
+        if let Err(e) = keep(suite, &outcome, seconds) {
             println!("the result is not recorded: {e}");
         }
         if outcome.failed > 0 {
@@ -76,4 +76,12 @@ fn print_row(suite: &Suite, outcome: &Outcome, seconds: f64) {
     };
     let (passed, failed, skipped) = (outcome.passed, outcome.failed, outcome.skipped());
     println!("{passed:>7} {failed:>7} {skipped:>7} {seconds:>7.1} s {:>5} s  {result}", suite.budget_s);
+}
+/// Keeps the result of a heavy suite, and makes the pages that show it again.
+fn keep(suite: &Suite, outcome: &Outcome, seconds: f64) -> Result<(), String> {
+    if record::keep(suite, outcome, seconds)? {
+        record::write_table()?;
+        devices::write()?;
+    }
+    Ok(())
 }

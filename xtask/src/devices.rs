@@ -1,0 +1,162 @@
+//! `docs/devices.md`: what is known of each device, and by which suite.
+//!
+//! No cell is written by hand. A cell names the suites whose success shows it: one that runs with every test command says so, a heavy one says when it last ran and what it
+//! counted. What no suite shows, the page says nobody ran.
+
+use crate::record::{self, Records};
+use crate::suites::SUITES;
+use rlx_driver::Device;
+
+const PAGE: &str = "docs/devices.md";
+
+/// How far a device's code was taken, in the order of the page's columns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Evidence {
+    /// The vendor's compiler or type checker accepted what we generate.
+    Compiled,
+    /// Numbers were computed by an interpreter or emulator and compared.
+    Emulated,
+    /// It ran on a software device or on the vendor's build for the CPU.
+    Software,
+    /// It ran on the hardware it is for.
+    Hardware,
+}
+
+const COLUMNS: [(Evidence, &str); 4] = [
+    (Evidence::Compiled, "compiled by the vendor's compiler"),
+    (Evidence::Emulated, "numbers on an interpreter or emulator"),
+    (Evidence::Software, "executed on a software device or CPU build"),
+    (Evidence::Hardware, "executed on hardware"),
+];
+
+/// What a suite shows of a device, in the words of the page.
+struct Shown {
+    device: Device,
+    evidence: Evidence,
+    suite: &'static str,
+    what: &'static str,
+}
+
+const fn shown(device: Device, evidence: Evidence, suite: &'static str, what: &'static str) -> Shown {
+    Shown { device, evidence, suite, what }
+}
+
+/// One line for each thing that a suite shows.
+const SHOWN: &[Shown] = {
+    use Device::*;
+    use Evidence::*;
+    &[
+        shown(Cpu, Emulated, "neon", "AArch64 under QEMU"),
+        shown(Cpu, Hardware, "unit", "x86-64 of the machine that runs the tests"),
+        shown(Cuda, Compiled, "nvrtc", "NVRTC"),
+        shown(
+            Cuda,
+            Emulated,
+            "gpu",
+            "fake driver that interprets kernels: cases of every op, random graphs, goldens, contract, faults",
+        ),
+        shown(
+            Rocm,
+            Emulated,
+            "gpu",
+            "fake driver that interprets kernels: cases of every op, random graphs, goldens, contract, faults",
+        ),
+        shown(
+            Vulkan,
+            Software,
+            "gpu",
+            "Mesa's llvmpipe: cases of every op, random graphs, goldens, contract, faults",
+        ),
+        shown(Gpu, Software, "gpu", "the best adapter, which is llvmpipe: whether it is there"),
+        shown(OpenGl, Software, "gpu", "Mesa's OpenGL ES: goldens, contract, faults"),
+        shown(DirectX, Compiled, "windows", "Microsoft's HLSL compiler"),
+        shown(
+            DirectX,
+            Software,
+            "windows",
+            "Wine's DirectX 12 on llvmpipe: cases of every op, random graphs, goldens, contract, faults",
+        ),
+    ]
+};
+
+const INTRODUCTION: &str = "\
+# Devices
+
+Made by `cargo xtask docs` from the suites of the test command and their recorded results; do not edit. What the suites do is in [testing.md](testing.md).
+
+Each cell names what was done and the suite that does it: with every run of the test command, or on the date of its last recorded run. “Nobody ran it” means what it says: the code
+may be complete and still be wrong there.
+";
+
+/// Makes the page.
+///
+/// # Errors
+/// Records that cannot be read, or a page that cannot be written.
+pub fn write() -> Result<(), String> {
+    let path = crate::root().join(PAGE);
+    std::fs::write(&path, page(&record::read()?)).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+fn page(records: &Records) -> String {
+    let mut page = format!("{INTRODUCTION}\n| device |");
+    COLUMNS.iter().for_each(|(_, title)| page.push_str(&format!(" {title} |")));
+    page.push_str("\n|---|");
+    COLUMNS.iter().for_each(|_| page.push_str("---|"));
+    for &device in Device::all() {
+        page.push_str(&format!("\n| {} (`{}`) |", device.name(), device.feature()));
+        for (evidence, _) in COLUMNS {
+            page.push_str(&format!(" {} |", cell(device, evidence, records)));
+        }
+    }
+    page + "\n"
+}
+
+fn cell(device: Device, evidence: Evidence, records: &Records) -> String {
+    let here = SHOWN.iter().filter(|s| s.device == device && s.evidence == evidence);
+    let parts: Vec<String> =
+        here.filter_map(|s| Some(format!("{} ({})", s.what, when(s.suite, records)?))).collect();
+    if parts.is_empty() { "nobody ran it".to_owned() } else { parts.join("; ") }
+}
+
+/// When the suite ran, and what it counted; `None` for a heavy suite that never ran, or failed.
+fn when(name: &str, records: &Records) -> Option<String> {
+    let suite = SUITES.iter().find(|s| s.name == name)?;
+    if !suite.heavy {
+        return Some(format!("`{name}`, every run"));
+    }
+    let record = records.get(name).filter(|r| r.failed == 0)?;
+    Some(format!("`{name}`, {}: {}", record.date, record.result()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_names_a_suite() {
+        for s in SHOWN {
+            assert!(
+                SUITES.iter().any(|suite| suite.name == s.suite),
+                "{} has no suite {}",
+                s.device,
+                s.suite
+            );
+        }
+    }
+
+    #[test]
+    fn the_committed_page_says_what_the_records_say() {
+        let committed = std::fs::read_to_string(crate::root().join(PAGE)).unwrap();
+        assert_eq!(committed, page(&record::read().unwrap()), "run `cargo xtask docs`");
+    }
+
+    #[test]
+    fn what_never_ran_is_no_evidence() {
+        let page = page(&Records::new());
+        assert!(!page.contains("NVRTC ("), "{page}");
+        assert!(
+            page.lines()
+                .any(|line| line.starts_with("| Metal") && line.matches("nobody ran it").count() == 4)
+        );
+    }
+}
