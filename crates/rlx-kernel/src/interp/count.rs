@@ -7,6 +7,7 @@
 //!   column of a matrix takes 32.
 //! - **Workgroup memory** has 32 banks of 4 bytes, each of which serves one word at a time. A warp whose addresses are in the same bank
 //!   but not in the same word waits for as many passes (a *bank conflict*). Elements of 8 bytes are served half a warp at a time.
+//! - **Divisions** of integers by what is no constant take some twenty instructions each.
 //! - **Atomics** on one word, **barriers** and the longest chain of loop iterations of an invocation (*serial steps*) are time in which
 //!   the rest of the device may have nothing to do.
 //!
@@ -16,7 +17,7 @@
 use std::fmt;
 use std::ops::AddAssign;
 
-use crate::ir::{Kernel, Shared, SharedDecl};
+use crate::ir::{Inst, Kernel, Shared, SharedDecl, Stmt, Value};
 
 /// Invocations of a warp.
 pub const WARP: usize = 32;
@@ -48,12 +49,14 @@ pub struct Counters {
     pub barriers: u64,
     /// The longest chain of loop iterations of one invocation.
     pub serial: u64,
+    /// Divisions of integers by what is no constant, and remainders, that a warp does.
+    pub divisions: u64,
 }
 
 impl Counters {
     /// The counters that may not grow, by name: everything but `groups`, since a kernel may be
     /// better for having more of them.
-    pub fn costs(&self) -> [(&'static str, u64); 8] {
+    pub fn costs(&self) -> [(&'static str, u64); 9] {
         [
             ("accesses", self.accesses),
             ("sectors", self.sectors),
@@ -63,6 +66,7 @@ impl Counters {
             ("atomics", self.atomics),
             ("barriers", self.barriers),
             ("serial", self.serial),
+            ("divisions", self.divisions),
         ]
     }
 }
@@ -78,6 +82,7 @@ impl AddAssign for Counters {
         self.atomics += other.atomics;
         self.barriers += other.barriers;
         self.serial = self.serial.max(other.serial);
+        self.divisions += other.divisions;
     }
 }
 
@@ -131,6 +136,7 @@ fn whole(groups: u64, run: &[Counters]) -> Counters {
         atomics: all(inner.atomics),
         barriers: all(inner.barriers),
         serial: inner.serial,
+        divisions: all(inner.divisions),
     };
     total += outer;
     total
@@ -146,6 +152,8 @@ pub(super) struct Counting {
     serial: Vec<u64>,
     /// Where each array of workgroup memory begins, and the words of its elements.
     arrays: Vec<(u64, u64)>,
+    /// Which values are constants.
+    constants: Vec<bool>,
 }
 
 impl Counting {
@@ -157,11 +165,20 @@ impl Counting {
             (start, words)
         };
         let arrays = kernel.shared.iter().map(&mut array).collect();
-        Counting {
-            counters: Counters::default(),
-            done: Vec::new(),
-            serial: vec![0; kernel.workgroup as usize],
-            arrays,
+        let mut constants = vec![false; kernel.values.len()];
+        kernel.for_each_stmt(&mut |s| {
+            if let Stmt::Let(v, Inst::Const(_)) = s {
+                constants[v.index()] = true;
+            }
+        });
+        let (counters, done) = (Counters::default(), Vec::new());
+        Counting { counters, done, serial: vec![0; kernel.workgroup as usize], arrays, constants }
+    }
+
+    /// The active invocations divide integers by `divisor`.
+    pub fn divide(&mut self, divisor: Value, active: &[bool]) {
+        if !self.constants[divisor.index()] {
+            self.counters.divisions += active.chunks(WARP).filter(|warp| warp.contains(&true)).count() as u64;
         }
     }
 

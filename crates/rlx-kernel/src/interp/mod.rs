@@ -20,7 +20,7 @@ pub use memory::{Binding, Pools};
 use rlx_ir::{Error, ErrorKind, Result};
 
 use crate::eval;
-use crate::ir::{Buffer, Inst, Kernel, Shared, Stmt, Ty, Value};
+use crate::ir::{BinOp, Buffer, Inst, Kernel, Shared, Stmt, Ty, Value};
 use count::Counting;
 use memory::{SharedCells, Writers};
 
@@ -306,6 +306,12 @@ impl<'a> Machine<'a> {
             }
             Inst::Binary(op, x, y) => {
                 let ty = self.ty(x);
+                if let Some(counting) = self.counting.as_mut()
+                    && matches!(op, BinOp::Div | BinOp::Rem)
+                    && ty.is_int()
+                {
+                    counting.divide(y, mask);
+                }
                 for l in lanes() {
                     let (p, q) = (self.at(x, l), self.at(y, l));
                     let undefined =
