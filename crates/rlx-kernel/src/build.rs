@@ -140,6 +140,21 @@ impl Builder {
         self.ranges[v.index()]
     }
 
+    /// Quotient and remainder of `i32` by one division, where the divisor is no constant.
+    pub fn div_rem(&mut self, x: Value, y: Value) -> (Value, Value) {
+        let quotient = self.div(x, y);
+        if self.as_const(y).is_some() || self.as_const(quotient).is_some() {
+            return (quotient, self.rem(x, y));
+        }
+        let whole = self.mul(quotient, y);
+        let rest = self.sub(x, whole);
+        let (of, by) = (self.range(x), self.range(y));
+        if of.min >= 0 && by.min >= 0 {
+            self.assume(rest, 0, of.max.min(by.max - 1).max(0));
+        }
+        (quotient, rest)
+    }
+
     /// States what is known of an `i32` value.
     pub fn assume(&mut self, v: Value, min: i64, max: i64) {
         self.ranges[v.index()] = Range { min, max };

@@ -10,6 +10,9 @@ use super::{Launch, Scheduled, StepDesc, UniformArg, reject};
 use crate::build::Builder;
 use crate::ir::{Access, Buffer, Stmt, Value};
 
+/// The largest number of a window that is part of a kernel.
+const MOST_OF_WINDOW: i64 = 16;
+
 /// Which operand of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Arg {
@@ -141,6 +144,15 @@ impl<'a> Cx<'a> {
         dims.iter().enumerate().map(|(i, &d)| self.size(&format!("{name}{i}"), d)).collect()
     }
 
+    /// A number of a window (its size along a dimension, how it moves): part of the kernel where it is small, because indices are divided by it,
+    /// and windows of models are few.
+    pub fn window_size(&mut self, name: &str, e: Extent) -> Value {
+        match e {
+            Extent::Const(c @ 0..=MOST_OF_WINDOW) => self.b.int(c as i32),
+            _ => self.size(name, e),
+        }
+    }
+
     /// How many elements a space of `dims` has.
     pub fn product(&mut self, dims: &[Value]) -> Value {
         let one = self.b.int(1);
@@ -221,8 +233,7 @@ impl<'a> Cx<'a> {
         let mut index = vec![i; dims.len()];
         let mut rest = i;
         for axis in (1..dims.len()).rev() {
-            index[axis] = self.b.rem(rest, dims[axis]);
-            rest = self.b.div(rest, dims[axis]);
+            (rest, index[axis]) = self.b.div_rem(rest, dims[axis]);
         }
         if let Some(first) = index.first_mut() {
             *first = rest;

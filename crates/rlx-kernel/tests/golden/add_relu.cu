@@ -26,24 +26,25 @@ extern "C" __global__ void __launch_bounds__(64) add_relu(const int* __restrict_
   const int v12 = (int)((u32)v11 + (u32)v9);
   const bool v13 = (v12 < v7);
   if (v13) {
-    const int v17 = (v12 % v6);
-    const int v18 = (v12 / v6);
-    const int v19 = (int)((u32)v18 * (u32)v1);
-    const int v20 = (int)((u32)v0 + (u32)v19);
-    const int v21 = (int)((u32)v20 + (u32)v17);
-    const float v22 = b0[v21];
-    const int v23 = (int)((u32)v2 + (u32)v17);
-    const float v24 = b1[v23];
-    const float v25 = (v22 + v24);
-    const bool v26 = (v25 > 0.0f);
-    const u32 v27 = __float_as_uint(v25);
-    const u32 v28 = (v27 & 2147483647u);
-    const bool v29 = (v28 > 2139095040u);
-    const bool v30 = (v26 | v29);
-    const float v31 = (v30 ? v25 : 0.0f);
-    const int v32 = (int)((u32)v18 * (u32)v4);
-    const int v33 = (int)((u32)v3 + (u32)v32);
-    const int v34 = (int)((u32)v33 + (u32)v17);
-    b2[v34] = v31;
+    const int v17 = (v12 / v6);
+    const int v18 = (int)((u32)v17 * (u32)v6);
+    const int v19 = (int)((u32)v12 - (u32)v18);
+    const int v20 = (int)((u32)v17 * (u32)v1);
+    const int v21 = (int)((u32)v0 + (u32)v20);
+    const int v22 = (int)((u32)v21 + (u32)v19);
+    const float v23 = b0[v22];
+    const int v24 = (int)((u32)v2 + (u32)v19);
+    const float v25 = b1[v24];
+    const float v26 = (v23 + v25);
+    const bool v27 = (v26 > 0.0f);
+    const u32 v28 = __float_as_uint(v26);
+    const u32 v29 = (v28 & 2147483647u);
+    const bool v30 = (v29 > 2139095040u);
+    const bool v31 = (v27 | v30);
+    const float v32 = (v31 ? v26 : 0.0f);
+    const int v33 = (int)((u32)v17 * (u32)v4);
+    const int v34 = (int)((u32)v3 + (u32)v33);
+    const int v35 = (int)((u32)v34 + (u32)v19);
+    b2[v35] = v32;
   }
 }

@@ -32,24 +32,25 @@ fn main(@builtin(local_invocation_index) local: u32, @builtin(workgroup_id) grou
   let v12: i32 = (v11 + v9);
   let v13: bool = (v12 < v7);
   if (v13) {
-    let v17: i32 = (v12 % v6);
-    let v18: i32 = (v12 / v6);
-    let v19: i32 = (v18 * v1);
-    let v20: i32 = (v0 + v19);
-    let v21: i32 = (v20 + v17);
-    let v22: f32 = b0[v21];
-    let v23: i32 = (v2 + v17);
-    let v24: f32 = b1[v23];
-    let v25: f32 = (v22 + v24);
-    let v26: bool = (v25 > 0.0f);
-    let v27: u32 = bitcast<u32>(v25);
-    let v28: u32 = (v27 & 2147483647u);
-    let v29: bool = (v28 > 2139095040u);
-    let v30: bool = (v26 | v29);
-    let v31: f32 = select(0.0f, v25, v30);
-    let v32: i32 = (v18 * v4);
-    let v33: i32 = (v3 + v32);
-    let v34: i32 = (v33 + v17);
-    b2[v34] = v31;
+    let v17: i32 = (v12 / v6);
+    let v18: i32 = (v17 * v6);
+    let v19: i32 = (v12 - v18);
+    let v20: i32 = (v17 * v1);
+    let v21: i32 = (v0 + v20);
+    let v22: i32 = (v21 + v19);
+    let v23: f32 = b0[v22];
+    let v24: i32 = (v2 + v19);
+    let v25: f32 = b1[v24];
+    let v26: f32 = (v23 + v25);
+    let v27: bool = (v26 > 0.0f);
+    let v28: u32 = bitcast<u32>(v26);
+    let v29: u32 = (v28 & 2147483647u);
+    let v30: bool = (v29 > 2139095040u);
+    let v31: bool = (v27 | v30);
+    let v32: f32 = select(0.0f, v26, v31);
+    let v33: i32 = (v17 * v4);
+    let v34: i32 = (v3 + v33);
+    let v35: i32 = (v34 + v19);
+    b2[v35] = v32;
   }
 }

@@ -29,35 +29,36 @@ extern "C" __global__ void __launch_bounds__(64) gather(const int* __restrict__ 
   const int v13 = (int)((u32)v12 + (u32)v10);
   const bool v14 = (v13 < v8);
   if (v14) {
-    const int v17 = (v13 % v1);
-    const int v18 = (v13 / v1);
-    const int v19 = (int)((u32)v2 + (u32)v18);
-    const i64 v20 = b0[v19];
-    const i64 v21 = (i64)v3;
-    const i64 v22 = (i64)((u64)v20 + (u64)v21);
-    const bool v23 = (v20 < (i64)0ull);
-    const i64 v24 = (v23 ? v22 : v20);
-    const bool v25 = (v24 >= (i64)0ull);
-    const bool v26 = (v24 < v21);
-    const bool v27 = (v25 & v26);
-    const bool v28 = (!v27);
-    const int v29 = (int)v20;
-    if (v28) {
-      if (atomicAdd(&fault[0], 1u) == 0u) { fault[1] = (u32)u[8]; fault[2] = 0u; fault[3] = (u32)v29; }
+    const int v17 = (v13 / v1);
+    const int v18 = (int)((u32)v17 * (u32)v1);
+    const int v19 = (int)((u32)v13 - (u32)v18);
+    const int v20 = (int)((u32)v2 + (u32)v17);
+    const i64 v21 = b0[v20];
+    const i64 v22 = (i64)v3;
+    const i64 v23 = (i64)((u64)v21 + (u64)v22);
+    const bool v24 = (v21 < (i64)0ull);
+    const i64 v25 = (v24 ? v23 : v21);
+    const bool v26 = (v25 >= (i64)0ull);
+    const bool v27 = (v25 < v22);
+    const bool v28 = (v26 & v27);
+    const bool v29 = (!v28);
+    const int v30 = (int)v21;
+    if (v29) {
+      if (atomicAdd(&fault[0], 1u) == 0u) { fault[1] = (u32)u[8]; fault[2] = 0u; fault[3] = (u32)v30; }
     }
-    const int v30 = (int)v24;
+    const int v31 = (int)v25;
     m0 = 0.0f;
-    if (v27) {
-      const int v31 = (int)((u32)v30 * (u32)v5);
-      const int v32 = (int)((u32)v4 + (u32)v31);
-      const int v33 = (int)((u32)v32 + (u32)v17);
-      const float v34 = b1[v33];
-      m0 = v34;
+    if (v28) {
+      const int v32 = (int)((u32)v31 * (u32)v5);
+      const int v33 = (int)((u32)v4 + (u32)v32);
+      const int v34 = (int)((u32)v33 + (u32)v19);
+      const float v35 = b1[v34];
+      m0 = v35;
     }
-    const float v35 = m0;
-    const int v36 = (int)((u32)v18 * (u32)v7);
-    const int v37 = (int)((u32)v6 + (u32)v36);
-    const int v38 = (int)((u32)v37 + (u32)v17);
-    b2[v38] = v35;
+    const float v36 = m0;
+    const int v37 = (int)((u32)v17 * (u32)v7);
+    const int v38 = (int)((u32)v6 + (u32)v37);
+    const int v39 = (int)((u32)v38 + (u32)v19);
+    b2[v39] = v36;
   }
 }

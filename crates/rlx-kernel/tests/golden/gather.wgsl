@@ -35,61 +35,62 @@ fn main(@builtin(local_invocation_index) local: u32, @builtin(workgroup_id) grou
   let v13: i32 = (v12 + v10);
   let v14: bool = (v13 < v8);
   if (v14) {
-    let v21: i32 = (v13 % v1);
-    let v22: i32 = (v13 / v1);
-    let v23: i32 = (v2 + v22);
-    let v24: i32 = (v23 << 1u);
-    let v25: i32 = (v24 + 1i);
-    let v26: u32 = b0[v24];
+    let v21: i32 = (v13 / v1);
+    let v22: i32 = (v21 * v1);
+    let v23: i32 = (v13 - v22);
+    let v24: i32 = (v2 + v21);
+    let v25: i32 = (v24 << 1u);
+    let v26: i32 = (v25 + 1i);
     let v27: u32 = b0[v25];
-    let v28: i32 = (v3 >> 31u);
-    let v29: u32 = bitcast<u32>(v3);
-    let v30: u32 = bitcast<u32>(v28);
-    let v31: u32 = (v26 + v29);
-    let v32: bool = (v31 < v26);
-    let v33: u32 = u32(v32);
-    let v34: u32 = (v27 + v30);
-    let v35: u32 = (v34 + v33);
-    let v36: i32 = bitcast<i32>(v27);
-    let v37: bool = (v36 < 0i);
-    let v38: bool = (v27 == 0u);
-    let v39: bool = (v26 < 0u);
-    let v40: bool = (v38 & v39);
-    let v41: bool = (v37 | v40);
-    let v42: u32 = select(v26, v31, v41);
-    let v43: u32 = select(v27, v35, v41);
-    let v44: i32 = bitcast<i32>(v43);
-    let v45: bool = (v44 < 0i);
-    let v46: bool = (v43 == 0u);
-    let v47: bool = (v42 < 0u);
-    let v48: bool = (v46 & v47);
-    let v49: bool = (v45 | v48);
-    let v50: bool = (!v49);
-    let v51: i32 = bitcast<i32>(v30);
-    let v52: bool = (v44 < v51);
-    let v53: bool = (v43 == v30);
-    let v54: bool = (v42 < v29);
-    let v55: bool = (v53 & v54);
-    let v56: bool = (v52 | v55);
-    let v57: bool = (v50 & v56);
-    let v58: bool = (!v57);
-    let v59: i32 = bitcast<i32>(v26);
-    if (v58) {
-      if (atomicAdd(&fault[0], 1u) == 0u) { atomicStore(&fault[1], u32(u[2][0])); atomicStore(&fault[2], 0u); atomicStore(&fault[3], bitcast<u32>(v59)); }
+    let v28: u32 = b0[v26];
+    let v29: i32 = (v3 >> 31u);
+    let v30: u32 = bitcast<u32>(v3);
+    let v31: u32 = bitcast<u32>(v29);
+    let v32: u32 = (v27 + v30);
+    let v33: bool = (v32 < v27);
+    let v34: u32 = u32(v33);
+    let v35: u32 = (v28 + v31);
+    let v36: u32 = (v35 + v34);
+    let v37: i32 = bitcast<i32>(v28);
+    let v38: bool = (v37 < 0i);
+    let v39: bool = (v28 == 0u);
+    let v40: bool = (v27 < 0u);
+    let v41: bool = (v39 & v40);
+    let v42: bool = (v38 | v41);
+    let v43: u32 = select(v27, v32, v42);
+    let v44: u32 = select(v28, v36, v42);
+    let v45: i32 = bitcast<i32>(v44);
+    let v46: bool = (v45 < 0i);
+    let v47: bool = (v44 == 0u);
+    let v48: bool = (v43 < 0u);
+    let v49: bool = (v47 & v48);
+    let v50: bool = (v46 | v49);
+    let v51: bool = (!v50);
+    let v52: i32 = bitcast<i32>(v31);
+    let v53: bool = (v45 < v52);
+    let v54: bool = (v44 == v31);
+    let v55: bool = (v43 < v30);
+    let v56: bool = (v54 & v55);
+    let v57: bool = (v53 | v56);
+    let v58: bool = (v51 & v57);
+    let v59: bool = (!v58);
+    let v60: i32 = bitcast<i32>(v27);
+    if (v59) {
+      if (atomicAdd(&fault[0], 1u) == 0u) { atomicStore(&fault[1], u32(u[2][0])); atomicStore(&fault[2], 0u); atomicStore(&fault[3], bitcast<u32>(v60)); }
     }
-    let v60: i32 = bitcast<i32>(v42);
+    let v61: i32 = bitcast<i32>(v43);
     m0 = 0.0f;
-    if (v57) {
-      let v61: i32 = (v60 * v5);
-      let v62: i32 = (v4 + v61);
-      let v63: i32 = (v62 + v21);
-      let v64: f32 = b1[v63];
-      m0 = v64;
+    if (v58) {
+      let v62: i32 = (v61 * v5);
+      let v63: i32 = (v4 + v62);
+      let v64: i32 = (v63 + v23);
+      let v65: f32 = b1[v64];
+      m0 = v65;
     }
-    let v65: f32 = m0;
-    let v66: i32 = (v22 * v7);
-    let v67: i32 = (v6 + v66);
-    let v68: i32 = (v67 + v21);
-    b2[v68] = v65;
+    let v66: f32 = m0;
+    let v67: i32 = (v21 * v7);
+    let v68: i32 = (v6 + v67);
+    let v69: i32 = (v68 + v23);
+    b2[v69] = v66;
   }
 }

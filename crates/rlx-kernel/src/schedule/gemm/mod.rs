@@ -89,7 +89,10 @@ impl Sizes {
         Sizes {
             batch: cx.sizes("batch", &p.batch),
             m: cx.sizes("m", &p.m),
-            k: cx.sizes("k", &p.k),
+            // What is behind the first dimension is a convolution's window.
+            k: (p.k.iter().enumerate())
+                .map(|(i, &e)| if i == 0 { cx.size("k0", e) } else { cx.window_size(&format!("k{i}"), e) })
+                .collect(),
             n: cx.sizes("n", &p.n),
         }
     }
