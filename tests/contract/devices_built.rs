@@ -21,6 +21,9 @@ fn built() -> Vec<Device> {
     if cfg!(feature = "rocm") {
         built.push(Device::Rocm);
     }
+    if cfg!(feature = "mlx") {
+        built.push(Device::Mlx);
+    }
     if cfg!(feature = "vulkan") {
         built.push(Device::Vulkan);
     }

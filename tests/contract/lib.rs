@@ -46,6 +46,8 @@ macro_rules! on_every_device {
         mod cuda { $( #[test] fn $name() { $crate::on(rlx_runtime::Device::Cuda, super::$name); } )* }
         #[cfg(feature = "rocm")]
         mod rocm { $( #[test] fn $name() { $crate::on(rlx_runtime::Device::Rocm, super::$name); } )* }
+        #[cfg(feature = "mlx")]
+        mod mlx { $( #[test] fn $name() { $crate::on(rlx_runtime::Device::Mlx, super::$name); } )* }
         #[cfg(feature = "vulkan")]
         mod vulkan { $( #[test] fn $name() { $crate::on(rlx_runtime::Device::Vulkan, super::$name); } )* }
         #[cfg(feature = "opengl")]

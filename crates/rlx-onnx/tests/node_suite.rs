@@ -62,6 +62,19 @@ fn node_cases_pass_on_the_cpu() {
     check(&Runner { name: "cpu", run: run_on_cpu, expected });
 }
 
+/// With the feature `mlx` of rlx-runtime, and where its shim is: the suite `mlx` has both.
+#[test]
+fn node_cases_pass_on_mlx() {
+    if let Some(missing) = rlx_runtime::unavailable_reason(Device::Mlx) {
+        let required = std::env::var("RLX_TEST_DEVICES").unwrap_or_default();
+        assert!(!required.split(',').any(|name| name == "mlx"), "RLX_TEST_DEVICES names MLX: {missing}");
+        println!("@skip 1 the node cases on MLX: {missing}");
+        return;
+    }
+    let expected = &[include_str!("node_suite/mlx.txt"), include_str!("node_suite/expected.txt")];
+    check(&Runner { name: "mlx", run: run_on_mlx, expected });
+}
+
 fn check(device: &Runner) {
     let other = std::env::var_os("RLX_NODE_FOLDER").map(PathBuf::from);
     let folder = match &other {
@@ -391,6 +404,10 @@ fn supports_what_compiles(graph: &Graph) -> Result<(), rlx_ir::Error> {
 fn run_on_cpu(imported: &Imported, inputs: &Inputs) -> Result<Vec<Value>, rlx_ir::Error> {
     supports_what_compiles(&imported.graph)?;
     reference::on_cpu(imported, inputs)
+}
+
+fn run_on_mlx(imported: &Imported, inputs: &Inputs) -> Result<Vec<Value>, rlx_ir::Error> {
+    reference::on_device(Device::Mlx, imported, inputs)
 }
 
 fn read_value(path: &Path, declared: &TypeProto) -> Result<FileValue, String> {

@@ -121,6 +121,8 @@ fn built_in(device: DeviceId) -> Option<Make> {
         Device::Cuda => Some(|| Box::new(rlx_simt::SimtBackend::new(Device::Cuda))),
         #[cfg(feature = "rocm")]
         Device::Rocm => Some(|| Box::new(rlx_simt::SimtBackend::new(Device::Rocm))),
+        #[cfg(feature = "mlx")]
+        Device::Mlx => Some(|| Box::new(rlx_mlx::MlxBackend::new())),
         #[cfg(feature = "vulkan")]
         Device::Vulkan => Some(|| Box::new(rlx_wgpu::WgpuBackend::new(Device::Vulkan))),
         #[cfg(feature = "opengl")]
@@ -165,7 +167,7 @@ pub fn threads_from_env(device: impl Into<DeviceId>) -> Option<usize> {
 }
 
 /// The devices that RLX has a backend for, in some build.
-const WRITTEN: [Device; 8] = [
+const WRITTEN: [Device; 9] = [
     Device::Cpu,
     Device::Cuda,
     Device::Rocm,
@@ -174,6 +176,7 @@ const WRITTEN: [Device; 8] = [
     Device::Metal,
     Device::DirectX,
     Device::Gpu,
+    Device::Mlx,
 ];
 
 /// The backend of `device`.

@@ -73,7 +73,12 @@ pub fn on_oracle(imported: &Imported, inputs: &Arrays) -> Result<Vec<Value>> {
 
 /// The outputs on the CPU, of a second run: the first must leave nothing behind that it sees.
 pub fn on_cpu(imported: &Imported, inputs: &Arrays) -> Result<Vec<Value>> {
-    let mut compiled = Session::new(Device::Cpu).try_compile(imported.graph.clone())?;
+    on_device(Device::Cpu, imported, inputs)
+}
+
+/// Runs twice on a device.
+pub fn on_device(device: Device, imported: &Imported, inputs: &Arrays) -> Result<Vec<Value>> {
+    let mut compiled = Session::try_new(device)?.try_compile(imported.graph.clone())?;
     compiled.try_set_weights(&imported.weights)?;
     let views: Vec<TensorView<'_>> = inputs
         .iter()

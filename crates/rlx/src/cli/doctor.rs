@@ -22,9 +22,10 @@ use super::output::Output;
 use super::print;
 
 /// The features of this build that bring devices and libraries.
-const FEATURES: [(&str, bool); 8] = [
+const FEATURES: [(&str, bool); 9] = [
     ("cuda", cfg!(feature = "cuda")),
     ("rocm", cfg!(feature = "rocm")),
+    ("mlx", cfg!(feature = "mlx")),
     ("vulkan", cfg!(feature = "vulkan")),
     ("opengl", cfg!(feature = "opengl")),
     ("gpu", cfg!(feature = "gpu")),
