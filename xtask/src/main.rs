@@ -15,6 +15,7 @@ mod fake_driver;
 mod fuzz;
 mod images;
 mod miri;
+mod mlx;
 mod neon;
 mod nvrtc;
 mod outcome;
@@ -35,6 +36,7 @@ use std::process::ExitCode;
 const HELP: &str = "\
 cargo xtask test [--all] [--suite NAME]...   run the suites (with --all, also the heavy ones); --suite runs only those named
 cargo xtask test --list                      list the suites
+cargo xtask mlx [FOLDER]                     build the shim over MLX for the MLX of FOLDER (its Python package; default: fetched with pip), and say where it is
 cargo xtask data                             fetch the test data into RLX_CACHE_DIR (default: the user's cache folder)
 cargo xtask images                           make docs/images again: measures on this machine, with a release build
 cargo xtask structure [--write]              print the cycles of modules; with --write, list them in xtask/structure.txt
@@ -46,6 +48,8 @@ fn main() -> ExitCode {
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     let result = match words.as_slice() {
         ["test", flags @ ..] => test(flags),
+        ["mlx"] => mlx::task(None).map(|()| true),
+        ["mlx", folder] => mlx::task(Some(Path::new(folder))).map(|()| true),
         ["data"] => fetch_all(),
         ["docs"] => make_docs().map(|()| true),
         ["structure"] => structure::task(false),

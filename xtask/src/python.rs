@@ -17,7 +17,7 @@ const MOST_BYTES: u64 = 8 << 20;
 
 /// `crates/rlx-python/tests` by pytest, on the extension module that the suite `build` made.
 pub fn tests(run: &Run) -> Outcome {
-    match environment() {
+    match environment(ENVIRONMENT, PACKAGES) {
         Ok(python) => run.test_targets_with(&["pytest"], &[("RLX_TEST_PYTHON", &python)]),
         Err(why) => absent(&why),
     }
@@ -37,9 +37,9 @@ fn absent(why: &str) -> Outcome {
     if rlx_testdata::in_ci() { Outcome::fail(note) } else { Outcome::skip(note) }
 }
 
-/// The interpreter of the environment for tests, which is made first when it is not there.
-fn environment() -> Result<PathBuf, String> {
-    let folder = rlx_testdata::cache_dir().map_err(|e| e.to_string())?.join(ENVIRONMENT);
+/// The interpreter of the environment called `name`, which is made with these packages first when it is not there.
+pub fn environment(name: &str, packages: &[&str]) -> Result<PathBuf, String> {
+    let folder = rlx_testdata::cache_dir().map_err(|e| e.to_string())?.join(name);
     let complete = folder.join("complete");
     let interpreter = interpreter(&folder);
     if complete.is_file() {
@@ -49,9 +49,9 @@ fn environment() -> Result<PathBuf, String> {
     finish(Command::new(python).args(["-m", "venv", "--clear"]).arg(&folder), "making an environment")?;
     let mut pip = Command::new(&interpreter);
     pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary=:all:"])
-        .args(PACKAGES);
+        .args(packages);
     finish(&mut pip, "installing what the tests import")?;
-    fs::write(&complete, PACKAGES.join("\n")).map_err(|e| format!("{}: {e}", complete.display()))?;
+    fs::write(&complete, packages.join("\n")).map_err(|e| format!("{}: {e}", complete.display()))?;
     Ok(interpreter)
 }
 

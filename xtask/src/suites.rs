@@ -31,6 +31,8 @@ pub enum What {
     DocTests,
     /// Generated CUDA C compiled by NVRTC.
     Nvrtc,
+    /// MLX on this machine: its shim built, and the device's tests on it.
+    Mlx,
     /// A toy op added to a copy of the workspace, as CONTRIBUTING.md says.
     ToyOp,
     /// Integration test targets, found by name in the workspace; `contract*` is every name that starts so.
@@ -77,7 +79,7 @@ const GPU_CODE: &[&str] =
     &["crates/rlx-kernel", "crates/rlx-wgpu", "crates/rlx-simt", "crates/rlx-backend", "tests/fake-driver"];
 
 /// The features of all devices: those without a backend must stay absent in every answer.
-const DEVICE_FEATURES: &str = "rlx-contract/all-devices,rlx/cuda,rlx/rocm,rlx/vulkan,rlx/opengl";
+const DEVICE_FEATURES: &str = "rlx-contract/all-devices,rlx/cuda,rlx/rocm,rlx/mlx,rlx/vulkan,rlx/opengl";
 
 /// Every suite, in the order they run. A new test target is claimed by a suite with one line here;
 /// a target that no one claims runs with `unit`.
@@ -177,6 +179,12 @@ pub const SUITES: &[Suite] = &[
             1800,
             What::Gpu { all: true },
         )
+    },
+    Suite {
+        heavy: true,
+        needs: &[&ONNX_CASES],
+        covers: &["crates/rlx-mlx", "crates/rlx-backend/src/whole_graph"],
+        ..suite("mlx", "MLX by its shim, on the CPU on Linux", 1200, What::Mlx)
     },
     suite("model-ui", "models that do not fit say why", 100, What::Targets(&["model_ui"])),
     suite("toy-op", "an op is one file and one line", 250, What::ToyOp),
@@ -370,6 +378,7 @@ impl What {
             What::DocTests => run.tests(&mut cargo_command(&["test", "--workspace", "--doc"])),
             What::Targets(names) => targets(run, names),
             What::Nvrtc => crate::nvrtc::run(run),
+            What::Mlx => crate::mlx::run(run),
             What::ToyOp => crate::toy_op::run(run),
             What::Gpu { all } => gpu(run, *all),
             What::Neon => crate::neon::run(run),
@@ -393,7 +402,7 @@ fn unit(run: &Run) -> Outcome {
         Err(e) => return Outcome::fail(e),
     };
     let claimed = |name: &str| {
-        ["gpu", "simt", "pytest"].contains(&name)
+        ["gpu", "simt", "mlx", "pytest"].contains(&name)
             || SUITES.iter().any(|s| matches!(s.what, What::Targets(p) if matches(p, name)))
     };
     let nextest = has_cargo_tool("nextest");
