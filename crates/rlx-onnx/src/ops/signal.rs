@@ -137,7 +137,7 @@ fn mel_weight_matrix(cx: Cx) -> Nodes {
     let (Some(bands), Some(bins), 1..) = (sizes.0, sizes.1, rate) else {
         return Err(cx.malformed(format!("{bands} mel bins of {length} samples at {rate} Hz")));
     };
-    if bands > 1 << 20 || bins > 1 << 40 {
+    if bands > 1 << 20 || length >= 1 << 41 {
         return Err(cx.unsupported(format!("{bands} mel bins of {length} samples")));
     }
     let mut weights = cx.importer.zeros(bins, bands)?;
