@@ -34,6 +34,7 @@ pub mod whole_graph;
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 pub use cost::BackendCostModel;
 pub use executor::{DeviceApi, Executor};
@@ -323,6 +324,14 @@ pub trait ExecutableGraph: Send {
     /// How many runs are under way.
     fn in_flight(&self) -> usize {
         0
+    }
+
+    /// Whether [`ExecutableGraph::collect`] has nothing to wait for. Where it has, the waker of `context` is called once that is
+    /// over: this is how a task awaits a run, in a page for example, where no thread can wait for a device. A run must be
+    /// collected before another one is polled.
+    fn poll_collect(&self, context: &mut Context<'_>) -> Poll<()> {
+        let _ = context;
+        Poll::Ready(())
     }
 
     /// Waits for the oldest run that is under way, and lets [`ExecutableGraph::output`] give its outputs until the next run

@@ -96,6 +96,11 @@ impl<B> Prepared<B> {
         list.push(Made { weights, buffer: Arc::downgrade(buffer) });
     }
 
+    /// Forgets everything: something that was made turned out to be wrong. Those who have it keep it.
+    pub fn clear(&self) {
+        self.locked().clear();
+    }
+
     fn locked(&self) -> MutexGuard<'_, HashMap<PreparedKey, Vec<Made<B>>>> {
         self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }

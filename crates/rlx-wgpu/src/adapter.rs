@@ -3,8 +3,6 @@
 use rlx_driver::Device;
 use rlx_ir::{Error, ErrorKind, Result};
 
-use crate::block_on;
-
 /// Packages that bring a software Vulkan driver and its loader, as Debian calls them.
 const VULKAN_PACKAGES: &str = "mesa-vulkan-drivers libvulkan1";
 /// Packages that bring a software OpenGL driver that needs no display.
@@ -17,6 +15,7 @@ pub(crate) fn backends(device: Device) -> Option<wgpu::Backends> {
         Device::OpenGl => Some(wgpu::Backends::GL),
         Device::Metal => Some(wgpu::Backends::METAL),
         Device::DirectX => Some(wgpu::Backends::DX12),
+        Device::WebGpu => Some(wgpu::Backends::BROWSER_WEBGPU),
         Device::Gpu if cfg!(feature = "noop") => Some(wgpu::Backends::all()),
         Device::Gpu => Some(wgpu::Backends::PRIMARY | wgpu::Backends::GL),
         _ => None,
@@ -40,14 +39,18 @@ pub(crate) fn instance(backends: wgpu::Backends) -> wgpu::Instance {
 ///
 /// # Errors
 /// [`ErrorKind::DeviceUnavailable`] saying what is missing and how to get it.
-pub(crate) fn choose(device: Device) -> Result<wgpu::Adapter> {
+pub(crate) async fn choose(device: Device) -> Result<wgpu::Adapter> {
     let backends = backends(device).ok_or_else(|| {
         let message =
-            format!("{device} is not served through wgpu; vulkan, opengl, metal, directx and gpu are");
+            format!("{device} is not served through wgpu; vulkan, opengl, metal, directx, gpu and (in a page) webgpu are");
         Error::new(ErrorKind::DeviceUnavailable, message).with_device(device.name())
     })?;
+    // Without WebGPU, or outside of pages, there is not even an instance.
+    if device == Device::WebGpu && !wgpu::util::is_browser_webgpu_supported().await {
+        return Err(missing(device));
+    }
     let instance = instance(backends);
-    let adapters = block_on(instance.enumerate_adapters(backends));
+    let adapters = instance.enumerate_adapters(backends).await;
     let usable = adapters.into_iter().filter(computes);
     usable.min_by_key(|a| rank(&a.get_info())).ok_or_else(|| missing(device))
 }
@@ -92,6 +95,11 @@ fn missing(device: Device) -> Error {
             "install the GPU vendor's driver; Windows 10 and later have a software device (WARP)".to_owned(),
         ),
         Device::DirectX => ("DirectX 12 is part of Windows", elsewhere("Windows")),
+        Device::WebGpu => (
+            "this engine has no WebGPU, or none for this machine",
+            "use a current browser, with hardware acceleration on, and a page from https or localhost; or the CPU"
+                .to_owned(),
+        ),
         _ => ("a Vulkan or OpenGL driver is missing", mesa(&format!("{VULKAN_PACKAGES} {OPENGL_PACKAGES}"))),
     };
     Error::new(ErrorKind::DeviceUnavailable, format!("no adapter was found: {what}"))
@@ -116,12 +124,12 @@ mod tests {
         assert!(missing(Device::OpenGl).hint().is_some_and(|h| h.contains("libegl-mesa0")));
         if !cfg!(any(windows, target_vendor = "apple")) {
             for (device, system) in [(Device::Metal, "macOS"), (Device::DirectX, "Windows")] {
-                let e = choose(device).unwrap_err();
+                let e = crate::block_on(choose(device)).unwrap_err();
                 assert_eq!((e.kind(), e.device()), (ErrorKind::DeviceUnavailable, Some(device.name())));
                 assert!(e.message().contains(system) && e.hint().is_some_and(|h| h.contains(system)), "{e}");
             }
         }
-        let other = choose(Device::Cuda).unwrap_err();
+        let other = crate::block_on(choose(Device::Cuda)).unwrap_err();
         assert_eq!(other.kind(), ErrorKind::DeviceUnavailable);
     }
 }

@@ -21,7 +21,8 @@ const MOST_BYTES: u64 = i32::MAX as u64 & !0xff;
 /// What the cached kernels are called.
 pub(crate) const KERNELS: &str = "kernels";
 
-/// A device that wgpu drives: [`Device::Vulkan`], [`Device::OpenGl`], [`Device::Metal`], [`Device::DirectX`] or, as [`Device::Gpu`], the best adapter.
+/// A device that wgpu drives: [`Device::Vulkan`], [`Device::OpenGl`], [`Device::Metal`], [`Device::DirectX`], in a page
+/// [`Device::WebGpu`], or, as [`Device::Gpu`], the best adapter.
 ///
 /// Every process opens a device once; its memory and pipelines are shared by all backends and executables of
 /// the same device and limits.
@@ -113,6 +114,32 @@ impl WgpuBackend {
         compile_for(self.gpu()?, target, lir, &Tuning::default())
     }
 
+    /// Opens the device and runs the probe's kernel, awaiting both; afterwards [`Backend::probe`] and everything else find it open.
+    /// A page has no other way, since no thread can wait there; elsewhere the first use opens the device.
+    ///
+    /// ```no_run
+    /// # async fn example() -> rlx_ir::Result<()> {
+    /// use rlx_driver::Device;
+    /// let backend = rlx_wgpu::WgpuBackend::new(Device::WebGpu);
+    /// backend.open().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Backend::probe`].
+    pub async fn open(&self) -> Result<()> {
+        let gpu = Gpu::open_awaited(self.device, self.lowered).await?;
+        if let Some(probed) = gpu.probed.get() {
+            return probed.clone();
+        }
+        let probed = match rlx_backend::probe::doubles_awaited(self).await {
+            Ok(right) => self.judge(right),
+            Err(e) => Err(e),
+        };
+        gpu.probed.get_or_init(|| probed).clone()
+    }
+
     fn gpu(&self) -> Result<Arc<Gpu>> {
         Gpu::open(self.device, self.lowered)
     }
@@ -144,7 +171,12 @@ impl WgpuBackend {
 
     /// Adds two numbers on the device.
     fn try_kernel(&self) -> Result<()> {
-        if rlx_backend::probe::doubles(self)? {
+        self.judge(rlx_backend::probe::doubles(self)?)
+    }
+
+    /// Whether the probe's result makes a usable device.
+    fn judge(&self, right: bool) -> Result<()> {
+        if right {
             return Ok(());
         }
         let gpu = self.gpu()?;

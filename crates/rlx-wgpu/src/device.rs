@@ -1,21 +1,24 @@
 //! The device as the executor uses it: see [`DeviceApi`].
 
 use std::borrow::Cow;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use rlx_backend::executor::{Run, Step, use_pools};
 use rlx_backend::extents::Values;
 use rlx_backend::prepared::Prepared;
 use rlx_backend::{CodePart, DeviceApi};
 use rlx_ir::lir::MemoryPlan;
-use rlx_ir::{ErrorKind, LirModule, Result, Weight};
+use rlx_ir::{ErrorKind, LirModule, NodeId, Result, Weight};
 use rlx_kernel::dispatch::{FAULT_BYTES, fault};
 use rlx_opt::PoolSpec;
 
+use crate::WAITS;
 use crate::backend::KERNELS;
 use crate::flights::{Flights, IN_FLIGHT};
-use crate::memory::{DeviceBuffer, whole_words};
+use crate::gpu::Gpu;
+use crate::memory::{DeviceBuffer, Mapping, whole_words};
 use crate::program::{Kernel, Program, Wgpu};
 use crate::sequence::{Place, Sequence};
 
@@ -26,6 +29,25 @@ pub(crate) struct Queue {
     flights: Flights,
     /// Whether the present run was submitted.
     submitted: Cell<bool>,
+    /// What init steps report, where no one could wait for it.
+    init_reports: RefCell<Vec<InitReport>>,
+}
+
+/// The fault record of init steps, on its way to the host.
+struct InitReport {
+    _record: DeviceBuffer,
+    mapping: Mapping,
+    can_fail: Arc<Vec<(u32, NodeId)>>,
+}
+
+impl InitReport {
+    /// The fault that init steps report.
+    fn read(&self, gpu: &Gpu) -> Result<Option<(Option<NodeId>, rlx_ir::Error)>> {
+        let mut bytes = [0; FAULT_BYTES];
+        self.mapping.wait(gpu)?;
+        self.mapping.copy(gpu, 0, &mut bytes)?;
+        Ok(fault(&bytes, &self.can_fail))
+    }
 }
 
 impl Wgpu {
@@ -42,7 +64,7 @@ impl Wgpu {
         }
     }
 
-    /// Runs init steps; waits for those that can fail.
+    /// Runs init steps; waits for those that can fail, or in a page leaves what they report to the run behind them.
     fn submit_init(&self, queue: &mut Queue, run: Run<'_, Wgpu>) -> Result<()> {
         let (gpu, name) = (&self.gpu, &run.program.lir.name);
         let can_fail = Arc::clone(&run.sequence.bound.can_fail);
@@ -53,11 +75,24 @@ impl Wgpu {
         let index = run.sequence.submit(gpu, name, run.places, &queue.faults, None, |encoder| {
             encoder.copy_buffer_to_buffer(&queue.faults.raw, 0, &record.raw, 0, FAULT_BYTES as u64);
         })?;
-        let mut bytes = [0; FAULT_BYTES];
         let mapping = record.map(gpu, FAULT_BYTES, index)?;
-        mapping.wait(gpu)?;
-        mapping.copy(gpu, 0, &mut bytes)?;
-        self.report(run.program, fault(&bytes, &can_fail))
+        let report = InitReport { _record: record, mapping, can_fail };
+        if !WAITS {
+            queue.init_reports.get_mut().push(report);
+            return Ok(());
+        }
+        self.report(run.program, report.read(gpu)?)
+    }
+
+    /// What init steps reported meanwhile. What they made is no one's any more then, and the program cannot run.
+    fn check_init(&self, program: &Program, queue: &Queue) -> Result<()> {
+        for report in queue.init_reports.take() {
+            if let Err(error) = self.report(program, report.read(&self.gpu)?) {
+                self.gpu.prepared.clear();
+                return Err(self.init_fault.get_or_init(|| error).clone());
+            }
+        }
+        Ok(())
     }
 }
 
@@ -78,7 +113,8 @@ impl DeviceApi for Wgpu {
     }
 
     fn alive(&self) -> Result<()> {
-        self.gpu.alive()
+        self.gpu.alive()?;
+        self.init_fault.get().map_or(Ok(()), |fault| Err(fault.clone()))
     }
 
     fn times_steps(&self) -> bool {
@@ -143,7 +179,13 @@ impl DeviceApi for Wgpu {
 
     fn queue(&self, _: &Program, _: Option<&Queue>) -> Result<Queue> {
         let faults = DeviceBuffer::storage(&self.gpu, FAULT_BYTES as u64, "the fault record")?;
-        Ok(Queue { pools: Vec::new(), faults, flights: Flights::default(), submitted: Cell::new(false) })
+        Ok(Queue {
+            pools: Vec::new(),
+            faults,
+            flights: Flights::default(),
+            submitted: Cell::new(false),
+            init_reports: RefCell::default(),
+        })
     }
 
     fn sequence<'s>(
@@ -216,7 +258,20 @@ impl DeviceApi for Wgpu {
     }
 
     fn complete(&self, program: &Program, queue: &Queue) -> Result<()> {
-        self.report(program, queue.flights.complete(&self.gpu)?)
+        if queue.flights.is_idle() {
+            return Ok(());
+        }
+        let init = self.check_init(program, queue);
+        let run = queue.flights.complete(&self.gpu);
+        init?;
+        self.report(program, run?)
+    }
+
+    fn poll_complete(&self, queue: &Queue, context: &mut Context<'_>) -> Poll<()> {
+        let init = queue.init_reports.borrow().iter().all(|r| r.mapping.poll(&self.gpu, context).is_ready());
+        let run = queue.flights.poll(&self.gpu, context).is_ready();
+        let calls = self.gpu.poll_late(context).is_ready();
+        if init && run && calls { Poll::Ready(()) } else { Poll::Pending }
     }
 
     fn roll_back(&self, queue: &mut Queue) -> bool {

@@ -6,6 +6,7 @@
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use rlx_backend::executor::Output;
 use rlx_ir::{Error, ErrorKind, NodeId, Result};
@@ -128,6 +129,21 @@ impl Flights {
         let mut record = [0; FAULT_BYTES];
         mapping.copy(gpu, flight.fault_at, &mut record)?;
         Ok(fault(&record, &flight.can_fail))
+    }
+
+    /// Whether no run is under way.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.under_way.borrow().is_empty()
+    }
+
+    /// Whether [`Flights::complete`] has nothing to wait for.
+    pub(crate) fn poll(&self, gpu: &Arc<Gpu>, context: &mut Context<'_>) -> Poll<()> {
+        let under_way = self.under_way.borrow();
+        let Some(&oldest) = under_way.front() else { return Poll::Ready(()) };
+        match self.all[oldest].mapping.borrow().as_ref() {
+            Some(mapping) => mapping.poll(gpu, context),
+            None => Poll::Ready(()),
+        }
     }
 
     fn host(&self, gpu: &Gpu) -> Result<&[u8]> {

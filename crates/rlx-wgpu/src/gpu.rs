@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::{Context, Poll};
 
 use rlx_backend::budget::{Budget, Reserved};
 use rlx_backend::prepared::Prepared;
@@ -14,9 +15,10 @@ use rlx_driver::Device;
 use rlx_ir::{Error, ErrorKind, Result, Weight};
 
 use crate::driver_cache::DriverCache;
+use crate::late::Late;
 use crate::memory::DeviceBuffer;
 use crate::pipeline::{Pipeline, PipelineKey};
-use crate::{adapter, block_on};
+use crate::{WAITS, adapter, block_on};
 
 /// Limits below the device's own: for sharing a device, and for tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -59,7 +61,9 @@ pub(crate) struct Gpu {
     /// Why the device was lost, once it was; shared with the driver's callback.
     lost: Arc<OnceLock<String>>,
     /// Errors that no scope caught.
-    stray: Arc<Mutex<Option<String>>>,
+    stray: Arc<Mutex<Option<Error>>>,
+    /// What calls will report, where it comes later.
+    late: Mutex<Late>,
     pub(crate) pipelines: Mutex<HashMap<PipelineKey, Arc<Pipeline>>>,
     /// Where the driver gives what it compiled.
     pub(crate) driver_cache: Option<DriverCache>,
@@ -87,8 +91,27 @@ impl Gpu {
         if let Some(gpu) = opened.get(&(device, lowered)).filter(|gpu| gpu.lost.get().is_none()) {
             return Ok(Arc::clone(gpu));
         }
-        let gpu = Arc::new(Gpu::new(device, lowered)?);
+        if !WAITS {
+            let message = "the device is not open, and opening it takes turns of the page's event loop";
+            return Err(Error::new(ErrorKind::DeviceUnavailable, message)
+                .with_device(device.name())
+                .with_hint("await WgpuBackend::open first"));
+        }
+        let gpu = Arc::new(block_on(Gpu::new(device, lowered))?);
         opened.insert((device, lowered), Arc::clone(&gpu));
+        Ok(gpu)
+    }
+
+    /// As [`Gpu::open`], awaited.
+    ///
+    /// # Errors
+    /// As [`Gpu::open`].
+    pub(crate) async fn open_awaited(device: Device, lowered: Lowered) -> Result<Arc<Gpu>> {
+        if let Some(gpu) = Gpu::opened(device, lowered) {
+            return Ok(gpu);
+        }
+        let gpu = Arc::new(Gpu::new(device, lowered).await?);
+        locked(&OPENED).insert((device, lowered), Arc::clone(&gpu));
         Ok(gpu)
     }
 
@@ -97,8 +120,8 @@ impl Gpu {
         locked(&OPENED).get(&(device, lowered)).filter(|gpu| gpu.lost.get().is_none()).cloned()
     }
 
-    fn new(name: Device, lowered: Lowered) -> Result<Gpu> {
-        let adapter = adapter::choose(name)?;
+    async fn new(name: Device, lowered: Lowered) -> Result<Gpu> {
+        let adapter = adapter::choose(name).await?;
         let mut limits = adapter.limits();
         if let Some(most) = lowered.max_binding_bytes {
             limits.max_storage_buffer_binding_size = limits.max_storage_buffer_binding_size.min(most);
@@ -122,7 +145,7 @@ impl Gpu {
             ..Default::default()
         };
         let info = adapter.get_info();
-        let (device, queue) = block_on(adapter.request_device(&description)).map_err(|e| {
+        let (device, queue) = adapter.request_device(&description).await.map_err(|e| {
             Error::new(ErrorKind::Device, format!("{} does not open: {e}", info.name))
                 .with_device(name.name())
                 .with_source(e)
@@ -135,7 +158,8 @@ impl Gpu {
         let stray = Arc::new(Mutex::new(None));
         let keep = Arc::clone(&stray);
         device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| {
-            locked(&keep).get_or_insert(error.to_string());
+            let stray = Error::new(ErrorKind::Device, error.to_string()).with_device(name.name());
+            locked(&keep).get_or_insert(stray);
         }));
         tracing::debug!(device = %name, adapter = %info.name, driver = %info.driver_info, "opened");
         let driver_cache = DriverCache::open(&device, &info);
@@ -147,6 +171,7 @@ impl Gpu {
             limits,
             lost,
             stray,
+            late: Mutex::default(),
             pipelines: Mutex::default(),
             driver_cache,
             uploads: Uploads::default(),
@@ -173,12 +198,13 @@ impl Gpu {
                 .with_hint("compile again: the device is then opened again"));
         }
         match locked(&self.stray).take() {
-            Some(what) => Err(self.error(ErrorKind::Device, what)),
+            Some(error) => Err(error),
             None => Ok(()),
         }
     }
 
-    /// Calls `f`; what the driver or wgpu reports meanwhile on this thread is the error.
+    /// Calls `f`; what the driver or wgpu reports meanwhile on this thread is the error. A page reports it later: then it is
+    /// the error of the run that is awaited next.
     ///
     /// # Errors
     /// [`ErrorKind::OutOfMemory`] or [`ErrorKind::Device`], saying what was being done.
@@ -188,17 +214,38 @@ impl Gpu {
         let validation = self.device.push_error_scope(wgpu::ErrorFilter::Validation);
         let internal = self.device.push_error_scope(wgpu::ErrorFilter::Internal);
         let value = f();
-        let found = [block_on(internal.pop()), block_on(validation.pop()), block_on(memory.pop())];
+        let found = (internal.pop(), validation.pop(), memory.pop());
+        if !WAITS {
+            locked(&self.late).push(what(), found);
+            return Ok(value);
+        }
+        let found = [block_on(found.0), block_on(found.1), block_on(found.2)];
         self.alive()?;
         match found.into_iter().flatten().next() {
             None => Ok(value),
-            Some(error @ wgpu::Error::OutOfMemory { .. }) => {
-                Err(self.out_of_memory(&what()).with_source(error))
-            }
-            Some(error) => {
-                Err(self.error(ErrorKind::Device, format!("{}: {error}", what())).with_source(error))
-            }
+            Some(error) => Err(self.reported(&what(), error)),
         }
+    }
+
+    /// What wgpu reports of a call.
+    fn reported(&self, what: &str, error: wgpu::Error) -> Error {
+        match error {
+            wgpu::Error::OutOfMemory { .. } => self.out_of_memory(what).with_source(error),
+            _ => self.error(ErrorKind::Device, format!("{what}: {error}")).with_source(error),
+        }
+    }
+
+    /// Whether every call has reported what it has to; the first error is then what [`Gpu::alive`] gives.
+    pub(crate) fn poll_late(&self, context: &mut Context<'_>) -> Poll<()> {
+        let (errors, polled) = locked(&self.late).poll(context);
+        if !errors.is_empty() {
+            // One of them may be among those that were wrong.
+            locked(&self.pipelines).clear();
+        }
+        for (what, error) in errors {
+            locked(&self.stray).get_or_insert(self.reported(&what, error));
+        }
+        polled
     }
 
     fn out_of_memory(&self, what: &str) -> Error {
@@ -239,6 +286,11 @@ impl Gpu {
     }
 
     fn poll(&self, what: wgpu::PollType) -> Result<()> {
+        self.alive()?;
+        if !WAITS {
+            let message = "a page cannot wait for the device without giving up its turn";
+            return Err(self.error(ErrorKind::Unsupported, message).with_hint("await the run instead"));
+        }
         let polled = self.device.poll(what);
         self.alive()?;
         polled

@@ -1,4 +1,4 @@
-//! RLX on GPUs through wgpu: Vulkan, OpenGL, or the best adapter there is.
+//! RLX on GPUs through wgpu: Vulkan, OpenGL, the best adapter there is, and in a page WebGPU.
 //!
 //! Kernels come from [`rlx_kernel`] as WGSL; this crate brings them to a device and feeds them:
 //!
@@ -14,6 +14,7 @@
 //! | `program` | a module's launches with everything that runs share |
 //! | `device` | the device as the executor uses it ([`rlx_backend::DeviceApi`]) |
 //! | `sequence` | steps bound to numbers: bind groups, uniforms, and the one submission of a run |
+//! | `late` | what calls report later, where no one can wait for it |
 //! | `flights` | runs under way, and what comes back of each |
 //!
 //! [`WgpuBackend`] is what a session uses. Memory is planned by the compiler within the device's limits
@@ -29,6 +30,7 @@ mod device;
 mod driver_cache;
 mod flights;
 mod gpu;
+mod late;
 mod memory;
 mod pipeline;
 mod program;
@@ -45,7 +47,12 @@ use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-/// The value of a future. wgpu's are ready at once outside of browsers, so there is nothing to wait for.
+/// Whether a thread can wait for the device. In a page none can: what the device did arrives between two turns of the page's
+/// event loop. So devices are opened by [`WgpuBackend::open`] there, runs are awaited
+/// ([`ExecutableGraph::poll_collect`](rlx_backend::ExecutableGraph::poll_collect)), and what would wait is an error.
+pub(crate) const WAITS: bool = !cfg!(target_family = "wasm");
+
+/// The value of a future of wgpu's; only where [`WAITS`]: these are ready at once there.
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     let mut context = Context::from_waker(Waker::noop());

@@ -1,11 +1,14 @@
 //! Device memory: buffers with their ranges, uploads, and what comes back to the host.
 
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Condvar, Mutex};
+use std::task::{Context, Poll, Waker};
 
 use rlx_backend::budget::Reserved;
 use rlx_ir::{Error, ErrorKind, Result};
 
-use crate::gpu::Gpu;
+use crate::WAITS;
+use crate::gpu::{Gpu, locked};
 
 /// Copies and bindings move whole words.
 const WORD: u64 = 4;
@@ -136,14 +139,12 @@ impl DeviceBuffer {
     /// # Errors
     /// [`ErrorKind::Device`].
     pub(crate) fn map(&self, gpu: &Gpu, bytes: usize, after: wgpu::SubmissionIndex) -> Result<Mapping> {
-        let (sender, mapped) = std::sync::mpsc::channel();
+        let arrival = Arc::new(Arrival::default());
+        let to = Arc::clone(&arrival);
         gpu.checked(&|| "mapping the outputs".to_string(), || {
-            self.raw.map_async(wgpu::MapMode::Read, 0..bytes as u64, move |mapped| {
-                // No one listens any more when waiting failed.
-                let _ = sender.send(mapped);
-            });
+            self.raw.map_async(wgpu::MapMode::Read, 0..bytes as u64, move |mapped| to.arrive(mapped));
         })?;
-        Ok(Mapping { buffer: self.raw.clone(), after, mapped })
+        Ok(Mapping { buffer: self.raw.clone(), after, arrival })
     }
 
     /// The first `bytes` bytes, behind everything that was submitted.
@@ -185,7 +186,50 @@ impl Range {
 pub(crate) struct Mapping {
     buffer: wgpu::Buffer,
     after: wgpu::SubmissionIndex,
-    mapped: std::sync::mpsc::Receiver<std::result::Result<(), wgpu::BufferAsyncError>>,
+    arrival: Arc<Arrival>,
+}
+
+/// Whether the bytes are there: what the device's callback leaves for the thread or the task that waits.
+#[derive(Default)]
+struct Arrival {
+    state: Mutex<Arriving>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Arriving {
+    result: Option<std::result::Result<(), wgpu::BufferAsyncError>>,
+    /// The task to wake.
+    task: Option<Waker>,
+    watch: Watch,
+}
+
+/// Whether some thread waits for the device on behalf of the task.
+#[derive(Default, PartialEq)]
+enum Watch {
+    #[default]
+    None,
+    Running,
+    /// It no longer does: what there is to say is said to who takes the bytes.
+    Over,
+}
+
+impl Arrival {
+    fn arrive(&self, result: std::result::Result<(), wgpu::BufferAsyncError>) {
+        let task = {
+            let mut state = locked(&self.state);
+            state.result = Some(result);
+            state.task.take()
+        };
+        self.changed.notify_all();
+        if let Some(task) = task {
+            task.wake();
+        }
+    }
+
+    fn is_there(&self) -> bool {
+        locked(&self.state).result.is_some()
+    }
 }
 
 impl Mapping {
@@ -198,13 +242,54 @@ impl Mapping {
     /// # Errors
     /// [`ErrorKind::Device`].
     pub(crate) fn wait(&self, gpu: &Gpu) -> Result<()> {
-        gpu.wait_for(self.after.clone())?;
-        // Another thread that waits for the device may be the one that is about to call back.
-        match self.mapped.recv_timeout(CALL_BACK) {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(e)) => Err(Self::failed(gpu, &e)),
-            Err(e) => Err(Self::failed(gpu, &e)),
+        if !self.arrival.is_there() {
+            gpu.wait_for(self.after.clone())?;
         }
+        gpu.alive()?;
+        let mut state = locked(&self.arrival.state);
+        if state.result.is_none() {
+            // Another thread that waits for the device may be the one that is about to call back.
+            let waited =
+                self.arrival.changed.wait_timeout_while(state, CALL_BACK, |state| state.result.is_none());
+            state = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
+        }
+        match &state.result {
+            Some(Ok(())) => Ok(()),
+            Some(Err(e)) => Err(Self::failed(gpu, e)),
+            None => Err(Self::failed(gpu, &"the device did not call back")),
+        }
+    }
+
+    /// Whether [`Mapping::wait`] has nothing to wait for; where it has, the task of `context` is woken later. A page calls back by
+    /// itself. Elsewhere somebody must wait for the device: a thread does, for the task.
+    pub(crate) fn poll(&self, gpu: &Arc<Gpu>, context: &mut Context<'_>) -> Poll<()> {
+        let mut state = locked(&self.arrival.state);
+        if state.result.is_some() || state.watch == Watch::Over {
+            return Poll::Ready(());
+        }
+        state.task = Some(context.waker().clone());
+        if WAITS && state.watch == Watch::None {
+            state.watch = Watch::Running;
+            drop(state);
+            let (gpu, after, arrival) = (Arc::clone(gpu), self.after.clone(), Arc::clone(&self.arrival));
+            let watch = move || {
+                // What is wrong is found by the call that takes the outputs.
+                let _ = gpu.wait_for(after);
+                let task = {
+                    let mut state = locked(&arrival.state);
+                    state.watch = Watch::Over;
+                    state.task.take()
+                };
+                if let Some(task) = task {
+                    task.wake();
+                }
+            };
+            if std::thread::Builder::new().name("rlx-wgpu-wait".to_string()).spawn(watch).is_err() {
+                // Without a thread the call that takes the outputs waits.
+                return Poll::Ready(());
+            }
+        }
+        Poll::Pending
     }
 
     /// Copies bytes that were waited for: as many as `out` has (a multiple of four) from `at` on (a multiple of eight).

@@ -3,10 +3,10 @@
 //! A [`Program`] is immutable and shared by clones. Sizes are entries of a table that every binding evaluates, so
 //! one program serves all dimensions.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use rlx_ir::Result;
 use rlx_ir::lir::LirModule;
+use rlx_ir::{Error, Result};
 use rlx_kernel::dispatch::{self, ConstantLayout, ConstantPlace, Dispatches};
 use rlx_kernel::{KernelTarget, Launches};
 
@@ -25,6 +25,8 @@ pub(crate) struct Wgpu {
     pub(crate) launches: Launches,
     pub(crate) constant_pools: Vec<DeviceBuffer>,
     pub(crate) constants: Vec<Option<ConstantPlace>>,
+    /// What the init program reported after it was left to itself: see `Wgpu::check_init`.
+    pub(crate) init_fault: OnceLock<Error>,
 }
 
 /// A module with pipelines for every step.
@@ -54,7 +56,8 @@ pub(crate) fn program(
         constant_pools[pool].write_at(&gpu, offset, bytes)?;
     }
     let machine = gpu.name.name();
-    let device = Wgpu { gpu, target, launches, constant_pools, constants: constants.places };
+    let (constants, init_fault) = (constants.places, OnceLock::new());
+    let device = Wgpu { gpu, target, launches, constant_pools, constants, init_fault };
     // What a fault of a dispatch is reported as: its place among those of the init program, or of the run.
     let mut numbers = [0, 0];
     Program::new(lir, device, machine, |device, lir, at, step, table| {

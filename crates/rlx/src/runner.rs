@@ -398,6 +398,28 @@ impl Runner {
         Ok(outputs.iter().cloned().zip(results).collect())
     }
 
+    /// As [`Runner::run`], awaited: see [`CompiledGraph::try_run_tensors_async`]. Importing and compiling are not: they are done
+    /// when the future is first polled.
+    ///
+    /// # Errors
+    /// As [`Runner::run`].
+    pub async fn run_async(&mut self, inputs: &[(&str, &ConstData)]) -> Result<Vec<(String, ConstData)>> {
+        let Prepared { compiled, outputs } = self.prepare(inputs)?;
+        let results = compiled.try_run_tensors_async(&views(inputs)).await?;
+        Ok(outputs.iter().cloned().zip(results).collect())
+    }
+
+    /// The same model on another session; or on the same device again, after it was lost. It is compiled anew.
+    ///
+    /// # Errors
+    /// As [`Session::load`], for an artefact.
+    pub fn on(self, session: Session) -> Result<Self> {
+        match self.source {
+            Source::Artefact(artefact) => Self::from_artefact(*artefact, session),
+            source => Ok(Runner { cache: self.cache, ..Self::of(source, session, self.options) }),
+        }
+    }
+
     /// Writes the model, compiled for these inputs, to an artefact at `path`. A slim one holds only what running needs:
     /// it is smaller, but cannot be compared with the oracle. Returns the artefact.
     ///

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use rlx_ir::clock::Instant;
 use rlx_ir::lir::MemoryPlan;
@@ -219,6 +220,12 @@ pub trait DeviceApi: Send + Sync + Sized + 'static {
     fn complete(&self, program: &Program<Self>, queue: &Self::Queue) -> Result<()> {
         let _ = (program, queue);
         Ok(())
+    }
+
+    /// Whether [`DeviceApi::complete`] has nothing to wait for. Where it has, the waker of `context` is called once that is over.
+    fn poll_complete(&self, queue: &Self::Queue, context: &mut Context<'_>) -> Poll<()> {
+        let _ = (queue, context);
+        Poll::Ready(())
     }
 
     /// A run failed or was stopped: puts back what it replaced in memory that it updates in place. Gives whether that memory is

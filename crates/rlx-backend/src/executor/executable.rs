@@ -1,6 +1,7 @@
 //! The executor as the rest of the project sees it: [`ExecutableGraph`].
 
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use rlx_ir::{Error, ErrorKind, LirModule, Progress, Result, Weight};
 
@@ -78,6 +79,13 @@ impl<D: DeviceApi> ExecutableGraph for Executor<D> {
 
     fn in_flight(&self) -> usize {
         self.in_flight.get()
+    }
+
+    fn poll_collect(&self, context: &mut Context<'_>) -> Poll<()> {
+        match self.in_flight.get() {
+            0 => Poll::Ready(()),
+            _ => self.program.device.poll_complete(&self.queue, context),
+        }
     }
 
     fn collect(&mut self) -> Result<()> {

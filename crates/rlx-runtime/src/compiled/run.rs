@@ -5,6 +5,8 @@
 //! there finishes and returns its outputs). A cancelled run leaves no outputs and changes no handle; the graph
 //! can be run again.
 
+use std::future::poll_fn;
+
 use rlx_ir::{ConstData, DType, Error, ErrorKind, Progress, Result};
 use rlx_select::or_panic;
 
@@ -361,6 +363,54 @@ impl CompiledGraph {
     /// A device error.
     pub fn try_sync_pending(&mut self) -> Result<()> {
         self.drain()
+    }
+
+    /// As [`CompiledGraph::try_run_tensors`], awaited: where the device computes by itself, the task goes on with something else
+    /// until the outputs are there. This is the only way in a page, whose thread cannot wait for a GPU. On the CPU the run is over
+    /// when the future is first polled.
+    ///
+    /// A future that is dropped leaves the run to end by itself; its outputs are lost.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// # fn main() -> Result<()> {
+    /// # let mut g = Graph::new("sum");
+    /// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
+    /// # let y = g.add(x, w);
+    /// # g.set_outputs(vec![y]);
+    /// # let mut compiled = Session::new(Device::Cpu).compile(g);
+    /// # compiled.set_param("w", &[10.0, 20.0]);
+    /// async fn sum(compiled: &mut CompiledGraph, x: &[f32]) -> Result<Vec<ConstData>> {
+    ///     compiled.try_run_tensors_async(&[TensorView::of("x", &[2], x)?]).await
+    /// }
+    /// # let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    /// # let polled = std::pin::pin!(sum(&mut compiled, &[1.0, 2.0])).poll(&mut context);
+    /// # let std::task::Poll::Ready(outputs) = polled else { panic!("the CPU is done at once") };
+    /// # assert_eq!(outputs?[0].as_f32()?, [11.0, 22.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`CompiledGraph::try_run`].
+    pub async fn try_run_tensors_async(&mut self, inputs: &[TensorView<'_>]) -> Result<Vec<ConstData>> {
+        // What an earlier future left under way.
+        self.pending_over().await?;
+        self.execute(RunRequest::from(inputs).no_wait())?;
+        self.pending_over().await?;
+        self.output_views().map(|view| view.to_const()).collect()
+    }
+
+    /// As [`CompiledGraph::try_sync_pending`], awaited.
+    ///
+    /// # Errors
+    /// A device error.
+    pub async fn pending_over(&mut self) -> Result<()> {
+        while self.exec.in_flight() > 0 {
+            poll_fn(|context| self.exec.poll_collect(context)).await;
+            self.guard.call("waiting", || self.exec.collect())?;
+        }
+        Ok(())
     }
 
     /// Runs one after the other; returns the outputs of each run. On a GPU the next runs are under way while the outputs of one

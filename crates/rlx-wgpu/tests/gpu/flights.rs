@@ -1,6 +1,10 @@
 //! Runs under way: up to three at one time, each with its own outputs; and bindings that are kept.
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
 
 use rlx_backend::ExecutableGraph;
 use rlx_driver::Device;
@@ -75,6 +79,56 @@ fn handles_pass_from_each_run_to_the_next_without_waiting() {
         (0..10).for_each(|_| exec.submit(&Kept, &[]).unwrap());
         assert_eq!(exec.handles().unwrap().read(0).unwrap(), 10f32.to_le_bytes().repeat(N));
         assert_eq!(exec.output(1).unwrap(), 9f32.to_le_bytes());
+    }
+}
+
+/// Wakes the thread that waits for a future.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// The value of a future, and how often it was polled.
+fn awaited<F: Future>(future: F) -> (F::Output, usize) {
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let (mut future, mut polls) = (pin!(future), 0);
+    loop {
+        polls += 1;
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(value) => return (value, polls),
+            Poll::Pending => thread::park(),
+        }
+    }
+}
+
+#[test]
+fn runs_are_awaited_without_asking_again_and_again() {
+    for backend in [Device::Vulkan, Device::OpenGl].into_iter().filter_map(device) {
+        awaited(backend.open()).0.unwrap();
+        let mut exec = compile(&rows(), &backend).unwrap();
+        let want: Vec<_> = (0..3).map(|seed| alone(&mut *exec, 300, seed)).collect();
+        let mut polls = 0;
+        for seed in 0..3 {
+            exec.submit(&&input(300, seed)[..], &[300]).unwrap();
+        }
+        for want in want {
+            polls += awaited(poll_fn(|context| exec.poll_collect(context))).1;
+            exec.collect().unwrap();
+            assert!(exec.output(0).unwrap() == want, "the bits of a run that is waited for");
+        }
+        assert!(polls <= 9, "a task is woken when there is something to see: {polls}");
+        // A run that reports a fault, and one on a device that is gone, are over too.
+        let mut exec = compile(&gather(), &backend).unwrap();
+        exec.submit(&&gather_inputs(1000)[..], &[]).unwrap();
+        awaited(poll_fn(|context| exec.poll_collect(context)));
+        assert_eq!(exec.collect().unwrap_err().kind(), ErrorKind::Value);
+        assert!(
+            exec.poll_collect(&mut Context::from_waker(Waker::noop())).is_ready(),
+            "nothing is under way"
+        );
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use rlx_ir::dim::scoped;
 use rlx_ir::{ConstData, Error, ErrorKind, Progress, Result};
 use rlx_onnx::{Imported, needed_tensor};
-use rlx_runtime::{CompileOptions, CompiledGraph, Session};
+use rlx_runtime::{CompileOptions, CompiledGraph, Device, Session};
 
 use super::{MOST_COMPILED, compile, views};
 use crate::Model;
@@ -40,6 +40,9 @@ pub(super) fn import(
         // Nothing can run; the inputs that are given may be enough.
         return model.import_with_progress(inputs, progress);
     }
+    // A page cannot wait for its GPU, and what a stage computes is little.
+    let host = if session.device() == Device::WebGpu { Some(Session::try_new(Device::Cpu)?) } else { None };
+    let session = host.as_ref().unwrap_or(session);
     let mut known: Vec<(String, ConstData)> = Vec::new();
     while known.len() <= MOST_STAGES {
         if let Some(tensor) = model.stages().get(known.len()).cloned() {
