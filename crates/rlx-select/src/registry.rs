@@ -133,6 +133,9 @@ fn built_in(device: DeviceId) -> Option<Make> {
         Device::DirectX => Some(|| Box::new(rlx_wgpu::WgpuBackend::new(Device::DirectX))),
         #[cfg(feature = "gpu")]
         Device::Gpu => Some(|| Box::new(rlx_wgpu::WgpuBackend::new(Device::Gpu))),
+        // A browser's device: elsewhere there is no such thing, whatever is built in.
+        #[cfg(all(feature = "webgpu", target_family = "wasm"))]
+        Device::WebGpu => Some(|| Box::new(rlx_wgpu::WgpuBackend::new(Device::WebGpu))),
         _ => None,
     }
 }
@@ -197,6 +200,9 @@ pub fn require_backend(device: impl Into<DeviceId>) -> Result<Box<dyn Backend>> 
             format!("{device}: no backend in this build (Cargo feature \"{feature}\" of rlx-runtime)");
         let hint = if WRITTEN.contains(&known) {
             format!("enable the feature \"{feature}\", or add a backend with register_backend")
+        } else if device == Device::WebGpu {
+            "WebGPU is for pages (docs/guide/browser.md); vulkan, opengl and gpu are for other programs"
+                .to_string()
         } else {
             "RLX has none for it yet; add one with register_backend".to_string()
         };
