@@ -29,6 +29,7 @@ mod structure;
 mod suites;
 mod toy_op;
 mod windows;
+mod web;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -49,6 +49,8 @@ pub enum What {
     Fuzz { target: &'static str, least_s: u64 },
     /// Licences, sources and advisories of what we depend on.
     Deny,
+    /// The npm package in Node and in a browser.
+    Web,
     /// No cycles of modules but those listed.
     Structure,
     /// The CPU's matmuls by OpenBLAS.
@@ -271,6 +273,18 @@ pub const SUITES: &[Suite] = &[
             What::Windows,
         )
     },
+    Suite {
+        heavy: true,
+        needs: &[&MINILM],
+        covers: &[
+            "crates/rlx-web",
+            "crates/rlx-wgpu",
+            "crates/rlx-kernel",
+            "crates/rlx-backend",
+            "crates/rlx-cpu/src",
+        ],
+        ..suite("web", "the npm package in Node and in Chromium, on the CPU and on WebGPU", 1800, What::Web)
+    },
     fuzz(
         "fuzz-importer",
         "fuzzing: ONNX files, imported, compiled and run",
@@ -386,6 +400,7 @@ impl What {
             What::Miri => crate::miri::run(run),
             What::Fuzz { target, least_s } => crate::fuzz::run(run, target, *least_s),
             What::Deny => crate::deny::run(run),
+            What::Web => crate::web::run(run),
             What::Structure => crate::structure::run(),
             What::Blas => crate::blas::run(run),
             What::Python { wheel: false } => crate::python::tests(run),
