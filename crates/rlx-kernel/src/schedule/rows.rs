@@ -1,16 +1,70 @@
 //! Rows: softmax and the norms of rows, one workgroup for each row.
 //!
 //! The invocations go over the row together, once for each statistic (each joined by the tree of [`super::reduce`])
-//! and once for the results, which carry the epilogue. So a row is read a few times, mostly from the caches, and
-//! nothing in between is stored.
+//! and once for the results, which carry the epilogue. The first time they read it, and what comes before the op is computed; what there is room
+//! for stays in workgroup memory ([`Kept`]), where each invocation finds its own elements again. So a row is read once, unless it is longer than that.
 
 use rlx_ir::op::ReduceOp;
-use rlx_ir::{Extent, Node, Op};
+use rlx_ir::{Extent, Node, NodeId, Op};
 
 use super::cx::Cx;
 use super::reduce::{Combine, WORKGROUP, join_parts};
 use super::{Launch, Scheduled, StepDesc, Unscheduled, elementwise, reject};
 use crate::ir::{Inst, MathFn, Shared, Ty, UnOp, Value};
+
+/// Bytes of workgroup memory for the elements of a row, of the 16 KiB that every device has.
+const ROOM_BYTES: i64 = 8 << 10;
+
+/// The elements of a row in workgroup memory.
+#[derive(Clone, Copy)]
+struct Kept {
+    shared: Shared,
+    /// How many there is room for; `None` where that is known to be all.
+    room: Option<i32>,
+}
+
+impl Kept {
+    /// Room for a row of `count` elements.
+    fn new(cx: &mut Cx<'_>, ty: Ty, count: Extent) -> Kept {
+        let most = ROOM_BYTES / i64::from(ty.bits().div_ceil(8));
+        let whole = count.as_const().filter(|&n| n <= most);
+        // Powers of two, so that rows of similar lengths share a kernel.
+        let len = whole.map_or(most, |n| n.max(1).unsigned_abs().next_power_of_two() as i64);
+        Kept { shared: cx.b.shared(ty, len as u32), room: whole.is_none().then_some(len as i32) }
+    }
+
+    fn fits(&self, cx: &mut Cx<'_>, i: Value) -> Option<Value> {
+        let room = cx.b.int(self.room?);
+        Some(cx.b.lt(i, room))
+    }
+
+    /// Keeps element `i` of the row, which is this invocation's.
+    fn keep(&self, cx: &mut Cx<'_>, i: Value, v: Value) -> Scheduled<()> {
+        let store = |cx: &mut Cx<'_>| {
+            cx.b.store_shared(self.shared, i, v);
+            Ok(())
+        };
+        match self.fits(cx, i) {
+            None => store(cx),
+            Some(fits) => cx.if_then(fits, store),
+        }
+    }
+
+    /// Element `i` as it was kept, or, where there was no room, as `again` computes it.
+    fn get(
+        &self,
+        cx: &mut Cx<'_>,
+        i: Value,
+        again: impl FnOnce(&mut Cx<'_>) -> Scheduled<Value>,
+    ) -> Scheduled<Value> {
+        let Some(fits) = self.fits(cx, i) else { return Ok(cx.b.load_shared(self.shared, i)) };
+        let zero = cx.b.int(0);
+        let zero = cx.b.convert(cx.b.kernel().shared[self.shared.index()].ty, zero);
+        let kept = cx.value_if(fits, zero, |cx| Ok(cx.b.load_shared(self.shared, i)))?;
+        let beyond = cx.b.not(fits);
+        cx.value_if(beyond, kept, again)
+    }
+}
 
 /// Where the invocations of a workgroup are in their row.
 struct Row<'a> {
@@ -23,17 +77,34 @@ struct Row<'a> {
     count: Value,
     lane: Value,
     parts: Shared,
+    kept: Kept,
 }
 
 impl Row<'_> {
-    /// Runs `f` on the index of every element that is this invocation's.
-    fn each(&self, cx: &mut Cx<'_>, f: impl FnOnce(&mut Cx<'_>, &[Value]) -> Scheduled<()>) -> Scheduled<()> {
+    /// Runs `f` on the number and the index of every element that is this invocation's.
+    fn each(
+        &self,
+        cx: &mut Cx<'_>,
+        f: impl FnOnce(&mut Cx<'_>, Value, &[Value]) -> Scheduled<()>,
+    ) -> Scheduled<()> {
         cx.for_step((self.lane, self.count, WORKGROUP as i32), |cx, i| {
             let along = cx.unflatten(i, &self.sizes);
             let mut index = self.start.to_vec();
             self.axes.iter().zip(along).for_each(|(&a, i)| index[a] = i);
-            f(cx, &index)
+            f(cx, i, &index)
         })
+    }
+
+    /// Element `i` of the row of `x`, read and kept.
+    fn first(&self, cx: &mut Cx<'_>, x: NodeId, i: Value, index: &[Value]) -> Scheduled<Value> {
+        let v = cx.element(x, index)?;
+        self.kept.keep(cx, i, v)?;
+        Ok(v)
+    }
+
+    /// Element `i` of the row of `x`, which was kept.
+    fn again(&self, cx: &mut Cx<'_>, x: NodeId, i: Value, index: &[Value]) -> Scheduled<Value> {
+        self.kept.get(cx, i, |cx| cx.element(x, index))
     }
 
     /// A statistic of the row, the same in every invocation.
@@ -41,12 +112,12 @@ impl Row<'_> {
         &self,
         cx: &mut Cx<'_>,
         combine: Combine,
-        f: impl FnOnce(&mut Cx<'_>, &[Value]) -> Scheduled<Value>,
+        f: impl FnOnce(&mut Cx<'_>, Value, &[Value]) -> Scheduled<Value>,
     ) -> Scheduled<Value> {
         let identity = combine.identity(&mut cx.b);
         let total = cx.b.var(identity);
-        self.each(cx, |cx, index| {
-            let v = f(cx, index)?;
+        self.each(cx, |cx, i, index| {
+            let v = f(cx, i, index)?;
             combine.accumulate(&mut cx.b, total, v);
             Ok(())
         })?;
@@ -80,11 +151,13 @@ pub fn schedule(step: &StepDesc, anchor: &Node) -> Scheduled<Vec<Launch>> {
     axes.iter().for_each(|&a| dims[a] = one);
     let (rows, count) = (cx.product(&dims), cx.product(&sizes));
     let parts = cx.b.shared(Ty::of(x.dtype()), WORKGROUP);
+    let length = axes.iter().fold(Extent::Const(1), |n, &a| n * x.dim(a).extent());
+    let kept = Kept::new(&mut cx, Ty::of(x.dtype()), length);
     let (group, lane) = (cx.b.inst(Inst::GroupId), cx.b.inst(Inst::LocalId));
     let inside = cx.b.lt(group, rows);
     cx.if_then(inside, |cx| {
         let start = cx.unflatten(group, &dims);
-        let row = Row { start: &start, axes: &axes, sizes, count, lane, parts };
+        let row = Row { start: &start, axes: &axes, sizes, count, lane, parts, kept };
         if alone { softmax(cx, anchor, &row) } else { norm(cx, anchor, &row) }
     })?;
     let kept = (0..space.len()).filter(|i| !axes.contains(i));
@@ -102,21 +175,31 @@ fn store(cx: &mut Cx<'_>, anchor: &Node, index: &[Value], v: Value) -> Scheduled
 fn softmax(cx: &mut Cx<'_>, anchor: &Node, row: &Row<'_>) -> Scheduled<()> {
     let (x, dtype) = (anchor.inputs[0], anchor.shape.dtype());
     let (greatest, sum) = (Combine::new(ReduceOp::Max, dtype)?, Combine::new(ReduceOp::Sum, dtype)?);
-    let most = row.total(cx, greatest, |cx, index| cx.element(x, index))?;
-    let total = row.total(cx, sum, |cx, index| {
-        let v = cx.element(x, index)?;
-        let v = cx.b.sub(v, most);
-        Ok(cx.b.math(MathFn::Exp, v))
-    })?;
+    let most = row.total(cx, greatest, |cx, i, index| row.first(cx, x, i, index))?;
     let logarithm = matches!(anchor.op, Op::LogSoftmax { .. });
-    let total = if logarithm { cx.b.math(MathFn::Log, total) } else { total };
-    row.each(cx, |cx, index| {
-        let v = cx.element(x, index)?;
+    let exponential = |cx: &mut Cx<'_>, v: Value| {
         let v = cx.b.sub(v, most);
+        cx.b.math(MathFn::Exp, v)
+    };
+    let total = row.total(cx, sum, |cx, i, index| {
+        let v = row.again(cx, x, i, index)?;
+        let e = exponential(cx, v);
+        if !logarithm {
+            row.kept.keep(cx, i, e)?;
+        }
+        Ok(e)
+    })?;
+    let total = if logarithm { cx.b.math(MathFn::Log, total) } else { total };
+    row.each(cx, |cx, i, index| {
         let v = if logarithm {
+            let v = row.again(cx, x, i, index)?;
+            let v = cx.b.sub(v, most);
             cx.b.sub(v, total)
         } else {
-            let e = cx.b.math(MathFn::Exp, v);
+            let e = row.kept.get(cx, i, |cx| {
+                let v = cx.element(x, index)?;
+                Ok(exponential(cx, v))
+            })?;
             cx.b.div(e, total)
         };
         store(cx, anchor, index, v)
@@ -133,13 +216,14 @@ fn norm(cx: &mut Cx<'_>, anchor: &Node, row: &Row<'_>) -> Scheduled<()> {
     let ty = Ty::of(dtype);
     let n = cx.b.convert(ty, row.count);
     let mean = if matches!(anchor.op, Op::LayerNorm { .. }) {
-        let total = row.total(cx, sum, |cx, index| cx.element(x, index))?;
+        let total = row.total(cx, sum, |cx, i, index| row.first(cx, x, i, index))?;
         cx.b.div(total, n)
     } else {
         cx.b.number(ty, 0.0)
     };
-    let squares = row.total(cx, sum, |cx, index| {
-        let v = cx.element(x, index)?;
+    let centred = matches!(anchor.op, Op::LayerNorm { .. });
+    let squares = row.total(cx, sum, |cx, i, index| {
+        let v = if centred { row.again(cx, x, i, index)? } else { row.first(cx, x, i, index)? };
         let v = cx.b.sub(v, mean);
         Ok(cx.b.mul(v, v))
     })?;
@@ -147,14 +231,14 @@ fn norm(cx: &mut Cx<'_>, anchor: &Node, row: &Row<'_>) -> Scheduled<()> {
     let eps = cx.b.number(ty, f64::from(eps));
     let shifted = cx.b.add(variance, eps);
     let deviation = cx.b.unary(UnOp::Sqrt, shifted);
-    row.each(cx, |cx, index| {
-        let v = cx.element(x, index)?;
+    row.each(cx, |cx, i, index| {
+        let v = row.again(cx, x, i, index)?;
         let v = cx.b.sub(v, mean);
         let mut v = cx.b.div(v, deviation);
-        for (i, &parameter) in anchor.inputs.iter().enumerate().skip(1) {
+        for (at, &parameter) in anchor.inputs.iter().enumerate().skip(1) {
             let own = cx.broadcast(parameter, x, index);
             let p = cx.element(parameter, &own)?;
-            v = if i == 1 { cx.b.mul(v, p) } else { cx.b.add(v, p) };
+            v = if at == 1 { cx.b.mul(v, p) } else { cx.b.add(v, p) };
         }
         store(cx, anchor, index, v)
     })

@@ -12,6 +12,7 @@ extern "C" __global__ void __launch_bounds__(64) softmax(const int* __restrict__
     const float* __restrict__ b0 /* x0 */,
     float* __restrict__ b1 /* y0 */) {
   __shared__ float s0[64];
+  __shared__ float s1[128];
   float m0;
   float m1;
   const int v0 = u[0];
@@ -30,6 +31,7 @@ extern "C" __global__ void __launch_bounds__(64) softmax(const int* __restrict__
       const int v22 = (int)((u32)v2 + (u32)v21);
       const int v23 = (int)((u32)v22 + (u32)v20);
       const float v24 = b0[v23];
+      s1[v20] = v24;
       const float v25 = m0;
       const float v26 = fmaxf(v25, v24);
       const u32 v27 = __float_as_uint(v25);
@@ -151,81 +153,74 @@ extern "C" __global__ void __launch_bounds__(64) softmax(const int* __restrict__
     __syncthreads();
     m1 = 0.0f;
     for (int v115 = v8; v115 < v1; v115 += 64) {
-      const int v116 = (int)((u32)v7 * (u32)v3);
-      const int v117 = (int)((u32)v2 + (u32)v116);
-      const int v118 = (int)((u32)v117 + (u32)v115);
-      const float v119 = b0[v118];
-      const float v120 = (v119 - v114);
-      const float v121 = expf(v120);
-      const float v122 = m1;
-      const float v123 = (v122 + v121);
-      m1 = v123;
+      const float v116 = s1[v115];
+      const float v117 = (v116 - v114);
+      const float v118 = expf(v117);
+      s1[v115] = v118;
+      const float v119 = m1;
+      const float v120 = (v119 + v118);
+      m1 = v120;
     }
-    const float v124 = m1;
-    s0[v8] = v124;
+    const float v121 = m1;
+    s0[v8] = v121;
     __syncthreads();
     if (v36) {
-      const int v125 = (int)((u32)v8 + (u32)(int)32u);
-      const float v126 = s0[v8];
-      const float v127 = s0[v125];
-      const float v128 = (v126 + v127);
-      s0[v8] = v128;
+      const int v122 = (int)((u32)v8 + (u32)(int)32u);
+      const float v123 = s0[v8];
+      const float v124 = s0[v122];
+      const float v125 = (v123 + v124);
+      s0[v8] = v125;
     }
     __syncthreads();
     if (v49) {
-      const int v129 = (int)((u32)v8 + (u32)(int)16u);
-      const float v130 = s0[v8];
-      const float v131 = s0[v129];
-      const float v132 = (v130 + v131);
-      s0[v8] = v132;
+      const int v126 = (int)((u32)v8 + (u32)(int)16u);
+      const float v127 = s0[v8];
+      const float v128 = s0[v126];
+      const float v129 = (v127 + v128);
+      s0[v8] = v129;
     }
     __syncthreads();
     if (v62) {
-      const int v133 = (int)((u32)v8 + (u32)(int)8u);
-      const float v134 = s0[v8];
-      const float v135 = s0[v133];
-      const float v136 = (v134 + v135);
-      s0[v8] = v136;
+      const int v130 = (int)((u32)v8 + (u32)(int)8u);
+      const float v131 = s0[v8];
+      const float v132 = s0[v130];
+      const float v133 = (v131 + v132);
+      s0[v8] = v133;
     }
     __syncthreads();
     if (v75) {
-      const int v137 = (int)((u32)v8 + (u32)(int)4u);
-      const float v138 = s0[v8];
-      const float v139 = s0[v137];
-      const float v140 = (v138 + v139);
-      s0[v8] = v140;
+      const int v134 = (int)((u32)v8 + (u32)(int)4u);
+      const float v135 = s0[v8];
+      const float v136 = s0[v134];
+      const float v137 = (v135 + v136);
+      s0[v8] = v137;
     }
     __syncthreads();
     if (v88) {
-      const int v141 = (int)((u32)v8 + (u32)(int)2u);
-      const float v142 = s0[v8];
-      const float v143 = s0[v141];
-      const float v144 = (v142 + v143);
-      s0[v8] = v144;
+      const int v138 = (int)((u32)v8 + (u32)(int)2u);
+      const float v139 = s0[v8];
+      const float v140 = s0[v138];
+      const float v141 = (v139 + v140);
+      s0[v8] = v141;
     }
     __syncthreads();
     if (v101) {
-      const int v145 = (int)((u32)v8 + (u32)(int)1u);
-      const float v146 = s0[v8];
-      const float v147 = s0[v145];
-      const float v148 = (v146 + v147);
-      s0[v8] = v148;
+      const int v142 = (int)((u32)v8 + (u32)(int)1u);
+      const float v143 = s0[v8];
+      const float v144 = s0[v142];
+      const float v145 = (v143 + v144);
+      s0[v8] = v145;
     }
     __syncthreads();
-    const float v149 = s0[(int)0u];
+    const float v146 = s0[(int)0u];
     __syncthreads();
-    for (int v150 = v8; v150 < v1; v150 += 64) {
-      const int v151 = (int)((u32)v7 * (u32)v3);
-      const int v152 = (int)((u32)v2 + (u32)v151);
-      const int v153 = (int)((u32)v152 + (u32)v150);
-      const float v154 = b0[v153];
-      const float v155 = (v154 - v114);
-      const float v156 = expf(v155);
-      const float v157 = (v156 / v149);
-      const int v158 = (int)((u32)v7 * (u32)v5);
-      const int v159 = (int)((u32)v4 + (u32)v158);
-      const int v160 = (int)((u32)v159 + (u32)v150);
-      b1[v160] = v157;
+    for (int v147 = v8; v147 < v1; v147 += 64) {
+      const float v148 = s1[v147];
+      const float v149 = (v148 / v146);
+      const int v150 = (int)((u32)v7 * (u32)v5);
+      const int v151 = (int)((u32)v4 + (u32)v150);
+      const int v152 = (int)((u32)v151 + (u32)v147);
+      b1[v152] = v149;
     }
   }
 }

@@ -3,6 +3,7 @@
 @group(0) @binding(1) var<storage, read> b0: array<f32>; // x0
 @group(0) @binding(2) var<storage, read_write> b1: array<f32>; // y0
 var<workgroup> s0: array<f32, 64>;
+var<workgroup> s1: array<f32, 128>;
 var<private> zero: u32 = 0u;
 fn f32_bits(bits: u32) -> f32 { return bitcast<f32>(bits | zero); }
 fn to_i32(x: f32) -> i32 {
@@ -36,6 +37,7 @@ fn main(@builtin(local_invocation_index) local: u32, @builtin(workgroup_id) grou
       let v36: i32 = (v2 + v35);
       let v37: i32 = (v36 + v34);
       let v38: f32 = b0[v37];
+      s1[v34] = v38;
       let v39: f32 = m0;
       let v40: f32 = max(v39, v38);
       let v41: u32 = bitcast<u32>(v39);
@@ -157,155 +159,111 @@ fn main(@builtin(local_invocation_index) local: u32, @builtin(workgroup_id) grou
     workgroupBarrier();
     m1 = 0.0f;
     for (var v129: i32 = v8; v129 < v1; v129 += 64) {
-      let v130: i32 = (v7 * v3);
-      let v131: i32 = (v2 + v130);
-      let v132: i32 = (v131 + v129);
-      let v133: f32 = b0[v132];
-      let v134: f32 = (v133 - v128);
-      let v135: u32 = bitcast<u32>(v134);
-      let v136: u32 = (v135 & 2147483647u);
-      let v137: bool = (v136 > 2139095040u);
-      let v138: f32 = select(v134, 0.0f, v137);
-      let v139: bool = (90.0f < v138);
-      let v140: f32 = select(v138, 90.0f, v139);
-      let v141: bool = (v140 < (-105.0f));
-      let v142: f32 = select(v140, (-105.0f), v141);
-      let v143: f32 = (v142 * 1.442695f);
-      let v144: f32 = round(v143);
-      let v145: f32 = (v144 * 0.69314575f);
-      let v146: f32 = (v142 - v145);
-      let v147: f32 = (v144 * 1.4286068e-6f);
-      let v148: f32 = (v146 - v147);
-      let v149: f32 = (0.0013780594f * v148);
-      let v150: f32 = (v149 + 0.0083731245f);
-      let v151: f32 = (v150 * v148);
-      let v152: f32 = (v151 + 0.041669536f);
-      let v153: f32 = (v152 * v148);
-      let v154: f32 = (v153 + 0.16666472f);
-      let v155: f32 = (v154 * v148);
-      let v156: f32 = (v155 + 0.49999985f);
-      let v157: f32 = (v156 * v148);
-      let v158: f32 = (v157 + 1.0f);
-      let v159: f32 = (v158 * v148);
-      let v160: f32 = (v159 + 1.0f);
-      let v161: i32 = to_i32(v144);
-      let v162: i32 = (v161 >> 1u);
-      let v163: i32 = (v162 + 127i);
-      let v164: i32 = (v163 << 23u);
-      let v165: f32 = bitcast<f32>(v164);
-      let v166: f32 = (v160 * v165);
-      let v167: i32 = (v161 - v162);
-      let v168: i32 = (v167 + 127i);
-      let v169: i32 = (v168 << 23u);
-      let v170: f32 = bitcast<f32>(v169);
-      let v171: f32 = (v166 * v170);
-      let v172: f32 = select(v171, v134, v137);
-      let v173: f32 = m1;
-      let v174: f32 = (v173 + v172);
-      m1 = v174;
+      let v130: f32 = s1[v129];
+      let v131: f32 = (v130 - v128);
+      let v132: u32 = bitcast<u32>(v131);
+      let v133: u32 = (v132 & 2147483647u);
+      let v134: bool = (v133 > 2139095040u);
+      let v135: f32 = select(v131, 0.0f, v134);
+      let v136: bool = (90.0f < v135);
+      let v137: f32 = select(v135, 90.0f, v136);
+      let v138: bool = (v137 < (-105.0f));
+      let v139: f32 = select(v137, (-105.0f), v138);
+      let v140: f32 = (v139 * 1.442695f);
+      let v141: f32 = round(v140);
+      let v142: f32 = (v141 * 0.69314575f);
+      let v143: f32 = (v139 - v142);
+      let v144: f32 = (v141 * 1.4286068e-6f);
+      let v145: f32 = (v143 - v144);
+      let v146: f32 = (0.0013780594f * v145);
+      let v147: f32 = (v146 + 0.0083731245f);
+      let v148: f32 = (v147 * v145);
+      let v149: f32 = (v148 + 0.041669536f);
+      let v150: f32 = (v149 * v145);
+      let v151: f32 = (v150 + 0.16666472f);
+      let v152: f32 = (v151 * v145);
+      let v153: f32 = (v152 + 0.49999985f);
+      let v154: f32 = (v153 * v145);
+      let v155: f32 = (v154 + 1.0f);
+      let v156: f32 = (v155 * v145);
+      let v157: f32 = (v156 + 1.0f);
+      let v158: i32 = to_i32(v141);
+      let v159: i32 = (v158 >> 1u);
+      let v160: i32 = (v159 + 127i);
+      let v161: i32 = (v160 << 23u);
+      let v162: f32 = bitcast<f32>(v161);
+      let v163: f32 = (v157 * v162);
+      let v164: i32 = (v158 - v159);
+      let v165: i32 = (v164 + 127i);
+      let v166: i32 = (v165 << 23u);
+      let v167: f32 = bitcast<f32>(v166);
+      let v168: f32 = (v163 * v167);
+      let v169: f32 = select(v168, v131, v134);
+      s1[v129] = v169;
+      let v170: f32 = m1;
+      let v171: f32 = (v170 + v169);
+      m1 = v171;
     }
-    let v175: f32 = m1;
-    s0[v8] = v175;
+    let v172: f32 = m1;
+    s0[v8] = v172;
     workgroupBarrier();
     if (v50) {
-      let v176: i32 = (v8 + 32i);
-      let v177: f32 = s0[v8];
-      let v178: f32 = s0[v176];
-      let v179: f32 = (v177 + v178);
-      s0[v8] = v179;
+      let v173: i32 = (v8 + 32i);
+      let v174: f32 = s0[v8];
+      let v175: f32 = s0[v173];
+      let v176: f32 = (v174 + v175);
+      s0[v8] = v176;
     }
     workgroupBarrier();
     if (v63) {
-      let v180: i32 = (v8 + 16i);
-      let v181: f32 = s0[v8];
-      let v182: f32 = s0[v180];
-      let v183: f32 = (v181 + v182);
-      s0[v8] = v183;
+      let v177: i32 = (v8 + 16i);
+      let v178: f32 = s0[v8];
+      let v179: f32 = s0[v177];
+      let v180: f32 = (v178 + v179);
+      s0[v8] = v180;
     }
     workgroupBarrier();
     if (v76) {
-      let v184: i32 = (v8 + 8i);
-      let v185: f32 = s0[v8];
-      let v186: f32 = s0[v184];
-      let v187: f32 = (v185 + v186);
-      s0[v8] = v187;
+      let v181: i32 = (v8 + 8i);
+      let v182: f32 = s0[v8];
+      let v183: f32 = s0[v181];
+      let v184: f32 = (v182 + v183);
+      s0[v8] = v184;
     }
     workgroupBarrier();
     if (v89) {
-      let v188: i32 = (v8 + 4i);
-      let v189: f32 = s0[v8];
-      let v190: f32 = s0[v188];
-      let v191: f32 = (v189 + v190);
-      s0[v8] = v191;
+      let v185: i32 = (v8 + 4i);
+      let v186: f32 = s0[v8];
+      let v187: f32 = s0[v185];
+      let v188: f32 = (v186 + v187);
+      s0[v8] = v188;
     }
     workgroupBarrier();
     if (v102) {
-      let v192: i32 = (v8 + 2i);
-      let v193: f32 = s0[v8];
-      let v194: f32 = s0[v192];
-      let v195: f32 = (v193 + v194);
-      s0[v8] = v195;
+      let v189: i32 = (v8 + 2i);
+      let v190: f32 = s0[v8];
+      let v191: f32 = s0[v189];
+      let v192: f32 = (v190 + v191);
+      s0[v8] = v192;
     }
     workgroupBarrier();
     if (v115) {
-      let v196: i32 = (v8 + 1i);
-      let v197: f32 = s0[v8];
-      let v198: f32 = s0[v196];
-      let v199: f32 = (v197 + v198);
-      s0[v8] = v199;
+      let v193: i32 = (v8 + 1i);
+      let v194: f32 = s0[v8];
+      let v195: f32 = s0[v193];
+      let v196: f32 = (v194 + v195);
+      s0[v8] = v196;
     }
     workgroupBarrier();
-    let v200: f32 = s0[0i];
+    let v197: f32 = s0[0i];
     workgroupBarrier();
-    for (var v201: i32 = v8; v201 < v1; v201 += 64) {
-      let v202: i32 = (v7 * v3);
-      let v203: i32 = (v2 + v202);
-      let v204: i32 = (v203 + v201);
-      let v205: f32 = b0[v204];
-      let v206: f32 = (v205 - v128);
-      let v207: u32 = bitcast<u32>(v206);
-      let v208: u32 = (v207 & 2147483647u);
-      let v209: bool = (v208 > 2139095040u);
-      let v210: f32 = select(v206, 0.0f, v209);
-      let v211: bool = (90.0f < v210);
-      let v212: f32 = select(v210, 90.0f, v211);
-      let v213: bool = (v212 < (-105.0f));
-      let v214: f32 = select(v212, (-105.0f), v213);
-      let v215: f32 = (v214 * 1.442695f);
-      let v216: f32 = round(v215);
-      let v217: f32 = (v216 * 0.69314575f);
-      let v218: f32 = (v214 - v217);
-      let v219: f32 = (v216 * 1.4286068e-6f);
-      let v220: f32 = (v218 - v219);
-      let v221: f32 = (0.0013780594f * v220);
-      let v222: f32 = (v221 + 0.0083731245f);
-      let v223: f32 = (v222 * v220);
-      let v224: f32 = (v223 + 0.041669536f);
-      let v225: f32 = (v224 * v220);
-      let v226: f32 = (v225 + 0.16666472f);
-      let v227: f32 = (v226 * v220);
-      let v228: f32 = (v227 + 0.49999985f);
-      let v229: f32 = (v228 * v220);
-      let v230: f32 = (v229 + 1.0f);
-      let v231: f32 = (v230 * v220);
-      let v232: f32 = (v231 + 1.0f);
-      let v233: i32 = to_i32(v216);
-      let v234: i32 = (v233 >> 1u);
-      let v235: i32 = (v234 + 127i);
-      let v236: i32 = (v235 << 23u);
-      let v237: f32 = bitcast<f32>(v236);
-      let v238: f32 = (v232 * v237);
-      let v239: i32 = (v233 - v234);
-      let v240: i32 = (v239 + 127i);
-      let v241: i32 = (v240 << 23u);
-      let v242: f32 = bitcast<f32>(v241);
-      let v243: f32 = (v238 * v242);
-      let v244: f32 = select(v243, v206, v209);
-      let v245: f32 = (v244 / v200);
-      let v246: i32 = (v7 * v5);
-      let v247: i32 = (v4 + v246);
-      let v248: i32 = (v247 + v201);
-      b1[v248] = v245;
+    for (var v198: i32 = v8; v198 < v1; v198 += 64) {
+      let v199: f32 = s1[v198];
+      let v200: f32 = (v199 / v197);
+      let v201: i32 = (v7 * v5);
+      let v202: i32 = (v4 + v201);
+      let v203: i32 = (v202 + v198);
+      b1[v203] = v200;
     }
   }
 }
