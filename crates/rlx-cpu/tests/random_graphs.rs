@@ -14,7 +14,7 @@ use rlx_ir::testing::{
     Tolerance, for_random_graphs, lengthened, random_decoder, random_donating_graph, random_graph,
     random_projection_graph, random_symbolic_graph,
 };
-use rlx_ir::{DType, DimBinding, Error, ErrorKind, Graph, LirModule, Value};
+use rlx_ir::{DType, DimBinding, Error, ErrorKind, Graph, LirModule, Op, OpKind, Value};
 use rlx_opt::{CompileOptions, CompilePipeline, caches};
 
 /// Errors of 32-bit floats grow along a chain of ops, and with optimisations that change bits.
@@ -23,22 +23,42 @@ fn looser(t: Tolerance) -> Tolerance {
     if exact { t } else { Tolerance { rtol: t.rtol.max(1e-3), atol: t.atol.max(1e-3) } }
 }
 
-/// What a graph computes on one backend: fused, unfused and run again, all within tolerance of `want`. `in_place` counts the
-/// steps that write over an operand.
+/// Steps that write over an operand, matmuls that compute the norm before them, and pairs of matmuls.
+#[derive(Default)]
+struct Seen {
+    in_place: Cell<usize>,
+    producers: Cell<usize>,
+    pairs: Cell<usize>,
+}
+
+impl Seen {
+    fn count(&self, lir: &LirModule) {
+        let add = |to: &Cell<usize>, more: usize| to.set(to.get() + more);
+        add(&self.in_place, lir.steps.iter().filter(|step| step.in_place().next().is_some()).count());
+        for step in &lir.steps {
+            let Op::Region { body } = &lir.graph.node(step.node).op else { continue };
+            let of =
+                |kinds: &[OpKind]| body.graph.nodes().iter().filter(|n| kinds.contains(&n.op.kind())).count();
+            add(&self.producers, of(&[OpKind::LayerNorm, OpKind::RmsNorm]));
+            add(&self.pairs, usize::from(of(&[OpKind::MatMul]) > 1));
+        }
+    }
+}
+
+/// What a graph computes on one backend: fused, unfused and run again, all within tolerance of `want`.
 fn outputs(
     graph: &Graph,
     bindings: &Bindings,
     want: &[Value],
     backend: &CpuBackend,
-    in_place: &Cell<usize>,
+    seen: &Seen,
 ) -> Result<Vec<Vec<Vec<u8>>>, Error> {
     let mut all = Vec::new();
     for options in [CompileOptions::default(), unfused()] {
         let mut exec = compile(graph, backend, &options)?;
         let got = run(&mut *exec, bindings, &DimBinding::new())?;
         let lir = exec.lir().clone();
-        let over = lir.steps.iter().filter(|step| step.in_place().next().is_some()).count();
-        in_place.set(in_place.get() + over);
+        seen.count(&lir);
         let wrong = |what: String| Error::new(ErrorKind::Value, format!("{what}\n{graph}\n{lir}"));
         if let Some(difference) = against_oracle_within(want, &got, looser) {
             return Err(wrong(difference));
@@ -54,18 +74,18 @@ fn outputs(
 /// A random graph of a size, and values for it.
 type Generator = fn(u64, usize) -> (Graph, Bindings);
 
-/// Runs `cases` random graphs on every instruction set, on one thread and on two, and says how many ran and how many of
-/// their steps wrote in place.
-fn agree(stream: u64, cases: u32, sizes: RangeInclusive<usize>, make: Generator) -> (usize, usize) {
+/// Runs `cases` random graphs on every instruction set, on one thread and on two, and says how many ran and what was seen
+/// among their steps.
+fn agree(stream: u64, cases: u32, sizes: RangeInclusive<usize>, make: Generator) -> (usize, Seen) {
     let backends = backends();
     let (ran, rejected) = (Cell::new(0), RefCell::new(Vec::new()));
-    let in_place = Cell::new(0);
+    let seen = Seen::default();
     for_random_graphs(stream, cases, sizes, |seed, size| {
         let (graph, bindings) = make(seed, size);
         let want = oracle(&graph, &bindings);
         let mut all = Vec::new();
         for (name, backend) in &backends {
-            match outputs(&graph, &bindings, &want, backend, &in_place) {
+            match outputs(&graph, &bindings, &want, backend, &seen) {
                 Ok(got) => all.push(got),
                 Err(e) if e.kind() == ErrorKind::Unsupported => {
                     rejected.borrow_mut().push(format!("seed {seed}, {name}: {e}"));
@@ -81,18 +101,25 @@ fn agree(stream: u64, cases: u32, sizes: RangeInclusive<usize>, make: Generator)
     });
     let least = cases as usize * 5 / 6;
     assert!(ran.get() >= least, "only {} graphs ran; rejected:\n{}", ran.get(), rejected.borrow().join("\n"));
-    (ran.get(), in_place.get())
+    (ran.get(), seen)
 }
 
 #[test]
 fn fixed_graphs_agree_with_the_oracle_on_every_instruction_set_and_number_of_threads() {
-    let (ran, in_place) = agree(5, 600, 1..=36, random_graph);
+    let (ran, seen) = agree(5, 600, 1..=36, random_graph);
+    let in_place = seen.in_place.get();
     assert!(in_place > 10 * ran, "only {in_place} steps wrote in place");
 }
 
 #[test]
 fn projections_norms_and_gates_agree_with_the_oracle() {
-    agree(13, 1000, 1..=12, random_projection_graph);
+    let (_, seen) = agree(13, 1000, 1..=12, random_projection_graph);
+    let (producers, pairs) = (seen.producers.get(), seen.pairs.get());
+    println!("{producers} norms in matmuls, {pairs} pairs");
+    assert!(
+        producers >= 1000 && pairs >= 300,
+        "only {producers} norms were part of matmuls, and {pairs} pairs"
+    );
 }
 
 #[test]

@@ -86,8 +86,7 @@ pub(crate) fn bounds(activation: Unary) -> Option<(f32, f32)> {
 #[inline(always)]
 pub(super) fn is_light<O: Packed>(e: &Epilogue<O>) -> bool {
     let bias = matches!(e.bias, Bias::None | Bias::PerColumn(_));
-    let combine = e.combine.is_none_or(|with| with.after || with.op == BinaryOp::Add);
-    bias && combine && e.alpha == 1.0 && const { O::GROUP == 1 }
+    bias && e.alpha == 1.0 && const { O::GROUP == 1 }
 }
 
 /// Applies an epilogue that [`is_light`] to a tile of whole vectors and writes it: what is cheap is done in registers.
@@ -120,7 +119,7 @@ pub(super) unsafe fn finish_in_registers<S: Simd, O: Packed, const R: usize, con
             for (r, line) in sums.iter_mut().enumerate() {
                 let from = with.ptr.wrapping_add((row + r) * with.row_stride + col).cast::<f32>();
                 for (v, x) in line.iter_mut().enumerate() {
-                    *x = s.add(*x, s.load(from.wrapping_add(v * LANES)));
+                    *x = binary(s, with.op, *x, s.load(from.wrapping_add(v * LANES)));
                 }
             }
         }
