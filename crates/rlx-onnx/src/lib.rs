@@ -26,8 +26,8 @@ pub mod testing;
 pub use dims::DimNames;
 pub use file::{OnnxFile, read_tensor_file};
 pub use import::{
-    ImportOptions, Imported, NeedsInputValue, NeedsTensorValue, import, import_with_progress, needed_input,
-    needed_tensor,
+    DecodedImage, ImageDecoder, ImportOptions, Imported, NeedsInputValue, NeedsTensorValue, import,
+    import_with_progress, needed_input, needed_tensor,
 };
 pub use ops::built;
 pub use structure::{FileValue, MapKeys, StringTable, StringTensor, Structure, read_value_file};

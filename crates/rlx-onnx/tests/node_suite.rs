@@ -302,7 +302,8 @@ impl Given {
 
 /// Imports, specialising on the value of every input that turns out to decide a shape.
 fn import_with_values(file: &OnnxFile, given: &Given) -> Result<Imported, rlx_ir::Error> {
-    let mut options = given.options.clone();
+    let image_decoder = Some(rlx::image::decode_for_onnx as rlx_onnx::ImageDecoder);
+    let mut options = ImportOptions { image_decoder, ..given.options.clone() };
     loop {
         let error = match import(file, &options) {
             Ok(imported) => return Ok(imported),

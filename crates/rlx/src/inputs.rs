@@ -53,9 +53,10 @@ pub fn find<'a, I: Borrow<TensorInfo>>(declared: &'a [I], name: &str) -> Result<
 }
 
 /// Endings of image files that are read.
-pub const IMAGES: [&str; 4] = ["png", "jpg", "jpeg", "webp"];
+pub const IMAGES: [&str; 13] =
+    ["png", "jpg", "jpeg", "webp", "bmp", "j2k", "jp2", "pgm", "pnm", "ppm", "pam", "tif", "tiff"];
 
-/// One input from a file, by its ending: `.npy`, `.json`, or an image (`.png`, `.jpg`, `.jpeg`, `.webp`), which is neither resized
+/// One input from a file, by its ending: `.npy`, `.json`, or an image ([`IMAGES`]), which is neither resized
 /// nor normalised.
 ///
 /// # Errors
@@ -98,7 +99,7 @@ pub fn read_prepared(
             let message =
                 format!("{}: inputs are images (.png, .jpg, .webp), .npy or .json files", path.display());
             Err(Error::new(ErrorKind::Unsupported, message).with_hint(match ending.as_str() {
-                "gif" | "bmp" | "tif" | "tiff" | "heic" | "avif" => "save the image as PNG or JPEG",
+                "gif" | "heic" | "avif" => "save the image as PNG or JPEG",
                 "npz" => "give an archive of several inputs by --inputs",
                 _ => "NumPy writes .npy files by numpy.save",
             }))

@@ -250,7 +250,10 @@ impl Model {
                 input_values: key.inputs.clone(),
                 tensor_values: key.tensors.clone(),
                 only: key.only.clone(),
-                ..ImportOptions::default()
+                #[cfg(feature = "inputs")]
+                image_decoder: Some(crate::image::decode_for_onnx),
+                #[cfg(not(feature = "inputs"))]
+                image_decoder: None,
             };
             match import_with_progress(&self.file, &options, progress) {
                 Ok(imported) => {

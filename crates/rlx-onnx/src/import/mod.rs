@@ -64,6 +64,22 @@ pub struct ImportOptions {
     pub tensor_values: BTreeMap<String, ConstData>,
     /// The only output, instead of the model's: a tensor that one of its own nodes computes. What comes behind is not read.
     pub only: Option<String>,
+    /// What decodes the images of `ImageDecoder`. The crate `rlx` gives its own; without one the op is an error.
+    pub image_decoder: Option<ImageDecoder>,
+}
+
+/// Decodes an image file to 1 (grey) or 3 (red, green, blue) channels of 8 bits, as it is stored.
+pub type ImageDecoder = fn(&[u8], usize) -> Result<DecodedImage, Error>;
+
+/// The pixels of an image: rows from the top, channels beside each other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DecodedImage {
+    /// Rows.
+    pub height: usize,
+    /// Pixels of a row.
+    pub width: usize,
+    /// `height · width · channels` bytes.
+    pub pixels: Vec<u8>,
 }
 
 impl ImportOptions {

@@ -9,6 +9,7 @@ mod conv_pool;
 pub(crate) mod custom;
 mod data;
 mod einsum;
+mod image;
 mod index;
 pub(crate) mod legacy;
 mod linear;
@@ -125,6 +126,7 @@ static FAMILIES: &[&[Entry]] = &[
     unpool::OPS,
     regions::OPS,
     sampling::OPS,
+    image::OPS,
     resize::OPS,
     norm::OPS,
     attention::OPS,

@@ -130,6 +130,102 @@ def l2_normalization(node, attributes, given, made):
     yield want, np.divide(x, length, out=np.zeros_like(x), where=length != 0), "0 where the length is 0"
 
 
+def decode_jpeg(data):
+    """A baseline JPEG file by ITU-T T.81 in f64, its chroma upsampled between the centres of pixels as `ImageDecoder` says."""
+    zigzag = sorted(range(64), key=lambda i: (i // 8 + i % 8, i % 8 if (i // 8 + i % 8) % 2 == 0 else i // 8))
+    tables, quant, at = {}, {}, 2
+    while True:
+        marker, length = data[at + 1], int.from_bytes(data[at + 2 : at + 4], "big")
+        body = data[at + 4 : at + 2 + length]
+        at += 2 + length
+        if marker == 0xDB:
+            while body:
+                quant[body[0]] = np.frombuffer(body[1:65], np.uint8).astype(float)
+                body = body[65:]
+        elif marker == 0xC4:
+            while body:
+                counts, symbols, code, table = body[1:17], body[17:], 0, {}
+                for bits, n in enumerate(counts, 1):
+                    for _ in range(n):
+                        table[bits, code] = symbols[0]
+                        symbols, code = symbols[1:], code + 1
+                    code *= 2
+                tables[body[0]], body = table, symbols
+        elif marker == 0xC0:
+            height, width = int.from_bytes(body[1:3], "big"), int.from_bytes(body[3:5], "big")
+            parts = [(body[6 + 3 * i], body[7 + 3 * i] >> 4, body[7 + 3 * i] & 15, body[8 + 3 * i]) for i in range(body[5])]
+        elif marker == 0xDA:
+            chosen = {body[1 + 2 * i]: body[2 + 2 * i] for i in range(body[0])}
+            break
+    bits = iter("".join(f"{b:08b}" for b in data[at:].split(b"\xff\xd9")[0].replace(b"\xff\x00", b"\xff")))
+
+    def take(n):
+        return int("0" + "".join(next(bits) for _ in range(n)), 2)
+
+    def symbol(table):
+        code, n = 0, 0
+        while (n, code) not in table:
+            code, n = 2 * code + take(1), n + 1
+        return table[n, code]
+
+    def signed(n):
+        value = take(n)
+        return value if n == 0 or value >> (n - 1) else value - (1 << n) + 1
+
+    most = [max(p[i] for p in parts) for i in (1, 2)]
+    basis = np.array([[np.cos((2 * x + 1) * u * np.pi / 16) * (np.sqrt(0.125) if u == 0 else 0.5) for x in range(8)] for u in range(8)])
+    across, down = -(-width // (8 * most[0])), -(-height // (8 * most[1]))
+    planes = {p[0]: np.zeros((down * 8 * p[2], across * 8 * p[1])) for p in parts}
+    before = dict.fromkeys(planes, 0)
+    for my in range(down):
+        for mx in range(across):
+            for name, h, v, q in parts:
+                for by in range(v):
+                    for bx in range(h):
+                        block = np.zeros(64)
+                        before[name] += signed(symbol(tables[chosen[name] >> 4]))
+                        block[0], k = before[name], 1
+                        while k < 64:
+                            run = symbol(tables[16 + (chosen[name] & 15)])
+                            if run == 0:
+                                break
+                            k += run >> 4
+                            if run & 15:
+                                block[zigzag[k]] = signed(run & 15)
+                            k += 1
+                        scale = np.zeros(64)
+                        scale[zigzag] = quant[q]
+                        y, x = (my * v + by) * 8, (mx * h + bx) * 8
+                        planes[name][y : y + 8, x : x + 8] = np.clip(basis.T @ (block * scale).reshape(8, 8) @ basis + 128, 0, 255)
+
+    def up(plane, axis):
+        edge = np.concatenate([plane.take([0], axis), plane, plane.take([-1], axis)], axis)
+        n = plane.shape[axis]
+        low, mid, high = (edge.take(range(i, i + n), axis) for i in range(3))
+        return np.stack([(low + 3 * mid) / 4, (3 * mid + high) / 4], axis + 1).reshape([2 * s if i == axis else s for i, s in enumerate(plane.shape)])
+
+    whole = []
+    for name, h, v, _ in parts:
+        plane = planes[name][: -(-height * v // most[1]), : -(-width * h // most[0])]
+        plane = up(plane, 1) if h < most[0] else plane
+        plane = up(plane, 0) if v < most[1] else plane
+        whole.append(plane[:height, :width])
+    y, cb, cr = whole[0], whole[1] - 128, whole[2] - 128
+    return np.clip(np.round(np.stack([y + 1.402 * cr, y - 0.344136 * cb - 0.714136 * cr, y + 1.772 * cb], axis=-1)), 0, 255)
+
+
+def image(node, attributes, given, made):
+    """The pixels of a JPEG file, rounded once."""
+    (data,), (want,) = given.values(), made.values()
+    y = decode_jpeg(data.tobytes())
+    if attributes["pixel_format"] == b"BGR":
+        y = y[..., ::-1]
+    if attributes["pixel_format"] == b"Grayscale":
+        y = np.round(y @ np.array([[0.299], [0.587], [0.114]]))
+    off = np.abs(y - want)
+    yield want, y, f"{(off > 0).sum()} bytes are off by 1 to {off.max():.0f}, the errors of a decoder in fixed point"
+
+
 DEFINITIONS = {
     "test_qlinearmatmul": qlinear_matmul,
     "test_adam": adam,
@@ -137,6 +233,7 @@ DEFINITIONS = {
     "test_attention_4d_causal_fp16": half_attention,
     "test_attention": attention,
     "test_l2normalization": l2_normalization,
+    "test_image_decoder_decode_jpeg": image,
 }
 
 

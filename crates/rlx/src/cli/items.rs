@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
-use rlx::inputs::{self, InputLimit, Inputs, lines};
+use rlx::inputs::{self, IMAGES, InputLimit, Inputs, lines};
 use rlx_ir::files::io_error;
 use rlx_ir::sort::sort;
 use rlx_ir::{Error, ErrorKind, Result};
@@ -29,8 +29,8 @@ pub struct Items<'a> {
     pub each: Box<dyn Iterator<Item = Item> + 'a>,
 }
 
-/// Endings of images. Those of kinds that are not read are items too, and bad ones: nothing is left out silently.
-const IMAGES: [&str; 8] = ["png", "jpg", "jpeg", "webp", "gif", "bmp", "tif", "tiff"];
+/// Endings of images that are not read: they are items too, and bad ones, so nothing is left out silently.
+const UNREAD: [&str; 3] = ["gif", "heic", "avif"];
 
 /// The files, with each folder replaced by its images in order of name.
 pub fn files<'a>(
@@ -50,7 +50,8 @@ pub fn files<'a>(
         for entry in entries {
             let file = entry.map_err(|e| io_error(path, e))?.path();
             let ending = file.extension().map(|e| e.to_string_lossy().to_lowercase()).unwrap_or_default();
-            if IMAGES.contains(&ending.as_str()) && file.is_file() {
+            let image = IMAGES.iter().chain(&UNREAD).any(|known| ending == *known);
+            if image && file.is_file() {
                 found.push(file);
             }
         }

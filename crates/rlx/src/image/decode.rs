@@ -1,4 +1,4 @@
-//! JPEG, PNG and WebP files: first their header, whose size is checked, then their pixels.
+//! Image files: first their header, whose size is checked, then their pixels.
 
 use std::io::{BufRead, BufReader, Seek, SeekFrom};
 use std::path::Path;
@@ -11,6 +11,7 @@ use zune_core::options::DecoderOptions;
 use zune_jpeg::JpegDecoder;
 
 use super::exif::Orientation;
+use super::formats::Other;
 use super::pixels::Image;
 use crate::inputs::InputLimit;
 
@@ -51,6 +52,7 @@ enum Kind<R: BufRead + Seek> {
     Jpeg(Box<JpegDecoder<R>>),
     Png(Box<png::Reader<R>>),
     WebP(Box<WebPDecoder<R>>),
+    Other(Other<R>),
 }
 
 impl<R: BufRead + Seek> std::fmt::Debug for Source<R> {
@@ -73,17 +75,21 @@ impl<R: BufRead + Seek> Source<R> {
             [0xff, 0xd8, 0xff, ..] => Source::jpeg(file),
             [0x89, b'P', b'N', b'G', ..] => Source::png(file),
             [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P'] => Source::webp(file),
-            _ => Err(Error::new(ErrorKind::Malformed, "not a PNG, JPEG or WebP image")
-                .with_hint("the first bytes decide, not the name: save the image as PNG or JPEG")),
+            start => match Other::<R>::of(start) {
+                Some(format) => Source::other(format, file),
+                None => Err(Error::new(ErrorKind::Malformed, "not a PNG, JPEG or WebP image")
+                    .with_hint("the first bytes decide, not the name: save the image as PNG or JPEG")),
+            },
         }
     }
 
     /// What the file is.
     pub fn format(&self) -> &'static str {
-        match self.kind {
+        match &self.kind {
             Kind::Jpeg(_) => "JPEG",
             Kind::Png(_) => "PNG",
             Kind::WebP(_) => "WebP",
+            Kind::Other(other) => other.format(),
         }
     }
 
@@ -113,7 +119,8 @@ impl<R: BufRead + Seek> Source<R> {
             return Err(limit.too_large(&format!("the image is {width}×{height}")));
         };
         // Decoders have memory of their own: planes of 16 bits, or a copy of 4 channels.
-        let own = count.unwrap_or(0).saturating_mul(8);
+        let each = if let Kind::Other(other) = &kind { other.memory() } else { 8 };
+        let own = count.unwrap_or(0).saturating_mul(each);
         memory::ensure(size.saturating_add(own), || format!("decoding an image of {width}×{height}"))?;
         let mut pixels: Vec<u8> = memory::zeroed(size, || "the image's pixels".to_owned())?;
         match kind {
@@ -125,6 +132,7 @@ impl<R: BufRead + Seek> Source<R> {
                 }
             }
             Kind::WebP(mut reader) => reader.read_image(&mut pixels).map_err(|e| bad("WebP", &e))?,
+            Kind::Other(other) => other.read(&mut pixels)?,
         }
         Ok(orientation.applied(Image { width, height, channels, pixels }))
     }
@@ -154,6 +162,17 @@ impl<R: BufRead + Seek> Source<R> {
         let (width, height) = (info.width as usize, info.height as usize);
         let orientation = info.exif_metadata.as_deref().map_or_else(Orientation::default, Orientation::of);
         Ok(Source { kind: Kind::Png(Box::new(reader)), width, height, channels, orientation })
+    }
+
+    /// The image as it is stored: the orientation that a camera noted is ignored.
+    pub(super) fn not_turned(self) -> Self {
+        Source { orientation: Orientation::default(), ..self }
+    }
+
+    fn other(format: &'static str, file: R) -> Result<Source<R>> {
+        let (other, (width, height, channels)) = Other::open(format, file)?;
+        let orientation = Orientation::default();
+        Ok(Source { kind: Kind::Other(other), width, height, channels, orientation })
     }
 
     fn webp(file: R) -> Result<Source<R>> {
