@@ -16,6 +16,7 @@ mod inspect;
 mod model;
 mod options;
 mod tools;
+mod values;
 mod watch;
 
 use pyo3::prelude::*;

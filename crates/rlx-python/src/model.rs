@@ -8,7 +8,7 @@ use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 use rlx::compare::{Difference, Tolerances};
 use rlx::inputs::InputLimit;
 use rlx::verify::{Case, Divergence, Reference, Verification, verify_compiled, verify_imported};
-use rlx::{Finished, Runner, SharedRunner};
+use rlx::{Finished, ModelValue, Runner, SharedRunner};
 use rlx_ir::{ConstData, Dim, Error, ErrorKind, sym};
 use rlx_runtime::{PrecisionPolicy, Session, TensorInfo, TensorView, nearest};
 
@@ -16,7 +16,7 @@ use crate::array::{self, Input, Lease};
 use crate::errors::OrRaise;
 use crate::options::{self, Source};
 use crate::watch::{Cancel, Watch};
-use crate::{image, inspect};
+use crate::{image, inspect, values};
 
 /// An input or output of a model: ``name``, ``dtype`` (as in ``"f32"``), and ``shape``, whose dynamic dimensions are strings.
 #[pyclass(frozen, eq, module = "rlx")]
@@ -77,8 +77,16 @@ pub struct Model {
     outputs: Vec<TensorSpec>,
     /// Why the outputs are not known, where they are not.
     no_outputs: Option<Error>,
+    /// The names of inputs and outputs, where some are declared as strings, sequences, optionals or maps.
+    structured: Option<Names>,
     path: Option<Py<PyAny>>,
     options: Py<PyDict>,
+}
+
+/// The names that a model declares.
+struct Names {
+    inputs: Vec<String>,
+    outputs: Vec<String>,
 }
 
 impl Model {
@@ -89,13 +97,22 @@ impl Model {
         path: Option<Py<PyAny>>,
         options: Py<PyDict>,
     ) -> PyResult<Self> {
-        let inputs = runner.inputs().or_raise(py)?;
+        let names = |model: &rlx::Model| Names {
+            inputs: model.input_names().map(str::to_owned).collect(),
+            outputs: model.output_names().map(str::to_owned).collect(),
+        };
+        let structured = runner.model().filter(|model| !model.is_plain()).map(names);
+        let inputs = match (runner.inputs(), &structured) {
+            (Err(_), Some(_)) => runner.model().map(rlx::Model::input_tensors).unwrap_or_default(),
+            (inputs, _) => inputs.or_raise(py)?,
+        };
         let (outputs, no_outputs) = match runner.outputs() {
             Ok(outputs) => (outputs.iter().map(TensorSpec::of).collect(), None),
             Err(e) => (Vec::new(), Some(e)),
         };
         let (name, device) = (runner.name().to_owned(), runner.session().device_id().feature());
-        Ok(Model { shared: runner.shared(), name, device, inputs, outputs, no_outputs, path, options })
+        let shared = runner.shared();
+        Ok(Model { shared, name, device, inputs, outputs, no_outputs, structured, path, options })
     }
 
     /// The inputs of a call by name: a mapping, or a sequence in the model's order.
@@ -131,6 +148,23 @@ impl Model {
             return Err(PyValueError::new_err(message));
         }
         self.inputs.iter().zip(&values).map(|(info, value)| named(info.name.clone(), value)).collect()
+    }
+
+    /// Runs on values of any type, by name or in the model's order.
+    fn run_values(
+        &self,
+        py: Python<'_>,
+        names: &Names,
+        inputs: Option<&Bound<'_, PyAny>>,
+        watch: Watch,
+    ) -> PyResult<Vec<(String, ModelValue)>> {
+        let wanted = |name: &str| self.inputs.iter().find(|info| info.name == name).map(|info| info.dtype);
+        let inputs = values::named(inputs, &names.inputs, &wanted)?;
+        let shared = &self.shared;
+        watch.run(py, |progress| {
+            let given: Vec<(&str, &ModelValue)> = inputs.iter().map(|(n, v)| (n.as_str(), v)).collect();
+            shared.with(|runner| runner.run_values_with_progress(&given, progress))
+        })
     }
 
     /// A run for the outputs of these names, or all.
@@ -315,7 +349,8 @@ impl Model {
     /// The model is imported and compiled at the first run. The GIL is released while it runs; Ctrl-C stops it.
     ///
     /// Args:
-    ///     inputs: Arrays by name, or a list of arrays in the model's order. An array is a NumPy array, anything with
+    ///     inputs: Arrays by name, or a list of arrays in the model's order. Strings are arrays of ``str`` objects, sequences are lists of
+    ///         arrays, an optional without a value is ``None``. An array is a NumPy array, anything with
     ///         ``__dlpack__`` (a torch tensor) or with the buffer protocol, of the declared element type and shape. Contiguous arrays are used
     ///         where they are, without a copy; do not write to them while the model runs. Lists and numbers are converted.
     ///     outputs: The names of the outputs to return; all by default.
@@ -326,7 +361,8 @@ impl Model {
     ///     cancel: An `rlx.Cancel`, which stops the call from another thread.
     ///
     /// Returns:
-    ///     A dict of NumPy arrays by output name.
+    ///     A dict of NumPy arrays by output name. Strings are arrays of objects, sequences are lists, and the maps of a classifier are a
+    ///     list of dicts.
     #[pyo3(signature = (inputs=None, outputs=None, *, copy=true, out=None, progress=None, timeout=None, cancel=None))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn run<'py>(
@@ -340,9 +376,22 @@ impl Model {
         timeout: Option<f64>,
         cancel: Option<&Bound<'_, Cancel>>,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let finished =
-            self.execute(py, inputs, outputs.as_deref(), Watch::new(progress, timeout, cancel)?)?;
-        let dict = PyDict::new(py);
+        let (watch, dict) = (Watch::new(progress, timeout, cancel)?, PyDict::new(py));
+        if let Some(names) = &self.structured {
+            if out.is_some() || !copy {
+                let message =
+                    "a model of strings, sequences or maps gives new values: leave out copy and out";
+                return Err(PyValueError::new_err(message));
+            }
+            let mut found = self.run_values(py, names, inputs, watch)?;
+            for name in outputs.as_ref().unwrap_or(&names.outputs) {
+                let at = position(py, &names.outputs, name)?;
+                let value = std::mem::replace(&mut found[at].1, ModelValue::Nothing);
+                dict.set_item(name, values::object(py, value)?)?;
+            }
+            return Ok(dict);
+        }
+        let finished = self.execute(py, inputs, outputs.as_deref(), watch)?;
         for (name, array) in self.arrays(py, finished, outputs.as_deref(), copy, out)? {
             dict.set_item(name, array)?;
         }
@@ -358,12 +407,15 @@ impl Model {
         named: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let inputs = PyDict::new(py);
-        if args.len() > self.inputs.len() {
-            let message = format!("{} inputs were given, the model takes {}", args.len(), self.inputs.len());
+        let most = self.structured.as_ref().map_or(self.inputs.len(), |names| names.inputs.len());
+        if args.len() > most {
+            let message = format!("{} inputs were given, the model takes {most}", args.len());
             return Err(PyTypeError::new_err(message));
         }
-        for (info, value) in self.inputs.iter().zip(args) {
-            inputs.set_item(&info.name, value)?;
+        let structured = self.structured.as_ref().map(|names| names.inputs.iter().collect::<Vec<_>>());
+        let names = structured.unwrap_or_else(|| self.inputs.iter().map(|info| &info.name).collect());
+        for (name, value) in names.into_iter().zip(args) {
+            inputs.set_item(name, value)?;
         }
         for (name, value) in named.into_iter().flatten() {
             if inputs.contains(&name)? {
@@ -371,8 +423,14 @@ impl Model {
             }
             inputs.set_item(name, value)?;
         }
-        let finished = self.execute(py, Some(inputs.as_any()), None, Watch::default())?;
-        let mut arrays = self.arrays(py, finished, None, true, None)?;
+        let mut arrays = if let Some(names) = &self.structured {
+            let found = self.run_values(py, names, Some(inputs.as_any()), Watch::default())?;
+            let object = |(name, value)| Ok((name, values::object(py, value)?));
+            found.into_iter().map(object).collect::<PyResult<Vec<_>>>()?
+        } else {
+            let finished = self.execute(py, Some(inputs.as_any()), None, Watch::default())?;
+            self.arrays(py, finished, None, true, None)?
+        };
         if arrays.len() == 1 {
             return Ok(arrays.remove(0).1);
         }

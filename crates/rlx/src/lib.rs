@@ -30,6 +30,7 @@ mod runner;
 mod shared;
 pub mod svg;
 pub mod units;
+pub mod values;
 pub mod verify;
 
 /// The README's example, compiled and run with the documentation tests.
@@ -49,6 +50,7 @@ pub use model::{Model, check_dims};
 pub use open::OpenOptions;
 pub use runner::{Prepared, Runner};
 pub use shared::{Finished, SharedRunner};
+pub use values::ModelValue;
 
 /// Everything most programs need: `use rlx::prelude::*;`.
 pub mod prelude {

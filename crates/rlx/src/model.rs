@@ -20,6 +20,7 @@ use rlx_onnx::{
 use rlx_runtime::TensorInfo;
 
 use crate::Metadata;
+use crate::values::Structured;
 
 /// Maximum number of cached imports per model; the oldest is dropped first.
 const MOST_IMPORTS: usize = 8;
@@ -44,12 +45,16 @@ pub struct Model {
     /// Tensors inside the model whose values did, in the model's order.
     stages: Vec<String>,
     imports: Vec<(Given, Arc<Imported>)>,
+    /// What inputs that are no plain tensors were last given.
+    structured: Structured,
 }
 
 /// What an import is made for.
 #[derive(Debug, Clone, PartialEq)]
 struct Given {
     inputs: BTreeMap<String, ConstData>,
+    /// Strings alone where their values decide; how many elements sequences have, and which optionals are empty.
+    structured: Structured,
     tensors: BTreeMap<String, ConstData>,
     only: Option<String>,
 }
@@ -87,6 +92,7 @@ impl Model {
             deciding: Vec::new(),
             stages: Vec::new(),
             imports: Vec::new(),
+            structured: Structured::default(),
         }
     }
 
@@ -170,6 +176,56 @@ impl Model {
         graph.output.iter().map(|output| tensor_info(output, &names, "output")).collect()
     }
 
+    /// As [`Model::inputs`], of those inputs that are tensors of numbers.
+    pub fn input_tensors(&self) -> Vec<TensorInfo> {
+        let graph = self.file.graph();
+        let names = DimNames::of_inputs(graph, &self.dims);
+        let declared: Vec<&str> = self.input_names().collect();
+        let inputs = graph.input.iter().filter(|input| declared.contains(&input.name()));
+        inputs.filter_map(|input| tensor_info(input, &names, "input").ok()).collect()
+    }
+
+    /// How many dimensions an input is declared to have; `None` where it is no tensor, or no shape is declared.
+    pub fn declared_rank(&self, input: &str) -> Option<usize> {
+        let info = self.file.graph().input.iter().find(|info| info.name() == input)?;
+        let TypeValue::TensorType(tensor) = info.r#type.as_ref()?.value.as_ref()? else { return None };
+        tensor.shape.as_ref().map(|shape| shape.dim.len())
+    }
+
+    /// The names of the inputs that the model declares, of whatever type.
+    pub fn input_names(&self) -> impl Iterator<Item = &str> {
+        let graph = self.file.graph();
+        let is_weight = |name: &str| graph.initializer.iter().any(|t| t.name() == name);
+        graph.input.iter().map(|input| input.name()).filter(move |name| !is_weight(name))
+    }
+
+    /// The names of the outputs that the model declares, of whatever type.
+    pub fn output_names(&self) -> impl Iterator<Item = &str> {
+        self.file.graph().output.iter().map(|output| output.name())
+    }
+
+    /// Whether all inputs and outputs are declared as tensors of numbers. Others are run by
+    /// [`Runner::run_values`](crate::Runner::run_values).
+    pub fn is_plain(&self) -> bool {
+        use rlx_onnx::proto::tensor_proto::DataType;
+        let graph = self.file.graph();
+        let plain = |info: &ValueInfoProto| match info.r#type.as_ref().and_then(|t| t.value.as_ref()) {
+            Some(TypeValue::TensorType(tensor)) => tensor.elem_type() != DataType::String as i32,
+            _ => false,
+        };
+        graph.input.iter().chain(&graph.output).all(plain)
+    }
+
+    /// Imports are for these values of inputs that are no plain tensors, until others are given.
+    pub(crate) fn set_structured(&mut self, structured: Structured) {
+        self.structured = structured;
+    }
+
+    /// Whether inputs were given that are no plain tensors.
+    pub(crate) fn is_structured(&self) -> bool {
+        self.structured != Structured::default()
+    }
+
     /// What the file says about itself.
     pub fn metadata(&self) -> Metadata {
         Metadata::of(&self.file)
@@ -234,11 +290,18 @@ impl Model {
     ) -> Result<Arc<Imported>> {
         loop {
             let known = |name: &String| {
-                let given = values.iter().find(|(given, _)| given == name);
+                let numbers = !self.structured.strings.contains_key(name);
+                let given = values.iter().find(|(given, _)| numbers && given == name);
                 given.map(|&(_, value)| (name.clone(), value.clone()))
             };
+            let deciding = |name: &&String| self.deciding.contains(*name);
+            let strings = self.structured.strings.iter().filter(|(name, _)| deciding(name));
             let key = Given {
                 inputs: self.deciding.iter().filter_map(known).collect(),
+                structured: Structured {
+                    strings: strings.map(|(name, value)| (name.clone(), value.clone())).collect(),
+                    ..self.structured.clone()
+                },
                 tensors: tensors.iter().cloned().collect(),
                 only: only.map(str::to_owned),
             };
@@ -248,6 +311,9 @@ impl Model {
             let options = ImportOptions {
                 dims: self.dims.clone(),
                 input_values: key.inputs.clone(),
+                input_strings: key.structured.strings.clone(),
+                sequence_lengths: key.structured.lengths.clone(),
+                absent: key.structured.absent.clone(),
                 tensor_values: key.tensors.clone(),
                 only: key.only.clone(),
                 #[cfg(feature = "inputs")]
@@ -268,7 +334,9 @@ impl Model {
                 Err(e) => match needed_input(&e) {
                     Some(name)
                         if !key.inputs.contains_key(name)
-                            && values.iter().any(|(given, _)| *given == name) =>
+                            && values.iter().any(|(given, _)| *given == name)
+                            || !key.structured.strings.contains_key(name)
+                                && self.structured.strings.contains_key(name) =>
                     {
                         self.deciding.push(name.to_owned());
                     }

@@ -13,6 +13,7 @@ use rlx_runtime::{
 };
 
 use self::stages::Stages;
+use crate::values::{ModelValue, Structured, assembled};
 use crate::{Metadata, Model};
 
 /// Runs a model: imports and compiles it at first use, and again for each new value of an input that decides a
@@ -420,6 +421,55 @@ impl Runner {
         }
     }
 
+    /// Runs on values of any type that the model declares (strings, sequences, optionals); returns its outputs by their names in the
+    /// file.
+    ///
+    /// ```no_run
+    /// use rlx::prelude::*;
+    /// use rlx::values::{ModelValue, StringTensor};
+    /// let mut classifier = Runner::open("reviews.onnx")?;
+    /// let text = StringTensor { dims: vec![1, 1], elements: vec!["a quiet film".into()] };
+    /// for (name, value) in classifier.run_values(&[("text", &ModelValue::Strings(text))])? {
+    ///     println!("{name}: {value:?}");
+    /// }
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Runner::run`]; [`ErrorKind::Unsupported`] for inputs that are maps.
+    pub fn run_values(&mut self, inputs: &[(&str, &ModelValue)]) -> Result<Vec<(String, ModelValue)>> {
+        self.run_values_with_progress(inputs, &Progress::none())
+    }
+
+    /// As [`Runner::run_values`], with progress and cancellation.
+    ///
+    /// # Errors
+    /// As [`Runner::run_values`]; [`ErrorKind::Cancelled`].
+    pub fn run_values_with_progress(
+        &mut self,
+        inputs: &[(&str, &ModelValue)],
+        progress: &Progress,
+    ) -> Result<Vec<(String, ModelValue)>> {
+        let (mut structured, mut tensors) = (Structured::default(), Vec::new());
+        for (name, value) in inputs {
+            structured.add((*name).to_owned(), value, &mut tensors)?;
+        }
+        if let Source::Onnx(model) = &mut self.source {
+            model.set_structured(structured.clone());
+        }
+        let imported = self.import_with_progress(&borrowed(&tensors), progress)?;
+        tensors.extend(structured.codes(&imported)?);
+        let given = borrowed(&tensors);
+        let at = self.find_or_compile(&given, progress)?;
+        let results = self.ready[at].graph.try_run_tensors_with_progress(&views(&given), progress)?;
+        match &self.source {
+            Source::Onnx(model) => assembled(model.output_names(), &imported, results),
+            Source::Graph(_) | Source::Artefact(_) => {
+                assembled(imported.outputs.iter().map(String::as_str), &imported, results)
+            }
+        }
+    }
+
     /// Writes the model, compiled for these inputs, to an artefact at `path`. A slim one holds only what running needs:
     /// it is smaller, but cannot be compared with the oracle. Returns the artefact.
     ///
@@ -478,6 +528,10 @@ impl Runner {
 
 fn tensor_info(name: &str, shape: &Shape) -> TensorInfo {
     TensorInfo { name: name.to_owned(), dtype: shape.dtype(), shape: shape.clone() }
+}
+
+fn borrowed(tensors: &[(String, ConstData)]) -> Vec<(&str, &ConstData)> {
+    tensors.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect()
 }
 
 /// Views of named tensors.

@@ -49,7 +49,7 @@ pub fn gather(
 }
 
 /// The arrays of an archive.
-fn archive(path: &Path, declared: &[TensorInfo], limit: InputLimit) -> Result<Inputs, Failure> {
+pub fn archive(path: &Path, declared: &[TensorInfo], limit: InputLimit) -> Result<Inputs, Failure> {
     let mut seen: Vec<String> = Vec::new();
     let arrays = rlx_weights::npz::read_checked(path, |name, header| {
         let info = find(declared, name)?;

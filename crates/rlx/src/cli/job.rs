@@ -46,14 +46,31 @@ impl Job {
     }
 }
 
-/// Opens the model; `progress` may stop it.
+/// Opens the model, whose inputs are tensors; `progress` may stop it.
 pub fn open(common: &Common, progress: &Progress) -> Result<Job, Failure> {
+    open_inputs(common, progress, Model::inputs)
+}
+
+/// As [`open`], of a model whose inputs may be anything: `declared` has those that are tensors.
+pub fn open_any(common: &Common, progress: &Progress) -> Result<Job, Failure> {
+    open_inputs(
+        common,
+        progress,
+        |model| if model.is_plain() { model.inputs() } else { Ok(model.input_tensors()) },
+    )
+}
+
+fn open_inputs(
+    common: &Common,
+    progress: &Progress,
+    inputs: impl Fn(&Model) -> Result<Vec<TensorInfo>>,
+) -> Result<Job, Failure> {
     let start = Instant::now();
     if Artefact::is_artefact(&common.model) {
         return open_artefact(common, start, progress);
     }
     let plain = Model::open_with_progress(&common.model, progress)?;
-    check_dims(&plain.inputs()?, &common.dims)?;
+    check_dims(&inputs(&plain)?, &common.dims)?;
     let (files, metadata) = (plain.files(), plain.metadata().properties);
     let model = plain.with_dims(common.dims.iter().cloned());
     let session = session(common)?;
@@ -65,7 +82,7 @@ pub fn open(common: &Common, progress: &Progress) -> Result<Job, Failure> {
         tune: common.tune.unwrap_or(usual.tune),
         ..usual
     };
-    let declared = model.inputs()?;
+    let declared = inputs(&model)?;
     let runner = Runner::new(model, session.clone(), options.clone());
     Ok(Job { runner, session, options, declared, files, metadata, load: start.elapsed() })
 }

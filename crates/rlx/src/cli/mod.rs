@@ -20,6 +20,7 @@ mod print;
 mod profile;
 mod run;
 mod stream;
+mod values;
 mod verify;
 mod warnings;
 mod watch;

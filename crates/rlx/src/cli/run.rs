@@ -20,7 +20,7 @@ use super::job::{self, borrowed};
 use super::output::Output;
 use super::watch::Watch;
 use super::written::{OutputFormat, keep_apart};
-use super::{inputs, print, stream};
+use super::{inputs, print, stream, values};
 
 /// More elements than this are not printed as JSON; `--outputs` writes them all.
 const MOST_PRINTED: usize = 4096;
@@ -52,11 +52,14 @@ pub fn run(args: &RunArgs, json: bool) -> Result<ExitCode, Failure> {
     if let Some(path) = &args.outputs {
         OutputFormat::of(path)?;
     }
-    let mut job = job::open(&args.common, watch.progress())?.caching(args.cache)?;
+    let mut job = job::open_any(&args.common, watch.progress())?.caching(args.cache)?;
     let outputs = args.outputs.iter().map(|path| ("--outputs", path.as_path()));
     keep_apart(&outputs.collect::<Vec<_>>(), &[args.reads(), job.files.clone()].concat())?;
     let metadata = std::mem::take(&mut job.metadata);
     let images = Images::of(&args.common, &metadata, json);
+    if job.runner.model().is_some_and(|model| !model.is_plain()) {
+        return values::run(args, json, job, &images, watch);
+    }
     let mut inputs = inputs::gather(&args.common, &images, &job.declared, false)?;
     if args.is_stream() {
         return stream::run(args, json, job, &images, &inputs, &watch);

@@ -34,6 +34,10 @@ pub(super) fn import(
 ) -> Result<Arc<Imported>> {
     // Names alone are needed: the shapes that come with them leave no names of dimensions behind.
     let complete = scoped(|| {
+        if !model.is_plain() {
+            // Of sequences and optionals there are the elements that were given.
+            return Ok(model.is_structured() || !inputs.is_empty());
+        }
         Ok::<_, Error>(model.inputs()?.iter().all(|info| inputs.iter().any(|(name, _)| *name == info.name)))
     })?;
     if !complete {

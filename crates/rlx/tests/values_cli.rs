@@ -1,0 +1,84 @@
+//! `rlx run` of models that take strings and give labels and maps: scikit-learn's table of numbers and names, and encoders.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use rlx_ir::ConstData;
+use serde_json::{Value as Json, json};
+
+fn model(name: &str) -> String {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../rlx-onnx/tests/classical");
+    folder.join(format!("{name}.onnx")).display().to_string()
+}
+
+fn rlx(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_rlx")).args(args).output().expect("the command starts")
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn json_of(args: &[&str]) -> Json {
+    let output = rlx(args);
+    assert!(output.status.success(), "{args:?}: {}", err(&output));
+    serde_json::from_slice(&output.stdout).expect("one JSON value")
+}
+
+/// A file in a folder of this test's own.
+fn file(name: &str, contents: &[u8]) -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("rlx-values-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a temporary folder");
+    let path = folder.join(name);
+    std::fs::write(&path, contents).expect("a file is written");
+    path
+}
+
+#[test]
+fn a_table_of_numbers_and_names_gives_labels_and_maps() {
+    let numbers = ConstData::from_f32(&[2, 2], &[5.1, 3.5, 6.2, 2.9]).expect("a tensor");
+    let numbers = file("n.npy", &rlx_weights::npy::to_bytes(&numbers).expect("an array"));
+    let numbers = format!("n={}", numbers.display());
+    let (table, listed) =
+        (model("table_of_numbers_and_strings"), json!([["red"], ["no colour"]]).to_string());
+    let (in_json, in_text) = (file("c.json", listed.as_bytes()), file("c.txt", b"red\nno colour\n"));
+    let outputs = file("out.json", b"");
+    let mut seen = Vec::new();
+    for names in [in_json, in_text] {
+        let names = format!("c={}", names.display());
+        let args = ["run", &table, "--input", &numbers, "--input", &names];
+        let found =
+            json_of(&[&args[..], &["--json", "--outputs", outputs.to_str().expect("a text")]].concat());
+        let [label, maps] = &found["outputs"].as_array().expect("a list")[..] else { panic!("{found}") };
+        assert_eq!((label["dtype"].as_str(), &label["shape"]), (Some("string"), &json!([2])));
+        assert_eq!(label["values"][0], "setosa");
+        let probability = &maps["maps"][0]["setosa"];
+        assert!(probability.as_f64().is_some_and(|p| p > 0.9), "{maps}");
+        let written: Json =
+            serde_json::from_slice(&std::fs::read(&outputs).expect("it is written")).expect("JSON");
+        assert_eq!(written["output_label"], label["values"]);
+        let text = rlx(&args);
+        assert!(String::from_utf8_lossy(&text.stdout).starts_with("output_label [2] string: \"setosa\", "));
+        seen.push(found["outputs"].clone());
+    }
+    assert_eq!(seen[0], seen[1], "lines of a text are rows of one column");
+}
+
+#[test]
+fn strings_that_do_not_fit_say_how_they_are_given() {
+    let (encoder, bad) = (model("label_encoder_strings"), file("bad.json", b"[[\"a\"], [\"b\", \"c\"]]"));
+    let cases = [
+        (bad, "a list of 2 beside one of 1"),
+        (file("mixed.json", b"[\"a\", 3]"), "3 is no string at its place"),
+        (file("x.npy", b""), "come from a .json or .txt file"),
+    ];
+    for (path, message) in cases {
+        let output = rlx(&["run", &encoder, "--input", &format!("x={}", path.display())]);
+        assert_eq!(output.status.code(), Some(1), "{}", err(&output));
+        assert!(err(&output).contains(message), "{}", err(&output));
+    }
+    let missing = rlx(&["run", &encoder]);
+    assert!(!missing.status.success() && err(&missing).contains("\"x\""), "{}", err(&missing));
+    let unknown = rlx(&["run", &encoder, "--input", "y=a.txt"]);
+    assert!(err(&unknown).contains("no input \"y\"; its inputs: x"), "{}", err(&unknown));
+}
