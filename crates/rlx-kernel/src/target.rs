@@ -69,6 +69,9 @@ pub struct KernelTarget {
     pub limits: DeviceLimits,
     /// What its memory is.
     pub pool: PoolSpec,
+    /// Whether it is a processor that runs kernels: workgroup memory is then a detour through its caches, and barriers split what each
+    /// invocation does, so matmuls go without unless measured.
+    pub is_processor: bool,
 }
 
 impl KernelTarget {
@@ -77,7 +80,7 @@ impl KernelTarget {
         // One binding is kept for the fault buffer.
         let max_bindings = limits.max_bindings.saturating_sub(1);
         let pool = PoolSpec { align: 256, max_bindings, ..PoolSpec::default() };
-        KernelTarget { name: name.into(), types, limits, pool }
+        KernelTarget { name: name.into(), types, limits, pool, is_processor: false }
     }
 
     /// A device with the smallest that WebGPU promises.
@@ -104,6 +107,12 @@ impl KernelTarget {
         let mut variants = schedule::variants(step)?;
         if variants.iter().any(|variant| variant.fits(&self.limits)) {
             variants.retain(|variant| variant.fits(&self.limits));
+            if self.is_processor
+                && variants[0].uses_workgroup_memory()
+                && let Some(at) = variants.iter().position(|variant| !variant.uses_workgroup_memory())
+            {
+                variants[..=at].rotate_right(1);
+            }
         } else {
             // Its kernel is rejected with the reason.
             variants.truncate(1);

@@ -200,6 +200,18 @@ fn every_form_of_a_transposed_convolution_gives_the_same_bits() {
 }
 
 #[test]
+fn a_processor_takes_no_detour_through_workgroup_memory() {
+    let graph = open_product(false, DType::F32);
+    let names = |target: &KernelTarget| most_variants(&try_module(&graph, target).unwrap(), target);
+    let (device, processor) = (words(), KernelTarget { is_processor: true, ..words() });
+    let (mut usual, mut own) = (names(&device), names(&processor));
+    assert_eq!((&usual[0][..], &own[0][..]), ("tile32x32x16.4x4", "direct16x64.4x4"));
+    usual.sort();
+    own.sort();
+    assert_eq!(usual, own, "the same variants in another order");
+}
+
+#[test]
 fn a_device_is_offered_what_it_has_room_for() {
     let graph = open_product(false, DType::F32);
     let mut small = KernelTarget::webgpu("small");

@@ -166,7 +166,8 @@ impl WgpuBackend {
             exclusive_usage: true,
             ..target.pool
         };
-        KernelTarget { pool, ..target }
+        let is_processor = gpu.info.device_type == wgpu::DeviceType::Cpu;
+        KernelTarget { pool, is_processor, ..target }
     }
 
     /// Adds two numbers on the device.

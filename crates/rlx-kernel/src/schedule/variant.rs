@@ -26,6 +26,11 @@ pub enum Variant {
 }
 
 impl Variant {
+    /// Whether it is a matmul through workgroup memory.
+    pub fn uses_workgroup_memory(self) -> bool {
+        matches!(self, Variant::Gemm(GemmVariant::Tiled(..), _))
+    }
+
     /// Whether workgroups of this kind are within a device's limits.
     pub fn fits(self, limits: &DeviceLimits) -> bool {
         match self {
