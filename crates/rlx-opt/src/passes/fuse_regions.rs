@@ -7,7 +7,7 @@
 //! those that the anchor itself takes, whose kernel reads them like its other operands.
 //!
 //! Then regions take *producers*, the ops before their anchors, and pairs of matmuls whose results are multiplied become
-//! one region ([`producers`]).
+//! one region (`fuse_regions/producers.rs`).
 //!
 //! Legal because a region computes what its nodes did, and because no path leaves a region and comes back: a
 //! value that is used outside is used only by nodes that come after the region's last node. Nodes that are
