@@ -36,11 +36,19 @@ impl Key {
     /// nodes come from, which the graph's hash leaves out.
     pub fn graph(self, graph: &Graph, target: &dyn Target) -> Self {
         let key = self.part(graph.name.as_bytes()).part(&graph_hash(graph).0).custom(graph, target, 0);
-        let origins = graph.nodes().iter().flat_map(|node| graph.origins().names(node.origin));
-        let key = origins.fold(key, |key, name| key.part(name.as_bytes()));
+        let key = key.origins(graph);
         graph.outputs.iter().fold(key, |key, &id| {
             let name = graph.nodes().get(id.index()).and_then(|n| n.name.as_deref());
             key.part(name.unwrap_or_default().as_bytes())
+        })
+    }
+
+    /// The key with the names of what the nodes of the graph and of its bodies come from.
+    fn origins(self, graph: &Graph) -> Self {
+        graph.nodes().iter().fold(self, |key, node| {
+            let names = graph.origins().names(node.origin).into_iter();
+            let key = names.fold(key, |key, name| key.part(name.as_bytes()));
+            node.op.bodies().into_iter().fold(key, |key, body| key.origins(&body.graph))
         })
     }
 

@@ -550,6 +550,24 @@ impl Graph {
         }
     }
 
+    /// States where the nodes inside of a node's op came from: `state` is called with each of its bodies, in the order of
+    /// [`Op::bodies`], and changes origins and names alone.
+    ///
+    /// # Errors
+    /// The first of `state`.
+    pub fn state_body_origins(
+        &mut self,
+        id: NodeId,
+        mut state: impl FnMut(&mut Graph) -> Result<()>,
+    ) -> Result<()> {
+        match Arc::make_mut(&mut self.nodes).get_mut(id.index()) {
+            Some(node) => {
+                node.op.bodies_mut().into_iter().try_for_each(|body| state(&mut Arc::make_mut(body).graph))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Whether a node of the graph has a dimension for these values that is negative.
     ///
     /// # Errors

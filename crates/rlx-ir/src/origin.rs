@@ -18,7 +18,7 @@ impl OriginId {
 }
 
 /// A set has at most this many names: a chain of constants may fold into one node, and sets are merged again and again.
-const MAX_NAMES: usize = 256;
+const MAX_NAMES: usize = Origins::MAX_NAMES;
 
 /// How many names a label has besides the first.
 const MAX_OTHERS: usize = 3;
@@ -43,6 +43,9 @@ struct Table {
 }
 
 impl Origins {
+    /// The most names that an origin has.
+    pub const MAX_NAMES: usize = 256;
+
     fn intern(&mut self, origin: Origin) -> OriginId {
         if let Some(&id) = self.table.ids.get(&origin) {
             return id;

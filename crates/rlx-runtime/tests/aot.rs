@@ -8,10 +8,13 @@ use std::sync::Arc;
 use common::{Folder, bits, compile, convolutional, weights_of};
 use rlx_cpu::CpuBackend;
 use rlx_cpu::isa::{Isa, IsaKind};
+use rlx_ir::op::Body;
 use rlx_ir::oracle::Bindings;
 use rlx_ir::testing::{Gen, random_graph, random_symbolic_graph};
-use rlx_ir::{DType, ErrorKind, Graph, Shape, Weight, WeightStore};
-use rlx_runtime::{AotCache, Artefact, CompileOptions, CompiledGraph, Device, NewArtefact, Session};
+use rlx_ir::{DType, ErrorKind, Graph, Op, Shape, Weight, WeightStore};
+use rlx_runtime::{
+    AotCache, Artefact, CompileOptions, CompiledGraph, Device, NewArtefact, RunRequest, Session, TensorView,
+};
 
 fn session(device: Device) -> Session {
     Session::try_new(device).unwrap()
@@ -54,6 +57,48 @@ on_each_device!(
     parameters_can_be_set_after_loading_also_those_that_were_packed,
     damaged_artefacts_are_errors_or_right,
 );
+
+#[test]
+fn errors_of_a_loaded_artefact_name_the_nodes_of_bodies() {
+    let (row, scalar) = (|| Shape::new(&[3], DType::F32), || Shape::scalar(DType::F32));
+    let branch = |name: &str| {
+        let mut g = Graph::new("branch");
+        let (x, at) = (g.input("x", row()), g.input("at", Shape::scalar(DType::I64)));
+        let y = g.gather(x, at, 0, scalar());
+        let origin = g.origins_mut().source(name);
+        g.set_origin(y, origin);
+        g.set_outputs(vec![y]);
+        Arc::new(Body { graph: g })
+    };
+    let mut g = Graph::new("choice");
+    let (x, at) = (g.input("x", row()), g.input("at", Shape::scalar(DType::I64)));
+    let flag = g.input("flag", Shape::scalar(DType::Bool));
+    let (then, otherwise) = (branch("/then/Gather"), branch("/else/Gather"));
+    let op = Op::If { then, otherwise, count: None, chosen: false };
+    let y = g.try_add(op, &[flag, x, at, x, at]).unwrap();
+    g.set_outputs(vec![y]);
+    let folder = Folder::new("bodies");
+    let (path, mut compiled) = saved(&folder, &g, &WeightStore::new(), true);
+    let artefact = Artefact::open(&path).unwrap();
+    let mut loaded = session(Device::Cpu).load(&artefact).unwrap();
+    for (flag, name) in [(1u8, "/then/Gather"), (0, "/else/Gather")] {
+        for graph in [&mut compiled, &mut loaded] {
+            let flag = TensorView { name: "flag", dtype: DType::Bool, dims: &[], bytes: &[flag] };
+            let request = RunRequest::new().input("x", &[1.0, 2.0, 3.0]).input("flag", flag);
+            assert_eq!(
+                graph.execute(request.clone().input("at", &[1i64])).unwrap().to_f32().unwrap(),
+                [[2.0]]
+            );
+            let e = graph.execute(request.input("at", &[7i64])).unwrap_err();
+            assert_eq!(e.kind(), ErrorKind::Value);
+            assert!(e.to_string().contains(name), "{e}");
+        }
+    }
+    let source = artefact.source().unwrap().expect("the graph as it was given");
+    let node = source.nodes().iter().find(|n| matches!(n.op, Op::If { .. })).unwrap();
+    let labels = node.op.bodies().into_iter().map(|body| body.graph.label(body.graph.outputs[0]));
+    assert_eq!(labels.collect::<Vec<_>>(), ["/then/Gather", "/else/Gather"]);
+}
 
 /// `many` on the CPU; what a software driver compiles in the same time on others.
 fn as_many(device: Device, many: usize) -> usize {

@@ -553,6 +553,15 @@ impl Op {
         }
     }
 
+    /// The graphs inside the op, to change what is no part of what they compute.
+    pub(crate) fn bodies_mut(&mut self) -> Vec<&mut Arc<Body>> {
+        match self {
+            Op::Region { body } | Op::Loop { body, .. } => vec![body],
+            Op::If { then, otherwise, .. } => vec![then, otherwise],
+            _ => Vec::new(),
+        }
+    }
+
     /// Whether the op computes each result element from the elements at the same (broadcast) position
     /// of its inputs and nothing else.
     pub fn is_elementwise(&self) -> bool {
