@@ -8,6 +8,7 @@ use rlx_runtime::{CompiledGraph, Device, Session};
 rlx_contract::on_every_device!(
     a_handle_stands_in_for_its_input_and_a_feed_refreshes_it,
     two_states_feed_each_other,
+    slots_of_an_only_output_are_where_it_is,
     one_output_may_feed_several_handles,
     a_state_may_grow_with_every_run,
     outputs_that_feed_can_be_read_in_every_way,
@@ -52,6 +53,22 @@ fn counter(d: Device) -> CompiledGraph {
     let mut c = compile(d, g);
     c.set_param("w", &[1.0, 2.0]);
     c
+}
+
+/// A handle's memory is not the arena; the slot is in it all the same, and not a copy.
+fn slots_of_an_only_output_are_where_it_is(d: Device) {
+    let mut c = counter(d);
+    c.bind_handle("x", &[0.0, 0.0]);
+    c.set_gpu_handle_feed("x", 0);
+    for run in 1..4 {
+        let run = run as f32;
+        assert_eq!(run_slots(&mut c), [[run, 2.0 * run]]);
+        let (at, n) = c.run_slots(&[&[run, 2.0 * run]])[0];
+        let slot = c.arena_ptr().wrapping_add(at);
+        let output = c.output_views().next().expect("an output").bytes;
+        assert_eq!((slot, 4 * n), (output.as_ptr(), output.len()));
+        c.bind_handle("x", &[run, 2.0 * run]);
+    }
 }
 
 /// `out = [b + 1, a · 2]` of the inputs `a` and `b`.

@@ -15,6 +15,15 @@ use super::bind::Binder;
 use super::bytes::{AlignedBytes, copy_block};
 use super::slot::{Infos, Slot};
 use super::tensor::TensorView;
+/// What the places of outputs are relative to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Base {
+    Arena,
+    /// The only output, wherever it is.
+    OnlyOutput,
+    Copies,
+}
+
 /// The state of the last run's outputs.
 pub(super) struct Outputs {
     device: DeviceId,
@@ -30,9 +39,9 @@ pub(super) struct Outputs {
     /// Under an active extent: the outputs in the caller's extents, once somebody reads them; and memory for that.
     expanded: Vec<OnceCell<AlignedBytes>>,
     spare: Vec<Cell<AlignedBytes>>,
-    /// Outputs as f32, if the arena does not store them as f32.
+    /// Outputs as f32, if there is no one place where they are that.
     copies: Vec<f32>,
-    in_copies: bool,
+    base: Base,
     /// Byte offset from the base and element count.
     places: Vec<(usize, usize)>,
 }
@@ -56,7 +65,7 @@ impl Outputs {
             data,
             ran: false,
             copies: Vec::new(),
-            in_copies: false,
+            base: Base::Arena,
         }
     }
 
@@ -189,11 +198,11 @@ impl Outputs {
         Ok(out)
     }
 
-    /// Computes the position of each output as f32, relative to one base: in the arena if all are stored as f32, otherwise
-    /// in copies.
+    /// Computes the position of each output as f32, relative to one base: in the arena if all are there as f32, where it is if
+    /// there is only one (in a handle's memory, say), otherwise in copies.
     fn locate(&mut self, exec: &dyn ExecutableGraph) -> Result<()> {
         let arena = exec.arena().map(|a| (a.as_ptr().addr(), a.len()));
-        self.in_copies = false;
+        self.base = Base::Arena;
         for i in 0..self.slots.len() {
             let count = self.floats(i)?;
             let bytes = self.bytes(exec, i)?;
@@ -204,6 +213,10 @@ impl Outputs {
             let plain = matches!(self.slots[i].dtype, rlx_ir::DType::F32 | rlx_ir::DType::C64);
             match offset {
                 Some(offset) if plain => self.places[i] = (offset, count),
+                None if plain && self.slots.len() == 1 && count * 4 == bytes.len() => {
+                    self.places[i] = (0, count);
+                    self.base = Base::OnlyOutput;
+                }
                 _ => return self.copy_all(exec),
             }
         }
@@ -226,7 +239,7 @@ impl Outputs {
             copied = copied.and_then(|()| self.read_into(exec, i, &mut copies[offset / 4..][..count]));
         }
         self.copies = copies;
-        self.in_copies = true;
+        self.base = Base::Copies;
         copied
     }
 }
@@ -380,9 +393,11 @@ impl CompiledGraph {
 
     /// The base of [`CompiledGraph::run_slots`]'s offsets: valid until the next run.
     pub fn arena_ptr(&self) -> *const u8 {
-        match self.exec.arena() {
-            Some(arena) if !self.outputs.in_copies => arena.as_ptr(),
-            _ => self.outputs.copies.as_ptr().cast(),
+        let copies = || self.outputs.copies.as_ptr().cast();
+        match self.outputs.base {
+            Base::Arena => self.exec.arena().map_or_else(copies, <[u8]>::as_ptr),
+            Base::OnlyOutput => self.output_bytes(0).map_or_else(|_| copies(), <[u8]>::as_ptr),
+            Base::Copies => copies(),
         }
     }
 }

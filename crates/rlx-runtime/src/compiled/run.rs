@@ -256,8 +256,9 @@ impl CompiledGraph {
     /// Runs on inputs in declaration order; returns each output's byte offset from
     /// [`CompiledGraph::arena_ptr`] and its number of f32 elements. Allocates nothing (after the first run).
     ///
-    /// One pointer leads to all outputs. So where one of them is not in the arena (it takes the memory of a handle, or is no f32),
-    /// all are copied behind each other; [`CompiledGraph::try_run_views`] and [`CompiledGraph::output_views`] copy nothing.
+    /// One pointer leads to all outputs. So where one of several is not in the arena (it takes the memory of a handle, or is no f32),
+    /// all are copied behind each other; an only output is read where it is. [`CompiledGraph::execute`] copies nothing in any case:
+    /// each of [`RunOutputs`](crate::RunOutputs) has a pointer of its own.
     ///
     /// # Panics
     /// If [`CompiledGraph::try_run_slots`] fails, with its error as the message.
