@@ -347,6 +347,9 @@ impl<'c> Builder<'c> {
     }
 
     pub(crate) fn concatenate(&mut self, parts: &[Val], axis: usize) -> Val {
+        // Parts without elements along the axis add nothing.
+        let filled: Vec<Val> = parts.iter().copied().filter(|&p| self.dims(p)[axis] > 0).collect();
+        let parts = if filled.is_empty() { &parts[..1] } else { &filled[..] };
         if let [one] = parts {
             return *one;
         }

@@ -86,10 +86,10 @@ impl Emitter<'_> {
             let place = self.b.binary(Code::Multiply, place, step);
             row = self.b.binary(Code::Add, row, place);
         }
-        for i in 0..batch {
-            let counted = self.b.arange(lead[i]);
+        for (i, (&len, &step)) in lead.iter().zip(&distance).take(batch).enumerate() {
+            let counted = self.b.arange(len);
             let counted = along(&mut self.b, counted, i, &lead);
-            let step = self.b.int(DType::I64, distance[i] as i128);
+            let step = self.b.int(DType::I64, step as i128);
             let place = self.b.binary(Code::Multiply, counted, step);
             row = self.b.binary(Code::Add, row, place);
         }

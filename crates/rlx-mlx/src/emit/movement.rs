@@ -45,12 +45,12 @@ pub(super) fn pad(
         return Ok(b.pad(x[0], value, &lengths(before), &lengths(after)));
     }
     let mut padded = x[0];
-    for axis in 0..before.len() {
+    for (axis, (&before, &after)) in before.iter().zip(after).enumerate() {
         let size = b.dims(padded)[axis] as i64;
-        if (before[axis], after[axis]) == (0, 0) {
+        if (before, after) == (0, 0) {
             continue;
         }
-        let places = (-before[axis]..size + after[axis]).map(|place| source(place, size, mode));
+        let places = (-before..size + after).map(|place| source(place, size, mode));
         let places = places.collect::<Result<Vec<_>>>()?;
         let places = b.numbers(&places);
         padded = b.take(padded, places, axis);

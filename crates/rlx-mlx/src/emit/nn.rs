@@ -59,6 +59,11 @@ pub(super) fn attention(b: &mut Builder<'_>, op: &Op, x: &[Val]) -> Result<Val> 
     let v = heads_first(b, x[2], size);
     let (batch, queries, keys) = (b.dims(q)[0], b.dims(q)[2], b.dims(k)[2]);
     let out = [batch, *num_heads, queries, size];
+    if keys == 0 || out.contains(&0) {
+        let zero = b.scalar(dtype, 0.0);
+        let dims = if rank == 4 { out.to_vec() } else { vec![batch, queries, num_heads * size] };
+        return Ok(b.full(zero, &dims));
+    }
     let mut operands = vec![q, k, v];
     let mut seen = None;
     if *mask == MaskKind::Custom {
@@ -118,8 +123,9 @@ pub(super) fn matmul_blocks(b: &mut Builder<'_>, x: &[Val], node: &Node, graph: 
     let width = blocks * size;
     let depth = b.dims(x[0]).last().copied().unwrap_or(0);
     let rows: usize = b.dims(x[0]).iter().take(out.len() - 1).product();
-    if rows == 0 || columns == 0 {
-        return Ok(b.empty(float, &out));
+    if rows == 0 || columns == 0 || width == 0 {
+        let zero = b.scalar(float, 0.0);
+        return Ok(b.full(zero, &out));
     }
     // What is behind the row's end counts nothing.
     let (input, zero) = (b.reshape(x[0], &[rows, depth]), b.scalar(float, 0.0));

@@ -50,6 +50,10 @@ fn convolve(b: &mut Builder<'_>, x: Val, w: Val, groups: usize, slide: &Slide<'_
     dims.extend(spatial);
     dims.push(b.dims(w)[0]);
     let dtype = b.dtype(x);
+    if [&dims[..], b.dims(x), b.dims(w)].iter().any(|dims| dims.contains(&0)) {
+        let zero = b.scalar(dtype, 0.0);
+        return b.full(zero, &dims);
+    }
     b.op(Code::Conv, &[x, w], &attrs, dtype, &dims)
 }
 
@@ -195,12 +199,12 @@ pub(super) fn conv_transpose(b: &mut Builder<'_>, op: &Op, x: &[Val], dims: &[us
     let input = last(b, x[0], DataFormat::ChannelsFirst);
     let ones = vec![1; spatial];
     let sizes: Vec<usize> = (0..spatial)
-        .map(|i| (b.dims(input)[1 + i] - 1) * strides[i] + 1 + before[i] + after[i] - reach(i))
+        .map(|i| b.dims(input)[1 + i].saturating_sub(1) * strides[i] + 1 + before[i] + after[i] - reach(i))
         .collect();
     let slide = Slide { strides: &ones, before, after, dilations, spread: strides.clone(), flip: true };
     let mut y = convolve(b, input, w, *groups, &slide, &sizes);
-    for i in 0..spatial {
-        y = b.narrow(y, 1 + i, cut[i], cut[i] + dims[2 + i]);
+    for (i, &from) in cut.iter().enumerate() {
+        y = b.narrow(y, 1 + i, from, from + dims[2 + i]);
     }
     Ok(finish(b, y, x.get(2), DataFormat::ChannelsFirst))
 }
