@@ -28,13 +28,30 @@ pub fn device(device: Device) -> Option<WgpuBackend> {
     }
 }
 
-pub fn vulkan() -> Option<WgpuBackend> {
-    device(Device::Vulkan)
+/// The device that most tests run on: the system's own.
+pub const MAIN: Device = if cfg!(windows) {
+    Device::DirectX
+} else if cfg!(target_vendor = "apple") {
+    Device::Metal
+} else {
+    Device::Vulkan
+};
+
+/// The devices that tests of what drivers differ in run on.
+pub const DEVICES: [Device; 2] = [MAIN, Device::OpenGl];
+
+/// Those of them that are there.
+pub fn devices() -> impl Iterator<Item = WgpuBackend> {
+    DEVICES.into_iter().filter_map(device)
+}
+
+pub fn main_device() -> Option<WgpuBackend> {
+    device(MAIN)
 }
 
 /// The same device under lower limits.
 pub fn lowered(limits: Lowered) -> Option<WgpuBackend> {
-    vulkan().map(|backend| backend.with_limits(limits))
+    main_device().map(|backend| backend.with_limits(limits))
 }
 
 /// Whether everything runs (`RLX_TEST_ALL=1`, set by `cargo xtask test --all`), or what fits the test command.

@@ -7,7 +7,7 @@ use rlx_driver::Device;
 use rlx_ir::oracle::Bindings;
 use rlx_ir::{DType, ErrorKind, Graph, Shape, Value, Weight, text};
 
-use crate::common::{check, compile, device, disagreement, set_params, vulkan};
+use crate::common::{check, compile, device, devices, disagreement, main_device, set_params};
 
 /// x·w + b, then relu: a matmul with an epilogue and a parameter that the init program prepares.
 fn linear() -> Graph {
@@ -42,7 +42,7 @@ fn bindings(rows: usize) -> Bindings {
 
 #[test]
 fn new_dimensions_need_no_new_pipeline_and_answers_stay_right() {
-    for backend in [Device::Vulkan, Device::OpenGl].into_iter().filter_map(device) {
+    for backend in devices() {
         let graph = linear();
         let mut exec = compile(&graph, &backend).unwrap();
         set_params(&mut *exec, &bindings(1)).unwrap();
@@ -57,7 +57,7 @@ fn new_dimensions_need_no_new_pipeline_and_answers_stay_right() {
 
 #[test]
 fn clones_share_parameters_until_one_sets_its_own() {
-    let Some(backend) = vulkan() else { return };
+    let Some(backend) = main_device() else { return };
     let graph = linear();
     let mut first = compile(&graph, &backend).unwrap();
     set_params(&mut *first, &bindings(1)).unwrap();
@@ -75,7 +75,7 @@ fn clones_share_parameters_until_one_sets_its_own() {
 
 #[test]
 fn a_weight_is_uploaded_once_for_all_executables() {
-    let Some(backend) = vulkan() else { return };
+    let Some(backend) = main_device() else { return };
     let weight = Arc::new(Weight::owned(DType::F32, &[64, 64], vec![0u8; 64 * 64 * 4]).unwrap());
     let make = |rows: usize| {
         let mut graph = Graph::new("shared");
@@ -97,7 +97,7 @@ fn a_weight_is_uploaded_once_for_all_executables() {
 
 #[test]
 fn what_was_never_set_or_run_is_an_error() {
-    let Some(backend) = vulkan() else { return };
+    let Some(backend) = main_device() else { return };
     let mut exec = compile(&linear(), &backend).unwrap();
     assert_eq!(exec.output(0).unwrap_err().kind(), ErrorKind::Binding);
     let unset = exec.run(&&[vec![0u8; 16]][..], &[1]).unwrap_err();
@@ -106,7 +106,7 @@ fn what_was_never_set_or_run_is_an_error() {
 
 #[test]
 fn the_arena_holds_the_outputs_for_the_host() {
-    let Some(backend) = vulkan() else { return };
+    let Some(backend) = main_device() else { return };
     let mut exec = compile(&linear(), &backend).unwrap();
     set_params(&mut *exec, &bindings(5)).unwrap();
     crate::common::run(&mut *exec, &bindings(5)).unwrap();

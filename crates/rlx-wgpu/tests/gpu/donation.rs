@@ -1,12 +1,11 @@
 //! Donated inputs: an output takes the memory of an input's handle, and kernels write the row that changes.
 
 use rlx_backend::{ExecutableGraph, InputSource};
-use rlx_driver::Device;
 use rlx_ir::ErrorKind;
 use rlx_ir::text;
 use rlx_wgpu::Lowered;
 
-use crate::common::{compile, device};
+use crate::common::{DEVICES, MAIN, compile, device};
 
 /// Rows of the cache, of 64 numbers each.
 const ROWS: usize = 1 << 12;
@@ -61,7 +60,7 @@ fn cache(exec: &dyn ExecutableGraph) -> Vec<f32> {
 
 #[test]
 fn a_row_of_a_cache_is_replaced_where_it_is() {
-    for of in [Device::Vulkan, Device::OpenGl] {
+    for of in DEVICES {
         // Limits of its own, so that no one else's bytes are counted.
         let limits = Lowered { max_memory_bytes: Some(1 << 29), ..Lowered::default() };
         let Some(backend) = device(of).map(|backend| backend.with_limits(limits)) else { continue };
@@ -96,7 +95,7 @@ fn a_row_of_a_cache_is_replaced_where_it_is() {
 
 #[test]
 fn a_run_that_fails_while_it_updates_says_so_when_the_value_is_used_again() {
-    let Some(backend) = device(Device::Vulkan) else { return };
+    let Some(backend) = device(MAIN) else { return };
     let mut exec = compile(&text::parse(APPEND).unwrap(), &backend).unwrap();
     start(&mut *exec);
     assert_eq!(exec.run(&Given::new(1.0, 0, 9999), &[]).unwrap_err().kind(), ErrorKind::Value);

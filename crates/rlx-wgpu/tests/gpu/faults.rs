@@ -3,13 +3,12 @@
 use std::sync::Arc;
 
 use rlx_backend::Backend;
-use rlx_driver::Device;
 use rlx_ir::{DType, ErrorKind, Graph, Shape, Weight, text};
 use rlx_kernel::KernelTarget;
 use rlx_opt::{CompileOptions, CompilePipeline};
 use rlx_wgpu::Lowered;
 
-use crate::common::{compile, device, lowered};
+use crate::common::{DEVICES, compile, device, devices, lowered};
 
 pub fn gather() -> Graph {
     text::parse(
@@ -30,7 +29,7 @@ pub fn gather_inputs(last: i64) -> Vec<Vec<u8>> {
 
 #[test]
 fn an_index_out_of_range_names_the_node_and_the_next_run_is_right() {
-    for backend in [Device::Vulkan, Device::OpenGl].into_iter().filter_map(device) {
+    for backend in devices() {
         let mut exec = compile(&gather(), &backend).unwrap();
         let error = exec.run(&&gather_inputs(4)[..], &[]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Value);
@@ -67,7 +66,7 @@ fn memory_above_the_limit_is_out_of_memory_and_smaller_work_goes_on() {
 
 #[test]
 fn a_value_larger_than_the_device_binds_is_out_of_memory_and_smaller_runs_go_on() {
-    for backend in [Device::Vulkan, Device::OpenGl].into_iter().filter_map(device) {
+    for backend in devices() {
         let graph = text::parse(
             r#"graph "outer" {
               %0 = Input {name="x"} : [s2, 1] f32
@@ -97,7 +96,7 @@ fn a_value_larger_than_the_device_binds_is_out_of_memory_and_smaller_runs_go_on(
 #[test]
 fn a_kernel_that_the_driver_rejects_is_a_typed_error_that_names_the_node() {
     let limits = Lowered { max_workgroup: Some(32), ..Lowered::default() };
-    for of in [Device::Vulkan, Device::OpenGl] {
+    for of in DEVICES {
         let Some(backend) = device(of).map(|b| b.with_limits(limits)) else { continue };
         // A target that promises larger workgroups than the device was opened with.
         let target = KernelTarget::webgpu(of.feature());
@@ -116,7 +115,7 @@ fn a_kernel_that_the_driver_rejects_is_a_typed_error_that_names_the_node() {
 
 #[test]
 fn a_lost_device_is_a_typed_error_and_the_next_compile_opens_it_again() {
-    for of in [Device::Vulkan, Device::OpenGl] {
+    for of in DEVICES {
         // Limits of its own, so that other tests' device stays.
         let limits = Lowered { max_memory_bytes: Some(1 << 30), ..Lowered::default() };
         let Some(backend) = device(of).map(|b| b.with_limits(limits)) else { continue };

@@ -7,12 +7,11 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
 use rlx_backend::ExecutableGraph;
-use rlx_driver::Device;
 use rlx_ir::op::Activation;
 use rlx_ir::{DType, Dim, ErrorKind, Graph, Op, Shape, Weight, sym};
 use rlx_wgpu::Lowered;
 
-use crate::common::{compile, device};
+use crate::common::{MAIN, compile, device, devices};
 use crate::faults::{gather, gather_inputs};
 use crate::handles::{Kept, N, counter};
 
@@ -39,7 +38,7 @@ fn alone(exec: &mut dyn ExecutableGraph, rows: i64, seed: i64) -> Vec<u8> {
 
 #[test]
 fn three_runs_are_under_way_and_each_has_its_own_outputs() {
-    for backend in [Device::Vulkan, Device::OpenGl].into_iter().filter_map(device) {
+    for backend in devices() {
         let mut exec = compile(&rows(), &backend).unwrap();
         let want: Vec<_> = (0..7).map(|seed| alone(&mut *exec, 5, seed)).collect();
         assert_eq!(exec.max_in_flight(), 3);
@@ -69,7 +68,7 @@ fn three_runs_are_under_way_and_each_has_its_own_outputs() {
 
 #[test]
 fn handles_pass_from_each_run_to_the_next_without_waiting() {
-    for backend in [Device::Vulkan, Device::OpenGl].into_iter().filter_map(device) {
+    for backend in devices() {
         let mut exec = compile(&counter(), &backend).unwrap();
         let one = Weight::owned(DType::F32, &[1], 1f32.to_le_bytes().to_vec()).unwrap();
         exec.set_param(0, Arc::new(one)).unwrap();
@@ -106,7 +105,7 @@ fn awaited<F: Future>(future: F) -> (F::Output, usize) {
 
 #[test]
 fn runs_are_awaited_without_asking_again_and_again() {
-    for backend in [Device::Vulkan, Device::OpenGl].into_iter().filter_map(device) {
+    for backend in devices() {
         awaited(backend.open()).0.unwrap();
         let mut exec = compile(&rows(), &backend).unwrap();
         let want: Vec<_> = (0..3).map(|seed| alone(&mut *exec, 300, seed)).collect();
@@ -134,7 +133,7 @@ fn runs_are_awaited_without_asking_again_and_again() {
 
 #[test]
 fn a_fault_of_a_run_under_way_is_reported_once_and_the_next_run_is_right() {
-    for backend in [Device::Vulkan, Device::OpenGl].into_iter().filter_map(device) {
+    for backend in devices() {
         let mut exec = compile(&gather(), &backend).unwrap();
         for last in [0, 9, 1] {
             exec.submit(&&gather_inputs(last)[..], &[]).unwrap();
@@ -153,7 +152,7 @@ fn a_fault_of_a_run_under_way_is_reported_once_and_the_next_run_is_right() {
 fn sizes_that_change_back_and_forth_are_bound_once() {
     // Limits of its own, so that no one else's bytes are counted.
     let limits = Lowered { max_memory_bytes: Some(1 << 28), ..Lowered::default() };
-    let Some(backend) = device(Device::Vulkan).map(|backend| backend.with_limits(limits)) else { return };
+    let Some(backend) = device(MAIN).map(|backend| backend.with_limits(limits)) else { return };
     let mut exec = compile(&rows(), &backend).unwrap();
     let sizes = [7, 2, 5];
     let want = sizes.map(|rows| alone(&mut *exec, rows, 1));

@@ -11,7 +11,7 @@ use rlx_opt::pipeline::PassContext;
 use rlx_opt::{CompileOptions, KernelDispatchReport};
 use rlx_wgpu::WgpuBackend;
 
-use crate::common::{all, compile, disagreement, set_params, vulkan};
+use crate::common::{all, compile, disagreement, main_device, set_params};
 
 /// Seeds tried for an op until it has its cases.
 const SEEDS: u64 = 80;
@@ -47,7 +47,7 @@ fn check(case: &Case, backend: &WgpuBackend) -> Result<bool, String> {
 
 #[test]
 fn every_op_agrees_with_the_oracle() {
-    let Some(backend) = vulkan() else { return };
+    let Some(backend) = main_device() else { return };
     let cases: u64 = if all() { 40 } else { 2 };
     let (mut ran, mut wrong) = (BTreeMap::<&str, u64>::new(), Vec::new());
     for &kind in OpKind::ALL {
@@ -77,7 +77,7 @@ fn every_op_agrees_with_the_oracle() {
 
 #[test]
 fn random_graphs_agree_with_the_oracle() {
-    let Some(backend) = vulkan() else { return };
+    let Some(backend) = main_device() else { return };
     let count = if all() { 200 } else { 30 };
     let (mut ran, mut seed) = (0, 0);
     while ran < count {
@@ -109,7 +109,7 @@ fn random_graphs_agree_with_the_oracle() {
 
 #[test]
 fn what_cannot_be_computed_is_rejected_with_the_reason() {
-    let Some(backend) = vulkan() else { return };
+    let Some(backend) = main_device() else { return };
     let graph = rlx_ir::text::parse(
         r#"graph "wide" {
           %0 = Input {name="x"} : [4] f64

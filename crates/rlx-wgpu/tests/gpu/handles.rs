@@ -1,13 +1,12 @@
 //! Handles: what an output feeds stays on the device. Bytes that go between host and device are counted.
 
 use rlx_backend::{InputSource, RunOptions};
-use rlx_driver::Device;
 use rlx_ir::op::{BinaryOp, ReduceOp};
 use rlx_ir::{DType, Graph, Shape, Weight};
 use rlx_wgpu::Lowered;
 use std::sync::Arc;
 
-use crate::common::{compile, device};
+use crate::common::{DEVICES, MAIN, compile, device};
 
 /// Elements of the state.
 pub const N: usize = 1 << 16;
@@ -45,7 +44,7 @@ fn first(bytes: &[u8]) -> f32 {
 
 #[test]
 fn outputs_that_nobody_wants_stay_on_the_device_until_they_are_read() {
-    for of in [Device::Vulkan, Device::OpenGl] {
+    for of in DEVICES {
         let limits = Lowered { max_memory_bytes: Some(1 << 28), ..Lowered::default() };
         let Some(backend) = device(of).map(|backend| backend.with_limits(limits)) else { continue };
         let mut exec = compile(&counter(), &backend).unwrap();
@@ -78,7 +77,7 @@ fn outputs_that_nobody_wants_stay_on_the_device_until_they_are_read() {
 
 #[test]
 fn a_fed_output_never_passes_through_the_host() {
-    for of in [Device::Vulkan, Device::OpenGl] {
+    for of in DEVICES {
         // Limits of its own, so that no one else's bytes are counted.
         let limits = Lowered { max_memory_bytes: Some(1 << 29), ..Lowered::default() };
         let Some(backend) = device(of).map(|backend| backend.with_limits(limits)) else { continue };
@@ -115,7 +114,7 @@ fn a_fed_output_never_passes_through_the_host() {
 
 #[test]
 fn a_handle_that_is_too_small_is_an_error() {
-    let Some(backend) = device(Device::Vulkan) else { return };
+    let Some(backend) = device(MAIN) else { return };
     let mut exec = compile(&counter(), &backend).unwrap();
     let one = Weight::owned(DType::F32, &[1], vec![0; 4]).unwrap();
     exec.set_param(0, Arc::new(one)).unwrap();

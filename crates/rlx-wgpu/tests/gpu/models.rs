@@ -12,7 +12,7 @@ use rlx_opt::{CompileOptions, CompilePipeline};
 use rlx_testdata::models::{Golden, model};
 use rlx_wgpu::WgpuBackend;
 
-use crate::common::{all, device};
+use crate::common::{MAIN, all, device};
 
 /// Sizes of a golden as a binding of the model's symbols.
 fn binding(golden: &Golden) -> DimBinding {
@@ -68,9 +68,9 @@ fn run(on: Device, name: &str, most: usize, fixed: bool) {
 }
 
 #[test]
-fn small_models_on_vulkan() {
-    run(Device::Vulkan, "digits", usize::MAX, true);
-    run(Device::Vulkan, "mlp", usize::MAX, true);
+fn small_models_on_the_main_device() {
+    run(MAIN, "digits", usize::MAX, true);
+    run(MAIN, "mlp", usize::MAX, true);
 }
 
 #[test]
@@ -80,8 +80,8 @@ fn small_models_on_opengl() {
 }
 
 #[test]
-fn bert_on_vulkan() {
-    run(Device::Vulkan, "bert_dynamic", if all() { usize::MAX } else { 48 }, true);
+fn bert_on_the_main_device() {
+    run(MAIN, "bert_dynamic", if all() { usize::MAX } else { 48 }, true);
 }
 
 #[test]
@@ -90,30 +90,30 @@ fn bert_on_opengl() {
 }
 
 #[test]
-fn gpt2_on_vulkan() {
-    run(Device::Vulkan, "gpt2_dynamic", 48, true);
+fn gpt2_on_the_main_device() {
+    run(MAIN, "gpt2_dynamic", 48, true);
 }
 
 #[test]
-fn resnet_on_vulkan() {
-    run(Device::Vulkan, "resnet18", if all() { 3 * 224 * 224 } else { 64 * 64 }, true);
+fn resnet_on_the_main_device() {
+    run(MAIN, "resnet18", if all() { 3 * 224 * 224 } else { 64 * 64 }, true);
 }
 
 #[test]
-fn minilm_on_vulkan() {
-    run(Device::Vulkan, "minilm", 48, all());
+fn minilm_on_the_main_device() {
+    run(MAIN, "minilm", 48, all());
 }
 
 #[test]
-fn other_exports_on_vulkan() {
+fn other_exports_on_the_main_device() {
     if !all() {
         println!("@skip 1 other exporters' files and Llama on Vulkan: run with --all");
         return;
     }
     // Its only golden is of the full size.
-    run(Device::Vulkan, "resnet18_fused", 224 * 224, false);
+    run(MAIN, "resnet18_fused", 224 * 224, false);
     for name in ["resnet18_dynamo", "bert_dynamo_sdpa", "bert_opset23", "gpt2_opset23", "llama_dynamic"] {
-        run(Device::Vulkan, name, 64 * 64, false);
+        run(MAIN, name, 64 * 64, false);
     }
 }
 

@@ -10,7 +10,7 @@ use rlx_ir::testing::random_bindings;
 use rlx_ir::{DimBinding, ErrorKind, Graph, Progress, Weight, text};
 use rlx_wgpu::{Lowered, WgpuBackend};
 
-use crate::common::{compile, device, run};
+use crate::common::{MAIN, compile, device, run};
 
 /// A convolution whose batch norm is folded into its weights by the init program, and a function of a weight alone: the
 /// answer is linear in what is prepared.
@@ -110,8 +110,8 @@ fn restored_weights_stand_in_for_the_init_program(backend: &WgpuBackend) {
 }
 
 #[test]
-fn restored_weights_stand_in_for_the_init_program_on_vulkan() {
-    device(Device::Vulkan).iter().for_each(restored_weights_stand_in_for_the_init_program);
+fn restored_weights_stand_in_for_the_init_program_on_the_main_device() {
+    device(MAIN).iter().for_each(restored_weights_stand_in_for_the_init_program);
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn restored_weights_stand_in_for_the_init_program_on_opengl() {
 
 #[test]
 fn buffers_that_are_missing_or_of_another_size_are_rejected() {
-    let Some(backend) = device(Device::Vulkan) else { return };
+    let Some(backend) = device(MAIN) else { return };
     let (graph, bindings) = folded();
     let mut first = compile(&graph, &backend).unwrap();
     let all = weights(&*first, &bindings);
@@ -150,12 +150,12 @@ fn buffers_that_are_missing_or_of_another_size_are_rejected() {
 
 #[test]
 fn executables_share_what_was_prepared_of_the_same_weights() {
-    if device(Device::Vulkan).is_none() {
+    if device(MAIN).is_none() {
         return;
     }
     // A device of its own, so that other tests do not count.
     let lowered = Lowered { max_memory_bytes: Some(1 << 29), ..Lowered::default() };
-    let backend = WgpuBackend::new(Device::Vulkan).with_limits(lowered);
+    let backend = WgpuBackend::new(MAIN).with_limits(lowered);
     let (graph, bindings) = folded();
     let mut first = compile(&graph, &backend).unwrap();
     let all = weights(&*first, &bindings);

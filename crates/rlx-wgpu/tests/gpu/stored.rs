@@ -15,7 +15,7 @@ use rlx_kernel::{Arg, KernelTarget, Launch, Launches, UniformArg};
 use rlx_opt::CompileOptions;
 use rlx_wgpu::{Lowered, WgpuBackend};
 
-use crate::common::{compile, device, run, set_params};
+use crate::common::{MAIN, compile, device, devices, run, set_params};
 
 /// A matmul with workgroup memory, rows, an index that may fail, and open dimensions.
 fn mixed() -> Graph {
@@ -87,8 +87,8 @@ fn answer(exec: &mut dyn ExecutableGraph, bindings: &rlx_ir::oracle::Bindings) -
 }
 
 #[test]
-fn stored_kernels_give_the_same_bits_on_vulkan() {
-    device(Device::Vulkan).iter().for_each(stored_kernels_give_the_same_bits);
+fn stored_kernels_give_the_same_bits_on_the_main_device() {
+    device(MAIN).iter().for_each(stored_kernels_give_the_same_bits);
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn stored_kernels_give_the_same_bits_on_opengl() {
 
 #[test]
 fn stored_kernels_are_taken_and_not_made_again() {
-    for backend in [Device::Vulkan, Device::OpenGl].into_iter().filter_map(device) {
+    for backend in devices() {
         let abs = compile(&elementwise(Activation::Abs), &backend).unwrap();
         let neg = compile(&elementwise(Activation::Neg), &backend).unwrap();
         // Kernels that fit the module and compute something else: the answer is theirs.
@@ -110,7 +110,7 @@ fn stored_kernels_are_taken_and_not_made_again() {
 
 #[test]
 fn what_does_not_fit_is_rejected_and_the_device_goes_on() {
-    for backend in [Device::Vulkan, Device::OpenGl].into_iter().filter_map(device) {
+    for backend in devices() {
         let (abs, mixed) =
             (compile(&elementwise(Activation::Abs), &backend).unwrap(), compile(&mixed(), &backend));
         let whole = abs.code().unwrap();
@@ -132,7 +132,7 @@ fn what_does_not_fit_is_rejected_and_the_device_goes_on() {
 
 #[test]
 fn kernels_that_reach_out_of_their_buffers_touch_nothing_else() {
-    for backend in [Device::Vulkan, Device::OpenGl].into_iter().filter_map(device) {
+    for backend in devices() {
         let mut abs = compile(&elementwise(Activation::Abs), &backend).unwrap();
         let input = [floats([1.0, -2.0, 0.5, 4.0])];
         abs.run(&&input[..], &[]).unwrap();
@@ -184,7 +184,7 @@ fn wild(launches: &Launches, far: i32) -> Launches {
 
 #[test]
 fn workgroup_memory_is_bounded_and_cleared_for_kernels_of_files() {
-    for backend in [Device::Vulkan, Device::OpenGl].into_iter().filter_map(device) {
+    for backend in devices() {
         let mut abs = compile(&elementwise(Activation::Abs), &backend).unwrap();
         let input = [floats([1.0, -2.0, 0.5, 4.0])];
         abs.run(&&input[..], &[]).unwrap();
@@ -222,7 +222,7 @@ fn in_a_process_of_its_own(folder: &Path) -> Vec<std::path::PathBuf> {
 
 #[test]
 fn what_the_driver_made_is_kept_on_disk() {
-    let Some(backend) = device(Device::Vulkan) else { return };
+    let Some(backend) = device(MAIN) else { return };
     let graph = mixed();
     if std::env::var_os("RLX_TEST_CHILD").is_some() {
         let bindings = random_bindings(&graph, &DimBinding::batch_seq(2, 1), 3);

@@ -1,10 +1,9 @@
 //! Steps are timed by the device's clock, and a run that is timed computes the same.
 
-use rlx_driver::Device;
 use rlx_ir::testing::random_bindings;
 use rlx_ir::{DType, DimBinding, Graph, Op, Shape};
 
-use crate::common::{compile, device, disagreement, set_params};
+use crate::common::{compile, devices, disagreement, set_params};
 
 /// Softmaxes, one after the other: as many steps.
 fn chain(length: usize, size: usize) -> Graph {
@@ -19,7 +18,7 @@ fn chain(length: usize, size: usize) -> Graph {
 
 #[test]
 fn steps_are_timed_where_the_device_has_a_clock() {
-    for backend in [Device::Vulkan, Device::OpenGl].into_iter().filter_map(device) {
+    for backend in devices() {
         // More steps than a query set has room for, and few that take a while.
         for (length, size) in [(2100, 2), (3, 256)] {
             let graph = chain(length, size);

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use rlx_backend::tuning::{Tuning, TuningKey};
 use rlx_backend::{Backend, CompileCache};
-use rlx_driver::Device;
 use rlx_ir::op::{Activation, BinaryOp, DataFormat};
 use rlx_ir::oracle::Bindings;
 use rlx_ir::testing::Gen;
@@ -12,7 +11,7 @@ use rlx_ir::{DType, Graph, LirModule, Op, Shape};
 use rlx_opt::{CompileOptions, CompilePipeline};
 use rlx_wgpu::WgpuBackend;
 
-use crate::common::{self, device};
+use crate::common::{self, devices};
 
 /// `Relu(op(x, w))`, where `w` is a parameter.
 fn step(op: Op, x: &[usize], w: &[usize]) -> (Graph, Bindings) {
@@ -55,7 +54,7 @@ fn every_way_gives_the_same_bits() {
         groups: 2,
         format: DataFormat::ChannelsFirst,
     };
-    for backend in [Device::Vulkan, Device::OpenGl].into_iter().filter_map(device) {
+    for backend in devices() {
         for (op, x, w) in [
             (Op::MatMul, &[70, 45][..], &[45, 100][..]),
             (Op::MatMul, &[1, 64], &[64, 50]),
@@ -81,7 +80,7 @@ fn every_way_gives_the_same_bits() {
 
 #[test]
 fn a_site_is_one_line_that_does_not_depend_on_the_device_or_the_names() {
-    let Some(backend) = common::vulkan() else { return };
+    let Some(backend) = common::main_device() else { return };
     let what = |name: &str, x: &[usize]| {
         let mut g = Graph::new(name);
         let (a, b) =
@@ -100,7 +99,7 @@ fn a_site_is_one_line_that_does_not_depend_on_the_device_or_the_names() {
 
 #[test]
 fn what_has_one_variant_is_not_tuned() {
-    let Some(backend) = common::vulkan() else { return };
+    let Some(backend) = common::main_device() else { return };
     let mut g = Graph::new("softmax");
     let x = g.input("x", Shape::new(&[4, 8], DType::F32));
     let y = g.try_add(Op::Softmax { axis: -1 }, &[x]).unwrap();
