@@ -169,19 +169,6 @@ pub fn threads_from_env(device: impl Into<DeviceId>) -> Option<usize> {
     }
 }
 
-/// The devices that RLX has a backend for, in some build.
-const WRITTEN: [Device; 9] = [
-    Device::Cpu,
-    Device::Cuda,
-    Device::Rocm,
-    Device::Vulkan,
-    Device::OpenGl,
-    Device::Metal,
-    Device::DirectX,
-    Device::Gpu,
-    Device::Mlx,
-];
-
 /// The backend of `device`.
 ///
 /// # Errors
@@ -198,13 +185,12 @@ pub fn require_backend(device: impl Into<DeviceId>) -> Result<Box<dyn Backend>> 
         let feature = known.feature();
         let message =
             format!("{device}: no backend in this build (Cargo feature \"{feature}\" of rlx-runtime)");
-        let hint = if WRITTEN.contains(&known) {
-            format!("enable the feature \"{feature}\", or add a backend with register_backend")
-        } else if device == Device::WebGpu {
-            "WebGPU is for pages (docs/guide/browser.md); vulkan, opengl and gpu are for other programs"
-                .to_string()
-        } else {
-            "RLX has none for it yet; add one with register_backend".to_string()
+        let hint = match known {
+            Device::WebGpu => {
+                "WebGPU is for pages (docs/guide/browser.md); vulkan, opengl and gpu are for other programs"
+                    .to_string()
+            }
+            _ => format!("enable the feature \"{feature}\", or add a backend with register_backend"),
         };
         Error::new(ErrorKind::DeviceUnavailable, message).with_device(device.name()).with_hint(hint)
     })

@@ -283,7 +283,11 @@ fn devices_are_listed_with_reasons() {
     let tpu = list.iter().find(|d| d["device"] == "tpu").unwrap();
     assert!(tpu["available"] == false && tpu["reason"].as_str().unwrap().contains("no backend"));
     assert!(cpu["name"].as_str().unwrap().starts_with("CPU"));
-    assert!(done(&["devices"]).contains("available"));
+    let (folded, all) = (done(&["devices"]), done(&["devices", "--all"]));
+    assert!(folded.contains("available") && folded.contains("not in this build: "), "{folded}");
+    assert!(folded.lines().all(|line| !line.starts_with("tpu ")) && !all.contains("not in this build"));
+    let tpu = all.lines().find(|line| line.starts_with("tpu ")).unwrap();
+    assert!(tpu.contains("no backend in this build") && tpu.contains("; enable the feature"), "{tpu}");
 }
 
 #[test]

@@ -445,6 +445,9 @@ pub struct DevicesArgs {
     /// How long it may take.
     #[command(flatten)]
     pub limits: Limits,
+    /// List the devices that are not in this build one by one, with how to get each
+    #[arg(long, conflicts_with_all = ["model", "calibrate"])]
+    pub all: bool,
     /// Calibrate the cost model of each device that can be used, and store the result
     #[arg(long)]
     pub calibrate: bool,

@@ -10,8 +10,9 @@ use rlx::inputs::InputLimit;
 use rlx_ir::Progress;
 use rlx_runtime::{
     Calibration, Choice, ConstData, Device, DeviceCandidate, DeviceId, Error, ErrorKind, Graph, GraphDevices,
-    Op, Verdict, calibrate_with_progress, cost_model_with_progress, device_ids, full_name, sym,
-    try_benchmark_devices_with_progress, try_estimate_graph_cost, typical_dims, unavailable_reason,
+    Op, Verdict, calibrate_with_progress, cost_model_with_progress, device_ids, full_name,
+    registered_devices, sym, try_benchmark_devices_with_progress, try_estimate_graph_cost, typical_dims,
+    unavailable_reason,
 };
 use serde_json::{Value as Json, json};
 
@@ -30,7 +31,7 @@ pub fn devices(args: &DevicesArgs, json: bool) -> Result<ExitCode, Failure> {
         Some(path) => explain(path, args, json, watch)?,
         None if !args.calibrate => {
             watch.hide();
-            list(json)?;
+            list(args.all, json)?;
         }
         None if json => writeln!(Output, "{}", Json::Array(measured.clone()))?,
         None => {}
@@ -39,25 +40,42 @@ pub fn devices(args: &DevicesArgs, json: bool) -> Result<ExitCode, Failure> {
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-fn list(json: bool) -> Result<(), Failure> {
-    let reason = |d: DeviceId| unavailable_reason(d).map(|e| e.message().to_owned());
-    let all: Vec<(DeviceId, Option<String>)> = device_ids().into_iter().map(|d| (d, reason(d))).collect();
+/// One line for each device: what is missing, and how to get it. Devices that are not in this build are one line together, unless `all` are asked for.
+fn list(all: bool, json: bool) -> Result<(), Failure> {
+    let devices: Vec<(DeviceId, Option<Error>)> =
+        device_ids().into_iter().map(|d| (d, unavailable_reason(d))).collect();
     if json {
-        let entry = |(d, reason): &(DeviceId, Option<String>)| {
+        let entry = |(d, missing): &(DeviceId, Option<Error>)| {
             json!({
-                "device": d.feature(), "name": name(*d), "available": reason.is_none(), "reason": reason,
+                "device": d.feature(), "name": name(*d), "available": missing.is_none(),
+                "reason": missing.as_ref().map(Error::message), "hint": missing.as_ref().and_then(Error::hint),
             })
         };
-        writeln!(Output, "{}", all.iter().map(entry).collect::<Json>())?;
+        writeln!(Output, "{}", devices.iter().map(entry).collect::<Json>())?;
         return Ok(());
     }
-    for (device, reason) in &all {
-        match reason {
-            None => writeln!(Output, "{:<10} {:<8} available", device.feature(), name(*device))?,
-            Some(why) => writeln!(Output, "{:<10} {:<8} {why}", device.feature(), name(*device))?,
-        }
+    let built = registered_devices();
+    let (shown, folded): (Vec<_>, Vec<_>) =
+        devices.iter().partition(|(d, _)| all || d.known().is_none_or(|known| built.contains(&known)));
+    for (device, missing) in shown {
+        let state = missing.as_ref().map_or_else(|| "available".to_owned(), one_line);
+        writeln!(Output, "{:<10} {:<8} {state}", device.feature(), name(*device))?;
+    }
+    if !folded.is_empty() {
+        let names: Vec<&str> = folded.iter().map(|(d, _)| d.feature()).collect();
+        let names = names.join(", ");
+        writeln!(Output, "not in this build: {names} (`rlx devices --all` says how to get them)")?;
     }
     Ok(())
+}
+
+/// What is missing and what to do about it. The device's name is at the start of the line already.
+fn one_line(missing: &Error) -> String {
+    let message = missing.message();
+    let own = missing.device().and_then(|name| message.strip_prefix(name)?.strip_prefix(": "));
+    let hint = missing.hint().map(|hint| format!("; {hint}")).unwrap_or_default();
+    // Drivers say more on the lines that follow.
+    format!("{}{hint}", own.unwrap_or(message).lines().next().unwrap_or_default())
 }
 
 /// The name people read, for the CPU with the BLAS it uses.
