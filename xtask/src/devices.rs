@@ -45,37 +45,37 @@ const fn shown(device: Device, evidence: Evidence, suite: &'static str, what: &'
 const SHOWN: &[Shown] = {
     use Device::*;
     use Evidence::*;
+    const FAKE: &str =
+        "fake driver that interprets kernels: cases of every op, random graphs, goldens, contract, faults";
     &[
         shown(Cpu, Emulated, "neon", "AArch64 under QEMU"),
         shown(Cpu, Hardware, "unit", "x86-64 of the machine that runs the tests"),
+        shown(Mlx, Software, "mlx", "MLX for Linux: node cases, goldens, contract, random graphs, faults"),
+        shown(Ane, Compiled, "coreml", "coremltools loads and type-checks every model's package"),
+        shown(Ane, Emulated, "coreml", "an evaluator that reads the packages back: goldens"),
         shown(Cuda, Compiled, "nvrtc", "NVRTC"),
-        shown(
-            Cuda,
-            Emulated,
-            "gpu",
-            "fake driver that interprets kernels: cases of every op, random graphs, goldens, contract, faults",
-        ),
-        shown(
-            Rocm,
-            Emulated,
-            "gpu",
-            "fake driver that interprets kernels: cases of every op, random graphs, goldens, contract, faults",
-        ),
+        shown(Cuda, Emulated, "gpu", FAKE),
+        shown(Cuda, Emulated, "kernel-text", "its C text on the CPU"),
+        shown(Rocm, Emulated, "gpu", FAKE),
+        shown(Rocm, Emulated, "kernel-text", "its C text on the CPU"),
+        shown(Tpu, Compiled, "pjrt", "jaxlib's verifier of StableHLO; libtpu ahead of time"),
+        shown(Tpu, Software, "pjrt", "jaxlib's interpreter and CPU client"),
         shown(
             Vulkan,
             Software,
             "gpu",
-            "Mesa's llvmpipe: cases of every op, random graphs, goldens, contract, faults",
+            "llvmpipe: cases of every op, random graphs, goldens, contract, faults",
         ),
-        shown(Gpu, Software, "gpu", "the best adapter, which is llvmpipe: whether it is there"),
         shown(OpenGl, Software, "gpu", "Mesa's OpenGL ES: goldens, contract, faults"),
         shown(DirectX, Compiled, "windows", "Microsoft's HLSL compiler"),
         shown(
             DirectX,
             Software,
             "windows",
-            "Wine's DirectX 12 on llvmpipe: cases of every op, random graphs, goldens, contract, faults",
+            "Wine's DirectX 12 on llvmpipe: contract, cases of every op, goldens",
         ),
+        shown(WebGpu, Compiled, "web", "Chromium's WGSL compiler"),
+        shown(WebGpu, Software, "web", "headless Chromium on SwiftShader: goldens, pages"),
     ]
 };
 

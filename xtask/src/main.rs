@@ -28,8 +28,8 @@ mod report;
 mod structure;
 mod suites;
 mod toy_op;
-mod windows;
 mod web;
+mod windows;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
