@@ -12,6 +12,10 @@ const CRATE: &str = env!("CARGO_MANIFEST_DIR");
 
 #[test]
 fn pytest() {
+    if env::var_os("RLX_TEST_ONNX_CASES").is_some() {
+        // The suite `onnx-newest` runs the other test alone.
+        return;
+    }
     let Some(python) = env::var_os("RLX_TEST_PYTHON") else {
         let reason = "Python's tests: RLX_TEST_PYTHON names no interpreter; `cargo xtask test --suite python` makes one";
         assert!(!rlx_testdata::in_ci(), "{reason}");
@@ -42,6 +46,34 @@ fn pytest() {
         );
     }
     assert!(output.status.success());
+}
+
+/// All cases of the `onnx` package that an interpreter has, by its own runner: `RLX_TEST_ONNX_CASES` names the list of those that fail.
+/// `cargo xtask test --suite onnx-newest` does so for the newest release.
+#[test]
+fn onnx_runner() {
+    let (Some(python), Some(list)) = (env::var_os("RLX_TEST_PYTHON"), env::var_os("RLX_TEST_ONNX_CASES"))
+    else {
+        return;
+    };
+    let package = package();
+    let output = Command::new(python)
+        .args(["-m", "rlx.backend", "--exceptions"])
+        .arg(list)
+        .env("PYTHONPATH", &package)
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .output()
+        .expect("the interpreter starts");
+    let (text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let _ = fs::remove_dir_all(&package);
+    println!("{text}");
+    let last = text.lines().last().unwrap_or_default();
+    let count = |word: &str| {
+        let value = last.split(' ').find_map(|pair| pair.strip_prefix(word)?.strip_prefix('='));
+        value.and_then(|n| n.parse::<u64>().ok()).unwrap_or(0)
+    };
+    println!("@counts passed={} failed={}", count("passed"), u64::from(!output.status.success()));
+    assert!(output.status.success(), "{errors}");
 }
 
 /// `12 passed` in pytest's last line.
