@@ -78,3 +78,15 @@ def test_images_are_decoded_by_the_model():
         np.testing.assert_array_equal(decoder(file), want)
         with pytest.raises(rlx.Error, match="image"):
             decoder(file[5:])
+
+
+def test_the_parts_of_an_open_axis_are_all_of_it():
+    parts = model(
+        [helper.make_node("SplitToSequence", ["x", "sizes"], ["s"], axis=0)],
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n"]), helper.make_tensor_value_info("sizes", TensorProto.INT64, [2])],
+        [helper.make_tensor_sequence_value_info("s", TensorProto.FLOAT, None)],
+    )
+    x = np.arange(5, dtype=np.float32)
+    assert [p.tolist() for p in parts.run([x, np.int64([2, 3])])["s"]] == [[0, 1], [2, 3, 4]]
+    with pytest.raises(rlx.Error):
+        parts.run([x, np.int64([2, 2])])

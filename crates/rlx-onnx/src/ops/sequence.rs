@@ -92,26 +92,34 @@ fn split_to_sequence(cx: Cx) -> Slots {
     let axis = cx.axis("axis", 0, 0)?;
     let shape = cx.shape(0)?;
     let size = shape.dim(axis).as_static();
-    let size =
-        size.ok_or_else(|| cx.open_dimension(format!("splitting {shape} along an axis without a size")))?;
+    let open = |cx: &NodeCx<'_, '_>| {
+        size.ok_or_else(|| cx.open_dimension(format!("splitting {shape} along an axis without a size")))
+    };
     let sizes: Vec<usize> = if !cx.has(1) {
+        let size = open(cx)?;
         // They are counted before there are any.
         cx.importer.visit_many(size)?;
         vec![1; size]
     } else if cx.rank(1)? == 0 {
+        let size = open(cx)?;
         let part = usize::try_from(cx.number(1)?).ok().filter(|&n| n > 0);
         let part = part.ok_or_else(|| cx.malformed("parts of no elements"))?;
         cx.importer.visit_many(size.div_ceil(part))?;
         (0..size.div_ceil(part)).map(|i| part.min(size - i * part)).collect()
     } else {
         let parts = cx.numbers(1)?.into_iter().map(|n| usize::try_from(n).ok()).collect::<Option<Vec<_>>>();
-        let fits = |p: &Vec<usize>| p.iter().try_fold(0usize, |n, &p| n.checked_add(p)) == Some(size);
-        parts
-            .filter(fits)
-            .ok_or_else(|| cx.malformed(format!("the parts are not {size} elements together")))?
+        parts.ok_or_else(|| cx.malformed("parts of less than no elements"))?
     };
+    let whole = sizes.iter().try_fold(0usize, |n, &part| n.checked_add(part));
+    let whole = whole.filter(|&n| size.is_none_or(|size| n == size));
+    let whole = whole
+        .ok_or_else(|| cx.malformed(format!("the parts of {shape} are not as many elements together")))?;
     let keep = cx.has(1) || cx.attrs.flag("keepdims", true)?;
+    // Where the axis has no size, a run is held to that of the parts.
+    let mut dims = shape.dims().to_vec();
+    dims[axis] = Dim::Static(whole);
     let x = cx.x(0)?;
+    let x = cx.reshape(x, dims)?;
     let (mut start, mut elements) = (0usize, Vec::with_capacity(sizes.len()));
     for part in sizes {
         let mut y = cx.slice_axis(x, axis, Extent::Const(start as i64), Extent::Const(part as i64))?;
