@@ -1,4 +1,4 @@
-//! The suites of the Python package: its tests on the build of the workspace, and its wheel in a fresh environment.
+//! The suites of the Python package: its tests on the build of the workspace, its wheel in a fresh environment, and all of ONNX's cases.
 
 use crate::data::python;
 use crate::exec::Run;
@@ -12,6 +12,10 @@ use std::process::Command;
 const PACKAGES: &[&str] = &["numpy==2.2.6", "onnx==1.20.0", "ml_dtypes==0.5.4", "pytest==8.4.2"];
 const ENVIRONMENT: &str = "python-tests-1";
 
+/// The newest `onnx`, whose cases `tests/node_suite/newest.txt` is about.
+const NEWEST: &[&str] = &["numpy==2.4.6", "onnx==1.23.2", "ml_dtypes==0.6.0"];
+const NEWEST_ENVIRONMENT: &str = "onnx-newest-1";
+
 /// The largest wheel that is accepted.
 const MOST_BYTES: u64 = 8 << 20;
 
@@ -21,6 +25,35 @@ pub fn tests(run: &Run) -> Outcome {
         Ok(python) => run.test_targets_with(&["pytest"], &[("RLX_TEST_PYTHON", &python)]),
         Err(why) => absent(&why),
     }
+}
+
+/// ONNX's cases, those of the pinned release and those that the newest one generates: by this workspace's runner and by ONNX's own. For each
+/// release one list says which cases fail, and both runners are held to exactly that list, so their counts are equal.
+pub fn onnx_cases(run: &Run) -> Outcome {
+    let (pinned, newest) = match (environment(ENVIRONMENT, PACKAGES), environment(NEWEST_ENVIRONMENT, NEWEST))
+    {
+        (Ok(pinned), Ok(newest)) => (pinned, newest),
+        (Err(why), _) | (_, Err(why)) => return absent(&why),
+    };
+    let lists = root().join("crates/rlx-onnx/tests/node_suite");
+    let cases = root().join("target/xtask/onnx-cases");
+    let _ = fs::remove_dir_all(&cases);
+    let mut generate = Command::new(&newest);
+    generate.arg(root().join("tools/conformance.py")).arg("--write-cases").arg(&cases);
+    let generated = run.check(&mut generate);
+    if generated.failed > 0 {
+        return generated;
+    }
+    let (of_pinned, of_newest) = (lists.join("expected.txt"), lists.join("newest.txt"));
+    let mut outcome = run.test_targets_with(
+        &["node_suite"],
+        &[("RLX_NODE_FOLDER", cases.as_path()), ("RLX_NODE_LIST", of_newest.as_path())],
+    );
+    for (python, list) in [(&pinned, &of_pinned), (&newest, &of_newest)] {
+        let env = [("RLX_TEST_PYTHON", python.as_path()), ("RLX_TEST_ONNX_CASES", list.as_path())];
+        outcome.add(run.test_targets_with(&["pytest"], &env));
+    }
+    outcome
 }
 
 /// The wheel as users build it, and the script for ONNX Runtime in an environment that has nothing else.

@@ -57,6 +57,8 @@ pub enum What {
     Blas,
     /// The Python package's tests; or, with `wheel`, its wheel in a fresh environment.
     Python { wheel: bool },
+    /// All cases of two releases of `onnx`, by two runners.
+    OnnxCases,
     /// The external crates that the library packages pull in are within budget.
     CrateCount { packages: &'static [&'static str], most: usize },
 }
@@ -160,6 +162,16 @@ pub const SUITES: &[Suite] = &[
             "a script for ONNX Runtime on the wheel, in a fresh environment",
             900,
             What::Python { wheel: true },
+        )
+    },
+    Suite {
+        heavy: true,
+        covers: &["crates/rlx-onnx", "crates/rlx-python"],
+        ..suite(
+            "onnx-newest",
+            "all cases of two releases of onnx, by our runner and by ONNX's own",
+            600,
+            What::OnnxCases,
         )
     },
     Suite {
@@ -405,6 +417,7 @@ impl What {
             What::Blas => crate::blas::run(run),
             What::Python { wheel: false } => crate::python::tests(run),
             What::Python { wheel: true } => crate::python::wheel(run),
+            What::OnnxCases => crate::python::onnx_cases(run),
             What::Tests { args, env } => run.tests(cargo_command(args).envs(env.iter().copied())),
             What::CrateCount { packages, most } => crate_count(packages, *most),
         }
