@@ -20,6 +20,7 @@ mod neon;
 mod nvrtc;
 mod outcome;
 mod packages;
+mod pjrt;
 #[cfg(feature = "proto")]
 mod proto;
 mod python;

@@ -65,8 +65,9 @@ pub fn wheel(run: &Run) -> Outcome {
     }
 }
 
-fn absent(why: &str) -> Outcome {
-    let note = format!("the environment of Python's tests: {why}");
+/// The outcome where there is no environment.
+pub fn absent(why: &str) -> Outcome {
+    let note = format!("the environment of the tests: {why}");
     if rlx_testdata::in_ci() { Outcome::fail(note) } else { Outcome::skip(note) }
 }
 

@@ -33,6 +33,8 @@ pub enum What {
     Nvrtc,
     /// MLX on this machine: its shim built, and the device's tests on it.
     Mlx,
+    /// StableHLO verified and executed by `jaxlib`, and compiled by `libtpu`.
+    Pjrt,
     /// A toy op added to a copy of the workspace, as CONTRIBUTING.md says.
     ToyOp,
     /// Integration test targets, found by name in the workspace; `contract*` is every name that starts so.
@@ -233,6 +235,22 @@ pub const SUITES: &[Suite] = &[
     },
     Suite {
         heavy: true,
+        covers: &[
+            "crates/rlx-pjrt",
+            "crates/rlx-backend/src/whole_graph",
+            "tests/fake-pjrt",
+            "tools/pjrt_worker.py",
+            "tools/stablehlo_check.py",
+        ],
+        ..suite(
+            "pjrt",
+            "StableHLO verified, and executed by XLA on the CPU; compiled by libtpu for TPUs",
+            1800,
+            What::Pjrt,
+        )
+    },
+    Suite {
+        heavy: true,
         covers: &["crates/rlx-cpu/src/pool"],
         ..suite(
             "loom",
@@ -405,6 +423,7 @@ impl What {
             What::Targets(names) => targets(run, names),
             What::Nvrtc => crate::nvrtc::run(run),
             What::Mlx => crate::mlx::run(run),
+            What::Pjrt => crate::pjrt::run(run),
             What::ToyOp => crate::toy_op::run(run),
             What::Gpu { all } => gpu(run, *all),
             What::Neon => crate::neon::run(run),

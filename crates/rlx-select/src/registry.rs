@@ -123,6 +123,8 @@ fn built_in(device: DeviceId) -> Option<Make> {
         Device::Rocm => Some(|| Box::new(rlx_simt::SimtBackend::new(Device::Rocm))),
         #[cfg(feature = "mlx")]
         Device::Mlx => Some(|| Box::new(rlx_mlx::MlxBackend::new())),
+        #[cfg(feature = "tpu")]
+        Device::Tpu => Some(|| Box::new(rlx_pjrt::PjrtBackend::new())),
         #[cfg(feature = "vulkan")]
         Device::Vulkan => Some(|| Box::new(rlx_wgpu::WgpuBackend::new(Device::Vulkan))),
         #[cfg(feature = "opengl")]

@@ -195,7 +195,9 @@ impl Parts<'_> {
     fn donate(&self, body: &mut Graph) -> Result<()> {
         for output in 0..self.lir.outputs.len() {
             let name = self.lir.donated(output).map(|input| self.lir.inputs[input].name.clone());
-            let taken = |name: &String| super::inputs(body).any(|(input, _)| input == name);
+            let taken = |name: &String| {
+                body.inputs().any(|node| matches!(&node.op, Op::Input { name: input } if input == name))
+            };
             if let Some(name) = name.filter(taken) {
                 body.donate(&name, output)?;
             }
