@@ -66,6 +66,7 @@ fn everything() -> bool {
 #[test]
 fn the_device_is_opened_and_says_what_it_is() {
     let (backend, fake, _taken) = plugin();
+    let before = fake.number(b"rlx_fake_pjrt_left");
     assert!(backend.machine().unwrap().starts_with("fake XLA on the CPU"), "{}", backend.machine().unwrap());
     if std::env::var_os("RLX_TEST_PJRT_PYTHON").is_none() {
         let e = backend.probe().unwrap_err();
@@ -73,7 +74,7 @@ fn the_device_is_opened_and_says_what_it_is() {
     } else {
         backend.probe().unwrap();
     }
-    assert_eq!(fake.number(b"rlx_fake_pjrt_left"), 0);
+    assert_eq!(fake.number(b"rlx_fake_pjrt_left"), before);
 }
 
 #[test]
@@ -82,6 +83,7 @@ fn random_graphs_agree_with_the_oracle() {
         return;
     }
     let (backend, fake, _taken) = plugin();
+    let before = fake.number(b"rlx_fake_pjrt_left");
     for seed in 0..if everything() { 90 } else { 15 } {
         let (graph, many) = if seed % 3 == 0 {
             random_symbolic_graph(seed, 8)
@@ -104,7 +106,7 @@ fn random_graphs_agree_with_the_oracle() {
             }
         }
     }
-    assert_eq!(fake.number(b"rlx_fake_pjrt_left"), 0, "everything is freed");
+    assert_eq!(fake.number(b"rlx_fake_pjrt_left"), before, "everything is freed");
 }
 
 /// A cache of four rows that each run extends.
@@ -152,6 +154,7 @@ fn each_call_failing_in_turn_is_a_typed_error_and_nothing_stays() {
         Ok(())
     };
     run().unwrap();
+    let before_all = fake.number(b"rlx_fake_pjrt_left");
     let before = fake.number(b"rlx_fake_pjrt_calls");
     run().unwrap();
     let calls = fake.number(b"rlx_fake_pjrt_calls") - before;
@@ -167,10 +170,11 @@ fn each_call_failing_in_turn_is_a_typed_error_and_nothing_stays() {
         fake.fail(0, 0);
         run().unwrap_or_else(|e| panic!("after call {at}: {e}"));
     }
-    // What only frees or keeps something may fail unseen.
-    assert!(failed >= calls, "{failed} of {calls}");
-    // A thing whose freeing failed is the plugin's own.
-    assert!(fake.number(b"rlx_fake_pjrt_left") <= 2 * calls);
+    // What only frees or keeps something may fail unseen: about half of the calls, each of which fails twice.
+    assert!(2 * failed >= calls, "{failed} of {calls}");
+    // A thing whose freeing failed is the plugin's own; nothing else stays.
+    let left = fake.number(b"rlx_fake_pjrt_left") - before_all;
+    assert!(left <= 2 * calls - failed, "{left} of {calls} calls, of which {failed} failed");
 }
 
 #[test]

@@ -12,11 +12,21 @@ pub(crate) enum Thing {
     Description,
     Event,
     Buffer(Option<Tensor>),
-    Loaded { program: usize, text: Vec<u8> },
-    Executable { text: Vec<u8> },
+    Loaded {
+        program: usize,
+        text: Vec<u8>,
+    },
+    Executable {
+        text: Vec<u8>,
+    },
     /// What backs bytes that the caller looks at.
-    Bytes { _of: Vec<u8> },
-    Error { code: i32, message: String },
+    Bytes {
+        _of: Vec<u8>,
+    },
+    Error {
+        code: i32,
+        message: String,
+    },
 }
 
 #[derive(Default)]

@@ -26,6 +26,16 @@ fn native(function: Function) -> Option<&'static str> {
     })
 }
 
+/// A function of StableHLO's. What is no number stays none: vectors of XLA on the CPU give 1 as the exponential of NaN.
+fn called(w: &mut Writer, op: &str, x: Val) -> Val {
+    let y = w.map(op, &[x]);
+    if op != "exponential" {
+        return y;
+    }
+    let none = w.compare("NE", x, x);
+    w.select(none, x, y)
+}
+
 /// Why there is no text for an op of single elements, if there is none.
 pub(super) fn rejects(op: &Op, of: &[DType], to: DType) -> Option<String> {
     let known = |dtype: &DType| computes(*dtype);
@@ -137,7 +147,7 @@ fn approximation(w: &mut Writer, function: Function, x: Val) -> Val {
     let wide = w.convert(x, if dtype == DType::F64 { DType::F64 } else { DType::F32 });
     let ty = w.ty(wide).clone();
     let y = match native(function) {
-        Some(op) => w.map(op, &[wide]),
+        Some(op) => called(w, op, wide),
         None => {
             let cell = RefCell::new(&mut *w);
             function.visit(Written { lanes: Emit { w: &cell, ty: &ty }, x: wide })
@@ -213,7 +223,7 @@ impl Lanes for Emit<'_, '_> {
         self.w.borrow_mut().number(self.ty, x)
     }
     fn native(self, f: Function, x: Val) -> Option<Val> {
-        native(f).map(|op| self.map(op, &[x]))
+        native(f).map(|op| called(&mut self.w.borrow_mut(), op, x))
     }
     fn mul_add(self, a: Val, b: Val, c: Val) -> Val {
         self.add(self.mul(a, b), c)

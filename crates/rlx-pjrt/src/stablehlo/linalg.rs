@@ -12,7 +12,6 @@ const PRECISION: &str = "precision_config = [#stablehlo<precision HIGHEST>, #sta
 pub(super) fn rejects(op: &Op, of: &[DType]) -> Option<String> {
     match op {
         Op::Pool { kind: PoolKind::Average, .. } if !of[0].is_float() => no("means are of floats"),
-        Op::Conv { .. } | Op::ConvTranspose { .. } if !of[0].is_float() => no("convolutions are of floats"),
         _ if of.iter().all(|&dtype| computes(dtype) && dtype != DType::Bool) => None,
         _ => no("it is not computed in"),
     }
@@ -133,6 +132,7 @@ fn convolution(
         array(window.dilations)
     );
     let sum = ty.with(sums(ty.dtype));
+    let [x, weights] = [x, weights].map(|v| if sum.dtype.is_int() { w.convert(v, sum.dtype) } else { v });
     let y = w.op("convolution", &[x, weights], &attributes, sum);
     w.convert(y, ty.dtype)
 }
