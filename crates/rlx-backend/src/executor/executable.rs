@@ -16,6 +16,7 @@ use crate::{
 };
 
 impl<D: DeviceApi> ExecutableGraph for Executor<D> {
+    #[allow(clippy::misnamed_getters, reason = "the module as callers see it")]
     fn lir(&self) -> &Arc<LirModule> {
         &self.program.shown
     }

@@ -53,6 +53,7 @@ pub(super) struct Kernel<G: GraphDevice> {
     outputs: Vec<usize>,
     /// By input: whether an output takes its memory.
     donated: Vec<bool>,
+    #[allow(clippy::type_complexity, reason = "a list of programs by dimensions")]
     programs: Mutex<VecDeque<(Vec<i64>, Arc<Compiled<G>>)>>,
 }
 
@@ -155,7 +156,9 @@ pub(super) struct Queue<G: GraphDevice> {
 /// A run under way or complete.
 struct Flight<G: GraphDevice> {
     /// By output, where the executable has it from here: the tensor, and its bytes once somebody asked.
+    #[allow(clippy::type_complexity, reason = "a tensor and its bytes")]
     outputs: Vec<Option<(Arc<G::Tensor>, OnceCell<Vec<u8>>)>>,
+    #[allow(clippy::type_complexity, reason = "a program and its run")]
     pending: RefCell<Option<(Arc<Compiled<G>>, G::Pending)>>,
 }
 
