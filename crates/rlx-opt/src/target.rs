@@ -95,6 +95,13 @@ pub trait Target: Send + Sync {
         true
     }
 
+    /// Why the device cannot have this node, which gives or moves a value and needs no kernel ([`Target::claim`] is not asked for
+    /// those). `None`: it can, which is so on every device that has memory of its own.
+    fn lacks_movement(&self, node: &Node) -> Option<String> {
+        let _ = node;
+        None
+    }
+
     /// The memory it plans for.
     fn pool_spec(&self) -> PoolSpec {
         PoolSpec::default()

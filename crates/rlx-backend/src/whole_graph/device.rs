@@ -5,7 +5,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rlx_ir::lir::{MemoryPlan, Step as LirStep, StepKind};
+use rlx_ir::lir::{BufferKind, MemoryPlan, Step as LirStep, StepKind};
 use rlx_ir::{DimBinding, Error, ErrorKind, Extent, Graph, LirModule, Op, Result, Shape, Weight};
 use rlx_opt::PoolSpec;
 
@@ -53,6 +53,8 @@ pub(super) struct Kernel<G: GraphDevice> {
     outputs: Vec<usize>,
     /// By input: whether an output takes its memory.
     donated: Vec<bool>,
+    /// By input: whether it is a weight.
+    fixed: Vec<bool>,
     #[allow(clippy::type_complexity, reason = "a list of programs by dimensions")]
     programs: Mutex<VecDeque<(Vec<i64>, Arc<Compiled<G>>)>>,
 }
@@ -85,6 +87,7 @@ impl<G: GraphDevice> Kernel<G> {
             inputs: buffers(&step.inputs),
             outputs: buffers(&step.outputs),
             donated,
+            fixed: step.inputs.iter().map(|o| is_weight(&lir.buffers[o.buffer.index()].kind)).collect(),
             programs: Mutex::default(),
             graph,
         })
@@ -124,7 +127,7 @@ impl<G: GraphDevice> Kernel<G> {
         }
         tracing::debug!(graph = %graph.name, nodes = graph.len(), ?binding, "compiles a whole graph");
         Ok(Compiled {
-            program: device.compile(&graph)?,
+            program: device.compile_for(&graph, &self.fixed)?,
             inputs: super::inputs(&graph).map(|(_, shape)| shape.clone()).collect(),
             outputs: graph.outputs.iter().map(|&id| graph.shape(id).clone()).collect(),
         })
@@ -134,6 +137,11 @@ impl<G: GraphDevice> Kernel<G> {
     fn name(&self, error: Error) -> Error {
         error.with_node(format!("graph {:?}", self.graph.name))
     }
+}
+
+/// Whether memory holds a weight: as it was given, or as the init step left it.
+fn is_weight(kind: &BufferKind) -> bool {
+    matches!(kind, BufferKind::Param(_) | BufferKind::Prepared)
 }
 
 /// A run's steps: for each the kernel, and its program for the numbers that it is bound to.

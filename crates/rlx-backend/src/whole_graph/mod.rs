@@ -104,6 +104,17 @@ pub trait GraphDevice: Send + Sync + Sized + 'static {
     /// What the device's compiler reports, with the node where it is known ([`Graph::locate`]).
     fn compile(&self, graph: &Graph) -> Result<Self::Program>;
 
+    /// As [`GraphDevice::compile`], where it is known which inputs are weights: `fixed`, by input. A run is given the same tensors
+    /// for those as the run before, shared, until a parameter is set. Devices that want weights as constants of a program wait for the
+    /// first run, and remember whose they are ([`Arc::ptr_eq`]).
+    ///
+    /// # Errors
+    /// As [`GraphDevice::compile`].
+    fn compile_for(&self, graph: &Graph, fixed: &[bool]) -> Result<Self::Program> {
+        let _ = fixed;
+        self.compile(graph)
+    }
+
     /// Brings row-major bytes to the device. `shape` has numbers only, and as many elements as the bytes are.
     ///
     /// # Errors

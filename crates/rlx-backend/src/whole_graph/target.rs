@@ -16,6 +16,7 @@ pub struct GraphTarget {
     name: String,
     claims: Box<Claims>,
     moves: fn(DType) -> bool,
+    exceptions: fn(&Node) -> Option<String>,
     max_rank: usize,
 }
 
@@ -30,6 +31,7 @@ impl GraphTarget {
             name: name.into(),
             claims: Box::new(claims),
             moves: |dtype| dtype.bits() >= 8,
+            exceptions: |_| None,
             max_rank: usize::MAX,
         }
     }
@@ -38,6 +40,13 @@ impl GraphTarget {
     #[must_use]
     pub fn with_moves(mut self, moves: fn(DType) -> bool) -> Self {
         self.moves = moves;
+        self
+    }
+
+    /// Why some node of movement, or some value that is given, cannot be on the device after all; without this, all can.
+    #[must_use]
+    pub fn with_exceptions(mut self, exceptions: fn(&Node) -> Option<String>) -> Self {
+        self.exceptions = exceptions;
         self
     }
 
@@ -70,6 +79,10 @@ impl Target for GraphTarget {
 
     fn moves(&self, dtype: DType) -> bool {
         (self.moves)(dtype)
+    }
+
+    fn lacks_movement(&self, node: &Node) -> Option<String> {
+        (self.exceptions)(node)
     }
 
     fn fuses(&self, _: Option<&Node>, _: &Node, _: &Graph) -> bool {

@@ -39,8 +39,10 @@ pub fn no_movement(node: &Node, target: &dyn Target) -> Option<String> {
     }
     // Nothing makes views of such elements, so a reshape of them is the same bytes.
     let same_bytes = border || matches!(node.op, Op::Reshape { .. });
-    (!same_bytes && !target.moves(shape.dtype()))
-        .then(|| format!("elements of {} are not moved", shape.dtype()))
+    if !same_bytes && !target.moves(shape.dtype()) {
+        return Some(format!("elements of {} are not moved", shape.dtype()));
+    }
+    target.lacks_movement(node)
 }
 
 /// Whether the device has the node without a kernel.
