@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod blas;
+mod coreml;
 mod data;
 mod deny;
 mod devices;
@@ -43,7 +44,7 @@ cargo xtask data                             fetch the test data into RLX_CACHE_
 cargo xtask images                           make docs/images again: measures on this machine, with a release build
 cargo xtask structure [--write]              print the cycles of modules; with --write, list them in xtask/structure.txt
 cargo xtask docs                             make docs/ops.md, docs/devices.md and the table of docs/testing.md again
-cargo xtask proto                            make crates/rlx-onnx/src/proto/generated.rs again (needs `protoc`)";
+cargo xtask proto                            make the types of ONNX and Core ML files again (needs `protoc`)";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();

@@ -35,6 +35,8 @@ pub enum What {
     Mlx,
     /// StableHLO verified and executed by `jaxlib`, and compiled by `libtpu`.
     Pjrt,
+    /// Every model's Core ML package, evaluated and read by coremltools.
+    CoreMl,
     /// A toy op added to a copy of the workspace, as CONTRIBUTING.md says.
     ToyOp,
     /// Integration test targets, found by name in the workspace; `contract*` is every name that starts so.
@@ -85,7 +87,8 @@ const GPU_CODE: &[&str] =
     &["crates/rlx-kernel", "crates/rlx-wgpu", "crates/rlx-simt", "crates/rlx-backend", "tests/fake-driver"];
 
 /// The features of all devices: those without a backend must stay absent in every answer.
-const DEVICE_FEATURES: &str = "rlx-contract/all-devices,rlx/cuda,rlx/rocm,rlx/mlx,rlx/vulkan,rlx/opengl";
+const DEVICE_FEATURES: &str =
+    "rlx-contract/all-devices,rlx/ane,rlx/cuda,rlx/rocm,rlx/mlx,rlx/tpu,rlx/vulkan,rlx/opengl";
 
 /// Every suite, in the order they run. A new test target is claimed by a suite with one line here;
 /// a target that no one claims runs with `unit`.
@@ -247,6 +250,17 @@ pub const SUITES: &[Suite] = &[
             "StableHLO verified, and executed by XLA on the CPU; compiled by libtpu for TPUs",
             1800,
             What::Pjrt,
+        )
+    },
+    Suite {
+        heavy: true,
+        covers: &["crates/rlx-coreml", "tests/mil-eval", "tools/coreml/check.py"],
+        needs: &[&MINILM],
+        ..suite(
+            "coreml",
+            "every model as a Core ML package: evaluated against its golden, and read by coremltools",
+            2400,
+            What::CoreMl,
         )
     },
     Suite {
@@ -424,6 +438,7 @@ impl What {
             What::Nvrtc => crate::nvrtc::run(run),
             What::Mlx => crate::mlx::run(run),
             What::Pjrt => crate::pjrt::run(run),
+            What::CoreMl => crate::coreml::run(run),
             What::ToyOp => crate::toy_op::run(run),
             What::Gpu { all } => gpu(run, *all),
             What::Neon => crate::neon::run(run),

@@ -1,0 +1,104 @@
+//! Every op's own random cases and random graphs, against the oracle.
+
+use std::collections::BTreeMap;
+
+use rlx_coreml::target;
+use rlx_ir::oracle;
+use rlx_ir::testing::{Case, difference, random_graph, tolerance};
+use rlx_ir::{ErrorKind, Graph, Op, OpKind};
+use rlx_opt::CompileOptions;
+use rlx_opt::pipeline::PassContext;
+
+use crate::common::{evaluated, everything};
+
+/// Seeds tried for an op until it has its cases.
+const SEEDS: u64 = 80;
+/// How many ops have cases that run. More translations make it larger; nothing may make it smaller.
+const COVERED: usize = 49;
+/// How many of 100 random graphs are claimed as a whole.
+const GRAPHS: usize = 86;
+
+/// The graph of a case with all inputs but the first as parameters, as weights are.
+fn with_weights(case: &Case) -> (Graph, oracle::Bindings) {
+    let (graph, bindings) = case.graph();
+    let (mut weights, mut changed, mut seen) = (Graph::new(graph.name.clone()), bindings.clone(), 0);
+    for node in graph.nodes() {
+        let mut node = node.clone();
+        if let Op::Input { name } = &node.op {
+            let value = bindings.input(name).expect("a value").clone();
+            if seen == 0 {
+                changed.set_input(name.clone(), value);
+            } else {
+                changed.set_param(name.clone(), value);
+                node.op = Op::Param { name: name.clone() };
+            }
+            seen += 1;
+        }
+        node.inputs = node.inputs.iter().map(|id| weights.nodes()[id.index()].id).collect();
+        weights.push_node(node);
+    }
+    let outputs = graph.outputs.iter().map(|id| weights.nodes()[id.index()].id).collect();
+    weights.set_outputs(outputs);
+    (weights, changed)
+}
+
+/// Whether the graph is claimed; what is wrong with it, if anything is.
+fn check(graph: &Graph, bindings: &oracle::Bindings) -> Result<bool, String> {
+    let (target, options) = (target(), CompileOptions::default());
+    let context = PassContext { target: &target, options: &options, is_body: false };
+    let ready = rlx_opt::report::analyze(graph, &context).compile_ready;
+    let got = match evaluated(graph, bindings) {
+        Ok(got) => got.map_err(|e| format!("{e}\n{graph}"))?,
+        Err(e) if e.kind() == ErrorKind::Unsupported && !ready => return Ok(false),
+        Err(e) => return Err(format!("{e}\n{graph}")),
+    };
+    let want = oracle::evaluate(graph, bindings).map_err(|e| e.to_string())?;
+    let wrong = want.iter().zip(&got).find_map(|(w, g)| difference(w, g, tolerance(w.dtype)));
+    wrong.map_or(Ok(true), |what| Err(format!("{what}\n{graph}")))
+}
+
+#[test]
+fn every_op_agrees_with_the_oracle() {
+    let cases = if everything() { 30 } else { 6 };
+    let (mut ran, mut wrong, mut none) = (BTreeMap::<&str, u64>::new(), Vec::new(), Vec::new());
+    for &kind in OpKind::ALL {
+        let (mut seed, mut done) = (0, 0);
+        while done < cases && seed < SEEDS {
+            let case = Case::random(kind, seed);
+            let as_inputs = seed % 2 == 0;
+            let (graph, bindings) = if as_inputs { case.graph() } else { with_weights(&case) };
+            match check(&graph, &bindings) {
+                Ok(runs) => done += u64::from(runs),
+                Err(what) => {
+                    wrong.push(format!("{kind} seed {seed}: {what}"));
+                    break;
+                }
+            }
+            seed += 1;
+        }
+        if done > 0 {
+            ran.insert(kind.name(), done);
+        } else {
+            none.push(kind.name());
+        }
+    }
+    println!("{} of {} ops; none of {}", ran.len(), OpKind::ALL.len(), none.join(", "));
+    assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(ran.len() >= COVERED, "{} ops where there were {COVERED}", ran.len());
+}
+
+#[test]
+fn random_graphs_agree_with_the_oracle() {
+    let count = if everything() { 300 } else { 100 };
+    let (mut ran, mut wrong) = (0, Vec::new());
+    for seed in 0..count {
+        let (graph, bindings) = random_graph(seed, 6);
+        match check(&graph, &bindings) {
+            Ok(runs) => ran += usize::from(runs),
+            Err(what) => wrong.push(format!("seed {seed}: {what}")),
+        }
+    }
+    println!("{ran} of {count} random graphs");
+    assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(ran >= GRAPHS, "{ran} graphs where there were {GRAPHS}");
+}
