@@ -14,6 +14,7 @@ fn built() -> Vec<Device> {
     let mut built = vec![Device::Cpu];
     if cfg!(feature = "all-devices") {
         built.push(Device::Gpu);
+        built.push(Device::Ane);
     }
     if cfg!(feature = "cuda") {
         built.push(Device::Cuda);

@@ -117,6 +117,8 @@ fn built_in(device: DeviceId) -> Option<Make> {
     match device.known()? {
         #[cfg(feature = "cpu")]
         Device::Cpu => Some(|| Box::new(rlx_cpu::CpuBackend::new())),
+        #[cfg(feature = "ane")]
+        Device::Ane => Some(|| Box::new(rlx_coreml::CoreMlBackend::new())),
         #[cfg(feature = "cuda")]
         Device::Cuda => Some(|| Box::new(rlx_simt::SimtBackend::new(Device::Cuda))),
         #[cfg(feature = "rocm")]

@@ -22,6 +22,7 @@ Environment:
   RLX_NUM_THREADS      how many threads the CPU uses (default: all)
   RLX_CPU_ISA          forces an instruction set of the CPU: portable, avx2, avx512, neon
   RLX_LIBRARY_PATH     folders with the libraries of CUDA and ROCm, looked into first
+  RLX_COREML_UNITS     which processors Core ML may use: all (default), cpu, cpu-gpu, cpu-ane
   RLX_KERNEL_DISPATCH  native (default), common (decompose wherever possible), force-native
   RLX_TUNE             off, cached (default), measure: which variant of a step is used
   RLX_DISPATCH_REPORT  1 prints how each op kind is computed whenever a model is compiled
@@ -127,6 +128,7 @@ Examples:
   rlx compile model.onnx -o model.rlx
   rlx run model.rlx --inputs sentence.npz
   rlx compile bert.onnx -o bert.rlx --dim batch=1 --slim
+  rlx compile bert.onnx --device ane -o bert.mlpackage --dim batch=1 --dim seq=128     a package for Core ML, on any system
 The file is valid for this device, instruction set, driver and version of RLX only, and is rejected elsewhere.";
 
 const CACHE_EXAMPLES: &str = "\
@@ -317,7 +319,7 @@ pub struct CompileArgs {
     /// How long it may take.
     #[command(flatten)]
     pub limits: Limits,
-    /// Where to write the compiled model
+    /// Where to write the compiled model; with --device ane, a name that ends in .mlpackage is a package for Core ML
     #[arg(short, long, value_name = "FILE.rlx")]
     pub output: PathBuf,
     /// Leave out what only `verify` needs: the original graph, and the original weights of packed ones

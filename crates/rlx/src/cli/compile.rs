@@ -12,12 +12,15 @@ use super::job::{self, borrowed};
 use super::output::Output;
 use super::watch::Watch;
 use super::written::keep_apart;
-use super::{inputs, print};
+use super::{inputs, package, print};
 use rlx_ir::Result;
 use rlx_runtime::Artefact;
 
 /// Compiles a model.
 pub fn compile(args: &CompileArgs, json: bool) -> Result<ExitCode, Failure> {
+    if package::wanted(args) {
+        return package::compile(args, json);
+    }
     let watch = Watch::start(&args.limits, "reading", json)?;
     let mut job = job::open(&args.common, watch.progress())?;
     keep_apart(&[("--output", &args.output)], &[args.common.reads(), job.files.clone()].concat())?;

@@ -74,17 +74,22 @@ fn open_inputs(
     let (files, metadata) = (plain.files(), plain.metadata().properties);
     let model = plain.with_dims(common.dims.iter().cloned());
     let session = session(common)?;
+    let options = options(common)?;
+    let declared = inputs(&model)?;
+    let runner = Runner::new(model, session.clone(), options.clone());
+    Ok(Job { runner, session, options, declared, files, metadata, load: start.elapsed() })
+}
+
+/// How to compile.
+pub fn options(common: &Common) -> Result<CompileOptions> {
     let usual = CompileOptions::try_new()?;
-    let options = CompileOptions {
+    Ok(CompileOptions {
         precision: common.precision,
         policy: common.policy.clone(),
         numerics: common.numerics.into(),
         tune: common.tune.unwrap_or(usual.tune),
         ..usual
-    };
-    let declared = inputs(&model)?;
-    let runner = Runner::new(model, session.clone(), options.clone());
-    Ok(Job { runner, session, options, declared, files, metadata, load: start.elapsed() })
+    })
 }
 
 /// The requested device.

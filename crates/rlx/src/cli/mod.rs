@@ -16,6 +16,7 @@ mod items;
 mod job;
 mod manual;
 mod output;
+mod package;
 mod print;
 mod profile;
 mod run;
