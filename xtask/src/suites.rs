@@ -97,13 +97,13 @@ pub const SUITES: &[Suite] = &[
     suite(
         "build",
         "everything compiles, tests included",
-        1100,
+        1040,
         What::Cargo { args: &["test", "--workspace", "--no-run", "--quiet"], env: &[] },
     ),
     suite(
         "clippy",
         "lints, warnings are errors",
-        150,
+        210,
         What::Cargo {
             // With the devices' features: what is built only without them is little.
             args: &[

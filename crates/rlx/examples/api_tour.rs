@@ -51,6 +51,10 @@ fn session() -> Outcome {
     for view in layer.output_views() {
         println!("{}: {:?}", view.name, view.to_f32()?);
     }
+
+    // One request says everything about a run; all other forms are short for it.
+    let outputs = layer.execute(RunRequest::new().input("x", &[2.0, 1.0]).output(0))?;
+    assert_eq!(outputs.get(0)?.as_f32()?, [2.5, 1.0, 0.0]);
     Ok(())
 }
 

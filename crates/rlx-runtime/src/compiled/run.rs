@@ -374,14 +374,14 @@ impl CompiledGraph {
     ///
     /// ```
     /// # use rlx_runtime::*;
-    /// # fn main() -> Result<()> {
+    /// # fn main() -> Result<(), Error> {
     /// # let mut g = Graph::new("sum");
     /// # let (x, w) = (g.input("x", Shape::new(&[2], DType::F32)), g.param("w", Shape::new(&[2], DType::F32)));
     /// # let y = g.add(x, w);
     /// # g.set_outputs(vec![y]);
     /// # let mut compiled = Session::new(Device::Cpu).compile(g);
     /// # compiled.set_param("w", &[10.0, 20.0]);
-    /// async fn sum(compiled: &mut CompiledGraph, x: &[f32]) -> Result<Vec<ConstData>> {
+    /// async fn sum(compiled: &mut CompiledGraph, x: &[f32]) -> Result<Vec<ConstData>, Error> {
     ///     compiled.try_run_tensors_async(&[TensorView::of("x", &[2], x)?]).await
     /// }
     /// # let mut context = std::task::Context::from_waker(std::task::Waker::noop());

@@ -17,7 +17,7 @@
 //! # Ok::<(), rlx::prelude::Error>(())
 //! ```
 //!
-//! Files are not trusted: the size in a file's header is held against an [`InputLimit`](crate::inputs::InputLimit) before its pixels are decoded.
+//! Files are not trusted: the size in a file's header is held against an [`InputLimit`] before its pixels are decoded.
 
 mod config;
 mod decode;
