@@ -13,8 +13,7 @@ use rlx_runtime::*;
 fn built() -> Vec<Device> {
     let mut built = vec![Device::Cpu];
     if cfg!(feature = "all-devices") {
-        built.push(Device::Gpu);
-        built.push(Device::Ane);
+        built.extend([Device::Gpu, Device::Tpu, Device::Ane]);
     }
     if cfg!(feature = "cuda") {
         built.push(Device::Cuda);

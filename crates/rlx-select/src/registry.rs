@@ -191,7 +191,7 @@ pub fn require_backend(device: impl Into<DeviceId>) -> Result<Box<dyn Backend>> 
             format!("{device}: no backend in this build (Cargo feature \"{feature}\" of rlx-runtime)");
         let hint = match known {
             Device::WebGpu => {
-                "WebGPU is for pages (docs/guide/browser.md); vulkan, opengl and gpu are for other programs"
+                "WebGPU is for pages (docs/guide/browser.md); vulkan, opengl and gpu are for other programs; or add a backend with register_backend"
                     .to_string()
             }
             _ => format!("enable the feature \"{feature}\", or add a backend with register_backend"),
