@@ -2,7 +2,7 @@
 //!
 //! The invocations go over the row together, once for each statistic (each joined by the tree of [`super::reduce`])
 //! and once for the results, which carry the epilogue. The first time they read it, and what comes before the op is computed; what there is room
-//! for stays in workgroup memory ([`Kept`]), where each invocation finds its own elements again. So a row is read once, unless it is longer than that.
+//! for stays in workgroup memory (`Kept`), where each invocation finds its own elements again. So a row is read once, unless it is longer than that.
 
 use rlx_ir::op::ReduceOp;
 use rlx_ir::{Extent, Node, NodeId, Op};
