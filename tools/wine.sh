@@ -18,9 +18,10 @@ exec unshare --mount sh -c '
         shift
         # The compiler of HLSL is Microsoft'\''s: that of Wine does not know all that kernels need.
         export WINEDLLOVERRIDES="d3dcompiler_47=n" WINEPATH="Z:\\opt\\d3dcompiler" WINEDEBUG=-all
-        export WINEPREFIX=/root/.wine HOME=/root XDG_RUNTIME_DIR=/run/wine DISPLAY=:77
+        export HOME=/opt/wine XDG_RUNTIME_DIR=/run/wine DISPLAY=:77
+        export WINEPREFIX="$HOME/prefix"
         export VK_DRIVER_FILES=/usr/share/vulkan/icd.d/lvp_icd.json
-        mkdir -p -m 700 "$XDG_RUNTIME_DIR"
+        mkdir -p -m 700 "$HOME" "$XDG_RUNTIME_DIR"
         Xvfb :77 -screen 0 640x480x24 >/dev/null 2>&1 &
         screen=$!
         code=0

@@ -14,7 +14,7 @@ use objc2_core_ml::{
     MLModelConfiguration, MLMultiArray, MLMultiArrayDataType,
 };
 use objc2_foundation::{NSArray, NSDictionary, NSError, NSNumber, NSProcessInfo, NSString, NSURL};
-use rlx_ir::{DType, Error, ErrorKind, Result};
+use rlx_ir::{DType, Error, ErrorKind, Result, files};
 
 use crate::backend::ComputeUnits;
 use crate::program::{Feature, Package};
@@ -64,7 +64,12 @@ impl Loaded {
     pub fn open(package: &Package, units: ComputeUnits) -> Result<Loaded> {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("rlx-{}-{number}.mlpackage", std::process::id()));
+        // Not the temporary folder, which others may write to: what is loaded is believed.
+        let own = files::cache_dir()?.join("coreml");
+        files::make_own(&own)?;
+        let path = own.join(format!("{}-{number}.mlpackage", std::process::id()));
+        // One that an earlier process of this number left when it was ended.
+        let _ = std::fs::remove_dir_all(&path);
         package.write(&path)?;
         let url = NSURL::fileURLWithPath(&NSString::from_str(&path.to_string_lossy()));
         // SAFETY: the URL is that of a folder which was just written. The other form of the call, which does not wait, is of no use here.
@@ -141,10 +146,21 @@ fn array(feature: &Feature, bytes: &[u8]) -> Result<Retained<MLMultiArray>> {
         MLMultiArray::initWithShape_dataType_error(MLMultiArray::alloc(), &shape, data_type(feature.dtype))
     };
     let made = made.map_err(|e| fault("does not make an array", &e))?;
-    if bytes.len() != feature.dims.iter().product::<usize>() * feature.dtype.size_bytes() {
+    // SAFETY: properties of a whole array.
+    let (count, strides) = unsafe { (made.count(), made.strides()) };
+    if usize::try_from(count).ok().and_then(|n| n.checked_mul(feature.dtype.size_bytes()))
+        != Some(bytes.len())
+    {
         return Err(internal("an input of another size"));
     }
-    // SAFETY: an array that Core ML makes of a shape is contiguous, and has as many bytes as were counted; nobody else has it yet.
+    let mut dense = 1;
+    for (&d, stride) in feature.dims.iter().zip(strides.iter().collect::<Vec<_>>()).rev() {
+        if d != 1 && stride.as_usize() != dense {
+            return Err(internal("an array that is not contiguous"));
+        }
+        dense *= d;
+    }
+    // SAFETY: the array has as many bytes, one after the other, as was checked above; nobody else has it yet.
     #[allow(deprecated)]
     unsafe {
         std::ptr::copy_nonoverlapping(bytes.as_ptr(), made.dataPointer().as_ptr().cast::<u8>(), bytes.len());

@@ -24,7 +24,7 @@ use rlx_ir::{
     ConstData, DType, Error, ErrorKind, Graph, Node, NodeId, Op, Result, Shape, Value, Weight, oracle,
 };
 
-use crate::mil::{Blob, Builder, Elements, Tensor, Type, identifier, named};
+use crate::mil::{Blob, Builder, Elements, Stored, Tensor, Type, identifier, named};
 use crate::ops::{self, Ctx, Declared, held, translate};
 use crate::proto::{self, mil_spec};
 use crate::ranges::Ranges;
@@ -406,16 +406,17 @@ fn numbers(shape: &Shape) -> Result<Vec<usize>> {
 /// A tensor that is known, as a constant; small integers are stored as they are and widened by the program.
 fn constant(b: &mut Builder, data: &ConstData) -> Result<Tensor> {
     let unsupported = |why: String| Error::new(ErrorKind::Unsupported, why);
-    let ty = ops::holding(data.dtype()).map_err(unsupported)?;
+    ops::holding(data.dtype()).map_err(unsupported)?;
     if data.num_elements() == 0 {
         return Err(unsupported("Core ML has no tensors without elements".to_string()));
     }
     let dims = held(data.dims());
     let bytes = data.bytes();
     Ok(match data.dtype() {
-        DType::F32 | DType::F16 if data.num_elements() > 10 => b.weight(ty, &dims, bytes),
+        DType::F32 if data.num_elements() > 10 => b.weight(Stored::F32, &dims, bytes),
+        DType::F16 if data.num_elements() > 10 => b.weight(Stored::F16, &dims, bytes),
         DType::I8 | DType::U8 if data.num_elements() > 10 => {
-            let stored = if data.dtype() == DType::I8 { Type::I8 } else { Type::U8 };
+            let stored = if data.dtype() == DType::I8 { Stored::I8 } else { Stored::U8 };
             let stored = b.weight(stored, &dims, bytes);
             ops::cast(b, &stored, Type::I32)
         }

@@ -10,6 +10,31 @@ const MARK: u32 = 0xDEAD_BEEF;
 /// Everything begins at a multiple of it.
 const ALIGN: usize = 64;
 
+/// The element types that constants in the file may have, by the file's numbers; others are in the program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stored {
+    /// `Type::F16`.
+    F16 = 1,
+    /// `Type::F32`.
+    F32 = 2,
+    /// `Type::U8`.
+    U8 = 3,
+    /// `Type::I8`.
+    I8 = 4,
+}
+
+impl Stored {
+    /// The type of the constant.
+    pub fn ty(self) -> Type {
+        match self {
+            Stored::F16 => Type::F16,
+            Stored::F32 => Type::F32,
+            Stored::U8 => Type::U8,
+            Stored::I8 => Type::I8,
+        }
+    }
+}
+
 /// Large constants in the order in which they were written.
 #[derive(Debug, Clone)]
 pub struct Blob {
@@ -24,28 +49,9 @@ impl Default for Blob {
 }
 
 impl Blob {
-    /// The element types that a blob may have, by number.
-    fn code(ty: Type) -> Option<u32> {
-        match ty {
-            Type::F16 => Some(1),
-            Type::F32 => Some(2),
-            Type::U8 => Some(3),
-            Type::I8 => Some(4),
-            _ => None,
-        }
-    }
-
-    /// Whether constants of this type can be in the file; the others are in the program.
-    pub fn takes(ty: Type) -> bool {
-        Blob::code(ty).is_some()
-    }
-
     /// Adds the little-endian elements of a constant; the offset that names it.
-    ///
-    /// # Panics
-    /// For a type that it does not take.
-    pub fn push(&mut self, ty: Type, data: &[u8]) -> u64 {
-        let code = Blob::code(ty).expect("a type that the file takes");
+    pub fn push(&mut self, stored: Stored, data: &[u8]) -> u64 {
+        let code = stored as u32;
         self.align();
         let at = self.bytes.len();
         self.bytes.extend(MARK.to_le_bytes());

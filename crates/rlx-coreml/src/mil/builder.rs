@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::{Blob, Elements, Tensor, Type};
+use super::{Blob, Elements, Stored, Tensor, Type};
 use crate::proto::mil_spec::{Argument, NamedValueType, Operation, Value, argument, value};
 
 /// Constants of so few elements are in the program, as `coremltools` has it.
@@ -95,7 +95,7 @@ impl Builder {
         results
     }
 
-    fn push(&mut self, op: &str, inputs: &[(&str, Arg<'_>)], results: &[Tensor]) {
+    fn push(&mut self, op: &str, inputs: &[(&str, Arg<'_>)], results: &[Tensor]) -> &mut Operation {
         let binding = |tensor: &Tensor| argument::Binding {
             binding: Some(argument::binding::Binding::Name(tensor.name.to_string())),
         };
@@ -113,18 +113,23 @@ impl Builder {
             blocks: Vec::new(),
             attributes: [("name".to_string(), Elements::Text(name).value(&[]))].into(),
         });
+        let last = self.operations.len() - 1;
+        &mut self.operations[last]
     }
 
     /// A constant: in the program where it is small or the file of weights does not take its type.
     pub fn constant(&mut self, elements: Elements, dims: &[usize]) -> Tensor {
         let (ty, count) = (elements.ty(), dims.iter().product::<usize>());
-        if count > SMALL && Blob::takes(ty) {
-            let bytes = match &elements {
-                Elements::Floats(v) => v.iter().flat_map(|v| v.to_le_bytes()).collect(),
-                Elements::Halves(v) => v.iter().flat_map(|v| v.to_le_bytes()).collect(),
-                _ => Vec::new(),
+        if count > SMALL {
+            let stored = match &elements {
+                Elements::Floats(v) => Some((Stored::F32, v.iter().flat_map(|v| v.to_le_bytes()).collect())),
+                Elements::Halves(v) => Some((Stored::F16, v.iter().flat_map(|v| v.to_le_bytes()).collect())),
+                Elements::Ints(_) | Elements::Bools(_) | Elements::Text(_) => None,
             };
-            return self.weight(ty, dims, &bytes);
+            if let Some((stored, bytes)) = stored {
+                let bytes: Vec<u8> = bytes;
+                return self.weight(stored, dims, &bytes);
+            }
         }
         let key = format!("{dims:?}{elements:?}");
         if count <= SMALL
@@ -140,8 +145,8 @@ impl Builder {
     }
 
     /// A constant in the file of weights, of little-endian elements.
-    pub fn weight(&mut self, ty: Type, dims: &[usize], bytes: &[u8]) -> Tensor {
-        let offset = self.blob.push(ty, bytes);
+    pub fn weight(&mut self, stored: Stored, dims: &[usize], bytes: &[u8]) -> Tensor {
+        let (ty, offset) = (stored.ty(), self.blob.push(stored, bytes));
         let file = value::BlobFileValue { file_name: "@model_path/weights/weight.bin".to_string(), offset };
         let value = Value {
             doc_string: String::new(),
@@ -154,9 +159,7 @@ impl Builder {
     fn const_op(&mut self, ty: Type, dims: &[usize], value: Value) -> Tensor {
         let name = self.fresh();
         let made = Tensor { name, ty, dims: dims.to_vec(), fixed: true };
-        self.push("const", &[], std::slice::from_ref(&made));
-        let operation = self.operations.last_mut().expect("just pushed");
-        operation.attributes.insert("val".to_string(), value);
+        self.push("const", &[], std::slice::from_ref(&made)).attributes.insert("val".to_string(), value);
         made
     }
 

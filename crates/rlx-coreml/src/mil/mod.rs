@@ -8,7 +8,7 @@ mod blob;
 mod builder;
 mod value;
 
-pub use blob::Blob;
+pub use blob::{Blob, Stored};
 pub(crate) use builder::named;
 pub use builder::{Arg, Builder, identifier};
 pub use value::{Elements, Tensor, Type};

@@ -20,8 +20,8 @@ pub fn matmul(ctx: &mut Ctx<'_>) -> Mil<Tensor> {
     if x.len().max(y.len()) > MAX_RANK {
         let batch = |dims: &[usize]| dims[..dims.len() - 2].to_vec();
         let merge = |dims: &[usize]| {
-            let [.., rows, columns] = dims else { unreachable!("matrices have two dimensions") };
-            vec![batch(dims).iter().product(), *rows, *columns]
+            let (batch, matrix) = dims.split_at(dims.len() - 2);
+            [&[batch.iter().product()], matrix].concat()
         };
         if batch(&x) != batch(&y)
             && batch(&x).iter().product::<usize>() != 1

@@ -174,23 +174,13 @@ fn merged(ctx: &mut Ctx<'_>) -> Mil<(Vec<Tensor>, Vec<usize>)> {
     let padded = |dims: &[usize]| [vec![1; out.len() - dims.len()], dims.to_vec()].concat();
     let operands: Vec<Vec<usize>> = ctx.given.iter().map(|given| padded(&given.dims)).collect();
     let (mut dims, mut parts) = (Vec::new(), vec![Vec::<usize>::new(); operands.len()]);
-    let mut before: Option<Vec<bool>> = None;
-    for (axis, &size) in out.iter().enumerate().filter(|(_, size)| **size != 1) {
-        let runs: Vec<bool> = operands.iter().map(|d| d[axis] == size).collect();
-        let same = before.as_ref() == Some(&runs);
-        if same {
-            *dims.last_mut().expect("one before") *= size;
-        } else {
-            dims.push(size);
-        }
+    let axes: Vec<usize> = (0..out.len()).filter(|&axis| out[axis] != 1).collect();
+    let alike = |a: usize, b: usize| operands.iter().all(|d| (d[a] == out[a]) == (d[b] == out[b]));
+    for axes in axes.chunk_by(|&a, &b| alike(a, b)) {
+        dims.push(axes.iter().map(|&axis| out[axis]).product());
         for (part, operand) in parts.iter_mut().zip(&operands) {
-            if same {
-                *part.last_mut().expect("one before") *= operand[axis];
-            } else {
-                part.push(operand[axis]);
-            }
+            part.push(axes.iter().map(|&axis| operand[axis]).product());
         }
-        before = Some(runs);
     }
     if dims.is_empty() {
         (dims, parts) = (vec![1], vec![vec![1]; operands.len()]);

@@ -105,7 +105,7 @@ pub fn gather_nd(ctx: &mut Ctx<'_>, batch_dims: usize) -> Mil<Tensor> {
     let (ty, out) = ctx.held_out()?;
     let indices = ctx.x(1);
     let x = numbers(ctx, 0);
-    let depth = *indices.dims.last().expect("indices have rows");
+    let depth = *indices.dims.last().ok_or("the indices have no rows")?;
     let dims = [&indices.dims[..indices.dims.len() - 1], &x.dims[batch_dims + depth..]].concat();
     if dims.is_empty() {
         // A row of its own, which goes by the last reshape.
@@ -194,7 +194,7 @@ pub fn scatter_nd(ctx: &mut Ctx<'_>, reduction: ScatterOp) -> Mil<Tensor> {
     let mode = scatters(ctx, reduction)?;
     let (ty, out) = ctx.held_out()?;
     let (x, mut updates, mut indices) = (numbers(ctx, 0), numbers(ctx, 2), ctx.x(1));
-    let depth = *indices.dims.last().expect("indices have rows");
+    let depth = *indices.dims.last().ok_or("the indices have no rows")?;
     if indices.dims.len() == 1 {
         // One row: MIL's updates have a dimension for the rows, too.
         indices = reshaped(ctx.b, &indices, &[1, depth]);

@@ -43,8 +43,8 @@ pub fn transpose(ctx: &mut Ctx<'_>, perm: &[usize]) -> Mil<Tensor> {
     order.sort_by_key(|&i| runs[i].0);
     let before: Vec<usize> = order.iter().map(|&i| runs[i].1).collect();
     let after: Vec<usize> = runs.iter().map(|run| run.1).collect();
-    let places: Vec<usize> =
-        (0..runs.len()).map(|i| order.iter().position(|&o| o == i).expect("a permutation")).collect();
+    let mut places = vec![0; runs.len()];
+    order.iter().enumerate().for_each(|(at, &run)| places[run] = at);
     // Where nothing was merged, the dimensions stay as they are.
     let (before, after, places) =
         if dims.len() <= MAX_RANK && runs.len() == moved.len() && moved.len() == dims.len() {
@@ -67,17 +67,12 @@ pub fn expand(ctx: &mut Ctx<'_>) -> Mil<Tensor> {
     }
     // Neighbours that are all repeated, or all not, are merged.
     let padded = [vec![1; out.len() - given.len()], given].concat();
-    let (mut from, mut to, mut before) = (Vec::<usize>::new(), Vec::<usize>::new(), None);
-    for (&p, &o) in padded.iter().zip(&out).filter(|(_, o)| **o != 1) {
-        let repeated = p != o;
-        if before == Some(repeated) {
-            *from.last_mut().expect("one before") *= p;
-            *to.last_mut().expect("one before") *= o;
-        } else {
-            from.push(p);
-            to.push(o);
-        }
-        before = Some(repeated);
+    let axes: Vec<usize> = (0..out.len()).filter(|&axis| out[axis] != 1).collect();
+    let repeated = |axis: usize| padded[axis] != out[axis];
+    let (mut from, mut to) = (Vec::<usize>::new(), Vec::<usize>::new());
+    for axes in axes.chunk_by(|&a, &b| repeated(a) == repeated(b)) {
+        from.push(axes.iter().map(|&axis| padded[axis]).product());
+        to.push(axes.iter().map(|&axis| out[axis]).product());
     }
     if to.len() > MAX_RANK {
         return Err(too_many());
@@ -111,17 +106,11 @@ pub fn slice(ctx: &mut Ctx<'_>, starts: &[Extent], steps: &[i64]) -> Mil<Tensor>
     let (mut from, mut to) = (given.clone(), out.clone());
     if given.len() > MAX_RANK {
         let whole = |axis: usize| given[axis] == out[axis] && steps[axis] == 1;
-        let mut merged: Vec<(usize, usize, usize, i64)> = Vec::new();
-        let mut before_whole = false;
-        for axis in 0..given.len() {
-            if whole(axis) && before_whole {
-                let last = merged.last_mut().expect("one before");
-                (last.0, last.1) = (last.0 * given[axis], last.1 * out[axis]);
-            } else {
-                merged.push((given[axis], out[axis], starts[axis], steps[axis]));
-            }
-            before_whole = whole(axis);
-        }
+        let axes: Vec<usize> = (0..given.len()).collect();
+        let size = |axes: &[usize], dims: &[usize]| axes.iter().map(|&axis| dims[axis]).product::<usize>();
+        let part = |axes: &[usize]| (size(axes, &given), size(axes, &out), starts[axes[0]], steps[axes[0]]);
+        let mut merged: Vec<(usize, usize, usize, i64)> =
+            axes.chunk_by(|&a, &b| whole(a) && whole(b)).map(part).collect();
         merged.retain(|&(n, ..)| n != 1);
         if merged.len() > MAX_RANK {
             return Err(too_many());
