@@ -20,6 +20,7 @@ pub mod executor;
 pub mod extents;
 pub mod handles;
 pub mod init;
+pub mod libraries;
 pub mod moe;
 pub mod pipelines;
 pub mod plans;

@@ -337,7 +337,13 @@ pub fn fault(record: &[u8], can_fail: &[(u32, NodeId)]) -> Option<(Option<NodeId
     if word(0) == 0 {
         return None;
     }
-    let message = format!("index {} is out of range on axis {}", word(3) as i32, word(2));
+    // What a 64-bit index is reported as when it does not fit the record.
+    let beyond = match word(3) as i32 {
+        i32::MAX => " or more",
+        i32::MIN => " or less",
+        _ => "",
+    };
+    let message = format!("index {}{beyond} is out of range on axis {}", word(3) as i32, word(2));
     let node = can_fail.iter().find(|(number, _)| *number == word(1)).map(|&(_, node)| node);
     Some((node, Error::new(ErrorKind::Value, message)))
 }

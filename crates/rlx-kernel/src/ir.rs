@@ -359,7 +359,7 @@ pub enum Stmt {
     Fail {
         /// Which fault: the axis.
         code: u32,
-        /// The offending value, an `i32`.
+        /// The offending value, an `i32`; the nearest one where it is further away.
         value: Value,
     },
 }

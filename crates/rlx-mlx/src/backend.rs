@@ -4,17 +4,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rlx_backend::whole_graph::{self, GraphTarget};
-use rlx_backend::{Backend, ExecutableGraph};
+use rlx_backend::{Backend, ExecutableGraph, libraries};
 use rlx_driver::Device;
 use rlx_ir::{Error, ErrorKind, LirModule, Result};
 use rlx_opt::{CompileOptions, Target};
 
 use crate::claims::{Abilities, claim};
 use crate::device::Mlx;
-use crate::load;
 
 /// Apple silicon through MLX ([`Device::Mlx`]), by the shim in `crates/rlx-mlx/shim`, which is loaded at run time: first from the
-/// folders that [`crate::LIBRARY_PATH`] names, then from that of the program.
+/// folders that [`libraries::LIBRARY_PATH`] names, then from that of the program.
 ///
 /// Where MLX computes (Metal, CUDA, or the CPU) its own build decides.
 ///
@@ -41,7 +40,7 @@ impl Default for MlxBackend {
 impl MlxBackend {
     /// MLX, if it is there; [`Backend::probe`] says whether.
     pub fn new() -> Self {
-        MlxBackend { folders: load::folders() }
+        MlxBackend { folders: libraries::folders() }
     }
 
     /// The shim from these folders, where it is there.

@@ -33,4 +33,4 @@ mod program;
 mod shim;
 
 pub use backend::MlxBackend;
-pub use load::{LIBRARY_PATH, SHIM};
+pub use load::SHIM;

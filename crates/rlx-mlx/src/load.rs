@@ -10,9 +10,6 @@ use rlx_ir::{Error, ErrorKind, Result};
 
 use crate::program::Codes;
 
-/// The variable that names folders to look into first, separated as in `PATH`.
-pub const LIBRARY_PATH: &str = "RLX_LIBRARY_PATH";
-
 /// What the shim is called on this system.
 pub const SHIM: &str = if cfg!(target_os = "macos") {
     "librlx_mlx.dylib"
@@ -100,12 +97,6 @@ pub(crate) struct Shim {
 type Loaded = Vec<(Vec<PathBuf>, Arc<Shim>)>;
 
 static LOADED: LazyLock<Mutex<Loaded>> = LazyLock::new(Mutex::default);
-
-/// The folders that the environment names.
-pub(crate) fn folders() -> Vec<PathBuf> {
-    let value = std::env::var_os(LIBRARY_PATH).unwrap_or_default();
-    std::env::split_paths(&value).filter(|folder| !folder.as_os_str().is_empty()).collect()
-}
 
 fn unavailable(message: String) -> Error {
     Error::new(ErrorKind::DeviceUnavailable, message).with_device(Device::Mlx.name()).with_hint(HINT)

@@ -9,11 +9,10 @@ use rlx_backend::Backend;
 use rlx_backend::testing::{self, compile, disagreement, set_params};
 use rlx_ir::oracle::Bindings;
 use rlx_ir::testing::{random_donating_graph, random_graph, random_symbolic_graph};
-use rlx_ir::{DType, DimBinding, ErrorKind, Graph, GraphExt, Op, Shape, Value, sym};
+use rlx_ir::{DType, DimBinding, ErrorKind, Graph, GraphExt, Op, Shape, Value};
 use rlx_onnx::{ImportOptions, OnnxFile, import};
-use rlx_opt::{CompileOptions, CompilePipeline};
 use rlx_pjrt::PjrtBackend;
-use rlx_testdata::models::{Golden, model};
+use rlx_testdata::models::model;
 
 fn file() -> PathBuf {
     let program = std::env::current_exe().expect("a test knows its program");
@@ -219,21 +218,11 @@ fn models() {
         let model = model(name);
         let Some(path) = model.graph_file() else { continue };
         let imported = import(&OnnxFile::open(&path).unwrap(), &ImportOptions::default()).unwrap();
-        let options = CompileOptions::default();
-        let pipeline = CompilePipeline::new(backend.target(&options).unwrap(), options.clone());
-        let lir = std::sync::Arc::new(pipeline.compile(&imported.graph).unwrap().lir);
-        let mut exec = backend.compile(std::sync::Arc::clone(&lir), &options).unwrap();
-        for (i, slot) in lir.params.iter().enumerate() {
-            exec.set_param(i, std::sync::Arc::clone(imported.weights.get(&slot.name).unwrap())).unwrap();
-        }
-        let size = |golden: &Golden| {
-            let pairs: Vec<(u32, usize)> =
-                golden.dims.iter().map(|(name, n)| (sym::named(name), *n)).collect();
-            DimBinding::from_pairs(&pairs)
-        };
+        let weights = |name: &str| imported.weights.get(name).cloned();
+        let mut exec = testing::compile_model(&imported.graph, weights, &backend, DimBinding::new());
         for golden in model.goldens.iter().take(3) {
             let (inputs, expected) = golden.read();
-            let worst = testing::golden(&mut *exec, &inputs, &expected, &imported.outputs, &size(golden));
+            let worst = testing::golden(&mut *exec, &inputs, &expected, &imported.outputs, &golden.binding());
             let worst = worst.unwrap_or_else(|e| panic!("{name} {}: {e}", golden.name));
             println!("{name} {}: error {worst:.1e}", golden.name);
         }

@@ -1,5 +1,6 @@
 //! Every environment variable that RLX heeds.
 
+use rlx_backend::libraries::LIBRARY_PATH;
 use rlx_driver::DeviceId;
 use rlx_ir::{Error, ErrorKind, KernelDispatchPolicy, Result};
 use rlx_opt::Tune;
@@ -31,7 +32,7 @@ type Row = (&'static str, &'static str, fn() -> Result<()>);
 /// assert!(isa.fault.is_none() || isa.value.is_some());
 /// ```
 pub fn variables() -> Vec<Variable> {
-    let table: [Row; 15] = [
+    let table: [Row; 17] = [
         (DEVICE, "the device, where none is given", usable_device),
         (ALLOW, "devices that may be chosen", || list::<DeviceId>(ALLOW).map(drop)),
         (DENY, "devices that may not be chosen", || list::<DeviceId>(DENY).map(drop)),
@@ -40,7 +41,9 @@ pub fn variables() -> Vec<Variable> {
         (CHAIN, "devices to try one after the other", || list::<DeviceId>(CHAIN).map(drop)),
         ("RLX_NUM_THREADS", "threads of the CPU", usable_threads),
         ("RLX_CPU_ISA", "the CPU's instruction set", usable_isa),
-        ("RLX_LIBRARY_PATH", "folders with the libraries of CUDA and ROCm, looked into first", || Ok(())),
+        (LIBRARY_PATH, "folders with the libraries of CUDA, ROCm and MLX, looked into first", || Ok(())),
+        ("RLX_PJRT_PLUGIN", "the file of the PJRT plugin that serves TPUs", || Ok(())),
+        ("RLX_COREML_UNITS", "which processors Core ML may use", || Ok(())),
         ("RLX_KERNEL_DISPATCH", "how ops are computed", || KernelDispatchPolicy::from_env().map(drop)),
         ("RLX_TUNE", "whether steps are tuned", || Tune::from_env().map(drop)),
         ("RLX_DISPATCH_REPORT", "1 prints how each op is computed, at every compilation", || Ok(())),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rlx_backend::tuning::{Tuning, TuningKey};
-use rlx_backend::{Backend, CompileCache, ExecutableGraph};
+use rlx_backend::{Backend, CompileCache, ExecutableGraph, libraries};
 use rlx_driver::Device;
 use rlx_ir::lir::Step;
 use rlx_ir::{ErrorKind, LirModule, Result};
@@ -12,14 +12,13 @@ use rlx_kernel::{DeviceLimits, KernelTarget, Launches, dispatch};
 use rlx_opt::{CompileOptions, PoolSpec, Target};
 
 use crate::gpu::{Gpu, Which};
-use crate::load;
 use crate::program::{SimtExecutable, program};
 
 /// Kernels count elements with 32 bits, so no buffer may be larger.
 const MOST_BYTES: usize = i32::MAX as usize & !0xff;
 
 /// A GPU of NVIDIA's ([`Device::Cuda`]) or AMD's ([`Device::Rocm`]) by the vendor's own driver and compiler, which are loaded at run
-/// time: first from the folders that [`crate::LIBRARY_PATH`] names.
+/// time: first from the folders that [`libraries::LIBRARY_PATH`] names.
 ///
 /// Every process opens a GPU once; its kernels and weights are shared by all executables. Which GPUs a process sees, the vendors'
 /// variables say (`CUDA_VISIBLE_DEVICES`, `HIP_VISIBLE_DEVICES`).
@@ -42,7 +41,9 @@ pub struct SimtBackend {
 impl SimtBackend {
     /// The first GPU of `device`; whether there is one, [`Backend::probe`] says.
     pub fn new(device: Device) -> Self {
-        SimtBackend { which: Which { device, folders: load::folders(), ordinal: 0, max_memory_bytes: None } }
+        SimtBackend {
+            which: Which { device, folders: libraries::folders(), ordinal: 0, max_memory_bytes: None },
+        }
     }
 
     /// GPU number `ordinal` as the driver counts, from 0.

@@ -43,5 +43,4 @@ mod sequence;
 mod table;
 
 pub use backend::SimtBackend;
-pub use load::LIBRARY_PATH;
 pub use table::{COMPILER, DRIVER, Row, Vendor};

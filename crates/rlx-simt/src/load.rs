@@ -9,9 +9,6 @@ use rlx_ir::{Error, ErrorKind, Result};
 
 use crate::table::{Compiler, Driver, Vendor};
 
-/// The variable that names folders to look into first, separated as in `PATH`.
-pub const LIBRARY_PATH: &str = "RLX_LIBRARY_PATH";
-
 /// A library: what it is called, and how to get it.
 struct Wanted {
     /// For people.
@@ -70,12 +67,6 @@ pub(crate) struct Libraries {
 type Loaded = Vec<(Vendor, Vec<PathBuf>, Arc<Libraries>)>;
 
 static LOADED: LazyLock<Mutex<Loaded>> = LazyLock::new(Mutex::default);
-
-/// The folders that the environment names.
-pub(crate) fn folders() -> Vec<PathBuf> {
-    let value = std::env::var_os(LIBRARY_PATH).unwrap_or_default();
-    std::env::split_paths(&value).filter(|folder| !folder.as_os_str().is_empty()).collect()
-}
 
 /// Where a vendor's libraries are installed, apart from the loader's own folders.
 fn usual(vendor: Vendor) -> &'static [&'static str] {

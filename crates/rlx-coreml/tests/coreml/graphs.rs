@@ -1,18 +1,15 @@
 //! Every op's own random cases and random graphs, against the oracle.
 
-use std::collections::BTreeMap;
-
+use rlx_backend::testing::OpCases;
 use rlx_coreml::target;
 use rlx_ir::oracle;
 use rlx_ir::testing::{Case, difference, random_graph, tolerance};
-use rlx_ir::{ErrorKind, Graph, Op, OpKind};
+use rlx_ir::{ErrorKind, Graph, Op};
 use rlx_opt::CompileOptions;
 use rlx_opt::pipeline::PassContext;
 
 use crate::common::{evaluated, everything};
 
-/// Seeds tried for an op until it has its cases.
-const SEEDS: u64 = 80;
 /// How many ops have cases that run. More translations make it larger; nothing may make it smaller.
 const COVERED: usize = 49;
 /// How many of 100 random graphs are claimed as a whole.
@@ -59,32 +56,12 @@ fn check(graph: &Graph, bindings: &oracle::Bindings) -> Result<bool, String> {
 
 #[test]
 fn every_op_agrees_with_the_oracle() {
-    let cases = if everything() { 30 } else { 6 };
-    let (mut ran, mut wrong, mut none) = (BTreeMap::<&str, u64>::new(), Vec::new(), Vec::new());
-    for &kind in OpKind::ALL {
-        let (mut seed, mut done) = (0, 0);
-        while done < cases && seed < SEEDS {
-            let case = Case::random(kind, seed);
-            let as_inputs = seed % 2 == 0;
-            let (graph, bindings) = if as_inputs { case.graph() } else { with_weights(&case) };
-            match check(&graph, &bindings) {
-                Ok(runs) => done += u64::from(runs),
-                Err(what) => {
-                    wrong.push(format!("{kind} seed {seed}: {what}"));
-                    break;
-                }
-            }
-            seed += 1;
-        }
-        if done > 0 {
-            ran.insert(kind.name(), done);
-        } else {
-            none.push(kind.name());
-        }
-    }
-    println!("{} of {} ops; none of {}", ran.len(), OpKind::ALL.len(), none.join(", "));
-    assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
-    assert!(ran.len() >= COVERED, "{} ops where there were {COVERED}", ran.len());
+    let cases = OpCases::of(if everything() { 30 } else { 6 }, |case, seed| {
+        let as_inputs = seed % 2 == 0;
+        let (graph, bindings) = if as_inputs { case.graph() } else { with_weights(case) };
+        check(&graph, &bindings)
+    });
+    cases.assert("coreml", COVERED);
 }
 
 #[test]

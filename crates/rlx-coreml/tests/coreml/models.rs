@@ -3,25 +3,19 @@
 use std::time::Instant;
 
 use rlx_coreml::Package;
-use rlx_ir::{ConstData, DimBinding, sym};
+use rlx_ir::ConstData;
 use rlx_mil_eval::Tensor;
 use rlx_onnx::{ImportOptions, OnnxFile, import};
 use rlx_testdata::models::{Golden, Model, all, model};
 
 use crate::common::{compiled, everything, given, got, reread};
 
-/// Sizes of a golden as a binding of the model's symbols.
-fn binding(golden: &Golden) -> DimBinding {
-    let pairs: Vec<(u32, usize)> = golden.dims.iter().map(|(name, n)| (sym::named(name), *n)).collect();
-    DimBinding::from_pairs(&pairs)
-}
-
 /// The package of a model for the sizes of a golden.
 fn package(model: &Model, golden: &Golden) -> Result<Option<Package>, String> {
     let Some(path) = model.graph_file() else { return Ok(None) };
     let text = |e: rlx_ir::Error| e.to_string();
     let imported = import(&OnnxFile::open(&path).map_err(text)?, &ImportOptions::default()).map_err(text)?;
-    let graph = compiled(&imported.graph, &binding(golden)).map_err(text)?;
+    let graph = compiled(&imported.graph, &golden.binding()).map_err(text)?;
     let weights = |name: &str| imported.weights.get(name).cloned();
     Package::of(&graph, &imported.outputs, &weights).map(Some).map_err(text)
 }

@@ -115,8 +115,18 @@ impl Cx<'_> {
         };
         let inside = self.b.and(low, high);
         let outside = self.b.not(inside);
-        let reported = self.b.convert(Ty::I32, raw);
-        self.b.if_then(outside, |b| b.fail(axis as u32, reported));
+        self.b.if_then(outside, |b| {
+            let mut near = raw;
+            if ty == Ty::I64 {
+                // The nearest that the record holds.
+                let [least, most] = [i32::MIN, i32::MAX].map(|v| b.constant(Const::int(ty, v.into())));
+                let (below, above) = (b.lt(raw, least), b.lt(most, raw));
+                near = b.select(below, least, near);
+                near = b.select(above, most, near);
+            }
+            let reported = b.convert(Ty::I32, near);
+            b.fail(axis as u32, reported);
+        });
         let place = self.b.convert(Ty::I32, place);
         Ok((place, inside))
     }

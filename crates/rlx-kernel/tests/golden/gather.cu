@@ -29,36 +29,40 @@ extern "C" __global__ void __launch_bounds__(64) gather(const int* __restrict__ 
   const int v13 = (int)((u32)v12 + (u32)v10);
   const bool v14 = (v13 < v8);
   if (v14) {
-    const int v17 = (v13 / v1);
-    const int v18 = (int)((u32)v17 * (u32)v1);
-    const int v19 = (int)((u32)v13 - (u32)v18);
-    const int v20 = (int)((u32)v2 + (u32)v17);
-    const i64 v21 = b0[v20];
-    const i64 v22 = (i64)v3;
-    const i64 v23 = (i64)((u64)v21 + (u64)v22);
-    const bool v24 = (v21 < (i64)0ull);
-    const i64 v25 = (v24 ? v23 : v21);
-    const bool v26 = (v25 >= (i64)0ull);
-    const bool v27 = (v25 < v22);
-    const bool v28 = (v26 & v27);
-    const bool v29 = (!v28);
-    const int v30 = (int)v21;
-    if (v29) {
-      if (atomicAdd(&fault[0], 1u) == 0u) { fault[1] = (u32)u[8]; fault[2] = 0u; fault[3] = (u32)v30; }
+    const int v19 = (v13 / v1);
+    const int v20 = (int)((u32)v19 * (u32)v1);
+    const int v21 = (int)((u32)v13 - (u32)v20);
+    const int v22 = (int)((u32)v2 + (u32)v19);
+    const i64 v23 = b0[v22];
+    const i64 v24 = (i64)v3;
+    const i64 v25 = (i64)((u64)v23 + (u64)v24);
+    const bool v26 = (v23 < (i64)0ull);
+    const i64 v27 = (v26 ? v25 : v23);
+    const bool v28 = (v27 >= (i64)0ull);
+    const bool v29 = (v27 < v24);
+    const bool v30 = (v28 & v29);
+    const bool v31 = (!v30);
+    if (v31) {
+      const bool v32 = (v23 < (i64)18446744071562067968ull);
+      const bool v33 = ((i64)2147483647ull < v23);
+      const i64 v34 = (v32 ? (i64)18446744071562067968ull : v23);
+      const i64 v35 = (v33 ? (i64)2147483647ull : v34);
+      const int v36 = (int)v35;
+      if (atomicAdd(&fault[0], 1u) == 0u) { fault[1] = (u32)u[8]; fault[2] = 0u; fault[3] = (u32)v36; }
     }
-    const int v31 = (int)v25;
+    const int v37 = (int)v27;
     m0 = 0.0f;
-    if (v28) {
-      const int v32 = (int)((u32)v31 * (u32)v5);
-      const int v33 = (int)((u32)v4 + (u32)v32);
-      const int v34 = (int)((u32)v33 + (u32)v19);
-      const float v35 = b1[v34];
-      m0 = v35;
+    if (v30) {
+      const int v38 = (int)((u32)v37 * (u32)v5);
+      const int v39 = (int)((u32)v4 + (u32)v38);
+      const int v40 = (int)((u32)v39 + (u32)v21);
+      const float v41 = b1[v40];
+      m0 = v41;
     }
-    const float v36 = m0;
-    const int v37 = (int)((u32)v17 * (u32)v7);
-    const int v38 = (int)((u32)v6 + (u32)v37);
-    const int v39 = (int)((u32)v38 + (u32)v19);
-    b2[v39] = v36;
+    const float v42 = m0;
+    const int v43 = (int)((u32)v19 * (u32)v7);
+    const int v44 = (int)((u32)v6 + (u32)v43);
+    const int v45 = (int)((u32)v44 + (u32)v21);
+    b2[v45] = v42;
   }
 }

@@ -3,47 +3,17 @@
 use std::path::PathBuf;
 
 use rlx_backend::Backend;
+use rlx_backend::testing::faults::reports_an_index_out_of_range;
 use rlx_backend::testing::{self, compile};
-use rlx_ir::{ErrorKind, Graph, text};
+use rlx_ir::{ErrorKind, text};
 use rlx_mlx::{MlxBackend, SHIM};
 
 use crate::mlx;
 
-fn gather() -> Graph {
-    text::parse(
-        r#"graph "lookup" {
-          %0 = Input {name="x"} : [4, 2] f32
-          %1 = Input {name="i"} : [3] i64
-          %2 = Gather(%0, %1) {axis=0} : [3, 2] f32
-          return %2
-        }"#,
-    )
-    .expect("the test's graph")
-}
-
-fn inputs(last: i64) -> Vec<Vec<u8>> {
-    let table: Vec<u8> = (0..8).flat_map(|v| (v as f32).to_le_bytes()).collect();
-    vec![table, [1i64, 3, last].iter().flat_map(|v| v.to_le_bytes()).collect()]
-}
-
-/// What [`gather`] gives for an index that is right.
-fn rows(last: usize) -> Vec<u8> {
-    let rows = [1, 3, last].into_iter().flat_map(|r| [2.0 * r as f32, 2.0 * r as f32 + 1.0]);
-    rows.flat_map(f32::to_le_bytes).collect()
-}
-
 #[test]
 fn an_index_out_of_range_names_the_node_and_the_next_run_is_right() {
     let Some(backend) = mlx() else { return };
-    let mut exec = compile(&gather(), &backend).unwrap();
-    for wrong in [4, -5, 9, i64::MAX, i64::MIN + 1] {
-        let error = exec.run(&&inputs(wrong)[..], &[]).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Value);
-        assert!(error.to_string().contains(&format!("index {wrong}")) && error.node().is_some(), "{error}");
-        assert!(exec.output(0).is_err(), "outputs of a failed run");
-        exec.run(&&inputs(-4)[..], &[]).unwrap();
-        assert_eq!(exec.output(0).unwrap(), rows(0));
-    }
+    reports_an_index_out_of_range(&backend);
 }
 
 #[test]

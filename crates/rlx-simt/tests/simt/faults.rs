@@ -1,79 +1,26 @@
 //! Faults: of values, of memory, of the driver. Each is a typed error, and what it leaves works.
 
-use std::sync::Arc;
-
 use rlx_backend::Backend;
+use rlx_backend::testing::faults::{
+    gather, gather_inputs, gathered, keeps_to_a_mebibyte, reports_an_index_out_of_range,
+};
 use rlx_driver::Device;
-use rlx_ir::{DType, ErrorKind, Graph, Op, Shape, Weight, text};
+use rlx_ir::{DType, ErrorKind, Graph, Op, Shape, text};
 use rlx_simt::SimtBackend;
 
 use crate::common::{DEVICES, Fake, all, compile, fake, fakes, second_gpu};
 
-fn gather() -> Graph {
-    text::parse(
-        r#"graph "lookup" {
-          %0 = Input {name="x"} : [4, 2] f32
-          %1 = Input {name="i"} : [3] i64
-          %2 = Gather(%0, %1) {axis=0} : [3, 2] f32
-          return %2
-        }"#,
-    )
-    .expect("the test's graph")
-}
-
-fn inputs(last: i64) -> Vec<Vec<u8>> {
-    let table: Vec<u8> = (0..8).flat_map(|v| (v as f32).to_le_bytes()).collect();
-    vec![table, [1i64, 3, last].iter().flat_map(|v| v.to_le_bytes()).collect()]
-}
-
-/// What [`gather`] gives for an index that is right.
-fn rows(last: usize) -> Vec<u8> {
-    [1, 3, last]
-        .iter()
-        .flat_map(|&r| [2.0 * r as f32, 2.0 * r as f32 + 1.0])
-        .flat_map(f32::to_le_bytes)
-        .collect()
-}
-
 #[test]
 fn an_index_out_of_range_names_the_node_and_the_next_run_is_right() {
     for backend in all() {
-        let mut exec = compile(&gather(), &backend).unwrap();
-        let error = exec.run(&&inputs(4)[..], &[]).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Value);
-        assert!(error.to_string().contains("index 4") && error.node().is_some(), "{error}");
-        assert!(exec.output(0).is_err(), "outputs of a failed run");
-        for _ in 0..2 {
-            exec.run(&&inputs(-4)[..], &[]).unwrap();
-            assert_eq!(exec.output(0).unwrap(), rows(0));
-        }
-        // The graph of the second run reports faults too.
-        assert_eq!(exec.run(&&inputs(9)[..], &[]).unwrap_err().kind(), ErrorKind::Value);
+        reports_an_index_out_of_range(&backend);
     }
 }
 
 #[test]
 fn memory_above_the_limit_is_out_of_memory_and_smaller_work_goes_on() {
     for backend in all() {
-        let backend = backend.with_max_memory(1 << 20);
-        let graph = |rows: usize| {
-            let mut graph = Graph::new("sum");
-            let shape = Shape::new(&[rows, 1024], DType::F32);
-            let w = graph.param("w", shape.clone());
-            let x = graph.input("x", Shape::new(&[1024], DType::F32));
-            let y = graph.binary(rlx_ir::op::BinaryOp::Add, w, x, shape);
-            graph.set_outputs(vec![y]);
-            graph
-        };
-        let mut large = compile(&graph(512), &backend).unwrap();
-        let weight = Weight::owned(DType::F32, &[512, 1024], vec![0u8; 512 * 4096]).unwrap();
-        assert_eq!(large.set_param(0, Arc::new(weight)).unwrap_err().kind(), ErrorKind::OutOfMemory);
-        let mut small = compile(&graph(2), &backend).unwrap();
-        small
-            .set_param(0, Arc::new(Weight::owned(DType::F32, &[2, 1024], vec![0u8; 8192]).unwrap()))
-            .unwrap();
-        small.run(&&[vec![0u8; 4096]][..], &[]).unwrap();
-        assert_eq!(small.output(0).unwrap(), vec![0u8; 8192]);
+        keeps_to_a_mebibyte(&backend.with_max_memory(1 << 20));
     }
 }
 
@@ -108,7 +55,7 @@ fn the_drivers_own_want_of_memory_is_out_of_memory_and_the_next_run_is_right() {
 fn work(backend: &SimtBackend) -> rlx_ir::Result<Vec<u8>> {
     let mut exec = compile(&gather(), backend)?;
     for _ in 0..3 {
-        exec.run(&&inputs(0)[..], &[])?;
+        exec.run(&&gather_inputs(0)[..], &[])?;
     }
     Ok(exec.output(0)?.to_vec())
 }
@@ -116,15 +63,15 @@ fn work(backend: &SimtBackend) -> rlx_ir::Result<Vec<u8>> {
 /// Each driver call of [`work`] fails in turn with `code`; what is done after it is right.
 fn each_call_fails(backend: &SimtBackend, code: i32, kind: ErrorKind) {
     let fake = Fake::get();
-    assert_eq!(work(backend).unwrap(), rows(0));
+    assert_eq!(work(backend).unwrap(), gathered(0));
     let before = fake.calls();
-    assert_eq!(work(backend).unwrap(), rows(0));
+    assert_eq!(work(backend).unwrap(), gathered(0));
     let calls = fake.calls() - before;
     let mut reported = 0;
     for call in 1..=calls {
         fake.fail(call, code);
         match work(backend) {
-            Ok(found) => assert_eq!(found, rows(0), "call {call}"),
+            Ok(found) => assert_eq!(found, gathered(0), "call {call}"),
             Err(e) => {
                 reported += 1;
                 assert_eq!((e.kind(), e.device().is_some()), (kind, true), "call {call}: {e}");
@@ -134,7 +81,7 @@ fn each_call_fails(backend: &SimtBackend, code: i32, kind: ErrorKind) {
             }
         }
         fake.fail(0, 0);
-        assert_eq!(work(backend).unwrap(), rows(0), "after call {call}");
+        assert_eq!(work(backend).unwrap(), gathered(0), "after call {call}");
     }
     // What frees has no one to report to.
     assert!(2 * reported > calls, "{reported} of {calls} faults were reported");
@@ -168,22 +115,22 @@ fn executables_of_a_lost_device_say_so() {
     let backend = fake(Device::Cuda, 1);
     let mut exec = compile(&gather(), &backend).unwrap();
     let mut limited = compile(&gather(), &backend.clone().with_max_memory(1 << 30)).unwrap();
-    exec.run(&&inputs(0)[..], &[]).unwrap();
+    exec.run(&&gather_inputs(0)[..], &[]).unwrap();
     Fake::get().fail(3, 719);
-    let lost = exec.run(&&inputs(0)[..], &[]).unwrap_err();
+    let lost = exec.run(&&gather_inputs(0)[..], &[]).unwrap_err();
     assert!(lost.kind() == ErrorKind::Device && lost.to_string().contains("lost"), "{lost}");
     for _ in 0..2 {
-        let error = exec.run(&&inputs(0)[..], &[]).unwrap_err();
+        let error = exec.run(&&gather_inputs(0)[..], &[]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Device);
         assert!(error.to_string().contains("lost") && error.hint().is_some(), "{error}");
     }
     assert!(exec.try_clone().is_err());
     // The device is lost to whoever uses it, under other limits too, and what they free does not reach the next context.
-    assert!(limited.run(&&inputs(0)[..], &[]).unwrap_err().to_string().contains("lost"));
-    assert_eq!(work(&backend).unwrap(), rows(0));
+    assert!(limited.run(&&gather_inputs(0)[..], &[]).unwrap_err().to_string().contains("lost"));
+    assert_eq!(work(&backend).unwrap(), gathered(0));
     drop(limited);
-    assert_eq!(work(&backend).unwrap(), rows(0));
-    assert!(exec.run(&&inputs(0)[..], &[]).is_err(), "it is lost for good");
+    assert_eq!(work(&backend).unwrap(), gathered(0));
+    assert!(exec.run(&&gather_inputs(0)[..], &[]).is_err(), "it is lost for good");
     drop(exec);
     backend.drain().unwrap();
 }

@@ -1,36 +1,14 @@
 //! The test models against what PyTorch gave: with open dimensions, one executable for every golden, and with fixed ones.
 
-use std::sync::Arc;
 use std::time::Instant;
 
-use rlx_backend::{Backend, ExecutableGraph, testing};
-use rlx_ir::{DimBinding, sym};
-use rlx_onnx::{ImportOptions, Imported, OnnxFile, import};
-use rlx_opt::{CompileOptions, CompilePipeline};
-use rlx_simt::SimtBackend;
+use rlx_backend::Backend;
+use rlx_backend::testing::{self, compile_model};
+use rlx_ir::DimBinding;
+use rlx_onnx::{ImportOptions, OnnxFile, import};
 use rlx_testdata::models::{Golden, model};
 
 use crate::common::{all, everything};
-
-/// Sizes of a golden as a binding of the model's symbols.
-fn binding(golden: &Golden) -> DimBinding {
-    let pairs: Vec<(u32, usize)> = golden.dims.iter().map(|(name, n)| (sym::named(name), *n)).collect();
-    DimBinding::from_pairs(&pairs)
-}
-
-fn compile(imported: &Imported, backend: &SimtBackend, fixed: DimBinding) -> Box<dyn ExecutableGraph> {
-    let options = CompileOptions::default().dim_binding(fixed);
-    let pipeline = CompilePipeline::new(backend.target(&options).unwrap(), options.clone());
-    let compiled = pipeline.compile(&imported.graph).unwrap_or_else(|e| panic!("{e}"));
-    assert!(compiled.report.compile_ready, "{}", compiled.report);
-    let lir = Arc::new(compiled.lir);
-    let mut exec = backend.compile(Arc::clone(&lir), &options).unwrap_or_else(|e| panic!("{e}"));
-    for (i, slot) in lir.params.iter().enumerate() {
-        let weight = imported.weights.get(&slot.name).unwrap_or_else(|| panic!("no weight {:?}", slot.name));
-        exec.set_param(i, Arc::clone(weight)).unwrap();
-    }
-    exec
-}
 
 /// Runs a model's goldens of at most `most` positions.
 fn run(name: &str, most: usize, fixed: bool) {
@@ -43,8 +21,12 @@ fn run(name: &str, most: usize, fixed: bool) {
     for backend in all() {
         let start = Instant::now();
         let device = backend.name().to_owned();
-        let mut exec =
-            compile(&imported, &backend, if fixed { binding(goldens[0]) } else { DimBinding::new() });
+        let mut exec = compile_model(
+            &imported.graph,
+            |name| imported.weights.get(name).cloned(),
+            &backend,
+            if fixed { goldens[0].binding() } else { DimBinding::new() },
+        );
         println!("{device} {name}: {} steps, ready after {:?}", exec.lir().steps.len(), start.elapsed());
         for golden in if fixed { &goldens[..1] } else { &goldens[..] } {
             let (inputs, expected) = golden.read();
@@ -52,7 +34,7 @@ fn run(name: &str, most: usize, fixed: bool) {
             for round in 0..2 {
                 let start = Instant::now();
                 let worst =
-                    testing::golden(&mut *exec, &inputs, &expected, &imported.outputs, &binding(golden));
+                    testing::golden(&mut *exec, &inputs, &expected, &imported.outputs, &golden.binding());
                 let worst = worst.unwrap_or_else(|e| panic!("{device} {name} {}: {e}", golden.name));
                 println!(
                     "{device} {name} {}, run {round}: error {worst:.1e}, {:?}",

@@ -3,41 +3,20 @@
 use std::sync::Arc;
 
 use rlx_backend::Backend;
-use rlx_ir::{DType, ErrorKind, Graph, Shape, Weight, text};
+use rlx_backend::testing::faults::{
+    gather, gather_inputs, keeps_to_a_mebibyte, reports_an_index_out_of_range,
+};
+use rlx_ir::{ErrorKind, text};
 use rlx_kernel::KernelTarget;
 use rlx_opt::{CompileOptions, CompilePipeline};
 use rlx_wgpu::Lowered;
 
 use crate::common::{DEVICES, compile, device, devices, lowered};
 
-pub fn gather() -> Graph {
-    text::parse(
-        r#"graph "lookup" {
-          %0 = Input {name="x"} : [4, 2] f32
-          %1 = Input {name="i"} : [3] i64
-          %2 = Gather(%0, %1) {axis=0} : [3, 2] f32
-          return %2
-        }"#,
-    )
-    .expect("the test's graph")
-}
-
-pub fn gather_inputs(last: i64) -> Vec<Vec<u8>> {
-    let table: Vec<u8> = (0..8).flat_map(|v| (v as f32).to_le_bytes()).collect();
-    vec![table, [1i64, 3, last].iter().flat_map(|v| v.to_le_bytes()).collect()]
-}
-
 #[test]
 fn an_index_out_of_range_names_the_node_and_the_next_run_is_right() {
     for backend in devices() {
-        let mut exec = compile(&gather(), &backend).unwrap();
-        let error = exec.run(&&gather_inputs(4)[..], &[]).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Value);
-        assert!(error.to_string().contains("index 4") && error.node().is_some(), "{error}");
-        assert!(exec.output(0).is_err(), "outputs of a failed run");
-        exec.run(&&gather_inputs(-4)[..], &[]).unwrap();
-        let want: Vec<u8> = [2f32, 3.0, 6.0, 7.0, 0.0, 1.0].iter().flat_map(|v| v.to_le_bytes()).collect();
-        assert_eq!(exec.output(0).unwrap(), want);
+        reports_an_index_out_of_range(&backend);
     }
 }
 
@@ -45,23 +24,7 @@ fn an_index_out_of_range_names_the_node_and_the_next_run_is_right() {
 fn memory_above_the_limit_is_out_of_memory_and_smaller_work_goes_on() {
     let limits = Lowered { max_memory_bytes: Some(1 << 20), ..Lowered::default() };
     let Some(backend) = lowered(limits) else { return };
-    let graph = |rows: usize| {
-        let mut graph = Graph::new("double");
-        let shape = Shape::new(&[rows, 1024], DType::F32);
-        let w = graph.param("w", shape.clone());
-        let x = graph.input("x", Shape::new(&[1024], DType::F32));
-        let y = graph.binary(rlx_ir::op::BinaryOp::Add, w, x, shape);
-        graph.set_outputs(vec![y]);
-        graph
-    };
-    let mut large = compile(&graph(512), &backend).unwrap();
-    let weight = Weight::owned(DType::F32, &[512, 1024], vec![0u8; 512 * 4096]).unwrap();
-    let error = large.set_param(0, Arc::new(weight)).unwrap_err();
-    assert_eq!((error.kind(), error.device()), (ErrorKind::OutOfMemory, Some("Vulkan")), "{error}");
-    let mut small = compile(&graph(2), &backend).unwrap();
-    small.set_param(0, Arc::new(Weight::owned(DType::F32, &[2, 1024], vec![0u8; 8192]).unwrap())).unwrap();
-    small.run(&&[vec![0u8; 4096]][..], &[]).unwrap();
-    assert_eq!(small.output(0).unwrap(), vec![0u8; 8192]);
+    keeps_to_a_mebibyte(&backend);
 }
 
 #[test]

@@ -7,12 +7,12 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
 use rlx_backend::ExecutableGraph;
+use rlx_backend::testing::faults::{gather, gather_inputs};
 use rlx_ir::op::Activation;
 use rlx_ir::{DType, Dim, ErrorKind, Graph, Op, Shape, Weight, sym};
 use rlx_wgpu::Lowered;
 
 use crate::common::{MAIN, compile, device, devices};
-use crate::faults::{gather, gather_inputs};
 use crate::handles::{Kept, N, counter};
 
 /// Rows through a softmax; how many rows is open.

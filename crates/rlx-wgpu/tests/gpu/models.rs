@@ -1,43 +1,21 @@
 //! The test models on Vulkan and OpenGL, against what PyTorch gave: with open dimensions, one executable for
 //! every golden, and with fixed ones.
 
-use std::sync::Arc;
 use std::time::Instant;
 
-use rlx_backend::{Backend, ExecutableGraph, testing};
+use rlx_backend::ExecutableGraph;
+use rlx_backend::testing::{self, compile_model};
 use rlx_driver::Device;
-use rlx_ir::{DimBinding, sym};
-use rlx_onnx::{ImportOptions, Imported, OnnxFile, import};
-use rlx_opt::{CompileOptions, CompilePipeline};
+use rlx_ir::DimBinding;
+use rlx_onnx::{ImportOptions, OnnxFile, import};
 use rlx_testdata::models::{Golden, model};
-use rlx_wgpu::WgpuBackend;
 
 use crate::common::{MAIN, all, device};
-
-/// Sizes of a golden as a binding of the model's symbols.
-fn binding(golden: &Golden) -> DimBinding {
-    let pairs: Vec<(u32, usize)> = golden.dims.iter().map(|(name, n)| (sym::named(name), *n)).collect();
-    DimBinding::from_pairs(&pairs)
-}
-
-fn compile(imported: &Imported, backend: &WgpuBackend, fixed: DimBinding) -> Box<dyn ExecutableGraph> {
-    let options = CompileOptions::default().dim_binding(fixed);
-    let pipeline = CompilePipeline::new(backend.target(&options).unwrap(), options.clone());
-    let compiled = pipeline.compile(&imported.graph).unwrap_or_else(|e| panic!("{e}"));
-    assert!(compiled.report.compile_ready, "{}", compiled.report);
-    let lir = Arc::new(compiled.lir);
-    let mut exec = backend.compile(Arc::clone(&lir), &options).unwrap_or_else(|e| panic!("{e}"));
-    for (i, slot) in lir.params.iter().enumerate() {
-        let weight = imported.weights.get(&slot.name).unwrap_or_else(|| panic!("no weight {:?}", slot.name));
-        exec.set_param(i, Arc::clone(weight)).unwrap();
-    }
-    exec
-}
 
 /// Runs a golden; gives the largest error relative to the output's largest magnitude.
 fn check(exec: &mut dyn ExecutableGraph, golden: &Golden, outputs: &[String]) -> Result<f64, String> {
     let (inputs, expected) = golden.read();
-    let compared = testing::golden(exec, &inputs, &expected, outputs, &binding(golden));
+    let compared = testing::golden(exec, &inputs, &expected, outputs, &golden.binding());
     compared.map_err(|what| format!("{}: {what}", golden.name))
 }
 
@@ -52,7 +30,12 @@ fn run(on: Device, name: &str, most: usize, fixed: bool) {
     let size = |g: &&Golden| g.dims.iter().map(|(_, n)| n).product::<usize>() <= most;
     let goldens: Vec<&Golden> = model.goldens.iter().filter(size).collect();
     assert!(!goldens.is_empty(), "{name}: no golden of at most {most} positions");
-    let mut open = compile(&imported, &backend, DimBinding::new());
+    let mut open = compile_model(
+        &imported.graph,
+        |name| imported.weights.get(name).cloned(),
+        &backend,
+        DimBinding::new(),
+    );
     println!("{on} {name}: {} steps, ready after {:?}", open.lir().steps.len(), start.elapsed());
     for golden in &goldens {
         let start = Instant::now();
@@ -61,7 +44,12 @@ fn run(on: Device, name: &str, most: usize, fixed: bool) {
         println!("{on} {name} {}: error {worst:.1e}, {:?}", golden.name, start.elapsed());
     }
     if fixed {
-        let mut exec = compile(&imported, &backend, binding(goldens[0]));
+        let mut exec = compile_model(
+            &imported.graph,
+            |name| imported.weights.get(name).cloned(),
+            &backend,
+            goldens[0].binding(),
+        );
         let found = check(&mut *exec, goldens[0], &imported.outputs);
         found.unwrap_or_else(|e| panic!("{on} {name}, fixed dimensions: {e}"));
     }

@@ -21,7 +21,8 @@ Environment:
   RLX_DEVICE_CHAIN     devices to try one after the other
   RLX_NUM_THREADS      how many threads the CPU uses (default: all)
   RLX_CPU_ISA          forces an instruction set of the CPU: portable, avx2, avx512, neon
-  RLX_LIBRARY_PATH     folders with the libraries of CUDA and ROCm, looked into first
+  RLX_LIBRARY_PATH     folders with the libraries of CUDA, ROCm and MLX, looked into first
+  RLX_PJRT_PLUGIN      the file of the PJRT plugin that serves TPUs (default: that of an installed libtpu)
   RLX_COREML_UNITS     which processors Core ML may use: all (default), cpu, cpu-gpu, cpu-ane
   RLX_KERNEL_DISPATCH  native (default), common (decompose wherever possible), force-native
   RLX_TUNE             off, cached (default), measure: which variant of a step is used

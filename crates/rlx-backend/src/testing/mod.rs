@@ -1,11 +1,17 @@
-//! What tests of backends share: graphs and models run and compared ([`compile`], [`run`], [`disagreement`], [`golden`]), and what
-//! every backend must reject, as checks.
+//! What tests of backends share: graphs and models run and compared ([`compile`], [`run`], [`disagreement`], [`compile_model`],
+//! [`golden`]), every op and random graphs against the oracle ([`OpCases`], [`random_graphs`]), and, as checks, [`faults`] that every
+//! backend must report and what it must reject.
 //!
 //! Anybody can make a module and hand any bytes to an executable, in safe code. A backend gives an error or a result for
 //! each of them; what it must not do is crash, read memory that is not the module's, or take bytes for more than they are.
 
+mod agreement;
+pub mod faults;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
+
+pub use agreement::{OpCases, random_graphs, report};
 
 use rlx_ir::lir::LirModule;
 use rlx_ir::oracle::{self, Bindings};
@@ -237,6 +243,29 @@ pub fn rejects_parameters_of_another_size(backend: &dyn Backend) {
 /// What the compiler or the backend reports.
 pub fn compile(graph: &Graph, backend: &dyn Backend) -> Result<Box<dyn ExecutableGraph>> {
     backend.compile(Arc::new(lir_of(graph, backend)?), &CompileOptions::default())
+}
+
+/// Compiles an imported model for symbols of which some may be fixed, and gives it its weights.
+///
+/// # Panics
+/// When the device does not compute it, or a weight is missing.
+pub fn compile_model(
+    graph: &Graph,
+    weight: impl Fn(&str) -> Option<Arc<Weight>>,
+    backend: &dyn Backend,
+    fixed: DimBinding,
+) -> Box<dyn ExecutableGraph> {
+    let options = CompileOptions::default().dim_binding(fixed);
+    let pipeline = CompilePipeline::new(backend.target(&options).expect("a target"), options.clone());
+    let compiled = pipeline.compile(graph).unwrap_or_else(|e| panic!("{e}"));
+    assert!(compiled.report.compile_ready, "{}", compiled.report);
+    let lir = Arc::new(compiled.lir);
+    let mut exec = backend.compile(Arc::clone(&lir), &options).unwrap_or_else(|e| panic!("{e}"));
+    for (i, slot) in lir.params.iter().enumerate() {
+        let weight = weight(&slot.name).unwrap_or_else(|| panic!("no weight {:?}", slot.name));
+        exec.set_param(i, weight).unwrap_or_else(|e| panic!("{e}"));
+    }
+    exec
 }
 
 /// Sets the parameters.
