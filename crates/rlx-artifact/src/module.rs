@@ -16,7 +16,6 @@ use rlx_ir::lir::{
     Buffer, BufferId, BufferKind, IoSlot, LirModule, MemoryPlan, Operand, Step, StepKind, View,
 };
 use rlx_ir::op::PackFormat;
-use rlx_ir::ops::attr::NamedVariant;
 use rlx_ir::text::{self, Lexer};
 use rlx_ir::{ConstData, DType, DimBinding, Error, ErrorKind, Extent, Graph, Op, Result, Shape, sym};
 use rlx_opt::lower::{live_ranges, used_symbols};

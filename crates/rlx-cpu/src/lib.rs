@@ -32,6 +32,7 @@ pub mod backend;
 #[allow(unsafe_code)]
 pub mod blas;
 pub mod custom;
+mod formats;
 #[allow(unsafe_code)]
 pub mod gemm;
 #[allow(unsafe_code)]

@@ -5,6 +5,7 @@ use rlx_ir::op::{DataFormat, PackFormat};
 use rlx_ir::{DType, Extent, Graph, Node, Op, SymRange};
 use rlx_opt::{Claim, Target};
 
+use crate::formats;
 use crate::isa::Isa;
 use crate::kernels::{
     self, conv, integer, matmul, matmul_blocks, matmul_pair, producer, quant, recurrent, region,
@@ -57,7 +58,7 @@ fn reads(op: &Op, input: usize, view: &View) -> bool {
             1 => true,
             _ => false,
         },
-        Op::Pack { format: PackFormat::BlockWeights } => false,
+        Op::Pack { format: formats::BLOCK_WEIGHTS } => false,
         Op::MatMul | Op::Pack { .. } | Op::Reduce { .. } => true,
         Op::GroupedMatMul => input == 1,
         Op::Recurrent { .. } if input == 0 => last_is_contiguous(view) && rows_run_forwards(view),

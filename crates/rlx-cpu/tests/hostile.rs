@@ -9,7 +9,7 @@ use common::{compile, run};
 use rlx_backend::Backend;
 use rlx_backend::testing::{self, consistent};
 use rlx_cpu::CpuBackend;
-use rlx_ir::lir::{Buffer, BufferId, BufferKind, LirModule, Operand, Step, StepKind, View};
+use rlx_ir::lir::{BufferId, BufferKind, LirModule, Operand, Step, StepKind, View};
 use rlx_ir::op::{Activation, PackFormat};
 use rlx_ir::oracle::Bindings;
 use rlx_ir::testing::Gen;
@@ -164,9 +164,8 @@ fn a_packed_buffer_is_used_in_the_format_its_node_packs() {
     let y = graph.matmul(x, w, f32s(&[3, 24]));
     graph.set_outputs(vec![y]);
     let lir = lir_of(&graph);
-    let packed = |b: &Buffer| b.format == Some(PackFormat::MatMulRhs);
-    let at = lir.buffers.iter().position(packed).expect("weights are packed");
-    for format in [None, Some(PackFormat::DepthwiseWeights), Some(PackFormat::ConvWeights)] {
+    let at = lir.buffers.iter().position(|b| b.format.is_some()).expect("weights are packed");
+    for format in [None, Some(PackFormat::new("DepthwiseWeights")), Some(PackFormat::new("Unknown"))] {
         let mut lir = lir.clone();
         lir.buffers[at].format = format;
         let e = backend().compile(Arc::new(lir), &CompileOptions::default()).map(drop).unwrap_err();

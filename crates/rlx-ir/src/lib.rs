@@ -78,6 +78,7 @@ pub use weights::{Weight, WeightStore};
 /// The types of ops' attributes.
 pub mod op {
     pub use crate::ops::Activation;
+    pub use crate::ops::PackFormat;
     pub use crate::ops::def::Arity;
     pub use crate::ops::types::*;
 }

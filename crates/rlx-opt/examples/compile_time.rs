@@ -35,7 +35,7 @@ impl Target for Anything {
     }
 
     fn pack_format(&self, node: &Node, input: usize, _: &Graph) -> Option<PackFormat> {
-        (node.op == Op::MatMul && input == 1).then_some(PackFormat::MatMulRhs)
+        (node.op == Op::MatMul && input == 1).then_some(PackFormat::new("Panels"))
     }
 }
 

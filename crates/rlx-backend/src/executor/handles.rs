@@ -47,13 +47,15 @@ pub(super) struct Handles<M> {
 impl<M> Handles<M> {
     pub(super) fn new(inputs: usize, donated: &[Option<usize>]) -> Self {
         let outputs = donated.len();
+        let mut updated = vec![false; inputs];
+        donated.iter().flatten().for_each(|&input| updated[input] = true);
         Handles {
             of: (0..inputs).map(|_| None).collect(),
             room: (0..outputs).map(|_| None).collect(),
             redirected: vec![false; outputs],
             fed: (0..outputs).map(|_| None).collect(),
             donated: donated.to_vec(),
-            updated: (0..inputs).map(|input| donated.contains(&Some(input))).collect(),
+            updated,
             supplied: vec![false; inputs],
         }
     }

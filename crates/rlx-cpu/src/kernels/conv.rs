@@ -27,6 +27,7 @@ use super::{
     no_kernel, packed_type,
 };
 use crate::alloc::Buffer;
+use crate::formats;
 use crate::gemm::{self, Bias, ConvRows, Epilogue, Gemm, Next, PANEL, Packed, Strided, TileSizes};
 use crate::program::allocate;
 use crate::program::layout::{At, Bound, Layout};
@@ -69,7 +70,7 @@ pub(crate) fn pack_format(node: &Node, input: usize, graph: &Graph) -> Option<Pa
     }
     let Op::Conv { groups, .. } = node.op else { return None };
     let fits = input == 1 && has_whole_panels(groups, &node.shape);
-    (fits && is_fast(&node.op, graph.shape(*node.inputs.first()?))).then_some(PackFormat::ConvWeights)
+    (fits && is_fast(&node.op, graph.shape(*node.inputs.first()?))).then_some(formats::CONV_WEIGHTS)
 }
 
 /// Whether the filters of each group fill packed panels, so that those of all groups are packed as if they were one.

@@ -8,6 +8,7 @@ use super::epilogue::Tail;
 use super::matmul::is_packed;
 use super::region::Anchored;
 use super::{BindCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel, packed_type};
+use crate::formats;
 use crate::gemm::{Bias, Packed};
 use crate::program::layout::{At, Bound, Layout};
 use crate::window::{WindowPass, Windows};
@@ -22,7 +23,7 @@ pub(crate) fn is_depthwise(op: &Op, x: &rlx_ir::Shape, result: &rlx_ir::Shape) -
 /// The format the weights are wanted in.
 pub(crate) fn pack_format(node: &Node, input: usize, graph: &Graph) -> Option<PackFormat> {
     let x = graph.shape(*node.inputs.first()?);
-    (input == 1 && is_depthwise(&node.op, x, &node.shape)).then_some(PackFormat::DepthwiseWeights)
+    (input == 1 && is_depthwise(&node.op, x, &node.shape)).then_some(formats::DEPTHWISE_WEIGHTS)
 }
 
 /// A bound depthwise convolution.

@@ -11,6 +11,7 @@ use super::epilogue::Tail;
 use super::matmul::Shape;
 use super::region::Anchored;
 use super::{BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, WORTH_NANOS, mismatch, unbound};
+use crate::formats;
 use crate::gemm::{self, AnyRows, ByteGemm, Strided, ZeroPoints};
 use crate::program::layout::{At, Bound};
 
@@ -30,7 +31,7 @@ pub(crate) fn claim(_: &Node, _: &Graph) -> Claim {
 /// The format a matmul wants its input in when that is known before the run.
 pub(crate) fn pack_format(node: &Node, input: usize, graph: &Graph) -> Option<PackFormat> {
     let fits = input == 1 && graph.shape(*node.inputs.get(1)?).rank() == 2;
-    fits.then_some(PackFormat::MatMulRhs)
+    fits.then_some(formats::MATMUL_RHS)
 }
 
 /// The kernel of a matmul of its own.

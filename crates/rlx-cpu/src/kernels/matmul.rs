@@ -15,6 +15,7 @@ use super::{
     BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, Upcoming, WORTH_NANOS, mismatch, packed_type,
 };
 use crate::blas::Provider;
+use crate::formats;
 use crate::gemm::{self, Gemm, Next, Packed, Strided, StridedMatrix, TileSizes};
 use crate::isa::Isa;
 use crate::program::layout::{At, Bound, Layout, collapse};
@@ -47,7 +48,7 @@ pub(crate) fn packed_bytes(dtype: DType, k: usize, n: usize) -> Option<usize> {
 pub(crate) fn pack_format(node: &Node, input: usize, graph: &Graph) -> Option<PackFormat> {
     let shape = graph.shape(*node.inputs.get(input)?);
     let fits = input == 1 && shape.rank() == 2 && is_packed(shape.dtype()) && !by_blas(node);
-    fits.then_some(PackFormat::MatMulRhs)
+    fits.then_some(formats::MATMUL_RHS)
 }
 
 /// Whether this build has a BLAS compute the matmul, which then takes its operands as they are and nothing fused.

@@ -9,6 +9,7 @@ use rlx_opt::Claim;
 use super::epilogue::Tail;
 use super::region::Anchored;
 use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, unbound};
+use crate::formats;
 use crate::gemm::{self, BlockElement, BlockGemm, Strided};
 use crate::program::layout::At;
 
@@ -47,7 +48,7 @@ pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
 
 /// The format of the weights, when they are known before the run.
 pub(crate) fn pack_format(node: &Node, input: usize, graph: &Graph) -> Option<PackFormat> {
-    (input == 1 && claim(node, graph).is_native()).then_some(PackFormat::BlockWeights)
+    (input == 1 && claim(node, graph).is_native()).then_some(formats::BLOCK_WEIGHTS)
 }
 
 /// Bytes of packed weights `[n, blocks, size]`.

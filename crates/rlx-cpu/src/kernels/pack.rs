@@ -12,6 +12,7 @@ use super::{
     BindCx, CompileCx, Needs, RunCx, StepKernel, depthwise, matmul_blocks, mismatch, no_kernel, packed_type,
     recurrent, region,
 };
+use crate::formats;
 use crate::gemm::{self, PANEL, Packed};
 use crate::program::layout::{At, Bound, Layout};
 
@@ -24,15 +25,13 @@ pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
     if !is_fixed(graph, input) {
         return Claim::No("only parameters and constants are packed".into());
     }
-    match format {
-        PackFormat::MatMulRhs if multiplies(shape.dtype()) && shape.rank() == 2 => Claim::Native,
-        PackFormat::ConvWeights if multiplies(shape.dtype()) && matches!(shape.rank(), 3..=5) => {
+    match *format {
+        formats::MATMUL_RHS if multiplies(shape.dtype()) && shape.rank() == 2 => Claim::Native,
+        formats::CONV_WEIGHTS if multiplies(shape.dtype()) && matches!(shape.rank(), 3..=5) => Claim::Native,
+        formats::DEPTHWISE_WEIGHTS if multiplies(shape.dtype()) && matches!(shape.rank(), 3 | 4) => {
             Claim::Native
         }
-        PackFormat::DepthwiseWeights if multiplies(shape.dtype()) && matches!(shape.rank(), 3 | 4) => {
-            Claim::Native
-        }
-        PackFormat::BlockWeights if packs_blocks(shape) => Claim::Native,
+        formats::BLOCK_WEIGHTS if packs_blocks(shape) => Claim::Native,
         _ => Claim::No(format!("{format:?} cannot be made of {shape}")),
     }
 }
@@ -93,17 +92,17 @@ pub(crate) fn packed_bytes(format: PackFormat, dtype: DType, dims: &[usize]) -> 
     let product = |dims: &[usize]| dims.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
     let words = |n: Option<usize>| n.and_then(|n| n.checked_mul(4));
     let bytes = match (format, dims) {
-        (PackFormat::BlockWeights, dims) => matmul_blocks::packed_bytes(dtype, dims),
-        (PackFormat::MatMulRhs, &[k, n]) if is_byte(dtype) => words(gemm::byte_words(1, k, n)),
-        (PackFormat::ConvWeights, &[o, channels, ref window @ ..]) if is_byte(dtype) => {
+        (formats::BLOCK_WEIGHTS, dims) => matmul_blocks::packed_bytes(dtype, dims),
+        (formats::MATMUL_RHS, &[k, n]) if is_byte(dtype) => words(gemm::byte_words(1, k, n)),
+        (formats::CONV_WEIGHTS, &[o, channels, ref window @ ..]) if is_byte(dtype) => {
             words(product(window).and_then(|taps| gemm::byte_words(taps, channels, o)))
         }
-        (PackFormat::MatMulRhs, &[k, n]) => matmul::packed_bytes(dtype, k, n),
-        (PackFormat::ConvWeights, &[o, channels, ref window @ ..]) => {
+        (formats::MATMUL_RHS, &[k, n]) => matmul::packed_bytes(dtype, k, n),
+        (formats::CONV_WEIGHTS, &[o, channels, ref window @ ..]) => {
             let tap = matmul::packed_bytes(dtype, channels, o);
             product(window).zip(tap).and_then(|(taps, tap)| tap.checked_mul(taps))
         }
-        (PackFormat::DepthwiseWeights, dims) => product(dims).and_then(|n| n.checked_mul(dtype.size_bytes())),
+        (formats::DEPTHWISE_WEIGHTS, dims) => product(dims).and_then(|n| n.checked_mul(dtype.size_bytes())),
         _ => return Err(mismatch(format!("{format:?} of {dims:?}"))),
     };
     bytes.ok_or_else(|| {
@@ -129,7 +128,7 @@ impl StepKernel for Pack {
 
     unsafe fn run(&self, cx: &mut RunCx<'_, '_>) -> Result<()> {
         let Some(input) = &self.input else { return Err(mismatch("a step that was not bound")) };
-        if self.format == PackFormat::BlockWeights {
+        if self.format == formats::BLOCK_WEIGHTS {
             return self.pack_blocks(cx, input);
         }
         if is_byte(self.dtype) {
@@ -162,7 +161,7 @@ impl Pack {
         let (layout, signed) = (input.layout, self.dtype == DType::I8);
         let (dims, strides) = (layout.dims(), layout.strides());
         match self.format {
-            PackFormat::MatMulRhs => {
+            formats::MATMUL_RHS => {
                 let (k, n, strides) = (dims[0], dims[1], [strides[0], strides[1]]);
                 cx.parallel(true, gemm::panels(n), &|range, _| {
                     // SAFETY: the view is within its buffer, the packed buffer was sized for (k, n), and
@@ -172,7 +171,7 @@ impl Pack {
                     }
                 });
             }
-            PackFormat::ConvWeights => {
+            formats::CONV_WEIGHTS => {
                 cx.parallel(true, gemm::panels(dims[0]), &|range, _| {
                     // SAFETY: as above.
                     unsafe {
@@ -181,7 +180,7 @@ impl Pack {
                 });
             }
             // SAFETY: as above.
-            PackFormat::DepthwiseWeights => unsafe {
+            formats::DEPTHWISE_WEIGHTS => unsafe {
                 depthwise::pack_weights(from.get().cast_const(), &layout, to.get().cast::<u8>());
             },
             other => return Err(mismatch(format!("nothing packs bytes as {other:?}"))),
@@ -193,7 +192,7 @@ impl Pack {
         let (from, to) = (cx.shared::<T>(input.at), cx.shared::<f32>(self.to));
         let (dims, strides) = (input.layout.dims(), input.layout.strides());
         match self.format {
-            PackFormat::MatMulRhs => {
+            formats::MATMUL_RHS => {
                 let (k, n, rows, columns) = (dims[0], dims[1], strides[0], strides[1]);
                 cx.parallel(true, gemm::panels(n), &|range, _| {
                     // SAFETY: the view is within its buffer, the packed buffer was sized for (k, n), and
@@ -201,7 +200,7 @@ impl Pack {
                     unsafe { gemm::pack(from.get().cast_const(), rows, columns, k, n, to.get(), range) }
                 });
             }
-            PackFormat::ConvWeights => {
+            formats::CONV_WEIGHTS => {
                 let layout = input.layout;
                 cx.parallel(true, gemm::panels(dims[0]), &|range, _| {
                     // SAFETY: as above.
@@ -210,7 +209,7 @@ impl Pack {
                     }
                 });
             }
-            PackFormat::DepthwiseWeights => {
+            formats::DEPTHWISE_WEIGHTS => {
                 // SAFETY: as above.
                 unsafe {
                     depthwise::pack_weights(from.get().cast_const(), &input.layout, to.get().cast::<T>())

@@ -13,6 +13,7 @@ use rlx_opt::Claim;
 use super::matmul::{packed_bytes, run_gemm};
 use super::{BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound};
 use crate::alloc::ALIGN;
+use crate::formats;
 use crate::gemm::{self, BinaryOp, Combine, Epilogue, Gemm, Strided, TileSizes};
 use crate::math::{Function, Unary};
 use crate::program::layout::{At, Bound};
@@ -37,7 +38,7 @@ pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
 /// The weights are wanted in panels.
 pub(crate) fn pack_format(node: &Node, input: usize, graph: &Graph) -> Option<PackFormat> {
     let packs = reads_packed(&node.op, input) && claim(node, graph).is_native();
-    packs.then_some(PackFormat::MatMulRhs)
+    packs.then_some(formats::MATMUL_RHS)
 }
 
 /// Whether an input of `op` is weights.

@@ -18,6 +18,7 @@ pub mod index;
 pub mod linalg;
 pub mod movement;
 pub mod nn;
+mod pack_format;
 pub mod reduce;
 pub mod structural;
 pub mod top_k;
@@ -31,6 +32,7 @@ pub use def::{Arity, Cost, OpDef};
 pub(crate) use derive::attrs;
 use derive::{field_pattern, ops};
 pub use elementwise::functions::Activation;
+pub use pack_format::PackFormat;
 pub use types::*;
 
 use crate::dim::{Dim, DimBinding, Extent};

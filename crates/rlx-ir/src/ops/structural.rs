@@ -301,7 +301,7 @@ impl OpDef for PackDef {
     fn generate(&self, _: OpKind, g: &mut Gen) -> Case {
         let dims = g.dims(2..=2, 1..=9);
         Case::new(
-            Op::Pack { format: PackFormat::MatMulRhs },
+            Op::Pack { format: PackFormat::new("Panels") },
             vec![g.value(crate::DType::F32, &dims, -1.0..1.0)],
         )
     }

@@ -185,20 +185,6 @@ named_variants! {
 }
 
 named_variants! {
-    /// Memory formats of packed operands; the device defines the bytes.
-    PackFormat, "pack format" {
-        /// The right operand of a matmul, in panels of columns.
-        MatMulRhs,
-        /// The weights `[O, I, k…]` of a convolution, as the right operand `[k…·I, O]` of a matmul.
-        ConvWeights,
-        /// The weights `[C, 1, k…]` of a depthwise convolution, as `[k…, C]`.
-        DepthwiseWeights,
-        /// The weights `[n, blocks, size]` of a matmul by quantised blocks, in panels of columns, as they are.
-        BlockWeights,
-    }
-}
-
-named_variants! {
     /// What a recurrent layer computes at each step; see [`crate::ops::nn::recurrent`].
     RecurrentCell, "recurrent cell" {
         /// One function of input and state.

@@ -150,11 +150,13 @@ fn change_buffer(module: &mut LirModule, g: &mut Gen) {
     if count == 0 {
         return;
     }
+    let mut formats: Vec<PackFormat> = module.buffers.iter().filter_map(|buffer| buffer.format).collect();
+    formats.push(PackFormat::new("Unknown"));
     let buffer = &mut module.buffers[g.size(0..=count - 1)];
     match g.size(0..=5) {
         0 => buffer.kind = kind,
         1 => buffer.dtype = g.pick(DType::ALL),
-        2 => buffer.format = if g.chance(0.5) { None } else { Some(g.variant::<PackFormat>()) },
+        2 => buffer.format = if g.chance(0.5) { None } else { Some(g.pick(&formats)) },
         _ => buffer.elements = some_extent(buffer.elements, &known, g),
     }
 }

@@ -17,7 +17,7 @@ fn a_weight_is_packed_once_for_all_its_uses() {
         r#"graph "g" {
           %0 = Input {name="x"} : [2, 4] f32
           %1 = Param {name="w"} : [4, 4] f32
-          %2 = Pack(%1) {format=MatMulRhs} : [4, 4] f32
+          %2 = Pack(%1) {format=Panels} : [4, 4] f32
           %3 = MatMul(%0, %2) : [2, 4] f32
           %4 = MatMul(%3, %2) : [2, 4] f32
           return %4

@@ -8,6 +8,7 @@ use rlx_ir::{DType, Graph, Node, Op, Result};
 use rlx_opt::Claim;
 
 use super::{Conv, Route, Shape, Tail, depthwise_integer, has_whole_panels, is_depthwise_of};
+use crate::formats;
 use crate::gemm::{self, AnyRows, ByteGemm, ConvRows, Strided};
 use crate::kernels::integer::{PER_NANO, Zeros};
 use crate::kernels::pack::pack_conv_bytes;
@@ -36,11 +37,11 @@ pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
 /// The format a convolution wants its weights in.
 pub(crate) fn pack_format(node: &Node, input: usize, graph: &Graph) -> Option<PackFormat> {
     if input == 1 && depthwise_integer::is_depthwise(node, graph) {
-        return Some(PackFormat::DepthwiseWeights);
+        return Some(formats::DEPTHWISE_WEIGHTS);
     }
     let Op::ConvInteger { groups, .. } = node.op else { return None };
     let fits = input == 1 && has_whole_panels(groups, &node.shape);
-    (fits && claim(node, graph).is_native()).then_some(PackFormat::ConvWeights)
+    (fits && claim(node, graph).is_native()).then_some(formats::CONV_WEIGHTS)
 }
 
 /// The kernel of a convolution of its own.
