@@ -1,4 +1,8 @@
 //! Running sums, products, maxima and minima along an axis: one chain for each line, in order.
+//!
+//! Lines that are neighbours in memory are joined in vectors, as many at a time as their results so far stay in the first cache,
+//! so that memory is read and written in long runs; several elements of each line at a time, so that those results are read and
+//! written once for all of them.
 
 use std::marker::PhantomData;
 
@@ -10,10 +14,14 @@ use super::lines::Lines;
 use super::scalar::{Number, is_number, number};
 use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound};
 use crate::isa::Kernel;
-use crate::simd::Simd;
+use crate::simd::{LANES, Simd};
 
-/// Lines that are neighbours in memory and joined side by side.
-const BLOCK: usize = 256;
+/// The most neighbouring lines that are joined side by side: runs of memory long enough to be fetched ahead, while the results
+/// so far (eight bytes of each line) take a quarter of the first cache.
+const BLOCK: usize = 1024;
+
+/// Elements of each of the neighbouring lines that are joined in one pass over the results so far.
+const ROWS: usize = 4;
 
 /// Other lines that are joined in turn, so that none waits for its last result.
 const AT_ONCE: usize = 8;
@@ -55,6 +63,13 @@ struct Plan {
     worth: bool,
 }
 
+impl Plan {
+    /// Whether lines that follow each other are neighbours in memory, and enough of them for vectors.
+    fn neighbours(&self) -> bool {
+        self.from.line_step() == 1 && self.to.line_step() == 1 && self.from.row() > AT_ONCE
+    }
+}
+
 impl StepKernel for Cumulative {
     fn bind(&mut self, cx: &BindCx<'_>) -> Result<Needs> {
         let (x, out) = (&cx.inputs[0], &cx.outputs[0]);
@@ -63,8 +78,11 @@ impl StepKernel for Cumulative {
         }
         let nanos = x.layout.elements() as f64 * 0.5;
         let [from, to] = Lines::pair(x, out, self.axis)?;
-        self.plan = Some(Plan { from, to, worth: nanos > WORTH_NANOS });
-        Ok(Needs::time(nanos))
+        let plan = Plan { from, to, worth: nanos > WORTH_NANOS };
+        self.plan = Some(plan);
+        let wide = number!(self.dtype, T => size_of::<<T as Number>::Wide>());
+        let thread_scratch = if plan.neighbours() { BLOCK * wide } else { 0 };
+        Ok(Needs { thread_scratch, ..Needs::time(nanos) })
     }
 
     unsafe fn run(&self, cx: &mut RunCx<'_, '_>) -> Result<()> {
@@ -117,6 +135,30 @@ struct Together<T> {
 }
 
 impl<T: Number> Together<T> {
+    /// Element `i` of all lines, where they are neighbours.
+    ///
+    /// # Safety
+    /// The elements must be there, readable, and not written meanwhile.
+    #[inline(always)]
+    unsafe fn from<'a>(&self, i: usize) -> &'a [T] {
+        // SAFETY: the caller's promise.
+        unsafe {
+            std::slice::from_raw_parts(self.from.wrapping_offset(i as isize * self.from_step), self.width)
+        }
+    }
+
+    /// Results `i` of all lines, where they are neighbours.
+    ///
+    /// # Safety
+    /// There must be room for the results, which no one else uses meanwhile.
+    #[inline(always)]
+    unsafe fn to<'a>(&self, i: usize) -> &'a mut [T] {
+        // SAFETY: the caller's promise.
+        unsafe {
+            std::slice::from_raw_parts_mut(self.to.wrapping_offset(i as isize * self.to_step), self.width)
+        }
+    }
+
     /// The running results of [`AT_ONCE`] lines or fewer, element by element, so that no line waits for itself.
     ///
     /// # Safety
@@ -142,9 +184,11 @@ impl<T: Number> Together<T> {
 }
 
 /// As [`Together::run`] of up to [`BLOCK`] lines that are neighbours, in vectors.
-struct Neighbours<T, J> {
+struct Neighbours<T: Number, J> {
     lines: Together<T>,
     exclusive: bool,
+    /// Room for a result of each line.
+    so_far: *mut T::Wide,
     join: PhantomData<J>,
 }
 
@@ -154,32 +198,60 @@ impl<T: Number, J: Join<T>> Kernel for Neighbours<T, J> {
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
         let lines = self.lines;
-        let mut all = [J::FIRST; BLOCK];
-        let so_far = &mut all[..lines.width.min(BLOCK)];
-        for i in 0..lines.size as isize {
-            let (from, to) = (
-                lines.from.wrapping_offset(i * lines.from_step),
-                lines.to.wrapping_offset(i * lines.to_step),
-            );
-            // SAFETY: the caller of `run` promised the elements, of operands that are apart.
-            let (from, to) = unsafe {
-                (
-                    std::slice::from_raw_parts(from, so_far.len()),
-                    std::slice::from_raw_parts_mut(to, so_far.len()),
-                )
-            };
-            if self.exclusive {
-                for ((so_far, &x), out) in so_far.iter_mut().zip(from).zip(to) {
-                    *out = T::narrow(*so_far);
-                    *so_far = J::join(*so_far, x.widen());
+        // SAFETY: the caller of `run` promised the room; every result is written before it is read.
+        let so_far = unsafe {
+            (0..lines.width).for_each(|j| self.so_far.add(j).write(J::FIRST));
+            std::slice::from_raw_parts_mut(self.so_far, lines.width)
+        };
+        // SAFETY: the caller of `run` promised the elements, of operands that are apart.
+        unsafe {
+            let whole = lines.size - lines.size % ROWS;
+            for i in (0..whole).step_by(ROWS) {
+                let from = [lines.from(i), lines.from(i + 1), lines.from(i + 2), lines.from(i + 3)];
+                let (a, b, c, d) = (lines.to(i), lines.to(i + 1), lines.to(i + 2), lines.to(i + 3));
+                if self.exclusive {
+                    join_rows::<T, J, true>(so_far, from, a, b, c, d);
+                } else {
+                    join_rows::<T, J, false>(so_far, from, a, b, c, d);
                 }
-            } else {
-                for ((so_far, &x), out) in so_far.iter_mut().zip(from).zip(to) {
-                    *so_far = J::join(*so_far, x.widen());
-                    *out = T::narrow(*so_far);
+            }
+            for i in whole..lines.size {
+                for ((so_far, &x), out) in so_far.iter_mut().zip(lines.from(i)).zip(lines.to(i)) {
+                    let next = J::join(*so_far, x.widen());
+                    *out = T::narrow(if self.exclusive { *so_far } else { next });
+                    *so_far = next;
                 }
             }
         }
+    }
+}
+
+/// One element of `so_far.len()` lines after the other, for [`ROWS`] elements. Each row of results is an argument, so that the
+/// compiler knows that they are apart.
+#[inline(always)]
+fn join_rows<T: Number, J: Join<T>, const EXCLUSIVE: bool>(
+    so_far: &mut [T::Wide],
+    from: [&[T]; ROWS],
+    a: &mut [T],
+    b: &mut [T],
+    c: &mut [T],
+    d: &mut [T],
+) {
+    let n = so_far.len();
+    let from = [&from[0][..n], &from[1][..n], &from[2][..n], &from[3][..n]];
+    let (a, b, c, d) = (&mut a[..n], &mut b[..n], &mut c[..n], &mut d[..n]);
+    for j in 0..n {
+        let before = so_far[j];
+        let first = J::join(before, from[0][j].widen());
+        let second = J::join(first, from[1][j].widen());
+        let third = J::join(second, from[2][j].widen());
+        let fourth = J::join(third, from[3][j].widen());
+        let out = if EXCLUSIVE { [before, first, second, third] } else { [first, second, third, fourth] };
+        a[j] = T::narrow(out[0]);
+        b[j] = T::narrow(out[1]);
+        c[j] = T::narrow(out[2]);
+        d[j] = T::narrow(out[3]);
+        so_far[j] = fourth;
     }
 }
 
@@ -203,12 +275,16 @@ impl Cumulative {
     unsafe fn join<T: Number, J: Join<T>>(&self, cx: &mut RunCx<'_, '_>, plan: &Plan) {
         let (x, out, p) = (cx.shared::<T>(plan.from.at), cx.shared::<T>(plan.to.at), *plan);
         let (from_line, to_line) = (p.from.line_step(), p.to.line_step());
-        let neighbours = from_line == 1 && to_line == 1;
-        let most = if neighbours { BLOCK } else { AT_ONCE };
+        let neighbours = p.neighbours();
         let (row, exclusive, reverse, isa) = (p.from.row(), self.exclusive, self.reverse, cx.isa);
+        let rows = p.from.count.checked_div(row).unwrap_or(0);
+        // A row of lines is cut for as many threads as have no row of their own.
+        let parts = if p.worth { cx.pool.threads().div_ceil(rows.max(1)) } else { 1 };
+        let share = row.div_ceil(parts).next_multiple_of(LANES);
+        let most = if neighbours { share.clamp(LANES, BLOCK) } else { AT_ONCE };
         let blocks = row.div_ceil(most).max(1);
         let sign = if reverse { -1 } else { 1 };
-        cx.parallel(p.worth, p.from.count.checked_div(row).unwrap_or(0) * blocks, &|range, _| {
+        cx.parallel(p.worth, rows * blocks, &|range, scratch| {
             for unit in range {
                 let start = unit % blocks * most;
                 let line = unit / blocks * row + start;
@@ -226,7 +302,8 @@ impl Cumulative {
                 // SAFETY: the caller's promise; lines are disjoint.
                 unsafe {
                     if neighbours {
-                        isa.run(Neighbours::<T, J> { lines, exclusive, join: PhantomData });
+                        let so_far = scratch.cast::<T::Wide>();
+                        isa.run(Neighbours::<T, J> { lines, exclusive, so_far, join: PhantomData });
                     } else if lines.width == AT_ONCE {
                         Together { width: AT_ONCE, ..lines }.run::<J>(exclusive);
                     } else {
