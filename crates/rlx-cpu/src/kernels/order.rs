@@ -34,6 +34,8 @@ pub(crate) trait Key: Copy + Ord + Send + Sync + std::ops::BitXor<Output = Self>
     const NONE: Self;
     /// All bits: `key ^ ALL` turns the order round.
     const ALL: Self;
+    /// No key is greater.
+    const LAST: Self;
     /// An element of a line and where it is, in the order of ascending keys and then of places.
     type Candidate: Copy + Ord + Send;
     fn candidate(self, at: usize) -> Self::Candidate;
@@ -48,6 +50,7 @@ macro_rules! narrow_keys {
         impl Key for $t {
             const NONE: $t = 0;
             const ALL: $t = -1;
+            const LAST: $t = <$t>::MAX;
             /// The key above the place: comparing it is one instruction.
             type Candidate = u64;
             #[inline(always)]
@@ -75,6 +78,7 @@ narrow_keys! {
 impl Key for i64 {
     const NONE: i64 = 0;
     const ALL: i64 = -1;
+    const LAST: i64 = i64::MAX;
     type Candidate = (i64, usize);
     #[inline(always)]
     fn candidate(self, at: usize) -> (i64, usize) {

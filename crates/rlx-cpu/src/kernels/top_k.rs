@@ -1,8 +1,9 @@
 //! The first elements along an axis in order, and where they are.
 //!
 //! NaN is greater than any number. Equal elements keep the order of their positions, so results are one and the same however
-//! they are found. A line is compared in vectors with the last of the elements kept so far, as integers in the order of the
-//! elements ([`Ordered`]); what is better becomes a candidate. A line whose elements are apart is first gathered.
+//! they are found. Elements are compared in vectors, as integers in the order of the elements ([`Ordered`]): where few of many are
+//! wanted, a first pass over the line finds a bound that at least as many elements reach ([`Bound`]); what reaches it, or is better
+//! than the last of the elements kept so far, becomes a candidate. A line whose elements are apart is first gathered.
 
 use rlx_ir::{DType, Error, ErrorKind, Op, Result};
 
@@ -14,12 +15,22 @@ use super::scalar::number;
 use super::transpose::{Band, transpose};
 use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound};
 use crate::isa::{Isa, Kernel};
+use crate::simd::Simd;
 
 /// The smallest room for candidates, so that small `k` seldom select.
 const CANDIDATES: usize = 64;
 
 /// Elements that are compared at once.
-const CHUNK: usize = 64;
+const CHUNK: usize = 32;
+
+/// Into how many groups the elements of a line are dealt to find a bound, and how many first elements that serves: well below the
+/// number of groups, so that few elements in the same groups as others are missed.
+const GROUPS: [(usize, usize); 2] = [(FEW, 10), (MANY, 96)];
+const FEW: usize = 16;
+const MANY: usize = 128;
+
+/// Elements of a group from which on a bound is worth a pass of its own.
+const OF_GROUP: usize = 8;
 
 /// Lines that are gathered together, where they are neighbours in memory.
 const TOGETHER: usize = 16;
@@ -79,7 +90,7 @@ impl StepKernel for TopK {
         if [values.count, places.count] != [x.count; 2] || places.size != k {
             return Err(mismatch("the results of TopK differ from its input in other dimensions"));
         }
-        let room = (2 * k).max(CANDIDATES).min(x.size);
+        let room = room(k, x.size);
         let gathered = match (x.step, x.line_step()) {
             (1, _) => 0,
             (_, 1) => (GATHERED / (x.size * word).max(1)).clamp(1, TOGETHER).min(x.row()).max(1),
@@ -106,6 +117,11 @@ impl StepKernel for TopK {
     }
 }
 
+/// Room for the candidates of `k` elements in a line of `size`, and for those of one chunk more.
+fn room(k: usize, size: usize) -> usize {
+    (2 * k).max(CANDIDATES).min(size) + CHUNK
+}
+
 fn candidate_bytes<T: Ordered>() -> usize {
     size_of::<<T::Key as Key>::Candidate>()
 }
@@ -122,7 +138,7 @@ impl TopK {
         }
         let (x, isa) = (cx.shared::<T>(p.x.at), cx.isa);
         let (values, places) = (cx.shared::<T>(p.values.at), cx.shared::<i64>(p.places.at));
-        let best = Best { isa, size: p.x.size, k: p.values.size, room: p.room, largest: self.largest };
+        let best = Best { isa, k: p.values.size, room: p.room, largest: self.largest };
         let (row, together) = (p.x.row(), p.gathered.max(1));
         let line_step = p.x.size + APART;
         let blocks = row.div_ceil(together).max(1);
@@ -167,18 +183,17 @@ impl TopK {
 #[derive(Debug, Clone, Copy)]
 struct Best {
     isa: Isa,
-    size: usize,
     k: usize,
     room: usize,
     largest: bool,
 }
 
 impl Best {
-    /// The first `k` ≥ 1 elements of a line in order. Candidates gather in `room` > `k` places (or all that there are); when
-    /// these are full, the first `k` stay, and what does not come before the last of them is passed over.
+    /// The first `k` ≥ 1 elements of a line in order. Candidates gather in `room` places; when there is no room for another chunk,
+    /// the first `k` stay, and what does not come before the last of them is passed over.
     ///
     /// # Safety
-    /// `room` candidates must fit at `scratch`, and `k ≤ room`.
+    /// [`room`] candidates must fit at `scratch`, and `k` be at most the line's length.
     unsafe fn of<'a, T: Ordered>(
         &self,
         line: &[T],
@@ -186,62 +201,128 @@ impl Best {
     ) -> &'a [<T::Key as Key>::Candidate] {
         // The element that is wanted first has the smallest key.
         let turn = if self.largest { T::Key::ALL } else { T::Key::NONE };
-        let mut len = 0;
-        let mut last: Option<T::Key> = None;
-        let mut at = 0;
+        let groups = GROUPS.iter().find(|&&(_, most)| self.k <= most).map(|&(groups, _)| groups);
+        let groups = groups.filter(|groups| line.len() >= groups * OF_GROUP);
+        let mut limit = match groups {
+            Some(FEW) => Limit::Reached(self.isa.run(Bound::<T, FEW> { line, turn, k: self.k })),
+            Some(_) => Limit::Reached(self.isa.run(Bound::<T, MANY> { line, turn, k: self.k })),
+            None => Limit::Reached(T::Key::LAST),
+        };
+        let (mut at, mut len) = (0, 0);
         // SAFETY: the caller's promise; `len` candidates were written.
         unsafe {
-            while at < self.size {
-                let chunk = &line[at..(at + CHUNK).min(self.size)];
-                if let Some(last) = last
-                    && !self.isa.run(Any { chunk, turn, last })
-                {
-                    at += chunk.len();
-                    continue;
+            loop {
+                (at, len) = self.isa.run(Candidates { line, turn, limit, scratch, room: self.room, at, len });
+                if at == line.len() {
+                    break;
                 }
-                for &x in chunk {
-                    let key = x.key() ^ turn;
-                    // An equal one comes behind it.
-                    if last.is_none_or(|last| key < last) {
-                        scratch.add(len).write(key.candidate(at));
-                        len += 1;
-                        if len == self.room && at + 1 < self.size {
-                            let all = std::slice::from_raw_parts_mut(scratch, len);
-                            last = Some(T::Key::key_of(*all.select_nth_unstable(self.k - 1).1));
-                            len = self.k;
-                        }
-                    }
-                    at += 1;
-                }
+                let all = std::slice::from_raw_parts_mut(scratch, len);
+                limit = Limit::Passed(T::Key::key_of(*all.select_nth_unstable(self.k - 1).1));
+                len = self.k;
             }
             let all = std::slice::from_raw_parts_mut(scratch, len);
-            if len > self.k {
+            if len > 2 * self.k {
                 all.select_nth_unstable(self.k - 1);
+                all[..self.k].sort_unstable();
+            } else {
+                all.sort_unstable();
             }
-            let first = &mut all[..self.k];
-            first.sort_unstable();
-            first
+            &all[..self.k]
         }
     }
 }
 
-/// Whether any element of a chunk comes before `last`.
-struct Any<'a, T: Ordered> {
-    chunk: &'a [T],
-    turn: T::Key,
-    last: T::Key,
+/// What an element must have to be a candidate.
+#[derive(Debug, Clone, Copy)]
+enum Limit<K> {
+    /// This key or a smaller one: it is the last of elements anywhere in the line.
+    Reached(K),
+    /// A smaller key: an equal one comes behind elements that were found before.
+    Passed(K),
 }
 
-impl<T: Ordered> Kernel for Any<'_, T> {
-    type Output = bool;
+/// A key that at least `k` elements of a line reach: of the smallest keys of `GROUPS` groups, the one number `k`.
+struct Bound<'a, T: Ordered, const GROUPS: usize> {
+    line: &'a [T],
+    turn: T::Key,
+    k: usize,
+}
+
+impl<T: Ordered, const GROUPS: usize> Kernel for Bound<'_, T, GROUPS> {
+    type Output = T::Key;
 
     #[inline(always)]
-    fn run<S: crate::simd::Simd>(self, _: S) -> bool {
-        let mut any = false;
-        for &x in self.chunk {
-            any |= x.key() ^ self.turn < self.last;
+    fn run<S: Simd>(self, _: S) -> T::Key {
+        let mut first = [T::Key::LAST; GROUPS];
+        for chunk in self.line.as_chunks::<GROUPS>().0 {
+            for (first, &x) in first.iter_mut().zip(chunk) {
+                let key = x.key() ^ self.turn;
+                *first = if key < *first { key } else { *first };
+            }
         }
-        any
+        *first.select_nth_unstable(self.k - 1).1
+    }
+}
+
+/// Adds elements that keep to a limit to `len` candidates at `scratch`, from element `at` on, while there is room for a chunk: where
+/// that ends, and how many candidates there are then.
+struct Candidates<'a, T: Ordered> {
+    line: &'a [T],
+    turn: T::Key,
+    limit: Limit<T::Key>,
+    scratch: *mut <T::Key as Key>::Candidate,
+    room: usize,
+    at: usize,
+    len: usize,
+}
+
+impl<T: Ordered> Kernel for Candidates<'_, T> {
+    type Output = (usize, usize);
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) -> (usize, usize) {
+        match self.limit {
+            Limit::Reached(limit) => self.find::<true>(limit),
+            Limit::Passed(limit) => self.find::<false>(limit),
+        }
+    }
+}
+
+impl<T: Ordered> Candidates<'_, T> {
+    #[inline(always)]
+    fn keeps<const EQUAL: bool>(&self, x: T, limit: T::Key) -> bool {
+        let key = x.key() ^ self.turn;
+        if EQUAL { key <= limit } else { key < limit }
+    }
+
+    #[inline(always)]
+    fn find<const EQUAL: bool>(self, limit: T::Key) -> (usize, usize) {
+        let (mut at, mut len) = (self.at, self.len);
+        while at < self.line.len() && len + CHUNK <= self.room {
+            let rest = &self.line[at..];
+            let chunk = match rest.first_chunk::<CHUNK>() {
+                Some(chunk) => {
+                    let mut any = false;
+                    for &x in chunk {
+                        any |= self.keeps::<EQUAL>(x, limit);
+                    }
+                    if !any {
+                        at += CHUNK;
+                        continue;
+                    }
+                    chunk
+                }
+                None => rest,
+            };
+            for &x in chunk {
+                // SAFETY: there is room for a chunk. Every element is written, and the next one over it if it is no candidate:
+                // nothing depends on which ones are.
+                unsafe { self.scratch.add(len).write((x.key() ^ self.turn).candidate(at)) };
+                len += usize::from(self.keeps::<EQUAL>(x, limit));
+                at += 1;
+            }
+        }
+        (at, len)
     }
 }
 
@@ -253,10 +334,10 @@ mod tests {
     fn check<T: Ordered>(values: &[T]) {
         let size = values.len();
         for (largest, k) in [(true, 1), (true, 40), (false, 7), (false, size - 1), (true, size)] {
-            let room = (2 * k).max(CANDIDATES).min(size);
+            let room = room(k, size);
             for isa in Isa::available() {
                 let mut scratch = vec![T::Key::NONE.candidate(0); room];
-                let best = Best { isa, size, k, room, largest };
+                let best = Best { isa, k, room, largest };
                 // SAFETY: there is room.
                 let got = unsafe { best.of(values, scratch.as_mut_ptr()) };
                 let mut want: Vec<usize> = (0..size).collect();
