@@ -10,7 +10,7 @@ use super::indices::{Indices, Misses, place};
 use super::transpose::Cell;
 use super::{BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound};
 use crate::isa::{Isa, Kernel};
-use crate::program::layout::{At, Bound, Layout, collapse};
+use crate::program::layout::{At, Bound, Layout, Walk, collapse};
 use crate::simd::{LANES, Simd};
 
 /// Blocks of a table for which it is worth finding out first what the indices mean.
@@ -246,7 +246,9 @@ impl Slices {
                             let first = from.wrapping_offset(places[0] as isize * stride);
                             std::ptr::copy_nonoverlapping(first, to, n * bytes);
                         }
-                        Some(2) if bytes == stride as usize => twice(isa, from, places, row % 2, to, bytes),
+                        Some(times) if bytes == stride as usize => {
+                            repeat(isa, from, places, (times, row % times), to, bytes);
+                        }
                         _ => pick(from, stride, places, to, bytes),
                     }
                 }
@@ -265,29 +267,79 @@ fn repeats(places: &[u32]) -> Option<usize> {
     regular.then_some(times)
 }
 
-/// Copies neighbours that occur twice each, in vectors; `skip` copies of the first one are already there.
+/// Slices of at least as many bytes are repeated in vectors.
+const LONG_SLICE: usize = 64;
+
+/// Copies neighbours that occur `times` times each, in vectors; `skip` copies of the first one are already there.
 ///
 /// # Safety
 /// As [`pick`].
-unsafe fn twice(isa: Isa, from: *const u8, places: &[u32], skip: usize, to: *mut u8, bytes: usize) {
+unsafe fn repeat(
+    isa: Isa,
+    from: *const u8,
+    places: &[u32],
+    (times, skip): (usize, usize),
+    to: *mut u8,
+    bytes: usize,
+) {
     let stride = bytes as isize;
-    let (lead, rest) = places.split_at(skip.min(places.len()));
-    let (pairs, last) = rest.split_at(rest.len() / 2 * 2);
-    // SAFETY: the caller's promise; the pairs begin with the first copy of a neighbour.
+    let (lead, rest) = places.split_at(((times - skip) % times).min(places.len()));
+    let (whole, last) = rest.split_at(rest.len() / times * times);
+    // SAFETY: the caller's promise; what is whole begins with the first copy of a neighbour.
     unsafe {
         pick(from, stride, lead, to, bytes);
-        if let Some(&first) = pairs.first() {
+        let to = to.wrapping_add(lead.len() * bytes);
+        if let Some(&first) = whole.first() {
             let start = from.wrapping_offset(first as isize * stride);
-            let to = to.wrapping_add(lead.len() * bytes);
-            let n = pairs.len() / 2;
-            match bytes {
-                1 => isa.run(Doubled { from: start, to, n }),
-                2 => isa.run(Doubled { from: start.cast::<u16>(), to: to.cast(), n }),
-                4 => isa.run(Doubled { from: start.cast::<u32>(), to: to.cast(), n }),
-                _ => pick(from, stride, pairs, to, bytes),
+            let n = whole.len() / times;
+            match (times, bytes) {
+                (2, 1) => isa.run(Doubled { from: start, to, n }),
+                (2, 2) => isa.run(Doubled { from: start.cast::<u16>(), to: to.cast(), n }),
+                (2, 4) => isa.run(Doubled { from: start.cast::<u32>(), to: to.cast(), n }),
+                _ if bytes >= LONG_SLICE && bytes.is_multiple_of(size_of::<f32>()) => {
+                    isa.run(Repeated {
+                        from: start.cast(),
+                        to: to.cast(),
+                        words: bytes / size_of::<f32>(),
+                        times,
+                        n,
+                    });
+                }
+                _ => pick(from, stride, whole, to, bytes),
             }
         }
-        pick(from, stride, last, to.wrapping_add((lead.len() + pairs.len()) * bytes), bytes);
+        pick(from, stride, last, to.wrapping_add(whole.len() * bytes), bytes);
+    }
+}
+
+/// Each of `n` slices of `words` words `times` times, read once.
+struct Repeated {
+    from: *const f32,
+    to: *mut f32,
+    words: usize,
+    times: usize,
+    n: usize,
+}
+
+impl Kernel for Repeated {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        for i in 0..self.n {
+            let from = self.from.wrapping_add(i * self.words);
+            let to = self.to.wrapping_add(i * self.times * self.words);
+            for at in (0..self.words).step_by(LANES) {
+                let n = LANES.min(self.words - at);
+                // SAFETY: `repeat` was promised the slices and room for all copies.
+                unsafe {
+                    let x = s.load_upto(from.add(at), n);
+                    for copy in 0..self.times {
+                        s.store_upto(to.add(copy * self.words + at), n, x);
+                    }
+                }
+            }
+        }
     }
 }
 
@@ -305,7 +357,7 @@ impl<T: Cell> Kernel for Doubled<T> {
     fn run<S: Simd>(self, s: S) {
         for i in (0..self.n).step_by(LANES) {
             let n = LANES.min(self.n - i);
-            // SAFETY: `twice` was promised the elements and room for two of each.
+            // SAFETY: `repeat` was promised the elements and room for two of each.
             unsafe {
                 let x = T::load(s, self.from.add(i), n);
                 let (low, high) = s.zip(x, x);
@@ -438,33 +490,32 @@ impl StepKernel for Elements {
         let k = *self;
         let rank = k.walk.rank();
         let (inner, step) = (k.walk.dims()[rank - 1], k.walk.strides()[rank - 1]);
+        let outer = k.walk.range(0, rank - 1);
+        let line = Picked { size: k.size, along: k.along, step, n: inner };
         let indices = Indices::new(cx.ptr(indices.at), indices.dtype);
         let (from, to, misses) = (cx.shared::<u8>(k.x), cx.shared::<u8>(k.out), Misses::none());
+        let isa = cx.isa;
         cx.parallel(k.worth, k.walk.elements().checked_div(inner).unwrap_or(0), &|range, _| {
-            for row in range {
-                let first = row * inner;
-                let line = Picked { size: k.size, along: k.along, step, n: inner };
-                // SAFETY: indices and operands are the caller's promise; a place is within `x`, since its
-                // other coordinates were checked when bound.
-                let miss = unsafe {
-                    sized!(k.word, T => {
-                        let from = from.get().cast::<T>().wrapping_offset(k.walk.outer_at(row)).cast_const();
-                        let to = to.get().cast::<T>().add(first);
-                        match indices {
-                            Indices::Wide(i) => line.of(i.add(first), from, to),
-                            Indices::Narrow(i) => line.of(i.add(first), from, to),
-                        }
-                    })
-                };
-                if let Some(i) = miss {
-                    return misses.note(first + i);
+            // Indices and operands are the caller's promise; a place is within `x`, since its other coordinates were checked when
+            // bound.
+            let miss = sized!(k.word, T => {
+                let (from, to) = (from.get().cast::<T>().cast_const(), to.get().cast::<T>());
+                match indices {
+                    Indices::Wide(indices) => isa.run(PickedLines { line, outer, range, indices, from, to }),
+                    Indices::Narrow(indices) => isa.run(PickedLines { line, outer, range, indices, from, to }),
                 }
+            });
+            if let Some(i) = miss {
+                misses.note(i);
             }
         });
         // SAFETY: as above.
         unsafe { misses.check(&indices, |_| (k.axis, k.size)) }
     }
 }
+
+/// Indices that are looked at together.
+const LOOKED_AT: usize = 64;
 
 /// A line of `GatherElements`: each element is `step` further than the one before, and as far along the axis as its index says.
 #[derive(Clone, Copy)]
@@ -475,8 +526,41 @@ struct Picked {
     n: usize,
 }
 
+/// The lines `range` of `GatherElements`; the number of the first index that is out of range, if there is one.
+struct PickedLines<T, I> {
+    line: Picked,
+    /// Where the lines begin in `from`.
+    outer: Layout,
+    range: std::ops::Range<usize>,
+    indices: *const I,
+    from: *const T,
+    to: *mut T,
+}
+
+impl<T: Copy, I: Copy + Into<i64>> Kernel for PickedLines<T, I> {
+    type Output = Option<usize>;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) -> Option<usize> {
+        let n = self.line.n;
+        let mut walk = Walk::new([self.outer], self.range.start);
+        for row in self.range {
+            let from = self.from.wrapping_offset(walk.at()[0]);
+            let first = row * n;
+            // SAFETY: who runs the kernel was promised the indices, what they mean, and room for the elements.
+            let miss = unsafe { self.line.of(self.indices.add(first), from, self.to.add(first)) };
+            if let Some(i) = miss {
+                return Some(first + i);
+            }
+            walk.step();
+        }
+        None
+    }
+}
+
 impl Picked {
-    /// Gathers the line; the number of the first index that is out of range otherwise.
+    /// Gathers the line; the number of the first index that is out of range otherwise. What some indices mean, and whether all of
+    /// them are in range, is found in vectors before the elements are read.
     ///
     /// # Safety
     /// There must be `n` indices and room for as many elements, and all that indices in range mean must be readable.
@@ -487,15 +571,36 @@ impl Picked {
         from: *const T,
         to: *mut T,
     ) -> Option<usize> {
-        let mut from = from;
-        for i in 0..self.n {
+        let mut places = [0u64; LOOKED_AT];
+        let size = self.size as u64;
+        for start in (0..self.n).step_by(LOOKED_AT) {
+            let n = LOOKED_AT.min(self.n - start);
             // SAFETY: the caller's promise.
-            unsafe {
-                let place = place((*indices.add(i)).into(), self.size);
-                let Some(place) = place else { return Some(i) };
-                *to.add(i) = *from.wrapping_offset(place as isize * self.along);
+            let given = unsafe { std::slice::from_raw_parts(indices.wrapping_add(start), n) };
+            let mut outside = 0;
+            for (to, &index) in places.iter_mut().zip(given) {
+                let index: i64 = index.into();
+                let place = (index as u64).wrapping_add(if index < 0 { size } else { 0 });
+                outside |= u64::from(place >= size);
+                *to = place;
             }
-            from = from.wrapping_offset(self.step);
+            if outside != 0 {
+                return given.iter().position(|&i| place(i.into(), self.size).is_none()).map(|i| start + i);
+            }
+            let from = from.wrapping_offset(start as isize * self.step);
+            // SAFETY: the caller's promise; the places are in range.
+            unsafe {
+                if self.along == 1 && self.step == 0 {
+                    for (i, &place) in places[..n].iter().enumerate() {
+                        *to.add(start + i) = *from.add(place as usize);
+                    }
+                } else {
+                    for (i, &place) in places[..n].iter().enumerate() {
+                        let at = place as isize * self.along + i as isize * self.step;
+                        *to.add(start + i) = *from.wrapping_offset(at);
+                    }
+                }
+            }
         }
         None
     }
@@ -516,19 +621,28 @@ mod tests {
     }
 
     #[test]
-    fn doubled_elements_are_those_picked_one_by_one() {
-        let table: Vec<u8> = (0..=255).collect();
+    fn repeated_slices_are_those_picked_one_by_one() {
+        let table: Vec<u8> = (0..3000u32).map(|i| (i * 31) as u8).collect();
         for isa in Isa::available() {
-            for bytes in [1, 2, 4, 8] {
-                for (n, skip) in [(1, 0), (1, 1), (2, 0), (15, 1), (32, 0), (33, 0), (50, 1)] {
-                    let places: Vec<u32> = (0..n).map(|i| (2 + (i + skip) / 2) as u32).collect();
+            for bytes in [1, 2, 4, 8, 64, 68, 70, 100] {
+                for (n, skip, times) in [
+                    (1, 0, 2),
+                    (1, 1, 2),
+                    (2, 0, 2),
+                    (15, 1, 2),
+                    (32, 0, 2),
+                    (33, 0, 2),
+                    (50, 1, 2),
+                    (20, 2, 3),
+                ] {
+                    let places: Vec<u32> = (0..n).map(|i| (2 + (i + skip) / times) as u32).collect();
                     let (mut got, mut want) = (vec![0u8; n * bytes + 1], vec![0u8; n * bytes + 1]);
                     // SAFETY: the table holds all places, and there is room.
                     unsafe {
-                        twice(isa, table.as_ptr(), &places, skip, got.as_mut_ptr(), bytes);
+                        repeat(isa, table.as_ptr(), &places, (times, skip), got.as_mut_ptr(), bytes);
                         pick(table.as_ptr(), bytes as isize, &places, want.as_mut_ptr(), bytes);
                     }
-                    assert_eq!(got, want, "{isa} {bytes} {n} {skip}");
+                    assert_eq!(got, want, "{isa} {bytes} {n} {skip} {times}");
                 }
             }
         }
