@@ -9,7 +9,7 @@ use super::elementwise::gather_any;
 use super::elementwise::sized;
 use super::transpose::{Band, transpose};
 use super::{BindCx, CloneKernel, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, unbound};
-use crate::program::layout::{At, Layout, Walk, collapse};
+use crate::program::layout::{At, Layout, MAX_RANK, Walk, collapse};
 
 /// Rows of the result in a task of a transposing copy: each column of the source is read in runs of as many elements, and as
 /// many rows are written at once.
@@ -17,6 +17,12 @@ const BAND: usize = 64;
 
 /// Longer rows are split into pieces of as many elements.
 const PIECE: usize = 1 << 14;
+
+/// Rows of at least as many bytes are read in the order of the source …
+const ROW_BYTES: usize = 64;
+
+/// … where they are written to at most as many places in turn.
+const STREAMS: usize = 32;
 
 /// The kernel of a copy step.
 pub(crate) fn compile(_: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
@@ -88,6 +94,7 @@ impl StepKernel for Copy {
         if self.target.rank() == 0 {
             (self.target, self.source) = (Layout::dense(&[elements]), Layout::dense(&[elements]));
         }
+        in_order_of_source(&mut self.target, &mut self.source, self.size);
         let rank = self.source.rank();
         let contiguous = |i: &usize| self.source.strides()[*i] == 1;
         self.across =
@@ -109,6 +116,26 @@ impl StepKernel for Copy {
             }
         }
         Ok(())
+    }
+}
+
+/// Orders the outer dimensions so that rows are read in the order of the source, if they are at least a cache line and few places
+/// of the target are then written in turn: memory is fetched ahead of what reads it in order, and writes wait for nothing.
+fn in_order_of_source(target: &mut Layout, source: &mut Layout, size: usize) {
+    let Some(outer) = source.rank().checked_sub(1).filter(|&n| n >= 2) else { return };
+    let row_bytes = source.dims()[outer].saturating_mul(size);
+    let contiguous = source.strides()[outer] == 1 && target.strides()[outer] == 1;
+    if !contiguous || row_bytes < ROW_BYTES || source.strides().iter().any(|&stride| stride <= 0) {
+        return;
+    }
+    let mut order: [usize; MAX_RANK] = std::array::from_fn(|i| i);
+    order[..outer].sort_unstable_by_key(|&i| std::cmp::Reverse(source.strides()[i]));
+    if source.dims()[order[outer - 1]] <= STREAMS {
+        for layout in [target, source] {
+            let old = *layout;
+            *layout = Layout::SCALAR;
+            order[..=outer].iter().for_each(|&i| layout.push(old.dims()[i], old.strides()[i]));
+        }
     }
 }
 
