@@ -118,22 +118,27 @@ impl Layout {
     }
 
     /// Where row `row` of all dimensions but the innermost begins.
+    #[inline]
     pub(crate) fn outer_at(&self, row: usize) -> isize {
-        match self.rank {
-            0 | 1 => 0,
-            2 => row as isize * self.strides[0],
-            _ => self.range(0, self.rank - 1).at(row),
-        }
+        self.at_within(self.rank.saturating_sub(1), row)
     }
 
     /// Where element `index` of the row-major order lies.
-    pub(crate) fn at(&self, mut index: usize) -> isize {
+    #[inline]
+    pub(crate) fn at(&self, index: usize) -> isize {
+        self.at_within(self.rank, index)
+    }
+
+    /// Where element `index` of the row-major order of the first `rank` dimensions lies: a division for each of them but the first.
+    #[inline]
+    fn at_within(&self, rank: usize, mut index: usize) -> isize {
         let mut offset = 0;
-        for i in (0..self.rank).rev() {
-            offset += (index % self.dims[i]) as isize * self.strides[i];
-            index /= self.dims[i];
+        for i in (1..rank).rev() {
+            let dim = self.dims[i];
+            offset += (index % dim) as isize * self.strides[i];
+            index /= dim;
         }
-        offset
+        if rank > 0 { offset + index as isize * self.strides[0] } else { 0 }
     }
 }
 
