@@ -77,6 +77,94 @@ fn split_borders_counts_and_orders() {
     }
 }
 
+/// Blocks of lines, and the lines and elements that are left over.
+#[test]
+fn running_results_of_many_neighbouring_lines() {
+    let g = &mut Gen::new(5);
+    for op in [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Max, ReduceOp::Min] {
+        for (dtype, dims, axis) in [
+            (DType::F32, &[7, 2500][..], 0),
+            (DType::F32, &[3, 9, 40], 1),
+            (DType::BF16, &[10, 17], 0),
+            (DType::I32, &[6, 1030], 0),
+            (DType::F64, &[5, 8], 0),
+        ] {
+            for (exclusive, reverse) in [(false, false), (true, false), (false, true), (true, true)] {
+                let x = if dtype.is_float() {
+                    g.value(dtype, dims, 0.5..2.0)
+                } else {
+                    g.distinct_value(dtype, dims)
+                };
+                check_split(&Case::new(Op::Cumulative { op, axis, exclusive, reverse }, vec![x]));
+            }
+        }
+    }
+}
+
+/// Few and many of short and long lines, with and without a bound that is found first; and elements that occur often.
+#[test]
+fn first_elements_of_lines_of_all_lengths() {
+    let g = &mut Gen::new(6);
+    for (rows, size, k) in [
+        (30, 256, 1),
+        (30, 300, 10),
+        (30, 300, 11),
+        (3, 5000, 50),
+        (3, 1100, 96),
+        (3, 1100, 97),
+        (9, 100, 100),
+    ] {
+        for largest in [true, false] {
+            let op = Op::TopK { k: Dim::Static(k), axis: 1, largest, sorted: true };
+            check_split(&Case::new(op.clone(), vec![g.distinct_value(DType::F32, &[rows, size])]));
+            check_split(&Case::new(op.clone(), vec![g.indices(&[rows, size], 7)]));
+            let equal = Value::float(DType::F16, &[rows, size], vec![0.5; rows * size]);
+            check_split(&Case::new(op, vec![equal]));
+        }
+    }
+}
+
+/// Indices that are looked at together, those that are left over, and negative ones.
+#[test]
+fn elements_are_gathered_in_lines_of_all_lengths() {
+    let g = &mut Gen::new(7);
+    for (dims, axis) in
+        [(&[5, 64][..], 1), (&[5, 200], 1), (&[5, 200], 0), (&[4, 3, 65], 1), (&[200, 1], 0), (&[130], 0)]
+    {
+        let size = dims[axis];
+        let places = g.indices(dims, size);
+        let negative = places.ints().unwrap().iter().enumerate().map(|(i, &p)| {
+            let place = p.rem_euclid(size as i128);
+            if i % 3 == 0 { place - size as i128 } else { place }
+        });
+        let places = Value::int(DType::I64, dims, negative.collect());
+        check_split(&Case::new(Op::GatherElements { axis }, vec![floats(g, dims), places]));
+    }
+    // The first index that is out of range, however many are looked at together.
+    let mut places = vec![0; 300];
+    (places[170], places[190]) = (5, -6);
+    let inputs = vec![floats(g, &[5, 150]), Value::int(DType::I64, &[2, 150], places)];
+    let (graph, bindings) = Case::new(Op::GatherElements { axis: 0 }, inputs).graph();
+    let mut exec = compile(&graph, &backend(1), &CompileOptions::default()).unwrap();
+    let error = run(&mut *exec, &bindings, &DimBinding::new()).unwrap_err();
+    assert!(error.message().contains("index 5 (number 170 of the indices)"), "{error}");
+}
+
+/// Rows that are read in the order of the source, and those that are written in the order of the result.
+#[test]
+fn rows_are_transposed_in_either_order() {
+    let g = &mut Gen::new(8);
+    for (dims, perm) in [
+        (&[2, 50, 12, 64][..], [0, 2, 1, 3]),
+        (&[2, 20, 40, 16], [0, 2, 1, 3]),
+        (&[3, 4, 5, 33], [2, 1, 0, 3]),
+        (&[3, 4, 5, 17], [1, 2, 0, 3]),
+        (&[9, 30, 5, 3], [0, 2, 1, 3]),
+    ] {
+        check_split(&Case::new(Op::Transpose { perm: perm.to_vec() }, vec![floats(g, dims)]));
+    }
+}
+
 #[test]
 fn split_windows_rotations_and_quantisation() {
     let g = &mut Gen::new(3);
