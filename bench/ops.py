@@ -118,6 +118,12 @@ def ops(mb):
     yield one("layer norm", "LayerNormalization", thin, np.ones(256, F32), np.zeros(256, F32), axis=-1)
     yield one("LRN", "LRN", planes, size=5)
     yield one("max pool 2", "MaxPool", planes, kernel_shape=[2, 2], strides=[2, 2])
+    taps = lambda *shape: data(shape) / np.float32(np.prod(shape[1:]) ** 0.5)  # noqa: E731
+    yield one("depthwise conv 3×3", "Conv", planes, taps(64, 1, 3, 3), kernel_shape=[3, 3], pads=[1] * 4, group=64)
+    quarter = data((1, 64, image // 4, image // 4))
+    for k in (2, 4):
+        how = {"kernel_shape": [k, k], "strides": [2, 2], "pads": [k // 2 - 1] * 4}
+        yield one(f"transposed conv {k}×{k} by 2", "ConvTranspose", quarter, taps(64, 32, k, k), **how)
 
 
 class Copy:
