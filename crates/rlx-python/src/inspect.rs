@@ -9,7 +9,7 @@ use rlx_ir::cost::graph_cost;
 use rlx_ir::{ConstData, Op, Progress, Result};
 use rlx_runtime::{TensorInfo, dispatch_report_on};
 
-use crate::model::TensorSpec;
+use crate::spec::TensorSpec;
 
 /// What is known of a model.
 pub struct Facts {

@@ -15,8 +15,10 @@ mod image;
 mod inspect;
 mod model;
 mod options;
+mod spec;
 mod tools;
 mod values;
+mod verification;
 mod watch;
 
 use pyo3::prelude::*;
@@ -28,7 +30,9 @@ mod native {
     #[pymodule_export]
     use super::graph::{Graph, Tensor};
     #[pymodule_export]
-    use super::model::{Model, TensorSpec};
+    use super::model::Model;
+    #[pymodule_export]
+    use super::spec::TensorSpec;
     #[pymodule_export]
     use super::tools::{devices, method_table, version};
     #[pymodule_export]

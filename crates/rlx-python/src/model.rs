@@ -4,66 +4,20 @@ use std::time::Instant;
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList, PyString, PyTuple};
-use rlx::compare::{Difference, Tolerances};
+use pyo3::types::{PyDict, PyList, PyTuple};
+use rlx::compare::Tolerances;
 use rlx::inputs::InputLimit;
-use rlx::verify::{Case, Divergence, Reference, Verification, verify_compiled, verify_imported};
+use rlx::verify::{Case, Reference, verify_compiled, verify_imported};
 use rlx::{Finished, ModelValue, Runner, SharedRunner};
-use rlx_ir::{ConstData, Dim, Error, ErrorKind, sym};
+use rlx_ir::{ConstData, Error, ErrorKind};
 use rlx_runtime::{PrecisionPolicy, Session, TensorInfo, TensorView, nearest};
 
 use crate::array::{self, Input, Lease};
 use crate::errors::OrRaise;
 use crate::options::{self, Source};
+use crate::spec::TensorSpec;
 use crate::watch::{Cancel, Watch};
-use crate::{image, inspect, values};
-
-/// An input or output of a model: ``name``, ``dtype`` (as in ``"f32"``), and ``shape``, whose dynamic dimensions are strings.
-#[pyclass(frozen, eq, module = "rlx")]
-#[derive(Debug, Clone, PartialEq)]
-pub struct TensorSpec {
-    /// The name.
-    #[pyo3(get)]
-    name: String,
-    /// The element type: ``"f32"``, ``"i64"``, ``"bool"``, …
-    #[pyo3(get)]
-    dtype: String,
-    dims: Vec<Result<usize, String>>,
-}
-
-#[pymethods]
-impl TensorSpec {
-    /// The dimensions: integers, and the names of dynamic dimensions.
-    #[getter]
-    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        let dims = self.dims.iter().map(|d| match d {
-            Ok(n) => n.into_pyobject(py).map(Bound::into_any).map_err(PyErr::from),
-            Err(name) => Ok(PyString::new(py, name).into_any()),
-        });
-        PyTuple::new(py, dims.collect::<PyResult<Vec<_>>>()?)
-    }
-
-    fn __repr__(&self) -> String {
-        let dims: Vec<String> = self
-            .dims
-            .iter()
-            .map(|d| d.as_ref().map_or_else(|name| format!("{name:?}"), usize::to_string))
-            .collect();
-        format!("TensorSpec({:?}, [{}], {:?})", self.name, dims.join(", "), self.dtype)
-    }
-}
-
-impl TensorSpec {
-    pub fn of(info: &TensorInfo) -> Self {
-        let dim = |dim: &Dim| match *dim {
-            Dim::Static(n) => Ok(n),
-            Dim::Dynamic(symbol) => Err(sym::name(symbol)),
-            other => Err(other.to_string()),
-        };
-        let dims = info.shape.dims().iter().map(dim).collect();
-        TensorSpec { name: info.name.clone(), dtype: info.dtype.name().to_owned(), dims }
-    }
-}
+use crate::{image, inspect, values, verification};
 
 /// A model on a device. Any number of threads may run it at once; they share its weights.
 ///
@@ -526,7 +480,7 @@ impl Model {
                 Ok((found, imported.outputs.clone()))
             })
         })?;
-        verification(py, &found, &names)
+        verification::dict(py, &found, &names)
     }
 
     /// Times runs; `rlx.bench` has the arguments. Returns times in seconds, and memory.
@@ -658,43 +612,4 @@ impl Model {
 
 fn borrowed(inputs: &[(String, ConstData)]) -> Vec<(&str, &ConstData)> {
     inputs.iter().map(|(name, data)| (name.as_str(), data)).collect()
-}
-
-fn verification<'py>(
-    py: Python<'py>,
-    found: &Verification,
-    names: &[String],
-) -> PyResult<Bound<'py, PyDict>> {
-    let difference = |d: &Difference| {
-        let dict = PyDict::new(py);
-        dict.set_item("ok", d.ok)?;
-        dict.set_item("max_abs", d.max_abs)?;
-        dict.set_item("max_rel", d.max_rel)?;
-        dict.set_item("max_ulp", d.max_ulp)?;
-        dict.set_item("mean_ulp", d.mean_ulp)?;
-        dict.set_item("overflowed", d.overflowed)?;
-        Ok::<_, PyErr>(dict)
-    };
-    let place = |found: &Option<Divergence>| {
-        let Some(found) = found else { return Ok(None) };
-        let dict = difference(&found.difference)?;
-        dict.set_item("node", &found.node)?;
-        dict.set_item("op", found.op)?;
-        dict.set_item("origin", &found.origin)?;
-        dict.set_item("alone", found.alone)?;
-        Ok::<_, PyErr>(Some(dict))
-    };
-    let (dict, outputs) = (difference(&found.overall)?, PyDict::new(py));
-    for (name, d) in names.iter().zip(&found.outputs) {
-        outputs.set_item(name, difference(d)?)?;
-    }
-    dict.set_item("ok", found.ok)?;
-    dict.set_item("outputs", outputs)?;
-    dict.set_item("values", found.values)?;
-    dict.set_item("first_divergence", place(&found.first_divergence)?)?;
-    dict.set_item("first_overflow", place(&found.first_overflow)?)?;
-    dict.set_item("rtol", found.tolerance.rtol)?;
-    dict.set_item("atol", found.tolerance.atol)?;
-    dict.set_item("floor", found.tolerance.floor)?;
-    Ok(dict)
 }

@@ -163,12 +163,19 @@ pub fn pool(
     format: DataFormat,
 ) -> Mil<Tensor> {
     channels_first(format)?;
-    floats(ctx)?;
-    let (ty, out): (Type, Vec<usize>) = ctx.held_out()?;
+    let (held, out): (Type, Vec<usize>) = ctx.held_out()?;
+    // Floats have all short integers, so the largest of them is found exactly.
+    let dtype = ctx.given[0].dtype;
+    let short = kind == PoolKind::Max && dtype.is_int() && dtype.size_bytes() <= 2;
+    let ty = if short { Type::F32 } else { held };
+    if !ty.is_float() {
+        return Err(format!("MIL has no {} pooling of {dtype}", kind.name()));
+    }
     if window.dilations.iter().any(|&d| d != 1) {
         return Err("MIL's pooling has no dilation".to_string());
     }
     let x = ctx.x(0);
+    let x = cast(ctx.b, &x, ty);
     // A last window beyond the padding is more padding, which a maximum does not see and a mean may not count.
     let spatial = window.kernel.len();
     let mut pads = window.pads.to_vec();
@@ -201,5 +208,6 @@ pub fn pool(
         }
         _ => return Err(format!("MIL has no {} pooling", kind.name())),
     };
-    Ok(ctx.b.op(name, &inputs, ty, &out))
+    let result = ctx.b.op(name, &inputs, ty, &out);
+    Ok(cast(ctx.b, &result, held))
 }

@@ -8,6 +8,7 @@ mod compare;
 mod compile;
 mod devices;
 mod doctor;
+mod examples;
 mod failure;
 mod image;
 mod inputs;
