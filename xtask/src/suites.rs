@@ -83,8 +83,14 @@ const fn fuzz(
 }
 
 /// What the devices with generated kernels run on.
-const GPU_CODE: &[&str] =
-    &["crates/rlx-kernel", "crates/rlx-wgpu", "crates/rlx-simt", "crates/rlx-backend", "tests/fake-driver"];
+const GPU_CODE: &[&str] = &[
+    "crates/rlx-kernel",
+    "crates/rlx-gpu",
+    "crates/rlx-wgpu",
+    "crates/rlx-simt",
+    "crates/rlx-backend",
+    "tests/fake-driver",
+];
 
 /// The features of all devices: those without a backend must stay absent in every answer.
 const DEVICE_FEATURES: &str =
@@ -305,6 +311,7 @@ pub const SUITES: &[Suite] = &[
         heavy: true,
         covers: &[
             "crates/rlx-wgpu",
+            "crates/rlx-gpu",
             "crates/rlx-kernel",
             "crates/rlx-runtime",
             "tests/contract",
@@ -323,6 +330,7 @@ pub const SUITES: &[Suite] = &[
         covers: &[
             "crates/rlx-web",
             "crates/rlx-wgpu",
+            "crates/rlx-gpu",
             "crates/rlx-kernel",
             "crates/rlx-backend",
             "crates/rlx-cpu/src",

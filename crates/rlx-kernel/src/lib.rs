@@ -11,8 +11,8 @@
 //!                      └── interpreter ────┘
 //! ```
 //!
-//! What a module's steps became can be kept in a file ([`stored`]). What the devices that dispatch kernels share between launches and
-//! submission is in [`mod@dispatch`].
+//! What a module's steps became can be kept in a file ([`stored`]). What the devices that run kernels share behind that is
+//! `rlx-gpu`'s.
 //!
 //! A backend takes three things from here: [`KernelTarget`] as its `rlx_opt::Target`, [`compile_step`] for each step
 //! (by one of its [`step_variants`]), and a renderer. See `docs/architecture.md`, "Kernels are data".
@@ -20,7 +20,6 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod build;
-pub mod dispatch;
 pub mod emulate;
 mod eval;
 pub mod interp;

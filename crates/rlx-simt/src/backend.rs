@@ -3,19 +3,15 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rlx_backend::tuning::{Tuning, TuningKey};
+use rlx_backend::tuning::TuningKey;
 use rlx_backend::{Backend, CompileCache, ExecutableGraph, libraries};
 use rlx_driver::Device;
+use rlx_gpu::{GpuApi, backend};
 use rlx_ir::lir::Step;
-use rlx_ir::{ErrorKind, LirModule, Result};
-use rlx_kernel::{DeviceLimits, KernelTarget, Launches, dispatch};
-use rlx_opt::{CompileOptions, PoolSpec, Target};
+use rlx_ir::{LirModule, Result};
+use rlx_opt::{CompileOptions, Target};
 
 use crate::gpu::{Gpu, Which};
-use crate::program::{SimtExecutable, program};
-
-/// Kernels count elements with 32 bits, so no buffer may be larger.
-const MOST_BYTES: usize = i32::MAX as usize & !0xff;
 
 /// A GPU of NVIDIA's ([`Device::Cuda`]) or AMD's ([`Device::Rocm`]) by the vendor's own driver and compiler, which are loaded at run
 /// time: first from the folders that [`libraries::LIBRARY_PATH`] names.
@@ -80,7 +76,7 @@ impl SimtBackend {
     /// # Errors
     /// As [`Backend::probe`].
     pub fn kernel_count(&self) -> Result<usize> {
-        Ok(self.gpu()?.kernel_count())
+        Ok(self.gpu()?.shared.kernel_count())
     }
 
     /// Bytes of device memory that this process's executables hold.
@@ -88,24 +84,11 @@ impl SimtBackend {
     /// # Errors
     /// As [`Backend::probe`].
     pub fn memory_in_use(&self) -> Result<u64> {
-        Ok(self.gpu()?.memory_in_use())
+        Ok(self.gpu()?.shared.memory_in_use())
     }
 
     fn gpu(&self) -> Result<Arc<Gpu>> {
         Gpu::open(&self.which)
-    }
-
-    fn kernel_target(&self, limits: Option<&Gpu>) -> KernelTarget {
-        let full = KernelTarget::full(self.which.device.feature());
-        let limits = DeviceLimits {
-            max_workgroup: limits.map_or(full.limits.max_workgroup, |gpu| gpu.max_workgroup),
-            max_shared_bytes: limits.map_or(full.limits.max_shared_bytes, |gpu| gpu.shared_bytes),
-            // HIP counts the invocations of a dispatch with 32 bits.
-            max_groups: if self.which.device == Device::Rocm { 1 << 21 } else { full.limits.max_groups },
-            ..full.limits
-        };
-        let pool = PoolSpec { max_buffer_bytes: MOST_BYTES, ..full.pool };
-        KernelTarget { limits, pool, ..full }
     }
 }
 
@@ -119,25 +102,15 @@ impl Backend for SimtBackend {
     }
 
     fn probe(&self) -> Result<()> {
-        let gpu = self.gpu()?;
-        gpu.probed
-            .get_or_init(|| {
-                if rlx_backend::probe::doubles(self)? {
-                    return Ok(());
-                }
-                let message = format!("{} computes wrongly", gpu.machine);
-                Err(gpu.error(ErrorKind::DeviceUnavailable, message).with_hint("use another driver"))
-            })
-            .clone()
+        backend::probe::<Gpu>(&self.which, self)
     }
 
     fn drain(&self) -> Result<()> {
-        Gpu::opened(&self.which).map_or(Ok(()), |gpu| gpu.wait())
+        backend::drain::<Gpu>(&self.which)
     }
 
     fn target(&self, _: &CompileOptions) -> Result<Arc<dyn Target>> {
-        // Without the device, what every device has: graphs can be checked against it all the same.
-        Ok(Arc::new(self.kernel_target(self.gpu().ok().as_deref())))
+        Ok(backend::target::<Gpu>(&self.which))
     }
 
     fn compile(&self, lir: Arc<LirModule>, options: &CompileOptions) -> Result<Box<dyn ExecutableGraph>> {
@@ -150,18 +123,10 @@ impl Backend for SimtBackend {
         options: &CompileOptions,
         cache: &CompileCache,
     ) -> Result<Box<dyn ExecutableGraph>> {
-        let gpu = self.gpu()?;
-        let target = self.kernel_target(Some(&gpu));
-        let target = KernelTarget { pool: target.pool.for_options(options), ..target };
-        rlx_opt::verify_lir::verify_program(&lir, &target)?;
-        let tuning: &Tuning = &cache.tuning;
-        let launches = Launches::of(&lir, &target, &|step| dispatch::variant(step, &lir, &target, tuning))?;
-        let program = program(gpu, target, lir, &launches)?;
-        Ok(Box::new(SimtExecutable::new(Arc::new(program))?))
+        backend::compile::<Gpu>(&self.which, lir, options, cache)
     }
 
     fn tuning_key(&self, lir: &LirModule, step: &Step) -> Result<Option<TuningKey>> {
-        let gpu = self.gpu()?;
-        dispatch::tuning_key(step, lir, &self.kernel_target(Some(&gpu)))
+        backend::tuning_key::<Gpu>(&self.which, lir, step)
     }
 }

@@ -378,10 +378,6 @@ impl DeviceMemory {
         );
         Part { at: self.at + offset as u64, bytes }
     }
-
-    pub(crate) fn len(&self) -> usize {
-        self.bytes
-    }
 }
 
 impl Drop for DeviceMemory {

@@ -9,9 +9,11 @@
 //! | `load` | where the libraries are, and how to get them |
 //! | `driver` | the driver's things as values: context and stream, memory, events, graphs |
 //! | `compile` | C to code objects by NVRTC or hiprtc |
-//! | `gpu` | an opened GPU: kernels, weights, faults as typed errors |
-//! | `memory` | buffers with their account, copies through pinned memory |
-//! | `program`, `sequence`, `flights`, `device` | a module's steps, bound steps and their graphs, runs under way, the executor's device |
+//! | `gpu` | an opened GPU: what it is, faults as typed errors |
+//! | `kernels` | kernels to code objects, kept on disk |
+//! | `memory` | copies through pinned memory |
+//! | `runs` | the commands of a run and their graph, what comes back |
+//! | `device` | all of it as [`rlx_gpu`] uses it, which does the rest |
 //!
 //! [`SimtBackend`] is the door. Work of a GPU goes through one stream: uploads, runs and copies happen in the order in which they were
 //! given, and the host waits only for what it wants to see. The second run on the same memory is recorded as a graph, which later runs
@@ -30,14 +32,13 @@ mod device;
 // Calls into the vendors' driver.
 #[allow(unsafe_code)]
 mod driver;
-mod flights;
 mod gpu;
+mod kernels;
 // Loads libraries.
 #[allow(unsafe_code)]
 mod load;
 mod memory;
-mod program;
-mod sequence;
+mod runs;
 // Signatures of what is in the libraries.
 #[allow(unsafe_code)]
 mod table;

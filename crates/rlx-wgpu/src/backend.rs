@@ -5,9 +5,9 @@ use std::sync::Arc;
 use rlx_backend::tuning::{Tuning, TuningKey};
 use rlx_backend::{Backend, CompileCache, ExecutableGraph};
 use rlx_driver::Device;
+use rlx_gpu::dispatch;
 use rlx_ir::lir::Step;
 use rlx_ir::{ErrorKind, LirModule, Result};
-use rlx_kernel::dispatch;
 use rlx_kernel::{DeviceLimits, KernelTarget, Launches, TypeSupport};
 use rlx_opt::{CompileOptions, PoolSpec, Target};
 

@@ -9,9 +9,9 @@ use rlx_backend::executor::{Run, Step, use_pools};
 use rlx_backend::extents::Values;
 use rlx_backend::prepared::Prepared;
 use rlx_backend::{CodePart, DeviceApi};
+use rlx_gpu::dispatch::{FAULT_BYTES, fault};
 use rlx_ir::lir::MemoryPlan;
 use rlx_ir::{ErrorKind, LirModule, NodeId, Result, Weight};
-use rlx_kernel::dispatch::{FAULT_BYTES, fault};
 use rlx_opt::PoolSpec;
 
 use crate::WAITS;

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use rlx_backend::executor::Output;
+use rlx_gpu::dispatch::{FAULT_BYTES, fault};
 use rlx_ir::{Error, ErrorKind, NodeId, Result};
-use rlx_kernel::dispatch::{FAULT_BYTES, fault};
 
 use crate::gpu::Gpu;
 use crate::memory::{DeviceBuffer, Mapping, Range};

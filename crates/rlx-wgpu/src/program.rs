@@ -5,9 +5,9 @@
 
 use std::sync::{Arc, OnceLock};
 
+use rlx_gpu::dispatch::{self, ConstantLayout, ConstantPlace, Dispatches};
 use rlx_ir::lir::LirModule;
 use rlx_ir::{Error, Result};
-use rlx_kernel::dispatch::{self, ConstantLayout, ConstantPlace, Dispatches};
 use rlx_kernel::{KernelTarget, Launches};
 
 use crate::gpu::Gpu;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use rlx_backend::StepProfile;
 use rlx_backend::executor::{Output, Step};
+use rlx_gpu::dispatch::{Bound, BoundLimits};
 use rlx_ir::{ErrorKind, Result};
-use rlx_kernel::dispatch::{Bound, BoundLimits};
 
 use crate::gpu::Gpu;
 use crate::memory::{DeviceBuffer, Range};

@@ -109,7 +109,7 @@ impl Timer {
 /// Which steps have dispatches with workgroups.
 pub(crate) fn busy(
     steps: impl Iterator<Item = Range<usize>>,
-    grids: &[rlx_kernel::dispatch::Grid],
+    grids: &[rlx_gpu::dispatch::Grid],
 ) -> Vec<bool> {
     steps.map(|dispatches| grids[dispatches].iter().any(Option::is_some)).collect()
 }

@@ -9,7 +9,7 @@ pub(crate) fn module(
     description: wgpu::ShaderModuleDescriptor<'_>,
 ) -> wgpu::ShaderModule {
     // SAFETY: the caller's kernel was made by a schedule and holds to `rlx_kernel::verify`. Its indices stay within what it is bound to: views
-    // were checked against their buffers when they were bound (`rlx_kernel::dispatch`), positions that are data are compared
+    // were checked against their buffers when they were bound (`rlx_gpu::dispatch`), positions that are data are compared
     // with their axis before they are used, and the kernel's interpreter finds what would break either. Its loops count from one number to another in
     // steps of at least one, below what an `i32` holds, so each of them ends.
     unsafe { device.create_shader_module_trusted(description, wgpu::ShaderRuntimeChecks::unchecked()) }

@@ -16,11 +16,9 @@ use rlx_backend::extents::{Ex, ExtentTable, Values, ViewCheck};
 use rlx_backend::tuning::{Tuning, TuningKey};
 use rlx_ir::lir::{BufferKind, LirModule, Step as LirStep};
 use rlx_ir::{Error, ErrorKind, NodeId, Result};
-
-use crate::render;
-use crate::schedule::{Arg, Launch, UniformArg};
-use crate::stored::{Launches, StepLaunches};
-use crate::target::{KernelTarget, grid, step_variants};
+use rlx_kernel::render;
+use rlx_kernel::stored::{Launches, StepLaunches};
+use rlx_kernel::{Arg, KernelTarget, Launch, UniformArg, grid, step_variants};
 
 /// One dispatch.
 #[derive(Debug)]
@@ -327,7 +325,7 @@ impl ConstantLayout {
 /// Bytes of the fault record.
 pub const FAULT_BYTES: usize = 4 * render::FAULT_WORDS;
 
-/// What a fault record (see [`mod@render`]) says, if it says anything: the node, where it is known among the dispatches that can
+/// What a fault record (see [`rlx_kernel::render`]) says, if it says anything: the node, where it is known among the dispatches that can
 /// fail.
 pub fn fault(record: &[u8], can_fail: &[(u32, NodeId)]) -> Option<(Option<NodeId>, Error)> {
     let word = |i: usize| {

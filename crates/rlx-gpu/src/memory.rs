@@ -1,0 +1,97 @@
+//! Device memory that counts towards the device's memory limit.
+
+use rlx_backend::budget::Reserved;
+use rlx_ir::{ErrorKind, Result};
+
+use crate::api::{GpuApi, Usage};
+
+/// Copies, bindings and kernels of small elements handle whole words.
+const WORD: usize = 4;
+
+/// A buffer on the device.
+pub struct Buffer<G: GpuApi> {
+    memory: G::Memory,
+    bytes: usize,
+    _reserved: Reserved,
+}
+
+/// `bytes` as whole words, at least one.
+pub fn whole_words(bytes: usize) -> usize {
+    bytes.max(1).checked_next_multiple_of(WORD).unwrap_or(usize::MAX)
+}
+
+impl<G: GpuApi> Buffer<G> {
+    /// Memory of at least `bytes` bytes, for `what`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::OutOfMemory`] when it exceeds what the device has in one piece or may use in all, or there is no memory.
+    pub fn new(gpu: &G, bytes: usize, usage: Usage, what: &str) -> Result<Self> {
+        let most = gpu.limits().most_bound;
+        if usage == Usage::Storage && bytes > most {
+            let message = format!("{what} has {bytes} bytes, the device binds at most {most}");
+            return Err(gpu.error(ErrorKind::OutOfMemory, message));
+        }
+        Self::by(gpu, bytes, what, |size, what| gpu.allocate(size, usage, what))
+    }
+
+    /// As [`Buffer::new`], by an allocation of the device's own.
+    ///
+    /// # Errors
+    /// As [`Buffer::new`].
+    pub fn by(
+        gpu: &G,
+        bytes: usize,
+        what: &str,
+        allocate: impl FnOnce(usize, &str) -> Result<G::Memory>,
+    ) -> Result<Self> {
+        gpu.alive()?;
+        let (size, most) = (whole_words(bytes), gpu.limits().most_buffer);
+        if size > most {
+            let message = format!("{what} takes {size} bytes, a buffer of the device has at most {most}");
+            return Err(gpu.error(ErrorKind::OutOfMemory, message));
+        }
+        let what = format!("{size} bytes for {what}");
+        let reserved = gpu.shared().reserve(size as u64).ok_or_else(|| gpu.out_of_memory(&what))?;
+        Ok(Buffer { memory: allocate(size, &what)?, bytes: size, _reserved: reserved })
+    }
+
+    /// How many bytes it holds.
+    pub fn size(&self) -> usize {
+        self.bytes
+    }
+
+    /// The device's memory.
+    pub fn memory(&self) -> &G::Memory {
+        &self.memory
+    }
+
+    /// All of it.
+    pub fn whole(&self) -> G::Range {
+        self.part(0, self.bytes)
+    }
+
+    /// `bytes` bytes at `offset`.
+    pub fn part(&self, offset: usize, bytes: usize) -> G::Range {
+        G::range(&self.memory, offset, bytes)
+    }
+
+    /// Copies `bytes` to `offset`, a multiple of four, before anything submitted later. The rest of the last word may become zero.
+    ///
+    /// # Errors
+    /// A fault of the device.
+    pub fn write(&self, gpu: &G, offset: usize, bytes: &[u8]) -> Result<()> {
+        gpu.write(&self.memory, offset, bytes)
+    }
+
+    /// Other memory with the same first `bytes` bytes, behind everything that was submitted.
+    ///
+    /// # Errors
+    /// Memory that cannot be had, or a fault of the device.
+    pub fn duplicate(&self, gpu: &G, bytes: usize, what: &str) -> Result<Self> {
+        let own = Self::new(gpu, bytes, Usage::Storage, what)?;
+        if bytes > 0 {
+            gpu.copy(&own.memory, &self.memory, bytes, what)?;
+        }
+        Ok(own)
+    }
+}

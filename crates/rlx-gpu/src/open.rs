@@ -1,0 +1,162 @@
+//! The devices that the process has opened, and what executables on a device share.
+//!
+//! A process opens each device once for each set of limits ([`Registry::open`]). A device that is lost stays lost: its executables
+//! report that, and the next one compiled opens it again.
+
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use rlx_backend::budget::{Budget, Reserved};
+use rlx_backend::pipelines::in_parallel;
+use rlx_backend::prepared::Prepared;
+use rlx_backend::uploads::Uploads;
+use rlx_driver::Device;
+use rlx_ir::clock::Instant;
+use rlx_ir::{Error, ErrorKind, Result, Weight};
+use rlx_kernel::{Kernel, KernelHash};
+
+use crate::api::{GpuApi, Job, Usage};
+use crate::memory::Buffer;
+
+/// A mutex's contents, also after a panic elsewhere: every use leaves them whole.
+pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Devices of one type, by what they were opened by.
+pub struct Registry<G: GpuApi>(LazyLock<Mutex<HashMap<G::Which, Arc<G>>>>);
+
+impl<G: GpuApi> Registry<G> {
+    /// None opened yet.
+    pub const fn new() -> Self {
+        Registry(LazyLock::new(Mutex::default))
+    }
+
+    /// The device, which `open` opens where it is not open, or lost.
+    ///
+    /// # Errors
+    /// What `open` reports.
+    pub fn open(&self, which: &G::Which, open: impl FnOnce() -> Result<G>) -> Result<Arc<G>> {
+        let mut opened = locked(&self.0);
+        if let Some(gpu) = opened.get(which).filter(|gpu| gpu.lost().is_none()) {
+            return Ok(Arc::clone(gpu));
+        }
+        let gpu = Arc::new(open()?);
+        opened.insert(which.clone(), Arc::clone(&gpu));
+        Ok(gpu)
+    }
+
+    /// The device, if this process has opened it and not lost it.
+    pub fn opened(&self, which: &G::Which) -> Option<Arc<G>> {
+        locked(&self.0).get(which).filter(|gpu| gpu.lost().is_none()).cloned()
+    }
+
+    /// A device that was opened elsewhere.
+    pub fn insert(&self, which: &G::Which, gpu: G) -> Arc<G> {
+        let gpu = Arc::new(gpu);
+        locked(&self.0).insert(which.clone(), Arc::clone(&gpu));
+        gpu
+    }
+}
+
+impl<G: GpuApi> Default for Registry<G> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// What a kernel on the device is known by: the kernel, and whether it is guarded.
+type KernelKey = (KernelHash, bool);
+
+/// A kernel that cannot be compiled, by its place, and why.
+pub type Rejected = (usize, Error);
+
+/// What all executables on an opened device share.
+pub struct Shared<G: GpuApi> {
+    /// Its name.
+    pub device: Device,
+    kernels: Mutex<HashMap<KernelKey, Arc<G::Code>>>,
+    uploads: Uploads<Buffer<G>>,
+    /// What init programs made.
+    pub(crate) prepared: Prepared<Buffer<G>>,
+    budget: Budget,
+    /// What the probe found.
+    pub probed: OnceLock<Result<()>>,
+}
+
+impl<G: GpuApi> Shared<G> {
+    /// Nothing yet, on a device of which executables may take `max_memory_bytes` in all.
+    pub fn new(device: Device, max_memory_bytes: Option<u64>) -> Self {
+        Shared {
+            device,
+            kernels: Mutex::default(),
+            uploads: Uploads::default(),
+            prepared: Prepared::new(),
+            budget: Budget::new(max_memory_bytes),
+            probed: OnceLock::new(),
+        }
+    }
+
+    /// Counts `bytes` as used until the guard is dropped; `None` above the memory limit.
+    pub(crate) fn reserve(&self, bytes: u64) -> Option<Reserved> {
+        self.budget.reserve(bytes)
+    }
+
+    /// Bytes of device memory in use.
+    pub fn memory_in_use(&self) -> u64 {
+        self.budget.used()
+    }
+
+    /// How many kernels are on the device.
+    pub fn kernel_count(&self) -> usize {
+        locked(&self.kernels).len()
+    }
+
+    /// Forgets the kernels: one of them may be among calls that turned out to be wrong.
+    pub fn forget_kernels(&self) {
+        locked(&self.kernels).clear();
+    }
+
+    /// The device's copy of a weight: one for all executables that use it.
+    pub(crate) fn upload(&self, gpu: &G, weight: &Arc<Weight>, name: &str) -> Result<Arc<Buffer<G>>> {
+        self.uploads.get(weight, |bytes| {
+            let copy = Buffer::new(gpu, bytes.len(), Usage::Storage, &format!("parameter {name:?}"))?;
+            copy.write(gpu, 0, bytes)?;
+            Ok(copy)
+        })
+    }
+
+    /// The code of distinct kernels, in their order; what is not there yet is compiled, several at a time, and then loaded.
+    ///
+    /// # Errors
+    /// The first kernel that the compiler or the driver rejects.
+    pub fn kernels(
+        &self,
+        gpu: &G,
+        kernels: &[(KernelHash, Arc<Kernel>)],
+        guarded: bool,
+    ) -> std::result::Result<Vec<Arc<G::Code>>, Rejected> {
+        let mut found: Vec<Option<Arc<G::Code>>> = {
+            let known = locked(&self.kernels);
+            kernels.iter().map(|(hash, _)| known.get(&(*hash, guarded)).cloned()).collect()
+        };
+        let missing: Vec<usize> = (0..kernels.len()).filter(|&at| found[at].is_none()).collect();
+        let jobs: Vec<Job<'_>> = { missing.iter().map(|&at| &kernels[at]) }
+            .map(|(hash, kernel)| Job { hash: *hash, kernel, guarded })
+            .collect();
+        let threads = gpu.compile_threads().min(jobs.len());
+        let started = Instant::now();
+        let images = in_parallel(threads, jobs.len(), |i| gpu.compile(&jobs[i]));
+        if !jobs.is_empty() {
+            let took = started.elapsed();
+            tracing::debug!(device = %self.device, count = jobs.len(), ?took, "compiled kernels");
+        }
+        for ((&at, job), image) in missing.iter().zip(&jobs).zip(images) {
+            let code = image.and_then(|image| gpu.load(job, image)).map_err(|e| (at, e))?;
+            let mut known = locked(&self.kernels);
+            found[at] = Some(Arc::clone(known.entry((job.hash, guarded)).or_insert(Arc::new(code))));
+        }
+        let lost = |at| (at, gpu.error(ErrorKind::Internal, "a kernel that no one compiled"));
+        found.into_iter().enumerate().map(|(at, code)| code.ok_or_else(|| lost(at))).collect()
+    }
+}

@@ -1,0 +1,103 @@
+//! Steps bound to numbers and memory: uniforms on the device, and what the device keeps for each set of memory.
+
+use std::sync::Arc;
+
+use rlx_backend::StepProfile;
+use rlx_backend::executor::Step;
+use rlx_ir::Result;
+
+use crate::api::{Back, Bindings, GpuApi, Submission, Usage, placed};
+use crate::device::Kernel;
+use crate::dispatch::{Bound, BoundLimits};
+use crate::memory::Buffer;
+
+/// Links are kept for this many sets of memory: buffers of handles that outputs feed change places with every run.
+const LINKS: usize = 2;
+
+/// What the device keeps of the steps on one set of memory.
+struct Link<G: GpuApi> {
+    places: Vec<G::Range>,
+    of: G::Link,
+}
+
+/// Steps bound to the same dimensions.
+pub(crate) struct Sequence<G: GpuApi> {
+    /// The last set of memory first. They are dropped before the uniforms that they refer to.
+    links: Vec<Link<G>>,
+    pub(crate) bound: Bound<Arc<G::Code>>,
+    /// Where the uniforms of each dispatch are.
+    uniforms: Vec<G::Range>,
+    /// The uniforms of all dispatches.
+    memory: Buffer<G>,
+}
+
+impl<G: GpuApi> Sequence<G> {
+    /// Room for these steps; with the numbers of `like`, where it is given.
+    ///
+    /// # Errors
+    /// More uniforms than the device takes, or memory that cannot be had.
+    pub(crate) fn new<'s>(
+        gpu: &G,
+        max_groups: u32,
+        steps: impl Iterator<Item = &'s Step<Arc<Kernel<G>>>>,
+        like: Option<&Sequence<G>>,
+    ) -> Result<Self> {
+        let of = gpu.limits();
+        let limits = BoundLimits { align: of.uniform_align, most_bytes: of.most_uniforms, max_groups };
+        let bound = Bound::new(steps, limits, like.map(|like| &like.bound));
+        let bound = bound.map_err(|e| e.with_device(gpu.name()))?;
+        let memory = Buffer::new(gpu, bound.bytes.len(), Usage::Uniforms, "extents")?;
+        let uniforms = bound.places.iter().map(|&(at, n)| memory.part(at as usize, n as usize)).collect();
+        Ok(Sequence { links: Vec::new(), bound, uniforms, memory })
+    }
+
+    /// Copies the numbers to the device, before anything submitted later.
+    ///
+    /// # Errors
+    /// A fault of the device.
+    pub(crate) fn upload(&mut self, gpu: &G) -> Result<()> {
+        if self.bound.changed {
+            self.links.iter_mut().for_each(|link| G::renumber(&mut link.of));
+            if !self.bound.places.is_empty() {
+                self.memory.write(gpu, 0, &self.bound.bytes)?;
+            }
+            self.bound.changed = false;
+        }
+        Ok(())
+    }
+
+    /// Lets go of memory that it was bound to.
+    pub(crate) fn unlink(&mut self) {
+        self.links.clear();
+    }
+
+    /// Submits the dispatches, and the copies of what comes back.
+    ///
+    /// # Errors
+    /// A buffer without memory, or a fault of the device.
+    pub(crate) fn submit(
+        &mut self,
+        gpu: &G,
+        name: &str,
+        places: &[Option<G::Range>],
+        faults: &G::Range,
+        back: Option<Back<'_, G>>,
+        times: Option<&mut [StepProfile]>,
+    ) -> Result<()> {
+        let Sequence { links, bound, uniforms, .. } = self;
+        let same = |link: &Link<G>| {
+            let now = bound.used.iter().map(|&b| places[b].as_ref());
+            link.places.iter().map(Some).eq(now)
+        };
+        let bindings = Bindings { bound, faults, uniforms, places };
+        if let Some(at) = links.iter().position(same) {
+            links[..=at].rotate_right(1);
+        } else {
+            let used = bound.used.iter().map(|&b| placed(gpu, places, b).cloned());
+            let link = Link { places: used.collect::<Result<_>>()?, of: gpu.link(&bindings)? };
+            links.truncate(LINKS - 1);
+            links.insert(0, link);
+        }
+        gpu.submit(&mut links[0].of, Submission { name, bindings, back, times })
+    }
+}

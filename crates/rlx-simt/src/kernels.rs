@@ -1,0 +1,89 @@
+//! Kernels to code objects: rendered, compiled by the vendor's compiler or found among those of earlier processes, and loaded.
+
+use rlx_gpu::GpuApi;
+use rlx_ir::hash::hash_of;
+use rlx_ir::{Error, ErrorKind, Result};
+use rlx_kernel::{Kernel, render};
+
+use crate::compile::{self, Rejected};
+use crate::driver::Code;
+use crate::gpu::Gpu;
+use crate::table::Vendor;
+
+/// What every kernel's function is called.
+const ENTRY: &str = "rlx_kernel";
+
+/// A kernel on its way to the device.
+pub(crate) struct Image {
+    /// What it is kept by.
+    name: String,
+    source: String,
+    options: Vec<String>,
+    bytes: Vec<u8>,
+    is_kept: bool,
+}
+
+impl Gpu {
+    /// The code object of a kernel: what is kept of it, or what the compiler makes.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Device`] for a kernel that the compiler rejects.
+    pub(crate) fn image(&self, kernel: &Kernel) -> Result<Image> {
+        let libraries = &self.context.libraries;
+        let source = match libraries.vendor {
+            Vendor::Cuda => render::cuda(kernel, ENTRY)?,
+            Vendor::Hip => render::hip(kernel, ENTRY)?,
+        };
+        let options = compile::options(libraries.vendor, &self.architecture);
+        // By all that the compiler is given; what it is itself, the folder says.
+        let name =
+            hash_of([source.as_str()].into_iter().chain(options.iter().map(String::as_str))).to_string();
+        let kept = self.kept.as_ref().and_then(|kept| kept.load(&name));
+        let is_kept = kept.is_some();
+        let mut image = Image { name, source, options, is_kept, bytes: kept.unwrap_or_default() };
+        if !is_kept {
+            image.bytes = self.compile_image(kernel, &image)?;
+        }
+        Ok(image)
+    }
+
+    fn compile_image(&self, kernel: &Kernel, image: &Image) -> Result<Vec<u8>> {
+        let compiled = compile::compile(&self.context.libraries, &image.options, &image.source);
+        compiled.map_err(|e| self.rejected(kernel, e))
+    }
+
+    /// Loads a code object, and keeps it where that is new. One that was kept and that the driver does not take any more is
+    /// made again.
+    ///
+    /// # Errors
+    /// What the driver reports.
+    pub(crate) fn load_image(&self, kernel: &Kernel, image: Image) -> Result<Code> {
+        if image.is_kept {
+            match self.context.load(&image.bytes, ENTRY) {
+                Ok(code) => return Ok(code),
+                Err(fault) => tracing::warn!(kernel = kernel.name, %fault, "a cached kernel is not used"),
+            }
+        }
+        let again = if image.is_kept { Some(self.compile_image(kernel, &image)?) } else { None };
+        let bytes = again.unwrap_or(image.bytes);
+        let code =
+            self.checked(format_args!("kernel {:?}", kernel.name), self.context.load(&bytes, ENTRY))?;
+        if let Some(kept) = &self.kept {
+            kept.keep(&image.name, &bytes);
+        }
+        Ok(code)
+    }
+
+    fn rejected(&self, kernel: &Kernel, Rejected { fault, log }: Rejected) -> Error {
+        let message = format!("kernel {:?} does not compile for {}: {fault}", kernel.name, self.architecture);
+        let message = if log.is_empty() { message } else { format!("{message}: {log}") };
+        // `NVRTC_ERROR_OUT_OF_MEMORY`, and `INVALID_OPTION`: it does not know the architecture.
+        match fault.code {
+            1 => self.out_of_memory(&message),
+            5 => self
+                .error(ErrorKind::Device, message)
+                .with_hint("install a newer NVRTC: this one may not know the GPU"),
+            _ => self.error(ErrorKind::Device, message),
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Runs: their commands, as a graph from the second run with the same memory on, and what comes back of them.
+
+use rlx_gpu::{Back, Bindings, GpuApi, HostMemory, Submission};
+use rlx_ir::Result;
+use rlx_kernel::render::FAULT_WORDS;
+
+use crate::driver::{Command, Event, Graph, Part, Pinned};
+use crate::gpu::Gpu;
+
+/// What is kept of steps on one set of memory.
+#[derive(Default)]
+pub(crate) struct Link {
+    /// Whether they ran on it before.
+    ran: bool,
+    graph: Option<Graph>,
+}
+
+/// What comes back of a run: pinned memory that the device copies to, and an event behind the copies.
+pub(crate) struct Pages {
+    memory: Pinned,
+    copied: Event,
+}
+
+impl HostMemory<Gpu> for Pages {
+    fn size(&self) -> usize {
+        self.memory.len()
+    }
+
+    fn wait(&self, gpu: &Gpu) -> Result<()> {
+        gpu.alive()?;
+        gpu.checked("waiting for a run", self.copied.wait())
+    }
+
+    fn copy(&self, _: &Gpu, at: usize, out: &mut [u8]) -> Result<()> {
+        out.copy_from_slice(&self.memory.bytes()[at..][..out.len()]);
+        Ok(())
+    }
+
+    fn bytes(&self, _: &Gpu, bytes: usize) -> Result<&[u8]> {
+        Ok(&self.memory.bytes()[..bytes])
+    }
+}
+
+impl Gpu {
+    /// Memory for what comes back.
+    ///
+    /// # Errors
+    /// What the driver reports.
+    pub(crate) fn pages(&self, bytes: usize) -> Result<Pages> {
+        let memory = self.checked(format_args!("{bytes} bytes for outputs"), self.context.pinned(bytes))?;
+        Ok(Pages { memory, copied: self.checked("an event", self.context.event())? })
+    }
+
+    /// The commands of all steps; the fault record is cleared first.
+    fn commands<'s>(&self, bindings: &Bindings<'s, Gpu>) -> Result<Vec<Command<'s>>> {
+        let mut commands = vec![Command::Clear(*bindings.faults)];
+        let dispatches = bindings.bound.dispatches().zip(&bindings.bound.grids).enumerate();
+        for (at, (dispatch, grid)) in dispatches {
+            let Some(grid) = *grid else { continue };
+            let arguments = bindings.ranges(self, at, dispatch, |range| range.at)?;
+            commands.push(Command::Launch {
+                code: &dispatch.code,
+                grid,
+                workgroup: dispatch.workgroup,
+                arguments,
+            });
+        }
+        Ok(commands)
+    }
+
+    /// Gives the device all steps, and the copies of what comes back.
+    ///
+    /// # Errors
+    /// A buffer without memory, or what the driver reports.
+    pub(crate) fn give(&self, link: &mut Link, work: Submission<'_, Gpu>) -> Result<()> {
+        self.alive()?;
+        let what = format_args!("running {:?}", work.name);
+        if !link.ran {
+            let commands = self.commands(&work.bindings)?;
+            self.checked(what, self.context.commands(&commands))?;
+            link.ran = true;
+        } else {
+            if link.graph.is_none() {
+                let graph = self.context.capture(&self.commands(&work.bindings)?);
+                link.graph = Some(self.checked(what, graph)?);
+            }
+            if let Some(graph) = &link.graph {
+                self.checked(what, self.context.replay(graph))?;
+            }
+        }
+        work.back.map_or(Ok(()), |back| self.give_copies(&back, *work.bindings.faults))
+    }
+
+    fn give_copies(&self, back: &Back<'_, Gpu>, faults: Part) -> Result<()> {
+        let (Pages { memory, copied }, what) = (&*back.to, "copying the outputs");
+        for output in back.outputs {
+            let from = Part { bytes: output.bytes, ..output.from };
+            self.checked(what, self.context.to_host(memory, output.at, from))?;
+        }
+        let record = Part { bytes: 4 * FAULT_WORDS, ..faults };
+        self.checked(what, self.context.to_host(memory, back.fault_at, record))?;
+        self.checked(what, self.context.record(copied))
+    }
+}
