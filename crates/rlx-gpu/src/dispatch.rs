@@ -266,6 +266,11 @@ impl<C> Bound<C> {
         self.first.iter().zip(ends).map(|(&first, end)| first..end)
     }
 
+    /// Which steps have dispatches with workgroups.
+    pub fn busy(&self) -> Vec<bool> {
+        self.steps().map(|dispatches| self.grids[dispatches].iter().any(Option::is_some)).collect()
+    }
+
     /// All dispatches, in order.
     pub fn dispatches(&self) -> impl Iterator<Item = &Dispatch<C>> {
         self.steps.iter().flat_map(|step| &step.list)

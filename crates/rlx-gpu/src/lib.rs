@@ -12,7 +12,9 @@
 //! | [`mod@dispatch`] | a module's launches as dispatches, their uniforms and workgroups, constants, fault records |
 //! | `device` | a module on a device: the executor's [`DeviceApi`](rlx_backend::DeviceApi) |
 //! | `sequence` | steps bound to numbers and memory |
+//! | [`signal`] | for devices that call back: waiting for that |
 //! | `flights` | runs under way, and what comes back of each |
+//! | [`timing`] | the times of steps, for devices that have a clock |
 //! | [`mod@backend`] | what an [`rlx_backend::Backend`] of such a device delegates to |
 //!
 //! ```text
@@ -31,7 +33,10 @@ mod flights;
 pub mod memory;
 pub mod open;
 mod sequence;
+pub mod signal;
+pub mod timing;
 
 pub use api::{Arrival, Back, Bindings, GpuApi, HostMemory, Job, Limits, Submission, Usage};
 pub use memory::Buffer;
 pub use open::{Registry, Shared, locked};
+pub use signal::Signal;

@@ -1,302 +1,159 @@
-//! The device as the executor uses it: see [`DeviceApi`].
+//! The device as the runtime uses it: see [`GpuApi`].
 
-use std::borrow::Cow;
-use std::cell::{Cell, RefCell};
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use rlx_backend::executor::{Run, Step, use_pools};
-use rlx_backend::extents::Values;
-use rlx_backend::prepared::Prepared;
-use rlx_backend::{CodePart, DeviceApi};
-use rlx_gpu::dispatch::{FAULT_BYTES, fault};
-use rlx_ir::lir::MemoryPlan;
-use rlx_ir::{ErrorKind, LirModule, NodeId, Result, Weight};
+use rlx_gpu::memory::whole_words;
+use rlx_gpu::{Bindings, GpuApi, Job, Limits, Registry, Shared, Submission, Usage, locked};
+use rlx_ir::{Error, ErrorKind, Result};
+use rlx_kernel::{DeviceLimits, KernelTarget, TypeSupport};
 use rlx_opt::PoolSpec;
 
-use crate::WAITS;
-use crate::backend::KERNELS;
-use crate::flights::{Flights, IN_FLIGHT};
-use crate::gpu::Gpu;
-use crate::memory::{DeviceBuffer, Mapping, whole_words};
-use crate::program::{Kernel, Program, Wgpu};
-use crate::sequence::{Place, Sequence};
+use crate::gpu::{Gpu, Which};
+use crate::memory::{Range, Readback};
+use crate::pipeline::Pipeline;
+use crate::{WAITS, block_on};
 
-/// What an executable has of the device.
-pub(crate) struct Queue {
-    pools: Vec<DeviceBuffer>,
-    faults: DeviceBuffer,
-    flights: Flights,
-    /// Whether the present run was submitted.
-    submitted: Cell<bool>,
-    /// What init steps report, where no one could wait for it.
-    init_reports: RefCell<Vec<InitReport>>,
-}
+/// Kernels count elements with 32 bits, so no buffer may be larger.
+const MOST_BYTES: u64 = i32::MAX as u64 & !0xff;
 
-/// The fault record of init steps, on its way to the host.
-struct InitReport {
-    _record: DeviceBuffer,
-    mapping: Mapping,
-    can_fail: Arc<Vec<(u32, NodeId)>>,
-}
+static OPENED: Registry<Gpu> = Registry::new();
 
-impl InitReport {
-    /// The fault that init steps report.
-    fn read(&self, gpu: &Gpu) -> Result<Option<(Option<NodeId>, rlx_ir::Error)>> {
-        let mut bytes = [0; FAULT_BYTES];
-        self.mapping.wait(gpu)?;
-        self.mapping.copy(gpu, 0, &mut bytes)?;
-        Ok(fault(&bytes, &self.can_fail))
-    }
-}
+impl GpuApi for Gpu {
+    type Which = Which;
+    type Memory = wgpu::Buffer;
+    type Range = Range;
+    type Host = Readback;
+    type Image = Pipeline;
+    type Code = Pipeline;
+    type Link = Vec<wgpu::BindGroup>;
 
-impl Wgpu {
-    /// What is wrong where a fault was reported.
-    fn report(
-        &self,
-        program: &Program,
-        fault: Option<(Option<rlx_ir::NodeId>, rlx_ir::Error)>,
-    ) -> Result<()> {
-        match fault {
-            None => Ok(()),
-            Some((Some(node), error)) => Err(program.locate(node, error)),
-            Some((None, error)) => Err(error.with_device(self.gpu.name.name())),
-        }
+    const WAITS: bool = WAITS;
+    const STORES_KERNELS: bool = true;
+
+    fn registry() -> &'static Registry<Gpu> {
+        &OPENED
     }
 
-    /// Runs init steps; waits for those that can fail, or in a page leaves what they report to the run behind them.
-    fn submit_init(&self, queue: &mut Queue, run: Run<'_, Wgpu>) -> Result<()> {
-        let (gpu, name) = (&self.gpu, &run.program.lir.name);
-        let can_fail = Arc::clone(&run.sequence.bound.can_fail);
-        if can_fail.is_empty() {
-            return run.sequence.submit(gpu, name, run.places, &queue.faults, None, |_| {}).map(drop);
-        }
-        let record = DeviceBuffer::readback(gpu, FAULT_BYTES as u64)?;
-        let index = run.sequence.submit(gpu, name, run.places, &queue.faults, None, |encoder| {
-            encoder.copy_buffer_to_buffer(&queue.faults.raw, 0, &record.raw, 0, FAULT_BYTES as u64);
-        })?;
-        let mapping = record.map(gpu, FAULT_BYTES, index)?;
-        let report = InitReport { _record: record, mapping, can_fail };
+    fn new(which: &Which) -> Result<Gpu> {
         if !WAITS {
-            queue.init_reports.get_mut().push(report);
-            return Ok(());
+            let message = "the device is not open, and opening it takes turns of the page's event loop";
+            return Err(Error::new(ErrorKind::DeviceUnavailable, message)
+                .with_device(which.device.name())
+                .with_hint("await WgpuBackend::open first"));
         }
-        self.report(run.program, report.read(gpu)?)
+        block_on(Gpu::opened_by(*which))
     }
 
-    /// What init steps reported meanwhile. What they made is no one's any more then, and the program cannot run.
-    fn check_init(&self, program: &Program, queue: &Queue) -> Result<()> {
-        for report in queue.init_reports.take() {
-            if let Err(error) = self.report(program, report.read(&self.gpu)?) {
-                self.gpu.prepared.clear();
-                return Err(self.init_fault.get_or_init(|| error).clone());
-            }
+    fn shared(&self) -> &Shared<Gpu> {
+        &self.shared
+    }
+
+    fn machine(&self) -> String {
+        format!("{} ({}, {})", self.info.name, self.info.backend, self.info.driver_info)
+    }
+
+    fn target(which: &Which, opened: Option<&Gpu>) -> KernelTarget {
+        let Some(gpu) = opened else { return KernelTarget::webgpu(which.device.feature()) };
+        let limits = &gpu.limits;
+        let size = |bytes: u64| bytes.min(MOST_BYTES) as usize;
+        let within = DeviceLimits {
+            max_bindings: limits.max_storage_buffers_per_shader_stage.min(64) as usize,
+            max_workgroup: limits
+                .max_compute_invocations_per_workgroup
+                .min(limits.max_compute_workgroup_size_x),
+            max_shared_bytes: limits.max_compute_workgroup_storage_size as usize,
+            max_groups: limits.max_compute_workgroups_per_dimension,
+        };
+        let int16 = gpu.device.features().contains(wgpu::Features::SHADER_I16);
+        let types = if int16 { TypeSupport::WGSL_INT16 } else { TypeSupport::WGSL };
+        let target = KernelTarget::new(which.device.feature(), types, within);
+        let pool = PoolSpec {
+            max_bytes: size(limits.max_buffer_size),
+            max_buffer_bytes: size(limits.max_storage_buffer_binding_size),
+            align: (limits.min_storage_buffer_offset_alignment as usize).max(64),
+            exclusive_usage: true,
+            ..target.pool
+        };
+        let is_processor = gpu.info.device_type == wgpu::DeviceType::Cpu;
+        KernelTarget { pool, is_processor, ..target }
+    }
+
+    fn limits(&self) -> Limits {
+        let (of, size) = (&self.limits, |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX));
+        Limits {
+            most_bound: size(of.max_storage_buffer_binding_size),
+            most_buffer: size(of.max_buffer_size),
+            uniform_align: u64::from(of.min_uniform_buffer_offset_alignment.max(16)),
+            most_uniforms: of.max_uniform_buffer_binding_size,
         }
-        Ok(())
-    }
-}
-
-impl DeviceApi for Wgpu {
-    type Kernel = Arc<Kernel>;
-    type Memory = DeviceBuffer;
-    type Place = Place;
-    type Sequence = Sequence;
-    type Queue = Queue;
-
-    const IN_FLIGHT: usize = IN_FLIGHT;
-    const INIT_BATCH: usize = usize::MAX;
-    const LOADS_AT_ONCE: bool = true;
-    const LEAVES_OUTPUTS: bool = true;
-
-    fn name(&self) -> &str {
-        self.gpu.name.name()
     }
 
-    fn alive(&self) -> Result<()> {
-        self.gpu.alive()?;
-        self.init_fault.get().map_or(Ok(()), |fault| Err(fault.clone()))
+    fn lost(&self) -> Option<&str> {
+        self.lost.get().map(String::as_str)
     }
 
-    fn times_steps(&self) -> bool {
-        self.gpu.has_clock()
-    }
-
-    fn pools(&self) -> PoolSpec {
-        self.target.pool
-    }
-
-    fn allocate(&self, bytes: usize, what: &str) -> Result<DeviceBuffer> {
-        DeviceBuffer::storage(&self.gpu, bytes as u64, what)
-    }
-
-    fn with_room(&self, bytes: usize) -> usize {
-        let most = usize::try_from(self.gpu.limits.max_storage_buffer_binding_size).unwrap_or(usize::MAX);
-        bytes.checked_next_power_of_two().unwrap_or(bytes).min(most).max(bytes)
-    }
-
-    fn size(memory: &DeviceBuffer) -> usize {
-        memory.len() as usize
-    }
-
-    fn place(memory: &DeviceBuffer) -> Place {
-        Some(memory.whole())
-    }
-
-    fn host(_: &DeviceBuffer) -> Option<&[u8]> {
-        None
-    }
-
-    fn upload(&self, to: &mut DeviceBuffer, bytes: &[u8]) -> Result<()> {
-        to.write(&self.gpu, bytes)
-    }
-
-    fn download<'m>(&self, from: &'m DeviceBuffer, bytes: usize) -> Result<Cow<'m, [u8]>> {
-        from.download(&self.gpu, bytes).map(Cow::Owned)
-    }
-
-    fn duplicate(&self, from: &DeviceBuffer, bytes: usize, what: &str) -> Result<DeviceBuffer> {
-        let (gpu, own) = (&self.gpu, DeviceBuffer::storage(&self.gpu, bytes as u64, what)?);
-        gpu.checked(&|| format!("copying {what}"), || {
-            let mut encoder = gpu.device.create_command_encoder(&Default::default());
-            encoder.copy_buffer_to_buffer(&from.raw, 0, &own.raw, 0, own.len());
-            gpu.queue.submit([encoder.finish()]);
-        })?;
-        Ok(own)
-    }
-
-    fn load(&self, weight: &Arc<Weight>, name: &str) -> Result<Arc<DeviceBuffer>> {
-        self.gpu.upload(weight, name)
-    }
-
-    fn constant(&self, buffer: usize) -> Option<Place> {
-        let (pool, offset, bytes) = self.constants[buffer]?;
-        Some(Some(self.constant_pools[pool].part(offset, bytes)))
-    }
-
-    fn prepared(&self) -> &Prepared<DeviceBuffer> {
-        &self.gpu.prepared
-    }
-
-    fn queue(&self, _: &Program, _: Option<&Queue>) -> Result<Queue> {
-        let faults = DeviceBuffer::storage(&self.gpu, FAULT_BYTES as u64, "the fault record")?;
-        Ok(Queue {
-            pools: Vec::new(),
-            faults,
-            flights: Flights::default(),
-            submitted: Cell::new(false),
-            init_reports: RefCell::default(),
-        })
-    }
-
-    fn sequence<'s>(
-        &self,
-        _: &Queue,
-        steps: impl Iterator<Item = &'s Step<Arc<Kernel>>> + Clone,
-        like: Option<&Sequence>,
-    ) -> Result<Sequence> {
-        Sequence::new(&self.gpu, self.target.limits.max_groups, steps, like)
-    }
-
-    fn bind(
-        &self,
-        sequence: &mut Sequence,
-        at: usize,
-        _: &Step<Arc<Kernel>>,
-        values: &Values<'_>,
-    ) -> Result<()> {
-        sequence.bound.bind(at, values)
-    }
-
-    fn seal(&self, _: &mut Queue, sequence: &mut Sequence) -> Result<()> {
-        sequence.upload(&self.gpu)
-    }
-
-    fn forget_places(sequence: &mut Sequence) {
-        sequence.unlink();
-    }
-
-    fn use_plan(
-        &self,
-        queue: &mut Queue,
-        lir: &LirModule,
-        plan: &MemoryPlan,
-        places: &mut [Place],
-    ) -> Result<()> {
-        let allocate = |i, bytes| DeviceBuffer::pool(&self.gpu, bytes as u64, &format!("pool {i}"));
-        let part =
-            |pool: &DeviceBuffer, offset, bytes| Some(pool.part(offset as u64, whole_words(bytes as u64)));
-        use_pools::<Self>(&mut queue.pools, lir, plan, places, allocate, part)
-    }
-
-    fn begin(&self, queue: &mut Queue) -> Result<()> {
-        queue.submitted.set(false);
-        Ok(())
-    }
-
-    fn submit(&self, queue: &mut Queue, run: Run<'_, Wgpu>) -> Result<Option<usize>> {
-        let Some(stage) = run.stage else { return self.submit_init(queue, run).map(|()| None) };
-        run.progress.step(stage, 0, 1, || "")?;
-        let gpu = &self.gpu;
-        let copies = queue.flights.prepare(gpu, run.outputs, run.places)?;
-        queue.submitted.set(true);
-        let (faults, times) = (&queue.faults, run.times.map(|(times, _)| times));
-        let index =
-            run.sequence.submit(gpu, &run.program.lir.name, run.places, faults, times, |encoder| {
-                for (from, at) in &copies.list {
-                    encoder.copy_buffer_to_buffer(&from.buffer, from.offset, &copies.to, *at, from.bytes);
-                }
-                encoder.copy_buffer_to_buffer(
-                    &faults.raw,
-                    0,
-                    &copies.to,
-                    copies.fault_at,
-                    FAULT_BYTES as u64,
-                );
-            })?;
-        queue.flights.submitted(gpu, &copies, index, &run.sequence.bound.can_fail)?;
-        Ok(None)
-    }
-
-    fn complete(&self, program: &Program, queue: &Queue) -> Result<()> {
-        if queue.flights.is_idle() {
-            return Ok(());
-        }
-        let init = self.check_init(program, queue);
-        let run = queue.flights.complete(&self.gpu);
-        init?;
-        self.report(program, run?)
-    }
-
-    fn poll_complete(&self, queue: &Queue, context: &mut Context<'_>) -> Poll<()> {
-        let init = queue.init_reports.borrow().iter().all(|r| r.mapping.poll(&self.gpu, context).is_ready());
-        let run = queue.flights.poll(&self.gpu, context).is_ready();
-        let calls = self.gpu.poll_late(context).is_ready();
-        if init && run && calls { Poll::Ready(()) } else { Poll::Pending }
-    }
-
-    fn roll_back(&self, queue: &mut Queue) -> bool {
-        // A fault is known when the whole submission is done.
-        !queue.submitted.get()
-    }
-
-    fn output<'q>(&self, queue: &'q Queue, index: usize, _: usize, _: usize) -> Result<&'q [u8]> {
-        queue.flights.output(&self.gpu, index)
-    }
-
-    fn fetch(&self, place: &Place, bytes: usize) -> Result<Vec<u8>> {
-        let missing = || self.gpu.error(ErrorKind::Internal, "an output without memory");
-        place.as_ref().ok_or_else(missing)?.download(&self.gpu, bytes)
-    }
-
-    fn arena<'q>(&self, queue: &'q Queue) -> Option<&'q [u8]> {
-        queue.flights.arena(&self.gpu)
+    fn stray(&self) -> Option<Error> {
+        locked(&self.stray).take()
     }
 
     fn wait(&self) -> Result<()> {
-        self.gpu.wait()
+        self.poll(wgpu::PollType::wait_indefinitely())
     }
 
-    fn code(&self) -> Result<Vec<CodePart>> {
-        Ok(vec![CodePart { name: KERNELS.to_owned(), bytes: self.launches.to_bytes()? }])
+    fn poll_calls(&self, context: &mut Context<'_>) -> Poll<()> {
+        self.poll_late(context)
+    }
+
+    fn allocate(&self, bytes: usize, usage: Usage, what: &str) -> Result<wgpu::Buffer> {
+        let usage = match usage {
+            Usage::Storage | Usage::Pool => wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC,
+            Usage::Uniforms => wgpu::BufferUsages::UNIFORM,
+        };
+        self.create(bytes, usage | wgpu::BufferUsages::COPY_DST, what)
+    }
+
+    fn range(memory: &wgpu::Buffer, offset: usize, bytes: usize) -> Range {
+        Range { buffer: memory.clone(), offset: offset as u64, bytes: whole_words(bytes) as u64 }
+    }
+
+    fn write(&self, to: &wgpu::Buffer, offset: usize, bytes: &[u8]) -> Result<()> {
+        self.send(to, offset as u64, bytes)
+    }
+
+    fn read(&self, from: &Range, bytes: usize) -> Result<Vec<u8>> {
+        self.download(from, bytes)
+    }
+
+    fn copy(&self, to: &wgpu::Buffer, from: &wgpu::Buffer, bytes: usize, what: &str) -> Result<()> {
+        self.copy_words((from, 0), to, bytes, &format!("copying {what}")).map(drop)
+    }
+
+    fn host(&self, bytes: usize) -> Result<Readback> {
+        Readback::new(self, bytes)
+    }
+
+    fn compile_threads(&self) -> usize {
+        // An OpenGL context serves one at a time.
+        if self.is_opengl() { 1 } else { std::thread::available_parallelism().map_or(1, usize::from) }
+    }
+
+    fn compile(&self, job: &Job<'_>) -> Result<Pipeline> {
+        self.pipeline(job)
+    }
+
+    fn load(&self, _: &Job<'_>, pipeline: Pipeline) -> Result<Pipeline> {
+        Ok(pipeline)
+    }
+
+    fn link(&self, bindings: &Bindings<'_, Gpu>) -> Result<Vec<wgpu::BindGroup>> {
+        self.groups(bindings)
+    }
+
+    fn times_steps(&self) -> bool {
+        self.has_clock()
+    }
+
+    fn submit(&self, groups: &mut Vec<wgpu::BindGroup>, work: Submission<'_, Gpu>) -> Result<()> {
+        self.run(groups, work)
     }
 }

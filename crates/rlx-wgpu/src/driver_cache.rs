@@ -65,9 +65,11 @@ mod tests {
 
     #[test]
     fn what_a_driver_gave_is_taken_back() {
-        use crate::gpu::{Gpu, Lowered};
+        use rlx_gpu::GpuApi;
+
+        use crate::gpu::{Gpu, Lowered, Which};
         let lowered = Lowered { max_memory_bytes: Some(1 << 28), ..Lowered::default() };
-        let gpu = match Gpu::open(rlx_driver::Device::Vulkan, lowered) {
+        let gpu = match Gpu::open(&Which { device: rlx_driver::Device::Vulkan, lowered }) {
             Ok(gpu) if gpu.device.features().contains(wgpu::Features::PIPELINE_CACHE) => gpu,
             Ok(_) => return println!("@skip 1 the driver keeps no pipelines"),
             Err(missing) => return println!("@skip 1 {missing}"),

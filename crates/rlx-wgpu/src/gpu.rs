@@ -1,24 +1,23 @@
-//! An opened device: its queue, limits and pipelines, and every driver fault as a typed error.
-//!
-//! A process opens each device once for each set of limits ([`Gpu::open`]); executables share it. A device that
-//! is lost stays lost: its executables report that, and the next one compiled opens it again.
+//! An opened device: its queue and limits, and every driver fault as a typed error.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Context, Poll};
 
-use rlx_backend::budget::{Budget, Reserved};
-use rlx_backend::prepared::Prepared;
-use rlx_backend::uploads::Uploads;
 use rlx_driver::Device;
-use rlx_ir::{Error, ErrorKind, Result, Weight};
+use rlx_gpu::{GpuApi, Shared, locked};
+use rlx_ir::{Error, ErrorKind, Result};
 
 use crate::driver_cache::DriverCache;
 use crate::late::Late;
-use crate::memory::DeviceBuffer;
-use crate::pipeline::{Pipeline, PipelineKey};
 use crate::{WAITS, adapter, block_on};
+
+/// What a device is opened by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Which {
+    pub(crate) device: Device,
+    pub(crate) lowered: Lowered,
+}
 
 /// Limits below the device's own: for sharing a device, and for tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -46,81 +45,32 @@ pub struct Transfers {
 const WANTED: wgpu::Features =
     wgpu::Features::PIPELINE_CACHE.union(wgpu::Features::TIMESTAMP_QUERY).union(wgpu::Features::SHADER_I16);
 
-/// What devices by name and limits are opened as.
-type Opened = HashMap<(Device, Lowered), Arc<Gpu>>;
-
-static OPENED: LazyLock<Mutex<Opened>> = LazyLock::new(Mutex::default);
-
 /// An opened device.
 pub(crate) struct Gpu {
-    pub(crate) name: Device,
+    pub(crate) shared: Shared<Gpu>,
     pub(crate) device: wgpu::Device,
     pub(crate) queue: wgpu::Queue,
     pub(crate) info: wgpu::AdapterInfo,
     pub(crate) limits: wgpu::Limits,
     /// Why the device was lost, once it was; shared with the driver's callback.
-    lost: Arc<OnceLock<String>>,
+    pub(crate) lost: Arc<OnceLock<String>>,
     /// Errors that no scope caught.
-    stray: Arc<Mutex<Option<Error>>>,
+    pub(crate) stray: Arc<Mutex<Option<Error>>>,
     /// What calls will report, where it comes later.
     late: Mutex<Late>,
-    pub(crate) pipelines: Mutex<HashMap<PipelineKey, Arc<Pipeline>>>,
     /// Where the driver gives what it compiled.
     pub(crate) driver_cache: Option<DriverCache>,
-    uploads: Uploads<DeviceBuffer>,
-    /// What init programs made, for all executables of the device.
-    pub(crate) prepared: Prepared<DeviceBuffer>,
-    budget: Budget,
     /// [`Transfers`] to the device, and to the host.
     pub(crate) moved: [AtomicU64; 2],
-    pub(crate) probed: OnceLock<Result<()>>,
-}
-
-/// A mutex's contents, also after a panic elsewhere: every use leaves them whole.
-pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Gpu {
-    /// The device under these limits, opened at first use.
+    /// Opens the device.
     ///
     /// # Errors
     /// [`ErrorKind::DeviceUnavailable`] when there is no adapter, [`ErrorKind::Device`] when it does not open.
-    pub(crate) fn open(device: Device, lowered: Lowered) -> Result<Arc<Gpu>> {
-        let mut opened = locked(&OPENED);
-        if let Some(gpu) = opened.get(&(device, lowered)).filter(|gpu| gpu.lost.get().is_none()) {
-            return Ok(Arc::clone(gpu));
-        }
-        if !WAITS {
-            let message = "the device is not open, and opening it takes turns of the page's event loop";
-            return Err(Error::new(ErrorKind::DeviceUnavailable, message)
-                .with_device(device.name())
-                .with_hint("await WgpuBackend::open first"));
-        }
-        let gpu = Arc::new(block_on(Gpu::new(device, lowered))?);
-        opened.insert((device, lowered), Arc::clone(&gpu));
-        Ok(gpu)
-    }
-
-    /// As [`Gpu::open`], awaited.
-    ///
-    /// # Errors
-    /// As [`Gpu::open`].
-    pub(crate) async fn open_awaited(device: Device, lowered: Lowered) -> Result<Arc<Gpu>> {
-        if let Some(gpu) = Gpu::opened(device, lowered) {
-            return Ok(gpu);
-        }
-        let gpu = Arc::new(Gpu::new(device, lowered).await?);
-        locked(&OPENED).insert((device, lowered), Arc::clone(&gpu));
-        Ok(gpu)
-    }
-
-    /// The device under these limits, if this process has opened it and not lost it.
-    pub(crate) fn opened(device: Device, lowered: Lowered) -> Option<Arc<Gpu>> {
-        locked(&OPENED).get(&(device, lowered)).filter(|gpu| gpu.lost.get().is_none()).cloned()
-    }
-
-    async fn new(name: Device, lowered: Lowered) -> Result<Gpu> {
+    pub(crate) async fn opened_by(which: Which) -> Result<Gpu> {
+        let Which { device: name, lowered } = which;
         let adapter = adapter::choose(name).await?;
         let mut limits = adapter.limits();
         if let Some(most) = lowered.max_binding_bytes {
@@ -164,7 +114,7 @@ impl Gpu {
         tracing::debug!(device = %name, adapter = %info.name, driver = %info.driver_info, "opened");
         let driver_cache = DriverCache::open(&device, &info);
         Ok(Gpu {
-            name,
+            shared: Shared::new(name, lowered.max_memory_bytes),
             device,
             queue,
             info,
@@ -172,35 +122,9 @@ impl Gpu {
             lost,
             stray,
             late: Mutex::default(),
-            pipelines: Mutex::default(),
             driver_cache,
-            uploads: Uploads::default(),
-            prepared: Prepared::new(),
-            budget: Budget::new(lowered.max_memory_bytes),
             moved: Default::default(),
-            probed: OnceLock::new(),
         })
-    }
-
-    /// An error of this device.
-    pub(crate) fn error(&self, kind: ErrorKind, message: impl Into<String>) -> Error {
-        Error::new(kind, message).with_device(self.name.name())
-    }
-
-    /// Whether the device is still there.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Device`] with the driver's reason when it is not, or when an error reached no call.
-    pub(crate) fn alive(&self) -> Result<()> {
-        if let Some(reason) = self.lost.get() {
-            return Err(self
-                .error(ErrorKind::Device, format!("the device was lost ({reason})"))
-                .with_hint("compile again: the device is then opened again"));
-        }
-        match locked(&self.stray).take() {
-            Some(error) => Err(error),
-            None => Ok(()),
-        }
     }
 
     /// Calls `f`; what the driver or wgpu reports meanwhile on this thread is the error. A page reports it later: then it is
@@ -240,7 +164,7 @@ impl Gpu {
         let (errors, polled) = locked(&self.late).poll(context);
         if !errors.is_empty() {
             // One of them may be among those that were wrong.
-            locked(&self.pipelines).clear();
+            self.shared.forget_kernels();
         }
         for (what, error) in errors {
             locked(&self.stray).get_or_insert(self.reported(&what, error));
@@ -248,33 +172,10 @@ impl Gpu {
         polled
     }
 
-    fn out_of_memory(&self, what: &str) -> Error {
-        self.error(ErrorKind::OutOfMemory, format!("{what}: the device has no memory left"))
-            .with_hint("use smaller dimensions or batch, or drop executables that are not needed")
-    }
-
-    /// Counts `bytes` as used until the guard is dropped.
-    pub(crate) fn reserve(&self, bytes: u64, what: &str) -> Result<Reserved> {
-        self.budget.reserve(bytes).ok_or_else(|| self.out_of_memory(what))
-    }
-
-    /// Bytes in use.
-    pub(crate) fn memory_in_use(&self) -> u64 {
-        self.budget.used()
-    }
-
     /// What went between host and device so far.
     pub(crate) fn transfers(&self) -> Transfers {
         let [to_device, to_host] = &self.moved;
         Transfers { to_device: to_device.load(Ordering::Relaxed), to_host: to_host.load(Ordering::Relaxed) }
-    }
-
-    /// Waits until everything submitted is done.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Device`].
-    pub(crate) fn wait(&self) -> Result<()> {
-        self.poll(wgpu::PollType::wait_indefinitely())
     }
 
     /// Waits until a submission is done, and those before it.
@@ -285,7 +186,11 @@ impl Gpu {
         self.poll(wgpu::PollType::Wait { submission_index: Some(submission), timeout: None })
     }
 
-    fn poll(&self, what: wgpu::PollType) -> Result<()> {
+    /// Waits for what is to be waited for.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Device`].
+    pub(crate) fn poll(&self, what: wgpu::PollType) -> Result<()> {
         self.alive()?;
         if !WAITS {
             let message = "a page cannot wait for the device without giving up its turn";
@@ -296,18 +201,6 @@ impl Gpu {
         polled
             .map(|_| ())
             .map_err(|e| self.error(ErrorKind::Device, format!("waiting for the device: {e}")).with_source(e))
-    }
-
-    /// The device's copy of a weight: one for all executables that use it.
-    ///
-    /// # Errors
-    /// Memory that cannot be had, or bytes that cannot be read.
-    pub(crate) fn upload(&self, weight: &Arc<Weight>, name: &str) -> Result<Arc<DeviceBuffer>> {
-        self.uploads.get(weight, |bytes| {
-            let copy = DeviceBuffer::storage(self, bytes.len() as u64, &format!("parameter {name:?}"))?;
-            copy.write(self, bytes)?;
-            Ok(copy)
-        })
     }
 
     /// Closes the device: whatever uses it reports that it was lost.

@@ -6,16 +6,14 @@
 //! |---|---|
 //! | `adapter` | which adapter serves a device; what is missing when none does |
 //! | `gpu` | an opened device: limits, queue, driver faults as typed errors |
-//! | `memory` | buffers on the device, uploads and readbacks |
-//! | `pipeline` | kernels compiled, several at a time, kept by hash |
+//! | `memory` | ranges of buffers, uploads and readbacks |
+//! | `pipeline` | kernels compiled |
 //! | `trusted` | own kernels without the checks that wgpu writes into those of files |
-//! | `timing` | how long steps take on the device, where it has a clock |
 //! | `driver_cache` | what the driver made of kernels, cached in the user's cache folder |
-//! | `program` | a module's launches with everything that runs share |
-//! | `device` | the device as the executor uses it ([`rlx_backend::DeviceApi`]) |
-//! | `sequence` | steps bound to numbers: bind groups, uniforms, and the one submission of a run |
+//! | `runs` | bind groups, and the one submission of a run |
+//! | `timing` | how long steps take on the device, where it has a clock |
 //! | `late` | what calls report later, where no one can wait for it |
-//! | `flights` | runs under way, and what comes back of each |
+//! | `device` | all of it as [`rlx_gpu`] uses it, which does the rest |
 //!
 //! [`WgpuBackend`] is what a session uses. Memory is planned by the compiler within the device's limits
 //! ([`rlx_opt::PoolSpec`]): no dispatch reads and writes one pool, no range is larger than the device binds.
@@ -28,13 +26,11 @@ mod device;
 // No driver can check the bytes that it once gave.
 #[allow(unsafe_code)]
 mod driver_cache;
-mod flights;
 mod gpu;
 mod late;
 mod memory;
 mod pipeline;
-mod program;
-mod sequence;
+mod runs;
 mod timing;
 // What is compiled without checks is this process's own.
 #[allow(unsafe_code)]

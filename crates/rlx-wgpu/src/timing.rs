@@ -3,14 +3,13 @@
 //! The device notes its clock before and behind each step. A step is then a compute pass of its own, so a run that is timed takes a little longer than
 //! one that is not, and the host waits for it.
 
-use std::ops::Range;
-use std::time::Duration;
-
 use rlx_backend::StepProfile;
+use rlx_gpu::timing::add_times;
+use rlx_gpu::{Buffer, HostMemory};
 use rlx_ir::Result;
 
 use crate::gpu::Gpu;
-use crate::memory::{DeviceBuffer, Mapping};
+use crate::memory::Readback;
 
 /// Steps whose times are in one query set: as many as it may have, two notes for each.
 const STEPS: usize = wgpu::QUERY_SET_MAX_QUERIES as usize / 2;
@@ -21,8 +20,8 @@ const NOTE: usize = 8;
 pub(crate) struct Timer {
     sets: Vec<wgpu::QuerySet>,
     steps: usize,
-    notes: DeviceBuffer,
-    back: DeviceBuffer,
+    notes: Buffer<Gpu>,
+    back: Readback,
 }
 
 impl Gpu {
@@ -47,9 +46,10 @@ impl Timer {
                 })
                 .collect()
         })?;
-        let bytes = (2 * NOTE * steps) as u64;
-        let (notes, back) = (DeviceBuffer::queries(gpu, bytes)?, DeviceBuffer::readback(gpu, bytes)?);
-        Ok(Timer { sets, steps, notes, back })
+        let (bytes, usage) =
+            (2 * NOTE * steps, wgpu::BufferUsages::QUERY_RESOLVE | wgpu::BufferUsages::COPY_SRC);
+        let notes = Buffer::by(gpu, bytes, "times", |bytes, what| gpu.create(bytes, usage, what))?;
+        Ok(Timer { sets, steps, notes, back: Readback::new(gpu, bytes)? })
     }
 
     /// The pass of a step.
@@ -74,9 +74,10 @@ impl Timer {
         for (i, set) in self.sets.iter().enumerate() {
             let steps = (self.steps - i * STEPS).min(STEPS);
             let at = (2 * NOTE * i * STEPS) as u64;
-            encoder.resolve_query_set(set, 0..2 * steps as u32, &self.notes.raw, at);
+            encoder.resolve_query_set(set, 0..2 * steps as u32, self.notes.memory(), at);
         }
-        encoder.copy_buffer_to_buffer(&self.notes.raw, 0, &self.back.raw, 0, self.back.len());
+        let (notes, back) = (self.notes.memory(), self.back.buffer.memory());
+        encoder.copy_buffer_to_buffer(notes, 0, back, 0, self.notes.size() as u64);
     }
 
     /// Waits for the run, and adds what its steps took; `ran` says which of them did anything.
@@ -84,32 +85,18 @@ impl Timer {
     /// # Errors
     /// A fault of the device.
     pub(crate) fn add_to(
-        &self,
+        mut self,
         gpu: &Gpu,
         after: wgpu::SubmissionIndex,
         ran: &[bool],
         times: &mut [StepProfile],
     ) -> Result<()> {
         let bytes = 2 * NOTE * self.steps;
-        let mapping: Mapping = self.back.map(gpu, bytes, after)?;
-        mapping.wait(gpu)?;
+        self.back.map(gpu, bytes, after)?;
+        self.back.wait(gpu)?;
         let mut notes = vec![0; 2 * self.steps];
-        mapping.copy(gpu, 0, bytemuck::cast_slice_mut(&mut notes))?;
-        let nanos = f64::from(gpu.queue.get_timestamp_period());
-        let took = |from: u64, to: u64| Duration::from_nanos((to.saturating_sub(from) as f64 * nanos) as u64);
-        let first = ran.iter().position(|&ran| ran).map_or(0, |i| notes[2 * i]);
-        for (i, time) in times.iter_mut().enumerate().filter(|(i, _)| ran.get(*i) == Some(&true)) {
-            let [began, ended] = [notes[2 * i], notes[2 * i + 1]];
-            time.add(took(first, began), took(began, ended));
-        }
+        self.back.copy(gpu, 0, bytemuck::cast_slice_mut(&mut notes))?;
+        add_times(&notes, f64::from(gpu.queue.get_timestamp_period()), ran, times);
         Ok(())
     }
-}
-
-/// Which steps have dispatches with workgroups.
-pub(crate) fn busy(
-    steps: impl Iterator<Item = Range<usize>>,
-    grids: &[rlx_gpu::dispatch::Grid],
-) -> Vec<bool> {
-    steps.map(|dispatches| grids[dispatches].iter().any(Option::is_some)).collect()
 }
