@@ -8,6 +8,7 @@ mod blas;
 mod coreml;
 mod data;
 mod deny;
+mod device_lines;
 mod devices;
 mod docs;
 mod drivers;
@@ -42,7 +43,7 @@ cargo xtask test --list                      list the suites
 cargo xtask mlx [FOLDER]                     build the shim over MLX for the MLX of FOLDER (its Python package; default: fetched with pip), and say where it is
 cargo xtask data                             fetch the test data into RLX_CACHE_DIR (default: the user's cache folder)
 cargo xtask images                           make docs/images again: measures on this machine, with a release build
-cargo xtask structure [--write]              print the cycles of modules; with --write, list them in xtask/structure.txt
+cargo xtask structure [--write]              print the cycles of modules and the lines of devices; with --write, list the cycles in xtask/structure.txt
 cargo xtask docs                             make docs/ops.md, docs/devices.md and the table of docs/testing.md again
 cargo xtask proto                            make the types of ONNX and Core ML files again (needs `protoc`)";
 

@@ -17,6 +17,7 @@ use proc_macro2::{TokenStream, TokenTree};
 use syn::visit::Visit;
 use syn::{Attribute, Item, UseTree};
 
+use crate::device_lines;
 use crate::outcome::Outcome;
 
 /// Components of up to so many modules are not listed: a family with a shared helper.
@@ -59,15 +60,17 @@ pub fn task(write: bool) -> Result<bool, String> {
         println!("{}: {} modules in a cycle", component.package, component.modules.len());
         component.modules.iter().for_each(|module| println!("    {module}"));
     }
+    device_lines::report()?.iter().for_each(|line| println!("{line}"));
     Ok(true)
 }
 
-/// The suite: nothing is in a cycle that the list does not name.
+/// The suite: nothing is in a cycle that the list does not name, and no device has more lines than it may.
 pub fn run() -> Outcome {
-    match components().and_then(|found| committed().map(|listed| growth(&found, &listed))) {
+    let cycles = components().and_then(|found| committed().map(|listed| growth(&found, &listed)));
+    match cycles.and_then(|cycles| Ok([cycles, device_lines::growth()?].concat())) {
         Ok(growth) if growth.is_empty() => Outcome::pass(),
         Ok(growth) => Outcome::fail(format!(
-            "{}\nsee `cargo xtask structure`; move what both sides need into a module of its own",
+            "{}\nsee `cargo xtask structure`; move what several need into a module, or for devices into `rlx-gpu`",
             growth.join("\n")
         )),
         Err(e) => Outcome::fail(e),

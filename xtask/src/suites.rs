@@ -141,7 +141,7 @@ pub const SUITES: &[Suite] = &[
         20,
         What::CrateCount { packages: &["rlx-runtime", "rlx-cpu", "rlx-onnx"], most: 45 },
     ),
-    suite("structure", "no new cycles of modules", 20, What::Structure),
+    suite("structure", "no new cycles of modules, no device above its lines", 20, What::Structure),
     suite("unit", "unit and text-form tests", 140, What::Unit),
     suite("doctest", "documentation examples", 60, What::DocTests),
     Suite {
