@@ -12,7 +12,7 @@
 //! | [`mod@dispatch`] | a module's launches as dispatches, their uniforms and workgroups, constants, fault records |
 //! | `device` | a module on a device: the executor's [`DeviceApi`](rlx_backend::DeviceApi) |
 //! | `sequence` | steps bound to numbers and memory |
-//! | [`signal`] | for devices that call back: waiting for that |
+//! | [`signal`], [`host_copy`] | for devices that call back and map memory: waiting for that, and copies of what came |
 //! | `flights` | runs under way, and what comes back of each |
 //! | [`timing`] | the times of steps, for devices that have a clock |
 //! | [`mod@backend`] | what an [`rlx_backend::Backend`] of such a device delegates to |
@@ -30,6 +30,7 @@ pub mod backend;
 mod device;
 pub mod dispatch;
 mod flights;
+pub mod host_copy;
 pub mod memory;
 pub mod open;
 mod sequence;
@@ -37,6 +38,7 @@ pub mod signal;
 pub mod timing;
 
 pub use api::{Arrival, Back, Bindings, GpuApi, HostMemory, Job, Limits, Submission, Usage};
+pub use host_copy::HostCopy;
 pub use memory::Buffer;
-pub use open::{Registry, Shared, locked};
+pub use open::{Registry, Shared, Transfers, locked};
 pub use signal::Signal;

@@ -80,6 +80,7 @@ impl<G: GpuApi> Buffer<G> {
     /// # Errors
     /// A fault of the device.
     pub fn write(&self, gpu: &G, offset: usize, bytes: &[u8]) -> Result<()> {
+        gpu.shared().count_to_device(bytes.len());
         gpu.write(&self.memory, offset, bytes)
     }
 

@@ -4,6 +4,7 @@
 //! report that, and the next one compiled opens it again.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rlx_backend::budget::{Budget, Reserved};
@@ -65,6 +66,15 @@ impl<G: GpuApi> Default for Registry<G> {
     }
 }
 
+/// Bytes that went between host and device since it was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Transfers {
+    /// Parameters, inputs, sizes, handles when they are set.
+    pub to_device: u64,
+    /// Outputs, handles when they are read, and a few bytes of each run that say whether it failed.
+    pub to_host: u64,
+}
+
 /// What a kernel on the device is known by: the kernel, and whether it is guarded.
 type KernelKey = (KernelHash, bool);
 
@@ -80,6 +90,8 @@ pub struct Shared<G: GpuApi> {
     /// What init programs made.
     pub(crate) prepared: Prepared<Buffer<G>>,
     budget: Budget,
+    /// [`Transfers`] to the device, and to the host.
+    moved: [AtomicU64; 2],
     /// What the probe found.
     pub probed: OnceLock<Result<()>>,
 }
@@ -93,6 +105,7 @@ impl<G: GpuApi> Shared<G> {
             uploads: Uploads::default(),
             prepared: Prepared::new(),
             budget: Budget::new(max_memory_bytes),
+            moved: Default::default(),
             probed: OnceLock::new(),
         }
     }
@@ -105,6 +118,21 @@ impl<G: GpuApi> Shared<G> {
     /// Bytes of device memory in use.
     pub fn memory_in_use(&self) -> u64 {
         self.budget.used()
+    }
+
+    pub(crate) fn count_to_device(&self, bytes: usize) {
+        self.moved[0].fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Counts bytes that the host read of device memory.
+    pub fn count_to_host(&self, bytes: usize) {
+        self.moved[1].fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// What went between host and device so far, where the device counts what the host reads.
+    pub fn transfers(&self) -> Transfers {
+        let [to_device, to_host] = [0, 1].map(|way| self.moved[way].load(Ordering::Relaxed));
+        Transfers { to_device, to_host }
     }
 
     /// How many kernels are on the device.

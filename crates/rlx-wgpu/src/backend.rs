@@ -5,13 +5,13 @@ use std::sync::Arc;
 use rlx_backend::tuning::{Tuning, TuningKey};
 use rlx_backend::{Backend, CompileCache, ExecutableGraph};
 use rlx_driver::Device;
-use rlx_gpu::{GpuApi, backend};
+use rlx_gpu::{GpuApi, Transfers, backend};
 use rlx_ir::lir::Step;
 use rlx_ir::{LirModule, Result};
 use rlx_kernel::KernelTarget;
 use rlx_opt::{CompileOptions, Target};
 
-use crate::gpu::{Gpu, Lowered, Transfers, Which};
+use crate::gpu::{Gpu, Lowered, Which};
 
 /// A device that wgpu drives: [`Device::Vulkan`], [`Device::OpenGl`], [`Device::Metal`], [`Device::DirectX`], in a page
 /// [`Device::WebGpu`], or, as [`Device::Gpu`], the best adapter.
@@ -82,7 +82,7 @@ impl WgpuBackend {
     /// # Errors
     /// As [`Backend::probe`].
     pub fn transfers(&self) -> Result<Transfers> {
-        Ok(self.gpu()?.transfers())
+        Ok(self.gpu()?.shared.transfers())
     }
 
     /// Closes the device in this process and frees its memory. Executables that use it report that it is lost;

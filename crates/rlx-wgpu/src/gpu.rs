@@ -1,6 +1,5 @@
 //! An opened device: its queue and limits, and every driver fault as a typed error.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Context, Poll};
 
@@ -32,15 +31,6 @@ pub struct Lowered {
     pub max_memory_bytes: Option<u64>,
 }
 
-/// Bytes that went between host and device since it was opened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Transfers {
-    /// Parameters, inputs, sizes, handles when they are set.
-    pub to_device: u64,
-    /// Outputs, handles when they are read, and a few bytes of each run that say whether it failed.
-    pub to_host: u64,
-}
-
 /// What is used where the adapter has it: what the driver compiled, a clock, elements of 16 bits in buffers.
 const WANTED: wgpu::Features =
     wgpu::Features::PIPELINE_CACHE.union(wgpu::Features::TIMESTAMP_QUERY).union(wgpu::Features::SHADER_I16);
@@ -60,8 +50,6 @@ pub(crate) struct Gpu {
     late: Mutex<Late>,
     /// Where the driver gives what it compiled.
     pub(crate) driver_cache: Option<DriverCache>,
-    /// [`Transfers`] to the device, and to the host.
-    pub(crate) moved: [AtomicU64; 2],
 }
 
 impl Gpu {
@@ -123,7 +111,6 @@ impl Gpu {
             stray,
             late: Mutex::default(),
             driver_cache,
-            moved: Default::default(),
         })
     }
 
@@ -170,12 +157,6 @@ impl Gpu {
             locked(&self.stray).get_or_insert(self.reported(&what, error));
         }
         polled
-    }
-
-    /// What went between host and device so far.
-    pub(crate) fn transfers(&self) -> Transfers {
-        let [to_device, to_host] = &self.moved;
-        Transfers { to_device: to_device.load(Ordering::Relaxed), to_host: to_host.load(Ordering::Relaxed) }
     }
 
     /// Waits until a submission is done, and those before it.

@@ -37,7 +37,8 @@ mod timing;
 mod trusted;
 
 pub use backend::WgpuBackend;
-pub use gpu::{Lowered, Transfers};
+pub use gpu::Lowered;
+pub use rlx_gpu::Transfers;
 
 use std::future::Future;
 use std::pin::pin;

@@ -1,12 +1,10 @@
 //! Device memory: its ranges, uploads, and what comes back to the host.
 
-use std::cell::{Cell, OnceCell};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
 use rlx_gpu::memory::whole_words;
-use rlx_gpu::{Buffer, GpuApi, HostMemory, Signal};
+use rlx_gpu::{Buffer, GpuApi, HostCopy, HostMemory, Signal};
 use rlx_ir::{Error, ErrorKind, Result};
 
 use crate::WAITS;
@@ -49,7 +47,6 @@ impl Gpu {
     /// # Errors
     /// What the driver reports.
     pub(crate) fn send(&self, to: &wgpu::Buffer, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.moved[0].fetch_add(bytes.len() as u64, Ordering::Relaxed);
         let (words, rest) = bytes.as_chunks::<{ wgpu::COPY_BUFFER_ALIGNMENT as usize }>();
         self.checked(&|| format!("copying {} bytes to the device", bytes.len()), || {
             if !words.is_empty() {
@@ -107,9 +104,7 @@ pub(crate) struct Readback {
     pub(crate) buffer: Buffer<Gpu>,
     mapping: Option<Mapping>,
     /// Its bytes in host memory, once somebody asked for them.
-    host: OnceCell<Vec<u64>>,
-    /// Memory to copy them to.
-    spare: Cell<Vec<u64>>,
+    host: HostCopy,
 }
 
 impl Readback {
@@ -120,7 +115,7 @@ impl Readback {
     pub(crate) fn new(gpu: &Gpu, bytes: usize) -> Result<Self> {
         let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
         let buffer = Buffer::by(gpu, bytes, "outputs", |bytes, what| gpu.create(bytes, usage, what))?;
-        Ok(Readback { buffer, mapping: None, host: OnceCell::new(), spare: Cell::default() })
+        Ok(Readback { buffer, mapping: None, host: HostCopy::default() })
     }
 
     /// Asks for the first `bytes` bytes, a multiple of four, as the submission `after` leaves them.
@@ -150,9 +145,7 @@ impl HostMemory<Gpu> for Readback {
 
     fn release(&mut self) {
         self.mapping = None;
-        if let Some(host) = self.host.take() {
-            self.spare.set(host);
-        }
+        self.host.forget();
     }
 
     fn wait(&self, gpu: &Gpu) -> Result<()> {
@@ -168,18 +161,7 @@ impl HostMemory<Gpu> for Readback {
     }
 
     fn bytes(&self, gpu: &Gpu, bytes: usize) -> Result<&[u8]> {
-        let host = match self.host.get() {
-            Some(known) => known,
-            None => {
-                let mut words = self.spare.take();
-                words.resize(bytes.div_ceil(size_of::<u64>()), 0);
-                if bytes > 0 {
-                    self.copy(gpu, 0, &mut bytemuck::cast_slice_mut(&mut words)[..bytes])?;
-                }
-                self.host.get_or_init(|| words)
-            }
-        };
-        Ok(&bytemuck::cast_slice(host)[..bytes])
+        self.host.get(bytes, |out| self.copy(gpu, 0, out))
     }
 }
 
@@ -221,7 +203,7 @@ impl Mapping {
         let range = at as u64..(at + out.len()) as u64;
         let view = self.buffer.get_mapped_range(range).map_err(|e| Self::failed(gpu, &e))?;
         out.copy_from_slice(&view);
-        gpu.moved[1].fetch_add(out.len() as u64, Ordering::Relaxed);
+        gpu.shared.count_to_host(out.len());
         Ok(())
     }
 }

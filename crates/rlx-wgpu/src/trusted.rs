@@ -3,7 +3,7 @@
 //! By default every index is clamped and every loop counts how often it went round, which costs more than many kernels compute. Own kernels keep
 //! the rules without being made to; those of files are never compiled here.
 
-/// A module of a kernel that this process made of a verified module ([`crate::pipeline::Origin::Scheduled`]).
+/// A module of a kernel that this process made of a verified module: one that is not guarded ([`rlx_gpu::Job::guarded`]).
 pub(crate) fn module(
     device: &wgpu::Device,
     description: wgpu::ShaderModuleDescriptor<'_>,
