@@ -1,4 +1,5 @@
-//! What each instruction computes on bits: shared by the interpreter and constant folding.
+//! What each instruction computes on the bits of values: shared by the interpreters of kernels and of tile programs, and constant folding.
+//! Operands have the types that [`crate::ir::type_of`] asks for.
 
 use half::{bf16, f16};
 
@@ -21,7 +22,7 @@ fn wrap(ty: Ty, x: i128) -> u64 {
 }
 
 /// The integer that `bits` mean.
-pub(crate) fn int(ty: Ty, bits: u64) -> i128 {
+pub fn int(ty: Ty, bits: u64) -> i128 {
     match ty {
         Ty::I32 => i128::from(bits as u32 as i32),
         Ty::I64 => i128::from(bits as i64),
@@ -32,7 +33,7 @@ pub(crate) fn int(ty: Ty, bits: u64) -> i128 {
 }
 
 /// `op(v)`.
-pub(crate) fn unary(op: UnOp, ty: Ty, v: u64) -> u64 {
+pub fn unary(op: UnOp, ty: Ty, v: u64) -> u64 {
     match (ty, op) {
         (Ty::Bool, _) => u64::from(v & 1 == 0),
         (Ty::F32, UnOp::RoundF16) => bits32(f16::from_f32(f32_of(v)).to_f32()),
@@ -71,7 +72,7 @@ pub(crate) fn unary(op: UnOp, ty: Ty, v: u64) -> u64 {
 }
 
 /// `op(a, b)`; `None` where the language gives it no value (a division by zero, a shift by the width).
-pub(crate) fn binary(op: BinOp, ty: Ty, a: u64, b: u64) -> Option<u64> {
+pub fn binary(op: BinOp, ty: Ty, a: u64, b: u64) -> Option<u64> {
     Some(match ty {
         Ty::F32 => {
             let (x, y) = (f32_of(a), f32_of(b));
@@ -144,7 +145,7 @@ fn binary_int(op: BinOp, ty: Ty, a: u64, b: u64) -> Option<u64> {
 }
 
 /// Whether the comparison holds.
-pub(crate) fn compare(op: Cmp, ty: Ty, a: u64, b: u64) -> bool {
+pub fn compare(op: Cmp, ty: Ty, a: u64, b: u64) -> bool {
     let ordering = match ty {
         Ty::F32 => f32_of(a).partial_cmp(&f32_of(b)),
         Ty::F64 => f64::from_bits(a).partial_cmp(&f64::from_bits(b)),
@@ -161,7 +162,7 @@ pub(crate) fn compare(op: Cmp, ty: Ty, a: u64, b: u64) -> bool {
 }
 
 /// `v` of type `from` as type `to`.
-pub(crate) fn convert(to: Ty, from: Ty, v: u64) -> u64 {
+pub fn convert(to: Ty, from: Ty, v: u64) -> u64 {
     let float = match from {
         Ty::F32 => Some(f64::from(f32_of(v))),
         Ty::F64 => Some(f64::from_bits(v)),

@@ -21,7 +21,7 @@
 
 pub mod build;
 pub mod emulate;
-mod eval;
+pub mod eval;
 pub mod interp;
 pub mod ir;
 pub mod render;

@@ -6,7 +6,8 @@
 //! - **Buffers** are read and written in sectors of 32 bytes. A warp that reads 32 neighbouring `f32` takes 4 sectors; one that reads a
 //!   column of a matrix takes 32.
 //! - **Workgroup memory** has 32 banks of 4 bytes, each of which serves one word at a time. A warp whose addresses are in the same bank
-//!   but not in the same word waits for as many passes (a *bank conflict*). Elements of 8 bytes are served half a warp at a time.
+//!   but not in the same word waits for as many passes (a *bank conflict*). Elements of 8 bytes are served half a warp at a time,
+//!   16 bytes a quarter of one.
 //! - **Divisions** of integers by what is no constant take some twenty instructions each.
 //! - **Atomics** on one word, **barriers** and the longest chain of loop iterations of an invocation (*serial steps*) are time in which
 //!   the rest of the device may have nothing to do.
@@ -68,6 +69,30 @@ impl Counters {
             ("serial", self.serial),
             ("divisions", self.divisions),
         ]
+    }
+
+    /// An access of a warp to the bits `(first, count)` of a buffer, a pair for each active lane.
+    pub fn buffer_access(&mut self, bits: impl Iterator<Item = (u64, u64)>) {
+        let sector = |bit: u64| bit / (8 * SECTOR_BYTES);
+        let mut sectors: Vec<u64> =
+            bits.flat_map(|(first, count)| sector(first)..=sector(first + count - 1)).collect();
+        sectors.sort_unstable();
+        sectors.dedup();
+        self.accesses += 1;
+        self.sectors += sectors.len() as u64;
+    }
+
+    /// An access to words of workgroup memory by as many lanes as are served at once.
+    pub fn shared_access(&mut self, words: impl Iterator<Item = u64>) {
+        let mut used: Vec<u64> = words.collect();
+        used.sort_unstable();
+        used.dedup();
+        let mut passes = [0u64; BANKS as usize];
+        used.iter().for_each(|word| passes[(word % BANKS) as usize] += 1);
+        let most = passes.into_iter().max().unwrap_or(1);
+        self.shared += 1;
+        self.conflicts += most - 1;
+        self.ways = self.ways.max(most);
     }
 }
 
@@ -207,16 +232,7 @@ impl Counting {
     /// Every invocation accesses the bits `(first, count)` of a buffer; `None` where it is not active.
     pub fn buffer(&mut self, bits: &[Option<(u64, u64)>]) {
         for warp in bits.chunks(WARP).filter(|warp| warp.iter().any(Option::is_some)) {
-            let mut sectors: Vec<u64> = (warp.iter().flatten())
-                .flat_map(|&(first, count)| {
-                    let sector = |bit: u64| bit / (8 * SECTOR_BYTES);
-                    sector(first)..=sector(first + count - 1)
-                })
-                .collect();
-            sectors.sort_unstable();
-            sectors.dedup();
-            self.counters.accesses += 1;
-            self.counters.sectors += sectors.len() as u64;
+            self.counters.buffer_access(warp.iter().flatten().copied());
         }
     }
 
@@ -225,17 +241,8 @@ impl Counting {
         let (start, words) = self.arrays[shared.index()];
         let at_once = WARP / words as usize;
         for lanes in indices.chunks(at_once).filter(|lanes| lanes.iter().any(Option::is_some)) {
-            let mut used: Vec<u64> = (lanes.iter().flatten())
-                .flat_map(|&i| (0..words).map(move |w| start + i * words + w))
-                .collect();
-            used.sort_unstable();
-            used.dedup();
-            let mut passes = [0u64; BANKS as usize];
-            used.iter().for_each(|word| passes[(word % BANKS) as usize] += 1);
-            let most = passes.into_iter().max().unwrap_or(1);
-            self.counters.shared += 1;
-            self.counters.conflicts += most - 1;
-            self.counters.ways = self.counters.ways.max(most);
+            let used = lanes.iter().flatten().flat_map(|&i| (0..words).map(move |w| start + i * words + w));
+            self.counters.shared_access(used);
         }
     }
 }

@@ -19,7 +19,10 @@ pub struct Binding {
 
 impl Binding {
     /// Element `index` of type `dtype`, when it is within the range.
-    pub(super) fn element(&self, index: i32, dtype: DType) -> Result<usize, String> {
+    ///
+    /// # Errors
+    /// The index and how many elements there are.
+    pub fn element(&self, index: i32, dtype: DType) -> Result<usize, String> {
         let elements = self.len * 8 / dtype.bits();
         match usize::try_from(index) {
             Ok(i) if i < elements => Ok(i),
@@ -33,7 +36,11 @@ impl Binding {
 pub struct Pools(pub Vec<Vec<u8>>);
 
 impl Pools {
-    pub(super) fn check(&self, b: &Binding) -> Result<(), String> {
+    /// Whether a range is within its pool.
+    ///
+    /// # Errors
+    /// The range.
+    pub fn check(&self, b: &Binding) -> Result<(), String> {
         let inside =
             self.0.get(b.pool).is_some_and(|p| b.offset.checked_add(b.len).is_some_and(|end| end <= p.len()));
         if inside { Ok(()) } else { Err(format!("{b:?} is not within its pool")) }
@@ -47,7 +54,7 @@ impl Pools {
     }
 
     /// The element (already checked), as the bits of a value of its type of computation.
-    pub(super) fn load(&self, b: &Binding, element: usize, dtype: DType) -> u64 {
+    pub fn load(&self, b: &Binding, element: usize, dtype: DType) -> u64 {
         if dtype.is_packed() {
             let (bits, per_byte) = (dtype.bits(), 8 / dtype.bits());
             let up = self.0[b.pool][b.offset + element / per_byte] << (8 - bits * (element % per_byte + 1));
@@ -70,7 +77,7 @@ impl Pools {
     }
 
     /// Writes the element (already checked), rounding to its type.
-    pub(super) fn store(&mut self, b: &Binding, element: usize, dtype: DType, bits: u64) {
+    pub fn store(&mut self, b: &Binding, element: usize, dtype: DType, bits: u64) {
         let pool = &mut self.0[b.pool];
         if dtype.is_packed() {
             let (width, per_byte) = (dtype.bits(), 8 / dtype.bits());

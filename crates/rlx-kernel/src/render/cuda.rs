@@ -59,6 +59,32 @@ pub fn hip(kernel: &Kernel, entry: &str) -> Result<String> {
     write(kernel, entry, HIP)
 }
 
+/// What stands before kernels in CUDA C: names of types, conversions of half and brain precision.
+pub fn cuda_prelude() -> String {
+    format!("{TYPES}{CUDA}{BRAIN}")
+}
+
+/// The statements of a kernel in CUDA C with its variables declared before, for code that has its buffers as `b0`, … and its uniforms as `u`. The
+/// first `given` variables are declared and set by that code.
+///
+/// # Errors
+/// As [`cuda`].
+pub fn cuda_body(kernel: &Kernel, given: usize) -> Result<String> {
+    let names = Names::new(kernel);
+    let d = Cuda { kernel, names: &names };
+    let mut out = String::new();
+    for (i, &ty) in kernel.vars.iter().enumerate().skip(given) {
+        let _ = writeln!(out, "  {} m{i};", d.ty(ty));
+    }
+    write_body(&d, kernel, &names, &mut out)?;
+    Ok(out)
+}
+
+/// The type of buffers of `dtype` in CUDA C; `None` where they cannot have it.
+pub fn cuda_element(dtype: DType) -> Option<&'static str> {
+    element(dtype)
+}
+
 fn write(kernel: &Kernel, entry: &str, conversions: &str) -> Result<String> {
     let names = Names::new(kernel);
     let d = Cuda { kernel, names: &names };
