@@ -1,0 +1,142 @@
+//! Software pipelining: a [`Stmt::Pipelined`] loop as statements in order.
+//!
+//! With asynchronous copies and `n` stages, the copies of `n - 1` iterations are under way before the first one is computed:
+//!
+//! ```text
+//! copy.async 0; commit; … copy.async n-2; commit
+//! for c {
+//!   wait n-2      the copies of iteration c are done, for the lane that began them
+//!   barrier       … for all lanes, and all are done with iteration c-1, whose stage is free
+//!   copy.async c+n-1; commit
+//!   body c
+//! }
+//! wait 0
+//! ```
+//!
+//! Without them, the tiles of the next iteration are read into registers before an iteration is computed and written into the other stage after it:
+//!
+//! ```text
+//! copy 0; barrier
+//! for c { fetch c+1; body c; put c+1; barrier }
+//! ```
+//!
+//! What is copied beyond the end of the loop is beyond its view, so no memory is read for it.
+
+use rlx_ir::DType;
+
+use crate::ir::{Coord, Copy, Counter, Index, Program, Size, Stage, Stmt};
+
+/// The program without [`Stmt::Pipelined`].
+#[must_use]
+pub fn expand(program: &Program) -> Program {
+    let mut out = program.clone();
+    out.body = block(program, &program.body);
+    out
+}
+
+fn block(p: &Program, stmts: &[Stmt]) -> Vec<Stmt> {
+    let mut out = Vec::new();
+    for s in stmts {
+        match s {
+            Stmt::Pipelined { counter, extent, step, stages, copies, body } => {
+                let l = Loop { counter: *counter, extent: *extent, step: *step, stages: *stages, copies };
+                let body = block(p, body);
+                out.extend(if l.is_async(p) { l.ahead(body) } else { l.in_registers(body) });
+            }
+            Stmt::For { counter, extent, step, body } => {
+                out.push(Stmt::For { counter: *counter, extent: *extent, step: *step, body: block(p, body) })
+            }
+            other => out.push(other.clone()),
+        }
+    }
+    out
+}
+
+/// Whether a copy can be asynchronous: bytes move as they are, at least 4 at a time.
+pub(crate) fn can_be_async(p: &Program, copy: &Copy) -> bool {
+    let from: DType = p.view_dtype(copy.from);
+    p.arch.copies_async()
+        && copy.map.is_none()
+        && from == p.tile(copy.to).dtype
+        && p.view(copy.from).vector >= 2
+}
+
+struct Loop<'p> {
+    counter: Counter,
+    extent: Size,
+    step: u32,
+    stages: u32,
+    copies: &'p [Copy],
+}
+
+impl Loop<'_> {
+    fn is_async(&self, p: &Program) -> bool {
+        self.stages >= 2 && self.copies.iter().all(|c| can_be_async(p, c))
+    }
+
+    fn repeated(&self, body: Vec<Stmt>) -> Stmt {
+        Stmt::For { counter: self.counter, extent: self.extent, step: self.step, body }
+    }
+
+    /// The copies of iteration `n`.
+    fn copies_of(&self, n: u32) -> impl Iterator<Item = Copy> {
+        self.copies.iter().map(move |c| {
+            let fixed = |index: &Index| {
+                let (own, terms): (Vec<_>, Vec<_>) =
+                    index.terms.iter().copied().partition(|t| t.0 == Coord::Counter(self.counter));
+                let constant = index.constant + own.iter().map(|t| t.1 * n).sum::<u32>();
+                Index { constant, terms }
+            };
+            let stage = Stage { counter: None, ahead: n % self.stages };
+            Copy { row: fixed(&c.row), col: fixed(&c.col), stage, ..c.clone() }
+        })
+    }
+
+    /// The copies of the iteration `n` after the present one.
+    fn copies_ahead(&self, n: u32) -> impl Iterator<Item = Copy> {
+        self.copies.iter().map(move |c| {
+            let later = |index: &Index| {
+                let own = index.terms.iter().filter(|t| t.0 == Coord::Counter(self.counter));
+                let mut index = index.clone();
+                index.constant += own.map(|t| t.1 * n).sum::<u32>();
+                index
+            };
+            let stage = Stage { counter: Some(self.counter), ahead: n };
+            Copy { row: later(&c.row), col: later(&c.col), stage, ..c.clone() }
+        })
+    }
+
+    fn ahead(&self, body: Vec<Stmt>) -> Vec<Stmt> {
+        let ahead = self.stages - 1;
+        let mut out = Vec::new();
+        for n in 0..ahead {
+            out.extend(self.copies_of(n).map(Stmt::CopyAsync));
+            out.push(Stmt::Commit);
+        }
+        let mut inner = vec![Stmt::Wait(ahead - 1), Stmt::Barrier];
+        inner.extend(self.copies_ahead(ahead).map(Stmt::CopyAsync));
+        inner.push(Stmt::Commit);
+        inner.extend(body);
+        out.push(self.repeated(inner));
+        out.push(Stmt::Wait(0));
+        out
+    }
+
+    fn in_registers(&self, body: Vec<Stmt>) -> Vec<Stmt> {
+        let mut out: Vec<Stmt> = self.copies_of(0).map(Stmt::Copy).collect();
+        out.push(Stmt::Barrier);
+        let numbered = |put: fn(u32, Copy) -> Stmt| {
+            self.copies_ahead(1).enumerate().map(move |(n, c)| put(n as u32, c)).collect::<Vec<_>>()
+        };
+        let mut inner = numbered(Stmt::Fetch);
+        inner.extend(body);
+        // With one stage, all lanes must be done with it before it is written.
+        if self.stages == 1 {
+            inner.push(Stmt::Barrier);
+        }
+        inner.extend(numbered(Stmt::Put));
+        inner.push(Stmt::Barrier);
+        out.push(self.repeated(inner));
+        out
+    }
+}

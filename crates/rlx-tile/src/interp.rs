@@ -1,0 +1,216 @@
+//! The interpreter: runs programs on the CPU, every lane of every warp.
+//!
+//! The statements of a workgroup are run one after the other, each for all lanes. Control flow never depends on data, so a device runs the
+//! same statements; only the order between two barriers is its own. That order is checked instead: a lane that uses a chunk of workgroup memory which
+//! another lane uses between the same two barriers, one of them writing, is a race, and so is the use of a chunk whose asynchronous copy nobody
+//! waited for. Also checked: every access is within its buffer and aligned as its view promises, no element is stored twice, nothing is
+//! read before it is written.
+//!
+//! Matrix instructions take their operands from lanes' registers as [`crate::atom`] has them, and `ldmatrix` puts them there as the vendor
+//! documents it, so a fragment that is loaded in another order than it is multiplied gives wrong results here, too. An instruction computes
+//! its sum of products exactly (in f64) and rounds once; hardware keeps fewer digits, and the vendors do not say how many.
+//!
+//! Counted are the same things as of kernels: [`rlx_kernel::interp::count`].
+
+mod fragments;
+mod global;
+mod shared;
+
+use std::collections::{BTreeMap, HashSet};
+
+use rlx_ir::{Error, ErrorKind, Result};
+use rlx_kernel::interp::{Binding, Counters, Pools};
+
+use crate::ir::{Coord, Counter, Index, Program, Size, Stage, Stmt, Tile};
+use fragments::Warp;
+use global::Fetched;
+use shared::Chunks;
+
+/// What went wrong, for people.
+type Step<T = ()> = std::result::Result<T, String>;
+
+/// The number of workgroups of a dispatch with these uniforms; 0 where a size is not positive.
+pub fn workgroups(program: &Program, uniforms: &[i32]) -> u64 {
+    let size = |s: Size| u64::try_from(value(s, uniforms)).unwrap_or(0);
+    let (rows, cols) = tiles(program, uniforms);
+    program.grid.batch.iter().fold(rows * cols, |n, &s| n.saturating_mul(size(s)))
+}
+
+/// Rows and columns of tiles.
+fn tiles(program: &Program, uniforms: &[i32]) -> (u64, u64) {
+    let of = |s: Size, tile: u32| u64::try_from(value(s, uniforms)).unwrap_or(0).div_ceil(u64::from(tile));
+    (of(program.grid.rows, program.grid.tile.0), of(program.grid.cols, program.grid.tile.1))
+}
+
+fn value(size: Size, uniforms: &[i32]) -> i64 {
+    match size {
+        Size::Const(n) => i64::from(n),
+        Size::Uniform(i) => uniforms.get(i as usize).copied().map_or(0, i64::from),
+    }
+}
+
+/// Runs all workgroups of a program, verified first, on `pools` through `bindings`, one for each buffer.
+///
+/// # Errors
+/// [`ErrorKind::Internal`] naming the program and the check that failed.
+pub fn run(program: &Program, uniforms: &[i32], pools: &mut Pools, bindings: &[Binding]) -> Result<Counters> {
+    crate::verify::verify(program)?;
+    let wrong =
+        |what: String| Error::new(ErrorKind::Internal, format!("tile program {:?}: {what}", program.name));
+    if uniforms.len() < program.uniforms.len() || bindings.len() != program.buffers.len() {
+        return Err(wrong("the wrong number of uniforms or bindings".to_string()));
+    }
+    bindings.iter().try_for_each(|b| pools.check(b)).map_err(&wrong)?;
+    let expanded = crate::expand::expand(program);
+    crate::verify::verify(&expanded)?;
+    let mut total = Counters::default();
+    let mut stored = HashSet::new();
+    for number in 0..workgroups(program, uniforms) {
+        let mut group = Group::new(&expanded, uniforms, number, pools, bindings, stored);
+        group.block(&expanded.body).map_err(|e| wrong(format!("workgroup {number}: {e}")))?;
+        total += group.count;
+        stored = group.stored;
+    }
+    Ok(total)
+}
+
+/// One workgroup under way.
+struct Group<'a> {
+    p: &'a Program,
+    uniforms: &'a [i32],
+    pools: &'a mut Pools,
+    bindings: &'a [Binding],
+    /// The flat number of the batch, and its indices.
+    batch: (i32, Vec<i64>),
+    row: u32,
+    col: u32,
+    counters: BTreeMap<Counter, u32>,
+    shared: Chunks,
+    warps: Vec<Warp>,
+    fetched: BTreeMap<u32, Fetched>,
+    count: Counters,
+    /// Elements that were stored, by buffer.
+    stored: HashSet<(u32, usize)>,
+}
+
+impl<'a> Group<'a> {
+    fn new(
+        p: &'a Program,
+        uniforms: &'a [i32],
+        number: u64,
+        pools: &'a mut Pools,
+        bindings: &'a [Binding],
+        stored: HashSet<(u32, usize)>,
+    ) -> Self {
+        let (rows, cols) = tiles(p, uniforms);
+        let (plane, in_plane) = (number / (rows * cols), number % (rows * cols));
+        let bands = u64::from(p.grid.bands);
+        let (band, within) = (in_plane / (bands * cols), in_plane % (bands * cols));
+        let height = (rows - band * bands).min(bands);
+        let mut rest = plane;
+        let mut indices: Vec<i64> = Vec::new();
+        for &size in p.grid.batch.iter().rev() {
+            let size = value(size, uniforms) as u64;
+            indices.push((rest % size) as i64);
+            rest /= size;
+        }
+        indices.reverse();
+        let warps = (0..p.warps.0 * p.warps.1).map(|n| Warp::new(p, n / p.warps.1, n % p.warps.1)).collect();
+        Group {
+            p,
+            uniforms,
+            pools,
+            bindings,
+            batch: (plane as i32, indices),
+            row: (band * bands + within % height) as u32,
+            col: (within / height) as u32,
+            counters: BTreeMap::new(),
+            shared: Chunks::new(&p.tiles),
+            warps,
+            fetched: BTreeMap::new(),
+            count: Counters { groups: 1, ..Counters::default() },
+            stored,
+        }
+    }
+
+    fn value(&self, size: Size) -> i64 {
+        value(size, self.uniforms)
+    }
+
+    /// A position, for the warp of the given row and column.
+    fn position(&self, index: &Index, warp: (u32, u32)) -> i64 {
+        let of = |coord: &Coord| match coord {
+            Coord::GroupRow => self.row,
+            Coord::GroupCol => self.col,
+            Coord::WarpRow => warp.0,
+            Coord::WarpCol => warp.1,
+            Coord::Counter(c) => self.counters.get(c).copied().unwrap_or(0),
+        };
+        let terms = index.terms.iter().map(|(coord, factor)| i64::from(of(coord)) * i64::from(*factor));
+        i64::from(index.constant) + terms.sum::<i64>()
+    }
+
+    /// The number of a stage of a tile.
+    fn stage(&self, tile: Tile, stage: Stage) -> u32 {
+        let iteration = stage.counter.and_then(|c| self.counters.get(&c).copied()).unwrap_or(0);
+        (iteration + stage.ahead) % self.p.tile(tile).stages
+    }
+
+    fn block(&mut self, stmts: &[Stmt]) -> Step {
+        stmts.iter().try_for_each(|s| self.stmt(s))
+    }
+
+    fn stmt(&mut self, s: &Stmt) -> Step {
+        match s {
+            Stmt::Zero(f) => self.warps.iter_mut().for_each(|w| w.zero(self.p, *f)),
+            Stmt::Copy(c) => {
+                let fetched = self.fetch(c)?;
+                self.put(c, fetched, false)?;
+            }
+            Stmt::CopyAsync(c) => {
+                let fetched = self.fetch(c)?;
+                self.put(c, fetched, true)?;
+            }
+            Stmt::Fetch(n, c) => {
+                let fetched = self.fetch(c)?;
+                self.fetched.insert(*n, fetched);
+            }
+            Stmt::Put(n, c) => {
+                let fetched = self.fetched.remove(n).ok_or("a put without its fetch")?;
+                self.put(c, fetched, false)?;
+            }
+            Stmt::Commit => self.shared.commit(),
+            Stmt::Wait(n) => self.shared.wait(*n as usize),
+            Stmt::Barrier => {
+                self.shared.barrier();
+                self.count.barriers += 1;
+            }
+            Stmt::Load { to, from, stage, row, col, depth_rows } => {
+                let stage = self.stage(*from, *stage);
+                for w in 0..self.warps.len() {
+                    let at = self.warps[w].place;
+                    let (row, col) = (self.position(row, at) as u32, self.position(col, at) as u32);
+                    let (tile, lane) = (*from, w * 32);
+                    let (shared, count) = (&mut self.shared, &mut self.count);
+                    let from = fragments::Source { tile, stage, row, col, depth_rows: *depth_rows, lane };
+                    self.warps[w].load(self.p, *to, &from, shared, count)?;
+                }
+            }
+            Stmt::Mma { sum, left, right } => {
+                self.warps.iter_mut().try_for_each(|w| w.mma(self.p, *sum, *left, *right))?;
+            }
+            Stmt::Store { to, from, row, col, map } => self.store(*to, *from, (row, col), map.as_ref())?,
+            Stmt::For { counter, extent, step, body } => {
+                let iterations = self.value(*extent).max(0) as u64;
+                for i in 0..iterations.div_ceil(u64::from(*step)) {
+                    self.counters.insert(*counter, i as u32);
+                    self.count.serial += 1;
+                    self.block(body)?;
+                }
+                self.counters.remove(counter);
+            }
+            Stmt::Pipelined { .. } => return Err("a pipelined loop that was not expanded".to_string()),
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,200 @@
+//! Buffers: copies into workgroup memory, and stores of sums.
+
+use half::{bf16, f16};
+use rlx_ir::DType;
+
+use super::shared::{self, Chunk};
+use super::{Group, Step};
+use crate::atom::LANES;
+use crate::ir::{Copy, Fragment, Index, Size, View};
+use crate::layout::CHUNK;
+use crate::scalar::Scalar;
+
+/// What the lanes of a workgroup have read for a copy: for each chunk, where it is in the view, and its elements; `None` for those beyond the view.
+pub struct Fetched(Vec<((i64, i64), [Option<f32>; CHUNK as usize])>);
+
+/// The bits of a number rounded to `dtype`, f16 or bf16.
+fn rounded(dtype: DType, x: f32) -> u16 {
+    match dtype {
+        DType::F16 => f16::from_f32(x).to_bits(),
+        _ => bf16::from_f32(x).to_bits(),
+    }
+}
+
+impl Group<'_> {
+    /// The element of a view, checked against its promise of alignment.
+    fn element(&self, view: View, row: i64, col: i64) -> Step<i64> {
+        let v = self.p.view(view);
+        // Numbers of 32 bits, multiplied and added: no sum of them leaves 128.
+        let times = |s: Size, i: i64| i128::from(self.value(s)) * i128::from(i);
+        let strides = v.batch.iter().zip(&self.batch.1).map(|(&s, &i)| times(s, i));
+        let at =
+            times(v.base, 1) + strides.sum::<i128>() + times(v.row_stride, row) + times(v.col_stride, col);
+        let vector = i64::from(v.vector);
+        let at =
+            i64::try_from(at).map_err(|_| format!("element ({row}, {col}) of g{} is too far", view.0))?;
+        let promised =
+            (i128::from(at) - i128::from(col)) % i128::from(vector) == 0 && self.value(v.cols) % vector == 0;
+        if !promised {
+            return Err(format!("element ({row}, {col}) of g{} is not aligned to {vector} elements", view.0));
+        }
+        Ok(at)
+    }
+
+    /// The element of a buffer, if it has it.
+    fn checked(&self, buffer: usize, at: i64) -> Step<usize> {
+        let index = i32::try_from(at).map_err(|_| format!("element {at} of b{buffer} is too far"))?;
+        self.bindings[buffer].element(index, self.p.buffers[buffer].dtype)
+    }
+
+    /// Reads what a copy reads, 8 neighbouring columns by each lane.
+    pub(super) fn fetch(&mut self, c: &Copy) -> Step<Fetched> {
+        let (view, tile) = (self.p.view(c.from).clone(), *self.p.tile(c.to));
+        let (buffer, dtype) = (view.buffer.index(), self.p.view_dtype(c.from));
+        let (rows, cols) = (self.value(view.rows), self.value(view.cols));
+        let (row, col) = (self.position(&c.row, (0, 0)), self.position(&c.col, (0, 0)));
+        let bits = dtype.bits() as u64;
+        let mut fetched = Vec::new();
+        let chunks = tile.rows * tile.chunks();
+        // Lanes are numbered through the warps, and a workgroup's next chunks follow in another round.
+        for warp in (0..chunks).step_by(LANES as usize) {
+            let mut accesses = vec![Vec::new(); (CHUNK / view.vector) as usize];
+            for chunk in warp..(warp + LANES).min(chunks) {
+                let at =
+                    (row + i64::from(chunk / tile.chunks()), col + i64::from(chunk % tile.chunks() * CHUNK));
+                let mut elements = [None; CHUNK as usize];
+                for part in (0..CHUNK).step_by(view.vector as usize) {
+                    let from = at.1 + i64::from(part);
+                    if at.0 >= rows || from >= cols {
+                        continue;
+                    }
+                    let first = self.element(c.from, at.0, from)?;
+                    for i in 0..view.vector {
+                        // Columns that are read together are neighbours.
+                        let element = self.checked(buffer, first.saturating_add(i64::from(i)))?;
+                        let value = self.pools.load(&self.bindings[buffer], element, dtype);
+                        elements[(part + i) as usize] = Some(f32::from_bits(value as u32));
+                    }
+                    accesses[(part / view.vector) as usize]
+                        .push((first as u64 * bits, u64::from(view.vector) * bits));
+                }
+                fetched.push((at, elements));
+            }
+            for access in accesses.into_iter().filter(|a| !a.is_empty()) {
+                self.count.buffer_access(access.into_iter());
+            }
+        }
+        Ok(Fetched(fetched))
+    }
+
+    /// Writes what was read into a stage of a tile.
+    pub(super) fn put(&mut self, c: &Copy, fetched: Fetched, asynchronous: bool) -> Step {
+        let tile = *self.p.tile(c.to);
+        let stage = self.stage(c.to, c.stage);
+        let lanes = self.p.workgroup() as usize;
+        let mut written = Vec::with_capacity(fetched.0.len());
+        for (number, (at, elements)) in fetched.0.into_iter().enumerate() {
+            let mut data: Chunk = [0; CHUNK as usize];
+            for (i, x) in elements.into_iter().enumerate() {
+                if let Some(x) = x {
+                    let x = self.mapped(c.map.as_ref(), x, (at.0, at.1 + i as i64))?;
+                    data[i] = rounded(tile.dtype, x);
+                }
+            }
+            let (row, col) = (number as u32 / tile.chunks(), number as u32 % tile.chunks() * CHUNK);
+            let chunk = self.shared.at(c.to, tile.chunk_at(stage, row, col));
+            let lane = number % lanes;
+            match asynchronous {
+                true => self.shared.write_async(chunk, lane, data)?,
+                false => self.shared.write(chunk, lane, data)?,
+            }
+            written.push(Some(chunk));
+        }
+        for warp in written.chunks(LANES as usize) {
+            shared::count(&mut self.count, warp);
+        }
+        Ok(())
+    }
+
+    /// What a scalar body makes of an element.
+    fn mapped(&mut self, map: Option<&Scalar>, x: f32, (row, col): (i64, i64)) -> Step<f32> {
+        let Some(scalar) = map else { return Ok(x) };
+        let (buffers, bindings, pools) = (&self.p.buffers, self.bindings, &*self.pools);
+        let mut load = |buffer: usize, index: i32| {
+            let dtype = buffers[buffer].dtype;
+            let element = bindings[buffer].element(index, dtype)?;
+            Ok(pools.load(&bindings[buffer], element, dtype))
+        };
+        scalar.eval(x, [self.batch.0, row as i32, col as i32], self.uniforms, &mut load)
+    }
+
+    /// Stores sums: each lane has pairs of neighbouring columns.
+    pub(super) fn store(
+        &mut self,
+        to: View,
+        from: Fragment,
+        (row, col): (&Index, &Index),
+        map: Option<&Scalar>,
+    ) -> Step {
+        let atom = self.p.atom().ok_or("no matrix instruction")?;
+        let decl = *self.p.fragment(from);
+        let across = decl.cols / atom.n;
+        for w in 0..self.warps.len() {
+            let at = self.warps[w].place;
+            let first = (self.position(row, at), self.position(col, at));
+            for index in 0..decl.rows / atom.m * across {
+                let corner = (
+                    first.0 + i64::from(index / across * atom.m),
+                    first.1 + i64::from(index % across * atom.n),
+                );
+                for pair in 0..2 {
+                    self.store_pairs(w, (to, from), corner, (index, pair), map)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Stores the pair of sums number `pair` of every lane of the instruction number `index`.
+    fn store_pairs(
+        &mut self,
+        w: usize,
+        (to, from): (View, Fragment),
+        corner: (i64, i64),
+        (index, pair): (u32, u32),
+        map: Option<&Scalar>,
+    ) -> Step {
+        let atom = self.p.atom().ok_or("no matrix instruction")?;
+        let view = self.p.view(to).clone();
+        let (buffer, dtype) = (view.buffer.index(), self.p.view_dtype(to));
+        let (rows, cols) = (self.value(view.rows), self.value(view.cols));
+        let together = view.vector.min(2);
+        let mut accesses = [Vec::new(), Vec::new()];
+        for lane in 0..LANES {
+            for i in 0..2 {
+                let (r, c) = atom.sum.at(lane, 2 * pair + i);
+                let (r, c) = (corner.0 + i64::from(r), corner.1 + i64::from(c));
+                if r >= rows || c >= cols {
+                    continue;
+                }
+                let x = self.warps[w].sum(from, lane as usize, (4 * index + 2 * pair + i) as usize)?;
+                let x = self.mapped(map, x, (r, c))?;
+                let at = self.element(to, r, c)?;
+                let element = self.checked(buffer, at)?;
+                if !self.stored.insert((buffer as u32, element)) {
+                    return Err(format!("element {element} of b{buffer} is stored twice"));
+                }
+                self.pools.store(&self.bindings[buffer], element, dtype, u64::from(x.to_bits()));
+                let bits = dtype.bits() as u64;
+                match together {
+                    2 if i == 1 => {}
+                    n => accesses[i as usize].push((at as u64 * bits, u64::from(n) * bits)),
+                }
+            }
+        }
+        for access in accesses.into_iter().filter(|a| !a.is_empty()) {
+            self.count.buffer_access(access.into_iter());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,131 @@
+//! Workgroup memory in chunks, and who used which of them since which barrier.
+
+use rlx_kernel::interp::Counters;
+
+use super::Step;
+use crate::ir::{Tile, TileDecl};
+use crate::layout::CHUNK;
+
+/// The elements of a chunk, as bits.
+pub type Chunk = [u16; CHUNK as usize];
+
+/// One chunk and its shadow.
+#[derive(Clone, Copy, Default)]
+struct Cell {
+    data: Chunk,
+    /// The barrier count and lane of the last write; count 0 is "never".
+    written: (u32, usize),
+    /// The barrier count of the last read, its lane, and whether others read too.
+    read: (u32, usize, bool),
+    /// An asynchronous copy is under way.
+    pending: bool,
+}
+
+/// An asynchronous copy of one chunk.
+struct Pending {
+    at: usize,
+    lane: usize,
+    data: Chunk,
+}
+
+/// The workgroup memory of a program.
+pub struct Chunks {
+    cells: Vec<Cell>,
+    /// The first chunk of each tile.
+    first: Vec<usize>,
+    barriers: u32,
+    /// Groups of asynchronous copies, oldest first; the last one is open.
+    groups: Vec<Vec<Pending>>,
+}
+
+impl Chunks {
+    pub fn new(tiles: &[TileDecl]) -> Self {
+        let mut first = Vec::with_capacity(tiles.len());
+        let mut n = 0;
+        for t in tiles {
+            first.push(n);
+            n += (t.rows * t.chunks() * t.stages) as usize;
+        }
+        Chunks { cells: vec![Cell::default(); n], first, barriers: 1, groups: vec![Vec::new()] }
+    }
+
+    pub fn barrier(&mut self) {
+        self.barriers += 1;
+    }
+
+    /// The number of a tile's chunk among all.
+    pub fn at(&self, tile: Tile, chunk: u32) -> usize {
+        self.first[tile.0 as usize] + chunk as usize
+    }
+
+    fn may_write(&self, at: usize, lane: usize) -> Step {
+        let (cell, now) = (&self.cells[at], self.barriers);
+        if cell.pending {
+            return Err(format!("lane {lane} writes chunk {at}, whose copy is under way"));
+        }
+        if cell.written.0 == now && cell.written.1 != lane {
+            return Err(format!("a race: lanes {lane} and {} write chunk {at}", cell.written.1));
+        }
+        let (when, reader, others) = cell.read;
+        if when == now && (others || reader != lane) {
+            return Err(format!("a race: lane {lane} writes chunk {at}, which lane {reader} reads"));
+        }
+        Ok(())
+    }
+
+    pub fn write(&mut self, at: usize, lane: usize, data: Chunk) -> Step {
+        self.may_write(at, lane)?;
+        let now = self.barriers;
+        let cell = &mut self.cells[at];
+        (cell.data, cell.written) = (data, (now, lane));
+        Ok(())
+    }
+
+    /// Begins to write a chunk.
+    pub fn write_async(&mut self, at: usize, lane: usize, data: Chunk) -> Step {
+        self.may_write(at, lane)?;
+        self.cells[at].pending = true;
+        if let Some(group) = self.groups.last_mut() {
+            group.push(Pending { at, lane, data });
+        }
+        Ok(())
+    }
+
+    pub fn commit(&mut self) {
+        self.groups.push(Vec::new());
+    }
+
+    /// Ends all groups but the last `but` that were committed.
+    pub fn wait(&mut self, but: usize) {
+        let done = (self.groups.len() - 1).saturating_sub(but);
+        for p in self.groups.drain(..done).flatten() {
+            let cell = &mut self.cells[p.at];
+            (cell.data, cell.written, cell.pending) = (p.data, (self.barriers, p.lane), false);
+        }
+    }
+
+    pub fn read(&mut self, at: usize, lane: usize) -> Step<Chunk> {
+        let now = self.barriers;
+        let cell = &mut self.cells[at];
+        if cell.pending {
+            return Err(format!("lane {lane} reads chunk {at}, whose copy is under way"));
+        }
+        let (when, who) = cell.written;
+        if when == 0 {
+            return Err(format!("lane {lane} reads chunk {at} before it is written"));
+        }
+        if when == now && who != lane {
+            return Err(format!("a race: lane {lane} reads chunk {at}, which lane {who} wrote"));
+        }
+        let others = cell.read.0 == now && (cell.read.2 || cell.read.1 != lane);
+        cell.read = (now, lane, others);
+        Ok(cell.data)
+    }
+}
+
+/// Counts an access of a warp to chunks, served 8 lanes at a time. Tiles begin at multiples of 128 bytes, where bank 0 is.
+pub fn count(counters: &mut Counters, chunks: &[Option<usize>]) {
+    for lanes in chunks.chunks(8).filter(|lanes| lanes.iter().any(Option::is_some)) {
+        counters.shared_access(lanes.iter().flatten().flat_map(|&at| (0..4).map(move |w| at as u64 * 4 + w)));
+    }
+}

@@ -1,0 +1,347 @@
+//! The tile language: data that says what one workgroup does.
+//!
+//! A [`Program`] has *views* (matrices in buffers, with strides), *tiles* (workgroup memory) and *fragments* (registers of a warp), and
+//! statements that all warps run together: there is no control flow that depends on data, so every barrier is reached by all.
+//! Positions are sums of coordinates times constants ([`Index`]). Sizes are uniforms, as in the kernel language. The text form is a program's
+//! [`std::fmt::Display`].
+
+use rlx_ir::DType;
+use rlx_kernel::ir::{Buffer, BufferDecl};
+
+use crate::atom::{Arch, Atom, LANES};
+use crate::layout::{CHUNK, Swizzle};
+use crate::scalar::Scalar;
+
+/// A matrix in a buffer, by its number in [`Program::views`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct View(pub u32);
+
+/// A tile in workgroup memory, by its number in [`Program::tiles`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Tile(pub u32);
+
+/// Registers of a warp, by their number in [`Program::fragments`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Fragment(pub u32);
+
+/// The number of a loop's iteration, by its number in the program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Counter(pub u32);
+
+/// A number that is known when a program is made, or one that each dispatch is given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Size {
+    /// Known.
+    Const(u32),
+    /// The uniform of this number.
+    Uniform(u32),
+}
+
+/// What positions depend on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Coord {
+    /// The row of the workgroup's tile in the grid.
+    GroupRow,
+    /// Its column.
+    GroupCol,
+    /// The row of the warp in the workgroup.
+    WarpRow,
+    /// Its column.
+    WarpCol,
+    /// The iteration of a loop around.
+    Counter(Counter),
+}
+
+/// A row or column: a constant and coordinates times constants.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Index {
+    /// What is added.
+    pub constant: u32,
+    /// Coordinates, each times its constant.
+    pub terms: Vec<(Coord, u32)>,
+}
+
+impl Index {
+    /// A constant position.
+    pub fn new(constant: u32) -> Self {
+        Index { constant, terms: Vec::new() }
+    }
+
+    /// Further by `coord` times `factor`.
+    #[must_use]
+    pub fn plus(mut self, coord: Coord, factor: u32) -> Self {
+        self.terms.push((coord, factor));
+        self
+    }
+}
+
+/// Which stage of a tile: `(iteration + ahead) mod stages`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stage {
+    /// The loop whose iteration counts; without one, 0.
+    pub counter: Option<Counter>,
+    /// How far ahead of it.
+    pub ahead: u32,
+}
+
+impl Stage {
+    /// The only stage of a tile that has one.
+    pub const ONLY: Stage = Stage { counter: None, ahead: 0 };
+}
+
+/// A matrix in a buffer; element (row, col) of batch (i, j, …) is at `base + i·batch[0] + j·batch[1] + … + row·row_stride + col·col_stride`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ViewDecl {
+    /// The buffer.
+    pub buffer: Buffer,
+    /// Where it begins, in elements.
+    pub base: Size,
+    /// Rows; what is beyond reads as 0 and is not written.
+    pub rows: Size,
+    /// Columns, likewise.
+    pub cols: Size,
+    /// Elements from row to row.
+    pub row_stride: Size,
+    /// Elements from column to column.
+    pub col_stride: Size,
+    /// Elements from batch to batch, for each dimension of the grid's batch.
+    pub batch: Vec<Size>,
+    /// 1, 2, 4 or 8 neighbouring columns are accessed at once: the column stride is then 1, and columns, base and the other strides are
+    /// multiples of it, in every dispatch.
+    pub vector: u32,
+}
+
+/// A tile in workgroup memory. Its elements have 16 bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TileDecl {
+    /// The type of its elements, f16 or bf16.
+    pub dtype: DType,
+    /// Rows.
+    pub rows: u32,
+    /// Columns, a power of two from 8 on.
+    pub cols: u32,
+    /// How many of it there are.
+    pub stages: u32,
+    /// The order of the chunks in a row.
+    pub swizzle: Swizzle,
+}
+
+impl TileDecl {
+    /// Chunks of a row.
+    pub fn chunks(&self) -> u32 {
+        self.cols / CHUNK
+    }
+
+    /// Bytes of all stages.
+    pub fn bytes(&self) -> u64 {
+        2 * u64::from(self.rows) * u64::from(self.cols) * u64::from(self.stages)
+    }
+
+    /// The number of the chunk that has column `col` of a row, among all of the tile's.
+    pub fn chunk_at(&self, stage: u32, row: u32, col: u32) -> u32 {
+        (stage * self.rows + row) * self.chunks() + self.swizzle.chunk(row, col / CHUNK)
+    }
+}
+
+/// What a fragment is in a matrix instruction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// The left operand: rows × depth.
+    Left,
+    /// The right operand: depth × columns.
+    Right,
+    /// The sums: rows × columns, f32.
+    Sum,
+}
+
+/// Registers of a warp that hold a matrix, spread over the lanes as the program's matrix instruction has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FragmentDecl {
+    /// Which operand.
+    pub role: Role,
+    /// Rows, a multiple of 16.
+    pub rows: u32,
+    /// Columns, a multiple of 16.
+    pub cols: u32,
+}
+
+/// A copy of part of a view into a stage of a tile, by all lanes of the workgroup. Elements beyond the view become 0.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Copy {
+    /// Where from.
+    pub from: View,
+    /// The first row of the view.
+    pub row: Index,
+    /// The first column.
+    pub col: Index,
+    /// Where to.
+    pub to: Tile,
+    /// Which of the tile's stages.
+    pub stage: Stage,
+    /// What becomes of an element on the way (the prologue); not for elements beyond the view.
+    pub map: Option<Scalar>,
+}
+
+/// A statement.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Stmt {
+    /// Sets a fragment of sums to 0.
+    Zero(Fragment),
+    /// Copies, done when the next statement begins. Other lanes see it behind a barrier.
+    Copy(Copy),
+    /// Begins to copy (`cp.async`); done when a [`Stmt::Wait`] says so.
+    CopyAsync(Copy),
+    /// Reads what a copy reads into registers, for the [`Stmt::Put`] with the same number.
+    Fetch(u32, Copy),
+    /// Writes what the [`Stmt::Fetch`] with the same number and the same copy has read.
+    Put(u32, Copy),
+    /// The asynchronous copies since the last of these are a group.
+    Commit,
+    /// Waits until all but the last so many groups are done.
+    Wait(u32),
+    /// Waits for all lanes of the workgroup; they see what each wrote into workgroup memory.
+    Barrier,
+    /// Loads a fragment of an operand from a tile (`ldmatrix`).
+    Load {
+        /// The fragment.
+        to: Fragment,
+        /// The tile.
+        from: Tile,
+        /// Which of its stages.
+        stage: Stage,
+        /// The first row of the tile.
+        row: Index,
+        /// The first column.
+        col: Index,
+        /// The tile's rows run along the depth: a left tile is stored as depth × rows, a right one as depth × columns.
+        depth_rows: bool,
+    },
+    /// `sum += left · right`.
+    Mma {
+        /// The sums.
+        sum: Fragment,
+        /// The left operand.
+        left: Fragment,
+        /// The right operand.
+        right: Fragment,
+    },
+    /// Stores the sums that are within the view, rounded to its type.
+    Store {
+        /// Where to.
+        to: View,
+        /// The sums.
+        from: Fragment,
+        /// The first row of the view.
+        row: Index,
+        /// The first column.
+        col: Index,
+        /// What becomes of an element before (the epilogue).
+        map: Option<Scalar>,
+    },
+    /// Repeats a list `⌈extent / step⌉` times.
+    For {
+        /// The number of the iteration.
+        counter: Counter,
+        /// The size.
+        extent: Size,
+        /// How much of it an iteration does.
+        step: u32,
+        /// What is repeated.
+        body: Vec<Stmt>,
+    },
+    /// Repeats a list as [`Stmt::For`] does, with the tiles that it reads copied ahead of it. See [`mod@crate::expand`].
+    Pipelined {
+        /// The number of the iteration.
+        counter: Counter,
+        /// The size.
+        extent: Size,
+        /// How much of it an iteration does.
+        step: u32,
+        /// Stages of every tile that is copied.
+        stages: u32,
+        /// The tiles of an iteration.
+        copies: Vec<Copy>,
+        /// What is done with them.
+        body: Vec<Stmt>,
+    },
+}
+
+/// How workgroups divide the result.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Grid {
+    /// Rows of the result.
+    pub rows: Size,
+    /// Columns.
+    pub cols: Size,
+    /// Rows and columns of a workgroup's tile.
+    pub tile: (u32, u32),
+    /// Dimensions of the batch, outermost first.
+    pub batch: Vec<Size>,
+    /// Workgroups go through so many rows of tiles, column by column, before the next rows: those that run at the same time then read
+    /// fewer different operands.
+    pub bands: u32,
+}
+
+/// What one workgroup does.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Program {
+    /// A name for people; no part of the hash.
+    pub name: String,
+    /// The least architecture.
+    pub arch: Arch,
+    /// The type of the operands of matrix instructions.
+    pub dtype: DType,
+    /// Rows and columns of warps.
+    pub warps: (u32, u32),
+    /// The buffers it is bound to.
+    pub buffers: Vec<BufferDecl>,
+    /// Names of the uniforms, each an `i32`.
+    pub uniforms: Vec<String>,
+    /// How workgroups divide the result.
+    pub grid: Grid,
+    /// Matrices in buffers.
+    pub views: Vec<ViewDecl>,
+    /// Workgroup memory.
+    pub tiles: Vec<TileDecl>,
+    /// Registers of a warp.
+    pub fragments: Vec<FragmentDecl>,
+    /// What each workgroup runs.
+    pub body: Vec<Stmt>,
+}
+
+impl Program {
+    /// Invocations of a workgroup.
+    pub fn workgroup(&self) -> u32 {
+        self.warps.0 * self.warps.1 * LANES
+    }
+
+    /// Bytes of workgroup memory.
+    pub fn shared_bytes(&self) -> u64 {
+        self.tiles.iter().map(TileDecl::bytes).sum()
+    }
+
+    /// Its matrix instruction.
+    pub fn atom(&self) -> Option<&'static Atom> {
+        Atom::of(self.arch, self.dtype)
+    }
+
+    /// The view of a verified program.
+    pub fn view(&self, v: View) -> &ViewDecl {
+        &self.views[v.0 as usize]
+    }
+
+    /// The element type of a verified program's view.
+    pub fn view_dtype(&self, v: View) -> DType {
+        self.buffers[self.view(v).buffer.index()].dtype
+    }
+
+    /// The tile of a verified program.
+    pub fn tile(&self, t: Tile) -> &TileDecl {
+        &self.tiles[t.0 as usize]
+    }
+
+    /// The fragment of a verified program.
+    pub fn fragment(&self, f: Fragment) -> &FragmentDecl {
+        &self.fragments[f.0 as usize]
+    }
+}

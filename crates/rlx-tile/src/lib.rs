@@ -1,0 +1,48 @@
+//! Programs over tiles, for devices with matrix units.
+//!
+//! `rlx-kernel` says what one invocation does. A matrix instruction is done by a whole warp: its operands are fragments that lie in the
+//! registers of 32 lanes in an order that the vendor documents. So this is a level of its own. A [`Program`] says what a *workgroup* does with
+//! tiles: it copies them from global memory into workgroup memory (swizzled, in stages, asynchronously where the device can), loads fragments
+//! from there, multiplies them, and stores the sums. What happens to one element on the way in (*prologue*) and on the way out (*epilogue*) is
+//! a scalar body in the kernel language ([`Scalar`]).
+//!
+//! ```text
+//! Matmul ──schedule──▶ Program ──expand──▶ Program ──render──▶ CUDA C with mma.sync, ldmatrix, cp.async
+//!                        │                    │
+//!                      verify            interpreter (every lane's registers)
+//! ```
+//!
+//! - [`atom`]: matrix instructions and how their operands lie in lanes, as a table.
+//! - [`layout`]: where the elements of a tile are in workgroup memory.
+//! - [`schedule`]: families of programs; so far, matmul.
+//! - [`expand`](mod@expand): software pipelining: a loop whose copies run ahead becomes statements in order.
+//! - [`interp`]: runs programs on the CPU lane by lane, finds races and missing waits, counts bank conflicts and sectors.
+//! - [`render`]: CUDA C.
+//!
+//! No device chooses these programs yet: they are compiled by NVIDIA's compiler and interpreted, and have not run on hardware.
+//!
+//! ```
+//! use rlx_ir::DType;
+//! use rlx_tile::{Arch, schedule::{Matmul, Tiling, matmul}};
+//! let tiling = Tiling { tile: (128, 128, 32), warps: (2, 2), stages: 3, bands: 8 };
+//! let program = matmul(Arch::Sm80, &Matmul::new(DType::BF16), &tiling)?;
+//! assert!(rlx_tile::render::cuda(&program, "k")?.contains("mma.sync.aligned.m16n8k16"));
+//! # Ok::<(), rlx_ir::Error>(())
+//! ```
+#![forbid(unsafe_code)]
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
+pub mod atom;
+pub mod expand;
+pub mod interp;
+pub mod ir;
+pub mod layout;
+pub mod render;
+mod scalar;
+pub mod schedule;
+mod text;
+pub mod verify;
+
+pub use atom::Arch;
+pub use ir::Program;
+pub use scalar::Scalar;

@@ -1,0 +1,475 @@
+//! Statements.
+
+use std::fmt::Write;
+
+use rlx_ir::{DType, Result};
+use rlx_kernel::ir::{Inst, Stmt as KernelStmt};
+use rlx_kernel::render::cuda_body;
+
+use super::size;
+use crate::atom::{BLOCK, LANES, Lanes};
+use crate::ir::{
+    Coord, Copy, Fragment, Index, Program, Role, Size, Stage, Stmt, Tile, TileDecl, View, ViewDecl,
+};
+use crate::layout::CHUNK;
+use crate::scalar::Scalar;
+
+/// Writes the statements of a program.
+pub struct Body<'a> {
+    p: &'a Program,
+    out: &'a mut String,
+    depth: usize,
+}
+
+/// A position in the text.
+fn index(at: &Index) -> String {
+    let coord = |c: &Coord| match c {
+        Coord::GroupRow => "group_row".to_string(),
+        Coord::GroupCol => "group_col".to_string(),
+        Coord::WarpRow => "warp_row".to_string(),
+        Coord::WarpCol => "warp_col".to_string(),
+        Coord::Counter(c) => format!("c{}", c.0),
+    };
+    let mut terms: Vec<String> =
+        at.terms.iter().map(|(c, factor)| format!("{factor} * {}", coord(c))).collect();
+    if at.constant > 0 || terms.is_empty() {
+        terms.push(at.constant.to_string());
+    }
+    terms.join(" + ")
+}
+
+/// The row (`false`) or column (`true`) of a lane's first element: bits that follow each other and double are one term.
+fn lane_place(lanes: &Lanes, column: bool) -> String {
+    let weight = |lane: u32| if column { lanes.at(lane, 0).1 } else { lanes.at(lane, 0).0 };
+    let mut terms = Vec::new();
+    let mut bit = 0;
+    while bit < 5 {
+        let first = weight(1 << bit);
+        let mut n = 1;
+        while first > 0 && bit + n < 5 && weight(1 << (bit + n)) == first << n {
+            n += 1;
+        }
+        if first > 0 {
+            terms.push(format!("(lane >> {bit} & {}) * {first}", (1 << n) - 1));
+        }
+        bit += n;
+    }
+    if terms.is_empty() { "0".to_string() } else { terms.join(" + ") }
+}
+
+/// The offset of a chunk in a stage, in elements, for rows `r` and chunks `q`.
+fn chunk_offset(t: &TileDecl) -> String {
+    match t.swizzle.bits {
+        0 => format!("(r * {} + q) * {CHUNK}", t.chunks()),
+        bits => {
+            let mask = (1 << bits) - 1;
+            let of_row = match t.swizzle.shift {
+                0 => format!("(r & {mask})"),
+                shift => format!("(r >> {shift} & {mask})"),
+            };
+            format!("(r * {} + (q ^ {of_row})) * {CHUNK}", t.chunks())
+        }
+    }
+}
+
+impl<'a> Body<'a> {
+    pub fn new(p: &'a Program, out: &'a mut String) -> Self {
+        Body { p, out, depth: 1 }
+    }
+
+    pub fn write(mut self) -> Result<()> {
+        let p = self.p;
+        self.staging(&p.body);
+        self.block(&p.body)
+    }
+
+    fn line(&mut self, text: &str) {
+        let _ = writeln!(self.out, "{:1$}{text}", "", self.depth * 2);
+    }
+
+    fn open(&mut self, text: &str) {
+        self.line(text);
+        self.depth += 1;
+    }
+
+    fn close(&mut self) {
+        self.depth -= 1;
+        self.line("}");
+    }
+
+    /// A loop of known size.
+    fn unrolled(&mut self, name: &str, n: u32) {
+        self.line("#pragma unroll");
+        self.open(&format!("for (int {name} = 0; {name} < {n}; {name}++) {{"));
+    }
+
+    /// Registers of fetches, for the whole kernel.
+    fn staging(&mut self, stmts: &[Stmt]) {
+        for s in stmts {
+            match s {
+                Stmt::Fetch(n, c) => {
+                    let text = format!("u32 x{n}[{}][{}];", self.rounds(c.to), self.words(c));
+                    self.line(&text);
+                }
+                Stmt::For { body, .. } => self.staging(body),
+                _ => {}
+            }
+        }
+    }
+
+    /// How often all lanes copy a chunk until a tile is copied.
+    fn rounds(&self, tile: Tile) -> u32 {
+        let t = self.p.tile(tile);
+        (t.rows * t.chunks()).div_ceil(self.p.workgroup())
+    }
+
+    /// Words of 8 elements of a copy's view.
+    fn words(&self, c: &Copy) -> u32 {
+        CHUNK * self.p.view_dtype(c.from).size_bytes() as u32 / 4
+    }
+
+    fn stage(&self, tile: Tile, stage: Stage) -> String {
+        let stages = self.p.tile(tile).stages;
+        match stage.counter {
+            None => format!("{}", stage.ahead % stages),
+            Some(_) if stages == 1 => "0".to_string(),
+            Some(c) if stage.ahead == 0 => format!("c{} % {stages}", c.0),
+            Some(c) => format!("(c{} + {}) % {stages}", c.0, stage.ahead),
+        }
+    }
+
+    fn block(&mut self, stmts: &[Stmt]) -> Result<()> {
+        stmts.iter().try_for_each(|s| self.stmt(s))
+    }
+
+    fn stmt(&mut self, s: &Stmt) -> Result<()> {
+        match s {
+            Stmt::Zero(f) => self.zero(*f),
+            Stmt::Copy(c) => {
+                self.open("{");
+                self.line(&format!("u32 x[{}][{}];", self.rounds(c.to), self.words(c)));
+                self.fetch(c, "x");
+                self.put(c, "x")?;
+                self.close();
+            }
+            Stmt::Fetch(n, c) => self.fetch(c, &format!("x{n}")),
+            Stmt::Put(n, c) => self.put(c, &format!("x{n}"))?,
+            Stmt::CopyAsync(c) => self.copy_async(c),
+            Stmt::Commit => self.line("copy_commit();"),
+            Stmt::Wait(n) => self.line(&format!("copy_wait<{n}>();")),
+            Stmt::Barrier => self.line("__syncthreads();"),
+            Stmt::Load { to, from, stage, row, col, depth_rows } => {
+                self.load(*to, (*from, *stage), (row, col), *depth_rows);
+            }
+            Stmt::Mma { sum, left, right } => self.mma(*sum, *left, *right),
+            Stmt::Store { to, from, row, col, map } => self.store(*to, *from, (row, col), map.as_ref())?,
+            Stmt::For { counter, extent, step, body } => {
+                let (c, n) = (counter.0, size(*extent));
+                self.line(match extent {
+                    Size::Const(_) => "#pragma unroll",
+                    Size::Uniform(_) => "#pragma unroll 1",
+                });
+                // Written so that sizes near the end of an int do not overflow.
+                self.open(&format!(
+                    "for (int c{c} = 0; c{c} < {n} / {step} + ({n} % {step} > 0); c{c}++) {{"
+                ));
+                self.block(body)?;
+                self.close();
+            }
+            Stmt::Pipelined { .. } => {
+                return Err(super::internal("a pipelined loop that was not expanded".to_string()));
+            }
+        }
+        Ok(())
+    }
+
+    fn zero(&mut self, f: Fragment) {
+        let d = self.p.fragment(f);
+        self.unrolled("i", d.rows * d.cols / 128);
+        self.line(&format!(
+            "f{0}[i][0] = 0.0f; f{0}[i][1] = 0.0f; f{0}[i][2] = 0.0f; f{0}[i][3] = 0.0f;",
+            f.0
+        ));
+        self.close();
+    }
+
+    /// Opens the loop in which each lane copies chunks: `r`, `q` are the tile's row and chunk, `row`, `col` (where asked for) the view's row and
+    /// first column.
+    fn each_chunk(&mut self, c: &Copy, in_view: bool) {
+        let t = *self.p.tile(c.to);
+        let (rounds, lanes, chunks) = (self.rounds(c.to), self.p.workgroup(), t.rows * t.chunks());
+        self.unrolled("i", rounds);
+        let all = chunks % lanes == 0;
+        self.line(&format!("const int n = thread + i * {lanes}, r = n / {0}, q = n % {0};", t.chunks()));
+        if in_view {
+            self.line(&format!(
+                "const int row = {} + r, col = {} + q * {CHUNK};",
+                index(&c.row),
+                index(&c.col)
+            ));
+        }
+        self.open(&if all { "{".to_string() } else { format!("if (n < {chunks}) {{") });
+    }
+
+    fn close_chunk(&mut self) {
+        self.close();
+        self.close();
+    }
+
+    /// The address of the element `at` columns on, and whether it is in the view.
+    fn address(&self, view: View, at: u32) -> (String, String) {
+        let v: &ViewDecl = self.p.view(view);
+        let col = if at == 0 { "col".to_string() } else { format!("(col + {at})") };
+        let inside = format!("row < {} && {col} < {}", size(v.rows), size(v.cols));
+        let along = match v.col_stride {
+            Size::Const(1) => col,
+            stride => format!("(i64){col} * {}", size(stride)),
+        };
+        let address = format!("g{} + (i64)row * {} + {along}", view.0, size(v.row_stride));
+        (address, inside)
+    }
+
+    /// Reads a copy's elements as they are into `name`.
+    fn fetch(&mut self, c: &Copy, name: &str) {
+        let (vector, bytes) = (self.p.view(c.from).vector, self.p.view_dtype(c.from).size_bytes() as u32);
+        self.each_chunk(c, true);
+        for part in 0..CHUNK / vector {
+            let (address, inside) = self.address(c.from, part * vector);
+            let x = format!("{name}[i]");
+            match vector * bytes {
+                16 => {
+                    let w = part * 4;
+                    self.line(&format!(
+                        "const uint4 w{part} = {inside} ? *(const uint4*)({address}) : uint4{{0, 0, 0, 0}};"
+                    ));
+                    self.line(&format!(
+                        "{x}[{w}] = w{part}.x; {x}[{}] = w{part}.y; {x}[{}] = w{part}.z; {x}[{}] = w{part}.w;",
+                        w + 1,
+                        w + 2,
+                        w + 3
+                    ));
+                }
+                8 => {
+                    let w = part * 2;
+                    self.line(&format!(
+                        "const uint2 w{part} = {inside} ? *(const uint2*)({address}) : uint2{{0, 0}};"
+                    ));
+                    self.line(&format!("{x}[{w}] = w{part}.x; {x}[{}] = w{part}.y;", w + 1));
+                }
+                4 => self.line(&format!("{x}[{part}] = {inside} ? *(const u32*)({address}) : 0u;")),
+                _ => {
+                    let (word, high) = (part / 2, part % 2 == 1);
+                    let bits = format!("({inside} ? (u32)*({address}) : 0u)");
+                    self.line(&match high {
+                        false => format!("{x}[{word}] = {bits};"),
+                        true => format!("{x}[{word}] |= {bits} << 16;"),
+                    });
+                }
+            }
+        }
+        self.close_chunk();
+    }
+
+    /// Writes what was read, mapped and rounded, into a stage of a tile.
+    fn put(&mut self, c: &Copy, name: &str) -> Result<()> {
+        let (t, from) = (*self.p.tile(c.to), self.p.view_dtype(c.from));
+        let converted = c.map.is_some() || from != t.dtype;
+        self.each_chunk(c, converted);
+        let mut words = format!("{name}[i]");
+        if converted {
+            self.line("float y[8] = {0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f};");
+            self.unrolled("e", CHUNK);
+            let half = format!("(u16)({name}[i][e / 2] >> 16 * (e % 2))");
+            let x = match from {
+                DType::F16 => format!("from_half({half})"),
+                DType::BF16 => format!("from_brain({half})"),
+                _ => format!("__uint_as_float({name}[i][e])"),
+            };
+            let (_, inside) = self.address(c.from, 0);
+            self.open(&format!("if ({}) {{", inside.replace("col", "col + e")));
+            self.line(&format!("float m0 = {x};"));
+            self.map(c.map.as_ref(), "row", "col + e")?;
+            self.line("y[e] = m0;");
+            self.close();
+            self.close();
+            let pairs: Vec<String> =
+                (0..4).map(|w| format!("{}(y[{}], y[{}])", packed(t.dtype), 2 * w, 2 * w + 1)).collect();
+            self.line(&format!("const u32 z[4] = {{{}}};", pairs.join(", ")));
+            words = "z".to_string();
+        }
+        let stage = self.stage(c.to, c.stage);
+        self.line(&format!(
+            "*(uint4*)(t{} + {stage} * {} + {}) = uint4{{{words}[0], {words}[1], {words}[2], {words}[3]}};",
+            c.to.0,
+            t.rows * t.cols,
+            chunk_offset(&t)
+        ));
+        self.close_chunk();
+        Ok(())
+    }
+
+    fn copy_async(&mut self, c: &Copy) {
+        let (t, vector) = (*self.p.tile(c.to), self.p.view(c.from).vector);
+        let stage = self.stage(c.to, c.stage);
+        self.each_chunk(c, true);
+        let to =
+            format!("u16* const to = t{} + {stage} * {} + {};", c.to.0, t.rows * t.cols, chunk_offset(&t));
+        self.line(&to);
+        for part in 0..CHUNK / vector {
+            let (address, inside) = self.address(c.from, part * vector);
+            let bytes = vector * 2;
+            // What is not read has an address within the buffer, too.
+            self.open("{");
+            self.line(&format!("const bool inside = {inside};"));
+            self.line(&format!(
+                "copy_async_{bytes}(to + {}, inside ? {address} : g{}, inside);",
+                part * vector,
+                c.from.0
+            ));
+            self.close();
+        }
+        self.close_chunk();
+    }
+
+    /// A scalar body on `m0`.
+    fn map(&mut self, map: Option<&Scalar>, row: &str, col: &str) -> Result<()> {
+        let Some(scalar) = map else { return Ok(()) };
+        self.open("{");
+        for (var, value) in [(1, "batch"), (2, row), (3, col)] {
+            if uses(scalar, var) {
+                self.line(&format!("int m{var} = {value};"));
+            }
+        }
+        let body = cuda_body(scalar.kernel(), 4)?;
+        body.lines().for_each(|line| self.line(line));
+        self.close();
+        Ok(())
+    }
+
+    fn load(&mut self, to: Fragment, (tile, stage): (Tile, Stage), at: (&Index, &Index), depth_rows: bool) {
+        let (d, t) = (*self.p.fragment(to), *self.p.tile(tile));
+        let as_stored = (d.role == Role::Left) != depth_rows;
+        // Bits 3 and 4 of the lane choose the matrix: its rows or its columns are 8 on.
+        let (down, right) = if as_stored { (3, 4) } else { (4, 3) };
+        self.open("{");
+        self.line(&format!(
+            "const u16* const from = t{} + {} * {};",
+            tile.0,
+            self.stage(tile, stage),
+            t.rows * t.cols
+        ));
+        self.line(&format!("const int row = {} + (lane & 7) + (lane >> {down} & 1) * 8;", index(at.0)));
+        self.line(&format!("const int col = {} + (lane >> {right} & 1) * 8;", index(at.1)));
+        let (across, along) = (d.rows / BLOCK, d.cols / BLOCK);
+        self.unrolled("i", across);
+        self.unrolled("j", along);
+        let rows_are_stored = (d.role == Role::Right) == depth_rows;
+        let (r, q) = if rows_are_stored { ("i", "j") } else { ("j", "i") };
+        self.line(&format!(
+            "const int r = row + {r} * {BLOCK}, q = col / {CHUNK} + {q} * {};",
+            BLOCK / CHUNK
+        ));
+        let function = if depth_rows { "load_matrices_trans" } else { "load_matrices" };
+        self.line(&format!("{function}(f{}[i * {along} + j], from + {});", to.0, chunk_offset(&t)));
+        self.close();
+        self.close();
+        self.close();
+    }
+
+    fn mma(&mut self, sum: Fragment, left: Fragment, right: Fragment) {
+        let Some(atom) = self.p.atom() else { return };
+        let (s, l) = (self.p.fragment(sum), self.p.fragment(left));
+        let (rows, cols, depth) = (s.rows / atom.m, s.cols / atom.n, l.cols / BLOCK);
+        self.unrolled("d", depth);
+        for step in 0..atom.steps() {
+            self.unrolled("i", rows);
+            self.unrolled("j", cols);
+            let a = atom.left_registers(step).start;
+            let b = atom.right_registers(0, step).start;
+            let next = atom.right_registers(1, step).start - b;
+            self.line(&format!(
+                "mma(f{}[i * {cols} + j], f{}[i * {depth} + d] + {a}, f{}[d * {} + j / 2] + {b} + j % 2 * {next});",
+                sum.0,
+                left.0,
+                right.0,
+                cols / 2
+            ));
+            self.close();
+            self.close();
+        }
+        self.close();
+    }
+
+    fn store(&mut self, to: View, from: Fragment, at: (&Index, &Index), map: Option<&Scalar>) -> Result<()> {
+        let Some(atom) = self.p.atom() else { return Ok(()) };
+        let (d, v, dtype) = (*self.p.fragment(from), self.p.view(to).clone(), self.p.view_dtype(to));
+        let (rows, cols) = (d.rows / atom.m, d.cols / atom.n);
+        self.open("{");
+        self.line(&format!("const int row0 = {} + {};", index(at.0), lane_place(&atom.sum, false)));
+        self.line(&format!("const int col0 = {} + {};", index(at.1), lane_place(&atom.sum, true)));
+        self.unrolled("i", rows);
+        self.unrolled("j", cols);
+        for pair in 0..atom.sum.elements() / 2 {
+            let (down, right) = atom.sum.at(0, 2 * pair);
+            self.open("{");
+            self.line(&format!(
+                "const int row = row0 + i * {} + {down}, col = col0 + j * {} + {right};",
+                atom.m, atom.n
+            ));
+            let (address, inside) = self.address(to, 0);
+            let together = v.vector >= 2;
+            if together {
+                self.open(&format!("if ({inside}) {{"));
+                self.line("float y[2];");
+            }
+            for i in 0..2 {
+                let (address, inside) = self.address(to, i);
+                self.open(&if together { "{".to_string() } else { format!("if ({inside}) {{") });
+                self.line(&format!("float m0 = f{}[i * {cols} + j][{}];", from.0, 2 * pair + i));
+                self.map(map, "row", &format!("col + {i}"))?;
+                self.line(&match (together, dtype) {
+                    (true, _) => format!("y[{i}] = m0;"),
+                    (false, DType::F32) => format!("*({address}) = m0;"),
+                    (false, _) => format!("*({address}) = {}(m0);", narrowed(dtype)),
+                });
+                self.close();
+            }
+            if together {
+                self.line(&match dtype {
+                    DType::F32 => format!("*(float2*)({address}) = float2{{y[0], y[1]}};"),
+                    _ => format!("*(u32*)({address}) = {}(y[0], y[1]);", packed(dtype)),
+                });
+                self.close();
+            }
+            self.close();
+        }
+        self.close();
+        self.close();
+        self.close();
+        Ok(())
+    }
+}
+
+/// Whether a body mentions a variable.
+fn uses(scalar: &Scalar, var: u32) -> bool {
+    let mut found = false;
+    scalar.kernel().for_each_stmt(&mut |s| {
+        found |= match s {
+            KernelStmt::Let(_, Inst::Get(v)) | KernelStmt::Set(v, _) => v.0 == var,
+            _ => false,
+        };
+    });
+    found
+}
+
+/// The function that rounds an `f32` to a type of 16 bits.
+fn narrowed(dtype: DType) -> &'static str {
+    if dtype == DType::F16 { "to_half" } else { "to_brain" }
+}
+
+/// The function that rounds a pair of them.
+fn packed(dtype: DType) -> &'static str {
+    if dtype == DType::F16 { "pack_half" } else { "pack_brain" }
+}
+
+const _: () = assert!(LANES == 32, "lanes are numbered by five bits");

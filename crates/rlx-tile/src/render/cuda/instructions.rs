@@ -1,0 +1,100 @@
+//! The instructions of a warp as functions of C.
+
+use std::fmt::Write;
+
+use crate::atom::{Arch, Atom};
+use crate::ir::{Program, Stmt};
+
+/// Four matrices of 8 × 8 from workgroup memory: each lane says where a row is. A pointer to workgroup memory becomes its address there.
+const LOADS: &str = r#"__device__ __forceinline__ u32 shared_address(const void* p) {
+  return (u32)__cvta_generic_to_shared(p);
+}
+__device__ __forceinline__ void load_matrices(u32* r, const u16* p) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+    : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_address(p)) : "memory");
+}
+__device__ __forceinline__ void load_matrices_trans(u32* r, const u16* p) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+    : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_address(p)) : "memory");
+}
+"#;
+
+/// Copies that do not wait: of `bytes` bytes, all read or, where `inside` does not hold, all 0.
+const ASYNC: &str = r#"__device__ __forceinline__ void copy_async_16(u16* to, const void* from, bool inside) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" :: "r"(shared_address(to)), "l"(from), "r"(inside ? 16 : 0) : "memory");
+}
+__device__ __forceinline__ void copy_async_8(u16* to, const void* from, bool inside) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" :: "r"(shared_address(to)), "l"(from), "r"(inside ? 8 : 0) : "memory");
+}
+__device__ __forceinline__ void copy_async_4(u16* to, const void* from, bool inside) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" :: "r"(shared_address(to)), "l"(from), "r"(inside ? 4 : 0) : "memory");
+}
+__device__ __forceinline__ void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int N> __device__ __forceinline__ void copy_wait() { asm volatile("cp.async.wait_group %0;" :: "n"(N) : "memory"); }
+"#;
+
+/// Two numbers rounded to 16 bits each, the first in the low half; `FUNCTION` and `TYPE` stand for what differs.
+const PACK: &str = r#"__device__ __forceinline__ u32 FUNCTION(float low, float high) {
+  u32 r;
+  asm("cvt.rn.TYPEx2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+  return r;
+}
+"#;
+
+/// The same on architectures without the instruction.
+const PACK_APART: &str = r#"__device__ __forceinline__ u32 FUNCTION(float low, float high) {
+  return (u32)ONE(low) | (u32)ONE(high) << 16;
+}
+"#;
+
+/// The functions that a program's text calls: its matrix instruction, `ldmatrix`, pairs of rounded numbers, and the asynchronous copies where
+/// it has any.
+pub fn instructions(program: &Program) -> String {
+    let mut out = LOADS.to_string();
+    for (function, ty, one) in [("pack_half", "f16", "to_half"), ("pack_brain", "bf16", "to_brain")] {
+        let text = if program.arch >= Arch::Sm80 { PACK } else { PACK_APART };
+        out.push_str(&text.replace("FUNCTION", function).replace("TYPE", ty).replace("ONE", one));
+    }
+    if copies_async(&crate::expand::expand(program).body) {
+        out.push_str(ASYNC);
+    }
+    if let Some(atom) = program.atom() {
+        multiply(atom, &mut out);
+    }
+    out
+}
+
+fn copies_async(stmts: &[Stmt]) -> bool {
+    stmts.iter().any(|s| match s {
+        Stmt::CopyAsync(_) => true,
+        Stmt::For { body, .. } => copies_async(body),
+        _ => false,
+    })
+}
+
+/// `mma(sums, left, right)`.
+fn multiply(atom: &Atom, out: &mut String) {
+    let (a, b) = (atom.left.elements() / 2, atom.right.elements() / 2);
+    let operands = |first: u32, n: u32| {
+        let names: Vec<String> = (first..first + n).map(|i| format!("%{i}")).collect();
+        format!("{{{}}}", names.join(", "))
+    };
+    let inputs = |name: &str, n: u32| {
+        let names: Vec<String> = (0..n).map(|i| format!("\"r\"({name}[{i}])")).collect();
+        names.join(", ")
+    };
+    let _ = write!(
+        out,
+        "__device__ __forceinline__ void mma(float* c, const u32* a, const u32* b) {{
+  asm volatile(\"{} {sums}, {}, {}, {sums};\"
+    : \"+f\"(c[0]), \"+f\"(c[1]), \"+f\"(c[2]), \"+f\"(c[3]) : {}, {});
+}}
+",
+        atom.ptx(),
+        operands(4, a),
+        operands(4 + a, b),
+        inputs("a", a),
+        inputs("b", b),
+        sums = operands(0, 4),
+    );
+}

@@ -1,0 +1,354 @@
+//! Matmul: `result[b] = epilogue(prologue(left[b]) · prologue(right[b]))`, with sums in f32.
+//!
+//! A workgroup computes a tile of the result, each of its warps a part of that. Along the depth it goes in steps, whose parts of the operands
+//! are copied to workgroup memory ahead of it. Sizes are uniforms; what is beyond an edge is read as 0 and not stored. Each result is one
+//! chain of sums in order of the depth, in groups of the matrix instruction's depth, so all tilings of one architecture give the
+//! same bits.
+
+use rlx_ir::{DType, Error, ErrorKind, Result};
+use rlx_kernel::build::Builder;
+use rlx_kernel::ir::{Access, Buffer, BufferDecl, Value};
+
+use crate::atom::{Arch, Atom, BLOCK};
+use crate::ir::{
+    Coord, Copy, Counter, Fragment, FragmentDecl, Grid, Index, Program, Role, Size, Stage, Stmt, Tile,
+    TileDecl, View, ViewDecl,
+};
+use crate::layout::Swizzle;
+use crate::scalar::{Place, Scalar};
+
+/// An operand, or the result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Operand {
+    /// Its element type: f32, f16 or bf16.
+    pub dtype: DType,
+    /// It is stored with rows and columns exchanged: the left operand as depth × rows, the right one as columns × depth.
+    pub transposed: bool,
+    /// So many neighbouring elements are accessed at once: 1, 2, 4 or 8, at most 16 bytes. With more than 1, elements of a stored row are
+    /// neighbours, and base, strides and the length of stored rows are multiples of it.
+    pub vector: u32,
+}
+
+/// What a matmul computes, apart from its sizes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Matmul {
+    /// The type that is multiplied, f16 or bf16; operands of another one are rounded to it.
+    pub compute: DType,
+    /// The left operand.
+    pub left: Operand,
+    /// The right operand.
+    pub right: Operand,
+    /// The result; `transposed` does not apply.
+    pub result: Operand,
+    /// Dimensions of the batch.
+    pub batch: usize,
+    /// Buffers that the bodies read, behind those of left, right and result.
+    pub buffers: Vec<BufferDecl>,
+    /// Uniforms of the bodies, behind those of the matmul.
+    pub uniforms: Vec<String>,
+    /// What becomes of elements of the left operand; not for what is beyond its edge.
+    pub left_map: Option<Scalar>,
+    /// The same of the right operand.
+    pub right_map: Option<Scalar>,
+    /// What becomes of sums before they are stored.
+    pub epilogue: Option<Scalar>,
+}
+
+/// Where elements of an operand are: element `i` of batch `(b0, …)` and stored row `r`, column `c` is at `base + Σ b·batch + r·row + c·col`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Strides {
+    /// The first element.
+    pub base: i32,
+    /// From stored row to row.
+    pub row: i32,
+    /// From column to column; 1 where several are accessed at once.
+    pub col: i32,
+    /// From batch to batch; 0 repeats.
+    pub batch: Vec<i32>,
+}
+
+/// The sizes of one dispatch.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Sizes {
+    /// Rows of the result.
+    pub m: i32,
+    /// Columns.
+    pub n: i32,
+    /// Depth.
+    pub k: i32,
+    /// The batch.
+    pub batch: Vec<i32>,
+    /// The left operand.
+    pub left: Strides,
+    /// The right operand.
+    pub right: Strides,
+    /// The result.
+    pub result: Strides,
+}
+
+/// How a matmul is divided. All tilings of an architecture give the same bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tiling {
+    /// Rows, columns and depth of a workgroup's tile.
+    pub tile: (u32, u32, u32),
+    /// Rows and columns of warps.
+    pub warps: (u32, u32),
+    /// Stages of the copies.
+    pub stages: u32,
+    /// See [`Grid::bands`].
+    pub bands: u32,
+}
+
+impl Tiling {
+    /// A name such as `128x128x32.2x2.s3`.
+    pub fn name(&self) -> String {
+        let ((m, n, k), (r, c)) = (self.tile, self.warps);
+        format!("{m}x{n}x{k}.{r}x{c}.s{}", self.stages)
+    }
+}
+
+/// Tilings of an architecture, for large results first.
+pub fn tilings(arch: Arch) -> Vec<Tiling> {
+    let stages = |ahead: u32| if arch.copies_async() { ahead } else { 2 };
+    let of = |tile, warps, ahead| Tiling { tile, warps, stages: stages(ahead), bands: 8 };
+    // Where copies wait in registers, four warps would have too few of them.
+    let large = if arch.copies_async() { (2, 2) } else { (2, 4) };
+    vec![
+        of((128, 128, 32), large, 3),
+        of((128, 64, 32), (2, 2), 4),
+        of((64, 64, 32), (2, 2), 4),
+        of((64, 128, 32), (2, 2), 3),
+        of((32, 64, 64), (1, 2), 4),
+        of((16, 64, 64), (1, 2), 4),
+        of((32, 32, 16), (1, 1), 2),
+    ]
+}
+
+impl Matmul {
+    /// A matmul of one type without a batch, its operands stored as rows × depth and depth × columns, 16 bytes accessed at once.
+    pub fn new(dtype: DType) -> Self {
+        let operand = Operand { dtype, transposed: false, vector: 8 };
+        Matmul {
+            compute: dtype,
+            left: operand,
+            right: operand,
+            result: Operand { vector: 2, ..operand },
+            batch: 0,
+            buffers: Vec::new(),
+            uniforms: Vec::new(),
+            left_map: None,
+            right_map: None,
+            epilogue: None,
+        }
+    }
+
+    /// The program's buffers: left, right, result, and those of the bodies.
+    pub fn all_buffers(&self) -> Vec<BufferDecl> {
+        let of =
+            |name: &str, o: &Operand, access| BufferDecl { name: name.to_owned(), dtype: o.dtype, access };
+        let mut all = vec![
+            of("left", &self.left, Access::Read),
+            of("right", &self.right, Access::Read),
+            of("result", &self.result, Access::Write),
+        ];
+        all.extend(self.buffers.iter().cloned());
+        all
+    }
+
+    /// The names of the program's uniforms: m, n, k, the batch, each operand's base and strides, and those of the bodies.
+    pub fn all_uniforms(&self) -> Vec<String> {
+        let mut all: Vec<String> = ["m", "n", "k"].map(String::from).to_vec();
+        all.extend((0..self.batch).map(|i| format!("batch{i}")));
+        for name in ["left", "right", "result"] {
+            all.extend(["base", "row", "col"].map(|what| format!("{name}.{what}")));
+            all.extend((0..self.batch).map(|i| format!("{name}.batch{i}")));
+        }
+        all.extend(self.uniforms.iter().cloned());
+        all
+    }
+
+    /// The values of the uniforms, without those of the bodies.
+    pub fn uniform_values(&self, sizes: &Sizes) -> Vec<i32> {
+        let mut all = vec![sizes.m, sizes.n, sizes.k];
+        all.extend(&sizes.batch);
+        for strides in [&sizes.left, &sizes.right, &sizes.result] {
+            all.extend([strides.base, strides.row, strides.col]);
+            all.extend(&strides.batch);
+        }
+        all
+    }
+
+    /// The number of the first uniform of the bodies.
+    pub fn first_uniform(&self) -> usize {
+        3 + self.batch + 3 * (3 + self.batch)
+    }
+
+    /// A body over the program's buffers and uniforms; state buffers and uniforms before.
+    pub fn scalar(&self, name: &str, f: impl FnOnce(&mut Builder, Value, Place) -> Value) -> Scalar {
+        Scalar::new(name, &self.all_buffers(), &self.all_uniforms(), f)
+    }
+
+    fn batch_sizes(&self, first: usize) -> Vec<Size> {
+        (first..first + self.batch).map(|i| Size::Uniform(i as u32)).collect()
+    }
+
+    fn view(&self, number: u32, operand: &Operand, (rows, cols): (u32, u32)) -> ViewDecl {
+        let first = 3 + self.batch + number as usize * (3 + self.batch);
+        let uniform = |i: usize| Size::Uniform((first + i) as u32);
+        ViewDecl {
+            buffer: Buffer(number),
+            base: uniform(0),
+            rows: Size::Uniform(rows),
+            cols: Size::Uniform(cols),
+            row_stride: uniform(1),
+            col_stride: if operand.vector > 1 { Size::Const(1) } else { uniform(2) },
+            batch: self.batch_sizes(first + 3),
+            vector: operand.vector,
+        }
+    }
+}
+
+const M: u32 = 0;
+const N: u32 = 1;
+const K: u32 = 2;
+
+/// The program of a matmul.
+///
+/// # Errors
+/// [`ErrorKind::Unsupported`] where the architecture has no instruction for the type, or the tiling does not fit the architecture or itself.
+pub fn matmul(arch: Arch, what: &Matmul, tiling: &Tiling) -> Result<Program> {
+    let unsupported = |why: String| {
+        Error::new(ErrorKind::Unsupported, format!("matmul {} on {}: {why}", tiling.name(), arch.name()))
+    };
+    if Atom::of(arch, what.compute).is_none() {
+        return Err(unsupported(format!("no matrix instruction multiplies {}", what.compute))
+            .with_hint("f16 needs sm_75, bf16 sm_80"));
+    }
+    let ((tm, tn, tk), (wr, wc)) = (tiling.tile, tiling.warps);
+    let whole = |size: u32, parts: u32| parts > 0 && size > 0 && size % (parts * BLOCK) == 0;
+    if !(whole(tm, wr) && whole(tn, wc) && whole(tk, 1)) {
+        return Err(unsupported(format!("warps multiply blocks of {BLOCK}")));
+    }
+    let program = Schedule { arch, what, tiling, warp: (tm / wr, tn / wc) }.program();
+    // What is too large for the architecture is said by the verifier.
+    crate::verify::verify(&program).map_err(|v| unsupported(v.to_string()))?;
+    Ok(program)
+}
+
+struct Schedule<'m> {
+    arch: Arch,
+    what: &'m Matmul,
+    tiling: &'m Tiling,
+    /// Rows and columns of a warp's part.
+    warp: (u32, u32),
+}
+
+const LEFT: Tile = Tile(0);
+const RIGHT: Tile = Tile(1);
+const SUM: Fragment = Fragment(0);
+const A: Fragment = Fragment(1);
+const B: Fragment = Fragment(2);
+
+impl Schedule<'_> {
+    fn program(&self) -> Program {
+        let (what, (tm, tn, tk)) = (self.what, self.tiling.tile);
+        let swapped = |o: &Operand, a: u32, b: u32| if o.transposed { (b, a) } else { (a, b) };
+        let left = swapped(&what.left, tm, tk);
+        let right = swapped(&what.right, tk, tn);
+        let tile = |(rows, cols): (u32, u32)| TileDecl {
+            dtype: what.compute,
+            rows,
+            cols,
+            stages: self.tiling.stages,
+            swizzle: Swizzle::of(cols),
+        };
+        let fragment = |role, rows, cols| FragmentDecl { role, rows, cols };
+        Program {
+            name: format!("matmul.{}.{}", what.compute, self.tiling.name()),
+            arch: self.arch,
+            dtype: what.compute,
+            warps: self.tiling.warps,
+            buffers: what.all_buffers(),
+            uniforms: what.all_uniforms(),
+            grid: Grid {
+                rows: Size::Uniform(M),
+                cols: Size::Uniform(N),
+                tile: (tm, tn),
+                batch: what.batch_sizes(3),
+                bands: self.tiling.bands,
+            },
+            views: vec![
+                what.view(0, &what.left, swapped(&what.left, M, K)),
+                what.view(1, &what.right, swapped(&what.right, K, N)),
+                what.view(2, &what.result, (M, N)),
+            ],
+            tiles: vec![tile(left), tile(right)],
+            fragments: vec![
+                fragment(Role::Sum, self.warp.0, self.warp.1),
+                fragment(Role::Left, self.warp.0, BLOCK),
+                fragment(Role::Right, BLOCK, self.warp.1),
+            ],
+            body: self.body(),
+        }
+    }
+
+    fn body(&self) -> Vec<Stmt> {
+        let (what, (tm, tn, tk)) = (self.what, self.tiling.tile);
+        let depth = Counter(0);
+        let along = || Index::default().plus(Coord::Counter(depth), tk);
+        let rows = Index::default().plus(Coord::GroupRow, tm);
+        let cols = Index::default().plus(Coord::GroupCol, tn);
+        let copy = |from: u32, to: Tile, (row, col): (Index, Index), map: &Option<Scalar>| Copy {
+            from: View(from),
+            row,
+            col,
+            to,
+            stage: Stage { counter: Some(depth), ahead: 0 },
+            map: map.clone(),
+        };
+        let swapped = |o: &Operand, a: Index, b: Index| if o.transposed { (b, a) } else { (a, b) };
+        let left = swapped(&what.left, rows.clone(), along());
+        let right = swapped(&what.right, along(), cols.clone());
+        vec![
+            Stmt::Zero(SUM),
+            Stmt::Pipelined {
+                counter: depth,
+                extent: Size::Uniform(K),
+                step: tk,
+                stages: self.tiling.stages,
+                copies: vec![copy(0, LEFT, left, &what.left_map), copy(1, RIGHT, right, &what.right_map)],
+                body: vec![self.multiply(depth)],
+            },
+            Stmt::Store {
+                to: View(2),
+                from: SUM,
+                row: rows.plus(Coord::WarpRow, self.warp.0),
+                col: cols.plus(Coord::WarpCol, self.warp.1),
+                map: what.epilogue.clone(),
+            },
+        ]
+    }
+
+    /// Multiplies what one stage of the tiles has.
+    fn multiply(&self, depth: Counter) -> Stmt {
+        let step = Counter(1);
+        let stage = Stage { counter: Some(depth), ahead: 0 };
+        let along = || Index::default().plus(Coord::Counter(step), BLOCK);
+        let load = |to, from, across: Index, depth_rows: bool| {
+            let (row, col) = if depth_rows { (along(), across) } else { (across, along()) };
+            Stmt::Load { to, from, stage, row, col, depth_rows }
+        };
+        let rows = Index::default().plus(Coord::WarpRow, self.warp.0);
+        let cols = Index::default().plus(Coord::WarpCol, self.warp.1);
+        Stmt::For {
+            counter: step,
+            extent: Size::Const(self.tiling.tile.2),
+            step: BLOCK,
+            body: vec![
+                load(A, LEFT, rows, self.what.left.transposed),
+                load(B, RIGHT, cols, !self.what.right.transposed),
+                Stmt::Mma { sum: SUM, left: A, right: B },
+            ],
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! The text form of programs, and the hash made from it.
+//!
+//! ```text
+//! program matmul for sm_80 bf16 warps 2x2
+//!   b0 a: bf16 read
+//!   u0 m
+//!   grid [u0, u1] by 128x128 batch [] bands 8
+//!   g0 b0 base 0 [u0, u2] strides [u3, 1] batch [] vector 8
+//!   t0 bf16[128, 32] stages 3 swizzle 2 >> 1
+//!   f0 sum[64, 64]
+//! {
+//!   zero f0
+//!   pipelined c0 in u2 step 32 stages 3 {
+//!     copy t0[c0] = g0[128*group.row, 32*c0]
+//!   } then {
+//!     load f1 = t0[c0][64*warp.row, 0]
+//!     …
+//! ```
+
+use std::fmt::{self, Display, Write};
+
+use rlx_kernel::ir::Access;
+
+use crate::ir::{Coord, Copy, Index, Program, Role, Size, Stage, Stmt};
+use crate::scalar::Scalar;
+
+impl Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Size::Const(n) => write!(f, "{n}"),
+            Size::Uniform(i) => write!(f, "u{i}"),
+        }
+    }
+}
+
+impl Display for Coord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Coord::GroupRow => f.write_str("group.row"),
+            Coord::GroupCol => f.write_str("group.col"),
+            Coord::WarpRow => f.write_str("warp.row"),
+            Coord::WarpCol => f.write_str("warp.col"),
+            Coord::Counter(c) => write!(f, "c{}", c.0),
+        }
+    }
+}
+
+impl Display for Index {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, (coord, factor)) in self.terms.iter().enumerate() {
+            let plus = if i > 0 { " + " } else { "" };
+            write!(f, "{plus}{factor}*{coord}")?;
+        }
+        match (self.terms.is_empty(), self.constant) {
+            (true, n) => write!(f, "{n}"),
+            (false, 0) => Ok(()),
+            (false, n) => write!(f, " + {n}"),
+        }
+    }
+}
+
+impl Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.counter, self.ahead) {
+            (None, n) => write!(f, "{n}"),
+            (Some(c), 0) => write!(f, "c{}", c.0),
+            (Some(c), n) => write!(f, "c{} + {n}", c.0),
+        }
+    }
+}
+
+/// Sizes in brackets.
+struct List<'a>(&'a [Size]);
+
+impl Display for List<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_char('[')?;
+        for (i, size) in self.0.iter().enumerate() {
+            write!(f, "{}{size}", if i > 0 { ", " } else { "" })?;
+        }
+        f.write_char(']')
+    }
+}
+
+impl Display for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (rows, cols) = self.warps;
+        writeln!(f, "program {} for {} {} warps {rows}x{cols}", self.name, self.arch.name(), self.dtype)?;
+        for (i, b) in self.buffers.iter().enumerate() {
+            writeln!(f, "  b{i} {}: {} {}", b.name, b.dtype, access(b.access))?;
+        }
+        for (i, name) in self.uniforms.iter().enumerate() {
+            writeln!(f, "  u{i} {name}")?;
+        }
+        write_rest(f, self)
+    }
+}
+
+fn access(access: Access) -> &'static str {
+    match access {
+        Access::Read => "read",
+        Access::Write => "write",
+        Access::Atomic => "atomic",
+    }
+}
+
+fn write_rest(f: &mut dyn Write, p: &Program) -> fmt::Result {
+    let g = &p.grid;
+    let (rows, cols) = g.tile;
+    writeln!(
+        f,
+        "  grid [{}, {}] by {rows}x{cols} batch {} bands {}",
+        g.rows,
+        g.cols,
+        List(&g.batch),
+        g.bands
+    )?;
+    for (i, v) in p.views.iter().enumerate() {
+        write!(f, "  g{i} b{} base {} [{}, {}]", v.buffer.0, v.base, v.rows, v.cols)?;
+        write!(f, " strides [{}, {}] batch {}", v.row_stride, v.col_stride, List(&v.batch))?;
+        writeln!(f, " vector {}", v.vector)?;
+    }
+    for (i, t) in p.tiles.iter().enumerate() {
+        write!(f, "  t{i} {}[{}, {}] stages {}", t.dtype, t.rows, t.cols, t.stages)?;
+        writeln!(f, " swizzle {} >> {}", t.swizzle.bits, t.swizzle.shift)?;
+    }
+    for (i, d) in p.fragments.iter().enumerate() {
+        let role = match d.role {
+            Role::Left => "left",
+            Role::Right => "right",
+            Role::Sum => "sum",
+        };
+        writeln!(f, "  f{i} {role}[{}, {}]", d.rows, d.cols)?;
+    }
+    f.write_str("{\n")?;
+    write_block(f, &p.body, 1)?;
+    f.write_str("}\n")
+}
+
+fn write_block(f: &mut dyn Write, stmts: &[Stmt], depth: usize) -> fmt::Result {
+    for s in stmts {
+        write!(f, "{:1$}", "", depth * 2)?;
+        write_stmt(f, s, depth)?;
+    }
+    Ok(())
+}
+
+fn write_stmt(f: &mut dyn Write, s: &Stmt, depth: usize) -> fmt::Result {
+    match s {
+        Stmt::Zero(x) => writeln!(f, "zero f{}", x.0),
+        Stmt::Copy(c) => write_copy(f, "copy", c, depth),
+        Stmt::CopyAsync(c) => write_copy(f, "copy.async", c, depth),
+        Stmt::Fetch(n, c) => write_copy(f, &format!("fetch {n}:"), c, depth),
+        Stmt::Put(n, c) => write_copy(f, &format!("put {n}:"), c, depth),
+        Stmt::Commit => f.write_str("commit\n"),
+        Stmt::Wait(n) => writeln!(f, "wait {n}"),
+        Stmt::Barrier => f.write_str("barrier\n"),
+        Stmt::Load { to, from, stage, row, col, depth_rows } => {
+            let order = if *depth_rows { " depth.rows" } else { "" };
+            writeln!(f, "load f{} = t{}[{stage}][{row}, {col}]{order}", to.0, from.0)
+        }
+        Stmt::Mma { sum, left, right } => writeln!(f, "mma f{} += f{} f{}", sum.0, left.0, right.0),
+        Stmt::Store { to, from, row, col, map } => {
+            write!(f, "store g{}[{row}, {col}] = f{}", to.0, from.0)?;
+            write_map(f, map.as_ref(), depth)
+        }
+        Stmt::For { counter, extent, step, body } => {
+            writeln!(f, "for c{} in {extent} step {step} {{", counter.0)?;
+            write_block(f, body, depth + 1)?;
+            writeln!(f, "{:1$}}}", "", depth * 2)
+        }
+        Stmt::Pipelined { counter, extent, step, stages, copies, body } => {
+            writeln!(f, "pipelined c{} in {extent} step {step} stages {stages} {{", counter.0)?;
+            for copy in copies {
+                write!(f, "{:1$}", "", depth * 2 + 2)?;
+                write_copy(f, "copy", copy, depth + 1)?;
+            }
+            writeln!(f, "{:1$}}} then {{", "", depth * 2)?;
+            write_block(f, body, depth + 1)?;
+            writeln!(f, "{:1$}}}", "", depth * 2)
+        }
+    }
+}
+
+fn write_copy(f: &mut dyn Write, verb: &str, c: &Copy, depth: usize) -> fmt::Result {
+    write!(f, "{verb} t{}[{}] = g{}[{}, {}]", c.to.0, c.stage, c.from.0, c.row, c.col)?;
+    write_map(f, c.map.as_ref(), depth)
+}
+
+/// A scalar body is the statements of its kernel: its buffers and uniforms are the program's.
+fn write_map(f: &mut dyn Write, map: Option<&Scalar>, depth: usize) -> fmt::Result {
+    let Some(scalar) = map else { return f.write_char('\n') };
+    f.write_str(" map {\n")?;
+    let text = scalar.kernel().to_string();
+    let declared = 1 + scalar.kernel().buffers.len() + scalar.kernel().uniforms.len();
+    for line in text.lines().skip(declared).filter(|line| !matches!(*line, "{" | "}")) {
+        writeln!(f, "{:1$}{line}", "", depth * 2)?;
+    }
+    writeln!(f, "{:1$}}}", "", depth * 2)
+}
+
+impl Program {
+    /// The hash of everything that decides what the program computes; names do not count.
+    pub fn hash(&self) -> rlx_kernel::KernelHash {
+        let mut text =
+            format!("tile {} {} {:?} {}\n", self.arch.name(), self.dtype, self.warps, self.uniforms.len());
+        for b in &self.buffers {
+            let _ = writeln!(text, "{} {}", b.dtype, access(b.access));
+        }
+        // Writing to a string cannot fail.
+        let _ = write_rest(&mut text, self);
+        rlx_kernel::KernelHash(*blake3::hash(text.as_bytes()).as_bytes())
+    }
+}

@@ -1,0 +1,79 @@
+//! Copies, and the loops that run them ahead.
+
+use super::{Checked, Rule, Verifier, fault, must};
+use crate::expand::can_be_async;
+use crate::ir::{Copy, Counter, Size, Stage, Stmt};
+use crate::layout::CHUNK;
+
+impl Verifier<'_> {
+    pub(super) fn copy(&self, verb: &str, c: &Copy) -> Checked {
+        let here = format!("{verb} t{}", c.to.0);
+        self.known_view(&here, c.from)?;
+        self.stage(&here, c.to, c.stage)?;
+        self.position(&here, &c.row, false, 1)?;
+        self.position(&here, &c.col, false, CHUNK)?;
+        self.body(&here, c.map.as_ref())
+    }
+
+    pub(super) fn copy_async(&self, c: &Copy) -> Checked {
+        self.copy("copy.async", c)?;
+        must(can_be_async(self.p, c), &format!("copy.async t{}", c.to.0), || {
+            Rule::Transfer(
+                "asynchronous copies need sm_80, elements of the tile's type, no body, and 2 elements at once"
+                    .to_string(),
+            )
+        })
+    }
+
+    pub(super) fn fetch(&mut self, n: u32, c: &Copy) -> Checked {
+        self.copy("fetch", c)?;
+        match self.fetched.insert(n, c.clone()) {
+            None => Ok(()),
+            Some(_) => fault(&format!("fetch {n}"), Rule::Transfer("fetched twice".to_string())),
+        }
+    }
+
+    pub(super) fn put(&mut self, n: u32, c: &Copy) -> Checked {
+        let fetched = self.fetched.remove(&n);
+        must(fetched.as_ref() == Some(c), &format!("put {n}"), || {
+            Rule::Transfer("a put of something that was not fetched".to_string())
+        })
+    }
+
+    pub(super) fn pipelined(
+        &mut self,
+        (counter, extent, step): (Counter, Size, u32),
+        stages: u32,
+        copies: &[Copy],
+        body: &[Stmt],
+    ) -> Checked {
+        self.enter(counter, extent, step)?;
+        let here = format!("pipelined c{}", counter.0);
+        let broken = |what: &str| Rule::Pipeline(what.to_owned());
+        for (i, c) in copies.iter().enumerate() {
+            self.copy("copy", c)?;
+            must(self.p.tile(c.to).stages == stages, &here, || {
+                broken("a tile with other stages than the loop")
+            })?;
+            must(copies[..i].iter().all(|other| other.to != c.to), &here, || {
+                broken("a tile is copied twice")
+            })?;
+            must(c.stage == Stage { counter: Some(counter), ahead: 0 }, &here, || {
+                broken("a copy is for another stage than its iteration's")
+            })?;
+        }
+        must(computes(body), &here, || broken("the body copies, waits or stores; it may load and multiply"))?;
+        self.block(body)?;
+        self.counters.remove(&counter);
+        Ok(())
+    }
+}
+
+/// Whether statements only load and multiply.
+fn computes(body: &[Stmt]) -> bool {
+    body.iter().all(|s| match s {
+        Stmt::Zero(_) | Stmt::Load { .. } | Stmt::Mma { .. } => true,
+        Stmt::For { body, .. } => computes(body),
+        _ => false,
+    })
+}

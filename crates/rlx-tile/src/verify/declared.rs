@@ -1,0 +1,87 @@
+//! Declarations: sizes, views, tiles, fragments.
+
+use rlx_ir::DType;
+use rlx_kernel::ir::Access;
+
+use super::{Checked, Rule, Verifier, fault, must};
+use crate::atom::BLOCK;
+use crate::ir::{Role, TileDecl, ViewDecl};
+use crate::layout::CHUNK;
+
+/// Registers of fragments that a lane may have; the others of its 255 hold positions and addresses.
+const REGISTERS: u32 = 224;
+
+impl Verifier<'_> {
+    pub(super) fn declarations(&self) -> Checked {
+        let p = self.p;
+        must(p.atom().is_some(), "head", || Rule::NoInstruction)?;
+        let warps = p.warps.0.saturating_mul(p.warps.1);
+        must((1..=32).contains(&warps), "head", || Rule::Warps(warps))?;
+        let atomic = p.buffers.iter().any(|b| b.access == Access::Atomic);
+        must(!atomic, "head", || Rule::Access("tile programs have no atomic buffers".to_string()))?;
+        let g = &p.grid;
+        self.size("grid", g.rows)?;
+        self.size("grid", g.cols)?;
+        g.batch.iter().try_for_each(|&s| self.size("grid", s))?;
+        let sized = [g.tile.0, g.tile.1, g.bands].iter().all(|n| (1..=1024).contains(n));
+        must(sized && g.batch.len() <= 8, "grid", || {
+            Rule::Declaration(
+                "tiles and bands are 1 to 1024, and a batch has at most 8 dimensions".to_string(),
+            )
+        })?;
+        p.views.iter().enumerate().try_for_each(|(i, v)| self.declared_view(&format!("g{i}"), v))?;
+        p.tiles.iter().enumerate().try_for_each(|(i, t)| self.declared_tile(&format!("t{i}"), t))?;
+        let limit = p.arch.shared_bytes();
+        let bytes = p.tiles.iter().fold(0u64, |sum, t| sum.saturating_add(t.bytes()));
+        must(bytes <= u64::from(limit), "workgroup memory", || Rule::SharedMemory(bytes, limit))?;
+        let mut registers = 0u64;
+        for (i, f) in p.fragments.iter().enumerate() {
+            let sizes = [f.rows, f.cols];
+            must(sizes.iter().all(|s| *s > 0 && s % BLOCK == 0 && *s <= 256), &format!("f{i}"), || {
+                Rule::Declaration(format!(
+                    "fragments have multiples of {BLOCK} rows and columns, at most 256"
+                ))
+            })?;
+            let elements_per_register = if f.role == Role::Sum { 32 } else { 64 };
+            registers += u64::from(f.rows) * u64::from(f.cols) / elements_per_register;
+        }
+        must(registers <= u64::from(REGISTERS), "fragments", || Rule::Registers(registers, REGISTERS))
+    }
+
+    fn declared_view(&self, at: &str, v: &ViewDecl) -> Checked {
+        let Some(buffer) = self.p.buffers.get(v.buffer.index()) else {
+            return fault(at, Rule::Unknown(format!("b{}", v.buffer.0)));
+        };
+        for size in [v.base, v.rows, v.cols, v.row_stride, v.col_stride].iter().chain(&v.batch) {
+            self.size(at, *size)?;
+        }
+        must(matches!(buffer.dtype, DType::F32 | DType::F16 | DType::BF16), at, || {
+            Rule::Declaration(format!("views have elements of f32, f16 or bf16, not {}", buffer.dtype))
+        })?;
+        let together = v.vector as usize * buffer.dtype.size_bytes();
+        must(matches!(v.vector, 1 | 2 | 4 | 8) && together <= 16, at, || {
+            Rule::Declaration(format!("{} elements of {} at once", v.vector, buffer.dtype))
+        })?;
+        must(v.vector == 1 || v.col_stride == crate::ir::Size::Const(1), at, || {
+            Rule::Declaration("columns that are accessed together have a stride of 1".to_string())
+        })?;
+        must(v.batch.len() == self.p.grid.batch.len(), at, || {
+            Rule::Declaration("a view has a stride for each dimension of the grid's batch".to_string())
+        })
+    }
+
+    fn declared_tile(&self, at: &str, t: &TileDecl) -> Checked {
+        must(t.dtype == self.p.dtype, at, || {
+            Rule::Declaration(format!("a tile of {} in a program of {}", t.dtype, self.p.dtype))
+        })?;
+        let cols = t.cols.is_power_of_two() && (CHUNK..=1024).contains(&t.cols);
+        must(cols && (1..=1024).contains(&t.rows) && (1..=8).contains(&t.stages), at, || {
+            Rule::Declaration(
+                "a tile has 1 to 1024 rows, 8 to 1024 columns (a power of two), 1 to 8 stages".to_string(),
+            )
+        })?;
+        must(t.swizzle.bits <= 5 && 1 << t.swizzle.bits <= t.chunks() && t.swizzle.shift < 16, at, || {
+            Rule::Declaration("a swizzle that leaves its row".to_string())
+        })
+    }
+}

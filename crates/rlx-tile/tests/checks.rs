@@ -1,0 +1,216 @@
+//! What the verifier and the interpreter find: programs with one thing wrong.
+
+mod common;
+
+use common::{Case, Map};
+use rlx_ir::testing::Gen;
+use rlx_ir::{DType, ErrorKind};
+use rlx_kernel::ir::Access;
+use rlx_tile::expand::expand;
+use rlx_tile::ir::{Counter, Index, Size, Stage, Stmt};
+use rlx_tile::layout::Swizzle;
+use rlx_tile::schedule::{Matmul, Tiling, matmul};
+use rlx_tile::verify::{Rule, verify};
+use rlx_tile::{Arch, Program, Scalar};
+
+const SMALL: Tiling = Tiling { tile: (32, 32, 32), warps: (2, 1), stages: 3, bands: 2 };
+
+/// A matmul over three steps of its depth.
+fn case(arch: Arch) -> Case {
+    let mut g = Gen::new(5);
+    let mut case = Case::of(&mut g, arch, SMALL, Matmul::new(DType::F16), (40, 48, 96), Vec::new());
+    (case.what.left_map, case.what.right_map, case.what.epilogue) = (None, None, None);
+    (case.prologues, case.epilogue) = ([Map::None; 2], Map::None);
+    case
+}
+
+fn program(arch: Arch) -> Program {
+    matmul(arch, &Matmul::new(DType::F16), &SMALL).unwrap()
+}
+
+/// The rule that a changed program breaks.
+fn broken(change: impl FnOnce(&mut Program)) -> Rule {
+    let mut p = program(Arch::Sm80);
+    change(&mut p);
+    verify(&p).expect_err("the verifier finds it").rule
+}
+
+fn pipelined(p: &mut Program) -> (&mut Vec<rlx_tile::ir::Copy>, &mut Vec<Stmt>) {
+    match &mut p.body[1] {
+        Stmt::Pipelined { copies, body, .. } => (copies, body),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_verifier_names_the_rule() {
+    assert!(matches!(broken(|p| p.dtype = DType::F32), Rule::NoInstruction));
+    assert!(matches!(broken(|p| p.warps = (0, 4)), Rule::Warps(0)));
+    assert!(matches!(broken(|p| p.warps = (u32::MAX, 4)), Rule::Warps(_)));
+    assert!(matches!(broken(|p| p.tiles[0].stages = 8), Rule::Pipeline(_)));
+    assert!(matches!(broken(|p| p.tiles[0].rows = 1024), Rule::SharedMemory(..)));
+    assert!(matches!(broken(|p| p.fragments[0].rows = 64), Rule::Operand(_)));
+    assert!(matches!(
+        broken(|p| (p.fragments[0].rows, p.fragments[0].cols) = (256, 256)),
+        Rule::Registers(..)
+    ));
+    assert!(matches!(broken(|p| p.fragments[1].rows = 8), Rule::Declaration(_)));
+    assert!(matches!(broken(|p| p.tiles[0].cols = 24), Rule::Declaration(_)));
+    assert!(matches!(broken(|p| p.tiles[0].swizzle = Swizzle { bits: 3, shift: 0 }), Rule::Declaration(_)));
+    assert!(matches!(broken(|p| p.tiles[0].dtype = DType::BF16), Rule::Declaration(_)));
+    assert!(matches!(broken(|p| p.views[0].vector = 16), Rule::Declaration(_)));
+    assert!(matches!(broken(|p| p.views[0].col_stride = Size::Uniform(0)), Rule::Declaration(_)));
+    assert!(matches!(broken(|p| p.views[0].rows = Size::Uniform(999)), Rule::Unknown(_)));
+    assert!(matches!(broken(|p| p.views[0].batch.push(Size::Const(1))), Rule::Declaration(_)));
+    assert!(matches!(broken(|p| p.buffers[2].access = Access::Read), Rule::Access(_)));
+    assert!(matches!(broken(|p| p.buffers[0].dtype = DType::I32), Rule::Declaration(_)));
+    assert!(matches!(broken(|p| pipelined(p).0[0].col = Index::new(3)), Rule::Position(_)));
+    assert!(matches!(broken(|p| pipelined(p).0[1].to = pipelined(p).0[0].to), Rule::Pipeline(_)));
+    assert!(matches!(broken(|p| pipelined(p).0[0].stage = Stage::ONLY), Rule::Pipeline(_)));
+    assert!(matches!(broken(|p| pipelined(p).1.push(Stmt::Barrier)), Rule::Pipeline(_)));
+    assert!(matches!(
+        broken(|p| p.body.insert(0, Stmt::Put(0, pipelined(&mut program(Arch::Sm80)).0[0].clone()))),
+        Rule::Transfer(_)
+    ));
+    let foreign = Scalar::new("foreign", &[], &[], |_, x, _| x);
+    assert!(matches!(broken(|p| pipelined(p).0[0].map = Some(foreign)), Rule::Body(_)));
+}
+
+#[test]
+fn loads_stay_in_their_tile() {
+    let outside = broken(|p| {
+        let Stmt::For { body, .. } = &mut pipelined(p).1[0] else { panic!() };
+        let Stmt::Load { row, .. } = &mut body[0] else { panic!() };
+        row.constant += 8;
+    });
+    assert_eq!(outside, Rule::Outside(40, 32));
+    let group = broken(|p| {
+        let Stmt::For { counter, body, .. } = &mut pipelined(p).1[0] else { panic!() };
+        assert_eq!(*counter, Counter(1));
+        let Stmt::Load { row, .. } = &mut body[0] else { panic!() };
+        *row = row.clone().plus(rlx_tile::ir::Coord::GroupRow, 8);
+    });
+    assert!(matches!(group, Rule::Position(_)));
+}
+
+#[test]
+fn an_error_says_what_and_where() {
+    let mut p = program(Arch::Sm80);
+    p.tiles[1].rows = 2000;
+    let error: rlx_ir::Error = verify(&p).unwrap_err().into();
+    assert_eq!(error.kind(), ErrorKind::Internal);
+    assert!(error.message().contains("t1: a tile has 1 to 1024 rows"), "{error}");
+}
+
+#[test]
+fn what_an_architecture_lacks_is_unsupported() {
+    let no = |arch, what: &Matmul, tiling: &Tiling| matmul(arch, what, tiling).unwrap_err();
+    let error = no(Arch::Sm75, &Matmul::new(DType::BF16), &SMALL);
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("bf16"), "{error}");
+    let large = Tiling { tile: (256, 256, 64), warps: (4, 4), stages: 4, bands: 1 };
+    assert!(no(Arch::Sm80, &Matmul::new(DType::F16), &large).message().contains("workgroup memory"));
+    let odd = Tiling { tile: (40, 32, 32), ..SMALL };
+    assert!(no(Arch::Sm80, &Matmul::new(DType::F16), &odd).message().contains("blocks of 16"));
+}
+
+/// The statements of the loop over the depth.
+fn depth(p: &mut Program) -> &mut Vec<Stmt> {
+    p.body
+        .iter_mut()
+        .find_map(|s| match s {
+            Stmt::For { body, .. } => Some(body),
+            _ => None,
+        })
+        .expect("a loop")
+}
+
+/// What the interpreter says of an expanded program that was changed.
+fn found(arch: Arch, change: impl FnOnce(&mut Program)) -> String {
+    let case = case(arch);
+    let mut p = expand(&case.program());
+    case.interpret(&p).expect("right before the change");
+    change(&mut p);
+    case.interpret(&p).expect_err("the interpreter finds it").to_string()
+}
+
+#[test]
+fn races_and_missing_waits_are_found() {
+    let barrier = |p: &mut Program| depth(p).retain(|s| !matches!(s, Stmt::Barrier));
+    assert!(found(Arch::Sm80, barrier).contains("a race"));
+    let wait = |p: &mut Program| depth(p).retain(|s| !matches!(s, Stmt::Wait(_)));
+    assert!(found(Arch::Sm80, wait).contains("under way"));
+    let late = |p: &mut Program| {
+        depth(p).iter_mut().for_each(|s| {
+            if let Stmt::Wait(n) = s {
+                *n += 1;
+            }
+        });
+    };
+    assert!(found(Arch::Sm80, late).contains("under way"));
+    // Without asynchronous copies there are a barrier before the loop and one at the end of an iteration.
+    assert!(found(Arch::Sm75, barrier).contains("a race"));
+    assert!(found(Arch::Sm75, |p| p.body.retain(|s| !matches!(s, Stmt::Barrier))).contains("a race"));
+}
+
+#[test]
+fn what_is_not_set_is_found() {
+    assert!(found(Arch::Sm80, |p| p.body.retain(|s| !matches!(s, Stmt::Zero(_)))).contains("not set"));
+    let copies = |p: &mut Program| p.body.retain(|s| !matches!(s, Stmt::CopyAsync(_)));
+    assert!(found(Arch::Sm80, copies).contains("before it is written"));
+    let twice = |p: &mut Program| p.body.push(p.body.last().unwrap().clone());
+    assert!(found(Arch::Sm80, twice).contains("stored twice"));
+}
+
+#[test]
+fn a_broken_promise_of_alignment_is_found() {
+    let mut case = case(Arch::Sm80);
+    let program = case.program();
+    case.sizes.left.row += 1;
+    assert!(case.interpret(&program).unwrap_err().to_string().contains("not aligned"));
+}
+
+#[test]
+fn accesses_outside_of_a_buffer_are_found() {
+    let mut case = case(Arch::Sm80);
+    let program = case.program();
+    case.values[1].truncate(64);
+    assert!(case.interpret(&program).unwrap_err().to_string().contains("of a buffer of 64"));
+}
+
+/// Without their swizzle, tiles have bank conflicts, and the counters find them.
+#[test]
+fn tiles_without_swizzle_have_bank_conflicts() {
+    let case = case(Arch::Sm80);
+    let mut p = case.program();
+    p.tiles.iter_mut().for_each(|t| t.swizzle = Swizzle::NONE);
+    let (pools, counters) = case.interpret(&p).unwrap();
+    case.check(&pools.0[2]);
+    assert_eq!(counters.ways, 4, "rows of 64 bytes: every second row begins at the same bank");
+    let (_, swizzled) = case.interpret(&case.program()).unwrap();
+    assert_eq!((swizzled.conflicts, swizzled.ways), (0, 1));
+}
+
+/// Tilings of an architecture give the same bits.
+#[test]
+fn tilings_give_the_same_bits() {
+    for arch in [Arch::Sm75, Arch::Sm80] {
+        let mut case = case(arch);
+        let mut results = Vec::new();
+        for tiling in rlx_tile::schedule::tilings(arch) {
+            case.tiling = tiling;
+            results.push(case.interpret(&case.program()).unwrap().0.0.swap_remove(2));
+        }
+        assert!(results.windows(2).all(|pair| pair[0] == pair[1]), "{}", arch.name());
+    }
+}
+
+#[test]
+fn names_are_no_part_of_the_hash() {
+    let (mut a, b) = (program(Arch::Sm80), program(Arch::Sm80));
+    a.name = "another".into();
+    a.buffers[0].name = "x".into();
+    assert_eq!(a.hash(), b.hash());
+    a.grid.bands += 1;
+    assert_ne!(a.hash(), b.hash());
+}

@@ -1,0 +1,50 @@
+//! The programs that committed tables and vendors' compilers are shown: each architecture, type and tiling, and each way that operands can be stored.
+
+use rlx_ir::DType;
+use rlx_kernel::ir::{Access, Buffer, BufferDecl, Ty};
+use rlx_tile::schedule::{Matmul, Operand, Tiling, matmul, tilings};
+use rlx_tile::{Arch, Program};
+
+/// The programs by name, such as `sm_80.bf16.128x128x32.2x2.s3.nn`.
+pub fn programs() -> Vec<(String, Program)> {
+    let mut all = Vec::new();
+    for (arch, dtype) in [(Arch::Sm75, DType::F16), (Arch::Sm80, DType::F16), (Arch::Sm80, DType::BF16)] {
+        let mut add = |what: &Matmul, tiling: &Tiling, suffix: &str| {
+            let name = format!("{}.{dtype}.{}.{suffix}", arch.name(), tiling.name());
+            all.push((name, matmul(arch, what, tiling).unwrap()));
+        };
+        let plain = Matmul::new(dtype);
+        tilings(arch).iter().for_each(|t| add(&plain, t, "nn"));
+        let tiling = &tilings(arch)[2];
+        for (suffix, left, right) in [("nt", false, true), ("tn", true, false), ("tt", true, true)] {
+            let mut what = plain.clone();
+            (what.left.transposed, what.right.transposed) = (left, right);
+            add(&what, tiling, suffix);
+        }
+        let of = |dtype, vector| Operand { dtype, transposed: false, vector };
+        let odd = Matmul { left: of(dtype, 1), right: of(dtype, 1), result: of(dtype, 1), ..plain.clone() };
+        add(&odd, tiling, "nn.odd");
+        let wide = Matmul { left: of(DType::F32, 4), result: of(DType::F32, 2), batch: 2, ..plain.clone() };
+        add(&wide, tiling, "nn.f32_batch");
+        add(&gelu(plain.clone()), &tilings(arch)[0], "nn.bias_gelu");
+    }
+    all
+}
+
+/// With the sigmoid form of GELU after a bias, as an epilogue.
+fn gelu(mut what: Matmul) -> Matmul {
+    what.buffers.push(BufferDecl { name: "bias".into(), dtype: DType::F32, access: Access::Read });
+    let erf = rlx_kernel::ir::MathFn::named("Erf").expect("erf is a function");
+    what.epilogue = Some(what.scalar("bias_gelu", |b, x, at| {
+        let bias = b.load(Buffer(3), at.col);
+        let x = b.add(x, bias);
+        let scale = b.number(Ty::F32, std::f64::consts::FRAC_1_SQRT_2);
+        let scaled = b.mul(x, scale);
+        let erf = b.math(erf, scaled);
+        let (one, half) = (b.number(Ty::F32, 1.0), b.number(Ty::F32, 0.5));
+        let sum = b.add(erf, one);
+        let halved = b.mul(x, half);
+        b.mul(halved, sum)
+    }));
+    what
+}

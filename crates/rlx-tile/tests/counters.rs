@@ -1,0 +1,91 @@
+//! What programs ask of a GPU's memory: a committed table that may not get worse.
+//!
+//! `RLX_WRITE_DOCS=1 cargo test -p rlx-tile --test counters` writes `counters.tsv` again unless something grew (`RLX_WRITE_DOCS=anyway`: even then).
+
+#[path = "common/programs.rs"]
+mod programs;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use rlx_kernel::interp::{Binding, Counters, Pools};
+use rlx_tile::Program;
+use rlx_tile::interp;
+
+/// Rows, columns, depth: two tiles or more of most tilings, with edges.
+const SIZES: [i32; 3] = [200, 136, 72];
+const BATCH: i32 = 2;
+
+/// The counters of a program on dense operands of zeros.
+fn counted(program: &Program) -> Counters {
+    let [m, n, k] = SIZES;
+    let batch = program.grid.batch.len();
+    let (left, right, result) = (m * k, k * n, m * n);
+    let transposed = |view: usize, cols: u32| program.views[view].cols != rlx_tile::ir::Size::Uniform(cols);
+    let rows = [if transposed(0, 2) { m } else { k }, if transposed(1, 1) { k } else { n }, n];
+    let mut uniforms = vec![m, n, k];
+    uniforms.extend(std::iter::repeat_n(BATCH, batch));
+    for (row, all) in rows.into_iter().zip([left, right, result]) {
+        uniforms.extend([0, row, 1]);
+        uniforms.extend((0..batch).map(|i| all * BATCH.pow((batch - 1 - i) as u32)));
+    }
+    let sizes = [left, right, result, n];
+    let pools: Vec<Vec<u8>> = (program.buffers.iter().zip(sizes))
+        .map(|(b, size)| vec![0; (size * BATCH.pow(batch as u32)) as usize * b.dtype.size_bytes()])
+        .collect();
+    let bindings: Vec<Binding> =
+        pools.iter().enumerate().map(|(pool, p)| Binding { pool, offset: 0, len: p.len() }).collect();
+    interp::run(program, &uniforms, &mut Pools(pools), &bindings).unwrap()
+}
+
+#[test]
+fn counters_do_not_grow() {
+    let table: BTreeMap<String, Counters> =
+        programs::programs().into_iter().map(|(name, p)| (name, counted(&p))).collect();
+    for (name, counters) in &table {
+        assert_eq!((counters.conflicts, counters.ways), (0, 1), "{name} has bank conflicts");
+    }
+    let columns = Counters::default().costs().map(|(name, _)| name).join("\t");
+    let mut text = format!("program\tgroups\t{columns}\n");
+    for (name, counters) in &table {
+        let costs = counters.costs().map(|(_, n)| n.to_string()).join("\t");
+        text.push_str(&format!("{name}\t{}\t{costs}\n", counters.groups));
+    }
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/counters.tsv");
+    let written = std::fs::read_to_string(&path).unwrap_or_default();
+    let asked = std::env::var("RLX_WRITE_DOCS").unwrap_or_default();
+    let worse = worse(&written, &table);
+    assert!(worse.is_empty() || asked == "anyway", "counters grew:\n{}", worse.join("\n"));
+    if !asked.is_empty() {
+        std::fs::write(&path, text).unwrap();
+        return;
+    }
+    assert!(
+        text == written,
+        "counters.tsv is out of date: RLX_WRITE_DOCS=1 cargo test -p rlx-tile --test counters"
+    );
+}
+
+/// The counters that are larger than a table's.
+fn worse(written: &str, table: &BTreeMap<String, Counters>) -> Vec<String> {
+    let mut worse = Vec::new();
+    for line in written.lines().skip(1) {
+        let mut fields = line.split('\t');
+        let (Some(name), _) = (fields.next(), fields.next()) else { continue };
+        let Some(now) = table.get(name) else { continue };
+        for ((cost, n), before) in now.costs().into_iter().zip(fields) {
+            if before.parse::<u64>().is_ok_and(|before| n > before) {
+                worse.push(format!("{name}: {cost} {before} → {n}"));
+            }
+        }
+    }
+    worse
+}
+
+#[test]
+fn a_counter_that_grew_is_found() {
+    let table = BTreeMap::from([("p".to_string(), Counters { sectors: 9, ..Counters::default() })]);
+    let line = |sectors: u64| format!("head\np\t1\t0\t{sectors}\t0\t0\t0\t0\t0\t0\t0\n");
+    assert!(worse(&line(9), &table).is_empty() && worse(&line(10), &table).is_empty());
+    assert_eq!(worse(&line(8), &table), ["p: sectors 8 → 9"]);
+}

@@ -1,0 +1,197 @@
+//! Programs with damage in random places: the verifier rejects them or they run to a result or an error, and nothing panics.
+
+mod common;
+
+use common::Case;
+use rlx_ir::DType;
+use rlx_ir::testing::Gen;
+use rlx_kernel::ir::Buffer;
+use rlx_tile::expand::expand;
+use rlx_tile::ir::{Coord, Copy, Counter, Fragment, Index, Program, Role, Size, Stage, Stmt, Tile, View};
+use rlx_tile::layout::Swizzle;
+use rlx_tile::render::cuda;
+use rlx_tile::verify::verify;
+use rlx_tile::{Arch, interp};
+
+const PROGRAMS: u64 = 1500;
+
+/// A number near where limits are.
+fn number(g: &mut Gen) -> u32 {
+    let near = g.pick(&[0u32, 1, 2, 7, 8, 16, 32, 64, 255, 256, 1024, 1 << 16, 1 << 20, 1 << 31, u32::MAX]);
+    near.wrapping_add(g.int(-1..=1) as u32)
+}
+
+fn size(g: &mut Gen) -> Size {
+    if g.chance(0.5) { Size::Const(number(g)) } else { Size::Uniform(g.int(0..=30) as u32) }
+}
+
+fn damage_index(g: &mut Gen, index: &mut Index) {
+    match g.int(0..=2) {
+        0 => index.constant = number(g),
+        1 => {
+            let c = Counter(g.int(0..=3) as u32);
+            let coord = g.pick(&[
+                Coord::GroupRow,
+                Coord::GroupCol,
+                Coord::WarpRow,
+                Coord::WarpCol,
+                Coord::Counter(c),
+            ]);
+            index.terms.push((coord, number(g)));
+        }
+        _ => index.terms.iter_mut().for_each(|t| t.1 = t.1.wrapping_add(8)),
+    }
+}
+
+fn damage_stage(g: &mut Gen, stage: &mut Stage) {
+    stage.counter = if g.chance(0.5) { None } else { Some(Counter(g.int(0..=3) as u32)) };
+    stage.ahead = number(g);
+}
+
+fn damage_copy(g: &mut Gen, c: &mut Copy) {
+    match g.int(0..=4) {
+        0 => c.from = View(g.int(0..=4) as u32),
+        1 => c.to = Tile(g.int(0..=3) as u32),
+        2 => damage_stage(g, &mut c.stage),
+        3 => damage_index(g, &mut c.row),
+        _ => damage_index(g, &mut c.col),
+    }
+}
+
+fn damage_block(g: &mut Gen, stmts: &mut Vec<Stmt>) {
+    if stmts.is_empty() {
+        return;
+    }
+    let at = g.size(0..=stmts.len() - 1);
+    match g.int(0..=6) {
+        0 => drop(stmts.remove(at)),
+        1 => stmts.push(stmts[at].clone()),
+        2 => stmts.insert(at, if g.chance(0.5) { Stmt::Barrier } else { Stmt::Wait(number(g)) }),
+        _ => damage_stmt(g, &mut stmts[at]),
+    }
+}
+
+fn damage_stmt(g: &mut Gen, s: &mut Stmt) {
+    let fragment = Fragment(g.int(0..=4) as u32);
+    match s {
+        Stmt::Zero(f) => *f = fragment,
+        Stmt::Copy(c) | Stmt::CopyAsync(c) | Stmt::Fetch(_, c) | Stmt::Put(_, c) => damage_copy(g, c),
+        Stmt::Commit | Stmt::Barrier => {}
+        Stmt::Wait(n) => *n = number(g),
+        Stmt::Load { to, from, stage, row, col, depth_rows } => match g.int(0..=5) {
+            0 => *to = fragment,
+            1 => *from = Tile(g.int(0..=3) as u32),
+            2 => damage_stage(g, stage),
+            3 => damage_index(g, row),
+            4 => damage_index(g, col),
+            _ => *depth_rows = !*depth_rows,
+        },
+        Stmt::Mma { sum, left, right } => match g.int(0..=2) {
+            0 => *sum = fragment,
+            1 => *left = fragment,
+            _ => *right = fragment,
+        },
+        Stmt::Store { to, from, row, col, .. } => match g.int(0..=3) {
+            0 => *to = View(g.int(0..=4) as u32),
+            1 => *from = fragment,
+            2 => damage_index(g, row),
+            _ => damage_index(g, col),
+        },
+        Stmt::For { counter, extent, step, body } => match g.int(0..=5) {
+            0 => *counter = Counter(g.int(0..=3) as u32),
+            1 => *extent = size(g),
+            2 => *step = number(g),
+            _ => damage_block(g, body),
+        },
+        Stmt::Pipelined { counter, extent, step, stages, copies, body } => match g.int(0..=7) {
+            0 => *counter = Counter(g.int(0..=3) as u32),
+            1 => *extent = size(g),
+            2 => *step = number(g),
+            3 => *stages = number(g),
+            4 | 5 => {
+                let at = g.size(0..=copies.len() - 1);
+                damage_copy(g, &mut copies[at]);
+            }
+            _ => damage_block(g, body),
+        },
+    }
+}
+
+fn damage(g: &mut Gen, p: &mut Program) {
+    let pick = |g: &mut Gen, n: usize| g.size(0..=n - 1);
+    match g.int(0..=13) {
+        0 => p.warps = (number(g), number(g)),
+        1 => p.dtype = g.pick(&[DType::F16, DType::BF16, DType::F32, DType::I4]),
+        2 => p.arch = Arch::Sm75,
+        3 => (p.grid.tile.0, p.grid.bands) = (number(g), number(g)),
+        4 => p.grid.batch.push(size(g)),
+        5 => {
+            let i = pick(g, p.views.len());
+            let v = &mut p.views[i];
+            match g.int(0..=5) {
+                0 => v.buffer = Buffer(number(g)),
+                1 => v.vector = number(g),
+                2 => v.rows = size(g),
+                3 => v.row_stride = size(g),
+                4 => v.col_stride = size(g),
+                _ => v.base = size(g),
+            }
+        }
+        6 | 7 => {
+            let i = pick(g, p.tiles.len());
+            let t = &mut p.tiles[i];
+            match g.int(0..=4) {
+                0 => t.rows = number(g),
+                1 => t.cols = number(g),
+                2 => t.stages = number(g),
+                3 => t.swizzle = Swizzle { bits: number(g), shift: number(g) },
+                _ => t.dtype = DType::BF16,
+            }
+        }
+        8 => {
+            let i = pick(g, p.fragments.len());
+            let f = &mut p.fragments[i];
+            (f.rows, f.cols) = (number(g), if g.chance(0.5) { number(g) } else { f.cols });
+            f.role = g.pick(&[Role::Left, Role::Right, Role::Sum, f.role, f.role]);
+        }
+        9 => {
+            let i = pick(g, p.buffers.len());
+            p.buffers[i].dtype = g.pick(&[DType::F32, DType::F16, DType::BF16, DType::I64, DType::Bool]);
+        }
+        _ => damage_block(g, &mut p.body),
+    }
+}
+
+#[test]
+fn damaged_programs_are_rejected_or_run() {
+    let (mut accepted, mut rejected) = (0, 0);
+    for seed in 0..PROGRAMS {
+        let mut g = Gen::new(seed);
+        let arch = g.pick(&[Arch::Sm75, Arch::Sm80]);
+        let case = Case::random(&mut g, arch);
+        let mut p = case.program();
+        if g.chance(0.5) {
+            p = expand(&p);
+        }
+        for _ in 0..g.int(1..=3) {
+            damage(&mut g, &mut p);
+        }
+        // Printing needs no valid program.
+        assert!(!p.to_string().is_empty() && p.hash() == p.hash());
+        if let Err(violation) = verify(&p) {
+            assert!(!violation.to_string().is_empty());
+            assert!(cuda(&p, "k").is_err());
+            rejected += 1;
+            continue;
+        }
+        accepted += 1;
+        cuda(&p, "k").unwrap_or_else(|e| panic!("seed {seed}: {e}\n{p}"));
+        let (mut pools, bindings) = case.memory();
+        let uniforms = case.uniforms();
+        // A damaged grid may have very many workgroups: what one of them does is the same.
+        if interp::workgroups(&p, &uniforms) < 64 {
+            let _ = interp::run(&p, &uniforms, &mut pools, &bindings);
+        }
+    }
+    assert!(accepted > PROGRAMS / 10 && rejected > PROGRAMS / 10, "{accepted} accepted, {rejected} rejected");
+}

@@ -1,0 +1,226 @@
+// matmul_f16_64x64x32_2x2_s2
+typedef unsigned char u8; typedef unsigned short u16; typedef unsigned int u32;
+typedef unsigned long long u64; typedef long long i64;
+__device__ __forceinline__ float from_half(u16 h) { float f; asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h)); return f; }
+__device__ __forceinline__ u16 to_half(float f) { u16 h; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(f)); return h; }
+__device__ __forceinline__ float from_brain(u16 h) { return __uint_as_float((u32)h << 16); }
+__device__ __forceinline__ u16 to_brain(float f) {
+  u32 b = __float_as_uint(f);
+  return (b & 0x7fffffffu) > 0x7f800000u ? (u16)((b >> 16) | 0x40u) : (u16)((b + 0x7fffu + ((b >> 16) & 1u)) >> 16);
+}
+__device__ __forceinline__ u32 shared_address(const void* p) {
+  return (u32)__cvta_generic_to_shared(p);
+}
+__device__ __forceinline__ void load_matrices(u32* r, const u16* p) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+    : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_address(p)) : "memory");
+}
+__device__ __forceinline__ void load_matrices_trans(u32* r, const u16* p) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+    : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_address(p)) : "memory");
+}
+__device__ __forceinline__ u32 pack_half(float low, float high) {
+  return (u32)to_half(low) | (u32)to_half(high) << 16;
+}
+__device__ __forceinline__ u32 pack_brain(float low, float high) {
+  return (u32)to_brain(low) | (u32)to_brain(high) << 16;
+}
+__device__ __forceinline__ void mma(float* c, const u32* a, const u32* b) {
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+    : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a[0]), "r"(a[1]), "r"(b[0]));
+}
+extern "C" __global__ void __launch_bounds__(128) k(const int* __restrict__ u, const u16* __restrict__ b0, const u16* __restrict__ b1, u16* __restrict__ b2) {
+  __shared__ __align__(128) u16 t0[4096];
+  __shared__ __align__(128) u16 t1[4096];
+  const int d0 = u[0];
+  const int d1 = u[1];
+  const int d2 = u[2];
+  const int d3 = u[3];
+  const int d4 = u[4];
+  const int d6 = u[6];
+  const int d7 = u[7];
+  const int d9 = u[9];
+  const int d10 = u[10];
+  const int thread = (int)threadIdx.x, lane = thread & 31;
+  const int warp_row = (thread >> 5) / 2, warp_col = (thread >> 5) % 2;
+  const u32 rows = ((u32)d0 + 63u) / 64u, cols = ((u32)d1 + 63u) / 64u;
+  const u32 group = blockIdx.y * gridDim.x + blockIdx.x, plane = group % (rows * cols);
+  const u32 band = plane / (8u * cols), within = plane % (8u * cols);
+  const u32 height = rows - band * 8u < 8u ? rows - band * 8u : 8u;
+  const int group_row = (int)(band * 8u + within % height), group_col = (int)(within / height);
+  const int batch = (int)(group / (rows * cols));
+  if (batch > 0) return;
+  const u16* __restrict__ const g0 = b0 + d3;
+  const u16* __restrict__ const g1 = b1 + d6;
+  u16* __restrict__ const g2 = b2 + d9;
+  float f0[8][4];
+  u32 f1[2][4];
+  u32 f2[2][4];
+  u32 x0[2][4];
+  u32 x1[2][4];
+  #pragma unroll
+  for (int i = 0; i < 8; i++) {
+    f0[i][0] = 0.0f; f0[i][1] = 0.0f; f0[i][2] = 0.0f; f0[i][3] = 0.0f;
+  }
+  {
+    u32 x[2][4];
+    #pragma unroll
+    for (int i = 0; i < 2; i++) {
+      const int n = thread + i * 128, r = n / 4, q = n % 4;
+      const int row = 64 * group_row + r, col = 0 + q * 8;
+      {
+        const uint4 w0 = row < d0 && col < d2 ? *(const uint4*)(g0 + (i64)row * d4 + col) : uint4{0, 0, 0, 0};
+        x[i][0] = w0.x; x[i][1] = w0.y; x[i][2] = w0.z; x[i][3] = w0.w;
+      }
+    }
+    #pragma unroll
+    for (int i = 0; i < 2; i++) {
+      const int n = thread + i * 128, r = n / 4, q = n % 4;
+      {
+        *(uint4*)(t0 + 0 * 2048 + (r * 4 + (q ^ (r >> 1 & 3))) * 8) = uint4{x[i][0], x[i][1], x[i][2], x[i][3]};
+      }
+    }
+  }
+  {
+    u32 x[2][4];
+    #pragma unroll
+    for (int i = 0; i < 2; i++) {
+      const int n = thread + i * 128, r = n / 8, q = n % 8;
+      const int row = 0 + r, col = 64 * group_col + q * 8;
+      {
+        const uint4 w0 = row < d2 && col < d1 ? *(const uint4*)(g1 + (i64)row * d7 + col) : uint4{0, 0, 0, 0};
+        x[i][0] = w0.x; x[i][1] = w0.y; x[i][2] = w0.z; x[i][3] = w0.w;
+      }
+    }
+    #pragma unroll
+    for (int i = 0; i < 2; i++) {
+      const int n = thread + i * 128, r = n / 8, q = n % 8;
+      {
+        *(uint4*)(t1 + 0 * 2048 + (r * 8 + (q ^ (r & 7))) * 8) = uint4{x[i][0], x[i][1], x[i][2], x[i][3]};
+      }
+    }
+  }
+  __syncthreads();
+  #pragma unroll 1
+  for (int c0 = 0; c0 < d2 / 32 + (d2 % 32 > 0); c0++) {
+    #pragma unroll
+    for (int i = 0; i < 2; i++) {
+      const int n = thread + i * 128, r = n / 4, q = n % 4;
+      const int row = 64 * group_row + r, col = 32 * c0 + 32 + q * 8;
+      {
+        const uint4 w0 = row < d0 && col < d2 ? *(const uint4*)(g0 + (i64)row * d4 + col) : uint4{0, 0, 0, 0};
+        x0[i][0] = w0.x; x0[i][1] = w0.y; x0[i][2] = w0.z; x0[i][3] = w0.w;
+      }
+    }
+    #pragma unroll
+    for (int i = 0; i < 2; i++) {
+      const int n = thread + i * 128, r = n / 8, q = n % 8;
+      const int row = 32 * c0 + 32 + r, col = 64 * group_col + q * 8;
+      {
+        const uint4 w0 = row < d2 && col < d1 ? *(const uint4*)(g1 + (i64)row * d7 + col) : uint4{0, 0, 0, 0};
+        x1[i][0] = w0.x; x1[i][1] = w0.y; x1[i][2] = w0.z; x1[i][3] = w0.w;
+      }
+    }
+    #pragma unroll
+    for (int c1 = 0; c1 < 32 / 16 + (32 % 16 > 0); c1++) {
+      {
+        const u16* const from = t0 + c0 % 2 * 2048;
+        const int row = 32 * warp_row + (lane & 7) + (lane >> 3 & 1) * 8;
+        const int col = 16 * c1 + (lane >> 4 & 1) * 8;
+        #pragma unroll
+        for (int i = 0; i < 2; i++) {
+          #pragma unroll
+          for (int j = 0; j < 1; j++) {
+            const int r = row + i * 16, q = col / 8 + j * 2;
+            load_matrices(f1[i * 1 + j], from + (r * 4 + (q ^ (r >> 1 & 3))) * 8);
+          }
+        }
+      }
+      {
+        const u16* const from = t1 + c0 % 2 * 2048;
+        const int row = 16 * c1 + (lane & 7) + (lane >> 3 & 1) * 8;
+        const int col = 32 * warp_col + (lane >> 4 & 1) * 8;
+        #pragma unroll
+        for (int i = 0; i < 1; i++) {
+          #pragma unroll
+          for (int j = 0; j < 2; j++) {
+            const int r = row + i * 16, q = col / 8 + j * 2;
+            load_matrices_trans(f2[i * 2 + j], from + (r * 8 + (q ^ (r & 7))) * 8);
+          }
+        }
+      }
+      #pragma unroll
+      for (int d = 0; d < 1; d++) {
+        #pragma unroll
+        for (int i = 0; i < 2; i++) {
+          #pragma unroll
+          for (int j = 0; j < 4; j++) {
+            mma(f0[i * 4 + j], f1[i * 1 + d] + 0, f2[d * 2 + j / 2] + 0 + j % 2 * 2);
+          }
+        }
+        #pragma unroll
+        for (int i = 0; i < 2; i++) {
+          #pragma unroll
+          for (int j = 0; j < 4; j++) {
+            mma(f0[i * 4 + j], f1[i * 1 + d] + 2, f2[d * 2 + j / 2] + 1 + j % 2 * 2);
+          }
+        }
+      }
+    }
+    #pragma unroll
+    for (int i = 0; i < 2; i++) {
+      const int n = thread + i * 128, r = n / 4, q = n % 4;
+      {
+        *(uint4*)(t0 + (c0 + 1) % 2 * 2048 + (r * 4 + (q ^ (r >> 1 & 3))) * 8) = uint4{x0[i][0], x0[i][1], x0[i][2], x0[i][3]};
+      }
+    }
+    #pragma unroll
+    for (int i = 0; i < 2; i++) {
+      const int n = thread + i * 128, r = n / 8, q = n % 8;
+      {
+        *(uint4*)(t1 + (c0 + 1) % 2 * 2048 + (r * 8 + (q ^ (r & 7))) * 8) = uint4{x1[i][0], x1[i][1], x1[i][2], x1[i][3]};
+      }
+    }
+    __syncthreads();
+  }
+  {
+    const int row0 = 64 * group_row + 32 * warp_row + (lane >> 2 & 7) * 1;
+    const int col0 = 64 * group_col + 32 * warp_col + (lane >> 0 & 3) * 2;
+    #pragma unroll
+    for (int i = 0; i < 2; i++) {
+      #pragma unroll
+      for (int j = 0; j < 4; j++) {
+        {
+          const int row = row0 + i * 16 + 0, col = col0 + j * 8 + 0;
+          if (row < d0 && col < d1) {
+            float y[2];
+            {
+              float m0 = f0[i * 4 + j][0];
+              y[0] = m0;
+            }
+            {
+              float m0 = f0[i * 4 + j][1];
+              y[1] = m0;
+            }
+            *(u32*)(g2 + (i64)row * d10 + col) = pack_half(y[0], y[1]);
+          }
+        }
+        {
+          const int row = row0 + i * 16 + 8, col = col0 + j * 8 + 0;
+          if (row < d0 && col < d1) {
+            float y[2];
+            {
+              float m0 = f0[i * 4 + j][2];
+              y[0] = m0;
+            }
+            {
+              float m0 = f0[i * 4 + j][3];
+              y[1] = m0;
+            }
+            *(u32*)(g2 + (i64)row * d10 + col) = pack_half(y[0], y[1]);
+          }
+        }
+      }
+    }
+  }
+}

@@ -1,0 +1,32 @@
+//! Matmuls of random shapes on the interpreter, against sums in f64.
+
+mod common;
+
+use common::Case;
+use rlx_ir::testing::Gen;
+use rlx_tile::Arch;
+
+/// Random matmuls of each architecture.
+const CASES: u64 = 320;
+
+fn random_matmuls(arch: Arch) {
+    for seed in 0..CASES {
+        let case = Case::random(&mut Gen::new(seed), arch);
+        let program = case.program();
+        let (pools, counters) = case
+            .interpret(&program)
+            .unwrap_or_else(|e| panic!("seed {seed}: {e}\n{}\n{program}", case.describe()));
+        assert_eq!(counters.conflicts, 0, "seed {seed}: bank conflicts\n{}", case.describe());
+        case.check(&pools.0[2]);
+    }
+}
+
+#[test]
+fn random_matmuls_of_sm_75_are_right() {
+    random_matmuls(Arch::Sm75);
+}
+
+#[test]
+fn random_matmuls_of_sm_80_are_right() {
+    random_matmuls(Arch::Sm80);
+}

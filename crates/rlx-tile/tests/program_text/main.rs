@@ -1,0 +1,92 @@
+//! The text of programs runs: CUDA C, compiled by the machine's C++ compiler with the instructions of a warp written in C++ (`warp.h`), makes of the
+//! same memory what the interpreter makes of it, to the bit. Everything else of the text is unchanged.
+//!
+//! Without a C++ compiler (`CXX`, else `c++`) the tests are skipped by name; where `CI=true` that is a failure.
+
+#[path = "../common/mod.rs"]
+mod common;
+#[path = "../../../rlx-kernel/tests/kernel_text/compiler.rs"]
+mod compiler;
+
+use common::Case;
+use rlx_ir::testing::Gen;
+use rlx_kernel::Kernel;
+use rlx_kernel::interp::Recorded;
+use rlx_kernel::ir::Stmt;
+use rlx_tile::render::{cuda, cuda_instructions};
+use rlx_tile::{Arch, Program, interp};
+
+/// Random matmuls of each architecture; with `RLX_TEST_ALL` five times as many.
+const CASES: u64 = 12;
+
+/// The program's text, with the instructions of a warp from `warp.h`.
+fn text(program: &Program, entry: &str) -> String {
+    let text = cuda(program, entry).unwrap();
+    let (atom, instructions) = (program.atom().unwrap(), cuda_instructions(program));
+    assert!(text.contains(&instructions));
+    let number = if atom.short() == "f16" { "from_half" } else { "from_brain" };
+    let defines = format!(
+        "#define __align__(n) __attribute__((aligned(n)))\n#define RLX_NUMBER {number}\n#define RLX_DEPTH {}\n",
+        atom.k
+    );
+    text.replace(&instructions, &format!("{defines}{}", include_str!("warp.h")))
+}
+
+/// What the interpreter makes of a case, in the form that programs of kernels are given; only the size of a workgroup is looked at in the kernel.
+fn record(case: &Case, program: &Program) -> Recorded {
+    let (before, bindings) = case.memory();
+    let (after, _) = case.interpret(program).unwrap();
+    let kernel = Kernel {
+        name: case.describe(),
+        buffers: program.buffers.clone(),
+        uniforms: program.uniforms.clone(),
+        shared: Vec::new(),
+        vars: Vec::new(),
+        values: Vec::new(),
+        workgroup: program.workgroup(),
+        body: vec![Stmt::Barrier],
+    };
+    Recorded {
+        kernel: kernel.into(),
+        uniforms: case.uniforms(),
+        groups: (0..interp::workgroups(program, &case.uniforms())).map(|g| g as i64).collect(),
+        before: before.0,
+        bindings: bindings.iter().map(|b| b.pool).collect(),
+        after: after.0,
+        fault: None,
+    }
+}
+
+fn texts_run(arch: Arch) {
+    let Some(compiler) = compiler::found() else { return };
+    let all = std::env::var_os("RLX_TEST_ALL").is_some();
+    let cases: Vec<(Case, Program)> = (0..if all { 5 * CASES } else { CASES })
+        .map(|seed| {
+            let case = Case::random(&mut Gen::new(1000 + seed), arch);
+            let program = case.program();
+            (case, program)
+        })
+        .collect();
+    let texts: Vec<String> = cases.iter().enumerate().map(|(i, (_, p))| text(p, &format!("k{i}"))).collect();
+    let records: Vec<Recorded> = cases.iter().map(|(case, p)| record(case, p)).collect();
+    let made = compiler::Program::new(&compiler, &texts, "-DRLX_CUDA").run(&records);
+    assert_eq!(made.len(), cases.len());
+    for (record, made) in records.iter().zip(made) {
+        assert_eq!(made.fault, [0; 4], "{}", record.kernel.name);
+        assert!(made.together, "a barrier that not all lanes reach: {}", record.kernel.name);
+        for (i, (want, got)) in record.after.iter().zip(&made.memory).enumerate() {
+            let differs = want.iter().zip(got).position(|(a, b)| a != b);
+            assert_eq!(differs, None, "buffer {i} differs from this byte on: {}", record.kernel.name);
+        }
+    }
+}
+
+#[test]
+fn text_for_sm_75_runs_as_interpreted() {
+    texts_run(Arch::Sm75);
+}
+
+#[test]
+fn text_for_sm_80_runs_as_interpreted() {
+    texts_run(Arch::Sm80);
+}

@@ -1,0 +1,50 @@
+//! Programs as text. `RLX_BLESS=1 cargo test -p rlx-tile --test render` writes the golden files again.
+
+#[path = "common/programs.rs"]
+mod programs;
+
+use std::path::PathBuf;
+
+use rlx_tile::expand::expand;
+use rlx_tile::render::cuda;
+
+/// Where `RLX_CUDA_OUT` says, every program is left as a file for NVRTC; a tile program's name begins with the least architecture.
+#[test]
+fn every_kernel_renders_as_cuda_with_matrix_instructions() {
+    let out = std::env::var_os("RLX_CUDA_OUT").map(PathBuf::from);
+    for (name, program) in programs::programs() {
+        let text = cuda(&program, "k").unwrap_or_else(|e| panic!("{name}: {e}"));
+        let atom = program.atom().unwrap();
+        assert!(text.contains(&atom.ptx()), "{name} has no {}", atom.ptx());
+        let asynchronous = program.arch.copies_async() && !name.contains("odd") && !name.contains("f32");
+        assert_eq!(text.contains("cp.async.cg"), asynchronous, "{name}");
+        if let Some(out) = &out {
+            std::fs::write(out.join(format!("tile.{name}.cu")), text).unwrap();
+        }
+    }
+}
+
+fn compare(file: &str, text: &str) {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(file);
+    if std::env::var_os("RLX_BLESS").is_some() {
+        std::fs::write(&path, text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        return;
+    }
+    let want = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    assert!(want == text, "{file} is out of date; RLX_BLESS=1 writes it again:\n{text}");
+}
+
+/// The text form, before and after software pipelining, and CUDA C.
+#[test]
+fn golden_files_hold() {
+    let all = programs::programs();
+    for (file, wanted) in [
+        ("sm_75_f16", "sm_75.f16.64x64x32.2x2.s2.nn"),
+        ("sm_80_bf16_gelu", "sm_80.bf16.128x128x32.2x2.s3.nn.bias_gelu"),
+    ] {
+        let (_, program) = all.iter().find(|(name, _)| name == wanted).expect("a program of this name");
+        compare(&format!("{file}.tile"), &program.to_string());
+        compare(&format!("{file}.expanded.tile"), &expand(program).to_string());
+        compare(&format!("{file}.cu"), &cuda(program, "k").unwrap());
+    }
+}
