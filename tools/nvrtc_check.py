@@ -1,32 +1,110 @@
 #!/usr/bin/env python3
 """Compiles CUDA C files by NVRTC for several architectures, without a GPU or a driver.
 
-usage: nvrtc_check.py FILE.cu ...
+usage: nvrtc_check.py [--machine-code TABLE] FILE.cu ...
 
-NVRTC comes from the PyPI package nvidia-cuda-nvrtc, installed or unpacked in the folder RLX_NVRTC. Exits with 1 when a file does not compile, with 2 when the
-library is not there.
+Files of tile programs are named tile.ARCHITECTURE.*.cu by the least architecture that has their instructions. Of those, what is in the machine code is
+counted and compared with TABLE; where RLX_WRITE_DOCS is set, the table is written again. Each must multiply by matrix instructions, keep
+all values in registers, and load 16 bytes at once where its name does not say that it cannot.
+
+NVRTC comes from the PyPI package nvidia-cuda-nvrtc, installed or unpacked in the folder RLX_NVRTC; the disassembler from nvidia-cuda-nvdisasm, in
+RLX_NVDISASM. Exits with 1 when a file does not compile or its code is not as expected, with 2 when the library is not there.
 """
 
 import ctypes
 import glob
 import os
+import re
+import stat
+import subprocess
 import sys
+import tempfile
 
 ARCHITECTURES = ["sm_75", "sm_80", "sm_90"]
+# Of tile programs, by the least architecture: those that it serves.
+TILE_ARCHITECTURES = {"sm_75": ["sm_75"], "sm_80": ["sm_80", "sm_89", "sm_90a"]}
+# What is counted in machine code: the column, and the instructions' names.
+COUNTED = {
+    "matrix": r"HMMA\.",
+    "ldmatrix": r"LDSM\.",
+    "async16": r"LDGSTS\S*\.128",
+    "load16": r"LDG\.\S*128",
+    "load": r"LDG\.",
+    "store": r"STG\.",
+    "local": r"(?:LDL|STL)\b",
+    "instructions": r"",
+}
+# What the assembler says.
+SAID = {"registers": r"Used (\d+) registers", "spilled": r"(\d+) bytes spill stores"}
 
 
-def find_library():
-    """The newest libnvrtc of the installed packages."""
-    for folder in [os.environ.get("RLX_NVRTC", ""), *sys.path]:
-        found = glob.glob(os.path.join(folder, "nvidia", "*", "lib", "libnvrtc.so.*"))
+def find(variable, *path):
+    """The newest file of an installed package, or of one unpacked in the folder that a variable names."""
+    for folder in [os.environ.get(variable, ""), *sys.path]:
+        found = glob.glob(os.path.join(folder, "nvidia", "*", *path))
         found = [f for f in found if "alt" not in os.path.basename(f)]
         if found:
             return sorted(found)[-1]
     return None
 
 
+def find_disassembler():
+    """The path of nvdisasm, made executable: unpacking a package leaves that out."""
+    path = find("RLX_NVDISASM", "bin", "nvdisasm")
+    if path is not None and not os.access(path, os.X_OK):
+        os.chmod(path, os.stat(path).st_mode | stat.S_IXUSR)
+    return path
+
+
+def count(disassembler, code, said):
+    """What is counted in machine code, and what the assembler said: the registers of a lane, the bytes that they did not hold."""
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as f:
+        f.write(code)
+        f.flush()
+        text = subprocess.run([disassembler, "-c", f.name], check=True, capture_output=True, text=True).stdout
+    lines = re.findall(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?(\S+)", text)
+    # The compiler fills up the end.
+    lines = [line for line in lines if not line.startswith("NOP")]
+    counts = {name: sum(bool(re.match(what, line)) for line in lines) for name, what in COUNTED.items()}
+    for name, what in SAID.items():
+        counts[name] = int(re.search(what, said).group(1))
+    return counts
+
+
+def judge(name, counts):
+    """What is wrong with the machine code of a tile program."""
+    if not counts["matrix"] or not counts["ldmatrix"]:
+        yield "no matrix instructions"
+    if counts["spilled"] or counts["local"]:
+        yield f"registers spilled: {counts['spilled']} bytes, {counts['local']} accesses to local memory"
+    if not name.endswith(".odd") and not counts["async16"] + counts["load16"]:
+        yield "no loads of 16 bytes"
+
+
+def compare(path, rows):
+    """Whether the table is as committed; writes it where that is asked for."""
+    columns = [*COUNTED, *SAID]
+    lines = ["\t".join(["program", "architecture", *columns])]
+    for name, architecture, counts in sorted(rows, key=lambda row: row[:2]):
+        lines.append("\t".join([name, architecture, *(str(counts[c]) for c in columns)]))
+    text = "\n".join(lines) + "\n"
+    if os.environ.get("RLX_WRITE_DOCS"):
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(text)
+        return True
+    with open(path, encoding="utf-8") as f:
+        committed = f.read()
+    if text == committed:
+        return True
+    print(f"{path} is out of date: RLX_WRITE_DOCS=1 writes it again")
+    old, new = set(committed.splitlines()), set(lines)
+    for line in sorted(old ^ new):
+        print(("- " if line in old else "+ ") + line)
+    return False
+
+
 def compile_source(nvrtc, source, name, architecture):
-    """Size of the machine code, and the compiler's messages."""
+    """Whether it failed, the machine code, the compiler's messages, and what its assembler says of the code."""
     program = ctypes.c_void_p()
     check = lambda code, what: code and sys.exit(f"{name}: {what} failed with {code}")
     check(
@@ -34,36 +112,62 @@ def compile_source(nvrtc, source, name, architecture):
         "nvrtcCreateProgram",
     )
     # As `rlx-simt` does.
-    given = [f"--gpu-architecture={architecture}", "--fmad=false"]
+    given = [f"--gpu-architecture={architecture}", "--fmad=false", "--ptxas-options=--verbose"]
     options = (ctypes.c_char_p * len(given))(*[option.encode() for option in given])
     failed = nvrtc.nvrtcCompileProgram(program, len(given), options)
     size = ctypes.c_size_t()
     nvrtc.nvrtcGetProgramLogSize(program, ctypes.byref(size))
     log = ctypes.create_string_buffer(size.value)
     nvrtc.nvrtcGetProgramLog(program, log)
-    code = ctypes.c_size_t()
+    code = b""
     if not failed:
-        check(nvrtc.nvrtcGetCUBINSize(program, ctypes.byref(code)), "nvrtcGetCUBINSize")
+        check(nvrtc.nvrtcGetCUBINSize(program, ctypes.byref(size)), "nvrtcGetCUBINSize")
+        buffer = ctypes.create_string_buffer(size.value)
+        check(nvrtc.nvrtcGetCUBIN(program, buffer), "nvrtcGetCUBIN")
+        code = buffer.raw
     nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
-    return failed, code.value, log.value.decode(errors="replace").strip()
+    lines = log.value.decode(errors="replace").strip().splitlines()
+    said = [line for line in lines if line.startswith("ptxas")]
+    return failed, code, "\n".join(line for line in lines if line not in said), "\n".join(said)
 
 
-def main(paths):
-    library = find_library()
+def main(arguments):
+    table, paths = None, arguments
+    if arguments[:1] == ["--machine-code"]:
+        table, paths = arguments[1], arguments[2:]
+    library = find("RLX_NVRTC", "lib", "libnvrtc.so.*")
     if library is None:
         print("libnvrtc is not installed: pip install nvidia-cuda-nvrtc", file=sys.stderr)
         return 2
     nvrtc = ctypes.CDLL(library)
-    failures = 0
+    disassembler = find_disassembler() if table else None
+    if table and disassembler is None:
+        print("nvdisasm is not installed: pip install nvidia-cuda-nvdisasm", file=sys.stderr)
+        return 2
+    failures, compiled, rows = 0, 0, []
     for path in paths:
         with open(path, "rb") as f:
             source = f.read()
-        for architecture in ARCHITECTURES:
-            failed, size, log = compile_source(nvrtc, source, os.path.basename(path), architecture)
+        base = os.path.basename(path).removesuffix(".cu")
+        least = base.split(".")[1] if base.startswith("tile.") else None
+        for architecture in TILE_ARCHITECTURES[least] if least else ARCHITECTURES:
+            failed, code, log, said = compile_source(nvrtc, source, base, architecture)
+            compiled += 1
             if failed or log:
                 print(f"{path} {architecture}: {'failed' if failed else 'warnings'}\n{log}")
             failures += bool(failed)
-    print(f"{len(paths)} files, {len(ARCHITECTURES)} architectures, {failures} failed")
+            if least and disassembler and not failed:
+                name, counts = base.removeprefix("tile."), count(disassembler, code, said)
+                rows.append((name, architecture, counts))
+                for wrong in judge(name, counts):
+                    print(f"{path} {architecture}: {wrong}")
+                    failures += 1
+    if table and rows:
+        failures += not compare(table, rows)
+    elif table:
+        print("no tile programs")
+        failures += 1
+    print(f"{len(paths)} files, {compiled} times compiled, {failures} failed")
     return 1 if failures or not paths else 0
 
 

@@ -2,7 +2,7 @@
 
 use crate::exec::{Run, cargo_command, has_cargo_tool, test_target_names};
 use crate::outcome::Outcome;
-use rlx_testdata::{DataSet, MINILM, NVRTC, ONNX_CASES};
+use rlx_testdata::{DataSet, MINILM, NVDISASM, NVRTC, ONNX_CASES};
 
 /// One suite: what it is, how long it may take on two cores, and what it runs.
 pub struct Suite {
@@ -225,19 +225,33 @@ pub const SUITES: &[Suite] = &[
     ),
     Suite {
         heavy: true,
-        covers: &["crates/rlx-kernel", "tools/nvrtc_check.py"],
-        needs: &[&NVRTC],
-        ..suite("nvrtc", "generated CUDA C compiles for sm_75, sm_80, sm_90", 600, What::Nvrtc)
+        covers: &["crates/rlx-kernel", "crates/rlx-tile", "tools/nvrtc_check.py"],
+        needs: &[&NVRTC, &NVDISASM],
+        ..suite(
+            "nvrtc",
+            "generated CUDA C compiles for sm_75 to sm_90a; machine code of tile programs as committed",
+            900,
+            What::Nvrtc,
+        )
     },
     Suite {
         heavy: true,
-        covers: &["crates/rlx-kernel"],
+        covers: &["crates/rlx-kernel", "crates/rlx-tile"],
         ..suite(
             "kernel-text",
             "generated CUDA C and HIP C, compiled for the CPU, equal to the interpreter",
             600,
             What::Tests {
-                args: &["test", "--workspace", "--test", "kernel_text", "--", "--nocapture"],
+                args: &[
+                    "test",
+                    "--workspace",
+                    "--test",
+                    "kernel_text",
+                    "--test",
+                    "program_text",
+                    "--",
+                    "--nocapture",
+                ],
                 env: &[("RLX_TEST_ALL", "1")],
             },
         )

@@ -65,6 +65,16 @@ pub const NVRTC: DataSet = DataSet {
     members: &["nvidia/"],
 };
 
+/// NVIDIA's disassembler, which shows what NVRTC made of programs with matrix instructions. It is run by
+/// `tools/nvrtc_check.py`, and fetched by its suite alone.
+pub const NVDISASM: DataSet = DataSet {
+    name: "nvdisasm-13.5.37",
+    requirement: "nvidia-cuda-nvdisasm==13.5.37",
+    sha256: "d3fdbdd49fa53e2e4aacd3db8259d052bd2b049ececdcb69e92e083c6728e7ca",
+    tags: Some(("manylinux2014_x86_64", "3.11")),
+    members: &["nvidia/"],
+};
+
 /// Every set that `cargo xtask data` fetches.
 pub const ALL: &[&DataSet] = &[&ONNX_CASES, &MINILM];
 
