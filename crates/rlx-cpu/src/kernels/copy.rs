@@ -7,9 +7,10 @@ use rlx_ir::Result;
 
 use super::elementwise::gather_any;
 use super::elementwise::sized;
-use super::transpose::{Band, transpose};
+use super::transpose::{Band, ONE_GROUP, transpose};
 use super::{BindCx, CloneKernel, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, unbound};
 use crate::program::layout::{At, Layout, MAX_RANK, Walk, collapse};
+use crate::simd::LANES;
 
 /// Rows of the result in a task of a transposing copy: each column of the source is read in runs of as many elements, and as
 /// many rows are written at once.
@@ -263,11 +264,21 @@ impl Copy {
     /// In bands: the source is contiguous along `dim`, the target along the innermost dimension.
     unsafe fn transpose(&self, cx: &mut RunCx<'_, '_>, dim: usize) {
         let rank = self.target.rank();
-        let (height, width) = (self.target.dims()[dim], self.target.dims()[rank - 1]);
+        let (height, inner) = (self.target.dims()[dim], self.target.dims()[rank - 1]);
         let strides = |l: &Layout| (l.strides()[dim], l.strides()[rank - 1]);
         let ((_, from_column), (to_row, to_column)) = (strides(&self.source), strides(&self.target));
+        // Few columns (of a phase, as transposed convolutions deal them out) and those of the dimension before are one row.
+        let before = rank - 2;
+        let joins = before != dim
+            && inner < LANES
+            && to_column == 1
+            && self.target.strides()[before] == inner as isize;
+        let (width, group, rest) = match joins {
+            true => (inner * self.target.dims()[before], (inner, self.source.strides()[before]), before),
+            false => (inner, ONE_GROUP, rank - 1),
+        };
         let mut outer = [Layout::SCALAR; 2];
-        for i in (0..rank - 1).filter(|&i| i != dim) {
+        for i in (0..rest).filter(|&i| i != dim) {
             outer[0].push(self.target.dims()[i], self.target.strides()[i]);
             outer[1].push(self.source.dims()[i], self.source.strides()[i]);
         }
@@ -289,7 +300,7 @@ impl Copy {
                         let to = to.get().cast::<T>();
                         let to = to.wrapping_offset(target + start as isize * to_row);
                         if to_column == 1 {
-                            transpose(isa, Band { from, from_column, to, to_row, height, width });
+                            transpose(isa, Band { from, from_column, group, to, to_row, height, width });
                         } else {
                             for x in 0..width as isize {
                                 for y in 0..height as isize {

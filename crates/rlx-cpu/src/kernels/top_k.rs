@@ -12,7 +12,7 @@ use super::lines::{Line, Lines};
 pub(crate) use super::order::claim;
 use super::order::{Key, Ordered};
 use super::scalar::number;
-use super::transpose::{Band, transpose};
+use super::transpose::{Band, ONE_GROUP, transpose};
 use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound};
 use crate::isa::{Isa, Kernel};
 use crate::simd::Simd;
@@ -154,6 +154,7 @@ impl TopK {
                         sized!(size_of::<T>(), U => transpose(isa, Band {
                             from: first.cast::<U>(),
                             from_column: p.x.step,
+                            group: ONE_GROUP,
                             to: lines.cast::<U>(),
                             to_row: line_step as isize,
                             height: n,

@@ -7,6 +7,9 @@
 use crate::isa::{Isa, Kernel};
 use crate::simd::{LANES, Simd};
 
+/// Columns that are all as far apart.
+pub(crate) const ONE_GROUP: (usize, isize) = (usize::MAX, 0);
+
 /// A band of a matrix to transpose: `height` rows of the result, `width` elements each.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Band<T> {
@@ -14,6 +17,8 @@ pub(crate) struct Band<T> {
     pub(crate) from: *const T,
     /// From one column of the result to the next, in the source.
     pub(crate) from_column: isize,
+    /// Columns of a group, and from one group to the next in the source: [`ONE_GROUP`] where all columns are equally far apart.
+    pub(crate) group: (usize, isize),
     pub(crate) to: *mut T,
     /// From one row of the result to the next.
     pub(crate) to_row: isize,
@@ -107,7 +112,8 @@ impl<T: Cell> Kernel for Band<T> {
         // SAFETY: `transpose` was promised the memory.
         unsafe {
             match (self.height, self.width) {
-                (1, _) => return self.one_by_one(),
+                (1, _) => return self.one_by_one(0),
+                _ if self.group != ONE_GROUP => {}
                 // Channels that follow each other, to planes of their own and back.
                 (2, _) if self.from_column == 2 => return self.deal::<2>(),
                 (3, _) if self.from_column == 3 => return self.deal::<3>(),
@@ -123,7 +129,7 @@ impl<T: Cell> Kernel for Band<T> {
             for y in (0..self.height).step_by(LANES) {
                 let height = (self.height - y).min(LANES);
                 let square = Band {
-                    from: self.from.wrapping_offset(x as isize * self.from_column).wrapping_add(y),
+                    from: self.from.wrapping_add(y),
                     to: self.to.wrapping_offset(y as isize * self.to_row).wrapping_add(x),
                     height,
                     width,
@@ -132,11 +138,11 @@ impl<T: Cell> Kernel for Band<T> {
                 // SAFETY: `transpose` was promised the memory.
                 unsafe {
                     if !T::LANES {
-                        square.one_by_one();
+                        square.one_by_one(x);
                     } else if width == LANES && height == LANES {
-                        square.whole(s);
+                        square.whole(s, x);
                     } else {
-                        square.part(s);
+                        square.part(s, x);
                     }
                 }
             }
@@ -145,10 +151,29 @@ impl<T: Cell> Kernel for Band<T> {
 }
 
 impl<T: Cell> Band<T> {
-    /// Column `i` of the square in the source.
+    /// Column `i` in the source.
     #[inline(always)]
     fn column(&self, i: usize) -> *const T {
-        self.from.wrapping_offset(i as isize * self.from_column)
+        let (size, from_group) = self.group;
+        let (group, own) = if self.group == ONE_GROUP { (0, i) } else { (i / size, i % size) };
+        self.from.wrapping_offset(group as isize * from_group + own as isize * self.from_column)
+    }
+
+    /// The columns from `first` on of a square, in the source.
+    #[inline(always)]
+    fn columns(&self, first: usize) -> [*const T; LANES] {
+        let (size, from_group) = self.group;
+        let (mut at, mut own) = (self.column(first), first % size);
+        let mut columns = [at; LANES];
+        for column in &mut columns {
+            *column = at;
+            (at, own) = (at.wrapping_offset(self.from_column), own + 1);
+            if own == size {
+                at = at.wrapping_offset(from_group - size as isize * self.from_column);
+                own = 0;
+            }
+        }
+        columns
     }
 
     /// Row `i` of the square in the result.
@@ -187,17 +212,17 @@ impl<T: Cell> Band<T> {
         }
     }
 
-    /// A square of 16 by 16.
+    /// A square of 16 by 16, from column `first` on.
     ///
     /// # Safety
     /// Every element of the band must be readable in the source and writable in the result, and they must be apart.
     #[inline(always)]
-    unsafe fn whole<S: Simd>(&self, s: S) {
+    unsafe fn whole<S: Simd>(&self, s: S, first: usize) {
         let mut columns = [s.zero(); LANES];
         // SAFETY: the caller's promise.
         unsafe {
-            for (i, column) in columns.iter_mut().enumerate() {
-                *column = T::load(s, self.column(i), LANES);
+            for (column, from) in columns.iter_mut().zip(self.columns(first)) {
+                *column = T::load(s, from, LANES);
             }
             for (i, &row) in turned(s, columns).iter().enumerate() {
                 T::store(s, self.row(i), LANES, row);
@@ -210,12 +235,12 @@ impl<T: Cell> Band<T> {
     /// # Safety
     /// Every element of the band must be readable in the source and writable in the result, and they must be apart.
     #[inline(always)]
-    unsafe fn part<S: Simd>(&self, s: S) {
+    unsafe fn part<S: Simd>(&self, s: S, first: usize) {
         let mut columns = [s.zero(); LANES];
         // SAFETY: the caller's promise.
         unsafe {
-            for (i, column) in columns.iter_mut().enumerate().take(self.width) {
-                *column = T::load(s, self.column(i), self.height);
+            for (column, from) in columns.iter_mut().zip(self.columns(first)).take(self.width) {
+                *column = T::load(s, from, self.height);
             }
             for (i, &row) in turned(s, columns).iter().enumerate().take(self.height) {
                 T::store(s, self.row(i), self.width, row);
@@ -228,12 +253,12 @@ impl<T: Cell> Band<T> {
     /// # Safety
     /// Every element of the band must be readable in the source and writable in the result, and they must be apart.
     #[inline(always)]
-    unsafe fn one_by_one(&self) {
+    unsafe fn one_by_one(&self, first: usize) {
         for y in 0..self.height {
             let row = self.row(y);
             for x in 0..self.width {
                 // SAFETY: the caller's promise.
-                unsafe { *row.add(x) = *self.column(x).add(y) };
+                unsafe { *row.add(x) = *self.column(first + x).add(y) };
             }
         }
     }
@@ -279,6 +304,7 @@ mod tests {
                 let band = Band {
                     from: from.as_ptr(),
                     from_column: column as isize,
+                    group: ONE_GROUP,
                     to: to.as_mut_ptr(),
                     to_row: row as isize,
                     height,
@@ -298,6 +324,37 @@ mod tests {
     fn check<T: Cell + PartialEq + std::fmt::Debug>(element: impl Fn(usize) -> T) {
         check_gaps(0, &element);
         check_gaps(3, &element);
+    }
+
+    /// Rows of `[groups, 2, gap, height]`, of which one of the gap is taken.
+    #[test]
+    fn columns_in_groups_are_dealt_out() {
+        for isa in Isa::available() {
+            for (groups, size, height) in
+                [(1, 2, 3), (9, 2, 40), (16, 2, 16), (7, 3, 20), (5, 1, 1), (40, 4, 2)]
+            {
+                let gap = 3;
+                let from: Vec<u32> = (0..(groups * gap * size * height) as u32).collect();
+                let width = groups * size;
+                let mut to = vec![0u32; height * width];
+                let band = Band {
+                    from: from.as_ptr(),
+                    from_column: height as isize,
+                    group: (size, (gap * size * height) as isize),
+                    to: to.as_mut_ptr(),
+                    to_row: width as isize,
+                    height,
+                    width,
+                };
+                // SAFETY: both vectors hold all elements of the band.
+                unsafe { transpose(isa, band) };
+                for (i, &got) in to.iter().enumerate() {
+                    let (y, x) = (i / width, i % width);
+                    let want = from[(x / size * gap * size + x % size) * height + y];
+                    assert_eq!(got, want, "{isa}: {y} {x} of {height} by {groups} groups of {size}");
+                }
+            }
+        }
     }
 
     #[test]

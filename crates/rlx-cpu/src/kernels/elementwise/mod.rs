@@ -22,7 +22,7 @@ use rlx_opt::Claim;
 
 use self::instr::Source;
 use self::program::{InputKind, TILE, TileProgram};
-use super::transpose::{Band, transpose};
+use super::transpose::{Band, ONE_GROUP, transpose};
 use super::{
     BindCx, CloneKernel, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound,
 };
@@ -362,7 +362,7 @@ impl Elementwise {
             unsafe {
                 sized!(walk.size, T => {
                     let (from, to) = (from.cast::<T>().cast_const(), to.cast::<T>());
-                    transpose(isa, Band { from, from_column, to, to_row, height, width });
+                    transpose(isa, Band { from, from_column, group: ONE_GROUP, to, to_row, height, width });
                 })
             }
         }
