@@ -9,10 +9,13 @@ Every op is an ONNX model of one node, over tensors of about `--sizes` MB. *Copy
 write could be copied (memcpy over as many, by as many threads, timed in the same rounds), as a share of what the op took: 1 is
 a copy's speed. *Peer* is ONNX Runtime's time over RLX's: above 1, RLX is faster. Minima of all rounds are compared. How the rounds
 alternate is described in compare.py.
+
+NumPy asks for huge pages for its large arrays, which are ONNX Runtime's operands here; so the C library is told to do so for RLX.
 """
 
 import argparse
 import json
+import os
 import sys
 import threading
 import time
@@ -222,6 +225,7 @@ def main():
     parser.add_argument("--markdown", type=Path, help="write a table to this file")
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
+    os.environ.setdefault("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")
     rows = []
     print(f"{'op':36} {'MB':>4} {'thr':>3} {'rlx ms':>9} {'ORT ms':>9} {'copy ms':>9} {'copy':>6} {'peer':>6} differs")
     for mb in map(float, args.sizes.split(",")):
