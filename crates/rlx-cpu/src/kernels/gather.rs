@@ -246,9 +246,7 @@ impl Slices {
                             let first = from.wrapping_offset(places[0] as isize * stride);
                             std::ptr::copy_nonoverlapping(first, to, n * bytes);
                         }
-                        Some(times) if bytes == stride as usize => {
-                            repeat(isa, from, places, (times, row % times), to, bytes);
-                        }
+                        Some(2) if bytes == stride as usize => twice(isa, from, places, row % 2, to, bytes),
                         _ => pick(from, stride, places, to, bytes),
                     }
                 }
@@ -267,79 +265,29 @@ fn repeats(places: &[u32]) -> Option<usize> {
     regular.then_some(times)
 }
 
-/// Slices of at least as many bytes are repeated in vectors.
-const LONG_SLICE: usize = 64;
-
-/// Copies neighbours that occur `times` times each, in vectors; `skip` copies of the first one are already there.
+/// Copies neighbours that occur twice each, in vectors; `skip` copies of the first one are already there.
 ///
 /// # Safety
 /// As [`pick`].
-unsafe fn repeat(
-    isa: Isa,
-    from: *const u8,
-    places: &[u32],
-    (times, skip): (usize, usize),
-    to: *mut u8,
-    bytes: usize,
-) {
+unsafe fn twice(isa: Isa, from: *const u8, places: &[u32], skip: usize, to: *mut u8, bytes: usize) {
     let stride = bytes as isize;
-    let (lead, rest) = places.split_at(((times - skip) % times).min(places.len()));
-    let (whole, last) = rest.split_at(rest.len() / times * times);
-    // SAFETY: the caller's promise; what is whole begins with the first copy of a neighbour.
+    let (lead, rest) = places.split_at(skip.min(places.len()));
+    let (pairs, last) = rest.split_at(rest.len() / 2 * 2);
+    // SAFETY: the caller's promise; the pairs begin with the first copy of a neighbour.
     unsafe {
         pick(from, stride, lead, to, bytes);
-        let to = to.wrapping_add(lead.len() * bytes);
-        if let Some(&first) = whole.first() {
+        if let Some(&first) = pairs.first() {
             let start = from.wrapping_offset(first as isize * stride);
-            let n = whole.len() / times;
-            match (times, bytes) {
-                (2, 1) => isa.run(Doubled { from: start, to, n }),
-                (2, 2) => isa.run(Doubled { from: start.cast::<u16>(), to: to.cast(), n }),
-                (2, 4) => isa.run(Doubled { from: start.cast::<u32>(), to: to.cast(), n }),
-                _ if bytes >= LONG_SLICE && bytes.is_multiple_of(size_of::<f32>()) => {
-                    isa.run(Repeated {
-                        from: start.cast(),
-                        to: to.cast(),
-                        words: bytes / size_of::<f32>(),
-                        times,
-                        n,
-                    });
-                }
-                _ => pick(from, stride, whole, to, bytes),
+            let to = to.wrapping_add(lead.len() * bytes);
+            let n = pairs.len() / 2;
+            match bytes {
+                1 => isa.run(Doubled { from: start, to, n }),
+                2 => isa.run(Doubled { from: start.cast::<u16>(), to: to.cast(), n }),
+                4 => isa.run(Doubled { from: start.cast::<u32>(), to: to.cast(), n }),
+                _ => pick(from, stride, pairs, to, bytes),
             }
         }
-        pick(from, stride, last, to.wrapping_add(whole.len() * bytes), bytes);
-    }
-}
-
-/// Each of `n` slices of `words` words `times` times, read once.
-struct Repeated {
-    from: *const f32,
-    to: *mut f32,
-    words: usize,
-    times: usize,
-    n: usize,
-}
-
-impl Kernel for Repeated {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        for i in 0..self.n {
-            let from = self.from.wrapping_add(i * self.words);
-            let to = self.to.wrapping_add(i * self.times * self.words);
-            for at in (0..self.words).step_by(LANES) {
-                let n = LANES.min(self.words - at);
-                // SAFETY: `repeat` was promised the slices and room for all copies.
-                unsafe {
-                    let x = s.load_upto(from.add(at), n);
-                    for copy in 0..self.times {
-                        s.store_upto(to.add(copy * self.words + at), n, x);
-                    }
-                }
-            }
-        }
+        pick(from, stride, last, to.wrapping_add((lead.len() + pairs.len()) * bytes), bytes);
     }
 }
 
@@ -357,7 +305,7 @@ impl<T: Cell> Kernel for Doubled<T> {
     fn run<S: Simd>(self, s: S) {
         for i in (0..self.n).step_by(LANES) {
             let n = LANES.min(self.n - i);
-            // SAFETY: `repeat` was promised the elements and room for two of each.
+            // SAFETY: `twice` was promised the elements and room for two of each.
             unsafe {
                 let x = T::load(s, self.from.add(i), n);
                 let (low, high) = s.zip(x, x);
@@ -541,11 +489,16 @@ impl<T: Copy, I: Copy + Into<i64>> Kernel for PickedLines<T, I> {
     type Output = Option<usize>;
 
     #[inline(always)]
-    fn run<S: Simd>(self, _: S) -> Option<usize> {
+    fn run<S: Simd>(self, s: S) -> Option<usize> {
         let n = self.line.n;
         let mut walk = Walk::new([self.outer], self.range.start);
+        let ahead = self.line.read_ahead::<T>();
         for row in self.range {
             let from = self.from.wrapping_offset(walk.at()[0]);
+            // Nothing else fetches what is read in any order.
+            for at in (0..ahead).step_by(64) {
+                s.prefetch_l2(from.cast::<u8>().wrapping_add(ahead + at).cast());
+            }
             let first = row * n;
             // SAFETY: who runs the kernel was promised the indices, what they mean, and room for the elements.
             let miss = unsafe { self.line.of(self.indices.add(first), from, self.to.add(first)) };
@@ -558,7 +511,18 @@ impl<T: Copy, I: Copy + Into<i64>> Kernel for PickedLines<T, I> {
     }
 }
 
+/// The most bytes of a line that are fetched before they are read.
+const AHEAD: usize = 64 << 10;
+
 impl Picked {
+    /// Bytes of the line that is read, where about all of it is, by neighbours: the next one is fetched meanwhile.
+    #[inline(always)]
+    fn read_ahead<T>(&self) -> usize {
+        let bytes = self.size.saturating_mul(size_of::<T>());
+        let most = self.along == 1 && self.step == 0 && self.n >= self.size / 2;
+        if most && bytes <= AHEAD { bytes } else { 0 }
+    }
+
     /// Gathers the line; the number of the first index that is out of range otherwise. What some indices mean, and whether all of
     /// them are in range, is found in vectors before the elements are read.
     ///
@@ -621,28 +585,19 @@ mod tests {
     }
 
     #[test]
-    fn repeated_slices_are_those_picked_one_by_one() {
-        let table: Vec<u8> = (0..3000u32).map(|i| (i * 31) as u8).collect();
+    fn doubled_elements_are_those_picked_one_by_one() {
+        let table: Vec<u8> = (0..=255).collect();
         for isa in Isa::available() {
-            for bytes in [1, 2, 4, 8, 64, 68, 70, 100] {
-                for (n, skip, times) in [
-                    (1, 0, 2),
-                    (1, 1, 2),
-                    (2, 0, 2),
-                    (15, 1, 2),
-                    (32, 0, 2),
-                    (33, 0, 2),
-                    (50, 1, 2),
-                    (20, 2, 3),
-                ] {
-                    let places: Vec<u32> = (0..n).map(|i| (2 + (i + skip) / times) as u32).collect();
+            for bytes in [1, 2, 4, 8] {
+                for (n, skip) in [(1, 0), (1, 1), (2, 0), (15, 1), (32, 0), (33, 0), (50, 1)] {
+                    let places: Vec<u32> = (0..n).map(|i| (2 + (i + skip) / 2) as u32).collect();
                     let (mut got, mut want) = (vec![0u8; n * bytes + 1], vec![0u8; n * bytes + 1]);
                     // SAFETY: the table holds all places, and there is room.
                     unsafe {
-                        repeat(isa, table.as_ptr(), &places, (times, skip), got.as_mut_ptr(), bytes);
+                        twice(isa, table.as_ptr(), &places, skip, got.as_mut_ptr(), bytes);
                         pick(table.as_ptr(), bytes as isize, &places, want.as_mut_ptr(), bytes);
                     }
-                    assert_eq!(got, want, "{isa} {bytes} {n} {skip} {times}");
+                    assert_eq!(got, want, "{isa} {bytes} {n} {skip}");
                 }
             }
         }
