@@ -127,6 +127,8 @@ def ops(mb):
     for k in (2, 4):
         how = {"kernel_shape": [k, k], "strides": [2, 2], "pads": [k // 2 - 1] * 4}
         yield one(f"transposed conv {k}×{k} by 2", "ConvTranspose", quarter, taps(64, 32, k, k), **how)
+    how["group"] = 64
+    yield one("depthwise transposed conv 4×4 by 2", "ConvTranspose", quarter, taps(64, 1, 4, 4), **how)
 
 
 class Copy:

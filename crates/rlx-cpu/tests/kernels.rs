@@ -165,6 +165,36 @@ fn rows_are_transposed_in_either_order() {
     }
 }
 
+/// Whole vectors of a phase and what is left over, taps over both ends of the rows, few channels and many, groups.
+#[test]
+fn transposed_convolutions_spread_whole_rows() {
+    let g = &mut Gen::new(9);
+    for (x, w, stride, dilation, pad, extra, groups) in [
+        ([1, 3, 5, 70], [3, 5, 3, 3], 2, 1, 1, 1, 1),
+        ([2, 4, 3, 40], [4, 2, 2, 4], 2, 1, 0, 0, 2),
+        ([1, 6, 4, 33], [6, 1, 4, 4], 2, 1, 1, 0, 6),
+        ([1, 2, 4, 20], [2, 8, 3, 5], 1, 2, 2, 0, 1),
+        ([1, 2, 3, 50], [2, 4, 1, 2], 3, 1, 0, 1, 1),
+        ([1, 2, 2, 9], [2, 4, 3, 3], 4, 3, 2, 0, 1),
+        ([1, 1, 1, 5], [1, 1, 1, 40], 1, 1, 0, 0, 1),
+    ] {
+        let op = Op::ConvTranspose {
+            strides: vec![stride; 2],
+            pads: vec![pad; 4],
+            dilations: vec![dilation; 2],
+            output_padding: vec![extra; 2],
+            groups,
+        };
+        let bias = floats(g, &[w[1] * groups]);
+        check_split(&Case::new(op.clone(), vec![floats(g, &x), floats(g, &w), bias]));
+        // What is outside of the input is not added, so an infinite weight spoils only what it reaches.
+        let mut weights = vec![0.5; w.iter().product()];
+        weights[w[3] - 1] = f64::INFINITY;
+        let x = g.value(DType::F32, &x, 0.5..2.0);
+        check_split(&Case::new(op, vec![x, Value::float(DType::F32, &w, weights)]));
+    }
+}
+
 #[test]
 fn split_windows_rotations_and_quantisation() {
     let g = &mut Gen::new(3);

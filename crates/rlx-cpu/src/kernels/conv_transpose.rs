@@ -1,6 +1,7 @@
 //! Transposed convolution: each input element spreads over the window that would have read it.
 //!
-//! A task is one row of the result, kept in pieces: all input rows whose windows reach it are added up, over
+//! f32 is computed in vectors ([`conv_transpose_rows`](super::conv_transpose_rows)); what follows is for all other types and for
+//! kernels that are very large. A task is one row of the result, kept in pieces: all input rows whose windows reach it are added up, over
 //! channels and then taps, in order. So a result element is one chain, and tasks write apart.
 
 use std::ops::Range;
@@ -9,6 +10,7 @@ use rlx_ir::{DType, Graph, Node, Op, Result};
 use rlx_opt::Claim;
 
 use super::conv_pool_generic::{WIDTH, multiplies};
+use super::conv_transpose_rows::{self, Rows};
 use super::scalar::wrapping;
 use super::window::{Attributes, SPATIAL, WindowAxis};
 use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound};
@@ -44,25 +46,27 @@ struct ConvTranspose {
 
 /// A bound transposed convolution: the windows slide over the result, and there is one for each input element.
 #[derive(Debug, Clone, Copy)]
-struct Plan {
-    x: At,
-    w: At,
-    out: At,
+pub(super) struct Plan {
+    pub(super) x: At,
+    pub(super) w: At,
+    pub(super) out: At,
     /// Place and distance.
-    bias: Option<(At, isize)>,
-    batches: usize,
-    channels: usize,
+    pub(super) bias: Option<(At, isize)>,
+    pub(super) batches: usize,
+    pub(super) channels: usize,
     /// Channels of a group.
-    inputs: usize,
-    outputs: usize,
+    pub(super) inputs: usize,
+    pub(super) outputs: usize,
     /// Distances from batch to batch and from channel to channel.
-    x_steps: [isize; 2],
-    out_steps: [isize; 2],
+    pub(super) x_steps: [isize; 2],
+    pub(super) out_steps: [isize; 2],
     /// From input channel to input channel, and from result channel to result channel.
-    w_steps: [isize; 2],
-    tap_steps: [isize; SPATIAL],
-    slides: [WindowAxis; SPATIAL],
-    worth: bool,
+    pub(super) w_steps: [isize; 2],
+    pub(super) tap_steps: [isize; SPATIAL],
+    pub(super) slides: [WindowAxis; SPATIAL],
+    pub(super) worth: bool,
+    /// Where f32 is computed in vectors.
+    rows: Option<Rows>,
 }
 
 impl StepKernel for ConvTranspose {
@@ -88,7 +92,11 @@ impl StepKernel for ConvTranspose {
         let mut tap_steps = [0; SPATIAL];
         tap_steps[SPATIAL - kernel.len()..].copy_from_slice(&w.layout.strides()[2..]);
         let taps: usize = kernel.iter().product();
-        let nanos = (x.layout.elements() * w.dims()[1] * taps) as f64 * 0.7 + out.layout.elements() as f64;
+        let inputs = x.dims()[1] / self.groups;
+        let rows = (self.dtype == DType::F32).then(|| Rows::new(&slides, inputs)).flatten();
+        let nanos_of_product = if rows.is_some() { 0.03 } else { 0.7 };
+        let products = (x.layout.elements() * w.dims()[1] * taps) as f64;
+        let nanos = products * nanos_of_product + out.layout.elements() as f64;
         self.plan = Some(Plan {
             x: x.at,
             w: w.at,
@@ -96,7 +104,7 @@ impl StepKernel for ConvTranspose {
             bias: bias.map(|b| (b.at, b.layout.strides()[0])),
             batches: x.dims()[0],
             channels,
-            inputs: x.dims()[1] / self.groups,
+            inputs,
             outputs: w.dims()[1],
             x_steps: [x.layout.strides()[0], x.layout.strides()[1]],
             out_steps: [out.layout.strides()[0], out.layout.strides()[1]],
@@ -104,14 +112,20 @@ impl StepKernel for ConvTranspose {
             tap_steps,
             slides,
             worth: nanos > WORTH_NANOS,
+            rows: rows.map(|(rows, _)| rows),
         });
-        Ok(Needs::time(nanos))
+        Ok(Needs { thread_scratch: rows.map_or(0, |(_, bytes)| bytes), ..Needs::time(nanos) })
     }
 
     unsafe fn run(&self, cx: &mut RunCx<'_, '_>) -> Result<()> {
         let Some(plan) = &self.plan else { return Err(unbound()) };
         // SAFETY: the caller's promise; the type is that of all operands.
-        unsafe { wrapping!(self.dtype, T => plan.spread::<T>(cx)) };
+        unsafe {
+            match plan.rows {
+                Some(rows) => conv_transpose_rows::run(cx, plan, rows),
+                None => wrapping!(self.dtype, T => plan.spread::<T>(cx)),
+            }
+        };
         Ok(())
     }
 }

@@ -14,6 +14,7 @@ mod control;
 pub(crate) mod conv;
 pub(crate) mod conv_pool_generic;
 mod conv_transpose;
+mod conv_transpose_rows;
 pub(crate) mod copy;
 mod count_up;
 mod cumulative;
