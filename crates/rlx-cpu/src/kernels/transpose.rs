@@ -124,6 +124,20 @@ impl<T: Cell> Kernel for Band<T> {
                 _ => {}
             }
         }
+        // SAFETY: as above.
+        unsafe {
+            if self.group == ONE_GROUP { self.squares::<S, false>(s) } else { self.squares::<S, true>(s) }
+        }
+    }
+}
+
+impl<T: Cell> Band<T> {
+    /// The whole band, a square at a time; `GROUPS` where columns are in groups.
+    ///
+    /// # Safety
+    /// Every element of the band must be readable in the source and writable in the result, and they must be apart.
+    #[inline(always)]
+    unsafe fn squares<S: Simd, const GROUPS: bool>(self, s: S) {
         for x in (0..self.width).step_by(LANES) {
             let width = (self.width - x).min(LANES);
             for y in (0..self.height).step_by(LANES) {
@@ -135,22 +149,20 @@ impl<T: Cell> Kernel for Band<T> {
                     width,
                     ..self
                 };
-                // SAFETY: `transpose` was promised the memory.
+                // SAFETY: the caller's promise.
                 unsafe {
                     if !T::LANES {
                         square.one_by_one(x);
                     } else if width == LANES && height == LANES {
-                        square.whole(s, x);
+                        square.whole::<S, GROUPS>(s, x);
                     } else {
-                        square.part(s, x);
+                        square.part::<S, GROUPS>(s, x);
                     }
                 }
             }
         }
     }
-}
 
-impl<T: Cell> Band<T> {
     /// Column `i` in the source.
     #[inline(always)]
     fn column(&self, i: usize) -> *const T {
@@ -161,10 +173,17 @@ impl<T: Cell> Band<T> {
 
     /// The columns from `first` on of a square, in the source.
     #[inline(always)]
-    fn columns(&self, first: usize) -> [*const T; LANES] {
+    fn columns<const GROUPS: bool>(&self, first: usize) -> [*const T; LANES] {
         let (size, from_group) = self.group;
-        let (mut at, mut own) = (self.column(first), first % size);
+        let mut at = self.column(first);
         let mut columns = [at; LANES];
+        if !GROUPS {
+            for (i, column) in columns.iter_mut().enumerate() {
+                *column = at.wrapping_offset(i as isize * self.from_column);
+            }
+            return columns;
+        }
+        let mut own = first % size;
         for column in &mut columns {
             *column = at;
             (at, own) = (at.wrapping_offset(self.from_column), own + 1);
@@ -217,11 +236,11 @@ impl<T: Cell> Band<T> {
     /// # Safety
     /// Every element of the band must be readable in the source and writable in the result, and they must be apart.
     #[inline(always)]
-    unsafe fn whole<S: Simd>(&self, s: S, first: usize) {
+    unsafe fn whole<S: Simd, const GROUPS: bool>(&self, s: S, first: usize) {
         let mut columns = [s.zero(); LANES];
         // SAFETY: the caller's promise.
         unsafe {
-            for (column, from) in columns.iter_mut().zip(self.columns(first)) {
+            for (column, from) in columns.iter_mut().zip(self.columns::<GROUPS>(first)) {
                 *column = T::load(s, from, LANES);
             }
             for (i, &row) in turned(s, columns).iter().enumerate() {
@@ -235,11 +254,11 @@ impl<T: Cell> Band<T> {
     /// # Safety
     /// Every element of the band must be readable in the source and writable in the result, and they must be apart.
     #[inline(always)]
-    unsafe fn part<S: Simd>(&self, s: S, first: usize) {
+    unsafe fn part<S: Simd, const GROUPS: bool>(&self, s: S, first: usize) {
         let mut columns = [s.zero(); LANES];
         // SAFETY: the caller's promise.
         unsafe {
-            for (column, from) in columns.iter_mut().zip(self.columns(first)).take(self.width) {
+            for (column, from) in columns.iter_mut().zip(self.columns::<GROUPS>(first)).take(self.width) {
                 *column = T::load(s, from, self.height);
             }
             for (i, &row) in turned(s, columns).iter().enumerate().take(self.height) {
