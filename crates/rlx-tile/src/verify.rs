@@ -222,7 +222,8 @@ impl Verifier<'_> {
             must(known, at, || Rule::Position(format!("the position depends on {coord}")))?;
             must(*factor <= 1 << 16, at, || Rule::Position(format!("{factor}*{coord} is too far")))?;
         }
-        let multiple = index.constant % of == 0 && index.terms.iter().all(|t| t.1 % of == 0);
+        let multiple =
+            index.constant.is_multiple_of(of) && index.terms.iter().all(|t| t.1.is_multiple_of(of));
         must(multiple && index.constant <= 1 << 20, at, || {
             Rule::Position(format!("the position {index} is no multiple of {of}, or too far"))
         })

@@ -4,6 +4,9 @@ use rlx_ir::DType;
 use rlx_tile::Arch;
 use rlx_tile::atom::{ATOMS, Atom, LANES};
 
+/// The row and column of an element of a lane.
+type Formula = fn(u32, u32) -> (u32, u32);
+
 /// "Matrix Fragments for mma.m16n8k16 with floating point type" and "… mma.m16n8k8": `groupID = %laneid >> 2`,
 /// `threadID_in_group = %laneid % 4`; row and column of each element by its number `i` in the lane.
 mod documented {
@@ -47,7 +50,7 @@ mod documented {
 #[test]
 fn lanes_have_the_elements_that_the_vendor_documents() {
     for atom in &ATOMS {
-        let (left, right): (fn(u32, u32) -> (u32, u32), fn(u32, u32) -> (u32, u32)) = match atom.k {
+        let (left, right): (Formula, Formula) = match atom.k {
             16 => (documented::left_k16, documented::right_k16),
             8 => (documented::left_k8, documented::right_k8),
             k => panic!("no formulas for a depth of {k}"),

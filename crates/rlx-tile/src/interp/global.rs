@@ -10,8 +10,11 @@ use crate::ir::{Copy, Fragment, Index, Size, View};
 use crate::layout::CHUNK;
 use crate::scalar::Scalar;
 
-/// What the lanes of a workgroup have read for a copy: for each chunk, where it is in the view, and its elements; `None` for those beyond the view.
-pub struct Fetched(Vec<((i64, i64), [Option<f32>; CHUNK as usize])>);
+/// What a lane has read for a chunk: where it is in the view, and its elements; `None` for those beyond the view.
+type Read = ((i64, i64), [Option<f32>; CHUNK as usize]);
+
+/// What the lanes of a workgroup have read for a copy.
+pub struct Fetched(Vec<Read>);
 
 /// The bits of a number rounded to `dtype`, f16 or bf16.
 fn rounded(dtype: DType, x: f32) -> u16 {

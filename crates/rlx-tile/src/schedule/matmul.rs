@@ -225,7 +225,8 @@ pub fn matmul(arch: Arch, what: &Matmul, tiling: &Tiling) -> Result<Program> {
             .with_hint("f16 needs sm_75, bf16 sm_80"));
     }
     let ((tm, tn, tk), (wr, wc)) = (tiling.tile, tiling.warps);
-    let whole = |size: u32, parts: u32| parts > 0 && size > 0 && size % (parts * BLOCK) == 0;
+    let whole =
+        |size: u32, parts: u32| (1..=32).contains(&parts) && size > 0 && size.is_multiple_of(parts * BLOCK);
     if !(whole(tm, wr) && whole(tn, wc) && whole(tk, 1)) {
         return Err(unsupported(format!("warps multiply blocks of {BLOCK}")));
     }
