@@ -34,7 +34,7 @@ const fn is_name(name: &[u8]) -> bool {
         }
         at += 1;
     }
-    0 < name.len() && name.len() <= MOST
+    !name.is_empty() && name.len() <= MOST
 }
 
 impl PackFormat {
