@@ -24,10 +24,7 @@ use rlx_kernel::interp::{Binding, Counters, Pools};
 use crate::ir::{Coord, Counter, Index, Program, Size, Stage, Stmt, Tile};
 use fragments::Warp;
 use global::Fetched;
-use shared::Chunks;
-
-/// What went wrong, for people.
-type Step<T = ()> = std::result::Result<T, String>;
+use shared::{Chunks, Step};
 
 /// The number of workgroups of a dispatch with these uniforms; 0 where a size is not positive.
 pub fn workgroups(program: &Program, uniforms: &[i32]) -> u64 {

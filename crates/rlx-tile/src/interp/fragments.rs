@@ -4,8 +4,7 @@ use half::{bf16, f16};
 use rlx_ir::DType;
 use rlx_kernel::interp::Counters;
 
-use super::Step;
-use super::shared::{self, Chunks};
+use super::shared::{self, Chunks, Step};
 use crate::atom::{Atom, BLOCK, LANES, Lanes};
 use crate::ir::{Fragment, Program, Role, Tile};
 

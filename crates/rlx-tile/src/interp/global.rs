@@ -3,8 +3,8 @@
 use half::{bf16, f16};
 use rlx_ir::DType;
 
-use super::shared::{self, Chunk};
-use super::{Group, Step};
+use super::Group;
+use super::shared::{self, Chunk, Step};
 use crate::atom::LANES;
 use crate::ir::{Copy, Fragment, Index, Size, View};
 use crate::layout::CHUNK;

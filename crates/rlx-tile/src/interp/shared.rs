@@ -2,9 +2,11 @@
 
 use rlx_kernel::interp::Counters;
 
-use super::Step;
 use crate::ir::{Tile, TileDecl};
 use crate::layout::CHUNK;
+
+/// What went wrong, for people.
+pub type Step<T = ()> = std::result::Result<T, String>;
 
 /// The elements of a chunk, as bits.
 pub type Chunk = [u16; CHUNK as usize];
