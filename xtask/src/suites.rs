@@ -99,17 +99,17 @@ const DEVICE_FEATURES: &str =
 /// Every suite, in the order they run. A new test target is claimed by a suite with one line here;
 /// a target that no one claims runs with `unit`.
 pub const SUITES: &[Suite] = &[
-    suite("fmt", "formatting", 30, What::Cargo { args: &["fmt", "--all", "--check"], env: &[] }),
+    suite("fmt", "formatting", 15, What::Cargo { args: &["fmt", "--all", "--check"], env: &[] }),
     suite(
         "build",
         "everything compiles, tests included",
-        1040,
+        1240,
         What::Cargo { args: &["test", "--workspace", "--no-run", "--quiet"], env: &[] },
     ),
     suite(
         "clippy",
         "lints, warnings are errors",
-        210,
+        150,
         What::Cargo {
             // With the devices' features: what is built only without them is little.
             args: &[
@@ -143,27 +143,27 @@ pub const SUITES: &[Suite] = &[
     ),
     suite("structure", "no new cycles of modules, no device above its lines", 20, What::Structure),
     suite("unit", "unit and text-form tests", 140, What::Unit),
-    suite("doctest", "documentation examples", 60, What::DocTests),
+    suite("doctest", "documentation examples", 40, What::DocTests),
     Suite {
         needs: &[&ONNX_CASES],
-        ..suite("onnx-node", "the ONNX backend's node cases", 40, What::Targets(&["node_suite*"]))
+        ..suite("onnx-node", "the ONNX backend's node cases", 20, What::Targets(&["node_suite*"]))
     },
     Suite {
         needs: &[&MINILM],
         ..suite(
             "goldens",
             "whole models against committed outputs",
-            60,
+            40,
             What::Targets(&["goldens*", "quantized", "domain_ops", "default_ops"]),
         )
     },
     suite(
         "random",
         "random graphs against the oracle",
-        60,
+        50,
         What::Targets(&["random_graphs*", "ops", "every_op"]),
     ),
-    suite("contract", "the public contract", 60, What::Targets(&["contract*"])),
+    suite("contract", "the public contract", 30, What::Targets(&["contract*"])),
     suite("python", "the Python package", 50, What::Python { wheel: false }),
     Suite {
         heavy: true,
@@ -217,7 +217,7 @@ pub const SUITES: &[Suite] = &[
     suite(
         "custom-op",
         "an op from outside the workspace, by kernel and by reference",
-        200,
+        170,
         What::Tests {
             args: &["test", "--quiet", "--manifest-path", "examples/custom_op/Cargo.toml"],
             env: &[("CARGO_TARGET_DIR", "target/examples")],

@@ -10,7 +10,7 @@
 //! documents it, so a fragment that is loaded in another order than it is multiplied gives wrong results here, too. An instruction computes
 //! its sum of products exactly (in f64) and rounds once; hardware keeps fewer digits, and the vendors do not say how many.
 //!
-//! Counted are the same things as of kernels: [`rlx_kernel::interp::count`].
+//! Counted are the same things as of kernels: [`mod@rlx_kernel::interp::count`].
 
 mod fragments;
 mod global;
