@@ -25,6 +25,7 @@ pub(crate) mod elementwise;
 pub(crate) mod epilogue;
 pub(crate) mod experts;
 mod gather;
+mod gather_elements;
 mod indices;
 pub(crate) mod integer;
 mod iota;
@@ -321,7 +322,7 @@ static TABLE: &[Entry] = table! {
     ConvTranspose => conv_transpose;
     Rope => rope;
     Gather => gather;
-    GatherElements => gather;
+    GatherElements => gather_elements;
     GatherNd => gather;
     ScatterElements => scatter;
     ScatterNd => scatter;

@@ -8,7 +8,8 @@ use rlx_ir::op::ScatterOp;
 use rlx_ir::{Graph, Node, Op, Result};
 use rlx_opt::Claim;
 
-use super::gather::{Addresses, walk_elements};
+use super::gather::Addresses;
+use super::gather_elements::walk_elements;
 use super::indices::{self, Indices, Misses};
 use super::scalar::{Number, is_number, number};
 use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound};
