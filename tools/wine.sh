@@ -14,9 +14,10 @@ exec unshare --mount sh -c '
     done
     cd /
     exec chroot "$root" sh -c '\''
+        set -eu
         cd "$1"
         shift
-        # The compiler of HLSL is Microsoft'\''s: that of Wine does not know all that kernels need.
+        # The compiler of HLSL that Wine has does not know all that kernels need; this one is of Microsoft. (No apostrophes here.)
         export WINEDLLOVERRIDES="d3dcompiler_47=n" WINEPATH="Z:\\opt\\d3dcompiler" WINEDEBUG=-all
         export HOME=/opt/wine XDG_RUNTIME_DIR=/run/wine DISPLAY=:77
         export WINEPREFIX="$HOME/prefix"
@@ -28,7 +29,7 @@ exec unshare --mount sh -c '
         wine "$@" 2>/tmp/errors || code=$?
         # Said at every start, about 32-bit programs.
         grep -a -v -E "wine32|multiarch|apt-get" /tmp/errors >&2 || true
-        kill "$screen"
+        kill "$screen" || true
         wineserver -k 2>/dev/null || true
         exit "$code"
     '\'' sh "$folder" "$@"

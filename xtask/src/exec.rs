@@ -58,7 +58,9 @@ impl Run {
         match self.capture(command) {
             Ok((ok, output)) => {
                 let mut outcome = Outcome::read(&output);
-                if !ok && outcome.failed == 0 {
+                // A runner that says nothing ran nothing, whatever it exits with.
+                let silent = outcome.passed + outcome.failed + outcome.skipped() == 0;
+                if (!ok || silent) && outcome.failed == 0 {
                     outcome.failed = 1;
                 }
                 if outcome.failed > 0 {

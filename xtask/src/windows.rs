@@ -62,7 +62,7 @@ fn ensure(system: &Path) -> Result<(), String> {
     if packages::said(Command::new("rustup").args(["target", "add", TARGET])).is_none() {
         return Err(format!("`rustup target add {TARGET}` failed"));
     }
-    if !system.join("usr/bin/wine").exists() {
+    if !system.is_dir() {
         make(system)?;
     }
     let compiler = system.join("opt/d3dcompiler/d3dcompiler_47.dll");
