@@ -193,7 +193,16 @@ fn workgroup_memory_is_bounded_and_cleared_for_kernels_of_files() {
         let own = Launches::from_bytes(&abs.code().unwrap()[0].bytes, &lir, &target).unwrap();
         for far in [1, 5, 1_000_003, i32::MAX, -1, i32::MIN] {
             let code = CodePart { name: "kernels".to_owned(), bytes: wild(&own, far).to_bytes().unwrap() };
-            let mut exec = by(&backend, &lir, vec![code]).unwrap();
+            let mut exec = match by(&backend, &lir, vec![code]) {
+                Ok(exec) => exec,
+                // Microsoft's compiler of HLSL rejects what it sees several invocations write at once.
+                Err(e) if e.device() == Some(Device::DirectX.name()) => {
+                    assert_eq!(e.kind(), ErrorKind::Malformed, "{e}");
+                    assert!(e.to_string().contains("\"wild\""), "{e}");
+                    continue;
+                }
+                Err(e) => panic!("{e}"),
+            };
             exec.run(&&input[..], &[]).unwrap();
             let inside = input[0].chunks(4).chain([&[0; 4][..]]);
             let inside: Vec<&[u8]> = inside.collect();
