@@ -27,9 +27,13 @@ impl ShapeRules {
             let node = rules.node(id);
             // What a node counts itself has its upper bound until then, which its kernel relies on.
             let own = node.op.data_symbol();
-            let operands = node.inputs.iter().flat_map(|&i| rules.node(i).symbols());
-            let mentioned = operands.chain(node.symbols()).filter(|&s| Some(s) != own);
-            mentioned.filter_map(|s| Some((*found.get(&s)?, s))).max().map(|(_, symbol)| symbol)
+            let mut last = None;
+            rules.symbols_of_rule(node, &mut |s| {
+                if Some(s) != own {
+                    last = last.max(found.get(&s).map(|&at| (at, s)));
+                }
+            });
+            last.map(|(_, symbol)| symbol)
         };
         let mut by_symbol: HashMap<Option<u32>, Vec<NodeId>> = HashMap::new();
         rules.outputs.iter().for_each(|&id| by_symbol.entry(waits_for(id)).or_default().push(id));

@@ -157,8 +157,15 @@ impl Node {
 
     /// The symbols that its attributes and the shapes of its results mention.
     pub fn symbols(&self) -> BTreeSet<u32> {
-        let dims = self.results().iter().flat_map(|s| s.dims().iter().map(|d| d.extent()));
-        self.op.extents().into_iter().chain(dims).flat_map(|e| e.symbols()).collect()
+        let mut found = BTreeSet::new();
+        self.each_symbol(&mut |symbol| _ = found.insert(symbol));
+        found
+    }
+
+    /// Calls `found` with each symbol that its attributes and the shapes of its results mention, perhaps more than once.
+    pub fn each_symbol(&self, found: &mut dyn FnMut(u32)) {
+        self.op.each_symbol(found);
+        self.results().iter().flat_map(|s| s.dims()).for_each(|d| d.each_symbol(found));
     }
 
     /// `%7 MatMul "name"`: the node as messages call it.

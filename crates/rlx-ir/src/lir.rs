@@ -271,7 +271,18 @@ impl Step {
 
     /// The symbols that its operands and its op mention.
     pub fn symbols(&self) -> BTreeSet<u32> {
-        self.extents().flat_map(|e| e.symbols()).collect()
+        let mut found = BTreeSet::new();
+        self.each_symbol(&mut |symbol| _ = found.insert(symbol));
+        found
+    }
+
+    /// Calls `found` with each symbol that its operands and its op mention, perhaps more than once.
+    pub fn each_symbol(&self, found: &mut dyn FnMut(u32)) {
+        if let StepKind::Op(op) = &self.kind {
+            op.each_symbol(found);
+        }
+        let views = self.inputs.iter().chain(&self.outputs).map(|o| &*o.view);
+        views.flat_map(View::extents).for_each(|e| e.each_symbol(found));
     }
 }
 

@@ -181,7 +181,11 @@ pub fn live_nodes(graph: &Graph, wanted: &[NodeId]) -> Result<Vec<bool>> {
                 live[id.index()] = true;
             }
             if !counts.is_empty() {
-                data::mentioned(node).filter_map(|s| counts.get(&s)).for_each(|id| live[id.index()] = true);
+                data::mentioned(node, &mut |s| {
+                    if let Some(id) = counts.get(&s) {
+                        live[id.index()] = true;
+                    }
+                });
             }
         }
     }
@@ -289,7 +293,7 @@ fn evaluate_node(
     let results = evaluate_op_with_progress(&op, &inputs, &declared, progress)?;
     // The symbol that the op counts is open until now.
     let own = op.data_symbol();
-    let is_open = |d: Dim| own.is_some_and(|own| d.extent().symbols().contains(&own));
+    let is_open = |d: Dim| own.is_some_and(|own| d.mentions(own));
     results.iter().zip(&declared).try_for_each(|(value, shape)| check_declared(value, shape, is_open))?;
     Ok(results)
 }
@@ -297,12 +301,17 @@ fn evaluate_node(
 /// Whether every symbol that an op and the shapes of its results mention has a value, even one that would not matter this time
 /// (`0*n`): what is an error does not depend on the other sizes. What bodies mention gets its values in them.
 fn check_known(op: &Op, results: &[Shape], dims: &DimBinding) -> Result<()> {
-    let of_op = if op.bodies().is_empty() { op.extents() } else { Vec::new() };
-    let of_results = results.iter().flat_map(|shape| shape.dims()).map(|dim| dim.extent());
-    let mut mentioned = of_op.into_iter().chain(of_results).flat_map(|e| e.symbols());
-    let Some(open) = mentioned.find(|&s| op.data_symbol() != Some(s) && dims.get(s).is_none()) else {
-        return Ok(());
+    let (own, mut open) = (op.data_symbol(), None);
+    let mut mentioned = |s| {
+        if own != Some(s) && dims.get(s).is_none() {
+            open.get_or_insert(s);
+        }
     };
+    if op.bodies().is_empty() {
+        op.each_symbol(&mut mentioned);
+    }
+    results.iter().flat_map(|shape| shape.dims()).for_each(|dim| dim.each_symbol(&mut mentioned));
+    let Some(open) = open else { return Ok(()) };
     let message = format!("{} of {} has no value", crate::dim::sym::name(open), op.kind());
     Err(Error::new(ErrorKind::Dimension, message))
 }

@@ -134,3 +134,20 @@ fn mutated_graphs_are_rejected_or_run_but_never_panic() {
     // Both happen often, or the test looks at nothing.
     assert!(rejected > 1000 && ran > 1000, "{rejected} rejected, {ran} ran");
 }
+
+/// What looks for symbols without making expressions finds the same ones.
+#[test]
+fn the_symbols_of_a_node_are_those_of_its_expressions() {
+    let mut with_symbols = 0;
+    for seed in 0..200 {
+        let (graph, _) = rlx_ir::testing::random_symbolic_graph(seed, 10);
+        for node in graph.nodes() {
+            let of_results = node.results().iter().flat_map(|shape| shape.dims()).map(|dim| dim.extent());
+            let all = node.op.extents().into_iter().chain(of_results);
+            let expected: std::collections::BTreeSet<u32> = all.flat_map(|e| e.symbols()).collect();
+            assert_eq!(node.symbols(), expected, "seed {seed}: {}", node.describe());
+            with_symbols += usize::from(!node.op.extents().iter().all(|e| e.as_const().is_some()));
+        }
+    }
+    assert!(with_symbols > 50, "attributes of {with_symbols} nodes have symbols");
+}

@@ -36,8 +36,10 @@ pub fn fixed_nodes(graph: &Graph) -> Vec<bool> {
     let mut fixed: Vec<bool> = Vec::with_capacity(graph.len());
     let counted: HashSet<u32> = graph.nodes().iter().filter_map(|n| n.op.data_symbol()).collect();
     for node in graph.nodes() {
-        let of_itself = !matches!(node.op, Op::Input { .. })
-            && (counted.is_empty() || !node.symbols().iter().any(|s| counted.contains(s)));
+        let mut of_itself = !matches!(node.op, Op::Input { .. });
+        if !counted.is_empty() {
+            node.each_symbol(&mut |s| of_itself &= !counted.contains(&s));
+        }
         fixed.push(of_itself && node.inputs.iter().all(|id| fixed[id.index()]));
     }
     fixed

@@ -197,7 +197,38 @@ enum Goal<'p> {
 impl Pattern {
     /// The first way in which `root` is what the pattern says.
     pub fn find(&self, graph: &Graph, root: NodeId) -> Option<Match> {
+        if !self.may_be(graph, root) {
+            return None;
+        }
         solve(graph, vec![Goal::Is(self, root)], Match::default())
+    }
+
+    /// Whether the ops alone allow it, whatever names stand for and constants are: `false` for nearly every node, and it allocates
+    /// nothing.
+    fn may_be(&self, graph: &Graph, id: NodeId) -> bool {
+        match self {
+            Pattern::Any(_) => true,
+            Pattern::Value(_) | Pattern::Number(_) => facts::constant(graph, id).is_some(),
+            Pattern::Named(_, inner) => inner.may_be(graph, id),
+            Pattern::Either(patterns) => patterns.iter().any(|p| p.may_be(graph, id)),
+            Pattern::Op { accepts, inputs, commutes } => {
+                let node = graph.node(id);
+                if !accepts.accepts(&node.op) || node.inputs.len() != inputs.len() {
+                    return false;
+                }
+                let mut pairs = inputs.iter().zip(&node.inputs);
+                pairs.all(|(p, &id)| p.may_be(graph, id))
+                    || (*commutes
+                        && inputs.iter().zip(node.inputs.iter().rev()).all(|(p, &id)| p.may_be(graph, id)))
+            }
+            // Several factors are a product, a quotient or the negative of one.
+            Pattern::Product { factors, .. } => {
+                let of_parts = Op::Binary(BinaryOp::Mul) == graph.node(id).op
+                    || Op::Binary(BinaryOp::Div) == graph.node(id).op
+                    || Op::Activation(Activation::Neg) == graph.node(id).op;
+                of_parts || factors.len() < 2
+            }
+        }
     }
 }
 

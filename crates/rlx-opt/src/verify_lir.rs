@@ -243,9 +243,13 @@ impl<'a> Verifier<'a> {
     /// Symbols that steps bind: each by one step of a run, before any other mentions it.
     fn counted(&mut self, step: &Step, program: Program) -> Result<()> {
         let own = step.data_symbol();
-        let early =
-            |s: &u32| Some(*s) != own && bound_of(&self.data)(*s).is_some() && !self.found.contains(s);
-        if let Some(symbol) = step.symbols().into_iter().find(early) {
+        let mut early = None;
+        step.each_symbol(&mut |s| {
+            if Some(s) != own && bound_of(&self.data)(s).is_some() && !self.found.contains(&s) {
+                early = Some(s);
+            }
+        });
+        if let Some(symbol) = early {
             return Err(invalid(format!("mentions {} before it is bound", sym::name(symbol))));
         }
         match own {

@@ -52,8 +52,13 @@ impl Stages {
         for (at, step) in lir.steps.iter().enumerate() {
             // What a step binds itself it does not wait for.
             let own = step.data_symbol();
-            let symbols = step.symbols().into_iter().filter(|&symbol| Some(symbol) != own);
-            if let Some(last) = symbols.filter_map(|symbol| stages.by_symbol.get(&symbol).copied()).max() {
+            let mut last = None;
+            step.each_symbol(&mut |symbol| {
+                if Some(symbol) != own {
+                    last = last.max(stages.by_symbol.get(&symbol).copied());
+                }
+            });
+            if let Some(last) = last {
                 stages.list[last].later.push(at);
             }
         }

@@ -312,22 +312,21 @@ impl Extent {
     /// The symbols that occur, ascending.
     pub fn symbols(self) -> BTreeSet<u32> {
         let mut found = BTreeSet::new();
-        self.collect_symbols(&mut found);
+        self.each_symbol(&mut |symbol| _ = found.insert(symbol));
         found
     }
 
-    fn collect_symbols(self, found: &mut BTreeSet<u32>) {
+    /// Calls `found` with each symbol that occurs, perhaps more than once.
+    pub fn each_symbol(self, found: &mut dyn FnMut(u32)) {
         let Extent::Expr(_) = self else { return };
         for term in terms_of(self).iter() {
             for &a in &term.atoms {
                 match a {
                     Atom::TooLarge => {}
-                    Atom::Sym(s) => {
-                        found.insert(s);
-                    }
+                    Atom::Sym(s) => found(s),
                     Atom::FloorDiv(x, y) | Atom::Mod(x, y) | Atom::Min(x, y) | Atom::Max(x, y) => {
-                        x.collect_symbols(found);
-                        y.collect_symbols(found);
+                        x.each_symbol(found);
+                        y.each_symbol(found);
                     }
                 }
             }

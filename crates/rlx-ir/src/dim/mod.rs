@@ -60,6 +60,22 @@ impl Dim {
         }
     }
 
+    /// Calls `found` with each symbol that occurs, perhaps more than once.
+    pub fn each_symbol(self, found: &mut dyn FnMut(u32)) {
+        match self {
+            Dim::Static(_) => {}
+            Dim::Dynamic(symbol) => found(symbol),
+            Dim::Expr(id) => Extent::Expr(id).each_symbol(found),
+        }
+    }
+
+    /// Whether `symbol` occurs.
+    pub fn mentions(self, symbol: u32) -> bool {
+        let mut mentions = false;
+        self.each_symbol(&mut |s| mentions |= s == symbol);
+        mentions
+    }
+
     /// The value when `value` knows every symbol; see [`Extent::eval`].
     pub fn eval(self, value: &dyn Fn(u32) -> Option<i64>) -> Option<i64> {
         match self {

@@ -80,10 +80,14 @@ impl Graph {
     }
 }
 
-/// The symbols that a node's attributes and results mention, but for the one it binds.
-pub(crate) fn mentioned(node: &Node) -> impl Iterator<Item = u32> + '_ {
+/// Calls `found` with each symbol that a node's attributes and results mention, but for the one it binds; perhaps more than once.
+pub(crate) fn mentioned(node: &Node, found: &mut dyn FnMut(u32)) {
     let own = node.op.data_symbol();
-    node.symbols().into_iter().filter(move |&s| Some(s) != own)
+    node.each_symbol(&mut |s| {
+        if Some(s) != own {
+            found(s);
+        }
+    });
 }
 
 /// The rules of symbols that nodes bind: each is bound once, by a node before those that mention it, and no input
@@ -106,8 +110,12 @@ pub(crate) fn check(graph: &Graph) -> Result<()> {
     for node in graph.nodes() {
         let outside = matches!(node.op, Op::Input { .. } | Op::Param { .. });
         let early = |&(_, by): &(u32, NodeId)| outside || by >= node.id;
-        let binds = |symbol: u32| bound.get(&symbol).map(|&by| (symbol, by));
-        if let Some((symbol, by)) = mentioned(node).filter_map(binds).find(early) {
+        let mut fault = None;
+        mentioned(node, &mut |symbol| {
+            let by = bound.get(&symbol).map(|&by| (symbol, by));
+            fault = fault.or(by.filter(early));
+        });
+        if let Some((symbol, by)) = fault {
             let name = crate::dim::sym::name(symbol);
             return wrong(node, format!("mentions {name} before {by} binds it"));
         }

@@ -52,6 +52,15 @@ pub fn open_rules(graphs: &[&Graph]) -> Graph {
     found.rules
 }
 
+impl Graph {
+    /// Calls `found` with each symbol that the shapes of the node's operands, its attributes and its results mention,
+    /// perhaps more than once: those that its rule depends on.
+    pub fn symbols_of_rule(&self, node: &Node, found: &mut dyn FnMut(u32)) {
+        node.inputs.iter().for_each(|&id| self.node(id).each_symbol(found));
+        node.each_symbol(found);
+    }
+}
+
 /// Whether the rule of `node`, which is one of `graph`, accepts its operands and gives what it declares.
 ///
 /// # Errors
@@ -164,10 +173,13 @@ fn no_value(what: &str) -> Error {
 
 /// The op with the values of the symbols in its attributes.
 fn bound_op(op: &Op, value: SymbolValues<'_>) -> Result<Op> {
-    let mut binding = DimBinding::new();
-    for symbol in op.extents().into_iter().flat_map(|e| e.symbols()) {
-        let n = value(symbol).and_then(|n| usize::try_from(n).ok());
-        binding.set(symbol, n.ok_or_else(|| no_value(&crate::dim::sym::name(symbol)))?);
+    let (mut binding, mut open) = (DimBinding::new(), None);
+    op.each_symbol(&mut |symbol| match value(symbol).and_then(|n| usize::try_from(n).ok()) {
+        Some(n) => _ = binding.set(symbol, n),
+        None => _ = open.get_or_insert(symbol),
+    });
+    if let Some(symbol) = open {
+        return Err(no_value(&crate::dim::sym::name(symbol)));
     }
     Ok(if binding.is_empty() { op.clone() } else { op.bind(&binding) })
 }

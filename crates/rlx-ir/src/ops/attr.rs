@@ -34,6 +34,13 @@ pub trait Attr: Sized + Clone + PartialEq {
     fn extents(&self, found: &mut Vec<Extent>) {
         let _ = found;
     }
+
+    /// Calls `found` with each symbol that occurs in the value, perhaps more than once.
+    fn each_symbol(&self, found: &mut dyn FnMut(u32)) {
+        let mut extents = Vec::new();
+        self.extents(&mut extents);
+        extents.into_iter().for_each(|e| e.each_symbol(found));
+    }
 }
 
 macro_rules! integer_attrs {
@@ -123,6 +130,10 @@ impl Attr for Dim {
     fn extents(&self, found: &mut Vec<Extent>) {
         found.push(self.extent());
     }
+
+    fn each_symbol(&self, found: &mut dyn FnMut(u32)) {
+        Dim::each_symbol(*self, found);
+    }
 }
 
 impl Attr for Extent {
@@ -170,6 +181,10 @@ impl<T: Attr> Attr for Vec<T> {
     fn extents(&self, found: &mut Vec<Extent>) {
         self.iter().for_each(|item| item.extents(found));
     }
+
+    fn each_symbol(&self, found: &mut dyn FnMut(u32)) {
+        self.iter().for_each(|item| item.each_symbol(found));
+    }
 }
 
 impl<T: Attr> Attr for Option<T> {
@@ -199,6 +214,10 @@ impl<T: Attr> Attr for Option<T> {
     fn extents(&self, found: &mut Vec<Extent>) {
         self.iter().for_each(|value| value.extents(found));
     }
+
+    fn each_symbol(&self, found: &mut dyn FnMut(u32)) {
+        self.iter().for_each(|value| value.each_symbol(found));
+    }
 }
 
 impl<T: Attr> Attr for Arc<T> {
@@ -224,6 +243,10 @@ impl<T: Attr> Attr for Arc<T> {
 
     fn extents(&self, found: &mut Vec<Extent>) {
         T::extents(self, found);
+    }
+
+    fn each_symbol(&self, found: &mut dyn FnMut(u32)) {
+        T::each_symbol(self, found);
     }
 }
 

@@ -91,7 +91,7 @@ pub trait OpDef: Sync {
     /// [`ErrorKind::Value`] for values the op forbids, such as an index out of range.
     fn reference(&self, op: &Op, inputs: &[&Value], results: &[Shape]) -> Result<Vec<Value>>;
 
-    /// As [`OpDef::reference`]. An op with bodies asks between their nodes whether to go on.
+    /// As [`OpDef::reference`]. An op with bodies asks between their nodes whether to go on, a convolution between its results.
     ///
     /// # Errors
     /// As [`OpDef::reference`]; [`ErrorKind::Cancelled`].

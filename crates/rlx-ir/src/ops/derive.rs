@@ -154,6 +154,17 @@ macro_rules! ops {
                 }
                 found
             }
+
+            /// Calls `found` with each symbol that occurs in the attributes, perhaps more than once.
+            pub fn each_symbol(&self, found: &mut dyn FnMut(u32)) {
+                let _ = &found;
+                match self {
+                    $(Op::$name { $( 0: field_pattern!(value, $tuple) )? $( $( $field ),* )? } => {
+                        $( <$tuple as Attr>::each_symbol(value, found); )?
+                        $( $( <$fty as Attr>::each_symbol($field, found); )* )?
+                    })*
+                }
+            }
         }
     };
 }

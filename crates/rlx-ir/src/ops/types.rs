@@ -324,6 +324,16 @@ impl Attr for Body {
             found.retain(|e| e.symbols().iter().all(|s| !own.contains(s)));
         }
     }
+
+    fn each_symbol(&self, found: &mut dyn FnMut(u32)) {
+        if self.graph.nodes().iter().any(|n| n.op.data_symbol().is_some()) {
+            let mut extents = Vec::new();
+            self.extents(&mut extents);
+            extents.into_iter().for_each(|e| e.each_symbol(found));
+            return;
+        }
+        self.graph.nodes().iter().for_each(|node| node.each_symbol(found));
+    }
 }
 
 /// The attributes of a custom op.

@@ -80,9 +80,9 @@ fn rules_of_run(source: &SourceRules, graph: &Graph) -> Graph {
     let gone: BTreeSet<u32> = source.counted.difference(&counted(graph)).copied().collect();
     if !gone.is_empty() {
         let mentions = |id: NodeId, rules: &Graph| {
-            let node = rules.node(id);
-            let own = node.inputs.iter().flat_map(|&i| rules.node(i).symbols()).chain(node.symbols());
-            { own }.any(|s| gone.contains(&s))
+            let mut mentions = false;
+            rules.symbols_of_rule(rules.node(id), &mut |s| mentions |= gone.contains(&s));
+            mentions
         };
         let kept = rules.outputs.iter().copied().filter(|&id| !mentions(id, &rules)).collect();
         rules.set_outputs(kept);
@@ -478,18 +478,11 @@ pub fn used_symbols(inputs: &[IoSlot], buffers: &[Buffer], steps: &[Step], rules
     inputs.iter().flat_map(|s| s.shape.dims()).for_each(|d| add(d.extent()));
     buffers.iter().for_each(|b| add(b.elements));
     steps.iter().flat_map(Step::extents).for_each(&mut add);
-    symbols.extend(rule_symbols(rules));
+    for &id in &rules.outputs {
+        rules.symbols_of_rule(rules.node(id), &mut |symbol| _ = symbols.insert(symbol));
+    }
     for symbol in steps.iter().filter_map(Step::data_symbol) {
         symbols.remove(&symbol);
     }
     symbols.into_iter().collect()
-}
-
-/// The symbols that shape rules mention.
-fn rule_symbols(rules: &Graph) -> impl Iterator<Item = u32> + '_ {
-    let nodes = rules.outputs.iter().map(|&id| rules.node(id));
-    { nodes }.flat_map(|node| {
-        let operands = node.inputs.iter().flat_map(|&i| rules.node(i).symbols());
-        operands.chain(node.symbols()).collect::<Vec<_>>()
-    })
 }

@@ -17,6 +17,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::ops::def::{Arity, OpDef, Ranges, dtype_error};
 use crate::ops::{DataFormat, Op, OpKind, attrs};
 use crate::oracle::for_each_index;
+use crate::progress::{Progress, Stage};
 use crate::shape::Shape;
 use crate::tensor::{Elements, Value};
 
@@ -82,27 +83,30 @@ struct Channels {
 }
 
 /// `bias + Σ x·w` over the terms of each result element, exactly in integers or in `f64`. `terms` gives those of the first
-/// channel of a group.
+/// channel of a group. It can be stopped between groups: large kernels on large images take the oracle long.
 fn sum_of_products(
     inputs: &[&Value],
     dims: &[usize],
     channels: &Channels,
     terms: impl Fn(&[usize]) -> Vec<Term>,
+    progress: &Progress,
 ) -> Result<Value> {
     let (x, w, bias, dtype) = (inputs[0], inputs[1], inputs.get(2), inputs[0].dtype);
     if let (Elements::Int(x), Elements::Int(w)) = (&x.elements, &w.elements) {
         let bias = bias.map(|b| b.ints()).transpose()?;
-        let out = by_group(dims, channels, &terms, |channel, terms, shift| {
+        let sum = |channel: usize, terms: &[Term], shift: usize| {
             let start = bias.map_or(0, |b| b[channel]);
             terms.iter().fold(start, |sum: i128, &(i, j)| sum.wrapping_add(x[i].wrapping_mul(w[j + shift])))
-        });
+        };
+        let out = by_group(dims, channels, &terms, sum, progress)?;
         return Ok(Value::int(dtype, dims, out));
     }
     let (x, w, bias) = (x.floats()?, w.floats()?, bias.map(|b| b.floats()).transpose()?);
-    let out = by_group(dims, channels, &terms, |channel, terms, shift| {
+    let sum = |channel: usize, terms: &[Term], shift: usize| {
         let start = bias.map_or(0.0, |b| b[channel]);
         terms.iter().fold(start, |sum: f64, &(i, j)| sum + x[i] * w[j + shift])
-    });
+    };
+    let out = by_group(dims, channels, &terms, sum, progress)?;
     Ok(Value::float(dtype, dims, out))
 }
 
@@ -113,11 +117,19 @@ fn by_group<T: Copy + Default>(
     channels: &Channels,
     terms: &impl Fn(&[usize]) -> Vec<Term>,
     sum: impl Fn(usize, &[Term], usize) -> T,
-) -> Vec<T> {
+    progress: &Progress,
+) -> Result<Vec<T>> {
     let mut out = vec![T::default(); dims.iter().product()];
+    let mut goes_on = Ok(());
     let mut groups = dims.to_vec();
     groups[channels.axis] /= channels.count;
     for_each_index(&groups, |group| {
+        if goes_on.is_ok() {
+            goes_on = progress.check(Stage::Verify);
+        }
+        if goes_on.is_err() {
+            return;
+        }
         let mut index = group.to_vec();
         index[channels.axis] *= channels.count;
         let terms = terms(&index);
@@ -126,7 +138,7 @@ fn by_group<T: Copy + Default>(
             index[channels.axis] += 1;
         }
     });
-    out
+    goes_on.map(|()| out)
 }
 
 /// [`Op::Conv`].
@@ -173,6 +185,16 @@ impl OpDef for ConvDef {
     }
 
     fn reference(&self, op: &Op, inputs: &[&Value], results: &[Shape]) -> Result<Vec<Value>> {
+        self.reference_with_progress(op, inputs, results, &Progress::none())
+    }
+
+    fn reference_with_progress(
+        &self,
+        op: &Op,
+        inputs: &[&Value],
+        results: &[Shape],
+        progress: &Progress,
+    ) -> Result<Vec<Value>> {
         attrs!(op => Conv { strides, pads, dilations, groups, format });
         let (x, w) = (inputs[0], inputs[1]);
         let dims = results[0].static_dims().unwrap_or_default();
@@ -181,7 +203,7 @@ impl OpDef for ConvDef {
         let count = (w.dims[0] / groups).max(1);
         let channels = Channels { axis, count, stride: w.dims[1..].iter().product() };
         let terms = |index: &[usize]| conv_terms(index, x, w, &slides, *format, index[axis] / count);
-        Ok(vec![sum_of_products(inputs, &dims, &channels, terms)?])
+        Ok(vec![sum_of_products(inputs, &dims, &channels, terms, progress)?])
     }
 
     fn flops(&self, _: &Op, inputs: &[&Shape], results: &[Shape]) -> f64 {
@@ -284,6 +306,16 @@ impl OpDef for ConvTransposeDef {
     }
 
     fn reference(&self, op: &Op, inputs: &[&Value], results: &[Shape]) -> Result<Vec<Value>> {
+        self.reference_with_progress(op, inputs, results, &Progress::none())
+    }
+
+    fn reference_with_progress(
+        &self,
+        op: &Op,
+        inputs: &[&Value],
+        results: &[Shape],
+        progress: &Progress,
+    ) -> Result<Vec<Value>> {
         attrs!(op => ConvTranspose { strides, pads, dilations, groups });
         let (x, w) = (inputs[0], inputs[1]);
         let dims = results[0].static_dims().unwrap_or_default();
@@ -292,7 +324,7 @@ impl OpDef for ConvTransposeDef {
         let stride = w.dims[2..].iter().product();
         let channels = Channels { axis: 1, count: w.dims[1].max(1), stride };
         let terms = |index: &[usize]| transpose_terms(index, x, w, &slides, per_group);
-        Ok(vec![sum_of_products(inputs, &dims, &channels, terms)?])
+        Ok(vec![sum_of_products(inputs, &dims, &channels, terms, progress)?])
     }
 
     /// Each result looks at every tap of the kernel for those that fall on it.
