@@ -1,6 +1,11 @@
 //! NumPy's `.npy`: one array.
 //!
-//! A short header, a Python dictionary in text, says element type, order and shape; the elements follow.
+//! A short header, a Python dictionary in text, says element type, order and shape; the elements follow. Strings are stored at a fixed
+//! width ([`StringArray`]); pickled objects are never read.
+
+mod strings;
+
+pub use strings::StringArray;
 
 use crate::malformed;
 use rlx_ir::files::{io_error, open_file};
@@ -30,11 +35,72 @@ const TYPES: &[(&str, DType)] = &[
     ("<c8", DType::C64),
 ];
 
+/// An array of numbers or of strings.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Array {
+    /// Numbers.
+    Numbers(ConstData),
+    /// Strings.
+    Strings(StringArray),
+}
+
+impl Array {
+    /// The array, if it is one of numbers.
+    ///
+    /// # Errors
+    /// [`ErrorKind::DType`] for strings.
+    pub fn numbers(self) -> Result<ConstData, Error> {
+        match self {
+            Array::Numbers(numbers) => Ok(numbers),
+            Array::Strings(strings) => {
+                let message = format!("an array {:?} of strings, where numbers are needed", strings.dims);
+                Err(Error::new(ErrorKind::DType, message))
+            }
+        }
+    }
+}
+
+/// What an array holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Elements {
+    /// Numbers of a type.
+    Numbers(DType),
+    /// Strings of at most so many code points, four bytes each (`U`).
+    Unicode(usize),
+    /// Strings of at most so many bytes, which are UTF-8 here (`S`).
+    Bytes(usize),
+}
+
+impl Elements {
+    /// As a header names them; a type without a byte order is taken, too.
+    fn named(descr: &str) -> Option<Elements> {
+        let same = |(name, _): &&(&str, DType)| *name == descr || name[1..] == *descr;
+        if let Some(&(_, dtype)) = TYPES.iter().find(same) {
+            return Some(Elements::Numbers(dtype));
+        }
+        let width = |text: &str| text.parse().ok();
+        match descr.strip_prefix(['<', '|']).unwrap_or(descr).split_at_checked(1)? {
+            ("U", n) => width(n).map(Elements::Unicode),
+            ("S", n) => width(n).map(Elements::Bytes),
+            _ => None,
+        }
+    }
+}
+
+impl std::fmt::Display for Elements {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Elements::Numbers(dtype) => dtype.fmt(f),
+            Elements::Unicode(width) | Elements::Bytes(width) => write!(f, "strings of at most {width}"),
+        }
+    }
+}
+
 /// The header of an array, before its elements.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header {
-    /// The element type.
-    pub dtype: DType,
+    /// What the array holds.
+    pub elements: Elements,
     /// The dimensions, outermost first. They are not yet checked against the number of elements.
     pub dims: Vec<usize>,
     /// Whether the elements are in column-major order.
@@ -51,20 +117,30 @@ impl Header {
         let descr = field(header, "descr")
             .and_then(quoted)
             .ok_or_else(|| malformed("an npy header without a type"))?;
-        let dtype =
-            TYPES.iter().find(|(name, _)| *name == descr || (*name)[1..] == *descr).map(|&(_, dtype)| dtype);
-        let dtype = dtype
-            .ok_or_else(|| Error::new(ErrorKind::Unsupported, format!("npy elements of type {descr}")))?;
+        let elements = Elements::named(descr).ok_or_else(|| {
+            let error = Error::new(ErrorKind::Unsupported, format!("npy elements of type {descr}"));
+            match descr {
+                "|O" | "O" => {
+                    error.with_hint("objects are pickled, and not read: store strings by array.astype(\"U\")")
+                }
+                _ => error,
+            }
+        })?;
         let dims = field(header, "shape")
             .and_then(shape)
             .ok_or_else(|| malformed("an npy header without a shape"))?;
         let transposed = field(header, "fortran_order").is_some_and(|v| v.trim_start().starts_with("True"));
-        Ok((Header { dtype, dims, transposed }, data))
+        Ok((Header { elements, dims, transposed }, data))
     }
 
     /// How many bytes the elements take; `None` for more than there can be.
     pub fn data_bytes(&self) -> Option<usize> {
-        Shape::new(&self.dims, self.dtype).size_bytes()
+        let count = || self.dims.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
+        match self.elements {
+            Elements::Numbers(dtype) => Shape::new(&self.dims, dtype).size_bytes(),
+            Elements::Unicode(width) => count()?.checked_mul(width.checked_mul(4)?),
+            Elements::Bytes(width) => count()?.checked_mul(width),
+        }
     }
 }
 
@@ -85,6 +161,19 @@ pub fn read_checked(
     check: impl FnOnce(&Header) -> Result<(), Error>,
 ) -> Result<ConstData, Error> {
     let path = path.as_ref();
+    let numbers = |array: Array| array.numbers().map_err(|e| e.with_origin(path.display().to_string()));
+    read_any_checked(path, check).and_then(numbers)
+}
+
+/// As [`read_checked`], also of strings.
+///
+/// # Errors
+/// As [`read_checked`]; strings that are no Unicode.
+pub fn read_any_checked(
+    path: impl AsRef<Path>,
+    check: impl FnOnce(&Header) -> Result<(), Error>,
+) -> Result<Array, Error> {
+    let path = path.as_ref();
     let named = |e: Error| e.with_origin(path.display().to_string());
     let mut file = open_file(path)?;
     let mut bytes = Vec::new();
@@ -94,7 +183,7 @@ pub fn read_checked(
     // One byte more than there should be tells a file that is too long.
     let missing = header.data_bytes().unwrap_or(0).saturating_sub(data.len()) as u64;
     file.take(missing.saturating_add(1)).read_to_end(&mut bytes).map_err(|e| io_error(path, e))?;
-    from_bytes(&bytes).map_err(named)
+    any_from_bytes(&bytes).map_err(named)
 }
 
 /// Reads an array from the contents of a `.npy` file.
@@ -102,7 +191,23 @@ pub fn read_checked(
 /// # Errors
 /// As [`read`].
 pub fn from_bytes(bytes: &[u8]) -> Result<ConstData, Error> {
-    let (Header { dtype, dims, transposed }, data) = Header::split(bytes)?;
+    any_from_bytes(bytes)?.numbers()
+}
+
+/// As [`from_bytes`], also of strings.
+///
+/// # Errors
+/// As [`read_any_checked`].
+pub fn any_from_bytes(bytes: &[u8]) -> Result<Array, Error> {
+    let (header, data) = Header::split(bytes)?;
+    match header.elements {
+        Elements::Numbers(dtype) => numbers(dtype, header, data).map(Array::Numbers),
+        _ => StringArray::read(&header, data).map(Array::Strings),
+    }
+}
+
+fn numbers(dtype: DType, header: Header, data: &[u8]) -> Result<ConstData, Error> {
+    let Header { dims, transposed, .. } = header;
     if transposed && dims.len() > 1 {
         let reversed: Vec<usize> = dims.iter().rev().copied().collect();
         let columns = ConstData::new(dtype, &reversed, data)?.try_value()?;
@@ -123,6 +228,17 @@ pub fn to_bytes(array: &ConstData) -> Result<Vec<u8>, Error> {
     Ok([&header, array.bytes().as_ref()].concat())
 }
 
+/// As [`to_bytes`], also of strings.
+///
+/// # Errors
+/// As [`to_bytes`] and [`StringArray::to_npy`].
+pub fn any_to_bytes(array: &Array) -> Result<Vec<u8>, Error> {
+    match array {
+        Array::Numbers(numbers) => to_bytes(numbers),
+        Array::Strings(strings) => strings.to_npy(),
+    }
+}
+
 /// What is before the elements.
 ///
 /// # Errors
@@ -131,7 +247,12 @@ pub(crate) fn header_of(array: &ConstData) -> Result<Vec<u8>, Error> {
     let descr = TYPES.iter().find(|(_, dtype)| *dtype == array.dtype()).map(|(name, _)| *name);
     let unsupported = || Error::new(ErrorKind::Unsupported, format!("NumPy has no {}", array.dtype()));
     let descr = descr.ok_or_else(unsupported)?;
-    let dims: Vec<String> = array.dims().iter().map(|d| format!("{d},")).collect();
+    header_with(descr, array.dims())
+}
+
+/// The header of elements of a type that NumPy calls `descr`.
+fn header_with(descr: &str, dims: &[usize]) -> Result<Vec<u8>, Error> {
+    let dims: Vec<String> = dims.iter().map(|d| format!("{d},")).collect();
     let mut header =
         format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({}), }}", dims.join(" "));
     // The elements start at a multiple of 64.

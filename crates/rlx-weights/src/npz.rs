@@ -1,6 +1,7 @@
 //! NumPy's `.npz`: a zip archive of `.npy` arrays, stored or deflated.
 
 use crate::crc::crc32;
+use crate::npy::Array;
 use crate::{malformed, npy};
 use miniz_oxide::inflate::{TINFLStatus, decompress_to_vec_with_limit};
 use rlx_ir::files::{io_error, map_file, write_whole};
@@ -30,8 +31,21 @@ pub fn read(path: impl AsRef<Path>) -> Result<Vec<(String, ConstData)>, Error> {
 /// As [`read`]; what `check` reports.
 pub fn read_checked(
     path: impl AsRef<Path>,
-    mut check: impl FnMut(&str, &npy::Header) -> Result<(), Error>,
+    check: impl FnMut(&str, &npy::Header) -> Result<(), Error>,
 ) -> Result<Vec<(String, ConstData)>, Error> {
+    let path = path.as_ref();
+    let numbers = |arrays| numbers(arrays).map_err(|e| e.with_origin(path.display().to_string()));
+    read_any_checked(path, check).and_then(numbers)
+}
+
+/// As [`read_checked`], also of strings.
+///
+/// # Errors
+/// As [`read_checked`]; strings that are no Unicode.
+pub fn read_any_checked(
+    path: impl AsRef<Path>,
+    mut check: impl FnMut(&str, &npy::Header) -> Result<(), Error>,
+) -> Result<Vec<(String, Array)>, Error> {
     let path = path.as_ref();
     // Stored arrays are as large as the file says, which is mapped: its claims are looked at before its bytes are read.
     let bytes = map_file(path)?;
@@ -43,13 +57,30 @@ pub fn read_checked(
 /// # Errors
 /// As [`read`].
 pub fn from_bytes(bytes: &[u8]) -> Result<Vec<(String, ConstData)>, Error> {
+    any_from_bytes(bytes).and_then(numbers)
+}
+
+/// As [`from_bytes`], also of strings.
+///
+/// # Errors
+/// As [`read_any_checked`].
+pub fn any_from_bytes(bytes: &[u8]) -> Result<Vec<(String, Array)>, Error> {
     arrays(bytes, &mut |_, _| Ok(()))
+}
+
+/// The arrays, if all are numbers.
+fn numbers(arrays: Vec<(String, Array)>) -> Result<Vec<(String, ConstData)>, Error> {
+    let number = |(name, array): (String, Array)| match array.numbers() {
+        Ok(numbers) => Ok((name, numbers)),
+        Err(e) => Err(e.with_node(format!("array \"{name}\""))),
+    };
+    arrays.into_iter().map(number).collect()
 }
 
 /// A check of a name and a header before the array is unpacked.
 type Check<'a> = dyn FnMut(&str, &npy::Header) -> Result<(), Error> + 'a;
 
-fn arrays(bytes: &[u8], check: &mut Check<'_>) -> Result<Vec<(String, ConstData)>, Error> {
+fn arrays(bytes: &[u8], check: &mut Check<'_>) -> Result<Vec<(String, Array)>, Error> {
     let (count, mut at) = directory(bytes)?;
     let mut arrays = Vec::new();
     for _ in 0..count {
@@ -58,7 +89,7 @@ fn arrays(bytes: &[u8], check: &mut Check<'_>) -> Result<Vec<(String, ConstData)
         let name = entry.name.strip_suffix(".npy").unwrap_or(&entry.name).to_owned();
         let named = |e: Error| if e.node().is_some() { e } else { e.with_node(format!("array \"{name}\"")) };
         check(&name, &entry.header(bytes).map_err(named)?)?;
-        let array = npy::from_bytes(&entry.contents(bytes)?).map_err(named)?;
+        let array = npy::any_from_bytes(&entry.contents(bytes)?).map_err(named)?;
         arrays.push((name, array));
     }
     Ok(arrays)
@@ -79,8 +110,31 @@ pub fn write(path: impl AsRef<Path>, arrays: &[(&str, &ConstData)]) -> Result<()
 /// # Errors
 /// An element type that NumPy does not have, or more than 4 GiB; [`ErrorKind::OutOfMemory`].
 pub fn to_bytes(arrays: &[(&str, &ConstData)]) -> Result<Vec<u8>, Error> {
+    let whole = |(name, array): &(&str, &ConstData)| {
+        Ok((name.to_string(), npy::header_of(array)?, array.bytes().clone()))
+    };
+    archive(&arrays.iter().map(whole).collect::<Result<Vec<_>, Error>>()?)
+}
+
+/// As [`to_bytes`], also of strings.
+///
+/// # Errors
+/// As [`to_bytes`]; strings that end with NUL, which NumPy's fixed width cannot hold.
+pub fn any_to_bytes(arrays: &[(&str, &Array)]) -> Result<Vec<u8>, Error> {
+    let whole = |(name, array): &(&str, &Array)| match array {
+        Array::Numbers(numbers) => Ok((name.to_string(), npy::header_of(numbers)?, numbers.bytes().clone())),
+        Array::Strings(strings) => {
+            let (header, elements) = strings.written()?;
+            Ok((name.to_string(), header, elements.into()))
+        }
+    };
+    archive(&arrays.iter().map(whole).collect::<Result<Vec<_>, Error>>()?)
+}
+
+/// An archive of arrays: their names, headers and elements.
+fn archive<B: AsRef<[u8]>>(arrays: &[(String, Vec<u8>, B)]) -> Result<Vec<u8>, Error> {
     // Names are in the file twice; headers of arrays and of the archive are shorter than this.
-    let most = |(name, array): &(&str, &ConstData)| (array.bytes().len(), 2 * name.len() + 1024);
+    let most = |(name, _, elements): &(String, Vec<u8>, B)| (elements.as_ref().len(), 2 * name.len() + 1024);
     let sum = |(a, b): (usize, usize), (c, d)| (a.saturating_add(c), b.saturating_add(d));
     let (elements, rest) = arrays.iter().map(most).fold((0, 1024), sum);
     let room = elements.saturating_add(rest);
@@ -88,9 +142,9 @@ pub fn to_bytes(arrays: &[(&str, &ConstData)]) -> Result<Vec<u8>, Error> {
     let (mut file, mut directory) = (Vec::with_capacity(room), Vec::new());
     let small =
         |n: usize| u32::try_from(n).map_err(|_| Error::new(ErrorKind::Unsupported, "an npz above 4 GiB"));
-    for (name, array) in arrays {
-        let (name, header) = (format!("{name}.npy"), npy::header_of(array)?);
-        let parts = [header.as_slice(), array.bytes().as_ref()];
+    for (name, header, elements) in arrays {
+        let name = format!("{name}.npy");
+        let parts = [header.as_slice(), elements.as_ref()];
         let (offset, size) = (small(file.len())?, small(parts.iter().map(|p| p.len()).sum())?);
         let length = u16::try_from(name.len()).map_err(|_| malformed("an array name above 64 KiB"))?;
         // Version 2.0, names in UTF-8, stored, no date.
@@ -228,7 +282,7 @@ impl Entry {
         if claimed.map(|n| n as u64) != Some(self.size) {
             return Err(malformed(format!(
                 "{} bytes do not make {:?} {}",
-                self.size, header.dims, header.dtype
+                self.size, header.dims, header.elements
             )));
         }
         Ok(header)

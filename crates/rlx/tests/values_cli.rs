@@ -66,11 +66,15 @@ fn a_table_of_numbers_and_names_gives_labels_and_maps() {
 
 #[test]
 fn strings_that_do_not_fit_say_how_they_are_given() {
+    let numbers = ConstData::from_i64(&[1], &[8]).expect("a tensor");
+    let numbers = rlx_weights::npy::to_bytes(&numbers).expect("an array");
     let (encoder, bad) = (model("label_encoder_strings"), file("bad.json", b"[[\"a\"], [\"b\", \"c\"]]"));
     let cases = [
         (bad, "a list of 2 beside one of 1"),
         (file("mixed.json", b"[\"a\", 3]"), "3 is no string at its place"),
-        (file("x.npy", b""), "come from a .json or .txt file"),
+        (file("x.csv", b""), "come from a .json, .txt or .npy file"),
+        (file("x.npy", b""), "not an npy array"),
+        (file("n8.npy", &numbers), "takes strings, and the array holds i64"),
     ];
     for (path, message) in cases {
         let output = rlx(&["run", &encoder, "--input", &format!("x={}", path.display())]);
@@ -81,4 +85,46 @@ fn strings_that_do_not_fit_say_how_they_are_given() {
     assert!(!missing.status.success() && err(&missing).contains("\"x\""), "{}", err(&missing));
     let unknown = rlx(&["run", &encoder, "--input", "y=a.txt"]);
     assert!(err(&unknown).contains("no input \"y\"; its inputs: x"), "{}", err(&unknown));
+}
+
+/// Strings in and out as NumPy stores them, in code points and in bytes; maps have no such form.
+#[test]
+fn strings_are_read_from_and_written_to_files_of_numpy() {
+    use rlx_weights::npy::{Array, StringArray, any_from_bytes};
+    let strings = |dims: &[usize], elements: &[&str]| StringArray {
+        dims: dims.to_vec(),
+        elements: elements.iter().map(|&s| s.to_owned()).collect(),
+    };
+    let colours = Array::Strings(strings(&[2, 1], &["red", "no colour"]));
+    let numbers = ConstData::from_f32(&[2, 2], &[5.1, 3.5, 6.2, 2.9]).expect("a tensor");
+    let all = [("c", &colours), ("n", &Array::Numbers(numbers))];
+    let archive = file("strings.npz", &rlx_weights::npz::any_to_bytes(&all).expect("an archive"));
+    let table = model("table_of_numbers_and_strings");
+    let found = json_of(&["run", &table, "--inputs", archive.to_str().expect("a text"), "--json"]);
+    assert_eq!(found["outputs"][0]["values"][0], "setosa");
+    let maps = file("maps.npz", b"");
+    let maps = maps.to_str().expect("a text");
+    let output = rlx(&["run", &table, "--inputs", archive.to_str().expect("a text"), "--outputs", maps]);
+    assert!(err(&output).contains("is maps, which are written as .json"), "{}", err(&output));
+
+    let between = model("label_encoder_between_strings");
+    let x =
+        file("words.npy", &strings(&[2, 2], &["red", "green", "blue", "größe"]).to_npy().expect("an array"));
+    let x = format!("x={}", x.display());
+    let wanted = json_of(&["run", &between, "--input", &x, "--json"]);
+    for name in ["y.npy", "y.npz"] {
+        let out = file(name, b"");
+        let text = out.to_str().expect("a text");
+        let output = rlx(&["run", &between, "--input", &x, "--outputs", text]);
+        assert!(output.status.success(), "{}", err(&output));
+        let written = std::fs::read(&out).expect("it is written");
+        let array = match name {
+            "y.npy" => any_from_bytes(&written).expect("an array"),
+            _ => rlx_weights::npz::any_from_bytes(&written).expect("an archive").remove(0).1,
+        };
+        let Array::Strings(array) = array else { panic!("{name}: numbers") };
+        assert_eq!(json!(array.elements), wanted["outputs"][0]["values"]);
+    }
+    let few = ["run", &between, "--input", &x, "--input-limit", "8"];
+    assert!(err(&rlx(&few)).contains("more than 8 bytes"), "{}", err(&rlx(&few)));
 }

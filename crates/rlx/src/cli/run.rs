@@ -148,7 +148,7 @@ pub fn write_outputs(
 }
 
 /// Types that NumPy does not have as f32 or i8, which hold them.
-fn widened(data: &ConstData) -> ConstData {
+pub(super) fn widened(data: &ConstData) -> ConstData {
     match data.dtype() {
         d if d.is_float() && !matches!(d, DType::F32 | DType::F64 | DType::F16) => {
             Value { dtype: DType::F32, ..data.value() }.to_const()

@@ -1,12 +1,15 @@
 //! `rlx run` of models that declare strings, sequences, optionals or maps.
 
+use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
-use rlx::inputs::read_prepared;
+use rlx::inputs::{InputLimit, converted, read_prepared};
 use rlx::values::{MapKeys, ModelValue, StringTensor};
-use rlx_ir::files::{io_error, open_file};
+use rlx_ir::files::{io_error, open_file, write_whole};
 use rlx_ir::{Error, ErrorKind, Result};
+use rlx_weights::npy::{self, Array, Elements, Header, StringArray};
+use rlx_weights::npz;
 use serde_json::{Map, Value as Json, json};
 
 use super::args::RunArgs;
@@ -14,10 +17,10 @@ use super::failure::Failure;
 use super::image::Images;
 use super::job::Job;
 use super::output::Output;
-use super::run::{print_tensor, tensor_json};
+use super::print;
+use super::run::{print_tensor, tensor_json, widened};
 use super::watch::Watch;
 use super::written::OutputFormat;
-use super::{inputs, print};
 
 /// Runs the model and prints or writes its outputs.
 pub fn run(
@@ -51,49 +54,114 @@ pub fn run(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Tensors of numbers from files as for any other model; strings from `.json` and `.txt` files.
+/// Tensors of numbers from files as for any other model; strings from `.json`, `.txt`, `.npy` and `.npz` files.
 fn gather(args: &RunArgs, job: &Job, images: &Images<'_>) -> Result<Vec<(String, ModelValue)>, Failure> {
     let (common, limit) = (&args.common, args.common.input_limit);
-    let archive =
-        common.inputs.as_ref().map(|path| inputs::archive(path, &job.declared, limit)).transpose()?;
-    let mut given: Vec<(String, ModelValue)> =
-        archive.into_iter().flatten().map(|(name, tensor)| (name, tensor.into())).collect();
     let names: Vec<&str> = job.runner.model().into_iter().flat_map(|model| model.input_names()).collect();
+    let mut given = match &common.inputs {
+        Some(path) => archive(path, job, &names, limit)?,
+        None => Vec::new(),
+    };
     for (name, file) in &common.input {
         if given.iter().any(|(n, _)| n == name) {
             return Err(Failure::Usage(format!("input \"{name}\" is given twice")));
         }
-        if !names.contains(&name.as_str()) {
-            let message = format!("the model has no input \"{name}\"; its inputs: {}", names.join(", "));
-            return Err(Error::new(ErrorKind::Binding, message).into());
-        }
+        known(name, &names)?;
         let path = Path::new(file);
         let value = match job.declared.iter().find(|info| info.name == *name) {
             Some(info) => read_prepared(path, info, limit, || images.preprocess(info))?.into(),
-            None => ModelValue::Strings(strings(path, job, name, limit.0)?),
+            None => ModelValue::Strings(strings(path, job, name, limit)?),
         };
         given.push((name.clone(), value));
     }
     Ok(given)
 }
 
-/// The strings of a file: JSON's strings and lists of them, or the lines of a text.
-fn strings(path: &Path, job: &Job, name: &str, limit: u64) -> Result<StringTensor> {
+fn known(name: &str, names: &[&str]) -> Result<()> {
+    if names.contains(&name) {
+        return Ok(());
+    }
+    let message = format!("the model has no input \"{name}\"; its inputs: {}", names.join(", "));
+    Err(Error::new(ErrorKind::Binding, message))
+}
+
+/// The arrays of an archive: numbers for the inputs that are tensors of them, strings for the others.
+fn archive(
+    path: &Path,
+    job: &Job,
+    names: &[&str],
+    limit: InputLimit,
+) -> Result<Vec<(String, ModelValue)>, Failure> {
+    let declared = |name: &str| job.declared.iter().find(|info| info.name == name);
+    let mut seen: Vec<String> = Vec::new();
+    let arrays = npz::read_any_checked(path, |name, header| {
+        known(name, names)?;
+        if seen.iter().any(|n| n == name) {
+            return Err(Error::new(ErrorKind::Binding, format!("input \"{name}\" is in the archive twice")));
+        }
+        seen.push(name.to_owned());
+        match declared(name) {
+            Some(info) => limit.allows(info, &header.dims, &format!("array \"{name}\"")),
+            None => holds_strings(name, header, limit),
+        }
+    })?;
+    let value = |(name, array): (String, Array)| match (declared(&name), array) {
+        (None, Array::Strings(strings)) => Ok((name, strings_of(strings).into())),
+        (Some(info), array) => Ok((name, converted(info, array.numbers()?)?.into())),
+        (None, Array::Numbers(_)) => Err(no_strings(&name, "numbers")),
+    };
+    Ok(arrays.into_iter().map(value).collect::<Result<_>>()?)
+}
+
+fn no_strings(name: &str, found: impl std::fmt::Display) -> Error {
+    Error::new(ErrorKind::DType, format!("input \"{name}\" takes strings, and the array holds {found}"))
+}
+
+/// Whether an array is one of strings, of no more bytes than an input may have.
+fn holds_strings(name: &str, header: &Header, limit: InputLimit) -> Result<()> {
+    if let Elements::Numbers(dtype) = header.elements {
+        return Err(no_strings(name, dtype));
+    }
+    match header.data_bytes().is_some_and(|bytes| bytes as u64 <= limit.0) {
+        true => Ok(()),
+        false => Err(too_long(&format!("the array of input \"{name}\""), limit.0)),
+    }
+}
+
+fn too_long(what: &str, limit: u64) -> Error {
+    let message = format!("{what}: more than {limit} bytes");
+    Error::new(ErrorKind::Malformed, message).with_hint("allow more by --input-limit")
+}
+
+fn strings_of(array: StringArray) -> StringTensor {
+    StringTensor { dims: array.dims, elements: array.elements }
+}
+
+/// The strings of a file: JSON's strings and lists of them, the lines of a text, or an array of NumPy.
+fn strings(path: &Path, job: &Job, name: &str, limit: InputLimit) -> Result<StringTensor> {
     use std::io::Read;
     let ending = path.extension().map(|e| e.to_string_lossy().to_lowercase()).unwrap_or_default();
+    if ending == "npy" {
+        return match npy::read_any_checked(path, |header| holds_strings(name, header, limit))? {
+            Array::Strings(strings) => Ok(strings_of(strings)),
+            Array::Numbers(_) => Err(no_strings(name, "numbers")),
+        };
+    }
     if !matches!(ending.as_str(), "json" | "txt") {
-        let message =
-            format!("{}: the strings of input \"{name}\" come from a .json or .txt file", path.display());
+        let message = format!(
+            "{}: the strings of input \"{name}\" come from a .json, .txt or .npy file",
+            path.display()
+        );
         return Err(Error::new(ErrorKind::Unsupported, message).with_hint(
             "JSON has strings in lists that nest as the tensor does; of a text each line is a string",
         ));
     }
+    let limit = limit.0;
     let mut text = String::new();
     let file = open_file(path)?;
     file.take(limit.saturating_add(1)).read_to_string(&mut text).map_err(|e| io_error(path, e))?;
     if text.len() as u64 > limit {
-        let message = format!("{}: more than {limit} bytes", path.display());
-        return Err(Error::new(ErrorKind::Malformed, message).with_hint("allow more by --input-limit"));
+        return Err(too_long(&path.display().to_string(), limit));
     }
     if ending == "txt" {
         let elements: Vec<String> = text.lines().map(str::to_owned).collect();
@@ -200,11 +268,48 @@ fn described(name: &str, value: &ModelValue) -> Json {
 }
 
 fn write(path: &Path, outputs: &[(String, ModelValue)]) -> Result<(), Failure> {
-    if !matches!(OutputFormat::of(path)?, OutputFormat::Json) {
-        let message = format!("{}: strings, sequences and maps are written as .json", path.display());
-        return Err(Failure::Usage(message));
+    let format = OutputFormat::of(path)?;
+    if format == OutputFormat::Json {
+        let fields = outputs.iter().map(|(name, value)| (name.clone(), plain(value)));
+        print::write_file(path, &format!("{}\n", Json::Object(fields.collect())))?;
+        return Ok(());
     }
-    let fields = outputs.iter().map(|(name, value)| (name.clone(), plain(value)));
-    print::write_file(path, &format!("{}\n", Json::Object(fields.collect())))?;
+    let mut arrays = Vec::new();
+    outputs.iter().try_for_each(|(name, value)| as_arrays(path, name.clone(), value, &mut arrays))?;
+    let bytes = match (&arrays[..], format) {
+        ([(_, one)], OutputFormat::Npy) => npy::any_to_bytes(one)?,
+        _ => {
+            format.check_count(path, arrays.len())?;
+            let named: Vec<(&str, &Array)> = arrays.iter().map(|(n, array)| (n.as_str(), array)).collect();
+            npz::any_to_bytes(&named)?
+        }
+    };
+    Ok(write_whole(path, |file| file.write_all(&bytes).map_err(|e| io_error(path, e)))?)
+}
+
+/// A value as arrays: the elements of a sequence one by one, under the names that they are printed with.
+fn as_arrays(
+    path: &Path,
+    name: String,
+    value: &ModelValue,
+    arrays: &mut Vec<(String, Array)>,
+) -> Result<(), Failure> {
+    match value {
+        ModelValue::Tensor(tensor) => arrays.push((name, Array::Numbers(widened(tensor)))),
+        ModelValue::Strings(s) => {
+            let strings = StringArray { dims: s.dims.clone(), elements: s.elements.clone() };
+            arrays.push((name, Array::Strings(strings)));
+        }
+        ModelValue::Sequence(elements) => {
+            let mut each = elements.iter().enumerate();
+            each.try_for_each(|(i, element)| as_arrays(path, format!("{name}.{i}"), element, arrays))?;
+        }
+        ModelValue::Maps { .. } => {
+            let message =
+                format!("{}: output \"{name}\" is maps, which are written as .json", path.display());
+            return Err(Failure::Usage(message));
+        }
+        _ => {}
+    }
     Ok(())
 }
