@@ -17,7 +17,7 @@ then holds for that value. Where a tensor inside the model does and nothing boun
 Python run the part of the model that computes it first. Sequences, optionals, strings and maps are taken apart while importing (`rlx_onnx::Structure` says how). Not read:
 sparse initialisers. What is not built is an error that names node, op, domain, opset and operands.
 
-Of ONNX Runtime's own domain `com.microsoft` what its quantiser, its optimiser and its model builder write is read (weights of 2, 4 and 8
+Of ONNX Runtime's own domain `com.microsoft` what its quantiser, its optimiser and its model builder write is read, and searches over the texts of a decoder (weights of 2, 4 and 8
 bits in blocks stay packed in the model; attention's caches are ordinary inputs and outputs), and `ai.onnx.ml` whole: both as ordinary
 tensor ops. Ops of other domains are the program's own: `com.example.Scale` is the custom op that it registered by that name.
 

@@ -1,12 +1,15 @@
 //! Every op of `com.microsoft` and `ai.onnx.ml` compared with ONNX Runtime, the reference for these domains.
 //!
-//! `tests/domain_ops/` has a single-node model and ONNX Runtime's outputs for each (made by `models/domain_ops.py` and
-//! `models/microsoft_ops.py`). The oracle and the CPU run it. Floats must be close; an integer that was rounded may be one step apart, as `quantized.rs` explains.
+//! `tests/domain_ops/` has a single-node model and ONNX Runtime's outputs for each (made by `models/domain_ops.py`,
+//! `models/microsoft_ops.py` and `models/generation_ops.py`). The oracle and the CPU run it. Floats must be close; an integer that was rounded may be one step apart, as `quantized.rs` explains.
 
 mod reference;
 
 use reference::{Tolerance, check_all, compare, folder, inputs, on_cpu, on_oracle, read};
-use rlx_onnx::{ImportOptions, import};
+use rlx_ir::{ConstData, Error, ErrorKind, Value};
+use rlx_onnx::proto::{AttributeProto, GraphProto, ModelProto};
+use rlx_onnx::testing::{file, ints, untyped};
+use rlx_onnx::{ImportOptions, import, needed_input};
 use std::collections::BTreeSet;
 
 #[test]
@@ -43,3 +46,93 @@ fn check(name: &str, seen: &mut BTreeSet<String>) -> Result<(), String> {
 /// How far a float may be from ONNX Runtime's. The CPU's own are f32 as well.
 const OF_ORACLE: Tolerance = Tolerance { relative: 1e-5, absolute: 0.0, of_largest: 2e-6, steps: 1.0 };
 const OF_CPU: Tolerance = Tolerance { relative: 5e-5, absolute: 0.0, of_largest: 5e-6, steps: 1.0 };
+
+/// `Sampling` draws other tokens than ONNX Runtime, but as often: 4,096 texts with one prompt get a token each.
+#[test]
+fn tokens_are_drawn_as_often_as_their_probabilities_say() {
+    const TEXTS: usize = 4096;
+    let (model, arrays) = read(&folder("drawn"), "sampling").expect("the case is committed");
+    let imported = import(&model, &ImportOptions::default()).expect("it imports");
+    let prompt = arrays["in_input_ids"].bytes().repeat(TEXTS);
+    let prompt =
+        ConstData::new(arrays["in_input_ids"].dtype(), &[TEXTS, 4], prompt).expect("as many as bytes");
+    let inputs = [("input_ids".to_owned(), prompt)].into();
+    let drawn = on_cpu(&imported, &inputs).expect("it runs").remove(0);
+    let oracle = on_oracle(&imported, &inputs).expect("it runs").remove(0);
+    assert_eq!(drawn.to_f64(), oracle.to_f64(), "tokens depend on the seed and the place alone");
+    let probabilities = arrays["out_probabilities"].value().to_f64();
+    let mut counts = vec![0.0; probabilities.len()];
+    drawn.to_f64().chunks(5).for_each(|text| counts[text[4] as usize] += 1.0);
+    for (token, (&count, &p)) in counts.iter().zip(&probabilities).enumerate() {
+        let (wanted, spread) = (TEXTS as f64 * p, (TEXTS as f64 * p * (1.0 - p)).sqrt());
+        assert!((count - wanted).abs() <= 5.0 * spread, "token {token}: {count} times, not {wanted:.1}");
+    }
+}
+
+/// The model of a committed case, changed.
+fn changed(name: &str, change: impl FnOnce(&mut ModelProto)) -> Error {
+    let (case, _) = read(&folder("domain_ops"), name).expect("the case is committed");
+    let mut model = case.model().clone();
+    change(&mut model);
+    import(&file(&model), &ImportOptions::default()).expect_err("it must not import")
+}
+
+fn whole(model: &mut ModelProto) -> &mut GraphProto {
+    model.graph.as_mut().expect("a model has a graph")
+}
+
+fn attribute<'m>(model: &'m mut ModelProto, name: &str) -> &'m mut AttributeProto {
+    let attributes = &mut whole(model).node[0].attribute;
+    attributes.iter_mut().find(|a| a.name() == name).expect("it has the attribute")
+}
+
+fn decoder(model: &mut ModelProto) -> &mut GraphProto {
+    attribute(model, "decoder").g.as_mut().expect("a graph")
+}
+
+fn set(model: &mut ModelProto, name: &str, value: i64) {
+    let constant =
+        whole(model).initializer.iter_mut().find(|t| t.name() == name).expect("it has the operand");
+    *constant = rlx_onnx::proto::TensorProto { dims: constant.dims.clone(), ..ints(name, &[value]) };
+}
+
+#[test]
+fn searches_that_are_not_built_are_errors() {
+    let rejected = |error: Error, kind: ErrorKind, why: &str| {
+        assert_eq!(error.kind(), kind, "{error}");
+        assert!(error.to_string().contains(why) && error.to_string().contains("search"), "{error}");
+    };
+    let encoder = changed("greedy", |m| attribute(m, "model_type").i = Some(1));
+    rejected(encoder, ErrorKind::Unsupported, "behind an encoder");
+    let without = changed("greedy", |m| decoder(m).output.truncate(1));
+    rejected(without, ErrorKind::Malformed, "without caches");
+    let shared = changed("greedy", |m| decoder(m).input.push(untyped("past_sequence_length")));
+    rejected(shared, ErrorKind::Unsupported, "in one buffer");
+    let open = changed("greedy", |m| decoder(m).input[3].r#type = None);
+    rejected(open, ErrorKind::Malformed, "past_0");
+    rejected(changed("greedy", |m| set(m, "max_length", 3)), ErrorKind::Malformed, "prompt of 3 tokens");
+    rejected(changed("greedy", |m| set(m, "max_length", -1)), ErrorKind::Malformed, "no size");
+    rejected(changed("greedy", |m| attribute(m, "eos_token_id").i = Some(-7)), ErrorKind::Unsupported, "-7");
+    rejected(changed("beam", |m| set(m, "i3", 300)), ErrorKind::Malformed, "beams");
+    rejected(changed("beam", |m| set(m, "i4", 4)), ErrorKind::Malformed, "4 of 3 beams");
+    // The longest text decides shapes: where it is an input, its value is asked for.
+    let asked = changed("greedy", |m| {
+        let graph = whole(m);
+        graph.initializer.retain(|t| t.name() != "max_length");
+        graph.input.push(rlx_onnx::testing::value("max_length", rlx_onnx::testing::INT64, &[]));
+    });
+    assert_eq!(needed_input(&asked), Some("max_length"), "{asked}");
+}
+
+/// A token that is not in the vocabulary is an error of the run, on the oracle and on the CPU.
+#[test]
+fn tokens_outside_of_the_vocabulary_are_errors() {
+    let (model, mut arrays) =
+        read(&folder("domain_ops"), "greedy_repetition").expect("the case is committed");
+    let imported = import(&model, &ImportOptions::default()).expect("it imports");
+    let prompt = Value::int(rlx_ir::DType::I32, &[2, 4], vec![5, 7, 1_000_000, 3, 1, 2, 3, -90_000]);
+    arrays.insert("in_input_ids".to_owned(), prompt.to_const());
+    let inputs = inputs(&arrays);
+    on_oracle(&imported, &inputs).expect_err("no such token");
+    on_cpu(&imported, &inputs).expect_err("no such token");
+}

@@ -67,8 +67,9 @@ impl Importer<'_> {
         }
     }
 
-    /// A body with the outputs that `build` gives, while the graph being imported is the body's.
-    fn in_body(
+    /// A body with the outputs that `build` gives, while the graph being imported is the body's. What `build` uses from outside becomes
+    /// inputs behind those that it adds first.
+    pub fn in_body(
         &mut self,
         name: &str,
         build: impl FnOnce(&mut Self) -> Result<Vec<NodeId>, Error>,

@@ -251,6 +251,24 @@ impl<'a, 'f> NodeCx<'a, 'f> {
         self.importer.constant(value.rounded().to_const())
     }
 
+    /// A tensor of floats, rounded to the type that an operand has.
+    ///
+    /// # Errors
+    /// [`ErrorKind::DType`] for a type that is no float.
+    pub fn float_constant(
+        &mut self,
+        dtype: DType,
+        dims: &[usize],
+        values: Vec<f64>,
+    ) -> Result<NodeId, Error> {
+        match dtype.is_float() {
+            true => Ok(self.constant(Value::float(dtype, dims, values))),
+            false => {
+                Err(Error::new(ErrorKind::DType, format!("operands of {dtype}, where floats are needed")))
+            }
+        }
+    }
+
     /// A scalar of a type, rounded to it.
     pub fn scalar(&mut self, dtype: DType, value: f64) -> NodeId {
         let value = match dtype.class() {

@@ -143,6 +143,7 @@ static FAMILIES: &[&[Entry]] = &[
     sequence::OPS,
     strings::OPS,
     microsoft::fused::OPS,
+    microsoft::generation::OPS,
     microsoft::mixture::OPS,
     microsoft::norm::OPS,
     microsoft::quantized::OPS,

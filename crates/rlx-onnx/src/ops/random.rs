@@ -37,16 +37,20 @@ fn key(cx: &NodeCx<'_, '_>, stream: u64) -> Result<u64, Error> {
     // Dropout's is a whole number.
     let whole = cx.attrs.int_opt("seed").ok().flatten().map(|seed| seed as f32);
     let seed = if whole.is_some() { whole } else { cx.attrs.float_opt("seed")? };
-    let own = match seed {
-        Some(seed) => u64::from(seed.to_bits()),
-        None => {
-            let names = std::iter::once(cx.proto.name()).chain(cx.proto.output.iter().map(String::as_str));
-            let bytes = names.flat_map(|name| name.bytes().chain([0]));
-            // FNV-1a
-            bytes.fold(0xCBF2_9CE4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01B3))
-        }
-    };
+    let own = seed.map_or_else(|| hash_of_names(cx), |seed| u64::from(seed.to_bits()));
     Ok(mixed(own.wrapping_add(STEP.wrapping_mul(stream + 1))))
+}
+
+/// The key of a node whose seed, if there is one, is not an attribute.
+pub(super) fn key_of(cx: &NodeCx<'_, '_>, seed: Option<u64>) -> u64 {
+    mixed(seed.unwrap_or_else(|| hash_of_names(cx)).wrapping_add(STEP))
+}
+
+/// FNV-1a of the node's names.
+fn hash_of_names(cx: &NodeCx<'_, '_>) -> u64 {
+    let names = std::iter::once(cx.proto.name()).chain(cx.proto.output.iter().map(String::as_str));
+    let bytes = names.flat_map(|name| name.bytes().chain([0]));
+    bytes.fold(0xCBF2_9CE4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01B3))
 }
 
 fn word(cx: Cx, value: u64) -> NodeId {
@@ -54,8 +58,7 @@ fn word(cx: Cx, value: u64) -> NodeId {
 }
 
 /// 64 random bits for each element.
-fn bits(cx: Cx, dims: &[Dim], stream: u64) -> Result<NodeId, Error> {
-    let key = key(cx, stream)?;
+fn bits(cx: Cx, key: u64, dims: &[Dim]) -> Result<NodeId, Error> {
     let count = dims.iter().fold(Extent::Const(1), |n, d| n * d.extent());
     let place = cx.add(Op::Iota { to: vec![Dim::from(count)], axis: 0, dtype: DType::U64 }, &[])?;
     let place = cx.reshape(place, dims.to_vec())?;
@@ -76,8 +79,18 @@ fn bits(cx: Cx, dims: &[Dim], stream: u64) -> Result<NodeId, Error> {
 
 /// Numbers from 0 up to but not 1, evenly distributed: as many bits as the type's significand holds.
 pub(super) fn uniform(cx: Cx, dims: &[Dim], dtype: DType, stream: u64) -> Result<NodeId, Error> {
+    let key = key(cx, stream)?;
+    uniform_of_key(cx, key, dims, dtype)
+}
+
+/// As [`uniform`], in f32 and by a key.
+pub(super) fn uniform_by(cx: Cx, key: u64, dims: &[Dim]) -> Result<NodeId, Error> {
+    uniform_of_key(cx, key, dims, DType::F32)
+}
+
+fn uniform_of_key(cx: Cx, key: u64, dims: &[Dim], dtype: DType) -> Result<NodeId, Error> {
     let significant = if dtype == DType::F64 { 53 } else { 24 };
-    let bits = bits(cx, dims, stream)?;
+    let bits = bits(cx, key, dims)?;
     let shift = word(cx, 64 - significant);
     let bits = cx.binary(B::Shr, bits, shift)?;
     let whole = cx.cast(bits, dtype)?;
@@ -175,24 +188,31 @@ fn multinomial(cx: Cx) -> Nodes {
     let shape = cx.shape(0)?;
     let to = dtype(cx, DType::I32)?;
     let count = cx.attrs.int("sample_size", 1)?;
-    let (&[batch, classes], Ok(count)) = (shape.dims(), usize::try_from(count)) else {
+    let (&[batch, _], Ok(count)) = (shape.dims(), usize::try_from(count)) else {
         return Err(cx.malformed(format!("{count} samples of {shape}")));
     };
     let x = cx.x(0)?;
     let x = cx.cast(x, wide(shape.dtype()))?;
-    let p = cx.add(Op::Softmax { axis: 1 }, &[x])?;
+    let drawn = uniform(cx, &[batch, Dim::Static(count)], wide(shape.dtype()), 0)?;
+    let place = by_scores(cx, x, drawn)?;
+    Ok(vec![cx.cast(place, to)?])
+}
+
+/// For numbers `[batch, samples]` from 0 to 1 the classes whose part of the probabilities they are in, as i64; scores are
+/// logarithms `[batch, classes]`.
+pub(super) fn by_scores(cx: Cx, scores: NodeId, drawn: NodeId) -> Result<NodeId, Error> {
+    let classes = cx.shape_of(scores).dim(1);
+    let p = cx.add(Op::Softmax { axis: 1 }, &[scores])?;
     let sums = Op::Cumulative { op: ReduceOp::Sum, axis: 1, exclusive: false, reverse: false };
     let sums = cx.add(sums, &[p])?;
     let sums = cx.unsqueeze(sums, &[1])?;
-    let drawn = uniform(cx, &[batch, Dim::Static(count)], wide(shape.dtype()), 0)?;
     let drawn = cx.unsqueeze(drawn, &[2])?;
     let passed = cx.compare(CmpOp::Le, sums, drawn)?;
     let passed = cx.cast(passed, DType::I64)?;
     let place = cx.reduce(passed, ReduceOp::Sum, &[2], false)?;
     // Rounding may leave the whole sum below 1.
     let last = cx.extent(classes.extent() - 1)?;
-    let place = cx.binary(B::Min, place, last)?;
-    Ok(vec![cx.cast(place, to)?])
+    cx.binary(B::Min, place, last)
 }
 
 /// Dropout as in training: what is kept is divided by the probability to be kept. Also gives which elements are.

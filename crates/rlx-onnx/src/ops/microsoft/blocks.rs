@@ -285,7 +285,7 @@ fn bnb4(cx: Cx) -> Nodes {
     let codes = cx.cast(codes, DType::I32)?;
     let (count, size) = (Dim::Static(elements / size), Dim::Static(size));
     let codes = cx.reshape(codes, vec![count, size])?;
-    let table = cx.constant(Value::float(to, &[16], table.to_vec()));
+    let table = cx.float_constant(to, &[16], table.to_vec())?;
     let floats = cx.add(Op::Gather { axis: 0 }, &[table, codes])?;
     let largest = cx.x(2)?;
     let largest = cx.cast(largest, to)?;

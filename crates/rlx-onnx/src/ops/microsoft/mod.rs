@@ -6,6 +6,7 @@
 //! | [`attention`] | attentions with their caches, masks and rotary embeddings |
 //! | [`blocks`] | matmuls and tables whose weights are 2, 4 or 8 bits in blocks with a scale each |
 //! | [`fused`] | fused standard ops: matmuls with a factor, activations with a bias, convolutions with a residual |
+//! | [`generation`] | searches over the texts that a decoder, which is a graph, continues |
 //! | [`mixture`] | mixtures of experts |
 //! | [`norm`] | norms with embeddings, residuals or an activation |
 //! | [`quantized`] | ops on 8-bit integers with scales and zero points |
@@ -17,6 +18,7 @@
 pub(super) mod attention;
 pub(super) mod blocks;
 pub(super) mod fused;
+pub(super) mod generation;
 pub(super) mod mixture;
 pub(super) mod norm;
 pub(super) mod quantized;

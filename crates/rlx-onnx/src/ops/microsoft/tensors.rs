@@ -193,7 +193,7 @@ fn table(
 ) -> Result<NodeId, Error> {
     let mut elements = cx.importer.zeros(rows, columns)?;
     elements.iter_mut().enumerate().for_each(|(i, e)| *e = f(i / columns, i % columns));
-    Ok(cx.constant(Value::float(dtype, &[rows, columns], elements)))
+    cx.float_constant(dtype, &[rows, columns], elements)
 }
 
 /// The Fourier transform of real signals `[…, n]`: `[…, n/2 + 1, 2]`, a product with cosines and sines.

@@ -377,7 +377,7 @@ fn apply(cx: Cx, x: NodeId, method: &Method, axis: &Axis, taps: &[Taps]) -> Resu
         let first = index_node(cx, &pairs.iter().map(|p| p.0).collect::<Vec<_>>());
         let second = index_node(cx, &pairs.iter().map(|p| p.1).collect::<Vec<_>>());
         let steps = pairs.iter().map(|p| p.2).collect();
-        let step = cx.constant(Value::float(shape.dtype(), &[axis.to], steps));
+        let step = cx.float_constant(shape.dtype(), &[axis.to], steps)?;
         return between(cx, x, axis.axis, [first, second], step);
     }
     by_matrix(cx, x, axis, taps, method.extrapolation)
@@ -408,7 +408,7 @@ fn by_matrix(cx: Cx, x: NodeId, axis: &Axis, taps: &[Taps], extrapolation: f64) 
             matrix[row * axis.to + column] += w;
         }
     }
-    let matrix = cx.constant(Value::float(shape.dtype(), &[axis.from, axis.to], matrix));
+    let matrix = cx.float_constant(shape.dtype(), &[axis.from, axis.to], matrix)?;
     let last = shape.rank() - 1;
     let mut perm: Vec<usize> = (0..shape.rank()).collect();
     perm.swap(axis.axis, last);

@@ -7,7 +7,7 @@ use super::super::conv_pool::{Window, groups};
 use super::sampler::{Mode, Outside, Sampler};
 use super::{Cx, Nodes, count, position_type};
 use rlx_ir::op::BinaryOp as B;
-use rlx_ir::{DType, Dim, Error, Extent, NodeId, Op, Shape, Value};
+use rlx_ir::{DType, Dim, Error, Extent, NodeId, Op, Shape};
 
 /// Operands: `x` `[N, C, …]`, weights `[O, C/group, k…]`, offsets `[N, offset groups·taps·D, o…]`, and optionally a bias `[O]` and a
 /// mask `[N, offset groups·taps, o…]`.
@@ -93,7 +93,7 @@ impl Deform {
         let mut dims = vec![1; rank + 2];
         dims[1] = self.taps();
         cx.importer.spend(self.taps())?;
-        let taps = cx.constant(Value::float(dtype, &dims, (0..self.taps()).map(tap).collect()));
+        let taps = cx.float_constant(dtype, &dims, (0..self.taps()).map(tap).collect())?;
         let start = count(cx, self.to[axis], axis + 2, rank + 2, dtype)?;
         let start = cx.with_scalar(B::Mul, start, w.strides[axis] as f64)?;
         cx.binary(B::Add, start, taps)
