@@ -299,11 +299,14 @@ impl Run<'_> {
         off: fn(&Difference) -> bool,
     ) -> Result<Option<Divergence>> {
         let Some(&(bad, difference)) = judged.iter().find(|(_, d)| off(d)) else { return Ok(None) };
-        let good: Vec<NodeId> = judged.iter().filter(|(_, d)| !off(d)).map(|&(id, _)| id).collect();
+        // A difference may shrink again behind it: what comes later says nothing of what is before.
+        let before = judged.iter().filter(|(id, d)| !off(d) && id.index() < bad.index());
+        let good: Vec<NodeId> = before.map(|&(id, _)| id).collect();
         self.locate(bad, difference, &good, values, off).map(Some)
     }
 
-    /// The first node behind `bad` that diverges by itself, else `bad`.
+    /// The first node behind `bad` that diverges by itself; else the first whose value does, which a step may compute on the way
+    /// without storing it; else `bad`.
     fn locate(
         &self,
         bad: NodeId,
@@ -315,13 +318,24 @@ impl Run<'_> {
         let graph = self.case.graph;
         let behind = oracle::live_nodes(graph, &[bad])?;
         let fine = oracle::live_nodes(graph, good)?;
-        for node in graph.nodes().iter().filter(|n| behind[n.id.index()]) {
+        let suspect = |n: &&Node| {
+            let at = n.id.index();
+            behind[at] && !n.inputs.is_empty() && (!fine[at] || n.id == bad)
+        };
+        let suspects: Vec<&Node> = graph.nodes().iter().filter(suspect).collect();
+        for &node in &suspects {
             self.progress.check(Stage::Verify)?;
-            if node.inputs.is_empty() || (fine[node.id.index()] && node.id != bad) {
-                continue;
-            }
             if let Some(difference) = self.alone(node, values)?.filter(off) {
                 return Ok(divergence(graph, node, true, difference));
+            }
+        }
+        // One at a time, so that what is around it is computed as before.
+        for node in suspects {
+            self.progress.check(Stage::Verify)?;
+            let known = result(values, node.id).is_ok();
+            let found = if known { self.inner(&[node.id], values)? } else { Vec::new() };
+            if let Some(&difference) = found.first().filter(|difference| off(difference)) {
+                return Ok(divergence(graph, node, false, difference));
             }
         }
         Ok(divergence(graph, graph.node(bad), false, difference))
