@@ -1,4 +1,5 @@
-//! Norms computed by the matmuls behind them, and matmuls in pairs: the bits of the steps apart, for more rows than a strip has.
+//! Norms and quantisations computed by the matmuls behind them, and matmuls in pairs: the bits of the steps apart, for more rows than
+//! a strip has.
 
 mod common;
 
@@ -8,7 +9,9 @@ use rlx_cpu::isa::Isa;
 use rlx_ir::op::{Activation, BinaryOp};
 use rlx_ir::oracle::Bindings;
 use rlx_ir::testing::{Gen, Tolerance};
-use rlx_ir::{DType, Dim, DimBinding, Graph, GraphExt, LirModule, NodeId, Op, OpKind, Shape, sym};
+use rlx_ir::{
+    DType, Dim, DimBinding, Graph, GraphExt, LirModule, Node, NodeId, Op, OpKind, Shape, Value, sym,
+};
 use rlx_opt::{CompileOptions, FusionOptions};
 
 /// A graph under construction, with values for what it is given.
@@ -70,14 +73,18 @@ impl Net {
     }
 }
 
-/// Regions with a norm, and regions with two matmuls.
+/// Regions with a norm or with a quantisation before the matmul, and regions with two matmuls.
 fn fused(lir: &LirModule) -> [usize; 2] {
     let mut found = [0; 2];
     for step in &lir.steps {
         if let Op::Region { body } = &lir.graph.node(step.node).op {
             let of =
                 |kinds: &[OpKind]| body.graph.nodes().iter().filter(|n| kinds.contains(&n.op.kind())).count();
-            found[0] += usize::from(of(&[OpKind::LayerNorm, OpKind::RmsNorm]) > 0);
+            let of_floats = |n: &Node| {
+                n.op == Op::MatMulInteger && matches!(body.graph.node(n.inputs[0]).op, Op::Quantize { .. })
+            };
+            let quantised = body.graph.nodes().iter().any(of_floats);
+            found[0] += usize::from(quantised || of(&[OpKind::LayerNorm, OpKind::RmsNorm]) > 0);
             found[1] += usize::from(of(&[OpKind::MatMul]) > 1);
         }
     }
@@ -169,6 +176,78 @@ fn two_functions_are_two_steps() {
     let (a, b) = (net.act(Activation::Silu, a), net.act(Activation::Tanh, b));
     let y = net.mul(a, b);
     net.graph.set_outputs(vec![y]);
+    check(&net, 5, [0, 0]);
+}
+
+/// `x` quantised to `to` by a scale, and a matmul of it: in f32 again if `floats`, in bytes again if not.
+fn quantised(net: &mut Net, x: NodeId, to: DType, columns: usize, floats: bool, zero: bool) -> NodeId {
+    let width = net.graph.shape(x).dims().last().unwrap().as_static().unwrap();
+    let number = |net: &mut Net, dtype: DType, value: Value| {
+        let name = format!("n{}", net.graph.len());
+        net.bindings.set_param(name.clone(), value);
+        net.graph.param(name, Shape::new(&[], dtype))
+    };
+    let scale = number(net, DType::F32, Value::float(DType::F32, &[], vec![1.0 / 64.0]));
+    let a_zero = number(net, to, Value::int(to, &[], vec![if to == DType::U8 { 120 } else { -3 }]));
+    let b_zero = number(net, DType::I8, Value::int(DType::I8, &[], vec![i128::from(zero)]));
+    let q = net.graph.try_emit(Op::Quantize { axis: None, to }, &[x, scale, a_zero]).unwrap();
+    let w = net.g.value(DType::I8, &[width, columns], -128.0..127.0);
+    let name = format!("w{}", net.graph.len());
+    net.bindings.set_param(name.clone(), w);
+    let w = net.graph.param(name, Shape::new(&[width, columns], DType::I8));
+    let y = net.graph.try_emit(Op::MatMulInteger, &[q, w, a_zero, b_zero]).unwrap();
+    let y = net.graph.try_emit(Op::Cast { to: DType::F32 }, &[y]).unwrap();
+    let small = net.graph.try_scalar(1.0 / 4096.0, DType::F32).unwrap();
+    let y = net.mul(y, small);
+    if floats {
+        return y;
+    }
+    net.graph.try_emit(Op::Quantize { axis: None, to: DType::U8 }, &[y, scale, a_zero]).unwrap()
+}
+
+#[test]
+fn rows_quantised_in_strips_have_the_bits_of_the_step_alone() {
+    for (to, rows, width, floats) in [
+        (DType::U8, 1, 40, true),
+        (DType::I8, 70, 33, true),
+        (DType::U8, 150, 9000, true),
+        (DType::I8, 400, 3001, true),
+        (DType::U8, 150, 9000, false),
+    ] {
+        let mut net = Net::new(DType::F32);
+        let x = net.rows(&[0, width], rows);
+        let y = quantised(&mut net, x, to, 50, floats, width == 3001);
+        net.graph.set_outputs(vec![y]);
+        check(&net, rows, [1, 0]);
+    }
+}
+
+#[test]
+fn quantised_rows_with_residuals_and_functions_behind_them() {
+    let mut net = Net::new(DType::F32);
+    let x = net.rows(&[0, 2700, 70], 3);
+    let y = quantised(&mut net, x, DType::U8, 70, true, false);
+    let y = net.act(Activation::Gelu, y);
+    // Over the residual, which is what is quantised.
+    let y = net.graph.try_add_(y, x).unwrap();
+    let sums = net.graph.try_sum(y, &[-1], true).unwrap();
+    net.graph.set_outputs(vec![y, sums]);
+    check(&net, 3, [1, 0]);
+}
+
+#[test]
+fn bytes_that_two_matmuls_read_are_made_once() {
+    let mut net = Net::new(DType::F32);
+    let x = net.rows(&[0, 40], 5);
+    let y = quantised(&mut net, x, DType::U8, 30, true, false);
+    let q = net.graph.nodes().iter().find(|n| matches!(n.op, Op::Quantize { .. })).map(|n| n.id).unwrap();
+    let matmul = net.graph.nodes().iter().find(|n| n.op == Op::MatMulInteger).unwrap().inputs.clone();
+    let value = net.g.value(DType::I8, &[40, 30], -128.0..127.0);
+    net.bindings.set_param("other", value);
+    let other = net.graph.param("other", Shape::new(&[40, 30], DType::I8));
+    let again = net.graph.try_emit(Op::MatMulInteger, &[q, other, matmul[2], matmul[3]]).unwrap();
+    let again = net.graph.try_emit(Op::Cast { to: DType::F32 }, &[again]).unwrap();
+    net.graph.set_outputs(vec![y, again]);
     check(&net, 5, [0, 0]);
 }
 

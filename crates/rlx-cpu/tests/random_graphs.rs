@@ -14,7 +14,7 @@ use rlx_ir::testing::{
     Tolerance, for_random_graphs, lengthened, random_decoder, random_donating_graph, random_graph,
     random_projection_graph, random_symbolic_graph,
 };
-use rlx_ir::{DType, DimBinding, Error, ErrorKind, Graph, LirModule, Op, OpKind, Value};
+use rlx_ir::{DType, DimBinding, Error, ErrorKind, Graph, LirModule, Node, Op, OpKind, Value};
 use rlx_opt::{CompileOptions, CompilePipeline, caches};
 
 /// Errors of 32-bit floats grow along a chain of ops, and with optimisations that change bits.
@@ -23,11 +23,13 @@ fn looser(t: Tolerance) -> Tolerance {
     if exact { t } else { Tolerance { rtol: t.rtol.max(1e-3), atol: t.atol.max(1e-3) } }
 }
 
-/// Steps that write over an operand, matmuls that compute the norm before them, and pairs of matmuls.
+/// Steps that write over an operand, matmuls that compute the norm before them, matmuls that quantise their rows, and pairs of
+/// matmuls.
 #[derive(Default)]
 struct Seen {
     in_place: Cell<usize>,
     producers: Cell<usize>,
+    quantised: Cell<usize>,
     pairs: Cell<usize>,
 }
 
@@ -41,6 +43,10 @@ impl Seen {
                 |kinds: &[OpKind]| body.graph.nodes().iter().filter(|n| kinds.contains(&n.op.kind())).count();
             add(&self.producers, of(&[OpKind::LayerNorm, OpKind::RmsNorm]));
             add(&self.pairs, usize::from(of(&[OpKind::MatMul]) > 1));
+            let of_floats = |n: &Node| {
+                n.op == Op::MatMulInteger && matches!(body.graph.node(n.inputs[0]).op, Op::Quantize { .. })
+            };
+            add(&self.quantised, body.graph.nodes().iter().filter(|n| of_floats(n)).count());
         }
     }
 }
@@ -114,11 +120,11 @@ fn fixed_graphs_agree_with_the_oracle_on_every_instruction_set_and_number_of_thr
 #[test]
 fn projections_norms_and_gates_agree_with_the_oracle() {
     let (_, seen) = agree(13, 1000, 1..=12, random_projection_graph);
-    let (producers, pairs) = (seen.producers.get(), seen.pairs.get());
-    println!("{producers} norms in matmuls, {pairs} pairs");
+    let (producers, quantised, pairs) = (seen.producers.get(), seen.quantised.get(), seen.pairs.get());
+    println!("{producers} norms and {quantised} quantisations in matmuls, {pairs} pairs");
     assert!(
-        producers >= 200 && pairs >= 50,
-        "only {producers} norms were part of matmuls, and {pairs} pairs"
+        producers >= 200 && quantised >= 200 && pairs >= 50,
+        "only {producers} norms and {quantised} quantisations were part of matmuls, and {pairs} pairs"
     );
 }
 

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use rlx_ir::oracle::Bindings;
-use rlx_ir::testing::{Case, random_donating_graph, random_graph, random_symbolic_graph};
+use rlx_ir::testing::{
+    Case, random_donating_graph, random_graph, random_projection_graph, random_symbolic_graph,
+};
 use rlx_ir::{ErrorKind, Graph, OpKind};
 use rlx_opt::pipeline::PassContext;
 use rlx_opt::{CompileOptions, KernelDispatchReport};
@@ -98,7 +100,7 @@ fn agrees(graph: &Graph, bindings: &Bindings, backend: &dyn Backend) -> Result<b
     }
 }
 
-/// Compiles random graphs until `count` ran (plain ones, with symbols, and with donated inputs in turn), and runs each `runs` times
+/// Compiles random graphs until `count` ran (with symbols, with donated inputs, plain ones, and with norms before matmuls in turn), and runs each `runs` times
 /// with each of its inputs; gives how many the device's dispatch report rejects.
 ///
 /// # Panics
@@ -109,12 +111,12 @@ pub fn random_graphs(backend: &dyn Backend, count: usize, runs: usize) -> usize 
         if ran == count {
             break;
         }
-        let (graph, many) = if seed % 3 == 0 {
-            random_symbolic_graph(seed, 10)
-        } else {
-            let make = if seed % 3 == 1 { random_donating_graph } else { random_graph };
-            let (graph, bindings) = make(seed, 10);
-            (graph, vec![bindings])
+        let one = |(graph, bindings)| (graph, vec![bindings]);
+        let (graph, many) = match seed % 4 {
+            0 => random_symbolic_graph(seed, 10),
+            1 => one(random_donating_graph(seed, 10)),
+            2 => one(random_graph(seed, 10)),
+            _ => one(random_projection_graph(seed, 5)),
         };
         let mut exec = match compile(&graph, backend) {
             Ok(exec) => exec,

@@ -32,7 +32,7 @@
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-use super::kernel::{AnyRows, Rows};
+use super::kernel::{AnyRows, Rows, Strided};
 use super::requantise::{self, ByteEpilogue, Sums};
 use super::tiling::{TileSizes, Tiling};
 use super::{PANEL, panels};
@@ -209,6 +209,18 @@ const MOST_ROWS: usize = 8;
 struct TileSums(MaybeUninit<[i32; MOST_ROWS * PANEL]>);
 
 impl ByteGemm {
+    /// The matmul of some of the rows, which are read at `from`, one behind the other. `size`: bytes of an element of the result.
+    pub fn of_rows(&self, rows: Range<usize>, from: *const u8, size: usize) -> ByteGemm {
+        let mut part = *self;
+        part.m = rows.len();
+        part.rows = AnyRows::Matrix(Strided { ptr: from, row_stride: self.k as isize });
+        part.c = self.c.cast::<u8>().wrapping_add(rows.start * self.c_stride * size).cast();
+        if let Some(combine) = part.epilogue.as_mut().and_then(|e| e.floats.combine.as_mut()) {
+            combine.ptr = combine.ptr.wrapping_add(rows.start * combine.row_stride);
+        }
+        part
+    }
+
     fn tiling(&self, height: usize) -> Tiling {
         let depth = self.k.div_ceil(GROUP) * self.rows.taps();
         Tiling {

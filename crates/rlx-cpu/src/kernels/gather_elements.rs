@@ -98,7 +98,7 @@ impl StepKernel for Elements {
                 misses.note(i);
             }
         });
-        // SAFETY: as above.
+        // SAFETY: the caller's promise: the indices can be read for as long as the step runs.
         unsafe { misses.check(&indices, |_| (k.axis, k.size)) }
     }
 }

@@ -1,7 +1,7 @@
 //! Matmuls of 8-bit integers with zero points ([`ByteGemm`]), alone or with the region they anchor.
 //!
 //! Weights known before the run are packed once by the init program; any other right-hand side is packed during the
-//! step. The result is i32 and exact, so a region behind it computes what the nodes apart would.
+//! step. Rows may be quantised by the step itself, a strip at a time ([`Producer`]). The result is i32 and exact, so a region behind it computes what the nodes apart would.
 
 use rlx_ir::op::PackFormat;
 use rlx_ir::{DType, Graph, Node, Result};
@@ -9,6 +9,7 @@ use rlx_opt::Claim;
 
 use super::epilogue::Tail;
 use super::matmul::Shape;
+use super::producer::Producer;
 use super::region::Anchored;
 use super::{BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, WORTH_NANOS, mismatch, unbound};
 use crate::formats;
@@ -37,12 +38,13 @@ pub(crate) fn pack_format(node: &Node, input: usize, graph: &Graph) -> Option<Pa
 /// The kernel of a matmul of its own.
 pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
     let inputs = (0..cx.step.inputs.len()).collect();
-    Ok(Box::new(MatMulInteger { inputs, tail: Tail::NONE, bound: None }))
+    Ok(Box::new(MatMulInteger { inputs, producer: None, tail: Tail::NONE, bound: None }))
 }
 
 /// The kernel of a matmul with the region behind it.
-pub(crate) fn anchored(region: Anchored) -> Box<dyn StepKernel> {
-    Box::new(MatMulInteger { inputs: region.inputs.clone(), tail: Tail::of(region), bound: None })
+pub(crate) fn anchored(mut region: Anchored) -> Box<dyn StepKernel> {
+    let producer = region.producer.take();
+    Box::new(MatMulInteger { inputs: region.inputs.clone(), producer, tail: Tail::of(region), bound: None })
 }
 
 /// The zero points of both operands, and which of the operands are signed.
@@ -91,6 +93,8 @@ impl Zeros {
 struct MatMulInteger {
     /// Which of the step's inputs the operands are.
     inputs: Vec<usize>,
+    /// What makes the rows first.
+    producer: Option<Producer>,
     tail: Tail,
     bound: Option<(Shape, Zeros)>,
 }
@@ -118,7 +122,12 @@ impl StepKernel for MatMulInteger {
             s.pack_bytes = words.ok_or_else(|| mismatch(format!("{}×{} is too large to pack", s.k, s.n)))?;
             needs.shared_scratch += s.pack_bytes;
         }
-        self.bound = Some((s, Zeros::of(cx, &self.inputs, s.n)?));
+        let mut zeros = Zeros::of(cx, &self.inputs, s.n)?;
+        if let Some(producer) = &mut self.producer {
+            producer.bind(cx, &s, &mut needs)?;
+            zeros.signed[0] = producer.makes_signed_bytes();
+        }
+        self.bound = Some((s, zeros));
         Ok(needs)
     }
 
@@ -129,9 +138,12 @@ impl StepKernel for MatMulInteger {
         unsafe {
             let a_zero = zeros.number(zeros.left(cx));
             let epilogue = self.tail.byte_epilogue(cx);
+            let size = if epilogue.is_some_and(|e| e.quantiser.is_some()) { 1 } else { 4 };
             for batch in 0..s.batches() {
                 let [c_at, a_at, _] = s.batch.map(|l| l.at(batch));
                 let b = if s.packed { cx.ptr(s.b) } else { self.pack(cx, s, zeros, batch) };
+                // What a producer reads are floats.
+                let a_at = if self.producer.is_some() { a_at * 4 } else { a_at };
                 let ptr = cx.ptr::<u8>(s.a).wrapping_offset(a_at).cast_const();
                 let g = ByteGemm {
                     m: s.m,
@@ -147,7 +159,17 @@ impl StepKernel for MatMulInteger {
                     c_stride: s.c_stride,
                     epilogue,
                 };
-                cx.parallel(s.worth, g.tasks(isa), &|range, _| g.run(isa, range));
+                let multiply = |cx: &mut RunCx<'_, '_>, g: ByteGemm| {
+                    cx.parallel(s.worth, g.tasks(isa), &|range, _| g.run(isa, range));
+                };
+                match &self.producer {
+                    Some(producer) => {
+                        producer.for_strips(cx, ptr.cast_mut(), [s.m, s.k], |cx, rows, strip| {
+                            multiply(cx, g.of_rows(rows, strip, size));
+                        })
+                    }
+                    None => multiply(cx, g),
+                }
             }
             self.tail.finish(cx);
         }

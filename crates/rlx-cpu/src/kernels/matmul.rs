@@ -312,7 +312,7 @@ impl MatMul {
                 let next = self.next.map(|(at, depth, panels)| Next { b: cx.ptr(at), depth, panels });
                 for batch in 0..s.batches() {
                     let g = Gemm { next, ..self.gemm::<T>(cx, batch, cx.ptr(s.b)) };
-                    producer.for_strips(cx, &g, |cx, part| run_gemm(cx, isa, s.worth, part));
+                    producer.for_parts(cx, &g, |cx, part| run_gemm(cx, isa, s.worth, part));
                 }
             } else if s.packed {
                 let next = self.next.map(|(at, depth, panels)| Next { b: cx.ptr(at), depth, panels });

@@ -186,7 +186,7 @@ impl MatMulPair {
             match &self.pair.producer {
                 // SAFETY: the caller's promise; the step asked for scratch when it was bound.
                 Some(producer) => unsafe {
-                    producer.for_strips(cx, &first, |cx, part| multiply(cx, part, &second, worth));
+                    producer.for_parts(cx, &first, |cx, part| multiply(cx, part, &second, worth));
                 },
                 // SAFETY: the caller's promise.
                 None => unsafe { multiply(cx, &first, &second, worth) },

@@ -139,6 +139,11 @@ impl RowOp {
         self.columns
     }
 
+    /// Bytes of a row.
+    pub(crate) fn row_bytes(&self) -> usize {
+        self.columns * self.dtype.size_bytes()
+    }
+
     /// The scratch and time that `rows` rows take.
     pub(crate) fn needs(&self, rows: usize) -> Needs {
         let nanos = (rows * self.columns) as f64

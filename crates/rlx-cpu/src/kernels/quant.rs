@@ -16,6 +16,9 @@ use crate::simd::{LANES, Simd};
 /// Elements of a piece, when one scale serves many.
 const PIECE: usize = 2048;
 
+/// Nanoseconds for one element, roughly.
+pub(crate) const NANOS: f64 = 0.7;
+
 /// Floats with arithmetic, and integers of whole bytes.
 pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
     let inputs: Vec<DType> = node.inputs.iter().map(|&id| graph.shape(id).dtype()).collect();
@@ -92,7 +95,7 @@ impl StepKernel for Quant {
         if x.dims() != out.dims() || cx.inputs[1..].iter().any(|p| p.layout.elements() != params) {
             return Err(mismatch(format!("{params} scales of {:?}", x.dims())));
         }
-        let nanos = elements as f64 * 0.7;
+        let nanos = elements as f64 * NANOS;
         self.plan = Some(Plan {
             x: x.at,
             scale: cx.inputs[1].at,
@@ -277,6 +280,14 @@ impl Real for f32 {
         let by = Quantiser::new(scale, p.zero as f32, Q::LOWEST as f32, Q::HIGHEST as f32);
         isa.run(Quantize32 { x, out, n, by });
     }
+}
+
+/// Quantises `n` elements to bytes.
+///
+/// # Safety
+/// `x` must be readable and `out` writable for `n` elements.
+pub(crate) unsafe fn to_bytes(isa: Isa, x: *const f32, out: *mut u8, n: usize, by: Quantiser) {
+    isa.run(Quantize32 { x, out, n, by });
 }
 
 struct Quantize32<Q> {

@@ -1,7 +1,7 @@
 //! Regions: elementwise nodes alone, or behind an anchor.
 //!
 //! The anchor's own kernel runs the region: a matmul or convolution applies what its epilogue can
-//! express before it writes an element; for the rest, the region's tile program follows in place. A norm before a
+//! express before it writes an element; for the rest, the region's tile program follows in place. A norm or a quantisation before a
 //! matmul is computed for some rows at a time ([`producer`]), and two matmuls of the same rows whose results are multiplied are
 //! computed side by side ([`matmul_pair`]).
 
@@ -85,7 +85,8 @@ pub(crate) fn anchor_of(body: &Graph) -> Option<&Node> {
 /// Where anchors, and producers before them, read input number `input` of a region: each with the number of its own input.
 pub(crate) fn readers(body: &Graph, input: usize) -> impl Iterator<Item = (&Node, usize)> {
     let id = body.inputs().nth(input).map(|n| n.id);
-    let all = body.nodes().iter().filter(|n| is_anchor(n));
+    let before = anchor_of(body).and_then(|anchor| producer::node_of(body, anchor)).map(|n| n.id);
+    let all = body.nodes().iter().filter(move |n| is_anchor(n) || Some(n.id) == before);
     all.flat_map(|n| n.inputs.iter().enumerate().map(move |(own, &i)| (n, own, i)))
         .filter(move |&(.., i)| Some(i) == id)
         .map(|(n, own, _)| (n, own))
@@ -117,7 +118,8 @@ fn form(body: &Body) -> std::result::Result<Form, String> {
         return Ok(Form::Elementwise(program::of_body(graph, None)?));
     };
     let producer = producer::of(graph, anchor)?;
-    let anchors = graph.nodes().iter().filter(|n| is_anchor(n)).count() - usize::from(producer.is_some());
+    let before = producer::node_of(graph, anchor).map(|n| n.id);
+    let anchors = graph.nodes().iter().filter(|n| is_anchor(n) && Some(n.id) != before).count();
     if anchors == 2 && anchor.op == Op::MatMul {
         return Ok(Form::Paired(matmul_pair::of(graph, producer)?));
     }

@@ -30,8 +30,16 @@ pub(crate) struct ByteSpec {
     offset: Option<usize>,
     scale: Operand,
     pub(crate) floats: EpilogueSpec,
-    /// Scale, zero point and type of the bytes that come out.
-    bytes: Option<(Operand, Operand, DType)>,
+    /// How bytes come out.
+    bytes: Option<ToBytes>,
+}
+
+/// A quantisation of f32 to bytes by one scale.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ToBytes {
+    scale: Operand,
+    zero: Operand,
+    to: DType,
 }
 
 /// The region's nodes as such an epilogue.
@@ -58,23 +66,63 @@ pub(crate) fn of_region(body: &Graph, anchor: &Node) -> Option<ByteSpec> {
         chain.extend(&mut floats, user, at.id)?;
         at = user;
     }
-    let bytes = if quantised { Some(quantisation(body, last)?) } else { None };
+    let bytes = if quantised { Some(ToBytes::of(body, last)?) } else { None };
     let late = floats.combine.is_some_and(|(_, _, after)| after);
     let function = floats.activation.is_some_and(|a| bounds(a).is_none());
     let fits = floats.alpha == 1.0 && (bytes.is_none() || !(late || function));
     fits.then_some(ByteSpec { offset, scale, floats, bytes })
 }
 
-/// Scale, zero point and type of a quantisation in a region.
-fn quantisation(body: &Graph, node: &Node) -> Option<(Operand, Operand, DType)> {
-    let to = node.shape.dtype();
-    byte_range(to)?;
-    let scale = column_operand(body, node, node.inputs[1], DType::F32)?;
-    let zero = match node.inputs.get(2) {
-        None => Operand::Constant(0.0),
-        Some(&zero) => column_operand(body, node, zero, to)?,
-    };
-    Some((scale, zero, to))
+impl ToBytes {
+    /// The quantisation `node` of a region, if it is of that form.
+    pub(crate) fn of(body: &Graph, node: &Node) -> Option<ToBytes> {
+        let to = node.shape.dtype();
+        byte_range(to)?;
+        let scale = column_operand(body, node, node.inputs[1], DType::F32)?;
+        let zero = match node.inputs.get(2) {
+            None => Operand::Constant(0.0),
+            Some(&zero) => column_operand(body, node, zero, to)?,
+        };
+        Some(ToBytes { scale, zero, to })
+    }
+
+    /// Whether the bytes are i8.
+    pub(crate) fn signed(&self) -> bool {
+        self.to == DType::I8
+    }
+
+    /// Where its numbers are; `None` if there is more than one of each.
+    pub(crate) fn bind(&self, cx: &BindCx<'_>) -> Option<BytesAt> {
+        let place = |operand| Place::of(operand, cx, 1);
+        Some(BytesAt { scale: place(self.scale)?, zero: place(self.zero)?, to: self.to })
+    }
+}
+
+/// A bound quantisation.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BytesAt {
+    scale: Place,
+    zero: Place,
+    to: DType,
+}
+
+impl BytesAt {
+    /// That of a run.
+    ///
+    /// # Safety
+    /// Scale and zero point must be there.
+    pub(crate) unsafe fn quantiser(&self, cx: &RunCx<'_, '_>) -> Quantiser {
+        // SAFETY: the caller's promise.
+        let (scale, zero) = unsafe {
+            let zero = match self.zero {
+                Place::At(at, _) => number(*cx.ptr::<u8>(at), self.to) as f32,
+                Place::Constant(x) => x,
+            };
+            (*self.scale.numbers::<f32>(cx).ptr, zero)
+        };
+        let (low, high) = byte_range(self.to).unwrap_or((0.0, 0.0));
+        Quantiser::new(scale, zero, low, high)
+    }
 }
 
 /// The operand beside `at` of a function of two.
@@ -146,7 +194,7 @@ pub(crate) struct Places {
     scale: Place,
     bias: Option<Place>,
     combine: Option<(At, usize)>,
-    bytes: Option<(Place, Place, DType)>,
+    bytes: Option<BytesAt>,
 }
 
 impl Places {
@@ -180,7 +228,7 @@ impl Places {
         };
         let bytes = match spec.bytes {
             None => None,
-            Some((scale, zero, to)) => Some((place(scale)?, place(zero)?, to)),
+            Some(bytes) => Some(bytes.bind(cx)?),
         };
         Some(Places { spec: *spec, offset, scale: place(spec.scale)?, bias, combine, bytes })
     }
@@ -202,18 +250,8 @@ impl Places {
             }),
             activation: spec.activation,
         };
-        let quantiser = self.bytes.as_ref().map(|(scale, zero, to)| {
-            // SAFETY: the caller's promise.
-            let (scale, zero) = unsafe {
-                let zero = match *zero {
-                    Place::At(at, _) => number(*cx.ptr::<u8>(at), *to) as f32,
-                    Place::Constant(x) => x,
-                };
-                (*scale.numbers::<f32>(cx).ptr, zero)
-            };
-            let (low, high) = byte_range(*to).unwrap_or((0.0, 0.0));
-            Quantiser::new(scale, zero, low, high)
-        });
+        // SAFETY: the caller's promise.
+        let quantiser = self.bytes.as_ref().map(|bytes| unsafe { bytes.quantiser(cx) });
         let offset = self.offset.as_ref().map(|o| o.numbers::<i32>(cx));
         ByteEpilogue { offset, scale: self.scale.numbers(cx), floats, quantiser }
     }

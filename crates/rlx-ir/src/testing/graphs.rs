@@ -29,8 +29,8 @@ pub fn random_graph(seed: u64, size: usize) -> (Graph, Bindings) {
     (graph, bindings)
 }
 
-/// A random graph of the steps that matmuls are fused and merged with: norms before matmuls, several matmuls of the same
-/// rows, gates; with values for it.
+/// A random graph of the steps that matmuls are fused and merged with: norms and quantisation before matmuls, several matmuls of
+/// the same rows, gates; with values for it.
 pub fn random_projection_graph(seed: u64, size: usize) -> (Graph, Bindings) {
     let mut g = Gen::new(seed ^ 0x9407);
     let dims = DimBinding::batch_seq(g.size(1..=3), g.size(1..=9));
@@ -200,6 +200,8 @@ const PROJECTIONS: &[Step] = &[
     Builder::normed_linear,
     Builder::several_linears,
     Builder::dequantized_linear,
+    Builder::quantized_linear,
+    Builder::quantized_linear,
     Builder::norm,
     Builder::linear,
     Builder::binary,

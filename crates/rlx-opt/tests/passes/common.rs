@@ -30,7 +30,9 @@ impl Target for Anything {
 
     fn fuses_producer(&self, producer: &Node, anchor: &Node, _: &Graph) -> bool {
         let norm = matches!(producer.op, Op::LayerNorm { .. } | Op::RmsNorm { .. });
-        norm && anchor.op == Op::MatMul && anchor.inputs[0] == producer.id && anchor.inputs[1] != producer.id
+        let quantised = matches!(producer.op, Op::Quantize { .. }) && anchor.op == Op::MatMulInteger;
+        let alone = !anchor.inputs[1..].contains(&producer.id);
+        (norm && anchor.op == Op::MatMul || quantised) && anchor.inputs[0] == producer.id && alone
     }
 
     fn fuses_pair(&self, anchor: &Node, other: &Node, _: &Graph) -> bool {

@@ -141,6 +141,80 @@ fn a_norm_becomes_part_of_the_matmul_that_reads_it() {
     );
 }
 
+#[test]
+fn a_quantisation_becomes_part_of_the_matmul_of_integers_that_reads_it() {
+    check(
+        fuse_regions::run,
+        r#"graph "g" {
+          %0 = Input {name="x"} : [batch, 4] f32
+          %1 = Param {name="scale"} : [] f32
+          %2 = Param {name="zero"} : [] u8
+          %3 = Param {name="w"} : [4, 3] i8
+          %4 = Param {name="wz"} : [] i8
+          %5 = Quantize(%0, %1, %2) {axis=none, to=u8} : [batch, 4] u8
+          %6 = MatMulInteger(%5, %3, %2, %4) : [batch, 3] i32
+          return %6
+        }"#,
+        r#"graph "g" {
+          %0 = Input {name="x"} : [batch, 4] f32
+          %1 = Param {name="scale"} : [] f32
+          %2 = Param {name="zero"} : [] u8
+          %3 = Param {name="w"} : [4, 3] i8
+          %4 = Param {name="wz"} : [] i8
+          %5 = Region(%0, %1, %2, %3, %4) {body=graph "Quantize+MatMulInteger" {
+            %0 = Input {name="i0"} : [batch, 4] f32
+            %1 = Input {name="i1"} : [] f32
+            %2 = Input {name="i2"} : [] u8
+            %3 = Input {name="i3"} : [4, 3] i8
+            %4 = Input {name="i4"} : [] i8
+            %5 = Quantize(%0, %1, %2) {axis=none, to=u8} : [batch, 4] u8
+            %6 = MatMulInteger(%5, %3, %2, %4) : [batch, 3] i32
+            return %6
+          }} : [batch, 3] i32
+          return %5
+        }"#,
+    );
+}
+
+#[test]
+fn floats_are_quantised_by_one_matmul_and_where_nothing_before_writes_bytes() {
+    let text = |x: &str, readers: usize, kept: bool| {
+        let mut text = format!(
+            r#"graph "g" {{
+              %0 = Input {{name="x"}} : [2, 4] f32
+              %1 = Param {{name="scale"}} : [] f32
+              %2 = Param {{name="zero"}} : [] u8
+              %3 = Param {{name="w"}} : [4, 3] i8
+              %4 = Param {{name="wz"}} : [] i8
+              %5 = Activation.Abs(%0) : [2, 4] f32
+              %6 = Quantize({x}, %1, %2) {{axis=none, to=u8}} : [2, 4] u8
+"#
+        );
+        let mut results = Vec::new();
+        for at in 7..7 + readers {
+            text.push_str(&format!("%{at} = MatMulInteger(%6, %3, %2, %4) : [2, 3] i32\n"));
+            results.push(format!("%{at}"));
+        }
+        results.extend(kept.then(|| "%6".to_owned()));
+        text + &format!("return {}\n}}", results.join(", "))
+    };
+    let (given, computed) = ("%0", "%5");
+    // Alone it is a step of its own, or one with the function before it, which then writes bytes.
+    for (x, readers, kept, alone) in
+        [(given, 1, false, 0), (given, 2, false, 1), (given, 1, true, 1), (computed, 1, false, 1)]
+    {
+        let before = parse(&text(x, readers, kept));
+        let after = apply(fuse_regions::run, &before);
+        let inside = |n: &rlx_ir::Node| match &n.op {
+            Op::Region { body } => crate::common::count(&body.graph, OpKind::MatMulInteger) > 0,
+            _ => false,
+        };
+        let fused = after.nodes().iter().filter(|n| inside(n)).count();
+        assert_eq!(fused, 1 - alone, "{x}, {readers} readers, kept: {kept}\n{after}");
+        assert_same_results(&before, &after, &DimBinding::new());
+    }
+}
+
 /// `readers` matmuls of a layer norm, the first with a function behind it; the norm is a result, too, if it is `kept`.
 fn normed(readers: usize, kept: bool) -> String {
     let mut text = r#"graph "g" {

@@ -57,7 +57,7 @@ fn region_name(body: &Graph) -> String {
     }
 }
 
-/// The node of a region that is more than elementwise, if there is one: the matmul rather than the norm before it.
+/// The node of a region that is more than elementwise, if there is one: the matmul rather than the norm or quantisation before it.
 fn anchor(body: &Graph) -> Option<&Node> {
     let around = |op: &Op| {
         op.is_elementwise()
@@ -65,9 +65,11 @@ fn anchor(body: &Graph) -> Option<&Node> {
             || is_fixed(op)
             || matches!(op, Op::Input { .. } | Op::Result { .. })
     };
-    let norm = |op: &Op| matches!(op, Op::LayerNorm { .. } | Op::RmsNorm { .. });
+    let around_one = |op: &Op| {
+        matches!(op, Op::LayerNorm { .. } | Op::RmsNorm { .. } | Op::Quantize { .. } | Op::Dequantize { .. })
+    };
     let inside = || body.nodes().iter().filter(|n| !around(&n.op));
-    inside().find(|n| !norm(&n.op)).or_else(|| inside().next())
+    inside().find(|n| !around_one(&n.op)).or_else(|| inside().next())
 }
 
 /// What kind of work an op is: its kind; of a region, that of what it is built around.

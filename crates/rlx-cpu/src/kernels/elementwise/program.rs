@@ -260,13 +260,16 @@ fn is_immediate(node: &Node) -> bool {
     matches!(&node.op, Op::Constant { data } if data.num_elements() == 1)
 }
 
-/// The program of a region's elementwise nodes; `anchor` is what is before them.
+/// The program of a region's elementwise nodes behind `anchor`, if it has one.
 pub(crate) fn of_body(body: &Graph, anchor: Option<NodeId>) -> Result<TileProgram, String> {
     let mut b = Builder::default();
+    // What makes the anchor's rows is no part of it.
+    let producer = anchor.and_then(|anchor| body.node(anchor).inputs.first().copied());
+    let pointwise = |n: &&Node| n.op.is_pointwise() && Some(n.id) != producer;
     let mut values: Vec<Option<Typed>> = vec![None; body.len()];
     let mut next_input = 0;
     // Inputs first: their values are numbered by position.
-    let wanted = used_by_elementwise(body, anchor);
+    let wanted = used_by_elementwise(body, anchor, pointwise);
     for node in body.nodes() {
         let kind = match &node.op {
             Op::Input { .. } => {
@@ -294,21 +297,23 @@ pub(crate) fn of_body(body: &Graph, anchor: Option<NodeId>) -> Result<TileProgra
         b.constants.push((data.as_ref().clone(), id));
         values[node.id.index()] = Some(Typed { id, dtype, widened: false });
     }
-    for node in body.nodes() {
-        if node.op.is_pointwise() {
-            let args: Option<Vec<Typed>> = node.inputs.iter().map(|id| values[id.index()]).collect();
-            let args = args.ok_or("a region's ops use each other in a way that no kernel has")?;
-            values[node.id.index()] = Some(b.op(&node.op, &args, node.shape.dtype())?);
-        }
+    for node in body.nodes().iter().filter(pointwise) {
+        let args: Option<Vec<Typed>> = node.inputs.iter().map(|id| values[id.index()]).collect();
+        let args = args.ok_or("a region's ops use each other in a way that no kernel has")?;
+        values[node.id.index()] = Some(b.op(&node.op, &args, node.shape.dtype())?);
     }
     let outputs: Option<Vec<Typed>> = body.outputs.iter().map(|id| values[id.index()]).collect();
     b.finish(&outputs.ok_or("a region's output is none of its elementwise values")?)
 }
 
 /// Which nodes an elementwise node or an output uses.
-fn used_by_elementwise(body: &Graph, anchor: Option<NodeId>) -> Vec<bool> {
+fn used_by_elementwise(
+    body: &Graph,
+    anchor: Option<NodeId>,
+    pointwise: impl Fn(&&Node) -> bool,
+) -> Vec<bool> {
     let mut used = vec![false; body.len()];
-    for node in body.nodes().iter().filter(|n| n.op.is_pointwise()) {
+    for node in body.nodes().iter().filter(pointwise) {
         node.inputs.iter().for_each(|id| used[id.index()] = true);
     }
     body.outputs.iter().for_each(|id| used[id.index()] = true);

@@ -1,11 +1,11 @@
-//! Steps around matmuls by fixed weights: several of the same rows, gates, norms before them.
+//! Steps around matmuls by fixed weights: several of the same rows, gates, norms and quantisation before them.
 
 use super::{Builder, WIDTH};
 use crate::dim::{Dim, Extent};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::graph::{GraphExt, NodeId};
-use crate::ops::{Activation, MaskKind, Op};
+use crate::ops::{Activation, BinaryOp, MaskKind, Op, ReduceOp};
 use crate::shape::Shape;
 
 impl Builder {
@@ -112,6 +112,71 @@ impl Builder {
         let small = self.number(0.01)?;
         let y = self.graph.try_mul(y, small)?;
         self.tamed(y)
+    }
+
+    /// One or two matmuls of bytes, of rows that are quantised by a scale that is given or their own; the bytes have another reader
+    /// at times. The rows are a graph's input or exact functions of it, so that none rounds another way than the oracle's.
+    pub(super) fn quantized_linear(&mut self, _: NodeId) -> Result<NodeId> {
+        let mut x = self.values[self.g.size(0..=1)];
+        if self.g.chance(0.5) {
+            let f = self.g.pick(&[Activation::Abs, Activation::Neg, Activation::Relu]);
+            x = self.graph.try_act(f, x)?;
+        }
+        let to = self.g.pick(&[DType::U8, DType::I8]);
+        let largest = if self.g.chance(0.5) {
+            let magnitudes = self.graph.try_act(Activation::Abs, x)?;
+            let largest = self.graph.try_emit(
+                Op::Reduce { op: ReduceOp::Max, axes: vec![0, 1, 2], keep_dim: false },
+                &[magnitudes],
+            )?;
+            let least = self.number(0.125)?;
+            self.graph.try_emit(Op::Binary(BinaryOp::Max), &[largest, least])?
+        } else {
+            self.param("pos", &[])
+        };
+        let step = self.number(1.0 / 128.0)?;
+        let scale = self.graph.try_mul(largest, step)?;
+        let zero = self.bytes(&[], to);
+        let op = Op::Quantize { axis: None, to };
+        let q = self.graph.try_emit(op, &[x, scale, zero])?;
+        let mut last = x;
+        for _ in 0..self.g.size(1..=2) {
+            last = self.integer_projection(q, zero, scale)?;
+            self.values.push(last);
+        }
+        if self.g.chance(0.2) {
+            let op = Op::Dequantize { axis: None, to: DType::F32 };
+            let back = self.graph.try_emit(op, &[q, scale, zero])?;
+            self.values.push(back);
+        }
+        Ok(last)
+    }
+
+    /// `scale · (q − zero) · (w − its zero point)`, with what follows at times.
+    fn integer_projection(&mut self, q: NodeId, zero: NodeId, scale: NodeId) -> Result<NodeId> {
+        let (k, columns) = (self.last(q)?, self.g.pick(&[WIDTH, 5, 50]));
+        let dtype = self.g.pick(&[DType::U8, DType::I8]);
+        let w = self.bytes(&[k, columns], dtype);
+        let each = if self.g.chance(0.3) { vec![columns] } else { Vec::new() };
+        let zeros = self.bytes(&each, dtype);
+        let y = self.graph.try_emit(Op::MatMulInteger, &[q, w, zero, zeros])?;
+        let y = self.graph.try_emit(Op::Cast { to: DType::F32 }, &[y])?;
+        let small = self.number(0.03)?;
+        let scale = self.graph.try_mul(scale, small)?;
+        let mut y = self.graph.try_mul(y, scale)?;
+        if self.g.chance(0.5) {
+            let bias = self.param("small", &[columns]);
+            y = self.graph.try_add_(y, bias)?;
+        }
+        y = self.tamed(y)?;
+        let residual = self.values[0];
+        let fits = self.dims(residual) == self.dims(y) && self.g.chance(0.5);
+        if fits { self.graph.try_add_(y, residual) } else { Ok(y) }
+    }
+
+    fn bytes(&mut self, dims: &[usize], dtype: DType) -> NodeId {
+        let name = format!("q{}", self.graph.len());
+        self.graph.param(name, Shape::new(dims, dtype))
     }
 
     /// Several matmuls of one value, which are reduced and come together, or are used on their own.

@@ -1,9 +1,9 @@
 //! What regions take in besides the elementwise ops behind their anchors: the op that makes the anchor's rows, and a second matmul
 //! of the same rows.
 //!
-//! **Producers.** A norm before a matmul writes all rows, which the matmul reads back. A device that computes some rows of the norm
-//! as the matmul is about to read them ([`crate::Target::fuses_producer`]) never has more than those in memory. So the norm
-//! becomes part of the region of each matmul that reads it, and is a step no more:
+//! **Producers.** A norm before a matmul writes all rows, which the matmul reads back; a quantisation before a matmul of integers
+//! does so too. A device that computes some rows of it as the matmul is about to read them ([`crate::Target::fuses_producer`])
+//! never has more than those in memory. So it becomes part of the region of each matmul that reads it, and is a step no more:
 //!
 //! ```text
 //! %3 = RmsNorm(%0, %1) : [m, 64] f32                 %3 = Region(%0, %1, %2) {body=graph "RmsNorm+MatMul" {
@@ -14,8 +14,11 @@
 //! ```
 //!
 //! **Cost.** Each of `c` readers computes the producer again, where it was computed once, written once and read `c` times. It is
-//! taken if `(c − 1) · work < (c + 1) · bytes · balance`, for each element: one reader always pays, two pay for a norm of f32,
-//! four do not. If anything else reads the producer it has to be in memory anyway, and stays a step.
+//! taken if `(c − 1) · (work + wider · balance) < (c + 1) · bytes · balance`, for each element, `wider` being how many bytes more an
+//! element has before it than after it: one reader always pays, two pay for a norm of f32, four do not; of a quantisation of f32,
+//! which every reader would read in floats, one alone. If anything else reads the producer it has to be in memory anyway, and stays
+//! a step. So does an elementwise producer that joins what is before it, which then writes its result instead of what that is
+//! made of.
 //!
 //! **Pairs.** `f(x·W) · (x·V)` is one region of two matmuls if the device has a kernel for it ([`crate::Target::fuses_pair`]): the
 //! second result is multiplied by the first one while that is in a cache, so that only their product is stored, and a producer
@@ -29,7 +32,7 @@ use std::sync::Arc;
 
 use rlx_ir::op::{BinaryOp, Body};
 use rlx_ir::ops::def;
-use rlx_ir::{Dim, Node, NodeId, Op, Shape};
+use rlx_ir::{DType, Dim, Node, NodeId, Op, Shape};
 
 use super::{Groups, MAX_MEMBERS, body_of};
 
@@ -55,7 +58,7 @@ impl Groups<'_> {
         let free = self.of[id.index()].is_none() && !self.outputs[id.index()] && !self.fixed[id.index()];
         let fuses =
             |&u: &NodeId| self.context.target.fuses_producer(producer, self.graph.node(u), self.graph);
-        if users.is_empty() || !free || !users.iter().all(fuses) {
+        if users.is_empty() || !free || !users.iter().all(fuses) || self.joins_its_operand(producer) {
             return None;
         }
         let mut readers: BTreeSet<(Option<usize>, NodeId)> = BTreeSet::new();
@@ -64,7 +67,7 @@ impl Groups<'_> {
             let first = group.map_or(user, |g| self.members[g][0]);
             readers.insert((group, first));
         }
-        if !pays(producer, readers.len()) {
+        if !pays(producer, self.graph.shape(producer.inputs[0]).dtype(), readers.len()) {
             return None;
         }
         let with_producer = |(group, first): (Option<usize>, NodeId)| {
@@ -74,6 +77,18 @@ impl Groups<'_> {
             (binds && self.is_claimed(&members, Some(id))).then_some((group, members))
         };
         readers.into_iter().map(with_producer).collect()
+    }
+
+    /// Whether an elementwise producer will be in a region with what it reads, which nothing else does.
+    fn joins_its_operand(&self, producer: &Node) -> bool {
+        let joins = |&id: &NodeId| {
+            let node = self.graph.node(id);
+            let only = self.users[id.index()] == [producer.id] && !self.outputs[id.index()];
+            only && node.shape.dims() == producer.shape.dims() && self.may_join(None, node)
+        };
+        self.context.options.fusion.elementwise
+            && producer.op.is_pointwise()
+            && producer.inputs.iter().any(joins)
     }
 
     fn replace(&mut self, group: Option<usize>, members: Vec<NodeId>) {
@@ -149,10 +164,11 @@ impl Groups<'_> {
 }
 
 /// Whether `readers` regions that compute `producer` each on its own take less time than one that writes it and all that read it.
-fn pays(producer: &Node, readers: usize) -> bool {
+fn pays(producer: &Node, from: DType, readers: usize) -> bool {
     let bytes = producer.shape.dtype().size_bytes() as f64;
-    let readers = readers as f64;
-    (readers - 1.0) * work_per_element(producer) < (readers + 1.0) * bytes * OPERATIONS_PER_BYTE
+    let wider = from.size_bytes() as f64 - bytes;
+    let (readers, again) = (readers as f64, work_per_element(producer) + wider * OPERATIONS_PER_BYTE);
+    (readers - 1.0) * again < (readers + 1.0) * bytes * OPERATIONS_PER_BYTE
 }
 
 /// Operations for each element of a result; one row of it stands for all, because dimensions may be open.
@@ -170,7 +186,7 @@ fn work_per_element(node: &Node) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rlx_ir::{DType, Graph};
+    use rlx_ir::Graph;
 
     fn norm(dtype: DType) -> Graph {
         let mut graph = Graph::new("norm");
@@ -184,14 +200,26 @@ mod tests {
     fn a_norm_pays_for_few_readers() {
         let graph = norm(DType::F32);
         let node = graph.nodes().last().unwrap();
-        let pay: Vec<bool> = (1..=4).map(|readers| pays(node, readers)).collect();
+        let pay: Vec<bool> = (1..=4).map(|readers| pays(node, DType::F32, readers)).collect();
         assert_eq!(pay, [true, true, true, false], "work {}", work_per_element(node));
     }
 
     #[test]
     fn of_short_elements_fewer_bytes_are_saved() {
         let graph = norm(DType::F16);
-        assert!(pays(graph.nodes().last().unwrap(), 1));
-        assert!(!pays(graph.nodes().last().unwrap(), 2));
+        assert!(pays(graph.nodes().last().unwrap(), DType::F16, 1));
+        assert!(!pays(graph.nodes().last().unwrap(), DType::F16, 2));
+    }
+
+    #[test]
+    fn floats_are_quantised_for_one_reader() {
+        let mut graph = Graph::new("quantise");
+        let (x, scale) = (Shape::new(&[8, 64], DType::F32), Shape::scalar(DType::F32));
+        let (x, scale) = (graph.input("x", x), graph.param("scale", scale));
+        let (op, shape) = (Op::Quantize { axis: None, to: DType::U8 }, Shape::new(&[8, 64], DType::U8));
+        graph.push_node(Node::new(op, vec![x, scale], vec![shape]));
+        let node = graph.nodes().last().unwrap();
+        assert!(pays(node, DType::F32, 1));
+        assert!(!pays(node, DType::F32, 2), "work {}", work_per_element(node));
     }
 }
