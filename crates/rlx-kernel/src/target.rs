@@ -245,9 +245,13 @@ impl Target for KernelTarget {
         true
     }
 
-    /// Updates alone: their kernels write the result and never look at the operand.
+    /// Updates, whose kernels write the result and never look at the operand; and what is combined element by element, in a step of its own or
+    /// behind an anchor. Operand and result then are one binding.
     fn writes_in_place(&self, node: &Node, input: usize, _: &Graph) -> bool {
-        node.op.def().updates() == Some(input)
+        match &node.op {
+            Op::Region { body } => schedule::may_be_written_over(&body.graph, input),
+            op => op.def().updates() == Some(input) || op.is_elementwise(),
+        }
     }
 
     fn pack_format(&self, _: &Node, _: usize, _: &Graph) -> Option<PackFormat> {

@@ -10,8 +10,8 @@ use common::{disagreement, native, report, shorts, try_compiled, try_module, wor
 use rlx_ir::op::{Activation, MaskKind, Unseen};
 use rlx_ir::oracle::Bindings;
 use rlx_ir::testing::{
-    Case, random_graph, random_masked_attention, random_masked_rows, random_projection_graph,
-    random_rounding_graph, random_symbolic_graph,
+    Case, random_donating_graph, random_graph, random_masked_attention, random_masked_rows,
+    random_projection_graph, random_rounding_graph, random_symbolic_graph,
 };
 use rlx_ir::{DType, ErrorKind, Graph, Op, OpKind, Shape};
 use rlx_kernel::KernelTarget;
@@ -185,6 +185,11 @@ fn random_graphs_agree_with_the_oracle() {
 #[test]
 fn projections_norms_and_gates_agree_with_the_oracle() {
     agree(1000, 5, random_projection_graph);
+}
+
+#[test]
+fn graphs_that_donate_agree_with_the_oracle() {
+    agree(1000, 8, random_donating_graph);
 }
 
 #[test]

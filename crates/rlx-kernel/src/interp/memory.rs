@@ -97,31 +97,43 @@ impl Pools {
     }
 }
 
-/// Who wrote which element of a buffer in this dispatch.
-pub(super) struct Writers(Option<Vec<u32>>);
+/// Nobody used an element.
+const NOBODY: u32 = u32::MAX;
+/// Several invocations read an element.
+const SEVERAL: u32 = u32::MAX - 1;
 
-impl Writers {
+/// Who wrote and who read which element of a buffer in this dispatch, where the kernel writes it: invocations run in any order, so what
+/// one writes is no one else's to use.
+pub(super) struct Users(Option<Vec<(u32, u32)>>);
+
+impl Users {
     pub fn new(decl: &BufferDecl, binding: &Binding) -> Self {
         let elements = binding.len * 8 / decl.dtype.bits();
-        Writers((decl.access == Access::Write).then(|| vec![u32::MAX; elements]))
+        Users((decl.access == Access::Write).then(|| vec![(NOBODY, NOBODY); elements]))
     }
 
     pub fn write(&mut self, element: usize, who: u32) -> Result<(), String> {
-        let Some(writers) = &mut self.0 else { return Ok(()) };
-        let old = std::mem::replace(&mut writers[element], who);
-        if old == u32::MAX || old == who {
-            return Ok(());
+        let Some(users) = &mut self.0 else { return Ok(()) };
+        let (writer, reader) = &mut users[element];
+        let old = std::mem::replace(writer, who);
+        if old != NOBODY && old != who {
+            return Err(format!("invocations {old} and {who} both write element {element}"));
         }
-        Err(format!("invocations {old} and {who} both write element {element}"))
+        match *reader {
+            NOBODY => Ok(()),
+            reader if reader == who => Ok(()),
+            _ => Err(format!("invocation {who} writes element {element}, which another one reads")),
+        }
     }
 
-    pub fn read(&self, element: usize, who: u32) -> Result<(), String> {
-        match self.0.as_ref().map(|w| w[element]) {
-            Some(old) if old != u32::MAX && old != who => {
-                Err(format!("invocation {who} reads element {element}, which invocation {old} wrote"))
-            }
-            _ => Ok(()),
+    pub fn read(&mut self, element: usize, who: u32) -> Result<(), String> {
+        let Some(users) = &mut self.0 else { return Ok(()) };
+        let (writer, reader) = &mut users[element];
+        *reader = if [NOBODY, who].contains(reader) { who } else { SEVERAL };
+        if [NOBODY, who].contains(writer) {
+            return Ok(());
         }
+        Err(format!("invocation {who} reads element {element}, which invocation {writer} wrote"))
     }
 }
 

@@ -22,7 +22,7 @@ use rlx_ir::{Error, ErrorKind, Result};
 use crate::eval;
 use crate::ir::{BinOp, Buffer, Inst, Kernel, Shared, Stmt, Ty, Value};
 use count::Counting;
-use memory::{SharedCells, Writers};
+use memory::{SharedCells, Users};
 
 /// What a [`Stmt::Fail`] reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,7 +91,7 @@ struct Machine<'a> {
     values: Vec<u64>,
     vars: Vec<u64>,
     shared: SharedCells,
-    writers: Vec<Writers>,
+    users: Vec<Users>,
     fault: Option<Fault>,
     /// Where somebody counts.
     counting: Option<Counting>,
@@ -131,7 +131,7 @@ impl<'a> Machine<'a> {
             values: vec![0; kernel.values.len() * lanes],
             vars: vec![0; kernel.vars.len() * lanes],
             shared: SharedCells::new(&kernel.shared),
-            writers: kernel.buffers.iter().zip(bindings).map(|(d, b)| Writers::new(d, b)).collect(),
+            users: kernel.buffers.iter().zip(bindings).map(|(d, b)| Users::new(d, b)).collect(),
             fault: None,
             counting: None,
         })
@@ -204,7 +204,7 @@ impl<'a> Machine<'a> {
                 for l in lanes() {
                     let (i, bits, who) = (self.int_at(*index, l), self.at(*value, l), self.invocation(l));
                     let element = self.bindings[buffer.index()].element(i, dtype)?;
-                    self.writers[buffer.index()].write(element, who)?;
+                    self.users[buffer.index()].write(element, who)?;
                     self.pools.store(&self.bindings[buffer.index()], element, dtype, bits);
                 }
                 self.count_buffer(*buffer, dtype.bits(), *index, mask);
@@ -337,7 +337,8 @@ impl<'a> Machine<'a> {
                 let dtype = self.kernel.buffers[buffer.index()].dtype;
                 for l in lanes() {
                     let element = self.bindings[buffer.index()].element(self.int_at(i, l), dtype)?;
-                    self.writers[buffer.index()].read(element, self.invocation(l))?;
+                    let who = self.invocation(l);
+                    self.users[buffer.index()].read(element, who)?;
                     self.values[base + l] = self.pools.load(&self.bindings[buffer.index()], element, dtype);
                 }
                 self.count_buffer(buffer, dtype.bits(), i, mask);

@@ -5,7 +5,7 @@
 //! arithmetic and nothing else. An anchor's value is given beforehand ([`Cx::bind`]).
 
 use rlx_ir::op::PadMode;
-use rlx_ir::{Dim, Extent, Node, NodeId, Op};
+use rlx_ir::{Dim, Extent, Graph, Node, NodeId, Op};
 
 use super::cx::{Arg, Cx};
 use super::{Scheduled, elementwise, reject};
@@ -25,6 +25,22 @@ pub(super) fn is_index_map(op: &Op) -> bool {
                 | Op::Concat { .. }
                 | Op::Tile { .. }
         )
+}
+
+/// Whether a result may be written over input number `input` of a body. Nothing but elementwise ops of the results' own dimensions may be between
+/// that input and the results: then each of its elements is read by the invocation alone that computes the results at its place, and
+/// that invocation computes all of them before it stores one ([`Cx::store_results`]).
+pub fn may_be_written_over(body: &Graph, input: usize) -> bool {
+    let Some(input) = body.inputs().nth(input) else { return false };
+    let same = |id: NodeId| body.shape(id).dims() == input.shape.dims();
+    let mut reached = vec![false; body.nodes().len()];
+    reached[input.id.index()] = true;
+    let stays = body.nodes().iter().all(|node| {
+        let reads = node.inputs.iter().any(|id| reached[id.index()]);
+        reached[node.id.index()] |= reads;
+        !reads || node.op.is_elementwise() && same(node.id)
+    });
+    stays && body.outputs.iter().all(|&id| same(id))
 }
 
 impl Cx<'_> {

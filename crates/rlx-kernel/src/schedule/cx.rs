@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use rlx_ir::lir::{BufferId, Operand};
+use rlx_ir::lir::Operand;
 use rlx_ir::{DType, Extent, Graph, NodeId, Op};
 
 use super::{Launch, Scheduled, StepDesc, UniformArg, reject};
@@ -36,7 +36,8 @@ pub(crate) struct Cx<'a> {
     pub step: &'a StepDesc,
     uniforms: Vec<UniformArg>,
     bindings: Vec<Arg>,
-    slots: HashMap<BufferId, Buffer>,
+    /// The slots of operands that speak for all that share them: see [`Cx::bound`].
+    slots: HashMap<Arg, Buffer>,
     places: HashMap<Arg, Place>,
     /// Values of body nodes at the index they were made for.
     pub(super) made: HashMap<(NodeId, Vec<Value>), Value>,
@@ -94,21 +95,31 @@ impl<'a> Cx<'a> {
         }
     }
 
-    /// The buffer slot of an operand; inputs in one buffer share one.
+    /// The operand that is bound for `arg`: for an input, the result that is written over it, or else the first input in its buffer. A device
+    /// may not bind memory twice where one binding writes it.
+    fn bound(&self, arg: Arg) -> Arg {
+        let Arg::Input(_) = arg else { return arg };
+        let buffer = self.operand(arg).buffer;
+        let first = |operands: &[Operand]| operands.iter().position(|o| o.buffer == buffer);
+        let over = first(&self.step.outputs).map(Arg::Output);
+        over.or_else(|| first(&self.step.inputs).map(Arg::Input)).unwrap_or(arg)
+    }
+
+    /// The buffer slot of an operand.
     fn slot(&mut self, arg: Arg) -> Buffer {
-        let operand = self.operand(arg);
-        if let (Arg::Input(_), Some(&slot)) = (arg, self.slots.get(&operand.buffer)) {
+        let bound = self.bound(arg);
+        if let Some(&slot) = self.slots.get(&bound) {
             return slot;
         }
-        let (name, access) = match arg {
+        // Of inputs that share a buffer, the one that is used first is named.
+        let named = if matches!(bound, Arg::Output(_)) { bound } else { arg };
+        let (name, access) = match named {
             Arg::Input(i) => (format!("x{i}"), Access::Read),
             Arg::Output(i) => (format!("y{i}"), Access::Write),
         };
-        let slot = self.b.buffer(name, self.step.stored(operand.dtype), access);
-        self.bindings.push(arg);
-        if matches!(arg, Arg::Input(_)) {
-            self.slots.insert(operand.buffer, slot);
-        }
+        let slot = self.b.buffer(name, self.step.stored(self.operand(named).dtype), access);
+        self.bindings.push(named);
+        self.slots.insert(bound, slot);
         slot
     }
 

@@ -36,6 +36,7 @@ use std::sync::Arc;
 use rlx_ir::lir::{LirModule, Operand, Step, StepKind};
 use rlx_ir::{DType, Dim, Extent, Graph, Node, NodeId, Op, Shape};
 
+pub(crate) use body::may_be_written_over;
 pub use cx::Arg;
 pub use variant::{Variant, variants};
 
