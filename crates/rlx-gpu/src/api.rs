@@ -1,23 +1,27 @@
 //! What a device implements to run generated kernels.
 
 use std::fmt::Debug;
+use std::future::Future;
 use std::hash::Hash;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use rlx_backend::StepProfile;
+use rlx_driver::Device;
 use rlx_ir::{Error, ErrorKind, Result};
 use rlx_kernel::{Kernel, KernelHash, KernelTarget};
 
 use crate::dispatch::{Bound, Dispatch};
+use crate::health::out_of_memory;
 use crate::open::{Registry, Shared};
+use crate::signal::block_on;
+use crate::which::Which;
 
 /// An opened device as the runtime uses it: what differs between drivers.
 ///
 /// Work is done in the order in which it is given: a write is seen by what is submitted later, a read sees what was submitted before.
 pub trait GpuApi: Send + Sync + Sized + 'static {
-    /// What a device is opened by: its name and the limits it is used under.
-    type Which: Clone + Debug + Eq + Hash + Send + Sync + 'static;
+    /// What a device is opened by besides its name and limits: which of several it is, where its driver lies.
+    type Options: Clone + Debug + Default + Eq + Hash + Send + Sync + 'static;
     /// Device memory, which frees itself once the work that uses it is done.
     type Memory: Send + Sync;
     /// A part of device memory, as kernels are bound to it.
@@ -41,11 +45,11 @@ pub trait GpuApi: Send + Sync + Sized + 'static {
     /// The devices of this type that the process has opened.
     fn registry() -> &'static Registry<Self>;
 
-    /// Opens the device.
+    /// Opens the device. Where [`GpuApi::WAITS`], a thread waits for it, so the future must get on without a waker.
     ///
     /// # Errors
     /// [`ErrorKind::DeviceUnavailable`] saying what is missing and how to get it, [`ErrorKind::Device`] when it does not open.
-    fn new(which: &Self::Which) -> Result<Self>;
+    fn new(which: &Which<Self::Options>) -> impl Future<Output = Result<Self>>;
 
     /// What executables on the device share.
     fn shared(&self) -> &Shared<Self>;
@@ -54,18 +58,18 @@ pub trait GpuApi: Send + Sync + Sized + 'static {
     fn machine(&self) -> String;
 
     /// The device as the compiler sees it; without an opened one, what every such device has.
-    fn target(which: &Self::Which, opened: Option<&Self>) -> KernelTarget;
+    fn target(which: &Which<Self::Options>, opened: Option<&Self>) -> KernelTarget;
 
     /// Its limits on memory and uniforms.
     fn limits(&self) -> Limits;
 
-    /// Why the driver gave the device up, if it did.
-    fn lost(&self) -> Option<&str>;
-
-    /// An error that reached no call, if there is one; it is reported once.
-    fn stray(&self) -> Option<Error> {
+    /// Nanoseconds of a tick of the clock by which the device can time steps ([`Submission::times`]), where it has one.
+    fn tick(&self) -> Option<f64> {
         None
     }
+
+    /// Gives the device back to its driver, where it is not enough that nobody uses it any more. It counts as lost already.
+    fn close(&self) {}
 
     /// Waits until everything that was submitted is done.
     ///
@@ -73,15 +77,9 @@ pub trait GpuApi: Send + Sync + Sized + 'static {
     /// [`ErrorKind::Device`].
     fn wait(&self) -> Result<()>;
 
-    /// Whether every call has reported what it has to, where calls report later.
-    fn poll_calls(&self, context: &mut Context<'_>) -> Poll<()> {
-        let _ = context;
-        Poll::Ready(())
-    }
+    // ---- Memory: sizes and places are multiples of four bytes.
 
-    // ---- Memory.
-
-    /// Memory of `bytes` bytes, a multiple of four within [`Limits`], for what `what` says.
+    /// Memory of `bytes` bytes, within [`Limits`], for what `what` says.
     ///
     /// # Errors
     /// [`ErrorKind::OutOfMemory`], or a fault of the device.
@@ -90,17 +88,17 @@ pub trait GpuApi: Send + Sync + Sized + 'static {
     /// `bytes` bytes at `offset`.
     fn range(memory: &Self::Memory, offset: usize, bytes: usize) -> Self::Range;
 
-    /// Copies `bytes` to `offset`, a multiple of four.
+    /// Copies `bytes` to `offset`.
     ///
     /// # Errors
     /// A fault of the device.
     fn write(&self, to: &Self::Memory, offset: usize, bytes: &[u8]) -> Result<()>;
 
-    /// The first `bytes` bytes of a range.
+    /// Copies from the device to the host.
     ///
     /// # Errors
-    /// Memory that cannot be had, or a fault of the device.
-    fn read(&self, from: &Self::Range, bytes: usize) -> Result<Vec<u8>>;
+    /// A fault of the device.
+    fn read(&self, back: Back<'_, Self>) -> Result<()>;
 
     /// Copies the first `bytes` bytes of `from` on the device, for what `what` says.
     ///
@@ -108,7 +106,7 @@ pub trait GpuApi: Send + Sync + Sized + 'static {
     /// A fault of the device.
     fn copy(&self, to: &Self::Memory, from: &Self::Memory, bytes: usize, what: &str) -> Result<()>;
 
-    /// Memory of at least `bytes` bytes for what comes back of a run.
+    /// Memory of at least `bytes` bytes for what comes back to the host.
     ///
     /// # Errors
     /// Memory that cannot be had.
@@ -146,11 +144,6 @@ pub trait GpuApi: Send + Sync + Sized + 'static {
         let _ = link;
     }
 
-    /// Whether the device can time its steps: see [`Submission::times`].
-    fn times_steps(&self) -> bool {
-        false
-    }
-
     /// Submits the dispatches of bindings whose link this is: the fault record is cleared first, and what comes back is copied behind
     /// them.
     ///
@@ -164,13 +157,21 @@ pub trait GpuApi: Send + Sync + Sized + 'static {
     ///
     /// # Errors
     /// As [`GpuApi::new`].
-    fn open(which: &Self::Which) -> Result<Arc<Self>> {
-        Self::registry().open(which, || Self::new(which))
+    fn open(which: &Which<Self::Options>) -> Result<Arc<Self>> {
+        Self::registry().open(which, || {
+            if !Self::WAITS {
+                let message = "the device is not open, and opening it takes turns of the page's event loop";
+                return Err(Error::new(ErrorKind::DeviceUnavailable, message)
+                    .with_device(which.device.name())
+                    .with_hint("await `open` of its backend first"));
+            }
+            block_on(Self::new(which))
+        })
     }
 
     /// Its name in reports.
     fn name(&self) -> &'static str {
-        self.shared().device.name()
+        self.shared().health.device().name()
     }
 
     /// An error of this device.
@@ -180,26 +181,42 @@ pub trait GpuApi: Send + Sync + Sized + 'static {
 
     /// The error for memory that cannot be had; `what` says for what.
     fn out_of_memory(&self, what: &str) -> Error {
-        self.error(ErrorKind::OutOfMemory, format!("{what}: the device has no memory left"))
-            .with_hint("use smaller dimensions or batch, or drop executables that are not needed")
+        out_of_memory(self.shared().health.device(), what)
     }
 
     /// Whether the device is still there.
     ///
     /// # Errors
-    /// [`ErrorKind::Device`] with the driver's reason when it is not, or an error that reached no call.
+    /// As [`Health::check`](crate::Health::check).
     fn alive(&self) -> Result<()> {
-        if let Some(reason) = self.lost() {
-            let message = format!("the device was lost ({reason})");
-            return Err(self
-                .error(ErrorKind::Device, message)
-                .with_hint("compile again: the device is then opened again"));
+        self.shared().health.check()
+    }
+
+    /// What the driver found wrong with a call that did `what`, where it tells that by a future. In a page nobody can wait for it: it is then the error
+    /// of the run that is awaited next.
+    ///
+    /// # Errors
+    /// What was found, as `say` says it; a device that is lost.
+    fn reported<E: Send + 'static>(
+        &self,
+        what: &dyn Fn() -> String,
+        found: impl Future<Output = Option<E>> + Send + 'static,
+        say: fn(Device, &str, E) -> Error,
+    ) -> Result<()> {
+        let health = &self.shared().health;
+        let device = health.device();
+        if Self::WAITS {
+            let found = block_on(found);
+            health.check()?;
+            return found.map_or(Ok(()), |error| Err(say(device, &what(), error)));
         }
-        self.stray().map_or(Ok(()), Err)
+        let what = what();
+        health.later(async move { found.await.map(|error| say(device, &what, error)) });
+        Ok(())
     }
 }
 
-/// Memory that the device copies to and the host reads: what comes back of one run.
+/// Memory that the device copies to and the host reads: what comes back of one run, say.
 pub trait HostMemory<G: GpuApi>: Send {
     /// How many bytes it has.
     fn size(&self) -> usize;
@@ -207,7 +224,7 @@ pub trait HostMemory<G: GpuApi>: Send {
     /// The host has read what it wants: the device may write again.
     fn release(&mut self) {}
 
-    /// Waits until what was submitted for it is there.
+    /// Waits until what was last copied to it is there.
     ///
     /// # Errors
     /// A fault of the device.
@@ -219,17 +236,16 @@ pub trait HostMemory<G: GpuApi>: Send {
         Poll::Ready(())
     }
 
-    /// Copies bytes that were waited for: as many as `out` has, from `at` on.
+    /// Copies bytes that were waited for: as many as `out` has (a multiple of four) from `at` on (a multiple of eight).
     ///
     /// # Errors
     /// A fault of the device.
     fn copy(&self, gpu: &G, at: usize, out: &mut [u8]) -> Result<()>;
 
-    /// The first `bytes` bytes, which were waited for.
-    ///
-    /// # Errors
-    /// A fault of the device.
-    fn bytes(&self, gpu: &G, bytes: usize) -> Result<&[u8]>;
+    /// All of its bytes, where the host has them in reach for as long as nothing else is copied there.
+    fn in_reach(&self) -> Option<&[u8]> {
+        None
+    }
 }
 
 /// What device memory is for.
@@ -241,6 +257,8 @@ pub enum Usage {
     Pool,
     /// The uniforms of dispatches.
     Uniforms,
+    /// What the device notes of its clock: see [`Times`].
+    Times,
 }
 
 /// A device's limits on memory and uniforms, in bytes.
@@ -322,26 +340,41 @@ pub struct Submission<'s, G: GpuApi> {
     pub bindings: Bindings<'s, G>,
     /// What comes back, where anything does.
     pub back: Option<Back<'s, G>>,
-    /// The times of the steps, where they are asked for: then the call waits for the run.
-    pub times: Option<&'s mut [StepProfile]>,
+    /// The times of the steps, where they are asked for and there is a clock ([`GpuApi::tick`]).
+    pub times: Option<Times<'s, G>>,
 }
 
-/// What comes back of a run: outputs, and behind them the fault record.
+/// Where the device notes what its clock says before and behind each step.
+pub struct Times<'s, G: GpuApi> {
+    /// Two numbers of 64 bits for each step, in [`Usage::Times`].
+    pub notes: &'s G::Memory,
+    /// Which steps do anything: notes of the others are not read.
+    pub busy: &'s [bool],
+}
+
+/// What comes back to the host: outputs and the fault record of a run, say.
 pub struct Back<'s, G: GpuApi> {
-    /// Where it comes back. [`HostMemory::wait`] then waits for this submission.
+    /// Where it comes back. [`HostMemory::wait`] then waits for these copies.
     pub to: &'s mut G::Host,
-    /// The outputs.
-    pub outputs: &'s [Arrival<G>],
-    /// Where the fault record goes.
-    pub fault_at: usize,
+    /// What is copied, in the order of places; at least one.
+    pub arrivals: &'s [Arrival<G>],
 }
 
-/// An output that comes back.
+impl<G: GpuApi> Back<'_, G> {
+    /// How many bytes of [`Back::to`] are used.
+    pub fn size(&self) -> usize {
+        self.arrivals.last().map_or(0, |last| last.at + last.bytes)
+    }
+}
+
+/// A part of device memory that comes back.
 pub struct Arrival<G: GpuApi> {
     /// Where it is on the device.
     pub from: G::Range,
-    /// Its bytes, at least one.
+    /// How many bytes of `from` are left out at its start: a multiple of four.
+    pub skip: usize,
+    /// Its bytes: a multiple of four, at least four.
     pub bytes: usize,
-    /// Where they go.
+    /// Where they go: a multiple of eight.
     pub at: usize,
 }

@@ -1,9 +1,11 @@
-//! What the [`Backend`] of a device that runs generated kernels does: each function is a method of the trait, for the device `which`.
+//! The backend of every device that runs generated kernels.
 
+use std::fmt;
 use std::sync::Arc;
 
 use rlx_backend::tuning::{Tuning, TuningKey};
-use rlx_backend::{Backend, CompileCache, ExecutableGraph, Executor};
+use rlx_backend::{Backend, CompileCache, ExecutableGraph, Executor, probe};
+use rlx_driver::Device;
 use rlx_ir::clock::Instant;
 use rlx_ir::lir::Step;
 use rlx_ir::{ErrorKind, LirModule, Result};
@@ -11,30 +13,179 @@ use rlx_kernel::{KernelTarget, Launches};
 use rlx_opt::{CompileOptions, Target};
 
 use crate::api::GpuApi;
-use crate::device::{KERNELS, KernelDevice, program};
+use crate::device::{KERNELS, KernelDevice, Program, program};
 use crate::dispatch;
+use crate::open::Transfers;
+use crate::which::{Lowered, Which};
 
-/// See [`Backend::probe`]: `backend` doubles two numbers on the device.
+/// A device that runs generated kernels, as a session uses it. Whether there is one, [`Backend::probe`] says.
 ///
-/// # Errors
-/// What is missing, or that the device computes wrongly.
-pub fn probe<G: GpuApi>(which: &G::Which, backend: &dyn Backend) -> Result<()> {
-    let gpu = G::open(which)?;
-    let try_kernel = || judge(&*gpu, rlx_backend::probe::doubles(backend)?);
-    gpu.shared().probed.get_or_init(try_kernel).clone()
+/// Every process opens a device once for each set of limits and options; its memory and kernels are shared by all backends and executables
+/// of these.
+pub struct GpuBackend<G: GpuApi> {
+    which: Which<G::Options>,
 }
 
-/// As [`probe`], awaited, for a device that is open.
-///
-/// # Errors
-/// As [`probe`].
-pub async fn probe_awaited<G: GpuApi>(gpu: &G, backend: &dyn Backend) -> Result<()> {
-    if let Some(probed) = gpu.shared().probed.get() {
-        return probed.clone();
+impl<G: GpuApi> Clone for GpuBackend<G> {
+    fn clone(&self) -> Self {
+        GpuBackend { which: self.which.clone() }
     }
-    let right = rlx_backend::probe::doubles_awaited(backend).await;
-    let probed = right.and_then(|right| judge(gpu, right));
-    gpu.shared().probed.get_or_init(|| probed).clone()
+}
+
+impl<G: GpuApi> fmt::Debug for GpuBackend<G> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("GpuBackend").field(&self.which).finish()
+    }
+}
+
+impl<G: GpuApi> GpuBackend<G> {
+    /// The backend of `device`, one of those that `G` serves.
+    pub fn new(device: Device) -> Self {
+        let (limits, options) = (Lowered::default(), G::Options::default());
+        GpuBackend { which: Which { device, limits, options } }
+    }
+
+    /// The same device under limits below its own.
+    #[must_use]
+    pub fn with_limits(mut self, limits: Lowered) -> Self {
+        self.which.limits = limits;
+        self
+    }
+
+    /// The device that these options say.
+    #[must_use]
+    pub fn with_options(mut self, options: G::Options) -> Self {
+        self.which.options = options;
+        self
+    }
+
+    /// Whether the device is software on the processor.
+    ///
+    /// # Errors
+    /// As [`Backend::probe`].
+    pub fn is_software(&self) -> Result<bool> {
+        Ok(G::target(&self.which, Some(&*self.gpu()?)).is_processor)
+    }
+
+    /// How many kernels were compiled for the device in this process.
+    ///
+    /// # Errors
+    /// As [`Backend::probe`].
+    pub fn kernel_count(&self) -> Result<usize> {
+        Ok(self.gpu()?.shared().kernel_count())
+    }
+
+    /// Bytes of device memory that this process holds.
+    ///
+    /// # Errors
+    /// As [`Backend::probe`].
+    pub fn memory_in_use(&self) -> Result<u64> {
+        Ok(self.gpu()?.shared().memory_in_use())
+    }
+
+    /// How many bytes went between host and device in this process.
+    ///
+    /// # Errors
+    /// As [`Backend::probe`].
+    pub fn transfers(&self) -> Result<Transfers> {
+        Ok(self.gpu()?.shared().transfers())
+    }
+
+    /// Closes the device in this process and frees its memory. Executables that use it report that it is lost;
+    /// what is compiled later opens it again.
+    ///
+    /// # Errors
+    /// As [`Backend::probe`].
+    pub fn close(&self) -> Result<()> {
+        let gpu = self.gpu()?;
+        gpu.shared().health.lose("closed by this process".to_owned());
+        gpu.close();
+        Ok(())
+    }
+
+    /// Compiles as [`Backend::compile`] does, but for a device as `target` describes it. Where it promises more than
+    /// there is, the driver rejects kernels.
+    ///
+    /// # Errors
+    /// As [`Backend::compile`].
+    pub fn compile_for(&self, lir: Arc<LirModule>, target: KernelTarget) -> Result<Box<dyn ExecutableGraph>> {
+        make(self.gpu()?, target, lir, &Tuning::default())
+    }
+
+    /// Opens the device and runs the probe's kernel, awaiting both; afterwards [`Backend::probe`] and everything else find it open.
+    /// A page has no other way, since no thread can wait there; elsewhere the first use opens the device.
+    ///
+    /// # Errors
+    /// As [`Backend::probe`].
+    pub async fn open(&self) -> Result<()> {
+        let gpu = match G::registry().opened(&self.which) {
+            Some(gpu) => gpu,
+            None => G::registry().insert(&self.which, G::new(&self.which).await?),
+        };
+        if let Some(probed) = gpu.shared().probed.get() {
+            return probed.clone();
+        }
+        let right = probe::doubles_awaited(self).await;
+        let probed = right.and_then(|right| judge(&*gpu, right));
+        gpu.shared().probed.get_or_init(|| probed).clone()
+    }
+
+    fn gpu(&self) -> Result<Arc<G>> {
+        G::open(&self.which)
+    }
+
+    fn kernel_target(&self, opened: Option<&G>) -> KernelTarget {
+        self.which.limits.lower(G::target(&self.which, opened))
+    }
+}
+
+impl<G: GpuApi> Backend for GpuBackend<G> {
+    fn name(&self) -> &str {
+        self.which.device.feature()
+    }
+
+    fn machine(&self) -> Result<String> {
+        Ok(self.gpu()?.machine())
+    }
+
+    fn probe(&self) -> Result<()> {
+        let gpu = self.gpu()?;
+        let try_kernel = || judge(&*gpu, probe::doubles(self)?);
+        gpu.shared().probed.get_or_init(try_kernel).clone()
+    }
+
+    fn drain(&self) -> Result<()> {
+        G::registry().opened(&self.which).map_or(Ok(()), |gpu| gpu.wait())
+    }
+
+    fn target(&self, _: &CompileOptions) -> Result<Arc<dyn Target>> {
+        // Without the device, what every device has: graphs can be checked against it all the same.
+        Ok(Arc::new(self.kernel_target(self.gpu().ok().as_deref())))
+    }
+
+    fn compile(&self, lir: Arc<LirModule>, options: &CompileOptions) -> Result<Box<dyn ExecutableGraph>> {
+        self.compile_cached(lir, options, &CompileCache::default())
+    }
+
+    fn compile_cached(
+        &self,
+        lir: Arc<LirModule>,
+        options: &CompileOptions,
+        cache: &CompileCache,
+    ) -> Result<Box<dyn ExecutableGraph>> {
+        let gpu = self.gpu()?;
+        let target = self.kernel_target(Some(&*gpu));
+        let target = KernelTarget { pool: target.pool.for_options(options), ..target };
+        match cache.code.iter().find(|part| G::STORES_KERNELS && part.name == KERNELS) {
+            Some(part) => read(gpu, target, lir, &part.bytes),
+            None => make(gpu, target, lir, &cache.tuning),
+        }
+    }
+
+    fn tuning_key(&self, lir: &LirModule, step: &Step) -> Result<Option<TuningKey>> {
+        let gpu = self.gpu()?;
+        dispatch::tuning_key(step, lir, &self.kernel_target(Some(&*gpu)))
+    }
 }
 
 /// Whether the probe's result makes a usable device.
@@ -46,53 +197,8 @@ fn judge<G: GpuApi>(gpu: &G, right: bool) -> Result<()> {
     Err(gpu.error(ErrorKind::DeviceUnavailable, message).with_hint("use another driver"))
 }
 
-/// See [`Backend::drain`].
-///
-/// # Errors
-/// A fault of the device.
-pub fn drain<G: GpuApi>(which: &G::Which) -> Result<()> {
-    G::registry().opened(which).map_or(Ok(()), |gpu| gpu.wait())
-}
-
-/// See [`Backend::target`].
-pub fn target<G: GpuApi>(which: &G::Which) -> Arc<dyn Target> {
-    // Without the device, what every device has: graphs can be checked against it all the same.
-    Arc::new(G::target(which, G::open(which).ok().as_deref()))
-}
-
-/// See [`Backend::tuning_key`].
-///
-/// # Errors
-/// As [`GpuApi::open`].
-pub fn tuning_key<G: GpuApi>(which: &G::Which, lir: &LirModule, step: &Step) -> Result<Option<TuningKey>> {
-    let gpu = G::open(which)?;
-    dispatch::tuning_key(step, lir, &G::target(which, Some(&gpu)))
-}
-
-/// See [`Backend::compile_cached`].
-///
-/// # Errors
-/// As [`Backend::compile_cached`].
-pub fn compile<G: GpuApi>(
-    which: &G::Which,
-    lir: Arc<LirModule>,
-    options: &CompileOptions,
-    cache: &CompileCache,
-) -> Result<Box<dyn ExecutableGraph>> {
-    let gpu = G::open(which)?;
-    let target = G::target(which, Some(&gpu));
-    let target = KernelTarget { pool: target.pool.for_options(options), ..target };
-    match cache.code.iter().find(|part| G::STORES_KERNELS && part.name == KERNELS) {
-        Some(part) => compile_stored(gpu, target, lir, &part.bytes),
-        None => compile_for(gpu, target, lir, &cache.tuning),
-    }
-}
-
-/// Compiles for a device as `target` describes it.
-///
-/// # Errors
-/// As [`Backend::compile`].
-pub fn compile_for<G: GpuApi>(
+/// Compiles by kernels that are made here.
+fn make<G: GpuApi>(
     gpu: Arc<G>,
     target: KernelTarget,
     lir: Arc<LirModule>,
@@ -106,8 +212,8 @@ pub fn compile_for<G: GpuApi>(
     executable(program(gpu, target, lir, launches, false)?)
 }
 
-/// As [`compile_for`], by the kernels that another executable of the module left.
-fn compile_stored<G: GpuApi>(
+/// Compiles by the kernels that another executable of the module left.
+fn read<G: GpuApi>(
     gpu: Arc<G>,
     target: KernelTarget,
     lir: Arc<LirModule>,
@@ -127,8 +233,6 @@ fn compile_stored<G: GpuApi>(
     executable(program)
 }
 
-fn executable<G: GpuApi>(
-    program: rlx_backend::executor::Program<KernelDevice<G>>,
-) -> Result<Box<dyn ExecutableGraph>> {
-    Ok(Box::new(Executor::new(Arc::new(program))?))
+fn executable<G: GpuApi>(program: Program<G>) -> Result<Box<dyn ExecutableGraph>> {
+    Ok(Box::new(Executor::<KernelDevice<G>>::new(Arc::new(program))?))
 }

@@ -17,8 +17,9 @@ use rlx_opt::PoolSpec;
 use crate::api::{GpuApi, Usage};
 use crate::dispatch::{self, ConstantLayout, ConstantPlace, Dispatches, FAULT_BYTES};
 use crate::flights::{Fault, Flights, IN_FLIGHT, InitReport};
-use crate::memory::Buffer;
+use crate::memory::{self, Buffer};
 use crate::sequence::Sequence;
+use crate::timing::Timer;
 
 /// What the stored kernels of an executable are called.
 pub(crate) const KERNELS: &str = "kernels";
@@ -104,7 +105,7 @@ impl<G: GpuApi> KernelDevice<G> {
         if can_fail.is_empty() {
             return run.sequence.submit(gpu, name, run.places, faults, None, None);
         }
-        let mut report = InitReport::new(gpu, &can_fail)?;
+        let mut report = InitReport::new(gpu, faults, &can_fail)?;
         run.sequence.submit(gpu, name, run.places, faults, Some(report.back()), None)?;
         if !G::WAITS {
             queue.init_reports.get_mut().push(report);
@@ -147,7 +148,7 @@ impl<G: GpuApi> DeviceApi for KernelDevice<G> {
     }
 
     fn times_steps(&self) -> bool {
-        self.gpu.times_steps()
+        self.gpu.tick().is_some()
     }
 
     fn pools(&self) -> PoolSpec {
@@ -159,7 +160,7 @@ impl<G: GpuApi> DeviceApi for KernelDevice<G> {
     }
 
     fn with_room(&self, bytes: usize) -> usize {
-        bytes.checked_next_power_of_two().unwrap_or(bytes).min(self.gpu.limits().most_bound).max(bytes)
+        bytes.checked_next_power_of_two().unwrap_or(bytes).min(memory::most_bound(&*self.gpu)).max(bytes)
     }
 
     fn size(memory: &Buffer<G>) -> usize {
@@ -179,7 +180,7 @@ impl<G: GpuApi> DeviceApi for KernelDevice<G> {
     }
 
     fn download<'m>(&self, from: &'m Buffer<G>, bytes: usize) -> Result<Cow<'m, [u8]>> {
-        self.gpu.read(&from.whole(), bytes).map(Cow::Owned)
+        from.read(&self.gpu, bytes).map(Cow::Owned)
     }
 
     fn duplicate(&self, from: &Buffer<G>, bytes: usize, what: &str) -> Result<Buffer<G>> {
@@ -261,10 +262,14 @@ impl<G: GpuApi> DeviceApi for KernelDevice<G> {
         run.progress.step(stage, 0, 1, || "")?;
         let Queue { faults, flights, submitted, .. } = queue;
         let (gpu, name) = (&*self.gpu, &run.program.lir.name);
-        let flight = flights.prepare(gpu, run.outputs, run.places)?;
+        let flight = flights.prepare(gpu, run.outputs, run.places, faults)?;
+        let timer = if run.times.is_some() { Timer::new(gpu, run.sequence.bound.busy())? } else { None };
         submitted.set(true);
-        let (back, times) = (flights.back(gpu, flight)?, run.times.map(|(times, _)| times));
+        let (back, times) = (flights.back(gpu, flight)?, timer.as_ref().map(Timer::times));
         run.sequence.submit(gpu, name, run.places, faults, Some(back), times)?;
+        if let Some((timer, (times, _))) = timer.zip(run.times) {
+            timer.add_to(gpu, times)?;
+        }
         flights.submitted(flight, &run.sequence.bound.can_fail);
         Ok(None)
     }
@@ -282,7 +287,7 @@ impl<G: GpuApi> DeviceApi for KernelDevice<G> {
     fn poll_complete(&self, queue: &Queue<G>, context: &mut Context<'_>) -> Poll<()> {
         let init = queue.init_reports.borrow().iter().all(|r| r.poll(&self.gpu, context).is_ready());
         let run = queue.flights.poll(&self.gpu, context).is_ready();
-        let calls = self.gpu.poll_calls(context).is_ready();
+        let calls = self.gpu.shared().poll_calls(context).is_ready();
         if init && run && calls { Poll::Ready(()) } else { Poll::Pending }
     }
 
@@ -297,7 +302,7 @@ impl<G: GpuApi> DeviceApi for KernelDevice<G> {
 
     fn fetch(&self, place: &Option<G::Range>, bytes: usize) -> Result<Vec<u8>> {
         let missing = || self.gpu.error(ErrorKind::Internal, "an output without memory");
-        self.gpu.read(place.as_ref().ok_or_else(missing)?, bytes)
+        memory::read(&*self.gpu, place.as_ref().ok_or_else(missing)?, bytes)
     }
 
     fn arena<'q>(&self, queue: &'q Queue<G>) -> Option<&'q [u8]> {

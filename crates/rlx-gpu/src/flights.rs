@@ -13,6 +13,8 @@ use rlx_ir::{Error, ErrorKind, NodeId, Result};
 
 use crate::api::{Arrival, Back, GpuApi, HostMemory, placed};
 use crate::dispatch::{FAULT_BYTES, fault};
+use crate::host_copy::HostCopy;
+use crate::memory::whole_words;
 
 /// How many runs may be under way.
 pub(crate) const IN_FLIGHT: usize = 3;
@@ -28,6 +30,8 @@ type CanFail = Arc<Vec<(u32, NodeId)>>;
 /// What comes back of one run.
 struct Flight<G: GpuApi> {
     memory: Option<G::Host>,
+    /// The outputs, once somebody asked for them, where the host does not have that memory in reach.
+    copy: HostCopy,
     /// Where each output is, and how long; `None` for those that stay on the device.
     places: Vec<Option<(usize, usize)>>,
     /// What is copied; empty again once that was submitted, so that no memory is kept.
@@ -40,7 +44,7 @@ struct Flight<G: GpuApi> {
 impl<G: GpuApi> Default for Flight<G> {
     fn default() -> Self {
         let (places, arrivals, can_fail) = (Vec::new(), Vec::new(), Arc::default());
-        Flight { memory: None, places, arrivals, fault_at: 0, can_fail }
+        Flight { memory: None, copy: HostCopy::default(), places, arrivals, fault_at: 0, can_fail }
     }
 }
 
@@ -52,7 +56,14 @@ impl<G: GpuApi> Flight<G> {
 
     /// The outputs.
     fn host(&self, gpu: &G) -> Result<&[u8]> {
-        self.memory(gpu)?.bytes(gpu, self.fault_at)
+        let memory = self.memory(gpu)?;
+        match memory.in_reach() {
+            Some(all) => Ok(&all[..self.fault_at]),
+            None => self.copy.get(self.fault_at, |out| {
+                gpu.shared().count_to_host(out.len());
+                memory.copy(gpu, 0, out)
+            }),
+        }
     }
 }
 
@@ -81,6 +92,7 @@ impl<G: GpuApi> Flights<G> {
         gpu: &G,
         outputs: &[Output],
         places: &[Option<G::Range>],
+        faults: &G::Range,
     ) -> Result<usize> {
         let under_way = self.under_way.get_mut();
         let free = (0..IN_FLIGHT).find(|at| !under_way.contains(at));
@@ -89,6 +101,7 @@ impl<G: GpuApi> Flights<G> {
         if let Some(memory) = &mut flight.memory {
             memory.release();
         }
+        flight.copy.forget();
         flight.places.clear();
         flight.arrivals.clear();
         let mut end = 0usize;
@@ -97,12 +110,14 @@ impl<G: GpuApi> Flights<G> {
             if !output.stays {
                 if output.bytes > 0 {
                     let from = placed(gpu, places, output.buffer)?.clone();
-                    flight.arrivals.push(Arrival { from, bytes: output.bytes, at: end });
+                    let bytes = whole_words(output.bytes);
+                    flight.arrivals.push(Arrival { from, skip: 0, bytes, at: end });
                 }
                 end = end.saturating_add(output.bytes).next_multiple_of(HOST_ALIGN);
             }
         }
         flight.fault_at = end;
+        flight.arrivals.push(fault_record(faults, end));
         let total = end.saturating_add(FAULT_BYTES);
         if flight.memory.as_ref().is_none_or(|memory| memory.size() < total) {
             flight.memory = None;
@@ -116,9 +131,9 @@ impl<G: GpuApi> Flights<G> {
     /// # Errors
     /// A run that was not laid out.
     pub(crate) fn back(&mut self, gpu: &G, at: usize) -> Result<Back<'_, G>> {
-        let Flight { memory, arrivals, fault_at, .. } = &mut self.all[at];
+        let Flight { memory, arrivals, .. } = &mut self.all[at];
         let missing = || gpu.error(ErrorKind::Internal, "a run without memory to come back in");
-        Ok(Back { to: memory.as_mut().ok_or_else(missing)?, outputs: arrivals, fault_at: *fault_at })
+        Ok(Back { to: memory.as_mut().ok_or_else(missing)?, arrivals })
     }
 
     /// The run that was laid out as number `at` was submitted.
@@ -137,7 +152,11 @@ impl<G: GpuApi> Flights<G> {
         let Some(oldest) = self.under_way.borrow_mut().pop_front() else { return Ok(None) };
         self.current.set(oldest);
         let flight = &self.all[oldest];
-        read_fault(gpu, flight.memory(gpu)?, flight.fault_at, &flight.can_fail)
+        let memory = flight.memory(gpu)?;
+        if memory.in_reach().is_some() {
+            gpu.shared().count_to_host(flight.fault_at);
+        }
+        read_fault(gpu, memory, flight.fault_at, &flight.can_fail)
     }
 
     /// Whether no run is under way.
@@ -172,6 +191,7 @@ impl<G: GpuApi> Flights<G> {
 /// The fault record of init steps, on its way to the host.
 pub(crate) struct InitReport<G: GpuApi> {
     memory: G::Host,
+    arrivals: [Arrival<G>; 1],
     can_fail: CanFail,
 }
 
@@ -180,13 +200,14 @@ impl<G: GpuApi> InitReport<G> {
     ///
     /// # Errors
     /// Memory that cannot be had.
-    pub(crate) fn new(gpu: &G, can_fail: &CanFail) -> Result<Self> {
-        Ok(InitReport { memory: gpu.host(FAULT_BYTES)?, can_fail: Arc::clone(can_fail) })
+    pub(crate) fn new(gpu: &G, faults: &G::Range, can_fail: &CanFail) -> Result<Self> {
+        let (memory, arrivals) = (gpu.host(FAULT_BYTES)?, [fault_record(faults, 0)]);
+        Ok(InitReport { memory, arrivals, can_fail: Arc::clone(can_fail) })
     }
 
     /// What the steps copy.
     pub(crate) fn back(&mut self) -> Back<'_, G> {
-        Back { to: &mut self.memory, outputs: &[], fault_at: 0 }
+        Back { to: &mut self.memory, arrivals: &self.arrivals }
     }
 
     /// Waits for the steps. Gives the fault that they report.
@@ -203,9 +224,15 @@ impl<G: GpuApi> InitReport<G> {
     }
 }
 
+/// The fault record on its way to `at`.
+fn fault_record<G: GpuApi>(faults: &G::Range, at: usize) -> Arrival<G> {
+    Arrival { from: faults.clone(), skip: 0, bytes: FAULT_BYTES, at }
+}
+
 fn read_fault<G: GpuApi>(gpu: &G, from: &G::Host, at: usize, can_fail: &CanFail) -> Result<Option<Fault>> {
     from.wait(gpu)?;
     let mut record = [0; FAULT_BYTES];
     from.copy(gpu, at, &mut record)?;
+    gpu.shared().count_to_host(FAULT_BYTES);
     Ok(fault(&record, can_fail))
 }

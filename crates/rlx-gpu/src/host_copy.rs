@@ -6,7 +6,7 @@ use rlx_ir::Result;
 
 /// A copy that is made when somebody asks for it. Its memory is used again.
 #[derive(Default)]
-pub struct HostCopy {
+pub(crate) struct HostCopy {
     /// Words, so that elements of every type are aligned.
     words: OnceCell<Vec<u64>>,
     spare: Cell<Vec<u64>>,
@@ -17,7 +17,7 @@ impl HostCopy {
     ///
     /// # Errors
     /// What `fill` reports.
-    pub fn get(&self, bytes: usize, fill: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<&[u8]> {
+    pub(crate) fn get(&self, bytes: usize, fill: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<&[u8]> {
         let words = match self.words.get() {
             Some(known) => known,
             None => {
@@ -33,7 +33,7 @@ impl HostCopy {
     }
 
     /// What it holds is old.
-    pub fn forget(&mut self) {
+    pub(crate) fn forget(&mut self) {
         if let Some(words) = self.words.take() {
             self.spare.set(words);
         }

@@ -5,27 +5,28 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock};
+use std::task::{Context, Poll};
 
 use rlx_backend::budget::{Budget, Reserved};
 use rlx_backend::pipelines::in_parallel;
 use rlx_backend::prepared::Prepared;
 use rlx_backend::uploads::Uploads;
-use rlx_driver::Device;
 use rlx_ir::clock::Instant;
 use rlx_ir::{Error, ErrorKind, Result, Weight};
 use rlx_kernel::{Kernel, KernelHash};
 
 use crate::api::{GpuApi, Job, Usage};
+use crate::health::Health;
 use crate::memory::Buffer;
+use crate::signal::locked;
+use crate::which::{Lowered, Which};
 
-/// A mutex's contents, also after a panic elsewhere: every use leaves them whole.
-pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
+/// Devices by what they were opened by.
+type Opened<G> = HashMap<Which<<G as GpuApi>::Options>, Arc<G>>;
 
-/// Devices of one type, by what they were opened by.
-pub struct Registry<G: GpuApi>(LazyLock<Mutex<HashMap<G::Which, Arc<G>>>>);
+/// Devices of one type that the process has opened.
+pub struct Registry<G: GpuApi>(LazyLock<Mutex<Opened<G>>>);
 
 impl<G: GpuApi> Registry<G> {
     /// None opened yet.
@@ -37,9 +38,9 @@ impl<G: GpuApi> Registry<G> {
     ///
     /// # Errors
     /// What `open` reports.
-    pub fn open(&self, which: &G::Which, open: impl FnOnce() -> Result<G>) -> Result<Arc<G>> {
+    pub fn open(&self, which: &Which<G::Options>, open: impl FnOnce() -> Result<G>) -> Result<Arc<G>> {
         let mut opened = locked(&self.0);
-        if let Some(gpu) = opened.get(which).filter(|gpu| gpu.lost().is_none()) {
+        if let Some(gpu) = opened.get(which).filter(|gpu| gpu.shared().health.lost().is_none()) {
             return Ok(Arc::clone(gpu));
         }
         let gpu = Arc::new(open()?);
@@ -48,12 +49,12 @@ impl<G: GpuApi> Registry<G> {
     }
 
     /// The device, if this process has opened it and not lost it.
-    pub fn opened(&self, which: &G::Which) -> Option<Arc<G>> {
-        locked(&self.0).get(which).filter(|gpu| gpu.lost().is_none()).cloned()
+    pub fn opened(&self, which: &Which<G::Options>) -> Option<Arc<G>> {
+        locked(&self.0).get(which).filter(|gpu| gpu.shared().health.lost().is_none()).cloned()
     }
 
     /// A device that was opened elsewhere.
-    pub fn insert(&self, which: &G::Which, gpu: G) -> Arc<G> {
+    pub fn insert(&self, which: &Which<G::Options>, gpu: G) -> Arc<G> {
         let gpu = Arc::new(gpu);
         locked(&self.0).insert(which.clone(), Arc::clone(&gpu));
         gpu
@@ -83,8 +84,10 @@ pub type Rejected = (usize, Error);
 
 /// What all executables on an opened device share.
 pub struct Shared<G: GpuApi> {
-    /// Its name.
-    pub device: Device,
+    /// Whether it is still there.
+    pub health: Arc<Health>,
+    /// Limits that it is used under.
+    pub(crate) limits: Lowered,
     kernels: Mutex<HashMap<KernelKey, Arc<G::Code>>>,
     uploads: Uploads<Buffer<G>>,
     /// What init programs made.
@@ -93,18 +96,19 @@ pub struct Shared<G: GpuApi> {
     /// [`Transfers`] to the device, and to the host.
     moved: [AtomicU64; 2],
     /// What the probe found.
-    pub probed: OnceLock<Result<()>>,
+    pub(crate) probed: OnceLock<Result<()>>,
 }
 
 impl<G: GpuApi> Shared<G> {
-    /// Nothing yet, on a device of which executables may take `max_memory_bytes` in all.
-    pub fn new(device: Device, max_memory_bytes: Option<u64>) -> Self {
+    /// Nothing yet, on a device that is used under these limits.
+    pub fn new(health: Arc<Health>, limits: Lowered) -> Self {
         Shared {
-            device,
+            health,
+            limits,
             kernels: Mutex::default(),
             uploads: Uploads::default(),
             prepared: Prepared::new(),
-            budget: Budget::new(max_memory_bytes),
+            budget: Budget::new(limits.max_memory_bytes),
             moved: Default::default(),
             probed: OnceLock::new(),
         }
@@ -125,11 +129,11 @@ impl<G: GpuApi> Shared<G> {
     }
 
     /// Counts bytes that the host read of device memory.
-    pub fn count_to_host(&self, bytes: usize) {
+    pub(crate) fn count_to_host(&self, bytes: usize) {
         self.moved[1].fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// What went between host and device so far, where the device counts what the host reads.
+    /// What went between host and device so far.
     pub fn transfers(&self) -> Transfers {
         let [to_device, to_host] = [0, 1].map(|way| self.moved[way].load(Ordering::Relaxed));
         Transfers { to_device, to_host }
@@ -140,9 +144,14 @@ impl<G: GpuApi> Shared<G> {
         locked(&self.kernels).len()
     }
 
-    /// Forgets the kernels: one of them may be among calls that turned out to be wrong.
-    pub fn forget_kernels(&self) {
-        locked(&self.kernels).clear();
+    /// Whether every call has reported what it has to, where calls report later.
+    pub(crate) fn poll_calls(&self, context: &mut Context<'_>) -> Poll<()> {
+        let (wrong, polled) = self.health.poll(context);
+        if wrong {
+            // A kernel may be among what was wrong.
+            locked(&self.kernels).clear();
+        }
+        polled
     }
 
     /// The device's copy of a weight: one for all executables that use it.
@@ -177,7 +186,7 @@ impl<G: GpuApi> Shared<G> {
         let images = in_parallel(threads, jobs.len(), |i| gpu.compile(&jobs[i]));
         if !jobs.is_empty() {
             let took = started.elapsed();
-            tracing::debug!(device = %self.device, count = jobs.len(), ?took, "compiled kernels");
+            tracing::debug!(device = %self.health.device(), count = jobs.len(), ?took, "compiled kernels");
         }
         for ((&at, job), image) in missing.iter().zip(&jobs).zip(images) {
             let code = image.and_then(|image| gpu.load(job, image)).map_err(|e| (at, e))?;

@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use rlx_backend::StepProfile;
 use rlx_backend::executor::Step;
 use rlx_ir::Result;
 
-use crate::api::{Back, Bindings, GpuApi, Submission, Usage, placed};
+use crate::api::{Back, Bindings, GpuApi, Submission, Times, Usage, placed};
 use crate::device::Kernel;
 use crate::dispatch::{Bound, BoundLimits};
 use crate::memory::Buffer;
@@ -82,7 +81,7 @@ impl<G: GpuApi> Sequence<G> {
         places: &[Option<G::Range>],
         faults: &G::Range,
         back: Option<Back<'_, G>>,
-        times: Option<&mut [StepProfile]>,
+        times: Option<Times<'_, G>>,
     ) -> Result<()> {
         let Sequence { links, bound, uniforms, .. } = self;
         let same = |link: &Link<G>| {

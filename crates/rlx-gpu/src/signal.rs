@@ -1,10 +1,27 @@
-//! A result that a device's callback leaves for the thread or the task that waits for it.
+//! Waiting: for locks, for a result that a device's callback leaves for the thread or the task that waits for it, for futures.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::future::Future;
+use std::pin::pin;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::open::locked;
+/// A mutex's contents, also after a panic elsewhere: every use leaves them whole.
+pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The value of a future that is ready at once or soon, and needs no waker for that.
+pub fn block_on<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    let mut context = Context::from_waker(Waker::noop());
+    loop {
+        match future.as_mut().poll(&mut context) {
+            Poll::Ready(value) => return value,
+            Poll::Pending => std::thread::yield_now(),
+        }
+    }
+}
 
 /// Whether something has arrived, and how it went.
 pub struct Signal<T> {

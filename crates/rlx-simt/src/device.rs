@@ -1,13 +1,13 @@
 //! The device as the runtime uses it: see [`GpuApi`].
 
 use rlx_driver::Device;
-use rlx_gpu::{Bindings, GpuApi, Job, Limits, Registry, Shared, Submission, Usage};
+use rlx_gpu::{Back, Bindings, GpuApi, Job, Limits, Registry, Shared, Submission, Usage};
 use rlx_ir::Result;
 use rlx_kernel::{DeviceLimits, KernelTarget};
 use rlx_opt::PoolSpec;
 
 use crate::driver::{Code, DeviceMemory, Part};
-use crate::gpu::{Gpu, Which};
+use crate::gpu::{Gpu, Options, Which};
 use crate::kernels::Image;
 use crate::runs::{Link, Pages};
 
@@ -20,7 +20,7 @@ const UNIFORM_ALIGN: u64 = 128;
 static OPENED: Registry<Gpu> = Registry::new();
 
 impl GpuApi for Gpu {
-    type Which = Which;
+    type Options = Options;
     type Memory = DeviceMemory;
     type Range = Part;
     type Host = Pages;
@@ -32,7 +32,7 @@ impl GpuApi for Gpu {
         &OPENED
     }
 
-    fn new(which: &Which) -> Result<Gpu> {
+    async fn new(which: &Which) -> Result<Gpu> {
         Gpu::opened_by(which)
     }
 
@@ -63,10 +63,6 @@ impl GpuApi for Gpu {
         Limits { most_bound, most_buffer, uniform_align: UNIFORM_ALIGN, most_uniforms: u64::MAX }
     }
 
-    fn lost(&self) -> Option<&str> {
-        self.context.lost()
-    }
-
     fn wait(&self) -> Result<()> {
         self.alive()?;
         self.checked("waiting for the device", self.context.wait())
@@ -84,8 +80,9 @@ impl GpuApi for Gpu {
         self.send(to.part(offset, bytes.len()), bytes)
     }
 
-    fn read(&self, from: &Part, bytes: usize) -> Result<Vec<u8>> {
-        Part { bytes, ..*from }.read(self)
+    fn read(&self, back: Back<'_, Gpu>) -> Result<()> {
+        self.alive()?;
+        self.give_copies(&back, "reading from the device")
     }
 
     fn copy(&self, to: &DeviceMemory, from: &DeviceMemory, bytes: usize, what: &str) -> Result<()> {

@@ -6,8 +6,11 @@
 
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::ptr::null_mut;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+
+use rlx_driver::Device;
+use rlx_gpu::Health;
 
 use crate::load::Libraries;
 use crate::table::{DevicePtr, Driver, Fault, Handle, Vendor};
@@ -53,8 +56,8 @@ pub(crate) struct Context {
     /// How much work was given, and how much of it is known to be done.
     given: AtomicU64,
     done: AtomicU64,
-    /// Why the driver gave it up, once it did: then nothing of it is used or freed any more.
-    lost: OnceLock<String>,
+    /// Whether it is still there: else nothing of it is used or freed any more.
+    pub(crate) health: Arc<Health>,
 }
 
 // SAFETY: contexts, streams, memory, events, modules and graphs of both drivers may be used from any thread, also at once; each call
@@ -75,7 +78,12 @@ impl Context {
 
     /// Opens device number `ordinal`, which is below [`Context::count`]; `again`: after it was lost, so that the driver drops what
     /// is left of it.
-    pub(crate) fn open(libraries: &Arc<Libraries>, ordinal: usize, again: bool) -> Outcome<Arc<Context>> {
+    pub(crate) fn open(
+        libraries: &Arc<Libraries>,
+        name: Device,
+        ordinal: usize,
+        again: bool,
+    ) -> Outcome<Arc<Context>> {
         let driver = &libraries.driver;
         let (mut device, mut raw, mut stream) = (0, null_mut(), null_mut());
         let opened = (|| {
@@ -102,8 +110,8 @@ impl Context {
         })();
         opened.map_err(|f| driver.explained(f))?;
         let [given, done] = [AtomicU64::new(0), AtomicU64::new(0)];
-        let (libraries, lost) = (Arc::clone(libraries), OnceLock::new());
-        Ok(Arc::new(Context { libraries, device, raw, stream, given, done, lost }))
+        let (libraries, health) = (Arc::clone(libraries), Health::new(name));
+        Ok(Arc::new(Context { libraries, device, raw, stream, given, done, health }))
     }
 
     fn driver(&self) -> &Driver {
@@ -129,17 +137,6 @@ impl Context {
         self.with(f)
     }
 
-    /// Says that the driver gave the device up, and why.
-    pub(crate) fn lose(&self, reason: String) {
-        // The first reason is the cause.
-        let _ = self.lost.set(reason);
-    }
-
-    /// Why the driver gave the device up, if it did.
-    pub(crate) fn lost(&self) -> Option<&str> {
-        self.lost.get().map(String::as_str)
-    }
-
     /// Waits until everything that was given is done.
     pub(crate) fn wait(&self) -> Outcome<()> {
         let given = self.given.load(Ordering::Acquire);
@@ -152,7 +149,7 @@ impl Context {
     /// Frees something, after the work that may use it; nothing is left to free of a context that is lost.
     fn free(&self, free: impl FnOnce(&Driver) -> Outcome<()>) {
         let idle = self.done.load(Ordering::Acquire) >= self.given.load(Ordering::Acquire);
-        let freed = if self.lost().is_some() {
+        let freed = if self.health.lost().is_some() {
             Ok(())
         } else {
             let waited = if idle { Ok(()) } else { self.wait() };
@@ -354,13 +351,13 @@ impl Command<'_> {
 
 /// A range of device memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Part {
+pub struct Part {
     pub(crate) at: DevicePtr,
     pub(crate) bytes: usize,
 }
 
 /// Device memory.
-pub(crate) struct DeviceMemory {
+pub struct DeviceMemory {
     context: Arc<Context>,
     at: DevicePtr,
     bytes: usize,
@@ -451,7 +448,7 @@ impl Drop for Event {
 }
 
 /// A kernel that is loaded.
-pub(crate) struct Code {
+pub struct Code {
     context: Arc<Context>,
     module: Handle,
     function: Handle,

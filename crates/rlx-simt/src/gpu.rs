@@ -5,6 +5,7 @@ use std::fmt::Display;
 use std::path::PathBuf;
 use std::sync::{Arc, LazyLock, Mutex};
 
+use rlx_backend::libraries;
 use rlx_backend::pipelines::Kept;
 use rlx_driver::Device;
 use rlx_gpu::{GpuApi, Shared, locked};
@@ -16,21 +17,31 @@ use crate::load::Libraries;
 use crate::memory::Staging;
 use crate::table::{Fault, Vendor};
 
-/// Which device: by whose driver, where its libraries are looked for first, and its number.
+/// Which GPU, and where the vendor's libraries are.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Which {
-    pub(crate) device: Device,
-    pub(crate) folders: Vec<PathBuf>,
-    pub(crate) ordinal: usize,
-    /// The most bytes of device memory that this process's executables take together.
-    pub(crate) max_memory_bytes: Option<u64>,
+pub struct Options {
+    /// The folders in which driver and compiler are looked for first: those that [`libraries::LIBRARY_PATH`] names, if nothing else is
+    /// said.
+    pub folders: Vec<PathBuf>,
+    /// The GPU's number as the driver counts, from 0.
+    pub ordinal: usize,
 }
 
+impl Default for Options {
+    fn default() -> Self {
+        Options { folders: libraries::folders(), ordinal: 0 }
+    }
+}
+
+pub(crate) type Which = rlx_gpu::Which<Options>;
+
 /// A device has one context in a process, whatever limits it is used under: it is lost to all of them at once.
-static CONTEXTS: LazyLock<Mutex<HashMap<Which, Arc<Context>>>> = LazyLock::new(Mutex::default);
+static CONTEXTS: LazyLock<Mutex<Contexts>> = LazyLock::new(Mutex::default);
+
+type Contexts = HashMap<(Device, Options), Arc<Context>>;
 
 /// An opened device.
-pub(crate) struct Gpu {
+pub struct Gpu {
     pub(crate) context: Arc<Context>,
     /// Its name, the driver's version and the compiler's: what compiled kernels depend on.
     pub(crate) machine: String,
@@ -54,8 +65,7 @@ fn is_fatal(code: i32) -> bool {
 const OUT_OF_MEMORY: i32 = 2;
 
 impl Gpu {
-    fn libraries(which: &Which) -> Result<(Arc<Libraries>, usize)> {
-        let device = which.device;
+    fn libraries(device: Device, options: &Options) -> Result<(Arc<Libraries>, usize)> {
         let vendor = match device {
             Device::Cuda => Vendor::Cuda,
             Device::Rocm => Vendor::Hip,
@@ -64,7 +74,7 @@ impl Gpu {
                 return Err(Error::new(ErrorKind::DeviceUnavailable, message).with_device(device.name()));
             }
         };
-        let libraries = Libraries::load(device, vendor, &which.folders)?;
+        let libraries = Libraries::load(device, vendor, &options.folders)?;
         let count = Context::count(&libraries).map_err(|fault| {
             Error::new(ErrorKind::DeviceUnavailable, format!("the driver finds no GPU: {fault}"))
                 .with_device(device.name())
@@ -75,23 +85,15 @@ impl Gpu {
         Ok((libraries, count))
     }
 
-    /// How many GPUs the driver finds.
-    ///
-    /// # Errors
-    /// [`ErrorKind::DeviceUnavailable`] saying what is missing.
-    pub(crate) fn count(which: &Which) -> Result<usize> {
-        Ok(Self::libraries(which)?.1)
-    }
-
     /// The device's context: the one that is open, or a new one, where there is none or it was lost.
     fn context(which: &Which, libraries: &Arc<Libraries>) -> std::result::Result<Arc<Context>, Fault> {
         let mut contexts = locked(&CONTEXTS);
-        let of = Which { max_memory_bytes: None, ..which.clone() };
+        let of = (which.device, which.options.clone());
         let before = contexts.get(&of);
-        if let Some(context) = before.filter(|context| context.lost().is_none()) {
+        if let Some(context) = before.filter(|context| context.health.lost().is_none()) {
             return Ok(Arc::clone(context));
         }
-        let context = Context::open(libraries, which.ordinal, before.is_some())?;
+        let context = Context::open(libraries, of.0, of.1.ordinal, before.is_some())?;
         contexts.insert(of, Arc::clone(&context));
         Ok(context)
     }
@@ -101,12 +103,12 @@ impl Gpu {
     /// # Errors
     /// [`ErrorKind::DeviceUnavailable`] saying what is missing, [`ErrorKind::Device`] when it does not open.
     pub(crate) fn opened_by(which: &Which) -> Result<Gpu> {
-        let device = which.device;
+        let (device, ordinal) = (which.device, which.options.ordinal);
         let error = |kind, message: String| Error::new(kind, message).with_device(device.name());
-        let (libraries, count) = Self::libraries(which)?;
+        let (libraries, count) = Self::libraries(device, &which.options)?;
         let vendor = libraries.vendor;
-        if which.ordinal >= count {
-            let message = format!("there is no GPU {}, the driver has {count}", which.ordinal);
+        if ordinal >= count {
+            let message = format!("there is no GPU {ordinal}, the driver has {count}");
             return Err(error(ErrorKind::DeviceUnavailable, message));
         }
         let failed = |fault: Fault| error(ErrorKind::Device, format!("the GPU does not open: {fault}"));
@@ -122,14 +124,14 @@ impl Gpu {
         let compiler = compile::version(&libraries).map_err(failed)?;
         let machine =
             format!("{name} ({architecture}, driver {driver}, compiler {}.{})", compiler.0, compiler.1);
-        tracing::debug!(%device, ordinal = which.ordinal, %machine, "opened");
+        tracing::debug!(%device, ordinal, %machine, "opened");
         Ok(Gpu {
             architecture,
             max_workgroup,
             shared_bytes: shared as usize,
             kept: Kept::of(device.feature(), &[&machine]),
             staging: Mutex::default(),
-            shared: Shared::new(device, which.max_memory_bytes),
+            shared: Shared::new(Arc::clone(&context.health), which.limits),
             machine,
             context,
         })
@@ -145,7 +147,7 @@ impl Gpu {
                 return self.out_of_memory(&format!("{what}: {fault}"));
             }
             if is_fatal(fault.code) {
-                self.context.lose(fault.to_string());
+                self.shared.health.lose(fault.to_string());
                 return self
                     .error(ErrorKind::Device, format!("{what}: the device was lost: {fault}"))
                     .with_hint("compile again: the device is then opened again");
@@ -153,4 +155,12 @@ impl Gpu {
             self.error(ErrorKind::Device, format!("{what}: {fault}"))
         })
     }
+}
+
+/// How many GPUs the driver finds of `device`: [`Device::Cuda`] or [`Device::Rocm`].
+///
+/// # Errors
+/// [`ErrorKind::DeviceUnavailable`] saying what is missing.
+pub fn gpu_count(device: Device, options: &Options) -> Result<usize> {
+    Ok(Gpu::libraries(device, options)?.1)
 }

@@ -14,7 +14,7 @@ use crate::table::Vendor;
 const ENTRY: &str = "rlx_kernel";
 
 /// A kernel on its way to the device.
-pub(crate) struct Image {
+pub struct Image {
     /// What it is kept by.
     name: String,
     source: String,

@@ -11,7 +11,7 @@
 //! | `compile` | C to code objects by NVRTC or hiprtc |
 //! | `gpu` | an opened GPU: what it is, faults as typed errors |
 //! | `kernels` | kernels to code objects, kept on disk |
-//! | `memory` | copies through pinned memory |
+//! | `memory` | copies to the GPU through pinned memory |
 //! | `runs` | the commands of a run and their graph, what comes back |
 //! | `device` | all of it as [`rlx_gpu`] uses it, which does the rest |
 //!
@@ -24,7 +24,6 @@
 #![deny(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
-mod backend;
 // Calls into the vendors' compiler.
 #[allow(unsafe_code)]
 mod compile;
@@ -43,5 +42,26 @@ mod runs;
 #[allow(unsafe_code)]
 mod table;
 
-pub use backend::SimtBackend;
+pub use gpu::{Gpu, Options, gpu_count};
+pub use rlx_gpu::Lowered;
 pub use table::{COMPILER, DRIVER, Row, Vendor};
+
+/// A GPU of NVIDIA's ([`Device::Cuda`]) or AMD's ([`Device::Rocm`]) by the vendor's own driver and compiler, which are loaded at run
+/// time: first from the folders that [`Options::folders`] names. Without [`Options::ordinal`] it is the first GPU.
+///
+/// Which GPUs a process sees, the vendors' variables say (`CUDA_VISIBLE_DEVICES`, `HIP_VISIBLE_DEVICES`).
+///
+/// ```
+/// use rlx_backend::Backend;
+/// use rlx_driver::Device;
+/// let backend = rlx_simt::SimtBackend::new(Device::Cuda);
+/// match backend.probe() {
+///     Ok(()) => println!("{}", backend.machine()?),
+///     Err(missing) => println!("{missing}"),
+/// }
+/// # Ok::<(), rlx_ir::Error>(())
+/// ```
+///
+/// [`Device::Cuda`]: rlx_driver::Device::Cuda
+/// [`Device::Rocm`]: rlx_driver::Device::Rocm
+pub type SimtBackend = rlx_gpu::GpuBackend<Gpu>;

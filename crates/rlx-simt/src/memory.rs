@@ -1,9 +1,9 @@
-//! Copies between host and device: through pinned memory, so that the device copies by itself while the host goes on.
+//! Copies to the device: through pinned memory, so that the device copies by itself while the host goes on.
 
 use std::collections::VecDeque;
 
 use rlx_gpu::{GpuApi, locked};
-use rlx_ir::{Result, memory};
+use rlx_ir::Result;
 
 use crate::driver::{Event, Part, Pinned};
 use crate::gpu::Gpu;
@@ -26,30 +26,6 @@ impl Gpu {
             locked(&self.staging).send(self, Part { at, bytes: piece.len() }, piece)?;
         }
         Ok(())
-    }
-}
-
-impl Part {
-    /// Its bytes, behind everything that was given.
-    ///
-    /// # Errors
-    /// Memory that cannot be had, or what the driver reports.
-    pub(crate) fn read(self, gpu: &Gpu) -> Result<Vec<u8>> {
-        gpu.alive()?;
-        let mut out = memory::zeroed(self.bytes, || "a copy of device memory".to_string())?;
-        if self.bytes == 0 {
-            gpu.wait()?;
-            return Ok(out);
-        }
-        let what = "reading from the device";
-        let pinned = gpu.checked(what, gpu.context.pinned(self.bytes.min(PIECE)))?;
-        for (i, piece) in out.chunks_mut(PIECE).enumerate() {
-            let from = Part { at: self.at + (i * PIECE) as DevicePtr, bytes: piece.len() };
-            gpu.checked(what, gpu.context.to_host(&pinned, 0, from))?;
-            gpu.wait()?;
-            piece.copy_from_slice(&pinned.bytes()[..piece.len()]);
-        }
-        Ok(out)
     }
 }
 

@@ -1,22 +1,22 @@
 //! Runs: their commands, as a graph from the second run with the same memory on, and what comes back of them.
 
-use rlx_gpu::{Back, Bindings, GpuApi, HostMemory, Submission};
+use rlx_gpu::{Arrival, Back, Bindings, GpuApi, HostMemory, Submission};
 use rlx_ir::Result;
-use rlx_kernel::render::FAULT_WORDS;
 
 use crate::driver::{Command, Event, Graph, Part, Pinned};
 use crate::gpu::Gpu;
+use crate::table::DevicePtr;
 
 /// What is kept of steps on one set of memory.
 #[derive(Default)]
-pub(crate) struct Link {
+pub struct Link {
     /// Whether they ran on it before.
     ran: bool,
     graph: Option<Graph>,
 }
 
 /// What comes back of a run: pinned memory that the device copies to, and an event behind the copies.
-pub(crate) struct Pages {
+pub struct Pages {
     memory: Pinned,
     copied: Event,
 }
@@ -36,8 +36,8 @@ impl HostMemory<Gpu> for Pages {
         Ok(())
     }
 
-    fn bytes(&self, _: &Gpu, bytes: usize) -> Result<&[u8]> {
-        Ok(&self.memory.bytes()[..bytes])
+    fn in_reach(&self) -> Option<&[u8]> {
+        Some(self.memory.bytes())
     }
 }
 
@@ -88,17 +88,19 @@ impl Gpu {
                 self.checked(what, self.context.replay(graph))?;
             }
         }
-        work.back.map_or(Ok(()), |back| self.give_copies(&back, *work.bindings.faults))
+        work.back.map_or(Ok(()), |back| self.give_copies(&back, "copying the outputs"))
     }
 
-    fn give_copies(&self, back: &Back<'_, Gpu>, faults: Part) -> Result<()> {
-        let (Pages { memory, copied }, what) = (&*back.to, "copying the outputs");
-        for output in back.outputs {
-            let from = Part { bytes: output.bytes, ..output.from };
-            self.checked(what, self.context.to_host(memory, output.at, from))?;
+    /// Gives the device the copies of what comes back, behind everything that was given.
+    ///
+    /// # Errors
+    /// What the driver reports.
+    pub(crate) fn give_copies(&self, back: &Back<'_, Gpu>, what: &str) -> Result<()> {
+        let Pages { memory, copied } = &*back.to;
+        for &Arrival { from, skip, bytes, at } in back.arrivals {
+            let from = Part { at: from.at + skip as DevicePtr, bytes };
+            self.checked(what, self.context.to_host(memory, at, from))?;
         }
-        let record = Part { bytes: 4 * FAULT_WORDS, ..faults };
-        self.checked(what, self.context.to_host(memory, back.fault_at, record))?;
         self.checked(what, self.context.record(copied))
     }
 }

@@ -76,6 +76,6 @@ fn main() {
     };
     let runs = std::env::var("RUNS").ok().and_then(|n| n.parse().ok()).unwrap_or(20);
     let backend = WgpuBackend::new(device);
-    println!("{}", backend.adapter_name().unwrap_or_else(|e| panic!("{e}")));
+    println!("{}", backend.machine().unwrap_or_else(|e| panic!("{e}")));
     args.for_each(|name| bench(&backend, &name, runs));
 }

@@ -43,7 +43,7 @@ fn compile(graph: &Graph, backend: &WgpuBackend) -> rlx_ir::Result<Box<dyn Execu
 
 fn measure() -> rlx_ir::Result<[f64; 2]> {
     let backend = WgpuBackend::new(Device::Gpu);
-    println!("{}", backend.adapter_name()?);
+    println!("{}", backend.machine()?);
     let mut runs = Vec::new();
     for length in LENGTHS {
         runs.push((length, compile(&chain(length), &backend)?, Duration::MAX));

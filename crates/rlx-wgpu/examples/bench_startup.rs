@@ -127,7 +127,7 @@ fn main() {
     let names: Vec<String> = args.collect();
     tracing::subscriber::set_global_default(Sum).expect("the first subscriber");
     let backend = WgpuBackend::new(device.parse().expect("a device"));
-    println!("{}; milliseconds", backend.adapter_name().unwrap_or_else(|e| panic!("{e}")));
+    println!("{}; milliseconds", backend.machine().unwrap_or_else(|e| panic!("{e}")));
     for (number, name) in (0..).zip(&names) {
         measure(&backend, name, number);
     }

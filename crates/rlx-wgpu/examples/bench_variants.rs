@@ -136,7 +136,7 @@ fn main() -> Result<()> {
             println!("{device}: {missing}");
             continue;
         }
-        println!("\n{device}: {}, smallest of {rounds}\n", backend.adapter_name()?);
+        println!("\n{device}: {}, smallest of {rounds}\n", backend.machine()?);
         println!("| step | unmeasured | ms | fastest | × | others, × |\n|---|---|---|---|---|---|");
         for case in cases().into_iter().filter(|case| case.name.contains(part)) {
             let times = measure(&case, &backend, rounds)?;

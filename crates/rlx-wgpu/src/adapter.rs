@@ -124,12 +124,12 @@ mod tests {
         assert!(missing(Device::OpenGl).hint().is_some_and(|h| h.contains("libegl-mesa0")));
         if !cfg!(any(windows, target_vendor = "apple")) {
             for (device, system) in [(Device::Metal, "macOS"), (Device::DirectX, "Windows")] {
-                let e = crate::block_on(choose(device)).unwrap_err();
+                let e = rlx_gpu::block_on(choose(device)).unwrap_err();
                 assert_eq!((e.kind(), e.device()), (ErrorKind::DeviceUnavailable, Some(device.name())));
                 assert!(e.message().contains(system) && e.hint().is_some_and(|h| h.contains(system)), "{e}");
             }
         }
-        let other = crate::block_on(choose(Device::Cuda)).unwrap_err();
+        let other = rlx_gpu::block_on(choose(Device::Cuda)).unwrap_err();
         assert_eq!(other.kind(), ErrorKind::DeviceUnavailable);
     }
 }

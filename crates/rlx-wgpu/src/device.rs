@@ -1,17 +1,13 @@
 //! The device as the runtime uses it: see [`GpuApi`].
 
-use std::task::{Context, Poll};
-
-use rlx_gpu::memory::whole_words;
-use rlx_gpu::{Bindings, GpuApi, Job, Limits, Registry, Shared, Submission, Usage, locked};
-use rlx_ir::{Error, ErrorKind, Result};
+use rlx_gpu::{Back, Bindings, GpuApi, Job, Limits, Registry, Shared, Submission, Usage, Which};
+use rlx_ir::Result;
 use rlx_kernel::{DeviceLimits, KernelTarget, TypeSupport};
 use rlx_opt::PoolSpec;
 
-use crate::gpu::{Gpu, Which};
+use crate::gpu::Gpu;
 use crate::memory::{Range, Readback};
 use crate::pipeline::Pipeline;
-use crate::{WAITS, block_on};
 
 /// Kernels count elements with 32 bits, so no buffer may be larger.
 const MOST_BYTES: u64 = i32::MAX as u64 & !0xff;
@@ -19,7 +15,7 @@ const MOST_BYTES: u64 = i32::MAX as u64 & !0xff;
 static OPENED: Registry<Gpu> = Registry::new();
 
 impl GpuApi for Gpu {
-    type Which = Which;
+    type Options = ();
     type Memory = wgpu::Buffer;
     type Range = Range;
     type Host = Readback;
@@ -27,21 +23,17 @@ impl GpuApi for Gpu {
     type Code = Pipeline;
     type Link = Vec<wgpu::BindGroup>;
 
-    const WAITS: bool = WAITS;
+    // In a page no thread can wait: what the device did arrives between two turns of its event loop. So devices are opened by
+    // `WgpuBackend::open` there, runs are awaited (`ExecutableGraph::poll_collect`), and what would wait is an error.
+    const WAITS: bool = !cfg!(target_family = "wasm");
     const STORES_KERNELS: bool = true;
 
     fn registry() -> &'static Registry<Gpu> {
         &OPENED
     }
 
-    fn new(which: &Which) -> Result<Gpu> {
-        if !WAITS {
-            let message = "the device is not open, and opening it takes turns of the page's event loop";
-            return Err(Error::new(ErrorKind::DeviceUnavailable, message)
-                .with_device(which.device.name())
-                .with_hint("await WgpuBackend::open first"));
-        }
-        block_on(Gpu::opened_by(*which))
+    async fn new(which: &Which<()>) -> Result<Gpu> {
+        Gpu::opened_by(which).await
     }
 
     fn shared(&self) -> &Shared<Gpu> {
@@ -52,7 +44,7 @@ impl GpuApi for Gpu {
         format!("{} ({}, {})", self.info.name, self.info.backend, self.info.driver_info)
     }
 
-    fn target(which: &Which, opened: Option<&Gpu>) -> KernelTarget {
+    fn target(which: &Which<()>, opened: Option<&Gpu>) -> KernelTarget {
         let Some(gpu) = opened else { return KernelTarget::webgpu(which.device.feature()) };
         let limits = &gpu.limits;
         let size = |bytes: u64| bytes.min(MOST_BYTES) as usize;
@@ -88,44 +80,47 @@ impl GpuApi for Gpu {
         }
     }
 
-    fn lost(&self) -> Option<&str> {
-        self.lost.get().map(String::as_str)
+    fn tick(&self) -> Option<f64> {
+        let clock = self.device.features().contains(wgpu::Features::TIMESTAMP_QUERY);
+        clock.then(|| f64::from(self.queue.get_timestamp_period()))
     }
 
-    fn stray(&self) -> Option<Error> {
-        locked(&self.stray).take()
+    fn close(&self) {
+        self.device.destroy();
+        // What was under way calls back when the device is polled; an error of this poll is the loss itself.
+        let _ = self.device.poll(wgpu::PollType::Poll);
     }
 
     fn wait(&self) -> Result<()> {
         self.poll(wgpu::PollType::wait_indefinitely())
     }
 
-    fn poll_calls(&self, context: &mut Context<'_>) -> Poll<()> {
-        self.poll_late(context)
-    }
-
     fn allocate(&self, bytes: usize, usage: Usage, what: &str) -> Result<wgpu::Buffer> {
         let usage = match usage {
             Usage::Storage | Usage::Pool => wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC,
             Usage::Uniforms => wgpu::BufferUsages::UNIFORM,
+            Usage::Times => wgpu::BufferUsages::QUERY_RESOLVE | wgpu::BufferUsages::COPY_SRC,
         };
         self.create(bytes, usage | wgpu::BufferUsages::COPY_DST, what)
     }
 
     fn range(memory: &wgpu::Buffer, offset: usize, bytes: usize) -> Range {
-        Range { buffer: memory.clone(), offset: offset as u64, bytes: whole_words(bytes) as u64 }
+        Range { buffer: memory.clone(), offset: offset as u64, bytes: bytes as u64 }
     }
 
     fn write(&self, to: &wgpu::Buffer, offset: usize, bytes: &[u8]) -> Result<()> {
-        self.send(to, offset as u64, bytes)
+        let what = || format!("copying {} bytes to the device", bytes.len());
+        self.checked(&what, || self.queue.write_buffer(to, offset as u64, bytes))
     }
 
-    fn read(&self, from: &Range, bytes: usize) -> Result<Vec<u8>> {
-        self.download(from, bytes)
+    fn read(&self, back: Back<'_, Gpu>) -> Result<()> {
+        self.submit_with(&|| "reading from the device".to_string(), Some(back), |_| ())
     }
 
     fn copy(&self, to: &wgpu::Buffer, from: &wgpu::Buffer, bytes: usize, what: &str) -> Result<()> {
-        self.copy_words((from, 0), to, bytes, &format!("copying {what}")).map(drop)
+        self.submit_with(&|| format!("copying {what}"), None, |encoder| {
+            encoder.copy_buffer_to_buffer(from, 0, to, 0, bytes as u64);
+        })
     }
 
     fn host(&self, bytes: usize) -> Result<Readback> {
@@ -147,10 +142,6 @@ impl GpuApi for Gpu {
 
     fn link(&self, bindings: &Bindings<'_, Gpu>) -> Result<Vec<wgpu::BindGroup>> {
         self.groups(bindings)
-    }
-
-    fn times_steps(&self) -> bool {
-        self.has_clock()
     }
 
     fn submit(&self, groups: &mut Vec<wgpu::BindGroup>, work: Submission<'_, Gpu>) -> Result<()> {

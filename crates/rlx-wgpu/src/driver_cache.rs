@@ -65,11 +65,11 @@ mod tests {
 
     #[test]
     fn what_a_driver_gave_is_taken_back() {
-        use rlx_gpu::GpuApi;
+        use rlx_gpu::{GpuApi, Lowered, Which};
 
-        use crate::gpu::{Gpu, Lowered, Which};
-        let lowered = Lowered { max_memory_bytes: Some(1 << 28), ..Lowered::default() };
-        let gpu = match Gpu::open(&Which { device: rlx_driver::Device::Vulkan, lowered }) {
+        use crate::gpu::Gpu;
+        let limits = Lowered { max_memory_bytes: Some(1 << 28), ..Lowered::default() };
+        let gpu = match Gpu::open(&Which { device: rlx_driver::Device::Vulkan, limits, options: () }) {
             Ok(gpu) if gpu.device.features().contains(wgpu::Features::PIPELINE_CACHE) => gpu,
             Ok(_) => return println!("@skip 1 the driver keeps no pipelines"),
             Err(missing) => return println!("@skip 1 {missing}"),

@@ -11,7 +11,7 @@ use crate::trusted;
 
 /// A kernel as the device runs it, and how its bindings are laid out: see [`rlx_kernel::render`].
 #[derive(Debug)]
-pub(crate) struct Pipeline {
+pub struct Pipeline {
     pub(crate) raw: wgpu::ComputePipeline,
     pub(crate) layout: wgpu::BindGroupLayout,
 }

@@ -1,16 +1,22 @@
 //! Runs: bind groups, and the one submission of a run with the copies of what comes back.
+//!
+//! Where the steps of a run are timed, each is a compute pass of its own, so such a run takes a little longer than others.
 
 use std::ops::Range;
+use std::sync::Arc;
 
-use rlx_gpu::dispatch::{Bound, FAULT_BYTES};
-use rlx_gpu::memory::whole_words;
-use rlx_gpu::{Back, Bindings, Submission};
+use rlx_gpu::dispatch::Bound;
+use rlx_gpu::{Bindings, Submission};
 use rlx_ir::Result;
 
 use crate::gpu::Gpu;
 use crate::memory;
 use crate::pipeline::Pipeline;
-use crate::timing::Timer;
+
+/// Steps whose times are in one query set: as many as it may have, two notes for each.
+const STEPS: usize = wgpu::QUERY_SET_MAX_QUERIES as usize / 2;
+/// Bytes of the notes of a step.
+const NOTES: usize = 2 * wgpu::QUERY_SIZE as usize;
 
 impl Gpu {
     /// The bind groups of all dispatches.
@@ -32,45 +38,65 @@ impl Gpu {
         })
     }
 
-    /// Submits the dispatches and then the copies of what comes back; the fault record is cleared first. Where the steps' times are
-    /// asked for, it waits for them.
+    /// Submits the dispatches and then the copies of what comes back; the fault record is cleared first.
     ///
     /// # Errors
     /// What the driver reports.
     pub(crate) fn run(&self, groups: &[wgpu::BindGroup], work: Submission<'_, Gpu>) -> Result<()> {
         let Submission { name, bindings: Bindings { bound, faults, .. }, back, times } = work;
-        let busy = if times.is_some() { bound.busy() } else { Vec::new() };
-        let timer = if busy.contains(&true) { Some(Timer::new(self, busy.len())?) } else { None };
-        let index = self.checked(&|| format!("running {name:?}"), || {
-            let mut encoder = self.device.create_command_encoder(&Default::default());
+        let clock = match &times {
+            Some(times) => Some((times, self.query_sets(times.busy.len())?)),
+            None => None,
+        };
+        self.submit_with(&|| format!("running {name:?}"), back, |encoder| {
             encoder.clear_buffer(&faults.buffer, 0, None);
-            match &timer {
-                None => {
-                    record(bound, groups, &mut encoder.begin_compute_pass(&Default::default()), 0..usize::MAX)
-                }
-                Some(timer) => {
-                    let steps = bound.steps().enumerate().filter(|(i, _)| busy[*i]);
-                    steps.for_each(|(i, dispatches)| {
-                        record(bound, groups, &mut timer.pass(&mut encoder, i), dispatches)
-                    });
-                    timer.collect(&mut encoder);
-                }
+            let Some((times, sets)) = clock else {
+                let pass = &mut encoder.begin_compute_pass(&Default::default());
+                return record(bound, groups, pass, 0..usize::MAX);
+            };
+            for (step, dispatches) in bound.steps().enumerate().filter(|(step, _)| times.busy[*step]) {
+                record(bound, groups, &mut timed_pass(encoder, &sets, step), dispatches);
             }
-            if let Some(back) = &back {
-                record_copies(&mut encoder, back, faults);
+            for (i, set) in sets.iter().enumerate() {
+                let steps = (times.busy.len() - i * STEPS).min(STEPS);
+                let at = (NOTES * i * STEPS) as u64;
+                encoder.resolve_query_set(set, 0..2 * steps as u32, times.notes, at);
             }
-            self.queue.submit([encoder.finish()])
-        })?;
-        if let Some((timer, times)) = timer.zip(times) {
-            timer.add_to(self, index.clone(), &busy, times)?;
-        }
-        back.map_or(Ok(()), |back| back.to.map(self, back.fault_at + FAULT_BYTES, index))
+        })
     }
+
+    /// Room for what the clock says before and behind each of so many steps.
+    fn query_sets(&self, steps: usize) -> Result<Vec<wgpu::QuerySet>> {
+        self.checked(&|| "timing the steps".to_string(), || {
+            let set = |from: usize| {
+                let (ty, count) = (wgpu::QueryType::Timestamp, 2 * (steps - from).min(STEPS) as u32);
+                self.device.create_query_set(&wgpu::QuerySetDescriptor { label: None, ty, count })
+            };
+            (0..steps).step_by(STEPS).map(set).collect()
+        })
+    }
+}
+
+/// The pass of a step that is timed: the device notes its clock before and behind it.
+fn timed_pass<'e>(
+    encoder: &'e mut wgpu::CommandEncoder,
+    sets: &[wgpu::QuerySet],
+    step: usize,
+) -> wgpu::ComputePass<'e> {
+    let first = 2 * (step % STEPS) as u32;
+    encoder.begin_compute_pass(&wgpu::ComputePassDescriptor {
+        label: None,
+        timestamp_writes: Some(wgpu::ComputePassTimestampWrites {
+            query_set: &sets[step / STEPS],
+            beginning_of_pass_write_index: Some(first),
+            end_of_pass_write_index: Some(first + 1),
+        }),
+    })
 }
 
 /// Records some of the dispatches.
 fn record(
-    bound: &Bound<std::sync::Arc<Pipeline>>,
+    bound: &Bound<Arc<Pipeline>>,
     groups: &[wgpu::BindGroup],
     pass: &mut wgpu::ComputePass<'_>,
     which: Range<usize>,
@@ -83,13 +109,4 @@ fn record(
             pass.dispatch_workgroups(x, y, 1);
         }
     }
-}
-
-fn record_copies(encoder: &mut wgpu::CommandEncoder, back: &Back<'_, Gpu>, faults: &memory::Range) {
-    let to = back.to.buffer.memory();
-    for output in back.outputs {
-        let (from, bytes) = (&output.from, whole_words(output.bytes) as u64);
-        encoder.copy_buffer_to_buffer(&from.buffer, from.offset, to, output.at as u64, bytes);
-    }
-    encoder.copy_buffer_to_buffer(&faults.buffer, 0, to, back.fault_at as u64, FAULT_BYTES as u64);
 }

@@ -11,7 +11,7 @@ use libloading::Library;
 use rlx_backend::Backend;
 pub use rlx_backend::testing::{compile, disagreement, set_params};
 use rlx_driver::Device;
-use rlx_simt::SimtBackend;
+use rlx_simt::{Lowered, Options, SimtBackend};
 
 /// The devices that this crate serves.
 pub const DEVICES: [Device; 2] = [Device::Cuda, Device::Rocm];
@@ -37,9 +37,19 @@ pub fn fake_folder() -> &'static Path {
     &FOLDER
 }
 
+/// The fake driver's GPU number `ordinal`.
+pub fn options(ordinal: usize) -> Options {
+    Options { folders: vec![fake_folder().to_owned()], ordinal }
+}
+
 /// The fake GPU number `ordinal`.
 pub fn fake(device: Device, ordinal: usize) -> SimtBackend {
-    SimtBackend::new(device).with_library_folders(vec![fake_folder().to_owned()]).with_ordinal(ordinal)
+    SimtBackend::new(device).with_options(options(ordinal))
+}
+
+/// The same GPU, of whose memory all executables together take so many bytes at most.
+pub fn with_memory(backend: &SimtBackend, most: u64) -> SimtBackend {
+    backend.clone().with_limits(Lowered { max_memory_bytes: Some(most), ..Lowered::default() })
 }
 
 /// The fake GPUs but the first for one test at a time: that is where GPUs are lost. The runtime loses the second, damaged modules the

@@ -8,7 +8,7 @@ use rlx_driver::Device;
 use rlx_ir::{DType, ErrorKind, Graph, Op, Shape, text};
 use rlx_simt::SimtBackend;
 
-use crate::common::{DEVICES, Fake, all, compile, fake, fakes, second_gpu};
+use crate::common::{DEVICES, Fake, all, compile, fake, fakes, second_gpu, with_memory};
 
 #[test]
 fn an_index_out_of_range_names_the_node_and_the_next_run_is_right() {
@@ -20,7 +20,7 @@ fn an_index_out_of_range_names_the_node_and_the_next_run_is_right() {
 #[test]
 fn memory_above_the_limit_is_out_of_memory_and_smaller_work_goes_on() {
     for backend in all() {
-        keeps_to_a_mebibyte(&backend.with_max_memory(1 << 20));
+        keeps_to_a_mebibyte(&with_memory(&backend, 1 << 20));
     }
 }
 
@@ -114,7 +114,7 @@ fn executables_of_a_lost_device_say_so() {
     let _alone = second_gpu();
     let backend = fake(Device::Cuda, 1);
     let mut exec = compile(&gather(), &backend).unwrap();
-    let mut limited = compile(&gather(), &backend.clone().with_max_memory(1 << 30)).unwrap();
+    let mut limited = compile(&gather(), &with_memory(&backend, 1 << 30)).unwrap();
     exec.run(&&gather_inputs(0)[..], &[]).unwrap();
     Fake::get().fail(3, 719);
     let lost = exec.run(&&gather_inputs(0)[..], &[]).unwrap_err();
@@ -133,6 +133,23 @@ fn executables_of_a_lost_device_say_so() {
     assert!(exec.run(&&gather_inputs(0)[..], &[]).is_err(), "it is lost for good");
     drop(exec);
     backend.drain().unwrap();
+}
+
+#[test]
+fn a_device_that_was_closed_is_lost_to_its_executables_and_opens_again() {
+    let _alone = second_gpu();
+    for device in DEVICES {
+        let backend = fake(device, 1);
+        let mut exec = compile(&gather(), &backend).unwrap();
+        exec.run(&&gather_inputs(0)[..], &[]).unwrap();
+        backend.close().unwrap();
+        let error = exec.run(&&gather_inputs(0)[..], &[]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Device);
+        assert!(error.message().contains("closed by this process") && error.hint().is_some(), "{error}");
+        assert_eq!(work(&backend).unwrap(), gathered(0));
+        drop(exec);
+        assert_eq!(work(&backend).unwrap(), gathered(0));
+    }
 }
 
 /// A graph whose kernel no one has compiled, ever.

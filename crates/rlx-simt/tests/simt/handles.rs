@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use rlx_backend::RunOptions;
+use rlx_backend::{Backend, RunOptions};
 use rlx_ir::op::BinaryOp;
 use rlx_ir::{DType, Graph, Shape, Weight};
 
-use crate::common::{all, compile, fakes};
+use crate::common::{all, compile, fakes, with_memory};
 
 fn bytes(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|v| v.to_le_bytes()).collect()
@@ -100,7 +100,7 @@ fn a_handle_feeds_itself_through_graphs_and_clones_go_their_own_ways() {
 fn what_is_dropped_gives_its_memory_back_and_kernels_are_compiled_once() {
     for backend in fakes() {
         // An account of its own.
-        let backend = backend.with_max_memory(1 << 30);
+        let backend = with_memory(&backend, 1 << 30);
         let exec = compile(&counter(), &backend).unwrap();
         let (kernels, used) = (backend.kernel_count().unwrap(), backend.memory_in_use().unwrap());
         let again = compile(&counter(), &backend).unwrap();
@@ -108,5 +108,16 @@ fn what_is_dropped_gives_its_memory_back_and_kernels_are_compiled_once() {
         assert!(used > 0 && backend.memory_in_use().unwrap() > used);
         drop((exec, again));
         assert_eq!(backend.memory_in_use().unwrap(), 0);
+    }
+}
+
+#[test]
+fn a_large_handle_is_read_in_pieces() {
+    for backend in all() {
+        let mut exec = compile(&counter(), &backend).unwrap();
+        let value: Vec<u8> = (0..(64usize << 20) + 20).map(|i| ((i * 167) >> 8) as u8).collect();
+        let handles = exec.handles_mut().expect("handles");
+        handles.set(0, &value).unwrap();
+        assert!(handles.read(0).unwrap() == value, "{}", backend.name());
     }
 }

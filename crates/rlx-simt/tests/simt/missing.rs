@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use rlx_backend::Backend;
 use rlx_driver::Device;
 use rlx_ir::ErrorKind;
-use rlx_simt::SimtBackend;
+use rlx_simt::{Options, SimtBackend, gpu_count};
 
-use crate::common::{DEVICES, fake, fake_folder, second_gpu};
+use crate::common::{DEVICES, fake, fake_folder, options, second_gpu};
 
 #[test]
 fn what_is_missing_is_named_with_how_to_get_it() {
@@ -35,7 +35,8 @@ fn driver_alone(name: &str) -> PathBuf {
 }
 
 fn stops(folders: Vec<PathBuf>) -> rlx_ir::Error {
-    SimtBackend::new(Device::Cuda).with_library_folders(folders).probe().unwrap_err()
+    let options = Options { folders, ordinal: 0 };
+    SimtBackend::new(Device::Cuda).with_options(options).probe().unwrap_err()
 }
 
 #[test]
@@ -74,7 +75,7 @@ fn nvrtc_compiles_what_it_is_given() {
 fn gpus_are_counted_and_chosen_by_number() {
     let _alone = second_gpu();
     for device in DEVICES {
-        assert_eq!(fake(device, 0).gpu_count().unwrap(), 4);
+        assert_eq!(gpu_count(device, &options(0)).unwrap(), 4);
         fake(device, 1).probe().unwrap();
         let beyond = fake(device, 4).probe().unwrap_err();
         assert_eq!(beyond.kind(), ErrorKind::DeviceUnavailable);

@@ -49,9 +49,9 @@ fn new_dimensions_need_no_new_pipeline_and_answers_stay_right() {
         for rows in [3, 1, 70, 2, 300] {
             assert_eq!(disagreement(&graph, &bindings(rows), &mut *exec), None, "{rows} rows");
         }
-        let before = backend.pipeline_count().unwrap();
+        let before = backend.kernel_count().unwrap();
         compile(&graph, &backend).unwrap();
-        assert_eq!(backend.pipeline_count().unwrap(), before);
+        assert_eq!(backend.kernel_count().unwrap(), before);
     }
 }
 
@@ -120,7 +120,7 @@ fn the_arena_holds_the_outputs_for_the_host() {
 fn the_best_adapter_serves_gpu() {
     let Some(backend) = device(Device::Gpu) else { return };
     check(&linear(), &bindings(4), &backend).unwrap();
-    println!("gpu is {}", backend.adapter_name().unwrap());
+    println!("gpu is {}", backend.machine().unwrap());
 }
 
 #[test]

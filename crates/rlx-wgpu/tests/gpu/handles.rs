@@ -1,12 +1,12 @@
 //! Handles: what an output feeds stays on the device. Bytes that go between host and device are counted.
 
-use rlx_backend::{InputSource, RunOptions};
+use rlx_backend::{Backend, InputSource, RunOptions};
 use rlx_ir::op::{BinaryOp, ReduceOp};
 use rlx_ir::{DType, Graph, Shape, Weight};
 use rlx_wgpu::Lowered;
 use std::sync::Arc;
 
-use crate::common::{DEVICES, MAIN, compile, device};
+use crate::common::{DEVICES, MAIN, compile, device, devices};
 
 /// Elements of the state.
 pub const N: usize = 1 << 16;
@@ -123,4 +123,15 @@ fn a_handle_that_is_too_small_is_an_error() {
     exec.handles_mut().unwrap().set(0, &[0; 8]).unwrap();
     let small = exec.run(&Kept, &[]).unwrap_err();
     assert!(small.to_string().contains("8 bytes, the run needs 262144"), "{small}");
+}
+
+#[test]
+fn a_large_handle_is_read_in_pieces() {
+    for backend in devices() {
+        let mut exec = compile(&counter(), &backend).unwrap();
+        let value: Vec<u8> = (0..(64usize << 20) + 20).map(|i| ((i * 167) >> 8) as u8).collect();
+        let handles = exec.handles_mut().expect("handles");
+        handles.set(0, &value).unwrap();
+        assert!(handles.read(0).unwrap() == value, "{}", backend.name());
+    }
 }

@@ -62,12 +62,12 @@ fn stored_kernels_give_the_same_bits(backend: &WgpuBackend) {
     let mut own = compile(&graph, backend).unwrap();
     let code = own.code().unwrap();
     assert_eq!(compile(&graph, backend).unwrap().code().unwrap(), code, "the same module, the same bytes");
-    let pipelines = backend.pipeline_count().unwrap();
+    let pipelines = backend.kernel_count().unwrap();
     let mut here = by(backend, own.lir(), code.clone()).unwrap();
-    let guarded = backend.pipeline_count().unwrap();
+    let guarded = backend.kernel_count().unwrap();
     assert!(guarded > pipelines, "kernels of files have pipelines of their own, with checks");
     by(backend, own.lir(), code.clone()).unwrap();
-    assert_eq!(backend.pipeline_count().unwrap(), guarded, "the same kernels need no new pipelines");
+    assert_eq!(backend.kernel_count().unwrap(), guarded, "the same kernels need no new pipelines");
     // A device opened again, which has none of them.
     let lowered = Lowered { max_memory_bytes: Some(1 << 30), ..Lowered::default() };
     let fresh = backend.clone().with_limits(lowered);
@@ -244,7 +244,7 @@ fn what_the_driver_made_is_kept_on_disk() {
     let folder = std::env::temp_dir().join(format!("rlx-driver-cache-{}", std::process::id()));
     let mut first = in_a_process_of_its_own(&folder);
     if first.is_empty() {
-        println!("@skip 1 the driver of {} gives no pipelines", backend.adapter_name().unwrap());
+        println!("@skip 1 the driver of {} gives no pipelines", backend.machine().unwrap());
         return;
     }
     first.sort();

@@ -1,5 +1,6 @@
 //! Steps are timed by the device's clock, and a run that is timed computes the same.
 
+use rlx_backend::Backend;
 use rlx_ir::testing::random_bindings;
 use rlx_ir::{DType, DimBinding, Graph, Op, Shape};
 
@@ -26,7 +27,7 @@ fn steps_are_timed_where_the_device_has_a_clock() {
             let bindings = random_bindings(&graph, &DimBinding::new(), 3);
             set_params(&mut *exec, &bindings).unwrap();
             let Some(profiler) = exec.profiler() else {
-                println!("@skip 1 {} has no clock", backend.adapter_name().unwrap());
+                println!("@skip 1 {} has no clock", backend.machine().unwrap());
                 break;
             };
             profiler.start();

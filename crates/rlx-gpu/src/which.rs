@@ -1,0 +1,75 @@
+//! What a device is opened by: its name, the limits it is used under, and what else its driver is to know.
+
+use rlx_driver::Device;
+use rlx_kernel::{DeviceLimits, KernelTarget};
+use rlx_opt::PoolSpec;
+
+/// What a device is opened by.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Which<O> {
+    /// Its name.
+    pub device: Device,
+    /// Limits below its own.
+    pub limits: Lowered,
+    /// What else there is to say.
+    pub options: O,
+}
+
+/// Limits below a device's own: for sharing a device, and for tests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Lowered {
+    /// The most bytes a kernel is bound to at once.
+    pub max_binding_bytes: Option<u64>,
+    /// The most storage buffers of a kernel.
+    pub max_storage_buffers: Option<u32>,
+    /// The most invocations of a workgroup.
+    pub max_workgroup: Option<u32>,
+    /// The most bytes of device memory that this process's executables take together.
+    pub max_memory_bytes: Option<u64>,
+}
+
+impl Lowered {
+    /// The device under these limits, as the compiler sees it.
+    pub(crate) fn lower(&self, target: KernelTarget) -> KernelTarget {
+        let (limits, pool) = (target.limits, target.pool);
+        let max_bindings = lower(limits.max_bindings, self.max_storage_buffers);
+        let max_workgroup = lower(limits.max_workgroup, self.max_workgroup);
+        let pool = PoolSpec {
+            max_buffer_bytes: lower(pool.max_buffer_bytes, self.max_binding_bytes),
+            // One binding is kept for the fault record.
+            max_bindings: pool.max_bindings.min(max_bindings.saturating_sub(1)),
+            ..pool
+        };
+        KernelTarget { limits: DeviceLimits { max_bindings, max_workgroup, ..limits }, pool, ..target }
+    }
+}
+
+/// The lower one of a device's limit and the one that it is used under, if there is one.
+pub fn lower<T: Ord + TryFrom<U>, U>(limit: T, most: Option<U>) -> T {
+    match most.map(T::try_from) {
+        Some(Ok(most)) => most.min(limit),
+        _ => limit,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_is_lowered_and_never_raised() {
+        assert_eq!([Some(3u64), Some(9), None].map(|most| lower(7usize, most)), [3, 7, 7]);
+        let full = KernelTarget::full("test");
+        let limits = Lowered {
+            max_binding_bytes: Some(1 << 20),
+            max_storage_buffers: Some(4),
+            max_workgroup: Some(1 << 20),
+            ..Lowered::default()
+        };
+        let lowered = limits.lower(full.clone());
+        assert_eq!((lowered.limits.max_bindings, lowered.pool.max_bindings), (4, 3));
+        assert_eq!(lowered.pool.max_buffer_bytes, 1 << 20);
+        assert_eq!(lowered.limits.max_workgroup, full.limits.max_workgroup);
+        assert_eq!(Lowered::default().lower(full.clone()).pool, full.pool);
+    }
+}
