@@ -142,7 +142,7 @@ pub const SUITES: &[Suite] = &[
         What::CrateCount { packages: &["rlx-runtime", "rlx-cpu", "rlx-onnx"], most: 45 },
     ),
     suite("structure", "no new cycles of modules, no device above its lines", 20, What::Structure),
-    suite("unit", "unit and text-form tests", 140, What::Unit),
+    suite("unit", "unit and text-form tests", 170, What::Unit),
     suite("doctest", "documentation examples", 40, What::DocTests),
     Suite {
         needs: &[&ONNX_CASES],
@@ -164,7 +164,7 @@ pub const SUITES: &[Suite] = &[
         What::Targets(&["random_graphs*", "ops", "every_op"]),
     ),
     suite("contract", "the public contract", 30, What::Targets(&["contract*"])),
-    suite("python", "the Python package", 50, What::Python { wheel: false }),
+    suite("python", "the Python package", 40, What::Python { wheel: false }),
     Suite {
         heavy: true,
         covers: &["crates/rlx-python"],
@@ -190,7 +190,7 @@ pub const SUITES: &[Suite] = &[
         ..suite(
             "gpu",
             "Vulkan and OpenGL, on software where there is no GPU; CUDA and ROCm, on a fake driver",
-            250,
+            290,
             What::Gpu { all: false },
         )
     },
@@ -211,13 +211,13 @@ pub const SUITES: &[Suite] = &[
         covers: &["crates/rlx-mlx", "crates/rlx-backend/src/whole_graph"],
         ..suite("mlx", "MLX by its shim, on the CPU on Linux", 1200, What::Mlx)
     },
-    suite("model-ui", "models that do not fit say why", 100, What::Targets(&["model_ui"])),
-    suite("toy-op", "an op is one file and one line", 250, What::ToyOp),
-    suite("bad-input", "damaged model files", 40, What::Targets(&["bad_input*"])),
+    suite("model-ui", "models that do not fit say why", 80, What::Targets(&["model_ui"])),
+    suite("toy-op", "an op is one file and one line", 275, What::ToyOp),
+    suite("bad-input", "damaged model files", 30, What::Targets(&["bad_input*"])),
     suite(
         "custom-op",
         "an op from outside the workspace, by kernel and by reference",
-        170,
+        120,
         What::Tests {
             args: &["test", "--quiet", "--manifest-path", "examples/custom_op/Cargo.toml"],
             env: &[("CARGO_TARGET_DIR", "target/examples")],
