@@ -3,7 +3,7 @@
 mod whole_bytes;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::graph::{Graph, Node, NodeId};
+use crate::graph::{Graph, Node, NodeId, rule_may_hold};
 use crate::ops::{Op, OpKind};
 
 /// Composites may decompose into composites; more levels than this mean a circle.
@@ -53,6 +53,7 @@ fn decompose_once(graph: &Graph, chosen: &impl Fn(&Node, &Graph) -> bool) -> Res
             Some(results) => {
                 changed = true;
                 let results = results.map_err(|e| graph.locate(node.id, e))?;
+                declare(node, &results, first_new, &mut out);
                 for i in first_new..out.len() {
                     out.set_origin(out.nodes()[i].id, node.origin);
                 }
@@ -85,6 +86,25 @@ fn parts(node: &Node, graph: &Graph, inputs: &[NodeId], out: &mut Graph) -> Opti
         .or_else(|| node.op.def().decompose(&node.op, inputs, out))
 }
 
+/// Declares new nodes as the one that they replace, where their own rules allow it: what reads it may need sizes that only its
+/// declaration has, because the decomposition's rule joins symbols that need not be equal.
+fn declare(node: &Node, results: &[NodeId], first_new: usize, out: &mut Graph) {
+    for (&id, declared) in results.iter().zip(node.results()).filter(|(id, _)| id.index() >= first_new) {
+        let new = out.node(id);
+        let alike = new.shape.dtype() == declared.dtype() && new.shape.rank() == declared.rank();
+        if new.shape == *declared || !alike || new.results().len() > 1 {
+            continue;
+        }
+        let dims = declared.dims().iter().zip(new.shape.dims());
+        let shape = declared.with_dims(dims.map(|(&d, &own)| if own.is_static() { own } else { d }).collect());
+        let mut as_declared = new.clone();
+        as_declared.shape = shape.clone();
+        if rule_may_hold(out, &as_declared).is_ok() {
+            out.declare(id, shape);
+        }
+    }
+}
+
 /// The node as it is; a `Result` of a decomposed node becomes the value itself.
 fn copied(
     node: &Node,
@@ -103,4 +123,29 @@ fn copied(
     let mut copy = node.clone();
     copy.inputs = inputs.to_vec();
     vec![out.push_node(copy)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::text;
+    use crate::verify::verify;
+
+    #[test]
+    fn what_replaces_a_node_is_declared_as_it_was() {
+        let graph = text::parse(
+            r#"graph "norm" {
+              %0 = Input {name="x"} : [batch, seq, width] f32
+              %1 = Input {name="scale"} : [s] f32
+              %2 = Input {name="shift"} : [t] f32
+              %3 = LayerNorm(%0, %1, %2) {axis=-1, eps=0.1} : [3, 5, 8] f32
+              %4 = Attention(%3, %3, %3) {num_heads=2, head_dim=4, mask=Causal, scale=none, unseen=Zero} : [3, 5, 8] f32
+              return %4
+            }"#,
+        );
+        let graph = graph.unwrap();
+        assert_eq!(verify(&graph), []);
+        let norms = decompose_all(&graph, |kind| kind == OpKind::LayerNorm).unwrap().unwrap();
+        assert_eq!(verify(&norms), [], "{norms}");
+    }
 }

@@ -543,6 +543,14 @@ impl Graph {
         graph
     }
 
+    /// Declares the first result of a node as `shape`. Nothing is checked.
+    pub(crate) fn declare(&mut self, id: NodeId, shape: Shape) {
+        let Some(node) = Arc::make_mut(&mut self.nodes).get_mut(id.index()) else { return };
+        shape.dims().iter().for_each(|&dim| self.held.dim(dim));
+        node.shape = shape;
+        self.canonical = false;
+    }
+
     /// Names a node for people.
     pub fn set_name(&mut self, id: NodeId, name: impl Into<String>) {
         if let Some(node) = Arc::make_mut(&mut self.nodes).get_mut(id.index()) {
