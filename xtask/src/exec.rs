@@ -19,7 +19,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// A run that is ended at twice its budget (over budget is a failure already; this stops a hang).
+    /// A run that is ended at twice its budget (this stops a hang).
     pub fn new(suite: &'static str, budget_s: u64) -> std::io::Result<Run> {
         let due = Instant::now() + Duration::from_secs(budget_s);
         let run = Run { suite, due, deadline: due + Duration::from_secs(budget_s), part: None };

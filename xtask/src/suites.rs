@@ -8,7 +8,7 @@ use rlx_testdata::{DataSet, MINILM, NVDISASM, NVRTC, ONNX_CASES};
 pub struct Suite {
     pub name: &'static str,
     pub about: &'static str,
-    /// Wall-clock seconds; more is a failure.
+    /// Wall-clock seconds. More than twice as many is a failure, and so is a run of several suites that takes more than their sum.
     pub budget_s: u64,
     /// Runs only with `--all` or when named; its last result is committed.
     pub heavy: bool,

@@ -1,10 +1,10 @@
 //! The `toy-op` suite: adds an op and an elementary function to a copy of the workspace by the steps of CONTRIBUTING.md and
 //! tests them there.
 //!
-//! The copy is under `target/toy-op/`; its build folder is kept, so later runs build little. Only files whose
-//! contents changed are written, for the same reason.
+//! The copy is under `target/toy-op/` and shares the workspace's build folder, so that external crates are built once. Only files
+//! whose contents changed are written, so that later runs build little.
 
-use crate::exec::{Run, cargo};
+use crate::exec::{Run, cargo_command};
 use crate::outcome::Outcome;
 use crate::root;
 use std::fs;
@@ -15,25 +15,23 @@ use std::process::Command;
 pub fn run(run: &Run) -> Outcome {
     match prepare() {
         Ok(copy) => {
-            let mut command = Command::new(cargo());
-            command.args(["test", "--quiet", "-p", "rlx-runtime", "-p", "rlx-ir"]);
-            // The tests `functions` walk the table of functions.
-            command.args(["-p", "rlx-math", "-p", "rlx-cpu", "-p", "rlx-kernel"]);
-            command.args([
-                "--test",
-                "toy_op",
-                "--test",
-                "toy_function",
-                "--test",
-                "every_op",
-                "--test",
-                "functions",
-            ]);
-            command.current_dir(&copy).env("CARGO_TARGET_DIR", root().join("target/toy-op/target"));
+            // The whole workspace is named, so that external crates have the features that they were built with. The tests
+            // `functions` walk the table of functions.
+            let mut command = cargo_command(&["test", "--workspace", "--quiet"]);
+            command.args(["--test", "toy_op", "--test", "toy_function"]);
+            command.args(["--test", "every_op", "--test", "functions"]);
+            command.current_dir(&copy).env("CARGO_TARGET_DIR", build_folder());
+            // The tests compute little, so most of their time is the compiler's.
+            command.env("CARGO_PROFILE_DEV_OPT_LEVEL", "0");
             run.tests(&mut command)
         }
         Err(e) => Outcome::fail(e),
     }
+}
+
+/// The workspace's own.
+fn build_folder() -> PathBuf {
+    root().join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
 }
 
 /// The workspace's copy with the op in it.
