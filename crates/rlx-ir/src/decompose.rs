@@ -96,7 +96,8 @@ fn declare(node: &Node, results: &[NodeId], first_new: usize, out: &mut Graph) {
             continue;
         }
         let dims = declared.dims().iter().zip(new.shape.dims());
-        let shape = declared.with_dims(dims.map(|(&d, &own)| if own.is_static() { own } else { d }).collect());
+        let shape =
+            declared.with_dims(dims.map(|(&d, &own)| if own.is_static() { own } else { d }).collect());
         let mut as_declared = new.clone();
         as_declared.shape = shape.clone();
         if rule_may_hold(out, &as_declared).is_ok() {
