@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use rlx_ir::lir::{LirModule, Step, View};
-use rlx_ir::op::PackFormat;
+use rlx_ir::op::{Activation, BinaryOp, PackFormat};
 use rlx_ir::{Error, ErrorKind, Graph, Node, Op, Result};
 use rlx_opt::{Claim, PoolSpec, Target};
 
 use crate::emulate;
 use crate::ir::Kernel;
-use crate::schedule::{self, Launch, Scheduled, StepDesc, Unscheduled, Variant, reject};
+use crate::schedule::{self, Launch, Reads, Scheduled, StepDesc, Unscheduled, Variant, reject};
 use crate::verify;
 
 /// Which types and functions a device's language has. What it lacks is emulated.
@@ -216,6 +216,20 @@ pub fn grid(groups: i64, max: u32) -> Option<(u32, u32)> {
     (rows <= max).then(|| (groups.div_ceil(rows) as u32, rows as u32))
 }
 
+/// Whether computing an element takes a few instructions, and no more bytes than it has.
+fn is_cheap(node: &Node, graph: &Graph) -> bool {
+    let few = match &node.op {
+        Op::Cast { .. } => true,
+        Op::Binary(op) => {
+            matches!(op, BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul | BinaryOp::Max | BinaryOp::Min)
+        }
+        Op::Activation(op) => matches!(op, Activation::Relu | Activation::Neg | Activation::Abs),
+        _ => false,
+    };
+    let whole = node.inputs.iter().map(|&id| graph.shape(id)).filter(|s| s.dims() == node.shape.dims());
+    few && whole.map(|s| s.dtype().bits()).sum::<usize>() <= node.shape.dtype().bits()
+}
+
 impl Target for KernelTarget {
     fn name(&self) -> &str {
         &self.name
@@ -235,6 +249,21 @@ impl Target for KernelTarget {
     fn fuses(&self, anchor: Option<&Node>, op: &Node, graph: &Graph) -> bool {
         let anchor_fits = anchor.is_none_or(|a| schedule::takes_epilogue(&a.op));
         anchor_fits && op.op.is_elementwise() && self.claim(op, graph).is_native()
+    }
+
+    /// What is computed element by element, where an operand is loaded. For rows, which are read once, that spares writing and reading
+    /// it. Matmuls and convolutions read an operand for each tile: what they compute is only what takes few instructions, and reads no
+    /// more than it makes. Without workgroup memory every invocation would compute it again.
+    ///
+    /// Norms are not among it. The statistics of a tile's rows take as many loads as the matmul itself, if each tile computes them.
+    fn fuses_producer(&self, producer: &Node, anchor: &Node, graph: &Graph) -> bool {
+        let first_alone = !anchor.inputs[1..].contains(&producer.id);
+        producer.op.is_elementwise()
+            && match schedule::reads(&anchor.op) {
+                Reads::Rows => first_alone,
+                Reads::Tiles => !self.is_processor && is_cheap(producer, graph),
+                Reads::Memory => false,
+            }
     }
 
     fn reads_view(&self, _: &Op, _: usize, _: &View) -> bool {

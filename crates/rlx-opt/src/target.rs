@@ -112,8 +112,9 @@ pub trait Target: Send + Sync {
     /// elementwise ops only.
     fn fuses(&self, anchor: Option<&Node>, op: &Node, graph: &Graph) -> bool;
 
-    /// Whether `producer`, which makes the first operand of `anchor`, may be computed in the region of `anchor`, some rows at a
-    /// time as its kernel reads them. No, unless the device says so; the region is claimed besides, with all that is in it.
+    /// Whether `producer`, which makes an operand of `anchor` (or of another producer of one), may be computed in the region of
+    /// `anchor`, as its kernel reads the operand. No, unless the device says so; the region is claimed besides, with all that is in
+    /// it.
     fn fuses_producer(&self, producer: &Node, anchor: &Node, graph: &Graph) -> bool {
         let _ = (producer, anchor, graph);
         false

@@ -247,3 +247,24 @@ pub fn takes_epilogue(op: &Op) -> bool {
     );
     anchors || !is_anchor(op)
 }
+
+/// How a kernel reads the operands of an op that has a schedule of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reads {
+    /// The first operand once, all invocations together; others again for each row.
+    Rows,
+    /// Both operands again for each tile of the results.
+    Tiles,
+    /// In ways that a value has to be in memory for.
+    Memory,
+}
+
+/// How the kernel of `op` reads its operands.
+pub fn reads(op: &Op) -> Reads {
+    match op {
+        Op::Reduce { .. } | Op::Softmax { .. } | Op::LogSoftmax { .. } => Reads::Rows,
+        Op::LayerNorm { .. } | Op::RmsNorm { .. } => Reads::Rows,
+        Op::MatMul | Op::Conv { .. } | Op::ConvTranspose { .. } => Reads::Tiles,
+        _ => Reads::Memory,
+    }
+}

@@ -17,8 +17,8 @@
 //! taken if `(c − 1) · (work + wider · balance) < (c + 1) · bytes · balance`, for each element, `wider` being how many bytes more an
 //! element has before it than after it: one reader always pays, two pay for a norm of f32, four do not; of a quantisation of f32,
 //! which every reader would read in floats, one alone. If anything else reads the producer it has to be in memory anyway, and stays
-//! a step. So does an elementwise producer that joins what is before it, which then writes its result instead of what that is
-//! made of.
+//! a step. An elementwise producer is taken with all elementwise ops that would be one region with it, or else stays with them: that
+//! region writes its result instead of what that is made of.
 //!
 //! **Pairs.** `f(x·W) · (x·V)` is one region of two matmuls if the device has a kernel for it ([`crate::Target::fuses_pair`]): the
 //! second result is multiplied by the first one while that is in a cache, so that only their product is stored, and a producer
@@ -32,7 +32,7 @@ use std::sync::Arc;
 
 use rlx_ir::op::{BinaryOp, Body};
 use rlx_ir::ops::def;
-use rlx_ir::{DType, Dim, Node, NodeId, Op, Shape};
+use rlx_ir::{Dim, Node, NodeId, Op, Shape};
 
 use super::{Groups, MAX_MEMBERS, body_of};
 
@@ -44,51 +44,97 @@ impl Groups<'_> {
     /// Makes producers part of the groups that use them, where all of them can and it pays.
     pub(super) fn take_producers(&mut self) {
         for node in self.graph.nodes() {
-            if let Some(groups) = self.groups_with_producer(node) {
-                self.absorbed[node.id.index()] = true;
+            if !self.is_free(node) || !self.fuses_producers(&[node.id], node) {
+                continue;
+            }
+            let producers = self.with_what_it_joins(node);
+            if let Some(groups) = self.groups_with_producers(node, &producers) {
+                producers.iter().for_each(|id| self.absorbed[id.index()] = true);
                 groups.into_iter().for_each(|(group, members)| self.replace(group, members));
             }
         }
     }
 
-    /// The groups that use `producer`, each with it; the number of one that there was.
-    fn groups_with_producer(&self, producer: &Node) -> Option<Vec<(Option<usize>, Vec<NodeId>)>> {
-        let id = producer.id;
-        let users = &self.users[id.index()];
-        let free = self.of[id.index()].is_none() && !self.outputs[id.index()] && !self.fixed[id.index()];
+    /// Whether nothing but other steps of a run reads what `node` makes, and it is in no region yet.
+    fn is_free(&self, node: &Node) -> bool {
+        let at = node.id.index();
+        self.of[at].is_none() && !self.outputs[at] && !self.fixed[at] && !self.users[at].is_empty()
+    }
+
+    /// Whether all that read `last` can be computed with `producers`, of which it is the last.
+    fn fuses_producers(&self, producers: &[NodeId], last: &Node) -> bool {
+        let (target, graph) = (self.context.target, self.graph);
         let fuses =
-            |&u: &NodeId| self.context.target.fuses_producer(producer, self.graph.node(u), self.graph);
-        if users.is_empty() || !free || !users.iter().all(fuses) || self.joins_its_operand(producer) {
+            |user: &NodeId, p: &NodeId| target.fuses_producer(graph.node(*p), graph.node(*user), graph);
+        self.users[last.id.index()].iter().all(|user| producers.iter().all(|p| fuses(user, p)))
+    }
+
+    /// A producer, and if it is elementwise, what would otherwise be one region with it: elementwise ops of its dimensions that
+    /// nothing else reads.
+    fn with_what_it_joins(&self, producer: &Node) -> Vec<NodeId> {
+        let mut found = vec![producer.id];
+        if !self.context.options.fusion.elementwise || !producer.op.is_pointwise() {
+            return found;
+        }
+        let joins = |id: NodeId, found: &[NodeId]| {
+            let node = self.graph.node(id);
+            let inside = self.users[id.index()].iter().all(|user| found.contains(user));
+            inside
+                && !self.outputs[id.index()]
+                && self.fixed[id.index()] == self.fixed[producer.id.index()]
+                && node.shape.dims() == producer.shape.dims()
+                && self.may_join(None, node)
+        };
+        // From the last node to the first, so that all users of a node are there before it.
+        let mut next: BTreeSet<NodeId> = producer.inputs.iter().copied().collect();
+        while let Some(id) = next.pop_last() {
+            if found.len() < MAX_MEMBERS && joins(id, &found) {
+                found.push(id);
+                next.extend(self.graph.node(id).inputs.iter().copied());
+            }
+        }
+        found
+    }
+
+    /// The groups that use `producer`, each with it and the others of `producers`, which it reads; the number of one that there was.
+    fn groups_with_producers(
+        &self,
+        producer: &Node,
+        producers: &[NodeId],
+    ) -> Option<Vec<(Option<usize>, Vec<NodeId>)>> {
+        if !self.fuses_producers(producers, producer) {
             return None;
         }
+        let id = producer.id;
         let mut readers: BTreeSet<(Option<usize>, NodeId)> = BTreeSet::new();
-        for &user in users {
+        for &user in &self.users[id.index()] {
             let group = self.of[user.index()];
             let first = group.map_or(user, |g| self.members[g][0]);
             readers.insert((group, first));
         }
-        if !pays(producer, self.graph.shape(producer.inputs[0]).dtype(), readers.len()) {
+        if !self.pays(producer, producers, readers.len()) {
             return None;
         }
-        let with_producer = |(group, first): (Option<usize>, NodeId)| {
+        let with_producers = |(group, first): (Option<usize>, NodeId)| {
             let mut members = group.map_or(vec![first], |g| self.members[g].clone());
-            let binds = self.binds_enough(&members, id);
-            members.insert(0, id);
-            (binds && self.is_claimed(&members, Some(id))).then_some((group, members))
+            members.extend(producers.iter().filter(|&&p| p != id));
+            let binds = members.len() < MAX_MEMBERS && self.binds_enough(&members, id);
+            members.push(id);
+            members.sort_unstable();
+            (binds && self.is_claimed(&members, producers)).then_some((group, members))
         };
-        readers.into_iter().map(with_producer).collect()
+        readers.into_iter().map(with_producers).collect()
     }
 
-    /// Whether an elementwise producer will be in a region with what it reads, which nothing else does.
-    fn joins_its_operand(&self, producer: &Node) -> bool {
-        let joins = |&id: &NodeId| {
-            let node = self.graph.node(id);
-            let only = self.users[id.index()] == [producer.id] && !self.outputs[id.index()];
-            only && node.shape.dims() == producer.shape.dims() && self.may_join(None, node)
-        };
-        self.context.options.fusion.elementwise
-            && producer.op.is_pointwise()
-            && producer.inputs.iter().any(joins)
+    /// Whether `readers` regions that compute the producers each on its own take less time than one that writes what the last one
+    /// makes and all that read it.
+    fn pays(&self, last: &Node, producers: &[NodeId], readers: usize) -> bool {
+        let nodes = || producers.iter().map(|&p| self.graph.node(p));
+        let from_outside: BTreeSet<NodeId> =
+            nodes().flat_map(|n| &n.inputs).filter(|id| !producers.contains(id)).copied().collect();
+        let shapes = from_outside.iter().map(|&id| self.graph.shape(id));
+        let before = shapes.filter(|s| s.dims() == last.shape.dims()).map(|s| s.dtype().size_bytes()).sum();
+        pays(nodes().map(work_per_element).sum(), (before, last.shape.dtype().size_bytes()), readers)
     }
 
     fn replace(&mut self, group: Option<usize>, members: Vec<NodeId>) {
@@ -126,7 +172,7 @@ impl Groups<'_> {
         let mut both = [members, &chain, &[joint.id]].concat();
         both.sort_unstable();
         let whole = self.results(&both) == [joint.id];
-        (whole && self.binds_enough(&both, joint.id) && self.is_claimed(&both, None)).then_some(both)
+        (whole && self.binds_enough(&both, joint.id) && self.is_claimed(&both, &[])).then_some(both)
     }
 
     /// The matmul by fixed weights that `id` is the result of, and the nodes from it to `id`, each used by the next alone: elementwise
@@ -152,10 +198,10 @@ impl Groups<'_> {
         }
     }
 
-    /// Whether the device has a kernel for a region of these nodes, `producer` being no result of it.
-    fn is_claimed(&self, members: &[NodeId], producer: Option<NodeId>) -> bool {
+    /// Whether the device has a kernel for a region of these nodes, `producers` being no results of it.
+    fn is_claimed(&self, members: &[NodeId], producers: &[NodeId]) -> bool {
         let mut results = self.results(members);
-        results.retain(|&id| Some(id) != producer);
+        results.retain(|id| !producers.contains(id));
         let (body, inputs) = body_of(self.graph, members, &results);
         let shapes: Vec<Shape> = results.iter().map(|&id| self.graph.shape(id).clone()).collect();
         let region = Node::new(Op::Region { body: Arc::new(Body { graph: body }) }, inputs, shapes);
@@ -163,12 +209,12 @@ impl Groups<'_> {
     }
 }
 
-/// Whether `readers` regions that compute `producer` each on its own take less time than one that writes it and all that read it.
-fn pays(producer: &Node, from: DType, readers: usize) -> bool {
-    let bytes = producer.shape.dtype().size_bytes() as f64;
-    let wider = from.size_bytes() as f64 - bytes;
-    let (readers, again) = (readers as f64, work_per_element(producer) + wider * OPERATIONS_PER_BYTE);
-    (readers - 1.0) * again < (readers + 1.0) * bytes * OPERATIONS_PER_BYTE
+/// Whether computing `work` operations in each of `readers` regions takes less time than computing them once: what they read of an
+/// element has `before` bytes, what they make of it `after`.
+fn pays(work: f64, (before, after): (usize, usize), readers: usize) -> bool {
+    let (before, after, readers) = (before as f64, after as f64, readers as f64);
+    let again = work + (before - after) * OPERATIONS_PER_BYTE;
+    (readers - 1.0) * again < (readers + 1.0) * after * OPERATIONS_PER_BYTE
 }
 
 /// Operations for each element of a result; one row of it stands for all, because dimensions may be open.
@@ -186,7 +232,7 @@ fn work_per_element(node: &Node) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rlx_ir::Graph;
+    use rlx_ir::{DType, Graph};
 
     fn norm(dtype: DType) -> Graph {
         let mut graph = Graph::new("norm");
@@ -198,17 +244,16 @@ mod tests {
 
     #[test]
     fn a_norm_pays_for_few_readers() {
-        let graph = norm(DType::F32);
-        let node = graph.nodes().last().unwrap();
-        let pay: Vec<bool> = (1..=4).map(|readers| pays(node, DType::F32, readers)).collect();
-        assert_eq!(pay, [true, true, true, false], "work {}", work_per_element(node));
+        let work = work_per_element(norm(DType::F32).nodes().last().unwrap());
+        let pay: Vec<bool> = (1..=4).map(|readers| pays(work, (4, 4), readers)).collect();
+        assert_eq!(pay, [true, true, true, false], "work {work}");
     }
 
     #[test]
     fn of_short_elements_fewer_bytes_are_saved() {
-        let graph = norm(DType::F16);
-        assert!(pays(graph.nodes().last().unwrap(), DType::F16, 1));
-        assert!(!pays(graph.nodes().last().unwrap(), DType::F16, 2));
+        let work = work_per_element(norm(DType::F16).nodes().last().unwrap());
+        assert!(pays(work, (2, 2), 1));
+        assert!(!pays(work, (2, 2), 2));
     }
 
     #[test]
@@ -218,8 +263,8 @@ mod tests {
         let (x, scale) = (graph.input("x", x), graph.param("scale", scale));
         let (op, shape) = (Op::Quantize { axis: None, to: DType::U8 }, Shape::new(&[8, 64], DType::U8));
         graph.push_node(Node::new(op, vec![x, scale], vec![shape]));
-        let node = graph.nodes().last().unwrap();
-        assert!(pays(node, DType::F32, 1));
-        assert!(!pays(node, DType::F32, 2), "work {}", work_per_element(node));
+        let work = work_per_element(graph.nodes().last().unwrap());
+        assert!(pays(work, (4, 1), 1));
+        assert!(!pays(work, (4, 1), 2), "work {work}");
     }
 }
