@@ -9,6 +9,7 @@
 //! | [`reduce`] | reductions over rows or everything | one workgroup (or, short rows, invocation) for each row |
 //! | [`rows`] | softmax, norms of rows | one workgroup for each row |
 //! | [`matmul`] | matmuls | a [`gemm`]: tiles, in one of several variants |
+//! | [`matmul_blocks`] | matmuls by weights of 4 and 8 bits in blocks | a [`gemm`] that dequantises what it loads |
 //! | [`conv_pool`] | convolution, pooling | an index map into a [`gemm`]; pooling one invocation per element |
 //! | [`index`] | gather, orders | one invocation for each result element, or row |
 //! | [`scatter`] | scatter, updated slices: a copy, then the updates | one invocation for each row that updates may share |
@@ -26,6 +27,7 @@ pub mod gemm;
 pub mod index;
 pub mod map;
 pub mod matmul;
+pub mod matmul_blocks;
 pub mod reduce;
 pub mod rows;
 pub mod scatter;
@@ -210,6 +212,7 @@ pub fn schedule(step: &StepDesc, variant: Variant) -> Scheduled<Vec<Launch>> {
     };
     match (&anchor.op, variant) {
         (Op::MatMul, Variant::Gemm(gemm, _)) => matmul::schedule(step, anchor, gemm),
+        (Op::MatMulBlocks, Variant::Gemm(gemm, _)) => matmul_blocks::schedule(step, anchor, gemm),
         (Op::Conv { .. }, Variant::Gemm(gemm, _)) => conv_pool::conv(step, anchor, gemm),
         (Op::ConvTranspose { .. }, Variant::Gemm(gemm, _)) => conv_pool::conv_transpose(step, anchor, gemm),
         (Op::Pool { .. }, _) => conv_pool::pool(step, anchor),
@@ -235,6 +238,7 @@ pub fn takes_epilogue(op: &Op) -> bool {
     let anchors = matches!(
         op,
         Op::MatMul
+            | Op::MatMulBlocks
             | Op::Conv { .. }
             | Op::ConvTranspose { .. }
             | Op::Pool { .. }
@@ -264,7 +268,7 @@ pub fn reads(op: &Op) -> Reads {
     match op {
         Op::Reduce { .. } | Op::Softmax { .. } | Op::LogSoftmax { .. } => Reads::Rows,
         Op::LayerNorm { .. } | Op::RmsNorm { .. } => Reads::Rows,
-        Op::MatMul | Op::Conv { .. } | Op::ConvTranspose { .. } => Reads::Tiles,
+        Op::MatMul | Op::MatMulBlocks | Op::Conv { .. } | Op::ConvTranspose { .. } => Reads::Tiles,
         _ => Reads::Memory,
     }
 }

@@ -10,7 +10,7 @@ use rlx_ir::Op;
 
 use super::gemm::{self, GemmVariant};
 use super::map::{self, Spread};
-use super::{Scheduled, StepDesc, anchor_of, conv_pool, matmul};
+use super::{Scheduled, StepDesc, anchor_of, conv_pool, matmul, matmul_blocks};
 use crate::ir::Ty;
 use crate::target::DeviceLimits;
 
@@ -63,6 +63,7 @@ pub fn variants(step: &StepDesc) -> Scheduled<Vec<Variant>> {
     };
     let problem = match &anchor.op {
         Op::MatMul => matmul::gemm(step, anchor)?,
+        Op::MatMulBlocks => matmul_blocks::gemm(step, anchor)?,
         Op::Conv { .. } | Op::ConvTranspose { .. } => conv_pool::gemm(step, anchor)?,
         _ => return Ok(vec![Variant::Only]),
     };
