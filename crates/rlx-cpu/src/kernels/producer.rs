@@ -188,6 +188,7 @@ impl Producer {
                         op.run(cx, self.worth, from, strip, *vectors, part.len());
                     }
                     Makes::Bytes { at, .. } => {
+                        // There is one: `bind` fails without.
                         let Some(by) = at.map(|at| at.quantiser(cx)) else { return };
                         let from = x.cast::<f32>().wrapping_add(start * k);
                         quantise(cx, self.worth, from, strip, [part.len(), k], by);
