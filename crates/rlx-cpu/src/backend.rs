@@ -60,7 +60,12 @@ impl CpuBackend {
     /// # Errors
     /// [`ErrorKind::Config`] for a number of threads that makes no sense.
     pub fn with_threads(self, threads: usize) -> Result<Self> {
-        Ok(CpuBackend { pool: Some(Arc::new(Pool::new(threads).map_err(config)?)), ..self })
+        Ok(self.with_pool(Arc::new(Pool::new(threads).map_err(config)?)))
+    }
+
+    /// The same backend with this pool, which others may share.
+    pub fn with_pool(self, pool: Arc<Pool>) -> Self {
+        CpuBackend { pool: Some(pool), ..self }
     }
 
     fn isa(&self) -> Result<Isa> {

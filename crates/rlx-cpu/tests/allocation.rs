@@ -5,10 +5,12 @@ mod common;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
 
 use common::{compile, run};
 use rlx_backend::executor::BINDINGS;
 use rlx_cpu::CpuBackend;
+use rlx_cpu::pool::{Pool, Wake};
 use rlx_ir::op::{Activation, BinaryOp, ReduceOp};
 use rlx_ir::oracle::Bindings;
 use rlx_ir::testing::Gen;
@@ -58,9 +60,21 @@ fn graph() -> Graph {
     g
 }
 
+/// The backend on this many threads, all of which have started: a thread allocates a copy of its name when it does, and
+/// on a busy machine that may be as late as in a run that is counted.
+fn backend(threads: usize) -> CpuBackend {
+    let pool = Pool::new(threads).expect("a pool");
+    assert_eq!(pool.threads(), threads, "the system starts them");
+    let all = Barrier::new(threads);
+    pool.enter(Wake::Yes).parallel_for(threads, &|_| {
+        all.wait();
+    });
+    CpuBackend::new().with_pool(Arc::new(pool))
+}
+
 /// Whether any of a few runs allocates, and which.
 fn allocations(threads: usize) -> Result<(), String> {
-    let backend = CpuBackend::new().with_threads(threads).expect("a pool");
+    let backend = backend(threads);
     let mut exec = compile(&graph(), &backend, &CompileOptions::default()).expect("it compiles");
     let mut b = Bindings::default();
     b.set_input("x", Gen::new(1).value(DType::F32, &[4, 30, 64], -1.0..1.0));
@@ -102,7 +116,7 @@ fn counting_graph() -> Graph {
 
 /// As [`allocations`], with numbers that each run finds out again.
 fn allocations_of_counting(threads: usize) -> Result<(), String> {
-    let backend = CpuBackend::new().with_threads(threads).expect("a pool");
+    let backend = backend(threads);
     let mut exec = compile(&counting_graph(), &backend, &CompileOptions::default()).expect("it compiles");
     let of = |found: usize| -> Vec<u8> {
         (0..40).flat_map(|i| if i < found { 1f32 } else { 0.0 }.to_le_bytes()).collect()
