@@ -103,7 +103,7 @@ pub const SUITES: &[Suite] = &[
     suite(
         "build",
         "everything compiles, tests included",
-        1305,
+        1265,
         What::Cargo { args: &["test", "--workspace", "--no-run", "--quiet"], env: &[] },
     ),
     suite(
@@ -142,7 +142,7 @@ pub const SUITES: &[Suite] = &[
         What::CrateCount { packages: &["rlx-runtime", "rlx-cpu", "rlx-onnx"], most: 45 },
     ),
     suite("structure", "no new cycles of modules, no device above its lines", 20, What::Structure),
-    suite("unit", "unit and text-form tests", 200, What::Unit),
+    suite("unit", "unit and text-form tests", 220, What::Unit),
     suite("doctest", "documentation examples", 40, What::DocTests),
     Suite {
         needs: &[&ONNX_CASES],
@@ -160,7 +160,7 @@ pub const SUITES: &[Suite] = &[
     suite(
         "random",
         "random graphs against the oracle",
-        50,
+        70,
         What::Targets(&["random_graphs*", "ops", "every_op"]),
     ),
     suite("contract", "the public contract", 30, What::Targets(&["contract*"])),
