@@ -51,14 +51,16 @@ impl Outcome {
     pub fn read(output: &str) -> Outcome {
         let mut runner = Outcome::default();
         let mut own: Option<Outcome> = None;
+        let mut summary: Option<(u64, u64)> = None;
         for line in output.lines() {
             let line = line.trim();
             if let Some(rest) = line.strip_prefix("test result: ") {
                 runner.passed += count_before(rest, " passed");
                 runner.failed += count_before(rest, " failed");
             } else if line.starts_with("Summary [") {
-                runner.passed += count_before(line, " passed");
-                runner.failed += count_before(line, " failed") + count_before(line, " timed out");
+                let (passed, failed) = summary.get_or_insert_default();
+                *passed += count_before(line, " passed");
+                *failed += count_before(line, " failed") + count_before(line, " timed out");
             } else if let Some(rest) = line.strip_prefix("@counts ") {
                 let own = own.get_or_insert_default();
                 own.passed += value_of(rest, "passed=");
@@ -69,6 +71,10 @@ impl Outcome {
             } else if let Some(name) = ignored_test(line) {
                 runner.skips.push((1, name));
             }
+        }
+        if let Some((passed, failed)) = summary {
+            // It shows what failing tests printed, their own results among it.
+            (runner.passed, runner.failed) = (passed, failed);
         }
         if let Some(own) = own {
             // The test function around the cases fails when a case does: count the cases, not the function.
@@ -121,6 +127,15 @@ mod tests {
             "     Summary [   0.2s] 14 tests run: 12 passed, 1 failed, 1 timed out, 3 skipped\n",
         );
         assert_eq!((out.passed, out.failed), (12, 2));
+    }
+
+    #[test]
+    fn what_a_failing_test_printed_is_not_counted_beside_the_summary() {
+        let out = Outcome::read(
+            "test result: FAILED. 0 passed; 1 failed; 0 ignored\n\
+             Summary [   0.2s] 3 tests run: 2 passed, 1 failed, 0 skipped\n",
+        );
+        assert_eq!((out.passed, out.failed), (2, 1));
     }
 
     #[test]
