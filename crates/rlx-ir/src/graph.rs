@@ -20,6 +20,7 @@ pub(crate) mod data;
 pub mod donations;
 mod ext;
 pub(crate) mod fault;
+mod ranges;
 mod rules;
 
 pub use data::{DataSymbol, DataSymbols, bound_of};
@@ -31,11 +32,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::dim::{DimBinding, Held, SymRange, scoped};
+use crate::dim::{DimBinding, Held, scoped};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::{self, Op};
 use crate::origin::{OriginId, Origins};
 use crate::shape::Shape;
+
+use ranges::SymbolRanges;
 
 /// The id of a node: its position in [`Graph::nodes`].
 ///
@@ -200,7 +203,7 @@ pub struct Graph {
     pub outputs: Vec<NodeId>,
     /// Shared with copies until one of them is changed: compiling keeps the graph as it was beside what becomes of it.
     nodes: Arc<Vec<Node>>,
-    symbol_ranges: BTreeMap<u32, SymRange>,
+    symbol_ranges: SymbolRanges,
     /// See [`Graph::donate`].
     donations: BTreeMap<usize, String>,
     origins: Origins,
@@ -236,7 +239,7 @@ impl Graph {
             name: name.into(),
             outputs: Vec::new(),
             nodes: Arc::default(),
-            symbol_ranges: BTreeMap::new(),
+            symbol_ranges: SymbolRanges::default(),
             donations: BTreeMap::new(),
             origins: Origins::default(),
             tag: new_tag(),
@@ -248,7 +251,7 @@ impl Graph {
     /// A graph without nodes for what this one becomes: its name, what is known of its symbols, its donations and origins.
     pub fn successor(&self) -> Graph {
         let mut graph = Graph::new(self.name.clone());
-        self.symbol_ranges.iter().for_each(|(&s, &range)| graph.set_symbol_range(s, range));
+        graph.take_symbol_ranges(self);
         graph.donations.clone_from(&self.donations);
         graph.origins.clone_from(&self.origins);
         graph
@@ -317,22 +320,6 @@ impl Graph {
     /// The table of origins, to add to.
     pub fn origins_mut(&mut self) -> &mut Origins {
         &mut self.origins
-    }
-
-    /// What is known of the symbols' values.
-    pub fn symbol_ranges(&self) -> &BTreeMap<u32, SymRange> {
-        &self.symbol_ranges
-    }
-
-    /// What is known of one symbol's value.
-    pub fn symbol_range(&self, symbol: u32) -> SymRange {
-        self.symbol_ranges.get(&symbol).copied().unwrap_or(SymRange::DIM)
-    }
-
-    /// States what is known of a symbol's value.
-    pub fn set_symbol_range(&mut self, symbol: u32, range: SymRange) {
-        self.held.symbol(symbol);
-        self.symbol_ranges.insert(symbol, range);
     }
 
     /// What people call a node: the nodes of their model that it comes from, the main one first
@@ -624,10 +611,9 @@ impl Graph {
         if binding.is_empty() {
             return bound;
         }
-        bound.symbol_ranges.retain(|&s, _| binding.get(s).is_none());
+        bound.symbol_ranges = self.symbol_ranges.unbound(binding);
         bound.held = Held::default();
         bound.canonical = false;
-        bound.symbol_ranges.keys().for_each(|&s| bound.held.symbol(s));
         scoped(|| {
             for node in Arc::make_mut(&mut bound.nodes) {
                 node.op = node.op.bind(binding);

@@ -215,7 +215,7 @@ fn decomposes_into_kernels(
     config: KernelDispatchConfig,
 ) -> bool {
     let mut alone = Graph::new("alone");
-    graph.symbol_ranges().iter().for_each(|(&s, &range)| alone.set_symbol_range(s, range));
+    alone.take_symbol_ranges(graph);
     let inputs: Vec<NodeId> = node
         .inputs
         .iter()

@@ -126,7 +126,7 @@ impl Parts<'_> {
         let needed = self.needed(outputs);
         let mut body = Graph::new(graph.name.clone());
         body.origins_mut().clone_from(graph.origins());
-        graph.symbol_ranges().iter().for_each(|(&s, &range)| body.set_symbol_range(s, range));
+        body.take_symbol_ranges(graph);
         let (mut map, mut inputs): (HashMap<NodeId, NodeId>, Vec<Operand>) = Default::default();
         for node in graph.nodes().iter().filter(|node| needed[node.id.index()]) {
             let leaf = self.leaf(node);

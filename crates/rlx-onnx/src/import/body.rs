@@ -79,7 +79,7 @@ impl Importer<'_> {
         }
         self.visit_many(NODES_OF_BODY)?;
         let mut graph = Graph::new(name);
-        self.graph.symbol_ranges().iter().for_each(|(&s, &r)| graph.set_symbol_range(s, r));
+        graph.take_symbol_ranges(&self.graph);
         // A separate table of origins: with a copy of the outer one, memory would be quadratic in the number of bodies.
         let outer = self.origin;
         let described = self.graph.origins().describe(outer);
@@ -94,6 +94,7 @@ impl Importer<'_> {
         let mut graph = std::mem::replace(&mut self.graph, open.around);
         self.origin = outer;
         graph.set_outputs(made?);
+        graph.forget_unmentioned_ranges();
         Ok(ImportedBody { graph, captures: open.captures })
     }
 

@@ -22,6 +22,7 @@ pub const FAMILIES: &[Family] = &[
     ("weights alone", weights_alone),
     ("weights joined", weights_joined),
     ("inputs", inputs),
+    ("inputs of limited sizes", limited),
     ("outputs", outputs),
     ("parts", parts),
     ("constants", constants),
@@ -137,6 +138,26 @@ fn inputs(count: usize) -> ModelProto {
     let nodes: Vec<NodeProto> =
         (0..count).map(|i| bare(node("Neg", &[&format!("x{i}")], &[&v(i)]))).collect();
     model(&given, &nodes, &[], &results)
+}
+
+/// Inputs as long as a table at most, as the positions of a sequence are: what is known of each size limits it.
+fn limited(count: usize) -> ModelProto {
+    let count = count / 5;
+    let name = |part: &str, i: usize| format!("{part}{i}");
+    let given: Vec<ValueInfoProto> =
+        (0..count).map(|i| value(&name("x", i), FLOAT, &[&name("n", i)])).collect();
+    let results: Vec<ValueInfoProto> = (0..count).map(|i| untyped(&name("y", i))).collect();
+    let table = |i: usize| {
+        [
+            node("Shape", &[&name("x", i)], &[&name("s", i)]),
+            node("Slice", &["table", "zero", &name("s", i)], &[&name("t", i)]),
+            node("Add", &[&name("x", i), &name("t", i)], &[&name("a", i)]),
+            node("Neg", &[&name("a", i)], &[&name("y", i)]),
+        ]
+    };
+    let nodes: Vec<NodeProto> = (0..count).flat_map(table).map(bare).collect();
+    let table = weight("table", &[8], &[1.0; 8]);
+    model(&given, &nodes, &[table, ints("zero", &[0])], &results)
 }
 
 fn outputs(count: usize) -> ModelProto {

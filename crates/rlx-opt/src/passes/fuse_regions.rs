@@ -231,7 +231,6 @@ impl<'g> Groups<'g> {
 fn body_of(graph: &Graph, members: &[NodeId], results: &[NodeId]) -> (Graph, Vec<NodeId>) {
     let names: Vec<&str> = members.iter().map(|&m| short_name(&graph.node(m).op)).collect();
     let mut body = Graph::new(names.join("+"));
-    graph.symbol_ranges().iter().for_each(|(&s, &range)| body.set_symbol_range(s, range));
     let (mut inside, mut inputs) = (HashMap::new(), Vec::new());
     // Inputs are before all else in the body, in the order of their first use.
     let mut scalars = Vec::new();
@@ -264,6 +263,8 @@ fn body_of(graph: &Graph, members: &[NodeId], results: &[NodeId]) -> (Graph, Vec
         inside.insert(m, id);
     }
     body.set_outputs(results.iter().filter_map(|id| inside.get(id).copied()).collect());
+    body.take_symbol_ranges(graph);
+    body.forget_unmentioned_ranges();
     body.shrink_to_fit();
     (body, inputs)
 }

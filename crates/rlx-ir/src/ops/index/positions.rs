@@ -1,7 +1,7 @@
 //! Tensors made of positions: counting, triangles, one-hot rows.
 
 use super::check_indices;
-use crate::dim::{Dim, Extent, SymRange};
+use crate::dim::{Dim, Extent};
 use crate::dtype::{DType, DTypeClass};
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{Graph, NodeId};
@@ -130,8 +130,7 @@ fn decompose_trilu(op: &Op, x: NodeId, graph: &mut Graph) -> Result<Vec<NodeId>>
     attrs!(op => Trilu { upper, k });
     let shape = graph.try_node(x)?.shape.clone();
     let (rows, columns) = matrix_dims(&shape)?;
-    let ranges = graph.symbol_ranges().clone();
-    let range = |s: u32| ranges.get(&s).copied().unwrap_or(SymRange::DIM);
+    let range = |s: u32| graph.symbol_range(s);
     // Diagonals beyond the matrix are all the same, and the counts must not grow with k.
     let k = k.max_within(-rows.extent(), &range).min_within(columns, &range);
     let (above, below) = (k.max_within(0, &range), (-k).max_within(0, &range));
