@@ -7,12 +7,13 @@ mod common;
 use std::cell::Cell;
 
 use common::{against_oracle, backends, compile, oracle, run, unfused};
+use rlx_ir::op::ScatterOp;
 use rlx_ir::oracle::Bindings;
 use rlx_ir::testing::{
-    for_random_graphs, random_masked_attention, random_masked_rows, random_rounding_graph,
+    Case, for_random_graphs, random_masked_attention, random_masked_rows, random_rounding_graph,
     random_scale_from_body,
 };
-use rlx_ir::{DimBinding, Graph};
+use rlx_ir::{DType, DimBinding, Graph, Op, Value};
 use rlx_opt::{CompileOptions, Numerics};
 
 /// Compiles and runs with each set of options on each backend; every result must be the oracle's.
@@ -61,4 +62,21 @@ fn masked_rows_and_nan_are_the_oracles() {
 #[test]
 fn attention_of_forbidden_rows_is_the_oracles() {
     search(44, 120, |seed, _| random_masked_attention(seed));
+}
+
+/// A sum of ones that was rounded after each of them would end at 256 in bf16, and at 2,048 in f16.
+#[test]
+fn scatters_of_short_floats_are_rounded_once() {
+    const UPDATES: usize = 3000;
+    let updates = |dtype, dims: &[usize]| Value::float(dtype, dims, vec![1.0; UPDATES]);
+    for dtype in [DType::F16, DType::BF16] {
+        let (x, ones) = (Value::float(dtype, &[1], vec![0.0]), updates(dtype, &[UPDATES]));
+        let elements = Op::ScatterElements { axis: 0, reduction: ScatterOp::Add };
+        let places = Value::int(DType::I64, &[UPDATES], vec![0; UPDATES]);
+        let rows = Value::int(DType::I64, &[UPDATES, 1], vec![0; UPDATES]);
+        for (op, places) in [(elements, places), (Op::ScatterNd { reduction: ScatterOp::Add }, rows)] {
+            let (graph, bindings) = Case::new(op, vec![x.clone(), places, ones.clone()]).graph();
+            agrees(&graph, &bindings).unwrap_or_else(|e| panic!("{e}"));
+        }
+    }
 }

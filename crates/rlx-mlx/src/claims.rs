@@ -80,6 +80,11 @@ pub(crate) fn claim(node: &Node, graph: &Graph, can: Abilities) -> Claim {
         Op::TopK { .. } => {
             when(!can.gpu || dtype.bits() < 64, "elements of 64 bits are not sorted in a fixed order")
         }
+        Op::ScatterElements { reduction, .. } | Op::ScatterNd { reduction }
+            if reduction.joins_in_f32(dtype) =>
+        {
+            no("its updates are joined in f32")
+        }
         Op::ScatterElements { reduction, .. } | Op::ScatterNd { reduction } => {
             when(!can.gpu || scatters_on_gpu(*reduction, dtype), "updates of one place come in any order")
         }

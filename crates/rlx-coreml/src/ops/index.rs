@@ -142,8 +142,12 @@ fn mode(reduction: ScatterOp) -> Mil<&'static str> {
     })
 }
 
-/// Whether sums of updates are sure to fit.
+/// Whether sums of updates are sure to fit, and may be rounded one after the other.
 fn scatters(ctx: &Ctx<'_>, reduction: ScatterOp) -> Mil<&'static str> {
+    let dtype = ctx.results[0].dtype;
+    if reduction.joins_in_f32(dtype) {
+        return Err(format!("updates of {dtype} are joined in f32"));
+    }
     if matches!(reduction, ScatterOp::Add | ScatterOp::Mul) {
         ctx.fits()?;
     }

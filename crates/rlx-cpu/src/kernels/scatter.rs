@@ -34,6 +34,7 @@ pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
     let dtype = node.shape.dtype();
     match reduction(&node.op) {
         Some(ScatterOp::Set) => indices::claim(node, graph),
+        Some(op) if op.joins_in_f32(dtype) => Claim::No(format!("updates of {dtype} are joined in f32")),
         Some(ScatterOp::Add | ScatterOp::Mul | ScatterOp::Max | ScatterOp::Min) if is_number(dtype) => {
             indices::claim(node, graph)
         }

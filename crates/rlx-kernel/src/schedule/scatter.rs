@@ -34,6 +34,9 @@ impl Join {
             ScatterOp::Min => Some(ReduceOp::Min),
             _ => None,
         };
+        if how.joins_in_f32(dtype) {
+            return reject(format!("updates of {dtype}, which are joined in f32"));
+        }
         let combine = reduction.map(|op| Combine::new(op, dtype)).transpose()?;
         if combine.is_none() && !elementwise::computes(dtype) {
             return reject(format!("a scatter of {dtype}"));

@@ -15,10 +15,14 @@ pub(super) fn rejects(op: &Op, of: &[DType]) -> Option<String> {
     if !matches!(indices, DType::I32 | DType::I64) {
         return no("indices are i32 or i64");
     }
-    let reduces = matches!(
-        op,
-        Op::ScatterElements { reduction, .. } | Op::ScatterNd { reduction } if *reduction != ScatterOp::Set
-    );
+    let reduction = match op {
+        Op::ScatterElements { reduction, .. } | Op::ScatterNd { reduction } => *reduction,
+        _ => ScatterOp::Set,
+    };
+    if reduction.joins_in_f32(of[0]) {
+        return no("its updates are joined in f32");
+    }
+    let reduces = reduction != ScatterOp::Set;
     if of[0].bits() < 8 || reduces && (!computes(of[0]) || of[0] == DType::Bool) {
         return no("it is not computed in");
     }

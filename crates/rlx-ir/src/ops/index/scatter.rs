@@ -1,7 +1,9 @@
 //! Scatters: a tensor with updates put in at positions that are data.
 
 use super::{addressed_dims, check_within, element_places, slice_places};
+use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
+use crate::graph::{Graph, NodeId};
 use crate::ops::def::{Arity, OpDef};
 use crate::ops::elementwise::{Takes, same_dtype};
 use crate::ops::reduce::{join_f64, join_int};
@@ -60,6 +62,30 @@ fn scattered(x: &Value, updates: &Value, places: &[usize], op: ScatterOp) -> Res
     Ok(out)
 }
 
+impl ScatterOp {
+    /// Whether updates of this type are joined in f32, as the op decomposes, and rounded once. Rounded after each of them, a sum of
+    /// ones in bf16 would end at 256; so no device joins them in their own type.
+    pub fn joins_in_f32(self, dtype: DType) -> bool {
+        matches!(self, ScatterOp::Add | ScatterOp::Mul) && matches!(dtype, DType::F16 | DType::BF16)
+    }
+}
+
+/// `op` in f32, for types that it joins so.
+fn decompose_in_f32(
+    how: ScatterOp,
+    op: &Op,
+    inputs: &[NodeId],
+    graph: &mut Graph,
+) -> Option<Result<Vec<NodeId>>> {
+    let &[x, indices, updates] = inputs else { return None };
+    let dtype = graph.try_node(x).ok()?.shape.dtype();
+    how.joins_in_f32(dtype).then(|| {
+        let [x, updates] = [x, updates].map(|id| graph.try_add(Op::Cast { to: DType::F32 }, &[id]));
+        let joined = graph.try_add(op.clone(), &[x?, indices, updates?])?;
+        Ok(vec![graph.try_add(Op::Cast { to: dtype }, &[joined])?])
+    })
+}
+
 /// An arithmetic operation for each update that is not just written.
 fn scatter_flops(op: ScatterOp, updates: &Shape) -> f64 {
     joining(op).map_or(0.0, |_| updates.num_elements().unwrap_or(0) as f64)
@@ -92,6 +118,11 @@ impl OpDef for ScatterElementsDef {
         Some(0)
     }
 
+    fn decompose(&self, op: &Op, inputs: &[NodeId], graph: &mut Graph) -> Option<Result<Vec<NodeId>>> {
+        let Op::ScatterElements { reduction, .. } = op else { return None };
+        decompose_in_f32(*reduction, op, inputs, graph)
+    }
+
     fn flops(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> f64 {
         let Op::ScatterElements { reduction, .. } = op else { return 0.0 };
         scatter_flops(*reduction, inputs[2])
@@ -107,7 +138,8 @@ impl OpDef for ScatterElementsDef {
         let mut indices = if reduction == ScatterOp::Set {
             g.indices(&index_dims, size)
         } else {
-            index_dims[axis] = g.size(1..=6);
+            // Many updates of one element show how they are rounded.
+            index_dims[axis] = if g.chance(0.1) { g.size(100..=200) } else { g.size(1..=6) };
             g.indices(&index_dims, size)
         };
         if let (ScatterOp::Set, Elements::Int(index)) = (reduction, &mut indices.elements) {
@@ -154,6 +186,11 @@ impl OpDef for ScatterNdDef {
         Some(0)
     }
 
+    fn decompose(&self, op: &Op, inputs: &[NodeId], graph: &mut Graph) -> Option<Result<Vec<NodeId>>> {
+        let Op::ScatterNd { reduction } = op else { return None };
+        decompose_in_f32(*reduction, op, inputs, graph)
+    }
+
     fn flops(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> f64 {
         let Op::ScatterNd { reduction } = op else { return 0.0 };
         scatter_flops(*reduction, inputs[2])
@@ -179,7 +216,7 @@ impl OpDef for ScatterNdDef {
                 index.push((slice / behind % size) as i128 - from_end);
             }
         }
-        let indices = Value::int(g.pick(&[crate::DType::I32, crate::DType::I64]), &[rows, count], index);
+        let indices = Value::int(g.pick(&[DType::I32, DType::I64]), &[rows, count], index);
         let mut update_dims = vec![rows];
         update_dims.extend_from_slice(&dims[count..]);
         let dtype = g.dtype_where(|d| takes(reduction).accepts(d));
