@@ -347,6 +347,9 @@ fn evaluate_op_with_progress(
     let shapes: Vec<&Shape> = shapes.iter().collect();
     let mut results = ops::def::infer(op, &shapes, declared)?;
     if let Some(count) = op.def().counted(op) {
+        // What is counted may be the rows of nothing, as many as a number can say.
+        let known: Vec<Shape> = results.iter().filter(|s| s.is_static()).cloned().collect();
+        ensure_room(inputs, &known)?;
         let found = op.def().count(op, inputs, progress)?;
         match count {
             Dim::Dynamic(symbol) => {
@@ -362,9 +365,6 @@ fn evaluate_op_with_progress(
     }
     if let Some(open) = results.iter().find(|s| !s.is_static()) {
         return Err(Error::new(ErrorKind::Dimension, format!("{open} has a dimension without a value")));
-    }
-    if let Some(huge) = results.iter().find(|s| s.num_elements().is_none_or(|n| n > MAX_ELEMENTS)) {
-        return Err(Error::new(ErrorKind::OutOfMemory, format!("{huge} is too large for the oracle")));
     }
     // Without elements there is nothing to compute, whatever the other dimensions multiply to.
     if results.iter().all(|s| s.num_elements() == Some(0)) {
@@ -384,6 +384,9 @@ fn evaluate_op_with_progress(
 /// Whether there is room for an op's results and for what its reference semantics keep beside them: copies of the
 /// operands and tables of positions.
 fn ensure_room(inputs: &[&Value], results: &[Shape]) -> Result<()> {
+    if let Some(huge) = results.iter().find(|s| s.num_elements().is_none_or(|n| n > MAX_ELEMENTS)) {
+        return Err(Error::new(ErrorKind::OutOfMemory, format!("{huge} is too large for the oracle")));
+    }
     let sum = |shapes: &mut dyn Iterator<Item = usize>| shapes.fold(0usize, usize::saturating_add);
     let given = sum(&mut inputs.iter().map(|v| memory::value_bytes(&v.shape())));
     let made = sum(&mut results.iter().map(memory::value_bytes));

@@ -137,4 +137,13 @@ mod tests {
         let op = Op::Unique { count: Dim::Dynamic(crate::dim::sym::named("distinct")), sorted: true };
         assert_eq!(evaluate_op(&op, &[&nan], &[]).unwrap()[1].ints().unwrap(), [1, 0, 1]);
     }
+
+    #[test]
+    fn rows_of_nothing_may_be_too_many_to_be_counted() {
+        let op = Op::Unique { count: Dim::Dynamic(crate::dim::sym::named("distinct")), sorted: true };
+        let run =
+            |rows| evaluate_op(&op, &[&Value::empty(&Shape::new(&[rows, 0], DType::I32)).unwrap()], &[]);
+        assert_eq!(run(3).unwrap()[2].ints().unwrap(), [3]);
+        assert_eq!(run(1 << 40).unwrap_err().kind(), ErrorKind::OutOfMemory);
+    }
 }
