@@ -354,7 +354,8 @@ fn tensor_info(value: &ValueInfoProto, names: &DimNames<'_>, what: &str) -> Resu
         let message = format!("{what} \"{name}\" is not a plain tensor");
         return Err(Error::new(ErrorKind::Unsupported, message));
     };
-    let dtype = rlx_onnx::dtype(tensor.elem_type())?;
+    let dtype =
+        rlx_onnx::dtype(tensor.elem_type()).map_err(|e| e.with_origin(format!("{what} \"{name}\"")))?;
     let dim = |(i, d): (usize, &rlx_onnx::proto::tensor_shape_proto::Dimension)| match &d.value {
         Some(DimValue::DimValue(v)) => Dim::Static(usize::try_from(*v).unwrap_or(0)),
         Some(DimValue::DimParam(param)) if !param.is_empty() => names.dim(param),

@@ -13,6 +13,7 @@ use rlx_runtime::{
 };
 
 use self::stages::Stages;
+use crate::inputs::Inputs;
 use crate::values::{ModelValue, Structured, assembled};
 use crate::{Metadata, Model};
 
@@ -450,15 +451,7 @@ impl Runner {
         inputs: &[(&str, &ModelValue)],
         progress: &Progress,
     ) -> Result<Vec<(String, ModelValue)>> {
-        let (mut structured, mut tensors) = (Structured::default(), Vec::new());
-        for (name, value) in inputs {
-            structured.add((*name).to_owned(), value, &mut tensors)?;
-        }
-        if let Source::Onnx(model) = &mut self.source {
-            model.set_structured(structured.clone());
-        }
-        let imported = self.import_with_progress(&borrowed(&tensors), progress)?;
-        tensors.extend(structured.codes(&imported)?);
+        let (imported, tensors) = self.taken_apart(inputs, progress)?;
         let given = borrowed(&tensors);
         let at = self.find_or_compile(&given, progress)?;
         let results = self.ready[at].graph.try_run_tensors_with_progress(&views(&given), progress)?;
@@ -468,6 +461,32 @@ impl Runner {
                 assembled(imported.outputs.iter().map(String::as_str), &imported, results)
             }
         }
+    }
+
+    /// The tensors that the model's graph takes for these values, by the names of its inputs: strings as their codes. The runner
+    /// imports the model for these strings from now on, so that calls which take tensors, such as [`Runner::run`], take these.
+    ///
+    /// # Errors
+    /// As [`Runner::import_with_progress`]; [`ErrorKind::Unsupported`] for inputs that are maps.
+    pub fn tensors_of(&mut self, inputs: &[(&str, &ModelValue)], progress: &Progress) -> Result<Inputs> {
+        Ok(self.taken_apart(inputs, progress)?.1)
+    }
+
+    fn taken_apart(
+        &mut self,
+        inputs: &[(&str, &ModelValue)],
+        progress: &Progress,
+    ) -> Result<(Arc<Imported>, Inputs)> {
+        let (mut structured, mut tensors) = (Structured::default(), Vec::new());
+        for (name, value) in inputs {
+            structured.add((*name).to_owned(), value, &mut tensors)?;
+        }
+        if let Source::Onnx(model) = &mut self.source {
+            model.set_structured(structured.clone());
+        }
+        let imported = self.import_with_progress(&borrowed(&tensors), progress)?;
+        tensors.extend(structured.codes(&imported)?);
+        Ok((imported, tensors))
     }
 
     /// Writes the model, compiled for these inputs, to an artefact at `path`. A slim one holds only what running needs:

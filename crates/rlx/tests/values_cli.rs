@@ -1,4 +1,4 @@
-//! `rlx run` of models that take strings and give labels and maps: scikit-learn's table of numbers and names, and encoders.
+//! Models that take strings and give labels and maps, run, verified, timed and shown: scikit-learn's table of numbers and names, and encoders.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -127,4 +127,46 @@ fn strings_are_read_from_and_written_to_files_of_numpy() {
     }
     let few = ["run", &between, "--input", &x, "--input-limit", "8"];
     assert!(err(&rlx(&few)).contains("more than 8 bytes"), "{}", err(&rlx(&few)));
+}
+
+#[test]
+fn what_takes_strings_is_verified_and_timed_and_shown() {
+    use rlx_weights::npy::{Array, StringArray};
+    let numbers = ConstData::from_f32(&[2, 2], &[5.1, 3.5, 6.2, 2.9]).expect("a tensor");
+    let colours = ["red", "no colour"].map(str::to_owned).to_vec();
+    let colours = Array::Strings(StringArray { dims: vec![2, 1], elements: colours });
+    let all = [("c", &colours), ("n", &Array::Numbers(numbers))];
+    let archive = file("verified.npz", &rlx_weights::npz::any_to_bytes(&all).expect("an archive"));
+    let inputs = ["--inputs", archive.to_str().expect("a text"), "--json"];
+    let table = model("table_of_numbers_and_strings");
+    let with =
+        |command: &'static str, more: &[&str]| json_of(&[&[command, &table], &inputs[..], more].concat());
+    assert_eq!(with("verify", &[])["ok"], true);
+    assert!(with("bench", &["--runs", "3"])["median_ms"].as_f64().is_some());
+    assert_eq!(with("inspect", &[])["inputs"].as_array().map(Vec::len), Some(2));
+    assert!(rlx(&["inspect", &table]).status.success());
+
+    // Labels are compared as their positions among the classes, which are in order.
+    let found = with("run", &[]);
+    let maps = found["outputs"][1]["maps"].as_array().expect("maps").clone();
+    let classes: Vec<&String> = maps[0].as_object().expect("a map").keys().collect();
+    let labels = found["outputs"][0]["values"].as_array().expect("labels").clone();
+    let codes = labels.iter().map(|l| classes.iter().position(|c| l == c.as_str()).expect("a class") as i64);
+    let mut codes: Vec<i64> = codes.collect();
+    let rows = maps.iter().flat_map(|map| classes.iter().map(|&c| map[c].as_f64().expect("a number") as f32));
+    let rows = ConstData::from_f32(&[2, classes.len()], &rows.collect::<Vec<_>>()).expect("a tensor");
+    let expected = |codes: &[i64]| {
+        let codes = ConstData::from_i64(&[2], codes).expect("a tensor");
+        let arrays = [("output_label", &codes), ("output_probability", &rows)];
+        file("expected.npz", &rlx_weights::npz::to_bytes(&arrays).expect("an archive"))
+    };
+    let path = expected(&codes);
+    let verify = ["verify", &table, inputs[0], inputs[1], "--expect", path.to_str().expect("a text")];
+    assert!(rlx(&verify).status.success(), "{}", err(&rlx(&verify)));
+    codes[1] += 1;
+    expected(&codes);
+    assert_eq!(rlx(&verify).status.code(), Some(1), "another label");
+
+    let missing = rlx(&["bench", &table, "--dim", "n.0=2"]);
+    assert!(!missing.status.success() && err(&missing).contains("\"c\""), "{}", err(&missing));
 }

@@ -18,17 +18,18 @@ use super::output::Output;
 use super::profile::{Profile, Runs, roofline, trace};
 use super::watch::Watch;
 use super::written::keep_apart;
-use super::{inputs, print};
+use super::{print, values};
 
 /// Times a model.
 pub fn bench(args: &BenchArgs, json: bool) -> Result<ExitCode, Failure> {
     let watch = Watch::start(&args.limits, "reading", json)?;
-    let mut job = job::open(&args.common, watch.progress())?.caching(args.cache)?;
+    let mut job = job::open_any(&args.common, watch.progress())?.caching(args.cache)?;
     let written = [("--trace", &args.trace), ("--roofline", &args.roofline)];
     let written = written.into_iter().filter_map(|(option, path)| Some((option, path.as_deref()?)));
     keep_apart(&written.collect::<Vec<_>>(), &[args.common.reads(), job.files.clone()].concat())?;
-    let inputs =
-        inputs::gather(&args.common, &Images::of(&args.common, &job.metadata, json), &job.declared, true)?;
+    let metadata = std::mem::take(&mut job.metadata);
+    let images = Images::of(&args.common, &metadata, json);
+    let inputs = values::tensors(&args.common, &mut job, &images, true, watch.progress())?;
     let given = borrowed(&inputs);
     let (model, load) = (job.runner.name().to_owned(), job.load);
     let start = Instant::now();

@@ -18,7 +18,7 @@ use super::job::{self, Job, borrowed};
 use super::output::{Messages, Output};
 use super::verify::{number, tolerances};
 use super::watch::Watch;
-use super::{inputs, print};
+use super::{inputs, print, values};
 
 /// The absolute error allowed between programs, as in `torch.testing.assert_close`.
 const FLOOR: f64 = 1e-5;
@@ -56,9 +56,10 @@ pub fn compare(args: &CompareArgs, json: bool) -> Result<ExitCode, Failure> {
 pub fn expected(args: &VerifyArgs, path: &Path, json: bool) -> Result<ExitCode, Failure> {
     let watch = Watch::start(&args.limits, "reading", json)?;
     let progress = watch.progress();
-    let mut job = job::open(&args.common, progress)?;
-    let images = Images::of(&args.common, &job.metadata, json);
-    let given = inputs::gather(&args.common, &images, &job.declared, false)?;
+    let mut job = job::open_any(&args.common, progress)?;
+    let metadata = std::mem::take(&mut job.metadata);
+    let images = Images::of(&args.common, &metadata, json);
+    let given = values::tensors(&args.common, &mut job, &images, false, progress)?;
     inputs::check_complete(&job.declared, &given)?;
     let want = arrays(path)?;
     let (got, types) = outputs_of(&mut job.runner, &given, progress)?;

@@ -35,17 +35,38 @@ pub fn gather(
             inputs.push((name.clone(), data));
         }
     }
-    if fill {
-        let given = |i: &&TensorInfo| inputs.iter().any(|(n, _)| *n == i.name) || random.contains(i);
-        let missing: Vec<&TensorInfo> = declared.iter().filter(|i| !given(i)).collect();
-        random.extend(missing);
+    match fill {
+        true => self::fill(declared, random, &mut inputs, limit)?,
+        false => make_up(declared, &random, &mut inputs, limit)?,
     }
-    let sizes = sizes_of(declared, &inputs);
+    Ok(inputs)
+}
+
+/// Makes up `random` inputs, and all others that are not given.
+pub fn fill<'a>(
+    declared: &'a [TensorInfo],
+    mut random: Vec<&'a TensorInfo>,
+    inputs: &mut Inputs,
+    limit: InputLimit,
+) -> Result<(), Failure> {
+    let given = |i: &&TensorInfo| inputs.iter().any(|(n, _)| *n == i.name) || random.contains(i);
+    let missing: Vec<&TensorInfo> = declared.iter().filter(|i| !given(i)).collect();
+    random.extend(missing);
+    make_up(declared, &random, inputs, limit)
+}
+
+fn make_up(
+    declared: &[TensorInfo],
+    random: &[&TensorInfo],
+    inputs: &mut Inputs,
+    limit: InputLimit,
+) -> Result<(), Failure> {
+    let sizes = sizes_of(declared, inputs);
     for info in random {
         let data = made_up(info, &sizes, limit)?;
         inputs.push((info.name.clone(), data));
     }
-    Ok(inputs)
+    Ok(())
 }
 
 /// The arrays of an archive.

@@ -1,26 +1,26 @@
-//! `rlx run` of models that declare strings, sequences, optionals or maps.
+//! Models that declare strings, sequences, optionals or maps: `rlx run` of them, and what the other commands give their graphs.
 
 use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
-use rlx::inputs::{InputLimit, converted, read_prepared};
+use rlx::inputs::{InputLimit, Inputs, converted, read_prepared};
 use rlx::values::{MapKeys, ModelValue, StringTensor};
 use rlx_ir::files::{io_error, open_file, write_whole};
-use rlx_ir::{Error, ErrorKind, Result};
+use rlx_ir::{Error, ErrorKind, Progress, Result};
 use rlx_weights::npy::{self, Array, Elements, Header, StringArray};
 use rlx_weights::npz;
 use serde_json::{Map, Value as Json, json};
 
-use super::args::RunArgs;
+use super::args::{Common, RunArgs};
 use super::failure::Failure;
 use super::image::Images;
 use super::job::Job;
 use super::output::Output;
-use super::print;
 use super::run::{print_tensor, tensor_json, widened};
 use super::watch::Watch;
 use super::written::OutputFormat;
+use super::{inputs, print};
 
 /// Runs the model and prints or writes its outputs.
 pub fn run(
@@ -34,7 +34,7 @@ pub fn run(
         let message = "the model declares strings, sequences or maps: give its inputs by --input NAME=FILE, without labels";
         return Err(Failure::Usage(message.to_owned()));
     }
-    let given = gather(args, &job, images)?;
+    let given = gather(&args.common, &job, images)?;
     let borrowed: Vec<(&str, &ModelValue)> = given.iter().map(|(n, v)| (n.as_str(), v)).collect();
     let outputs = job.runner.run_values_with_progress(&borrowed, watch.progress())?;
     if let Some(path) = &args.outputs {
@@ -54,9 +54,37 @@ pub fn run(
     Ok(ExitCode::SUCCESS)
 }
 
+/// What the arguments give, as tensors for the inputs of the model's graph: strings as their codes. With `fill`, tensors of numbers
+/// that are not given are made up.
+pub fn tensors(
+    common: &Common,
+    job: &mut Job,
+    images: &Images<'_>,
+    fill: bool,
+    progress: &Progress,
+) -> Result<Inputs, Failure> {
+    let is_tensor = |name: &str| job.declared.iter().any(|info| info.name == name);
+    if job.runner.model().is_none_or(|model| model.input_names().all(is_tensor)) {
+        return inputs::gather(common, images, &job.declared, fill);
+    }
+    let mut given = gather(common, job, images)?;
+    if fill {
+        let tensors = given.iter().filter_map(|(name, value)| match value {
+            ModelValue::Tensor(tensor) => Some((name.clone(), tensor.clone())),
+            _ => None,
+        });
+        let mut tensors: Inputs = tensors.collect();
+        let before = tensors.len();
+        inputs::fill(&job.declared, Vec::new(), &mut tensors, common.input_limit)?;
+        given.extend(tensors.drain(before..).map(|(name, tensor)| (name, tensor.into())));
+    }
+    let borrowed: Vec<(&str, &ModelValue)> = given.iter().map(|(n, v)| (n.as_str(), v)).collect();
+    Ok(job.runner.tensors_of(&borrowed, progress)?)
+}
+
 /// Tensors of numbers from files as for any other model; strings from `.json`, `.txt`, `.npy` and `.npz` files.
-fn gather(args: &RunArgs, job: &Job, images: &Images<'_>) -> Result<Vec<(String, ModelValue)>, Failure> {
-    let (common, limit) = (&args.common, args.common.input_limit);
+fn gather(common: &Common, job: &Job, images: &Images<'_>) -> Result<Vec<(String, ModelValue)>, Failure> {
+    let limit = common.input_limit;
     let names: Vec<&str> = job.runner.model().into_iter().flat_map(|model| model.input_names()).collect();
     let mut given = match &common.inputs {
         Some(path) => archive(path, job, &names, limit)?,

@@ -14,7 +14,7 @@ use super::image::Images;
 use super::job::{self, borrowed};
 use super::output::Output;
 use super::watch::Watch;
-use super::{compare, inputs, print};
+use super::{compare, print, values};
 
 /// Verifies a model; exit code 1 when it diverges.
 pub fn verify(args: &VerifyArgs, json: bool) -> Result<ExitCode, Failure> {
@@ -23,9 +23,10 @@ pub fn verify(args: &VerifyArgs, json: bool) -> Result<ExitCode, Failure> {
     }
     let watch = Watch::start(&args.limits, "reading", json)?;
     let progress = watch.progress();
-    let mut job = job::open(&args.common, progress)?;
-    let inputs =
-        inputs::gather(&args.common, &Images::of(&args.common, &job.metadata, json), &job.declared, true)?;
+    let mut job = job::open_any(&args.common, progress)?;
+    let metadata = std::mem::take(&mut job.metadata);
+    let images = Images::of(&args.common, &metadata, json);
+    let inputs = values::tensors(&args.common, &mut job, &images, true, progress)?;
     let given = borrowed(&inputs);
     if let Some(artefact) = job.runner.artefact() {
         artefact.verify_with_progress(progress)?;

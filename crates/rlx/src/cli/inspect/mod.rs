@@ -29,7 +29,7 @@ use super::job::{self, Job, borrowed};
 use super::output::{Messages, Output};
 use super::watch::Watch;
 use super::written::keep_apart;
-use super::{compile, inputs, print};
+use super::{compile, print, values};
 use diff::Difference;
 use facts::{Facts, Module, Pass};
 
@@ -72,10 +72,11 @@ pub fn inspect(args: &InspectArgs, json: bool) -> Result<ExitCode, Failure> {
 fn examined(args: &InspectArgs, format: InspectFormat, shown: Option<&Shown>) -> Result<String, Failure> {
     let json = format == InspectFormat::Json;
     let watch = Watch::start(&args.limits, "reading", json)?;
-    let mut job = job::open(&args.common, watch.progress())?;
+    let mut job = job::open_any(&args.common, watch.progress())?;
     keep_output_apart(args, &job.files)?;
-    let images = Images::of(&args.common, &job.metadata, json);
-    let given = inputs::gather(&args.common, &images, &job.declared, false)?;
+    let metadata = std::mem::take(&mut job.metadata);
+    let images = Images::of(&args.common, &metadata, json);
+    let given = values::tensors(&args.common, &mut job, &images, false, watch.progress())?;
     let facts = match job.runner.artefact() {
         Some(_) => artefact_facts(&mut job, &borrowed(&given), shown.is_some(), watch.progress())?,
         None => model_facts(args, &mut job, &borrowed(&given), shown, watch.progress())?,
