@@ -3,11 +3,11 @@
 //! Steps refer to a slot of the table instead of an expression, so that binding new dimensions walks one
 //! flat list and then only reads numbers.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use rlx_ir::dim::Held;
 use rlx_ir::lir::{Buffer, IoSlot, Operand, View, place_view};
+use rlx_ir::maps::HashMap;
 use rlx_ir::sort::sort;
 use rlx_ir::{DType, Error, ErrorKind, Extent, LirModule, Result, Weight, sym};
 
@@ -60,7 +60,7 @@ impl ExtentTable {
 
     /// Everything is prepared that will be: nothing is added any more.
     pub fn seal(&mut self) {
-        (self.ids, self.views, self.asked) = (HashMap::new(), HashMap::new(), Vec::new());
+        (self.ids, self.views, self.asked) = Default::default();
         self.exprs.shrink_to_fit();
     }
 
@@ -117,7 +117,7 @@ impl ExtentTable {
 
     /// For each symbol, the places of the expressions that mention it.
     pub fn mentioning(&self) -> HashMap<u32, Vec<u32>> {
-        let mut places: HashMap<u32, Vec<u32>> = HashMap::new();
+        let mut places: HashMap<u32, Vec<u32>> = HashMap::default();
         for (slot, e) in (0..).zip(&self.exprs) {
             e.symbols().into_iter().for_each(|symbol| places.entry(symbol).or_default().push(slot));
         }

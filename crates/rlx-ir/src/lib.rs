@@ -18,6 +18,7 @@
 //! | [`mod@verify`], [`oracle`] | structural rules, and what the right answer is |
 //! | [`lir`] | what a device executes |
 //! | [`weights`], [`files`] | a model's tensors by name; files mapped, and written whole |
+//! | [`maps`] | hash maps of compilation |
 //! | [`progress`], [`clock`] | long calls watched and stopped; time that passes |
 #![deny(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
@@ -36,6 +37,7 @@ pub mod graph;
 pub mod hash;
 pub mod hir;
 pub mod lir;
+pub mod maps;
 pub mod memory;
 mod minifloat;
 mod nearest;

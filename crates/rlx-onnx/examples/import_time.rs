@@ -9,7 +9,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use prost::Message;
@@ -18,38 +18,49 @@ use rlx_onnx::testing::{FAMILIES, Family};
 use rlx_onnx::{ImportOptions, OnnxFile, import_with_progress};
 use rlx_runtime::{CompileOptions, CompiledGraph, Device, Session};
 
-/// Counts the bytes that are allocated.
+/// Counts the bytes that are allocated, once [`COUNTS`] is set: counting takes time.
 struct Counting;
 
+static COUNTS: AtomicBool = AtomicBool::new(false);
 static NOW: AtomicUsize = AtomicUsize::new(0);
 static MOST: AtomicUsize = AtomicUsize::new(0);
+
+fn add(size: usize) {
+    if COUNTS.load(Ordering::Relaxed) {
+        let now = NOW.fetch_add(size, Ordering::Relaxed) + size;
+        MOST.fetch_max(now, Ordering::Relaxed);
+    }
+}
+
+fn remove(size: usize) {
+    if COUNTS.load(Ordering::Relaxed) {
+        NOW.fetch_sub(size, Ordering::Relaxed);
+    }
+}
 
 // SAFETY: every call goes to the system's allocator unchanged; counting has no part in it.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let now = NOW.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
-        MOST.fetch_max(now, Ordering::Relaxed);
+        add(layout.size());
         // SAFETY: the caller keeps `GlobalAlloc::alloc`'s rules, which are the system's.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        let now = NOW.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
-        MOST.fetch_max(now, Ordering::Relaxed);
+        add(layout.size());
         // SAFETY: as above.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        NOW.fetch_sub(layout.size(), Ordering::Relaxed);
+        remove(layout.size());
         // SAFETY: as above; `ptr` came from the system's allocator.
         unsafe { System.dealloc(ptr, layout) }
     }
 
     unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        let now = NOW.fetch_add(size, Ordering::Relaxed) + size;
-        MOST.fetch_max(now, Ordering::Relaxed);
-        NOW.fetch_sub(layout.size(), Ordering::Relaxed);
+        add(size);
+        remove(layout.size());
         // SAFETY: as above.
         unsafe { System.realloc(ptr, layout, size) }
     }
@@ -99,6 +110,7 @@ fn work(path: &Path, progress: &Progress) -> ([Duration; 2], Result<(usize, Comp
 
 /// Measures a file, called `name`.
 fn measure(name: &str, path: &Path, parts: bool) {
+    COUNTS.store(parts, Ordering::Relaxed);
     let size = std::fs::metadata(path).map_or(0.0, |m| m.len() as f64);
     let before = peak();
     let heard = |event: Event<'_>| {

@@ -32,9 +32,7 @@
 
 mod lineage;
 
-use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
-
+use rlx_ir::maps::{HashMap, hash_of};
 use rlx_ir::{Error, ErrorKind, Graph, Node, NodeId, Op, Result, Shape};
 
 use lineage::Walk;
@@ -67,7 +65,7 @@ impl<'g> Rewriter<'g> {
         let new = (!old.is_canonical()).then(|| {
             let mut graph = old.successor();
             graph.reserve(old.len());
-            New { graph, made: HashMap::new() }
+            New { graph, made: HashMap::default() }
         });
         let (map, heirs) = (vec![None; old.len()], vec![None; old.len()]);
         Rewriter { old, new, map, kept: 0, made: Vec::new(), heirs }
@@ -78,7 +76,7 @@ impl<'g> Rewriter<'g> {
         self.new.get_or_insert_with(|| {
             let graph = self.old.prefix(self.kept);
             let keys = graph.nodes().iter().filter_map(|node| Some((key(node)?, node.id)));
-            let mut made = HashMap::with_capacity(self.old.len());
+            let mut made = HashMap::with_capacity_and_hasher(self.old.len(), Default::default());
             keys.for_each(|(key, id)| _ = made.entry(key).or_insert(id));
             New { graph, made }
         })
@@ -228,10 +226,8 @@ fn key(node: &Node) -> Option<u64> {
     if matches!(node.op, Op::Input { .. } | Op::Param { .. } | Op::Custom { .. }) {
         return None;
     }
-    let mut hasher = DefaultHasher::new();
     let attrs = rlx_ir::text::attrs_key(&node.op);
-    (node.op.kind(), attrs, &node.inputs, node.results()).hash(&mut hasher);
-    Some(hasher.finish())
+    Some(hash_of(&(node.op.kind(), attrs, &node.inputs, node.results())))
 }
 
 fn same_value(a: &Node, b: &Node) -> bool {

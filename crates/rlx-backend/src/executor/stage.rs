@@ -34,7 +34,7 @@ impl Stages {
     pub(super) fn new(lir: &LirModule, table: &ExtentTable) -> Result<Stages> {
         let mut stages = Stages::default();
         let counting = lir.steps.iter().enumerate().filter_map(|(i, s)| Some((i, s.data_symbol()?)));
-        let (data, mut slots) = (lir.graph.data_symbols(), HashMap::new());
+        let (data, mut slots) = (lir.graph.data_symbols(), rlx_ir::maps::HashMap::default());
         for (step, symbol) in counting {
             if stages.list.is_empty() {
                 slots = table.mentioning();

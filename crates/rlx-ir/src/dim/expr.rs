@@ -79,7 +79,7 @@ fn atom(a: Atom) -> Extent {
 impl Extent {
     /// The value of `symbol`.
     pub fn sym(symbol: u32) -> Extent {
-        atom(Atom::Sym(symbol))
+        table::of_symbol(symbol)
     }
 
     /// The number, if this is one.

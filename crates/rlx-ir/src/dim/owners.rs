@@ -32,7 +32,7 @@
 //! ```
 
 use std::cell::RefCell;
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -40,6 +40,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::expr::{self, ExprId, Extent};
 use super::{Dim, sym};
+use crate::maps::HashSet;
 
 /// The owners of an entry.
 #[derive(Default)]

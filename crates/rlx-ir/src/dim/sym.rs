@@ -8,6 +8,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
+use crate::maps;
+
 use super::owners::{MOST_UNUSED, Owners, Unused, own_symbol};
 
 /// How many independent items a run works on.
@@ -25,7 +27,7 @@ const FIRST_NAMED: u32 = 1 << 16;
 #[derive(Default)]
 struct Names {
     by_name: HashMap<Arc<str>, u32>,
-    names: HashMap<u32, Name>,
+    names: maps::HashMap<u32, Name>,
     /// How many names there have been.
     made: u32,
     unused: Unused<u32>,

@@ -22,6 +22,7 @@ use std::sync::Arc;
 use rlx_ir::lir::{
     Buffer, BufferId, BufferKind, IoSlot, LirModule, LiveRange, MemoryPlan, Operand, Step, StepKind, View,
 };
+use rlx_ir::maps;
 use rlx_ir::op::PackFormat;
 use rlx_ir::{
     DType, DataSymbols, Dim, DimBinding, Error, ErrorKind, Extent, Graph, Node, NodeId, Op, Result, Shape,
@@ -132,7 +133,7 @@ struct Lowering<'g> {
     joined: HashMap<NodeId, Joined>,
     dense_copies: HashMap<NodeId, Operand>,
     /// The dense views by their dimensions: most operands share one.
-    dense_views: HashMap<Vec<Extent>, Arc<View>>,
+    dense_views: maps::HashMap<Vec<Extent>, Arc<View>>,
     buffers: Vec<Buffer>,
     init: Vec<Step>,
     steps: Vec<Step>,
@@ -158,7 +159,7 @@ impl<'g> Lowering<'g> {
             placement: placements(graph),
             joined: HashMap::new(),
             dense_copies: HashMap::new(),
-            dense_views: HashMap::new(),
+            dense_views: maps::HashMap::default(),
             buffers: Vec::new(),
             init: Vec::new(),
             steps: Vec::with_capacity(graph.len()),
@@ -469,7 +470,7 @@ pub fn live_ranges(buffers: &[Buffer], steps: &[Step], outputs: &[IoSlot]) -> Ve
 
 /// The symbols that a run must give values for, ascending: not those that steps bind.
 pub fn used_symbols(inputs: &[IoSlot], buffers: &[Buffer], steps: &[Step], rules: &Graph) -> Vec<u32> {
-    let (mut symbols, mut known) = (BTreeSet::new(), HashSet::new());
+    let (mut symbols, mut known) = (BTreeSet::new(), maps::HashSet::default());
     let mut add = |e: Extent| {
         if e.as_const().is_none() && known.insert(e) {
             symbols.extend(e.symbols());

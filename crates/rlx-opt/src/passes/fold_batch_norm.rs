@@ -28,7 +28,8 @@ const MAX_DEPTH: usize = 4;
 /// # Errors
 /// [`rlx_ir::ErrorKind::Internal`] when the folded op is rejected.
 pub fn run(graph: &Graph, context: &PassContext<'_>) -> Result<Graph> {
-    if context.options.numerics != Numerics::Fast {
+    let factors = |node: &Node| matches!(node.op, Op::BatchNorm { .. } | Op::Binary(B::Mul));
+    if context.options.numerics != Numerics::Fast || !graph.nodes().iter().any(factors) {
         return Ok(graph.clone());
     }
     let mut f = Folder {

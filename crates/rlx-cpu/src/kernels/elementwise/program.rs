@@ -75,7 +75,7 @@ pub(crate) struct TileProgram {
 
 /// A value while the program is built.
 #[derive(Debug, Clone, Copy)]
-struct Typed {
+pub(crate) struct Typed {
     id: ValueId,
     /// The element type of the graph.
     dtype: DType,
@@ -83,8 +83,9 @@ struct Typed {
     widened: bool,
 }
 
+/// A program while it is built.
 #[derive(Default)]
-struct Builder {
+pub(crate) struct Builder {
     inputs: Vec<Input>,
     constants: Vec<(ConstData, ValueId)>,
     instrs: Vec<Instr>,
@@ -244,15 +245,21 @@ fn scalar_bits(c: &ConstData) -> u64 {
 
 /// The program of a single op.
 pub(crate) fn of_node(op: &Op, inputs: &[DType], result: DType) -> Result<TileProgram, String> {
+    let (b, out) = instructions(op, inputs, result)?;
+    b.finish(&[out])
+}
+
+/// The instructions of a single op, and its result: all that may fail about its program.
+pub(crate) fn instructions(op: &Op, inputs: &[DType], result: DType) -> Result<(Builder, Typed), String> {
     let mut b = Builder::default();
-    let mut args = Vec::new();
+    let mut args = Vec::with_capacity(inputs.len());
     for (i, &dtype) in inputs.iter().enumerate() {
         let id = b.value(dtype.size_bytes())?;
         b.inputs.push(Input { kind: InputKind::Step(i), dtype, last_use: 0 });
         args.push(Typed { id, dtype, widened: false });
     }
     let out = b.op(op, &args, result)?;
-    b.finish(&[out])
+    Ok((b, out))
 }
 
 /// Whether a body's constant can be an immediate.

@@ -1,6 +1,5 @@
 //! The table of expressions: each is there once, as long as it has an owner (see [`crate::dim::owners`]).
 
-use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
 use super::limits::{MOST_DEPTH, MOST_PARTS, MOST_TERMS, may_make, take};
@@ -8,6 +7,7 @@ use super::poly::Term;
 use super::{Atom, ExprId, Extent};
 use crate::dim::owners::{MOST_UNUSED, Owners, Unused, own_expr};
 use crate::dim::sym;
+use crate::maps::HashMap;
 
 struct Entry {
     terms: Arc<[Term]>,
@@ -24,8 +24,11 @@ struct Slot {
     entry: Option<Entry>,
 }
 
+#[derive(Default)]
 struct Table {
     ids: HashMap<Arc<[Term]>, ExprId>,
+    /// The expressions of one symbol, by the symbol: most that are asked for are such.
+    symbols: HashMap<u32, ExprId>,
     slots: Vec<Slot>,
     free: Vec<u32>,
     unused: Unused<ExprId>,
@@ -34,8 +37,11 @@ struct Table {
 static TABLE: LazyLock<RwLock<Table>> = LazyLock::new(|| {
     // The first slot is that of `Extent::TOO_LARGE`: always empty, as if its expression were gone.
     let slots = vec![Slot { generation: 0, entry: None }];
-    RwLock::new(Table { ids: HashMap::new(), slots, free: Vec::new(), unused: Unused::new() })
+    RwLock::new(Table { slots, ..Table::default() })
 });
+
+/// One term of one atom.
+const PARTS_OF_SYMBOL: usize = 2;
 
 /// The terms of [`Extent::TOO_LARGE`] and of what is gone with its owners; no arithmetic makes them.
 static TOO_LARGE: LazyLock<Arc<[Term]>> = LazyLock::new(|| Arc::new([Term::of(Atom::TooLarge)]));
@@ -49,6 +55,21 @@ pub(super) fn terms_of(e: Extent) -> Arc<[Term]> {
             let table = TABLE.read().unwrap_or_else(PoisonError::into_inner);
             Arc::clone(table.entry(id).map_or(&*TOO_LARGE, |entry| &entry.terms))
         }
+    }
+}
+
+/// The value of a symbol.
+pub(super) fn of_symbol(symbol: u32) -> Extent {
+    if !may_make() {
+        return Extent::TOO_LARGE;
+    }
+    let known = TABLE.read().unwrap_or_else(PoisonError::into_inner).find_symbol(symbol);
+    match known {
+        Some(id) => {
+            take(id, PARTS_OF_SYMBOL);
+            Extent::Expr(id)
+        }
+        None => intern(vec![Term::of(Atom::Sym(symbol))]),
     }
 }
 
@@ -113,6 +134,17 @@ fn inner(terms: &[Term], mut expr: impl FnMut(ExprId), mut symbol: impl FnMut(u3
     }
 }
 
+/// The symbol, if these are the terms of just one.
+fn only_symbol(terms: &[Term]) -> Option<u32> {
+    match terms {
+        [Term { atoms, coefficient: 1 }] => match **atoms {
+            [Atom::Sym(symbol)] => Some(symbol),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
 impl Table {
     fn entry(&self, id: ExprId) -> Option<&Entry> {
         let slot = self.slots.get(id.slot as usize)?;
@@ -122,6 +154,13 @@ impl Table {
     /// The expression with these terms; it is the calling thread's from here on.
     fn find(&self, terms: &[Term]) -> Option<ExprId> {
         let &id = self.ids.get(terms)?;
+        own_expr(id, &self.entry(id)?.owners);
+        Some(id)
+    }
+
+    /// The expression of this symbol; it is the calling thread's from here on.
+    fn find_symbol(&self, symbol: u32) -> Option<ExprId> {
+        let &id = self.symbols.get(&symbol)?;
         own_expr(id, &self.entry(id)?.owners);
         Some(id)
     }
@@ -151,6 +190,9 @@ impl Table {
         own_expr(id, &owners);
         place.entry = Some(Entry { terms: Arc::clone(&terms), parts, depth, owners });
         inner(&terms, |e| _ = self.entry(e).map(|entry| entry.owners.add()), |s| _ = sym::add_owner(s));
+        if let Some(symbol) = only_symbol(&terms) {
+            self.symbols.insert(symbol, id);
+        }
         self.ids.insert(terms, id);
         Some(id)
     }
@@ -178,6 +220,9 @@ impl Table {
         let slot = self.slots.get_mut(id.slot as usize)?;
         let entry = slot.entry.take()?;
         self.ids.remove(&entry.terms);
+        if let Some(symbol) = only_symbol(&entry.terms) {
+            self.symbols.remove(&symbol);
+        }
         // A place whose generations are used up stays empty.
         if let Some(next) = slot.generation.checked_add(1) {
             slot.generation = next;
