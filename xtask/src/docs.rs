@@ -21,7 +21,7 @@ symbolic. Types that are a list of names (`Activation`, `ReduceOp`, …) are doc
 ";
 
 /// Random cases looked at for each op.
-const CASES: u64 = 40;
+const CASES: u64 = 100;
 
 pub fn write() -> Result<(), String> {
     let path = crate::root().join(PAGE);
@@ -92,7 +92,7 @@ impl Facts {
         }
         let level = match (composite.contains(&true), composite.contains(&false)) {
             (true, false) => "composite",
-            (true, true) => "composite for some attributes",
+            (true, true) => "composite for some attributes or types",
             _ => "primitive",
         };
         Ok(Facts { inputs: common(inputs), results: common(results), level })
