@@ -29,7 +29,8 @@ def make(model, exporter, folder):
     file = onnx.load(path, load_external_data=False)
     outputs, reference = expected(path, inputs, wanted, [o.name for o in file.graph.output])
     outputs = {name: codes(array, file) if array.dtype == object else array for name, array in outputs.items()}
-    np.savez(folder / "inputs.npz", **inputs)
+    # Strings as NumPy stores them without pickling.
+    np.savez(folder / "inputs.npz", **{n: a.astype(str) if a.dtype == object else a for n, a in inputs.items()})
     np.savez(folder / "expected.npz", **outputs)
     versions = {o.domain or "ai.onnx": o.version for o in file.opset_import}
     opset = versions.get("ai.onnx") or f"ml {versions['ai.onnx.ml']}"
