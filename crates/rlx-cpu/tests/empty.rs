@@ -169,6 +169,13 @@ fn products_windows_and_attention() {
         scale: None,
         unseen: Unseen::Zero,
     };
+    let convolution = |_: Dim| Op::Conv {
+        strides: vec![1],
+        pads: vec![1, 1],
+        dilations: vec![1],
+        groups: 1,
+        format: DataFormat::ChannelsFirst,
+    };
     let masked = |_: Dim| Op::Attention {
         num_heads: 2,
         head_dim: 4,
@@ -189,13 +196,8 @@ fn products_windows_and_attention() {
             n_rot: 4,
             interleaved: false,
         }),
-        op("convolution", &[&[N, 3, 8], &[4, 3, 3]], |_| Op::Conv {
-            strides: vec![1],
-            pads: vec![1, 1],
-            dilations: vec![1],
-            groups: 1,
-            format: DataFormat::ChannelsFirst,
-        }),
+        op("convolution", &[&[N, 3, 8], &[4, 3, 3]], convolution),
+        op("convolution of no channels", &[&[2, N, 8], &[4, N, 3]], convolution),
     ]);
 }
 
