@@ -369,8 +369,8 @@ impl Reader {
             buffer: BufferId(record.buffer),
             view: Arc::new(View {
                 offset: self.extent(record.offset)?,
-                dims: self.extents(&record.dims)?,
-                strides: self.extents(&record.strides)?,
+                dims: self.extents(&record.dims)?.into(),
+                strides: self.extents(&record.strides)?.into(),
             }),
             dtype: buffer.dtype,
         })

@@ -3,6 +3,7 @@
 //! Steps refer to a slot of the table instead of an expression, so that binding new dimensions walks one
 //! flat list and then only reads numbers.
 
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use rlx_ir::dim::Held;
@@ -28,12 +29,19 @@ pub struct ExtentTable {
     held: Held,
     /// The places that were asked for since [`ExtentTable::forget_asked`].
     asked: Vec<u32>,
-    /// The checks of views that are shared, by the view's address and the elements of the buffer; until all steps are prepared.
+    /// The checks of views that other operands share, by the view's address and the elements of the buffer.
     views: HashMap<(usize, Extent), CheckedView>,
 }
 
-/// A view, which keeps its address from being used again, and the extents that its check reads.
-type CheckedView = (Arc<View>, Arc<[Ex]>);
+/// The check of a view that is shared.
+#[derive(Debug)]
+struct CheckedView {
+    /// Keeps the view's address from being used again.
+    _view: Arc<View>,
+    extents: Arc<[Ex]>,
+    /// How many more operands may ask.
+    left: usize,
+}
 
 impl ExtentTable {
     /// The place of `e`.
@@ -56,6 +64,16 @@ impl ExtentTable {
         if let Ex::Slot(id) = e {
             self.asked.push(id);
         }
+    }
+
+    /// The check of a view that an operand before had. It is forgotten with the last one: a large model has many views.
+    fn checked(&mut self, key: (usize, Extent)) -> Option<Arc<[Ex]>> {
+        let Entry::Occupied(mut known) = self.views.entry(key) else { return None };
+        known.get_mut().left -= 1;
+        if known.get().left == 0 {
+            return Some(known.remove().extents);
+        }
+        Some(Arc::clone(&known.get().extents))
     }
 
     /// Everything is prepared that will be: nothing is added any more.
@@ -263,18 +281,18 @@ impl ViewCheck {
     /// The check of an operand that looks into `buffer`.
     pub fn new(operand: &Operand, buffer: &Buffer, table: &mut ExtentTable) -> Self {
         let key = (Arc::as_ptr(&operand.view).addr(), buffer.elements);
-        if let Some((_, known)) = table.views.get(&key) {
-            let extents = Arc::clone(known);
+        if let Some(extents) = table.checked(key) {
             extents.iter().for_each(|&e| table.ask(e));
             return ViewCheck { extents };
         }
         let view = &operand.view;
-        let axes = view.dims.iter().zip(&view.strides).flat_map(|(&d, &s)| [d, s]);
+        let axes = view.dims.iter().zip(&*view.strides).flat_map(|(&d, &s)| [d, s]);
         let all = [view.offset, buffer.elements].into_iter().chain(axes);
         let extents: Arc<[Ex]> = all.map(|e| table.add(e)).collect();
-        // Of a view that no one shares, no more would be found.
-        if Arc::strong_count(view) > 1 {
-            table.views.insert(key, (Arc::clone(view), Arc::clone(&extents)));
+        let left = Arc::strong_count(view) - 1;
+        if left > 0 {
+            let checked = CheckedView { _view: Arc::clone(view), extents: Arc::clone(&extents), left };
+            table.views.insert(key, checked);
         }
         ViewCheck { extents }
     }

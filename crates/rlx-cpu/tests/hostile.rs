@@ -56,7 +56,7 @@ fn with_copy(offset: [i64; 2], dims: &[i64], strides: [&[i64]; 2]) -> LirModule 
     let y = graph.try_add(Op::Activation(Activation::Relu), &[x]).unwrap();
     graph.set_outputs(vec![y]);
     let mut lir = lir_of(&graph);
-    let list = |n: &[i64]| n.iter().map(|&n| Extent::Const(n)).collect::<Vec<_>>();
+    let list = |n: &[i64]| n.iter().map(|&n| Extent::Const(n)).collect::<Arc<[_]>>();
     let operand = |buffer: u32, side: usize| Operand {
         buffer: BufferId(buffer),
         view: View { offset: Extent::Const(offset[side]), dims: list(dims), strides: list(strides[side]) }

@@ -65,15 +65,16 @@ pub struct Buffer {
     pub format: Option<PackFormat>,
 }
 
-/// A strided window into a buffer; all numbers count elements, strides may be zero or negative.
+/// A strided window into a buffer; all numbers count elements, strides may be zero or negative. Views that differ in their
+/// offset alone, as the parts of a concatenation do, share the lists.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct View {
     /// Where the element of index 0 lies.
     pub offset: Extent,
     /// The logical dimensions, outermost first.
-    pub dims: Vec<Extent>,
+    pub dims: Arc<[Extent]>,
     /// How far one step along each dimension goes.
-    pub strides: Vec<Extent>,
+    pub strides: Arc<[Extent]>,
 }
 
 impl View {
@@ -83,24 +84,29 @@ impl View {
     }
 
     /// The row-major view with these dimensions.
-    pub fn dense_extents(dims: Vec<Extent>) -> View {
-        let mut strides = vec![Extent::Const(1); dims.len()];
+    pub fn dense_extents(dims: Arc<[Extent]>) -> View {
+        let mut strides: Arc<[Extent]> = vec![Extent::Const(1); dims.len()].into();
+        let outwards = Arc::make_mut(&mut strides);
         for i in (1..dims.len()).rev() {
-            strides[i - 1] = strides[i] * dims[i];
+            outwards[i - 1] = outwards[i] * dims[i];
         }
         View { offset: Extent::Const(0), dims, strides }
     }
 
     /// Whether the elements are row-major without gaps (dimensions of 1 may have any stride).
     pub fn is_dense(&self) -> bool {
-        let dense = View::dense_extents(self.dims.clone());
-        let same = |i: usize| self.dims[i] == Extent::Const(1) || self.strides[i] == dense.strides[i];
-        (0..self.dims.len()).all(same)
+        let one = Extent::Const(1);
+        let mut dense = one;
+        self.dims.iter().zip(&*self.strides).rev().all(|(&dim, &stride)| {
+            let same = dim == one || stride == dense;
+            dense = dense * dim;
+            same
+        })
     }
 
     /// Dimensions, strides and offset.
     pub fn extents(&self) -> impl Iterator<Item = Extent> {
-        self.dims.iter().chain(&self.strides).chain([&self.offset]).copied()
+        self.dims.iter().chain(&*self.strides).chain([&self.offset]).copied()
     }
 
     /// Whether any extent is not a number.

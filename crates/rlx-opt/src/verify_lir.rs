@@ -291,7 +291,7 @@ impl<'a> Verifier<'a> {
         let offset = of(view.offset);
         // The first element is never after `low`, the last one never before `high`.
         let (mut low, mut high, mut empty) = (i128::from(offset.max), i128::from(offset.min), false);
-        for (&d, &s) in view.dims.iter().zip(&view.strides) {
+        for (&d, &s) in view.dims.iter().zip(&*view.strides) {
             let (d, s) = (of(d), of(s));
             empty |= d.min < 1;
             let corners = [(d.min, s.min), (d.min, s.max), (d.max, s.min), (d.max, s.max)];
@@ -429,7 +429,7 @@ fn replaces(step: &Step, j: usize) -> bool {
 
 /// The offset of a view and its dimensions with their strides, if all are numbers.
 fn numbers(view: &View) -> Option<(i64, Vec<(i64, i64)>)> {
-    let axes = view.dims.iter().zip(&view.strides).map(|(d, s)| d.as_const().zip(s.as_const()));
+    let axes = view.dims.iter().zip(&*view.strides).map(|(d, s)| d.as_const().zip(s.as_const()));
     Some((view.offset.as_const()?, axes.collect::<Option<Vec<_>>>()?))
 }
 

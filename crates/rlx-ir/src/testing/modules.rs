@@ -95,7 +95,7 @@ fn change(module: &mut LirModule, g: &mut Gen) {
 fn known_extents(module: &LirModule) -> Vec<Extent> {
     let operands = module.steps.iter().flat_map(|s| s.inputs.iter().chain(&s.outputs));
     let views = operands.map(|o| &o.view);
-    views.flat_map(|v| v.dims.iter().chain(&v.strides).copied()).take(100).collect()
+    views.flat_map(|v| v.dims.iter().chain(&*v.strides).copied()).take(100).collect()
 }
 
 /// A number, or an expression, that something else may be.
@@ -114,13 +114,14 @@ fn some_extent(old: Extent, known: &[Extent], g: &mut Gen) -> Extent {
 }
 
 fn change_view(view: &mut View, known: &[Extent], g: &mut Gen) {
+    let (dims, strides) = (Arc::make_mut(&mut view.dims), Arc::make_mut(&mut view.strides));
     match g.size(0..=5) {
         0 => view.offset = some_extent(view.offset, known, g),
         // What multiplies to a small number, or adds up to one, when it wraps around.
-        1 => view.dims.iter_mut().chain(&mut view.strides).for_each(|e| *e = some_extent(*e, known, g)),
-        2 if !view.dims.is_empty() => drop(view.dims.pop()),
+        1 => dims.iter_mut().chain(strides).for_each(|e| *e = some_extent(*e, known, g)),
+        2 if !dims.is_empty() => view.dims = dims[..dims.len() - 1].into(),
         rest => {
-            let list = if rest % 2 == 0 { &mut view.dims } else { &mut view.strides };
+            let list = if rest % 2 == 0 { dims } else { strides };
             if !list.is_empty() {
                 let at = g.size(0..=list.len() - 1);
                 list[at] = some_extent(list[at], known, g);
@@ -188,7 +189,7 @@ fn forge_copy(module: &mut LirModule, g: &mut Gen) {
     let (Some(to), node) = (last.outputs.first().cloned(), last.node) else { return };
     let from = module.inputs.first().map_or(to.clone(), |slot| slot.operand.clone());
     let rank = g.size(1..=8);
-    let list = |g: &mut Gen| (0..rank).map(|_| Extent::Const(g.pick(&EDGES))).collect::<Vec<_>>();
+    let list = |g: &mut Gen| (0..rank).map(|_| Extent::Const(g.pick(&EDGES))).collect::<Arc<[Extent]>>();
     let dims = list(g);
     let view = |g: &mut Gen| {
         Arc::new(View { offset: Extent::Const(g.pick(&EDGES)), dims: dims.clone(), strides: list(g) })

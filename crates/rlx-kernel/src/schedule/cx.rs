@@ -174,7 +174,7 @@ impl<'a> Cx<'a> {
     ///
     /// # Errors
     /// When they do not.
-    pub fn result_space(&self) -> Scheduled<Vec<Extent>> {
+    pub fn result_space(&self) -> Scheduled<Arc<[Extent]>> {
         let space = self.step.outputs.first().map(|o| o.view.dims.clone()).unwrap_or_default();
         if self.step.outputs.iter().all(|o| o.view.dims == space) {
             return Ok(space);

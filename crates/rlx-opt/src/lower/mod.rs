@@ -16,6 +16,8 @@
 mod in_place;
 pub(crate) mod view;
 
+pub use view::shown;
+
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
@@ -133,7 +135,7 @@ struct Lowering<'g> {
     joined: HashMap<NodeId, Joined>,
     dense_copies: HashMap<NodeId, Operand>,
     /// The dense views by their dimensions: most operands share one.
-    dense_views: maps::HashMap<Vec<Extent>, Arc<View>>,
+    dense_views: maps::HashMap<Arc<[Extent]>, Arc<View>>,
     buffers: Vec<Buffer>,
     init: Vec<Step>,
     steps: Vec<Step>,
@@ -144,25 +146,29 @@ struct Lowering<'g> {
 /// A concatenation: its buffer, its strides, and where each input begins.
 struct Joined {
     buffer: BufferId,
-    strides: Vec<Extent>,
+    strides: Arc<[Extent]>,
     offsets: Vec<Extent>,
 }
 
 impl<'g> Lowering<'g> {
     fn new(graph: &'g Graph, target: &'g dyn Target) -> Self {
+        // A list that grows leaves holes in memory where it was, and these are the largest.
+        let placement = placements(graph);
+        let joined = graph.nodes().iter().filter(|node| matches!(node.op, Op::Concat { .. }));
+        let copies = joined.map(|node| node.inputs.len()).sum::<usize>() - placement.len();
         Lowering {
             graph,
             target,
             fixed: facts::fixed_nodes(graph),
             data: graph.data_symbols(),
             values: Vec::with_capacity(graph.len()),
-            placement: placements(graph),
+            placement,
             joined: HashMap::new(),
             dense_copies: HashMap::new(),
             dense_views: maps::HashMap::default(),
-            buffers: Vec::new(),
+            buffers: Vec::with_capacity(graph.len()),
             init: Vec::new(),
-            steps: Vec::with_capacity(graph.len()),
+            steps: Vec::with_capacity(graph.len() + copies),
             inputs: Vec::new(),
             params: Vec::new(),
         }
@@ -195,11 +201,11 @@ impl<'g> Lowering<'g> {
     /// The row-major view with these dimensions.
     fn dense_view(&mut self, dims: &[Dim]) -> Arc<View> {
         let dims: Vec<Extent> = dims.iter().map(|d| d.extent()).collect();
-        match self.dense_views.get(&dims) {
+        match self.dense_views.get(&*dims) {
             Some(view) => Arc::clone(view),
             None => {
-                let view = Arc::new(View::dense_extents(dims.clone()));
-                self.dense_views.insert(dims, Arc::clone(&view));
+                let view = Arc::new(View::dense_extents(dims.into()));
+                self.dense_views.insert(view.dims.clone(), Arc::clone(&view));
                 view
             }
         }
@@ -289,7 +295,7 @@ impl<'g> Lowering<'g> {
             Some(view) => Operand { view: Arc::new(view), ..source },
             None => {
                 let copy = self.dense(node.inputs[0]);
-                let view = View { offset: copy.view.offset, ..View::dense_extents(to) };
+                let view = View { offset: copy.view.offset, ..View::dense_extents(to.into()) };
                 Operand { view: Arc::new(view), ..copy }
             }
         }
@@ -305,12 +311,10 @@ impl<'g> Lowering<'g> {
         }
         let joined = &self.joined[&id];
         let input = self.graph.shape(node.inputs[index]);
-        let view = View {
-            offset: joined.offsets[index],
-            dims: input.dims().iter().map(|d| d.extent()).collect(),
-            strides: joined.strides.clone(),
-        };
-        Operand { buffer: joined.buffer, view: Arc::new(view), dtype: node.shape.dtype() }
+        let (buffer, offset, strides) = (joined.buffer, joined.offsets[index], joined.strides.clone());
+        let dims = self.dense_view(input.dims()).dims.clone();
+        let view = View { offset, dims, strides };
+        Operand { buffer, view: Arc::new(view), dtype: node.shape.dtype() }
     }
 
     /// A buffer for a concatenation, and where each of its inputs begins.

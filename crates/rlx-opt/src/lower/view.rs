@@ -1,7 +1,9 @@
 //! Movement ops as changes of a view.
 
+use std::sync::Arc;
+
 use rlx_ir::lir::View;
-use rlx_ir::{Extent, Op, Shape};
+use rlx_ir::{Extent, Graph, Node, NodeId, Op, Shape};
 
 /// Whether the op only moves elements, so that a view (or a copy) can stand for it.
 pub(crate) fn is_movement(op: &Op) -> bool {
@@ -17,7 +19,7 @@ pub(crate) fn is_movement(op: &Op) -> bool {
 }
 
 /// The dimensions of a value, as its node declares them: every operand that shows it has these.
-fn extents_of(shape: &Shape) -> Vec<Extent> {
+fn extents_of(shape: &Shape) -> Arc<[Extent]> {
     shape.dims().iter().map(|d| d.extent()).collect()
 }
 
@@ -43,6 +45,25 @@ pub(crate) fn moved(op: &Op, inputs: &[View], result: &Shape) -> Option<View> {
     }
 }
 
+/// The view that a movement op with one operand makes of it, a reshape among them; `None` when the op is none that a view can express.
+pub(crate) fn through(movement: &Node, of: &View) -> Option<View> {
+    match &movement.op {
+        Op::Reshape { .. } => reshaped(of, &extents_of(&movement.shape)),
+        op => moved(op, std::slice::from_ref(of), &movement.shape),
+    }
+}
+
+/// The view through which `to` reads the dense result of `from`; `None` unless reshapes and transposes alone are between them.
+pub fn shown(graph: &Graph, from: NodeId, to: NodeId) -> Option<View> {
+    if from == to {
+        return Some(View::dense(graph.shape(from).dims()));
+    }
+    let node = graph.node(to);
+    let moves = matches!(node.op, Op::Reshape { .. } | Op::Transpose { .. });
+    let before = node.inputs.first().filter(|_| moves)?;
+    through(node, &shown(graph, from, *before)?)
+}
+
 /// Broadcasting: dimensions of 1 repeat with stride 0. Of a dimension that is another expression than the result's, the
 /// values decide: it is 1 or equal.
 fn expanded(source: &View, result: &Shape) -> View {
@@ -62,7 +83,7 @@ fn expanded(source: &View, result: &Shape) -> View {
 pub(crate) fn reshaped(source: &View, to: &[Extent]) -> Option<View> {
     let one = Extent::Const(1);
     if source.is_dense() {
-        return Some(View { offset: source.offset, ..View::dense_extents(to.to_vec()) });
+        return Some(View { offset: source.offset, ..View::dense_extents(to.into()) });
     }
     // Dimensions of 1 have no stride that matters.
     let from: Vec<(Extent, Extent)> =
@@ -103,7 +124,7 @@ pub(crate) fn reshaped(source: &View, to: &[Extent]) -> Option<View> {
     if to[j..].iter().any(|&d| d != one) {
         return None;
     }
-    Some(View { offset: source.offset, dims: to.to_vec(), strides })
+    Some(View { offset: source.offset, dims: to.into(), strides: strides.into() })
 }
 
 fn divides(a: Extent, b: Extent) -> bool {
@@ -128,7 +149,7 @@ mod tests {
     fn splitting_a_strided_dimension_keeps_a_view() {
         // [2, 12] with rows 24 apart, as [2, 3, 4].
         let r = reshaped(&view(&[2, 12], &[24, 1]), &extents(&[2, 3, 4])).unwrap();
-        assert_eq!(r.strides, extents(&[24, 4, 1]));
+        assert_eq!(r.strides[..], extents(&[24, 4, 1]));
         // A transposed matrix cannot be flattened.
         assert!(reshaped(&view(&[3, 2], &[1, 3]), &extents(&[6])).is_none());
         // But its dimensions of 1 come and go.
@@ -142,11 +163,11 @@ mod tests {
         // Heads of a transposed attention: [heads, seq, 4] with strides of [seq, heads, 4], split to 2×2.
         let source = View {
             offset: Extent::Const(0),
-            dims: vec![Extent::Const(8), s, Extent::Const(4)],
-            strides: extents(&[4, 32, 1]),
+            dims: [Extent::Const(8), s, Extent::Const(4)].into(),
+            strides: extents(&[4, 32, 1]).into(),
         };
         let r = reshaped(&source, &[Extent::Const(2), Extent::Const(4), s, Extent::Const(4)]).unwrap();
-        assert_eq!(r.strides, extents(&[16, 4, 32, 1]));
+        assert_eq!(r.strides[..], extents(&[16, 4, 32, 1]));
         assert!(reshaped(&source, &[Extent::Const(8) * s, Extent::Const(4)]).is_none());
     }
 }

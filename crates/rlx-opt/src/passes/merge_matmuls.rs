@@ -207,7 +207,7 @@ impl<'g> Finder<'g> {
                     Op::Concat { .. } => moved,
                     op if op.is_pointwise() => false,
                     op if view::is_movement(op) => {
-                        match (self.through(user, own), self.through(user, slice)) {
+                        match (view::through(user, own), view::through(user, slice)) {
                             (Some(own), Some(slice)) => self.is_read_in_place(user.id, &own, &slice, true),
                             // Where it is copied now, the copy reads the slice instead.
                             (own, _) => own.is_none(),
@@ -220,17 +220,6 @@ impl<'g> Finder<'g> {
                     }),
                 }
             })
-    }
-
-    /// The view that a movement op makes of one.
-    fn through(&self, movement: &Node, of: &View) -> Option<View> {
-        match &movement.op {
-            Op::Reshape { .. } => {
-                let to: Vec<Extent> = movement.shape.dims().iter().map(|d| d.extent()).collect();
-                view::reshaped(of, &to)
-            }
-            op => view::moved(op, std::slice::from_ref(of), &movement.shape),
-        }
     }
 }
 

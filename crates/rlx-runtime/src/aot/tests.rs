@@ -149,8 +149,8 @@ fn a_forged_copy_behind_right_hashes_is_rejected() {
         copy.kind = StepKind::Copy;
         for (operand, strides) in [(&mut copy.inputs[0], read), (&mut copy.outputs[0], written)] {
             let view = Arc::make_mut(&mut operand.view);
-            view.dims = dims.map(Extent::Const).to_vec();
-            view.strides = strides.map(Extent::Const).to_vec();
+            view.dims = dims.map(Extent::Const).into();
+            view.strides = strides.map(Extent::Const).into();
         }
         lir.steps.push(copy);
         let lir = consistent(lir).expect("buffers that are there");

@@ -133,7 +133,7 @@ impl Extract<'_> {
     fn slot(&self, name: String, id: BufferId) -> IoSlot {
         let buffer = self.buffer(id);
         let elements = buffer.elements.as_const().map_or(0, |n| usize::try_from(n).unwrap_or(0));
-        let view = View::dense_extents(vec![Extent::Const(elements as i64)]);
+        let view = View::dense_extents([Extent::Const(elements as i64)].into());
         let operand = Operand { buffer: self.places[&id], view: view.into(), dtype: buffer.dtype };
         IoSlot { name, shape: Shape::from_dims(&[Dim::Static(elements)], buffer.dtype), operand }
     }
