@@ -8,7 +8,7 @@ use rlx_opt::{Claim, Target};
 use crate::formats;
 use crate::isa::Isa;
 use crate::kernels::{
-    self, conv, integer, matmul, matmul_blocks, matmul_pair, producer, quant, recurrent, region,
+    self, attention, conv, integer, matmul, matmul_blocks, matmul_pair, producer, quant, recurrent, region,
 };
 use crate::program::layout::MAX_RANK;
 
@@ -114,7 +114,7 @@ impl Target for CpuTarget {
     }
 
     fn fuses_producer(&self, producer: &Node, anchor: &Node, graph: &Graph) -> bool {
-        producer::fuses(producer, anchor, graph)
+        producer::fuses(producer, anchor, graph) || attention::fuses(producer, anchor)
     }
 
     fn fuses_pair(&self, anchor: &Node, other: &Node, graph: &Graph) -> bool {

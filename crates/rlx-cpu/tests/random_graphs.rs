@@ -23,14 +23,15 @@ fn looser(t: Tolerance) -> Tolerance {
     if exact { t } else { Tolerance { rtol: t.rtol.max(1e-3), atol: t.atol.max(1e-3) } }
 }
 
-/// Steps that write over an operand, matmuls that compute the norm before them, matmuls that quantise their rows, and pairs of
-/// matmuls.
+/// Steps that write over an operand, matmuls that compute the norm before them, matmuls that quantise their rows, pairs of
+/// matmuls, and attentions that read what would be gathered.
 #[derive(Default)]
 struct Seen {
     in_place: Cell<usize>,
     producers: Cell<usize>,
     quantised: Cell<usize>,
     pairs: Cell<usize>,
+    gathered: Cell<usize>,
 }
 
 impl Seen {
@@ -43,6 +44,7 @@ impl Seen {
                 |kinds: &[OpKind]| body.graph.nodes().iter().filter(|n| kinds.contains(&n.op.kind())).count();
             add(&self.producers, of(&[OpKind::LayerNorm, OpKind::RmsNorm]));
             add(&self.pairs, usize::from(of(&[OpKind::MatMul]) > 1));
+            add(&self.gathered, of(&[OpKind::Attention]));
             let of_floats = |n: &Node| {
                 n.op == Op::MatMulInteger && matches!(body.graph.node(n.inputs[0]).op, Op::Quantize { .. })
             };
@@ -121,10 +123,13 @@ fn fixed_graphs_agree_with_the_oracle_on_every_instruction_set_and_number_of_thr
 fn projections_norms_and_gates_agree_with_the_oracle() {
     let (_, seen) = agree(13, 1000, 1..=12, random_projection_graph);
     let (producers, quantised, pairs) = (seen.producers.get(), seen.quantised.get(), seen.pairs.get());
-    println!("{producers} norms and {quantised} quantisations in matmuls, {pairs} pairs");
+    let gathered = seen.gathered.get();
+    println!(
+        "{producers} norms and {quantised} quantisations in matmuls, {pairs} pairs, {gathered} attentions with gathers"
+    );
     assert!(
-        producers >= 200 && quantised >= 200 && pairs >= 50,
-        "only {producers} norms and {quantised} quantisations were part of matmuls, and {pairs} pairs"
+        producers >= 200 && quantised >= 200 && pairs >= 50 && gathered >= 50,
+        "only {producers} norms and {quantised} quantisations were part of matmuls, {pairs} pairs, {gathered} attentions with gathers"
     );
 }
 

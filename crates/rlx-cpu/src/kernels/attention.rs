@@ -4,9 +4,12 @@
 //! kernel; the scores of a block of queries stay in the cache between the two matmuls. Operands of 16-bit floats
 //! are widened as they are packed, and everything within is f32: scores and weights are not rounded. Heads are found
 //! through strides, so `[B, S, H·D]` and `[B, H, S, D]` are the same to it. A query that may see nothing
-//! gives 0. A few queries, as of a decoder with a cache, read keys and values where they are ([`direct`]).
+//! gives 0. A few queries, as of a decoder with a cache, read keys and values where they are ([`direct`]). What a gather before it
+//! would pick from a table it finds there itself ([`gathered`]).
 
 mod direct;
+mod gathered;
+mod mask;
 
 use std::ops::Range;
 
@@ -14,14 +17,16 @@ use rlx_ir::op::{MaskKind, Unseen};
 use rlx_ir::{DType, Graph, Node, Op, Result};
 use rlx_opt::Claim;
 
+use self::gathered::{Operand, Rows, Slices, Source};
+pub(crate) use self::gathered::{Reads, fuses, reads};
+use self::mask::{AddMask, MaskRow, apply_mask};
 use super::elementwise::halves::{Conversion, convert, widen_strided};
 use super::matmul::is_packed;
 use super::{BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, WORTH_NANOS, mismatch, no_kernel};
 use crate::gemm::{self, Epilogue, Gemm, Strided, TileSizes};
-use crate::isa::{Isa, Kernel};
+use crate::isa::Isa;
 use crate::program::layout::{At, Bound, Layout};
 use crate::rows::{self, Softmax};
-use crate::simd::{LANES, Simd};
 
 /// Queries of a task.
 const BLOCK: usize = 128;
@@ -37,13 +42,39 @@ pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
 
 /// The kernel of an attention.
 pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
-    let Op::Attention { num_heads: heads, head_dim, mask: kind, scale, unseen } = cx.node().op else {
-        return Err(no_kernel(&cx.node().op, "it is no attention"));
+    let mask = (cx.step.inputs.len() > 3).then_some(3);
+    let reads = Reads { query: 0, keys: Source::Input(1), values: Source::Input(2), mask };
+    let op = cx.node().op.clone();
+    kernel(cx, &op, reads)
+}
+
+/// The kernel of the attention `op` that reads these inputs of the step.
+pub(super) fn kernel(cx: &mut CompileCx<'_>, op: &Op, reads: Reads) -> Result<Box<dyn StepKernel>> {
+    let &Op::Attention { num_heads: heads, head_dim, mask: kind, scale, unseen } = op else {
+        return Err(no_kernel(op, "it is no attention"));
     };
-    let bool_mask = cx.step.inputs.get(3).is_some_and(|m| m.dtype == DType::Bool);
+    let Reads { query, keys, values, mask } = reads;
+    let bool_mask = mask.is_some_and(|mask| cx.step.inputs[mask].dtype == DType::Bool);
     let scale = scale.unwrap_or((1.0 / (head_dim as f64).sqrt()) as f32);
-    let dtype = cx.step.inputs[0].dtype;
-    Ok(Box::new(Attention { dtype, heads, head_dim, kind, bool_mask, scale, unseen, bound: None }))
+    let dtype = cx.step.inputs[query].dtype;
+    let tables = [keys, values].map(|source| match source {
+        Source::Input(input) => Operand::Input(input),
+        Source::Table(table) => Operand::Table(table.compile(cx)),
+    });
+    let bound = None;
+    Ok(Box::new(Attention {
+        query,
+        tables,
+        mask,
+        dtype,
+        heads,
+        head_dim,
+        kind,
+        bool_mask,
+        scale,
+        unseen,
+        bound,
+    }))
 }
 
 /// One operand seen as `[batch, heads, seq, size]`.
@@ -85,6 +116,8 @@ struct Bindings {
     k: Heads,
     v: Heads,
     y: Heads,
+    /// Where keys and values are that a gather would have put there.
+    slices: [Option<Slices>; 2],
     mask: Option<(At, Layout)>,
     /// Elements of scratch for packed keys, packed values, scores, and what 16-bit operands are widened into:
     /// queries, keys or values, the mask's row.
@@ -94,9 +127,38 @@ struct Bindings {
     worth: bool,
 }
 
+impl Bindings {
+    /// Scratch of an attention that packs nothing: for scores, for what is widened of queries, and of keys and values, and for the
+    /// mask's row.
+    fn direct_scratch(&self, scratch: *mut f32) -> [*mut f32; 4] {
+        let behind = |parts: usize| scratch.wrapping_add(self.parts[..parts].iter().sum());
+        [behind(2), behind(3), behind(4), behind(5)]
+    }
+
+    /// Calls `each` with heads that share their keys, in turn, and their item of the batch.
+    fn sharing(&self, heads: Range<usize>, mut each: impl FnMut(usize, Range<usize>)) {
+        let [_, all, queries, _] = self.q.dims;
+        let sharing = all / self.k.dims[1];
+        let most = direct::together(queries, sharing) / queries.max(1);
+        let mut next = heads.start;
+        while next < heads.end {
+            let (b, h) = (next / all, next % all);
+            let count = (sharing - h % sharing).min(heads.end - next).min(most.max(1));
+            each(b, h..h + count);
+            next += count;
+        }
+    }
+}
+
 /// A bound attention.
 #[derive(Debug, Clone)]
 struct Attention {
+    /// Which of the step's inputs has the queries.
+    query: usize,
+    /// Keys and values.
+    tables: [Operand; 2],
+    /// Which of the step's inputs is the mask.
+    mask: Option<usize>,
     dtype: DType,
     heads: usize,
     head_dim: usize,
@@ -109,9 +171,16 @@ struct Attention {
 
 impl StepKernel for Attention {
     fn bind(&mut self, cx: &BindCx<'_>) -> Result<Needs> {
-        let q = Heads::of(&cx.inputs[0], None, Some(self.head_dim))?;
-        let k = Heads::of(&cx.inputs[1], None, Some(self.head_dim))?;
-        let v = Heads::of(&cx.inputs[2], Some(k.dims[1]), None)?;
+        let q = Heads::of(&cx.inputs[self.query], None, Some(self.head_dim))?;
+        let (k, k_slices) = self.tables[0].bind(cx, 0)?;
+        let places = k_slices.map_or(0, |slices| slices.end());
+        let (v, v_slices) = self.tables[1].bind(cx, places)?;
+        let places = v_slices.map_or(places, |slices| slices.end());
+        let k = Heads::of(&k, None, Some(self.head_dim))?;
+        let v = Heads::of(&v, Some(k.dims[1]), None)?;
+        let slices = [k_slices, v_slices];
+        let whole =
+            |(slices, heads): (&Option<Slices>, &Heads)| slices.is_none_or(|s| s.have_whole_rows(heads));
         let y = Heads::of(&cx.outputs[0], Some(self.heads), None)?;
         let ([b, h, sq, d], [kb, kh, sk, kd], [vb, vh, vk, dv]) = (q.dims, k.dims, v.dims);
         let fits = kb == b && vb == b && kd == d && vh == kh && vk == sk && h == self.heads;
@@ -120,11 +189,12 @@ impl StepKernel for Attention {
             && h % kh == 0
             && y.dims == [b, h, sq, dv]
             && (q.strides[3] == 1 || d == 1)
-            && (y.strides[3] == 1 || dv == 1);
+            && (y.strides[3] == 1 || dv == 1)
+            && slices.iter().zip([&k, &v]).all(whole);
         if !fits {
             return Err(mismatch(format!("attention over {:?}, {:?}, {:?}", q.dims, k.dims, v.dims)));
         }
-        let mask = match cx.inputs.get(3) {
+        let mask = match self.mask.map(|mask| &cx.inputs[mask]) {
             Some(m) => {
                 let dims = [b, h, sq, sk];
                 let layout = m.layout.broadcast_to(&dims);
@@ -138,11 +208,10 @@ impl StepKernel for Attention {
         let size = |k: usize, n: usize| {
             gemm::packed_len(k, n).ok_or_else(|| mismatch("an attention that is too large"))
         };
-        let scores =
-            sq.min(BLOCK).checked_mul(sk).ok_or_else(|| mismatch("an attention that is too large"))?;
         let wide = |n: usize| if self.dtype == DType::F32 { 0 } else { n.next_multiple_of(16) };
-        let block = sq.min(BLOCK);
         let direct = sq <= direct::FEW && (k.strides[3] == 1 || d == 1) && (v.strides[3] == 1 || dv == 1);
+        let block = if direct { direct::together(sq, h / kh) } else { sq.min(BLOCK) };
+        let scores = block.checked_mul(sk).ok_or_else(|| mismatch("an attention that is too large"))?;
         let packed = |k: usize, n: usize| if direct { Ok(0) } else { size(k, n) };
         let parts = [
             packed(d, sk)?,
@@ -150,12 +219,13 @@ impl StepKernel for Attention {
             scores.next_multiple_of(16),
             wide(block * d.max(dv)),
             // Direct, keys and values are there at one time.
-            wide(sk * if direct { d + dv } else { d.max(dv) }),
+            self.lines([d, dv].map(|n| sk.saturating_mul(n)), &slices, direct),
             sk.next_multiple_of(16),
         ];
         let nanos = (b * h * sq) as f64 * sk as f64 * ((d + dv) as f64 / 30.0 + 0.35);
-        self.bound = Some(Bindings { q, k, v, y, mask, parts, direct, worth: nanos > WORTH_NANOS });
-        Ok(Needs { thread_scratch: parts.iter().sum::<usize>() * 4, shared_scratch: 0, nanos })
+        self.bound = Some(Bindings { q, k, v, y, slices, mask, parts, direct, worth: nanos > WORTH_NANOS });
+        let shared_scratch = places * size_of::<u64>();
+        Ok(Needs { thread_scratch: parts.iter().sum::<usize>() * 4, shared_scratch, nanos })
     }
 
     unsafe fn run(&self, cx: &mut RunCx<'_, '_>) -> Result<()> {
@@ -163,47 +233,81 @@ impl StepKernel for Attention {
         let [b, h, sq, _] = s.q.dims;
         let blocks = sq.div_ceil(BLOCK);
         let base = |x: &Heads| cx.shared::<u8>(x.at);
-        let operands = [base(&s.q), base(&s.k), base(&s.v), base(&s.y)];
-        let mask = s.mask.map(|(at, _)| cx.shared::<u8>(at));
-        let isa = cx.isa;
+        let places = Shared::new(cx.shared_scratch.cast::<u64>());
+        for slices in s.slices.iter().flatten() {
+            // SAFETY: the indices are the caller's promise; binding asked for room for the places.
+            unsafe { slices.find(cx, places.get())? };
+        }
+        let (q, k, v, y) = (base(&s.q), base(&s.k), base(&s.v), base(&s.y));
+        let run = Run { isa: cx.isa, q, k, v, y, mask: s.mask.map(|(at, _)| cx.shared(at)), places };
         cx.parallel(s.worth, b * h * blocks, &|range, scratch| {
             let mut packed = None;
+            if s.direct {
+                // SAFETY: as below; the heads are those of one item that share their keys.
+                return s.sharing(range, |b, heads| unsafe {
+                    self.few(s, &run, scratch.cast(), (b, heads), &mut packed)
+                });
+            }
             for unit in range {
                 let (head, block) = (unit / blocks, unit % blocks);
                 // SAFETY: views are within their buffers, scratch has room for the parts, and each task
                 // writes rows of its own.
-                unsafe {
-                    self.task(
-                        s,
-                        isa,
-                        operands,
-                        mask,
-                        scratch.cast(),
-                        (head / h, head % h, block),
-                        &mut packed,
-                    )
-                }
+                unsafe { self.task(s, &run, scratch.cast(), (head / h, head % h, block), &mut packed) }
             }
         });
         Ok(())
     }
 }
 
+/// Where the operands of a run are.
+struct Run {
+    isa: Isa,
+    q: Shared<u8>,
+    /// The keys, or the table with them.
+    k: Shared<u8>,
+    v: Shared<u8>,
+    y: Shared<u8>,
+    mask: Option<Shared<u8>>,
+    /// Of the slices of tables.
+    places: Shared<u64>,
+}
+
+/// Keys and values that a thread has in its scratch, packed or widened.
+struct InScratch {
+    /// The item of the batch and its head of keys.
+    head: (usize, usize),
+    /// The first so many rows.
+    rows: usize,
+}
+
+impl InScratch {
+    fn holds(&self, head: (usize, usize), rows: usize) -> bool {
+        self.head == head && self.rows >= rows
+    }
+}
+
 impl Attention {
-    /// One block of queries of one head. `packed` is the key head whose keys and values are in scratch.
-    #[allow(clippy::too_many_arguments)]
+    /// Elements of scratch for keys and values of a head, so many elements each, that are no f32s, or slices of a table that are
+    /// packed. Those that are not packed are there at one time, `both` of them.
+    fn lines(&self, elements: [usize; 2], slices: &[Option<Slices>; 2], both: bool) -> usize {
+        let moved = |slices: &Option<Slices>| self.dtype != DType::F32 || (slices.is_some() && !both);
+        let [k, v] = [0, 1].map(|i| if moved(&slices[i]) { elements[i] } else { 0 });
+        // Values have their place behind the keys.
+        let all = if both && v > 0 { elements[0].saturating_add(v) } else { k.max(v) };
+        all.next_multiple_of(16)
+    }
+
+    /// One block of queries of one head. `packed` says whose keys and values are in scratch.
     unsafe fn task(
         &self,
         s: &Bindings,
-        isa: Isa,
-        [q, k, v, y]: [Shared<u8>; 4],
-        mask: Option<Shared<u8>>,
+        run: &Run,
         scratch: *mut f32,
         (b, h, block): (usize, usize, usize),
-        packed: &mut Option<(usize, usize)>,
+        packed: &mut Option<InScratch>,
     ) {
         let ([_, heads, sq, d], [_, kv_heads, sk, _], dv) = (s.q.dims, s.k.dims, s.v.dims[3]);
-        let kv = h / (heads / kv_heads);
+        let (kv, isa) = (h / (heads / kv_heads), run.isa);
         let (keys, values) = (scratch, scratch.wrapping_add(s.parts[0]));
         let scores = values.wrapping_add(s.parts[1]);
         let wide = scores.wrapping_add(s.parts[2]);
@@ -215,21 +319,33 @@ impl Attention {
         };
         // SAFETY: the caller's promise.
         unsafe {
-            if s.direct {
-                let queries = self.rows(isa, at(q, &s.q, h, 0), s.q.strides[2], [sq, d], wide);
-                let heads = [at(k, &s.k, kv, 0).cast_const(), at(v, &s.v, kv, 0).cast_const()];
-                let y = at(y, &s.y, h, 0);
-                return self.few(s, isa, queries, heads, y, mask, [scores, wide, wide_row], (b, h));
-            }
-            if *packed != Some((b, kv)) {
+            if !packed.as_ref().is_some_and(|p| p.holds((b, kv), sk)) {
                 let turned = wide.wrapping_add(s.parts[3]);
-                let [_, _, row, column] = s.k.strides;
-                self.pack(isa, at(k, &s.k, kv, 0), [column, row], [d, sk], keys, turned);
-                let [_, _, row, column] = s.v.strides;
-                self.pack(isa, at(v, &s.v, kv, 0), [row, column], [sk, dv], values, turned);
-                *packed = Some((b, kv));
+                match &s.slices[0] {
+                    Some(slices) => {
+                        let (operands, at) = self.sliced(s, run, 0, (b, kv));
+                        slices.copy(isa, operands, at, [sk, d], turned);
+                        gemm::pack(turned.cast_const(), 1, d as isize, d, sk, keys, 0..gemm::panels(sk));
+                    }
+                    None => {
+                        let [_, _, row, column] = s.k.strides;
+                        self.pack(isa, at(run.k, &s.k, kv, 0), [column, row], [d, sk], keys, turned);
+                    }
+                }
+                match &s.slices[1] {
+                    Some(slices) => {
+                        let (operands, at) = self.sliced(s, run, 1, (b, kv));
+                        slices.copy(isa, operands, at, [sk, dv], turned);
+                        gemm::pack(turned.cast_const(), dv as isize, 1, sk, dv, values, 0..gemm::panels(dv));
+                    }
+                    None => {
+                        let [_, _, row, column] = s.v.strides;
+                        self.pack(isa, at(run.v, &s.v, kv, 0), [row, column], [sk, dv], values, turned);
+                    }
+                }
+                *packed = Some(InScratch { head: (b, kv), rows: sk });
             }
-            let queries = self.rows(isa, at(q, &s.q, h, first), s.q.strides[2], [rows, d], wide);
+            let queries = self.rows(isa, at(run.q, &s.q, h, first), s.q.strides[2], [rows, d], wide);
             let to_scores = Gemm {
                 m: rows,
                 n: sk,
@@ -247,9 +363,9 @@ impl Attention {
                 let (place, row) = ((b, h, first + row), scores.wrapping_add(row * sk));
                 let visible = self.visible(s, place.2);
                 std::slice::from_raw_parts_mut(row, sk)[visible..].fill(self.nothing(visible));
-                self.weigh(s, isa, mask, row, wide_row, place, 0..visible);
+                self.weigh(s, run, row, wide_row, place, 0..visible);
             }
-            let c = at(y, &s.y, h, first);
+            let c = at(run.y, &s.y, h, first);
             let narrow = self.dtype != DType::F32;
             let (out, c_stride) = if narrow { (wide, dv) } else { (c.cast(), s.y.strides[2] as usize) };
             let to_result = Gemm {
@@ -320,62 +436,56 @@ impl Attention {
         Strided { ptr: wide, row_stride: columns as isize }
     }
 
-    /// All queries of a head, with the head's keys and values where they are.
-    ///
-    /// # Safety
-    /// The bindings must be those of this run: queries, keys, values and mask readable for their dimensions, `y` and the scratch writable,
-    /// and no other thread at this head.
-    #[allow(clippy::too_many_arguments)]
-    unsafe fn few(
+    /// Table and places of the keys (`of` 0) or values (1) of a head, and where in what would be gathered its first row is, and the next.
+    fn sliced(
         &self,
         s: &Bindings,
-        isa: Isa,
-        queries: Strided,
-        [k, v]: [*const u8; 2],
-        y: *mut u8,
-        mask: Option<Shared<u8>>,
-        [scores, wide, wide_row]: [*mut f32; 3],
-        (b, h): (usize, usize),
-    ) {
-        let ([_, _, sq, d], sk, dv) = (s.q.dims, s.k.dims[2], s.v.dims[3]);
-        let size = self.dtype.size_bytes() as isize;
-        let turned = wide.wrapping_add(s.parts[3]);
-        // SAFETY: the caller's promise: rows of keys and values are contiguous, and scratch has room for all of them.
+        run: &Run,
+        of: usize,
+        (b, kv): (usize, usize),
+    ) -> ([*const u8; 2], (usize, usize)) {
+        let (heads, base) = if of == 0 { (&s.k, run.k) } else { (&s.v, run.v) };
+        let at = (heads.head(b, kv) as usize, heads.strides[2] as usize);
+        ([base.get().cast_const(), run.places.get().cast_const().cast()], at)
+    }
+
+    /// The first `rows` keys (`of` 0) or values (1) of a head, as f32: where they are, or in `to`, where there must be room for them.
+    /// With `held` they are in `to` already.
+    ///
+    /// # Safety
+    /// As [`Attention::few`]; the rows must be contiguous.
+    #[allow(clippy::too_many_arguments)]
+    unsafe fn head<'s>(
+        &self,
+        s: &'s Bindings,
+        run: &Run,
+        of: usize,
+        head: (usize, usize),
+        rows: usize,
+        to: *mut f32,
+        held: bool,
+    ) -> Rows<'s> {
+        let (heads, base) = if of == 0 { (&s.k, run.k) } else { (&s.v, run.v) };
+        let columns = heads.dims[3];
+        // Rows without elements are in no slice.
+        if held || columns == 0 {
+            return Rows::Strided(Strided { ptr: to, row_stride: columns as isize });
+        }
+        // SAFETY: the caller's promise.
         unsafe {
-            let used = (0..sq).map(|query| self.seen(s, mask, (b, h, query)).end).max().unwrap_or(0);
-            let keys = self.rows(isa, k, s.k.strides[2], [used, d], turned);
-            let values = self.rows(isa, v, s.v.strides[2], [used, dv], turned.wrapping_add(sk * d));
-            // The last query first: a widened result is written where the queries from its own on were.
-            for query in (0..sq).rev() {
-                let (place, row) = ((b, h, query), scores.wrapping_add(query * sk));
-                let seen = self.seen(s, mask, place);
-                let (from, rows) = (seen.start as isize, seen.len());
-                isa.run(direct::Scores {
-                    query: queries.ptr.wrapping_offset(query as isize * queries.row_stride),
-                    keys: keys.ptr.wrapping_offset(from * keys.row_stride),
-                    stride: keys.row_stride,
-                    rows,
-                    d,
-                    scale: self.scale,
-                    out: row.wrapping_add(seen.start),
-                });
-                self.weigh(s, isa, mask, row, wide_row, place, seen.clone());
-                let to = y.wrapping_offset(query as isize * s.y.strides[2] * size);
-                let narrow = self.dtype != DType::F32;
-                let out = if narrow { wide.wrapping_add(query * dv.max(d)) } else { to.cast() };
-                isa.run(direct::Weighted {
-                    weights: row.wrapping_add(seen.start),
-                    values: values.ptr.wrapping_offset(from * values.row_stride),
-                    stride: values.row_stride,
-                    rows,
-                    width: dv,
-                    out,
-                });
-                if seen.is_empty() {
-                    std::slice::from_raw_parts_mut(out, dv).fill(self.nothing(0));
+            match &s.slices[of] {
+                Some(slices) => {
+                    let (operands, at) = self.sliced(s, run, of, head);
+                    if self.dtype == DType::F32 {
+                        return Rows::Sliced(slices, operands, at);
+                    }
+                    slices.copy(run.isa, operands, at, [rows, columns], to);
+                    Rows::Strided(Strided { ptr: to, row_stride: columns as isize })
                 }
-                if narrow {
-                    convert(isa, Conversion::Narrow, self.dtype, out.cast(), to, dv);
+                None => {
+                    let first = heads.head(head.0, head.1) * self.dtype.size_bytes() as isize;
+                    let from = base.get().wrapping_offset(first);
+                    Rows::Strided(self.rows(run.isa, from, heads.strides[2], [rows, columns], to))
                 }
             }
         }
@@ -419,7 +529,7 @@ impl Attention {
         s: &Bindings,
         mask: Option<Shared<u8>>,
         (b, h, query): (usize, usize, usize),
-    ) -> Option<direct::MaskRow> {
+    ) -> Option<MaskRow> {
         let (Some(mask), Some((_, layout)), MaskKind::Custom) = (mask, &s.mask, self.kind) else {
             return None;
         };
@@ -427,16 +537,14 @@ impl Attention {
         let at = b as isize * stride[0] + h as isize * stride[1] + query as isize * stride[2];
         let dtype = if self.bool_mask { DType::Bool } else { self.dtype };
         let first = mask.get().wrapping_offset(at * dtype.size_bytes() as isize).cast_const();
-        Some(direct::MaskRow { first, stride: stride[3], dtype })
+        Some(MaskRow { first, stride: stride[3], dtype })
     }
 
     /// Turns the scores of one query into weights, in these columns.
-    #[allow(clippy::too_many_arguments)]
     unsafe fn weigh(
         &self,
         s: &Bindings,
-        isa: Isa,
-        mask: Option<Shared<u8>>,
+        run: &Run,
         scores: *mut f32,
         wide: *mut f32,
         place: (usize, usize, usize),
@@ -444,8 +552,9 @@ impl Attention {
     ) {
         // SAFETY: the caller's promise: a row of scores, and a mask that broadcasts onto all of them.
         unsafe {
+            let isa = run.isa;
             let row = std::slice::from_raw_parts_mut(scores.wrapping_add(columns.start), columns.len());
-            if let Some(mask) = self.mask_row(s, mask, place) {
+            if let Some(mask) = self.mask_row(s, run.mask, place) {
                 let size = mask.dtype.size_bytes() as isize;
                 let from = mask.first.wrapping_offset(columns.start as isize * mask.stride * size);
                 if self.bool_mask {
@@ -476,43 +585,6 @@ impl Attention {
             if zero {
                 std::slice::from_raw_parts_mut(y, columns).fill(0.0);
             }
-        }
-    }
-}
-
-/// Adds a contiguous row of the mask to a row of scores.
-struct AddMask<'a> {
-    row: &'a mut [f32],
-    mask: *const f32,
-}
-
-impl Kernel for AddMask<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let (row, len) = (self.row.as_mut_ptr(), self.row.len());
-        let whole = len / LANES * LANES;
-        for i in (0..whole).step_by(LANES) {
-            // SAFETY: i + LANES ≤ len, which the mask's row is readable for, too.
-            unsafe { s.store(row.add(i), s.add(s.load(row.add(i)), s.load(self.mask.add(i)))) };
-        }
-        for i in whole..len {
-            // SAFETY: i < len.
-            unsafe { *row.add(i) += *self.mask.add(i) };
-        }
-    }
-}
-
-/// Takes out what a row of a mask of bools does not allow.
-///
-/// # Safety
-/// The mask's row must be readable.
-unsafe fn apply_mask(row: &mut [f32], mask: *const u8, stride: isize) {
-    for (j, x) in row.iter_mut().enumerate() {
-        // SAFETY: the caller's promise.
-        if unsafe { *mask.wrapping_offset(j as isize * stride) } == 0 {
-            *x = f32::NEG_INFINITY;
         }
     }
 }

@@ -5,7 +5,7 @@
 //! when the dimensions change, and then run any number of times without looking anything up.
 
 mod arg_reduce;
-mod attention;
+pub(crate) mod attention;
 mod bit_cast;
 #[cfg(feature = "blas")]
 mod blas_matmul;

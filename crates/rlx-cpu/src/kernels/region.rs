@@ -2,8 +2,9 @@
 //!
 //! The anchor's own kernel runs the region: a matmul or convolution applies what its epilogue can
 //! express before it writes an element; for the rest, the region's tile program follows in place. A norm or a quantisation before a
-//! matmul is computed for some rows at a time ([`producer`]), and two matmuls of the same rows whose results are multiplied are
-//! computed side by side ([`matmul_pair`]).
+//! matmul is computed for some rows at a time ([`producer`]), two matmuls of the same rows whose results are multiplied are
+//! computed side by side ([`matmul_pair`]), and an attention takes keys and values from the table that a gather would pick them from
+//! ([`attention`]).
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use super::elementwise::program::{self, TileProgram};
 use super::matmul_pair::{self, Paired};
 use super::producer::{self, Producer};
 use super::requantise::{self, ByteSpec};
-use super::{CompileCx, StepKernel, conv, integer, matmul, matmul_blocks, no_kernel};
+use super::{CompileCx, StepKernel, attention, conv, integer, matmul, matmul_blocks, no_kernel};
 use crate::gemm::{BinaryOp as Joint, MAX_DEPTH};
 use crate::math::Unary;
 
@@ -69,6 +70,7 @@ enum Form {
     Elementwise(TileProgram),
     Anchored(Anchored),
     Paired(Paired),
+    Attention(attention::Reads),
 }
 
 /// Whether a node of a body is neither a border nor elementwise.
@@ -79,7 +81,11 @@ fn is_anchor(node: &Node) -> bool {
 /// The anchor of a region's body, if it has one: the first, of a pair.
 pub(crate) fn anchor_of(body: &Graph) -> Option<&Node> {
     let anchors = || body.nodes().iter().filter(|n| is_anchor(n));
-    anchors().find(|n| can_anchor(n.op.kind())).or_else(|| anchors().next())
+    let attends = |n: &&Node| matches!(n.op, Op::Attention { .. });
+    anchors()
+        .find(|n| can_anchor(n.op.kind()))
+        .or_else(|| anchors().find(attends))
+        .or_else(|| anchors().next())
 }
 
 /// Where anchors, and producers before them, read input number `input` of a region: each with the number of its own input.
@@ -117,6 +123,9 @@ fn form(body: &Body) -> std::result::Result<Form, String> {
     let Some(anchor) = anchor_of(graph) else {
         return Ok(Form::Elementwise(program::of_body(graph, None)?));
     };
+    if matches!(anchor.op, Op::Attention { .. }) {
+        return attention::reads(graph, anchor).map(Form::Attention);
+    }
     let producer = producer::of(graph, anchor)?;
     let before = producer::node_of(graph, anchor).map(|n| n.id);
     let anchors = graph.nodes().iter().filter(|n| is_anchor(n) && Some(n.id) != before).count();
@@ -186,6 +195,10 @@ pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
     match form(body).map_err(|why| no_kernel(&op, &why))? {
         Form::Elementwise(program) => Ok(Box::new(Elementwise::new(Arc::new(program)))),
         Form::Paired(pair) => Ok(matmul_pair::kernel(pair)),
+        Form::Attention(reads) => {
+            let attention = anchor_of(&body.graph).map_or(&op, |anchor| &anchor.op);
+            attention::kernel(cx, attention, reads)
+        }
         Form::Anchored(region) => {
             let anchor = body.graph.node(region.anchor);
             match &anchor.op {

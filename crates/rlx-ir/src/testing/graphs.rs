@@ -30,7 +30,7 @@ pub fn random_graph(seed: u64, size: usize) -> (Graph, Bindings) {
 }
 
 /// A random graph of the steps that matmuls are fused and merged with: norms and quantisation before matmuls, several matmuls of
-/// the same rows, gates; with values for it.
+/// the same rows, gates, attention to what is gathered; with values for it.
 pub fn random_projection_graph(seed: u64, size: usize) -> (Graph, Bindings) {
     let mut g = Gen::new(seed ^ 0x9407);
     let dims = DimBinding::batch_seq(g.size(1..=3), g.size(1..=9));
@@ -193,6 +193,8 @@ const STEPS: &[Step] = &[
 const PROJECTIONS: &[Step] = &[
     Builder::projected_attention,
     Builder::projected_attention,
+    Builder::paged_attention,
+    Builder::paged_attention,
     Builder::gated_linear,
     Builder::gated_linear,
     Builder::normed_linear,

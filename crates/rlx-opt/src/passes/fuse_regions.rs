@@ -6,7 +6,7 @@
 //! body computes the same ops. Operands that broadcast are inputs of the region; scalar constants stand inside, but for
 //! those that the anchor itself takes, whose kernel reads them like its other operands.
 //!
-//! Then regions take *producers*, the ops before their anchors, and pairs of matmuls whose results are multiplied become
+//! Then regions take *producers*, the ops before their anchors and before attentions, and pairs of matmuls whose results are multiplied become
 //! one region (`fuse_regions/producers.rs`).
 //!
 //! Legal because a region computes what its nodes did, and because no path leaves a region and comes back: a

@@ -2,18 +2,153 @@
 //!
 //! A decoder that computes one token at a time multiplies one row by a cache of keys and one by a cache of values. Packing them would
 //! read and write the whole cache to read it again. Here a score is the dot product of the query with a row of the keys, and the
-//! result a weighted sum of rows of the values. Columns that a mask hides in front of the first key that is seen and behind the
+//! result a weighted sum of rows of the values. Heads of queries that share keys and values read each few rows of them one after the
+//! other, while a cache has those. Columns that a mask hides in front of the first key that is seen and behind the
 //! last one are not looked at, so a cache with room for more rows costs what its used rows do.
 
 use std::ops::Range;
 
 use rlx_ir::DType;
 
+use super::{Attention, Bindings, Heads, InScratch, Run};
 use crate::isa::Kernel;
+use crate::kernels::Shared;
+use crate::kernels::elementwise::halves::{Conversion, convert};
 use crate::simd::{LANES, Simd};
 
 /// The most queries of a head for which nothing is packed.
 pub(super) const FEW: usize = 4;
+
+/// The most queries, of heads that share their keys, that are computed side by side.
+const TOGETHER: usize = 16;
+
+/// Rows of keys or values that all of them read before the next ones: few enough to stay in a cache although they are far apart.
+const ROWS: usize = 16;
+
+/// Bytes over which keys may be spread so that all of them stay in a cache anyway, and each query reads all of them at once.
+const NEAR: usize = 256 << 10;
+
+/// How many queries of a head and of those that share its keys may be computed side by side.
+pub(super) fn together(queries: usize, sharing: usize) -> usize {
+    sharing.min(TOGETHER / queries.max(1)).max(1) * queries
+}
+
+/// Calls `each` for parts of a range of rows that are read together.
+fn chunks(rows: Range<usize>, of: usize, mut each: impl FnMut(Range<usize>)) {
+    let mut first = rows.start;
+    while first < rows.end {
+        let end = rows.end.min(first.saturating_add(of));
+        each(first..end);
+        first = end;
+    }
+}
+
+/// What two ranges have in common.
+fn both(a: &Range<usize>, b: &Range<usize>) -> Range<usize> {
+    a.start.max(b.start)..a.end.min(b.end)
+}
+
+impl Attention {
+    /// All queries of some heads that share their keys, with keys and values where they are.
+    ///
+    /// # Safety
+    /// The bindings must be those of this run: queries, keys, values and mask readable for their dimensions, `y` and the scratch writable,
+    /// and no other thread at these heads, as many as [`together`] allows.
+    pub(super) unsafe fn few(
+        &self,
+        s: &Bindings,
+        run: &Run,
+        scratch: *mut f32,
+        (b, heads): (usize, Range<usize>),
+        widened: &mut Option<InScratch>,
+    ) {
+        let ([_, all, sq, d], [_, kv_heads, sk, _], dv) = (s.q.dims, s.k.dims, s.v.dims[3]);
+        let (kv, isa, count) = (heads.start / (all / kv_heads), run.isa, heads.len() * sq);
+        let [scores, wide, turned, wide_row] = s.direct_scratch(scratch);
+        let size = self.dtype.size_bytes() as isize;
+        let at = |p: Shared<u8>, of: &Heads, i: usize| {
+            let place = of.head(b, heads.start + i / sq) + (i % sq) as isize * of.strides[2];
+            p.get().wrapping_offset(place * size)
+        };
+        let narrow = self.dtype != DType::F32;
+        // SAFETY: the caller's promise: rows of keys and values are contiguous, and scratch has room for all of them.
+        unsafe {
+            let mut seen = [const { 0..0 }; TOGETHER];
+            let mut queries = [std::ptr::null::<f32>(); TOGETHER];
+            for i in 0..count {
+                seen[i] = self.seen(s, run.mask, (b, heads.start + i / sq, i % sq));
+                queries[i] =
+                    self.rows(isa, at(run.q, &s.q, i), 0, [1, d], wide.wrapping_add(i * d.max(dv))).ptr;
+            }
+            let (seen, queries) = (&seen[..count], &queries[..count]);
+            let used = seen.iter().map(|seen| seen.end).max().unwrap_or(0);
+            let first =
+                seen.iter().filter(|seen| !seen.is_empty()).map(|seen| seen.start).min().unwrap_or(used);
+            // Threads that share heads each widen what they need.
+            let held = narrow && widened.as_ref().is_some_and(|w| w.holds((b, kv), used));
+            let keys = self.head(s, run, 0, (b, kv), used, turned, held);
+            let values = self.head(s, run, 1, (b, kv), used, turned.wrapping_add(sk * d), held);
+            if !held {
+                *widened = Some(InScratch { head: (b, kv), rows: used });
+            }
+            let spread = used.saturating_mul(s.k.strides[2].unsigned_abs()).saturating_mul(size_of::<f32>());
+            let rows_at_once = if count > 1 && spread > NEAR { ROWS } else { usize::MAX };
+            keys.runs(first..used, |start, keys, rows| {
+                chunks(start..start + rows, rows_at_once, |rows| {
+                    for (i, seen) in seen.iter().enumerate() {
+                        let rows = both(&rows, seen);
+                        isa.run(Scores {
+                            query: queries[i],
+                            keys: keys.ptr.wrapping_offset((rows.start - start) as isize * keys.row_stride),
+                            stride: keys.row_stride,
+                            rows: rows.len(),
+                            d,
+                            scale: self.scale,
+                            out: scores.wrapping_add(i * sk + rows.start),
+                        });
+                    }
+                });
+            });
+            for (i, seen) in seen.iter().enumerate() {
+                let place = (b, heads.start + i / sq, i % sq);
+                self.weigh(s, run, scores.wrapping_add(i * sk), wide_row, place, seen.clone());
+            }
+            // The queries are not needed any more: widened results take their place.
+            let out = |i: usize| {
+                if narrow { wide.wrapping_add(i * d.max(dv)) } else { at(run.y, &s.y, i).cast::<f32>() }
+            };
+            values.runs(first..used, |start, values, rows| {
+                chunks(start..start + rows, rows_at_once, |rows| {
+                    for (i, seen) in seen.iter().enumerate() {
+                        let rows = both(&rows, seen);
+                        if rows.is_empty() {
+                            continue;
+                        }
+                        isa.run(Weighted {
+                            weights: scores.wrapping_add(i * sk + rows.start),
+                            values: values
+                                .ptr
+                                .wrapping_offset((rows.start - start) as isize * values.row_stride),
+                            stride: values.row_stride,
+                            rows: rows.len(),
+                            width: dv,
+                            add: rows.start > seen.start,
+                            out: out(i),
+                        });
+                    }
+                });
+            });
+            for (i, seen) in seen.iter().enumerate() {
+                if seen.is_empty() {
+                    std::slice::from_raw_parts_mut(out(i), dv).fill(self.nothing(0));
+                }
+                if narrow {
+                    convert(isa, Conversion::Narrow, self.dtype, out(i).cast(), at(run.y, &s.y, i), dv);
+                }
+            }
+        }
+    }
+}
 
 /// Scores of one query: `scale · q·kⱼ` for rows of keys.
 pub(super) struct Scores {
@@ -75,12 +210,14 @@ pub(super) struct Weighted {
     pub stride: isize,
     pub rows: usize,
     pub width: usize,
+    /// Whether the sums go on from what is in `out`.
+    pub add: bool,
     /// `width` elements.
     pub out: *mut f32,
 }
 
 /// Vectors of a result that are summed together.
-const TOGETHER: usize = 4;
+const VECTORS: usize = 4;
 
 impl Kernel for Weighted {
     type Output = ();
@@ -88,8 +225,14 @@ impl Kernel for Weighted {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let mut from = 0;
-        while from + TOGETHER * LANES <= self.width {
-            let mut sums = [s.zero(); TOGETHER];
+        while from + VECTORS * LANES <= self.width {
+            let mut sums = [s.zero(); VECTORS];
+            if self.add {
+                for (i, sum) in sums.iter_mut().enumerate() {
+                    // SAFETY: the caller's promise; all vectors end within the width.
+                    *sum = unsafe { s.load(self.out.add(from + i * LANES)) };
+                }
+            }
             for row in 0..self.rows {
                 // SAFETY: the caller's promise: row < rows, and all vectors end within the width.
                 unsafe {
@@ -104,11 +247,12 @@ impl Kernel for Weighted {
                 // SAFETY: as above.
                 unsafe { s.store(self.out.add(from + i * LANES), sum) };
             }
-            from += TOGETHER * LANES;
+            from += VECTORS * LANES;
         }
         while from < self.width {
             let n = LANES.min(self.width - from);
-            let mut sum = s.zero();
+            // SAFETY: as above; n elements are left of the width.
+            let mut sum = if self.add { unsafe { s.load_n(self.out.add(from), n) } } else { s.zero() };
             for row in 0..self.rows {
                 // SAFETY: as above; n elements are left of the width.
                 unsafe {
@@ -120,52 +264,5 @@ impl Kernel for Weighted {
             unsafe { s.store_n(self.out.add(from), n, sum) };
             from += n;
         }
-    }
-}
-
-/// A row of a mask: bools, or numbers that are added.
-pub(super) struct MaskRow {
-    pub first: *const u8,
-    pub stride: isize,
-    pub dtype: DType,
-}
-
-impl MaskRow {
-    /// From the first of `columns` that is not hidden up to the last one; all of them when each is hidden.
-    ///
-    /// # Safety
-    /// The row must be readable for `columns`.
-    pub(super) unsafe fn seen(&self, columns: usize) -> Range<usize> {
-        // SAFETY: the caller's promise.
-        unsafe {
-            match self.dtype {
-                DType::Bool => self.range(columns, |&x: &u8| x == 0),
-                DType::F32 => self.range(columns, |&x: &f32| x == f32::NEG_INFINITY),
-                DType::F16 => self.range(columns, |&x: &u16| x == half::f16::NEG_INFINITY.to_bits()),
-                DType::BF16 => self.range(columns, |&x: &u16| x == half::bf16::NEG_INFINITY.to_bits()),
-                _ => 0..columns,
-            }
-        }
-    }
-
-    /// # Safety
-    /// As [`MaskRow::seen`], of elements of type `T`.
-    unsafe fn range<T: Copy>(&self, columns: usize, hidden: impl Fn(&T) -> bool + Copy) -> Range<usize> {
-        let first = self.first.cast::<T>();
-        if self.stride != 1 {
-            // SAFETY: the caller's promise.
-            let seen = |&i: &usize| unsafe { !hidden(&*first.offset(i as isize * self.stride)) };
-            let Some(from) = (0..columns).find(seen) else { return 0..columns };
-            return from..(from..columns).rfind(seen).map_or(columns, |last| last + 1);
-        }
-        // SAFETY: the caller's promise; a mask of numbers is aligned for them.
-        let row = unsafe { std::slice::from_raw_parts(first, columns) };
-        let Some(from) = row.iter().position(|x| !hidden(x)) else { return 0..columns };
-        // Whole vectors of hidden columns at the end, where a cache has room.
-        let mut to = columns;
-        while to - from > 64 && row[to - 64..to].iter().fold(true, |all, x| all & hidden(x)) {
-            to -= 64;
-        }
-        from..row[from..to].iter().rposition(|x| !hidden(x)).map_or(to, |last| from + last + 1)
     }
 }

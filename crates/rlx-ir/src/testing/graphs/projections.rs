@@ -7,6 +7,7 @@ use crate::error::Result;
 use crate::graph::{GraphExt, NodeId};
 use crate::ops::{Activation, BinaryOp, MaskKind, Op, ReduceOp};
 use crate::shape::Shape;
+use crate::tensor::Value;
 
 impl Builder {
     /// `x · W`, with a bias at times.
@@ -33,15 +34,42 @@ impl Builder {
         let mut heads = Vec::new();
         for _ in 0..3 {
             let y = self.projection(x, WIDTH)?;
-            heads.push(match split {
-                true => {
-                    let to = [self.batch, self.seq, Dim::Static(2), Dim::Static(WIDTH / 2)];
-                    let y = self.graph.try_reshape_to(y, &to)?;
-                    self.graph.try_transpose(y, &[0, 2, 1, 3])?
-                }
-                false => y,
-            });
+            heads.push(if split { self.split_heads(y, self.seq)? } else { y });
         }
+        self.attend(&heads, split)
+    }
+
+    /// Attention to keys and values of which each item of the batch has some, gathered by fixed indices: pages of all sequences.
+    pub(super) fn paged_attention(&mut self, _: NodeId) -> Result<NodeId> {
+        let from = self.sequences();
+        let (query, split, pages) = (self.g.pick(&from), self.g.chance(0.5), self.g.size(1..=3));
+        let (Some(batch), Some(seq)) = (self.batch.as_static(), self.seq.as_static()) else {
+            return Ok(query);
+        };
+        let rows = Dim::Static(pages * seq);
+        let mut heads = vec![if split { self.split_heads(query, self.seq)? } else { query }];
+        for _ in 0..2 {
+            let table = self.g.pick(&from);
+            let last = batch as i64 - 1;
+            let places = (0..batch * pages).map(|_| i128::from(self.g.int(-last - 1..=last))).collect();
+            let places = Value::int(DType::I64, &[batch, pages], places).to_const();
+            let places = self.graph.try_constant(places)?;
+            let y = self.graph.try_emit(Op::Gather { axis: 0 }, &[table, places])?;
+            let y = self.graph.try_reshape_to(y, &[self.batch, rows, Dim::Static(WIDTH)])?;
+            heads.push(if split { self.split_heads(y, rows)? } else { y });
+        }
+        self.attend(&heads, split)
+    }
+
+    /// `[batch, rows, width]` as two heads, `[batch, 2, rows, width / 2]`.
+    fn split_heads(&mut self, x: NodeId, rows: Dim) -> Result<NodeId> {
+        let to = [self.batch, rows, Dim::Static(2), Dim::Static(WIDTH / 2)];
+        let y = self.graph.try_reshape_to(x, &to)?;
+        self.graph.try_transpose(y, &[0, 2, 1, 3])
+    }
+
+    /// Attention of queries, keys and values; with `split` of two heads each, which are joined again.
+    fn attend(&mut self, heads: &[NodeId], split: bool) -> Result<NodeId> {
         let kind = self.g.pick(&[MaskKind::None, MaskKind::Causal]);
         let op = Op::Attention {
             num_heads: 2,
@@ -50,7 +78,7 @@ impl Builder {
             scale: None,
             unseen: crate::ops::Unseen::Zero,
         };
-        let y = self.graph.try_emit(op, &heads)?;
+        let y = self.graph.try_emit(op, heads)?;
         if !split {
             return Ok(y);
         }

@@ -20,6 +20,9 @@
 //! a step. An elementwise producer is taken with all elementwise ops that would be one region with it, or else stays with them: that
 //! region writes its result instead of what that is made of.
 //!
+//! **Gathers.** Keys and values that a gather picks from a table (pages of a cache that sequences share) become part of the attention
+//! that reads them, with the reshapes and transposes between the two, which say where the attention finds a row.
+//!
 //! **Pairs.** `f(x·W) · (x·V)` is one region of two matmuls if the device has a kernel for it ([`crate::Target::fuses_pair`]): the
 //! second result is multiplied by the first one while that is in a cache, so that only their product is stored, and a producer
 //! of `x` has one reader instead of two.
@@ -43,12 +46,15 @@ const OPERATIONS_PER_BYTE: f64 = 0.75;
 impl Groups<'_> {
     /// Makes producers part of the groups that use them, where all of them can and it pays.
     pub(super) fn take_producers(&mut self) {
-        for node in self.graph.nodes() {
-            if !self.is_free(node) || !self.fuses_producers(&[node.id], node) {
+        for node in self.graph.nodes().iter().filter(|n| !is_moved(n)) {
+            let moved = self.moved(node);
+            let last = moved.last().map_or(node, |&id| self.graph.node(id));
+            if !self.is_free(node) || !self.fuses_producers(&[node.id], last) {
                 continue;
             }
-            let producers = self.with_what_it_joins(node);
-            if let Some(groups) = self.groups_with_producers(node, &producers) {
+            let mut producers = self.with_what_it_joins(node);
+            producers.extend(moved);
+            if let Some(groups) = self.groups_with_producers(last, &producers) {
                 producers.iter().for_each(|id| self.absorbed[id.index()] = true);
                 groups.into_iter().for_each(|(group, members)| self.replace(group, members));
             }
@@ -64,9 +70,23 @@ impl Groups<'_> {
     /// Whether all that read `last` can be computed with `producers`, of which it is the last.
     fn fuses_producers(&self, producers: &[NodeId], last: &Node) -> bool {
         let (target, graph) = (self.context.target, self.graph);
-        let fuses =
-            |user: &NodeId, p: &NodeId| target.fuses_producer(graph.node(*p), graph.node(*user), graph);
-        self.users[last.id.index()].iter().all(|user| producers.iter().all(|p| fuses(user, p)))
+        let computes = || producers.iter().map(|&p| graph.node(p)).filter(|p| !is_moved(p));
+        let fuses = |user: &NodeId| computes().all(|p| target.fuses_producer(p, graph.node(*user), graph));
+        self.users[last.id.index()].iter().all(fuses)
+    }
+
+    /// The reshapes and transposes through which alone a gather is read, one after the other.
+    fn moved(&self, gather: &Node) -> Vec<NodeId> {
+        let (mut found, mut at) = (Vec::new(), gather);
+        while matches!(gather.op, Op::Gather { .. }) && found.len() < MAX_MEMBERS {
+            let &[user] = &self.users[at.id.index()][..] else { break };
+            at = self.graph.node(user);
+            if !is_moved(at) || !self.is_free(at) {
+                break;
+            }
+            found.push(user);
+        }
+        found
     }
 
     /// A producer, and if it is elementwise, what would otherwise be one region with it: elementwise ops of its dimensions that
@@ -207,6 +227,11 @@ impl Groups<'_> {
         let region = Node::new(Op::Region { body: Arc::new(Body { graph: body }) }, inputs, shapes);
         self.context.target.claim(&region, self.graph).is_native()
     }
+}
+
+/// Whether a region has `node` only to say how its input is read.
+fn is_moved(node: &Node) -> bool {
+    matches!(node.op, Op::Reshape { .. } | Op::Transpose { .. })
 }
 
 /// Whether computing `work` operations in each of `readers` regions takes less time than computing them once: what they read of an
