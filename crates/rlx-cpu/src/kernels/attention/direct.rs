@@ -10,7 +10,8 @@ use std::ops::Range;
 
 use rlx_ir::DType;
 
-use super::{Attention, Bindings, Heads, InScratch, Run};
+use super::{Attention, Bindings, Heads, InScratch, Rows, Run};
+use crate::gemm::Strided;
 use crate::isa::Kernel;
 use crate::kernels::Shared;
 use crate::kernels::elementwise::halves::{Conversion, convert};
@@ -33,19 +34,38 @@ pub(super) fn together(queries: usize, sharing: usize) -> usize {
     sharing.min(TOGETHER / queries.max(1)).max(1) * queries
 }
 
-/// Calls `each` for parts of a range of rows that are read together.
-fn chunks(rows: Range<usize>, of: usize, mut each: impl FnMut(Range<usize>)) {
-    let mut first = rows.start;
-    while first < rows.end {
-        let end = rows.end.min(first.saturating_add(of));
-        each(first..end);
-        first = end;
-    }
+/// Calls `each` with the rows that queries see, the same few for all queries before the next ones: with the number of the query,
+/// the rows from the first one on, and which they are. Of an empty range nothing is read.
+///
+/// # Safety
+/// As [`Rows::runs`], for all ranges of `seen`.
+unsafe fn side_by_side(
+    rows: &Rows<'_>,
+    seen: &[Range<usize>],
+    at_once: usize,
+    mut each: impl FnMut(usize, Strided, Range<usize>),
+) {
+    let first = seen.iter().filter(|seen| !seen.is_empty()).map(|seen| seen.start).min().unwrap_or(0);
+    let all = |start: usize, from: Strided, rows: usize| {
+        let end = start + rows;
+        for next in (start..end).step_by(at_once) {
+            let part = next..end.min(next.saturating_add(at_once));
+            for (i, seen) in seen.iter().enumerate() {
+                let rows = part.start.max(seen.start)..part.end.min(seen.end);
+                if !rows.is_empty() {
+                    let ptr = from.ptr.wrapping_offset((rows.start - start) as isize * from.row_stride);
+                    each(i, Strided { ptr, ..from }, rows);
+                }
+            }
+        }
+    };
+    // SAFETY: the caller's promise.
+    unsafe { rows.runs(first..end_of(seen), all) }
 }
 
-/// What two ranges have in common.
-fn both(a: &Range<usize>, b: &Range<usize>) -> Range<usize> {
-    a.start.max(b.start)..a.end.min(b.end)
+/// The number behind that of the last row that any query sees.
+fn end_of(seen: &[Range<usize>]) -> usize {
+    seen.iter().map(|seen| seen.end).max().unwrap_or(0)
 }
 
 impl Attention {
@@ -81,9 +101,7 @@ impl Attention {
                     self.rows(isa, at(run.q, &s.q, i), 0, [1, d], wide.wrapping_add(i * d.max(dv))).ptr;
             }
             let (seen, queries) = (&seen[..count], &queries[..count]);
-            let used = seen.iter().map(|seen| seen.end).max().unwrap_or(0);
-            let first =
-                seen.iter().filter(|seen| !seen.is_empty()).map(|seen| seen.start).min().unwrap_or(used);
+            let used = end_of(seen);
             // Threads that share heads each widen what they need.
             let held = narrow && widened.as_ref().is_some_and(|w| w.holds((b, kv), used));
             let keys = self.head(s, run, 0, (b, kv), used, turned, held);
@@ -92,21 +110,16 @@ impl Attention {
                 *widened = Some(InScratch { head: (b, kv), rows: used });
             }
             let spread = used.saturating_mul(s.k.strides[2].unsigned_abs()).saturating_mul(size_of::<f32>());
-            let rows_at_once = if count > 1 && spread > NEAR { ROWS } else { usize::MAX };
-            keys.runs(first..used, |start, keys, rows| {
-                chunks(start..start + rows, rows_at_once, |rows| {
-                    for (i, seen) in seen.iter().enumerate() {
-                        let rows = both(&rows, seen);
-                        isa.run(Scores {
-                            query: queries[i],
-                            keys: keys.ptr.wrapping_offset((rows.start - start) as isize * keys.row_stride),
-                            stride: keys.row_stride,
-                            rows: rows.len(),
-                            d,
-                            scale: self.scale,
-                            out: scores.wrapping_add(i * sk + rows.start),
-                        });
-                    }
+            let at_once = if count > 1 && spread > NEAR { ROWS } else { usize::MAX };
+            side_by_side(&keys, seen, at_once, |i, keys, rows| {
+                isa.run(Scores {
+                    query: queries[i],
+                    keys: keys.ptr,
+                    stride: keys.row_stride,
+                    rows: rows.len(),
+                    d,
+                    scale: self.scale,
+                    out: scores.wrapping_add(i * sk + rows.start),
                 });
             });
             for (i, seen) in seen.iter().enumerate() {
@@ -117,25 +130,15 @@ impl Attention {
             let out = |i: usize| {
                 if narrow { wide.wrapping_add(i * d.max(dv)) } else { at(run.y, &s.y, i).cast::<f32>() }
             };
-            values.runs(first..used, |start, values, rows| {
-                chunks(start..start + rows, rows_at_once, |rows| {
-                    for (i, seen) in seen.iter().enumerate() {
-                        let rows = both(&rows, seen);
-                        if rows.is_empty() {
-                            continue;
-                        }
-                        isa.run(Weighted {
-                            weights: scores.wrapping_add(i * sk + rows.start),
-                            values: values
-                                .ptr
-                                .wrapping_offset((rows.start - start) as isize * values.row_stride),
-                            stride: values.row_stride,
-                            rows: rows.len(),
-                            width: dv,
-                            add: rows.start > seen.start,
-                            out: out(i),
-                        });
-                    }
+            side_by_side(&values, seen, at_once, |i, values, rows| {
+                isa.run(Weighted {
+                    weights: scores.wrapping_add(i * sk + rows.start),
+                    values: values.ptr,
+                    stride: values.row_stride,
+                    rows: rows.len(),
+                    width: dv,
+                    add: rows.start > seen[i].start,
+                    out: out(i),
                 });
             });
             for (i, seen) in seen.iter().enumerate() {
