@@ -9,7 +9,7 @@ use rlx_cpu::isa::Isa;
 use rlx_ir::op::{MaskKind, Unseen};
 use rlx_ir::oracle::Bindings;
 use rlx_ir::testing::Gen;
-use rlx_ir::{DType, Dim, DimBinding, Graph, LirModule, NodeId, Op, OpKind, Shape, Value, sym};
+use rlx_ir::{DType, Dim, DimBinding, ErrorKind, Graph, LirModule, NodeId, Op, OpKind, Shape, Value, sym};
 use rlx_opt::{CompileOptions, FusionOptions};
 
 /// Rows of a page, key heads, elements of a row.
@@ -237,4 +237,54 @@ fn other_gathers_stay_steps() {
     let outputs = [graph.outputs.clone(), vec![gather]].concat();
     graph.set_outputs(outputs);
     assert_eq!(steps(&graph), [0, 1]);
+
+    // Two rows of a page are one key; the rows of a key head, picked along the second axis.
+    let width = HEADS * SIZE;
+    assert_eq!(steps(&keys_of(&[PAGES, 8, width / 2], 0, &[2, 1])), [0, 1]);
+    assert_eq!(steps(&keys_of(&[2, 9, width], 1, &[4])), [0, 1]);
+    assert_eq!(steps(&keys_of(&[PAGES, 4, width], 0, &[2, 1])), [1, 0]);
+}
+
+/// Attention of two items to four keys each, which are gathered from a table and reshaped.
+fn keys_of(table: &[usize], axis: usize, indices: &[usize]) -> Graph {
+    let mut graph = Graph::new("keys");
+    let width = HEADS * SIZE;
+    let q = graph.input("q", Shape::new(&[2, 1, 2 * width], DType::F32));
+    let table = graph.input("table", Shape::new(table, DType::F32));
+    let indices = graph.input("indices", Shape::new(indices, DType::I64));
+    let keys = graph.try_add(Op::Gather { axis }, &[table, indices]).unwrap();
+    let to = [2, 4, width].map(Dim::Static).to_vec();
+    let keys = graph.try_add(Op::Reshape { to }, &[keys]).unwrap();
+    let values = graph.input("values", Shape::new(&[2, 4, width], DType::F32));
+    let attention = Op::Attention {
+        num_heads: 2 * HEADS,
+        head_dim: SIZE,
+        mask: MaskKind::None,
+        scale: None,
+        unseen: Unseen::Zero,
+    };
+    let y = graph.try_add(attention, &[q, keys, values]).unwrap();
+    graph.set_outputs(vec![y]);
+    graph
+}
+
+/// Keys that are one number repeated take no memory; the scratch for their scores would take more than there is.
+#[test]
+fn scores_of_more_rows_than_memory_are_an_error() {
+    let mut graph = Graph::new("rows");
+    let one = Shape::new(&[1, 1, 1, 1], DType::F16);
+    let (q, x) = (graph.input("q", one.clone()), graph.input("x", one));
+    let to = [1, 1, 1 << 40, 1].map(Dim::Static).to_vec();
+    let keys = graph.try_add(Op::Expand { to }, &[x]).unwrap();
+    let attention =
+        Op::Attention { num_heads: 1, head_dim: 1, mask: MaskKind::None, scale: None, unseen: Unseen::Zero };
+    let y = graph.try_add(attention, &[q, keys, keys]).unwrap();
+    graph.set_outputs(vec![y]);
+    let mut bindings = Bindings::default();
+    for name in ["q", "x"] {
+        bindings.set_input(name, Gen::new(1).value(DType::F16, &[1, 1, 1, 1], -1.0..1.0));
+    }
+    let made = compile(&graph, &CpuBackend::new(), &CompileOptions::default());
+    let error = made.and_then(|mut exec| run(&mut *exec, &bindings, &DimBinding::new())).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
 }

@@ -113,8 +113,8 @@ pub trait Target: Send + Sync {
     fn fuses(&self, anchor: Option<&Node>, op: &Node, graph: &Graph) -> bool;
 
     /// Whether `producer`, which makes an operand of `anchor` (or of another producer of one), may be computed in the region of
-    /// `anchor`, as its kernel reads the operand; between a gather and the anchor there may be reshapes and transposes. No, unless the device says so; the region is claimed besides, with all that is in
-    /// it.
+    /// `anchor`, as its kernel reads the operand; between a gather and the anchor there may be reshapes and transposes. No, unless the
+    /// device says so; the region is claimed besides, with all that is in it.
     fn fuses_producer(&self, producer: &Node, anchor: &Node, graph: &Graph) -> bool {
         let _ = (producer, anchor, graph);
         false

@@ -9,23 +9,25 @@
 
 mod direct;
 mod gathered;
+mod heads;
 mod mask;
 
 use std::ops::Range;
 
 use rlx_ir::op::{MaskKind, Unseen};
-use rlx_ir::{DType, Graph, Node, Op, Result};
+use rlx_ir::{DType, Error, Graph, Node, Op, Result};
 use rlx_opt::Claim;
 
 use self::gathered::{Operand, Rows, Slices, Source};
 pub(crate) use self::gathered::{Reads, fuses, reads};
+use self::heads::Heads;
 use self::mask::{AddMask, MaskRow, apply_mask};
 use super::elementwise::halves::{Conversion, convert, widen_strided};
 use super::matmul::is_packed;
 use super::{BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, WORTH_NANOS, mismatch, no_kernel};
 use crate::gemm::{self, Epilogue, Gemm, Strided, TileSizes};
 use crate::isa::Isa;
-use crate::program::layout::{At, Bound, Layout};
+use crate::program::layout::{At, Layout};
 use crate::rows::{self, Softmax};
 
 /// Queries of a task.
@@ -75,38 +77,6 @@ pub(super) fn kernel(cx: &mut CompileCx<'_>, op: &Op, reads: Reads) -> Result<Bo
         unseen,
         bound,
     }))
-}
-
-/// One operand seen as `[batch, heads, seq, size]`.
-#[derive(Debug, Clone, Copy)]
-struct Heads {
-    at: At,
-    dims: [usize; 4],
-    strides: [isize; 4],
-}
-
-impl Heads {
-    /// Of `heads` heads, or heads of `size` elements, where the shape does not say.
-    fn of(b: &Bound, heads: Option<usize>, size: Option<usize>) -> Result<Heads> {
-        let (d, s) = (b.layout.dims(), b.layout.strides());
-        if let (&[d0, d1, d2, d3], &[s0, s1, s2, s3]) = (d, s) {
-            return Ok(Heads { at: b.at, dims: [d0, d1, d2, d3], strides: [s0, s1, s2, s3] });
-        }
-        let shape_mismatch = || mismatch(format!("attention over {d:?}"));
-        let (&[d0, d1, d2], &[s0, s1, s2]) = (d, s) else { return Err(shape_mismatch()) };
-        let size = match (heads, size) {
-            (_, Some(size)) => size,
-            (Some(heads), None) => d2.checked_div(heads).ok_or_else(shape_mismatch)?,
-            (None, None) => return Err(shape_mismatch()),
-        };
-        let heads = d2.checked_div(size).unwrap_or(0);
-        Ok(Heads { at: b.at, dims: [d0, heads, d1, size], strides: [s0, size as isize * s2, s1, s2] })
-    }
-
-    /// Where head `h` of item `b` begins.
-    fn head(&self, b: usize, h: usize) -> isize {
-        b as isize * self.strides[0] + h as isize * self.strides[1]
-    }
 }
 
 /// The numbers of a bound attention.
@@ -205,27 +175,28 @@ impl StepKernel for Attention {
             }
             None => None,
         };
-        let size = |k: usize, n: usize| {
-            gemm::packed_len(k, n).ok_or_else(|| mismatch("an attention that is too large"))
-        };
-        let wide = |n: usize| if self.dtype == DType::F32 { 0 } else { n.next_multiple_of(16) };
+        let size = |k: usize, n: usize| gemm::packed_len(k, n).ok_or_else(too_large);
+        let whole_vectors = |n: usize| n.checked_next_multiple_of(16).ok_or_else(too_large);
+        let wide = |n: usize| if self.dtype == DType::F32 { Ok(0) } else { whole_vectors(n) };
         let direct = sq <= direct::FEW && (k.strides[3] == 1 || d == 1) && (v.strides[3] == 1 || dv == 1);
         let block = if direct { direct::together(sq, h / kh) } else { sq.min(BLOCK) };
-        let scores = block.checked_mul(sk).ok_or_else(|| mismatch("an attention that is too large"))?;
+        let scores = block.checked_mul(sk).ok_or_else(too_large)?;
         let packed = |k: usize, n: usize| if direct { Ok(0) } else { size(k, n) };
         let parts = [
             packed(d, sk)?,
             packed(sk, dv)?,
-            scores.next_multiple_of(16),
-            wide(block * d.max(dv)),
+            whole_vectors(scores)?,
+            wide(block.checked_mul(d.max(dv)).ok_or_else(too_large)?)?,
             // Direct, keys and values are there at one time.
-            self.lines([d, dv].map(|n| sk.saturating_mul(n)), &slices, direct),
-            sk.next_multiple_of(16),
+            whole_vectors(self.lines([d, dv].map(|n| sk.saturating_mul(n)), &slices, direct))?,
+            whole_vectors(sk)?,
         ];
+        let elements = parts.iter().try_fold(0usize, |all, &part| all.checked_add(part));
+        let thread_scratch = elements.and_then(|n| n.checked_mul(size_of::<f32>())).ok_or_else(too_large)?;
         let nanos = (b * h * sq) as f64 * sk as f64 * ((d + dv) as f64 / 30.0 + 0.35);
         self.bound = Some(Bindings { q, k, v, y, slices, mask, parts, direct, worth: nanos > WORTH_NANOS });
         let shared_scratch = places * size_of::<u64>();
-        Ok(Needs { thread_scratch: parts.iter().sum::<usize>() * 4, shared_scratch, nanos })
+        Ok(Needs { thread_scratch, shared_scratch, nanos })
     }
 
     unsafe fn run(&self, cx: &mut RunCx<'_, '_>) -> Result<()> {
@@ -243,7 +214,8 @@ impl StepKernel for Attention {
         cx.parallel(s.worth, b * h * blocks, &|range, scratch| {
             let mut packed = None;
             if s.direct {
-                // SAFETY: as below; the heads are those of one item that share their keys.
+                // SAFETY: views are within their buffers, scratch has room for the parts, and each call writes rows of its own; the heads
+                // are those of one item that share their keys, as many as scratch has room for.
                 return s.sharing(range, |b, heads| unsafe {
                     self.few(s, &run, scratch.cast(), (b, heads), &mut packed)
                 });
@@ -257,6 +229,11 @@ impl StepKernel for Attention {
         });
         Ok(())
     }
+}
+
+#[cold]
+fn too_large() -> Error {
+    mismatch("an attention that is too large")
 }
 
 /// Where the operands of a run are.
@@ -293,11 +270,14 @@ impl Attention {
         let moved = |slices: &Option<Slices>| self.dtype != DType::F32 || (slices.is_some() && !both);
         let [k, v] = [0, 1].map(|i| if moved(&slices[i]) { elements[i] } else { 0 });
         // Values have their place behind the keys.
-        let all = if both && v > 0 { elements[0].saturating_add(v) } else { k.max(v) };
-        all.next_multiple_of(16)
+        if both && v > 0 { elements[0].saturating_add(v) } else { k.max(v) }
     }
 
     /// One block of queries of one head. `packed` says whose keys and values are in scratch.
+    ///
+    /// # Safety
+    /// The bindings must be those of this run: operands readable for their dimensions, slices found, the scratch writable for all parts,
+    /// and the block's rows of the result writable and no other thread's.
     unsafe fn task(
         &self,
         s: &Bindings,
@@ -321,28 +301,8 @@ impl Attention {
         unsafe {
             if !packed.as_ref().is_some_and(|p| p.holds((b, kv), sk)) {
                 let turned = wide.wrapping_add(s.parts[3]);
-                match &s.slices[0] {
-                    Some(slices) => {
-                        let (operands, at) = self.sliced(s, run, 0, (b, kv));
-                        slices.copy(isa, operands, at, [sk, d], turned);
-                        gemm::pack(turned.cast_const(), 1, d as isize, d, sk, keys, 0..gemm::panels(sk));
-                    }
-                    None => {
-                        let [_, _, row, column] = s.k.strides;
-                        self.pack(isa, at(run.k, &s.k, kv, 0), [column, row], [d, sk], keys, turned);
-                    }
-                }
-                match &s.slices[1] {
-                    Some(slices) => {
-                        let (operands, at) = self.sliced(s, run, 1, (b, kv));
-                        slices.copy(isa, operands, at, [sk, dv], turned);
-                        gemm::pack(turned.cast_const(), dv as isize, 1, sk, dv, values, 0..gemm::panels(dv));
-                    }
-                    None => {
-                        let [_, _, row, column] = s.v.strides;
-                        self.pack(isa, at(run.v, &s.v, kv, 0), [row, column], [sk, dv], values, turned);
-                    }
-                }
+                self.pack_head(s, run, 0, (b, kv), keys, turned);
+                self.pack_head(s, run, 1, (b, kv), values, turned);
                 *packed = Some(InScratch { head: (b, kv), rows: sk });
             }
             let queries = self.rows(isa, at(run.q, &s.q, h, first), s.q.strides[2], [rows, d], wide);
@@ -388,7 +348,45 @@ impl Attention {
         }
     }
 
+    /// Packs the keys (`of` 0), as columns, or the values (1) of a head, as rows. `turned` has room for them.
+    ///
+    /// # Safety
+    /// As [`Attention::task`].
+    unsafe fn pack_head(
+        &self,
+        s: &Bindings,
+        run: &Run,
+        of: usize,
+        (b, kv): (usize, usize),
+        to: *mut f32,
+        turned: *mut f32,
+    ) {
+        let (heads, base) = if of == 0 { (&s.k, run.k) } else { (&s.v, run.v) };
+        let ([.., rows, columns], [.., row, column]) = (heads.dims, heads.strides);
+        let [k, n] = if of == 0 { [columns, rows] } else { [rows, columns] };
+        let turn = |row: isize, column: isize| if of == 0 { [column, row] } else { [row, column] };
+        // SAFETY: the caller's promise.
+        unsafe {
+            match &s.slices[of] {
+                Some(slices) => {
+                    let (operands, at) = self.sliced(s, run, of, (b, kv));
+                    slices.copy(run.isa, operands, at, [rows, columns], turned);
+                    let [row, column] = turn(columns as isize, 1);
+                    gemm::pack(turned.cast_const(), row, column, k, n, to, 0..gemm::panels(n));
+                }
+                None => {
+                    let from =
+                        base.get().wrapping_offset(heads.head(b, kv) * self.dtype.size_bytes() as isize);
+                    self.pack(run.isa, from, turn(row, column), [k, n], to, turned);
+                }
+            }
+        }
+    }
+
     /// Packs the `k`×`n` matrix at `from`, of these row and column strides, as f32. `turned` has room for it.
+    ///
+    /// # Safety
+    /// The matrix must be readable, and `to` and `turned` writable for it.
     unsafe fn pack(
         &self,
         isa: Isa,
@@ -416,6 +414,9 @@ impl Attention {
     }
 
     /// Rows of f32: where they are, or widened into `wide`.
+    ///
+    /// # Safety
+    /// The rows must be readable, their elements neighbours, and `wide` writable for them unless they are f32.
     unsafe fn rows(
         &self,
         isa: Isa,
@@ -541,6 +542,9 @@ impl Attention {
     }
 
     /// Turns the scores of one query into weights, in these columns.
+    ///
+    /// # Safety
+    /// The scores must be writable in these columns, `wide` for as many, and the mask readable.
     unsafe fn weigh(
         &self,
         s: &Bindings,

@@ -11,7 +11,6 @@ use std::result::Result as Either;
 use rlx_backend::extents::Ex;
 use rlx_ir::lir::{View, place_view};
 use rlx_ir::{DType, Extent, Graph, Node, NodeId, Op, Result};
-
 use rlx_opt::Claim;
 
 use super::Heads;
