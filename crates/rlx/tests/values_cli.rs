@@ -65,6 +65,23 @@ fn a_table_of_numbers_and_names_gives_labels_and_maps() {
 }
 
 #[test]
+fn tensors_beside_strings_may_be_random() {
+    let names = format!("c={}", file("beside.json", b"[[\"red\"], [\"no colour\"]]").display());
+    let table = model("table_of_numbers_and_strings");
+    let random = ["run", &table, "--input", "n=random", "--dim", "n.0=2", "--input"];
+    let found = json_of(&[&random[..], &[&names, "--json"]].concat());
+    assert_eq!(found["outputs"][0]["shape"], json!([2]));
+    for (input, message) in [
+        ("c=random", "input \"c\" takes strings, which cannot be random"),
+        ("n=random", "input \"n\" is given twice"),
+    ] {
+        let refused = rlx(&[&random[..], &[input]].concat());
+        assert_eq!(refused.status.code(), Some(2), "{input}");
+        assert!(err(&refused).contains(message), "{}", err(&refused));
+    }
+}
+
+#[test]
 fn strings_that_do_not_fit_say_how_they_are_given() {
     let numbers = ConstData::from_i64(&[1], &[8]).expect("a tensor");
     let numbers = rlx_weights::npy::to_bytes(&numbers).expect("an array");

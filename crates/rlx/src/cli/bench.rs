@@ -12,7 +12,6 @@ use serde_json::{Value as Json, json};
 
 use super::args::BenchArgs;
 use super::failure::Failure;
-use super::image::Images;
 use super::job::{self, Job, borrowed};
 use super::output::Output;
 use super::profile::{Profile, Runs, roofline, trace};
@@ -27,9 +26,7 @@ pub fn bench(args: &BenchArgs, json: bool) -> Result<ExitCode, Failure> {
     let written = [("--trace", &args.trace), ("--roofline", &args.roofline)];
     let written = written.into_iter().filter_map(|(option, path)| Some((option, path.as_deref()?)));
     keep_apart(&written.collect::<Vec<_>>(), &[args.common.reads(), job.files.clone()].concat())?;
-    let metadata = std::mem::take(&mut job.metadata);
-    let images = Images::of(&args.common, &metadata, json);
-    let inputs = values::tensors(&args.common, &mut job, &images, true, watch.progress())?;
+    let inputs = values::tensors(&args.common, &mut job, json, true, watch.progress())?;
     let given = borrowed(&inputs);
     let (model, load) = (job.runner.name().to_owned(), job.load);
     let start = Instant::now();

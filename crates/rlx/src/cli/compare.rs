@@ -57,9 +57,7 @@ pub fn expected(args: &VerifyArgs, path: &Path, json: bool) -> Result<ExitCode, 
     let watch = Watch::start(&args.limits, "reading", json)?;
     let progress = watch.progress();
     let mut job = job::open_any(&args.common, progress)?;
-    let metadata = std::mem::take(&mut job.metadata);
-    let images = Images::of(&args.common, &metadata, json);
-    let given = values::tensors(&args.common, &mut job, &images, false, progress)?;
+    let given = values::tensors(&args.common, &mut job, json, false, progress)?;
     inputs::check_complete(&job.declared, &given)?;
     let want = arrays(path)?;
     let (got, types) = outputs_of(&mut job.runner, &given, progress)?;

@@ -35,32 +35,23 @@ pub fn gather(
             inputs.push((name.clone(), data));
         }
     }
-    match fill {
-        true => self::fill(declared, random, &mut inputs, limit)?,
-        false => make_up(declared, &random, &mut inputs, limit)?,
-    }
+    make_up(declared, random, fill, &mut inputs, limit)?;
     Ok(inputs)
 }
 
-/// Makes up `random` inputs, and all others that are not given.
-pub fn fill<'a>(
+/// Makes up the inputs `random`; with `fill`, also all others that are not given.
+pub fn make_up<'a>(
     declared: &'a [TensorInfo],
     mut random: Vec<&'a TensorInfo>,
+    fill: bool,
     inputs: &mut Inputs,
     limit: InputLimit,
 ) -> Result<(), Failure> {
-    let given = |i: &&TensorInfo| inputs.iter().any(|(n, _)| *n == i.name) || random.contains(i);
-    let missing: Vec<&TensorInfo> = declared.iter().filter(|i| !given(i)).collect();
-    random.extend(missing);
-    make_up(declared, &random, inputs, limit)
-}
-
-fn make_up(
-    declared: &[TensorInfo],
-    random: &[&TensorInfo],
-    inputs: &mut Inputs,
-    limit: InputLimit,
-) -> Result<(), Failure> {
+    if fill {
+        let given = |i: &&TensorInfo| inputs.iter().any(|(n, _)| *n == i.name) || random.contains(i);
+        let missing: Vec<&TensorInfo> = declared.iter().filter(|i| !given(i)).collect();
+        random.extend(missing);
+    }
     let sizes = sizes_of(declared, inputs);
     for info in random {
         let data = made_up(info, &sizes, limit)?;

@@ -8,6 +8,7 @@ use rlx::inputs::{InputLimit, Inputs, converted, read_prepared};
 use rlx::values::{MapKeys, ModelValue, StringTensor};
 use rlx_ir::files::{io_error, open_file, write_whole};
 use rlx_ir::{Error, ErrorKind, Progress, Result};
+use rlx_runtime::TensorInfo;
 use rlx_weights::npy::{self, Array, Elements, Header, StringArray};
 use rlx_weights::npz;
 use serde_json::{Map, Value as Json, json};
@@ -34,7 +35,7 @@ pub fn run(
         let message = "the model declares strings, sequences or maps: give its inputs by --input NAME=FILE, without labels";
         return Err(Failure::Usage(message.to_owned()));
     }
-    let given = gather(&args.common, &job, images)?;
+    let given = gather(&args.common, &job, images, false)?;
     let borrowed: Vec<(&str, &ModelValue)> = given.iter().map(|(n, v)| (n.as_str(), v)).collect();
     let outputs = job.runner.run_values_with_progress(&borrowed, watch.progress())?;
     if let Some(path) = &args.outputs {
@@ -55,53 +56,69 @@ pub fn run(
 }
 
 /// What the arguments give, as tensors for the inputs of the model's graph: strings as their codes. With `fill`, tensors of numbers
-/// that are not given are made up.
+/// that are not given are made up. `json` is about warnings.
 pub fn tensors(
     common: &Common,
     job: &mut Job,
-    images: &Images<'_>,
+    json: bool,
     fill: bool,
     progress: &Progress,
 ) -> Result<Inputs, Failure> {
+    let metadata = std::mem::take(&mut job.metadata);
+    let images = Images::of(common, &metadata, json);
     let is_tensor = |name: &str| job.declared.iter().any(|info| info.name == name);
     if job.runner.model().is_none_or(|model| model.input_names().all(is_tensor)) {
-        return inputs::gather(common, images, &job.declared, fill);
+        return inputs::gather(common, &images, &job.declared, fill);
     }
-    let mut given = gather(common, job, images)?;
-    if fill {
-        let tensors = given.iter().filter_map(|(name, value)| match value {
-            ModelValue::Tensor(tensor) => Some((name.clone(), tensor.clone())),
-            _ => None,
-        });
-        let mut tensors: Inputs = tensors.collect();
-        let before = tensors.len();
-        inputs::fill(&job.declared, Vec::new(), &mut tensors, common.input_limit)?;
-        given.extend(tensors.drain(before..).map(|(name, tensor)| (name, tensor.into())));
-    }
+    let given = gather(common, job, &images, fill)?;
     let borrowed: Vec<(&str, &ModelValue)> = given.iter().map(|(n, v)| (n.as_str(), v)).collect();
     Ok(job.runner.tensors_of(&borrowed, progress)?)
 }
 
-/// Tensors of numbers from files as for any other model; strings from `.json`, `.txt`, `.npy` and `.npz` files.
-fn gather(common: &Common, job: &Job, images: &Images<'_>) -> Result<Vec<(String, ModelValue)>, Failure> {
+/// Tensors of numbers from files as for any other model, or random; strings from `.json`, `.txt`, `.npy` and `.npz` files. With `fill`,
+/// tensors of numbers that are not given are random, too.
+fn gather(
+    common: &Common,
+    job: &Job,
+    images: &Images<'_>,
+    fill: bool,
+) -> Result<Vec<(String, ModelValue)>, Failure> {
     let limit = common.input_limit;
     let names: Vec<&str> = job.runner.model().into_iter().flat_map(|model| model.input_names()).collect();
     let mut given = match &common.inputs {
         Some(path) => archive(path, job, &names, limit)?,
         None => Vec::new(),
     };
+    let mut random: Vec<&TensorInfo> = Vec::new();
     for (name, file) in &common.input {
-        if given.iter().any(|(n, _)| n == name) {
+        if given.iter().any(|(n, _)| n == name) || random.iter().any(|info| info.name == *name) {
             return Err(Failure::Usage(format!("input \"{name}\" is given twice")));
         }
         known(name, &names)?;
         let path = Path::new(file);
         let value = match job.declared.iter().find(|info| info.name == *name) {
+            Some(info) if file == "random" => {
+                random.push(info);
+                continue;
+            }
             Some(info) => read_prepared(path, info, limit, || images.preprocess(info))?.into(),
+            None if file == "random" => {
+                return Err(Failure::Usage(format!(
+                    "input \"{name}\" takes strings, which cannot be random"
+                )));
+            }
             None => ModelValue::Strings(strings(path, job, name, limit)?),
         };
         given.push((name.clone(), value));
     }
+    let tensors = given.iter().filter_map(|(name, value)| match value {
+        ModelValue::Tensor(tensor) => Some((name.clone(), tensor.clone())),
+        _ => None,
+    });
+    let mut tensors: Inputs = tensors.collect();
+    let before = tensors.len();
+    inputs::make_up(&job.declared, random, fill, &mut tensors, limit)?;
+    given.extend(tensors.drain(before..).map(|(name, tensor)| (name, tensor.into())));
     Ok(given)
 }
 

@@ -10,7 +10,6 @@ use serde_json::{Value as Json, json};
 
 use super::args::{Allowed, Common, VerifyArgs};
 use super::failure::Failure;
-use super::image::Images;
 use super::job::{self, borrowed};
 use super::output::Output;
 use super::watch::Watch;
@@ -24,9 +23,7 @@ pub fn verify(args: &VerifyArgs, json: bool) -> Result<ExitCode, Failure> {
     let watch = Watch::start(&args.limits, "reading", json)?;
     let progress = watch.progress();
     let mut job = job::open_any(&args.common, progress)?;
-    let metadata = std::mem::take(&mut job.metadata);
-    let images = Images::of(&args.common, &metadata, json);
-    let inputs = values::tensors(&args.common, &mut job, &images, true, progress)?;
+    let inputs = values::tensors(&args.common, &mut job, json, true, progress)?;
     let given = borrowed(&inputs);
     if let Some(artefact) = job.runner.artefact() {
         artefact.verify_with_progress(progress)?;

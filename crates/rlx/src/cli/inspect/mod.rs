@@ -24,7 +24,6 @@ use serde_json::json;
 
 use super::args::{InspectArgs, InspectFormat};
 use super::failure::Failure;
-use super::image::Images;
 use super::job::{self, Job, borrowed};
 use super::output::{Messages, Output};
 use super::watch::Watch;
@@ -74,9 +73,7 @@ fn examined(args: &InspectArgs, format: InspectFormat, shown: Option<&Shown>) ->
     let watch = Watch::start(&args.limits, "reading", json)?;
     let mut job = job::open_any(&args.common, watch.progress())?;
     keep_output_apart(args, &job.files)?;
-    let metadata = std::mem::take(&mut job.metadata);
-    let images = Images::of(&args.common, &metadata, json);
-    let given = values::tensors(&args.common, &mut job, &images, false, watch.progress())?;
+    let given = values::tensors(&args.common, &mut job, json, false, watch.progress())?;
     let facts = match job.runner.artefact() {
         Some(_) => artefact_facts(&mut job, &borrowed(&given), shown.is_some(), watch.progress())?,
         None => model_facts(args, &mut job, &borrowed(&given), shown, watch.progress())?,
