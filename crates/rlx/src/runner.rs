@@ -1,6 +1,7 @@
 //! A [`Runner`]: a model on a device.
 
 mod cached;
+mod cost;
 mod stages;
 
 use std::path::Path;

@@ -4,15 +4,14 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use rlx_ir::sort::sort;
-use rlx_ir::{ConstData, Dim, DimBinding, Error, ErrorKind, Progress};
-use rlx_onnx::Imported;
+use rlx_ir::{ConstData, Progress};
 use rlx_runtime::cost::calibration_of;
 use rlx_runtime::{CompiledGraph, RunRequest, Session, TensorView};
 use serde_json::{Value as Json, json};
 
 use super::args::BenchArgs;
 use super::failure::Failure;
-use super::job::{self, Job, borrowed};
+use super::job::{self, borrowed};
 use super::output::Output;
 use super::profile::{Profile, Runs, roofline, trace};
 use super::watch::Watch;
@@ -52,7 +51,7 @@ pub fn bench(args: &BenchArgs, json: bool) -> Result<ExitCode, Failure> {
         |part: f64| print::ms(times[((times.len() as f64 * part).ceil() as usize).clamp(1, times.len()) - 1]);
     let (memory, precision) = (compiled.memory(), compiled.precision());
     let asked = compiled.dispatch_report().precision.clone();
-    let flops = flops(&mut job, &given, &inputs)?;
+    let flops = job.runner.flops(&given)?;
     let report = json!({
         "model": model,
         "device": args.common.device.feature(),
@@ -162,36 +161,6 @@ fn print_text(report: &Json) -> Result<(), Failure> {
         writeln!(Output, "  {:<16} {}FLOP, {rate:.2} GFLOP/s at best", "arithmetic", print::scaled(flops))?;
     }
     Ok(())
-}
-
-/// Arithmetic operations of one run on these inputs; `None` for a slim artefact, which does not say what it was compiled
-/// from.
-fn flops(
-    job: &mut Job,
-    given: &[(&str, &ConstData)],
-    inputs: &[(String, ConstData)],
-) -> Result<Option<f64>, Failure> {
-    match job.runner.import(given) {
-        Ok(imported) => Ok(Some(flops_of(&imported, inputs)?)),
-        Err(e) if job.runner.artefact().is_some() && e.kind() == ErrorKind::Unsupported => Ok(None),
-        Err(e) => Err(e.into()),
-    }
-}
-
-fn flops_of(imported: &Imported, inputs: &[(String, ConstData)]) -> Result<f64, Failure> {
-    let mut binding = DimBinding::new();
-    for node in imported.graph.inputs() {
-        let rlx_ir::Op::Input { name } = &node.op else { continue };
-        let given = inputs.iter().find(|(n, _)| n == name);
-        let (_, data) =
-            given.ok_or_else(|| Error::new(ErrorKind::Binding, format!("input \"{name}\" is missing")))?;
-        for (dim, &n) in node.shape.dims().iter().zip(data.dims()) {
-            if let Dim::Dynamic(symbol) = *dim {
-                binding.set(symbol, n);
-            }
-        }
-    }
-    Ok(rlx_ir::cost::graph_cost(&imported.graph.try_bind(&binding)?).flops)
 }
 
 /// The most memory the process had so far, where the system tells.
