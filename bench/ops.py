@@ -1,14 +1,12 @@
 """Time single ops beside ONNX Runtime and beside a copy of as many bytes, in one interleaved run.
 
-    pip install numpy onnx onnxruntime
-    cargo build --release -p rlx
     python bench/ops.py --threads 1,2
     python bench/ops.py cumsum transpose --sizes 16 --markdown target/ops.md
 
 Every op is an ONNX model of one node, over tensors of about `--sizes` MB. *Copy* is how fast the bytes that the op must read and
 write could be copied (memcpy over as many, by as many threads, timed in the same rounds), as a share of what the op took: 1 is
 a copy's speed. *Peer* is ONNX Runtime's time over RLX's: above 1, RLX is faster. Minima of all rounds are compared. How the rounds
-alternate is described in compare.py.
+alternate, and what is installed first, is described in bench/peers.
 
 NumPy asks for huge pages for its large arrays, which are ONNX Runtime's operands here; so the C library is told to do so for RLX.
 """
@@ -21,13 +19,19 @@ import threading
 import time
 from pathlib import Path
 
-import numpy as np
-import onnx
-from onnx import TensorProto, helper, numpy_helper
+sys.path.insert(0, str(Path(__file__).resolve().parent / "peers"))
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+import environment  # noqa: E402  (from bench/peers, see above)
 
-import compare  # noqa: E402
+if __name__ == "__main__":
+    environment.use()
+
+import machine  # noqa: E402  (the environment has what these import)
+import numpy as np  # noqa: E402
+import onnx  # noqa: E402
+from models import Job  # noqa: E402
+from onnx import helper, numpy_helper  # noqa: E402
+from peer import KINDS, Failed, Peer, difference  # noqa: E402
 
 RANDOM = np.random.default_rng(7)
 F32, U8 = np.float32, np.uint8
@@ -170,25 +174,31 @@ def measure(op, mb, threads, args):
     model, inputs = folder / "op.onnx", folder / "op.npz"
     op.model(model)
     np.savez(inputs, **{n.split("_", 1)[1]: a for n, a in op.inputs.items()})
-    job = compare.Job(op.name, model, {}, inputs)
-    rlx = compare.Rlx(job, threads, args.rlx, args.seconds, False)
-    peer = compare.OnnxRuntime(job, threads, args.seconds)
+    job = Job(op.name, model, {}, inputs)
+    kinds = {kind.name: kind for kind in KINDS}
+    rlx = Peer(kinds["rlx"], job, threads, "f32")
     try:
-        differs = compare.largest_difference([rlx, peer], folder)
-        results = np.load(folder / "outputs.onnxruntime.npz")
-        moved = sum(a.nbytes for a in op.inputs.values()) + sum(results[n].nbytes for n in results)
-        copy, best = Copy(moved, threads, args.seconds / 4), {"rlx": 1e9, "peer": 1e9, "copy": 1e9}
+        peer = Peer(kinds["onnxruntime"], job, threads, "f32")
+    except Failed:
+        rlx.close()
+        raise
+    try:
+        results = peer.outputs(folder)
+        differs = difference(rlx.outputs(folder), results)
+        moved = sum(a.nbytes for a in op.inputs.values()) + sum(r.nbytes for r in results)
+        copy, copied = Copy(moved, threads, args.seconds / 4), []
         for _ in range(args.rounds):
-            best["copy"] = min(best["copy"], copy.round() * 1e3)
-            for side, name in ((rlx, "rlx"), (peer, "peer")):
+            copied.append(copy.round() * 1e3)
+            for side in (rlx, peer):
                 time.sleep(0.02)  # let the other's threads stop spinning
-                best[name] = min(best[name], side.round()["min_ms"])
+                side.round(args.seconds)
     finally:
+        rlx.close()
         peer.close()
+    ours, theirs, copied = rlx.figures()["min_ms"], peer.figures()["min_ms"], min(copied)
     return {
         "op": op.name, "mb": mb, "threads": threads, "moved_bytes": moved, "differs": differs,
-        "rlx_ms": best["rlx"], "peer_ms": best["peer"], "copy_ms": best["copy"],
-        "of_copy": best["copy"] / best["rlx"], "of_peer": best["peer"] / best["rlx"],
+        "rlx_ms": ours, "peer_ms": theirs, "copy_ms": copied, "of_copy": copied / ours, "of_peer": theirs / ours,
     }  # fmt: skip
 
 
@@ -221,8 +231,7 @@ def main():
     parser.add_argument("--threads", default="1", help="one or more counts, as 1,2 (default 1)")
     parser.add_argument("--rounds", type=int, default=3, help="rounds for each side (default 3)")
     parser.add_argument("--seconds", type=float, default=0.2, help="length of a round (default 0.2)")
-    parser.add_argument("--rlx", default=str(compare.ROOT / "target/release/rlx"), help="the command to time")
-    parser.add_argument("--folder", type=Path, default=compare.ROOT / "target/ops", help="for models and inputs")
+    parser.add_argument("--folder", type=Path, default=environment.FOLDER / "ops", help="for models and inputs")
     parser.add_argument("--json", type=Path, help="write all figures to this file")
     parser.add_argument("--markdown", type=Path, help="write a table to this file")
     args = parser.parse_args()
@@ -238,12 +247,12 @@ def main():
                 try:
                     rows.append(measure(op, mb, threads, args))
                     print(line(rows[-1]), flush=True)
-                except compare.Failed as why:
+                except Failed as why:
                     print(f"{op.name:36} {mb:4g} {threads:3} not compared: {why}", flush=True)
     if args.markdown:
         args.markdown.write_text(markdown(rows))
     if args.json:
-        args.json.write_text(json.dumps({"machine": compare.machine(), "results": rows}, indent=1) + "\n")
+        args.json.write_text(json.dumps({"machine": machine.described(), "results": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Full-size models in 8 bits, for compare.py: ONNX Runtime's quantiser over a model that lies here in f32.
+"""Full-size models in 8 bits: ONNX Runtime's quantiser over a model that lies here in f32.
 
 `NAME+qdq` and `NAME+qop` are quantised statically (unsigned activations, signed weights for each channel), calibrated on
 one input of random numbers, which is right for timing and says nothing about accuracy; `NAME+int8` dynamically.

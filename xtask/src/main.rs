@@ -22,6 +22,7 @@ mod neon;
 mod nvrtc;
 mod outcome;
 mod packages;
+mod peers;
 mod pjrt;
 #[cfg(feature = "proto")]
 mod proto;

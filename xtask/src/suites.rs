@@ -22,9 +22,15 @@ pub struct Suite {
 /// What a suite runs.
 pub enum What {
     /// A cargo command whose success is the result; extra environment as pairs.
-    Cargo { args: &'static [&'static str], env: &'static [(&'static str, &'static str)] },
+    Cargo {
+        args: &'static [&'static str],
+        env: &'static [(&'static str, &'static str)],
+    },
     /// A test command of cargo's, whose tests are counted; extra environment as pairs.
-    Tests { args: &'static [&'static str], env: &'static [(&'static str, &'static str)] },
+    Tests {
+        args: &'static [&'static str],
+        env: &'static [(&'static str, &'static str)],
+    },
     /// All unit tests and the integration tests that no other suite claims.
     Unit,
     /// Documentation examples.
@@ -39,10 +45,13 @@ pub enum What {
     CoreMl,
     /// A toy op added to a copy of the workspace, as CONTRIBUTING.md says.
     ToyOp,
+    Peers,
     /// Integration test targets, found by name in the workspace; `contract*` is every name that starts so.
     Targets(&'static [&'static str]),
     /// The devices with generated kernels, and the contract on them; with `all`, every model and more graphs.
-    Gpu { all: bool },
+    Gpu {
+        all: bool,
+    },
     /// The CPU backend's tests on AArch64 under QEMU.
     Neon,
     /// Windows programs, DirectX 12 among what they use, under Wine.
@@ -50,7 +59,10 @@ pub enum What {
     /// The CPU backend's memory and programs under Miri.
     Miri,
     /// A target of `fuzz/` under AddressSanitizer, for so many seconds at least.
-    Fuzz { target: &'static str, least_s: u64 },
+    Fuzz {
+        target: &'static str,
+        least_s: u64,
+    },
     /// Licences, sources and advisories of what we depend on.
     Deny,
     /// The npm package in Node and in a browser.
@@ -60,11 +72,16 @@ pub enum What {
     /// The CPU's matmuls by OpenBLAS.
     Blas,
     /// The Python package's tests; or, with `wheel`, its wheel in a fresh environment.
-    Python { wheel: bool },
+    Python {
+        wheel: bool,
+    },
     /// All cases of two releases of `onnx`, by two runners.
     OnnxCases,
     /// The external crates that the library packages pull in are within budget.
-    CrateCount { packages: &'static [&'static str], most: usize },
+    CrateCount {
+        packages: &'static [&'static str],
+        most: usize,
+    },
 }
 
 const fn suite(name: &'static str, about: &'static str, budget_s: u64, what: What) -> Suite {
@@ -355,6 +372,11 @@ pub const SUITES: &[Suite] = &[
         ],
         ..suite("web", "the npm package in Node and in Chromium, on the CPU and on WebGPU", 1800, What::Web)
     },
+    Suite {
+        heavy: true,
+        covers: &["bench", "models/weights.py"],
+        ..suite("peers", "`bench/peers` on small models: it runs, and the outputs agree", 2400, What::Peers)
+    },
     fuzz(
         "fuzz-importer",
         "fuzzing: ONNX files, imported, compiled and run",
@@ -466,6 +488,7 @@ impl What {
             What::Pjrt => crate::pjrt::run(run),
             What::CoreMl => crate::coreml::run(run),
             What::ToyOp => crate::toy_op::run(run),
+            What::Peers => crate::peers::run(run),
             What::Gpu { all } => gpu(run, *all),
             What::Neon => crate::neon::run(run),
             What::Windows => crate::windows::run(run),
