@@ -188,6 +188,14 @@ fn products_windows_and_attention() {
         op("product over nothing", &[&[4, N], &[N, 3]], |_| Op::MatMul),
         op("product to nothing", &[&[4, 5], &[5, N]], |_| Op::MatMul),
         op("products of nothing", &[&[N, 4, 5], &[N, 5, 3]], |_| Op::MatMul),
+        // Four rows of nothing become one, which counts as many elements.
+        case("product over two dimensions", &[&[N, 4], &[4, N]], |g, x, n| {
+            let rows = g.try_add(Op::Transpose { perm: vec![1, 0] }, &[x[0]]).unwrap();
+            let all = Dim::from(n.extent() * Extent::Const(4));
+            let rows = g.try_add(Op::Reshape { to: vec![Dim::Static(1), all] }, &[rows]).unwrap();
+            let columns = g.try_add(Op::Reshape { to: vec![all, Dim::Static(1)] }, &[x[1]]).unwrap();
+            g.try_add(Op::MatMul, &[rows, columns]).unwrap()
+        }),
         op("keys of nothing", &[&[1, 2, 3, 4], &[1, 2, N, 4], &[1, 2, N, 4]], attention),
         op("queries of nothing", &[&[1, 2, N, 4], &[1, 2, 3, 4], &[1, 2, 3, 4]], attention),
         op("masked", &[&[1, 3, 8], &[1, N, 8], &[1, N, 8], &[1, 1, 3, N]], masked),

@@ -4,7 +4,7 @@
 //! operands first or the result afterwards is the same. It is done when the other operands can be moved back
 //! for nothing: scalars, the same movement, dimensions of 1, and what is known before a run.
 
-use rlx_ir::{Dim, NodeId, Op, Result};
+use rlx_ir::{Dim, Extent, NodeId, Op, Result};
 
 use super::dims::{extended, inverse, keeps_order};
 use super::movement::is_single;
@@ -109,12 +109,20 @@ fn reshaped_back(s: &mut Simplifier<'_>, y: NodeId, from: &[Dim], to: &[Dim]) ->
     s.reshape(y, dims[dims.len() - own..].to_vec()).map(Some)
 }
 
-/// A matmul whose left rows were merged into one dimension: merged afterwards instead.
+/// A matmul whose left rows were merged into one dimension: merged afterwards instead. Rows of no elements need not be as many
+/// before as after.
 fn rows_of_matmul(s: &mut Simplifier<'_>, op: &Op, inputs: &[NodeId]) -> Found {
     let (Op::MatMul, Op::Reshape { to }) = (op, s.op(inputs[0])) else { return Ok(None) };
     let (x, w) = (s.input(inputs[0], 0), inputs[1]);
     let (before, after) = (s.dims(x), to);
-    if s.dims(w).len() != 2 || before.len() < 2 || after.len() < 2 || before.last() != after.last() {
+    let (Some((last, before)), Some((same, rows))) = (before.split_last(), after.split_last()) else {
+        return Ok(None);
+    };
+    if s.dims(w).len() != 2 || before.is_empty() || rows.is_empty() || last != same {
+        return Ok(None);
+    }
+    let count = |dims: &[Dim]| dims.iter().fold(Extent::Const(1), |n, d| n * d.extent());
+    if last.as_static().is_none_or(|n| n == 0) && count(before) != count(rows) {
         return Ok(None);
     }
     let mut dims = after.clone();
