@@ -351,7 +351,8 @@ impl Attention {
     /// Packs the keys (`of` 0), as columns, or the values (1) of a head, as rows. `turned` has room for them.
     ///
     /// # Safety
-    /// As [`Attention::task`].
+    /// The bindings must be those of this run: the operand readable for its dimensions, its slices found, and `to` and `turned` writable for
+    /// the head, packed and as rows.
     unsafe fn pack_head(
         &self,
         s: &Bindings,
@@ -365,7 +366,8 @@ impl Attention {
         let ([.., rows, columns], [.., row, column]) = (heads.dims, heads.strides);
         let [k, n] = if of == 0 { [columns, rows] } else { [rows, columns] };
         let turn = |row: isize, column: isize| if of == 0 { [column, row] } else { [row, column] };
-        // SAFETY: the caller's promise.
+        // SAFETY: the head's rows are readable and both places have room for them, as the caller promises; `turn` gives the strides of the
+        // matrix that is packed.
         unsafe {
             match &s.slices[of] {
                 Some(slices) => {

@@ -38,7 +38,7 @@ pub(super) fn together(queries: usize, sharing: usize) -> usize {
 /// the rows from the first one on, and which they are. Of an empty range nothing is read.
 ///
 /// # Safety
-/// As [`Rows::runs`], for all ranges of `seen`.
+/// There must be readable rows from the first to the last that `seen` names; of slices, they must be found, and have whole rows.
 unsafe fn side_by_side(
     rows: &Rows<'_>,
     seen: &[Range<usize>],
@@ -59,7 +59,7 @@ unsafe fn side_by_side(
             }
         }
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: the rows from the first to the last that `seen` names are there, and found, as the caller promises.
     unsafe { rows.runs(first..end_of(seen), all) }
 }
 
