@@ -22,15 +22,9 @@ pub struct Suite {
 /// What a suite runs.
 pub enum What {
     /// A cargo command whose success is the result; extra environment as pairs.
-    Cargo {
-        args: &'static [&'static str],
-        env: &'static [(&'static str, &'static str)],
-    },
+    Cargo { args: &'static [&'static str], env: &'static [(&'static str, &'static str)] },
     /// A test command of cargo's, whose tests are counted; extra environment as pairs.
-    Tests {
-        args: &'static [&'static str],
-        env: &'static [(&'static str, &'static str)],
-    },
+    Tests { args: &'static [&'static str], env: &'static [(&'static str, &'static str)] },
     /// All unit tests and the integration tests that no other suite claims.
     Unit,
     /// Documentation examples.
@@ -45,13 +39,12 @@ pub enum What {
     CoreMl,
     /// A toy op added to a copy of the workspace, as CONTRIBUTING.md says.
     ToyOp,
+    /// `bench/peers` on small models.
     Peers,
     /// Integration test targets, found by name in the workspace; `contract*` is every name that starts so.
     Targets(&'static [&'static str]),
     /// The devices with generated kernels, and the contract on them; with `all`, every model and more graphs.
-    Gpu {
-        all: bool,
-    },
+    Gpu { all: bool },
     /// The CPU backend's tests on AArch64 under QEMU.
     Neon,
     /// Windows programs, DirectX 12 among what they use, under Wine.
@@ -59,10 +52,7 @@ pub enum What {
     /// The CPU backend's memory and programs under Miri.
     Miri,
     /// A target of `fuzz/` under AddressSanitizer, for so many seconds at least.
-    Fuzz {
-        target: &'static str,
-        least_s: u64,
-    },
+    Fuzz { target: &'static str, least_s: u64 },
     /// Licences, sources and advisories of what we depend on.
     Deny,
     /// The npm package in Node and in a browser.
@@ -72,16 +62,11 @@ pub enum What {
     /// The CPU's matmuls by OpenBLAS.
     Blas,
     /// The Python package's tests; or, with `wheel`, its wheel in a fresh environment.
-    Python {
-        wheel: bool,
-    },
+    Python { wheel: bool },
     /// All cases of two releases of `onnx`, by two runners.
     OnnxCases,
     /// The external crates that the library packages pull in are within budget.
-    CrateCount {
-        packages: &'static [&'static str],
-        most: usize,
-    },
+    CrateCount { packages: &'static [&'static str], most: usize },
 }
 
 const fn suite(name: &'static str, about: &'static str, budget_s: u64, what: What) -> Suite {
