@@ -10,7 +10,8 @@ impl Runner {
     /// artefact, which does not say what it was compiled from.
     ///
     /// # Errors
-    /// As [`Runner::import`]; [`ErrorKind::Binding`] for an input that is missing or has other dimensions than the model's.
+    /// As [`Runner::import`]; [`ErrorKind::Binding`] for an input that is missing, [`ErrorKind::Dimension`] where its dimensions make another
+    /// one negative.
     pub fn flops(&mut self, inputs: &[(&str, &ConstData)]) -> Result<Option<f64>> {
         let imported = match self.import(inputs) {
             Ok(imported) => imported,
