@@ -28,7 +28,7 @@ pub use graphs::{
     lengthened, random_bindings, random_decoder, random_donating_graph, random_graph,
     random_projection_graph, random_symbolic_graph, symbolic_graph,
 };
-pub use mismatch::{mismatched, mismatched_case};
+pub use mismatch::{hollow_case, mismatched, mismatched_case};
 pub use modules::damaged_module;
 pub use numerics::{
     random_masked_attention, random_masked_rows, random_rounding_graph, random_scale_from_body,

@@ -102,6 +102,8 @@ impl StepKernel for NonMaxSuppression {
         if places.dims() != [batch, boxes, 4] || !places.layout.is_dense() || !scores.layout.is_dense() {
             return Err(shape_mismatch());
         }
+        // Classes without boxes are no tasks, and boxes without classes are not looked at, however many they are.
+        let (classes, boxes) = if scores.layout.elements() == 0 { (0, 0) } else { (classes, boxes) };
         u32::try_from(boxes).map_err(|_| mismatch(format!("{boxes} boxes are too many")))?;
         let most = usize::try_from(self.most).unwrap_or(usize::MAX).min(boxes);
         let tasks = batch.checked_mul(classes).ok_or_else(shape_mismatch)?;

@@ -210,6 +210,10 @@ fn kept(op: &Op, boxes: &Value, scores: &Value) -> Result<Vec<[usize; 3]>> {
     let &[batches, classes, count] = &scores.dims[..] else {
         return Err(Error::new(ErrorKind::Shape, "scores are [batch, classes, boxes]"));
     };
+    if count == 0 {
+        // However many classes have no boxes.
+        return Ok(Vec::new());
+    }
     let mut all = Vec::new();
     for (batch, class) in (0..batches).flat_map(|b| (0..classes).map(move |c| (b, c))) {
         let at = |i: usize| values[(batch * classes + class) * count + i];

@@ -25,10 +25,50 @@ const MOST_ELEMENTS: usize = 1 << 13;
 /// A dimension that only tensors without elements can have.
 const HUGE: usize = 1 << 31;
 
+/// A larger one, which no loop reaches the end of, and for which no memory is found.
+const ENDLESS: usize = 1 << 40;
+
+/// The most elements that a tensor would have but for its dimensions of 0: with two huge ones it would need more addresses
+/// than there are.
+const MOST_BUT_FOR_ZEROS: usize = ENDLESS << 12;
+
 /// A graph around one random op of `kind`, and values for its inputs. Valid as far as the verifier can see unless
 /// [`crate::verify()`] says otherwise; its dimensions may contradict each other.
 pub fn mismatched_case(kind: OpKind, seed: u64) -> (Graph, Bindings) {
     mismatched(&mut Gen::new(seed ^ 0x6D69_736D), &Case::random(kind, seed))
+}
+
+/// As [`mismatched_case`], where sizes that were equal are equal still, some are 0, and one is as large as only tensors
+/// without elements can have: nothing is to be done, however many times.
+pub fn hollow_case(kind: OpKind, seed: u64) -> (Graph, Bindings) {
+    let (g, case) = (&mut Gen::new(seed ^ 0x686F_6C6C), &Case::random(kind, seed));
+    let mut symbols = Symbols::new();
+    let mut graph = Graph::new("hollow");
+    let mut open = |shape: &Shape| {
+        let dims = shape.dims().iter().map(|&d| match d.as_static() {
+            Some(size) => open_as(format!("n{size}"), size, &mut symbols),
+            None => d,
+        });
+        shape.with_dims(dims.collect())
+    };
+    let declared: Vec<Shape> = case.inputs.iter().map(|v| open(&v.shape())).collect();
+    let ids: Vec<NodeId> =
+        declared.iter().enumerate().map(|(i, s)| graph.input(format!("x{i}"), s.clone())).collect();
+    let Ok(results) = graph.infer(&case.op, &ids, &case.declared) else { return mismatched(g, case) };
+    let count = results.len();
+    let node = graph.push_node(Node::new(case.op.clone(), ids, results));
+    let outputs = (0..count).map(|i| graph.result(node, i)).collect::<Result<_, _>>().unwrap_or_default();
+    graph.set_outputs(outputs);
+    let names: Vec<String> = symbols.keys().cloned().collect();
+    for name in names.iter().filter(|_| g.chance(0.4)) {
+        symbols.insert(name.clone(), 0);
+    }
+    if !names.is_empty() {
+        symbols.insert(names[g.size(0..=names.len() - 1)].clone(), ENDLESS);
+    }
+    keep_small(&graph, &mut symbols);
+    let bindings = values(g, &mut graph, case, &declared, &symbols);
+    (graph, bindings)
 }
 
 /// As [`mismatched_case`], of this case and by the choices of `g`.
@@ -79,6 +119,11 @@ fn open_dim(g: &mut Gen, d: Dim, own: &str, symbols: &mut Symbols) -> Dim {
         4..=6 => own.to_string(),
         _ => format!("n{size}"),
     };
+    open_as(name, size, symbols)
+}
+
+/// The symbol of this name, which has that size.
+fn open_as(name: String, size: usize, symbols: &mut Symbols) -> Dim {
     let symbol = sym::named(&name);
     symbols.insert(name, size);
     Dim::Dynamic(symbol)
@@ -140,12 +185,14 @@ fn contradict(g: &mut Gen, symbols: &mut Symbols) {
     }
 }
 
-/// Makes numbers smaller as long as some tensor is huge, because a symbol stands for several dimensions, say.
+/// Makes numbers smaller as long as some tensor has too many elements, because a symbol stands for several dimensions, say.
 fn keep_small(graph: &Graph, symbols: &mut Symbols) {
     for most in [9, 4, 2, 1] {
         let small = |shape: &Shape| {
             let mut sizes = shape.dims().iter().map(|d| size_of(d, symbols));
-            sizes.try_fold(1usize, |n, d| n.checked_mul(d)).is_some_and(|n| n <= MOST_ELEMENTS)
+            let is_empty = sizes.clone().any(|n| n == 0);
+            let most = if is_empty { MOST_BUT_FOR_ZEROS } else { MOST_ELEMENTS };
+            sizes.try_fold(1usize, |n, d| n.checked_mul(d.max(1))).is_some_and(|n| n <= most)
         };
         if graph.nodes().iter().all(|node| node.results().iter().all(small)) {
             return;
