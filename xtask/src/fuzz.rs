@@ -28,9 +28,11 @@ const MEMORY_MB: u64 = 3072;
 /// Where targets that need a file on each execution write it, where there is such a folder.
 const MEMORY_FOLDER: &str = "/dev/shm";
 
-/// What libFuzzer is told besides, by target. Where the bytes are choices of a generator, which inputs are rare and how often
-/// an edge was taken says little, and keeping count of it takes more time than the target.
-const OPTIONS: &[(&str, &[&str])] = &[("contradictions", &["-entropic=0", "-use_counters=0"])];
+/// What libFuzzer is told besides, by target. To prefer inputs that reach what few others do, it counts for each of them how
+/// often each edge was taken; a target that compiles graphs has so many edges that this takes several times as long as the
+/// target itself. Where the bytes are choices of a generator, how often an edge was taken says little, too.
+const OPTIONS: &[(&str, &[&str])] =
+    &[("contradictions", &["-entropic=0", "-use_counters=0"]), ("importer", &["-entropic=0"])];
 
 /// Targets built without the trace of comparisons, which tells a fuzzer what a parser expects and costs time where nothing parses.
 const NO_COMPARISONS: &[&str] = &["contradictions"];

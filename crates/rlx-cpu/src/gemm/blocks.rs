@@ -170,7 +170,7 @@ impl Kernel for RunTasks<'_> {
             let count = (block_end.min(tiling.tiles) - tile).min(self.tasks.end - task);
             for chunk in 0..chunks {
                 let k = chunk * CHUNK..((chunk + 1) * CHUNK).min(g.k);
-                let part = Part { k: k.clone(), first: chunk == 0, last: chunk + 1 == chunks };
+                let part = Part { taps: 0..1, k: k.clone(), first: chunk == 0, last: chunk + 1 == chunks };
                 // SAFETY: `BlockGemm::run` was promised valid operands; the buffer holds a chunk of a panel.
                 unsafe {
                     s.enter(Unpack { of: g, panel, k, to: b });

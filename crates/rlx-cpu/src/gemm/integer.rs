@@ -32,7 +32,7 @@
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-use super::kernel::{AnyRows, Rows, Strided};
+use super::kernel::{AHEAD, AnyRows, Rows, Strided, fetch_row};
 use super::requantise::{self, ByteEpilogue, Sums};
 use super::tiling::{TileSizes, Tiling};
 use super::{PANEL, panels};
@@ -348,7 +348,7 @@ struct Tile<'a, const R: usize, const V: usize, const FLIPS: bool> {
 }
 
 /// Steps between two looks at the end: unrolled further, loads move up and the sums spill.
-const STEPS: usize = 8;
+const STEPS: usize = 16;
 
 impl<const R: usize, const V: usize, const FLIPS: bool> Kernel for Tile<'_, R, V, FLIPS> {
     type Output = ();
@@ -369,6 +369,7 @@ impl<const R: usize, const V: usize, const FLIPS: bool> Kernel for Tile<'_, R, V
                 while k < whole {
                     let end = (k + STEPS).min(whole);
                     while k < end {
+                        fetch_row::<S, V>(s, line.wrapping_add(AHEAD * PANEL));
                         let mut b = [s.splat_i(0); V];
                         for v in 0..V {
                             b[v] = s.bits(s.load(line.wrapping_add(v * LANES)));

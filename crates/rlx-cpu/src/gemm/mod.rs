@@ -59,7 +59,7 @@ pub(crate) use integer::{Columns, pack_byte_panel};
 pub use kernel::{AnyRows, Rows, Strided};
 pub(crate) use packing::pack_panel;
 pub use packing::{copy_strided, groups, pack, packed_len, packed_words};
-pub(crate) use panels::MAX_DEPTH;
+pub(crate) use panels::IN_PLACE_DEPTH;
 pub use panels::{PANEL, panels};
 pub(crate) use requantise::Column;
 pub use requantise::{ByteEpilogue, PerColumn};
@@ -70,7 +70,8 @@ use std::ops::Range;
 
 use crate::isa::{Isa, Kernel};
 use crate::simd::Simd;
-use kernel::Prefetch;
+use kernel::{Prefetch, parts};
+use panels::BLOCK_DEPTH;
 use tiling::Tiling;
 
 /// One matmul; see the [module](self).
@@ -232,13 +233,13 @@ unsafe fn prefetch_target<R: Rows<Element: Packed>>(
     let depth = g.depth();
     if next_task < mine.end {
         let (panel, _) = t.place(next_task);
-        return Prefetch::new(g.b.wrapping_add(panel * depth * PANEL), depth * PANEL);
+        return Prefetch::new(g.b.wrapping_add(panel * depth * PANEL), depth.min(BLOCK_DEPTH) * PANEL);
     }
     match g.next {
         Some(next) => {
             // Threads take equal shares, so this thread's share starts at the same fraction.
             let first = mine.start * next.panels / t.tasks().max(1);
-            let len = next.depth.min(MAX_DEPTH) * PANEL;
+            let len = next.depth.min(BLOCK_DEPTH) * PANEL;
             Prefetch::new(next.b.wrapping_add(first * next.depth * PANEL), len)
         }
         None => Prefetch::NONE,
@@ -253,27 +254,27 @@ unsafe fn run_column<S: Simd, R: Rows<Element: Packed>>(
     tiling: &Tiling,
     panel: usize,
     tiles: Range<usize>,
-    mut ahead: Prefetch,
+    ahead: Prefetch,
 ) {
     let (taps, groups) = (g.rows.taps(), groups::<R::Element>(g.k));
     let depth = groups * taps;
-    // Partial sums in C need C to themselves and its type to hold them, and one tap is the finest split of a
-    // convolution.
+    // Partial sums in C need C to themselves and its type to hold them.
     let in_place = g.epilogue.combine.is_some_and(|c| std::ptr::eq(c.ptr, g.c)) || R::Element::GROUP != 1;
-    let blocks = if in_place || taps != 1 { 1 } else { depth.div_ceil(MAX_DEPTH).max(1) };
-    let block_k = if taps == 1 { groups.div_ceil(blocks) } else { groups };
-    ahead.spread(tiles.len() * depth);
+    let most = if in_place { usize::MAX } else { BLOCK_DEPTH };
     // SAFETY: the caller's promises; offsets stay within panel and row.
     unsafe {
-        let b = g.b.add(panel * depth * PANEL);
-        for block in 0..blocks {
-            let k0 = block * block_k;
-            let k1 = (k0 + block_k).min(groups);
-            let part = kernel::Part { k: k0..k1, first: block == 0, last: block + 1 == blocks };
+        let mut b = g.b.add(panel * depth * PANEL);
+        for part in parts(taps, groups, most) {
+            let len = part.depth() * PANEL;
+            // While a block is computed, the next one is fetched.
+            let next = b.wrapping_add(len);
+            let mut ahead = if part.last { ahead } else { Prefetch::new(next, len) };
+            ahead.spread(tiles.len() * part.depth());
             for tile in tiles.clone() {
                 let rows = tiling.tile_rows(tile, g.m);
-                kernel::tile_any(s, g, rows, panel, b.add(k0 * PANEL), &part, &mut ahead);
+                kernel::tile_any(s, g, rows, panel, b, &part, &mut ahead);
             }
+            b = next;
         }
     }
 }

@@ -300,6 +300,68 @@ fn conv_reference(x: &[f32], w: &[f32], volumes: usize, c: usize, oc: usize, row
     out
 }
 
+/// A convolution of `volumes` and `c` channels to `oc`, whose extents but not its addresses are in `rows`, beside the obvious way.
+fn check_convolution(rng: &mut Rng, [volumes, c, oc]: [usize; 3], rows: ConvRows, tolerance: f64) {
+    let pixels: usize = rows.size.iter().product();
+    let taps: usize = rows.kernel.iter().product();
+    let (x, w) = (rng.vec(volumes * pixels * c), rng.vec(taps * c * oc));
+    let zeros = vec![0.0f32; c];
+    let [_, lines, width] = rows.size;
+    let rows = ConvRows {
+        input: x.as_ptr(),
+        zeros: zeros.as_ptr(),
+        strides: [lines * width * c, width * c, c],
+        volume_stride: pixels * c,
+        ..rows
+    };
+    let want = conv_reference(&x, &w, volumes, c, oc, &rows);
+    let mut packed = vec![f32::NAN; packed_len(taps * c, oc).unwrap()];
+    // SAFETY: the vectors cover the extents.
+    unsafe { pack(w.as_ptr(), oc as isize, 1, taps * c, oc, packed.as_mut_ptr(), 0..panels(oc)) };
+    for isa in Isa::available() {
+        let m = volumes * rows.out.iter().product::<usize>();
+        let mut out = vec![0.0f32; m * oc];
+        let (b, epilogue) = (packed.as_ptr(), Epilogue::NONE);
+        let (c_stride, tile_sizes, next) = (oc, TileSizes::DEFAULT, None);
+        let g = Gemm { m, n: oc, k: c, rows, b, c: out.as_mut_ptr(), c_stride, epilogue, tile_sizes, next };
+        let tasks = g.tasks(isa);
+        // SAFETY: the vectors cover the extents.
+        unsafe {
+            g.run(isa, 0..tasks / 2);
+            g.run(isa, tasks / 2..tasks);
+        }
+        assert_close(&out, &want, tolerance, &format!("{rows:?} {isa:?}"));
+    }
+}
+
+/// The extents of a convolution; its addresses are found later.
+fn extents(
+    size: [usize; 3],
+    kernel: [usize; 3],
+    stride: [usize; 3],
+    dilation: [usize; 3],
+    pad: [usize; 3],
+) -> Option<ConvRows> {
+    let extent = |d: usize| {
+        let span = (kernel[d] - 1) * dilation[d] + 1;
+        (size[d] + 2 * pad[d]).checked_sub(span).map(|room| room / stride[d] + 1)
+    };
+    let [Some(depth), Some(height), Some(width)] = [0, 1, 2].map(extent) else { return None };
+    let (input, zeros, out) = (std::ptr::null(), std::ptr::null(), [depth, height, width]);
+    Some(ConvRows {
+        input,
+        zeros,
+        size,
+        strides: [0; 3],
+        volume_stride: 0,
+        out,
+        kernel,
+        stride,
+        dilation,
+        pad,
+    })
+}
+
 #[test]
 fn convolution_is_a_product_over_windows() {
     let mut rng = Rng::new(7);
@@ -313,56 +375,38 @@ fn convolution_is_a_product_over_windows() {
         let stride = [0, 1, 2].map(|d| 1 + below(d, 2));
         let dilation = [0, 1, 2].map(|d| 1 + below(d, 2));
         let pad = [0, 1, 2].map(|d| below(d, 3));
-        let extent = |d: usize| {
-            let span = (kernel[d] - 1) * dilation[d] + 1;
-            (size[d] + 2 * pad[d]).checked_sub(span).map(|room| room / stride[d] + 1)
-        };
-        let [Some(od), Some(oh), Some(ow)] = [0, 1, 2].map(extent) else { continue };
-        let pixels: usize = size.iter().product();
-        let x = rng.vec(volumes * pixels * c);
-        let taps: usize = kernel.iter().product();
-        let w = rng.vec(taps * c * oc);
-        let zeros = vec![0.0f32; c];
-        let rows = ConvRows {
-            input: x.as_ptr(),
-            zeros: zeros.as_ptr(),
-            size,
-            strides: [size[1] * size[2] * c, size[2] * c, c],
-            volume_stride: pixels * c,
-            out: [od, oh, ow],
-            kernel,
-            stride,
-            dilation,
-            pad,
-        };
-        let want = conv_reference(&x, &w, volumes, c, oc, &rows);
-        let mut packed = vec![f32::NAN; packed_len(taps * c, oc).unwrap()];
-        // SAFETY: the vectors cover the extents.
-        unsafe { pack(w.as_ptr(), oc as isize, 1, taps * c, oc, packed.as_mut_ptr(), 0..panels(oc)) };
-        for isa in Isa::available() {
-            let m = volumes * od * oh * ow;
-            let mut out = vec![0.0f32; m * oc];
-            let b = packed.as_ptr();
-            let epilogue = Epilogue::NONE;
-            let g = Gemm {
-                m,
-                n: oc,
-                k: c,
-                rows,
-                b,
-                c: out.as_mut_ptr(),
-                c_stride: oc,
-                epilogue,
-                tile_sizes: TileSizes::DEFAULT,
-                next: None,
-            };
-            let tasks = g.tasks(isa);
-            // SAFETY: the vectors cover the extents.
-            unsafe {
-                g.run(isa, 0..tasks / 2);
-                g.run(isa, tasks / 2..tasks);
+        let Some(rows) = extents(size, kernel, stride, dilation, pad) else { continue };
+        check_convolution(&mut rng, [volumes, c, oc], rows, 1e-5);
+    }
+}
+
+#[test]
+fn a_convolution_is_split_between_its_taps_where_it_is_deep() {
+    let mut rng = Rng::new(8);
+    // Nine taps in blocks of one, of three and of five.
+    for c in [1100, 600, 300] {
+        let rows = extents([1, 5, 6], [1, 3, 3], [1; 3], [1; 3], [0, 1, 1]).unwrap();
+        check_convolution(&mut rng, [1, c, 50], rows, 2e-4);
+    }
+}
+
+#[test]
+fn the_blocks_of_a_depth_cover_it_once() {
+    for (taps, groups) in
+        [(1, 0), (1, 1), (1, 2048), (1, 2049), (1, 9001), (9, 1), (9, 600), (9, 5000), (27, 100)]
+    {
+        for most in [1, 7, 2048, usize::MAX] {
+            let mut next = 0;
+            let blocks: Vec<_> = kernel::parts(taps, groups, most).collect();
+            for (i, part) in blocks.iter().enumerate() {
+                assert_eq!(part.taps.start * groups + part.k.start, next, "{taps} taps of {groups}, {most}");
+                assert_eq!((part.first, part.last), (i == 0, i + 1 == blocks.len()));
+                assert!(taps == 1 || part.k == (0..groups));
+                // One tap is the finest split of several.
+                assert!(part.depth() <= most.max(if taps == 1 { 1 } else { groups }));
+                next += part.depth();
             }
-            assert_close(&out, &want, 1e-5, &format!("{rows:?} {isa:?}"));
+            assert_eq!(next, taps * groups, "{taps} taps of {groups}, {most}");
         }
     }
 }

@@ -53,6 +53,9 @@ impl TileSizes {
     }
 }
 
+/// Rows of words in all panels of B together, of 192 bytes each: fewer stay in the second-level cache beside a block of A and C.
+const SHALLOW: usize = 1024;
+
 /// The tiling of a matmul: rows into balanced tiles, tiles into blocks, columns into panels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Tiling {
@@ -68,7 +71,10 @@ impl Tiling {
             9 if m.is_multiple_of(8) => m / 8,
             height => m.div_ceil(height.max(1)),
         };
-        let bytes = m.saturating_mul(depth).saturating_mul(4);
+        // Rows of few steps are written more than they are read: all panels pass by while a block of C is in the cache.
+        let shallow = panels(n).saturating_mul(depth) <= SHALLOW;
+        let row = if shallow { depth.saturating_add(n) } else { depth };
+        let bytes = m.saturating_mul(row).saturating_mul(4);
         let most = tile_sizes.block_bytes.max(2);
         let blocks = if bytes > most { bytes.div_ceil(most / 2) } else { 1 };
         // A block of fewer tiles would re-read the panels too often.

@@ -19,7 +19,7 @@ use super::matmul_pair::{self, Paired};
 use super::producer::{self, Producer};
 use super::requantise::{self, ByteSpec};
 use super::{CompileCx, StepKernel, attention, conv, integer, matmul, matmul_blocks, no_kernel};
-use crate::gemm::{BinaryOp as Joint, MAX_DEPTH};
+use crate::gemm::{BinaryOp as Joint, IN_PLACE_DEPTH};
 use crate::math::Unary;
 
 /// The kinds that may anchor a region.
@@ -170,13 +170,14 @@ pub(crate) fn writes_in_place(body: &Graph, input: usize) -> bool {
 
 /// Whether the matmul adds up each result in one block, so that it needs no partial sums in the place of the result.
 fn is_one_block(anchor: &Node, body: &Graph) -> bool {
-    match &anchor.op {
-        Op::MatMul => {
-            let depth = body.shape(anchor.inputs[0]).dims().last().and_then(|d| d.as_static());
-            depth.is_some_and(|k| k <= MAX_DEPTH)
-        }
-        op => matches!(op, Op::Conv { .. }),
-    }
+    let operand = |i: usize| body.shape(anchor.inputs[i]).dims();
+    let depth = match &anchor.op {
+        Op::MatMul => operand(0).last().and_then(|d| d.as_static()),
+        // All of a filter.
+        Op::Conv { .. } => operand(1)[1..].iter().try_fold(1usize, |n, d| n.checked_mul(d.as_static()?)),
+        _ => None,
+    };
+    depth.is_some_and(|depth| depth <= IN_PLACE_DEPTH)
 }
 
 /// Whether a region can be run.

@@ -338,6 +338,11 @@ impl Simd for Avx2 {
         }
     }
     #[inline(always)]
+    fn prefetch_l1(self, p: *const f32) {
+        // SAFETY: a prefetch never faults.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
+    }
+    #[inline(always)]
     fn prefetch_l2(self, p: *const f32) {
         // SAFETY: a prefetch never faults.
         unsafe { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }

@@ -275,6 +275,11 @@ impl<const BF16: bool, const VNNI: bool> Simd for Avx512<BF16, VNNI> {
         unsafe { _mm512_cvtepu16_epi32(_mm512_cvtps_ph::<NEAREST>(x)) }
     }
     #[inline(always)]
+    fn prefetch_l1(self, p: *const f32) {
+        // SAFETY: a prefetch never faults.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
+    }
+    #[inline(always)]
     fn prefetch_l2(self, p: *const f32) {
         // SAFETY: a prefetch never faults.
         unsafe { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }

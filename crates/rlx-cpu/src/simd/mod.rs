@@ -87,7 +87,9 @@ pub trait Simd: Lanes + Send + Sync + 'static {
     fn zip(self, a: Self::F, b: Self::F) -> (Self::F, Self::F);
     /// Sum in a fixed order: lanes 8 apart, then 4, 2 and 1.
     fn sum(self, a: Self::F) -> f32;
-    /// Starts moving the cache line at `p` into the second-level cache; any address is allowed.
+    /// Starts moving the cache line at `p` into the first-level cache; any address is allowed.
+    fn prefetch_l1(self, p: *const f32);
+    /// As [`Simd::prefetch_l1`], into the second-level cache.
     fn prefetch_l2(self, p: *const f32);
 
     /// `a · b`, wrapping.

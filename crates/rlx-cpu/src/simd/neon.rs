@@ -213,6 +213,13 @@ impl Simd for Neon {
         }
     }
     #[inline(always)]
+    fn prefetch_l1(self, p: *const f32) {
+        // SAFETY: a prefetch never faults.
+        unsafe {
+            std::arch::asm!("prfm pldl1keep, [{}]", in(reg) p, options(nostack, readonly, preserves_flags))
+        }
+    }
+    #[inline(always)]
     fn prefetch_l2(self, p: *const f32) {
         // SAFETY: a prefetch never faults.
         unsafe {

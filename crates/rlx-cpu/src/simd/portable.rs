@@ -161,6 +161,8 @@ impl Simd for Portable {
         super::fold_tree(a, |x, y| x + y)
     }
     #[inline(always)]
+    fn prefetch_l1(self, _: *const f32) {}
+    #[inline(always)]
     fn prefetch_l2(self, _: *const f32) {}
 }
 

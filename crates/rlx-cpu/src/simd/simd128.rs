@@ -198,6 +198,8 @@ impl Simd for Simd128 {
     }
     /// WebAssembly has no prefetch.
     #[inline(always)]
+    fn prefetch_l1(self, _: *const f32) {}
+    #[inline(always)]
     fn prefetch_l2(self, _: *const f32) {}
 
     #[inline(always)]
