@@ -1,8 +1,8 @@
 //! The 8- and 4-bit floating-point formats, by their definition.
 //!
 //! One generic decoder of (exponent bits, mantissa bits, bias, special values) covers the FP8 formats of
-//! "FP8 Formats for Deep Learning" (2022), their FNUZ variants, and OCP's FP4 E2M1. Encoding searches the
-//! at most 128 magnitudes: slow, obvious, and by construction round-to-nearest-even. OCP's E8M0, the powers of two
+//! "FP8 Formats for Deep Learning" (2022), their FNUZ variants, and OCP's FP4 E2M1. Encoding looks the number up among the
+//! at most 128 magnitudes, so it rounds to the nearest by construction, and ties to even. OCP's E8M0, the powers of two
 //! without a sign, has code of its own.
 
 use crate::dtype::DType;
@@ -54,8 +54,7 @@ impl Format {
     /// what is half a step above the largest is NaN, as infinity is.
     pub(crate) fn encode_power(x: f64) -> u8 {
         let x = x.abs();
-        let above = |code: &u8| x < 1.5 * Self::decode_power(*code);
-        (0..=0xFE).find(above).unwrap_or(0xFF)
+        first(0xFF, |code| x < 1.5 * Self::decode_power(code))
     }
 
     fn sign_bit(self) -> u8 {
@@ -99,11 +98,13 @@ impl Format {
         // Far beyond the largest number, differences from all of them would be equal.
         let greatest = self.magnitude(self.max_code);
         let x = x.abs().min(2.0 * greatest);
-        let mut best = 0u8;
-        for code in 1..=self.max_code {
-            let (old, new) = ((x - self.magnitude(best)).abs(), (x - self.magnitude(code)).abs());
-            if new < old || (new == old && code % 2 == 0) {
-                best = code;
+        // It is the last magnitude that is not above `x`, or the one after; that of code 0 is 0.
+        let above = first(self.max_code + 1, |code| self.magnitude(code) > x).max(1);
+        let mut best = above - 1;
+        if above <= self.max_code {
+            let (old, new) = (x - self.magnitude(best), self.magnitude(above) - x);
+            if new < old || (new == old && above.is_multiple_of(2)) {
+                best = above;
             }
         }
         // Half a step beyond the largest value rounds up to the next power that is not there.
@@ -119,9 +120,24 @@ impl Format {
     }
 }
 
+/// The first code below `end` of which `holds` is true, as it is of all that follow; `end` if there is none.
+fn first(end: u8, holds: impl Fn(u8) -> bool) -> u8 {
+    let (mut low, mut high) = (0, end);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if holds(middle) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    low
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::Gen;
 
     #[test]
     fn known_values() {
@@ -139,6 +155,27 @@ mod tests {
         let values: Vec<f64> = (0..8).map(|c| fp4.decode(c)).collect();
         assert_eq!(values, [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]);
         assert_eq!([fp4.encode(1e17), fp4.encode(f64::NEG_INFINITY)], [0x7, 0xF]);
+    }
+
+    #[test]
+    fn the_nearest_magnitude_is_found_and_ties_go_to_even() {
+        let g = &mut Gen::new(1);
+        for dtype in [DType::F8E4M3FN, DType::F8E4M3FNUZ, DType::F8E5M2, DType::F8E5M2FNUZ, DType::F4E2M1] {
+            let f = Format::of(dtype).unwrap();
+            let of = |code: u8| f.magnitude(code);
+            let ties = (1..=f.max_code).map(|code| (of(code - 1) + of(code)) / 2.0);
+            let random: Vec<f64> = g.value(DType::F64, &[500], -1.0..1.0).to_f64();
+            for x in ties.chain(random.iter().map(|x| x * 1.01 * of(f.max_code))).map(f64::abs) {
+                let mut best = 0;
+                for code in 1..=f.max_code {
+                    let (old, new) = ((x - of(best)).abs(), (x - of(code)).abs());
+                    if new < old || (new == old && code % 2 == 0) {
+                        best = code;
+                    }
+                }
+                assert_eq!(f.encode(x), best, "{dtype} {x}");
+            }
+        }
     }
 
     #[test]
