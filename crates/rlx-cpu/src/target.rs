@@ -117,6 +117,14 @@ impl Target for CpuTarget {
         producer::fuses(producer, anchor, graph) || attention::fuses(producer, anchor)
     }
 
+    fn fuses_residual(&self, anchor: &Node, graph: &Graph) -> bool {
+        match anchor.op {
+            Op::MatMulInteger => kernels::claim(anchor, graph).is_native(),
+            Op::ConvInteger { .. } => conv::integer::is_product(anchor, graph),
+            _ => false,
+        }
+    }
+
     fn fuses_pair(&self, anchor: &Node, other: &Node, graph: &Graph) -> bool {
         matmul_pair::fuses(anchor, graph) && matmul_pair::fuses(other, graph)
     }

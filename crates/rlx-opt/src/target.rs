@@ -120,6 +120,13 @@ pub trait Target: Send + Sync {
         false
     }
 
+    /// Whether bytes that end the region of `anchor` may become floats again in it, for other bytes to be added as floats before
+    /// the sums are quantised: the residual of a quantised net. No, unless the device says so; the region is claimed besides.
+    fn fuses_residual(&self, anchor: &Node, graph: &Graph) -> bool {
+        let _ = (anchor, graph);
+        false
+    }
+
     /// Whether the matmuls `anchor` and `other`, of the same rows, may be computed in one region, which multiplies their results
     /// and keeps neither. No, unless the device says so; the region is claimed besides.
     fn fuses_pair(&self, anchor: &Node, other: &Node, graph: &Graph) -> bool {

@@ -215,9 +215,7 @@ impl ByteGemm {
         part.m = rows.len();
         part.rows = AnyRows::Matrix(Strided { ptr: from, row_stride: self.k as isize });
         part.c = self.c.cast::<u8>().wrapping_add(rows.start * self.c_stride * size).cast();
-        if let Some(combine) = part.epilogue.as_mut().and_then(|e| e.floats.combine.as_mut()) {
-            combine.ptr = combine.ptr.wrapping_add(rows.start * combine.row_stride);
-        }
+        part.epilogue = self.epilogue.map(|e| e.from_row(rows.start));
         part
     }
 

@@ -62,7 +62,7 @@ pub use packing::{copy_strided, groups, pack, packed_len, packed_words};
 pub(crate) use panels::IN_PLACE_DEPTH;
 pub use panels::{PANEL, panels};
 pub(crate) use requantise::Column;
-pub use requantise::{ByteEpilogue, PerColumn};
+pub use requantise::{ByteEpilogue, PerColumn, Residual};
 pub use tiling::TileSizes;
 pub(crate) use tiling::max_rows;
 

@@ -1,6 +1,6 @@
 //! What becomes of exact sums of bytes before they are written: floats, and bytes again.
 //!
-//! `q(act(float(sum + offset) · scale + bias ⊕ operand))`, each step rounded as the op that it stands for, while the sums of a
+//! `q(act(float(sum + offset) · scale + bias ⊕ operand))`, and other bytes added to those: `q(float(bytes) + float(others))`; each step rounded as the op that it stands for, while the sums of a
 //! tile are in the first-level cache: a quantised net then reads and writes bytes only.
 
 use std::ops::Range;
@@ -9,7 +9,7 @@ use super::epilogue::{Bias, Epilogue, SecondPass, binary, bounds};
 use super::integer::ByteGemm;
 use super::kernel::lanes_of;
 use super::{PANEL, Packed};
-use crate::math::{self, Quantiser};
+use crate::math::{self, Dequantiser, Quantiser};
 use crate::simd::{LANES, Simd};
 
 /// One number for each column (`step` 1), or one for all (`step` 0).
@@ -69,6 +69,43 @@ pub struct ByteEpilogue {
     pub floats: Epilogue<f32>,
     /// How the result becomes bytes. Then bounds are the only activation, and an operand comes before them.
     pub quantiser: Option<Quantiser>,
+    /// What is done to those bytes before they are written.
+    pub residual: Option<Residual>,
+}
+
+/// Other bytes of the result's rows, which are added to its bytes, both as floats; the sums become bytes again.
+#[derive(Debug, Clone, Copy)]
+pub struct Residual {
+    /// What the result's own bytes stand for.
+    pub own: Dequantiser,
+    /// What the others stand for.
+    pub other: Dequantiser,
+    /// The first of the others.
+    pub ptr: *const u8,
+    /// Bytes from one row of them to the next.
+    pub row_stride: usize,
+    /// How the sums become bytes.
+    pub quantiser: Quantiser,
+}
+
+impl Residual {
+    /// The bytes of `lanes` columns of a row whose own bytes are `bytes`; the others are from the `at`-th on.
+    ///
+    /// # Safety
+    /// There must be as many others.
+    #[inline(always)]
+    unsafe fn add<S: Simd>(&self, s: S, bytes: S::I, at: usize, lanes: usize) -> S::I {
+        let from = self.ptr.wrapping_add(at);
+        // SAFETY: the caller's promise.
+        let others = unsafe {
+            if self.other.signed {
+                s.load_bytes::<true>(from, lanes)
+            } else {
+                s.load_bytes::<false>(from, lanes)
+            }
+        };
+        self.quantiser.vector(s, s.add(self.own.vector(s, bytes), self.other.vector(s, others)))
+    }
 }
 
 // SAFETY: plain addresses; anyone who reads through them was promised that it may.
@@ -86,12 +123,24 @@ impl ByteEpilogue {
         if let Some(combine) = &mut floats.combine {
             combine.ptr = combine.ptr.wrapping_add(column);
         }
+        let residual = self.residual.map(|r| Residual { ptr: r.ptr.wrapping_add(column), ..r });
         ByteEpilogue {
             offset: self.offset.map(|o| o.from(column)),
             scale: self.scale.from(column),
             floats,
+            residual,
             ..self
         }
+    }
+
+    /// The operands of the rows from `row` on.
+    pub fn from_row(self, row: usize) -> ByteEpilogue {
+        let mut floats = self.floats;
+        if let Some(combine) = &mut floats.combine {
+            combine.ptr = combine.ptr.wrapping_add(row * combine.row_stride);
+        }
+        let residual = self.residual.map(|r| Residual { ptr: r.ptr.wrapping_add(row * r.row_stride), ..r });
+        ByteEpilogue { floats, residual, ..self }
     }
 }
 
@@ -252,7 +301,13 @@ unsafe fn requantise<S: Simd>(
             let x = column.bounded(s, x);
             let to = row * g.c_stride + at;
             match &e.quantiser {
-                Some(q) => s.store_bytes(g.c.cast::<u8>().wrapping_add(to), lanes, q.vector(s, x)),
+                Some(q) => {
+                    let mut bytes = q.vector(s, x);
+                    if let Some(residual) = &e.residual {
+                        bytes = residual.add(s, bytes, row * residual.row_stride + at, lanes);
+                    }
+                    s.store_bytes(g.c.cast::<u8>().wrapping_add(to), lanes, bytes);
+                }
                 None => s.store_upto(g.c.cast::<f32>().wrapping_add(to), lanes, x),
             }
         }

@@ -13,7 +13,7 @@ use rlx_ir::{Graph, Node, Op, Result};
 
 use super::matmul::{Shape, by_blas, is_packed};
 use super::norm::{self, RowOp};
-use super::requantise::{BytesAt, ToBytes};
+use super::requantise::{ByteScale, ByteScaleAt};
 use super::{BindCx, Needs, RunCx, Shared, WORTH_NANOS, mismatch, quant};
 use crate::gemm::{Gemm, Next, Packed, Strided, TileSizes, groups, panels};
 use crate::math::Quantiser;
@@ -46,7 +46,7 @@ enum Makes {
     /// The row normalised; which of the region's inputs are scale and shift, and where.
     Norm { op: RowOp, inputs: Vec<usize>, vectors: [Option<At>; 2] },
     /// Bytes of f32.
-    Bytes { by: ToBytes, at: Option<BytesAt> },
+    Bytes { by: ByteScale, at: Option<ByteScaleAt> },
 }
 
 /// Whether `producer` may be computed by the matmul `anchor`, whose weights are packed.
@@ -80,7 +80,7 @@ pub(crate) fn of(body: &Graph, anchor: &Node) -> std::result::Result<Option<Prod
         let found = body.inputs().position(|n| n.id == id);
         found.ok_or_else(|| format!("{} of what the region computes", node.op.kind()))
     };
-    let by_bytes = || ToBytes::of(body, node).filter(|_| quant::fuses(node, body));
+    let by_bytes = || ByteScale::of(body, node, node.shape.dtype()).filter(|_| quant::fuses(node, body));
     let makes = if is_float_matmul(anchor)
         && let Some(op) = norm::of_last_dim(node, body)
     {

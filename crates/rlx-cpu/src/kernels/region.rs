@@ -68,7 +68,7 @@ impl EpilogueSpec {
 /// What is inside a region.
 enum Form {
     Elementwise(TileProgram),
-    Anchored(Anchored),
+    Anchored(Box<Anchored>),
     Paired(Paired),
     Attention(attention::Reads),
 }
@@ -152,7 +152,8 @@ fn form(body: &Body) -> std::result::Result<Form, String> {
     let integers = anchor.shape.dtype() == DType::I32;
     let bytes = integers.then(|| requantise::of_region(graph, anchor)).flatten();
     let anchor = anchor.id;
-    Ok(Form::Anchored(Anchored { anchor, inputs, producer, program, keeps_anchor, epilogue, bytes }))
+    let region = Anchored { anchor, inputs, producer, program, keeps_anchor, epilogue, bytes };
+    Ok(Form::Anchored(Box::new(region)))
 }
 
 /// Whether a region's result may be written over its input number `input`: elementwise, or the operand that a matmul's epilogue
@@ -201,6 +202,7 @@ pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {
             attention::kernel(cx, attention, reads)
         }
         Form::Anchored(region) => {
+            let region = *region;
             let anchor = body.graph.node(region.anchor);
             match &anchor.op {
                 Op::MatMul => Ok(matmul::anchored(anchor.shape.dtype(), region)),

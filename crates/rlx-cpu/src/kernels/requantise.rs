@@ -1,8 +1,10 @@
 //! A region behind exact sums of bytes, as one [`ByteEpilogue`] where it is of that form.
 //!
 //! ```text
-//! ConvInteger [+ Add(i32)] + Cast + Mul [+ Add] [+ an operand] [+ an activation] [+ Quantize]
+//! ConvInteger [+ Add(i32)] + Cast + Mul [+ Add] [+ an operand] [+ an activation] [+ Quantize [+ a residual]]
 //! ```
+//!
+//! With a residual, other bytes are added to those as floats: `Quantize(Dequantize(bytes) + Dequantize(others))`.
 
 use rlx_ir::op::BinaryOp;
 use rlx_ir::{DType, Graph, Node, NodeId, Op};
@@ -10,8 +12,8 @@ use rlx_ir::{DType, Graph, Node, NodeId, Op};
 use super::elementwise::quantised::{byte_range, number};
 use super::region::{Chain, EpilogueSpec};
 use super::{BindCx, RunCx};
-use crate::gemm::{Bias, ByteEpilogue, Combine, Epilogue, PerColumn, bounds};
-use crate::math::Quantiser;
+use crate::gemm::{Bias, ByteEpilogue, Combine, Epilogue, PerColumn, Residual, bounds};
+use crate::math::{Dequantiser, Quantiser};
 use crate::program::layout::{At, Layout};
 
 /// A number for each column, or one for all.
@@ -31,24 +33,40 @@ pub(crate) struct ByteSpec {
     scale: Operand,
     pub(crate) floats: EpilogueSpec,
     /// How bytes come out.
-    bytes: Option<ToBytes>,
+    bytes: Option<ByteScale>,
+    /// What is added to them.
+    pub(crate) residual: Option<ResidualSpec>,
 }
 
-/// A quantisation of f32 to bytes by one scale.
+/// What bytes stand for: multiples of one scale from a zero point on.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct ToBytes {
+pub(crate) struct ByteScale {
     scale: Operand,
     zero: Operand,
-    to: DType,
+    dtype: DType,
+}
+
+/// The residual by the region's inputs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ResidualSpec {
+    own: ByteScale,
+    other: ByteScale,
+    /// The input with the other bytes.
+    index: usize,
+    result: ByteScale,
 }
 
 /// The region's nodes as such an epilogue.
 pub(crate) fn of_region(body: &Graph, anchor: &Node) -> Option<ByteSpec> {
     let &[result] = body.outputs.as_slice() else { return None };
+    let chain = Chain { body, dims: anchor.shape.dims(), dtype: DType::F32, biased: false };
+    let (residual, result) = match ResidualSpec::of(&chain, anchor, result) {
+        Some((residual, bytes)) => (Some(residual), bytes),
+        None => (None, result),
+    };
     let last = body.node(result);
     let quantised = matches!(last.op, Op::Quantize { .. });
     let end = if quantised { last.inputs[0] } else { result };
-    let chain = Chain { body, dims: anchor.shape.dims(), dtype: DType::F32, biased: false };
     let user = |at: NodeId| chain.only_user(at);
     let (mut at, mut offset) = (user(anchor.id)?, None);
     if let Some(other) = operand(at, BinaryOp::Add, anchor.id) {
@@ -66,62 +84,114 @@ pub(crate) fn of_region(body: &Graph, anchor: &Node) -> Option<ByteSpec> {
         chain.extend(&mut floats, user, at.id)?;
         at = user;
     }
-    let bytes = if quantised { Some(ToBytes::of(body, last)?) } else { None };
+    let bytes = if quantised { Some(ByteScale::of(body, last, last.shape.dtype())?) } else { None };
     let late = floats.combine.is_some_and(|(_, _, after)| after);
     let function = floats.activation.is_some_and(|a| bounds(a).is_none());
     let fits = floats.alpha == 1.0 && (bytes.is_none() || !(late || function));
-    fits.then_some(ByteSpec { offset, scale, floats, bytes })
+    fits.then_some(ByteSpec { offset, scale, floats, bytes, residual })
 }
 
-impl ToBytes {
-    /// The quantisation `node` of a region, if it is of that form.
-    pub(crate) fn of(body: &Graph, node: &Node) -> Option<ToBytes> {
-        let to = node.shape.dtype();
-        byte_range(to)?;
-        let scale = column_operand(body, node, node.inputs[1], DType::F32)?;
+impl ResidualSpec {
+    /// The residual that ends with `result`, and the bytes before it.
+    fn of(chain: &Chain<'_>, anchor: &Node, result: NodeId) -> Option<(ResidualSpec, NodeId)> {
+        let body = chain.body;
+        let quantised = |id: &NodeId| matches!(body.node(*id).op, Op::Quantize { axis: None, .. });
+        let last = Some(body.node(result)).filter(|n| quantised(&n.id))?;
+        let sum = body.node(*last.inputs.first()?);
+        let (Op::Binary(BinaryOp::Add), &[a, b]) = (&sum.op, sum.inputs.as_slice()) else { return None };
+        let source = |id: NodeId| match body.node(id).op {
+            Op::Dequantize { axis: None, .. } => body.node(id).inputs.first().copied(),
+            _ => None,
+        };
+        let (own, other) = if quantised(&source(a)?) { (a, b) } else { (b, a) };
+        let (bytes, others) = (source(own).filter(quantised)?, source(other)?);
+        let row = [(bytes, own), (own, sum.id), (other, sum.id), (sum.id, result)];
+        let alone = |&(at, user): &(NodeId, NodeId)| chain.only_user(at).is_some_and(|n| n.id == user);
+        let index = body.inputs().position(|n| n.id == others)?;
+        let fits = body.node(others).shape.dims() == anchor.shape.dims()
+            && [own, other].iter().all(|&id| body.node(id).shape.dtype() == DType::F32);
+        if !fits || !row.iter().all(alone) {
+            return None;
+        }
+        let scale =
+            |node: NodeId, of: NodeId| ByteScale::of(body, body.node(node), body.node(of).shape.dtype());
+        let spec = ResidualSpec {
+            own: scale(own, bytes)?,
+            other: scale(other, others)?,
+            index,
+            result: scale(result, result)?,
+        };
+        Some((spec, bytes))
+    }
+}
+
+impl ByteScale {
+    /// That of the quantisation `node` of a region to bytes of `dtype`, or from them, if it has one scale.
+    pub(crate) fn of(body: &Graph, node: &Node, dtype: DType) -> Option<ByteScale> {
+        byte_range(dtype)?;
+        let scale = column_operand(body, node, *node.inputs.get(1)?, DType::F32)?;
         let zero = match node.inputs.get(2) {
             None => Operand::Constant(0.0),
-            Some(&zero) => column_operand(body, node, zero, to)?,
+            Some(&zero) => column_operand(body, node, zero, dtype)?,
         };
-        Some(ToBytes { scale, zero, to })
+        Some(ByteScale { scale, zero, dtype })
     }
 
     /// Whether the bytes are i8.
     pub(crate) fn signed(&self) -> bool {
-        self.to == DType::I8
+        self.dtype == DType::I8
     }
 
     /// Where its numbers are; `None` if there is more than one of each.
-    pub(crate) fn bind(&self, cx: &BindCx<'_>) -> Option<BytesAt> {
+    pub(crate) fn bind(&self, cx: &BindCx<'_>) -> Option<ByteScaleAt> {
         let place = |operand| Place::of(operand, cx, 1);
-        Some(BytesAt { scale: place(self.scale)?, zero: place(self.zero)?, to: self.to })
+        Some(ByteScaleAt { scale: place(self.scale)?, zero: place(self.zero)?, dtype: self.dtype })
     }
 }
 
-/// A bound quantisation.
+/// A bound [`ByteScale`].
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct BytesAt {
+pub(crate) struct ByteScaleAt {
     scale: Place,
     zero: Place,
-    to: DType,
+    dtype: DType,
 }
 
-impl BytesAt {
-    /// That of a run.
+impl ByteScaleAt {
+    /// How floats become bytes in a run.
     ///
     /// # Safety
     /// Scale and zero point must be there.
     pub(crate) unsafe fn quantiser(&self, cx: &RunCx<'_, '_>) -> Quantiser {
-        // SAFETY: the caller's promise.
-        let (scale, zero) = unsafe {
+        // SAFETY: the caller promises scale and zero point.
+        let (scale, zero) = unsafe { self.numbers(cx) };
+        let (low, high) = byte_range(self.dtype).unwrap_or((0.0, 0.0));
+        Quantiser::new(scale, zero, low, high)
+    }
+
+    /// How bytes become floats in a run.
+    ///
+    /// # Safety
+    /// As [`ByteScaleAt::quantiser`].
+    unsafe fn dequantiser(&self, cx: &RunCx<'_, '_>) -> Dequantiser {
+        // SAFETY: the caller promises scale and zero point.
+        let (scale, zero) = unsafe { self.numbers(cx) };
+        Dequantiser { scale, zero: zero as i32, signed: self.dtype == DType::I8 }
+    }
+
+    /// Scale and zero point.
+    ///
+    /// # Safety
+    /// As [`ByteScaleAt::quantiser`].
+    unsafe fn numbers(&self, cx: &RunCx<'_, '_>) -> (f32, f32) {
+        // SAFETY: the caller promises one scale, and one byte where the zero point is no constant.
+        unsafe {
             let zero = match self.zero {
-                Place::At(at, _) => number(*cx.ptr::<u8>(at), self.to) as f32,
+                Place::At(at, _) => number(*cx.ptr::<u8>(at), self.dtype) as f32,
                 Place::Constant(x) => x,
             };
             (*self.scale.numbers::<f32>(cx).ptr, zero)
-        };
-        let (low, high) = byte_range(self.to).unwrap_or((0.0, 0.0));
-        Quantiser::new(scale, zero, low, high)
+        }
     }
 }
 
@@ -194,7 +264,18 @@ pub(crate) struct Places {
     scale: Place,
     bias: Option<Place>,
     combine: Option<(At, usize)>,
-    bytes: Option<BytesAt>,
+    bytes: Option<ByteScaleAt>,
+    residual: Option<ResidualAt>,
+}
+
+/// A bound residual.
+#[derive(Debug, Clone, Copy)]
+struct ResidualAt {
+    own: ByteScaleAt,
+    other: ByteScaleAt,
+    result: ByteScaleAt,
+    /// The other bytes, and how far their rows are apart.
+    rows: (At, usize),
 }
 
 impl Places {
@@ -211,16 +292,18 @@ impl Places {
         if matches!(bias, Some(Place::At(_, 0))) && columns != 1 {
             return None;
         }
+        // An operand of the result's dimensions, in rows of columns one behind the other.
+        let rows = |i: usize| {
+            let l = cx.inputs[i].layout;
+            if l.dims() != out.dims() || (*l.strides().last()? != 1 && columns != 1) {
+                return None;
+            }
+            let (_, stride) = l.range(0, l.rank() - 1).flat()?;
+            Some((cx.inputs[i].at, usize::try_from(stride).ok()?))
+        };
         let combine = match spec.floats.combine {
             None => None,
-            Some((i, _, _)) => {
-                let l = cx.inputs[i].layout;
-                if l.dims() != out.dims() || (*l.strides().last()? != 1 && columns != 1) {
-                    return None;
-                }
-                let (_, stride) = l.range(0, l.rank() - 1).flat()?;
-                Some((cx.inputs[i].at, usize::try_from(stride).ok()?))
-            }
+            Some((i, _, _)) => Some(rows(i)?),
         };
         let offset = match spec.offset {
             None => None,
@@ -230,7 +313,16 @@ impl Places {
             None => None,
             Some(bytes) => Some(bytes.bind(cx)?),
         };
-        Some(Places { spec: *spec, offset, scale: place(spec.scale)?, bias, combine, bytes })
+        let residual = match &spec.residual {
+            None => None,
+            Some(r) => Some(ResidualAt {
+                own: r.own.bind(cx)?,
+                other: r.other.bind(cx)?,
+                result: r.result.bind(cx)?,
+                rows: rows(r.index)?,
+            }),
+        };
+        Some(Places { spec: *spec, offset, scale: place(spec.scale)?, bias, combine, bytes, residual })
     }
 
     /// The epilogue of a run.
@@ -252,7 +344,14 @@ impl Places {
         };
         // SAFETY: the caller's promise.
         let quantiser = self.bytes.as_ref().map(|bytes| unsafe { bytes.quantiser(cx) });
+        let residual = self.residual.as_ref().map(|r| {
+            let (at, row_stride) = r.rows;
+            // SAFETY: the caller promises the operands, so also the scales and zero points.
+            let (own, other, quantiser) =
+                unsafe { (r.own.dequantiser(cx), r.other.dequantiser(cx), r.result.quantiser(cx)) };
+            Residual { own, other, ptr: cx.ptr::<u8>(at).cast_const(), row_stride, quantiser }
+        });
         let offset = self.offset.as_ref().map(|o| o.numbers::<i32>(cx));
-        ByteEpilogue { offset, scale: self.scale.numbers(cx), floats, quantiser }
+        ByteEpilogue { offset, scale: self.scale.numbers(cx), floats, quantiser, residual }
     }
 }

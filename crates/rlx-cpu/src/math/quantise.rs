@@ -57,6 +57,25 @@ impl Quantiser {
     }
 }
 
+/// What bytes stand for: `(q − zero) · scale`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Dequantiser {
+    /// What one step stands for.
+    pub scale: f32,
+    /// The byte that stands for 0.
+    pub zero: i32,
+    /// Whether the bytes are i8 rather than u8.
+    pub signed: bool,
+}
+
+impl Dequantiser {
+    /// Sixteen elements.
+    #[inline(always)]
+    pub fn vector<S: Simd>(&self, s: S, q: S::I) -> S::F {
+        s.mul(s.from_int(s.sub_i(q, s.splat_i(self.zero))), s.splat(self.scale))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

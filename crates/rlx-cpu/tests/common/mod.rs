@@ -7,8 +7,8 @@ use rlx_backend::{Backend, ExecutableGraph};
 use rlx_cpu::CpuBackend;
 use rlx_cpu::isa::Isa;
 use rlx_ir::oracle::{self, Bindings};
-use rlx_ir::testing::{Tolerance, difference, tolerance};
-use rlx_ir::{DimBinding, Graph, Result, Value, Weight};
+use rlx_ir::testing::{Gen, Tolerance, difference, tolerance};
+use rlx_ir::{DType, DimBinding, Graph, Result, Shape, Value, Weight};
 use rlx_opt::{CompileOptions, CompilePipeline, FusionOptions};
 
 /// Options without any fusion.
@@ -27,6 +27,31 @@ pub fn backends() -> Vec<(String, CpuBackend)> {
     let best = CpuBackend::new().with_isa(Isa::detect()).with_threads(2).expect("a pool of two threads");
     all.push((format!("{} on 2 threads", Isa::detect().kind()), best));
     all
+}
+
+/// A shape of f32.
+pub fn f32s(dims: &[usize]) -> Shape {
+    Shape::new(dims, DType::F32)
+}
+
+/// Random values in -1..1.
+pub fn values(seed: u64, dims: &[usize]) -> Value {
+    Gen::new(seed).value(DType::F32, dims, -1.0..1.0)
+}
+
+/// Runs `graph` on every backend, fused and not, against the oracle.
+pub fn check(graph: &Graph, bindings: &Bindings, dims: &DimBinding) {
+    rlx_ir::verify_ok(graph).unwrap();
+    let want = oracle(graph, bindings);
+    for (name, backend) in backends() {
+        for options in [CompileOptions::default(), unfused()] {
+            let mut exec = compile(graph, &backend, &options).unwrap_or_else(|e| panic!("{name}: {e}"));
+            let got = run(&mut *exec, bindings, dims).unwrap_or_else(|e| panic!("{name}: {e}"));
+            if let Some(difference) = against_oracle(&want, &got) {
+                panic!("{name}: {difference}\n{graph}\n{}", exec.lir());
+            }
+        }
+    }
 }
 
 /// Compiles for the CPU.

@@ -6,6 +6,9 @@
 //! body computes the same ops. Operands that broadcast are inputs of the region; scalar constants stand inside, but for
 //! those that the anchor itself takes, whose kernel reads them like its other operands.
 //!
+//! A region that ends with bytes goes on where they are floats again to be added to others, the residual of a quantised net, if the
+//! device can do that ([`Target::fuses_residual`](crate::Target::fuses_residual)).
+//!
 //! Then regions take *producers*, the ops before their anchors and before attentions, and pairs of matmuls whose results are multiplied become
 //! one region (`fuse_regions/producers.rs`).
 //!
@@ -26,7 +29,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use rlx_ir::op::Body;
+use rlx_ir::op::{BinaryOp, Body};
 use rlx_ir::{Error, ErrorKind, Graph, Node, NodeId, Op, Result};
 
 use crate::facts;
@@ -125,9 +128,52 @@ impl<'g> Groups<'g> {
             members.push(id);
             next.extend(self.users[id.index()].iter().copied());
         }
+        if let Some(residual) = self.residual(anchor, &members) {
+            members.extend(residual);
+            members.sort_unstable();
+        }
         if members.len() > 1 {
             self.add(members);
         }
+    }
+
+    /// The nodes that add other bytes to those that the region of `anchor` ends with, `Quantize(Dequantize(bytes) +
+    /// Dequantize(others))`, where each is used by the next alone.
+    fn residual(&self, anchor: &Node, members: &[NodeId]) -> Option<[NodeId; 4]> {
+        let bytes = *members.last()?;
+        let is_last = matches!(self.graph.node(bytes).op, Op::Quantize { axis: None, .. });
+        // Nothing else leaves the region, so no path from it leads to the other bytes.
+        if !is_last
+            || self.results(members) != [bytes]
+            || !self.context.target.fuses_residual(anchor, self.graph)
+        {
+            return None;
+        }
+        let own = self.only_user(bytes)?;
+        let sum = self.only_user(own.id)?;
+        let result = self.only_user(sum.id)?;
+        let &[a, b] = sum.inputs.as_slice() else { return None };
+        let other = self.graph.node(if a == own.id { b } else { a });
+        let is_float = |node: &Node| matches!(node.op, Op::Dequantize { axis: None, .. });
+        let is_residual = sum.op == Op::Binary(BinaryOp::Add)
+            && matches!(result.op, Op::Quantize { axis: None, .. })
+            && [own, other].into_iter().all(is_float)
+            && self.only_user(other.id).is_some_and(|user| user.id == sum.id);
+        let parts = [own, other, sum, result];
+        let joins = |node: &&Node| {
+            let id = node.id.index();
+            node.shape.dims() == anchor.shape.dims()
+                && self.fixed[id] == self.fixed[anchor.id.index()]
+                && self.may_join(None, node)
+        };
+        (is_residual && parts.iter().all(joins)).then(|| parts.map(|node| node.id))
+    }
+
+    /// The node that alone uses `id`, which is no output.
+    fn only_user(&self, id: NodeId) -> Option<&'g Node> {
+        let users = &self.users[id.index()];
+        let user = *users.first()?;
+        (users.iter().all(|&u| u == user) && !self.outputs[id.index()]).then(|| self.graph.node(user))
     }
 
     fn add(&mut self, members: Vec<NodeId>) {

@@ -76,7 +76,7 @@ impl StepKernel for Depthwise {
     fn bind(&mut self, cx: &BindCx<'_>) -> Result<Needs> {
         let (result, mut needs) = self.tail.bind_bytes(cx, &|spec| {
             let simple = spec.floats.activation.is_none_or(|a| bounds(a).is_some());
-            spec.floats.combine.is_none() && simple
+            spec.floats.combine.is_none() && spec.residual.is_none() && simple
         })?;
         let (x, w) = (&cx.inputs[self.inputs[0]], &cx.inputs[self.inputs[1]]);
         let ([images, h, width, channels], [n, oh, ow, c]) = (image(x)?, image(&result)?);

@@ -34,6 +34,11 @@ pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
     Claim::Native
 }
 
+/// Whether it is computed as a matmul, not as the sums of each channel.
+pub(crate) fn is_product(node: &Node, graph: &Graph) -> bool {
+    claim(node, graph).is_native() && !depthwise_integer::is_depthwise(node, graph)
+}
+
 /// The format a convolution wants its weights in.
 pub(crate) fn pack_format(node: &Node, input: usize, graph: &Graph) -> Option<PackFormat> {
     if input == 1 && depthwise_integer::is_depthwise(node, graph) {

@@ -4,7 +4,7 @@ use rlx_ir::DType;
 
 use super::instr::Source;
 use crate::isa::Kernel;
-use crate::math::Quantiser;
+use crate::math::{Dequantiser, Quantiser};
 use crate::simd::{LANES, Simd};
 
 /// The range of an integer type of one byte.
@@ -88,11 +88,10 @@ impl Dequantise {
             let zero_at =
                 |i: usize| if self.zero { number(*zero.ptr.add(i * zero.step), self.from) } else { 0 };
             if scale.step == 0 && (!self.zero || zero.step == 0) && x.step == 1 {
-                let (scale, zero) = (s.splat(scale_at(0)), s.splat_i(zero_at(0)));
+                let by = Dequantiser { scale: scale_at(0), zero: zero_at(0), signed: SIGNED };
                 for i in (0..self.n).step_by(LANES) {
                     let n = (self.n - i).min(LANES);
-                    let q = s.sub_i(s.load_bytes::<SIGNED>(x.ptr.add(i), n), zero);
-                    s.store_upto(self.out.add(i), n, s.mul(s.from_int(q), scale));
+                    s.store_upto(self.out.add(i), n, by.vector(s, s.load_bytes::<SIGNED>(x.ptr.add(i), n)));
                 }
             } else {
                 for i in 0..self.n {
