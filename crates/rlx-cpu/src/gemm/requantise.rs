@@ -1,6 +1,7 @@
 //! What becomes of exact sums of bytes before they are written: floats, and bytes again.
 //!
-//! `q(act(float(sum + offset) · scale + bias ⊕ operand))`, and other bytes added to those: `q(float(bytes) + float(others))`; each step rounded as the op that it stands for, while the sums of a
+//! `q(act(float(sum + offset) · scale + bias ⊕ operand))`, and other bytes added to those, `q(float(bytes) + float(others))`;
+//! each step rounded as the op that it stands for, while the sums of a
 //! tile are in the first-level cache: a quantised net then reads and writes bytes only.
 
 use std::ops::Range;
@@ -92,11 +93,11 @@ impl Residual {
     /// The bytes of `lanes` columns of a row whose own bytes are `bytes`; the others are from the `at`-th on.
     ///
     /// # Safety
-    /// There must be as many others.
+    /// `lanes` bytes must be readable from the `at`-th after `ptr` on.
     #[inline(always)]
     unsafe fn add<S: Simd>(&self, s: S, bytes: S::I, at: usize, lanes: usize) -> S::I {
         let from = self.ptr.wrapping_add(at);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises `lanes` readable bytes from `from` on, and no more are loaded.
         let others = unsafe {
             if self.other.signed {
                 s.load_bytes::<true>(from, lanes)

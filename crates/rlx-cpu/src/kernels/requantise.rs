@@ -161,9 +161,9 @@ impl ByteScaleAt {
     /// How floats become bytes in a run.
     ///
     /// # Safety
-    /// Scale and zero point must be there.
+    /// Where they were bound, one f32 must be readable as the scale and one byte as the zero point.
     pub(crate) unsafe fn quantiser(&self, cx: &RunCx<'_, '_>) -> Quantiser {
-        // SAFETY: the caller promises scale and zero point.
+        // SAFETY: the caller promises that scale and zero point are readable where they were bound.
         let (scale, zero) = unsafe { self.numbers(cx) };
         let (low, high) = byte_range(self.dtype).unwrap_or((0.0, 0.0));
         Quantiser::new(scale, zero, low, high)
@@ -172,9 +172,9 @@ impl ByteScaleAt {
     /// How bytes become floats in a run.
     ///
     /// # Safety
-    /// As [`ByteScaleAt::quantiser`].
+    /// Where they were bound, one f32 must be readable as the scale and one byte as the zero point.
     unsafe fn dequantiser(&self, cx: &RunCx<'_, '_>) -> Dequantiser {
-        // SAFETY: the caller promises scale and zero point.
+        // SAFETY: the caller promises that scale and zero point are readable where they were bound.
         let (scale, zero) = unsafe { self.numbers(cx) };
         Dequantiser { scale, zero: zero as i32, signed: self.dtype == DType::I8 }
     }
@@ -182,9 +182,9 @@ impl ByteScaleAt {
     /// Scale and zero point.
     ///
     /// # Safety
-    /// As [`ByteScaleAt::quantiser`].
+    /// Where they were bound, one f32 must be readable as the scale and one byte as the zero point.
     unsafe fn numbers(&self, cx: &RunCx<'_, '_>) -> (f32, f32) {
-        // SAFETY: the caller promises one scale, and one byte where the zero point is no constant.
+        // SAFETY: the caller promises a readable f32 and a readable byte; a constant is a field of `self`.
         unsafe {
             let zero = match self.zero {
                 Place::At(at, _) => number(*cx.ptr::<u8>(at), self.dtype) as f32,
@@ -342,12 +342,12 @@ impl Places {
             }),
             activation: spec.activation,
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises the operands that were bound, of which scale and zero point are two.
         let quantiser = self.bytes.as_ref().map(|bytes| unsafe { bytes.quantiser(cx) });
         let residual = self.residual.as_ref().map(|r| {
             let (at, row_stride) = r.rows;
-            // SAFETY: the caller promises the operands, so also the scales and zero points.
             let (own, other, quantiser) =
+                // SAFETY: the caller promises the operands that were bound, of which scales and zero points are some.
                 unsafe { (r.own.dequantiser(cx), r.other.dequantiser(cx), r.result.quantiser(cx)) };
             Residual { own, other, ptr: cx.ptr::<u8>(at).cast_const(), row_stride, quantiser }
         });
