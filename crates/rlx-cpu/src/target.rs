@@ -10,7 +10,7 @@ use crate::isa::Isa;
 use crate::kernels::{
     self, attention, conv, integer, matmul, matmul_blocks, matmul_pair, producer, quant, recurrent, region,
 };
-use crate::program::layout::MAX_RANK;
+use crate::layout::MAX_RANK;
 
 /// Answers the compiler's questions about CPU kernels; see [`Target`].
 #[derive(Debug, Clone, Copy)]

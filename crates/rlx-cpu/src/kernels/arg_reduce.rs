@@ -13,7 +13,7 @@ use super::order::{Key, Ordered};
 use super::scalar::number;
 use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound};
 use crate::isa::{Isa, Kernel};
-use crate::program::layout::At;
+use crate::layout::At;
 
 /// Lines that are compared side by side.
 const BLOCK: usize = 256;

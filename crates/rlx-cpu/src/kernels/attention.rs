@@ -27,7 +27,7 @@ use super::matmul::is_packed;
 use super::{BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, WORTH_NANOS, mismatch, no_kernel};
 use crate::gemm::{self, Epilogue, Gemm, Strided, TileSizes};
 use crate::isa::Isa;
-use crate::program::layout::{At, Layout};
+use crate::layout::{At, Layout};
 use crate::rows::{self, Softmax};
 
 /// Queries of a task.

@@ -4,7 +4,7 @@ use rlx_ir::{Graph, Node, Op, Result};
 use rlx_opt::Claim;
 
 use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound};
-use crate::program::layout::At;
+use crate::layout::At;
 
 /// Bytes of a task.
 const TASK: usize = 1 << 16;

@@ -11,8 +11,8 @@ use rlx_opt::Claim;
 use super::elementwise::{self, gather, scatter};
 use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, unbound};
 use crate::kernels::elementwise::instr::Source;
+use crate::layout::{At, Layout};
 use crate::math::small_floats::{self, SmallFloat};
-use crate::program::layout::{At, Layout};
 
 /// Elements of a tile: whole bytes of packed elements.
 const TILE: usize = 256;

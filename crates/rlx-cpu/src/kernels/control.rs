@@ -7,19 +7,20 @@
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
-use rlx_backend::tuning::Tuning;
-use rlx_backend::{ExecutableGraph, InputSource};
+use rlx_backend::InputSource;
+use rlx_backend::extents::Ex;
 use rlx_ir::op::Body;
 use rlx_ir::ops::control::differing_dim;
 use rlx_ir::progress::{Progress, Stage};
 use rlx_ir::{Error, ErrorKind, Extent, Graph, GraphHash, LirModule, Node, Op, Result, graph_hash};
-use rlx_opt::{Claim, CompileOptions, CompilePipeline, PoolSpec};
+use rlx_opt::{Claim, CompileOptions, CompilePipeline};
 
-use super::{BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, mismatch, no_kernel, unbound};
+use super::{
+    BindCx, BodyExecutable, BodyProgram, CompileCx, Needs, RunCx, Shared, StepKernel, mismatch, no_kernel,
+    unbound,
+};
 use crate::isa::Isa;
-use crate::program::extents::Ex;
-use crate::program::layout::Bound;
-use crate::program::{CpuExecutable, Program, program};
+use crate::layout::Bound;
 use crate::target::CpuTarget;
 
 /// A body's cost is not known before it runs; this keeps the pool awake.
@@ -118,7 +119,7 @@ type Places = Vec<(Shared<u8>, usize)>;
 
 /// A body's program, with an executable from the first run on.
 struct Nested {
-    program: Arc<Program>,
+    program: Arc<dyn BodyProgram>,
     /// What the body's symbols are in the outer program.
     symbols: Vec<Ex>,
     state: Mutex<State>,
@@ -127,7 +128,7 @@ struct Nested {
 /// What a body runs with.
 #[derive(Default)]
 struct State {
-    exec: Option<CpuExecutable>,
+    exec: Option<Box<dyn BodyExecutable>>,
     dims: Vec<i64>,
     places: Places,
 }
@@ -157,10 +158,9 @@ impl InputSource for Inputs<'_> {
 
 impl Nested {
     fn new(body: &Body, cx: &mut CompileCx<'_>) -> Result<Nested> {
-        let lir = Arc::new(lowered(&body.graph, cx.isa)?);
+        let lir = lowered(&body.graph, cx.isa)?;
         let symbols = lir.symbols.iter().map(|&s| cx.extent(Extent::sym(s))).collect();
-        let program = program(lir, cx.isa, cx.threads.clone(), PoolSpec::default(), &Tuning::default())?;
-        Ok(Nested { program: Arc::new(program), symbols, state: Mutex::default() })
+        Ok(Nested { program: (cx.body)(lir)?, symbols, state: Mutex::default() })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -181,22 +181,21 @@ impl Nested {
         &self,
         places: impl FnOnce(&mut Places),
         progress: &Progress,
-        then: impl FnOnce(&CpuExecutable) -> Result<T>,
+        then: impl FnOnce(&dyn BodyExecutable) -> Result<T>,
     ) -> Result<T> {
         let mut state = self.lock();
         let State { exec, dims, places: list } = &mut *state;
         list.clear();
         places(list);
-        let inputs = &self.program.lir.inputs;
-        if list.len() != inputs.len() {
+        if list.len() != self.program.inputs() {
             return Err(Error::new(ErrorKind::Internal, "a body was given other inputs than it has"));
         }
         let exec = match exec {
             Some(exec) => exec,
-            None => exec.insert(CpuExecutable::new(Arc::clone(&self.program))?),
+            None => exec.insert(Arc::clone(&self.program).executable()?),
         };
         exec.run_with_progress(&Inputs(list), dims, progress)?;
-        then(exec)
+        then(&**exec)
     }
 }
 
@@ -233,7 +232,7 @@ impl Operands {
 ///
 /// # Safety
 /// They must be writable.
-unsafe fn copy(exec: &CpuExecutable, from: usize, to: *mut u8, bytes: usize) -> Result<()> {
+unsafe fn copy(exec: &dyn BodyExecutable, from: usize, to: *mut u8, bytes: usize) -> Result<()> {
     let value = exec.output(from)?;
     if value.len() != bytes {
         let message = format!("a body gave {} bytes where its graph says {bytes}", value.len());

@@ -29,8 +29,8 @@ use super::{
 use crate::alloc::Buffer;
 use crate::formats;
 use crate::gemm::{self, Bias, ConvRows, Epilogue, Gemm, Next, PANEL, Packed, Strided, TileSizes};
-use crate::program::allocate;
-use crate::program::layout::{At, Bound, Layout};
+use crate::layout::{At, Bound, Layout};
+use crate::memory::allocate;
 
 /// With at most this many input channels, images are copied with their border.
 const FEW_CHANNELS: usize = 8;

@@ -13,7 +13,7 @@ use super::scalar::{Number, is_float, is_number, number, wrapping};
 use super::window::{Attributes, SPATIAL, WindowAxis};
 use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound};
 use crate::gemm::Element;
-use crate::program::layout::{At, Bound};
+use crate::layout::{At, Bound};
 
 /// Running results that are kept at once.
 pub(crate) const WIDTH: usize = 64;

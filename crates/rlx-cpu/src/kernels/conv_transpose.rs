@@ -15,7 +15,7 @@ use super::scalar::wrapping;
 use super::window::{Attributes, SPATIAL, WindowAxis};
 use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound};
 use crate::gemm::Element;
-use crate::program::layout::At;
+use crate::layout::At;
 
 /// Numbers are multiplied.
 pub(crate) fn claim(node: &Node, _: &Graph) -> Claim {

@@ -9,7 +9,7 @@ use super::elementwise::gather_any;
 use super::elementwise::sized;
 use super::transpose::{Band, ONE_GROUP, transpose};
 use super::{BindCx, CloneKernel, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, unbound};
-use crate::program::layout::{At, Layout, MAX_RANK, Walk, collapse};
+use crate::layout::{At, Layout, MAX_RANK, Walk, collapse};
 use crate::simd::LANES;
 
 /// Rows of the result in a task of a transposing copy: each column of the source is read in runs of as many elements, and as

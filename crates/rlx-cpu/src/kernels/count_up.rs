@@ -1,11 +1,11 @@
 //! Counting up to a number that is data, which binds a dimension.
 
+use rlx_backend::extents::Ex;
 use rlx_ir::{Dim, Error, ErrorKind, Graph, Node, Op, Result};
 use rlx_opt::Claim;
 
 use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, check_count, mismatch, no_kernel, unbound};
-use crate::program::extents::Ex;
-use crate::program::layout::At;
+use crate::layout::At;
 
 /// There is one form.
 pub(crate) fn claim(_: &Node, _: &Graph) -> Claim {

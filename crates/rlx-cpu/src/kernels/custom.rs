@@ -12,8 +12,8 @@ use rlx_opt::Claim;
 
 use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, no_kernel};
 use crate::custom::{self, CpuCall, CpuKernel};
-use crate::program::Place;
-use crate::program::layout::Bound;
+use crate::layout::Bound;
+use crate::memory::Place;
 
 /// An op that has a kernel, or is known at least.
 pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {

@@ -10,7 +10,7 @@ use super::region::Anchored;
 use super::{BindCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel, packed_type};
 use crate::formats;
 use crate::gemm::{Bias, Packed};
-use crate::program::layout::{At, Bound, Layout};
+use crate::layout::{At, Bound, Layout};
 use crate::window::{WindowPass, Windows};
 
 /// Whether a convolution of `x` takes the route of this module: as many groups as channels, and as filters.

@@ -5,7 +5,7 @@ use rlx_opt::Claim;
 
 use super::scalar::{Real, float, is_float};
 use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound};
-use crate::program::layout::At;
+use crate::layout::At;
 
 /// Floats.
 pub(crate) fn claim(node: &Node, _: &Graph) -> Claim {

@@ -7,7 +7,7 @@ use super::region::{Anchored, EpilogueSpec};
 use super::requantise::{self, ByteSpec};
 use super::{BindCx, Needs, RunCx};
 use crate::gemm::{Bias, ByteEpilogue, Combine, Epilogue};
-use crate::program::layout::{At, Bound, Layout};
+use crate::layout::{At, Bound, Layout};
 
 /// The elementwise part of an anchored region; nothing for an op of its own.
 #[derive(Debug, Clone)]

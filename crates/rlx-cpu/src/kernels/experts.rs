@@ -21,8 +21,8 @@ use super::matmul::run_gemm;
 use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, unbound};
 use crate::alloc::Buffer;
 use crate::gemm::{self, Epilogue, Gemm, Strided, StridedMatrix, TileSizes};
-use crate::program::allocate;
-use crate::program::layout::{At, Layout};
+use crate::layout::{At, Layout};
+use crate::memory::allocate;
 
 /// Multiply-adds of f32 in a nanosecond, roughly.
 const F32_PER_NANO: f64 = 40.0;

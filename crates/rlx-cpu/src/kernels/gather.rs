@@ -10,7 +10,7 @@ use super::indices::{Indices, Misses};
 use super::transpose::Cell;
 use super::{BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound};
 use crate::isa::{Isa, Kernel};
-use crate::program::layout::{At, Bound, Layout, collapse};
+use crate::layout::{At, Bound, Layout, collapse};
 use crate::simd::{LANES, Simd};
 
 /// Blocks of a table for which it is worth finding out first what the indices mean.

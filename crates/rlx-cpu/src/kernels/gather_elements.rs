@@ -7,7 +7,7 @@ pub(crate) use super::indices::claim;
 use super::indices::{Indices, Misses, place};
 use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound};
 use crate::isa::Kernel;
-use crate::program::layout::{At, Bound, Layout, Walk};
+use crate::layout::{At, Bound, Layout, Walk};
 use crate::simd::Simd;
 
 /// The kernel of a gather of elements.

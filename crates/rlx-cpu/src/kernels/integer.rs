@@ -14,7 +14,7 @@ use super::region::Anchored;
 use super::{BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, WORTH_NANOS, mismatch, unbound};
 use crate::formats;
 use crate::gemm::{self, AnyRows, ByteGemm, Strided, ZeroPoints};
-use crate::program::layout::{At, Bound};
+use crate::layout::{At, Bound};
 
 /// Multiply-adds in a nanosecond, roughly.
 pub(super) const PER_NANO: f64 = 100.0;

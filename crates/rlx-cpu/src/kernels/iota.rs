@@ -5,7 +5,7 @@ use rlx_opt::Claim;
 
 use super::scalar::{Number, is_number, wrapping};
 use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, no_kernel, unbound};
-use crate::program::layout::Bound;
+use crate::layout::Bound;
 
 /// Numbers can be counted in.
 pub(crate) fn claim(node: &Node, _: &Graph) -> Claim {

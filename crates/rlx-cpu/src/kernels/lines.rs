@@ -3,7 +3,7 @@
 use rlx_ir::Result;
 
 use super::mismatch;
-use crate::program::layout::{At, Bound, Layout, collapse};
+use crate::layout::{At, Bound, Layout, collapse};
 
 /// The lines of a tensor along an axis; the tensor may be strided.
 #[derive(Debug, Clone, Copy)]

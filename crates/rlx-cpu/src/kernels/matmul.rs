@@ -18,7 +18,7 @@ use crate::blas::Provider;
 use crate::formats;
 use crate::gemm::{self, Gemm, Next, Packed, Strided, StridedMatrix, TileSizes};
 use crate::isa::Isa;
-use crate::program::layout::{At, Bound, Layout, collapse};
+use crate::layout::{At, Bound, Layout, collapse};
 
 /// Multiply-adds of f32 in a nanosecond, roughly.
 const F32_PER_NANO: f64 = 40.0;

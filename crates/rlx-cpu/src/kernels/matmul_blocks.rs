@@ -11,7 +11,7 @@ use super::region::Anchored;
 use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, unbound};
 use crate::formats;
 use crate::gemm::{self, BlockElement, BlockGemm, Strided};
-use crate::program::layout::At;
+use crate::layout::At;
 
 /// Multiply-adds in a nanosecond, roughly, and weights that become floats.
 const PER_NANO: [f64; 2] = [40.0, 8.0];

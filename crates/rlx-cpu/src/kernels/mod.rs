@@ -58,9 +58,12 @@ mod update;
 mod window;
 
 use std::ops::Range;
+use std::sync::Arc;
 
 pub(crate) use elementwise::Programs;
 
+use rlx_backend::ExecutableGraph;
+use rlx_backend::extents::{Ex, ExtentTable, Values};
 use rlx_ir::lir::{Step, StepKind};
 use rlx_ir::progress::Progress;
 use rlx_ir::{Dim, Error, ErrorKind, Graph, LirModule, Node, Op, OpKind, Result};
@@ -68,11 +71,10 @@ use rlx_opt::Claim;
 
 use crate::gemm::TileSizes;
 use crate::isa::Isa;
+use crate::journal::Journal;
+use crate::layout::{At, Bound};
+use crate::memory::Place;
 use crate::pool::Run;
-use crate::program::extents::{Ex, ExtentTable, Values};
-use crate::program::journal::Journal;
-use crate::program::layout::{At, Bound};
-use crate::program::{Place, Threads};
 
 /// What compiling a step may look at.
 pub(crate) struct CompileCx<'a> {
@@ -80,7 +82,8 @@ pub(crate) struct CompileCx<'a> {
     pub(crate) module: &'a LirModule,
     pub(crate) table: &'a mut ExtentTable,
     pub(crate) isa: Isa,
-    pub(crate) threads: &'a Threads,
+    /// Makes a program of a body's module.
+    pub(crate) body: &'a dyn Fn(LirModule) -> Result<Arc<dyn BodyProgram>>,
     /// The tile programs of the steps before.
     pub(crate) programs: &'a mut Programs,
 }
@@ -95,6 +98,27 @@ impl CompileCx<'_> {
     pub(crate) fn extent(&mut self, e: rlx_ir::Extent) -> Ex {
         self.table.add(e)
     }
+}
+
+/// A body of a choice or a loop as a program, which kernels run and know nothing else of.
+pub(crate) trait BodyProgram: Send + Sync {
+    /// How many inputs it has.
+    fn inputs(&self) -> usize;
+
+    /// An executable of it that has run nothing yet.
+    ///
+    /// # Errors
+    /// Memory that cannot be had.
+    fn executable(self: Arc<Self>) -> Result<Box<dyn BodyExecutable>>;
+}
+
+/// What runs a body.
+pub(crate) trait BodyExecutable: ExecutableGraph {
+    /// A dimension of an output, as the last run had it.
+    ///
+    /// # Errors
+    /// No such output or axis, or nothing ran.
+    fn output_dim(&self, output: usize, axis: usize) -> Result<usize>;
 }
 
 /// What binding a step may look at.
@@ -351,11 +375,8 @@ pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
     };
     let shapes = node.inputs.iter().map(|&id| graph.shape(id)).chain(node.results());
     for shape in shapes {
-        if shape.rank() > crate::program::layout::MAX_RANK {
-            return Claim::No(format!(
-                "{shape} has more than {} dimensions",
-                crate::program::layout::MAX_RANK
-            ));
+        if shape.rank() > crate::layout::MAX_RANK {
+            return Claim::No(format!("{shape} has more than {} dimensions", crate::layout::MAX_RANK));
         }
         if shape.dtype().is_packed() && !takes_packed(node.op.kind()) {
             return Claim::No(format!("kernels take whole bytes, not {}", shape.dtype()));

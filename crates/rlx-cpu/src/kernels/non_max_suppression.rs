@@ -11,7 +11,7 @@ use super::{
     unbound,
 };
 use crate::alloc::ALIGN;
-use crate::program::layout::At;
+use crate::layout::At;
 
 /// Boxes of f32.
 pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {

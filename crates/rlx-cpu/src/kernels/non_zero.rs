@@ -5,7 +5,7 @@ use rlx_opt::Claim;
 
 use super::scalar::{Number, is_number, wrapping};
 use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, check_count, mismatch, no_kernel, unbound};
-use crate::program::layout::{At, Layout};
+use crate::layout::{At, Layout};
 
 /// Numbers and truth values.
 pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {

@@ -9,7 +9,7 @@ use super::elementwise::halves::{Conversion, convert};
 use super::matmul::is_packed;
 use super::{BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, WORTH_NANOS, mismatch, no_kernel};
 use crate::isa::Isa;
-use crate::program::layout::{At, Bound};
+use crate::layout::{At, Bound};
 use crate::rows::{self, Norm, Softmax};
 
 /// What is computed for each row.

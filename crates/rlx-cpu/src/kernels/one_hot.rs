@@ -7,7 +7,7 @@ use super::elementwise::sized;
 use super::indices::Indices;
 use super::scalar::is_number;
 use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound};
-use crate::program::layout::{At, Bound};
+use crate::layout::{At, Bound};
 
 /// Neighbouring indices of a task where the codes lie along another dimension than the innermost.
 const BLOCK: usize = 1024;

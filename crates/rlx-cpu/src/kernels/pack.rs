@@ -14,7 +14,7 @@ use super::{
 };
 use crate::formats;
 use crate::gemm::{self, PANEL, Packed};
-use crate::program::layout::{At, Bound, Layout};
+use crate::layout::{At, Bound, Layout};
 
 /// Whether a format can be made of a node's input.
 pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {

@@ -3,14 +3,14 @@
 //! Trailing dimensions without a border are one unit that is moved as bytes; the innermost dimension that has
 //! one makes the rows: border, elements, border.
 
+use rlx_backend::extents::Ex;
 use rlx_ir::op::PadMode;
 use rlx_ir::{Graph, Node, Op, Result};
 use rlx_opt::Claim;
 
 use super::elementwise::sized;
 use super::{BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound};
-use crate::program::extents::Ex;
-use crate::program::layout::{At, MAX_RANK};
+use crate::layout::{At, MAX_RANK};
 
 /// Elements of whole bytes are moved, whatever they are.
 pub(crate) fn claim(node: &Node, _: &Graph) -> Claim {

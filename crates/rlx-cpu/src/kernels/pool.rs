@@ -13,7 +13,7 @@ use super::{
 };
 use crate::gemm::Packed;
 use crate::isa::Kernel;
-use crate::program::layout::{At, Bound};
+use crate::layout::{At, Bound};
 use crate::simd::{LANES, Simd};
 
 /// Whether a pooling takes the route of this module.

@@ -16,8 +16,8 @@ use super::norm::{self, RowOp};
 use super::requantise::{ByteScale, ByteScaleAt};
 use super::{BindCx, Needs, RunCx, Shared, WORTH_NANOS, mismatch, quant};
 use crate::gemm::{Gemm, Next, Packed, Strided, TileSizes, groups, panels};
+use crate::layout::At;
 use crate::math::Quantiser;
-use crate::program::layout::At;
 
 /// Bytes of a strip of floats.
 const STRIP_BYTES: usize = 256 << 10;

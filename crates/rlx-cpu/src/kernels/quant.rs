@@ -9,8 +9,8 @@ use rlx_opt::Claim;
 use super::scalar::{Number, float, is_float};
 use super::{BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound};
 use crate::isa::{Isa, Kernel};
+use crate::layout::At;
 use crate::math::Quantiser;
-use crate::program::layout::At;
 use crate::simd::{LANES, Simd};
 
 /// Elements of a piece, when one scale serves many.

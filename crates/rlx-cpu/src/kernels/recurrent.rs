@@ -15,8 +15,8 @@ use super::{BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, WORTH_NANOS, mi
 use crate::alloc::ALIGN;
 use crate::formats;
 use crate::gemm::{self, BinaryOp, Combine, Epilogue, Gemm, Strided, TileSizes};
+use crate::layout::{At, Bound};
 use crate::math::{Function, Unary};
-use crate::program::layout::{At, Bound};
 use crate::rows::{GateRow, Gates, gate_row};
 
 /// Multiply-adds of f32 in a nanosecond, roughly.

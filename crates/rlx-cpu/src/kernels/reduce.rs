@@ -6,7 +6,7 @@ use rlx_ir::{DType, Graph, Node, Op, Result};
 use rlx_opt::Claim;
 
 use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel};
-use crate::program::layout::{At, Layout, collapse};
+use crate::layout::{At, Layout, collapse};
 use crate::rows::{self, Columns, Reduction};
 
 /// Columns that are reduced side by side.

@@ -13,8 +13,8 @@ use super::elementwise::quantised::{byte_range, number};
 use super::region::{Chain, EpilogueSpec};
 use super::{BindCx, RunCx};
 use crate::gemm::{Bias, ByteEpilogue, Combine, Epilogue, PerColumn, Residual, bounds};
+use crate::layout::{At, Layout};
 use crate::math::{Dequantiser, Quantiser};
-use crate::program::layout::{At, Layout};
 
 /// A number for each column, or one for all.
 #[derive(Debug, Clone, Copy)]

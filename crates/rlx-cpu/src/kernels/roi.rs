@@ -11,7 +11,7 @@ use rlx_opt::Claim;
 use super::indices::{Indices, Misses};
 use super::scalar::{Real, float, is_float};
 use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound};
-use crate::program::layout::{At, Bound};
+use crate::layout::{At, Bound};
 use rlx_ir::{DType, Error, ErrorKind};
 
 /// Floats.

@@ -12,7 +12,7 @@ use super::scalar::{Number, float, is_float};
 use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound};
 use crate::gemm::Packed;
 use crate::isa::Kernel;
-use crate::program::layout::{At, Bound};
+use crate::layout::{At, Bound};
 use crate::simd::{LANES, Simd};
 
 /// Rows that a task takes.

@@ -13,8 +13,8 @@ use super::gather_elements::walk_elements;
 use super::indices::{self, Indices, Misses};
 use super::scalar::{Number, is_number, number};
 use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound};
-use crate::program::journal::Journal;
-use crate::program::layout::{Bound, Layout, collapse};
+use crate::journal::Journal;
+use crate::layout::{Bound, Layout, collapse};
 
 /// Bytes that a task of the copy takes.
 const COPY_BYTES: usize = 1 << 16;

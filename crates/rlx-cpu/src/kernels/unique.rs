@@ -7,7 +7,7 @@ use rlx_ir::{DType, Dim, Op, Result};
 pub(crate) use super::order::claim;
 use super::scalar::{Number, number};
 use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, check_count, mismatch, no_kernel, unbound};
-use crate::program::layout::At;
+use crate::layout::At;
 
 /// The kernel.
 pub(crate) fn compile(cx: &mut CompileCx<'_>) -> Result<Box<dyn StepKernel>> {

@@ -6,8 +6,8 @@ use rlx_opt::Claim;
 use super::indices::Indices;
 use super::scatter::carry_over;
 use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound};
-use crate::program::journal::Journal;
-use crate::program::layout::Bound;
+use crate::journal::Journal;
+use crate::layout::Bound;
 
 /// Whole bytes are moved, whatever they are.
 pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {

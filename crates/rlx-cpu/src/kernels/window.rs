@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use super::mismatch;
-use crate::program::layout::Layout;
+use crate::layout::Layout;
 use rlx_ir::Result;
 
 /// The most spatial dimensions; fewer get dimensions of 1 in front.

@@ -6,22 +6,23 @@ use std::sync::Arc;
 
 use rlx_backend::DeviceApi;
 use rlx_backend::executor::{Run, Step};
+use rlx_backend::extents::Values;
 use rlx_backend::moe::MixtureOfExperts;
 use rlx_backend::prepared::Prepared;
 use rlx_ir::lir::{BufferKind, MemoryPlan};
 use rlx_ir::{Error, ErrorKind, LirModule, Result, Weight};
 use rlx_opt::PoolSpec;
 
-use super::extents::Values;
-use super::journal::Journal;
+use super::Program;
 use super::kernel::Kernel;
-use super::memory::{self, Memory, Place, allocate, allocate_aligned, copy_of, is_aligned};
 use super::moe::Routers;
 use super::scratch::{Scratch, ScratchSizes, SharedScratch};
 use super::sequence::{self, Sequence};
-use super::{Program, Threads};
+use super::threads::Threads;
 use crate::alloc::Buffer;
 use crate::isa::Isa;
+use crate::journal::Journal;
+use crate::memory::{self, Memory, Place, allocate, allocate_aligned, copy_of, is_aligned};
 
 /// The processor, with the constants of a module.
 pub(crate) struct Cpu {

@@ -1,13 +1,14 @@
 //! A step prepared for the CPU: its kernel and its operands, for all dimensions.
 
+use std::sync::Arc;
+
+use rlx_backend::extents::{ExtentTable, Values};
 use rlx_ir::lir::{LirModule, Step, StepKind};
 use rlx_ir::{Error, ErrorKind, Result};
 
-use super::Threads;
-use super::extents::{ExtentTable, Values};
-use super::layout::{Bound, SymOperand};
 use crate::isa::Isa;
-use crate::kernels::{self, CompileCx, Programs, StepKernel};
+use crate::kernels::{self, BodyProgram, CompileCx, Programs, StepKernel};
+use crate::layout::{Bound, SymOperand};
 
 /// A step with its kernel, not yet bound.
 pub(crate) struct Kernel {
@@ -74,7 +75,7 @@ impl Kernel {
         lir: &LirModule,
         table: &mut ExtentTable,
         isa: Isa,
-        threads: &Threads,
+        body: &dyn Fn(LirModule) -> Result<Arc<dyn BodyProgram>>,
         programs: &mut Programs,
     ) -> Result<Kernel> {
         let inputs = step.inputs.len();
@@ -83,8 +84,7 @@ impl Kernel {
         };
         let operands: Box<[SymOperand]> =
             step.inputs.iter().chain(&step.outputs).map(operand).collect::<Result<_>>()?;
-        let prototype =
-            kernels::compile(&mut CompileCx { step, module: lir, table, isa, threads, programs })?;
+        let prototype = kernels::compile(&mut CompileCx { step, module: lir, table, isa, body, programs })?;
         let knows = |i: usize| matches!(&step.kind, StepKind::Op(op) if kernels::pack::reads_packed(op, i));
         if let Some(i) = (0..inputs).find(|&i| operands[i].packed && !knows(i)) {
             let message = format!("input {i} is in a packed format, which this step does not read");

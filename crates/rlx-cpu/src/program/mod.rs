@@ -1,20 +1,18 @@
 //! The CPU under the executor of `rlx-backend`: kernels for steps, memory, and the walk over bound steps.
 //!
 //! A [`Program`] is immutable and shared by clones; an [`CpuExecutable`] binds it to dimensions and runs it. What is here is
-//! what differs from other devices: which kernel a step has ([`kernel`]), how it is bound and run ([`sequence`]), and where
-//! memory comes from ([`memory`], [`scratch`], [`journal`]).
+//! what differs from other devices: which kernel a step has ([`kernel`]), how it is bound and run ([`sequence`]), and which
+//! memory it uses ([`device`], [`scratch`]).
 
 mod device;
-pub(crate) mod journal;
 mod kernel;
-pub(crate) mod layout;
-mod memory;
 mod moe;
 mod ranges;
 pub(crate) mod scratch;
 mod sequence;
 #[cfg(test)]
 mod tests;
+mod threads;
 pub(crate) mod tuned;
 
 use std::sync::Arc;
@@ -24,39 +22,18 @@ use rlx_ir::lir::IoSlot;
 use rlx_ir::{Error, ErrorKind, LirModule, Result};
 use rlx_opt::PoolSpec;
 
-pub(crate) use rlx_backend::extents;
-
 use self::device::Cpu;
 use self::kernel::Kernel;
-pub(crate) use self::memory::{Place, allocate};
+pub(crate) use self::threads::Threads;
 use crate::gemm::TileSizes;
 use crate::isa::Isa;
-use crate::kernels::Programs;
-use crate::pool::Pool;
+use crate::kernels::{BodyExecutable, BodyProgram, Programs};
 
 /// A module with a kernel for every step.
 pub(crate) type Program = rlx_backend::executor::Program<Cpu>;
 
 /// A module on the CPU.
 pub(crate) type CpuExecutable = rlx_backend::Executor<Cpu>;
-
-/// Which threads a program runs on.
-#[derive(Debug, Clone)]
-pub(crate) enum Threads {
-    /// The process's pool.
-    Global(&'static Pool),
-    /// One of its own.
-    Own(Arc<Pool>),
-}
-
-impl Threads {
-    pub(crate) fn pool(&self) -> &Pool {
-        match self {
-            Threads::Global(pool) => pool,
-            Threads::Own(pool) => pool,
-        }
-    }
-}
 
 /// Chooses a kernel for every step of a module that was verified.
 pub(crate) fn program(
@@ -67,10 +44,14 @@ pub(crate) fn program(
     tuning: &Tuning,
 ) -> Result<Program> {
     check_pools(&lir)?;
-    let cpu = Cpu::new(&lir, isa, threads, pool)?;
+    let cpu = Cpu::new(&lir, isa, threads.clone(), pool)?;
     let mut programs = Programs::default();
+    let body = |lir| -> Result<Arc<dyn BodyProgram>> {
+        let threads = threads.clone();
+        Ok(Arc::new(program(Arc::new(lir), isa, threads, PoolSpec::default(), &Tuning::default())?))
+    };
     Program::new(lir, cpu, &format!("cpu {isa}"), |cpu, lir, at, step, table| {
-        let mut kernel = Kernel::new(step, lir, table, isa, &cpu.threads, &mut programs)?;
+        let mut kernel = Kernel::new(step, lir, table, isa, &body, &mut programs)?;
         if !at.init && !tuning.is_empty() {
             let key = tuned::tuning_key(lir, step, isa, &cpu.threads);
             let tile_sizes =
@@ -79,6 +60,22 @@ pub(crate) fn program(
         }
         Ok(kernel)
     })
+}
+
+impl BodyProgram for Program {
+    fn inputs(&self) -> usize {
+        self.lir.inputs.len()
+    }
+
+    fn executable(self: Arc<Self>) -> Result<Box<dyn BodyExecutable>> {
+        Ok(Box::new(CpuExecutable::new(self)?))
+    }
+}
+
+impl BodyExecutable for CpuExecutable {
+    fn output_dim(&self, output: usize, axis: usize) -> Result<usize> {
+        self.output_dim(output, axis)
+    }
 }
 
 /// The arena is one pool, or the outputs' and one of the rest.

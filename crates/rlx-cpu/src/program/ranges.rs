@@ -8,8 +8,8 @@ use std::ops::Range;
 
 use rlx_ir::{Error, ErrorKind, Result};
 
-use super::layout::Bound;
-use super::memory::Place;
+use crate::layout::Bound;
+use crate::memory::Place;
 
 /// The bytes of a buffer that an operand touches; packed buffers have a layout that only kernels know.
 #[derive(Debug, Clone)]

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use rlx_ir::Result;
 
-use super::memory::{allocate, allocate_aligned};
 use crate::alloc::Buffer;
+use crate::memory::{allocate, allocate_aligned};
 
 /// The parts of scratch, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

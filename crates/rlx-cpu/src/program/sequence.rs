@@ -3,12 +3,12 @@
 use std::ops::Range;
 
 use rlx_backend::executor::{Run, Step};
+use rlx_backend::extents::Values;
 use rlx_ir::clock::Instant;
 use rlx_ir::progress::{Progress, Stage};
 use rlx_ir::{ErrorKind, NodeId, Result};
 
 use super::device::{Cpu, Queue};
-use super::extents::Values;
 use super::kernel::{Kernel, Operands};
 use super::ranges::{Touched, check_ranges};
 use super::scratch::ScratchSizes;

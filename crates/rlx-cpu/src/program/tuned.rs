@@ -5,7 +5,7 @@ use rlx_backend::tuning::TuningKey;
 use rlx_ir::lir::{LirModule, Step, StepKind};
 use rlx_ir::{Graph, Node, Op};
 
-use super::Threads;
+use super::threads::Threads;
 use crate::gemm::TileSizes;
 use crate::isa::Isa;
 use crate::kernels::conv::is_fast;

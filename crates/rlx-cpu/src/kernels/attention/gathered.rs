@@ -19,7 +19,7 @@ use crate::isa::Isa;
 use crate::kernels::elementwise::halves::{Conversion, convert};
 use crate::kernels::indices::{self, Indices, Misses};
 use crate::kernels::{BindCx, CompileCx, RunCx, mismatch};
-use crate::program::layout::{At, Bound, Layout};
+use crate::layout::{At, Bound, Layout};
 
 /// Which inputs of its step an attention reads.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use rlx_ir::Result;
 
 use crate::kernels::mismatch;
-use crate::program::layout::{At, Bound};
+use crate::layout::{At, Bound};
 
 /// One operand seen as `[batch, heads, seq, size]`.
 #[derive(Debug, Clone, Copy)]

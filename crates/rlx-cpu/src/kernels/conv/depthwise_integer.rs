@@ -8,7 +8,7 @@ use crate::gemm::bounds;
 use crate::kernels::depthwise::{image, pack_weights, pair};
 use crate::kernels::integer::Zeros;
 use crate::kernels::{BindCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound};
-use crate::program::layout::{At, Layout};
+use crate::layout::{At, Layout};
 use crate::window::Windows;
 use crate::window_bytes::{self, BytePass, MOST_TAPS};
 

@@ -27,8 +27,8 @@ use super::{
     BindCx, CloneKernel, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound,
 };
 use crate::isa::Isa;
-use crate::program::Place;
-use crate::program::layout::{At, Bound, Layout, collapse};
+use crate::layout::{At, Bound, Layout, collapse};
+use crate::memory::Place;
 
 pub(crate) use strided::{gather, gather_any, scatter, sized};
 

@@ -1,7 +1,7 @@
 //! Moving elements between strided memory and a contiguous tile.
 
 use super::instr::Source;
-use crate::program::layout::Layout;
+use crate::layout::Layout;
 
 /// Runs a block with `$t` as the unsigned integer of `$size` bytes: moving looks at sizes only.
 macro_rules! sized {

@@ -3,7 +3,7 @@
 use rlx_ir::lir::{Buffer, Operand, views_apart};
 use rlx_ir::{DType, Error, ErrorKind, Result};
 
-use super::extents::{ExtentTable, Values, ViewCheck};
+use rlx_backend::extents::{ExtentTable, Values, ViewCheck};
 
 /// The most dimensions an operand may have.
 pub(crate) const MAX_RANK: usize = 16;
