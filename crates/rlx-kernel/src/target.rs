@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use rlx_ir::lir::{LirModule, Step, View};
 use rlx_ir::op::{Activation, BinaryOp, PackFormat};
-use rlx_ir::{Error, ErrorKind, Graph, Node, Op, Result};
+use rlx_ir::ops::linalg::MatMulDims;
+use rlx_ir::{Dim, Error, ErrorKind, Graph, Node, NodeId, Op, Result};
 use rlx_opt::{Claim, PoolSpec, Target};
 
 use crate::emulate;
@@ -230,6 +231,30 @@ fn is_cheap(node: &Node, graph: &Graph) -> bool {
     few && whole.map(|s| s.dtype().bits()).sum::<usize>() <= node.shape.dtype().bits()
 }
 
+/// Whether the matmul `anchor` reads each element of `gather` once, through reshapes and transposes at most: keys and values that one
+/// query attends to. A matmul of more rows would look up every element again for each, which takes more instructions than the
+/// multiply-add that needs it; a step of its own looks up once.
+fn is_read_once(gather: &Node, anchor: &Node, graph: &Graph) -> bool {
+    let (Op::MatMul, &[lhs, rhs]) = (&anchor.op, &anchor.inputs[..]) else { return false };
+    let Ok(dims) = MatMulDims::of(graph.shape(lhs), graph.shape(rhs)) else { return false };
+    // Each column reads the left operand, each row the right one, and every matrix that a batch shares it.
+    let once = |operand: NodeId, readers: Dim| {
+        let of = graph.shape(operand).dims();
+        readers == Dim::Static(1) && of[..of.len().saturating_sub(2)] == dims.batch
+    };
+    [(lhs, dims.n), (rhs, dims.m)]
+        .into_iter()
+        .all(|(id, readers)| !is_moved(gather, id, graph) || once(id, readers))
+}
+
+/// Whether `id` is `node`, or reshapes and transposes of it.
+fn is_moved(node: &Node, mut id: NodeId, graph: &Graph) -> bool {
+    while let Node { op: Op::Reshape { .. } | Op::Transpose { .. }, inputs, .. } = graph.node(id) {
+        id = inputs[0];
+    }
+    id == node.id
+}
+
 impl Target for KernelTarget {
     fn name(&self) -> &str {
         &self.name
@@ -256,7 +281,11 @@ impl Target for KernelTarget {
     /// more than it makes. Without workgroup memory every invocation would compute it again.
     ///
     /// Norms are not among it. The statistics of a tile's rows take as many loads as the matmul itself, if each tile computes them.
+    /// Gathers are, where a matmul reads what they pick once.
     fn fuses_producer(&self, producer: &Node, anchor: &Node, graph: &Graph) -> bool {
+        if let Op::Gather { .. } = producer.op {
+            return is_read_once(producer, anchor, graph);
+        }
         let first_alone = !anchor.inputs[1..].contains(&producer.id);
         producer.op.is_elementwise()
             && match schedule::reads(&anchor.op) {

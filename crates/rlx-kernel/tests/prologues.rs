@@ -2,11 +2,14 @@
 
 mod common;
 
+use std::sync::Arc;
+
 use common::{agree, native, shorts, try_module, words};
 use rlx_ir::oracle::{Bindings, bind_dims};
 use rlx_ir::testing::Gen;
-use rlx_ir::{Graph, Op, OpKind, text};
+use rlx_ir::{DimBinding, Graph, Op, OpKind, text};
 use rlx_kernel::KernelTarget;
+use rlx_kernel::interp::{Counters, Executable, Sample};
 
 /// A device without workgroup memory of its own.
 fn processor() -> KernelTarget {
@@ -140,6 +143,51 @@ fn what_costs_more_than_it_spares_stays_a_step() {
     check(&used, &[native(), words()], &["Activation", "MatMul"]);
 }
 
+/// Scores of `queries` queries for each of three heads, with keys in pages of a table.
+fn paged(queries: usize) -> String {
+    format!(
+        r#"graph "pages" {{
+          %0 = Input {{name="q"}} : [2, 3, {queries}, 8] f32
+          %1 = Input {{name="pages"}} : [10, 4, 3, 8] f32
+          %2 = Input {{name="table"}} : [2, 5] i64
+          %3 = Gather(%1, %2) {{axis=0}} : [2, 5, 4, 3, 8] f32
+          %4 = Reshape(%3) {{to=[2, 20, 3, 8]}} : [2, 20, 3, 8] f32
+          %5 = Transpose(%4) {{perm=[0, 2, 3, 1]}} : [2, 3, 8, 20] f32
+          %6 = MatMul(%0, %5) : [2, 3, {queries}, 20] f32
+          return %6
+        }}"#
+    )
+}
+
+#[test]
+fn gathers_are_computed_where_one_query_reads_them() {
+    let all = [native(), words(), shorts(), processor()];
+    check(&paged(1), &all, &["Gather+Transpose+Reshape+MatMul"]);
+    check(&paged(2), &all, &["Gather", "MatMul"]);
+    // Heads that share keys read them several times.
+    let shared = paged(1).replace("[2, 5]", "[5]");
+    let shared = shared.replace("[2, 5, 4, 3, 8]", "[5, 4, 3, 8]").replace("[2, 20, 3, 8]", "[20, 3, 8]");
+    let shared = shared.replace("perm=[0, 2, 3, 1]", "perm=[1, 2, 0]").replace("[2, 3, 8, 20]", "[3, 8, 20]");
+    check(&shared, &all, &["Gather", "MatMul"]);
+}
+
+#[test]
+fn a_gather_in_its_reader_moves_fewer_bytes() {
+    let graph = text::parse(&paged(1)).unwrap();
+    let counted = |producers: bool| {
+        let fusion = rlx_opt::FusionOptions { producers, ..rlx_opt::FusionOptions::default() };
+        let options = rlx_opt::CompileOptions::default().fusion_opts(fusion);
+        let module = rlx_opt::CompilePipeline::new(Arc::new(words()), options).compile(&graph).unwrap().lir;
+        let executable = Executable::new(Arc::new(module), &words()).unwrap();
+        let mut sum = Counters::default();
+        executable.count(&DimBinding::new(), Sample(3)).unwrap().iter().for_each(|c| sum += c.counters);
+        sum
+    };
+    let (together, apart) = (counted(true), counted(false));
+    assert!(together.accesses < apart.accesses, "{together} {apart}");
+    assert!(2 * together.sectors < apart.sectors, "{together} {apart}");
+}
+
 #[test]
 fn options_turn_it_off() {
     let graph = text::parse(
@@ -152,7 +200,7 @@ fn options_turn_it_off() {
     );
     let options = rlx_opt::CompileOptions::default();
     let fusion = rlx_opt::FusionOptions { producers: false, ..rlx_opt::FusionOptions::default() };
-    let pipeline = rlx_opt::CompilePipeline::new(std::sync::Arc::new(native()), options.fusion_opts(fusion));
+    let pipeline = rlx_opt::CompilePipeline::new(Arc::new(native()), options.fusion_opts(fusion));
     let module = pipeline.compile(&graph.unwrap()).unwrap().lir;
     let kinds: Vec<OpKind> = module.steps.iter().map(|s| module.graph.node(s.node).op.kind()).collect();
     assert_eq!(kinds, [OpKind::Binary, OpKind::Reduce]);
