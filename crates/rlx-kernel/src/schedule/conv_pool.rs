@@ -162,7 +162,7 @@ pub fn conv(step: &StepDesc, anchor: &Node, variant: GemmVariant) -> Scheduled<V
         let index = arrange(format, batch[0], channel, n);
         cx.finish_channel(anchor, &index, channel, sum)
     };
-    let operands = Operands { a: &mut load_w, b: &mut load_x, finish: &mut finish };
+    let operands = Operands { a: &mut load_w, b: &mut load_x, share: None, finish: &mut finish };
     gemm.launch(cx, variant, operands).map(|launch| vec![launch])
 }
 
@@ -216,7 +216,7 @@ pub fn conv_transpose(step: &StepDesc, anchor: &Node, variant: GemmVariant) -> S
         let index = arrange(format, batch[0], channel, n);
         cx.finish_channel(anchor, &index, channel, sum)
     };
-    let operands = Operands { a: &mut load_w, b: &mut load_x, finish: &mut finish };
+    let operands = Operands { a: &mut load_w, b: &mut load_x, share: None, finish: &mut finish };
     gemm.launch(cx, variant, operands).map(|launch| vec![launch])
 }
 

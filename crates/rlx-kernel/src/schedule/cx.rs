@@ -10,8 +10,8 @@ use super::{Launch, Scheduled, StepDesc, UniformArg, reject};
 use crate::build::Builder;
 use crate::ir::{Access, Buffer, Stmt, Value};
 
-/// The largest number of a window that is part of a kernel.
-const MOST_OF_WINDOW: i64 = 16;
+/// The largest size of a window, or of a block of weights, that is part of a kernel.
+const MOST_OF_WINDOW: i64 = 256;
 
 /// Which operand of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -155,8 +155,8 @@ impl<'a> Cx<'a> {
         dims.iter().enumerate().map(|(i, &d)| self.size(&format!("{name}{i}"), d)).collect()
     }
 
-    /// A number of a window (its size along a dimension, how it moves): part of the kernel where it is small, because indices are divided by it,
-    /// and windows of models are few.
+    /// A number of a window (its size along a dimension, how it moves) or of a block of weights: part of the kernel where it is small, because
+    /// indices are divided by it, and windows and blocks of models are few.
     pub fn window_size(&mut self, name: &str, e: Extent) -> Value {
         match e {
             Extent::Const(c @ 0..=MOST_OF_WINDOW) => self.b.int(c as i32),

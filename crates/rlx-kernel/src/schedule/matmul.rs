@@ -60,6 +60,7 @@ pub fn schedule(step: &StepDesc, anchor: &Node, variant: GemmVariant) -> Schedul
     let operands = Operands {
         a: &mut |cx, batch, m, k| cx.matrix_element(lhs, lead, batch, m, k),
         b: &mut |cx, batch, k, n| cx.matrix_element(rhs, lead, batch, k, n),
+        share: None,
         finish: &mut |cx, batch, m, n, v| {
             let index = [batch, m, n].concat();
             let v = elementwise::narrowed(&mut cx.b, v, dtype);

@@ -2,7 +2,7 @@
 //!
 //! Weights stay integers of 4 or 8 bits in memory. An element is `(w − zero) · scale` by the numbers of its block, rounded to the type
 //! that is multiplied, as `Dequantize` rounds it; so all variants have the bits of dequantising first. In tiles, an
-//! element is made once for all rows of a tile.
+//! element is made once for all rows of a tile; elsewhere the numbers of a block are loaded once for all of its elements.
 
 use rlx_ir::{Extent, Node};
 
@@ -24,13 +24,24 @@ pub(super) fn gemm(step: &StepDesc, anchor: &Node) -> Scheduled<Gemm> {
     let (Some((depth, rows)), Some(columns)) = (x.dims().split_last(), anchor.shape.dims().last()) else {
         return reject("a matmul of a number by blocks");
     };
+    // Of depths that are no multiple of it the last block is only in part there.
+    let (depth, block) = (depth.extent(), block_size(step, anchor));
+    let k = match (depth, block) {
+        (Extent::Const(d), Extent::Const(b)) if b > 0 && d % b == 0 => vec![Extent::Const(d / b), block],
+        _ => vec![depth],
+    };
     Ok(Gemm {
         batch: Vec::new(),
         m: rows.iter().map(|d| d.extent()).collect(),
-        k: vec![depth.extent()],
+        k,
         n: vec![columns.extent()],
         dtype,
     })
+}
+
+/// How many weights share a scale.
+fn block_size(step: &StepDesc, anchor: &Node) -> Extent {
+    step.graph.shape(anchor.inputs[1]).dims().last().map_or(Extent::Const(1), |d| d.extent())
 }
 
 /// Makes the kernel of a body around [`rlx_ir::Op::MatMulBlocks`], in this variant.
@@ -42,11 +53,28 @@ pub fn schedule(step: &StepDesc, anchor: &Node, variant: GemmVariant) -> Schedul
     let gemm = gemm(step, anchor)?;
     let mut cx = Cx::new(&format!("matmul_blocks.{}", step.name), variant.workgroup(), step);
     cx.result_space()?;
-    let block = step.graph.shape(anchor.inputs[1]).dims().last().map_or(Extent::Const(1), |d| d.extent());
-    let block = cx.size("block", block);
+    let block = cx.window_size("block", block_size(step, anchor));
     let operands = Operands {
-        a: &mut |cx, _, m, k| cx.element(x, &[m, k].concat()),
-        b: &mut |cx, _, k, n| cx.dequantized(anchor, block, k[0], n[0]),
+        a: &mut |cx, _, m, k| {
+            let k = match *k {
+                [number, within] => {
+                    let begin = cx.b.mul(number, block);
+                    cx.b.add(begin, within)
+                }
+                _ => k[0],
+            };
+            cx.element(x, &[m, &[k]].concat())
+        },
+        b: &mut |cx, _, k, n| {
+            let (number, within) = match *k {
+                [number, within] => (number, within),
+                _ => cx.b.div_rem(k[0], block),
+            };
+            cx.dequantized(anchor, [number, within], n[0])
+        },
+        share: Some(&mut |cx, number, n| {
+            anchor.inputs[2..].iter().try_for_each(|&id| cx.element(id, &[number, n[0]]).map(|_| ()))
+        }),
         finish: &mut |cx, _, m, n, v| {
             let index = [m, n].concat();
             let v = elementwise::narrowed(&mut cx.b, v, dtype);
@@ -58,11 +86,10 @@ pub fn schedule(step: &StepDesc, anchor: &Node, variant: GemmVariant) -> Schedul
 }
 
 impl Cx<'_> {
-    /// The weight at row `k` and column `n`, of blocks of `block` rows.
-    fn dequantized(&mut self, anchor: &Node, block: Value, k: Value, n: Value) -> Scheduled<Value> {
+    /// The weight at row `within` of block `number`, and column `n`.
+    fn dequantized(&mut self, anchor: &Node, [number, within]: [Value; 2], n: Value) -> Scheduled<Value> {
         let [weights, scale] = [anchor.inputs[1], anchor.inputs[2]];
         let ty = Ty::of(self.dtype(scale));
-        let (number, within) = self.b.div_rem(k, block);
         let w = self.element(weights, &[n, number, within])?;
         let mut v = self.b.convert(ty, w);
         if let Some(&zero) = anchor.inputs.get(3) {

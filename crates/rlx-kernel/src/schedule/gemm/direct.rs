@@ -4,20 +4,24 @@
 //! neighbours load neighbours. What is beyond the last row or column is loaded from that one, which costs no
 //! branch, and not stored. Caches do what workgroup memory does in the tiled variant, and no one waits for others.
 
-use super::{Gemm, Operands, Place, Sums, Tile, Tiling};
+use super::{Gemm, Operands, Place, Sums, Tile, Tiling, for_k};
 use crate::ir::Value;
 use crate::schedule::cx::Cx;
 use crate::schedule::{Launch, Scheduled};
 
 pub(super) fn launch(cx: Cx<'_>, p: &Gemm, tile: Tile, operands: Operands<'_>) -> Scheduled<Launch> {
-    let Operands { a, b, finish } = operands;
+    let Operands { a, b, mut share, finish } = operands;
     Tiling::launch(cx, p, tile, |cx, tiling, place| {
         let (lane_m, lane_n) = tiling.lanes(cx);
         let (m0, n0) = (cx.b.add(place.m0, lane_m), cx.b.add(place.n0, lane_n));
         let rows = own(cx, (m0, tile.lanes_m(), tile.own_m), (tiling.m_count, &tiling.sizes.m));
         let columns = own(cx, (n0, tile.lanes_n(), tile.own_n), (tiling.n_count, &tiling.sizes.n));
         let sums = Sums::new(cx, p, tile);
-        cx.for_space(&tiling.sizes.k, &mut |cx, k| {
+        let mut outer = |cx: &mut Cx<'_>, begin| match &mut share {
+            Some(share) => columns.iter().try_for_each(|n| share(cx, begin, n)),
+            None => Ok(()),
+        };
+        for_k(cx, &tiling.sizes.k, &mut outer, &mut |cx, k| {
             let mut x = Vec::with_capacity(rows.len());
             for m in &rows {
                 x.push(a(cx, &place.batch, m, k)?);

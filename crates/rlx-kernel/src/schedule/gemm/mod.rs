@@ -41,6 +41,8 @@ pub(super) struct Gemm {
 
 /// Loads the element of an operand at `(batch, m, k)`, or `(batch, k, n)`.
 type Load<'f> = &'f mut dyn FnMut(&mut Cx<'_>, &[Value], &[Value], &[Value]) -> Scheduled<Value>;
+/// Loads what all elements of the right matrix share whose `k` begins with the same number, at `(that number, n)`.
+type Share<'f> = &'f mut dyn FnMut(&mut Cx<'_>, Value, &[Value]) -> Scheduled<()>;
 /// Stores a finished sum at `(batch, m, n)`.
 type Finish<'f> = &'f mut dyn FnMut(&mut Cx<'_>, &[Value], &[Value], &[Value], Value) -> Scheduled<()>;
 
@@ -50,6 +52,9 @@ pub(super) struct Operands<'f> {
     pub a: Load<'f>,
     /// An element of the right matrix.
     pub b: Load<'f>,
+    /// What to load before a loop over the inner dimensions of `k`: the scale of a block of weights. Variants that fill workgroup memory
+    /// have no such loop.
+    pub share: Option<Share<'f>>,
     /// What is done with each result; written once, however many results an invocation has.
     pub finish: Finish<'f>,
 }
@@ -89,13 +94,27 @@ impl Sizes {
         Sizes {
             batch: cx.sizes("batch", &p.batch),
             m: cx.sizes("m", &p.m),
-            // What is behind the first dimension is a convolution's window.
+            // What is behind the first dimension is a convolution's window, or a block of weights.
             k: (p.k.iter().enumerate())
                 .map(|(i, &e)| if i == 0 { cx.size("k0", e) } else { cx.window_size(&format!("k{i}"), e) })
                 .collect(),
             n: cx.sizes("n", &p.n),
         }
     }
+}
+
+/// Runs `body` for every `k` in order, and `outer` before all that begin with the same number.
+fn for_k(
+    cx: &mut Cx<'_>,
+    k: &[Value],
+    outer: &mut dyn FnMut(&mut Cx<'_>, Value) -> Scheduled<()>,
+    body: &mut dyn FnMut(&mut Cx<'_>, &[Value]) -> Scheduled<()>,
+) -> Scheduled<()> {
+    let Some((&first, inner)) = k.split_first() else { return body(cx, &[]) };
+    cx.for_each(first, |cx, begin| {
+        outer(cx, begin)?;
+        cx.for_space(inner, &mut |cx, rest| body(cx, &[&[begin], rest].concat()))
+    })
 }
 
 /// A matmul split into tiles, one for each workgroup.

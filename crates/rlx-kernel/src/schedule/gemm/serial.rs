@@ -2,12 +2,12 @@
 
 use rlx_ir::Extent;
 
-use super::{Gemm, Operands, Sizes, elements};
+use super::{Gemm, Operands, Sizes, elements, for_k};
 use crate::schedule::cx::Cx;
 use crate::schedule::{Launch, Scheduled};
 
 pub(super) fn launch(mut cx: Cx<'_>, p: &Gemm, operands: Operands<'_>) -> Scheduled<Launch> {
-    let Operands { a, b, finish } = operands;
+    let Operands { a, b, mut share, finish } = operands;
     let sizes = Sizes::new(&mut cx, p);
     let space = [&sizes.batch[..], &sizes.m, &sizes.n].concat();
     let total = cx.product(&space);
@@ -19,7 +19,8 @@ pub(super) fn launch(mut cx: Cx<'_>, p: &Gemm, operands: Operands<'_>) -> Schedu
         let (m, n) = rest.split_at(sizes.m.len());
         let zero = p.zero(cx);
         let sum = cx.b.var(zero);
-        cx.for_space(&sizes.k, &mut |cx, k| {
+        let mut outer = |cx: &mut Cx<'_>, begin| share.as_mut().map_or(Ok(()), |share| share(cx, begin, n));
+        for_k(&mut *cx, &sizes.k, &mut outer, &mut |cx, k| {
             let (x, y) = (a(cx, batch, m, k)?, b(cx, batch, k, n)?);
             let product = cx.b.mul(x, y);
             let now = cx.b.get(sum);
