@@ -166,7 +166,9 @@ impl<'g> Groups<'g> {
                 && self.fixed[id] == self.fixed[anchor.id.index()]
                 && self.may_join(None, node)
         };
-        (is_residual && parts.iter().all(joins)).then(|| parts.map(|node| node.id))
+        let all = [members, &[own.id, other.id, sum.id]].concat();
+        let fits = all.len() < MAX_MEMBERS && self.binds_enough(&all, result.id);
+        (is_residual && fits && parts.iter().all(joins)).then(|| parts.map(|node| node.id))
     }
 
     /// The node that alone uses `id`, which is no output.
