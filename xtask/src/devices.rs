@@ -1,7 +1,7 @@
 //! `docs/devices.md`: what is known of each device, and by which suite.
 //!
 //! No cell is written by hand. A cell names the suites whose success shows it: one that runs with every test command says so, a heavy one says when it last ran and what it
-//! counted. What no suite shows, the page says nobody ran.
+//! counted. What no suite shows, the page calls not tested.
 
 use crate::record::{self, Records};
 use crate::suites::SUITES;
@@ -84,7 +84,7 @@ const INTRODUCTION: &str = "\
 
 Made by `cargo xtask docs` from the suites of the test command and their recorded results; do not edit. What the suites do is in [testing.md](testing.md).
 
-Each cell names what was done and the suite that does it: with every run of the test command, or on the date of its last recorded run. “Nobody ran it” means what it says: the code
+Each cell names what was done and the suite that does it: with every run of the test command, or on the date of its last recorded run. “Not tested” means what it says: the code
 may be complete and still be wrong there.
 ";
 
@@ -115,7 +115,7 @@ fn cell(device: Device, evidence: Evidence, records: &Records) -> String {
     let here = SHOWN.iter().filter(|s| s.device == device && s.evidence == evidence);
     let parts: Vec<String> =
         here.filter_map(|s| Some(format!("{} ({})", s.what, when(s.suite, records)?))).collect();
-    if parts.is_empty() { "nobody ran it".to_owned() } else { parts.join("; ") }
+    if parts.is_empty() { "not tested".to_owned() } else { parts.join("; ") }
 }
 
 /// When the suite ran, and what it counted; `None` for a heavy suite that never ran, or failed.
@@ -155,8 +155,7 @@ mod tests {
         let page = page(&Records::new());
         assert!(!page.contains("NVRTC ("), "{page}");
         assert!(
-            page.lines()
-                .any(|line| line.starts_with("| Metal") && line.matches("nobody ran it").count() == 4)
+            page.lines().any(|line| line.starts_with("| Metal") && line.matches("not tested").count() == 4)
         );
     }
 }

@@ -320,7 +320,7 @@ pub const SUITES: &[Suite] = &[
     Suite {
         heavy: true,
         covers: &["crates/rlx-cpu/src/blas", "crates/rlx-cpu/src/kernels/blas_matmul.rs"],
-        ..suite("blas", "the CPU's products by OpenBLAS", 400, What::Blas)
+        ..suite("blas", "the CPU's matmuls through OpenBLAS", 400, What::Blas)
     },
     Suite {
         heavy: true,
