@@ -1,8 +1,8 @@
 //! Control flow: steps that run programs of their own.
 //!
 //! A body is compiled by the same pipeline as the graph around it. It reads its inputs where the outer program has them;
-//! what it gives is copied to the step's results, which is also where a loop's values wait for the next time. The outer run
-//! holds the threads, so a body runs on one: its bits do not depend on how many there are.
+//! what it gives is copied to the step's results, which is also where a loop's values wait for the next time. The step lends
+//! it the threads of the outer run.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
@@ -173,20 +173,21 @@ impl Nested {
         state.dims.extend(self.symbols.iter().map(|&s| cx.values.get(s)));
     }
 
-    /// Runs the body on what `places` puts in its list, and hands its executable to `then`.
+    /// Runs the body on what `places` puts in its list, with the threads of the run around it, and hands its executable to `then`.
     ///
     /// # Safety
     /// Each place must cover its bytes, which nothing writes meanwhile.
     unsafe fn run<T>(
         &self,
-        places: impl FnOnce(&mut Places),
+        cx: &mut RunCx<'_, '_>,
+        places: impl FnOnce(&RunCx<'_, '_>, &mut Places),
         progress: &Progress,
-        then: impl FnOnce(&dyn BodyExecutable) -> Result<T>,
+        then: impl FnOnce(&RunCx<'_, '_>, &dyn BodyExecutable) -> Result<T>,
     ) -> Result<T> {
         let mut state = self.lock();
         let State { exec, dims, places: list } = &mut *state;
         list.clear();
-        places(list);
+        places(cx, list);
         if list.len() != self.program.inputs() {
             return Err(Error::new(ErrorKind::Internal, "a body was given other inputs than it has"));
         }
@@ -194,8 +195,8 @@ impl Nested {
             Some(exec) => exec,
             None => exec.insert(Arc::clone(&self.program).executable()?),
         };
-        exec.run_with_progress(&Inputs(list), dims, progress)?;
-        then(&**exec)
+        cx.pool.lend(|| exec.run_with_progress(&Inputs(list), dims, progress))?;
+        then(cx, &**exec)
     }
 }
 
@@ -299,14 +300,16 @@ impl StepKernel for If {
         let holds = unsafe { *cx.ptr::<u8>(condition.at) } != 0;
         let (own, end) = if holds { (0, self.first[1]) } else { (1, self.operands.inputs.len()) };
         let inputs = &self.operands.inputs[self.first[own]..end];
-        let places = |list: &mut Places| list.extend(inputs.iter().map(|b| Operands::place(cx, b)));
+        let places = |cx: &RunCx<'_, '_>, list: &mut Places| {
+            list.extend(inputs.iter().map(|b| Operands::place(cx, b)))
+        };
         let progress = cx.progress.silent();
         // Results whose shape the branch decides have room for the larger one. What a branch finds out is no more than that; what
         // is known of it is exact.
         let own_bytes = &self.bytes[own];
         // SAFETY: as above; operands cover their views, and results are apart from inputs.
         let dim = unsafe {
-            self.branches[own].run(places, &progress, |exec| {
+            self.branches[own].run(cx, places, &progress, |cx, exec| {
                 for (i, out) in self.operands.outputs.iter().enumerate() {
                     let bytes = match self.found {
                         Found::Nothing => size(out),
@@ -377,7 +380,7 @@ impl StepKernel for Loop {
                 return Err(Error::new(ErrorKind::Value, message));
             }
             let (iteration, before) = (ran as i64, goes_on);
-            let places = |list: &mut Places| {
+            let places = |cx: &RunCx<'_, '_>, list: &mut Places| {
                 let own = |x: *const u8, bytes| (Shared::new(x.cast_mut()), bytes);
                 list.push(own((&raw const iteration).cast(), 8));
                 list.push(own(&raw const before, 1));
@@ -387,7 +390,7 @@ impl StepKernel for Loop {
             };
             // SAFETY: as above; the body's outputs are copied when it has read its inputs.
             goes_on = unsafe {
-                self.body.run(places, &progress, |exec| {
+                self.body.run(cx, places, &progress, |cx, exec| {
                     for (k, out) in kept.iter().enumerate() {
                         copy(exec, 1 + k, cx.ptr(out.at), size(out))?;
                     }

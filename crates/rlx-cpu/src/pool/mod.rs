@@ -11,7 +11,7 @@
 //! * Runs at the same time divide the pool: with r of them each has T/r threads, its caller counted. A run that began when
 //!   there were fewer gives helpers back, and one that ended leaves them to the others, whenever a run says that it
 //!   is between two steps ([`Run::rebalance`]). Where no helper is free, as for a run within a task, the caller works
-//!   alone. Since tasks do not depend on who runs them, the bits are the same.
+//!   alone; a step that runs a program of its own lends it its helpers ([`Run::lend`]). Since tasks do not depend on who runs them, the bits are the same.
 //! * `parallel_for` allocates nothing. A panic in a task reaches the caller after all tasks have ended,
 //!   and the pool stays usable; of several panics, the one with the lowest number of a part.
 //! * A system that starts no more threads (a limit on processes or on memory) means fewer of them, not an error: which
@@ -29,6 +29,7 @@
 //! assert_eq!(sum.into_inner(), 45);
 //! ```
 
+mod lent;
 #[cfg(all(test, loom))]
 mod model;
 mod sync;
@@ -220,9 +221,16 @@ impl Pool {
         if s.helpers.is_empty() {
             return Run::alone();
         }
+        if let Some(held) = lent::take(self) {
+            if wake == Wake::Yes {
+                held.clone().for_each(|helper| self.wake(helper));
+            }
+            let seen = s.changes.load(Ordering::Relaxed);
+            return Run { pool: Some(self), held, wake, seen, is_loan: true };
+        }
         s.runs.fetch_add(1, Ordering::AcqRel);
         let seen = s.changes.fetch_add(1, Ordering::AcqRel);
-        let mut run = Run { pool: Some(self), held: 0..0, wake, seen };
+        let mut run = Run { pool: Some(self), held: 0..0, wake, seen, is_loan: false };
         run.take_share();
         run
     }
@@ -280,6 +288,8 @@ pub struct Run<'p> {
     wake: Wake,
     /// The changes that it knows of.
     seen: u64,
+    /// Whether its helpers are another run's, which lent them.
+    is_loan: bool,
 }
 
 impl fmt::Debug for Run<'_> {
@@ -291,7 +301,7 @@ impl fmt::Debug for Run<'_> {
 impl Run<'_> {
     /// A run of its caller alone.
     pub const fn alone() -> Run<'static> {
-        Run { pool: None, held: 0..0, wake: Wake::No, seen: 0 }
+        Run { pool: None, held: 0..0, wake: Wake::No, seen: 0, is_loan: false }
     }
 
     /// How many threads share a job. It changes in [`rebalance`](Self::rebalance) alone.
@@ -387,9 +397,14 @@ impl Run<'_> {
 impl Drop for Run<'_> {
     fn drop(&mut self) {
         if let Some(pool) = self.pool {
+            if self.is_loan && lent::put_back(pool, self.held.clone()) {
+                return;
+            }
             self.give_back(self.held.start);
-            pool.shared.runs.fetch_sub(1, Ordering::AcqRel);
-            pool.shared.changes.fetch_add(1, Ordering::AcqRel);
+            if !self.is_loan {
+                pool.shared.runs.fetch_sub(1, Ordering::AcqRel);
+                pool.shared.changes.fetch_add(1, Ordering::AcqRel);
+            }
         }
     }
 }

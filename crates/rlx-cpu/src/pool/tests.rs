@@ -98,6 +98,50 @@ fn runs_at_the_same_time_divide_the_threads() {
 }
 
 #[test]
+fn a_run_lends_its_helpers_to_runs_within_it() {
+    let (pool, other) = (Pool::new(3).unwrap(), Pool::new(2).unwrap());
+    let mut run = pool.enter(Wake::Yes);
+    let within = run.lend(|| {
+        let mut inner = pool.enter(Wake::Yes);
+        counts(&mut inner, 50);
+        assert_eq!(pool.enter(Wake::Yes).threads(), 1, "what was lent is taken");
+        let deepest = inner.lend(|| pool.enter(Wake::No).threads());
+        (inner.threads(), deepest)
+    });
+    assert_eq!((within, run.threads()), ((3, 3), 3));
+    assert_eq!(run.lend(|| other.enter(Wake::Yes).threads()), 2, "another pool's runs have its own");
+    counts(&mut run, 50);
+    assert_eq!(pool.enter(Wake::Yes).threads(), 1, "nothing is lent any more");
+    drop(run);
+    assert_eq!(pool.enter(Wake::Yes).threads(), 3);
+}
+
+#[test]
+fn what_was_lent_to_a_run_that_panics_comes_back() {
+    let pool = Pool::new(2).unwrap();
+    let mut run = pool.enter(Wake::Yes);
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        run.lend(|| {
+            let _inner = pool.enter(Wake::Yes);
+            panic!("a body");
+        })
+    }));
+    assert!(panicked.is_err());
+    assert_eq!(run.threads(), 2);
+    counts(&mut run, 50);
+}
+
+#[test]
+fn a_run_that_outlives_its_loan_gives_helpers_to_the_pool() {
+    let pool = Pool::new(2).unwrap();
+    let mut run = pool.enter(Wake::Yes);
+    let inner = run.lend(|| pool.enter(Wake::Yes));
+    assert_eq!((run.threads(), inner.threads()), (1, 2));
+    drop((inner, run));
+    assert_eq!(pool.enter(Wake::Yes).threads(), 2);
+}
+
+#[test]
 fn more_runs_than_threads_are_done_by_their_callers() {
     let pool = Pool::new(2).unwrap();
     let mut runs: Vec<Run<'_>> = (0..5).map(|_| pool.enter(Wake::Yes)).collect();
