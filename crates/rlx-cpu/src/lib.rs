@@ -17,7 +17,7 @@
 //! On top of it stands the backend: [`CpuTarget`] tells the compiler what there are kernels for, and
 //! [`CpuBackend`] makes executables of compiled modules. `kernels` has one module for each family of ops with
 //! its claim beside its kernel, over operands as they are once dimensions are known (`layout`, `memory`); `program` binds
-//! steps to dimensions and runs them. Kernels know nothing of `program`: it gives those that run bodies a [program of each](kernels::BodyProgram).
+//! steps to dimensions and runs them. Kernels know nothing of `program`: it gives those that run bodies a program of each (`kernels::BodyProgram`).
 //!
 //! Kernels that are split over threads say how many tasks they have (a function of shape only) and run
 //! any range of them, so results do not depend on the number of threads.

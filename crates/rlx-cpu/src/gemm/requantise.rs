@@ -10,7 +10,7 @@ use super::epilogue::{Bias, Epilogue, SecondPass, binary, bounds};
 use super::integer::ByteGemm;
 use super::kernel::lanes_of;
 use super::{PANEL, Packed};
-use crate::math::{self, Dequantiser, Quantiser};
+use crate::math::{self, Dequantiser, Quantiser, SplatDequantiser, SplatQuantiser};
 use crate::simd::{LANES, Simd};
 
 /// One number for each column (`step` 1), or one for all (`step` 0).
@@ -90,16 +90,33 @@ pub struct Residual {
 }
 
 impl Residual {
+    /// Its numbers in registers, for a loop.
+    #[inline(always)]
+    fn splat<S: Simd>(&self, s: S) -> SplatResidual<'_, S> {
+        let (own, other) = (self.own.splat(s), self.other.splat(s));
+        SplatResidual { of: self, own, other, quantiser: self.quantiser.splat(s) }
+    }
+}
+
+/// A [`Residual`] whose numbers are in registers.
+struct SplatResidual<'a, S: Simd> {
+    of: &'a Residual,
+    own: SplatDequantiser<S>,
+    other: SplatDequantiser<S>,
+    quantiser: SplatQuantiser<S>,
+}
+
+impl<S: Simd> SplatResidual<'_, S> {
     /// The bytes of `lanes` columns of a row whose own bytes are `bytes`; the others are from the `at`-th on.
     ///
     /// # Safety
-    /// `lanes` bytes must be readable from the `at`-th after `ptr` on.
+    /// `lanes` bytes must be readable from the `at`-th after the residual's `ptr` on.
     #[inline(always)]
-    unsafe fn add<S: Simd>(&self, s: S, bytes: S::I, at: usize, lanes: usize) -> S::I {
-        let from = self.ptr.wrapping_add(at);
+    unsafe fn add(&self, s: S, bytes: S::I, at: usize, lanes: usize) -> S::I {
+        let from = self.of.ptr.wrapping_add(at);
         // SAFETY: the caller promises `lanes` readable bytes from `from` on, and no more are loaded.
         let others = unsafe {
-            if self.other.signed {
+            if self.of.other.signed {
                 s.load_bytes::<true>(from, lanes)
             } else {
                 s.load_bytes::<false>(from, lanes)
@@ -275,6 +292,45 @@ impl<S: Simd> Column<S> {
     }
 }
 
+/// What makes bytes of one vector of columns of exact sums, where weights are around 0 and no operand comes in between: all numbers are in
+/// registers, and nothing is asked for each row.
+struct ToBytes<S: Simd> {
+    /// Added to the sums.
+    both: S::I,
+    scale: S::F,
+    bias: S::F,
+    quantiser: SplatQuantiser<S>,
+}
+
+impl<S: Simd> ToBytes<S> {
+    /// Writes the bytes of each row, of the `lanes` columns from `at` on, after `then`.
+    ///
+    /// # Safety
+    /// A vector of sums must be readable at `line` and every [`PANEL`] after it, one for each row, and the bytes writable.
+    #[inline(always)]
+    unsafe fn rows(
+        &self,
+        s: S,
+        sums: &Sums<'_>,
+        line: *const i32,
+        (at, lanes): (usize, usize),
+        then: impl Fn(S::I, usize) -> S::I,
+    ) {
+        let stride = sums.g.c_stride;
+        let mut from = line.cast::<f32>();
+        let mut to = sums.g.c.cast::<u8>().wrapping_add(sums.rows.start * stride + at);
+        for row in sums.rows.clone() {
+            // SAFETY: the caller promises the sums of each row and room for its bytes.
+            unsafe {
+                let sum = s.add_i(s.bits(s.load(from)), self.both);
+                let x = s.add(s.mul(s.from_int(sum), self.scale), self.bias);
+                s.store_bytes(to, lanes, then(self.quantiser.vector(s, x), row));
+            }
+            (from, to) = (from.wrapping_add(PANEL), to.wrapping_add(stride));
+        }
+    }
+}
+
 /// The epilogue on one vector of columns of each row.
 #[inline(always)]
 unsafe fn requantise<S: Simd>(
@@ -293,6 +349,22 @@ unsafe fn requantise<S: Simd>(
             exact.both = s.add_i(exact.both, offset);
         }
         let before = e.floats.combine.filter(|x| !x.after);
+        if let (Some(q), None, None, None) = (&e.quantiser, before, exact.rows, column.clip) {
+            // Without a bias it is 0: of −0 that makes 0, whose byte is the same.
+            let bias = column.bias.unwrap_or(s.zero());
+            let to_bytes = ToBytes { both: exact.both, scale: column.scale, bias, quantiser: q.splat(s) };
+            let line = exact.line;
+            return match (e.residual.as_ref().map(|residual| residual.splat(s)), lanes == LANES) {
+                (None, true) => to_bytes.rows(s, sums, line, (at, LANES), |bytes, _| bytes),
+                (None, false) => to_bytes.rows(s, sums, line, (at, lanes), |bytes, _| bytes),
+                (Some(residual), true) => to_bytes.rows(s, sums, line, (at, LANES), |bytes, row| {
+                    residual.add(s, bytes, row * residual.of.row_stride + at, LANES)
+                }),
+                (Some(residual), false) => to_bytes.rows(s, sums, line, (at, lanes), |bytes, row| {
+                    residual.add(s, bytes, row * residual.of.row_stride + at, lanes)
+                }),
+            };
+        }
         for (r, row) in sums.rows.clone().enumerate() {
             let mut x = column.scaled(s, s.from_int(exact.row(s, r)));
             if let Some(with) = &before {
@@ -305,7 +377,7 @@ unsafe fn requantise<S: Simd>(
                 Some(q) => {
                     let mut bytes = q.vector(s, x);
                     if let Some(residual) = &e.residual {
-                        bytes = residual.add(s, bytes, row * residual.row_stride + at, lanes);
+                        bytes = residual.splat(s).add(s, bytes, row * residual.row_stride + at, lanes);
                     }
                     s.store_bytes(g.c.cast::<u8>().wrapping_add(to), lanes, bytes);
                 }

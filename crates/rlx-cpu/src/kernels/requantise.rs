@@ -331,7 +331,7 @@ impl Places {
     /// The operands must be there.
     pub(crate) unsafe fn epilogue(&self, cx: &RunCx<'_, '_>) -> ByteEpilogue {
         let spec = &self.spec.floats;
-        let floats = Epilogue {
+        let mut floats = Epilogue {
             alpha: 1.0,
             bias: self.bias.map_or(Bias::None, |b| Bias::PerColumn(b.numbers::<f32>(cx).ptr)),
             combine: self.combine.zip(spec.combine).map(|((at, row_stride), (_, op, after))| Combine {
@@ -343,7 +343,11 @@ impl Places {
             activation: spec.activation,
         };
         // SAFETY: the caller promises the operands that were bound, of which scale and zero point are two.
-        let quantiser = self.bytes.as_ref().map(|bytes| unsafe { bytes.quantiser(cx) });
+        let mut quantiser = self.bytes.as_ref().map(|bytes| unsafe { bytes.quantiser(cx) });
+        let bounds = floats.activation.and_then(bounds);
+        if let Some(clipped) = quantiser.zip(bounds).and_then(|(q, (lo, hi))| q.clipped(lo, hi)) {
+            (quantiser, floats.activation) = (Some(clipped), None);
+        }
         let residual = self.residual.as_ref().map(|r| {
             let (at, row_stride) = r.rows;
             let (own, other, quantiser) =

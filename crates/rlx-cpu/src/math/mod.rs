@@ -18,7 +18,7 @@ pub(crate) mod small_floats;
 mod tests;
 
 pub use pow::{pow, pow_slices};
-pub use quantise::{Dequantiser, Quantiser};
+pub use quantise::{Dequantiser, Quantiser, SplatDequantiser, SplatQuantiser};
 pub use rlx_math::{Function, clip, exp, log};
 
 use std::marker::PhantomData;

@@ -40,20 +40,60 @@ impl Quantiser {
         if y.is_nan() { 0 } else { y.clamp(self.low, self.high) as i32 }
     }
 
+    /// The quantiser of `x` held between `lo` and `hi`, where its range says the same: quantising keeps the order of numbers, and what is no
+    /// number has to become 0.
+    pub fn clipped(&self, lo: f32, hi: f32) -> Option<Quantiser> {
+        let (low, high) = (self.one(lo) as f32, self.one(hi) as f32);
+        let ordinary = self.scale > 0.0 && self.sure >= 0.0;
+        let same = ordinary && lo <= hi && low <= 0.0 && 0.0 <= high;
+        same.then_some(Quantiser { low, high, ..*self })
+    }
+
     /// Sixteen elements.
     #[inline(always)]
     pub fn vector<S: Simd>(&self, s: S, x: S::F) -> S::I {
-        let quotient = s.mul(x, s.splat(self.inverse));
+        self.splat(s).vector(s, x)
+    }
+
+    /// Its numbers in registers, for a loop.
+    #[inline(always)]
+    pub fn splat<S: Simd>(&self, s: S) -> SplatQuantiser<S> {
+        SplatQuantiser {
+            scale: s.splat(self.scale),
+            inverse: s.splat(self.inverse),
+            zero: s.splat(self.zero),
+            low: s.splat(self.low),
+            high: s.splat(self.high),
+            sure: s.splat(self.sure),
+        }
+    }
+}
+
+/// A [`Quantiser`] whose numbers are in registers.
+#[derive(Clone, Copy)]
+pub struct SplatQuantiser<S: Simd> {
+    scale: S::F,
+    inverse: S::F,
+    zero: S::F,
+    low: S::F,
+    high: S::F,
+    sure: S::F,
+}
+
+impl<S: Simd> SplatQuantiser<S> {
+    /// Sixteen elements.
+    #[inline(always)]
+    pub fn vector(&self, s: S, x: S::F) -> S::I {
+        let quotient = s.mul(x, self.inverse);
         let y = s.round(quotient);
-        let sure = s.le(s.abs(s.sub(quotient, y)), s.splat(self.sure));
-        let zero = s.splat(self.zero);
+        let sure = s.le(s.abs(s.sub(quotient, y)), self.sure);
         let y = if s.mask_bits(sure) == u16::MAX {
-            s.add(y, zero)
+            s.add(y, self.zero)
         } else {
-            let y = s.add(s.round(s.div(x, s.splat(self.scale))), zero);
+            let y = s.add(s.round(s.div(x, self.scale)), self.zero);
             s.select(s.is_nan(y), s.zero(), y)
         };
-        s.to_int(s.min_raw(s.max_raw(y, s.splat(self.low)), s.splat(self.high)))
+        s.to_int(s.min_raw(s.max_raw(y, self.low), self.high))
     }
 }
 
@@ -72,7 +112,28 @@ impl Dequantiser {
     /// Sixteen elements.
     #[inline(always)]
     pub fn vector<S: Simd>(&self, s: S, q: S::I) -> S::F {
-        s.mul(s.from_int(s.sub_i(q, s.splat_i(self.zero))), s.splat(self.scale))
+        self.splat(s).vector(s, q)
+    }
+
+    /// Its numbers in registers, for a loop.
+    #[inline(always)]
+    pub fn splat<S: Simd>(&self, s: S) -> SplatDequantiser<S> {
+        SplatDequantiser { scale: s.splat(self.scale), zero: s.splat_i(self.zero) }
+    }
+}
+
+/// A [`Dequantiser`] whose numbers are in registers.
+#[derive(Clone, Copy)]
+pub struct SplatDequantiser<S: Simd> {
+    scale: S::F,
+    zero: S::I,
+}
+
+impl<S: Simd> SplatDequantiser<S> {
+    /// Sixteen elements.
+    #[inline(always)]
+    pub fn vector(&self, s: S, q: S::I) -> S::F {
+        s.mul(s.from_int(s.sub_i(q, self.zero)), self.scale)
     }
 }
 
@@ -96,7 +157,7 @@ mod tests {
 
     #[test]
     fn vectors_round_as_division_does_next_to_every_middle() {
-        let mut rng = Rng::new(77);
+        let (mut rng, mut held_any) = (Rng::new(77), false);
         let ranges = [(0.0, 255.0), (-128.0, 127.0), (0.0, 65535.0), (-32768.0, 32767.0)];
         for round in 0..20_000 {
             let (low, high) = ranges[round % 4];
@@ -119,9 +180,16 @@ mod tests {
                 _ => middle(&mut rng),
             });
             let want = x.map(|x| q.one(x));
+            let (lo, hi) = (rng.uniform(-200.0, 100.0) * scale, rng.uniform(0.0, 200.0) * scale);
+            if let Some(clipped) = q.clipped(lo, hi) {
+                let held = x.map(|x| q.one(if x.is_nan() { x } else { x.clamp(lo, hi) }));
+                assert_eq!(x.map(|x| clipped.one(x)), held, "{q:?} {x:?} {lo} {hi}");
+                held_any = true;
+            }
             for isa in Isa::available() {
                 assert_eq!(isa.run(Run(&q, &x)), want, "{q:?} {x:?} {isa}");
             }
         }
+        assert!(held_any);
     }
 }
