@@ -59,9 +59,11 @@ pub fn run(run: &Run, target: &str, least_s: u64) -> Outcome {
     // A process that is ended by the budget needs some time to say so.
     let until = run.due - Duration::from_secs(2 * TIMEOUT_S);
     let (start, executions, stop) = (Instant::now(), AtomicU64::new(0), AtomicBool::new(false));
+    // What processes that have begun are going to do: no core begins one that is not needed.
+    let begun = AtomicU64::new(0);
     let one_after_the_other = &|core: usize| -> Result<(), String> {
         let run = run.part(core).map_err(|e| e.to_string())?;
-        while executions.load(Relaxed) < EXECUTIONS || start.elapsed().as_secs() < least_s {
+        while begun.fetch_add(EACH, Relaxed) < EXECUTIONS || start.elapsed().as_secs() < least_s {
             let left = until.saturating_duration_since(Instant::now()).as_secs();
             if left == 0 || stop.load(Relaxed) {
                 break;
