@@ -323,11 +323,14 @@ unsafe fn tile_any<S: Simd>(
         };
     }
     if const { S::GEMM_VECS == 3 } {
+        // In narrow tiles, flipping bytes takes longer than multiplying them.
         match (vecs, g.signed) {
             (3, false) => heights!(3, false, 0; 1 2 4 8),
             (3, true) => heights!(3, true, 0; 1 2 4 8),
-            (2, _) => heights!(2, true, 0; 1 2 4 8),
-            _ => heights!(1, true, 0; 1 2 4 8),
+            (2, false) => heights!(2, false, 0; 1 2 4 8),
+            (2, true) => heights!(2, true, 0; 1 2 4 8),
+            (_, false) => heights!(1, false, 0; 1 2 4 8),
+            (_, true) => heights!(1, true, 0; 1 2 4 8),
         }
     } else {
         for v in 0..vecs {
@@ -354,7 +357,9 @@ impl<const R: usize, const V: usize, const FLIPS: bool> Kernel for Tile<'_, R, V
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let g = self.g;
-        let flip = s.splat_i(if g.signed { FLIP as i32 } else { 0 });
+        // Before a word is spread over a vector, where other ports do it than those that multiply.
+        let flip = if g.signed { FLIP as i32 } else { 0 };
+        let spread = |word: i32| s.splat_i(if FLIPS { word ^ flip } else { word });
         let (taps, whole) = (g.rows.taps(), g.k / GROUP);
         let mut acc = [[s.splat_i(0); V]; R];
         let mut line = self.b;
@@ -373,8 +378,7 @@ impl<const R: usize, const V: usize, const FLIPS: bool> Kernel for Tile<'_, R, V
                             b[v] = s.bits(s.load(line.wrapping_add(v * LANES)));
                         }
                         for r in 0..R {
-                            let word = a[r].add(k * GROUP).cast::<i32>().read_unaligned();
-                            let word = if FLIPS { s.xor_i(s.splat_i(word), flip) } else { s.splat_i(word) };
+                            let word = spread(a[r].add(k * GROUP).cast::<i32>().read_unaligned());
                             for v in 0..V {
                                 acc[r][v] = s.dot_bytes(acc[r][v], word, b[v]);
                             }
@@ -385,9 +389,7 @@ impl<const R: usize, const V: usize, const FLIPS: bool> Kernel for Tile<'_, R, V
                 }
                 if !g.k.is_multiple_of(GROUP) {
                     for r in 0..R {
-                        let word = last_word(a[r].add(whole * GROUP), g.k % GROUP);
-                        let word = s.splat_i(word as i32);
-                        let word = if FLIPS { s.xor_i(word, flip) } else { word };
+                        let word = spread(last_word(a[r].add(whole * GROUP), g.k % GROUP) as i32);
                         for v in 0..V {
                             let b = s.bits(s.load(line.wrapping_add(v * LANES)));
                             acc[r][v] = s.dot_bytes(acc[r][v], word, b);
