@@ -246,17 +246,29 @@ impl ByteGemm {
     ///
     /// # Safety
     /// The rows must be readable for `k` bytes per tap.
-    pub(super) unsafe fn row_sums(&self, rows: &Range<usize>) -> [i32; MOST_ROWS] {
-        let flip = if self.signed { 0x80 } else { 0 };
+    #[inline(always)]
+    pub(super) unsafe fn row_sums<S: Simd>(&self, s: S, rows: &Range<usize>) -> [i32; MOST_ROWS] {
+        const STEP: usize = LANES * GROUP;
+        let (flip, ones) = (if self.signed { FLIP } else { 0 }, s.splat_i(0x0101_0101));
+        let flips = s.splat_i(flip as i32);
         let mut sums = [0i32; MOST_ROWS];
         for (sum, row) in sums.iter_mut().zip(rows.clone()) {
             let line = self.rows.tile::<1>(row);
+            let mut lanes = s.splat_i(0);
             for tap in 0..self.rows.taps() {
                 let [a] = self.rows.pointers::<1>(&line, tap);
-                // SAFETY: the caller's promise.
-                let bytes = unsafe { std::slice::from_raw_parts(a, self.k) };
-                *sum = bytes.iter().fold(*sum, |sum, &byte| sum.wrapping_add(i32::from(byte ^ flip)));
+                let whole = self.k - self.k % STEP;
+                for at in (0..whole).step_by(STEP) {
+                    // SAFETY: the caller promises k bytes, of which this is a vector.
+                    let bytes = unsafe { s.bits(s.load(a.wrapping_add(at).cast())) };
+                    lanes = s.dot_bytes(lanes, s.xor_i(bytes, flips), ones);
+                }
+                // SAFETY: the caller promises k bytes.
+                let rest = unsafe { std::slice::from_raw_parts(a.wrapping_add(whole), self.k - whole) };
+                *sum = rest.iter().fold(*sum, |sum, &byte| sum.wrapping_add(i32::from(byte ^ flip as u8)));
             }
+            let lanes = s.to_array(s.from_bits(lanes));
+            *sum = lanes.iter().fold(*sum, |sum, lane| sum.wrapping_add(lane.to_bits() as i32));
         }
         sums
     }

@@ -189,7 +189,7 @@ pub(super) unsafe fn finish<S: Simd>(s: S, sums: &Sums<'_>) {
         unsafe {
             let zero = g.b_zero.load(s, at, lanes);
             if s.mask_bits(s.eq_i(zero, s.splat_i(0))) != u16::MAX && rows.is_none() {
-                rows = Some(g.row_sums(&sums.rows));
+                rows = Some(g.row_sums(s, &sums.rows));
             }
             // k·za·zb − za·Σb
             let column = s.bits(s.load(sums.columns.wrapping_add(v * LANES)));
