@@ -237,7 +237,7 @@ fn is_cheap(node: &Node, graph: &Graph) -> bool {
 fn is_read_once(gather: &Node, anchor: &Node, graph: &Graph) -> bool {
     let (Op::MatMul, &[lhs, rhs]) = (&anchor.op, &anchor.inputs[..]) else { return false };
     let Ok(dims) = MatMulDims::of(graph.shape(lhs), graph.shape(rhs)) else { return false };
-    // Each column reads the left operand, each row the right one, and every matrix that a batch shares it.
+    // Each column reads the left operand again, each row the right one, and each matrix of a batch an operand that the batch shares.
     let once = |operand: NodeId, readers: Dim| {
         let of = graph.shape(operand).dims();
         readers == Dim::Static(1) && of[..of.len().saturating_sub(2)] == dims.batch

@@ -259,11 +259,11 @@ impl ByteGemm {
                 let [a] = self.rows.pointers::<1>(&line, tap);
                 let whole = self.k - self.k % STEP;
                 for at in (0..whole).step_by(STEP) {
-                    // SAFETY: the caller promises k bytes, of which this is a vector.
+                    // SAFETY: `at + STEP ≤ whole ≤ k`, and the caller promises k readable bytes from `a` on; loads need no alignment.
                     let bytes = unsafe { s.bits(s.load(a.wrapping_add(at).cast())) };
                     lanes = s.dot_bytes(lanes, s.xor_i(bytes, flips), ones);
                 }
-                // SAFETY: the caller promises k bytes.
+                // SAFETY: from `whole` on these are the last of the k bytes that the caller promises, which are only read.
                 let rest = unsafe { std::slice::from_raw_parts(a.wrapping_add(whole), self.k - whole) };
                 *sum = rest.iter().fold(*sum, |sum, &byte| sum.wrapping_add(i32::from(byte ^ flip as u8)));
             }

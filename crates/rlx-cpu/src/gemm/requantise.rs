@@ -306,7 +306,8 @@ impl<S: Simd> ToBytes<S> {
     /// Writes the bytes of each row, of the `lanes` columns from `at` on, after `then`.
     ///
     /// # Safety
-    /// A vector of sums must be readable at `line` and every [`PANEL`] after it, one for each row, and the bytes writable.
+    /// A vector of sums must be readable at `line` and every [`PANEL`] after it, one for each of the rows, and in each row of the result `lanes`
+    /// bytes must be writable from column `at` on.
     #[inline(always)]
     unsafe fn rows(
         &self,
@@ -320,7 +321,8 @@ impl<S: Simd> ToBytes<S> {
         let mut from = line.cast::<f32>();
         let mut to = sums.g.c.cast::<u8>().wrapping_add(sums.rows.start * stride + at);
         for row in sums.rows.clone() {
-            // SAFETY: the caller promises the sums of each row and room for its bytes.
+            // SAFETY: `from` is this row's vector of sums and `to` its place in the result: the caller promises that one can be read and
+            // `lanes` bytes be written.
             unsafe {
                 let sum = s.add_i(s.bits(s.load(from)), self.both);
                 let x = s.add(s.mul(s.from_int(sum), self.scale), self.bias);
@@ -332,6 +334,9 @@ impl<S: Simd> ToBytes<S> {
 }
 
 /// The epilogue on one vector of columns of each row.
+///
+/// # Safety
+/// The sums of each row, the epilogue's operands for the `lanes` columns from `at` on, and the result there must be as [`ByteGemm::run`] wants.
 #[inline(always)]
 unsafe fn requantise<S: Simd>(
     s: S,

@@ -232,14 +232,14 @@ impl Operands {
 /// Copies a body's output `from` into `bytes` bytes at `to`.
 ///
 /// # Safety
-/// They must be writable.
+/// `bytes` bytes must be writable at `to`, and no part of the executable's memory.
 unsafe fn copy(exec: &dyn BodyExecutable, from: usize, to: *mut u8, bytes: usize) -> Result<()> {
     let value = exec.output(from)?;
     if value.len() != bytes {
         let message = format!("a body gave {} bytes where its graph says {bytes}", value.len());
         return Err(Error::new(ErrorKind::Dimension, message));
     }
-    // SAFETY: the caller's promise; the body's own memory is apart.
+    // SAFETY: the output has `bytes` bytes, as compared above; the caller promises as many at `to`, apart from it.
     unsafe { std::ptr::copy_nonoverlapping(value.as_ptr(), to, bytes) };
     Ok(())
 }
