@@ -1,13 +1,21 @@
 //! Matrix instructions (*atoms*), and where the elements of their operands are in the registers of a warp's lanes.
 //!
 //! Vendors document these layouts as formulas. All of them are linear in the bits of the lane's and the element's number, so each is
-//! a short table here: what every bit adds to the row and to the column. Source: PTX ISA, "Matrix Fragments for mma.m16n8k8" and
-//! "… for mma.m16n8k16"; `tests/atoms.rs` holds these tables to the formulas written there.
+//! a short table here: what every bit adds to the row and to the column. Sources: PTX ISA, "Matrix Fragments for mma.m16n8k8" and
+//! "… for mma.m16n8k16"; AMD's *Matrix Instruction Calculator* and the articles "AMD matrix cores", "How to accelerate AI applications on
+//! RDNA 3 using WMMA" and "Using the Matrix Cores of AMD RDNA 4 architecture GPUs". `tests/atoms.rs` holds these tables to the formulas
+//! written there.
 
 use rlx_ir::DType;
 
-/// Lanes of a warp.
-pub const LANES: u32 = 32;
+/// Who makes the device, which decides how a program is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Vendor {
+    /// CUDA C with inline PTX.
+    Nvidia,
+    /// HIP C with the compiler's builtins.
+    Amd,
+}
 
 /// What the machine code is made for: the least architecture that has the instructions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -16,15 +24,40 @@ pub enum Arch {
     Sm75,
     /// Ampere and everything later: also bf16, twice the depth, asynchronous copies.
     Sm80,
+    /// CDNA 2 and 3 (gfx90a, gfx942): MFMA, warps of 64 lanes.
+    Gfx90a,
+    /// RDNA 3 (gfx11): WMMA whose operands are in both halves of a warp.
+    Gfx1100,
+    /// RDNA 4 (gfx12): WMMA whose operands are divided between the halves of a warp.
+    Gfx1200,
 }
 
 impl Arch {
+    /// Every architecture.
+    pub const ALL: [Arch; 5] = [Arch::Sm75, Arch::Sm80, Arch::Gfx90a, Arch::Gfx1100, Arch::Gfx1200];
+
     /// The architecture in the text form.
     pub const fn name(self) -> &'static str {
         match self {
             Arch::Sm75 => "sm_75",
             Arch::Sm80 => "sm_80",
+            Arch::Gfx90a => "gfx90a",
+            Arch::Gfx1100 => "gfx1100",
+            Arch::Gfx1200 => "gfx1200",
         }
+    }
+
+    /// Who makes it.
+    pub const fn vendor(self) -> Vendor {
+        match self {
+            Arch::Sm75 | Arch::Sm80 => Vendor::Nvidia,
+            Arch::Gfx90a | Arch::Gfx1100 | Arch::Gfx1200 => Vendor::Amd,
+        }
+    }
+
+    /// Lanes of a warp.
+    pub const fn lanes(self) -> u32 {
+        if matches!(self, Arch::Gfx90a) { 64 } else { 32 }
     }
 
     /// Whether copies from global to workgroup memory may be asynchronous (`cp.async`).
@@ -34,7 +67,15 @@ impl Arch {
 
     /// Bytes of workgroup memory that a kernel may declare.
     pub const fn shared_bytes(self) -> u32 {
-        48 << 10
+        match self.vendor() {
+            Vendor::Nvidia => 48 << 10,
+            Vendor::Amd => 64 << 10,
+        }
+    }
+
+    /// Whether it has the instructions of `least`: NVIDIA's later architectures have those of earlier ones.
+    fn has(self, least: Arch) -> bool {
+        self == least || self.vendor() == Vendor::Nvidia && least.vendor() == Vendor::Nvidia && least < self
     }
 }
 
@@ -42,7 +83,7 @@ impl Arch {
 /// lane adds to (row, column).
 #[derive(Debug, PartialEq, Eq)]
 pub struct Lanes {
-    lane: [(u32, u32); 5],
+    lane: &'static [(u32, u32)],
     element: &'static [(u32, u32)],
 }
 
@@ -53,13 +94,24 @@ impl Lanes {
             let set = table.iter().enumerate().filter(|(bit, _)| n >> bit & 1 == 1);
             set.fold((0, 0), |sum, (_, at)| (sum.0 + at.0, sum.1 + at.1))
         };
-        let (l, e) = (bits(lane, &self.lane), bits(element, self.element));
+        let (l, e) = (bits(lane, self.lane), bits(element, self.element));
         (l.0 + e.0, l.1 + e.1)
+    }
+
+    /// Bits of a lane's number.
+    pub fn lane_bits(&self) -> u32 {
+        self.lane.len() as u32
     }
 
     /// Elements of each lane.
     pub fn elements(&self) -> u32 {
         1 << self.element.len()
+    }
+
+    /// How many elements of a lane, from each multiple of that on, are neighbours in a row.
+    pub fn neighbours(&self) -> u32 {
+        let doubling = self.element.iter().enumerate().take_while(|(bit, at)| **at == (0, 1 << bit));
+        1 << doubling.count()
     }
 }
 
@@ -76,15 +128,22 @@ pub struct Atom {
     pub n: u32,
     /// Depth of one instruction.
     pub k: u32,
+    /// Depth of the blocks that operands are loaded in, a multiple of `k`; across they are [`BLOCK`] rows or columns.
+    pub depth: u32,
     /// The left operand, rows × depth.
     pub left: Lanes,
     /// The right operand, depth × columns.
     pub right: Lanes,
     /// The sums, rows × columns.
     pub sum: Lanes,
+    /// Where each lane loads its elements of a block for itself: where they are, (row or column, depth). Elements of a lane are neighbours
+    /// along the depth. `None` where a load by the whole warp (`ldmatrix`) deals them out.
+    pub own: Option<Lanes>,
+    /// The instruction is given the right operand first and makes the transposed sums, so that a lane has neighbours in a row.
+    pub exchanged: bool,
 }
 
-const SUM: Lanes = Lanes { lane: [(0, 2), (0, 4), (1, 0), (2, 0), (4, 0)], element: &[(0, 1), (8, 0)] };
+const SUM: Lanes = Lanes { lane: &[(0, 2), (0, 4), (1, 0), (2, 0), (4, 0)], element: &[(0, 1), (8, 0)] };
 
 const fn k8(dtype: DType, arch: Arch) -> Atom {
     Atom {
@@ -93,57 +152,151 @@ const fn k8(dtype: DType, arch: Arch) -> Atom {
         m: 16,
         n: 8,
         k: 8,
-        left: Lanes { lane: [(0, 2), (0, 4), (1, 0), (2, 0), (4, 0)], element: &[(0, 1), (8, 0)] },
-        right: Lanes { lane: [(2, 0), (4, 0), (0, 1), (0, 2), (0, 4)], element: &[(1, 0)] },
+        depth: 16,
+        left: Lanes { lane: &[(0, 2), (0, 4), (1, 0), (2, 0), (4, 0)], element: &[(0, 1), (8, 0)] },
+        right: Lanes { lane: &[(2, 0), (4, 0), (0, 1), (0, 2), (0, 4)], element: &[(1, 0)] },
         sum: SUM,
+        own: None,
+        exchanged: false,
     }
 }
 
 const fn k16(dtype: DType) -> Atom {
     Atom {
-        dtype,
-        arch: Arch::Sm80,
-        m: 16,
-        n: 8,
         k: 16,
-        left: Lanes { lane: [(0, 2), (0, 4), (1, 0), (2, 0), (4, 0)], element: &[(0, 1), (8, 0), (0, 8)] },
-        right: Lanes { lane: [(2, 0), (4, 0), (0, 1), (0, 2), (0, 4)], element: &[(1, 0), (8, 0)] },
-        sum: SUM,
+        left: Lanes { lane: &[(0, 2), (0, 4), (1, 0), (2, 0), (4, 0)], element: &[(0, 1), (8, 0), (0, 8)] },
+        right: Lanes { lane: &[(2, 0), (4, 0), (0, 1), (0, 2), (0, 4)], element: &[(1, 0), (8, 0)] },
+        ..k8(dtype, Arch::Sm80)
+    }
+}
+
+/// `v_mfma_f32_16x16x16`. A lane has four elements along the depth, and loads those of two instructions at once, 16 bytes: which of
+/// the block's depth an instruction multiplies does not matter, as long as both operands agree.
+const fn mfma(dtype: DType) -> Atom {
+    Atom {
+        dtype,
+        arch: Arch::Gfx90a,
+        m: 16,
+        n: 16,
+        k: 16,
+        depth: 32,
+        left: Lanes { lane: &[(1, 0), (2, 0), (4, 0), (8, 0), (0, 4), (0, 8)], element: &[(0, 1), (0, 2)] },
+        right: Lanes { lane: &[(0, 1), (0, 2), (0, 4), (0, 8), (4, 0), (8, 0)], element: &[(1, 0), (2, 0)] },
+        sum: Lanes { lane: &[(1, 0), (2, 0), (4, 0), (8, 0), (0, 4), (0, 8)], element: &[(0, 1), (0, 2)] },
+        own: Some(Lanes {
+            lane: &[(1, 0), (2, 0), (4, 0), (8, 0), (0, 8), (0, 16)],
+            element: &[(0, 1), (0, 2), (0, 4)],
+        }),
+        exchanged: true,
+    }
+}
+
+/// `v_wmma_f32_16x16x16` of RDNA 3: both halves of a warp have the whole depth. Sums stay as documented: exchanged, neighbours
+/// in a row would be in two lanes.
+const fn wmma11(dtype: DType) -> Atom {
+    Atom {
+        dtype,
+        arch: Arch::Gfx1100,
+        m: 16,
+        n: 16,
+        k: 16,
+        depth: 16,
+        left: Lanes {
+            lane: &[(1, 0), (2, 0), (4, 0), (8, 0), (0, 0)],
+            element: &[(0, 1), (0, 2), (0, 4), (0, 8)],
+        },
+        right: Lanes {
+            lane: &[(0, 1), (0, 2), (0, 4), (0, 8), (0, 0)],
+            element: &[(1, 0), (2, 0), (4, 0), (8, 0)],
+        },
+        sum: Lanes { lane: &[(0, 1), (0, 2), (0, 4), (0, 8), (1, 0)], element: &[(2, 0), (4, 0), (8, 0)] },
+        own: Some(Lanes {
+            lane: &[(1, 0), (2, 0), (4, 0), (8, 0), (0, 0)],
+            element: &[(0, 1), (0, 2), (0, 4), (0, 8)],
+        }),
+        exchanged: false,
+    }
+}
+
+/// `v_wmma_f32_16x16x16` of RDNA 4: each half of a warp has half of the depth.
+const fn wmma12(dtype: DType) -> Atom {
+    Atom {
+        arch: Arch::Gfx1200,
+        left: Lanes { lane: &[(1, 0), (2, 0), (4, 0), (8, 0), (0, 8)], element: &[(0, 1), (0, 2), (0, 4)] },
+        right: Lanes { lane: &[(0, 1), (0, 2), (0, 4), (0, 8), (8, 0)], element: &[(1, 0), (2, 0), (4, 0)] },
+        sum: Lanes { lane: &[(1, 0), (2, 0), (4, 0), (8, 0), (0, 8)], element: &[(0, 1), (0, 2), (0, 4)] },
+        own: Some(Lanes {
+            lane: &[(1, 0), (2, 0), (4, 0), (8, 0), (0, 8)],
+            element: &[(0, 1), (0, 2), (0, 4)],
+        }),
+        exchanged: true,
+        ..wmma11(dtype)
     }
 }
 
 /// The matrix instructions that programs use, the best of each architecture and type first.
-pub static ATOMS: [Atom; 3] = [k16(DType::F16), k16(DType::BF16), k8(DType::F16, Arch::Sm75)];
+pub static ATOMS: [Atom; 9] = [
+    k16(DType::F16),
+    k16(DType::BF16),
+    k8(DType::F16, Arch::Sm75),
+    mfma(DType::F16),
+    mfma(DType::BF16),
+    wmma11(DType::F16),
+    wmma11(DType::BF16),
+    wmma12(DType::F16),
+    wmma12(DType::BF16),
+];
 
 impl Atom {
     /// The instruction that multiplies elements of `dtype` on `arch`; `None` where there is none.
     pub fn of(arch: Arch, dtype: DType) -> Option<&'static Atom> {
-        ATOMS.iter().find(|a| a.dtype == dtype && a.arch <= arch)
+        ATOMS.iter().find(|a| a.dtype == dtype && arch.has(a.arch))
     }
 
-    /// Its name in PTX, such as `mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32`.
-    pub fn ptx(&self) -> String {
-        let ty = self.short();
-        format!("mma.sync.aligned.m{}n{}k{}.row.col.f32.{ty}.{ty}.f32", self.m, self.n, self.k)
+    /// Its name in a program's text: in PTX, such as `mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32`, or the compiler's builtin.
+    pub fn instruction(&self) -> String {
+        let (ty, shape) = (self.short(), format!("{}x{}x{}", self.m, self.n, self.k));
+        match self.arch {
+            Arch::Sm75 | Arch::Sm80 => {
+                format!("mma.sync.aligned.m{}n{}k{}.row.col.f32.{ty}.{ty}.f32", self.m, self.n, self.k)
+            }
+            // The instruction of gfx90a for bf16 has another depth than the first one of that type.
+            Arch::Gfx90a => {
+                let later = if self.dtype == DType::BF16 { "_1k" } else { "" };
+                format!("__builtin_amdgcn_mfma_f32_{shape}{ty}{later}")
+            }
+            Arch::Gfx1100 => format!("__builtin_amdgcn_wmma_f32_{shape}_{ty}_w32"),
+            Arch::Gfx1200 => format!("__builtin_amdgcn_wmma_f32_{shape}_{ty}_w32_gfx12"),
+        }
     }
 
-    /// The type of its operands, as PTX has it.
+    /// The type of its operands, as vendors write it.
     pub fn short(&self) -> &'static str {
         if self.dtype == DType::F16 { "f16" } else { "bf16" }
     }
 
-    /// Instructions that go through 16 steps of depth: fragments are loaded in blocks of 16 × 16.
-    pub fn steps(&self) -> u32 {
-        BLOCK / self.k
+    /// Registers of a lane (pairs of elements) for a block of an operand. `ldmatrix` deals out 16 × 16 elements.
+    pub fn block_registers(&self) -> u32 {
+        self.own.as_ref().map_or(4, |own| own.elements() / 2)
     }
 
-    /// Registers (pairs of elements) of a left block of 16 × 16 that are the operand of step `step`.
+    /// Instructions that go through the depth of a block.
+    pub fn steps(&self) -> u32 {
+        self.depth / self.k
+    }
+
+    /// Instructions side by side for the columns of a right block.
+    pub fn halves(&self) -> u32 {
+        BLOCK / self.n
+    }
+
+    /// Registers of a left block that are the operand of step `step`.
     pub fn left_registers(&self, step: u32) -> std::ops::Range<u32> {
         let n = self.left.elements() / 2;
         step * n..(step + 1) * n
     }
 
-    /// Registers of a right block of 16 × 16 that are the operand of step `step` for its columns `8·half..`.
+    /// Registers of a right block that are the operand of step `step` for its columns `n·half..`.
     pub fn right_registers(&self, half: u32, step: u32) -> std::ops::Range<u32> {
         let n = self.right.elements() / 2;
         let first = 2 * half + step * n;
@@ -151,5 +304,5 @@ impl Atom {
     }
 }
 
-/// Rows and columns of the blocks that fragments of operands are loaded in: four matrices of 8 × 8.
+/// Rows of left blocks and columns of right ones: fragments of operands are loaded in blocks.
 pub const BLOCK: u32 = 16;

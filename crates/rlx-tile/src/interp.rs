@@ -6,8 +6,8 @@
 //! waited for. Also checked: every access is within its buffer and aligned as its view promises, no element is stored twice, nothing is
 //! read before it is written.
 //!
-//! Matrix instructions take their operands from lanes' registers as [`crate::atom`] has them, and `ldmatrix` puts them there as the vendor
-//! documents it, so a fragment that is loaded in another order than it is multiplied gives wrong results here, too. An instruction computes
+//! Matrix instructions take their operands from lanes' registers as [`crate::atom`] has them, and loads put them there as `ldmatrix` is documented or as
+//! the text does it, so a fragment that is loaded in another order than it is multiplied gives wrong results here, too. An instruction computes
 //! its sum of products exactly (in f64) and rounds once; hardware keeps fewer digits, and the vendors do not say how many.
 //!
 //! Counted are the same things as of kernels: [`mod@rlx_kernel::interp::count`].
@@ -187,7 +187,7 @@ impl<'a> Group<'a> {
                 for w in 0..self.warps.len() {
                     let at = self.warps[w].place;
                     let (row, col) = (self.position(row, at) as u32, self.position(col, at) as u32);
-                    let (tile, lane) = (*from, w * 32);
+                    let (tile, lane) = (*from, w * self.p.arch.lanes() as usize);
                     let (shared, count) = (&mut self.shared, &mut self.count);
                     let from = fragments::Source { tile, stage, row, col, depth_rows: *depth_rows, lane };
                     self.warps[w].load(self.p, *to, &from, shared, count)?;

@@ -8,7 +8,7 @@
 use rlx_ir::DType;
 use rlx_kernel::ir::{Buffer, BufferDecl};
 
-use crate::atom::{Arch, Atom, LANES};
+use crate::atom::{Arch, Atom};
 use crate::layout::{CHUNK, Swizzle};
 use crate::scalar::Scalar;
 
@@ -159,9 +159,9 @@ pub enum Role {
 pub struct FragmentDecl {
     /// Which operand.
     pub role: Role,
-    /// Rows, a multiple of 16.
+    /// Rows, a multiple of 16; of right operands, of the depth of the instruction's blocks.
     pub rows: u32,
-    /// Columns, a multiple of 16.
+    /// Columns, a multiple of 16; of left operands, of the depth of the instruction's blocks.
     pub cols: u32,
 }
 
@@ -201,7 +201,7 @@ pub enum Stmt {
     Wait(u32),
     /// Waits for all lanes of the workgroup; they see what each wrote into workgroup memory.
     Barrier,
-    /// Loads a fragment of an operand from a tile (`ldmatrix`).
+    /// Loads a fragment of an operand from a tile.
     Load {
         /// The fragment.
         to: Fragment,
@@ -312,7 +312,7 @@ pub struct Program {
 impl Program {
     /// Invocations of a workgroup.
     pub fn workgroup(&self) -> u32 {
-        self.warps.0 * self.warps.1 * LANES
+        self.warps.0 * self.warps.1 * self.arch.lanes()
     }
 
     /// Bytes of workgroup memory.

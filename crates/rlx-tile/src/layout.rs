@@ -34,6 +34,13 @@ impl Swizzle {
         }
     }
 
+    /// The swizzle without bank conflicts for lanes that read single elements: 16 neighbours of a row each half of the lanes, from rows that are 8 or
+    /// 16 apart. Rows have at least 32 elements, a power of two.
+    pub fn of_elements(cols: u32) -> Swizzle {
+        let bits = (cols / CHUNK).ilog2().min(3);
+        Swizzle { bits, shift: 2 }
+    }
+
     /// Where chunk `chunk` of row `row` is in its row.
     pub fn chunk(self, row: u32, chunk: u32) -> u32 {
         chunk ^ (row >> self.shift & ((1 << self.bits) - 1))

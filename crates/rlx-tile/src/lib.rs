@@ -7,7 +7,7 @@
 //! a scalar body in the kernel language ([`Scalar`]).
 //!
 //! ```text
-//! Matmul ──schedule──▶ Program ──expand──▶ Program ──render──▶ CUDA C with mma.sync, ldmatrix, cp.async
+//! Matmul ──schedule──▶ Program ──expand──▶ Program ──render──▶ CUDA C (mma.sync, ldmatrix, cp.async) or HIP C (MFMA, WMMA)
 //!                        │                    │
 //!                      verify            interpreter (every lane's registers)
 //! ```
@@ -17,16 +17,16 @@
 //! - [`schedule`]: families of programs; so far, matmul.
 //! - [`expand`](mod@expand): software pipelining: a loop whose copies run ahead becomes statements in order.
 //! - [`interp`]: runs programs on the CPU lane by lane, finds races and missing waits, counts bank conflicts and sectors.
-//! - [`render`]: CUDA C.
+//! - [`render`]: CUDA C and HIP C.
 //!
-//! No device chooses these programs yet: they are compiled by NVIDIA's compiler and interpreted, and have not run on hardware.
+//! No device chooses these programs yet: they are compiled by the compilers of NVIDIA and AMD and interpreted, and have not run on hardware.
 //!
 //! ```
 //! use rlx_ir::DType;
 //! use rlx_tile::{Arch, schedule::{Matmul, Tiling, matmul}};
 //! let tiling = Tiling { tile: (128, 128, 32), warps: (2, 2), stages: 3, bands: 8 };
 //! let program = matmul(Arch::Sm80, &Matmul::new(DType::BF16), &tiling)?;
-//! assert!(rlx_tile::render::cuda(&program, "k")?.contains("mma.sync.aligned.m16n8k16"));
+//! assert!(rlx_tile::render::source(&program, "k")?.contains("mma.sync.aligned.m16n8k16"));
 //! # Ok::<(), rlx_ir::Error>(())
 //! ```
 #![forbid(unsafe_code)]

@@ -1,5 +1,5 @@
 //! Programs in the language of a device.
 
-mod cuda;
+mod c;
 
-pub use cuda::{cuda, cuda_instructions};
+pub use c::{instructions, source};

@@ -24,7 +24,7 @@ pub enum Rule {
     NoInstruction,
     /// A buffer, uniform, view, tile, fragment or counter that is not declared, or not here.
     Unknown(String),
-    /// A workgroup has 1 to 32 warps.
+    /// A workgroup has 1 to 1024 lanes.
     Warps(u32),
     /// More workgroup memory than the architecture allows: bytes, limit.
     SharedMemory(u64, u32),
@@ -53,7 +53,7 @@ impl fmt::Display for Rule {
         match self {
             Rule::NoInstruction => f.write_str("the architecture has no matrix instruction for the type"),
             Rule::Unknown(what) => write!(f, "{what} is not declared"),
-            Rule::Warps(n) => write!(f, "a workgroup of {n} warps; it has 1 to 32"),
+            Rule::Warps(n) => write!(f, "a workgroup of {n} warps; it has 1 to 1024 lanes"),
             Rule::SharedMemory(bytes, limit) => {
                 write!(f, "{bytes} bytes of workgroup memory; the limit is {limit}")
             }

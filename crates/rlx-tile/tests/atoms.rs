@@ -1,11 +1,18 @@
-//! The tables of matrix instructions against the formulas of the PTX ISA, and the interpreter's `ldmatrix` and `mma` on single instructions.
+//! The tables of matrix instructions against the formulas that vendors document.
 
 use rlx_ir::DType;
 use rlx_tile::Arch;
-use rlx_tile::atom::{ATOMS, Atom, LANES};
+use rlx_tile::atom::{ATOMS, Atom, BLOCK};
 
 /// The row and column of an element of a lane.
 type Formula = fn(u32, u32) -> (u32, u32);
+
+/// An instruction's operands and sums.
+struct Documented {
+    left: Formula,
+    right: Formula,
+    sum: Formula,
+}
 
 /// "Matrix Fragments for mma.m16n8k16 with floating point type" and "… mma.m16n8k8": `groupID = %laneid >> 2`,
 /// `threadID_in_group = %laneid % 4`; row and column of each element by its number `i` in the lane.
@@ -47,37 +54,98 @@ mod documented {
     }
 }
 
+/// AMD's Matrix Instruction Calculator for `v_mfma_f32_16x16x16_f16` and `…_bf16` (CDNA 2 and 3), and the articles on RDNA 3 and 4 for
+/// `v_wmma_f32_16x16x16_f16` and `…_bf16` with warps of 32 lanes.
+mod amd {
+    /// A: i = lane mod 16, k = 4·(lane / 16) + e.
+    pub fn left_mfma(lane: u32, e: u32) -> (u32, u32) {
+        (lane % 16, 4 * (lane / 16) + e)
+    }
+
+    /// D: i = 4·(lane / 16) + e, j = lane mod 16.
+    pub fn sum_mfma(lane: u32, e: u32) -> (u32, u32) {
+        (4 * (lane / 16) + e, lane % 16)
+    }
+
+    /// A on RDNA 3: row lane mod 16, all of the depth, in both halves of the warp.
+    pub fn left_wmma11(lane: u32, e: u32) -> (u32, u32) {
+        (lane % 16, e)
+    }
+
+    /// D on RDNA 3: row 2·e + lane / 16, column lane mod 16.
+    pub fn sum_wmma11(lane: u32, e: u32) -> (u32, u32) {
+        (2 * e + lane / 16, lane % 16)
+    }
+
+    /// A on RDNA 4: row lane mod 16, k = 8·(lane / 16) + e.
+    pub fn left_wmma12(lane: u32, e: u32) -> (u32, u32) {
+        (lane % 16, 8 * (lane / 16) + e)
+    }
+
+    /// D on RDNA 4: row 8·(lane / 16) + e, column lane mod 16.
+    pub fn sum_wmma12(lane: u32, e: u32) -> (u32, u32) {
+        (8 * (lane / 16) + e, lane % 16)
+    }
+}
+
+/// B is laid out as A is, with columns for rows; so are transposed sums, which an instruction makes whose operands are exchanged.
+fn formulas(atom: &Atom) -> Documented {
+    use {amd::*, documented::*};
+    let of = |left, right, sum| Documented { left, right, sum };
+    match (atom.arch, atom.k) {
+        (Arch::Sm80, 16) => of(left_k16, right_k16, sum),
+        (Arch::Sm75, 8) => of(left_k8, right_k8, sum),
+        (Arch::Gfx90a, 16) => of(left_mfma, |l, e| swapped(left_mfma(l, e)), |l, e| swapped(sum_mfma(l, e))),
+        (Arch::Gfx1100, 16) => of(left_wmma11, |l, e| swapped(left_wmma11(l, e)), sum_wmma11),
+        (Arch::Gfx1200, 16) => {
+            of(left_wmma12, |l, e| swapped(left_wmma12(l, e)), |l, e| swapped(sum_wmma12(l, e)))
+        }
+        (arch, k) => panic!("no formulas for a depth of {k} on {}", arch.name()),
+    }
+}
+
+fn swapped((row, col): (u32, u32)) -> (u32, u32) {
+    (col, row)
+}
+
+/// How many lanes have the same element.
+fn copies(atom: &Atom) -> u32 {
+    if atom.arch == Arch::Gfx1100 { 2 } else { 1 }
+}
+
 #[test]
 fn lanes_have_the_elements_that_the_vendor_documents() {
     for atom in &ATOMS {
-        let (left, right): (Formula, Formula) = match atom.k {
-            16 => (documented::left_k16, documented::right_k16),
-            8 => (documented::left_k8, documented::right_k8),
-            k => panic!("no formulas for a depth of {k}"),
-        };
+        let (of, lanes) = (formulas(atom), atom.arch.lanes());
         for (layout, of, elements) in [
-            (&atom.left, left, atom.m * atom.k / LANES),
-            (&atom.right, right, atom.k * atom.n / LANES),
-            (&atom.sum, documented::sum, atom.m * atom.n / LANES),
+            (&atom.left, of.left, copies(atom) * atom.m * atom.k / lanes),
+            (&atom.right, of.right, copies(atom) * atom.k * atom.n / lanes),
+            (&atom.sum, of.sum, atom.m * atom.n / lanes),
         ] {
-            assert_eq!(layout.elements(), elements);
-            for lane in 0..LANES {
+            assert_eq!((layout.elements(), 1 << layout.lane_bits()), (elements, lanes));
+            for lane in 0..lanes {
                 for i in 0..elements {
-                    assert_eq!(layout.at(lane, i), of(lane, i), "{} lane {lane} element {i}", atom.ptx());
+                    let at = layout.at(lane, i);
+                    assert_eq!(at, of(lane, i), "{} lane {lane} element {i}", atom.instruction());
                 }
             }
         }
+        assert_eq!(atom.exchanged, matches!(atom.arch, Arch::Gfx90a | Arch::Gfx1200));
     }
 }
 
 #[test]
-fn every_element_of_an_operand_is_in_one_lane() {
+fn every_element_of_an_operand_is_in_one_lane_or_in_both_halves() {
     for atom in &ATOMS {
-        for (layout, rows, cols) in
-            [(&atom.left, atom.m, atom.k), (&atom.right, atom.k, atom.n), (&atom.sum, atom.m, atom.n)]
-        {
+        for (layout, rows, cols, copies) in [
+            (&atom.left, atom.m, atom.k, copies(atom)),
+            (&atom.right, atom.k, atom.n, copies(atom)),
+            (&atom.sum, atom.m, atom.n, 1),
+        ] {
+            let lanes = 0..atom.arch.lanes();
             let mut at: Vec<_> =
-                (0..LANES).flat_map(|l| (0..layout.elements()).map(move |e| layout.at(l, e))).collect();
+                lanes.flat_map(|l| (0..layout.elements()).map(move |e| layout.at(l, e))).collect();
+            assert_eq!(at.len() as u32, copies * rows * cols);
             at.sort_unstable();
             at.dedup();
             assert_eq!(at.len() as u32, rows * cols);
@@ -86,24 +154,52 @@ fn every_element_of_an_operand_is_in_one_lane() {
     }
 }
 
+/// What lanes load for themselves is the block, neighbours along the depth, and what an instruction multiplies is the same part of the depth in
+/// both operands: left and right blocks are loaded alike, and the registers of a step are at the same places.
+#[test]
+fn blocks_that_lanes_load_are_whole() {
+    for (atom, own) in ATOMS.iter().filter_map(|a| Some((a, a.own.as_ref()?))) {
+        let mut all: Vec<_> =
+            (0..atom.arch.lanes()).flat_map(|l| (0..own.elements()).map(move |e| own.at(l, e))).collect();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len() as u32, BLOCK * atom.depth, "{}", atom.instruction());
+        assert!(all.iter().all(|&(a, d)| a < BLOCK && d < atom.depth));
+        assert_eq!(own.neighbours(), own.elements());
+        assert!(own.elements().is_multiple_of(8), "whole chunks");
+        for lane in 0..atom.arch.lanes() {
+            assert_eq!(own.at(lane, 0).0, atom.left.at(lane, 0).0);
+            assert_eq!(own.at(lane, 0).0, atom.right.at(lane, 0).1);
+        }
+        for step in 0..atom.steps() {
+            assert_eq!(atom.left_registers(step), atom.right_registers(0, step));
+        }
+    }
+}
+
 #[test]
 fn architectures_have_the_instructions_of_their_types() {
-    let ptx = |arch, dtype| Atom::of(arch, dtype).map(Atom::ptx);
+    let ptx = |arch, dtype| Atom::of(arch, dtype).map(Atom::instruction);
     assert_eq!(ptx(Arch::Sm75, DType::F16).unwrap(), "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32");
     assert_eq!(ptx(Arch::Sm80, DType::F16).unwrap(), "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32");
     assert_eq!(ptx(Arch::Sm80, DType::BF16).unwrap(), "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32");
     assert_eq!(ptx(Arch::Sm75, DType::BF16), None);
-    assert_eq!(ptx(Arch::Sm80, DType::F32), None);
+    assert!(Arch::ALL.iter().all(|&arch| ptx(arch, DType::F32).is_none()));
+    let amd = ptx(Arch::Gfx90a, DType::BF16).unwrap();
+    assert_eq!(amd, "__builtin_amdgcn_mfma_f32_16x16x16bf16_1k");
+    let amd = ptx(Arch::Gfx1200, DType::F16).unwrap();
+    assert_eq!(amd, "__builtin_amdgcn_wmma_f32_16x16x16_f16_w32_gfx12");
 }
 
-/// The registers that make up each operand of a step are those of the matrices that it multiplies.
+/// The registers that make up each operand of a step are those of the block that it multiplies.
 #[test]
 fn steps_take_the_registers_of_their_depth() {
     for atom in &ATOMS {
         let mut left: Vec<u32> = (0..atom.steps()).flat_map(|s| atom.left_registers(s)).collect();
         left.sort_unstable();
-        assert_eq!(left, [0, 1, 2, 3]);
+        let all: Vec<u32> = (0..atom.block_registers()).collect();
+        assert_eq!(left, all);
         let halves = |half| (0..atom.steps()).flat_map(move |s| atom.right_registers(half, s));
-        assert_eq!(halves(0).chain(halves(1)).collect::<Vec<_>>(), [0, 1, 2, 3]);
+        assert_eq!((0..atom.halves()).flat_map(halves).collect::<Vec<_>>(), all);
     }
 }

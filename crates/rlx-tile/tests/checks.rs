@@ -150,7 +150,9 @@ fn races_and_missing_waits_are_found() {
     assert!(found(Arch::Sm80, late).contains("under way"));
     // Without asynchronous copies there are a barrier before the loop and one at the end of an iteration.
     assert!(found(Arch::Sm75, barrier).contains("a race"));
-    assert!(found(Arch::Sm75, |p| p.body.retain(|s| !matches!(s, Stmt::Barrier))).contains("a race"));
+    for arch in [Arch::Sm75, Arch::Gfx90a, Arch::Gfx1100, Arch::Gfx1200] {
+        assert!(found(arch, |p| p.body.retain(|s| !matches!(s, Stmt::Barrier))).contains("a race"));
+    }
 }
 
 #[test]
@@ -191,10 +193,24 @@ fn tiles_without_swizzle_have_bank_conflicts() {
     assert_eq!((swizzled.conflicts, swizzled.ways), (0, 1));
 }
 
+/// So do tiles of which lanes load single elements, with the swizzle of tiles that are loaded by chunks.
+#[test]
+fn tiles_loaded_by_elements_need_another_swizzle() {
+    for arch in [Arch::Gfx90a, Arch::Gfx1200] {
+        let case = case(arch);
+        let mut p = case.program();
+        p.tiles[1].swizzle = Swizzle::of(p.tiles[1].cols);
+        let (_, counters) = case.interpret(&p).unwrap();
+        assert_eq!(counters.ways, 2, "rows that are 8 apart have the same order");
+        let (_, swizzled) = case.interpret(&case.program()).unwrap();
+        assert_eq!((swizzled.conflicts, swizzled.ways), (0, 1));
+    }
+}
+
 /// Tilings of an architecture give the same bits.
 #[test]
 fn tilings_give_the_same_bits() {
-    for arch in [Arch::Sm75, Arch::Sm80] {
+    for arch in Arch::ALL {
         let mut case = case(arch);
         let mut results = Vec::new();
         for tiling in rlx_tile::schedule::tilings(arch) {

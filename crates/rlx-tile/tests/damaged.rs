@@ -9,7 +9,7 @@ use rlx_kernel::ir::Buffer;
 use rlx_tile::expand::expand;
 use rlx_tile::ir::{Coord, Copy, Counter, Fragment, Index, Program, Role, Size, Stage, Stmt, Tile, View};
 use rlx_tile::layout::Swizzle;
-use rlx_tile::render::cuda;
+use rlx_tile::render::source;
 use rlx_tile::verify::verify;
 use rlx_tile::{Arch, interp};
 
@@ -122,7 +122,7 @@ fn damage(g: &mut Gen, p: &mut Program) {
     match g.int(0..=13) {
         0 => p.warps = (number(g), number(g)),
         1 => p.dtype = g.pick(&[DType::F16, DType::BF16, DType::F32, DType::I4]),
-        2 => p.arch = Arch::Sm75,
+        2 => p.arch = g.pick(&Arch::ALL),
         3 => (p.grid.tile.0, p.grid.bands) = (number(g), number(g)),
         4 => p.grid.batch.push(size(g)),
         5 => {
@@ -167,7 +167,7 @@ fn damaged_programs_are_rejected_or_run() {
     let (mut accepted, mut rejected) = (0, 0);
     for seed in 0..PROGRAMS {
         let mut g = Gen::new(seed);
-        let arch = g.pick(&[Arch::Sm75, Arch::Sm80]);
+        let arch = g.pick(&Arch::ALL);
         let case = Case::random(&mut g, arch);
         let mut p = case.program();
         if g.chance(0.5) {
@@ -180,12 +180,12 @@ fn damaged_programs_are_rejected_or_run() {
         assert!(!p.to_string().is_empty() && p.hash() == p.hash());
         if let Err(violation) = verify(&p) {
             assert!(!violation.to_string().is_empty());
-            assert!(cuda(&p, "k").is_err());
+            assert!(source(&p, "k").is_err());
             rejected += 1;
             continue;
         }
         accepted += 1;
-        cuda(&p, "k").unwrap_or_else(|e| panic!("seed {seed}: {e}\n{p}"));
+        source(&p, "k").unwrap_or_else(|e| panic!("seed {seed}: {e}\n{p}"));
         let (mut pools, bindings) = case.memory();
         let uniforms = case.uniforms();
         // A damaged grid may have very many workgroups: what one of them does is the same.

@@ -30,3 +30,18 @@ fn random_matmuls_of_sm_75_are_right() {
 fn random_matmuls_of_sm_80_are_right() {
     random_matmuls(Arch::Sm80);
 }
+
+#[test]
+fn random_matmuls_of_gfx90a_are_right() {
+    random_matmuls(Arch::Gfx90a);
+}
+
+#[test]
+fn random_matmuls_of_gfx1100_are_right() {
+    random_matmuls(Arch::Gfx1100);
+}
+
+#[test]
+fn random_matmuls_of_gfx1200_are_right() {
+    random_matmuls(Arch::Gfx1200);
+}

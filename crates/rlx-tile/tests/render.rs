@@ -5,21 +5,32 @@ mod programs;
 
 use std::path::PathBuf;
 
+use rlx_tile::atom::Vendor;
 use rlx_tile::expand::expand;
-use rlx_tile::render::cuda;
+use rlx_tile::render::source;
 
-/// Where `RLX_CUDA_OUT` says, every program is left as a file for NVRTC; a tile program's name begins with the least architecture.
+/// Where `RLX_CUDA_OUT` says, every program for NVIDIA's devices is left as a file for NVRTC; a tile program's name begins with the least architecture.
 #[test]
 fn every_kernel_renders_as_cuda_with_matrix_instructions() {
-    let out = std::env::var_os("RLX_CUDA_OUT").map(PathBuf::from);
-    for (name, program) in programs::programs() {
-        let text = cuda(&program, "k").unwrap_or_else(|e| panic!("{name}: {e}"));
-        let atom = program.atom().unwrap();
-        assert!(text.contains(&atom.ptx()), "{name} has no {}", atom.ptx());
+    render_all(Vendor::Nvidia, "RLX_CUDA_OUT", "cu");
+}
+
+/// The same for AMD's devices and clang, by `RLX_HIP_OUT`.
+#[test]
+fn every_kernel_renders_as_hip_with_matrix_instructions() {
+    render_all(Vendor::Amd, "RLX_HIP_OUT", "hip");
+}
+
+fn render_all(vendor: Vendor, variable: &str, extension: &str) {
+    let out = std::env::var_os(variable).map(PathBuf::from);
+    for (name, program) in programs::programs().into_iter().filter(|(_, p)| p.arch.vendor() == vendor) {
+        let text = source(&program, "kernel").unwrap_or_else(|e| panic!("{name}: {e}"));
+        let instruction = program.atom().unwrap().instruction();
+        assert!(text.contains(&instruction), "{name} has no {instruction}");
         let asynchronous = program.arch.copies_async() && !name.contains("odd") && !name.contains("f32");
         assert_eq!(text.contains("cp.async.cg"), asynchronous, "{name}");
         if let Some(out) = &out {
-            std::fs::write(out.join(format!("tile.{name}.cu")), text).unwrap();
+            std::fs::write(out.join(format!("tile.{name}.{extension}")), text).unwrap();
         }
     }
 }
@@ -34,17 +45,18 @@ fn compare(file: &str, text: &str) {
     assert!(want == text, "{file} is out of date; RLX_BLESS=1 writes it again:\n{text}");
 }
 
-/// The text form, before and after software pipelining, and CUDA C.
+/// The text form, before and after software pipelining, and CUDA C or HIP C.
 #[test]
 fn golden_files_hold() {
     let all = programs::programs();
-    for (file, wanted) in [
-        ("sm_75_f16", "sm_75.f16.64x64x32.2x2.s2.nn"),
-        ("sm_80_bf16_gelu", "sm_80.bf16.128x128x32.2x2.s3.nn.bias_gelu"),
+    for (file, extension, wanted) in [
+        ("sm_75_f16", "cu", "sm_75.f16.64x64x32.2x2.s2.nn"),
+        ("sm_80_bf16_gelu", "cu", "sm_80.bf16.128x128x32.2x2.s3.nn.bias_gelu"),
+        ("gfx90a_bf16", "hip", "gfx90a.bf16.64x64x32.2x2.s2.nn"),
     ] {
         let (_, program) = all.iter().find(|(name, _)| name == wanted).expect("a program of this name");
         compare(&format!("{file}.tile"), &program.to_string());
         compare(&format!("{file}.expanded.tile"), &expand(program).to_string());
-        compare(&format!("{file}.cu"), &cuda(program, "k").unwrap());
+        compare(&format!("{file}.{extension}"), &source(program, "k").unwrap());
     }
 }

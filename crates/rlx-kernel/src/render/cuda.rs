@@ -64,6 +64,11 @@ pub fn cuda_prelude() -> String {
     format!("{TYPES}{CUDA}{BRAIN}")
 }
 
+/// What stands before kernels in HIP C, the conversions from floats to integers among it.
+pub fn hip_prelude() -> String {
+    format!("{TYPES}{HIP}{BRAIN}")
+}
+
 /// The statements of a kernel in CUDA C with its variables declared before, for code that has its buffers as `b0`, … and its uniforms as `u`. The
 /// first `given` variables are declared and set by that code.
 ///

@@ -13,7 +13,7 @@
 mod cuda;
 mod wgsl;
 
-pub use cuda::{cuda, cuda_body, cuda_element, cuda_prelude, hip};
+pub use cuda::{cuda, cuda_body, cuda_element, cuda_prelude, hip, hip_prelude};
 pub use wgsl::{WgslOptions, wgsl};
 
 use std::fmt::Write;

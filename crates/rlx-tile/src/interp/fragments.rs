@@ -1,17 +1,17 @@
-//! The registers of a warp's lanes: `ldmatrix` and matrix instructions.
+//! The registers of a warp's lanes: loads of operands and matrix instructions.
 
 use half::{bf16, f16};
 use rlx_ir::DType;
 use rlx_kernel::interp::Counters;
 
 use super::shared::{self, Chunks, Step};
-use crate::atom::{Atom, BLOCK, LANES, Lanes};
+use crate::atom::{Atom, BLOCK, Lanes};
 use crate::ir::{Fragment, Program, Role, Tile};
-
-const WARP: usize = LANES as usize;
+use crate::layout::CHUNK;
 
 /// A warp.
 pub struct Warp {
+    lanes: usize,
     /// Its row and column in the workgroup.
     pub place: (u32, u32),
     /// Sums of each fragment: those of lane 0, then of lane 1, …; empty before the first use.
@@ -40,32 +40,36 @@ fn number(dtype: DType, bits: u16) -> f64 {
 }
 
 /// Sums that a lane has of a fragment.
-pub fn sums_of_lane(rows: u32, cols: u32) -> usize {
-    (rows * cols / LANES) as usize
+fn sums_of_lane(p: &Program, f: Fragment) -> usize {
+    let decl = p.fragment(f);
+    (decl.rows * decl.cols / p.arch.lanes()) as usize
 }
 
 impl Warp {
     pub fn new(p: &Program, row: u32, col: u32) -> Self {
         let n = p.fragments.len();
-        Warp { place: (row, col), sums: vec![Vec::new(); n], registers: vec![Vec::new(); n] }
+        Warp {
+            lanes: p.arch.lanes() as usize,
+            place: (row, col),
+            sums: vec![Vec::new(); n],
+            registers: vec![Vec::new(); n],
+        }
     }
 
     pub fn zero(&mut self, p: &Program, f: Fragment) {
-        let decl = p.fragment(f);
-        self.sums[f.0 as usize] = vec![0.0; sums_of_lane(decl.rows, decl.cols) * WARP];
+        self.sums[f.0 as usize] = vec![0.0; sums_of_lane(p, f) * self.lanes];
     }
 
     /// The sum number `index` of a lane.
     pub fn sum(&self, f: Fragment, lane: usize, index: usize) -> Step<f32> {
         let sums = &self.sums[f.0 as usize];
-        let of_lane = sums.len() / WARP;
+        let of_lane = sums.len() / self.lanes;
         sums.get(lane * of_lane + index)
             .copied()
             .ok_or_else(|| format!("f{} is stored before it is set", f.0))
     }
 
-    /// Loads a fragment by `ldmatrix.x4`, which loads four matrices of 8 × 8 elements: lane `8·i + r` says where row `r` of matrix `i` is, and gets
-    /// elements `2·(lane mod 4)` and the next of row `lane / 4` of each matrix (`.trans`: of its transpose).
+    /// Loads a fragment, block by block, as the architecture does.
     pub fn load(
         &mut self,
         p: &Program,
@@ -74,38 +78,31 @@ impl Warp {
         memory: &mut Chunks,
         count: &mut Counters,
     ) -> Step {
-        let (decl, tile) = (p.fragment(to), p.tile(from.tile));
-        let (across, along) = (decl.rows / BLOCK, decl.cols / BLOCK);
-        let blocks = (across * along) as usize;
-        let mut registers = vec![0u32; blocks * 4 * WARP];
-        let as_stored = (decl.role == Role::Left) != from.depth_rows;
+        let atom = p.atom().ok_or("no matrix instruction")?;
+        let decl = p.fragment(to);
+        // Rows and columns of a block; those of a right operand are depth × columns.
+        let (rows, cols) = match decl.role {
+            Role::Right => (atom.depth, BLOCK),
+            _ => (BLOCK, atom.depth),
+        };
+        let (across, along) = (decl.rows / rows, decl.cols / cols);
+        // Whether the tile's rows are the operand's.
+        let as_declared = (decl.role == Role::Right) == from.depth_rows;
+        let (blocks, n) = ((across * along) as usize, atom.block_registers() as usize);
+        let mut registers = vec![0u32; blocks * n * self.lanes];
         for block in 0..blocks {
-            let (i, j) = (block as u32 / along * BLOCK, block as u32 % along * BLOCK);
-            // A right fragment's blocks are depth × columns.
-            let stored_so = match decl.role {
-                Role::Right => from.depth_rows,
-                _ => !from.depth_rows,
+            let (i, j) = (block as u32 / along * rows, block as u32 % along * cols);
+            let (i, j) = if as_declared { (i, j) } else { (j, i) };
+            let corner = (from.row + i, from.col + j);
+            let mut set = |lane: usize, register: usize, low: u16, high: u16| {
+                registers[(lane * blocks + block) * n + register] = u32::from(low) | u32::from(high) << 16;
             };
-            let (row, col) = if stored_so { (i, j) } else { (j, i) };
-            let mut chunks = [None; WARP];
-            let mut rows = [[0u16; 8]; WARP];
-            for lane in 0..LANES {
-                let (third, fourth) = ((lane >> 3 & 1) * 8, (lane >> 4) * 8);
-                let (down, right) = if as_stored { (third, fourth) } else { (fourth, third) };
-                let at = (from.row + row + lane % 8 + down, from.col + col + right);
-                let chunk = memory.at(from.tile, tile.chunk_at(from.stage, at.0, at.1));
-                chunks[lane as usize] = Some(chunk);
-                rows[lane as usize] = memory.read(chunk, from.lane + lane as usize)?;
-            }
-            shared::count(count, &chunks);
-            for lane in 0..WARP {
-                for matrix in 0..4 {
-                    let (r, c) = (lane / 4, 2 * (lane % 4));
-                    let of = |r: usize, c: usize| u32::from(rows[8 * matrix + r][c]);
-                    let (low, high) =
-                        if from.depth_rows { (of(c, r), of(c + 1, r)) } else { (of(r, c), of(r, c + 1)) };
-                    registers[(lane * blocks + block) * 4 + matrix] = low | high << 16;
+            match &atom.own {
+                None => {
+                    let by_rows = (decl.role == Role::Left) != from.depth_rows;
+                    load_matrices(p, from, (corner, by_rows), (memory, count), &mut set)?;
                 }
+                Some(own) => load_own(p, from, (corner, own), (memory, count), &mut set)?,
             }
         }
         self.registers[to.0 as usize] = registers;
@@ -115,25 +112,27 @@ impl Warp {
     pub fn mma(&mut self, p: &Program, sum: Fragment, left: Fragment, right: Fragment) -> Step {
         let atom = p.atom().ok_or("no matrix instruction")?;
         let (s, l) = (p.fragment(sum), p.fragment(left));
-        let (rows, cols, depth) = (s.rows / atom.m, s.cols / atom.n, l.cols / BLOCK);
-        let per_lane = sums_of_lane(s.rows, s.cols);
+        let (rows, cols, depth) = (s.rows / atom.m, s.cols / atom.n, l.cols / atom.depth);
+        let per_lane = sums_of_lane(p, sum);
         let mut sums = std::mem::take(&mut self.sums[sum.0 as usize]);
         let (a, b) = (&self.registers[left.0 as usize], &self.registers[right.0 as usize]);
         if sums.is_empty() || a.is_empty() || b.is_empty() {
             return Err("a matrix instruction with an operand that was not set".to_string());
         }
-        let (a_lane, b_lane) = (a.len() / WARP, b.len() / WARP);
+        let (a_lane, b_lane) = (a.len() / self.lanes, b.len() / self.lanes);
+        let (n, halves, of_sum) = (atom.block_registers(), atom.halves(), atom.sum.elements());
         for d in 0..depth {
             for step in 0..atom.steps() {
                 for i in 0..rows {
-                    let block = (i * depth + d) * 4;
+                    let block = (i * depth + d) * n;
                     let of = atom.left_registers(step);
                     let matrix = gather(atom, &atom.left, (a, a_lane), block + of.start);
                     for j in 0..cols {
-                        let block = (d * (cols / 2) + j / 2) * 4;
-                        let of = atom.right_registers(j % 2, step);
+                        let block = (d * (cols / halves) + j / halves) * n;
+                        let of = atom.right_registers(j % halves, step);
                         let other = gather(atom, &atom.right, (b, b_lane), block + of.start);
-                        multiply(atom, &matrix, &other, &mut sums, per_lane, (i * cols + j) as usize * 4);
+                        let first = ((i * cols + j) * of_sum) as usize;
+                        multiply(atom, &matrix, &other, &mut sums, per_lane, first);
                     }
                 }
             }
@@ -143,13 +142,89 @@ impl Warp {
     }
 }
 
+/// Workgroup memory, and what is counted of its accesses.
+type Memory<'m> = (&'m mut Chunks, &'m mut Counters);
+
+/// A block by `ldmatrix.x4`, which loads four matrices of 8 × 8 elements: lane `8·i + r` says where row `r` of matrix `i` is, and gets
+/// elements `2·(lane mod 4)` and the next of row `lane / 4` of each matrix (`.trans`: of its transpose). The second matrix is below the first
+/// where lanes go by rows, else beside it.
+fn load_matrices(
+    p: &Program,
+    from: &Source,
+    (corner, by_rows): ((u32, u32), bool),
+    (memory, count): Memory,
+    set: &mut dyn FnMut(usize, usize, u16, u16),
+) -> Step {
+    const WARP: usize = 32;
+    let tile = p.tile(from.tile);
+    let mut chunks = [None; WARP];
+    let mut rows = [[0u16; CHUNK as usize]; WARP];
+    for lane in 0..WARP as u32 {
+        let (third, fourth) = ((lane >> 3 & 1) * 8, (lane >> 4) * 8);
+        let (down, right) = if by_rows { (third, fourth) } else { (fourth, third) };
+        let at = (corner.0 + lane % 8 + down, corner.1 + right);
+        let chunk = memory.at(from.tile, tile.chunk_at(from.stage, at.0, at.1));
+        chunks[lane as usize] = Some(chunk);
+        rows[lane as usize] = memory.read(chunk, from.lane + lane as usize)?;
+    }
+    shared::count(count, &chunks);
+    for lane in 0..WARP {
+        for matrix in 0..4 {
+            let (r, c) = (lane / 4, 2 * (lane % 4));
+            let of = |r: usize, c: usize| rows[8 * matrix + r][c];
+            match from.depth_rows {
+                true => set(lane, matrix, of(c, r), of(c + 1, r)),
+                false => set(lane, matrix, of(r, c), of(r, c + 1)),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A block that each lane loads its elements of: whole chunks where the tile's rows run across the depth, which makes the depth's elements
+/// neighbours, else one element after the other.
+fn load_own(
+    p: &Program,
+    from: &Source,
+    (corner, own): ((u32, u32), &Lanes),
+    (memory, count): Memory,
+    set: &mut dyn FnMut(usize, usize, u16, u16),
+) -> Step {
+    let tile = p.tile(from.tile);
+    let lanes = p.arch.lanes();
+    let mut elements = vec![vec![0u16; own.elements() as usize]; lanes as usize];
+    let together = if from.depth_rows { 1 } else { CHUNK };
+    for first in (0..own.elements()).step_by(together as usize) {
+        let mut accesses = Vec::new();
+        for lane in 0..lanes {
+            let (across, depth) = own.at(lane, first);
+            let (down, right) = if from.depth_rows { (depth, across) } else { (across, depth) };
+            let at = (corner.0 + down, corner.1 + right);
+            let chunk = memory.at(from.tile, tile.chunk_at(from.stage, at.0, at.1));
+            let data = memory.read(chunk, from.lane + lane as usize)?;
+            let (to, within) = (first as usize, (at.1 % CHUNK) as usize);
+            let n = together as usize;
+            elements[lane as usize][to..to + n].copy_from_slice(&data[within..within + n]);
+            accesses.push((chunk, within));
+        }
+        match from.depth_rows {
+            true => shared::count_elements(count, &accesses),
+            false => shared::count(count, &accesses.iter().map(|a| Some(a.0)).collect::<Vec<_>>()),
+        }
+    }
+    for (lane, elements) in elements.iter().enumerate() {
+        elements.chunks(2).enumerate().for_each(|(i, pair)| set(lane, i, pair[0], pair[1]));
+    }
+    Ok(())
+}
+
 /// A matrix of at most 16 × 16.
 type Matrix = [[f64; 16]; 16];
 
 /// The operand of a matrix instruction, from the lanes' registers `first..`.
 fn gather(atom: &Atom, layout: &Lanes, (registers, of_lane): (&[u32], usize), first: u32) -> Matrix {
     let mut matrix = [[0.0; 16]; 16];
-    for lane in 0..LANES {
+    for lane in 0..atom.arch.lanes() {
         for element in 0..layout.elements() {
             let register = registers[lane as usize * of_lane + (first + element / 2) as usize];
             let (row, col) = layout.at(lane, element);
@@ -161,7 +236,7 @@ fn gather(atom: &Atom, layout: &Lanes, (registers, of_lane): (&[u32], usize), fi
 }
 
 fn multiply(atom: &Atom, left: &Matrix, right: &Matrix, sums: &mut [f32], per_lane: usize, first: usize) {
-    for lane in 0..LANES {
+    for lane in 0..atom.arch.lanes() {
         for element in 0..atom.sum.elements() {
             let (row, col) = atom.sum.at(lane, element);
             let products = (0..atom.k as usize).map(|k| left[row as usize][k] * right[k][col as usize]);

@@ -5,7 +5,6 @@ use rlx_ir::DType;
 
 use super::Group;
 use super::shared::{self, Chunk, Step};
-use crate::atom::LANES;
 use crate::ir::{Copy, Fragment, Index, Size, View};
 use crate::layout::CHUNK;
 use crate::scalar::Scalar;
@@ -60,9 +59,10 @@ impl Group<'_> {
         let mut fetched = Vec::new();
         let chunks = tile.rows * tile.chunks();
         // Lanes are numbered through the warps, and a workgroup's next chunks follow in another round.
-        for warp in (0..chunks).step_by(LANES as usize) {
+        let lanes = self.p.arch.lanes();
+        for warp in (0..chunks).step_by(lanes as usize) {
             let mut accesses = vec![Vec::new(); (CHUNK / view.vector) as usize];
-            for chunk in warp..(warp + LANES).min(chunks) {
+            for chunk in warp..(warp + lanes).min(chunks) {
                 let at =
                     (row + i64::from(chunk / tile.chunks()), col + i64::from(chunk % tile.chunks() * CHUNK));
                 let mut elements = [None; CHUNK as usize];
@@ -113,7 +113,7 @@ impl Group<'_> {
             }
             written.push(Some(chunk));
         }
-        for warp in written.chunks(LANES as usize) {
+        for warp in written.chunks(self.p.arch.lanes() as usize) {
             shared::count(&mut self.count, warp);
         }
         Ok(())
@@ -131,7 +131,7 @@ impl Group<'_> {
         scalar.eval(x, [self.batch.0, row as i32, col as i32], self.uniforms, &mut load)
     }
 
-    /// Stores sums: each lane has pairs of neighbouring columns.
+    /// Stores sums, those that are neighbours in a lane together.
     pub(super) fn store(
         &mut self,
         to: View,
@@ -150,48 +150,49 @@ impl Group<'_> {
                     first.0 + i64::from(index / across * atom.m),
                     first.1 + i64::from(index % across * atom.n),
                 );
-                for pair in 0..2 {
-                    self.store_pairs(w, (to, from), corner, (index, pair), map)?;
+                for element in (0..atom.sum.elements()).step_by(atom.sum.neighbours() as usize) {
+                    self.store_neighbours(w, (to, from), corner, (index, element), map)?;
                 }
             }
         }
         Ok(())
     }
 
-    /// Stores the pair of sums number `pair` of every lane of the instruction number `index`.
-    fn store_pairs(
+    /// Stores the sums from number `element` on that are neighbours, of every lane of the instruction number `index`.
+    fn store_neighbours(
         &mut self,
         w: usize,
         (to, from): (View, Fragment),
         corner: (i64, i64),
-        (index, pair): (u32, u32),
+        (index, element): (u32, u32),
         map: Option<&Scalar>,
     ) -> Step {
         let atom = self.p.atom().ok_or("no matrix instruction")?;
         let view = self.p.view(to).clone();
         let (buffer, dtype) = (view.buffer.index(), self.p.view_dtype(to));
         let (rows, cols) = (self.value(view.rows), self.value(view.cols));
-        let together = view.vector.min(2);
-        let mut accesses = [Vec::new(), Vec::new()];
-        for lane in 0..LANES {
-            for i in 0..2 {
-                let (r, c) = atom.sum.at(lane, 2 * pair + i);
+        let neighbours = atom.sum.neighbours();
+        let together = view.vector.min(neighbours);
+        let mut accesses = vec![Vec::new(); (neighbours / together) as usize];
+        for lane in 0..self.p.arch.lanes() {
+            for i in 0..neighbours {
+                let (r, c) = atom.sum.at(lane, element + i);
                 let (r, c) = (corner.0 + i64::from(r), corner.1 + i64::from(c));
                 if r >= rows || c >= cols {
                     continue;
                 }
-                let x = self.warps[w].sum(from, lane as usize, (4 * index + 2 * pair + i) as usize)?;
+                let number = atom.sum.elements() * index + element + i;
+                let x = self.warps[w].sum(from, lane as usize, number as usize)?;
                 let x = self.mapped(map, x, (r, c))?;
                 let at = self.element(to, r, c)?;
-                let element = self.checked(buffer, at)?;
-                if !self.stored.insert((buffer as u32, element)) {
-                    return Err(format!("element {element} of b{buffer} is stored twice"));
+                let stored = self.checked(buffer, at)?;
+                if !self.stored.insert((buffer as u32, stored)) {
+                    return Err(format!("element {stored} of b{buffer} is stored twice"));
                 }
-                self.pools.store(&self.bindings[buffer], element, dtype, u64::from(x.to_bits()));
+                self.pools.store(&self.bindings[buffer], stored, dtype, u64::from(x.to_bits()));
                 let bits = dtype.bits() as u64;
-                match together {
-                    2 if i == 1 => {}
-                    n => accesses[i as usize].push((at as u64 * bits, u64::from(n) * bits)),
+                if i % together == 0 {
+                    accesses[(i / together) as usize].push((at as u64 * bits, u64::from(together) * bits));
                 }
             }
         }

@@ -131,3 +131,10 @@ pub fn count(counters: &mut Counters, chunks: &[Option<usize>]) {
         counters.shared_access(lanes.iter().flatten().flat_map(|&at| (0..4).map(move |w| at as u64 * 4 + w)));
     }
 }
+
+/// Counts an access of a warp to single elements of chunks, served 32 lanes at a time.
+pub fn count_elements(counters: &mut Counters, elements: &[(usize, usize)]) {
+    for lanes in elements.chunks(32) {
+        counters.shared_access(lanes.iter().map(|&(at, element)| at as u64 * 4 + element as u64 / 2));
+    }
+}

@@ -111,8 +111,9 @@ impl Tiling {
 pub fn tilings(arch: Arch) -> Vec<Tiling> {
     let stages = |ahead: u32| if arch.copies_async() { ahead } else { 2 };
     let of = |tile, warps, ahead| Tiling { tile, warps, stages: stages(ahead), bands: 8 };
-    // Where copies wait in registers, four warps would have too few of them.
-    let large = if arch.copies_async() { (2, 2) } else { (2, 4) };
+    // Where copies wait in registers, four warps of 32 lanes would have too few of them.
+    let large = if arch.copies_async() || arch.lanes() == 64 { (2, 2) } else { (2, 4) };
+    let least = Atom::of(arch, DType::F16).map_or(BLOCK, |atom| atom.depth);
     vec![
         of((128, 128, 32), large, 3),
         of((128, 64, 32), (2, 2), 4),
@@ -120,7 +121,7 @@ pub fn tilings(arch: Arch) -> Vec<Tiling> {
         of((64, 128, 32), (2, 2), 3),
         of((32, 64, 64), (1, 2), 4),
         of((16, 64, 64), (1, 2), 4),
-        of((32, 32, 16), (1, 1), 2),
+        of((32, 32, least), (1, 1), 2),
     ]
 }
 
@@ -220,17 +221,17 @@ pub fn matmul(arch: Arch, what: &Matmul, tiling: &Tiling) -> Result<Program> {
     let unsupported = |why: String| {
         Error::new(ErrorKind::Unsupported, format!("matmul {} on {}: {why}", tiling.name(), arch.name()))
     };
-    if Atom::of(arch, what.compute).is_none() {
+    let Some(atom) = Atom::of(arch, what.compute) else {
         return Err(unsupported(format!("no matrix instruction multiplies {}", what.compute))
-            .with_hint("f16 needs sm_75, bf16 sm_80"));
-    }
+            .with_hint("f16 needs sm_75 or AMD's matrix instructions, bf16 sm_80 or those"));
+    };
     let ((tm, tn, tk), (wr, wc)) = (tiling.tile, tiling.warps);
     let whole =
         |size: u32, parts: u32| (1..=32).contains(&parts) && size > 0 && size.is_multiple_of(parts * BLOCK);
-    if !(whole(tm, wr) && whole(tn, wc) && whole(tk, 1)) {
-        return Err(unsupported(format!("warps multiply blocks of {BLOCK}")));
+    if !(whole(tm, wr) && whole(tn, wc) && tk > 0 && tk.is_multiple_of(atom.depth)) {
+        return Err(unsupported(format!("warps multiply blocks of {BLOCK}, over a depth of {}", atom.depth)));
     }
-    let program = Schedule { arch, what, tiling, warp: (tm / wr, tn / wc) }.program();
+    let program = Schedule { arch, atom, what, tiling, warp: (tm / wr, tn / wc) }.program();
     // What is too large for the architecture is said by the verifier.
     crate::verify::verify(&program).map_err(|v| unsupported(v.to_string()))?;
     Ok(program)
@@ -238,6 +239,7 @@ pub fn matmul(arch: Arch, what: &Matmul, tiling: &Tiling) -> Result<Program> {
 
 struct Schedule<'m> {
     arch: Arch,
+    atom: &'static Atom,
     what: &'m Matmul,
     tiling: &'m Tiling,
     /// Rows and columns of a warp's part.
@@ -252,21 +254,14 @@ const B: Fragment = Fragment(2);
 
 impl Schedule<'_> {
     fn program(&self) -> Program {
-        let (what, (tm, tn, tk)) = (self.what, self.tiling.tile);
+        let (arch, what, (tm, tn, tk)) = (self.arch, self.what, self.tiling.tile);
         let swapped = |o: &Operand, a: u32, b: u32| if o.transposed { (b, a) } else { (a, b) };
-        let left = swapped(&what.left, tm, tk);
-        let right = swapped(&what.right, tk, tn);
-        let tile = |(rows, cols): (u32, u32)| TileDecl {
-            dtype: what.compute,
-            rows,
-            cols,
-            stages: self.tiling.stages,
-            swizzle: Swizzle::of(cols),
-        };
-        let fragment = |role, rows, cols| FragmentDecl { role, rows, cols };
+        let left = self.tile(swapped(&what.left, tm, tk), what.left.transposed);
+        let right = self.tile(swapped(&what.right, tk, tn), !what.right.transposed);
+        let (fragment, depth) = (|role, rows, cols| FragmentDecl { role, rows, cols }, self.atom.depth);
         Program {
             name: format!("matmul.{}.{}", what.compute, self.tiling.name()),
-            arch: self.arch,
+            arch,
             dtype: what.compute,
             warps: self.tiling.warps,
             buffers: what.all_buffers(),
@@ -283,14 +278,23 @@ impl Schedule<'_> {
                 what.view(1, &what.right, swapped(&what.right, K, N)),
                 what.view(2, &what.result, (M, N)),
             ],
-            tiles: vec![tile(left), tile(right)],
+            tiles: vec![left, right],
             fragments: vec![
                 fragment(Role::Sum, self.warp.0, self.warp.1),
-                fragment(Role::Left, self.warp.0, BLOCK),
-                fragment(Role::Right, BLOCK, self.warp.1),
+                fragment(Role::Left, self.warp.0, depth),
+                fragment(Role::Right, depth, self.warp.1),
             ],
             body: self.body(),
         }
+    }
+
+    /// A tile of so many rows and columns; lanes that load single elements of rows of the depth need another order of their chunks.
+    fn tile(&self, (rows, cols): (u32, u32), depth_rows: bool) -> TileDecl {
+        let elements = depth_rows && self.atom.own.is_some();
+        // Half of such a tile's columns may be unused: two rows of 16 elements would be in the same banks.
+        let cols = if elements { cols.max(32) } else { cols };
+        let swizzle = if elements { Swizzle::of_elements(cols) } else { Swizzle::of(cols) };
+        TileDecl { dtype: self.what.compute, rows, cols, stages: self.tiling.stages, swizzle }
     }
 
     fn body(&self) -> Vec<Stmt> {
@@ -334,7 +338,7 @@ impl Schedule<'_> {
     fn multiply(&self, depth: Counter) -> Stmt {
         let step = Counter(1);
         let stage = Stage { counter: Some(depth), ahead: 0 };
-        let along = || Index::default().plus(Coord::Counter(step), BLOCK);
+        let along = || Index::default().plus(Coord::Counter(step), self.atom.depth);
         let load = |to, from, across: Index, depth_rows: bool| {
             let (row, col) = if depth_rows { (along(), across) } else { (across, along()) };
             Stmt::Load { to, from, stage, row, col, depth_rows }
@@ -344,7 +348,7 @@ impl Schedule<'_> {
         Stmt::For {
             counter: step,
             extent: Size::Const(self.tiling.tile.2),
-            step: BLOCK,
+            step: self.atom.depth,
             body: vec![
                 load(A, LEFT, rows, self.what.left.transposed),
                 load(B, RIGHT, cols, !self.what.right.transposed),

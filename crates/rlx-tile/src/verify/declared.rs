@@ -8,15 +8,18 @@ use crate::atom::BLOCK;
 use crate::ir::{Role, TileDecl, ViewDecl};
 use crate::layout::CHUNK;
 
-/// Registers of fragments that a lane may have; the others of its 255 hold positions and addresses.
+/// Registers of fragments that a lane may have; the others of its 255 or 256 hold positions and addresses.
 const REGISTERS: u32 = 224;
+
+/// Lanes of a workgroup.
+const MOST_LANES: u32 = 1024;
 
 impl Verifier<'_> {
     pub(super) fn declarations(&self) -> Checked {
         let p = self.p;
-        must(p.atom().is_some(), "head", || Rule::NoInstruction)?;
+        let Some(atom) = p.atom() else { return fault("head", Rule::NoInstruction) };
         let warps = p.warps.0.saturating_mul(p.warps.1);
-        must((1..=32).contains(&warps), "head", || Rule::Warps(warps))?;
+        must((1..=MOST_LANES / p.arch.lanes()).contains(&warps), "head", || Rule::Warps(warps))?;
         let atomic = p.buffers.iter().any(|b| b.access == Access::Atomic);
         must(!atomic, "head", || Rule::Access("tile programs have no atomic buffers".to_string()))?;
         let g = &p.grid;
@@ -36,14 +39,23 @@ impl Verifier<'_> {
         must(bytes <= u64::from(limit), "workgroup memory", || Rule::SharedMemory(bytes, limit))?;
         let mut registers = 0u64;
         for (i, f) in p.fragments.iter().enumerate() {
-            let sizes = [f.rows, f.cols];
-            must(sizes.iter().all(|s| *s > 0 && s % BLOCK == 0 && *s <= 256), &format!("f{i}"), || {
+            let of = match f.role {
+                Role::Left => (BLOCK, atom.depth),
+                Role::Right => (atom.depth, BLOCK),
+                Role::Sum => (BLOCK, BLOCK),
+            };
+            let whole = |size: u32, of: u32| size > 0 && size.is_multiple_of(of) && size <= 256;
+            must(whole(f.rows, of.0) && whole(f.cols, of.1), &format!("f{i}"), || {
                 Rule::Declaration(format!(
-                    "fragments have multiples of {BLOCK} rows and columns, at most 256"
+                    "such a fragment has multiples of {} rows and {} columns, at most 256",
+                    of.0, of.1
                 ))
             })?;
-            let elements_per_register = if f.role == Role::Sum { 32 } else { 64 };
-            registers += u64::from(f.rows) * u64::from(f.cols) / elements_per_register;
+            registers += u64::from(f.rows / of.0 * (f.cols / of.1))
+                * u64::from(match f.role {
+                    Role::Sum => BLOCK * BLOCK / p.arch.lanes(),
+                    _ => atom.block_registers(),
+                });
         }
         must(registers <= u64::from(REGISTERS), "fragments", || Rule::Registers(registers, REGISTERS))
     }

@@ -119,7 +119,7 @@ impl Case {
     pub fn random(g: &mut Gen, arch: Arch) -> Case {
         let compute = match arch {
             Arch::Sm75 => DType::F16,
-            Arch::Sm80 => [DType::F16, DType::BF16][g.int(0..=1) as usize],
+            _ => [DType::F16, DType::BF16][g.int(0..=1) as usize],
         };
         let all = tilings(arch);
         // Small ones more often: a large one takes the interpreter long.
@@ -139,7 +139,9 @@ impl Case {
         };
         let mut what = Matmul::new(compute);
         (what.left, what.right) = (operand(g), operand(g));
-        what.result = Operand { transposed: false, vector: vector(g).min(2), ..operand(g) };
+        let result = operand(g);
+        let most = 16 / result.dtype.size_bytes() as u32;
+        what.result = Operand { transposed: false, vector: vector(g).min(most), ..result };
         what.batch = g.int(0..=2) as usize;
         let size = |g: &mut Gen, tile: u32| {
             let most = if g.int(0..=2) == 0 { 2 * tile + 9 } else { tile };

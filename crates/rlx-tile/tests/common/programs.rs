@@ -2,18 +2,25 @@
 
 use rlx_ir::DType;
 use rlx_kernel::ir::{Access, Buffer, BufferDecl, Ty};
+use rlx_tile::atom::Atom;
 use rlx_tile::schedule::{Matmul, Operand, Tiling, matmul, tilings};
 use rlx_tile::{Arch, Program};
 
 /// The programs by name, such as `sm_80.bf16.128x128x32.2x2.s3.nn`.
 pub fn programs() -> Vec<(String, Program)> {
     let mut all = Vec::new();
-    for (arch, dtype) in [(Arch::Sm75, DType::F16), (Arch::Sm80, DType::F16), (Arch::Sm80, DType::BF16)] {
+    let types = |arch| [DType::F16, DType::BF16].map(|dtype| (arch, dtype));
+    for (arch, dtype) in Arch::ALL.into_iter().flat_map(types) {
+        if Atom::of(arch, dtype).is_none() {
+            continue;
+        }
         let mut add = |what: &Matmul, tiling: &Tiling, suffix: &str| {
             let name = format!("{}.{dtype}.{}.{suffix}", arch.name(), tiling.name());
             all.push((name, matmul(arch, what, tiling).unwrap()));
         };
-        let plain = Matmul::new(dtype);
+        let mut plain = Matmul::new(dtype);
+        // As many as a lane has beside each other.
+        plain.result.vector = Atom::of(arch, dtype).map_or(1, |atom| atom.sum.neighbours());
         tilings(arch).iter().for_each(|t| add(&plain, t, "nn"));
         let tiling = &tilings(arch)[2];
         for (suffix, left, right) in [("nt", false, true), ("tn", true, false), ("tt", true, true)] {
@@ -24,7 +31,12 @@ pub fn programs() -> Vec<(String, Program)> {
         let of = |dtype, vector| Operand { dtype, transposed: false, vector };
         let odd = Matmul { left: of(dtype, 1), right: of(dtype, 1), result: of(dtype, 1), ..plain.clone() };
         add(&odd, tiling, "nn.odd");
-        let wide = Matmul { left: of(DType::F32, 4), result: of(DType::F32, 2), batch: 2, ..plain.clone() };
+        let wide = Matmul {
+            left: of(DType::F32, 4),
+            result: of(DType::F32, plain.result.vector.min(4)),
+            batch: 2,
+            ..plain.clone()
+        };
         add(&wide, tiling, "nn.f32_batch");
         add(&gelu(plain.clone()), &tilings(arch)[0], "nn.bias_gelu");
     }

@@ -1,4 +1,4 @@
-//! The text of programs runs: CUDA C, compiled by the machine's C++ compiler with the instructions of a warp written in C++ (`warp.h`), makes of the
+//! The text of programs runs: CUDA C and HIP C, compiled by the machine's C++ compiler with the instructions of a warp written in C++ (`warp.h`), makes of the
 //! same memory what the interpreter makes of it, to the bit. Everything else of the text is unchanged.
 //!
 //! Without a C++ compiler (`CXX`, else `c++`) the tests are skipped by name; where `CI=true` that is a failure.
@@ -13,7 +13,8 @@ use rlx_ir::testing::Gen;
 use rlx_kernel::Kernel;
 use rlx_kernel::interp::Recorded;
 use rlx_kernel::ir::Stmt;
-use rlx_tile::render::{cuda, cuda_instructions};
+use rlx_tile::atom::Vendor;
+use rlx_tile::render::{instructions, source};
 use rlx_tile::{Arch, Program, interp};
 
 /// Random matmuls of each architecture; with `RLX_TEST_ALL` five times as many.
@@ -21,13 +22,26 @@ const CASES: u64 = 12;
 
 /// The program's text, with the instructions of a warp from `warp.h`.
 fn text(program: &Program, entry: &str) -> String {
-    let text = cuda(program, entry).unwrap();
-    let (atom, instructions) = (program.atom().unwrap(), cuda_instructions(program));
+    let text = source(program, entry).unwrap();
+    let (atom, instructions) = (program.atom().unwrap(), instructions(program));
     assert!(text.contains(&instructions));
     let number = if atom.short() == "f16" { "from_half" } else { "from_brain" };
+    // Which instruction of AMD's, and elements of a lane: of an operand, of the sums.
+    let instruction = match program.arch {
+        Arch::Sm75 | Arch::Sm80 => "RLX_MMA",
+        Arch::Gfx90a => "RLX_MFMA",
+        Arch::Gfx1100 => "RLX_WMMA11",
+        Arch::Gfx1200 => "RLX_WMMA12",
+    };
     let defines = format!(
-        "#define __align__(n) __attribute__((aligned(n)))\n#define RLX_NUMBER {number}\n#define RLX_DEPTH {}\n",
-        atom.k
+        "#define __align__(n) __attribute__((aligned(n)))
+#define RLX_NUMBER {number}
+#define RLX_DEPTH {}
+#define RLX_LANES {}
+#define {instruction}
+",
+        atom.k,
+        program.arch.lanes()
     );
     text.replace(&instructions, &format!("{defines}{}", include_str!("warp.h")))
 }
@@ -69,7 +83,8 @@ fn texts_run(arch: Arch) {
         .collect();
     let texts: Vec<String> = cases.iter().enumerate().map(|(i, (_, p))| text(p, &format!("k{i}"))).collect();
     let records: Vec<Recorded> = cases.iter().map(|(case, p)| record(case, p)).collect();
-    let made = compiler::Program::new(&compiler, &texts, "-DRLX_CUDA").run(&records);
+    let dialect = if arch.vendor() == Vendor::Nvidia { "-DRLX_CUDA" } else { "-DRLX_HIP" };
+    let made = compiler::Program::new(&compiler, &texts, dialect).run(&records);
     assert_eq!(made.len(), cases.len());
     for (record, made) in records.iter().zip(made) {
         assert_eq!(made.fault, [0; 4], "{}", record.kernel.name);
@@ -89,4 +104,19 @@ fn text_for_sm_75_runs_as_interpreted() {
 #[test]
 fn text_for_sm_80_runs_as_interpreted() {
     texts_run(Arch::Sm80);
+}
+
+#[test]
+fn text_for_gfx90a_runs_as_interpreted() {
+    texts_run(Arch::Gfx90a);
+}
+
+#[test]
+fn text_for_gfx1100_runs_as_interpreted() {
+    texts_run(Arch::Gfx1100);
+}
+
+#[test]
+fn text_for_gfx1200_runs_as_interpreted() {
+    texts_run(Arch::Gfx1200);
 }

@@ -1,8 +1,10 @@
-// What a warp does together, on the processor: `ldmatrix`, `mma` and `cp.async` for text whose lanes are fibers of `simt.h`. The layouts are written
-// out from the formulas of the PTX ISA. RLX_NUMBER makes a number of 16 bits, RLX_DEPTH is the depth of an instruction.
+// What a warp does together, on the processor: `ldmatrix`, `mma` and `cp.async`, MFMA and WMMA, for text whose lanes are fibers of `simt.h`. The layouts
+// are written out from the formulas of the PTX ISA and of AMD's documents. RLX_NUMBER makes a number of 16 bits, RLX_DEPTH is the depth of an instruction,
+// RLX_LANES how many lanes a warp has, and one of RLX_MMA, RLX_MFMA, RLX_WMMA11, RLX_WMMA12 is the instruction.
 struct uint4 { u32 x, y, z, w; };
 struct uint2 { u32 x, y; };
 struct float2 { float x, y; };
+struct float4 { float x, y, z, w; };
 
 // What each lane of the workgroup shows the others.
 static const void* shown[1024][2];
@@ -11,9 +13,12 @@ static void show(const void* a, const void* b) {
   shown[simt::current][1] = b;
   simt::barrier();
 }
-static int lane_of_warp() { return simt::current % 32; }
+static int lane_of_warp() { return simt::current % RLX_LANES; }
 static const void* const* lane_at(int lane) { return shown[simt::current - lane_of_warp() + lane]; }
 
+static u16 half_word(u32 word, int i) { return (u16)(word >> 16 * (i & 1)); }
+
+#ifdef RLX_MMA
 // Lane 8 i + r has the address of row r of matrix i; lane l gets two elements of row l / 4 of each.
 static void load_matrices(u32* r, const u16* p) {
   show(p, nullptr);
@@ -34,7 +39,6 @@ static void load_matrices_trans(u32* r, const u16* p) {
   simt::barrier();
 }
 
-static u16 half_word(u32 word, int i) { return (u16)(word >> 16 * (i & 1)); }
 // Element (row, k) of A, and (k, col) of B.
 static double left(int row, int k) {
   const u32* a = (const u32*)lane_at(row % 8 * 4 + k % 8 / 2)[0];
@@ -55,6 +59,57 @@ static void mma(float* c, const u32* a, const u32* b) {
   }
   simt::barrier();
 }
+
+#else
+#if defined(RLX_MFMA)
+// A: i = lane mod 16, k = 4 (lane / 16) + e. D: i = 4 (lane / 16) + e, j = lane mod 16.
+static int lane_with(int i, int k) { return i + k / 4 * 16; }
+static int element_with(int k) { return k % 4; }
+static const int SUMS = 4;
+static int row_of(int lane, int e) { return 4 * (lane / 16) + e; }
+#elif defined(RLX_WMMA11)
+// A: i = lane mod 16, k = e; the upper half of the warp repeats the lower. D: i = 2 e + lane / 16, j = lane mod 16.
+static int lane_with(int i, int k) { return i; }
+static int element_with(int k) { return k; }
+static const int SUMS = 8;
+static int row_of(int lane, int e) { return 2 * e + lane / 16; }
+#else
+// A: i = lane mod 16, k = 8 (lane / 16) + e. D: i = 8 (lane / 16) + e, j = lane mod 16.
+static int lane_with(int i, int k) { return i + k / 8 * 16; }
+static int element_with(int k) { return k % 8; }
+static const int SUMS = 8;
+static int row_of(int lane, int e) { return 8 * (lane / 16) + e; }
+#endif
+// Element k of row `i` of the first operand (0), or of column `i` of the second (1).
+static double operand(int which, int i, int k) {
+  const u32* words = (const u32*)lane_at(lane_with(i, k))[which];
+  return (double)RLX_NUMBER(half_word(words[element_with(k) / 2], element_with(k)));
+}
+static void matrix_instruction(float* d, const u32* first, const u32* second) {
+  show(first, second);
+  int l = lane_of_warp();
+  for (int e = 0; e < SUMS; e++) {
+    double sum = -0.0;
+    for (int k = 0; k < RLX_DEPTH; k++) sum += operand(0, row_of(l, e), k) * operand(1, l % 16, k);
+    d[e] = (float)((double)d[e] + sum);
+  }
+  simt::barrier();
+}
+#ifdef RLX_WMMA11
+// What both halves have is the same.
+static void mma(float* c, const u32* a, const u32* b) {
+  show(a, b);
+  int other = lane_of_warp() ^ 16;
+  bool same = !memcmp(lane_at(other)[0], a, 32) && !memcmp(lane_at(other)[1], b, 32);
+  simt::barrier();
+  if (!same) c[0] = __builtin_nanf("");
+  matrix_instruction(c, a, b);
+}
+#else
+// The right operand is given first: the sums are those of the transposed result.
+static void mma(float* c, const u32* a, const u32* b) { matrix_instruction(c, b, a); }
+#endif
+#endif
 
 static u32 pack_half(float low, float high) { return (u32)to_half(low) | (u32)to_half(high) << 16; }
 static u32 pack_brain(float low, float high) { return (u32)to_brain(low) | (u32)to_brain(high) << 16; }
@@ -86,3 +141,8 @@ template <int N> static void copy_wait() {
 }
 #undef RLX_NUMBER
 #undef RLX_DEPTH
+#undef RLX_LANES
+#undef RLX_MMA
+#undef RLX_MFMA
+#undef RLX_WMMA11
+#undef RLX_WMMA12

@@ -2,8 +2,10 @@
 
 use std::fmt::Write;
 
-use crate::atom::{Arch, Atom};
+use crate::atom::{Arch, Atom, Vendor};
 use crate::ir::{Program, Stmt};
+
+use rlx_ir::DType;
 
 /// Four matrices of 8 × 8 from workgroup memory: each lane says where a row is. A pointer to workgroup memory becomes its address there.
 const LOADS: &str = r#"__device__ __forceinline__ u32 shared_address(const void* p) {
@@ -47,19 +49,26 @@ const PACK_APART: &str = r#"__device__ __forceinline__ u32 FUNCTION(float low, f
 }
 "#;
 
-/// The functions that a program's text calls: its matrix instruction, `ldmatrix`, pairs of rounded numbers, and the asynchronous copies where
+/// What HIP has no name for in every version of its headers.
+const ALIGN: &str = "#ifndef __align__\n#define __align__(n) __attribute__((aligned(n)))\n#endif\n";
+
+/// The functions that a program's text calls: its matrix instruction, loads by a warp, pairs of rounded numbers, and the asynchronous copies where
 /// it has any.
 pub fn instructions(program: &Program) -> String {
-    let mut out = LOADS.to_string();
+    let mut out = String::new();
+    let nvidia = program.arch.vendor() == Vendor::Nvidia;
+    out.push_str(if nvidia { LOADS } else { ALIGN });
     for (function, ty, one) in [("pack_half", "f16", "to_half"), ("pack_brain", "bf16", "to_brain")] {
-        let text = if program.arch >= Arch::Sm80 { PACK } else { PACK_APART };
+        let text = if nvidia && program.arch >= Arch::Sm80 { PACK } else { PACK_APART };
         out.push_str(&text.replace("FUNCTION", function).replace("TYPE", ty).replace("ONE", one));
     }
     if copies_async(&crate::expand::expand(program).body) {
         out.push_str(ASYNC);
     }
-    if let Some(atom) = program.atom() {
-        multiply(atom, &mut out);
+    match (program.atom(), nvidia) {
+        (Some(atom), true) => multiply(atom, &mut out),
+        (Some(atom), false) => multiply_by_builtin(atom, &mut out),
+        (None, _) => {}
     }
     out
 }
@@ -72,7 +81,7 @@ fn copies_async(stmts: &[Stmt]) -> bool {
     })
 }
 
-/// `mma(sums, left, right)`.
+/// `mma(sums, left, right)` in PTX.
 fn multiply(atom: &Atom, out: &mut String) {
     let (a, b) = (atom.left.elements() / 2, atom.right.elements() / 2);
     let operands = |first: u32, n: u32| {
@@ -90,11 +99,37 @@ fn multiply(atom: &Atom, out: &mut String) {
     : \"+f\"(c[0]), \"+f\"(c[1]), \"+f\"(c[2]), \"+f\"(c[3]) : {}, {});
 }}
 ",
-        atom.ptx(),
+        atom.instruction(),
         operands(4, a),
         operands(4 + a, b),
         inputs("a", a),
         inputs("b", b),
         sums = operands(0, 4),
+    );
+}
+
+/// The same by the compiler's builtin.
+fn multiply_by_builtin(atom: &Atom, out: &mut String) {
+    // WMMA of RDNA 4, too, has its bf16 operands as integers.
+    let element = if atom.dtype == DType::F16 { "_Float16" } else { "short" };
+    let (first, second) = if atom.exchanged { ("b", "a") } else { ("a", "b") };
+    let more = if atom.arch == Arch::Gfx90a { ", 0, 0, 0" } else { "" };
+    let _ = write!(
+        out,
+        "__device__ __forceinline__ void mma(float* c, const u32* a, const u32* b) {{
+  typedef {element} operand __attribute__((ext_vector_type({})));
+  typedef float sums __attribute__((ext_vector_type({})));
+  operand first, second;
+  sums s;
+  __builtin_memcpy(&first, {first}, sizeof first);
+  __builtin_memcpy(&second, {second}, sizeof second);
+  __builtin_memcpy(&s, c, sizeof s);
+  s = {}(first, second, s{more});
+  __builtin_memcpy(c, &s, sizeof s);
+}}
+",
+        atom.left.elements(),
+        atom.sum.elements(),
+        atom.instruction(),
     );
 }

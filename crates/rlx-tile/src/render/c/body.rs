@@ -7,22 +7,19 @@ use rlx_kernel::ir::{Inst, Stmt as KernelStmt};
 use rlx_kernel::render::cuda_body;
 
 use super::size;
-use crate::atom::{BLOCK, LANES, Lanes};
-use crate::ir::{
-    Coord, Copy, Fragment, Index, Program, Role, Size, Stage, Stmt, Tile, TileDecl, View, ViewDecl,
-};
+use crate::ir::{Coord, Copy, Index, Program, Size, Stage, Stmt, Tile, TileDecl, View, ViewDecl};
 use crate::layout::CHUNK;
 use crate::scalar::Scalar;
 
 /// Writes the statements of a program.
 pub struct Body<'a> {
-    p: &'a Program,
+    pub(super) p: &'a Program,
     out: &'a mut String,
     depth: usize,
 }
 
 /// A position in the text.
-fn index(at: &Index) -> String {
+pub(super) fn index(at: &Index) -> String {
     let coord = |c: &Coord| match c {
         Coord::GroupRow => "group_row".to_string(),
         Coord::GroupCol => "group_col".to_string(),
@@ -38,27 +35,8 @@ fn index(at: &Index) -> String {
     terms.join(" + ")
 }
 
-/// The row (`false`) or column (`true`) of a lane's first element: bits that follow each other and double are one term.
-fn lane_place(lanes: &Lanes, column: bool) -> String {
-    let weight = |lane: u32| if column { lanes.at(lane, 0).1 } else { lanes.at(lane, 0).0 };
-    let mut terms = Vec::new();
-    let mut bit = 0;
-    while bit < 5 {
-        let first = weight(1 << bit);
-        let mut n = 1;
-        while first > 0 && bit + n < 5 && weight(1 << (bit + n)) == first << n {
-            n += 1;
-        }
-        if first > 0 {
-            terms.push(format!("(lane >> {bit} & {}) * {first}", (1 << n) - 1));
-        }
-        bit += n;
-    }
-    if terms.is_empty() { "0".to_string() } else { terms.join(" + ") }
-}
-
 /// The offset of a chunk in a stage, in elements, for rows `r` and chunks `q`.
-fn chunk_offset(t: &TileDecl) -> String {
+pub(super) fn chunk_offset(t: &TileDecl) -> String {
     match t.swizzle.bits {
         0 => format!("(r * {} + q) * {CHUNK}", t.chunks()),
         bits => {
@@ -83,22 +61,22 @@ impl<'a> Body<'a> {
         self.block(&p.body)
     }
 
-    fn line(&mut self, text: &str) {
+    pub(super) fn line(&mut self, text: &str) {
         let _ = writeln!(self.out, "{:1$}{text}", "", self.depth * 2);
     }
 
-    fn open(&mut self, text: &str) {
+    pub(super) fn open(&mut self, text: &str) {
         self.line(text);
         self.depth += 1;
     }
 
-    fn close(&mut self) {
+    pub(super) fn close(&mut self) {
         self.depth -= 1;
         self.line("}");
     }
 
     /// A loop of known size.
-    fn unrolled(&mut self, name: &str, n: u32) {
+    pub(super) fn unrolled(&mut self, name: &str, n: u32) {
         self.line("#pragma unroll");
         self.open(&format!("for (int {name} = 0; {name} < {n}; {name}++) {{"));
     }
@@ -128,7 +106,7 @@ impl<'a> Body<'a> {
         CHUNK * self.p.view_dtype(c.from).size_bytes() as u32 / 4
     }
 
-    fn stage(&self, tile: Tile, stage: Stage) -> String {
+    pub(super) fn stage(&self, tile: Tile, stage: Stage) -> String {
         let stages = self.p.tile(tile).stages;
         match stage.counter {
             None => format!("{}", stage.ahead % stages),
@@ -183,16 +161,6 @@ impl<'a> Body<'a> {
         Ok(())
     }
 
-    fn zero(&mut self, f: Fragment) {
-        let d = self.p.fragment(f);
-        self.unrolled("i", d.rows * d.cols / 128);
-        self.line(&format!(
-            "f{0}[i][0] = 0.0f; f{0}[i][1] = 0.0f; f{0}[i][2] = 0.0f; f{0}[i][3] = 0.0f;",
-            f.0
-        ));
-        self.close();
-    }
-
     /// Opens the loop in which each lane copies chunks: `r`, `q` are the tile's row and chunk, `row`, `col` (where asked for) the view's row and
     /// first column.
     fn each_chunk(&mut self, c: &Copy, in_view: bool) {
@@ -217,7 +185,7 @@ impl<'a> Body<'a> {
     }
 
     /// The address of the element `at` columns on, and whether it is in the view.
-    fn address(&self, view: View, at: u32) -> (String, String) {
+    pub(super) fn address(&self, view: View, at: u32) -> (String, String) {
         let v: &ViewDecl = self.p.view(view);
         let col = if at == 0 { "col".to_string() } else { format!("(col + {at})") };
         let inside = format!("row < {} && {col} < {}", size(v.rows), size(v.cols));
@@ -332,7 +300,7 @@ impl<'a> Body<'a> {
     }
 
     /// A scalar body on `m0`.
-    fn map(&mut self, map: Option<&Scalar>, row: &str, col: &str) -> Result<()> {
+    pub(super) fn map(&mut self, map: Option<&Scalar>, row: &str, col: &str) -> Result<()> {
         let Some(scalar) = map else { return Ok(()) };
         self.open("{");
         for (var, value) in [(1, "batch"), (2, row), (3, col)] {
@@ -342,109 +310,6 @@ impl<'a> Body<'a> {
         }
         let body = cuda_body(scalar.kernel(), 4)?;
         body.lines().for_each(|line| self.line(line));
-        self.close();
-        Ok(())
-    }
-
-    fn load(&mut self, to: Fragment, (tile, stage): (Tile, Stage), at: (&Index, &Index), depth_rows: bool) {
-        let (d, t) = (*self.p.fragment(to), *self.p.tile(tile));
-        let as_stored = (d.role == Role::Left) != depth_rows;
-        // Bits 3 and 4 of the lane choose the matrix: its rows or its columns are 8 on.
-        let (down, right) = if as_stored { (3, 4) } else { (4, 3) };
-        self.open("{");
-        self.line(&format!(
-            "const u16* const from = t{} + {} * {};",
-            tile.0,
-            self.stage(tile, stage),
-            t.rows * t.cols
-        ));
-        self.line(&format!("const int row = {} + (lane & 7) + (lane >> {down} & 1) * 8;", index(at.0)));
-        self.line(&format!("const int col = {} + (lane >> {right} & 1) * 8;", index(at.1)));
-        let (across, along) = (d.rows / BLOCK, d.cols / BLOCK);
-        self.unrolled("i", across);
-        self.unrolled("j", along);
-        let rows_are_stored = (d.role == Role::Right) == depth_rows;
-        let (r, q) = if rows_are_stored { ("i", "j") } else { ("j", "i") };
-        self.line(&format!(
-            "const int r = row + {r} * {BLOCK}, q = col / {CHUNK} + {q} * {};",
-            BLOCK / CHUNK
-        ));
-        let function = if depth_rows { "load_matrices_trans" } else { "load_matrices" };
-        self.line(&format!("{function}(f{}[i * {along} + j], from + {});", to.0, chunk_offset(&t)));
-        self.close();
-        self.close();
-        self.close();
-    }
-
-    fn mma(&mut self, sum: Fragment, left: Fragment, right: Fragment) {
-        let Some(atom) = self.p.atom() else { return };
-        let (s, l) = (self.p.fragment(sum), self.p.fragment(left));
-        let (rows, cols, depth) = (s.rows / atom.m, s.cols / atom.n, l.cols / BLOCK);
-        self.unrolled("d", depth);
-        for step in 0..atom.steps() {
-            self.unrolled("i", rows);
-            self.unrolled("j", cols);
-            let a = atom.left_registers(step).start;
-            let b = atom.right_registers(0, step).start;
-            let next = atom.right_registers(1, step).start - b;
-            self.line(&format!(
-                "mma(f{}[i * {cols} + j], f{}[i * {depth} + d] + {a}, f{}[d * {} + j / 2] + {b} + j % 2 * {next});",
-                sum.0,
-                left.0,
-                right.0,
-                cols / 2
-            ));
-            self.close();
-            self.close();
-        }
-        self.close();
-    }
-
-    fn store(&mut self, to: View, from: Fragment, at: (&Index, &Index), map: Option<&Scalar>) -> Result<()> {
-        let Some(atom) = self.p.atom() else { return Ok(()) };
-        let (d, v, dtype) = (*self.p.fragment(from), self.p.view(to).clone(), self.p.view_dtype(to));
-        let (rows, cols) = (d.rows / atom.m, d.cols / atom.n);
-        self.open("{");
-        self.line(&format!("const int row0 = {} + {};", index(at.0), lane_place(&atom.sum, false)));
-        self.line(&format!("const int col0 = {} + {};", index(at.1), lane_place(&atom.sum, true)));
-        self.unrolled("i", rows);
-        self.unrolled("j", cols);
-        for pair in 0..atom.sum.elements() / 2 {
-            let (down, right) = atom.sum.at(0, 2 * pair);
-            self.open("{");
-            self.line(&format!(
-                "const int row = row0 + i * {} + {down}, col = col0 + j * {} + {right};",
-                atom.m, atom.n
-            ));
-            let (address, inside) = self.address(to, 0);
-            let together = v.vector >= 2;
-            if together {
-                self.open(&format!("if ({inside}) {{"));
-                self.line("float y[2];");
-            }
-            for i in 0..2 {
-                let (address, inside) = self.address(to, i);
-                self.open(&if together { "{".to_string() } else { format!("if ({inside}) {{") });
-                self.line(&format!("float m0 = f{}[i * {cols} + j][{}];", from.0, 2 * pair + i));
-                self.map(map, "row", &format!("col + {i}"))?;
-                self.line(&match (together, dtype) {
-                    (true, _) => format!("y[{i}] = m0;"),
-                    (false, DType::F32) => format!("*({address}) = m0;"),
-                    (false, _) => format!("*({address}) = {}(m0);", narrowed(dtype)),
-                });
-                self.close();
-            }
-            if together {
-                self.line(&match dtype {
-                    DType::F32 => format!("*(float2*)({address}) = float2{{y[0], y[1]}};"),
-                    _ => format!("*(u32*)({address}) = {}(y[0], y[1]);", packed(dtype)),
-                });
-                self.close();
-            }
-            self.close();
-        }
-        self.close();
-        self.close();
         self.close();
         Ok(())
     }
@@ -463,13 +328,11 @@ fn uses(scalar: &Scalar, var: u32) -> bool {
 }
 
 /// The function that rounds an `f32` to a type of 16 bits.
-fn narrowed(dtype: DType) -> &'static str {
+pub(super) fn narrowed(dtype: DType) -> &'static str {
     if dtype == DType::F16 { "to_half" } else { "to_brain" }
 }
 
 /// The function that rounds a pair of them.
-fn packed(dtype: DType) -> &'static str {
+pub(super) fn packed(dtype: DType) -> &'static str {
     if dtype == DType::F16 { "pack_half" } else { "pack_brain" }
 }
-
-const _: () = assert!(LANES == 32, "lanes are numbered by five bits");

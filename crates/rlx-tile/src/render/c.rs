@@ -1,9 +1,11 @@
-//! CUDA C with the matrix instructions, `ldmatrix` and `cp.async` as inline PTX. No header is included, so that NVRTC alone compiles it.
+//! CUDA C with the matrix instructions, `ldmatrix` and `cp.async` as inline PTX, and HIP C with the compiler's builtins. No header is included, so
+//! that NVRTC or hiprtc alone compiles it.
 //!
 //! Arguments are those of kernels ([`rlx_kernel::render`]): the uniforms, then the buffers. Loops whose size is known are unrolled, so that
 //! arrays of registers are registers.
 
 mod body;
+mod fragments;
 mod instructions;
 
 use std::collections::BTreeSet;
@@ -11,24 +13,29 @@ use std::fmt::Write;
 
 use rlx_ir::{Error, ErrorKind, Result};
 use rlx_kernel::ir::Access;
-use rlx_kernel::render::{cuda_element, cuda_prelude};
+use rlx_kernel::render::{cuda_element, cuda_prelude, hip_prelude};
 
+use crate::atom::{BLOCK, Vendor};
 use crate::ir::{Program, Role, Size, Stmt, ViewDecl};
 use body::Body;
 
-pub use instructions::instructions as cuda_instructions;
+pub use instructions::instructions;
 
-/// The program in CUDA C; `entry` is the kernel's name, without C++ mangling.
+/// The program in CUDA C or HIP C, as its architecture has it; `entry` is the kernel's name, without C++ mangling.
 ///
 /// # Errors
 /// [`ErrorKind::Internal`] for a program that does not verify.
-pub fn cuda(program: &Program, entry: &str) -> Result<String> {
+pub fn source(program: &Program, entry: &str) -> Result<String> {
     crate::verify::verify(program)?;
     let program = &crate::expand::expand(program);
     crate::verify::verify(program)?;
     let name: String =
         program.name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
-    let mut out = format!("// {name}\n{}{}", cuda_prelude(), cuda_instructions(program));
+    let prelude = match program.arch.vendor() {
+        Vendor::Nvidia => cuda_prelude(),
+        Vendor::Amd => hip_prelude(),
+    };
+    let mut out = format!("// {name}\n{prelude}{}", instructions(program));
     head(program, entry, &mut out)?;
     declarations(program, &mut out);
     Body::new(program, &mut out).write()?;
@@ -98,11 +105,12 @@ fn declarations(p: &Program, out: &mut String) {
     for i in sizes(p) {
         let _ = writeln!(out, "  const int d{i} = u[{i}];");
     }
-    let (g, cols) = (&p.grid, p.warps.1);
+    let (g, cols, lanes) = (&p.grid, p.warps.1, p.arch.lanes());
+    let bits = lanes.ilog2();
     let _ = write!(
         out,
-        "  const int thread = (int)threadIdx.x, lane = thread & 31;
-  const int warp_row = (thread >> 5) / {cols}, warp_col = (thread >> 5) % {cols};
+        "  const int thread = (int)threadIdx.x, lane = thread & {};
+  const int warp_row = (thread >> {bits}) / {cols}, warp_col = (thread >> {bits}) % {cols};
   const u32 rows = ((u32){} + {}u) / {}u, cols = ((u32){} + {}u) / {}u;
   const u32 group = blockIdx.y * gridDim.x + blockIdx.x, plane = group % (rows * cols);
   const u32 band = plane / ({bands}u * cols), within = plane % ({bands}u * cols);
@@ -110,6 +118,7 @@ fn declarations(p: &Program, out: &mut String) {
   const int group_row = (int)(band * {bands}u + within % height), group_col = (int)(within / height);
   const int batch = (int)(group / (rows * cols));
 ",
+        lanes - 1,
         size(g.rows),
         g.tile.0 - 1,
         g.tile.0,
@@ -128,10 +137,12 @@ fn declarations(p: &Program, out: &mut String) {
     for (i, v) in p.views.iter().enumerate() {
         declare_view(p, i, v, out);
     }
+    let Some(atom) = p.atom() else { return };
     for (i, f) in p.fragments.iter().enumerate() {
+        let n = f.rows * f.cols;
         let _ = match f.role {
-            Role::Sum => writeln!(out, "  float f{i}[{}][4];", f.rows * f.cols / 128),
-            _ => writeln!(out, "  u32 f{i}[{}][4];", f.rows * f.cols / 256),
+            Role::Sum => writeln!(out, "  float f{i}[{}][{}];", n / (atom.m * atom.n), atom.sum.elements()),
+            _ => writeln!(out, "  u32 f{i}[{}][{}];", n / (BLOCK * atom.depth), atom.block_registers()),
         };
     }
 }
