@@ -20,6 +20,8 @@ import subprocess
 import sys
 import tempfile
 
+from machine_code import compare
+
 ARCHITECTURES = ["sm_75", "sm_80", "sm_90"]
 # Of tile programs, by the least architecture: those that it serves.
 TILE_ARCHITECTURES = {"sm_75": ["sm_75"], "sm_80": ["sm_80", "sm_89", "sm_90a"]}
@@ -79,28 +81,6 @@ def judge(name, counts):
         yield f"registers spilled: {counts['spilled']} bytes, {counts['local']} accesses to local memory"
     if not name.endswith(".odd") and not counts["async16"] + counts["load16"]:
         yield "no loads of 16 bytes"
-
-
-def compare(path, rows):
-    """Whether the table is as committed; writes it where that is asked for."""
-    columns = [*COUNTED, *SAID]
-    lines = ["\t".join(["program", "architecture", *columns])]
-    for name, architecture, counts in sorted(rows, key=lambda row: row[:2]):
-        lines.append("\t".join([name, architecture, *(str(counts[c]) for c in columns)]))
-    text = "\n".join(lines) + "\n"
-    if os.environ.get("RLX_WRITE_DOCS"):
-        with open(path, "w", encoding="utf-8") as f:
-            f.write(text)
-        return True
-    with open(path, encoding="utf-8") as f:
-        committed = f.read()
-    if text == committed:
-        return True
-    print(f"{path} is out of date: RLX_WRITE_DOCS=1 writes it again")
-    old, new = set(committed.splitlines()), set(lines)
-    for line in sorted(old ^ new):
-        print(("- " if line in old else "+ ") + line)
-    return False
 
 
 def compile_source(nvrtc, source, name, architecture):
@@ -163,7 +143,7 @@ def main(arguments):
                     print(f"{path} {architecture}: {wrong}")
                     failures += 1
     if table and rows:
-        failures += not compare(table, rows)
+        failures += not compare(table, [*COUNTED, *SAID], rows)
     elif table:
         print("no tile programs")
         failures += 1

@@ -56,6 +56,7 @@ const SHOWN: &[Shown] = {
         shown(Cuda, Compiled, "nvrtc", "NVRTC"),
         shown(Cuda, Emulated, "gpu", FAKE),
         shown(Cuda, Emulated, "kernel-text", "its C text on the CPU"),
+        shown(Rocm, Compiled, "amdgpu", "clang's AMDGPU back end"),
         shown(Rocm, Emulated, "gpu", FAKE),
         shown(Rocm, Emulated, "kernel-text", "its C text on the CPU"),
         shown(Tpu, Compiled, "pjrt", "jaxlib's verifier of StableHLO; libtpu ahead of time"),

@@ -19,7 +19,6 @@ mod images;
 mod miri;
 mod mlx;
 mod neon;
-mod nvrtc;
 mod outcome;
 mod packages;
 mod peers;
@@ -32,6 +31,7 @@ mod report;
 mod structure;
 mod suites;
 mod toy_op;
+mod vendor_compilers;
 mod web;
 mod windows;
 

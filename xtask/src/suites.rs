@@ -31,6 +31,8 @@ pub enum What {
     DocTests,
     /// Generated CUDA C compiled by NVRTC.
     Nvrtc,
+    /// Generated HIP C compiled by clang for AMD's devices.
+    AmdGpu,
     /// MLX on this machine: its shim built, and the device's tests on it.
     Mlx,
     /// StableHLO verified and executed by `jaxlib`, and compiled by `libtpu`.
@@ -231,13 +233,29 @@ pub const SUITES: &[Suite] = &[
     ),
     Suite {
         heavy: true,
-        covers: &["crates/rlx-kernel", "crates/rlx-tile", "tools/nvrtc_check.py"],
+        covers: &["crates/rlx-kernel", "crates/rlx-tile", "tools/nvrtc_check.py", "tools/machine_code.py"],
         needs: &[&NVRTC, &NVDISASM],
         ..suite(
             "nvrtc",
             "generated CUDA C compiles for sm_75 to sm_90a; machine code of tile programs as committed",
             900,
             What::Nvrtc,
+        )
+    },
+    Suite {
+        heavy: true,
+        covers: &[
+            "crates/rlx-kernel",
+            "crates/rlx-tile",
+            "tools/amdgpu_check.py",
+            "tools/hiprtc.h",
+            "tools/machine_code.py",
+        ],
+        ..suite(
+            "amdgpu",
+            "generated HIP C compiles for gfx90a to gfx1201; machine code of tile programs as committed",
+            900,
+            What::AmdGpu,
         )
     },
     Suite {
@@ -468,7 +486,8 @@ impl What {
             What::Unit => unit(run),
             What::DocTests => run.tests(&mut cargo_command(&["test", "--workspace", "--doc"])),
             What::Targets(names) => targets(run, names),
-            What::Nvrtc => crate::nvrtc::run(run),
+            What::Nvrtc => crate::vendor_compilers::nvrtc(run),
+            What::AmdGpu => crate::vendor_compilers::amdgpu(run),
             What::Mlx => crate::mlx::run(run),
             What::Pjrt => crate::pjrt::run(run),
             What::CoreMl => crate::coreml::run(run),

@@ -14,7 +14,7 @@ use rlx_ir::op::{Activation, BinaryOp, CmpOp, DataFormat, ReduceOp};
 use rlx_ir::testing::{Case, random_graph};
 use rlx_ir::{DType, Dim, ErrorKind, Graph, Op, OpKind, Shape};
 use rlx_kernel::interp::Executable;
-use rlx_kernel::render::{WgslOptions, cuda, wgsl};
+use rlx_kernel::render::{WgslOptions, cuda, hip, wgsl};
 use rlx_kernel::{Kernel, KernelTarget};
 
 /// Why the WGSL of a kernel is not valid.
@@ -98,11 +98,25 @@ fn every_kernel_is_valid_wgsl() {
 /// Where `RLX_CUDA_OUT` says, every kernel is left as a file for NVRTC.
 #[test]
 fn every_kernel_renders_as_cuda() {
-    let folder = std::env::var_os("RLX_CUDA_OUT").map(PathBuf::from);
+    every_kernel_renders(cuda, "RLX_CUDA_OUT", "cu");
+}
+
+/// Where `RLX_HIP_OUT` says, every kernel is left as a file for clang.
+#[test]
+fn every_kernel_renders_as_hip() {
+    every_kernel_renders(hip, "RLX_HIP_OUT", "hip");
+}
+
+fn every_kernel_renders(
+    render: fn(&Kernel, &str) -> rlx_ir::Result<String>,
+    variable: &str,
+    extension: &str,
+) {
+    let folder = std::env::var_os(variable).map(PathBuf::from);
     let count = for_every_kernel(&native(), 8, |kernel| {
-        let code = cuda(kernel, "kernel").unwrap_or_else(|e| panic!("{e}\n{kernel}"));
+        let code = render(kernel, "kernel").unwrap_or_else(|e| panic!("{e}\n{kernel}"));
         if let Some(folder) = &folder {
-            let file = folder.join(format!("{}.cu", kernel.hash()));
+            let file = folder.join(format!("{}.{extension}", kernel.hash()));
             std::fs::write(&file, &code).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
         }
     });
