@@ -2,6 +2,9 @@
 """Compiles CUDA C files by NVRTC for several architectures, without a GPU or a driver.
 
 usage: nvrtc_check.py [--machine-code TABLE] FILE.cu ...
+       nvrtc_check.py --ptx FILE.cu ...
+
+With --ptx, files of tile programs are compiled to PTX alone, beside each (FILE.ptx).
 
 Files of tile programs are named tile.ARCHITECTURE.*.cu by the least architecture that has their instructions. Of those, what is in the machine code is
 counted and compared with TABLE; where RLX_WRITE_DOCS is set, the table is written again. Each must multiply by matrix instructions, keep
@@ -83,8 +86,8 @@ def judge(name, counts):
         yield "no loads of 16 bytes"
 
 
-def compile_source(nvrtc, source, name, architecture):
-    """Whether it failed, the machine code, the compiler's messages, and what its assembler says of the code."""
+def compile_source(nvrtc, source, name, architecture, form="CUBIN"):
+    """Whether it failed, the machine code (or PTX), the compiler's messages, and what its assembler says of the code."""
     program = ctypes.c_void_p()
     check = lambda code, what: code and sys.exit(f"{name}: {what} failed with {code}")
     check(
@@ -101,9 +104,9 @@ def compile_source(nvrtc, source, name, architecture):
     nvrtc.nvrtcGetProgramLog(program, log)
     code = b""
     if not failed:
-        check(nvrtc.nvrtcGetCUBINSize(program, ctypes.byref(size)), "nvrtcGetCUBINSize")
+        check(getattr(nvrtc, f"nvrtcGet{form}Size")(program, ctypes.byref(size)), f"nvrtcGet{form}Size")
         buffer = ctypes.create_string_buffer(size.value)
-        check(nvrtc.nvrtcGetCUBIN(program, buffer), "nvrtcGetCUBIN")
+        check(getattr(nvrtc, f"nvrtcGet{form}")(program, buffer), f"nvrtcGet{form}")
         code = buffer.raw
     nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
     lines = log.value.decode(errors="replace").strip().splitlines()
@@ -111,8 +114,27 @@ def compile_source(nvrtc, source, name, architecture):
     return failed, code, "\n".join(line for line in lines if line not in said), "\n".join(said)
 
 
+def write_ptx(nvrtc, paths):
+    """Leaves the PTX of tile programs beside them; how many did not compile."""
+    failures = 0
+    for path in paths:
+        base = os.path.basename(path).removesuffix(".cu")
+        virtual = base.split(".")[1].replace("sm_", "compute_")
+        with open(path, "rb") as f:
+            failed, text, log, _ = compile_source(nvrtc, f.read(), base, virtual, "PTX")
+        if failed:
+            print(f"{path} {virtual}: failed\n{log}")
+            failures += 1
+            continue
+        with open(path.removesuffix(".cu") + ".ptx", "wb") as f:
+            f.write(text.rstrip(b"\0"))
+    return failures
+
+
 def main(arguments):
     table, paths = None, arguments
+    if arguments[:1] == ["--ptx"]:
+        paths = arguments[1:]
     if arguments[:1] == ["--machine-code"]:
         table, paths = arguments[1], arguments[2:]
     library = find("RLX_NVRTC", "lib", "libnvrtc.so.*")
@@ -120,6 +142,8 @@ def main(arguments):
         print("libnvrtc is not installed: pip install nvidia-cuda-nvrtc", file=sys.stderr)
         return 2
     nvrtc = ctypes.CDLL(library)
+    if arguments[:1] == ["--ptx"]:
+        return 1 if write_ptx(nvrtc, paths) else 0
     disassembler = find_disassembler() if table else None
     if table and disassembler is None:
         print("nvdisasm is not installed: pip install nvidia-cuda-nvdisasm", file=sys.stderr)

@@ -233,7 +233,13 @@ pub const SUITES: &[Suite] = &[
     ),
     Suite {
         heavy: true,
-        covers: &["crates/rlx-kernel", "crates/rlx-tile", "tools/nvrtc_check.py", "tools/machine_code.py"],
+        covers: &[
+            "crates/rlx-kernel",
+            "crates/rlx-tile",
+            "tests/ptx",
+            "tools/nvrtc_check.py",
+            "tools/machine_code.py",
+        ],
         needs: &[&NVRTC, &NVDISASM],
         ..suite(
             "nvrtc",

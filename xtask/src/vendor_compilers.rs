@@ -61,8 +61,9 @@ pub fn nvrtc(run: &Run) -> Outcome {
     let package = rlx_testdata::NVRTC.folder().unwrap_or_default();
     let disassembler = rlx_testdata::NVDISASM.folder().unwrap_or_default();
     let mut outcome = run.check(check.env("RLX_NVRTC", &package).env("RLX_NVDISASM", disassembler));
-    // And as the runtime calls it.
-    let mut own = cargo_command(&["test", "--quiet", "--workspace", "--test", "simt", "nvrtc_"]);
+    // As the runtime calls it; and what it makes of tile programs, on an emulator.
+    let targets = ["test", "--quiet", "--workspace", "--test", "simt", "--test", "ptx", "nvrtc_"];
+    let mut own = cargo_command(&targets);
     outcome.add(run.tests(own.env("RLX_NVRTC", &package)));
     outcome
 }

@@ -1,0 +1,145 @@
+//! What NVRTC makes of programs runs on an emulator of PTX (`rlx-ptx`), and makes of the same memory what the interpreter makes of it, to the bit: what a
+//! program's text says and what the vendor's compiler understands are held together without a GPU.
+//!
+//! The PTX of two small programs is committed (`golden/small_*.ptx`; `RLX_BLESS=1` with `RLX_NVRTC` writes it again) and runs with every test command. Random
+//! programs are compiled where `RLX_NVRTC` names the folder of NVRTC's package, as suite `nvrtc` does.
+
+mod common;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use common::{Case, Map};
+use rlx_ir::DType;
+use rlx_ir::testing::Gen;
+use rlx_ptx::{Launch, Memory, Module, run};
+use rlx_tile::render::source;
+use rlx_tile::schedule::{Matmul, tilings};
+use rlx_tile::{Arch, Program, interp};
+
+/// Random matmuls of each architecture.
+const CASES: u64 = 40;
+
+/// Runs PTX and compares all buffers with what the interpreter makes.
+fn check(case: &Case, program: &Program, ptx: &str) {
+    let module = Module::parse(ptx).unwrap_or_else(|e| panic!("{e}\n{}", case.describe()));
+    let (before, _) = case.memory();
+    let mut memory = Memory::default();
+    let uniforms = case.uniforms();
+    let words = uniforms.iter().flat_map(|u| u.to_le_bytes()).collect();
+    let mut parameters = vec![memory.allocate(words)];
+    parameters.extend(before.0.into_iter().map(|bytes| memory.allocate(bytes)));
+    let groups = interp::workgroups(program, &uniforms) as u32;
+    let launch = Launch { grid: [groups, 1, 1], threads: program.workgroup(), parameters };
+    run(&module, &launch, &mut memory).unwrap_or_else(|e| panic!("{e}\n{}", case.describe()));
+    let (after, _) = case.interpret(program).unwrap();
+    for (i, want) in after.0.iter().enumerate() {
+        let differs = want.iter().zip(memory.buffer(i + 1)).position(|(a, b)| a != b);
+        assert_eq!(differs, None, "buffer {i} differs from this byte on: {}", case.describe());
+    }
+}
+
+/// What NVRTC makes of texts, in order; `None` after saying that there is no NVRTC.
+fn compiled(arch: Arch, texts: &[String]) -> Option<Vec<String>> {
+    if std::env::var_os("RLX_NVRTC").is_none() {
+        println!("@skip 1 RLX_NVRTC names no folder with NVRTC's package");
+        return None;
+    }
+    let folder = std::env::temp_dir().join(format!("rlx-ptx-{}-{}", std::process::id(), arch.name()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = |i: usize, extension: &str| folder.join(format!("tile.{}.{i}.{extension}", arch.name()));
+    for (i, text) in texts.iter().enumerate() {
+        std::fs::write(file(i, "cu"), text).unwrap();
+    }
+    let tool = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/nvrtc_check.py");
+    let mut python = Command::new("python3");
+    python.arg(tool).arg("--ptx").args((0..texts.len()).map(|i| file(i, "cu")));
+    let out = python.output().unwrap_or_else(|e| panic!("python3: {e}"));
+    let said = [out.stdout, out.stderr].concat();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&said));
+    let made = (0..texts.len()).map(|i| std::fs::read_to_string(file(i, "ptx")).unwrap()).collect();
+    std::fs::remove_dir_all(folder).unwrap();
+    Some(made)
+}
+
+fn random_programs_run(arch: Arch) {
+    let cases: Vec<(Case, Program)> = (0..CASES)
+        .map(|seed| {
+            let case = Case::random(&mut Gen::new(2000 + seed), arch);
+            let program = case.program();
+            (case, program)
+        })
+        .collect();
+    let texts: Vec<String> = cases.iter().map(|(_, p)| source(p, "kernel").unwrap()).collect();
+    let Some(made) = compiled(arch, &texts) else { return };
+    for ((case, program), ptx) in cases.iter().zip(made) {
+        check(case, program, &ptx);
+    }
+}
+
+#[test]
+fn nvrtc_for_sm_75_means_what_is_interpreted() {
+    random_programs_run(Arch::Sm75);
+}
+
+#[test]
+fn nvrtc_for_sm_80_means_what_is_interpreted() {
+    random_programs_run(Arch::Sm80);
+}
+
+/// A plain matmul by the smallest tiling: two tiles and an edge in each direction, three steps of the depth.
+fn small(arch: Arch, dtype: DType) -> Case {
+    let tiling = *tilings(arch).last().unwrap();
+    let mut g = Gen::new(5);
+    let mut case = Case::of(&mut g, arch, tiling, Matmul::new(dtype), (40, 48, 40), Vec::new());
+    (case.what.left_map, case.what.right_map, case.what.epilogue) = (None, None, None);
+    (case.prologues, case.epilogue) = ([Map::None; 2], Map::None);
+    // The bodies' buffers are gone, too.
+    case.what.buffers.clear();
+    case.values.truncate(3);
+    case
+}
+
+fn committed_runs(arch: Arch, dtype: DType) {
+    let (case, name) = (small(arch, dtype), format!("small_{}_{dtype}.ptx", arch.name()));
+    let program = case.program();
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(&name);
+    if std::env::var_os("RLX_BLESS").is_some()
+        && let Some(made) = compiled(arch, &[source(&program, "kernel").unwrap()])
+    {
+        std::fs::write(&path, &made[0]).unwrap();
+    }
+    let ptx = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    check(&case, &program, &ptx);
+}
+
+#[test]
+fn committed_ptx_for_sm_75_means_what_is_interpreted() {
+    committed_runs(Arch::Sm75, DType::F16);
+}
+
+#[test]
+fn committed_ptx_for_sm_80_means_what_is_interpreted() {
+    committed_runs(Arch::Sm80, DType::BF16);
+}
+
+/// The emulator finds what is taken out of the vendor's own text.
+#[test]
+fn what_is_missing_in_ptx_is_found() {
+    let golden = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/small_sm_80_bf16.ptx");
+    let ptx = std::fs::read_to_string(golden).unwrap();
+    let case = small(Arch::Sm80, DType::BF16);
+    let program = case.program();
+    let fault = |change: &str| {
+        let changed: Vec<&str> = ptx.lines().filter(|line| !line.contains(change)).collect();
+        let changed = changed.join("\n");
+        let caught = std::panic::catch_unwind(|| check(&case, &program, &changed));
+        let panic = caught.expect_err("the emulator finds it");
+        panic.downcast_ref::<String>().cloned().unwrap_or_default()
+    };
+    let barrier = fault("bar.sync");
+    assert!(barrier.contains("a race") || barrier.contains("before it is written"), "{barrier}");
+    assert!(fault("cp.async.wait_group").contains("under way"));
+    assert!(fault("cp.async.cg").contains("before it is written"));
+    assert!(fault("mma.sync").contains("differs"));
+}

@@ -1,0 +1,47 @@
+//! An emulator of PTX, as NVRTC writes it, for tests without a GPU.
+//!
+//! RLX's interpreters run its own languages. What the vendor's compiler makes of their text is seen here: registers, branches, addresses, and
+//! the instructions of a warp, `ldmatrix`, `mma.sync` and `cp.async`, whose layouts are written out from the formulas of the PTX ISA. Threads
+//! run one after the other until each waits: for its warp or for its workgroup. Found on the way: accesses out of range or not aligned, races in
+//! workgroup memory, asynchronous copies that nobody waited for, lanes that are not together where the instruction wants a whole warp, barriers
+//! that not all threads reach.
+//!
+//! - [`parse`]: text to instructions; what is not known is an error that names the line.
+//! - [`run`](fn@run): workgroups, one after the other.
+//!
+//! A matrix instruction adds its products in order in f64 and rounds once; hardware keeps fewer digits, and NVIDIA does not say how many.
+//!
+//! ```
+//! use rlx_ptx::{Launch, Memory, Module, run};
+//! let module = Module::parse(
+//!     ".visible .entry twice(.param .u64 p) {
+//!        .reg .b32 %r<3>; .reg .b64 %rd<2>;
+//!        ld.param.u64 %rd1, [p];
+//!        ld.global.u32 %r1, [%rd1];
+//!        shl.b32 %r2, %r1, 1;
+//!        st.global.u32 [%rd1], %r2;
+//!        ret;
+//!      }",
+//! )?;
+//! let mut memory = Memory::default();
+//! let p = memory.allocate(21u32.to_le_bytes().to_vec());
+//! run(&module, &Launch { grid: [1, 1, 1], threads: 1, parameters: vec![p] }, &mut memory)?;
+//! assert_eq!(memory.buffer(0), 42u32.to_le_bytes());
+//! # Ok::<(), String>(())
+//! ```
+#![forbid(unsafe_code)]
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
+mod memory;
+mod parse;
+mod run;
+mod shared;
+mod values;
+mod warp;
+
+pub use memory::Memory;
+pub use parse::Module;
+pub use run::{Launch, run};
+
+/// What went wrong, for people: the line of the text, and the thread.
+pub type Result<T = ()> = std::result::Result<T, String>;

@@ -1,0 +1,292 @@
+//! Runs kernels: workgroups one after the other, threads until each waits.
+
+use crate::memory::Memory;
+use crate::parse::{Address, Instr, Module, Op, Operand, Special};
+use crate::shared::Shared;
+use crate::{Result, warp};
+
+/// What a kernel is launched with.
+#[derive(Debug, Clone)]
+pub struct Launch {
+    /// Workgroups in each direction.
+    pub grid: [u32; 3],
+    /// Threads of a workgroup.
+    pub threads: u32,
+    /// Values of the parameters.
+    pub parameters: Vec<u64>,
+}
+
+/// More instructions than a test's kernel has in one thread: a loop without end is an error.
+const MOST_STEPS: u64 = 1 << 32;
+
+/// Runs a kernel.
+///
+/// # Errors
+/// What a device would not do, or would do another time otherwise; with the line of the text and the thread.
+pub fn run(module: &Module, launch: &Launch, memory: &mut Memory) -> Result {
+    if launch.parameters.len() != module.parameters.len() {
+        let (given, wanted) = (launch.parameters.len(), module.parameters.len());
+        return Err(format!("{given} parameters for a kernel of {wanted}"));
+    }
+    let [x, y, z] = launch.grid;
+    for group in 0..x * y * z {
+        let at = [group % x, group / x % y, group / (x * y)];
+        let mut running = Group {
+            module,
+            launch,
+            at,
+            shared: Shared::new(module.shared_bytes, launch.threads),
+            threads: (0..launch.threads).map(|_| Thread::new(module)).collect(),
+        };
+        running.run(memory).map_err(|e| format!("workgroup {at:?}: {e}"))?;
+    }
+    Ok(())
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Runs,
+    /// At an instruction of the whole warp.
+    AwaitsWarp,
+    AtBarrier,
+    Done,
+}
+
+struct Thread {
+    registers: Vec<u64>,
+    /// The next instruction.
+    pc: usize,
+    steps: u64,
+    state: State,
+}
+
+impl Thread {
+    fn new(module: &Module) -> Self {
+        Thread { registers: vec![0; module.registers], pc: 0, steps: 0, state: State::Runs }
+    }
+}
+
+/// One workgroup under way.
+struct Group<'a> {
+    module: &'a Module,
+    launch: &'a Launch,
+    at: [u32; 3],
+    shared: Shared,
+    threads: Vec<Thread>,
+}
+
+impl Group<'_> {
+    fn run(&mut self, memory: &mut Memory) -> Result {
+        loop {
+            for t in 0..self.threads.len() {
+                self.thread(t, memory)?;
+            }
+            let mut moved = false;
+            for first in (0..self.threads.len()).step_by(warp::WARP) {
+                moved |= self.warp(first)?;
+            }
+            if moved {
+                continue;
+            }
+            if self.threads.iter().all(|t| t.state == State::Done) {
+                return Ok(());
+            }
+            if !self.threads.iter().all(|t| t.state == State::AtBarrier) {
+                return Err("a barrier that not all threads reach".to_owned());
+            }
+            self.shared.barrier();
+            self.threads.iter_mut().for_each(|t| t.state = State::Runs);
+        }
+    }
+
+    /// Runs a thread until it waits.
+    fn thread(&mut self, t: usize, memory: &mut Memory) -> Result {
+        while self.threads[t].state == State::Runs {
+            let module = self.module;
+            let Some(instr) = module.code.get(self.threads[t].pc) else {
+                return Err(format!("thread {t} runs beyond the end"));
+            };
+            self.threads[t].steps += 1;
+            if self.threads[t].steps > MOST_STEPS {
+                return Err(format!("thread {t} does not end"));
+            }
+            self.step(t, instr, memory).map_err(|e| format!("line {}, thread {t}: {e}", instr.line))?;
+        }
+        Ok(())
+    }
+
+    fn value(&self, t: usize, operand: Operand) -> u64 {
+        match operand {
+            Operand::Reg(r) => self.threads[t].registers[r],
+            Operand::Bits(bits) => bits,
+            Operand::Special(special) => u64::from(match special {
+                Special::Thread => t as u32,
+                Special::Threads => self.launch.threads,
+                Special::Lane => (t % warp::WARP) as u32,
+                Special::Group(i) => self.at[i],
+                Special::Groups(i) => self.launch.grid[i],
+            }),
+        }
+    }
+
+    fn address(&self, t: usize, at: Address) -> u64 {
+        self.value(t, at.base).wrapping_add_signed(at.offset)
+    }
+
+    /// An address in workgroup memory has 32 bits, and what is added to it wraps there.
+    fn shared_address(&self, t: usize, at: Address) -> u64 {
+        u64::from(self.address(t, at) as u32)
+    }
+
+    fn set(&mut self, t: usize, d: usize, bits: u64) {
+        self.threads[t].registers[d] = bits;
+    }
+
+    fn step(&mut self, t: usize, instr: &Instr, memory: &mut Memory) -> Result {
+        let holds = |(p, not): (usize, bool)| (self.threads[t].registers[p] != 0) != not;
+        if !instr.guard.is_none_or(holds) {
+            self.threads[t].pc += 1;
+            return Ok(());
+        }
+        match &instr.op {
+            Op::Branch(to) => {
+                self.threads[t].pc = *to;
+                return Ok(());
+            }
+            Op::Return => {
+                self.threads[t].state = State::Done;
+                return Ok(());
+            }
+            Op::LoadMatrices { .. } | Op::Mma { .. } => {
+                self.threads[t].state = State::AwaitsWarp;
+                return Ok(());
+            }
+            Op::Barrier => self.threads[t].state = State::AtBarrier,
+            Op::Value { f, d, a } => {
+                let made = f(a.map(|a| self.value(t, a))).ok_or("a result that PTX leaves open")?;
+                self.set(t, *d, made);
+            }
+            Op::Pack { d, a } => {
+                let [low, high] = a.map(|a| self.value(t, a) & 0xffff);
+                self.set(t, *d, low | high << 16);
+            }
+            Op::Unpack { d, a } => {
+                let bits = self.value(t, *a);
+                self.set(t, d[0], bits & 0xffff);
+                self.set(t, d[1], bits >> 16 & 0xffff);
+            }
+            Op::Parameter { d, number } => self.set(t, *d, self.launch.parameters[*number]),
+            Op::Load { shared, bytes, d, at } => self.load(t, *shared, (*bytes, d), *at, memory)?,
+            Op::Store { shared, bytes, a, at } => self.store(t, *shared, (*bytes, a), *at, memory)?,
+            Op::Copy { bytes, to, from, read } => {
+                let read = read.map_or(*bytes, |r| self.value(t, r) as u32 as usize);
+                let mut data = match read {
+                    0 => Vec::new(),
+                    _ if read > *bytes => return Err(format!("a copy of {bytes} bytes reads {read}")),
+                    _ => memory.load(self.address(t, *from), read)?.to_vec(),
+                };
+                data.resize(*bytes, 0);
+                self.shared.begin_copy(self.shared_address(t, *to), data, t as u32)?;
+            }
+            Op::Commit => self.shared.commit(t as u32),
+            Op::Wait(n) => self.shared.wait(*n, t as u32),
+        }
+        self.threads[t].pc += 1;
+        Ok(())
+    }
+
+    fn load(
+        &mut self,
+        t: usize,
+        shared: bool,
+        (bytes, d): (usize, &[usize]),
+        at: Address,
+        memory: &Memory,
+    ) -> Result {
+        let n = bytes * d.len();
+        let all = match shared {
+            true => self.shared.load(self.shared_address(t, at), n, t as u32)?,
+            false => memory.load(self.address(t, at), n)?,
+        };
+        let values: Vec<u64> = all.chunks(bytes).map(little_endian).collect();
+        d.iter().zip(values).for_each(|(&d, value)| self.set(t, d, value));
+        Ok(())
+    }
+
+    fn store(
+        &mut self,
+        t: usize,
+        shared: bool,
+        (bytes, a): (usize, &[Operand]),
+        at: Address,
+        memory: &mut Memory,
+    ) -> Result {
+        let data: Vec<u8> =
+            a.iter().flat_map(|&a| self.value(t, a).to_le_bytes().into_iter().take(bytes)).collect();
+        match shared {
+            true => self.shared.store(self.shared_address(t, at), &data, t as u32),
+            false => memory.store(self.address(t, at), &data),
+        }
+    }
+
+    /// Does the instruction of a warp that all its lanes wait for; whether there is one.
+    fn warp(&mut self, first: usize) -> Result<bool> {
+        let lanes = first..(first + warp::WARP).min(self.threads.len());
+        let waits = |t: usize| self.threads[t].state == State::AwaitsWarp;
+        if !lanes.clone().any(waits) {
+            return Ok(false);
+        }
+        let pc = lanes.clone().find(|&t| waits(t)).map_or(0, |t| self.threads[t].pc);
+        let instr = &self.module.code[pc];
+        let together = lanes.clone().all(|t| waits(t) && self.threads[t].pc == pc);
+        if !together || lanes.len() < warp::WARP {
+            return Err(format!("line {}: not all lanes of the warp of thread {first} are here", instr.line));
+        }
+        let done = match &instr.op {
+            Op::LoadMatrices { trans, d, at } => self.load_matrices(first, *trans, d, *at),
+            Op::Mma { half, k, d, a, b, c } => {
+                let registers = |operands: &[Operand]| -> Vec<Vec<u32>> {
+                    let of = |t: usize| operands.iter().map(|&o| self.value(t, o) as u32).collect();
+                    lanes.clone().map(of).collect()
+                };
+                let (a, b, c) = (registers(a), registers(b), registers(c));
+                for (lane, c) in c.iter().enumerate() {
+                    let sums = std::array::from_fn(|i| f32::from_bits(c[i]));
+                    let sums = warp::mma(*half, *k, lane, &a, &b, sums);
+                    for (&d, sum) in d.iter().zip(sums) {
+                        self.set(first + lane, d, u64::from(sum.to_bits()));
+                    }
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        };
+        done.map_err(|e| format!("line {}, warp of thread {first}: {e}", instr.line))?;
+        for t in lanes {
+            (self.threads[t].state, self.threads[t].pc) = (State::Runs, pc + 1);
+        }
+        Ok(true)
+    }
+
+    /// Lane `8·i + r` has the address of row `r` of matrix `i`.
+    fn load_matrices(&mut self, first: usize, trans: bool, d: &[usize], at: Address) -> Result {
+        for (i, &d) in d.iter().enumerate() {
+            let mut rows = [[0u16; 8]; 8];
+            for (r, row) in rows.iter_mut().enumerate() {
+                let t = first + 8 * i + r;
+                let address = self.shared_address(t, at);
+                let bytes = self.shared.load(address, 16, t as u32)?;
+                row.iter_mut().zip(bytes.chunks(2)).for_each(|(x, pair)| *x = little_endian(pair) as u16);
+            }
+            for lane in 0..warp::WARP {
+                let register = warp::matrix_register(&rows, lane, trans);
+                self.set(first + lane, d, u64::from(register));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn little_endian(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |n, &b| n << 8 | u64::from(b))
+}

@@ -1,0 +1,150 @@
+//! Instructions that make a value of values: a table by name.
+
+use half::{bf16, f16};
+
+/// Makes a register's bits of up to four operands' bits; `None` where PTX leaves the result open.
+pub type Value = fn([u64; 4]) -> Option<u64>;
+
+fn f(bits: u64) -> f32 {
+    f32::from_bits(bits as u32)
+}
+
+fn bits(x: f32) -> Option<u64> {
+    Some(u64::from(x.to_bits()))
+}
+
+fn u(x: u32) -> Option<u64> {
+    Some(u64::from(x))
+}
+
+fn s(bits: u64) -> i32 {
+    bits as u32 as i32
+}
+
+fn flag(b: bool) -> Option<u64> {
+    Some(u64::from(b))
+}
+
+fn unordered(a: [u64; 4]) -> bool {
+    f(a[0]).is_nan() || f(a[1]).is_nan()
+}
+
+/// Shifts by more than the width give what shifting bit by bit would.
+fn shift(by: u64) -> u32 {
+    (by as u32).min(63)
+}
+
+/// The name, how many operands, and what they make.
+pub const VALUES: &[(&str, usize, Value)] = &[
+    ("mov.b16", 1, |a| Some(a[0] & 0xffff)),
+    ("mov.u16", 1, |a| Some(a[0] & 0xffff)),
+    ("mov.b32", 1, |a| u(a[0] as u32)),
+    ("mov.u32", 1, |a| u(a[0] as u32)),
+    ("mov.s32", 1, |a| u(a[0] as u32)),
+    ("mov.f32", 1, |a| u(a[0] as u32)),
+    ("mov.b64", 1, |a| Some(a[0])),
+    ("mov.u64", 1, |a| Some(a[0])),
+    ("mov.pred", 1, |a| Some(a[0])),
+    // One address space: global addresses are generic ones.
+    ("cvta.to.global.u64", 1, |a| Some(a[0])),
+    ("cvta.to.shared.u64", 1, |a| Some(a[0])),
+    ("add.s32", 2, |a| u((a[0] as u32).wrapping_add(a[1] as u32))),
+    ("add.s64", 2, |a| Some(a[0].wrapping_add(a[1]))),
+    ("sub.s32", 2, |a| u((a[0] as u32).wrapping_sub(a[1] as u32))),
+    ("sub.s64", 2, |a| Some(a[0].wrapping_sub(a[1]))),
+    ("neg.s32", 1, |a| u((a[0] as u32).wrapping_neg())),
+    ("mul.lo.s32", 2, |a| u((a[0] as u32).wrapping_mul(a[1] as u32))),
+    ("mul.lo.s64", 2, |a| Some(a[0].wrapping_mul(a[1]))),
+    ("mul.hi.u32", 2, |a| Some((u64::from(a[0] as u32) * u64::from(a[1] as u32)) >> 32)),
+    ("mul.wide.s32", 2, |a| Some((i64::from(s(a[0])) * i64::from(s(a[1]))) as u64)),
+    ("mul.wide.u32", 2, |a| Some(u64::from(a[0] as u32) * u64::from(a[1] as u32))),
+    ("mul.wide.u16", 2, |a| u(u32::from(a[0] as u16) * u32::from(a[1] as u16))),
+    ("mad.lo.s32", 3, |a| u((a[0] as u32).wrapping_mul(a[1] as u32).wrapping_add(a[2] as u32))),
+    ("div.s32", 2, |a| s(a[0]).checked_div(s(a[1])).and_then(|x| u(x as u32))),
+    ("div.u32", 2, |a| (a[0] as u32).checked_div(a[1] as u32).and_then(u)),
+    ("rem.s32", 2, |a| s(a[0]).checked_rem(s(a[1])).and_then(|x| u(x as u32))),
+    ("rem.u32", 2, |a| (a[0] as u32).checked_rem(a[1] as u32).and_then(u)),
+    ("min.u32", 2, |a| u((a[0] as u32).min(a[1] as u32))),
+    ("max.u32", 2, |a| u((a[0] as u32).max(a[1] as u32))),
+    ("min.s32", 2, |a| u(s(a[0]).min(s(a[1])) as u32)),
+    ("max.s32", 2, |a| u(s(a[0]).max(s(a[1])) as u32)),
+    ("and.b16", 2, |a| Some(a[0] & a[1] & 0xffff)),
+    ("and.b32", 2, |a| u(a[0] as u32 & a[1] as u32)),
+    ("and.b64", 2, |a| Some(a[0] & a[1])),
+    ("and.pred", 2, |a| Some(a[0] & a[1])),
+    ("or.b16", 2, |a| Some((a[0] | a[1]) & 0xffff)),
+    ("or.b32", 2, |a| u(a[0] as u32 | a[1] as u32)),
+    ("or.b64", 2, |a| Some(a[0] | a[1])),
+    ("or.pred", 2, |a| Some(a[0] | a[1])),
+    ("xor.b32", 2, |a| u(a[0] as u32 ^ a[1] as u32)),
+    ("xor.b64", 2, |a| Some(a[0] ^ a[1])),
+    ("xor.pred", 2, |a| Some(a[0] ^ a[1])),
+    ("not.b32", 1, |a| u(!(a[0] as u32))),
+    ("not.pred", 1, |a| Some(a[0] ^ 1)),
+    ("shl.b32", 2, |a| u((a[0] << shift(a[1])) as u32)),
+    ("shl.b64", 2, |a| Some(if a[1] as u32 > 63 { 0 } else { a[0] << shift(a[1]) })),
+    ("shr.u16", 2, |a| Some((a[0] & 0xffff) >> shift(a[1]))),
+    ("shr.u32", 2, |a| u(((a[0] & 0xffff_ffff) >> shift(a[1])) as u32)),
+    ("shr.s32", 2, |a| u((i64::from(s(a[0])) >> shift(a[1])) as u32)),
+    ("shr.u64", 2, |a| Some(if a[1] as u32 > 63 { 0 } else { a[0] >> shift(a[1]) })),
+    ("shr.s64", 2, |a| Some(((a[0] as i64) >> shift(a[1])) as u64)),
+    // The lowest bits of the first, put into the second from a bit on.
+    ("bfi.b32", 4, |a| {
+        let (first, n) = (a[2] & 0xff, a[3] & 0xff);
+        let mask = (((1u128 << n) - 1) << first) as u64;
+        u(((a[1] & !mask) | ((u128::from(a[0]) << first) as u64 & mask)) as u32)
+    }),
+    ("add.rn.f32", 2, |a| bits(f(a[0]) + f(a[1]))),
+    ("sub.rn.f32", 2, |a| bits(f(a[0]) - f(a[1]))),
+    ("mul.rn.f32", 2, |a| bits(f(a[0]) * f(a[1]))),
+    ("fma.rn.f32", 3, |a| bits(f(a[0]).mul_add(f(a[1]), f(a[2])))),
+    ("neg.f32", 1, |a| bits(-f(a[0]))),
+    ("abs.f32", 1, |a| bits(f(a[0]).abs())),
+    // A NaN is left aside.
+    ("min.f32", 2, |a| bits(f(a[0]).min(f(a[1])))),
+    ("max.f32", 2, |a| bits(f(a[0]).max(f(a[1])))),
+    ("copysign.f32", 2, |a| bits(f(a[1]).copysign(f(a[0])))),
+    ("selp.b16", 3, |a| Some(if a[2] != 0 { a[0] } else { a[1] })),
+    ("selp.b32", 3, |a| Some(if a[2] != 0 { a[0] } else { a[1] })),
+    ("selp.u32", 3, |a| Some(if a[2] != 0 { a[0] } else { a[1] })),
+    ("selp.s32", 3, |a| Some(if a[2] != 0 { a[0] } else { a[1] })),
+    ("selp.f32", 3, |a| Some(if a[2] != 0 { a[0] } else { a[1] })),
+    ("selp.b64", 3, |a| Some(if a[2] != 0 { a[0] } else { a[1] })),
+    ("setp.eq.s32", 2, |a| flag(s(a[0]) == s(a[1]))),
+    ("setp.ne.s32", 2, |a| flag(s(a[0]) != s(a[1]))),
+    ("setp.lt.s32", 2, |a| flag(s(a[0]) < s(a[1]))),
+    ("setp.le.s32", 2, |a| flag(s(a[0]) <= s(a[1]))),
+    ("setp.gt.s32", 2, |a| flag(s(a[0]) > s(a[1]))),
+    ("setp.ge.s32", 2, |a| flag(s(a[0]) >= s(a[1]))),
+    ("setp.lt.u32", 2, |a| flag((a[0] as u32) < a[1] as u32)),
+    ("setp.le.u32", 2, |a| flag(a[0] as u32 <= a[1] as u32)),
+    ("setp.gt.u32", 2, |a| flag(a[0] as u32 > a[1] as u32)),
+    ("setp.ge.u32", 2, |a| flag(a[0] as u32 >= a[1] as u32)),
+    ("setp.eq.f32", 2, |a| flag(f(a[0]) == f(a[1]))),
+    ("setp.lt.f32", 2, |a| flag(f(a[0]) < f(a[1]))),
+    ("setp.le.f32", 2, |a| flag(f(a[0]) <= f(a[1]))),
+    ("setp.gt.f32", 2, |a| flag(f(a[0]) > f(a[1]))),
+    ("setp.ge.f32", 2, |a| flag(f(a[0]) >= f(a[1]))),
+    // These hold of NaN, too.
+    ("setp.ltu.f32", 2, |a| flag(unordered(a) || f(a[0]) < f(a[1]))),
+    ("setp.leu.f32", 2, |a| flag(unordered(a) || f(a[0]) <= f(a[1]))),
+    ("setp.gtu.f32", 2, |a| flag(unordered(a) || f(a[0]) > f(a[1]))),
+    ("setp.geu.f32", 2, |a| flag(unordered(a) || f(a[0]) >= f(a[1]))),
+    ("setp.neu.f32", 2, |a| flag(f(a[0]) != f(a[1]))),
+    ("cvt.s64.s32", 1, |a| Some(i64::from(s(a[0])) as u64)),
+    ("cvt.u64.u32", 1, |a| u(a[0] as u32)),
+    ("cvt.u32.u64", 1, |a| u(a[0] as u32)),
+    ("cvt.u16.u32", 1, |a| Some(a[0] & 0xffff)),
+    ("cvt.u32.u16", 1, |a| Some(a[0] & 0xffff)),
+    ("cvt.f32.f16", 1, |a| bits(f16::from_bits(a[0] as u16).to_f32())),
+    ("cvt.rn.f16.f32", 1, |a| Some(u64::from(f16::from_f32(f(a[0])).to_bits()))),
+    // The first operand is the high half.
+    ("cvt.rn.f16x2.f32", 2, |a| {
+        let half = |x: u64| u32::from(f16::from_f32(f(x)).to_bits());
+        u(half(a[0]) << 16 | half(a[1]))
+    }),
+    ("cvt.rn.bf16x2.f32", 2, |a| {
+        let half = |x: u64| u32::from(bf16::from_f32(f(x)).to_bits());
+        u(half(a[0]) << 16 | half(a[1]))
+    }),
+];
