@@ -157,17 +157,17 @@ fn load_matrices(
 ) -> Step {
     const WARP: usize = 32;
     let tile = p.tile(from.tile);
-    let mut chunks = [None; WARP];
+    let mut chunks = [0; WARP];
     let mut rows = [[0u16; CHUNK as usize]; WARP];
     for lane in 0..WARP as u32 {
         let (third, fourth) = ((lane >> 3 & 1) * 8, (lane >> 4) * 8);
         let (down, right) = if by_rows { (third, fourth) } else { (fourth, third) };
         let at = (corner.0 + lane % 8 + down, corner.1 + right);
         let chunk = memory.at(from.tile, tile.chunk_at(from.stage, at.0, at.1));
-        chunks[lane as usize] = Some(chunk);
+        chunks[lane as usize] = chunk;
         rows[lane as usize] = memory.read(chunk, from.lane + lane as usize)?;
     }
-    shared::count(count, &chunks);
+    shared::count_reads(count, &chunks);
     for lane in 0..WARP {
         for matrix in 0..4 {
             let (r, c) = (lane / 4, 2 * (lane % 4));
@@ -209,7 +209,7 @@ fn load_own(
         }
         match from.depth_rows {
             true => shared::count_elements(count, &accesses),
-            false => shared::count(count, &accesses.iter().map(|a| Some(a.0)).collect::<Vec<_>>()),
+            false => shared::count_reads(count, &accesses.iter().map(|a| a.0).collect::<Vec<_>>()),
         }
     }
     for (lane, elements) in elements.iter().enumerate() {

@@ -132,6 +132,23 @@ pub fn count(counters: &mut Counters, chunks: &[Option<usize>]) {
     }
 }
 
+/// Which groups of four lanes a read by a warp of 64 lanes serves together ("Understanding AMD GPU LDS and Bank Conflicts" in the documents of
+/// AMD's Composable Kernel, `ds_read_b128`): lanes 0–3 with 20–23, and so on.
+const READ_TOGETHER: [(usize, usize); 8] =
+    [(0, 5), (1, 4), (2, 7), (3, 6), (8, 13), (9, 12), (10, 15), (11, 14)];
+
+/// Counts a read of a chunk by each lane of a warp: 8 lanes at a time, neighbours but on AMD's devices of 64 lanes.
+pub fn count_reads(counters: &mut Counters, chunks: &[usize]) {
+    let in_order: Vec<Option<usize>> = match chunks.len() {
+        64 => {
+            let four = |i: usize| chunks[4 * i..4 * i + 4].iter().copied().map(Some);
+            READ_TOGETHER.iter().flat_map(|&(a, b)| four(a).chain(four(b))).collect()
+        }
+        _ => chunks.iter().copied().map(Some).collect(),
+    };
+    count(counters, &in_order);
+}
+
 /// Counts an access of a warp to single elements of chunks, served 32 lanes at a time.
 pub fn count_elements(counters: &mut Counters, elements: &[(usize, usize)]) {
     for lanes in elements.chunks(32) {
