@@ -17,7 +17,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-from machine_code import compare
+from machine_code import finish
 
 ARCHITECTURES = ["gfx90a", "gfx942", "gfx1100", "gfx1201"]
 # Of tile programs, by the architecture they are written for: those that it serves.
@@ -100,13 +100,7 @@ def main(arguments):
                 for wrong in judge(name, counts):
                     print(f"{path} {architecture}: {wrong}")
                     failures += 1
-    if table and rows:
-        failures += not compare(table, [*COUNTED, *SAID], rows)
-    elif table:
-        print("no tile programs")
-        failures += 1
-    print(f"{len(paths)} files, {len(jobs)} times compiled, {failures} failed")
-    return 1 if failures or not paths else 0
+    return finish(table, [*COUNTED, *SAID], rows, len(paths), len(jobs), failures)
 
 
 if __name__ == "__main__":

@@ -22,3 +22,14 @@ def compare(path, columns, rows):
     for line in sorted(old ^ new):
         print(("- " if line in old else "+ ") + line)
     return False
+
+
+def finish(table, columns, rows, files, compiled, failures):
+    """Compares with a table, if there is one, says how much was compiled, and gives the exit status."""
+    if table and rows:
+        failures += not compare(table, columns, rows)
+    elif table:
+        print("no tile programs")
+        failures += 1
+    print(f"{files} files, {compiled} times compiled, {failures} failed")
+    return 1 if failures or not files else 0

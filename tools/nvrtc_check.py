@@ -23,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 
-from machine_code import compare
+from machine_code import finish
 
 ARCHITECTURES = ["sm_75", "sm_80", "sm_90"]
 # Of tile programs, by the least architecture: those that it serves.
@@ -166,13 +166,7 @@ def main(arguments):
                 for wrong in judge(name, counts):
                     print(f"{path} {architecture}: {wrong}")
                     failures += 1
-    if table and rows:
-        failures += not compare(table, [*COUNTED, *SAID], rows)
-    elif table:
-        print("no tile programs")
-        failures += 1
-    print(f"{len(paths)} files, {compiled} times compiled, {failures} failed")
-    return 1 if failures or not paths else 0
+    return finish(table, [*COUNTED, *SAID], rows, len(paths), compiled, failures)
 
 
 if __name__ == "__main__":
