@@ -220,7 +220,8 @@ fn exclusions(module: &LirModule) -> Result<Vec<Vec<usize>>> {
                 }
                 if input == output {
                     let message = "a step reads the buffer it writes, which the device forbids";
-                    return Err(module.graph.locate(step.node, Error::new(ErrorKind::Internal, message)));
+                    let error = Error::new(ErrorKind::InvalidGraph, message);
+                    return Err(module.graph.locate(step.node, error));
                 }
                 apart[output].push(input);
                 apart[input].push(output);

@@ -132,6 +132,29 @@ fn a_chain_takes_two_pools() {
     assert_eq!(lir.plan().unwrap().pools, [256, 256], "{lir}");
 }
 
+/// A module from outside may have such a step: where one buffer is not read and written at once, it is the module that is wrong.
+#[test]
+fn a_step_that_reads_what_it_writes_is_rejected_where_the_device_forbids_it() {
+    let graph = text::parse(
+        r#"graph "g" {
+          %0 = Input {name="x"} : [8, 8] f32
+          %1 = MatMul(%0, %0) : [8, 8] f32
+          %2 = MatMul(%1, %0) : [8, 8] f32
+          return %2
+        }"#,
+    )
+    .unwrap();
+    let mut lir = compile(&graph, exclusive());
+    // Not in place: it reads the elements in another order than it writes them.
+    lir.steps[1].outputs[0].buffer = lir.steps[0].outputs[0].buffer;
+    let read = Arc::make_mut(&mut lir.steps[1].inputs[0].view);
+    read.strides = read.strides.iter().rev().copied().collect();
+    let error = plan_memory(&lir, &DimBinding::new(), exclusive()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidGraph, "{error}");
+    assert!(error.message().contains("reads the buffer it writes"), "{error}");
+    assert!(plan_memory(&lir, &DimBinding::new(), PoolSpec::default()).is_ok());
+}
+
 #[test]
 fn a_full_pool_leads_to_another_and_a_value_above_the_limits_is_out_of_memory() {
     let graph = text::parse(
