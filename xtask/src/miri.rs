@@ -21,8 +21,13 @@ const PARTS: &[(&str, &[&str])] = &[
             "--lib",
             "--",
             "alloc::",
-            "program::",
+            // The tests of panics in kernels (`program::tests`) multiply matrices hundreds of times, which takes Miri hours; the pool's
+            // own test of panics is below.
+            "program::scratch::",
             "pool::tests::a_busy_pool_means_run_alone",
+            "pool::tests::a_run_lends_its_helpers_to_runs_within_it",
+            "pool::tests::what_was_lent_to_a_run_that_panics_comes_back",
+            "pool::tests::a_run_that_outlives_its_loan_gives_helpers_to_the_pool",
             "pool::tests::a_panic_reaches_the_caller_and_the_pool_survives",
         ],
     ),
