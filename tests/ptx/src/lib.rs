@@ -6,7 +6,7 @@
 //! workgroup memory, asynchronous copies that nobody waited for, lanes that are not together where the instruction wants a whole warp, barriers
 //! that not all threads reach.
 //!
-//! - [`parse`]: text to instructions; what is not known is an error that names the line.
+//! - [`Module::parse`]: text to instructions; what is not known is an error that names the line.
 //! - [`run`](fn@run): workgroups, one after the other.
 //!
 //! A matrix instruction adds its products in order in f64 and rounds once; hardware keeps fewer digits, and NVIDIA does not say how many.
