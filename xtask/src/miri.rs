@@ -21,8 +21,8 @@ const PARTS: &[(&str, &[&str])] = &[
             "--lib",
             "--",
             "alloc::",
-            // The tests of panics in kernels (`program::tests`) multiply matrices hundreds of times, which takes Miri hours; the pool's
-            // own test of panics is below.
+            // The tests of panics in kernels (`program::tests`) multiply matrices hundreds of times and did not end within forty minutes
+            // of Miri's; the pool's own test of panics is below.
             "program::scratch::",
             "pool::tests::a_busy_pool_means_run_alone",
             "pool::tests::a_run_lends_its_helpers_to_runs_within_it",

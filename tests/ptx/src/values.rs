@@ -148,3 +148,74 @@ pub const VALUES: &[(&str, usize, Value)] = &[
         u(half(a[0]) << 16 | half(a[1]))
     }),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn made(name: &str, a: &[u64]) -> Option<u64> {
+        let (_, n, f) = VALUES.iter().find(|v| v.0 == name).unwrap_or_else(|| panic!("no {name}"));
+        assert_eq!(*n, a.len(), "{name}");
+        f(std::array::from_fn(|i| a.get(i).copied().unwrap_or(0)))
+    }
+
+    const MINUS_1: u64 = 0xffff_ffff;
+
+    #[test]
+    fn integers_wrap_and_have_signs() {
+        for (name, a, want) in [
+            ("add.s32", &[MINUS_1, 2][..], 1),
+            ("sub.s32", &[0, 1], MINUS_1),
+            ("neg.s32", &[1], MINUS_1),
+            ("mul.lo.s32", &[MINUS_1, 3], 0xffff_fffd),
+            ("mul.hi.u32", &[MINUS_1, MINUS_1], 0xffff_fffe),
+            ("mul.wide.s32", &[MINUS_1, 2], u64::MAX - 1),
+            ("mul.wide.u32", &[MINUS_1, 2], 0x1_ffff_fffe),
+            ("mad.lo.s32", &[3, 4, MINUS_1], 11),
+            ("div.s32", &[MINUS_1 - 6, 2], 0xffff_fffd),
+            ("div.u32", &[7, 2], 3),
+            ("rem.s32", &[MINUS_1 - 6, 2], MINUS_1),
+            ("min.u32", &[MINUS_1, 1], 1),
+            ("min.s32", &[MINUS_1, 1], MINUS_1),
+            ("max.s32", &[MINUS_1, 1], 1),
+            ("shl.b32", &[1, 32], 0),
+            ("shr.u32", &[MINUS_1, 40], 0),
+            ("shr.s32", &[1 << 31, 40], MINUS_1),
+            ("shr.s64", &[1 << 63, 70], u64::MAX),
+            ("bfi.b32", &[0xab, MINUS_1, 8, 8], 0xffff_abff),
+            ("setp.lt.s32", &[MINUS_1, 0], 1),
+            ("setp.lt.u32", &[MINUS_1, 0], 0),
+            ("cvt.s64.s32", &[MINUS_1], u64::MAX),
+            ("cvt.u64.u32", &[MINUS_1], MINUS_1),
+        ] {
+            assert_eq!(made(name, a), Some(want), "{name} {a:x?}");
+        }
+        assert_eq!(made("div.s32", &[1 << 31, MINUS_1]), None);
+        assert_eq!(made("rem.u32", &[1, 0]), None);
+    }
+
+    #[test]
+    fn floats_know_nan_and_signs() {
+        let bits = |x: f32| u64::from(x.to_bits());
+        let (one, nan) = (bits(1.0), bits(f32::NAN));
+        assert_eq!(made("fma.rn.f32", &[bits(3.0), bits(2.0), one]), Some(bits(7.0)));
+        assert_eq!(made("max.f32", &[nan, one]), Some(one));
+        // The sign of the first, the size of the second.
+        assert_eq!(made("copysign.f32", &[bits(-2.0), one]), Some(bits(-1.0)));
+        for (name, with_nan) in
+            [("setp.lt.f32", 0), ("setp.ltu.f32", 1), ("setp.geu.f32", 1), ("setp.ge.f32", 0)]
+        {
+            assert_eq!(made(name, &[nan, one]), Some(with_nan), "{name}");
+        }
+        assert_eq!(made("setp.ltu.f32", &[one, one]), Some(0));
+        assert_eq!(made("cvt.rn.f16x2.f32", &[one, bits(2.0)]), Some(0x3c00_4000));
+        assert_eq!(made("cvt.rn.bf16x2.f32", &[one, bits(2.0)]), Some(0x3f80_4000));
+    }
+
+    #[test]
+    fn each_name_is_there_once() {
+        let mut names: Vec<&str> = VALUES.iter().map(|v| v.0).collect();
+        names.sort_unstable();
+        assert!(names.windows(2).all(|pair| pair[0] != pair[1]));
+    }
+}
