@@ -226,8 +226,32 @@ impl Pattern {
                 let of_parts = Op::Binary(BinaryOp::Mul) == graph.node(id).op
                     || Op::Binary(BinaryOp::Div) == graph.node(id).op
                     || Op::Activation(Activation::Neg) == graph.node(id).op;
-                of_parts || factors.len() < 2
+                (of_parts || factors.len() < 2)
+                    && factors.iter().all(|factor| factor.may_be_among(graph, id, factors.len() - 1, 8))
             }
+        }
+    }
+}
+
+impl Pattern {
+    /// Whether the ops alone allow it to be a factor of the product `id`, which may be one of so many `more` factors. What is
+    /// deeper than `depth` products is not looked at.
+    fn may_be_among(&self, graph: &Graph, id: NodeId, more: usize, depth: usize) -> bool {
+        if depth == 0 || self.may_be(graph, id) {
+            return true;
+        }
+        let node = graph.node(id);
+        let of = |id: NodeId, more: usize| self.may_be_among(graph, id, more, depth - 1);
+        match (&node.op, node.inputs.as_slice()) {
+            (Op::Binary(BinaryOp::Mul), &[a, b]) => {
+                let is_constant = |id: NodeId| facts::constant(graph, id).is_some();
+                match more.checked_sub(usize::from(!is_constant(a) && !is_constant(b))) {
+                    Some(more) => of(a, more) || of(b, more),
+                    None => false,
+                }
+            }
+            (Op::Binary(BinaryOp::Div), &[a, _]) | (Op::Activation(Activation::Neg), &[a]) => of(a, more),
+            _ => false,
         }
     }
 }
