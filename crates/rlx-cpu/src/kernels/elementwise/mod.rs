@@ -44,7 +44,7 @@ const LONG_ROW: usize = 64;
 /// Whether there is code for a node.
 pub(crate) fn claim(node: &Node, graph: &Graph) -> Claim {
     let inputs: Vec<DType> = node.inputs.iter().map(|&id| graph.shape(id).dtype()).collect();
-    match program::instructions(&node.op, &inputs, node.shape.dtype()) {
+    match program::main_of(&node.op, &inputs, node.shape.dtype()) {
         Ok(_) => Claim::Native,
         Err(why) => Claim::No(why),
     }

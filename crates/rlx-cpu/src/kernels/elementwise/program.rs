@@ -75,7 +75,7 @@ pub(crate) struct TileProgram {
 
 /// A value while the program is built.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Typed {
+struct Typed {
     id: ValueId,
     /// The element type of the graph.
     dtype: DType,
@@ -85,7 +85,7 @@ pub(crate) struct Typed {
 
 /// A program while it is built.
 #[derive(Default)]
-pub(crate) struct Builder {
+struct Builder {
     inputs: Vec<Input>,
     constants: Vec<(ConstData, ValueId)>,
     instrs: Vec<Instr>,
@@ -116,38 +116,15 @@ impl Builder {
     }
 
     fn op(&mut self, op: &Op, args: &[Typed], result: DType) -> Result<Typed, String> {
-        let quantisation = match op {
-            Op::Quantize { .. } => Some(Code::Quantise(result, args.len() == 3)),
-            Op::Dequantize { .. } => Some(Code::Dequantise(args[0].dtype, args.len() == 3)),
-            _ => None,
-        };
-        if let Some(code) = quantisation {
+        let main = main_of(op, &args.iter().map(|a| a.dtype).collect::<Vec<_>>(), result)?;
+        if let Main::OfBytes(code) = main {
             let args: Vec<ValueId> = args.iter().map(|a| a.id).collect();
             return Ok(Typed { id: self.emit(code, &args, result)?, dtype: result, widened: true });
         }
-        for dtype in args.iter().map(|a| a.dtype).chain([result]) {
-            if !instr::has_register(dtype) {
-                return Err(format!("elementwise kernels do not compute in {dtype}"));
-            }
-        }
         let registers: Vec<ValueId> = args.iter().map(|&a| self.register(a)).collect::<Result<_, _>>()?;
-        let reg = instr::register(args[0].dtype);
-        let code = match op {
-            Op::Activation(f) => instr::activation(*f, reg),
-            Op::Binary(f) => instr::binary(*f, reg),
-            Op::Compare(f) => instr::compare(*f, reg),
-            Op::Predicate(f) => instr::predicate(*f, reg),
-            Op::Where => Some(instr::select(instr::register(result))),
-            Op::Cast { .. } => match instr::double_to_short(args[0].dtype, result)
-                .or_else(|| instr::convert(reg, instr::register(result)))
-            {
-                Some(code) => Some(code),
-                None => return self.rounded(registers[0], result, args[0].dtype != result),
-            },
-            _ => None,
+        let Main::OfRegisters(code) = main else {
+            return self.rounded(registers[0], result, args[0].dtype != result);
         };
-        let code =
-            code.ok_or_else(|| format!("there is no elementwise code for {op:?} of {}", args[0].dtype))?;
         let id = self.emit(code, &registers, instr::register(result))?;
         // Choices and conversions to bool or integers are exact.
         self.rounded(id, result, !matches!(op, Op::Where))
@@ -243,14 +220,46 @@ fn scalar_bits(c: &ConstData) -> u64 {
     u64::from_le_bytes(bits)
 }
 
-/// The program of a single op.
-pub(crate) fn of_node(op: &Op, inputs: &[DType], result: DType) -> Result<TileProgram, String> {
-    let (b, out) = instructions(op, inputs, result)?;
-    b.finish(&[out])
+/// The one instruction that an op is, beside those that widen its operands and round its result.
+pub(crate) enum Main {
+    /// It reads its operands as they are in memory.
+    OfBytes(Code),
+    /// It reads them in their registers.
+    OfRegisters(Code),
+    /// There is none: the register holds the result already.
+    Nothing,
 }
 
-/// The instructions of a single op, and its result: all that may fail about its program.
-pub(crate) fn instructions(op: &Op, inputs: &[DType], result: DType) -> Result<(Builder, Typed), String> {
+/// The main instruction of an op: all that may fail about the program of one op.
+pub(crate) fn main_of(op: &Op, args: &[DType], result: DType) -> Result<Main, String> {
+    match op {
+        Op::Quantize { .. } => return Ok(Main::OfBytes(Code::Quantise(result, args.len() == 3))),
+        Op::Dequantize { .. } => return Ok(Main::OfBytes(Code::Dequantise(args[0], args.len() == 3))),
+        _ => {}
+    }
+    if let Some(dtype) = args.iter().chain([&result]).find(|&&dtype| !instr::has_register(dtype)) {
+        return Err(format!("elementwise kernels do not compute in {dtype}"));
+    }
+    let reg = instr::register(args[0]);
+    let code = match op {
+        Op::Activation(f) => instr::activation(*f, reg),
+        Op::Binary(f) => instr::binary(*f, reg),
+        Op::Compare(f) => instr::compare(*f, reg),
+        Op::Predicate(f) => instr::predicate(*f, reg),
+        Op::Where => Some(instr::select(instr::register(result))),
+        Op::Cast { .. } => {
+            let code = instr::double_to_short(args[0], result)
+                .or_else(|| instr::convert(reg, instr::register(result)));
+            return Ok(code.map_or(Main::Nothing, Main::OfRegisters));
+        }
+        _ => None,
+    };
+    code.map(Main::OfRegisters)
+        .ok_or_else(|| format!("there is no elementwise code for {op:?} of {}", args[0]))
+}
+
+/// The program of a single op.
+pub(crate) fn of_node(op: &Op, inputs: &[DType], result: DType) -> Result<TileProgram, String> {
     let mut b = Builder::default();
     let mut args = Vec::with_capacity(inputs.len());
     for (i, &dtype) in inputs.iter().enumerate() {
@@ -259,7 +268,7 @@ pub(crate) fn instructions(op: &Op, inputs: &[DType], result: DType) -> Result<(
         args.push(Typed { id, dtype, widened: false });
     }
     let out = b.op(op, &args, result)?;
-    Ok((b, out))
+    b.finish(&[out])
 }
 
 /// Whether a body's constant can be an immediate.
