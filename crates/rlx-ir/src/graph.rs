@@ -32,13 +32,18 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use smallvec::{SmallVec, smallvec};
+
 use crate::dim::{DimBinding, Held, scoped};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::{self, Op};
 use crate::origin::{OriginId, Origins};
-use crate::shape::Shape;
+use crate::shape::{Shape, Shapes};
 
 use ranges::SymbolRanges;
+
+/// The shapes of a node's operands, of which there are few.
+pub(crate) type ShapeRefs<'a> = SmallVec<[&'a Shape; 4]>;
 
 /// The id of a node: its position in [`Graph::nodes`].
 ///
@@ -134,9 +139,10 @@ pub struct Node {
 
 impl Node {
     /// A node not yet in a graph.
-    pub fn new(op: Op, inputs: Vec<NodeId>, results: Vec<Shape>) -> Self {
+    pub fn new(op: Op, inputs: Vec<NodeId>, results: impl Into<Shapes>) -> Self {
+        let results = results.into();
         let shape = results.first().cloned().unwrap_or_else(|| Shape::scalar(crate::DType::F32));
-        let more_results = if results.len() > 1 { results } else { Vec::new() };
+        let more_results = if results.len() > 1 { results.into_vec() } else { Vec::new() };
         let id = NodeId { index: u32::MAX, graph: 0 };
         Node { id, op, inputs, shape, name: None, origin: OriginId::NONE, more_results }
     }
@@ -145,6 +151,13 @@ impl Node {
     pub fn with_name(mut self, name: Option<String>) -> Self {
         self.name = name;
         self
+    }
+
+    /// The same node on other inputs, not yet in a graph.
+    pub fn with_inputs(&self, inputs: Vec<NodeId>) -> Self {
+        let id = NodeId { index: u32::MAX, graph: 0 };
+        let (op, shape, name) = (self.op.clone(), self.shape.clone(), self.name.clone());
+        Node { id, op, inputs, shape, name, origin: OriginId::NONE, more_results: self.more_results.clone() }
     }
 
     /// The same node with an origin.
@@ -411,16 +424,17 @@ impl Graph {
         self.canonical = true;
     }
 
-    /// The first `count` nodes, with the same ids, and no outputs.
+    /// The first `count` nodes, with the same ids, and no outputs. There is room for as many as here.
     pub fn prefix(&self, count: usize) -> Graph {
-        let nodes = Arc::new(self.nodes.iter().take(count).cloned().collect());
-        Graph { name: self.name.clone(), nodes, outputs: Vec::new(), ..self.clone() }
+        let mut nodes = Vec::with_capacity(self.len());
+        nodes.extend(self.nodes.iter().take(count).cloned());
+        Graph { name: self.name.clone(), nodes: Arc::new(nodes), outputs: Vec::new(), ..self.clone() }
     }
 
     /// Keeps what a node mentions as long as this graph and its copies.
     fn hold_node(&self, node: &Node) {
         node.results().iter().flat_map(|shape| shape.dims()).for_each(|&dim| self.held.dim(dim));
-        scoped(|| node.op.extents().into_iter().for_each(|e| self.held.extent(e)));
+        scoped(|| node.op.each_extent(&mut |e| self.held.extent(e)));
     }
 
     /// Who owns the names and expressions that its nodes mention; what is made of it may be kept there, too.
@@ -457,22 +471,22 @@ impl Graph {
     ///
     /// # Errors
     /// An unknown input, or what the op's shape rule reports.
-    pub fn infer(&self, op: &Op, inputs: &[NodeId], declared: &[Shape]) -> Result<Vec<Shape>> {
+    pub fn infer(&self, op: &Op, inputs: &[NodeId], declared: &[Shape]) -> Result<Shapes> {
         if let Op::Result { index } = op {
             return self.infer_result(*index, inputs);
         }
-        let shapes: Vec<&Shape> = inputs.iter().map(|&id| self.value_shape(id)).collect::<Result<_>>()?;
+        let shapes: ShapeRefs<'_> = inputs.iter().map(|&id| self.value_shape(id)).collect::<Result<_>>()?;
         ops::def::infer(op, &shapes, declared)
     }
 
     /// `Result` looks at all results of its input, which other ops do not see.
-    fn infer_result(&self, index: usize, inputs: &[NodeId]) -> Result<Vec<Shape>> {
+    fn infer_result(&self, index: usize, inputs: &[NodeId]) -> Result<Shapes> {
         let &[of] = inputs else {
             return Err(Error::new(ErrorKind::InvalidGraph, "Result takes 1 input"));
         };
         let node = self.try_node(of)?;
         match node.results().get(index) {
-            Some(shape) => Ok(vec![shape.clone()]),
+            Some(shape) => Ok(smallvec![shape.clone()]),
             None => Err(Error::new(
                 ErrorKind::InvalidGraph,
                 format!("{} has {} results, not {}", node.describe(), node.results().len(), index + 1),

@@ -70,11 +70,11 @@ pub use nearest::nearest;
 pub use ops::{Op, OpKind};
 pub use origin::{OriginId, Origins};
 pub use progress::{Cancel, Progress};
-pub use shape::Shape;
+pub use shape::{Shape, Shapes};
 pub use stages::{GraphModule, GraphStage, MirModule};
 pub use tensor::{ConstData, Value};
 pub use trace::{TracedTensor, Tracer, trace, try_trace};
-pub use verify::{VerifyError, verify, verify_ok};
+pub use verify::{VerifyError, verify, verify_exact, verify_ok};
 pub use weights::{Weight, WeightStore};
 
 /// The types of ops' attributes.

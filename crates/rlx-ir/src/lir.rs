@@ -13,14 +13,17 @@
 mod print;
 mod views;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 pub use self::views::{place_view, views_apart};
+use smallvec::SmallVec;
+
 use crate::dim::{Dim, DimBinding, Extent, scoped};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{Graph, Node, NodeId};
+use crate::maps::HashMap;
 use crate::ops::{Op, PackFormat};
 use crate::shape::Shape;
 use crate::sort::sort;
@@ -96,11 +99,12 @@ impl View {
     /// Whether the elements are row-major without gaps (dimensions of 1 may have any stride).
     pub fn is_dense(&self) -> bool {
         let one = Extent::Const(1);
-        let mut dense = one;
+        let (mut dense, mut inner) = (one, one);
         self.dims.iter().zip(&*self.strides).rev().all(|(&dim, &stride)| {
-            let same = dim == one || stride == dense;
-            dense = dense * dim;
-            same
+            // What is around the outermost dimension is no one's stride.
+            dense = dense * inner;
+            inner = dim;
+            dim == one || stride == dense
         })
     }
 
@@ -250,7 +254,7 @@ impl Step {
     /// write in any order, and use indices after they were checked.
     pub fn shared_buffers(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
         let operands = self.inputs.iter().chain(&self.outputs).enumerate();
-        let mut users: Vec<(BufferId, usize)> = operands.map(|(at, o)| (o.buffer, at)).collect();
+        let mut users: SmallVec<[(BufferId, usize); 8]> = operands.map(|(at, o)| (o.buffer, at)).collect();
         sort(&mut users);
         let found = users.iter().enumerate().filter(|(_, user)| user.1 >= self.inputs.len());
         let pairs = found.flat_map(|(i, &(buffer, at))| {
@@ -265,14 +269,13 @@ impl Step {
         pairs.collect::<Vec<_>>().into_iter()
     }
 
-    /// What its operands and its op mention.
-    pub fn extents(&self) -> impl Iterator<Item = Extent> {
+    /// Calls `found` with each expression that its operands and its op mention.
+    pub fn each_extent(&self, found: &mut dyn FnMut(Extent)) {
         let views = self.inputs.iter().chain(&self.outputs).map(|o| &*o.view);
-        let of_op = match &self.kind {
-            StepKind::Op(op) => op.extents(),
-            StepKind::Copy => Vec::new(),
-        };
-        views.flat_map(View::extents).chain(of_op)
+        views.flat_map(View::extents).for_each(&mut *found);
+        if let StepKind::Op(op) = &self.kind {
+            op.each_extent(found);
+        }
     }
 
     /// The symbols that its operands and its op mention.
@@ -385,15 +388,18 @@ impl LirModule {
         let slots = || self.inputs.iter().chain(&self.params).chain(&self.outputs);
         slots().flat_map(|slot| slot.shape.dims()).for_each(|&dim| held.dim(dim));
         self.symbols.iter().for_each(|&symbol| held.symbol(symbol));
-        let of_steps = self.init.iter().chain(&self.steps).flat_map(Step::extents);
         let of_slots = slots().flat_map(|slot| slot.operand.view.extents());
         let of_buffers = self.buffers.iter().map(|buffer| buffer.elements);
-        scoped(|| of_steps.chain(of_slots).chain(of_buffers).for_each(|e| held.extent(e)));
+        scoped(|| {
+            let steps = self.init.iter().chain(&self.steps);
+            steps.for_each(|step| step.each_extent(&mut |e| held.extent(e)));
+            of_slots.chain(of_buffers).for_each(|e| held.extent(e));
+        });
         self
     }
 
     fn bound(&self, binding: &DimBinding) -> LirModule {
-        let mut folder = Folder { binding, known: HashMap::new(), view: None };
+        let mut folder = Folder { binding, known: HashMap::default(), view: None };
         let mut buffers = self.buffers.clone();
         buffers.iter_mut().for_each(|b| b.elements = folder.extent(b.elements));
         let graph = self.graph.bind(binding);

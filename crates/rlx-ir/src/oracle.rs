@@ -172,7 +172,14 @@ pub fn live_nodes(graph: &Graph, wanted: &[NodeId]) -> Result<Vec<bool>> {
         graph.check_id(id)?;
         live[id.index()] = true;
     }
-    let counts: HashMap<u32, NodeId> =
+    // A node that nothing needs, and no such node needs, nothing uses: mostly there is none.
+    let mut used = live.clone();
+    let mut inputs = graph.nodes().iter().flat_map(|node| &node.inputs);
+    let sound = inputs.all(|&id| graph.check_id(id).map(|()| used[id.index()] = true).is_ok());
+    if sound && used.iter().all(|&used| used) {
+        return Ok(used);
+    }
+    let counts: crate::maps::HashMap<u32, NodeId> =
         graph.nodes().iter().filter_map(|n| Some((n.op.data_symbol()?, n.id))).collect();
     for node in graph.nodes().iter().rev() {
         if live[node.id.index()] {

@@ -10,12 +10,17 @@
 use std::fmt;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use crate::dim::{Dim, DimBinding, Extent, check_extents};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 
 /// No tensor has more elements: bits and bytes of them can be counted in an `i64`.
 const MAX_ELEMENTS: u64 = 1 << 56;
+
+/// The shapes of a node's results, of which most have one.
+pub type Shapes = SmallVec<[Shape; 1]>;
 
 /// Dimensions, outermost first, and an element type. Copies share the dimensions.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -71,6 +76,12 @@ impl Shape {
     /// The same element type with other dimensions.
     pub fn with_dims(&self, dims: Vec<Dim>) -> Self {
         Shape { dims: dims.into(), dtype: self.dtype }
+    }
+
+    /// As [`Shape::with_dims`], for what is iterated over.
+    pub(crate) fn with_each_dim(&self, dims: impl Iterator<Item = Dim>) -> Self {
+        let dims: SmallVec<[Dim; 8]> = dims.collect();
+        Shape { dims: Arc::from(&*dims), dtype: self.dtype }
     }
 
     /// Whether every dimension is fixed.
@@ -190,6 +201,22 @@ pub(crate) fn always_broadcasts(shapes: &[&Shape], to: &[Dim]) -> bool {
             s.dims().iter().zip(&to[skip..]).all(|(&d, &t)| d == Dim::Static(1) || d == t)
         })
     })
+}
+
+/// The shape that `shapes` broadcast to, by NumPy's rule. Mostly they have the same dimensions, whose memory is shared then.
+///
+/// # Errors
+/// As [`broadcast`].
+pub(crate) fn broadcast_shape(shapes: &[&Shape], dtype: DType) -> Result<Shape> {
+    match shapes.split_first() {
+        Some((first, others)) if others.iter().all(|s| s.dims == first.dims) => Ok(first.with_dtype(dtype)),
+        _ => Ok(Shape::from_dims(&broadcast(shapes)?, dtype)),
+    }
+}
+
+/// Whether `shapes` broadcast together whatever values their symbols take.
+pub(crate) fn always_broadcast_together(shapes: &[&Shape]) -> bool {
+    broadcast_shape(shapes, DType::Bool).is_ok_and(|to| always_broadcasts(shapes, to.dims()))
 }
 
 /// The dimensions `shapes` broadcast to, by NumPy's rule (trailing dimensions align).

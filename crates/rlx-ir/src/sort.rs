@@ -15,6 +15,9 @@
 
 use std::cmp::Ordering;
 
+/// Lists of at most so many elements are sorted where they are.
+const FEW: usize = 8;
+
 /// Sorts by the elements' own order.
 pub fn sort<T: Ord>(items: &mut [T]) {
     sort_by(items, T::cmp);
@@ -27,6 +30,17 @@ pub fn sort_by_key<T, K: Ord>(items: &mut [T], key: impl Fn(&T) -> K) {
 
 /// Sorts by a comparison, which must be a total order.
 pub fn sort_by<T>(items: &mut [T], compare: impl Fn(&T, &T) -> Ordering) {
+    if items.len() <= FEW {
+        // By insertion, which needs no memory: most lists are such.
+        for end in 1..items.len() {
+            let mut at = end;
+            while at > 0 && compare(&items[at - 1], &items[at]).is_gt() {
+                items.swap(at - 1, at);
+                at -= 1;
+            }
+        }
+        return;
+    }
     let order = order(items.len(), &mut |a, b| compare(&items[a], &items[b]));
     permute(order, &mut |a, b| items.swap(a, b));
 }

@@ -37,10 +37,23 @@ impl std::error::Error for VerifyError {
 
 /// Everything that is wrong with `graph`; empty when nothing is.
 pub fn verify(graph: &Graph) -> Vec<VerifyError> {
-    scoped(|| faults_of(graph))
+    scoped(|| faults_of(graph, &mut true))
 }
 
-fn faults_of(graph: &Graph) -> Vec<VerifyError> {
+/// The first fault of `graph` as an error; `true` where each node declares just what its op's rule gives.
+///
+/// # Errors
+/// The first of [`verify`]'s faults.
+pub fn verify_exact(graph: &Graph) -> Result<bool, Error> {
+    let mut exact = true;
+    match scoped(|| faults_of(graph, &mut exact)).into_iter().next() {
+        Some(fault) => Err(fault.error),
+        None => Ok(exact),
+    }
+}
+
+/// The faults; `exact` becomes `false` where a node declares what its op's rule does not give as it is.
+fn faults_of(graph: &Graph, exact: &mut bool) -> Vec<VerifyError> {
     let mut faults = Vec::new();
     let mut names: HashMap<(bool, &str), NodeId> = HashMap::new();
     for node in graph.nodes() {
@@ -51,8 +64,9 @@ fn faults_of(graph: &Graph) -> Vec<VerifyError> {
         let checked = check_inputs(graph, node)
             .and_then(|()| check_name(node, &mut names))
             .and_then(|()| check_shapes(graph, node));
-        if let Err(e) = checked {
-            faults.push(VerifyError { node: Some(node.id), error: place(graph, node, e) });
+        match checked {
+            Ok(as_declared) => *exact &= as_declared,
+            Err(e) => faults.push(VerifyError { node: Some(node.id), error: place(graph, node, e) }),
         }
         for body in node.op.bodies() {
             if !body.graph.donations().is_empty() {
@@ -85,10 +99,7 @@ fn faults_of(graph: &Graph) -> Vec<VerifyError> {
 /// # Errors
 /// The first of [`verify`]'s faults.
 pub fn verify_ok(graph: &Graph) -> Result<(), Error> {
-    match verify(graph).into_iter().next() {
-        Some(fault) => Err(fault.error),
-        None => Ok(()),
-    }
+    verify_exact(graph).map(|_| ())
 }
 
 fn place(graph: &Graph, node: &Node, error: Error) -> Error {
@@ -122,10 +133,10 @@ fn check_name<'g>(node: &'g Node, names: &mut HashMap<(bool, &'g str), NodeId>) 
     }
 }
 
-fn check_shapes(graph: &Graph, node: &Node) -> Result<(), Error> {
+fn check_shapes(graph: &Graph, node: &Node) -> Result<bool, Error> {
     // What is built on a fault has no shape to check; the fault itself is reported.
     if node.inputs.iter().any(|&id| fault::error(&graph.node(id).op).is_some()) {
-        return Ok(());
+        return Ok(true);
     }
     rule_may_hold(graph, node)
 }

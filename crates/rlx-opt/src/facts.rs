@@ -1,9 +1,9 @@
 //! What passes ask about nodes: constants, uses, what is known before a run.
 
-use std::collections::HashSet;
 use std::ops::Index;
 use std::sync::Arc;
 
+use rlx_ir::maps::HashSet;
 use rlx_ir::{ConstData, Graph, NodeId, Op};
 
 /// The tensor, if `id` is a constant.

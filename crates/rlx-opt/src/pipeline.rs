@@ -7,12 +7,15 @@ use rlx_ir::clock::Instant;
 use rlx_ir::dim::scoped;
 use rlx_ir::graph::rule_may_hold;
 use rlx_ir::progress::Stage;
-use rlx_ir::{DimBinding, Error, ErrorKind, ExprBudget, Graph, LirModule, Progress, Result, verify_ok};
+use rlx_ir::{
+    DimBinding, Error, ErrorKind, ExprBudget, Graph, LirModule, Progress, Result, verify_exact, verify_ok,
+};
 
 use crate::lower;
 use crate::options::CompileOptions;
 use crate::passes;
 use crate::report::{self, KernelDispatchReport};
+use crate::rewrite::all_distinct;
 use crate::target::Target;
 
 /// What a pass may look at besides the graph.
@@ -206,8 +209,8 @@ impl CompilePipeline {
     /// As [`CompilePipeline::compile_with_progress`].
     pub fn compile_module(&self, graph: Graph, progress: &Progress) -> Result<CompiledModule> {
         scoped(|| {
-            verify_ok(&graph)?;
-            self.compile_bound(graph, progress)
+            let exact = verify_exact(&graph)?;
+            self.compile_bound(graph, exact, progress)
         })
     }
 
@@ -228,7 +231,10 @@ impl CompilePipeline {
         template.lir.rules.check_binding(binding)?;
         let mut lir = template.lir.bind(binding);
         verify_ok(&lir.graph)?;
-        lir.rules.outputs.iter().try_for_each(|&id| rule_may_hold(&lir.rules, lir.rules.node(id)))?;
+        lir.rules
+            .outputs
+            .iter()
+            .try_for_each(|&id| rule_may_hold(&lir.rules, lir.rules.node(id)).map(drop))?;
         let context = self.context();
         lir.plan = lower::plan_within_bounds(&lir, &context)?;
         Ok(CompileResult {
@@ -240,7 +246,8 @@ impl CompilePipeline {
         })
     }
 
-    fn compile_bound(&self, graph: Graph, progress: &Progress) -> Result<CompiledModule> {
+    /// Compiles a verified graph; `exact` where each of its nodes declares just what its op's rule gives.
+    fn compile_bound(&self, graph: Graph, exact: bool, progress: &Progress) -> Result<CompiledModule> {
         /// What the sizes of a node may take, as if a file had so many bytes for it.
         const BYTES_OF_NODE: usize = 256;
         let _budget = ExprBudget::for_bytes(graph.len().saturating_mul(BYTES_OF_NODE));
@@ -249,7 +256,13 @@ impl CompilePipeline {
         drop(graph);
         bound.names_to_origins();
         self.options.dim_ranges.iter().for_each(|&(symbol, range)| bound.set_symbol_range(symbol, range));
-        verify_ok(&bound)?;
+        let same = self.options.dim_binding.is_empty() && self.options.dim_ranges.is_empty();
+        let exact = if same { exact } else { verify_exact(&bound)? };
+        if exact && all_distinct(&bound) {
+            // The first pass that changes nothing need not copy it.
+            bound.set_canonical();
+            bound.shrink_to_fit();
+        }
         let mut report = report::analyze(&bound, &context);
         let mut passes = Vec::with_capacity(PASSES.len());
         let source = lower::SourceRules::new(&bound);

@@ -32,8 +32,8 @@
 
 mod lineage;
 
-use rlx_ir::maps::{HashMap, hash_of};
-use rlx_ir::{Error, ErrorKind, Graph, Node, NodeId, Op, Result, Shape};
+use rlx_ir::maps::{HashMap, HashSet, hash_of};
+use rlx_ir::{Error, ErrorKind, Graph, Node, NodeId, Op, Result, Shape, Shapes};
 
 use lineage::Walk;
 
@@ -48,6 +48,8 @@ pub struct Rewriter<'g> {
     kept: usize,
     /// The old nodes that new ones were made for, and where the new ones of each end. Others have the kept ones' origins.
     made: Vec<(NodeId, usize)>,
+    /// Whether new nodes are looked up among those that there are.
+    joins: bool,
     /// For each old node, the one whose new nodes compute it, if any do.
     heirs: Vec<Option<NodeId>>,
 }
@@ -57,6 +59,8 @@ struct New {
     graph: Graph,
     /// The nodes made, by a hash of what makes two nodes the same value.
     made: HashMap<u64, NodeId>,
+    /// Room for the text of attributes, which is hashed.
+    text: String,
 }
 
 impl<'g> Rewriter<'g> {
@@ -65,20 +69,28 @@ impl<'g> Rewriter<'g> {
         let new = (!old.is_canonical()).then(|| {
             let mut graph = old.successor();
             graph.reserve(old.len());
-            New { graph, made: HashMap::default() }
+            New { graph, made: HashMap::default(), text: String::new() }
         });
         let (map, heirs) = (vec![None; old.len()], vec![None; old.len()]);
-        Rewriter { old, new, map, kept: 0, made: Vec::new(), heirs }
+        Rewriter { old, new, map, kept: 0, made: Vec::new(), joins: true, heirs }
+    }
+
+    /// The same for a pass that never makes two nodes of one: what is distinct in `old` stays so, and nodes are not compared.
+    pub fn keeping_distinct(old: &'g Graph) -> Self {
+        Rewriter { joins: !old.is_canonical(), ..Self::new(old) }
     }
 
     /// The new graph, to add to: a copy of what was kept so far, if there was none.
     fn new_mut(&mut self) -> &mut New {
         self.new.get_or_insert_with(|| {
             let graph = self.old.prefix(self.kept);
-            let keys = graph.nodes().iter().filter_map(|node| Some((key(node)?, node.id)));
-            let mut made = HashMap::with_capacity_and_hasher(self.old.len(), Default::default());
+            let mut text = String::new();
+            let joined = if self.joins { graph.nodes() } else { &[] };
+            let keys = joined.iter().filter_map(|node| Some((key(node, &mut text)?, node.id)));
+            let room = if self.joins { self.old.len() } else { 0 };
+            let mut made = HashMap::with_capacity_and_hasher(room, Default::default());
             keys.for_each(|(key, id)| _ = made.entry(key).or_insert(id));
-            New { graph, made }
+            New { graph, made, text }
         })
     }
 
@@ -119,8 +131,8 @@ impl<'g> Rewriter<'g> {
             self.kept += 1;
             return Ok(node.id);
         }
-        let inputs: Vec<NodeId> = node.inputs.iter().map(|&id| self.new_id(id)).collect();
-        self.keep_with(node, &inputs)
+        let inputs = node.inputs.iter().map(|&id| self.new_id(id)).collect();
+        self.keep_on(node, inputs)
     }
 
     /// As [`Rewriter::keep`], with other inputs (of the new graph).
@@ -128,9 +140,27 @@ impl<'g> Rewriter<'g> {
     /// # Errors
     /// As [`Rewriter::keep`].
     pub fn keep_with(&mut self, node: &Node, inputs: &[NodeId]) -> Result<NodeId> {
-        let new = self.add(node.op.clone(), inputs.to_vec(), node.results(), node.name.clone())?;
+        self.keep_on(node, inputs.to_vec())
+    }
+
+    fn keep_on(&mut self, node: &Node, inputs: Vec<NodeId>) -> Result<NodeId> {
+        let new = if self.gives_the_same(node, &inputs) {
+            self.find_or_push(node.with_inputs(inputs))
+        } else {
+            self.add(node.op.clone(), inputs, node.results(), node.name.clone())?
+        };
         self.replace(node.id, new);
         Ok(new)
+    }
+
+    /// Whether the rule of an old node gives what it gave, since nothing that it looks at is another: its results were
+    /// inferred, as all of a canonical graph, and its operands have the same shapes.
+    fn gives_the_same(&self, node: &Node, inputs: &[NodeId]) -> bool {
+        let alike = |(&old, &new): (&NodeId, &NodeId)| self.old.shape(old) == self.shape(new);
+        self.old.is_canonical()
+            && !matches!(node.op, Op::Result { .. })
+            && node.inputs.len() == inputs.len()
+            && node.inputs.iter().zip(inputs).all(alike)
     }
 
     /// Builds a node in the new graph, or finds the one already there; its shape is inferred.
@@ -165,18 +195,27 @@ impl<'g> Rewriter<'g> {
             return Err(error.with_hint("the dimensions that the model declares never fit together"));
         }
         let results = refined(declared, inferred);
-        let node = Node::new(op, inputs, results).with_name(name);
-        let key = key(&node);
+        Ok(self.find_or_push(Node::new(op, inputs, results).with_name(name)))
+    }
+
+    /// The node of the new graph that computes what `node` does, which is put in if there is none.
+    fn find_or_push(&mut self, node: Node) -> NodeId {
+        let joins = self.joins;
+        let new = self.new_mut();
+        if !joins {
+            return new.graph.push_node(node);
+        }
+        let key = key(&node, &mut new.text);
         let found = key.and_then(|key| new.made.get(&key)).copied();
         // Of nodes whose hashes are equal by accident, the first is found again.
         if let Some(found) = found.filter(|&found| same_value(new.graph.node(found), &node)) {
-            return Ok(found);
+            return found;
         }
         let id = new.graph.push_node(node);
         if let Some(key) = key {
             new.made.entry(key).or_insert(id);
         }
-        Ok(id)
+        id
     }
 
     /// Says that new node `by` stands for old node `id`. What was made since the last call was made for `id`.
@@ -221,13 +260,28 @@ impl<'g> Rewriter<'g> {
     }
 }
 
-/// A hash of what makes two nodes the same value; `None` for nodes that never are.
-fn key(node: &Node) -> Option<u64> {
+/// A hash of what makes two nodes the same value; `None` for nodes that never are. `text` is room to work in.
+fn key(node: &Node, text: &mut String) -> Option<u64> {
     if matches!(node.op, Op::Input { .. } | Op::Param { .. } | Op::Custom { .. }) {
         return None;
     }
-    let attrs = rlx_ir::text::attrs_key(&node.op);
-    Some(hash_of(&(node.op.kind(), attrs, &node.inputs, node.results())))
+    let bodies = node.op.bodies();
+    if bodies.is_empty() {
+        rlx_ir::text::write_attrs_key(&node.op, text);
+    } else {
+        // The whole text of a body is long, and two that differ seldom have the same ops and inputs.
+        text.clear();
+        let ops = bodies.iter().flat_map(|body| body.graph.nodes()).map(|inner| inner.op.kind().name());
+        ops.for_each(|name| text.push_str(name));
+    }
+    Some(hash_of(&(node.op.kind(), text.as_str(), &node.inputs, node.results())))
+}
+
+/// Whether no two nodes of a graph compute the same value, as far as that is seen at a glance.
+pub fn all_distinct(graph: &Graph) -> bool {
+    let (mut known, mut text) = (HashSet::default(), String::new());
+    known.reserve(graph.len());
+    graph.nodes().iter().filter_map(|node| key(node, &mut text)).all(|key| known.insert(key))
 }
 
 fn same_value(a: &Node, b: &Node) -> bool {
@@ -242,9 +296,12 @@ fn contradict(declared: &Shape, inferred: &Shape) -> bool {
 
 /// The declared shapes, which may know more of their symbols than the rule does, with the sizes that only the rule knows; what
 /// the rule gives where it is of another form.
-fn refined(declared: &[Shape], inferred: Vec<Shape>) -> Vec<Shape> {
+fn refined(declared: &[Shape], inferred: Shapes) -> Shapes {
     let alike = |(d, i): (&Shape, &Shape)| d.dtype() == i.dtype() && d.rank() == i.rank();
-    if declared.len() != inferred.len() || !declared.iter().zip(&inferred).all(alike) {
+    if *declared == *inferred
+        || declared.len() != inferred.len()
+        || !declared.iter().zip(&inferred).all(alike)
+    {
         return inferred;
     }
     let merged = |(d, i): (&Shape, &Shape)| {

@@ -23,7 +23,8 @@
 mod overwritten;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashSet};
+use std::collections::{BTreeMap, BinaryHeap};
+use std::sync::Arc;
 
 use rlx_ir::dim::scoped;
 use rlx_ir::graph::rule_may_hold;
@@ -31,6 +32,7 @@ use rlx_ir::lir::{
     Buffer, BufferKind, IoSlot, LirModule, LiveRange, MemoryPlan, Operand, Step, StepKind, View, place_view,
     views_apart,
 };
+use rlx_ir::maps::HashSet;
 use rlx_ir::sort::sort_by_key;
 use rlx_ir::{
     DataSymbols, Error, ErrorKind, Extent, Node, NodeId, Op, Result, Shape, SymRange, bound_of, sym,
@@ -75,16 +77,20 @@ fn verify_interface(lir: &LirModule) -> Result<()> {
 /// As [`verify_lir`].
 pub fn verify_program(lir: &LirModule, target: &dyn Target) -> Result<()> {
     verify_ok(&lir.graph)?;
-    lir.rules.outputs.iter().try_for_each(|&id| rule_may_hold(&lir.rules, lir.rules.try_node(id)?))?;
+    lir.rules
+        .outputs
+        .iter()
+        .try_for_each(|&id| rule_may_hold(&lir.rules, lir.rules.try_node(id)?).map(drop))?;
     let mut verifier = Verifier {
         lir,
         target,
         written: vec![false; lir.buffers.len()],
         packed: vec![None; lir.buffers.len()],
+        within: HashSet::default(),
         overwritten: Overwritten::new(lir),
         donated: donated(lir),
         data: lir.graph.data_symbols(),
-        found: HashSet::new(),
+        found: HashSet::default(),
     };
     verifier.borders()?;
     verifier.program(&lir.init, Program::Init)?;
@@ -130,6 +136,8 @@ struct Verifier<'a> {
     written: Vec<bool>,
     /// The one view of a packed buffer.
     packed: Vec<Option<&'a View>>,
+    /// Views that stay within buffers of so many elements.
+    within: HashSet<(*const View, Extent)>,
     overwritten: Overwritten<'a>,
     /// The inputs whose memory outputs take, as the graph lets them.
     donated: HashSet<usize>,
@@ -278,7 +286,12 @@ impl<'a> Verifier<'a> {
             }
             return Ok(buffer);
         }
-        self.stays_within(view, buffer.elements)?;
+        // Operands share views, which stay where they are as long as the module does.
+        let place = (Arc::as_ptr(&operand.view), buffer.elements);
+        if !self.within.contains(&place) {
+            self.stays_within(view, buffer.elements)?;
+            self.within.insert(place);
+        }
         Ok(buffer)
     }
 
@@ -373,14 +386,14 @@ impl<'a> Verifier<'a> {
         if *op != node.op {
             return Err(invalid("the step's op is not its node's"));
         }
-        let inputs: Vec<&Shape> = node.inputs.iter().map(|&id| self.lir.graph.shape(id)).collect();
-        let results: Vec<&Shape> = node.results().iter().collect();
-        for (operands, shapes) in [(&step.inputs, &inputs), (&step.outputs, &results)] {
-            let fits = operands.len() == shapes.len()
-                && operands.iter().zip(shapes.iter()).all(|(o, shape)| is_of(&o.view, o.dtype, shape));
-            if !fits {
-                return Err(invalid("operands that do not fit the node"));
-            }
+        let all_fit = |operands: &[Operand], shapes: &mut dyn ExactSizeIterator<Item = &Shape>| {
+            operands.len() == shapes.len()
+                && operands.iter().zip(shapes).all(|(o, shape)| is_of(&o.view, o.dtype, shape))
+        };
+        if !all_fit(&step.inputs, &mut node.inputs.iter().map(|&id| self.lir.graph.shape(id)))
+            || !all_fit(&step.outputs, &mut node.results().iter())
+        {
+            return Err(invalid("operands that do not fit the node"));
         }
         // What a packed buffer looks like, the kernels that read it take from the node that packs.
         let format = |o: &Operand| self.lir.buffers[o.buffer.index()].format;
@@ -462,17 +475,21 @@ fn is_of(view: &View, dtype: rlx_ir::DType, shape: &Shape) -> bool {
 /// Whether the live ranges are those of the steps: from the first step that uses a buffer of the arena to the last one, or to
 /// the next run for outputs.
 fn verify_live_ranges(lir: &LirModule) -> Result<()> {
-    let mut uses: BTreeMap<usize, (usize, usize)> = BTreeMap::new();
+    // The steps have been verified: their buffers are there.
+    let mut uses: Vec<Option<(usize, usize)>> = vec![None; lir.buffers.len()];
     for (at, step) in lir.steps.iter().enumerate() {
         for operand in step.inputs.iter().chain(&step.outputs) {
-            let (_, last) = uses.entry(operand.buffer.index()).or_insert((at, at));
-            *last = at;
+            uses[operand.buffer.index()].get_or_insert((at, at)).1 = at;
         }
     }
     for slot in &lir.outputs {
-        uses.entry(slot.operand.buffer.index()).and_modify(|(_, last)| *last = usize::MAX);
+        if let Some((_, last)) = &mut uses[slot.operand.buffer.index()] {
+            *last = usize::MAX;
+        }
     }
-    uses.retain(|&buffer, _| lir.buffers[buffer].kind == BufferKind::Arena);
+    let in_arena = |&(buffer, _): &(usize, _)| lir.buffers[buffer].kind == BufferKind::Arena;
+    let uses =
+        uses.into_iter().enumerate().filter_map(|(buffer, uses)| Some((buffer, uses?))).filter(in_arena);
     let ranges = lir.live_ranges.iter().map(|r| (r.buffer.index(), (r.first, r.last)));
     if ranges.eq(uses) { Ok(()) } else { Err(invalid("the live ranges are not those of the steps")) }
 }

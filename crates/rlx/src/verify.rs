@@ -357,7 +357,7 @@ impl Run<'_> {
         let want = result(values, node.id)?;
         // Symbols have their values here: the shapes are those of the oracle's values.
         let dims = oracle::bind_dims(self.case.graph, &bindings(self.case)?)?;
-        let results = node.results().iter().map(|s| s.bind(&dims)).collect();
+        let results: Vec<_> = node.results().iter().map(|s| s.bind(&dims)).collect();
         let id = graph.push_node(Node::new(node.op.bind(&dims), inputs, results));
         graph.set_outputs(vec![id]);
         let Ok(mut compiled) = self.session.try_compile_with(graph, self.options) else { return Ok(None) };

@@ -23,7 +23,7 @@ use std::ops::{Add, Mul, Neg, Sub};
 
 use super::DimBinding;
 pub use limits::{ExprBudget, check_extents};
-use poly::{Term, constant_difference, divide_atoms, product, sum};
+use poly::{Term, constant_difference, divide_atoms, product, scaled, sum};
 pub use range::SymRange;
 pub(super) use table::{add_owner, count, release, release_to};
 use table::{intern, terms_of};
@@ -403,6 +403,7 @@ impl<T: Into<Extent>> Mul<T> for Extent {
         match (self, other) {
             _ if self.or_too_large(other) => return Extent::TOO_LARGE,
             (e, Extent::Const(1)) | (Extent::Const(1), e) => return e,
+            (e, Extent::Const(c)) | (Extent::Const(c), e) => return intern(scaled(&terms_of(e), c)),
             _ => {}
         }
         product(&terms_of(self), &terms_of(other)).map_or(Extent::TOO_LARGE, intern)

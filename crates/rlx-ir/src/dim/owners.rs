@@ -40,7 +40,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::expr::{self, ExprId, Extent};
 use super::{Dim, sym};
-use crate::maps::HashSet;
+use crate::maps::{HashMap, HashSet};
 
 /// The owners of an entry.
 #[derive(Default)]
@@ -89,9 +89,31 @@ impl Drop for Owned {
     }
 }
 
+/// What was made since the outermost [`scoped`] of a thread began.
+#[derive(Default)]
+struct Made {
+    owned: Owned,
+    /// The expressions of symbols among them: nothing is asked for as often, and here nothing is locked.
+    of_symbols: HashMap<u32, ExprId>,
+}
+
 thread_local! {
-    /// What was made since the outermost [`scoped`] of this thread began.
-    static MADE: RefCell<Option<Owned>> = const { RefCell::new(None) };
+    static MADE: RefCell<Option<Made>> = const { RefCell::new(None) };
+}
+
+/// The expression of a symbol, if this thread remembers it.
+pub(super) fn remembered(symbol: u32) -> Option<ExprId> {
+    MADE.with_borrow(|made| made.as_ref()?.of_symbols.get(&symbol).copied())
+}
+
+/// Remembers the expression of a symbol, which this thread just made or found, as long as it owns it.
+pub(super) fn remember(symbol: u32, id: ExprId) {
+    MADE.with_borrow_mut(|made| _ = made.as_mut().map(|made| made.of_symbols.insert(symbol, id)));
+}
+
+/// Forgets the expressions of symbols.
+pub(super) fn forget() {
+    MADE.with_borrow_mut(|made| _ = made.as_mut().map(|made| made.of_symbols.clear()));
 }
 
 /// Says that this thread made the expression, or found it, when it wanted it.
@@ -107,7 +129,7 @@ pub(super) fn own_symbol(symbol: u32, owners: &Owners) {
 fn own(owners: &Owners, insert: impl FnOnce(&mut Owned) -> bool) {
     MADE.with_borrow_mut(|made| match made {
         Some(made) => {
-            if insert(made) {
+            if insert(&mut made.owned) {
                 owners.add();
             }
         }

@@ -1,13 +1,12 @@
 //! Symbols that a graph binds itself: the dimensions that its counting ops find out.
 
-use std::collections::HashMap;
 use std::ops::Deref;
 
-use super::{Graph, Node, NodeId};
+use super::{Graph, Node, NodeId, ShapeRefs};
 use crate::dim::{Dim, Extent};
 use crate::error::{Error, ErrorKind, Result};
+use crate::maps::HashMap;
 use crate::ops::Op;
-use crate::shape::Shape;
 
 /// A symbol whose value a node finds out when it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,7 +62,7 @@ impl Graph {
         let mut data = DataSymbols::default();
         for node in self.nodes() {
             let Some(symbol) = node.op.data_symbol() else { continue };
-            let inputs: Option<Vec<&Shape>> =
+            let inputs: Option<ShapeRefs<'_>> =
                 node.inputs.iter().map(|id| self.nodes().get(id.index()).map(|n| &n.shape)).collect();
             let Some(inputs) = inputs else { continue };
             // The verifier reports wrong operands; here nothing must panic.
@@ -95,7 +94,7 @@ pub(crate) fn mentioned(node: &Node, found: &mut dyn FnMut(u32)) {
 pub(crate) fn check(graph: &Graph) -> Result<()> {
     let wrong =
         |node: &Node, why: String| Err(graph.locate(node.id, Error::new(ErrorKind::InvalidGraph, why)));
-    let mut bound: HashMap<u32, NodeId> = HashMap::new();
+    let mut bound: HashMap<u32, NodeId> = HashMap::default();
     for node in graph.nodes() {
         if let Some(symbol) = node.op.data_symbol()
             && bound.insert(symbol, node.id).is_some()

@@ -24,14 +24,14 @@
 //! ```
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 
-use super::{Graph, Node, NodeId};
+use super::{Graph, Node, NodeId, ShapeRefs};
 use crate::dim::{Dim, DimBinding, SymRange, scoped};
 use crate::error::{Error, ErrorKind, Result};
+use crate::maps::HashMap;
 use crate::ops::{Op, OpKind};
 use crate::oracle::live_nodes;
-use crate::shape::Shape;
+use crate::shape::{Shape, Shapes};
 use crate::verify::check_declared;
 
 /// The values of symbols; `None` for a symbol without one.
@@ -43,7 +43,7 @@ pub type SymbolValues<'a> = &'a dyn Fn(u32) -> Option<i64>;
 /// The nodes are those that the outputs depend on, and those in the bodies of fused regions; bodies of control flow are
 /// checked when they are compiled. A rule that occurs several times is there once. The graphs are verified ones.
 pub fn open_rules(graphs: &[&Graph]) -> Graph {
-    let mut found = OpenRules { rules: Graph::new("shape rules"), known: HashMap::new() };
+    let mut found = OpenRules { rules: Graph::new("shape rules"), known: HashMap::default() };
     for graph in graphs {
         *found.rules.origins_mut() = graph.origins().clone();
         graph.symbol_ranges().iter().for_each(|(&s, &range)| found.rules.set_symbol_range(s, range));
@@ -80,20 +80,25 @@ pub fn rule_holds(graph: &Graph, node: &Node, value: SymbolValues<'_>) -> Result
     scoped(|| evaluate(graph, node, value)).map_err(located)
 }
 
-/// Whether some values of the symbols may keep the rule of `node`, as [`crate::verify()`] checks it of a graph's nodes.
+/// Whether some values of the symbols may keep the rule of `node`, as [`crate::verify()`] checks it of a graph's nodes: `true`
+/// where the rule gives just what the node declares.
 ///
 /// # Errors
 /// An operand that is not there, what the rule reports, [`ErrorKind::Shape`] for declared shapes that it never gives.
-pub fn rule_may_hold(graph: &Graph, node: &Node) -> Result<()> {
+pub fn rule_may_hold(graph: &Graph, node: &Node) -> Result<bool> {
     node.inputs.iter().try_for_each(|&id| graph.check_id(id))?;
     let inferred = graph.infer(&node.op, &node.inputs, node.results())?;
     if inferred.len() != node.results().len() {
         return Err(Error::new(ErrorKind::InvalidGraph, "a shape rule with another number of results"));
     }
+    if *inferred == *node.results() {
+        return Ok(true);
+    }
     let range = |s| graph.symbol_range(s);
     let mut results = node.results().iter().zip(&inferred);
     results.try_for_each(|(declared, inferred)| check_declared(declared, inferred, &range))?;
-    holds_where_forced(graph, node, &inferred, &range)
+    holds_where_forced(graph, node, &inferred, &range)?;
+    Ok(false)
 }
 
 /// Checks the rule once more with the values that declared dimensions force on symbols: where `x` of 75 elements is reshaped
@@ -140,7 +145,7 @@ fn evaluate(graph: &Graph, node: &Node, value: SymbolValues<'_>) -> Result<()> {
     let hint = "dimensions that the model declares equal differ";
     let inferred = infer(&op, &given, &declared)
         .map_err(|e| Error::new(ErrorKind::Dimension, e.message().to_string()).with_hint(hint))?;
-    if inferred == declared {
+    if *inferred == *declared {
         return Ok(());
     }
     let list = |shapes: &[Shape]| shapes.iter().map(Shape::to_string).collect::<Vec<_>>().join(", ");
@@ -149,7 +154,7 @@ fn evaluate(graph: &Graph, node: &Node, value: SymbolValues<'_>) -> Result<()> {
 }
 
 /// The rule of an op; a `Result` is what its only operand is.
-fn infer(op: &Op, inputs: &[&Shape], declared: &[Shape]) -> Result<Vec<Shape>> {
+fn infer(op: &Op, inputs: &[&Shape], declared: &[Shape]) -> Result<Shapes> {
     match op {
         Op::Result { .. } => Ok(inputs.iter().map(|&s| s.clone()).collect()),
         op => crate::ops::def::infer(op, inputs, declared),
@@ -208,7 +213,7 @@ impl OpenRules {
         if matches!(node.op, Op::Input { .. } | Op::Param { .. }) {
             return;
         }
-        let mut inputs: Vec<&Shape> = node.inputs.iter().map(|&id| graph.shape(id)).collect();
+        let mut inputs: ShapeRefs<'_> = node.inputs.iter().map(|&id| graph.shape(id)).collect();
         let mut op = Cow::Borrowed(&node.op);
         if let (Op::Result { index }, Some(&of)) = (&node.op, node.inputs.first()) {
             // Over an operand that is the result itself.
@@ -217,11 +222,11 @@ impl OpenRules {
             op = Cow::Owned(Op::Result { index: 0 });
         }
         let fixed = inputs.iter().copied().chain(node.results()).all(Shape::is_static);
-        if fixed && node.op.extents().iter().all(|e| e.as_const().is_some()) {
+        if fixed && !node.op.is_symbolic() {
             return;
         }
         let gives_declared =
-            infer(&op, &inputs, node.results()).is_ok_and(|inferred| inferred == node.results());
+            infer(&op, &inputs, node.results()).is_ok_and(|inferred| *inferred == *node.results());
         if gives_declared && op.def().holds_for_all(&op, &inputs, range) {
             return;
         }

@@ -62,7 +62,7 @@ impl GraphExt for HirMut<'_> {
             _ => {
                 let shapes: Vec<&Shape> =
                     inputs.iter().map(|&id| self.module.value_shape(id)).collect::<Result<_>>()?;
-                ops::def::infer(&op, &shapes, &[])?
+                ops::def::infer(&op, &shapes, &[])?.into_vec()
             }
         };
         Ok(self.module.push(Block::Mir(op), inputs.to_vec(), results))

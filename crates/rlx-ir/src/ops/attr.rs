@@ -30,16 +30,14 @@ pub trait Attr: Sized + Clone + PartialEq {
         self.clone()
     }
 
-    /// Adds the expressions that occur in the value.
-    fn extents(&self, found: &mut Vec<Extent>) {
+    /// Calls `found` with each expression that occurs in the value.
+    fn each_extent(&self, found: &mut dyn FnMut(Extent)) {
         let _ = found;
     }
 
     /// Calls `found` with each symbol that occurs in the value, perhaps more than once.
     fn each_symbol(&self, found: &mut dyn FnMut(u32)) {
-        let mut extents = Vec::new();
-        self.extents(&mut extents);
-        extents.into_iter().for_each(|e| e.each_symbol(found));
+        self.each_extent(&mut |e| e.each_symbol(found));
     }
 }
 
@@ -47,7 +45,7 @@ macro_rules! integer_attrs {
     ($($ty:ty),*) => {$(
         impl Attr for $ty {
             fn write(&self, w: &mut TextWriter) {
-                w.push(&self.to_string());
+                w.display(self);
             }
 
             fn parse(lexer: &mut Lexer<'_>) -> Result<Self> {
@@ -68,7 +66,7 @@ macro_rules! float_attrs {
 
             /// Shortest text that reads back to the same bits.
             fn write(&self, w: &mut TextWriter) {
-                w.push(&format!("{self:?}"));
+                w.display(format_args!("{self:?}"));
             }
 
             fn parse(lexer: &mut Lexer<'_>) -> Result<Self> {
@@ -96,7 +94,7 @@ impl Attr for bool {
 
 impl Attr for String {
     fn write(&self, w: &mut TextWriter) {
-        w.push(&format!("{self:?}"));
+        w.display(format_args!("{self:?}"));
     }
 
     fn parse(lexer: &mut Lexer<'_>) -> Result<Self> {
@@ -116,7 +114,7 @@ impl Attr for DType {
 
 impl Attr for Dim {
     fn write(&self, w: &mut TextWriter) {
-        w.push(&self.to_string());
+        w.display(self);
     }
 
     fn parse(lexer: &mut Lexer<'_>) -> Result<Self> {
@@ -127,8 +125,8 @@ impl Attr for Dim {
         Dim::bind(*self, binding)
     }
 
-    fn extents(&self, found: &mut Vec<Extent>) {
-        found.push(self.extent());
+    fn each_extent(&self, found: &mut dyn FnMut(Extent)) {
+        found(self.extent());
     }
 
     fn each_symbol(&self, found: &mut dyn FnMut(u32)) {
@@ -138,7 +136,7 @@ impl Attr for Dim {
 
 impl Attr for Extent {
     fn write(&self, w: &mut TextWriter) {
-        w.push(&self.to_string());
+        w.display(self);
     }
 
     fn parse(lexer: &mut Lexer<'_>) -> Result<Self> {
@@ -149,8 +147,8 @@ impl Attr for Extent {
         Extent::bind(*self, binding)
     }
 
-    fn extents(&self, found: &mut Vec<Extent>) {
-        found.push(*self);
+    fn each_extent(&self, found: &mut dyn FnMut(Extent)) {
+        found(*self);
     }
 }
 
@@ -178,8 +176,8 @@ impl<T: Attr> Attr for Vec<T> {
         self.iter().map(|item| item.bind(binding)).collect()
     }
 
-    fn extents(&self, found: &mut Vec<Extent>) {
-        self.iter().for_each(|item| item.extents(found));
+    fn each_extent(&self, found: &mut dyn FnMut(Extent)) {
+        self.iter().for_each(|item| item.each_extent(found));
     }
 
     fn each_symbol(&self, found: &mut dyn FnMut(u32)) {
@@ -211,8 +209,8 @@ impl<T: Attr> Attr for Option<T> {
         self.as_ref().map(|value| value.bind(binding))
     }
 
-    fn extents(&self, found: &mut Vec<Extent>) {
-        self.iter().for_each(|value| value.extents(found));
+    fn each_extent(&self, found: &mut dyn FnMut(Extent)) {
+        self.iter().for_each(|value| value.each_extent(found));
     }
 
     fn each_symbol(&self, found: &mut dyn FnMut(u32)) {
@@ -234,15 +232,14 @@ impl<T: Attr> Attr for Arc<T> {
     }
 
     fn bind(&self, binding: &DimBinding) -> Self {
-        let mut extents = Vec::new();
-        T::extents(self, &mut extents);
         // What has no symbols stays shared.
-        let fixed = extents.iter().all(|e| e.as_const().is_some());
+        let mut fixed = true;
+        T::each_extent(self, &mut |e| fixed &= e.as_const().is_some());
         if fixed { Arc::clone(self) } else { Arc::new(T::bind(self, binding)) }
     }
 
-    fn extents(&self, found: &mut Vec<Extent>) {
-        T::extents(self, found);
+    fn each_extent(&self, found: &mut dyn FnMut(Extent)) {
+        T::each_extent(self, found);
     }
 
     fn each_symbol(&self, found: &mut dyn FnMut(u32)) {

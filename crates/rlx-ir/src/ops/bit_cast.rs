@@ -1,11 +1,13 @@
 //! Elements read as another type of the same width.
 
+use smallvec::smallvec;
+
 use crate::dtype::DTypeClass;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::def::{Arity, OpDef, Ranges};
 use crate::ops::elementwise::static_dims;
 use crate::ops::{Op, attrs};
-use crate::shape::Shape;
+use crate::shape::{Shape, Shapes};
 use crate::tensor::{ConstData, Value};
 
 #[cfg(feature = "testing")]
@@ -22,7 +24,7 @@ impl OpDef for BitCastDef {
         Arity::Exact(1)
     }
 
-    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
+    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Shapes> {
         attrs!(op => BitCast { to });
         let from = inputs[0].dtype();
         // Two patterns of bits are truth values, so nothing else can be read as one.
@@ -30,7 +32,7 @@ impl OpDef for BitCastDef {
         if !fits {
             return Err(Error::new(ErrorKind::DType, format!("the bits of {} as {to}", inputs[0])));
         }
-        Ok(vec![inputs[0].with_dtype(*to)])
+        Ok(smallvec![inputs[0].with_dtype(*to)])
     }
 
     fn holds_for_all(&self, _: &Op, _: &[&Shape], _: Ranges<'_>) -> bool {

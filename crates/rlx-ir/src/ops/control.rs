@@ -12,7 +12,7 @@ use crate::ops::elementwise::static_dims;
 use crate::ops::{Body, Op, OpKind, attrs};
 use crate::oracle;
 use crate::progress::{Progress, Stage};
-use crate::shape::Shape;
+use crate::shape::{Shape, Shapes};
 use crate::tensor::Value;
 
 #[cfg(feature = "testing")]
@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// The shapes of a body's outputs.
-fn outputs(body: &Body) -> Result<Vec<Shape>> {
+fn outputs(body: &Body) -> Result<Shapes> {
     body.graph.outputs.iter().map(|&id| body.graph.try_node(id).map(|n| n.shape.clone())).collect()
 }
 
@@ -156,7 +156,7 @@ impl OpDef for IfDef {
         }
     }
 
-    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
+    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Shapes> {
         attrs!(op => If { then, otherwise, count, chosen });
         if !is_scalar(inputs[0], DType::Bool) {
             return Err(Error::new(
@@ -339,7 +339,7 @@ impl OpDef for LoopDef {
         }
     }
 
-    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
+    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Shapes> {
         attrs!(op => Loop { body, trips, count, carried });
         let parts = Parts::of(op, inputs)?;
         if !is_scalar(parts.limit, DType::I64) || !is_scalar(parts.condition, DType::Bool) {
@@ -373,7 +373,7 @@ impl OpDef for LoopDef {
         }
         let length = count.unwrap_or(*trips);
         let stack = |s: &Shape| s.with_dims([length].into_iter().chain(s.dims().iter().copied()).collect());
-        let results: Vec<Shape> = state.iter().cloned().chain(stacked.iter().map(stack)).collect();
+        let results: Shapes = state.iter().cloned().chain(stacked.iter().map(stack)).collect();
         if results.is_empty() {
             return Err(shape_mismatch("a loop without results".into()));
         }

@@ -17,6 +17,8 @@
 //! assert_eq!(oracle::evaluate(&g, &bindings).unwrap()[0].dims, [1, 2]);
 //! ```
 
+use smallvec::smallvec;
+
 use crate::dim::{Dim, Extent};
 use crate::dtype::{DType, DTypeClass};
 use crate::error::{Error, ErrorKind, Result};
@@ -24,7 +26,7 @@ use crate::ops::def::{Arity, OpDef, Ranges, dtype_error};
 use crate::ops::elementwise::static_dims;
 use crate::ops::{Op, OpKind, attrs};
 use crate::progress::Progress;
-use crate::shape::{Shape, agreed_dim};
+use crate::shape::{Shape, Shapes, agreed_dim};
 use crate::sort::sort_by;
 use crate::tensor::{Elements, Value};
 
@@ -61,13 +63,13 @@ impl OpDef for NonZeroDef {
         Arity::Exact(1)
     }
 
-    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
+    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Shapes> {
         attrs!(op => NonZero { count });
         if inputs[0].dtype().class() == DTypeClass::Complex {
             return Err(dtype_error(OpKind::NonZero, inputs[0], "numbers or bools"));
         }
         check_count(OpKind::NonZero, *count)?;
-        Ok(vec![Shape::from_dims(&[Dim::Static(inputs[0].rank()), *count], DType::I64)])
+        Ok(smallvec![Shape::from_dims(&[Dim::Static(inputs[0].rank()), *count], DType::I64)])
     }
 
     fn holds_for_all(&self, _: &Op, _: &[&Shape], _: Ranges<'_>) -> bool {
@@ -126,7 +128,7 @@ impl OpDef for CountUpDef {
         Arity::Exact(1)
     }
 
-    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
+    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Shapes> {
         attrs!(op => CountUp { count });
         if inputs[0].dtype() != DType::I64 {
             return Err(dtype_error(OpKind::CountUp, inputs[0], "an i64"));
@@ -138,7 +140,7 @@ impl OpDef for CountUpDef {
             ));
         }
         check_count(OpKind::CountUp, *count)?;
-        Ok(vec![Shape::from_dims(&[*count], DType::I64)])
+        Ok(smallvec![Shape::from_dims(&[*count], DType::I64)])
     }
 
     fn holds_for_all(&self, _: &Op, _: &[&Shape], _: Ranges<'_>) -> bool {
@@ -242,7 +244,7 @@ impl OpDef for NonMaxSuppressionDef {
         Arity::Exact(2)
     }
 
-    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
+    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Shapes> {
         attrs!(op => NonMaxSuppression { count });
         let (boxes, scores) = (inputs[0], inputs[1]);
         if !boxes.dtype().is_float() || boxes.dtype() != scores.dtype() {
@@ -261,7 +263,7 @@ impl OpDef for NonMaxSuppressionDef {
             return Err(Error::new(ErrorKind::Shape, message));
         }
         check_count(OpKind::NonMaxSuppression, *count)?;
-        Ok(vec![Shape::from_dims(&[*count, Dim::Static(3)], DType::I64)])
+        Ok(smallvec![Shape::from_dims(&[*count, Dim::Static(3)], DType::I64)])
     }
 
     fn holds_for_all(&self, _: &Op, inputs: &[&Shape], _: Ranges<'_>) -> bool {

@@ -10,7 +10,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{Graph, NodeId};
 use crate::ops::{Op, OpKind};
 use crate::progress::Progress;
-use crate::shape::Shape;
+use crate::shape::{Shape, Shapes};
 use crate::tensor::Value;
 
 #[cfg(feature = "testing")]
@@ -72,7 +72,7 @@ pub trait OpDef: Sync {
     ///
     /// # Errors
     /// [`ErrorKind::Shape`] or [`ErrorKind::DType`], naming the shapes and the rule.
-    fn infer(&self, op: &Op, inputs: &[&Shape], declared: &[Shape]) -> Result<Vec<Shape>>;
+    fn infer(&self, op: &Op, inputs: &[&Shape], declared: &[Shape]) -> Result<Shapes>;
 
     /// Whether [`OpDef::infer`], which accepted these shapes and gave what the node declares, does so for every value
     /// that their symbols can take. Where dimensions are expressions that may or may not be equal, `infer` accepts what
@@ -180,7 +180,7 @@ pub fn cost(op: &Op, inputs: &[&Shape], results: &[Shape]) -> Cost {
 ///
 /// # Errors
 /// What [`OpDef::infer`] reports, or [`ErrorKind::InvalidGraph`] for a wrong number of inputs.
-pub fn infer(op: &Op, inputs: &[&Shape], declared: &[Shape]) -> Result<Vec<Shape>> {
+pub fn infer(op: &Op, inputs: &[&Shape], declared: &[Shape]) -> Result<Shapes> {
     let arity = op.def().arity(op);
     if !arity.accepts(inputs.len()) {
         return Err(Error::new(
@@ -190,7 +190,13 @@ pub fn infer(op: &Op, inputs: &[&Shape], declared: &[Shape]) -> Result<Vec<Shape
     }
     let results = op.def().infer(op, inputs, declared)?;
     results.iter().chain(declared).try_for_each(Shape::check_size)?;
-    check_extents(op.extents())?;
+    let mut checked = Ok(());
+    op.each_extent(&mut |e| {
+        if e.is_too_large() && checked.is_ok() {
+            checked = check_extents([e]);
+        }
+    });
+    checked?;
     Ok(results)
 }
 

@@ -142,17 +142,15 @@ macro_rules! ops {
                 }
             }
 
-            /// The expressions that occur in the attributes.
-            pub fn extents(&self) -> Vec<Extent> {
-                let mut found = Vec::new();
-                let _ = &mut found;
+            /// Calls `found` with each expression that occurs in the attributes.
+            pub fn each_extent(&self, found: &mut dyn FnMut(Extent)) {
+                let _ = &found;
                 match self {
                     $(Op::$name { $( 0: field_pattern!(value, $tuple) )? $( $( $field ),* )? } => {
-                        $( <$tuple as Attr>::extents(value, &mut found); )?
-                        $( $( <$fty as Attr>::extents($field, &mut found); )* )?
+                        $( <$tuple as Attr>::each_extent(value, found); )?
+                        $( $( <$fty as Attr>::each_extent($field, found); )* )?
                     })*
                 }
-                found
             }
 
             /// Calls `found` with each symbol that occurs in the attributes, perhaps more than once.

@@ -1,10 +1,12 @@
 //! Determinants.
 
+use smallvec::smallvec;
+
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::def::{Arity, OpDef, Ranges};
 use crate::ops::elementwise::{Takes, static_dims};
 use crate::ops::{Op, OpKind};
-use crate::shape::{Shape, agreed_dim};
+use crate::shape::{Shape, Shapes, agreed_dim};
 use crate::tensor::Value;
 
 #[cfg(feature = "testing")]
@@ -43,7 +45,7 @@ impl OpDef for DetDef {
         Arity::Exact(1)
     }
 
-    fn infer(&self, _: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
+    fn infer(&self, _: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Shapes> {
         let x = inputs[0];
         Takes::Floats.check(OpKind::Det, x)?;
         let [front @ .., rows, columns] = x.dims() else {
@@ -52,7 +54,7 @@ impl OpDef for DetDef {
         if agreed_dim(*rows, *columns).is_none() {
             return Err(Error::new(ErrorKind::Shape, format!("Det of {x}, whose matrices are not square")));
         }
-        Ok(vec![x.with_dims(front.to_vec())])
+        Ok(smallvec![x.with_dims(front.to_vec())])
     }
 
     fn holds_for_all(&self, _: &Op, inputs: &[&Shape], _: Ranges<'_>) -> bool {

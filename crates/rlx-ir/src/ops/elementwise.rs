@@ -3,12 +3,14 @@
 pub(crate) mod functions;
 mod reference;
 
+use smallvec::smallvec;
+
 use crate::dtype::{DType, DTypeClass};
 use crate::error::Result;
 use crate::ops::def::{Arity, OpDef, Ranges, dtype_error};
 use crate::ops::{BinaryOp, Op, OpKind, Predicate, attrs};
 use crate::oracle::broadcast_offsets;
-use crate::shape::{Shape, always_broadcasts, broadcast};
+use crate::shape::{Shape, Shapes, always_broadcast_together, broadcast_shape};
 use crate::tensor::{Elements, Value};
 use crate::{Error, ErrorKind};
 
@@ -100,10 +102,10 @@ impl OpDef for ActivationDef {
         true
     }
 
-    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
+    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Shapes> {
         attrs!(op => Activation(f));
         f.takes().check(OpKind::Activation, inputs[0])?;
-        Ok(vec![inputs[0].clone()])
+        Ok(smallvec![inputs[0].clone()])
     }
 
     fn holds_for_all(&self, _: &Op, _: &[&Shape], _: Ranges<'_>) -> bool {
@@ -160,15 +162,15 @@ impl OpDef for BinaryDef {
         true
     }
 
-    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
+    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Shapes> {
         attrs!(op => Binary(f));
         same_dtype(OpKind::Binary, inputs[0], inputs[1])?;
         binary_takes(*f).check(OpKind::Binary, inputs[0])?;
-        Ok(vec![Shape::from_dims(&broadcast(inputs)?, inputs[0].dtype())])
+        Ok(smallvec![broadcast_shape(inputs, inputs[0].dtype())?])
     }
 
     fn holds_for_all(&self, _: &Op, inputs: &[&Shape], _: Ranges<'_>) -> bool {
-        broadcast(inputs).is_ok_and(|to| always_broadcasts(inputs, &to))
+        always_broadcast_together(inputs)
     }
 
     fn reference(&self, op: &Op, inputs: &[&Value], results: &[Shape]) -> Result<Vec<Value>> {
@@ -223,15 +225,15 @@ impl OpDef for CompareDef {
         true
     }
 
-    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
+    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Shapes> {
         attrs!(op => Compare(_f));
         same_dtype(OpKind::Compare, inputs[0], inputs[1])?;
         Takes::NumbersAndBools.check(OpKind::Compare, inputs[0])?;
-        Ok(vec![Shape::from_dims(&broadcast(inputs)?, DType::Bool)])
+        Ok(smallvec![broadcast_shape(inputs, DType::Bool)?])
     }
 
     fn holds_for_all(&self, _: &Op, inputs: &[&Shape], _: Ranges<'_>) -> bool {
-        broadcast(inputs).is_ok_and(|to| always_broadcasts(inputs, &to))
+        always_broadcast_together(inputs)
     }
 
     fn reference(&self, op: &Op, inputs: &[&Value], results: &[Shape]) -> Result<Vec<Value>> {
@@ -272,10 +274,10 @@ impl OpDef for PredicateDef {
         true
     }
 
-    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
+    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Shapes> {
         attrs!(op => Predicate(_f));
         Takes::Floats.check(OpKind::Predicate, inputs[0])?;
-        Ok(vec![inputs[0].with_dtype(DType::Bool)])
+        Ok(smallvec![inputs[0].with_dtype(DType::Bool)])
     }
 
     fn holds_for_all(&self, _: &Op, _: &[&Shape], _: Ranges<'_>) -> bool {
@@ -322,14 +324,14 @@ impl OpDef for WhereDef {
         true
     }
 
-    fn infer(&self, _: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
+    fn infer(&self, _: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Shapes> {
         Takes::Bools.check(OpKind::Where, inputs[0])?;
         same_dtype(OpKind::Where, inputs[1], inputs[2])?;
-        Ok(vec![Shape::from_dims(&broadcast(inputs)?, inputs[1].dtype())])
+        Ok(smallvec![broadcast_shape(inputs, inputs[1].dtype())?])
     }
 
     fn holds_for_all(&self, _: &Op, inputs: &[&Shape], _: Ranges<'_>) -> bool {
-        broadcast(inputs).is_ok_and(|to| always_broadcasts(inputs, &to))
+        always_broadcast_together(inputs)
     }
 
     fn reference(&self, _: &Op, inputs: &[&Value], results: &[Shape]) -> Result<Vec<Value>> {
@@ -373,13 +375,13 @@ impl OpDef for CastDef {
         true
     }
 
-    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
+    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Shapes> {
         attrs!(op => Cast { to });
         Takes::NumbersAndBools.check(OpKind::Cast, inputs[0])?;
         if to.class() == DTypeClass::Complex {
             return Err(Error::new(ErrorKind::DType, format!("cannot cast {} to {to}", inputs[0])));
         }
-        Ok(vec![inputs[0].with_dtype(*to)])
+        Ok(smallvec![inputs[0].with_dtype(*to)])
     }
 
     fn holds_for_all(&self, _: &Op, _: &[&Shape], _: Ranges<'_>) -> bool {

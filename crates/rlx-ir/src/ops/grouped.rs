@@ -1,5 +1,7 @@
 //! Matmuls of rows with matrices chosen for each row: the experts of a mixture.
 
+use smallvec::smallvec;
+
 use crate::dim::Dim;
 use crate::dtype::{DType, DTypeClass};
 use crate::error::{Error, ErrorKind, Result};
@@ -8,7 +10,7 @@ use crate::ops::def::{Arity, OpDef, dtype_error};
 use crate::ops::elementwise::{same_dtype, static_dims};
 use crate::ops::{Op, OpKind};
 use crate::oracle::broadcast_offsets;
-use crate::shape::{Shape, agreed_dim, broadcast};
+use crate::shape::{Shape, Shapes, agreed_dim, broadcast};
 use crate::tensor::{Elements, Value};
 
 #[cfg(feature = "testing")]
@@ -58,7 +60,7 @@ impl OpDef for GroupedMatMulDef {
         Arity::Exact(3)
     }
 
-    fn infer(&self, _: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
+    fn infer(&self, _: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Shapes> {
         let (x, w, chosen) = (inputs[0], inputs[1], inputs[2]);
         if matches!(x.dtype().class(), DTypeClass::Bool | DTypeClass::Complex) {
             return Err(dtype_error(OpKind::GroupedMatMul, x, "numbers"));
@@ -67,7 +69,7 @@ impl OpDef for GroupedMatMulDef {
         if !matches!(chosen.dtype(), DType::I32 | DType::I64) {
             return Err(dtype_error(OpKind::GroupedMatMul, chosen, "choices of i32 or i64"));
         }
-        Ok(vec![result(x, w, chosen)?])
+        Ok(smallvec![result(x, w, chosen)?])
     }
 
     fn reference(&self, _: &Op, inputs: &[&Value], results: &[Shape]) -> Result<Vec<Value>> {
@@ -159,7 +161,7 @@ mod tests {
         let s = |dims: &[usize]| Shape::new(dims, DType::F32);
         let chosen = Shape::new(&[4], DType::I32);
         let infer = |x: &Shape, w: &Shape| GroupedMatMulDef.infer(&Op::GroupedMatMul, &[x, w, &chosen], &[]);
-        assert_eq!(infer(&s(&[4, 2]), &s(&[8, 2, 3])).unwrap(), [s(&[4, 3])]);
+        assert_eq!(infer(&s(&[4, 2]), &s(&[8, 2, 3])).unwrap()[..], [s(&[4, 3])]);
         let error = infer(&s(&[4, 3]), &s(&[8, 2, 3])).unwrap_err().to_string();
         assert!(error.contains("[4, 3] f32") && error.contains("[8, 2, 3] f32") && error.contains("[4] i32"));
         assert!(infer(&s(&[5, 2]), &s(&[8, 2, 3])).is_err());

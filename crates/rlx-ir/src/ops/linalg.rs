@@ -1,5 +1,7 @@
 //! Matmuls.
 
+use smallvec::smallvec;
+
 use crate::dim::{Dim, Extent};
 use crate::dtype::DTypeClass;
 use crate::error::{Error, ErrorKind, Result};
@@ -8,7 +10,7 @@ use crate::ops::def::{Arity, OpDef, Ranges, dtype_error};
 use crate::ops::elementwise::{Takes, same_dtype};
 use crate::ops::{Op, OpKind, attrs};
 use crate::oracle::{broadcast_offsets, strided_offsets, strides};
-use crate::shape::{Shape, agreed_dim, always_broadcasts, broadcast};
+use crate::shape::{Shape, Shapes, agreed_dim, always_broadcasts, broadcast};
 use crate::tensor::{Elements, Value};
 
 #[cfg(feature = "testing")]
@@ -117,7 +119,7 @@ impl OpDef for MatMulDef {
         Arity::Exact(2)
     }
 
-    fn infer(&self, _: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
+    fn infer(&self, _: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Shapes> {
         let (a, b) = (inputs[0], inputs[1]);
         for s in inputs {
             if matches!(s.dtype().class(), DTypeClass::Bool | DTypeClass::Complex) {
@@ -128,7 +130,7 @@ impl OpDef for MatMulDef {
             let message = format!("cannot multiply {a} by {b}: element types differ");
             return Err(Error::new(ErrorKind::DType, message).with_hint("insert a Cast"));
         }
-        Ok(vec![Shape::from_dims(&MatMulDims::of(a, b)?.result(), a.dtype())])
+        Ok(smallvec![Shape::from_dims(&MatMulDims::of(a, b)?.result(), a.dtype())])
     }
 
     fn holds_for_all(&self, _: &Op, inputs: &[&Shape], _: Ranges<'_>) -> bool {
@@ -242,7 +244,7 @@ impl OpDef for DotGeneralDef {
         Arity::Exact(2)
     }
 
-    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
+    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Shapes> {
         let (a, b) = (inputs[0], inputs[1]);
         Takes::Numbers.check(OpKind::DotGeneral, a)?;
         same_dtype(OpKind::DotGeneral, a, b)?;
@@ -263,7 +265,7 @@ impl OpDef for DotGeneralDef {
         let mut dims = paired(&of_a.batch, &of_b.batch, "batch dimensions")?;
         dims.extend(of_a.free.iter().map(|&i| a.dim(i)));
         dims.extend(of_b.free.iter().map(|&i| b.dim(i)));
-        Ok(vec![a.with_dims(dims)])
+        Ok(smallvec![a.with_dims(dims)])
     }
 
     fn reference(&self, op: &Op, inputs: &[&Value], results: &[Shape]) -> Result<Vec<Value>> {

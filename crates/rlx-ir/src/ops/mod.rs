@@ -546,6 +546,13 @@ impl Op {
         self.kind().def()
     }
 
+    /// Whether an expression in the attributes is not a number.
+    pub fn is_symbolic(&self) -> bool {
+        let mut symbolic = false;
+        self.each_extent(&mut |e| symbolic |= e.as_const().is_none());
+        symbolic
+    }
+
     /// The graphs inside the op.
     pub fn bodies(&self) -> Vec<&Arc<Body>> {
         match self {

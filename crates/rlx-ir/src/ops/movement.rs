@@ -8,12 +8,14 @@ pub use join::{ConcatDef, TileDef};
 pub use pad::PadDef;
 pub use slice::{SliceDef, resolve_slice};
 
+use smallvec::smallvec;
+
 use crate::dim::{Dim, Extent};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::def::{Arity, OpDef, Ranges};
 use crate::ops::{Op, OpKind, attrs};
 use crate::oracle::{broadcast_offsets, strided_offsets, strides};
-use crate::shape::{Shape, always_broadcasts, broadcast};
+use crate::shape::{Shape, Shapes, always_broadcasts, broadcast};
 use crate::sort::sort;
 use crate::tensor::Value;
 
@@ -79,7 +81,7 @@ impl OpDef for ReshapeDef {
         Arity::Exact(1)
     }
 
-    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
+    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Shapes> {
         attrs!(op => Reshape { to });
         let result = inputs[0].with_dims(to.clone());
         let (before, after) = (inputs[0].elements(), result.elements());
@@ -89,7 +91,7 @@ impl OpDef for ReshapeDef {
             let message = format!("cannot reshape {} to {result}: {b} elements are not {a}", inputs[0]);
             return Err(Error::new(ErrorKind::Shape, message));
         }
-        Ok(vec![result])
+        Ok(smallvec![result])
     }
 
     fn holds_for_all(&self, op: &Op, inputs: &[&Shape], _: Ranges<'_>) -> bool {
@@ -138,10 +140,10 @@ impl OpDef for TransposeDef {
         Arity::Exact(1)
     }
 
-    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
+    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Shapes> {
         attrs!(op => Transpose { perm });
         check_permutation(OpKind::Transpose, perm, inputs[0])?;
-        Ok(vec![inputs[0].with_dims(perm.iter().map(|&p| inputs[0].dim(p)).collect())])
+        Ok(smallvec![inputs[0].with_dims(perm.iter().map(|&p| inputs[0].dim(p)).collect())])
     }
 
     fn holds_for_all(&self, _: &Op, _: &[&Shape], _: Ranges<'_>) -> bool {
@@ -179,7 +181,7 @@ impl OpDef for ExpandDef {
         Arity::Exact(1)
     }
 
-    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
+    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Shapes> {
         attrs!(op => Expand { to });
         let target = inputs[0].with_dims(to.clone());
         let dims = broadcast(&[inputs[0], &target])?;
@@ -187,7 +189,7 @@ impl OpDef for ExpandDef {
         if dims.len() != to.len() || !dims.iter().zip(to).all(grows) {
             return Err(Error::new(ErrorKind::Shape, format!("cannot expand {} to {target}", inputs[0])));
         }
-        Ok(vec![target])
+        Ok(smallvec![target])
     }
 
     fn holds_for_all(&self, op: &Op, inputs: &[&Shape], _: Ranges<'_>) -> bool {

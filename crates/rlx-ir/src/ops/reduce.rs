@@ -1,5 +1,7 @@
 //! Reductions: one number for all elements along some axes, and the running results on the way there.
 
+use smallvec::smallvec;
+
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
@@ -7,7 +9,7 @@ use crate::ops::def::{Arity, OpDef, Ranges};
 use crate::ops::elementwise::{Takes, static_dims};
 use crate::ops::{Op, OpKind, ReduceOp, attrs};
 use crate::oracle::{around, strided_offsets, strides};
-use crate::shape::Shape;
+use crate::shape::{Shape, Shapes};
 use crate::tensor::{Elements, Value, wrap_int};
 
 #[cfg(feature = "testing")]
@@ -71,7 +73,7 @@ impl OpDef for ReduceDef {
         Arity::Exact(1)
     }
 
-    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
+    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Shapes> {
         attrs!(op => Reduce { op, axes, keep_dim });
         let x = inputs[0];
         takes(*op).check(OpKind::Reduce, x)?;
@@ -86,7 +88,7 @@ impl OpDef for ReduceDef {
             (true, true) => Some(Dim::Static(1)),
             (true, false) => None,
         };
-        Ok(vec![x.with_dims(x.dims().iter().enumerate().filter_map(kept).collect())])
+        Ok(smallvec![x.with_each_dim(x.dims().iter().enumerate().filter_map(kept))])
     }
 
     fn holds_for_all(&self, _: &Op, _: &[&Shape], _: Ranges<'_>) -> bool {
@@ -174,7 +176,7 @@ impl OpDef for CumulativeDef {
         Arity::Exact(1)
     }
 
-    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
+    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Shapes> {
         attrs!(op => Cumulative { op, axis });
         if *op == ReduceOp::Mean {
             return Err(Error::new(ErrorKind::Unsupported, "Cumulative has no running mean"));
@@ -184,7 +186,7 @@ impl OpDef for CumulativeDef {
             let message = format!("Cumulative along axis {axis} of {}, which has no such axis", inputs[0]);
             return Err(Error::new(ErrorKind::Shape, message));
         }
-        Ok(vec![inputs[0].clone()])
+        Ok(smallvec![inputs[0].clone()])
     }
 
     fn holds_for_all(&self, _: &Op, _: &[&Shape], _: Ranges<'_>) -> bool {

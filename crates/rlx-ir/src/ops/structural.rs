@@ -1,12 +1,14 @@
 //! Ops that hold a graph together: inputs, parameters, constants, results, regions, custom ops.
 
+use smallvec::smallvec;
+
 use crate::custom;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{Graph, NodeId};
 use crate::ops::def::{Arity, OpDef, Ranges};
 use crate::ops::{Op, attrs};
 use crate::oracle;
-use crate::shape::Shape;
+use crate::shape::{Shape, Shapes};
 use crate::tensor::Value;
 
 #[cfg(feature = "testing")]
@@ -16,11 +18,11 @@ use crate::{
 };
 
 /// What the node declares is taken as its shape.
-fn as_declared(declared: &[Shape]) -> Result<Vec<Shape>> {
+fn as_declared(declared: &[Shape]) -> Result<Shapes> {
     if declared.is_empty() {
         return Err(Error::new(ErrorKind::Shape, "the shape must be declared"));
     }
-    Ok(declared.to_vec())
+    Ok(declared.into())
 }
 
 fn given_from_outside(op: &Op) -> Error {
@@ -35,7 +37,7 @@ impl OpDef for InputDef {
         Arity::Exact(0)
     }
 
-    fn infer(&self, _: &Op, _: &[&Shape], declared: &[Shape]) -> Result<Vec<Shape>> {
+    fn infer(&self, _: &Op, _: &[&Shape], declared: &[Shape]) -> Result<Shapes> {
         as_declared(declared)
     }
 
@@ -61,7 +63,7 @@ impl OpDef for ParamDef {
         Arity::Exact(0)
     }
 
-    fn infer(&self, _: &Op, _: &[&Shape], declared: &[Shape]) -> Result<Vec<Shape>> {
+    fn infer(&self, _: &Op, _: &[&Shape], declared: &[Shape]) -> Result<Shapes> {
         as_declared(declared)
     }
 
@@ -87,9 +89,9 @@ impl OpDef for ConstantDef {
         Arity::Exact(0)
     }
 
-    fn infer(&self, op: &Op, _: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
+    fn infer(&self, op: &Op, _: &[&Shape], _: &[Shape]) -> Result<Shapes> {
         attrs!(op => Constant { data });
-        Ok(vec![data.shape()])
+        Ok(smallvec![data.shape()])
     }
 
     fn holds_for_all(&self, _: &Op, _: &[&Shape], _: Ranges<'_>) -> bool {
@@ -121,7 +123,7 @@ impl OpDef for ResultDef {
         Arity::Exact(1)
     }
 
-    fn infer(&self, _: &Op, _: &[&Shape], declared: &[Shape]) -> Result<Vec<Shape>> {
+    fn infer(&self, _: &Op, _: &[&Shape], declared: &[Shape]) -> Result<Shapes> {
         as_declared(declared)
     }
 
@@ -158,7 +160,7 @@ impl OpDef for CustomDef {
     }
 
     /// The registered op's rule; of an unknown op the declared shape is all there is.
-    fn infer(&self, op: &Op, inputs: &[&Shape], declared: &[Shape]) -> Result<Vec<Shape>> {
+    fn infer(&self, op: &Op, inputs: &[&Shape], declared: &[Shape]) -> Result<Shapes> {
         match custom::of(op) {
             Some((custom, attrs)) => custom::guarded(op, "stating its results' shapes", || {
                 let arity = custom.arity();
@@ -166,7 +168,7 @@ impl OpDef for CustomDef {
                     let message = format!("{} takes {arity} inputs, not {}", custom.name(), inputs.len());
                     return Err(Error::new(ErrorKind::InvalidGraph, message));
                 }
-                custom.infer(attrs, inputs)
+                custom.infer(attrs, inputs).map(Shapes::from)
             }),
             None => as_declared(declared),
         }
@@ -227,7 +229,7 @@ impl OpDef for RegionDef {
         }
     }
 
-    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
+    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Shapes> {
         attrs!(op => Region { body });
         for (declared, given) in body.graph.inputs().zip(inputs) {
             if declared.shape != **given {
@@ -281,8 +283,8 @@ impl OpDef for PackDef {
         Arity::Exact(1)
     }
 
-    fn infer(&self, _: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
-        Ok(vec![inputs[0].clone()])
+    fn infer(&self, _: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Shapes> {
+        Ok(smallvec![inputs[0].clone()])
     }
 
     fn holds_for_all(&self, _: &Op, _: &[&Shape], _: Ranges<'_>) -> bool {

@@ -2,6 +2,8 @@
 
 use std::cmp::Ordering;
 
+use smallvec::smallvec;
+
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
@@ -9,7 +11,7 @@ use crate::ops::def::{Arity, OpDef, Ranges};
 use crate::ops::elementwise::{Takes, static_dims};
 use crate::ops::{ArgOp, Op, OpKind, attrs};
 use crate::oracle::around;
-use crate::shape::Shape;
+use crate::shape::{Shape, Shapes};
 use crate::sort::sort_by;
 use crate::tensor::{Elements, Value};
 
@@ -53,7 +55,7 @@ impl OpDef for ArgReduceDef {
         Arity::Exact(1)
     }
 
-    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
+    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Shapes> {
         attrs!(op => ArgReduce { axis, keep_dim });
         let x = inputs[0];
         check(OpKind::ArgReduce, *axis, x)?;
@@ -67,7 +69,7 @@ impl OpDef for ArgReduceDef {
         } else {
             dims.remove(*axis);
         }
-        Ok(vec![Shape::from_dims(&dims, DType::I64)])
+        Ok(smallvec![Shape::from_dims(&dims, DType::I64)])
     }
 
     fn holds_for_all(&self, op: &Op, inputs: &[&Shape], range: Ranges<'_>) -> bool {
@@ -116,7 +118,7 @@ impl OpDef for TopKDef {
         Arity::Exact(1)
     }
 
-    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
+    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Shapes> {
         attrs!(op => TopK { k, axis });
         let x = inputs[0];
         check(OpKind::TopK, *axis, x)?;
@@ -129,7 +131,7 @@ impl OpDef for TopKDef {
         let mut dims = x.dims().to_vec();
         dims[*axis] = *k;
         let values = x.with_dims(dims);
-        Ok(vec![values.clone(), values.with_dtype(DType::I64)])
+        Ok(smallvec![values.clone(), values.with_dtype(DType::I64)])
     }
 
     fn holds_for_all(&self, op: &Op, inputs: &[&Shape], range: Ranges<'_>) -> bool {

@@ -308,28 +308,28 @@ impl Attr for Body {
         Body { graph: self.graph.bind(binding) }
     }
 
-    fn extents(&self, found: &mut Vec<Extent>) {
+    fn each_extent(&self, found: &mut dyn FnMut(Extent)) {
         // What nodes of the body count is its own affair.
         let own: Vec<u32> = self.graph.nodes().iter().filter_map(|n| n.op.data_symbol()).collect();
+        let mut outer = |e: Extent| {
+            if own.is_empty() || !e.symbols().iter().any(|s| own.contains(s)) {
+                found(e);
+            }
+        };
         // Neighbours mostly have the same dimensions.
         let mut before: &[Dim] = &[];
         for node in self.graph.nodes() {
-            found.extend(node.op.extents());
+            node.op.each_extent(&mut outer);
             for shape in node.results().iter().filter(|shape| shape.dims() != before) {
-                found.extend(shape.dims().iter().map(|d| d.extent()));
+                shape.dims().iter().for_each(|d| outer(d.extent()));
             }
             before = node.shape.dims();
-        }
-        if !own.is_empty() {
-            found.retain(|e| e.symbols().iter().all(|s| !own.contains(s)));
         }
     }
 
     fn each_symbol(&self, found: &mut dyn FnMut(u32)) {
         if self.graph.nodes().iter().any(|n| n.op.data_symbol().is_some()) {
-            let mut extents = Vec::new();
-            self.extents(&mut extents);
-            extents.into_iter().for_each(|e| e.each_symbol(found));
+            self.each_extent(&mut |e| e.each_symbol(found));
             return;
         }
         self.graph.nodes().iter().for_each(|node| node.each_symbol(found));

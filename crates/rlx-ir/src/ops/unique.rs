@@ -2,6 +2,8 @@
 
 use std::cmp::Ordering;
 
+use smallvec::smallvec;
+
 use crate::dim::{Dim, Extent};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
@@ -10,7 +12,7 @@ use crate::ops::def::{Arity, OpDef, Ranges};
 use crate::ops::elementwise::{Takes, static_dims};
 use crate::ops::{Op, OpKind, attrs};
 use crate::progress::Progress;
-use crate::shape::Shape;
+use crate::shape::{Shape, Shapes};
 use crate::sort::sort_by;
 use crate::tensor::{Elements, Value};
 
@@ -60,7 +62,7 @@ impl OpDef for UniqueDef {
         Arity::Exact(1)
     }
 
-    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
+    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Shapes> {
         attrs!(op => Unique { count });
         let x = inputs[0];
         Takes::NumbersAndBools.check(OpKind::Unique, x)?;
@@ -69,7 +71,7 @@ impl OpDef for UniqueDef {
         }
         check_count(OpKind::Unique, *count)?;
         let list = |dim: Dim| Shape::from_dims(&[dim], DType::I64);
-        Ok(vec![list(*count), list(x.dim(0)), list(*count)])
+        Ok(smallvec![list(*count), list(x.dim(0)), list(*count)])
     }
 
     fn holds_for_all(&self, _: &Op, _: &[&Shape], _: Ranges<'_>) -> bool {

@@ -22,4 +22,4 @@ mod print;
 
 pub use lexer::Lexer;
 pub use parse::{parse, parse_with_blobs};
-pub use print::{TextWriter, attrs_key, blobs, with_origins};
+pub use print::{TextWriter, attrs_key, blobs, with_origins, write_attrs_key};

@@ -35,6 +35,13 @@ impl TextWriter {
         self.out.push_str(text);
     }
 
+    /// Adds what `value` prints as.
+    pub fn display(&mut self, value: impl fmt::Display) {
+        use fmt::Write;
+        // Writing to a string does not fail.
+        let _ = write!(self.out, "{value}");
+    }
+
     /// Adds ` {name=value` or `, name=value`.
     pub fn attr<T: Attr>(&mut self, first: &mut bool, name: &str, value: &T) {
         self.push(if *first { " {" } else { ", " });
@@ -93,7 +100,7 @@ impl TextWriter {
         self.push("return");
         for (i, id) in graph.outputs.iter().enumerate() {
             self.push(if i == 0 { " " } else { ", " });
-            self.push(&id.to_string());
+            self.display(id);
         }
         self.indent -= 1;
         self.line();
@@ -102,7 +109,7 @@ impl TextWriter {
 
     /// Adds one node, without a line break.
     pub fn node(&mut self, node: &Node) {
-        self.push(&format!("{} = {}", node.id, node.op.kind()));
+        self.display(format_args!("{} = {}", node.id, node.op.kind()));
         let tuple_like = node.op.has_leading_value();
         if tuple_like {
             node.op.write_attrs(self);
@@ -111,7 +118,7 @@ impl TextWriter {
             self.push("(");
             for (i, id) in node.inputs.iter().enumerate() {
                 self.push(if i == 0 { "" } else { ", " });
-                self.push(&id.to_string());
+                self.display(id);
             }
             self.push(")");
         }
@@ -119,7 +126,7 @@ impl TextWriter {
             node.op.write_attrs(self);
         }
         if let (Some(name), false) = (&node.name, self.without_names) {
-            self.push(&format!(" {name:?}"));
+            self.display(format_args!(" {name:?}"));
         }
         self.push(" : ");
         match node.results() {
@@ -146,7 +153,7 @@ impl TextWriter {
     }
 
     fn shape(&mut self, shape: &Shape) {
-        self.push(&shape.to_string());
+        self.display(shape);
     }
 
     /// The text so far.
@@ -278,7 +285,15 @@ pub fn blobs(graph: &Graph) -> std::collections::HashMap<String, ConstData> {
 
 /// The op's attributes as text; equal for two ops of a kind exactly when they are equal.
 pub fn attrs_key(op: &crate::ops::Op) -> String {
-    let mut w = TextWriter::for_hash();
+    let mut text = String::new();
+    write_attrs_key(op, &mut text);
+    text
+}
+
+/// As [`attrs_key`], in place of what `text` has: for many ops, one after the other.
+pub fn write_attrs_key(op: &crate::ops::Op, text: &mut String) {
+    text.clear();
+    let mut w = TextWriter { out: std::mem::take(text), ..TextWriter::for_hash() };
     op.write_attrs(&mut w);
-    w.finish()
+    *text = w.finish();
 }

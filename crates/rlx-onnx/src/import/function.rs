@@ -74,15 +74,18 @@ impl Importer<'_> {
         let domain = normal_domain(node.domain());
         let lookup = |name: &String| if name.is_empty() { Ok(None) } else { self.lookup(name).map(Some) };
         let inputs = node.input.iter().map(lookup).collect::<Result<Vec<_>, Error>>()?;
-        let key = (domain.to_owned(), node.op_type().to_owned(), node.overload().to_owned());
-        if let Some(&function) = self.functions.get(&key) {
-            return self.call(node, function, &inputs);
+        if !self.functions.is_empty() {
+            let key = (domain.to_owned(), node.op_type().to_owned(), node.overload().to_owned());
+            if let Some(&function) = self.functions.get(&key) {
+                return self.call(node, function, &inputs);
+            }
         }
         let opset = self.opset(domain)?;
         let tensors = inputs.iter().flatten().all(|&id| self.slot(id).is_tensor());
         let shapes = matches!(node.op_type(), "Shape" | "Size") && self.first_no_strings(&inputs).is_none();
+        let any_known = || inputs.iter().flatten().any(|&id| self.slot(id).known.is_some());
         if domain.is_empty()
-            && (tensors || shapes)
+            && (shapes || (tensors && any_known()))
             && let Some(known) = fold(node.op_type(), &self.folding(node, &inputs))
         {
             check_extents(known.iter().flat_map(|k| k.values.iter().copied()))?;

@@ -18,13 +18,13 @@ pub(crate) mod view;
 
 pub use view::shown;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use rlx_ir::lir::{
     Buffer, BufferId, BufferKind, IoSlot, LirModule, LiveRange, MemoryPlan, Operand, Step, StepKind, View,
 };
-use rlx_ir::maps;
+use rlx_ir::maps::{HashMap, HashSet};
 use rlx_ir::op::PackFormat;
 use rlx_ir::{
     DType, DataSymbols, Dim, DimBinding, Error, ErrorKind, Extent, Graph, Node, NodeId, Op, Result, Shape,
@@ -95,7 +95,7 @@ fn rules_of_run(source: &SourceRules, graph: &Graph) -> Graph {
 
 /// The symbols that nodes of a graph bind.
 fn counted(graph: &Graph) -> BTreeSet<u32> {
-    graph.data_symbols().iter().map(|d| d.symbol).collect()
+    graph.nodes().iter().filter_map(|node| node.op.data_symbol()).collect()
 }
 
 /// The memory plan for the upper bounds of the module's symbols; `None` while one has no bound.
@@ -135,7 +135,7 @@ struct Lowering<'g> {
     joined: HashMap<NodeId, Joined>,
     dense_copies: HashMap<NodeId, Operand>,
     /// The dense views by their dimensions: most operands share one.
-    dense_views: maps::HashMap<Arc<[Extent]>, Arc<View>>,
+    dense_views: HashMap<Arc<[Extent]>, Arc<View>>,
     buffers: Vec<Buffer>,
     init: Vec<Step>,
     steps: Vec<Step>,
@@ -163,9 +163,9 @@ impl<'g> Lowering<'g> {
             data: graph.data_symbols(),
             values: Vec::with_capacity(graph.len()),
             placement,
-            joined: HashMap::new(),
-            dense_copies: HashMap::new(),
-            dense_views: maps::HashMap::default(),
+            joined: HashMap::default(),
+            dense_copies: HashMap::default(),
+            dense_views: HashMap::default(),
             buffers: Vec::with_capacity(graph.len()),
             init: Vec::new(),
             steps: Vec::with_capacity(graph.len() + copies),
@@ -243,13 +243,14 @@ impl<'g> Lowering<'g> {
             Op::Result { index } => vec![self.result_of(node, *index)?],
             Op::Reshape { .. } => vec![self.reshape(node)],
             Op::Concat { axis } => vec![self.concat(node, *axis)?],
-            op => match view::moved(op, &self.values_of(node), &node.shape) {
+            op if view::is_movement(op) => match view::moved(op, &self.values_of(node), &node.shape) {
                 Some(view) => {
                     let source = self.value(node.inputs[0]);
                     vec![Operand { view: Arc::new(view), ..source.clone() }]
                 }
                 None => self.compute(node),
             },
+            _ => self.compute(node),
         };
         // Offsets and strides multiply what dimensions are.
         results.iter().try_for_each(|operand| check_extents(operand.view.extents()))?;
@@ -384,7 +385,7 @@ impl<'g> Lowering<'g> {
     /// Outputs are dense and whole in arena buffers of their own; what does not is copied there.
     fn outputs(&mut self) -> Result<Vec<IoSlot>> {
         let mut slots: Vec<IoSlot> = Vec::new();
-        let mut given: HashSet<BufferId> = HashSet::new();
+        let mut given: HashSet<BufferId> = HashSet::default();
         for (i, &id) in self.graph.outputs.iter().enumerate() {
             let node = self.graph.node(id);
             let operand = self.dense_copies.get(&id).unwrap_or(self.value(id)).clone();
@@ -437,7 +438,7 @@ impl<'g> Lowering<'g> {
 /// use is that one input.
 fn placements(graph: &Graph) -> HashMap<NodeId, (NodeId, usize)> {
     let uses = crate::rewrite::use_counts(graph);
-    let mut found = HashMap::new();
+    let mut found = HashMap::default();
     for node in graph.nodes() {
         if !matches!(node.op, Op::Concat { .. }) {
             continue;
@@ -474,7 +475,7 @@ pub fn live_ranges(buffers: &[Buffer], steps: &[Step], outputs: &[IoSlot]) -> Ve
 
 /// The symbols that a run must give values for, ascending: not those that steps bind.
 pub fn used_symbols(inputs: &[IoSlot], buffers: &[Buffer], steps: &[Step], rules: &Graph) -> Vec<u32> {
-    let (mut symbols, mut known) = (BTreeSet::new(), maps::HashSet::default());
+    let (mut symbols, mut known) = (BTreeSet::new(), HashSet::default());
     let mut add = |e: Extent| {
         if e.as_const().is_none() && known.insert(e) {
             symbols.extend(e.symbols());
@@ -482,7 +483,7 @@ pub fn used_symbols(inputs: &[IoSlot], buffers: &[Buffer], steps: &[Step], rules
     };
     inputs.iter().flat_map(|s| s.shape.dims()).for_each(|d| add(d.extent()));
     buffers.iter().for_each(|b| add(b.elements));
-    steps.iter().flat_map(Step::extents).for_each(&mut add);
+    steps.iter().for_each(|step| step.each_extent(&mut add));
     for &id in &rules.outputs {
         rules.symbols_of_rule(rules.node(id), &mut |symbol| _ = symbols.insert(symbol));
     }

@@ -60,16 +60,18 @@ pub fn run(graph: &Graph, context: &PassContext<'_>) -> Result<Graph> {
 
 /// The op of `node` with its channels last, if it has them first.
 fn channels_last(node: &Node) -> Option<Op> {
-    let mut op = node.op.clone();
-    match &mut op {
-        Op::Conv { format, .. } | Op::ConvInteger { format, .. } | Op::Pool { format, .. }
-            if *format == DataFormat::ChannelsFirst && (3..=5).contains(&node.shape.rank()) =>
-        {
-            *format = DataFormat::ChannelsLast;
-            Some(op)
-        }
-        _ => None,
+    let (Op::Conv { format, .. } | Op::ConvInteger { format, .. } | Op::Pool { format, .. }) = &node.op
+    else {
+        return None;
+    };
+    if *format != DataFormat::ChannelsFirst || !(3..=5).contains(&node.shape.rank()) {
+        return None;
     }
+    let mut op = node.op.clone();
+    if let Op::Conv { format, .. } | Op::ConvInteger { format, .. } | Op::Pool { format, .. } = &mut op {
+        *format = DataFormat::ChannelsLast;
+    }
+    Some(op)
 }
 
 /// A graph of the node alone with its channels last, where the pass would try that.

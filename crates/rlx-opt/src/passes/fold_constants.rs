@@ -44,7 +44,7 @@ pub fn allowance(graph: &Graph) -> Allowance {
 pub fn run(graph: &Graph, context: &PassContext<'_>) -> Result<Graph> {
     check_names(graph, context)?;
     let mut r = Rewriter::new(graph);
-    let mut allowance = allowance(graph);
+    let (mut allowance, mut inputs) = (allowance(graph), Vec::new());
     for node in graph.nodes() {
         let folded = match &node.op {
             Op::Param { name } => match context.options.param_bindings.get(name) {
@@ -52,7 +52,8 @@ pub fn run(graph: &Graph, context: &PassContext<'_>) -> Result<Graph> {
                 None => None,
             },
             op if context.options.constant_folding => {
-                let inputs: Vec<NodeId> = node.inputs.iter().map(|&id| r.new_id(id)).collect();
+                inputs.clear();
+                inputs.extend(node.inputs.iter().map(|&id| r.new_id(id)));
                 fold(op, &inputs, r.new_graph(), &mut allowance)
             }
             _ => None,
@@ -106,7 +107,7 @@ pub fn fold(op: &Op, inputs: &[NodeId], graph: &Graph, allowance: &mut Allowance
     if !foldable || inputs.is_empty() || inputs.iter().any(|&id| facts::constant(graph, id).is_none()) {
         return None;
     }
-    if !op.extents().iter().all(|e| e.as_const().is_some()) {
+    if op.is_symbolic() {
         return None;
     }
     let data: Vec<&Arc<ConstData>> =

@@ -26,9 +26,10 @@
 //!                                                   }} : [2, 3] f32
 //! ```
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use rlx_ir::maps::HashMap;
 use rlx_ir::op::{BinaryOp, Body};
 use rlx_ir::{Error, ErrorKind, Graph, Node, NodeId, Op, Result};
 
@@ -109,6 +110,11 @@ impl<'g> Groups<'g> {
         let single = anchor.results().len() == 1;
         let taken = self.of[anchor.id.index()].is_some();
         if anchor.op.is_pointwise() || needs_no_kernel(&anchor.op) || !single || taken {
+            return;
+        }
+        // For most nodes, that is all.
+        let joins = |&id: &NodeId| self.may_join(Some(anchor), self.graph.node(id));
+        if !self.users[anchor.id.index()].first().is_some_and(joins) {
             return;
         }
         let mut members = vec![anchor.id];
@@ -240,7 +246,7 @@ impl<'g> Groups<'g> {
 
     /// The graph with each group of several nodes as one region, standing where its last node stood.
     fn build(&self) -> Result<Graph> {
-        let mut r = Rewriter::new(self.graph);
+        let mut r = Rewriter::keeping_distinct(self.graph);
         for node in self.graph.nodes().iter().filter(|n| !self.absorbed[n.id.index()]) {
             match self.of[node.id.index()].map(|g| &self.members[g]).filter(|m| m.len() > 1) {
                 None => _ = r.keep(node)?,
@@ -279,7 +285,7 @@ impl<'g> Groups<'g> {
 fn body_of(graph: &Graph, members: &[NodeId], results: &[NodeId]) -> (Graph, Vec<NodeId>) {
     let names: Vec<&str> = members.iter().map(|&m| short_name(&graph.node(m).op)).collect();
     let mut body = Graph::new(names.join("+"));
-    let (mut inside, mut inputs) = (HashMap::new(), Vec::new());
+    let (mut inside, mut inputs) = (HashMap::default(), Vec::new());
     // Inputs are before all else in the body, in the order of their first use.
     let mut scalars = Vec::new();
     for &m in members {
@@ -306,8 +312,7 @@ fn body_of(graph: &Graph, members: &[NodeId], results: &[NodeId]) -> (Graph, Vec
     for &m in members {
         let node = graph.node(m);
         let from = node.inputs.iter().filter_map(|id| inside.get(id).copied()).collect();
-        let copy = Node::new(node.op.clone(), from, node.results().to_vec()).with_name(node.name.clone());
-        let id = body.push_node(copy);
+        let id = body.push_node(node.with_inputs(from));
         inside.insert(m, id);
     }
     body.set_outputs(results.iter().filter_map(|id| inside.get(id).copied()).collect());

@@ -11,7 +11,7 @@
 //!                                             %3 = MatMul(%0, %2) : [2, 3] f32
 //! ```
 
-use rlx_ir::{Graph, Node, NodeId, Op, Result};
+use rlx_ir::{Graph, Node, Op, Result};
 
 use crate::facts;
 use crate::pipeline::PassContext;
@@ -25,15 +25,15 @@ pub fn run(graph: &Graph, context: &PassContext<'_>) -> Result<Graph> {
     let fixed = facts::fixed_nodes(graph);
     let mut r = Rewriter::new(graph);
     for node in graph.nodes() {
-        let wanted = formats(node, graph, &fixed, context);
-        if wanted.iter().all(Option::is_none) {
+        let wanted = |i: usize| format_of(node, i, graph, &fixed, context);
+        if (0..node.inputs.len()).all(|i| wanted(i).is_none()) {
             r.keep(node)?;
             continue;
         }
         let mut inputs = Vec::with_capacity(node.inputs.len());
-        for (&id, format) in node.inputs.iter().zip(wanted) {
+        for (i, &id) in node.inputs.iter().enumerate() {
             let id = r.new_id(id);
-            inputs.push(match format {
+            inputs.push(match wanted(i) {
                 Some(format) => r.emit(Op::Pack { format }, &[id])?,
                 None => id,
             });
@@ -43,20 +43,18 @@ pub fn run(graph: &Graph, context: &PassContext<'_>) -> Result<Graph> {
     Ok(r.finish(false))
 }
 
-/// The format the device wants for each input; none for those that are not fixed, or packed already.
-fn formats(
+/// The format the device wants for input `i`; none if that is not fixed, or packed already.
+fn format_of(
     node: &Node,
+    i: usize,
     graph: &Graph,
     fixed: &[bool],
     context: &PassContext<'_>,
-) -> Vec<Option<rlx_ir::op::PackFormat>> {
-    let fixed_itself = fixed[node.id.index()];
-    let of = |(i, id): (usize, &NodeId)| {
-        let packed = matches!(graph.node(*id).op, Op::Pack { .. });
-        if fixed_itself || !fixed[id.index()] || packed {
-            return None;
-        }
-        context.target.pack_format(node, i, graph)
-    };
-    node.inputs.iter().enumerate().map(of).collect()
+) -> Option<rlx_ir::op::PackFormat> {
+    let id = node.inputs[i];
+    let packed = matches!(graph.node(id).op, Op::Pack { .. });
+    if fixed[node.id.index()] || !fixed[id.index()] || packed {
+        return None;
+    }
+    context.target.pack_format(node, i, graph)
 }

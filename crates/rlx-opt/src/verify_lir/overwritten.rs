@@ -3,9 +3,8 @@
 //! A buffer that a step wrote in place holds that step's result from then on. Whatever reads the buffer later must be made
 //! from that result: by movement ops, which only change the view, or by concatenation.
 
-use std::collections::HashSet;
-
 use rlx_ir::lir::{LirModule, Operand, Step, StepKind};
+use rlx_ir::maps::HashSet;
 use rlx_ir::{Error, Graph, NodeId, Op, Result};
 
 use super::invalid;
@@ -31,7 +30,7 @@ impl<'a> Overwritten<'a> {
             graph,
             holds: vec![None; lir.buffers.len()],
             source: Vec::new(),
-            joined: HashSet::new(),
+            joined: HashSet::default(),
         };
         if lir.steps.iter().any(|step| step.in_place().next().is_some()) {
             found.follow();

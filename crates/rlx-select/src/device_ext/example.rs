@@ -25,7 +25,7 @@ fn signature(op: &Op) -> Option<Signature> {
     let accept = |inputs: Vec<Shape>| {
         let declared = vec![Shape::new(&[4], DType::F32)];
         let refs: Vec<&Shape> = inputs.iter().collect();
-        def::infer(op, &refs, &declared).ok().map(|results| (inputs, results))
+        def::infer(op, &refs, &declared).ok().map(|results| (inputs, results.into_vec()))
     };
     special(op).and_then(&accept).or_else(|| search(op, &accept))
 }

@@ -21,7 +21,9 @@ impl Extent {
 
     /// The largest or the smallest value.
     fn limit(self, bound: Bound<'_>, upper: bool) -> Extent {
-        if !self.symbols().into_iter().any(|s| bound(s).is_some()) {
+        let mut bounded = false;
+        self.each_symbol(&mut |s| bounded |= bound(s).is_some());
+        if !bounded {
             return self;
         }
         let mut sum = Extent::Const(0);

@@ -11,10 +11,11 @@
 //! [`ExprBudget`]; what is made when it is used up is too large as well.
 
 use std::cell::RefCell;
-use std::collections::HashSet;
 
 use super::{ExprId, Extent};
+use crate::dim::owners::forget;
 use crate::error::{Error, ErrorKind, Result};
+use crate::maps::HashSet;
 
 /// An expression is a sum of so many products at most.
 pub(super) const MOST_TERMS: usize = 128;
@@ -99,9 +100,11 @@ impl ExprBudget {
         let work = Self::WORK.saturating_add(bytes.saturating_mul(Self::WORK_OF_BYTE));
         let outermost = LEFT.with_borrow_mut(|left| {
             let outermost = left.is_none();
-            left.get_or_insert_with(|| Left { made: HashSet::new(), parts, work });
+            left.get_or_insert_with(|| Left { made: HashSet::default(), parts, work });
             outermost
         });
+        // What was made before counts when it is made again.
+        forget();
         ExprBudget { outermost, _thread: std::marker::PhantomData }
     }
 }

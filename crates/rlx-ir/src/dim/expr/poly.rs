@@ -5,26 +5,31 @@
 
 use std::cmp::Ordering;
 
+use smallvec::{SmallVec, smallvec};
+
 use super::Atom;
 use super::limits::{MOST_WORK, charge};
 use crate::sort::sort_by;
 
+/// Most products are of one atom.
+pub(super) type Atoms = SmallVec<[Atom; 1]>;
+
 /// A product of atoms (sorted; none make 1) and a coefficient.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Term {
-    pub atoms: Box<[Atom]>,
+    pub atoms: Atoms,
     pub coefficient: i64,
 }
 
 impl Term {
     /// One atom.
     pub fn of(atom: Atom) -> Term {
-        Term { atoms: Box::new([atom]), coefficient: 1 }
+        Term { atoms: smallvec![atom], coefficient: 1 }
     }
 
     /// A number.
     pub fn number(coefficient: i64) -> Term {
-        Term { atoms: Box::default(), coefficient }
+        Term { atoms: Atoms::new(), coefficient }
     }
 }
 
@@ -58,6 +63,14 @@ pub(super) fn sum(a: &[Term], b: &[Term], factor: i64) -> Vec<Term> {
     }
 }
 
+/// `number·terms`.
+pub(super) fn scaled(terms: &[Term], number: i64) -> Vec<Term> {
+    charge(terms.len());
+    let scaled =
+        |t: &Term| Term { atoms: t.atoms.clone(), coefficient: t.coefficient.saturating_mul(number) };
+    terms.iter().map(scaled).filter(|t| t.coefficient != 0).collect()
+}
+
 /// `a·b`, unless that is more work than any product of expressions within the limits needs.
 pub(super) fn product(a: &[Term], b: &[Term]) -> Option<Vec<Term>> {
     let atoms = |terms: &[Term]| terms.iter().map(|t| t.atoms.len() + 1).sum::<usize>();
@@ -77,8 +90,8 @@ pub(super) fn product(a: &[Term], b: &[Term]) -> Option<Vec<Term>> {
 }
 
 /// The atoms of both lists, in order.
-fn merged(a: &[Atom], b: &[Atom]) -> Box<[Atom]> {
-    let mut merged = Vec::with_capacity(a.len() + b.len());
+fn merged(a: &[Atom], b: &[Atom]) -> Atoms {
+    let mut merged = Atoms::with_capacity(a.len() + b.len());
     let mut b = b.iter().peekable();
     for x in a {
         while let Some(y) = b.next_if(|&y| y < x) {
@@ -86,8 +99,8 @@ fn merged(a: &[Atom], b: &[Atom]) -> Box<[Atom]> {
         }
         merged.push(*x);
     }
-    merged.extend(b);
-    merged.into()
+    merged.extend(b.copied());
+    merged
 }
 
 /// The normal form of a sum.
@@ -112,13 +125,13 @@ pub(super) fn constant_difference(a: &[Term], b: &[Term]) -> Option<i64> {
 }
 
 /// `atoms / by` as products, when every factor of `by` is there. Both are sorted.
-pub(super) fn divide_atoms(atoms: &[Atom], by: &[Atom]) -> Option<Box<[Atom]>> {
-    let mut left = Vec::with_capacity(atoms.len().checked_sub(by.len())?);
+pub(super) fn divide_atoms(atoms: &[Atom], by: &[Atom]) -> Option<Atoms> {
+    let mut left = Atoms::with_capacity(atoms.len().checked_sub(by.len())?);
     let mut by = by.iter().peekable();
     for a in atoms {
         if by.next_if_eq(&a).is_none() {
             left.push(*a);
         }
     }
-    by.peek().is_none().then(|| left.into())
+    by.peek().is_none().then_some(left)
 }

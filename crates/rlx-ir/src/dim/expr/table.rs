@@ -1,11 +1,12 @@
 //! The table of expressions: each is there once, as long as it has an owner (see [`crate::dim::owners`]).
 
+use std::ops::Deref;
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
 use super::limits::{MOST_DEPTH, MOST_PARTS, MOST_TERMS, may_make, take};
 use super::poly::Term;
 use super::{Atom, ExprId, Extent};
-use crate::dim::owners::{MOST_UNUSED, Owners, Unused, own_expr};
+use crate::dim::owners::{MOST_UNUSED, Owners, Unused, own_expr, remember, remembered};
 use crate::dim::sym;
 use crate::maps::HashMap;
 
@@ -46,14 +47,33 @@ const PARTS_OF_SYMBOL: usize = 2;
 /// The terms of [`Extent::TOO_LARGE`] and of what is gone with its owners; no arithmetic makes them.
 static TOO_LARGE: LazyLock<Arc<[Term]>> = LazyLock::new(|| Arc::new([Term::of(Atom::TooLarge)]));
 
+/// The terms of an [`Extent`]: those of a number are made without memory of their own.
+pub(super) enum Terms {
+    None,
+    Number([Term; 1]),
+    Shared(Arc<[Term]>),
+}
+
+impl Deref for Terms {
+    type Target = [Term];
+
+    fn deref(&self) -> &[Term] {
+        match self {
+            Terms::None => &[],
+            Terms::Number(term) => term,
+            Terms::Shared(terms) => terms,
+        }
+    }
+}
+
 /// The terms of an expression; those of [`Extent::TOO_LARGE`] when it is gone with its owners.
-pub(super) fn terms_of(e: Extent) -> Arc<[Term]> {
+pub(super) fn terms_of(e: Extent) -> Terms {
     match e {
-        Extent::Const(0) => Arc::new([]),
-        Extent::Const(c) => Arc::new([Term::number(c)]),
+        Extent::Const(0) => Terms::None,
+        Extent::Const(c) => Terms::Number([Term::number(c)]),
         Extent::Expr(id) => {
             let table = TABLE.read().unwrap_or_else(PoisonError::into_inner);
-            Arc::clone(table.entry(id).map_or(&*TOO_LARGE, |entry| &entry.terms))
+            Terms::Shared(Arc::clone(table.entry(id).map_or(&*TOO_LARGE, |entry| &entry.terms)))
         }
     }
 }
@@ -63,14 +83,23 @@ pub(super) fn of_symbol(symbol: u32) -> Extent {
     if !may_make() {
         return Extent::TOO_LARGE;
     }
+    if let Some(id) = remembered(symbol) {
+        return Extent::Expr(id);
+    }
     let known = TABLE.read().unwrap_or_else(PoisonError::into_inner).find_symbol(symbol);
-    match known {
+    let found = match known {
         Some(id) => {
             take(id, PARTS_OF_SYMBOL);
             Extent::Expr(id)
         }
         None => intern(vec![Term::of(Atom::Sym(symbol))]),
+    };
+    if let Extent::Expr(id) = found
+        && id != ExprId::TOO_LARGE
+    {
+        remember(symbol, id);
     }
+    found
 }
 
 /// The expression with these terms, which are in their normal form.

@@ -1,5 +1,7 @@
 //! Gathers: elements and slices at positions that are data.
 
+use smallvec::smallvec;
+
 use super::{
     addressed_dims, check_axis, check_indices, check_within, element_places, resolve_index, slice_places,
 };
@@ -7,7 +9,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::ops::def::{Arity, OpDef, Ranges};
 use crate::ops::{Op, OpKind, attrs};
 use crate::oracle::around;
-use crate::shape::{Shape, agreed_dim};
+use crate::shape::{Shape, Shapes, agreed_dim};
 use crate::tensor::Value;
 
 #[cfg(feature = "testing")]
@@ -21,14 +23,14 @@ impl OpDef for GatherDef {
         Arity::Exact(2)
     }
 
-    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
+    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Shapes> {
         attrs!(op => Gather { axis });
         let (table, indices) = (inputs[0], inputs[1]);
         check_axis(OpKind::Gather, *axis, table)?;
         check_indices(OpKind::Gather, indices)?;
         let mut dims = table.dims().to_vec();
         dims.splice(*axis..=*axis, indices.dims().iter().copied());
-        Ok(vec![table.with_dims(dims)])
+        Ok(smallvec![table.with_dims(dims)])
     }
 
     fn holds_for_all(&self, _: &Op, _: &[&Shape], _: Ranges<'_>) -> bool {
@@ -74,10 +76,10 @@ impl OpDef for GatherElementsDef {
         Arity::Exact(2)
     }
 
-    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
+    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Shapes> {
         attrs!(op => GatherElements { axis });
         check_within(OpKind::GatherElements, *axis, inputs[0], inputs[1])?;
-        Ok(vec![inputs[1].with_dtype(inputs[0].dtype())])
+        Ok(smallvec![inputs[1].with_dtype(inputs[0].dtype())])
     }
 
     fn reference(&self, op: &Op, inputs: &[&Value], _: &[Shape]) -> Result<Vec<Value>> {
@@ -110,7 +112,7 @@ impl OpDef for GatherNdDef {
         Arity::Exact(2)
     }
 
-    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
+    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Shapes> {
         attrs!(op => GatherNd { batch_dims });
         let (x, indices) = (inputs[0], inputs[1]);
         let count = addressed_dims(OpKind::GatherNd, x, indices, *batch_dims)?;
@@ -122,7 +124,7 @@ impl OpDef for GatherNdDef {
             })?;
         }
         dims.extend_from_slice(&x.dims()[batch_dims + count..]);
-        Ok(vec![x.with_dims(dims)])
+        Ok(smallvec![x.with_dims(dims)])
     }
 
     fn reference(&self, op: &Op, inputs: &[&Value], results: &[Shape]) -> Result<Vec<Value>> {

@@ -1,5 +1,7 @@
 //! Tensors made of positions: counting, triangles, one-hot rows.
 
+use smallvec::smallvec;
+
 use super::check_indices;
 use crate::dim::{Dim, Extent};
 use crate::dtype::{DType, DTypeClass};
@@ -9,7 +11,7 @@ use crate::ops::def::{Arity, OpDef, Ranges};
 use crate::ops::elementwise::{Takes, static_dims};
 use crate::ops::{Activation, BinaryOp, CmpOp, Op, OpKind, attrs};
 use crate::oracle::around;
-use crate::shape::Shape;
+use crate::shape::{Shape, Shapes};
 use crate::tensor::{Elements, Value};
 
 #[cfg(feature = "testing")]
@@ -23,12 +25,12 @@ impl OpDef for IotaDef {
         Arity::Exact(0)
     }
 
-    fn infer(&self, op: &Op, _: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
+    fn infer(&self, op: &Op, _: &[&Shape], _: &[Shape]) -> Result<Shapes> {
         attrs!(op => Iota { to, axis, dtype });
         let shape = Shape::from_dims(to, *dtype);
         Takes::Numbers.check(OpKind::Iota, &shape)?;
         super::check_axis(OpKind::Iota, *axis, &shape)?;
-        Ok(vec![shape])
+        Ok(smallvec![shape])
     }
 
     fn reference(&self, op: &Op, _: &[&Value], results: &[Shape]) -> Result<Vec<Value>> {
@@ -77,10 +79,10 @@ impl OpDef for TriluDef {
         Arity::Exact(1)
     }
 
-    fn infer(&self, _: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
+    fn infer(&self, _: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Shapes> {
         Takes::NumbersAndBools.check(OpKind::Trilu, inputs[0])?;
         matrix_dims(inputs[0])?;
-        Ok(vec![inputs[0].clone()])
+        Ok(smallvec![inputs[0].clone()])
     }
 
     fn holds_for_all(&self, _: &Op, _: &[&Shape], _: Ranges<'_>) -> bool {
@@ -155,7 +157,7 @@ impl OpDef for OneHotDef {
         Arity::Exact(2)
     }
 
-    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
+    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Shapes> {
         attrs!(op => OneHot { depth, axis });
         let (indices, values) = (inputs[0], inputs[1]);
         check_indices(OpKind::OneHot, indices)?;
@@ -167,7 +169,7 @@ impl OpDef for OneHotDef {
         }
         let mut dims = indices.dims().to_vec();
         dims.insert(*axis, *depth);
-        Ok(vec![values.with_dims(dims)])
+        Ok(smallvec![values.with_dims(dims)])
     }
 
     fn holds_for_all(&self, _: &Op, _: &[&Shape], _: Ranges<'_>) -> bool {

@@ -1,5 +1,7 @@
 //! Scatters: a tensor with updates put in at positions that are data.
 
+use smallvec::smallvec;
+
 use super::{addressed_dims, check_within, element_places, slice_places};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
@@ -8,7 +10,7 @@ use crate::ops::def::{Arity, OpDef};
 use crate::ops::elementwise::{Takes, same_dtype};
 use crate::ops::reduce::{join_f64, join_int};
 use crate::ops::{Op, OpKind, ReduceOp, ScatterOp, attrs};
-use crate::shape::{Shape, agreed_dim};
+use crate::shape::{Shape, Shapes, agreed_dim};
 use crate::tensor::{Elements, Value};
 
 #[cfg(feature = "testing")]
@@ -99,13 +101,13 @@ impl OpDef for ScatterElementsDef {
         Arity::Exact(3)
     }
 
-    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
+    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Shapes> {
         attrs!(op => ScatterElements { axis, reduction });
         let (x, indices, updates) = (inputs[0], inputs[1], inputs[2]);
         check_within(OpKind::ScatterElements, *axis, x, indices)?;
         let want = indices.with_dtype(x.dtype());
         check_updates(OpKind::ScatterElements, *reduction, x, updates, &want)?;
-        Ok(vec![x.clone()])
+        Ok(smallvec![x.clone()])
     }
 
     fn reference(&self, op: &Op, inputs: &[&Value], _: &[Shape]) -> Result<Vec<Value>> {
@@ -165,14 +167,14 @@ impl OpDef for ScatterNdDef {
         Arity::Exact(3)
     }
 
-    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
+    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Shapes> {
         attrs!(op => ScatterNd { reduction });
         let (x, indices, updates) = (inputs[0], inputs[1], inputs[2]);
         let count = addressed_dims(OpKind::ScatterNd, x, indices, 0)?;
         let mut want = indices.dims()[..indices.rank() - 1].to_vec();
         want.extend_from_slice(&x.dims()[count..]);
         check_updates(OpKind::ScatterNd, *reduction, x, updates, &x.with_dims(want))?;
-        Ok(vec![x.clone()])
+        Ok(smallvec![x.clone()])
     }
 
     fn reference(&self, op: &Op, inputs: &[&Value], _: &[Shape]) -> Result<Vec<Value>> {

@@ -1,5 +1,7 @@
 //! A tensor with one range of an axis replaced: the next row of a cache, a window of a buffer.
 
+use smallvec::smallvec;
+
 use super::{check_axis, check_indices, resolve_index};
 use crate::dim::Dim;
 use crate::error::{Error, ErrorKind, Result};
@@ -7,7 +9,7 @@ use crate::ops::def::{Arity, OpDef, Ranges};
 use crate::ops::elementwise::{Takes, same_dtype};
 use crate::ops::{Op, OpKind, attrs};
 use crate::oracle::around;
-use crate::shape::{Shape, agreed_dim};
+use crate::shape::{Shape, Shapes, agreed_dim};
 use crate::tensor::{Elements, Value};
 
 #[cfg(feature = "testing")]
@@ -51,7 +53,7 @@ impl OpDef for UpdateSliceDef {
         Arity::Exact(3)
     }
 
-    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
+    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Shapes> {
         attrs!(op => UpdateSlice { axis });
         let (x, update, starts) = (inputs[0], inputs[1], inputs[2]);
         check_indices(OpKind::UpdateSlice, starts)?;
@@ -75,7 +77,7 @@ impl OpDef for UpdateSliceDef {
             [count] if *axis > 0 && agreed_dim(*count, x.dim(0)).is_some() => {}
             _ => return Err(reject(x, update, starts, "one start, or one for each element of dimension 0")),
         }
-        Ok(vec![x.clone()])
+        Ok(smallvec![x.clone()])
     }
 
     fn holds_for_all(&self, op: &Op, inputs: &[&Shape], range: Ranges<'_>) -> bool {

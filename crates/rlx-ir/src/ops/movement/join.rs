@@ -1,12 +1,14 @@
 //! Tensors put together: one behind another, or one repeated.
 
+use smallvec::smallvec;
+
 use crate::dim::{Dim, Extent};
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{Graph, NodeId};
 use crate::ops::def::{Arity, OpDef, Ranges};
 use crate::ops::{Op, OpKind, attrs, elementwise};
 use crate::oracle::{strided_offsets, strides};
-use crate::shape::{Shape, agreed_dim};
+use crate::shape::{Shape, Shapes, agreed_dim};
 use crate::tensor::{Elements, Value};
 
 #[cfg(feature = "testing")]
@@ -20,7 +22,7 @@ impl OpDef for ConcatDef {
         Arity::AtLeast(1)
     }
 
-    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
+    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Shapes> {
         attrs!(op => Concat { axis });
         let shape_mismatch = |other: &Shape, why: &str| {
             let message = format!("cannot concatenate {} and {other} along axis {axis}: {why}", inputs[0]);
@@ -44,7 +46,7 @@ impl OpDef for ConcatDef {
         let alike = inputs.chunk_by(|a, b| a.dim(*axis) == b.dim(*axis));
         let sizes = alike.map(|group| group[0].dim(*axis).extent() * group.len() as i64);
         dims[*axis] = Dim::from(sizes.fold(Extent::Const(0), |sum, size| sum + size));
-        Ok(vec![inputs[0].with_dims(dims)])
+        Ok(smallvec![inputs[0].with_dims(dims)])
     }
 
     fn holds_for_all(&self, op: &Op, inputs: &[&Shape], _: Ranges<'_>) -> bool {
@@ -102,7 +104,7 @@ impl OpDef for TileDef {
         Arity::Exact(1)
     }
 
-    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
+    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Shapes> {
         attrs!(op => Tile { repeats });
         let x = inputs[0];
         if repeats.len() != x.rank() {
@@ -110,7 +112,7 @@ impl OpDef for TileDef {
             return Err(Error::new(ErrorKind::Shape, message));
         }
         let dims = x.dims().iter().zip(repeats).map(|(d, r)| Dim::from(d.extent() * r.extent()));
-        Ok(vec![x.with_dims(dims.collect())])
+        Ok(smallvec![x.with_dims(dims.collect())])
     }
 
     fn reference(&self, op: &Op, inputs: &[&Value], results: &[Shape]) -> Result<Vec<Value>> {

@@ -1,12 +1,14 @@
 //! Padding: a border around a tensor.
 
+use smallvec::smallvec;
+
 use crate::dim::{Dim, Extent};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::def::{Arity, OpDef, Ranges};
 use crate::ops::{Op, OpKind, PadMode, attrs, elementwise};
 use crate::oracle::strides;
-use crate::shape::Shape;
+use crate::shape::{Shape, Shapes};
 use crate::tensor::{Elements, Value};
 
 #[cfg(feature = "testing")]
@@ -42,7 +44,7 @@ impl OpDef for PadDef {
         }
     }
 
-    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
+    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Shapes> {
         attrs!(op => Pad { before, after, mode });
         let x = inputs[0];
         let reject = |why: String| Err(Error::new(ErrorKind::Shape, format!("cannot pad {x}: {why}")));
@@ -66,7 +68,7 @@ impl OpDef for PadDef {
             elementwise::same_dtype(OpKind::Pad, x, value)?;
         }
         let grown = |i: usize| Dim::from(before[i] + x.dim(i).extent() + after[i]);
-        Ok(vec![x.with_dims((0..x.rank()).map(grown).collect())])
+        Ok(smallvec![x.with_dims((0..x.rank()).map(grown).collect())])
     }
 
     fn holds_for_all(&self, op: &Op, inputs: &[&Shape], range: Ranges<'_>) -> bool {

@@ -1,11 +1,13 @@
 //! Slices: every n-th element along each dimension, forwards or backwards.
 
+use smallvec::smallvec;
+
 use crate::dim::{Dim, Extent, SymRange};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::def::{Arity, OpDef, Ranges};
 use crate::ops::{Op, attrs};
 use crate::oracle::{strided_offsets, strides};
-use crate::shape::Shape;
+use crate::shape::{Shape, Shapes};
 use crate::tensor::Value;
 
 #[cfg(feature = "testing")]
@@ -92,7 +94,7 @@ impl OpDef for SliceDef {
         Arity::Exact(1)
     }
 
-    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
+    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Shapes> {
         attrs!(op => Slice { starts, steps, to });
         let x = inputs[0];
         let reject = |why: String| Err(Error::new(ErrorKind::Shape, format!("cannot slice {x}: {why}")));
@@ -115,7 +117,7 @@ impl OpDef for SliceDef {
                 return reject(format!("{n} elements from {start} by {step} leave dimension {axis}"));
             }
         }
-        Ok(vec![x.with_dims(to.clone())])
+        Ok(smallvec![x.with_dims(to.clone())])
     }
 
     fn holds_for_all(&self, op: &Op, inputs: &[&Shape], range: Ranges<'_>) -> bool {

@@ -12,6 +12,8 @@
 //! A mask broadcasts onto `[B, H, Sq, Sk]` by NumPy's rule. (ONNX instead extends a mask whose last dimension
 //! is short with −∞; its importer does that before it makes this op.)
 
+use smallvec::smallvec;
+
 use super::rows::{check_float, widened};
 use crate::dim::{Dim, Extent};
 use crate::dtype::DType;
@@ -20,7 +22,7 @@ use crate::graph::{Graph, GraphExt, NodeId};
 use crate::ops::def::{Arity, OpDef, Ranges};
 use crate::ops::{MaskKind, Op, OpKind, Predicate, ReduceOp, Unseen, attrs};
 use crate::oracle::broadcast_offsets;
-use crate::shape::{Shape, always_broadcasts, broadcast};
+use crate::shape::{Shape, Shapes, always_broadcasts, broadcast};
 use crate::tensor::{Elements, Value};
 
 #[cfg(feature = "testing")]
@@ -142,7 +144,7 @@ impl OpDef for AttentionDef {
         Arity::Exact(if matches!(op, Op::Attention { mask: MaskKind::Custom, .. }) { 4 } else { 3 })
     }
 
-    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
+    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Shapes> {
         attrs!(op => Attention { num_heads, head_dim });
         let (q, k, v) = (inputs[0], inputs[1], inputs[2]);
         check_float(OpKind::Attention, q)?;
@@ -162,7 +164,7 @@ impl OpDef for AttentionDef {
             ],
             _ => vec![dims.batch, Dim::Static(dims.heads), dims.queries, Dim::Static(dims.value_dim)],
         };
-        Ok(vec![q.with_dims(result)])
+        Ok(smallvec![q.with_dims(result)])
     }
 
     fn holds_for_all(&self, op: &Op, inputs: &[&Shape], _: Ranges<'_>) -> bool {

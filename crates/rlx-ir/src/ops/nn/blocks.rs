@@ -8,13 +8,15 @@
 //! The op stands for `Dequantize` followed by `MatMul`, which it decomposes into. A device that claims it keeps the
 //! weights as they are: nothing of their size in floats is ever in memory.
 
+use smallvec::smallvec;
+
 use crate::dim::{Dim, Extent};
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{Graph, GraphExt, NodeId};
 use crate::ops::def::{Arity, OpDef, Ranges, dtype_error};
 use crate::ops::linalg::MatMulDef;
 use crate::ops::{Op, OpKind};
-use crate::shape::Shape;
+use crate::shape::{Shape, Shapes};
 use crate::tensor::Value;
 
 #[cfg(feature = "testing")]
@@ -51,7 +53,7 @@ impl OpDef for MatMulBlocksDef {
         Arity::Between(3, 4)
     }
 
-    fn infer(&self, _: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
+    fn infer(&self, _: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Shapes> {
         let (x, w) = (inputs[0], inputs[1]);
         for float in [0, 2, 3].into_iter().filter_map(|i| inputs.get(i)) {
             if !float.dtype().is_float() {
@@ -71,7 +73,7 @@ impl OpDef for MatMulBlocksDef {
         if let Some(last) = dims.last_mut() {
             *last = Dim::Static(columns);
         }
-        Ok(vec![x.with_dims(dims)])
+        Ok(smallvec![x.with_dims(dims)])
     }
 
     fn holds_for_all(&self, _: &Op, _: &[&Shape], _: Ranges<'_>) -> bool {

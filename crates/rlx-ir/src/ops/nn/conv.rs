@@ -10,6 +10,8 @@
 //!
 //! `y[n, o, p·stride + t·dilation − pad] += x[n, i, p] · w[i, o', t]`, what falls outside is dropped.
 
+use smallvec::smallvec;
+
 use super::window::{WindowAxis, at_least_one, inside, place, results_have_elements, slides};
 use crate::dim::{Dim, Extent};
 use crate::dtype::DTypeClass;
@@ -18,7 +20,7 @@ use crate::ops::def::{Arity, OpDef, Ranges, dtype_error};
 use crate::ops::{DataFormat, Op, OpKind, attrs};
 use crate::oracle::for_each_index;
 use crate::progress::{Progress, Stage};
-use crate::shape::Shape;
+use crate::shape::{Shape, Shapes};
 use crate::tensor::{Elements, Value};
 
 #[cfg(feature = "testing")]
@@ -149,7 +151,7 @@ impl OpDef for ConvDef {
         Arity::Between(2, 3)
     }
 
-    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
+    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Shapes> {
         attrs!(op => Conv { strides, pads, dilations, groups, format });
         let (kind, x, w) = (OpKind::Conv, inputs[0], inputs[1]);
         let spatial = check_ranks(kind, x, w)?;
@@ -170,7 +172,7 @@ impl OpDef for ConvDef {
             };
             out.push(Dim::from(at_least_one(kind, windows, shape_mismatch)?));
         }
-        Ok(vec![x.with_dims(format.arrange(x.dim(0), w.dim(0), &out))])
+        Ok(smallvec![x.with_dims(format.arrange(x.dim(0), w.dim(0), &out))])
     }
 
     fn holds_for_all(&self, op: &Op, inputs: &[&Shape], range: Ranges<'_>) -> bool {
@@ -267,7 +269,7 @@ impl OpDef for ConvTransposeDef {
         Arity::Between(2, 3)
     }
 
-    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
+    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Shapes> {
         attrs!(op => ConvTranspose { strides, pads, dilations, output_padding, groups });
         let (kind, x, w) = (OpKind::ConvTranspose, inputs[0], inputs[1]);
         let spatial = check_ranks(kind, x, w)?;
@@ -292,7 +294,7 @@ impl OpDef for ConvTransposeDef {
                 || format!("pads {pads:?} leave nothing of the result of {x} with weights {w}");
             out.push(Dim::from(at_least_one(kind, n - slide.before - slide.after, shape_mismatch)?));
         }
-        Ok(vec![x.with_dims(out)])
+        Ok(smallvec![x.with_dims(out)])
     }
 
     fn holds_for_all(&self, op: &Op, inputs: &[&Shape], range: Ranges<'_>) -> bool {

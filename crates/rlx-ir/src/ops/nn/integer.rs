@@ -15,7 +15,7 @@ use crate::graph::{Graph, GraphExt, NodeId};
 use crate::ops::def::{Arity, OpDef, Ranges, dtype_error};
 use crate::ops::linalg::MatMulDef;
 use crate::ops::{Op, OpKind, attrs};
-use crate::shape::Shape;
+use crate::shape::{Shape, Shapes};
 use crate::tensor::Value;
 
 #[cfg(feature = "testing")]
@@ -75,7 +75,7 @@ impl OpDef for MatMulIntegerDef {
         Arity::Exact(4)
     }
 
-    fn infer(&self, _: &Op, inputs: &[&Shape], declared: &[Shape]) -> Result<Vec<Shape>> {
+    fn infer(&self, _: &Op, inputs: &[&Shape], declared: &[Shape]) -> Result<Shapes> {
         let (a, b) = (inputs[0], inputs[1]);
         check(OpKind::MatMulInteger, inputs, if b.rank() > 1 { b.dims().last().copied() } else { None })?;
         MatMulDef.infer(&Op::MatMul, &[&a.with_dtype(DType::I32), &b.with_dtype(DType::I32)], declared)
@@ -152,7 +152,7 @@ impl OpDef for ConvIntegerDef {
         Arity::Exact(4)
     }
 
-    fn infer(&self, op: &Op, inputs: &[&Shape], declared: &[Shape]) -> Result<Vec<Shape>> {
+    fn infer(&self, op: &Op, inputs: &[&Shape], declared: &[Shape]) -> Result<Shapes> {
         check(OpKind::ConvInteger, inputs, inputs[1].dims().first().copied())?;
         let wide = [inputs[0].with_dtype(DType::I32), inputs[1].with_dtype(DType::I32)];
         ConvDef.infer(&plain(op)?, &[&wide[0], &wide[1]], declared)
@@ -227,7 +227,7 @@ mod tests {
         let infer =
             |za: &Shape, zb: &Shape| MatMulIntegerDef.infer(&Op::MatMulInteger, &[&a, &b, za, zb], &[]);
         let scalar = s(&[], DType::U8);
-        assert_eq!(infer(&scalar, &s(&[5], DType::I8)).unwrap(), [s(&[4, 5], DType::I32)]);
+        assert_eq!(infer(&scalar, &s(&[5], DType::I8)).unwrap()[..], [s(&[4, 5], DType::I32)]);
         assert!(infer(&scalar, &s(&[3], DType::I8)).is_err());
         assert!(infer(&scalar, &s(&[], DType::U8)).is_err());
         assert!(infer(&s(&[4], DType::U8), &s(&[], DType::I8)).is_err());

@@ -9,6 +9,8 @@
 //!
 //! `μ` is the mean and `σ²` the mean of `(x − μ)²` (not the unbiased variance).
 
+use smallvec::smallvec;
+
 use super::rows::{Rows, check_float, check_onto, widened};
 use crate::dim::{Dim, Extent};
 use crate::error::{Error, ErrorKind, Result};
@@ -16,7 +18,7 @@ use crate::graph::{Graph, GraphExt, NodeId};
 use crate::ops::def::{Arity, OpDef, Ranges};
 use crate::ops::{Op, OpKind, attrs};
 use crate::oracle::{broadcast_offsets, for_each_index};
-use crate::shape::{Shape, always_broadcasts, normalize_axis};
+use crate::shape::{Shape, Shapes, always_broadcasts, normalize_axis};
 use crate::tensor::Value;
 
 #[cfg(feature = "testing")]
@@ -71,14 +73,14 @@ impl OpDef for LayerNormDef {
         Arity::Between(2, 3)
     }
 
-    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
+    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Shapes> {
         attrs!(op => LayerNorm { axis });
         check_float(OpKind::LayerNorm, inputs[0])?;
         inputs[0].axis((*axis).into())?;
         for (what, shape) in ["gamma", "beta"].into_iter().zip(&inputs[1..]) {
             check_onto(OpKind::LayerNorm, inputs[0], what, shape)?;
         }
-        Ok(vec![inputs[0].clone()])
+        Ok(smallvec![inputs[0].clone()])
     }
 
     fn holds_for_all(&self, _: &Op, inputs: &[&Shape], _: Ranges<'_>) -> bool {
@@ -142,12 +144,12 @@ impl OpDef for RmsNormDef {
         Arity::Exact(2)
     }
 
-    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
+    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Shapes> {
         attrs!(op => RmsNorm { axis });
         check_float(OpKind::RmsNorm, inputs[0])?;
         inputs[0].axis((*axis).into())?;
         check_onto(OpKind::RmsNorm, inputs[0], "gamma", inputs[1])?;
-        Ok(vec![inputs[0].clone()])
+        Ok(smallvec![inputs[0].clone()])
     }
 
     fn holds_for_all(&self, _: &Op, inputs: &[&Shape], _: Ranges<'_>) -> bool {
@@ -230,7 +232,7 @@ impl OpDef for GroupNormDef {
         Arity::Exact(3)
     }
 
-    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
+    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Shapes> {
         attrs!(op => GroupNorm { groups });
         check_channels(OpKind::GroupNorm, inputs[0], &["gamma", "beta"], &inputs[1..])?;
         let channels = inputs[0].dim(1);
@@ -239,7 +241,7 @@ impl OpDef for GroupNormDef {
                 format!("GroupNorm of {}: {groups} groups do not divide {channels} channels", inputs[0]);
             return Err(Error::new(ErrorKind::Shape, message));
         }
-        Ok(vec![inputs[0].clone()])
+        Ok(smallvec![inputs[0].clone()])
     }
 
     fn holds_for_all(&self, _: &Op, inputs: &[&Shape], _: Ranges<'_>) -> bool {
@@ -301,10 +303,10 @@ impl OpDef for BatchNormDef {
         Arity::Exact(5)
     }
 
-    fn infer(&self, _: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
+    fn infer(&self, _: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Shapes> {
         let names = ["gamma", "beta", "mean", "variance"];
         check_channels(OpKind::BatchNorm, inputs[0], &names, &inputs[1..])?;
-        Ok(vec![inputs[0].clone()])
+        Ok(smallvec![inputs[0].clone()])
     }
 
     fn holds_for_all(&self, _: &Op, inputs: &[&Shape], _: Ranges<'_>) -> bool {

@@ -7,6 +7,8 @@
 //! padded input (taps beyond the padding, which `ceil_mode` allows, never count). A window that is in the
 //! padding alone gives the smallest value of the type as largest, and 0 as mean.
 
+use smallvec::smallvec;
+
 use super::window::{WindowAxis, at_least_one, place, results_have_elements, slides};
 use crate::dim::{Dim, Extent};
 use crate::dtype::{DType, DTypeClass};
@@ -14,7 +16,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::ops::def::{Arity, OpDef, Ranges, dtype_error};
 use crate::ops::{DataFormat, Op, OpKind, PoolKind, attrs};
 use crate::oracle::for_each_index;
-use crate::shape::Shape;
+use crate::shape::{Shape, Shapes};
 use crate::tensor::{Elements, Value};
 
 #[cfg(feature = "testing")]
@@ -37,7 +39,7 @@ impl OpDef for PoolDef {
         Arity::Exact(1)
     }
 
-    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
+    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Shapes> {
         attrs!(op => Pool { kind, kernel, strides, pads, dilations, ceil_mode, format });
         let x = inputs[0];
         if !accepts(*kind, x.dtype()) {
@@ -62,7 +64,7 @@ impl OpDef for PoolDef {
             let shape_mismatch = || format!("kernel {kernel:?} does not fit into {x} with pads {pads:?}");
             out.push(Dim::from(at_least_one(OpKind::Pool, windows, shape_mismatch)?));
         }
-        Ok(vec![x.with_dims(format.arrange(x.dim(0), x.dim(format.channel_axis(x.rank())), &out))])
+        Ok(smallvec![x.with_dims(format.arrange(x.dim(0), x.dim(format.channel_axis(x.rank())), &out))])
     }
 
     fn holds_for_all(&self, op: &Op, inputs: &[&Shape], range: Ranges<'_>) -> bool {

@@ -5,6 +5,8 @@
 //! integer: that is what arithmetic in that type gives, and it decides ties. Scale and zero point are one
 //! value for the whole tensor or, with an `axis`, one for each index along it. NaN quantises as 0.
 
+use smallvec::smallvec;
+
 use super::rows::wide;
 use crate::dim::Dim;
 use crate::dtype::DType;
@@ -13,7 +15,7 @@ use crate::graph::{Graph, GraphExt, NodeId};
 use crate::ops::def::{Arity, OpDef, Ranges, dtype_error};
 use crate::ops::{Activation, Op, OpKind, attrs};
 use crate::oracle::for_each_index;
-use crate::shape::Shape;
+use crate::shape::{Shape, Shapes};
 use crate::tensor::{Value, round_float};
 
 #[cfg(feature = "testing")]
@@ -100,7 +102,7 @@ impl OpDef for QuantizeDef {
         Arity::Between(2, 3)
     }
 
-    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
+    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Shapes> {
         attrs!(op => Quantize { axis, to });
         if !inputs[0].dtype().is_float() {
             return Err(dtype_error(OpKind::Quantize, inputs[0], "floats"));
@@ -110,7 +112,7 @@ impl OpDef for QuantizeDef {
             return Err(Error::new(ErrorKind::DType, message));
         }
         check_params(OpKind::Quantize, *axis, inputs, *to)?;
-        Ok(vec![inputs[0].with_dtype(*to)])
+        Ok(smallvec![inputs[0].with_dtype(*to)])
     }
 
     fn holds_for_all(&self, op: &Op, inputs: &[&Shape], _: Ranges<'_>) -> bool {
@@ -207,7 +209,7 @@ impl OpDef for DequantizeDef {
         Arity::Between(2, 3)
     }
 
-    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
+    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Shapes> {
         attrs!(op => Dequantize { axis, to });
         let x = inputs[0].dtype();
         if !is_quantized(x) && x != DType::I32 {
@@ -220,7 +222,7 @@ impl OpDef for DequantizeDef {
             ));
         }
         check_params(OpKind::Dequantize, *axis, inputs, x)?;
-        Ok(vec![inputs[0].with_dtype(*to)])
+        Ok(smallvec![inputs[0].with_dtype(*to)])
     }
 
     fn holds_for_all(&self, op: &Op, inputs: &[&Shape], _: Ranges<'_>) -> bool {

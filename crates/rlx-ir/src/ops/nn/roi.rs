@@ -5,12 +5,14 @@
 //! more than a pixel outside of the image is 0; others are moved to its border. [`Op::RoiMaxPool`] (Girshick 2015, "Fast R-CNN")
 //! rounds regions and bins to whole pixels, and takes the largest; of a bin without pixels it is 0.
 
+use smallvec::smallvec;
+
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::def::{Arity, OpDef, Ranges, dtype_error};
 use crate::ops::{Op, OpKind, attrs};
-use crate::shape::{Shape, agreed_dim};
+use crate::shape::{Shape, Shapes, agreed_dim};
 use crate::tensor::Value;
 
 #[cfg(feature = "testing")]
@@ -93,7 +95,7 @@ impl OpDef for RoiAlignDef {
         Arity::Exact(3)
     }
 
-    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
+    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Shapes> {
         attrs!(op => RoiAlign { height, width, samples });
         if *samples > MOST_SAMPLES {
             let message = format!("RoiAlign of {samples} points for each bin; there may be {MOST_SAMPLES}");
@@ -108,7 +110,7 @@ impl OpDef for RoiAlignDef {
             let message = format!("RoiAlign of regions {} with the images {images}", inputs[1]);
             return Err(Error::new(ErrorKind::Shape, message));
         }
-        Ok(vec![result])
+        Ok(smallvec![result])
     }
 
     fn holds_for_all(&self, _: &Op, inputs: &[&Shape], _: Ranges<'_>) -> bool {
@@ -207,9 +209,9 @@ impl OpDef for RoiMaxPoolDef {
         Arity::Exact(2)
     }
 
-    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
+    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Shapes> {
         attrs!(op => RoiMaxPool { height, width });
-        Ok(vec![pooled(OpKind::RoiMaxPool, inputs[0], inputs[1], 5, [*height, *width])?])
+        Ok(smallvec![pooled(OpKind::RoiMaxPool, inputs[0], inputs[1], 5, [*height, *width])?])
     }
 
     fn holds_for_all(&self, _: &Op, inputs: &[&Shape], _: Ranges<'_>) -> bool {

@@ -4,13 +4,15 @@
 //! given for each position: `(a, b) → (a·cos − b·sin, b·cos + a·sin)`. The pairs are elements `j` and
 //! `j + n_rot/2` or, `interleaved`, `2j` and `2j + 1`. What follows them stays.
 
+use smallvec::smallvec;
+
 use super::rows::{check_float, widened};
 use crate::dim::{Dim, Extent};
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{Graph, GraphExt, NodeId};
 use crate::ops::def::{Arity, OpDef, Ranges};
 use crate::ops::{Op, OpKind, attrs};
-use crate::shape::Shape;
+use crate::shape::{Shape, Shapes};
 use crate::tensor::Value;
 
 #[cfg(feature = "testing")]
@@ -46,7 +48,7 @@ impl OpDef for RopeDef {
         Arity::Exact(3)
     }
 
-    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
+    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Shapes> {
         attrs!(op => Rope { head_dim, n_rot });
         let x = inputs[0];
         check_float(OpKind::Rope, x)?;
@@ -63,7 +65,7 @@ impl OpDef for RopeDef {
         }
         check_table(x, "cos", inputs[1], n_rot / 2)?;
         check_table(x, "sin", inputs[2], n_rot / 2)?;
-        Ok(vec![x.clone()])
+        Ok(smallvec![x.clone()])
     }
 
     fn holds_for_all(&self, _: &Op, inputs: &[&Shape], _: Ranges<'_>) -> bool {

@@ -4,12 +4,14 @@
 //! `m = maxⱼ xⱼ`, which changes nothing and keeps the exponentials from overflowing. A row of −∞ alone has no
 //! distribution: NaN.
 
+use smallvec::smallvec;
+
 use super::rows::{Rows, check_float, widened};
 use crate::error::Result;
 use crate::graph::{Graph, GraphExt, NodeId};
 use crate::ops::def::{Arity, OpDef, Ranges};
 use crate::ops::{Op, OpKind, ReduceOp, attrs};
-use crate::shape::{Shape, normalize_axis};
+use crate::shape::{Shape, Shapes, normalize_axis};
 use crate::tensor::Value;
 
 #[cfg(feature = "testing")]
@@ -25,10 +27,10 @@ fn shifted(row: &[f64]) -> (Vec<f64>, f64) {
     (shifted, sum)
 }
 
-fn infer(kind: OpKind, axis: i32, x: &Shape) -> Result<Vec<Shape>> {
+fn infer(kind: OpKind, axis: i32, x: &Shape) -> Result<Shapes> {
     check_float(kind, x)?;
     x.axis(axis.into())?;
-    Ok(vec![x.clone()])
+    Ok(smallvec![x.clone()])
 }
 
 fn along(axis: i32, x: &Value, f: impl Fn(&[f64]) -> Vec<f64>) -> Result<Vec<Value>> {
@@ -76,7 +78,7 @@ impl OpDef for SoftmaxDef {
         Arity::Exact(1)
     }
 
-    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
+    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Shapes> {
         attrs!(op => Softmax { axis });
         infer(OpKind::Softmax, *axis, inputs[0])
     }
@@ -116,7 +118,7 @@ impl OpDef for LogSoftmaxDef {
         Arity::Exact(1)
     }
 
-    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
+    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Shapes> {
         attrs!(op => LogSoftmax { axis });
         infer(OpKind::LogSoftmax, *axis, inputs[0])
     }

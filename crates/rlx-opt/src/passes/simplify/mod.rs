@@ -75,6 +75,8 @@ pub struct Simplifier<'g> {
     depth: usize,
     /// For each new node, whether it is known before a run.
     fixed: Vec<bool>,
+    /// Room for the inputs of the node that is handled.
+    inputs: Vec<NodeId>,
 }
 
 impl<'g> Simplifier<'g> {
@@ -94,6 +96,7 @@ impl<'g> Simplifier<'g> {
             allowance: fold_constants::allowance(graph),
             depth: 0,
             fixed: Vec::new(),
+            inputs: Vec::new(),
         }
     }
 
@@ -152,10 +155,14 @@ impl<'g> Simplifier<'g> {
     /// # Errors
     /// What building reports.
     pub fn node(&mut self, node: &Node) -> Result<()> {
-        let inputs: Vec<NodeId> = node.inputs.iter().map(|&id| self.rewriter.new_id(id)).collect();
+        let mut inputs = std::mem::take(&mut self.inputs);
+        inputs.clear();
+        inputs.extend(node.inputs.iter().map(|&id| self.rewriter.new_id(id)));
         self.begin(node);
+        let rewritten = self.rewritten(&node.op, &inputs)?;
+        self.inputs = inputs;
         // A rule's result that is known less well than the node was would make later nodes' shapes worse.
-        match self.rewritten(&node.op, &inputs)?.filter(|&id| *self.graph().shape(id) == node.shape) {
+        match rewritten.filter(|&id| *self.graph().shape(id) == node.shape) {
             Some(id) => self.rewriter.replace(node.id, id),
             None => _ = self.rewriter.keep(node)?,
         }

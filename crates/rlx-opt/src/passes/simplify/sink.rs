@@ -66,13 +66,12 @@ fn moved_back(s: &mut Simplifier<'_>, y: NodeId, perm: &[usize]) -> Found {
 
 /// `f(reshape(x), y) → reshape(f(x, y'))`.
 fn sink_reshape(s: &mut Simplifier<'_>, op: &Op, inputs: &[NodeId]) -> Found {
-    if !op.is_pointwise() {
+    let is_reshape = |s: &Simplifier<'_>, id: NodeId| matches!(s.op(id), Op::Reshape { .. });
+    if !op.is_pointwise() || !inputs.iter().any(|&id| is_reshape(s, id)) {
         return Ok(None);
     }
     let result = s.infer(op, inputs)?;
-    let whole = |s: &Simplifier<'_>, id: NodeId| {
-        matches!(s.op(id), Op::Reshape { .. }) && s.dims(id) == result.dims()
-    };
+    let whole = |s: &Simplifier<'_>, id: NodeId| is_reshape(s, id) && s.dims(id) == result.dims();
     let Some(reshaped) = inputs.iter().copied().find(|&id| whole(s, id)) else { return Ok(None) };
     let from = s.dims(s.input(reshaped, 0)).to_vec();
     let mut operands = Vec::with_capacity(inputs.len());

@@ -24,7 +24,7 @@ use crate::graph::{Graph, NodeId};
 use crate::ops::def::{Arity, OpDef};
 use crate::ops::nn::rows::check_float;
 use crate::ops::{GateFunction, Op, OpKind, RecurrentCell};
-use crate::shape::{Shape, agreed_dim};
+use crate::shape::{Shape, Shapes, agreed_dim};
 use crate::tensor::Value;
 
 #[cfg(feature = "testing")]
@@ -180,8 +180,8 @@ impl OpDef for RecurrentDef {
         }
     }
 
-    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Vec<Shape>> {
-        Layer::of(op)?.infer(inputs)
+    fn infer(&self, op: &Op, inputs: &[&Shape], _: &[Shape]) -> Result<Shapes> {
+        Layer::of(op)?.infer(inputs).map(Shapes::from)
     }
 
     fn reference(&self, op: &Op, inputs: &[&Value], _: &[Shape]) -> Result<Vec<Value>> {
@@ -303,7 +303,7 @@ mod tests {
         let (x, r, h) = (s(&[5, 2, 9]), s(&[3, 9]), s(&[2, 3]));
         let linear = op(RecurrentCell::GruLinear, false, false);
         let infer = |op: &Op, bias: &Shape, h: &Shape| RecurrentDef.infer(op, &[&x, &r, bias, h], &[]);
-        assert_eq!(infer(&linear, &s(&[3]), &h).unwrap(), [s(&[5, 2, 3]), s(&[2, 3])]);
+        assert_eq!(infer(&linear, &s(&[3]), &h).unwrap()[..], [s(&[5, 2, 3]), s(&[2, 3])]);
         let error = infer(&linear, &s(&[4]), &h).unwrap_err().to_string();
         assert!(error.contains("input 2 of GruLinear is [3] f32, not [4] f32"), "{error}");
         assert!(infer(&linear, &s(&[3]), &s(&[3, 3])).is_err());
