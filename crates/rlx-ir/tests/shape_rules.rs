@@ -3,7 +3,7 @@
 
 use rlx_ir::graph::{open_rules, rule_holds};
 use rlx_ir::testing::mismatched_case;
-use rlx_ir::{DType, Dim, Error, Graph, Op, OpKind, Shape, oracle, sym, verify, verify_ok};
+use rlx_ir::{DType, Dim, Error, Graph, Op, OpKind, Shape, oracle, sym, verify, verify_exact, verify_ok};
 
 /// What a run would check: the open rules, for the sizes of the inputs.
 fn rules_hold(graph: &Graph, dims: &rlx_ir::DimBinding) -> Result<(), Error> {
@@ -83,4 +83,18 @@ fn a_transformer_block_has_no_open_rules() {
     verify_ok(&g).unwrap();
     let open = open_rules(&[&g]);
     assert!(open.outputs.is_empty(), "{open}");
+}
+
+#[test]
+fn what_declares_just_what_its_rule_gives_is_exact() {
+    let declared = |y: Dim| {
+        let mut g = Graph::new("g");
+        let x = g.input("x", Shape::from_dims(&[Dim::Dynamic(sym::BATCH)], DType::F32));
+        let y = g.activation(rlx_ir::op::Activation::Relu, x, Shape::from_dims(&[y], DType::F32));
+        g.set_outputs(vec![y]);
+        g
+    };
+    assert_eq!(verify_exact(&declared(Dim::Dynamic(sym::BATCH))), Ok(true));
+    assert_eq!(verify_exact(&declared(Dim::Dynamic(sym::SEQ))), Ok(false), "right where batch = seq");
+    assert!(verify_exact(&declared(Dim::from(Dim::Dynamic(sym::BATCH).extent() + 1))).is_err());
 }

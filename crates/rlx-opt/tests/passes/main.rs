@@ -1,6 +1,7 @@
 //! Tests of the passes: a text before, a text after, and the same results on the oracle.
 
 mod common;
+mod copies;
 mod dispatch;
 mod fuse_regions;
 mod layout;
