@@ -134,7 +134,7 @@ fn evaluate_needed(
         progress.step(Stage::Verify, node.id.index(), graph.len(), || node.op.kind().name())?;
         let results =
             evaluate_node(node, bindings, &dims, &values, progress).map_err(|e| graph.locate(node.id, e))?;
-        bind_found(node, &results, &values, &mut dims, progress)?;
+        bind_found(node, &results, &values, &mut dims, progress).map_err(|e| graph.locate(node.id, e))?;
         values[node.id.index()] = Some(results);
     }
     Ok(values)
@@ -150,16 +150,21 @@ fn bind_found(
 ) -> Result<()> {
     let Some(symbol) = node.op.data_symbol() else { return Ok(()) };
     let mut pairs = node.results().iter().zip(results).flat_map(|(s, v)| s.dims().iter().zip(&v.dims));
-    if let Some((_, &found)) = pairs.find(|&(&d, _)| d == Dim::Dynamic(symbol)) {
-        dims.set(symbol, found);
-        return Ok(());
-    }
-    // Results mention it in expressions only, or not at all.
-    let inputs: Option<Vec<&Value>> =
-        node.inputs.iter().map(|id| values[id.index()].as_ref().and_then(|v| v.first())).collect();
-    let inputs = inputs.ok_or_else(|| Error::new(ErrorKind::Internal, "an operand was not computed"))?;
-    dims.set(symbol, node.op.def().count(&node.op.bind(dims), &inputs, progress)?);
-    Ok(())
+    let found = match pairs.find(|&(&d, _)| d == Dim::Dynamic(symbol)) {
+        Some((_, &found)) => found,
+        // Results mention it in expressions only, or not at all.
+        None => {
+            let inputs: Option<Vec<&Value>> =
+                node.inputs.iter().map(|id| values[id.index()].as_ref().and_then(|v| v.first())).collect();
+            let inputs =
+                inputs.ok_or_else(|| Error::new(ErrorKind::Internal, "an operand was not computed"))?;
+            node.op.def().count(&node.op.bind(dims), &inputs, progress)?
+        }
+    };
+    dims.set(symbol, found);
+    // What is declared in terms of it was open until now.
+    let mut declared = node.results().iter().map(|shape| shape.bind(dims)).zip(results);
+    declared.try_for_each(|(shape, value)| check_declared(value, &shape, |_| false))
 }
 
 /// Which nodes `wanted` depends on, itself included; through a dimension that a node counts, too.

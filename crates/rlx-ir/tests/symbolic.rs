@@ -4,7 +4,9 @@
 use rlx_ir::op::MaskKind;
 use rlx_ir::oracle::{Bindings, evaluate};
 use rlx_ir::testing::{Gen, assert_close, tolerance};
-use rlx_ir::{DType, Dim, DimBinding, Graph, GraphExt, NodeId, Op, OpKind, Shape, decompose, sym, verify};
+use rlx_ir::{
+    DType, Dim, DimBinding, Graph, GraphExt, NodeId, Op, OpKind, Shape, Value, decompose, sym, verify,
+};
 
 const BATCH: Dim = Dim::Dynamic(sym::BATCH);
 const SEQ: Dim = Dim::Dynamic(sym::SEQ);
@@ -100,4 +102,26 @@ fn windows_over_symbolic_sizes_agree_with_fixed_ones() {
         assert_eq!(bound.shape(y).dims()[2], fixed((h - 1) / 2 + 1));
     }
     assert!(g.nodes().iter().any(|n| n.op.kind() == OpKind::Conv));
+}
+
+#[test]
+fn a_result_declared_in_terms_of_what_its_node_counts_is_checked_once_it_is_counted() {
+    let of = |declared: &str, values: Vec<i128>| {
+        let text = format!(
+            r#"graph "counted" {{
+              %0 = Input {{name="x"}} : [1, 7] i8
+              %1 = NonZero(%0) {{count=found}} : [2, {declared}] i64
+              return %1
+            }}"#
+        );
+        let graph = rlx_ir::text::parse(&text).unwrap();
+        rlx_ir::verify_ok(&graph).unwrap();
+        let mut bindings = Bindings::default();
+        bindings.set_input("x", Value::int(DType::I8, &[1, 7], values));
+        evaluate(&graph, &bindings)
+    };
+    let message = of("-found", vec![1; 7]).unwrap_err().to_string();
+    assert!(message.contains("it gives [2, 7] i64 where its declared shape is [2, 0] i64"), "{message}");
+    assert_eq!(of("-found", vec![0; 7]).unwrap()[0].dims, [2, 0]);
+    assert_eq!(of("2*found - 3", vec![0, 3, 0, 3, 0, 3, 0]).unwrap()[0].dims, [2, 3]);
 }
