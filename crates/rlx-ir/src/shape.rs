@@ -78,7 +78,7 @@ impl Shape {
         Shape { dims: dims.into(), dtype: self.dtype }
     }
 
-    /// As [`Shape::with_dims`], for what is iterated over.
+    /// As [`Shape::with_dims`], from an iterator.
     pub(crate) fn with_each_dim(&self, dims: impl Iterator<Item = Dim>) -> Self {
         let dims: SmallVec<[Dim; 8]> = dims.collect();
         Shape { dims: Arc::from(&*dims), dtype: self.dtype }

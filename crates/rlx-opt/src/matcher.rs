@@ -234,8 +234,8 @@ impl Pattern {
 }
 
 impl Pattern {
-    /// Whether the ops alone allow it to be a factor of the product `id`, which may be one of so many `more` factors. What is
-    /// deeper than `depth` products is not looked at.
+    /// Whether the ops alone allow it to be a factor of the product `id`, beside at most `more` others that are no constants.
+    /// A product of more than `depth` products is taken to have it.
     fn may_be_among(&self, graph: &Graph, id: NodeId, more: usize, depth: usize) -> bool {
         if depth == 0 || self.may_be(graph, id) {
             return true;

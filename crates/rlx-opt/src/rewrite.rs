@@ -132,7 +132,7 @@ impl<'g> Rewriter<'g> {
             return Ok(node.id);
         }
         let inputs = node.inputs.iter().map(|&id| self.new_id(id)).collect();
-        self.keep_on(node, inputs)
+        self.keep_node(node, inputs)
     }
 
     /// As [`Rewriter::keep`], with other inputs (of the new graph).
@@ -140,10 +140,10 @@ impl<'g> Rewriter<'g> {
     /// # Errors
     /// As [`Rewriter::keep`].
     pub fn keep_with(&mut self, node: &Node, inputs: &[NodeId]) -> Result<NodeId> {
-        self.keep_on(node, inputs.to_vec())
+        self.keep_node(node, inputs.to_vec())
     }
 
-    fn keep_on(&mut self, node: &Node, inputs: Vec<NodeId>) -> Result<NodeId> {
+    fn keep_node(&mut self, node: &Node, inputs: Vec<NodeId>) -> Result<NodeId> {
         let new = if self.gives_the_same(node, &inputs) {
             self.find_or_push(node.with_inputs(inputs))
         } else {
@@ -277,7 +277,7 @@ fn key(node: &Node, text: &mut String) -> Option<u64> {
     Some(hash_of(&(node.op.kind(), text.as_str(), &node.inputs, node.results())))
 }
 
-/// Whether no two nodes of a graph compute the same value, as far as that is seen at a glance.
+/// Whether no two nodes of a graph have the same op, inputs and results.
 pub fn all_distinct(graph: &Graph) -> bool {
     let (mut known, mut text) = (HashSet::default(), String::new());
     known.reserve(graph.len());
