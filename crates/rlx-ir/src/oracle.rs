@@ -177,10 +177,16 @@ pub fn live_nodes(graph: &Graph, wanted: &[NodeId]) -> Result<Vec<bool>> {
         graph.check_id(id)?;
         live[id.index()] = true;
     }
-    // A node that nothing needs, and no such node needs, nothing uses: mostly there is none.
+    // The last of the dead nodes is used by nothing. So where every node is used, none is dead.
     let mut used = live.clone();
-    let mut inputs = graph.nodes().iter().flat_map(|node| &node.inputs);
-    let sound = inputs.all(|&id| graph.check_id(id).map(|()| used[id.index()] = true).is_ok());
+    let mut uses = graph.nodes().iter().flat_map(|node| node.inputs.iter().map(|&id| (node.id, id)));
+    let sound = uses.all(|(by, id)| {
+        let before = id < by && graph.check_id(id).is_ok();
+        if before {
+            used[id.index()] = true;
+        }
+        before
+    });
     if sound && used.iter().all(|&used| used) {
         return Ok(used);
     }

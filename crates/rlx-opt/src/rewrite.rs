@@ -265,15 +265,7 @@ fn key(node: &Node, text: &mut String) -> Option<u64> {
     if matches!(node.op, Op::Input { .. } | Op::Param { .. } | Op::Custom { .. }) {
         return None;
     }
-    let bodies = node.op.bodies();
-    if bodies.is_empty() {
-        rlx_ir::text::write_attrs_key(&node.op, text);
-    } else {
-        // The whole text of a body is long, and two that differ seldom have the same ops and inputs.
-        text.clear();
-        let ops = bodies.iter().flat_map(|body| body.graph.nodes()).map(|inner| inner.op.kind().name());
-        ops.for_each(|name| text.push_str(name));
-    }
+    rlx_ir::text::write_attrs_key(&node.op, text);
     Some(hash_of(&(node.op.kind(), text.as_str(), &node.inputs, node.results())))
 }
 

@@ -157,6 +157,18 @@ mod tests {
     }
 
     #[test]
+    fn a_budget_counts_what_the_thread_made_before_it() {
+        let make = || (0..300_000).map(|i| Extent::sym(1_000_000 + i)).filter(|e| e.is_too_large()).count();
+        crate::dim::scoped(|| {
+            assert_eq!(make(), 0);
+            let budget = ExprBudget::for_bytes(0);
+            assert!(make() > 0, "two parts of each are more than the budget has");
+            drop(budget);
+            assert_eq!(make(), 0);
+        });
+    }
+
+    #[test]
     fn what_grows_beyond_the_limits_is_one_expression_without_a_value() {
         let wide = sum_of(MOST_TERMS as u32 - 1);
         assert!(!wide.is_too_large());
