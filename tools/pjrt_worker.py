@@ -1,7 +1,7 @@
 """Compiles and runs StableHLO by XLA on the CPU, for the PJRT plugin of the tests (`tests/fake-pjrt`), over standard input and output.
 
-    compile BYTES\n TEXT            → NUMBER
-    run NUMBER COUNT\n tensors      → COUNT\n tensors
+    compile BYTES BYTES\n OPTIONS TEXT → NUMBER; the options are a CompileOptionsProto
+    run NUMBER COUNT\n tensors         → COUNT\n tensors
     a tensor: TYPE BYTES DIM DIM …\n its row-major bytes; types by their numbers in pjrt_c_api.h
 
 An error is a line `no MESSAGE`.
@@ -44,9 +44,10 @@ def tensor():
 
 def answer(command):
     if command[0] == "compile":
+        options = xc.CompileOptions.ParseFromString(source.read(int(command[1])))
         # Donation is the plugin's affair.
-        text = source.read(int(command[1])).decode().replace("tf.aliasing_output", "rlx.aliasing_output")
-        programs.append(device.client.compile_and_load(text, xc.DeviceList((device,)), xc.CompileOptions()))
+        text = source.read(int(command[2])).decode().replace("tf.aliasing_output", "rlx.aliasing_output")
+        programs.append(device.client.compile_and_load(text, xc.DeviceList((device,)), options))
         return [f"{len(programs) - 1}\n".encode()]
     given = [jax.device_put(tensor(), device) for _ in range(int(command[2]))]
     found = programs[int(command[1])].execute_sharded(given).disassemble_into_single_device_arrays()

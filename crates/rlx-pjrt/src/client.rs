@@ -12,8 +12,11 @@ use crate::api::{
 };
 use crate::load::Plugin;
 
-/// `CompileOptionsProto { executable_build_options { num_replicas: 1, num_partitions: 1 } }`.
-const OPTIONS: [u8; 6] = [0x1a, 4, 0x20, 1, 0x28, 1];
+/// One device, and values of 16 bits that are rounded as the graph says (XLA would keep more digits where it can):
+/// `CompileOptionsProto { executable_build_options { num_replicas: 1, num_partitions: 1 },
+/// env_option_overrides { key: "xla_allow_excess_precision", value { bool_field: false } } }`.
+pub(crate) const OPTIONS: &[u8] =
+    b"\x1a\x04\x20\x01\x28\x01\x3a\x20\x0a\x1axla_allow_excess_precision\x12\x02\x10\x00";
 
 /// A fault as a typed error.
 pub(crate) fn typed(fault: &Fault) -> Error {

@@ -9,7 +9,7 @@ use rlx_driver::Device;
 use rlx_ir::hash::hash_of;
 use rlx_ir::{DType, Error, ErrorKind, Graph, Result, Shape};
 
-use crate::client::{Buffer, Client, Event, Executable};
+use crate::client::{self, Buffer, Client, Event, Executable};
 use crate::load::Plugin;
 use crate::stablehlo::{self, Module, packed, unpacked};
 
@@ -59,7 +59,7 @@ impl Tpu {
 
     /// The program of a text: one that was kept, or compiled now.
     fn executable(&self, text: &str) -> Result<Executable> {
-        let key = hash_of([text]).to_string();
+        let key = hash_of([client::OPTIONS, text.as_bytes()]).to_string();
         let known = self.kept.as_ref().and_then(|kept| kept.load(&key));
         if let Some(executable) = known.and_then(|bytes| self.client.deserialize(&bytes).ok()) {
             return Ok(executable);

@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::sync::LazyLock;
 
-use crate::world::{Failed, INTERNAL, INVALID, Thing, World, world};
+use crate::world::{Failed, INTERNAL, INVALID, Source, Thing, World, world};
 
 /// Arguments as words: the size, extensions, then the fields.
 type Arguments = *mut u64;
@@ -171,9 +171,9 @@ extern "C" fn event_await(arguments: Arguments) -> *mut c_void {
     })
 }
 
-fn load(world: &mut World, text: Vec<u8>) -> Result<u64, Failed> {
-    let program = world.worker()?.compile(&text).map_err(|e| (INVALID, e))?;
-    Ok(world.add(Thing::Loaded { program, text }))
+fn load(world: &mut World, source: Source) -> Result<u64, Failed> {
+    let program = world.worker()?.compile(&source).map_err(|e| (INVALID, e))?;
+    Ok(world.add(Thing::Loaded { program, source }))
 }
 
 extern "C" fn compile(arguments: Arguments) -> *mut c_void {
@@ -183,11 +183,12 @@ extern "C" fn compile(arguments: Arguments) -> *mut c_void {
         if program.get(0) != 48 || program.bytes(4, 5) != b"mlir" {
             return Err((INVALID, "no MLIR".into()));
         }
+        let source = Source { options: call.bytes(4, 5), text: program.bytes(2, 3) };
         // CompileOptionsProto begins with executable_build_options.
-        if call.bytes(4, 5).first() != Some(&0x1a) {
+        if source.options.first() != Some(&0x1a) {
             return Err((INVALID, "no options".into()));
         }
-        let loaded = load(world, program.bytes(2, 3))?;
+        let loaded = load(world, source)?;
         call.set(6, loaded);
         Ok(())
     })
@@ -270,11 +271,11 @@ fn aliased(text: &[u8], count: usize) -> Vec<bool> {
 
 extern "C" fn execute(arguments: Arguments) -> *mut c_void {
     call(arguments, 80, |world, call| {
-        let Thing::Loaded { program, text } = world.get(call.get(2))? else {
+        let Thing::Loaded { program, source } = world.get(call.get(2))? else {
             return Err((INVALID, "no program".into()));
         };
         let (program, count) = (*program, call.get(6) as usize);
-        let mut donated = aliased(text, count);
+        let mut donated = aliased(&source.text, count);
         let options = Call(call.get(3) as Arguments);
         for i in 0..options.get(8) as usize {
             // SAFETY: the options say that so many are there.
@@ -301,11 +302,11 @@ extern "C" fn execute(arguments: Arguments) -> *mut c_void {
 
 extern "C" fn get_executable(arguments: Arguments) -> *mut c_void {
     call(arguments, 32, |world, call| {
-        let Thing::Loaded { text, .. } = world.get(call.get(2))? else {
+        let Thing::Loaded { source, .. } = world.get(call.get(2))? else {
             return Err((INVALID, "no program".into()));
         };
-        let text = text.clone();
-        let executable = world.add(Thing::Executable { text });
+        let source = source.clone();
+        let executable = world.add(Thing::Executable { source });
         call.set(3, executable);
         Ok(())
     })
@@ -317,10 +318,10 @@ extern "C" fn free_bytes(backing: u64) {
 
 extern "C" fn serialize(arguments: Arguments) -> *mut c_void {
     call(arguments, 56, |world, call| {
-        let Thing::Executable { text } = world.get(call.get(2))? else {
+        let Thing::Executable { source } = world.get(call.get(2))? else {
             return Err((INVALID, "no program".into()));
         };
-        let bytes = [b"fake", &text[..]].concat();
+        let bytes = source.serialized();
         let (address, size) = (bytes.as_ptr() as u64, bytes.len() as u64);
         let backing = world.add(Thing::Bytes { _of: bytes });
         [(3, address), (4, size), (5, backing), (6, free_bytes as *const () as u64)]
@@ -333,8 +334,8 @@ extern "C" fn serialize(arguments: Arguments) -> *mut c_void {
 extern "C" fn deserialize(arguments: Arguments) -> *mut c_void {
     call(arguments, 72, |world, call| {
         let bytes = call.bytes(3, 4);
-        let text = bytes.strip_prefix(b"fake").ok_or((INTERNAL, "not serialised here".to_owned()))?;
-        let loaded = load(world, text.to_vec())?;
+        let source = Source::of_serialized(&bytes).ok_or((INTERNAL, "not serialised here".to_owned()))?;
+        let loaded = load(world, source)?;
         call.set(5, loaded);
         Ok(())
     })

@@ -3,6 +3,8 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
+use crate::world::Source;
+
 /// A tensor as it goes to the process: the header's number of its type, dimensions, row-major bytes.
 pub(crate) type Tensor = (i32, Vec<i64>, Vec<u8>);
 
@@ -39,10 +41,11 @@ impl Worker {
         }
     }
 
-    /// Compiles a text; gives the program's number.
-    pub(crate) fn compile(&mut self, text: &[u8]) -> Result<usize, String> {
-        let sent = writeln!(self.to, "compile {}", text.len())
-            .and_then(|()| self.to.write_all(text))
+    /// Compiles a program; gives its number.
+    pub(crate) fn compile(&mut self, source: &Source) -> Result<usize, String> {
+        let sent = writeln!(self.to, "compile {} {}", source.options.len(), source.text.len())
+            .and_then(|()| self.to.write_all(&source.options))
+            .and_then(|()| self.to.write_all(&source.text))
             .and_then(|()| self.to.flush());
         sent.map_err(|e| e.to_string())?;
         self.line()?.parse().map_err(|_| "no number came back".to_owned())

@@ -14,10 +14,10 @@ pub(crate) enum Thing {
     Buffer(Option<Tensor>),
     Loaded {
         program: usize,
-        text: Vec<u8>,
+        source: Source,
     },
     Executable {
-        text: Vec<u8>,
+        source: Source,
     },
     /// What backs bytes that the caller looks at.
     Bytes {
@@ -27,6 +27,31 @@ pub(crate) enum Thing {
         code: i32,
         message: String,
     },
+}
+
+/// What a program is compiled from.
+#[derive(Clone)]
+pub(crate) struct Source {
+    /// A `CompileOptionsProto`.
+    pub(crate) options: Vec<u8>,
+    pub(crate) text: Vec<u8>,
+}
+
+impl Source {
+    const MARK: &[u8] = b"fake";
+
+    /// A mark, the options behind their size, the text.
+    pub(crate) fn serialized(&self) -> Vec<u8> {
+        let size = (self.options.len() as u32).to_le_bytes();
+        [Self::MARK, &size, &self.options, &self.text].concat()
+    }
+
+    /// What was serialised; `None` for bytes from elsewhere.
+    pub(crate) fn of_serialized(bytes: &[u8]) -> Option<Source> {
+        let (size, rest) = bytes.strip_prefix(Self::MARK)?.split_first_chunk()?;
+        let (options, text) = rest.split_at_checked(u32::from_le_bytes(*size) as usize)?;
+        Some(Source { options: options.to_vec(), text: text.to_vec() })
+    }
 }
 
 #[derive(Default)]
