@@ -27,7 +27,7 @@ fn native(function: Function) -> Option<&'static str> {
 }
 
 /// A function of StableHLO's. What is no number stays none: vectors of XLA on the CPU give 1 as the exponential of NaN.
-fn called(w: &mut Writer, op: &str, x: Val) -> Val {
+pub(super) fn called(w: &mut Writer, op: &str, x: Val) -> Val {
     let y = w.map(op, &[x]);
     if op != "exponential" {
         return y;

@@ -95,9 +95,12 @@ fn rejects(node: &Node, of: &[DType]) -> Option<String> {
         | Op::Pad { .. }
         | Op::Iota { .. } => movement::rejects(&node.op, of, to),
         op if index::checks(op) => index::rejects(op, of),
-        Op::Reduce { .. } | Op::Cumulative { .. } | Op::ArgReduce { .. } | Op::TopK { .. } => {
-            reduce::rejects(&node.op, of[0])
-        }
+        Op::Reduce { .. }
+        | Op::Cumulative { .. }
+        | Op::ArgReduce { .. }
+        | Op::TopK { .. }
+        | Op::Softmax { .. }
+        | Op::LogSoftmax { .. } => reduce::rejects(&node.op, of[0]),
         Op::MatMul | Op::DotGeneral { .. } | Op::Conv { .. } | Op::ConvTranspose { .. } | Op::Pool { .. } => {
             linalg::rejects(&node.op, of)
         }

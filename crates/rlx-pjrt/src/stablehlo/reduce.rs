@@ -1,9 +1,10 @@
-//! Reductions, running results, places of extremes, and the largest elements.
+//! Reductions, running results, places of extremes, the largest elements, and softmax.
 
 use rlx_ir::op::{ArgOp, ReduceOp};
 use rlx_ir::{DType, Node, Op, Result};
 
 use super::dtypes::{computes, no, unsigned};
+use super::elementwise::called;
 use super::writer::{Type, Val, Writer};
 
 /// Why there is no text for an op of this family, if there is none.
@@ -18,6 +19,7 @@ pub(super) fn rejects(op: &Op, of: DType) -> Option<String> {
             no("it is not known")
         }
         Op::Cumulative { op: ReduceOp::Mean, .. } => no("there are no running means"),
+        Op::Softmax { .. } | Op::LogSoftmax { .. } if !of.is_float() => no("it is not computed in"),
         _ if computes(of) && of != DType::Bool => None,
         _ => no("it is not computed in"),
     }
@@ -39,6 +41,8 @@ pub(super) fn write(w: &mut Writer, node: &Node, x: Val) -> Result<Option<Vec<Va
             vec![w.reshape(y, &ty.dims)]
         }
         Op::TopK { axis, largest, .. } => top(w, x, *axis, *largest, &node.results()[0])?,
+        Op::Softmax { axis } => vec![softmax(w, x, node.shape.axis(i64::from(*axis))?, false)?],
+        Op::LogSoftmax { axis } => vec![softmax(w, x, node.shape.axis(i64::from(*axis))?, true)?],
         _ => return Ok(None),
     }))
 }
@@ -99,6 +103,29 @@ fn all(w: &mut Writer, x: Val, op: ReduceOp, axes: &[usize]) -> Result<Val> {
             w.map("divide", &[y, count])
         };
     }
+    Ok(w.convert(y, dtype))
+}
+
+/// Softmax along an axis, or its logarithm, computed in f32 at least. The largest element of each row is subtracted first,
+/// so that nothing overflows.
+fn softmax(w: &mut Writer, x: Val, axis: usize, log: bool) -> Result<Val> {
+    let dtype = w.dtype(x);
+    let x = w.convert(x, wide(dtype, ReduceOp::Sum));
+    let dims = w.dims(x);
+    let others: Vec<usize> = (0..dims.len()).filter(|&d| d != axis).collect();
+    let most = all(w, x, ReduceOp::Max, &[axis])?;
+    let most = w.broadcast_along(most, &others, &dims);
+    let below = w.map("subtract", &[x, most]);
+    let exponential = called(w, "exponential", below);
+    let sum = all(w, exponential, ReduceOp::Sum, &[axis])?;
+    let y = if log {
+        let sum = w.map("log", &[sum]);
+        let sum = w.broadcast_along(sum, &others, &dims);
+        w.map("subtract", &[below, sum])
+    } else {
+        let sum = w.broadcast_along(sum, &others, &dims);
+        w.map("divide", &[exponential, sum])
+    };
     Ok(w.convert(y, dtype))
 }
 
