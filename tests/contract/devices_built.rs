@@ -13,7 +13,7 @@ use rlx_runtime::*;
 fn built() -> Vec<Device> {
     let mut built = vec![Device::Cpu];
     if cfg!(feature = "all-devices") {
-        built.extend([Device::Gpu, Device::Tpu, Device::Ane]);
+        built.extend([Device::Gpu, Device::Ane]);
     }
     if cfg!(feature = "cuda") {
         built.push(Device::Cuda);
@@ -23,6 +23,9 @@ fn built() -> Vec<Device> {
     }
     if cfg!(feature = "mlx") {
         built.push(Device::Mlx);
+    }
+    if cfg!(feature = "tpu") {
+        built.push(Device::Tpu);
     }
     if cfg!(feature = "vulkan") {
         built.push(Device::Vulkan);

@@ -48,6 +48,8 @@ macro_rules! on_every_device {
         mod rocm { $( #[test] fn $name() { $crate::on(rlx_runtime::Device::Rocm, super::$name); } )* }
         #[cfg(feature = "mlx")]
         mod mlx { $( #[test] fn $name() { $crate::on(rlx_runtime::Device::Mlx, super::$name); } )* }
+        #[cfg(feature = "tpu")]
+        mod tpu { $( #[test] fn $name() { $crate::on(rlx_runtime::Device::Tpu, super::$name); } )* }
         #[cfg(feature = "vulkan")]
         mod vulkan { $( #[test] fn $name() { $crate::on(rlx_runtime::Device::Vulkan, super::$name); } )* }
         #[cfg(feature = "opengl")]

@@ -60,7 +60,12 @@ const SHOWN: &[Shown] = {
         shown(Rocm, Emulated, "gpu", FAKE),
         shown(Rocm, Emulated, "kernel-text", "its C text on the CPU"),
         shown(Tpu, Compiled, "pjrt", "jaxlib's verifier of StableHLO; libtpu ahead of time"),
-        shown(Tpu, Software, "pjrt", "jaxlib's interpreter and CPU client"),
+        shown(
+            Tpu,
+            Software,
+            "pjrt",
+            "jaxlib's interpreter and CPU client; node cases, goldens, contract, random graphs, faults on a plugin over it",
+        ),
         shown(
             Vulkan,
             Software,

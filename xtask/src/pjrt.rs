@@ -1,12 +1,12 @@
-//! The `pjrt` suite: text of every op's cases and of random graphs, verified by `jaxlib` and executed by XLA on the CPU; and
-//! models compiled by `libtpu` for TPUs that are not here.
+//! The `pjrt` suite: text of every op's cases and of random graphs, verified by `jaxlib` and executed by XLA on the CPU; the device
+//! on a plugin of ours that runs programs the same way; and models compiled by `libtpu` for TPUs that are not here.
 
 use crate::exec::{Run, cargo_command};
 use crate::outcome::Outcome;
 use crate::python::{absent, environment};
 use crate::root;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// What checks, pinned; with the number, the name of their environment.
@@ -14,38 +14,71 @@ const PACKAGES: &[&str] =
     &["jax==0.10.2", "jaxlib==0.10.2", "libtpu==0.0.52", "ml_dtypes==0.6.0", "numpy==2.4.6"];
 const ENVIRONMENT: &str = "pjrt-tests-1";
 
-/// Writes the cases, then checks them.
+/// Tests of the packages that say something of this device, in one build.
+fn tests(targets: &[&str], only: &str) -> Command {
+    let mut command = cargo_command(&["test", "--no-fail-fast"]);
+    command.args(["-p", "rlx-pjrt", "-p", "rlx-onnx", "-p", "rlx-contract"]);
+    command.args(["--features", "rlx-runtime/tpu,rlx-contract/tpu"]);
+    targets.iter().for_each(|target| {
+        command.args(["--test", target]);
+    });
+    command.args(["--", "--nocapture", only]).env("RLX_TEST_ALL", "1");
+    command
+}
+
+/// Writes the cases and checks them, runs the device on a plugin of ours, and compiles for TPUs.
 pub fn run(run: &Run) -> Outcome {
     let python = match environment(ENVIRONMENT, PACKAGES) {
         Ok(python) => python,
         Err(why) => return absent(&why),
     };
+    let mut outcome = text(run, &python);
+    outcome.add(on_the_plugin(run, &python));
+    outcome.add(ahead_of_time(run, &python));
+    outcome
+}
+
+/// Text of every op's cases and of random graphs: verified, and executed by XLA.
+fn text(run: &Run, python: &Path) -> Outcome {
     let folder = root().join("target/xtask/stablehlo");
     let _ = fs::remove_dir_all(&folder);
     if let Err(e) = fs::create_dir_all(&folder) {
         return Outcome::fail(format!("{}: {e}", folder.display()));
     }
-    // The whole workspace is named, so that nothing is compiled twice.
-    let mut make = cargo_command(&["test", "--quiet", "--workspace", "--test", "stablehlo"]);
-    let made = run.check(make.env("RLX_STABLEHLO_OUT", &folder).env("RLX_TEST_ALL", "1"));
+    let made = run.check(tests(&["stablehlo"], "").env("RLX_STABLEHLO_OUT", &folder));
     if made.failed > 0 {
         return made;
     }
-    let mut check = Command::new(&python);
-    let mut outcome = run.tests(check.arg(root().join("tools/stablehlo_check.py")).arg(&folder));
-    // The runtime itself, on a plugin of ours that has XLA run its programs.
-    let mut client = cargo_command(&["test", "--workspace", "--test", "plugin", "--", "--nocapture"]);
-    outcome.add(run.tests(client.env("RLX_TEST_PJRT_PYTHON", &python).env("RLX_TEST_ALL", "1")));
+    run.tests(Command::new(python).arg(root().join("tools/stablehlo_check.py")).arg(&folder))
+}
+
+/// The device on a plugin that has XLA run its programs on the CPU: its own tests, ONNX's node cases, and the contract.
+fn on_the_plugin(run: &Run, python: &Path) -> Outcome {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
+    let plugin = target.join("debug/deps/librlx_fake_pjrt.so");
+    let mut outcome = Outcome::default();
+    for (targets, only) in [
+        (&["plugin"][..], ""),
+        (&["node_suite"], "on_tpu"),
+        (&["contract_*"], "tpu::"),
+        (&["contract_devices_built"], ""),
+    ] {
+        let mut command = tests(targets, only);
+        command.env("RLX_TEST_PJRT_PYTHON", python).env("RLX_PJRT_PLUGIN", &plugin);
+        outcome.add(run.tests(command.env("RLX_TEST_DEVICES", "tpu")));
+    }
+    outcome
+}
+
+/// Models compiled by `libtpu` for TPUs that are not here.
+fn ahead_of_time(run: &Run, python: &Path) -> Outcome {
     let library = python.parent().and_then(Path::parent).map(|environment| environment.join("lib"));
     let library = library.and_then(|lib| fs::read_dir(lib).ok()).into_iter().flatten().flatten();
     let mut plugins = library.map(|version| version.path().join("site-packages/libtpu/libtpu.so"));
     let Some(plugin) = plugins.find(|plugin| plugin.exists()) else {
-        outcome.add(Outcome::skip("libtpu is not in its package"));
-        return outcome;
+        return Outcome::skip("libtpu is not in its package");
     };
-    let mut ahead = cargo_command(&["test", "--workspace", "--test", "ahead_of_time", "--", "--nocapture"]);
+    let mut ahead = tests(&["ahead_of_time"], "");
     // There is no server that says which TPU this machine has.
-    ahead.env("RLX_TEST_LIBTPU", plugin).env("TPU_SKIP_MDS_QUERY", "1");
-    outcome.add(run.tests(&mut ahead));
-    outcome
+    run.tests(ahead.env("RLX_TEST_LIBTPU", plugin).env("TPU_SKIP_MDS_QUERY", "1"))
 }

@@ -298,7 +298,7 @@ pub const SUITES: &[Suite] = &[
         ..suite(
             "pjrt",
             "StableHLO verified, and executed by XLA on the CPU; compiled by libtpu for TPUs",
-            1800,
+            2400,
             What::Pjrt,
         )
     },

@@ -65,14 +65,26 @@ fn node_cases_pass_on_the_cpu() {
 /// With the feature `mlx` of rlx-runtime, and where its shim is: the suite `mlx` has both.
 #[test]
 fn node_cases_pass_on_mlx() {
-    if let Some(missing) = rlx_runtime::unavailable_reason(Device::Mlx) {
-        let required = std::env::var("RLX_TEST_DEVICES").unwrap_or_default();
-        assert!(!required.split(',').any(|name| name == "mlx"), "RLX_TEST_DEVICES names MLX: {missing}");
-        println!("@skip 1 the node cases on MLX: {missing}");
-        return;
-    }
     let expected = &[include_str!("node_suite/mlx.txt"), include_str!("node_suite/expected.txt")];
-    check(&Runner { name: "mlx", run: run_on_mlx, expected });
+    let run = |imported: &_, inputs: &_| reference::on_device(Device::Mlx, imported, inputs);
+    check_where_there_is(Device::Mlx, &Runner { name: "mlx", run, expected });
+}
+
+/// With the feature `tpu` of rlx-runtime, and where its plugin is: the suite `pjrt` has one that runs programs on the CPU.
+#[test]
+fn node_cases_pass_on_tpu() {
+    let expected = &[include_str!("node_suite/tpu.txt"), include_str!("node_suite/expected.txt")];
+    let run = |imported: &_, inputs: &_| reference::on_device(Device::Tpu, imported, inputs);
+    check_where_there_is(Device::Tpu, &Runner { name: "tpu", run, expected });
+}
+
+/// Checks a device that not every machine has; one that `RLX_TEST_DEVICES` names must be there.
+fn check_where_there_is(device: Device, runner: &Runner) {
+    let Some(missing) = rlx_runtime::unavailable_reason(device) else { return check(runner) };
+    let required = std::env::var("RLX_TEST_DEVICES").unwrap_or_default();
+    let named = required.split(',').any(|name| name.parse() == Ok(device));
+    assert!(!named, "RLX_TEST_DEVICES names {device}: {missing}");
+    println!("@skip 1 the node cases on {device}: {missing}");
 }
 
 fn check(device: &Runner) {
@@ -405,10 +417,6 @@ fn supports_what_compiles(graph: &Graph) -> Result<(), rlx_ir::Error> {
 fn run_on_cpu(imported: &Imported, inputs: &Inputs) -> Result<Vec<Value>, rlx_ir::Error> {
     supports_what_compiles(&imported.graph)?;
     reference::on_cpu(imported, inputs)
-}
-
-fn run_on_mlx(imported: &Imported, inputs: &Inputs) -> Result<Vec<Value>, rlx_ir::Error> {
-    reference::on_device(Device::Mlx, imported, inputs)
 }
 
 fn read_value(path: &Path, declared: &TypeProto) -> Result<FileValue, String> {
