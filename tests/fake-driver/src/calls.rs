@@ -19,6 +19,8 @@ static WORLDS: LazyLock<[Mutex<World>; 2]> = LazyLock::new(Default::default);
 thread_local! {
     /// How many calls this thread made.
     static CALLS: Cell<u64> = const { Cell::new(0) };
+    /// How many of them were of a library for matmuls.
+    static BLAS_CALLS: Cell<u64> = const { Cell::new(0) };
     /// The call that fails, and how.
     static FAULT: Cell<Option<(u64, i32)>> = const { Cell::new(None) };
     /// The context of this thread, by vendor. HIP's is that of the present device.
@@ -36,6 +38,16 @@ pub fn fail(after: u64, code: i32) {
 /// How many calls this thread made.
 pub fn count() -> u64 {
     CALLS.get()
+}
+
+/// Notes a call of a library for matmuls.
+pub fn count_blas() {
+    BLAS_CALLS.set(BLAS_CALLS.get() + 1);
+}
+
+/// How many calls of a library for matmuls this thread made.
+pub fn blas_count() -> u64 {
+    BLAS_CALLS.get()
 }
 
 /// Why the last call of this thread was rejected.

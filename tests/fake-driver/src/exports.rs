@@ -10,10 +10,10 @@ use crate::calls::{self, Vendor, counted, current, driver};
 use crate::world::{Context, DEVICES, HostBytes, Outcome, Rejected, Thing, Work, World, code, reject};
 use crate::{calls::initialise, cuda_c};
 
-type Handle = *mut c_void;
+pub type Handle = *mut c_void;
 
 /// Writes a result to where the caller wants it.
-fn give<T>(to: *mut T, value: T) -> Outcome<()> {
+pub fn give<T>(to: *mut T, value: T) -> Outcome<()> {
     if to.is_null() {
         return reject(code::INVALID_VALUE, "a null pointer for a result");
     }
@@ -22,11 +22,11 @@ fn give<T>(to: *mut T, value: T) -> Outcome<()> {
     Ok(())
 }
 
-fn id(handle: Handle) -> u64 {
+pub fn id(handle: Handle) -> u64 {
     handle.addr() as u64
 }
 
-fn handle(id: u64) -> Handle {
+pub fn handle(id: u64) -> Handle {
     std::ptr::without_provenance_mut(id as usize)
 }
 
@@ -151,10 +151,10 @@ fn device_of(world: &World, device: c_int) -> Outcome<usize> {
 /// Both vendors' functions of the same meaning: the body is a call in which `$vendor` is the one whose function was called.
 macro_rules! exports {
     ($( [$($which:ident $name:ident),*] $arguments:tt |$vendor:ident| $body:expr; )*) => {
-        $( exports!(@each [$($which $name),*] $arguments |$vendor| $body); )*
+        $( $crate::exports::exports!(@each [$($which $name),*] $arguments |$vendor| $body); )*
     };
     (@each [$($which:ident $name:ident),*] $arguments:tt |$vendor:ident| $body:expr) => {
-        $( exports!(@one $which $name $arguments |$vendor| $body); )*
+        $( $crate::exports::exports!(@one $which $name $arguments |$vendor| $body); )*
     };
     (@one $which:ident $name:ident ($($arg:ident: $ty:ty),*) |$vendor:ident| $body:expr) => {
         #[unsafe(no_mangle)]
@@ -164,6 +164,8 @@ macro_rules! exports {
         }
     };
 }
+
+pub(crate) use exports;
 
 exports! {
     [Cuda cuInit, Hip hipInit] (_flags: c_uint) |vendor| initialise(vendor);

@@ -1,4 +1,4 @@
-//! A library with the functions of CUDA's driver, NVRTC, HIP and hiprtc that RLX calls, for tests on machines without a GPU.
+//! A library with the functions of CUDA's driver, NVRTC, cuBLASLt, HIP, hiprtc and hipBLASLt that RLX calls, for tests on machines without a GPU.
 //!
 //! Its compilers read the C of a kernel back to RLX's kernel language (`cuda_c`), its drivers run that on the interpreter, which
 //! checks every access (`world`). They are stricter than real drivers: work is done only when somebody waits for it, and a call is
@@ -8,6 +8,7 @@
 //! Tests load the library by the vendors' names for it, and steer it by the functions whose names begin with `rlx_fake_`.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+mod blas;
 mod calls;
 mod cuda_c;
 mod exports;

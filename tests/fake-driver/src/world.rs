@@ -1,6 +1,8 @@
 //! What a driver keeps: devices, contexts, memory, streams with their pending work. Work is done when somebody waits for it and not
 //! before, so what is read too early is not there, and what is changed too early is noticed.
 
+pub mod blas;
+
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
@@ -56,6 +58,7 @@ pub enum Work {
     ToHost { to: u64, from: u64, bytes: usize },
     OnDevice { to: u64, from: u64, bytes: usize },
     Launch { kernel: Arc<Kernel>, groups: i64, arguments: Vec<u64> },
+    Multiply(Box<blas::Product>),
     Event(u64),
 }
 
@@ -87,6 +90,8 @@ pub enum Thing {
     Function(u64, Arc<Kernel>),
     Graph(Vec<Work>),
     Executable(Vec<Work>),
+    /// A handle of a library for matmuls.
+    Blas,
 }
 
 /// A context of a device.
@@ -113,6 +118,8 @@ pub struct World {
     /// The context of each device, by its handle.
     contexts: HashMap<u64, Context>,
     primary: [Option<u64>; DEVICES],
+    /// What the library for matmuls keeps, on the host.
+    pub descriptors: blas::Descriptors,
     handles: u64,
     next_address: u64,
 }
@@ -260,6 +267,7 @@ impl Context {
             Work::ToHost { to, from, bytes } => Ok(vec![host(*to, *bytes)?, device(*from, *bytes)?]),
             Work::OnDevice { to, from, bytes } => Ok(vec![device(*to, *bytes)?, device(*from, *bytes)?]),
             Work::Launch { arguments, .. } => arguments.iter().map(|&at| device(at, 1)).collect(),
+            Work::Multiply(product) => product.ranges().map(|(at, bytes)| device(at, bytes)).collect(),
             Work::Event(_) => Ok(Vec::new()),
         }
     }
@@ -474,6 +482,7 @@ impl Context {
                 self.pools.0[to.pool][to.offset..to.offset + bytes].copy_from_slice(&copy);
             }
             Work::Launch { kernel, groups, arguments } => self.launch(kernel, *groups, arguments)?,
+            Work::Multiply(product) => self.multiply(product)?,
             Work::Event(_) => {}
         }
         Ok(())
