@@ -3,7 +3,14 @@
 use std::path::{Path, PathBuf};
 
 /// What CUDA's and ROCm's libraries are called.
-const NAMES: [&str; 4] = ["libcuda.so.1", "libnvrtc.so.13", "libamdhip64.so.7", "libhiprtc.so.7"];
+const NAMES: [&str; 6] = [
+    "libcuda.so.1",
+    "libnvrtc.so.13",
+    "libcublasLt.so.13",
+    "libamdhip64.so.7",
+    "libhiprtc.so.7",
+    "libhipblaslt.so.1",
+];
 
 /// Makes the folder; the library is built with the tests of `rlx-simt`.
 ///

@@ -10,6 +10,7 @@ use rlx_driver::Device;
 use rlx_ir::{Error, ErrorKind, Result};
 use rlx_kernel::{Kernel, KernelHash, KernelTarget};
 
+use crate::blas::MatMul;
 use crate::dispatch::{Bound, Dispatch};
 use crate::health::out_of_memory;
 use crate::open::{Registry, Shared};
@@ -62,6 +63,13 @@ pub trait GpuApi: Send + Sync + Sized + 'static {
 
     /// Its limits on memory and uniforms.
     fn limits(&self) -> Limits;
+
+    /// The vendor's library for matmuls, by its name, where there is one for this device; it is loaded when it is first asked for, which is
+    /// under [`Numerics::Fast`](rlx_opt::Numerics::Fast) alone. See [`crate::blas`]. The error says why it cannot be used: the device's own
+    /// kernels do all matmuls then.
+    fn blas(&self) -> Option<Result<&'static str>> {
+        None
+    }
 
     /// Nanoseconds of a tick of the clock by which the device can time steps ([`Submission::times`]), where it has one.
     fn tick(&self) -> Option<f64> {
@@ -316,6 +324,21 @@ impl<'s, G: GpuApi> Bindings<'s, G> {
         }
         ranges.extend(dispatch.can_fail.then_some(of(self.faults)));
         Ok(ranges)
+    }
+}
+
+/// A matmul of a BLAS with the memory of its operands and its result.
+pub type BoundMatMul<'s, G> = (&'s MatMul, [&'s <G as GpuApi>::Range; 3]);
+
+impl<'s, G: GpuApi> Bindings<'s, G> {
+    /// The matmul of step number `step` that a BLAS may do in place of its dispatches.
+    ///
+    /// # Errors
+    /// A buffer without memory.
+    pub fn matmul(&self, gpu: &G, step: usize) -> Result<Option<BoundMatMul<'s, G>>> {
+        let Some(matmul) = &self.bound.matmuls[step] else { return Ok(None) };
+        let [a, b, c] = matmul.matrices.map(|matrix| placed(gpu, self.places, matrix.buffer));
+        Ok(Some((matmul, [a?, b?, c?])))
     }
 }
 

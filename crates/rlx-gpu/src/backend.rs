@@ -10,9 +10,10 @@ use rlx_ir::clock::Instant;
 use rlx_ir::lir::Step;
 use rlx_ir::{ErrorKind, LirModule, Result};
 use rlx_kernel::{KernelTarget, Launches};
-use rlx_opt::{CompileOptions, Target};
+use rlx_opt::{CompileOptions, Numerics, Target};
 
 use crate::api::GpuApi;
+use crate::blas::BlasTarget;
 use crate::device::{KERNELS, KernelDevice, Program, program};
 use crate::dispatch;
 use crate::open::Transfers;
@@ -109,7 +110,7 @@ impl<G: GpuApi> GpuBackend<G> {
     /// # Errors
     /// As [`Backend::compile`].
     pub fn compile_for(&self, lir: Arc<LirModule>, target: KernelTarget) -> Result<Box<dyn ExecutableGraph>> {
-        make(self.gpu()?, target, lir, &Tuning::default())
+        make(self.gpu()?, target, lir, &Tuning::default(), false)
     }
 
     /// Opens the device and runs the probe's kernel, awaiting both; afterwards [`Backend::probe`] and everything else find it open.
@@ -132,6 +133,12 @@ impl<G: GpuApi> GpuBackend<G> {
 
     fn gpu(&self) -> Result<Arc<G>> {
         G::open(&self.which)
+    }
+
+    /// The vendor's BLAS, or why there is none, where these options allow its bits.
+    fn blas(gpu: &G, options: &CompileOptions) -> Option<std::result::Result<&'static str, String>> {
+        let library = if options.numerics == Numerics::Fast { gpu.blas() } else { None };
+        Some(library?.map_err(|missing| missing.message().to_owned()))
     }
 
     fn kernel_target(&self, opened: Option<&G>) -> KernelTarget {
@@ -158,9 +165,14 @@ impl<G: GpuApi> Backend for GpuBackend<G> {
         G::registry().opened(&self.which).map_or(Ok(()), |gpu| gpu.wait())
     }
 
-    fn target(&self, _: &CompileOptions) -> Result<Arc<dyn Target>> {
+    fn target(&self, options: &CompileOptions) -> Result<Arc<dyn Target>> {
         // Without the device, what every device has: graphs can be checked against it all the same.
-        Ok(Arc::new(self.kernel_target(self.gpu().ok().as_deref())))
+        let gpu = self.gpu().ok();
+        let kernels = self.kernel_target(gpu.as_deref());
+        Ok(match gpu.and_then(|gpu| Self::blas(&gpu, options)) {
+            Some(library) => Arc::new(BlasTarget { kernels, library }),
+            None => Arc::new(kernels),
+        })
     }
 
     fn compile(&self, lir: Arc<LirModule>, options: &CompileOptions) -> Result<Box<dyn ExecutableGraph>> {
@@ -176,9 +188,10 @@ impl<G: GpuApi> Backend for GpuBackend<G> {
         let gpu = self.gpu()?;
         let target = self.kernel_target(Some(&*gpu));
         let target = KernelTarget { pool: target.pool.for_options(options), ..target };
+        let blas = matches!(Self::blas(&gpu, options), Some(Ok(_)));
         match cache.code.iter().find(|part| G::STORES_KERNELS && part.name == KERNELS) {
-            Some(part) => read(gpu, target, lir, &part.bytes),
-            None => make(gpu, target, lir, &cache.tuning),
+            Some(part) => read(gpu, target, lir, &part.bytes, blas),
+            None => make(gpu, target, lir, &cache.tuning, blas),
         }
     }
 
@@ -203,13 +216,14 @@ fn make<G: GpuApi>(
     target: KernelTarget,
     lir: Arc<LirModule>,
     tuning: &Tuning,
+    blas: bool,
 ) -> Result<Box<dyn ExecutableGraph>> {
     rlx_opt::verify_lir::verify_program(&lir, &target)?;
     let started = Instant::now();
     let launches = Launches::of(&lir, &target, &|step| dispatch::variant(step, &lir, &target, tuning))?;
     let (count, took) = (launches.kernels.len(), started.elapsed());
     tracing::debug!(module = %lir.name, kernels = count, ?took, "made kernels");
-    executable(program(gpu, target, lir, launches, false)?)
+    executable(program(gpu, target, lir, launches, false, blas)?)
 }
 
 /// Compiles by the kernels that another executable of the module left.
@@ -218,13 +232,14 @@ fn read<G: GpuApi>(
     target: KernelTarget,
     lir: Arc<LirModule>,
     kernels: &[u8],
+    blas: bool,
 ) -> Result<Box<dyn ExecutableGraph>> {
     rlx_opt::verify_lir::verify_program(&lir, &target)?;
     let started = Instant::now();
     let launches = Launches::from_bytes(kernels, &lir, &target)?;
     let (count, took) = (launches.kernels.len(), started.elapsed());
     tracing::debug!(module = %lir.name, kernels = count, ?took, "read kernels");
-    let program = program(Arc::clone(&gpu), target, lir, launches, true).map_err(|e| {
+    let program = program(Arc::clone(&gpu), target, lir, launches, true, blas).map_err(|e| {
         // Kernels that are made here compile: it is the file's fault, unless the device is gone.
         let rejected = matches!(e.kind(), ErrorKind::Device | ErrorKind::Internal) && gpu.alive().is_ok();
         let message = || format!("stored kernels: {}", e.message());

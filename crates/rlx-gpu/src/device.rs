@@ -15,6 +15,7 @@ use rlx_kernel::{KernelTarget, Launches};
 use rlx_opt::PoolSpec;
 
 use crate::api::{GpuApi, Usage};
+use crate::blas::StepMatMul;
 use crate::dispatch::{self, ConstantLayout, ConstantPlace, Dispatches, FAULT_BYTES};
 use crate::flights::{Fault, Flights, IN_FLIGHT, InitReport};
 use crate::memory::{self, Buffer};
@@ -42,7 +43,8 @@ pub(crate) struct KernelDevice<G: GpuApi> {
     init_fault: OnceLock<Error>,
 }
 
-/// Compiles every kernel and copies the constants to the device. `guarded` says whether the launches come from a file.
+/// Compiles every kernel and copies the constants to the device. `guarded` says whether the launches come from a file, `blas` whether the
+/// vendor's library may do matmuls.
 ///
 /// # Errors
 /// A kernel that the driver rejects, memory that cannot be had.
@@ -52,6 +54,7 @@ pub(crate) fn program<G: GpuApi>(
     lir: Arc<LirModule>,
     launches: Launches,
     guarded: bool,
+    blas: bool,
 ) -> Result<Program<G>> {
     let codes = gpu.shared().kernels(&*gpu, &launches.kernels, guarded);
     let codes = codes.map_err(|(at, e)| dispatch::rejected(&launches, &lir, at, e, gpu.name()))?;
@@ -71,7 +74,9 @@ pub(crate) fn program<G: GpuApi>(
     Program::new(lir, device, &machine, |_, lir, at, step, table| {
         let launches = if at.init { &launches.init } else { &launches.run };
         let number = &mut numbers[usize::from(at.init)];
-        Ok(Arc::new(dispatch::prepare(step, lir, &launches[at.index], &codes, number, table)))
+        let mut dispatches = dispatch::prepare(step, lir, &launches[at.index], &codes, number, table);
+        dispatches.matmul = if blas { StepMatMul::of(step, &lir.graph, table) } else { None };
+        Ok(Arc::new(dispatches))
     })
 }
 

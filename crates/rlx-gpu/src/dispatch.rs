@@ -20,6 +20,8 @@ use rlx_kernel::render;
 use rlx_kernel::stored::{Launches, StepLaunches};
 use rlx_kernel::{Arg, KernelTarget, Launch, UniformArg, grid, step_variants};
 
+use crate::blas::{MatMul, StepMatMul};
+
 /// One dispatch.
 #[derive(Debug)]
 pub struct Dispatch<C> {
@@ -69,6 +71,8 @@ pub struct Dispatches<C> {
     views: Vec<ViewCheck>,
     /// The elements of the buffers it writes.
     outputs: Vec<Ex>,
+    /// What a BLAS may do in place of `list`.
+    pub(crate) matmul: Option<StepMatMul>,
 }
 
 impl<C> Dispatches<C> {
@@ -95,7 +99,7 @@ pub fn prepare<C: Clone>(
     let operands = step.inputs.iter().chain(&step.outputs);
     let views = operands.map(|o| ViewCheck::new(o, &lir.buffers[o.buffer.index()], table)).collect();
     let elements = step.outputs.iter().map(|o| table.add(lir.buffers[o.buffer.index()].elements));
-    Dispatches { list, views, outputs: elements.collect() }
+    Dispatches { list, views, outputs: elements.collect(), matmul: None }
 }
 
 fn dispatch<C>(
@@ -174,6 +178,8 @@ pub struct Bound<C> {
     /// The first dispatch of each step.
     first: Vec<usize>,
     limits: BoundLimits,
+    /// The matmul of each step that a BLAS may do; `None` where there is nothing to do, too.
+    pub matmuls: Vec<Option<MatMul>>,
     /// The workgroups of each dispatch; `None` where there is nothing to do.
     pub grids: Vec<Grid>,
     /// The uniforms of all dispatches, as they are to be on the device.
@@ -221,6 +227,7 @@ impl<C> Bound<C> {
         rlx_ir::sort::sort(&mut used);
         used.dedup();
         Ok(Bound {
+            matmuls: like.map_or_else(|| vec![None; list.len()], |like| like.matmuls.clone()),
             steps: list,
             first,
             limits,
@@ -241,6 +248,8 @@ impl<C> Bound<C> {
         let step = &self.steps[at];
         step.views.iter().try_for_each(|view| view.holds(values))?;
         let idle = step.is_idle(values);
+        let matmul = step.matmul.as_ref().filter(|_| !idle);
+        self.matmuls[at] = matmul.and_then(|matmul| matmul.bind(values));
         for (dispatch, at) in step.list.iter().zip(self.first[at]..) {
             self.grids[at] = None;
             if idle {

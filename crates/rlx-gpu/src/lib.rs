@@ -12,6 +12,7 @@
 //! | [`open`] | devices that the process has opened, and what executables on one share: kernels, weights, the memory limit |
 //! | [`memory`] | buffers that count towards the memory limit, and copies of them |
 //! | [`mod@dispatch`] | a module's launches as dispatches, their uniforms and workgroups, constants, fault records |
+//! | [`blas`] | matmuls that a BLAS of the vendor does |
 //! | `device` | a module on a device: the executor's [`DeviceApi`](rlx_backend::DeviceApi) |
 //! | `sequence` | steps bound to numbers and memory |
 //! | [`signal`] | waiting, for devices that call back |
@@ -29,6 +30,7 @@
 
 pub mod api;
 pub mod backend;
+pub mod blas;
 mod device;
 pub mod dispatch;
 mod flights;
@@ -41,7 +43,9 @@ pub mod signal;
 mod timing;
 pub mod which;
 
-pub use api::{Arrival, Back, Bindings, GpuApi, HostMemory, Job, Limits, Submission, Times, Usage};
+pub use api::{
+    Arrival, Back, Bindings, BoundMatMul, GpuApi, HostMemory, Job, Limits, Submission, Times, Usage,
+};
 pub use backend::GpuBackend;
 pub use health::{Health, out_of_memory};
 pub use memory::Buffer;

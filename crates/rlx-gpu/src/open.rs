@@ -119,6 +119,11 @@ impl<G: GpuApi> Shared<G> {
         self.budget.reserve(bytes)
     }
 
+    /// The most bytes of device memory that may be used, where that is limited.
+    pub fn most_memory(&self) -> Option<u64> {
+        self.limits.max_memory_bytes
+    }
+
     /// Bytes of device memory in use.
     pub fn memory_in_use(&self) -> u64 {
         self.budget.used()

@@ -110,7 +110,7 @@ pub enum Numerics {
     /// No optimisation changes a bit of the result of the graph as written.
     Strict,
     /// Reassociation and other changes within rounding error are allowed, by rules that depend on shape
-    /// and device only.
+    /// and device only; which of its vendor's libraries are installed counts as the device's.
     #[default]
     Fast,
 }

@@ -63,6 +63,10 @@ impl GpuApi for Gpu {
         Limits { most_bound, most_buffer, uniform_align: UNIFORM_ALIGN, most_uniforms: u64::MAX }
     }
 
+    fn blas(&self) -> Option<Result<&'static str>> {
+        Some(self.blas_library()?.map(|library| library.name()))
+    }
+
     fn wait(&self) -> Result<()> {
         self.alive()?;
         self.checked("waiting for the device", self.context.wait())

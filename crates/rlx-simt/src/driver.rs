@@ -119,7 +119,7 @@ impl Context {
     }
 
     /// Calls `f` with the context current in this thread.
-    fn with<T>(&self, f: impl FnOnce(&Driver) -> Outcome<T>) -> Outcome<T> {
+    pub(crate) fn with<T>(&self, f: impl FnOnce(&Driver) -> Outcome<T>) -> Outcome<T> {
         let driver = self.driver();
         // SAFETY: the context is retained, the device is the driver's.
         let entered = unsafe {
@@ -147,7 +147,7 @@ impl Context {
     }
 
     /// Frees something, after the work that may use it; nothing is left to free of a context that is lost.
-    fn free(&self, free: impl FnOnce(&Driver) -> Outcome<()>) {
+    pub(crate) fn free(&self, free: impl FnOnce(&Driver) -> Outcome<()>) {
         let idle = self.done.load(Ordering::Acquire) >= self.given.load(Ordering::Acquire);
         let freed = if self.health.lost().is_some() {
             Ok(())
@@ -311,6 +311,17 @@ pub(crate) enum Command<'c> {
     Clear(Part),
     /// A kernel over a grid of workgroups, with the addresses of its arguments.
     Launch { code: &'c Code, grid: (u32, u32), workgroup: u32, arguments: Vec<DevicePtr> },
+    /// What a library does: a matmul, say.
+    Call(&'c dyn LibraryCall),
+}
+
+/// A call of a library that gives a stream work.
+pub(crate) trait LibraryCall {
+    /// Makes it.
+    ///
+    /// # Safety
+    /// The stream is of the context that the call's memory is of.
+    unsafe fn issue(&self, stream: Handle) -> Outcome<()>;
 }
 
 impl Command<'_> {
@@ -320,6 +331,8 @@ impl Command<'_> {
         match self {
             // SAFETY: memory of the context.
             Command::Clear(part) => unsafe { driver.fill(part.at, 0, part.bytes, stream) },
+            // SAFETY: memory of the context.
+            Command::Call(call) => unsafe { call.issue(stream) },
             Command::Launch { code, grid, workgroup, arguments } => {
                 let mut bytes = size_of_val(arguments.as_slice());
                 // The arguments as one buffer with its size, so that the driver can compare that with what the kernel takes.

@@ -8,14 +8,15 @@ use std::sync::{Arc, LazyLock, Mutex};
 use rlx_backend::libraries;
 use rlx_backend::pipelines::Kept;
 use rlx_driver::Device;
-use rlx_gpu::{GpuApi, Shared, locked};
+use rlx_gpu::{Buffer, GpuApi, Shared, Usage, locked};
 use rlx_ir::{Error, ErrorKind, Result};
 
+use crate::blas::{Handles, WORKSPACE};
 use crate::compile;
 use crate::driver::{Attribute, Context};
-use crate::load::Libraries;
+use crate::load::{BlasLibrary, Libraries};
 use crate::memory::Staging;
-use crate::table::{Fault, Vendor};
+use crate::table::{Class, Fault, Vendor};
 
 /// Which GPU, and where the vendor's libraries are.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -25,11 +26,14 @@ pub struct Options {
     pub folders: Vec<PathBuf>,
     /// The GPU's number as the driver counts, from 0.
     pub ordinal: usize,
+    /// Whether the vendor's library for matmuls (cuBLASLt, hipBLASLt) is used, where it is installed and the numerics of a compilation are
+    /// `Fast`. Under `Strict` it is never loaded.
+    pub blas: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { folders: libraries::folders(), ordinal: 0 }
+        Options { folders: libraries::folders(), ordinal: 0, blas: true }
     }
 }
 
@@ -52,17 +56,12 @@ pub struct Gpu {
     /// Code objects of earlier processes.
     pub(crate) kept: Option<Kept>,
     pub(crate) staging: Mutex<Staging>,
+    /// What [`Options::blas`] says.
+    uses_blas: bool,
+    /// The library for matmuls and its workspace, from the first one on.
+    blas: Mutex<Option<(Arc<Handles>, Buffer<Gpu>)>>,
     pub(crate) shared: Shared<Gpu>,
 }
-
-/// Whether the driver gives the context up with this error: nothing of it works any more. Both vendors have the same numbers.
-fn is_fatal(code: i32) -> bool {
-    // Deinitialised; uncorrectable memory or link, a fault contained to this process; the address, launch, assertion, stack,
-    // instruction and memory faults of kernels; timeout; context destroyed; unknown.
-    matches!(code, 4 | 46 | 214 | 220 | 226 | 700 | 702 | 709 | 710 | 714..=719 | 721 | 999)
-}
-
-const OUT_OF_MEMORY: i32 = 2;
 
 impl Gpu {
     fn libraries(device: Device, options: &Options) -> Result<(Arc<Libraries>, usize)> {
@@ -88,7 +87,7 @@ impl Gpu {
     /// The device's context: the one that is open, or a new one, where there is none or it was lost.
     fn context(which: &Which, libraries: &Arc<Libraries>) -> std::result::Result<Arc<Context>, Fault> {
         let mut contexts = locked(&CONTEXTS);
-        let of = (which.device, which.options.clone());
+        let of = (which.device, Options { blas: true, ..which.options.clone() });
         let before = contexts.get(&of);
         if let Some(context) = before.filter(|context| context.health.lost().is_none()) {
             return Ok(Arc::clone(context));
@@ -131,10 +130,38 @@ impl Gpu {
             shared_bytes: shared as usize,
             kept: Kept::of(device.feature(), &[&machine]),
             staging: Mutex::default(),
+            uses_blas: which.options.blas,
+            blas: Mutex::default(),
             shared: Shared::new(Arc::clone(&context.health), which.limits),
             machine,
             context,
         })
+    }
+
+    /// The library for matmuls, where it may be used: loaded, or why it is not there.
+    pub(crate) fn blas_library(&self) -> Option<Result<&Arc<BlasLibrary>>> {
+        self.uses_blas.then(|| self.context.libraries.blas())
+    }
+
+    /// The library with a handle and a workspace of this device's. Under a limit on memory the workspace is an eighth of that at most: what
+    /// there is of it may decide which algorithm is found, so it follows from the options alone.
+    ///
+    /// # Errors
+    /// What the library reports, or no memory for the workspace.
+    pub(crate) fn blas_handles(&self, library: &Arc<BlasLibrary>) -> Result<Arc<Handles>> {
+        let mut opened = locked(&self.blas);
+        if let Some((handles, _)) = &*opened {
+            return Ok(Arc::clone(handles));
+        }
+        let most =
+            self.shared.most_memory().map_or(usize::MAX, |most| usize::try_from(most / 8).unwrap_or(0));
+        let name = library.name();
+        let workspace =
+            Buffer::new(self, WORKSPACE.min(most), Usage::Storage, &format!("the workspace of {name}"))?;
+        let handles = Handles::open(&self.context, library, workspace.whole());
+        let handles = Arc::new(self.checked(format_args!("opening {name}"), handles)?);
+        *opened = Some((Arc::clone(&handles), workspace));
+        Ok(handles)
     }
 
     /// What the driver reported, as an error; `what` says what was being done.
@@ -142,17 +169,14 @@ impl Gpu {
     /// # Errors
     /// [`ErrorKind::OutOfMemory`] or [`ErrorKind::Device`].
     pub(crate) fn checked<T>(&self, what: impl Display, outcome: std::result::Result<T, Fault>) -> Result<T> {
-        outcome.map_err(|fault| {
-            if fault.code == OUT_OF_MEMORY {
-                return self.out_of_memory(&format!("{what}: {fault}"));
-            }
-            if is_fatal(fault.code) {
+        outcome.map_err(|fault| match fault.class {
+            Class::OutOfMemory => self.out_of_memory(&format!("{what}: {fault}")),
+            Class::Fatal => {
                 self.shared.health.lose(fault.to_string());
-                return self
-                    .error(ErrorKind::Device, format!("{what}: the device was lost: {fault}"))
-                    .with_hint("compile again: the device is then opened again");
+                self.error(ErrorKind::Device, format!("{what}: the device was lost: {fault}"))
+                    .with_hint("compile again: the device is then opened again")
             }
-            self.error(ErrorKind::Device, format!("{what}: {fault}"))
+            Class::Plain => self.error(ErrorKind::Device, format!("{what}: {fault}")),
         })
     }
 }

@@ -6,6 +6,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | `table` | the functions of both vendors, a row each |
+//! | `blas` | matmuls by cuBLASLt or hipBLASLt, where numerics allow them |
 //! | `load` | where the libraries are, and how to get them |
 //! | `driver` | the driver's things as values: context and stream, memory, events, graphs |
 //! | `compile` | C to code objects by NVRTC or hiprtc |
@@ -24,6 +25,9 @@
 #![deny(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+// Calls into the vendors' library for matmuls.
+#[allow(unsafe_code)]
+mod blas;
 // Calls into the vendors' compiler.
 #[allow(unsafe_code)]
 mod compile;
@@ -44,7 +48,7 @@ mod table;
 
 pub use gpu::{Gpu, Options, gpu_count};
 pub use rlx_gpu::Lowered;
-pub use table::{COMPILER, DRIVER, Row, Vendor};
+pub use table::{BLAS, COMPILER, DRIVER, Row, Vendor};
 
 /// A GPU of NVIDIA's ([`Device::Cuda`]) or AMD's ([`Device::Rocm`]) by the vendor's own driver and compiler, which are loaded at run
 /// time: first from the folders that [`Options::folders`] names. Without [`Options::ordinal`] it is the first GPU.

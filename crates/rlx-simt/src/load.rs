@@ -1,13 +1,13 @@
 //! Where the vendors' libraries are, and what to say where they are not.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 
 use libloading::Library;
 use rlx_driver::Device;
 use rlx_ir::{Error, ErrorKind, Result};
 
-use crate::table::{Compiler, Driver, Vendor};
+use crate::table::{Blas, Compiler, Driver, Vendor};
 
 /// A library: what it is called, and how to get it.
 struct Wanted {
@@ -16,6 +16,14 @@ struct Wanted {
     /// File names, the newest version first.
     files: &'static [&'static str],
     hint: &'static str,
+}
+
+impl Wanted {
+    /// The error for a library without function `name`.
+    fn lacks(&self, device: Device, name: &str) -> Error {
+        let message = format!("{} is too old: it has no {name}", self.name);
+        Error::new(ErrorKind::DeviceUnavailable, message).with_device(device.name()).with_hint(self.hint)
+    }
 }
 
 const CUDA_DRIVER: Wanted = Wanted {
@@ -54,11 +62,63 @@ const HIPRTC: Wanted = Wanted {
     hint: "install ROCm's runtime compiler (Debian: libhiprtc-builtins5), or name its folder in RLX_LIBRARY_PATH",
 };
 
+const CUBLASLT: Wanted = Wanted {
+    name: "cuBLASLt",
+    files: if cfg!(windows) {
+        &["cublasLt64_13.dll", "cublasLt64_12.dll"]
+    } else {
+        &["libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"]
+    },
+    hint: "install the CUDA toolkit, or cuBLAS alone (pip install nvidia-cublas), and name its folder in RLX_LIBRARY_PATH",
+};
+
+const HIPBLASLT: Wanted = Wanted {
+    name: "hipBLASLt",
+    files: if cfg!(windows) {
+        &["libhipblaslt.dll", "hipblaslt.dll"]
+    } else {
+        &["libhipblaslt.so.1", "libhipblaslt.so.0", "libhipblaslt.so"]
+    },
+    hint: "install hipBLASLt (a package of ROCm 6 and later), or name its folder in RLX_LIBRARY_PATH",
+};
+
+/// A vendor's library for matmuls.
+pub(crate) struct BlasLibrary {
+    pub(crate) vendor: Vendor,
+    pub(crate) functions: Blas,
+    /// Keeps the functions where they are.
+    _file: Library,
+}
+
+impl BlasLibrary {
+    /// What it is called.
+    pub(crate) fn name(&self) -> &'static str {
+        Self::wanted(self.vendor).name
+    }
+
+    fn wanted(vendor: Vendor) -> Wanted {
+        match vendor {
+            Vendor::Cuda => CUBLASLT,
+            Vendor::Hip => HIPBLASLT,
+        }
+    }
+
+    fn load(device: Device, vendor: Vendor, folders: &[PathBuf]) -> Result<Arc<BlasLibrary>> {
+        let wanted = Self::wanted(vendor);
+        let file = open(device, vendor, &wanted, folders)?;
+        let functions = Blas::load(&file, vendor).map_err(|name| wanted.lacks(device, name))?;
+        Ok(Arc::new(BlasLibrary { vendor, functions, _file: file }))
+    }
+}
+
 /// A vendor's driver and compiler.
 pub(crate) struct Libraries {
     pub(crate) vendor: Vendor,
     pub(crate) driver: Driver,
     pub(crate) compiler: Compiler,
+    device: Device,
+    folders: Vec<PathBuf>,
+    blas: OnceLock<Result<Arc<BlasLibrary>>>,
     /// Keep the functions where they are.
     _files: [Library; 2],
 }
@@ -93,20 +153,31 @@ impl Libraries {
         };
         let [driver_file, compiler_file] =
             [open(device, vendor, &driver, folders)?, open(device, vendor, &compiler, folders)?];
-        let lacks = |wanted: &Wanted, name: &str| {
-            let message = format!("{} is too old: it has no {name}", wanted.name);
-            Error::new(ErrorKind::DeviceUnavailable, message)
-                .with_device(device.name())
-                .with_hint(wanted.hint)
-        };
         let libraries = Arc::new(Libraries {
             vendor,
-            driver: Driver::load(&driver_file, vendor).map_err(|name| lacks(&driver, name))?,
-            compiler: Compiler::load(&compiler_file, vendor).map_err(|name| lacks(&compiler, name))?,
+            driver: Driver::load(&driver_file, vendor).map_err(|name| driver.lacks(device, name))?,
+            compiler: Compiler::load(&compiler_file, vendor).map_err(|name| compiler.lacks(device, name))?,
+            device,
+            folders: folders.to_vec(),
+            blas: OnceLock::new(),
             _files: [driver_file, compiler_file],
         });
         loaded.push((vendor, folders.to_vec(), Arc::clone(&libraries)));
         Ok(libraries)
+    }
+
+    /// The library for matmuls, loaded at first use.
+    ///
+    /// # Errors
+    /// [`ErrorKind::DeviceUnavailable`] naming what is missing and how to get it.
+    pub(crate) fn blas(&self) -> Result<&Arc<BlasLibrary>> {
+        let load = || BlasLibrary::load(self.device, self.vendor, &self.folders);
+        let loaded = self.blas.get_or_init(|| {
+            load().inspect_err(|missing| {
+                tracing::warn!(device = %self.device, %missing, "matmuls run on the device's own kernels");
+            })
+        });
+        loaded.as_ref().map_err(Error::clone)
     }
 }
 

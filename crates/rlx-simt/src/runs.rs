@@ -3,6 +3,7 @@
 use rlx_gpu::{Arrival, Back, Bindings, GpuApi, HostMemory, Submission};
 use rlx_ir::Result;
 
+use crate::blas::Ready;
 use crate::driver::{Command, Event, Graph, Part, Pinned};
 use crate::gpu::Gpu;
 use crate::table::DevicePtr;
@@ -13,6 +14,8 @@ pub struct Link {
     /// Whether they ran on it before.
     ran: bool,
     graph: Option<Graph>,
+    /// What the vendor's library does, by step; made once.
+    matmuls: Option<Vec<Option<Ready>>>,
 }
 
 /// What comes back of a run: pinned memory that the device copies to, and an event behind the copies.
@@ -51,19 +54,44 @@ impl Gpu {
         Ok(Pages { memory, copied: self.checked("an event", self.context.event())? })
     }
 
+    /// The matmuls that the vendor's library does of these steps.
+    fn matmuls(&self, bindings: &Bindings<'_, Gpu>) -> Result<Vec<Option<Ready>>> {
+        (0..bindings.bound.matmuls.len()).map(|step| self.matmul(bindings, step)).collect()
+    }
+
+    fn matmul(&self, bindings: &Bindings<'_, Gpu>, step: usize) -> Result<Option<Ready>> {
+        let Some((matmul, memory)) = bindings.matmul(self, step)? else { return Ok(None) };
+        let Some(library) = self.blas_library() else { return Ok(None) };
+        let handles = self.blas_handles(library?)?;
+        let ready = handles.ready(matmul, memory.map(|part| *part));
+        self.checked("preparing a matmul", ready)
+    }
+
     /// The commands of all steps; the fault record is cleared first.
-    fn commands<'s>(&self, bindings: &Bindings<'s, Gpu>) -> Result<Vec<Command<'s>>> {
+    fn commands<'s>(
+        &self,
+        bindings: &Bindings<'s, Gpu>,
+        matmuls: &'s [Option<Ready>],
+    ) -> Result<Vec<Command<'s>>> {
         let mut commands = vec![Command::Clear(*bindings.faults)];
-        let dispatches = bindings.bound.dispatches().zip(&bindings.bound.grids).enumerate();
-        for (at, (dispatch, grid)) in dispatches {
-            let Some(grid) = *grid else { continue };
-            let arguments = bindings.ranges(self, at, dispatch, |range| range.at)?;
-            commands.push(Command::Launch {
-                code: &dispatch.code,
-                grid,
-                workgroup: dispatch.workgroup,
-                arguments,
-            });
+        let mut dispatches = bindings.bound.dispatches().zip(&bindings.bound.grids).enumerate();
+        for (step, matmul) in bindings.bound.steps().zip(matmuls) {
+            let own = dispatches.by_ref().take(step.len());
+            if let Some(ready) = matmul {
+                own.for_each(drop);
+                commands.push(Command::Call(ready));
+                continue;
+            }
+            for (at, (dispatch, grid)) in own {
+                let Some(grid) = *grid else { continue };
+                let arguments = bindings.ranges(self, at, dispatch, |range| range.at)?;
+                commands.push(Command::Launch {
+                    code: &dispatch.code,
+                    grid,
+                    workgroup: dispatch.workgroup,
+                    arguments,
+                });
+            }
         }
         Ok(commands)
     }
@@ -75,17 +103,21 @@ impl Gpu {
     pub(crate) fn give(&self, link: &mut Link, work: Submission<'_, Gpu>) -> Result<()> {
         self.alive()?;
         let what = format_args!("running {:?}", work.name);
-        if !link.ran {
-            let commands = self.commands(&work.bindings)?;
-            self.checked(what, self.context.commands(&commands))?;
-            link.ran = true;
+        let Link { ran, graph, matmuls } = link;
+        if let Some(graph) = graph {
+            self.checked(what, self.context.replay(graph))?;
         } else {
-            if link.graph.is_none() {
-                let graph = self.context.capture(&self.commands(&work.bindings)?);
-                link.graph = Some(self.checked(what, graph)?);
-            }
-            if let Some(graph) = &link.graph {
-                self.checked(what, self.context.replay(graph))?;
+            let matmuls = match matmuls {
+                Some(ready) => ready,
+                none => none.insert(self.matmuls(&work.bindings)?),
+            };
+            let commands = self.commands(&work.bindings, matmuls)?;
+            if *ran {
+                let recorded = self.checked(what, self.context.capture(&commands))?;
+                self.checked(what, self.context.replay(graph.insert(recorded)))?;
+            } else {
+                self.checked(what, self.context.commands(&commands))?;
+                *ran = true;
             }
         }
         work.back.map_or(Ok(()), |back| self.give_copies(&back, "copying the outputs"))

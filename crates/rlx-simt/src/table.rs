@@ -1,5 +1,5 @@
-//! The vendors' functions that this crate calls: one table for the driver, one for the compiler, each row with the name that CUDA
-//! and HIP have for a function, and its signature. Loading, calling with a check of the status, and the list that tests hold
+//! The vendors' functions that this crate calls: one table for the driver, one for the compiler, one for the library for matmuls, each row
+//! with the name that CUDA and HIP have for a function, and its signature. Loading, calling with a check of the status, and the list that tests hold
 //! against the vendors' headers are all made of the rows.
 //!
 //! A vendor that has no such function has `-` in its place; calling it there is an error like any other.
@@ -32,6 +32,39 @@ pub(crate) struct Fault {
     pub(crate) code: Status,
     /// What the vendor says of the code; filled in where it can be asked.
     pub(crate) meaning: String,
+    /// What follows from it; told with the meaning.
+    pub(crate) class: Class,
+}
+
+/// What follows from a fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Class {
+    /// The call did nothing.
+    #[default]
+    Plain,
+    /// There was no memory for it.
+    OutOfMemory,
+    /// The driver gives the context up: nothing of it works any more.
+    Fatal,
+}
+
+impl Class {
+    /// Of a code of the driver's. Both vendors have the same numbers.
+    fn of_driver(code: Status) -> Class {
+        match code {
+            2 => Class::OutOfMemory,
+            // Deinitialised; uncorrectable memory or link, a fault contained to this process; the address, launch, assertion, stack,
+            // instruction and memory faults of kernels; timeout; context destroyed; unknown.
+            4 | 46 | 214 | 220 | 226 | 700 | 702 | 709 | 710 | 714..=719 | 721 | 999 => Class::Fatal,
+            _ => Class::Plain,
+        }
+    }
+}
+
+impl Fault {
+    fn of(function: &'static str, code: Status) -> Fault {
+        Fault { function, code, meaning: String::new(), class: Class::Plain }
+    }
 }
 
 impl fmt::Display for Fault {
@@ -98,13 +131,13 @@ macro_rules! functions {
                 #[allow(clippy::too_many_arguments, reason = "they are the vendor's")]
                 pub(crate) unsafe fn $name(&self, $($arg: $ty),*) -> Result<(), Fault> {
                     let function = if self.vendor == Vendor::Cuda { $cuda } else { $hip };
-                    let absent = || Fault { function, code: -1, meaning: "the vendor has no such function".into() };
+                    let absent = || Fault { meaning: "the vendor has no such function".into(), ..Fault::of(function, -1) };
                     let call = self.$name.ok_or_else(absent)?;
                     // SAFETY: the signature is the vendor's (tests compare the rows with the headers), and the caller answers
                     // for the arguments.
                     match unsafe { call($($arg),*) } {
                         0 => Ok(()),
-                        code => Err(Fault { function, code, meaning: String::new() }),
+                        code => Err(Fault::of(function, code)),
                     }
                 }
             )*
@@ -189,9 +222,40 @@ functions! {
     destroy = "nvrtcDestroyProgram", "hiprtcDestroyProgram" (program: *mut Handle);
 }
 
+functions! {
+    /// The library for matmuls: cuBLASLt, or hipBLASLt. It has numbers of its own for errors.
+    Blas, BLAS;
+    create = "cublasLtCreate", "hipblasLtCreate" (handle: *mut Handle);
+    destroy = "cublasLtDestroy", "hipblasLtDestroy" (handle: Handle);
+    matmul_create = "cublasLtMatmulDescCreate", "hipblasLtMatmulDescCreate" (matmul: *mut Handle, compute: c_int, scale: c_int);
+    matmul_set = "cublasLtMatmulDescSetAttribute", "hipblasLtMatmulDescSetAttribute" (
+        matmul: Handle, attribute: c_int, value: *const c_void, bytes: usize);
+    matmul_destroy = "cublasLtMatmulDescDestroy", "hipblasLtMatmulDescDestroy" (matmul: Handle);
+    layout_create = "cublasLtMatrixLayoutCreate", "hipblasLtMatrixLayoutCreate" (
+        layout: *mut Handle, element: c_int, rows: u64, columns: u64, leading: i64);
+    layout_set = "cublasLtMatrixLayoutSetAttribute", "hipblasLtMatrixLayoutSetAttribute" (
+        layout: Handle, attribute: c_int, value: *const c_void, bytes: usize);
+    layout_destroy = "cublasLtMatrixLayoutDestroy", "hipblasLtMatrixLayoutDestroy" (layout: Handle);
+    preference_create = "cublasLtMatmulPreferenceCreate", "hipblasLtMatmulPreferenceCreate" (preference: *mut Handle);
+    preference_set = "cublasLtMatmulPreferenceSetAttribute", "hipblasLtMatmulPreferenceSetAttribute" (
+        preference: Handle, attribute: c_int, value: *const c_void, bytes: usize);
+    preference_destroy = "cublasLtMatmulPreferenceDestroy", "hipblasLtMatmulPreferenceDestroy" (preference: Handle);
+    heuristic = "cublasLtMatmulAlgoGetHeuristic", "hipblasLtMatmulAlgoGetHeuristic" (
+        handle: Handle, matmul: Handle, a: Handle, b: Handle, c: Handle, d: Handle, preference: Handle, most: c_int,
+        found: *mut c_void, count: *mut c_int);
+    matmul = "cublasLtMatmul", "hipblasLtMatmul" (
+        handle: Handle, matmul: Handle, alpha: *const c_void, a: DevicePtr, a_layout: Handle, b: DevicePtr, b_layout: Handle,
+        beta: *const c_void, c: DevicePtr, c_layout: Handle, d: DevicePtr, d_layout: Handle, algorithm: *const c_void,
+        workspace: DevicePtr, bytes: usize, stream: Handle);
+}
+
 impl Driver {
-    /// The same fault with the vendor's name and text for its code.
+    /// The same fault with the vendor's name and text for its code, and what follows from it. One that was explained stays as it is.
     pub(crate) fn explained(&self, fault: Fault) -> Fault {
+        if !fault.meaning.is_empty() {
+            return fault;
+        }
+        let fault = Fault { class: Class::of_driver(fault.code), ..fault };
         let read = |text: *const c_char| {
             // SAFETY: the drivers give a static, terminated string, or null.
             (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())

@@ -17,7 +17,14 @@ use rlx_simt::{Lowered, Options, SimtBackend};
 pub const DEVICES: [Device; 2] = [Device::Cuda, Device::Rocm];
 
 /// What the vendors call the libraries.
-const NAMES: [&str; 4] = ["libcuda.so.1", "libnvrtc.so.13", "libamdhip64.so.7", "libhiprtc.so.7"];
+const NAMES: [&str; 6] = [
+    "libcuda.so.1",
+    "libnvrtc.so.13",
+    "libcublasLt.so.13",
+    "libamdhip64.so.7",
+    "libhiprtc.so.7",
+    "libhipblaslt.so.1",
+];
 
 /// A folder in which the fake driver has the vendors' names.
 pub fn fake_folder() -> &'static Path {
@@ -37,9 +44,14 @@ pub fn fake_folder() -> &'static Path {
     &FOLDER
 }
 
-/// The fake driver's GPU number `ordinal`.
+/// The fake driver's GPU number `ordinal`, whose own kernels do everything.
 pub fn options(ordinal: usize) -> Options {
-    Options { folders: vec![fake_folder().to_owned()], ordinal }
+    Options { folders: vec![fake_folder().to_owned()], ordinal, blas: false }
+}
+
+/// The fake GPU number `ordinal` with the vendor's library for matmuls.
+pub fn fake_with_blas(device: Device, ordinal: usize) -> SimtBackend {
+    SimtBackend::new(device).with_options(Options { blas: true, ..options(ordinal) })
 }
 
 /// The fake GPU number `ordinal`.
@@ -110,9 +122,17 @@ impl Fake {
 
     /// How many calls this thread made.
     pub fn calls(&self) -> u64 {
-        // SAFETY: the library declares it so.
-        let calls =
-            unsafe { self.0.get::<unsafe extern "C" fn() -> u64>(b"rlx_fake_calls") }.expect("a function");
+        self.count(b"rlx_fake_calls")
+    }
+
+    /// How many of them were of a library for matmuls.
+    pub fn blas_calls(&self) -> u64 {
+        self.count(b"rlx_fake_blas_calls")
+    }
+
+    fn count(&self, name: &[u8]) -> u64 {
+        // SAFETY: the library declares both so.
+        let calls = unsafe { self.0.get::<unsafe extern "C" fn() -> u64>(name) }.expect("a function");
         // SAFETY: it only reads.
         unsafe { calls() }
     }

@@ -1,12 +1,13 @@
 //! The tables against the vendors' own headers, where a package has them: each function is there under its name, with as many
 //! arguments as its row says, each passed as the row's type is.
 //!
-//! `RLX_CUDA_INCLUDE` and `RLX_HIP_INCLUDE` name the folders (with `cuda.h` and `nvrtc.h`, with `hip/hip_runtime_api.h` and
-//! `hip/hiprtc.h`); pip's `nvidia-cuda-runtime-cu12` and `nvidia-cuda-nvrtc-cu12`, and Debian's `libamdhip64-dev`, have them.
+//! `RLX_CUDA_INCLUDE` and `RLX_HIP_INCLUDE` name the folders (with `cuda.h`, `nvrtc.h` and `cublasLt.h`, with `hip/hip_runtime_api.h`,
+//! `hip/hiprtc.h` and `hipblaslt/hipblaslt.h`); pip's `nvidia-cuda-runtime-cu12`, `nvidia-cuda-nvrtc-cu12` and `nvidia-cublas-cu12`, Debian's
+//! `libamdhip64-dev`, and ROCm's `hipblaslt-dev` have them.
 
 use std::path::PathBuf;
 
-use rlx_simt::{COMPILER, DRIVER, Row, Vendor};
+use rlx_simt::{BLAS, COMPILER, DRIVER, Row, Vendor};
 
 /// How an argument is passed: in a register of which width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,7 +20,7 @@ enum Passed {
 fn of_row(ty: &str) -> Passed {
     match ty {
         "c_int" | "c_uint" | "Status" => Passed::Word(32),
-        "usize" | "u64" => Passed::Word(64),
+        "usize" | "u64" | "i64" => Passed::Word(64),
         // An address on the device: HIP has a pointer, CUDA a number, and both are passed alike.
         "DevicePtr" => Passed::Word(64),
         "u8" => Passed::Word(8),
@@ -39,6 +40,11 @@ fn of_c(parameter: &str) -> Passed {
         "CUgraph",
         "CUgraphExec",
         "nvrtcProgram",
+        "cudaStream_t",
+        "cublasLtHandle_t",
+        "cublasLtMatmulDesc_t",
+        "cublasLtMatrixLayout_t",
+        "cublasLtMatmulPreference_t",
     ];
     let hip = [
         "hipStream_t",
@@ -48,17 +54,34 @@ fn of_c(parameter: &str) -> Passed {
         "hipGraph_t",
         "hipGraphExec_t",
         "hiprtcProgram",
+        "hipblasLtHandle_t",
+        "hipblasLtMatmulDesc_t",
+        "hipblasLtMatrixLayout_t",
+        "hipblasLtMatmulPreference_t",
     ];
     match words.first().copied().unwrap_or("") {
         _ if parameter.contains('*') || parameter.contains('[') => Passed::Pointer,
         "hipDeviceptr_t" => Passed::Word(64),
         word if handles.contains(&word) || hip.contains(&word) => Passed::Pointer,
-        "CUdeviceptr" | "size_t" => Passed::Word(64),
+        "CUdeviceptr" | "size_t" | "uint64_t" | "int64_t" => Passed::Word(64),
         "unsigned" if words.get(1) == Some(&"long") => Passed::Word(64),
         "unsigned" if words.get(1) == Some(&"char") => Passed::Word(8),
         // Whole numbers and enumerations.
         _ => Passed::Word(32),
     }
+}
+
+/// A header without its comments.
+fn code(header: &str) -> String {
+    let mut left = String::with_capacity(header.len());
+    let mut rest = header;
+    while let Some(at) = rest.find("/*").into_iter().chain(rest.find("//")).min() {
+        left.push_str(&rest[..at]);
+        let end = if rest[at..].starts_with("/*") { "*/" } else { "\n" };
+        rest = rest[at + 2..].find(end).map_or("", |behind| &rest[at + 2 + behind + end.len()..]);
+        left.push('\n');
+    }
+    left + rest
 }
 
 /// The parameters of a function in a header. The version that an application is built with is the last `#define` of its name.
@@ -67,12 +90,19 @@ fn prototype<'h>(header: &'h str, name: &str) -> Option<Vec<&'h str>> {
     for candidate in [name, plain] {
         let mut from = 0;
         while let Some(found) = header[from..].find(&format!(" {candidate}(")).map(|at| at + from) {
-            let line = header[..found].rfind('\n').map_or(0, |at| at + 1);
-            let before = &header[line..found];
+            let begin = header[..found].rfind([';', '{', '}']).map_or(0, |at| at + 1);
+            let before = &header[begin..found];
             let open = found + candidate.len() + 2;
             from = open;
-            let returns =
-                ["CUresult", "hipError_t", "nvrtcResult", "hiprtcResult"].iter().any(|r| before.contains(r));
+            let statuses = [
+                "CUresult",
+                "hipError_t",
+                "nvrtcResult",
+                "hiprtcResult",
+                "cublasStatus_t",
+                "hipblasStatus_t",
+            ];
+            let returns = statuses.iter().any(|r| before.contains(r));
             if !returns || before.contains("typedef") {
                 continue;
             }
@@ -92,10 +122,10 @@ fn compare(
     header: &str,
     renamed: &dyn Fn(&str) -> Option<&'static str>,
 ) -> usize {
-    let mut compared = 0;
+    let (mut compared, header) = (0, code(header));
     for row in rows {
         let Some(name) = row.name(vendor) else { continue };
-        let parameters = prototype(header, renamed(name).unwrap_or(name));
+        let parameters = prototype(&header, renamed(name).unwrap_or(name));
         let parameters = parameters.unwrap_or_else(|| panic!("{name} is not in the header"));
         let (found, said): (Vec<Passed>, Vec<Passed>) = (
             parameters.iter().map(|p| of_c(p)).collect(),
@@ -130,6 +160,34 @@ fn cudas_headers_declare_what_is_called() {
         Ok(compiler) => assert_eq!(compare(COMPILER, Vendor::Cuda, &compiler, &|_| None), 8),
         Err(e) => println!("@skip 1 nvrtc.h: {e}"),
     }
+    match read("cublasLt.h") {
+        Ok(blas) => assert_eq!(compare(BLAS, Vendor::Cuda, &blas, &|_| None), 13),
+        Err(e) => println!("@skip 1 cublasLt.h: {e}"),
+    }
+}
+
+/// The library itself, of which no call is made: it loads where there is no GPU. `RLX_CUBLAS` names the folder of its Python package.
+#[test]
+fn cublaslt_has_what_is_called() {
+    let Some(package) = folder("RLX_CUBLAS") else { return };
+    let versions = std::fs::read_dir(package.join("nvidia"))
+        .unwrap()
+        .flatten()
+        .map(|version| version.path().join("lib"));
+    let files = versions.flat_map(|lib| std::fs::read_dir(lib).into_iter().flatten().flatten());
+    let is_it = |name: &str| name.starts_with("libcublasLt.so.");
+    let file = files
+        .map(|file| file.path())
+        .find(|path| path.file_name().is_some_and(|name| is_it(&name.to_string_lossy())));
+    let file = file.expect("the package has the library");
+    // SAFETY: the vendor's library, which sets itself up alone.
+    let library = unsafe { libloading::Library::new(&file) }.unwrap();
+    for row in BLAS {
+        let name = row.name(Vendor::Cuda).unwrap();
+        // SAFETY: nothing is called.
+        let symbol = unsafe { library.get::<unsafe extern "C" fn()>(name.as_bytes()) };
+        assert!(symbol.is_ok(), "{} has no {name}", file.display());
+    }
 }
 
 #[test]
@@ -138,4 +196,13 @@ fn hips_headers_declare_what_is_called() {
     let read = |name: &str| std::fs::read_to_string(folder.join("hip").join(name)).unwrap();
     assert_eq!(compare(DRIVER, Vendor::Hip, &read("hip_runtime_api.h"), &|_| None), 35);
     assert_eq!(compare(COMPILER, Vendor::Hip, &read("hiprtc.h"), &|_| None), 8);
+}
+
+#[test]
+fn hipblaslts_header_declares_what_is_called() {
+    let Some(folder) = folder("RLX_HIP_INCLUDE") else { return };
+    match std::fs::read_to_string(folder.join("hipblaslt/hipblaslt.h")) {
+        Ok(blas) => assert_eq!(compare(BLAS, Vendor::Hip, &blas, &|_| None), 13),
+        Err(e) => println!("@skip 1 hipblaslt.h: {e}"),
+    }
 }

@@ -35,7 +35,7 @@ fn driver_alone(name: &str) -> PathBuf {
 }
 
 fn stops(folders: Vec<PathBuf>) -> rlx_ir::Error {
-    let options = Options { folders, ordinal: 0 };
+    let options = Options { folders, ordinal: 0, blas: false };
     SimtBackend::new(Device::Cuda).with_options(options).probe().unwrap_err()
 }
 

@@ -8,7 +8,7 @@ use rlx_ir::DimBinding;
 use rlx_onnx::{ImportOptions, OnnxFile, import};
 use rlx_testdata::models::{Golden, model};
 
-use crate::common::{all, everything};
+use crate::common::{DEVICES, all, everything, fake_with_blas};
 
 /// Runs a model's goldens of at most `most` positions.
 fn run(name: &str, most: usize, fixed: bool) {
@@ -18,7 +18,7 @@ fn run(name: &str, most: usize, fixed: bool) {
     let size = |g: &&Golden| g.dims.iter().map(|(_, n)| n).product::<usize>() <= most;
     let goldens: Vec<&Golden> = model.goldens.iter().filter(size).collect();
     assert!(!goldens.is_empty(), "{name}: no golden of at most {most} positions");
-    for backend in all() {
+    for backend in all().into_iter().chain(DEVICES.map(|device| fake_with_blas(device, 0))) {
         let start = Instant::now();
         let device = backend.name().to_owned();
         let mut exec = compile_model(

@@ -5,11 +5,11 @@ use std::ptr::null_mut;
 
 use crate::common::{Fake, second_gpu};
 
-type Handle = *mut c_void;
+pub type Handle = *mut c_void;
 
 /// The functions that are called here, by CUDA's or HIP's names.
-struct Driver {
-    hip: bool,
+pub struct Driver {
+    pub hip: bool,
 }
 
 /// Calls a function of the fake driver by the vendor's name for it.
@@ -22,6 +22,8 @@ macro_rules! call {
         unsafe { function($($arg),*) }
     }};
 }
+
+pub(crate) use call;
 
 const INVALID_VALUE: c_int = 1;
 const INVALID_IMAGE: c_int = 200;
@@ -48,7 +50,7 @@ const KERNEL: &CStr = c"extern \"C\" __global__ void __launch_bounds__(64) twice
 ";
 
 impl Driver {
-    fn both() -> [Driver; 2] {
+    pub fn both() -> [Driver; 2] {
         let drivers = [Driver { hip: false }, Driver { hip: true }];
         for driver in &drivers {
             assert_eq!(call!(driver, b"cuInit", b"hipInit", (c_uint) 0), 0);
@@ -57,7 +59,7 @@ impl Driver {
     }
 
     /// Makes a device current in this thread.
-    fn enter(&self, device: c_int) {
+    pub fn enter(&self, device: c_int) {
         if self.hip {
             assert_eq!(call!(self, b"-", b"hipSetDevice", (c_int) device), 0);
             return;
@@ -71,7 +73,7 @@ impl Driver {
     }
 
     /// Drops what is left of a device, so that it works again.
-    fn reset(&self, device: c_int) {
+    pub fn reset(&self, device: c_int) {
         let done = if self.hip {
             call!(self, b"-", b"hipDeviceReset", ())
         } else {
@@ -81,17 +83,17 @@ impl Driver {
         self.enter(device);
     }
 
-    fn allocate(&self, bytes: usize) -> u64 {
+    pub fn allocate(&self, bytes: usize) -> u64 {
         let mut at = 0;
         assert_eq!(call!(self, b"cuMemAlloc_v2", b"hipMalloc", (*mut u64, usize) &mut at, bytes), 0);
         at
     }
 
-    fn free(&self, at: u64) -> c_int {
+    pub fn free(&self, at: u64) -> c_int {
         call!(self, b"cuMemFree_v2", b"hipFree", (u64) at)
     }
 
-    fn pin(&self, bytes: usize) -> Handle {
+    pub fn pin(&self, bytes: usize) -> Handle {
         let mut at = null_mut();
         let done =
             call!(self, b"cuMemHostAlloc", b"hipHostMalloc", (*mut Handle, usize, c_uint) &mut at, bytes, 0);
@@ -103,7 +105,7 @@ impl Driver {
         call!(self, b"cuMemFreeHost", b"hipHostFree", (Handle) at)
     }
 
-    fn stream(&self) -> Handle {
+    pub fn stream(&self) -> Handle {
         let mut stream = null_mut();
         let done =
             call!(self, b"cuStreamCreate", b"hipStreamCreateWithFlags", (*mut Handle, c_uint) &mut stream, 1);
@@ -111,15 +113,15 @@ impl Driver {
         stream
     }
 
-    fn wait(&self, stream: Handle) -> c_int {
+    pub fn wait(&self, stream: Handle) -> c_int {
         call!(self, b"cuStreamSynchronize", b"hipStreamSynchronize", (Handle) stream)
     }
 
-    fn to_device(&self, to: u64, from: *const c_void, bytes: usize, stream: Handle) -> c_int {
+    pub fn to_device(&self, to: u64, from: *const c_void, bytes: usize, stream: Handle) -> c_int {
         call!(self, b"cuMemcpyHtoDAsync_v2", b"hipMemcpyHtoDAsync", (u64, *const c_void, usize, Handle) to, from, bytes, stream)
     }
 
-    fn to_host(&self, to: Handle, from: u64, bytes: usize, stream: Handle) -> c_int {
+    pub fn to_host(&self, to: Handle, from: u64, bytes: usize, stream: Handle) -> c_int {
         call!(self, b"cuMemcpyDtoHAsync_v2", b"hipMemcpyDtoHAsync", (Handle, u64, usize, Handle) to, from, bytes, stream)
     }
 
