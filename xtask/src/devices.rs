@@ -50,6 +50,7 @@ const SHOWN: &[Shown] = {
     &[
         shown(Cpu, Emulated, "neon", "AArch64 under QEMU"),
         shown(Cpu, Hardware, "unit", "x86-64 of the machine that runs the tests"),
+        shown(Metal, Emulated, "kernel-text", "the text of its kernels on the CPU"),
         shown(Mlx, Software, "mlx", "MLX for Linux: node cases, goldens, contract, random graphs, faults"),
         shown(Ane, Compiled, "coreml", "coremltools loads and type-checks every model's package"),
         shown(Ane, Emulated, "coreml", "an evaluator that reads the packages back: goldens"),

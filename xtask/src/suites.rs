@@ -269,7 +269,7 @@ pub const SUITES: &[Suite] = &[
         covers: &["crates/rlx-kernel", "crates/rlx-tile"],
         ..suite(
             "kernel-text",
-            "generated CUDA C and HIP C, compiled for the CPU, equal to the interpreter",
+            "generated CUDA C, HIP C and Metal's language, compiled for the CPU, equal to the interpreter",
             600,
             What::Tests {
                 args: &[

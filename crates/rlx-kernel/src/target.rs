@@ -37,6 +37,9 @@ impl TypeSupport {
         TypeSupport { int64: false, float64: false, narrow: false, int16: false, math: false };
     /// What WGSL has with the extension for 16-bit integers.
     pub const WGSL_INT16: TypeSupport = TypeSupport { int16: true, ..TypeSupport::WGSL };
+    /// What the Metal Shading Language has. Its elementary functions are off by several units in the last place, so they do not count.
+    pub const MSL: TypeSupport =
+        TypeSupport { int64: true, float64: false, narrow: true, int16: true, math: false };
 }
 
 /// Limits of a device that decide which kernels it can run.

@@ -1,4 +1,4 @@
-//! The renderers: every kernel the schedules make is valid WGSL, and a few are compared with golden files in both
+//! The renderers: every kernel the schedules make is valid WGSL, and a few are compared with golden files in the
 //! languages. `RLX_BLESS=1 cargo test -p rlx-kernel --test render` writes the files again.
 
 mod common;
@@ -8,13 +8,13 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use common::{native, shorts, try_compiled, try_module, words};
+use common::{apple, native, shorts, try_compiled, try_module, words};
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 use rlx_ir::op::{Activation, BinaryOp, CmpOp, DataFormat, ReduceOp};
 use rlx_ir::testing::{Case, random_graph};
 use rlx_ir::{DType, Dim, ErrorKind, Graph, Op, OpKind, Shape};
 use rlx_kernel::interp::Executable;
-use rlx_kernel::render::{WgslOptions, cuda, hip, wgsl};
+use rlx_kernel::render::{WgslOptions, cuda, hip, msl, wgsl};
 use rlx_kernel::{Kernel, KernelTarget};
 
 /// Why the WGSL of a kernel is not valid.
@@ -98,22 +98,29 @@ fn every_kernel_is_valid_wgsl() {
 /// Where `RLX_CUDA_OUT` says, every kernel is left as a file for NVRTC.
 #[test]
 fn every_kernel_renders_as_cuda() {
-    every_kernel_renders(cuda, "RLX_CUDA_OUT", "cu");
+    every_kernel_renders(&native(), cuda, "RLX_CUDA_OUT", "cu");
 }
 
 /// Where `RLX_HIP_OUT` says, every kernel is left as a file for clang.
 #[test]
 fn every_kernel_renders_as_hip() {
-    every_kernel_renders(hip, "RLX_HIP_OUT", "hip");
+    every_kernel_renders(&native(), hip, "RLX_HIP_OUT", "hip");
+}
+
+/// Where `RLX_MSL_OUT` says, every kernel is left as a file for Metal's compiler.
+#[test]
+fn every_kernel_renders_as_msl() {
+    every_kernel_renders(&apple(), msl, "RLX_MSL_OUT", "metal");
 }
 
 fn every_kernel_renders(
+    target: &KernelTarget,
     render: fn(&Kernel, &str) -> rlx_ir::Result<String>,
     variable: &str,
     extension: &str,
 ) {
     let folder = std::env::var_os(variable).map(PathBuf::from);
-    let count = for_every_kernel(&native(), 8, |kernel| {
+    let count = for_every_kernel(target, 8, |kernel| {
         let code = render(kernel, "kernel").unwrap_or_else(|e| panic!("{e}\n{kernel}"));
         if let Some(folder) = &folder {
             let file = folder.join(format!("{}.{extension}", kernel.hash()));
@@ -186,6 +193,8 @@ fn golden_files_hold() {
         compare(&format!("{name}.wgsl"), &shader);
         let code = text(&native(), &|k| cuda(k, name).unwrap_or_else(|e| panic!("{e}")));
         compare(&format!("{name}.cu"), &code);
+        let code = text(&apple(), &|k| msl(k, name).unwrap_or_else(|e| panic!("{e}")));
+        compare(&format!("{name}.metal"), &code);
         let printed: String = kernels(&graph, &native()).iter().map(|k| k.to_string()).collect();
         compare(&format!("{name}.kernel"), &printed);
     }
@@ -197,6 +206,53 @@ fn a_renderer_rejects_what_its_language_lacks() {
     let kernel = kernels(&graph, &native()).remove(0);
     let e = wgsl(&kernel, WgslOptions::default()).unwrap_err();
     assert!(e.to_string().contains("emulate"), "{e}");
+    // Metal's library has the function, and does not round it as accurately as it has to be.
+    let (_, gelu) = examples().remove(8);
+    let e = msl(&kernels(&gelu, &native()).remove(0), "gelu").unwrap_err();
+    assert!(e.to_string().contains("function erf"), "{e}");
+    let mut doubles = Graph::new("doubles");
+    let x = doubles.input("x", Shape::new(&[4], DType::F64));
+    let y = doubles.try_add(Op::Activation(Activation::Neg), &[x]).unwrap();
+    doubles.set_outputs(vec![y]);
+    let e = msl(&kernels(&doubles, &native()).remove(0), "doubles").unwrap_err();
+    assert!(e.to_string().contains("f64"), "{e}");
+    let e = try_compiled(&doubles, &apple()).err().unwrap();
+    assert_eq!(e.kind(), ErrorKind::Unsupported);
+}
+
+/// wgpu's layouts give the buffers of a group the indices in which they stand.
+#[test]
+fn arguments_in_msl_have_the_indices_of_the_bindings() {
+    for (name, graph) in examples() {
+        for kernel in kernels(&graph, &apple()) {
+            let code = msl(&kernel, name).unwrap();
+            let head = code.split("kernel void").nth(1).unwrap().split(" {\n").next().unwrap();
+            let bound = kernel.buffers.len() + 1 + usize::from(kernel.can_fail());
+            for (i, argument) in head.split(",\n").take(bound).enumerate() {
+                assert!(argument.contains(&format!("[[buffer({i})]]")), "{name}: {argument}");
+            }
+            assert_eq!(head.matches("[[buffer(").count(), bound, "{head}");
+            let places =
+                ["thread_index_in_threadgroup", "threadgroup_position_in_grid", "threadgroups_per_grid"];
+            let arguments = head.split(",\n").skip(bound).zip(places);
+            assert!(
+                arguments.clone().count() == 3 && arguments.clone().all(|(a, place)| a.contains(place)),
+                "{head}"
+            );
+        }
+    }
+}
+
+/// Metal's compiler is told to compute as written before it sees a float.
+#[test]
+fn arithmetic_in_msl_is_told_to_be_exact() {
+    let (_, graph) = examples().remove(0);
+    let code = msl(&kernels(&graph, &apple()).remove(0), "add_relu").unwrap();
+    let before = code.split("float").next().unwrap();
+    assert!(
+        before.contains("#pragma METAL fp math_mode(safe)")
+            && before.contains("#pragma METAL fp contract(off)")
+    );
 }
 
 #[test]

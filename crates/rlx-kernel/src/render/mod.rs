@@ -1,19 +1,22 @@
 //! Renderers: a kernel in a device's language.
 //!
-//! Both languages share the walk over statements (`write_body`); a `Dialect` says how types, instructions and
-//! stores are written. Renderers reject what their language lacks: run [`crate::emulate`] first.
+//! All languages share the walk over statements (`write_body`); a `Dialect` says how types, instructions and
+//! stores are written. CUDA C, HIP C and the Metal Shading Language are one `Dialect` of several flavours (`c.rs`). Renderers reject what their language lacks: run [`crate::emulate`] first.
 //!
-//! **Bindings.** Binding 0 (CUDA: the first argument) is the array of uniforms, `i32` each, in the order of
+//! **Bindings.** Binding 0 (CUDA: the first argument; Metal: `buffer(0)`) is the array of uniforms, `i32` each, in the order of
 //! [`crate::Launch::uniforms`], behind them the *step number* that a fault reports; see [`uniform_bytes`]. The kernel's
 //! buffers follow in order, then, for kernels that can fail ([`crate::Kernel::can_fail`]), the fault buffer.
 //!
 //! **Faults.** The fault buffer is four `u32` words, zero before the run: how many faults there were, and of the
 //! first the step number, the axis, and the offending value (an `i32`).
 
+mod c;
 mod cuda;
+mod msl;
 mod wgsl;
 
 pub use cuda::{cuda, cuda_body, cuda_element, cuda_prelude, hip, hip_prelude};
+pub use msl::msl;
 pub use wgsl::{WgslOptions, wgsl};
 
 use std::fmt::Write;
@@ -168,7 +171,7 @@ fn comparison(op: crate::ir::Cmp) -> &'static str {
     }
 }
 
-/// A finite, normal float (or 0) as both languages read it back to the same bits.
+/// A finite, normal float (or 0) as all languages read it back to the same bits.
 fn float_literal(x: f32) -> Option<String> {
     if !x.is_normal() && x.to_bits() != 0 {
         return None;

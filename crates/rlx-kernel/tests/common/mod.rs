@@ -7,7 +7,7 @@ use rlx_ir::oracle::{self, Bindings};
 use rlx_ir::testing::{difference, tolerance};
 use rlx_ir::{Error, Graph, LirModule};
 use rlx_kernel::interp::Executable;
-use rlx_kernel::{KernelTarget, TypeSupport};
+use rlx_kernel::{DeviceLimits, KernelTarget, TypeSupport};
 use rlx_opt::pipeline::PassContext;
 use rlx_opt::{CompileOptions, CompilePipeline, KernelDispatchReport};
 
@@ -24,6 +24,17 @@ pub fn words() -> KernelTarget {
 /// A device with 32-bit types, and 16-bit integers in buffers.
 pub fn shorts() -> KernelTarget {
     KernelTarget { types: TypeSupport::WGSL_INT16, ..KernelTarget::full("shorts") }
+}
+
+/// A device with Metal's types and limits.
+pub fn apple() -> KernelTarget {
+    let limits = DeviceLimits {
+        max_bindings: 30,
+        max_workgroup: 1024,
+        max_shared_bytes: 32 << 10,
+        max_groups: 65_535,
+    };
+    KernelTarget::new("apple", TypeSupport::MSL, limits)
 }
 
 /// The graph compiled for the target.

@@ -29,20 +29,28 @@ pub struct Made {
     pub memory: Vec<Vec<u8>>,
 }
 
+/// What texts include, by the names that they use.
+const HEADERS: [(&str, &str); 3] = [
+    ("run.h", include_str!("run.h")),
+    ("simt.h", include_str!("simt.h")),
+    ("metal_stdlib", include_str!("metal_stdlib.h")),
+];
+
 /// Kernels, compiled.
 pub struct Program {
     folder: PathBuf,
 }
 
 impl Program {
-    /// Compiles texts whose kernels are `k0`, `k1`, …
+    /// Compiles texts whose kernels are `k0`, `k1`, …; `define` says in which language.
     pub fn new(compiler: &str, texts: &[String], define: &str) -> Program {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let name = format!("rlx-kernel-text-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let folder = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&folder).unwrap();
         let program = Program { folder };
-        let mut source = String::from("#include \"simt.h\"\n");
+        let mut source =
+            String::from("#ifdef RLX_METAL\n#include <metal_stdlib>\n#else\n#include \"simt.h\"\n#endif\n");
         for (i, text) in texts.iter().enumerate() {
             // Each text declares what it needs.
             source.push_str(&format!("namespace n{i} {{\n{text}}}\n"));
@@ -53,11 +61,18 @@ impl Program {
         }
         source.push_str("};\nint main() { return simt::serve(ENTRIES); }\n");
         std::fs::write(program.file("kernels.cpp"), source).unwrap();
-        std::fs::write(program.file("simt.h"), include_str!("simt.h")).unwrap();
+        for (name, header) in HEADERS {
+            std::fs::write(program.file(name), header).unwrap();
+        }
         // No contraction: a kernel's products and sums are rounded one by one.
         let flags = ["-std=c++17", "-O1", "-ffp-contract=off", "-w", define, "-o"];
         let mut command = Command::new(compiler);
-        command.args(flags).arg(program.file("kernels")).arg(program.file("kernels.cpp"));
+        command
+            .arg("-I")
+            .arg(&program.folder)
+            .args(flags)
+            .arg(program.file("kernels"))
+            .arg(program.file("kernels.cpp"));
         let out = command.output().unwrap_or_else(|e| panic!("{compiler}: {e}"));
         assert!(out.status.success(), "{compiler}: {}", String::from_utf8_lossy(&out.stderr));
         program

@@ -1,5 +1,5 @@
-//! The text of kernels runs: CUDA C and HIP C, compiled unchanged by the machine's C++ compiler through a header of ours (`simt.h`), make of
-//! the same memory what the interpreter makes of it, to the bit.
+//! The text of kernels runs: CUDA C, HIP C and Metal's language, compiled unchanged by the machine's C++ compiler through headers of ours (`simt.h`,
+//! `metal_stdlib.h`), make of the same memory what the interpreter makes of it, to the bit.
 //!
 //! A kernel gets random memory, and three of its workgroups are run. NaNs count as equal whatever their bits. Functions of f64 are those of two
 //! mathematical libraries, so kernels that call them may differ in the last digits; functions of f32 are rounded from those and may not.
@@ -12,14 +12,14 @@ mod compiler;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use common::{native, try_compiled, try_module};
+use common::{apple, native, try_compiled, try_module};
 use compiler::Program;
 use rlx_ir::op::{Activation, BinaryOp, ReduceOp};
 use rlx_ir::testing::{Case, Gen};
 use rlx_ir::{DType, DimBinding, ErrorKind, Graph, Op, OpKind, Shape};
 use rlx_kernel::interp::{Executable, Recorded, Sample};
 use rlx_kernel::ir::{BinOp, Inst, Stmt, Ty, UnOp};
-use rlx_kernel::render::{cuda, hip};
+use rlx_kernel::render::{cuda, hip, msl};
 use rlx_kernel::{Kernel, KernelHash, KernelTarget};
 use rlx_onnx::{ImportOptions, OnnxFile, import};
 use rlx_opt::pipeline::CompilePipeline;
@@ -35,6 +35,12 @@ const TOGETHER: usize = 60;
 type Dialect = (&'static str, fn(&Kernel, &str) -> rlx_ir::Result<String>, &'static str);
 const CUDA: Dialect = ("CUDA C", cuda, "-DRLX_CUDA");
 const HIP: Dialect = ("HIP C", hip, "-DRLX_HIP");
+const MSL: Dialect = ("Metal's language", msl, "-DRLX_METAL");
+
+/// Devices, and the dialects of their kernels.
+fn devices() -> [(KernelTarget, &'static [Dialect]); 2] {
+    [(native(), &[CUDA, HIP]), (apple(), &[MSL])]
+}
 
 /// Elements that make sense in most places: small integers (positions, mostly), floats of both signs.
 fn fill(random: &mut Gen, dtype: DType, bytes: &mut [u8]) {
@@ -55,14 +61,18 @@ fn fill(random: &mut Gen, dtype: DType, bytes: &mut [u8]) {
     }
 }
 
-/// What kernels made of random memory, each kernel once.
-#[derive(Default)]
+/// What a device's kernels made of random memory, each kernel once.
 struct Records {
+    target: KernelTarget,
     seen: HashSet<KernelHash>,
     all: Vec<Recorded>,
 }
 
 impl Records {
+    fn of(target: KernelTarget) -> Records {
+        Records { target, seen: HashSet::new(), all: Vec::new() }
+    }
+
     fn add(&mut self, executable: &Executable, dims: &DimBinding, what: &str) {
         let mut random = Gen::new(7);
         let (seen, all) = (&mut self.seen, &mut self.all);
@@ -81,8 +91,8 @@ impl Records {
         let graph = import(&OnnxFile::open(&path).unwrap(), &ImportOptions::default()).unwrap().graph;
         let dims = model.goldens[0].binding();
         let options = CompileOptions::default().dim_binding(dims.clone()).precision(precision);
-        let compiled = CompilePipeline::new(Arc::new(native()), options).compile(&graph);
-        match compiled.and_then(|c| Executable::new(Arc::new(c.lir), &native())) {
+        let compiled = CompilePipeline::new(Arc::new(self.target.clone()), options).compile(&graph);
+        match compiled.and_then(|c| Executable::new(Arc::new(c.lir), &self.target)) {
             Ok(executable) => self.add(&executable, &dims, name),
             Err(e) if e.kind() == ErrorKind::Unsupported => println!("{name}: {e}"),
             Err(e) => panic!("{name}: {e}"),
@@ -158,7 +168,15 @@ fn same(dtype: DType, want: &[u8], got: &[u8], close: bool) -> bool {
 /// A few steps with everything that a kernel's text can have: loops, barriers, workgroup memory, faults, half precision, 64-bit integers.
 #[test]
 fn a_few_kernels_run_as_text() {
-    let mut records = Records::default();
+    for (target, dialects) in devices() {
+        let mut records = Records::of(target);
+        add_steps(&mut records);
+        assert!(records.all.len() >= 6);
+        dialects.iter().for_each(|&dialect| records.check(dialect));
+    }
+}
+
+fn add_steps(records: &mut Records) {
     let mut add = |op: Op, shapes: &[(&[usize], DType)], then: Option<Activation>| {
         let mut g = Graph::new("step");
         let inputs: Vec<_> = (shapes.iter().enumerate())
@@ -169,7 +187,8 @@ fn a_few_kernels_run_as_text() {
             y = g.try_add(Op::Activation(f), &[y]).unwrap();
         }
         g.set_outputs(vec![y]);
-        records.add(&try_compiled(&g, &native()).unwrap(), &DimBinding::new(), "a step");
+        let executable = try_compiled(&g, &records.target).unwrap();
+        records.add(&executable, &DimBinding::new(), "a step");
     };
     use DType::{BF16, F16, F32, I64};
     add(Op::MatMul, &[(&[40, 50], F32), (&[50, 60], F32)], Some(Activation::Gelu));
@@ -178,8 +197,6 @@ fn a_few_kernels_run_as_text() {
     add(Op::Reduce { op: ReduceOp::Sum, axes: vec![1], keep_dim: false }, &[(&[4, 100], BF16)], None);
     add(Op::Gather { axis: 0 }, &[(&[3, 6], F32), (&[5], I64)], None);
     add(Op::Binary(BinaryOp::Mul), &[(&[40], I64), (&[40], I64)], None);
-    assert!(records.all.len() >= 6);
-    records.check(CUDA);
 }
 
 /// Whether this is the suite `kernel-text`; a skip is said otherwise.
@@ -199,16 +216,17 @@ fn every_kernel_of_the_models_runs_as_text() {
     if !asked() {
         return;
     }
-    let mut records = Records::default();
-    for model in models::all().into_iter().filter(|m| !m.full && !m.needs_package()) {
-        records.add_model(&model.name, Precision::F32);
+    for (target, dialects) in devices() {
+        let mut records = Records::of(target);
+        for model in models::all().into_iter().filter(|m| !m.full && !m.needs_package()) {
+            records.add_model(&model.name, Precision::F32);
+        }
+        for precision in [Precision::F16, Precision::BF16] {
+            ["bert_dynamic", "resnet18"].iter().for_each(|name| records.add_model(name, precision));
+        }
+        assert!(records.all.len() > 300, "only {} kernels", records.all.len());
+        dialects.iter().for_each(|&dialect| records.check(dialect));
     }
-    for precision in [Precision::F16, Precision::BF16] {
-        ["bert_dynamic", "resnet18"].iter().for_each(|name| records.add_model(name, precision));
-    }
-    assert!(records.all.len() > 300, "only {} kernels", records.all.len());
-    records.check(CUDA);
-    records.check(HIP);
 }
 
 /// Every variant of the kernels of random cases of every op.
@@ -217,26 +235,28 @@ fn every_kernel_of_every_op_runs_as_text() {
     if !asked() {
         return;
     }
-    let (mut records, target) = (Records::default(), native());
-    for &kind in OpKind::ALL {
-        for seed in 0..12 {
-            add_variants(&mut records, &Case::random(kind, seed).graph().0, &target);
+    for (target, dialects) in devices() {
+        let mut records = Records::of(target);
+        for &kind in OpKind::ALL {
+            for seed in 0..12 {
+                add_variants(&mut records, &Case::random(kind, seed).graph().0);
+            }
         }
+        assert!(records.all.len() > 300, "only {} kernels", records.all.len());
+        dialects.iter().for_each(|&dialect| records.check(dialect));
     }
-    assert!(records.all.len() > 300, "only {} kernels", records.all.len());
-    records.check(CUDA);
-    records.check(HIP);
 }
 
-fn add_variants(records: &mut Records, graph: &Graph, target: &KernelTarget) {
-    let Ok(module) = try_module(graph, target) else { return };
+fn add_variants(records: &mut Records, graph: &Graph) {
+    let target = records.target.clone();
+    let Ok(module) = try_module(graph, &target) else { return };
     let (mut variant, most) = (0, std::cell::Cell::new(1));
     while variant < most.get() {
         let choose = |variants: &[String]| {
             most.set(most.get().max(variants.len()));
             variant.min(variants.len() - 1)
         };
-        let Ok(executable) = Executable::choosing(Arc::clone(&module), target, choose) else { return };
+        let Ok(executable) = Executable::choosing(Arc::clone(&module), &target, choose) else { return };
         records.add(&executable, &DimBinding::new(), &graph.to_string());
         variant += 1;
     }

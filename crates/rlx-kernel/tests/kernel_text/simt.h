@@ -1,119 +1,18 @@
-// CUDA C and HIP C as C++ on the processor: what a kernel's text needs to be compiled unchanged and run, one workgroup after the other.
+// CUDA C and HIP C as C++ on the processor: what a kernel's text needs to be compiled unchanged.
 //
-// An invocation of a kernel with barriers is a fiber, and a barrier is where a fiber stops until all of its workgroup have. The
-// functions of f32 are those of f64, rounded, as the interpreter computes them.
-#include <cstdint>
-#include <cstdlib>
-#include <cstring>
-#include <cmath>
-#include <cstdio>
-#include <utility>
-#include <vector>
-#include <ucontext.h>
+// The functions of f32 are those of f64, rounded, as the interpreter computes them.
+#include "run.h"
 
 #define __global__
 #define __device__ static
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 #define __shared__ static
-
-struct rlx_dim3 { unsigned x, y, z; };
-static rlx_dim3 threadIdx, blockIdx, gridDim;
+#define threadIdx simt::invocation
+#define blockIdx simt::group
+#define gridDim simt::grid
 
 namespace simt {
-struct Fiber { ucontext_t context; char* stack; enum { Ready, AtBarrier, Done } state; };
-static std::vector<Fiber> fibers;
-static ucontext_t scheduler;
-static int current;
-static void (*body)(void**);
-static void** arguments;
-static const size_t STACK = 256 << 10;
-
-static void entry() {
-  body(arguments);
-  fibers[current].state = Fiber::Done;
-  swapcontext(&fibers[current].context, &scheduler);
-}
-
-static void barrier() {
-  Fiber& own = fibers[current];
-  own.state = Fiber::AtBarrier;
-  swapcontext(&own.context, &scheduler);
-}
-
-// Runs a workgroup whose invocations wait for each other; false where not all of them reach a barrier.
-static bool together(int n) {
-  while ((int)fibers.size() < n) { fibers.push_back({}); fibers.back().stack = (char*)malloc(STACK); }
-  for (int i = 0; i < n; i++) {
-    Fiber& f = fibers[i];
-    getcontext(&f.context);
-    f.context.uc_stack.ss_sp = f.stack;
-    f.context.uc_stack.ss_size = STACK;
-    f.context.uc_link = nullptr;
-    f.state = Fiber::Ready;
-    makecontext(&f.context, entry, 0);
-  }
-  for (;;) {
-    int waiting = 0;
-    for (int i = 0; i < n; i++) {
-      if (fibers[i].state != Fiber::Ready) continue;
-      current = i;
-      threadIdx.x = i;
-      swapcontext(&scheduler, &fibers[i].context);
-    }
-    for (int i = 0; i < n; i++) waiting += fibers[i].state == Fiber::AtBarrier;
-    if (waiting == 0) return true;
-    if (waiting < n) return false;
-    for (int i = 0; i < n; i++) fibers[i].state = Fiber::Ready;
-  }
-}
-
-template <class... P, size_t... I> static void call(void (*f)(P...), void** a, std::index_sequence<I...>) { f((P)a[I]...); }
-template <class... P> static void call(void (*f)(P...), void** a) { call(f, a, std::index_sequence_for<P...>()); }
-
-struct Entry { void (*run)(void**); };
-
-static int64_t read() {
-  int64_t v;
-  if (fread(&v, sizeof v, 1, stdin) != 1) { fprintf(stderr, "the records end early\n"); exit(2); }
-  return v;
-}
-static void write(const void* from, size_t bytes) { if (bytes && fwrite(from, bytes, 1, stdout) != 1) exit(3); }
-
-// Runs records from the standard input; writes what each leaves in memory.
-static int serve(const Entry* entries) {
-  for (int64_t count = read(); count > 0; count--) {
-    const Entry& kernel = entries[read()];
-    int64_t size = read(), barriers = read();
-    std::vector<int64_t> groups(read());
-    for (auto& g : groups) g = read();
-    std::vector<int32_t> uniforms(read());
-    for (auto& u : uniforms) u = (int32_t)read();
-    std::vector<std::vector<char>> memory(read());
-    for (auto& m : memory) {
-      m.resize(read());
-      if (!m.empty() && fread(m.data(), m.size(), 1, stdin) != 1) exit(2);
-    }
-    uint32_t fault[4] = {};
-    std::vector<void*> a{uniforms.data()};
-    for (int64_t n = read(); n > 0; n--) a.push_back(memory[read()].data());
-    a.push_back(fault);
-    body = kernel.run;
-    arguments = a.data();
-    int64_t reached = 1;
-    gridDim = {1, 1, 1};
-    for (int64_t g : groups) {
-      blockIdx = {(unsigned)g, 0, 0};
-      if (barriers) { reached &= together((int)size); continue; }
-      for (int64_t i = 0; i < size; i++) { threadIdx.x = (unsigned)i; body(arguments); }
-    }
-    write(&reached, sizeof reached);
-    write(fault, sizeof fault);
-    for (auto& m : memory) write(m.data(), m.size());
-  }
-  return 0;
-}
-
 // The conversions of half precision are instructions in the text for NVIDIA's compiler; both name their operands `h` and `f`.
 static inline void convert(float& f, unsigned short& h, const char* code) {
   _Float16 x;
