@@ -38,8 +38,6 @@ pub trait GpuApi: Send + Sync + Sized + 'static {
 
     /// Whether a thread can wait for the device. Where none can (in a page), runs are awaited.
     const WAITS: bool = true;
-    /// Whether an executable gives its kernels to be stored, and takes kernels that were.
-    const STORES_KERNELS: bool = false;
 
     // ---- The device.
 
@@ -54,6 +52,11 @@ pub trait GpuApi: Send + Sync + Sized + 'static {
 
     /// What executables on the device share.
     fn shared(&self) -> &Shared<Self>;
+
+    /// Whether an executable gives its kernels to be stored, and takes kernels that were.
+    fn stores_kernels(&self) -> bool {
+        false
+    }
 
     /// What compiled code depends on: adapter, driver, compiler.
     fn machine(&self) -> String;

@@ -189,7 +189,7 @@ impl<G: GpuApi> Backend for GpuBackend<G> {
         let target = self.kernel_target(Some(&*gpu));
         let target = KernelTarget { pool: target.pool.for_options(options), ..target };
         let blas = matches!(Self::blas(&gpu, options), Some(Ok(_)));
-        match cache.code.iter().find(|part| G::STORES_KERNELS && part.name == KERNELS) {
+        match cache.code.iter().find(|part| gpu.stores_kernels() && part.name == KERNELS) {
             Some(part) => read(gpu, target, lir, &part.bytes, blas),
             None => make(gpu, target, lir, &cache.tuning, blas),
         }

@@ -66,7 +66,7 @@ pub(crate) fn program<G: GpuApi>(
         constant_pools[pool].write(&gpu, offset as usize, bytes)?;
     }
     let (machine, launches) = (gpu.machine(), Arc::new(launches));
-    let stored = G::STORES_KERNELS.then(|| Arc::clone(&launches));
+    let stored = gpu.stores_kernels().then(|| Arc::clone(&launches));
     let (constants, init_fault) = (constants.places, OnceLock::new());
     let device = KernelDevice { gpu, target, launches: stored, constant_pools, constants, init_fault };
     // What a fault of a dispatch is reported as: its place among those of the init program, or of the run.

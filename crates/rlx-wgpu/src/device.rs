@@ -2,10 +2,11 @@
 
 use rlx_gpu::{Back, Bindings, GpuApi, Job, Limits, Registry, Shared, Submission, Usage, Which};
 use rlx_ir::Result;
-use rlx_kernel::{DeviceLimits, KernelTarget, TypeSupport};
+use rlx_kernel::{DeviceLimits, KernelTarget};
 use rlx_opt::PoolSpec;
 
 use crate::gpu::Gpu;
+use crate::language::Language;
 use crate::memory::{Range, Readback};
 use crate::pipeline::Pipeline;
 
@@ -26,7 +27,6 @@ impl GpuApi for Gpu {
     // In a page no thread can wait: what the device did arrives between two turns of its event loop. So devices are opened by
     // `WgpuBackend::open` there, runs are awaited (`ExecutableGraph::poll_collect`), and what would wait is an error.
     const WAITS: bool = !cfg!(target_family = "wasm");
-    const STORES_KERNELS: bool = true;
 
     fn registry() -> &'static Registry<Gpu> {
         &OPENED
@@ -40,8 +40,17 @@ impl GpuApi for Gpu {
         &self.shared
     }
 
+    /// Metal gets kernels in its own language as they are, and its buffers have no lengths: nothing would keep kernels from a file within them.
+    fn stores_kernels(&self) -> bool {
+        self.language == Language::Wgsl
+    }
+
     fn machine(&self) -> String {
-        format!("{} ({}, {})", self.info.name, self.info.backend, self.info.driver_info)
+        let wgpu::AdapterInfo { name, backend, driver_info, .. } = &self.info;
+        match backend {
+            wgpu::Backend::Metal => format!("{name} ({backend}, {driver_info}, {})", self.language.name()),
+            _ => format!("{name} ({backend}, {driver_info})"),
+        }
     }
 
     fn target(which: &Which<()>, opened: Option<&Gpu>) -> KernelTarget {
@@ -56,8 +65,7 @@ impl GpuApi for Gpu {
             max_shared_bytes: limits.max_compute_workgroup_storage_size as usize,
             max_groups: limits.max_compute_workgroups_per_dimension,
         };
-        let int16 = gpu.device.features().contains(wgpu::Features::SHADER_I16);
-        let types = if int16 { TypeSupport::WGSL_INT16 } else { TypeSupport::WGSL };
+        let types = gpu.language.types(gpu.device.features());
         let target = KernelTarget::new(which.device.feature(), types, within);
         let pool = PoolSpec {
             max_bytes: size(limits.max_buffer_size),

@@ -8,8 +8,9 @@ use rlx_ir::{Error, ErrorKind, Result};
 
 use crate::adapter;
 use crate::driver_cache::DriverCache;
+use crate::language::{self, Language};
 
-/// What is used where the adapter has it: what the driver compiled, a clock, elements of 16 bits in buffers.
+/// What is used where the adapter has it: what the driver compiled, a clock, elements of 16 bits in buffers; and what a language needs.
 const WANTED: wgpu::Features =
     wgpu::Features::PIPELINE_CACHE.union(wgpu::Features::TIMESTAMP_QUERY).union(wgpu::Features::SHADER_I16);
 
@@ -22,6 +23,8 @@ pub struct Gpu {
     pub(crate) limits: wgpu::Limits,
     /// Where the driver gives what it compiled.
     pub(crate) driver_cache: Option<DriverCache>,
+    /// What its kernels are written in.
+    pub(crate) language: Language,
 }
 
 /// What wgpu reports of a call that did `what`.
@@ -53,14 +56,14 @@ impl Gpu {
         {
             *limit = which::lower(*limit, lowered.max_workgroup);
         }
+        let info = adapter.get_info();
         let description = wgpu::DeviceDescriptor {
             label: Some("rlx"),
             required_limits: limits.clone(),
-            required_features: adapter.features() & WANTED,
+            required_features: adapter.features() & WANTED.union(language::wanted(info.backend)),
             memory_hints: wgpu::MemoryHints::MemoryUsage,
             ..Default::default()
         };
-        let info = adapter.get_info();
         let (device, queue) = adapter.request_device(&description).await.map_err(|e| {
             Error::new(ErrorKind::Device, format!("{} does not open: {e}", info.name))
                 .with_device(name.name())
@@ -75,7 +78,10 @@ impl Gpu {
         }));
         tracing::debug!(device = %name, adapter = %info.name, driver = %info.driver_info, "opened");
         let driver_cache = DriverCache::open(&device, &info);
-        Ok(Gpu { shared: Shared::new(health, lowered), device, queue, info, limits, driver_cache })
+        let language = Language::offered(info.backend, device.features());
+        let shared = Shared::new(health, lowered);
+        let gpu = Gpu { shared, device, queue, info, limits, driver_cache, language };
+        Ok(Gpu { language: gpu.accepted(), ..gpu })
     }
 
     /// Calls `f`; what the driver or wgpu reports meanwhile on this thread is the error. A page reports it later: then it is

@@ -1,12 +1,13 @@
 //! RLX on GPUs through wgpu: Vulkan, OpenGL, the best adapter there is, and in a page WebGPU.
 //!
-//! Kernels come from [`rlx_kernel`] as WGSL; this crate brings them to a device and feeds them:
+//! Kernels come from [`rlx_kernel`] as WGSL, for Metal in its own language; this crate brings them to a device and feeds them:
 //!
 //! | module | what it is |
 //! |---|---|
 //! | `adapter` | which adapter serves a device; what is missing when none does |
 //! | `gpu` | an opened device: limits, queue, driver faults as typed errors |
 //! | `memory` | ranges of buffers, and what comes back to the host |
+//! | `language` | what kernels are written in |
 //! | `pipeline` | kernels compiled |
 //! | `trusted` | own kernels without the checks that wgpu writes into those of files |
 //! | `driver_cache` | what the driver made of kernels, cached in the user's cache folder |
@@ -24,6 +25,7 @@ mod device;
 #[allow(unsafe_code)]
 mod driver_cache;
 mod gpu;
+mod language;
 mod memory;
 mod pipeline;
 mod runs;

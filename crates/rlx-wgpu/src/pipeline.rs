@@ -1,12 +1,14 @@
 //! Compute pipelines, made from kernels. Sizes are no part of a kernel, so new dimensions need no new pipeline. What the driver made of
 //! a kernel is cached on disk, where the driver gives it ([`crate::driver_cache`]).
 
-use rlx_gpu::Job;
-use rlx_ir::Result;
+use rlx_gpu::{GpuApi, Job};
+use rlx_ir::{ErrorKind, Result};
+use rlx_kernel::Kernel;
 use rlx_kernel::ir::Access;
 use rlx_kernel::render::{self, WgslOptions};
 
 use crate::gpu::Gpu;
+use crate::language::{self, Language};
 use crate::trusted;
 
 /// A kernel as the device runs it, and how its bindings are laid out: see [`rlx_kernel::render`].
@@ -21,11 +23,15 @@ fn micros(time: std::time::Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// A kernel in WGSL.
+/// The name of kernels in Metal's language, whose functions cannot be called `main`.
+const METAL_ENTRY: &str = "rlx_kernel";
+
+/// A kernel in the device's language.
 struct Code<'c> {
     name: &'c str,
     source: &'c str,
     read_only: &'c [bool],
+    workgroup: u32,
     /// Whether its indices are bounded, and workgroup memory is cleared first.
     guarded: bool,
 }
@@ -44,23 +50,52 @@ impl Gpu {
     pub(crate) fn pipeline(&self, job: &Job<'_>) -> Result<Pipeline> {
         let &Job { hash, kernel, guarded } = job;
         let started = rlx_ir::clock::Instant::now();
-        let source =
-            render::wgsl(kernel, WgslOptions { checked: guarded && self.is_opengl(), ..Default::default() })?;
+        let source = self.source(kernel, guarded)?;
         tracing::trace!(kernel = kernel.name, rendered_us = micros(started.elapsed()), "rendered a kernel");
         let buffers = kernel.buffers.iter().map(|b| b.access == Access::Read);
         let read_only: Vec<bool> = buffers.chain(kernel.can_fail().then_some(false)).collect();
-        let code = Code { name: &kernel.name, source: &source, read_only: &read_only, guarded };
+        let workgroup = kernel.workgroup;
+        let code = Code { name: &kernel.name, source: &source, read_only: &read_only, workgroup, guarded };
         match &self.driver_cache {
             Some(kept) => {
                 let name = format!("{hash}{}", if guarded { "-guarded" } else { "" });
-                kept.compile(&self.device, &name, |cache| self.compile_wgsl(&code, Some(cache)))
+                kept.compile(&self.device, &name, |cache| self.compile_code(&code, Some(cache)))
             }
-            None => self.compile_wgsl(&code, None),
+            None => self.compile_code(&code, None),
         }
     }
 
-    /// Compiles WGSL whose binding 0 is the uniforms, and bindings from 1 on storage buffers.
-    fn compile_wgsl(&self, code: &Code<'_>, cache: Option<&wgpu::PipelineCache>) -> Result<Pipeline> {
+    fn source(&self, kernel: &Kernel, guarded: bool) -> Result<String> {
+        match self.language {
+            Language::Wgsl => {
+                let checked = guarded && self.is_opengl();
+                render::wgsl(kernel, WgslOptions { checked, ..Default::default() })
+            }
+            Language::Msl if guarded => {
+                let message = "a kernel from a file cannot be kept within its buffers in Metal's language";
+                Err(self.error(ErrorKind::Unsupported, message).with_hint("compile the model again"))
+            }
+            Language::Msl => render::msl(kernel, METAL_ENTRY),
+        }
+    }
+
+    /// The language that the device takes kernels in: its own where its compiler accepts that, else WGSL.
+    pub(crate) fn accepted(&self) -> Language {
+        if self.language == Language::Wgsl {
+            return Language::Wgsl;
+        }
+        let kernel = language::trial();
+        match self.pipeline(&Job { hash: kernel.hash(), kernel: &kernel, guarded: false }) {
+            Ok(_) => self.language,
+            Err(why) => {
+                tracing::warn!(device = %self.name(), %why, "Metal rejects kernels in its own language: they are in WGSL");
+                Language::Wgsl
+            }
+        }
+    }
+
+    /// Compiles text whose binding 0 is the uniforms, and bindings from 1 on storage buffers.
+    fn compile_code(&self, code: &Code<'_>, cache: Option<&wgpu::PipelineCache>) -> Result<Pipeline> {
         let entry = |binding: u32, ty| wgpu::BindGroupLayoutEntry {
             binding,
             visibility: wgpu::ShaderStages::COMPUTE,
@@ -74,12 +109,7 @@ impl Gpu {
         let (device, label) = (&self.device, Some(code.name));
         self.checked(&|| format!("kernel {:?}", code.name), || {
             let started = rlx_ir::clock::Instant::now();
-            let source = wgpu::ShaderSource::Wgsl(code.source.into());
-            let description = wgpu::ShaderModuleDescriptor { label, source };
-            let module = match code.guarded {
-                true => device.create_shader_module(description),
-                false => trusted::module(device, description),
-            };
+            let (module, entry) = self.module(code);
             let parsed = started.elapsed();
             let layout = device
                 .create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label, entries: &entries });
@@ -92,7 +122,7 @@ impl Gpu {
                 label,
                 layout: Some(&whole),
                 module: &module,
-                entry_point: Some("main"),
+                entry_point: Some(entry),
                 compilation_options: wgpu::PipelineCompilationOptions {
                     zero_initialize_workgroup_memory: code.guarded,
                     ..Default::default()
@@ -108,5 +138,21 @@ impl Gpu {
             );
             Pipeline { raw, layout }
         })
+    }
+
+    /// The module of a kernel, and the name of its function.
+    fn module(&self, code: &Code<'_>) -> (wgpu::ShaderModule, &'static str) {
+        let (device, label) = (&self.device, Some(code.name));
+        if self.language == Language::Msl {
+            let module = trusted::metal(device, label, code.source, METAL_ENTRY, code.workgroup);
+            return (module, METAL_ENTRY);
+        }
+        let source = wgpu::ShaderSource::Wgsl(code.source.into());
+        let description = wgpu::ShaderModuleDescriptor { label, source };
+        let module = match code.guarded {
+            true => device.create_shader_module(description),
+            false => trusted::module(device, description),
+        };
+        (module, "main")
     }
 }

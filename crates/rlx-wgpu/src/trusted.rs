@@ -1,4 +1,4 @@
-//! Shader modules without the checks that wgpu writes into others.
+//! Shader modules without the checks that wgpu writes into others, and those that it does not look into.
 //!
 //! By default every index is clamped and every loop counts how often it went round, which costs more than many kernels compute. Own kernels keep
 //! the rules without being made to; those of files are never compiled here.
@@ -13,4 +13,26 @@ pub(crate) fn module(
     // with their axis before they are used, and the kernel's interpreter finds what would break either. Its loops count from one number to another in
     // steps of at least one, below what an `i32` holds, so each of them ends.
     unsafe { device.create_shader_module_trusted(description, wgpu::ShaderRuntimeChecks::unchecked()) }
+}
+
+/// A module of such a kernel in Metal's language, which Metal is given as it is. Its one function is `entry`, run by workgroups of `workgroup`.
+pub(crate) fn metal(
+    device: &wgpu::Device,
+    label: Option<&str>,
+    source: &str,
+    entry: &str,
+    workgroup: u32,
+) -> wgpu::ShaderModule {
+    let entries =
+        [wgpu::PassthroughShaderEntryPoint { name: entry.into(), workgroup_size: (workgroup, 1, 1) }];
+    let description = wgpu::ShaderModuleDescriptorPassthrough {
+        label,
+        entry_points: entries.as_slice().into(),
+        msl: Some(source.into()),
+        ..Default::default()
+    };
+    // SAFETY: as above, the caller's kernel was made by a schedule and keeps within its buffers and loops. The renderer gives the arguments the
+    // indices at which wgpu binds what a layout of one group lists: 0, 1, … in their order, with no immediates before them. A text that Metal
+    // rejects is an error of the call.
+    unsafe { device.create_shader_module_passthrough(description) }
 }
