@@ -12,29 +12,36 @@ use crate::{Res, Tensor, Ty, elementwise, index, linear, movement, norm, reduce,
 pub struct Scope<'p> {
     package: &'p Package,
     values: HashMap<String, Bound>,
-    /// All that were ever defined: no name is used twice.
-    defined: HashSet<String>,
+    /// Whether blocks of control flow that are not taken are computed, too, and others once.
+    pub(crate) every_block: bool,
 }
 
 impl<'p> Scope<'p> {
     pub fn new(package: &'p Package) -> Self {
-        Scope { package, values: HashMap::new(), defined: HashSet::new() }
+        Scope { package, values: HashMap::new(), every_block: false }
     }
 
     pub fn define(&mut self, name: &str, tensor: Tensor, constant: bool) -> Res<()> {
-        if name.is_empty() || !self.defined.insert(name.to_string()) {
-            return Err(format!("the name {name:?} is used twice"));
+        let bound = Bound { tensor: Rc::new(tensor), constant };
+        match self.values.insert(name.to_string(), bound) {
+            None => Ok(()),
+            Some(_) => Err(format!("the name {name:?} is used twice")),
         }
-        self.values.insert(name.to_string(), Bound { tensor: Rc::new(tensor), constant });
-        Ok(())
     }
 
     fn bound(&self, name: &str) -> Res<Bound> {
         self.values.get(name).cloned().ok_or_else(|| format!("there is no value {name:?}"))
     }
 
-    /// Computes a block's operations; what it gives.
-    pub fn block(&mut self, block: &Block) -> Res<Vec<Tensor>> {
+    /// Computes a block's operations; what it gives. The block's own names are not known behind it.
+    pub fn block(&mut self, block: &Block, inputs: &[Tensor]) -> Res<Vec<Tensor>> {
+        if inputs.len() != block.inputs.len() {
+            return Err(format!("a block of {} inputs is given {}", block.inputs.len(), inputs.len()));
+        }
+        for (declared, given) in block.inputs.iter().zip(inputs) {
+            fits(given, &declared.of).map_err(|e| format!("a block's input {}: {e}", declared.name))?;
+            self.define(&declared.name, given.clone(), false)?;
+        }
         let mut last = HashMap::new();
         for (at, operation) in block.operations.iter().enumerate() {
             mentioned(operation, &mut |name| {
@@ -56,7 +63,11 @@ impl<'p> Scope<'p> {
                 }
             });
         }
-        block.outputs.iter().map(|name| self.bound(name).map(|b| (*b.tensor).clone())).collect()
+        let outputs = block.outputs.iter().map(|name| self.bound(name).map(|b| (*b.tensor).clone()));
+        let outputs = outputs.collect::<Res<Vec<_>>>()?;
+        block.inputs.iter().for_each(|input| drop(self.values.remove(&input.name)));
+        own.iter().for_each(|name| drop(self.values.remove(*name)));
+        Ok(outputs)
     }
 
     fn operation(&mut self, operation: &Operation) -> Res<()> {
@@ -75,10 +86,13 @@ impl<'p> Scope<'p> {
             inputs.insert(name.clone(), bound.collect::<Res<Vec<_>>>()?);
         }
         let call = Call::new(inputs);
-        if !operation.blocks.is_empty() {
-            return Err("the evaluator knows no operations with blocks".to_string());
-        }
-        let results = compute(&operation.op, &call)?;
+        let results = match (operation.op.as_str(), operation.blocks.as_slice()) {
+            ("cond", [then, otherwise]) => self.choice(&call, then, otherwise)?,
+            ("while_loop", [test, step]) => self.repeat(&call, test, step)?,
+            ("cond" | "while_loop", blocks) => return Err(format!("{} blocks", blocks.len())),
+            (op, []) => compute(op, &call)?,
+            _ => return Err("it has blocks".to_string()),
+        };
         call.all_taken()?;
         if results.len() != operation.outputs.len() {
             return Err(format!("{} results for {} names", results.len(), operation.outputs.len()));
@@ -138,12 +152,16 @@ impl<'p> Scope<'p> {
     }
 }
 
-/// All names that an operation reads.
+/// All names that an operation reads, those of its blocks included.
 fn mentioned(operation: &Operation, with: &mut dyn FnMut(&str)) {
     for binding in operation.inputs.values().flatten() {
         if let Binding::Name(name) = binding {
             with(name);
         }
+    }
+    for block in &operation.blocks {
+        block.operations.iter().for_each(|operation| mentioned(operation, with));
+        block.outputs.iter().for_each(|name| with(name));
     }
 }
 

@@ -5,7 +5,8 @@
 //! documentation. So a mistake of the writer (a name, a layout, an order of padding) is not repeated here.
 //!
 //! A package is rejected that declares another type or shape than an operation gives, names a value that is not there, leaves out an
-//! operand or has one too many, or points outside of the file of weights: see [`Package::run`].
+//! operand or has one too many, or points outside of the file of weights: see [`Package::run`]. Blocks of control flow see the names
+//! around them, and nobody sees theirs.
 //!
 //! ```no_run
 //! use rlx_mil_eval::{Package, Tensor};
@@ -16,12 +17,14 @@
 #![forbid(unsafe_code)]
 
 mod call;
+mod control;
 mod elementwise;
 mod evaluate;
 mod index;
 mod linear;
 mod model;
 mod movement;
+mod names;
 mod norm;
 mod package;
 mod reduce;

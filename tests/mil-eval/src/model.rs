@@ -44,6 +44,7 @@ pub struct Operation {
 
 #[derive(Debug, Clone, Default)]
 pub struct Block {
+    pub inputs: Vec<Named>,
     pub outputs: Vec<String>,
     pub operations: Vec<Operation>,
 }
@@ -119,6 +120,9 @@ pub fn model(bytes: &[u8]) -> Res<Model> {
         }
     }
     let block = block(blocks.get(&opset).ok_or_else(|| format!("no block for {opset:?}"))?)?;
+    if !block.inputs.is_empty() {
+        return Err("a function's block with inputs of its own".to_string());
+    }
     Ok(Model { version, inputs, outputs, opset, arguments, block })
 }
 
@@ -200,6 +204,7 @@ fn block(bytes: &[u8]) -> Res<Block> {
     let mut found = Block::default();
     for (number, field) in fields(bytes)? {
         match number {
+            1 => found.inputs.push(named(field)?),
             2 => found.outputs.push(field.text()?),
             3 => found.operations.push(operation(field.bytes()?)?),
             other => return Err(format!("field {other} of a block")),

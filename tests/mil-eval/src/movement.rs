@@ -15,6 +15,15 @@ pub fn compute(op: &str, call: &Call) -> Res<Option<Vec<Tensor>>> {
             }
             Tensor { dims, ..(*x).clone() }
         }
+        "squeeze" => {
+            let x = call.of("x", &[Ty::F32, Ty::F16, Ty::I32, Ty::Bool])?;
+            let axes = call.ints("axes", None)?;
+            if let Some(axis) = axes.iter().find(|&&axis| x.dims.get(axis) != Some(&1)) {
+                return Err(format!("dimension {axis} of {:?} is not one of 1", x.dims));
+            }
+            let kept = x.dims.iter().enumerate().filter(|(axis, _)| !axes.contains(axis));
+            Tensor { dims: kept.map(|(_, &size)| size).collect(), ..(*x).clone() }
+        }
         "transpose" => {
             let x = call.any("x")?;
             let perm = call.ints("perm", Some(x.dims.len()))?;

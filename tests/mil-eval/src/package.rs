@@ -55,6 +55,7 @@ impl Package {
         if !versions.contains(&(model.opset.as_str(), model.version)) {
             return Err(format!("operations {:?} in format {}", model.opset, model.version));
         }
+        crate::names::check(&model)?;
         let package = Package { model, weights };
         package.border()?;
         Ok(package)
@@ -122,7 +123,10 @@ impl Package {
     /// # Errors
     /// What is wrong, naming the operation.
     pub fn run(&self, inputs: &[(&str, Tensor)]) -> Res<Vec<Tensor>> {
-        let mut scope = Scope::new(self);
+        self.run_in(Scope::new(self), inputs)
+    }
+
+    fn run_in(&self, mut scope: Scope<'_>, inputs: &[(&str, Tensor)]) -> Res<Vec<Tensor>> {
         for argument in &self.model.arguments {
             let given = inputs.iter().find(|(name, _)| *name == argument.name);
             let (_, given) = given.ok_or_else(|| format!("input {:?} is missing", argument.name))?;
@@ -132,10 +136,11 @@ impl Package {
             }
             scope.define(&argument.name, given.clone(), false)?;
         }
-        scope.block(&self.model.block)
+        scope.block(&self.model.block, &[])
     }
 
-    /// Runs the program on zeros: all that can be checked without knowing what it computes.
+    /// Runs the program on zeros, with every block of control flow once, taken or not: all that can be checked without knowing what it
+    /// computes.
     ///
     /// # Errors
     /// As [`Package::run`].
@@ -143,6 +148,8 @@ impl Package {
         let inputs = self.inputs();
         let zeros: Vec<(&str, Tensor)> =
             inputs.iter().map(|(name, ty, dims)| (name.as_str(), Tensor::zeros(*ty, dims))).collect();
-        self.run(&zeros).map(drop)
+        let mut scope = Scope::new(self);
+        scope.every_block = true;
+        self.run_in(scope, &zeros).map(drop)
     }
 }
