@@ -18,6 +18,11 @@ import coremltools as ct  # noqa: E402
 from coremltools.converters.mil.frontend.milproto.load import load  # noqa: E402
 
 
+def count(block):
+    """The number of a block's operations, with those of the blocks inside."""
+    return sum(1 + sum(count(inner) for inner in op.blocks) for op in block.operations)
+
+
 def check(path):
     """Loads one package; the number of its operations."""
     spec = ct.utils.load_spec(str(path))
@@ -33,7 +38,7 @@ def check(path):
     described = [feature.name for feature in spec.description.output]
     if described != [output.name for output in block.outputs]:
         raise ValueError(f"the outputs {described} are described")
-    return len(block.operations)
+    return count(block)
 
 
 def main(folder):

@@ -4,7 +4,9 @@
 //! |---|---|
 //! | `proto` | the package's messages, generated from Apple's schema and checked in |
 //! | `mil` | the program being written: values, operations, the file of weights |
-//! | `ops` | nodes as operations, a file for each family; claims are the same functions |
+//! | `ops` | nodes as operations, a file for each family |
+//! | `scope` | a graph's nodes one after another, of the whole graph or of a body of control flow |
+//! | `claims` | what is supported: the same functions, asked for one node |
 //! | `ranges` | which integers 32 bits are sure to hold |
 //! | `program`, `package` | a graph as a package, in memory and on disk |
 //! | `target`, `backend` | the device as the compiler sees it; packages without it ([`compile`]) |
@@ -22,6 +24,7 @@
 #[allow(unsafe_code)]
 mod apple;
 mod backend;
+mod claims;
 #[cfg(any(target_os = "macos", target_os = "ios"))]
 mod device;
 mod mil;
@@ -30,6 +33,7 @@ mod package;
 mod program;
 mod proto;
 mod ranges;
+mod scope;
 mod target;
 
 pub use backend::{COMPUTE_UNITS, ComputeUnits, CoreMlBackend, compile};

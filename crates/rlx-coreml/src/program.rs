@@ -16,18 +16,16 @@
 //! # Ok::<(), rlx_ir::Error>(())
 //! ```
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use prost::Message;
-use rlx_ir::{
-    ConstData, DType, Error, ErrorKind, Graph, Node, NodeId, Op, Result, Shape, Value, Weight, oracle,
-};
+use rlx_ir::{DType, Error, ErrorKind, Graph, Op, Result, Shape, Weight};
 
-use crate::mil::{Blob, Builder, Elements, Stored, Tensor, Type, identifier, named};
-use crate::ops::{self, Ctx, Declared, held, translate};
+use crate::mil::{Blob, Builder, Tensor, Type, identifier, named};
+use crate::ops::{self, held};
 use crate::proto::{self, mil_spec};
-use crate::ranges::Ranges;
+use crate::scope::{Known, Scope, numbers};
 
 /// The set of operations: iOS 17, macOS 14. It is the first with gathers that check their indices, and runs on every system since.
 pub const OPSET: &str = "CoreML7";
@@ -92,13 +90,16 @@ impl Package {
         (!self.weights.is_empty()).then(|| self.weights.clone().finish())
     }
 
-    /// How often each operation occurs.
+    /// How often each operation occurs, those of control flow's blocks included.
     pub fn operations(&self) -> std::collections::BTreeMap<String, usize> {
         let mut counts = std::collections::BTreeMap::new();
         let Some(proto::model::Type::MlProgram(program)) = &self.model.r#type else { return counts };
-        for block in program.functions.values().flat_map(|f| f.block_specializations.values()) {
+        let mut blocks: Vec<&mil_spec::Block> =
+            program.functions.values().flat_map(|f| f.block_specializations.values()).collect();
+        while let Some(block) = blocks.pop() {
             for operation in &block.operations {
                 *counts.entry(operation.r#type.clone()).or_default() += 1;
+                blocks.extend(&operation.blocks);
             }
         }
         counts
@@ -114,20 +115,11 @@ fn border(ty: Type) -> (Type, DType) {
     }
 }
 
-/// A value of the graph: an operation's result, or a tensor that is known and not written yet.
-#[derive(Clone)]
-enum Known {
-    Written(Tensor),
-    Fixed(Arc<ConstData>),
-}
-
 struct Translation<'a> {
     graph: &'a Graph,
-    weights: &'a Weights<'a>,
     output_names: &'a [String],
     builder: Builder,
-    /// By node: its results.
-    values: Vec<Vec<Known>>,
+    scope: Scope<'a>,
     names: BTreeSet<String>,
 }
 
@@ -138,26 +130,13 @@ impl<'a> Translation<'a> {
             let error = Error::new(ErrorKind::Unsupported, message);
             return Err(graph.locate(node.id, error.with_hint("bind every symbol (--dim NAME=N)")));
         }
-        let values = vec![Vec::new(); graph.len()];
-        Ok(Translation {
-            graph,
-            weights,
-            output_names,
-            builder: Builder::new(),
-            values,
-            names: BTreeSet::new(),
-        })
+        let (builder, scope) = (Builder::new(), Scope::of(graph, weights));
+        Ok(Translation { graph, output_names, builder, scope, names: BTreeSet::new() })
     }
 
     fn run(mut self) -> Result<Package> {
         let inputs = self.inputs()?;
-        let live = oracle::live_nodes(self.graph, &self.graph.outputs)?;
-        for node in self.graph.nodes().iter().filter(|node| live[node.id.index()]) {
-            let label = self.graph.label(node.id);
-            self.builder.name_after(&label);
-            let results = self.node(node).map_err(|e| self.graph.locate(node.id, e))?;
-            self.values[node.id.index()] = results;
-        }
+        self.scope.write(&mut self.builder)?;
         let outputs = self.outputs()?;
         Ok(self.package(inputs, outputs))
     }
@@ -214,91 +193,10 @@ impl<'a> Translation<'a> {
                 }
                 _ => given,
             };
-            self.values[node.id.index()] = vec![Known::Written(value)];
+            self.scope.give(node.id, Known::Written(value));
             features.push(feature);
         }
         Ok(features)
-    }
-
-    fn node(&mut self, node: &Node) -> Result<Vec<Known>> {
-        match &node.op {
-            Op::Input { .. } => Ok(std::mem::take(&mut self.values[node.id.index()])),
-            Op::Constant { data } => Ok(vec![Known::Fixed(Arc::clone(data))]),
-            Op::Param { name } => {
-                let weight = (self.weights)(name).ok_or_else(|| {
-                    Error::new(ErrorKind::Binding, format!("parameter {name:?} has no weight"))
-                        .with_hint("a package has its weights in it: give all of them")
-                })?;
-                Ok(vec![Known::Fixed(Arc::new(weight.to_const()?))])
-            }
-            Op::Result { index } => {
-                let all = &self.values[node.inputs[0].index()];
-                let value = all.get(*index).cloned();
-                value.map(|v| vec![v]).ok_or_else(|| Error::new(ErrorKind::InvalidGraph, "no such result"))
-            }
-            _ => match self.folded(node)? {
-                Some(known) => Ok(known),
-                None => self.written(node),
-            },
-        }
-    }
-
-    /// What a node gives that depends on weights alone: computed here, by its exact semantics, because operations like convolutions take
-    /// weights that are constants of the program. What is larger than what it is made of stays an operation.
-    fn folded(&self, node: &Node) -> Result<Option<Vec<Known>>> {
-        let fixed = |id: &NodeId| match self.values[id.index()].first() {
-            Some(Known::Fixed(data)) => Some(Arc::clone(data)),
-            _ => None,
-        };
-        let Some(given) = node.inputs.iter().map(fixed).collect::<Option<Vec<_>>>() else { return Ok(None) };
-        let elements = |shape: &Shape| shape.num_elements().unwrap_or(usize::MAX);
-        let size: usize = given.iter().map(|data| data.num_elements()).sum();
-        let grows = node.results().iter().map(elements).any(|n| n > size.max(4096));
-        if given.is_empty() || grows || !node.op.bodies().is_empty() {
-            return Ok(None);
-        }
-        let values = given.iter().map(|data| data.try_value()).collect::<Result<Vec<Value>>>()?;
-        let values: Vec<&Value> = values.iter().collect();
-        let results = oracle::evaluate_op(&node.op, &values, node.results())?;
-        let known = |value: &Value| Ok(Known::Fixed(Arc::new(value.try_to_const()?)));
-        results.iter().map(known).collect::<Result<Vec<_>>>().map(Some)
-    }
-
-    fn written(&mut self, node: &Node) -> Result<Vec<Known>> {
-        let mut ins = Vec::with_capacity(node.inputs.len());
-        for id in &node.inputs {
-            ins.push(self.tensor(*id, 0)?);
-        }
-        let declared = |shape: &Shape| Ok(Declared { dtype: shape.dtype(), dims: numbers(shape)? });
-        let given =
-            node.inputs.iter().map(|&id| declared(self.graph.shape(id))).collect::<Result<Vec<_>>>()?;
-        let results = node.results().iter().map(declared).collect::<Result<Vec<_>>>()?;
-        let mut known = Ranges::new(self.graph);
-        let mut ranges: Vec<_> = node.inputs.iter().map(|&id| known.of(id)).collect();
-        ranges.extend((0..results.len()).map(|i| known.result(node, i)));
-        let mut ctx = Ctx { b: &mut self.builder, ins, given, results, ranges };
-        let written = translate(&node.op, &mut ctx);
-        let written = written.map_err(|why| {
-            let message = format!("Core ML has no kernel for {} : {}: {why}", node.op.kind(), node.shape);
-            Error::new(ErrorKind::Unsupported, message)
-        })?;
-        Ok(written.into_iter().map(Known::Written).collect())
-    }
-
-    /// A result of a node as an operand; what is known and was not written yet is written.
-    fn tensor(&mut self, id: NodeId, index: usize) -> Result<Tensor> {
-        let known = self.values[id.index()].get(index).cloned();
-        match known {
-            Some(Known::Written(tensor)) => Ok(tensor),
-            Some(Known::Fixed(data)) => {
-                let label = self.graph.label(id);
-                self.builder.name_after(&label);
-                let tensor = constant(&mut self.builder, &data)?;
-                self.values[id.index()][index] = Known::Written(tensor.clone());
-                Ok(tensor)
-            }
-            None => Err(Error::new(ErrorKind::Internal, format!("{id} was not translated"))),
-        }
     }
 
     /// Every output is an operation of its own, so that it has its name, whatever else the value is.
@@ -308,7 +206,7 @@ impl<'a> Translation<'a> {
             let wanted = self.output_names.get(at).cloned().unwrap_or_else(|| format!("output_{at}"));
             let shape = self.graph.shape(id).clone();
             let feature = self.feature(&wanted, &shape).map_err(|e| self.graph.locate(id, e))?;
-            let value = self.tensor(id, 0)?;
+            let value = self.scope.tensor(&mut self.builder, id, 0)?;
             let ty = border(value.ty).0;
             if value.ty == ty {
                 self.builder.named_op("identity", &[("x", (&value).into())], &feature.name, ty, &value.dims);
@@ -394,129 +292,4 @@ impl Feature {
             }),
         }
     }
-}
-
-fn numbers(shape: &Shape) -> Result<Vec<usize>> {
-    let dims = shape.dims().iter().map(|d| d.as_static()).collect::<Option<Vec<_>>>();
-    dims.ok_or_else(|| {
-        Error::new(ErrorKind::Unsupported, format!("{shape} has a dimension that is no number"))
-    })
-}
-
-/// A tensor that is known, as a constant; small integers are stored as they are and widened by the program.
-fn constant(b: &mut Builder, data: &ConstData) -> Result<Tensor> {
-    let unsupported = |why: String| Error::new(ErrorKind::Unsupported, why);
-    ops::holding(data.dtype()).map_err(unsupported)?;
-    if data.num_elements() == 0 {
-        return Err(unsupported("Core ML has no tensors without elements".to_string()));
-    }
-    let dims = held(data.dims());
-    let bytes = data.bytes();
-    Ok(match data.dtype() {
-        DType::F32 if data.num_elements() > 10 => b.weight(Stored::F32, &dims, bytes),
-        DType::F16 if data.num_elements() > 10 => b.weight(Stored::F16, &dims, bytes),
-        DType::I8 | DType::U8 if data.num_elements() > 10 => {
-            let stored = if data.dtype() == DType::I8 { Stored::I8 } else { Stored::U8 };
-            let stored = b.weight(stored, &dims, bytes);
-            ops::cast(b, &stored, Type::I32)
-        }
-        DType::F32 => {
-            let values =
-                bytes.chunks_exact(4).map(|c| f32::from_le_bytes([c[0], c[1], c[2], c[3]])).collect();
-            b.constant(Elements::Floats(values), &dims)
-        }
-        DType::F16 => {
-            let values = bytes.chunks_exact(2).map(|c| u16::from_le_bytes([c[0], c[1]])).collect();
-            b.constant(Elements::Halves(values), &dims)
-        }
-        DType::Bool => b.constant(Elements::Bools(bytes.iter().map(|&v| v != 0).collect()), &dims),
-        dtype => {
-            let value = data.try_value()?;
-            let narrow = |&v: &i128| {
-                i32::try_from(v).map_err(|_| {
-                    unsupported(format!(
-                        "Core ML computes with 32-bit integers, and {v} of a constant of {dtype} is none"
-                    ))
-                })
-            };
-            let values = value.ints()?.iter().map(narrow).collect::<Result<Vec<i32>>>()?;
-            b.constant(Elements::Ints(values), &dims)
-        }
-    })
-}
-
-/// What of a graph's nodes is claimed: see [`crate::ops`].
-///
-/// # Errors
-/// The reason why a node is not.
-pub fn claims(node: &Node, graph: &Graph) -> std::result::Result<(), String> {
-    let sample = SampleSizes::of(node, graph);
-    let declared = |shape: &Shape| sample.declared(shape);
-    let results: Vec<Declared> =
-        node.results().iter().map(declared).collect::<std::result::Result<_, _>>()?;
-    let given: Vec<Declared> =
-        node.inputs.iter().map(|&id| declared(graph.shape(id))).collect::<std::result::Result<_, _>>()?;
-    let mut fixed = HashMap::new();
-    let mut ins = Vec::new();
-    for (i, (&id, value)) in node.inputs.iter().zip(&given).enumerate() {
-        ins.push(Tensor {
-            name: Arc::from(format!("x{i}")),
-            ty: ops::holding(value.dtype)?,
-            dims: held(&value.dims),
-            fixed: is_fixed(graph, id, &mut fixed, 24),
-        });
-    }
-    let mut known = Ranges::new(graph);
-    let mut ranges: Vec<_> = node.inputs.iter().map(|&id| known.of(id)).collect();
-    ranges.extend((0..results.len()).map(|i| known.result(node, i)));
-    let op = node.op.bind(&sample.binding);
-    let mut ctx = Ctx { b: &mut Builder::new(), ins, given, results, ranges };
-    translate(&op, &mut ctx).map(drop)
-}
-
-/// Numbers for the symbols that a node mentions, to ask for its translation: what is supported does not depend on them.
-struct SampleSizes {
-    binding: rlx_ir::DimBinding,
-}
-
-impl SampleSizes {
-    fn of(node: &Node, graph: &Graph) -> SampleSizes {
-        let mut symbols = node.symbols();
-        node.inputs.iter().for_each(|&id| symbols.extend(graph.node(id).symbols()));
-        let mut binding = rlx_ir::DimBinding::new();
-        for symbol in symbols {
-            let range = graph.symbol_range(symbol);
-            let size = range.max.min(8).max(range.min).max(1);
-            binding.set(symbol, size as usize);
-        }
-        SampleSizes { binding }
-    }
-
-    /// The value with numbers; a dimension that comes out as 0 for them may be larger for others.
-    fn declared(&self, shape: &Shape) -> std::result::Result<Declared, String> {
-        let open = !shape.is_static();
-        let bound = shape.bind(&self.binding);
-        let dims = numbers(&bound).map_err(|e| e.message().to_string())?;
-        let dims = dims.into_iter().map(|d| if open { d.max(1) } else { d }).collect();
-        Ok(Declared { dtype: shape.dtype(), dims })
-    }
-}
-
-/// Whether a value is made of parameters and constants alone, in a few steps.
-fn is_fixed(graph: &Graph, id: NodeId, known: &mut HashMap<NodeId, bool>, depth: usize) -> bool {
-    if let Some(&fixed) = known.get(&id) {
-        return fixed;
-    }
-    let node = graph.node(id);
-    let fixed = match &node.op {
-        Op::Param { .. } | Op::Constant { .. } => true,
-        Op::Input { .. } => false,
-        _ => {
-            depth > 0
-                && !node.inputs.is_empty()
-                && node.inputs.iter().all(|&input| is_fixed(graph, input, known, depth - 1))
-        }
-    };
-    known.insert(id, fixed);
-    fixed
 }

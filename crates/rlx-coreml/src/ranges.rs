@@ -4,10 +4,14 @@
 //! every value is sure to fit; what a caller gives is checked at the border ([`MOST`]). What the ops between may make of it is
 //! found by interval arithmetic. An op whose results may leave the range is not claimed, so that nothing wraps around unseen.
 
+mod control;
+
 use std::collections::HashMap;
 
 use rlx_ir::op::{Activation, BinaryOp, ReduceOp};
 use rlx_ir::{DType, Graph, Node, NodeId, Op};
+
+pub use self::control::Trips;
 
 /// What 64-bit integers of inputs and parameters may be at most, in magnitude: so a few sums of them still fit 32 bits.
 pub const MOST: i128 = 1 << 24;
@@ -31,6 +35,11 @@ impl Range {
     /// All values of a type; of one that is no integer, those of a bool.
     pub fn of(dtype: DType) -> Range {
         dtype.int_range().map_or(Range { low: 0, high: 1 }, |(low, high)| Range { low, high })
+    }
+
+    /// All values of a type that `int32` holds.
+    pub fn held(dtype: DType) -> Range {
+        Range::of(dtype).within(Range::HELD)
     }
 
     /// Whether every value is one of `dtype` and of `int32`.
@@ -76,13 +85,22 @@ impl Range {
 pub struct Ranges<'g> {
     graph: &'g Graph,
     known: HashMap<NodeId, Range>,
+    /// How many nodes more are looked at.
     budget: usize,
+    /// Whether it is a body, whose inputs are known.
+    is_body: bool,
 }
 
 impl<'g> Ranges<'g> {
     /// Nothing is known yet.
     pub fn new(graph: &'g Graph) -> Self {
-        Ranges { graph, known: HashMap::new(), budget: NODES }
+        Ranges { graph, known: HashMap::new(), budget: NODES, is_body: false }
+    }
+
+    /// Of a body whose inputs have these values, in order.
+    pub fn of_body(graph: &'g Graph, given: &[Range]) -> Self {
+        let known = graph.inputs().zip(given).map(|(node, &range)| (node.id, range)).collect();
+        Ranges { graph, known, budget: NODES, is_body: true }
     }
 
     /// The values of a node's first result.
@@ -95,12 +113,14 @@ impl<'g> Ranges<'g> {
         if let Some(&range) = self.known.get(&id) {
             return range;
         }
-        let held = Range::of(dtype).within(Range::HELD);
+        let held = Range::held(dtype);
         if self.budget == 0 {
             return held;
         }
         self.budget -= 1;
-        let range = self.result(node, 0).within(held);
+        let found = self.result(node, 0);
+        // What may leave the type wraps around, and may then be anything.
+        let range = if found.fits(dtype) { found } else { held };
         self.known.insert(id, range);
         range
     }
@@ -108,11 +128,12 @@ impl<'g> Ranges<'g> {
     /// What a node computes, before it wraps around.
     pub fn result(&mut self, node: &Node, index: usize) -> Range {
         let dtype = node.results()[index].dtype();
-        let all = Range::of(dtype).within(Range::HELD);
+        let all = Range::held(dtype);
         if !dtype.is_int() {
             return all;
         }
         match &node.op {
+            Op::Input { .. } | Op::Param { .. } if self.is_body => all,
             Op::Input { .. } | Op::Param { .. } => {
                 if dtype.size_bytes() == 8 {
                     all.within(Range { low: -MOST, high: MOST })
@@ -152,6 +173,9 @@ impl<'g> Ranges<'g> {
             }
             Op::UpdateSlice { .. } => self.union(&node.inputs[..2]),
             Op::MatMul => self.matmul(node),
+            Op::Result { index } => self.result(self.graph.node(node.inputs[0]), *index),
+            Op::If { then, otherwise, .. } => self.choice(&node.inputs, [then, otherwise], index),
+            Op::Loop { body, carried, .. } => self.repeated(&node.inputs, &body.graph, *carried, index),
             _ => all,
         }
     }
@@ -163,7 +187,7 @@ impl<'g> Ranges<'g> {
 
     fn cast(&mut self, node: &Node) -> Range {
         let from = self.graph.shape(node.inputs[0]).dtype();
-        let all = Range::of(node.shape.dtype()).within(Range::HELD);
+        let all = Range::held(node.shape.dtype());
         if from.is_float() {
             return all;
         }

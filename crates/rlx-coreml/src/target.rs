@@ -4,9 +4,9 @@ use rlx_backend::whole_graph::GraphTarget;
 use rlx_ir::{DType, Graph, Node, Op};
 use rlx_opt::Claim;
 
+use crate::claims::{claims, is_unlimited};
 use crate::mil::Type;
 use crate::ops::MAX_RANK;
-use crate::program::claims;
 
 /// The device's name in reports.
 pub const NAME: &str = "ane";
@@ -34,6 +34,8 @@ fn exception(node: &Node) -> Option<String> {
         return Some("Core ML has no tensors without elements".to_string());
     }
     match &node.op {
+        // What else takes it than a loop says so itself.
+        Op::Constant { .. } if is_unlimited(node) => None,
         Op::Constant { data } if data.dtype().size_bytes() == 8 && data.dtype().is_int() => {
             let value = data.try_value().ok()?;
             let large = value.ints().ok()?.iter().find(|&&v| i32::try_from(v).is_err())?;

@@ -3,8 +3,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use rlx_ir::ConstData;
+
 use super::{Blob, Elements, Stored, Tensor, Type};
-use crate::proto::mil_spec::{Argument, NamedValueType, Operation, Value, argument, value};
+use crate::proto::mil_spec::{Argument, Block, NamedValueType, Operation, Value, argument, value};
 
 /// Constants of so few elements are in the program, as `coremltools` has it.
 const SMALL: usize = 10;
@@ -31,11 +33,18 @@ impl<'a> From<&'a [Tensor]> for Arg<'a> {
 }
 
 /// Writes the operations of one function.
+///
+/// Blocks of control flow are nested: [`Builder::begin`], operations, [`Builder::end`]. Names of a block are known in those inside of
+/// it. Constants are always written in the function's own block, so that each is there once and known everywhere.
 #[derive(Debug, Default)]
 pub struct Builder {
     operations: Vec<Operation>,
+    /// The operations of the blocks that are begun, the innermost one last.
+    nested: Vec<Vec<Operation>>,
     /// Small constants that are there.
     constants: HashMap<String, Tensor>,
+    /// Those that were written for a nested block.
+    shared: Vec<(Arc<ConstData>, Tensor)>,
     blob: Blob,
     /// What values are called after, for people who read the program.
     stem: String,
@@ -87,15 +96,62 @@ impl Builder {
         inputs: &[(&str, Arg<'_>)],
         results: &[(Type, Vec<usize>)],
     ) -> Vec<Tensor> {
-        let results: Vec<Tensor> = results
-            .iter()
-            .map(|(ty, dims)| Tensor { name: self.fresh(), ty: *ty, dims: dims.clone(), fixed: false })
-            .collect();
+        let results = self.declared(results);
         self.push(op, inputs, &results);
         results
     }
 
+    /// An operation with blocks inside.
+    pub fn op_of_blocks(
+        &mut self,
+        op: &str,
+        inputs: &[(&str, Arg<'_>)],
+        blocks: Vec<Block>,
+        results: &[(Type, Vec<usize>)],
+    ) -> Vec<Tensor> {
+        let results = self.declared(results);
+        self.push(op, inputs, &results).blocks = blocks;
+        results
+    }
+
+    /// Values by new names, which a block is given or an operation gives.
+    pub fn declared(&mut self, types: &[(Type, Vec<usize>)]) -> Vec<Tensor> {
+        let named = |(ty, dims): &(Type, Vec<usize>)| Tensor {
+            name: self.fresh(),
+            ty: *ty,
+            dims: dims.clone(),
+            fixed: false,
+        };
+        types.iter().map(named).collect()
+    }
+
+    /// Begins a block: what follows is written into it.
+    pub fn begin(&mut self) {
+        self.nested.push(Vec::new());
+    }
+
+    /// Ends the block that was begun last. Each output is a value that an operation of the block gives, and no two are the same one.
+    pub fn end(&mut self, inputs: &[Tensor], outputs: &[Tensor]) -> Block {
+        let mut names: Vec<String> = Vec::new();
+        for output in outputs {
+            let here = self.nested.last().into_iter().flatten().flat_map(|o| &o.outputs);
+            let own = here.map(|o| o.name.as_str()).any(|name| name == &*output.name);
+            if own && !names.iter().any(|name| **name == *output.name) {
+                names.push(output.name.to_string());
+                continue;
+            }
+            let same = self.op("identity", &[("x", output.into())], output.ty, &output.dims);
+            names.push(same.name.to_string());
+        }
+        let operations = self.nested.pop().unwrap_or_default();
+        Block { inputs: inputs.iter().map(named).collect(), outputs: names, operations, ..Block::default() }
+    }
+
     fn push(&mut self, op: &str, inputs: &[(&str, Arg<'_>)], results: &[Tensor]) -> &mut Operation {
+        let block = match self.nested.last_mut() {
+            Some(block) if op != "const" => block,
+            _ => &mut self.operations,
+        };
         let binding = |tensor: &Tensor| argument::Binding {
             binding: Some(argument::binding::Binding::Name(tensor.name.to_string())),
         };
@@ -106,15 +162,27 @@ impl Builder {
             },
         };
         let name = results.first().map_or_else(String::new, |t| t.name.to_string());
-        self.operations.push(Operation {
+        block.push(Operation {
             r#type: op.to_string(),
             inputs: inputs.iter().map(|(key, arg)| (key.to_string(), argument(arg))).collect(),
             outputs: results.iter().map(named).collect(),
             blocks: Vec::new(),
             attributes: [("name".to_string(), Elements::Text(name).value(&[]))].into(),
         });
-        let last = self.operations.len() - 1;
-        &mut self.operations[last]
+        let last = block.len() - 1;
+        &mut block[last]
+    }
+
+    /// The constant that was written of these elements for a nested block.
+    pub fn remembered(&self, data: &Arc<ConstData>) -> Option<Tensor> {
+        self.shared.iter().find(|(of, _)| Arc::ptr_eq(of, data)).map(|(_, tensor)| tensor.clone())
+    }
+
+    /// Keeps a constant for other blocks, if a block is begun.
+    pub fn remember(&mut self, data: &Arc<ConstData>, tensor: &Tensor) {
+        if !self.nested.is_empty() {
+            self.shared.push((Arc::clone(data), tensor.clone()));
+        }
     }
 
     /// A constant: in the program where it is small or the file of weights does not take its type.

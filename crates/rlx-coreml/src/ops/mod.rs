@@ -11,6 +11,7 @@
 
 mod context;
 mod contraction;
+mod control;
 mod convert;
 mod elementwise;
 mod index;
@@ -22,11 +23,13 @@ mod windows;
 use rlx_ir::Op;
 
 pub use self::context::{Ctx, Declared, MAX_RANK, cast, held, holding};
-use crate::mil::{Mil, Tensor};
+use crate::mil::{Builder, Mil, Tensor};
+use crate::ranges::Range;
+use crate::scope::Operand;
 
 /// Checks what holds for every op: types that MIL has, and no dimension of 0.
-fn check(ctx: &Ctx<'_>) -> Mil<()> {
-    for value in ctx.given.iter().chain(&ctx.results) {
+fn check<'a>(values: impl Iterator<Item = &'a Declared>) -> Mil<()> {
+    for value in values {
         holding(value.dtype)?;
         if value.dims.contains(&0) {
             return Err("Core ML has no tensors without elements".to_string());
@@ -39,12 +42,34 @@ fn check(ctx: &Ctx<'_>) -> Mil<()> {
     Ok(())
 }
 
-/// Writes a node; its results, as they are held.
+/// Writes a node; its results, as they are held. `ranges` are the values that results of integers may have.
 ///
 /// # Errors
 /// The reason why Core ML does not have it.
-pub fn translate(op: &Op, ctx: &mut Ctx<'_>) -> Mil<Vec<Tensor>> {
-    check(ctx)?;
+pub fn write(
+    b: &mut Builder,
+    op: &Op,
+    operands: Vec<Operand>,
+    results: Vec<Declared>,
+    ranges: Vec<Range>,
+) -> Mil<Vec<Tensor>> {
+    check(operands.iter().map(|operand| &operand.declared).chain(&results))?;
+    match op {
+        Op::If { then, otherwise, .. } => control::choice(b, &operands, &results, then, otherwise),
+        Op::Loop { body, carried, scanned, .. } => {
+            control::repeat(b, &control::Parts::of(&operands, *carried, *scanned)?, &results, &body.graph)
+        }
+        _ => {
+            let ins = operands.iter().map(|operand| operand.tensor(b)).collect::<Mil<Vec<_>>>()?;
+            let ranges = operands.iter().map(|operand| operand.range).chain(ranges).collect();
+            let given = operands.into_iter().map(|operand| operand.declared).collect();
+            translate(op, &mut Ctx { b, ins, given, results, ranges })
+        }
+    }
+}
+
+/// Writes a node without bodies.
+fn translate(op: &Op, ctx: &mut Ctx<'_>) -> Mil<Vec<Tensor>> {
     let one = |t: Mil<Tensor>| t.map(|t| vec![t]);
     match op {
         Op::Activation(f) => one(elementwise::activation(ctx, *f)),

@@ -1,6 +1,8 @@
 //! A graph as a package, its bytes evaluated.
 
+use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rlx_coreml::{Feature, Package, target};
 use rlx_ir::oracle::Bindings;
@@ -68,4 +70,16 @@ pub fn evaluated(graph: &Graph, bindings: &Bindings) -> Result<std::result::Resu
 /// Whether everything runs (`RLX_TEST_ALL=1`, set by `cargo xtask test --all`), or what fits the test command.
 pub fn everything() -> bool {
     std::env::var("RLX_TEST_ALL").is_ok_and(|v| v == "1")
+}
+
+/// Writes a package into the folder of `RLX_COREML_OUT`, if there is one, for `coremltools`.
+pub fn keep(package: &Package, name: &str) {
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    let Some(folder) = std::env::var_os("RLX_COREML_OUT") else { return };
+    let mut path = Path::new(&folder).join(format!("{name}.mlpackage"));
+    if path.exists() {
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        path = Path::new(&folder).join(format!("{name}_{number}.mlpackage"));
+    }
+    package.write(&path).unwrap_or_else(|e| panic!("{e}"));
 }

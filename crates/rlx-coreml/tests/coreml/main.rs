@@ -1,6 +1,7 @@
 //! Packages for Core ML, read back from their bytes and evaluated by code that knows nothing of what wrote them (`rlx-mil-eval`).
 
 mod common;
+mod control;
 mod graphs;
 mod models;
 mod mutated;

@@ -8,7 +8,7 @@ use rlx_mil_eval::Tensor;
 use rlx_onnx::{ImportOptions, OnnxFile, import};
 use rlx_testdata::models::{Golden, Model, all, model};
 
-use crate::common::{compiled, everything, given, got, reread};
+use crate::common::{compiled, everything, given, got, keep, reread};
 
 /// The package of a model for the sizes of a golden.
 fn package(model: &Model, golden: &Golden) -> Result<Option<Package>, String> {
@@ -36,7 +36,6 @@ const NO_PACKAGE: &[(&str, &str)] = &[
     ("t5_cached_dynamo", "floats as i64 may not fit"),
     ("t5_cached_full", "floats as i64 may not fit"),
     ("classical_columns", "floats as i64 may not fit"),
-    ("settle", "computes with 32-bit integers"),
     ("model_builder", "MIL has no Shr"),
     ("model_builder_shared", "MIL has no Shr"),
     ("detector", "no kernel"),
@@ -49,10 +48,7 @@ fn run(model: &Model) -> Result<(), String> {
     let whole = model.goldens.iter().filter(|g| g.dims.iter().all(|(_, n)| *n > 0));
     let golden = whole.min_by_key(size).ok_or("no golden")?;
     let Some(package) = package(model, golden)? else { return Ok(()) };
-    if let Some(folder) = std::env::var_os("RLX_COREML_OUT") {
-        let path = std::path::Path::new(&folder).join(format!("{}.mlpackage", model.name));
-        package.write(&path).map_err(|e| e.to_string())?;
-    }
+    keep(&package, &model.name);
     let (inputs, expected) = golden.read();
     let start = Instant::now();
     let mut arguments: Vec<(&str, Tensor)> = Vec::new();

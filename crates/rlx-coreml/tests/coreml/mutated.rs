@@ -31,8 +31,11 @@ fn places(bytes: &[u8], pattern: &[u8]) -> Vec<usize> {
 
 /// Every occurrence of a pattern, changed one at a time: no result may pass. How many there were.
 fn all_rejected(what: &str, from: &[u8], to: &[u8]) -> usize {
-    let package = sound();
-    let (model, weights) = (package.model_bytes(), package.weight_bytes().expect("weights"));
+    all_rejected_of(&sound(), what, from, to)
+}
+
+fn all_rejected_of(package: &Package, what: &str, from: &[u8], to: &[u8]) -> usize {
+    let (model, weights) = (package.model_bytes(), package.weight_bytes().unwrap_or_default());
     let found = places(&model, from);
     assert!(!found.is_empty(), "{what}: nothing to change");
     for &at in &found {
@@ -44,10 +47,38 @@ fn all_rejected(what: &str, from: &[u8], to: &[u8]) -> usize {
     found.len()
 }
 
+/// A loop with a choice and a loop inside.
+fn nested() -> Package {
+    let (graph, bindings) = crate::control::nested();
+    package(&graph, &bindings).expect("a package")
+}
+
 #[test]
 fn what_is_sound_passes() {
-    let package = sound();
-    verdict(&package.model_bytes(), &package.weight_bytes().expect("weights")).expect("a sound package");
+    for package in [sound(), nested()] {
+        let weights = package.weight_bytes().unwrap_or_default();
+        verdict(&package.model_bytes(), &weights).expect("a sound package");
+    }
+}
+
+#[test]
+fn what_is_wrong_in_a_block_is_rejected_whether_it_is_taken_or_not() {
+    let package = nested();
+    let all = |what: &str, from: &[u8], to: &[u8]| all_rejected_of(&package, what, from, to);
+    assert_eq!(all("a loop that is not there", b"while_loop", b"while_loup"), 2);
+    assert_eq!(all("another name for a loop's state", b"loop_vars", b"loop_vers"), 2);
+    all("another name for a condition", b"pred", b"prad");
+    all("another operation in a condition", b"logical_and", b"logical_und");
+    // A tensor type: data type 11 (f32), rank 1, dimensions [2].
+    let declared = [8, 11, 16, 1, 26, 4, 10, 2, 8, 2];
+    let changed = |at: usize, value: u8| {
+        let mut bytes = declared;
+        bytes[at] = value;
+        bytes
+    };
+    let count = all("another size", &declared, &changed(9, 3));
+    assert!(count >= 12, "{count} declarations: states, what is in blocks, results");
+    all("another element type", &declared, &changed(1, 10));
 }
 
 #[test]
@@ -98,16 +129,17 @@ fn the_file_of_weights_must_have_what_is_named() {
 
 #[test]
 fn no_byte_that_is_changed_makes_it_panic() {
-    let package = sound();
-    let (model, weights) = (package.model_bytes(), package.weight_bytes().expect("weights"));
-    let rejected = (0..model.len())
-        .filter(|&at| {
-            let mut changed = model.clone();
-            changed[at] ^= 0x15;
-            verdict(&changed, &weights).is_err()
-        })
-        .count();
-    // What is left are names that people read, the values of constants, and names that are as good as others.
-    println!("{rejected} of {} changed bytes are rejected", model.len());
-    assert!(rejected * 3 > model.len());
+    for package in [sound(), nested()] {
+        let (model, weights) = (package.model_bytes(), package.weight_bytes().unwrap_or_default());
+        let rejected = (0..model.len())
+            .filter(|&at| {
+                let mut changed = model.clone();
+                changed[at] ^= 0x15;
+                verdict(&changed, &weights).is_err()
+            })
+            .count();
+        // What is left are names that people read, the values of constants, and names that are as good as others.
+        println!("{rejected} of {} changed bytes are rejected", model.len());
+        assert!(rejected * 3 > model.len());
+    }
 }
