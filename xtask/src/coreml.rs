@@ -21,9 +21,9 @@ pub fn run(run: &Run) -> Outcome {
     if let Err(e) = fs::create_dir_all(&folder) {
         return Outcome::fail(format!("{}: {e}", folder.display()));
     }
-    // The whole workspace is named, so that nothing is compiled twice.
+    // By itself: naming the workspace would build every member's libraries and programs for the tests of this one.
     let mut make =
-        cargo_command(&["test", "--quiet", "--workspace", "--test", "coreml", "--", "--nocapture"]);
+        cargo_command(&["test", "--quiet", "-p", "rlx-coreml", "--test", "coreml", "--", "--nocapture"]);
     let mut outcome = run.tests(make.env("RLX_TEST_ALL", "1").env("RLX_COREML_OUT", &folder));
     let mut check = Command::new(interpreter);
     outcome.add(run.check(check.arg(root().join("tools/coreml/check.py")).arg(&folder)));
