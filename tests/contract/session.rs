@@ -2,9 +2,11 @@
 
 use std::collections::HashMap;
 
-use rlx_contract::DEVICE;
+use rlx_contract::{DEVICE, on_every_device};
 use rlx_ir::op::{Activation, BinaryOp};
-use rlx_ir::{ConstData, DType, Dim, DimBinding, ErrorKind, Graph, GraphModule, HirModule, Shape, sym};
+use rlx_ir::{
+    ConstData, DType, Dim, DimBinding, ErrorKind, Graph, GraphExt, GraphModule, HirModule, Shape, sym,
+};
 use rlx_runtime::{
     CompileOptions, Device, KernelDispatchPolicy, Numerics, Precision, PrecisionPolicy, Session,
 };
@@ -169,3 +171,44 @@ fn blocks_that_do_not_fit_or_compile_are_lower_errors() {
     let e = Session::new(DEVICE).compile_hir(m).unwrap_err();
     assert!(matches!(e, rlx_ir::LowerError::Compile(_)), "{e}");
 }
+
+/// `sin(x)·w` with the sine in f64, which not every device has.
+fn with_a_double() -> Graph {
+    let f = |d: &[usize], dtype| Shape::new(d, dtype);
+    let mut g = Graph::new("double");
+    let (x, w) = (g.input("x", f(&[2, 3], DType::F32)), g.param("w", f(&[3, 2], DType::F32)));
+    let y = g.cast(x, DType::F64);
+    let y = g.activation(Activation::Sin, y, f(&[2, 3], DType::F64));
+    let y = g.cast(y, DType::F32);
+    let y = g.matmul(y, w, f(&[2, 2], DType::F32));
+    g.set_outputs(vec![y]);
+    g
+}
+
+fn what_a_device_lacks_is_an_error_or_the_cpus(device: Device) {
+    rlx_contract::register();
+    let session = Session::new(device);
+    let lacks = match session.try_compile(with_a_double()) {
+        Ok(_) => false,
+        Err(e) => {
+            let e = rlx_runtime::Error::from(e);
+            assert_eq!(e.kind(), ErrorKind::Unsupported, "{e}");
+            assert!(e.node().is_some() && e.to_string().contains("f64"), "{e}");
+            assert!(e.hint().is_some_and(|hint| hint.contains("try_with_cpu_fallback")), "{e}");
+            true
+        }
+    };
+    let session = session.try_with_cpu_fallback().unwrap();
+    let run = |session: &Session| {
+        let mut compiled = session.compile(with_a_double());
+        compiled.set_param("w", &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+        let outputs = compiled.run(&[("x", &[0.1, 0.2, 0.3, 0.4, 0.5, 0.6])]).remove(0);
+        let plan = session.split_plan(&compiled.lir().graph, &CompileOptions::new()).unwrap();
+        (outputs, plan.map_or(1, |plan| plan.parts.len()))
+    };
+    let ((found, parts), (want, _)) = (run(&session), run(&Session::new(Device::Cpu)));
+    assert!(found.iter().zip(&want).all(|(a, b)| (a - b).abs() < 1e-5), "{found:?} {want:?}");
+    assert_eq!(parts > 1, lacks);
+}
+
+on_every_device!(what_a_device_lacks_is_an_error_or_the_cpus);

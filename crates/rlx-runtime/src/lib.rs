@@ -35,6 +35,7 @@ pub mod stages;
 pub mod typed;
 
 pub use rlx_select::device_ext;
+pub use rlx_select::{Crossing, SplitPart, SplitPlan};
 
 /// Predicting the time of a graph on each device, and choosing the fastest device.
 pub mod cost {

@@ -10,9 +10,9 @@ use rlx_ir::progress::Stage;
 use rlx_ir::{Error, ErrorKind, Graph, GraphModule, HirModule, LirModule, LowerError, Progress, Result};
 use rlx_opt::pipeline::PassContext;
 use rlx_opt::{CompileOptions, CompilePipeline, CompileResult, CompiledModule, Precision, PrecisionPolicy};
-use rlx_select::DeviceBackend;
 use rlx_select::or_panic;
 use rlx_select::panic_guard::{self, on_device};
+use rlx_select::{DeviceBackend, SplitPlan};
 
 use crate::compiled::{CompiledGraph, known};
 use crate::error::CompileError;
@@ -125,6 +125,49 @@ impl Session {
     pub fn try_with_threads(mut self, threads: usize) -> Result<Self> {
         self.on = self.on.try_with_threads(threads)?;
         Ok(self)
+    }
+
+    /// The same session, where the CPU runs the ops that the device cannot compute. Without this, a graph with such an op is an
+    /// error. What one of the two computes and the other reads goes through the host's memory; [`Session::split_plan`] says what
+    /// and how much. Ops that find out how large their results are cannot be in such a graph.
+    ///
+    /// # Errors
+    /// [`ErrorKind::DeviceUnavailable`] in a build without the CPU's backend.
+    ///
+    /// ```
+    /// # use rlx_runtime::*;
+    /// // On the CPU itself nothing changes.
+    /// let session = Session::new(Device::Cpu).try_with_cpu_fallback()?;
+    /// assert!(!session.has_cpu_fallback());
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn try_with_cpu_fallback(mut self) -> Result<Self> {
+        self.on = self.on.with_cpu_fallback(rlx_select::cost::cost_model)?;
+        Ok(self)
+    }
+
+    /// Whether the CPU runs what the device cannot compute.
+    pub fn has_cpu_fallback(&self) -> bool {
+        self.on.has_cpu_fallback()
+    }
+
+    /// How `graph`, of a module that this session compiled ([`LirModule::graph`]), is divided between the device and the CPU, and what
+    /// goes from one to the other; `None` without [`Session::try_with_cpu_fallback`]. Open dimensions have typical sizes where
+    /// prices decide.
+    ///
+    /// # Errors
+    /// An op that neither can compute.
+    pub fn split_plan(&self, graph: &Graph, options: &CompileOptions) -> Result<Option<SplitPlan>> {
+        self.on.split_plan(graph, options)
+    }
+
+    /// The compiler for this session's device, to look at what it makes; [`Session::try_compile_with`] compiles and loads in one
+    /// step.
+    ///
+    /// # Errors
+    /// Options that make no sense for the device.
+    pub fn try_pipeline(&self, options: &CompileOptions) -> Result<CompilePipeline> {
+        Ok(CompilePipeline::new(self.on.target(options)?, options.clone()))
     }
 
     /// The number of threads the device computes with, if known.
@@ -287,7 +330,7 @@ impl Session {
         progress: &Progress,
     ) -> Result<CompiledGraph, CompileError> {
         let compiled = scoped(|| self.compile_graph_with(graph, options, progress));
-        Ok(compiled.map_err(|e| on_device(e, self.device_id()))?)
+        Ok(compiled.map_err(|e| self.with_a_hint(on_device(e, self.device_id())))?)
     }
 
     /// Lowers an HIR module to a graph and compiles it.
@@ -369,6 +412,17 @@ impl Session {
         Ok(CompileOptions { precision: self.precision, policy: self.policy.clone(), ..options })
     }
 
+    /// What can be done about an op that the device does not have.
+    fn with_a_hint(&self, error: Error) -> Error {
+        let on_cpu = self.device_id() == DeviceId::from(Device::Cpu) || self.has_cpu_fallback();
+        if error.kind() != ErrorKind::Unsupported || on_cpu || error.hint().is_some() {
+            return error;
+        }
+        error.with_hint(
+            "let the CPU run what the device cannot (--cpu-fallback, Session::try_with_cpu_fallback)",
+        )
+    }
+
     fn compile_lir(&self, lir: LirModule, options: &CompileOptions) -> Result<CompiledGraph> {
         check_options(options)?;
         if !options.param_bindings.is_empty() {
@@ -393,7 +447,7 @@ impl Session {
         progress: &Progress,
     ) -> Result<CompiledGraph> {
         check_options(options)?;
-        let pipeline = CompilePipeline::new(self.on.target(options)?, options.clone());
+        let pipeline = self.try_pipeline(options)?;
         let module = panic_guard::call(self.device_id(), "answering the compiler", || {
             pipeline.compile_module(graph, progress)
         })?;

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use rlx_backend::{Backend, CompileCache, ExecutableGraph};
-use rlx_driver::DeviceId;
-use rlx_ir::{Error, ErrorKind, LirModule, Progress, Result};
+use rlx_driver::{Device, DeviceId};
+use rlx_ir::{Error, ErrorKind, Graph, LirModule, Progress, Result};
 use rlx_opt::{CompileOptions, Target};
 
 use crate::panic_guard;
 use crate::registry::{require_backend, threads_from_env, with_threads};
+use crate::split::{PricesOf, SplitBackend, SplitPlan};
 use crate::tuning::{Tuned, tuned};
 /// A device, its backend and its threads: what measurements are made on, and what a session compiles for.
 ///
@@ -29,6 +30,8 @@ pub struct DeviceBackend {
     backend: Arc<dyn Backend>,
     /// Chosen by [`DeviceBackend::try_with_threads`].
     threads: Option<usize>,
+    /// The backend once more, where ops may go to the CPU.
+    split: Option<Arc<SplitBackend>>,
 }
 
 /// An executable, and the variants of its steps.
@@ -59,7 +62,7 @@ impl DeviceBackend {
 
     /// The device with a backend of the caller's, which need not be registered.
     pub fn with_backend(device: impl Into<DeviceId>, backend: Arc<dyn Backend>) -> Self {
-        DeviceBackend { device: device.into(), backend, threads: None }
+        DeviceBackend { device: device.into(), backend, threads: None, split: None }
     }
 
     /// The same device with its own pool of this many threads, if it is the CPU.
@@ -69,6 +72,36 @@ impl DeviceBackend {
     pub fn try_with_threads(self, threads: usize) -> Result<Self> {
         let backend = with_threads(self.device, threads)?.into();
         Ok(DeviceBackend { backend, threads: Some(threads), ..self })
+    }
+
+    /// The same device, where the CPU runs the ops that the device cannot compute; the CPU itself stays as it is. `prices` is asked
+    /// where a graph has several parts: [`crate::cost::cost_model`], usually.
+    ///
+    /// # Errors
+    /// [`ErrorKind::DeviceUnavailable`] in a build without the CPU's backend.
+    pub fn with_cpu_fallback(self, prices: PricesOf) -> Result<Self> {
+        let cpu = DeviceId::from(Device::Cpu);
+        if self.device == cpu || self.split.is_some() {
+            return Ok(self);
+        }
+        let cpu = DeviceBackend::try_new(cpu)?.backend;
+        let split = Arc::new(SplitBackend::new(self.device, self.backend, cpu, prices));
+        Ok(DeviceBackend { backend: Arc::clone(&split) as Arc<dyn Backend>, split: Some(split), ..self })
+    }
+
+    /// Whether ops may go to the CPU.
+    pub fn has_cpu_fallback(&self) -> bool {
+        self.split.is_some()
+    }
+
+    /// How the graph of a compiled module is divided between the device and the CPU; `None` without
+    /// [`DeviceBackend::with_cpu_fallback`].
+    ///
+    /// # Errors
+    /// An op that neither can compute.
+    pub fn split_plan(&self, graph: &Graph, options: &CompileOptions) -> Result<Option<SplitPlan>> {
+        let plan = |split: &Arc<SplitBackend>| split.plan(graph, options);
+        panic_guard::call(self.device, "dividing a graph", || self.split.as_ref().map(plan).transpose())
     }
 
     /// The device.

@@ -5,6 +5,7 @@
 //! - [`device_policy`]: which may be used, which are preferred, and why one is not used.
 //! - [`cost`]: the predicted time of a graph on each device, by prices that are measured once.
 //! - [`tuning`]: variants of steps, chosen by measurement.
+//! - [`DeviceBackend::with_cpu_fallback`]: a graph divided between a device and the CPU.
 //! - [`verdicts`]: results of measuring a whole graph on several devices.
 //!
 //! What was measured is stored in the cache folder ([`store`]). Every call into a backend goes through [`panic_guard`].
@@ -21,11 +22,13 @@ pub mod env;
 mod machine;
 pub mod panic_guard;
 pub mod registry;
+mod split;
 pub mod store;
 pub mod tuning;
 pub mod verdicts;
 
 pub use device::{Built, DeviceBackend};
+pub use split::{Crossing, PricesOf, SplitPart, SplitPlan};
 
 /// The value, or a panic with the error's text: what every panicking call is.
 #[track_caller]

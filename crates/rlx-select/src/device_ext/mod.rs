@@ -215,7 +215,8 @@ impl Query {
 
     /// Whether the device can compute the node, by its own kernel or by decomposition.
     fn computes(&self, node: &Node, graph: &Graph) -> bool {
-        self.legal(&alone(node, graph)).is_ok()
+        let run = || Ok(computes(node, graph, &self.context()));
+        panic_guard::call(self.device, "answering the compiler", run).unwrap_or(false)
     }
 
     /// The graph in ops that the device has kernels for, as the compiler makes it.
@@ -228,6 +229,11 @@ impl Query {
         let run = || Ok(report::analyze(graph, &self.context()));
         panic_guard::call(self.device, "answering the compiler", run)
     }
+}
+
+/// Whether the device computes the node, by its own kernel or by decomposition, whatever the rest of the graph is.
+pub(crate) fn computes(node: &Node, graph: &Graph, context: &PassContext<'_>) -> bool {
+    legalize::run_before_layout(&alone(node, graph), context).is_ok()
 }
 
 /// A graph of the node alone, its inputs given.
