@@ -147,7 +147,7 @@ const char *rlx_version(void);
 RlxStatus rlx_options_new(struct RlxOptions **options);
 
 // Sets an option: "device" ("cpu", "vulkan", …), "precision" ("f32", "f16", "bf16"), "policy", "numerics" ("fast", "strict"),
-// "tune" ("off", "cached", "measure"), "threads", "cache" ("true", "false"), or "dim:NAME" for the size of a dynamic dimension.
+// "tune" ("off", "cached", "measure"), "threads", "cpu_fallback" and "cache" ("true", "false"), or "dim:NAME" for the size of a dynamic dimension.
 //
 // `options` is null or came from `rlx_options_new`; `name` and `value` are null or end with a zero.
 RlxStatus rlx_options_set(struct RlxOptions *options,

@@ -85,7 +85,7 @@ pub unsafe extern "C" fn rlx_options_new(options: *mut *mut RlxOptions) -> RlxSt
 }
 
 /// Sets an option: "device" ("cpu", "vulkan", …), "precision" ("f32", "f16", "bf16"), "policy", "numerics" ("fast", "strict"),
-/// "tune" ("off", "cached", "measure"), "threads", "cache" ("true", "false"), or "dim:NAME" for the size of a dynamic dimension.
+/// "tune" ("off", "cached", "measure"), "threads", "cpu_fallback" and "cache" ("true", "false"), or "dim:NAME" for the size of a dynamic dimension.
 ///
 /// # Safety
 /// `options` is null or came from `rlx_options_new`; `name` and `value` are null or end with a zero.

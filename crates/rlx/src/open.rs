@@ -39,6 +39,8 @@ pub struct OpenOptions {
     pub tune: Option<Tune>,
     /// How many threads the CPU uses.
     pub threads: Option<usize>,
+    /// Whether the CPU runs the ops that the device cannot.
+    pub cpu_fallback: bool,
     /// Sizes of named dynamic dimensions.
     pub dims: Vec<(String, usize)>,
     /// Whether compiled models are cached in the user's cache.
@@ -46,7 +48,8 @@ pub struct OpenOptions {
 }
 
 /// The names that [`OpenOptions::set`] takes, besides `dim:NAME`.
-const NAMES: [&str; 7] = ["device", "precision", "policy", "numerics", "tune", "threads", "cache"];
+const NAMES: [&str; 8] =
+    ["device", "precision", "policy", "numerics", "tune", "threads", "cpu_fallback", "cache"];
 
 impl OpenOptions {
     /// The usual options.
@@ -62,6 +65,7 @@ impl OpenOptions {
             tune: None,
             threads: None,
             dims: Vec::new(),
+            cpu_fallback: false,
             cache: false,
         };
         if let Ok(device) = env::var("RLX_DEVICE") {
@@ -71,7 +75,7 @@ impl OpenOptions {
     }
 
     /// Sets one option by name: `device`, `precision` (`f32`, `f16`, `bf16`), `policy`, `numerics` (`fast`, `strict`), `tune` (`off`,
-    /// `cached`, `measure`), `threads`, `cache` (`true`, `false`), or `dim:NAME` for the size of a dynamic dimension.
+    /// `cached`, `measure`), `threads`, `cpu_fallback` and `cache` (`true`, `false`), or `dim:NAME` for the size of a dynamic dimension.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] for another name, or a value that the option does not take.
@@ -98,6 +102,9 @@ impl OpenOptions {
             }
             "tune" => self.tune = Some(value.parse()?),
             "threads" => self.threads = Some(number()?),
+            "cpu_fallback" => {
+                self.cpu_fallback = value.parse().map_err(|_| wrong("\"true\" or \"false\""))?;
+            }
             "cache" => self.cache = value.parse().map_err(|_| wrong("\"true\" or \"false\""))?,
             _ => match name.strip_prefix("dim:") {
                 Some(dim) => self.dims.push((dim.to_owned(), number()?)),
@@ -112,11 +119,11 @@ impl OpenOptions {
     /// # Errors
     /// As [`Session::try_new`]; a number of threads that the device does not take.
     pub fn session(&self) -> Result<Session> {
-        let session = Session::try_on(self.device)?.with_precision(self.precision);
-        match self.threads {
-            Some(threads) => session.try_with_threads(threads),
-            None => Ok(session),
+        let mut session = Session::try_on(self.device)?.with_precision(self.precision);
+        if let Some(threads) = self.threads {
+            session = session.try_with_threads(threads)?;
         }
+        if self.cpu_fallback { session.try_with_cpu_fallback() } else { Ok(session) }
     }
 
     /// How models are compiled.

@@ -42,6 +42,7 @@ def load(
     threads: Optional[int] = None,
     dims: Optional[Mapping[str, int]] = None,
     tune: Optional[str] = None,
+    cpu_fallback: bool = False,
     cache: bool = False,
     progress=None,
     timeout: Optional[float] = None,
@@ -59,6 +60,7 @@ def load(
         threads: How many threads the CPU uses; all by default.
         dims: Sizes for named dynamic dimensions, as in ``{"batch": 1}``.
         tune: Whether steps run the variant that was measured as fastest: ``"off"``, ``"cached"`` or ``"measure"``.
+        cpu_fallback: Let the CPU run the ops that the device cannot. Without it, such a model is an error.
         cache: Keep the compiled model in the user's cache, and load it from there next time.
         progress: Called as ``progress(stage, done, total, text)``.
         timeout: Seconds after which `Cancelled` is raised.
@@ -76,6 +78,7 @@ def load(
         "threads": threads,
         "dims": dict(dims) if dims else None,
         "tune": tune,
+        "cpu_fallback": cpu_fallback,
         "cache": cache,
     }
     options = {name: value for name, value in options.items() if value is not None}

@@ -104,6 +104,9 @@ pub struct Common {
     /// How many threads the CPU uses [default: RLX_NUM_THREADS, or all]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=4096), value_hint = ValueHint::Other)]
     pub threads: Option<u16>,
+    /// Let the CPU run the ops that the device cannot
+    #[arg(long)]
+    pub cpu_fallback: bool,
     /// Fix a named dimension; may be given several times
     #[arg(long = "dim", value_name = "NAME=VALUE", value_parser = dim, value_hint = ValueHint::Other)]
     pub dims: Vec<(String, usize)>,

@@ -280,6 +280,7 @@ fn open(path: &Path, args: &DevicesArgs, progress: &Progress) -> Result<(GraphDe
         numerics: NumericsArg::Fast,
         tune: None,
         threads: None,
+        cpu_fallback: false,
         input_limit: InputLimit::default(),
         images: ImageArgs::default(),
         dims: args.dims.clone(),

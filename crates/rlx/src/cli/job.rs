@@ -94,11 +94,11 @@ pub fn options(common: &Common) -> Result<CompileOptions> {
 
 /// The requested device.
 fn session(common: &Common) -> Result<Session> {
-    let session = Session::try_on(common.device)?.with_precision(common.precision);
-    match common.threads {
-        Some(threads) => session.try_with_threads(usize::from(threads)),
-        None => Ok(session),
+    let mut session = Session::try_on(common.device)?.with_precision(common.precision);
+    if let Some(threads) = common.threads {
+        session = session.try_with_threads(usize::from(threads))?;
     }
+    if common.cpu_fallback { session.try_with_cpu_fallback() } else { Ok(session) }
 }
 
 /// Loads an artefact. How it computes was decided when it was compiled; dimensions that are open can be given, so that

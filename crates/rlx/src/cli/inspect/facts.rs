@@ -9,7 +9,7 @@ use rlx_ir::lir::StepKind;
 use rlx_ir::text::with_origins;
 use rlx_onnx::Survey;
 use rlx_opt::{PassRecord, PrecisionReport};
-use rlx_runtime::KernelDispatchReport;
+use rlx_runtime::{KernelDispatchReport, SplitPlan};
 use serde_json::{Value as Json, json};
 
 use super::diff::{Difference, Mark};
@@ -32,6 +32,8 @@ pub struct Facts {
     pub report: KernelDispatchReport,
     /// Why it could not be compiled.
     pub fault: Option<String>,
+    /// How it is divided between the device and the CPU, where it may be.
+    pub split: Option<SplitPlan>,
     pub passes: Vec<Pass>,
     /// The graph as a reader sees it: what the device runs, or else what was imported.
     pub diagram: Diagram,
@@ -119,6 +121,23 @@ fn precision_json(report: &PrecisionReport) -> Json {
     })
 }
 
+/// The parts of a graph that two devices share, and what goes from one to the other.
+fn split_json(split: &SplitPlan) -> Json {
+    let part =
+        |part: &rlx_runtime::SplitPart| json!({ "device": part.device.name(), "nodes": part.nodes.len() });
+    let crossing = |c: &rlx_runtime::Crossing| {
+        json!({
+            "value": c.value.to_string(), "from": c.from, "to": c.to, "shape": c.shape.to_string(),
+            "bytes": c.shape.size_bytes(),
+        })
+    };
+    json!({
+        "parts": split.parts.iter().map(part).collect::<Json>(),
+        "crossings": split.crossings.iter().map(crossing).collect::<Json>(),
+        "bytes": split.crossing_bytes(),
+    })
+}
+
 /// A diagram's boxes, edges and blocks.
 fn diagram_json(diagram: &Diagram) -> Json {
     let boxes: Json = diagram
@@ -177,6 +196,9 @@ impl Facts {
             file::write_file(out, survey)?;
         }
         writeln!(out, "\ndispatch: {}", self.report)?;
+        if let Some(split) = &self.split {
+            writeln!(out, "parts\n{split}")?;
+        }
         if let Some(fault) = &self.fault {
             writeln!(out, "{fault}")?;
         }
@@ -251,6 +273,7 @@ impl Facts {
             "steps": module.map(|m| m.steps.len()), "init_steps": module.map(|m| m.init_steps.len()),
             "program": module.map(|m| json!({ "init": steps(&m.init_steps), "run": steps(&m.steps) })),
             "dispatch": dispatch, "precision": precision, "compile_ready": self.fault.is_none(), "fault": self.fault,
+            "split": self.split.as_ref().map(split_json),
             "passes": passes, "artefact": self.artefact, "file": self.file.as_ref().map(file::survey_json),
             "diagram": diagram_json(&self.diagram),
         })

@@ -18,7 +18,7 @@ use rlx_ir::{ConstData, ErrorKind, Graph, Op, Progress};
 use rlx_onnx::Imported;
 use rlx_opt::PassRecord;
 use rlx_opt::pipeline::PASSES;
-use rlx_runtime::{TensorInfo, dispatch_report_on, named_report, stages};
+use rlx_runtime::{TensorInfo, dispatch_report_on, named_report};
 use rlx_weights::listing::Listing;
 use serde_json::json;
 
@@ -164,13 +164,17 @@ fn model_facts(
 ) -> Result<Facts, Failure> {
     let imported = job.runner.import_with_progress(given, progress)?;
     let graph = &imported.graph;
-    let mut pipeline = stages::try_pipeline_for(args.common.device, &job.options)?;
+    let mut pipeline = job.session.try_pipeline(&job.options)?;
     pipeline.keep_graphs = shown.is_some();
     let report = dispatch_report_on(graph, args.common.device, &job.options)?;
     let (compiled, fault) = match pipeline.compile_with_progress(graph, progress) {
         Ok(result) => (Some(result), None),
         Err(e) if e.kind() == ErrorKind::Cancelled => return Err(e.into()),
         Err(e) => (None, Some(e.to_string())),
+    };
+    let split = match &compiled {
+        Some(result) => job.session.split_plan(&result.lir.graph, &job.options)?,
+        None => None,
     };
     // The graph after the last pass that is shown, else the compiled graph, else the original one.
     let last = shown.and_then(|shown| compiled.as_ref()?.passes.get(*shown.passes.end())?.after.as_ref());
@@ -190,6 +194,7 @@ fn model_facts(
             .as_ref()
             .map_or(report, |result| named_report(result.report.clone(), args.common.device)),
         fault,
+        split,
         diagram,
         passes: compiled.map_or_else(Vec::new, |result| chosen(graph, result.passes, shown)),
         artefact: None,
@@ -230,6 +235,7 @@ fn artefact_facts(
         module: Some(Module::of(compiled.lir())),
         report: compiled.dispatch_report().clone(),
         fault: None,
+        split: job.session.split_plan(graph, &job.options)?,
         passes: Vec::new(),
         artefact: about,
         file: None,
