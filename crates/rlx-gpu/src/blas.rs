@@ -1,10 +1,10 @@
 //! Matmuls by a BLAS of the device's vendor.
 //!
-//! Under [`Numerics::Fast`](rlx_opt::Numerics::Fast), a device whose vendor has a library for matmuls ([`GpuApi::blas`]) gives it those that it
-//! [`takes`]. They are then steps of their own: nothing is fused into them ([`BlasTarget`]), because the library computes nothing else.
+//! Under [`Numerics::Fast`](rlx_opt::Numerics::Fast), a device whose vendor has a library for matmuls ([`crate::GpuApi::blas`]) gives it those that it
+//! [`takes`]. They are then steps of their own: nothing is fused into them (`BlasTarget`), because the library computes nothing else.
 //!
 //! The device's own kernel is compiled for such a step in any case. Whether the library does it is decided where numbers are bound, by
-//! these alone ([`StepMatMul::bind`]), and by whether the library has an algorithm for them: so the same shapes on the same device give
+//! these alone (`StepMatMul::bind`), and by whether the library has an algorithm for them: so the same shapes on the same device give
 //! the same bits.
 
 use rlx_backend::extents::{Ex, ExtentTable, Values};
