@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::types::{PyBool, PyBytes, PyDict};
 use rlx::{OpenOptions, Runner};
 use rlx_ir::{Progress, Result};
 
@@ -52,7 +52,7 @@ pub fn options(given: &Bound<'_, PyDict>) -> PyResult<OpenOptions> {
         }
         let text: String = value.str()?.extract()?;
         // Python's `True` is Rust's `true`.
-        let text = if name == "cache" { text.to_lowercase() } else { text };
+        let text = if value.is_instance_of::<PyBool>() { text.to_lowercase() } else { text };
         options.set(&name, &text).or_raise(py)?;
     }
     Ok(options)

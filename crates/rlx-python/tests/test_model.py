@@ -26,6 +26,11 @@ def test_a_model_runs_on_arrays_by_name_by_position_and_by_keyword(digits, image
         np.testing.assert_array_equal(again, p)
 
 
+def test_the_cpu_may_help_a_device(digits, digits_path, image):
+    helped = rlx.load(digits_path, cpu_fallback=True)
+    assert np.array_equal(helped(image=image)[0], digits(image=image)[0])
+
+
 def test_what_a_model_says_about_itself(digits, digits_path):
     assert (digits.name, digits.device, digits.precision, digits.threads) == ("digits", "cpu", "f32", 2)
     assert digits.path == digits_path

@@ -141,7 +141,7 @@ class SessionOptions:
         for key, value in self._entries.items():
             if key.startswith("rlx."):
                 name = key[len("rlx.") :]
-                options[name] = value in ("1", "true", True) if name == "cache" else value
+                options[name] = value in ("1", "true", True) if name in ("cache", "cpu_fallback") else value
         return options
 
 
