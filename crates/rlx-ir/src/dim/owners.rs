@@ -31,7 +31,7 @@
 //! assert_eq!(size.eval(&|_| Some(2)), None);
 //! ```
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fmt;
 use std::marker::PhantomData;
@@ -98,7 +98,15 @@ struct Made {
 }
 
 thread_local! {
+    /// Whether the thread is inside of a [`scoped`].
+    static OPEN: Cell<bool> = const { Cell::new(false) };
+    /// Filled by the first thing that is made there: a run of a compiled graph makes none, and is to cost nothing.
     static MADE: RefCell<Option<Made>> = const { RefCell::new(None) };
+}
+
+/// What the open scope of this thread made; `None` outside of all.
+fn in_scope<R>(f: impl FnOnce(&mut Made) -> R) -> Option<R> {
+    OPEN.get().then(|| MADE.with_borrow_mut(|made| f(made.get_or_insert_default())))
 }
 
 /// The expression of a symbol, if this thread remembers it.
@@ -108,7 +116,7 @@ pub(super) fn remembered(symbol: u32) -> Option<ExprId> {
 
 /// Remembers the expression of a symbol, which this thread just made or found, as long as it owns it.
 pub(super) fn remember(symbol: u32, id: ExprId) {
-    MADE.with_borrow_mut(|made| _ = made.as_mut().map(|made| made.of_symbols.insert(symbol, id)));
+    in_scope(|made| made.of_symbols.insert(symbol, id));
 }
 
 /// Forgets the expressions of symbols.
@@ -127,14 +135,14 @@ pub(super) fn own_symbol(symbol: u32, owners: &Owners) {
 }
 
 fn own(owners: &Owners, insert: impl FnOnce(&mut Owned) -> bool) {
-    MADE.with_borrow_mut(|made| match made {
-        Some(made) => {
-            if insert(&mut made.owned) {
-                owners.add();
-            }
+    let added = in_scope(|made| {
+        if insert(&mut made.owned) {
+            owners.add();
         }
-        None => owners.add_process(),
     });
+    if added.is_none() {
+        owners.add_process();
+    }
 }
 
 /// Calls `work`. The names and expressions made in it that nothing holds by then are gone when it returns, if it was called
@@ -152,18 +160,14 @@ struct Scope {
 
 impl Scope {
     fn enter() -> Scope {
-        let outermost = MADE.with_borrow_mut(|made| {
-            let outermost = made.is_none();
-            made.get_or_insert_default();
-            outermost
-        });
-        Scope { outermost, _thread: PhantomData }
+        Scope { outermost: !OPEN.replace(true), _thread: PhantomData }
     }
 }
 
 impl Drop for Scope {
     fn drop(&mut self) {
         if self.outermost {
+            OPEN.set(false);
             // What it owns is released when the cell is free again.
             drop(MADE.take());
         }
