@@ -5,7 +5,7 @@
 use std::time::Instant;
 
 use rlx_cpu::alloc::Buffer;
-use rlx_cpu::gemm::{self, ConvRows, Epilogue, Gemm, Next, Rows, Strided, TileSizes};
+use rlx_cpu::gemm::{self, Ahead, ConvRows, Epilogue, Gemm, Next, Rows, Strided, TileSizes};
 use rlx_cpu::isa::{Isa, Kernel};
 use rlx_cpu::math::{Function, Unary};
 use rlx_cpu::pool::{Pool, Run, Wake};
@@ -94,9 +94,10 @@ impl Layers {
             let b = weights[layer * packed..].as_ptr();
             let next = weights[(layer + 1) % self.count * packed..].as_ptr();
             let rows = Strided { ptr: self.input.as_f32().as_ptr(), row_stride: k as isize };
-            let next = Some(Next { b: next, depth: k, panels: gemm::panels(n) });
+            let ahead = Ahead::Next(Next { b: next, depth: k, panels: gemm::panels(n) });
             let epilogue = Epilogue { activation: self.activation, ..Epilogue::NONE };
-            let g = Gemm { m, n, k, rows, b, c, c_stride: n, epilogue, tile_sizes: TileSizes::DEFAULT, next };
+            let g =
+                Gemm { m, n, k, rows, b, c, c_stride: n, epilogue, tile_sizes: TileSizes::DEFAULT, ahead };
             execute(isa, run, &g);
         }
         (2 * m * n * k * self.count) as f64 / t.elapsed().as_secs_f64() / 1e9
@@ -139,7 +140,7 @@ fn conv(isa: Isa, run: &mut Run<'_>, size: usize, c: usize, kernel: usize) -> f6
         c_stride: c,
         epilogue: Epilogue::NONE,
         tile_sizes: TileSizes::DEFAULT,
-        next: None,
+        ahead: Ahead::Panels,
     };
     execute(isa, run, &g);
     let t = Instant::now();

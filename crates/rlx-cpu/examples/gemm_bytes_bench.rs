@@ -4,7 +4,7 @@
 
 use std::time::Instant;
 
-use rlx_cpu::gemm::{self, AnyRows, ByteGemm, Epilogue, Gemm, Strided, TileSizes, ZeroPoints};
+use rlx_cpu::gemm::{self, Ahead, AnyRows, ByteGemm, Epilogue, Gemm, Strided, TileSizes, ZeroPoints};
 use rlx_cpu::isa::Isa;
 
 /// Billions of operations in a second, the best of some rounds.
@@ -36,7 +36,7 @@ fn floats(isa: Isa, [m, k, n]: [usize; 3], rounds: usize) -> f64 {
         c_stride: n,
         epilogue: Epilogue::NONE,
         tile_sizes: TileSizes::DEFAULT,
-        next: None,
+        ahead: Ahead::Panels,
     };
     // SAFETY: as above.
     rate(2 * m * n * k, rounds, || unsafe { g.run(isa, 0..g.tasks(isa)) })

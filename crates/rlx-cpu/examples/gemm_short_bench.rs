@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use half::{bf16, f16};
 use rlx_cpu::alloc::Buffer;
-use rlx_cpu::gemm::{self, Epilogue, Gemm, Next, Packed, Strided, TileSizes};
+use rlx_cpu::gemm::{self, Ahead, Epilogue, Gemm, Next, Packed, Strided, TileSizes};
 use rlx_cpu::isa::{Isa, Kernel};
 use rlx_cpu::math::{Function, Unary};
 use rlx_cpu::pool::{Pool, Run, Wake};
@@ -115,7 +115,7 @@ impl<T: Packed> Layers<T> {
                 c_stride: n,
                 epilogue,
                 tile_sizes: TileSizes::DEFAULT,
-                next: Some(next),
+                ahead: Ahead::Next(next),
             };
             // SAFETY: every buffer covers its extents; tasks are disjoint.
             run.parallel_for(g.tasks(isa), &|range| unsafe { g.run(isa, range) });

@@ -15,7 +15,7 @@ use std::ops::Range;
 use super::epilogue::Epilogue;
 use super::kernel::{AnyRows, Part, Prefetch, Rows, Strided, lanes_of, tile_any};
 use super::tiling::{TileSizes, Tiling};
-use super::{Gemm, PANEL, max_rows, panels};
+use super::{Ahead, Gemm, PANEL, max_rows, panels};
 use crate::isa::{Isa, Kernel};
 use crate::simd::{LANES, Simd};
 
@@ -144,7 +144,7 @@ impl BlockGemm {
         let &BlockGemm { m, n, k, rows, c, c_stride, epilogue, .. } = self;
         let rows = rows.any();
         let (b, tile_sizes) = (std::ptr::null(), TileSizes::DEFAULT);
-        Gemm { m, n, k, rows, b, c, c_stride, epilogue, tile_sizes, next: None }
+        Gemm { m, n, k, rows, b, c, c_stride, epilogue, tile_sizes, ahead: Ahead::Panels }
     }
 }
 
@@ -163,24 +163,19 @@ impl Kernel for RunTasks<'_> {
         let mut buffer = MaybeUninit::<[f32; CHUNK * PANEL]>::uninit();
         let b = buffer.as_mut_ptr().cast::<f32>();
         let chunks = g.k.div_ceil(CHUNK).max(1);
-        let mut task = self.tasks.start;
-        while task < self.tasks.end {
-            let (panel, tile) = tiling.place(task);
-            let block_end = (tile / tiling.tiles_per_block + 1) * tiling.tiles_per_block;
-            let count = (block_end.min(tiling.tiles) - tile).min(self.tasks.end - task);
+        for (panel, tiles) in tiling.stretches(self.tasks) {
             for chunk in 0..chunks {
                 let k = chunk * CHUNK..((chunk + 1) * CHUNK).min(g.k);
                 let part = Part { taps: 0..1, k: k.clone(), first: chunk == 0, last: chunk + 1 == chunks };
                 // SAFETY: `BlockGemm::run` was promised valid operands; the buffer holds a chunk of a panel.
                 unsafe {
                     s.enter(Unpack { of: g, panel, k, to: b });
-                    for tile in tile..tile + count {
+                    for tile in tiles.clone() {
                         let rows = tiling.tile_rows(tile, g.m);
                         tile_any(s, &floats, rows, panel, b, &part, &mut none);
                     }
                 }
             }
-            task += count;
         }
     }
 }

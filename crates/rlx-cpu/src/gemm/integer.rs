@@ -290,8 +290,8 @@ impl Kernel for RunTasks<'_> {
         let depth = g.k.div_ceil(GROUP) * g.rows.taps() + 1;
         let mut sums = TileSums(MaybeUninit::uninit());
         let at = sums.0.as_mut_ptr().cast::<i32>();
-        for task in self.tasks {
-            let (panel, tile) = tiling.place(task);
+        let tasks = tiling.stretches(self.tasks);
+        for (panel, tile) in tasks.flat_map(|(panel, tiles)| tiles.map(move |tile| (panel, tile))) {
             let b = g.b.wrapping_add(panel * depth * PANEL);
             let columns = b.wrapping_add((depth - 1) * PANEL);
             let (mut row, end) = (tile * self.height, ((tile + 1) * self.height).min(g.m));

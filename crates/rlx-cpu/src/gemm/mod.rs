@@ -15,7 +15,7 @@
 //! instruction set) only; any thread may run any range of them, best a contiguous one.
 //!
 //! ```
-//! use rlx_cpu::{gemm::{self, TileSizes, Epilogue, Gemm, Strided}, isa::Isa};
+//! use rlx_cpu::{gemm::{self, Ahead, TileSizes, Epilogue, Gemm, Strided}, isa::Isa};
 //! let (m, n, k) = (2, 2, 3);
 //! let a = [1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0];
 //! let b = [1.0f32, 0.0, 0.0, 1.0, 1.0, 1.0];
@@ -26,7 +26,7 @@
 //! unsafe {
 //!     gemm::pack(b.as_ptr(), 2, 1, k, n, packed.as_mut_ptr(), 0..gemm::panels(n));
 //!     let rows = Strided { ptr: a.as_ptr(), row_stride: 3 };
-//!     let g = Gemm { m, n, k, rows, b: packed.as_ptr(), c: c.as_mut_ptr(), c_stride: 2, epilogue: Epilogue::NONE, tile_sizes: TileSizes::DEFAULT, next: None };
+//!     let g = Gemm { m, n, k, rows, b: packed.as_ptr(), c: c.as_mut_ptr(), c_stride: 2, epilogue: Epilogue::NONE, tile_sizes: TileSizes::DEFAULT, ahead: Ahead::Panels };
 //!     g.run(isa, 0..g.tasks(isa));
 //! }
 //! assert_eq!(c, [4.0, 5.0, 10.0, 11.0]);
@@ -97,15 +97,36 @@ pub struct Gemm<R: Rows> {
     pub epilogue: Epilogue<R::Element>,
     /// Its tile sizes; any give the same bits.
     pub tile_sizes: TileSizes,
-    /// The packed weights the same threads read next, as (pointer, elements): while the last panel is
-    /// computed, the first panel of the calling thread's share is moved towards the cache.
-    pub next: Option<Next>,
+    /// What is moved towards the cache meanwhile.
+    pub ahead: Ahead,
 }
 
 // SAFETY: plain addresses; `run`, which uses them, is unsafe and says what must hold across threads.
 unsafe impl<R: Rows> Send for Gemm<R> {}
 // SAFETY: as above.
 unsafe impl<R: Rows> Sync for Gemm<R> {}
+
+/// What a matmul prefetches.
+#[derive(Debug, Clone, Copy)]
+pub enum Ahead {
+    /// Nothing: all that the program reads stays in the second-level cache from run to run, and to ask for it again takes a
+    /// tenth of the time of a product of one row.
+    Nothing,
+    /// Its own panels: while one is computed, the next.
+    Panels,
+    /// Its own panels, and while the last is computed, the first one of the calling thread's share of these.
+    Next(Next),
+}
+
+impl Ahead {
+    /// The same with `next` behind its own panels.
+    pub fn then(self, next: Next) -> Ahead {
+        match self {
+            Ahead::Nothing => Ahead::Nothing,
+            Ahead::Panels | Ahead::Next(_) => Ahead::Next(next),
+        }
+    }
+}
 
 /// Packed weights of the matmul that runs next.
 #[derive(Debug, Clone, Copy)]
@@ -142,8 +163,8 @@ impl<R: Rows<Element: Packed>> Gemm<R> {
     /// comes before the activation, and must not overlap anything else. No two threads may run the same task at once.
     pub unsafe fn run(&self, isa: Isa, tasks: Range<usize>) {
         // Compiled once for all sources of rows: where they are is asked once for a tile and a tap.
-        let Gemm { m, n, k, b, c, c_stride, epilogue, tile_sizes, next, .. } = *self;
-        let any = Gemm { m, n, k, rows: self.rows.any(), b, c, c_stride, epilogue, tile_sizes, next };
+        let Gemm { m, n, k, b, c, c_stride, epilogue, tile_sizes, ahead, .. } = *self;
+        let any = Gemm { m, n, k, rows: self.rows.any(), b, c, c_stride, epilogue, tile_sizes, ahead };
         R::Element::run(isa, RunTasks { gemm: &any, tasks });
     }
 }
@@ -171,17 +192,15 @@ impl<T: Packed> Gemm<Strided<T>> {
     pub unsafe fn run_with(&self, then: &Self, isa: Isa, tasks: Range<usize>) {
         let tiling = self.tiling(max_rows(isa));
         let mut task = tasks.start;
-        while task < tasks.end {
-            let (_, tile) = tiling.place(task);
-            let block_end = ((tile / tiling.tiles_per_block + 1) * tiling.tiles_per_block).min(tiling.tiles);
-            let end = (task + block_end - tile).min(tasks.end);
+        for (_, tiles) in tiling.stretches(tasks.clone()) {
+            let end = task + tiles.len();
             // While one panel is computed, the other matmul's is fetched.
             let ahead = |of: &Self, panels: usize| {
                 let b = of.b.wrapping_add(panels * self.depth() * PANEL);
-                Some(Next { b, depth: self.depth(), panels: tiling.panels })
+                then.ahead.then(Next { b, depth: self.depth(), panels: tiling.panels })
             };
-            let first = Gemm { next: ahead(then, 0), ..*self };
-            let second = Gemm { next: if end < tasks.end { ahead(self, 1) } else { then.next }, ..*then };
+            let first = Gemm { ahead: ahead(then, 0), ..*self };
+            let second = Gemm { ahead: if end < tasks.end { ahead(self, 1) } else { then.ahead }, ..*then };
             // SAFETY: the caller's promise.
             unsafe {
                 first.run(isa, task..end);
@@ -207,43 +226,35 @@ impl<R: Rows<Element: Packed>> Kernel for RunTasks<'_, R> {
         debug_assert!(self.tasks.end <= tiling.tasks());
         // SAFETY: `Gemm::run` was promised valid operands; tiles cover each element of C once.
         unsafe {
-            let mut task = self.tasks.start;
-            while task < self.tasks.end {
-                let (panel, tile) = tiling.place(task);
-                // The rest of this panel's tiles within the block and the range.
-                let block_end = (tile / tiling.tiles_per_block + 1) * tiling.tiles_per_block;
-                let count = (block_end.min(tiling.tiles) - tile).min(self.tasks.end - task);
-                let ahead = prefetch_target(g, &tiling, task + count, &self.tasks);
-                run_column(s, g, &tiling, panel, tile..tile + count, ahead);
-                task += count;
+            let mut stretches = tiling.stretches(self.tasks.clone());
+            let mut next = stretches.next();
+            while let Some((panel, tiles)) = next {
+                next = stretches.next();
+                let ahead = match (g.ahead, &next) {
+                    (Ahead::Nothing, _) | (Ahead::Panels, None) => Prefetch::NONE,
+                    (_, Some((panel, _))) => prefetch_panel(g, *panel),
+                    (Ahead::Next(next), None) => prefetch_next(next, &tiling, self.tasks.start),
+                };
+                run_column(s, g, &tiling, panel, tiles, ahead);
             }
         }
     }
 }
 
-/// What to prefetch while one panel is computed: the panel of the task that follows, or this thread's
-/// first panel of the next matmul.
+/// What to prefetch while a panel is computed: the one that follows.
 #[inline(always)]
-unsafe fn prefetch_target<R: Rows<Element: Packed>>(
-    g: &Gemm<R>,
-    t: &Tiling,
-    next_task: usize,
-    mine: &Range<usize>,
-) -> Prefetch {
+fn prefetch_panel<R: Rows<Element: Packed>>(g: &Gemm<R>, panel: usize) -> Prefetch {
     let depth = g.depth();
-    if next_task < mine.end {
-        let (panel, _) = t.place(next_task);
-        return Prefetch::new(g.b.wrapping_add(panel * depth * PANEL), depth.min(BLOCK_DEPTH) * PANEL);
-    }
-    match g.next {
-        Some(next) => {
-            // Threads take equal shares, so this thread's share starts at the same fraction.
-            let first = mine.start * next.panels / t.tasks().max(1);
-            let len = next.depth.min(BLOCK_DEPTH) * PANEL;
-            Prefetch::new(next.b.wrapping_add(first * next.depth * PANEL), len)
-        }
-        None => Prefetch::NONE,
-    }
+    Prefetch::new(g.b.wrapping_add(panel * depth * PANEL), depth.min(BLOCK_DEPTH) * PANEL)
+}
+
+/// What to prefetch while the last panel of a range of tasks is computed: this thread's first panel of the next matmul.
+#[inline(always)]
+fn prefetch_next(next: Next, t: &Tiling, first_task: usize) -> Prefetch {
+    // Threads take equal shares, so this thread's share starts at the same fraction.
+    let first = if first_task == 0 { 0 } else { first_task * next.panels / t.tasks().max(1) };
+    let len = next.depth.min(BLOCK_DEPTH) * PANEL;
+    Prefetch::new(next.b.wrapping_add(first * next.depth * PANEL), len)
 }
 
 /// Computes some tiles of one panel.

@@ -72,7 +72,7 @@ impl Case {
             c_stride: self.ldc,
             epilogue,
             tile_sizes,
-            next: Some(Next { b: packed.as_ptr(), depth: self.k, panels: panels(self.n) }),
+            ahead: Ahead::Next(Next { b: packed.as_ptr(), depth: self.k, panels: panels(self.n) }),
         };
         let tasks = g.tasks(isa);
         for part in 0..parts {
@@ -186,7 +186,7 @@ fn a_residual_may_be_the_result_itself() {
             c_stride: 50,
             epilogue,
             tile_sizes: TileSizes::DEFAULT,
-            next: None,
+            ahead: Ahead::Panels,
         };
         // SAFETY: the vectors cover the extents.
         unsafe { g.run(isa, 0..g.tasks(isa)) };
@@ -237,7 +237,7 @@ fn nan_stays_in_its_row_and_one_or_two_threads_give_the_same_bits() {
             c_stride: case.n,
             epilogue: Epilogue::NONE,
             tile_sizes: TileSizes::DEFAULT,
-            next: None,
+            ahead: Ahead::Panels,
         };
         // SAFETY: the vectors cover the extents, and tasks are disjoint.
         pool.enter(Wake::Yes).parallel_for(g.tasks(isa), &|range| unsafe { g.run(isa, range) });
@@ -262,6 +262,12 @@ fn tilings_cover_everything_once() {
                 seen[tile * t.panels + panel] += 1;
             }
             assert!(seen.iter().all(|&s| s == 1));
+            assert!(t.stretches(0..0).next().is_none());
+            let start = rng.below(t.tasks());
+            let range = start..start + rng.below(t.tasks() - start + 1);
+            let stretches =
+                t.stretches(range.clone()).flat_map(|(panel, tiles)| tiles.map(move |i| (panel, i)));
+            assert!(stretches.eq(range.map(|task| t.place(task))));
             assert_eq!(t.tile_rows(0, m).start, 0);
             assert_eq!(t.tile_rows(t.tiles - 1, m).end, m);
             for i in 1..t.tiles {
@@ -322,8 +328,8 @@ fn check_convolution(rng: &mut Rng, [volumes, c, oc]: [usize; 3], rows: ConvRows
         let m = volumes * rows.out.iter().product::<usize>();
         let mut out = vec![0.0f32; m * oc];
         let (b, epilogue) = (packed.as_ptr(), Epilogue::NONE);
-        let (c_stride, tile_sizes, next) = (oc, TileSizes::DEFAULT, None);
-        let g = Gemm { m, n: oc, k: c, rows, b, c: out.as_mut_ptr(), c_stride, epilogue, tile_sizes, next };
+        let (c_stride, tile_sizes, ahead) = (oc, TileSizes::DEFAULT, Ahead::Panels);
+        let g = Gemm { m, n: oc, k: c, rows, b, c: out.as_mut_ptr(), c_stride, epilogue, tile_sizes, ahead };
         let tasks = g.tasks(isa);
         // SAFETY: the vectors cover the extents.
         unsafe {

@@ -83,7 +83,7 @@ impl<T: Half> Case<T> {
             c_stride: stride,
             epilogue,
             tile_sizes: TileSizes::DEFAULT,
-            next: None,
+            ahead: Ahead::Panels,
         };
         let tasks = g.tasks(isa);
         for part in 0..parts {

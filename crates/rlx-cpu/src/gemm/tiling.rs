@@ -76,20 +76,31 @@ impl Tiling {
         let row = if shallow { depth.saturating_add(n) } else { depth };
         let bytes = m.saturating_mul(row).saturating_mul(4);
         let most = tile_sizes.block_bytes.max(2);
-        let blocks = if bytes > most { bytes.div_ceil(most / 2) } else { 1 };
+        let all = tiles.max(1);
         // A block of fewer tiles would re-read the panels too often.
-        let tiles_per_block = tiles.div_ceil(blocks.max(1)).max(8).min(tiles.max(1));
+        let tiles_per_block =
+            if bytes > most { tiles.div_ceil(bytes.div_ceil(most / 2)).max(8).min(all) } else { all };
         Tiling { tiles, tiles_per_block, panels: panels(n) }
     }
 
     /// Task number → (panel, tile). Blocks of rows are outermost, then panels, then the block's tiles.
     pub(super) fn place(&self, task: usize) -> (usize, usize) {
+        if self.tiles == 1 {
+            return (task, 0);
+        }
         let per_block = self.tiles_per_block * self.panels;
         let block = task / per_block;
         let first = block * self.tiles_per_block;
         let here = self.tiles_per_block.min(self.tiles - first);
         let rest = task % per_block;
         (rest / here, first + rest % here)
+    }
+
+    /// These tasks as stretches: a panel, and its tiles within one block of rows.
+    pub(super) fn stretches(&self, tasks: Range<usize>) -> Stretches {
+        let (panel, tile) = if tasks.is_empty() { (0, 0) } else { self.place(tasks.start) };
+        let first = if self.tiles_per_block == self.tiles { 0 } else { tile - tile % self.tiles_per_block };
+        Stretches { tiling: *self, left: tasks.len(), panel, tile, first }
     }
 
     pub(super) fn tasks(&self) -> usize {
@@ -102,5 +113,37 @@ impl Tiling {
         let (low, extra) = (m / self.tiles, m % self.tiles);
         let start = tile * low + tile.min(extra);
         start..start + low + usize::from(tile < extra)
+    }
+}
+
+/// See [`Tiling::stretches`]. A step of it divides nothing: small matmuls are as short as a few divisions.
+#[derive(Debug, Clone)]
+pub(super) struct Stretches {
+    tiling: Tiling,
+    /// Tasks that are left.
+    left: usize,
+    /// Where the next of them is, and the first tile of its block.
+    panel: usize,
+    tile: usize,
+    first: usize,
+}
+
+impl Iterator for Stretches {
+    type Item = (usize, Range<usize>);
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<(usize, Range<usize>)> {
+        if self.left == 0 {
+            return None;
+        }
+        let end = (self.first + self.tiling.tiles_per_block).min(self.tiling.tiles);
+        let (panel, tiles) = (self.panel, self.tile..end.min(self.tile + self.left));
+        self.left -= tiles.len();
+        self.panel += 1;
+        if self.panel == self.tiling.panels {
+            (self.panel, self.first) = (0, end);
+        }
+        self.tile = self.first;
+        Some((panel, tiles))
     }
 }

@@ -25,7 +25,7 @@ use self::mask::{AddMask, MaskRow, apply_mask};
 use super::elementwise::halves::{Conversion, convert, widen_strided};
 use super::matmul::is_packed;
 use super::{BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, WORTH_NANOS, mismatch, no_kernel};
-use crate::gemm::{self, Epilogue, Gemm, Strided, TileSizes};
+use crate::gemm::{self, Ahead, Epilogue, Gemm, Strided, TileSizes};
 use crate::isa::Isa;
 use crate::layout::{At, Layout};
 use crate::rows::{self, Softmax};
@@ -316,7 +316,7 @@ impl Attention {
                 c_stride: sk,
                 epilogue: Epilogue { alpha: self.scale, ..Epilogue::NONE },
                 tile_sizes: TileSizes::DEFAULT,
-                next: None,
+                ahead: Ahead::Panels,
             };
             to_scores.run(isa, 0..to_scores.tasks(isa));
             for row in 0..rows {
@@ -338,7 +338,7 @@ impl Attention {
                 c_stride,
                 epilogue: Epilogue::NONE,
                 tile_sizes: TileSizes::DEFAULT,
-                next: None,
+                ahead: Ahead::Panels,
             };
             to_result.run(isa, 0..to_result.tasks(isa));
             for row in 0..if narrow { rows } else { 0 } {

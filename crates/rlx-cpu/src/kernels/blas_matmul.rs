@@ -34,7 +34,7 @@ impl BlasMatMul {
 
 /// The operands of one batch and the place of its result, as element offsets.
 fn operands(cx: &RunCx<'_, '_>, s: &Shape, batch: usize) -> (Matrix, Matrix, *mut f32) {
-    let [c_at, a_at, b_at] = s.batch.map(|l| l.at(batch));
+    let [c_at, a_at, b_at] = s.batch_at(batch);
     let matrix = |ptr: *mut f32, at, strides| Matrix { ptr: ptr.wrapping_offset(at).cast_const(), strides };
     let a = matrix(cx.ptr::<f32>(s.a), a_at, s.a_strides);
     let b = matrix(cx.ptr::<f32>(s.b), b_at, s.b_strides);

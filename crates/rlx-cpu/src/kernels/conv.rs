@@ -28,7 +28,7 @@ use super::{
 };
 use crate::alloc::Buffer;
 use crate::formats;
-use crate::gemm::{self, Bias, ConvRows, Epilogue, Gemm, Next, PANEL, Packed, Strided, TileSizes};
+use crate::gemm::{self, Bias, ConvRows, Epilogue, Gemm, PANEL, Packed, Strided, TileSizes};
 use crate::layout::{At, Bound, Layout};
 use crate::memory::allocate;
 
@@ -481,7 +481,7 @@ impl Conv {
     ) {
         let isa = cx.isa;
         let input = cx.ptr::<T>(s.x).wrapping_add(group * s.channels).cast_const();
-        let next = self.next.map(|(at, depth, panels)| Next { b: cx.ptr(at), depth, panels });
+        let ahead = cx.ahead(self.next);
         let windows = ConvRows {
             input,
             zeros,
@@ -504,20 +504,20 @@ impl Conv {
             c_stride: s.c_stride,
             epilogue: self.epilogue(cx, s, group),
             tile_sizes: self.tile_sizes,
-            next,
+            ahead,
         };
         // SAFETY: the caller's promise: windows are within the image or read the zeros.
         unsafe {
             match s.route {
                 Route::Windows => run_gemm(cx, isa, s.worth, &plain),
                 Route::Matmul(row_stride) => {
-                    let Gemm { m, n, k, b, c, c_stride, epilogue, tile_sizes, next, .. } = plain;
+                    let Gemm { m, n, k, b, c, c_stride, epilogue, tile_sizes, ahead, .. } = plain;
                     let rows = Strided { ptr: input, row_stride };
                     run_gemm(
                         cx,
                         isa,
                         s.worth,
-                        &Gemm { m, n, k, rows, b, c, c_stride, epilogue, tile_sizes, next },
+                        &Gemm { m, n, k, rows, b, c, c_stride, epilogue, tile_sizes, ahead },
                     );
                 }
                 Route::Bordered => {

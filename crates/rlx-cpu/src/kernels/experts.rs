@@ -20,7 +20,7 @@ use super::indices::{Indices, Misses};
 use super::matmul::run_gemm;
 use super::{BindCx, CompileCx, Needs, RunCx, StepKernel, WORTH_NANOS, mismatch, unbound};
 use crate::alloc::Buffer;
-use crate::gemm::{self, Epilogue, Gemm, Strided, StridedMatrix, TileSizes};
+use crate::gemm::{self, Ahead, Epilogue, Gemm, Strided, StridedMatrix, TileSizes};
 use crate::layout::{At, Layout};
 use crate::memory::allocate;
 
@@ -388,7 +388,7 @@ impl Grouped {
                 c_stride: s.n,
                 epilogue: Epilogue::NONE,
                 tile_sizes: TileSizes::DEFAULT,
-                next: None,
+                ahead: Ahead::Panels,
             };
             // SAFETY: the rows are in scratch, which nothing else uses; the matrix is packed.
             unsafe { run_gemm(cx, cx.isa, worth, &g) };

@@ -140,7 +140,7 @@ impl StepKernel for MatMulInteger {
             let epilogue = self.tail.byte_epilogue(cx);
             let size = if epilogue.is_some_and(|e| e.quantiser.is_some()) { 1 } else { 4 };
             for batch in 0..s.batches() {
-                let [c_at, a_at, _] = s.batch.map(|l| l.at(batch));
+                let [c_at, a_at, _] = s.batch_at(batch);
                 let b = if s.packed { cx.ptr(s.b) } else { self.pack(cx, s, zeros, batch) };
                 // What a producer reads are floats.
                 let a_at = if self.producer.is_some() { a_at * 4 } else { a_at };

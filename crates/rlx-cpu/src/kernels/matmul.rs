@@ -16,7 +16,7 @@ use super::{
 };
 use crate::blas::Provider;
 use crate::formats;
-use crate::gemm::{self, Gemm, Next, Packed, Strided, StridedMatrix, TileSizes};
+use crate::gemm::{self, Gemm, Packed, Strided, StridedMatrix, TileSizes};
 use crate::isa::Isa;
 use crate::layout::{At, Bound, Layout, collapse};
 
@@ -217,6 +217,13 @@ impl Shape {
         }
     }
 
+    /// Where a batch of the result and of the two operands begins.
+    #[inline]
+    pub(super) fn batch_at(&self, batch: usize) -> [isize; 3] {
+        let [c, a, b] = &self.batch;
+        [c.at(batch), a.at(batch), b.at(batch)]
+    }
+
     pub(super) fn batches(&self) -> usize {
         self.batch[0].elements()
     }
@@ -284,7 +291,7 @@ impl MatMul {
     /// The matmul of one batch, with B already packed at `b`.
     fn gemm<T: Packed>(&self, cx: &RunCx<'_, '_>, batch: usize, b: *const f32) -> Gemm<Strided<T>> {
         let s = self.shape();
-        let [c_at, a_at, _] = s.batch.map(|l| l.at(batch));
+        let [c_at, a_at, _] = s.batch_at(batch);
         let mut epilogue = self.tail.epilogue::<T>(cx);
         if let Some(combine) = &mut epilogue.combine {
             combine.ptr = combine.ptr.wrapping_add(batch * s.m * combine.row_stride);
@@ -299,7 +306,7 @@ impl MatMul {
             c_stride: s.c_stride,
             epilogue,
             tile_sizes: self.tile_sizes,
-            next: None,
+            ahead: cx.ahead(None),
         }
     }
 
@@ -309,15 +316,15 @@ impl MatMul {
         // SAFETY: the caller's promise, for every matmul below.
         unsafe {
             if let Some(producer) = &self.producer {
-                let next = self.next.map(|(at, depth, panels)| Next { b: cx.ptr(at), depth, panels });
+                let ahead = cx.ahead(self.next);
                 for batch in 0..s.batches() {
-                    let g = Gemm { next, ..self.gemm::<T>(cx, batch, cx.ptr(s.b)) };
+                    let g = Gemm { ahead, ..self.gemm::<T>(cx, batch, cx.ptr(s.b)) };
                     producer.for_parts(cx, &g, |cx, part| run_gemm(cx, isa, s.worth, part));
                 }
             } else if s.packed {
-                let next = self.next.map(|(at, depth, panels)| Next { b: cx.ptr(at), depth, panels });
+                let ahead = cx.ahead(self.next);
                 for batch in 0..s.batches() {
-                    let g = Gemm { next, ..self.gemm::<T>(cx, batch, cx.ptr(s.b)) };
+                    let g = Gemm { ahead, ..self.gemm::<T>(cx, batch, cx.ptr(s.b)) };
                     run_gemm(cx, isa, s.worth, &g);
                 }
             } else if s.batches() >= MANY_BATCHES {
@@ -340,7 +347,7 @@ impl MatMul {
         cx.parallel(s.worth, s.batches(), &|range, scratch| {
             let plan = &shared;
             for batch in range {
-                let [c_at, a_at, b_at] = s.batch.map(|l| l.at(batch));
+                let [c_at, a_at, b_at] = s.batch_at(batch);
                 let packed = scratch.cast::<f32>();
                 let mut g = plan.gemm;
                 g.rows.ptr = plan.a.wrapping_offset(a_at);
@@ -398,7 +405,7 @@ impl MatMul {
         cx.parallel(s.worth, s.batches() * s.m, &|range, _| {
             for unit in range {
                 let (batch, row) = (unit / s.m, unit % s.m);
-                let [c_at, a_at, b_at] = s.batch.map(|l| l.at(batch));
+                let [c_at, a_at, b_at] = s.batch_at(batch);
                 let [a_rows, a_columns] = s.a_strides;
                 let [b_rows, b_columns] = s.b_strides;
                 let a = StridedMatrix {

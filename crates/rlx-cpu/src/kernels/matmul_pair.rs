@@ -13,7 +13,7 @@ use super::matmul::{Shape, by_blas, is_packed};
 use super::producer::Producer;
 use super::region::{EpilogueSpec, epilogue_until};
 use super::{BindCx, Needs, RunCx, StepKernel, Upcoming, WORTH_NANOS, mismatch, packed_type, unbound};
-use crate::gemm::{self, BinaryOp as Joint, Combine, Gemm, Next, Packed, Strided, TileSizes};
+use crate::gemm::{self, Ahead, BinaryOp as Joint, Combine, Gemm, Packed, Strided, TileSizes};
 
 /// Multiply-adds of f32 in a nanosecond, roughly.
 const F32_PER_NANO: f64 = 40.0;
@@ -159,7 +159,7 @@ impl MatMulPair {
         places: &Places,
         batch: usize,
     ) -> Gemm<Strided<T>> {
-        let [c_at, a_at, _] = s.batch.map(|l| l.at(batch));
+        let [c_at, a_at, _] = s.batch_at(batch);
         Gemm {
             m: s.m,
             n: s.n,
@@ -170,7 +170,7 @@ impl MatMulPair {
             c_stride: s.c_stride,
             epilogue: places.epilogue(cx),
             tile_sizes: self.tile_sizes,
-            next: None,
+            ahead: cx.ahead(None),
         }
     }
 
@@ -179,10 +179,10 @@ impl MatMulPair {
     unsafe fn run_packed<T: Packed>(&self, cx: &mut RunCx<'_, '_>) {
         let Some((shapes, places)) = &self.bound else { return };
         let worth = shapes[0].worth;
-        let next = self.next.map(|(at, depth, panels)| Next { b: cx.ptr(at), depth, panels });
+        let ahead = cx.ahead(self.next);
         for batch in 0..shapes[0].batches() {
             let first = self.gemm::<T>(cx, &shapes[0], &places[0], batch);
-            let second = Gemm { next, ..self.gemm::<T>(cx, &shapes[1], &places[1], batch) };
+            let second = Gemm { ahead, ..self.gemm::<T>(cx, &shapes[1], &places[1], batch) };
             match &self.pair.producer {
                 // SAFETY: the caller's promise; the step asked for scratch when it was bound.
                 Some(producer) => unsafe {
@@ -209,7 +209,9 @@ unsafe fn multiply<T: Packed>(
     (then.m, then.rows, then.c) = (first.m, first.rows, first.c);
     let (ptr, row_stride) = (first.c.cast_const(), first.c_stride);
     then.epilogue.combine = Some(Combine { ptr, row_stride, op: Joint::Mul, after: false });
-    then.next = first.next.or(second.next);
+    if let Ahead::Next(_) = first.ahead {
+        then.ahead = first.ahead;
+    }
     let (first, then) = (*first, then);
     cx.parallel(worth, first.tasks(isa), &|range, _| {
         // SAFETY: the caller's promise; ranges do not overlap, and a task reads what it wrote itself.

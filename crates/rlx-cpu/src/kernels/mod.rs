@@ -69,7 +69,7 @@ use rlx_ir::progress::Progress;
 use rlx_ir::{Dim, Error, ErrorKind, Graph, LirModule, Node, Op, OpKind, Result};
 use rlx_opt::Claim;
 
-use crate::gemm::TileSizes;
+use crate::gemm::{Ahead, Next, TileSizes};
 use crate::isa::Isa;
 use crate::journal::Journal;
 use crate::layout::{At, Bound};
@@ -213,6 +213,8 @@ pub(crate) struct RunCx<'a, 'p> {
     pub(crate) thread_stride: usize,
     pub(crate) isa: Isa,
     pub(crate) pool: &'a mut Run<'p>,
+    /// Whether all that a run reads stays in the second-level cache, so that nothing need be prefetched.
+    pub(crate) cached: bool,
     /// What the last step that counts found.
     pub(crate) found: Option<usize>,
     /// Whether to go on, for steps that may run for ever.
@@ -249,6 +251,15 @@ impl RunCx<'_, '_> {
     #[inline]
     pub(crate) fn shared<T>(&self, at: At) -> Shared<T> {
         Shared(self.ptr(at))
+    }
+
+    /// What a matmul prefetches whose successor reads these weights.
+    pub(crate) fn ahead(&self, next: Upcoming) -> Ahead {
+        match next {
+            _ if self.cached => Ahead::Nothing,
+            Some((at, depth, panels)) => Ahead::Next(Next { b: self.ptr(at), depth, panels }),
+            None => Ahead::Panels,
+        }
     }
 
     /// Runs `f` over `0..tasks`, in contiguous ranges on all threads when the step is worth it. `f` also

@@ -215,7 +215,7 @@ impl Producer {
             let last = rows.end == whole.m;
             let mut part = whole.of_rows(rows, strip.cast());
             if !last {
-                part.next = Some(again);
+                part.ahead = part.ahead.then(again);
             }
             multiply(cx, &part);
         };

@@ -14,7 +14,7 @@ use super::matmul::{packed_bytes, run_gemm};
 use super::{BindCx, CompileCx, Needs, RunCx, Shared, StepKernel, WORTH_NANOS, mismatch, no_kernel, unbound};
 use crate::alloc::ALIGN;
 use crate::formats;
-use crate::gemm::{self, BinaryOp, Combine, Epilogue, Gemm, Strided, TileSizes};
+use crate::gemm::{self, Ahead, BinaryOp, Combine, Epilogue, Gemm, Strided, TileSizes};
 use crate::layout::{At, Bound};
 use crate::math::{Function, Unary};
 use crate::rows::{GateRow, Gates, gate_row};
@@ -336,7 +336,7 @@ impl Recurrent {
             c_stride: plan.weights.columns,
             epilogue: Epilogue { combine, ..Epilogue::NONE },
             tile_sizes: TileSizes::DEFAULT,
-            next: None,
+            ahead: Ahead::Panels,
         };
         // SAFETY: the caller's promise; states, gates and weights do not overlap.
         unsafe { run_gemm(cx, cx.isa, plan.worth_threads, &g) };

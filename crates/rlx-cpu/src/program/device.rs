@@ -52,7 +52,7 @@ impl Cpu {
 /// What an executable has of the processor.
 pub(crate) struct Queue {
     /// Pool 0 of the plan: all of the arena, or the outputs alone.
-    arena: Buffer,
+    pub(super) arena: Buffer,
     /// The plan's other pool, and what kernels need besides.
     pub(super) scratch: Scratch,
     /// How much of it the plan needs.
@@ -248,7 +248,9 @@ impl DeviceApi for Cpu {
     }
 
     fn end(&self, queue: &mut Queue) {
-        if let (Some(shared), Ok(none)) = (&queue.shared_scratch, Scratch::empty()) {
+        if let Some(shared) = &queue.shared_scratch
+            && let Ok(none) = Scratch::empty()
+        {
             shared.give(std::mem::replace(&mut queue.scratch, none));
         }
     }

@@ -12,6 +12,7 @@ use super::device::{Cpu, Queue};
 use super::kernel::{Kernel, Operands};
 use super::ranges::{Touched, check_ranges};
 use super::scratch::ScratchSizes;
+use crate::gemm::PANEL;
 use crate::kernels::{BindCx, Needs, RunCx, StepKernel, Upcoming, WORTH_NANOS};
 use crate::pool::{Run as Helpers, Wake};
 
@@ -20,6 +21,10 @@ const NEAR: usize = 64;
 
 /// Runs longer than this wake parked helpers.
 const WAKE_NANOS: f64 = 150_000.0;
+
+/// Weights and values of a program that are this few bytes together stay in the second-level cache from run to run (256 KB
+/// is the smallest of the processors that we know).
+const CACHED: usize = 256 << 10;
 
 /// A step bound to numbers.
 struct BoundStep {
@@ -46,6 +51,8 @@ pub(crate) struct Sequence {
     thread_stride: usize,
     shared: usize,
     nanos: f64,
+    /// Bytes of packed weights that its steps read.
+    weights: usize,
 }
 
 impl Sequence {
@@ -80,6 +87,7 @@ impl Sequence {
             thread_stride: like.map_or(0, |like| like.thread_stride),
             shared: like.map_or(0, |like| like.shared),
             nanos: like.map_or(0.0, |like| like.nanos),
+            weights: like.map_or(0, |like| like.weights),
         }
     }
 
@@ -135,7 +143,7 @@ impl Sequence {
 
     fn seal_all(&mut self) {
         let (mut thread, mut next): (usize, Upcoming) = (0, None);
-        (self.shared, self.nanos) = (0, 0.0);
+        (self.shared, self.nanos, self.weights) = (0, 0.0, 0);
         for step in &self.steps {
             thread = thread.max(step.needs.thread_scratch);
             self.shared = self.shared.max(step.needs.shared_scratch);
@@ -144,7 +152,9 @@ impl Sequence {
         self.thread_stride = thread.next_multiple_of(128);
         for step in self.steps.iter_mut().rev().filter(|step| !step.idle) {
             step.kernel.set_next(next);
-            next = step.kernel.weights().or(next);
+            let weights = step.kernel.weights();
+            self.weights += weights.map_or(0, |(_, depth, panels)| depth * panels * PANEL * 4);
+            next = weights.or(next);
         }
     }
 
@@ -169,6 +179,7 @@ pub(super) fn run(cpu: &Cpu, queue: &mut Queue, run: Run<'_, Cpu>) -> Result<Opt
         thread_scratch: queue.scratch.threads.as_mut_ptr(),
         thread_stride: sequence.thread_stride,
         isa: cpu.isa,
+        cached: sequence.weights + queue.arena.len() + queue.scratch_sizes.arena <= CACHED,
         pool: &mut pool,
         found: None,
         progress,

@@ -168,8 +168,10 @@ impl Drop for Scope {
     fn drop(&mut self) {
         if self.outermost {
             OPEN.set(false);
-            // What it owns is released when the cell is free again.
-            drop(MADE.take());
+            if MADE.with_borrow(Option::is_some) {
+                // What it owns is released when the cell is free again.
+                drop(MADE.take());
+            }
         }
     }
 }

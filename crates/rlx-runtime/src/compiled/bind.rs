@@ -256,7 +256,7 @@ impl Binder {
 
     /// Derives the remaining symbols from the inputs' lengths: for each input with one unknown symbol.
     fn solve(&mut self, given: &Inputs<'_>, handles: &[Option<Handle>]) {
-        loop {
+        while self.full.contains(&UNKNOWN) {
             let mut progress = false;
             for i in 0..self.inputs.len() {
                 let count = self.data(i, given, handles).and_then(|d| d.count(self.inputs[i].dtype));

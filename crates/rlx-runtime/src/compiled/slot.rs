@@ -30,6 +30,8 @@ pub(super) struct Slot {
     forms: Box<[DimForm]>,
     /// First as the caller sees them, then as the device computes them, which is less under an active extent.
     numbers: Box<[usize]>,
+    /// Whether the two differ.
+    cropped: bool,
 }
 
 impl Slot {
@@ -53,7 +55,14 @@ impl Slot {
             Some(dims) => (Box::default(), [&dims[..], &dims[..]].concat()),
             None => (shape.dims().iter().map(form).collect(), vec![0; 2 * shape.rank()]),
         };
-        Slot { infos: Arc::clone(infos), at, dtype: shape.dtype(), forms, numbers: numbers.into() }
+        Slot {
+            infos: Arc::clone(infos),
+            at,
+            dtype: shape.dtype(),
+            forms,
+            numbers: numbers.into(),
+            cropped: false,
+        }
     }
 
     pub(super) fn name(&self) -> &str {
@@ -98,6 +107,9 @@ impl Slot {
 
     /// Works out `dims` and `run_dims`; `false` when a symbol is unknown.
     pub(super) fn evaluate(&mut self, symbols: &[u32], full: &[i64], run: &[i64]) -> bool {
+        if self.forms.is_empty() {
+            return true;
+        }
         for i in 0..self.forms.len() {
             let (Some(full), Some(run)) = (self.dim_at(i, symbols, full), self.dim_at(i, symbols, run))
             else {
@@ -105,6 +117,7 @@ impl Slot {
             };
             self.set(i, full, run);
         }
+        self.cropped = self.dims() != self.run_dims();
         true
     }
 
@@ -116,6 +129,7 @@ impl Slot {
             let Some(dim) = dim else { return false };
             self.set(i, dim, dim);
         }
+        self.cropped = false;
         true
     }
 
@@ -140,7 +154,8 @@ impl Slot {
     }
 
     /// Whether the device's tensor is smaller than the caller's.
+    #[inline]
     pub(super) fn cropped(&self) -> bool {
-        self.dims() != self.run_dims()
+        self.cropped
     }
 }
