@@ -3,8 +3,8 @@
 //! Vendors document these layouts as formulas. All of them are linear in the bits of the lane's and the element's number, so each is
 //! a short table here: what every bit adds to the row and to the column. Sources: PTX ISA, "Matrix Fragments for mma.m16n8k8" and
 //! "… for mma.m16n8k16"; AMD's *Matrix Instruction Calculator* and the articles "AMD matrix cores", "How to accelerate AI applications on
-//! RDNA 3 using WMMA" and "Using the Matrix Cores of AMD RDNA 4 architecture GPUs". `tests/atoms.rs` holds these tables to the formulas
-//! written there.
+//! RDNA 3 using WMMA" and "Using the Matrix Cores of AMD RDNA 4 architecture GPUs". Apple documents no layout; the one here is that of its library
+//! MLX (`steel/gemm/mma.h`), and no program's text depends on it. `tests/atoms.rs` holds these tables to the formulas written there.
 
 use rlx_ir::DType;
 
@@ -15,6 +15,8 @@ pub enum Vendor {
     Nvidia,
     /// HIP C with the compiler's builtins.
     Amd,
+    /// The Metal Shading Language.
+    Apple,
 }
 
 /// What the machine code is made for: the least architecture that has the instructions.
@@ -30,11 +32,14 @@ pub enum Arch {
     Gfx1100,
     /// RDNA 4 (gfx12): WMMA whose operands are divided between the halves of a warp.
     Gfx1200,
+    /// Metal's GPU family 7 (A14, M1) and later ones: `simdgroup_matrix`.
+    Apple7,
 }
 
 impl Arch {
     /// Every architecture.
-    pub const ALL: [Arch; 5] = [Arch::Sm75, Arch::Sm80, Arch::Gfx90a, Arch::Gfx1100, Arch::Gfx1200];
+    pub const ALL: [Arch; 6] =
+        [Arch::Sm75, Arch::Sm80, Arch::Gfx90a, Arch::Gfx1100, Arch::Gfx1200, Arch::Apple7];
 
     /// The architecture in the text form.
     pub const fn name(self) -> &'static str {
@@ -44,6 +49,7 @@ impl Arch {
             Arch::Gfx90a => "gfx90a",
             Arch::Gfx1100 => "gfx1100",
             Arch::Gfx1200 => "gfx1200",
+            Arch::Apple7 => "apple7",
         }
     }
 
@@ -52,6 +58,7 @@ impl Arch {
         match self {
             Arch::Sm75 | Arch::Sm80 => Vendor::Nvidia,
             Arch::Gfx90a | Arch::Gfx1100 | Arch::Gfx1200 => Vendor::Amd,
+            Arch::Apple7 => Vendor::Apple,
         }
     }
 
@@ -70,6 +77,7 @@ impl Arch {
         match self.vendor() {
             Vendor::Nvidia => 48 << 10,
             Vendor::Amd => 64 << 10,
+            Vendor::Apple => 32 << 10,
         }
     }
 
@@ -115,6 +123,18 @@ impl Lanes {
     }
 }
 
+/// How lanes come to their elements of a block of an operand.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Loading {
+    /// A load by the whole warp deals out the rows of four matrices (`ldmatrix`).
+    Dealt,
+    /// Each lane loads its own, of left and right blocks alike: where they are, (row or column, depth). Elements of a lane are neighbours along
+    /// the depth.
+    Own(Lanes),
+    /// The whole warp loads the operand of one instruction, from a tile that is stored in such matrices (`simdgroup_load`).
+    Matrix,
+}
+
 /// A matrix instruction: `sum[m×n] += left[m×k] · right[k×n]`, the operands of 16 bits, the sums f32.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Atom {
@@ -128,7 +148,9 @@ pub struct Atom {
     pub n: u32,
     /// Depth of one instruction.
     pub k: u32,
-    /// Depth of the blocks that operands are loaded in, a multiple of `k`; across they are [`BLOCK`] rows or columns.
+    /// Rows of the left blocks and columns of the right ones that operands are loaded in.
+    pub block: u32,
+    /// Depth of these blocks, a multiple of `k`.
     pub depth: u32,
     /// The left operand, rows × depth.
     pub left: Lanes,
@@ -136,9 +158,8 @@ pub struct Atom {
     pub right: Lanes,
     /// The sums, rows × columns.
     pub sum: Lanes,
-    /// Where each lane loads its elements of a block for itself: where they are, (row or column, depth). Elements of a lane are neighbours
-    /// along the depth. `None` where a load by the whole warp (`ldmatrix`) deals them out.
-    pub own: Option<Lanes>,
+    /// How operands are loaded.
+    pub loading: Loading,
     /// The instruction is given the right operand first and makes the transposed sums, so that a lane has neighbours in a row.
     pub exchanged: bool,
 }
@@ -152,11 +173,12 @@ const fn k8(dtype: DType, arch: Arch) -> Atom {
         m: 16,
         n: 8,
         k: 8,
+        block: 16,
         depth: 16,
         left: Lanes { lane: &[(0, 2), (0, 4), (1, 0), (2, 0), (4, 0)], element: &[(0, 1), (8, 0)] },
         right: Lanes { lane: &[(2, 0), (4, 0), (0, 1), (0, 2), (0, 4)], element: &[(1, 0)] },
         sum: SUM,
-        own: None,
+        loading: Loading::Dealt,
         exchanged: false,
     }
 }
@@ -179,11 +201,12 @@ const fn mfma(dtype: DType) -> Atom {
         m: 16,
         n: 16,
         k: 16,
+        block: 16,
         depth: 32,
         left: Lanes { lane: &[(1, 0), (2, 0), (4, 0), (8, 0), (0, 4), (0, 8)], element: &[(0, 1), (0, 2)] },
         right: Lanes { lane: &[(0, 1), (0, 2), (0, 4), (0, 8), (4, 0), (8, 0)], element: &[(1, 0), (2, 0)] },
         sum: Lanes { lane: &[(1, 0), (2, 0), (4, 0), (8, 0), (0, 4), (0, 8)], element: &[(0, 1), (0, 2)] },
-        own: Some(Lanes {
+        loading: Loading::Own(Lanes {
             lane: &[(1, 0), (2, 0), (4, 0), (8, 0), (0, 8), (0, 16)],
             element: &[(0, 1), (0, 2), (0, 4)],
         }),
@@ -200,6 +223,7 @@ const fn wmma11(dtype: DType) -> Atom {
         m: 16,
         n: 16,
         k: 16,
+        block: 16,
         depth: 16,
         left: Lanes {
             lane: &[(1, 0), (2, 0), (4, 0), (8, 0), (0, 0)],
@@ -210,7 +234,7 @@ const fn wmma11(dtype: DType) -> Atom {
             element: &[(1, 0), (2, 0), (4, 0), (8, 0)],
         },
         sum: Lanes { lane: &[(0, 1), (0, 2), (0, 4), (0, 8), (1, 0)], element: &[(2, 0), (4, 0), (8, 0)] },
-        own: Some(Lanes {
+        loading: Loading::Own(Lanes {
             lane: &[(1, 0), (2, 0), (4, 0), (8, 0), (0, 0)],
             element: &[(0, 1), (0, 2), (0, 4), (0, 8)],
         }),
@@ -225,7 +249,7 @@ const fn wmma12(dtype: DType) -> Atom {
         left: Lanes { lane: &[(1, 0), (2, 0), (4, 0), (8, 0), (0, 8)], element: &[(0, 1), (0, 2), (0, 4)] },
         right: Lanes { lane: &[(0, 1), (0, 2), (0, 4), (0, 8), (8, 0)], element: &[(1, 0), (2, 0), (4, 0)] },
         sum: Lanes { lane: &[(1, 0), (2, 0), (4, 0), (8, 0), (0, 8)], element: &[(0, 1), (0, 2), (0, 4)] },
-        own: Some(Lanes {
+        loading: Loading::Own(Lanes {
             lane: &[(1, 0), (2, 0), (4, 0), (8, 0), (0, 8)],
             element: &[(0, 1), (0, 2), (0, 4)],
         }),
@@ -234,8 +258,27 @@ const fn wmma12(dtype: DType) -> Atom {
     }
 }
 
+/// `simdgroup_multiply_accumulate`. The layout is MLX's: programs load and store whole matrices, so only the interpreter uses it.
+const fn simdgroup(dtype: DType) -> Atom {
+    const MATRIX: Lanes = Lanes { lane: &[(0, 2), (1, 0), (2, 0), (0, 4), (4, 0)], element: &[(0, 1)] };
+    Atom {
+        dtype,
+        arch: Arch::Apple7,
+        m: 8,
+        n: 8,
+        k: 8,
+        block: 8,
+        depth: 8,
+        left: MATRIX,
+        right: MATRIX,
+        sum: MATRIX,
+        loading: Loading::Matrix,
+        exchanged: false,
+    }
+}
+
 /// The matrix instructions that programs use, the best of each architecture and type first.
-pub static ATOMS: [Atom; 9] = [
+pub static ATOMS: [Atom; 11] = [
     k16(DType::F16),
     k16(DType::BF16),
     k8(DType::F16, Arch::Sm75),
@@ -245,6 +288,8 @@ pub static ATOMS: [Atom; 9] = [
     wmma11(DType::BF16),
     wmma12(DType::F16),
     wmma12(DType::BF16),
+    simdgroup(DType::F16),
+    simdgroup(DType::BF16),
 ];
 
 impl Atom {
@@ -253,7 +298,8 @@ impl Atom {
         ATOMS.iter().find(|a| a.dtype == dtype && arch.has(a.arch))
     }
 
-    /// Its name in a program's text: in PTX, such as `mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32`, or the compiler's builtin.
+    /// Its name in a program's text: in PTX, such as `mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32`, the compiler's builtin, or Metal's
+    /// function.
     pub fn instruction(&self) -> String {
         let (ty, shape) = (self.short(), format!("{}x{}x{}", self.m, self.n, self.k));
         match self.arch {
@@ -267,6 +313,7 @@ impl Atom {
             }
             Arch::Gfx1100 => format!("__builtin_amdgcn_wmma_f32_{shape}_{ty}_w32"),
             Arch::Gfx1200 => format!("__builtin_amdgcn_wmma_f32_{shape}_{ty}_w32_gfx12"),
+            Arch::Apple7 => "simdgroup_multiply_accumulate".to_owned(),
         }
     }
 
@@ -277,7 +324,11 @@ impl Atom {
 
     /// Registers of a lane (pairs of elements) for a block of an operand. `ldmatrix` deals out 16 × 16 elements.
     pub fn block_registers(&self) -> u32 {
-        self.own.as_ref().map_or(4, |own| own.elements() / 2)
+        match &self.loading {
+            Loading::Dealt => 4,
+            Loading::Own(own) => own.elements() / 2,
+            Loading::Matrix => self.left.elements() / 2,
+        }
     }
 
     /// Instructions that go through the depth of a block.
@@ -287,7 +338,7 @@ impl Atom {
 
     /// Instructions side by side for the columns of a right block.
     pub fn halves(&self) -> u32 {
-        BLOCK / self.n
+        self.block / self.n
     }
 
     /// Registers of a left block that are the operand of step `step`.
@@ -303,6 +354,3 @@ impl Atom {
         first..first + n
     }
 }
-
-/// Rows of left blocks and columns of right ones: fragments of operands are loaded in blocks.
-pub const BLOCK: u32 = 16;

@@ -8,7 +8,7 @@
 use rlx_ir::DType;
 use rlx_kernel::ir::{Buffer, BufferDecl};
 
-use crate::atom::{Arch, Atom};
+use crate::atom::{Arch, Atom, Loading};
 use crate::layout::{CHUNK, Swizzle};
 use crate::scalar::Scalar;
 
@@ -124,6 +124,9 @@ pub struct TileDecl {
     pub stages: u32,
     /// The order of the chunks in a row.
     pub swizzle: Swizzle,
+    /// It is stored in matrices of 8 × 8 elements, one after the other by rows, each whole and by rows: what `simdgroup_load` reads is then one
+    /// piece. There is no swizzle.
+    pub matrices: bool,
 }
 
 impl TileDecl {
@@ -139,7 +142,23 @@ impl TileDecl {
 
     /// The number of the chunk that has column `col` of a row, among all of the tile's.
     pub fn chunk_at(&self, stage: u32, row: u32, col: u32) -> u32 {
+        if self.matrices {
+            return stage * self.rows * self.chunks()
+                + (row / CHUNK * self.chunks() + col / CHUNK) * CHUNK
+                + row % CHUNK;
+        }
         (stage * self.rows + row) * self.chunks() + self.swizzle.chunk(row, col / CHUNK)
+    }
+
+    /// The row and the first column of the chunk number `n` of a copy: lanes copy chunks in the order of rows, or that in which they are stored.
+    pub fn copied(&self, n: u32) -> (u32, u32) {
+        match self.matrices {
+            true => {
+                let (matrix, row) = (n / CHUNK, n % CHUNK);
+                (matrix / self.chunks() * CHUNK + row, matrix % self.chunks() * CHUNK)
+            }
+            false => (n / self.chunks(), n % self.chunks() * CHUNK),
+        }
     }
 }
 
@@ -159,9 +178,9 @@ pub enum Role {
 pub struct FragmentDecl {
     /// Which operand.
     pub role: Role,
-    /// Rows, a multiple of 16; of right operands, of the depth of the instruction's blocks.
+    /// Rows, a multiple of the instruction's blocks: of right operands, of their depth.
     pub rows: u32,
-    /// Columns, a multiple of 16; of left operands, of the depth of the instruction's blocks.
+    /// Columns, likewise; of left operands, of their depth.
     pub cols: u32,
 }
 
@@ -317,7 +336,18 @@ impl Program {
 
     /// Bytes of workgroup memory.
     pub fn shared_bytes(&self) -> u64 {
-        self.tiles.iter().map(TileDecl::bytes).sum()
+        self.tiles.iter().fold(self.exchange_bytes(), |sum, t| sum.saturating_add(t.bytes()))
+    }
+
+    /// Bytes of workgroup memory through which sums are stored: on Apple's devices a matrix of each warp, because its lanes cannot know which
+    /// of its elements they have.
+    pub fn exchange_bytes(&self) -> u64 {
+        match self.atom() {
+            Some(atom) if atom.loading == Loading::Matrix => (u64::from(self.warps.0)
+                * u64::from(self.warps.1))
+            .saturating_mul(u64::from(4 * atom.m * atom.n)),
+            _ => 0,
+        }
     }
 
     /// Its matrix instruction.

@@ -7,8 +7,8 @@
 //! a scalar body in the kernel language ([`Scalar`]).
 //!
 //! ```text
-//! Matmul ──schedule──▶ Program ──expand──▶ Program ──render──▶ CUDA C (mma.sync, ldmatrix, cp.async) or HIP C (MFMA, WMMA)
-//!                        │                    │
+//! Matmul ──schedule──▶ Program ──expand──▶ Program ──render──▶ CUDA C (mma.sync, ldmatrix, cp.async), HIP C (MFMA, WMMA)
+//!                        │                    │                or Metal's language (simdgroup_matrix)
 //!                      verify            interpreter (every lane's registers)
 //! ```
 //!
@@ -17,9 +17,10 @@
 //! - [`schedule`]: families of programs; so far, matmul.
 //! - [`expand`](mod@expand): software pipelining: a loop whose copies run ahead becomes statements in order.
 //! - [`interp`]: runs programs on the CPU lane by lane, finds races and missing waits, counts bank conflicts and sectors.
-//! - [`render`]: CUDA C and HIP C.
+//! - [`render`]: CUDA C, HIP C and the Metal Shading Language.
 //!
-//! No device chooses these programs yet: they are compiled by the compilers of NVIDIA and AMD and interpreted, and have not run on hardware.
+//! No device chooses these programs yet: they are compiled by the compilers of NVIDIA and AMD (Metal's for the CPU alone) and
+//! interpreted, and have not run on hardware.
 //!
 //! ```
 //! use rlx_ir::DType;

@@ -2,8 +2,9 @@
 
 use rlx_ir::{Error, ErrorKind, Result};
 use rlx_kernel::build::Builder;
+use rlx_kernel::emulate::emulate;
 use rlx_kernel::ir::{BufferDecl, Inst, Stmt, Ty, Value, Var};
-use rlx_kernel::{Kernel, eval};
+use rlx_kernel::{Kernel, TypeSupport, eval};
 
 /// Variables of a scalar body that are given and taken: the element, its batch, its row, its column.
 const GIVEN: [Ty; 4] = [Ty::F32, Ty::I32, Ty::I32, Ty::I32];
@@ -65,6 +66,17 @@ impl Scalar {
         let scalar = Scalar { kernel };
         scalar.verify()?;
         Ok(scalar)
+    }
+
+    /// The same in terms of what a device has.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] for a type that can neither be had nor emulated.
+    pub(crate) fn emulated(&self, types: TypeSupport) -> Result<Self> {
+        let kernel = emulate(&self.kernel, types).map_err(|why| {
+            Error::new(ErrorKind::Unsupported, format!("the scalar body {:?}: {why}", self.kernel.name))
+        })?;
+        Scalar::from_kernel(kernel)
     }
 
     /// The body.

@@ -122,7 +122,10 @@ fn write_rest(f: &mut dyn Write, p: &Program) -> fmt::Result {
     }
     for (i, t) in p.tiles.iter().enumerate() {
         write!(f, "  t{i} {}[{}, {}] stages {}", t.dtype, t.rows, t.cols, t.stages)?;
-        writeln!(f, " swizzle {} >> {}", t.swizzle.bits, t.swizzle.shift)?;
+        match t.matrices {
+            true => f.write_str(" matrices\n")?,
+            false => writeln!(f, " swizzle {} >> {}", t.swizzle.bits, t.swizzle.shift)?,
+        }
     }
     for (i, d) in p.fragments.iter().enumerate() {
         let role = match d.role {

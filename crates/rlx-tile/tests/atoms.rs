@@ -2,7 +2,7 @@
 
 use rlx_ir::DType;
 use rlx_tile::Arch;
-use rlx_tile::atom::{ATOMS, Atom, BLOCK};
+use rlx_tile::atom::{ATOMS, Atom, Loading};
 
 /// The row and column of an element of a lane.
 type Formula = fn(u32, u32) -> (u32, u32);
@@ -100,8 +100,16 @@ fn formulas(atom: &Atom) -> Documented {
         (Arch::Gfx1200, 16) => {
             of(left_wmma12, |l, e| swapped(left_wmma12(l, e)), |l, e| swapped(sum_wmma12(l, e)))
         }
+        (Arch::Apple7, 8) => of(simdgroup, simdgroup, simdgroup),
         (arch, k) => panic!("no formulas for a depth of {k} on {}", arch.name()),
     }
+}
+
+/// MLX's `BaseMMAFrag<T, 8, 8>::get_coord` (`steel/gemm/mma.h`): `qid = lane / 4`, row `(qid & 4) + (lane / 2) % 4`, first column
+/// `(qid & 2) * 2 + (lane % 2) * 2`, for operands and sums alike.
+fn simdgroup(lane: u32, e: u32) -> (u32, u32) {
+    let qid = lane / 4;
+    ((qid & 4) + (lane / 2) % 4, (qid & 2) * 2 + (lane % 2) * 2 + e)
 }
 
 fn swapped((row, col): (u32, u32)) -> (u32, u32) {
@@ -154,17 +162,22 @@ fn every_element_of_an_operand_is_in_one_lane_or_in_both_halves() {
     }
 }
 
+/// Where lanes load for themselves: how.
+fn own(atom: &Atom) -> Option<(&Atom, &rlx_tile::atom::Lanes)> {
+    if let Loading::Own(own) = &atom.loading { Some((atom, own)) } else { None }
+}
+
 /// What lanes load for themselves is the block, neighbours along the depth, and what an instruction multiplies is the same part of the depth in
 /// both operands: left and right blocks are loaded alike, and the registers of a step are at the same places.
 #[test]
 fn blocks_that_lanes_load_are_whole() {
-    for (atom, own) in ATOMS.iter().filter_map(|a| Some((a, a.own.as_ref()?))) {
+    for (atom, own) in ATOMS.iter().filter_map(own) {
         let mut all: Vec<_> =
             (0..atom.arch.lanes()).flat_map(|l| (0..own.elements()).map(move |e| own.at(l, e))).collect();
         all.sort_unstable();
         all.dedup();
-        assert_eq!(all.len() as u32, BLOCK * atom.depth, "{}", atom.instruction());
-        assert!(all.iter().all(|&(a, d)| a < BLOCK && d < atom.depth));
+        assert_eq!(all.len() as u32, atom.block * atom.depth, "{}", atom.instruction());
+        assert!(all.iter().all(|&(a, d)| a < atom.block && d < atom.depth));
         assert_eq!(own.neighbours(), own.elements());
         assert!(own.elements().is_multiple_of(8), "whole chunks");
         for lane in 0..atom.arch.lanes() {

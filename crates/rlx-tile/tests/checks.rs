@@ -76,6 +76,45 @@ fn the_verifier_names_the_rule() {
     assert!(matches!(broken(|p| pipelined(p).0[0].map = Some(foreign)), Rule::Body(_)));
 }
 
+/// Tiles are in matrices exactly where the architecture loads those, and what sums are stored through counts as workgroup memory.
+#[test]
+fn tiles_are_stored_as_the_architecture_loads_them() {
+    assert!(matches!(broken(|p| p.tiles[0].matrices = true), Rule::Declaration(_)));
+    let apple = |change: fn(&mut Program)| {
+        let mut p = program(Arch::Apple7);
+        change(&mut p);
+        verify(&p).map_err(|v| v.rule)
+    };
+    assert_eq!(apple(|_| ()), Ok(()));
+    assert!(matches!(apple(|p| p.tiles[0].matrices = false), Err(Rule::Declaration(_))));
+    assert!(matches!(apple(|p| p.tiles[0].swizzle = Swizzle::of(32)), Err(Rule::Declaration(_))));
+    assert!(matches!(apple(|p| p.tiles[0].rows += 4), Err(Rule::Declaration(_))));
+    let p = program(Arch::Apple7);
+    // Two warps, each with a matrix of 8 × 8 sums.
+    assert_eq!((p.exchange_bytes(), program(Arch::Sm80).exchange_bytes()), (512, 0));
+    assert_eq!(p.shared_bytes(), 512 + p.tiles.iter().map(|t| t.bytes()).sum::<u64>());
+    // Four stages fill the 32 KiB of Metal's workgroups, and leave no room for sums.
+    let full = Tiling { tile: (64, 64, 32), warps: (2, 2), stages: 4, bands: 1 };
+    let error = matmul(Arch::Apple7, &Matmul::new(DType::F16), &full).unwrap_err();
+    assert!(error.message().contains("33792 bytes of workgroup memory"), "{error}");
+}
+
+/// A body that calls a function is computed by arithmetic, for interpreter and text alike: Metal's own functions are not accurate enough.
+#[test]
+fn metal_calls_no_function_in_a_body() {
+    let mut what = Matmul::new(DType::F16);
+    let tanh = rlx_kernel::ir::MathFn::named("Tanh").expect("tanh is a function");
+    what.epilogue = Some(what.scalar("tanh", |b, x, _| b.math(tanh, x)));
+    let text = |arch| rlx_tile::render::source(&matmul(arch, &what, &SMALL).unwrap(), "k").unwrap();
+    assert!(text(Arch::Sm80).contains("tanhf(") && !text(Arch::Apple7).contains("tanh("));
+    // A program whose body was not emulated is rejected.
+    let mut p = matmul(Arch::Apple7, &what, &SMALL).unwrap();
+    let Some(Stmt::Store { map, .. }) = p.body.last_mut() else { panic!("no store") };
+    *map = what.epilogue.clone();
+    let error = rlx_tile::render::source(&p, "k").unwrap_err();
+    assert!(error.message().contains("has no function"), "{error}");
+}
+
 #[test]
 fn loads_stay_in_their_tile() {
     let outside = broken(|p| {

@@ -140,8 +140,9 @@ fn damage(g: &mut Gen, p: &mut Program) {
         6 | 7 => {
             let i = pick(g, p.tiles.len());
             let t = &mut p.tiles[i];
-            match g.int(0..=4) {
+            match g.int(0..=5) {
                 0 => t.rows = number(g),
+                5 => t.matrices = !t.matrices,
                 1 => t.cols = number(g),
                 2 => t.stages = number(g),
                 3 => t.swizzle = Swizzle { bits: number(g), shift: number(g) },

@@ -45,3 +45,8 @@ fn random_matmuls_of_gfx1100_are_right() {
 fn random_matmuls_of_gfx1200_are_right() {
     random_matmuls(Arch::Gfx1200);
 }
+
+#[test]
+fn random_matmuls_of_apple7_are_right() {
+    random_matmuls(Arch::Apple7);
+}

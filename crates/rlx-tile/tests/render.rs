@@ -21,6 +21,12 @@ fn every_kernel_renders_as_hip_with_matrix_instructions() {
     render_all(Vendor::Amd, "RLX_HIP_OUT", "hip");
 }
 
+/// The same for Apple's devices and the compiler of Xcode, by `RLX_METAL_OUT`; nothing runs it here.
+#[test]
+fn every_kernel_renders_as_metal_with_simdgroup_matrices() {
+    render_all(Vendor::Apple, "RLX_METAL_OUT", "metal");
+}
+
 fn render_all(vendor: Vendor, variable: &str, extension: &str) {
     let out = std::env::var_os(variable).map(PathBuf::from);
     for (name, program) in programs::programs().into_iter().filter(|(_, p)| p.arch.vendor() == vendor) {
@@ -45,7 +51,7 @@ fn compare(file: &str, text: &str) {
     assert!(want == text, "{file} is out of date; RLX_BLESS=1 writes it again:\n{text}");
 }
 
-/// The text form, before and after software pipelining, and CUDA C or HIP C.
+/// The text form, before and after software pipelining, and CUDA C, HIP C or Metal's language.
 #[test]
 fn golden_files_hold() {
     let all = programs::programs();
@@ -53,6 +59,7 @@ fn golden_files_hold() {
         ("sm_75_f16", "cu", "sm_75.f16.64x64x32.2x2.s2.nn"),
         ("sm_80_bf16_gelu", "cu", "sm_80.bf16.128x128x32.2x2.s3.nn.bias_gelu"),
         ("gfx90a_bf16", "hip", "gfx90a.bf16.64x64x32.2x2.s2.nn"),
+        ("apple7_f16", "metal", "apple7.f16.64x64x32.2x2.s2.nt"),
     ] {
         let (_, program) = all.iter().find(|(name, _)| name == wanted).expect("a program of this name");
         compare(&format!("{file}.tile"), &program.to_string());

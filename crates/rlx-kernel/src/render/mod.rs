@@ -16,7 +16,7 @@ mod msl;
 mod wgsl;
 
 pub use cuda::{cuda, cuda_body, cuda_element, cuda_prelude, hip, hip_prelude};
-pub use msl::msl;
+pub use msl::{msl, msl_body, msl_element, msl_prelude};
 pub use wgsl::{WgslOptions, wgsl};
 
 use std::fmt::Write;

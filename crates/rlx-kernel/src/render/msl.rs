@@ -42,11 +42,7 @@ inline u64 to_ulong(float x) { return saturated<u64>(x, 0.0f, 184467440737095516
 /// # Errors
 /// [`rlx_ir::ErrorKind::Internal`] for a type or function that the language lacks.
 pub fn msl(kernel: &Kernel, entry: &str) -> Result<String> {
-    if let Some(double) = kernel.values.iter().find(|&&t| t == Ty::F64) {
-        return reject(kernel, LANGUAGE, double.name());
-    }
-    let brain = c::brain("inline", "as_type<float>", "as_type<u32>");
-    let mut out = format!("// {}\n{PRELUDE}{brain}", comment(&kernel.name));
+    let mut out = format!("// {}\n{}", comment(&kernel.name), msl_prelude());
     let _ = write!(
         out,
         "[[max_total_threads_per_threadgroup({})]] kernel void {entry}(\n    constant int* u [[buffer(0)]]",
@@ -69,9 +65,35 @@ pub fn msl(kernel: &Kernel, entry: &str) -> Result<String> {
          ,\n    uint3 groups [[threadgroups_per_grid]]) {\n",
     );
     out += &c::shared(kernel, "threadgroup");
-    out += &c::body(kernel, &Msl, 0)?;
+    out += &msl_body(kernel, 0)?;
     out.push_str("}\n");
     Ok(out)
+}
+
+/// What stands before kernels: pragmas, names of types, conversions.
+pub fn msl_prelude() -> String {
+    format!("{PRELUDE}{}", c::brain("inline", "as_type<float>", "as_type<u32>"))
+}
+
+/// The statements of a kernel with its variables declared before, for code that has its buffers as `b0`, … and its uniforms as `u`. The
+/// first `given` variables are declared and set by that code.
+///
+/// # Errors
+/// As [`msl`].
+pub fn msl_body(kernel: &Kernel, given: usize) -> Result<String> {
+    if let Some(double) = kernel.values.iter().find(|&&t| t == Ty::F64) {
+        return reject(kernel, LANGUAGE, double.name());
+    }
+    c::body(kernel, &Msl, given)
+}
+
+/// The type of buffers of `dtype` that no two invocations change; `None` where they cannot have it.
+pub fn msl_element(dtype: DType) -> Option<&'static str> {
+    match dtype {
+        DType::F64 => None,
+        DType::I8 => Some("char"),
+        dtype => c::element(dtype),
+    }
 }
 
 const LANGUAGE: &str = "the Metal Shading Language";
@@ -79,11 +101,9 @@ const LANGUAGE: &str = "the Metal Shading Language";
 /// The type of a buffer's elements.
 fn element(buffer: &BufferDecl) -> Option<&'static str> {
     match (buffer.dtype, buffer.access) {
-        (DType::F64, _) => None,
         (DType::U32, Access::Atomic) => Some("atomic_uint"),
         (_, Access::Atomic) => None,
-        (DType::I8, _) => Some("char"),
-        (dtype, _) => c::element(dtype),
+        (dtype, _) => msl_element(dtype),
     }
 }
 

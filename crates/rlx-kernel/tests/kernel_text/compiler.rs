@@ -30,10 +30,11 @@ pub struct Made {
 }
 
 /// What texts include, by the names that they use.
-const HEADERS: [(&str, &str); 3] = [
+const HEADERS: [(&str, &str); 4] = [
     ("run.h", include_str!("run.h")),
     ("simt.h", include_str!("simt.h")),
     ("metal_stdlib", include_str!("metal_stdlib.h")),
+    ("metal_simdgroup_matrix", include_str!("metal_simdgroup_matrix.h")),
 ];
 
 /// Kernels, compiled.
@@ -49,8 +50,9 @@ impl Program {
         let folder = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&folder).unwrap();
         let program = Program { folder };
-        let mut source =
-            String::from("#ifdef RLX_METAL\n#include <metal_stdlib>\n#else\n#include \"simt.h\"\n#endif\n");
+        let mut source = String::from(
+            "#ifdef RLX_METAL\n#include <metal_simdgroup_matrix>\n#else\n#include \"simt.h\"\n#endif\n",
+        );
         for (i, text) in texts.iter().enumerate() {
             // Each text declares what it needs.
             source.push_str(&format!("namespace n{i} {{\n{text}}}\n"));

@@ -8,6 +8,7 @@
 #define device
 #define constant const
 #define threadgroup static
+#define thread
 
 namespace metal {
 typedef unsigned char uchar;
@@ -58,10 +59,16 @@ static inline uint atomic_fetch_and_explicit(atomic_uint* p, uint v, int) { retu
 static inline uint atomic_fetch_or_explicit(atomic_uint* p, uint v, int) { return rlx_exchange(p, [=](uint old) { return old | v; }); }
 }  // namespace metal
 
-// A kernel's last three arguments are the invocation, its workgroup, and how many workgroups there are.
+// A kernel's last three arguments are the invocation, its workgroup, and how many workgroups there are. Before them may be the warp and the lane in it.
 namespace simt {
 template <> struct Argument<metal::uint> {
-  static metal::uint of(void**, size_t, size_t) { return invocation.x; }
+  static metal::uint of(void**, size_t i, size_t count) {
+    switch (count - i) {
+      case 5: return invocation.x / 32;
+      case 4: return invocation.x % 32;
+      default: return invocation.x;
+    }
+  }
 };
 template <> struct Argument<metal::uint3> {
   static metal::uint3 of(void**, size_t i, size_t count) {

@@ -5,7 +5,7 @@ use rlx_ir::DType;
 use rlx_kernel::interp::Counters;
 
 use super::shared::{self, Chunks, Step};
-use crate::atom::{Atom, BLOCK, Lanes};
+use crate::atom::{Atom, Lanes, Loading};
 use crate::ir::{Fragment, Program, Role, Tile};
 use crate::layout::CHUNK;
 
@@ -82,8 +82,8 @@ impl Warp {
         let decl = p.fragment(to);
         // Rows and columns of a block; those of a right operand are depth × columns.
         let (rows, cols) = match decl.role {
-            Role::Right => (atom.depth, BLOCK),
-            _ => (BLOCK, atom.depth),
+            Role::Right => (atom.depth, atom.block),
+            _ => (atom.block, atom.depth),
         };
         let (across, along) = (decl.rows / rows, decl.cols / cols);
         // Whether the tile's rows are the operand's.
@@ -97,12 +97,16 @@ impl Warp {
             let mut set = |lane: usize, register: usize, low: u16, high: u16| {
                 registers[(lane * blocks + block) * n + register] = u32::from(low) | u32::from(high) << 16;
             };
-            match &atom.own {
-                None => {
+            match &atom.loading {
+                Loading::Dealt => {
                     let by_rows = (decl.role == Role::Left) != from.depth_rows;
                     load_matrices(p, from, (corner, by_rows), (memory, count), &mut set)?;
                 }
-                Some(own) => load_own(p, from, (corner, own), (memory, count), &mut set)?,
+                Loading::Own(own) => load_own(p, from, (corner, own), (memory, count), &mut set)?,
+                Loading::Matrix => {
+                    let layout = if decl.role == Role::Right { &atom.right } else { &atom.left };
+                    load_matrix(p, from, (corner, layout, !as_declared), (memory, count), &mut set)?;
+                }
             }
         }
         self.registers[to.0 as usize] = registers;
@@ -215,6 +219,34 @@ fn load_own(
     for (lane, elements) in elements.iter().enumerate() {
         elements.chunks(2).enumerate().for_each(|(i, pair)| set(lane, i, pair[0], pair[1]));
     }
+    Ok(())
+}
+
+/// A matrix of 8 × 8 by `simdgroup_load`, transposed where the tile's rows are not the operand's; `layout` says which elements each lane gets.
+fn load_matrix(
+    p: &Program,
+    from: &Source,
+    (corner, layout, transposed): ((u32, u32), &Lanes, bool),
+    (memory, count): Memory,
+    set: &mut dyn FnMut(usize, usize, u16, u16),
+) -> Step {
+    let tile = p.tile(from.tile);
+    for lane in 0..p.arch.lanes() {
+        let mut element = |e: u32| {
+            let (row, col) = layout.at(lane, e);
+            let (down, right) = if transposed { (col, row) } else { (row, col) };
+            let at = (corner.0 + down, corner.1 + right);
+            let chunk = memory.at(from.tile, tile.chunk_at(from.stage, at.0, at.1));
+            Ok::<u16, String>(memory.read(chunk, from.lane + lane as usize)?[(at.1 % CHUNK) as usize])
+        };
+        for pair in 0..layout.elements() / 2 {
+            let (low, high) = (element(2 * pair)?, element(2 * pair + 1)?);
+            set(lane as usize, pair as usize, low, high);
+        }
+    }
+    // The warp reads the matrix's rows once, whichever lanes get them.
+    let first = memory.at(from.tile, tile.chunk_at(from.stage, corner.0, corner.1));
+    shared::count_reads(count, &(first..first + CHUNK as usize).collect::<Vec<_>>());
     Ok(())
 }
 

@@ -5,6 +5,7 @@ use rlx_ir::DType;
 
 use super::Group;
 use super::shared::{self, Chunk, Step};
+use crate::atom::Loading;
 use crate::ir::{Copy, Fragment, Index, Size, View};
 use crate::layout::CHUNK;
 use crate::scalar::Scalar;
@@ -63,8 +64,8 @@ impl Group<'_> {
         for warp in (0..chunks).step_by(lanes as usize) {
             let mut accesses = vec![Vec::new(); (CHUNK / view.vector) as usize];
             for chunk in warp..(warp + lanes).min(chunks) {
-                let at =
-                    (row + i64::from(chunk / tile.chunks()), col + i64::from(chunk % tile.chunks() * CHUNK));
+                let of = tile.copied(chunk);
+                let at = (row + i64::from(of.0), col + i64::from(of.1));
                 let mut elements = [None; CHUNK as usize];
                 for part in (0..CHUNK).step_by(view.vector as usize) {
                     let from = at.1 + i64::from(part);
@@ -104,7 +105,7 @@ impl Group<'_> {
                     data[i] = rounded(tile.dtype, x);
                 }
             }
-            let (row, col) = (number as u32 / tile.chunks(), number as u32 % tile.chunks() * CHUNK);
+            let (row, col) = tile.copied(number as u32);
             let chunk = self.shared.at(c.to, tile.chunk_at(stage, row, col));
             let lane = number % lanes;
             match asynchronous {
@@ -150,6 +151,9 @@ impl Group<'_> {
                     first.0 + i64::from(index / across * atom.m),
                     first.1 + i64::from(index % across * atom.n),
                 );
+                if atom.loading == Loading::Matrix {
+                    shared::count_exchange(&mut self.count, atom.m * atom.n);
+                }
                 for element in (0..atom.sum.elements()).step_by(atom.sum.neighbours() as usize) {
                     self.store_neighbours(w, (to, from), corner, (index, element), map)?;
                 }

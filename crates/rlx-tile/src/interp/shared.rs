@@ -149,6 +149,13 @@ pub fn count_reads(counters: &mut Counters, chunks: &[usize]) {
     count(counters, &in_order);
 }
 
+/// Counts what a warp does with so many sums that it stores through workgroup memory: a write and a read of each, 32 neighbours at a time.
+pub fn count_exchange(counters: &mut Counters, sums: u32) {
+    for _ in 0..2 * sums.div_ceil(32) {
+        counters.shared_access(0..32);
+    }
+}
+
 /// Counts an access of a warp to single elements of chunks, served 32 lanes at a time.
 pub fn count_elements(counters: &mut Counters, elements: &[(usize, usize)]) {
     for lanes in elements.chunks(32) {

@@ -1,5 +1,5 @@
-//! CUDA C with the matrix instructions, `ldmatrix` and `cp.async` as inline PTX, and HIP C with the compiler's builtins. No header is included, so
-//! that NVRTC or hiprtc alone compiles it.
+//! CUDA C with the matrix instructions, `ldmatrix` and `cp.async` as inline PTX, HIP C with the compiler's builtins, and the Metal Shading Language with
+//! its `simdgroup_matrix`. No header is included but those of Metal's standard library, so that NVRTC or hiprtc alone compiles it.
 //!
 //! Arguments are those of kernels ([`rlx_kernel::render`]): the uniforms, then the buffers. Loops whose size is known are unrolled, so that
 //! arrays of registers are registers.
@@ -7,52 +7,39 @@
 mod body;
 mod fragments;
 mod instructions;
+mod language;
+mod simdgroup;
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use rlx_ir::{Error, ErrorKind, Result};
+use rlx_ir::Result;
 use rlx_kernel::ir::Access;
-use rlx_kernel::render::{cuda_element, cuda_prelude, hip_prelude};
 
-use crate::atom::{BLOCK, Vendor};
-use crate::ir::{Program, Role, Size, Stmt, ViewDecl};
+use crate::atom::Loading;
+use crate::ir::{Fragment, Program, Role, Size, Stmt, ViewDecl};
 use body::Body;
+use language::{Language, element, size};
 
 pub use instructions::instructions;
 
-/// The program in CUDA C or HIP C, as its architecture has it; `entry` is the kernel's name, without C++ mangling.
+/// The program in CUDA C, HIP C or the Metal Shading Language, as its architecture has it; `entry` is the kernel's name, without C++ mangling.
 ///
 /// # Errors
-/// [`ErrorKind::Internal`] for a program that does not verify.
+/// [`ErrorKind::Internal`] for a program that does not verify, or a scalar body with a function that the language lacks.
 pub fn source(program: &Program, entry: &str) -> Result<String> {
     crate::verify::verify(program)?;
     let program = &crate::expand::expand(program);
     crate::verify::verify(program)?;
     let name: String =
         program.name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
-    let prelude = match program.arch.vendor() {
-        Vendor::Nvidia => cuda_prelude(),
-        Vendor::Amd => hip_prelude(),
-    };
+    let prelude = Language(program.arch.vendor()).prelude();
     let mut out = format!("// {name}\n{prelude}{}", instructions(program));
     head(program, entry, &mut out)?;
-    declarations(program, &mut out);
+    declarations(program, &mut out)?;
     Body::new(program, &mut out).write()?;
     out.push_str("}\n");
     Ok(out)
-}
-
-fn internal(what: String) -> Error {
-    Error::new(ErrorKind::Internal, what)
-}
-
-/// A size in the text.
-fn size(s: Size) -> String {
-    match s {
-        Size::Const(n) => n.to_string(),
-        Size::Uniform(i) => format!("d{i}"),
-    }
 }
 
 /// The uniforms that positions depend on. They are read once: behind an instruction that may change memory they would be read again.
@@ -77,13 +64,10 @@ fn extents(stmts: &[Stmt], all: &mut Vec<Size>) {
     }
 }
 
-fn element(p: &Program, buffer: usize) -> Result<&'static str> {
-    let dtype = p.buffers[buffer].dtype;
-    cuda_element(dtype)
-        .ok_or_else(|| internal(format!("program {:?}: CUDA C has no buffer of {dtype}", p.name)))
-}
-
 fn head(p: &Program, entry: &str, out: &mut String) -> Result<()> {
+    if Language(p.arch.vendor()).metal() {
+        return simdgroup::head(p, entry, out);
+    }
     let _ = write!(
         out,
         "extern \"C\" __global__ void __launch_bounds__({}) {entry}(const int* __restrict__ u",
@@ -98,27 +82,32 @@ fn head(p: &Program, entry: &str, out: &mut String) -> Result<()> {
 }
 
 /// Workgroup memory, where the workgroup and the lane are, the views of this batch, and registers.
-fn declarations(p: &Program, out: &mut String) {
-    for (i, t) in p.tiles.iter().enumerate() {
-        let _ = writeln!(out, "  __shared__ __align__(128) u16 t{i}[{}];", t.bytes() / 2);
+fn declarations(p: &Program, out: &mut String) -> Result<()> {
+    let metal = Language(p.arch.vendor()).metal();
+    if metal {
+        simdgroup::shared(p, out);
+    } else {
+        for (i, t) in p.tiles.iter().enumerate() {
+            let _ = writeln!(out, "  __shared__ __align__(128) u16 t{i}[{}];", t.bytes() / 2);
+        }
     }
     for i in sizes(p) {
         let _ = writeln!(out, "  const int d{i} = u[{i}];");
     }
-    let (g, cols, lanes) = (&p.grid, p.warps.1, p.arch.lanes());
-    let bits = lanes.ilog2();
+    out.push_str(&if metal { simdgroup::lane(p) } else { lane(p) });
+    let (g, group) = match metal {
+        true => (&p.grid, "block.y * blocks.x + block.x"),
+        false => (&p.grid, "blockIdx.y * gridDim.x + blockIdx.x"),
+    };
     let _ = write!(
         out,
-        "  const int thread = (int)threadIdx.x, lane = thread & {};
-  const int warp_row = (thread >> {bits}) / {cols}, warp_col = (thread >> {bits}) % {cols};
-  const u32 rows = ((u32){} + {}u) / {}u, cols = ((u32){} + {}u) / {}u;
-  const u32 group = blockIdx.y * gridDim.x + blockIdx.x, plane = group % (rows * cols);
+        "  const u32 rows = ((u32){} + {}u) / {}u, cols = ((u32){} + {}u) / {}u;
+  const u32 group = {group}, plane = group % (rows * cols);
   const u32 band = plane / ({bands}u * cols), within = plane % ({bands}u * cols);
   const u32 height = rows - band * {bands}u < {bands}u ? rows - band * {bands}u : {bands}u;
   const int group_row = (int)(band * {bands}u + within % height), group_col = (int)(within / height);
   const int batch = (int)(group / (rows * cols));
 ",
-        lanes - 1,
         size(g.rows),
         g.tile.0 - 1,
         g.tile.0,
@@ -135,25 +124,43 @@ fn declarations(p: &Program, out: &mut String) {
     // The grid may be rounded up.
     let _ = writeln!(out, "  if ({rest} > 0) return;");
     for (i, v) in p.views.iter().enumerate() {
-        declare_view(p, i, v, out);
+        declare_view(p, i, v, out)?;
     }
-    let Some(atom) = p.atom() else { return };
+    let Some(atom) = p.atom() else { return Ok(()) };
     for (i, f) in p.fragments.iter().enumerate() {
         let n = f.rows * f.cols;
         let _ = match f.role {
+            _ if atom.loading == Loading::Matrix => {
+                writeln!(out, "  {}", simdgroup::fragment(p, atom, Fragment(i as u32)))
+            }
             Role::Sum => writeln!(out, "  float f{i}[{}][{}];", n / (atom.m * atom.n), atom.sum.elements()),
-            _ => writeln!(out, "  u32 f{i}[{}][{}];", n / (BLOCK * atom.depth), atom.block_registers()),
+            _ => writeln!(out, "  u32 f{i}[{}][{}];", n / (atom.block * atom.depth), atom.block_registers()),
         };
     }
+    Ok(())
 }
 
-fn declare_view(p: &Program, i: usize, v: &ViewDecl, out: &mut String) {
-    let buffer = v.buffer.index();
+/// Which lane this is, and which warp of its workgroup.
+fn lane(p: &Program) -> String {
+    let (cols, lanes) = (p.warps.1, p.arch.lanes());
+    let bits = lanes.ilog2();
+    format!(
+        "  const int thread = (int)threadIdx.x, lane = thread & {};
+  const int warp_row = (thread >> {bits}) / {cols}, warp_col = (thread >> {bits}) % {cols};
+",
+        lanes - 1
+    )
+}
+
+fn declare_view(p: &Program, i: usize, v: &ViewDecl, out: &mut String) -> Result<()> {
+    let (buffer, language) = (v.buffer.index(), Language(p.arch.vendor()));
     let constant = if p.buffers[buffer].access == Access::Read { "const " } else { "" };
-    let element = cuda_element(p.buffers[buffer].dtype).unwrap_or("u16");
-    let _ = write!(out, "  {constant}{element}* __restrict__ const g{i} = b{buffer} + {}", size(v.base));
+    let (space, element) = (language.device(), element(p, buffer)?);
+    let restrict = if language.metal() { "" } else { "__restrict__ " };
+    let _ = write!(out, "  {space}{constant}{element}* {restrict}const g{i} = b{buffer} + {}", size(v.base));
     for (d, &stride) in v.batch.iter().enumerate() {
         let _ = write!(out, " + (i64)n{d} * {}", size(stride));
     }
     out.push_str(";\n");
+    Ok(())
 }

@@ -6,10 +6,11 @@
 //! same bits.
 
 use rlx_ir::{DType, Error, ErrorKind, Result};
+use rlx_kernel::TypeSupport;
 use rlx_kernel::build::Builder;
 use rlx_kernel::ir::{Access, Buffer, BufferDecl, Value};
 
-use crate::atom::{Arch, Atom, BLOCK};
+use crate::atom::{Arch, Atom, Loading, Vendor};
 use crate::ir::{
     Coord, Copy, Counter, Fragment, FragmentDecl, Grid, Index, Program, Role, Size, Stage, Stmt, Tile,
     TileDecl, View, ViewDecl,
@@ -113,7 +114,19 @@ pub fn tilings(arch: Arch) -> Vec<Tiling> {
     let of = |tile, warps, ahead| Tiling { tile, warps, stages: stages(ahead), bands: 8 };
     // Where copies wait in registers, four warps of 32 lanes would have too few of them.
     let large = if arch.copies_async() || arch.lanes() == 64 { (2, 2) } else { (2, 4) };
-    let least = Atom::of(arch, DType::F16).map_or(BLOCK, |atom| atom.depth);
+    let least = Atom::of(arch, DType::F16).map_or(16, |atom| atom.depth.max(16));
+    if arch.vendor() == Vendor::Apple {
+        // Two stages and the sums of each warp in 32 KiB; at most 32 sums a lane.
+        return vec![
+            of((128, 64, 32), (4, 2), 2),
+            of((64, 128, 32), (2, 4), 2),
+            of((64, 64, 32), (2, 2), 2),
+            of((32, 64, 32), (1, 2), 2),
+            of((64, 32, 32), (2, 1), 2),
+            of((16, 64, 64), (1, 2), 2),
+            of((32, 32, least), (1, 1), 2),
+        ];
+    }
     vec![
         of((128, 128, 32), large, 3),
         of((128, 64, 32), (2, 2), 4),
@@ -226,15 +239,28 @@ pub fn matmul(arch: Arch, what: &Matmul, tiling: &Tiling) -> Result<Program> {
             .with_hint("f16 needs sm_75 or AMD's matrix instructions, bf16 sm_80 or those"));
     };
     let ((tm, tn, tk), (wr, wc)) = (tiling.tile, tiling.warps);
+    let block = atom.block;
     let whole =
-        |size: u32, parts: u32| (1..=32).contains(&parts) && size > 0 && size.is_multiple_of(parts * BLOCK);
+        |size: u32, parts: u32| (1..=32).contains(&parts) && size > 0 && size.is_multiple_of(parts * block);
     if !(whole(tm, wr) && whole(tn, wc) && tk > 0 && tk.is_multiple_of(atom.depth)) {
-        return Err(unsupported(format!("warps multiply blocks of {BLOCK}, over a depth of {}", atom.depth)));
+        return Err(unsupported(format!("warps multiply blocks of {block}, over a depth of {}", atom.depth)));
     }
+    let what = &for_language(arch, what)?;
     let program = Schedule { arch, atom, what, tiling, warp: (tm / wr, tn / wc) }.program();
     // What is too large for the architecture is said by the verifier.
     crate::verify::verify(&program).map_err(|v| unsupported(v.to_string()))?;
     Ok(program)
+}
+
+/// The matmul with bodies that an architecture's language can say: Metal's elementary functions are too far off, so they are computed by arithmetic.
+fn for_language(arch: Arch, what: &Matmul) -> Result<Matmul> {
+    let mut what = what.clone();
+    if arch.vendor() == Vendor::Apple {
+        for map in [&mut what.left_map, &mut what.right_map, &mut what.epilogue].into_iter().flatten() {
+            *map = map.emulated(TypeSupport::MSL)?;
+        }
+    }
+    Ok(what)
 }
 
 struct Schedule<'m> {
@@ -290,11 +316,16 @@ impl Schedule<'_> {
 
     /// A tile of so many rows and columns; lanes that load single elements of rows of the depth need another order of their chunks.
     fn tile(&self, (rows, cols): (u32, u32), depth_rows: bool) -> TileDecl {
-        let elements = depth_rows && self.atom.own.is_some();
+        let matrices = self.atom.loading == Loading::Matrix;
+        if matrices {
+            let (dtype, stages) = (self.what.compute, self.tiling.stages);
+            return TileDecl { dtype, rows, cols, stages, swizzle: Swizzle::NONE, matrices };
+        }
+        let elements = depth_rows && matches!(self.atom.loading, Loading::Own(_));
         // Half of such a tile's columns may be unused: two rows of 16 elements would be in the same banks.
         let cols = if elements { cols.max(32) } else { cols };
         let swizzle = if elements { Swizzle::of_elements(cols) } else { Swizzle::of(cols) };
-        TileDecl { dtype: self.what.compute, rows, cols, stages: self.tiling.stages, swizzle }
+        TileDecl { dtype: self.what.compute, rows, cols, stages: self.tiling.stages, swizzle, matrices }
     }
 
     fn body(&self) -> Vec<Stmt> {

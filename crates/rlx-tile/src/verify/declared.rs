@@ -4,9 +4,9 @@ use rlx_ir::DType;
 use rlx_kernel::ir::Access;
 
 use super::{Checked, Rule, Verifier, fault, must};
-use crate::atom::BLOCK;
+use crate::atom::Loading;
 use crate::ir::{Role, TileDecl, ViewDecl};
-use crate::layout::CHUNK;
+use crate::layout::{CHUNK, Swizzle};
 
 /// Registers of fragments that a lane may have; the others of its 255 or 256 hold positions and addresses.
 const REGISTERS: u32 = 224;
@@ -35,14 +35,14 @@ impl Verifier<'_> {
         p.views.iter().enumerate().try_for_each(|(i, v)| self.declared_view(&format!("g{i}"), v))?;
         p.tiles.iter().enumerate().try_for_each(|(i, t)| self.declared_tile(&format!("t{i}"), t))?;
         let limit = p.arch.shared_bytes();
-        let bytes = p.tiles.iter().fold(0u64, |sum, t| sum.saturating_add(t.bytes()));
+        let bytes = p.shared_bytes();
         must(bytes <= u64::from(limit), "workgroup memory", || Rule::SharedMemory(bytes, limit))?;
         let mut registers = 0u64;
         for (i, f) in p.fragments.iter().enumerate() {
             let of = match f.role {
-                Role::Left => (BLOCK, atom.depth),
-                Role::Right => (atom.depth, BLOCK),
-                Role::Sum => (BLOCK, BLOCK),
+                Role::Left => (atom.block, atom.depth),
+                Role::Right => (atom.depth, atom.block),
+                Role::Sum => (atom.block, atom.block),
             };
             let whole = |size: u32, of: u32| size > 0 && size.is_multiple_of(of) && size <= 256;
             must(whole(f.rows, of.0) && whole(f.cols, of.1), &format!("f{i}"), || {
@@ -53,7 +53,7 @@ impl Verifier<'_> {
             })?;
             registers += u64::from(f.rows / of.0 * (f.cols / of.1))
                 * u64::from(match f.role {
-                    Role::Sum => BLOCK * BLOCK / p.arch.lanes(),
+                    Role::Sum => atom.block * atom.block / p.arch.lanes(),
                     _ => atom.block_registers(),
                 });
         }
@@ -91,6 +91,15 @@ impl Verifier<'_> {
             Rule::Declaration(
                 "a tile has 1 to 1024 rows, 8 to 1024 columns (a power of two), 1 to 8 stages".to_string(),
             )
+        })?;
+        let whole = self.p.atom().is_some_and(|atom| atom.loading == Loading::Matrix);
+        must(t.matrices == whole, at, || {
+            Rule::Declaration(
+                "tiles are stored in matrices where those are loaded whole, and only there".to_string(),
+            )
+        })?;
+        must(!t.matrices || t.rows.is_multiple_of(CHUNK) && t.swizzle == Swizzle::NONE, at, || {
+            Rule::Declaration("a tile in matrices has multiples of 8 rows and no swizzle".to_string())
         })?;
         must(t.swizzle.bits <= 5 && 1 << t.swizzle.bits <= t.chunks() && t.swizzle.shift < 16, at, || {
             Rule::Declaration("a swizzle that leaves its row".to_string())

@@ -1,5 +1,6 @@
 //! The text of programs runs: CUDA C and HIP C, compiled by the machine's C++ compiler with the instructions of a warp written in C++ (`warp.h`), makes of the
-//! same memory what the interpreter makes of it, to the bit. Everything else of the text is unchanged.
+//! same memory what the interpreter makes of it, to the bit. Everything else of the text is unchanged. Metal's language is compiled as it is, on a standard
+//! library of ours, but for one word: where workgroup memory is declared.
 //!
 //! Without a C++ compiler (`CXX`, else `c++`) the tests are skipped by name; where `CI=true` that is a failure.
 
@@ -23,6 +24,13 @@ const CASES: u64 = 12;
 /// The program's text, with the instructions of a warp from `warp.h`.
 fn text(program: &Program, entry: &str) -> String {
     let text = source(program, entry).unwrap();
+    if program.arch.vendor() == Vendor::Apple {
+        // The language has one word for memory that is declared and for pointers into it; C++ has none for the latter.
+        return format!(
+            "#undef threadgroup\n#define threadgroup\n{}",
+            text.replace("\n  threadgroup ", "\n  static ")
+        );
+    }
     let (atom, instructions) = (program.atom().unwrap(), instructions(program));
     assert!(text.contains(&instructions));
     let number = if atom.short() == "f16" { "from_half" } else { "from_brain" };
@@ -32,6 +40,7 @@ fn text(program: &Program, entry: &str) -> String {
         Arch::Gfx90a => "RLX_MFMA",
         Arch::Gfx1100 => "RLX_WMMA11",
         Arch::Gfx1200 => "RLX_WMMA12",
+        Arch::Apple7 => unreachable!("returned above"),
     };
     let defines = format!(
         "#define __align__(n) __attribute__((aligned(n)))
@@ -83,7 +92,11 @@ fn texts_run(arch: Arch) {
         .collect();
     let texts: Vec<String> = cases.iter().enumerate().map(|(i, (_, p))| text(p, &format!("k{i}"))).collect();
     let records: Vec<Recorded> = cases.iter().map(|(case, p)| record(case, p)).collect();
-    let dialect = if arch.vendor() == Vendor::Nvidia { "-DRLX_CUDA" } else { "-DRLX_HIP" };
+    let dialect = match arch.vendor() {
+        Vendor::Nvidia => "-DRLX_CUDA",
+        Vendor::Amd => "-DRLX_HIP",
+        Vendor::Apple => "-DRLX_METAL",
+    };
     let made = compiler::Program::new(&compiler, &texts, dialect).run(&records);
     assert_eq!(made.len(), cases.len());
     for (record, made) in records.iter().zip(made) {
@@ -119,4 +132,9 @@ fn text_for_gfx1100_runs_as_interpreted() {
 #[test]
 fn text_for_gfx1200_runs_as_interpreted() {
     texts_run(Arch::Gfx1200);
+}
+
+#[test]
+fn text_for_apple7_runs_as_interpreted() {
+    texts_run(Arch::Apple7);
 }

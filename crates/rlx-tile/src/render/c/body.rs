@@ -4,9 +4,8 @@ use std::fmt::Write;
 
 use rlx_ir::{DType, Result};
 use rlx_kernel::ir::{Inst, Stmt as KernelStmt};
-use rlx_kernel::render::cuda_body;
 
-use super::size;
+use super::language::{Language, internal, size};
 use crate::ir::{Coord, Copy, Index, Program, Size, Stage, Stmt, Tile, TileDecl, View, ViewDecl};
 use crate::layout::CHUNK;
 use crate::scalar::Scalar;
@@ -14,6 +13,7 @@ use crate::scalar::Scalar;
 /// Writes the statements of a program.
 pub struct Body<'a> {
     pub(super) p: &'a Program,
+    pub(super) language: Language,
     out: &'a mut String,
     depth: usize,
 }
@@ -52,7 +52,7 @@ pub(super) fn chunk_offset(t: &TileDecl) -> String {
 
 impl<'a> Body<'a> {
     pub fn new(p: &'a Program, out: &'a mut String) -> Self {
-        Body { p, out, depth: 1 }
+        Body { p, language: Language(p.arch.vendor()), out, depth: 1 }
     }
 
     pub fn write(mut self) -> Result<()> {
@@ -135,7 +135,7 @@ impl<'a> Body<'a> {
             Stmt::CopyAsync(c) => self.copy_async(c),
             Stmt::Commit => self.line("copy_commit();"),
             Stmt::Wait(n) => self.line(&format!("copy_wait<{n}>();")),
-            Stmt::Barrier => self.line("__syncthreads();"),
+            Stmt::Barrier => self.line(self.language.barrier()),
             Stmt::Load { to, from, stage, row, col, depth_rows } => {
                 self.load(*to, (*from, *stage), (row, col), *depth_rows);
             }
@@ -155,7 +155,7 @@ impl<'a> Body<'a> {
                 self.close();
             }
             Stmt::Pipelined { .. } => {
-                return Err(super::internal("a pipelined loop that was not expanded".to_string()));
+                return Err(internal("a pipelined loop that was not expanded".to_string()));
             }
         }
         Ok(())
@@ -168,7 +168,14 @@ impl<'a> Body<'a> {
         let (rounds, lanes, chunks) = (self.rounds(c.to), self.p.workgroup(), t.rows * t.chunks());
         self.unrolled("i", rounds);
         let all = chunks % lanes == 0;
-        self.line(&format!("const int n = thread + i * {lanes}, r = n / {0}, q = n % {0};", t.chunks()));
+        let (lane, q) = (self.language.lane(), t.chunks());
+        self.line(&match t.matrices {
+            true => format!(
+                "const int n = {lane} + i * {lanes}, r = n / {0} * 8 + n % 8, q = n / 8 % {q};",
+                8 * q
+            ),
+            false => format!("const int n = {lane} + i * {lanes}, r = n / {q}, q = n % {q};"),
+        });
         if in_view {
             self.line(&format!(
                 "const int row = {} + r, col = {} + q * {CHUNK};",
@@ -177,6 +184,10 @@ impl<'a> Body<'a> {
             ));
         }
         self.open(&if all { "{".to_string() } else { format!("if (n < {chunks}) {{") });
+    }
+
+    fn zeros(&self, ty: &str, n: usize) -> String {
+        self.language.vector(ty, &vec!["0".to_string(); n])
     }
 
     fn close_chunk(&mut self) {
@@ -207,9 +218,8 @@ impl<'a> Body<'a> {
             match vector * bytes {
                 16 => {
                     let w = part * 4;
-                    self.line(&format!(
-                        "const uint4 w{part} = {inside} ? *(const uint4*)({address}) : uint4{{0, 0, 0, 0}};"
-                    ));
+                    let (read, zeros) = (self.language.read("uint4", &address), self.zeros("uint4", 4));
+                    self.line(&format!("const uint4 w{part} = {inside} ? {read} : {zeros};"));
                     self.line(&format!(
                         "{x}[{w}] = w{part}.x; {x}[{}] = w{part}.y; {x}[{}] = w{part}.z; {x}[{}] = w{part}.w;",
                         w + 1,
@@ -219,12 +229,14 @@ impl<'a> Body<'a> {
                 }
                 8 => {
                     let w = part * 2;
-                    self.line(&format!(
-                        "const uint2 w{part} = {inside} ? *(const uint2*)({address}) : uint2{{0, 0}};"
-                    ));
+                    let (read, zeros) = (self.language.read("uint2", &address), self.zeros("uint2", 2));
+                    self.line(&format!("const uint2 w{part} = {inside} ? {read} : {zeros};"));
                     self.line(&format!("{x}[{w}] = w{part}.x; {x}[{}] = w{part}.y;", w + 1));
                 }
-                4 => self.line(&format!("{x}[{part}] = {inside} ? *(const u32*)({address}) : 0u;")),
+                4 => {
+                    let read = self.language.read_word(&address);
+                    self.line(&format!("{x}[{part}] = {inside} ? {read} : 0u;"));
+                }
                 _ => {
                     let (word, high) = (part / 2, part % 2 == 1);
                     let bits = format!("({inside} ? (u32)*({address}) : 0u)");
@@ -251,7 +263,7 @@ impl<'a> Body<'a> {
             let x = match from {
                 DType::F16 => format!("from_half({half})"),
                 DType::BF16 => format!("from_brain({half})"),
-                _ => format!("__uint_as_float({name}[i][e])"),
+                _ => self.language.float_of_bits(&format!("{name}[i][e]")),
             };
             let (_, inside) = self.address(c.from, 0);
             self.open(&format!("if ({}) {{", inside.replace("col", "col + e")));
@@ -266,12 +278,16 @@ impl<'a> Body<'a> {
             words = "z".to_string();
         }
         let stage = self.stage(c.to, c.stage);
-        self.line(&format!(
-            "*(uint4*)(t{} + {stage} * {} + {}) = uint4{{{words}[0], {words}[1], {words}[2], {words}[3]}};",
-            c.to.0,
-            t.rows * t.cols,
-            chunk_offset(&t)
-        ));
+        let words: Vec<String> = (0..4).map(|w| format!("{words}[{w}]")).collect();
+        let words = self.language.vector("uint4", &words);
+        self.line(&match t.matrices {
+            // Lanes copy chunks in the order in which they are stored.
+            true => format!("t{}[{stage} * {} + n] = {words};", c.to.0, t.rows * t.chunks()),
+            false => {
+                let at = format!("t{} + {stage} * {} + {}", c.to.0, t.rows * t.cols, chunk_offset(&t));
+                format!("*(uint4*)({at}) = {words};")
+            }
+        });
         self.close_chunk();
         Ok(())
     }
@@ -308,7 +324,7 @@ impl<'a> Body<'a> {
                 self.line(&format!("int m{var} = {value};"));
             }
         }
-        let body = cuda_body(scalar.kernel(), 4)?;
+        let body = self.language.body(scalar.kernel(), 4)?;
         body.lines().for_each(|line| self.line(line));
         self.close();
         Ok(())

@@ -3,13 +3,13 @@
 use rlx_ir::{DType, Result};
 
 use super::body::{Body, chunk_offset, index, narrowed, packed};
-use crate::atom::{Atom, BLOCK, Lanes};
+use crate::atom::{Atom, Lanes, Loading};
 use crate::ir::{Fragment, Index, Role, Stage, Tile, TileDecl, View};
 use crate::layout::CHUNK;
 use crate::scalar::Scalar;
 
 /// The row (`false`) or column (`true`) of a lane's first element: bits that follow each other and double are one term.
-fn lane_place(lanes: &Lanes, column: bool) -> String {
+pub(super) fn lane_place(lanes: &Lanes, column: bool) -> String {
     let weight = |lane: u32| if column { lanes.at(lane, 0).1 } else { lanes.at(lane, 0).0 };
     let mut terms = Vec::new();
     let mut bit = 0;
@@ -30,6 +30,9 @@ fn lane_place(lanes: &Lanes, column: bool) -> String {
 impl Body<'_> {
     pub(super) fn zero(&mut self, f: Fragment) {
         let Some(atom) = self.p.atom() else { return };
+        if atom.loading == Loading::Matrix {
+            return self.zero_matrices(atom, f);
+        }
         let d = self.p.fragment(f);
         self.unrolled("i", d.rows * d.cols / (atom.m * atom.n));
         let sums: Vec<String> =
@@ -47,6 +50,9 @@ impl Body<'_> {
     ) {
         let Some(atom) = self.p.atom() else { return };
         let (d, t) = (*self.p.fragment(to), *self.p.tile(tile));
+        if atom.loading == Loading::Matrix {
+            return self.load_whole(to, (tile, stage), at, depth_rows);
+        }
         self.open("{");
         self.line(&format!(
             "const u16* const from = t{} + {} * {};",
@@ -54,7 +60,8 @@ impl Body<'_> {
             self.stage(tile, stage),
             t.rows * t.cols
         ));
-        let (rows, cols) = if d.role == Role::Right { (atom.depth, BLOCK) } else { (BLOCK, atom.depth) };
+        let (rows, cols) =
+            if d.role == Role::Right { (atom.depth, atom.block) } else { (atom.block, atom.depth) };
         let along = d.cols / cols;
         let as_declared = (d.role == Role::Right) == depth_rows;
         // The tile's rows and columns of a block, and which of the fragment's blocks lie below each other there.
@@ -64,13 +71,14 @@ impl Body<'_> {
         };
         let block = format!("f{}[i * {along} + j]", to.0);
         let blocks = (d.rows / rows, along);
-        match &atom.own {
-            None => {
+        match &atom.loading {
+            Loading::Dealt => {
                 let by_rows = (d.role == Role::Left) != depth_rows;
                 self.load_matrices(&block, &t, (at, by_rows), (blocks, place), depth_rows);
             }
-            Some(own) if depth_rows => self.load_elements(&block, &t, (at, own), (blocks, place)),
-            Some(own) => self.load_chunks(&block, &t, (at, own), (blocks, place)),
+            Loading::Own(own) if depth_rows => self.load_elements(&block, &t, (at, own), (blocks, place)),
+            Loading::Own(own) => self.load_chunks(&block, &t, (at, own), (blocks, place)),
+            Loading::Matrix => {}
         }
         self.close();
     }
@@ -149,6 +157,9 @@ impl Body<'_> {
 
     pub(super) fn mma(&mut self, sum: Fragment, left: Fragment, right: Fragment) {
         let Some(atom) = self.p.atom() else { return };
+        if atom.loading == Loading::Matrix {
+            return self.mma_matrices(sum, left, right);
+        }
         let (s, l) = (self.p.fragment(sum), self.p.fragment(left));
         let (rows, cols, depth) = (s.rows / atom.m, s.cols / atom.n, l.cols / atom.depth);
         self.unrolled("d", depth);
@@ -171,6 +182,9 @@ impl Body<'_> {
         map: Option<&Scalar>,
     ) -> Result<()> {
         let Some(atom) = self.p.atom() else { return Ok(()) };
+        if atom.loading == Loading::Matrix {
+            return self.store_matrices(atom, (to, from), at, map);
+        }
         let d = *self.p.fragment(from);
         let (rows, cols) = (d.rows / atom.m, d.cols / atom.n);
         self.open("{");
@@ -200,7 +214,7 @@ impl Body<'_> {
     }
 
     /// Stores the sums `first + part`, …, which are `part` columns on, by one access.
-    fn store_together(
+    pub(super) fn store_together(
         &mut self,
         to: View,
         sum: &str,
@@ -234,9 +248,10 @@ impl Body<'_> {
                 }
             };
             let (ty, n) = (if dtype == DType::F32 { "float" } else { "uint" }, words.len());
+            let (language, ty) = (self.language, format!("{ty}{n}"));
             self.line(&match n {
-                1 => format!("*(u32*)({whole}) = {};", words[0]),
-                _ => format!("*({ty}{n}*)({whole}) = {ty}{n}{{{}}};", words.join(", ")),
+                1 => language.write_word(&whole, &words[0]),
+                _ => language.write(&ty, &whole, &language.vector(&ty, &words)),
             });
             self.close();
         }

@@ -55,6 +55,9 @@ const ALIGN: &str = "#ifndef __align__\n#define __align__(n) __attribute__((alig
 /// The functions that a program's text calls: its matrix instruction, loads by a warp, pairs of rounded numbers, and the asynchronous copies where
 /// it has any.
 pub fn instructions(program: &Program) -> String {
+    if program.arch.vendor() == Vendor::Apple {
+        return super::simdgroup::instructions().to_owned();
+    }
     let mut out = String::new();
     let nvidia = program.arch.vendor() == Vendor::Nvidia;
     out.push_str(if nvidia { LOADS } else { ALIGN });
