@@ -6,7 +6,8 @@ use rlx_backend::{Backend, ExecutableGraph, Target};
 use rlx_ir::{Error, ErrorKind, Graph, LirModule, Progress, Result};
 use rlx_opt::{CompileOptions, CompilePipeline};
 
-use crate::program::{Package, Weights};
+use crate::program::Package;
+use crate::scope::Weights;
 use crate::target::{NAME, target};
 
 /// Which processors Core ML may use. It chooses among them for each operation by itself.

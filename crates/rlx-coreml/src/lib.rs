@@ -37,5 +37,6 @@ mod scope;
 mod target;
 
 pub use backend::{COMPUTE_UNITS, ComputeUnits, CoreMlBackend, compile};
-pub use program::{Feature, OPSET, Package, SPECIFICATION, Weights};
+pub use program::{Feature, OPSET, Package, SPECIFICATION};
+pub use scope::Weights;
 pub use target::{NAME, target};

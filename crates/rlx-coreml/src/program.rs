@@ -20,12 +20,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use prost::Message;
-use rlx_ir::{DType, Error, ErrorKind, Graph, Op, Result, Shape, Weight};
+use rlx_ir::{DType, Error, ErrorKind, Graph, Op, Result, Shape};
 
 use crate::mil::{Blob, Builder, Tensor, Type, identifier, named};
 use crate::ops::{self, held};
 use crate::proto::{self, mil_spec};
-use crate::scope::{Known, Scope, numbers};
+use crate::scope::{Known, Scope, Weights, numbers};
 
 /// The set of operations: iOS 17, macOS 14. It is the first with gathers that check their indices, and runs on every system since.
 pub const OPSET: &str = "CoreML7";
@@ -55,9 +55,6 @@ pub struct Package {
     inputs: Vec<Feature>,
     outputs: Vec<Feature>,
 }
-
-/// Gives the weight of a parameter.
-pub type Weights<'a> = dyn Fn(&str) -> Option<Arc<Weight>> + 'a;
 
 impl Package {
     /// The program of a graph whose every dimension is a number and whose ops Core ML has, with its weights in it. Outputs are named as

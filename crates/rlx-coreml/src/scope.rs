@@ -6,15 +6,19 @@
 
 use std::sync::Arc;
 
-use rlx_ir::{ConstData, DType, Error, ErrorKind, Graph, Node, NodeId, Op, Result, Shape, Value, oracle};
+use rlx_ir::{
+    ConstData, DType, Error, ErrorKind, Graph, Node, NodeId, Op, Result, Shape, Value, Weight, oracle,
+};
 
 use crate::mil::{Builder, Elements, Mil, Stored, Tensor, Type};
 use crate::ops::{self, Declared, held};
-use crate::program::Weights;
 use crate::ranges::{Range, Ranges};
 
 /// What depends on weights alone is computed while writing if it has no more elements than this, or than what it is made of.
 const FOLDED: usize = 4096;
+
+/// Gives the weight of a parameter.
+pub type Weights<'a> = dyn Fn(&str) -> Option<Arc<Weight>> + 'a;
 
 /// A value of the graph: an operation's result, or a tensor that is known and not written yet.
 #[derive(Clone)]
