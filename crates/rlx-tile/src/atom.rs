@@ -135,7 +135,7 @@ pub enum Loading {
     Matrix,
 }
 
-/// A matrix instruction: `sum[m×n] += left[m×k] · right[k×n]`, the operands of 16 bits, the sums f32.
+/// A matrix instruction: `sum[m×n] += left[m×k] · right[k×n]`, the operands of 16 bits (Apple's also f32), the sums f32.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Atom {
     /// The type of the operands' elements.
@@ -278,7 +278,7 @@ const fn simdgroup(dtype: DType) -> Atom {
 }
 
 /// The matrix instructions that programs use, the best of each architecture and type first.
-pub static ATOMS: [Atom; 11] = [
+pub static ATOMS: [Atom; 12] = [
     k16(DType::F16),
     k16(DType::BF16),
     k8(DType::F16, Arch::Sm75),
@@ -290,6 +290,7 @@ pub static ATOMS: [Atom; 11] = [
     wmma12(DType::BF16),
     simdgroup(DType::F16),
     simdgroup(DType::BF16),
+    simdgroup(DType::F32),
 ];
 
 impl Atom {
@@ -319,15 +320,24 @@ impl Atom {
 
     /// The type of its operands, as vendors write it.
     pub fn short(&self) -> &'static str {
-        if self.dtype == DType::F16 { "f16" } else { "bf16" }
+        match self.dtype {
+            DType::F32 => "f32",
+            DType::F16 => "f16",
+            _ => "bf16",
+        }
     }
 
-    /// Registers of a lane (pairs of elements) for a block of an operand. `ldmatrix` deals out 16 × 16 elements.
+    /// Elements of a register.
+    pub fn packed(&self) -> u32 {
+        if self.dtype == DType::F32 { 1 } else { 2 }
+    }
+
+    /// Registers of a lane for a block of an operand. `ldmatrix` deals out 16 × 16 elements.
     pub fn block_registers(&self) -> u32 {
         match &self.loading {
             Loading::Dealt => 4,
             Loading::Own(own) => own.elements() / 2,
-            Loading::Matrix => self.left.elements() / 2,
+            Loading::Matrix => self.left.elements() / self.packed(),
         }
     }
 
@@ -343,13 +353,13 @@ impl Atom {
 
     /// Registers of a left block that are the operand of step `step`.
     pub fn left_registers(&self, step: u32) -> std::ops::Range<u32> {
-        let n = self.left.elements() / 2;
+        let n = self.left.elements() / self.packed();
         step * n..(step + 1) * n
     }
 
     /// Registers of a right block that are the operand of step `step` for its columns `n·half..`.
     pub fn right_registers(&self, half: u32, step: u32) -> std::ops::Range<u32> {
-        let n = self.right.elements() / 2;
+        let n = self.right.elements() / self.packed();
         let first = 2 * half + step * n;
         first..first + n
     }

@@ -9,7 +9,7 @@ use rlx_ir::DType;
 use rlx_kernel::ir::{Buffer, BufferDecl};
 
 use crate::atom::{Arch, Atom, Loading};
-use crate::layout::{CHUNK, Swizzle};
+use crate::layout::{CHUNK, CHUNK_BYTES, Swizzle};
 use crate::scalar::Scalar;
 
 /// A matrix in a buffer, by its number in [`Program::views`].
@@ -111,10 +111,10 @@ pub struct ViewDecl {
     pub vector: u32,
 }
 
-/// A tile in workgroup memory. Its elements have 16 bits.
+/// A tile in workgroup memory. Its elements have 16 bits, or 32 where it is stored in matrices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TileDecl {
-    /// The type of its elements, f16 or bf16.
+    /// The type of its elements: f16, bf16 or f32.
     pub dtype: DType,
     /// Rows.
     pub rows: u32,
@@ -130,22 +130,33 @@ pub struct TileDecl {
 }
 
 impl TileDecl {
+    /// Elements of a chunk.
+    pub fn chunk(&self) -> u32 {
+        if self.dtype == DType::F32 { CHUNK / 2 } else { CHUNK }
+    }
+
     /// Chunks of a row.
     pub fn chunks(&self) -> u32 {
-        self.cols / CHUNK
+        self.cols / self.chunk()
+    }
+
+    /// Chunks of a matrix of 8 × 8.
+    pub fn matrix_chunks(&self) -> u32 {
+        CHUNK * CHUNK / self.chunk()
     }
 
     /// Bytes of all stages.
     pub fn bytes(&self) -> u64 {
-        2 * u64::from(self.rows) * u64::from(self.cols) * u64::from(self.stages)
+        let chunks = u64::from(self.rows) * u64::from(self.chunks()) * u64::from(self.stages);
+        chunks.saturating_mul(u64::from(CHUNK_BYTES))
     }
 
     /// The number of the chunk that has column `col` of a row, among all of the tile's.
     pub fn chunk_at(&self, stage: u32, row: u32, col: u32) -> u32 {
         if self.matrices {
-            return stage * self.rows * self.chunks()
-                + (row / CHUNK * self.chunks() + col / CHUNK) * CHUNK
-                + row % CHUNK;
+            let matrix = row / CHUNK * (self.cols / CHUNK) + col / CHUNK;
+            let within = row % CHUNK * (CHUNK / self.chunk()) + col % CHUNK / self.chunk();
+            return stage * self.rows * self.chunks() + matrix * self.matrix_chunks() + within;
         }
         (stage * self.rows + row) * self.chunks() + self.swizzle.chunk(row, col / CHUNK)
     }
@@ -154,10 +165,12 @@ impl TileDecl {
     pub fn copied(&self, n: u32) -> (u32, u32) {
         match self.matrices {
             true => {
-                let (matrix, row) = (n / CHUNK, n % CHUNK);
-                (matrix / self.chunks() * CHUNK + row, matrix % self.chunks() * CHUNK)
+                let (matrix, within) = (n / self.matrix_chunks(), n % self.matrix_chunks());
+                let (across, of_row) = (self.cols / CHUNK, CHUNK / self.chunk());
+                let (row, col) = (within / of_row, within % of_row * self.chunk());
+                (matrix / across * CHUNK + row, matrix % across * CHUNK + col)
             }
-            false => (n / self.chunks(), n % self.chunks() * CHUNK),
+            false => (n / self.chunks(), n % self.chunks() * self.chunk()),
         }
     }
 }

@@ -1,11 +1,11 @@
 //! Where the elements of a tile are in workgroup memory.
 //!
-//! A tile is rows of 16-bit elements, cut into *chunks* of 16 bytes: what a lane copies at once, and what a row of an 8 × 8 matrix is for
+//! A tile is rows of 16-bit elements (on Apple's devices also f32), cut into *chunks* of 16 bytes: what a lane copies at once, and what a row of an 8 × 8 matrix is for
 //! `ldmatrix`. Workgroup memory serves 8 chunks at a time, from 8 groups of 4 banks. Without a swizzle, the rows of a matrix
 //! are a whole number of tile rows apart and meet in the same banks. A [`Swizzle`] exchanges the chunks of each row by an exclusive or with
 //! some bits of the row's number, so that 8 chunks of one row and 8 chunks of one column are in different banks, both.
 
-/// Elements of a chunk.
+/// Elements of a chunk of 16-bit elements, and rows and columns of the matrices that tiles are made of.
 pub const CHUNK: u32 = 8;
 /// Bytes of a chunk.
 pub const CHUNK_BYTES: u32 = 16;

@@ -59,7 +59,8 @@ fn golden_files_hold() {
         ("sm_75_f16", "cu", "sm_75.f16.64x64x32.2x2.s2.nn"),
         ("sm_80_bf16_gelu", "cu", "sm_80.bf16.128x128x32.2x2.s3.nn.bias_gelu"),
         ("gfx90a_bf16", "hip", "gfx90a.bf16.64x64x32.2x2.s2.nn"),
-        ("apple7_f16", "metal", "apple7.f16.64x64x32.2x2.s2.nt"),
+        ("apple7_f32", "metal", "apple7.f32.64x64x16.2x2.s2.nn.f16_batch"),
+        ("apple7_f16", "metal", "apple7.f16.64x64x16.2x2.s2.nt"),
     ] {
         let (_, program) = all.iter().find(|(name, _)| name == wanted).expect("a program of this name");
         compare(&format!("{file}.tile"), &program.to_string());

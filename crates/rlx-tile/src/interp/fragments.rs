@@ -16,7 +16,7 @@ pub struct Warp {
     pub place: (u32, u32),
     /// Sums of each fragment: those of lane 0, then of lane 1, …; empty before the first use.
     sums: Vec<Vec<f32>>,
-    /// Registers of each fragment of operands, likewise; a register is two elements, the first in the low half.
+    /// Registers of each fragment of operands, likewise; a register is an f32, or two elements, the first in the low half.
     registers: Vec<Vec<u32>>,
 }
 
@@ -31,11 +31,12 @@ pub struct Source {
     pub lane: usize,
 }
 
-/// An element of 16 bits as a number.
-fn number(dtype: DType, bits: u16) -> f64 {
+/// An element as a number; of those of 16 bits, the low half counts.
+fn number(dtype: DType, bits: u32) -> f64 {
     match dtype {
-        DType::F16 => f16::from_bits(bits).to_f64(),
-        _ => bf16::from_bits(bits).to_f64(),
+        DType::F32 => f64::from(f32::from_bits(bits)),
+        DType::F16 => f16::from_bits(bits as u16).to_f64(),
+        _ => bf16::from_bits(bits as u16).to_f64(),
     }
 }
 
@@ -94,8 +95,8 @@ impl Warp {
             let (i, j) = (block as u32 / along * rows, block as u32 % along * cols);
             let (i, j) = if as_declared { (i, j) } else { (j, i) };
             let corner = (from.row + i, from.col + j);
-            let mut set = |lane: usize, register: usize, low: u16, high: u16| {
-                registers[(lane * blocks + block) * n + register] = u32::from(low) | u32::from(high) << 16;
+            let mut set = |lane: usize, register: usize, bits: u32| {
+                registers[(lane * blocks + block) * n + register] = bits;
             };
             match &atom.loading {
                 Loading::Dealt => {
@@ -105,7 +106,8 @@ impl Warp {
                 Loading::Own(own) => load_own(p, from, (corner, own), (memory, count), &mut set)?,
                 Loading::Matrix => {
                     let layout = if decl.role == Role::Right { &atom.right } else { &atom.left };
-                    load_matrix(p, from, (corner, layout, !as_declared), (memory, count), &mut set)?;
+                    let how = (corner, layout, !as_declared, atom.packed());
+                    load_matrix(p, from, how, (memory, count), &mut set)?;
                 }
             }
         }
@@ -149,6 +151,11 @@ impl Warp {
 /// Workgroup memory, and what is counted of its accesses.
 type Memory<'m> = (&'m mut Chunks, &'m mut Counters);
 
+/// A register of two elements of 16 bits.
+fn pair(low: u32, high: u32) -> u32 {
+    low | high << 16
+}
+
 /// A block by `ldmatrix.x4`, which loads four matrices of 8 × 8 elements: lane `8·i + r` says where row `r` of matrix `i` is, and gets
 /// elements `2·(lane mod 4)` and the next of row `lane / 4` of each matrix (`.trans`: of its transpose). The second matrix is below the first
 /// where lanes go by rows, else beside it.
@@ -157,12 +164,12 @@ fn load_matrices(
     from: &Source,
     (corner, by_rows): ((u32, u32), bool),
     (memory, count): Memory,
-    set: &mut dyn FnMut(usize, usize, u16, u16),
+    set: &mut dyn FnMut(usize, usize, u32),
 ) -> Step {
     const WARP: usize = 32;
     let tile = p.tile(from.tile);
     let mut chunks = [0; WARP];
-    let mut rows = [[0u16; CHUNK as usize]; WARP];
+    let mut rows = [[0; CHUNK as usize]; WARP];
     for lane in 0..WARP as u32 {
         let (third, fourth) = ((lane >> 3 & 1) * 8, (lane >> 4) * 8);
         let (down, right) = if by_rows { (third, fourth) } else { (fourth, third) };
@@ -177,8 +184,8 @@ fn load_matrices(
             let (r, c) = (lane / 4, 2 * (lane % 4));
             let of = |r: usize, c: usize| rows[8 * matrix + r][c];
             match from.depth_rows {
-                true => set(lane, matrix, of(c, r), of(c + 1, r)),
-                false => set(lane, matrix, of(r, c), of(r, c + 1)),
+                true => set(lane, matrix, pair(of(c, r), of(c + 1, r))),
+                false => set(lane, matrix, pair(of(r, c), of(r, c + 1))),
             }
         }
     }
@@ -192,11 +199,11 @@ fn load_own(
     from: &Source,
     (corner, own): ((u32, u32), &Lanes),
     (memory, count): Memory,
-    set: &mut dyn FnMut(usize, usize, u16, u16),
+    set: &mut dyn FnMut(usize, usize, u32),
 ) -> Step {
     let tile = p.tile(from.tile);
     let lanes = p.arch.lanes();
-    let mut elements = vec![vec![0u16; own.elements() as usize]; lanes as usize];
+    let mut elements = vec![vec![0; own.elements() as usize]; lanes as usize];
     let together = if from.depth_rows { 1 } else { CHUNK };
     for first in (0..own.elements()).step_by(together as usize) {
         let mut accesses = Vec::new();
@@ -217,7 +224,7 @@ fn load_own(
         }
     }
     for (lane, elements) in elements.iter().enumerate() {
-        elements.chunks(2).enumerate().for_each(|(i, pair)| set(lane, i, pair[0], pair[1]));
+        elements.chunks(2).enumerate().for_each(|(i, pair)| set(lane, i, self::pair(pair[0], pair[1])));
     }
     Ok(())
 }
@@ -226,9 +233,9 @@ fn load_own(
 fn load_matrix(
     p: &Program,
     from: &Source,
-    (corner, layout, transposed): ((u32, u32), &Lanes, bool),
+    (corner, layout, transposed, packed): ((u32, u32), &Lanes, bool, u32),
     (memory, count): Memory,
-    set: &mut dyn FnMut(usize, usize, u16, u16),
+    set: &mut dyn FnMut(usize, usize, u32),
 ) -> Step {
     let tile = p.tile(from.tile);
     for lane in 0..p.arch.lanes() {
@@ -237,16 +244,19 @@ fn load_matrix(
             let (down, right) = if transposed { (col, row) } else { (row, col) };
             let at = (corner.0 + down, corner.1 + right);
             let chunk = memory.at(from.tile, tile.chunk_at(from.stage, at.0, at.1));
-            Ok::<u16, String>(memory.read(chunk, from.lane + lane as usize)?[(at.1 % CHUNK) as usize])
+            Ok::<u32, String>(memory.read(chunk, from.lane + lane as usize)?[(at.1 % tile.chunk()) as usize])
         };
-        for pair in 0..layout.elements() / 2 {
-            let (low, high) = (element(2 * pair)?, element(2 * pair + 1)?);
-            set(lane as usize, pair as usize, low, high);
+        for register in 0..layout.elements() / packed {
+            let bits = match packed {
+                1 => element(register)?,
+                _ => pair(element(2 * register)?, element(2 * register + 1)?),
+            };
+            set(lane as usize, register as usize, bits);
         }
     }
     // The warp reads the matrix's rows once, whichever lanes get them.
     let first = memory.at(from.tile, tile.chunk_at(from.stage, corner.0, corner.1));
-    shared::count_reads(count, &(first..first + CHUNK as usize).collect::<Vec<_>>());
+    shared::count_reads(count, &(first..first + tile.matrix_chunks() as usize).collect::<Vec<_>>());
     Ok(())
 }
 
@@ -258,10 +268,10 @@ fn gather(atom: &Atom, layout: &Lanes, (registers, of_lane): (&[u32], usize), fi
     let mut matrix = [[0.0; 16]; 16];
     for lane in 0..atom.arch.lanes() {
         for element in 0..layout.elements() {
-            let register = registers[lane as usize * of_lane + (first + element / 2) as usize];
+            let register = registers[lane as usize * of_lane + (first + element / atom.packed()) as usize];
             let (row, col) = layout.at(lane, element);
             matrix[row as usize][col as usize] =
-                number(atom.dtype, (register >> (16 * (element % 2))) as u16);
+                number(atom.dtype, register >> (16 * (element % atom.packed())));
         }
     }
     matrix

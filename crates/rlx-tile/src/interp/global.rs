@@ -16,11 +16,12 @@ type Read = ((i64, i64), [Option<f32>; CHUNK as usize]);
 /// What the lanes of a workgroup have read for a copy.
 pub struct Fetched(Vec<Read>);
 
-/// The bits of a number rounded to `dtype`, f16 or bf16.
-fn rounded(dtype: DType, x: f32) -> u16 {
+/// The bits of a number rounded to `dtype`.
+fn rounded(dtype: DType, x: f32) -> u32 {
     match dtype {
-        DType::F16 => f16::from_f32(x).to_bits(),
-        _ => bf16::from_f32(x).to_bits(),
+        DType::F32 => x.to_bits(),
+        DType::F16 => u32::from(f16::from_f32(x).to_bits()),
+        _ => u32::from(bf16::from_f32(x).to_bits()),
     }
 }
 
@@ -50,37 +51,38 @@ impl Group<'_> {
         self.bindings[buffer].element(index, self.p.buffers[buffer].dtype)
     }
 
-    /// Reads what a copy reads, 8 neighbouring columns by each lane.
+    /// Reads what a copy reads, a chunk by each lane.
     pub(super) fn fetch(&mut self, c: &Copy) -> Step<Fetched> {
         let (view, tile) = (self.p.view(c.from).clone(), *self.p.tile(c.to));
         let (buffer, dtype) = (view.buffer.index(), self.p.view_dtype(c.from));
         let (rows, cols) = (self.value(view.rows), self.value(view.cols));
         let (row, col) = (self.position(&c.row, (0, 0)), self.position(&c.col, (0, 0)));
         let bits = dtype.bits() as u64;
+        // No more than a chunk at once.
+        let vector = view.vector.min(tile.chunk());
         let mut fetched = Vec::new();
         let chunks = tile.rows * tile.chunks();
         // Lanes are numbered through the warps, and a workgroup's next chunks follow in another round.
         let lanes = self.p.arch.lanes();
         for warp in (0..chunks).step_by(lanes as usize) {
-            let mut accesses = vec![Vec::new(); (CHUNK / view.vector) as usize];
+            let mut accesses = vec![Vec::new(); (tile.chunk() / vector) as usize];
             for chunk in warp..(warp + lanes).min(chunks) {
                 let of = tile.copied(chunk);
                 let at = (row + i64::from(of.0), col + i64::from(of.1));
                 let mut elements = [None; CHUNK as usize];
-                for part in (0..CHUNK).step_by(view.vector as usize) {
+                for part in (0..tile.chunk()).step_by(vector as usize) {
                     let from = at.1 + i64::from(part);
                     if at.0 >= rows || from >= cols {
                         continue;
                     }
                     let first = self.element(c.from, at.0, from)?;
-                    for i in 0..view.vector {
+                    for i in 0..vector {
                         // Columns that are read together are neighbours.
                         let element = self.checked(buffer, first.saturating_add(i64::from(i)))?;
                         let value = self.pools.load(&self.bindings[buffer], element, dtype);
                         elements[(part + i) as usize] = Some(f32::from_bits(value as u32));
                     }
-                    accesses[(part / view.vector) as usize]
-                        .push((first as u64 * bits, u64::from(view.vector) * bits));
+                    accesses[(part / vector) as usize].push((first as u64 * bits, u64::from(vector) * bits));
                 }
                 fetched.push((at, elements));
             }

@@ -8,8 +8,8 @@ use crate::layout::CHUNK;
 /// What went wrong, for people.
 pub type Step<T = ()> = std::result::Result<T, String>;
 
-/// The elements of a chunk, as bits.
-pub type Chunk = [u16; CHUNK as usize];
+/// The elements of a chunk, as bits; of those of 32 bits the first half.
+pub type Chunk = [u32; CHUNK as usize];
 
 /// One chunk and its shadow.
 #[derive(Clone, Copy, Default)]

@@ -26,7 +26,7 @@ pub use instructions::instructions;
 /// The program in CUDA C, HIP C or the Metal Shading Language, as its architecture has it; `entry` is the kernel's name, without C++ mangling.
 ///
 /// # Errors
-/// [`ErrorKind::Internal`] for a program that does not verify, or a scalar body with a function that the language lacks.
+/// [`rlx_ir::ErrorKind::Internal`] for a program that does not verify, or a scalar body with a function that the language lacks.
 pub fn source(program: &Program, entry: &str) -> Result<String> {
     crate::verify::verify(program)?;
     let program = &crate::expand::expand(program);

@@ -33,7 +33,7 @@ pub struct Operand {
 /// What a matmul computes, apart from its sizes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Matmul {
-    /// The type that is multiplied, f16 or bf16; operands of another one are rounded to it.
+    /// The type that is multiplied: f16, bf16, or on Apple's devices f32; operands of another one are rounded to it.
     pub compute: DType,
     /// The left operand.
     pub left: Operand,
@@ -116,14 +116,14 @@ pub fn tilings(arch: Arch) -> Vec<Tiling> {
     let large = if arch.copies_async() || arch.lanes() == 64 { (2, 2) } else { (2, 4) };
     let least = Atom::of(arch, DType::F16).map_or(16, |atom| atom.depth.max(16));
     if arch.vendor() == Vendor::Apple {
-        // Two stages and the sums of each warp in 32 KiB; at most 32 sums a lane.
+        // Two stages of f32 and the sums of each warp in 32 KiB; at most 32 sums a lane.
         return vec![
-            of((128, 64, 32), (4, 2), 2),
-            of((64, 128, 32), (2, 4), 2),
-            of((64, 64, 32), (2, 2), 2),
+            of((128, 64, 16), (4, 2), 2),
+            of((64, 128, 16), (2, 4), 2),
+            of((64, 64, 16), (2, 2), 2),
             of((32, 64, 32), (1, 2), 2),
             of((64, 32, 32), (2, 1), 2),
-            of((16, 64, 64), (1, 2), 2),
+            of((16, 64, 32), (1, 2), 2),
             of((32, 32, least), (1, 1), 2),
         ];
     }
@@ -141,7 +141,7 @@ pub fn tilings(arch: Arch) -> Vec<Tiling> {
 impl Matmul {
     /// A matmul of one type without a batch, its operands stored as rows × depth and depth × columns, 16 bytes accessed at once.
     pub fn new(dtype: DType) -> Self {
-        let operand = Operand { dtype, transposed: false, vector: 8 };
+        let operand = Operand { dtype, transposed: false, vector: if dtype == DType::F32 { 4 } else { 8 } };
         Matmul {
             compute: dtype,
             left: operand,
@@ -235,8 +235,9 @@ pub fn matmul(arch: Arch, what: &Matmul, tiling: &Tiling) -> Result<Program> {
         Error::new(ErrorKind::Unsupported, format!("matmul {} on {}: {why}", tiling.name(), arch.name()))
     };
     let Some(atom) = Atom::of(arch, what.compute) else {
-        return Err(unsupported(format!("no matrix instruction multiplies {}", what.compute))
-            .with_hint("f16 needs sm_75 or AMD's matrix instructions, bf16 sm_80 or those"));
+        return Err(unsupported(format!("no matrix instruction multiplies {}", what.compute)).with_hint(
+            "f16 needs sm_75, AMD's or Apple's matrix instructions, bf16 sm_80 or those, f32 Apple's",
+        ));
     };
     let ((tm, tn, tk), (wr, wc)) = (tiling.tile, tiling.warps);
     let block = atom.block;

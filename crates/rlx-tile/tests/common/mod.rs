@@ -119,6 +119,7 @@ impl Case {
     pub fn random(g: &mut Gen, arch: Arch) -> Case {
         let compute = match arch {
             Arch::Sm75 => DType::F16,
+            Arch::Apple7 => [DType::F16, DType::BF16, DType::F32][g.int(0..=2) as usize],
             _ => [DType::F16, DType::BF16][g.int(0..=1) as usize],
         };
         let all = tilings(arch);
@@ -129,7 +130,8 @@ impl Case {
         tiling.stages = (tiling.stages + g.int(0..=1) as u32).saturating_sub(1).max(1);
         let vector = |g: &mut Gen| [1, 2, 4, 8][g.int(0..=3) as usize];
         let operand = |g: &mut Gen| {
-            let dtype = if g.int(0..=4) == 0 { DType::F32 } else { compute };
+            let other = if compute == DType::F32 { DType::F16 } else { DType::F32 };
+            let dtype = if g.int(0..=4) == 0 { other } else { compute };
             let vector: u32 = vector(g);
             Operand {
                 dtype,

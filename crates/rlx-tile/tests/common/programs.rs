@@ -9,7 +9,7 @@ use rlx_tile::{Arch, Program};
 /// The programs by name, such as `sm_80.bf16.128x128x32.2x2.s3.nn`.
 pub fn programs() -> Vec<(String, Program)> {
     let mut all = Vec::new();
-    let types = |arch| [DType::F16, DType::BF16].map(|dtype| (arch, dtype));
+    let types = |arch| [DType::F16, DType::BF16, DType::F32].map(|dtype| (arch, dtype));
     for (arch, dtype) in Arch::ALL.into_iter().flat_map(types) {
         if Atom::of(arch, dtype).is_none() {
             continue;
@@ -32,12 +32,12 @@ pub fn programs() -> Vec<(String, Program)> {
         let odd = Matmul { left: of(dtype, 1), right: of(dtype, 1), result: of(dtype, 1), ..plain.clone() };
         add(&odd, tiling, "nn.odd");
         let wide = Matmul {
-            left: of(DType::F32, 4),
+            left: if dtype == DType::F32 { of(DType::F16, 8) } else { of(DType::F32, 4) },
             result: of(DType::F32, plain.result.vector.min(4)),
             batch: 2,
             ..plain.clone()
         };
-        add(&wide, tiling, "nn.f32_batch");
+        add(&wide, tiling, if dtype == DType::F32 { "nn.f16_batch" } else { "nn.f32_batch" });
         add(&gelu(plain.clone()), &tilings(arch)[0], "nn.bias_gelu");
     }
     all

@@ -1,4 +1,4 @@
-// matmul_f16_64x64x32_2x2_s2
+// matmul_f16_64x64x16_2x2_s2
 #include <metal_stdlib>
 #if __METAL_VERSION__ < 320
 #error "this needs the Metal Shading Language 3.2"
@@ -34,8 +34,8 @@ inline u32 pack_brain(float low, float high) { return (u32)to_brain(low) | (u32)
     uint local_index [[thread_index_in_threadgroup]],
     uint3 block [[threadgroup_position_in_grid]],
     uint3 blocks [[threadgroups_per_grid]]) {
-  threadgroup uint4 t0[512];
-  threadgroup uint4 t1[512];
+  threadgroup uint4 t0[256];
+  threadgroup uint4 t1[256];
   threadgroup float exchanged[256];
   const int d0 = u[0];
   const int d1 = u[1];
@@ -61,17 +61,17 @@ inline u32 pack_brain(float low, float high) { return (u32)to_brain(low) | (u32)
   simdgroup_matrix<float, 8, 8> f0[16];
   simdgroup_matrix<half, 8, 8> f1[4];
   simdgroup_matrix<half, 8, 8> f2[4];
-  u32 x0[2][4];
-  u32 x1[2][4];
+  u32 x0[1][4];
+  u32 x1[1][4];
   #pragma unroll
   for (int i = 0; i < 16; i++) {
     f0[i] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
   }
   {
-    u32 x[2][4];
+    u32 x[1][4];
     #pragma unroll
-    for (int i = 0; i < 2; i++) {
-      const int n = local + i * 128, r = n / 32 * 8 + n % 8, q = n / 8 % 4;
+    for (int i = 0; i < 1; i++) {
+      const int n = local + i * 128, r = n / 16 * 8 + n % 8, q = n / 8 % 2;
       const int row = 64 * group_row + r, col = 0 + q * 8;
       {
         const uint4 w0 = row < d0 && col < d2 ? *(device const uint4*)(g0 + (i64)row * d4 + col) : uint4(0, 0, 0, 0);
@@ -79,18 +79,18 @@ inline u32 pack_brain(float low, float high) { return (u32)to_brain(low) | (u32)
       }
     }
     #pragma unroll
-    for (int i = 0; i < 2; i++) {
-      const int n = local + i * 128, r = n / 32 * 8 + n % 8, q = n / 8 % 4;
+    for (int i = 0; i < 1; i++) {
+      const int n = local + i * 128, r = n / 16 * 8 + n % 8, q = n / 8 % 2;
       {
-        t0[0 * 256 + n] = uint4(x[i][0], x[i][1], x[i][2], x[i][3]);
+        t0[0 * 128 + n] = uint4(x[i][0], x[i][1], x[i][2], x[i][3]);
       }
     }
   }
   {
-    u32 x[2][4];
+    u32 x[1][4];
     #pragma unroll
-    for (int i = 0; i < 2; i++) {
-      const int n = local + i * 128, r = n / 32 * 8 + n % 8, q = n / 8 % 4;
+    for (int i = 0; i < 1; i++) {
+      const int n = local + i * 128, r = n / 16 * 8 + n % 8, q = n / 8 % 2;
       const int row = 64 * group_col + r, col = 0 + q * 8;
       {
         const uint4 w0 = row < d1 && col < d2 ? *(device const uint4*)(g1 + (i64)row * d7 + col) : uint4(0, 0, 0, 0);
@@ -98,53 +98,53 @@ inline u32 pack_brain(float low, float high) { return (u32)to_brain(low) | (u32)
       }
     }
     #pragma unroll
-    for (int i = 0; i < 2; i++) {
-      const int n = local + i * 128, r = n / 32 * 8 + n % 8, q = n / 8 % 4;
+    for (int i = 0; i < 1; i++) {
+      const int n = local + i * 128, r = n / 16 * 8 + n % 8, q = n / 8 % 2;
       {
-        t1[0 * 256 + n] = uint4(x[i][0], x[i][1], x[i][2], x[i][3]);
+        t1[0 * 128 + n] = uint4(x[i][0], x[i][1], x[i][2], x[i][3]);
       }
     }
   }
   threadgroup_barrier(mem_flags::mem_threadgroup);
   #pragma unroll 1
-  for (int c0 = 0; c0 < d2 / 32 + (d2 % 32 > 0); c0++) {
+  for (int c0 = 0; c0 < d2 / 16 + (d2 % 16 > 0); c0++) {
     #pragma unroll
-    for (int i = 0; i < 2; i++) {
-      const int n = local + i * 128, r = n / 32 * 8 + n % 8, q = n / 8 % 4;
-      const int row = 64 * group_row + r, col = 32 * c0 + 32 + q * 8;
+    for (int i = 0; i < 1; i++) {
+      const int n = local + i * 128, r = n / 16 * 8 + n % 8, q = n / 8 % 2;
+      const int row = 64 * group_row + r, col = 16 * c0 + 16 + q * 8;
       {
         const uint4 w0 = row < d0 && col < d2 ? *(device const uint4*)(g0 + (i64)row * d4 + col) : uint4(0, 0, 0, 0);
         x0[i][0] = w0.x; x0[i][1] = w0.y; x0[i][2] = w0.z; x0[i][3] = w0.w;
       }
     }
     #pragma unroll
-    for (int i = 0; i < 2; i++) {
-      const int n = local + i * 128, r = n / 32 * 8 + n % 8, q = n / 8 % 4;
-      const int row = 64 * group_col + r, col = 32 * c0 + 32 + q * 8;
+    for (int i = 0; i < 1; i++) {
+      const int n = local + i * 128, r = n / 16 * 8 + n % 8, q = n / 8 % 2;
+      const int row = 64 * group_col + r, col = 16 * c0 + 16 + q * 8;
       {
         const uint4 w0 = row < d1 && col < d2 ? *(device const uint4*)(g1 + (i64)row * d7 + col) : uint4(0, 0, 0, 0);
         x1[i][0] = w0.x; x1[i][1] = w0.y; x1[i][2] = w0.z; x1[i][3] = w0.w;
       }
     }
     #pragma unroll
-    for (int c1 = 0; c1 < 32 / 8 + (32 % 8 > 0); c1++) {
+    for (int c1 = 0; c1 < 16 / 8 + (16 % 8 > 0); c1++) {
       {
-        const int from = c0 % 2 * 256, row = (32 * warp_row) / 8, col = (8 * c1) / 8;
+        const int from = c0 % 2 * 128, row = (32 * warp_row) / 8, col = (8 * c1) / 8;
         #pragma unroll
         for (int i = 0; i < 4; i++) {
           #pragma unroll
           for (int j = 0; j < 1; j++) {
-            simdgroup_load(f1[i * 1 + j], (threadgroup const half*)(t0 + from + ((row + i) * 4 + col + j) * 8), 8);
+            simdgroup_load(f1[i * 1 + j], (threadgroup const half*)(t0 + from + ((row + i) * 2 + col + j) * 8), 8);
           }
         }
       }
       {
-        const int from = c0 % 2 * 256, row = (32 * warp_col) / 8, col = (8 * c1) / 8;
+        const int from = c0 % 2 * 128, row = (32 * warp_col) / 8, col = (8 * c1) / 8;
         #pragma unroll
         for (int i = 0; i < 1; i++) {
           #pragma unroll
           for (int j = 0; j < 4; j++) {
-            simdgroup_load(f2[i * 4 + j], (threadgroup const half*)(t1 + from + ((row + j) * 4 + col + i) * 8), 8, ulong2(0, 0), true);
+            simdgroup_load(f2[i * 4 + j], (threadgroup const half*)(t1 + from + ((row + j) * 2 + col + i) * 8), 8, ulong2(0, 0), true);
           }
         }
       }
@@ -160,17 +160,17 @@ inline u32 pack_brain(float low, float high) { return (u32)to_brain(low) | (u32)
       }
     }
     #pragma unroll
-    for (int i = 0; i < 2; i++) {
-      const int n = local + i * 128, r = n / 32 * 8 + n % 8, q = n / 8 % 4;
+    for (int i = 0; i < 1; i++) {
+      const int n = local + i * 128, r = n / 16 * 8 + n % 8, q = n / 8 % 2;
       {
-        t0[(c0 + 1) % 2 * 256 + n] = uint4(x0[i][0], x0[i][1], x0[i][2], x0[i][3]);
+        t0[(c0 + 1) % 2 * 128 + n] = uint4(x0[i][0], x0[i][1], x0[i][2], x0[i][3]);
       }
     }
     #pragma unroll
-    for (int i = 0; i < 2; i++) {
-      const int n = local + i * 128, r = n / 32 * 8 + n % 8, q = n / 8 % 4;
+    for (int i = 0; i < 1; i++) {
+      const int n = local + i * 128, r = n / 16 * 8 + n % 8, q = n / 8 % 2;
       {
-        t1[(c0 + 1) % 2 * 256 + n] = uint4(x1[i][0], x1[i][1], x1[i][2], x1[i][3]);
+        t1[(c0 + 1) % 2 * 128 + n] = uint4(x1[i][0], x1[i][1], x1[i][2], x1[i][3]);
       }
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);

@@ -35,6 +35,18 @@ pub(super) fn index(at: &Index) -> String {
     terms.join(" + ")
 }
 
+/// Row `r` and chunk `q` of the chunk number `n` of a tile that is stored in matrices.
+fn stored_in_order(t: &TileDecl) -> String {
+    let (matrix, of_row) = (t.matrix_chunks(), CHUNK / t.chunk());
+    let (rows, across) = (CHUNK * t.chunks(), t.cols / CHUNK);
+    match of_row {
+        1 => format!("r = n / {rows} * {CHUNK} + n % {CHUNK}, q = n / {CHUNK} % {across}"),
+        _ => format!(
+            "r = n / {rows} * {CHUNK} + n % {matrix} / {of_row}, q = n / {matrix} % {across} * {of_row} + n % {of_row}"
+        ),
+    }
+}
+
 /// The offset of a chunk in a stage, in elements, for rows `r` and chunks `q`.
 pub(super) fn chunk_offset(t: &TileDecl) -> String {
     match t.swizzle.bits {
@@ -101,9 +113,9 @@ impl<'a> Body<'a> {
         (t.rows * t.chunks()).div_ceil(self.p.workgroup())
     }
 
-    /// Words of 8 elements of a copy's view.
+    /// Words of a chunk's elements as a copy's view has them.
     fn words(&self, c: &Copy) -> u32 {
-        CHUNK * self.p.view_dtype(c.from).size_bytes() as u32 / 4
+        self.p.tile(c.to).chunk() * self.p.view_dtype(c.from).size_bytes() as u32 / 4
     }
 
     pub(super) fn stage(&self, tile: Tile, stage: Stage) -> String {
@@ -170,17 +182,15 @@ impl<'a> Body<'a> {
         let all = chunks % lanes == 0;
         let (lane, q) = (self.language.lane(), t.chunks());
         self.line(&match t.matrices {
-            true => format!(
-                "const int n = {lane} + i * {lanes}, r = n / {0} * 8 + n % 8, q = n / 8 % {q};",
-                8 * q
-            ),
+            true => format!("const int n = {lane} + i * {lanes}, {};", stored_in_order(&t)),
             false => format!("const int n = {lane} + i * {lanes}, r = n / {q}, q = n % {q};"),
         });
         if in_view {
             self.line(&format!(
-                "const int row = {} + r, col = {} + q * {CHUNK};",
+                "const int row = {} + r, col = {} + q * {};",
                 index(&c.row),
-                index(&c.col)
+                index(&c.col),
+                t.chunk()
             ));
         }
         self.open(&if all { "{".to_string() } else { format!("if (n < {chunks}) {{") });
@@ -210,9 +220,10 @@ impl<'a> Body<'a> {
 
     /// Reads a copy's elements as they are into `name`.
     fn fetch(&mut self, c: &Copy, name: &str) {
-        let (vector, bytes) = (self.p.view(c.from).vector, self.p.view_dtype(c.from).size_bytes() as u32);
+        let (chunk, bytes) = (self.p.tile(c.to).chunk(), self.p.view_dtype(c.from).size_bytes() as u32);
+        let vector = self.p.view(c.from).vector.min(chunk);
         self.each_chunk(c, true);
-        for part in 0..CHUNK / vector {
+        for part in 0..chunk / vector {
             let (address, inside) = self.address(c.from, part * vector);
             let x = format!("{name}[i]");
             match vector * bytes {
@@ -257,8 +268,9 @@ impl<'a> Body<'a> {
         self.each_chunk(c, converted);
         let mut words = format!("{name}[i]");
         if converted {
-            self.line("float y[8] = {0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f};");
-            self.unrolled("e", CHUNK);
+            let zeros = vec!["0.0f"; t.chunk() as usize].join(", ");
+            self.line(&format!("float y[{}] = {{{zeros}}};", t.chunk()));
+            self.unrolled("e", t.chunk());
             let half = format!("(u16)({name}[i][e / 2] >> 16 * (e % 2))");
             let x = match from {
                 DType::F16 => format!("from_half({half})"),
@@ -272,9 +284,12 @@ impl<'a> Body<'a> {
             self.line("y[e] = m0;");
             self.close();
             self.close();
-            let pairs: Vec<String> =
-                (0..4).map(|w| format!("{}(y[{}], y[{}])", packed(t.dtype), 2 * w, 2 * w + 1)).collect();
-            self.line(&format!("const u32 z[4] = {{{}}};", pairs.join(", ")));
+            let word = |w: u32| match t.dtype {
+                DType::F32 => self.language.bits_of_float(&format!("y[{w}]")),
+                dtype => format!("{}(y[{}], y[{}])", packed(dtype), 2 * w, 2 * w + 1),
+            };
+            let rounded: Vec<String> = (0..4).map(word).collect();
+            self.line(&format!("const u32 z[4] = {{{}}};", rounded.join(", ")));
             words = "z".to_string();
         }
         let stage = self.stage(c.to, c.stage);

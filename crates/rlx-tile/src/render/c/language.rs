@@ -91,6 +91,11 @@ impl Language {
         if self.metal() { format!("as_type<float>({word})") } else { format!("__uint_as_float({word})") }
     }
 
+    /// The bits of a float as a word.
+    pub fn bits_of_float(self, x: &str) -> String {
+        if self.metal() { format!("as_type<u32>({x})") } else { format!("__float_as_uint({x})") }
+    }
+
     /// What stands before pointers into buffers.
     pub fn device(self) -> &'static str {
         if self.metal() { "device " } else { "" }

@@ -18,7 +18,11 @@ use crate::scalar::Scalar;
 
 /// The type of operands in the language.
 fn operand(dtype: DType) -> &'static str {
-    if dtype == DType::F16 { "half" } else { "bfloat" }
+    match dtype {
+        DType::F32 => "float",
+        DType::F16 => "half",
+        _ => "bfloat",
+    }
 }
 
 /// The functions that a program's text calls beside those of the library.
@@ -100,11 +104,12 @@ impl Body<'_> {
         let (below, beside) = if transposed { ("j", "i") } else { ("i", "j") };
         let order = if transposed { ", ulong2(0, 0), true" } else { "" };
         self.line(&format!(
-            "simdgroup_load(f{}[i * {along} + j], (threadgroup const {}*)(t{} + from + ((row + {below}) * {} + col + {beside}) * {CHUNK}), 8{order});",
+            "simdgroup_load(f{}[i * {along} + j], (threadgroup const {}*)(t{} + from + ((row + {below}) * {} + col + {beside}) * {}), 8{order});",
             to.0,
             operand(t.dtype),
             tile.0,
-            t.chunks()
+            t.cols / CHUNK,
+            t.matrix_chunks()
         ));
         self.close();
         self.close();
