@@ -30,7 +30,7 @@ fn check(case: &Case, program: &Program, ptx: &str) {
     let mut parameters = vec![memory.allocate(words)];
     parameters.extend(before.0.into_iter().map(|bytes| memory.allocate(bytes)));
     let groups = interp::workgroups(program, &uniforms) as u32;
-    let launch = Launch { grid: [groups, 1, 1], threads: program.workgroup(), parameters };
+    let launch = Launch { grid: [groups, 1, 1], threads: program.workgroup(), parameters, shared: 0 };
     run(&module, &launch, &mut memory).unwrap_or_else(|e| panic!("{e}\n{}", case.describe()));
     let (after, _) = case.interpret(program).unwrap();
     for (i, want) in after.0.iter().enumerate() {

@@ -1,10 +1,11 @@
 //! An emulator of PTX, as NVRTC writes it, for tests without a GPU.
 //!
 //! RLX's interpreters run its own languages. What the vendor's compiler makes of their text is seen here: registers, branches, addresses, and
-//! the instructions of a warp, `ldmatrix`, `mma.sync` and `cp.async`, whose layouts are written out from the formulas of the PTX ISA. Threads
-//! run one after the other until each waits: for its warp or for its workgroup. Found on the way: accesses out of range or not aligned, races in
+//! the instructions of a warp, `ldmatrix`, `mma.sync` and `cp.async`, whose layouts are written out from the formulas of the PTX ISA; and
+//! of sm_90a those of warp groups: `wgmma`, bulk copies, and the barriers in memory that count them. Threads
+//! run one after the other until each waits: for its warp, for its workgroup, for a barrier in memory. Found on the way: accesses out of range or not aligned, races in
 //! workgroup memory, asynchronous copies that nobody waited for, lanes that are not together where the instruction wants a whole warp, barriers
-//! that not all threads reach.
+//! that not all threads reach or that nothing ends, fences that are missing.
 //!
 //! - [`Module::parse`]: text to instructions; what is not known is an error that names the line.
 //! - [`run`](fn@run): workgroups, one after the other.
@@ -25,13 +26,16 @@
 //! )?;
 //! let mut memory = Memory::default();
 //! let p = memory.allocate(21u32.to_le_bytes().to_vec());
-//! run(&module, &Launch { grid: [1, 1, 1], threads: 1, parameters: vec![p] }, &mut memory)?;
+//! run(&module, &Launch { grid: [1, 1, 1], threads: 1, parameters: vec![p], shared: 0 }, &mut memory)?;
 //! assert_eq!(memory.buffer(0), 42u32.to_le_bytes());
 //! # Ok::<(), String>(())
 //! ```
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+mod asynchronous;
+mod clocks;
+mod groups;
 mod memory;
 mod parse;
 mod run;

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use crate::Result;
+use crate::groups::GroupOp;
 use crate::values::{VALUES, Value};
 
 /// A number of a register, among all of a thread's.
@@ -103,6 +104,8 @@ pub enum Op {
         b: Vec<Operand>,
         c: Vec<Operand>,
     },
+    /// Of sm_90a.
+    Group(GroupOp),
 }
 
 #[derive(Debug, Clone)]
@@ -132,6 +135,8 @@ struct Names {
     /// Offsets in workgroup memory.
     shared: HashMap<String, usize>,
     shared_bytes: usize,
+    /// What a launch gives the size of, behind the rest, and its alignment.
+    dynamic: Vec<(String, usize)>,
     labels: HashMap<String, usize>,
 }
 
@@ -164,15 +169,20 @@ impl Module {
         }
         let first_line = 1 + text[..begin].matches('\n').count();
         for mut s in statements(&text[begin..end], first_line) {
+            s.text = without_scopes(s.text);
             while let Some((label, rest)) = s.text.split_once(':').filter(|(l, _)| is_label(l)) {
                 names.labels.insert(label.to_owned(), code.len());
-                s.text = rest.trim_start();
+                s.text = without_scopes(rest);
             }
             match s.text {
                 "" => {}
                 text if text.starts_with('.') => names.declare(&s)?,
                 _ => code.push(s),
             }
+        }
+        for (name, align) in std::mem::take(&mut names.dynamic) {
+            names.shared_bytes = names.shared_bytes.next_multiple_of(align.max(1));
+            names.shared.insert(name, names.shared_bytes);
         }
         let code = code.iter().map(|s| names.instruction(s).map_err(|e| format!("line {}: {e}", s.line)));
         let code = code.collect::<Result<Vec<_>>>()?;
@@ -183,6 +193,11 @@ impl Module {
             registers: names.registers,
         })
     }
+}
+
+/// Without the braces of scopes: inline assembly has them, and declares its names again in each.
+fn without_scopes(text: &str) -> &str {
+    text.trim_start_matches(|c: char| c.is_whitespace() || "{}".contains(c))
 }
 
 fn is_label(text: &str) -> bool {
@@ -242,6 +257,10 @@ impl Names {
             [.., ".shared", ".align", align, ".b8", name] => {
                 let align: usize = align.parse().map_err(|_| wrong())?;
                 let (name, n) = name.split_once('[').ok_or_else(wrong)?;
+                if words.contains(&".extern") && n == "]" {
+                    self.dynamic.push((name.to_owned(), align));
+                    return Ok(());
+                }
                 let bytes: usize = n.trim_end_matches(']').parse().map_err(|_| wrong())?;
                 let at = self.shared_bytes.next_multiple_of(align.max(1));
                 self.shared.insert(name.to_owned(), at);
@@ -289,7 +308,8 @@ impl Names {
         if let Some(special) = special {
             return Ok(Operand::Special(special));
         }
-        if text.starts_with('%') {
+        // Inline assembly may name registers otherwise.
+        if text.starts_with('%') || self.families.contains_key(text) {
             return Ok(Operand::Reg(self.reg(text)?));
         }
         if let Some(&at) = self.shared.get(text) {
@@ -349,6 +369,10 @@ impl Names {
             return Ok(Op::Value { f, d: self.reg(o[0])?, a });
         }
         let parts: Vec<&str> = name.split('.').collect();
+        let readers = (|t: &str| self.operand(t), |t: &str| self.address(t), |t: &str| self.regs(t));
+        if let Some(op) = GroupOp::parse(&parts, o, &readers.0, &readers.1, &readers.2) {
+            return op.map(Op::Group);
+        }
         match parts[..] {
             ["ld", "param", _] => {
                 known(2)?;

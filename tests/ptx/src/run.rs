@@ -1,5 +1,7 @@
 //! Runs kernels: workgroups one after the other, threads until each waits.
 
+mod groups;
+
 use crate::memory::Memory;
 use crate::parse::{Address, Instr, Module, Op, Operand, Special};
 use crate::shared::Shared;
@@ -14,6 +16,8 @@ pub struct Launch {
     pub threads: u32,
     /// Values of the parameters.
     pub parameters: Vec<u64>,
+    /// Bytes of workgroup memory beside those that the kernel declares.
+    pub shared: usize,
 }
 
 /// More instructions than a test's kernel has in one thread: a loop without end is an error.
@@ -35,7 +39,7 @@ pub fn run(module: &Module, launch: &Launch, memory: &mut Memory) -> Result {
             module,
             launch,
             at,
-            shared: Shared::new(module.shared_bytes, launch.threads),
+            shared: Shared::new(module.shared_bytes + launch.shared, launch.threads),
             threads: (0..launch.threads).map(|_| Thread::new(module)).collect(),
         };
         running.run(memory).map_err(|e| format!("workgroup {at:?}: {e}"))?;
@@ -49,6 +53,8 @@ enum State {
     /// At an instruction of the whole warp.
     AwaitsWarp,
     AtBarrier,
+    /// At a wait for the barrier in memory at this address.
+    AwaitsPhase(usize),
     Done,
 }
 
@@ -58,11 +64,17 @@ struct Thread {
     pc: usize,
     steps: u64,
     state: State,
+    /// Registers that were set since the last `wgmma.fence`, but for those of multiplications.
+    touched: Vec<bool>,
+    /// The last multiplications that change each register.
+    busy: Vec<u32>,
 }
 
 impl Thread {
     fn new(module: &Module) -> Self {
-        Thread { registers: vec![0; module.registers], pc: 0, steps: 0, state: State::Runs }
+        let n = module.registers;
+        let (registers, touched, busy) = (vec![0; n], vec![false; n], vec![0; n]);
+        Thread { registers, pc: 0, steps: 0, state: State::Runs, touched, busy }
     }
 }
 
@@ -78,10 +90,10 @@ struct Group<'a> {
 impl Group<'_> {
     fn run(&mut self, memory: &mut Memory) -> Result {
         loop {
-            for t in 0..self.threads.len() {
-                self.thread(t, memory)?;
-            }
             let mut moved = false;
+            for t in 0..self.threads.len() {
+                moved |= self.thread(t, memory)?;
+            }
             for first in (0..self.threads.len()).step_by(warp::WARP) {
                 moved |= self.warp(first)?;
             }
@@ -89,18 +101,25 @@ impl Group<'_> {
                 continue;
             }
             if self.threads.iter().all(|t| t.state == State::Done) {
-                return Ok(());
+                return self.ended();
             }
             if !self.threads.iter().all(|t| t.state == State::AtBarrier) {
-                return Err("a barrier that not all threads reach".to_owned());
+                if self.deliver() {
+                    continue;
+                }
+                return Err(self.stuck());
             }
             self.shared.barrier();
             self.threads.iter_mut().for_each(|t| t.state = State::Runs);
         }
     }
 
-    /// Runs a thread until it waits.
-    fn thread(&mut self, t: usize, memory: &mut Memory) -> Result {
+    /// Runs a thread until it waits; whether it did anything.
+    fn thread(&mut self, t: usize, memory: &mut Memory) -> Result<bool> {
+        if matches!(self.threads[t].state, State::AwaitsPhase(_)) {
+            self.threads[t].state = State::Runs;
+        }
+        let mut moved = false;
         while self.threads[t].state == State::Runs {
             let module = self.module;
             let Some(instr) = module.code.get(self.threads[t].pc) else {
@@ -111,8 +130,9 @@ impl Group<'_> {
                 return Err(format!("thread {t} does not end"));
             }
             self.step(t, instr, memory).map_err(|e| format!("line {}, thread {t}: {e}", instr.line))?;
+            moved |= !matches!(self.threads[t].state, State::AwaitsPhase(_));
         }
-        Ok(())
+        Ok(moved)
     }
 
     fn value(&self, t: usize, operand: Operand) -> u64 {
@@ -140,6 +160,7 @@ impl Group<'_> {
 
     fn set(&mut self, t: usize, d: usize, bits: u64) {
         self.threads[t].registers[d] = bits;
+        self.threads[t].touched[d] = true;
     }
 
     fn step(&mut self, t: usize, instr: &Instr, memory: &mut Memory) -> Result {
@@ -148,6 +169,7 @@ impl Group<'_> {
             self.threads[t].pc += 1;
             return Ok(());
         }
+        self.leaves_sums(t, instr)?;
         match &instr.op {
             Op::Branch(to) => {
                 self.threads[t].pc = *to;
@@ -160,6 +182,15 @@ impl Group<'_> {
             Op::LoadMatrices { .. } | Op::Mma { .. } => {
                 self.threads[t].state = State::AwaitsWarp;
                 return Ok(());
+            }
+            Op::Group(op) if op.of_warp() => {
+                self.threads[t].state = State::AwaitsWarp;
+                return Ok(());
+            }
+            Op::Group(op) => {
+                if !self.group_op(t, op, memory)? {
+                    return Ok(());
+                }
             }
             Op::Barrier => self.threads[t].state = State::AtBarrier,
             Op::Value { f, d, a } => {
@@ -233,7 +264,8 @@ impl Group<'_> {
     fn warp(&mut self, first: usize) -> Result<bool> {
         let lanes = first..(first + warp::WARP).min(self.threads.len());
         let waits = |t: usize| self.threads[t].state == State::AwaitsWarp;
-        if !lanes.clone().any(waits) {
+        let later = |t: usize| matches!(self.threads[t].state, State::AwaitsPhase(_));
+        if !lanes.clone().any(waits) || lanes.clone().any(later) {
             return Ok(false);
         }
         let pc = lanes.clone().find(|&t| waits(t)).map_or(0, |t| self.threads[t].pc);
@@ -242,7 +274,9 @@ impl Group<'_> {
         if !together || lanes.len() < warp::WARP {
             return Err(format!("line {}: not all lanes of the warp of thread {first} are here", instr.line));
         }
+        let mut went_on = lanes.len();
         let done = match &instr.op {
+            Op::Group(op) => self.group_of_warp(first, op).map(|n| went_on = n),
             Op::LoadMatrices { trans, d, at } => self.load_matrices(first, *trans, d, *at),
             Op::Mma { half, k, d, a, b, c } => {
                 let registers = |operands: &[Operand]| -> Vec<Vec<u32>> {
@@ -262,10 +296,10 @@ impl Group<'_> {
             _ => Ok(()),
         };
         done.map_err(|e| format!("line {}, warp of thread {first}: {e}", instr.line))?;
-        for t in lanes {
-            (self.threads[t].state, self.threads[t].pc) = (State::Runs, pc + 1);
+        for thread in &mut self.threads[first..first + went_on] {
+            (thread.state, thread.pc) = (State::Runs, pc + 1);
         }
-        Ok(true)
+        Ok(went_on > 0)
     }
 
     /// Lane `8·i + r` has the address of row `r` of matrix `i`.

@@ -42,6 +42,16 @@ pub fn mma(half: Half, k: usize, lane: usize, a: &[Vec<u32>], b: &[Vec<u32>], c:
     })
 }
 
+/// `wgmma.mma_async`: sum number `i` of a lane, of the 16 rows of its warp and the columns of the right matrix, each over the depth.
+///
+/// "Register Fragments for wgmma.mma_async.m64nNk16", matrix D: row `16·warp + lane / 4`, + 8 for i mod 4 ≥ 2; column
+/// `8·(i / 4) + 2·(lane mod 4) + i mod 2`.
+pub fn group_sum(half: Half, lane: usize, i: usize, rows: &[[u16; 16]], cols: &[[u16; 16]], c: f32) -> f32 {
+    let (row, col) = (lane / 4 + 8 * (i / 2 % 2), i / 4 * 8 + lane % 4 * 2 + i % 2);
+    let products = rows[row].iter().zip(&cols[col]).map(|(&a, &b)| number(half, a) * number(half, b));
+    (f64::from(c) + products.sum::<f64>()) as f32
+}
+
 /// `ldmatrix`: the register that a lane gets of a matrix whose rows are given: elements `2·(lane mod 4)` and the next of row `lane / 4`, or
 /// of its transpose.
 pub fn matrix_register(rows: &[[u16; 8]], lane: usize, trans: bool) -> u32 {

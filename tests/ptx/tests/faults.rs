@@ -24,7 +24,7 @@ fn made(body: &str, threads: u32, buffer: Vec<u8>) -> Result<Vec<u8>, String> {
     let module = Module::parse(&kernel(body))?;
     let mut memory = Memory::default();
     let p = memory.allocate(buffer);
-    run(&module, &Launch { grid: [1, 1, 1], threads, parameters: vec![p] }, &mut memory)?;
+    run(&module, &Launch { grid: [1, 1, 1], threads, parameters: vec![p], shared: 0 }, &mut memory)?;
     Ok(memory.buffer(0).to_vec())
 }
 

@@ -1,0 +1,152 @@
+//! Instructions of sm_90a: barriers in memory, bulk copies, multiplications of warp groups.
+
+use crate::Result;
+use crate::parse::{Address, Half, Operand, Reg};
+
+/// What such an instruction does.
+#[derive(Debug, Clone)]
+pub enum GroupOp {
+    /// `mbarrier.init`.
+    Init { at: Address, arrivals: Operand },
+    /// `mbarrier.arrive`, with the bytes of `expect_tx`.
+    Arrive { at: Address, bytes: Operand },
+    /// `mbarrier.try_wait.parity`, which here waits until the phase has ended.
+    Wait { d: Reg, at: Address, parity: Operand },
+    /// `fence.mbarrier_init`.
+    FenceBarriers,
+    /// `fence.proxy.async`.
+    FenceMemory,
+    /// `cp.async.bulk` from global to workgroup memory.
+    Copy { to: Address, from: Address, bytes: Operand, barrier: Address },
+    /// `wgmma.fence`.
+    FenceSums,
+    /// `wgmma.mma_async`.
+    Multiply(Box<Multiply>),
+    /// `wgmma.commit_group`.
+    Commit,
+    /// `wgmma.wait_group`.
+    WaitGroups(usize),
+}
+
+/// A multiplication of 64 rows over a depth of 16.
+#[derive(Debug, Clone)]
+pub struct Multiply {
+    pub half: Half,
+    pub d: Vec<Reg>,
+    pub a: Operand,
+    pub b: Operand,
+    /// Whether it adds to the sums; if not, it sets them.
+    pub add: Operand,
+}
+
+impl GroupOp {
+    /// Whether the lanes of a warp do it together.
+    pub fn of_warp(&self) -> bool {
+        use GroupOp::{Commit, FenceSums, Multiply, WaitGroups};
+        matches!(self, FenceSums | Multiply(_) | Commit | WaitGroups(_))
+    }
+
+    /// Registers that it reads or writes, but for sums.
+    pub fn registers(&self, all: &mut Vec<Reg>) {
+        let mut operands = |operands: &[Operand]| {
+            all.extend(operands.iter().filter_map(|o| if let Operand::Reg(r) = o { Some(*r) } else { None }));
+        };
+        match self {
+            GroupOp::Init { at, arrivals: other }
+            | GroupOp::Arrive { at, bytes: other }
+            | GroupOp::Wait { at, parity: other, .. } => operands(&[at.base, *other]),
+            GroupOp::Copy { to, from, bytes, barrier } => {
+                operands(&[to.base, from.base, *bytes, barrier.base]);
+            }
+            GroupOp::Multiply(m) => operands(&[m.a, m.b, m.add]),
+            _ => {}
+        }
+        if let GroupOp::Wait { d, .. } = self {
+            all.push(*d);
+        }
+    }
+
+    /// The instruction of a name in parts; `None` where it is none of these. The functions read an operand, an address, registers.
+    pub fn parse(
+        parts: &[&str],
+        o: &[&str],
+        operand: &dyn Fn(&str) -> Result<Operand>,
+        address: &dyn Fn(&str) -> Result<Address>,
+        regs: &dyn Fn(&str) -> Result<Vec<Reg>>,
+    ) -> Option<Result<GroupOp>> {
+        let op = match (parts, o) {
+            (["mbarrier", "init", "shared::cta", "b64"], [at, n]) => {
+                address(at).and_then(|at| Ok(GroupOp::Init { at, arrivals: operand(n)? }))
+            }
+            (["mbarrier", "arrive", "shared::cta", "b64"], ["_", at]) => {
+                address(at).map(|at| GroupOp::Arrive { at, bytes: Operand::Bits(0) })
+            }
+            (["mbarrier", "arrive", "expect_tx", "shared::cta", "b64"], ["_", at, n]) => {
+                address(at).and_then(|at| Ok(GroupOp::Arrive { at, bytes: operand(n)? }))
+            }
+            (["mbarrier", "try_wait", "parity", "shared::cta", "b64"], [d, at, parity]) => regs(d)
+                .and_then(|d| Ok(GroupOp::Wait { d: d[0], at: address(at)?, parity: operand(parity)? })),
+            (["fence", "mbarrier_init", "release", "cluster"], []) => Ok(GroupOp::FenceBarriers),
+            (["fence", "proxy", "async"] | ["fence", "proxy", "async", "shared::cta"], []) => {
+                Ok(GroupOp::FenceMemory)
+            }
+            (
+                ["cp", "async", "bulk", "shared::cluster", "global", "mbarrier::complete_tx::bytes"],
+                [to, from, n, barrier],
+            ) => address(to).and_then(|to| {
+                let (from, barrier) = (address(from)?, address(barrier)?);
+                Ok(GroupOp::Copy { to, from, bytes: operand(n)?, barrier })
+            }),
+            (["wgmma", "fence", "sync", "aligned"], []) => Ok(GroupOp::FenceSums),
+            (["wgmma", "commit_group", "sync", "aligned"], []) => Ok(GroupOp::Commit),
+            (["wgmma", "wait_group", "sync", "aligned"], [n]) => {
+                n.parse().map(GroupOp::WaitGroups).map_err(|_| format!("wgmma.wait_group of {n:?}"))
+            }
+            // Both operands as they are, with neighbours along the depth.
+            (
+                ["wgmma", "mma_async", "sync", "aligned", shape, "f32", ty, same],
+                [d, a, b, add, "1", "1", "0", "0"],
+            ) if ty == same => regs(d).and_then(|d| {
+                let half = match *ty {
+                    "f16" => Half::F16,
+                    "bf16" => Half::BF16,
+                    _ => return Err(format!("wgmma of {ty} is not known here")),
+                };
+                if *shape != format!("m64n{}k16", d.len() * 2) || !d.len().is_multiple_of(4) {
+                    return Err(format!("wgmma of {shape} with {} registers", d.len()));
+                }
+                let (a, b, add) = (operand(a)?, operand(b)?, operand(add)?);
+                Ok(GroupOp::Multiply(Box::new(Multiply { half, d, a, b, add })))
+            }),
+            _ => return None,
+        };
+        Some(op)
+    }
+}
+
+/// A matrix in workgroup memory, as its descriptor has it ("Matrix Descriptor Format", without a swizzle): core matrices of 8 rows of 16 bytes, one
+/// row behind the other.
+#[derive(Debug, Clone, Copy)]
+pub struct Matrix {
+    first: u64,
+    /// Bytes to the core matrix with the next elements of the depth, and to the one with the next rows.
+    along: u64,
+    down: u64,
+}
+
+impl Matrix {
+    pub fn of(descriptor: u64) -> Result<Matrix> {
+        let bytes = |first: u32| (descriptor >> first & 0x3fff) << 4;
+        if descriptor >> 62 != 0 || descriptor >> 49 & 7 != 0 {
+            return Err(format!(
+                "the matrix descriptor {descriptor:#x} has a swizzle, which is not known here"
+            ));
+        }
+        Ok(Matrix { first: bytes(0), along: bytes(16), down: bytes(32) })
+    }
+
+    /// Where the 8 elements of a row from `depth` on are.
+    pub fn chunk(&self, row: u64, depth: u64) -> u64 {
+        self.first + row / 8 * self.down + depth / 8 * self.along + row % 8 * 16
+    }
+}
