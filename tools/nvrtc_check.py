@@ -8,7 +8,8 @@ With --ptx, files of tile programs are compiled to PTX alone, beside each (FILE.
 
 Files of tile programs are named tile.ARCHITECTURE.*.cu by the least architecture that has their instructions. Of those, what is in the machine code is
 counted and compared with TABLE; where RLX_WRITE_DOCS is set, the table is written again. Each must multiply by matrix instructions, keep
-all values in registers, and load 16 bytes at once where its name does not say that it cannot.
+all values in registers, and load 16 bytes at once where its name does not say that it cannot; those of sm_90a multiply by warp groups and have bulk
+copies of 29 KiB or more under way.
 
 NVRTC comes from the PyPI package nvidia-cuda-nvrtc, installed or unpacked in the folder RLX_NVRTC; the disassembler from nvidia-cuda-nvdisasm, in
 RLX_NVDISASM. Exits with 1 when a file does not compile or its code is not as expected, with 2 when the library is not there.
@@ -27,12 +28,14 @@ from machine_code import finish
 
 ARCHITECTURES = ["sm_75", "sm_80", "sm_90"]
 # Of tile programs, by the least architecture: those that it serves.
-TILE_ARCHITECTURES = {"sm_75": ["sm_75"], "sm_80": ["sm_80", "sm_89", "sm_90a"]}
+TILE_ARCHITECTURES = {"sm_75": ["sm_75"], "sm_80": ["sm_80", "sm_89", "sm_90a"], "sm_90a": ["sm_90a"]}
 # What is counted in machine code: the column, and the instructions' names.
 COUNTED = {
     "matrix": r"HMMA\.",
+    "group_matrix": r"HGMMA\.",
     "ldmatrix": r"LDSM\.",
     "async16": r"LDGSTS\S*\.128",
+    "bulk": r"UBLKCP\.",
     "load16": r"LDG\.\S*128",
     "load": r"LDG\.",
     "store": r"STG\.",
@@ -41,6 +44,12 @@ COUNTED = {
 }
 # What the assembler says.
 SAID = {"registers": r"Used (\d+) registers", "spilled": r"(\d+) bytes spill stores"}
+
+
+# What a program's text says of itself: the bytes that its bulk copies may have under way in a workgroup.
+TEXT_SAYS = {"in_flight": rb"// (\d+) bytes of bulk copies under way"}
+# So many hide the latency of an H100's memory, for each multiprocessor.
+IN_FLIGHT = 29 << 10
 
 
 def find(variable, *path):
@@ -61,8 +70,8 @@ def find_disassembler():
     return path
 
 
-def count(disassembler, code, said):
-    """What is counted in machine code, and what the assembler said: the registers of a lane, the bytes that they did not hold."""
+def count(disassembler, source, code, said):
+    """What is counted in machine code, what the assembler said (the registers of a lane, the bytes that they did not hold), and what the text says."""
     with tempfile.NamedTemporaryFile(suffix=".cubin") as f:
         f.write(code)
         f.flush()
@@ -73,16 +82,24 @@ def count(disassembler, code, said):
     counts = {name: sum(bool(re.match(what, line)) for line in lines) for name, what in COUNTED.items()}
     for name, what in SAID.items():
         counts[name] = int(re.search(what, said).group(1))
+    for name, what in TEXT_SAYS.items():
+        found = re.search(what, source)
+        counts[name] = int(found.group(1)) if found else 0
     return counts
 
 
 def judge(name, counts):
     """What is wrong with the machine code of a tile program."""
-    if not counts["matrix"] or not counts["ldmatrix"]:
+    groups = name.startswith("sm_90a.")
+    if not groups and not (counts["matrix"] and counts["ldmatrix"]):
         yield "no matrix instructions"
+    if groups and not (counts["group_matrix"] and counts["bulk"]):
+        yield "no matrix instructions of warp groups, or no bulk copies"
+    if groups and counts["in_flight"] < IN_FLIGHT:
+        yield f"{counts['in_flight']} bytes in flight, fewer than {IN_FLIGHT}"
     if counts["spilled"] or counts["local"]:
         yield f"registers spilled: {counts['spilled']} bytes, {counts['local']} accesses to local memory"
-    if not name.endswith(".odd") and not counts["async16"] + counts["load16"]:
+    if not groups and not name.endswith(".odd") and not counts["async16"] + counts["load16"]:
         yield "no loads of 16 bytes"
 
 
@@ -161,12 +178,12 @@ def main(arguments):
                 print(f"{path} {architecture}: {'failed' if failed else 'warnings'}\n{log}")
             failures += bool(failed)
             if least and disassembler and not failed:
-                name, counts = base.removeprefix("tile."), count(disassembler, code, said)
+                name, counts = base.removeprefix("tile."), count(disassembler, source, code, said)
                 rows.append((name, architecture, counts))
                 for wrong in judge(name, counts):
                     print(f"{path} {architecture}: {wrong}")
                     failures += 1
-    return finish(table, [*COUNTED, *SAID], rows, len(paths), compiled, failures)
+    return finish(table, [*COUNTED, *SAID, *TEXT_SAYS], rows, len(paths), compiled, failures)
 
 
 if __name__ == "__main__":

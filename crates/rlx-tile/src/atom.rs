@@ -26,6 +26,8 @@ pub enum Arch {
     Sm75,
     /// Ampere and everything later: also bf16, twice the depth, asynchronous copies.
     Sm80,
+    /// Hopper: what Ampere has, and the group level ([`crate::group`]).
+    Sm90a,
     /// CDNA 2 and 3 (gfx90a, gfx942): MFMA, warps of 64 lanes.
     Gfx90a,
     /// RDNA 3 (gfx11): WMMA whose operands are in both halves of a warp.
@@ -37,7 +39,7 @@ pub enum Arch {
 }
 
 impl Arch {
-    /// Every architecture.
+    /// Every architecture whose programs are made of warps alone; [`Arch::Sm90a`] runs those of [`Arch::Sm80`], and has others of its own.
     pub const ALL: [Arch; 6] =
         [Arch::Sm75, Arch::Sm80, Arch::Gfx90a, Arch::Gfx1100, Arch::Gfx1200, Arch::Apple7];
 
@@ -46,6 +48,7 @@ impl Arch {
         match self {
             Arch::Sm75 => "sm_75",
             Arch::Sm80 => "sm_80",
+            Arch::Sm90a => "sm_90a",
             Arch::Gfx90a => "gfx90a",
             Arch::Gfx1100 => "gfx1100",
             Arch::Gfx1200 => "gfx1200",
@@ -56,7 +59,7 @@ impl Arch {
     /// Who makes it.
     pub const fn vendor(self) -> Vendor {
         match self {
-            Arch::Sm75 | Arch::Sm80 => Vendor::Nvidia,
+            Arch::Sm75 | Arch::Sm80 | Arch::Sm90a => Vendor::Nvidia,
             Arch::Gfx90a | Arch::Gfx1100 | Arch::Gfx1200 => Vendor::Amd,
             Arch::Apple7 => Vendor::Apple,
         }
@@ -69,15 +72,16 @@ impl Arch {
 
     /// Whether copies from global to workgroup memory may be asynchronous (`cp.async`).
     pub const fn copies_async(self) -> bool {
-        matches!(self, Arch::Sm80)
+        matches!(self, Arch::Sm80 | Arch::Sm90a)
     }
 
-    /// Bytes of workgroup memory that a kernel may declare.
+    /// Bytes of workgroup memory that a kernel may declare; on sm_90a, have as dynamic memory.
     pub const fn shared_bytes(self) -> u32 {
-        match self.vendor() {
-            Vendor::Nvidia => 48 << 10,
-            Vendor::Amd => 64 << 10,
-            Vendor::Apple => 32 << 10,
+        match (self, self.vendor()) {
+            (Arch::Sm90a, _) => 227 << 10,
+            (_, Vendor::Nvidia) => 48 << 10,
+            (_, Vendor::Amd) => 64 << 10,
+            (_, Vendor::Apple) => 32 << 10,
         }
     }
 
@@ -304,7 +308,7 @@ impl Atom {
     pub fn instruction(&self) -> String {
         let (ty, shape) = (self.short(), format!("{}x{}x{}", self.m, self.n, self.k));
         match self.arch {
-            Arch::Sm75 | Arch::Sm80 => {
+            Arch::Sm75 | Arch::Sm80 | Arch::Sm90a => {
                 format!("mma.sync.aligned.m{}n{}k{}.row.col.f32.{ty}.{ty}.f32", self.m, self.n, self.k)
             }
             // The instruction of gfx90a for bf16 has another depth than the first one of that type.

@@ -46,6 +46,7 @@ fn block(p: &Program, stmts: &[Stmt]) -> Vec<Stmt> {
             Stmt::For { counter, extent, step, body } => {
                 out.push(Stmt::For { counter: *counter, extent: *extent, step: *step, body: block(p, body) })
             }
+            // Roles are written out already.
             other => out.push(other.clone()),
         }
     }

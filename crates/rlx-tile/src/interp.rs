@@ -14,6 +14,7 @@
 
 mod fragments;
 mod global;
+mod groups;
 mod shared;
 
 use std::collections::{BTreeMap, HashSet};
@@ -206,6 +207,8 @@ impl<'a> Group<'a> {
                 }
                 self.counters.remove(counter);
             }
+            Stmt::Roles { producer, consumers } => self.roles(producer, consumers)?,
+            Stmt::Group(_) => return Err("a statement of a role outside of one".to_string()),
             Stmt::Pipelined { .. } => return Err("a pipelined loop that was not expanded".to_string()),
         }
         Ok(())

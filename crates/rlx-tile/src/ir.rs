@@ -9,6 +9,7 @@ use rlx_ir::DType;
 use rlx_kernel::ir::{Buffer, BufferDecl};
 
 use crate::atom::{Arch, Atom, Loading};
+use crate::group::{self, Group};
 use crate::layout::{CHUNK, CHUNK_BYTES, Swizzle};
 use crate::scalar::Scalar;
 
@@ -281,6 +282,15 @@ pub enum Stmt {
         /// What is repeated.
         body: Vec<Stmt>,
     },
+    /// A producer warp and all other warps run lists of their own at the same time; see [`crate::group`].
+    Roles {
+        /// What lane 0 of the producer does.
+        producer: Vec<Stmt>,
+        /// What all warps of [`Program::warps`] do.
+        consumers: Vec<Stmt>,
+    },
+    /// A statement of one of the [`Stmt::Roles`].
+    Group(Group),
     /// Repeats a list as [`Stmt::For`] does, with the tiles that it reads copied ahead of it. See [`mod@crate::expand`].
     Pipelined {
         /// The number of the iteration.
@@ -337,6 +347,8 @@ pub struct Program {
     pub tiles: Vec<TileDecl>,
     /// Registers of a warp.
     pub fragments: Vec<FragmentDecl>,
+    /// What the group level has.
+    pub group: group::Decls,
     /// What each workgroup runs.
     pub body: Vec<Stmt>,
 }
@@ -344,12 +356,14 @@ pub struct Program {
 impl Program {
     /// Invocations of a workgroup.
     pub fn workgroup(&self) -> u32 {
-        self.warps.0 * self.warps.1 * self.arch.lanes()
+        (self.warps.0 * self.warps.1 + self.producers()) * self.arch.lanes()
     }
 
     /// Bytes of workgroup memory.
     pub fn shared_bytes(&self) -> u64 {
-        self.tiles.iter().fold(self.exchange_bytes(), |sum, t| sum.saturating_add(t.bytes()))
+        let barriers = self.group.barriers.iter().map(|b| 8 * u64::from(b.stages)).sum::<u64>();
+        let rest = [self.exchange_bytes(), self.bytes_in_flight(), barriers];
+        self.tiles.iter().map(TileDecl::bytes).chain(rest).fold(0, u64::saturating_add)
     }
 
     /// Bytes of workgroup memory through which sums are stored: on Apple's devices a matrix of each warp, because its lanes cannot know which

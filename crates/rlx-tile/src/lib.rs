@@ -15,6 +15,7 @@
 //! - [`atom`]: matrix instructions and how their operands lie in lanes, as a table.
 //! - [`layout`]: where the elements of a tile are in workgroup memory.
 //! - [`schedule`]: families of programs; so far, matmul.
+//! - [`group`]: what sm_90a has above warps: bulk copies, barriers in memory, `wgmma`.
 //! - [`expand`](mod@expand): software pipelining: a loop whose copies run ahead becomes statements in order.
 //! - [`interp`]: runs programs on the CPU lane by lane, finds races and missing waits, counts bank conflicts and sectors.
 //! - [`render`]: CUDA C, HIP C and the Metal Shading Language.
@@ -35,6 +36,7 @@
 
 pub mod atom;
 pub mod expand;
+pub mod group;
 pub mod interp;
 pub mod ir;
 pub mod layout;

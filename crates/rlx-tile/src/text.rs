@@ -21,6 +21,7 @@ use std::fmt::{self, Display, Write};
 
 use rlx_kernel::ir::Access;
 
+use crate::group::Decls;
 use crate::ir::{Coord, Copy, Index, Program, Role, Size, Stage, Stmt};
 use crate::scalar::Scalar;
 
@@ -127,6 +128,7 @@ fn write_rest(f: &mut dyn Write, p: &Program) -> fmt::Result {
             false => writeln!(f, " swizzle {} >> {}", t.swizzle.bits, t.swizzle.shift)?,
         }
     }
+    write_group(f, &p.group)?;
     for (i, d) in p.fragments.iter().enumerate() {
         let role = match d.role {
             Role::Left => "left",
@@ -138,6 +140,20 @@ fn write_rest(f: &mut dyn Write, p: &Program) -> fmt::Result {
     f.write_str("{\n")?;
     write_block(f, &p.body, 1)?;
     f.write_str("}\n")
+}
+
+fn write_group(f: &mut dyn Write, g: &Decls) -> fmt::Result {
+    for (i, p) in g.panels.iter().enumerate() {
+        write!(f, "  p{i} b{} base {} panels [{}, {}]", p.buffer.0, p.base, p.rows, p.depth)?;
+        writeln!(f, " batch {}", List(&p.batch))?;
+    }
+    for (i, t) in g.tiles.iter().enumerate() {
+        writeln!(f, "  s{i} panel[{}, {}] stages {}", t.rows, t.depth, t.stages)?;
+    }
+    for (i, b) in g.barriers.iter().enumerate() {
+        writeln!(f, "  m{i} barrier stages {} arrivals {}", b.stages, b.arrivals)?;
+    }
+    Ok(())
 }
 
 fn write_block(f: &mut dyn Write, stmts: &[Stmt], depth: usize) -> fmt::Result {
@@ -172,6 +188,14 @@ fn write_stmt(f: &mut dyn Write, s: &Stmt, depth: usize) -> fmt::Result {
             write_block(f, body, depth + 1)?;
             writeln!(f, "{:1$}}}", "", depth * 2)
         }
+        Stmt::Roles { producer, consumers } => {
+            f.write_str("producer {\n")?;
+            write_block(f, producer, depth + 1)?;
+            writeln!(f, "{:1$}}} consumers {{", "", depth * 2)?;
+            write_block(f, consumers, depth + 1)?;
+            writeln!(f, "{:1$}}}", "", depth * 2)
+        }
+        Stmt::Group(g) => writeln!(f, "{g}"),
         Stmt::Pipelined { counter, extent, step, stages, copies, body } => {
             writeln!(f, "pipelined c{} in {extent} step {step} stages {stages} {{", counter.0)?;
             for copy in copies {

@@ -6,6 +6,7 @@
 
 mod copies;
 mod declared;
+mod groups;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -179,6 +180,10 @@ impl Verifier<'_> {
             Stmt::Mma { sum, left, right } => self.mma(*sum, *left, *right),
             Stmt::Store { to, from, row, col, map } => self.store(*to, *from, (row, col), map.as_ref()),
             Stmt::For { counter, extent, step, body } => self.repeat(*counter, *extent, *step, body),
+            Stmt::Roles { producer, consumers } => self.roles(producer, consumers),
+            Stmt::Group(g) => {
+                fault(&g.to_string(), Rule::Transfer("a statement of a role outside of one".to_string()))
+            }
             Stmt::Pipelined { counter, extent, step, stages, copies, body } => {
                 self.pipelined((*counter, *extent, *step), *stages, copies, body)
             }

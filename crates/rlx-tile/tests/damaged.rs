@@ -103,6 +103,8 @@ fn damage_stmt(g: &mut Gen, s: &mut Stmt) {
             2 => *step = number(g),
             _ => damage_block(g, body),
         },
+        // `groups.rs` damages these.
+        Stmt::Roles { .. } | Stmt::Group(_) => {}
         Stmt::Pipelined { counter, extent, step, stages, copies, body } => match g.int(0..=7) {
             0 => *counter = Counter(g.int(0..=3) as u32),
             1 => *extent = size(g),

@@ -9,9 +9,11 @@ mod common;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use common::groups::GroupCase;
 use common::{Case, Map};
 use rlx_ir::DType;
 use rlx_ir::testing::Gen;
+use rlx_kernel::interp::Pools;
 use rlx_ptx::{Launch, Memory, Module, run};
 use rlx_tile::render::source;
 use rlx_tile::schedule::{Matmul, tilings};
@@ -22,20 +24,30 @@ const CASES: u64 = 40;
 
 /// Runs PTX and compares all buffers with what the interpreter makes.
 fn check(case: &Case, program: &Program, ptx: &str) {
-    let module = Module::parse(ptx).unwrap_or_else(|e| panic!("{e}\n{}", case.describe()));
-    let (before, _) = case.memory();
+    let after = case.interpret(program).unwrap().0;
+    compare(program, ptx, &case.uniforms(), (case.memory().0, after), &case.describe());
+}
+
+/// The same of a case of the group level.
+fn check_groups(case: &GroupCase, program: &Program, ptx: &str) {
+    let after = case.interpret(program).unwrap().0;
+    compare(program, ptx, &case.uniforms(), (case.memory().0, after), &case.describe());
+}
+
+fn compare(program: &Program, ptx: &str, uniforms: &[i32], (before, after): (Pools, Pools), what: &str) {
+    let module = Module::parse(ptx).unwrap_or_else(|e| panic!("{e}\n{what}"));
     let mut memory = Memory::default();
-    let uniforms = case.uniforms();
     let words = uniforms.iter().flat_map(|u| u.to_le_bytes()).collect();
     let mut parameters = vec![memory.allocate(words)];
     parameters.extend(before.0.into_iter().map(|bytes| memory.allocate(bytes)));
-    let groups = interp::workgroups(program, &uniforms) as u32;
-    let launch = Launch { grid: [groups, 1, 1], threads: program.workgroup(), parameters, shared: 0 };
-    run(&module, &launch, &mut memory).unwrap_or_else(|e| panic!("{e}\n{}", case.describe()));
-    let (after, _) = case.interpret(program).unwrap();
+    let groups = interp::workgroups(program, uniforms) as u32;
+    // Programs of the group level leave the size of workgroup memory to the launch.
+    let shared = if program.producers() > 0 { program.shared_bytes() as usize } else { 0 };
+    let launch = Launch { grid: [groups, 1, 1], threads: program.workgroup(), parameters, shared };
+    run(&module, &launch, &mut memory).unwrap_or_else(|e| panic!("{e}\n{what}"));
     for (i, want) in after.0.iter().enumerate() {
         let differs = want.iter().zip(memory.buffer(i + 1)).position(|(a, b)| a != b);
-        assert_eq!(differs, None, "buffer {i} differs from this byte on: {}", case.describe());
+        assert_eq!(differs, None, "buffer {i} differs from this byte on: {what}");
     }
 }
 
@@ -87,6 +99,22 @@ fn nvrtc_for_sm_80_means_what_is_interpreted() {
     random_programs_run(Arch::Sm80);
 }
 
+#[test]
+fn nvrtc_for_sm_90a_means_what_is_interpreted() {
+    let cases: Vec<(GroupCase, Program)> = (0..CASES)
+        .map(|seed| {
+            let case = GroupCase::random(&mut Gen::new(3000 + seed));
+            let program = case.program();
+            (case, program)
+        })
+        .collect();
+    let texts: Vec<String> = cases.iter().map(|(_, p)| source(p, "kernel").unwrap()).collect();
+    let Some(made) = compiled(Arch::Sm90a, &texts) else { return };
+    for ((case, program), ptx) in cases.iter().zip(made) {
+        check_groups(case, program, &ptx);
+    }
+}
+
 /// A plain matmul by the smallest tiling: two tiles and an edge in each direction, three steps of the depth.
 fn small(arch: Arch, dtype: DType) -> Case {
     let tiling = *tilings(arch).last().unwrap();
@@ -121,6 +149,63 @@ fn committed_ptx_for_sm_75_means_what_is_interpreted() {
 #[test]
 fn committed_ptx_for_sm_80_means_what_is_interpreted() {
     committed_runs(Arch::Sm80, DType::BF16);
+}
+
+fn small_groups() -> (GroupCase, Program, PathBuf) {
+    let case = GroupCase::small(DType::BF16);
+    let program = case.program();
+    (case, program, PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/small_sm_90a_bf16.ptx"))
+}
+
+#[test]
+fn committed_ptx_for_sm_90a_means_what_is_interpreted() {
+    let (case, program, path) = small_groups();
+    if std::env::var_os("RLX_BLESS").is_some()
+        && let Some(made) = compiled(Arch::Sm90a, &[source(&program, "kernel").unwrap()])
+    {
+        std::fs::write(&path, &made[0]).unwrap();
+    }
+    let ptx = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    check_groups(&case, &program, &ptx);
+}
+
+/// The same of bulk copies, barriers in memory and multiplications of warp groups.
+#[test]
+fn what_is_missing_in_ptx_for_sm_90a_is_found() {
+    let (case, program, path) = small_groups();
+    let ptx = std::fs::read_to_string(path).unwrap();
+    // Puts other text in place of the lines that have a name, of the one of this number, or of all.
+    let fault = |name: &str, which: Option<usize>, instead: &str| {
+        let mut n = 0;
+        let lines = ptx.lines().map(|line| {
+            let here = line.contains(name);
+            n += usize::from(here);
+            if here && which.is_none_or(|which| n == which + 1) { instead } else { line }
+        });
+        let changed = lines.collect::<Vec<_>>().join("\n");
+        assert!(n > which.unwrap_or(0), "{name} is there");
+        let caught = std::panic::catch_unwind(|| check_groups(&case, &program, &changed));
+        let panic = caught.expect_err("the emulator finds it");
+        panic.downcast_ref::<String>().cloned().unwrap_or_default()
+    };
+    for (name, which, instead, found) in [
+        ("bar.sync", None, "", "a race: thread 0 makes the barrier"),
+        ("fence.mbarrier_init", None, "", "without a fence behind mbarrier.init"),
+        ("cp.async.bulk", None, "", "a deadlock"),
+        ("cp.async.bulk", Some(1), "", "a deadlock"),
+        ("mbarrier.arrive.expect_tx", None, "", "a deadlock"),
+        ("mbarrier.arrive.shared", None, "", "a deadlock"),
+        // The producer does not wait until a stage is no longer read; consumers not until it is filled.
+        ("mbarrier.try_wait", Some(0), "mov.pred p, 1;", "more arrivals"),
+        ("mbarrier.try_wait", Some(1), "mov.pred p, 1;", "under way"),
+        ("wgmma.fence", None, "", "no wgmma.fence"),
+        ("wgmma.commit_group", None, "", "may still read"),
+        ("wgmma.wait_group", None, "", "may still read"),
+        ("wgmma.mma_async", None, "", "differs"),
+    ] {
+        let e = fault(name, which, instead);
+        assert!(e.contains(found), "{name} {which:?}: {e}");
+    }
 }
 
 /// The emulator finds what is taken out of the vendor's own text.

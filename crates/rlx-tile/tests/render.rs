@@ -31,9 +31,15 @@ fn render_all(vendor: Vendor, variable: &str, extension: &str) {
     let out = std::env::var_os(variable).map(PathBuf::from);
     for (name, program) in programs::programs().into_iter().filter(|(_, p)| p.arch.vendor() == vendor) {
         let text = source(&program, "kernel").unwrap_or_else(|e| panic!("{name}: {e}"));
-        let instruction = program.atom().unwrap().instruction();
+        let groups = program.producers() > 0;
+        let instruction = match groups {
+            true => "wgmma.mma_async.sync.aligned.m64n".to_owned(),
+            false => program.atom().unwrap().instruction(),
+        };
+        assert_eq!(text.contains("cp.async.bulk.shared"), groups, "{name}");
         assert!(text.contains(&instruction), "{name} has no {instruction}");
-        let asynchronous = program.arch.copies_async() && !name.contains("odd") && !name.contains("f32");
+        let asynchronous =
+            program.arch.copies_async() && !groups && !name.contains("odd") && !name.contains("f32");
         assert_eq!(text.contains("cp.async.cg"), asynchronous, "{name}");
         if let Some(out) = &out {
             std::fs::write(out.join(format!("tile.{name}.{extension}")), text).unwrap();
@@ -58,6 +64,7 @@ fn golden_files_hold() {
     for (file, extension, wanted) in [
         ("sm_75_f16", "cu", "sm_75.f16.64x64x32.2x2.s2.nn"),
         ("sm_80_bf16_gelu", "cu", "sm_80.bf16.128x128x32.2x2.s3.nn.bias_gelu"),
+        ("sm_90a_bf16", "cu", "sm_90a.bf16.64x64x64.4x1.s4.packed"),
         ("gfx90a_bf16", "hip", "gfx90a.bf16.64x64x32.2x2.s2.nn"),
         ("apple7_f32", "metal", "apple7.f32.64x64x16.2x2.s2.nn.f16_batch"),
         ("apple7_f16", "metal", "apple7.f16.64x64x16.2x2.s2.nt"),

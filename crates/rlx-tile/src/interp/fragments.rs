@@ -148,6 +148,34 @@ impl Warp {
     }
 }
 
+impl Warp {
+    /// `sum += left · right` over the depth of one instruction, with the operands that `wgmma` takes from workgroup memory: elements (row, depth) of
+    /// the warp's 16 rows, and (depth, column).
+    pub fn mma_of(
+        &mut self,
+        p: &Program,
+        sum: Fragment,
+        left: &dyn Fn(u32, u32) -> u32,
+        right: &dyn Fn(u32, u32) -> u32,
+    ) -> Step {
+        let atom = p.atom().ok_or("no matrix instruction")?;
+        let per_lane = sums_of_lane(p, sum);
+        let sums = &mut self.sums[sum.0 as usize];
+        if sums.is_empty() {
+            return Err("a matrix instruction with an operand that was not set".to_string());
+        }
+        let matrix = |f: &dyn Fn(u32, u32) -> u32| -> Matrix {
+            std::array::from_fn(|i| std::array::from_fn(|j| number(atom.dtype, f(i as u32, j as u32))))
+        };
+        let a = matrix(left);
+        for j in 0..p.fragment(sum).cols / atom.n {
+            let b = matrix(&|k, c| if c < atom.n { right(k, j * atom.n + c) } else { 0 });
+            multiply(atom, &a, &b, sums, per_lane, (j * atom.sum.elements()) as usize);
+        }
+        Ok(())
+    }
+}
+
 /// Workgroup memory, and what is counted of its accesses.
 type Memory<'m> = (&'m mut Chunks, &'m mut Counters);
 

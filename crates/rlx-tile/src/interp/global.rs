@@ -17,7 +17,7 @@ type Read = ((i64, i64), [Option<f32>; CHUNK as usize]);
 pub struct Fetched(Vec<Read>);
 
 /// The bits of a number rounded to `dtype`.
-fn rounded(dtype: DType, x: f32) -> u32 {
+pub(super) fn rounded(dtype: DType, x: f32) -> u32 {
     match dtype {
         DType::F32 => x.to_bits(),
         DType::F16 => u32::from(f16::from_f32(x).to_bits()),

@@ -6,6 +6,7 @@
 
 mod body;
 mod fragments;
+mod groups;
 mod instructions;
 mod language;
 mod simdgroup;
@@ -50,6 +51,10 @@ fn sizes(p: &Program) -> BTreeSet<u32> {
         all.extend([v.base, v.rows, v.cols, v.row_stride, v.col_stride]);
         all.extend(&v.batch);
     }
+    for panels in &p.group.panels {
+        all.extend([panels.base, panels.depth]);
+        all.extend(&panels.batch);
+    }
     extents(&p.body, &mut all);
     let uniform = |s: &Size| if let Size::Uniform(i) = s { Some(*i) } else { None };
     all.iter().filter_map(uniform).collect()
@@ -57,9 +62,16 @@ fn sizes(p: &Program) -> BTreeSet<u32> {
 
 fn extents(stmts: &[Stmt], all: &mut Vec<Size>) {
     for s in stmts {
-        if let Stmt::For { extent, body, .. } = s {
-            all.push(*extent);
-            extents(body, all);
+        match s {
+            Stmt::For { extent, body, .. } => {
+                all.push(*extent);
+                extents(body, all);
+            }
+            Stmt::Roles { producer, consumers } => {
+                extents(producer, all);
+                extents(consumers, all);
+            }
+            _ => {}
         }
     }
 }
@@ -91,6 +103,7 @@ fn declarations(p: &Program, out: &mut String) -> Result<()> {
             let _ = writeln!(out, "  __shared__ __align__(128) u16 t{i}[{}];", t.bytes() / 2);
         }
     }
+    groups::declare_shared(p, out);
     for i in sizes(p) {
         let _ = writeln!(out, "  const int d{i} = u[{i}];");
     }
@@ -126,6 +139,7 @@ fn declarations(p: &Program, out: &mut String) -> Result<()> {
     for (i, v) in p.views.iter().enumerate() {
         declare_view(p, i, v, out)?;
     }
+    groups::declare_panels(p, out);
     let Some(atom) = p.atom() else { return Ok(()) };
     for (i, f) in p.fragments.iter().enumerate() {
         let n = f.rows * f.cols;
@@ -144,12 +158,12 @@ fn declarations(p: &Program, out: &mut String) -> Result<()> {
 fn lane(p: &Program) -> String {
     let (cols, lanes) = (p.warps.1, p.arch.lanes());
     let bits = lanes.ilog2();
-    format!(
-        "  const int thread = (int)threadIdx.x, lane = thread & {};
-  const int warp_row = (thread >> {bits}) / {cols}, warp_col = (thread >> {bits}) % {cols};
-",
-        lanes - 1
-    )
+    // The producer has no column.
+    let warps = match p.producers() {
+        0 => format!("warp_row = (thread >> {bits}) / {cols}, warp_col = (thread >> {bits}) % {cols}"),
+        _ => format!("warp_row = thread >> {bits}"),
+    };
+    format!("  const int thread = (int)threadIdx.x, lane = thread & {};\n  const int {warps};\n", lanes - 1)
 }
 
 fn declare_view(p: &Program, i: usize, v: &ViewDecl, out: &mut String) -> Result<()> {

@@ -202,11 +202,11 @@ impl Matmul {
         Scalar::new(name, &self.all_buffers(), &self.all_uniforms(), f)
     }
 
-    fn batch_sizes(&self, first: usize) -> Vec<Size> {
+    pub(super) fn batch_sizes(&self, first: usize) -> Vec<Size> {
         (first..first + self.batch).map(|i| Size::Uniform(i as u32)).collect()
     }
 
-    fn view(&self, number: u32, operand: &Operand, (rows, cols): (u32, u32)) -> ViewDecl {
+    pub(super) fn view(&self, number: u32, operand: &Operand, (rows, cols): (u32, u32)) -> ViewDecl {
         let first = 3 + self.batch + number as usize * (3 + self.batch);
         let uniform = |i: usize| Size::Uniform((first + i) as u32);
         ViewDecl {
@@ -222,9 +222,9 @@ impl Matmul {
     }
 }
 
-const M: u32 = 0;
-const N: u32 = 1;
-const K: u32 = 2;
+pub(super) const M: u32 = 0;
+pub(super) const N: u32 = 1;
+pub(super) const K: u32 = 2;
 
 /// The program of a matmul.
 ///
@@ -311,6 +311,7 @@ impl Schedule<'_> {
                 fragment(Role::Left, self.warp.0, depth),
                 fragment(Role::Right, depth, self.warp.1),
             ],
+            group: Default::default(),
             body: self.body(),
         }
     }

@@ -19,7 +19,8 @@ impl Verifier<'_> {
         let p = self.p;
         let Some(atom) = p.atom() else { return fault("head", Rule::NoInstruction) };
         let warps = p.warps.0.saturating_mul(p.warps.1);
-        must((1..=MOST_LANES / p.arch.lanes()).contains(&warps), "head", || Rule::Warps(warps))?;
+        let most = MOST_LANES / p.arch.lanes() - p.producers();
+        must((1..=most).contains(&warps), "head", || Rule::Warps(warps))?;
         let atomic = p.buffers.iter().any(|b| b.access == Access::Atomic);
         must(!atomic, "head", || Rule::Access("tile programs have no atomic buffers".to_string()))?;
         let g = &p.grid;
@@ -34,6 +35,7 @@ impl Verifier<'_> {
         })?;
         p.views.iter().enumerate().try_for_each(|(i, v)| self.declared_view(&format!("g{i}"), v))?;
         p.tiles.iter().enumerate().try_for_each(|(i, t)| self.declared_tile(&format!("t{i}"), t))?;
+        self.group_declarations()?;
         let limit = p.arch.shared_bytes();
         let bytes = p.shared_bytes();
         must(bytes <= u64::from(limit), "workgroup memory", || Rule::SharedMemory(bytes, limit))?;

@@ -1,6 +1,8 @@
 //! Random matmuls, and what they should give: sums in f64, computed here and nowhere else.
 #![allow(dead_code)]
 
+pub mod groups;
+
 use half::{bf16, f16};
 use rlx_ir::DType;
 use rlx_ir::testing::Gen;

@@ -3,7 +3,7 @@
 use rlx_ir::DType;
 use rlx_kernel::ir::{Access, Buffer, BufferDecl, Ty};
 use rlx_tile::atom::Atom;
-use rlx_tile::schedule::{Matmul, Operand, Tiling, matmul, tilings};
+use rlx_tile::schedule::{Matmul, Operand, Tiling, group_tilings, matmul, matmul_groups, tilings};
 use rlx_tile::{Arch, Program};
 
 /// The programs by name, such as `sm_80.bf16.128x128x32.2x2.s3.nn`.
@@ -39,6 +39,18 @@ pub fn programs() -> Vec<(String, Program)> {
         };
         add(&wide, tiling, if dtype == DType::F32 { "nn.f16_batch" } else { "nn.f32_batch" });
         add(&gelu(plain.clone()), &tilings(arch)[0], "nn.bias_gelu");
+    }
+    for dtype in [DType::F16, DType::BF16] {
+        let mut add = |what: &Matmul, tiling: &Tiling, suffix: &str| {
+            let name = format!("{}.{dtype}.{}.{suffix}", Arch::Sm90a.name(), tiling.name());
+            all.push((name, matmul_groups(what, tiling).unwrap()));
+        };
+        let (plain, tilings) = (Matmul::new(dtype), group_tilings());
+        tilings.iter().for_each(|t| add(&plain, t, "packed"));
+        let mut batch = Matmul { batch: 2, ..plain.clone() };
+        batch.result = Operand { dtype: DType::F32, ..batch.result };
+        add(&batch, &tilings[1], "packed.f32_batch");
+        add(&gelu(plain), &tilings[0], "packed.bias_gelu");
     }
     all
 }

@@ -128,7 +128,7 @@ impl<'a> Body<'a> {
         }
     }
 
-    fn block(&mut self, stmts: &[Stmt]) -> Result<()> {
+    pub(super) fn block(&mut self, stmts: &[Stmt]) -> Result<()> {
         stmts.iter().try_for_each(|s| self.stmt(s))
     }
 
@@ -166,6 +166,8 @@ impl<'a> Body<'a> {
                 self.block(body)?;
                 self.close();
             }
+            Stmt::Roles { producer, consumers } => self.roles(producer, consumers)?,
+            Stmt::Group(g) => self.group(g),
             Stmt::Pipelined { .. } => {
                 return Err(internal("a pipelined loop that was not expanded".to_string()));
             }

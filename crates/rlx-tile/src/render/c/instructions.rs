@@ -60,13 +60,22 @@ pub fn instructions(program: &Program) -> String {
     }
     let mut out = String::new();
     let nvidia = program.arch.vendor() == Vendor::Nvidia;
-    out.push_str(if nvidia { LOADS } else { ALIGN });
+    let groups = program.producers() > 0;
+    out.push_str(match (nvidia, groups) {
+        (_, true) => "",
+        (true, false) => LOADS,
+        (false, false) => ALIGN,
+    });
     for (function, ty, one) in [("pack_half", "f16", "to_half"), ("pack_brain", "bf16", "to_brain")] {
         let text = if nvidia && program.arch >= Arch::Sm80 { PACK } else { PACK_APART };
         out.push_str(&text.replace("FUNCTION", function).replace("TYPE", ty).replace("ONE", one));
     }
     if copies_async(&crate::expand::expand(program).body) {
         out.push_str(ASYNC);
+    }
+    if groups {
+        super::groups::instructions(program, &mut out);
+        return out;
     }
     match (program.atom(), nvidia) {
         (Some(atom), true) => multiply(atom, &mut out),

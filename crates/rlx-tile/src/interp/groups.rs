@@ -1,0 +1,460 @@
+//! The group level: a producer and the consumers in turns, and what runs on its own beside them.
+//!
+//! Each role runs until it waits. The producer runs as far ahead as barriers let it, and the bytes of a copy arrive only when nobody can go on without
+//! them. A chunk knows the phase of a barrier that says that its bytes are there, and the multiplications that read it: reading it without a wait for
+//! that phase is found, and so is a copy to where a multiplication may still read.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::shared::{self, Chunk, Step};
+use super::{Group as Workgroup, value};
+use crate::group::{Barrier, DEPTH, GROUP_ROWS, GROUP_WARPS, Group, PanelTile, Panels};
+use crate::ir::{Counter, Fragment, Index, Stmt};
+use crate::layout::{CHUNK, CHUNK_BYTES};
+
+/// A barrier of one stage.
+#[derive(Default)]
+struct Phases {
+    /// Phases that have ended.
+    ended: u64,
+    /// Arrivals of each.
+    arrivals: i64,
+    /// Arrivals that the present one still needs.
+    missing: i64,
+    /// Bytes that it still expects.
+    bytes: i64,
+    /// How often consumers had arrived anywhere when the last phase ended.
+    arrived: u64,
+}
+
+/// A chunk of workgroup memory.
+#[derive(Clone, Copy, Default)]
+struct Cell {
+    data: Chunk,
+    /// The barrier, its stage, and how many phases have ended when the bytes are there.
+    filled: Option<(Barrier, u32, u64)>,
+    pending: bool,
+    /// The group of multiplications that read it last; they are numbered from 1.
+    reader: u64,
+}
+
+/// A copy under way: what counts its bytes, the first chunk, what arrives.
+struct Flight {
+    barrier: (Barrier, u32),
+    first: usize,
+    data: Vec<Chunk>,
+}
+
+/// A list of statements in a loop.
+struct Frame<'p> {
+    stmts: &'p [Stmt],
+    next: usize,
+    /// The counter and how often the list is run.
+    repeat: Option<(Counter, u32)>,
+}
+
+/// Where a role is.
+struct Place<'p> {
+    frames: Vec<Frame<'p>>,
+    counters: BTreeMap<Counter, u32>,
+    /// The barrier and stage that it waits for.
+    waits: Option<(Barrier, u32)>,
+}
+
+/// Workgroup memory of the group level, and who knows what of it.
+struct Shared {
+    cells: Vec<Cell>,
+    /// The first chunk of each tile.
+    first: Vec<usize>,
+    barriers: HashMap<(Barrier, u32), Phases>,
+    flights: Vec<Flight>,
+    /// Phases that consumers have waited for.
+    seen: HashMap<(Barrier, u32), u64>,
+    /// Arrivals of consumers so far, and those that the producer knows of.
+    arrived: u64,
+    known: u64,
+    /// Groups of multiplications that were committed, and for each that is done the arrivals before.
+    committed: u64,
+    done: Vec<u64>,
+    /// The group that last changed each fragment, and whether sums were set since the last fence.
+    sums: HashMap<Fragment, u64>,
+    unfenced: HashMap<Fragment, bool>,
+}
+
+impl<'p> Place<'p> {
+    fn new(stmts: &'p [Stmt]) -> Self {
+        let frames = vec![Frame { stmts, next: 0, repeat: None }];
+        Place { frames, counters: BTreeMap::new(), waits: None }
+    }
+
+    /// The next statement that is no loop.
+    fn next(&mut self, extent: &dyn Fn(&Stmt) -> u32) -> Option<&'p Stmt> {
+        loop {
+            let frame = self.frames.last_mut()?;
+            let stmts = frame.stmts;
+            match stmts.get(frame.next) {
+                Some(s @ Stmt::For { counter, body, .. }) => {
+                    frame.next += 1;
+                    let n = extent(s);
+                    if n > 0 {
+                        self.counters.insert(*counter, 0);
+                        self.frames.push(Frame { stmts: body, next: 0, repeat: Some((*counter, n)) });
+                    }
+                }
+                Some(s) => {
+                    frame.next += 1;
+                    return Some(s);
+                }
+                None => {
+                    let again = frame.repeat.and_then(|(counter, n)| {
+                        let i = self.counters.get_mut(&counter)?;
+                        *i += 1;
+                        (*i < n).then_some(())
+                    });
+                    match again {
+                        Some(()) => frame.next = 0,
+                        None => drop(self.frames.pop()),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Runs the last statement again.
+    fn back(&mut self) {
+        if let Some(frame) = self.frames.last_mut() {
+            frame.next -= 1;
+        }
+    }
+
+    fn done(&self) -> bool {
+        self.frames.is_empty()
+    }
+
+    fn counter(&self, c: Counter) -> u32 {
+        self.counters.get(&c).copied().unwrap_or(0)
+    }
+}
+
+impl Workgroup<'_> {
+    pub(super) fn roles(&mut self, producer: &[Stmt], consumers: &[Stmt]) -> Step {
+        let mut shared = Shared::new(self.p);
+        let mut places = [Place::new(producer), Place::new(consumers)];
+        loop {
+            let mut moved = false;
+            for place in &mut places {
+                moved |= self.role(place, &mut shared)?;
+            }
+            if places.iter().all(Place::done) {
+                break;
+            }
+            if moved {
+                continue;
+            }
+            let awaited: Vec<_> = places.iter().filter_map(|p| p.waits).collect();
+            if awaited.iter().filter(|at| shared.deliver(**at)).count() == 0 {
+                let waits = places.iter().filter_map(|p| p.waits);
+                let at: Vec<String> = waits.map(|(b, stage)| format!("m{}[{stage}]", b.0)).collect();
+                return Err(format!(
+                    "a deadlock: nothing ends the phases of {} that are awaited",
+                    at.join(" and ")
+                ));
+            }
+        }
+        match shared.flights.first() {
+            Some(f) => Err(format!("a copy that m{} counts is under way at the end", f.barrier.0.0)),
+            None => Ok(()),
+        }
+    }
+
+    /// Runs a role until it waits or ends; whether it did anything.
+    fn role(&mut self, place: &mut Place, shared: &mut Shared) -> Step<bool> {
+        let uniforms = self.uniforms;
+        let extent = |s: &Stmt| match s {
+            Stmt::For { extent, step, .. } => {
+                u32::try_from(value(*extent, uniforms)).unwrap_or(0).div_ceil(*step)
+            }
+            _ => 0,
+        };
+        let mut moved = false;
+        place.waits = None;
+        while let Some(s) = place.next(&extent) {
+            self.counters.clone_from(&place.counters);
+            match s {
+                Stmt::Group(g) => {
+                    if let Some(at) = self.group(g, place, shared)? {
+                        place.waits = Some(at);
+                        place.back();
+                        break;
+                    }
+                }
+                Stmt::Zero(f) => {
+                    shared.settled(*f)?;
+                    shared.unfenced.insert(*f, true);
+                    self.stmt(s)?;
+                }
+                Stmt::Store { from, .. } => {
+                    shared.settled(*from)?;
+                    self.stmt(s)?;
+                }
+                _ => return Err("a statement that roles do not have".to_owned()),
+            }
+            moved = true;
+        }
+        Ok(moved)
+    }
+
+    /// Runs a statement, or says what it waits for.
+    fn group(&mut self, g: &Group, place: &Place, s: &mut Shared) -> Step<Option<(Barrier, u32)>> {
+        let p = self.p;
+        let at = |b: Barrier, c: Counter| {
+            let (n, stages) = (place.counter(c), p.group.barriers[b.0 as usize].stages);
+            ((b, n % stages), u64::from(n / stages))
+        };
+        match g {
+            Group::WaitFull(b, c) => {
+                let (at, phase) = at(*b, *c);
+                if !s.ended(at, phase + 1)? {
+                    return Ok(Some(at));
+                }
+                s.seen.insert(at, phase + 1);
+                (self.count.serial, self.count.barriers) = (self.count.serial + 1, self.count.barriers + 1);
+            }
+            Group::WaitEmpty(b, c) => {
+                let (at, phase) = at(*b, *c);
+                if !s.ended(at, phase)? {
+                    return Ok(Some(at));
+                }
+                s.known = s.known.max(s.phases(at).arrived);
+            }
+            Group::Expect(b, c, bytes) => s.arrive(at(*b, *c).0, 1, i64::from(*bytes))?,
+            Group::Arrive(b, c) => {
+                s.arrived += 1;
+                s.arrive(at(*b, *c).0, i64::from(p.warps.0), 0)?;
+            }
+            Group::Copy { from, panel, to, barrier, counter } => {
+                let (at, _) = at(*barrier, *counter);
+                self.copy_bulk((*from, panel), *to, (at, place.counter(*counter)), s)?;
+            }
+            Group::Fence => s.unfenced.clear(),
+            Group::Mma { sum, left, row, right, counter } => {
+                self.mma_group(*sum, (*left, *row), *right, place.counter(*counter), s)?;
+            }
+            Group::Commit => s.committed += 1,
+            Group::WaitMma(n) => {
+                let done = s.committed.saturating_sub(u64::from(*n)) as usize;
+                let arrived = s.arrived;
+                s.done.resize(s.done.len().max(done), arrived);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Begins to copy part of a panel.
+    fn copy_bulk(
+        &mut self,
+        (from, panel): (Panels, &Index),
+        to: PanelTile,
+        (at, iteration): ((Barrier, u32), u32),
+        s: &mut Shared,
+    ) -> Step {
+        let (p, uniforms) = (self.p, self.uniforms);
+        let (panels, tile) = (&p.group.panels[from.0 as usize], p.group.tiles[to.0 as usize]);
+        let panel = i128::from(self.position(panel, (0, 0)));
+        let of = |size| i128::from(value(size, uniforms));
+        let batch = panels.batch.iter().zip(&self.batch.1).map(|(&s, &i)| of(s) * i128::from(i));
+        let chunks = tile.rows * tile.depth / CHUNK;
+        let step = i128::from(iteration) * i128::from(chunks * CHUNK);
+        let first =
+            of(panels.base) + batch.sum::<i128>() + panel * i128::from(panels.rows) * of(panels.depth) + step;
+        if first % i128::from(CHUNK) != 0 || of(panels.depth) % i128::from(tile.depth) != 0 {
+            return Err(format!(
+                "element {first} of p{} is not aligned, or its depth no multiple of a step's",
+                from.0
+            ));
+        }
+        let (buffer, dtype) = (panels.buffer.index(), p.dtype);
+        let mut data = vec![[0u32; CHUNK as usize]; chunks as usize];
+        for (i, element) in data.iter_mut().flatten().enumerate() {
+            let index = i32::try_from(first + i as i128);
+            let index = index.map_err(|_| format!("element {first} of p{} is too far", from.0))?;
+            let index = self.bindings[buffer].element(index, dtype)?;
+            let bits = self.pools.load(&self.bindings[buffer], index, dtype);
+            *element = super::global::rounded(dtype, f32::from_bits(bits as u32));
+        }
+        let bytes = u64::from(chunks * CHUNK_BYTES);
+        self.count.buffer_access(std::iter::once((first as u64 * 16, bytes * 8)));
+        let first = s.at(to, tile.chunk_at(at.1, 0, 0));
+        let all: Vec<Option<usize>> = (first..first + data.len()).map(Some).collect();
+        shared::count(&mut self.count, &all);
+        s.begin(at, first, data)
+    }
+
+    /// What a warp group begins to multiply: each warp the products of its 16 rows.
+    fn mma_group(
+        &mut self,
+        sum: Fragment,
+        (left, row): (PanelTile, u32),
+        right: PanelTile,
+        iteration: u32,
+        s: &mut Shared,
+    ) -> Step {
+        if s.unfenced.get(&sum) == Some(&true) {
+            return Err(format!("f{} was set, and no fence is before its matrix instruction", sum.0));
+        }
+        let p = self.p;
+        let (a, b) = (p.group.tiles[left.0 as usize], p.group.tiles[right.0 as usize]);
+        let (a_stage, b_stage) = (iteration % a.stages, iteration % b.stages);
+        for w in 0..self.warps.len() {
+            let number = w as u32;
+            let first = row + number / GROUP_WARPS * GROUP_ROWS + number % GROUP_WARPS * 16;
+            let (mut rows, mut cols) = (Vec::new(), Vec::new());
+            for d in (0..a.depth).step_by(CHUNK as usize) {
+                let chunks = (first..first + 16).map(|r| s.at(left, a.chunk_at(a_stage, r, d)));
+                rows.push(s.read(chunks.collect(), &mut self.count)?);
+                let chunks = (0..b.rows).map(|r| s.at(right, b.chunk_at(b_stage, r, d)));
+                cols.push(s.read(chunks.collect(), &mut self.count)?);
+            }
+            let of = |all: &[Vec<Chunk>], line: u32, depth: u32| {
+                all[(depth / CHUNK) as usize][line as usize][(depth % CHUNK) as usize]
+            };
+            for step in (0..a.depth).step_by(DEPTH as usize) {
+                let left = |r, k| of(&rows, r, step + k);
+                let right = |k, c| of(&cols, c, step + k);
+                self.warps[w].mma_of(p, sum, &left, &right)?;
+            }
+        }
+        s.sums.insert(sum, s.committed + 1);
+        Ok(())
+    }
+}
+
+impl Shared {
+    fn new(p: &crate::ir::Program) -> Self {
+        let (mut first, mut n) = (Vec::new(), 0);
+        for t in &p.group.tiles {
+            first.push(n);
+            n += (t.rows * t.depth / CHUNK * t.stages) as usize;
+        }
+        let mut barriers = HashMap::new();
+        for (i, b) in p.group.barriers.iter().enumerate() {
+            for stage in 0..b.stages {
+                let arrivals = i64::from(b.arrivals);
+                let phases = Phases { arrivals, missing: arrivals, ..Phases::default() };
+                barriers.insert((Barrier(i as u32), stage), phases);
+            }
+        }
+        Shared {
+            cells: vec![Cell::default(); n],
+            first,
+            barriers,
+            flights: Vec::new(),
+            seen: HashMap::new(),
+            arrived: 0,
+            known: 0,
+            committed: 0,
+            done: Vec::new(),
+            sums: HashMap::new(),
+            unfenced: HashMap::new(),
+        }
+    }
+
+    fn at(&self, tile: PanelTile, chunk: u32) -> usize {
+        self.first[tile.0 as usize] + chunk as usize
+    }
+
+    fn phases(&mut self, at: (Barrier, u32)) -> &mut Phases {
+        self.barriers.entry(at).or_default()
+    }
+
+    /// Whether so many phases have ended. A device compares one bit of their number.
+    fn ended(&mut self, at: (Barrier, u32), phases: u64) -> Step<bool> {
+        let ended = self.phases(at).ended;
+        match ended > phases {
+            true => Err(format!("m{}[{}] is a phase further than the one awaited", at.0.0, at.1)),
+            false => Ok(ended == phases),
+        }
+    }
+
+    fn arrive(&mut self, at: (Barrier, u32), arrivals: i64, bytes: i64) -> Step {
+        let phases = self.phases(at);
+        (phases.missing, phases.bytes) = (phases.missing - arrivals, phases.bytes + bytes);
+        if phases.missing < 0 {
+            return Err(format!("m{}[{}] counts fewer arrivals in a phase", at.0.0, at.1));
+        }
+        self.end_phase(at);
+        Ok(())
+    }
+
+    fn end_phase(&mut self, at: (Barrier, u32)) {
+        let arrived = self.arrived;
+        let phases = self.phases(at);
+        if phases.missing == 0 && phases.bytes == 0 {
+            (phases.ended, phases.arrived) = (phases.ended + 1, arrived);
+            phases.missing = phases.arrivals;
+        }
+    }
+
+    fn begin(&mut self, at: (Barrier, u32), first: usize, data: Vec<Chunk>) -> Step {
+        let phase = self.phases(at).ended + 1;
+        for i in first..first + data.len() {
+            let cell = self.cells[i];
+            // Done before arrivals that the producer knows of.
+            let read =
+                cell.reader > 0 && self.done.get(cell.reader as usize - 1).is_none_or(|&a| a >= self.known);
+            if cell.pending || read {
+                let who = if read { "a multiplication may still read" } else { "another copy writes" };
+                return Err(format!("a bulk copy to chunk {i}, which {who}"));
+            }
+            self.cells[i] = Cell { filled: Some((at.0, at.1, phase)), pending: true, reader: 0, ..cell };
+        }
+        self.flights.push(Flight { barrier: at, first, data });
+        Ok(())
+    }
+
+    /// The bytes of the copies that a barrier counts arrive; whether there are any.
+    fn deliver(&mut self, at: (Barrier, u32)) -> bool {
+        let (arriving, rest): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.flights).into_iter().partition(|f| f.barrier == at);
+        self.flights = rest;
+        for flight in &arriving {
+            for (cell, data) in self.cells[flight.first..].iter_mut().zip(&flight.data) {
+                (cell.data, cell.pending) = (*data, false);
+            }
+            self.phases(at).bytes -= flight.data.len() as i64 * i64::from(CHUNK_BYTES);
+        }
+        self.end_phase(at);
+        !arriving.is_empty()
+    }
+
+    /// Reads chunks of core matrices, 8 at a time.
+    fn read(&mut self, chunks: Vec<usize>, count: &mut rlx_kernel::interp::Counters) -> Step<Vec<Chunk>> {
+        shared::count(count, &chunks.iter().copied().map(Some).collect::<Vec<_>>());
+        let mut data = Vec::with_capacity(chunks.len());
+        for at in chunks {
+            let cell = &mut self.cells[at];
+            let Some((barrier, stage, phase)) = cell.filled else {
+                return Err(format!("chunk {at} is multiplied before it is written"));
+            };
+            if cell.pending {
+                return Err(format!("chunk {at} is multiplied, whose copy is under way"));
+            }
+            if self.seen.get(&(barrier, stage)).is_none_or(|&seen| seen < phase) {
+                return Err(format!("chunk {at} is multiplied without a wait for m{}[{stage}]", barrier.0));
+            }
+            cell.reader = self.committed + 1;
+            data.push(cell.data);
+        }
+        Ok(data)
+    }
+
+    /// Whether nothing multiplies into a fragment.
+    fn settled(&self, f: Fragment) -> Step {
+        match self.sums.get(&f) {
+            Some(&group) if group > self.done.len() as u64 => {
+                Err(format!("f{} is used while a matrix instruction is under way", f.0))
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,166 @@
+// matmul_bf16_64x64x64_4x1_s4
+typedef unsigned char u8; typedef unsigned short u16; typedef unsigned int u32;
+typedef unsigned long long u64; typedef long long i64;
+__device__ __forceinline__ float from_half(u16 h) { float f; asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h)); return f; }
+__device__ __forceinline__ u16 to_half(float f) { u16 h; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(f)); return h; }
+__device__ __forceinline__ float from_brain(u16 h) { return __uint_as_float((u32)h << 16); }
+__device__ __forceinline__ u16 to_brain(float f) {
+  u32 b = __float_as_uint(f);
+  return (b & 0x7fffffffu) > 0x7f800000u ? (u16)((b >> 16) | 0x40u) : (u16)((b + 0x7fffu + ((b >> 16) & 1u)) >> 16);
+}
+__device__ __forceinline__ u32 pack_half(float low, float high) {
+  u32 r;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+  return r;
+}
+__device__ __forceinline__ u32 pack_brain(float low, float high) {
+  u32 r;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+  return r;
+}
+__device__ __forceinline__ u32 shared_address(const void* p) {
+  return (u32)__cvta_generic_to_shared(p);
+}
+__device__ __forceinline__ void barrier_init(u64* b, u32 arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(shared_address(b)), "r"(arrivals) : "memory");
+}
+__device__ __forceinline__ void barrier_init_fence() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+__device__ __forceinline__ void barrier_expect(u64* b, u32 bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(shared_address(b)), "r"(bytes) : "memory");
+}
+__device__ __forceinline__ void barrier_arrive(u64* b) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(shared_address(b)) : "memory");
+}
+__device__ __forceinline__ void barrier_wait(u64* b, u32 parity) {
+  u32 ended;
+  do {
+    asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
+      : "=r"(ended) : "r"(shared_address(b)), "r"(parity) : "memory");
+  } while (!ended);
+}
+__device__ __forceinline__ void copy_bulk(u16* to, const u16* from, u32 bytes, u64* b) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+    :: "r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(b)) : "memory");
+}
+__device__ __forceinline__ void mma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void mma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int N> __device__ __forceinline__ void mma_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(N) : "memory"); }
+__device__ __forceinline__ u64 core_matrices(const u16* p, u32 leading, u32 stride) {
+  return (u64)(shared_address(p) >> 4 & 0x3fff) | (u64)(leading >> 4) << 16 | (u64)(stride >> 4) << 32;
+}
+__device__ __forceinline__ void mma_group_64(float (&s)[8][4], u64 a, u64 b) {
+  asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, %32, %33, 1, 1, 1, 0, 0;"
+    : "+f"(s[0][0]), "+f"(s[0][1]), "+f"(s[0][2]), "+f"(s[0][3]), "+f"(s[1][0]), "+f"(s[1][1]), "+f"(s[1][2]), "+f"(s[1][3]), "+f"(s[2][0]), "+f"(s[2][1]), "+f"(s[2][2]), "+f"(s[2][3]), "+f"(s[3][0]), "+f"(s[3][1]), "+f"(s[3][2]), "+f"(s[3][3]), "+f"(s[4][0]), "+f"(s[4][1]), "+f"(s[4][2]), "+f"(s[4][3]), "+f"(s[5][0]), "+f"(s[5][1]), "+f"(s[5][2]), "+f"(s[5][3]), "+f"(s[6][0]), "+f"(s[6][1]), "+f"(s[6][2]), "+f"(s[6][3]), "+f"(s[7][0]), "+f"(s[7][1]), "+f"(s[7][2]), "+f"(s[7][3])
+    : "l"(a), "l"(b) : "memory");
+}
+extern "C" __global__ void __launch_bounds__(160) k(const int* __restrict__ u, const u16* __restrict__ b0, const u16* __restrict__ b1, u16* __restrict__ b2) {
+  // 65600 bytes of dynamic workgroup memory.
+  // 65536 bytes of bulk copies under way.
+  extern __shared__ __align__(128) u16 dynamic[];
+  u16* const s0 = dynamic + 0;
+  u16* const s1 = dynamic + 16384;
+  u64* const barrier0 = (u64*)(dynamic + 32768);
+  u64* const barrier1 = (u64*)(dynamic + 32784);
+  const int d0 = u[0];
+  const int d1 = u[1];
+  const int d2 = u[2];
+  const int d3 = u[3];
+  const int d6 = u[6];
+  const int d9 = u[9];
+  const int d10 = u[10];
+  const int thread = (int)threadIdx.x, lane = thread & 31;
+  const int warp_row = thread >> 5;
+  const u32 rows = ((u32)d0 + 63u) / 64u, cols = ((u32)d1 + 63u) / 64u;
+  const u32 group = blockIdx.y * gridDim.x + blockIdx.x, plane = group % (rows * cols);
+  const u32 band = plane / (8u * cols), within = plane % (8u * cols);
+  const u32 height = rows - band * 8u < 8u ? rows - band * 8u : 8u;
+  const int group_row = (int)(band * 8u + within % height), group_col = (int)(within / height);
+  const int batch = (int)(group / (rows * cols));
+  if (batch > 0) return;
+  u16* __restrict__ const g0 = b2 + d9;
+  const u16* const p0 = (const u16*)b0 + d3;
+  const u16* const p1 = (const u16*)b1 + d6;
+  float f0[8][4];
+  if (thread == 0) {
+    barrier_init(barrier0 + 0, 1);
+    barrier_init(barrier0 + 1, 1);
+    barrier_init(barrier0 + 2, 1);
+    barrier_init(barrier0 + 3, 1);
+    barrier_init(barrier1 + 0, 4);
+    barrier_init(barrier1 + 1, 4);
+    barrier_init(barrier1 + 2, 4);
+    barrier_init(barrier1 + 3, 4);
+    barrier_init_fence();
+  }
+  __syncthreads();
+  if (thread == 128) {
+    #pragma unroll 1
+    for (int c0 = 0; c0 < d2 / 64 + (d2 % 64 > 0); c0++) {
+      barrier_wait(barrier1 + c0 % 4, (c0 / 4 & 1) ^ 1);
+      barrier_expect(barrier0 + c0 % 4, 16384);
+      copy_bulk(s0 + c0 % 4 * 4096, p0 + (i64)(1 * group_row) * 64 * d2 + (i64)c0 * 4096, 8192, barrier0 + c0 % 4);
+      copy_bulk(s1 + c0 % 4 * 4096, p1 + (i64)(1 * group_col) * 64 * d2 + (i64)c0 * 4096, 8192, barrier0 + c0 % 4);
+    }
+  }
+  if (warp_row < 4) {
+    const int warp_group = thread / 128;
+    #pragma unroll
+    for (int i = 0; i < 8; i++) {
+      f0[i][0] = 0.0f; f0[i][1] = 0.0f; f0[i][2] = 0.0f; f0[i][3] = 0.0f;
+    }
+    #pragma unroll 1
+    for (int c1 = 0; c1 < d2 / 64 + (d2 % 64 > 0); c1++) {
+      barrier_wait(barrier0 + c1 % 4, c1 / 4 & 1);
+      mma_fence();
+      #pragma unroll
+      for (int k = 0; k < 4; k++) {
+        const u64 a = core_matrices(s0 + c1 % 4 * 4096 + (0 + warp_group * 64) * 8 + k * 1024, 1024, 128);
+        const u64 b = core_matrices(s1 + c1 % 4 * 4096 + k * 1024, 1024, 128);
+        mma_group_64(f0, a, b);
+      }
+      mma_commit();
+      mma_wait<0>();
+      if (lane == 0) barrier_arrive(barrier1 + c1 % 4);
+    }
+    {
+      const int row0 = 64 * group_row + 16 * warp_row + (lane >> 2 & 7) * 1;
+      const int col0 = 64 * group_col + (lane >> 0 & 3) * 2;
+      #pragma unroll
+      for (int i = 0; i < 1; i++) {
+        #pragma unroll
+        for (int j = 0; j < 8; j++) {
+          {
+            const int row = row0 + i * 16 + 0, col = col0 + j * 8 + 0;
+            if (row < d0 && col < d1) {
+              float y[2];
+              {
+                float m0 = f0[i * 8 + j][0];
+                y[0] = m0;
+              }
+              {
+                float m0 = f0[i * 8 + j][1];
+                y[1] = m0;
+              }
+              *(u32*)(g0 + (i64)row * d10 + col) = pack_brain(y[0], y[1]);
+            }
+          }
+          {
+            const int row = row0 + i * 16 + 8, col = col0 + j * 8 + 0;
+            if (row < d0 && col < d1) {
+              float y[2];
+              {
+                float m0 = f0[i * 8 + j][2];
+                y[0] = m0;
+              }
+              {
+                float m0 = f0[i * 8 + j][3];
+                y[1] = m0;
+              }
+              *(u32*)(g0 + (i64)row * d10 + col) = pack_brain(y[0], y[1]);
+            }
+          }
+        }
+      }
+    }
+  }
+}

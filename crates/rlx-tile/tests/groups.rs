@@ -1,0 +1,264 @@
+//! The group level: matmuls by bulk copies and `wgmma` on the interpreter, and what verifier and interpreter find.
+
+mod common;
+
+use common::groups::GroupCase;
+use rlx_ir::testing::Gen;
+use rlx_ir::{DType, ErrorKind};
+use rlx_tile::group::{Barrier, Group};
+use rlx_tile::ir::{Counter, Index, Program, Size, Stmt};
+use rlx_tile::schedule::{Matmul, Operand, group_tilings, matmul_groups};
+use rlx_tile::verify::{Rule, verify};
+use rlx_tile::{Arch, interp};
+
+const CASES: u64 = 120;
+
+/// Right against sums in f64, and the bits of sm_80, whose instruction has the same depth.
+#[test]
+fn random_matmuls_are_right_and_as_on_sm_80() {
+    for seed in 0..CASES {
+        let case = GroupCase::random(&mut Gen::new(seed));
+        let program = case.program();
+        let (pools, counters) =
+            case.interpret(&program).unwrap_or_else(|e| panic!("seed {seed}: {e}\n{}", case.describe()));
+        assert_eq!((counters.conflicts, counters.ways), (0, 1), "seed {seed}: bank conflicts");
+        case.case.check(&pools.0[2]);
+        let (rows, _) = case.case.interpret(&case.case.program()).unwrap();
+        assert!(rows.0[2] == pools.0[2], "seed {seed}: other bits than sm_80\n{}", case.describe());
+    }
+}
+
+fn small() -> GroupCase {
+    GroupCase::small(DType::F16)
+}
+
+fn roles(p: &mut Program) -> (&mut Vec<Stmt>, &mut Vec<Stmt>) {
+    match &mut p.body[0] {
+        Stmt::Roles { producer, consumers } => (producer, consumers),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The statements in the loop of a role.
+fn steps(stmts: &mut [Stmt]) -> &mut Vec<Stmt> {
+    let found = stmts.iter_mut().find_map(|s| if let Stmt::For { body, .. } = s { Some(body) } else { None });
+    found.expect("a loop")
+}
+
+fn without(stmts: &mut Vec<Stmt>, which: impl Fn(&Group) -> bool) {
+    let before = stmts.len();
+    stmts.retain(|s| !matches!(s, Stmt::Group(g) if which(g)));
+    assert!(stmts.len() < before, "something is taken out");
+}
+
+fn change(stmts: &mut [Stmt], f: impl Fn(&mut Group)) {
+    stmts.iter_mut().for_each(|s| {
+        if let Stmt::Group(g) = s {
+            f(g);
+        }
+    });
+}
+
+/// The rule that a changed program breaks.
+fn broken(change: impl FnOnce(&mut Program)) -> Rule {
+    let mut p = small().program();
+    change(&mut p);
+    verify(&p).expect_err("the verifier finds it").rule
+}
+
+#[test]
+fn the_verifier_knows_stages_bytes_and_arrivals() {
+    let transfer = |rule: Rule| matches!(rule, Rule::Transfer(_));
+    assert!(transfer(broken(|p| without(steps(roles(p).0), |g| matches!(g, Group::Copy { .. })))));
+    assert!(transfer(broken(|p| without(steps(roles(p).0), |g| matches!(g, Group::Expect(..))))));
+    assert!(transfer(broken(|p| p.group.barriers[1].arrivals = 1)));
+    assert!(transfer(broken(|p| change(steps(roles(p).0), |g| {
+        if let Group::Expect(_, _, bytes) = g {
+            *bytes -= 16;
+        }
+    }))));
+    assert!(transfer(broken(|p| roles(p).0.push(Stmt::Group(Group::Fence)))));
+    assert!(transfer(broken(|p| roles(p).0.push(Stmt::Barrier))));
+    assert!(matches!(broken(|p| p.body.push(Stmt::Barrier)), Rule::Declaration(_)));
+    assert!(matches!(broken(|p| p.group.tiles[0].stages = 2), Rule::Pipeline(_)));
+    assert!(matches!(broken(|p| p.group.barriers[0].stages = 2), Rule::Pipeline(_)));
+    assert!(matches!(broken(|p| p.group.tiles[1].rows = 24), Rule::Operand(_)));
+    assert!(matches!(broken(|p| p.group.tiles[0].rows = 12), Rule::Declaration(_)));
+    assert!(matches!(broken(|p| p.group.tiles[0].depth = 24), Rule::Declaration(_)));
+    assert!(matches!(broken(|p| p.group.panels[0].rows = 128), Rule::Operand(_)));
+    assert!(matches!(broken(|p| p.group.panels[0].depth = Size::Uniform(1)), Rule::Operand(_)));
+    assert!(matches!(broken(|p| p.group.panels[0].base = Size::Uniform(99)), Rule::Unknown(_)));
+    assert!(matches!(broken(|p| p.group.panels[0].buffer.0 = 2), Rule::Declaration(_)));
+    assert!(matches!(broken(|p| p.arch = Arch::Sm80), Rule::Declaration(_)));
+    assert!(matches!(broken(|p| p.warps = (3, 1)), Rule::Declaration(_)));
+    assert!(matches!(broken(|p| p.fragments[0].cols = 32), Rule::Operand(_)));
+    let large = |p: &mut Program| p.group.tiles.iter_mut().for_each(|t| t.depth = 1024);
+    assert!(matches!(broken(large), Rule::SharedMemory(..)));
+    let unknown = |g: &mut Group| {
+        if let Group::Arrive(b, c) = g {
+            (*b, *c) = (Barrier(7), Counter(1));
+        }
+    };
+    assert!(matches!(broken(|p| change(steps(roles(p).1), unknown)), Rule::Unknown(_)));
+    let below = |g: &mut Group| {
+        if let Group::Mma { row, .. } = g {
+            *row = 8;
+        }
+    };
+    assert_eq!(broken(|p| change(steps(roles(p).1), below)), Rule::Outside(72, 64));
+}
+
+/// What the interpreter says of a program that was changed.
+fn found(change: impl FnOnce(&mut Program)) -> String {
+    let case = small();
+    let mut p = case.program();
+    case.interpret(&p).expect("right before the change");
+    change(&mut p);
+    case.interpret(&p).expect_err("the interpreter finds it").to_string()
+}
+
+#[test]
+fn missing_waits_and_fences_are_found() {
+    let full = found(|p| without(steps(roles(p).1), |g| matches!(g, Group::WaitFull(..))));
+    assert!(full.contains("before it is written") || full.contains("under way"), "{full}");
+    let empty = found(|p| without(steps(roles(p).0), |g| matches!(g, Group::WaitEmpty(..))));
+    assert!(empty.contains("fewer arrivals"), "{empty}");
+    let mma = found(|p| without(steps(roles(p).1), |g| matches!(g, Group::WaitMma(_))));
+    assert!(mma.contains("may still read"), "{mma}");
+    let late = found(|p| {
+        change(steps(roles(p).1), |g| {
+            if let Group::WaitMma(n) = g {
+                *n = 1;
+            }
+        });
+    });
+    assert!(late.contains("may still read"), "{late}");
+    let commit = found(|p| without(steps(roles(p).1), |g| matches!(g, Group::Commit)));
+    assert!(commit.contains("may still read") || commit.contains("under way"), "{commit}");
+    let fence = found(|p| without(steps(roles(p).1), |g| matches!(g, Group::Fence)));
+    assert!(fence.contains("no fence"), "{fence}");
+    let zero = found(|p| roles(p).1.retain(|s| !matches!(s, Stmt::Zero(_))));
+    assert!(zero.contains("not set"), "{zero}");
+}
+
+#[test]
+fn roles_that_wait_for_each_other_are_found() {
+    let never = found(|p| {
+        change(steps(roles(p).1), |g| {
+            if let Group::WaitFull(_, _) = g {
+                *g = Group::WaitFull(Barrier(1), Counter(1));
+            }
+        });
+    });
+    assert!(never.contains("deadlock"), "{never}");
+    let early = found(|p| {
+        let consumers = steps(roles(p).1);
+        let arrive = consumers.pop().unwrap();
+        consumers.insert(1, arrive);
+    });
+    assert!(early.contains("may still read"), "{early}");
+}
+
+#[test]
+fn promises_of_alignment_are_kept() {
+    let case = small();
+    let p = case.program();
+    let (pools, bindings) = case.memory();
+    let run = |change: &dyn Fn(&mut Vec<i32>)| {
+        let mut uniforms = case.uniforms();
+        change(&mut uniforms);
+        let mut pools = rlx_kernel::interp::Pools(pools.0.clone());
+        interp::run(&p, &uniforms, &mut pools, &bindings).map(|_| ()).map_err(|e| e.to_string())
+    };
+    run(&|_| {}).unwrap();
+    assert!(run(&|u| u[3] += 1).unwrap_err().contains("not aligned"));
+    assert!(run(&|u| u[2] += 8).unwrap_err().contains("no multiple"));
+    assert!(run(&|u| u[2] += 32).unwrap_err().contains("of a buffer"));
+}
+
+#[test]
+fn what_bulk_copies_cannot_take_is_unsupported() {
+    let tiling = *group_tilings().last().unwrap();
+    let no = |what: Matmul| matmul_groups(&what, &tiling).unwrap_err();
+    let plain = || Matmul::new(DType::BF16);
+    let wide = Operand { dtype: DType::F32, ..plain().left };
+    for what in [Matmul { left: wide, ..plain() }, Matmul { compute: DType::F32, ..plain() }] {
+        assert_eq!(no(what).kind(), ErrorKind::Unsupported);
+    }
+    for tile in [(32, 64, 64), (64, 24, 64), (64, 512, 64), (64, 64, 24), (192, 64, 64), (256, 256, 512)] {
+        let mut tiling = tiling;
+        tiling.tile = tile;
+        let e = matmul_groups(&plain(), &tiling);
+        // Three fragments of 64 rows fit.
+        assert_eq!(e.is_err(), tile != (192, 64, 64), "{tile:?}");
+    }
+}
+
+/// So many bytes under way hide the latency of an H100's memory: its bandwidth times about a microsecond, divided by its multiprocessors.
+#[test]
+fn enough_bytes_are_in_flight() {
+    for tiling in group_tilings() {
+        let p = matmul_groups(&Matmul::new(DType::BF16), &tiling).unwrap();
+        assert!(p.bytes_in_flight() >= 29 << 10, "{}: {}", p.name, p.bytes_in_flight());
+    }
+}
+
+/// A program with damage in a random place is rejected, or runs to a result or an error.
+#[test]
+fn damaged_programs_do_not_panic() {
+    let (case, mut rejected, mut ran) = (small(), 0, 0);
+    for seed in 0..600 {
+        let g = &mut Gen::new(seed);
+        let mut p = case.program();
+        damage(g, &mut p);
+        match verify(&p) {
+            Err(_) => rejected += 1,
+            Ok(()) => {
+                ran += 1;
+                let _ = case.interpret(&p);
+                rlx_tile::render::source(&p, "k").unwrap();
+                let _ = p.hash();
+            }
+        }
+    }
+    assert!(rejected > 100 && ran > 100, "{rejected} rejected, {ran} ran");
+}
+
+fn damage(g: &mut Gen, p: &mut Program) {
+    let number = |g: &mut Gen| g.pick(&[0u32, 1, 2, 4, 8, 16, 24, 64, 256, 1024, 1 << 20, u32::MAX]);
+    match g.int(0..=7) {
+        0 => p.group.tiles[g.size(0..=1)].rows = number(g),
+        1 => p.group.tiles[g.size(0..=1)].depth = number(g),
+        2 => p.group.barriers[g.size(0..=1)].arrivals = number(g),
+        3 => {
+            let stages = number(g);
+            p.group.tiles.iter_mut().for_each(|t| t.stages = stages);
+            p.group.barriers.iter_mut().for_each(|b| b.stages = stages);
+        }
+        4 => p.warps = (number(g), number(g)),
+        _ => {
+            let (producer, consumers) = roles(p);
+            let list = steps(if g.chance(0.4) { producer } else { consumers });
+            let (at, other) = (g.size(0..=list.len() - 1), g.size(0..=list.len() - 1));
+            match g.int(0..=3) {
+                0 => drop(list.remove(at)),
+                1 => list.push(list[at].clone()),
+                2 => list.swap(at, other),
+                _ => damage_group(g, &mut list[at]),
+            }
+        }
+    }
+}
+
+fn damage_group(g: &mut Gen, s: &mut Stmt) {
+    let (barrier, counter) = (Barrier(g.int(0..=2) as u32), Counter(g.int(0..=2) as u32));
+    match s {
+        Stmt::Group(Group::Copy { panel, .. }) => *panel = Index::new(g.int(0..=4) as u32),
+        Stmt::Group(Group::Mma { row, .. }) => *row = 8 * g.int(0..=9) as u32,
+        Stmt::Group(Group::WaitMma(n)) => *n = g.int(0..=9) as u32,
+        Stmt::Group(Group::WaitFull(b, c) | Group::WaitEmpty(b, c) | Group::Arrive(b, c)) => {
+            (*b, *c) = (barrier, counter);
+        }
+        _ => {}
+    }
+}
